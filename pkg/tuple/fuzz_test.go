@@ -1,0 +1,65 @@
+package tuple_test
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"settee/pkg/tuple"
+)
+
+// completed returns t with its incomplete versionstamps, which Pack refuses,
+// replaced by one that is complete, and reports whether there were any.
+func completed(t tuple.Tuple) (tuple.Tuple, bool) {
+	found := false
+	result := make(tuple.Tuple, len(t))
+	for i, element := range t {
+		switch v := element.(type) {
+		case tuple.Versionstamp:
+			if !v.IsComplete() {
+				element, found = tuple.Versionstamp{UserVersion: v.UserVersion}, true
+			}
+		case tuple.Tuple:
+			inner, within := completed(v)
+			element, found = inner, found || within
+		}
+		result[i] = element
+	}
+	return result, found
+}
+
+// FuzzUnpack asserts what holds for any bytes: they give an error or a tuple
+// that packs and unpacks to itself. Its key may differ from the bytes only where
+// they hold an integer longer than it need be, and is then the shorter of them.
+func FuzzUnpack(f *testing.F) {
+	for _, v := range vectors {
+		f.Add(unhex(f, v.encoded))
+	}
+	for _, v := range stampVectors {
+		f.Add(unhex(f, v.encoded)[2:]) // without the prefix
+	}
+	for _, c := range malformed {
+		f.Add(unhex(f, c.encoded))
+	}
+	f.Add(bytes.Repeat([]byte{0x05}, 2*tuple.MaxDepth))
+	f.Add(unhex(f, "1d08ffffffffffffffff 0bf70000000000000000 13ff 160001"))
+
+	f.Fuzz(func(t *testing.T, b []byte) {
+		unpacked, err := tuple.Unpack(b)
+		if err != nil {
+			require.ErrorIs(t, err, tuple.ErrMalformed)
+			require.Nil(t, unpacked)
+			return
+		}
+		whole, changed := completed(unpacked)
+		key := whole.Pack()
+		again, err := tuple.Unpack(key)
+		require.NoError(t, err)
+		require.True(t, identical(whole, again), "packed %#v, unpacked %#v", whole, again)
+		require.LessOrEqual(t, len(key), len(b))
+		if len(key) == len(b) && !changed {
+			require.Equal(t, b, key)
+		}
+	})
+}
