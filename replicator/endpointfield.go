@@ -1,0 +1,185 @@
+package replicator
+
+import (
+	"encoding/base64"
+	"maps"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// credentials are a user name and a password from one of the places where they
+// may stand.
+type credentials struct {
+	username, password string
+	written            string // the user name as a URL spelled it
+}
+
+// endpoint parses a source or a target: the URL of a database, or an object with
+// url, headers and auth.
+func (f *fields) endpoint(name string, options ParseOptions) Endpoint {
+	const what = "the URL of a database, or an object with its `url`"
+	raw, given := f.values[name]
+	if !given {
+		f.fail(name, "parameter `%s` is missing: it must be %s", name, what)
+		return Endpoint{}
+	}
+	if raw[0] == '"' {
+		text, _ := f.text(name, what)
+		e, inURL := f.endpointURL(name, text, options)
+		e.set(inURL)
+		return e
+	}
+	side := f.object(name, what)
+	if side == nil {
+		return Endpoint{}
+	}
+	text, given := side.text("url", "the URL of a database")
+	if !given {
+		side.mustBe("url", "the URL of a database")
+		return Endpoint{}
+	}
+	e, inURL := side.endpointURL("url", text, options)
+	headers, inHeader := side.headers()
+	e.Headers = headers
+	// The order in which CouchDB looks for credentials.
+	for _, found := range []*credentials{side.basicAuth(), inURL, inHeader} {
+		if found != nil {
+			e.set(found)
+			break
+		}
+	}
+	return e
+}
+
+func (e *Endpoint) set(c *credentials) {
+	if c == nil {
+		return
+	}
+	e.Username, e.Password = c.username, c.password
+	if c.written != c.username {
+		e.WrittenUsername = c.written
+	}
+}
+
+// endpointURL returns an endpoint at that URL and the credentials that stood in
+// it.
+func (f *fields) endpointURL(name, text string, options ParseOptions) (Endpoint, *credentials) {
+	protocols := options.endpointProtocols()
+	if !strings.Contains(text, "://") {
+		f.mustBe(name, "a full URL with protocol "+orList(protocols)+": names of local databases are not supported")
+		return Endpoint{}, nil
+	}
+	l, err := splitURL(text)
+	if err != nil {
+		f.fail(name, "parameter `%s` has an invalid url: %v", f.prefix+name, err)
+		return Endpoint{}, nil
+	}
+	if !slices.Contains(protocols, l.scheme) {
+		f.mustBe(name, "a URL with protocol "+orList(protocols))
+		return Endpoint{}, nil
+	}
+	if !strings.HasSuffix(l.path, "/") && !strings.Contains(l.path, "?") {
+		l.path += "/"
+	}
+	e := Endpoint{URL: l.String()}
+	c, found := l.credentials()
+	if !found {
+		return e, nil
+	}
+	if !utf8.ValidString(c.username) || !utf8.ValidString(c.password) {
+		f.fail(name, "parameter `%s` has a user name or password that is not UTF-8", f.prefix+name)
+	}
+	return e, &c
+}
+
+// basicAuth returns the credentials of the object auth.basic. Other members of
+// auth are for kinds of authentication that CouchDB has as plugins.
+func (f *fields) basicAuth() *credentials {
+	auth := f.object("auth", "an object")
+	if auth == nil {
+		return nil
+	}
+	basic := auth.object("basic", "an object with `username` and `password`")
+	if basic == nil {
+		return nil
+	}
+	username, hasName := basic.text("username", "a string")
+	password, hasPassword := basic.text("password", "a string")
+	if !hasName {
+		basic.mustBe("username", "a string")
+	}
+	if !hasPassword {
+		basic.mustBe("password", "a string")
+	}
+	return &credentials{username: username, password: password, written: username}
+}
+
+// headers returns the headers in the order that replication ids cover, and the
+// credentials of an Authorization header, which is not among them then.
+func (f *fields) headers() ([]Header, *credentials) {
+	given := f.object("headers", "an object of strings")
+	if given == nil {
+		return nil, nil
+	}
+	var (
+		list           []Header
+		found          *credentials
+		authorizations int
+	)
+	for _, name := range slices.Sorted(maps.Keys(given.values)) {
+		value, _ := given.text(name, "a string")
+		if !validHeaderName(name) || !validHeaderValue(value) {
+			given.fail(name, "parameter `%sheaders` must be an object of HTTP headers: `%s` cannot be one", f.prefix, name)
+		}
+		if strings.EqualFold(name, "Authorization") {
+			authorizations++
+			if scheme, encoded, _ := strings.Cut(value, " "); strings.EqualFold(scheme, "Basic") {
+				found = given.basicHeader(name, encoded)
+				continue
+			}
+		}
+		list = append(list, Header{Name: name, Value: value})
+	}
+	if authorizations > 1 {
+		given.fail("Authorization", "parameter `%sheaders` must not have Authorization more than once", f.prefix)
+	}
+	// CouchDB sorts the headers by name. Where it looked into an Authorization
+	// header, it has sorted them once more, by name in lower case.
+	if authorizations > 0 {
+		slices.SortStableFunc(list, func(a, b Header) int {
+			return strings.Compare(strings.ToLower(a.Name), strings.ToLower(b.Name))
+		})
+	}
+	return list, found
+}
+
+func (f *fields) basicHeader(name, encoded string) *credentials {
+	plain, err := base64.StdEncoding.DecodeString(strings.TrimSpace(encoded))
+	username, password, found := strings.Cut(string(plain), ":")
+	if err != nil || !found || !utf8.Valid(plain) {
+		f.mustBe(name, "`Basic` and the base64 form of `username:password` in UTF-8")
+		return nil
+	}
+	return &credentials{username: username, password: password, written: username}
+}
+
+// A header's name is a token of RFC 9110.
+func validHeaderName(name string) bool {
+	for _, c := range []byte(name) {
+		if !isAlphanumeric(c) && strings.IndexByte("!#$%&'*+-.^_`|~", c) < 0 {
+			return false
+		}
+	}
+	return name != ""
+}
+
+// A header's value has no line ends and no other control characters.
+func validHeaderValue(value string) bool {
+	for _, c := range []byte(value) {
+		if c < ' ' && c != '\t' || c == 0x7F {
+			return false
+		}
+	}
+	return true
+}

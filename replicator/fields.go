@@ -1,0 +1,418 @@
+package replicator
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/big"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// fields are the members of a JSON object under parsing. The first failure of any
+// of its methods, and of those of the objects inside it, is kept; the methods
+// after it still return something, which nobody looks at.
+type fields struct {
+	prefix string // what comes before a name in errors, such as "source."
+	values map[string]json.RawMessage
+	first  *firstError
+}
+
+type firstError struct {
+	err *ParseError
+}
+
+// readFields reads the members of a definition; of several with one name the last
+// counts, as in CouchDB.
+func readFields(text []byte, notObject string) (*fields, error) {
+	if !validJSON(text) {
+		// CouchDB's words, which clients know.
+		return nil, &ParseError{Reason: "invalid UTF-8 JSON"}
+	}
+	f := &fields{first: &firstError{}}
+	if err := json.Unmarshal(text, &f.values); err != nil || f.values == nil {
+		return nil, &ParseError{Reason: notObject}
+	}
+	return f, nil
+}
+
+// fail records that the field of that name is at fault.
+func (f *fields) fail(name, format string, args ...any) {
+	if f.first.err == nil {
+		f.first.err = &ParseError{Field: f.prefix + name, Reason: fmt.Sprintf(format, args...)}
+	}
+}
+
+// mustBe records that the field of that name is not what it must be.
+func (f *fields) mustBe(name, what string) {
+	f.fail(name, "parameter `%s` must be %s", f.prefix+name, what)
+}
+
+func (f *fields) err() error {
+	if f.first.err == nil {
+		return nil
+	}
+	return f.first.err
+}
+
+// text returns a string, and whether one was given.
+func (f *fields) text(name, what string) (string, bool) {
+	raw, given := f.values[name]
+	if !given {
+		return "", false
+	}
+	var text string
+	if raw[0] != '"' || json.Unmarshal(raw, &text) != nil {
+		f.mustBe(name, what)
+		return "", false
+	}
+	return text, true
+}
+
+func (f *fields) boolean(name string) *bool {
+	raw, given := f.values[name]
+	if !given {
+		return nil
+	}
+	if text := string(raw); text != "true" && text != "false" {
+		f.mustBe(name, "a boolean")
+		return nil
+	}
+	return new(raw[0] == 't')
+}
+
+func (f *fields) flag(name string) bool {
+	value := f.boolean(name)
+	return value != nil && *value
+}
+
+// integer returns an integer of at least minimum. Like CouchDB it takes one that
+// is written as a string, and refuses 5.0.
+func (f *fields) integer(name string, minimum int64) *int {
+	raw, given := f.values[name]
+	if !given {
+		return nil
+	}
+	literal := string(raw)
+	if raw[0] == '"' {
+		literal, _ = f.text(name, "a string")
+	}
+	n, err := strconv.ParseInt(literal, 10, 64)
+	if err != nil || n < minimum || n > math.MaxInt32 {
+		f.mustBe(name, fmt.Sprintf("an integer from %d to %d", minimum, math.MaxInt32))
+		return nil
+	}
+	return new(int(n))
+}
+
+// object returns the members of an object; nil if none was given.
+func (f *fields) object(name, what string) *fields {
+	raw, given := f.values[name]
+	if !given {
+		return nil
+	}
+	inner := &fields{prefix: f.prefix + name + ".", first: f.first}
+	if raw[0] != '{' || json.Unmarshal(raw, &inner.values) != nil {
+		f.mustBe(name, what)
+		return nil
+	}
+	return inner
+}
+
+// orderedObject returns the members of an object in their order, and its text as
+// it is stored.
+func (f *fields) orderedObject(name, what string) (object, json.RawMessage) {
+	raw, given := f.values[name]
+	if !given {
+		return nil, nil
+	}
+	if raw[0] != '{' {
+		f.mustBe(name, what)
+		return nil, nil
+	}
+	members, err := decodeObjectJSON(raw)
+	if err != nil {
+		f.fail(name, "parameter `%s` is invalid: %v", f.prefix+name, err)
+		return nil, nil
+	}
+	return members, storedJSON(raw)
+}
+
+// replicationID returns the id of a replication to cancel. Where a + of it was
+// taken for an encoded space, as happens on the way through a URL, it comes back.
+func (f *fields) replicationID() string {
+	id := ""
+	for _, name := range []string{"replication_id", "_local_id", "id"} {
+		text, given := f.text(name, "a replication id")
+		if !given {
+			continue
+		}
+		text = strings.ReplaceAll(text, " ", "+")
+		if text == "" {
+			f.mustBe(name, "a replication id")
+		}
+		if id != "" && id != text {
+			f.fail(name, "parameters `replication_id`, `_local_id` and `id` name different replications")
+		}
+		id = text
+	}
+	return id
+}
+
+func (f *fields) createTargetParams() json.RawMessage {
+	members, raw := f.orderedObject("create_target_params", "a JSON object")
+	for _, m := range members {
+		switch m.value.(type) {
+		case string, bool, int64, *big.Int, float64:
+		default:
+			f.fail("create_target_params."+m.name,
+				"parameter `create_target_params` must be a JSON object of strings, numbers and booleans")
+		}
+	}
+	return raw
+}
+
+// docIDs returns the ids decoded, sorted and without doubles. A null is as good as
+// none given. CouchDB takes + for an encoded space here, so that an id with a plus
+// sign has to be written with %2B.
+func (f *fields) docIDs() []string {
+	raw, given := f.values["doc_ids"]
+	if !given || string(raw) == "null" {
+		return nil
+	}
+	if raw[0] != '[' {
+		f.mustBe("doc_ids", "an array")
+		return nil
+	}
+	var literals []json.RawMessage
+	if err := json.Unmarshal(raw, &literals); err != nil {
+		f.mustBe("doc_ids", "an array")
+		return nil
+	}
+	ids := make([]string, len(literals))
+	for i, literal := range literals {
+		var id string
+		if literal[0] != '"' || json.Unmarshal(literal, &id) != nil {
+			f.mustBe("doc_ids", "an array of strings")
+			return nil
+		}
+		if ids[i] = decodeDocID(id); !utf8.ValidString(ids[i]) {
+			f.mustBe("doc_ids", "an array of document ids, which are UTF-8 once their escapes are decoded")
+			return nil
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+// decodeDocID decodes the escapes of id; a percent sign that begins none stays.
+func decodeDocID(id string) string {
+	if !strings.ContainsAny(id, "%+") {
+		return id
+	}
+	plain := make([]byte, 0, len(id))
+	for i := 0; i < len(id); i++ {
+		switch {
+		case id[i] == '+':
+			plain = append(plain, ' ')
+		case id[i] == '%' && i+2 < len(id) && isHex(id[i+1]) && isHex(id[i+2]):
+			code, _ := strconv.ParseUint(id[i+1:i+3], 16, 8)
+			plain = append(plain, byte(code))
+			i += 2
+		default:
+			plain = append(plain, id[i])
+		}
+	}
+	return string(plain)
+}
+
+func (f *fields) filter() string {
+	// CouchDB's words, which say all that there is to say.
+	const reason = "Invalid filter. Must match `ddocname/filtername`."
+	raw, given := f.values["filter"]
+	if !given {
+		return ""
+	}
+	var name string
+	if raw[0] != '"' || json.Unmarshal(raw, &name) != nil {
+		f.fail("filter", reason)
+		return ""
+	}
+	if strings.HasPrefix(name, "_") {
+		if name == "_view" {
+			f.checkViewParam()
+		}
+		return name
+	}
+	if ddoc, function, _ := strings.Cut(name, "/"); ddoc == "" || function == "" {
+		f.fail("filter", reason)
+	}
+	return name
+}
+
+// checkViewParam checks the parameter that tells the built-in filter _view which
+// view's map function to filter by.
+func (f *fields) checkViewParam() {
+	const what = "`ddocname/viewname` when `filter` is `_view`"
+	var view string
+	params := f.object("query_params", "an object")
+	if params != nil {
+		view, _ = params.text("view", what)
+	}
+	if ddoc, name, _ := strings.Cut(view, "/"); ddoc == "" || name == "" || strings.Contains(name, "/") {
+		f.mustBe("query_params.view", what)
+	}
+}
+
+func (f *fields) queryParams() json.RawMessage {
+	_, raw := f.orderedObject("query_params", "an object")
+	return raw
+}
+
+// checkTextParams is CouchDB's rule for the query_params of a request; those of a
+// document may be of any type.
+func (f *fields) checkTextParams() {
+	members, _ := f.orderedObject("query_params", "an object")
+	for _, m := range members {
+		if _, ok := m.value.(string); !ok {
+			f.fail("query_params."+m.name, "parameter `query_params` must have strings for values: `%s` has another", m.name)
+		}
+	}
+}
+
+func (f *fields) selector() json.RawMessage {
+	members, raw := f.orderedObject("selector", "a JSON object")
+	if _, err := normalSelector(members); err != nil {
+		f.fail("selector", "parameter `selector` is invalid: %v", err)
+	}
+	return raw
+}
+
+// sinceSeq takes what sequences have been over the versions of CouchDB: integers,
+// arrays and strings.
+func (f *fields) sinceSeq() json.RawMessage {
+	raw, given := f.values["since_seq"]
+	if !given {
+		return nil
+	}
+	value, err := decodeJSON(raw)
+	ok := err == nil
+	switch v := value.(type) {
+	case string:
+		ok = ok && v != ""
+	case []any:
+	default:
+		ok = ok && isInteger(v) && !isNegative(v)
+	}
+	if !ok {
+		f.mustBe("since_seq", "an update sequence: a string, an array, or an integer of 0 or more")
+		return nil
+	}
+	return storedJSON(raw)
+}
+
+func (f *fields) socketOptions() *SocketOptions {
+	text, given := f.text("socket_options", "a string")
+	if !given {
+		return nil
+	}
+	options, err := ParseSocketOptions(text)
+	if err != nil {
+		f.fail("socket_options", "parameter `socket_options` %v", err)
+		return nil
+	}
+	return &options
+}
+
+func (f *fields) userCtx() *UserCtx {
+	ctx := f.object("user_ctx", "an object with `name` and `roles`")
+	if ctx == nil {
+		return nil
+	}
+	user := &UserCtx{Roles: []string{}}
+	if string(ctx.values["name"]) != "null" {
+		if name, given := ctx.text("name", "a string or null"); given {
+			user.Name = &name
+		}
+	}
+	if raw, given := ctx.values["roles"]; given {
+		value, err := decodeJSON(raw)
+		roles, ok := value.([]any)
+		if err != nil || !ok {
+			ctx.mustBe("roles", "an array of strings")
+		}
+		for _, element := range roles {
+			role, ok := element.(string)
+			if !ok {
+				ctx.mustBe("roles", "an array of strings")
+			}
+			user.Roles = append(user.Roles, role)
+		}
+	}
+	return user
+}
+
+func (f *fields) owner() *string {
+	if string(f.values["owner"]) == "null" {
+		return nil
+	}
+	name, given := f.text("owner", "a string or null")
+	if !given {
+		return nil
+	}
+	return &name
+}
+
+// proxies returns the proxies of the source and of the target. An empty string is
+// as good as none given.
+func (f *fields) proxies(options ParseOptions) (source, target string) {
+	both := f.proxy("proxy", options)
+	source = f.proxy("source_proxy", options)
+	target = f.proxy("target_proxy", options)
+	if both == "" {
+		return source, target
+	}
+	if source != "" {
+		f.fail("proxy", "`proxy` is mutually exclusive with `source_proxy`")
+	}
+	if target != "" {
+		f.fail("proxy", "`proxy` is mutually exclusive with `target_proxy`")
+	}
+	return both, both
+}
+
+// proxy returns a URL that net/url can parse whatever the user name and password
+// have in them.
+func (f *fields) proxy(name string, options ParseOptions) string {
+	protocols := options.proxyProtocols()
+	text, given := f.text(name, "a URL with protocol "+orList(protocols))
+	if !given || text == "" {
+		return ""
+	}
+	l, err := splitURL(text)
+	if err != nil {
+		f.fail(name, "parameter `%s` has an invalid url: %v", name, err)
+		return ""
+	}
+	if !slices.Contains(protocols, l.scheme) {
+		f.mustBe(name, "a URL with protocol "+orList(protocols))
+		return ""
+	}
+	proxy := url.URL{Scheme: l.scheme, Host: l.hostPort()}
+	if l.userinfo != "" {
+		user, password, _ := strings.Cut(l.userinfo, ":")
+		proxy.User = url.UserPassword(unescape(user), unescape(password))
+	}
+	return proxy.String()
+}
+
+func orList(protocols []string) string {
+	if len(protocols) < 2 {
+		return strings.Join(protocols, "")
+	}
+	last := len(protocols) - 1
+	return strings.Join(protocols[:last], ", ") + " or " + protocols[last]
+}

@@ -1,0 +1,68 @@
+package replicator
+
+import "encoding/json"
+
+// Info is the `info` object of a job in listings: the progress of a job that
+// runs, ran or waits for its next turn, or the error of one that is crashing or
+// failed.
+type Info struct {
+	Error string `json:"error,omitempty"`
+	*Progress
+}
+
+// Progress is how far a job has come, in the form of CouchDB's listings and of
+// `_replication_stats` in documents. SourceSeq and ThroughSeq are left out where
+// they are nil; the other unknown values are null.
+type Progress struct {
+	RevisionsChecked      int64           `json:"revisions_checked"`
+	MissingRevisionsFound int64           `json:"missing_revisions_found"`
+	DocsRead              int64           `json:"docs_read"`
+	DocsWritten           int64           `json:"docs_written"`
+	ChangesPending        *int64          `json:"changes_pending"`
+	DocWriteFailures      int64           `json:"doc_write_failures"`
+	BulkGetDocs           int64           `json:"bulk_get_docs"`
+	BulkGetAttempts       int64           `json:"bulk_get_attempts"`
+	CheckpointedSourceSeq json.RawMessage `json:"checkpointed_source_seq"`
+	SourceSeq             json.RawMessage `json:"source_seq,omitempty"`
+	ThroughSeq            json.RawMessage `json:"through_seq,omitempty"`
+}
+
+// Info returns what listings show of the job, or nil, which is null in JSON, if it
+// never ran and has no error.
+func (s *JobState) Info() *Info {
+	if s.Error != "" && (s.State == StateCrashing || s.State == StateFailed) {
+		return &Info{Error: cleanReason(s.Error)}
+	}
+	if s.StartTime.IsZero() {
+		return nil
+	}
+	progress := s.Progress()
+	if !s.State.Terminal() {
+		progress.SourceSeq = orNull(s.SourceSeq)
+		progress.ThroughSeq = orNull(s.ThroughSeq)
+	}
+	return &Info{Progress: &progress}
+}
+
+// Progress returns the counters and the checkpointed sequence, which is what is
+// kept of a job that has ended.
+func (s *JobState) Progress() Progress {
+	return Progress{
+		RevisionsChecked:      s.Stats.RevisionsChecked,
+		MissingRevisionsFound: s.Stats.MissingRevisionsFound,
+		DocsRead:              s.Stats.DocsRead,
+		DocsWritten:           s.Stats.DocsWritten,
+		ChangesPending:        s.ChangesPending,
+		DocWriteFailures:      s.Stats.DocWriteFailures,
+		BulkGetDocs:           s.Stats.BulkGetDocs,
+		BulkGetAttempts:       s.Stats.BulkGetAttempts,
+		CheckpointedSourceSeq: s.CheckpointedSourceSeq,
+	}
+}
+
+func orNull(value json.RawMessage) json.RawMessage {
+	if value == nil {
+		return json.RawMessage("null")
+	}
+	return value
+}

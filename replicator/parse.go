@@ -1,0 +1,181 @@
+package replicator
+
+import (
+	"fmt"
+	"slices"
+)
+
+// ParseError says why a definition is refused.
+type ParseError struct {
+	// Field is the name of the field at fault, such as "doc_ids", or
+	// "source.auth.basic.password" for one inside another; empty if the text as a
+	// whole is not a definition.
+	Field string
+	// Reason is a sentence that names the field and says what it may be. It quotes
+	// no URLs and no credentials.
+	Reason string
+}
+
+// Error returns the reason.
+func (e *ParseError) Error() string {
+	return e.Reason
+}
+
+// ParseOptions are the settings that parsing depends on. The zero value has
+// CouchDB's defaults.
+type ParseOptions struct {
+	// EndpointProtocols are the URL schemes that a source and a target may have, a
+	// part of http and https ([replicator] valid_endpoint_protocols). nil is both.
+	EndpointProtocols []string
+	// ProxyProtocols are those of proxies, a part of http, https and socks5
+	// ([replicator] valid_proxy_protocols). nil is all three.
+	ProxyProtocols []string
+}
+
+func (o ParseOptions) endpointProtocols() []string {
+	return configured(o.EndpointProtocols, []string{"http", "https"})
+}
+
+func (o ParseOptions) proxyProtocols() []string {
+	return configured(o.ProxyProtocols, []string{"http", "https", "socks5"})
+}
+
+func configured(protocols, known []string) []string {
+	if protocols == nil {
+		return known
+	}
+	return slices.DeleteFunc(known, func(protocol string) bool {
+		return !slices.Contains(protocols, protocol)
+	})
+}
+
+// Request is what the body of POST /_replicate asks for.
+type Request struct {
+	// Replication is nil if an id alone says what to cancel.
+	Replication *Replication
+	// Cancel asks for the replication to be stopped and forgotten.
+	Cancel bool
+	// ID is the replication to cancel, if one was named by `id`, `_local_id` or
+	// `replication_id`, else empty. It need not be one that ParseID takes.
+	ID string
+}
+
+// ParseRequest parses the body of POST /_replicate. Its errors are of type
+// *ParseError.
+//
+// Fields that it does not know are ignored, `owner` and `user_ctx` among them:
+// the user is the one who sent the request. A body that cancels by id needs
+// nothing else.
+func ParseRequest(body []byte, options ParseOptions) (*Request, error) {
+	f, err := readFields(body, "Request body must be a JSON object")
+	if err != nil {
+		return nil, err
+	}
+	cancel := f.boolean("cancel")
+	request := &Request{Cancel: cancel != nil && *cancel, ID: f.replicationID()}
+	if !request.Cancel || request.ID == "" {
+		request.Replication = f.replication(options)
+		f.checkTextParams()
+	}
+	if err := f.err(); err != nil {
+		return nil, err
+	}
+	return request, nil
+}
+
+// ParseDocument parses a document of a replicator database. Its errors are of
+// type *ParseError.
+//
+// Fields that it does not know are ignored: users keep data of their own in such
+// documents. So are those that begin with an underscore, and the ids that name a
+// replication to cancel. `cancel` itself must not be true: a document is cancelled
+// by deleting it.
+func ParseDocument(doc []byte, options ParseOptions) (*Replication, error) {
+	f, err := readFields(doc, "Document must be a JSON object")
+	if err != nil {
+		return nil, err
+	}
+	if cancel := f.boolean("cancel"); cancel != nil && *cancel {
+		f.fail("cancel", "parameter `cancel` must not be true in a document: delete the document instead")
+	}
+	r := f.replication(options)
+	r.UserCtx = f.userCtx()
+	r.Owner = f.owner()
+	if err := f.err(); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// Check reports, with a *ParseError, whether the protocols of a replication that
+// was accepted once are allowed still.
+func (r *Replication) Check(options ParseOptions) error {
+	for _, side := range []struct {
+		name     string
+		endpoint Endpoint
+	}{{"source", r.Source}, {"target", r.Target}} {
+		protocols := options.endpointProtocols()
+		if l, err := splitURL(side.endpoint.URL); err != nil || !slices.Contains(protocols, l.scheme) {
+			return protocolError(side.name, protocols)
+		}
+		if side.endpoint.Proxy == "" {
+			continue
+		}
+		protocols = options.proxyProtocols()
+		if l, err := splitURL(side.endpoint.Proxy); err != nil || !slices.Contains(protocols, l.scheme) {
+			return protocolError(side.name+"_proxy", protocols)
+		}
+	}
+	return nil
+}
+
+func protocolError(name string, protocols []string) *ParseError {
+	return &ParseError{Field: name, Reason: fmt.Sprintf("parameter `%s` must be a URL with protocol %s", name, orList(protocols))}
+}
+
+// replication parses what requests and documents have in common.
+func (f *fields) replication(options ParseOptions) *Replication {
+	sourceProxy, targetProxy := f.proxies(options)
+	r := &Replication{
+		CreateTarget:       f.flag("create_target"),
+		CreateTargetParams: f.createTargetParams(),
+		Continuous:         f.flag("continuous"),
+		DocIDs:             f.docIDs(),
+		Filter:             f.filter(),
+		QueryParams:        f.queryParams(),
+		Selector:           f.selector(),
+		SinceSeq:           f.sinceSeq(),
+		WinningRevsOnly:    f.flag("winning_revs_only"),
+		UseCheckpoints:     f.boolean("use_checkpoints"),
+		CheckpointInterval: f.integer("checkpoint_interval", 1),
+		UseBulkGet:         f.boolean("use_bulk_get"),
+		WorkerProcesses:    f.integer("worker_processes", 1),
+		WorkerBatchSize:    f.integer("worker_batch_size", 1),
+		HTTPConnections:    f.integer("http_connections", 1),
+		ConnectionTimeout:  f.integer("connection_timeout", 1),
+		RetriesPerRequest:  f.integer("retries_per_request", 0),
+		SocketOptions:      f.socketOptions(),
+		Source:             f.endpoint("source", options),
+		Target:             f.endpoint("target", options),
+	}
+	r.Source.Proxy, r.Target.Proxy = sourceProxy, targetProxy
+	f.checkExclusive(r)
+	return r
+}
+
+// checkExclusive refuses a replication that is filtered in more than one way.
+func (f *fields) checkExclusive(r *Replication) {
+	var given []string
+	if r.DocIDs != nil {
+		given = append(given, "doc_ids")
+	}
+	if r.Filter != "" {
+		given = append(given, "filter")
+	}
+	if r.Selector != nil {
+		given = append(given, "selector")
+	}
+	if len(given) > 1 {
+		f.fail(given[1], "`doc_ids`,`filter`,`selector` are mutually exclusive")
+	}
+}

@@ -1,0 +1,50 @@
+package replicator
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// State is the state of a replication job (RFC 016, "Replicator Job States").
+//
+//	State      job layer  what it means
+//	pending    pending    waits for its turn
+//	running    running    held by a node
+//	crashing   pending    waits, scheduled for later, after a run that failed
+//	completed  finished   a one-shot replication that reached its end
+//	failed     finished   cannot run, or is not tried again
+type State string
+
+// The states of replication jobs.
+const (
+	StatePending   State = "pending"
+	StateRunning   State = "running"
+	StateCrashing  State = "crashing"
+	StateCompleted State = "completed"
+	StateFailed    State = "failed"
+)
+
+// ErrUnknownState is what ParseState returns for a text that names no state.
+var ErrUnknownState = errors.New("must be one of initializing, error, running, pending, crashing, completed, failed")
+
+// ParseState returns the state of that name, in lower or upper case. The two
+// states that CouchDB 3.x had more are those they became (RFC 016, "State
+// Differences From CouchDB <= 3.x"): initializing is pending, error is crashing.
+func ParseState(name string) (State, error) {
+	switch state := State(strings.ToLower(name)); state {
+	case StatePending, StateRunning, StateCrashing, StateCompleted, StateFailed:
+		return state, nil
+	case "initializing":
+		return StatePending, nil
+	case "error":
+		return StateCrashing, nil
+	}
+	return "", fmt.Errorf("state %q: %w", name, ErrUnknownState)
+}
+
+// Terminal reports whether a job in this state has ended: it does not run again
+// unless it is added again.
+func (s State) Terminal() bool {
+	return s == StateCompleted || s == StateFailed
+}

@@ -1,0 +1,36 @@
+package replicator
+
+// Stats are the counters of a replication, over all runs with one replication id.
+// Their JSON form is that of the `info` object in CouchDB's listings.
+type Stats struct {
+	RevisionsChecked      int64 `json:"revisions_checked"`
+	MissingRevisionsFound int64 `json:"missing_revisions_found"`
+	DocsRead              int64 `json:"docs_read"`
+	DocsWritten           int64 `json:"docs_written"`
+	DocWriteFailures      int64 `json:"doc_write_failures"`
+	BulkGetDocs           int64 `json:"bulk_get_docs"`
+	BulkGetAttempts       int64 `json:"bulk_get_attempts"`
+}
+
+// CheckpointStats are the same counters in the form that an entry of a
+// checkpoint's history has. Each type converts to the other.
+type CheckpointStats struct {
+	RevisionsChecked      int64 `json:"missing_checked"`
+	MissingRevisionsFound int64 `json:"missing_found"`
+	DocsRead              int64 `json:"docs_read"`
+	DocsWritten           int64 `json:"docs_written"`
+	DocWriteFailures      int64 `json:"doc_write_failures"`
+	BulkGetDocs           int64 `json:"bulk_get_docs"`
+	BulkGetAttempts       int64 `json:"bulk_get_attempts"`
+}
+
+// Add adds what other counted.
+func (s *Stats) Add(other Stats) {
+	s.RevisionsChecked += other.RevisionsChecked
+	s.MissingRevisionsFound += other.MissingRevisionsFound
+	s.DocsRead += other.DocsRead
+	s.DocsWritten += other.DocsWritten
+	s.DocWriteFailures += other.DocWriteFailures
+	s.BulkGetDocs += other.BulkGetDocs
+	s.BulkGetAttempts += other.BulkGetAttempts
+}
