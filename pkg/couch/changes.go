@@ -1,0 +1,495 @@
+package couch
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+// Feed is a kind of changes feed.
+type Feed string
+
+const (
+	// FeedNormal ends with the last change there is.
+	FeedNormal Feed = "normal"
+	// FeedLongpoll is FeedNormal, but waits for a change if there is none.
+	FeedLongpoll Feed = "longpoll"
+	// FeedContinuous does not end, unless with Timeout or Limit.
+	FeedContinuous Feed = "continuous"
+)
+
+const (
+	// maxRow is the size in bytes of the largest row of a feed: one with some 200,000 leaves.
+	maxRow = 16 << 20
+	// feedWindow is the size in bytes of a feed's read buffer. Thousands of feeds may wait at a time.
+	feedWindow = 4 << 10
+	// silentBeats is how many heartbeats may be missed before a feed is declared stalled.
+	silentBeats = 3
+	// serverTimeout is after how long CouchDB ends a live feed that asks for neither a heartbeat nor a
+	// timeout ([chttpd] changes_timeout).
+	serverTimeout = 60 * time.Second
+)
+
+// ChangesOptions says which changes to read. The zero value reads all, as they are now.
+type ChangesOptions struct {
+	Feed Feed // default: FeedNormal
+	// Since is the sequence after which to begin, as a server gave it (Row.Seq, LastSeq, UpdateSeq).
+	// Empty: from the beginning.
+	Since json.RawMessage
+	// AllLeaves asks for all leaves of each document (style=all_docs), not the winner only.
+	AllLeaves bool
+	// Heartbeat asks for a sign of life whenever there was no change for so long. A feed that is silent
+	// for three times that is stalled. Servers filter without a word, so that FeedNormal needs it too.
+	Heartbeat time.Duration
+	// Timeout ends FeedLongpoll and FeedContinuous when there was no change for so long, on servers that
+	// know it. CouchDB ignores it where there is a heartbeat.
+	Timeout time.Duration
+	Limit   int // default: no limit
+	// SeqInterval asks for a sequence on every so manieth row only: the others have none.
+	SeqInterval int
+
+	// At most one of these three is set.
+	DocIDs   []string        // the documents of these ids (filter _doc_ids)
+	Selector json.RawMessage // the documents that match a selector (filter _selector)
+	Filter   string          // a filter function, "ddoc/name", or "_view" or "_design"
+
+	// Query has the parameters of the filter function, and the view of "_view".
+	Query url.Values
+}
+
+// Row is one change.
+type Row struct {
+	// Seq is the change's sequence: a number, a string or an array. Nil if the server left it out, as
+	// it does between two multiples of SeqInterval.
+	Seq     json.RawMessage
+	ID      string
+	Revs    []string // the winner, or all leaves
+	Deleted bool     // the winner is
+}
+
+// Changes is a feed. It is not safe for concurrent use; what ends a Next that waits is its context.
+type Changes struct {
+	p       *response
+	j       *jsonReader
+	live    bool // one row after the other, without an array around
+	inside  bool // the array of rows was entered
+	lastSeq json.RawMessage
+	pending *int64
+	err     error // of Next, from its first on
+}
+
+// Changes opens a feed. It uses no slot of MaxConnections.
+func (d *Database) Changes(ctx context.Context, o ChangesOptions) (*Changes, error) {
+	r, err := o.request(d.cfg.ConnectionTimeout)
+	if err != nil {
+		return nil, err
+	}
+	p, err := d.stream(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	c := newChanges(p, o.Feed)
+	c.p = p
+	return c, nil
+}
+
+func newChanges(r io.Reader, feed Feed) *Changes {
+	c := &Changes{j: newJSONReader(r, feedWindow), live: feed == FeedContinuous}
+	c.j.blank = 0 // heartbeats
+	return c
+}
+
+// Next returns the next change, and waits for it on a live feed. After the last one the error is
+// io.EOF. A feed that breaks off, however politely, wraps io.ErrUnexpectedEOF; one that falls silent
+// wraps [ErrStalled]. After an error all later calls return the same.
+func (c *Changes) Next() (Row, error) {
+	if c.err != nil {
+		return Row{}, c.err
+	}
+	row, err := c.next()
+	if err == nil {
+		return row, nil
+	}
+	if c.err = err; err != io.EOF {
+		c.err = c.explain(err)
+	}
+	if c.p != nil {
+		if c.err == io.EOF {
+			c.p.finish()
+		} else {
+			c.err = c.p.fail(c.err)
+			c.p.Close()
+		}
+	}
+	return Row{}, c.err
+}
+
+// explain says what an error means for the feed. Whatever the network did to it, it was cut.
+func (c *Changes) explain(err error) error {
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("the changes feed was cut: %w", err)
+	}
+	given := c.p != nil && c.p.outer.Err() != nil
+	for _, ours := range []error{ErrMalformed, ErrLimit, ErrStalled, errGaveUp} {
+		given = given || errors.Is(err, ours)
+	}
+	if given {
+		return fmt.Errorf("reading the changes feed: %w", err)
+	}
+	return fmt.Errorf("the changes feed was cut: %w: %w", io.ErrUnexpectedEOF, err)
+}
+
+// LastSeq is the sequence up to which the feed was read, once Next has returned io.EOF: the place to go
+// on from. With a filter it may lie beyond the last row's.
+func (c *Changes) LastSeq() json.RawMessage { return c.lastSeq }
+
+// Pending is how many changes were left when the feed ended, if the server says so.
+func (c *Changes) Pending() (int64, bool) {
+	if c.pending == nil {
+		return 0, false
+	}
+	return *c.pending, true
+}
+
+// Close gives up what was not read. It may be called more than once.
+func (c *Changes) Close() error {
+	if c.err == nil {
+		c.err = errors.New("the changes feed is closed")
+	}
+	if c.p == nil {
+		return nil
+	}
+	return c.p.Close()
+}
+
+func (c *Changes) next() (Row, error) {
+	if c.live {
+		return c.nextLine()
+	}
+	if !c.inside {
+		if err := c.enter(); err != nil {
+			return Row{}, err
+		}
+		c.inside = true
+	}
+	ok, err := c.j.element()
+	if err != nil {
+		return Row{}, c.lateRefusal(err)
+	}
+	if ok {
+		raw, err := c.j.value(maxRow)
+		if err != nil {
+			return Row{}, err
+		}
+		return parseRow(raw)
+	}
+	return Row{}, c.leave()
+}
+
+// nextLine reads a row of a continuous feed, which ends with an object that has last_seq.
+func (c *Changes) nextLine() (Row, error) {
+	raw, err := c.j.value(maxRow)
+	if err != nil {
+		return Row{}, err
+	}
+	if !isObject(raw) {
+		return Row{}, fmt.Errorf("%w: a row that is not an object", ErrMalformed)
+	}
+	end := false
+	members(raw, func(m member) bool {
+		end = end || string(m.key) == "last_seq"
+		return !end
+	})
+	if !end {
+		return parseRow(raw)
+	}
+	members(raw, func(m member) bool {
+		err = c.tail(string(m.key), raw[m.value:m.end])
+		return err == nil
+	})
+	if err == nil {
+		err = io.EOF
+	}
+	return Row{}, err
+}
+
+// enter reads up to the rows of a feed that is one object. What stands before them may be its tail.
+func (c *Changes) enter() error {
+	if err := c.j.open('{'); err != nil {
+		return err
+	}
+	for {
+		name, ok, err := c.j.member()
+		switch {
+		case err != nil:
+			return err
+		case !ok:
+			return fmt.Errorf("%w: no results", ErrMalformed)
+		case name == "results":
+			return c.j.open('[')
+		}
+		if err := c.readTail(name); err != nil {
+			return err
+		}
+	}
+}
+
+// leave reads from the end of the rows to the end of the feed, and returns io.EOF if all is well.
+func (c *Changes) leave() error {
+	for {
+		name, ok, err := c.j.member()
+		if err != nil {
+			return err
+		}
+		if !ok {
+			break
+		}
+		if err := c.readTail(name); err != nil {
+			return err
+		}
+	}
+	if c.lastSeq == nil {
+		return fmt.Errorf("%w: no last_seq", ErrMalformed)
+	}
+	return io.EOF
+}
+
+func (c *Changes) readTail(name string) error {
+	raw, err := c.j.value(maxRow)
+	if err != nil {
+		return err
+	}
+	return c.tail(name, raw)
+}
+
+// tail takes a member of the feed that is not a row.
+func (c *Changes) tail(name string, raw []byte) error {
+	switch name {
+	case "last_seq":
+		c.lastSeq = bytes.Clone(raw)
+	case "pending":
+		n, err := count(raw)
+		if err != nil {
+			return nil // null has been seen; nothing depends on it
+		}
+		c.pending = &n
+	case "error":
+		return &gaveUp{code: words(raw)}
+	}
+	return nil
+}
+
+// lateRefusal looks for CouchDB's last words: an error that it meets after the feed has begun follows
+// the rows as an object of its own, without a comma.
+func (c *Changes) lateRefusal(err error) error {
+	if !errors.Is(err, ErrMalformed) {
+		return err
+	}
+	if b, peekErr := c.j.peek(); peekErr != nil || b != '{' {
+		return err
+	}
+	raw, readErr := c.j.value(maxRow)
+	if readErr != nil {
+		return err
+	}
+	if _, rowErr := parseRow(raw); errors.Is(rowErr, errGaveUp) {
+		return rowErr
+	}
+	return err
+}
+
+// parseRow reads a row, which is known to be JSON.
+func parseRow(raw []byte) (Row, error) {
+	var row Row
+	var last gaveUp
+	if !isObject(raw) {
+		return row, fmt.Errorf("%w: a row that is not an object", ErrMalformed)
+	}
+	var err error
+	members(raw, func(m member) bool {
+		value := raw[m.value:m.end]
+		switch string(m.key) {
+		case "seq":
+			if string(value) != "null" {
+				row.Seq = bytes.Clone(value)
+			}
+		case "id":
+			row.ID, err = unquote(value)
+		case "deleted":
+			row.Deleted, err = flag(value)
+		case "changes":
+			row.Revs, err = parseRevs(value)
+		case "error":
+			last.code = words(value)
+		case "reason":
+			last.reason = words(value)
+		}
+		if err != nil {
+			err = fmt.Errorf("row of %q, member %s: %w", row.ID, m.key, err)
+		}
+		return err == nil
+	})
+	switch {
+	case err != nil:
+		return row, err
+	case row.ID == "" && last.code != "":
+		return row, &last
+	case row.ID == "":
+		return row, fmt.Errorf("%w: a row without an id: %s", ErrMalformed, excerpt(string(raw)))
+	case len(row.Revs) == 0:
+		return row, fmt.Errorf("%w: the row of %q has no revision", ErrMalformed, row.ID)
+	}
+	return row, nil
+}
+
+// parseRevs reads [{"rev": "1-a"}, ...].
+func parseRevs(raw []byte) ([]string, error) {
+	var revs []string
+	err := eachObject(raw, func(change []byte) (err error) {
+		members(change, func(m member) bool {
+			if string(m.key) == "rev" {
+				var rev string
+				if rev, err = unquote(change[m.value:m.end]); err == nil {
+					revs = append(revs, rev)
+				}
+			}
+			return err == nil
+		})
+		return err
+	})
+	return revs, err
+}
+
+// eachObject calls visit for each element of raw, which must be an array of objects.
+func eachObject(raw []byte, visit func([]byte) error) error {
+	if !isArray(raw) {
+		return fmt.Errorf("%w: not an array", ErrMalformed)
+	}
+	var err error
+	elements(raw, func(element []byte) bool {
+		if !isObject(element) {
+			err = fmt.Errorf("%w: not an object", ErrMalformed)
+			return false
+		}
+		err = visit(element)
+		return err == nil
+	})
+	return err
+}
+
+// request makes the request of these options.
+func (o ChangesOptions) request(connectionTimeout time.Duration) (*request, error) {
+	q := maps.Clone(o.Query)
+	if q == nil {
+		q = url.Values{}
+	}
+	r := &request{method: http.MethodGet, path: "_changes", query: q, noSlot: true}
+	if o.Feed == "" {
+		o.Feed = FeedNormal
+	}
+	q.Set("feed", string(o.Feed))
+	if len(o.Since) > 0 {
+		since, err := sequenceParameter(o.Since)
+		if err != nil {
+			return nil, err
+		}
+		q.Set("since", since)
+	}
+	if o.AllLeaves {
+		q.Set("style", "all_docs")
+	}
+	for name, value := range map[string]int64{
+		"heartbeat":    o.Heartbeat.Milliseconds(),
+		"timeout":      o.Timeout.Milliseconds(),
+		"limit":        int64(o.Limit),
+		"seq_interval": int64(o.SeqInterval),
+	} {
+		if value < 0 {
+			return nil, fmt.Errorf("changes feed: %s is negative", name)
+		}
+		if value > 0 {
+			q.Set(name, strconv.FormatInt(value, 10))
+		}
+	}
+	r.idle = o.idle(connectionTimeout)
+	r.identity = o.Feed != FeedNormal
+	return r, o.filter(r)
+}
+
+// filter adds what selects documents.
+func (o ChangesOptions) filter(r *request) error {
+	set := 0
+	for _, is := range []bool{o.DocIDs != nil, o.Selector != nil, o.Filter != ""} {
+		if is {
+			set++
+		}
+	}
+	if set > 1 {
+		return errors.New("changes feed: more than one of document ids, selector and filter")
+	}
+	switch {
+	case o.DocIDs != nil:
+		r.query.Set("filter", "_doc_ids")
+		r.body = bytesBody(appendStrings([]byte(`{"doc_ids":`), o.DocIDs, '}'))
+	case o.Selector != nil:
+		if !json.Valid(o.Selector) {
+			return errors.New("changes feed: the selector is not JSON")
+		}
+		r.query.Set("filter", "_selector")
+		r.body = pieces{[]byte(`{"selector":`), o.Selector, []byte("}")}
+	case o.Filter != "":
+		r.query.Set("filter", o.Filter)
+	}
+	if r.body != nil {
+		r.method, r.content = http.MethodPost, jsonType
+	}
+	return nil
+}
+
+// idle is how long the feed may be silent.
+func (o ChangesOptions) idle(connectionTimeout time.Duration) time.Duration {
+	beats := silentBeats * o.Heartbeat
+	switch {
+	case o.Feed == FeedNormal:
+		return max(beats, connectionTimeout)
+	case o.Heartbeat > 0:
+		return beats
+	case o.Timeout > 0:
+		return o.Timeout + connectionTimeout
+	}
+	return serverTimeout + connectionTimeout
+}
+
+// sequenceParameter spells a sequence as CouchDB wants it in a query: a string without its quotes, all
+// else as JSON.
+func sequenceParameter(seq json.RawMessage) (string, error) {
+	seq = bytes.TrimSpace(seq)
+	if !json.Valid(seq) {
+		return "", errors.New("changes feed: since is not JSON")
+	}
+	if seq[0] == '"' {
+		return unquote(seq)
+	}
+	return string(seq), nil
+}
+
+// appendStrings appends a JSON array of strings, and end.
+func appendStrings(b []byte, list []string, end ...byte) []byte {
+	b = append(b, '[')
+	for i, s := range list {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, quote(s)...)
+	}
+	b = append(b, ']')
+	return append(b, end...)
+}

@@ -1,0 +1,251 @@
+package couch
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// What a Config says when it says nothing, and what cannot be configured.
+const (
+	defaultConnectionTimeout = 30 * time.Second       // [replicator] connection_timeout
+	defaultRetries           = 5                      // [replicator] retries_per_request
+	defaultRetryBase         = 250 * time.Millisecond // doubled each time
+	defaultMaxConnections    = 20                     // [replicator] http_connections
+	defaultMaxDocument       = 64 << 20               // bytes
+	defaultUserAgent         = "settee"
+
+	// idleClose is how long an idle connection is kept ([replicator] connection_close_interval).
+	idleClose = 90 * time.Second
+	// continueWait is how long a large request waits for the server's word to go on.
+	continueWait = time.Second
+)
+
+// Limits of answers that are read whole, in bytes.
+const (
+	maxErrorBody = 64 << 10
+	maxInfo      = 1 << 20
+	maxLocalDoc  = 16 << 20
+	maxWriteBody = 16 << 20 // the answer to a _bulk_docs, read row by row
+	maxRevsDiff  = 64 << 20 // the answer to a _revs_diff, read row by row
+)
+
+// Config says where a database is and how it is to be talked to.
+type Config struct {
+	// URL is the database's: http or https, with a path, without user, query and fragment.
+	URL string
+	// Username and Password, if one is not empty, are sent with every request (basic authentication).
+	Username, Password string
+	// Header is added to every request.
+	Header http.Header
+
+	// Proxy is the URL of an http, https or socks5 proxy, with its user and password if it needs them.
+	// It does not go with Transport. The environment's proxies are not used.
+	Proxy string
+
+	// ConnectionTimeout bounds each wait for the network: to connect, for TLS, for an answer's first
+	// byte, and between two bytes of a body in either direction. It does not bound the whole of an
+	// exchange: one that is slow but steady goes on. Default: 30 s.
+	ConnectionTimeout time.Duration
+	// Retries is how often a request that may be repeated is repeated. Default: 5; negative: never.
+	Retries int
+	// RetryBase is the wait before the first repetition; it doubles each time, up to a minute.
+	// Default: 250 ms.
+	RetryBase time.Duration
+	// MaxConnections is how many requests may be under way at a time; more wait. Changes feeds are not
+	// counted, nor are the attachments that [Leaf.NextAttachment] asks for one by one. Default: 20.
+	MaxConnections int
+	// MaxDocument is the size in bytes of the largest document, without its attachments, that is read.
+	// Default: 64 MiB.
+	MaxDocument int
+
+	// Transport makes the requests, if not nil; many databases may share it. It must not follow
+	// redirects. Without it the database has one of its own, which Close cleans up.
+	Transport http.RoundTripper
+
+	// UserAgent is the User-Agent header. Default: "settee".
+	UserAgent string
+}
+
+// Database is a remote database. It is safe for concurrent use.
+type Database struct {
+	cfg       Config // with its defaults filled in
+	root      string // the URL, without a slash at its end
+	origin    string // of root: scheme, host, port
+	transport http.RoundTripper
+	own       *http.Transport // nil if the transport is someone else's
+	slots     chan struct{}   // one element for each request under way
+	hidden    secrets
+
+	// What was learned of the server, see request.go and openrevs.go.
+	express    atomic.Bool // it is PouchDB Server
+	jsonLeaves atomic.Bool // it answers open_revs with JSON
+}
+
+// Open checks cfg and returns the database it describes. It does not connect.
+func Open(cfg Config) (*Database, error) {
+	u, err := url.Parse(cfg.URL)
+	switch {
+	case err != nil:
+		return nil, errors.New("database URL: not a URL") // the parser's error would quote it
+	case u.User != nil:
+		return nil, errors.New("database URL: has a user; name it in Username and Password")
+	case u.Scheme != "http" && u.Scheme != "https":
+		return nil, errors.New("database URL: neither http nor https")
+	case u.Host == "" || strings.Trim(u.Path, "/") == "":
+		return nil, errors.New("database URL: names no database")
+	case u.RawQuery != "" || u.Fragment != "":
+		return nil, errors.New("database URL: has a query or a fragment")
+	}
+	cfg.ConnectionTimeout = cmp.Or(cfg.ConnectionTimeout, defaultConnectionTimeout)
+	cfg.Retries = cmp.Or(cfg.Retries, defaultRetries)
+	cfg.RetryBase = cmp.Or(cfg.RetryBase, defaultRetryBase)
+	cfg.MaxConnections = cmp.Or(cfg.MaxConnections, defaultMaxConnections)
+	cfg.MaxDocument = cmp.Or(cfg.MaxDocument, defaultMaxDocument)
+	cfg.UserAgent = cmp.Or(cfg.UserAgent, defaultUserAgent)
+	if cfg.ConnectionTimeout < 0 || cfg.RetryBase < 0 || cfg.MaxConnections < 0 || cfg.MaxDocument < 0 {
+		return nil, errors.New("database: a timeout or a limit is negative")
+	}
+	cfg.Header = cfg.Header.Clone()
+
+	d := &Database{
+		cfg:       cfg,
+		root:      strings.TrimRight(u.Scheme+"://"+u.Host+u.EscapedPath(), "/"),
+		origin:    origin(u),
+		transport: cfg.Transport,
+		slots:     make(chan struct{}, cfg.MaxConnections),
+	}
+	proxy, err := proxyURL(cfg)
+	if err != nil {
+		return nil, err
+	}
+	d.hidden = secretsOf(cfg, proxy)
+	if d.transport == nil {
+		d.own = newTransport(cfg, proxy)
+		d.transport = d.own
+	}
+	return d, nil
+}
+
+// newTransport makes the transport of a database that was given none.
+func newTransport(cfg Config, proxy *url.URL) *http.Transport {
+	t := &http.Transport{
+		DialContext: (&net.Dialer{
+			Timeout:   cfg.ConnectionTimeout,
+			KeepAlive: 30 * time.Second,
+		}).DialContext,
+		TLSHandshakeTimeout:   cfg.ConnectionTimeout,
+		ForceAttemptHTTP2:     true,
+		MaxIdleConnsPerHost:   cfg.MaxConnections,
+		IdleConnTimeout:       idleClose,
+		ExpectContinueTimeout: continueWait,
+	}
+	if proxy != nil {
+		t.Proxy = http.ProxyURL(proxy)
+	}
+	return t
+}
+
+func proxyURL(cfg Config) (*url.URL, error) {
+	if cfg.Proxy == "" {
+		return nil, nil
+	}
+	if cfg.Transport != nil {
+		return nil, errors.New("database: a proxy and a transport exclude each other")
+	}
+	u, err := url.Parse(cfg.Proxy)
+	if err != nil || u.Host == "" {
+		return nil, errors.New("proxy: not a URL")
+	}
+	switch u.Scheme {
+	case "http", "https", "socks5", "socks5h":
+		return u, nil
+	}
+	return nil, errors.New("proxy: none of http, https and socks5")
+}
+
+// origin is what must be equal for a redirect to be followed (RFC 6454, section 4).
+func origin(u *url.URL) string {
+	port := cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
+	return u.Scheme + "://" + net.JoinHostPort(strings.ToLower(u.Hostname()), port)
+}
+
+// URL returns the database's URL, without credentials.
+func (d *Database) URL() string { return d.root }
+
+// Close closes the idle connections of the database's own transport. Requests under way are not
+// affected: they end with their contexts.
+func (d *Database) Close() {
+	if d.own != nil {
+		d.own.CloseIdleConnections()
+	}
+}
+
+// Info is what a database says of itself.
+type Info struct {
+	Name string `json:"db_name"`
+	// UpdateSeq is the sequence of its last change: a number, a string or an array, by the kind of
+	// server. It has no meaning but to the server that gave it.
+	UpdateSeq json.RawMessage `json:"update_seq"`
+	// InstanceStartTime changes when the database is deleted and created anew, on servers that have a
+	// use for it. A string of microseconds or seconds since the epoch, "0" on some.
+	InstanceStartTime json.RawMessage `json:"instance_start_time"`
+	DocCount          int64           `json:"doc_count"`
+	DocDelCount       int64           `json:"doc_del_count"`
+}
+
+// Info reads the database's description. [ErrNoDatabase] says that it does not exist, and that who
+// said so is a server.
+func (d *Database) Info(ctx context.Context) (Info, error) {
+	var info Info
+	err := d.fetch(ctx, &request{method: http.MethodGet}, maxInfo, func(body []byte) error {
+		if err := json.Unmarshal(body, &info); err != nil {
+			return fmt.Errorf("%w: the database's description: %w", ErrMalformed, err)
+		}
+		if len(info.UpdateSeq) == 0 {
+			return fmt.Errorf("%w: a database's description without update_seq", ErrMalformed)
+		}
+		return nil
+	})
+	return info, err
+}
+
+// Create creates the database, with parameters such as q and n. If it exists the error is [ErrExists].
+// The request is not repeated: after an error, Info tells whether it was carried out.
+func (d *Database) Create(ctx context.Context, params url.Values) error {
+	return d.fetch(ctx, &request{method: http.MethodPut, query: params, once: true}, maxInfo, nil)
+}
+
+// EnsureFullCommit asks the server to have all written on disk. CouchDB 3 always has.
+func (d *Database) EnsureFullCommit(ctx context.Context) error {
+	return d.fetch(ctx, &request{
+		method: http.MethodPost, path: "_ensure_full_commit",
+		content: jsonType, body: bytesBody(nil),
+	}, maxInfo, nil)
+}
+
+// Get reads a document's winning revision, as the JSON that the server sends, with parameters such as
+// rev, revs or conflicts.
+func (d *Database) Get(ctx context.Context, id string, params url.Values) (json.RawMessage, error) {
+	var doc json.RawMessage
+	err := d.fetch(ctx, &request{
+		method: http.MethodGet, path: docPath(id), query: params,
+	}, d.cfg.MaxDocument, func(body []byte) (err error) {
+		doc, err = wholeObject(body)
+		return err
+	})
+	return doc, err
+}
+
+// GetDesignDoc reads a design document by its name, with or without _design/.
+func (d *Database) GetDesignDoc(ctx context.Context, name string) (json.RawMessage, error) {
+	return d.Get(ctx, designPrefix+strings.TrimPrefix(name, designPrefix), nil)
+}

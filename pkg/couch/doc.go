@@ -1,0 +1,50 @@
+// Package couch is a client for a remote CouchDB database, with what replication needs of it.
+//
+// It gives a server's bytes on as they came: a [Document] is the JSON text that was sent, a sequence is
+// opaque, an attachment's bytes are neither compressed nor decompressed on the way. CouchDB 1 to 3 and
+// PouchDB Server are understood; where they differ CouchDB's behaviour leads.
+//
+//	method               request                                       repeated   in memory
+//	Info                 GET /db                                       yes        1 MiB
+//	Create               PUT /db                                       no         1 MiB
+//	EnsureFullCommit     POST /db/_ensure_full_commit                  yes        1 MiB
+//	Get, GetDesignDoc    GET /db/doc                                   yes        Config.MaxDocument
+//	GetLocal             GET /db/_local/id                             yes        16 MiB
+//	PutLocal             PUT /db/_local/id                             yes (a)    what is written
+//	Changes              GET or POST /db/_changes                      yes (b)    one row, 16 MiB
+//	RevsDiff             POST /db/_revs_diff                           yes        the result, 64 MiB of JSON
+//	BulkGet              POST /db/_bulk_get                            yes (b)    one document
+//	OpenRevs             GET /db/doc?open_revs=[...]                   yes (b)    one document
+//	Attachment           GET /db/doc/attachment                        yes (b)    a buffer
+//	BulkDocs             POST /db/_bulk_docs, new_edits=false          yes        what is written, 16 MiB of refusals
+//	PutMultipart         PUT /db/doc?new_edits=false                   yes (c)    the document, 64 KiB more
+//
+// (a) a conflict that the repetition meets may be the first try's own work: that is looked at. (b) until
+// the answer begins. (c) while not more than 64 KiB were sent. The figures in memory are limits, what
+// is larger is [ErrLimit]; "one document" is at most Config.MaxDocument.
+//
+// # Failures
+//
+// A request that fails returns an [*Error] which says which request it was, and what the server or the
+// network said. What a caller may decide on are sentinels for [errors.Is], such as [ErrNotFound]. What
+// is refused of a single document is a [DocError]. No error has credentials in it, nor a query.
+//
+// Requests that are safe to repeat are repeated after a failure of the network, 408, 429 and 5xx (but
+// 501), Config.Retries times, after a wait that doubles. Retry-After is honoured up to a minute; a
+// longer one ends the request. A wait ends with its context.
+//
+// No request has a limit of time as a whole. It ends when the network is silent for
+// Config.ConnectionTimeout, in any of its steps, which is [ErrStalled]; a feed with heartbeats, when
+// three of them are missed. Time that the caller takes to read, or to provide what is sent, does not
+// count.
+//
+// Redirects are followed within the database's origin, with the same method and credentials.
+//
+// # What servers get wrong
+//
+// Answers are read as text from a stranger. A feed or a body that ends early is an error, even if it
+// ends politely, and never taken for its end. A value that is not JSON or not UTF-8, a document nobody
+// asked for, an attachment of another length than announced are errors ([ErrMalformed]) that say what
+// was being read. The quirks of PouchDB Server are noted where they are dealt with; a server is known
+// for one by its X-Powered-By header, and as one that answers open_revs with JSON by doing so.
+package couch

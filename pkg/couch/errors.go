@@ -1,0 +1,289 @@
+package couch
+
+import (
+	"cmp"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// What a caller decides on. An [*Error] or a [DocError] matches those that apply, through [errors.Is].
+var (
+	// ErrNotFound: 404, of a database, a document, a revision or a filter.
+	ErrNotFound = errors.New("not found")
+	// ErrNoDatabase: the 404 of a database that does not exist. It goes with ErrNotFound.
+	ErrNoDatabase = errors.New("database does not exist")
+	// ErrUnauthorized: 401, wrong credentials or none where they are needed.
+	ErrUnauthorized = errors.New("unauthorized")
+	// ErrForbidden: 403, refused by a validation function, or an account that is locked.
+	ErrForbidden = errors.New("forbidden")
+	// ErrConflict: 409.
+	ErrConflict = errors.New("conflict")
+	// ErrExists: 412 file_exists, of a database that is there already.
+	ErrExists = errors.New("database exists")
+	// ErrMissingStub: 412 missing_stub, of a document that refers to an attachment which the database
+	// does not have.
+	ErrMissingStub = errors.New("attachment stub without its attachment")
+	// ErrTooLarge: 413, a document or a whole request that the server does not take.
+	ErrTooLarge = errors.New("too large for the server")
+	// ErrTooManyRequests: 429. [Error.RetryAfter] says how long the server wants to be left alone.
+	ErrTooManyRequests = errors.New("too many requests")
+
+	// ErrNoBulkGet: the server has no _bulk_get; its documents are to be read one by one, with
+	// [Database.OpenRevs].
+	ErrNoBulkGet = errors.New("_bulk_get is not supported")
+	// ErrStalled: nothing moved on the connection for longer than it may.
+	ErrStalled = errors.New("stalled")
+	// ErrMalformed: the server's answer is not what CouchDB's protocol says.
+	ErrMalformed = errors.New("malformed answer")
+	// ErrLimit: something in the server's answer is larger than this client takes.
+	ErrLimit = errors.New("larger than this client takes")
+	// ErrRedirect: the server sends the client elsewhere, out of the database's origin or in a circle.
+	ErrRedirect = errors.New("redirect not followed")
+)
+
+// Error is a request that failed: refused by the server (Status is not 0), or broken in between.
+type Error struct {
+	Method string
+	URL    string // without credentials and query
+	Status int    // 0 if there was no answer
+
+	// Code and Reason are the members "error" and "reason" of CouchDB's answer. If the answer was not
+	// CouchDB's, Code is empty and Reason has its first 200 bytes.
+	Code, Reason string
+
+	// RetryAfter is how long the server wants to be left alone, from its Retry-After header.
+	RetryAfter time.Duration
+
+	// Err is what went wrong, if the server's answer did not say it.
+	Err error
+
+	database bool // the request was for the database itself
+}
+
+// Error says which request failed and how: "GET http://host/db: 404 not_found: missing".
+func (e *Error) Error() string {
+	words := []string{e.Code, e.Reason}
+	if e.Err != nil {
+		words = append(words, e.Err.Error())
+	}
+	what := strings.Join(slices.DeleteFunc(words, func(w string) bool { return w == "" }), ": ")
+	if e.Status >= 300 {
+		what = strconv.Itoa(e.Status) + " " + cmp.Or(what, http.StatusText(e.Status))
+	}
+	return e.Method + " " + e.URL + ": " + what
+}
+
+// Unwrap returns Err.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Is reports whether target is the sentinel of this error's status and code.
+func (e *Error) Is(target error) bool {
+	switch target {
+	case ErrNotFound:
+		return e.Status == http.StatusNotFound
+	case ErrNoDatabase:
+		return e.Status == http.StatusNotFound && (e.database || isNoDatabase(e.Reason))
+	case ErrUnauthorized:
+		return e.Status == http.StatusUnauthorized
+	case ErrForbidden:
+		return e.Status == http.StatusForbidden
+	case ErrConflict:
+		return e.Status == http.StatusConflict
+	case ErrExists:
+		return e.Status == http.StatusPreconditionFailed && e.Code == "file_exists"
+	case ErrMissingStub:
+		return e.Status == http.StatusPreconditionFailed && e.Code == "missing_stub"
+	case ErrTooLarge:
+		return e.Status == http.StatusRequestEntityTooLarge
+	case ErrTooManyRequests:
+		return e.Status == http.StatusTooManyRequests
+	}
+	return false
+}
+
+// isNoDatabase knows the reasons of CouchDB 2 and 3, and of CouchDB 1 and PouchDB Server.
+func isNoDatabase(reason string) bool {
+	return strings.HasPrefix(reason, "Database does not exist") || reason == "no_db_file"
+}
+
+// DocError is what a server says of one document of a request that, as a whole, went well.
+type DocError struct {
+	ID  string
+	Rev string // may be empty: not every server repeats it
+
+	// Code and Reason are CouchDB's "error" and "reason": "not_found" and "missing", "forbidden" and
+	// what the validation function said.
+	Code, Reason string
+}
+
+// Error names the document and gives the server's words.
+func (e *DocError) Error() string {
+	name := strconv.Quote(e.ID)
+	if e.Rev != "" {
+		name += " " + e.Rev
+	}
+	return fmt.Sprintf("document %s: %s: %s", name, e.Code, e.Reason)
+}
+
+// Is reports whether target is the sentinel of this error's code.
+func (e *DocError) Is(target error) bool {
+	switch target {
+	case ErrNotFound:
+		return e.Code == "not_found"
+	case ErrUnauthorized:
+		return e.Code == "unauthorized"
+	case ErrForbidden:
+		return e.Code == "forbidden"
+	case ErrConflict:
+		return e.Code == "conflict"
+	case ErrMissingStub:
+		return e.Code == "missing_stub"
+	case ErrTooLarge:
+		return e.Code == "document_too_large" || e.Code == "attachment_too_large" || e.Code == "too_large"
+	}
+	return false
+}
+
+// say fills e with the words of an answer whose status is not a success.
+func (e *Error) say(header http.Header, body []byte, hidden secrets) {
+	var said struct {
+		Error  string `json:"error"`
+		Reason any    `json:"reason"` // null and objects have been seen
+	}
+	if err := json.Unmarshal(body, &said); err != nil || said.Error == "" {
+		e.Reason = excerpt(hidden.hide(string(body)))
+	} else {
+		e.Code = excerpt(hidden.hide(said.Error))
+		if said.Reason != nil {
+			e.Reason = excerpt(hidden.hide(fmt.Sprint(said.Reason)))
+		}
+	}
+	e.RetryAfter = retryAfter(header.Get("Retry-After"), time.Now())
+}
+
+// gaveUp is an error that a server met in the middle of a successful answer.
+type gaveUp struct{ code, reason string }
+
+var errGaveUp = errors.New("the server gave up in the middle of its answer")
+
+func (g *gaveUp) Error() string        { return errGaveUp.Error() }
+func (g *gaveUp) Is(target error) bool { return target == errGaveUp }
+
+// words is a server's error or reason, whatever kind of JSON value it took for it.
+func words(raw []byte) string {
+	if text, err := unquote(raw); err == nil {
+		return excerpt(text)
+	}
+	return excerpt(string(raw))
+}
+
+// docError reads an object with error and reason, which is known to be JSON. Without a member "error"
+// it is not one.
+func docError(raw []byte) (*DocError, bool) {
+	var e DocError
+	if !isObject(raw) {
+		return nil, false
+	}
+	members(raw, func(m member) bool {
+		text := words(raw[m.value:m.end])
+		switch string(m.key) {
+		case "id":
+			e.ID, _ = unquote(raw[m.value:m.end])
+		case "rev":
+			e.Rev = text
+		case "error":
+			e.Code = text
+		case "reason":
+			e.Reason = text
+		}
+		return true
+	})
+	return &e, e.Code != ""
+}
+
+// excerpt makes one short printable line of what a server said.
+func excerpt(s string) string {
+	const most = 200
+	s = strings.ToValidUTF8(s, "?")
+	s = strings.Join(strings.FieldsFunc(s, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }), " ")
+	if len(s) <= most {
+		return s
+	}
+	cut := most
+	for !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return s[:cut] + "..."
+}
+
+// retryAfter reads a Retry-After header: a number of seconds or a date (RFC 9110, section 10.2.3).
+func retryAfter(value string, now time.Time) time.Duration {
+	if seconds, err := strconv.ParseInt(value, 10, 32); err == nil {
+		return max(0, time.Duration(seconds)*time.Second)
+	}
+	if at, err := http.ParseTime(value); err == nil {
+		return max(0, at.Sub(now))
+	}
+	return 0
+}
+
+// secrets are the strings that must not appear in an error, the longest first.
+type secrets []string
+
+func secretsOf(cfg Config, proxy *url.URL) secrets {
+	var s secrets
+	add := func(password, token string) {
+		// A short password is part of many words; replacing it there would give it away.
+		if len(password) >= 4 {
+			s = append(s, password, url.QueryEscape(password), url.PathEscape(password))
+		}
+		s = append(s, token)
+	}
+	if cfg.Username != "" || cfg.Password != "" {
+		add(cfg.Password, basicToken(cfg.Username, cfg.Password))
+	}
+	if proxy != nil && proxy.User != nil {
+		password, _ := proxy.User.Password()
+		add(password, basicToken(proxy.User.Username(), password))
+	}
+	for _, name := range []string{"Authorization", "Cookie", "Proxy-Authorization"} {
+		s = append(s, cfg.Header.Values(name)...)
+	}
+	s = slices.DeleteFunc(s, func(secret string) bool { return secret == "" })
+	slices.SortFunc(s, func(a, b string) int { return len(b) - len(a) })
+	return s
+}
+
+// basicToken is what follows "Basic " in an Authorization header.
+func basicToken(username, password string) string {
+	return base64.StdEncoding.EncodeToString([]byte(username + ":" + password))
+}
+
+// hide replaces secrets in what a server said: a proxy may well quote the request that it refuses.
+func (s secrets) hide(text string) string {
+	for _, secret := range s {
+		text = strings.ReplaceAll(text, secret, "***")
+	}
+	return text
+}
+
+// clean returns err without the URL that net/http puts into its errors, and without secrets.
+func (s secrets) clean(err error) error {
+	if wrapped, ok := errors.AsType[*url.Error](err); ok {
+		err = wrapped.Err
+	}
+	if text := err.Error(); s.hide(text) != text {
+		return errors.New(s.hide(text))
+	}
+	return err
+}

@@ -1,0 +1,377 @@
+package couch
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"unicode/utf8"
+)
+
+// jsonReader reads a JSON text piece by piece: it steps into objects and arrays, and hands out the
+// values in them as the bytes that came. It holds its window and at most one value, never the text.
+//
+// encoding/json's Decoder would do, but for three things: it has no limit on the size of a value, it
+// reads every value twice, and it cannot tell a text that was cut off from one that ended.
+type jsonReader struct {
+	r       io.Reader
+	window  []byte
+	pos, n  int   // window[pos:n] is read and not yet consumed
+	base    int64 // offset of window[0] in the text
+	comma   bool  // a value was read in this object or array: a comma must stand before the next
+	blank   int   // how much white space may stand in one place; 0 for any amount
+	scratch []byte
+}
+
+func newJSONReader(r io.Reader, window int) *jsonReader {
+	return &jsonReader{r: r, window: make([]byte, window), blank: 1 << 20}
+}
+
+// offset is how many bytes of the text were consumed.
+func (j *jsonReader) offset() int64 { return j.base + int64(j.pos) }
+
+// fill reads more into an empty window. At the end of the text it returns io.EOF.
+func (j *jsonReader) fill() error {
+	j.base += int64(j.n)
+	j.pos, j.n = 0, 0
+	for range 100 {
+		n, err := j.r.Read(j.window)
+		if n > 0 {
+			j.n = n
+			return nil // an error is met again by the next call
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return io.ErrNoProgress
+}
+
+// peek returns the next byte that is not white space, without consuming it. At the end of the text it
+// returns io.EOF.
+func (j *jsonReader) peek() (byte, error) {
+	start := j.offset()
+	for {
+		for ; j.pos < j.n; j.pos++ {
+			switch c := j.window[j.pos]; c {
+			case ' ', '\t', '\r', '\n':
+			default:
+				return c, nil
+			}
+		}
+		if j.blank > 0 && j.offset()-start > int64(j.blank) {
+			return 0, fmt.Errorf("%w: white space without end at byte %d", ErrMalformed, start)
+		}
+		if err := j.fill(); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// next is peek where the text must not end.
+func (j *jsonReader) next() (byte, error) {
+	c, err := j.peek()
+	return c, cut(err)
+}
+
+// cut turns an end of input into the error of an input that was cut off.
+func cut(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+func (j *jsonReader) unexpected(c byte, want string) error {
+	return fmt.Errorf("%w: %q at byte %d, where %s should be", ErrMalformed, c, j.offset(), want)
+}
+
+// open steps into an object or an array, given its first byte.
+func (j *jsonReader) open(bracket byte) error {
+	c, err := j.next()
+	if err != nil {
+		return err
+	}
+	if c != bracket {
+		return j.unexpected(c, string(rune(bracket)))
+	}
+	j.pos++
+	j.comma = false
+	return nil
+}
+
+// more reports whether another member or element follows in the object or array that ends with
+// bracket, and consumes the comma before it or the bracket.
+func (j *jsonReader) more(bracket byte) (bool, error) {
+	c, err := j.next()
+	switch {
+	case err != nil:
+		return false, err
+	case c == bracket:
+		j.pos++
+		j.comma = true
+		return false, nil
+	case !j.comma:
+		return true, nil
+	case c != ',':
+		return false, j.unexpected(c, "a comma or "+string(rune(bracket)))
+	}
+	j.pos++
+	j.comma = false
+	if c, err = j.next(); err == nil && c == bracket {
+		err = j.unexpected(c, "a value")
+	}
+	return true, err
+}
+
+// element reports whether the array has another element.
+func (j *jsonReader) element() (bool, error) { return j.more(']') }
+
+// maxKey bounds the names of members that this client steps over: document ids are the longest.
+const maxKey = 64 << 10
+
+// member returns the name of the object's next member, and false after the last. Its value is next.
+func (j *jsonReader) member() (string, bool, error) {
+	ok, err := j.more('}')
+	if err != nil || !ok {
+		return "", false, err
+	}
+	name, err := j.text(maxKey)
+	if err != nil {
+		return "", false, err
+	}
+	c, err := j.next()
+	if err != nil {
+		return "", false, err
+	}
+	if c != ':' {
+		return "", false, j.unexpected(c, "a colon")
+	}
+	j.pos++
+	return name, true, nil
+}
+
+// maxSkipped bounds the value of a member that this client does not know.
+const maxSkipped = 1 << 20
+
+// skip steps over a value.
+func (j *jsonReader) skip() error {
+	_, err := j.value(maxSkipped)
+	return err
+}
+
+// text reads a string of at most limit bytes.
+func (j *jsonReader) text(limit int) (string, error) {
+	if c, err := j.next(); err != nil {
+		return "", err
+	} else if c != '"' {
+		return "", j.unexpected(c, "a string")
+	}
+	raw, err := j.value(limit)
+	if err != nil {
+		return "", err
+	}
+	return unquote(raw)
+}
+
+// value returns the bytes of the next value, of at most limit bytes, checked to be JSON in valid UTF-8.
+// They are good until the next call.
+func (j *jsonReader) value(limit int) ([]byte, error) {
+	if _, err := j.next(); err != nil {
+		return nil, err
+	}
+	start := j.offset()
+	raw, err := j.take(limit)
+	if err != nil {
+		return nil, err
+	}
+	j.comma = true
+	if !json.Valid(raw) {
+		return nil, fmt.Errorf("%w: the value at byte %d is not JSON", ErrMalformed, start)
+	}
+	if !utf8.Valid(raw) {
+		return nil, fmt.Errorf("%w: the value at byte %d is not UTF-8", ErrMalformed, start)
+	}
+	return raw, nil
+}
+
+// take finds the end of the value that begins at pos and returns its bytes: of the window, if it is
+// all there, and else gathered in scratch.
+func (j *jsonReader) take(limit int) ([]byte, error) {
+	// What one huge value needed is not kept for the many small ones after it.
+	if cap(j.scratch) > 1<<20 {
+		j.scratch = nil
+	}
+	j.scratch = j.scratch[:0]
+	start := j.offset()
+	var scan scanner
+	for {
+		chunk := j.window[j.pos:j.n]
+		length, done := scan.scan(chunk)
+		if len(j.scratch)+length > limit {
+			return nil, fmt.Errorf("%w: the value at byte %d has more than %d bytes", ErrLimit, start, limit)
+		}
+		j.pos += length
+		if done && len(j.scratch) == 0 {
+			return chunk[:length], nil
+		}
+		j.scratch = append(j.scratch, chunk[:length]...)
+		if done {
+			return j.scratch, nil
+		}
+		err := j.fill()
+		if err == io.EOF && scan.bare {
+			return j.scratch, nil // a number or a word ends where the text does
+		}
+		if err != nil {
+			return nil, cut(err)
+		}
+	}
+}
+
+// scanner finds the end of a JSON value that comes in pieces. It follows strings and brackets only:
+// whether the value is JSON is for json.Valid to say.
+type scanner struct {
+	depth   int
+	str     bool // inside a string
+	escaped bool // after a backslash in it
+	bare    bool // inside a number or a word, which has no end of its own
+}
+
+// scan returns how many bytes of b belong to the value, and whether it ends there.
+func (s *scanner) scan(b []byte) (int, bool) {
+	for i := 0; i < len(b); i++ {
+		if s.str {
+			i += s.skipString(b[i:])
+			if i == len(b) {
+				return i, false
+			}
+			if s.depth == 0 {
+				return i + 1, true
+			}
+			continue
+		}
+		switch c := b[i]; c {
+		case '"', '{', '[', ',', ':', ' ', '\t', '\r', '\n', '}', ']':
+			if s.bare && s.depth == 0 {
+				return i, true
+			}
+			switch c {
+			case '"':
+				s.str = true
+			case '{', '[':
+				s.depth++
+			case '}', ']':
+				s.depth--
+			}
+			if s.depth < 0 || (s.depth == 0 && !s.str) {
+				return i + 1, true
+			}
+		default:
+			s.bare = s.depth == 0
+		}
+	}
+	return len(b), false
+}
+
+// skipString returns the index of the quote that ends the string, or len(b).
+func (s *scanner) skipString(b []byte) int {
+	i := 0
+	if s.escaped {
+		s.escaped = false
+		i = 1
+	}
+	for end := -1; i < len(b); {
+		if end < i {
+			if end = bytes.IndexByte(b[i:], '"'); end < 0 {
+				end = len(b)
+			} else {
+				end += i
+			}
+		}
+		escape := bytes.IndexByte(b[i:end], '\\')
+		if escape < 0 {
+			s.str = end == len(b)
+			return end
+		}
+		i += escape + 2
+	}
+	s.escaped = i > len(b) // the backslash was the last byte
+	return len(b)
+}
+
+// The functions below read values that are known to be JSON.
+
+// member is one member of an object, by its place in the object's bytes.
+type member struct {
+	key        []byte // without its quotes; if it has escapes, what they stand for
+	start, end int    // from the key's quote to the end of the value
+	keyEnd     int    // after the quote that ends the key
+	value      int    // where the value begins
+}
+
+// members calls visit for each member of object, until it returns false.
+func members(object []byte, visit func(member) bool) {
+	for i := skipSpace(object, 1); object[i] != '}'; {
+		m := member{start: i}
+		m.keyEnd = valueEnd(object, m.start)
+		m.key = object[m.start+1 : m.keyEnd-1]
+		if bytes.IndexByte(m.key, '\\') >= 0 {
+			if text, err := unquote(object[m.start:m.keyEnd]); err == nil {
+				m.key = []byte(text)
+			}
+		}
+		m.value = skipSpace(object, skipSpace(object, m.keyEnd)+1) // the colon
+		m.end = valueEnd(object, m.value)
+		if !visit(m) {
+			return
+		}
+		if i = skipSpace(object, m.end); object[i] == ',' {
+			i = skipSpace(object, i+1)
+		}
+	}
+}
+
+// elements calls visit for each element of array, until it returns false.
+func elements(array []byte, visit func([]byte) bool) {
+	for i := skipSpace(array, 1); array[i] != ']'; {
+		end := valueEnd(array, i)
+		if !visit(array[i:end]) {
+			return
+		}
+		if i = skipSpace(array, end); array[i] == ',' {
+			i = skipSpace(array, i+1)
+		}
+	}
+}
+
+func skipSpace(b []byte, i int) int {
+	for b[i] == ' ' || b[i] == '\t' || b[i] == '\r' || b[i] == '\n' {
+		i++
+	}
+	return i
+}
+
+// valueEnd returns the index after the value that begins at i.
+func valueEnd(b []byte, i int) int {
+	var s scanner
+	length, _ := s.scan(b[i:])
+	return i + length
+}
+
+func isObject(raw []byte) bool { return len(raw) > 0 && raw[0] == '{' }
+func isArray(raw []byte) bool  { return len(raw) > 0 && raw[0] == '[' }
+
+// unquote returns what a JSON string stands for.
+func unquote(raw []byte) (string, error) {
+	if len(raw) < 2 || raw[0] != '"' {
+		return "", fmt.Errorf("%w: %s where a string should be", ErrMalformed, excerpt(string(raw)))
+	}
+	if bytes.IndexByte(raw, '\\') < 0 {
+		return string(raw[1 : len(raw)-1]), nil
+	}
+	var s string
+	err := json.Unmarshal(raw, &s)
+	return s, err
+}

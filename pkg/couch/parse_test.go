@@ -1,0 +1,383 @@
+package couch
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestDocPath(t *testing.T) {
+	t.Parallel()
+	for id, want := range map[string]string{
+		"plain-1_2.3~4":     "plain-1_2.3~4",
+		"a/b c+dü":          "a%2Fb%20c%2Bd%C3%BC",
+		"_design/x":         "_design/x",
+		"_design/a/b":       "_design/a%2Fb",
+		"_local/a/b+c":      "_local/a%2Fb%2Bc",
+		"_designer":         "_designer",
+		"x/_design/y":       "x%2F_design%2Fy",
+		"a%2Fb?x=1#y&z;:@,": "a%252Fb%3Fx%3D1%23y%26z%3B%3A%40%2C",
+		".":                 "%2E",
+		"..":                "%2E%2E",
+		"...":               "...",
+		`"\` + "\x00\n":     "%22%5C%00%0A",
+	} {
+		require.Equal(t, want, docPath(id))
+	}
+}
+
+func TestSequenceParameter(t *testing.T) {
+	t.Parallel()
+	for seq, want := range map[string]string{
+		`12`: "12", `"5-g1AA_+\u0041"`: "5-g1AA_+A", `[12, "g1"]`: `[12, "g1"]`, ` "now" `: "now", `1.0`: "1.0",
+	} {
+		got, err := sequenceParameter(json.RawMessage(seq))
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
+}
+
+func TestRetryAfter(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 21, 1, 48, 11, 0, time.UTC)
+	for value, want := range map[string]time.Duration{
+		"": 0, "5": 5 * time.Second, "-5": 0, "soon": 0, "99999999999999999999": 0,
+		"Sat, 21 Nov 2026 01:49:11 GMT": time.Minute, "Sat, 21 Nov 2026 01:00:00 GMT": 0,
+	} {
+		require.Equal(t, want, retryAfter(value, now), value)
+	}
+}
+
+// readers are ways for a text to arrive.
+func readers(text string) map[string]*jsonReader {
+	return map[string]*jsonReader{
+		"whole":          newJSONReader(strings.NewReader(text), 4096),
+		"byte by byte":   newJSONReader(iotest.OneByteReader(strings.NewReader(text)), 4096),
+		"tiny window":    newJSONReader(strings.NewReader(text), 3),
+		"data and error": newJSONReader(iotest.DataErrReader(strings.NewReader(text)), 16),
+	}
+}
+
+func TestJSONReader(t *testing.T) {
+	t.Parallel()
+	const text = ` { "a\u0062" : [ 1.50 , "x\"]}\\" , {"k":[{}]} , [ ] , true ] , "" : null , "last" : {} } `
+	for name, j := range readers(text) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.NoError(t, j.open('{'))
+			key, ok, err := j.member()
+			require.NoError(t, err)
+			require.True(t, ok)
+			require.Equal(t, "ab", key)
+			require.NoError(t, j.open('['))
+			for _, want := range []string{`1.50`, `"x\"]}\\"`, `{"k":[{}]}`, `[ ]`, `true`} {
+				ok, err := j.element()
+				require.NoError(t, err)
+				require.True(t, ok)
+				raw, err := j.value(100)
+				require.NoError(t, err)
+				require.Equal(t, want, string(raw))
+			}
+			ok, err = j.element()
+			require.NoError(t, err)
+			require.False(t, ok)
+			key, ok, err = j.member()
+			require.NoError(t, err)
+			require.True(t, ok)
+			require.Empty(t, key)
+			require.NoError(t, j.skip())
+			key, _, err = j.member()
+			require.NoError(t, err)
+			require.Equal(t, "last", key)
+			require.NoError(t, j.open('{'))
+			_, ok, err = j.member()
+			require.NoError(t, err)
+			require.False(t, ok)
+			_, ok, err = j.member()
+			require.NoError(t, err)
+			require.False(t, ok)
+			_, err = j.peek()
+			require.Equal(t, io.EOF, err)
+		})
+	}
+}
+
+func TestJSONReaderValues(t *testing.T) {
+	t.Parallel()
+	for text, is := range map[string]error{
+		`17`: nil, `"x"`: nil, `{"a":[1,{"b":"}"}]}`: nil, `-0.0e+1`: nil, `"\ud800"`: nil,
+		``: io.ErrUnexpectedEOF, `"x`: io.ErrUnexpectedEOF, `"x\"`: io.ErrUnexpectedEOF, `[1`: io.ErrUnexpectedEOF,
+		`{"a":"]"`: io.ErrUnexpectedEOF, `,`: ErrMalformed, `]`: ErrMalformed, `nul`: ErrMalformed, `01`: ErrMalformed,
+		`[1,]`: ErrMalformed, `[}`: ErrMalformed, "\"\x01\"": ErrMalformed, "\"\xc3\x28\"": ErrMalformed, `x"y"`: ErrMalformed,
+		`"` + strings.Repeat("x", 200) + `"`: ErrLimit, strings.Repeat("[", 200): ErrLimit, strings.Repeat("1", 200): ErrLimit,
+	} {
+		for name, j := range readers(text) {
+			raw, err := j.value(100)
+			if is != nil {
+				require.ErrorIs(t, err, is, "%s of %q", name, text)
+				continue
+			}
+			require.NoError(t, err, "%s of %q", name, text)
+			require.Equal(t, text, string(raw))
+		}
+	}
+}
+
+func TestJSONReaderKeepsNoGiants(t *testing.T) {
+	t.Parallel()
+	j := newJSONReader(strings.NewReader(`"`+strings.Repeat("x", 5<<20)+`" 1 2`), 64)
+	for range 3 {
+		_, err := j.value(6 << 20)
+		require.NoError(t, err)
+	}
+	require.Less(t, cap(j.scratch), 1<<20)
+}
+
+// TestEveryCutOfJSON cuts answers at every byte.
+func TestEveryCutOfJSON(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		text string
+		read func(string) error
+	}{
+		"changes": {
+			`{"results":[` + "\n" + `{"seq":"1-x","id":"a\"b","changes":[{"rev":"1-a"}],"deleted":true},{"seq":[2,"x"],"id":"b","changes":[{"rev":"1-a"}]}` +
+				"\n],\n" + `"last_seq":[2,"x"],"pending":0}`,
+			func(s string) error { return drainChanges(s, FeedNormal) },
+		},
+		"continuous changes": {
+			`{"seq":1,"id":"a","changes":[{"rev":"1-a"}]}` + "\n\n" + `{"last_seq":1}`,
+			func(s string) error { return drainChanges(s, FeedContinuous) },
+		},
+		"bulk get": {
+			`{"results":[{"id":"x","docs":[{"ok":{"_id":"x","_rev":"1-a"}},{"error":{"id":"x","error":"e","reason":"r"}}]},{"docs":[],"id":"y"}],"x":1}`,
+			drainBulkGet,
+		},
+		"revs diff": {
+			`{"x":{"missing":["1-a"],"possible_ancestors":["1-b"]},"y":{}}`,
+			func(s string) error {
+				_, err := readRevsDiff(strings.NewReader(s), map[string][]string{"x": {"1-a"}})
+				return err
+			},
+		},
+		"refusals": {
+			`[{"id":"x","error":"forbidden","reason":"r"},{"ok":true}]`,
+			func(s string) error { _, err := readRefused(strings.NewReader(s)); return err },
+		},
+		"leaves": {
+			`[{"ok":{"_id":"x"}},{"missing":"1-a"}]`,
+			func(s string) error {
+				l := &jsonLeaves{j: newJSONReader(strings.NewReader(s), 16), maxDocument: 1000}
+				for {
+					if _, err := l.next(); err == io.EOF {
+						return nil
+					} else if err != nil {
+						return err
+					}
+				}
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for n := range test.text {
+				require.ErrorIs(t, test.read(test.text[:n]), io.ErrUnexpectedEOF, test.text[:n])
+			}
+			require.NoError(t, test.read(test.text))
+		})
+	}
+}
+
+func drainChanges(text string, feed Feed) error {
+	c := newChanges(strings.NewReader(text), feed)
+	for {
+		row, err := c.Next()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if row.ID == "" || len(row.Revs) == 0 || !utf8.ValidString(row.ID) || (row.Seq != nil && !json.Valid(row.Seq)) {
+			panic("a row that should have been refused")
+		}
+	}
+}
+
+func drainBulkGet(text string) error {
+	b := newBulkResults([]DocRef{{ID: "x", Rev: "1-a"}, {ID: "y"}}, 1000)
+	b.j = newJSONReader(strings.NewReader(text), 16)
+	answered := map[string]bool{}
+	for {
+		f, err := b.Next()
+		if err == io.EOF {
+			if !answered["x"] || !answered["y"] {
+				panic("a document that nothing was said of")
+			}
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		answered[f.ID] = true
+		if f.Err == nil && (!json.Valid(f.Doc.Body) || f.Doc.ID != f.ID) {
+			panic("a document that should have been refused")
+		}
+	}
+}
+
+func TestParseDocument(t *testing.T) {
+	t.Parallel()
+	const body = `{ "n" : 12345678901234567890, "_id":"a\u002fb", "_rev" : "1-a" , "_deleted":true, "_Id":1, "x":{"_id":"no","_attachments":7},` +
+		`"_attachments" : {"f\u0066": {"content_type":"a/b","revpos":3,"digest":"md5-x","length":5,"stub":true},"g":{"data":"AA==","new":[{}]},` +
+		`"h":{"follows":true,"encoding":"gzip","encoded_length":7,"length":9}}, "e":"\u00fc\/" }`
+	d, err := ParseDocument([]byte(" " + body + "\n"))
+	require.NoError(t, err)
+	require.Equal(t, "a/b", d.ID)
+	require.Equal(t, "1-a", d.Rev)
+	require.True(t, d.Deleted)
+	require.Equal(t, body, string(d.Body))
+	require.True(t, d.HasAttachments())
+	all, err := d.Attachments()
+	require.NoError(t, err)
+	require.Equal(t, []Attachment{
+		{Name: "ff", ContentType: "a/b", RevPos: 3, Digest: "md5-x", Length: 5, EncodedLength: -1, Stub: true},
+		{Name: "g", Length: -1, EncodedLength: -1, Inline: true},
+		{Name: "h", Length: 9, Encoding: "gzip", EncodedLength: 7, Follows: true},
+	}, all)
+
+	// A Document that was put together by hand knows as much.
+	byHand := Document{ID: d.ID, Body: d.Body}
+	require.True(t, byHand.HasAttachments())
+	again, err := byHand.Attachments()
+	require.NoError(t, err)
+	require.Equal(t, all, again)
+
+	followed, err := byHand.following()
+	require.NoError(t, err)
+	require.Equal(t, strings.NewReplacer(
+		`,"stub":true`, `,"follows":true`, `" : {"f\u0066": {`, `" : {"f\u0066":{`).Replace(body), string(followed.Body))
+	require.Equal(t, followed.rawAttachments(), Document{Body: followed.Body}.rawAttachments())
+
+	decoded, err := followed.decoded()
+	require.NoError(t, err)
+	require.Contains(t, string(decoded.Body), `"h":{"follows":true,"length":9}}, "e":"\u00fc\/" }`)
+
+	for _, none := range []string{`{"_id":"x"}`, `{"_id":"x","_attachments":{}}`, `{"_id":"x","_attachments":{ }}`, `{"_id":"x","a":{"_attachments":{"f":{}}}}`} {
+		d, err := ParseDocument([]byte(none))
+		require.NoError(t, err)
+		require.False(t, d.HasAttachments(), none)
+		same, err := d.following()
+		require.NoError(t, err)
+		require.Equal(t, strings.ReplaceAll(none, "{ }", "{}"), string(same.Body))
+	}
+	for _, bad := range []string{
+		``, `[]`, `7`, `{`, `{}`, `{"_id":""}`, `{"_id":7}`, `{"_id":"x","_rev":[]}`, `{"_id":"x","_deleted":"true"}`,
+		`{"_id":"x","_attachments":[]}`, `{"_id":"x","_id":"y"}`, `{"_id":"x","_attachments":{},"_attachments":{}}`, "{\"_id\":\"\xff\"}",
+	} {
+		_, err := ParseDocument([]byte(bad))
+		require.ErrorIs(t, err, ErrMalformed, bad)
+		require.False(t, Document{Body: []byte(bad)}.HasAttachments())
+	}
+}
+
+func FuzzDocument(f *testing.F) {
+	for _, seed := range []string{
+		`{"_id":"x"}`, `{ "a" : [ ], "_id" : "x" , "_attachments" : { "f" : { "stub" : true , "length" : 5 } , "g":{}} , "z":1.0 }`,
+		`{"_id":"x","_attachments":{"\u0000":{"stub":false,"stub":true}}}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		d, err := ParseDocument(b)
+		if err != nil {
+			return
+		}
+		followed, err := d.following()
+		if err != nil {
+			return
+		}
+		if !json.Valid(followed.Body) {
+			t.Fatalf("%q became %q", d.Body, followed.Body)
+		}
+		// All but the value of _attachments stays as it is.
+		at, tail := d.attachments.start, d.Body[d.attachments.end:]
+		if !bytes.HasPrefix(followed.Body, d.Body[:at]) || !bytes.HasSuffix(followed.Body, tail) {
+			t.Fatalf("%q became %q", d.Body, followed.Body)
+		}
+		before, _ := d.Attachments()
+		after, err := followed.Attachments()
+		if err != nil || len(before) != len(after) {
+			t.Fatalf("%v became %v: %v", before, after, err)
+		}
+		for i := range after {
+			if after[i].Name != before[i].Name || after[i].Stub || before[i].Stub && !after[i].Follows {
+				t.Fatalf("%v became %v", before[i], after[i])
+			}
+		}
+	})
+}
+
+func FuzzChanges(f *testing.F) {
+	f.Add(`{"results":[{"seq":"1-x","id":"a","changes":[{"rev":"1-a"}]}],"last_seq":"1-x","pending":0}`)
+	f.Add("\n\n" + `{"seq":1,"id":"a","changes":[{"rev":"1-a"}],"deleted":true}` + "\n" + `{"last_seq":1}`)
+	f.Add(`{"results":[{"seq":1,"id":"a","changes":[{"rev":"1-a"}]}{"error":"e","reason":"r"}`)
+	f.Fuzz(func(_ *testing.T, text string) {
+		_ = drainChanges(text, FeedNormal)
+		_ = drainChanges(text, FeedContinuous)
+	})
+}
+
+func FuzzBulkGet(f *testing.F) {
+	f.Add(`{"results":[{"id":"x","docs":[{"ok":{"_id":"x","_attachments":{"f":{"stub":true}}}},{"missing":"1-a"},{}]}]}`)
+	f.Add(`{"results":[{"docs":[{"error":{"id":"x","rev":"1-a","error":"not_found","reason":"missing"}}],"id":"y"}],"a":[{}]}`)
+	f.Fuzz(func(_ *testing.T, text string) { _ = drainBulkGet(text) })
+}
+
+func FuzzMultipart(f *testing.F) {
+	f.Add("--b\r\nContent-Type: application/json\r\n\r\n{\"_id\":\"x\"}\r\n--b\r\nContent-Type: application/json; error=\"true\"\r\n\r\n{\"missing\":\"1-a\"}\r\n--b--", false)
+	f.Add("--b\r\nContent-Type: multipart/related; boundary=\"c\"\r\n\r\n--c\r\nContent-Type: application/json\r\n\r\n"+
+		`{"_id":"x","_attachments":{"f":{"follows":true,"length":3}}}`+"\r\n--c\r\nContent-Length: 3\r\n\r\n123\r\n--c--\r\n--b--", true)
+	f.Fuzz(func(t *testing.T, text string, read bool) {
+		var r io.Reader = strings.NewReader(text)
+		if len(text)%2 == 0 {
+			r = iotest.OneByteReader(r)
+		}
+		leaves, err := newMultipartLeaves(r, "b", "x", 1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for {
+			leaf, err := leaves.next()
+			if err == io.EOF && !strings.Contains(text, "--b--") {
+				t.Fatal("an end that is none")
+			}
+			if err != nil {
+				return
+			}
+			if leaf.Err == nil && !json.Valid(leaf.Doc.Body) {
+				t.Fatal("a document that should have been refused")
+			}
+			for read {
+				a, err := leaf.NextAttachment()
+				if err == io.EOF {
+					break
+				}
+				if err != nil {
+					return
+				}
+				n, err := io.Copy(io.Discard, a)
+				if err == nil && a.size() >= 0 && n != a.size() {
+					t.Fatal("an attachment of the wrong length")
+				}
+			}
+		}
+	})
+}

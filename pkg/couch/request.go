@@ -1,0 +1,471 @@
+package couch
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"strings"
+	"time"
+)
+
+const (
+	// maxPause bounds one wait between two tries. A server that asks for a longer one has its answer
+	// returned to the caller, who can do something else meanwhile.
+	maxPause = time.Minute
+	// maxRedirects bounds how often one request is sent elsewhere.
+	maxRedirects = 5
+	// expectOver is the size in bytes from which on a request asks before it sends its body. A server
+	// that refuses a large body often closes the connection on it, and its answer may be lost with that.
+	expectOver = 1 << 20
+	// drainWait and drainSize bound what is spent on a body's last bytes, so that its connection can be
+	// used again.
+	drainWait = time.Second
+	drainSize = 64 << 10
+
+	jsonType  = "application/json"
+	mixedType = "multipart/mixed"
+)
+
+// request is one request to the database.
+type request struct {
+	method string
+	path   string // below the database, escaped; "" for the database itself
+	query  url.Values
+	accept string // default: JSON
+
+	content string      // Content-Type of the body
+	body    requestBody // nil for none
+
+	// idle is how long the network may be silent. Default: ConnectionTimeout.
+	idle time.Duration
+	// identity asks for bytes that are not compressed on the way: for attachments, whose bytes are not
+	// to be touched, and for feeds, whose rows would wait in a compressor's buffer.
+	identity bool
+	once     bool // must not be repeated
+	noSlot   bool // does not count as one of MaxConnections
+
+	tries int // how often it was sent
+}
+
+// requestBody makes a request's body, anew for each try.
+type requestBody interface {
+	// open returns the body from its beginning, and its length in bytes or -1.
+	open() (io.Reader, int64)
+	// again reports whether open can be called once more.
+	again() bool
+	// done is called when the exchange is over: the reader is not read any more after it returns.
+	done()
+}
+
+// response is the successful answer to a request. It is to be closed.
+type response struct {
+	d      *Database
+	r      *request
+	url    string
+	status int
+	header http.Header
+
+	body    io.ReadCloser
+	outer   context.Context // the caller's
+	end     context.CancelFunc
+	dog     *watchdog
+	release func()
+}
+
+// Read reads the body. Its errors are those of broken; fail adds which request it was.
+func (p *response) Read(b []byte) (int, error) {
+	p.dog.receiving(true)
+	n, err := p.body.Read(b)
+	p.dog.receiving(false)
+	if err != nil && err != io.EOF {
+		err = broken(p.outer, p.dog, p.d.hidden, err)
+	}
+	return n, err
+}
+
+// fail makes an error of the request that was going well until err.
+func (p *response) fail(err error) error {
+	var e *Error
+	if err == nil || errors.As(err, &e) {
+		return err
+	}
+	e = p.d.errorOf(p.r, p.url)
+	e.Status, e.Err = p.status, err
+	if last, ok := errors.AsType[*gaveUp](err); ok {
+		e.Code, e.Reason = p.d.hidden.hide(last.code), p.d.hidden.hide(last.reason)
+	}
+	return e
+}
+
+// Close gives up what is left of the answer.
+func (p *response) Close() error {
+	p.end()
+	p.dog.stop()
+	err := p.body.Close()
+	p.release()
+	return err
+}
+
+// finish closes an answer of which everything that matters was read. If only its end is missing, that
+// is read too, so that the connection can be used again.
+func (p *response) finish() {
+	giveUp := time.AfterFunc(drainWait, p.end)
+	defer giveUp.Stop()
+	_, _ = io.CopyN(io.Discard, p, drainSize)
+	p.Close()
+}
+
+// broken says why an exchange ended: because its caller wanted so, because nothing moved, or because of
+// what net/http met.
+func broken(ctx context.Context, dog *watchdog, hidden secrets, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case dog.barked.Load():
+		return fmt.Errorf("%w: nothing moved for %s", ErrStalled, dog.limit)
+	}
+	return hidden.clean(err)
+}
+
+// errorOf starts the error of a request.
+func (d *Database) errorOf(r *request, where string) *Error {
+	return &Error{Method: r.method, URL: where, database: r.path == ""}
+}
+
+// fetch makes a request and hands its whole answer, of at most limit bytes, to parse (if not nil).
+func (d *Database) fetch(ctx context.Context, r *request, limit int, parse func([]byte) error) error {
+	return d.call(ctx, r, func(p *response) error {
+		body, err := io.ReadAll(io.LimitReader(p, int64(limit)+1))
+		switch {
+		case err != nil:
+			return err
+		case len(body) > limit:
+			return fmt.Errorf("%w: an answer of more than %d bytes", ErrLimit, limit)
+		case parse != nil:
+			return parse(body)
+		}
+		return nil
+	})
+}
+
+// call makes a request and lets read take its answer. An answer that breaks off while it is read is one
+// more reason to repeat the request.
+func (d *Database) call(ctx context.Context, r *request, read func(*response) error) error {
+	return d.repeat(ctx, r, func(release func()) error {
+		p, err := d.follow(ctx, r)
+		if err != nil {
+			return err
+		}
+		p.release = release
+		if err := read(p); err != nil {
+			p.Close()
+			return p.fail(err)
+		}
+		p.finish()
+		return nil
+	})
+}
+
+// stream makes a request and returns its answer, to be read and closed by the caller. Once it has begun
+// it is not repeated.
+func (d *Database) stream(ctx context.Context, r *request) (*response, error) {
+	var p *response
+	err := d.repeat(ctx, r, func(release func()) (err error) {
+		if p, err = d.follow(ctx, r); err == nil {
+			p.release = release
+		}
+		return err
+	})
+	return p, err
+}
+
+// repeat runs try until it succeeds, fails for good, or has used up the request's retries. A try that
+// succeeds, or that returns after it got an answer, owns release, which gives the request's slot back.
+func (d *Database) repeat(ctx context.Context, r *request, try func(release func()) error) error {
+	pause := d.cfg.RetryBase
+	for {
+		release, err := d.slot(ctx, r)
+		if err != nil {
+			return err
+		}
+		r.tries++
+		if err = try(release); err == nil {
+			return nil
+		}
+		release()
+		wait := max(pause, retryAfterOf(err))
+		if r.tries > d.cfg.Retries || wait > maxPause || !d.repeatable(ctx, r, err) {
+			return err
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return d.interrupted(ctx, r)
+		}
+		pause = min(2*pause, maxPause)
+	}
+}
+
+// slot waits until another request may be made. The function it returns may be called twice.
+func (d *Database) slot(ctx context.Context, r *request) (func(), error) {
+	if ctx.Err() != nil {
+		return nil, d.interrupted(ctx, r)
+	}
+	if r.noSlot {
+		return func() {}, nil
+	}
+	select {
+	case d.slots <- struct{}{}:
+	case <-ctx.Done():
+		return nil, d.interrupted(ctx, r)
+	}
+	var released bool
+	return func() {
+		if !released {
+			released = true
+			<-d.slots
+		}
+	}, nil
+}
+
+func (d *Database) interrupted(ctx context.Context, r *request) error {
+	e := d.errorOf(r, d.where(r.path))
+	e.Err = context.Cause(ctx)
+	return e
+}
+
+func retryAfterOf(err error) time.Duration {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.RetryAfter
+	}
+	return 0
+}
+
+// repeatable reports whether a request that failed may be made again, and whether that could help.
+func (d *Database) repeatable(ctx context.Context, r *request, err error) bool {
+	if ctx.Err() != nil || r.once || (r.body != nil && !r.body.again()) {
+		return false
+	}
+	e, ok := errors.AsType[*Error](err)
+	if !ok {
+		return false
+	}
+	switch {
+	case e.Status == http.StatusTooManyRequests, e.Status == http.StatusRequestTimeout:
+		return true
+	case e.Status == http.StatusNotImplemented:
+		return false
+	case e.Status >= 500:
+		return true
+	case e.Status >= 300, e.Err == nil:
+		return false
+	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](e.Err); ok {
+		return false
+	}
+	for _, final := range []error{ErrRedirect, ErrLimit, ErrMalformed} {
+		if errors.Is(e.Err, final) {
+			return false
+		}
+	}
+	return true
+}
+
+// where is the URL of a path below the database.
+func (d *Database) where(path string) string {
+	if path == "" {
+		return d.root
+	}
+	return d.root + "/" + path
+}
+
+// follow makes one try of a request, and goes where the server sends it within the database's origin.
+func (d *Database) follow(ctx context.Context, r *request) (*response, error) {
+	where := d.where(r.path)
+	if query := r.query.Encode(); query != "" {
+		where += "?" + query
+	}
+	target, err := url.Parse(where)
+	if err != nil {
+		return nil, fmt.Errorf("%s: not a URL", d.where(r.path))
+	}
+	for range maxRedirects {
+		p, err := d.exchange(ctx, r, target)
+		if err != nil || !isRedirect(p.status) {
+			return p, err
+		}
+		location := p.header.Get("Location")
+		p.finish()
+		next, err := target.Parse(location)
+		switch safe := r.method == http.MethodGet; {
+		case err != nil || location == "":
+			err = fmt.Errorf("%w: %d without a location", ErrRedirect, p.status)
+		case origin(next) != d.origin:
+			err = fmt.Errorf("%w: to %s", ErrRedirect, excerpt(d.hidden.hide(origin(next))))
+		case !safe && p.status != http.StatusTemporaryRedirect && p.status != http.StatusPermanentRedirect:
+			err = fmt.Errorf("%w: %d of a %s", ErrRedirect, p.status, r.method)
+		case r.body != nil && !r.body.again():
+			err = fmt.Errorf("%w: its body is spent", ErrRedirect)
+		}
+		if err != nil {
+			return nil, p.fail(err)
+		}
+		target = next
+	}
+	e := d.errorOf(r, d.where(r.path))
+	e.Err = fmt.Errorf("%w: more than %d in a row", ErrRedirect, maxRedirects)
+	return nil, e
+}
+
+func isRedirect(status int) bool {
+	switch status {
+	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther,
+		http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
+		return true
+	}
+	return false
+}
+
+// exchange sends a request and returns the answer if it is a success or a redirect.
+func (d *Database) exchange(outer context.Context, r *request, target *url.URL) (*response, error) {
+	ctx, cancel := context.WithCancel(outer)
+	e := d.errorOf(r, target.Scheme+"://"+target.Host+target.EscapedPath())
+	idle := r.idle
+	if idle == 0 {
+		idle = d.cfg.ConnectionTimeout
+	}
+	dog := watch(idle, cancel)
+	answer, err := d.roundTrip(ctx, r, target, dog)
+	dog.receiving(false)
+	if err != nil {
+		e.Err = broken(outer, dog, d.hidden, err)
+		dog.stop()
+		cancel()
+		return nil, e
+	}
+	p := &response{
+		d: d, r: r, url: e.URL, status: answer.StatusCode, header: answer.Header,
+		body: answer.Body, outer: outer, end: cancel, dog: dog, release: func() {},
+	}
+	d.learn(answer.Header)
+	if p.status < 300 || isRedirect(p.status) {
+		return p, nil
+	}
+	// What cannot be read of an error's body, in time, is not worth more than its status.
+	giveUp := time.AfterFunc(idle, p.end)
+	defer giveUp.Stop()
+	body, _ := io.ReadAll(io.LimitReader(p, maxErrorBody))
+	p.finish()
+	e.Status = p.status
+	e.say(p.header, body, d.hidden)
+	return nil, e
+}
+
+// learn notes what kind of server the database is on. CouchDB behind a proxy made with Express is
+// CouchDB.
+func (d *Database) learn(header http.Header) {
+	if d.express.Load() || strings.HasPrefix(header.Get("Server"), "CouchDB/") {
+		return
+	}
+	if strings.EqualFold(header.Get("X-Powered-By"), "Express") {
+		d.express.Store(true)
+		d.jsonLeaves.Store(true)
+	}
+}
+
+func (d *Database) roundTrip(ctx context.Context, r *request, target *url.URL, dog *watchdog) (*http.Response, error) {
+	// Each step on the way to an answer is a wait of its own.
+	step := func() { dog.sending(true) }
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		DNSDone:          func(httptrace.DNSDoneInfo) { step() },
+		ConnectDone:      func(string, string, error) { step() },
+		TLSHandshakeDone: func(tls.ConnectionState, error) { step() },
+		WroteRequest:     func(httptrace.WroteRequestInfo) { step() },
+	})
+	hr, err := http.NewRequestWithContext(ctx, r.method, target.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	d.setHeader(hr, r)
+	if r.body != nil {
+		body, length := r.body.open()
+		// The transport may go on reading for a moment after it has returned; done waits for that.
+		defer r.body.done()
+		hr.ContentLength = length
+		hr.Body = &upload{r: body, w: dog}
+		if length == 0 {
+			hr.Body = http.NoBody
+		}
+		if length < 0 || length > expectOver {
+			hr.Header.Set("Expect", "100-continue")
+		}
+	}
+	return d.transport.RoundTrip(hr)
+}
+
+func (d *Database) setHeader(hr *http.Request, r *request) {
+	for name, values := range d.cfg.Header {
+		if http.CanonicalHeaderKey(name) == "Host" && len(values) > 0 {
+			hr.Host = values[0]
+			continue
+		}
+		hr.Header[http.CanonicalHeaderKey(name)] = values
+	}
+	hr.Header.Set("Accept", jsonType)
+	if r.accept != "" {
+		hr.Header.Set("Accept", r.accept)
+	}
+	hr.Header.Set("User-Agent", d.cfg.UserAgent)
+	if r.identity {
+		hr.Header.Set("Accept-Encoding", "identity")
+	}
+	if r.content != "" {
+		hr.Header.Set("Content-Type", r.content)
+	}
+	if d.cfg.Username != "" || d.cfg.Password != "" {
+		hr.Header.Set("Authorization", "Basic "+basicToken(d.cfg.Username, d.cfg.Password))
+	}
+}
+
+// pieces is a request's body that lies in memory, in pieces that are not copied together.
+type pieces [][]byte
+
+func bytesBody(b []byte) pieces { return pieces{b} }
+
+func (s pieces) open() (io.Reader, int64) {
+	var length int64
+	for _, piece := range s {
+		length += int64(len(piece))
+	}
+	return &piecesReader{left: s}, length
+}
+
+func (s pieces) again() bool { return true }
+func (s pieces) done()       {}
+
+type piecesReader struct {
+	left [][]byte
+	at   int // in left[0]
+}
+
+func (p *piecesReader) Read(b []byte) (int, error) {
+	n := 0
+	for n < len(b) && len(p.left) > 0 {
+		copied := copy(b[n:], p.left[0][p.at:])
+		n += copied
+		if p.at += copied; p.at == len(p.left[0]) {
+			p.left, p.at = p.left[1:], 0
+		}
+	}
+	if n == 0 && len(p.left) == 0 {
+		return 0, io.EOF
+	}
+	return n, nil
+}

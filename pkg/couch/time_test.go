@@ -1,0 +1,445 @@
+package couch_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"settee/pkg/couch"
+)
+
+const dbInfo = `{"db_name":"db","update_seq":"5-x","instance_start_time":"0","doc_count":1,"doc_del_count":0}`
+
+// pass lets time pass, inside a synctest bubble.
+func pass(d time.Duration) { <-time.After(d) }
+
+// flush sends what was written so far.
+func flush(w http.ResponseWriter) { w.(http.Flusher).Flush() }
+
+func TestRetriesDoubleTheirWait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		var at []time.Duration
+		db := piped(t, func(w http.ResponseWriter, r *http.Request) {
+			at = append(at, time.Since(start))
+			http.Error(w, `{"error":"internal","reason":"busy"}`, http.StatusServiceUnavailable)
+		})
+		_, err := db.Info(t.Context())
+		require.ErrorContains(t, err, "503 internal: busy")
+		ms := time.Millisecond
+		require.Equal(t, []time.Duration{0, 250 * ms, 750 * ms, 1750 * ms, 3750 * ms, 7750 * ms}, at)
+	})
+}
+
+func TestRetriesSucceed(t *testing.T) {
+	t.Parallel()
+	for name, failure := range map[string]http.HandlerFunc{
+		"closed": func(w http.ResponseWriter, r *http.Request) { panic(http.ErrAbortHandler) },
+		"torn": func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Length", "1000")
+			_, _ = io.WriteString(w, `{"db_name"`)
+			flush(w)
+			panic(http.ErrAbortHandler)
+		},
+		"timeout": func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusRequestTimeout) },
+		"silent":  func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var tries atomic.Int32
+				db := piped(t, func(w http.ResponseWriter, r *http.Request) {
+					if tries.Add(1) < 3 {
+						failure(w, r)
+						return
+					}
+					_, _ = io.WriteString(w, dbInfo)
+				})
+				info, err := db.Info(t.Context())
+				require.NoError(t, err)
+				require.Equal(t, `"5-x"`, string(info.UpdateSeq))
+				require.EqualValues(t, 3, tries.Load())
+			})
+		})
+	}
+}
+
+func TestNotRetried(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{400, 401, 403, 404, 405, 409, 412, 413, 415, 501} {
+		t.Run(http.StatusText(status), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var tries atomic.Int32
+				db := piped(t, func(w http.ResponseWriter, r *http.Request) {
+					tries.Add(1)
+					w.WriteHeader(status)
+				})
+				_, err := db.Info(t.Context())
+				require.ErrorContains(t, err, http.StatusText(status))
+				require.EqualValues(t, 1, tries.Load())
+			})
+		})
+	}
+	t.Run("creation", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			var tries atomic.Int32
+			db := piped(t, func(http.ResponseWriter, *http.Request) {
+				tries.Add(1)
+				panic(http.ErrAbortHandler)
+			})
+			require.Error(t, db.Create(t.Context(), nil))
+			require.EqualValues(t, 1, tries.Load())
+		})
+	})
+}
+
+func TestRetryAfter(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		header := "7"
+		tries := 0
+		db := piped(t, func(w http.ResponseWriter, r *http.Request) {
+			if tries++; tries%2 == 1 {
+				w.Header().Set("Retry-After", header)
+				w.WriteHeader(http.StatusTooManyRequests)
+				return
+			}
+			_, _ = io.WriteString(w, dbInfo)
+		})
+		_, err := db.Info(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 7*time.Second, time.Since(start))
+
+		header = time.Now().Add(20 * time.Second).UTC().Format(http.TimeFormat)
+		_, err = db.Info(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 27*time.Second, time.Since(start))
+
+		// Longer than a request waits: its caller is told.
+		header = "3600"
+		_, err = db.Info(t.Context())
+		require.ErrorIs(t, err, couch.ErrTooManyRequests)
+		var e *couch.Error
+		require.ErrorAs(t, err, &e)
+		require.Equal(t, time.Hour, e.RetryAfter)
+		require.Equal(t, 27*time.Second, time.Since(start))
+	})
+}
+
+func TestContextEndsAWait(t *testing.T) {
+	t.Parallel()
+	cause := errors.New("the job was cancelled")
+	for name, handler := range map[string]http.HandlerFunc{
+		"between tries": func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Retry-After", "50")
+			w.WriteHeader(http.StatusTooManyRequests)
+		},
+		"for an answer": func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+		"for a body": func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, "{")
+			flush(w)
+			<-r.Context().Done()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				start := time.Now()
+				db := piped(t, handler)
+				ctx, cancel := context.WithCancelCause(t.Context())
+				time.AfterFunc(3*time.Second, func() { cancel(cause) })
+				_, err := db.Info(ctx)
+				require.ErrorIs(t, err, cause)
+				require.ErrorContains(t, err, "GET http://couch.example/db: the job was cancelled")
+				require.Equal(t, 3*time.Second, time.Since(start))
+				_, err = db.Info(ctx)
+				require.ErrorIs(t, err, cause)
+			})
+		})
+	}
+}
+
+func TestStalls(t *testing.T) {
+	t.Parallel()
+	once := func(c *couch.Config) { c.Retries, c.ConnectionTimeout = -1, 10*time.Second }
+	for name, handler := range map[string]http.HandlerFunc{
+		"before the answer": func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+		"in the body": func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, dbInfo[:10])
+			flush(w)
+			<-r.Context().Done()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				start := time.Now()
+				_, err := piped(t, handler, once).Info(t.Context())
+				require.ErrorIs(t, err, couch.ErrStalled)
+				require.ErrorContains(t, err, "nothing moved for 10s")
+				require.Equal(t, 10*time.Second, time.Since(start))
+			})
+		})
+	}
+	t.Run("while the server takes nothing", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			start := time.Now()
+			over := make(chan struct{})
+			defer close(over)
+			db := piped(t, func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.ReadFull(r.Body, make([]byte, 100_000))
+				<-over
+			}, once)
+			body := `{"_id":"x","_rev":"1-a","v":"` + strings.Repeat("x", 3<<20) + `"}`
+			_, err := db.BulkDocs(t.Context(), []couch.Document{document(t, body)})
+			require.ErrorIs(t, err, couch.ErrStalled)
+			require.Equal(t, 10*time.Second, time.Since(start))
+		})
+	})
+	t.Run("slow but steady", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			start := time.Now()
+			db := piped(t, func(w http.ResponseWriter, r *http.Request) {
+				for _, c := range dbInfo {
+					pass(time.Second)
+					fmt.Fprintf(w, "%c", c)
+					flush(w)
+				}
+			}, once)
+			_, err := db.Info(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, time.Duration(len(dbInfo))*time.Second, time.Since(start))
+		})
+	})
+	t.Run("slow error", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			start := time.Now()
+			db := piped(t, func(w http.ResponseWriter, r *http.Request) {
+				w.WriteHeader(http.StatusNotFound)
+				for r.Context().Err() == nil {
+					_, _ = io.WriteString(w, "x")
+					flush(w)
+					pass(time.Second)
+				}
+			}, once)
+			_, err := db.Info(t.Context())
+			require.ErrorIs(t, err, couch.ErrNotFound)
+			require.LessOrEqual(t, time.Since(start), 12*time.Second)
+		})
+	})
+	t.Run("a feed that goes on after its end", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			start := time.Now()
+			db := piped(t, func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.WriteString(w, `{"results":[],"last_seq":5}`)
+				for r.Context().Err() == nil {
+					_, _ = io.WriteString(w, "\n")
+					flush(w)
+					pass(500 * time.Millisecond)
+				}
+			}, once)
+			_, feed := allRows(t, db, couch.ChangesOptions{})
+			require.Equal(t, "5", string(feed.LastSeq()))
+			require.LessOrEqual(t, time.Since(start), 2*time.Second)
+		})
+	})
+	t.Run("a caller may take its time", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			db := piped(t, func(w http.ResponseWriter, r *http.Request) {
+				fmt.Fprint(w, `{"results":[`)
+				for i := range 1000 {
+					fmt.Fprintf(w, `{"seq":%d,"id":"%d","changes":[{"rev":"1-a"}]},`+"\n", i, i)
+				}
+				fmt.Fprint(w, `{"seq":1,"id":"z","changes":[{"rev":"1-a"}]}],"last_seq":1}`)
+			}, once)
+			feed, err := db.Changes(t.Context(), couch.ChangesOptions{})
+			require.NoError(t, err)
+			n := 0
+			for err == nil {
+				pass(time.Minute)
+				_, err = feed.Next()
+				n++
+			}
+			require.Equal(t, io.EOF, err)
+			require.Equal(t, 1002, n)
+		})
+	})
+	t.Run("a source may take its time", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			var got int64
+			db := piped(t, func(w http.ResponseWriter, r *http.Request) {
+				got, _ = io.Copy(io.Discard, r.Body)
+				w.WriteHeader(http.StatusCreated)
+				_, _ = io.WriteString(w, `{"ok":true}`)
+			}, once)
+			doc, _ := withAttachments(t, "x", "1-aa", plainAttachment("a", "a/b", make([]byte, 10)))
+			about, err := doc.Attachments()
+			require.NoError(t, err)
+			source := &slow{about: about[0]}
+			require.NoError(t, db.PutMultipart(t.Context(), doc, source))
+			require.Greater(t, got, int64(len(doc.Body)))
+		})
+	})
+}
+
+// slow is a source of one attachment of ten bytes, a byte a minute.
+type slow struct {
+	about couch.Attachment
+	n     int
+}
+
+func (s *slow) NextAttachment() (*couch.AttachmentReader, error) {
+	return couch.NewAttachmentReader(s.about, s), nil
+}
+
+func (s *slow) Read(p []byte) (int, error) {
+	if s.n++; s.n > 10 {
+		return 0, io.EOF
+	}
+	pass(time.Minute)
+	return copy(p, "x"), nil
+}
+
+func TestHeartbeats(t *testing.T) {
+	t.Parallel()
+	const beat = 2 * time.Second
+	beating := func(beats int) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			for range beats {
+				pass(beat)
+				_, _ = io.WriteString(w, "\n")
+				flush(w)
+			}
+			_, _ = io.WriteString(w, `{"seq":1,"id":"x","changes":[{"rev":"1-a"}]}`+"\n")
+			flush(w)
+			<-r.Context().Done()
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		db := piped(t, beating(1000))
+		feed, err := db.Changes(t.Context(), couch.ChangesOptions{Feed: couch.FeedContinuous, Heartbeat: beat})
+		require.NoError(t, err)
+		defer feed.Close()
+		row, err := feed.Next()
+		require.NoError(t, err)
+		require.Equal(t, "x", row.ID)
+		require.Equal(t, 2000*time.Second, time.Since(start))
+		// Then the server falls silent.
+		_, err = feed.Next()
+		require.ErrorIs(t, err, couch.ErrStalled)
+		require.NotErrorIs(t, err, io.ErrUnexpectedEOF)
+		require.Equal(t, 2006*time.Second, time.Since(start))
+		_, again := feed.Next()
+		require.Equal(t, err, again)
+	})
+}
+
+func TestFeedsWithoutHeartbeat(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		options couch.ChangesOptions
+		silence time.Duration
+	}{
+		{couch.ChangesOptions{}, 30 * time.Second},
+		{couch.ChangesOptions{Heartbeat: time.Minute}, 3 * time.Minute},
+		{couch.ChangesOptions{Feed: couch.FeedLongpoll, Timeout: 5 * time.Second}, 35 * time.Second},
+		{couch.ChangesOptions{Feed: couch.FeedContinuous}, 90 * time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			start := time.Now()
+			db := piped(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, noRetries)
+			_, err := db.Changes(t.Context(), test.options)
+			require.ErrorIs(t, err, couch.ErrStalled)
+			require.Equal(t, test.silence, time.Since(start))
+		})
+	}
+}
+
+// TestLostWrite loses the answer to a write of a checkpoint.
+func TestLostWrite(t *testing.T) {
+	t.Parallel()
+	for name, other := range map[string]bool{"own write": false, "another's": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				stored := ""
+				db := piped(t, func(w http.ResponseWriter, r *http.Request) {
+					switch {
+					case r.Method == http.MethodGet:
+						_, _ = io.WriteString(w, stored)
+					case stored == "":
+						stored = `{"_id":"_local/x","_rev":"0-4","seq":5,"n":1,"s":"ü"}`
+						if other {
+							stored = `{"_id":"_local/x","_rev":"0-4","seq":6}`
+						}
+						panic(http.ErrAbortHandler)
+					default:
+						w.WriteHeader(http.StatusConflict)
+						_, _ = io.WriteString(w, `{"error":"conflict","reason":"Document update conflict."}`)
+					}
+				})
+				rev, err := db.PutLocal(t.Context(), "x", raw(`{"_rev":"0-3","s":"\u00fc","seq":5.0,"n":1}`))
+				if other {
+					require.ErrorIs(t, err, couch.ErrConflict)
+					return
+				}
+				require.NoError(t, err)
+				require.Equal(t, "0-4", rev)
+			})
+		})
+	}
+}
+
+func TestMaxConnections(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var now, most atomic.Int32
+		db := piped(t, func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasSuffix(r.URL.Path, "/_changes") {
+				flush(w)
+				<-r.Context().Done()
+				return
+			}
+			most.Store(max(most.Load(), now.Add(1)))
+			pass(time.Second)
+			now.Add(-1)
+			_, _ = io.WriteString(w, dbInfo)
+		}, func(c *couch.Config) { c.MaxConnections = 3 })
+		feed, err := db.Changes(t.Context(), couch.ChangesOptions{Feed: couch.FeedContinuous}) // does not count
+		require.NoError(t, err)
+		defer feed.Close()
+		start := time.Now()
+		done := make(chan error)
+		for range 30 {
+			go func() {
+				_, err := db.Info(t.Context())
+				done <- err
+			}()
+		}
+		for range 30 {
+			require.NoError(t, <-done)
+		}
+		require.EqualValues(t, 3, most.Load())
+		require.Equal(t, 10*time.Second, time.Since(start))
+	})
+}
