@@ -1,0 +1,96 @@
+package config
+
+import (
+	"slices"
+	"strings"
+)
+
+// ineffective names the settings of CouchDB 3.5, and of the replicator that its RFC
+// 016 describes, that settee does not honour, with what happens instead: the rest of
+// the warning "has no effect: ...". A name without a key is a whole section.
+//
+// Together with the table of settings it has every key of [replicator] in CouchDB's
+// default.ini, documentation and code. What gets built moves from here to there.
+var ineffective = map[name]string{
+	// Scheduling.
+	{"replicator", "max_churn"}:                 "a running job is not stopped to make room for another",
+	{"replicator", "min_run_time_sec"}:          "a running job is not stopped to make room for another",
+	{"replicator", "startup_jitter"}:            "accept_jitter spreads the starts of jobs",
+	{"replicator", "cluster_start_period"}:      "a node takes jobs as soon as it is up",
+	{"replicator", "cluster_quiet_period"}:      "jobs are not divided among nodes in advance",
+	{"replicator", "usage_coeff"}:               "what a database used before does not count",
+	{"replicator", "priority_coeff"}:            "jobs have no priority of their own, their databases take turns",
+	{"replicator", "transient_job_max_age_sec"}: "jobs of _replicate that ended are kept",
+	{"replicator", "update_docs"}:               "replication documents are written when their job ends, not before",
+	{"replicator.shares", ""}:                   "all replicator databases have the same share",
+
+	// Requests.
+	{"replicator", "request_timeout"}:           "connection_timeout is the limit of a request",
+	{"replicator", "connection_close_interval"}: "idle connections are closed after a fixed time",
+	{"replicator", "connect_to"}:                "endpoints are reached at the address that their name has",
+	{"replicator", "socket_options"}:            "the options of sockets are fixed",
+	{"replicator", "valid_socket_options"}:      "the options of sockets are fixed",
+	{"replicator", "ibrowse_options"}:           "it is for another HTTP client; IPv6 and IPv4 both work without",
+	{"replicator", "valid_ibrowse_options"}:     "it is for another HTTP client",
+	{"replicator", "max_document_id_length"}:    "document ids of any length are replicated",
+	{"replicator", "missing_doc_retry_msec"}:    "a missing revision is retried like any failed request",
+
+	// Authentication at the endpoints.
+	{"replicator", "auth_plugins"}:                 "requests carry basic authentication",
+	{"replicator", "session_refresh_interval_sec"}: "requests carry basic authentication, there is no session",
+	{"replicator", "session_min_update_interval"}:  "requests carry basic authentication, there is no session",
+
+	// TLS.
+	{"replicator", "verify_ssl_certificates"}:       "the certificates of endpoints are always verified",
+	{"replicator", "verify_ssl_certificates_log"}:   "the certificates of endpoints are always verified",
+	{"replicator", "ssl_trusted_certificates_file"}: "the operating system's trusted certificates are used",
+	{"replicator", "cacert_reload_interval_hours"}:  "the operating system's trusted certificates are read once",
+	{"replicator", "ssl_certificate_max_depth"}:     "the length of a chain of certificates is not limited",
+	{"replicator", "cert_file"}:                     "no client certificate is presented to endpoints",
+	{"replicator", "key_file"}:                      "no client certificate is presented to endpoints",
+	{"replicator", "password"}:                      "no client certificate is presented to endpoints",
+	{"replicator", "valid_endpoint_protocols_log"}:  "plain http is not logged; valid_endpoint_protocols can forbid it",
+
+	// Settings elsewhere whose absence leaves open what an operator believes closed.
+	{"admins", ""}:                   "there are no accounts, whoever reaches the port may do everything",
+	{"chttpd_auth", ""}:              "requests are not authenticated",
+	{"chttpd_auth_lockout", ""}:      "requests are not authenticated",
+	{"jwt_auth", ""}:                 "requests are not authenticated",
+	{"jwt_keys", ""}:                 "requests are not authenticated",
+	{"ssl", ""}:                      "the listener speaks plain HTTP",
+	{"chttpd", "require_valid_user"}: "requests are not authenticated",
+	{"chttpd", "require_valid_user_except_for_up"}: "requests are not authenticated",
+	{"chttpd", "authentication_handlers"}:          "requests are not authenticated",
+}
+
+// whollyKnown are the sections of which every key is either a setting, ineffective
+// or a mistake.
+var whollyKnown = []string{"settee", "replicator", "node_types"}
+
+// partlyUsed are the sections of CouchDB of which settee uses some keys.
+var partlyUsed = []string{"chttpd", "couchdb", "log"}
+
+// couchDBSections are the sections of CouchDB 3.5 and of its predecessors that
+// settee has nothing to do with. A file may have them.
+var couchDBSections = []string{
+	"attachments", "bt_engine_cache", "chttpd_auth_cache", "cluster", "compaction_daemon", "compactions",
+	"config", "cors", "couch_auto_purge_plugin", "couch_httpd_auth", "couch_passwords_cache",
+	"couch_peruser", "couch_quickjs_scanner_plugin", "couch_scanner", "couch_scanner_plugin_conflict_finder",
+	"couch_scanner_plugin_ddoc_features", "couch_scanner_plugin_find", "couch_scanner_plugins",
+	"couchdb_engines", "csp", "custodian", "daemons", "database_compaction", "ddoc_cache", "disk_monitor",
+	"dreyfus", "dreyfus_blacklist", "fabric", "feature_flags", "global_changes", "hibernate_after", "httpd",
+	"httpd_db_handlers", "httpd_design_handlers", "httpd_global_handlers", "indexers", "ioq", "ken", "mango",
+	"mem3", "mem3_reshard", "native_query_servers", "nouveau", "nouveau_index_upgrader", "off_heap_mqd",
+	"os_daemons", "process_priority", "prometheus", "purge", "query_server_config", "query_servers",
+	"quickjs", "reshard", "resharding", "rexi", "smoosh", "stats", "uuids", "vendor", "vhosts",
+	"view_compaction", "view_updater", "view_upgrade", "x_frame_options",
+}
+
+// ofCouchDB says whether a section is one of CouchDB's, or below one of them, as
+// [smoosh.ratio_dbs] and [cors:http://example.com] are.
+func ofCouchDB(section string) bool {
+	if i := strings.IndexAny(section, ".:"); i > 0 {
+		section = section[:i]
+	}
+	return slices.Contains(couchDBSections, section)
+}

@@ -1,0 +1,123 @@
+package config
+
+import (
+	"slices"
+	"strings"
+)
+
+// entry is one "key = value" line of an ini file.
+type entry struct {
+	section, key, text string
+	line               int // the first line is 1
+}
+
+// remark is a line of an ini file that has no meaning to CouchDB, and so none here.
+// It does not repeat the line: a line that was mistyped may hold a password.
+type remark struct {
+	line   int
+	reason string
+}
+
+// parseINI reads an ini file as CouchDB 3.5 reads it (src/config/src/config.erl).
+// Its dialect is not quite anyone else's, and a password or a URL that another
+// reader would cut, unquote or join with the next line has to arrive whole:
+//
+//   - Lines end with LF, CR LF, CR or SUB (0x1a). Nothing continues a line.
+//   - A comment starts with ; as the first character of a line, or after a space or
+//     a tab anywhere in it. One addition: a line that starts with # is a comment too
+//     (to CouchDB it is a setting whose name starts with #, which no setting does).
+//   - "[name]" begins a section. The name is everything up to the bracket, spaces
+//     included. What has anything else behind the bracket is no section header, and
+//     the section before it goes on.
+//   - "key = value" is split at the first " = ", so that a key may contain "=" (the
+//     base64 key ids of [jwt_keys] do); a line without one is split at the first "=".
+//   - Keys and values are what is left after spaces and tabs are trimmed. Case
+//     counts. Quotes, backslashes, % and $ mean themselves.
+//   - A key without a value is not set, it does not become empty.
+//   - Of a key that is set twice, the last one holds; both are returned here.
+//
+// The lines that CouchDB silently skips come back as remarks.
+func parseINI(data string) ([]entry, []remark) {
+	var (
+		entries []entry
+		remarks []remark
+		section string
+	)
+	skip := func(line int, reason string) { remarks = append(remarks, remark{line, reason}) }
+
+	data = strings.TrimPrefix(data, "\ufeff")
+	data = strings.NewReplacer("\r\n", "\n", "\r", "\n", "\x1a", "\n").Replace(data)
+	line := 0
+	for raw := range strings.SplitSeq(data, "\n") {
+		line++
+		text := stripComment(raw)
+		switch {
+		case text == "":
+		case text[0] == '[':
+			name, rest, closed := strings.Cut(text[1:], "]")
+			if name == "" || rest != "" || !closed {
+				skip(line, "ignored: not a section header of the form [name]"+stillIn(section))
+				continue
+			}
+			section = name
+		case section == "":
+			skip(line, "ignored: it stands before the first section")
+		default:
+			key, value, ok := splitSetting(text)
+			switch {
+			case !ok || key == "":
+				skip(line, "ignored: not a section, a setting or a comment")
+			case value == "":
+				skip(line, "ignored: it has a key but no value")
+			default:
+				entries = append(entries, entry{section, key, value, line})
+			}
+		}
+	}
+	return entries, remarks
+}
+
+func stillIn(section string) string {
+	if section == "" {
+		return ""
+	}
+	return "; what follows still belongs to [" + section + "]"
+}
+
+// stripComment returns a line without its comment and the blanks around it.
+func stripComment(line string) string {
+	line = trimBlanks(line)
+	if strings.HasPrefix(line, ";") || strings.HasPrefix(line, "#") {
+		return ""
+	}
+	for i := 1; i < len(line); i++ {
+		if line[i] == ';' && (line[i-1] == ' ' || line[i-1] == '\t') {
+			return trimBlanks(line[:i])
+		}
+	}
+	return line
+}
+
+// splitSetting splits "key = value" or "key=value"; ok is false without an "=".
+func splitSetting(line string) (key, value string, ok bool) {
+	key, value, ok = strings.Cut(line, " = ")
+	if !ok {
+		key, value, ok = strings.Cut(line, "=")
+	}
+	return trimBlanks(key), trimBlanks(value), ok
+}
+
+func trimBlanks(s string) string { return strings.Trim(s, " \t") }
+
+// formatSetting returns the line that parseINI reads as this key and this text, and
+// false when there is none (a text with a line break in it, or with " ;").
+func formatSetting(key, text string) (string, bool) {
+	want := []entry{{section: "s", key: key, text: text, line: 2}}
+	for _, delimiter := range []string{" = ", "="} { // the second for a text that starts with ;
+		line := key + delimiter + text
+		if got, _ := parseINI("[s]\n" + line); slices.Equal(got, want) {
+			return line, true
+		}
+	}
+	return "", false
+}

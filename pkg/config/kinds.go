@@ -1,0 +1,148 @@
+package config
+
+import (
+	"fmt"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// kind is what a setting may be: how its text becomes a T, and the same in words,
+// which complete the sentence "it must be ...".
+type kind[T any] struct {
+	want  string
+	parse func(text string) (T, bool)
+}
+
+// whole is a whole number from low to high, in decimal.
+func whole[T int | int64](low, high T) kind[T] {
+	return kind[T]{
+		want: fmt.Sprintf("a whole number from %d to %d", low, high),
+		parse: func(text string) (T, bool) {
+			n, err := strconv.ParseInt(text, 10, 64)
+			return T(n), err == nil && n >= int64(low) && n <= int64(high)
+		},
+	}
+}
+
+// wholeBytes is a size from low to high, in bytes.
+func wholeBytes(low, high int64) kind[int64] {
+	k := whole(low, high)
+	k.want = fmt.Sprintf("a whole number of bytes from %d to %d", low, high)
+	return k
+}
+
+func milliseconds(low, high time.Duration) kind[time.Duration] {
+	return duration(time.Millisecond, "milliseconds", low, high)
+}
+
+func seconds(low, high time.Duration) kind[time.Duration] {
+	return duration(time.Second, "seconds", low, high)
+}
+
+// duration is a time from low to high, written as a whole number of units.
+func duration(unit time.Duration, name string, low, high time.Duration) kind[time.Duration] {
+	number := whole(int64(low/unit), int64(high/unit))
+	return kind[time.Duration]{
+		want: fmt.Sprintf("a whole number of %s from %d to %d", name, low/unit, high/unit),
+		parse: func(text string) (time.Duration, bool) {
+			n, ok := number.parse(text)
+			return time.Duration(n) * unit, ok
+		},
+	}
+}
+
+func boolean() kind[bool] {
+	return kind[bool]{
+		want:  "true or false",
+		parse: func(text string) (bool, bool) { return text == "true", text == "true" || text == "false" },
+	}
+}
+
+// ipAddress is an IP address, or CouchDB's word for all of them.
+func ipAddress() kind[netip.Addr] {
+	return kind[netip.Addr]{
+		want: "an IP address such as 127.0.0.1 or ::1, or any for all of this machine's",
+		parse: func(text string) (netip.Addr, bool) {
+			if text == "any" {
+				return netip.IPv6Unspecified(), true
+			}
+			addr, err := netip.ParseAddr(text)
+			return addr, err == nil
+		},
+	}
+}
+
+// storeURL is the URL of a store. Which engines there are is not known here: that
+// depends on the binary, and opening the store says what is missing.
+func storeURL() kind[string] {
+	return kind[string]{
+		want: "a URL such as pebble:///var/lib/settee, pebble:./data, " +
+			"fdb:///etc/foundationdb/fdb.cluster?prefix=settee or mem:",
+		parse: func(text string) (string, bool) {
+			u, err := url.Parse(text)
+			return text, err == nil && u.Scheme != ""
+		},
+	}
+}
+
+// identifier is printable ASCII without spaces, or nothing.
+func identifier(most int) kind[string] {
+	return kind[string]{
+		want: fmt.Sprintf("at most %d letters, digits or punctuation marks of ASCII, without spaces", most),
+		parse: func(text string) (string, bool) {
+			foreign := strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' })
+			return text, len(text) <= most && !foreign
+		},
+	}
+}
+
+// protocols is a list of URL schemes from those allowed, separated by commas. The
+// result is in the order of the text, in lower case, each scheme once.
+func protocols(allowed ...string) kind[[]string] {
+	return kind[[]string]{
+		want: "one or more of " + strings.Join(allowed, ", ") + ", separated by commas",
+		parse: func(text string) ([]string, bool) {
+			var list []string
+			for item := range strings.SplitSeq(strings.ToLower(text), ",") {
+				item = trimBlanks(item)
+				if !slices.Contains(allowed, item) {
+					return nil, false
+				}
+				if !slices.Contains(list, item) {
+					list = append(list, item)
+				}
+			}
+			return list, true
+		},
+	}
+}
+
+// logLevel is one of CouchDB's log levels by any of its names or by its number.
+func logLevel() kind[zerolog.Level] {
+	return kind[zerolog.Level]{
+		want: "debug, info, notice, warning, error, critical, alert, emergency or none",
+		parse: func(text string) (zerolog.Level, bool) {
+			switch strings.ToLower(text) {
+			case "debug", "1":
+				return zerolog.DebugLevel, true
+			case "info", "2", "notice", "3":
+				return zerolog.InfoLevel, true
+			case "warning", "warn", "4":
+				return zerolog.WarnLevel, true
+			case "error", "err", "5":
+				return zerolog.ErrorLevel, true
+			case "critical", "crit", "6", "alert", "7", "emergency", "emerg", "8":
+				return zerolog.FatalLevel, true
+			case "none", "9":
+				return zerolog.Disabled, true
+			}
+			return zerolog.NoLevel, false
+		},
+	}
+}

@@ -1,0 +1,159 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Options are the places that Load reads.
+type Options struct {
+	// Files are ini files, the strongest last. A directory stands for the files
+	// named *.ini in it, in the order of their names (CouchDB's local.d).
+	Files []string
+	// Environ is the environment as os.Environ returns it. COUCHDB_NODE_TYPE_<ROLE>
+	// is true or false and sets [node_types] <role> (RFC 013); nothing else is read.
+	Environ []string
+	// Flags are the values of --set: section/key=value.
+	Flags []string
+	// Store is the value of --store, or empty: the same as [settee] store among
+	// Flags, and stronger.
+	Store string
+}
+
+// Load reads all places and returns the configuration that they make together. The
+// warnings are for the log of a node that starts. The error joins everything that
+// is wrong: files that cannot be read, flags without a name or a value, and what
+// With refuses.
+func Load(o Options) (*Config, []Warning, error) {
+	files, warnings, err := ReadFiles(o.Files)
+	problems := []error{err}
+	flags, err := flagLayer(o)
+	problems = append(problems, err)
+
+	cfg := new(Config)
+	cfg.layers[OriginFile] = files
+	cfg.layers[OriginEnvironment] = []Layer{environmentLayer(o.Environ)}
+	cfg.layers[OriginFlag] = []Layer{flags}
+	problems = append(problems, cfg.settle())
+	if err := errors.Join(problems...); err != nil {
+		return nil, nil, err
+	}
+	for origin, layers := range cfg.layers {
+		warnings = append(warnings, warningsOf(Origin(origin), layers)...)
+	}
+	return cfg, warnings, nil
+}
+
+// ReadFiles reads ini files, and the ini files of directories, into a layer each. A
+// node that is told to read its files again puts them in with With(OriginFile, ...).
+// The warnings are about lines that mean nothing; the error joins those of all files
+// that cannot be read.
+func ReadFiles(paths []string) ([]Layer, []Warning, error) {
+	var (
+		layers   []Layer
+		warnings []Warning
+		problems []error
+	)
+	for _, path := range paths {
+		files, err := expand(path)
+		if err != nil {
+			problems = append(problems, fmt.Errorf("reading the configuration: %w", err))
+			continue
+		}
+		for _, file := range files {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				problems = append(problems, fmt.Errorf("reading the configuration: %w", err))
+				continue
+			}
+			layer, ignored := fileLayer(file, string(data))
+			layers = append(layers, layer)
+			warnings = append(warnings, ignored...)
+		}
+	}
+	return layers, warnings, errors.Join(problems...)
+}
+
+// expand returns the file itself, or the ini files of a directory, sorted by name.
+func expand(path string) ([]string, error) {
+	info, err := os.Stat(path)
+	if err != nil || !info.IsDir() {
+		return []string{path}, err
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return nil, err
+	}
+	var files []string
+	for _, e := range entries {
+		if !e.IsDir() && filepath.Ext(e.Name()) == ".ini" {
+			files = append(files, filepath.Join(path, e.Name()))
+		}
+	}
+	return files, nil
+}
+
+func fileLayer(file, data string) (Layer, []Warning) {
+	entries, remarks := parseINI(data)
+	layer := make(Layer, 0, len(entries))
+	for _, e := range entries {
+		layer = append(layer, Value{e.section, e.key, e.text, fmt.Sprintf("%s:%d", file, e.line)})
+	}
+	warnings := make([]Warning, 0, len(remarks))
+	for _, r := range remarks {
+		warnings = append(warnings, Warning{From: fmt.Sprintf("%s:%d", file, r.line), Reason: r.reason})
+	}
+	return layer, warnings
+}
+
+// environmentLayer takes the roles from the environment. RFC 013 reads anything but
+// false as true; here that is refused with everything else that is neither, since a
+// frontend that somebody meant to switch off with "no" must not start.
+func environmentLayer(environ []string) Layer {
+	const prefix = "COUCHDB_NODE_TYPE_"
+	var layer Layer
+	for _, variable := range environ {
+		key, text, _ := strings.Cut(variable, "=")
+		role, ok := strings.CutPrefix(key, prefix)
+		if !ok || role == "" {
+			continue
+		}
+		layer = append(layer, Value{
+			Section: "node_types",
+			Key:     strings.ToLower(role),
+			Text:    strings.ToLower(trimBlanks(text)),
+			From:    "environment variable " + key,
+		})
+	}
+	return layer
+}
+
+// flagLayer takes the flags: section/key=value, where "key=value" is split as a line
+// of an ini file is. The section ends at the first slash, since a key may have some
+// (the name of a replicator database, in [replicator.shares]).
+func flagLayer(o Options) (Layer, error) {
+	var (
+		layer    Layer
+		problems []error
+	)
+	for _, flag := range o.Flags {
+		path, text, _ := splitSetting(flag)
+		section, key, _ := strings.Cut(path, "/")
+		if section == "" || key == "" || text == "" {
+			// Of the flag itself only what cannot be a secret.
+			start, _, _ := strings.Cut(flag, "=")
+			start, _, _ = strings.Cut(start, "/")
+			problems = append(problems, fmt.Errorf("--set %q...: it must be section/key=value, with a value", start))
+			continue
+		}
+		layer = append(layer, Value{section, key, text, "--set"})
+	}
+	if o.Store != "" {
+		d := Store.def
+		layer = append(layer, Value{d.section, d.spellings[0].key, o.Store, "--store"})
+	}
+	return layer, errors.Join(problems...)
+}

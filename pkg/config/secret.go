@@ -1,0 +1,39 @@
+package config
+
+import (
+	"regexp"
+	"strings"
+)
+
+// masked stands for a secret in everything that is printed.
+const masked = "****"
+
+// userinfo is what stands between the scheme and the host of a URL. It reaches to the
+// last @, since a password that was not escaped may hold any character; a URL without
+// a host (pebble:///a@b) has none.
+var userinfo = regexp.MustCompile(`(?s)://[^/].*@`)
+
+// show returns a setting's text as it may be printed: a secret becomes masked, and
+// so does what stands before the host in a URL.
+func show(n name, text string) string {
+	if secret(n) {
+		return masked
+	}
+	return userinfo.ReplaceAllString(text, "://"+masked+"@")
+}
+
+// secret says whether nobody is to see a setting's value. It knows the settings of
+// CouchDB that are, and takes those of unknown sections by their names: a value too
+// many masked does no harm.
+func secret(n name) bool {
+	if n.section == "admins" || n.section == "jwt_keys" {
+		return true
+	}
+	key := strings.ToLower(n.key)
+	for _, word := range []string{"password", "passwd", "secret", "token", "credential"} {
+		if strings.Contains(key, word) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,107 @@
+package config
+
+// Setting is one setting, with values of type T. The settings are the variables of
+// this package.
+type Setting[T any] struct{ def *definition }
+
+// Get returns the setting's value in c. A slice is shared with c: it is not to be
+// written to.
+func (s Setting[T]) Get(c *Config) T { return c.find(s.def).value.(T) }
+
+// From says where the value in c comes from: "default", FILE:LINE, the name of an
+// environment variable or a flag.
+func (s Setting[T]) From(c *Config) string { return c.find(s.def).from }
+
+// String returns the setting's name as an operator knows it: "[replicator] max_jobs".
+func (s Setting[T]) String() string { return s.def.name().String() }
+
+// name is what identifies a setting: CouchDB's section and key.
+type name struct{ section, key string }
+
+func (n name) String() string { return "[" + n.section + "] " + n.key }
+
+// definition is a row of the table of settings.
+type definition struct {
+	section string
+	// spellings are the keys that set it. The first is the setting's own; a later
+	// one wins over an earlier one in the same layer.
+	spellings []spelling
+	standard  resolved
+	comment   string
+}
+
+func (d *definition) name() name { return name{d.section, d.spellings[0].key} }
+
+// spelling is one key of a setting, with the unit and the bounds that it has there.
+type spelling struct {
+	key, want string
+	parse     func(text string) (any, bool)
+}
+
+// resolved is the value of a setting and where it comes from.
+type resolved struct {
+	value      any
+	text, from string
+	rank       int // the spelling, as an index
+	layer      int // counted from the bottom; the default is below all of them
+}
+
+// beats says whether r holds where both r and other are given.
+func (r resolved) beats(other resolved) bool {
+	if r.layer != other.layer {
+		return r.layer > other.layer
+	}
+	return r.rank >= other.rank // of equals the later line of a file
+}
+
+// table is every setting, in the order of settings.go. Only define writes to it,
+// while the package's variables are initialized.
+var table struct {
+	settings []*definition
+	byName   map[name]*definition
+}
+
+// alias is a further key of a setting.
+type alias[T any] struct {
+	key  string
+	kind kind[T]
+}
+
+// define adds a setting to the table. A default that is not a value of its kind,
+// or a key that is taken, is a mistake in the table and panics.
+func define[T any](section, key, standard string, k kind[T], comment string, also ...alias[T]) Setting[T] {
+	d := &definition{section: section, comment: comment}
+	if table.byName == nil {
+		table.byName = make(map[name]*definition)
+	}
+	for _, a := range append([]alias[T]{{key, k}}, also...) {
+		n := name{section, a.key}
+		if table.byName[n] != nil {
+			panic("config: " + n.String() + " is defined twice")
+		}
+		table.byName[n] = d
+		d.spellings = append(d.spellings, spelling{a.key, a.kind.want, func(text string) (any, bool) {
+			value, ok := a.kind.parse(text)
+			return value, ok
+		}})
+	}
+	value, ok := k.parse(standard)
+	if !ok {
+		panic("config: the default of " + d.name().String() + " is not " + k.want)
+	}
+	d.standard = resolved{value: value, text: standard, from: OriginDefault.String(), layer: -1}
+	table.settings = append(table.settings, d)
+	return Setting[T]{d}
+}
+
+// lookup returns the setting of a name and the index of its spelling.
+func lookup(n name) (d *definition, rank int, ok bool) {
+	d, ok = table.byName[n]
+	if !ok {
+		return nil, 0, false
+	}
+	for d.spellings[rank].key != n.key {
+		rank++
+	}
+	return d, rank, true
+}

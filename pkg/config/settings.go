@@ -1,0 +1,116 @@
+package config
+
+import (
+	"math"
+	"time"
+)
+
+// Bounds that stand for "as much as one likes": what a 32-bit number holds, so that
+// no time overflows and no count needs another type.
+const (
+	many        = math.MaxInt32
+	longMillis  = many * time.Millisecond
+	longSeconds = many * time.Second
+)
+
+// maxReplicateBody is the limit of the job layer for a job's args, in bytes. What is
+// posted to _replicate becomes the args of its job.
+const maxReplicateBody = 4_000_000
+
+// The settings, by section. The comment is what an operator reads in `settee config`.
+
+// [settee]: what CouchDB has no setting for.
+var (
+	Store = define("settee", "store", "pebble:./data", storeURL(),
+		"Where everything is kept: an embedded store in a directory, a FoundationDB cluster\n"+
+			"(several nodes need that), or memory, which is gone when the process is.")
+	MaxReplicateBody = define("settee", "max_replicate_body", "4000000", wholeBytes(1_000, maxReplicateBody),
+		"The largest body of a POST to _replicate.")
+)
+
+// [chttpd]
+var (
+	BindAddress = define("chttpd", "bind_address", "127.0.0.1", ipAddress(),
+		"The address that an api_frontend node listens on.")
+	Port = define("chttpd", "port", "5984", whole(0, math.MaxUint16),
+		"The port that an api_frontend node listens on. 0 takes a free one.")
+	MaxHTTPRequestSize = define("chttpd", "max_http_request_size", "4294967296", wholeBytes(1, math.MaxInt64),
+		"The largest body of any request.")
+)
+
+// [couchdb]
+var (
+	// UUID is the empty string where none is set.
+	UUID = define("couchdb", "uuid", "", identifier(256),
+		"This server's id, which is part of every replication id: with the uuid of a CouchDB\n"+
+			"cluster its checkpoints are found again. When not set, one is made once and kept in the store.")
+)
+
+// [node_types]: see Config.Roles.
+var (
+	apiFrontend = define("node_types", "api_frontend", "true", boolean(),
+		"Whether this node accepts HTTP requests. COUCHDB_NODE_TYPE_API_FRONTEND overrides it.")
+	replication = define("node_types", "replication", "true", boolean(),
+		"Whether this node runs replication jobs. COUCHDB_NODE_TYPE_REPLICATION overrides it.")
+)
+
+// [log]
+var (
+	// LogLevel is CouchDB's level in zerolog's terms: notice counts as info, and all
+	// above error as fatal.
+	LogLevel = define("log", "level", "info", logLevel(),
+		"The least important messages that are logged.")
+)
+
+// [replicator]: which jobs run.
+var (
+	MaxJobs = define("replicator", "max_jobs", "500", whole(0, many),
+		"How many replication jobs one node runs at a time. 0 starts none.")
+	Interval = define("replicator", "interval_sec", "15", seconds(time.Second, longSeconds),
+		"How often the scheduler looks at the running and the waiting jobs.",
+		alias[time.Duration]{"interval", milliseconds(time.Second, longMillis)})
+	MaxAcceptors = define("replicator", "max_acceptors", "2", whole(1, 1_000),
+		"How many acceptors of one node wait for a job while there is room for more.")
+	AcceptJitter = define("replicator", "accept_jitter", "2000", milliseconds(0, longMillis),
+		"An acceptor waits a random time up to this before it takes the next job,\n"+
+			"so that nodes do not all take jobs at the same moment.")
+	HealthThreshold = define("replicator", "health_threshold_sec", "120", seconds(0, longSeconds),
+		"A job that ran longer than this before it crashed starts with a fresh count of errors.",
+		alias[time.Duration]{"health_threshold", seconds(0, longSeconds)})
+	MinBackoffPenalty = define("replicator", "min_backoff_penalty_sec", "32", seconds(time.Second, longSeconds),
+		"The base of the time that a crashed job waits. Every crash in a row doubles that time.")
+	MaxBackoffPenalty = define("replicator", "max_backoff_penalty_sec", "172800", seconds(time.Second, longSeconds),
+		"The longest that a crashed job waits.")
+	// MaxHistory is bounded because a job's history is part of its state, which is at
+	// most 100,000 bytes, and every event may carry a reason.
+	MaxHistory = define("replicator", "max_history", "10", whole(1, 100),
+		"How many of its latest events a job remembers.")
+)
+
+// [replicator]: how a job runs. Jobs may set most of these for themselves.
+var (
+	WorkerProcesses = define("replicator", "worker_processes", "4", whole(1, 1_000),
+		"How many workers of one job fetch and write documents side by side.")
+	WorkerBatchSize = define("replicator", "worker_batch_size", "500", whole(1, 1_000_000),
+		"How many changes a worker takes at a time. Smaller batches need less memory and\n"+
+			"make progress visible more often.")
+	HTTPConnections = define("replicator", "http_connections", "20", whole(1, 10_000),
+		"How many connections one job opens to each of its endpoints.")
+	ConnectionTimeout = define("replicator", "connection_timeout", "30000", milliseconds(time.Millisecond, longMillis),
+		"How long an endpoint may take to answer a request.")
+	RetriesPerRequest = define("replicator", "retries_per_request", "5", whole(0, 1_000),
+		"How often a failed request is tried again before the job crashes.")
+	CheckpointInterval = define("replicator", "checkpoint_interval", "30000",
+		milliseconds(time.Millisecond, longMillis),
+		"How often a running job records how far it came.")
+	UseCheckpoints = define("replicator", "use_checkpoints", "true", boolean(),
+		"Whether jobs record how far they came. Without that, every run starts at the beginning.")
+	UseBulkGet = define("replicator", "use_bulk_get", "true", boolean(),
+		"Whether documents are fetched with _bulk_get where the source has it.")
+	ValidEndpointProtocols = define("replicator", "valid_endpoint_protocols", "http,https",
+		protocols("http", "https"),
+		"The protocols that a source or a target may have.")
+	ValidProxyProtocols = define("replicator", "valid_proxy_protocols", "http,https,socks5",
+		protocols("http", "https", "socks5"),
+		"The protocols that a proxy may have.")
+)

@@ -1,0 +1,125 @@
+package config
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// WriteINI writes the effective configuration as an ini file: for every setting its
+// comment, what it may be, its value and, in a comment behind that, where the value
+// comes from. Read again, the file gives every setting the value that it has now.
+//
+// What is no setting follows as a comment in its section. So does, masked, a value
+// that is a secret or a URL that has one: no placeholder can be read as a value.
+func (c *Config) WriteINI(w io.Writer) error {
+	var b strings.Builder
+	b.WriteString("; The effective configuration of settee. Behind each value is where it comes from.\n")
+	strangers := c.strangers()
+	own, foreign := sections(strangers)
+	for _, section := range own {
+		fmt.Fprintf(&b, "\n[%s]\n", section)
+		for _, d := range table.settings {
+			if d.section == section {
+				writeSetting(&b, d, c.find(d))
+			}
+		}
+		writeStrangers(&b, section, strangers)
+	}
+	for _, section := range foreign {
+		fmt.Fprintf(&b, "\n;[%s]\n", printable(section))
+		writeStrangers(&b, section, strangers)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func writeSetting(b *strings.Builder, d *definition, r resolved) {
+	b.WriteByte('\n')
+	for line := range strings.SplitSeq(d.comment, "\n") {
+		fmt.Fprintf(b, "; %s\n", line)
+	}
+	for i, s := range d.spellings {
+		note := ""
+		switch {
+		case i > 0:
+			note = " Wins over " + d.spellings[0].key + "."
+		case d.standard.text != "":
+			note = " Default: " + d.standard.text
+		}
+		fmt.Fprintf(b, "; %s: %s.%s\n", s.key, s.want, note)
+	}
+	n := name{d.section, d.spellings[r.rank].key}
+	shown := show(n, r.text)
+	line, ok := formatSetting(n.key, shown)
+	if !ok || shown != r.text {
+		line = "; " + strings.TrimSuffix(n.key+" = "+shown, " ")
+	}
+	fmt.Fprintf(b, "%s ; %s\n", line, printable(r.from))
+}
+
+// writeStrangers writes what a section has that is no setting, as comments.
+func writeStrangers(b *strings.Builder, section string, strangers []Value) {
+	first := true
+	for _, v := range strangers {
+		if v.Section != section {
+			continue
+		}
+		if first {
+			b.WriteString("\n; Without effect:\n")
+			first = false
+		}
+		fmt.Fprintf(b, ";   %s ; %s\n", printable(v.Key+" = "+show(v.name(), v.Text)), printable(v.From))
+	}
+}
+
+// sections returns the sections of the settings, in their order, and those that only
+// strangers are in.
+func sections(strangers []Value) (own, foreign []string) {
+	for _, d := range table.settings {
+		if !slices.Contains(own, d.section) {
+			own = append(own, d.section)
+		}
+	}
+	for _, v := range strangers {
+		if !slices.Contains(own, v.Section) && !slices.Contains(foreign, v.Section) {
+			foreign = append(foreign, v.Section)
+		}
+	}
+	return own, foreign
+}
+
+// strangers returns the values in all layers that are no settings: of each name the
+// strongest, in the order in which the names first come.
+func (c *Config) strangers() []Value {
+	var all []Value
+	at := make(map[name]int)
+	for _, layers := range c.layers {
+		for _, layer := range layers {
+			for _, v := range layer {
+				if _, _, ok := lookup(v.name()); ok {
+					continue
+				}
+				if i, ok := at[v.name()]; ok {
+					all[i] = v
+					continue
+				}
+				at[v.name()] = len(all)
+				all = append(all, v)
+			}
+		}
+	}
+	return all
+}
+
+// printable replaces what would end a line or move a terminal's cursor.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return '?'
+		}
+		return r
+	}, s)
+}
