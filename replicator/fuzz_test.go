@@ -2,7 +2,6 @@ package replicator_test
 
 import (
 	"encoding/json"
-	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -54,7 +53,7 @@ func checkParsed(t *testing.T, r *replicator.Replication, err error) {
 	t.Helper()
 	if err != nil {
 		var parseErr *replicator.ParseError
-		require.True(t, errors.As(err, &parseErr))
+		require.ErrorAs(t, err, &parseErr)
 		require.NotEmpty(t, parseErr.Reason)
 		require.Nil(t, r)
 		return

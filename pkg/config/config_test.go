@@ -1,7 +1,6 @@
 package config_test
 
 import (
-	"errors"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -493,6 +492,6 @@ func TestValueErrorsHideSecretsAndShortenValues(t *testing.T) {
 	_, _, err = config.Load(config.Options{Flags: []string{"log/level=" + strings.Repeat("x", 1000)}})
 	require.Less(t, len(err.Error()), 300)
 	var bad *config.ValueError
-	require.True(t, errors.As(err, &bad))
+	require.ErrorAs(t, err, &bad)
 	require.Len(t, bad.Shown, 1000)
 }

@@ -276,11 +276,10 @@ func (c *Changes) tail(name string, raw []byte) error {
 	case "last_seq":
 		c.lastSeq = bytes.Clone(raw)
 	case "pending":
-		n, err := count(raw)
-		if err != nil {
-			return nil // null has been seen; nothing depends on it
+		// null has been seen; nothing depends on it.
+		if n, err := count(raw); err == nil {
+			c.pending = &n
 		}
-		c.pending = &n
 	case "error":
 		return &gaveUp{code: words(raw)}
 	}

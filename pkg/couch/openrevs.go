@@ -54,7 +54,6 @@ type Leaf struct {
 
 	attachments func() (*AttachmentReader, error) // nil: there are none to come
 	open        *AttachmentReader                 // the last one that was handed out
-	unread      int                               // how many the document announced and has not handed out
 }
 
 // OpenRevs asks for revisions of a document, or for all its leaves if revs is empty, each with its

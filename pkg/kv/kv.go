@@ -159,6 +159,7 @@ type Watch interface {
 // missing one becomes the operand.
 type MutationType int
 
+// The atomic operations.
 const (
 	MutationAdd MutationType = iota
 	MutationMin

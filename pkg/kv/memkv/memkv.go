@@ -19,7 +19,7 @@ import (
 func init() {
 	kv.Register("mem", func(_ context.Context, u *url.URL) (kv.Database, error) {
 		if u.Opaque != "" || u.Host != "" || u.Path != "" {
-			return nil, fmt.Errorf("store %q: a store in memory has no name, it is mem:", u)
+			return nil, fmt.Errorf("store %q: a store in memory has no name; write mem: alone", u)
 		}
 		return Open(Options{})
 	})

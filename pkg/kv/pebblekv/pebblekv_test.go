@@ -2,7 +2,6 @@ package pebblekv_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/url"
@@ -149,26 +148,18 @@ func missingAfterPowerCuts(t *testing.T, opts pebblekv.Options) (missing int) {
 	return missing
 }
 
-// gate lets syncs of the log through, holds them, or fails them.
+// gate lets syncs of the log through, or holds them.
 type gate struct {
 	hold atomic.Pointer[chan struct{}]
-	fail atomic.Bool
 }
 
 func (g *gate) fs(inner vfs.FS) vfs.FS {
 	return errorfs.Wrap(inner, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		switch op.Kind {
 		case errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo:
-		case errorfs.OpFileWrite:
-			if g.fail.Load() {
-				return errors.New("no space left on device")
+			if held := g.hold.Load(); held != nil {
+				<-*held
 			}
-			return nil
-		default:
-			return nil
-		}
-		if held := g.hold.Load(); held != nil {
-			<-*held
 		}
 		return nil
 	}))

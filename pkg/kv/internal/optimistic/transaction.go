@@ -131,7 +131,7 @@ func (tx *transaction) getKey(sel kv.KeySelector, snapshot bool) kv.Future[[]byt
 }
 
 // resolve returns the key that sel selects. The caller holds mu.
-func (tx *transaction) resolve(sel kv.KeySelector, snapshot bool) (string, error) {
+func (tx *transaction) resolve(sel kv.KeySelector, snapshot bool) (key string, err error) {
 	v, err := tx.begin()
 	if err != nil {
 		return "", err
@@ -151,7 +151,7 @@ func (tx *transaction) resolve(sel kv.KeySelector, snapshot bool) (string, error
 	if err != nil {
 		return "", err
 	}
-	defer c.close()
+	defer func() { err = errors.Join(err, c.close()) }()
 	for range steps {
 		pair, ok, err := c.next()
 		if err != nil {
