@@ -26,6 +26,9 @@ var (
 			"(several nodes need that), or memory, which is gone when the process is.")
 	MaxReplicateBody = define("settee", "max_replicate_body", "4000000", wholeBytes(1_000, maxReplicateBody),
 		"The largest body of a POST to _replicate.")
+	GracePeriod = define("settee", "grace_period_sec", "15", seconds(0, longSeconds),
+		"How long a node that is told to stop waits for its running jobs to write a checkpoint\n"+
+			"and for its requests to be answered.")
 )
 
 // [chttpd]
@@ -72,8 +75,8 @@ var (
 	MaxAcceptors = define("replicator", "max_acceptors", "2", whole(1, 1_000),
 		"How many acceptors of one node wait for a job while there is room for more.")
 	AcceptJitter = define("replicator", "accept_jitter", "2000", milliseconds(0, longMillis),
-		"An acceptor waits a random time up to this before it takes the next job,\n"+
-			"so that nodes do not all take jobs at the same moment.")
+		"An acceptor that could not reach the store waits a random time up to this before it\n"+
+			"tries again, so that nodes do not all come back at the same moment.")
 	HealthThreshold = define("replicator", "health_threshold_sec", "120", seconds(0, longSeconds),
 		"A job that ran longer than this before it crashed starts with a fresh count of errors.",
 		alias[time.Duration]{"health_threshold", seconds(0, longSeconds)})
