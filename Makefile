@@ -1,0 +1,58 @@
+# Needs Go and, for the tests, Node.js with npm; make race needs a C compiler too.
+#
+#	make test PKGS=./pkg/...	these packages only; so for race and bench
+#	make build TAGS=fdb CGO=1	with the FoundationDB engine, which needs FoundationDB's C library
+#	make lint TAGS=fdb	the files of that build too
+
+PKGS = ./...
+RACE_PKGS = $(PKGS)
+TAGS =
+CGO = 0
+VERSION = $$(git describe --tags --always --dirty 2>/dev/null || echo unknown)
+
+# For one package: ends a test that hangs, with every goroutine's stack.
+TEST_TIMEOUT = 10m
+RACE_TIMEOUT = 20m
+
+PEERS = pkg/couch/couchtest
+
+.PHONY: help run build test race lint bench clean node
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-8s %s\n", $$1, $$2 }' Makefile
+
+run: ## start a node on http://127.0.0.1:5984, with its store in ./data
+	go run -tags '$(TAGS)' ./cmd/settee serve
+
+build: ## build bin/settee
+	CGO_ENABLED=$(CGO) go build -trimpath -tags '$(TAGS)' -ldflags "-X main.version=$(VERSION)" -o bin/settee ./cmd/settee
+
+test: node $(PEERS)/node_modules/.package-lock.json ## run the tests
+	go test -tags '$(TAGS)' -timeout $(TEST_TIMEOUT) $(PKGS)
+
+race: node $(PEERS)/node_modules/.package-lock.json ## run the tests under the race detector
+	go test -tags '$(TAGS)' -race -timeout $(RACE_TIMEOUT) $(RACE_PKGS)
+
+lint: ## check the format, the imports and the code
+	@files=$$(gofmt -l .) || exit 1; \
+	if [ -n "$$files" ]; then printf 'gofmt would change:\n%s\n' "$$files" >&2; exit 1; fi
+	go tool -modfile=scripts/tools.mod golangci-lint run --build-tags '$(TAGS)'
+
+bench: ## run the benchmarks
+	go test -tags '$(TAGS)' -run '^$$' -bench . $(PKGS)
+
+clean: ## remove what build and test installed; ./data stays
+	rm -rf bin $(PEERS)/node_modules
+
+node:
+	@for tool in node npm; do \
+		command -v $$tool >/dev/null || { \
+			echo "$$tool is missing: the tests talk to a server that runs on Node.js (on Debian: apt-get install nodejs npm)" >&2; \
+			exit 1; \
+		}; \
+	done
+
+# npm writes this file when everything else is in place.
+$(PEERS)/node_modules/.package-lock.json: $(PEERS)/package.json $(PEERS)/package-lock.json $(PEERS)/.npmrc
+	npm ci --prefix $(PEERS)
+	touch $@
