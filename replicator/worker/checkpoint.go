@@ -1,0 +1,255 @@
+package worker
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"settee/replicator"
+)
+
+const (
+	// maxHistory is how many sessions a checkpoint remembers, as CouchDB has it.
+	maxHistory = 50
+	// maxResult is the size in bytes of the largest Result.History: it is stored with the job's state.
+	maxResult = 60_000
+)
+
+// beginning is the sequence before the first change.
+var beginning = json.RawMessage("0")
+
+// checkpoint is what is read of a checkpoint document, whoever wrote it. The zero value is that of none.
+type checkpoint struct {
+	rev     string
+	session string
+	seq     json.RawMessage // source_last_seq; nil if there is none that could be one
+	version json.RawMessage
+	docIDs  docIDsStats // what the checkpoints of replications by document ids have besides
+	history []session   // newest first
+}
+
+// session is an entry of a checkpoint's history.
+type session struct {
+	id      string
+	seq     json.RawMessage // recorded_seq
+	checked int64           // missing_checked
+	ended   time.Time       // end_time
+	raw     json.RawMessage // the whole entry
+}
+
+// docIDsStats are members that replications by document ids have repeated outside of the history since
+// CouchDB 0.11.
+type docIDsStats struct {
+	StartTime        string `json:"start_time,omitempty"`
+	EndTime          string `json:"end_time,omitempty"`
+	DocsRead         *int64 `json:"docs_read,omitempty"`
+	DocsWritten      *int64 `json:"docs_written,omitempty"`
+	DocWriteFailures *int64 `json:"doc_write_failures,omitempty"`
+}
+
+// entry is an entry of a history as it is written.
+type entry struct {
+	SessionID    string          `json:"session_id"`
+	StartTime    string          `json:"start_time"`
+	EndTime      string          `json:"end_time"`
+	StartLastSeq json.RawMessage `json:"start_last_seq"`
+	EndLastSeq   json.RawMessage `json:"end_last_seq"`
+	RecordedSeq  json.RawMessage `json:"recorded_seq"`
+	replicator.CheckpointStats
+}
+
+// record is a checkpoint as it is written, and, with OK, as POST /_replicate answers.
+type record struct {
+	OK        bool `json:"ok,omitempty"`
+	NoChanges bool `json:"no_changes,omitempty"`
+
+	ID  string `json:"_id,omitempty"`
+	Rev string `json:"_rev,omitempty"`
+
+	SessionID     string          `json:"session_id,omitempty"`
+	SourceLastSeq json.RawMessage `json:"source_last_seq,omitempty"`
+	Version       json.RawMessage `json:"replication_id_version,omitempty"`
+	docIDsStats
+	History []json.RawMessage `json:"history,omitempty"`
+}
+
+// parseCheckpoint reads a checkpoint document. What is not as CouchDB writes it counts as not there: a
+// stranger's document leads to a longer way, never to a gap.
+func parseCheckpoint(doc json.RawMessage) checkpoint {
+	var c checkpoint
+	fields := members(doc)
+	c.rev = text(fields["_rev"])
+	c.session = text(fields["session_id"])
+	c.seq = sequence(fields["source_last_seq"])
+	c.version = fields["replication_id_version"]
+	c.docIDs = docIDsStats{
+		StartTime: text(fields["start_time"]), EndTime: text(fields["end_time"]),
+		DocsRead: count(fields["docs_read"]), DocsWritten: count(fields["docs_written"]),
+		DocWriteFailures: count(fields["doc_write_failures"]),
+	}
+	var entries []json.RawMessage
+	if json.Unmarshal(fields["history"], &entries) != nil {
+		return c
+	}
+	for _, raw := range entries[:min(len(entries), maxHistory)] {
+		fields := members(raw)
+		s := session{id: text(fields["session_id"]), seq: sequence(fields["recorded_seq"]), raw: raw}
+		if fields == nil || s.id == "" {
+			continue
+		}
+		if checked := count(fields["missing_checked"]); checked != nil {
+			s.checked = *checked
+		}
+		s.ended, _ = http.ParseTime(text(fields["end_time"]))
+		c.history = append(c.history, s)
+	}
+	return c
+}
+
+// members are the members of a JSON object; nil of anything else.
+func members(raw json.RawMessage) map[string]json.RawMessage {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(raw, &fields) != nil {
+		return nil
+	}
+	return fields
+}
+
+func text(raw json.RawMessage) string {
+	var s string
+	_ = json.Unmarshal(raw, &s)
+	return s
+}
+
+func count(raw json.RawMessage) *int64 {
+	var n *int64
+	if json.Unmarshal(raw, &n) != nil {
+		return nil
+	}
+	return n
+}
+
+// sequence returns raw if it could be a sequence: a string, a number or an array.
+func sequence(raw json.RawMessage) json.RawMessage {
+	raw = bytes.TrimSpace(raw)
+	if len(raw) == 0 || string(raw) == `""` {
+		return nil
+	}
+	switch first := raw[0]; {
+	case first == '"', first == '[', first == '-', first >= '0' && first <= '9':
+		return raw
+	}
+	return nil
+}
+
+// latest is the session that wrote the checkpoint, as far as its history says.
+func (c *checkpoint) latest() session {
+	for _, s := range c.history {
+		if s.id == c.session {
+			return s
+		}
+	}
+	return session{}
+}
+
+// commonAncestor returns the sequence up to which the two checkpoints agree that all was copied, and the
+// sessions that led there; nil if they have nothing in common.
+//
+// As in CouchDB that is what the session recorded that wrote both, else the newest session that both
+// histories have. Where the two sides do not say the same of it, the earlier word counts: a run that
+// ended between its two writes leaves the target ahead, a target restored from a backup falls behind.
+func commonAncestor(source, target checkpoint) (json.RawMessage, []session) {
+	if source.session != "" && source.session == target.session && source.seq != nil && target.seq != nil {
+		if target.latest().before(source.latest()) {
+			return target.seq, target.history
+		}
+		return source.seq, source.history
+	}
+	theirs := make(map[string]session, len(target.history))
+	for _, s := range target.history {
+		if _, double := theirs[s.id]; !double {
+			theirs[s.id] = s
+		}
+	}
+	for i, ours := range source.history {
+		other, common := theirs[ours.id]
+		if !common {
+			continue
+		}
+		if other.before(ours) {
+			ours = other
+		}
+		if ours.seq == nil {
+			return nil, nil
+		}
+		return ours.seq, append([]session{ours}, source.history[i+1:]...)
+	}
+	return nil, nil
+}
+
+// before reports whether s is an earlier state of the same session: its counter and its end grow from
+// one checkpoint to the next.
+func (s session) before(other session) bool {
+	if s.checked != other.checked {
+		return s.checked < other.checked
+	}
+	return s.ended.Before(other.ended)
+}
+
+// newRecord makes the checkpoint of a session that has come to seq.
+func newRecord(e entry, seq json.RawMessage, before []session, byDocIDs bool) record {
+	rec := record{
+		SessionID: e.SessionID, SourceLastSeq: seq, Version: json.RawMessage("4"),
+		History: make([]json.RawMessage, 0, maxHistory),
+	}
+	if byDocIDs {
+		rec.docIDsStats = docIDsStats{
+			StartTime: e.StartTime, EndTime: e.EndTime,
+			DocsRead: &e.DocsRead, DocsWritten: &e.DocsWritten, DocWriteFailures: &e.DocWriteFailures,
+		}
+	}
+	rec.History = append(rec.History, encode(e))
+	for _, s := range before[:min(len(before), maxHistory-1)] {
+		rec.History = append(rec.History, s.raw)
+	}
+	return rec
+}
+
+// recordOf is the record of a checkpoint that was read.
+func recordOf(c checkpoint) record {
+	rec := record{SessionID: c.session, SourceLastSeq: c.seq, Version: c.version, docIDsStats: c.docIDs}
+	for _, s := range c.history {
+		rec.History = append(rec.History, s.raw)
+	}
+	return rec
+}
+
+// result is what POST /_replicate answers, without the oldest sessions if it grows too large.
+func (rec record) result(noChanges bool) json.RawMessage {
+	rec.OK, rec.NoChanges, rec.ID, rec.Rev = true, noChanges, "", ""
+	for {
+		encoded := encode(rec)
+		switch {
+		case len(encoded) <= maxResult:
+			return encoded
+		case len(rec.History) == 0:
+			// A sequence that large helps nobody.
+			return encode(record{OK: true, NoChanges: noChanges, SessionID: rec.SessionID})
+		}
+		rec.History = rec.History[:len(rec.History)-1]
+	}
+}
+
+// encode writes JSON without changing <, > and & in what servers gave.
+func encode(value any) json.RawMessage {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(value); err != nil {
+		panic("worker: " + err.Error()) // strings, numbers, and JSON that was parsed before
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+}
+
+func httpTime(t time.Time) string { return t.UTC().Format(http.TimeFormat) }

@@ -1,0 +1,241 @@
+package worker
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"settee/pkg/couch"
+	"settee/replicator"
+)
+
+// keepCheckpoints writes a checkpoint in each interval until all is copied.
+func (r *run) keepCheckpoints(ctx context.Context, copied <-chan struct{}) error {
+	tick := time.NewTicker(r.checkpointInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-copied:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+		}
+		wrote, err := r.checkpoint(ctx)
+		if err != nil {
+			return err
+		}
+		if wrote {
+			if err := r.tell(ctx, func(reporter Reporter) error { return reporter.Report(ctx, r.progress()) }); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// checkpoint records how far the run is, if that is further than the last checkpoint, and reports
+// whether it did.
+func (r *run) checkpoint(ctx context.Context) (bool, error) {
+	r.mu.Lock()
+	seq, stats, moved := r.through, r.stats, !bytes.Equal(r.through, r.committed)
+	r.mu.Unlock()
+	if !r.useCheckpoints || !moved {
+		return false, nil
+	}
+	// What was read since the filter changed may be the choice of either.
+	if err := r.sameID(ctx); err != nil {
+		return false, err
+	}
+	if err := r.onBoth(ctx, func(ctx context.Context, p *peer) error { return p.commit(ctx, r.id.Base) }); err != nil {
+		return false, err
+	}
+	now := time.Now()
+	rec := newRecord(entry{
+		SessionID: r.session,
+		StartTime: httpTime(r.started), EndTime: httpTime(now),
+		StartLastSeq: r.start, EndLastSeq: seq, RecordedSeq: seq,
+		CheckpointStats: replicator.CheckpointStats(stats),
+	}, seq, r.earlier, r.rep.DocIDs != nil)
+
+	// The target first: a run that ends in between leaves the source behind, and the source's word is
+	// what the next run starts from.
+	for _, p := range []*peer{r.target, r.source} {
+		if err := p.record(ctx, r.id.Base, r.session, rec); err != nil {
+			return false, err
+		}
+	}
+	r.mu.Lock()
+	r.committed = seq
+	r.mu.Unlock()
+	r.latest = rec
+	return true, nil
+}
+
+// sameID reads the filter's code again, if the replication has one, and returns ErrIDChanged if it is
+// another by now.
+func (r *run) sameID(ctx context.Context) error {
+	if !r.rep.NeedsFilterCode() {
+		return nil
+	}
+	id, err := r.computeID(ctx)
+	if err == nil && id != r.id {
+		return ErrIDChanged
+	}
+	return err
+}
+
+// commit has the database put on disk what was written, and makes sure that it is the one that was there
+// when the run began.
+func (p *peer) commit(ctx context.Context, id string) error {
+	if err := p.db.EnsureFullCommit(ctx); err != nil && !lacksFullCommit(err) {
+		return p.uncommitted(err, "Failure on %s commit: %s", p.side, err)
+	}
+	if p.instance == nil {
+		return p.stillThere(ctx, id)
+	}
+	info, err := p.db.Info(ctx)
+	if err != nil {
+		return p.failed(codePlain, err)
+	}
+	if !bytes.Equal(instance(info), p.instance) {
+		return p.recreated()
+	}
+	return nil
+}
+
+// lacksFullCommit reports whether a server does not know _ensure_full_commit, as one that commits every
+// write need not.
+func lacksFullCommit(err error) bool {
+	e, ok := errors.AsType[*couch.Error](err)
+	if !ok || errors.Is(err, couch.ErrNoDatabase) {
+		return false
+	}
+	switch e.Status {
+	case http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotImplemented:
+		return true
+	}
+	return false
+}
+
+// stillThere looks for the checkpoint that this run read or wrote before, on a server that has no other
+// sign of a database that was deleted and made anew.
+func (p *peer) stillThere(ctx context.Context, id string) error {
+	if p.local.rev == "" {
+		return nil
+	}
+	_, err := p.db.GetLocal(ctx, id)
+	if errors.Is(err, couch.ErrNotFound) && !errors.Is(err, couch.ErrNoDatabase) {
+		return p.recreated()
+	}
+	return p.failed(codePlain, err)
+}
+
+func (p *peer) recreated() error {
+	return newError(codeCheckpoint, nil, "the %s database %s was created anew, or its server started again, during the replication",
+		p.side, p.uri)
+}
+
+// record writes the checkpoint document.
+func (p *peer) record(ctx context.Context, id, session string, rec record) error {
+	rec.ID = "_local/" + id
+	write := func() error {
+		rec.Rev = p.local.rev
+		rev, err := p.db.PutLocal(ctx, id, encode(rec))
+		if err == nil {
+			p.local = checkpoint{rev: rev, session: session}
+		}
+		return err
+	}
+	err := write()
+	if errors.Is(err, couch.ErrConflict) {
+		// Either a write of this session was carried out although it was given up, or there is another
+		// run of the same replication.
+		known := p.local.session
+		if err := p.readLocal(ctx, id); err != nil {
+			return err
+		}
+		if p.local.rev == "" {
+			return p.recreated()
+		}
+		if p.local.session != session && p.local.session != known {
+			return newError(codeCheckpoint, err, "Error updating the %s checkpoint document: conflict: another replication with the same id wrote it",
+				p.side)
+		}
+		err = write()
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, couch.ErrForbidden), errors.Is(err, couch.ErrUnauthorized):
+		return p.uncommitted(err, "Error updating the %s checkpoint document: %s%s (a %s that may only be read needs \"use_checkpoints\": false)",
+			p.side, codeOf(err), serverSaid(err), p.side)
+	}
+	return p.uncommitted(err, "Error updating the %s checkpoint document: %s", p.side, err)
+}
+
+// uncommitted is the error of a checkpoint that could not be written. A database that is gone, or wants
+// to be left alone, is more than that.
+func (p *peer) uncommitted(err error, format string, args ...any) error {
+	if errors.Is(err, couch.ErrNoDatabase) || errors.Is(err, couch.ErrTooManyRequests) {
+		return p.failed(codePlain, err)
+	}
+	return newError(codeCheckpoint, err, format, args...)
+}
+
+// codeOf is what a server gave as its error.
+func codeOf(err error) string {
+	if e, ok := errors.AsType[*couch.Error](err); ok && e.Code != "" {
+		return e.Code
+	}
+	return fmt.Sprint(err)
+}
+
+// computeID computes the replication id, with the code of the filter function at the source if the id
+// covers it.
+func (r *run) computeID(ctx context.Context) (replicator.ID, error) {
+	code := ""
+	if r.rep.NeedsFilterCode() {
+		var err error
+		if code, err = r.filterCode(ctx); err != nil {
+			return replicator.ID{}, err
+		}
+	}
+	id, err := r.rep.ID(r.serverUUID, code)
+	if err != nil {
+		return id, newError(codePlain, err, "%s", err)
+	}
+	return id, nil
+}
+
+// filterCode reads the text of the filter function.
+func (r *run) filterCode(ctx context.Context) (string, error) {
+	ddoc, filter, err := r.rep.FilterName()
+	if err != nil {
+		return "", newError(codeFilter, err, "%s", err)
+	}
+	doc, err := r.source.db.GetDesignDoc(ctx, ddoc)
+	switch {
+	case errors.Is(err, couch.ErrNotFound) && !errors.Is(err, couch.ErrNoDatabase):
+		return "", newError(codeFilter, err, "Couldn't open document `_design/%s` from source database `%s`: not_found", ddoc, r.source.uri)
+	case err != nil:
+		return "", r.source.failed(codePlain, err)
+	}
+	var fields struct {
+		Filters map[string]json.RawMessage `json:"filters"`
+	}
+	var code *string
+	if err = json.Unmarshal(doc, &fields); err == nil {
+		if raw, ok := fields.Filters[filter]; ok {
+			err = json.Unmarshal(raw, &code)
+		}
+	}
+	if err != nil || code == nil {
+		return "", newError(codeFilter, err, "Couldn't parse filter code from document `_design/%s` on `%s`: no filter function `%s`",
+			ddoc, r.source.uri, filter)
+	}
+	return *code, nil
+}

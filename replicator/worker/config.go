@@ -1,0 +1,182 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"settee/replicator"
+)
+
+const (
+	defaultWorkerProcesses    = 4                // [replicator] worker_processes
+	defaultWorkerBatchSize    = 500              // [replicator] worker_batch_size
+	defaultHTTPConnections    = 20               // [replicator] http_connections
+	defaultRetriesPerRequest  = 5                // [replicator] retries_per_request
+	defaultConnectionTimeout  = 30 * time.Second // [replicator] connection_timeout
+	defaultCheckpointInterval = 30 * time.Second // [replicator] checkpoint_interval
+	defaultReportInterval     = 10 * time.Second
+	defaultStopTimeout        = 5 * time.Second
+	defaultRetryBase          = 250 * time.Millisecond
+)
+
+// Config is what the node that runs a job decides. The options of a replication override the fields of
+// the same name.
+type Config struct {
+	// ServerUUID is [couchdb] uuid, of which replication ids are made.
+	ServerUUID string
+
+	WorkerProcesses int // batches that are copied at a time; default: 4
+	WorkerBatchSize int // changes in a batch; default: 500
+	HTTPConnections int // requests at a time to each of the two databases; default: 20
+	// RetriesPerRequest is how often a request is repeated, and how often in a row a changes feed that
+	// breaks off before it has said anything is opened again. Default: 5; negative: never.
+	RetriesPerRequest int
+	// RetryBase is the wait before the first repetition. It doubles each time. Default: 250 ms.
+	RetryBase time.Duration
+	// ConnectionTimeout bounds each wait for the network, but no request as a whole. Default: 30 s.
+	ConnectionTimeout time.Duration
+	// CheckpointInterval is the time between two checkpoints. Default: 30 s.
+	CheckpointInterval time.Duration
+	NoCheckpoints      bool // [replicator] use_checkpoints = false
+	NoBulkGet          bool // [replicator] use_bulk_get = false
+
+	// ReportInterval is the longest time between two reports. Default: 10 s.
+	ReportInterval time.Duration
+	// StopTimeout bounds how long a run that is to stop waits for the batches in flight, and then how
+	// long its last checkpoint may take. Default: 5 s.
+	StopTimeout time.Duration
+
+	UserAgent string // default: "settee"
+
+	// Transport, if not nil, chooses what makes the requests to an endpoint: many runs may share one. It
+	// has to see to the endpoint's proxy and to socket options (nil for none), and must not follow
+	// redirects. If it is nil, or returns nil, the run has a transport of its own, which leaves socket
+	// options alone.
+	Transport func(endpoint replicator.Endpoint, options *replicator.SocketOptions) http.RoundTripper
+
+	// Refused, if not nil, is told of each revision that the target refused. Several goroutines may call
+	// it at a time; the run waits for it.
+	Refused func(Refusal)
+}
+
+// Refusal is a revision that the target does not take. The run goes on without it.
+type Refusal struct {
+	ID, Rev string
+	// Status is that of the answer, or 0 if the revision was one of many in an answer that went well.
+	Status int
+	// Code and Reason are the target's words, such as "forbidden" and what a validation function said.
+	Code, Reason string
+}
+
+// Job is what is to run.
+type Job struct {
+	Replication *replicator.Replication
+
+	// ReplicationID and Stats are what earlier runs left. If the id is still that of the replication, its
+	// statistics go on from there; else they start at zero.
+	ReplicationID string
+	Stats         replicator.Stats
+
+	// Stop, when it is closed, asks the run to end soon: it reads no more changes, gives the batches in
+	// flight a moment, and writes a checkpoint for what is done. nil: never.
+	Stop <-chan struct{}
+}
+
+// Reporter is who a run answers to. Its methods are called by one goroutine, one at a time. The run goes
+// on meanwhile, but for Identify.
+type Reporter interface {
+	// Identify is called once per run, as soon as the replication id is known (the filter's code is read
+	// if the id needs it) and before a checkpoint is read. An error ends the run with it.
+	Identify(ctx context.Context, id replicator.ID) error
+	// Report is told how far the run is: at least every ReportInterval from its beginning to its end, also
+	// while the endpoints are silent, and after each checkpoint but the last. An error, such as that the
+	// job's lock was taken, ends the run at once with that error.
+	Report(ctx context.Context, progress Progress) error
+}
+
+// Progress is how far a run is. Its sequences must not be changed.
+type Progress struct {
+	// ReplicationID and Stats are those of the Job until the run has called Identify.
+	ReplicationID string
+	Stats         replicator.Stats // over all runs of this replication id
+
+	// SourceSeq is how far the changes feed was read, ThroughSeq up to where all of it was dealt with,
+	// CheckpointedSourceSeq what of that a checkpoint recorded, or where the run began; nil if not known yet.
+	SourceSeq, ThroughSeq, CheckpointedSourceSeq json.RawMessage
+	// ChangesPending is how many changes are left to be dealt with, or nil if the source does not say.
+	ChangesPending *int64
+}
+
+// CopyTo writes the progress into a job's state and leaves its other fields alone.
+func (p Progress) CopyTo(state *replicator.JobState) {
+	state.ReplicationID = p.ReplicationID
+	state.Stats = p.Stats
+	state.SourceSeq = p.SourceSeq
+	state.ThroughSeq = p.ThroughSeq
+	state.CheckpointedSourceSeq = p.CheckpointedSourceSeq
+	state.ChangesPending = p.ChangesPending
+}
+
+// Result is what a run leaves.
+type Result struct {
+	Progress
+	// History is the JSON object that POST /_replicate answers with, of at most 60,000 bytes. It is nil
+	// unless a one-shot replication has come to its end.
+	History json.RawMessage
+}
+
+// settings are a Config with its defaults and the options of a replication filled in.
+type settings struct {
+	workers, batchSize, connections int
+	retries                         int // 0: none
+	retryBase                       time.Duration
+	connectionTimeout               time.Duration
+	checkpointInterval              time.Duration
+	reportInterval, stopTimeout     time.Duration
+	useCheckpoints, useBulkGet      bool
+}
+
+func newSettings(cfg Config, rep *replicator.Replication) settings {
+	s := settings{
+		workers:            cmp.Or(cfg.WorkerProcesses, defaultWorkerProcesses),
+		batchSize:          cmp.Or(cfg.WorkerBatchSize, defaultWorkerBatchSize),
+		connections:        cmp.Or(cfg.HTTPConnections, defaultHTTPConnections),
+		retries:            cmp.Or(cfg.RetriesPerRequest, defaultRetriesPerRequest),
+		retryBase:          cmp.Or(cfg.RetryBase, defaultRetryBase),
+		connectionTimeout:  cmp.Or(cfg.ConnectionTimeout, defaultConnectionTimeout),
+		checkpointInterval: cmp.Or(cfg.CheckpointInterval, defaultCheckpointInterval),
+		reportInterval:     cmp.Or(cfg.ReportInterval, defaultReportInterval),
+		stopTimeout:        cmp.Or(cfg.StopTimeout, defaultStopTimeout),
+		useCheckpoints:     !cfg.NoCheckpoints,
+		useBulkGet:         !cfg.NoBulkGet,
+	}
+	override(&s.workers, rep.WorkerProcesses)
+	override(&s.batchSize, rep.WorkerBatchSize)
+	override(&s.connections, rep.HTTPConnections)
+	override(&s.retries, rep.RetriesPerRequest)
+	override(&s.useCheckpoints, rep.UseCheckpoints)
+	override(&s.useBulkGet, rep.UseBulkGet)
+	overrideMilliseconds(&s.connectionTimeout, rep.ConnectionTimeout)
+	overrideMilliseconds(&s.checkpointInterval, rep.CheckpointInterval)
+
+	s.workers = max(s.workers, 1)
+	s.batchSize = max(s.batchSize, 1)
+	s.connections = max(s.connections, 1)
+	s.retries = max(s.retries, 0)
+	return s
+}
+
+func override[T any](setting *T, option *T) {
+	if option != nil {
+		*setting = *option
+	}
+}
+
+func overrideMilliseconds(setting *time.Duration, option *int) {
+	if option != nil && *option > 0 {
+		*setting = time.Duration(*option) * time.Millisecond
+	}
+}

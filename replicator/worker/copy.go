@@ -1,0 +1,355 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"settee/pkg/couch"
+	"settee/replicator"
+)
+
+const (
+	// maxPortion is the size in bytes of the largest _bulk_docs of more than one document. Up to a
+	// megabyte a request is sent without asking the server first.
+	maxPortion = 1<<20 - 4<<10
+	// designPrefix begins the ids of design documents.
+	designPrefix = "_design/"
+)
+
+// ref names a revision that the target does not have.
+type ref struct {
+	id, rev string
+	// ancestors are revisions that the target has, which may be ancestors.
+	ancestors []string
+}
+
+func (f ref) design() bool { return strings.HasPrefix(f.id, designPrefix) }
+
+// copyBatch brings the target all that it is missing of a batch.
+func (r *run) copyBatch(ctx context.Context, b *batch) error {
+	missing, err := r.missing(ctx, b.rows)
+	if err != nil || len(missing) == 0 {
+		return err
+	}
+	w := &writer{r: r}
+	single := missing
+	if r.useBulkGet && !r.noBulkGet.Load() {
+		if single, err = r.copyInBulk(ctx, missing, w); err != nil {
+			return err
+		}
+	}
+	if err := r.copySingly(ctx, single, w); err != nil {
+		return err
+	}
+	return w.flush(ctx)
+}
+
+// missing asks the target which of the revisions in rows it does not have.
+func (r *run) missing(ctx context.Context, rows []couch.Row) ([]ref, error) {
+	if len(rows) == 0 {
+		return nil, nil
+	}
+	asked := make([]couch.DocRevs, len(rows))
+	checked := 0
+	for i, row := range rows {
+		asked[i] = couch.DocRevs{ID: row.ID, Revs: row.Revs}
+		checked += len(row.Revs)
+	}
+	diff, err := r.target.db.RevsDiff(ctx, asked)
+	if errors.Is(err, couch.ErrTooLarge) && len(rows) > 1 {
+		first, err := r.missing(ctx, rows[:len(rows)/2])
+		if err != nil {
+			return nil, err
+		}
+		second, err := r.missing(ctx, rows[len(rows)/2:])
+		return append(first, second...), err
+	}
+	if err != nil {
+		return nil, r.target.failed(codeRevsDiff, err)
+	}
+	var refs []ref
+	for _, row := range rows {
+		m := diff[row.ID]
+		delete(diff, row.ID) // a row may come twice
+		for _, rev := range m.Revs {
+			refs = append(refs, ref{row.ID, rev, m.PossibleAncestors})
+		}
+	}
+	r.count(replicator.Stats{RevisionsChecked: int64(checked), MissingRevisionsFound: int64(len(refs))})
+	return refs, nil
+}
+
+// copyInBulk reads documents with _bulk_get and gives those without attachments to w. It returns the
+// revisions that are to be read singly: design documents, whose refusal _bulk_docs does not show, those
+// with attachments, and those that the answer does not have.
+func (r *run) copyInBulk(ctx context.Context, refs []ref, w *writer) ([]ref, error) {
+	var left, single []ref
+	for _, f := range refs {
+		if f.design() {
+			single = append(single, f)
+		} else {
+			left = append(left, f)
+		}
+	}
+	for len(left) > 0 {
+		unanswered, attached, err := r.bulkGet(ctx, left, w)
+		single = append(single, attached...)
+		switch {
+		case err == nil:
+			return append(single, unanswered...), nil
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case errors.Is(err, errFinal), errors.Is(err, couch.ErrUnauthorized), errors.Is(err, couch.ErrForbidden),
+			errors.Is(err, couch.ErrNoDatabase), errors.Is(err, couch.ErrTooManyRequests):
+			return nil, r.source.failed(codePlain, err)
+		case errors.Is(err, couch.ErrNoBulkGet):
+			r.noBulkGet.Store(true)
+			return append(single, left...), nil
+		case len(unanswered) == len(left):
+			// Whatever it is, one by one it shows which document it is with, if it is not gone then.
+			return append(single, left...), nil
+		}
+		left = unanswered // the answer broke off
+	}
+	return single, nil
+}
+
+// errFinal marks an error that another try to read the same would not mend: what failed has its own
+// repetitions behind it.
+var errFinal = errors.New("tried often enough")
+
+type finalError struct{ error }
+
+func (e finalError) Unwrap() error        { return e.error }
+func (e finalError) Is(target error) bool { return target == errFinal }
+
+// bulkGet makes one _bulk_get. It returns the revisions that were not answered with a document, and those
+// that have attachments. With an error that is all that was not read yet.
+func (r *run) bulkGet(ctx context.Context, refs []ref, w *writer) (unanswered, attached []ref, err error) {
+	asked := make([]couch.DocRef, len(refs))
+	byID := make(map[string][]int, len(refs))
+	for i, f := range refs {
+		asked[i] = couch.DocRef{ID: f.id, Rev: f.rev}
+		byID[f.id] = append(byID[f.id], i)
+	}
+	results, err := r.source.db.BulkGet(ctx, asked)
+	if err != nil {
+		return refs, nil, err
+	}
+	defer results.Close()
+	answered := make([]bool, len(refs))
+	stats := replicator.Stats{BulkGetAttempts: int64(len(refs))}
+	for {
+		var f couch.Fetched
+		if f, err = results.Next(); err != nil {
+			break
+		}
+		if f.Err != nil {
+			continue
+		}
+		fits := covered(f.Doc, refs, byID[f.ID])
+		for _, i := range fits {
+			if f.Doc.HasAttachments() && !answered[i] {
+				attached = append(attached, refs[i])
+			}
+			answered[i] = true
+		}
+		if f.Doc.HasAttachments() || len(fits) == 0 {
+			continue
+		}
+		stats.BulkGetDocs++
+		if err = w.add(ctx, f.Doc); err != nil {
+			err = finalError{err}
+			break
+		}
+	}
+	r.count(stats)
+	for i, f := range refs {
+		if !answered[i] {
+			unanswered = append(unanswered, f)
+		}
+	}
+	if err == io.EOF {
+		err = nil
+	}
+	return unanswered, attached, err
+}
+
+// covered returns the indexes, out of those given, of the revisions that a document is the answer for:
+// its own, or those that it descends from.
+func covered(doc couch.Document, refs []ref, indexes []int) []int {
+	var fits []int
+	for _, i := range indexes {
+		if refs[i].rev == doc.Rev {
+			fits = append(fits, i)
+		}
+	}
+	if len(fits) == len(indexes) {
+		return fits
+	}
+	history := ancestors(doc)
+	for _, i := range indexes {
+		if refs[i].rev != doc.Rev && history[refs[i].rev] {
+			fits = append(fits, i)
+		}
+	}
+	return fits
+}
+
+// writer gathers documents into portions for _bulk_docs. It is safe for concurrent use.
+type writer struct {
+	r *run
+
+	mu   sync.Mutex
+	docs []couch.Document
+	size int
+}
+
+// add takes a document, and writes a portion if there is one.
+func (w *writer) add(ctx context.Context, doc couch.Document) error {
+	w.r.count(replicator.Stats{DocsRead: 1})
+	return w.r.write(ctx, w.push(doc))
+}
+
+// push takes a document, and returns a portion that is to be written, or nil.
+func (w *writer) push(doc couch.Document) []couch.Document {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var portion []couch.Document
+	if len(w.docs) > 0 && w.size+len(doc.Body) > maxPortion || len(w.docs) >= w.r.batchSize {
+		portion = w.docs
+		w.docs, w.size = nil, 0
+	}
+	w.docs = append(w.docs, doc)
+	w.size += len(doc.Body) + 1
+	return portion
+}
+
+// flush writes what is left.
+func (w *writer) flush(ctx context.Context) error {
+	w.mu.Lock()
+	docs := w.docs
+	w.docs, w.size = nil, 0
+	w.mu.Unlock()
+	return w.r.write(ctx, docs)
+}
+
+// write writes documents without attachments with _bulk_docs, in smaller portions where the target takes
+// no larger ones.
+func (r *run) write(ctx context.Context, docs []couch.Document) error {
+	if len(docs) == 0 {
+		return nil
+	}
+	refused, err := r.target.db.BulkDocs(ctx, docs)
+	if isWhole(err) {
+		if len(docs) == 1 {
+			r.refuse(docs[0], err)
+			return nil
+		}
+		return r.writeHalves(ctx, docs)
+	}
+	if err != nil {
+		return r.target.failed(codeBulkDocs, err)
+	}
+	which, ok := match(refused, docs)
+	if !ok {
+		return r.writeHalves(ctx, docs)
+	}
+	r.count(replicator.Stats{DocsWritten: int64(len(docs) - len(which))})
+	for i, refusal := range which {
+		if isRefusal(refusal.Code) {
+			r.refuse(docs[i], refusal)
+			continue
+		}
+		// It may be the server's failure and no refusal. The answer to a request of its own tells.
+		if err := r.put(ctx, docs[i], nil, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *run) writeHalves(ctx context.Context, docs []couch.Document) error {
+	if err := r.write(ctx, docs[:len(docs)/2]); err != nil {
+		return err
+	}
+	return r.write(ctx, docs[len(docs)/2:])
+}
+
+// isWhole reports whether a server refused a request for what is in it: for its size, or because of one
+// document, for which CouchDB refuses all that come with it. (A 400 without CouchDB's words is a proxy's,
+// and not about documents.)
+func isWhole(err error) bool {
+	e, ok := errors.AsType[*couch.Error](err)
+	return ok && (e.Status == http.StatusRequestEntityTooLarge || e.Status == http.StatusBadRequest && e.Code != "")
+}
+
+// match finds the documents that refusals are about, by their indexes. It fails if a server does not say
+// which one it is.
+func match(refused []couch.DocError, docs []couch.Document) (map[int]*couch.DocError, bool) {
+	which := make(map[int]*couch.DocError, len(refused))
+	for n := range refused {
+		refusal := &refused[n]
+		found := len(docs) == 1
+		index := 0
+		for i := 0; i < len(docs) && !found; i++ {
+			if docs[i].ID == refusal.ID && docs[i].Rev == refusal.Rev {
+				index, found = i, true
+			}
+		}
+		if !found {
+			return nil, false
+		}
+		which[index] = refusal
+	}
+	return which, true
+}
+
+// isRefusal reports whether a code is that of a document which the target does not want, rather than one
+// of a server that could not write it.
+func isRefusal(code string) bool {
+	switch code {
+	case "forbidden", "unauthorized", "conflict", "bad_request", "doc_validation", "illegal_docid", "invalid_doc",
+		"document_too_large", "attachment_too_large", "too_large", "missing_stub", "not_acceptable":
+		return true
+	}
+	return false
+}
+
+// refuse notes that the target does not take a document.
+func (r *run) refuse(doc couch.Document, err error) {
+	refusal := Refusal{ID: doc.ID, Rev: doc.Rev, Code: codePlain, Reason: err.Error()}
+	var whole *couch.Error
+	var one *couch.DocError
+	switch {
+	case errors.As(err, &one):
+		refusal.Code, refusal.Reason = one.Code, one.Reason
+	case errors.As(err, &whole):
+		refusal.Status, refusal.Code, refusal.Reason = whole.Status, whole.Code, whole.Reason
+		if refusal.Code == "" {
+			refusal.Code = http.StatusText(whole.Status)
+		}
+	}
+	r.count(replicator.Stats{DocWriteFailures: 1})
+	r.refused(refusal)
+}
+
+// copySingly reads revisions one by one, several at a time, and writes those with attachments at once.
+func (r *run) copySingly(ctx context.Context, refs []ref, w *writer) error {
+	g, ctx := errgroup.WithContext(ctx)
+	// Two connections are left for what does not take long.
+	g.SetLimit(max(1, (r.connections-2)/r.workers))
+	for _, f := range refs {
+		if ctx.Err() != nil {
+			break
+		}
+		g.Go(func() error { return r.copyRevision(ctx, f, w) })
+	}
+	return g.Wait()
+}

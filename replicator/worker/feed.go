@@ -1,0 +1,252 @@
+package worker
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"time"
+
+	"settee/pkg/couch"
+)
+
+const (
+	// beatsPerTimeout is how many heartbeats a feed sends per connection timeout, as in CouchDB.
+	beatsPerTimeout = 3
+	// maxPause bounds the wait before a feed is opened again.
+	maxPause = time.Minute
+	// pendingInterval is the time between two questions for how many changes are left.
+	pendingInterval = 30 * time.Second
+)
+
+// feedItem is a row of the changes feed, or the end of a feed.
+type feedItem struct {
+	row  couch.Row
+	live bool // the row comes from a feed that waits for changes
+
+	end bool            // there are no more for now
+	seq json.RawMessage // the end's: up to where all changes were read; nil if the last row's says as much
+}
+
+// reader reads the changes feed of a run.
+type reader struct {
+	r     *run
+	items chan<- feedItem
+	since json.RawMessage // after the last row that was read
+	rows  int64
+}
+
+// readFeed reads the changes feed and closes items at its end. A continuous replication first catches up
+// with a feed that ends: its rows come in full batches, and its end says up to where a filter found
+// nothing.
+func (r *run) readFeed(ctx context.Context, items chan<- feedItem) error {
+	defer close(items)
+	f := &reader{r: r, items: items, since: r.start}
+	if err := f.follow(ctx, false); err != nil || !r.rep.Continuous {
+		return err
+	}
+	pause := r.retryBase
+	for {
+		before := f.rows
+		if err := f.follow(ctx, true); err != nil {
+			return err
+		}
+		// A server may end a live feed when it likes, but not keep the run busy with that.
+		if f.rows > before {
+			pause = r.retryBase
+		}
+		if err := wait(ctx, pause); err != nil {
+			return err
+		}
+		pause = min(2*pause, maxPause)
+	}
+}
+
+// follow reads a feed to its end. One that breaks off is opened again after the last row that was read,
+// so many times in a row as a request may be repeated.
+func (f *reader) follow(ctx context.Context, live bool) error {
+	failures := 0
+	for {
+		before := f.rows
+		err := f.once(ctx, live)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if f.rows > before {
+			failures = 0
+		}
+		failures++
+		if !isCut(err) || failures > f.r.retries {
+			return f.r.source.failed(codePlain, err)
+		}
+		if err := wait(ctx, min(f.r.retryBase<<min(failures-1, 16), maxPause)); err != nil {
+			return err
+		}
+	}
+}
+
+// isCut reports whether a feed that had begun was broken off, by the network or by the server. One that
+// cannot be opened was tried often enough.
+func isCut(err error) bool {
+	e, ok := errors.AsType[*couch.Error](err)
+	return ok && e.Status == 200 && !errors.Is(err, couch.ErrMalformed) && !errors.Is(err, couch.ErrLimit)
+}
+
+// once opens the feed and reads it until it ends, with nil, or breaks off.
+func (f *reader) once(ctx context.Context, live bool) error {
+	options, err := f.r.feedOptions()
+	if err != nil {
+		return err
+	}
+	options.Since = f.since
+	if live {
+		options.Feed = couch.FeedContinuous
+	}
+	feed, err := f.r.source.db.Changes(ctx, options)
+	if err != nil {
+		return err
+	}
+	defer feed.Close()
+	for {
+		row, err := feed.Next()
+		if err == io.EOF {
+			return f.ended(ctx, feed, live)
+		}
+		if err != nil {
+			return err
+		}
+		if err := f.send(ctx, feedItem{row: row, live: live}); err != nil {
+			return err
+		}
+		f.rows++
+		if row.Seq != nil {
+			f.since = row.Seq
+		}
+	}
+}
+
+// ended passes on that the feed has ended. Where no filter leaves rows out, a feed without a row says
+// nothing new: the spelling of a cluster's sequence may differ from one answer to the next.
+func (f *reader) ended(ctx context.Context, feed *couch.Changes, live bool) error {
+	end := feedItem{end: true, live: live}
+	if last := sequence(feed.LastSeq()); last != nil {
+		f.since = last
+		if f.r.filtered || f.rows > 0 {
+			end.seq = last
+		}
+	}
+	if left, ok := feed.Pending(); ok {
+		f.r.setLeft(left)
+	}
+	return f.send(ctx, end)
+}
+
+func (f *reader) send(ctx context.Context, item feedItem) error {
+	select {
+	case f.items <- item:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// feedOptions says which changes the replication is about.
+func (r *run) feedOptions() (couch.ChangesOptions, error) {
+	o := couch.ChangesOptions{
+		AllLeaves: !r.rep.WinningRevsOnly,
+		Heartbeat: max(r.connectionTimeout/beatsPerTimeout, time.Millisecond),
+		DocIDs:    r.rep.DocIDs, Selector: r.rep.Selector, Filter: r.rep.Filter,
+	}
+	if o.Filter == "" {
+		return o, nil
+	}
+	query, err := parameters(r.rep.QueryParams)
+	if err != nil {
+		return o, newError(codePlain, err, "query_params: %s", err)
+	}
+	// These are not the filter's, and would make of the feed another than is read here.
+	for _, name := range []string{
+		"attachments", "att_encoding_info", "conflicts", "descending", "doc_ids", "filter", "include_docs",
+		"last-event-id", "limit", "seq_interval", "timeout",
+	} {
+		query.Del(name)
+	}
+	o.Query = query
+	return o, nil
+}
+
+// wait waits, or returns the cause of ctx.
+func wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// askPending asks the source, from time to time, how many changes lie beyond what was read, until
+// everything is copied. Replications that end soon never ask, and a server that does not know is asked
+// once.
+func (r *run) askPending(ctx context.Context, copied <-chan struct{}) error {
+	timer := time.NewTimer(min(r.reportInterval, pendingInterval))
+	defer timer.Stop()
+	var asked json.RawMessage
+	for {
+		select {
+		case <-copied:
+			return nil
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		}
+		timer.Reset(pendingInterval)
+		r.mu.Lock()
+		since := r.read
+		r.mu.Unlock()
+		if since == nil {
+			since = r.start
+		}
+		if bytes.Equal(since, asked) {
+			continue
+		}
+		left, known, err := r.pendingSince(ctx, since)
+		switch {
+		case err != nil: // who reads the feed will meet it, if it lasts
+		case !known:
+			return nil
+		default:
+			asked = since
+			r.setLeftSince(since, left)
+		}
+	}
+}
+
+// pendingSince asks how many changes there are after a sequence. As in CouchDB, those that a filter
+// leaves out count: only the server's filter could tell.
+func (r *run) pendingSince(ctx context.Context, since json.RawMessage) (int64, bool, error) {
+	feed, err := r.source.db.Changes(ctx, couch.ChangesOptions{Since: since, Limit: 1})
+	if err != nil {
+		return 0, false, err
+	}
+	defer feed.Close()
+	var rows int64
+	for {
+		_, err := feed.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return 0, false, err
+		}
+		rows++
+	}
+	left, known := feed.Pending()
+	return left + rows, known, nil
+}

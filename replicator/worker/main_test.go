@@ -1,0 +1,226 @@
+package worker_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"settee/pkg/couch/couchtest"
+	"settee/replicator"
+	"settee/replicator/worker"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const serverUUID = "0123456789abcdef0123456789abcdef"
+
+// testConfig is one whose repetitions do not slow tests down.
+func testConfig() worker.Config {
+	return worker.Config{ServerUUID: serverUUID, RetryBase: time.Millisecond, ConnectionTimeout: 30 * time.Second}
+}
+
+// replication parses the body of a POST /_replicate with more fields than source and target.
+func replication(t testing.TB, source, target string, more ...string) *replicator.Replication {
+	t.Helper()
+	body := `{"source":` + quoted(source) + `,"target":` + quoted(target)
+	for _, field := range more {
+		body += "," + field
+	}
+	request, err := replicator.ParseRequest([]byte(body+"}"), replicator.ParseOptions{})
+	require.NoError(t, err)
+	return request.Replication
+}
+
+func quoted(s string) string {
+	b, _ := json.Marshal(s)
+	return string(b)
+}
+
+// recorder is a Reporter that notes what it is told.
+type recorder struct {
+	identify func(replicator.ID) error
+	report   func(worker.Progress) error
+
+	mu      sync.Mutex
+	ids     []replicator.ID
+	reports []worker.Progress
+}
+
+func (r *recorder) Identify(_ context.Context, id replicator.ID) error {
+	r.mu.Lock()
+	r.ids = append(r.ids, id)
+	r.mu.Unlock()
+	if r.identify != nil {
+		return r.identify(id)
+	}
+	return nil
+}
+
+func (r *recorder) Report(_ context.Context, progress worker.Progress) error {
+	r.mu.Lock()
+	r.reports = append(r.reports, progress)
+	r.mu.Unlock()
+	if r.report != nil {
+		return r.report(progress)
+	}
+	return nil
+}
+
+// run runs a replication that is to succeed.
+func run(t testing.TB, rep *replicator.Replication, edit ...func(*worker.Config)) worker.Result {
+	t.Helper()
+	cfg := testConfig()
+	for _, e := range edit {
+		e(&cfg)
+	}
+	result, err := worker.Run(t.Context(), worker.Job{Replication: rep}, cfg, &recorder{})
+	require.NoError(t, err)
+	return result
+}
+
+// fails runs a replication that is to fail, and returns why.
+func fails(t testing.TB, rep *replicator.Replication, edit ...func(*worker.Config)) *worker.Error {
+	t.Helper()
+	cfg := testConfig()
+	cfg.RetriesPerRequest = -1
+	for _, e := range edit {
+		e(&cfg)
+	}
+	_, err := worker.Run(t.Context(), worker.Job{Replication: rep}, cfg, &recorder{})
+	var failure *worker.Error
+	require.ErrorAs(t, err, &failure)
+	return failure
+}
+
+// running is a run in the background.
+type running struct {
+	recorder
+	stop   chan struct{}
+	cancel context.CancelCauseFunc
+	done   chan struct{}
+	result worker.Result
+	err    error
+}
+
+func start(t testing.TB, job worker.Job, cfg worker.Config, edit ...func(*running)) *running {
+	t.Helper()
+	r := &running{stop: make(chan struct{}), done: make(chan struct{})}
+	for _, e := range edit {
+		e(r)
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	r.cancel = cancel
+	job.Stop = r.stop
+	go func() {
+		defer close(r.done)
+		r.result, r.err = worker.Run(ctx, job, cfg, r)
+	}()
+	t.Cleanup(func() {
+		cancel(nil)
+		<-r.done
+	})
+	return r
+}
+
+// end waits for the run's end.
+func (r *running) end(t testing.TB) error {
+	t.Helper()
+	select {
+	case <-r.done:
+		return r.err
+	case <-time.After(time.Minute):
+		require.Fail(t, "the run does not end")
+		return nil
+	}
+}
+
+// proxy stands in front of a database. before may answer a request itself, by returning true.
+type proxy struct {
+	*httptest.Server
+	mu       sync.Mutex
+	requests []string // method, and path below the database
+}
+
+func newProxy(t testing.TB, dbURL string, before func(w http.ResponseWriter, r *http.Request, path string) bool) *proxy {
+	t.Helper()
+	target, err := url.Parse(dbURL)
+	require.NoError(t, err)
+	transport := &http.Transport{}
+	forward := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(&url.URL{Scheme: target.Scheme, Host: target.Host})
+		},
+		Transport:     transport,
+		ErrorLog:      log.New(io.Discard, "", 0), // clients that give up are part of the tests
+		FlushInterval: -1,
+	}
+	p := &proxy{}
+	p.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		path := r.URL.Path[min(len(target.Path), len(r.URL.Path)):]
+		p.mu.Lock()
+		p.requests = append(p.requests, r.Method+" "+path)
+		p.mu.Unlock()
+		if before == nil || !before(w, r, path) {
+			forward.ServeHTTP(w, r)
+		}
+	}))
+	t.Cleanup(func() {
+		p.CloseClientConnections()
+		p.Close()
+		transport.CloseIdleConnections()
+	})
+	p.URL += target.Path
+	return p
+}
+
+// count is how many requests there were of that method and path.
+func (p *proxy) count(request string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := 0
+	for _, r := range p.requests {
+		if r == request {
+			n++
+		}
+	}
+	return n
+}
+
+// hang answers nothing until the client gives up, and then breaks the connection.
+func hang(r *http.Request) {
+	_, _ = io.Copy(io.Discard, r.Body) // only then the server watches the connection
+	<-r.Context().Done()
+	panic(http.ErrAbortHandler)
+}
+
+func refuse(w http.ResponseWriter, status int, body string) bool {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write([]byte(body))
+	return true
+}
+
+// pair is a populated source and an empty target.
+func pair(t testing.TB, p couchtest.Population) (source, target string) {
+	t.Helper()
+	server := couchtest.Shared(t)
+	source, target = server.DB(t, "source"), server.DB(t, "target")
+	couchtest.Populate(t, source, p)
+	return source, target
+}
+
+// mixed is a small population with everything in it.
+func mixed(seed uint64) couchtest.Population {
+	return couchtest.Population{Seed: seed, Docs: 60, Conflicted: 8, Deleted: 6, Attachments: couchtest.Sizes(seed, 6, 100_000)}
+}

@@ -1,0 +1,179 @@
+package worker
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"sync"
+
+	"settee/pkg/couch"
+	"settee/replicator"
+)
+
+// peer is one of the two databases.
+type peer struct {
+	db   *couch.Database
+	side string // source or target
+	uri  string // as CouchDB prints it, without credentials
+	user string
+
+	// instance is the database's instance_start_time, or nil where the server has no use for one.
+	instance json.RawMessage
+	// local is the checkpoint document as this run last saw it.
+	local checkpoint
+}
+
+func openPeer(side string, endpoint replicator.Endpoint, rep *replicator.Replication, cfg Config, s settings) (*peer, error) {
+	header := http.Header{}
+	for _, h := range endpoint.Headers {
+		header.Add(h.Name, h.Value)
+	}
+	c := couch.Config{
+		URL: endpoint.URL, Username: endpoint.Username, Password: endpoint.Password,
+		Header: header, Proxy: endpoint.Proxy,
+		ConnectionTimeout: s.connectionTimeout, Retries: s.retries, RetryBase: s.retryBase,
+		MaxConnections: s.connections, UserAgent: cfg.UserAgent,
+	}
+	if s.retries == 0 {
+		c.Retries = -1
+	}
+	if cfg.Transport != nil {
+		if c.Transport = cfg.Transport(endpoint, rep.SocketOptions); c.Transport != nil {
+			c.Proxy = ""
+		}
+	}
+	db, err := couch.Open(c)
+	if err != nil {
+		return nil, newError(codePlain, err, "%s: %s", side, err)
+	}
+	return &peer{db: db, side: side, uri: endpoint.String(), user: endpoint.Username}, nil
+}
+
+// open makes sure that the database is there.
+func (p *peer) open(ctx context.Context) error {
+	info, err := p.db.Info(ctx)
+	if err != nil {
+		return p.failed(codePlain, err)
+	}
+	p.instance = instance(info)
+	return nil
+}
+
+// create opens the database, and creates it if it is missing.
+func (p *peer) create(ctx context.Context, params json.RawMessage) error {
+	err := p.open(ctx)
+	if !errors.Is(err, couch.ErrNoDatabase) {
+		return err
+	}
+	query, err := parameters(params)
+	if err != nil {
+		return newError(codePlain, err, "create_target_params: %s", err)
+	}
+	createErr := p.db.Create(ctx, query)
+	if createErr == nil || errors.Is(createErr, couch.ErrExists) {
+		return p.open(ctx)
+	}
+	// An answer that was lost may have been good news.
+	if err := p.open(ctx); !errors.Is(err, couch.ErrNoDatabase) {
+		return err
+	}
+	return p.failed(codePlain, createErr)
+}
+
+// instance returns instance_start_time if it means something: CouchDB 2 says "0" of all databases.
+func instance(info couch.Info) json.RawMessage {
+	switch value := string(info.InstanceStartTime); value {
+	case "", "null", "0", `"0"`, `""`:
+		return nil
+	}
+	return info.InstanceStartTime
+}
+
+// parameters makes a query of a JSON object: texts as they are, all else as JSON.
+func parameters(object json.RawMessage) (url.Values, error) {
+	query := url.Values{}
+	if len(object) == 0 {
+		return query, nil
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(object, &fields); err != nil {
+		return nil, err
+	}
+	for name, value := range fields {
+		if value[0] == '"' {
+			query.Set(name, text(value))
+		} else {
+			query.Set(name, string(value))
+		}
+	}
+	return query, nil
+}
+
+// openBoth opens the databases. Of two failures the source's counts, and a target is not created for a
+// source that does not exist.
+func (r *run) openBoth(ctx context.Context) error {
+	if !r.rep.CreateTarget {
+		return r.onBoth(ctx, func(ctx context.Context, p *peer) error { return p.open(ctx) })
+	}
+	if err := r.source.open(ctx); err != nil {
+		return err
+	}
+	return r.target.create(ctx, r.rep.CreateTargetParams)
+}
+
+// readCheckpoints reads the checkpoint documents and finds out where to start.
+func (r *run) readCheckpoints(ctx context.Context) error {
+	start := beginning
+	if r.useCheckpoints {
+		if err := r.onBoth(ctx, func(ctx context.Context, p *peer) error { return p.readLocal(ctx, r.id.Base) }); err != nil {
+			return err
+		}
+		seq, history := commonAncestor(r.source.local, r.target.local)
+		if seq != nil {
+			start, r.earlier = seq, history
+		}
+	}
+	// since_seq counts where there is no checkpoint to go on from, so that a run that was interrupted
+	// does not begin at since_seq again.
+	if len(r.rep.SinceSeq) > 0 && bytes.Equal(start, beginning) {
+		start = r.rep.SinceSeq
+	}
+	r.start = start
+	r.latest = recordOf(r.source.local)
+	r.mu.Lock()
+	r.through, r.committed = start, start
+	r.mu.Unlock()
+	return nil
+}
+
+func (p *peer) readLocal(ctx context.Context, id string) error {
+	doc, err := p.db.GetLocal(ctx, id)
+	switch {
+	case errors.Is(err, couch.ErrNotFound) && !errors.Is(err, couch.ErrNoDatabase):
+		p.local = checkpoint{}
+		return nil
+	case err != nil:
+		return p.failed(codePlain, err)
+	}
+	p.local = parseCheckpoint(doc)
+	return nil
+}
+
+// onBoth does something to both databases at once. Of two errors it returns the source's.
+func (r *run) onBoth(ctx context.Context, do func(context.Context, *peer) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var other sync.WaitGroup
+	var targetErr error
+	other.Go(func() { targetErr = do(ctx, r.target) })
+	sourceErr := do(ctx, r.source)
+	if sourceErr != nil {
+		cancel()
+	}
+	other.Wait()
+	return cmp.Or(sourceErr, targetErr)
+}

@@ -1,0 +1,340 @@
+package worker
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"settee/replicator"
+)
+
+// errAbandoned ends the batches in flight that a stopped run has waited for long enough.
+var errAbandoned = errors.New("the batch was abandoned")
+
+// run is one run of a job.
+type run struct {
+	settings
+	rep        *replicator.Replication
+	serverUUID string
+	refused    func(Refusal)
+	stop       <-chan struct{}
+
+	source, target *peer
+
+	// Written while the run begins, by one goroutine, and only read after that.
+	id       replicator.ID
+	filtered bool            // the feed may leave changes out
+	session  string          // 32 hex digits
+	started  time.Time       //
+	start    json.RawMessage // where the feed begins
+	earlier  []session       // the history that led to start
+
+	// latest is the checkpoint as it was last written, or else read. Only one goroutine at a time writes
+	// checkpoints.
+	latest record
+
+	noBulkGet atomic.Bool // the source has none
+
+	calls chan call // to the goroutine that talks to the Reporter
+
+	mu       sync.Mutex
+	known    string           // the replication id that Progress has
+	base     replicator.Stats // of earlier runs
+	stats    replicator.Stats // of this run
+	position                  // in the changes feed
+}
+
+// call is something to be told to the Reporter.
+type call struct {
+	say    func(Reporter) error
+	answer chan error // with room for the answer
+}
+
+// Run runs a job once: a one-shot replication to the end of the changes feed, a continuous one until
+// something ends it. The package's comment lists the errors. The Result has what was reached in every
+// case, also if there is an error.
+func Run(ctx context.Context, job Job, cfg Config, reporter Reporter) (Result, error) {
+	r, err := newRun(job, cfg)
+	if err != nil {
+		return Result{Progress: Progress{ReplicationID: job.ReplicationID, Stats: job.Stats}}, err
+	}
+	defer r.source.db.Close()
+	defer r.target.db.Close()
+	inner, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	done := make(chan struct{})
+	var ended error
+	go func() {
+		defer close(done)
+		ended = verdict(r.replicate(inner))
+	}()
+	if err = r.report(inner, reporter, done); err != nil {
+		cancel(err)
+	}
+	<-done
+	if err == nil {
+		err = ended
+	}
+	result := Result{Progress: r.progress()}
+	switch {
+	case err == nil:
+		result.History = r.history()
+	case ctx.Err() != nil:
+		err = context.Cause(ctx)
+	}
+	return result, err
+}
+
+func newRun(job Job, cfg Config) (*run, error) {
+	r := &run{
+		settings: newSettings(cfg, job.Replication),
+		rep:      job.Replication, serverUUID: cfg.ServerUUID,
+		refused: cfg.Refused, stop: job.Stop,
+		filtered: job.Replication.DocIDs != nil || job.Replication.Selector != nil || job.Replication.Filter != "",
+		started:  time.Now(),
+		calls:    make(chan call),
+		position: newPosition(),
+		known:    job.ReplicationID, base: job.Stats,
+	}
+	if r.refused == nil {
+		r.refused = func(Refusal) {}
+	}
+	var random [16]byte
+	_, _ = rand.Read(random[:]) // never fails
+	r.session = hex.EncodeToString(random[:])
+	var err error
+	if r.source, err = openPeer("source", r.rep.Source, r.rep, cfg, r.settings); err != nil {
+		return nil, err
+	}
+	if r.target, err = openPeer("target", r.rep.Target, r.rep, cfg, r.settings); err != nil {
+		r.source.db.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// report tells the Reporter how far the run is, in time, until the run is done or the Reporter wants it to
+// end. This is the one goroutine that talks to the Reporter.
+func (r *run) report(ctx context.Context, reporter Reporter, done <-chan struct{}) error {
+	tick := time.NewTicker(r.reportInterval)
+	defer tick.Stop()
+	for {
+		var err error
+		select {
+		case <-done:
+			return nil
+		case <-tick.C:
+			err = reporter.Report(ctx, r.progress())
+		case c := <-r.calls:
+			err = c.say(reporter)
+			c.answer <- err
+			tick.Reset(r.reportInterval)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// tell has the reporting goroutine say something to the Reporter, and returns what it answered.
+func (r *run) tell(ctx context.Context, say func(Reporter) error) error {
+	c := call{say: say, answer: make(chan error, 1)}
+	select {
+	case r.calls <- c:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	select {
+	case err := <-c.answer:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (r *run) progress() Progress {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	stats := r.base
+	stats.Add(r.stats)
+	return Progress{
+		ReplicationID: r.known, Stats: stats,
+		SourceSeq: r.read, ThroughSeq: r.through, CheckpointedSourceSeq: r.committed,
+		ChangesPending: r.changesPending(),
+	}
+}
+
+// count adds to the statistics.
+func (r *run) count(add replicator.Stats) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stats.Add(add)
+}
+
+// history is what POST /_replicate answers with.
+func (r *run) history() json.RawMessage {
+	r.mu.Lock()
+	idle := r.rowsRead == 0
+	r.mu.Unlock()
+	if !r.useCheckpoints && !idle {
+		return json.RawMessage(`{"ok":true,"use_checkpoints":false}`)
+	}
+	return r.latest.result(idle)
+}
+
+// replicate is the run itself.
+func (r *run) replicate(ctx context.Context) error {
+	until, end := context.WithCancelCause(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		select {
+		case <-r.stop:
+			end(ErrStopped)
+		case <-until.Done():
+		}
+	})
+	defer watch.Wait()
+	defer end(nil)
+
+	if err := r.begin(until); err != nil {
+		if ctx.Err() == nil && until.Err() != nil {
+			return ErrStopped
+		}
+		return err
+	}
+	complete, err := r.copy(ctx, until)
+	switch {
+	case err != nil:
+		return err
+	case complete:
+		_, err = r.checkpoint(ctx)
+		return err
+	}
+	return r.stopped(ctx)
+}
+
+// verdict makes an *Error of what is not one of the errors that Run returns as they are.
+func verdict(err error) error {
+	if err == nil || errors.Is(err, ErrStopped) || errors.Is(err, ErrIDChanged) {
+		return err
+	}
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e
+	}
+	return newError(codePlain, err, "%s", err)
+}
+
+// begin does all that comes before the first change.
+func (r *run) begin(ctx context.Context) error {
+	if err := r.openBoth(ctx); err != nil {
+		return err
+	}
+	id, err := r.computeID(ctx)
+	if err != nil {
+		return err
+	}
+	r.id = id
+	r.mu.Lock()
+	if name := id.String(); r.known != name {
+		r.known, r.base = name, replicator.Stats{}
+	}
+	r.mu.Unlock()
+	if err := r.tell(ctx, func(reporter Reporter) error { return reporter.Identify(ctx, id) }); err != nil {
+		return err
+	}
+	return r.readCheckpoints(ctx)
+}
+
+// stopped writes the last checkpoint of a run that was asked to stop.
+func (r *run) stopped(ctx context.Context) error {
+	bounded, cancel := context.WithTimeoutCause(ctx, r.stopTimeout,
+		fmt.Errorf("it took longer than %s", r.stopTimeout))
+	defer cancel()
+	if _, err := r.checkpoint(bounded); err != nil {
+		return fmt.Errorf("%w; its last checkpoint failed: %w", ErrStopped, err)
+	}
+	return ErrStopped
+}
+
+// copy copies changes until the feed ends or until does. complete says that the feed's end was reached
+// and all of it dealt with.
+func (r *run) copy(ctx, until context.Context) (complete bool, err error) {
+	whole, abandon := context.WithCancelCause(ctx)
+	defer abandon(nil)
+	g, ctx := errgroup.WithContext(whole)
+	reading, endReading := context.WithCancelCause(ctx)
+	defer endReading(nil)
+	copied := make(chan struct{})
+	rows := make(chan feedItem, r.batchSize)
+	batches := make(chan *batch)
+
+	g.Go(func() error { return unlessStopped(until, r.readFeed(reading, rows)) })
+	g.Go(func() (err error) {
+		complete, err = r.fillBatches(reading, rows, batches)
+		return unlessStopped(until, err)
+	})
+	var workers sync.WaitGroup
+	for range r.workers {
+		workers.Add(1)
+		g.Go(func() error {
+			defer workers.Done()
+			return r.work(ctx, batches)
+		})
+	}
+	g.Go(func() error {
+		workers.Wait()
+		close(copied)
+		return nil
+	})
+	g.Go(func() error { return r.keepCheckpoints(ctx, copied) })
+	g.Go(func() error { return r.askPending(reading, copied) })
+	g.Go(func() error {
+		// When the run is to stop, the reader and the batcher end at once, and the workers after a while.
+		select {
+		case <-until.Done():
+			endReading(context.Cause(until))
+		case <-copied:
+			endReading(nil) // a question for what is pending needs no answer any more
+			return nil
+		}
+		select {
+		case <-time.After(r.stopTimeout):
+			abandon(errAbandoned)
+		case <-copied:
+		}
+		return nil
+	})
+
+	err = g.Wait()
+	if err != nil && errors.Is(context.Cause(whole), errAbandoned) {
+		return false, nil
+	}
+	return complete, err
+}
+
+// unlessStopped drops an error that the end of the run has caused.
+func unlessStopped(until context.Context, err error) error {
+	if until.Err() != nil && errors.Is(err, ErrStopped) {
+		return nil
+	}
+	return err
+}
+
+// work copies batches until there are no more.
+func (r *run) work(ctx context.Context, batches <-chan *batch) error {
+	for b := range batches {
+		if err := r.copyBatch(ctx, b); err != nil {
+			return err
+		}
+		r.passed(b)
+	}
+	return nil
+}

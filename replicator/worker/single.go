@@ -1,0 +1,228 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"settee/pkg/couch"
+	"settee/replicator"
+)
+
+const (
+	// maxStreams is how often a revision is read and written, from its beginning, if that fails.
+	maxStreams = 3
+	// missingPauses is how many of the waits before a repetition a revision is given that the source
+	// announced and does not have: two seconds, as in CouchDB.
+	missingPauses = 8
+	// maxRetryAfter is the longest wait that a server may ask for within a run.
+	maxRetryAfter = time.Minute
+)
+
+// errMissing says that the source does not have a revision that its changes feed announced.
+var errMissing = errors.New("the source announced a revision that it does not have")
+
+// errSource marks an error of the source in the middle of a write.
+var errSource = errors.New("reading from the source")
+
+// copyRevision copies one revision, or the leaves that descend from it.
+func (r *run) copyRevision(ctx context.Context, f ref, w *writer) error {
+	pause := r.retryBase
+	tries, missed := 0, false
+	for {
+		err := r.copyLeaves(ctx, f, w)
+		delay := pause
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case errors.Is(err, couch.ErrMissingStub) && len(f.ancestors) > 0:
+			// What was thought to be there is not: all of it is to come along.
+			f.ancestors = nil
+			continue
+		case errors.Is(err, errMissing):
+			if missed {
+				return newError(codeMissingDoc, err, "document %q, revision %s: %s", f.id, f.rev, err)
+			}
+			missed = true
+			delay = missingPauses * r.retryBase
+		default:
+			if tries++; tries >= min(maxStreams, r.retries+1) || !passing(err) {
+				return err
+			}
+			pause *= 2
+		}
+		if err := wait(ctx, max(delay, retryAfter(err))); err != nil {
+			return err
+		}
+	}
+}
+
+// passing reports whether an error may be gone by another try.
+func passing(err error) bool {
+	if errors.Is(err, errFinal) || errors.Is(err, couch.ErrLimit) || retryAfter(err) > maxRetryAfter {
+		return false
+	}
+	e, ok := errors.AsType[*couch.Error](err)
+	if !ok {
+		return errors.Is(err, errSource)
+	}
+	return errors.Is(err, errSource) || e.Status < 300 || e.Status >= 500 ||
+		e.Status == http.StatusTooManyRequests || e.Status == http.StatusRequestTimeout
+}
+
+func retryAfter(err error) time.Duration {
+	if e, ok := errors.AsType[*couch.Error](err); ok {
+		return e.RetryAfter
+	}
+	return 0
+}
+
+// copyLeaves makes one try of copyRevision.
+func (r *run) copyLeaves(ctx context.Context, f ref, w *writer) error {
+	leaves, err := r.source.db.OpenRevs(ctx, f.id, []string{f.rev},
+		couch.OpenRevsOptions{Attachments: true, AttsSince: f.ancestors})
+	if err != nil {
+		if err = r.unread(err); !errors.Is(err, errMissing) {
+			err = finalError{err}
+		}
+		return err
+	}
+	defer leaves.Close()
+	found := false
+	for {
+		leaf, err := leaves.Next()
+		switch {
+		case err == io.EOF && found:
+			return nil
+		case err == io.EOF:
+			return errMissing
+		case err != nil:
+			return r.unread(err)
+		case leaf.Err != nil:
+			continue
+		}
+		found = true
+		if !leaf.Doc.HasAttachments() && !f.design() {
+			if err := w.add(ctx, leaf.Doc); err != nil {
+				return finalError{err}
+			}
+			continue
+		}
+		if err := r.put(ctx, leaf.Doc, leaf, len(f.ancestors) > 0); err != nil {
+			return err
+		}
+		r.count(replicator.Stats{DocsRead: 1})
+	}
+}
+
+// unread is the error of a read from the source.
+func (r *run) unread(err error) error {
+	if errors.Is(err, couch.ErrNotFound) && !errors.Is(err, couch.ErrNoDatabase) {
+		return errMissing // a server's way to say that there is no such document at all
+	}
+	return r.source.failed(codePlain, fmt.Errorf("%w: %w", errSource, err))
+}
+
+// put writes a document in a request of its own, with the attachments that follow it. If the target
+// refuses it, that is noted, and no error; only that it misses attachments which were left out (partial)
+// is couch.ErrMissingStub.
+func (r *run) put(ctx context.Context, doc couch.Document, leaf *couch.Leaf, partial bool) error {
+	source := &watchedSource{leaf: leaf}
+	err := r.target.db.PutMultipart(ctx, doc, source)
+	switch {
+	case err == nil:
+		r.count(replicator.Stats{DocsWritten: 1})
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case source.err != nil:
+		return r.unread(source.err)
+	case partial && errors.Is(err, couch.ErrMissingStub):
+		return err
+	}
+	refused, err := r.isRefused(ctx, err)
+	if refused {
+		r.refuse(doc, err)
+		return nil
+	}
+	return r.target.failed(codePlain, err)
+}
+
+// isRefused reports whether the answer to the write of one document is a word about that document.
+func (r *run) isRefused(ctx context.Context, err error) (bool, error) {
+	if one, ok := errors.AsType[*couch.DocError](err); ok {
+		return isRefusal(one.Code), err
+	}
+	e, ok := errors.AsType[*couch.Error](err)
+	if !ok || e.Status < 400 || e.Status >= 500 || errors.Is(err, couch.ErrNoDatabase) {
+		return false, err
+	}
+	switch e.Status {
+	case http.StatusTooManyRequests, http.StatusRequestTimeout, http.StatusProxyAuthRequired:
+		return false, err
+	case http.StatusUnauthorized:
+		// A validation function may say so, too. Who is let in otherwise is not unknown.
+		_, infoErr := r.target.db.Info(ctx)
+		return infoErr == nil, err
+	}
+	return true, err
+}
+
+// watchedSource is a leaf that remembers an error of its own, so that it is not taken for one of the
+// database that is written to.
+type watchedSource struct {
+	leaf *couch.Leaf
+	err  error
+}
+
+func (s *watchedSource) NextAttachment() (*couch.AttachmentReader, error) {
+	if s.leaf == nil {
+		return nil, io.EOF
+	}
+	a, err := s.leaf.NextAttachment()
+	if err != nil {
+		if err != io.EOF {
+			s.err = err
+		}
+		return nil, err
+	}
+	return couch.NewAttachmentReader(a.Attachment, &watchedReader{a, s}), nil
+}
+
+type watchedReader struct {
+	r io.Reader
+	s *watchedSource
+}
+
+func (w *watchedReader) Read(p []byte) (int, error) {
+	n, err := w.r.Read(p)
+	if err != nil && err != io.EOF {
+		w.s.err = err
+	}
+	return n, err
+}
+
+// ancestors are the revisions in a document's _revisions.
+func ancestors(doc couch.Document) map[string]bool {
+	var fields struct {
+		Revisions struct {
+			Start int      `json:"start"`
+			IDs   []string `json:"ids"`
+		} `json:"_revisions"`
+	}
+	if json.Unmarshal(doc.Body, &fields) != nil {
+		return nil
+	}
+	all := make(map[string]bool, len(fields.Revisions.IDs))
+	for i, id := range fields.Revisions.IDs {
+		all[strconv.Itoa(fields.Revisions.Start-i)+"-"+id] = true
+	}
+	return all
+}

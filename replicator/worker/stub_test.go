@@ -1,0 +1,183 @@
+package worker_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// stub is a database that answers as CouchDB does, with the bytes that a test gives it: as a source it
+// has docs, as a target it lacks everything.
+type stub struct {
+	*httptest.Server
+	t testing.TB
+
+	mu       sync.Mutex
+	rows     []string          // of _changes
+	docs     map[string]string // bodies by "id rev"
+	locals   map[string]string // bodies by id
+	instance string            // instance_start_time
+	written  []string          // the bodies of _bulk_docs and of documents
+	answers  map[string]func(w http.ResponseWriter, r *http.Request, body []byte) bool
+}
+
+func newStub(t testing.TB) *stub {
+	s := &stub{
+		t: t, docs: map[string]string{}, locals: map[string]string{}, instance: `"1700000000"`,
+		answers: map[string]func(http.ResponseWriter, *http.Request, []byte) bool{},
+	}
+	s.Server = httptest.NewServer(s)
+	t.Cleanup(func() {
+		s.CloseClientConnections()
+		s.Close()
+	})
+	s.URL += "/db"
+	return s
+}
+
+// add adds a document with one leaf to a source.
+func (s *stub) add(id, rev, body string) {
+	s.rows = append(s.rows, fmt.Sprintf(`{"seq":"%d-x","id":%q,"changes":[{"rev":%q}]}`, len(s.rows)+1, id, rev))
+	s.docs[id+" "+rev] = body
+}
+
+// on answers a request such as "POST /_bulk_docs" in another way, unless f returns false.
+func (s *stub) on(request string, f func(w http.ResponseWriter, r *http.Request, body []byte) bool) {
+	s.answers[request] = f
+}
+
+// fail has a request refused.
+func (s *stub) fail(request string, status int, body string) {
+	s.on(request, func(w http.ResponseWriter, _ *http.Request, _ []byte) bool { return refuse(w, status, body) })
+}
+
+func (s *stub) bodies() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.written
+}
+
+func (s *stub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	path := strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, "/db"), "/db")
+	s.mu.Lock()
+	answer := s.answers[r.Method+" "+path]
+	s.mu.Unlock()
+	if answer != nil && answer(w, r, body) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Server", "CouchDB/3.5.0 (Erlang OTP/25)")
+	switch id, local := strings.CutPrefix(path, "/_local/"); {
+	case path == "":
+		fmt.Fprintf(w, `{"db_name":"db","update_seq":"0","instance_start_time":%s}`, s.instance)
+	case path == "/_ensure_full_commit":
+		fmt.Fprint(w, `{"ok":true}`)
+	case local && r.Method == http.MethodGet && s.locals[id] == "":
+		refuse(w, 404, `{"error":"not_found","reason":"missing"}`)
+	case local && r.Method == http.MethodGet:
+		fmt.Fprint(w, s.locals[id])
+	case local:
+		s.locals[id] = strings.Replace(string(body), `{`, `{"_rev":"0-1",`, 1)
+		fmt.Fprint(w, `{"ok":true,"rev":"0-1"}`)
+	case path == "/_changes":
+		fmt.Fprintf(w, `{"results":[%s],"last_seq":"%d-x","pending":0}`, strings.Join(s.rows, ","), len(s.rows))
+	case path == "/_revs_diff":
+		s.lackAll(w, body)
+	case path == "/_bulk_get":
+		s.bulkGet(w, body)
+	case path == "/_bulk_docs":
+		s.written = append(s.written, string(body))
+		fmt.Fprint(w, `[]`)
+	case r.Method == http.MethodPut:
+		s.written = append(s.written, string(body))
+		fmt.Fprint(w, `{"ok":true}`)
+	case r.URL.Query().Get("open_revs") != "":
+		s.openRevs(w, r)
+	default:
+		refuse(w, 404, `{"error":"not_found","reason":"missing"}`)
+	}
+}
+
+func (s *stub) lackAll(w io.Writer, body []byte) {
+	var asked map[string][]string
+	assertNoError(s.t, json.Unmarshal(body, &asked))
+	missing := map[string]any{}
+	for id, revs := range asked {
+		missing[id] = map[string]any{"missing": revs}
+	}
+	assertNoError(s.t, json.NewEncoder(w).Encode(missing))
+}
+
+func (s *stub) bulkGet(w io.Writer, body []byte) {
+	var asked struct {
+		Docs []struct{ ID, Rev string }
+	}
+	assertNoError(s.t, json.Unmarshal(body, &asked))
+	var results []string
+	for _, ref := range asked.Docs {
+		doc := `{"error":{"id":` + quoted(ref.ID) + `,"rev":` + quoted(ref.Rev) + `,"error":"not_found","reason":"missing"}}`
+		if text := s.docs[ref.ID+" "+ref.Rev]; text != "" {
+			doc = `{"ok":` + text + `}`
+		}
+		results = append(results, `{"id":`+quoted(ref.ID)+`,"docs":[`+doc+`]}`)
+	}
+	fmt.Fprintf(w, `{"results":[%s]}`, strings.Join(results, ","))
+}
+
+func (s *stub) openRevs(w http.ResponseWriter, r *http.Request) {
+	var revs []string
+	assertNoError(s.t, json.Unmarshal([]byte(r.URL.Query().Get("open_revs")), &revs))
+	id := strings.TrimPrefix(r.URL.Path, "/db/")
+	w.Header().Set("Content-Type", `multipart/mixed; boundary="edge"`)
+	for _, rev := range revs {
+		if text := s.docs[id+" "+rev]; text != "" {
+			fmt.Fprintf(w, "--edge\r\nContent-Type: application/json\r\n\r\n%s\r\n", text)
+		} else {
+			fmt.Fprintf(w, "--edge\r\nContent-Type: application/json; error=\"true\"\r\n\r\n{\"missing\":%q}\r\n", rev)
+		}
+	}
+	fmt.Fprint(w, "--edge--")
+}
+
+func assertNoError(t testing.TB, err error) {
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// stubs are a source with n small documents, d0 to d(n-1), and a target.
+func stubs(t testing.TB, n int) (source, target *stub) {
+	t.Helper()
+	source, target = newStub(t), newStub(t)
+	for i := range n {
+		id := fmt.Sprintf("d%d", i)
+		source.add(id, "1-a", fmt.Sprintf(`{"_id":%q,"_rev":"1-a"}`, id))
+	}
+	return source, target
+}
+
+// idsIn are the ids in the body of a _bulk_docs.
+func idsIn(t testing.TB, body string) []string {
+	t.Helper()
+	var docs struct {
+		Docs []struct {
+			ID string `json:"_id"`
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(body), &docs))
+	var ids []string
+	for _, doc := range docs.Docs {
+		ids = append(ids, doc.ID)
+	}
+	return ids
+}
