@@ -1,0 +1,100 @@
+package fdbjobs_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"settee/fdbjobs"
+	"settee/pkg/kv"
+	"settee/pkg/tuple"
+)
+
+// TestCorrupt: what no version of the package has written is an error, and not a
+// job that is made up.
+func TestCorrupt(t *testing.T) {
+	space := tuple.SubspaceFromBytes(prefix)
+	key := func(tag int, elements ...any) []byte { return space.Sub(tag, "work").Pack(elements...) }
+	calls := map[string]func(b *bundle, tx kv.Transaction) error{
+		"get":    func(b *bundle, tx kv.Transaction) error { _, err := b.jobs.Get(tx, "j"); return err },
+		"add":    func(b *bundle, tx kv.Transaction) error { return b.jobs.Add(tx, fdbjobs.Spec{ID: "j"}) },
+		"remove": func(b *bundle, tx kv.Transaction) error { _, err := b.jobs.Remove(tx, "j"); return err },
+		"list": func(b *bundle, tx kv.Transaction) error {
+			_, err := b.jobs.List(tx, "", 1, fdbjobs.Pending)
+			return err
+		},
+		"skip": func(b *bundle, tx kv.Transaction) error {
+			_, err := b.jobs.Skip(tx, "", 1, fdbjobs.Pending)
+			return err
+		},
+		"count":   func(b *bundle, tx kv.Transaction) error { _, err := b.jobs.Count(tx, fdbjobs.Pending); return err },
+		"timeout": func(b *bundle, tx kv.Transaction) error { _, err := b.jobs.Timeout(tx); return err },
+		"accept": func(b *bundle, _ kv.Transaction) error {
+			_, err := b.jobs.Accept(context.Background(), fdbjobs.AcceptOptions{Wait: -1})
+			return err
+		},
+		"accept early": func(b *bundle, _ kv.Transaction) error {
+			_, err := b.jobs.Accept(context.Background(), fdbjobs.AcceptOptions{Wait: -1, Latest: time.Now().Add(time.Hour)})
+			return err
+		},
+		"wait": func(b *bundle, _ kv.Transaction) error {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
+			_, err := b.jobs.Wait(ctx, "j")
+			return err
+		},
+		"monitor": func(b *bundle, _ kv.Transaction) (failed error) {
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			_ = b.jobs.RunMonitor(ctx, fdbjobs.MonitorOptions{Failed: func(err error) { failed = err; cancel() }})
+			return failed
+		},
+	}
+	soon := func() int64 { return time.Now().Unix() + 60 }
+	for name, c := range map[string]struct {
+		key, value []byte
+		calls      []string
+	}{
+		"a row that is no tuple":      {key(0, "j"), []byte{0xfe}, []string{"get", "add", "remove", "wait"}},
+		"a row of too few elements":   {key(0, "j"), tuple.Tuple{"pending"}.Pack(), []string{"get"}},
+		"a row of wrong elements":     {key(0, "j"), tuple.Tuple{nil, 1, 2, 3, 4, 5, nil, 6}.Pack(), []string{"get"}},
+		"a row of a wrong sequence":   {key(0, "j"), tuple.Tuple{1, "pending", "", 0, "", 0, nil, ""}.Pack(), []string{"get"}},
+		"a row of a wrong resubmit":   {key(0, "j"), tuple.Tuple{nil, "pending", "", 0, "", 0, "x", ""}.Pack(), []string{"get"}},
+		"an index of no tuple":        {append(key(7, "pending"), 0xfe), nil, []string{"list"}},
+		"an index of numbers":         {key(7, "pending", 1), nil, []string{"list", "skip"}},
+		"an index without jobs":       {key(7, "pending", "j"), nil, []string{"list"}},
+		"a short count":               {key(8, "pending"), []byte{1}, []string{"count"}},
+		"a timeout that is no tuple":  {key(11), []byte{0xfe}, []string{"timeout", "accept", "monitor"}},
+		"a negative timeout":          {key(11), tuple.Tuple{-1.0}.Pack(), []string{"timeout", "accept", "monitor"}},
+		"an owner that is a number":   {key(5, 1), nil, []string{"accept"}},
+		"a due row without an id":     {key(3, 1), []byte("o"), []string{"accept"}},
+		"a delayed row without an id": {key(3, soon()), []byte("o"), []string{"accept", "accept early"}},
+		"a transition without an id":  {key(9, tuple.Versionstamp{TransactionVersion: [10]byte{1}}), nil, []string{"wait"}},
+		"a short trim":                {key(10), []byte{1}, []string{"wait"}},
+		"an active row without an id": {key(6, 1), nil, []string{"monitor"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+				for _, call := range c.calls {
+					b := &bundle{db: db, layer: fdbjobs.Open(db, prefix)}
+					b.jobs = b.layer.Type("work")
+					if call == "wait" {
+						require.NoError(t, db.Transact(t.Context(), func(tx kv.Transaction) error {
+							tx.ClearRange(kv.PrefixRange(prefix))
+							return b.jobs.Add(tx, fdbjobs.Spec{ID: "j"})
+						}))
+					}
+					require.NoError(t, db.Transact(t.Context(), func(tx kv.Transaction) error {
+						tx.Set(c.key, c.value)
+						return nil
+					}))
+					err := db.Transact(t.Context(), func(tx kv.Transaction) error { return calls[call](b, tx) })
+					require.Error(t, err, call)
+					b.layer.Close()
+				}
+			})
+		})
+	}
+}

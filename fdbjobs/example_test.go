@@ -1,0 +1,98 @@
+package fdbjobs_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"settee/fdbjobs"
+	"settee/pkg/kv"
+	"settee/pkg/kv/memkv"
+)
+
+// A process adds a job and waits for its end; another, here a goroutine, takes it and
+// works on it.
+func Example() {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	db, err := memkv.Open(memkv.Options{})
+	if err != nil {
+		panic(err)
+	}
+	defer db.Close()
+	layer := fdbjobs.Open(db, []byte("jobs/"))
+	defer layer.Close()
+	mails := layer.Type("mail")
+
+	// Each process runs a monitor: it queues the jobs again of processes that died.
+	monitor := make(chan error)
+	go func() { monitor <- mails.RunMonitor(ctx, fdbjobs.MonitorOptions{}) }()
+
+	// The job is added in a transaction, with whatever else belongs to it. The token
+	// is drawn outside, and makes it safe to run the function again.
+	token := "a random string"
+	err = db.Transact(ctx, func(tx kv.Transaction) error {
+		tx.Set([]byte("orders/17"), []byte("paid"))
+		return mails.Add(tx, fdbjobs.Spec{
+			ID: "order 17", Owner: "shop", Token: token, Args: json.RawMessage(`{"to":"ann@example.org"}`),
+		})
+	})
+	if err != nil {
+		panic(err)
+	}
+
+	processor := make(chan error)
+	go func() { processor <- process(ctx, mails) }()
+
+	job, err := mails.Wait(ctx, "order 17")
+	if err != nil {
+		panic(err)
+	}
+	fmt.Printf("%s: %s %s\n", job.ID, job.Status, job.State)
+
+	// What has ended stays until it is removed.
+	err = db.Transact(ctx, func(tx kv.Transaction) error {
+		_, err := mails.Remove(tx, job.ID)
+		return err
+	})
+	if err != nil {
+		panic(err)
+	}
+	_, err = mails.Wait(ctx, "order 17")
+	fmt.Println(errors.Is(err, fdbjobs.ErrNotFound))
+	cancel()
+	<-processor
+	<-monitor
+
+	// Output:
+	// sending with {"to":"ann@example.org"}
+	// order 17: finished {"sent":1}
+	// true
+}
+
+// process takes jobs, one after another, until ctx ends.
+func process(ctx context.Context, mails *fdbjobs.Type) error {
+	for {
+		held, err := mails.Accept(ctx, fdbjobs.AcceptOptions{})
+		if err != nil {
+			return err
+		}
+		h := held[0]
+		fmt.Printf("sending with %s\n", h.Job().Args)
+
+		// Work that takes long calls Update at least every h.Heartbeat(), and stops
+		// when h.Context() ends or a call returns ErrHalt: the job is another's then.
+		err = h.Update(ctx, json.RawMessage(`{"sent":0}`), nil)
+		if err == nil {
+			err = h.Finish(ctx, json.RawMessage(`{"sent":1}`), func(tx kv.Transaction) error {
+				// What is written here is there if and only if the job has ended.
+				tx.Set([]byte("orders/17"), []byte("confirmed"))
+				return nil
+			})
+		}
+		if err != nil && !errors.Is(err, fdbjobs.ErrHalt) {
+			return err
+		}
+	}
+}

@@ -1,0 +1,243 @@
+package fdbjobs
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"settee/pkg/kv"
+	"settee/pkg/tuple"
+)
+
+// MaxClaim is how many jobs one claim takes at most.
+const MaxClaim = maxClaim
+
+// Owners returns the owners that have a row.
+func (t *Type) Owners(tx kv.ReadTransaction) ([]string, error) {
+	var owners []string
+	err := each(tx, t.keys.owners, func(k tuple.Tuple, _ []byte) error {
+		owners = append(owners, k[0].(string))
+		return nil
+	})
+	return owners, err
+}
+
+// Transitions returns how many transitions are stored.
+func (t *Type) Transitions(tx kv.ReadTransaction) (n int, err error) {
+	err = each(tx, t.keys.transitions, func(tuple.Tuple, []byte) error {
+		n++
+		return nil
+	})
+	return n, err
+}
+
+// Check reads all keys of the type and reports what contradicts the invariants in
+// the package's comment.
+func (t *Type) Check(tx kv.ReadTransaction) error {
+	c := checker{typ: t, tx: tx, rows: map[string]*row{}, places: map[string]int{}, last: map[string]Status{}}
+	for _, step := range []func() error{
+		c.readRows, c.delayed, c.ready, c.active, c.statuses, c.contents, c.transitions, c.jobs,
+	} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return errors.Join(c.wrong...)
+}
+
+type checker struct {
+	typ    *Type
+	tx     kv.ReadTransaction
+	rows   map[string]*row
+	places map[string]int // rows in delayed, ready and active
+	last   map[string]Status
+	wrong  []error
+}
+
+func (c *checker) say(format string, args ...any) {
+	c.wrong = append(c.wrong, fmt.Errorf(format, args...))
+}
+
+func each(tx kv.ReadTransaction, s tuple.Subspace, f func(key tuple.Tuple, value []byte) error) error {
+	for pair, err := range tx.GetRange(keyRange(s), kv.RangeOptions{Mode: kv.StreamWantAll}).All() {
+		if err != nil {
+			return err
+		}
+		key, err := s.Unpack(pair.Key)
+		if err == nil {
+			err = f(key, pair.Value)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *checker) readRows() error {
+	return each(c.tx, c.typ.keys.data, func(key tuple.Tuple, value []byte) error {
+		id := key[0].(string)
+		r, err := parseRow(value)
+		if err != nil {
+			return err
+		}
+		c.rows[id] = r
+		if r.sequence != nil && !r.sequence.IsComplete() {
+			c.say("%q: its sequence is incomplete", id)
+		}
+		if r.resubmit != nil && r.status != Running {
+			c.say("%q: %s, and yet to be queued again", id, r.status)
+		}
+		if r.status == Finished && r.sequence != nil {
+			c.say("%q: finished, and yet with a sequence", id)
+		}
+		return nil
+	})
+}
+
+func (c *checker) delayed() error {
+	return each(c.tx, c.typ.keys.delayed, func(key tuple.Tuple, value []byte) error {
+		scheduled, id := key[0].(int64), key[1].(string)
+		r := c.rows[id]
+		if r == nil || !r.waits() || r.scheduled != scheduled || r.owner != string(value) {
+			c.say("%q: in delayed at %d for %q, and its row is %+v", id, scheduled, value, r)
+		}
+		c.places[id]++
+		return nil
+	})
+}
+
+func (c *checker) ready() error {
+	owners, err := c.typ.Owners(c.tx)
+	if err != nil {
+		return err
+	}
+	known := map[string]bool{}
+	for _, owner := range owners {
+		known[owner] = true
+	}
+	return each(c.tx, c.typ.keys.ready, func(key tuple.Tuple, _ []byte) error {
+		owner, stamp, id := key[0].(string), key[1].(tuple.Versionstamp), key[2].(string)
+		r := c.rows[id]
+		if r == nil || r.status != Pending || r.owner != owner || r.sequence == nil || *r.sequence != stamp {
+			c.say("%q: ready for %q at %s, and its row is %+v", id, owner, stamp, r)
+		}
+		if !known[owner] {
+			c.say("%q: ready, and its owner %q has no row", id, owner)
+		}
+		c.places[id]++
+		return nil
+	})
+}
+
+func (c *checker) active() error {
+	return each(c.tx, c.typ.keys.active, func(key tuple.Tuple, _ []byte) error {
+		stamp, id := key[0].(tuple.Versionstamp), key[1].(string)
+		r := c.rows[id]
+		if r == nil || r.status != Running || r.sequence == nil || *r.sequence != stamp || r.lock == "" {
+			c.say("%q: active at %s, and its row is %+v", id, stamp, r)
+		}
+		c.places[id]++
+		return nil
+	})
+}
+
+func (c *checker) statuses() error {
+	counts, ids := map[Status]int64{}, map[string]bool{}
+	err := each(c.tx, c.typ.keys.status, func(key tuple.Tuple, _ []byte) error {
+		status, id := Status(key[0].(string)), key[1].(string)
+		if r := c.rows[id]; r == nil || r.status != status {
+			c.say("%q: indexed as %s, and its row is %+v", id, status, r)
+		}
+		counts[status]++
+		ids[id] = true
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for id := range c.rows {
+		if !ids[id] {
+			c.say("%q: not indexed by its status", id)
+		}
+	}
+	for _, status := range []Status{Pending, Running, Finished, removed} {
+		value, err := c.tx.Get(c.typ.keys.count.Pack(string(status))).Await()
+		if err != nil {
+			return err
+		}
+		var n int64
+		if value != nil {
+			n = int64(binary.LittleEndian.Uint64(value))
+		}
+		if n != counts[status] {
+			c.say("%d jobs are counted as %s, and there are %d", n, status, counts[status])
+		}
+	}
+	return nil
+}
+
+// contents are the states and args.
+func (c *checker) contents() error {
+	states := map[string]bool{}
+	err := each(c.tx, c.typ.keys.state, func(key tuple.Tuple, _ []byte) error {
+		states[key[0].(string)] = true
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for id := range states {
+		if c.rows[id] == nil {
+			c.say("%q: a state without a job", id)
+		}
+	}
+	for id := range c.rows {
+		if !states[id] {
+			c.say("%q: a job without a state", id)
+		}
+	}
+	return each(c.tx, c.typ.keys.args, func(key tuple.Tuple, _ []byte) error {
+		if id := key[0].(string); c.rows[id] == nil {
+			c.say("%q: args without a job", id)
+		}
+		return nil
+	})
+}
+
+func (c *checker) transitions() error {
+	return each(c.tx, c.typ.keys.transitions, func(key tuple.Tuple, value []byte) error {
+		c.last[key[1].(string)] = Status(value)
+		return nil
+	})
+}
+
+func (c *checker) jobs() error {
+	for id, r := range c.rows {
+		want := 1
+		if r.status == Finished {
+			want = 0
+		}
+		if c.places[id] != want {
+			c.say("%q: %s, in %d queues", id, r.status, c.places[id])
+		}
+	}
+	for id, last := range c.last {
+		if now := statusOf(c.rows[id]); now != last {
+			c.say("%q: %s, and its last transition says %s", id, now, last)
+		}
+	}
+	return nil
+}
+
+// Delay adds a job as a process does for whose clock scheduled lies ahead.
+func (t *Type) Delay(tx kv.Transaction, id string, scheduled time.Time) error {
+	old, err := awaitRow(t.readRow(tx, id))
+	if err != nil {
+		return err
+	}
+	t.setState(tx, id, nil)
+	t.put(tx, id, old, queued(row{}, scheduled.Unix(), scheduled.Unix()-1, 0), 0)
+	return nil
+}

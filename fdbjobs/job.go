@@ -1,0 +1,120 @@
+package fdbjobs
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// The limits of a job.
+const (
+	MaxArgsSize  = 4_000_000 // bytes of JSON
+	MaxStateSize = 100_000   // bytes of JSON
+	// MaxNameSize is that of an id and of an owner, in bytes. A key may hold both,
+	// and has at most 10,000.
+	MaxNameSize = 2_000
+)
+
+// The errors that callers decide on.
+var (
+	// ErrNotFound: there is no such job.
+	ErrNotFound = errors.New("no such job")
+	// ErrHalt: the job is not held any more. It was removed, or added again
+	// with new args, or taken away because its holder had not updated it in time.
+	// Whoever gets it stops what it does for the job.
+	ErrHalt = errors.New("the job is not held any more")
+	// ErrTooLarge: the args, the state or a name are over their limit.
+	ErrTooLarge = errors.New("too large")
+	// ErrInvalid: something that was passed cannot be stored.
+	ErrInvalid = errors.New("invalid job")
+	// ErrClosed: the layer was closed.
+	ErrClosed = errors.New("the job layer is closed")
+)
+
+// Status says where a job is in the job layer.
+type Status string
+
+// A job is always in one of these.
+const (
+	Pending  Status = "pending"
+	Running  Status = "running"
+	Finished Status = "finished"
+)
+
+// removed is what the last transition of a job says.
+const removed Status = "removed"
+
+// Spec is what [Type.Add] adds.
+type Spec struct {
+	ID    string
+	Owner string
+	// Scheduled is when the job may run, in whole seconds, rounded down. A time that
+	// has passed, such as the zero one, is now.
+	Scheduled time.Time
+	// Args is a JSON object of at most MaxArgsSize bytes; nil is {}.
+	Args json.RawMessage
+	// State is the state of a job that is new or had finished, a JSON object of at
+	// most MaxStateSize bytes; nil is {}. That of a pending or a running job stays.
+	State json.RawMessage
+	// Token is drawn at random, outside the transaction's function. A second Add
+	// of the job with the same token, as when the function runs again after a commit
+	// whose result was unknown, changes nothing. Empty is none.
+	Token string
+	// Order is the place of the job among those that one transaction adds; no two
+	// of them have the same.
+	Order uint16
+}
+
+func (s Spec) check() error {
+	if s.ID == "" {
+		return fmt.Errorf("%w: its id is empty", ErrInvalid)
+	}
+	for _, f := range []struct {
+		name  string
+		size  int
+		limit int
+	}{
+		{"id", len(s.ID), MaxNameSize},
+		{"owner", len(s.Owner), MaxNameSize},
+		{"token", len(s.Token), MaxNameSize},
+		{"args", len(s.Args), MaxArgsSize},
+	} {
+		if f.size > f.limit {
+			return fmt.Errorf("%w: the job's %s: %d bytes, at most %d", ErrTooLarge, f.name, f.size, f.limit)
+		}
+	}
+	if err := checkObject("args", s.Args); err != nil {
+		return err
+	}
+	return checkState(s.State)
+}
+
+func checkState(state json.RawMessage) error {
+	if len(state) > MaxStateSize {
+		return fmt.Errorf("%w: the job's state: %d bytes, at most %d", ErrTooLarge, len(state), MaxStateSize)
+	}
+	return checkObject("state", state)
+}
+
+func checkObject(name string, text json.RawMessage) error {
+	if text != nil && (!bytes.HasPrefix(bytes.TrimLeft(text, " \t\r\n"), []byte("{")) || !json.Valid(text)) {
+		return fmt.Errorf("%w: no JSON object in its %s", ErrInvalid, name)
+	}
+	return nil
+}
+
+// Job is a job as one transaction read it.
+type Job struct {
+	ID     string
+	Owner  string
+	Status Status
+	// Scheduled is when it may run, or might: of a job that is or was running it is the
+	// time that it had waited for.
+	Scheduled time.Time
+	// Args and State are JSON objects. They belong to the caller.
+	Args, State json.RawMessage
+	// Generation is raised whenever the job is added again while it runs.
+	Generation int64
+}

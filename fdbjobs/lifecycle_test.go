@@ -1,0 +1,468 @@
+package fdbjobs_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"settee/fdbjobs"
+	"settee/pkg/kv"
+)
+
+func TestLifeCycle(t *testing.T) {
+	onEngines(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db)
+		assert.Equal(t, "work", b.jobs.Name())
+		assert.Same(t, b.jobs, b.layer.Type("work"))
+		b.add(t, fdbjobs.Spec{ID: "j", Owner: "o", Args: text(`{"n":1}`), State: text(`{"s":0}`)})
+		job := b.get(t, "j")
+		assert.Equal(t, "j", job.ID)
+		assert.Equal(t, "o", job.Owner)
+		assert.Equal(t, fdbjobs.Pending, job.Status)
+		assert.JSONEq(t, `{"n":1}`, string(job.Args))
+		assert.JSONEq(t, `{"s":0}`, string(job.State))
+		assert.WithinDuration(t, time.Now(), job.Scheduled, time.Minute)
+
+		h := b.accept(t)
+		assert.Equal(t, "j", h.Job().ID)
+		assert.Equal(t, fdbjobs.Running, h.Job().Status)
+		assert.JSONEq(t, `{"n":1}`, string(h.Job().Args))
+		assert.Equal(t, fdbjobs.Running, b.get(t, "j").Status)
+		assert.Empty(t, b.take(t, 1), "the job is held")
+
+		require.NoError(t, h.Update(t.Context(), text(`{"s":1}`), nil))
+		assert.JSONEq(t, `{"s":1}`, string(b.get(t, "j").State))
+		require.NoError(t, h.Update(t.Context(), nil, nil))
+		assert.JSONEq(t, `{"s":1}`, string(b.get(t, "j").State), "a heartbeat leaves the state")
+		b.check(t)
+
+		require.NoError(t, h.Finish(t.Context(), text(`{"s":2}`), nil))
+		require.ErrorIs(t, context.Cause(h.Context()), context.Canceled)
+		job = b.get(t, "j")
+		assert.Equal(t, fdbjobs.Finished, job.Status)
+		assert.JSONEq(t, `{"s":2}`, string(job.State))
+		require.ErrorIs(t, h.Update(t.Context(), nil, nil), fdbjobs.ErrHalt, "it has let go of the job")
+
+		assert.True(t, b.remove(t, "j"))
+		assert.False(t, b.remove(t, "j"))
+		_, err := b.read(t, "j")
+		require.ErrorIs(t, err, fdbjobs.ErrNotFound)
+		assert.Zero(t, b.count(t, fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished))
+	})
+}
+
+func TestResubmit(t *testing.T) {
+	onEngines(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db)
+		b.add(t, fdbjobs.Spec{ID: "j"})
+		h := b.accept(t)
+		require.NoError(t, h.Resubmit(t.Context(), time.Now(), text(`{"s":1}`)))
+		assert.Error(t, h.Context().Err())
+		h = b.accept(t)
+		assert.JSONEq(t, `{"s":1}`, string(h.Job().State))
+
+		later := time.Now().Add(time.Hour)
+		require.NoError(t, h.Resubmit(t.Context(), later, nil))
+		job := b.get(t, "j")
+		assert.Equal(t, fdbjobs.Pending, job.Status)
+		assert.Equal(t, later.Unix(), job.Scheduled.Unix())
+		assert.JSONEq(t, `{"s":1}`, string(job.State))
+		assert.Empty(t, b.take(t, 1))
+	})
+}
+
+func TestAddAgain(t *testing.T) {
+	onEngines(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db)
+		b.add(t, fdbjobs.Spec{ID: "j", Owner: "o", Args: text(`{"n":1}`), State: text(`{"s":0}`)})
+
+		later := time.Now().Add(time.Hour)
+		b.add(t, fdbjobs.Spec{ID: "j", Owner: "p", Args: text(`{"n":2}`), State: text(`{"s":9}`), Scheduled: later})
+		job := b.get(t, "j")
+		assert.Equal(t, "p", job.Owner)
+		assert.JSONEq(t, `{"n":2}`, string(job.Args))
+		assert.JSONEq(t, `{"s":0}`, string(job.State), "a pending job keeps its state")
+		assert.Empty(t, b.take(t, 1), "it has a later time now")
+		b.add(t, fdbjobs.Spec{ID: "j", Owner: "p", Args: text(`{"n":3}`)})
+
+		h := b.accept(t)
+		again, err := h.IsResubmitted(t.Context())
+		require.NoError(t, err)
+		assert.False(t, again)
+		b.add(t, fdbjobs.Spec{ID: "j", Owner: "x", Args: text(`{"n":4}`), State: text(`{"s":9}`)})
+		again, err = h.IsResubmitted(t.Context())
+		require.NoError(t, err)
+		assert.True(t, again)
+		job = b.get(t, "j")
+		assert.Equal(t, fdbjobs.Running, job.Status)
+		assert.Equal(t, h.Job().Generation+1, job.Generation)
+		assert.JSONEq(t, `{"n":4}`, string(job.Args))
+		b.check(t)
+		require.ErrorIs(t, h.Finish(t.Context(), text(`{"s":5}`), nil), fdbjobs.ErrHalt)
+		job = b.get(t, "j")
+		assert.Equal(t, fdbjobs.Pending, job.Status)
+		assert.JSONEq(t, `{"s":0}`, string(job.State), "the halted run wrote nothing")
+
+		h = b.accept(t)
+		require.NoError(t, h.Finish(t.Context(), nil, nil))
+		b.add(t, fdbjobs.Spec{ID: "j", State: text(`{"s":7}`)})
+		job = b.get(t, "j")
+		assert.Equal(t, fdbjobs.Pending, job.Status)
+		assert.JSONEq(t, `{}`, string(job.Args), "args are replaced")
+		assert.JSONEq(t, `{"s":7}`, string(job.State), "a job that had finished begins anew")
+	})
+}
+
+// TestAddRunningForLater: a job that is added while it runs, for a later time,
+// waits for that when its processor lets go.
+func TestAddRunningForLater(t *testing.T) {
+	onEngines(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db)
+		b.add(t, fdbjobs.Spec{ID: "j"})
+		h := b.accept(t)
+		later := time.Now().Add(time.Hour)
+		b.add(t, fdbjobs.Spec{ID: "j", Scheduled: later})
+		require.ErrorIs(t, h.Update(t.Context(), nil, nil), fdbjobs.ErrHalt)
+		assert.Equal(t, later.Unix(), b.get(t, "j").Scheduled.Unix())
+		assert.Empty(t, b.take(t, 1))
+	})
+}
+
+func TestToken(t *testing.T) {
+	onEngines(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db)
+		first := fdbjobs.Spec{ID: "j", Args: text(`{"n":1}`), Token: "t1"}
+		repeat := fdbjobs.Spec{ID: "j", Args: text(`{"n":2}`), Token: "t1", Scheduled: time.Now().Add(time.Hour)}
+		unchanged := func(status fdbjobs.Status) {
+			before := b.get(t, "j")
+			b.add(t, repeat)
+			assert.Equal(t, before, b.get(t, "j"))
+			assert.Equal(t, status, before.Status)
+		}
+		b.add(t, first)
+		unchanged(fdbjobs.Pending)
+		h := b.accept(t)
+		unchanged(fdbjobs.Running)
+		require.NoError(t, h.Update(t.Context(), nil, nil))
+		require.NoError(t, h.Resubmit(t.Context(), time.Now(), nil))
+		unchanged(fdbjobs.Pending)
+		require.NoError(t, b.accept(t).Finish(t.Context(), nil, nil))
+		unchanged(fdbjobs.Finished)
+		repeat.Token = "t2"
+		b.add(t, repeat)
+		assert.Equal(t, fdbjobs.Pending, b.get(t, "j").Status)
+		assert.JSONEq(t, `{"n":2}`, string(b.get(t, "j").Args))
+	})
+}
+
+func TestLatest(t *testing.T) {
+	onEngines(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db)
+		now := time.Now()
+		b.add(t,
+			fdbjobs.Spec{ID: "now"},
+			fdbjobs.Spec{ID: "hour", Scheduled: now.Add(time.Hour)},
+			fdbjobs.Spec{ID: "day", Scheduled: now.Add(24 * time.Hour)})
+		ids := func(opts fdbjobs.AcceptOptions) (ids []string) {
+			opts.Count, opts.Wait = 10, -1
+			held, err := b.jobs.Accept(t.Context(), opts)
+			require.NoError(t, err)
+			for _, h := range held {
+				ids = append(ids, h.Job().ID)
+				require.NoError(t, h.Resubmit(t.Context(), h.Job().Scheduled, nil))
+			}
+			return ids
+		}
+		assert.Empty(t, ids(fdbjobs.AcceptOptions{Latest: now.Add(-time.Hour)}), "it is scheduled for later than that")
+		assert.ElementsMatch(t, []string{"now"}, ids(fdbjobs.AcceptOptions{}))
+		assert.ElementsMatch(t, []string{"now"}, ids(fdbjobs.AcceptOptions{Latest: now.Add(time.Minute)}))
+		assert.ElementsMatch(t, []string{"now", "hour"}, ids(fdbjobs.AcceptOptions{Latest: now.Add(2 * time.Hour)}))
+		assert.ElementsMatch(t, []string{"now", "hour", "day"}, ids(fdbjobs.AcceptOptions{Latest: now.Add(48 * time.Hour)}))
+	})
+}
+
+// TestOverdue: a job whose time came while nobody looked is made ready.
+func TestOverdue(t *testing.T) {
+	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db)
+		var specs []fdbjobs.Spec
+		for i := range 250 {
+			specs = append(specs, fdbjobs.Spec{ID: fmt.Sprint(i), Owner: fmt.Sprint(i % 3), Scheduled: time.Now().Add(time.Second)})
+		}
+		b.add(t, specs...)
+		assert.Empty(t, b.take(t, 1))
+		after(time.Hour)
+		seen := map[string]bool{}
+		for len(seen) < len(specs) {
+			held := b.take(t, 64)
+			require.NotEmpty(t, held)
+			b.check(t)
+			for _, h := range held {
+				require.False(t, seen[h.Job().ID])
+				seen[h.Job().ID] = true
+				require.NoError(t, h.Finish(t.Context(), nil, nil))
+			}
+		}
+	})
+}
+
+func TestSeveral(t *testing.T) {
+	onEngines(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db)
+		var specs []fdbjobs.Spec
+		for i := range 200 {
+			specs = append(specs, fdbjobs.Spec{ID: fmt.Sprint(i), Owner: fmt.Sprint(i % 7)})
+		}
+		b.add(t, specs...)
+		assert.Len(t, b.take(t, 3), 3)
+		assert.Len(t, b.take(t, 1000), fdbjobs.MaxClaim)
+		assert.Len(t, b.take(t, -1), 1)
+		assert.EqualValues(t, 3+fdbjobs.MaxClaim+1, b.count(t, fdbjobs.Running))
+		b.check(t)
+	})
+}
+
+// TestLargeJobsAtOnce: jobs whose args together are more than a transaction can
+// read in its time are taken in several.
+func TestLargeJobsAtOnce(t *testing.T) {
+	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db)
+		large := text(`{"x":"` + strings.Repeat("x", 2_000_000) + `"}`)
+		for i := range 40 {
+			b.add(t, fdbjobs.Spec{ID: fmt.Sprint(i), Owner: fmt.Sprint(i % 20), Args: large})
+		}
+		taken := 0
+		for taken < 40 {
+			n := len(b.take(t, 40))
+			require.NotZero(t, n)
+			require.Less(t, n, 40)
+			taken += n
+		}
+	})
+}
+
+// TestOrder: within a queue a job is taken when at most 15 others were before it,
+// and owners are served in turn.
+func TestOrder(t *testing.T) {
+	onEngines(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db)
+		for i := range 60 {
+			b.add(t, fdbjobs.Spec{ID: fmt.Sprintf("many %d", i), Owner: "many"})
+		}
+		b.add(t, fdbjobs.Spec{ID: "few", Owner: "few"}, fdbjobs.Spec{ID: "one", Owner: "one"})
+		var owners []string
+		for range 3 {
+			h := b.accept(t)
+			owners = append(owners, h.Job().Owner)
+			require.NoError(t, h.Finish(t.Context(), nil, nil))
+		}
+		assert.ElementsMatch(t, []string{"many", "few", "one"}, owners)
+		for k := range 59 {
+			var i int
+			_, err := fmt.Sscanf(b.accept(t).Job().ID, "many %d", &i)
+			require.NoError(t, err)
+			assert.LessOrEqual(t, i, k+1+15)
+		}
+		assert.Empty(t, b.take(t, 1))
+		owners, err := kv.TransactValue(t.Context(), db, func(tx kv.Transaction) ([]string, error) { return b.jobs.Owners(tx) })
+		require.NoError(t, err)
+		assert.Empty(t, owners, "an owner without jobs has no row")
+	})
+}
+
+// TestManyOwners: more owners than a claim looks into, most of them without jobs.
+func TestManyOwners(t *testing.T) {
+	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db)
+		const n = 1200
+		for i := range n {
+			b.add(t, fdbjobs.Spec{ID: fmt.Sprint(i), Owner: fmt.Sprintf("%04d", i)})
+		}
+		for i := range n - 1 {
+			b.remove(t, fmt.Sprint(i))
+		}
+		assert.Equal(t, fmt.Sprint(n-1), b.accept(t).Job().ID)
+		assert.Empty(t, b.take(t, 1))
+	})
+}
+
+func TestLimits(t *testing.T) {
+	onEngines(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db)
+		object := func(size int) json.RawMessage { return text(`{"x":"` + strings.Repeat("x", size-8) + `"}`) }
+		args, state := object(fdbjobs.MaxArgsSize), object(fdbjobs.MaxStateSize)
+		name := strings.Repeat("\x00", fdbjobs.MaxNameSize) // the longest when packed
+		b.add(t, fdbjobs.Spec{ID: name, Owner: name, Token: name, Args: args, State: state})
+		h := b.accept(t)
+		assert.True(t, string(args) == string(h.Job().Args) && string(state) == string(h.Job().State))
+		require.NoError(t, h.Update(t.Context(), state, nil))
+		b.check(t)
+
+		refused := func(want error, spec fdbjobs.Spec, names string) {
+			t.Helper()
+			err := db.Transact(t.Context(), func(tx kv.Transaction) error {
+				err := b.jobs.Add(tx, spec)
+				assert.ErrorIs(t, err, want)
+				assert.ErrorContains(t, err, names)
+				return nil // whoever goes on has written nothing
+			})
+			require.NoError(t, err)
+		}
+		refused(fdbjobs.ErrTooLarge, fdbjobs.Spec{ID: "j", Args: object(fdbjobs.MaxArgsSize + 1)}, "args")
+		refused(fdbjobs.ErrTooLarge, fdbjobs.Spec{ID: "j", State: object(fdbjobs.MaxStateSize + 1)}, "state")
+		refused(fdbjobs.ErrTooLarge, fdbjobs.Spec{ID: name + "x"}, "id")
+		refused(fdbjobs.ErrTooLarge, fdbjobs.Spec{ID: "j", Owner: name + "x"}, "owner")
+		refused(fdbjobs.ErrTooLarge, fdbjobs.Spec{ID: "j", Token: name + "x"}, "token")
+		refused(fdbjobs.ErrInvalid, fdbjobs.Spec{}, "id")
+		for _, bad := range []string{``, `[]`, `1`, `null`, `"{}"`, `{`, `{}x`, `{"a":}`} {
+			refused(fdbjobs.ErrInvalid, fdbjobs.Spec{ID: "j", Args: text(bad)}, "args")
+			refused(fdbjobs.ErrInvalid, fdbjobs.Spec{ID: "j", State: text(bad)}, "state")
+			require.ErrorIs(t, h.Update(t.Context(), text(bad), nil), fdbjobs.ErrInvalid)
+			require.ErrorIs(t, h.Finish(t.Context(), text(bad), nil), fdbjobs.ErrInvalid)
+			require.ErrorIs(t, h.Resubmit(t.Context(), time.Now(), text(bad)), fdbjobs.ErrInvalid)
+		}
+		require.ErrorIs(t, h.Update(t.Context(), object(fdbjobs.MaxStateSize+1), nil), fdbjobs.ErrTooLarge)
+		_, err := b.read(t, "j")
+		require.ErrorIs(t, err, fdbjobs.ErrNotFound)
+		require.NoError(t, h.Finish(t.Context(), nil, nil), "what was refused left the job held")
+		assert.EqualValues(t, 1, b.count(t, fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished))
+	})
+}
+
+func TestList(t *testing.T) {
+	onEngines(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db)
+		// Jobs 0 to 8: each third is pending, running, finished.
+		all := []fdbjobs.Status{fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished}
+		want := map[fdbjobs.Status][]string{}
+		for i := range 9 {
+			id, status := fmt.Sprint(i), all[i%3]
+			want[status] = append(want[status], id)
+			if status == fdbjobs.Pending {
+				b.add(t, fdbjobs.Spec{ID: id, Scheduled: time.Now().Add(time.Hour)})
+				continue
+			}
+			b.add(t, fdbjobs.Spec{ID: id, Args: text(`{"n":` + id + `}`)})
+			h := b.accept(t)
+			if status == fdbjobs.Finished {
+				require.NoError(t, h.Finish(t.Context(), nil, nil))
+			}
+		}
+		list := func(after string, limit int, statuses ...fdbjobs.Status) []string {
+			ids := []string{}
+			b.transact(t, func(tx kv.Transaction) error {
+				jobs, err := b.jobs.List(tx, after, limit, statuses...)
+				ids = ids[:0]
+				for _, job := range jobs {
+					ids = append(ids, job.ID)
+					assert.Contains(t, statuses, job.Status)
+				}
+				return err
+			})
+			return ids
+		}
+		skip := func(after string, n int, statuses ...fdbjobs.Status) (id string) {
+			b.transact(t, func(tx kv.Transaction) (err error) {
+				id, err = b.jobs.Skip(tx, after, n, statuses...)
+				return err
+			})
+			return id
+		}
+		for _, status := range all {
+			assert.Equal(t, want[status], list("", 10, status))
+			assert.EqualValues(t, 3, b.count(t, status))
+		}
+		assert.Equal(t, []string{"0", "1", "2", "3"}, list("", 4, all...))
+		assert.Equal(t, []string{"4", "6", "7"}, list("3", 4, fdbjobs.Pending, fdbjobs.Running))
+		assert.Empty(t, list("8", 4, all...))
+		assert.Empty(t, list("", 0, all...))
+		assert.Empty(t, list("", 4))
+		assert.Equal(t, "4", skip("", 5, all...))
+		assert.Equal(t, "7", skip("3", 3, fdbjobs.Pending, fdbjobs.Running))
+		assert.Equal(t, "8", skip("3", 100, all...))
+		assert.Equal(t, "8", skip("8", 1, all...))
+		assert.Empty(t, skip("", 0, all...))
+		assert.EqualValues(t, 9, b.count(t, all...))
+		assert.Zero(t, b.count(t))
+	})
+}
+
+func TestTimeout(t *testing.T) {
+	onEngines(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db)
+		get := func(typ *fdbjobs.Type) (d time.Duration) {
+			b.transact(t, func(tx kv.Transaction) (err error) {
+				d, err = typ.Timeout(tx)
+				return err
+			})
+			return d
+		}
+		assert.Equal(t, fdbjobs.DefaultTimeout, get(b.jobs))
+		for _, d := range []time.Duration{time.Second, 290 * time.Millisecond, 1_234_567_891 * time.Nanosecond, time.Hour} {
+			b.setTimeout(t, d)
+			assert.Equal(t, d, get(b.jobs))
+		}
+		assert.Equal(t, fdbjobs.DefaultTimeout, get(b.layer.Type("other")), "each type has its own")
+		for _, d := range []time.Duration{0, -time.Second} {
+			err := db.Transact(t.Context(), func(tx kv.Transaction) error { return b.jobs.SetTimeout(tx, d) })
+			require.ErrorIs(t, err, fdbjobs.ErrInvalid)
+		}
+		assert.Equal(t, time.Hour, get(b.jobs))
+		b.add(t, fdbjobs.Spec{ID: "j"})
+		h := b.accept(t)
+		assert.Equal(t, 20*time.Minute, h.Heartbeat())
+		b.setTimeout(t, time.Minute)
+		require.NoError(t, h.Update(t.Context(), nil, nil))
+		assert.Equal(t, 20*time.Second, h.Heartbeat(), "it follows the timeout")
+	})
+}
+
+// TestTypesApart: types and layers share nothing but the store.
+func TestTypesApart(t *testing.T) {
+	onEngines(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db)
+		b.add(t, fdbjobs.Spec{ID: "j"})
+		for _, layer := range []*fdbjobs.Layer{b.layer, fdbjobs.Open(db, []byte("other/"))} {
+			held, err := layer.Type("works").Accept(t.Context(), nobody)
+			require.NoError(t, err)
+			assert.Empty(t, held)
+			if layer != b.layer {
+				layer.Close()
+			}
+		}
+		b.accept(t)
+	})
+}
+
+// TestAddTwiceAtOnce: a transaction may remove a job and add it anew, but add it
+// only once.
+func TestAddTwiceAtOnce(t *testing.T) {
+	onEngines(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db)
+		err := db.Transact(t.Context(), func(tx kv.Transaction) error {
+			if err := b.jobs.Add(tx, fdbjobs.Spec{ID: "j"}); err != nil {
+				return err
+			}
+			return b.jobs.Add(tx, fdbjobs.Spec{ID: "j"})
+		})
+		require.ErrorIs(t, err, kv.ErrUnreadable)
+		b.add(t, fdbjobs.Spec{ID: "j", State: text(`{"s":1}`)})
+		h := b.accept(t)
+		b.transact(t, func(tx kv.Transaction) error {
+			if _, err := b.jobs.Remove(tx, "j"); err != nil {
+				return err
+			}
+			return b.jobs.Add(tx, fdbjobs.Spec{ID: "j"})
+		})
+		b.check(t)
+		require.ErrorIs(t, h.Update(t.Context(), nil, nil), fdbjobs.ErrHalt)
+		assert.JSONEq(t, `{}`, string(b.get(t, "j").State))
+		b.accept(t)
+	})
+}

@@ -1,0 +1,213 @@
+package fdbjobs
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"settee/pkg/kv"
+	"settee/pkg/tuple"
+)
+
+const (
+	// monitorParts is how many times per timeout a monitor looks.
+	monitorParts = 6
+	// requeueBatch is how many jobs one transaction takes from their holders.
+	requeueBatch = 50
+	// keepTransitions is for how long a transition stays, at least, for subscribers that
+	// were away to find.
+	keepTransitions = 2 * time.Minute
+)
+
+// MonitorOptions are the options of [Type.RunMonitor]. The zero value works.
+type MonitorOptions struct {
+	// Requeued, if not nil, is told which jobs were taken from their holders. Of a
+	// commit whose result was unknown it may not hear.
+	Requeued func(ids []string)
+	// Failed, if not nil, is told of an error of the store. The monitor goes on.
+	Failed func(error)
+}
+
+// RunMonitor is the activity monitor: until ctx ends it queues the jobs again that
+// were not updated for the type's timeout, within a sixth of it, and trims old
+// transitions. Any number of them may run, in any processes, and at least one
+// should. It returns ctx's error.
+//
+// It compares commits with commits: what was last updated before a version that
+// was current a timeout ago, by this process's own monotonic clock, is overdue. No
+// two clocks are compared.
+func (t *Type) RunMonitor(ctx context.Context, opts MonitorOptions) error {
+	m := monitor{typ: t, heard: map[time.Duration]time.Time{}}
+	for {
+		timeout, requeued, err := m.runOnce(ctx)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil && opts.Failed != nil {
+			opts.Failed(err)
+		}
+		if len(requeued) > 0 && opts.Requeued != nil {
+			opts.Requeued(requeued)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		// Rounded up: the sixth look from now is to find this one a whole timeout ago.
+		case <-time.After((timeout + monitorParts - 1) / monitorParts):
+		}
+	}
+}
+
+// sample is a version of the store and when it was the current one.
+type sample struct {
+	version int64
+	at      time.Time
+}
+
+type monitor struct {
+	typ     *Type
+	samples []sample                    // the oldest first
+	head    []byte                      // of active: nothing lies below
+	timeout time.Duration               // in force
+	read    time.Duration               // the latest that was read
+	heard   map[time.Duration]time.Time // see adopt
+	trimmed time.Time
+}
+
+// runOnce looks once. It returns the timeout in force, also with an error.
+func (m *monitor) runOnce(ctx context.Context) (timeout time.Duration, requeued []string, err error) {
+	var read time.Duration // as the run that was committed read it
+	current, err := kv.TransactValue(ctx, m.typ.layer.db, func(tx kv.Transaction) (sample, error) {
+		version := tx.ReadVersion()
+		var err error
+		if read, err = m.typ.Timeout(tx.Snapshot()); err != nil {
+			return sample{}, err
+		}
+		v, err := version.Await()
+		return sample{v, time.Now()}, err
+	})
+	if err != nil {
+		return cmp.Or(m.timeout, DefaultTimeout), nil, err
+	}
+	m.adopt(read, current.at)
+	m.samples = append(m.samples, current)
+	if overdue, ok := m.versionAt(current.at.Add(-m.timeout)); ok {
+		if requeued, err = m.requeueOverdue(ctx, overdue); err != nil {
+			return m.timeout, requeued, err
+		}
+	}
+	if old, ok := m.versionAt(current.at.Add(-keepTransitions)); ok && current.at.Sub(m.trimmed) > keepTransitions/monitorParts {
+		if err = m.trim(ctx, old); err == nil {
+			m.trimmed = current.at
+		}
+	}
+	m.forget(current.at)
+	return m.timeout, requeued, err
+}
+
+// adopt takes a timeout that was read. A longer one holds at once; a shorter one
+// only when no processor can go by a longer any more: heard has until when one may
+// have read each, and it counts its patience from then.
+func (m *monitor) adopt(read time.Duration, now time.Time) {
+	if m.read != 0 {
+		m.heard[m.read] = now // it may have changed just now
+	}
+	m.heard[read], m.read = now, read
+	m.timeout = 0
+	for timeout, last := range m.heard {
+		if now.Sub(last) >= timeout {
+			delete(m.heard, timeout)
+			continue
+		}
+		m.timeout = max(m.timeout, timeout)
+	}
+}
+
+// versionAt returns the latest version that was current at a time or before.
+func (m *monitor) versionAt(at time.Time) (int64, bool) {
+	for _, s := range slices.Backward(m.samples) {
+		if !s.at.After(at) {
+			return s.version, true
+		}
+	}
+	return 0, false
+}
+
+// forget drops samples that no later look can need.
+func (m *monitor) forget(now time.Time) {
+	needed := now.Add(-max(m.timeout, keepTransitions))
+	for len(m.samples) > 1 && !m.samples[1].at.After(needed) {
+		m.samples = m.samples[1:]
+	}
+}
+
+func (m *monitor) requeueOverdue(ctx context.Context, version int64) (all []string, err error) {
+	for {
+		batch, err := m.requeueBatch(ctx, version)
+		all = append(all, batch...)
+		if err != nil || len(batch) < requeueBatch {
+			return all, err
+		}
+	}
+}
+
+func (m *monitor) requeueBatch(ctx context.Context, version int64) ([]string, error) {
+	active := m.typ.keys.active
+	overdue := from(active, m.head)
+	overdue.End = active.Pack(stampAfter(version))
+	if bytes.Compare(overdue.Begin, overdue.End) >= 0 {
+		return nil, nil // the timeout has grown, and what is overdue lies further back
+	}
+	var head []byte
+	ids, err := kv.TransactValue(ctx, m.typ.layer.db, func(tx kv.Transaction) ([]string, error) {
+		head = overdue.End
+		pairs, err := tx.Snapshot().GetRange(overdue, kv.RangeOptions{Limit: requeueBatch, Mode: kv.StreamWantAll}).Slice()
+		if err != nil {
+			return nil, err
+		}
+		if len(pairs) > 0 {
+			head = pairs[0].Key
+		}
+		stamps := make([]tuple.Versionstamp, len(pairs))
+		ids := make([]string, len(pairs))
+		rows := make([]kv.Future[[]byte], len(pairs))
+		for i, pair := range pairs {
+			if stamps[i], ids[i], err = stampAndID(active, pair.Key); err != nil {
+				return nil, err
+			}
+			rows[i] = m.typ.readRow(tx, ids[i])
+		}
+		for i, id := range ids {
+			row, err := awaitRow(rows[i])
+			if err != nil {
+				return nil, err
+			}
+			if row != nil && row.status == Running && *row.sequence == stamps[i] {
+				m.typ.requeue(tx, id, row, uint16(i))
+			}
+		}
+		return ids, nil
+	})
+	if err == nil {
+		m.head = head
+	}
+	return ids, err
+}
+
+// trim removes the transitions up to a version, and says so.
+func (m *monitor) trim(ctx context.Context, version int64) error {
+	return m.typ.layer.db.Transact(ctx, func(tx kv.Transaction) error {
+		trimmed, err := awaitTrimmed(tx.Snapshot().Get(m.typ.keys.trimmed))
+		if err != nil || trimmed >= version {
+			return err
+		}
+		old := keyRange(m.typ.keys.transitions)
+		old.End = m.typ.keys.transitions.Pack(stampAfter(version))
+		tx.ClearRange(old)
+		// Of two that trim at a time the higher version has to stay.
+		tx.Atomic(kv.MutationMax, m.typ.keys.trimmed, littleEndian(version))
+		return nil
+	})
+}

@@ -1,0 +1,218 @@
+package fdbjobs_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"settee/fdbjobs"
+	"settee/pkg/kv"
+)
+
+// TestMonitor: a job whose processor died is queued again within the timeout and a
+// sixth of it, and by one of several monitors.
+func TestMonitor(t *testing.T) {
+	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+		const timeout = time.Minute
+		b := newBundle(t, db)
+		b.setTimeout(t, timeout)
+		var told []<-chan []string
+		for range 5 {
+			requeued, _ := newBundle(t, db).monitor(t)
+			told = append(told, requeued)
+			after(1700 * time.Millisecond)
+		}
+		after(2 * timeout)
+		for i := range 20 {
+			id := fmt.Sprint(i)
+			b.add(t, fdbjobs.Spec{ID: id, State: text(`{"s":1}`)})
+			h := b.accept(t)
+			after(time.Duration(i) * time.Second)
+			began := time.Now()
+			require.NoError(t, h.Update(t.Context(), nil, nil))
+			held, err := b.jobs.Accept(t.Context(), fdbjobs.AcceptOptions{})
+			require.NoError(t, err)
+			assert.Equal(t, id, held[0].Job().ID)
+			assert.JSONEq(t, `{"s":1}`, string(held[0].Job().State))
+			assert.GreaterOrEqual(t, time.Since(began), timeout)
+			assert.LessOrEqual(t, time.Since(began), timeout+timeout/6)
+			require.NoError(t, held[0].Finish(t.Context(), nil, nil))
+			times := 0
+			for _, c := range told {
+				for len(c) > 0 {
+					assert.Equal(t, []string{id}, <-c)
+					times++
+				}
+			}
+			assert.Equal(t, 1, times)
+		}
+	})
+}
+
+// TestMonitorMany: more jobs than one transaction takes.
+func TestMonitorMany(t *testing.T) {
+	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db)
+		for i := range 120 {
+			b.add(t, fdbjobs.Spec{ID: fmt.Sprint(i), Owner: fmt.Sprint(i % 5)})
+		}
+		for b.count(t, fdbjobs.Pending) > 0 {
+			b.take(t, 50)
+		}
+		requeued, _ := b.monitor(t)
+		ids := <-requeued
+		assert.Len(t, ids, 120)
+		assert.EqualValues(t, 120, b.count(t, fdbjobs.Pending))
+	})
+}
+
+// TestMonitorAddedAgain: a job that was added again for a later time while its
+// processor was dead waits for that time.
+func TestMonitorAddedAgain(t *testing.T) {
+	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db)
+		b.add(t, fdbjobs.Spec{ID: "j"})
+		b.accept(t)
+		later := time.Now().Add(time.Hour)
+		b.add(t, fdbjobs.Spec{ID: "j", Scheduled: later, Args: text(`{"n":2}`)})
+		requeued, _ := b.monitor(t)
+		assert.Equal(t, []string{"j"}, <-requeued)
+		assert.Equal(t, later.Unix(), b.get(t, "j").Scheduled.Unix())
+		held, err := b.jobs.Accept(t.Context(), fdbjobs.AcceptOptions{})
+		require.NoError(t, err)
+		assert.Equal(t, later, time.Now())
+		assert.JSONEq(t, `{"n":2}`, string(held[0].Job().Args))
+	})
+}
+
+// TestTimeoutChanges: while the timeout is raised and lowered, a processor that
+// keeps to the one it has heard of keeps its job, and when a processor dies the
+// job is queued again.
+func TestTimeoutChanges(t *testing.T) {
+	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db)
+		b.setTimeout(t, 10*time.Second)
+		requeued, _ := b.monitor(t)
+		b.add(t, fdbjobs.Spec{ID: "j"})
+		h := b.accept(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { // a processor that is as late as it may be
+			defer close(ended)
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case <-time.After(h.Heartbeat() * 2):
+				}
+				assert.NoError(t, h.Update(t.Context(), nil, nil))
+			}
+		}()
+		for _, timeout := range []time.Duration{
+			10 * time.Second, 10 * time.Minute, 20 * time.Second, time.Minute, 30 * time.Second, 4 * time.Second, 10 * time.Minute, 2 * time.Second,
+		} {
+			b.setTimeout(t, timeout)
+			after(50 * time.Second)
+			b.setTimeout(t, timeout/2)
+			after(12 * time.Minute)
+		}
+		cancel()
+		<-ended
+		assert.Empty(t, requeued)
+		began := time.Now()
+		assert.Equal(t, []string{"j"}, <-requeued)
+		assert.LessOrEqual(t, time.Since(began), time.Second+time.Second/6+time.Microsecond, "the last one is in force")
+	})
+}
+
+// TestTimeoutLoweredInSteps: a shorter timeout waits for those who may have heard of
+// the one before, though that was itself shorter than another.
+func TestTimeoutLoweredInSteps(t *testing.T) {
+	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db)
+		b.setTimeout(t, 10*time.Minute)
+		requeued, _ := b.monitor(t)
+		after(time.Second)
+		b.setTimeout(t, 9*time.Minute)
+		after(11 * time.Minute)
+		b.add(t, fdbjobs.Spec{ID: "j"})
+		h := b.accept(t)
+		b.setTimeout(t, time.Second)
+		<-h.Context().Done()
+		assert.Empty(t, requeued, "its processor had not heard of it")
+		<-requeued
+	})
+}
+
+// TestTrim: transitions go after a while, and a subscriber that could not read them
+// in time hears of the end.
+func TestTrim(t *testing.T) {
+	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db)
+		transitions := func() (n int) {
+			b.transact(t, func(tx kv.Transaction) (err error) {
+				n, err = b.jobs.Transitions(tx)
+				return err
+			})
+			return n
+		}
+		slow := &gated{Database: db}
+		behind := newBundle(t, slow)
+		b.monitor(t)
+		newBundle(t, db).monitor(t)
+		later := time.Now().Add(time.Hour)
+		b.add(t, fdbjobs.Spec{ID: "ends"}, fdbjobs.Spec{ID: "goes", Scheduled: later}, fdbjobs.Spec{ID: "stays", Scheduled: later})
+		ended := map[string]chan error{}
+		for _, id := range []string{"ends", "goes", "stays"} {
+			ended[id] = make(chan error, 1)
+			go func() { _, err := behind.jobs.Wait(t.Context(), id); ended[id] <- err }()
+		}
+		after(time.Second)
+		open := slow.shut(&slow.before)
+		require.NoError(t, b.accept(t).Finish(t.Context(), nil, nil))
+		b.remove(t, "goes")
+		assert.Equal(t, 6, transitions())
+		after(90 * time.Second)
+		assert.Equal(t, 6, transitions(), "they stay for two minutes")
+		after(90 * time.Second)
+		assert.Zero(t, transitions())
+		open()
+		require.NoError(t, <-ended["ends"])
+		require.ErrorIs(t, <-ended["goes"], fdbjobs.ErrNotFound)
+		after(time.Minute)
+		assert.Empty(t, ended["stays"])
+		b.remove(t, "stays")
+		require.ErrorIs(t, <-ended["stays"], fdbjobs.ErrNotFound)
+	})
+}
+
+// TestMonitorGoesOn: an error of the store is reported, and does not end it.
+func TestMonitorGoesOn(t *testing.T) {
+	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+		broken, failure := &gated{Database: db}, errors.New("no disk")
+		b := newBundle(t, broken)
+		b.add(t, fdbjobs.Spec{ID: "j"})
+		b.accept(t)
+		broken.fail(failure)
+		ctx, cancel := context.WithCancel(t.Context())
+		failed, ended := make(chan error, 100), make(chan error)
+		requeued := make(chan []string, 1)
+		go func() {
+			ended <- b.jobs.RunMonitor(ctx, fdbjobs.MonitorOptions{
+				Failed:   func(err error) { failed <- err },
+				Requeued: func(ids []string) { requeued <- ids },
+			})
+		}()
+		require.ErrorIs(t, <-failed, failure)
+		require.ErrorIs(t, <-failed, failure)
+		broken.fail(nil)
+		<-requeued
+		cancel()
+		require.ErrorIs(t, <-ended, context.Canceled)
+	})
+}

@@ -1,0 +1,170 @@
+package fdbjobs_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"settee/fdbjobs"
+	"settee/pkg/kv"
+)
+
+// TestCommitUnknown: every call gives the right answer though each transaction is
+// made once more after its commit.
+func TestCommitUnknown(t *testing.T) {
+	onEngines(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, &flaky{Database: db})
+		state := func(pending, running, finished int) {
+			t.Helper()
+			assert.EqualValues(t, pending, b.count(t, fdbjobs.Pending))
+			assert.EqualValues(t, running, b.count(t, fdbjobs.Running))
+			assert.EqualValues(t, finished, b.count(t, fdbjobs.Finished))
+			b.check(t)
+		}
+		ends := 0
+		also := func(tx kv.Transaction) error {
+			tx.Atomic(kv.MutationAdd, []byte("also"), []byte{1})
+			ends++
+			return nil
+		}
+		for i := range 5 {
+			b.add(t, fdbjobs.Spec{ID: fmt.Sprint(i), Owner: fmt.Sprint(i % 2), Token: fmt.Sprint(i)})
+		}
+		state(5, 0, 0)
+		one := b.accept(t)
+		state(4, 1, 0)
+		two := b.take(t, 2)
+		require.Len(t, two, 2)
+		state(2, 3, 0)
+
+		require.NoError(t, one.Update(t.Context(), text(`{"s":1}`), nil))
+		require.NoError(t, one.Finish(t.Context(), text(`{"s":2}`), also))
+		assert.Equal(t, 1, ends)
+		assert.JSONEq(t, `{"s":2}`, string(b.get(t, one.Job().ID).State))
+		state(2, 2, 1)
+
+		require.NoError(t, two[0].Resubmit(t.Context(), time.Now(), nil))
+		require.NoError(t, two[1].Resubmit(t.Context(), time.Now().Add(time.Hour), nil))
+		state(4, 0, 1)
+
+		// Added again: the generation is raised once.
+		h := b.accept(t)
+		b.add(t, fdbjobs.Spec{ID: h.Job().ID, Token: "again"})
+		assert.Equal(t, h.Job().Generation+1, b.get(t, h.Job().ID).Generation)
+		require.ErrorIs(t, h.Finish(t.Context(), nil, also), fdbjobs.ErrHalt)
+		assert.Equal(t, 1, ends)
+		state(4, 0, 1)
+
+		h = b.accept(t)
+		assert.True(t, b.remove(t, h.Job().ID))
+		require.ErrorIs(t, h.Update(t.Context(), nil, nil), fdbjobs.ErrHalt)
+		assert.True(t, b.remove(t, one.Job().ID))
+		state(3, 0, 0)
+		rest := b.take(t, 10)
+		require.Len(t, rest, 2)
+		for _, h := range rest {
+			require.NoError(t, h.Finish(t.Context(), nil, nil))
+		}
+		assert.Empty(t, b.take(t, 1))
+		state(1, 0, 2)
+		job, err := b.jobs.Wait(t.Context(), rest[0].Job().ID)
+		require.NoError(t, err)
+		assert.Equal(t, fdbjobs.Finished, job.Status)
+	})
+}
+
+// TestCommitUnknownOverTime: what happens by itself, with such a store.
+func TestCommitUnknownOverTime(t *testing.T) {
+	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, &flaky{Database: db})
+		b.monitor(t)
+		for i := range 130 {
+			b.add(t, fdbjobs.Spec{ID: fmt.Sprint(i), Scheduled: time.Now().Add(time.Minute)})
+		}
+		waited := make(chan error)
+		go func() { _, err := b.jobs.Wait(t.Context(), "7"); waited <- err }()
+		for taken := 0; taken < 130; { // by processors that die
+			held, err := b.jobs.Accept(t.Context(), fdbjobs.AcceptOptions{Count: 64})
+			require.NoError(t, err)
+			taken += len(held)
+		}
+		assert.EqualValues(t, 130, b.count(t, fdbjobs.Running))
+		after(2 * time.Minute)
+		assert.EqualValues(t, 130, b.count(t, fdbjobs.Pending))
+		b.check(t)
+		for b.count(t, fdbjobs.Pending) > 0 {
+			for _, h := range b.take(t, 64) {
+				require.NoError(t, h.Finish(t.Context(), nil, nil))
+			}
+		}
+		require.NoError(t, <-waited)
+	})
+}
+
+// between runs something after a transaction's first commit, of which nobody hears,
+// and before its repetition.
+type between struct {
+	flaky
+	then func()
+}
+
+func (b *between) Transact(ctx context.Context, fn func(kv.Transaction) error) error {
+	run := 0
+	return b.flaky.Transact(ctx, func(tx kv.Transaction) error {
+		if run++; run == 2 && b.then != nil {
+			then := b.then
+			b.then = nil
+			then()
+			return kv.ErrNotCommitted // to read what then wrote
+		}
+		return fn(tx)
+	})
+}
+
+// TestMeanwhile: what others do between a commit of unknown result and its
+// repetition.
+func TestMeanwhile(t *testing.T) {
+	onEngines(t, func(t *testing.T, db kv.Database) {
+		other := newBundle(t, db)
+		store := &between{flaky: flaky{Database: db}}
+		b := newBundle(t, store)
+		fresh := func() *fdbjobs.Held {
+			other.remove(t, "j")
+			other.add(t, fdbjobs.Spec{ID: "j", Args: text(`{"n":1}`)})
+			return b.accept(t)
+		}
+
+		// A claimed job that is added again keeps its first holder, who is halted.
+		other.add(t, fdbjobs.Spec{ID: "j"})
+		store.then = func() { other.add(t, fdbjobs.Spec{ID: "j", Args: text(`{"n":2}`)}) }
+		h := b.accept(t)
+		again, err := h.IsResubmitted(t.Context())
+		require.NoError(t, err)
+		assert.True(t, again)
+		require.ErrorIs(t, h.Finish(t.Context(), nil, nil), fdbjobs.ErrHalt)
+		assert.Equal(t, fdbjobs.Pending, other.get(t, "j").Status)
+		other.check(t)
+
+		// A claimed job that is removed is not handed out.
+		store.then = func() { other.remove(t, "j") }
+		assert.Empty(t, b.take(t, 1))
+
+		// The end of a job that begins anew was one.
+		h = fresh()
+		store.then = func() { other.add(t, fdbjobs.Spec{ID: "j"}) }
+		require.NoError(t, h.Finish(t.Context(), nil, nil))
+		assert.Equal(t, fdbjobs.Pending, other.get(t, "j").Status)
+
+		// That of one which another has taken may be an ErrHalt, and leaves it alone.
+		h = fresh()
+		var taken *fdbjobs.Held
+		store.then = func() { taken = other.accept(t) }
+		require.ErrorIs(t, h.Resubmit(t.Context(), time.Now(), nil), fdbjobs.ErrHalt)
+		require.NoError(t, taken.Finish(t.Context(), nil, nil))
+		other.check(t)
+	})
+}

@@ -1,0 +1,202 @@
+package fdbjobs_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"settee/fdbjobs"
+	"settee/pkg/kv"
+)
+
+func TestWait(t *testing.T) {
+	onEngines(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db)
+		_, err := b.jobs.Wait(t.Context(), "j")
+		require.ErrorIs(t, err, fdbjobs.ErrNotFound)
+
+		b.add(t, fdbjobs.Spec{ID: "j"})
+		job, err := b.jobs.Wait(t.Context(), "j", fdbjobs.Running, fdbjobs.Pending)
+		require.NoError(t, err)
+		assert.Equal(t, fdbjobs.Pending, job.Status)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err = b.jobs.Wait(ctx, "j")
+		require.ErrorIs(t, err, context.Canceled)
+
+		h := b.accept(t)
+		require.NoError(t, h.Finish(t.Context(), text(`{"s":1}`), nil))
+		for range 3 {
+			job, err = b.jobs.Wait(t.Context(), "j")
+			require.NoError(t, err)
+			assert.Equal(t, fdbjobs.Finished, job.Status)
+			assert.JSONEq(t, `{"s":1}`, string(job.State))
+		}
+	})
+}
+
+// TestWaiters: any number of waiters share one watch. They are told at once, each
+// once, and heartbeats do not concern them.
+func TestWaiters(t *testing.T) {
+	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+		const jobs, each = 20, 30
+		store := &counted{Database: db}
+		b, elsewhere := newBundle(t, store), newBundle(t, db)
+		for i := range jobs {
+			elsewhere.add(t, fdbjobs.Spec{ID: fmt.Sprint(i)})
+		}
+		held := elsewhere.take(t, jobs)
+		told := make(chan string, jobs*each)
+		for i := range jobs {
+			for range each {
+				go func() {
+					job, err := b.jobs.Wait(t.Context(), fmt.Sprint(i))
+					if errors.Is(err, fdbjobs.ErrNotFound) {
+						told <- "removed"
+					} else if assert.NoError(t, err) {
+						told <- job.ID
+					}
+				}()
+			}
+		}
+		after(time.Second)
+		runs := store.runs.Load()
+		assert.EqualValues(t, 1, store.watches.Load())
+		for range 50 {
+			for _, h := range held {
+				require.NoError(t, h.Update(t.Context(), text(`{"s":1}`), nil))
+			}
+		}
+		after(time.Second)
+		assert.Equal(t, runs, store.runs.Load(), "heartbeats cause no reads")
+		began := time.Now()
+		for i, h := range held {
+			want := h.Job().ID
+			if i%2 == 0 {
+				require.NoError(t, h.Finish(t.Context(), nil, nil))
+			} else {
+				elsewhere.remove(t, want)
+				want = "removed"
+			}
+			for range each {
+				assert.Equal(t, want, <-told)
+			}
+		}
+		assert.Zero(t, time.Since(began))
+		after(time.Hour)
+		assert.Empty(t, told)
+		assert.LessOrEqual(t, store.watches.Load(), int64(jobs+1))
+		// Nothing is read when nobody waits any more.
+		runs = store.runs.Load()
+		after(time.Hour)
+		assert.Equal(t, runs, store.runs.Load())
+	})
+}
+
+// TestManyTransitions: more of them at once than one transaction reads.
+func TestManyTransitions(t *testing.T) {
+	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+		slow := &gated{Database: db}
+		b, elsewhere := newBundle(t, slow), newBundle(t, db)
+		later := time.Now().Add(time.Hour)
+		elsewhere.add(t, fdbjobs.Spec{ID: "first", Scheduled: later}, fdbjobs.Spec{ID: "last", Scheduled: later})
+		ended := make(chan error, 2)
+		for _, id := range []string{"first", "last"} {
+			go func() { _, err := b.jobs.Wait(t.Context(), id); ended <- err }()
+		}
+		after(time.Second)
+		open := slow.shut(&slow.before)
+		elsewhere.remove(t, "first")
+		for i := range 25 {
+			var specs []fdbjobs.Spec
+			for j := range 100 {
+				specs = append(specs, fdbjobs.Spec{ID: fmt.Sprint(i, j), Scheduled: later})
+			}
+			elsewhere.add(t, specs...)
+		}
+		elsewhere.remove(t, "last")
+		began := time.Now()
+		open()
+		require.ErrorIs(t, <-ended, fdbjobs.ErrNotFound)
+		require.ErrorIs(t, <-ended, fdbjobs.ErrNotFound)
+		assert.Zero(t, time.Since(began))
+	})
+}
+
+// TestWaitersComeAndGo: whoever gives up leaves the others in peace, and one that
+// comes when the last has gone is served.
+func TestWaitersComeAndGo(t *testing.T) {
+	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db)
+		b.add(t, fdbjobs.Spec{ID: "j"})
+		for range 200 {
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error)
+			for range 2 {
+				go func() { _, err := b.jobs.Wait(ctx, "j"); ended <- err }()
+			}
+			after(time.Millisecond)
+			stays := make(chan error)
+			go cancel()
+			go func() { _, err := b.jobs.Wait(t.Context(), "j"); stays <- err }()
+			require.ErrorIs(t, <-ended, context.Canceled)
+			require.ErrorIs(t, <-ended, context.Canceled)
+			began := time.Now()
+			require.NoError(t, b.accept(t).Finish(t.Context(), nil, nil))
+			require.NoError(t, <-stays)
+			require.Zero(t, time.Since(began))
+			b.add(t, fdbjobs.Spec{ID: "j"})
+		}
+	})
+}
+
+// TestWaitBeforeReady: a waiter whose context ends while the store does not answer.
+func TestWaitBeforeReady(t *testing.T) {
+	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+		hung := &gated{Database: db}
+		b := newBundle(t, hung)
+		open := hung.shut(&hung.before)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := b.jobs.Wait(ctx, "j")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		open()
+	})
+}
+
+func TestFollow(t *testing.T) {
+	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db)
+		b.add(t, fdbjobs.Spec{ID: "j"})
+		seen, ended := make(chan *fdbjobs.Job), make(chan error)
+		enough := errors.New("enough")
+		go func() {
+			ended <- b.jobs.Follow(t.Context(), "j", func(job *fdbjobs.Job) (bool, error) {
+				seen <- job
+				if job.Status == fdbjobs.Finished {
+					return false, enough
+				}
+				return false, nil
+			})
+		}()
+		assert.Equal(t, fdbjobs.Pending, (<-seen).Status)
+		h := b.accept(t)
+		assert.Equal(t, fdbjobs.Running, (<-seen).Status)
+		b.add(t, fdbjobs.Spec{ID: "j", Args: text(`{"n":2}`)})
+		job := <-seen
+		assert.Equal(t, fdbjobs.Running, job.Status)
+		assert.JSONEq(t, `{"n":2}`, string(job.Args), "it is told of new args too")
+		require.ErrorIs(t, h.Update(t.Context(), nil, nil), fdbjobs.ErrHalt)
+		assert.Equal(t, fdbjobs.Pending, (<-seen).Status)
+		h = b.accept(t)
+		assert.Equal(t, fdbjobs.Running, (<-seen).Status)
+		require.NoError(t, h.Finish(t.Context(), nil, nil))
+		assert.Equal(t, fdbjobs.Finished, (<-seen).Status)
+		require.ErrorIs(t, <-ended, enough)
+	})
+}
