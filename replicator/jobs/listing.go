@@ -1,0 +1,86 @@
+package jobs
+
+import (
+	"context"
+	"fmt"
+
+	"settee/fdbjobs"
+	"settee/pkg/kv"
+)
+
+// The limits of [Store.List].
+const (
+	MaxLimit = 1_000 // jobs
+	MaxSkip  = 10_000
+)
+
+// listBatch is how many jobs one transaction reads: a job's args may have 4 MB, and
+// the transaction lives for five seconds.
+const listBatch = 10
+
+// Get returns the job that has an id, as its job id or its replication id, also
+// one that has ended. The error is ErrNotFound if there is none.
+func (s *Store) Get(ctx context.Context, id string) (*Job, error) {
+	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (*Job, error) {
+		return s.resolve(tx.Snapshot(), id)
+	})
+}
+
+// List returns the jobs that have not ended, by job id: limit of them, of at most
+// MaxLimit, without the first skip, of at most MaxSkip, and how many there are in
+// all. A list that takes several transactions to read shows each part as it was
+// when it was read.
+//
+// The definitions of these jobs are not whole: what may be large is left out of
+// them (document ids, selectors, parameters, headers), so that a list of large jobs
+// needs no more memory than one of small ones.
+func (s *Store) List(ctx context.Context, skip, limit int) (jobs []*Job, total int64, err error) {
+	if skip < 0 || skip > MaxSkip || limit < 0 || limit > MaxLimit {
+		return nil, 0, fmt.Errorf("listing replication jobs: skip %d and limit %d are out of range", skip, limit)
+	}
+	live := []fdbjobs.Status{fdbjobs.Pending, fdbjobs.Running}
+	var after string
+	begin := func(tx kv.Transaction) error {
+		if total, err = s.jobs.Count(tx.Snapshot(), live...); err != nil {
+			return err
+		}
+		after, err = s.jobs.Skip(tx.Snapshot(), "", skip, live...)
+		return err
+	}
+	if err := s.db.Transact(ctx, begin); err != nil {
+		return nil, 0, err
+	}
+	if int64(skip) >= total {
+		return nil, total, nil
+	}
+	for len(jobs) < limit {
+		n := min(listBatch, limit-len(jobs))
+		batch, err := kv.TransactValue(ctx, s.db, func(tx kv.Transaction) ([]*fdbjobs.Job, error) {
+			return s.jobs.List(tx.Snapshot(), after, n, live...)
+		})
+		if err != nil {
+			return nil, 0, err
+		}
+		for _, raw := range batch {
+			job, err := parseJob(raw)
+			if err != nil {
+				return nil, 0, err
+			}
+			job.summarize()
+			jobs = append(jobs, job)
+			after = raw.ID
+		}
+		if len(batch) < n {
+			break
+		}
+	}
+	return jobs, total, nil
+}
+
+// summarize leaves out of the job's definition what may be large.
+func (j *Job) summarize() {
+	r := *j.Args.Replication
+	r.DocIDs, r.Selector, r.QueryParams, r.CreateTargetParams = nil, nil, nil, nil
+	r.Source.Headers, r.Target.Headers = nil, nil
+	j.Args.Replication = &r
+}

@@ -1,0 +1,232 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"settee/fdbjobs"
+	"settee/pkg/kv"
+	"settee/replicator"
+)
+
+// Run is a job that this node holds. Its methods are called by one goroutine at a
+// time. Those that write return fdbjobs.ErrHalt when the job is not held any more;
+// nothing was written then.
+type Run struct {
+	store *Store
+	held  *fdbjobs.Held
+	job   *Job
+}
+
+// Accept waits for a job that is due and takes it. A job that cannot be read, as
+// no version of settee leaves one, fails and is passed over. The errors are those
+// of fdbjobs.Type.Accept.
+func (s *Store) Accept(ctx context.Context) (*Run, error) {
+	for {
+		held, err := s.jobs.Accept(ctx, fdbjobs.AcceptOptions{})
+		if err != nil {
+			return nil, err
+		}
+		job, err := parseJob(held[0].Job())
+		if err == nil {
+			return &Run{store: s, held: held[0], job: job}, nil
+		}
+		failed := &replicator.JobState{State: replicator.StateFailed, LastUpdated: time.Now()}
+		failed.SetError("error", err.Error())
+		state, err := json.Marshal(failed)
+		if err != nil {
+			return nil, fmt.Errorf("writing the state of a replication job: %w", err)
+		}
+		if err := held[0].Finish(ctx, state, nil); err != nil && !errors.Is(err, fdbjobs.ErrHalt) {
+			return nil, err
+		}
+	}
+}
+
+// Job returns the job. Its State is as this run last wrote it.
+func (r *Run) Job() *Job { return r.job }
+
+// Context ends when the job must not be worked on any more: see
+// fdbjobs.Held.Context.
+func (r *Run) Context() context.Context { return r.held.Context() }
+
+// Heartbeat returns the longest time between two updates: see
+// fdbjobs.Held.Heartbeat.
+func (r *Run) Heartbeat() time.Duration { return r.held.Heartbeat() }
+
+// Lost waits until the job was cancelled, was given a new definition, or is with
+// another node, and returns fdbjobs.ErrHalt then. It is only faster than the next
+// Update, which says the same; other errors are fdbjobs.Type.Follow's.
+func (r *Run) Lost(ctx context.Context) error {
+	generation := r.held.Job().Generation
+	err := r.store.jobs.Follow(ctx, r.job.ID, func(now *fdbjobs.Job) (bool, error) {
+		return now.Status != fdbjobs.Running || now.Generation != generation, nil
+	})
+	if err == nil || errors.Is(err, fdbjobs.ErrNotFound) {
+		return fdbjobs.ErrHalt
+	}
+	return err
+}
+
+// Start records that the run starts, on a node and under a name there. It belongs
+// directly behind Accept.
+func (r *Run) Start(ctx context.Context, node, pid string) error {
+	return r.Update(ctx, func(state *replicator.JobState) {
+		now := time.Now()
+		state.State, state.Node, state.PID, state.StartTime = replicator.StateRunning, node, pid, now
+		r.event(state, now, replicator.EventStarted, "")
+	})
+}
+
+// Update changes the job's state and says that it is being worked on. It is called
+// at least every third of the type's timeout.
+func (r *Run) Update(ctx context.Context, change func(*replicator.JobState)) error {
+	return r.write(change, func(state json.RawMessage) error {
+		return r.held.Update(ctx, state, nil)
+	})
+}
+
+// Identify claims the replication id for this run, before any checkpoint is read.
+// Statistics of another id are dropped. The error is a *Collision if another job
+// has it.
+func (r *Run) Identify(ctx context.Context, id replicator.ID) error {
+	name := id.String()
+	return r.write(func(state *replicator.JobState) {
+		if state.ReplicationID != name {
+			dropProgress(state)
+		}
+		state.ReplicationID = name
+	}, func(state json.RawMessage) error {
+		return r.held.Update(ctx, state, func(tx kv.Transaction) error {
+			if err := r.store.unclaim(tx, r.job, name); err != nil {
+				return err
+			}
+			return r.store.claim(tx, name, r.job.ID)
+		})
+	})
+}
+
+func dropProgress(state *replicator.JobState) {
+	state.Stats = replicator.Stats{}
+	state.SourceSeq, state.ThroughSeq, state.CheckpointedSourceSeq, state.ChangesPending = nil, nil, nil, nil
+}
+
+// Complete ends the job: it has done what was asked for. change, if not nil, sets
+// its last progress and its result.
+func (r *Run) Complete(ctx context.Context, change func(*replicator.JobState)) error {
+	return r.finish(ctx, func(state *replicator.JobState) {
+		if change != nil {
+			change(state)
+		}
+		state.State = replicator.StateCompleted
+		state.ErrorCount = 0
+		state.SetError("", "")
+		r.event(state, time.Now(), replicator.EventStopped, "")
+	})
+}
+
+// Fail ends the job: it cannot run, or is not tried again.
+func (r *Run) Fail(ctx context.Context, code, reason string) error {
+	return r.finish(ctx, func(state *replicator.JobState) {
+		state.State = replicator.StateFailed
+		state.ErrorCount++
+		state.SetError(code, reason)
+		r.event(state, time.Now(), replicator.EventCrashed, state.Error)
+	})
+}
+
+// Crash queues the job again for a time, after a run that failed. Its errors in a
+// row are counted in ErrorCount.
+func (r *Run) Crash(ctx context.Context, at time.Time, errorCount int, code, reason string) error {
+	return r.resubmit(ctx, at, func(state *replicator.JobState) {
+		state.State = replicator.StateCrashing
+		state.ErrorCount = errorCount
+		state.SetError(code, reason)
+		r.event(state, time.Now(), replicator.EventCrashed, state.Error)
+	})
+}
+
+// Stop queues the job again, to be gone on with as soon as there is room. change,
+// if not nil, sets its last progress.
+func (r *Run) Stop(ctx context.Context, change func(*replicator.JobState)) error {
+	return r.resubmit(ctx, time.Now(), func(state *replicator.JobState) {
+		if change != nil {
+			change(state)
+		}
+		state.State = replicator.StatePending
+		state.ErrorCount = 0
+		state.SetError("", "")
+		r.event(state, time.Now(), replicator.EventStopped, "")
+	})
+}
+
+// Restart queues the job again, to start anew without what it has counted: its
+// replication id has changed.
+func (r *Run) Restart(ctx context.Context, reason string) error {
+	return r.resubmit(ctx, time.Now(), func(state *replicator.JobState) {
+		dropProgress(state)
+		state.State = replicator.StatePending
+		state.SetError("", "")
+		r.event(state, time.Now(), replicator.EventPending, reason)
+	})
+}
+
+func (r *Run) event(state *replicator.JobState, at time.Time, what, reason string) {
+	state.History.Push(replicator.Event{Timestamp: at, Type: what, Reason: reason}, r.store.maxHistory)
+}
+
+func (r *Run) finish(ctx context.Context, change func(*replicator.JobState)) error {
+	return r.write(change, func(state json.RawMessage) error {
+		return r.held.Finish(ctx, state, nil)
+	})
+}
+
+func (r *Run) resubmit(ctx context.Context, at time.Time, change func(*replicator.JobState)) error {
+	return r.write(change, func(state json.RawMessage) error {
+		return r.held.Resubmit(ctx, at, state)
+	})
+}
+
+// write changes a copy of the state, and keeps it if it could be stored.
+func (r *Run) write(change func(*replicator.JobState), store func(json.RawMessage) error) error {
+	next := *r.job.State
+	next.History = append(replicator.History(nil), next.History...)
+	change(&next)
+	next.LastUpdated = time.Now()
+	text, err := encodeState(&next)
+	if err != nil {
+		return fmt.Errorf("writing the state of the replication job %q: %w", r.job.ID, err)
+	}
+	if err := store(text); err != nil {
+		return err
+	}
+	r.job.State = &next
+	return nil
+}
+
+// encodeState writes a state in the size that the job layer takes. Servers choose
+// the length of sequences and of reasons: what can be spared is dropped, the oldest
+// events first, rather than that the job cannot go on.
+func encodeState(state *replicator.JobState) (json.RawMessage, error) {
+	for {
+		text, err := json.Marshal(state)
+		if err != nil || len(text) <= fdbjobs.MaxStateSize {
+			return text, err
+		}
+		switch {
+		case len(state.History) > 1:
+			state.History = state.History[:len(state.History)/2]
+		case state.SourceSeq != nil || state.ThroughSeq != nil || state.CheckpointedSourceSeq != nil:
+			state.SourceSeq, state.ThroughSeq, state.CheckpointedSourceSeq = nil, nil, nil
+		case len(state.Result) > len(resultWithoutHistory):
+			state.Result = json.RawMessage(resultWithoutHistory)
+		default:
+			return text, nil // what the job layer says to that
+		}
+	}
+}
+
+const resultWithoutHistory = `{"ok":true}`

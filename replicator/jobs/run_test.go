@@ -1,0 +1,418 @@
+package jobs_test
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"settee/fdbjobs"
+	"settee/pkg/kv"
+	"settee/replicator"
+	"settee/replicator/jobs"
+)
+
+func TestLifeOfAJob(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t)
+		job := b.replicate("")
+		time.Sleep(time.Second) // of the bubble's clock
+		began := time.Now().UTC()
+		run := b.accept()
+		stored := b.get(job.ID)
+		require.Equal(t, replicator.StateRunning, stored.Condition())
+		require.Equal(t, "node1", stored.State.Node)
+		require.Equal(t, "pid1", stored.State.PID)
+		require.Equal(t, began, stored.State.StartTime)
+
+		require.NoError(t, run.Update(t.Context(), func(s *replicator.JobState) { s.Stats.DocsRead = 5 }))
+		require.NoError(t, run.Stop(t.Context(), func(s *replicator.JobState) { s.Stats.DocsRead++ }))
+		stored = b.get(job.ID)
+		require.Equal(t, replicator.StatePending, stored.Condition())
+		require.EqualValues(t, 6, stored.State.Stats.DocsRead)
+		require.ErrorIs(t, run.Update(t.Context(), func(*replicator.JobState) {}), fdbjobs.ErrHalt)
+
+		run = b.accept()
+		require.NoError(t, run.Crash(t.Context(), time.Now().Add(time.Minute), 3, "db_not_found", "could not open http://u:pw@h/"))
+		stored = b.get(job.ID)
+		require.Equal(t, replicator.StateCrashing, stored.Condition())
+		require.Equal(t, 3, stored.State.ErrorCount)
+		require.Equal(t, "db_not_found: could not open http://u:*****@h/", stored.State.Error)
+		require.Equal(t, stored.State.Error, stored.State.History[0].Reason)
+
+		run = b.accept()
+		require.EqualValues(t, 6, run.Job().State.Stats.DocsRead)
+		require.NoError(t, run.Restart(t.Context(), "the filter changed"))
+		stored = b.get(job.ID)
+		require.Zero(t, stored.State.Stats)
+		require.Equal(t, "the filter changed", stored.State.History[0].Reason)
+		require.Empty(t, stored.State.Error)
+
+		run = b.accept()
+		require.NoError(t, run.Complete(t.Context(), func(s *replicator.JobState) { s.Result = json.RawMessage(`{"ok":true}`) }))
+		stored = b.get(job.ID)
+		require.Equal(t, replicator.StateCompleted, stored.Condition())
+		require.Zero(t, stored.State.ErrorCount)
+		require.Equal(t, []string{
+			"stopped", "started", "pending", "started", "crashed", "started", "stopped", "started", "added",
+		}, eventTypes(stored))
+	})
+}
+
+func TestFail(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	job := b.replicate("")
+	require.NoError(t, b.accept().Fail(t.Context(), "replication_auth_error", "who are you"))
+	stored := b.get(job.ID)
+	require.Equal(t, replicator.StateFailed, stored.Condition())
+	code, reason := stored.State.ErrorBody()
+	require.Equal(t, "replication_auth_error", code)
+	require.Equal(t, "who are you", reason)
+	require.Equal(t, 1, stored.State.ErrorCount)
+}
+
+func TestHistoryKeepsTheLatestEvents(t *testing.T) {
+	t.Parallel()
+	b := setup(t, jobs.Options{MaxHistory: 3})
+	job := b.replicate("")
+	for range 5 {
+		require.NoError(t, b.accept().Stop(t.Context(), nil))
+	}
+	require.Equal(t, []string{"stopped", "started", "stopped"}, eventTypes(b.get(job.ID)))
+}
+
+func TestCondition(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		status  fdbjobs.Status
+		written replicator.State
+		want    replicator.State
+	}{
+		{fdbjobs.Pending, replicator.StatePending, replicator.StatePending},
+		{fdbjobs.Pending, replicator.StateRunning, replicator.StatePending}, // its node died
+		{fdbjobs.Pending, replicator.StateCrashing, replicator.StateCrashing},
+		{fdbjobs.Running, replicator.StatePending, replicator.StateRunning}, // just accepted
+		{fdbjobs.Running, replicator.StateCrashing, replicator.StateRunning},
+		{fdbjobs.Finished, replicator.StateCompleted, replicator.StateCompleted},
+		{fdbjobs.Finished, replicator.StateFailed, replicator.StateFailed},
+	} {
+		job := jobs.Job{Status: test.status, State: &replicator.JobState{State: test.written}}
+		require.Equal(t, test.want, job.Condition(), "%s %s", test.status, test.written)
+	}
+}
+
+func TestIdentify(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	job := b.replicate(`"filter": "f/t"`)
+	other := b.replicate(`"filter": "f/u"`)
+	runs := map[string]*jobs.Run{}
+	for range 2 {
+		run := b.accept()
+		runs[run.Job().ID] = run
+	}
+	run := runs[job.ID]
+
+	require.NoError(t, run.Identify(t.Context(), id('a')))
+	require.Equal(t, job.ID, b.get(id('a').String()).ID)
+	require.NoError(t, run.Update(t.Context(), func(s *replicator.JobState) {
+		s.Stats.DocsRead, s.SourceSeq = 9, json.RawMessage(`"9-x"`)
+	}))
+	require.NoError(t, run.Identify(t.Context(), id('a')))
+	require.EqualValues(t, 9, b.get(job.ID).State.Stats.DocsRead, "the same id keeps the statistics")
+
+	require.NoError(t, run.Identify(t.Context(), id('b')))
+	stored := b.get(job.ID)
+	require.Zero(t, stored.State.Stats)
+	require.Nil(t, stored.State.SourceSeq)
+	require.Equal(t, job.ID, b.get(id('b').String()).ID)
+	b.gone(id('a').String())
+
+	var collision *jobs.Collision
+	require.ErrorAs(t, runs[other.ID].Identify(t.Context(), id('b')), &collision)
+	require.Equal(t, job.ID, collision.JobID)
+	require.Empty(t, runs[other.ID].Job().ReplicationID(), "what was not stored is not kept")
+	require.NoError(t, runs[other.ID].Identify(t.Context(), id('a')), "the id that was given up is free")
+}
+
+// A header's name can be written in several ways, and replication ids cover how.
+func TestReplacedDefinitionWithAnotherReplicationID(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	replicate := func(header string) *jobs.Job {
+		r := b.definition("")
+		r.Source.Headers = []replicator.Header{{Name: header, Value: "1"}}
+		r.Source.Password += header
+		job, err := b.store.Replicate(t.Context(), r, nil)
+		require.NoError(t, err)
+		return job
+	}
+	first := replicate("X-Key")
+	run := b.accept()
+	second := replicate("x-key")
+	require.Equal(t, first.ID, second.ID)
+	require.NotEqual(t, first.Args.ReplicationID, second.Args.ReplicationID)
+	for _, name := range []string{first.Args.ReplicationID, second.Args.ReplicationID} {
+		require.Equal(t, first.ID, b.get(name).ID)
+	}
+	alice := "alice"
+	_, err := b.store.Replicate(t.Context(), second.Args.Replication, &alice)
+	var collision *jobs.Collision
+	require.ErrorAs(t, err, &collision, "the new id is the job's before its next run")
+
+	require.ErrorIs(t, run.Update(t.Context(), func(*replicator.JobState) {}), fdbjobs.ErrHalt)
+	run = b.accept()
+	name, err := replicator.ParseID(second.Args.ReplicationID)
+	require.NoError(t, err)
+	require.NoError(t, run.Identify(t.Context(), name))
+	b.gone(first.Args.ReplicationID)
+	_, err = b.store.Cancel(t.Context(), second.Args.ReplicationID)
+	require.NoError(t, err)
+	_, err = b.store.Replicate(t.Context(), second.Args.Replication, &alice)
+	require.NoError(t, err)
+}
+
+func TestStatesThatAreTooLargeLoseWhatCanBeSpared(t *testing.T) {
+	t.Parallel()
+	b := setup(t, jobs.Options{MaxHistory: 100})
+	job := b.replicate("")
+	sequence := func(size int) json.RawMessage { return json.RawMessage(`"` + strings.Repeat("s", size) + `"`) }
+	for range 99 {
+		// Control characters need six bytes each.
+		require.NoError(t, b.accept().Crash(t.Context(), time.Now().Add(-time.Second), 1, "", strings.Repeat("\x01", 900)))
+	}
+	stored := b.get(job.ID)
+	require.Greater(t, len(stored.State.History), 5)
+	require.Less(t, len(stored.State.History), 20)
+	require.Equal(t, replicator.EventCrashed, stored.State.History[0].Type)
+
+	run := b.accept()
+	require.NoError(t, run.Update(t.Context(), func(s *replicator.JobState) { s.SourceSeq, s.ThroughSeq = sequence(90_000), sequence(5) }))
+	require.NotNil(t, b.get(job.ID).State.SourceSeq)
+	require.NoError(t, run.Update(t.Context(), func(s *replicator.JobState) { s.SourceSeq = sequence(100_000) }))
+	stored = b.get(job.ID)
+	require.Nil(t, stored.State.SourceSeq)
+	require.Nil(t, run.Job().State.SourceSeq, "the run goes on with what was stored")
+	require.NoError(t, run.Complete(t.Context(), func(s *replicator.JobState) {
+		s.Result = json.RawMessage(`{"ok":true,"history":[` + string(sequence(100_000)) + `]}`)
+	}))
+	require.JSONEq(t, `{"ok":true}`, string(b.get(job.ID).State.Result))
+}
+
+func TestJobThatCannotBeReadFailsAndIsPassedOver(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for jobID, args := range map[string]string{"a": `{"replication": 5}`, "b": `{}`} {
+		require.NoError(t, b.db.Transact(t.Context(), func(tx kv.Transaction) error {
+			return b.store.Jobs().Add(tx, fdbjobs.Spec{ID: jobID, Owner: "user:", Args: json.RawMessage(args)})
+		}))
+	}
+	good := b.replicate("")
+	require.Equal(t, good.ID, b.accept().Job().ID)
+	run := make(chan *jobs.Run, 1)
+	go func() {
+		r, _ := b.store.Accept(t.Context())
+		run <- r
+	}()
+	for _, jobID := range []string{"a", "b"} {
+		raw, err := b.store.Jobs().Wait(t.Context(), jobID)
+		require.NoError(t, err)
+		var state replicator.JobState
+		require.NoError(t, json.Unmarshal(raw.State, &state))
+		require.Equal(t, replicator.StateFailed, state.State)
+		require.Contains(t, state.Error, "reading the args")
+	}
+	last := b.replicate(`"continuous": true`)
+	require.Equal(t, last.ID, (<-run).Job().ID)
+}
+
+// Every call finds its own commit when the store did not learn of it.
+func TestCommitsOfUnknownResult(t *testing.T) {
+	t.Parallel()
+	// held has a job that was accepted, and its run.
+	held := func(t *testing.T) (*bundle, *jobs.Run) {
+		b := setup(t)
+		b.replicate(`"filter": "f/t"`)
+		return b, b.accept()
+	}
+	// repeat runs a call whose commits are all lost once.
+	repeat := func(b *bundle, call func() error) {
+		b.db.on.Store(true)
+		defer b.db.on.Store(false)
+		before := b.db.runs.Load()
+		require.NoError(b, call())
+		require.Greater(b, b.db.runs.Load(), before, "something was repeated")
+	}
+	counts := func(b *bundle) (pending, running, finished int64) {
+		require.NoError(b, b.db.Transact(b.Context(), func(tx kv.Transaction) (err error) {
+			for status, n := range map[fdbjobs.Status]*int64{
+				fdbjobs.Pending: &pending, fdbjobs.Running: &running, fdbjobs.Finished: &finished,
+			} {
+				if *n, err = b.store.Jobs().Count(tx, status); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+		return pending, running, finished
+	}
+	requireCounts := func(b *bundle, pending, running, finished int64) {
+		b.Helper()
+		p, r, f := counts(b)
+		require.Equal(b, [3]int64{pending, running, finished}, [3]int64{p, r, f})
+	}
+	nothing := func(*replicator.JobState) {}
+
+	t.Run("Replicate", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		var job *jobs.Job
+		repeat(b, func() (err error) {
+			job, err = b.store.Replicate(t.Context(), b.definition(""), nil)
+			return err
+		})
+		requireCounts(b, 1, 0, 0)
+		require.Equal(t, job.ID, b.get(job.ReplicationID()).ID)
+		require.Equal(t, []string{"added"}, eventTypes(b.get(job.ID)))
+	})
+	t.Run("Replicate that replaces", func(t *testing.T) {
+		t.Parallel()
+		b, run := held(t)
+		repeat(b, func() error {
+			_, err := b.store.Replicate(t.Context(), b.definition(`"filter": "f/t", "worker_processes": 2`), nil)
+			return err
+		})
+		requireCounts(b, 0, 1, 0)
+		require.ErrorIs(t, run.Update(t.Context(), nothing), fdbjobs.ErrHalt)
+		run = b.accept()
+		require.NoError(t, run.Update(t.Context(), nothing), "it was replaced once")
+		require.Equal(t, 2, *run.Job().Args.Replication.WorkerProcesses)
+	})
+	t.Run("Cancel", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		job := b.replicate("")
+		repeat(b, func() error {
+			cancelled, err := b.store.Cancel(t.Context(), job.ReplicationID())
+			if err == nil {
+				require.Equal(t, job.ID, cancelled.ID)
+			}
+			return err
+		})
+		requireCounts(b, 0, 0, 0)
+		b.gone(job.ReplicationID())
+	})
+	t.Run("Accept and Start", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		b.replicate("")
+		b.replicate(`"continuous": true`)
+		var run *jobs.Run
+		repeat(b, func() (err error) {
+			if run, err = b.store.Accept(t.Context()); err != nil {
+				return err
+			}
+			return run.Start(t.Context(), "node1", "pid1")
+		})
+		requireCounts(b, 1, 1, 0)
+		require.Equal(t, []string{"started", "added"}, eventTypes(b.get(run.Job().ID)))
+	})
+
+	runMethods := []struct {
+		name                       string
+		call                       func(*testing.T, *jobs.Run) error
+		pending, running, finished int64
+		events                     []string
+	}{
+		{"Update", func(t *testing.T, r *jobs.Run) error {
+			return r.Update(t.Context(), func(s *replicator.JobState) { s.Stats.DocsRead++ })
+		}, 0, 1, 0, []string{"started", "added"}},
+		{"Identify", func(t *testing.T, r *jobs.Run) error { return r.Identify(t.Context(), id('b')) }, 0, 1, 0, []string{"started", "added"}},
+		{"Complete", func(t *testing.T, r *jobs.Run) error { return r.Complete(t.Context(), nothing) }, 0, 0, 1, []string{"stopped", "started", "added"}},
+		{"Fail", func(t *testing.T, r *jobs.Run) error { return r.Fail(t.Context(), "c", "r") }, 0, 0, 1, []string{"crashed", "started", "added"}},
+		{"Crash", func(t *testing.T, r *jobs.Run) error {
+			return r.Crash(t.Context(), time.Now().Add(time.Hour), 1, "c", "r")
+		}, 1, 0, 0, []string{"crashed", "started", "added"}},
+		{"Stop", func(t *testing.T, r *jobs.Run) error { return r.Stop(t.Context(), nothing) }, 1, 0, 0, []string{"stopped", "started", "added"}},
+		{"Restart", func(t *testing.T, r *jobs.Run) error { return r.Restart(t.Context(), "why") }, 1, 0, 0, []string{"pending", "started", "added"}},
+	}
+	for _, method := range runMethods {
+		t.Run(method.name, func(t *testing.T) {
+			t.Parallel()
+			b, run := held(t)
+			require.NoError(t, run.Identify(t.Context(), id('a')))
+			repeat(b, func() error { return method.call(t, run) })
+			requireCounts(b, method.pending, method.running, method.finished)
+			stored := b.get(run.Job().ID)
+			require.Equal(t, method.events, eventTypes(stored))
+			require.Equal(t, stored.State.Stats, run.Job().State.Stats)
+			require.Equal(t, run.Job().ID, b.get(stored.ReplicationID()).ID)
+		})
+	}
+	t.Run("a whole life", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		b.db.on.Store(true)
+		job := b.replicate("")
+		require.NoError(t, b.accept().Stop(t.Context(), nil))
+		require.NoError(t, b.accept().Crash(t.Context(), time.Now(), 1, "", "boom"))
+		require.NoError(t, b.accept().Complete(t.Context(), nil))
+		ended, err := b.store.Await(t.Context(), job.ID)
+		require.NoError(t, err)
+		require.Equal(t, []string{"stopped", "started", "crashed", "started", "stopped", "started", "added"}, eventTypes(ended))
+		requireCounts(b, 0, 0, 1)
+	})
+}
+
+func TestLost(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(*bundle, *jobs.Run){
+		"cancelled": func(b *bundle, run *jobs.Run) {
+			_, err := b.store.Cancel(b.Context(), run.Job().ID)
+			require.NoError(b, err)
+		},
+		"replaced": func(b *bundle, _ *jobs.Run) { b.replicate(`"worker_processes": 3`) },
+		"taken away": func(b *bundle, _ *jobs.Run) {
+			ctx, stop := context.WithCancel(b.Context())
+			defer stop()
+			taken := make(chan []string, 1)
+			ended := make(chan error, 1)
+			go func() {
+				ended <- b.store.Jobs().RunMonitor(ctx, fdbjobs.MonitorOptions{Requeued: func(ids []string) { taken <- ids }})
+			}()
+			<-taken
+			stop()
+			require.ErrorIs(b, <-ended, context.Canceled)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := setup(t)
+				require.NoError(t, b.store.SetTimeout(t.Context(), 30*time.Second))
+				b.replicate("")
+				run := b.accept()
+				require.Equal(t, 10*time.Second, run.Heartbeat())
+				ctx, giveUp := context.WithCancel(t.Context())
+				impatient, lost := make(chan error, 1), make(chan error, 1)
+				go func() { impatient <- run.Lost(ctx) }()
+				go func() { lost <- run.Lost(t.Context()) }()
+				synctest.Wait()
+				giveUp()
+				require.ErrorIs(t, <-impatient, context.Canceled)
+				require.NoError(t, run.Update(t.Context(), func(*replicator.JobState) {}))
+				synctest.Wait()
+				require.Empty(t, lost)
+				lose(b, run)
+				require.ErrorIs(t, <-lost, fdbjobs.ErrHalt)
+				require.ErrorIs(t, run.Stop(t.Context(), nil), fdbjobs.ErrHalt)
+			})
+		})
+	}
+}

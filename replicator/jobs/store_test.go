@@ -1,0 +1,186 @@
+package jobs_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"settee/fdbjobs"
+	"settee/pkg/kv"
+	"settee/pkg/kv/memkv"
+	"settee/pkg/kv/pebblekv"
+	"settee/replicator"
+	"settee/replicator/jobs"
+)
+
+func TestServerUUIDIsMadeOnce(t *testing.T) {
+	t.Parallel()
+	for _, lossy := range []bool{false, true} {
+		db, err := memkv.Open(memkv.Options{})
+		require.NoError(t, err)
+		defer db.Close()
+		store := &repeating{Database: db}
+		store.on.Store(lossy)
+		uuids := make([]string, 20)
+		var wg sync.WaitGroup
+		for i := range uuids {
+			wg.Go(func() {
+				layer := fdbjobs.Open(store, []byte("jobs"))
+				defer layer.Close()
+				if s, err := jobs.Open(t.Context(), store, layer, jobs.Options{}); assert.NoError(t, err) {
+					uuids[i] = s.ServerUUID()
+				}
+			})
+		}
+		wg.Wait()
+		require.Regexp(t, "^[0-9a-f]{32}$", uuids[0])
+		require.Len(t, slices.Compact(uuids), 1)
+	}
+}
+
+func TestServerUUIDIsKeptUnlessOneIsGiven(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	open := func(given string) string {
+		db, err := pebblekv.Open(dir, pebblekv.Options{})
+		require.NoError(t, err)
+		defer db.Close()
+		layer := fdbjobs.Open(db, []byte("jobs"))
+		defer layer.Close()
+		s, err := jobs.Open(t.Context(), db, layer, jobs.Options{UUID: given})
+		require.NoError(t, err)
+		return s.ServerUUID()
+	}
+	made := open("")
+	require.Equal(t, "given", open("given"))
+	require.Equal(t, made, open(""))
+}
+
+func TestList(t *testing.T) {
+	t.Parallel()
+	onEngines(t, func(b *bundle) {
+		empty, total, err := b.store.List(b.Context(), 0, 10)
+		require.NoError(b, err)
+		require.Empty(b, empty)
+		require.Zero(b, total)
+
+		const n = 37
+		var want []string
+		for i := range n {
+			want = append(want, b.replicate(fmt.Sprintf(`"doc_ids": ["%d"]`, i)).ID)
+		}
+		for range 5 { // running ones stay in the list, by id
+			b.accept()
+		}
+		for range 2 { // one that has ended does not
+			run := b.accept()
+			require.NoError(b, run.Complete(b.Context(), nil))
+			want = slices.DeleteFunc(want, func(id string) bool { return id == run.Job().ID })
+		}
+		slices.Sort(want)
+
+		for _, page := range []struct{ skip, limit int }{
+			{0, 0}, {0, 1}, {0, 10}, {0, 35}, {0, jobs.MaxLimit}, {1, 10}, {10, 20}, {34, 5}, {35, 5}, {36, 5}, {jobs.MaxSkip, 1},
+		} {
+			found, total, err := b.store.List(b.Context(), page.skip, page.limit)
+			require.NoError(b, err)
+			require.EqualValues(b, len(want), total)
+			var got []string
+			for _, job := range found {
+				got = append(got, job.ID)
+			}
+			begin := min(page.skip, len(want))
+			expected := want[begin:min(begin+page.limit, len(want))]
+			require.Equal(b, expected, append([]string{}, got...), "%+v", page)
+		}
+		for _, page := range []struct{ skip, limit int }{{-1, 1}, {0, -1}, {0, jobs.MaxLimit + 1}, {jobs.MaxSkip + 1, 1}} {
+			_, _, err := b.store.List(b.Context(), page.skip, page.limit)
+			require.ErrorContains(b, err, "out of range")
+		}
+	})
+}
+
+func TestListLeavesOutWhatMayBeLarge(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	large := strings.Repeat("x", 3_000_000)
+	job := b.replicate(`"doc_ids": ["` + large + `"], "continuous": true`)
+	found, _, err := b.store.List(t.Context(), 0, 10)
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	require.Equal(t, job.ReplicationID(), found[0].ReplicationID())
+	require.Nil(t, found[0].Args.Replication.DocIDs)
+	require.True(t, found[0].Args.Replication.Continuous)
+	require.Equal(t, "http://a.example/db/", found[0].Args.Replication.Source.String())
+	require.Equal(t, []string{large}, b.get(job.ID).Args.Replication.DocIDs, "the job is whole")
+}
+
+func TestClosedStore(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	job := b.replicate("")
+	b.layer.Close()
+	_, err := b.store.Await(t.Context(), job.ID)
+	require.ErrorIs(t, err, fdbjobs.ErrClosed)
+	_, err = b.store.Accept(t.Context())
+	require.ErrorIs(t, err, fdbjobs.ErrClosed)
+}
+
+func TestStoreThatFails(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	job := b.replicate("")
+	run := b.accept()
+	before := *run.Job().State
+	b.db.broken.Store(true)
+	nothing := func(*replicator.JobState) {}
+	for name, call := range map[string]func() error{
+		"Open": func() error {
+			_, err := jobs.Open(t.Context(), b.db, b.layer, jobs.Options{})
+			return err
+		},
+		"Replicate": func() error {
+			_, err := b.store.Replicate(t.Context(), b.definition(`"continuous": true`), nil)
+			return err
+		},
+		"Await":      func() error { _, err := b.store.Await(t.Context(), job.ID); return err },
+		"Cancel":     func() error { _, err := b.store.Cancel(t.Context(), job.ID); return err },
+		"Get":        func() error { _, err := b.store.Get(t.Context(), job.ID); return err },
+		"List":       func() error { _, _, err := b.store.List(t.Context(), 0, 1); return err },
+		"Accept":     func() error { _, err := b.store.Accept(t.Context()); return err },
+		"SetTimeout": func() error { return b.store.SetTimeout(t.Context(), time.Minute) },
+		"Update":     func() error { return run.Update(t.Context(), func(s *replicator.JobState) { s.Stats.DocsRead = 1 }) },
+		"Identify":   func() error { return run.Identify(t.Context(), id('a')) },
+		"Complete":   func() error { return run.Complete(t.Context(), nothing) },
+		"Stop":       func() error { return run.Stop(t.Context(), nothing) },
+		"Lost":       func() error { return run.Lost(t.Context()) },
+	} {
+		require.ErrorIs(t, call(), errBroken, name)
+	}
+	require.Equal(t, before, *run.Job().State, "what was not stored is not kept")
+	b.db.broken.Store(false)
+	require.NoError(t, run.Complete(t.Context(), nil))
+}
+
+func TestJobThatCannotBeReadIsAnError(t *testing.T) {
+	t.Parallel()
+	for args, state := range map[string]string{`{"replication": {}}`: `{"state": 5}`, `{"replication": 5}`: `{}`, `{}`: `{}`} {
+		b := setup(t)
+		require.NoError(t, b.db.Transact(t.Context(), func(tx kv.Transaction) error {
+			return b.store.Jobs().Add(tx, fdbjobs.Spec{
+				ID: "x", Owner: "user:", Args: json.RawMessage(args), State: json.RawMessage(state),
+			})
+		}))
+		_, err := b.store.Get(t.Context(), "x")
+		require.ErrorContains(t, err, `replication job "x"`)
+		_, _, err = b.store.List(t.Context(), 0, 1)
+		require.ErrorContains(t, err, `replication job "x"`)
+	}
+}

@@ -1,0 +1,299 @@
+package jobs_test
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"settee/fdbjobs"
+	"settee/pkg/kv"
+	"settee/replicator"
+	"settee/replicator/jobs"
+)
+
+func TestReplicateAddsAJobAndFindsItByBothIDs(t *testing.T) {
+	t.Parallel()
+	onEngines(t, func(b *bundle) {
+		job := b.replicate(`"continuous": true`)
+		require.Equal(b, fdbjobs.Pending, job.Status)
+		require.Equal(b, replicator.StatePending, job.Condition())
+		require.True(b, job.Transient())
+		want, err := b.definition(`"continuous": true`).ID(b.store.ServerUUID(), "")
+		require.NoError(b, err)
+		require.Equal(b, want.String(), job.ReplicationID())
+		for _, name := range []string{job.ID, job.ReplicationID()} {
+			found := b.get(name)
+			require.Equal(b, job.ID, found.ID)
+			require.Equal(b, "secret", found.Args.Replication.Source.Password)
+			require.Equal(b, []string{replicator.EventAdded}, eventTypes(found))
+		}
+	})
+}
+
+func TestReplicateJoinsTheJobThatAsksForTheSame(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	first := b.replicate(`"doc_ids": ["a", "b"]`)
+	second := b.replicate(`"doc_ids": ["b", "a", "a"]`)
+	require.Equal(t, first.ID, second.ID)
+	run := b.accept()
+	third := b.replicate(`"doc_ids": ["a", "b"]`)
+	require.Equal(t, fdbjobs.Running, third.Status, "it is joined while it runs")
+	require.Equal(t, 1, b.total())
+	require.NoError(t, run.Update(t.Context(), func(*replicator.JobState) {}), "it goes on")
+	require.NotEqual(t, first.ID, b.replicate(`"doc_ids": ["a"]`).ID)
+	require.Equal(t, 2, b.total())
+}
+
+func TestReplicateWithAnotherPasswordReplacesTheDefinition(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	password := func(password string) *replicator.Replication {
+		r := b.definition(`"filter": "f/t"`)
+		r.Source.Password = password
+		return r
+	}
+	replicate := func(text string) *jobs.Job {
+		job, err := b.store.Replicate(t.Context(), password(text), nil)
+		require.NoError(t, err)
+		require.Equal(t, 1, b.total())
+		return job
+	}
+	first := replicate("one")
+	require.Empty(t, first.ReplicationID(), "it depends on the filter's text")
+	require.Equal(t, first.ID, replicate("two").ID)
+
+	run := b.accept()
+	require.Equal(t, "two", run.Job().Args.Replication.Source.Password)
+	require.NoError(t, run.Identify(t.Context(), id('a')))
+	replaced := replicate("three")
+	require.Equal(t, fdbjobs.Running, replaced.Status)
+	require.Equal(t, id('a').String(), replaced.ReplicationID(), "it is returned as it is")
+	require.Equal(t, "three", replaced.Args.Replication.Source.Password)
+
+	require.ErrorIs(t, run.Update(t.Context(), func(*replicator.JobState) {}), fdbjobs.ErrHalt)
+	require.ErrorIs(t, context.Cause(run.Context()), fdbjobs.ErrHalt)
+	next := b.accept()
+	require.Equal(t, "three", next.Job().Args.Replication.Source.Password)
+	require.Equal(t, id('a').String(), next.Job().ReplicationID(), "its state stayed")
+}
+
+func TestReplicateAfterTheEndStartsAnew(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	first := b.replicate(`"filter": "f/t"`)
+	run := b.accept()
+	require.NoError(t, run.Identify(t.Context(), id('a')))
+	require.NoError(t, run.Complete(t.Context(), func(s *replicator.JobState) { s.Stats.DocsRead = 7 }))
+	require.Equal(t, first.ID, b.get(id('a').String()).ID, "a job that has ended is still found")
+	require.Zero(t, b.total())
+
+	again := b.replicate(`"filter": "f/t"`)
+	require.Equal(t, first.ID, again.ID)
+	require.Equal(t, 1, b.total())
+	found := b.get(again.ID)
+	require.Equal(t, fdbjobs.Pending, found.Status)
+	require.Zero(t, found.State.Stats)
+	require.Equal(t, []string{replicator.EventAdded}, eventTypes(found))
+	b.gone(id('a').String())
+}
+
+func TestReplicateIsRefusedWhileAnotherJobHasTheReplicationID(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	alice := "alice"
+	r := b.definition("")
+	theirs, err := b.store.Replicate(t.Context(), r, &alice)
+	require.NoError(t, err)
+
+	_, err = b.store.Replicate(t.Context(), r, nil)
+	var collision *jobs.Collision
+	require.ErrorAs(t, err, &collision)
+	require.Equal(t, &jobs.Collision{ReplicationID: theirs.ReplicationID(), JobID: theirs.ID, Transient: true}, collision)
+	require.Contains(t, err.Error(), theirs.ReplicationID())
+	require.NotContains(t, err.Error(), theirs.ID)
+	require.NotContains(t, err.Error(), "alice")
+	b.gone(r.JobID(""))
+	require.Equal(t, 1, b.total())
+
+	// Running and crashing jobs keep their id, one that has ended loses it.
+	run := b.accept()
+	_, err = b.store.Replicate(t.Context(), r, nil)
+	require.ErrorAs(t, err, &collision)
+	require.NoError(t, run.Crash(t.Context(), time.Now().Add(time.Hour), 1, "", "boom"))
+	_, err = b.store.Replicate(t.Context(), r, nil)
+	require.ErrorAs(t, err, &collision)
+	_, err = b.store.Replicate(t.Context(), r, &alice)
+	require.NoError(t, err, "its own job is joined")
+	_, err = b.store.Cancel(t.Context(), theirs.ID)
+	require.NoError(t, err)
+	ours, err := b.store.Replicate(t.Context(), r, nil)
+	require.NoError(t, err)
+	require.Equal(t, ours.ID, b.get(ours.ReplicationID()).ID)
+
+	run = b.accept()
+	require.NoError(t, run.Fail(t.Context(), "db_not_found", "could not open"))
+	theirs, err = b.store.Replicate(t.Context(), r, &alice)
+	require.NoError(t, err)
+	require.Equal(t, theirs.ID, b.get(theirs.ReplicationID()).ID)
+}
+
+// persistent adds the job of a document, as one that accepts documents does.
+func (b *bundle) persistent(database, doc string, members string) string {
+	b.Helper()
+	jobID := replicator.PersistentJobID("instance", doc)
+	args, err := json.Marshal(&replicator.JobArgs{
+		Replication: b.definition(members), Database: &database, DocID: &doc, Added: time.Now(),
+	})
+	require.NoError(b, err)
+	state, err := json.Marshal(&replicator.JobState{State: replicator.StatePending})
+	require.NoError(b, err)
+	require.NoError(b, b.db.Transact(b.Context(), func(tx kv.Transaction) error {
+		return b.store.Jobs().Add(tx, fdbjobs.Spec{ID: jobID, Owner: database, Args: args, State: state})
+	}))
+	return jobID
+}
+
+func TestIdentifyReportsTheDocumentThatHasTheID(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	jobID := b.persistent("_replicator", "doc", "")
+	run := b.accept()
+	require.False(t, run.Job().Transient())
+	want, err := b.definition("").ID(b.store.ServerUUID(), "")
+	require.NoError(t, err)
+	require.NoError(t, run.Identify(t.Context(), want))
+
+	_, err = b.store.Replicate(t.Context(), b.definition(""), nil)
+	var collision *jobs.Collision
+	require.ErrorAs(t, err, &collision)
+	require.Equal(t, &jobs.Collision{ReplicationID: want.String(), JobID: jobID, Database: "_replicator", DocID: "doc"}, collision)
+	require.NotContains(t, err.Error(), "doc")
+
+	for _, name := range []string{jobID, want.String()} {
+		_, err = b.store.Cancel(t.Context(), name)
+		require.ErrorIs(t, err, jobs.ErrNotFound, "a document's job ends with the document")
+	}
+	require.NoError(t, run.Update(t.Context(), func(*replicator.JobState) {}))
+}
+
+func TestCancel(t *testing.T) {
+	t.Parallel()
+	for name, by := range map[string]func(*jobs.Job) string{
+		"by job id":         func(j *jobs.Job) string { return j.ID },
+		"by replication id": (*jobs.Job).ReplicationID,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			job := b.replicate("")
+			cancelled, err := b.store.Cancel(t.Context(), by(job))
+			require.NoError(t, err)
+			require.Equal(t, job.ID, cancelled.ID)
+			b.gone(job.ID)
+			b.gone(job.ReplicationID())
+			_, err = b.store.Cancel(t.Context(), by(job))
+			require.ErrorIs(t, err, jobs.ErrNotFound)
+
+			job = b.replicate("")
+			run := b.accept()
+			cancelled, err = b.store.Cancel(t.Context(), by(job))
+			require.NoError(t, err)
+			require.Equal(t, fdbjobs.Running, cancelled.Status)
+			require.ErrorIs(t, run.Update(t.Context(), func(*replicator.JobState) {}), fdbjobs.ErrHalt)
+			require.Zero(t, b.total())
+
+			job = b.replicate("")
+			require.NoError(t, b.accept().Complete(t.Context(), nil))
+			_, err = b.store.Cancel(t.Context(), by(job))
+			require.ErrorIs(t, err, jobs.ErrNotFound, "it has ended")
+			require.Equal(t, replicator.StateCompleted, b.get(by(job)).Condition())
+		})
+	}
+}
+
+func TestNamesThatNoJobCanHave(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.replicate("")
+	for _, name := range []string{"", "nope", "a\x00b", "\xff", strings.Repeat("x", 2_000), strings.Repeat("x", 2_001), strings.Repeat("\x00", 100_000)} {
+		b.gone(name)
+		_, err := b.store.Cancel(t.Context(), name)
+		require.ErrorIs(t, err, jobs.ErrNotFound, "%.20q", name)
+	}
+}
+
+func TestAwait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t)
+		_, err := b.store.Await(t.Context(), "nope")
+		require.ErrorIs(t, err, jobs.ErrNotFound)
+
+		type outcome struct {
+			job *jobs.Job
+			err error
+		}
+		await := func(ctx context.Context, id string) <-chan outcome {
+			out := make(chan outcome, 1)
+			go func() {
+				job, err := b.store.Await(ctx, id)
+				out <- outcome{job, err}
+			}()
+			synctest.Wait()
+			return out
+		}
+
+		job := b.replicate("")
+		waiting := await(t.Context(), job.ID)
+		ctx, giveUp := context.WithCancel(t.Context())
+		impatient := await(ctx, job.ID)
+		giveUp()
+		require.ErrorIs(t, (<-impatient).err, context.Canceled)
+
+		// It crashes, is told to wait, and completes an hour later.
+		run := b.accept()
+		require.NoError(t, run.Crash(t.Context(), time.Now().Add(time.Hour), 1, "", "too many requests"))
+		synctest.Wait()
+		require.Empty(t, waiting)
+		began := time.Now()
+		run = b.accept()
+		require.GreaterOrEqual(t, time.Since(began), time.Hour-time.Second)
+		require.NoError(t, run.Complete(t.Context(), func(s *replicator.JobState) { s.Result = json.RawMessage(`{"ok":true,"no_changes":true}`) }))
+		ended := <-waiting
+		require.NoError(t, ended.err)
+		require.Equal(t, replicator.StateCompleted, ended.job.Condition())
+		require.JSONEq(t, `{"ok":true,"no_changes":true}`, string(ended.job.State.Result))
+		at, err := b.store.Await(t.Context(), job.ID)
+		require.NoError(t, err, "it has ended already")
+		require.Equal(t, ended.job.State.Result, at.State.Result)
+
+		job = b.replicate(`"create_target": true`)
+		waiting = await(t.Context(), job.ID)
+		_, err = b.store.Cancel(t.Context(), job.ID)
+		require.NoError(t, err)
+		require.ErrorIs(t, (<-waiting).err, jobs.ErrNotFound)
+	})
+}
+
+func TestTooLargeDefinitionIsRefusedAndNothingStored(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	// What JSON escapes needs more room than in the request.
+	r := b.definition(`"doc_ids": ["` + strings.Repeat("<", fdbjobs.MaxArgsSize/6) + `"]`)
+	_, err := b.store.Replicate(t.Context(), r, nil)
+	require.ErrorIs(t, err, fdbjobs.ErrTooLarge)
+	require.Zero(t, b.total())
+	want, err := r.ID(b.store.ServerUUID(), "")
+	require.NoError(t, err)
+	b.gone(want.String())
+
+	large := b.replicate(`"doc_ids": ["` + strings.Repeat("x", fdbjobs.MaxArgsSize-1_000) + `"]`)
+	assert.True(t, b.get(large.ID).Args.Replication.Equal(large.Args.Replication))
+}
