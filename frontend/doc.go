@@ -1,0 +1,25 @@
+// Package frontend is the HTTP interface of an api_frontend node: it accepts
+// replications, waits for them on behalf of clients, cancels and lists them. Paths,
+// shapes and statuses are CouchDB 3.5's; where CouchDB answers a bad request with
+// 500 or an Erlang term, the answer here is a 4xx whose reason names what is wrong.
+//
+//	GET  /                        what server this is
+//	GET  /_up                     whether it can reach its store
+//	POST /_replicate              replicate, or cancel a replication
+//	GET  /_scheduler/jobs         the replications that have not ended
+//	GET  /_scheduler/jobs/{id}    one of them, or one that has ended
+//
+// HEAD is answered like GET. An error is {"error": ..., "reason": ...}.
+//
+// The package makes no outbound requests and runs no replication: all it does is to
+// read and write jobs in the store (package replicator/jobs). It shows and logs no
+// credentials: neither those of endpoints nor any in a request.
+//
+// # Waiting
+//
+// POST /_replicate for a replication that is not continuous is answered when that
+// has ended, be it after days; nothing is sent until then, as in CouchDB. Clients
+// that hang up, and nodes that go away, leave the job as it is: the same request,
+// sent to any node, waits for it again. What a waiting request keeps in memory does
+// not depend on the size of its body.
+package frontend

@@ -1,0 +1,75 @@
+package frontend
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/gorilla/mux"
+	"github.com/rs/zerolog"
+
+	"settee/pkg/config"
+	"settee/replicator/jobs"
+)
+
+// storeTimeout bounds what a request waits for the store: not for a replication.
+const storeTimeout = 30 * time.Second
+
+// errGoingAway is why waiting requests end when the node does.
+var errGoingAway = errors.New("this node is going away")
+
+// Options are the options of [New].
+type Options struct {
+	Jobs *jobs.Store
+	// Config is asked for the largest body and the protocols that endpoints and
+	// proxies may have. nil is every setting's default.
+	Config *config.Config
+	// Version is settee's own.
+	Version string
+	// Log gets a line for each request, at level info (debug for /_up), and what went
+	// wrong.
+	Log zerolog.Logger
+}
+
+// Handler serves the HTTP interface. It is safe for concurrent use.
+type Handler struct {
+	jobs    *jobs.Store
+	config  *config.Config
+	version string
+	log     zerolog.Logger
+	router  *mux.Router
+
+	draining context.Context // ends with Drain
+	drain    context.CancelCauseFunc
+}
+
+// New returns the HTTP interface of a node.
+func New(opts Options) *Handler {
+	h := &Handler{jobs: opts.Jobs, config: opts.Config, version: opts.Version, log: opts.Log}
+	if h.config == nil {
+		h.config = new(config.Config)
+	}
+	h.draining, h.drain = context.WithCancelCause(context.Background())
+	h.router = h.routes()
+	return h
+}
+
+// routes are the paths there are, in the form that canonical gives them.
+func (h *Handler) routes() *mux.Router {
+	r := mux.NewRouter().UseEncodedPath().SkipClean(true)
+	r.Handle("/", h.endpoint(methods{http.MethodGet: h.welcome}))
+	r.Handle("/_up", h.endpoint(methods{http.MethodGet: h.up}))
+	r.Handle("/_replicate", h.endpoint(methods{http.MethodPost: h.replicate}))
+	r.Handle("/_scheduler/jobs", h.endpoint(methods{http.MethodGet: h.listJobs}))
+	r.Handle("/_scheduler/jobs/{id}", h.endpoint(methods{http.MethodGet: h.getJob}))
+	r.NotFoundHandler = h.action(unknownPath)
+	return r
+}
+
+// Drain ends the requests that wait for a replication, those that come later
+// included, with an error that says that the node is going away and the replication
+// goes on. From then on /_up says that no requests should be sent here.
+func (h *Handler) Drain() { h.drain(errGoingAway) }
+
+func (h *Handler) isDraining() bool { return h.draining.Err() != nil }

@@ -1,0 +1,308 @@
+package frontend_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"settee/fdbjobs"
+	"settee/frontend"
+	"settee/pkg/config"
+	"settee/pkg/kv"
+	"settee/pkg/kv/memkv"
+	"settee/replicator"
+	"settee/replicator/jobs"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// secret is in every credential of these tests, and nowhere else: no answer and no
+// line of the log may have it.
+const secret = "s3same"
+
+// journal is a log that tests can wait for.
+type journal struct {
+	mu      sync.Mutex
+	text    bytes.Buffer
+	written chan struct{} // closed by the next line
+}
+
+func (j *journal) Write(line []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	close(j.written)
+	j.written = make(chan struct{})
+	return j.text.Write(line)
+}
+
+func (j *journal) read() (lines string, more <-chan struct{}) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.String(), j.written
+}
+
+// line waits for a line that has all of the texts.
+func (j *journal) line(t *testing.T, texts ...string) map[string]any {
+	t.Helper()
+	for {
+		lines, more := j.read()
+	next:
+		for line := range strings.Lines(lines) {
+			for _, text := range texts {
+				if !strings.Contains(line, text) {
+					continue next
+				}
+			}
+			var fields map[string]any
+			require.NoError(t, json.Unmarshal([]byte(line), &fields))
+			return fields
+		}
+		select {
+		case <-more:
+		case <-t.Context().Done():
+			t.Fatalf("no line with %q in:\n%s", texts, lines)
+		}
+	}
+}
+
+// node is a frontend, the store behind it, and a client.
+type node struct {
+	*testing.T
+	db      kv.Database
+	log     *journal
+	layer   *fdbjobs.Layer
+	jobs    *jobs.Store
+	handler *frontend.Handler
+	server  *http.Server
+	client  *http.Client
+	address string
+	dial    func(context.Context) (net.Conn, error)
+}
+
+// start starts a node on a store in memory. The settings are section/key=value.
+func start(t *testing.T, settings ...string) *node {
+	t.Helper()
+	return startOn(t, memory(t), listenTCP(t), settings...)
+}
+
+func memory(t *testing.T) kv.Database {
+	t.Helper()
+	db, err := memkv.Open(memkv.Options{})
+	require.NoError(t, err)
+	return db
+}
+
+func listenTCP(t *testing.T) net.Listener {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	return listener
+}
+
+func startOn(t *testing.T, db kv.Database, listener net.Listener, settings ...string) *node {
+	t.Helper()
+	cfg, _, err := config.Load(config.Options{Flags: settings})
+	require.NoError(t, err)
+	n := &node{T: t, db: db, log: &journal{written: make(chan struct{})}, address: listener.Addr().String()}
+	n.layer = fdbjobs.Open(db, []byte("jobs"))
+	n.jobs, err = jobs.Open(t.Context(), db, n.layer, jobs.Options{UUID: "0123456789abcdef0123456789abcdef"})
+	require.NoError(t, err)
+	n.handler = frontend.New(frontend.Options{
+		Jobs: n.jobs, Config: cfg, Version: "1.2.3", Log: zerolog.New(n.log).Level(zerolog.DebugLevel),
+	})
+	n.server = frontend.NewServer(n.handler)
+	served := make(chan error, 1)
+	go func() { served <- n.server.Serve(listener) }()
+	n.dial = func(ctx context.Context) (net.Conn, error) {
+		if pipes, ok := listener.(*pipeListener); ok {
+			return pipes.dial(ctx)
+		}
+		var d net.Dialer
+		return d.DialContext(ctx, "tcp", n.address)
+	}
+	transport := &http.Transport{
+		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return n.dial(ctx) },
+		DisableCompression: true,
+	}
+	n.client = &http.Client{Transport: transport}
+	t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		require.NoError(t, n.server.Shutdown(context.Background()))
+		require.ErrorIs(t, <-served, http.ErrServerClosed)
+		n.layer.Close()
+		require.NoError(t, db.Close())
+		lines, _ := n.log.read()
+		assert.NotContains(t, lines, secret)
+	})
+	return n
+}
+
+// answer is what a client got.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+func (a answer) json(t *testing.T) map[string]any {
+	t.Helper()
+	var value map[string]any
+	require.NoError(t, json.Unmarshal([]byte(a.body), &value), "%s", a.body)
+	return value
+}
+
+func (a answer) localID(t *testing.T) string {
+	t.Helper()
+	id, _ := a.json(t)["_local_id"].(string)
+	require.NotEmpty(t, id)
+	return id
+}
+
+// request sends a request as it is, with headers as pairs.
+func (n *node) request(method, target, body string, headers ...string) (answer, error) {
+	var reader io.Reader
+	if body != "" {
+		reader = strings.NewReader(body)
+	}
+	r, err := http.NewRequestWithContext(n.Context(), method, "http://"+n.address+"/", reader)
+	if err != nil {
+		return answer{}, err
+	}
+	r.URL.Opaque = "//" + n.address + target // not cleaned
+	for pair := range slices.Chunk(headers, 2) {
+		r.Header.Set(pair[0], pair[1])
+	}
+	response, err := n.client.Do(r)
+	if err != nil {
+		return answer{}, err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	assert.NotContains(n, string(text), secret)
+	for name, values := range response.Header {
+		assert.NotContains(n, strings.Join(values, " "), secret, name)
+	}
+	return answer{response.StatusCode, response.Header, string(text)}, err
+}
+
+func (n *node) do(method, target, body string, headers ...string) answer {
+	n.Helper()
+	a, err := n.request(method, target, body, headers...)
+	require.NoError(n, err)
+	return a
+}
+
+func (n *node) get(target string) answer {
+	n.Helper()
+	return n.do(http.MethodGet, target, "")
+}
+
+func (n *node) post(body string) answer {
+	n.Helper()
+	return n.do(http.MethodPost, "/_replicate", body, "Content-Type", "application/json")
+}
+
+// posting posts, and does not wait for the answer.
+func (n *node) posting(body string) <-chan answer {
+	out := make(chan answer, 1)
+	go func() {
+		a, err := n.request(http.MethodPost, "/_replicate", body, "Content-Type", "application/json")
+		assert.NoError(n, err)
+		out <- a
+	}()
+	return out
+}
+
+// definition is the body of a replication with some more members.
+func definition(members string) string {
+	text := `{"source": {"url": "http://a.example/db", "auth": {"basic": {"username": "adm", "password": "` + secret + `"}},
+		"headers": {"X-Key": "` + secret + `"}}, "target": "http://adm:` + secret + `@b.example/db"`
+	if members != "" {
+		text += ", " + members
+	}
+	return text + "}"
+}
+
+// accept takes a job and starts it, as a replication node does.
+func (n *node) accept() *jobs.Run {
+	n.Helper()
+	run, err := n.jobs.Accept(n.Context())
+	require.NoError(n, err)
+	require.NoError(n, run.Start(n.Context(), "node1", "<0.1.0>"))
+	return run
+}
+
+func (n *node) complete(run *jobs.Run, result string) {
+	n.Helper()
+	require.NoError(n, run.Complete(n.Context(), func(s *replicator.JobState) { s.Result = json.RawMessage(result) }))
+}
+
+func refused(t *testing.T, a answer, status int, code, reason string) {
+	t.Helper()
+	require.Equal(t, status, a.status, "%s", a.body)
+	want := map[string]any{"error": code, "reason": reason}
+	require.Equal(t, want, a.json(t))
+}
+
+// pipeListener is a network inside a synctest bubble.
+type pipeListener struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func listenPipe() *pipeListener {
+	return &pipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
+}
+
+func (l *pipeListener) dial(ctx context.Context) (net.Conn, error) {
+	client, server := net.Pipe()
+	select {
+	case l.conns <- server:
+		return client, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (l *pipeListener) Accept() (net.Conn, error) {
+	select {
+	case conn := <-l.conns:
+		return conn, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *pipeListener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return nil
+}
+
+func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
+
+// accepting takes a job and starts it, if there is one before the test ends.
+func (n *node) accepting() <-chan *jobs.Run {
+	out := make(chan *jobs.Run, 1)
+	go func() {
+		run, err := n.jobs.Accept(n.Context())
+		if err == nil && run.Start(n.Context(), "node1", "<0.1.0>") == nil {
+			out <- run
+		}
+	}()
+	return out
+}

@@ -1,0 +1,200 @@
+package frontend
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"settee/fdbjobs"
+	"settee/pkg/config"
+	"settee/replicator"
+	"settee/replicator/jobs"
+)
+
+// accepted says that a replication was added or cancelled.
+type accepted struct {
+	OK      bool   `json:"ok"`
+	LocalID string `json:"_local_id"`
+}
+
+// shownID is what clients know a job by: its replication id, or, while that is not
+// known, its job id. Either finds it.
+func shownID(job *jobs.Job) string {
+	if id := job.ReplicationID(); id != "" {
+		return id
+	}
+	return job.ID
+}
+
+func (h *Handler) replicate(w http.ResponseWriter, r *http.Request) error {
+	request, err := h.readRequest(w, r)
+	if err != nil {
+		return err
+	}
+	if request.Cancel {
+		return h.cancel(w, r, request)
+	}
+	continuous := request.Replication.Continuous
+	id, shown, err := h.add(r.Context(), request.Replication)
+	if err != nil {
+		return err
+	}
+	if continuous {
+		return respond(w, r, http.StatusAccepted, accepted{true, shown})
+	}
+	// From here on the request, which may be large, is garbage.
+	return h.await(w, r, id, shown)
+}
+
+// readRequest reads the body of a POST to _replicate.
+func (h *Handler) readRequest(w http.ResponseWriter, r *http.Request) (*replicator.Request, error) {
+	if err := checkContent(r.Header); err != nil {
+		return nil, err
+	}
+	body, err := h.readBody(w, r)
+	if err != nil {
+		return nil, err
+	}
+	if len(body) == 0 {
+		return nil, badRequest("Missing request body")
+	}
+	request, err := replicator.ParseRequest(body, replicator.ParseOptions{
+		EndpointProtocols: config.ValidEndpointProtocols.Get(h.config),
+		ProxyProtocols:    config.ValidProxyProtocols.Get(h.config),
+	})
+	var refused *replicator.ParseError
+	if errors.As(err, &refused) {
+		return nil, badRequest(refused.Reason)
+	}
+	return request, err
+}
+
+// checkContent refuses a body that is not plain JSON. Like CouchDB it takes one that
+// does not say what it is.
+func checkContent(header http.Header) error {
+	const code = "bad_content_type"
+	kind, _, _ := strings.Cut(header.Get("Content-Type"), ";")
+	if kind = strings.TrimSpace(kind); kind != "" && !strings.EqualFold(kind, "application/json") {
+		return &failure{http.StatusUnsupportedMediaType, code, "Content-Type must be application/json"}
+	}
+	if encoding := header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
+		return &failure{http.StatusUnsupportedMediaType, code,
+			"Content-Encoding must be identity or missing: compressed bodies are not supported"}
+	}
+	return nil
+}
+
+// readBody reads a body of the size that is configured.
+func (h *Handler) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	limit, setting := config.MaxReplicateBody.Get(h.config), config.MaxReplicateBody.String()
+	if other := config.MaxHTTPRequestSize.Get(h.config); other < limit {
+		limit, setting = other, config.MaxHTTPRequestSize.String()
+	}
+	tooLarge := func() error {
+		w.Header().Set("Connection", "close") // the rest is not read
+		return &failure{http.StatusRequestEntityTooLarge, "too_large",
+			fmt.Sprintf("the request body has more than %d bytes, which is the limit (%s)", limit, setting)}
+	}
+	if r.ContentLength > limit {
+		return nil, tooLarge()
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	var over *http.MaxBytesError
+	switch {
+	case errors.As(err, &over):
+		return nil, tooLarge()
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		w.Header().Set("Connection", "close")
+		return nil, &failure{http.StatusRequestTimeout, "timeout",
+			fmt.Sprintf("the request body was not received within %s", receiveTimeout)}
+	case err != nil:
+		w.Header().Set("Connection", "close")
+		return nil, badRequest("the request body ends too early or is malformed")
+	}
+	// The connection is now read only to notice that the client hangs up.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+	return body, nil
+}
+
+// add adds the job, or joins the one that is there. shown is what clients know it by.
+func (h *Handler) add(ctx context.Context, replication *replicator.Replication) (id, shown string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	job, err := h.jobs.Replicate(ctx, replication, nil)
+	var collision *jobs.Collision
+	switch {
+	case errors.As(err, &collision):
+		return "", "", &failure{http.StatusConflict, "conflict", collision.Error()}
+	case errors.Is(err, fdbjobs.ErrTooLarge):
+		return "", "", &failure{http.StatusRequestEntityTooLarge, "too_large",
+			fmt.Sprintf("the replication is too large to be stored: it may have %d bytes as JSON", fdbjobs.MaxArgsSize)}
+	case errors.Is(err, context.DeadlineExceeded):
+		zerolog.Ctx(ctx).Error().Msg("the store does not answer")
+		return "", "", unavailable(fmt.Sprintf(
+			"the store did not answer within %s: the replication may have been added, and can be posted again", storeTimeout))
+	case err != nil:
+		return "", "", err
+	}
+	return job.ID, shownID(job), nil
+}
+
+// await answers when the job has ended.
+func (h *Handler) await(w http.ResponseWriter, r *http.Request, id, shown string) error {
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	defer context.AfterFunc(h.draining, func() { cancel(errGoingAway) })()
+	job, err := h.jobs.Await(ctx, id)
+	switch {
+	case errors.Is(err, jobs.ErrNotFound):
+		return notFound("the replication was cancelled")
+	case err != nil && r.Context().Err() != nil:
+		zerolog.Ctx(ctx).Debug().Str("job", id).Msg("the client hung up; the replication goes on")
+		return nil
+	case err != nil && (errors.Is(context.Cause(ctx), errGoingAway) || errors.Is(err, fdbjobs.ErrClosed)):
+		return unavailable("this node is going away; the replication " + shown +
+			" goes on: the same request, sent to another node or later, waits for it")
+	case err != nil:
+		return fmt.Errorf("waiting for the replication job %q: %w", id, err)
+	}
+	return respondResult(w, r, job.State)
+}
+
+// respondResult says how a job has ended.
+func respondResult(w http.ResponseWriter, r *http.Request, state *replicator.JobState) error {
+	if state.State != replicator.StateCompleted {
+		code, reason := state.ErrorBody()
+		return &failure{http.StatusInternalServerError, code, reason}
+	}
+	result := state.Result
+	if result == nil {
+		result = json.RawMessage(`{"ok":true}`)
+	}
+	send(w, r, http.StatusOK, append(result, '\n'))
+	return nil
+}
+
+// cancel cancels by an id, or the replication that asks for the same.
+func (h *Handler) cancel(w http.ResponseWriter, r *http.Request, request *replicator.Request) error {
+	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
+	defer cancel()
+	id := request.ID
+	if id == "" {
+		id = request.Replication.JobID("")
+	}
+	job, err := h.jobs.Cancel(ctx, id)
+	if errors.Is(err, jobs.ErrNotFound) {
+		return notFound("missing")
+	}
+	if err != nil {
+		return fmt.Errorf("cancelling a replication: %w", err)
+	}
+	return respond(w, r, http.StatusOK, accepted{true, shownID(job)})
+}

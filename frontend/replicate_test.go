@@ -1,0 +1,335 @@
+package frontend_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"settee/fdbjobs"
+	"settee/pkg/kv"
+	"settee/pkg/kv/pebblekv"
+	"settee/replicator"
+)
+
+func TestReplicateOnDisk(t *testing.T) {
+	t.Parallel()
+	db, err := pebblekv.Open(t.TempDir(), pebblekv.Options{})
+	require.NoError(t, err)
+	n := startOn(t, db, listenTCP(t))
+	waiting := n.posting(definition(""))
+	run := n.accept()
+	require.Equal(t, secret, run.Job().Args.Replication.Source.Password)
+	n.complete(run, `{"ok":true,"no_changes":true}`)
+	got := <-waiting
+	require.Equal(t, http.StatusOK, got.status)
+	require.Equal(t, `{"ok":true,"no_changes":true}`+"\n", got.body)
+
+	got = n.post(definition(`"continuous": true`))
+	require.Equal(t, http.StatusAccepted, got.status)
+	require.Equal(t, got.body, n.post(definition(`"continuous": true, "cancel": true`)).body)
+}
+
+func TestReplicateWaitsWhileTheJobIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	waiting := n.posting(definition(""))
+	joined := n.posting(definition(""))
+	for range 3 {
+		require.NoError(t, n.accept().Crash(t.Context(), time.Now(), 1, "", "too many requests at http://u:"+secret+"@h/"))
+	}
+	require.NoError(t, n.accept().Stop(t.Context(), nil))
+	require.Empty(t, waiting)
+	require.Empty(t, joined)
+	n.complete(n.accept(), `{"ok":true}`)
+	require.Equal(t, http.StatusOK, (<-waiting).status)
+	// The other request may have come only after the end; it has a job of its own then.
+	select {
+	case got := <-joined:
+		require.Equal(t, http.StatusOK, got.status)
+	case run := <-n.accepting():
+		n.complete(run, `{"ok":true}`)
+		require.Equal(t, http.StatusOK, (<-joined).status)
+	}
+}
+
+func TestReplicateThatFailed(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	waiting := n.posting(definition(""))
+	require.NoError(t, n.accept().Fail(t.Context(), "db_not_found", "could not open http://adm:"+secret+"@b.example/db/"))
+	refused(t, <-waiting, http.StatusInternalServerError, "db_not_found", "could not open http://adm:*****@b.example/db/")
+	waiting = n.posting(definition(""))
+	require.NoError(t, n.accept().Fail(t.Context(), "", "no word for it"))
+	refused(t, <-waiting, http.StatusInternalServerError, "error", "no word for it")
+}
+
+func TestReplicateThatWasCancelled(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	waiting := n.posting(definition(""))
+	run := n.accept()
+	got := n.post(definition(`"cancel": true`))
+	require.Equal(t, http.StatusOK, got.status)
+	require.Equal(t, run.Job().ReplicationID(), got.localID(t))
+	refused(t, <-waiting, http.StatusNotFound, "not_found", "the replication was cancelled")
+	require.ErrorIs(t, run.Update(t.Context(), func(*replicator.JobState) {}), fdbjobs.ErrHalt)
+}
+
+func TestCancelByID(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	for _, field := range []string{"id", "_local_id", "replication_id"} {
+		id := n.post(definition(`"continuous": true`)).localID(t)
+		body := fmt.Sprintf(`{"cancel": true, %q: %q}`, field, id)
+		got := n.post(body)
+		require.Equal(t, http.StatusOK, got.status)
+		require.Equal(t, id, got.localID(t))
+		refused(t, n.post(body), http.StatusNotFound, "not_found", "missing")
+	}
+	// Before the filter's text is known, the job is known by its job id.
+	filtered := `"continuous": true, "filter": "f/t"`
+	id := n.post(definition(filtered)).localID(t)
+	require.NotContains(t, id, "+continuous")
+	require.Equal(t, http.StatusOK, n.get("/_scheduler/jobs/"+id).status)
+	require.Equal(t, id, n.post(`{"cancel": true, "id": "`+id+`"}`).localID(t))
+	refused(t, n.post(definition(filtered+`, "cancel": true`)), http.StatusNotFound, "not_found", "missing")
+	refused(t, n.post(`{"cancel": true, "id": "`+strings.Repeat("x", 5_000)+`"}`), http.StatusNotFound, "not_found", "missing")
+}
+
+func TestReplicateWhoseIDAnotherJobHas(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	request, err := replicator.ParseRequest([]byte(definition("")), replicator.ParseOptions{})
+	require.NoError(t, err)
+	alice := "alice"
+	theirs, err := n.jobs.Replicate(t.Context(), request.Replication, &alice)
+	require.NoError(t, err)
+	refused(t, n.post(definition("")), http.StatusConflict, "conflict",
+		"the replication "+theirs.ReplicationID()+" exists already")
+}
+
+func TestBadRequests(t *testing.T) {
+	t.Parallel()
+	n := start(t, "settee/max_replicate_body=2000", "replicator/valid_endpoint_protocols=https", "replicator/valid_proxy_protocols=socks5")
+	tlsOnly := strings.ReplaceAll(definition(""), "http://", "https://")
+	endpoints := `"source": "https://a.example/db", "target": "https://b.example/db"`
+	for name, test := range map[string]struct {
+		body    string
+		headers []string
+		status  int
+		code    string
+		reason  string
+	}{
+		"no body":        {"", nil, 400, "bad_request", "Missing request body"},
+		"blank":          {" \n", nil, 400, "bad_request", "invalid UTF-8 JSON"},
+		"cut off":        {`{"source":`, nil, 400, "bad_request", "invalid UTF-8 JSON"},
+		"two values":     {"{" + endpoints + "} {}", nil, 400, "bad_request", "invalid UTF-8 JSON"},
+		"not UTF-8":      {"{\"source\": \"\xff\"}", nil, 400, "bad_request", "invalid UTF-8 JSON"},
+		"an array":       {"[]", nil, 400, "bad_request", "Request body must be a JSON object"},
+		"null":           {"null", nil, 400, "bad_request", "Request body must be a JSON object"},
+		"no target":      {`{"source": "https://a.example/db"}`, nil, 400, "bad_request", "parameter `target` is missing: it must be the URL of a database, or an object with its `url`"},
+		"protocol":       {definition(""), nil, 400, "bad_request", "parameter `source.url` must be a URL with protocol https"},
+		"proxy":          {"{" + endpoints + `, "proxy": "http://u:` + secret + `@p:1"}`, nil, 400, "bad_request", "parameter `proxy` must be a URL with protocol socks5"},
+		"cancel as text": {"{" + endpoints + `, "cancel": "yes"}`, nil, 400, "bad_request", "parameter `cancel` must be a boolean"},
+		"cancel nothing": {`{"cancel": true}`, nil, 400, "bad_request", "parameter `source` is missing: it must be the URL of a database, or an object with its `url`"},
+		"id as number":   {`{"cancel": true, "id": 5}`, nil, 400, "bad_request", "parameter `id` must be a replication id"},
+		"text":           {tlsOnly, []string{"Content-Type", "text/plain"}, 415, "bad_content_type", "Content-Type must be application/json"},
+		"form":           {tlsOnly, []string{"Content-Type", "application/x-www-form-urlencoded"}, 415, "bad_content_type", "Content-Type must be application/json"},
+		"json-seq":       {tlsOnly, []string{"Content-Type", "application/json-seq"}, 415, "bad_content_type", "Content-Type must be application/json"},
+		"gzip":           {"\x1f\x8b", []string{"Content-Encoding", "gzip"}, 415, "bad_content_type", "Content-Encoding must be identity or missing: compressed bodies are not supported"},
+		"too large":      {"{" + endpoints + `, "x": "` + strings.Repeat("x", 2_000) + `"}`, nil, 413, "too_large", "the request body has more than 2000 bytes, which is the limit ([settee] max_replicate_body)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			refused(t, n.do(http.MethodPost, "/_replicate", test.body, test.headers...), test.status, test.code, test.reason)
+		})
+	}
+	for _, headers := range [][]string{
+		nil, {"Content-Type", "Application/JSON; charset=utf-8"}, {"Content-Type", ""}, {"Content-Encoding", "identity"},
+	} {
+		got := n.do(http.MethodPost, "/_replicate", tlsOnly[:len(tlsOnly)-1]+`, "continuous": true}`, headers...)
+		require.Equal(t, http.StatusAccepted, got.status, "%v %s", headers, got.body)
+	}
+}
+
+func TestLargestBody(t *testing.T) {
+	t.Parallel()
+	body := func(size int) string {
+		text := definition(`"continuous": true`)
+		return text + strings.Repeat(" ", size-len(text))
+	}
+	for setting, n := range map[string]*node{
+		"[settee] max_replicate_body":    start(t, "settee/max_replicate_body=1000"),
+		"[chttpd] max_http_request_size": start(t, "chttpd/max_http_request_size=1000"),
+	} {
+		require.Equal(t, http.StatusAccepted, n.post(body(1_000)).status)
+		reason := "the request body has more than 1000 bytes, which is the limit (" + setting + ")"
+		refused(t, n.post(body(1_001)), http.StatusRequestEntityTooLarge, "too_large", reason)
+		refused(t, n.post(body(3_000_000)), http.StatusRequestEntityTooLarge, "too_large", reason)
+
+		// A body that does not say how long it is, and never ends.
+		conn, err := n.dial(t.Context())
+		require.NoError(t, err)
+		defer conn.Close()
+		_, err = io.WriteString(conn, "POST /_replicate HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"+
+			strings.Repeat("64\r\n"+strings.Repeat("x", 0x64)+"\r\n", 11))
+		require.NoError(t, err)
+		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		require.NoError(t, err)
+		defer response.Body.Close()
+		require.Equal(t, http.StatusRequestEntityTooLarge, response.StatusCode)
+		require.True(t, response.Close, "what is left of it is not read")
+	}
+}
+
+func TestDefinitionThatGrowsTooLargeToBeStored(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	got := n.post(definition(`"doc_ids": ["` + strings.Repeat("<", 700_000) + `"]`))
+	refused(t, got, http.StatusRequestEntityTooLarge, "too_large",
+		"the replication is too large to be stored: it may have 4000000 bytes as JSON")
+	require.EqualValues(t, 0, n.get("/_scheduler/jobs").json(t)["total_rows"])
+}
+
+func TestBodyThatEndsTooEarly(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	conn, err := n.dial(t.Context())
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = io.WriteString(conn, "POST /_replicate HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nnot a length\r\n")
+	require.NoError(t, err)
+	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	require.NoError(t, err)
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	refused(t, answer{status: response.StatusCode, body: string(text)}, http.StatusBadRequest, "bad_request",
+		"the request body ends too early or is malformed")
+}
+
+func TestClientThatHangsUpLeavesTheJob(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	ctx, hangUp := context.WithCancel(t.Context())
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+n.address+"/_replicate", strings.NewReader(definition("")))
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() {
+		response, err := n.client.Do(request)
+		if err == nil {
+			response.Body.Close()
+		}
+		ended <- err
+	}()
+	run := n.accept()
+	hangUp()
+	require.ErrorIs(t, <-ended, context.Canceled)
+	line := n.log.line(t, "hung up")
+	require.Equal(t, "debug", line["level"])
+	require.Equal(t, run.Job().ID, line["job"])
+	require.EqualValues(t, 0, n.log.line(t, `"message":"request"`)["status"])
+
+	waiting := n.posting(definition(""))
+	require.NoError(t, run.Update(t.Context(), func(*replicator.JobState) {}), "the run goes on")
+	n.complete(run, `{"ok":true}`)
+	select {
+	case got := <-waiting:
+		require.Equal(t, http.StatusOK, got.status)
+	case run := <-n.accepting(): // the second request came after the end
+		n.complete(run, `{"ok":true}`)
+		require.Equal(t, http.StatusOK, (<-waiting).status)
+	}
+	require.Equal(t, "completed", n.get("/_scheduler/jobs/" + run.Job().ID).json(t)["state"])
+}
+
+func TestShutdownEndsWaiting(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	waiting := n.posting(definition(""))
+	run := n.accept()
+	require.NoError(t, n.server.Shutdown(t.Context()))
+	id := run.Job().ReplicationID()
+	refused(t, <-waiting, http.StatusServiceUnavailable, "service_unavailable",
+		"this node is going away; the replication "+id+" goes on: the same request, sent to another node or later, waits for it")
+	require.NoError(t, run.Update(t.Context(), func(*replicator.JobState) {}))
+	n.complete(run, `{"ok":true}`)
+}
+
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	n.handler.Drain()
+	n.handler.Drain()
+	got := n.post(definition(""))
+	require.Equal(t, http.StatusServiceUnavailable, got.status)
+	require.Contains(t, got.body, "goes on")
+	require.Equal(t, http.StatusAccepted, n.post(definition(`"continuous": true`)).status)
+	require.EqualValues(t, 2, n.get("/_scheduler/jobs").json(t)["total_rows"])
+	got = n.get("/_up")
+	require.Equal(t, http.StatusNotFound, got.status)
+	require.Equal(t, `{"status":"maintenance_mode","seeds":{}}`+"\n", got.body)
+}
+
+func TestStoreThatWasClosed(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	waiting := n.posting(definition(""))
+	run := n.accept()
+	n.layer.Close()
+	got := <-waiting
+	require.Equal(t, http.StatusServiceUnavailable, got.status)
+	require.Contains(t, got.body, run.Job().ReplicationID()+" goes on")
+}
+
+// failing is a store that fails, once it is told to.
+type failing struct {
+	kv.Database
+	failure chan error
+}
+
+func (f *failing) Transact(ctx context.Context, fn func(kv.Transaction) error) error {
+	select {
+	case err := <-f.failure:
+		f.failure <- err
+		return err
+	default:
+		return f.Database.Transact(ctx, fn)
+	}
+}
+
+func TestStoreThatFails(t *testing.T) {
+	t.Parallel()
+	db := &failing{Database: memory(t), failure: make(chan error, 1)}
+	n := startOn(t, db, listenTCP(t))
+	db.failure <- fmt.Errorf("disk at http://u:%s@h/ is full", secret)
+	requests := map[string]func() answer{
+		"GET /_scheduler/jobs":      func() answer { return n.get("/_scheduler/jobs") },
+		"GET /_scheduler/jobs/{id}": func() answer { return n.get("/_scheduler/jobs/x") },
+		"POST /_replicate":          func() answer { return n.post(definition("")) },
+		"cancel":                    func() answer { return n.post(`{"cancel": true, "id": "x"}`) },
+	}
+	for name, send := range requests {
+		got := send()
+		id := got.header.Get("X-Couch-Request-ID")
+		refused(t, got, http.StatusInternalServerError, "internal_server_error",
+			"the request failed; the log of this node says why under request_id "+id)
+		line := n.log.line(t, id, "request failed")
+		require.Contains(t, line["reason"], "disk at http://u:*****@h/ is full", name)
+	}
+	got := n.get("/_up")
+	require.Equal(t, http.StatusServiceUnavailable, got.status)
+	require.Equal(t, `{"status":"store_unavailable","seeds":{}}`+"\n", got.body)
+
+	require.Error(t, <-db.failure)
+	require.Equal(t, http.StatusOK, n.get("/_up").status)
+	db.failure <- kv.ErrClosed
+	refused(t, n.get("/_scheduler/jobs"), http.StatusServiceUnavailable, "service_unavailable", "this node is going away")
+}

@@ -1,0 +1,63 @@
+package frontend
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"settee/replicator"
+)
+
+// compatibleWith is the version of CouchDB whose interface this is. Clients take
+// the welcome's version for CouchDB's and decide by it what they may ask for.
+const compatibleWith = "3.5.0"
+
+// upTimeout bounds what /_up waits for the store: load balancers do not wait long.
+const upTimeout = 2 * time.Second
+
+type vendor struct {
+	Name    string `json:"name"`
+	Version string `json:"version,omitempty"`
+}
+
+func (h *Handler) welcome(w http.ResponseWriter, r *http.Request) error {
+	return respond(w, r, http.StatusOK, struct {
+		CouchDB  string   `json:"couchdb"`
+		Version  string   `json:"version"`
+		UUID     string   `json:"uuid"`
+		Features []string `json:"features"`
+		Vendor   vendor   `json:"vendor"`
+	}{"Welcome", compatibleWith, h.jobs.ServerUUID(), []string{"scheduler"}, vendor{"settee", h.version}})
+}
+
+// upStatus is the answer of /_up. Nodes do not seed one another here, so that seeds
+// is always empty.
+type upStatus struct {
+	Status string   `json:"status"`
+	Seeds  struct{} `json:"seeds"`
+}
+
+func (h *Handler) up(w http.ResponseWriter, r *http.Request) error {
+	if h.isDraining() {
+		// What CouchDB says while a load balancer is to leave it alone.
+		return respond(w, r, http.StatusNotFound, upStatus{Status: "maintenance_mode"})
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), upTimeout)
+	defer cancel()
+	if _, _, err := h.jobs.List(ctx, 0, 0); err != nil {
+		zerolog.Ctx(r.Context()).Error().
+			Str("reason", replicator.StripCredentials(err.Error())).Msg("the store does not answer")
+		return respond(w, r, http.StatusServiceUnavailable, upStatus{Status: "store_unavailable"})
+	}
+	return respond(w, r, http.StatusOK, upStatus{Status: "ok"})
+}
+
+func unknownPath(_ http.ResponseWriter, r *http.Request) error {
+	if name := strings.TrimPrefix(r.URL.Path, "/"); name != "" && !strings.HasPrefix(name, "_") {
+		return notFound("Database does not exist.")
+	}
+	return notFound("there is no such path on this server")
+}

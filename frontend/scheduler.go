@@ -1,0 +1,130 @@
+package frontend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/gorilla/mux"
+
+	"settee/replicator"
+	"settee/replicator/jobs"
+)
+
+// defaultLimit is how many jobs CouchDB lists when nobody says how many.
+const defaultLimit = 100
+
+// listedJob is a job as CouchDB's _scheduler/jobs shows it, and its state.
+type listedJob struct {
+	Database  *string            `json:"database"`
+	ID        string             `json:"id"`
+	PID       *string            `json:"pid"`
+	Source    string             `json:"source"`
+	Target    string             `json:"target"`
+	User      *string            `json:"user"`
+	DocID     *string            `json:"doc_id"`
+	Info      *replicator.Info   `json:"info"`
+	History   replicator.History `json:"history"`
+	Node      *string            `json:"node"`
+	StartTime *string            `json:"start_time"`
+	State     replicator.State   `json:"state"`
+}
+
+func listed(job *jobs.Job) listedJob {
+	state := *job.State
+	state.State = job.Condition() // what info shows depends on it
+	out := listedJob{
+		Database: job.Args.Database,
+		ID:       shownID(job),
+		PID:      orNull(state.PID),
+		Source:   job.Args.Replication.Source.String(),
+		Target:   job.Args.Replication.Target.String(),
+		User:     job.Args.User,
+		DocID:    job.Args.DocID,
+		Info:     state.Info(),
+		History:  state.History,
+		Node:     orNull(state.Node),
+		State:    state.State,
+	}
+	if out.History == nil {
+		out.History = replicator.History{}
+	}
+	if !state.StartTime.IsZero() {
+		out.StartTime = orNull(state.StartTime.UTC().Format(time.RFC3339))
+	}
+	return out
+}
+
+func orNull(text string) *string {
+	if text == "" {
+		return nil
+	}
+	return &text
+}
+
+func (h *Handler) listJobs(w http.ResponseWriter, r *http.Request) error {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return queryError("the query cannot be read")
+	}
+	limit, err := integer(query, "limit", defaultLimit, jobs.MaxLimit)
+	if err != nil {
+		return err
+	}
+	skip, err := integer(query, "skip", 0, jobs.MaxSkip)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
+	defer cancel()
+	found, total, err := h.jobs.List(ctx, skip, limit)
+	if err != nil {
+		return fmt.Errorf("listing the replication jobs: %w", err)
+	}
+	rows := make([]listedJob, len(found))
+	for i, job := range found {
+		rows[i] = listed(job)
+	}
+	return respond(w, r, http.StatusOK, struct {
+		TotalRows int64       `json:"total_rows"`
+		Offset    int64       `json:"offset"`
+		Jobs      []listedJob `json:"jobs"`
+	}{total, min(int64(skip), total), rows})
+}
+
+func (h *Handler) getJob(w http.ResponseWriter, r *http.Request) error {
+	id, err := url.PathUnescape(mux.Vars(r)["id"])
+	if err != nil { // the router matched a path that can be unescaped
+		return badRequest("the job's id is not percent-encoded well")
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
+	defer cancel()
+	job, err := h.jobs.Get(ctx, id)
+	if errors.Is(err, jobs.ErrNotFound) {
+		return notFound("missing")
+	}
+	if err != nil {
+		return fmt.Errorf("reading a replication job: %w", err)
+	}
+	return respond(w, r, http.StatusOK, listed(job))
+}
+
+// integer returns a parameter from 0 to most.
+func integer(query url.Values, name string, standard, most int) (int, error) {
+	if !query.Has(name) {
+		return standard, nil
+	}
+	n, err := strconv.Atoi(query.Get(name))
+	if err != nil || n < 0 || n > most {
+		return 0, queryError(fmt.Sprintf("`%s` must be an integer from 0 to %d", name, most))
+	}
+	return n, nil
+}
+
+func queryError(reason string) error {
+	return &failure{http.StatusBadRequest, "query_parse_error", reason}
+}

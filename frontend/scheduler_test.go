@@ -1,0 +1,175 @@
+package frontend_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"settee/fdbjobs"
+	"settee/pkg/kv"
+	"settee/replicator"
+)
+
+func TestListJobs(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	require.Equal(t, `{"total_rows":0,"offset":0,"jobs":[]}`+"\n", n.get("/_scheduler/jobs").body)
+	const many = 105
+	for i := range many {
+		require.Equal(t, http.StatusAccepted, n.post(definition(fmt.Sprintf(`"continuous": true, "doc_ids": ["%d"]`, i))).status)
+	}
+	list := func(query string) (total, offset int, ids []string) {
+		got := n.get("/_scheduler/jobs" + query)
+		require.Equal(t, http.StatusOK, got.status, "%s %s", query, got.body)
+		var page struct {
+			TotalRows int `json:"total_rows"`
+			Offset    int `json:"offset"`
+			Jobs      []struct{ ID string }
+		}
+		require.NoError(t, json.Unmarshal([]byte(got.body), &page))
+		ids = []string{}
+		for _, job := range page.Jobs {
+			ids = append(ids, job.ID)
+		}
+		return page.TotalRows, page.Offset, ids
+	}
+	_, _, all := list("?limit=1000")
+	require.Len(t, all, many)
+	slices.Sort(all)
+	require.Len(t, slices.Compact(all), many)
+	_, _, all = list("?limit=1000")
+	for query, want := range map[string]struct{ begin, end, offset int }{
+		"":                              {0, 100, 0},
+		"?limit=3":                      {0, 3, 0},
+		"?limit=0":                      {0, 0, 0},
+		"?skip=103":                     {103, 105, 103},
+		"?skip=50&limit=20":             {50, 70, 50},
+		"?skip=500":                     {105, 105, 105},
+		"?skip=10000&limit=1000":        {105, 105, 105},
+		"?limit=2&limit=7&unknown=true": {0, 2, 0},
+	} {
+		total, offset, ids := list(query)
+		require.Equal(t, many, total)
+		require.Equal(t, want.offset, offset, query)
+		require.Equal(t, append([]string{}, all[want.begin:want.end]...), ids, query)
+	}
+	for query, reason := range map[string]string{
+		"?limit=x":                   "`limit` must be an integer from 0 to 1000",
+		"?limit=":                    "`limit` must be an integer from 0 to 1000",
+		"?limit=-1":                  "`limit` must be an integer from 0 to 1000",
+		"?limit=1.5":                 "`limit` must be an integer from 0 to 1000",
+		"?limit=1001":                "`limit` must be an integer from 0 to 1000",
+		"?skip=-1":                   "`skip` must be an integer from 0 to 10000",
+		"?skip=10001":                "`skip` must be an integer from 0 to 10000",
+		"?skip=" + secret:            "`skip` must be an integer from 0 to 10000",
+		"?skip=99999999999999999999": "`skip` must be an integer from 0 to 10000",
+		"?limit=%zz":                 "the query cannot be read",
+	} {
+		refused(t, n.get("/_scheduler/jobs"+query), http.StatusBadRequest, "query_parse_error", reason)
+	}
+}
+
+func TestJobInEachState(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	id := n.post(definition(`"continuous": true`)).localID(t)
+	job := func() map[string]any {
+		t.Helper()
+		got := n.get("/_scheduler/jobs/" + id)
+		require.Equal(t, http.StatusOK, got.status)
+		row := got.json(t)
+		require.Equal(t, id, row["id"])
+		require.Equal(t, "http://a.example/db/", row["source"])
+		require.Equal(t, "http://b.example/db/", row["target"])
+		return row
+	}
+	row := job()
+	require.Equal(t, "pending", row["state"])
+	for _, name := range []string{"pid", "node", "start_time", "info", "database", "doc_id", "user"} {
+		require.Nil(t, row[name], name)
+	}
+	require.Len(t, row["history"], 1)
+
+	run := n.accept()
+	left := int64(3)
+	require.NoError(t, run.Update(t.Context(), func(s *replicator.JobState) {
+		s.Stats.DocsRead, s.ChangesPending, s.SourceSeq = 12, &left, json.RawMessage(`"15-<x>"`)
+	}))
+	row = job()
+	require.Equal(t, "running", row["state"])
+	info := row["info"].(map[string]any)
+	require.EqualValues(t, 12, info["docs_read"])
+	require.EqualValues(t, 3, info["changes_pending"])
+	require.Equal(t, "15-<x>", info["source_seq"])
+	require.Nil(t, info["checkpointed_source_seq"])
+
+	require.NoError(t, run.Crash(t.Context(), time.Now(), 1, "db_not_found", "could not open http://adm:"+secret+"@b.example/"))
+	row = job()
+	require.Equal(t, "crashing", row["state"])
+	require.Equal(t, map[string]any{"error": "db_not_found: could not open http://adm:*****@b.example/"}, row["info"])
+	require.Equal(t, "db_not_found: could not open http://adm:*****@b.example/", row["history"].([]any)[0].(map[string]any)["reason"])
+
+	// Taken, but not yet started: it runs, and what it has counted is shown.
+	held, err := n.jobs.Accept(t.Context())
+	require.NoError(t, err)
+	row = job()
+	require.Equal(t, "running", row["state"])
+	require.EqualValues(t, 12, row["info"].(map[string]any)["docs_read"])
+
+	require.NoError(t, held.Fail(t.Context(), "", "given up"))
+	row = job()
+	require.Equal(t, "failed", row["state"])
+	require.Equal(t, map[string]any{"error": "given up"}, row["info"])
+	require.EqualValues(t, 0, n.get("/_scheduler/jobs").json(t)["total_rows"], "what has ended is not listed")
+}
+
+func TestJobOfADocument(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	database, doc, user := "acct/_replicator", "a doc/with+ä", "bob"
+	request, err := replicator.ParseRequest([]byte(definition("")), replicator.ParseOptions{})
+	require.NoError(t, err)
+	args, err := json.Marshal(&replicator.JobArgs{
+		Replication: request.Replication, Database: &database, DocID: &doc, User: &user, Added: time.Now(),
+	})
+	require.NoError(t, err)
+	id := replicator.PersistentJobID("instance", doc)
+	require.NoError(t, n.db.Transact(t.Context(), func(tx kv.Transaction) error {
+		return n.jobs.Jobs().Add(tx, fdbjobs.Spec{ID: id, Owner: database, Args: args, State: json.RawMessage(`{"state":"pending"}`)})
+	}))
+	escaped := url.PathEscape(id)
+	for _, name := range []string{
+		escaped, strings.Replace(escaped, "+", "%2B", 1), strings.Replace(escaped, "%7C", "|", 1), strings.Replace(escaped, "d", "%64", 1),
+	} {
+		got := n.get("/_scheduler/jobs/" + name)
+		require.Equal(t, http.StatusOK, got.status, name)
+		row := got.json(t)
+		require.Equal(t, id, row["id"], "the replication id is not known yet")
+		require.Equal(t, database, row["database"])
+		require.Equal(t, doc, row["doc_id"])
+		require.Equal(t, user, row["user"])
+		require.Equal(t, []any{}, row["history"])
+	}
+	run := n.accept()
+	want, err := request.Replication.ID(n.jobs.ServerUUID(), "")
+	require.NoError(t, err)
+	require.NoError(t, run.Identify(t.Context(), want))
+	require.Equal(t, want.String(), n.get("/_scheduler/jobs/" + want.String()).json(t)["id"])
+	refused(t, n.post(definition("")), http.StatusConflict, "conflict", "the replication "+want.String()+" exists already")
+	refused(t, n.post(`{"cancel": true, "id": "`+want.String()+`"}`), http.StatusNotFound, "not_found", "missing")
+}
+
+func TestMissingJobs(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	for _, name := range []string{"nope", "%2F", "%00", "%FF", "a+b", strings.Repeat("x", 2_001), strings.Repeat("%00", 9_000)} {
+		refused(t, n.get("/_scheduler/jobs/"+name), http.StatusNotFound, "not_found", "missing")
+	}
+}

@@ -1,0 +1,196 @@
+package frontend
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"settee/replicator"
+)
+
+const (
+	// receiveTimeout is how long a client may take to send a request's body, and
+	// sendTimeout how long it may take to receive an answer.
+	receiveTimeout = time.Minute
+	sendTimeout    = time.Minute
+	// maxLogged is how many bytes are logged of what a client chooses.
+	maxLogged = 500
+)
+
+// An action answers a request, or returns why it cannot: see fail.
+type action func(http.ResponseWriter, *http.Request) error
+
+// methods are the methods of a path. HEAD is GET's.
+type methods map[string]action
+
+func (m methods) find(method string) (action, bool) {
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	act, found := m[method]
+	return act, found
+}
+
+// allowed lists the methods as CouchDB does: GET,HEAD.
+func (m methods) allowed() string {
+	var names []string
+	for name := range m {
+		names = append(names, name)
+		if name == http.MethodGet {
+			names = append(names, http.MethodHead)
+		}
+	}
+	slices.Sort(names)
+	return strings.Join(names, ",")
+}
+
+// endpoint serves one path.
+func (h *Handler) endpoint(m methods) http.Handler {
+	return h.action(func(w http.ResponseWriter, r *http.Request) error {
+		act, found := m.find(r.Method)
+		if !found {
+			w.Header().Set("Allow", m.allowed())
+			return &failure{http.StatusMethodNotAllowed, "method_not_allowed", "Only " + m.allowed() + " allowed"}
+		}
+		return act(w, r)
+	})
+}
+
+func (h *Handler) action(act action) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := act(w, r); err != nil {
+			h.fail(w, r, err)
+		}
+	})
+}
+
+// ServeHTTP answers a request, and logs it.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	began, id := time.Now(), newRequestID()
+	log := h.log.With().Str("request_id", id).Logger()
+	out := &answer{ResponseWriter: w}
+	header := out.Header()
+	header.Set("Cache-Control", "must-revalidate")
+	header.Set("Server", strings.TrimSuffix("settee/"+h.version, "/"))
+	header.Set("X-Couch-Request-ID", id)
+	// A writer without deadlines is one of a test.
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Now().Add(receiveTimeout))
+	_ = control.SetWriteDeadline(time.Time{})
+
+	served := r.WithContext(context.WithValue(log.WithContext(r.Context()), requestIDKey{}, id))
+	served.URL = canonical(r.URL)
+	defer logAccess(&log, out, served, began)
+	defer recoverPanic(out, served)
+	h.router.ServeHTTP(out, served)
+}
+
+// recoverPanic answers a request whose action panicked. What was sent already cannot
+// be taken back: the connection is cut then.
+func recoverPanic(out *answer, r *http.Request) {
+	reason := recover()
+	if reason == nil {
+		return
+	}
+	if err, ok := reason.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+		panic(reason)
+	}
+	zerolog.Ctx(r.Context()).Error().
+		Str("panic", replicator.StripCredentials(fmt.Sprint(reason))).
+		Str("stack", string(debug.Stack())).
+		Msg("request panicked")
+	if out.status != 0 {
+		panic(http.ErrAbortHandler)
+	}
+	respondError(out, r, internalError(r))
+}
+
+// logAccess writes the line of a request that was answered.
+func logAccess(log *zerolog.Logger, out *answer, r *http.Request, began time.Time) {
+	level := zerolog.InfoLevel
+	if r.URL.Path == "/_up" {
+		level = zerolog.DebugLevel
+	}
+	log.WithLevel(level).
+		Str("remote", r.RemoteAddr).
+		Str("method", cut(r.Method)).
+		Str("path", cut(replicator.StripCredentials(r.URL.Path))).
+		Int("status", out.status).
+		Int64("bytes", out.bytes).
+		Dur("duration", time.Since(began)).
+		Msg("request")
+}
+
+func cut(text string) string { return text[:min(len(text), maxLogged)] }
+
+// canonical returns u with one slash where several stand together, none at the end
+// of the path, and each segment percent-encoded in one way: CouchDB does not tell
+// these apart.
+func canonical(u *url.URL) *url.URL {
+	// Not EscapedPath: for a path with a raw bar, as job ids have one, it forgets
+	// which slashes were encoded.
+	raw := cmp.Or(u.RawPath, u.EscapedPath())
+	segments := strings.FieldsFunc(raw, func(c rune) bool { return c == '/' })
+	plain := make([]string, len(segments))
+	for i, segment := range segments {
+		decoded, err := url.PathUnescape(segment)
+		if err != nil { // then u could not have been parsed
+			decoded = segment
+		}
+		plain[i], segments[i] = decoded, url.PathEscape(decoded)
+	}
+	out := *u
+	out.Path, out.RawPath = "/"+strings.Join(plain, "/"), "/"+strings.Join(segments, "/")
+	return &out
+}
+
+type requestIDKey struct{}
+
+// newRequestID returns ten hex digits, as CouchDB's X-Couch-Request-ID has.
+func newRequestID() string {
+	var b [5]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
+func requestID(ctx context.Context) string {
+	id, _ := ctx.Value(requestIDKey{}).(string)
+	return id
+}
+
+// answer notes what was answered, for the log.
+type answer struct {
+	http.ResponseWriter
+	status int // 0: nothing was sent, as to a client that hung up
+	bytes  int64
+}
+
+// Unwrap is for http.ResponseController.
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+func (a *answer) WriteHeader(status int) {
+	if a.status == 0 {
+		a.status = status
+	}
+	a.ResponseWriter.WriteHeader(status)
+}
+
+func (a *answer) Write(text []byte) (int, error) {
+	if a.status == 0 {
+		a.status = http.StatusOK
+	}
+	n, err := a.ResponseWriter.Write(text)
+	a.bytes += int64(n)
+	return n, err
+}

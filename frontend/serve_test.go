@@ -1,0 +1,124 @@
+package frontend_test
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"settee/frontend"
+)
+
+func TestPathsAndMethods(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	id := n.post(definition(`"continuous": true`)).localID(t)
+	for _, path := range []string{
+		"/", "//", "/?a=b", "/_up", "//_up/", "/%5Fup", "/_scheduler/jobs", "/_scheduler/jobs/", "//_scheduler//jobs//?limit=1",
+		"/_scheduler/jobs/" + id, "/_scheduler/jobs/" + strings.Replace(id, "+", "%2B", 1) + "/",
+	} {
+		get, head := n.get(path), n.do(http.MethodHead, path, "")
+		require.Equal(t, http.StatusOK, get.status, path)
+		require.Equal(t, http.StatusOK, head.status, path)
+		require.Empty(t, head.body)
+		require.Equal(t, get.header.Get("Content-Length"), head.header.Get("Content-Length"), path)
+		for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodOptions, "COPY", "get"} {
+			got := n.do(method, path, "")
+			refused(t, got, http.StatusMethodNotAllowed, "method_not_allowed", "Only GET,HEAD allowed")
+			require.Equal(t, "GET,HEAD", got.header.Get("Allow"))
+		}
+	}
+	for _, method := range []string{http.MethodGet, http.MethodPut, http.MethodDelete} {
+		got := n.do(method, "/_replicate/", definition(""))
+		refused(t, got, http.StatusMethodNotAllowed, "method_not_allowed", "Only POST allowed")
+		require.Equal(t, "POST", got.header.Get("Allow"))
+	}
+	require.Equal(t, http.StatusMethodNotAllowed, n.do(http.MethodHead, "/_replicate", "").status)
+
+	for path, reason := range map[string]string{
+		"/db": "Database does not exist.", "/db/doc": "Database does not exist.", "/_nope": "there is no such path on this server",
+		"/_scheduler": "there is no such path on this server", "/_scheduler/jobs/a/b": "there is no such path on this server",
+		"/_scheduler%2Fjobs": "there is no such path on this server", "/./_up": "Database does not exist.",
+	} {
+		for _, method := range []string{http.MethodGet, http.MethodPut, http.MethodPost} {
+			refused(t, n.do(method, path, ""), http.StatusNotFound, "not_found", reason)
+		}
+		require.Equal(t, http.StatusNotFound, n.do(http.MethodHead, path, "").status)
+	}
+}
+
+func TestAccessLog(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	for _, test := range []struct{ method, target, path, level string }{
+		{http.MethodGet, "/", "/", "info"},
+		{http.MethodHead, "/_up", "/_up", "debug"},
+		{http.MethodGet, "//_scheduler/jobs/?limit=1&token=" + secret, "/_scheduler/jobs", "info"},
+		{http.MethodGet, "/_scheduler/jobs/http:%2F%2Fu:" + secret + "@h%2F", "/_scheduler/jobs/http://u:*****@h/", "info"},
+		{http.MethodGet, "/" + strings.Repeat("x", 600), "/" + strings.Repeat("x", 499), "info"},
+		{http.MethodPost, "/_replicate", "/_replicate", "info"},
+		{http.MethodGet, "/a%0A%00%FFb", "/a\n\x00\uFFFDb", "info"},
+	} {
+		body := ""
+		if test.method == http.MethodPost {
+			body = definition(`"continuous": true`)
+		}
+		got := n.do(test.method, test.target, body, "Authorization", "Basic "+secret, "Cookie", "AuthSession="+secret)
+		line := n.log.line(t, got.header.Get("X-Couch-Request-ID"), `"message":"request"`)
+		require.Equal(t, test.level, line["level"])
+		require.Equal(t, test.method, line["method"])
+		require.Equal(t, test.path, line["path"])
+		require.EqualValues(t, got.status, line["status"])
+		require.EqualValues(t, len(got.body), line["bytes"])
+		require.Contains(t, line["remote"], "127.0.0.1:")
+		require.Contains(t, line, "duration")
+	}
+}
+
+func TestPanics(t *testing.T) {
+	t.Parallel()
+	log := &journal{written: make(chan struct{})}
+	broken := frontend.New(frontend.Options{Log: zerolog.New(log)})
+	server := frontend.NewServer(broken)
+	listener := listenTCP(t)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	defer func() {
+		require.NoError(t, server.Close())
+		require.ErrorIs(t, <-served, http.ErrServerClosed)
+	}()
+	conn, err := net.Dial("tcp", listener.Addr().String())
+	require.NoError(t, err)
+	defer conn.Close()
+	answers := bufio.NewReader(conn)
+	for range 2 { // on one connection
+		_, err = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+		require.NoError(t, err)
+		response, err := http.ReadResponse(answers, nil)
+		require.NoError(t, err)
+		text, err := io.ReadAll(response.Body)
+		require.NoError(t, err)
+		require.NoError(t, response.Body.Close())
+		require.Equal(t, "settee", response.Header.Get("Server"))
+		id := response.Header.Get("X-Couch-Request-ID")
+		refused(t, answer{status: response.StatusCode, body: string(text)}, http.StatusInternalServerError,
+			"internal_server_error", "the request failed; the log of this node says why under request_id "+id)
+		line := log.line(t, id, "panicked")
+		require.Equal(t, "error", line["level"])
+		require.Contains(t, line["panic"], "nil pointer")
+		require.Contains(t, line["stack"], "frontend")
+		require.EqualValues(t, 500, log.line(t, id, `"message":"request"`)["status"])
+	}
+}
+
+func TestServerLogHasNoCredentials(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	n.server.ErrorLog.Printf("http: something with http://u:%s@h/ failed", secret)
+	require.Equal(t, "http: something with http://u:*****@h/ failed", n.log.line(t, "connection failed")["reason"])
+}
