@@ -1,0 +1,198 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"settee/fdbjobs"
+	"settee/pkg/config"
+	"settee/replicator"
+	"settee/replicator/jobs"
+	"settee/replicator/worker"
+)
+
+// putBack is how long a run that was ended for want of time may take to put its job
+// back into the queue.
+const putBack = 2 * time.Second
+
+// errNoTime is the cause of a run's end when the node cannot wait any longer.
+var errNoTime = errors.New("the node is shutting down")
+
+// run runs a job once, and records what became of it. ctx ends when the node is
+// dropped.
+func (s *Server) run(ctx context.Context, run *jobs.Run) {
+	job := run.Job()
+	log := s.opts.Log.With().Str("job", job.ID).
+		Stringer("source", job.Args.Replication.Source).Stringer("target", job.Args.Replication.Target).Logger()
+	held, cancel := merge(run.Context(), ctx)
+	defer cancel()
+
+	err := run.Start(held, s.opts.Node, s.pid())
+	if err == nil {
+		log.Info().Msg("replication started")
+		err = s.replicate(held, run, log)
+	}
+	switch {
+	case err == nil:
+	case errors.Is(err, fdbjobs.ErrHalt):
+		log.Info().Msg("replication stopped: the job was removed, changed, or taken by another node")
+	case ctx.Err() != nil:
+	default:
+		log.Error().Err(err).Msg("the end of a run could not be recorded; the job will be taken up again")
+	}
+}
+
+// replicate is the run itself and its end. Its error is that of recording it.
+func (s *Server) replicate(ctx context.Context, run *jobs.Run, log zerolog.Logger) error {
+	cfg := s.opts.Config
+	r := run.Job().Args.Replication
+	if err := r.Check(replicator.ParseOptions{
+		EndpointProtocols: config.ValidEndpointProtocols.Get(cfg),
+		ProxyProtocols:    config.ValidProxyProtocols.Get(cfg),
+	}); err != nil {
+		log.Warn().Err(err).Msg("replication failed")
+		return run.Fail(ctx, "bad_request", err.Error())
+	}
+
+	working, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(s.hurry, func() { cancel(errNoTime) })()
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	watched, unwatch := context.WithCancel(ctx)
+	defer unwatch()
+	watching.Go(func() {
+		if errors.Is(run.Lost(watched), fdbjobs.ErrHalt) {
+			cancel(fdbjobs.ErrHalt)
+		}
+	})
+
+	began := time.Now()
+	result, err := worker.Run(working, worker.Job{
+		Replication:   r,
+		ReplicationID: run.Job().State.ReplicationID,
+		Stats:         run.Job().State.Stats,
+		Stop:          s.stop,
+	}, s.workerConfig(run.Heartbeat()), reporter{run: run, log: log})
+
+	var collision *jobs.Collision
+	switch {
+	case err == nil:
+		log.Info().Int64("docs_written", result.Stats.DocsWritten).Msg("replication completed")
+		return run.Complete(ctx, func(state *replicator.JobState) {
+			result.CopyTo(state)
+			state.Result = result.History
+		})
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, worker.ErrStopped), errors.Is(err, errNoTime):
+		log.Info().Err(err).Msg("replication goes back to the queue")
+		ctx, cancel := context.WithTimeout(ctx, putBack)
+		defer cancel()
+		return run.Stop(ctx, result.CopyTo)
+	case errors.Is(err, fdbjobs.ErrHalt):
+		return err
+	case errors.Is(err, worker.ErrIDChanged):
+		log.Info().Msg("the filter function has changed: replication starts anew")
+		return run.Restart(ctx, "the replication id has changed")
+	case errors.As(err, &collision):
+		return s.collided(ctx, run, collision, log)
+	}
+	return s.crashed(ctx, run, err, time.Since(began), log)
+}
+
+// collided ends a run whose replication id another job has (RFC 016, "Replication
+// ID Collisions").
+func (s *Server) collided(ctx context.Context, run *jobs.Run, c *jobs.Collision, log zerolog.Logger) error {
+	log.Warn().Str("other", c.JobID).Msg("another job has the same replication id")
+	if c.Transient && !run.Job().Transient() {
+		return s.crash(ctx, run, "conflict", c.Error(), run.Job().State.ErrorCount+1, 0)
+	}
+	return run.Fail(ctx, "conflict", c.Error())
+}
+
+// crashed ends a run that failed after it had lasted for so long.
+func (s *Server) crashed(ctx context.Context, run *jobs.Run, err error, lasted time.Duration, log zerolog.Logger) error {
+	failure := &worker.Error{Code: "error", Reason: replicator.StripCredentials(err.Error())}
+	errors.As(err, &failure)
+	if run.Job().Transient() && failure.RetryAfter == 0 {
+		log.Warn().Err(failure).Msg("replication failed")
+		return run.Fail(ctx, failure.Code, failure.Reason)
+	}
+	errorCount := run.Job().State.ErrorCount + 1
+	if lasted > config.HealthThreshold.Get(s.opts.Config) {
+		errorCount = 1
+	}
+	log.Warn().Err(failure).Int("errors", errorCount).Msg("replication crashed")
+	return s.crash(ctx, run, failure.Code, failure.Reason, errorCount, failure.RetryAfter)
+}
+
+// crash queues the job for later: after the penalty for so many errors in a row,
+// or when the endpoint wants to see it again.
+func (s *Server) crash(
+	ctx context.Context, run *jobs.Run, code, reason string, errorCount int, retryAfter time.Duration,
+) error {
+	longest := config.MaxBackoffPenalty.Get(s.opts.Config)
+	wait := min(retryAfter, longest)
+	if !run.Job().Transient() {
+		penalty := replicator.Backoff(errorCount, config.MinBackoffPenalty.Get(s.opts.Config), longest, rand.Float64())
+		wait = max(wait, penalty)
+	}
+	return run.Crash(ctx, time.Now().Add(wait), errorCount, code, reason)
+}
+
+// reportInterval is how often the progress of a run is recorded at least.
+const reportInterval = 10 * time.Second
+
+func (s *Server) workerConfig(heartbeat time.Duration) worker.Config {
+	cfg := WorkerConfig(s.opts.Config)
+	cfg.ServerUUID = s.opts.Jobs.ServerUUID()
+	cfg.ReportInterval = min(reportInterval, heartbeat)
+	cfg.UserAgent = s.opts.UserAgent
+	cfg.Transport = s.opts.Transport
+	return cfg
+}
+
+// WorkerConfig returns what the configuration says of how a job runs.
+func WorkerConfig(cfg *config.Config) worker.Config {
+	retries := config.RetriesPerRequest.Get(cfg)
+	if retries == 0 {
+		retries = -1 // 0 is the default there
+	}
+	return worker.Config{
+		WorkerProcesses:    config.WorkerProcesses.Get(cfg),
+		WorkerBatchSize:    config.WorkerBatchSize.Get(cfg),
+		HTTPConnections:    config.HTTPConnections.Get(cfg),
+		RetriesPerRequest:  retries,
+		ConnectionTimeout:  config.ConnectionTimeout.Get(cfg),
+		CheckpointInterval: config.CheckpointInterval.Get(cfg),
+		NoCheckpoints:      !config.UseCheckpoints.Get(cfg),
+		NoBulkGet:          !config.UseBulkGet.Get(cfg),
+	}
+}
+
+// reporter records what a run reports in its job.
+type reporter struct {
+	run *jobs.Run
+	log zerolog.Logger
+}
+
+func (r reporter) Identify(ctx context.Context, id replicator.ID) error {
+	return r.run.Identify(ctx, id)
+}
+
+// Report keeps the job alive. That it fails once is no reason to end the run: the
+// job's context ends when it has failed for too long.
+func (r reporter) Report(ctx context.Context, progress worker.Progress) error {
+	err := r.run.Update(ctx, progress.CopyTo)
+	if err == nil || errors.Is(err, fdbjobs.ErrHalt) || ctx.Err() != nil {
+		return err
+	}
+	r.log.Error().Err(err).Msg("the progress of a run could not be recorded")
+	return nil
+}

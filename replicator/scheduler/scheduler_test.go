@@ -1,0 +1,410 @@
+package scheduler_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"settee/fdbjobs"
+	"settee/pkg/config"
+	"settee/pkg/couch/couchtest"
+	"settee/pkg/kv/memkv"
+	"settee/replicator"
+	"settee/replicator/jobs"
+	"settee/replicator/scheduler"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// limit is how long a test waits for what must happen.
+const limit = time.Minute
+
+// cluster is a store with the nodes on it.
+type cluster struct {
+	t   *testing.T
+	log *syncBuffer
+	// open returns another process's view of the store.
+	open func(jobs.Options) *jobs.Store
+}
+
+func newCluster(t *testing.T) *cluster {
+	db, err := memkv.Open(memkv.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, db.Close()) })
+	return &cluster{t: t, log: new(syncBuffer), open: func(opts jobs.Options) *jobs.Store {
+		layer := fdbjobs.Open(db, []byte("jobs"))
+		t.Cleanup(layer.Close)
+		store, err := jobs.Open(t.Context(), db, layer, opts)
+		require.NoError(t, err)
+		return store
+	}}
+}
+
+// node is one process's view of the store, and its job server.
+type node struct {
+	*cluster
+	jobs   *jobs.Store
+	server *scheduler.Server
+	drop   context.CancelFunc // ends the node as its death would
+	ended  chan error
+}
+
+// start adds a node. It is dropped at the end of the test at the latest.
+func (c *cluster) start(name string, sets ...string) *node {
+	n := c.join()
+	cfg, _, err := config.Load(config.Options{Flags: sets})
+	require.NoError(c.t, err)
+	n.server = scheduler.New(scheduler.Options{
+		Jobs: n.jobs, Config: cfg, Node: name, Log: zerolog.New(c.log).Level(zerolog.DebugLevel),
+	})
+	var ctx context.Context
+	ctx, n.drop = context.WithCancel(context.Background())
+	go func() { n.ended <- n.server.Run(ctx) }()
+	c.t.Cleanup(func() {
+		n.drop()
+		_ = <-n.ended // a test that wants to know has looked
+	})
+	return n
+}
+
+// join adds a process that runs no jobs.
+func (c *cluster) join() *node {
+	return &node{cluster: c, jobs: c.open(jobs.Options{}), ended: make(chan error, 1)}
+}
+
+func (n *node) replicate(format string, args ...any) *jobs.Job {
+	n.t.Helper()
+	request, err := replicator.ParseRequest(fmt.Appendf(nil, format, args...), replicator.ParseOptions{})
+	require.NoError(n.t, err)
+	job, err := n.jobs.Replicate(context.Background(), request.Replication, nil)
+	require.NoError(n.t, err)
+	return job
+}
+
+func (n *node) await(id string) *jobs.Job {
+	n.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	job, err := n.jobs.Await(ctx, id)
+	require.NoError(n.t, err)
+	return job
+}
+
+// until waits for a job to be in a state that its status does not show.
+func (n *node) until(id string, ready func(*jobs.Job) bool) *jobs.Job {
+	n.t.Helper()
+	var last *jobs.Job
+	require.Eventually(n.t, func() bool {
+		var err error
+		last, err = n.jobs.Get(context.Background(), id)
+		return err == nil && ready(last)
+	}, limit, 10*time.Millisecond)
+	return last
+}
+
+// syncBuffer is a log that several goroutines write.
+type syncBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// gate is a proxy in front of a database that holds requests back, and remembers
+// them.
+type gate struct {
+	url string
+
+	mu       sync.Mutex
+	requests []*http.Request
+	held     chan struct{} // closed once a request is held
+	open     chan struct{} // closed to let all through
+}
+
+// newGate holds the requests back for which hold is true.
+func newGate(t *testing.T, target string, hold func(r *http.Request, before int) bool) *gate {
+	u, err := url.Parse(target)
+	require.NoError(t, err)
+	g := &gate{held: make(chan struct{}), open: make(chan struct{})}
+	transport := &http.Transport{}
+	proxy := &httputil.ReverseProxy{
+		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: u.Scheme, Host: u.Host}) },
+		Transport:     transport,
+		FlushInterval: -1,
+		ErrorHandler:  func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if g.note(r, hold) {
+			select {
+			case <-g.open:
+			case <-r.Context().Done():
+				return
+			}
+		}
+		proxy.ServeHTTP(w, r)
+	}))
+	t.Cleanup(func() {
+		server.Close()
+		transport.CloseIdleConnections()
+	})
+	g.url = server.URL + u.Path
+	return g
+}
+
+func (g *gate) note(r *http.Request, hold func(*http.Request, int) bool) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	before := 0
+	for _, earlier := range g.requests {
+		if earlier.URL.Path == r.URL.Path {
+			before++
+		}
+	}
+	g.requests = append(g.requests, r)
+	if !hold(r, before) {
+		return false
+	}
+	select {
+	case <-g.held:
+	default:
+		close(g.held)
+	}
+	return true
+}
+
+// feeds returns the since parameter of each reading of the changes feed.
+func (g *gate) feeds() []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var out []string
+	for _, r := range g.requests {
+		if strings.HasSuffix(r.URL.Path, "/_changes") {
+			out = append(out, r.URL.Query().Get("since"))
+		}
+	}
+	return out
+}
+
+func never(*http.Request, int) bool { return false }
+
+func put(t *testing.T, target string, doc string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPut, target, strings.NewReader(doc))
+	require.NoError(t, err)
+	request.Header.Set("Content-Type", "application/json")
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Do(request)
+	require.NoError(t, err)
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusCreated, response.StatusCode, "%s", body)
+}
+
+func exists(target string) bool {
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Get(target)
+	if err != nil {
+		return false
+	}
+	_ = response.Body.Close()
+	return response.StatusCode == http.StatusOK
+}
+
+func TestOneShot(t *testing.T) {
+	server := couchtest.Shared(t)
+	source, target := server.DB(t, "oneshotsource"), server.DB(t, "oneshottarget")
+	couchtest.Populate(t, source, couchtest.Population{Seed: 1, Docs: 120, Conflicted: 20, Deleted: 10})
+	n := newCluster(t).start("a")
+
+	first := n.await(n.replicate(`{"source":%q,"target":%q}`, source, target).ID)
+	require.Equal(t, replicator.StateCompleted, first.State.State, first.State.Error)
+	couchtest.SameTrees(t, source, target)
+	assert.Positive(t, first.State.Stats.DocsWritten)
+	assert.Equal(t, "a", first.State.Node)
+	assert.Equal(t, first.Args.ReplicationID, first.State.ReplicationID)
+
+	again := n.await(n.replicate(`{"source":%q,"target":%q}`, source, target).ID)
+	require.Equal(t, replicator.StateCompleted, again.State.State, again.State.Error)
+	var result struct {
+		OK        bool `json:"ok"`
+		NoChanges bool `json:"no_changes"`
+	}
+	require.NoError(t, json.Unmarshal(again.State.Result, &result))
+	assert.True(t, result.OK)
+	assert.True(t, result.NoChanges)
+	assert.Zero(t, again.State.Stats.DocsWritten)
+}
+
+func TestContinuousThenShutdown(t *testing.T) {
+	server := couchtest.Shared(t)
+	source, target := server.DB(t, "livesource"), server.DB(t, "livetarget")
+	c := newCluster(t)
+	n := c.start("a")
+	job := n.replicate(`{"source":%q,"target":%q,"continuous":true}`, source, target)
+
+	put(t, source+"/first", `{"n":1}`)
+	require.Eventually(t, func() bool { return exists(target + "/first") }, limit, 5*time.Millisecond)
+
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	require.NoError(t, n.server.Shutdown(ctx))
+	stopped, err := n.jobs.Get(ctx, job.ID)
+	require.NoError(t, err)
+	assert.Equal(t, fdbjobs.Pending, stopped.Status)
+	assert.Equal(t, replicator.StatePending, stopped.Condition())
+	assert.Equal(t, replicator.EventStopped, stopped.State.History[0].Type)
+	assert.NotEmpty(t, stopped.State.CheckpointedSourceSeq)
+
+	// The next node goes on from there.
+	put(t, source+"/second", `{"n":2}`)
+	other := c.start("b", "replicator/checkpoint_interval=100")
+	require.Eventually(t, func() bool { return exists(target + "/second") }, limit, 5*time.Millisecond)
+	running := other.until(job.ID, func(j *jobs.Job) bool { return j.State.Stats.DocsWritten == 2 })
+	assert.Equal(t, replicator.StateRunning, running.Condition())
+
+	// Cancelled, it stops.
+	_, err = other.jobs.Cancel(ctx, job.ReplicationID())
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return strings.Contains(c.log.String(), "replication stopped") }, limit, 5*time.Millisecond)
+	_, err = other.jobs.Get(ctx, job.ID)
+	require.ErrorIs(t, err, jobs.ErrNotFound)
+}
+
+// A node is dropped in the middle of a run. The other one takes the job up after
+// the activity timeout, at the last checkpoint.
+func TestDroppedNode(t *testing.T) {
+	server := couchtest.Shared(t)
+	source, target := server.DB(t, "dropsource"), server.DB(t, "droptarget")
+	couchtest.Populate(t, source, couchtest.Population{Seed: 2, Docs: 400, Conflicted: 20, Deleted: 20})
+
+	c := newCluster(t)
+	frontend := c.join()
+	require.NoError(t, frontend.jobs.SetTimeout(t.Context(), 3*time.Second))
+	// The first batches pass; then everything hangs.
+	g := newGate(t, source, func(r *http.Request, before int) bool {
+		return strings.HasSuffix(r.URL.Path, "/_bulk_get") && before >= 10
+	})
+	sets := []string{"replicator/checkpoint_interval=50", "replicator/worker_batch_size=10", "replicator/worker_processes=1"}
+	first := c.start("first", sets...)
+	job := frontend.replicate(`{"source":%q,"target":%q}`, g.url, target)
+	<-g.held
+	frontend.until(job.ID, func(j *jobs.Job) bool {
+		return j.State.Node == "first" && len(j.State.CheckpointedSourceSeq) > 0 && string(j.State.CheckpointedSourceSeq) != "0"
+	})
+
+	second := c.start("second", sets...)
+	first.drop()
+	require.ErrorIs(t, <-first.ended, context.Canceled)
+	first.ended <- nil // for the clean-up
+	close(g.open)
+
+	done := second.await(job.ID)
+	require.Equal(t, replicator.StateCompleted, done.State.State, done.State.Error)
+	assert.Equal(t, "second", done.State.Node)
+	couchtest.SameTrees(t, source, target)
+	feeds := g.feeds()
+	require.Greater(t, len(feeds), 1)
+	for _, since := range feeds[1:] {
+		assert.NotContains(t, []string{"", "0"}, since, "the second run began anew")
+	}
+	assert.Contains(t, c.log.String(), "nobody kept alive")
+}
+
+func TestFailures(t *testing.T) {
+	server := couchtest.Shared(t)
+	target := server.DB(t, "failuretarget")
+	const password = "s3cr3t-word"
+	withPassword := func(u string) string { return strings.Replace(u, "http://", "http://someone:"+password+"@", 1) }
+	guarded := couchtest.Start(t, couchtest.WithAdmin("someone", password))
+	busy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "3600")
+		w.WriteHeader(http.StatusTooManyRequests)
+	}))
+	defer busy.Close()
+	c := newCluster(t)
+	n := c.start("a", "replicator/retries_per_request=0")
+
+	t.Run("source missing", func(t *testing.T) {
+		job := n.await(n.replicate(`{"source":%q,"target":%q}`, withPassword(guarded.URL+"/nosuchdb"), target).ID)
+		assert.Equal(t, replicator.StateFailed, job.State.State)
+		code, reason := job.State.ErrorBody()
+		assert.Equal(t, "db_not_found", code)
+		assert.Equal(t, "could not open "+guarded.URL+"/nosuchdb/", reason)
+		assert.Equal(t, replicator.EventCrashed, job.State.History[0].Type)
+	})
+	t.Run("nobody there", func(t *testing.T) {
+		job := n.await(n.replicate(`{"source":%q,"target":%q}`, withPassword("http://127.0.0.1:1/db"), target).ID)
+		assert.Equal(t, replicator.StateFailed, job.State.State)
+		_, reason := job.State.ErrorBody()
+		assert.Contains(t, reason, "http://127.0.0.1:1/db")
+	})
+	t.Run("told to back off", func(t *testing.T) {
+		job := n.replicate(`{"source":%q,"target":%q}`, busy.URL+"/db", target)
+		crashing := n.until(job.ID, func(j *jobs.Job) bool { return j.Condition() == replicator.StateCrashing })
+		assert.Equal(t, 1, crashing.State.ErrorCount)
+		assert.Equal(t, fdbjobs.Pending, crashing.Status)
+	})
+	t.Run("filter that the settings refuse", func(t *testing.T) {
+		strict := c.start("strict", "replicator/valid_endpoint_protocols=https", "replicator/max_acceptors=1")
+		n.drop() // only the strict one is left
+		job := strict.await(strict.replicate(`{"source":%q,"target":%q}`, server.URL+"/x", target).ID)
+		assert.Equal(t, replicator.StateFailed, job.State.State)
+		assert.Contains(t, job.State.Error, "source")
+	})
+	assert.NotContains(t, c.log.String(), password)
+}
+
+func TestSlots(t *testing.T) {
+	server := couchtest.Shared(t)
+	target := server.DB(t, "slottarget")
+	g := newGate(t, server.DB(t, "slotsource"), never)
+	n := newCluster(t).start("a", "replicator/max_jobs=2")
+	var ids []string
+	for i := range 3 {
+		ids = append(ids, n.replicate(`{"source":%q,"target":%q,"continuous":true,"doc_ids":["%d"]}`, g.url, target, i).ID)
+	}
+	running := func() (count int) {
+		for _, id := range ids {
+			if job, err := n.jobs.Get(t.Context(), id); err == nil && job.Status == fdbjobs.Running {
+				count++
+			}
+		}
+		return count
+	}
+	require.Eventually(t, func() bool { return running() == 2 }, limit, 5*time.Millisecond)
+	for _, id := range ids {
+		if job, err := n.jobs.Get(t.Context(), id); err == nil && job.Status == fdbjobs.Running {
+			_, err := n.jobs.Cancel(t.Context(), id)
+			require.NoError(t, err)
+			break
+		}
+	}
+	// The slot of the cancelled one is free when its run has noticed.
+	require.Eventually(t, func() bool { return running() == 2 }, limit, 5*time.Millisecond)
+}
