@@ -1,0 +1,49 @@
+package main
+
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"settee/pkg/config"
+)
+
+// configFlags are the flags of commands that read the configuration.
+type configFlags struct {
+	files, sets []string
+	store       string
+}
+
+func (f *configFlags) register(cmd *cobra.Command) {
+	cmd.Flags().StringArrayVar(&f.files, "config", nil,
+		"an ini file, or a directory of them; may be given several times, later ones are stronger")
+	cmd.Flags().StringArrayVar(&f.sets, "set", nil,
+		"a setting, as section/key=value; may be given several times")
+	cmd.Flags().StringVar(&f.store, "store", "",
+		"where everything is kept: pebble:DIRECTORY or mem:")
+}
+
+func (f *configFlags) load() (*config.Config, []config.Warning, error) {
+	return config.Load(config.Options{Files: f.files, Environ: os.Environ(), Flags: f.sets, Store: f.store})
+}
+
+func newConfig() *cobra.Command {
+	var flags configFlags
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Print the effective configuration as an ini file, with the origin of each value",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, warnings, err := flags.load()
+			if err != nil {
+				return err
+			}
+			for _, w := range warnings {
+				cmd.PrintErrln("settee: warning:", w.String())
+			}
+			return cfg.WriteINI(cmd.OutOrStdout())
+		},
+	}
+	flags.register(cmd)
+	return cmd
+}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"settee/pkg/kv"
+	"settee/pkg/tuple"
+)
+
+// format is the version of everything that this binary writes into a store. Nodes
+// of one format may run together, and on a store of theirs alone.
+const format = int64(1)
+
+// noteEvery is how often a node notes how far the store's versions have come.
+const noteEvery = 10 * time.Second
+
+// The keys of (meta):
+//
+//	(meta, "format") -> (format)
+//	(meta, "stamp")  -> versionstamp of the latest noting, 10 bytes
+//
+// Rows are ordered by versionstamps throughout. A backup that is restored into a
+// cluster whose versions are lower would get new rows in front of old ones: hence
+// the stamp.
+var (
+	metaFormat = tuple.NewSubspace("meta").Pack("format")
+	metaStamp  = tuple.NewSubspace("meta").Pack("stamp")
+)
+
+// checkStore makes sure that this binary may use the store, and makes a new one
+// its own.
+func checkStore(ctx context.Context, db kv.Database) error {
+	return db.Transact(ctx, func(tx kv.Transaction) error {
+		stored, stamp, version := tx.Get(metaFormat), tx.Get(metaStamp), tx.ReadVersion()
+		value, err := stored.Await()
+		if err != nil {
+			return err
+		}
+		if value == nil {
+			tx.Set(metaFormat, tuple.Tuple{format}.Pack())
+		} else if err := checkFormat(value); err != nil {
+			return err
+		}
+		highest, err := stamp.Await()
+		if err != nil {
+			return err
+		}
+		current, err := version.Await()
+		if err != nil {
+			return err
+		}
+		if len(highest) == len(kv.Versionstamp{}) {
+			if seen := int64(binary.BigEndian.Uint64(highest)); seen > current {
+				return fmt.Errorf("the store has seen version %d, and is at %d now: it was restored into a younger cluster. "+
+					"New rows would come before old ones. Stop all nodes, run `advanceversion %d` in fdbcli, and start again",
+					seen, current, seen+1_000_000_000)
+			}
+		}
+		noteVersion(tx)
+		return nil
+	})
+}
+
+func checkFormat(value []byte) error {
+	elements, err := tuple.Unpack(value)
+	if err != nil || len(elements) != 1 {
+		return errors.New("the store's format is not one of settee's: something else is kept there")
+	}
+	if elements[0] != format {
+		return fmt.Errorf("the store has format %v, and this version of settee knows %d only", elements[0], format)
+	}
+	return nil
+}
+
+// noteVersion stores the stamp of this transaction's commit.
+func noteVersion(tx kv.Transaction) {
+	tx.SetVersionstampedValue(metaStamp, make([]byte, len(kv.Versionstamp{})+4)) // 4 bytes of offset: 0
+}
+
+// noteVersions notes how far the versions have come until ctx ends.
+func noteVersions(ctx context.Context, db kv.Database) {
+	tick := time.NewTicker(noteEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		// One that fails is made up for by the next.
+		_ = db.Transact(ctx, func(tx kv.Transaction) error {
+			noteVersion(tx)
+			return nil
+		})
+	}
+}

@@ -1,0 +1,95 @@
+// Command settee is a replication service for CouchDB databases: a node of it, and
+// the same engine for a single replication in the foreground.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	// The engines that this binary carries.
+	_ "settee/pkg/kv/memkv"
+	_ "settee/pkg/kv/pebblekv"
+)
+
+// The exit statuses. Another one is 128 and the number of the signal that ended the
+// process.
+const (
+	exitFailed  = 1
+	exitUsage   = 2
+	exitRefused = 3 // a replication that is complete but for what the target refused
+)
+
+// exitError is an error with an exit status of its own. Its text may be empty, when
+// everything has been said.
+type exitError struct {
+	status int
+	err    error
+}
+
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return ""
+	}
+	return e.err.Error()
+}
+
+func (e *exitError) Unwrap() error { return e.err }
+
+func main() {
+	os.Exit(execute(context.Background(), os.Args[1:]))
+}
+
+// execute runs a command line and returns its exit status.
+func execute(ctx context.Context, args []string) int {
+	root := newRoot()
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	if text := err.Error(); text != "" {
+		fmt.Fprintf(os.Stderr, "settee: %s\n", text)
+	}
+	var exit *exitError
+	if errors.As(err, &exit) {
+		return exit.status
+	}
+	return exitFailed
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "settee",
+		Short: "A replication service for CouchDB databases",
+		Long: "settee copies CouchDB databases to one another, as CouchDB's replicator does,\n" +
+			"as a service of its own: requests and documents become jobs in a durable queue,\n" +
+			"from which any number of nodes take them.",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.NoArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usage(cmd, err)
+	})
+	root.AddCommand(newServe(), newReplicate(), newConfig(), newVersion())
+	for _, cmd := range append(root.Commands(), root) {
+		check := cmd.Args
+		cmd.Args = func(cmd *cobra.Command, args []string) error {
+			if err := check(cmd, args); err != nil {
+				return usage(cmd, err)
+			}
+			return nil
+		}
+	}
+	return root
+}
+
+// usage is the error of a command line that cannot be meant.
+func usage(cmd *cobra.Command, err error) error {
+	return &exitError{exitUsage, fmt.Errorf("%w\nTry '%s --help'", err, cmd.CommandPath())}
+}

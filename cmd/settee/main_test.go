@@ -1,0 +1,362 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"settee/pkg/couch/couchtest"
+)
+
+// limit is how long a test waits for what must happen.
+const limit = 2 * time.Minute
+
+// built is the path of the command, built once.
+var built string
+
+func TestMain(m *testing.M) { os.Exit(build(m)) }
+
+func build(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "settee")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	built = filepath.Join(dir, "settee")
+	if out, err := exec.Command("go", "build", "-o", built, ".").CombinedOutput(); err != nil { //nolint:noctx // before any test
+		fmt.Fprintf(os.Stderr, "%s%v\n", out, err)
+		return 1
+	}
+	return m.Run()
+}
+
+// settee runs a command to its end.
+func settee(t *testing.T, args ...string) (stdout, stderr string, status int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, built, args...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		require.NoError(t, err)
+	}
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+// process is a command that runs.
+type process struct {
+	t   *testing.T
+	cmd *exec.Cmd
+	url string // of a node's frontend
+
+	mu  sync.Mutex
+	log bytes.Buffer
+}
+
+// begin starts a command, and returns when a line of its standard error has the
+// text.
+func begin(t *testing.T, text string, env []string, args ...string) *process {
+	t.Helper()
+	p := &process{t: t, cmd: exec.Command(built, args...)} //nolint:noctx // it is signalled
+	p.cmd.Env = append(os.Environ(), env...)
+	pipe, err := p.cmd.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, p.cmd.Start())
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill()
+		_ = p.cmd.Wait()
+		if t.Failed() {
+			t.Log(p.logged())
+		}
+	})
+	seen := make(chan struct{})
+	go func() {
+		lines := bufio.NewScanner(pipe)
+		lines.Buffer(nil, 1<<20)
+		for lines.Scan() {
+			p.note(lines.Bytes())
+			if strings.Contains(lines.Text(), text) {
+				select {
+				case <-seen:
+				default:
+					close(seen)
+				}
+			}
+		}
+		_, _ = io.Copy(io.Discard, pipe)
+	}()
+	select {
+	case <-seen:
+	case <-time.After(limit):
+		require.Fail(t, "nothing was said of "+text)
+	}
+	return p
+}
+
+func (p *process) note(line []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.log.Write(line)
+	p.log.WriteByte('\n')
+	var said struct {
+		URL string `json:"url"`
+	}
+	if json.Unmarshal(line, &said) == nil && said.URL != "" {
+		p.url = said.URL
+	}
+}
+
+func (p *process) logged() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.log.String()
+}
+
+// end signals the process and returns its exit status.
+func (p *process) end(s os.Signal) int {
+	p.t.Helper()
+	require.NoError(p.t, p.cmd.Process.Signal(s))
+	_ = p.cmd.Wait() // the status says it
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// serveNode starts a node on a store, on a free port.
+func serveNode(t *testing.T, store string, sets ...string) *process {
+	args := []string{"serve", "--store", store, "--set", "chttpd/port=0"}
+	for _, set := range sets {
+		args = append(args, "--set", set)
+	}
+	return begin(t, "settee is running", nil, args...)
+}
+
+// request does a request of the node, and returns the status and the body.
+func (p *process) request(method, path, body string) (int, string) {
+	p.t.Helper()
+	return request(p.t, method, p.url+path, body)
+}
+
+func request(t *testing.T, method, url, body string) (int, string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+	require.NoError(t, err)
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	response, err := http.DefaultClient.Do(r)
+	require.NoError(t, err)
+	defer func() { _ = response.Body.Close() }()
+	text, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	return response.StatusCode, string(text)
+}
+
+func exists(t *testing.T, url string) func() bool {
+	return func() bool {
+		status, _ := request(t, http.MethodGet, url, "")
+		return status == http.StatusOK
+	}
+}
+
+func TestVersion(t *testing.T) {
+	out, _, status := settee(t, "version")
+	assert.Zero(t, status)
+	assert.Regexp(t, `(?m)^settee \S+$`, out)
+	assert.Contains(t, out, "engines: mem, pebble\n")
+}
+
+func TestConfig(t *testing.T) {
+	out, _, status := settee(t, "config", "--set", "replicator/max_jobs=7")
+	assert.Zero(t, status)
+	assert.Regexp(t, `max_jobs = 7\s+; --set`, out)
+}
+
+func TestCommandLine(t *testing.T) {
+	for name, test := range map[string]struct {
+		args   []string
+		status int
+		says   string
+	}{
+		"unknown command":   {[]string{"serv"}, exitUsage, `unknown command "serv"`},
+		"unknown flag":      {[]string{"serve", "--stor", "x"}, exitUsage, "unknown flag: --stor"},
+		"unknown argument":  {[]string{"serve", "now"}, exitUsage, "now"},
+		"bad setting":       {[]string{"serve", "--set", "replicator/max_jobs=lots"}, exitFailed, "max_jobs"},
+		"bad store":         {[]string{"serve", "--store", "redis:x"}, exitFailed, "redis"},
+		"public address":    {[]string{"serve", "--store", "mem:", "--set", "chttpd/bind_address=0.0.0.0"}, exitFailed, "loopback"},
+		"one database":      {[]string{"replicate", "http://127.0.0.1:1/a"}, exitUsage, "two URLs"},
+		"no URL":            {[]string{"replicate", "a", "http://127.0.0.1:1/b"}, exitUsage, "source"},
+		"two filters":       {[]string{"replicate", "http://h/a", "http://h/b", "--doc-id", "x", "--selector", "{}"}, exitUsage, "selector"},
+		"selector not JSON": {[]string{"replicate", "http://h/a", "http://h/b", "--selector", "{"}, exitUsage, "selector"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, errs, status := settee(t, test.args...)
+			assert.Equal(t, test.status, status, errs)
+			assert.Contains(t, errs, test.says)
+			assert.NotContains(t, errs, "goroutine")
+		})
+	}
+}
+
+// The main job: a real database is copied through the queue, with everything that
+// is in it.
+func TestReplicateWholeDatabase(t *testing.T) {
+	peer := couchtest.Shared(t)
+	source, target := peer.DB(t, "wholesource"), peer.URL+"/wholetarget"
+	couchtest.Populate(t, source, couchtest.Population{
+		Seed: 7, Docs: 10_000, Conflicted: 200, Deleted: 300, Attachments: couchtest.Sizes(7, 100, 5<<20),
+	})
+	node := serveNode(t, "pebble:"+filepath.Join(t.TempDir(), "data"))
+	body := fmt.Sprintf(`{"source":%q,"target":%q,"create_target":true}`, source, target)
+
+	began := time.Now()
+	status, answer := node.request(http.MethodPost, "_replicate", body)
+	require.Equal(t, http.StatusOK, status, answer)
+	t.Logf("copied in %s", time.Since(began))
+	couchtest.SameTrees(t, source, target)
+
+	var result struct {
+		OK        bool   `json:"ok"`
+		NoChanges bool   `json:"no_changes"`
+		SessionID string `json:"session_id"`
+		History   []struct {
+			DocsWritten int `json:"docs_written"`
+		} `json:"history"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(answer), &result))
+	assert.True(t, result.OK)
+	assert.False(t, result.NoChanges)
+	require.Len(t, result.History, 1)
+	assert.GreaterOrEqual(t, result.History[0].DocsWritten, 10_000)
+
+	status, again := node.request(http.MethodPost, "_replicate", body)
+	require.Equal(t, http.StatusOK, status, again)
+	session := result.SessionID
+	require.NoError(t, json.Unmarshal([]byte(again), &result))
+	assert.True(t, result.NoChanges)
+	assert.Equal(t, session, result.SessionID)
+	assert.Zero(t, node.end(syscall.SIGTERM))
+}
+
+func TestContinuousOverRestart(t *testing.T) {
+	peer := couchtest.Shared(t)
+	source, target := peer.DB(t, "restartsource"), peer.DB(t, "restarttarget")
+	store := "pebble:" + filepath.Join(t.TempDir(), "data")
+	node := serveNode(t, store)
+
+	body := fmt.Sprintf(`{"source":%q,"target":%q,"continuous":true}`, source, target)
+	status, answer := node.request(http.MethodPost, "_replicate", body)
+	require.Equal(t, http.StatusAccepted, status, answer)
+	var accepted struct {
+		LocalID string `json:"_local_id"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(answer), &accepted))
+	assert.Regexp(t, `^[0-9a-f]{32}\+continuous$`, accepted.LocalID)
+
+	request(t, http.MethodPut, source+"/one", `{"n":1}`)
+	require.Eventually(t, exists(t, target+"/one"), limit, 10*time.Millisecond)
+	// From here the job only waits: a new document is over within a second.
+	request(t, http.MethodPut, source+"/two", `{"n":2}`)
+	require.Eventually(t, exists(t, target+"/two"), time.Second, 5*time.Millisecond)
+
+	// SIGTERM puts the job back, and the next process goes on with it at once.
+	assert.Zero(t, node.end(syscall.SIGTERM))
+	request(t, http.MethodPut, source+"/three", `{"n":3}`)
+	node = serveNode(t, store)
+	require.Eventually(t, exists(t, target+"/three"), limit, 10*time.Millisecond)
+	status, answer = node.request(http.MethodGet, "_scheduler/jobs/"+accepted.LocalID, "")
+	require.Equal(t, http.StatusOK, status, answer)
+	assert.Contains(t, answer, `"type":"stopped"`)
+
+	status, answer = node.request(http.MethodPost, "_replicate", strings.Replace(body, `"continuous"`, `"cancel":true,"continuous"`, 1))
+	require.Equal(t, http.StatusOK, status, answer)
+	status, answer = node.request(http.MethodGet, "_scheduler/jobs", "")
+	require.Equal(t, http.StatusOK, status)
+	assert.Contains(t, answer, `"total_rows":0`)
+}
+
+func TestWrongSource(t *testing.T) {
+	const password = "s3cr3t-word"
+	peer := couchtest.Start(t, couchtest.WithAdmin("someone", password))
+	credentials := func(url, password string) string {
+		return strings.Replace(url, "http://", "http://someone:"+password+"@", 1)
+	}
+	target := peer.DB(t, "target")
+	node := serveNode(t, "mem:", "log/level=debug", "replicator/retries_per_request=0")
+	for name, test := range map[string]struct{ source, code, reason string }{
+		"missing": {
+			credentials(peer.URL, password) + "/nosuchdb", "db_not_found",
+			"could not open " + peer.URL + "/nosuchdb/",
+		},
+		"wrong password": {credentials(peer.URL, password+"x") + "/target", "replication_auth_error", "someone"},
+		"nobody there":   {credentials("http://127.0.0.1:1", password) + "/db", "error", "GET http://127.0.0.1:1/db"},
+	} {
+		status, answer := node.request(http.MethodPost, "_replicate", fmt.Sprintf(`{"source":%q,"target":%q}`, test.source, target))
+		assert.Equal(t, http.StatusInternalServerError, status, name)
+		var failure struct{ Error, Reason string }
+		require.NoError(t, json.Unmarshal([]byte(answer), &failure), name)
+		assert.Equal(t, test.code, failure.Error, name)
+		assert.Contains(t, failure.Reason, test.reason, name)
+		assert.NotContains(t, answer, password, name)
+	}
+	assert.NotContains(t, node.logged(), password)
+}
+
+func TestRoles(t *testing.T) {
+	node := begin(t, "settee is running", []string{"COUCHDB_NODE_TYPE_API_FRONTEND=false"}, "serve", "--store", "mem:")
+	assert.Empty(t, node.url, "a replication node listens to nobody")
+	assert.Zero(t, node.end(syscall.SIGTERM))
+}
+
+func TestOneStoreTwoNodes(t *testing.T) {
+	store := "pebble:" + filepath.Join(t.TempDir(), "data")
+	serveNode(t, store)
+	_, errs, status := settee(t, "serve", "--store", store, "--set", "chttpd/port=0")
+	assert.Equal(t, exitFailed, status)
+	assert.Contains(t, errs, "FoundationDB")
+}
+
+func TestForeground(t *testing.T) {
+	peer := couchtest.Shared(t)
+	source, target := peer.DB(t, "foresource"), peer.DB(t, "foretarget")
+	couchtest.Populate(t, source, couchtest.Population{Seed: 3, Docs: 50})
+
+	out, errs, status := settee(t, "replicate", source, target)
+	require.Zero(t, status, errs)
+	assert.Regexp(t, `^completed: 50 documents read, 50 written, 0 refused in `, out)
+	assert.Regexp(t, `replication id [0-9a-f]{32}\n`, errs)
+	out, errs, status = settee(t, "replicate", source, target)
+	require.Zero(t, status, errs)
+	assert.Regexp(t, `^completed: 0 documents read, 0 written`, out)
+
+	out, errs, status = settee(t, "replicate", peer.URL+"/nosuchdb", target, "--set", "replicator/retries_per_request=0")
+	assert.Equal(t, exitFailed, status)
+	assert.Contains(t, out, "failed: 0 documents read")
+	assert.Contains(t, errs, "db_not_found: could not open")
+
+	live := begin(t, "replication id", nil, "replicate", source, target, "--continuous")
+	request(t, http.MethodPut, source+"/late", `{}`)
+	require.Eventually(t, exists(t, target+"/late"), limit, 10*time.Millisecond)
+	assert.Equal(t, 130, live.end(syscall.SIGINT))
+}
