@@ -62,8 +62,11 @@ func Example() {
 	_, err = mails.Wait(ctx, "order 17")
 	fmt.Println(errors.Is(err, fdbjobs.ErrNotFound))
 	cancel()
-	<-processor
-	<-monitor
+	for _, ended := range []chan error{processor, monitor} {
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			panic(err)
+		}
+	}
 
 	// Output:
 	// sending with {"to":"ann@example.org"}

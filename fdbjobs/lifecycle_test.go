@@ -63,7 +63,7 @@ func TestResubmit(t *testing.T) {
 		b.add(t, fdbjobs.Spec{ID: "j"})
 		h := b.accept(t)
 		require.NoError(t, h.Resubmit(t.Context(), time.Now(), text(`{"s":1}`)))
-		assert.Error(t, h.Context().Err())
+		require.Error(t, h.Context().Err())
 		h = b.accept(t)
 		assert.JSONEq(t, `{"s":1}`, string(h.Job().State))
 
@@ -308,8 +308,8 @@ func TestLimits(t *testing.T) {
 			t.Helper()
 			err := db.Transact(t.Context(), func(tx kv.Transaction) error {
 				err := b.jobs.Add(tx, spec)
-				assert.ErrorIs(t, err, want)
-				assert.ErrorContains(t, err, names)
+				require.ErrorIs(t, err, want)
+				require.ErrorContains(t, err, names)
 				return nil // whoever goes on has written nothing
 			})
 			require.NoError(t, err)

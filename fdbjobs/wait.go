@@ -276,10 +276,14 @@ func await(ctx context.Context, watch kv.Watch, d time.Duration, wake <-chan str
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
-	ended := make(chan error, 1)
-	go func() { ended <- watch.Wait(ctx) }()
+	var err error
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		err = watch.Wait(ctx)
+	}()
 	select {
-	case err := <-ended:
+	case <-ended:
 		if err != nil && !errors.Is(err, kv.ErrClosed) {
 			unwatched := time.NewTimer(time.Until(began.Add(poll)))
 			defer unwatched.Stop()

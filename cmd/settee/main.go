@@ -73,9 +73,7 @@ func newRoot() *cobra.Command {
 		Args:          cobra.NoArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usage(cmd, err)
-	})
+	root.SetFlagErrorFunc(usage)
 	root.AddCommand(newServe(), newReplicate(), newConfig(), newVersion())
 	for _, cmd := range append(root.Commands(), root) {
 		check := cmd.Args

@@ -40,7 +40,7 @@ func build(m *testing.M) int {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	built = filepath.Join(dir, "settee")
-	if out, err := exec.Command("go", "build", "-o", built, ".").CombinedOutput(); err != nil { //nolint:noctx // before any test
+	if out, err := exec.Command("go", "build", "-o", built, ".").CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "%s%v\n", out, err)
 		return 1
 	}
@@ -77,7 +77,7 @@ type process struct {
 // text.
 func begin(t *testing.T, text string, env []string, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, cmd: exec.Command(built, args...)} //nolint:noctx // it is signalled
+	p := &process{t: t, cmd: exec.Command(built, args...)}
 	p.cmd.Env = append(os.Environ(), env...)
 	pipe, err := p.cmd.StderrPipe()
 	require.NoError(t, err)

@@ -77,7 +77,9 @@ func (c *cluster) start(name string, sets ...string) *node {
 	go func() { n.ended <- n.server.Run(ctx) }()
 	c.t.Cleanup(func() {
 		n.drop()
-		_ = <-n.ended // a test that wants to know has looked
+		if err := <-n.ended; err != nil {
+			assert.ErrorIs(c.t, err, context.Canceled)
+		}
 	})
 	return n
 }
