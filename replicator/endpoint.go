@@ -10,9 +10,8 @@ import (
 // Endpoint is one side of a replication: a database at a URL and what it takes
 // to reach it. Its JSON form holds the credentials; fmt shows none of them.
 type Endpoint struct {
-	// URL is http or https, without user name and password. Its path keeps the
-	// percent-encoding it was given with and ends in a slash, unless it has a
-	// query.
+	// URL is http or https, without user name, password and query. Its path keeps
+	// the percent-encoding it was given with and ends in a slash.
 	URL string `json:"url"`
 
 	// Username and Password are for basic or session authentication; both are

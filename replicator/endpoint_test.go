@@ -25,7 +25,6 @@ func basicHeader(userAndPassword string) string {
 func TestEndpointURL(t *testing.T) {
 	t.Parallel()
 	for given, want := range map[string]string{
-		"http://h":                         "http://h/",
 		"http://h/db":                      "http://h/db/",
 		"http://h/db/":                     "http://h/db/",
 		"https://H.example:6984/a/b":       "https://H.example:6984/a/b/",
@@ -33,8 +32,6 @@ func TestEndpointURL(t *testing.T) {
 		"http://h:/db":                     "http://h/db/",
 		"http://h:05984/db":                "http://h:5984/db/",
 		"http://h/my%2Fdb%2f(x)+$":         "http://h/my%2Fdb%2f(x)+$/",
-		"http://h/db?x=1":                  "http://h/db?x=1",
-		"http://h?x=1":                     "http://h?x=1",
 		"http://[::1]:5984/db":             "http://[::1]:5984/db/",
 		"http://u:p@[2001:db8::1]/db":      "http://[2001:db8::1]/db/",
 		"http://u:p@h/db":                  "http://h/db/",
@@ -57,6 +54,7 @@ func TestEndpointRefusals(t *testing.T) {
 		host   = "has an invalid url: its host is not valid"
 		port   = "has an invalid url: its port is not valid"
 		path   = "has an invalid url: its path has characters that must be percent-encoded"
+		none   = "has an invalid url: it names no database"
 		shape  = "must be the URL of a database, or an object with its `url`"
 	)
 	tests := []struct{ source, field, reason string }{
@@ -84,6 +82,9 @@ func TestEndpointRefusals(t *testing.T) {
 		{`"http://h/%2"`, "source", path},
 		{`"http://h/%zz"`, "source", path},
 		{`"http://h/db#x"`, "source", path},
+		{`"http://h/db?x=1"`, "source", "has an invalid url: a database's has no query"},
+		{`"http://h"`, "source", none},
+		{`"http://h//"`, "source", none},
 		{`"http://h/db\r\nX: y"`, "source", path},
 		{`"http://u:%ff@h/db"`, "source", "user name or password that is not UTF-8"},
 		{`{}`, "source.url", "parameter `source.url` must be the URL of a database"},

@@ -79,7 +79,14 @@ func (f *fields) endpointURL(name, text string, options ParseOptions) (Endpoint,
 		f.mustBe(name, "a URL with protocol "+orList(protocols))
 		return Endpoint{}, nil
 	}
-	if !strings.HasSuffix(l.path, "/") && !strings.Contains(l.path, "?") {
+	switch {
+	case strings.ContainsAny(l.path, "?#"):
+		f.fail(name, "parameter `%s` has an invalid url: a database's has no query", f.prefix+name)
+		return Endpoint{}, nil
+	case strings.Trim(l.path, "/") == "":
+		f.fail(name, "parameter `%s` has an invalid url: it names no database", f.prefix+name)
+		return Endpoint{}, nil
+	case !strings.HasSuffix(l.path, "/"):
 		l.path += "/"
 	}
 	e := Endpoint{URL: l.String()}

@@ -3,7 +3,6 @@ package replicator
 import (
 	"encoding/json"
 	"fmt"
-	"math"
 	"math/big"
 	"net/url"
 	"slices"
@@ -89,9 +88,9 @@ func (f *fields) flag(name string) bool {
 	return value != nil && *value
 }
 
-// integer returns an integer of at least minimum. Like CouchDB it takes one that
-// is written as a string, and refuses 5.0.
-func (f *fields) integer(name string, minimum int64) *int {
+// integer returns an integer from minimum to maximum. Like CouchDB it takes one
+// that is written as a string, and refuses 5.0.
+func (f *fields) integer(name string, minimum, maximum int64) *int {
 	raw, given := f.values[name]
 	if !given {
 		return nil
@@ -101,8 +100,8 @@ func (f *fields) integer(name string, minimum int64) *int {
 		literal, _ = f.text(name, "a string")
 	}
 	n, err := strconv.ParseInt(literal, 10, 64)
-	if err != nil || n < minimum || n > math.MaxInt32 {
-		f.mustBe(name, fmt.Sprintf("an integer from %d to %d", minimum, math.MaxInt32))
+	if err != nil || n < minimum || n > maximum {
+		f.mustBe(name, fmt.Sprintf("an integer from %d to %d", minimum, maximum))
 		return nil
 	}
 	return new(int(n))

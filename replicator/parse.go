@@ -2,6 +2,7 @@ package replicator
 
 import (
 	"fmt"
+	"math"
 	"slices"
 )
 
@@ -147,13 +148,13 @@ func (f *fields) replication(options ParseOptions) *Replication {
 		SinceSeq:           f.sinceSeq(),
 		WinningRevsOnly:    f.flag("winning_revs_only"),
 		UseCheckpoints:     f.boolean("use_checkpoints"),
-		CheckpointInterval: f.integer("checkpoint_interval", 1),
+		CheckpointInterval: f.integer("checkpoint_interval", 1, math.MaxInt32),
 		UseBulkGet:         f.boolean("use_bulk_get"),
-		WorkerProcesses:    f.integer("worker_processes", 1),
-		WorkerBatchSize:    f.integer("worker_batch_size", 1),
-		HTTPConnections:    f.integer("http_connections", 1),
-		ConnectionTimeout:  f.integer("connection_timeout", 1),
-		RetriesPerRequest:  f.integer("retries_per_request", 0),
+		WorkerProcesses:    f.integer("worker_processes", 1, MaxWorkerProcesses),
+		WorkerBatchSize:    f.integer("worker_batch_size", 1, MaxWorkerBatchSize),
+		HTTPConnections:    f.integer("http_connections", 1, MaxHTTPConnections),
+		ConnectionTimeout:  f.integer("connection_timeout", 1, math.MaxInt32),
+		RetriesPerRequest:  f.integer("retries_per_request", 0, MaxRetries),
 		SocketOptions:      f.socketOptions(),
 		Source:             f.endpoint("source", options),
 		Target:             f.endpoint("target", options),

@@ -182,7 +182,7 @@ func TestParseRefuses(t *testing.T) {
 	t.Parallel()
 	const (
 		boolean  = "must be a boolean"
-		positive = "must be an integer from 1 to 2147483647"
+		positive = "must be an integer from 1 to "
 		filters  = "`doc_ids`,`filter`,`selector` are mutually exclusive"
 		proxy    = "must be a URL with protocol http, https or socks5"
 		seq      = "must be an update sequence: a string, an array, or an integer of 0 or more"
@@ -237,13 +237,16 @@ func TestParseRefuses(t *testing.T) {
 		{`"worker_processes": "a few"`, "worker_processes", "parameter `worker_processes` " + positive},
 		{`"worker_processes": 0`, "worker_processes", positive},
 		{`"worker_processes": 5.0`, "worker_processes", positive},
-		{`"worker_processes": 2147483648`, "worker_processes", positive},
+		{`"worker_processes": 101`, "worker_processes", positive + "100"},
+		{`"worker_batch_size": 10001`, "worker_batch_size", positive + "10000"},
+		{`"http_connections": 1001`, "http_connections", positive + "1000"},
+		{`"connection_timeout": 2147483648`, "connection_timeout", positive + "2147483647"},
 		{`"worker_processes": null`, "worker_processes", positive},
 		{`"worker_batch_size": -1`, "worker_batch_size", positive},
 		{`"http_connections": true`, "http_connections", positive},
 		{`"connection_timeout": {}`, "connection_timeout", positive},
 		{`"checkpoint_interval": ""`, "checkpoint_interval", positive},
-		{`"retries_per_request": -1`, "retries_per_request", "must be an integer from 0 to 2147483647"},
+		{`"retries_per_request": -1`, "retries_per_request", "must be an integer from 0 to 1000"},
 
 		{`"socket_options": 5`, "socket_options", "must be a string"},
 		{`"socket_options": "keepalive"`, "socket_options", sockets},

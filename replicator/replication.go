@@ -8,6 +8,16 @@ import (
 	"strings"
 )
 
+// The most that a replication may ask for of what a node has to share among all:
+// a run holds a batch for each of its workers in memory, and a connection is a
+// file descriptor.
+const (
+	MaxWorkerProcesses = 100
+	MaxWorkerBatchSize = 10_000 // changes
+	MaxHTTPConnections = 1_000
+	MaxRetries         = 1_000
+)
+
 // Replication is the whole definition of a replication. Its fields have the names
 // that documents of replicator databases have. Pointers are nil for what was not
 // given: the configuration of the node that runs the job decides then.

@@ -63,7 +63,7 @@ func TestRecordedRequestsThatCouchDBRefused(t *testing.T) {
 		{"074", "continuous", "parameter `continuous` must be a boolean", true},
 		{"075", "filter", "`doc_ids`,`filter`,`selector` are mutually exclusive", true},
 		{"097", "target", "parameter `target` is missing: it must be the URL of a database, or an object with its `url`", false},
-		{"098", "worker_processes", "parameter `worker_processes` must be an integer from 1 to 2147483647", false},
+		{"098", "worker_processes", "parameter `worker_processes` must be an integer from 1 to 100", false},
 		{"099", "selector", "`doc_ids`,`filter`,`selector` are mutually exclusive", false},
 		{"100", "source", "parameter `source` must be the URL of a database, or an object with its `url`", false},
 		{"101", "source", "parameter `source` has an invalid url: its host is not valid", false},
