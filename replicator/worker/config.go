@@ -162,10 +162,11 @@ func newSettings(cfg Config, rep *replicator.Replication) settings {
 	overrideMilliseconds(&s.connectionTimeout, rep.ConnectionTimeout)
 	overrideMilliseconds(&s.checkpointInterval, rep.CheckpointInterval)
 
-	s.workers = max(s.workers, 1)
-	s.batchSize = max(s.batchSize, 1)
-	s.connections = max(s.connections, 1)
-	s.retries = max(s.retries, 0)
+	// The node's own settings may be larger, and so may what was accepted once.
+	s.workers = min(max(s.workers, 1), replicator.MaxWorkerProcesses)
+	s.batchSize = min(max(s.batchSize, 1), replicator.MaxWorkerBatchSize)
+	s.connections = min(max(s.connections, 1), replicator.MaxHTTPConnections)
+	s.retries = min(max(s.retries, 0), replicator.MaxRetries)
 	return s
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"time"
 
 	"settee/pkg/couch"
@@ -58,10 +59,12 @@ func (e *Error) Error() string {
 // Unwrap returns Err.
 func (e *Error) Unwrap() error { return e.Err }
 
-// newError makes an Error with a code of its own. What err knows of the endpoint's wishes stays known.
+// newError makes an Error with a code of its own. What err knows of the endpoint's wishes stays known: with
+// any other status than these, Retry-After is not about being left alone.
 func newError(code string, err error, format string, args ...any) *Error {
 	e := &Error{Code: code, Reason: replicator.StripCredentials(fmt.Sprintf(format, args...)), Err: err}
-	if request, ok := errors.AsType[*couch.Error](err); ok {
+	request, ok := errors.AsType[*couch.Error](err)
+	if ok && (request.Status == http.StatusTooManyRequests || request.Status == http.StatusServiceUnavailable) {
 		e.RetryAfter = request.RetryAfter
 	}
 	return e

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"strings"
@@ -76,11 +77,31 @@ func TestServersThatWantToBeLeftAlone(t *testing.T) {
 		require.Contains(t, []string{"max_backoff", "revs_diff_failed"}, failure.Code)
 		require.ErrorAs(t, failure, new(*couch.Error))
 	}
+	// With another status it is not about being left alone.
+	target.on("POST /_revs_diff", func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+		w.Header().Set("Retry-After", "3600")
+		return refuse(w, http.StatusForbidden, `{"error":"forbidden","reason":"no"}`)
+	})
+	require.Zero(t, fails(t, replication(t, source.URL, target.URL)).RetryAfter)
+}
+
+// What a node shares among all jobs is bounded, whatever a job was once allowed to
+// ask for.
+func TestGreedyOptionsAreBounded(t *testing.T) {
+	t.Parallel()
+	source, target := stubs(t, 6)
+	rep := replication(t, source.URL, target.URL)
+	greedy := math.MaxInt32
+	rep.WorkerBatchSize, rep.WorkerProcesses, rep.HTTPConnections = &greedy, &greedy, &greedy
+	result, err := worker.Run(t.Context(), worker.Job{Replication: rep}, testConfig(), &recorder{})
+	require.NoError(t, err)
+	require.EqualValues(t, 6, result.Stats.DocsWritten)
 }
 
 func TestEndpointsThatNobodyCanOpen(t *testing.T) {
 	t.Parallel()
-	rep := replication(t, "http://a.example/db?x=1", "http://b.example/db")
+	rep := replication(t, "http://a.example/db", "http://b.example/db")
+	rep.Source.URL += "?x=1" // as no parser leaves it
 	_, err := worker.Run(t.Context(), worker.Job{Replication: rep}, testConfig(), &recorder{})
 	var failure *worker.Error
 	require.ErrorAs(t, err, &failure)
