@@ -78,6 +78,10 @@ func (h *Held) release(cause error) {
 // Job returns the job as it was when it was taken. It must not be changed.
 func (h *Held) Job() *Job { return h.job }
 
+// Forget drops the args and the state of Job, which may be large, when the holder
+// has made of them what it needs.
+func (h *Held) Forget() { h.job.Args, h.job.State = nil, nil }
+
 // Context ends when the job must not be worked on any more: it was finished or
 // resubmitted (the cause is context.Canceled), one of the calls returned ErrHalt,
 // or no update succeeded in time (the cause is ErrHalt).
@@ -116,6 +120,29 @@ func (h *Held) Update(ctx context.Context, state json.RawMessage, also func(kv.T
 		h.renew(began, timeout)
 	}
 	return err
+}
+
+// Lost waits until the job is not held any more, or was added again, and returns
+// ErrHalt then. It is only faster than the next Update, which says the same. Other
+// errors are those of Type.Follow.
+func (h *Held) Lost(ctx context.Context) error {
+	w, err := h.typ.subscribers.subscribe(ctx, h.job.ID)
+	if err != nil {
+		return err
+	}
+	defer h.typ.subscribers.unsubscribe(w)
+	for {
+		again, err := h.IsResubmitted(ctx)
+		if err != nil {
+			return err
+		}
+		if again {
+			return ErrHalt
+		}
+		if err := w.next(ctx); err != nil {
+			return err
+		}
+	}
 }
 
 // Finish ends the job with its last state. also and the errors are Update's; but

@@ -57,12 +57,8 @@ func (t *Type) Follow(ctx context.Context, id string, fn func(*Job) (done bool, 
 		if done, err := fn(job); done || err != nil {
 			return err
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-w.changed:
-		case <-w.ended:
-			return w.err
+		if err := w.next(ctx); err != nil {
+			return err
 		}
 	}
 }
@@ -73,6 +69,18 @@ type waiter struct {
 	changed chan struct{} // holds a token when the job's status may have changed
 	ended   chan struct{} // closed when nothing will be told any more, for err
 	err     error
+}
+
+// next waits until the job may have changed again.
+func (w *waiter) next(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-w.changed:
+		return nil
+	case <-w.ended:
+		return w.err
+	}
 }
 
 // subscribers are the waiters of one type in this process. One goroutine reads the

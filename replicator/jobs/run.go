@@ -32,6 +32,7 @@ func (s *Store) Accept(ctx context.Context) (*Run, error) {
 		}
 		job, err := parseJob(held[0].Job())
 		if err == nil {
+			held[0].Forget()
 			return &Run{store: s, held: held[0], job: job}, nil
 		}
 		failed := &replicator.JobState{State: replicator.StateFailed, LastUpdated: time.Now()}
@@ -58,24 +59,18 @@ func (r *Run) Context() context.Context { return r.held.Context() }
 func (r *Run) Heartbeat() time.Duration { return r.held.Heartbeat() }
 
 // Lost waits until the job was cancelled, was given a new definition, or is with
-// another node, and returns fdbjobs.ErrHalt then. It is only faster than the next
-// Update, which says the same; other errors are fdbjobs.Type.Follow's.
-func (r *Run) Lost(ctx context.Context) error {
-	generation := r.held.Job().Generation
-	err := r.store.jobs.Follow(ctx, r.job.ID, func(now *fdbjobs.Job) (bool, error) {
-		return now.Status != fdbjobs.Running || now.Generation != generation, nil
-	})
-	if err == nil || errors.Is(err, fdbjobs.ErrNotFound) {
-		return fdbjobs.ErrHalt
-	}
-	return err
-}
+// another node: see fdbjobs.Held.Lost.
+func (r *Run) Lost(ctx context.Context) error { return r.held.Lost(ctx) }
 
 // Start records that the run starts, on a node and under a name there. It belongs
 // directly behind Accept.
 func (r *Run) Start(ctx context.Context, node, pid string) error {
 	return r.Update(ctx, func(state *replicator.JobState) {
 		now := time.Now()
+		if state.State == replicator.StateRunning {
+			// Its last processor never said how it ended.
+			r.event(state, now, replicator.EventCrashed, "the node "+state.Node+" stopped keeping the job alive")
+		}
 		state.State, state.Node, state.PID, state.StartTime = replicator.StateRunning, node, pid, now
 		r.event(state, now, replicator.EventStarted, "")
 	})

@@ -377,6 +377,12 @@ func TestLost(t *testing.T) {
 			_, err := b.store.Cancel(b.Context(), run.Job().ID)
 			require.NoError(b, err)
 		},
+		"cancelled, added and accepted again": func(b *bundle, run *jobs.Run) {
+			_, err := b.store.Cancel(b.Context(), run.Job().ID)
+			require.NoError(b, err)
+			b.replicate("")
+			b.accept()
+		},
 		"replaced": func(b *bundle, _ *jobs.Run) { b.replicate(`"worker_processes": 3`) },
 		"taken away": func(b *bundle, _ *jobs.Run) {
 			ctx, stop := context.WithCancel(b.Context())

@@ -39,9 +39,17 @@ func (s *Server) run(ctx context.Context, run *jobs.Run) {
 	}
 	switch {
 	case err == nil:
+	case ctx.Err() != nil: // dropped: others will find out
 	case errors.Is(err, fdbjobs.ErrHalt):
+		// A job with a new definition waits for this node to let go of it, and so does
+		// one that this node could not keep alive but nobody has taken yet. For one
+		// that was removed or taken this changes nothing.
+		last, cancel := context.WithTimeout(ctx, putBack)
+		defer cancel()
+		if err := run.Stop(last, nil); err != nil && !errors.Is(err, fdbjobs.ErrHalt) {
+			log.Error().Err(err).Msg("a job could not be put back; it will be taken up again")
+		}
 		log.Info().Msg("replication stopped: the job was removed, changed, or taken by another node")
-	case ctx.Err() != nil:
 	default:
 		log.Error().Err(err).Msg("the end of a run could not be recorded; the job will be taken up again")
 	}
@@ -138,11 +146,12 @@ func (s *Server) crash(
 	ctx context.Context, run *jobs.Run, code, reason string, errorCount int, retryAfter time.Duration,
 ) error {
 	longest := config.MaxBackoffPenalty.Get(s.opts.Config)
-	wait := min(retryAfter, longest)
-	if !run.Job().Transient() {
-		penalty := replicator.Backoff(errorCount, config.MinBackoffPenalty.Get(s.opts.Config), longest, rand.Float64())
-		wait = max(wait, penalty)
+	wait := replicator.Backoff(errorCount, config.MinBackoffPenalty.Get(s.opts.Config), longest, rand.Float64())
+	if run.Job().Transient() {
+		// Somebody waits for it. Only the endpoint asked for patience, with the same words each time.
+		wait = replicator.Backoff(errorCount-1, retryAfter, longest, 0)
 	}
+	wait = max(wait, min(retryAfter, longest))
 	return run.Crash(ctx, time.Now().Add(wait), errorCount, code, reason)
 }
 

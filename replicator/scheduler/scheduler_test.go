@@ -338,6 +338,24 @@ func TestDroppedNode(t *testing.T) {
 	assert.Contains(t, c.log.String(), "nobody kept alive")
 }
 
+// A job that is given new options starts anew with them at once, not when somebody
+// notices that nobody keeps it alive.
+func TestNewOptions(t *testing.T) {
+	server := couchtest.Shared(t)
+	source, target := server.DB(t, "optionsource"), server.DB(t, "optiontarget")
+	n := newCluster(t).start("a")
+	job := n.replicate(`{"source":%q,"target":%q,"continuous":true}`, source, target)
+	running := n.until(job.ID, func(j *jobs.Job) bool { return j.State.State == replicator.StateRunning })
+	n.replicate(`{"source":%q,"target":%q,"continuous":true,"worker_processes":2}`, source, target)
+
+	began := time.Now()
+	again := n.until(job.ID, func(j *jobs.Job) bool {
+		return j.Args.Replication.WorkerProcesses != nil && j.State.PID != running.State.PID && j.State.State == replicator.StateRunning
+	})
+	assert.Equal(t, fdbjobs.Running, again.Status)
+	assert.Less(t, time.Since(began), fdbjobs.DefaultTimeout/4*3)
+}
+
 func TestFailures(t *testing.T) {
 	server := couchtest.Shared(t)
 	target := server.DB(t, "failuretarget")
