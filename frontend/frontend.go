@@ -39,6 +39,9 @@ type Handler struct {
 	version string
 	log     zerolog.Logger
 	router  *mux.Router
+	// Browsers send what any page asks of them. The zero value refuses requests that
+	// change something and come from another origin.
+	origins http.CrossOriginProtection
 
 	draining context.Context // ends with Drain
 	drain    context.CancelCauseFunc

@@ -127,6 +127,7 @@ func TestBadRequests(t *testing.T) {
 		code    string
 		reason  string
 	}{
+		"another origin": {tlsOnly, []string{"Sec-Fetch-Site", "cross-site"}, 403, "forbidden", "the request comes from a page of another origin, which may not use this node"},
 		"no body":        {"", nil, 400, "bad_request", "Missing request body"},
 		"blank":          {" \n", nil, 400, "bad_request", "invalid UTF-8 JSON"},
 		"cut off":        {`{"source":`, nil, 400, "bad_request", "invalid UTF-8 JSON"},

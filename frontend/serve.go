@@ -93,6 +93,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	served.URL = canonical(r.URL)
 	defer logAccess(&log, out, served, began)
 	defer recoverPanic(out, served)
+	if h.origins.Check(r) != nil {
+		respondError(out, served, &failure{http.StatusForbidden, "forbidden",
+			"the request comes from a page of another origin, which may not use this node"})
+		return
+	}
 	h.router.ServeHTTP(out, served)
 }
 
