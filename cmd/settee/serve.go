@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"os/signal"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -98,6 +99,10 @@ func serve(ctx context.Context, cfg *config.Config, log zerolog.Logger) (err err
 		return err
 	}
 
+	if roles != (config.Roles{APIFrontend: true, Replication: true}) && !strings.HasPrefix(config.Store.Get(cfg), "fdb:") {
+		log.Warn().Stringer("roles", roles).
+			Msg("this store belongs to one process: as long as this one has it, nobody else can do what it does not")
+	}
 	n := node{cfg: cfg, log: log, jobs: store, failed: make(chan error, 2)}
 	if roles.APIFrontend {
 		if err := n.listen(ctx, address); err != nil {
