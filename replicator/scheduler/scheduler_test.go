@@ -84,6 +84,13 @@ func (c *cluster) start(name string, sets ...string) *node {
 	return n
 }
 
+// die ends the node as its death would, before the end of the test.
+func (n *node) die() {
+	n.drop()
+	require.ErrorIs(n.t, <-n.ended, context.Canceled)
+	n.ended <- nil // for the clean-up
+}
+
 // join adds a process that runs no jobs.
 func (c *cluster) join() *node {
 	return &node{cluster: c, jobs: c.open(jobs.Options{}), ended: make(chan error, 1)}
@@ -321,9 +328,7 @@ func TestDroppedNode(t *testing.T) {
 	})
 
 	second := c.start("second", sets...)
-	first.drop()
-	require.ErrorIs(t, <-first.ended, context.Canceled)
-	first.ended <- nil // for the clean-up
+	first.die()
 	close(g.open)
 
 	done := second.await(job.ID)
@@ -392,7 +397,7 @@ func TestFailures(t *testing.T) {
 	})
 	t.Run("filter that the settings refuse", func(t *testing.T) {
 		strict := c.start("strict", "replicator/valid_endpoint_protocols=https", "replicator/max_acceptors=1")
-		n.drop() // only the strict one is left
+		n.die() // only the strict one is left
 		job := strict.await(strict.replicate(`{"source":%q,"target":%q}`, server.URL+"/x", target).ID)
 		assert.Equal(t, replicator.StateFailed, job.State.State)
 		assert.Contains(t, job.State.Error, "source")
