@@ -183,24 +183,8 @@ func (b *BulkResults) next() (Fetched, error) {
 
 // enter reads up to the results.
 func (b *BulkResults) enter() error {
-	if err := b.j.open('{'); err != nil {
-		return err
-	}
-	for {
-		name, ok, err := b.j.member()
-		switch {
-		case err != nil:
-			return err
-		case !ok:
-			return fmt.Errorf("%w: no results", ErrMalformed)
-		case name == "results":
-			b.at = inResults
-			return b.j.open('[')
-		}
-		if err := b.j.skip(); err != nil {
-			return err
-		}
-	}
+	b.at = inResults
+	return b.j.openResults(func(string) error { return b.j.skip() })
 }
 
 // enterEntry steps into the next result, or to the end of the answer.

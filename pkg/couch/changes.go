@@ -222,25 +222,7 @@ func (c *Changes) nextLine() (Row, error) {
 }
 
 // enter reads up to the rows of a feed that is one object. What stands before them may be its tail.
-func (c *Changes) enter() error {
-	if err := c.j.open('{'); err != nil {
-		return err
-	}
-	for {
-		name, ok, err := c.j.member()
-		switch {
-		case err != nil:
-			return err
-		case !ok:
-			return fmt.Errorf("%w: no results", ErrMalformed)
-		case name == "results":
-			return c.j.open('[')
-		}
-		if err := c.readTail(name); err != nil {
-			return err
-		}
-	}
-}
+func (c *Changes) enter() error { return c.j.openResults(c.readTail) }
 
 // leave reads from the end of the rows to the end of the feed, and returns io.EOF if all is well.
 func (c *Changes) leave() error {

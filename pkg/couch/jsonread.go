@@ -155,6 +155,28 @@ func (j *jsonReader) member() (string, bool, error) {
 // maxSkipped bounds the value of a member that this client does not know.
 const maxSkipped = 1 << 20
 
+// openResults steps into an object and into the array that is its member "results". before reads the value
+// of each member that comes earlier.
+func (j *jsonReader) openResults(before func(name string) error) error {
+	if err := j.open('{'); err != nil {
+		return err
+	}
+	for {
+		name, ok, err := j.member()
+		switch {
+		case err != nil:
+			return err
+		case !ok:
+			return fmt.Errorf("%w: no results", ErrMalformed)
+		case name == "results":
+			return j.open('[')
+		}
+		if err := before(name); err != nil {
+			return err
+		}
+	}
+}
+
 // skip steps over a value.
 func (j *jsonReader) skip() error {
 	_, err := j.value(maxSkipped)
