@@ -93,7 +93,8 @@ type Transaction interface {
 
 	// Versionstamp returns the stamp of this transaction's commit. It is
 	// awaited after Transact has returned; a transaction that wrote nothing has
-	// none ([ErrNoCommitVersion]).
+	// none ([ErrNoCommitVersion]), and that of a run whose result is unknown is
+	// not known either ([ErrCommitUnknown]).
 	Versionstamp() Future[Versionstamp]
 }
 
@@ -154,9 +155,10 @@ type Watch interface {
 }
 
 // MutationType is an atomic operation. Operands and values are little-endian
-// unsigned integers for Add, Min and Max, and byte strings for the other two.
-// An existing value is cut or zero-extended to the operand's length first; a
-// missing one becomes the operand.
+// unsigned integers for Add, Min and Max: an existing value is cut or
+// zero-extended to the operand's length first. They are byte strings for the
+// other two, which leave or replace the value as it is. A missing value becomes
+// the operand.
 type MutationType int
 
 // The atomic operations.

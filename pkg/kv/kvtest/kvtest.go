@@ -1,10 +1,21 @@
 // Package kvtest is the conformance suite of package kv: what every engine must
-// do, as tests against an empty database.
+// do, as tests that hold on FoundationDB too.
+//
+// The store may be shared and may be a real cluster. Everything that the suite
+// writes lies behind a random prefix, which is cleared when a test ends; it
+// asserts nothing about other keys, and nothing that FoundationDB does not
+// promise: a transaction may run again at any time for no reason of the test's,
+// or after a commit that did happen, a watch may end early, and a conflict may
+// be seen where there is none.
 package kvtest
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,40 +24,74 @@ import (
 	"settee/pkg/kv"
 )
 
-// Run runs the suite. open returns an empty database of the engine that is
-// closed when t ends.
+// Advancer is a database whose clock the suite can move. With any other one it
+// waits.
+type Advancer interface {
+	// Advance lets d pass on the database's clock.
+	Advance(d time.Duration)
+}
+
+// Run runs the suite. open returns a database of the engine that is closed when
+// t ends; it may be the same for several tests. A database that is an [Advancer]
+// makes the suite faster by some seconds.
 func Run(t *testing.T, open func(t *testing.T) kv.Database) {
-	for _, group := range []struct {
+	groups := []struct {
 		name string
 		test func(*testing.T, *bench)
 	}{
 		{"Reads", testReads},
+		{"Selectors", testSelectors},
 		{"Writes", testWrites},
 		{"Atomic", testAtomic},
 		{"ReadYourWrites", testReadYourWrites},
-		{"Model", testModel},
-		{"Selectors", testSelectors},
-		{"Isolation", testIsolation},
+		{"Unreadable", testUnreadable},
 		{"Versionstamps", testVersionstamps},
+		{"Isolation", testIsolation},
+		{"Anomalies", testAnomalies},
 		{"Watches", testWatches},
 		{"Limits", testLimits},
+		{"Age", testAge},
 		{"Transact", testTransact},
-	} {
+		{"Model", testModel},
+		{"Linearizable", testLinearizable},
+	}
+	// The watches of a process have one limit: nobody else may need one now.
+	t.Run("TooManyWatches", func(t *testing.T) { testTooManyWatches(t, newBench(t, open(t))) })
+	for _, group := range groups {
 		t.Run(group.name, func(t *testing.T) {
 			t.Parallel()
-			group.test(t, &bench{t: t, db: open(t)})
+			group.test(t, newBench(t, open(t)))
 		})
 	}
 }
 
-// bench is a database under test.
+// bench is a database under test and the place in it that is the test's own.
 type bench struct {
 	t  *testing.T
 	db kv.Database
+	// data begins the keys of the test, marks those that write leaves.
+	data, marks string
+}
+
+func newBench(t *testing.T, db kv.Database) *bench {
+	prefix := "kvtest/" + randomName() + "/"
+	b := &bench{t: t, db: db, data: prefix + "data/", marks: prefix + "marks/"}
+	t.Cleanup(func() {
+		require.NoError(t, b.run(func(tx kv.Transaction) { tx.ClearRange(kv.PrefixRange([]byte(prefix))) }))
+	})
+	return b
+}
+
+func randomName() string {
+	var name [8]byte
+	for i := range name {
+		name[i] = byte(rand.Uint32())
+	}
+	return hex.EncodeToString(name[:])
 }
 
 // patience is how long a test waits for what must happen.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 func (b *bench) ctx() context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -54,26 +99,105 @@ func (b *bench) ctx() context.Context {
 	return ctx
 }
 
-// do runs fn in a transaction that must succeed.
-func (b *bench) do(fn func(tx kv.Transaction)) {
-	b.t.Helper()
-	require.NoError(b.t, b.db.Transact(b.ctx(), func(tx kv.Transaction) error {
-		fn(tx)
-		return nil
-	}))
+// key returns the database's key for one of the test.
+func (b *bench) key(key string) []byte { return []byte(b.data + key) }
+
+func (b *bench) between(begin, end string) kv.KeyRange {
+	return kv.KeyRange{Begin: b.key(begin), End: b.key(end)}
 }
 
-// fails runs fn in a transaction and returns the error of the only attempt.
-func (b *bench) fails(fn func(tx kv.Transaction) error) error {
-	b.t.Helper()
-	ctx, cancel := context.WithCancelCause(b.ctx())
-	err := b.db.Transact(ctx, func(tx kv.Transaction) error {
-		err := fn(tx)
-		if kv.Retryable(err) {
-			cancel(err)
-		}
-		return err
+// all is the range of the test's keys.
+func (b *bench) all() kv.KeyRange { return kv.PrefixRange([]byte(b.data)) }
+
+// own takes the prefix off a key of the database.
+func (b *bench) own(key []byte) string {
+	own, ok := strings.CutPrefix(string(key), b.data)
+	if !ok {
+		b.check(fmt.Errorf("%q was read, a key that does not begin with %q", key, b.data))
+	}
+	return own
+}
+
+// aborted carries an error out of a function under test to Transact.
+type aborted struct{ err error }
+
+// check ends a run on an error: the transaction runs again, or its error is
+// returned.
+func (b *bench) check(err error) {
+	if err != nil {
+		panic(aborted{err})
+	}
+}
+
+// run runs fn in a transaction.
+func (b *bench) run(fn func(tx kv.Transaction)) error {
+	return b.runErr(func(tx kv.Transaction) error {
+		fn(tx)
+		return nil
 	})
+}
+
+func (b *bench) runErr(fn func(tx kv.Transaction) error) error {
+	return b.db.Transact(b.ctx(), func(tx kv.Transaction) (err error) {
+		defer func() {
+			switch p := recover().(type) {
+			case nil:
+			case aborted:
+				err = p.err
+			default:
+				panic(p)
+			}
+		}()
+		return fn(tx)
+	})
+}
+
+// read runs fn, which writes nothing.
+func (b *bench) read(fn func(tx kv.Transaction)) {
+	b.t.Helper()
+	require.NoError(b.t, b.run(fn))
+}
+
+// errRollback ends a transaction that is not to be committed.
+var errRollback = errors.New("not to be committed")
+
+// try runs fn and commits nothing of it.
+func (b *bench) try(fn func(tx kv.Transaction)) {
+	b.t.Helper()
+	require.ErrorIs(b.t, b.runErr(func(tx kv.Transaction) error {
+		fn(tx)
+		return errRollback
+	}), errRollback)
+}
+
+// write runs fn and commits it once: a run after a commit whose result was lost
+// finds the mark that it left.
+func (b *bench) write(fn func(tx kv.Transaction)) {
+	b.t.Helper()
+	require.NoError(b.t, b.once(fn))
+}
+
+func (b *bench) once(fn func(tx kv.Transaction)) error {
+	mark := []byte(b.marks + randomName())
+	first := true
+	return b.run(func(tx kv.Transaction) {
+		if !first {
+			done, err := tx.Get(mark).Await()
+			b.check(err)
+			if done != nil {
+				return
+			}
+		}
+		first = false
+		tx.Set(mark, nil)
+		fn(tx)
+	})
+}
+
+// failure runs fn in a transaction that must fail for good, and returns why.
+func (b *bench) failure(fn func(tx kv.Transaction) error) error {
+	b.t.Helper()
+	err := b.runErr(fn)
 	require.Error(b.t, err)
 	return err
 }
@@ -81,67 +205,83 @@ func (b *bench) fails(fn func(tx kv.Transaction) error) error {
 // set writes pairs, given in turn as key and value.
 func (b *bench) set(pairs ...string) {
 	b.t.Helper()
-	b.do(func(tx kv.Transaction) {
+	b.write(func(tx kv.Transaction) {
 		for i := 0; i < len(pairs); i += 2 {
-			tx.Set([]byte(pairs[i]), []byte(pairs[i+1]))
+			tx.Set(b.key(pairs[i]), []byte(pairs[i+1]))
 		}
 	})
 }
 
-// value reads one key in a transaction of its own, "<none>" for no value.
-func (b *bench) value(key string) string {
+// reset makes pairs all that there is.
+func (b *bench) reset(pairs ...string) {
 	b.t.Helper()
-	var value string
-	b.do(func(tx kv.Transaction) { value = b.get(tx, key) })
+	b.write(func(tx kv.Transaction) {
+		tx.ClearRange(b.all())
+		for i := 0; i < len(pairs); i += 2 {
+			tx.Set(b.key(pairs[i]), []byte(pairs[i+1]))
+		}
+	})
+}
+
+// none stands for no value.
+const none = "<none>"
+
+// value reads one key in a transaction of its own.
+func (b *bench) value(key string) (value string) {
+	b.t.Helper()
+	b.read(func(tx kv.Transaction) { value = b.get(tx, key) })
 	return value
 }
 
 func (b *bench) get(tx kv.ReadTransaction, key string) string {
 	b.t.Helper()
-	value, err := tx.Get([]byte(key)).Await()
-	require.NoError(b.t, err)
+	value, err := tx.Get(b.key(key)).Await()
+	b.check(err)
 	if value == nil {
-		return "<none>"
+		return none
 	}
 	return string(value)
+}
+
+// selected reads the key that sel, a selector among the test's keys, selects;
+// "<" is any key before them, and ">" any behind them.
+func (b *bench) selected(tx kv.ReadTransaction, sel kv.KeySelector) string {
+	b.t.Helper()
+	sel.Key = b.key(string(sel.Key))
+	key, err := tx.GetKey(sel).Await()
+	b.check(err)
+	switch r := b.all(); {
+	case string(key) < string(r.Begin):
+		return "<"
+	case string(key) >= string(r.End):
+		return ">"
+	}
+	return b.own(key)
+}
+
+// pairs reads a range as key=value.
+func (b *bench) pairs(tx kv.ReadTransaction, r kv.Range, opts kv.RangeOptions) []string {
+	b.t.Helper()
+	pairs, err := tx.GetRange(r, opts).Slice()
+	b.check(err)
+	list := []string{}
+	for _, pair := range pairs {
+		if pair.Value == nil {
+			b.check(fmt.Errorf("the value of %q is nil", pair.Key))
+		}
+		list = append(list, b.own(pair.Key)+"="+string(pair.Value))
+	}
+	return list
 }
 
 // keys reads the keys of a range.
 func (b *bench) keys(tx kv.ReadTransaction, begin, end string, opts kv.RangeOptions) []string {
 	b.t.Helper()
-	pairs, err := tx.GetRange(between(begin, end), opts).Slice()
-	require.NoError(b.t, err)
+	pairs, err := tx.GetRange(b.between(begin, end), opts).Slice()
+	b.check(err)
 	keys := []string{}
 	for _, pair := range pairs {
-		keys = append(keys, string(pair.Key))
+		keys = append(keys, b.own(pair.Key))
 	}
 	return keys
-}
-
-func between(begin, end string) kv.KeyRange {
-	return kv.KeyRange{Begin: []byte(begin), End: []byte(end)}
-}
-
-// errSecondRun ends a transaction whose first attempt did not commit.
-var errSecondRun = errors.New("ran again")
-
-// committedBeside runs first in a transaction, commits other in another one
-// before the first commits, and returns kv.ErrNotCommitted when the first
-// attempt conflicted.
-func (b *bench) committedBeside(first, other func(tx kv.Transaction)) error {
-	b.t.Helper()
-	ran := false
-	err := b.db.Transact(b.ctx(), func(tx kv.Transaction) error {
-		if ran {
-			return errSecondRun
-		}
-		ran = true
-		first(tx)
-		b.do(other)
-		return nil
-	})
-	if errors.Is(err, errSecondRun) {
-		return kv.ErrNotCommitted
-	}
-	return err
 }

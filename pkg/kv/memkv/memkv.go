@@ -117,7 +117,7 @@ func (b *batch) Apply() error {
 	return nil
 }
 
-func (b *batch) Close() error { return nil }
+func (b *batch) Close() {}
 
 // iterator walks over the keys from begin to before end.
 type iterator struct {
@@ -146,7 +146,7 @@ func (it *iterator) SeekLT(key []byte) bool {
 	return it.inside(it.iter.Last())
 }
 
-func (it *iterator) Key() []byte   { return []byte(it.iter.Key()) }
-func (it *iterator) Value() []byte { return it.iter.Value() }
-func (it *iterator) Error() error  { return nil }
-func (it *iterator) Close() error  { return nil }
+func (it *iterator) Key() []byte            { return []byte(it.iter.Key()) }
+func (it *iterator) Value() ([]byte, error) { return it.iter.Value(), nil }
+func (it *iterator) Error() error           { return nil }
+func (it *iterator) Close() error           { return nil }

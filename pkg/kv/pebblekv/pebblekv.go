@@ -8,18 +8,22 @@
 // not like keys of no bytes; keys from \xff on are the engine's (package
 // optimistic).
 //
-// When the disk refuses a write, the commit that met it and all later ones fail
-// with that error, and the store stays readable.
+// When the disk refuses a write (it is full, or broken), the commit that met it
+// and all later ones fail with that error, and the store stays readable. Nothing
+// more is written until the store is opened again, with every acknowledged
+// commit in it; a commit that failed may be there too, but whole.
 package pebblekv
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
-	"sync/atomic"
+	"syscall"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -50,24 +54,39 @@ func init() {
 type Options struct {
 	// MaxWatches is how many watches may be armed; 0 is kv.DefaultMaxWatches.
 	MaxWatches int
+	// Now is the clock; nil is time.Now.
+	Now func() time.Time
 	// FS is the file system; nil is the disk.
 	FS vfs.FS
 	// NoSync acknowledges commits before they are durable. It is for tests that
 	// show what the sync is for.
 	NoSync bool
+
+	memTableBytes int // 0 is defaultMemTableBytes
 }
 
 // memory given to Pebble.
 const (
-	cacheBytes    = 64 << 20
-	memTableBytes = 32 << 20
+	cacheBytes           = 64 << 20
+	defaultMemTableBytes = 32 << 20
 )
 
 // Open opens the store in dir, which is made when it is missing. A directory
 // that another process has open is an error that says so.
 func Open(dir string, opts Options) (kv.Database, error) {
+	s, err := openStorage(dir, opts)
+	if err != nil {
+		return nil, err
+	}
+	return optimistic.Open(s, optimistic.Options{MaxWatches: opts.MaxWatches, Now: opts.Now})
+}
+
+func openStorage(dir string, opts Options) (*storage, error) {
 	if opts.FS == nil {
 		opts.FS = vfs.Default
+	}
+	if opts.memTableBytes == 0 {
+		opts.memTableBytes = defaultMemTableBytes
 	}
 	abs, err := filepath.Abs(dir)
 	if err != nil {
@@ -76,61 +95,155 @@ func Open(dir string, opts Options) (kv.Database, error) {
 	if err := opts.FS.MkdirAll(abs, 0o700); err != nil {
 		return nil, fmt.Errorf("store %s: %w", abs, err)
 	}
-	lock, err := pebble.LockDirectory(abs, opts.FS)
+	fence := newFence(opts.FS)
+	lock, err := pebble.LockDirectory(abs, fence)
 	if err != nil {
-		return nil, fmt.Errorf("store %s: another process has it open (%w); one process owns an embedded store, "+
-			"several nodes need FoundationDB (fdb://)", abs, err)
+		return nil, lockError(abs, err)
 	}
-	s := &storage{lock: lock, sync: &pebble.WriteOptions{Sync: !opts.NoSync}}
+	s := &storage{
+		lock:          lock,
+		fence:         fence,
+		sync:          &pebble.WriteOptions{Sync: !opts.NoSync},
+		memTableBytes: uint64(opts.memTableBytes),
+		progress:      make(chan struct{}, 1),
+	}
 	cache := pebble.NewCache(cacheBytes)
 	defer cache.Unref()
-	s.db, err = pebble.Open(abs, &pebble.Options{
-		Cache:              cache,
-		FS:                 opts.FS,
-		FormatMajorVersion: pebble.FormatNewest,
-		Lock:               lock,
-		Logger:             fatalLogger{},
-		MemTableSize:       memTableBytes,
-	})
+	s.db, err = pebble.Open(abs, s.options(cache))
 	if err != nil {
+		if failure := fence.Err(); failure != nil {
+			err = failure // of which Pebble saw a consequence
+		}
 		return nil, errors.Join(fmt.Errorf("store %s: %w", abs, err), lock.Close())
 	}
-	return optimistic.Open(s, optimistic.Options{MaxWatches: opts.MaxWatches})
+	if err := fence.open(); err != nil {
+		return nil, errors.Join(fmt.Errorf("store %s: %w", abs, err), s.Close())
+	}
+	return s, nil
+}
+
+// lockError says why the directory could not be locked.
+func lockError(dir string, err error) error {
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOSPC) {
+		return fmt.Errorf("store %s: %w", dir, err)
+	}
+	return fmt.Errorf("store %s: another process has it open (%w); one process owns an embedded store, "+
+		"several nodes need FoundationDB (fdb://)", dir, err)
+}
+
+// options returns Pebble's options. Pebble's own limits to what waits to be
+// flushed or compacted are out of reach, because it waits there for a disk that
+// may have failed; batch.Apply keeps to lower ones.
+func (s *storage) options(cache *pebble.Cache) *pebble.Options {
+	return &pebble.Options{
+		Cache:                       cache,
+		FS:                          s.fence,
+		FormatMajorVersion:          pebble.FormatNewest,
+		Lock:                        s.lock,
+		Logger:                      logger{s.fence},
+		MemTableSize:                s.memTableBytes,
+		MemTableStopWritesThreshold: 64,
+		L0StopWritesThreshold:       1000,
+		EventListener: &pebble.EventListener{
+			FlushEnd:        func(pebble.FlushInfo) { s.progressed() },
+			CompactionEnd:   func(pebble.CompactionInfo) { s.progressed() },
+			BackgroundError: s.backgroundError,
+			// The read that meets it returns the error.
+			DataCorruption: func(pebble.DataCorruptionInfo) {},
+		},
+	}
 }
 
 // storage is a Pebble database.
 type storage struct {
-	db   *pebble.DB
-	lock *pebble.Lock
-	sync *pebble.WriteOptions
-	// broken is set when Pebble could not write its log: nothing is known of
-	// its state on disk then, and it must not be used for writing again.
-	broken atomic.Bool
+	db    *pebble.DB
+	lock  *pebble.Lock
+	fence *fence
+	sync  *pebble.WriteOptions
+
+	memTableBytes uint64
+	// unchecked is how much was written since backlog was last looked at; it
+	// belongs to the one who applies batches.
+	unchecked uint64
+	// progress has an element when a flush or a compaction has ended.
+	progress chan struct{}
 }
 
-// fatalLogger turns what Pebble calls fatal into a panic, which batch.Apply
-// catches; Pebble's own logger would end the process.
-type fatalLogger struct{}
+// logger hears what Pebble calls errors.
+type logger struct{ fence *fence }
 
-// fatal is what Pebble could not go on after.
-type fatal struct{ error }
+func (logger) Infof(string, ...any) {}
 
-func (fatalLogger) Infof(string, ...any) {}
-func (fatalLogger) Errorf(format string, args ...any) {
+func (logger) Errorf(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "pebble: "+format+"\n", args...)
 }
-func (fatalLogger) Fatalf(format string, args ...any) { panic(fatal{fmt.Errorf(format, args...)}) }
+
+// Fatalf returns when writing has failed: Pebble then goes on to return the
+// error, and the fence keeps what it does meanwhile off the disk. Anything else
+// that Pebble calls fatal is a broken invariant.
+func (l logger) Fatalf(format string, args ...any) {
+	if l.fence.Err() == nil {
+		panic(fmt.Sprintf("pebble: "+format, args...))
+	}
+}
 
 func (s *storage) Snapshot() optimistic.Snapshot { return snapshot{s.db.NewSnapshot()} }
 
 func (s *storage) NewBatch() optimistic.Batch { return &batch{storage: s} }
 
 func (s *storage) Close() error {
-	if s.broken.Load() {
-		// Closing would wait for the log that cannot be written.
-		return s.lock.Close()
+	s.fence.release()
+	err := s.db.Close()
+	if s.fence.Err() != nil {
+		// Every commit since has said so, and nothing else is wrong.
+		err = nil
 	}
-	return errors.Join(s.db.Close(), s.lock.Close())
+	return errors.Join(err, s.lock.Close())
+}
+
+// backgroundError hears of what failed outside of commits and reads. Every
+// commit after a failed write tells of that.
+func (s *storage) backgroundError(err error) {
+	if s.fence.Err() == nil {
+		logger{s.fence}.Errorf("background error: %v", err)
+	}
+}
+
+func (s *storage) progressed() {
+	select {
+	case s.progress <- struct{}{}:
+	default:
+	}
+}
+
+// How much may wait to be flushed, in tables in memory, or to be compacted.
+const (
+	maxMemTables = 3
+	maxSublevels = 12
+)
+
+// admit waits until another batch of size bytes may be written.
+func (s *storage) admit(size uint64) error {
+	s.unchecked += size
+	if s.unchecked < s.memTableBytes/2 {
+		return s.fence.Err()
+	}
+	s.unchecked = 0
+	for s.backlog() {
+		select {
+		case <-s.progress:
+		case <-s.fence.failed:
+		}
+		if err := s.fence.Err(); err != nil {
+			return err
+		}
+	}
+	return s.fence.Err()
+}
+
+func (s *storage) backlog() bool {
+	m := s.db.Metrics()
+	return m.MemTable.Size > maxMemTables*s.memTableBytes || m.Levels[0].Sublevels > maxSublevels
 }
 
 // keyPrefix stands before every key on disk.
@@ -172,7 +285,16 @@ func (s snapshot) Close() error { return s.snap.Close() }
 // iterator is a Pebble iterator without the prefix.
 type iterator struct{ *pebble.Iterator }
 
-func (it iterator) Key() []byte            { return it.Iterator.Key()[1:] }
+func (it iterator) Key() []byte { return it.Iterator.Key()[1:] }
+
+func (it iterator) Value() ([]byte, error) {
+	value, err := it.Iterator.ValueAndErr()
+	if err != nil {
+		return nil, fmt.Errorf("reading the store: %w", err)
+	}
+	return value, nil
+}
+
 func (it iterator) SeekGE(key []byte) bool { return it.Iterator.SeekGE(onDisk(key)) }
 func (it iterator) SeekLT(key []byte) bool { return it.Iterator.SeekLT(onDisk(key)) }
 
@@ -214,26 +336,24 @@ func (b *batch) ClearRange(begin, end []byte) error {
 	return b.plain().DeleteRange(onDisk(begin), onDisk(end), nil)
 }
 
-func (b *batch) Apply() (err error) {
-	defer func() {
-		switch p := recover().(type) {
-		case nil:
-		case fatal:
-			b.storage.broken.Store(true)
-			err = fmt.Errorf("writing the store: %w", p.error)
-		default:
-			panic(p)
-		}
-	}()
-	if err := b.plain().Commit(b.storage.sync); err != nil {
+func (b *batch) Apply() error {
+	s := b.storage
+	if err := s.admit(uint64(b.plain().Len())); err != nil {
+		return fmt.Errorf("writing the store: %w", err)
+	}
+	err := b.batch.Commit(s.sync)
+	if failure := s.fence.Err(); failure != nil {
+		err = failure // which may look like a success to Pebble: see fence
+	}
+	if err != nil {
 		return fmt.Errorf("writing the store: %w", err)
 	}
 	return nil
 }
 
-func (b *batch) Close() error {
-	if b.batch == nil || b.storage.broken.Load() {
-		return nil
+func (b *batch) Close() {
+	if b.batch != nil {
+		// There is nothing in a batch whose end could fail.
+		_ = b.batch.Close()
 	}
-	return b.batch.Close()
 }

@@ -1,9 +1,10 @@
 package optimistic
 
 import (
+	"container/list"
 	"context"
 	"encoding/binary"
-	"errors"
+	"fmt"
 	"math"
 	"sync"
 	"time"
@@ -16,26 +17,30 @@ const maxGroupBytes = 4 * kv.MaxTransactionSize
 
 // commit is a transaction that asks to be committed.
 type commit struct {
+	began       bool      // something was read, at readVersion
+	start       time.Time // when that version was drawn
 	readVersion int64
-	start       time.Time // of the first read; zero when nothing was read
 	reads       []span
 	conflicts   []span
 	log         []mutation
 	size        int
 
-	// done is closed when err and stamp are set.
-	done  chan struct{}
-	err   error
-	stamp kv.Versionstamp
+	// place is its place in the queue, nil once it was taken out.
+	place *list.Element
+	// done is closed when err and stamp are set, givenUp when the caller did
+	// not wait for that.
+	done, givenUp chan struct{}
+	err           error
+	stamp         kv.Versionstamp
 }
 
 // committer orders commits. See the package comment.
 type committer struct {
 	mu     sync.Mutex
-	queue  []*commit
-	active bool // someone is in commitQueue
+	queue  list.List // of the commits whose callers wait
+	active bool      // someone is in commitQueue
 
-	// Touched in commitQueue alone.
+	// Touched by one committing goroutine at a time.
 	history history
 	failed  error // of the storage: it takes no more writes
 }
@@ -44,14 +49,18 @@ type committer struct {
 func (db *DB) submit(ctx context.Context, c *commit) error {
 	cs := &db.commits
 	cs.mu.Lock()
-	cs.queue = append(cs.queue, c)
+	if db.inline {
+		// Storage that never waits needs no queue.
+		defer cs.mu.Unlock()
+		db.commitGroup([]*commit{c})
+		close(c.done)
+		return c.err
+	}
+	c.place = cs.queue.PushBack(c)
 	start := !cs.active
 	cs.active = true
 	cs.mu.Unlock()
-	switch {
-	case start && db.inline:
-		db.commitQueue()
-	case start:
+	if start {
 		// Whoever waits must be able to give up while the disk is slow, so the
 		// commit has a goroutine to itself. It ends with the queue.
 		db.running.Go(db.commitQueue)
@@ -59,12 +68,27 @@ func (db *DB) submit(ctx context.Context, c *commit) error {
 	select {
 	case <-c.done:
 		return c.err
-	default:
+	case <-ctx.Done():
+		return cs.giveUp(ctx, c)
+	}
+}
+
+// giveUp takes c out of the queue if it is still there, so that the queue is
+// never longer than there are callers, and returns what the caller knows of it.
+func (cs *committer) giveUp(ctx context.Context, c *commit) error {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if c.place != nil {
+		cs.queue.Remove(c.place)
+		c.err = context.Cause(ctx)
+		close(c.done)
+		return c.err
 	}
 	select {
 	case <-c.done:
 		return c.err
-	case <-ctx.Done():
+	default:
+		close(c.givenUp)
 		return kv.ErrCommitUnknown
 	}
 }
@@ -84,25 +108,26 @@ func (db *DB) commitQueue() {
 func (cs *committer) take() []*commit {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	n, size := 0, 0
-	for n < len(cs.queue) && n < math.MaxUint16 && (n == 0 || size+cs.queue[n].size <= maxGroupBytes) {
-		size += cs.queue[n].size
-		n++
+	var group []*commit
+	size := 0
+	for cs.queue.Len() > 0 && len(group) < math.MaxUint16 {
+		c := cs.queue.Front().Value.(*commit)
+		if size += c.size; size > maxGroupBytes && len(group) > 0 {
+			break
+		}
+		cs.queue.Remove(c.place)
+		c.place = nil
+		group = append(group, c)
 	}
-	group := cs.queue[:n:n]
-	cs.queue = cs.queue[n:]
-	if len(cs.queue) == 0 {
-		cs.queue = nil
-	}
-	cs.active = n > 0
+	cs.active = len(group) > 0
 	return group
 }
 
 // commitGroup decides every commit of the group.
 func (db *DB) commitGroup(group []*commit) {
 	cs := &db.commits
-	now := db.now()
-	limit := now.Add(-kv.MaxTransactionAge)
+	db.expireReaders()
+	limit := db.now().Add(-kv.MaxTransactionAge)
 	cs.history.expire(limit)
 	version := db.view.version + 1 // only this goroutine publishes
 	var accepted []*commit
@@ -115,7 +140,7 @@ func (db *DB) commitGroup(group []*commit) {
 		for i, m := range c.log {
 			c.log[i] = m.stamped(c.stamp)
 			if m.kind == mutationStampKey {
-				c.conflicts = append(c.conflicts, pointSpan(string(c.log[i].key)))
+				c.conflicts = append(c.conflicts, pointSpanOf(c.log[i].key))
 			}
 		}
 		for _, s := range c.conflicts {
@@ -128,7 +153,6 @@ func (db *DB) commitGroup(group []*commit) {
 	}
 	if err := db.apply(accepted, version); err != nil {
 		// What was recorded in the history only makes for more conflicts.
-		cs.failed = err
 		for _, c := range accepted {
 			c.err = err
 		}
@@ -147,19 +171,17 @@ func (db *DB) commitGroup(group []*commit) {
 
 // check decides whether c may be committed after all commits so far.
 func (cs *committer) check(c *commit, limit time.Time) error {
-	if cs.failed != nil {
-		return cs.failed
-	}
-	if len(c.reads) == 0 {
+	switch {
+	case cs.failed != nil:
+		return fmt.Errorf("the store takes no more writes after a failure: %w", cs.failed)
+	case len(c.reads) == 0:
 		return nil
-	}
-	if !c.start.IsZero() && c.start.Before(limit) {
-		return kv.ErrTransactionTooOld
-	}
-	if c.start.IsZero() {
+	case !c.began:
 		// Only explicit read conflicts: with no read version there is nothing
 		// they could conflict with.
 		return nil
+	case c.start.Before(limit):
+		return kv.ErrTransactionTooOld
 	}
 	for _, s := range c.reads {
 		if cs.history.writtenSince(s.begin, s.end, c.readVersion) {
@@ -174,13 +196,14 @@ func (m mutation) span() span {
 	if m.kind == mutationClearRange {
 		return span{string(m.key), string(m.value)}
 	}
-	return pointSpan(string(m.key))
+	return pointSpanOf(m.key)
 }
 
-// apply writes the accepted commits durably.
-func (db *DB) apply(accepted []*commit, version int64) (err error) {
+// apply writes the accepted commits durably. When that fails after a batch was
+// handed over, the storage takes no more writes.
+func (db *DB) apply(accepted []*commit, version int64) error {
 	batch := db.storage.NewBatch()
-	defer func() { err = errors.Join(err, batch.Close()) }()
+	defer batch.Close()
 	for _, c := range accepted {
 		for _, m := range c.log {
 			if err := m.applyTo(batch); err != nil {
@@ -191,7 +214,8 @@ func (db *DB) apply(accepted []*commit, version int64) (err error) {
 	if err := batch.Set([]byte(versionKey), binary.BigEndian.AppendUint64(nil, uint64(version))); err != nil {
 		return err
 	}
-	return batch.Apply()
+	db.commits.failed = batch.Apply()
+	return db.commits.failed
 }
 
 func (m mutation) applyTo(batch Batch) error {

@@ -33,20 +33,11 @@ type DB struct {
 	inline  bool
 	watches watches
 	commits committer
-
-	viewMu sync.Mutex
-	view   *view // the published one
+	views
 
 	runMu   sync.RWMutex // held for reading by each Transact
 	closed  bool
 	running sync.WaitGroup
-}
-
-// view is a published snapshot and its version.
-type view struct {
-	version  int64
-	snapshot Snapshot
-	readers  int // with the one of being published; under viewMu
 }
 
 // Open returns a database over storage, which it owns from then on.
@@ -71,7 +62,7 @@ func Open(storage Storage, opts Options) (*DB, error) {
 	}
 	db := &DB{storage: storage, now: opts.Now, inline: opts.Inline}
 	db.watches.max = opts.MaxWatches
-	db.view = &view{version: version, snapshot: snapshot, readers: 1}
+	db.view = newView(version, snapshot)
 	db.commits.history.floor = version
 	return db, nil
 }
@@ -126,33 +117,6 @@ func (db *DB) attempt(ctx context.Context, fn func(kv.Transaction) error) (err e
 	return nil
 }
 
-// finish ends the use of the transaction and returns what is to be committed,
-// nil when it wrote nothing.
-func (tx *transaction) finish() (*commit, error) {
-	tx.mu.Lock()
-	defer tx.mu.Unlock()
-	tx.ended = true
-	switch {
-	case tx.failed != nil:
-		return nil, tx.failed
-	case tx.size > kv.MaxTransactionSize:
-		return nil, kv.ErrTransactionTooLarge
-	case tx.writes.empty():
-		return nil, nil
-	}
-	tx.commit = &commit{
-		reads: tx.reads,
-		log:   tx.writes.log, conflicts: tx.writes.conflicts,
-		start: tx.start,
-		size:  tx.size,
-		done:  make(chan struct{}),
-	}
-	if tx.view != nil {
-		tx.commit.readVersion = tx.view.version
-	}
-	return tx.commit, nil
-}
-
 // Close implements kv.Database.
 func (db *DB) Close() error {
 	db.runMu.Lock()
@@ -164,34 +128,6 @@ func (db *DB) Close() error {
 	}
 	db.running.Wait()
 	db.watches.close()
+	db.stopExpiry()
 	return errors.Join(db.view.snapshot.Close(), db.storage.Close())
-}
-
-// acquireView returns the published view; releaseView gives it back.
-func (db *DB) acquireView() *view {
-	db.viewMu.Lock()
-	defer db.viewMu.Unlock()
-	db.view.readers++
-	return db.view
-}
-
-func (db *DB) releaseView(v *view) {
-	db.viewMu.Lock()
-	v.readers--
-	last := v.readers == 0
-	db.viewMu.Unlock()
-	if last {
-		// A snapshot only pins what it shows: an error of its end is nobody's.
-		_ = v.snapshot.Close()
-	}
-}
-
-// publish makes the storage's present state what new transactions see.
-func (db *DB) publish(version int64) {
-	next := &view{version: version, snapshot: db.storage.Snapshot(), readers: 1}
-	db.viewMu.Lock()
-	old := db.view
-	db.view = next
-	db.viewMu.Unlock()
-	db.releaseView(old)
 }

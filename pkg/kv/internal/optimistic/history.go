@@ -1,6 +1,7 @@
 package optimistic
 
 import (
+	"slices"
 	"time"
 
 	"github.com/tidwall/btree"
@@ -36,6 +37,9 @@ type commitTime struct {
 
 // wrote records that the keys from begin to end were written at version.
 func (h *history) wrote(begin, end string, version int64) {
+	if begin >= end {
+		return
+	}
 	after := h.at(end) // what the keys from end on had before
 	h.deleteWithin(begin, end)
 	h.set(begin, version)
@@ -153,7 +157,12 @@ func (q *queue[T]) pop() T {
 	q.items[q.head] = zero
 	q.head++
 	if q.head > len(q.items)/2 {
-		n := copy(q.items, q.items[q.head:])
+		left := q.items[q.head:]
+		if cap(q.items) > 4*len(left)+64 {
+			q.items, q.head = slices.Clone(left), 0
+			return v
+		}
+		n := copy(q.items, left)
 		clear(q.items[n:])
 		q.items, q.head = q.items[:n], 0
 	}

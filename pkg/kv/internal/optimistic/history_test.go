@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"settee/pkg/kv"
 )
 
 // TestHistoryAgainstList compares the step function with a plain list of all
@@ -53,4 +55,40 @@ func TestHistoryAgainstList(t *testing.T) {
 		require.LessOrEqual(t, h.steps.Len(), 1, "seed %d", seed)
 		require.Zero(t, h.aging.len())
 	}
+}
+
+// TestHistoryIsBoundedByItsWindow: however many commits there were, what is kept
+// is that of the last five seconds, and memory is given back.
+func TestHistoryIsBoundedByItsWindow(t *testing.T) {
+	t.Parallel()
+	var h history
+	now := time.Unix(0, 0)
+	version := int64(0)
+	// commit commits n times, step apart, with three writes of keys never seen
+	// before in each.
+	commit := func(n int, step time.Duration) {
+		for range n {
+			now = now.Add(step)
+			h.expire(now.Add(-kv.MaxTransactionAge))
+			version++
+			for i := range 3 {
+				s := pointSpan(fmt.Sprintf("%d/%d", version*7919%1_000_003, i))
+				h.wrote(s.begin, s.end, version)
+			}
+			h.committed(version, now)
+		}
+	}
+	const inWindow = 1000
+	step := kv.MaxTransactionAge / inWindow
+	commit(20*inWindow, step)
+	require.LessOrEqual(t, h.steps.Len(), 2*3*(inWindow+2))
+	require.LessOrEqual(t, cap(h.aging.items), 4*2*2*3*(inWindow+2))
+	require.LessOrEqual(t, cap(h.commits.items), 4*2*(inWindow+2))
+	// A burst is kept for the window, and then forgotten by few commits.
+	commit(20_000, time.Microsecond)
+	require.Greater(t, h.steps.Len(), 20_000)
+	commit(20, time.Second)
+	require.LessOrEqual(t, h.steps.Len(), 100)
+	require.LessOrEqual(t, cap(h.aging.items), 1000)
+	require.LessOrEqual(t, cap(h.commits.items), 1000)
 }

@@ -66,12 +66,12 @@ func fillStamp(b []byte, stamp kv.Versionstamp) []byte {
 }
 
 // stampRange returns the keys that a stamped key may become.
-func stampRange(key []byte) (begin, end string) {
+func stampRange(key []byte) span {
 	var low, high kv.Versionstamp
 	for i := range high {
 		high[i] = 0xff
 	}
-	return string(fillStamp(key, low)), string(fillStamp(key, high)) + "\x00"
+	return span{string(fillStamp(key, low)), string(fillStamp(key, high)) + "\x00"}
 }
 
 // mutate returns the value that an atomic operation makes of old, which is nil

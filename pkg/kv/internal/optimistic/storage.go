@@ -1,7 +1,7 @@
 package optimistic
 
-// Storage keeps ordered pairs. Apply is called by one goroutine at a time;
-// everything else may be called by many.
+// Storage keeps ordered pairs. Batches are filled and applied by one goroutine at
+// a time; everything else may be called by many.
 type Storage interface {
 	// NewBatch returns an empty batch. Reading it sees the storage below its
 	// own writes.
@@ -27,7 +27,7 @@ type Snapshot interface {
 }
 
 // Iterator walks over pairs. A move reports whether it arrived at one. Key and
-// Value are valid until the next move.
+// Value are of the pair there, and valid until the next move.
 type Iterator interface {
 	First() bool
 	Last() bool
@@ -36,7 +36,7 @@ type Iterator interface {
 	SeekGE(key []byte) bool
 	SeekLT(key []byte) bool
 	Key() []byte
-	Value() []byte
+	Value() ([]byte, error)
 	// Error returns what ended the walk early.
 	Error() error
 	Close() error
@@ -48,9 +48,9 @@ type Batch interface {
 	Set(key, value []byte) error
 	Clear(key []byte) error
 	ClearRange(begin, end []byte) error
-	// Apply makes the writes durable and visible, all or none. When it fails
-	// after the point where the storage knows which, the storage takes no more
-	// writes.
+	// Apply makes the writes durable and visible, all or none. Which of the two
+	// is not known when it fails: then no other batch is applied.
 	Apply() error
-	Close() error
+	// Close releases the batch.
+	Close()
 }

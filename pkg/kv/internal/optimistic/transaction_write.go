@@ -1,6 +1,7 @@
 package optimistic
 
 import (
+	"cmp"
 	"slices"
 
 	"settee/pkg/kv"
@@ -14,18 +15,24 @@ func (tx *transaction) write(size int, checks error, apply func(*buffer)) {
 	defer tx.mu.Unlock()
 	switch {
 	case tx.failed != nil:
+		return
 	case tx.ended:
 		tx.failed = kv.ErrUsedAfterEnd
+		return
 	case checks != nil:
 		tx.failed = checks
-	default:
-		tx.size += size
-		apply(&tx.writes)
+		return
 	}
+	if tx.writeBytes += size; tx.writeBytes > kv.MaxTransactionSize {
+		// Nothing of it will be needed: what is buffered stays bounded.
+		tx.failed, tx.writes = kv.ErrTransactionTooLarge, buffer{}
+		return
+	}
+	apply(&tx.writes)
 }
 
 func checkPair(key, value []byte) error {
-	if err := checkKey(key); err != nil {
+	if err := checkKey(string(key)); err != nil {
 		return err
 	}
 	if len(value) > kv.MaxValueSize {
@@ -34,16 +41,16 @@ func checkPair(key, value []byte) error {
 	return nil
 }
 
-func checkRange(r kv.KeyRange) error {
-	for _, bound := range [][]byte{r.Begin, r.End} {
-		if err := checkBound(bound); err != nil {
-			return err
-		}
+// checkRange returns r as a span.
+func checkRange(r kv.KeyRange) (span, error) {
+	s := span{string(r.Begin), string(r.End)}
+	if err := cmp.Or(checkBound(s.begin), checkBound(s.end)); err != nil {
+		return span{}, err
 	}
-	if string(r.Begin) > string(r.End) {
-		return kv.ErrInvertedRange
+	if s.begin > s.end {
+		return span{}, kv.ErrInvertedRange
 	}
-	return nil
+	return s, nil
 }
 
 // pointSize is what writing key costs with its conflict range.
@@ -56,15 +63,16 @@ func (tx *transaction) Set(key, value []byte) {
 }
 
 func (tx *transaction) Clear(key []byte) {
-	tx.write(pointSize(key), checkKey(key), func(b *buffer) { b.clear(slices.Clone(key)) })
+	tx.write(pointSize(key), checkKey(string(key)), func(b *buffer) { b.clear(slices.Clone(key)) })
 }
 
 func (tx *transaction) ClearRange(r kv.KeyRange) {
 	if string(r.Begin) == string(r.End) {
 		return
 	}
-	tx.write(2*(len(r.Begin)+len(r.End)), checkRange(r), func(b *buffer) {
-		b.clearRange(slices.Clone(r.Begin), slices.Clone(r.End))
+	s, err := checkRange(r)
+	tx.write(2*(len(s.begin)+len(s.end)), err, func(b *buffer) {
+		b.clearRange([]byte(s.begin), []byte(s.end))
 	})
 }
 
@@ -74,7 +82,7 @@ func (tx *transaction) Atomic(op kv.MutationType, key, operand []byte) {
 		err = kv.ErrInvalidOperation
 	}
 	tx.write(pointSize(key)+len(operand), err, func(b *buffer) {
-		b.atomic(op, slices.Clone(key), slices.Clone(operand))
+		b.atomic(op, slices.Clone(key), notNil(slices.Clone(operand)))
 	})
 }
 
@@ -99,35 +107,39 @@ func (tx *transaction) SetVersionstampedValue(key, value []byte) {
 }
 
 func (tx *transaction) AddReadConflictKey(key []byte) {
-	tx.write(0, checkKey(key), func(*buffer) { tx.addRead(pointSpan(string(key))) })
+	tx.addReadConflict(pointSpanOf(key), checkKey(string(key)))
 }
 
-func (tx *transaction) AddReadConflictRange(r kv.KeyRange) {
-	tx.write(0, checkRange(r), func(*buffer) { tx.addRead(span{string(r.Begin), string(r.End)}) })
+func (tx *transaction) AddReadConflictRange(r kv.KeyRange) { tx.addReadConflict(checkRange(r)) }
+
+func (tx *transaction) addReadConflict(s span, err error) {
+	tx.write(0, err, func(*buffer) { tx.reads = append(tx.reads, s) })
 }
 
 func (tx *transaction) AddWriteConflictKey(key []byte) {
-	tx.write(2*len(key)+1, checkKey(key), func(b *buffer) {
-		b.conflicts = append(b.conflicts, pointSpan(string(key)))
-	})
+	tx.addWriteConflict(pointSpanOf(key), checkKey(string(key)))
 }
 
-func (tx *transaction) AddWriteConflictRange(r kv.KeyRange) {
-	tx.write(len(r.Begin)+len(r.End), checkRange(r), func(b *buffer) {
-		b.conflicts = append(b.conflicts, span{string(r.Begin), string(r.End)})
-	})
+func (tx *transaction) AddWriteConflictRange(r kv.KeyRange) { tx.addWriteConflict(checkRange(r)) }
+
+func (tx *transaction) addWriteConflict(s span, err error) {
+	tx.write(len(s.begin)+len(s.end), err, func(b *buffer) { b.conflicts = append(b.conflicts, s) })
 }
 
 func (tx *transaction) Watch(key []byte) kv.Watch {
-	tx.mu.Lock()
-	defer tx.mu.Unlock()
 	w := newWatch(tx.db, string(key))
-	value, err := tx.read(key, true)
+	value, err := tx.get(key, true)
 	if err != nil {
 		w.finish(err)
 		return w
 	}
 	w.seen = value
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	if tx.ended {
+		w.finish(kv.ErrUsedAfterEnd)
+		return w
+	}
 	tx.armed = append(tx.armed, w)
 	return w
 }
@@ -144,6 +156,10 @@ func (f stampFuture) Await() (kv.Versionstamp, error) {
 	if c == nil {
 		return kv.Versionstamp{}, kv.ErrNoCommitVersion
 	}
-	<-c.done
-	return c.stamp, c.err
+	select {
+	case <-c.done:
+		return c.stamp, c.err
+	case <-c.givenUp:
+		return kv.Versionstamp{}, kv.ErrCommitUnknown
+	}
 }

@@ -36,6 +36,11 @@ func (w *watch) Wait(ctx context.Context) error {
 	select {
 	case <-w.done:
 		return w.err
+	default:
+	}
+	select {
+	case <-w.done:
+		return w.err
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -134,11 +139,12 @@ func (db *DB) arm(w *watch) {
 		w.finish(kv.ErrTooManyWatches)
 		return
 	}
-	v := db.acquireView()
-	defer db.releaseView(v)
+	v := db.published()
+	defer v.release()
 	value, err := v.snapshot.Get([]byte(w.key))
 	if err != nil || (value == nil) != (w.seen == nil) || !bytes.Equal(value, w.seen) {
 		db.watches.remove(w)
 		w.finish(err)
 	}
+	w.seen = nil // an armed watch need not keep it
 }

@@ -1,0 +1,200 @@
+package kvtest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"settee/pkg/kv"
+)
+
+// limitCase is something that a transaction must not do.
+type limitCase struct {
+	name string
+	want error
+	do   func(tx kv.Transaction)
+}
+
+func testLimits(t *testing.T, b *bench) {
+	// A store behind a prefix has less room in its keys: nine tenths it has.
+	long := b.key(string(bytes.Repeat([]byte("k"), kv.MaxKeySize*9/10-len(b.data))))
+	b.write(func(tx kv.Transaction) { tx.Set(long, make([]byte, kv.MaxValueSize)) })
+	b.read(func(tx kv.Transaction) {
+		got, err := tx.Get(long).Await()
+		b.check(err)
+		require.Len(t, got, kv.MaxValueSize)
+	})
+	for _, c := range limitCases(b) {
+		violate := func(tx kv.Transaction) {
+			tx.Set(b.key("beside"), []byte(c.name))
+			c.do(tx)
+		}
+		err := b.failure(func(tx kv.Transaction) error {
+			violate(tx)
+			return nil
+		})
+		require.ErrorIs(t, err, c.want, c.name)
+		require.Equal(t, none, b.value("beside"), "%s: nothing of it is stored", c.name)
+	}
+	for name, read := range map[string]func(tx kv.ReadTransaction) error{
+		"get": func(tx kv.ReadTransaction) error { _, err := tx.Get([]byte("\xff/x")).Await(); return err },
+		"range": func(tx kv.ReadTransaction) error {
+			_, err := tx.GetRange(kv.KeyRange{Begin: b.key("a"), End: []byte("\xff\xff")}, kv.RangeOptions{}).Slice()
+			return err
+		},
+		"selector": func(tx kv.ReadTransaction) error {
+			_, err := tx.GetKey(kv.FirstGreaterThan([]byte("\xff/x"))).Await()
+			return err
+		},
+	} {
+		err := b.failure(func(tx kv.Transaction) error { return read(tx) })
+		require.ErrorIs(t, err, kv.ErrKeyOutsideLegalRange, name)
+		err = b.failure(func(tx kv.Transaction) error { return read(tx.Snapshot()) })
+		require.ErrorIs(t, err, kv.ErrKeyOutsideLegalRange, name)
+	}
+	// An error of a write comes out of the next read, too.
+	err := b.failure(func(tx kv.Transaction) error {
+		tx.Set(b.key("big"), make([]byte, kv.MaxValueSize+1))
+		_, err := tx.Get(b.key("a")).Await()
+		return err
+	})
+	require.ErrorIs(t, err, kv.ErrValueTooLarge)
+	// Nine tenths of the largest transaction fit.
+	b.write(func(tx kv.Transaction) {
+		for i := range 89 {
+			tx.Set(b.key(fmt.Sprint("big ", i)), make([]byte, kv.MaxValueSize))
+		}
+	})
+	b.read(func(tx kv.Transaction) { require.Len(t, b.keys(tx, "big ", "big!", kv.RangeOptions{}), 89) })
+}
+
+func limitCases(b *bench) []limitCase {
+	tooLong := b.key(string(bytes.Repeat([]byte("k"), kv.MaxKeySize+1)))
+	tooMuch := make([]byte, kv.MaxValueSize+1)
+	system := []byte("\xff/x")
+	noRoom := []byte("short\x00\x00\x00\x00")
+	return []limitCase{
+		{"set of a long key", kv.ErrKeyTooLarge, func(tx kv.Transaction) { tx.Set(tooLong, nil) }},
+		{"atomic operation on a long key", kv.ErrKeyTooLarge,
+			func(tx kv.Transaction) { tx.Atomic(kv.MutationAdd, tooLong, []byte{1}) }},
+		{"stamped value of a long key", kv.ErrKeyTooLarge,
+			func(tx kv.Transaction) { tx.SetVersionstampedValue(tooLong, stampedValue("", 0)) }},
+		{"long stamped key", kv.ErrKeyTooLarge,
+			func(tx kv.Transaction) { tx.SetVersionstampedKey(stampedKey(tooLong, 0), nil) }},
+		{"long value", kv.ErrValueTooLarge, func(tx kv.Transaction) { tx.Set(b.key("v"), tooMuch) }},
+		{"long operand", kv.ErrValueTooLarge,
+			func(tx kv.Transaction) { tx.Atomic(kv.MutationByteMax, b.key("v"), tooMuch) }},
+		{"long value of a stamped key", kv.ErrValueTooLarge,
+			func(tx kv.Transaction) { tx.SetVersionstampedKey(stampedKey(b.key("s"), 0), tooMuch) }},
+		{"set of a system key", kv.ErrKeyOutsideLegalRange, func(tx kv.Transaction) { tx.Set(system, nil) }},
+		{"clear of a system key", kv.ErrKeyOutsideLegalRange, func(tx kv.Transaction) { tx.Clear(system) }},
+		{"clear of system keys", kv.ErrKeyOutsideLegalRange, func(tx kv.Transaction) {
+			tx.ClearRange(kv.KeyRange{Begin: system, End: []byte("\xff/y")})
+		}},
+		{"atomic operation on a system key", kv.ErrKeyOutsideLegalRange,
+			func(tx kv.Transaction) { tx.Atomic(kv.MutationAdd, system, []byte{1}) }},
+		{"read conflict with system keys", kv.ErrKeyOutsideLegalRange, func(tx kv.Transaction) {
+			tx.AddReadConflictRange(kv.KeyRange{Begin: system, End: []byte("\xff/y")})
+		}},
+		{"write conflict with system keys", kv.ErrKeyOutsideLegalRange, func(tx kv.Transaction) {
+			tx.AddWriteConflictRange(kv.KeyRange{Begin: system, End: []byte("\xff/y")})
+		}},
+		{"inverted clear", kv.ErrInvertedRange, func(tx kv.Transaction) { tx.ClearRange(b.between("b", "a")) }},
+		{"inverted read conflict", kv.ErrInvertedRange,
+			func(tx kv.Transaction) { tx.AddReadConflictRange(b.between("b", "a")) }},
+		{"inverted write conflict", kv.ErrInvertedRange,
+			func(tx kv.Transaction) { tx.AddWriteConflictRange(b.between("b", "a")) }},
+		{"stamped key without room", kv.ErrInvalidOperation,
+			func(tx kv.Transaction) { tx.SetVersionstampedKey(noRoom, nil) }},
+		{"stamped key without an offset", kv.ErrInvalidOperation,
+			func(tx kv.Transaction) { tx.SetVersionstampedKey([]byte("k"), nil) }},
+		{"stamped value without room", kv.ErrInvalidOperation,
+			func(tx kv.Transaction) { tx.SetVersionstampedValue(b.key("v"), noRoom) }},
+		{"unknown atomic operation", kv.ErrInvalidOperation,
+			func(tx kv.Transaction) { tx.Atomic(kv.MutationByteMax+1, b.key("v"), []byte{1}) }},
+		{"many writes", kv.ErrTransactionTooLarge, func(tx kv.Transaction) {
+			for i := range 110 {
+				tx.Set(b.key(fmt.Sprint("big ", i)), make([]byte, kv.MaxValueSize))
+			}
+		}},
+		{"many conflicts", kv.ErrTransactionTooLarge, func(tx kv.Transaction) {
+			for i := range 1300 {
+				key := b.key(fmt.Sprintf("%06d%8000d", i, 0))
+				tx.AddReadConflictKey(key)
+				tx.AddWriteConflictKey(key)
+			}
+		}},
+	}
+}
+
+// testAge: a transaction reads for five seconds less a tenth, and not for ever.
+// FoundationDB forgets old versions a while after that, and what a transaction
+// has read once it may read again without asking.
+func testAge(t *testing.T, b *bench) {
+	const tenth = kv.MaxTransactionAge / 10
+	b.set("k", "1", "m", "1")
+	for i := range 20 { // so that each read below is one of something new
+		b.set(fmt.Sprintf("l%02d", i), "1")
+	}
+	for name, read := range map[string]func(tx kv.Transaction, key string) error{
+		"get":      func(tx kv.Transaction, key string) error { _, err := tx.Get(b.key(key)).Await(); return err },
+		"snapshot": func(tx kv.Transaction, key string) error { _, err := tx.Snapshot().Get(b.key(key)).Await(); return err },
+		"range": func(tx kv.Transaction, key string) error {
+			_, err := tx.GetRange(b.between(key, key+"\x00"), kv.RangeOptions{}).Slice()
+			return err
+		},
+		"selector": func(tx kv.Transaction, key string) error {
+			_, err := tx.GetKey(kv.FirstGreaterOrEqual(b.key(key))).Await()
+			return err
+		},
+		"commit": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := &bench{t: t, db: b.db, data: b.data, marks: b.marks}
+			if _, moves := b.db.(Advancer); !moves {
+				t.Parallel()
+			}
+			tooOld := false
+			b.read(func(tx kv.Transaction) {
+				if tooOld {
+					return // the run after
+				}
+				b.get(tx, "k")
+				b.pass(kv.MaxTransactionAge - tenth)
+				_, err := tx.Get(b.key("m")).Await()
+				b.check(err)
+				b.pass(2 * tenth)
+				if read == nil {
+					tooOld = true
+					tx.Set(b.key("late"), nil)
+					return
+				}
+				for late := 0; !tooOld; late++ {
+					require.Less(t, late, 20, "reads for ten seconds more")
+					err := read(tx, fmt.Sprintf("l%02d", late))
+					if tooOld = err != nil; tooOld {
+						require.ErrorIs(t, err, kv.ErrTransactionTooOld)
+						break
+					}
+					b.pass(tenth)
+				}
+			})
+			require.Equal(t, none, b.value("late"))
+		})
+	}
+}
+
+// pass lets d pass for the database.
+func (b *bench) pass(d time.Duration) {
+	if db, ok := b.db.(Advancer); ok {
+		db.Advance(d)
+		return
+	}
+	timer, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	<-timer.Done()
+}

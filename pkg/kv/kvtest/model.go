@@ -1,0 +1,123 @@
+package kvtest
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"settee/pkg/kv"
+)
+
+// testModel compares every read of random transactions with a sorted map.
+func testModel(t *testing.T, b *bench) {
+	seed := rand.Uint64()
+	defer func() {
+		if t.Failed() {
+			t.Logf("the seed was %d", seed)
+		}
+	}()
+	random := rand.New(rand.NewPCG(seed, 0))
+	contents := model{}
+	for range 100 {
+		// The reads are made in a transaction that is not committed: one that is
+		// may run twice, and would see its own writes.
+		of := random.Uint64()
+		var after model
+		b.try(func(tx kv.Transaction) { after = b.randomSteps(tx, of, contents, true) })
+		b.write(func(tx kv.Transaction) { b.randomSteps(tx, of, contents, false) })
+		contents = after
+		b.read(func(tx kv.Transaction) { b.compareRange(tx, contents, b.all(), kv.RangeOptions{}) })
+	}
+}
+
+// model is what the test's part of a store holds.
+type model map[string]string
+
+func (m model) keys() []string { return slices.Sorted(maps.Keys(m)) }
+
+// randomSteps makes the transaction that belongs to a seed, with or without its
+// reads, and returns what it leaves.
+func (b *bench) randomSteps(tx kv.Transaction, seed uint64, before model, reads bool) model {
+	r := rand.New(rand.NewPCG(seed, 1))
+	contents := maps.Clone(before)
+	key := func() string { return fmt.Sprintf("%02d", r.IntN(40)) }
+	for range 1 + r.IntN(20) {
+		begin, end := key(), key()
+		if begin > end {
+			begin, end = end, begin
+		}
+		value := fmt.Sprint(r.IntN(1000))
+		opts := kv.RangeOptions{Limit: r.IntN(6), Reverse: r.IntN(2) == 0}
+		sel := kv.KeySelector{Key: []byte(begin), OrEqual: r.IntN(2) == 0, Offset: r.IntN(9) - 4}
+		switch r.IntN(9) {
+		case 0, 1:
+			tx.Set(b.key(begin), []byte(value))
+			contents[begin] = value
+		case 2:
+			tx.Clear(b.key(begin))
+			delete(contents, begin)
+		case 3:
+			tx.ClearRange(b.between(begin, end))
+			maps.DeleteFunc(contents, func(k, _ string) bool { return k >= begin && k < end })
+		case 4:
+			tx.Atomic(kv.MutationByteMax, b.key(begin), []byte(value))
+			contents[begin] = max(contents[begin], value)
+		case 5:
+			tx.Atomic(kv.MutationAdd, b.key(begin), []byte(number(uint64(len(value)), 2)))
+			contents[begin] = added(contents[begin], len(value))
+		default:
+			if reads {
+				b.compareRange(tx, contents, b.between(begin, end), opts)
+				b.compareRange(tx.Snapshot(), contents, b.between(begin, end), opts)
+				b.compareSelector(tx, contents, sel)
+			}
+		}
+	}
+	return contents
+}
+
+// added adds n to a number of two bytes.
+func added(old string, n int) string {
+	sum := binary.LittleEndian.Uint16(append([]byte(old), 0, 0)) + uint16(n)
+	return string(binary.LittleEndian.AppendUint16(nil, sum))
+}
+
+func (b *bench) compareRange(tx kv.ReadTransaction, contents model, r kv.KeyRange, opts kv.RangeOptions) {
+	b.t.Helper()
+	want := []string{}
+	for _, k := range contents.keys() {
+		if key := b.key(k); bytes.Compare(key, r.Begin) >= 0 && bytes.Compare(key, r.End) < 0 {
+			want = append(want, k+"="+contents[k])
+		}
+	}
+	if opts.Reverse {
+		slices.Reverse(want)
+	}
+	if opts.Limit > 0 && len(want) > opts.Limit {
+		want = want[:opts.Limit]
+	}
+	require.Equal(b.t, want, b.pairs(tx, r, opts), "[%s, %s) %+v", r.Begin, r.End, opts)
+}
+
+func (b *bench) compareSelector(tx kv.ReadTransaction, contents model, sel kv.KeySelector) {
+	b.t.Helper()
+	keys := contents.keys()
+	at, found := slices.BinarySearch(keys, string(sel.Key))
+	if found && sel.OrEqual {
+		at++
+	}
+	want := "<"
+	switch at += sel.Offset - 1; {
+	case at >= len(keys):
+		want = ">"
+	case at >= 0:
+		want = keys[at]
+	}
+	require.Equal(b.t, want, b.selected(tx, sel), "%+v of %v", sel, keys)
+}

@@ -1,0 +1,222 @@
+package pebblekv_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"github.com/stretchr/testify/require"
+
+	"settee/pkg/kv"
+	"settee/pkg/kv/pebblekv"
+)
+
+// disk is a file system whose writes begin to fail.
+type disk struct {
+	*vfs.MemFS
+	// left is how many writes succeed before; negative when all do.
+	left atomic.Int64
+	// once makes one write fail instead of all from then on.
+	once bool
+	// only are the files that are hit; nil is all.
+	only func(path string) bool
+	err  error
+}
+
+func isWrite(kind errorfs.OpKind) bool {
+	switch kind {
+	case errorfs.OpCreate, errorfs.OpReuseForWrite, errorfs.OpRename, errorfs.OpFileWrite, errorfs.OpFileWriteAt,
+		errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo:
+		return true
+	}
+	return false
+}
+
+// fs returns the file system.
+func (d *disk) fs() vfs.FS {
+	return errorfs.Wrap(d.MemFS, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if d.left.Load() < 0 || !isWrite(op.Kind) || d.only != nil && !d.only(op.Path) {
+			return nil
+		}
+		left := d.left.Add(-1)
+		switch {
+		case left >= 0:
+			return nil
+		case !d.once:
+			d.left.Store(0)
+		}
+		return d.err
+	}))
+}
+
+func isLog(path string) bool   { return filepath.Ext(path) == ".log" }
+func isTable(path string) bool { return filepath.Ext(path) == ".sst" }
+func isManifest(path string) bool {
+	return strings.HasPrefix(filepath.Base(path), "MANIFEST") || strings.HasPrefix(filepath.Base(path), "marker")
+}
+
+// TestFailingDisk: whatever is written when a disk is full or breaks, the
+// commit says so, later ones say why, reads go on, and once the disk is well
+// everything that was acknowledged is there.
+func TestFailingDisk(t *testing.T) {
+	t.Parallel()
+	files := map[string]func(string) bool{"any file": nil, "log": isLog, "table": isTable, "manifest": isManifest}
+	for name, only := range files {
+		for _, once := range []bool{false, true} {
+			what := "full for any write to: "
+			if once {
+				what = "error in one write to: "
+			}
+			t.Run(what+name, func(t *testing.T) {
+				t.Parallel()
+				random := rand.New(rand.NewPCG(rand.Uint64(), 0))
+				for range 25 {
+					d := &disk{MemFS: vfs.NewCrashableMem(), once: once, only: only, err: syscall.ENOSPC}
+					if once {
+						d.err = syscall.EIO
+					}
+					d.left.Store(-1)
+					testFailingDisk(t, d, random)
+				}
+			})
+		}
+	}
+}
+
+func testFailingDisk(t *testing.T, d *disk, random *rand.Rand) {
+	t.Helper()
+	opts := pebblekv.WithMemTables(pebblekv.Options{FS: d.fs()}, smallMemTable)
+	db := open(t, "/store", opts)
+	require.NoError(t, openLedger(t.Context(), db))
+	known := newLedger()
+	d.left.Store(random.Int64N(40))
+	err := commitUntilError(t.Context(), db, known, random)
+	require.ErrorIs(t, err, d.err, "the first commit that fails says why")
+	require.ErrorContains(t, err, "writing the store")
+	for range 3 {
+		err := commitUntilError(t.Context(), db, known, random)
+		require.ErrorIs(t, err, d.err, "and so do all later ones")
+		require.ErrorContains(t, err, "takes no more writes")
+	}
+	// What can be read is what was acknowledged, and no more.
+	state, err := readLedger(t.Context(), db)
+	require.NoError(t, err)
+	require.Empty(t, state.whole())
+	require.Empty(t, state.agrees(known, known.copy()))
+	require.NoError(t, db.Transact(t.Context(), func(tx kv.Transaction) error {
+		_, err := tx.Get(account(0)).Await()
+		return err
+	}), "a transaction that only reads is none of the disk's business")
+
+	// It may still end in a power cut.
+	crashed := d.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: random.IntN(101), RNG: random})
+	require.NoError(t, db.Close())
+	for _, fs := range []vfs.FS{d.MemFS, crashed} {
+		after := known.copy()
+		after.attempted[0] = known.acknowledged[0] + 1 // of unknown result
+		opts.FS = fs
+		db := open(t, "/store", opts)
+		state, err := readLedger(t.Context(), db)
+		require.NoError(t, err)
+		require.Empty(t, state.whole())
+		require.Empty(t, state.agrees(known, after))
+		_, err = ledgerEntry{0, state.last[0] + 1}.commit(t.Context(), db, random, state.highest())
+		require.NoError(t, err, "commits go on")
+		require.NoError(t, db.Close())
+	}
+}
+
+// commitUntilError commits one transaction after the other. It gives up after
+// more than any disk of the test lets through.
+func commitUntilError(ctx context.Context, db kv.Database, known *ledger, random *rand.Rand) error {
+	for range 100_000 {
+		e := known.attempt(0)
+		stamp, err := e.commit(ctx, db, random, known.highest)
+		if err != nil {
+			return err
+		}
+		known.acknowledge(e, stamp)
+	}
+	return errors.New("no commit fails")
+}
+
+// TestFailingOpen: a store that cannot be opened says why, and leaves nothing
+// behind that keeps it from being opened later.
+func TestFailingOpen(t *testing.T) {
+	t.Parallel()
+	d := &disk{MemFS: vfs.NewMem(), err: syscall.ENOSPC}
+	opened := false
+	for n := int64(0); !opened; n++ {
+		require.Less(t, n, int64(1000))
+		d.left.Store(n)
+		db, err := pebblekv.Open("/store", pebblekv.Options{FS: d.fs()})
+		d.left.Store(-1)
+		if err != nil {
+			require.ErrorContains(t, err, "/store")
+			require.NotContains(t, err.Error(), "another process")
+			continue
+		}
+		opened = true
+		require.NoError(t, db.Close())
+	}
+	db := open(t, "/store", pebblekv.Options{FS: d.MemFS})
+	require.NoError(t, db.Close())
+}
+
+// TestUnreadableTable: an error of a read is the reader's alone.
+func TestUnreadableTable(t *testing.T) {
+	t.Parallel()
+	var failing atomic.Bool
+	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if failing.Load() && op.Kind == errorfs.OpFileReadAt && isTable(op.Path) {
+			return syscall.EIO
+		}
+		return nil
+	}))
+	opts := pebblekv.WithMemTables(pebblekv.Options{FS: fs}, smallMemTable)
+	db := open(t, "/store", opts)
+	in := func(fn func(tx kv.Transaction) error) error { return db.Transact(t.Context(), fn) }
+	for i := range 500 {
+		require.NoError(t, in(func(tx kv.Transaction) error {
+			tx.Set(fmt.Appendf(nil, "k%03d", i), fmt.Append(nil, rand.Perm(300)))
+			return nil
+		}))
+	}
+	require.NoError(t, db.Close())
+	db = open(t, "/store", opts) // with nothing in its cache
+	reads := map[string]func(tx kv.Transaction) error{
+		"get": func(tx kv.Transaction) error {
+			_, err := tx.Get([]byte("k007")).Await()
+			return err
+		},
+		"range": func(tx kv.Transaction) error {
+			_, err := tx.GetRange(kv.PrefixRange(nil), kv.RangeOptions{}).Slice()
+			return err
+		},
+		"selector": func(tx kv.Transaction) error {
+			_, err := tx.GetKey(kv.KeySelector{Key: []byte("k300"), Offset: -250}).Await()
+			return err
+		},
+		"commit of an atomic operation": func(tx kv.Transaction) error {
+			tx.Atomic(kv.MutationAdd, []byte("k007"), []byte{1})
+			return nil
+		},
+	}
+	failing.Store(true)
+	for name, read := range reads {
+		require.ErrorIs(t, in(read), syscall.EIO, name)
+	}
+	failing.Store(false)
+	for name, read := range reads {
+		require.NoError(t, in(read), name)
+	}
+	require.NoError(t, db.Close())
+}

@@ -1,0 +1,265 @@
+package pebblekv
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// fence stands between Pebble and the file system. Pebble expects its process
+// to end when a write fails (a disk that is full, or broken): it panics, some
+// of it in goroutines of its own, or tries again without a pause. The fence
+// keeps that from happening. Once a write has failed nothing more is written:
+//
+//   - Writes to the log, the manifest and all other small files seem to
+//     succeed. Pebble never reads them back while it is open, and no commit is
+//     acknowledged any more: storage.failure is asked after each.
+//   - Writes to tables wait until the store is closed, and fail then: a table
+//     that seemed to be written would be read. What it was to hold stays in
+//     memory, where reads find it.
+//   - Removals seem to succeed: what an earlier manifest names stays.
+//
+// So the directory holds what a crash at the moment of the failure would have
+// left. While Pebble opens the store, writes to tables do not wait, because it
+// would wait for them.
+type fence struct {
+	vfs.FS
+
+	mu      sync.Mutex
+	opened  bool
+	failure error         // the first failed write
+	failed  chan struct{} // closed with it
+	closing chan struct{} // closed by release
+}
+
+// errFenced is what a write to a table ends with that waited for the close.
+var errFenced = errors.New("the store has stopped writing")
+
+func newFence(inner vfs.FS) *fence {
+	return &fence{FS: inner, failed: make(chan struct{}), closing: make(chan struct{})}
+}
+
+// Unwrap implements vfs.FS.
+func (f *fence) Unwrap() vfs.FS { return f.FS }
+
+// open says that the store is open. A failure before that is returned.
+func (f *fence) open() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.opened = true
+	return f.failure
+}
+
+// release ends the waiting of writes to tables.
+func (f *fence) release() { close(f.closing) }
+
+// Err returns why nothing is written any more, nil while all is well.
+func (f *fence) Err() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.failure
+}
+
+// stopped reports whether a write must not reach the file system, and whether it
+// may wait for the close.
+func (f *fence) stopped() (stopped, mayWait bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.failure != nil, f.opened
+}
+
+// fail records a failed write.
+func (f *fence) fail(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.failure == nil {
+		f.failure = err
+		close(f.failed)
+	}
+}
+
+func isTable(name string) bool {
+	ext := filepath.Ext(name)
+	return ext == ".sst" || ext == ".blob"
+}
+
+// write runs do, a write to the file of this name, unless writing has stopped.
+// It returns nil where a write that did not happen is to look like one that
+// did.
+func (f *fence) write(name string, do func() error) error {
+	stopped, mayWait := f.stopped()
+	var err error
+	switch {
+	case !stopped:
+		if err = do(); err == nil {
+			return nil
+		}
+		f.fail(err)
+	case isTable(name):
+		if mayWait {
+			<-f.closing
+		}
+		err = errFenced
+	}
+	if isTable(name) {
+		return err
+	}
+	return nil
+}
+
+// openForWrite is write for what returns a file.
+func (f *fence) openForWrite(name string, open func() (vfs.File, error)) (vfs.File, error) {
+	var file vfs.File
+	err := f.write(name, func() (err error) {
+		file, err = open()
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if file == nil {
+		file = inertFile{name}
+	}
+	return &fencedFile{File: file, fence: f, name: name}, nil
+}
+
+func (f *fence) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	return f.openForWrite(name, func() (vfs.File, error) { return f.FS.Create(name, category) })
+}
+
+func (f *fence) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
+	return f.openForWrite(name, func() (vfs.File, error) { return f.FS.OpenReadWrite(name, category, opts...) })
+}
+
+func (f *fence) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	return f.openForWrite(newname, func() (vfs.File, error) { return f.FS.ReuseForWrite(oldname, newname, category) })
+}
+
+// OpenDir opens a directory, which is opened to be synced.
+func (f *fence) OpenDir(name string) (vfs.File, error) {
+	dir, err := f.FS.OpenDir(name)
+	if err != nil {
+		return nil, err
+	}
+	return &fencedFile{File: dir, fence: f, name: name}, nil
+}
+
+func (f *fence) Link(oldname, newname string) error {
+	return f.write(newname, func() error { return f.FS.Link(oldname, newname) })
+}
+
+func (f *fence) Rename(oldname, newname string) error {
+	return f.write(newname, func() error { return f.FS.Rename(oldname, newname) })
+}
+
+// Remove removes a file. Failing to costs space alone.
+func (f *fence) Remove(name string) error {
+	if stopped, _ := f.stopped(); stopped {
+		return nil
+	}
+	return f.FS.Remove(name)
+}
+
+func (f *fence) RemoveAll(name string) error {
+	if stopped, _ := f.stopped(); stopped {
+		return nil
+	}
+	return f.FS.RemoveAll(name)
+}
+
+// fencedFile is a file that is written to.
+type fencedFile struct {
+	vfs.File
+	fence *fence
+	name  string
+}
+
+func (f *fencedFile) Write(p []byte) (int, error) {
+	n := len(p)
+	err := f.fence.write(f.name, func() (err error) {
+		_, err = f.File.Write(p)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	return n, nil
+}
+
+func (f *fencedFile) WriteAt(p []byte, offset int64) (int, error) {
+	n := len(p)
+	err := f.fence.write(f.name, func() (err error) {
+		_, err = f.File.WriteAt(p, offset)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	return n, nil
+}
+
+func (f *fencedFile) Sync() error { return f.fence.write(f.name, f.File.Sync) }
+
+func (f *fencedFile) SyncData() error { return f.fence.write(f.name, f.File.SyncData) }
+
+func (f *fencedFile) SyncTo(length int64) (fullSync bool, err error) {
+	err = f.fence.write(f.name, func() (err error) {
+		fullSync, err = f.File.SyncTo(length)
+		return err
+	})
+	return fullSync, err
+}
+
+func (f *fencedFile) Preallocate(offset, length int64) error {
+	if stopped, _ := f.fence.stopped(); stopped {
+		return nil
+	}
+	return f.File.Preallocate(offset, length)
+}
+
+// Close releases the file in any case. An error of that may be a write that is
+// lost.
+func (f *fencedFile) Close() error {
+	err := f.File.Close()
+	if stopped, _ := f.fence.stopped(); stopped {
+		return nil
+	}
+	return f.fence.write(f.name, func() error { return err })
+}
+
+// inertFile stands for a file that was not made because writing has stopped.
+type inertFile struct{ name string }
+
+func (f inertFile) Write(p []byte) (int, error)            { return len(p), nil }
+func (f inertFile) WriteAt(p []byte, _ int64) (int, error) { return len(p), nil }
+func (f inertFile) Read([]byte) (int, error)               { return 0, f.notThere("read") }
+func (f inertFile) ReadAt([]byte, int64) (int, error)      { return 0, f.notThere("read") }
+func (f inertFile) Prefetch(int64, int64) error            { return nil }
+func (f inertFile) Preallocate(int64, int64) error         { return nil }
+func (f inertFile) Sync() error                            { return nil }
+func (f inertFile) SyncData() error                        { return nil }
+func (f inertFile) SyncTo(int64) (bool, error)             { return true, nil }
+func (f inertFile) Close() error                           { return nil }
+func (f inertFile) Fd() uintptr                            { return vfs.InvalidFd }
+func (f inertFile) Stat() (vfs.FileInfo, error)            { return inertInfo(f), nil }
+
+func (f inertFile) notThere(op string) error {
+	return fmt.Errorf("%s %s: %w", op, f.name, fs.ErrNotExist)
+}
+
+// inertInfo is what an inertFile says of itself: it is empty.
+type inertInfo struct{ name string }
+
+func (i inertInfo) Name() string           { return filepath.Base(i.name) }
+func (i inertInfo) Size() int64            { return 0 }
+func (i inertInfo) Mode() os.FileMode      { return 0o600 }
+func (i inertInfo) ModTime() time.Time     { return time.Time{} }
+func (i inertInfo) IsDir() bool            { return false }
+func (i inertInfo) Sys() any               { return nil }
+func (i inertInfo) DeviceID() vfs.DeviceID { return vfs.DeviceID{} }
