@@ -1,0 +1,188 @@
+package faultkv
+
+import (
+	"iter"
+	"time"
+
+	"settee/pkg/kv"
+)
+
+// reads are those of a transaction, or of its snapshot.
+type reads struct {
+	tx        *transaction
+	inner     kv.ReadTransaction
+	conflicts bool
+}
+
+var _ kv.ReadTransaction = reads{}
+
+// Snapshot implements kv.Transaction.
+func (tx *transaction) Snapshot() kv.ReadTransaction {
+	return reads{tx: tx, inner: tx.inner.Snapshot()}
+}
+
+func (r reads) Get(key []byte) kv.Future[[]byte] {
+	return point(r, key, func() kv.Future[[]byte] { return r.inner.Get(key) })
+}
+
+func (r reads) GetKey(sel kv.KeySelector) kv.Future[[]byte] {
+	return point(r, sel.Key, func() kv.Future[[]byte] { return r.inner.GetKey(sel) })
+}
+
+// ReadVersion is never too old: where the version was known, nothing is read, and
+// where it was not, it is new.
+func (r reads) ReadVersion() kv.Future[int64] {
+	if err := r.usable(false); err != nil {
+		return future[int64]{tx: r.tx, err: err}
+	}
+	p := r.tx.transact.db.decide(r.tx.call(Read, nil))
+	return future[int64]{tx: r.tx, ready: r.tx.ready(p), inner: r.inner.ReadVersion()}
+}
+
+// usable returns why nothing can be read any more, or nil.
+func (r reads) usable(reading bool) error {
+	r.tx.mu.Lock()
+	defer r.tx.mu.Unlock()
+	switch {
+	case r.tx.ended:
+		return kv.ErrUsedAfterEnd
+	case reading:
+		r.tx.conflicts = r.tx.conflicts || r.conflicts
+		if r.tx.tooOld {
+			return kv.ErrTransactionTooOld
+		}
+	}
+	return nil
+}
+
+// age makes the transaction too old to read any more.
+func (tx *transaction) age(call Call) error {
+	tx.mu.Lock()
+	tx.tooOld = true
+	tx.mu.Unlock()
+	tx.transact.db.hit(call, TooOld, 0)
+	return kv.ErrTransactionTooOld
+}
+
+// ready returns when the result of a read is there, the zero time for one that is
+// not delayed. Several that were issued together are under way together.
+func (tx *transaction) ready(p plan) time.Time {
+	if p.delay == 0 {
+		return time.Time{}
+	}
+	return tx.transact.db.opts.Now().Add(p.delay)
+}
+
+// await waits until a result is there. When ctx ends, that is now: the commit finds
+// what ctx's end means.
+func (tx *transaction) await(ready time.Time) {
+	if ready.IsZero() {
+		return
+	}
+	opts := &tx.transact.db.opts
+	if d := ready.Sub(opts.Now()); d > 0 {
+		opts.Sleep(tx.transact.ctx, d)
+	}
+}
+
+// point issues the read of one thing.
+func point[T any](r reads, key []byte, issue func() kv.Future[T]) kv.Future[T] {
+	if err := r.usable(true); err != nil {
+		return future[T]{tx: r.tx, err: err}
+	}
+	p := r.tx.transact.db.decide(r.tx.call(Read, key))
+	if p.fault == TooOld {
+		return future[T]{tx: r.tx, ready: r.tx.ready(p), err: r.tx.age(p.call)}
+	}
+	return future[T]{tx: r.tx, ready: r.tx.ready(p), inner: issue()}
+}
+
+// future is the result of the read of one thing.
+type future[T any] struct {
+	tx    *transaction
+	ready time.Time
+	inner kv.Future[T]
+	err   error // instead
+}
+
+func (f future[T]) Await() (T, error) {
+	f.tx.await(f.ready)
+	if f.err != nil {
+		var zero T
+		return zero, f.err
+	}
+	return f.inner.Await()
+}
+
+func (r reads) GetRange(of kv.Range, opts kv.RangeOptions) kv.RangeResult {
+	if err := r.usable(false); err != nil {
+		return failedRange{err}
+	}
+	p := r.tx.transact.db.decide(r.tx.call(Read, of.Selectors().Begin.Key))
+	return rangeResult{reads: r, plan: p, ready: r.tx.ready(p), inner: r.inner.GetRange(of, opts)}
+}
+
+// rangeResult is the result of a range read.
+type rangeResult struct {
+	reads reads
+	plan  plan
+	ready time.Time
+	inner kv.RangeResult
+}
+
+// All yields the pairs up to the one at which the read fails. A fault comes after
+// the last pair at the latest, so it is missed only by a reader that stops before.
+func (r rangeResult) All() iter.Seq2[kv.KeyValue, error] {
+	return func(yield func(kv.KeyValue, error) bool) {
+		r.reads.tx.await(r.ready)
+		left := r.plan.pairs()
+		for pair, err := range r.inner.All() {
+			if err == nil {
+				err = r.step(left == 0)
+			}
+			if err != nil {
+				yield(kv.KeyValue{}, err)
+				return
+			}
+			if !yield(pair, nil) {
+				return
+			}
+			left--
+		}
+		if err := r.step(true); err != nil {
+			yield(kv.KeyValue{}, err)
+		}
+	}
+}
+
+// step returns the error that a reader meets at a pair or at the end: the fault's
+// if this is its place, or that of a transaction that aged by another read.
+func (r rangeResult) step(place bool) error {
+	if err := r.reads.usable(true); err != nil {
+		return err
+	}
+	if place && r.plan.fault == TooOld {
+		return r.reads.tx.age(r.plan.call)
+	}
+	return nil
+}
+
+func (r rangeResult) Slice() ([]kv.KeyValue, error) {
+	var pairs []kv.KeyValue
+	for pair, err := range r.All() {
+		if err != nil {
+			return nil, err
+		}
+		pairs = append(pairs, pair)
+	}
+	return pairs, nil
+}
+
+// failedRange is a range read that was not issued.
+type failedRange struct{ err error }
+
+func (f failedRange) All() iter.Seq2[kv.KeyValue, error] {
+	return func(yield func(kv.KeyValue, error) bool) { yield(kv.KeyValue{}, f.err) }
+}
+
+func (f failedRange) Slice() ([]kv.KeyValue, error) { return nil, f.err }
