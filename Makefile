@@ -1,7 +1,6 @@
 # Needs Go and, for the tests, Node.js with npm; make race needs a C compiler too.
 #
 #	make test PKGS=./pkg/...	these packages only; so for race and bench
-#	make build TAGS=fdb CGO=1	with the FoundationDB engine, which needs FoundationDB's C library
 #	make lint TAGS=fdb	the files of that build too
 
 PKGS = ./...
@@ -16,10 +15,10 @@ RACE_TIMEOUT = 20m
 
 PEERS = pkg/couch/couchtest
 
-.PHONY: help run build test race lint bench clean node
+.PHONY: help run build build-fdb test test-fdb race lint bench clean node
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-9s %s\n", $$1, $$2 }' Makefile
 
 run: ## start a node on http://127.0.0.1:5984, with its store in ./data
 	go run -tags '$(TAGS)' ./cmd/settee serve
@@ -27,8 +26,14 @@ run: ## start a node on http://127.0.0.1:5984, with its store in ./data
 build: ## build bin/settee
 	CGO_ENABLED=$(CGO) go build -trimpath -tags '$(TAGS)' -ldflags "-X main.version=$(VERSION)" -o bin/settee ./cmd/settee
 
+build-fdb: ## build bin/settee with the FoundationDB engine, which needs FoundationDB's client package
+	@$(MAKE) build TAGS=fdb CGO=1
+
 test: node $(PEERS)/node_modules/.package-lock.json ## run the tests
 	go test -tags '$(TAGS)' -timeout $(TEST_TIMEOUT) $(PKGS)
+
+test-fdb: node $(PEERS)/node_modules/.package-lock.json ## run the tests on a FoundationDB that is started for them
+	scripts/test-fdb -timeout $(TEST_TIMEOUT) $(PKGS)
 
 race: node $(PEERS)/node_modules/.package-lock.json ## run the tests under the race detector
 	go test -tags '$(TAGS)' -race -timeout $(RACE_TIMEOUT) $(RACE_PKGS)

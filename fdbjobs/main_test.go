@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,11 +16,13 @@ import (
 
 	"settee/fdbjobs"
 	"settee/pkg/kv"
+	"settee/pkg/kv/faultkv"
+	"settee/pkg/kv/kvtest"
 	"settee/pkg/kv/memkv"
 	"settee/pkg/kv/pebblekv"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, kvtest.NetworkThread) }
 
 var (
 	prefix = []byte("jobs/")
@@ -60,6 +61,7 @@ func onEngines(t *testing.T, test func(t *testing.T, db kv.Database)) {
 		t.Parallel()
 		inBubble(t, test)
 	})
+	onCluster(t, test)
 	t.Run("pebblekv", func(t *testing.T) {
 		t.Parallel()
 		db, err := pebblekv.Open("/store", pebblekv.Options{FS: vfs.NewMem()})
@@ -67,6 +69,18 @@ func onEngines(t *testing.T, test func(t *testing.T, db kv.Database)) {
 		t.Cleanup(func() { require.NoError(t, db.Close()) })
 		test(t, db)
 	})
+}
+
+// onCluster runs a test on FoundationDB, if there is one.
+func onCluster(t *testing.T, test func(t *testing.T, db kv.Database)) {
+	db, ok := kvtest.Cluster(t)
+	if !ok {
+		return
+	}
+	t.Run("fdbkv", func(t *testing.T) {
+		test(t, db)
+	})
+	require.NoError(t, db.Close())
 }
 
 // inBubble runs a test in memory, where time passes only while all wait.
@@ -267,61 +281,9 @@ func (g *gated) Transact(ctx context.Context, fn func(kv.Transaction) error) err
 	return g.pass(context.Background(), &g.after)
 }
 
-// flaky is a store whose commits are reported unknown though they were made, and
-// which conflicts without a reason.
-type flaky struct {
-	kv.Database
-	mu     sync.Mutex
-	random *rand.Rand // nil: each transaction is reported unknown once
-	// Of a thousand.
-	unknown, conflict int
-}
-
-func (f *flaky) chance(of int) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.random.IntN(1000) < of
-}
-
-func (f *flaky) Transact(ctx context.Context, fn func(kv.Transaction) error) error {
-	first := true
-	return kv.Retry(ctx, func() error {
-		var tx *flakyTx
-		err := f.Database.Transact(ctx, func(inner kv.Transaction) error {
-			tx = &flakyTx{Transaction: inner}
-			err := fn(tx)
-			if err == nil && f.random != nil && f.chance(f.conflict) {
-				return kv.ErrNotCommitted
-			}
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		lose := first
-		if f.random != nil {
-			lose = f.chance(f.unknown)
-		}
-		first = false
-		if !lose {
-			return nil
-		}
-		for _, w := range tx.watches {
-			w.Cancel()
-		}
-		return kv.ErrCommitUnknown
-	})
-}
-
-type flakyTx struct {
-	kv.Transaction
-	watches []kv.Watch
-}
-
-func (t *flakyTx) Watch(key []byte) kv.Watch {
-	w := t.Transaction.Watch(key)
-	t.watches = append(t.watches, w)
-	return w
+// unknownOnce makes each of a store's commits be reported unknown once.
+func unknownOnce(db kv.Database) kv.Database {
+	return faultkv.Wrap(db, faultkv.Options{Script: faultkv.UnknownOnce})
 }
 
 func inBubbleParallel(t *testing.T, test func(t *testing.T, db kv.Database)) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -42,6 +43,7 @@ func TestMonitor(t *testing.T) {
 			assert.GreaterOrEqual(t, time.Since(began), timeout)
 			assert.LessOrEqual(t, time.Since(began), timeout+timeout/6)
 			require.NoError(t, held[0].Finish(t.Context(), nil, nil))
+			synctest.Wait() // the monitor that queued it may not have said so yet
 			times := 0
 			for _, c := range told {
 				for len(c) > 0 {

@@ -17,11 +17,12 @@ import (
 
 	"settee/fdbjobs"
 	"settee/pkg/kv"
+	"settee/pkg/kv/faultkv"
 	"settee/pkg/kv/memkv"
 )
 
 // TestRandom lets processes add, remove, process, lose and wait for jobs at random,
-// on a store that conflicts and forgets what it committed. After each step all
+// on a store with all faults. After each step all
 // invariants hold; in the end every job has been finished or removed, and everyone
 // who waited was told.
 func TestRandom(t *testing.T) {
@@ -58,7 +59,11 @@ func newWorld(t *testing.T, seed uint64) *world {
 	w := &world{t: t, store: newBundle(t, db), random: rand.New(rand.NewPCG(seed, 1))}
 	w.store.setTimeout(t, worldTimeout)
 	for i := range byte(3) {
-		faulty := &flaky{Database: db, random: rand.New(rand.NewPCG(seed, 2+uint64(i))), unknown: 100, conflict: 50}
+		faulty := faultkv.Wrap(db, faultkv.Options{Seed: seed<<8 | uint64(i), Rates: faultkv.Rates{
+			faultkv.Conflict: 0.05, faultkv.UnknownCommitted: 0.1, faultkv.UnknownNotCommitted: 0.05,
+			faultkv.TooOld: 0.01, faultkv.Delay: 0.05,
+			faultkv.LostWatch: 0.05, faultkv.LateWatch: 0.1, faultkv.SpuriousWatch: 0.1,
+		}})
 		p := &bundle{db: faulty, layer: fdbjobs.OpenSeeded(faulty, prefix, [32]byte{byte(seed), i})}
 		p.jobs = p.layer.Type("work")
 		t.Cleanup(p.layer.Close)

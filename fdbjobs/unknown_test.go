@@ -17,7 +17,7 @@ import (
 // made once more after its commit.
 func TestCommitUnknown(t *testing.T) {
 	onEngines(t, func(t *testing.T, db kv.Database) {
-		b := newBundle(t, &flaky{Database: db})
+		b := newBundle(t, unknownOnce(db))
 		state := func(pending, running, finished int) {
 			t.Helper()
 			assert.EqualValues(t, pending, b.count(t, fdbjobs.Pending))
@@ -80,7 +80,7 @@ func TestCommitUnknown(t *testing.T) {
 // TestCommitUnknownOverTime: what happens by itself, with such a store.
 func TestCommitUnknownOverTime(t *testing.T) {
 	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
-		b := newBundle(t, &flaky{Database: db})
+		b := newBundle(t, unknownOnce(db))
 		b.monitor(t)
 		for i := range 130 {
 			b.add(t, fdbjobs.Spec{ID: fmt.Sprint(i), Scheduled: time.Now().Add(time.Minute)})
@@ -108,13 +108,13 @@ func TestCommitUnknownOverTime(t *testing.T) {
 // between runs something after a transaction's first commit, of which nobody hears,
 // and before its repetition.
 type between struct {
-	flaky
+	kv.Database
 	then func()
 }
 
 func (b *between) Transact(ctx context.Context, fn func(kv.Transaction) error) error {
 	run := 0
-	return b.flaky.Transact(ctx, func(tx kv.Transaction) error {
+	return b.Database.Transact(ctx, func(tx kv.Transaction) error {
 		if run++; run == 2 && b.then != nil {
 			then := b.then
 			b.then = nil
@@ -130,7 +130,7 @@ func (b *between) Transact(ctx context.Context, fn func(kv.Transaction) error) e
 func TestMeanwhile(t *testing.T) {
 	onEngines(t, func(t *testing.T, db kv.Database) {
 		other := newBundle(t, db)
-		store := &between{flaky: flaky{Database: db}}
+		store := &between{Database: unknownOnce(db)}
 		b := newBundle(t, store)
 		fresh := func() *fdbjobs.Held {
 			other.remove(t, "j")

@@ -21,12 +21,13 @@ import (
 	"settee/frontend"
 	"settee/pkg/config"
 	"settee/pkg/kv"
+	"settee/pkg/kv/kvtest"
 	"settee/pkg/kv/memkv"
 	"settee/replicator"
 	"settee/replicator/jobs"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, kvtest.NetworkThread) }
 
 // secret is in every credential of these tests, and nowhere else: no answer and no
 // line of the log may have it.

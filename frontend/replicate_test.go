@@ -14,14 +14,19 @@ import (
 
 	"settee/fdbjobs"
 	"settee/pkg/kv"
+	"settee/pkg/kv/kvtest"
 	"settee/pkg/kv/pebblekv"
 	"settee/replicator"
 )
 
 func TestReplicateOnDisk(t *testing.T) {
 	t.Parallel()
-	db, err := pebblekv.Open(t.TempDir(), pebblekv.Options{})
-	require.NoError(t, err)
+	db, ok := kvtest.Cluster(t)
+	if !ok {
+		var err error
+		db, err = pebblekv.Open(t.TempDir(), pebblekv.Options{})
+		require.NoError(t, err)
+	}
 	n := startOn(t, db, listenTCP(t))
 	waiting := n.posting(definition(""))
 	run := n.accept()

@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/pkg/couch/couchtest"
+	"settee/pkg/kv/kvtest"
 )
 
 // limit is how long a test waits for what must happen.
@@ -40,7 +41,7 @@ func build(m *testing.M) int {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	built = filepath.Join(dir, "settee")
-	if out, err := exec.Command("go", "build", "-o", built, ".").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-tags", tags, "-o", built, ".").CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "%s%v\n", out, err)
 		return 1
 	}
@@ -140,6 +141,15 @@ func (p *process) end(s os.Signal) int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
+// aStore returns the URL of a new store that outlives a node: on FoundationDB, if
+// there is one to test with, else in a directory.
+func aStore(t *testing.T) string {
+	if storeURL, ok := kvtest.ClusterURL(t); ok {
+		return storeURL
+	}
+	return "pebble:" + filepath.Join(t.TempDir(), "data")
+}
+
 // serveNode starts a node on a store, on a free port.
 func serveNode(t *testing.T, store string, sets ...string) *process {
 	args := []string{"serve", "--store", store, "--set", "chttpd/port=0"}
@@ -183,7 +193,7 @@ func TestVersion(t *testing.T) {
 	out, _, status := settee(t, "version")
 	assert.Zero(t, status)
 	assert.Regexp(t, `(?m)^settee \S+$`, out)
-	assert.Contains(t, out, "engines: mem, pebble\n")
+	assert.Contains(t, out, "engines: "+engines+"\n")
 }
 
 func TestConfig(t *testing.T) {
@@ -227,7 +237,7 @@ func TestReplicateWholeDatabase(t *testing.T) {
 	couchtest.Populate(t, source, couchtest.Population{
 		Seed: 7, Docs: 10_000, Conflicted: 200, Deleted: 300, Attachments: couchtest.Sizes(7, 100, 5<<20),
 	})
-	node := serveNode(t, "pebble:"+filepath.Join(t.TempDir(), "data"))
+	node := serveNode(t, aStore(t))
 	body := fmt.Sprintf(`{"source":%q,"target":%q,"create_target":true}`, source, target)
 
 	began := time.Now()
@@ -262,7 +272,7 @@ func TestReplicateWholeDatabase(t *testing.T) {
 func TestContinuousOverRestart(t *testing.T) {
 	peer := couchtest.Shared(t)
 	source, target := peer.DB(t, "restartsource"), peer.DB(t, "restarttarget")
-	store := "pebble:" + filepath.Join(t.TempDir(), "data")
+	store := aStore(t)
 	node := serveNode(t, store)
 
 	body := fmt.Sprintf(`{"source":%q,"target":%q,"continuous":true}`, source, target)

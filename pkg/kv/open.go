@@ -41,7 +41,8 @@ func Open(ctx context.Context, rawURL string) (Database, error) {
 		return open(ctx, u)
 	case u.Scheme == "fdb":
 		return nil, fmt.Errorf("store %q: this binary was built without FoundationDB; "+
-			"build it with the tag fdb and FoundationDB's client library installed", rawURL)
+			"\"make build-fdb\" builds one with it where FoundationDB's client library is installed (see README.md)",
+			u.Redacted())
 	case u.Scheme == "":
 		return nil, fmt.Errorf("store %q: a store is a URL such as pebble:///var/lib/settee", rawURL)
 	default:

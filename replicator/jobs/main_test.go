@@ -11,45 +11,48 @@ import (
 
 	"settee/fdbjobs"
 	"settee/pkg/kv"
+	"settee/pkg/kv/faultkv"
+	"settee/pkg/kv/kvtest"
 	"settee/pkg/kv/memkv"
 	"settee/pkg/kv/pebblekv"
 	"settee/replicator"
 	"settee/replicator/jobs"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, kvtest.NetworkThread) }
 
-// repeating is a store that can lose the result of each commit once: the commit is
-// made, and the transaction runs again.
-type repeating struct {
-	kv.Database
+// store is one that can lose the result of each commit once, so that the
+// transaction runs again after it, and that can be broken.
+type store struct {
+	*faultkv.DB
 	on     atomic.Bool
-	runs   atomic.Int64 // transactions that ran again
-	broken atomic.Bool  // every transaction fails
+	broken atomic.Bool // every transaction fails
+}
+
+func newStore(db kv.Database) *store {
+	s := &store{}
+	s.DB = faultkv.Wrap(db, faultkv.Options{Script: func(call faultkv.Call) faultkv.Fault {
+		if s.on.Load() {
+			return faultkv.UnknownOnce(call)
+		}
+		return faultkv.None
+	}})
+	return s
 }
 
 var errBroken = errors.New("the store is broken")
 
-func (r *repeating) Transact(ctx context.Context, fn func(kv.Transaction) error) error {
-	if r.broken.Load() {
+func (s *store) Transact(ctx context.Context, fn func(kv.Transaction) error) error {
+	if s.broken.Load() {
 		return errBroken
 	}
-	lose := r.on.Load()
-	return kv.Retry(ctx, func() error {
-		err := r.Database.Transact(ctx, fn)
-		if err == nil && lose {
-			lose = false
-			r.runs.Add(1)
-			return kv.ErrCommitUnknown
-		}
-		return err
-	})
+	return s.DB.Transact(ctx, fn)
 }
 
 // bundle is replication jobs on a store of their own.
 type bundle struct {
 	*testing.T
-	db    *repeating
+	db    *store
 	layer *fdbjobs.Layer
 	store *jobs.Store
 }
@@ -63,7 +66,7 @@ func setup(t *testing.T, opts ...jobs.Options) *bundle {
 
 func setupOn(t *testing.T, db kv.Database, opts ...jobs.Options) *bundle {
 	t.Helper()
-	b := &bundle{T: t, db: &repeating{Database: db}}
+	b := &bundle{T: t, db: newStore(db)}
 	b.layer = fdbjobs.Open(b.db, []byte("jobs"))
 	t.Cleanup(func() {
 		b.layer.Close()
@@ -81,6 +84,9 @@ func onEngines(t *testing.T, test func(b *bundle)) {
 		t.Parallel()
 		test(setup(t))
 	})
+	if db, ok := kvtest.Cluster(t); ok {
+		t.Run("fdbkv", func(t *testing.T) { test(setupOn(t, db)) })
+	}
 	t.Run("pebblekv", func(t *testing.T) {
 		t.Parallel()
 		db, err := pebblekv.Open(t.TempDir(), pebblekv.Options{})

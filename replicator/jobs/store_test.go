@@ -26,7 +26,7 @@ func TestServerUUIDIsMadeOnce(t *testing.T) {
 		db, err := memkv.Open(memkv.Options{})
 		require.NoError(t, err)
 		defer db.Close()
-		store := &repeating{Database: db}
+		store := newStore(db)
 		store.on.Store(lossy)
 		uuids := make([]string, 20)
 		var wg sync.WaitGroup

@@ -23,13 +23,14 @@ import (
 	"settee/fdbjobs"
 	"settee/pkg/config"
 	"settee/pkg/couch/couchtest"
+	"settee/pkg/kv/kvtest"
 	"settee/pkg/kv/memkv"
 	"settee/replicator"
 	"settee/replicator/jobs"
 	"settee/replicator/scheduler"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, kvtest.NetworkThread) }
 
 // limit is how long a test waits for what must happen.
 const limit = time.Minute
@@ -43,8 +44,12 @@ type cluster struct {
 }
 
 func newCluster(t *testing.T) *cluster {
-	db, err := memkv.Open(memkv.Options{})
-	require.NoError(t, err)
+	db, ok := kvtest.Cluster(t)
+	if !ok {
+		var err error
+		db, err = memkv.Open(memkv.Options{})
+		require.NoError(t, err)
+	}
 	t.Cleanup(func() { assert.NoError(t, db.Close()) })
 	return &cluster{t: t, log: new(syncBuffer), open: func(opts jobs.Options) *jobs.Store {
 		layer := fdbjobs.Open(db, []byte("jobs"))

@@ -1,0 +1,34 @@
+package kv_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"settee/pkg/kv"
+	_ "settee/pkg/kv/memkv"
+)
+
+func TestOpen(t *testing.T) {
+	t.Parallel()
+	db, err := kv.Open(t.Context(), "mem:")
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	assert.Contains(t, kv.Engines(), "mem")
+
+	// None of these opens anything, and each says what to do.
+	for url, says := range map[string]string{
+		"fdb:///etc/fdb.cluster?prefix=settee": "built without FoundationDB; \"make build-fdb\" builds one",
+		"/var/lib/settee":                      "a store is a URL such as pebble:///var/lib/settee",
+		"redis://here":                         `unknown engine "redis", this binary has mem`,
+		"pebble://%zz":                         "is not a URL",
+	} {
+		if url[:3] == "fdb" && slices.Contains(kv.Engines(), "fdb") {
+			continue
+		}
+		_, err := kv.Open(t.Context(), url)
+		assert.ErrorContains(t, err, says, url)
+	}
+}
