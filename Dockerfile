@@ -1,20 +1,40 @@
-# docker build --build-arg VERSION="$(git describe --tags --always --dirty)" -t settee .
+# Two images of one source, by --target:
+#
+#   docker build --build-arg VERSION="$(git describe --tags --always --dirty)" -t settee .
+#   docker build --build-arg VERSION="$(git describe --tags --always --dirty)" --target fdb -t settee-fdb .
 
-FROM golang:1.26.8 AS build
+FROM golang:1.26.8-bookworm AS source
 WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
 ARG VERSION=unknown
-RUN CGO_ENABLED=0 go build -trimpath -ldflags "-X main.version=$VERSION" -o /out/settee ./cmd/settee
+
+# With the FoundationDB engine: FoundationDB's own client package has the library and its headers.
+FROM source AS build-fdb
+ARG FDB_VERSION=7.3.79
+ADD https://github.com/apple/foundationdb/releases/download/${FDB_VERSION}/foundationdb-clients_${FDB_VERSION}-1_amd64.deb /tmp/clients.deb
+RUN dpkg -i /tmp/clients.deb && make build-fdb VERSION="$VERSION"
+
+FROM debian:bookworm-slim AS fdb
+RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates && rm -rf /var/lib/apt/lists/*
+COPY --from=build-fdb /usr/lib/libfdb_c.so /usr/lib/
+COPY --from=build-fdb /src/bin/settee /usr/local/bin/settee
+USER 65532:65532
+ENTRYPOINT ["/usr/local/bin/settee"]
+CMD ["serve", "--store", "fdb:///etc/foundationdb/fdb.cluster?prefix=settee"]
+
+# With the embedded engines alone, which need no C library.
+FROM source AS build
+RUN make build VERSION="$VERSION"
 # Made here because the image below has nothing to make them with.
 RUN mkdir -p /out/store && mkdir -m 1777 /out/tmp
 
-# The binary needs no C library, so the image has no system at all: the certificate authorities, an empty
-# /tmp, and the store's directory, whose owner a new volume takes over.
-FROM scratch
+# No system at all: the certificate authorities, an empty /tmp, and the store's directory, whose owner a new
+# volume takes over.
+FROM scratch AS settee
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
-COPY --from=build /out/settee /usr/local/bin/settee
+COPY --from=build /src/bin/settee /usr/local/bin/settee
 COPY --from=build --chown=65532:65532 /out/tmp /tmp
 COPY --from=build --chown=65532:65532 /out/store /var/lib/settee
 USER 65532:65532
