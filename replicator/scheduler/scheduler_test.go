@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,6 +24,7 @@ import (
 	"settee/fdbjobs"
 	"settee/pkg/config"
 	"settee/pkg/couch/couchtest"
+	"settee/pkg/kv/faultkv"
 	"settee/pkg/kv/kvtest"
 	"settee/pkg/kv/memkv"
 	"settee/replicator"
@@ -51,10 +53,16 @@ func newCluster(t *testing.T) *cluster {
 		require.NoError(t, err)
 	}
 	t.Cleanup(func() { assert.NoError(t, db.Close()) })
+	var processes atomic.Uint64
 	return &cluster{t: t, log: new(syncBuffer), open: func(opts jobs.Options) *jobs.Store {
-		layer := fdbjobs.Open(db, []byte("jobs"))
+		// Each process has faults of its own.
+		faulty := faultkv.Wrap(db, faultkv.Options{Seed: processes.Add(1), Rates: faultkv.Rates{
+			faultkv.Conflict: 0.05, faultkv.UnknownCommitted: 0.1, faultkv.UnknownNotCommitted: 0.05,
+			faultkv.TooOld: 0.01, faultkv.Delay: 0.05, faultkv.SpuriousWatch: 0.1,
+		}})
+		layer := fdbjobs.Open(faulty, []byte("jobs"))
 		t.Cleanup(layer.Close)
-		store, err := jobs.Open(t.Context(), db, layer, opts)
+		store, err := jobs.Open(t.Context(), faulty, layer, opts)
 		require.NoError(t, err)
 		return store
 	}}
