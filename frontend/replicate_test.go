@@ -14,6 +14,7 @@ import (
 
 	"settee/fdbjobs"
 	"settee/pkg/kv"
+	"settee/pkg/kv/faultkv"
 	"settee/pkg/kv/kvtest"
 	"settee/pkg/kv/pebblekv"
 	"settee/replicator"
@@ -27,7 +28,21 @@ func TestReplicateOnDisk(t *testing.T) {
 		db, err = pebblekv.Open(t.TempDir(), pebblekv.Options{})
 		require.NoError(t, err)
 	}
+	testReplicate(startOn(t, db, listenTCP(t)))
+}
+
+// The answers are the same when the store does not know of each of its commits.
+func TestCommitsOfUnknownResult(t *testing.T) {
+	t.Parallel()
+	db := faultkv.Wrap(memory(t), faultkv.Options{Script: faultkv.UnknownOnce})
 	n := startOn(t, db, listenTCP(t))
+	testReplicate(n)
+	testCancelByID(n)
+	require.Greater(t, db.Hits(faultkv.UnknownCommitted), 10)
+}
+
+func testReplicate(n *node) {
+	t := n.T
 	waiting := n.posting(definition(""))
 	run := n.accept()
 	require.Equal(t, secret, run.Job().Args.Replication.Source.Password)
@@ -95,7 +110,11 @@ func TestReplicateThatWasCancelled(t *testing.T) {
 
 func TestCancelByID(t *testing.T) {
 	t.Parallel()
-	n := start(t)
+	testCancelByID(start(t))
+}
+
+func testCancelByID(n *node) {
+	t := n.T
 	for _, field := range []string{"id", "_local_id", "replication_id"} {
 		id := n.post(definition(`"continuous": true`)).localID(t)
 		body := fmt.Sprintf(`{"cancel": true, %q: %q}`, field, id)
