@@ -204,11 +204,17 @@ func (m mutation) span() span {
 func (db *DB) apply(accepted []*commit, version int64) error {
 	batch := db.storage.NewBatch()
 	defer batch.Close()
+	w := writer{batch, map[string][]byte{}}
 	for _, c := range accepted {
 		for _, m := range c.log {
-			if err := m.applyTo(batch); err != nil {
+			if err := w.write(m); err != nil {
 				return err
 			}
+		}
+	}
+	for key, value := range w.atomics {
+		if err := batch.Set([]byte(key), value); err != nil {
+			return err
 		}
 	}
 	if err := batch.Set([]byte(versionKey), binary.BigEndian.AppendUint64(nil, uint64(version))); err != nil {
@@ -218,19 +224,37 @@ func (db *DB) apply(accepted []*commit, version int64) error {
 	return db.commits.failed
 }
 
-func (m mutation) applyTo(batch Batch) error {
+// writer fills a batch. What atomic operations make of a key it keeps until the end of
+// the group: a counter that each commit of the group changes is read and written once.
+type writer struct {
+	batch   Batch
+	atomics map[string][]byte // not yet in the batch
+}
+
+func (w writer) write(m mutation) error {
 	switch m.kind {
 	case mutationClear:
-		return batch.Clear(m.key)
+		delete(w.atomics, string(m.key))
+		return w.batch.Clear(m.key)
 	case mutationClearRange:
-		return batch.ClearRange(m.key, m.value)
-	case mutationAtomic:
-		old, err := batch.Get(m.key)
-		if err != nil {
-			return err
+		for key := range w.atomics {
+			if m.span().has(key) {
+				delete(w.atomics, key)
+			}
 		}
-		return batch.Set(m.key, mutate(m.op, old, m.value))
+		return w.batch.ClearRange(m.key, m.value)
+	case mutationAtomic:
+		old, known := w.atomics[string(m.key)]
+		if !known {
+			var err error
+			if old, err = w.batch.Get(m.key); err != nil {
+				return err
+			}
+		}
+		w.atomics[string(m.key)] = mutate(m.op, old, m.value)
+		return nil
 	default:
-		return batch.Set(m.key, m.value)
+		delete(w.atomics, string(m.key))
+		return w.batch.Set(m.key, m.value)
 	}
 }

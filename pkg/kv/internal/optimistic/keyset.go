@@ -5,6 +5,8 @@ import "github.com/tidwall/btree"
 // span is a range of keys, from begin to before end.
 type span struct{ begin, end string }
 
+func (s span) has(key string) bool { return s.begin <= key && key < s.end }
+
 // pointSpan returns the range that holds key alone.
 func pointSpan(key string) span {
 	after := key + "\x00"
