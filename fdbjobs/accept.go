@@ -23,6 +23,15 @@ type AcceptOptions struct {
 	// scheduled by then though they are not yet due. Default: what is due. With a
 	// time that has passed only the heads of the queues are looked at.
 	Latest time.Time
+	// NoSchedule takes pending jobs in no order: whatever they are scheduled for,
+	// whoever owns them, from a random place among their ids on. For types whose ids are
+	// random, and begin with hexadecimal digits, this conflicts least. Latest and Charge
+	// have no meaning then.
+	NoSchedule bool
+	// Charge is added to the owner's usage for each job taken: what it will use at the
+	// least. It keeps one that has used little from getting all that is free at a
+	// moment. See [Type.Charge].
+	Charge int64
 	// Wait bounds the waiting for the first job; when it is over, there is none.
 	// Negative: no waiting at all. Default: until the context ends.
 	Wait time.Duration
@@ -35,11 +44,11 @@ type AcceptOptions struct {
 // be resubmitted. Other errors are ctx's, ErrClosed, and the store's.
 func (t *Type) Accept(ctx context.Context, opts AcceptOptions) ([]*Held, error) {
 	r := &request{
-		count: min(max(opts.Count, 1), maxClaim), latest: opts.Latest, once: opts.Wait < 0,
+		count: min(max(opts.Count, 1), maxClaim), wants: opts.wants(), once: opts.Wait < 0,
 		done: make(chan struct{}),
 	}
 	if opts.Wait > 0 {
-		timer := time.AfterFunc(opts.Wait, func() { t.claimer.answer(r, nil, nil) })
+		timer := t.layer.afterFunc(ctx, "waited", opts.Wait, func() { t.claimer.answer(r, nil, nil) })
 		defer timer.Stop()
 	}
 	if !t.claimer.submit(r) {
@@ -48,16 +57,28 @@ func (t *Type) Accept(ctx context.Context, opts AcceptOptions) ([]*Held, error) 
 	select {
 	case <-r.done:
 	case <-ctx.Done():
-		t.claimer.answer(r, nil, ctx.Err())
 	}
+	t.layer.pass(ctx)
+	t.claimer.answer(r, nil, ctx.Err()) // if nobody else has
 	return r.held, r.err
+}
+
+func (o AcceptOptions) wants() wants {
+	if o.NoSchedule {
+		return wants{noSchedule: true}
+	}
+	w := wants{charge: o.Charge}
+	if !o.Latest.IsZero() {
+		w.latest = max(o.Latest.Unix(), 1)
+	}
+	return w
 }
 
 // request is a call of Accept that waits for its answer.
 type request struct {
-	count  int
-	latest time.Time
-	once   bool
+	count int
+	wants wants
+	once  bool
 
 	// Guarded by claimer.mu until done is closed.
 	answered bool
@@ -71,6 +92,7 @@ type request struct {
 // lives as long as any of them waits.
 type claimer struct {
 	typ *Type
+	id  string // among the claimers of all processes
 
 	mu       sync.Mutex
 	requests []*request
@@ -82,7 +104,7 @@ type claimer struct {
 }
 
 func newClaimer(t *Type) *claimer {
-	return &claimer{typ: t, wake: make(chan struct{}, 1), queue: newQueueReader()}
+	return &claimer{typ: t, id: t.layer.newID(), wake: make(chan struct{}, 1), queue: newQueueReader()}
 }
 
 // submit puts a request in line. It reports false when the layer is closed.
@@ -90,7 +112,7 @@ func (c *claimer) submit(r *request) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.running {
-		if !c.typ.layer.start(c.run) {
+		if !c.typ.layer.start("claimer of "+c.typ.name, c.run) {
 			return false
 		}
 		c.running = true
@@ -133,6 +155,7 @@ func (c *claimer) waiting() []*request {
 }
 
 func (c *claimer) run(ctx context.Context) {
+	claims := c.typ.layer.named(c.typ.layer.claims, "claims of "+c.typ.name)
 	for {
 		requests := c.waiting()
 		if len(requests) == 0 {
@@ -142,14 +165,14 @@ func (c *claimer) run(ctx context.Context) {
 			c.fail(ErrClosed)
 			continue
 		}
-		idle, err := c.pass(c.typ.layer.claims, requests)
+		idle, err := c.serveAll(claims, requests)
 		switch {
 		case err != nil && (ctx.Err() != nil || errors.Is(err, kv.ErrClosed)):
 			c.fail(ErrClosed)
 		case err != nil:
 			c.fail(err)
 		case idle != nil:
-			idle.wait(ctx, c.wake)
+			idle.wait(ctx, c)
 		}
 	}
 }
@@ -164,24 +187,23 @@ func (c *claimer) fail(err error) {
 	}
 }
 
-// pass serves the requests once. It returns what to wait for if there was nothing
+// serveAll serves the requests once. It returns what to wait for if there was nothing
 // for any of them.
-func (c *claimer) pass(ctx context.Context, requests []*request) (*idle, error) {
+func (c *claimer) serveAll(ctx context.Context, requests []*request) (*idle, error) {
 	var waitFor *idle
 	again := false
 	for len(requests) > 0 {
-		// Requests for the same time are served together.
-		latest := requests[0].latest
+		// Requests for the same are served together.
 		var group, rest []*request
 		for _, r := range requests {
-			if r.latest.Equal(latest) {
+			if r.wants == requests[0].wants {
 				group = append(group, r)
 			} else {
 				rest = append(rest, r)
 			}
 		}
 		requests = rest
-		found, err := c.serve(ctx, group, latest)
+		found, err := c.serve(ctx, group)
 		if err != nil {
 			waitFor.cancel()
 			return nil, err
@@ -201,8 +223,8 @@ func (c *claimer) pass(ctx context.Context, requests []*request) (*idle, error) 
 }
 
 // serve claims jobs for requests that want the same.
-func (c *claimer) serve(ctx context.Context, group []*request, latest time.Time) (claim, error) {
-	found, err := c.claim(ctx, group, latest)
+func (c *claimer) serve(ctx context.Context, group []*request) (claim, error) {
+	found, err := c.claim(ctx, group)
 	if err != nil {
 		return claim{}, err
 	}
@@ -248,10 +270,10 @@ func (i *idle) cancel() {
 }
 
 // wait returns when there may be something to claim, or to wait for.
-func (i *idle) wait(ctx context.Context, wake <-chan struct{}) {
+func (i *idle) wait(ctx context.Context, c *claimer) {
 	d := reread
 	if !i.next.IsZero() {
 		d = min(d, max(time.Until(i.next), 0))
 	}
-	await(ctx, i.watch, d, wake)
+	c.typ.layer.await(ctx, i.watch, d, c.wake)
 }

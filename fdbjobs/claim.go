@@ -3,6 +3,7 @@ package fdbjobs
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -12,19 +13,23 @@ import (
 )
 
 const (
-	// window is how many rows at the head of a queue a claim chooses from at least.
-	// The more there are, the fewer claimers choose the same.
-	window = 16
+	// window is how many rows at the head of a queue a claim looks at, at least, and
+	// maxWindow at most. With other claimers about it looks at as many times more.
+	window    = 16
+	maxWindow = 2_048
 	// ownersAtOnce is how many owners' queues are read side by side at least.
 	ownersAtOnce = 8
 	// maxOwners is how many owners' queues one claim looks into at most.
 	maxOwners = 500
 	// promoteBatch is how many jobs whose time has come one transaction moves.
 	promoteBatch = 100
-	// ownersPerDrop is how many owners without jobs one transaction forgets. While
-	// there are jobs to take, fewer than that are left alone: an owner that is served
-	// as fast as it adds jobs has none at many a moment.
-	ownersPerDrop = 100
+	// An owner without ready jobs leaves the line after emptyFor, or with others when
+	// there are manyEmpty of them: one that is served as fast as it adds jobs has none
+	// at many a moment.
+	emptyFor  = time.Second
+	manyEmpty = 100
+	// foldEvery is how often a claimer moves what was charged to an owner into its rank.
+	foldEvery = time.Second
 	// clockSkew is how far the clocks of those who schedule jobs may be apart, for a
 	// job to be seen in time. What lies further back is seen within fullRead.
 	clockSkew = 60 // seconds
@@ -40,31 +45,39 @@ const (
 
 // queueReader remembers where to begin reading. What it forgets costs time only.
 type queueReader struct {
-	owner   string            // the one that was served last
-	heads   map[string][]byte // of owners' ready queues: nothing lies below
-	delayed int64             // nothing in delayed lies below, but for clock skew
-	full    time.Time         // when delayed was read from its start
+	owner   string               // the one that was served last
+	rank    float64              // where it was in line
+	heads   map[string][]byte    // of owners' ready queues: nothing lies below
+	empty   map[string]time.Time // since when owners have had nothing ready
+	folded  map[string]time.Time // when owners' charges were last folded
+	delayed int64                // nothing in delayed lies below, but for clock skew
+	full    time.Time            // when delayed was read from its start
+	beat    time.Time            // when this claimer last said that it is there
 }
 
-func newQueueReader() queueReader { return queueReader{heads: map[string][]byte{}} }
+func newQueueReader() queueReader {
+	return queueReader{heads: map[string][]byte{}, empty: map[string]time.Time{}, folded: map[string]time.Time{}}
+}
 
-func (q *queueReader) remember(owner string, head []byte) {
-	if len(q.heads) >= maxBounds {
-		clear(q.heads)
+// note sets an entry of a map that is bounded.
+func note[V any](m map[string]V, owner string, v V) {
+	if len(m) >= maxBounds {
+		clear(m)
 	}
-	q.heads[owner] = head
+	m[owner] = v
 }
 
 // claim is the outcome of a claimer's transaction.
 type claim struct {
 	held  []*Held
-	empty []string // owners without jobs
+	empty []string // owners that are to leave the line
+	fold  []string // owners whose charges are to be folded
 	due   bool     // there are jobs whose time has come
 	idle  *idle    // what to wait for; nil if held is not empty
 }
 
 // again reports whether another claim may find something at once.
-func (c claim) again() bool { return len(c.held) > 0 || c.due || len(c.empty) > 0 }
+func (c claim) again() bool { return len(c.held) > 0 || c.due }
 
 // claimRun is what one run of a claim's transaction found.
 type claimRun struct {
@@ -72,22 +85,24 @@ type claimRun struct {
 	locks   []string // of jobs
 	timeout time.Duration
 	owner   string            // the last one served
+	rank    float64           // its rank
 	heads   map[string][]byte // see queueReader
-	empty   []string          // owners without jobs
+	empty   []string          // owners without ready jobs
+	charged []string          // owners with charges
 	looked  bool              // whether next says anything
 	next    int64             // the earliest scheduled time, or 0
 	watch   kv.Watch
 	size    int // of the jobs' args and states
 }
 
-// claim takes jobs for a group of requests.
-func (c *claimer) claim(ctx context.Context, group []*request, latest time.Time) (claim, error) {
+// claim takes jobs for a group of requests, which want the same.
+func (c *claimer) claim(ctx context.Context, group []*request) (claim, error) {
 	t := c.typ
 	n := 0
 	for _, r := range group {
 		n += r.count
 	}
-	tx := claimTx{typ: t, queue: &c.queue, n: min(n, maxClaim), latest: latest}
+	tx := claimTx{typ: t, claimer: c.id, queue: &c.queue, n: min(n, maxClaim), wants: group[0].wants}
 	for range tx.n {
 		tx.locks = append(tx.locks, t.layer.newLock())
 	}
@@ -102,7 +117,14 @@ func (c *claimer) claim(ctx context.Context, group []*request, latest time.Time)
 	}
 	c.learn(tx, found, began)
 
-	out := claim{empty: found.empty, due: found.next != 0 && found.next <= time.Now().Unix()}
+	out := claim{due: found.next != 0 && found.next <= time.Now().Unix()}
+	out.empty = c.queue.leaving(found, began)
+	for _, owner := range found.charged {
+		if began.Sub(c.queue.folded[owner]) >= foldEvery {
+			note(c.queue.folded, owner, began)
+			out.fold = append(out.fold, owner)
+		}
+	}
 	for i, job := range found.jobs {
 		out.held = append(out.held, newHeld(t, job, found.locks[i], began, found.timeout))
 	}
@@ -115,13 +137,19 @@ func (c *claimer) claim(ctx context.Context, group []*request, latest time.Time)
 	return out, nil
 }
 
-// tidy makes the jobs ready whose time has come, and forgets owners without jobs.
+// tidy makes the jobs ready whose time has come, and keeps the line of owners in order.
 func (c *claimer) tidy(ctx context.Context, found claim) error {
-	if len(found.held) == 0 || len(found.empty) >= ownersPerDrop {
-		for owners := range slices.Chunk(found.empty, ownersPerDrop) {
-			if err := c.typ.dropOwners(ctx, owners, c.queue.heads); err != nil {
-				return err
-			}
+	for owners := range slices.Chunk(found.empty, ownersAtATime) {
+		if err := c.typ.delist(ctx, owners, c.queue.heads); err != nil {
+			return err
+		}
+		for _, owner := range owners {
+			delete(c.queue.empty, owner)
+		}
+	}
+	for owners := range slices.Chunk(found.fold, ownersAtATime) {
+		if err := c.typ.layer.db.Transact(ctx, func(tx kv.Transaction) error { return c.typ.fold(tx, owners) }); err != nil {
+			return err
 		}
 	}
 	if !found.due {
@@ -130,13 +158,38 @@ func (c *claimer) tidy(ctx context.Context, found claim) error {
 	return c.typ.promote(ctx, c.queue.delayedFrom(false))
 }
 
+// leaving returns the owners that a claim found without ready jobs, and that have had
+// none for long enough.
+func (q *queueReader) leaving(found claimRun, now time.Time) []string {
+	for owner := range found.heads {
+		if !slices.Contains(found.empty, owner) {
+			delete(q.empty, owner)
+		}
+	}
+	var out []string
+	for _, owner := range found.empty {
+		since, known := q.empty[owner]
+		if !known {
+			since = now
+			note(q.empty, owner, now)
+		}
+		if now.Sub(since) >= emptyFor || len(found.empty) >= manyEmpty {
+			out = append(out, owner)
+		}
+	}
+	return out
+}
+
 // learn keeps what the next claim begins with, of one that began at a time.
 func (c *claimer) learn(tx claimTx, found claimRun, began time.Time) {
 	if found.owner != "" {
-		c.queue.owner = found.owner
+		c.queue.owner, c.queue.rank = found.owner, found.rank
 	}
 	for owner, head := range found.heads {
-		c.queue.remember(owner, head)
+		note(c.queue.heads, owner, head)
+	}
+	if tx.beats {
+		c.queue.beat = began
 	}
 	if !found.looked {
 		return
@@ -163,16 +216,25 @@ func (q *queueReader) delayedFrom(full bool) int64 {
 	return max(q.delayed-clockSkew, 0)
 }
 
+// wants is what a request asks for. Requests that want the same are served together.
+type wants struct {
+	latest     int64 // seconds since the epoch; 0: what is due
+	charge     int64
+	noSchedule bool
+}
+
 // claimTx is the transaction of a claim.
 type claimTx struct {
-	typ    *Type
-	queue  *queueReader // only read
-	n      int
-	latest time.Time
-	locks  []string
-	seeds  [2]uint64
-	full   bool
-	taken  []taken // by the latest run that took any
+	typ     *Type
+	claimer string
+	queue   *queueReader // only read
+	n       int
+	wants   wants
+	locks   []string
+	seeds   [2]uint64
+	full    bool
+	beats   bool    // the latest run said that the claimer is there
+	taken   []taken // by the latest run that took any
 }
 
 // taken is a job that a run took, which may or may not have been committed.
@@ -183,6 +245,7 @@ type taken struct {
 
 func (c *claimTx) run(tx kv.Transaction) (claimRun, error) {
 	out := claimRun{heads: map[string][]byte{}}
+	c.beats = false
 	timeout := tx.Snapshot().Get(c.typ.keys.timeout)
 	var err error
 	if done, err := c.recover(tx, &out); done || err != nil {
@@ -191,30 +254,43 @@ func (c *claimTx) run(tx kv.Transaction) (claimRun, error) {
 		}
 		return out, err
 	}
-	delayed := tx.Snapshot().GetRange(
-		from(c.typ.keys.delayed, c.typ.keys.delayed.Pack(c.queue.delayedFrom(c.full))), kv.RangeOptions{Limit: 1})
-	if err = c.takeReady(tx, &out); err != nil {
+	if c.wants.noSchedule {
+		err = c.takeAny(tx, &out)
+	} else {
+		err = c.takeInOrder(tx, &out)
+	}
+	if err != nil {
 		return out, err
 	}
-	if now := time.Now(); c.latest.After(now) {
-		if err = c.takeEarly(tx, &out, now); err != nil {
-			return out, err
-		}
-	}
-	for pair, err := range delayed.All() {
-		if err != nil {
-			return out, err
-		}
-		if out.next, _, err = c.typ.parseDelayed(pair.Key); err != nil {
-			return out, err
-		}
-	}
-	out.looked = true
 	if len(out.jobs) == 0 {
 		out.watch = tx.Watch(c.typ.keys.watchReady)
 	}
 	out.timeout, err = awaitTimeout(timeout)
 	return out, err
+}
+
+// takeInOrder takes jobs that are due, or early enough.
+func (c *claimTx) takeInOrder(tx kv.Transaction, out *claimRun) error {
+	delayed := tx.Snapshot().GetRange(
+		from(c.typ.keys.delayed, c.typ.keys.delayed.Pack(c.queue.delayedFrom(c.full))), kv.RangeOptions{Limit: 1})
+	if err := c.takeReady(tx, out); err != nil {
+		return err
+	}
+	if now := time.Now().Unix(); c.wants.latest > now {
+		if err := c.takeEarly(tx, out, now); err != nil {
+			return err
+		}
+	}
+	for pair, err := range delayed.All() {
+		if err != nil {
+			return err
+		}
+		if out.next, _, err = c.typ.parseDelayed(pair.Key); err != nil {
+			return err
+		}
+	}
+	out.looked = true
+	return nil
 }
 
 // recover finds the jobs that an earlier run of this transaction took, if its
@@ -254,16 +330,17 @@ func (c *claimTx) enough(out *claimRun) bool {
 	return len(out.jobs) >= c.n || out.size >= enoughBytes
 }
 
-// takeReady takes jobs from owners' queues, from as many owners as possible,
-// beginning behind the one that was served last.
+// takeReady takes jobs from owners' queues: from the owner that has used the least for
+// its weight, and of several such from each in turn, beginning behind the one that was
+// served last.
 func (c *claimTx) takeReady(tx kv.Transaction, out *claimRun) error {
-	random := rand.New(rand.NewPCG(c.seeds[0], c.seeds[1]))
 	version := tx.Snapshot().ReadVersion()
-	owners := c.typ.keys.owners
-	all := keyRange(owners)
-	middle := kv.KeyAfter(owners.Pack(c.queue.owner))
-	// Once around: those behind the last one, then those up to it.
-	for _, part := range []kv.KeyRange{{Begin: middle, End: all.End}, {Begin: all.Begin, End: middle}} {
+	lane := c.lane(tx)
+	parts, err := c.parts(tx.Snapshot())
+	if err != nil {
+		return err
+	}
+	for _, part := range parts {
 		for !c.enough(out) && len(out.heads) < maxOwners {
 			limit := max(c.n-len(out.jobs), ownersAtOnce)
 			pairs, err := tx.Snapshot().GetRange(part, kv.RangeOptions{Limit: limit, Mode: kv.StreamWantAll}).Slice()
@@ -273,7 +350,15 @@ func (c *claimTx) takeReady(tx kv.Transaction, out *claimRun) error {
 			if len(pairs) == 0 {
 				break
 			}
-			if err := c.takeFrom(tx, out, pairs, random, version); err != nil {
+			share, err := lane()
+			if err != nil {
+				return err
+			}
+			candidates, err := c.candidates(tx.Snapshot(), out, pairs, share, version)
+			if err != nil {
+				return err
+			}
+			if err := c.takeFrom(tx, out, candidates); err != nil {
 				return err
 			}
 			part.Begin = kv.KeyAfter(pairs[len(pairs)-1].Key)
@@ -282,43 +367,92 @@ func (c *claimTx) takeReady(tx kv.Transaction, out *claimRun) error {
 	return nil
 }
 
-// takeFrom takes jobs from the queues of some owners, one of each in turn.
-func (c *claimTx) takeFrom(
-	tx kv.Transaction, out *claimRun, pairs []kv.KeyValue, random *rand.Rand, version kv.Future[int64],
-) error {
-	owners := make([]string, len(pairs))
-	heads := make([]kv.RangeResult, len(pairs))
-	limit := max(window, 4*(c.n-len(out.jobs))/len(pairs))
-	for i, pair := range pairs {
-		var err error
-		if owners[i], err = lastString(c.typ.keys.owners, pair.Key); err != nil {
-			return err
-		}
-		ready := from(c.typ.keys.ready.Sub(owners[i]), c.queue.heads[owners[i]])
-		heads[i] = tx.Snapshot().GetRange(ready, kv.RangeOptions{Limit: limit, Mode: kv.StreamWantAll})
+// parts are the line of owners, in the order in which they are to be looked at.
+func (c *claimTx) parts(tx kv.ReadTransaction) ([]kv.KeyRange, error) {
+	line := c.typ.keys.ranks.Sub(rankWaiting)
+	all := keyRange(line)
+	first, err := tx.GetRange(all, kv.RangeOptions{Limit: 1}).Slice()
+	if err != nil || len(first) == 0 {
+		return nil, err
 	}
-	queues := make([][][]byte, len(pairs))
-	for i, head := range heads {
-		rows, err := head.Slice()
+	rank, _, err := c.typ.parseRank(first[0].Key)
+	if err != nil {
+		return nil, err
+	}
+	if c.queue.owner == "" || rank != c.queue.rank {
+		return []kv.KeyRange{all}, nil
+	}
+	// Once around those of this rank.
+	middle := kv.KeyAfter(line.Pack(rank, c.queue.owner))
+	end := keyRange(line.Sub(rank)).End
+	return []kv.KeyRange{{Begin: middle, End: end}, {Begin: all.Begin, End: middle}, {Begin: end, End: all.End}}, nil
+}
+
+// candidate is an owner that a claim may serve.
+type candidate struct {
+	owner  string
+	rank   float64
+	weight float64
+	used   float64 // rank, and what was charged since
+	picks  int
+	queue  [][]byte // rows in ready, in the order in which to take them
+}
+
+// candidates reads the heads of some owners' queues, and what they have used.
+func (c *claimTx) candidates(
+	tx kv.ReadTransaction, out *claimRun, pairs []kv.KeyValue, share share, version kv.Future[int64],
+) ([]*candidate, error) {
+	all := make([]*candidate, len(pairs))
+	heads := make([]kv.RangeResult, len(pairs))
+	charges, weights := make([]kv.Future[[]byte], len(pairs)), make([]kv.Future[[]byte], len(pairs))
+	limit := min(max(window, 4*(c.n-len(out.jobs))/len(pairs))*share.of, maxWindow)
+	for i, pair := range pairs {
+		rank, owner, err := c.typ.parseRank(pair.Key)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		for _, row := range rows {
-			queues[i] = append(queues[i], row.Key)
+		all[i] = &candidate{owner: owner, rank: rank}
+		ready := from(c.typ.keys.ready.Sub(owner), c.queue.heads[owner])
+		heads[i] = tx.GetRange(ready, kv.RangeOptions{Limit: limit, Mode: kv.StreamWantAll})
+		charges[i], weights[i] = tx.Get(c.typ.keys.charges.Pack(owner)), tx.Get(c.typ.keys.weights.Pack(owner))
+	}
+	random := rand.New(rand.NewPCG(c.seeds[0], c.seeds[1]))
+	for i, candidate := range all {
+		rows, err := heads[i].Slice()
+		if err != nil {
+			return nil, err
+		}
+		charged, err := awaitInt(charges[i])
+		if err != nil {
+			return nil, err
+		}
+		if candidate.weight, err = awaitWeight(weights[i]); err != nil {
+			return nil, err
+		}
+		candidate.used = candidate.rank + float64(charged)/candidate.weight
+		if charged != 0 || c.wants.charge != 0 {
+			out.charged = append(out.charged, candidate.owner)
 		}
 		if len(rows) > 0 {
-			out.heads[owners[i]] = rows[0].Key
+			out.heads[candidate.owner] = rows[0].Key
+			candidate.queue = share.sort(rows, random)
 			continue
 		}
 		v, err := version.Await()
 		if err != nil {
-			return err
+			return nil, err
 		}
-		out.heads[owners[i]] = c.typ.keys.ready.Sub(owners[i]).Pack(stampAfter(v))
-		out.empty = append(out.empty, owners[i])
+		out.heads[candidate.owner] = c.typ.keys.ready.Sub(candidate.owner).Pack(stampAfter(v))
+		out.empty = append(out.empty, candidate.owner)
 	}
+	byRank(all)
+	return all, nil
+}
+
+// takeFrom takes jobs from the queues of some owners.
+func (c *claimTx) takeFrom(tx kv.Transaction, out *claimRun, candidates []*candidate) error {
 	for !c.enough(out) {
-		picks := pick(queues, c.n-len(out.jobs), random)
+		picks := c.pick(candidates, c.n-len(out.jobs))
 		if len(picks) == 0 {
 			return nil
 		}
@@ -326,7 +460,6 @@ func (c *claimTx) takeFrom(
 			if c.enough(out) {
 				break
 			}
-			out.owner = owners[some[len(some)-1].queue]
 			if err := c.takeRows(tx, out, some); err != nil {
 				return err
 			}
@@ -337,27 +470,31 @@ func (c *claimTx) takeFrom(
 
 // picked is a row of a queue that was chosen, and taken out of it.
 type picked struct {
-	queue int
-	key   []byte
+	of  *candidate
+	key []byte
 }
 
-// pick takes up to n rows out of queues, one of each queue in turn, and at random
-// within each.
-func pick(queues [][][]byte, n int, random *rand.Rand) []picked {
+// pick takes up to n rows out of queues, each from the owner that has used the least
+// when what was picked before is counted.
+func (c *claimTx) pick(candidates []*candidate, n int) []picked {
 	var out []picked
 	for n > len(out) {
-		before := len(out)
-		for i, queue := range queues {
-			if len(queue) == 0 || len(out) == n {
+		var next *candidate
+		for _, o := range candidates {
+			if len(o.queue) == 0 {
 				continue
 			}
-			j := random.IntN(len(queue))
-			out = append(out, picked{i, queue[j]})
-			queues[i] = slices.Delete(queue, j, j+1)
+			if next == nil || o.used < next.used || o.used == next.used && o.picks < next.picks {
+				next = o
+			}
 		}
-		if len(out) == before {
+		if next == nil {
 			break
 		}
+		out = append(out, picked{next, next.queue[0]})
+		next.queue = next.queue[1:]
+		next.picks++
+		next.used += float64(c.wants.charge) / next.weight
 	}
 	return out
 }
@@ -382,46 +519,81 @@ func (c *claimTx) takeRows(tx kv.Transaction, out *claimRun, picks []picked) err
 			!bytes.Equal(picks[i].key, c.typ.keys.ready.Pack(row.owner, *row.sequence, read.id)) {
 			continue // the invariant says never
 		}
-		if !c.latest.IsZero() && row.scheduled > c.latest.Unix() {
+		if c.wants.latest != 0 && row.scheduled > c.wants.latest {
 			continue
 		}
 		if err := c.take(tx, out, read, row); err != nil {
 			return err
+		}
+		out.owner, out.rank = picks[i].of.owner, picks[i].of.rank
+	}
+	return nil
+}
+
+// takeAny takes pending jobs of any owner and time, from a random place on.
+func (c *claimTx) takeAny(tx kv.Transaction, out *claimRun) error {
+	random := rand.New(rand.NewPCG(c.seeds[0], c.seeds[1]))
+	pending := c.typ.keys.status.Sub(string(Pending))
+	all := keyRange(pending)
+	middle := pending.Pack(fmt.Sprintf("%016x", random.Uint64()))
+	for _, part := range []kv.KeyRange{{Begin: middle, End: all.End}, {Begin: all.Begin, End: middle}} {
+		if c.enough(out) {
+			break
+		}
+		pairs, err := tx.Snapshot().GetRange(part, kv.RangeOptions{Limit: c.n - len(out.jobs), Mode: kv.StreamWantAll}).Slice()
+		if err != nil {
+			return err
+		}
+		ids := make([]string, len(pairs))
+		for i, pair := range pairs {
+			if ids[i], err = lastString(pending, pair.Key); err != nil {
+				return err
+			}
+		}
+		for some := range slices.Chunk(ids, readAtOnce) {
+			if c.enough(out) {
+				break
+			}
+			if err := c.takePending(tx, out, some); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
 // takeEarly takes jobs that are scheduled after now, but not after latest.
-func (c *claimTx) takeEarly(tx kv.Transaction, out *claimRun, now time.Time) error {
-	if c.enough(out) || c.latest.Unix() <= now.Unix() {
+func (c *claimTx) takeEarly(tx kv.Transaction, out *claimRun, now int64) error {
+	if c.enough(out) {
 		return nil
 	}
 	delayed := c.typ.keys.delayed
-	soon := kv.KeyRange{Begin: delayed.Pack(now.Unix() + 1), End: delayed.Pack(c.latest.Unix() + 1)}
+	soon := kv.KeyRange{Begin: delayed.Pack(now + 1), End: delayed.Pack(c.wants.latest + 1)}
 	pairs, err := tx.Snapshot().GetRange(soon, kv.RangeOptions{Limit: c.n - len(out.jobs)}).Slice()
 	if err != nil {
 		return err
 	}
-	for some := range slices.Chunk(pairs, readAtOnce) {
+	ids := make([]string, len(pairs))
+	for i, pair := range pairs {
+		if _, ids[i], err = c.typ.parseDelayed(pair.Key); err != nil {
+			return err
+		}
+	}
+	for some := range slices.Chunk(ids, readAtOnce) {
 		if c.enough(out) {
 			return nil
 		}
-		if err := c.takeDelayed(tx, out, some); err != nil {
+		if err := c.takePending(tx, out, some); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// takeDelayed takes the jobs of rows in delayed.
-func (c *claimTx) takeDelayed(tx kv.Transaction, out *claimRun, pairs []kv.KeyValue) error {
-	reads := make([]jobRead, len(pairs))
-	for i, pair := range pairs {
-		_, id, err := c.typ.parseDelayed(pair.Key)
-		if err != nil {
-			return err
-		}
+// takePending takes those of some jobs that are pending.
+func (c *claimTx) takePending(tx kv.Transaction, out *claimRun, ids []string) error {
+	reads := make([]jobRead, len(ids))
+	for i, id := range ids {
 		reads[i] = c.typ.readJob(tx, id)
 	}
 	for _, read := range reads {
@@ -429,7 +601,7 @@ func (c *claimTx) takeDelayed(tx kv.Transaction, out *claimRun, pairs []kv.KeyVa
 		if err != nil {
 			return err
 		}
-		if row == nil || !row.waits() {
+		if row == nil || row.status != Pending {
 			continue // as in takeRows
 		}
 		if err := c.take(tx, out, read, row); err != nil {
@@ -448,7 +620,17 @@ func (c *claimTx) take(tx kv.Transaction, out *claimRun, read jobRead, old *row)
 	if err != nil {
 		return err
 	}
+	if old.waits() {
+		// Its owner may have had nothing ready yet, and is to have a row nonetheless.
+		if err := c.typ.place(tx, old.owner, rankIdle); err != nil {
+			return err
+		}
+	}
 	c.typ.put(tx, read.id, old, &next, uint16(i))
+	if c.wants.charge != 0 {
+		c.typ.Charge(tx, next.owner, c.wants.charge)
+	}
+	c.beat(tx)
 	c.taken = append(c.taken, taken{read.id, next.lock, next.generation})
 	out.jobs = append(out.jobs, job)
 	out.locks = append(out.locks, next.lock)
@@ -476,47 +658,24 @@ func (t *Type) promote(ctx context.Context, begin int64) error {
 		}
 		ids := make([]string, len(pairs))
 		rows := make([]kv.Future[[]byte], len(pairs))
+		line := t.line(tx)
 		for i, pair := range pairs {
 			if _, ids[i], err = t.parseDelayed(pair.Key); err != nil {
 				return err
 			}
 			rows[i] = t.readRow(tx, ids[i])
+			line.want(string(pair.Value))
 		}
 		for i, id := range ids {
 			old, err := awaitRow(rows[i])
 			if err != nil {
 				return err
 			}
-			if old != nil && old.waits() {
-				t.put(tx, id, old, queued(*old, old.scheduled, now, uint16(i)), uint16(i))
+			if old == nil || !old.waits() {
+				continue
 			}
-		}
-		return nil
-	})
-}
-
-// dropOwners removes the rows of owners without jobs that are ready. One that
-// becomes ready meanwhile conflicts with the reading, or sets the row again. On a
-// conflict there is something to take, and the rows stay for now. heads are
-// queueReader's.
-func (t *Type) dropOwners(ctx context.Context, owners []string, heads map[string][]byte) error {
-	attempted := false
-	return t.layer.db.Transact(ctx, func(tx kv.Transaction) error {
-		if attempted {
-			return nil
-		}
-		attempted = true
-		ready := make([]kv.RangeResult, len(owners))
-		for i, owner := range owners {
-			ready[i] = tx.GetRange(from(t.keys.ready.Sub(owner), heads[owner]), kv.RangeOptions{Limit: 1})
-		}
-		for i, owner := range owners {
-			rows, err := ready[i].Slice()
-			if err != nil {
+			if err := t.queue(tx, line, id, old, queued(*old, old.scheduled, now, uint16(i)), uint16(i)); err != nil {
 				return err
-			}
-			if len(rows) == 0 {
-				tx.Clear(t.keys.owners.Pack(owner))
 			}
 		}
 		return nil

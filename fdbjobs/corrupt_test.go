@@ -29,7 +29,16 @@ func TestCorrupt(t *testing.T) {
 			_, err := b.jobs.Skip(tx, "", 1, fdbjobs.Pending)
 			return err
 		},
-		"count":   func(b *bundle, tx kv.Transaction) error { _, err := b.jobs.Count(tx, fdbjobs.Pending); return err },
+		"count":  func(b *bundle, tx kv.Transaction) error { _, err := b.jobs.Count(tx, fdbjobs.Pending); return err },
+		"owners": func(b *bundle, tx kv.Transaction) error { _, err := b.jobs.Owners(tx, "", 1); return err },
+		"rollup": func(b *bundle, _ kv.Transaction) error {
+			_, err := b.jobs.RollUp(context.Background(), time.Minute, 0.5)
+			return err
+		},
+		"expired": func(b *bundle, _ kv.Transaction) error {
+			_, _, err := b.jobs.RemoveExpired(context.Background())
+			return err
+		},
 		"timeout": func(b *bundle, tx kv.Transaction) error { _, err := b.jobs.Timeout(tx); return err },
 		"accept": func(b *bundle, _ kv.Transaction) error {
 			_, err := b.jobs.Accept(context.Background(), fdbjobs.AcceptOptions{Wait: -1})
@@ -59,21 +68,31 @@ func TestCorrupt(t *testing.T) {
 	}{
 		"a row that is no tuple":      {key(0, "j"), []byte{0xfe}, []string{"get", "add", "remove", "wait"}},
 		"a row of too few elements":   {key(0, "j"), tuple.Tuple{"pending"}.Pack(), []string{"get"}},
-		"a row of wrong elements":     {key(0, "j"), tuple.Tuple{nil, 1, 2, 3, 4, 5, nil, 6}.Pack(), []string{"get"}},
-		"a row of a wrong sequence":   {key(0, "j"), tuple.Tuple{1, "pending", "", 0, "", 0, nil, ""}.Pack(), []string{"get"}},
-		"a row of a wrong resubmit":   {key(0, "j"), tuple.Tuple{nil, "pending", "", 0, "", 0, "x", ""}.Pack(), []string{"get"}},
-		"an index of no tuple":        {append(key(7, "pending"), 0xfe), nil, []string{"list"}},
-		"an index of numbers":         {key(7, "pending", 1), nil, []string{"list", "skip"}},
-		"an index without jobs":       {key(7, "pending", "j"), nil, []string{"list"}},
-		"a short count":               {key(8, "pending"), []byte{1}, []string{"count"}},
-		"a timeout that is no tuple":  {key(11), []byte{0xfe}, []string{"timeout", "accept", "monitor"}},
-		"a negative timeout":          {key(11), tuple.Tuple{-1.0}.Pack(), []string{"timeout", "accept", "monitor"}},
-		"an owner that is a number":   {key(5, 1), nil, []string{"accept"}},
+		"a row of wrong elements":     {key(0, "j"), tuple.Tuple{nil, 1, 2, 3, 4, 5, nil, 6, nil, 0}.Pack(), []string{"get"}},
+		"a row of a wrong sequence":   {key(0, "j"), tuple.Tuple{1, "pending", "", 0, "", 0, nil, "", nil, 0}.Pack(), []string{"get"}},
+		"a row of a wrong resubmit":   {key(0, "j"), tuple.Tuple{nil, "pending", "", 0, "", 0, "x", "", nil, 0}.Pack(), []string{"get"}},
+		"a row of a wrong expiry":     {key(0, "j"), tuple.Tuple{nil, "pending", "", 0, "", 0, nil, "", "x", 0}.Pack(), []string{"get"}},
+		"an index of no tuple":        {append(key(13, "pending"), 0xfe), nil, []string{"list"}},
+		"an index of numbers":         {key(13, "pending", 1), nil, []string{"list", "skip"}},
+		"an index without jobs":       {key(13, "pending", "j"), nil, []string{"list"}},
+		"a short count":               {key(15, "pending"), []byte{1}, []string{"count"}},
+		"a timeout that is no tuple":  {key(20), []byte{0xfe}, []string{"timeout", "accept", "monitor"}},
+		"a negative timeout":          {key(20), tuple.Tuple{-1.0}.Pack(), []string{"timeout", "accept", "monitor"}},
+		"a rank of no owner":          {key(7, 1, 0.0), nil, []string{"accept"}},
+		"a rank that is a string":     {key(7, 1, "x", "o"), nil, []string{"accept", "add"}},
+		"an owner's row of strings":   {key(6, ""), tuple.Tuple{"x", 0.0, 0}.Pack(), []string{"add", "owners", "rollup"}},
+		"an owner that is a number":   {key(6, 1), tuple.Tuple{0.0, 0.0, 0}.Pack(), []string{"owners", "rollup"}},
+		"a weight that is no tuple":   {key(9, ""), []byte{0xfe}, []string{"add"}},
+		"a weight of zero":            {key(9, ""), tuple.Tuple{0.0}.Pack(), []string{"add"}},
+		"a roll-up of two elements":   {key(10), tuple.Tuple{1, 2}.Pack(), []string{"add", "owners", "rollup"}},
+		"a claimer of no time":        {key(11, "c"), tuple.Tuple{"x"}.Pack(), []string{"monitor"}},
+		"an owner's count of no job":  {key(16, 1), []byte{0}, []string{"monitor"}},
+		"an expiry without an id":     {key(17, 1), nil, []string{"expired"}},
 		"a due row without an id":     {key(3, 1), []byte("o"), []string{"accept"}},
 		"a delayed row without an id": {key(3, soon()), []byte("o"), []string{"accept", "accept early"}},
-		"a transition without an id":  {key(9, tuple.Versionstamp{TransactionVersion: [10]byte{1}}), nil, []string{"wait"}},
-		"a short trim":                {key(10), []byte{1}, []string{"wait"}},
-		"an active row without an id": {key(6, 1), nil, []string{"monitor"}},
+		"a transition without an id":  {key(18, tuple.Versionstamp{TransactionVersion: [10]byte{1}}), nil, []string{"wait"}},
+		"a short trim":                {key(19), []byte{1}, []string{"wait"}},
+		"an active row without an id": {key(12, 1), nil, []string{"monitor"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubbleParallel(t, func(t *testing.T, db kv.Database) {

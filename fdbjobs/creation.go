@@ -1,8 +1,8 @@
 package fdbjobs
 
 import (
-	"cmp"
-	"encoding/binary"
+	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -28,25 +28,31 @@ func (t *Type) Add(tx kv.Transaction, spec Spec) error {
 	if err := spec.check(); err != nil {
 		return err
 	}
-	old, err := awaitRow(t.readRow(tx, spec.ID))
+	reading, line := t.readRow(tx, spec.ID), t.line(tx)
+	line.want(spec.Owner)
+	old, err := awaitRow(reading)
 	if err != nil {
 		return err
 	}
 	if old != nil && spec.Token != "" && old.token == spec.Token {
 		return nil // an earlier run of the transaction did it
 	}
-	t.setArgs(tx, spec.ID, spec.Args)
+	had := int64(0)
+	if old != nil {
+		had = old.chunks
+	}
+	chunks := t.setArgs(tx, spec.ID, spec.Args, had)
 	now := time.Now().Unix()
 	scheduled := now
 	if !spec.Scheduled.IsZero() {
 		scheduled = spec.Scheduled.Unix()
 	}
-	next := row{owner: spec.Owner, token: spec.Token}
+	next := row{owner: spec.Owner, token: spec.Token, chunks: chunks}
 	if old != nil {
 		next.generation, next.lock = old.generation, old.lock
 		if old.status == Running {
 			next = *old
-			next.token = spec.Token
+			next.token, next.chunks = spec.Token, chunks
 			next.generation++
 			next.resubmit = &scheduled
 			// The row is written without moving the job: its processor, or the
@@ -59,7 +65,12 @@ func (t *Type) Add(tx kv.Transaction, spec Spec) error {
 	if old == nil || old.status == Finished {
 		t.setState(tx, spec.ID, spec.State)
 	}
-	t.put(tx, spec.ID, old, queued(next, scheduled, now, spec.Order), spec.Order)
+	if err := t.queue(tx, line, spec.ID, old, queued(next, scheduled, now, spec.Order), spec.Order); err != nil {
+		return err
+	}
+	if old != nil && old.owner != spec.Owner {
+		return t.settle(tx, []string{old.owner})
+	}
 	return nil
 }
 
@@ -74,24 +85,74 @@ func (t *Type) Remove(tx kv.Transaction, id string) (bool, error) {
 	if err != nil || old == nil {
 		return false, err
 	}
-	tx.ClearRange(keyRange(t.keys.args.Sub(id)))
+	t.drop(tx, id, old, 0)
+	return true, t.settle(tx, []string{old.owner})
+}
+
+// drop removes a job with all that is its own.
+func (t *Type) drop(tx kv.Transaction, id string, old *row, order uint16) {
+	t.clearArgs(tx, id, 0, old.chunks)
 	tx.Clear(t.keys.state.Pack(id))
-	t.put(tx, id, old, nil, 0)
-	return true, nil
+	t.put(tx, id, old, nil, order)
 }
 
-// Get reads a job. The error is ErrNotFound if there is none.
-func (t *Type) Get(tx kv.ReadTransaction, id string) (*Job, error) {
-	return t.readJob(tx, id).await()
+// expireBatch is how many expired jobs one transaction removes.
+const expireBatch = 100
+
+// RemoveExpired removes some of the finished jobs whose time is over ([Held.FinishFor]),
+// and reports how many, and whether there may be more. Upkeep calls it.
+func (t *Type) RemoveExpired(ctx context.Context) (removed int, more bool, err error) {
+	removed, err = kv.TransactValue(ctx, t.layer.db, func(tx kv.Transaction) (int, error) {
+		expired := keyRange(t.keys.expiry)
+		expired.End = t.keys.expiry.Pack(time.Now().Unix() + 1)
+		pairs, err := tx.Snapshot().GetRange(expired, kv.RangeOptions{Limit: expireBatch, Mode: kv.StreamWantAll}).Slice()
+		if err != nil {
+			return 0, err
+		}
+		more = len(pairs) == expireBatch
+		ids, rows := make([]string, len(pairs)), make([]kv.Future[[]byte], len(pairs))
+		for i, pair := range pairs {
+			if ids[i], err = lastString(t.keys.expiry, pair.Key); err != nil {
+				return 0, err
+			}
+			rows[i] = t.readRow(tx, ids[i])
+		}
+		var owners []string
+		for i, id := range ids {
+			old, err := awaitRow(rows[i])
+			if err != nil {
+				return 0, err
+			}
+			if old == nil || old.expires == nil || !bytes.Equal(pairs[i].Key, t.keys.expiry.Pack(*old.expires, id)) {
+				continue // the invariant says never
+			}
+			t.drop(tx, id, old, uint16(i))
+			owners = append(owners, old.owner)
+		}
+		slices.Sort(owners)
+		return len(pairs), t.settle(tx, slices.Compact(owners))
+	})
+	return removed, more, err
 }
 
-func (t *Type) setArgs(tx kv.Transaction, id string, args json.RawMessage) {
+// setArgs writes the args of a job that had some chunks of them, and returns how many
+// it has now.
+func (t *Type) setArgs(tx kv.Transaction, id string, args json.RawMessage, had int64) int64 {
 	s := t.keys.args.Sub(id)
-	tx.ClearRange(keyRange(s))
 	n := int64(0)
 	for chunk := range slices.Chunk([]byte(args), argsChunk) {
 		tx.Set(s.Pack(n), chunk)
 		n++
+	}
+	t.clearArgs(tx, id, n, had)
+	return n
+}
+
+// clearArgs removes the chunks from one on, one by one: a cleared range is more work for
+// a store, for as long as it remembers it, than some keys.
+func (t *Type) clearArgs(tx kv.Transaction, id string, begin, end int64) {
+	for n := begin; n < end; n++ {
+		tx.Clear(t.keys.args.Pack(id, n))
 	}
 }
 
@@ -100,153 +161,6 @@ func (t *Type) setState(tx kv.Transaction, id string, state json.RawMessage) {
 		state = json.RawMessage("{}")
 	}
 	tx.Set(t.keys.state.Pack(id), state)
-}
-
-// jobRead is the reading of a job under way.
-type jobRead struct {
-	id         string
-	row, state kv.Future[[]byte]
-	args       kv.RangeResult
-}
-
-func (t *Type) readJob(tx kv.ReadTransaction, id string) jobRead {
-	return jobRead{
-		id:    id,
-		row:   t.readRow(tx, id),
-		state: tx.Get(t.keys.state.Pack(id)),
-		args:  tx.GetRange(keyRange(t.keys.args.Sub(id)), kv.RangeOptions{Mode: kv.StreamWantAll}),
-	}
-}
-
-func (r jobRead) await() (*Job, error) {
-	row, err := awaitRow(r.row)
-	if err != nil {
-		return nil, err
-	}
-	if row == nil {
-		return nil, fmt.Errorf("%w: %q", ErrNotFound, r.id)
-	}
-	return r.job(row)
-}
-
-// job awaits what is left of a job whose row is known.
-func (r jobRead) job(row *row) (*Job, error) {
-	job := &Job{
-		ID: r.id, Owner: row.owner, Status: row.status,
-		Scheduled: unixTime(row.scheduled), Generation: row.generation,
-	}
-	state, err := r.state.Await()
-	if err != nil {
-		return nil, err
-	}
-	job.State = state
-	for pair, err := range r.args.All() {
-		if err != nil {
-			return nil, err
-		}
-		job.Args = append(job.Args, pair.Value...)
-	}
-	if job.Args == nil {
-		job.Args = json.RawMessage("{}")
-	}
-	return job, nil
-}
-
-// List reads the jobs that have one of the statuses, by id, up to limit of them
-// from the first id that is greater than after.
-func (t *Type) List(tx kv.ReadTransaction, after string, limit int, statuses ...Status) ([]*Job, error) {
-	ids, err := t.ids(tx, after, limit, statuses)
-	if err != nil {
-		return nil, err
-	}
-	reads := make([]jobRead, len(ids))
-	for i, id := range ids {
-		reads[i] = t.readJob(tx, id)
-	}
-	jobs := make([]*Job, len(ids))
-	for i, read := range reads {
-		if jobs[i], err = read.await(); err != nil {
-			return nil, err
-		}
-	}
-	return jobs, nil
-}
-
-// Skip returns the id of the nth job, from 1, among those that List would list
-// after an id, or the last one's where there are fewer; after itself if there is
-// none. It reads the index alone, n keys of it for each status.
-func (t *Type) Skip(tx kv.ReadTransaction, after string, n int, statuses ...Status) (string, error) {
-	ids, err := t.ids(tx, after, n, statuses)
-	if err != nil || len(ids) == 0 {
-		return after, err
-	}
-	return ids[len(ids)-1], nil
-}
-
-func (t *Type) ids(tx kv.ReadTransaction, after string, limit int, statuses []Status) ([]string, error) {
-	if limit <= 0 {
-		return nil, nil
-	}
-	ranges := make([]kv.RangeResult, len(statuses))
-	for i, status := range statuses {
-		s := t.keys.status.Sub(string(status))
-		var begin []byte
-		if after != "" {
-			begin = kv.KeyAfter(s.Pack(after))
-		}
-		ranges[i] = tx.GetRange(from(s, begin), kv.RangeOptions{Limit: limit, Mode: kv.StreamWantAll})
-	}
-	var ids []string
-	for _, r := range ranges {
-		for pair, err := range r.All() {
-			if err != nil {
-				return nil, err
-			}
-			id, err := lastString(t.keys.status, pair.Key)
-			if err != nil {
-				return nil, err
-			}
-			ids = append(ids, id)
-		}
-	}
-	slices.SortFunc(ids, cmp.Compare[string])
-	return ids[:min(limit, len(ids))], nil
-}
-
-// lastString is the last element of a key of s.
-func lastString(s tuple.Subspace, key []byte) (string, error) {
-	elements, err := s.Unpack(key)
-	if err != nil {
-		return "", fmt.Errorf("reading a job's key: %w", err)
-	}
-	var last string
-	if len(elements) == 0 || !as(elements[len(elements)-1], &last) {
-		return "", fmt.Errorf("reading a job's key: unknown form %v", elements)
-	}
-	return last, nil
-}
-
-// Count returns how many jobs have one of the statuses.
-func (t *Type) Count(tx kv.ReadTransaction, statuses ...Status) (int64, error) {
-	reads := make([]kv.Future[[]byte], len(statuses))
-	for i, status := range statuses {
-		reads[i] = tx.Get(t.keys.count.Pack(string(status)))
-	}
-	var total int64
-	for _, read := range reads {
-		value, err := read.Await()
-		if err != nil {
-			return 0, err
-		}
-		if value == nil {
-			continue
-		}
-		if len(value) != 8 {
-			return 0, fmt.Errorf("reading a count of jobs: %d bytes", len(value))
-		}
-		total += int64(binary.LittleEndian.Uint64(value))
-	}
-	return total, nil
 }
 
 // SetTimeout sets the type's activity timeout: how long a job may go without an

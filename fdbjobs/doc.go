@@ -13,7 +13,7 @@
 // with whatever it belongs to:
 //
 //	err := db.Transact(ctx, func(tx kv.Transaction) error {
-//		return replications.Add(tx, fdbjobs.Spec{ID: id, Owner: owner, Args: args, Token: token})
+//		return mails.Add(tx, fdbjobs.Spec{ID: id, Owner: owner, Args: args, Token: token})
 //	})
 //
 // Processing is [Type.Accept], which waits for a job and returns it [Held], then
@@ -44,10 +44,19 @@
 //	(args,    type, id, n)              -> chunk n of the args
 //	(delayed, type, scheduled, id)      -> owner    pending, not yet due; seconds since the epoch
 //	(ready,   type, owner, stamp, id)   -> ""       pending and due, by when it became so
-//	(owners,  type, owner)              -> ""       owners with rows in ready, and some that had
 //	(active,  type, stamp, id)          -> ""       running, by last update
+//	(expiry,  type, expires, id)        -> ""       finished, and to go by itself
 //	(status,  type, status, id)         -> ""       all jobs, by status
-//	(count,   type, status)             -> int64    how many; little-endian
+//	(owned,   type, owner, status, id)  -> ""       all jobs, by owner and status
+//	(count,   type, status)             -> int64    how many; little-endian, as all that is added to
+//	(ownedcount, type, owner, status)   -> int64    how many of an owner's
+//	(owners,  type, owner)              -> (usage, rank, generation)
+//	(waiting, type, owner)              -> ""       owners with rows in ready, and some that had
+//	(ranks,   type, waits, rank, owner) -> ""       owners by usage over weight; waits is 1 or 0
+//	(charges, type, owner)              -> int64    usage that is not in (owners) yet
+//	(weights, type, owner)              -> weight   of those that have another than 1
+//	(rollup,  type)                     -> (generation, time, coefficient) of the last roll-up
+//	(claimers, type, claimer)           -> time     when a process last took jobs
 //	(transitions, type, stamp, id)      -> status   appended when a status changes, or a running
 //	                                                job is added again; trimmed
 //	(trimmed, type)                     -> version  transitions up to it may be gone
@@ -57,28 +66,44 @@
 //
 // A row is the tuple
 //
-//	(sequence, status, lock, generation, owner, scheduled, resubmit, token)
+//	(sequence, status, lock, generation, owner, scheduled, resubmit, token, expires, chunks)
 //
 // where sequence is the stamp of the job's row in ready or active, and null if it
-// has neither. The state has a key of its own because a value has at most 100,000
-// bytes, which a state may take alone.
+// has neither, and chunks is how many the args have. The state has a key of its own
+// because a value has at most 100,000 bytes, which a state may take alone.
 //
 // Invariants, which [Type.put] keeps, the one function that writes them:
 //
 //   - a pending job has one row in delayed or ready, a running one has one in
-//     active, a finished one in none of them;
-//   - a row in ready, active or status agrees with the job's own row;
-//   - the counts agree with the rows of status;
-//   - every owner with rows in ready has one in owners.
+//     active, a finished one in none of them, but one in expiry if it expires;
+//   - a row in ready, active, expiry, status or owned agrees with the job's own row;
+//   - the counts agree with the rows of status and of owned;
+//
+// and, which the functions of owners.go keep:
+//
+//   - every owner with rows in ready has a key in waiting;
+//   - every owner with running or ready jobs has a row in owners, and each row in
+//     owners one in ranks, at its rank, that says whether it has a key in waiting;
+//   - an owner without jobs has no key but its weight, as soon as a monitor has seen it.
 //
 // # The queue
 //
 // It has two levels. A job whose time has not come waits in delayed, by time. When
 // it has come, any process moves it to its owner's ready queue, whose order is that
-// of arrival. Owners are served in turn. Within an owner's queue a claim looks at
-// a small window at the head without conflicting on it, picks at random, and
-// conflicts only on what it picked: many processes can take from one queue at a
-// time.
+// of arrival.
+//
+// The owner that has used the least for its weight is served next, and those that
+// have used the same in turn. What counts as usage is the caller's: [Type.Charge] adds
+// to it, [AcceptOptions].Charge does with each job taken, [Type.RollUp] lets it decay.
+// Where nobody charges, owners are served in turn. A charge is an addition that
+// conflicts with nothing, and becomes part of the owner's rank within a second of the
+// owner's next claim, or with the roll-up: the rank is a lower bound of what an owner
+// has used, and a claim adds what was charged since to those that it looks at.
+//
+// Within an owner's queue a claim looks at a small window at the head without
+// conflicting on it, and conflicts only on what it takes. A process alone takes the
+// longest waiting first. Where several take jobs, each prefers those in the window whose
+// hash is its share (lane.go), so that they do not meet.
 //
 // The acceptors of a process share one claimer, which takes jobs for all of them
 // in one transaction and waits for more with one watch.
@@ -88,4 +113,10 @@
 // their last reading began; nothing can have appeared below that, because stamps
 // only grow. Times in delayed come from the clocks of those who wrote them, which
 // may differ: its readers go back by a minute, and to the start now and then.
+//
+// # What costs how much
+//
+// Nothing here reads all jobs. Listing by status or owner pages through an index,
+// counts are read from counters, expired jobs, overdue ones and due ones each from the
+// head of their own range. [Type.RollUp] and the monitors visit owners that have jobs.
 package fdbjobs

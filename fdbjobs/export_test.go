@@ -13,11 +13,21 @@ import (
 // MaxClaim is how many jobs one claim takes at most.
 const MaxClaim = maxClaim
 
-// Owners returns the owners that have a row.
-func (t *Type) Owners(tx kv.ReadTransaction) ([]string, error) {
-	var owners []string
-	err := each(tx, t.keys.owners, func(k tuple.Tuple, _ []byte) error {
-		owners = append(owners, k[0].(string))
+// OwnerKeys returns how many keys there are of owners, but for weights.
+func (t *Type) OwnerKeys(tx kv.ReadTransaction) (n int, err error) {
+	for _, s := range []tuple.Subspace{t.keys.waiting, t.keys.owners, t.keys.ranks, t.keys.charges, t.keys.ownedCount} {
+		err = errors.Join(err, each(tx, s, func(tuple.Tuple, []byte) error {
+			n++
+			return nil
+		}))
+	}
+	return n, err
+}
+
+// Standing returns the names of the owners in the line, the next to be served first.
+func (t *Type) Standing(tx kv.ReadTransaction) (owners []string, err error) {
+	err = each(tx, t.keys.ranks.Sub(rankWaiting), func(k tuple.Tuple, _ []byte) error {
+		owners = append(owners, k[1].(string))
 		return nil
 	})
 	return owners, err
@@ -35,9 +45,9 @@ func (t *Type) Transitions(tx kv.ReadTransaction) (n int, err error) {
 // Check reads all keys of the type and reports what contradicts the invariants in
 // the package's comment.
 func (t *Type) Check(tx kv.ReadTransaction) error {
-	c := checker{typ: t, tx: tx, rows: map[string]*row{}, places: map[string]int{}, last: map[string]Status{}}
+	c := checker{typ: t, tx: tx, rows: map[string]*row{}, places: map[string]int{}, last: map[string]Status{}, line: map[string]bool{}}
 	for _, step := range []func() error{
-		c.readRows, c.delayed, c.ready, c.active, c.statuses, c.contents, c.transitions, c.jobs,
+		c.readRows, c.delayed, c.owners, c.ready, c.active, c.expiry, c.statuses, c.owned, c.contents, c.transitions, c.jobs,
 	} {
 		if err := step(); err != nil {
 			return err
@@ -50,7 +60,8 @@ type checker struct {
 	typ    *Type
 	tx     kv.ReadTransaction
 	rows   map[string]*row
-	places map[string]int // rows in delayed, ready and active
+	places map[string]int  // rows in delayed, ready, active and expiry
+	line   map[string]bool // the owners that have a row: whether they wait
 	last   map[string]Status
 	wrong  []error
 }
@@ -92,6 +103,9 @@ func (c *checker) readRows() error {
 		if r.status == Finished && r.sequence != nil {
 			c.say("%q: finished, and yet with a sequence", id)
 		}
+		if r.status != Finished && r.expires != nil {
+			c.say("%q: %s, and yet to expire", id, r.status)
+		}
 		return nil
 	})
 }
@@ -108,23 +122,105 @@ func (c *checker) delayed() error {
 	})
 }
 
-func (c *checker) ready() error {
-	owners, err := c.typ.Owners(c.tx)
+// owners are the owners' rows, and where they stand.
+func (c *checker) owners() error {
+	ranks := map[string]standing{}
+	err := each(c.tx, c.typ.keys.owners, func(key tuple.Tuple, value []byte) (err error) {
+		owner := key[0].(string)
+		c.line[owner] = false
+		ranks[owner], err = parseStanding(value)
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	known := map[string]bool{}
-	for _, owner := range owners {
-		known[owner] = true
+	err = each(c.tx, c.typ.keys.waiting, func(key tuple.Tuple, _ []byte) error {
+		owner := key[0].(string)
+		if _, ok := ranks[owner]; !ok {
+			c.say("the owner %q waits, and has no row", owner)
+		}
+		c.line[owner] = true
+		return nil
+	})
+	if err != nil {
+		return err
 	}
+	n := 0
+	err = each(c.tx, c.typ.keys.ranks, func(key tuple.Tuple, _ []byte) error {
+		part, rank, owner := key[0].(int64), key[1].(float64), key[2].(string)
+		if s, ok := ranks[owner]; !ok || s.rank != rank || c.line[owner] != (part == rankWaiting) {
+			c.say("the owner %q: in part %d of ranks at %v, and its row is %+v", owner, part, rank, s)
+		}
+		n++
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if n != len(ranks) {
+		c.say("%d ranks for %d owners", n, len(ranks))
+	}
+	return each(c.tx, c.typ.keys.charges, func(key tuple.Tuple, _ []byte) error {
+		if _, ok := ranks[key[0].(string)]; !ok {
+			c.say("the owner %q is charged, and has no row", key[0])
+		}
+		return nil
+	})
+}
+
+func (c *checker) expiry() error {
+	return each(c.tx, c.typ.keys.expiry, func(key tuple.Tuple, _ []byte) error {
+		at, id := key[0].(int64), key[1].(string)
+		if r := c.rows[id]; r == nil || r.status != Finished || r.expires == nil || *r.expires != at {
+			c.say("%q: expires at %d, and its row is %+v", id, at, r)
+		}
+		c.places[id]++
+		return nil
+	})
+}
+
+// owned are the index and the counts by owner.
+func (c *checker) owned() error {
+	type place struct{ owner, status string }
+	counts, indexed := map[place]int64{}, 0
+	err := each(c.tx, c.typ.keys.owned, func(key tuple.Tuple, _ []byte) error {
+		p, id := place{key[0].(string), key[1].(string)}, key[2].(string)
+		if r := c.rows[id]; r == nil || r.owner != p.owner || string(r.status) != p.status {
+			c.say("%q: indexed as %s of %q, and its row is %+v", id, p.status, p.owner, r)
+		}
+		counts[p]++
+		indexed++
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if indexed != len(c.rows) {
+		c.say("%d jobs indexed by owner, and there are %d", indexed, len(c.rows))
+	}
+	err = each(c.tx, c.typ.keys.ownedCount, func(key tuple.Tuple, value []byte) error {
+		p := place{key[0].(string), key[1].(string)}
+		if n := int64(binary.LittleEndian.Uint64(value)); n != counts[p] {
+			c.say("%d jobs of %q are counted as %s, and there are %d", n, p.owner, p.status, counts[p])
+		}
+		delete(counts, p)
+		return nil
+	})
+	for p, n := range counts {
+		c.say("%d jobs of %q are %s, and not counted", n, p.owner, p.status)
+	}
+	return err
+}
+
+func (c *checker) ready() error {
 	return each(c.tx, c.typ.keys.ready, func(key tuple.Tuple, _ []byte) error {
 		owner, stamp, id := key[0].(string), key[1].(tuple.Versionstamp), key[2].(string)
 		r := c.rows[id]
 		if r == nil || r.status != Pending || r.owner != owner || r.sequence == nil || *r.sequence != stamp {
 			c.say("%q: ready for %q at %s, and its row is %+v", id, owner, stamp, r)
 		}
-		if !known[owner] {
-			c.say("%q: ready, and its owner %q has no row", id, owner)
+		if !c.line[owner] {
+			c.say("%q: ready, and its owner %q is not in line", id, owner)
 		}
 		c.places[id]++
 		return nil
@@ -137,6 +233,8 @@ func (c *checker) active() error {
 		r := c.rows[id]
 		if r == nil || r.status != Running || r.sequence == nil || *r.sequence != stamp || r.lock == "" {
 			c.say("%q: active at %s, and its row is %+v", id, stamp, r)
+		} else if _, ok := c.line[r.owner]; !ok {
+			c.say("%q: active, and its owner %q has no row", id, r.owner)
 		}
 		c.places[id]++
 		return nil
@@ -198,12 +296,24 @@ func (c *checker) contents() error {
 			c.say("%q: a job without a state", id)
 		}
 	}
-	return each(c.tx, c.typ.keys.args, func(key tuple.Tuple, _ []byte) error {
-		if id := key[0].(string); c.rows[id] == nil {
+	chunks := map[string]int64{}
+	err = each(c.tx, c.typ.keys.args, func(key tuple.Tuple, _ []byte) error {
+		id := key[0].(string)
+		if key[1] != chunks[id] {
+			c.say("%q: chunk %v of its args, and not %d", id, key[1], chunks[id])
+		}
+		chunks[id]++
+		if c.rows[id] == nil {
 			c.say("%q: args without a job", id)
 		}
 		return nil
 	})
+	for id, r := range c.rows {
+		if r.chunks != chunks[id] {
+			c.say("%q: %d chunks of args, and its row says %d", id, chunks[id], r.chunks)
+		}
+	}
+	return err
 }
 
 func (c *checker) transitions() error {
@@ -216,7 +326,7 @@ func (c *checker) transitions() error {
 func (c *checker) jobs() error {
 	for id, r := range c.rows {
 		want := 1
-		if r.status == Finished {
+		if r.status == Finished && r.expires == nil {
 			want = 0
 		}
 		if c.places[id] != want {

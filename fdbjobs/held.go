@@ -31,7 +31,7 @@ func newHeld(t *Type, job *Job, lock string, began time.Time, timeout time.Durat
 	h := &Held{typ: t, job: job, lock: lock}
 	h.ctx, h.cancel = context.WithCancelCause(context.Background())
 	h.until, h.every = began.Add(patience(timeout)), heartbeat(timeout)
-	h.timer = time.AfterFunc(time.Until(h.until), h.expire)
+	h.timer = t.layer.afterFunc(h.ctx, "expiry of "+lock, time.Until(h.until), h.expire)
 	return h
 }
 
@@ -126,7 +126,7 @@ func (h *Held) Update(ctx context.Context, state json.RawMessage, also func(kv.T
 // ErrHalt then. It is only faster than the next Update, which says the same. Other
 // errors are those of Type.Follow.
 func (h *Held) Lost(ctx context.Context) error {
-	w, err := h.typ.subscribers.subscribe(ctx, h.job.ID)
+	w, err := h.typ.subscribers.subscribe(ctx, []string{h.job.ID}, nil)
 	if err != nil {
 		return err
 	}
@@ -139,7 +139,7 @@ func (h *Held) Lost(ctx context.Context) error {
 		if again {
 			return ErrHalt
 		}
-		if err := w.next(ctx); err != nil {
+		if err := h.typ.subscribers.next(ctx, w); err != nil {
 			return err
 		}
 	}
@@ -148,6 +148,10 @@ func (h *Held) Lost(ctx context.Context) error {
 // Finish ends the job with its last state. also and the errors are Update's; but
 // an also that was committed does not run again.
 func (h *Held) Finish(ctx context.Context, state json.RawMessage, also func(kv.Transaction) error) error {
+	return h.finish(ctx, nil, state, also)
+}
+
+func (h *Held) finish(ctx context.Context, expires *int64, state json.RawMessage, also func(kv.Transaction) error) error {
 	if err := checkState(state); err != nil {
 		return err
 	}
@@ -156,11 +160,18 @@ func (h *Held) Finish(ctx context.Context, state json.RawMessage, also func(kv.T
 			return err
 		}
 		next := *old
-		next.status, next.sequence = Finished, nil
+		next.status, next.sequence, next.expires = Finished, nil, expires
 		h.setState(tx, state)
 		h.typ.put(tx, h.job.ID, old, &next, 0)
 		return nil
 	})
+}
+
+// FinishFor is Finish, and lets the job be removed when a time has passed since
+// ([Type.RemoveExpired]), in whole seconds.
+func (h *Held) FinishFor(ctx context.Context, keep time.Duration, state json.RawMessage, also func(kv.Transaction) error) error {
+	expires := time.Now().Add(keep).Unix()
+	return h.finish(ctx, &expires, state, also)
 }
 
 // Resubmit queues the job again, to run at a time; one that has passed is now. The
@@ -171,8 +182,7 @@ func (h *Held) Resubmit(ctx context.Context, at time.Time, state json.RawMessage
 	}
 	return h.end(ctx, func(tx kv.Transaction, old *row) error {
 		h.setState(tx, state)
-		h.typ.put(tx, h.job.ID, old, queued(*old, at.Unix(), time.Now().Unix(), 0), 0)
-		return nil
+		return h.typ.queue(tx, h.typ.line(tx), h.job.ID, old, queued(*old, at.Unix(), time.Now().Unix(), 0), 0)
 	})
 }
 
@@ -222,8 +232,7 @@ func (h *Held) transact(ctx context.Context, fn func(kv.Transaction, *row) error
 			return false, fn(tx, old)
 		}
 		// Added again. The next run is to have the new args.
-		h.typ.requeue(tx, h.job.ID, old, 0)
-		return true, nil
+		return true, h.typ.requeue(tx, h.typ.line(tx), h.job.ID, old, 0)
 	})
 	if err == nil && halted {
 		err = ErrHalt
@@ -235,14 +244,14 @@ func (h *Held) transact(ctx context.Context, fn func(kv.Transaction, *row) error
 }
 
 // requeue takes a running job from its holder and queues it.
-func (t *Type) requeue(tx kv.Transaction, id string, old *row, order uint16) {
+func (t *Type) requeue(tx kv.Transaction, line *line, id string, old *row, order uint16) error {
 	next, now := *old, time.Now().Unix()
 	next.lock = ""
 	at := now
 	if old.resubmit != nil {
 		at = *old.resubmit
 	}
-	t.put(tx, id, old, queued(next, at, now, order), order)
+	return t.queue(tx, line, id, old, queued(next, at, now, order), order)
 }
 
 // setState writes the state, if there is one to write.

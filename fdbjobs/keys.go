@@ -16,10 +16,19 @@ const (
 	tagArgs
 	tagDelayed
 	tagReady
+	tagWaiting
 	tagOwners
+	tagRanks
+	tagCharges
+	tagWeights
+	tagRollup
+	tagClaimers
 	tagActive
 	tagStatus
+	tagOwned
 	tagCount
+	tagOwnedCount
+	tagExpiry
 	tagTransitions
 	tagTrimmed
 	tagTimeout
@@ -29,8 +38,10 @@ const (
 
 // keyspace packs the keys of one type. The comment of the package has their table.
 type keyspace struct {
-	data, state, args, delayed, ready, owners, active, status, count, transitions tuple.Subspace
-	trimmed, timeout, watchReady, watchTransitions                                []byte
+	data, state, args, delayed, ready, active, transitions tuple.Subspace
+	waiting, owners, ranks, charges, weights, claimers     tuple.Subspace
+	status, owned, count, ownedCount, expiry               tuple.Subspace
+	rollup, trimmed, timeout, watchReady, watchTransitions []byte
 }
 
 func newKeyspace(root tuple.Subspace, typ string) keyspace {
@@ -40,11 +51,20 @@ func newKeyspace(root tuple.Subspace, typ string) keyspace {
 		args:             root.Sub(tagArgs, typ),
 		delayed:          root.Sub(tagDelayed, typ),
 		ready:            root.Sub(tagReady, typ),
+		waiting:          root.Sub(tagWaiting, typ),
 		owners:           root.Sub(tagOwners, typ),
+		ranks:            root.Sub(tagRanks, typ),
+		charges:          root.Sub(tagCharges, typ),
+		weights:          root.Sub(tagWeights, typ),
+		claimers:         root.Sub(tagClaimers, typ),
 		active:           root.Sub(tagActive, typ),
 		status:           root.Sub(tagStatus, typ),
+		owned:            root.Sub(tagOwned, typ),
 		count:            root.Sub(tagCount, typ),
+		ownedCount:       root.Sub(tagOwnedCount, typ),
+		expiry:           root.Sub(tagExpiry, typ),
 		transitions:      root.Sub(tagTransitions, typ),
+		rollup:           root.Pack(tagRollup, typ),
 		trimmed:          root.Pack(tagTrimmed, typ),
 		timeout:          root.Pack(tagTimeout, typ),
 		watchReady:       root.Pack(tagWatchReady, typ),
@@ -77,6 +97,8 @@ type row struct {
 	scheduled  int64  // seconds since the epoch
 	resubmit   *int64 // when it is to run again after this run; running jobs only
 	token      string // of the latest add
+	expires    *int64 // when it is to go; finished jobs only
+	chunks     int64  // of its args
 }
 
 // waits reports whether the job is in the queue of those that are not yet due.
@@ -86,12 +108,15 @@ func (r *row) waits() bool { return r.status == Pending && r.sequence == nil }
 func (r *row) heldBy(lock string) bool { return r.status == Running && r.lock == lock }
 
 func (r *row) tuple() tuple.Tuple {
-	t := tuple.Tuple{nil, string(r.status), r.lock, r.generation, r.owner, r.scheduled, nil, r.token}
+	t := tuple.Tuple{nil, string(r.status), r.lock, r.generation, r.owner, r.scheduled, nil, r.token, nil, r.chunks}
 	if r.sequence != nil {
 		t[0] = *r.sequence
 	}
 	if r.resubmit != nil {
 		t[6] = *r.resubmit
+	}
+	if r.expires != nil {
+		t[8] = *r.expires
 	}
 	return t
 }
@@ -102,14 +127,14 @@ func parseRow(value []byte) (*row, error) {
 		return nil, fmt.Errorf("reading a job's row: %w", err)
 	}
 	bad := fmt.Errorf("reading a job's row: unknown form of %d elements", len(t))
-	if len(t) != 8 {
+	if len(t) != 10 {
 		return nil, bad
 	}
 	var r row
 	var status string
 	fields := []bool{
 		as(t[1], &status), as(t[2], &r.lock), as(t[3], &r.generation),
-		as(t[4], &r.owner), as(t[5], &r.scheduled), as(t[7], &r.token),
+		as(t[4], &r.owner), as(t[5], &r.scheduled), as(t[7], &r.token), as(t[9], &r.chunks),
 	}
 	for _, ok := range fields {
 		if !ok {
@@ -126,6 +151,12 @@ func parseRow(value []byte) (*row, error) {
 	if t[6] != nil {
 		r.resubmit = new(int64)
 		if !as(t[6], r.resubmit) {
+			return nil, bad
+		}
+	}
+	if t[8] != nil {
+		r.expires = new(int64)
+		if !as(t[8], r.expires) {
 			return nil, bad
 		}
 	}
@@ -163,6 +194,18 @@ func stampAndID(s tuple.Subspace, key []byte) (tuple.Versionstamp, string, error
 // littleEndian is the operand of an atomic addition.
 func littleEndian(n int64) []byte {
 	return binary.LittleEndian.AppendUint64(nil, uint64(n))
+}
+
+// awaitInt returns what atomic additions have made of a key, 0 if there were none.
+func awaitInt(f kv.Future[[]byte]) (int64, error) {
+	value, err := f.Await()
+	if err != nil || value == nil {
+		return 0, err
+	}
+	if len(value) != 8 {
+		return 0, fmt.Errorf("reading a counter: %d bytes", len(value))
+	}
+	return int64(binary.LittleEndian.Uint64(value)), nil
 }
 
 func unixTime(seconds int64) time.Time { return time.Unix(seconds, 0).UTC() }

@@ -34,6 +34,8 @@ type Layer struct {
 	abandon context.CancelFunc
 	wg      sync.WaitGroup
 
+	turnstile turnstile // nil in production
+
 	mu     sync.Mutex // guards what follows; never held during I/O
 	random *rand.Rand
 	types  map[string]*Type
@@ -89,21 +91,30 @@ func (l *Layer) Type(name string) *Type {
 }
 
 // start runs f in a goroutine that Close waits for, unless the layer was closed.
-func (l *Layer) start(f func(ctx context.Context)) bool {
+func (l *Layer) start(name string, f func(ctx context.Context)) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
 		return false
 	}
-	l.wg.Go(func() { f(l.ctx) })
+	ctx := l.named(l.ctx, name)
+	l.wg.Go(func() {
+		l.pass(ctx)
+		f(ctx)
+	})
 	return true
 }
 
 // newLock draws a name for one holding of one job.
 func (l *Layer) newLock() string {
-	var b [16]byte
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.newID()
+}
+
+// newID draws a name for something. The caller holds mu.
+func (l *Layer) newID() string {
+	var b [16]byte
 	for i := range b {
 		b[i] = byte(l.random.Uint32())
 	}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -16,6 +18,8 @@ const (
 	monitorParts = 6
 	// requeueBatch is how many jobs one transaction takes from their holders.
 	requeueBatch = 50
+	// sweepBatch is how many owners' counts a monitor looks at each time.
+	sweepBatch = 300
 	// keepTransitions is for how long a transition stays, at least, for subscribers that
 	// were away to find.
 	keepTransitions = 2 * time.Minute
@@ -57,6 +61,7 @@ func (t *Type) RunMonitor(ctx context.Context, opts MonitorOptions) error {
 		// Rounded up: the sixth look from now is to find this one a whole timeout ago.
 		case <-time.After((timeout + monitorParts - 1) / monitorParts):
 		}
+		t.layer.pass(ctx)
 	}
 }
 
@@ -74,6 +79,7 @@ type monitor struct {
 	read    time.Duration               // the latest that was read
 	heard   map[time.Duration]time.Time // see adopt
 	trimmed time.Time
+	counts  []byte // where in the owners' counts the next look begins
 }
 
 // runOnce looks once. It returns the timeout in force, also with an error.
@@ -104,7 +110,45 @@ func (m *monitor) runOnce(ctx context.Context) (timeout time.Duration, requeued 
 		}
 	}
 	m.forget(current.at)
-	return m.timeout, requeued, err
+	return m.timeout, requeued, errors.Join(err, m.sweep(ctx))
+}
+
+// sweep looks at the counts of some owners, further on each time, and forgets those
+// without jobs; and the claimers that are long gone.
+func (m *monitor) sweep(ctx context.Context) error {
+	counts := m.typ.keys.ownedCount
+	next, err := kv.TransactValue(ctx, m.typ.layer.db, func(tx kv.Transaction) ([]byte, error) {
+		claimers := tx.Snapshot().GetRange(keyRange(m.typ.keys.claimers), kv.RangeOptions{Limit: claimersAtOnce})
+		pairs, err := tx.Snapshot().GetRange(from(counts, m.counts), kv.RangeOptions{Limit: sweepBatch, Mode: kv.StreamWantAll}).Slice()
+		if err != nil {
+			return nil, err
+		}
+		var idle []string
+		for _, pair := range pairs {
+			key, err := counts.Unpack(pair.Key)
+			if err != nil {
+				return nil, fmt.Errorf("reading an owner's count: %w", err)
+			}
+			var owner string
+			if len(key) != 2 || !as(key[0], &owner) {
+				return nil, fmt.Errorf("reading an owner's count: unknown form %v", key)
+			}
+			if !slices.ContainsFunc(pair.Value, func(b byte) bool { return b != 0 }) && !slices.Contains(idle, owner) {
+				idle = append(idle, owner)
+			}
+		}
+		if err := m.typ.settle(tx, idle); err != nil {
+			return nil, err
+		}
+		if err := m.typ.dropClaimers(tx, claimers); err != nil || len(pairs) < sweepBatch {
+			return nil, err
+		}
+		return kv.KeyAfter(pairs[len(pairs)-1].Key), nil
+	})
+	if err == nil {
+		m.counts = next
+	}
+	return err
 }
 
 // adopt takes a timeout that was read. A longer one holds at once; a shorter one
@@ -145,55 +189,74 @@ func (m *monitor) forget(now time.Time) {
 
 func (m *monitor) requeueOverdue(ctx context.Context, version int64) (all []string, err error) {
 	for {
-		batch, err := m.requeueBatch(ctx, version)
-		all = append(all, batch...)
-		if err != nil || len(batch) < requeueBatch {
+		moved, more, err := m.requeueBatch(ctx, version)
+		all = append(all, moved...)
+		if err != nil || !more {
 			return all, err
 		}
 	}
 }
 
-func (m *monitor) requeueBatch(ctx context.Context, version int64) ([]string, error) {
+// requeueBatch queues some jobs again that were last updated at a version or before,
+// and reports whether there may be more.
+func (m *monitor) requeueBatch(ctx context.Context, version int64) (moved []string, more bool, err error) {
 	active := m.typ.keys.active
 	overdue := from(active, m.head)
 	overdue.End = active.Pack(stampAfter(version))
 	if bytes.Compare(overdue.Begin, overdue.End) >= 0 {
-		return nil, nil // the timeout has grown, and what is overdue lies further back
+		return nil, false, nil // the timeout has grown, and what is overdue lies further back
 	}
 	var head []byte
-	ids, err := kv.TransactValue(ctx, m.typ.layer.db, func(tx kv.Transaction) ([]string, error) {
-		head = overdue.End
+	moved, err = kv.TransactValue(ctx, m.typ.layer.db, func(tx kv.Transaction) ([]string, error) {
+		head, more = overdue.End, false
 		pairs, err := tx.Snapshot().GetRange(overdue, kv.RangeOptions{Limit: requeueBatch, Mode: kv.StreamWantAll}).Slice()
 		if err != nil {
 			return nil, err
 		}
 		if len(pairs) > 0 {
-			head = pairs[0].Key
+			head, more = pairs[0].Key, len(pairs) == requeueBatch
 		}
-		stamps := make([]tuple.Versionstamp, len(pairs))
-		ids := make([]string, len(pairs))
-		rows := make([]kv.Future[[]byte], len(pairs))
-		for i, pair := range pairs {
-			if stamps[i], ids[i], err = stampAndID(active, pair.Key); err != nil {
-				return nil, err
-			}
-			rows[i] = m.typ.readRow(tx, ids[i])
-		}
-		for i, id := range ids {
-			row, err := awaitRow(rows[i])
-			if err != nil {
-				return nil, err
-			}
-			if row != nil && row.status == Running && *row.sequence == stamps[i] {
-				m.typ.requeue(tx, id, row, uint16(i))
-			}
-		}
-		return ids, nil
+		return m.requeueRows(tx, pairs)
 	})
 	if err == nil {
 		m.head = head
 	}
-	return ids, err
+	return moved, more, err
+}
+
+// requeueRows queues the jobs of rows in active, and returns their ids.
+func (m *monitor) requeueRows(tx kv.Transaction, pairs []kv.KeyValue) ([]string, error) {
+	reads := make([]kv.Future[[]byte], len(pairs))
+	stamps, ids := make([]tuple.Versionstamp, len(pairs)), make([]string, len(pairs))
+	for i, pair := range pairs {
+		var err error
+		if stamps[i], ids[i], err = stampAndID(m.typ.keys.active, pair.Key); err != nil {
+			return nil, err
+		}
+		reads[i] = m.typ.readRow(tx, ids[i])
+	}
+	rows, line := make([]*row, len(pairs)), m.typ.line(tx)
+	for i, read := range reads {
+		row, err := awaitRow(read)
+		if err != nil {
+			return nil, err
+		}
+		if row != nil && row.status == Running && *row.sequence == stamps[i] {
+			rows[i] = row
+			line.want(row.owner)
+		}
+	}
+	var moved []string
+	for i, row := range rows {
+		if row == nil {
+			continue
+		}
+		if err := m.typ.requeue(tx, line, ids[i], row, uint16(i)); err != nil {
+			return nil, err
+		}
+		moved = append(moved, ids[i])
+	}
+	return moved, nil
 }
 
 // trim removes the transitions up to a version, and says so.

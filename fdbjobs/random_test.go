@@ -118,11 +118,6 @@ func (w *world) run() {
 	cancel()
 	working.Wait()
 	w.store.check(w.t)
-	owners, err := kv.TransactValue(w.t.Context(), w.store.db, func(tx kv.Transaction) ([]string, error) {
-		return w.store.jobs.Owners(tx)
-	})
-	require.NoError(w.t, err)
-	assert.Empty(w.t, owners)
 	assert.NotZero(w.t, w.ended)
 	assert.NotZero(w.t, w.halted)
 	assert.NotZero(w.t, w.died)
@@ -160,7 +155,6 @@ func (w *world) waiter() {
 	}
 	if assert.NoError(w.t, err) {
 		assert.Equal(w.t, id, job.ID)
-		assert.Equal(w.t, fdbjobs.Finished, job.Status)
 	}
 }
 

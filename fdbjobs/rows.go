@@ -10,7 +10,7 @@ import (
 // transaction read, nil for a job that is not there; next is what shall be, nil
 // for a job that is to go. A next that is to have a row in ready or active has an
 // incomplete versionstamp as its sequence; no two jobs of one transaction have
-// the same order.
+// the same order. A job that becomes ready needs its owner in line: see [Type.enlist].
 //
 // Counts and transitions change only with a status that this transaction read,
 // so that a repeated transaction finds its own work and does not do it twice.
@@ -24,8 +24,16 @@ func (t *Type) put(tx kv.Transaction, id string, old, next *row, order uint16) {
 		t.setPlace(tx, id, next)
 		t.setRow(tx, id, next)
 	}
-	if before, after := statusOf(old), statusOf(next); before != after {
-		t.setStatus(tx, id, before, after)
+	before, after := statusOf(old), statusOf(next)
+	if before != after || next != nil && old.owner != next.owner {
+		if old != nil {
+			t.index(tx, id, old, -1)
+		}
+		if next != nil {
+			t.index(tx, id, next, 1)
+		}
+	}
+	if before != after {
 		t.transition(tx, id, after, order)
 	}
 }
@@ -37,7 +45,7 @@ func statusOf(r *row) Status {
 	return r.status
 }
 
-// clearPlace removes the job's row in delayed, ready or active.
+// clearPlace removes the job's row in delayed, ready, active or expiry.
 func (t *Type) clearPlace(tx kv.Transaction, id string, r *row) {
 	switch {
 	case r.waits():
@@ -46,10 +54,12 @@ func (t *Type) clearPlace(tx kv.Transaction, id string, r *row) {
 		tx.Clear(t.keys.ready.Pack(r.owner, *r.sequence, id))
 	case r.status == Running:
 		tx.Clear(t.keys.active.Pack(*r.sequence, id))
+	case r.expires != nil:
+		tx.Clear(t.keys.expiry.Pack(*r.expires, id))
 	}
 }
 
-// setPlace writes the job's row in delayed, ready or active.
+// setPlace writes the job's row in delayed, ready, active or expiry.
 func (t *Type) setPlace(tx kv.Transaction, id string, r *row) {
 	switch {
 	case r.waits():
@@ -57,10 +67,11 @@ func (t *Type) setPlace(tx kv.Transaction, id string, r *row) {
 		tx.Atomic(kv.MutationAdd, t.keys.watchReady, littleEndian(1))
 	case r.status == Pending:
 		t.stamped(tx, t.keys.ready.Sub(r.owner), r.sequence.UserVersion, id, "")
-		tx.Set(t.keys.owners.Pack(r.owner), nil)
 		tx.Atomic(kv.MutationAdd, t.keys.watchReady, littleEndian(1))
 	case r.status == Running:
 		t.stamped(tx, t.keys.active, r.sequence.UserVersion, id, "")
+	case r.expires != nil:
+		tx.Set(t.keys.expiry.Pack(*r.expires, id), nil)
 	}
 }
 
@@ -78,15 +89,18 @@ func (t *Type) setRow(tx kv.Transaction, id string, r *row) {
 	tx.SetVersionstampedValue(t.keys.data.Pack(id), value)
 }
 
-func (t *Type) setStatus(tx kv.Transaction, id string, before, after Status) {
-	if before != removed {
-		tx.Clear(t.keys.status.Pack(string(before), id))
-		tx.Atomic(kv.MutationAdd, t.keys.count.Pack(string(before)), littleEndian(-1))
+// index adds the job to the indexes and counts, or with n = -1 takes it out.
+func (t *Type) index(tx kv.Transaction, id string, r *row, n int64) {
+	status := string(r.status)
+	for _, key := range [][]byte{t.keys.status.Pack(status, id), t.keys.owned.Pack(r.owner, status, id)} {
+		if n > 0 {
+			tx.Set(key, nil)
+		} else {
+			tx.Clear(key)
+		}
 	}
-	if after != removed {
-		tx.Set(t.keys.status.Pack(string(after), id), nil)
-		tx.Atomic(kv.MutationAdd, t.keys.count.Pack(string(after)), littleEndian(1))
-	}
+	tx.Atomic(kv.MutationAdd, t.keys.count.Pack(status), littleEndian(n))
+	tx.Atomic(kv.MutationAdd, t.keys.ownedCount.Pack(r.owner, status), littleEndian(n))
 }
 
 // transition tells those who follow the job.
@@ -110,11 +124,23 @@ func queued(r row, scheduled, now int64, order uint16) *row {
 	r.status = Pending
 	r.scheduled = scheduled
 	r.resubmit = nil
+	r.expires = nil
 	r.sequence = nil
 	if scheduled <= now {
 		r.sequence = stamp(order)
 	}
 	return &r
+}
+
+// queue is put for a job that is to wait, and brings its owner into line if it is ready.
+func (t *Type) queue(tx kv.Transaction, line *line, id string, old, next *row, order uint16) error {
+	if !next.waits() {
+		if err := line.enlist(next.owner); err != nil {
+			return err
+		}
+	}
+	t.put(tx, id, old, next, order)
+	return nil
 }
 
 func stamp(order uint16) *tuple.Versionstamp {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -198,5 +200,73 @@ func TestFollow(t *testing.T) {
 		require.NoError(t, h.Finish(t.Context(), nil, nil))
 		assert.Equal(t, fdbjobs.Finished, (<-seen).Status)
 		require.ErrorIs(t, <-ended, enough)
+	})
+}
+
+// TestWaitAny: the first of several jobs that ends is returned.
+func TestWaitAny(t *testing.T) {
+	onEngines(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db)
+		var ids []string
+		for i := range 20 {
+			ids = append(ids, fmt.Sprint(i))
+			b.add(t, fdbjobs.Spec{ID: ids[i]})
+		}
+		_, err := b.jobs.WaitAny(t.Context(), nil)
+		require.ErrorIs(t, err, fdbjobs.ErrInvalid)
+		_, err = b.jobs.WaitAny(t.Context(), append(ids, "none"))
+		require.ErrorIs(t, err, fdbjobs.ErrNotFound)
+		require.ErrorContains(t, err, `"none"`)
+
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			for range ids {
+				held, err := b.jobs.Accept(context.Background(), fdbjobs.AcceptOptions{})
+				if assert.NoError(t, err) {
+					assert.NoError(t, held[0].Finish(context.Background(), text(`{"s":1}`), nil))
+				}
+			}
+		}()
+		for len(ids) > 0 {
+			job, err := b.jobs.WaitAny(t.Context(), ids)
+			require.NoError(t, err)
+			assert.Equal(t, fdbjobs.Finished, job.Status)
+			assert.JSONEq(t, `{"s":1}`, string(job.State))
+			require.Contains(t, ids, job.ID)
+			ids = slices.DeleteFunc(ids, func(id string) bool { return id == job.ID })
+		}
+		<-ended
+	})
+}
+
+// TestWaitMissesNothing: who waits is told of an end, though the job was added again
+// before it could look.
+func TestWaitMissesNothing(t *testing.T) {
+	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+		store := &gated{Database: db}
+		waiting, b := newBundle(t, store), newBundle(t, db)
+		b.add(t, fdbjobs.Spec{ID: "j"})
+		type result struct {
+			job *fdbjobs.Job
+			err error
+		}
+		results := make(chan result, 2)
+		for _, status := range []fdbjobs.Status{fdbjobs.Finished, fdbjobs.Running} {
+			go func() {
+				job, err := waiting.jobs.Wait(t.Context(), "j", status)
+				results <- result{job, err}
+			}()
+		}
+		synctest.Wait()
+		open := store.shut(&store.before)
+		require.NoError(t, b.accept(t).Finish(t.Context(), nil, nil))
+		b.add(t, fdbjobs.Spec{ID: "j"})
+		open()
+		for range 2 {
+			r := <-results
+			require.NoError(t, r.err)
+			assert.Equal(t, fdbjobs.Pending, r.job.Status, "it has moved on")
+		}
 	})
 }

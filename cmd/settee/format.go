@@ -13,7 +13,10 @@ import (
 
 // format is the version of everything that this binary writes into a store. Nodes
 // of one format may run together, and on a store of theirs alone.
-const format = int64(1)
+//
+// 2: the job layer has owners' standings, an index by owner, and expiries. There is no
+// way from 1, which no release wrote.
+const format = int64(2)
 
 // noteEvery is how often a node notes how far the store's versions have come.
 const noteEvery = 10 * time.Second

@@ -1,0 +1,216 @@
+package fdbjobs
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"settee/pkg/kv"
+	"settee/pkg/tuple"
+)
+
+// Get reads a job. The error is ErrNotFound if there is none.
+func (t *Type) Get(tx kv.ReadTransaction, id string) (*Job, error) {
+	return t.readJob(tx, id).await()
+}
+
+// jobRead is the reading of a job under way.
+type jobRead struct {
+	id         string
+	row, state kv.Future[[]byte]
+	args       kv.RangeResult
+}
+
+func (t *Type) readJob(tx kv.ReadTransaction, id string) jobRead {
+	return jobRead{
+		id:    id,
+		row:   t.readRow(tx, id),
+		state: tx.Get(t.keys.state.Pack(id)),
+		args:  tx.GetRange(keyRange(t.keys.args.Sub(id)), kv.RangeOptions{Mode: kv.StreamWantAll}),
+	}
+}
+
+func (r jobRead) await() (*Job, error) {
+	row, err := awaitRow(r.row)
+	if err != nil {
+		return nil, err
+	}
+	if row == nil {
+		return nil, fmt.Errorf("%w: %q", ErrNotFound, r.id)
+	}
+	return r.job(row)
+}
+
+// job awaits what is left of a job whose row is known.
+func (r jobRead) job(row *row) (*Job, error) {
+	job := &Job{
+		ID: r.id, Owner: row.owner, Status: row.status,
+		Scheduled: unixTime(row.scheduled), Generation: row.generation,
+	}
+	state, err := r.state.Await()
+	if err != nil {
+		return nil, err
+	}
+	job.State = state
+	for pair, err := range r.args.All() {
+		if err != nil {
+			return nil, err
+		}
+		job.Args = append(job.Args, pair.Value...)
+	}
+	if job.Args == nil {
+		job.Args = json.RawMessage("{}")
+	}
+	return job, nil
+}
+
+// GetMany reads several jobs at a time. Where there is none the result is nil.
+func (t *Type) GetMany(tx kv.ReadTransaction, ids ...string) ([]*Job, error) {
+	reads := make([]jobRead, len(ids))
+	for i, id := range ids {
+		reads[i] = t.readJob(tx, id)
+	}
+	jobs := make([]*Job, len(ids))
+	for i, read := range reads {
+		job, err := read.await()
+		if err != nil && !errors.Is(err, ErrNotFound) {
+			return nil, err
+		}
+		jobs[i] = job
+	}
+	return jobs, nil
+}
+
+// List reads the jobs that have one of the statuses, by id: at most limit of them, from
+// the first id that is greater than after. It reads their args too, which may be
+// large: limit times [MaxArgsSize] has to be read within a transaction's five seconds.
+func (t *Type) List(tx kv.ReadTransaction, after string, limit int, statuses ...Status) ([]*Job, error) {
+	return t.list(tx, t.keys.status, after, limit, statuses)
+}
+
+// ListOwned is List for the jobs of one owner.
+func (t *Type) ListOwned(tx kv.ReadTransaction, owner, after string, limit int, statuses ...Status) ([]*Job, error) {
+	return t.list(tx, t.keys.owned.Sub(owner), after, limit, statuses)
+}
+
+func (t *Type) list(tx kv.ReadTransaction, index tuple.Subspace, after string, limit int, statuses []Status) ([]*Job, error) {
+	found, err := ids(tx, index, after, limit, statuses)
+	if err != nil {
+		return nil, err
+	}
+	jobs, err := t.GetMany(tx, found...)
+	if err != nil {
+		return nil, err
+	}
+	if i := slices.Index(jobs, nil); i >= 0 {
+		return nil, fmt.Errorf("reading an index: %w: %q", ErrNotFound, found[i])
+	}
+	return jobs, nil
+}
+
+// Skip returns the id of the nth job, from 1, among those that List would list
+// after an id, or the last one's where there are fewer; after itself if there is
+// none. It reads the index alone, n keys of it for each status.
+func (t *Type) Skip(tx kv.ReadTransaction, after string, n int, statuses ...Status) (string, error) {
+	found, err := ids(tx, t.keys.status, after, n, statuses)
+	if err != nil || len(found) == 0 {
+		return after, err
+	}
+	return found[len(found)-1], nil
+}
+
+// ids reads some ids from index, which is by status and id.
+func ids(tx kv.ReadTransaction, index tuple.Subspace, after string, limit int, statuses []Status) ([]string, error) {
+	if limit <= 0 {
+		return nil, nil
+	}
+	ranges := make([]kv.RangeResult, len(statuses))
+	for i, status := range statuses {
+		s := index.Sub(string(status))
+		var begin []byte
+		if after != "" {
+			begin = kv.KeyAfter(s.Pack(after))
+		}
+		ranges[i] = tx.GetRange(from(s, begin), kv.RangeOptions{Limit: limit, Mode: kv.StreamWantAll})
+	}
+	var found []string
+	for _, r := range ranges {
+		for pair, err := range r.All() {
+			if err != nil {
+				return nil, err
+			}
+			id, err := lastString(index, pair.Key)
+			if err != nil {
+				return nil, err
+			}
+			found = append(found, id)
+		}
+	}
+	slices.Sort(found)
+	return found[:min(limit, len(found))], nil
+}
+
+// lastString is the last element of a key of s.
+func lastString(s tuple.Subspace, key []byte) (string, error) {
+	elements, err := s.Unpack(key)
+	if err != nil {
+		return "", fmt.Errorf("reading a job's key: %w", err)
+	}
+	var last string
+	if len(elements) == 0 || !as(elements[len(elements)-1], &last) {
+		return "", fmt.Errorf("reading a job's key: unknown form %v", elements)
+	}
+	return last, nil
+}
+
+// Count returns how many jobs have one of the statuses. It reads a counter for each.
+func (t *Type) Count(tx kv.ReadTransaction, statuses ...Status) (int64, error) {
+	return sum(tx, t.keys.count, statuses)
+}
+
+// CountOwned is Count for the jobs of one owner.
+func (t *Type) CountOwned(tx kv.ReadTransaction, owner string, statuses ...Status) (int64, error) {
+	return sum(tx, t.keys.ownedCount.Sub(owner), statuses)
+}
+
+func sum(tx kv.ReadTransaction, counts tuple.Subspace, statuses []Status) (int64, error) {
+	reads := make([]kv.Future[[]byte], len(statuses))
+	for i, status := range statuses {
+		reads[i] = tx.Get(counts.Pack(string(status)))
+	}
+	var total int64
+	for _, read := range reads {
+		n, err := awaitInt(read)
+		if err != nil {
+			return 0, err
+		}
+		total += n
+	}
+	return total, nil
+}
+
+// CountDue returns how many pending jobs are scheduled for latest at the latest, but
+// counts no further than limit, which is what it costs. Jobs that were moved to their
+// owner's queue count whatever latest is: their time had come.
+func (t *Type) CountDue(tx kv.ReadTransaction, latest time.Time, limit int) (int, error) {
+	if limit <= 0 {
+		return 0, nil
+	}
+	delayed := keyRange(t.keys.delayed)
+	delayed.End = t.keys.delayed.Pack(latest.Unix() + 1)
+	n := 0
+	for _, r := range []kv.RangeResult{
+		tx.GetRange(keyRange(t.keys.ready), kv.RangeOptions{Limit: limit, Mode: kv.StreamWantAll}),
+		tx.GetRange(delayed, kv.RangeOptions{Limit: limit, Mode: kv.StreamWantAll}),
+	} {
+		for _, err := range r.All() {
+			if err != nil {
+				return 0, err
+			}
+			n++
+		}
+	}
+	return min(n, limit), nil
+}

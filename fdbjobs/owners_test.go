@@ -1,0 +1,464 @@
+package fdbjobs_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"settee/fdbjobs"
+	"settee/pkg/kv"
+)
+
+func (b *bundle) owners(t *testing.T) map[string]fdbjobs.Owner {
+	t.Helper()
+	owners, err := kv.TransactValue(t.Context(), b.db, func(tx kv.Transaction) ([]fdbjobs.Owner, error) {
+		return b.jobs.Owners(tx, "", 10_000)
+	})
+	require.NoError(t, err)
+	found := map[string]fdbjobs.Owner{}
+	for _, o := range owners {
+		found[o.Name] = o
+	}
+	return found
+}
+
+func (b *bundle) weigh(t *testing.T, owner string, weight float64) {
+	t.Helper()
+	b.transact(t, func(tx kv.Transaction) error { return b.jobs.SetWeight(tx, owner, weight) })
+}
+
+// addMany adds n jobs of an owner.
+func (b *bundle) addMany(t *testing.T, owner string, n int) {
+	t.Helper()
+	for i := range n {
+		b.add(t, fdbjobs.Spec{ID: fmt.Sprintf("%s %03d", owner, i), Owner: owner})
+	}
+}
+
+// serve takes n jobs, one at a time or several at a time, charges each, and returns how
+// many each owner had. A second passes with each claim.
+func (b *bundle) serve(t *testing.T, n, atOnce int, atAccept, atEnd int64) map[string]int {
+	t.Helper()
+	served := map[string]int{}
+	for done := 0; done < n; {
+		held, err := b.jobs.Accept(t.Context(), fdbjobs.AcceptOptions{Count: min(atOnce, n-done), Charge: atAccept, Wait: -1})
+		require.NoError(t, err)
+		require.NotEmpty(t, held)
+		for _, h := range held {
+			served[h.Job().Owner]++
+			done++
+			require.NoError(t, h.Finish(t.Context(), nil, func(tx kv.Transaction) error {
+				if atEnd != 0 {
+					b.jobs.Charge(tx, h.Job().Owner, atEnd)
+				}
+				return nil
+			}))
+		}
+		after(time.Second)
+	}
+	return served
+}
+
+// TestShares: what owners get is in proportion to their weights, however many jobs each
+// has, whether they are charged at the beginning or the end.
+func TestShares(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		atOnce          int
+		atAccept, atEnd int64
+		off             int
+	}{
+		"charged at the end":       {1, 0, 1000, 1},
+		"charged when accepted":    {1, 1000, 0, 1},
+		"taken together":           {16, 1000, 0, 1},
+		"taken together, end only": {16, 0, 1000, 16},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T, db kv.Database) {
+				b := newBundle(t, db)
+				b.weigh(t, "two", 2)
+				b.weigh(t, "half", 0.5)
+				b.addMany(t, "one", 300)
+				b.addMany(t, "two", 150)
+				b.addMany(t, "half", 150)
+				served := b.serve(t, 140, c.atOnce, c.atAccept, c.atEnd)
+				assert.InDelta(t, 80, served["two"], float64(c.off))
+				assert.InDelta(t, 40, served["one"], float64(c.off))
+				assert.InDelta(t, 20, served["half"], float64(c.off))
+				o := b.owners(t)["two"]
+				assert.InDelta(t, 1000*served["two"], o.Usage, 0.1)
+				assert.InDelta(t, 2, o.Weight, 0)
+				assert.EqualValues(t, 150-served["two"], o.Pending)
+				assert.EqualValues(t, served["two"], o.Finished)
+			})
+		})
+	}
+}
+
+// TestIdleOwner: one that returns owes nothing for what it used before, and is owed
+// nothing for the time that it was away.
+func TestIdleOwner(t *testing.T) {
+	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db)
+		b.monitor(t)
+		b.addMany(t, "steady", 200)
+		b.addMany(t, "greedy", 1)
+		b.serve(t, 2, 1, 1, 1_000_000) // greedy's one, and one of steady's
+		b.addMany(t, "greedy", 0)
+		after(time.Minute)
+		assert.NotContains(t, b.owners(t), "greedy", "an owner without jobs has no row")
+
+		b.addMany(t, "greedy", 100)
+		b.addMany(t, "new", 100)
+		served := b.serve(t, 90, 1, 0, 1000)
+		assert.InDelta(t, 30, served["greedy"], 1)
+		assert.InDelta(t, 30, served["new"], 1)
+		assert.InDelta(t, 30, served["steady"], 1)
+	})
+}
+
+// TestRollUp: usage decays once per interval, whoever asks for it.
+func TestRollUp(t *testing.T) {
+	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+		b, other := newBundle(t, db), newBundle(t, db)
+		for i := range 250 { // more than one transaction takes
+			b.add(t, fdbjobs.Spec{ID: fmt.Sprint(i), Owner: fmt.Sprint("owner ", i)})
+		}
+		b.add(t, fdbjobs.Spec{ID: "j", Owner: "o"})
+		charge := func(n int64) {
+			b.transact(t, func(tx kv.Transaction) error { b.jobs.Charge(tx, "o", n); return nil })
+		}
+		rollUp := func(b *bundle) bool {
+			rolled, err := b.jobs.RollUp(t.Context(), time.Minute, 0.5)
+			require.NoError(t, err)
+			return rolled
+		}
+		usage := func() float64 { return b.owners(t)["o"].Usage }
+		charge(1000)
+		assert.True(t, rollUp(b))
+		assert.InDelta(t, 1000, usage(), 0, "what was charged until then has not aged")
+		assert.False(t, rollUp(other))
+		after(time.Minute)
+		charge(100)
+		assert.True(t, rollUp(other))
+		assert.False(t, rollUp(b))
+		assert.InDelta(t, 600, usage(), 0)
+		for range 3 {
+			after(time.Minute)
+			assert.True(t, rollUp(b))
+		}
+		assert.InDelta(t, 75, usage(), 0)
+		_, err := b.jobs.RollUp(t.Context(), time.Minute, 1.5)
+		require.ErrorIs(t, err, fdbjobs.ErrInvalid)
+		_, err = b.jobs.RollUp(t.Context(), time.Minute, math.NaN())
+		require.ErrorIs(t, err, fdbjobs.ErrInvalid)
+	})
+}
+
+// TestRollUpOfUnknownResult: it is not done twice.
+func TestRollUpOfUnknownResult(t *testing.T) {
+	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, unknownOnce(db))
+		b.add(t, fdbjobs.Spec{ID: "j", Owner: "o", Token: "t"})
+		plain := newBundle(t, db)
+		plain.transact(t, func(tx kv.Transaction) error { plain.jobs.Charge(tx, "o", 1000); return nil })
+		for i := range 3 {
+			rolled, err := b.jobs.RollUp(t.Context(), time.Minute, 0.5)
+			require.NoError(t, err)
+			assert.True(t, rolled)
+			assert.InDelta(t, 1000*math.Pow(0.5, float64(i)), b.owners(t)["o"].Usage, 0)
+			after(time.Minute)
+		}
+	})
+}
+
+func TestWeights(t *testing.T) {
+	onEngines(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db)
+		for _, weight := range []float64{0, -1, math.NaN(), math.Inf(1)} {
+			err := db.Transact(t.Context(), func(tx kv.Transaction) error { return b.jobs.SetWeight(tx, "o", weight) })
+			require.ErrorIs(t, err, fdbjobs.ErrInvalid)
+			require.ErrorContains(t, err, "weight")
+		}
+		// A weight is there before the owner is, and moves one that waits.
+		b.weigh(t, "heavy", 10)
+		b.add(t, fdbjobs.Spec{ID: "1", Owner: "heavy"}, fdbjobs.Spec{ID: "2", Owner: "light"})
+		b.transact(t, func(tx kv.Transaction) error {
+			b.jobs.Charge(tx, "heavy", 50)
+			b.jobs.Charge(tx, "light", 10)
+			return nil
+		})
+		assert.InDelta(t, 10, b.owners(t)["heavy"].Weight, 0)
+		line := func() []string {
+			owners, err := kv.TransactValue(t.Context(), db, func(tx kv.Transaction) ([]string, error) { return b.jobs.Standing(tx) })
+			require.NoError(t, err)
+			return owners
+		}
+		b.weigh(t, "light", 1) // folds its charges
+		b.weigh(t, "heavy", 10)
+		assert.Equal(t, []string{"heavy", "light"}, line())
+		b.weigh(t, "heavy", 2)
+		assert.Equal(t, []string{"light", "heavy"}, line())
+		b.check(t)
+	})
+}
+
+// TestOwnersLeave: nothing is left of owners whose jobs are gone, in whatever way.
+func TestOwnersLeave(t *testing.T) {
+	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db)
+		b.monitor(t)
+		for i := range 150 {
+			b.add(t, fdbjobs.Spec{ID: fmt.Sprint(i), Owner: fmt.Sprint(i), Scheduled: time.Now().Add(time.Duration(i%3) * time.Second)})
+		}
+		for i := range 50 {
+			b.remove(t, fmt.Sprint(i))
+		}
+		taken := 0
+		for taken < 100 {
+			held, err := b.jobs.Accept(t.Context(), fdbjobs.AcceptOptions{Count: 64, Charge: 5})
+			require.NoError(t, err)
+			for _, h := range held {
+				require.NoError(t, h.FinishFor(t.Context(), time.Minute, nil, nil))
+			}
+			taken += len(held)
+		}
+		after(5 * time.Minute)
+		for more := true; more; {
+			var err error
+			_, more, err = b.jobs.RemoveExpired(t.Context())
+			require.NoError(t, err)
+		}
+		b.take(t, 1)
+		after(5 * time.Minute)
+		b.check(t)
+		n, err := kv.TransactValue(t.Context(), db, func(tx kv.Transaction) (int, error) { return b.jobs.OwnerKeys(tx) })
+		require.NoError(t, err)
+		assert.Zero(t, n)
+	})
+}
+
+// TestNoSchedule: jobs are taken whatever their time and owner.
+func TestNoSchedule(t *testing.T) {
+	onEngines(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db)
+		for i := range 100 {
+			scheduled := time.Time{}
+			if i%2 == 0 {
+				scheduled = time.Now().Add(time.Hour)
+			}
+			b.add(t, fdbjobs.Spec{ID: fmt.Sprintf("%02x", i*5%256), Owner: fmt.Sprint(i % 3), Scheduled: scheduled})
+		}
+		seen := map[string]bool{}
+		for len(seen) < 100 {
+			held, err := b.jobs.Accept(t.Context(), fdbjobs.AcceptOptions{Count: 7, NoSchedule: true, Wait: -1})
+			require.NoError(t, err)
+			require.NotEmpty(t, held)
+			for _, h := range held {
+				require.False(t, seen[h.Job().ID])
+				seen[h.Job().ID] = true
+			}
+		}
+		held, err := b.jobs.Accept(t.Context(), fdbjobs.AcceptOptions{NoSchedule: true, Wait: -1})
+		require.NoError(t, err)
+		assert.Empty(t, held)
+		b.check(t)
+	})
+}
+
+// TestManyClaimers: claimers of several processes get all jobs, each of them once, also
+// those that one that has gone would have preferred.
+func TestManyClaimers(t *testing.T) {
+	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+		var all []*bundle
+		for range 5 {
+			all = append(all, newBundle(t, db))
+		}
+		all[0].addMany(t, "o", 400)
+		taken := 0
+		for _, b := range all { // so that each knows of the others
+			taken += len(b.take(t, 10))
+		}
+		for i := 0; taken < 400; i++ {
+			taken += len(all[i%2].take(t, 10))
+		}
+		synctest.Wait()
+		assert.EqualValues(t, 400, all[0].count(t, fdbjobs.Running))
+		all[0].check(t)
+	})
+}
+
+func TestCounts(t *testing.T) {
+	onEngines(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db)
+		for i := range 9 {
+			b.add(t, fdbjobs.Spec{ID: fmt.Sprint(i), Owner: fmt.Sprint("owner ", i%2), Scheduled: time.Now().Add(time.Duration(i/3) * time.Hour)})
+		}
+		require.NoError(t, b.accept(t).Finish(t.Context(), nil, nil))
+		b.accept(t)
+		b.transact(t, func(tx kv.Transaction) error {
+			for latest, want := range map[time.Duration]int{0: 1, time.Hour: 4, 2 * time.Hour: 7} {
+				n, err := b.jobs.CountDue(tx, time.Now().Add(latest), 100)
+				require.NoError(t, err)
+				assert.Equal(t, want, n, latest)
+				n, err = b.jobs.CountDue(tx, time.Now().Add(latest), 3)
+				require.NoError(t, err)
+				assert.Equal(t, min(want, 3), n)
+			}
+			total := int64(0)
+			var ids []string
+			for _, owner := range []string{"owner 0", "owner 1", "nobody"} {
+				n, err := b.jobs.CountOwned(tx, owner, fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished)
+				require.NoError(t, err)
+				total += n
+				for after := ""; ; {
+					page, err := b.jobs.ListOwned(tx, owner, after, 2, fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished)
+					require.NoError(t, err)
+					for _, job := range page {
+						assert.Equal(t, owner, job.Owner)
+						ids = append(ids, job.ID)
+						after = job.ID
+					}
+					if len(page) < 2 {
+						break
+					}
+				}
+			}
+			assert.EqualValues(t, 9, total)
+			assert.Len(t, ids, 9)
+			jobs, err := b.jobs.GetMany(tx, "3", "none", "4")
+			require.NoError(t, err)
+			require.Len(t, jobs, 3)
+			assert.Equal(t, "3", jobs[0].ID)
+			assert.Nil(t, jobs[1])
+			assert.Equal(t, "4", jobs[2].ID)
+			return nil
+		})
+		// A pending job can change hands.
+		b.transact(t, func(tx kv.Transaction) error { return b.jobs.Add(tx, fdbjobs.Spec{ID: "8", Owner: "other"}) })
+		b.check(t)
+		assert.EqualValues(t, 1, b.owners(t)["other"].Pending)
+	})
+}
+
+// TestExpiry: what has ended goes when its time is over, unless it was added again.
+func TestExpiry(t *testing.T) {
+	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, unknownOnce(db))
+		for i := range 260 {
+			b.add(t, fdbjobs.Spec{ID: fmt.Sprint(i), Token: fmt.Sprint(i), Args: text(`{"a":1}`)})
+		}
+		for taken := 0; taken < 260; {
+			for _, h := range b.take(t, 64) {
+				keep := time.Minute
+				if h.Job().ID == "7" {
+					keep = time.Hour
+				}
+				require.NoError(t, h.FinishFor(t.Context(), keep, text(`{"s":2}`), nil))
+				taken++
+			}
+		}
+		b.add(t, fdbjobs.Spec{ID: "8", Token: "again"})
+		expire := func() (total int) {
+			for more := true; more; {
+				var n int
+				var err error
+				n, more, err = b.jobs.RemoveExpired(t.Context())
+				require.NoError(t, err)
+				total += n
+			}
+			return total
+		}
+		after(50 * time.Second)
+		assert.Zero(t, expire())
+		after(10 * time.Second)
+		expire()
+		assert.EqualValues(t, 1, b.count(t, fdbjobs.Finished))
+		assert.EqualValues(t, 1, b.count(t, fdbjobs.Pending))
+		after(time.Hour)
+		expire()
+		assert.Zero(t, b.count(t, fdbjobs.Finished))
+		b.check(t)
+	})
+}
+
+// TestUpkeep: tasks run on some process, again and again, go on where they were after
+// the death of one, and are tried again when they fail.
+func TestUpkeep(t *testing.T) {
+	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db)
+		ctx, cancel := context.WithCancel(t.Context())
+		var runs atomic.Int64
+		failures := make(chan error, 100)
+		long := make(chan *fdbjobs.Held, 10)
+		tasks := []fdbjobs.Task{
+			b.jobs.Expiry(time.Minute),
+			{Name: "fails", Every: time.Hour, Run: func(context.Context, *fdbjobs.Held) error { runs.Add(1); return assert.AnError }},
+			{Name: "long", Every: time.Hour, Run: func(ctx context.Context, h *fdbjobs.Held) error {
+				long <- h
+				if string(h.Job().State) == `{"at":1}` {
+					return nil
+				}
+				if err := h.Update(ctx, text(`{"at":1}`), nil); err != nil {
+					return err
+				}
+				<-ctx.Done()
+				return ctx.Err()
+			}},
+		}
+		run := func(ctx context.Context, b *bundle) <-chan error {
+			ended := make(chan error, 1)
+			go func() {
+				ended <- b.layer.RunUpkeep(ctx, fdbjobs.UpkeepOptions{Tasks: tasks, Failed: func(task string, err error) {
+					assert.Equal(t, "fails", task)
+					failures <- err
+				}})
+			}()
+			return ended
+		}
+		first := run(ctx, b)
+		h := <-long
+		after(30 * time.Minute)
+		require.NoError(t, h.Context().Err(), "it is kept")
+		// The process stops: the task goes back, and on from where it was elsewhere.
+		cancel()
+		require.ErrorIs(t, <-first, context.Canceled)
+		other := newBundle(t, db)
+		ctx, cancel = context.WithCancel(t.Context())
+		second := run(ctx, other)
+		assert.JSONEq(t, `{"at":1}`, string((<-long).Job().State))
+
+		b.add(t, fdbjobs.Spec{ID: "old"})
+		require.NoError(t, b.accept(t).FinishFor(t.Context(), time.Minute, nil, nil))
+		after(3 * time.Minute)
+		_, err := b.read(t, "old")
+		require.ErrorIs(t, err, fdbjobs.ErrNotFound)
+		n := runs.Load()
+		assert.NotZero(t, n)
+		require.ErrorIs(t, <-failures, assert.AnError)
+		after(3 * time.Minute)
+		assert.Greater(t, runs.Load(), n, "it is tried again in a minute")
+		cancel()
+		require.ErrorIs(t, <-second, context.Canceled)
+
+		// A job of a task that nobody here knows stays.
+		upkeep := other.layer.Type(fdbjobs.UpkeepType)
+		other.transact(t, func(tx kv.Transaction) error { return upkeep.Add(tx, fdbjobs.Spec{ID: "unknown"}) })
+		ctx, cancel = context.WithCancel(t.Context())
+		third := run(ctx, other)
+		after(3 * time.Minute)
+		cancel()
+		require.ErrorIs(t, <-third, context.Canceled)
+		job, err := kv.TransactValue(t.Context(), db, func(tx kv.Transaction) (*fdbjobs.Job, error) { return upkeep.Get(tx, "unknown") })
+		require.NoError(t, err)
+		assert.Equal(t, fdbjobs.Pending, job.Status)
+	})
+}
