@@ -233,8 +233,9 @@ type claimTx struct {
 	locks   []string
 	seeds   [2]uint64
 	full    bool
-	beats   bool    // the latest run said that the claimer is there
-	taken   []taken // by the latest run that took any
+	beats   bool          // the latest run said that the claimer is there
+	taken   []taken       // by the latest run that took any
+	timeout time.Duration // that the latest run read
 }
 
 // taken is a job that a run took, which may or may not have been committed.
@@ -249,11 +250,13 @@ func (c *claimTx) run(tx kv.Transaction) (claimRun, error) {
 	timeout := tx.Snapshot().Get(c.typ.keys.timeout)
 	var err error
 	if done, err := c.recover(tx, &out); done || err != nil {
-		if err == nil {
-			out.timeout, err = awaitTimeout(timeout)
-		}
+		out.timeout = c.timeout // which that run wrote beside the jobs
 		return out, err
 	}
+	if out.timeout, err = awaitTimeout(timeout); err != nil {
+		return out, err
+	}
+	c.timeout = out.timeout
 	if c.wants.noSchedule {
 		err = c.takeAny(tx, &out)
 	} else {
@@ -265,8 +268,7 @@ func (c *claimTx) run(tx kv.Transaction) (claimRun, error) {
 	if len(out.jobs) == 0 {
 		out.watch = tx.Watch(c.typ.keys.watchReady)
 	}
-	out.timeout, err = awaitTimeout(timeout)
-	return out, err
+	return out, nil
 }
 
 // takeInOrder takes jobs that are due, or early enough.
@@ -615,7 +617,7 @@ func (c *claimTx) takePending(tx kv.Transaction, out *claimRun, ids []string) er
 func (c *claimTx) take(tx kv.Transaction, out *claimRun, read jobRead, old *row) error {
 	i := len(out.jobs)
 	next := *old
-	next.status, next.lock, next.sequence = Running, c.locks[i], stamp(uint16(i))
+	next.status, next.lock, next.sequence, next.timeout = Running, c.locks[i], stamp(uint16(i)), out.timeout
 	job, err := read.job(&next)
 	if err != nil {
 		return err

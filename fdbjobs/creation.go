@@ -165,12 +165,12 @@ func (t *Type) setState(tx kv.Transaction, id string, state json.RawMessage) {
 
 // SetTimeout sets the type's activity timeout: how long a job may go without an
 // update before it is queued again. It holds for processors from their next
-// update on.
+// update on, and until then the one that they have read, if that is longer.
 func (t *Type) SetTimeout(tx kv.Transaction, timeout time.Duration) error {
 	if timeout <= 0 {
 		return fmt.Errorf("%w: the activity timeout of %s is not positive", ErrInvalid, timeout)
 	}
-	tx.Set(t.keys.timeout, tuple.Tuple{timeout.Seconds()}.Pack())
+	tx.Set(t.keys.timeout, packTimeout(timeout))
 	return nil
 }
 
@@ -184,13 +184,19 @@ func awaitTimeout(f kv.Future[[]byte]) (time.Duration, error) {
 	if err != nil || value == nil {
 		return DefaultTimeout, err
 	}
+	return parseTimeout(value)
+}
+
+func packTimeout(timeout time.Duration) []byte { return tuple.Tuple{timeout.Seconds()}.Pack() }
+
+func parseTimeout(value []byte) (time.Duration, error) {
 	elements, err := tuple.Unpack(value)
 	if err != nil {
-		return 0, fmt.Errorf("reading a type's timeout: %w", err)
+		return 0, fmt.Errorf("reading a timeout: %w", err)
 	}
 	var seconds float64
-	if len(elements) != 1 || !as(elements[0], &seconds) || seconds <= 0 {
-		return 0, fmt.Errorf("reading a type's timeout: unknown form %v", elements)
+	if len(elements) != 1 || !as(elements[0], &seconds) || !(seconds > 0) {
+		return 0, fmt.Errorf("reading a timeout: unknown form %v", elements)
 	}
 	return time.Duration(math.Round(seconds * float64(time.Second))), nil
 }

@@ -44,7 +44,7 @@
 //	(args,    type, id, n)              -> chunk n of the args
 //	(delayed, type, scheduled, id)      -> owner    pending, not yet due; seconds since the epoch
 //	(ready,   type, owner, stamp, id)   -> ""       pending and due, by when it became so
-//	(active,  type, stamp, id)          -> ""       running, by last update
+//	(active,  type, stamp, id)          -> seconds  running, by last update; the timeout its holder knows
 //	(expiry,  type, expires, id)        -> ""       finished, and to go by itself
 //	(status,  type, status, id)         -> ""       all jobs, by status
 //	(owned,   type, owner, status, id)  -> ""       all jobs, by owner and status

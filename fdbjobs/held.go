@@ -108,13 +108,15 @@ func (h *Held) Update(ctx context.Context, state json.RawMessage, also func(kv.T
 		if err := call(also, tx); err != nil {
 			return err
 		}
+		var err error
+		if timeout, err = awaitTimeout(reading); err != nil {
+			return err
+		}
 		next := *old
-		next.sequence = stamp(0)
+		next.sequence, next.timeout = stamp(0), timeout
 		h.setState(tx, state)
 		h.typ.put(tx, h.job.ID, old, &next, 0)
-		var err error
-		timeout, err = awaitTimeout(reading)
-		return err
+		return nil
 	})
 	if err == nil {
 		h.renew(began, timeout)

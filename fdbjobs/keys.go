@@ -99,6 +99,10 @@ type row struct {
 	token      string // of the latest add
 	expires    *int64 // when it is to go; finished jobs only
 	chunks     int64  // of its args
+
+	// timeout is written beside a running job, not in its row: the one that its holder
+	// has read, and goes by.
+	timeout time.Duration
 }
 
 // waits reports whether the job is in the queue of those that are not yet due.
@@ -174,6 +178,11 @@ func stampAfter(version int64) tuple.Versionstamp {
 	var s tuple.Versionstamp
 	binary.BigEndian.PutUint64(s.TransactionVersion[:8], uint64(version)+1)
 	return s
+}
+
+// stampVersion is the version of a stamp's commit.
+func stampVersion(s tuple.Versionstamp) int64 {
+	return int64(binary.BigEndian.Uint64(s.TransactionVersion[:8]))
 }
 
 // stampAndID takes the last two elements of a key of s: those of a row in ready,

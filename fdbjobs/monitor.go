@@ -43,7 +43,7 @@ type MonitorOptions struct {
 // was current a timeout ago, by this process's own monotonic clock, is overdue. No
 // two clocks are compared.
 func (t *Type) RunMonitor(ctx context.Context, opts MonitorOptions) error {
-	m := monitor{typ: t, heard: map[time.Duration]time.Time{}}
+	m := monitor{typ: t}
 	for {
 		timeout, requeued, err := m.runOnce(ctx)
 		if ctx.Err() != nil {
@@ -73,22 +73,20 @@ type sample struct {
 
 type monitor struct {
 	typ     *Type
-	samples []sample                    // the oldest first
-	head    []byte                      // of active: nothing lies below
-	timeout time.Duration               // in force
-	read    time.Duration               // the latest that was read
-	heard   map[time.Duration]time.Time // see adopt
+	samples []sample      // the oldest first
+	head    []byte        // of active: nothing that may be overdue lies below
+	timeout time.Duration // the type's, when it was last read
+	longest time.Duration // timeout of the rows that were passed over as not yet overdue
 	trimmed time.Time
 	counts  []byte // where in the owners' counts the next look begins
 }
 
-// runOnce looks once. It returns the timeout in force, also with an error.
+// runOnce looks once. It returns the type's timeout, also with an error.
 func (m *monitor) runOnce(ctx context.Context) (timeout time.Duration, requeued []string, err error) {
-	var read time.Duration // as the run that was committed read it
 	current, err := kv.TransactValue(ctx, m.typ.layer.db, func(tx kv.Transaction) (sample, error) {
 		version := tx.ReadVersion()
 		var err error
-		if read, err = m.typ.Timeout(tx.Snapshot()); err != nil {
+		if timeout, err = m.typ.Timeout(tx.Snapshot()); err != nil {
 			return sample{}, err
 		}
 		v, err := version.Await()
@@ -97,12 +95,10 @@ func (m *monitor) runOnce(ctx context.Context) (timeout time.Duration, requeued 
 	if err != nil {
 		return cmp.Or(m.timeout, DefaultTimeout), nil, err
 	}
-	m.adopt(read, current.at)
+	m.timeout = timeout
 	m.samples = append(m.samples, current)
-	if overdue, ok := m.versionAt(current.at.Add(-m.timeout)); ok {
-		if requeued, err = m.requeueOverdue(ctx, overdue); err != nil {
-			return m.timeout, requeued, err
-		}
+	if requeued, err = m.requeueOverdue(ctx, current.at); err != nil {
+		return m.timeout, requeued, err
 	}
 	if old, ok := m.versionAt(current.at.Add(-keepTransitions)); ok && current.at.Sub(m.trimmed) > keepTransitions/monitorParts {
 		if err = m.trim(ctx, old); err == nil {
@@ -151,24 +147,6 @@ func (m *monitor) sweep(ctx context.Context) error {
 	return err
 }
 
-// adopt takes a timeout that was read. A longer one holds at once; a shorter one
-// only when no processor can go by a longer any more: heard has until when one may
-// have read each, and it counts its patience from then.
-func (m *monitor) adopt(read time.Duration, now time.Time) {
-	if m.read != 0 {
-		m.heard[m.read] = now // it may have changed just now
-	}
-	m.heard[read], m.read = now, read
-	m.timeout = 0
-	for timeout, last := range m.heard {
-		if now.Sub(last) >= timeout {
-			delete(m.heard, timeout)
-			continue
-		}
-		m.timeout = max(m.timeout, timeout)
-	}
-}
-
 // versionAt returns the latest version that was current at a time or before.
 func (m *monitor) versionAt(at time.Time) (int64, bool) {
 	for _, s := range slices.Backward(m.samples) {
@@ -181,82 +159,115 @@ func (m *monitor) versionAt(at time.Time) (int64, bool) {
 
 // forget drops samples that no later look can need.
 func (m *monitor) forget(now time.Time) {
-	needed := now.Add(-max(m.timeout, keepTransitions))
+	needed := now.Add(-max(m.timeout, m.longest, keepTransitions))
 	for len(m.samples) > 1 && !m.samples[1].at.After(needed) {
 		m.samples = m.samples[1:]
 	}
 }
 
-func (m *monitor) requeueOverdue(ctx context.Context, version int64) (all []string, err error) {
-	for {
-		moved, more, err := m.requeueBatch(ctx, version)
-		all = append(all, moved...)
-		if err != nil || !more {
-			return all, err
-		}
+// requeueOverdue queues the jobs again that were last updated a timeout ago: the type's,
+// or, if that is longer, the one by which their holder counts its patience, which it has
+// written beside its update. So a timeout can be shortened at any time, and no monitor
+// need know what it was before.
+func (m *monitor) requeueOverdue(ctx context.Context, now time.Time) (requeued []string, err error) {
+	version, ok := m.versionAt(now.Add(-m.timeout))
+	if !ok {
+		return nil, nil
 	}
-}
-
-// requeueBatch queues some jobs again that were last updated at a version or before,
-// and reports whether there may be more.
-func (m *monitor) requeueBatch(ctx context.Context, version int64) (moved []string, more bool, err error) {
 	active := m.typ.keys.active
 	overdue := from(active, m.head)
 	overdue.End = active.Pack(stampAfter(version))
 	if bytes.Compare(overdue.Begin, overdue.End) >= 0 {
-		return nil, false, nil // the timeout has grown, and what is overdue lies further back
+		return nil, nil // the timeout has grown, and what is overdue lies further back
 	}
-	var head []byte
-	moved, err = kv.TransactValue(ctx, m.typ.layer.db, func(tx kv.Transaction) ([]string, error) {
-		head, more = overdue.End, false
-		pairs, err := tx.Snapshot().GetRange(overdue, kv.RangeOptions{Limit: requeueBatch, Mode: kv.StreamWantAll}).Slice()
+	var left []byte // the first row that stays
+	longest := time.Duration(0)
+	for overdue.Begin != nil {
+		batch, err := m.requeueBatch(ctx, overdue, now)
+		requeued = append(requeued, batch.moved...)
 		if err != nil {
-			return nil, err
+			return requeued, err
 		}
-		if len(pairs) > 0 {
-			head, more = pairs[0].Key, len(pairs) == requeueBatch
+		if left == nil {
+			left = batch.left
 		}
-		return m.requeueRows(tx, pairs)
-	})
-	if err == nil {
-		m.head = head
+		longest = max(longest, batch.longest)
+		overdue.Begin = batch.next
 	}
-	return moved, more, err
+	if left == nil {
+		left = overdue.End
+	}
+	m.head, m.longest = left, longest
+	return requeued, nil
 }
 
-// requeueRows queues the jobs of rows in active, and returns their ids.
-func (m *monitor) requeueRows(tx kv.Transaction, pairs []kv.KeyValue) ([]string, error) {
+// requeued is what a transaction did with some rows of active.
+type requeued struct {
+	moved   []string      // the jobs it queued
+	left    []byte        // the first row that it left
+	longest time.Duration // timeout of those
+	next    []byte        // where to go on; nil: there are no more
+}
+
+func (m *monitor) requeueBatch(ctx context.Context, overdue kv.KeyRange, now time.Time) (requeued, error) {
+	return kv.TransactValue(ctx, m.typ.layer.db, func(tx kv.Transaction) (out requeued, err error) {
+		pairs, err := tx.Snapshot().GetRange(overdue, kv.RangeOptions{Limit: requeueBatch, Mode: kv.StreamWantAll}).Slice()
+		if err != nil {
+			return out, err
+		}
+		if len(pairs) == requeueBatch {
+			out.next = kv.KeyAfter(pairs[len(pairs)-1].Key)
+		}
+		return out, m.requeueRows(tx, pairs, now, &out)
+	})
+}
+
+// requeueRows queues those jobs of rows in active that are overdue.
+func (m *monitor) requeueRows(tx kv.Transaction, pairs []kv.KeyValue, now time.Time, out *requeued) error {
 	reads := make([]kv.Future[[]byte], len(pairs))
 	stamps, ids := make([]tuple.Versionstamp, len(pairs)), make([]string, len(pairs))
 	for i, pair := range pairs {
 		var err error
 		if stamps[i], ids[i], err = stampAndID(m.typ.keys.active, pair.Key); err != nil {
-			return nil, err
+			return err
+		}
+		timeout, err := parseTimeout(pair.Value)
+		if err != nil {
+			return err
+		}
+		if version, ok := m.versionAt(now.Add(-timeout)); timeout > m.timeout && (!ok || stampVersion(stamps[i]) > version) {
+			out.longest = max(out.longest, timeout)
+			if out.left == nil {
+				out.left = pair.Key
+			}
+			continue
 		}
 		reads[i] = m.typ.readRow(tx, ids[i])
 	}
 	rows, line := make([]*row, len(pairs)), m.typ.line(tx)
 	for i, read := range reads {
+		if read == nil {
+			continue
+		}
 		row, err := awaitRow(read)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if row != nil && row.status == Running && *row.sequence == stamps[i] {
 			rows[i] = row
 			line.want(row.owner)
 		}
 	}
-	var moved []string
 	for i, row := range rows {
 		if row == nil {
 			continue
 		}
 		if err := m.typ.requeue(tx, line, ids[i], row, uint16(i)); err != nil {
-			return nil, err
+			return err
 		}
-		moved = append(moved, ids[i])
+		out.moved = append(out.moved, ids[i])
 	}
-	return moved, nil
+	return nil
 }
 
 // trim removes the transitions up to a version, and says so.

@@ -218,3 +218,26 @@ func TestMonitorGoesOn(t *testing.T) {
 		require.ErrorIs(t, <-ended, context.Canceled)
 	})
 }
+
+// TestTimeoutLoweredBeforeMonitor: a monitor that starts when the timeout has been
+// shortened leaves the jobs alone whose holders go by the longer one.
+func TestTimeoutLoweredBeforeMonitor(t *testing.T) {
+	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db)
+		b.setTimeout(t, time.Minute)
+		b.add(t, fdbjobs.Spec{ID: "early"})
+		began := time.Now()
+		early := b.accept(t)
+		b.setTimeout(t, 6*time.Second)
+		b.add(t, fdbjobs.Spec{ID: "late"})
+		late := b.accept(t)
+		requeued, _ := b.monitor(t)
+		assert.Equal(t, []string{"late"}, <-requeued)
+		require.ErrorIs(t, context.Cause(late.Context()), fdbjobs.ErrHalt)
+		require.NoError(t, early.Context().Err())
+		assert.Equal(t, []string{"early"}, <-requeued)
+		require.ErrorIs(t, context.Cause(early.Context()), fdbjobs.ErrHalt)
+		assert.GreaterOrEqual(t, time.Since(began), time.Minute)
+		assert.LessOrEqual(t, time.Since(began), time.Minute+2*time.Second)
+	})
+}

@@ -69,7 +69,7 @@ func (t *Type) setPlace(tx kv.Transaction, id string, r *row) {
 		t.stamped(tx, t.keys.ready.Sub(r.owner), r.sequence.UserVersion, id, "")
 		tx.Atomic(kv.MutationAdd, t.keys.watchReady, littleEndian(1))
 	case r.status == Running:
-		t.stamped(tx, t.keys.active, r.sequence.UserVersion, id, "")
+		t.stamped(tx, t.keys.active, r.sequence.UserVersion, id, string(packTimeout(r.timeout)))
 	case r.expires != nil:
 		tx.Set(t.keys.expiry.Pack(*r.expires, id), nil)
 	}

@@ -277,7 +277,7 @@ func (s *subscribers) read(ctx context.Context, position []byte) (transitionsRea
 				return out, err
 			}
 			out.transitions = append(out.transitions, transition{
-				id: id, status: Status(pair.Value), version: int64(binary.BigEndian.Uint64(stamp.TransactionVersion[:8])),
+				id: id, status: Status(pair.Value), version: stampVersion(stamp),
 			})
 		}
 		if out.trimmed, err = awaitTrimmed(trimmed); err != nil {
