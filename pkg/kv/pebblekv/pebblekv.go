@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"settee/pkg/kv"
@@ -65,11 +66,16 @@ type Options struct {
 	memTableBytes int // 0 is defaultMemTableBytes
 }
 
-// memory given to Pebble.
+// Memory given to Pebble, which takes that of its tables in memory out of the cache's: a
+// few of them wait to be written out, and blocks that were read are to have room too.
 const (
-	cacheBytes           = 64 << 20
+	cacheBytes           = 256 << 20
 	defaultMemTableBytes = 32 << 20
 )
+
+// bloomBits are those of each key in a table's filter: a key that is not there is
+// looked for in vain in one table of a hundred.
+const bloomBits = 10
 
 // Open opens the store in dir, which is made when it is missing. A directory
 // that another process has open is an error that says so.
@@ -135,7 +141,7 @@ func lockError(dir string, err error) error {
 // flushed or compacted are out of reach, because it waits there for a disk that
 // may have failed; batch.Apply keeps to lower ones.
 func (s *storage) options(cache *pebble.Cache) *pebble.Options {
-	return &pebble.Options{
+	options := &pebble.Options{
 		Cache:                       cache,
 		FS:                          s.fence,
 		FormatMajorVersion:          pebble.FormatNewest,
@@ -152,6 +158,8 @@ func (s *storage) options(cache *pebble.Cache) *pebble.Options {
 			DataCorruption: func(pebble.DataCorruptionInfo) {},
 		},
 	}
+	options.Levels[0].FilterPolicy = bloom.FilterPolicy(bloomBits) // and so all below
+	return options
 }
 
 // storage is a Pebble database.
@@ -189,7 +197,7 @@ func (l logger) Fatalf(format string, args ...any) {
 
 func (s *storage) Snapshot() optimistic.Snapshot { return snapshot{s.db.NewSnapshot()} }
 
-func (s *storage) NewBatch() optimistic.Batch { return &batch{storage: s} }
+func (s *storage) NewBatch() optimistic.Batch { return &batch{s, s.db.NewBatch()} }
 
 func (s *storage) Close() error {
 	s.fence.release()
@@ -298,47 +306,23 @@ func (it iterator) Value() ([]byte, error) {
 func (it iterator) SeekGE(key []byte) bool { return it.Iterator.SeekGE(onDisk(key)) }
 func (it iterator) SeekLT(key []byte) bool { return it.Iterator.SeekLT(onDisk(key)) }
 
-// batch is a Pebble batch, which is indexed once it is read from.
+// batch is a Pebble batch.
 type batch struct {
 	storage *storage
 	batch   *pebble.Batch
-	indexed bool
 }
 
-// plain returns the batch for writing.
-func (b *batch) plain() *pebble.Batch {
-	if b.batch == nil {
-		b.batch = b.storage.db.NewBatch()
-	}
-	return b.batch
-}
+func (b *batch) Set(key, value []byte) error { return b.batch.Set(onDisk(key), value, nil) }
 
-// Get turns the batch into an indexed one: those cost more to write to, and
-// only an atomic operation reads.
-func (b *batch) Get(key []byte) ([]byte, error) {
-	if !b.indexed {
-		plain := b.batch
-		b.batch, b.indexed = b.storage.db.NewIndexedBatch(), true
-		if plain != nil {
-			if err := errors.Join(b.batch.Apply(plain, nil), plain.Close()); err != nil {
-				return nil, fmt.Errorf("reading the store: %w", err)
-			}
-		}
-	}
-	return get(b.batch, key)
-}
-
-func (b *batch) Set(key, value []byte) error { return b.plain().Set(onDisk(key), value, nil) }
-
-func (b *batch) Clear(key []byte) error { return b.plain().Delete(onDisk(key), nil) }
+func (b *batch) Clear(key []byte) error { return b.batch.Delete(onDisk(key), nil) }
 
 func (b *batch) ClearRange(begin, end []byte) error {
-	return b.plain().DeleteRange(onDisk(begin), onDisk(end), nil)
+	return b.batch.DeleteRange(onDisk(begin), onDisk(end), nil)
 }
 
 func (b *batch) Apply() error {
 	s := b.storage
-	if err := s.admit(uint64(b.plain().Len())); err != nil {
+	if err := s.admit(uint64(b.batch.Len())); err != nil {
 		return fmt.Errorf("writing the store: %w", err)
 	}
 	err := b.batch.Commit(s.sync)
@@ -352,8 +336,6 @@ func (b *batch) Apply() error {
 }
 
 func (b *batch) Close() {
-	if b.batch != nil {
-		// There is nothing in a batch whose end could fail.
-		_ = b.batch.Close()
-	}
+	// There is nothing in a batch whose end could fail.
+	_ = b.batch.Close()
 }

@@ -36,6 +36,9 @@ type written struct {
 	// when there are none, value is the whole truth, nil for cleared.
 	ops   []mutation
 	value []byte
+	// added is the place in the log, from 1, of an addition that the next one can
+	// become part of: nothing else was done to the key since.
+	added int
 }
 
 // over returns what the key reads as when base lies below the buffer.
@@ -106,16 +109,44 @@ func (b *buffer) clearRange(begin, end []byte) {
 
 func (b *buffer) atomic(op kv.MutationType, key, operand []byte) {
 	m := mutation{kind: mutationAtomic, op: op, key: key, value: operand}
+	if op == kv.MutationAdd && b.addMore(m) {
+		return
+	}
 	point := pointSpanOf(key)
 	b.log = append(b.log, m)
 	b.conflicts = append(b.conflicts, point)
 	w, _, known := b.hides(point.begin)
+	w.added = 0
 	if known {
 		w.value = mutate(op, w.value, operand)
 	} else {
 		w.ops = append(slices.Clip(w.ops), m)
+		if op == kv.MutationAdd {
+			w.added = len(b.log)
+		}
 	}
 	b.keys.Set(point.begin, w)
+}
+
+// addMore makes an addition part of the one before it, of the same length and to the
+// same key, and reports whether there was one. A counter that a transaction adds to
+// a thousand times is one mutation.
+func (b *buffer) addMore(m mutation) bool {
+	w, own := b.keys.Get(string(m.key))
+	if !own || w.added == 0 {
+		return false
+	}
+	earlier := b.log[w.added-1]
+	if len(earlier.value) != len(m.value) {
+		return false
+	}
+	// A new slice: what was read above may still hold the old one.
+	sum := mutate(kv.MutationAdd, earlier.value, m.value)
+	b.log[w.added-1].value = sum
+	w.ops = slices.Clone(w.ops)
+	w.ops[len(w.ops)-1].value = sum
+	b.keys.Set(string(m.key), w)
+	return true
 }
 
 func (b *buffer) stampKey(key, value []byte) {

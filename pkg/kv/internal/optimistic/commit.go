@@ -204,7 +204,7 @@ func (m mutation) span() span {
 func (db *DB) apply(accepted []*commit, version int64) error {
 	batch := db.storage.NewBatch()
 	defer batch.Close()
-	w := writer{batch, map[string][]byte{}}
+	w := newWriter(db.view.snapshot, batch, accepted)
 	for _, c := range accepted {
 		for _, m := range c.log {
 			if err := w.write(m); err != nil {
@@ -212,10 +212,8 @@ func (db *DB) apply(accepted []*commit, version int64) error {
 			}
 		}
 	}
-	for key, value := range w.atomics {
-		if err := batch.Set([]byte(key), value); err != nil {
-			return err
-		}
+	if err := w.finish(); err != nil {
+		return err
 	}
 	if err := batch.Set([]byte(versionKey), binary.BigEndian.AppendUint64(nil, uint64(version))); err != nil {
 		return err
@@ -224,37 +222,80 @@ func (db *DB) apply(accepted []*commit, version int64) error {
 	return db.commits.failed
 }
 
-// writer fills a batch. What atomic operations make of a key it keeps until the end of
-// the group: a counter that each commit of the group changes is read and written once.
+// writer fills a batch. The keys of atomic operations it follows itself until the end
+// of the group, so that the batch need not be read, and a counter that each commit of
+// the group changes is read and written once.
 type writer struct {
+	below   Reader // what was before the group
 	batch   Batch
-	atomics map[string][]byte // not yet in the batch
+	atomics map[string]*atomicKey
+}
+
+// atomicKey is a key that an atomic operation of the group changes.
+type atomicKey struct {
+	known   bool   // value is what the group has made of the key so far
+	value   []byte // nil: there is none
+	changed bool   // by an atomic operation
+}
+
+func newWriter(below Reader, batch Batch, group []*commit) writer {
+	w := writer{below: below, batch: batch, atomics: map[string]*atomicKey{}}
+	for _, c := range group {
+		for _, m := range c.log {
+			if m.kind == mutationAtomic {
+				w.atomics[string(m.key)] = &atomicKey{}
+			}
+		}
+	}
+	return w
+}
+
+// follow notes that a mutation which is no atomic operation leaves value in the key.
+func (w writer) follow(key, value []byte) {
+	if k := w.atomics[string(key)]; k != nil {
+		*k = atomicKey{known: true, value: value}
+	}
 }
 
 func (w writer) write(m mutation) error {
 	switch m.kind {
 	case mutationClear:
-		delete(w.atomics, string(m.key))
+		w.follow(m.key, nil)
 		return w.batch.Clear(m.key)
 	case mutationClearRange:
-		for key := range w.atomics {
-			if m.span().has(key) {
-				delete(w.atomics, key)
+		cleared := m.span()
+		for key, k := range w.atomics {
+			if cleared.has(key) {
+				*k = atomicKey{known: true}
 			}
 		}
 		return w.batch.ClearRange(m.key, m.value)
 	case mutationAtomic:
-		old, known := w.atomics[string(m.key)]
-		if !known {
+		k := w.atomics[string(m.key)]
+		if !k.known {
 			var err error
-			if old, err = w.batch.Get(m.key); err != nil {
+			if k.value, err = w.below.Get(m.key); err != nil {
 				return err
 			}
+			k.known = true
 		}
-		w.atomics[string(m.key)] = mutate(m.op, old, m.value)
+		k.value, k.changed = mutate(m.op, k.value, m.value), true
 		return nil
 	default:
-		delete(w.atomics, string(m.key))
+		w.follow(m.key, notNil(m.value))
 		return w.batch.Set(m.key, m.value)
 	}
+}
+
+// finish writes what atomic operations have left.
+func (w writer) finish() error {
+	for key, k := range w.atomics {
+		if !k.changed {
+			continue
+		}
+		if err := w.batch.Set([]byte(key), k.value); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -10,11 +10,21 @@ import (
 // history knows, for every key, the version at which it was last written, as
 // far back as a living transaction may have read.
 //
-// It is a step function over the key space: the entry at boundary k holds for
-// the keys from k to the next boundary. Versions up to floor count as never
-// written; neighbouring steps that both lie there are merged, so the size is
-// bounded by the writes within the window.
+// What was written lately is a list, and for single keys a map beside it: most
+// transactions read few keys that were written by themselves, a moment ago. Older
+// writes move on into a step function over the key space, as soon as a check has to
+// look further back: the entry at boundary k holds for the keys from k to the next
+// boundary. Versions up to floor count as never written; neighbouring steps that both
+// lie there are merged. So the size is bounded by the writes within the window.
 type history struct {
+	// recent are the latest writes, in order of their versions. All of them are
+	// younger than what is in steps.
+	recent queue[write]
+	// ranges are those of recent that are not of one key.
+	ranges queue[write]
+	// points are the versions of the last writes of single keys in recent.
+	points map[string]int64
+
 	steps btree.Map[string, int64]
 	// floor: no living transaction reads at a version below it.
 	floor int64
@@ -23,6 +33,15 @@ type history struct {
 	aging queue[boundary]
 	// commits holds the time of each version, to move the floor.
 	commits queue[commitTime]
+}
+
+// maxScan is how many recent writes a check of a range looks through. If that is not
+// enough to see all that it may conflict with, the others move into the steps.
+const maxScan = 2_000
+
+type write struct {
+	span
+	version int64
 }
 
 type boundary struct {
@@ -35,20 +54,45 @@ type commitTime struct {
 	at      time.Time
 }
 
-// wrote records that the keys from begin to end were written at version.
+// wrote records that the keys from begin to end were written at version, which is
+// not below that of an earlier call.
 func (h *history) wrote(begin, end string, version int64) {
 	if begin >= end {
 		return
 	}
-	after := h.at(end) // what the keys from end on had before
-	h.deleteWithin(begin, end)
-	h.set(begin, version)
-	if _, ok := h.steps.Get(end); !ok {
-		h.set(end, after)
+	w := write{span{begin, end}, version}
+	h.recent.push(w)
+	if !w.isPoint() {
+		h.ranges.push(w)
+		return
+	}
+	if h.points == nil {
+		h.points = map[string]int64{}
+	}
+	h.points[begin] = version
+}
+
+// settle moves the oldest recent write into the steps, or away if no living
+// transaction can conflict with it.
+func (h *history) settle() {
+	w := h.recent.pop()
+	if !w.isPoint() {
+		h.ranges.pop()
+	} else if h.points[w.begin] == w.version {
+		delete(h.points, w.begin)
+	}
+	if w.version <= h.floor {
+		return
+	}
+	after := h.at(w.end) // what the keys from end on had before
+	h.deleteWithin(w.begin, w.end)
+	h.set(w.begin, w.version)
+	if _, ok := h.steps.Get(w.end); !ok {
+		h.set(w.end, after)
 	}
 }
 
-// at returns the version of the last write of key.
+// at returns the version of the last write of key that is in the steps.
 func (h *history) at(key string) int64 {
 	version := int64(0)
 	h.steps.Descend(key, func(_ string, v int64) bool {
@@ -80,15 +124,40 @@ func (h *history) set(key string, version int64) {
 // writtenSince reports whether any key from begin to end was written after
 // version.
 func (h *history) writtenSince(begin, end string, version int64) bool {
+	read := span{begin, end}
 	if begin >= end {
 		return false
 	}
-	if h.at(begin) > version {
+	among := &h.recent
+	if read.isPoint() {
+		if h.points[begin] > version {
+			return true
+		}
+		among = &h.ranges
+	}
+	latest := among.all()[max(among.len()-maxScan, 0):]
+	for _, w := range slices.Backward(latest) {
+		if w.version <= version {
+			return false // and so are all older ones
+		}
+		if w.begin < end && begin < w.end {
+			return true
+		}
+	}
+	for among.len() > maxScan {
+		h.settle()
+	}
+	return h.steppedSince(read, version)
+}
+
+// steppedSince is writtenSince for what is in the steps.
+func (h *history) steppedSince(read span, version int64) bool {
+	if h.at(read.begin) > version {
 		return true
 	}
 	written := false
-	h.steps.Ascend(begin, func(k string, v int64) bool {
-		if k >= end {
+	h.steps.Ascend(read.begin, func(k string, v int64) bool {
+		if k >= read.end {
 			return false
 		}
 		written = v > version
@@ -108,6 +177,9 @@ func (h *history) expire(limit time.Time) {
 	// may read at; only what is older than the next one is out of reach.
 	for h.commits.len() > 0 && h.commits.front().at.Before(limit) {
 		h.floor = h.commits.pop().version
+	}
+	for h.recent.len() > 0 && h.recent.front().version <= h.floor {
+		h.settle()
 	}
 	for h.aging.len() > 0 && h.aging.front().version <= h.floor {
 		b := h.aging.pop()
@@ -150,6 +222,7 @@ type queue[T any] struct {
 
 func (q *queue[T]) len() int  { return len(q.items) - q.head }
 func (q *queue[T]) front() *T { return &q.items[q.head] }
+func (q *queue[T]) all() []T  { return q.items[q.head:] }
 func (q *queue[T]) push(v T)  { q.items = append(q.items, v) }
 func (q *queue[T]) pop() T {
 	v := q.items[q.head]

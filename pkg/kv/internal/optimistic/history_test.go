@@ -15,15 +15,14 @@ import (
 // writes, while old ones expire.
 func TestHistoryAgainstList(t *testing.T) {
 	t.Parallel()
-	type write struct {
-		span
-		version int64
-	}
 	const window = 20
 	for seed := range uint64(10) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		randomSpan := func() span {
 			a, b := random.IntN(50), random.IntN(50)
+			if random.IntN(2) == 0 {
+				return pointSpan(fmt.Sprintf("%02d", a))
+			}
 			return span{fmt.Sprintf("%02d", min(a, b)), fmt.Sprintf("%02d", max(a, b)+1)}
 		}
 		var h history
@@ -36,6 +35,9 @@ func TestHistoryAgainstList(t *testing.T) {
 				s := randomSpan()
 				h.wrote(s.begin, s.end, version)
 				all = append(all, write{s, version})
+				if random.IntN(8) == 0 {
+					h.settle() // as a check does when the list is long
+				}
 			}
 			h.committed(version, now)
 			for range 5 {
@@ -54,6 +56,9 @@ func TestHistoryAgainstList(t *testing.T) {
 		h.expire(start.Add(time.Hour))
 		require.LessOrEqual(t, h.steps.Len(), 1, "seed %d", seed)
 		require.Zero(t, h.aging.len())
+		require.Zero(t, h.recent.len())
+		require.Zero(t, h.ranges.len())
+		require.Empty(t, h.points)
 	}
 }
 
@@ -81,11 +86,19 @@ func TestHistoryIsBoundedByItsWindow(t *testing.T) {
 	const inWindow = 1000
 	step := kv.MaxTransactionAge / inWindow
 	commit(20*inWindow, step)
+	require.LessOrEqual(t, len(h.points), 3*(inWindow+2))
+	require.LessOrEqual(t, cap(h.recent.items), 4*2*3*(inWindow+2))
+	h.writtenSince("x", "y", h.floor)
+	require.LessOrEqual(t, h.recent.len(), maxScan)
+	require.Positive(t, h.steps.Len())
+	commit(20*inWindow, step)
 	require.LessOrEqual(t, h.steps.Len(), 2*3*(inWindow+2))
 	require.LessOrEqual(t, cap(h.aging.items), 4*2*2*3*(inWindow+2))
 	require.LessOrEqual(t, cap(h.commits.items), 4*2*(inWindow+2))
 	// A burst is kept for the window, and then forgotten by few commits.
 	commit(20_000, time.Microsecond)
+	require.Greater(t, len(h.points), 20_000)
+	h.writtenSince("x", "y", h.floor)
 	require.Greater(t, h.steps.Len(), 20_000)
 	commit(20, time.Second)
 	require.LessOrEqual(t, h.steps.Len(), 100)

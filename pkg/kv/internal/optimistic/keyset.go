@@ -5,6 +5,11 @@ import "github.com/tidwall/btree"
 // span is a range of keys, from begin to before end.
 type span struct{ begin, end string }
 
+// isPoint reports whether the range holds one key.
+func (s span) isPoint() bool {
+	return len(s.end) == len(s.begin)+1 && s.end[len(s.begin)] == 0 && s.end[:len(s.begin)] == s.begin
+}
+
 func (s span) has(key string) bool { return s.begin <= key && key < s.end }
 
 // pointSpan returns the range that holds key alone.

@@ -3,8 +3,7 @@ package optimistic
 // Storage keeps ordered pairs. Batches are filled and applied by one goroutine at
 // a time; everything else may be called by many.
 type Storage interface {
-	// NewBatch returns an empty batch. Reading it sees the storage below its
-	// own writes.
+	// NewBatch returns an empty batch.
 	NewBatch() Batch
 	// Snapshot returns a view of what all batches applied so far left.
 	Snapshot() Snapshot
@@ -44,7 +43,6 @@ type Iterator interface {
 
 // Batch collects writes that become durable together.
 type Batch interface {
-	Reader
 	Set(key, value []byte) error
 	Clear(key []byte) error
 	ClearRange(begin, end []byte) error
