@@ -16,19 +16,23 @@ func (t *Type) Get(tx kv.ReadTransaction, id string) (*Job, error) {
 	return t.readJob(tx, id).await()
 }
 
-// jobRead is the reading of a job under way.
+// jobRead is the reading of a job under way. Most args are one chunk; how many more
+// there are, the row says.
 type jobRead struct {
-	id         string
-	row, state kv.Future[[]byte]
-	args       kv.RangeResult
+	id               string
+	typ              *Type
+	tx               kv.ReadTransaction
+	row, state, args kv.Future[[]byte]
 }
 
 func (t *Type) readJob(tx kv.ReadTransaction, id string) jobRead {
 	return jobRead{
 		id:    id,
+		typ:   t,
+		tx:    tx,
 		row:   t.readRow(tx, id),
 		state: tx.Get(t.keys.state.Pack(id)),
-		args:  tx.GetRange(keyRange(t.keys.args.Sub(id)), kv.RangeOptions{Mode: kv.StreamWantAll}),
+		args:  tx.Get(t.keys.args.Pack(id, 0)),
 	}
 }
 
@@ -54,16 +58,32 @@ func (r jobRead) job(row *row) (*Job, error) {
 		return nil, err
 	}
 	job.State = state
-	for pair, err := range r.args.All() {
+	job.Args, err = r.readArgs(row.chunks)
+	return job, err
+}
+
+// readArgs awaits so many chunks of args.
+func (r jobRead) readArgs(chunks int64) (json.RawMessage, error) {
+	if chunks == 0 {
+		return json.RawMessage("{}"), nil
+	}
+	more := make([]kv.Future[[]byte], chunks)
+	more[0] = r.args
+	for n := int64(1); n < chunks; n++ {
+		more[n] = r.tx.Get(r.typ.keys.args.Pack(r.id, n))
+	}
+	var args json.RawMessage
+	for _, chunk := range more {
+		value, err := chunk.Await()
 		if err != nil {
 			return nil, err
 		}
-		job.Args = append(job.Args, pair.Value...)
+		if value == nil {
+			return nil, fmt.Errorf("reading the args of the job %q: a chunk of %d is missing", r.id, chunks)
+		}
+		args = append(args, value...)
 	}
-	if job.Args == nil {
-		job.Args = json.RawMessage("{}")
-	}
-	return job, nil
+	return args, nil
 }
 
 // GetMany reads several jobs at a time. Where there is none the result is nil.
