@@ -11,6 +11,13 @@
 // asked for, not what a node is configured to do: options that were not given
 // stay unset, and the node that runs the job supplies its defaults.
 //
+// # Documents and their jobs
+//
+// A [Document] has one job at most. [Document.Effect] says what a write of it does
+// to that job, [JobState.UpdateDocument] what the end of the job writes into it.
+// The texts of documents belong to their users: what is written into them changes
+// no byte but those of the `_replication_` fields and of `owner`.
+//
 // # Names
 //
 // A replication has two ids. The job id ([PersistentJobID], [Replication.JobID])

@@ -46,75 +46,110 @@ func TestEndpointURL(t *testing.T) {
 	}
 }
 
+// withSide returns a document whose source or target is that JSON value.
+func withSide(side, value string) []byte {
+	other := map[string]string{"source": "target", "target": "source"}[side]
+	return fmt.Appendf(nil, `{%q: %s, %q: "http://b.example/db2"}`, side, value, other)
+}
+
 func TestEndpointRefusals(t *testing.T) {
 	t.Parallel()
 	const (
-		local  = "must be a full URL with protocol http or https: names of local databases are not supported"
-		scheme = "must be a URL with protocol http or https"
-		host   = "has an invalid url: its host is not valid"
-		port   = "has an invalid url: its port is not valid"
-		path   = "has an invalid url: its path has characters that must be percent-encoded"
-		none   = "has an invalid url: it names no database"
-		shape  = "must be the URL of a database, or an object with its `url`"
+		shape    = "parameter `@` must be the URL of a database, or an object with its `url`"
+		local    = "parameter `@` must be a full URL with protocol http or https: names of local databases are not supported"
+		scheme   = "parameter `@` must be a URL with protocol http or https"
+		noScheme = "parameter `@` has an invalid url: it has no scheme"
+		host     = "parameter `@` has an invalid url: its host is not valid"
+		port     = "parameter `@` has an invalid url: its port is not valid"
+		path     = "parameter `@` has an invalid url: its path has characters that must be percent-encoded"
+		query    = "parameter `@` has an invalid url: a database's has no query"
+		none     = "parameter `@` has an invalid url: it names no database"
+		notUTF8  = "parameter `@` has a user name or password that is not UTF-8"
+		url      = "parameter `@.url` must be the URL of a database"
+		headers  = "parameter `@.headers` must be an object of "
+		cannot   = headers + "HTTP headers: "
+		basic    = "` must be `Basic` and the base64 form of `username:password` in UTF-8"
+		twice    = "parameter `@.headers` must not have Authorization more than once"
+		auth     = "parameter `@.auth` must be an object"
+		pair     = "parameter `@.auth.basic` must be an object with `username` and `password`"
+		username = "parameter `@.auth.basic.username` must be a string"
+		password = "parameter `@.auth.basic.password` must be a string"
 	)
-	tests := []struct{ source, field, reason string }{
-		{`null`, "source", shape},
-		{`5`, "source", shape},
-		{`["http://h/db"]`, "source", shape},
-		{`"db"`, "source", local},
-		{`""`, "source", local},
-		{`"://h/db"`, "source", "has an invalid url: it has no scheme"},
-		{`"ftp://h/db"`, "source", scheme},
-		{`"http://"`, "source", host},
-		{`"http:///db"`, "source", host},
-		{`"http://h h/db"`, "source", host},
-		{`"http://é.example/db"`, "source", host},
-		{`"http://::1/db"`, "source", host},
-		{`"http://[::1/db"`, "source", host},
-		{`"http://[::1]x/db"`, "source", host},
-		{`"http://[1.2.3.4]/db"`, "source", host},
-		{`"http://[fe80::1%eth0]/db"`, "source", host},
-		{`"http://h:0/db"`, "source", port},
-		{`"http://h:65536/db"`, "source", port},
-		{`"http://h:x/db"`, "source", port},
-		{`"http://h/a b"`, "source", path},
-		{`"http://h/é"`, "source", path},
-		{`"http://h/%2"`, "source", path},
-		{`"http://h/%zz"`, "source", path},
-		{`"http://h/db#x"`, "source", path},
-		{`"http://h/db?x=1"`, "source", "has an invalid url: a database's has no query"},
-		{`"http://h"`, "source", none},
-		{`"http://h//"`, "source", none},
-		{`"http://h/db\r\nX: y"`, "source", path},
-		{`"http://u:%ff@h/db"`, "source", "user name or password that is not UTF-8"},
-		{`{}`, "source.url", "parameter `source.url` must be the URL of a database"},
-		{`{"url": 5}`, "source.url", "must be the URL of a database"},
-		{`{"url": "db"}`, "source.url", local},
-		{`{"url": "http://h/db", "headers": []}`, "source.headers", "must be an object of strings"},
-		{`{"url": "http://h/db", "headers": {"X": 5}}`, "source.headers.X", "must be a string"},
-		{`{"url": "http://h/db", "headers": {"X Y": "v"}}`, "source.headers.X Y", "must be an object of HTTP headers"},
-		{`{"url": "http://h/db", "headers": {"": "v"}}`, "source.headers.", "must be an object of HTTP headers"},
-		{`{"url": "http://h/db", "headers": {"X": "v\r\nY: w"}}`, "source.headers.X", "must be an object of HTTP headers"},
-		{`{"url": "http://h/db", "headers": {"Authorization": "Basic !"}}`, "source.headers.Authorization", "base64 form of `username:password`"},
-		{`{"url": "http://h/db", "headers": {"authorization": "basic dXNlcg=="}}`, "source.headers.authorization", "base64 form"},
-		{`{"url": "http://h/db", "headers": {"Authorization": "a", "authorization": "b"}}`, "source.headers.Authorization", "more than once"},
-		{`{"url": "http://h/db", "auth": "x"}`, "source.auth", "must be an object"},
-		{`{"url": "http://h/db", "auth": {"basic": "x"}}`, "source.auth.basic", "must be an object with `username` and `password`"},
-		{`{"url": "http://h/db", "auth": {"basic": {"password": "p"}}}`, "source.auth.basic.username", "must be a string"},
-		{`{"url": "http://h/db", "auth": {"basic": {"username": "u"}}}`, "source.auth.basic.password", "must be a string"},
-		{`{"url": "http://h/db", "auth": {"basic": {"username": "u", "password": null}}}`, "source.auth.basic.password", "must be a string"},
+	// @ stands for source and for target.
+	tests := []struct{ value, field, reason string }{
+		{`null`, "@", shape},
+		{`5`, "@", shape},
+		{`true`, "@", shape},
+		{`["http://h/db"]`, "@", shape},
+		{`"db"`, "@", local},
+		{`""`, "@", local},
+		{`"h.example/db"`, "@", local},
+		{`"http:/h/db"`, "@", local},
+		{`"://h/db"`, "@", noScheme},
+		{`"ftp://h/db"`, "@", scheme},
+		{`"httpx://h/db"`, "@", scheme},
+		{`"socks5://h/db"`, "@", scheme},
+		{`"http://"`, "@", host},
+		{`"http:///db"`, "@", host},
+		{`"http://h h/db"`, "@", host},
+		{`"http://é.example/db"`, "@", host},
+		{`"http://::1/db"`, "@", host},
+		{`"http://[::1/db"`, "@", host},
+		{`"http://[::1]x/db"`, "@", host},
+		{`"http://[1.2.3.4]/db"`, "@", host},
+		{`"http://[fe80::1%eth0]/db"`, "@", host},
+		{`"http://h:0/db"`, "@", port},
+		{`"http://h:65536/db"`, "@", port},
+		{`"http://h:x/db"`, "@", port},
+		{`"http://h/a b"`, "@", path},
+		{`"http://h/é"`, "@", path},
+		{`"http://h/%2"`, "@", path},
+		{`"http://h/%zz"`, "@", path},
+		{`"http://h/db#x"`, "@", path},
+		{`"http://h/db\r\nX: y"`, "@", path},
+		{`"http://h/db?x=1"`, "@", query},
+		{`"http://h"`, "@", none},
+		{`"http://h//"`, "@", none},
+		{`"http://u:%ff@h/db"`, "@", notUTF8},
+
+		{`{}`, "@.url", url},
+		{`{"url": 5}`, "@.url", url},
+		{`{"url": null}`, "@.url", url},
+		{`{"url": ["http://h/db"]}`, "@.url", url},
+		{`{"url": "db"}`, "@.url", strings.Replace(local, "@", "@.url", 1)},
+		{`{"url": "ftp://h/db"}`, "@.url", strings.Replace(scheme, "@", "@.url", 1)},
+		{`{"url": "http://"}`, "@.url", strings.Replace(host, "@", "@.url", 1)},
+
+		{`{"url": "http://h/db", "headers": []}`, "@.headers", headers + "strings"},
+		{`{"url": "http://h/db", "headers": null}`, "@.headers", headers + "strings"},
+		{`{"url": "http://h/db", "headers": {"X": 5}}`, "@.headers.X", "parameter `@.headers.X` must be a string"},
+		{`{"url": "http://h/db", "headers": {"X Y": "v"}}`, "@.headers.X Y", cannot + "`X Y` cannot be one"},
+		{`{"url": "http://h/db", "headers": {"": "v"}}`, "@.headers.", cannot + "`` cannot be one"},
+		{`{"url": "http://h/db", "headers": {"X": "v\r\nY: w"}}`, "@.headers.X", cannot + "`X` cannot be one"},
+		{`{"url": "http://h/db", "headers": {"Authorization": "Basic !"}}`, "@.headers.Authorization", "parameter `@.headers.Authorization" + basic},
+		{`{"url": "http://h/db", "headers": {"authorization": "basic dXNlcg=="}}`, "@.headers.authorization", "parameter `@.headers.authorization" + basic},
+		{`{"url": "http://h/db", "headers": {"Authorization": "a", "authorization": "b"}}`, "@.headers.Authorization", twice},
+
+		{`{"url": "http://h/db", "auth": "x"}`, "@.auth", auth},
+		{`{"url": "http://h/db", "auth": null}`, "@.auth", auth},
+		{`{"url": "http://h/db", "auth": {"basic": "x"}}`, "@.auth.basic", pair},
+		{`{"url": "http://h/db", "auth": {"basic": null}}`, "@.auth.basic", pair},
+		{`{"url": "http://h/db", "auth": {"basic": {}}}`, "@.auth.basic.username", username},
+		{`{"url": "http://h/db", "auth": {"basic": {"password": "p"}}}`, "@.auth.basic.username", username},
+		{`{"url": "http://h/db", "auth": {"basic": {"username": "u"}}}`, "@.auth.basic.password", password},
+		{`{"url": "http://h/db", "auth": {"basic": {"username": "u", "password": null}}}`, "@.auth.basic.password", password},
+		// Where there are better credentials, the others must be sound all the same.
+		{`{"url": "http://u:p@h/db", "auth": {"basic": {"username": 5, "password": "p"}}}`, "@.auth.basic.username", username},
 	}
-	for _, test := range tests {
-		t.Run(test.source, func(t *testing.T) {
-			t.Parallel()
-			err := refusal(t, withSource(test.source))
-			require.Equal(t, test.field, err.Field)
-			require.Contains(t, err.Reason, test.reason)
-			require.Contains(t, err.Reason, "`source")
-		})
+	for _, side := range []string{"source", "target"} {
+		of := func(text string) string { return strings.Replace(text, "@", side, 1) }
+		for _, test := range tests {
+			require.Equal(t, &replicator.ParseError{Field: of(test.field), Reason: of(test.reason)}, refusal(t, withSide(side, test.value)), test.value)
+		}
 	}
-	require.Contains(t, refusal(t, []byte(`{"target": "http://h/db"}`)).Reason, "parameter `source` is missing")
-	require.Contains(t, refusal(t, []byte(`{"source": "http://h/db"}`)).Reason, "parameter `target` is missing")
+	missing := "parameter `%s` is missing: it must be the URL of a database, or an object with its `url`"
+	require.Equal(t, &replicator.ParseError{Field: "source", Reason: fmt.Sprintf(missing, "source")}, refusal(t, []byte(`{"target": "http://h/db"}`)))
+	require.Equal(t, &replicator.ParseError{Field: "target", Reason: fmt.Sprintf(missing, "target")}, refusal(t, []byte(`{"source": "http://h/db"}`)))
 }
 
 func TestCredentials(t *testing.T) {
@@ -175,7 +210,7 @@ func TestPrintingShowsNoSecrets(t *testing.T) {
 	values := []any{
 		r.Source, &r.Source, r.Source.Headers[0], r.Source.Headers, *r, r, args, &args,
 		[]replicator.Endpoint{r.Source}, map[string]replicator.Endpoint{"x": r.Target}, struct{ E *replicator.Endpoint }{&r.Source},
-		replicator.Request{Replication: r},
+		replicator.Request{Replication: r}, replicator.Document{Replication: r}, &replicator.Document{Replication: r},
 	}
 	for _, value := range values {
 		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d"} {

@@ -28,14 +28,18 @@ type firstError struct {
 // counts, as in CouchDB.
 func readFields(text []byte, notObject string) (*fields, error) {
 	if !validJSON(text) {
-		// CouchDB's words, which clients know.
-		return nil, &ParseError{Reason: "invalid UTF-8 JSON"}
+		return nil, errInvalidJSON()
 	}
 	f := &fields{first: &firstError{}}
 	if err := json.Unmarshal(text, &f.values); err != nil || f.values == nil {
 		return nil, &ParseError{Reason: notObject}
 	}
 	return f, nil
+}
+
+// errInvalidJSON has CouchDB's words, which clients know.
+func errInvalidJSON() *ParseError {
+	return &ParseError{Reason: "invalid UTF-8 JSON"}
 }
 
 // fail records that the field of that name is at fault.

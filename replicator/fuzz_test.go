@@ -35,8 +35,7 @@ func FuzzParse(f *testing.F) {
 	f.Add(definition(`"selector": {"$nor": [{"a": {"$not": {"$in": [1, -5e-7, 99999999999999999999]}}}]}, "user_ctx": {"roles": []}`))
 
 	f.Fuzz(func(t *testing.T, text []byte) {
-		r, err := replicator.ParseDocument(text, replicator.ParseOptions{})
-		checkParsed(t, r, err)
+		checkDocument(t, text)
 		request, err := replicator.ParseRequest(text, replicator.ParseOptions{})
 		if err == nil && request.Replication == nil {
 			require.True(t, request.Cancel && request.ID != "")
@@ -87,4 +86,30 @@ func FuzzStripCredentials(f *testing.F) {
 		}
 		require.Equal(t, text, once)
 	})
+}
+
+// checkDocument checks a text as a document, by ParseDocument and ParseBody, and
+// what a job writes into it.
+func checkDocument(t *testing.T, text []byte) {
+	t.Helper()
+	d, err := replicator.ParseDocument(text, replicator.ParseOptions{})
+	if err != nil {
+		checkParsed(t, nil, err)
+		return
+	}
+	if d.Replication != nil {
+		checkParsed(t, d.Replication, nil)
+		require.Equal(t, replicator.KeepJob, d.Effect(d.Replication))
+	} else {
+		require.True(t, d.Deleted || replicator.IgnoredID(d.ID) || d.State == replicator.DocumentFailed)
+	}
+	_, err = json.Marshal(d.StateTime)
+	require.NoError(t, err)
+	body, err := replicator.ParseBody(d.ID, d.Deleted, text, replicator.ParseOptions{})
+	require.NoError(t, err)
+	body.Rev = d.Rev
+	require.Equal(t, d, body)
+	for _, state := range documentStates {
+		checkUpdate(t, text, state)
+	}
 }

@@ -22,6 +22,19 @@ func (e *ParseError) Error() string {
 	return e.Reason
 }
 
+// Refusal is why a server does not do what it was asked for, in the form of
+// CouchDB's bodies and of the rows of its bulk answers.
+type Refusal struct {
+	Error  string `json:"error"`
+	Reason string `json:"reason"`
+}
+
+// Forbidden returns the body of the 403 that a write of such a document is
+// answered with.
+func (e *ParseError) Forbidden() Refusal {
+	return Refusal{Error: "forbidden", Reason: e.Reason}
+}
+
 // ParseOptions are the settings that parsing depends on. The zero value has
 // CouchDB's defaults.
 type ParseOptions struct {
@@ -82,30 +95,6 @@ func ParseRequest(body []byte, options ParseOptions) (*Request, error) {
 		return nil, err
 	}
 	return request, nil
-}
-
-// ParseDocument parses a document of a replicator database. Its errors are of
-// type *ParseError.
-//
-// Fields that it does not know are ignored: users keep data of their own in such
-// documents. So are those that begin with an underscore, and the ids that name a
-// replication to cancel. `cancel` itself must not be true: a document is cancelled
-// by deleting it.
-func ParseDocument(doc []byte, options ParseOptions) (*Replication, error) {
-	f, err := readFields(doc, "Document must be a JSON object")
-	if err != nil {
-		return nil, err
-	}
-	if cancel := f.boolean("cancel"); cancel != nil && *cancel {
-		f.fail("cancel", "parameter `cancel` must not be true in a document: delete the document instead")
-	}
-	r := f.replication(options)
-	r.UserCtx = f.userCtx()
-	r.Owner = f.owner()
-	if err := f.err(); err != nil {
-		return nil, err
-	}
-	return r, nil
 }
 
 // Check reports, with a *ParseError, whether the protocols of a replication that

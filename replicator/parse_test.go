@@ -22,9 +22,9 @@ func definition(members string) []byte {
 
 func parse(t *testing.T, doc []byte) *replicator.Replication {
 	t.Helper()
-	r, err := replicator.ParseDocument(doc, replicator.ParseOptions{})
+	d, err := replicator.ParseDocument(doc, replicator.ParseOptions{})
 	require.NoError(t, err, "%s", doc)
-	return r
+	return d.Replication
 }
 
 // refusal returns the error that both forms of a definition are refused with.
@@ -81,222 +81,6 @@ func TestParseLeavesUnsetWhatIsNotGiven(t *testing.T) {
 		Source: replicator.Endpoint{URL: "http://a.example/db1/"},
 		Target: replicator.Endpoint{URL: "http://b.example/db2/"},
 	}, parse(t, definition("")))
-}
-
-func TestParseAccepts(t *testing.T) {
-	t.Parallel()
-	tests := map[string]struct {
-		members string
-		got     func(*replicator.Replication) any
-		want    any
-	}{
-		"doc_ids are decoded, sorted and single": {
-			`"doc_ids": ["b%20c", "a", "a+b", "a", "%", "50%x", "ü", "%C3%A9"]`,
-			func(r *replicator.Replication) any { return r.DocIDs },
-			[]string{"%", "50%x", "a", "a b", "b c", "é", "ü"},
-		},
-		"doc_ids may be empty, which is not the same as none": {
-			`"doc_ids": []`,
-			func(r *replicator.Replication) any { return r.DocIDs }, []string{},
-		},
-		"doc_ids null is none, even beside a selector": {
-			`"doc_ids": null, "selector": {}`,
-			func(r *replicator.Replication) any { return r.DocIDs }, []string(nil),
-		},
-		"an empty selector": {
-			`"selector": {}`,
-			func(r *replicator.Replication) any { return string(r.Selector) }, `{}`,
-		},
-		"a selector keeps the order of its keys": {
-			`"selector": { "b": 1, "a": {"$gt": 1.50} }`,
-			func(r *replicator.Replication) any { return string(r.Selector) }, `{"b":1,"a":{"$gt":1.50}}`,
-		},
-		"a built-in filter": {
-			`"filter": "_design"`,
-			func(r *replicator.Replication) any { return r.Filter }, "_design",
-		},
-		"the filter _view names a view": {
-			`"filter": "_view", "query_params": {"view": "d/v"}`,
-			func(r *replicator.Replication) any { return r.Filter }, "_view",
-		},
-		"integers may be strings": {
-			`"worker_processes": "7"`,
-			func(r *replicator.Replication) any { return *r.WorkerProcesses }, 7,
-		},
-		"since_seq of CouchDB 1.x": {
-			`"since_seq": 17`,
-			func(r *replicator.Replication) any { return string(r.SinceSeq) }, `17`,
-		},
-		"since_seq of BigCouch": {
-			`"since_seq": [12, "opaque"]`,
-			func(r *replicator.Replication) any { return string(r.SinceSeq) }, `[12,"opaque"]`,
-		},
-		"an empty proxy is none": {
-			`"proxy": "", "source_proxy": "http://p.example"`,
-			func(r *replicator.Replication) any { return r.Source.Proxy + "|" + r.Target.Proxy }, "http://p.example|",
-		},
-		"a proxy is for both sides": {
-			`"proxy": "https://p.example:8080/"`,
-			func(r *replicator.Replication) any { return r.Source.Proxy + "|" + r.Target.Proxy },
-			"https://p.example:8080|https://p.example:8080",
-		},
-		"a proxy's user name and password are made fit for net/url": {
-			`"proxy": "http://u%zz:p[@p.example"`,
-			func(r *replicator.Replication) any { return r.Source.Proxy }, "http://u%25zz:p%5B@p.example",
-		},
-		"user_ctx without name and roles": {
-			`"user_ctx": {}`,
-			func(r *replicator.Replication) any { return r.UserCtx }, &replicator.UserCtx{Roles: []string{}},
-		},
-		"user_ctx of an anonymous user": {
-			`"user_ctx": {"name": null, "roles": ["_admin"]}`,
-			func(r *replicator.Replication) any { return r.UserCtx }, &replicator.UserCtx{Roles: []string{"_admin"}},
-		},
-		"owner null": {
-			`"owner": null`,
-			func(r *replicator.Replication) any { return r.Owner }, (*string)(nil),
-		},
-		"the last of two keys counts": {
-			`"continuous": "yes", "continuous": true`,
-			func(r *replicator.Replication) any { return r.Continuous }, true,
-		},
-		"socket options that are not known are ignored": {
-			`"socket_options": "[{priority,1}, {nodelay, true} , {sndbuf,4096}]"`,
-			func(r *replicator.Replication) any { return r.SocketOptions },
-			&replicator.SocketOptions{NoDelay: new(true), SendBuffer: new(4096)},
-		},
-		"cancel and ids are no business of a document": {
-			`"cancel": false, "id": 5, "_local_id": {}, "replication_id": ""`,
-			func(r *replicator.Replication) any { return r.Continuous }, false,
-		},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			require.Equal(t, test.want, test.got(parse(t, definition(test.members))))
-		})
-	}
-}
-
-func TestParseRefuses(t *testing.T) {
-	t.Parallel()
-	const (
-		boolean  = "must be a boolean"
-		positive = "must be an integer from 1 to "
-		filters  = "`doc_ids`,`filter`,`selector` are mutually exclusive"
-		proxy    = "must be a URL with protocol http, https or socks5"
-		seq      = "must be an update sequence: a string, an array, or an integer of 0 or more"
-		sockets  = "must be a list such as `[{keepalive, true}, {nodelay, false}]`"
-	)
-	tests := []struct {
-		members string
-		field   string
-		reason  string // a part of it
-	}{
-		{`"cancel": "yes"`, "cancel", boolean},
-		{`"create_target": 1`, "create_target", boolean},
-		{`"create_target": null`, "create_target", boolean},
-		{`"create_target_params": [1]`, "create_target_params", "must be a JSON object"},
-		{`"create_target_params": {"q": {}}`, "create_target_params.q", "must be a JSON object of strings, numbers and booleans"},
-		{`"continuous": "true"`, "continuous", "parameter `continuous` must be a boolean"},
-		{`"winning_revs_only": "x"`, "winning_revs_only", boolean},
-		{`"use_checkpoints": 0`, "use_checkpoints", boolean},
-		{`"use_bulk_get": []`, "use_bulk_get", boolean},
-
-		{`"doc_ids": {}`, "doc_ids", "parameter `doc_ids` must be an array"},
-		{`"doc_ids": [1]`, "doc_ids", "must be an array of strings"},
-		{`"doc_ids": [null]`, "doc_ids", "must be an array of strings"},
-		{`"doc_ids": ["%ff"]`, "doc_ids", "UTF-8"},
-		{`"doc_ids": ["a"], "filter": "d/f"`, "filter", filters},
-		{`"doc_ids": [], "selector": {}`, "selector", filters},
-		{`"filter": "d/f", "selector": {}`, "selector", filters},
-		{`"filter": "nodash"`, "filter", "Invalid filter. Must match `ddocname/filtername`."},
-		{`"filter": "/f"`, "filter", "Invalid filter"},
-		{`"filter": "d/"`, "filter", "Invalid filter"},
-		{`"filter": ""`, "filter", "Invalid filter"},
-		{`"filter": null`, "filter", "Invalid filter"},
-		{`"filter": "_view"`, "query_params.view", "must be `ddocname/viewname` when `filter` is `_view`"},
-		{`"filter": "_view", "query_params": {"view": 5}`, "query_params.view", "`ddocname/viewname`"},
-		{`"filter": "_view", "query_params": {"view": "a/b/c"}`, "query_params.view", "`ddocname/viewname`"},
-		{`"query_params": "x"`, "query_params", "must be an object"},
-		{`"query_params": {"a": 1e999}`, "query_params", "a number is out of range"},
-
-		{`"selector": null`, "selector", "must be a JSON object"},
-		{`"selector": []`, "selector", "must be a JSON object"},
-		{`"selector": {"a": {"$foo": 1}}`, "selector", "parameter `selector` is invalid: `$foo` is not an operator"},
-		{`"selector": {"a": {"$in": 1}}`, "selector", "the argument of `$in` must be an array"},
-		{`"selector": {"a": 1e999}`, "selector", "a number is out of range"},
-
-		{`"since_seq": {}`, "since_seq", seq},
-		{`"since_seq": null`, "since_seq", seq},
-		{`"since_seq": true`, "since_seq", seq},
-		{`"since_seq": ""`, "since_seq", seq},
-		{`"since_seq": 1.5`, "since_seq", seq},
-		{`"since_seq": -1`, "since_seq", seq},
-
-		{`"worker_processes": "a few"`, "worker_processes", "parameter `worker_processes` " + positive},
-		{`"worker_processes": 0`, "worker_processes", positive},
-		{`"worker_processes": 5.0`, "worker_processes", positive},
-		{`"worker_processes": 101`, "worker_processes", positive + "100"},
-		{`"worker_batch_size": 10001`, "worker_batch_size", positive + "10000"},
-		{`"http_connections": 1001`, "http_connections", positive + "1000"},
-		{`"connection_timeout": 2147483648`, "connection_timeout", positive + "2147483647"},
-		{`"worker_processes": null`, "worker_processes", positive},
-		{`"worker_batch_size": -1`, "worker_batch_size", positive},
-		{`"http_connections": true`, "http_connections", positive},
-		{`"connection_timeout": {}`, "connection_timeout", positive},
-		{`"checkpoint_interval": ""`, "checkpoint_interval", positive},
-		{`"retries_per_request": -1`, "retries_per_request", "must be an integer from 0 to 1000"},
-
-		{`"socket_options": 5`, "socket_options", "must be a string"},
-		{`"socket_options": "keepalive"`, "socket_options", sockets},
-		{`"socket_options": "[{keepalive, 5}]"`, "socket_options", sockets},
-		{`"socket_options": "[{recbuf, 0}]"`, "socket_options", sockets},
-
-		{`"proxy": null`, "proxy", proxy},
-		{`"proxy": "p.example:3128"`, "proxy", "parameter `proxy` has an invalid url: it has no scheme"},
-		{`"proxy": "gopher://p"`, "proxy", proxy},
-		{`"source_proxy": "http://"`, "source_proxy", "invalid url"},
-		{`"target_proxy": ["http://p"]`, "target_proxy", proxy},
-		{`"proxy": "http://p", "source_proxy": "http://q"`, "proxy", "`proxy` is mutually exclusive with `source_proxy`"},
-		{`"proxy": "http://p", "target_proxy": "http://q"`, "proxy", "`proxy` is mutually exclusive with `target_proxy`"},
-	}
-	for _, test := range tests {
-		t.Run(test.members, func(t *testing.T) {
-			t.Parallel()
-			err := refusal(t, definition(test.members))
-			require.Equal(t, test.field, err.Field)
-			require.Contains(t, err.Error(), test.reason)
-		})
-	}
-}
-
-func TestParseRefusesInDocumentsOnly(t *testing.T) {
-	t.Parallel()
-	tests := []struct{ members, field, reason string }{
-		{`"cancel": true`, "cancel", "delete the document instead"},
-		{`"user_ctx": "x"`, "user_ctx", "parameter `user_ctx` must be an object with `name` and `roles`"},
-		{`"user_ctx": null`, "user_ctx", "must be an object"},
-		{`"user_ctx": {"name": 5}`, "user_ctx.name", "must be a string or null"},
-		{`"user_ctx": {"roles": "r"}`, "user_ctx.roles", "must be an array of strings"},
-		{`"user_ctx": {"roles": [1]}`, "user_ctx.roles", "must be an array of strings"},
-		{`"owner": 5`, "owner", "must be a string or null"},
-	}
-	for _, test := range tests {
-		t.Run(test.members, func(t *testing.T) {
-			t.Parallel()
-			_, err := replicator.ParseDocument(definition(test.members), replicator.ParseOptions{})
-			var parseErr *replicator.ParseError
-			require.ErrorAs(t, err, &parseErr)
-			require.Equal(t, test.field, parseErr.Field)
-			require.Contains(t, parseErr.Reason, test.reason)
-
-			request, err := replicator.ParseRequest(definition(test.members), replicator.ParseOptions{})
-			require.NoError(t, err)
-			require.Nil(t, request.Replication.UserCtx)
-			require.Nil(t, request.Replication.Owner)
-		})
-	}
 }
 
 func TestParseRefusesTextsThatAreNoDefinition(t *testing.T) {
@@ -368,16 +152,16 @@ func TestProtocolsAreASetting(t *testing.T) {
 	require.EqualError(t, err, "parameter `source` must be a URL with protocol https")
 	_, err = replicator.ParseDocument([]byte(https+`, "proxy": "http://p"}`), options)
 	require.EqualError(t, err, "parameter `proxy` must be a URL with protocol socks5")
-	r, err := replicator.ParseDocument([]byte(https+`, "proxy": "socks5://p"}`), options)
+	d, err := replicator.ParseDocument([]byte(https+`, "proxy": "socks5://p"}`), options)
 	require.NoError(t, err)
-	require.NoError(t, r.Check(options))
+	require.NoError(t, d.Replication.Check(options))
 
 	// What was accepted once may be refused under later settings.
 	require.NoError(t, parse(t, definition("")).Check(replicator.ParseOptions{}))
 	var parseErr *replicator.ParseError
 	require.ErrorAs(t, parse(t, definition("")).Check(options), &parseErr)
 	require.Equal(t, "source", parseErr.Field)
-	r = parse(t, []byte(https+`, "target_proxy": "http://p"}`))
+	r := parse(t, []byte(https+`, "target_proxy": "http://p"}`))
 	require.ErrorAs(t, r.Check(options), &parseErr)
 	require.Equal(t, "target_proxy", parseErr.Field)
 }

@@ -4,12 +4,14 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"settee/replicator"
 
@@ -121,15 +123,106 @@ func TestRecordedRequestsThatCouchDBTook(t *testing.T) {
 		_, err := replicator.ParseRequest(body, replicator.ParseOptions{})
 		require.NoError(t, err, number)
 	}
-	for _, number := range []string{"085", "086", "087", "088"} {
-		body, _, _ := recorded(t, number)
-		_, err := replicator.ParseDocument(body, replicator.ParseOptions{})
-		require.NoError(t, err, number)
-	}
 	body, _, _ := recorded(t, "083")
 	request, err := replicator.ParseRequest(body, replicator.ParseOptions{})
 	require.NoError(t, err)
 	require.Equal(t, &replicator.Request{Cancel: true, ID: "abc+continuous"}, request)
+}
+
+// Writes of documents: what CouchDB took is taken, and what it answered 403 to is
+// refused in the form of that answer.
+func TestRecordedDocumentWrites(t *testing.T) {
+	t.Parallel()
+	for number := 85; number <= 111; number++ {
+		name := fmt.Sprintf("%03d", number)
+		body, status, answer := recorded(t, name)
+		if len(body) == 0 {
+			continue // a GET
+		}
+		d, err := replicator.ParseDocument(body, replicator.ParseOptions{})
+		if status == http.StatusCreated && name != "108" { // which TestRecordedSinceSeqObject is about
+			require.NoError(t, err, name)
+			require.Equal(t, replicator.StartJob, d.Effect(nil), name)
+			continue
+		}
+		var parseErr *replicator.ParseError
+		require.ErrorAs(t, err, &parseErr, name)
+		if name == "108" {
+			continue
+		}
+		require.Equal(t, http.StatusForbidden, status, name)
+		var theirs replicator.Refusal
+		decoder := json.NewDecoder(bytes.NewReader(answer))
+		decoder.DisallowUnknownFields()
+		require.NoError(t, decoder.Decode(&theirs), name)
+		require.Equal(t, theirs.Error, parseErr.Forbidden().Error, name)
+	}
+}
+
+// A document as it was written and as it is stored: with an owner.
+func TestRecordedOwner(t *testing.T) {
+	t.Parallel()
+	written, _, _ := recorded(t, "085")
+	_, _, stored := recorded(t, "090")
+	owned, err := replicator.SetOwner(written, new("admin"), true)
+	require.NoError(t, err)
+	var want map[string]json.RawMessage
+	require.NoError(t, json.Unmarshal(stored, &want))
+	delete(want, "_id")
+	delete(want, "_rev")
+	text, err := json.Marshal(want)
+	require.NoError(t, err)
+	require.JSONEq(t, string(text), strings.ReplaceAll(string(owned), "couch.example:5984", "127.0.0.1:15984"))
+
+	// What was added is no other replication, but for whose it is.
+	before, err := replicator.ParseDocument(owned, replicator.ParseOptions{})
+	require.NoError(t, err)
+	require.Equal(t, new("admin"), before.Wanted().Owner)
+	again, err := replicator.SetOwner(owned, new("admin"), true)
+	require.NoError(t, err)
+	require.Equal(t, string(owned), string(again))
+}
+
+// Documents whose jobs have ended, byte for byte.
+func TestRecordedTerminalStates(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 21, 1, 48, 31, 0, time.UTC)
+	completed := replicator.JobState{
+		State: replicator.StateCompleted, LastUpdated: at, StartTime: at,
+		Stats: replicator.Stats{RevisionsChecked: 9, MissingRevisionsFound: 8, DocsRead: 8, DocsWritten: 8, BulkGetDocs: 5, BulkGetAttempts: 7},
+	}
+	failed := replicator.JobState{
+		State: replicator.StateFailed, LastUpdated: at.Add(4 * time.Second),
+		Error: "Replication `721cacbc2676c193091b9dd4825d86c2+continuous` specified by document `w4` already started, " +
+			"triggered by document `w1` from db `_replicator`",
+	}
+	for number, state := range map[string]replicator.JobState{"089": completed, "091": failed} {
+		_, _, text := recorded(t, number)
+		text = bytes.TrimSpace(text)
+		d, err := replicator.ParseDocument(text, replicator.ParseOptions{})
+		require.NoError(t, err)
+		require.Equal(t, replicator.DocumentState(state.State), d.State)
+		require.Equal(t, state.LastUpdated, d.StateTime)
+		require.Equal(t, state.Error, d.StateReason)
+		require.Equal(t, replicator.KeepJob, d.Effect(nil))
+		if d.Stats != nil {
+			var stats replicator.DocumentStats
+			require.NoError(t, json.Unmarshal(d.Stats, &stats))
+			state.CheckpointedSourceSeq = stats.CheckpointedSourceSeq
+			require.Equal(t, state.DocumentStats(), stats)
+		}
+
+		without, err := replicator.ClearDocumentState(text)
+		require.NoError(t, err)
+		require.NotContains(t, string(without), "_replication_")
+		d, err = replicator.ParseDocument(without, replicator.ParseOptions{})
+		require.NoError(t, err)
+		require.Equal(t, replicator.StartJob, d.Effect(nil))
+
+		with, err := state.UpdateDocument(without)
+		require.NoError(t, err)
+		require.Equal(t, string(text), string(with))
+	}
 }
 
 // A running, a completed, a crashing and a failed document as _scheduler/docs and
