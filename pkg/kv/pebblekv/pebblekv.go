@@ -312,9 +312,20 @@ type batch struct {
 	batch   *pebble.Batch
 }
 
-func (b *batch) Set(key, value []byte) error { return b.batch.Set(onDisk(key), value, nil) }
+func (b *batch) Set(key, value []byte) error {
+	op := b.batch.SetDeferred(1+len(key), len(value))
+	op.Key[0] = keyPrefix
+	copy(op.Key[1:], key)
+	copy(op.Value, value)
+	return op.Finish()
+}
 
-func (b *batch) Clear(key []byte) error { return b.batch.Delete(onDisk(key), nil) }
+func (b *batch) Clear(key []byte) error {
+	op := b.batch.DeleteDeferred(1 + len(key))
+	op.Key[0] = keyPrefix
+	copy(op.Key[1:], key)
+	return op.Finish()
+}
 
 func (b *batch) ClearRange(begin, end []byte) error {
 	return b.batch.DeleteRange(onDisk(begin), onDisk(end), nil)

@@ -8,13 +8,26 @@ import (
 	"settee/pkg/kv"
 )
 
-// buffer holds the writes of a transaction: as a log for the commit, and by key
-// for the transaction's own reads.
+// buffer holds the writes of a transaction: as a log for the commit, and, once the
+// transaction reads what it may have written, by key.
 type buffer struct {
 	log []mutation
-	// conflicts are the write conflict ranges.
+	// conflicts are the write conflict ranges that were added to those of the log.
 	conflicts []span
-	layers
+	// additions are the places in the log of additions that the next one to the same
+	// key can become part of: nothing else was done to the key since.
+	additions map[string]int
+
+	own     layers // what the first seen mutations of the log make
+	applied int    // how many those are
+}
+
+// see returns what the transaction's reads see above the snapshot.
+func (b *buffer) see() *layers {
+	for ; b.applied < len(b.log); b.applied++ {
+		b.own.apply(b.log[b.applied])
+	}
+	return &b.own
 }
 
 // layers are what a transaction's reads see above the snapshot: first
@@ -36,9 +49,6 @@ type written struct {
 	// when there are none, value is the whole truth, nil for cleared.
 	ops   []mutation
 	value []byte
-	// added is the place in the log, from 1, of an addition that the next one can
-	// become part of: nothing else was done to the key since.
-	added int
 }
 
 // over returns what the key reads as when base lies below the buffer.
@@ -83,81 +93,72 @@ func (l *layers) hides(key string) (w written, own, ok bool) {
 // wroteNothing reports whether there is nothing to commit.
 func (b *buffer) wroteNothing() bool { return len(b.log) == 0 && len(b.conflicts) == 0 }
 
-func (b *buffer) set(key, value []byte) {
-	point := pointSpanOf(key)
-	b.log = append(b.log, mutation{kind: mutationSet, key: key, value: value})
-	b.keys.Set(point.begin, written{value: value})
-	b.conflicts = append(b.conflicts, point)
-}
-
-func (b *buffer) clear(key []byte) {
-	point := pointSpanOf(key)
-	b.log = append(b.log, mutation{kind: mutationClear, key: key})
-	b.keys.Set(point.begin, written{})
-	b.unreadable.remove(point)
-	b.conflicts = append(b.conflicts, point)
-}
-
-func (b *buffer) clearRange(begin, end []byte) {
-	b.log = append(b.log, mutation{kind: mutationClearRange, key: begin, value: end})
-	cleared := span{string(begin), string(end)}
-	b.conflicts = append(b.conflicts, cleared)
-	deleteBetween(&b.keys, cleared)
-	b.unreadable.remove(cleared)
-	b.cleared.add(cleared)
-}
-
-func (b *buffer) atomic(op kv.MutationType, key, operand []byte) {
-	m := mutation{kind: mutationAtomic, op: op, key: key, value: operand}
-	if op == kv.MutationAdd && b.addMore(m) {
-		return
-	}
-	point := pointSpanOf(key)
-	b.log = append(b.log, m)
-	b.conflicts = append(b.conflicts, point)
-	w, _, known := b.hides(point.begin)
-	w.added = 0
-	if known {
-		w.value = mutate(op, w.value, operand)
-	} else {
-		w.ops = append(slices.Clip(w.ops), m)
-		if op == kv.MutationAdd {
-			w.added = len(b.log)
+// apply adds a mutation to what is seen.
+func (l *layers) apply(m mutation) {
+	switch m.kind {
+	case mutationSet:
+		l.keys.Set(string(m.key), written{value: m.value})
+	case mutationClear:
+		l.keys.Set(string(m.key), written{})
+		l.unreadable.remove(pointSpanOf(m.key))
+	case mutationClearRange:
+		cleared := m.span()
+		deleteBetween(&l.keys, cleared)
+		l.unreadable.remove(cleared)
+		l.cleared.add(cleared)
+	case mutationAtomic:
+		key := string(m.key)
+		w, _, known := l.hides(key)
+		if known {
+			w.value = mutate(m.op, w.value, m.value)
+		} else {
+			w.ops = append(slices.Clip(w.ops), m)
 		}
+		l.keys.Set(key, w)
+	case mutationStampKey:
+		l.unreadable.add(stampRange(m.key))
+	case mutationStampValue:
+		l.keys.Set(string(m.key), written{value: m.value})
+		l.unreadable.add(pointSpanOf(m.key))
 	}
-	b.keys.Set(point.begin, w)
 }
 
-// addMore makes an addition part of the one before it, of the same length and to the
-// same key, and reports whether there was one. A counter that a transaction adds to
-// a thousand times is one mutation.
+// write appends a mutation to the log. An addition becomes part of the one before it to
+// the same key: a counter that a transaction adds to a thousand times is one mutation.
+func (b *buffer) write(m mutation) {
+	switch {
+	case m.kind == mutationAtomic && m.op == kv.MutationAdd:
+		if b.addMore(m) {
+			return
+		}
+		if b.additions == nil {
+			b.additions = map[string]int{}
+		}
+		b.additions[string(m.key)] = len(b.log)
+	case m.kind == mutationClearRange, m.kind == mutationStampKey:
+		// An addition to a key of the range comes after this.
+		within := m.span()
+		if m.kind == mutationStampKey {
+			within = stampRange(m.key)
+		}
+		for key := range b.additions {
+			if within.has(key) {
+				delete(b.additions, key)
+			}
+		}
+	default:
+		delete(b.additions, string(m.key))
+	}
+	b.log = append(b.log, m)
+}
+
+// addMore makes an addition part of the one before it to the same key, of the same
+// length, unless that has been seen, and reports whether there was one.
 func (b *buffer) addMore(m mutation) bool {
-	w, own := b.keys.Get(string(m.key))
-	if !own || w.added == 0 {
+	i, ok := b.additions[string(m.key)]
+	if !ok || i < b.applied || len(b.log[i].value) != len(m.value) {
 		return false
 	}
-	earlier := b.log[w.added-1]
-	if len(earlier.value) != len(m.value) {
-		return false
-	}
-	// A new slice: what was read above may still hold the old one.
-	sum := mutate(kv.MutationAdd, earlier.value, m.value)
-	b.log[w.added-1].value = sum
-	w.ops = slices.Clone(w.ops)
-	w.ops[len(w.ops)-1].value = sum
-	b.keys.Set(string(m.key), w)
+	b.log[i].value = mutate(kv.MutationAdd, b.log[i].value, m.value)
 	return true
-}
-
-func (b *buffer) stampKey(key, value []byte) {
-	b.log = append(b.log, mutation{kind: mutationStampKey, key: key, value: value})
-	b.unreadable.add(stampRange(key))
-}
-
-func (b *buffer) stampValue(key, value []byte) {
-	point := pointSpanOf(key)
-	b.log = append(b.log, mutation{kind: mutationStampValue, key: key, value: value})
-	b.keys.Set(point.begin, written{value: value})
-	b.unreadable.add(point)
-	b.conflicts = append(b.conflicts, point)
 }

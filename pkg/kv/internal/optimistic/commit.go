@@ -139,8 +139,10 @@ func (db *DB) commitGroup(group []*commit) {
 		binary.BigEndian.PutUint16(c.stamp[8:], uint16(len(accepted)))
 		for i, m := range c.log {
 			c.log[i] = m.stamped(c.stamp)
-			if m.kind == mutationStampKey {
-				c.conflicts = append(c.conflicts, pointSpanOf(c.log[i].key))
+			if m.kind == mutationClearRange {
+				cs.history.wrote(string(m.key), string(m.value), version)
+			} else {
+				cs.history.wrotePoint(string(c.log[i].key), version)
 			}
 		}
 		for _, s := range c.conflicts {

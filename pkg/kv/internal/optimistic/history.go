@@ -39,9 +39,19 @@ type history struct {
 // enough to see all that it may conflict with, the others move into the steps.
 const maxScan = 2_000
 
+// write is one of a key, which is begin then and has no end, or of a range.
 type write struct {
 	span
 	version int64
+}
+
+func (w write) isPoint() bool { return w.end == "" }
+
+func (w write) touches(r span) bool {
+	if w.isPoint() {
+		return r.has(w.begin)
+	}
+	return w.begin < r.end && r.begin < w.end
 }
 
 type boundary struct {
@@ -60,16 +70,22 @@ func (h *history) wrote(begin, end string, version int64) {
 	if begin >= end {
 		return
 	}
-	w := write{span{begin, end}, version}
-	h.recent.push(w)
-	if !w.isPoint() {
-		h.ranges.push(w)
+	if s := (span{begin, end}); s.isPoint() {
+		h.wrotePoint(begin, version)
 		return
 	}
+	w := write{span{begin, end}, version}
+	h.recent.push(w)
+	h.ranges.push(w)
+}
+
+// wrotePoint is wrote for one key.
+func (h *history) wrotePoint(key string, version int64) {
+	h.recent.push(write{span{begin: key}, version})
 	if h.points == nil {
 		h.points = map[string]int64{}
 	}
-	h.points[begin] = version
+	h.points[key] = version
 }
 
 // settle moves the oldest recent write into the steps, or away if no living
@@ -83,6 +99,9 @@ func (h *history) settle() {
 	}
 	if w.version <= h.floor {
 		return
+	}
+	if w.isPoint() {
+		w.span = pointSpan(w.begin)
 	}
 	after := h.at(w.end) // what the keys from end on had before
 	h.deleteWithin(w.begin, w.end)
@@ -140,7 +159,7 @@ func (h *history) writtenSince(begin, end string, version int64) bool {
 		if w.version <= version {
 			return false // and so are all older ones
 		}
-		if w.begin < end && begin < w.end {
+		if w.touches(read) {
 			return true
 		}
 	}

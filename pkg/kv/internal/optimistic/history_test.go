@@ -26,7 +26,11 @@ func TestHistoryAgainstList(t *testing.T) {
 			return span{fmt.Sprintf("%02d", min(a, b)), fmt.Sprintf("%02d", max(a, b)+1)}
 		}
 		var h history
-		var all []write
+		type writtenAt struct {
+			span
+			version int64
+		}
+		var all []writtenAt
 		start := time.Unix(0, 0)
 		for version := int64(1); version < 150; version++ {
 			now := start.Add(time.Duration(version) * time.Second)
@@ -34,7 +38,7 @@ func TestHistoryAgainstList(t *testing.T) {
 			for range random.IntN(4) {
 				s := randomSpan()
 				h.wrote(s.begin, s.end, version)
-				all = append(all, write{s, version})
+				all = append(all, writtenAt{s, version})
 				if random.IntN(8) == 0 {
 					h.settle() // as a check does when the list is long
 				}

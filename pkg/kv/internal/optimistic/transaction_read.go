@@ -49,10 +49,11 @@ func (tx *transaction) look(point span, snapshot bool) (v *view, w written, done
 	if err := checkKey(point.begin); err != nil {
 		return nil, written{}, false, err
 	}
-	if tx.writes.unreadable.touches(point) {
+	own := tx.writes.see()
+	if own.unreadable.touches(point) {
 		return nil, written{}, false, kv.ErrUnreadable
 	}
-	w, _, done = tx.writes.hides(point.begin)
+	w, _, done = own.hides(point.begin)
 	if !done && !snapshot {
 		tx.reads = append(tx.reads, point)
 	}
@@ -74,7 +75,7 @@ func (tx *transaction) open(s span, reverse bool) (*view, scan, error) {
 		return nil, scan{}, err
 	}
 	v.keep()
-	return v, scan{own: tx.writes.copy(), begin: s.begin, end: s.end, reverse: reverse}, nil
+	return v, scan{own: tx.writes.see().copy(), begin: s.begin, end: s.end, reverse: reverse}, nil
 }
 
 // current returns the view, kept for the caller.
@@ -259,7 +260,7 @@ func (r rangeResult) open() (rangeReading, error) {
 	if _, err := r.tx.begin(); err != nil || begin >= end {
 		return rangeReading{}, err
 	}
-	reading.ahead = scan{own: r.tx.writes.copy(), begin: begin, end: end, reverse: r.opts.Reverse}
+	reading.ahead = scan{own: r.tx.writes.see().copy(), begin: begin, end: end, reverse: r.opts.Reverse}
 	reading.more = true
 	return reading, nil
 }

@@ -58,12 +58,14 @@ func pointSize(key []byte) int { return 3*len(key) + 1 }
 
 func (tx *transaction) Set(key, value []byte) {
 	tx.write(pointSize(key)+len(value), checkPair(key, value), func(b *buffer) {
-		b.set(slices.Clone(key), notNil(slices.Clone(value)))
+		b.write(mutation{kind: mutationSet, key: slices.Clone(key), value: notNil(slices.Clone(value))})
 	})
 }
 
 func (tx *transaction) Clear(key []byte) {
-	tx.write(pointSize(key), checkKey(string(key)), func(b *buffer) { b.clear(slices.Clone(key)) })
+	tx.write(pointSize(key), checkKey(string(key)), func(b *buffer) {
+		b.write(mutation{kind: mutationClear, key: slices.Clone(key)})
+	})
 }
 
 func (tx *transaction) ClearRange(r kv.KeyRange) {
@@ -72,7 +74,7 @@ func (tx *transaction) ClearRange(r kv.KeyRange) {
 	}
 	s, err := checkRange(r)
 	tx.write(2*(len(s.begin)+len(s.end)), err, func(b *buffer) {
-		b.clearRange([]byte(s.begin), []byte(s.end))
+		b.write(mutation{kind: mutationClearRange, key: []byte(s.begin), value: []byte(s.end)})
 	})
 }
 
@@ -82,7 +84,7 @@ func (tx *transaction) Atomic(op kv.MutationType, key, operand []byte) {
 		err = kv.ErrInvalidOperation
 	}
 	tx.write(pointSize(key)+len(operand), err, func(b *buffer) {
-		b.atomic(op, slices.Clone(key), notNil(slices.Clone(operand)))
+		b.write(mutation{kind: mutationAtomic, op: op, key: slices.Clone(key), value: notNil(slices.Clone(operand))})
 	})
 }
 
@@ -92,7 +94,7 @@ func (tx *transaction) SetVersionstampedKey(key, value []byte) {
 		err = kv.ErrInvalidOperation
 	}
 	tx.write(pointSize(key)+len(value), err, func(b *buffer) {
-		b.stampKey(slices.Clone(key), slices.Clone(value))
+		b.write(mutation{kind: mutationStampKey, key: slices.Clone(key), value: slices.Clone(value)})
 	})
 }
 
@@ -102,7 +104,7 @@ func (tx *transaction) SetVersionstampedValue(key, value []byte) {
 		err = kv.ErrInvalidOperation
 	}
 	tx.write(pointSize(key)+len(value), err, func(b *buffer) {
-		b.stampValue(slices.Clone(key), slices.Clone(value))
+		b.write(mutation{kind: mutationStampValue, key: slices.Clone(key), value: slices.Clone(value)})
 	})
 }
 
