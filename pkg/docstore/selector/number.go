@@ -1,0 +1,100 @@
+package selector
+
+import (
+	"bytes"
+	"cmp"
+	"math"
+	"math/big"
+	"strconv"
+	"strings"
+)
+
+// isInteger says whether a number is written as one: 10 is, 10.0 and 1e1 are
+// floats to CouchDB.
+func isInteger(literal []byte) bool {
+	return !bytes.ContainsAny(literal, ".eE")
+}
+
+// compareNumbers compares two JSON numbers by value.
+func compareNumbers(a, b []byte) int {
+	const surelyInt64 = 18
+	if len(a) <= surelyInt64 && len(b) <= surelyInt64 && isInteger(a) && isInteger(b) {
+		x, _ := strconv.ParseInt(string(a), 10, 64)
+		y, _ := strconv.ParseInt(string(b), 10, 64)
+		return cmp.Compare(x, y)
+	}
+	return parseDecimal(string(a)).compare(parseDecimal(string(b)))
+}
+
+// decimal is a number as sign * 0.digits * 10^exponent. The digits neither
+// begin nor end with a zero, so that every number has one form and comparing
+// two takes no arithmetic: 1e1000000000 is as cheap as 1.
+type decimal struct {
+	sign     int // -1, 0 or 1
+	exponent int64
+	digits   string
+}
+
+func parseDecimal(literal string) decimal {
+	d := decimal{sign: 1}
+	if rest, negative := strings.CutPrefix(literal, "-"); negative {
+		d.sign, literal = -1, rest
+	}
+	mantissa := literal
+	if i := strings.IndexAny(literal, "eE"); i >= 0 {
+		mantissa, d.exponent = literal[:i], parseExponent(literal[i+1:])
+	}
+	whole, fraction, _ := strings.Cut(mantissa, ".")
+	digits := strings.TrimLeft(whole+fraction, "0")
+	d.exponent += int64(len(whole) - (len(whole) + len(fraction) - len(digits)))
+	d.digits = strings.TrimRight(digits, "0")
+	if d.digits == "" {
+		return decimal{}
+	}
+	return d
+}
+
+// parseExponent takes an exponent beyond 10^18 for 10^18: two numbers that are
+// both beyond differ by their digits alone.
+func parseExponent(s string) int64 {
+	const most = 1_000_000_000_000_000_000
+	n, err := strconv.ParseInt(s, 10, 64) // what is out of range is cut to it
+	if err != nil || n > most || n < -most {
+		if strings.HasPrefix(s, "-") {
+			return -most
+		}
+		return most
+	}
+	return n
+}
+
+func (d decimal) compare(other decimal) int {
+	if d.sign != other.sign || d.sign == 0 {
+		return cmp.Compare(d.sign, other.sign)
+	}
+	if c := cmp.Compare(d.exponent, other.exponent); c != 0 {
+		return d.sign * c
+	}
+	return d.sign * strings.Compare(d.digits, other.digits)
+}
+
+// remainder is an integer's remainder by a divisor, with the integer's sign. It
+// takes the digits piece by piece: reading a long number whole would take time
+// that grows with the square of its length.
+func remainder(literal []byte, divisor *big.Int) *big.Int {
+	const piece = 18
+	digits, negative := bytes.CutPrefix(literal, []byte("-"))
+	rest := new(big.Int)
+	for len(digits) > 0 {
+		n := min(piece, len(digits))
+		part, _ := strconv.ParseInt(string(digits[:n]), 10, 64)
+		rest.Mul(rest, big.NewInt(int64(math.Pow10(n))))
+		rest.Add(rest, big.NewInt(part))
+		rest.Rem(rest, divisor)
+		digits = digits[n:]
+	}
+	if negative {
+		rest.Neg(rest)
+	}
+	return rest
+}
