@@ -13,14 +13,28 @@ const (
 	maxBackoff     = time.Second
 )
 
-// Retry is the loop of [Database.Transact] for engines that have none of their
-// own: it calls attempt until that succeeds, fails for good, or ctx ends. The
-// delay doubles from 1 ms to 1 s, and a random part of it is waited.
+// Retrier is the loop of [Database.Transact] for engines that have none of their
+// own. The zero value works.
+type Retrier struct {
+	// Pause waits for a random time of at most most, or until ctx ends; nil draws
+	// from the machine's randomness and waits by its clock. In a simulation both come
+	// from a seed.
+	Pause func(ctx context.Context, most time.Duration)
+}
+
+// Retry is [Retrier.Retry] of the zero value.
+func Retry(ctx context.Context, attempt func() error) error { return Retrier{}.Retry(ctx, attempt) }
+
+// Retry calls attempt until that succeeds, fails for good, or ctx ends. The delay
+// doubles from 1 ms to 1 s, and a random part of it is waited.
 //
 // An attempt whose ctx ended while its commit was under way returns
 // [ErrCommitUnknown]. When ctx ends after any attempt did, that may still be
 // the truth, so the error is ErrCommitUnknown joined with ctx's.
-func Retry(ctx context.Context, attempt func() error) error {
+func (r Retrier) Retry(ctx context.Context, attempt func() error) error {
+	if r.Pause == nil {
+		r.Pause = pause
+	}
 	backoff := initialBackoff
 	var unknown error
 	for ctx.Err() == nil {
@@ -31,7 +45,7 @@ func Retry(ctx context.Context, attempt func() error) error {
 		if errors.Is(err, ErrCommitUnknown) {
 			unknown = err
 		}
-		sleep(ctx, rand.N(backoff))
+		r.Pause(ctx, backoff)
 		backoff = min(2*backoff, maxBackoff)
 	}
 	if unknown != nil {
@@ -40,9 +54,8 @@ func Retry(ctx context.Context, attempt func() error) error {
 	return context.Cause(ctx)
 }
 
-// sleep waits for d or until ctx ends.
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
+func pause(ctx context.Context, most time.Duration) {
+	timer := time.NewTimer(rand.N(most))
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():

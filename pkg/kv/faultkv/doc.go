@@ -44,7 +44,8 @@
 // the same seed and the same order of calls make the same faults, and a rate that
 // changes no calls, such as that of Delay, can be changed without moving the
 // others. Where several goroutines use the store, their order is part of the
-// input: a simulation that releases one of them at a time replays from the seed.
-// The pauses between the runs of a transaction are the engine's and [kv.Retry]'s,
-// which draw them from no seed: such a simulation must not depend on their length.
+// input: a simulation that releases one of them at a time, as package turnstile does,
+// replays from the seed. What such a simulation has to give is [Options].Sleep and
+// Pause, the latter to the engine too: the pauses between the runs of a transaction
+// are drawn from no seed otherwise ([kv.Retrier]).
 package faultkv

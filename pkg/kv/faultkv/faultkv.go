@@ -57,7 +57,7 @@ func (db *DB) Transact(ctx context.Context, fn func(kv.Transaction) error) error
 	db.transactions++
 	t.number = db.transactions
 	db.mu.Unlock()
-	return kv.Retry(ctx, t.attempt)
+	return kv.Retrier{Pause: db.opts.Pause}.Retry(ctx, t.attempt)
 }
 
 // enter counts a running transaction, unless the database is closed.

@@ -40,6 +40,9 @@ type Options struct {
 	// when ctx ends. One is not set without the other.
 	Now   func() time.Time
 	Sleep func(ctx context.Context, d time.Duration)
+	// Pause is kv.Retrier's: what passes between two attempts. It is set with Now and
+	// Sleep where a seed is to decide everything.
+	Pause func(ctx context.Context, most time.Duration)
 }
 
 // defaultMaxLag is how long a waiter relies on its watch (package kv, "Watches").

@@ -1,6 +1,7 @@
 package faultkv
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"sync/atomic"
@@ -99,12 +100,16 @@ func (w *watch) waitSpurious(ctx context.Context) error {
 	}
 	select {
 	case <-w.armed:
+	case <-w.gone.Done():
+	case <-ctx.Done():
+	}
+	// Of several that are so already the choice is not left to chance.
+	select {
+	case <-w.armed:
 		w.inner.Cancel()
 		return nil
-	case <-w.gone.Done():
-		return context.Cause(w.gone)
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	default:
+		return cmp.Or(context.Cause(w.gone), context.Cause(ctx))
 	}
 }
 

@@ -31,6 +31,8 @@ type Options struct {
 	MaxWatches int
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
+	// Pause is kv.Retrier's.
+	Pause func(ctx context.Context, most time.Duration)
 }
 
 // Open returns an empty database.
@@ -38,6 +40,7 @@ func Open(opts Options) (kv.Database, error) {
 	return optimistic.Open(&storage{}, optimistic.Options{
 		MaxWatches: opts.MaxWatches,
 		Now:        opts.Now,
+		Pause:      opts.Pause,
 		Inline:     true,
 	})
 }

@@ -21,6 +21,8 @@ type Options struct {
 	MaxWatches int
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
+	// Pause is kv.Retrier's.
+	Pause func(ctx context.Context, most time.Duration)
 	// Inline commits in the goroutine of a caller instead of one started for
 	// it: for storage that never waits.
 	Inline bool
@@ -30,6 +32,7 @@ type Options struct {
 type DB struct {
 	storage Storage
 	now     func() time.Time
+	retrier kv.Retrier
 	inline  bool
 	watches watches
 	commits committer
@@ -60,7 +63,7 @@ func Open(storage Storage, opts Options) (*DB, error) {
 	if raw != nil {
 		version = int64(binary.BigEndian.Uint64(raw))
 	}
-	db := &DB{storage: storage, now: opts.Now, inline: opts.Inline}
+	db := &DB{storage: storage, now: opts.Now, retrier: kv.Retrier{Pause: opts.Pause}, inline: opts.Inline}
 	db.watches.max = opts.MaxWatches
 	db.view = newView(version, snapshot)
 	db.commits.history.floor = version
@@ -73,7 +76,7 @@ func (db *DB) Transact(ctx context.Context, fn func(kv.Transaction) error) error
 		return kv.ErrClosed
 	}
 	defer db.running.Done()
-	return kv.Retry(ctx, func() error { return db.attempt(ctx, fn) })
+	return db.retrier.Retry(ctx, func() error { return db.attempt(ctx, fn) })
 }
 
 // enter counts a running transaction, unless the database is closed.
