@@ -1,0 +1,423 @@
+package fdbjobs_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"settee/fdbjobs"
+	"settee/pkg/kv"
+	"settee/pkg/kv/turnstile"
+)
+
+// populate starts about n goroutines that use the layer.
+func (s *simulation) populate(p *simProcess, n int) {
+	for i := range n {
+		typ := p.types[s.intN(len(p.types))]
+		switch u := s.intN(100); {
+		case i < 2:
+			s.acceptor(p, p.types[i%len(p.types)])
+		case u < 1 || i == 2 && s.intN(2) == 0:
+			for _, typ := range p.types {
+				s.monitor(p, typ)
+			}
+		case u < 20:
+			s.acceptor(p, typ)
+		case u < 45:
+			s.creator(p, typ)
+		case u < 55:
+			s.remover(p, typ)
+		case u < 80:
+			s.waiter(p, typ)
+		case u < 92:
+			s.follower(p, typ)
+		case u < 96:
+			s.reader(p, typ)
+		case u < 98:
+			s.tidier(p, typ)
+		default:
+			s.governor(p, typ)
+		}
+	}
+}
+
+// actor starts a goroutine.
+func (s *simulation) actor(p *simProcess, kind string, f func(ctx context.Context)) {
+	s.counts["actors"]++
+	p.Go(s.name(kind), f)
+}
+
+// repeat calls f a number of times, at random times of the creating phase.
+func (s *simulation) repeat(ctx context.Context, n int, f func()) {
+	for range n {
+		s.gate.Sleep(ctx, s.upTo(2*s.plan.creating/time.Duration(n)))
+		if s.draining {
+			return
+		}
+		f()
+	}
+}
+
+// must fails unless an error is nil.
+func (s *simulation) must(err error, what string) bool {
+	if err != nil {
+		s.fail("%s: %v", what, err)
+	}
+	return err == nil
+}
+
+func (s *simulation) id() string { return fmt.Sprintf("%x job", s.intN(s.plan.ids)) }
+
+func (s *simulation) ids() []string {
+	var ids []string
+	for range 1 + max(0, s.intN(6)-3) {
+		if id := s.id(); !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// creator adds jobs, sometimes several in one transaction.
+func (s *simulation) creator(p *simProcess, typ *fdbjobs.Type) {
+	s.actor(p, "creator", func(ctx context.Context) {
+		s.repeat(ctx, 5, func() {
+			s.names++
+			by := &intent{does: adds, ids: s.ids(), n: s.names, committed: map[string]bool{}}
+			var specs []fdbjobs.Spec
+			for i, id := range by.ids {
+				spec := fdbjobs.Spec{
+					ID: id, Owner: fmt.Sprint("owner ", s.intN(s.plan.owners)), Order: uint16(i),
+					Args: text(fmt.Sprintf(`{"n":%d}`, by.n)), Token: fmt.Sprint("token ", by.n),
+				}
+				if s.intN(2) == 0 {
+					spec.Scheduled = time.Now().Add(time.Duration(s.intN(25)-10) * time.Second)
+				}
+				specs = append(specs, spec)
+			}
+			err := p.db.Transact(by.in(ctx), func(tx kv.Transaction) error {
+				for _, spec := range specs {
+					if err := typ.Add(tx, spec); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			if s.must(err, "add") && len(by.committed) != len(by.ids) {
+				s.fail("%v were added, and are not there", by.ids)
+			}
+		})
+	})
+}
+
+func (s *simulation) remover(p *simProcess, typ *fdbjobs.Type) {
+	s.actor(p, "remover", func(ctx context.Context) {
+		s.repeat(ctx, 3, func() {
+			id := s.id()
+			by := &intent{does: removes, ids: []string{id}, committed: map[string]bool{}}
+			since := s.ledger.commits
+			err := p.db.Transact(by.in(ctx), func(tx kv.Transaction) error {
+				_, err := typ.Remove(tx, id)
+				return err
+			})
+			if s.must(err, "remove") && !s.ledger.book(typ.Name()).entry(id).had(fdbjobs.Removed, since) {
+				s.fail("%q was removed, and is there", id)
+			}
+		})
+	})
+}
+
+// waiter waits for jobs.
+func (s *simulation) waiter(p *simProcess, typ *fdbjobs.Type) {
+	s.actor(p, "waiter", func(ctx context.Context) {
+		s.repeat(ctx, 3, func() {
+			w := &waiting{
+				name: turnstile.NameOf(ctx), process: p, book: s.ledger.book(typ.Name()), ids: s.ids(),
+				since: s.ledger.commits, began: time.Now(),
+			}
+			s.waiters = append(s.waiters, w)
+			job, err := typ.WaitAny(ctx, w.ids)
+			s.waiters = slices.DeleteFunc(s.waiters, func(v *waiting) bool { return v == w })
+			s.told(w, job, err)
+		})
+	})
+}
+
+// told checks what a waiter was told.
+func (s *simulation) told(w *waiting, job *fdbjobs.Job, err error) {
+	switch {
+	case errors.Is(err, fdbjobs.ErrNotFound):
+		s.counts["waits for none"]++
+		if !slices.ContainsFunc(w.ids, func(id string) bool { return w.book.entry(id).had(fdbjobs.Removed, w.since) }) {
+			s.fail("%s was told that there is none: %v", w, err)
+		}
+	case s.must(err, "wait"):
+		s.counts["waits"]++
+		e := w.book.entry(job.ID)
+		if !slices.Contains(w.ids, job.ID) || !e.had(fdbjobs.Finished, w.since) {
+			s.fail("%s was told of the end of %q", w, job.ID)
+		}
+		if job.Status == fdbjobs.Finished && e.row.Status == fdbjobs.Finished && e.ended[fdbjobs.Finished] <= w.since &&
+			string(job.State) != e.state {
+			s.fail("%s was told that the state of %q is %s, not %s", w, job.ID, job.State, e.state)
+		}
+	}
+}
+
+// follower follows a job until it has ended.
+func (s *simulation) follower(p *simProcess, typ *fdbjobs.Type) {
+	s.actor(p, "follower", func(ctx context.Context) {
+		s.repeat(ctx, 2, func() {
+			id, since, last := s.id(), s.ledger.commits, fdbjobs.Job{}
+			e := s.ledger.book(typ.Name()).entry(id)
+			err := typ.Follow(ctx, id, func(job *fdbjobs.Job) (bool, error) {
+				if !e.had(job.Status, since) {
+					s.fail("%q never was %s", id, job.Status)
+				}
+				last = *job
+				return job.Status == fdbjobs.Finished, nil
+			})
+			if errors.Is(err, fdbjobs.ErrNotFound) {
+				if !e.had(fdbjobs.Removed, since) {
+					s.fail("%q was followed, and never removed", id)
+				}
+				return
+			}
+			if s.must(err, "follow") && last.Status != fdbjobs.Finished {
+				s.fail("%q was followed until it was %s", id, last.Status)
+			}
+		})
+	})
+}
+
+// reader finds in one transaction that what is listed is what is counted.
+func (s *simulation) reader(p *simProcess, typ *fdbjobs.Type) {
+	s.actor(p, "reader", func(ctx context.Context) {
+		s.repeat(ctx, 4, func() {
+			status := []fdbjobs.Status{fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished}[s.intN(3)]
+			var n, listed int64
+			err := p.db.Transact(ctx, func(tx kv.Transaction) error {
+				jobs, err := typ.List(tx.Snapshot(), "", s.plan.ids+1, status)
+				if err != nil {
+					return err
+				}
+				listed = int64(len(jobs))
+				n, err = typ.Count(tx.Snapshot(), status)
+				return err
+			})
+			if s.must(err, "list") && n != listed {
+				s.fail("%d jobs are counted as %s, and %d are listed", n, status, listed)
+			}
+		})
+	})
+}
+
+// tidier removes what has expired.
+func (s *simulation) tidier(p *simProcess, typ *fdbjobs.Type) {
+	s.actor(p, "tidier", func(ctx context.Context) {
+		s.repeat(ctx, 5, func() {
+			by := &intent{does: expires, committed: map[string]bool{}}
+			_, _, err := typ.RemoveExpired(by.in(ctx))
+			s.must(err, "remove what has expired")
+		})
+	})
+}
+
+// governor sets timeouts and weights, and rolls usage up.
+func (s *simulation) governor(p *simProcess, typ *fdbjobs.Type) {
+	s.actor(p, "governor", func(ctx context.Context) {
+		s.repeat(ctx, 3, func() {
+			timeout := s.plan.timeouts[s.intN(len(s.plan.timeouts))]
+			owner, weight := fmt.Sprint("owner ", s.intN(s.plan.owners)), float64(1+s.intN(4))
+			s.must(p.db.Transact(ctx, func(tx kv.Transaction) error {
+				if err := typ.SetWeight(tx, owner, weight); err != nil {
+					return err
+				}
+				return typ.SetTimeout(tx, timeout)
+			}), "set the timeout")
+			s.counts["timeouts set"]++
+			_, err := typ.RollUp(ctx, 10*time.Second, 0.5)
+			s.must(err, "roll up")
+		})
+	})
+}
+
+func (s *simulation) monitor(p *simProcess, typ *fdbjobs.Type) {
+	s.actor(p, "monitor", func(ctx context.Context) {
+		by := &intent{does: monitors, committed: map[string]bool{}}
+		s.monitors = append(s.monitors, &monitoring{process: p, book: s.ledger.book(typ.Name()), began: time.Now()})
+		err := typ.RunMonitor(by.in(ctx), fdbjobs.MonitorOptions{
+			Failed: func(err error) { s.fail("monitor: %v", err) },
+		})
+		turnstile.Pass(ctx, "monitor ended") // it ends at once with its context
+		s.fail("a monitor ended: %v", err)
+	})
+}
+
+// acceptor takes jobs, as long as the process lives.
+func (s *simulation) acceptor(p *simProcess, typ *fdbjobs.Type) {
+	s.actor(p, "acceptor", func(ctx context.Context) {
+		for {
+			s.accept(ctx, p, typ)
+			s.gate.Sleep(ctx, s.upTo(2*time.Second))
+		}
+	})
+}
+
+func (s *simulation) accept(ctx context.Context, p *simProcess, typ *fdbjobs.Type) {
+	opts := fdbjobs.AcceptOptions{Count: 1 + max(0, s.intN(6)-3), Charge: int64(s.intN(2))}
+	latest := time.Now()
+	switch s.intN(8) {
+	case 0, 1:
+		latest = latest.Add(time.Duration(s.intN(10)) * time.Second)
+		opts.Latest = latest
+	case 2:
+		opts.NoSchedule = true
+	}
+	if s.intN(2) == 0 {
+		opts.Wait = time.Duration(s.intN(10)-2) * time.Second
+	}
+	// Now and then it gives up, whether or not a job is on the way.
+	ctx = p.Name(ctx, s.name("accept"))
+	waiting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if s.intN(3) == 0 {
+		waiting, cancel = context.WithTimeout(waiting, s.upTo(4*time.Second))
+		defer cancel()
+	}
+	held, err := typ.Accept(waiting, opts)
+	if errors.Is(err, context.DeadlineExceeded) {
+		s.counts["cancelled accepts"]++
+	} else {
+		s.must(err, "accept")
+	}
+	for _, h := range held {
+		s.handed(p, h, opts, latest)
+		s.actor(p, "hold", func(ctx context.Context) { s.hold(ctx, p, typ, h) })
+	}
+}
+
+// handed checks a job that was accepted.
+func (s *simulation) handed(p *simProcess, h *fdbjobs.Held, opts fdbjobs.AcceptOptions, latest time.Time) {
+	job, holding := h.Job(), s.ledger.holdings[h.Lock()]
+	switch {
+	case holding == nil || holding.entry.id != job.ID || holding.process != p.String():
+		s.fail("%q was accepted under a lock that was not committed", job.ID)
+		return
+	case holding.held != nil:
+		s.fail("%q was accepted twice", job.ID)
+	case opts.Latest.IsZero() && !opts.NoSchedule && job.Scheduled.After(time.Now()):
+		s.fail("%q was accepted %v before its time", job.ID, time.Until(job.Scheduled))
+	case !opts.Latest.IsZero() && job.Scheduled.After(latest):
+		s.fail("%q was accepted %v too early", job.ID, job.Scheduled.Sub(latest))
+	}
+	if job.Scheduled.After(time.Now()) {
+		s.counts[map[bool]string{false: "early", true: "in no order"}[opts.NoSchedule]]++
+	}
+	holding.held, holding.by = h, p
+}
+
+// hold processes a job to some end.
+func (s *simulation) hold(ctx context.Context, p *simProcess, typ *fdbjobs.Type, h *fdbjobs.Held) {
+	var args struct{ N int }
+	s.must(json.Unmarshal(h.Job().Args, &args), "args")
+	for range s.intN(4) {
+		if !s.rest(ctx, h) {
+			return
+		}
+		err := s.write(ctx, h, args.N, false, func(ctx context.Context, _ json.RawMessage, also func(kv.Transaction) error) error {
+			return h.Update(ctx, text(`{"s":1}`), also)
+		})
+		if err != nil {
+			return
+		}
+	}
+	switch u := s.intN(12); {
+	case s.draining || u > 4:
+		_ = s.write(ctx, h, args.N, true, h.Finish)
+	case u == 0:
+		keep := time.Duration(s.intN(10)) * time.Second
+		_ = s.write(ctx, h, args.N, true, func(ctx context.Context, state json.RawMessage, also func(kv.Transaction) error) error {
+			return h.FinishFor(ctx, keep, state, also)
+		})
+	case u < 3:
+		at := time.Now().Add(time.Duration(s.intN(20)-10) * time.Second)
+		_ = s.write(ctx, h, args.N, true, func(ctx context.Context, _ json.RawMessage, _ func(kv.Transaction) error) error {
+			return h.Resubmit(ctx, at, nil)
+		})
+	case u == 3: // dies
+	case u == 4: // sleeps for so long that it must have lost the job
+		slept := time.Now()
+		s.gate.Sleep(ctx, 3*slices.Max(s.plan.timeouts))
+		// One that was frozen may wake before the timer does that ends the context.
+		if p.disturbed.Before(slept) && !errors.Is(context.Cause(h.Context()), fdbjobs.ErrHalt) {
+			s.fail("%q was not updated, and its holder goes on", h.Job().ID)
+		}
+		_ = s.write(ctx, h, args.N, true, h.Finish)
+	}
+}
+
+// rest waits until it is time for another update: by sleeping, or until the job is lost,
+// and reports whether it may still be held.
+func (s *simulation) rest(ctx context.Context, h *fdbjobs.Held) bool {
+	d := s.upTo(h.Heartbeat())
+	switch s.intN(4) {
+	case 0:
+		resting, cancel := context.WithTimeout(ctx, d)
+		defer cancel()
+		err := h.Lost(resting)
+		if !errors.Is(err, fdbjobs.ErrHalt) {
+			if !errors.Is(err, context.DeadlineExceeded) {
+				s.fail("lost: %v", err)
+			}
+			return true
+		}
+		s.counts["lost"]++
+		if err := s.write(ctx, h, 0, false, h.Update); !errors.Is(err, fdbjobs.ErrHalt) {
+			s.fail("%q was lost, and could be updated", h.Job().ID)
+		}
+		return false
+	case 1:
+		s.gate.Sleep(ctx, d)
+		if _, err := h.IsResubmitted(ctx); !errors.Is(err, fdbjobs.ErrHalt) {
+			s.must(err, "is resubmitted")
+		}
+	default:
+		s.gate.Sleep(ctx, d)
+	}
+	return true
+}
+
+// write is what a holder writes, with something of its own in the same transaction.
+func (s *simulation) write(
+	ctx context.Context, h *fdbjobs.Held, args int, ends bool,
+	do func(context.Context, json.RawMessage, func(kv.Transaction) error) error,
+) error {
+	s.names++
+	by := &intent{
+		does: holds, lock: h.Lock(), args: args, ends: ends, state: fmt.Sprintf(`{"s":%d}`, s.names),
+		committed: map[string]bool{},
+	}
+	err := do(by.in(ctx), text(by.state), func(tx kv.Transaction) error {
+		tx.Set(append(slices.Clone(fencePrefix), h.Job().ID...), []byte(h.Lock()))
+		return nil
+	})
+	switch {
+	case errors.Is(err, fdbjobs.ErrHalt):
+		s.counts["halts"]++
+		if h.Context().Err() == nil {
+			s.fail("%q is not held, and its holder goes on", h.Job().ID)
+		}
+		if now := s.ledger.holdings[h.Lock()].entry.row; by.done && now.Lock == h.Lock() && now.Status != fdbjobs.Running {
+			s.fail("%q was ended by its holder, who is told that it was not", h.Job().ID)
+		}
+	case s.must(err, "write") && !by.committed[h.Job().ID]:
+		s.fail("%q was written, and nothing was committed", h.Job().ID)
+	case ends && by.written > 0:
+		s.counts["last words"]++
+	}
+	return err
+}

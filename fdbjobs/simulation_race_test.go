@@ -1,0 +1,5 @@
+//go:build race
+
+package fdbjobs_test
+
+const raceEnabled = true

@@ -1,0 +1,82 @@
+package fdbjobs_test
+
+import (
+	"context"
+
+	"settee/pkg/kv"
+)
+
+// recorded is the store as the ledger sees it: each commit, as soon as it is made.
+type recorded struct {
+	kv.Database
+	ledger *ledger
+}
+
+func (r *recorded) Transact(ctx context.Context, fn func(kv.Transaction) error) error {
+	var last *recordedTx
+	err := r.Database.Transact(ctx, func(tx kv.Transaction) error {
+		last = &recordedTx{Transaction: tx}
+		return fn(last)
+	})
+	if err == nil && len(last.keys) > 0 {
+		r.ledger.committed(ctx, last.keys)
+	}
+	return err
+}
+
+// recordedTx keeps the keys that were written one by one.
+type recordedTx struct {
+	kv.Transaction
+	keys [][]byte
+}
+
+func (tx *recordedTx) Set(key, value []byte) {
+	tx.keys = append(tx.keys, key)
+	tx.Transaction.Set(key, value)
+}
+
+func (tx *recordedTx) Clear(key []byte) {
+	tx.keys = append(tx.keys, key)
+	tx.Transaction.Clear(key)
+}
+
+func (tx *recordedTx) SetVersionstampedKey(key, value []byte) {
+	tx.keys = append(tx.keys, key[:len(key)-4])
+	tx.Transaction.SetVersionstampedKey(key, value)
+}
+
+func (tx *recordedTx) SetVersionstampedValue(key, value []byte) {
+	tx.keys = append(tx.keys, key)
+	tx.Transaction.SetVersionstampedValue(key, value)
+}
+
+// intent is what a goroutine of the program is about to do: what the commits of its
+// context may do. A commit without one is the layer's.
+type intent struct {
+	does string // one of the constants below
+	ids  []string
+	n    int // the args that are added
+
+	lock    string // of the holder
+	ends    bool   // it finishes the job, or resubmits it
+	args    int    // that the holder has
+	state   string // that the holder writes
+	written int    // how many commits wrote what the holder adds
+	done    bool   // a commit did end it
+
+	committed map[string]bool // ids that were written, or found as they should be
+}
+
+const (
+	adds     = "adds"
+	removes  = "removes"
+	holds    = "holds"
+	monitors = "monitors"
+	expires  = "expires"
+)
+
+type intentKey struct{}
+
+func (i *intent) in(ctx context.Context) context.Context {
+	return context.WithValue(ctx, intentKey{}, i)
+}
