@@ -142,7 +142,7 @@ func (db *DB) commitGroup(group []*commit) {
 			if m.kind == mutationClearRange {
 				cs.history.wrote(string(m.key), string(m.value), version)
 			} else {
-				cs.history.wrotePoint(string(c.log[i].key), version)
+				cs.history.wrotePoint(c.log[i].key, version)
 			}
 		}
 		for _, s := range c.conflicts {

@@ -1,6 +1,7 @@
 package optimistic
 
 import (
+	"hash/maphash"
 	"slices"
 	"time"
 
@@ -19,11 +20,14 @@ import (
 type history struct {
 	// recent are the latest writes, in order of their versions. All of them are
 	// younger than what is in steps.
-	recent queue[write]
+	recent recentWrites
 	// ranges are those of recent that are not of one key.
-	ranges queue[write]
-	// points are the versions of the last writes of single keys in recent.
-	points map[string]int64
+	ranges queue[rangeWrite]
+	// points are the versions of the last writes of single keys in recent, by the
+	// hash of the key: two keys of one hash make for a conflict that is none, once in
+	// a great while, and nothing here is for the garbage collector to follow.
+	points map[uint64]int64
+	seed   maphash.Seed
 
 	steps btree.Map[string, int64]
 	// floor: no living transaction reads at a version below it.
@@ -39,19 +43,9 @@ type history struct {
 // enough to see all that it may conflict with, the others move into the steps.
 const maxScan = 2_000
 
-// write is one of a key, which is begin then and has no end, or of a range.
-type write struct {
+type rangeWrite struct {
 	span
 	version int64
-}
-
-func (w write) isPoint() bool { return w.end == "" }
-
-func (w write) touches(r span) bool {
-	if w.isPoint() {
-		return r.has(w.begin)
-	}
-	return w.begin < r.end && r.begin < w.end
 }
 
 type boundary struct {
@@ -67,47 +61,57 @@ type commitTime struct {
 // wrote records that the keys from begin to end were written at version, which is
 // not below that of an earlier call.
 func (h *history) wrote(begin, end string, version int64) {
-	if begin >= end {
-		return
+	s := span{begin, end}
+	switch {
+	case begin >= end:
+	case s.isPoint():
+		h.wrotePoint([]byte(begin), version)
+	default:
+		h.recent.push([]byte(begin), []byte(end), version)
+		h.ranges.push(rangeWrite{s, version})
 	}
-	if s := (span{begin, end}); s.isPoint() {
-		h.wrotePoint(begin, version)
-		return
-	}
-	w := write{span{begin, end}, version}
-	h.recent.push(w)
-	h.ranges.push(w)
 }
 
 // wrotePoint is wrote for one key.
-func (h *history) wrotePoint(key string, version int64) {
-	h.recent.push(write{span{begin: key}, version})
+func (h *history) wrotePoint(key []byte, version int64) {
 	if h.points == nil {
-		h.points = map[string]int64{}
+		h.points, h.seed = map[uint64]int64{}, maphash.MakeSeed()
 	}
-	h.points[key] = version
+	h.recent.push(key, nil, version)
+	h.points[maphash.Bytes(h.seed, key)] = version
+}
+
+// point returns the version of the last recent write of a key by itself.
+func (h *history) point(key string) int64 {
+	if h.points == nil {
+		return 0
+	}
+	return h.points[maphash.String(h.seed, key)]
 }
 
 // settle moves the oldest recent write into the steps, or away if no living
 // transaction can conflict with it.
 func (h *history) settle() {
 	w := h.recent.pop()
-	if !w.isPoint() {
+	var s span
+	if w.isPoint() {
+		if hash := maphash.Bytes(h.seed, w.begin); h.points[hash] == w.version {
+			delete(h.points, hash)
+		}
+	} else {
 		h.ranges.pop()
-	} else if h.points[w.begin] == w.version {
-		delete(h.points, w.begin)
 	}
 	if w.version <= h.floor {
 		return
 	}
-	if w.isPoint() {
-		w.span = pointSpan(w.begin)
+	if s = (span{string(w.begin), string(w.end)}); w.isPoint() {
+		s = pointSpanOf(w.begin)
 	}
-	after := h.at(w.end) // what the keys from end on had before
-	h.deleteWithin(w.begin, w.end)
-	h.set(w.begin, w.version)
-	if _, ok := h.steps.Get(w.end); !ok {
-		h.set(w.end, after)
+	after := h.at(s.end) // what the keys from end on had before
+	h.deleteWithin(s.begin, s.end)
+	h.set(s.begin, w.version)
+	if _, ok := h.steps.Get(s.end); !ok {
+		h.set(s.end, after)
 	}
 }
 
@@ -147,26 +151,41 @@ func (h *history) writtenSince(begin, end string, version int64) bool {
 	if begin >= end {
 		return false
 	}
-	among := &h.recent
 	if read.isPoint() {
-		if h.points[begin] > version {
-			return true
-		}
-		among = &h.ranges
+		return h.point(begin) > version || h.rangeSince(read, version) || h.steppedSince(read, version)
 	}
-	latest := among.all()[max(among.len()-maxScan, 0):]
-	for _, w := range slices.Backward(latest) {
+	scanned := 0
+	for w := range h.recent.backward() {
 		if w.version <= version {
 			return false // and so are all older ones
 		}
 		if w.touches(read) {
 			return true
 		}
+		if scanned++; scanned == maxScan {
+			break
+		}
 	}
-	for among.len() > maxScan {
+	for h.recent.count > maxScan {
 		h.settle()
 	}
 	return h.steppedSince(read, version)
+}
+
+// rangeSince is writtenSince for what was written recently as a range.
+func (h *history) rangeSince(read span, version int64) bool {
+	for h.ranges.len() > maxScan {
+		h.settle()
+	}
+	for _, w := range slices.Backward(h.ranges.all()) {
+		if w.version <= version {
+			return false
+		}
+		if w.begin < read.end && read.begin < w.end {
+			return true
+		}
+	}
+	return false
 }
 
 // steppedSince is writtenSince for what is in the steps.
@@ -197,7 +216,7 @@ func (h *history) expire(limit time.Time) {
 	for h.commits.len() > 0 && h.commits.front().at.Before(limit) {
 		h.floor = h.commits.pop().version
 	}
-	for h.recent.len() > 0 && h.recent.front().version <= h.floor {
+	for h.recent.count > 0 && h.recent.oldest() <= h.floor {
 		h.settle()
 	}
 	for h.aging.len() > 0 && h.aging.front().version <= h.floor {

@@ -60,7 +60,8 @@ func TestHistoryAgainstList(t *testing.T) {
 		h.expire(start.Add(time.Hour))
 		require.LessOrEqual(t, h.steps.Len(), 1, "seed %d", seed)
 		require.Zero(t, h.aging.len())
-		require.Zero(t, h.recent.len())
+		require.Zero(t, h.recent.count)
+		require.Zero(t, h.recent.chunks.len())
 		require.Zero(t, h.ranges.len())
 		require.Empty(t, h.points)
 	}
@@ -91,9 +92,9 @@ func TestHistoryIsBoundedByItsWindow(t *testing.T) {
 	step := kv.MaxTransactionAge / inWindow
 	commit(20*inWindow, step)
 	require.LessOrEqual(t, len(h.points), 3*(inWindow+2))
-	require.LessOrEqual(t, cap(h.recent.items), 4*2*3*(inWindow+2))
+	require.LessOrEqual(t, h.recent.chunks.len(), 2+3*(inWindow+2)/chunkWrites)
 	h.writtenSince("x", "y", h.floor)
-	require.LessOrEqual(t, h.recent.len(), maxScan)
+	require.LessOrEqual(t, h.recent.count, maxScan)
 	require.Positive(t, h.steps.Len())
 	commit(20*inWindow, step)
 	require.LessOrEqual(t, h.steps.Len(), 2*3*(inWindow+2))
