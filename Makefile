@@ -12,6 +12,7 @@ VERSION = $$(git describe --tags --always --dirty 2>/dev/null || echo unknown)
 # For one package: ends a test that hangs, with every goroutine's stack.
 TEST_TIMEOUT = 10m
 RACE_TIMEOUT = 20m
+BENCH_TIMEOUT = 60m
 
 PEERS = pkg/couch/couchtest
 
@@ -44,7 +45,7 @@ lint: ## check the format, the imports and the code
 	go tool -modfile=scripts/tools.mod golangci-lint run --build-tags '$(TAGS)'
 
 bench: ## run the benchmarks
-	go test -tags '$(TAGS)' -run '^$$' -bench . $(PKGS)
+	go test -tags '$(TAGS)' -run '^$$' -bench . -timeout $(BENCH_TIMEOUT) $(PKGS)
 
 clean: ## remove what build and test installed; ./data stays
 	rm -rf bin $(PEERS)/node_modules
