@@ -1,0 +1,429 @@
+package docstore_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/md5"
+	"encoding/base64"
+	"errors"
+	"io"
+	"iter"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"settee/pkg/docstore"
+	"settee/pkg/kv"
+)
+
+// noise returns n bytes.
+func noise(n int) []byte {
+	content := make([]byte, n)
+	_, _ = rand.NewChaCha8([32]byte{byte(n)}).Read(content)
+	return content
+}
+
+func digest(content []byte) string {
+	sum := md5.Sum(content)
+	return "md5-" + base64.StdEncoding.EncodeToString(sum[:])
+}
+
+// attach writes a document with attachments: names of uploads, and stubs, which have none.
+func (b *bundle) attach(t *testing.T, id, rev string, attachments map[string]*docstore.Upload) string {
+	t.Helper()
+	edit := docstore.Edit{ID: id, Rev: parse(t, rev)}
+	for name, upload := range attachments {
+		edit.Attachments = append(edit.Attachments, docstore.EditAttachment{Name: name, Upload: upload, Type: "text/" + name})
+	}
+	got, err := b.db.Put(t.Context(), edit)
+	require.NoError(t, err)
+	return got.String()
+}
+
+func TestAttachments(t *testing.T) {
+	onEngines(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db, docstore.Options{})
+		const window = docstore.ChunkSize * docstore.ChunksAtOnce
+		rev := ""
+		for _, size := range []int{
+			0, 1, docstore.ChunkSize - 1, docstore.ChunkSize, docstore.ChunkSize + 1,
+			docstore.ChunkSize + window - 1, docstore.ChunkSize + window, docstore.ChunkSize + window + 1, 3 * window,
+		} {
+			content := noise(size)
+			upload, err := b.db.Upload(t.Context(), "d", iotest.HalfReader(bytes.NewReader(content)),
+				docstore.UploadOptions{Digest: digest(content), Length: int64(size), MaxLength: int64(size)})
+			require.NoError(t, err)
+			assert.EqualValues(t, size, upload.Length())
+			assert.Equal(t, digest(content), upload.Digest())
+			b.check(t)
+			rev = b.attach(t, "d", rev, map[string]*docstore.Upload{"a": upload})
+			doc := b.get(t, "d", docstore.GetOptions{})
+			a := doc.Attachments[0]
+			assert.Equal(t, "a", a.Name)
+			assert.Equal(t, "text/a", a.Type)
+			assert.Equal(t, digest(content), a.Digest())
+			assert.Equal(t, doc.Rev.Pos, a.RevPos)
+			assert.EqualValues(t, size, a.Length)
+			assert.EqualValues(t, size, a.StoredLength)
+			require.NoError(t, iotest.TestReader(b.db.ReadAttachment(t.Context(), "d", a), content))
+			assert.EqualValues(t, size, b.info(t).AttachmentBytes)
+			b.check(t)
+		}
+	})
+}
+
+func TestEncodedAttachment(t *testing.T) {
+	onEngines(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db, docstore.Options{})
+		upload, err := b.db.Upload(t.Context(), "d", strings.NewReader("zipped"), docstore.UploadOptions{Encoding: "gzip", DecodedLength: 99})
+		require.NoError(t, err)
+		results, err := b.db.Write(t.Context(), []docstore.Edit{{
+			ID: "d", Pos: 4, Path: []string{"x"},
+			Attachments: []docstore.EditAttachment{{Name: "a", Upload: upload, RevPos: 2}},
+		}}, docstore.WriteOptions{Replicated: true})
+		require.NoError(t, err)
+		require.NoError(t, results[0].Err)
+		a := b.get(t, "d", docstore.GetOptions{}).Attachments[0]
+		assert.Equal(t, "gzip", a.Encoding)
+		assert.EqualValues(t, 99, a.Length)
+		assert.EqualValues(t, 6, a.StoredLength)
+		assert.EqualValues(t, 2, a.RevPos)
+	})
+}
+
+// TestSharedAttachments: a content is kept as long as a leaf refers to it.
+func TestSharedAttachments(t *testing.T) {
+	onEngines(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db, docstore.Options{})
+		content, second := noise(2*docstore.ChunkSize), noise(7)
+		rev := b.attach(t, "d", "", map[string]*docstore.Upload{"a": b.upload(t, "d", content), "b": b.upload(t, "d", second)})
+		b.attach(t, "d", rev, map[string]*docstore.Upload{"a": nil, "b": nil})
+		doc := b.get(t, "d", docstore.GetOptions{})
+		assert.EqualValues(t, 1, doc.Attachments[0].RevPos)
+		assert.EqualValues(t, len(content)+len(second), b.info(t).AttachmentBytes)
+		first := doc.Attachments[0]
+
+		// Branches by other writers refer to the same, by the digest.
+		stub := []docstore.EditAttachment{{Name: "a", Digest: digest(content)}}
+		parent := doc.Path[1]
+		results, err := b.db.Write(t.Context(), []docstore.Edit{
+			{ID: "d", Pos: 2, Path: []string{"0", parent}, Attachments: stub},
+			{ID: "d", Pos: 2, Path: []string{"1", parent}, Attachments: []docstore.EditAttachment{{Name: "a"}}},
+			{ID: "d", Pos: 2, Path: []string{"2", parent}, Attachments: []docstore.EditAttachment{{Name: "a", Digest: digest(second)}}},
+			{ID: "d", Pos: 3, Path: []string{"3", doc.Rev.ID}, Attachments: stub},
+		}, docstore.WriteOptions{Replicated: true})
+		require.NoError(t, err)
+		require.NoError(t, results[0].Err)
+		require.ErrorIs(t, results[1].Err, docstore.ErrMissingStub)
+		require.ErrorIs(t, results[2].Err, docstore.ErrMissingStub)
+		require.NoError(t, results[3].Err)
+		b.check(t)
+		assert.EqualValues(t, len(content), b.info(t).AttachmentBytes) // "b" was let go
+
+		b.remove(t, "d", "2-0")
+		b.check(t)
+		doc = b.get(t, "d", docstore.GetOptions{})
+		assert.Equal(t, "3-3", doc.Rev.String())
+		assert.Equal(t, content, b.content(t, doc, "a"))
+		reader := b.db.ReadAttachment(t.Context(), "d", first)
+		b.remove(t, "d", "3-3")
+		assert.Zero(t, b.info(t).AttachmentBytes)
+		_, err = reader.Read(make([]byte, 1))
+		require.ErrorIs(t, err, docstore.ErrNotFound)
+
+		// An edit that another one of the same call replaces leaves what that keeps.
+		one, two := b.upload(t, "batch", second), b.upload(t, "batch", content)
+		results, err = b.db.Write(t.Context(), []docstore.Edit{
+			{ID: "batch", Pos: 1, Path: []string{"a"}, Attachments: []docstore.EditAttachment{{Name: "a", Upload: one}, {Name: "b", Upload: two}}},
+			{ID: "batch", Pos: 2, Path: []string{"b", "a"}, Attachments: []docstore.EditAttachment{{Name: "a", Digest: digest(second)}}},
+			{ID: "batch", Pos: 1, Path: []string{"c"}, Attachments: []docstore.EditAttachment{{Name: "a", Upload: one}}},
+		}, docstore.WriteOptions{Replicated: true})
+		require.NoError(t, err)
+		require.NoError(t, results[0].Err)
+		require.NoError(t, results[1].Err)
+		require.ErrorIs(t, results[2].Err, docstore.ErrMissingStub)
+		b.check(t)
+		assert.EqualValues(t, len(second), b.info(t).AttachmentBytes)
+		doc = b.get(t, "batch", docstore.GetOptions{})
+		assert.Equal(t, second, b.content(t, doc, "a"))
+		b.remove(t, "batch", doc.Rev.String())
+
+		// Two names of one content are two references.
+		upload := b.upload(t, "two", second)
+		rev = b.attach(t, "two", "", map[string]*docstore.Upload{"a": upload, "b": upload})
+		b.check(t)
+		rev = b.attach(t, "two", rev, map[string]*docstore.Upload{"b": nil})
+		assert.Equal(t, second, b.content(t, b.get(t, "two", docstore.GetOptions{}), "b"))
+		_, err = b.db.Put(t.Context(), docstore.Edit{
+			ID: "two", Rev: parse(t, rev), Attachments: []docstore.EditAttachment{{Name: "b", Digest: digest(content)}},
+		})
+		require.ErrorIs(t, err, docstore.ErrMissingStub)
+	})
+}
+
+func TestInvalidUploads(t *testing.T) {
+	onEngines(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db, docstore.Options{})
+		content := noise(docstore.ChunkSize * 12)
+		broken := errors.New("broken off")
+		for name, test := range map[string]struct {
+			content io.Reader
+			opts    docstore.UploadOptions
+			want    error
+		}{
+			"digest":     {bytes.NewReader(content), docstore.UploadOptions{Digest: digest(content[1:])}, docstore.ErrDigest},
+			"no digest":  {bytes.NewReader(content), docstore.UploadOptions{Digest: "md5"}, docstore.ErrDigest},
+			"too short":  {bytes.NewReader(content), docstore.UploadOptions{Length: int64(len(content)) + 1}, docstore.ErrDigest},
+			"too long":   {bytes.NewReader(content), docstore.UploadOptions{Length: int64(len(content)) - 1}, docstore.ErrDigest},
+			"too large":  {bytes.NewReader(content), docstore.UploadOptions{MaxLength: int64(len(content)) - 1}, docstore.ErrTooLarge},
+			"broken off": {io.MultiReader(bytes.NewReader(content), iotest.ErrReader(broken)), docstore.UploadOptions{}, broken},
+		} {
+			_, err := b.db.Upload(t.Context(), "d", test.content, test.opts)
+			require.ErrorIs(t, err, test.want, name)
+			assert.Empty(t, b.rows(t), name)
+		}
+		_, err := b.db.Upload(t.Context(), "_d", bytes.NewReader(nil), docstore.UploadOptions{})
+		require.ErrorIs(t, err, docstore.ErrDocumentID)
+
+		// An upload belongs to one revision of its document.
+		upload := b.upload(t, "d", content)
+		attach := func(id string, a ...docstore.EditAttachment) error {
+			_, err := b.db.Put(t.Context(), docstore.Edit{ID: id, Attachments: a})
+			return err
+		}
+		require.ErrorIs(t, attach("other", docstore.EditAttachment{Name: "a", Upload: upload}), docstore.ErrInvalid)
+		require.ErrorIs(t, attach("d", docstore.EditAttachment{Upload: upload}), docstore.ErrDocument)
+		require.ErrorIs(t, attach("d", docstore.EditAttachment{Name: "_a", Upload: upload}), docstore.ErrDocument)
+		require.ErrorIs(t, attach("d", docstore.EditAttachment{Name: "a\xff", Upload: upload}), docstore.ErrDocument)
+		require.ErrorIs(t, attach("d", docstore.EditAttachment{Name: "a", Type: "\xff", Upload: upload}), docstore.ErrDocument)
+		require.ErrorIs(t, attach("d", docstore.EditAttachment{Name: "a", RevPos: -1, Upload: upload}), docstore.ErrDocument)
+		require.ErrorIs(t, attach("d", docstore.EditAttachment{Name: "a"}, docstore.EditAttachment{Name: "a"}), docstore.ErrDocument)
+		rev := b.attach(t, "d", "", map[string]*docstore.Upload{"a": upload})
+		results, err := b.db.Write(t.Context(), []docstore.Edit{
+			{ID: "d", Rev: parse(t, rev), Attachments: []docstore.EditAttachment{{Name: "b", Upload: upload}}},
+		}, docstore.WriteOptions{})
+		require.NoError(t, err)
+		require.ErrorIs(t, results[0].Err, docstore.ErrMissingStub)
+		require.NoError(t, b.db.Discard(t.Context(), upload)) // not any more
+		assert.Equal(t, content, b.content(t, b.get(t, "d", docstore.GetOptions{}), "a"))
+
+		// What says too much of its attachments is too large.
+		var many []docstore.EditAttachment
+		upload = b.upload(t, "many", nil)
+		for i := range 60 {
+			many = append(many, docstore.EditAttachment{Name: strings.Repeat("n", i+1), Type: strings.Repeat("x", 10_000), Upload: upload})
+		}
+		require.ErrorIs(t, attach("many", many...), docstore.ErrTooLarge)
+		require.NoError(t, attach("many", many[:40]...))
+		assert.Len(t, b.get(t, "many", docstore.GetOptions{}).Attachments, 40)
+	})
+}
+
+// rows returns the keys of contents and uploads, which the checker takes as they are.
+func (b *bundle) rows(t *testing.T) (keys []string) {
+	t.Helper()
+	b.check(t)
+	found, err := kv.TransactValue(t.Context(), b.kv, func(tx kv.Transaction) ([]string, error) {
+		return b.store.Contents(tx)
+	})
+	require.NoError(t, err)
+	return found
+}
+
+// window measures how much of a content is in memory: what was taken from the reader and is
+// not stored yet; and what one transaction has read.
+type window struct {
+	kv.Database
+	taken, stored atomic.Int64
+	widest        atomic.Int64 // taken and not stored
+	read          atomic.Int64 // by one transaction
+}
+
+func (w *window) Transact(ctx context.Context, fn func(kv.Transaction) error) error {
+	var tx windowTx
+	err := w.Database.Transact(ctx, func(inner kv.Transaction) error {
+		tx = windowTx{Transaction: inner}
+		return fn(&tx)
+	})
+	w.stored.Add(tx.written)
+	raise(&w.read, tx.read)
+	return err
+}
+
+func raise(most *atomic.Int64, n int64) {
+	for old := most.Load(); old < n && !most.CompareAndSwap(old, n); old = most.Load() {
+	}
+}
+
+type windowTx struct {
+	kv.Transaction
+	written, read int64
+}
+
+func (tx *windowTx) Set(key, value []byte) {
+	tx.written += int64(len(value))
+	tx.Transaction.Set(key, value)
+}
+
+func (tx *windowTx) Snapshot() kv.ReadTransaction {
+	return windowSnapshot{tx.Transaction.Snapshot(), tx}
+}
+
+type windowSnapshot struct {
+	kv.ReadTransaction
+	tx *windowTx
+}
+
+func (s windowSnapshot) GetRange(r kv.Range, opts kv.RangeOptions) kv.RangeResult {
+	return windowRange{s.ReadTransaction.GetRange(r, opts), s.tx}
+}
+
+type windowRange struct {
+	kv.RangeResult
+	tx *windowTx
+}
+
+func (r windowRange) All() iter.Seq2[kv.KeyValue, error] {
+	return func(yield func(kv.KeyValue, error) bool) {
+		for pair, err := range r.RangeResult.All() {
+			r.tx.read += int64(len(pair.Value))
+			if !yield(pair, err) {
+				return
+			}
+		}
+	}
+}
+
+// stream is n bytes that are made as they are read.
+type stream struct {
+	left   int
+	window *window
+}
+
+func (s *stream) Read(p []byte) (int, error) {
+	if s.left == 0 {
+		return 0, io.EOF
+	}
+	n := min(len(p), s.left, 10_000)
+	for i := range n {
+		p[i] = byte((s.left - i) >> 10)
+	}
+	s.left -= n
+	if s.window != nil {
+		raise(&s.window.widest, s.window.taken.Add(int64(n))-s.window.stored.Load())
+	}
+	return n, nil
+}
+
+// TestStreamed: 20 MB go in and out through a window of one.
+func TestStreamed(t *testing.T) {
+	onEngines(t, func(t *testing.T, db kv.Database) {
+		const size, most = 20_000_000, docstore.ChunkSize * docstore.ChunksAtOnce
+		w := &window{Database: db}
+		b := newBundle(t, w, docstore.Options{})
+		w.stored.Store(0)
+		upload, err := b.db.Upload(t.Context(), "d", &stream{size, w}, docstore.UploadOptions{Length: size})
+		require.NoError(t, err)
+		assert.LessOrEqual(t, w.widest.Load(), int64(most))
+		assert.EqualValues(t, size, w.stored.Load())
+
+		b.attach(t, "d", "", map[string]*docstore.Upload{"a": upload})
+		a := b.get(t, "d", docstore.GetOptions{}).Attachments[0]
+		w.read.Store(0)
+		reader := b.db.ReadAttachment(t.Context(), "d", a)
+		h := md5.New()
+		n, err := io.CopyBuffer(struct{ io.Writer }{h}, struct{ io.Reader }{reader}, make([]byte, 64<<10))
+		require.NoError(t, err)
+		assert.EqualValues(t, size, n)
+		assert.Equal(t, a.MD5[:], h.Sum(nil))
+		assert.EqualValues(t, most, w.read.Load())
+
+		// A range of it reads no more than it needs.
+		w.read.Store(0)
+		_, err = reader.Seek(-5, io.SeekEnd)
+		require.NoError(t, err)
+		end, err := io.ReadAll(reader)
+		require.NoError(t, err)
+		assert.Len(t, end, 5)
+		assert.LessOrEqual(t, w.read.Load(), int64(docstore.ChunkSize))
+		_, err = reader.Seek(-1, io.SeekStart)
+		require.Error(t, err)
+	})
+}
+
+// TestUnusedUploads: upkeep removes what no revision refers to in time, and nothing else.
+func TestUnusedUploads(t *testing.T) {
+	inBubble(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, unknownOnce(db), docstore.Options{})
+		remove := func() {
+			for {
+				more, err := b.store.RemoveUploads(t.Context())
+				require.NoError(t, err)
+				if !more {
+					return
+				}
+			}
+		}
+		used := b.attach(t, "used", "", map[string]*docstore.Upload{"a": b.upload(t, "used", noise(100))})
+		unused := b.upload(t, "d", noise(300_000))
+		discarded := b.upload(t, "d", noise(200_000))
+		for range 250 {
+			b.upload(t, "many", noise(10))
+		}
+		remove()
+		assert.NotEmpty(t, b.rows(t))
+		require.NoError(t, b.db.Discard(t.Context(), discarded))
+
+		after(docstore.UploadLife - time.Second)
+		remove()
+		late := b.attach(t, "late", "", map[string]*docstore.Upload{"a": b.upload(t, "late", noise(100))})
+		young := b.upload(t, "young", noise(100))
+		after(2 * time.Second)
+		remove()
+		_, err := b.db.Put(t.Context(), docstore.Edit{ID: "d", Attachments: []docstore.EditAttachment{{Name: "a", Upload: unused}}})
+		require.ErrorIs(t, err, docstore.ErrMissingStub)
+		b.attach(t, "young", "", map[string]*docstore.Upload{"a": young})
+		for id, rev := range map[string]string{"used": used, "late": late} {
+			assert.Equal(t, noise(100), b.content(t, b.get(t, id, docstore.GetOptions{Rev: parse(t, rev)}), "a"))
+		}
+		assert.Len(t, b.rows(t), 2*3) // a row and a chunk of each
+	})
+}
+
+// pausing waits between pieces.
+type pausing struct {
+	io.Reader
+	pause time.Duration
+	then  func()
+}
+
+func (p pausing) Read(b []byte) (int, error) {
+	after(p.pause)
+	p.then()
+	return p.Reader.Read(b[:min(len(b), docstore.ChunkSize)])
+}
+
+// TestSlowUploads: one that goes on is not removed however long it takes; one that stands
+// still for too long is, and leaves nothing.
+func TestSlowUploads(t *testing.T) {
+	inBubble(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, unknownOnce(db), docstore.Options{})
+		content := noise(40 * docstore.ChunkSize)
+		upkeep := func() {
+			_, err := b.store.RemoveUploads(t.Context())
+			require.NoError(t, err)
+		}
+		upload, err := b.db.Upload(t.Context(), "d", pausing{bytes.NewReader(content), 5 * time.Minute, upkeep}, docstore.UploadOptions{})
+		require.NoError(t, err)
+		b.attach(t, "d", "", map[string]*docstore.Upload{"a": upload})
+		assert.Equal(t, content, b.content(t, b.get(t, "d", docstore.GetOptions{}), "a"))
+		_, err = b.db.Upload(t.Context(), "e", pausing{bytes.NewReader(content), 7 * time.Minute, upkeep}, docstore.UploadOptions{})
+		require.ErrorIs(t, err, docstore.ErrMissingStub)
+	})
+}

@@ -1,0 +1,369 @@
+package docstore
+
+import (
+	"context"
+	"iter"
+	"slices"
+
+	"settee/pkg/docstore/internal/revtree"
+	"settee/pkg/kv"
+	"settee/pkg/tuple"
+)
+
+// ChangesOptions says what [Database.Changes] yields. The zero value is all changes.
+type ChangesOptions struct {
+	// Since leaves out the changes up to it. It has no meaning with Descending.
+	Since Sequence
+	// Limit is how many changes there are at most; 0 is no limit.
+	Limit int
+	// Descending begins with the last change.
+	Descending bool
+	// IDs, if not nil, are the documents whose changes there are, in the order of the
+	// changes. It costs a read for each, and not for each change of the database.
+	IDs []string
+	// Documents reads the winning revisions, which are in memory up to 4 MB at a time, or
+	// one by one; Conflicts fills that field of theirs.
+	Documents, Conflicts bool
+}
+
+// ChangeRow is the last change of a document.
+type ChangeRow struct {
+	Sequence Sequence
+	ID       string
+	// Deleted reports whether the winning revision is.
+	Deleted bool
+	// Revs are the leaf revisions, in the order in which they win; deleted ones too.
+	Revs []Rev
+	// Document is the winning revision, deleted or not, if it was asked for.
+	Document *Document
+}
+
+// Changes is a reading of a changes feed.
+type Changes struct {
+	db   *Database
+	opts ChangesOptions
+	last Sequence
+}
+
+// Changes returns a reading of the changes: each document once, at its last change, in the
+// order of the changes. It ends where the last change was when it began, and never with
+// one that other changes will yet come before. It reads some hundred rows in each
+// transaction, so a document that changes meanwhile is not in it, but behind its end.
+func (db *Database) Changes(opts ChangesOptions) *Changes {
+	return &Changes{db: db, opts: opts, last: opts.Since}
+}
+
+// Last returns up to where the changes have been read: that of the last row, if there were
+// more than the limit, or the loop over them was left; otherwise that of the database's last
+// change when the reading began, but not less than Since. Another reading goes on from there.
+// Descending readings cannot be gone on with.
+func (c *Changes) Last() Sequence { return c.last }
+
+// All yields the changes. It is called once.
+func (c *Changes) All(ctx context.Context) iter.Seq2[ChangeRow, error] {
+	return func(yield func(ChangeRow, error) bool) {
+		p, err := c.begin(ctx)
+		if err != nil {
+			yield(ChangeRow{}, err)
+			return
+		}
+		left := c.opts.Limit
+		for !p.done {
+			rows, err := p.next(ctx, left)
+			if err != nil {
+				yield(ChangeRow{}, err)
+				return
+			}
+			for _, row := range rows {
+				c.last = row.Sequence
+				if !yield(row, nil) {
+					return
+				}
+				if c.opts.Limit > 0 {
+					if left--; left == 0 {
+						return
+					}
+				}
+			}
+		}
+		if p.through.Compare(c.opts.Since) > 0 && !c.opts.Descending {
+			c.last = p.through
+		}
+	}
+}
+
+// changesPager reads a feed in pages.
+type changesPager struct {
+	db      *Database
+	opts    ChangesOptions
+	through Sequence
+	done    bool
+
+	within kv.KeyRange          // what remains, if there are no ids
+	stamps []tuple.Versionstamp // of the ids' changes that remain
+}
+
+// begin finds the end of the feed.
+func (c *Changes) begin(ctx context.Context) (*changesPager, error) {
+	through, err := c.db.UpdateSequence(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p := &changesPager{db: c.db, opts: c.opts, through: through}
+	if c.opts.Descending {
+		p.opts.Since = Sequence{}
+	}
+	p.within = c.db.changesRange(p.opts.Since, through)
+	if c.opts.IDs != nil {
+		p.stamps, err = p.find(ctx)
+	}
+	return p, err
+}
+
+// changesRange is the range of the changes after one sequence and up to another.
+func (db *Database) changesRange(since, through Sequence) kv.KeyRange {
+	r := keyRange(db.keys.changes)
+	if stamp := since.stamp(); !stamp.IsComplete() {
+		r.Begin = r.End
+	} else if since != (Sequence{}) {
+		r.Begin = kv.KeyAfter(db.keys.changes.Pack(stamp))
+	}
+	if end := kv.KeyAfter(db.keys.changes.Pack(through.stamp())); string(end) < string(r.Begin) {
+		r.End = r.Begin
+	} else {
+		r.End = end
+	}
+	return r
+}
+
+// find returns where the changes of the ids are.
+func (p *changesPager) find(ctx context.Context) (stamps []tuple.Versionstamp, err error) {
+	ids := slices.Clone(p.opts.IDs)
+	slices.Sort(ids)
+	for some := range slices.Chunk(slices.Compact(ids), rowsAtOnce) {
+		found, err := kv.TransactValue(ctx, p.db.store.kv, func(tx kv.Transaction) ([]tuple.Versionstamp, error) {
+			return p.findSome(tx.Snapshot(), some)
+		})
+		if err != nil {
+			return nil, err
+		}
+		stamps = append(stamps, found...)
+	}
+	slices.SortFunc(stamps, func(a, b tuple.Versionstamp) int {
+		if p.opts.Descending {
+			a, b = b, a
+		}
+		return a.Compare(b)
+	})
+	return stamps, nil
+}
+
+func (p *changesPager) findSome(tx kv.ReadTransaction, ids []string) (stamps []tuple.Versionstamp, err error) {
+	exists := p.db.exists(tx)
+	var headers []kv.Future[[]byte]
+	for _, id := range ids {
+		if checkID(id) == nil {
+			headers = append(headers, tx.Get(p.db.keys.docs.Pack(id)))
+		}
+	}
+	if err := exists.await(); err != nil {
+		return nil, err
+	}
+	for _, read := range headers {
+		header, err := read.Await()
+		if err != nil {
+			return nil, err
+		}
+		if header == nil {
+			continue
+		}
+		stamp, err := parseHeader(header)
+		if err != nil {
+			return nil, err
+		}
+		if seq := sequenceOf(*stamp); seq.Compare(p.opts.Since) > 0 && seq.Compare(p.through) <= 0 {
+			stamps = append(stamps, *stamp)
+		}
+	}
+	return stamps, nil
+}
+
+// changesPage is what one transaction has read.
+type changesPage struct {
+	rows []ChangeRow
+	read int    // how many rows were read: some may be gone
+	last []byte // the key of the last one
+}
+
+// next reads the next rows, as many as fit into memory and a limit.
+func (p *changesPager) next(ctx context.Context, limit int) ([]ChangeRow, error) {
+	most := rowsAtOnce
+	if p.opts.Documents {
+		most = documentsAtOnce
+	}
+	if limit > 0 {
+		most = min(most, limit)
+	}
+	page, err := kv.TransactValue(ctx, p.db.store.kv, func(tx kv.Transaction) (changesPage, error) {
+		return p.readPage(tx.Snapshot(), most)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if p.opts.IDs != nil {
+		p.stamps = p.stamps[page.read:]
+		p.done = len(p.stamps) == 0
+	} else {
+		p.done = page.read == 0
+		if !p.done {
+			p.within = rest(p.within, page.last, p.opts.Descending)
+		}
+	}
+	return page.rows, nil
+}
+
+func (p *changesPager) readPage(tx kv.ReadTransaction, most int) (page changesPage, err error) {
+	exists := p.db.exists(tx)
+	pairs, err := p.pairs(tx, most)
+	if err != nil {
+		return page, err
+	}
+	if err := exists.await(); err != nil {
+		return page, err
+	}
+	var docs documentsRead
+	for _, pair := range pairs {
+		var row ChangeRow
+		var size int64
+		if pair.Value != nil {
+			if row, size, err = p.db.parseChange(pair); err != nil {
+				return page, err
+			}
+			if p.opts.Documents && !docs.add(p.db, tx, row.ID, row.Revs[0], size, p.opts.Conflicts) {
+				break
+			}
+			page.rows = append(page.rows, row)
+		}
+		page.read++
+		page.last = pair.Key
+	}
+	for i := range docs.reads {
+		if page.rows[i].Document, err = docs.reads[i].await(); err != nil {
+			return page, err
+		}
+	}
+	return page, nil
+}
+
+// pairs returns the next rows. Those of ids are without a value if there are newer ones.
+func (p *changesPager) pairs(tx kv.ReadTransaction, most int) ([]kv.KeyValue, error) {
+	if p.opts.IDs == nil {
+		return tx.GetRange(p.within, kv.RangeOptions{
+			Limit: most, Reverse: p.opts.Descending, Mode: kv.StreamWantAll,
+		}).Slice()
+	}
+	stamps := p.stamps[:min(len(p.stamps), most)]
+	reads := make([]kv.Future[[]byte], len(stamps))
+	pairs := make([]kv.KeyValue, len(stamps))
+	for i, stamp := range stamps {
+		pairs[i].Key = p.db.keys.changes.Pack(stamp)
+		reads[i] = tx.Get(pairs[i].Key)
+	}
+	for i, read := range reads {
+		var err error
+		if pairs[i].Value, err = read.Await(); err != nil {
+			return nil, err
+		}
+	}
+	return pairs, nil
+}
+
+// parseChange returns a row, and the size of the winner's body.
+func (db *Database) parseChange(pair kv.KeyValue) (row ChangeRow, size int64, err error) {
+	key, err := db.keys.changes.Unpack(pair.Key)
+	var stamp tuple.Versionstamp
+	if err != nil || len(key) != 1 || !as(key[0], &stamp) {
+		return row, 0, corrupt("the key of a change: %v (%w)", key, err)
+	}
+	row.Sequence = sequenceOf(stamp)
+	t, err := tuple.Unpack(pair.Value)
+	if err != nil || len(t) < 3 || !as(t[0], &row.ID) || !as(t[1], &size) {
+		return row, 0, corrupt("a change of %d elements (%w)", len(t), err)
+	}
+	for i, element := range t[2:] {
+		var l tuple.Tuple
+		var raw []byte
+		var rev Rev
+		var isHex, deleted bool
+		if !as(element, &l) || len(l) != 4 || !as(l[0], &rev.Pos) || !as(l[1], &raw) || !as(l[2], &isHex) || !as(l[3], &deleted) {
+			return row, 0, corrupt("a leaf in a change: %v", element)
+		}
+		rev.ID = revtree.FromRaw(raw, isHex)
+		row.Revs = append(row.Revs, rev)
+		if i == 0 {
+			row.Deleted = deleted
+		}
+	}
+	return row, size, nil
+}
+
+// lastRead is the last change that is being read.
+type lastRead struct {
+	db   *Database
+	last kv.RangeResult
+}
+
+func (db *Database) lastChange(tx kv.ReadTransaction) lastRead {
+	return lastRead{db, tx.GetRange(keyRange(db.keys.changes), kv.RangeOptions{Limit: 1, Reverse: true})}
+}
+
+func (r lastRead) await() (Sequence, error) {
+	pairs, err := r.last.Slice()
+	if err != nil || len(pairs) == 0 {
+		return Sequence{}, err
+	}
+	row, _, err := r.db.parseChange(pairs[0])
+	return row.Sequence, err
+}
+
+// UpdateSequence returns the sequence of the last change.
+func (db *Database) UpdateSequence(ctx context.Context) (Sequence, error) {
+	return kv.TransactValue(ctx, db.store.kv, func(tx kv.Transaction) (Sequence, error) {
+		exists, last := db.exists(tx.Snapshot()), db.lastChange(tx.Snapshot())
+		if err := exists.await(); err != nil {
+			return Sequence{}, err
+		}
+		return last.await()
+	})
+}
+
+// CountChanges returns how many changes there are after a sequence, but counts no further
+// than limit, which is what it costs.
+func (db *Database) CountChanges(ctx context.Context, since Sequence, limit int) (int, error) {
+	n := 0
+	within := db.changesRange(since, since)
+	within.End = keyRange(db.keys.changes).End
+	for n < limit {
+		most := min(limit-n, countAtOnce)
+		pairs, err := kv.TransactValue(ctx, db.store.kv, func(tx kv.Transaction) ([]kv.KeyValue, error) {
+			exists := db.exists(tx.Snapshot())
+			pairs := tx.Snapshot().GetRange(within, kv.RangeOptions{Limit: most, Mode: kv.StreamWantAll})
+			if err := exists.await(); err != nil {
+				return nil, err
+			}
+			return pairs.Slice()
+		})
+		if err != nil {
+			return 0, err
+		}
+		n += len(pairs)
+		if len(pairs) < most {
+			break
+		}
+		within = rest(within, pairs[len(pairs)-1].Key, false)
+	}
+	return n, nil
+}
+
+// countAtOnce is how many changes one transaction counts.
+const countAtOnce = 2_000

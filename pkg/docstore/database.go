@@ -1,0 +1,410 @@
+package docstore
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"regexp"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+
+	"settee/pkg/kv"
+	"settee/pkg/tuple"
+)
+
+const (
+	// DefaultRevsLimit is how many revisions of a path are kept where a database says
+	// nothing else.
+	DefaultRevsLimit = 1_000
+	// MaxRevsLimit is the most that it can say: a path is in the row of its leaf.
+	MaxRevsLimit = 10_000
+	// MaxDatabaseNameSize is that of CouchDB, in bytes.
+	MaxDatabaseNameSize = 238
+)
+
+// databaseName is CouchDB's rule for names (couch_db.erl, DBNAME_REGEX).
+var databaseName = regexp.MustCompile(`^[a-z][a-z0-9_$()+/-]*$`)
+
+// systemNames are the ones that may begin with an underscore. Behind a prefix (x/_users)
+// the rule allows them anyway.
+var systemNames = []string{"_users", "_replicator", "_global_changes"}
+
+// CheckDatabaseName returns [ErrDatabaseName] if CouchDB has no databases of that name.
+func CheckDatabaseName(name string) error {
+	if len(name) > MaxDatabaseNameSize || !databaseName.MatchString(name) && !slices.Contains(systemNames, name) {
+		return fmt.Errorf("%w: %s", ErrDatabaseName, quote(name))
+	}
+	return nil
+}
+
+// Database is one instance of a database: what is created by the name of one that was
+// deleted is another. Every call of one that was deleted returns [ErrDatabaseNotFound]. It
+// holds no state, and may be used by any number of goroutines.
+type Database struct {
+	store    *Store
+	name     string
+	instance uuid.UUID
+	keys     databaseKeys
+}
+
+func (s *Store) database(name string, instance uuid.UUID) *Database {
+	return &Database{store: s, name: name, instance: instance, keys: newDatabaseKeys(&s.keys, name, instance)}
+}
+
+// Name returns the database's name.
+func (db *Database) Name() string { return db.name }
+
+// Instance returns the 32 hexadecimal digits that tell the database from all others, earlier
+// ones of its name included.
+func (db *Database) Instance() string { return hex.EncodeToString(db.instance[:]) }
+
+// Instance returns the database that has a name and what [Database.Instance] returned. It
+// reads nothing: whether it still exists the first call tells. The error is [ErrInvalid].
+func (s *Store) Instance(name, instance string) (*Database, error) {
+	b, err := hex.DecodeString(instance)
+	if err != nil || len(b) != len(uuid.UUID{}) {
+		return nil, fmt.Errorf("%w: %s is no instance of a database", ErrInvalid, quote(instance))
+	}
+	return s.database(name, uuid.UUID(b)), nil
+}
+
+// databaseRow is the value of a database's key.
+type databaseRow struct {
+	instance uuid.UUID
+	created  int64 // seconds since the epoch
+}
+
+func awaitDatabaseRow(f kv.Future[[]byte]) (row databaseRow, err error) {
+	value, err := f.Await()
+	if err != nil {
+		return row, err
+	}
+	if value == nil {
+		return row, ErrDatabaseNotFound
+	}
+	t, err := tuple.Unpack(value)
+	if err != nil || len(t) != 2 || !as(t[0], &row.instance) || !as(t[1], &row.created) {
+		return row, corrupt("a database of %d elements (%w)", len(t), err)
+	}
+	return row, nil
+}
+
+// exists reads that the database exists.
+type exists struct {
+	db  *Database
+	row kv.Future[[]byte]
+}
+
+func (db *Database) exists(tx kv.ReadTransaction) exists { return exists{db, tx.Get(db.keys.row)} }
+
+func (e exists) await() error {
+	_, err := e.created()
+	return err
+}
+
+func (e exists) created() (int64, error) {
+	row, err := awaitDatabaseRow(e.row)
+	if err == nil && row.instance != e.db.instance {
+		err = ErrDatabaseNotFound
+	}
+	if err != nil {
+		return 0, fmt.Errorf("database %s: %w", quote(e.db.name), err)
+	}
+	return row.created, nil
+}
+
+// Create makes a database. The errors are [ErrDatabaseExists] and [ErrDatabaseName].
+func (s *Store) Create(ctx context.Context, name string) (*Database, error) {
+	if err := CheckDatabaseName(name); err != nil {
+		return nil, err
+	}
+	db := s.database(name, uuid.New())
+	created := time.Now().Unix()
+	err := s.kv.Transact(ctx, func(tx kv.Transaction) error {
+		row, trash := tx.Get(db.keys.row), tx.Get(s.keys.trash.Pack(db.instance))
+		value, err := row.Await()
+		if err != nil {
+			return err
+		}
+		if value != nil {
+			// This call's own, of a commit whose result was unknown, is what it wants.
+			return db.orExists(value)
+		}
+		if buried, err := trash.Await(); err != nil || buried != nil {
+			return err // that one was deleted already, and must not come back
+		}
+		tx.Set(db.keys.row, tuple.Tuple{db.instance, created}.Pack())
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("creating the database %s: %w", quote(name), err)
+	}
+	return db, nil
+}
+
+// orExists returns ErrDatabaseExists unless value is the row of db.
+func (db *Database) orExists(value []byte) error {
+	row, err := awaitDatabaseRow(known(value))
+	if err == nil && row.instance != db.instance {
+		err = ErrDatabaseExists
+	}
+	return err
+}
+
+// known is the future of a value that is there.
+type known []byte
+
+func (k known) Await() ([]byte, error) { return k, nil }
+
+// Database returns the database of a name. The error is [ErrDatabaseNotFound].
+func (s *Store) Database(ctx context.Context, name string) (*Database, error) {
+	return kv.TransactValue(ctx, s.kv, func(tx kv.Transaction) (*Database, error) {
+		return s.DatabaseIn(tx, name)
+	})
+}
+
+// DatabaseIn is [Store.Database] in a transaction of the caller's.
+func (s *Store) DatabaseIn(tx kv.ReadTransaction, name string) (*Database, error) {
+	row, err := awaitDatabaseRow(tx.Get(s.keys.databases.Pack(name)))
+	if err != nil {
+		return nil, fmt.Errorf("database %s: %w", quote(name), err)
+	}
+	return s.database(name, row.instance), nil
+}
+
+// Delete deletes the database. When it returns nothing of it is visible, whatever was being
+// written has been committed before or is refused, and feeds that wait have been woken; the
+// rows are removed by upkeep.
+func (db *Database) Delete(ctx context.Context) error {
+	began := false
+	err := db.store.kv.Transact(ctx, func(tx kv.Transaction) error {
+		if err := db.exists(tx).await(); err != nil {
+			if began && errors.Is(err, ErrDatabaseNotFound) {
+				return nil // deleted by a run of this call whose result was unknown, or meanwhile
+			}
+			return err
+		}
+		began = true
+		if deleted := db.store.hooks.Deleted; deleted != nil {
+			if err := deleted(tx, db); err != nil {
+				return err
+			}
+		}
+		tx.Clear(db.keys.row)
+		tx.Set(db.store.keys.trash.Pack(db.instance), tuple.Tuple{time.Now().Unix()}.Pack())
+		add(tx, db.keys.watch, 1)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("deleting: %w", err)
+	}
+	return nil
+}
+
+// ListOptions says which databases [Store.Databases] yields.
+type ListOptions struct {
+	// Start and End are the first and the last name, both included; empty is none. With
+	// Descending the names go down from Start to End.
+	Start, End string
+	Descending bool
+}
+
+// Databases yields the names of the databases, in the order of their bytes. Each some
+// hundred are of one moment.
+func (s *Store) Databases(ctx context.Context, opts ListOptions) iter.Seq2[string, error] {
+	r := nameRange(s.keys.databases, opts.Start, opts.End, opts.Descending, false)
+	return func(yield func(string, error) bool) {
+		for {
+			pairs, err := kv.TransactValue(ctx, s.kv, func(tx kv.Transaction) ([]kv.KeyValue, error) {
+				return tx.Snapshot().GetRange(r, kv.RangeOptions{
+					Limit: rowsAtOnce, Reverse: opts.Descending, Mode: kv.StreamWantAll,
+				}).Slice()
+			})
+			if err != nil {
+				yield("", fmt.Errorf("listing the databases: %w", err))
+				return
+			}
+			for _, pair := range pairs {
+				name, err := lastName(s.keys.databases, pair.Key)
+				if !yield(name, err) || err != nil {
+					return
+				}
+			}
+			if len(pairs) < rowsAtOnce {
+				return
+			}
+			r = rest(r, pairs[len(pairs)-1].Key, opts.Descending)
+		}
+	}
+}
+
+// rowsAtOnce is how many rows of a range one transaction reads.
+const rowsAtOnce = 500
+
+// nameRange is the range of the keys (name) below s from start to end, which may be empty.
+func nameRange(s tuple.Subspace, start, end string, descending, exclusive bool) kv.KeyRange {
+	r := keyRange(s)
+	if descending {
+		if start != "" {
+			r.End = kv.KeyAfter(s.Pack(start))
+		}
+		if end != "" {
+			r.Begin = s.Pack(end)
+			if exclusive {
+				r.Begin = kv.KeyAfter(r.Begin)
+			}
+		}
+	} else {
+		if start != "" {
+			r.Begin = s.Pack(start)
+		}
+		if end != "" {
+			r.End = s.Pack(end)
+			if !exclusive {
+				r.End = kv.KeyAfter(r.End)
+			}
+		}
+	}
+	if string(r.Begin) > string(r.End) {
+		r.End = r.Begin
+	}
+	return r
+}
+
+// rest is what remains of a range behind key.
+func rest(r kv.KeyRange, key []byte, descending bool) kv.KeyRange {
+	if descending {
+		r.End = key
+	} else {
+		r.Begin = kv.KeyAfter(key)
+	}
+	return r
+}
+
+func lastName(s tuple.Subspace, key []byte) (string, error) {
+	t, err := s.Unpack(key)
+	if err != nil {
+		return "", corrupt("a key: %w", err)
+	}
+	var name string
+	if len(t) == 0 || !as(t[len(t)-1], &name) {
+		return "", corrupt("a key of unknown form %v", t)
+	}
+	return name, nil
+}
+
+// Info is what a database says of itself.
+type Info struct {
+	Name string
+	// InstanceStartTime is when the database was created: seconds since the epoch, as text,
+	// as CouchDB 3 has it.
+	InstanceStartTime string
+	// UpdateSeq is the sequence of the last change.
+	UpdateSeq Sequence
+	// DocCount and DeletedCount are how many documents there are, and how many were deleted.
+	DocCount, DeletedCount int64
+	// BodyBytes is the size of all leaf revisions' bodies, AttachmentBytes that of their
+	// attachments as they are stored, each counted once.
+	BodyBytes, AttachmentBytes int64
+}
+
+// Info reads a few counters, whatever the size of the database.
+func (db *Database) Info(ctx context.Context) (Info, error) {
+	return kv.TransactValue(ctx, db.store.kv, func(tx kv.Transaction) (Info, error) {
+		snap := tx.Snapshot()
+		exists, last := db.exists(snap), db.lastChange(snap)
+		info := Info{Name: db.name}
+		counters := []struct {
+			read kv.Future[[]byte]
+			into *int64
+		}{
+			{snap.Get(db.keys.docCount), &info.DocCount},
+			{snap.Get(db.keys.delCount), &info.DeletedCount},
+			{snap.Get(db.keys.bodyBytes), &info.BodyBytes},
+			{snap.Get(db.keys.attachmentBytes), &info.AttachmentBytes},
+		}
+		created, err := exists.created()
+		if err != nil {
+			return info, err
+		}
+		info.InstanceStartTime = strconv.FormatInt(created, 10)
+		for _, c := range counters {
+			if *c.into, err = awaitInt(c.read); err != nil {
+				return info, err
+			}
+		}
+		info.UpdateSeq, err = last.await()
+		return info, err
+	})
+}
+
+// Security returns the database's security object, a JSON object; {} if none was set.
+func (db *Database) Security(ctx context.Context) (json.RawMessage, error) {
+	return kv.TransactValue(ctx, db.store.kv, func(tx kv.Transaction) (json.RawMessage, error) {
+		exists, value := db.exists(tx.Snapshot()), tx.Snapshot().Get(db.keys.security)
+		if err := exists.await(); err != nil {
+			return nil, err
+		}
+		object, err := value.Await()
+		if object == nil {
+			object = []byte("{}")
+		}
+		return object, err
+	})
+}
+
+// SetSecurity sets the security object: a JSON object of at most [MaxSecuritySize] bytes.
+// What it means is the caller's. The errors are [ErrInvalid] and [ErrTooLarge].
+func (db *Database) SetSecurity(ctx context.Context, object json.RawMessage) error {
+	if len(object) > MaxSecuritySize {
+		return fmt.Errorf("%w: a security object of %d bytes; the most is %d", ErrTooLarge, len(object), MaxSecuritySize)
+	}
+	if err := checkObject(object, func(string) error { return nil }); err != nil {
+		return fmt.Errorf("%w security object: %w", ErrInvalid, err)
+	}
+	return db.configure(ctx, db.keys.security, object)
+}
+
+// RevsLimit returns how many revisions of a path are kept.
+func (db *Database) RevsLimit(ctx context.Context) (int, error) {
+	return kv.TransactValue(ctx, db.store.kv, func(tx kv.Transaction) (int, error) {
+		exists, value := db.exists(tx.Snapshot()), tx.Snapshot().Get(db.keys.revsLimit)
+		if err := exists.await(); err != nil {
+			return 0, err
+		}
+		return awaitRevsLimit(value)
+	})
+}
+
+func awaitRevsLimit(f kv.Future[[]byte]) (int, error) {
+	n, err := awaitInt(f)
+	if n == 0 {
+		n = DefaultRevsLimit
+	}
+	return int(n), err
+}
+
+// SetRevsLimit sets how many revisions of a path are kept, from 1 to [MaxRevsLimit]. It
+// holds for the paths of a document from its next write on. The error is [ErrInvalid].
+func (db *Database) SetRevsLimit(ctx context.Context, limit int) error {
+	if limit < 1 || limit > MaxRevsLimit {
+		return fmt.Errorf("%w: a revs_limit of %d; it is from 1 to %d", ErrInvalid, limit, MaxRevsLimit)
+	}
+	return db.configure(ctx, db.keys.revsLimit, littleEndian(int64(limit)))
+}
+
+func (db *Database) configure(ctx context.Context, key, value []byte) error {
+	return db.store.kv.Transact(ctx, func(tx kv.Transaction) error {
+		if err := db.exists(tx).await(); err != nil {
+			return err
+		}
+		tx.Set(key, value)
+		return nil
+	})
+}

@@ -1,0 +1,177 @@
+package docstore_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"settee/pkg/docstore"
+	"settee/pkg/kv"
+	"settee/pkg/tuple"
+)
+
+var errRefused = errors.New("refused")
+
+// mirror is hooks that keep, in rows of their own, what documents are: as a queue that
+// follows a database does.
+type mirror struct{ fail error }
+
+func mirrored(name, id string) []byte {
+	return tuple.SubspaceFromBytes([]byte("mirror/")).Pack(name, id)
+}
+
+func (m *mirror) hooks() docstore.Hooks {
+	return docstore.Hooks{
+		Before: func(_ kv.Transaction, _ *docstore.Database, c *docstore.Change) error {
+			if string(c.Body) == `{"bad":true}` {
+				return errRefused
+			}
+			return nil
+		},
+		After: func(tx kv.Transaction, db *docstore.Database, c *docstore.Change) error {
+			if m.fail != nil {
+				return m.fail
+			}
+			if c.Deleted {
+				tx.Clear(mirrored(db.Name(), c.ID))
+			} else {
+				tx.Set(mirrored(db.Name(), c.ID), fmt.Appendf(nil, "%s %s was %s %v", c.Rev, c.Body, c.Winner, c.WinnerDeleted))
+			}
+			tx.SetVersionstampedKey(stamped(c.Order), []byte(c.ID))
+			return nil
+		},
+		Deleted: func(tx kv.Transaction, db *docstore.Database) error {
+			if m.fail != nil {
+				return m.fail
+			}
+			r := kv.PrefixRange(mirrored(db.Name(), "")[:len(mirrored(db.Name(), ""))-2])
+			tx.ClearRange(r)
+			return nil
+		},
+	}
+}
+
+// stamped is a key that the hooks of one transaction would write twice, were it not for the
+// order.
+func stamped(order uint16) []byte {
+	key, err := tuple.SubspaceFromBytes([]byte("stamps/")).PackWithVersionstamp(tuple.IncompleteVersionstamp(order))
+	if err != nil {
+		panic(err)
+	}
+	return key
+}
+
+func (b *bundle) mirror(t *testing.T, id string) string {
+	t.Helper()
+	value, err := kv.TransactValue(t.Context(), b.kv, func(tx kv.Transaction) ([]byte, error) {
+		return tx.Get(mirrored("db", id)).Await()
+	})
+	require.NoError(t, err)
+	return string(value)
+}
+
+func TestHooks(t *testing.T) {
+	onEngines(t, func(t *testing.T, db kv.Database) {
+		m := &mirror{}
+		b := newBundle(t, unknownOnce(db), docstore.Options{Hooks: m.hooks()})
+		results, err := b.db.Write(t.Context(), []docstore.Edit{
+			{ID: "a", Body: []byte(`{"n":1}`)}, {ID: "b", Body: []byte(`{"bad":true}`)}, {ID: "c"},
+		}, docstore.WriteOptions{})
+		require.NoError(t, err)
+		require.NoError(t, results[0].Err)
+		require.ErrorIs(t, results[1].Err, errRefused)
+		require.EqualError(t, results[1].Err, `document "b": refused`)
+		require.NoError(t, results[2].Err)
+		a := results[0].Rev.String()
+		assert.Equal(t, a+` {"n":1} was  false`, b.mirror(t, "a"))
+		assert.Equal(t, "", b.mirror(t, "b"))
+		assert.NotEmpty(t, b.mirror(t, "c"))
+
+		_, err = b.tryPut(t, "a", a, `{"bad":true}`)
+		require.ErrorIs(t, err, errRefused)
+		assert.Equal(t, a, b.get(t, "a", docstore.GetOptions{}).Rev.String())
+
+		// Of a revision that does not win nothing is told; of the next winner, its content.
+		b.merge(t, "d", "2-x y", "2-w y")
+		assert.Equal(t, `2-x {"was":"2-x y"} was  false`, b.mirror(t, "d"))
+		before := b.mirror(t, "d")
+		b.merge(t, "d", "1-z")
+		b.merge(t, "d", "2-x y") // known, whatever the hook would say
+		assert.Equal(t, before, b.mirror(t, "d"))
+		b.remove(t, "d", "2-x")
+		assert.Equal(t, `2-w {"was":"2-w y"} was 2-x false`, b.mirror(t, "d"))
+		b.remove(t, "d", "2-w")
+		assert.Equal(t, `1-z {"was":"1-z"} was 2-w false`, b.mirror(t, "d"))
+		b.remove(t, "d", "1-z")
+		assert.Equal(t, "", b.mirror(t, "d"))
+		rev := b.put(t, "d", "", `{}`)
+		assert.Contains(t, b.mirror(t, "d"), rev)
+		assert.Contains(t, b.mirror(t, "d"), "true")
+
+		// An error of After, or of Deleted, keeps everything as it was.
+		m.fail = errors.New("failed")
+		results, err = b.db.Write(t.Context(), []docstore.Edit{{ID: "e"}, {ID: "f"}}, docstore.WriteOptions{})
+		require.ErrorIs(t, err, m.fail)
+		for _, r := range results {
+			require.ErrorIs(t, r.Err, m.fail)
+		}
+		require.ErrorIs(t, b.db.Delete(t.Context()), m.fail)
+		assert.Equal(t, int64(3), b.info(t).DocCount)
+		m.fail = nil
+
+		require.NoError(t, b.db.Delete(t.Context()))
+		assert.Equal(t, "", b.mirror(t, "a"))
+		b.db, err = b.store.Create(t.Context(), "db")
+		require.NoError(t, err)
+	})
+}
+
+// TestLargeHooks: documents whose hooks write so much that they need a transaction each.
+func TestLargeHooks(t *testing.T) {
+	onEngines(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db, docstore.Options{Hooks: docstore.Hooks{
+			After: func(tx kv.Transaction, _ *docstore.Database, c *docstore.Change) error {
+				pieces := 40
+				if c.ID == "too much" {
+					pieces = 120
+				}
+				for i := range pieces {
+					tx.Set(fmt.Appendf(nil, "large/%s/%d", c.ID, i), make([]byte, docstore.ChunkSize))
+				}
+				return nil
+			},
+		}})
+		var edits []docstore.Edit
+		for i := range 5 {
+			edits = append(edits, docstore.Edit{ID: fmt.Sprint(i)})
+		}
+		edits = append(edits, docstore.Edit{ID: "too much"})
+		results, err := b.db.Write(t.Context(), edits, docstore.WriteOptions{})
+		require.NoError(t, err)
+		for _, r := range results[:5] {
+			require.NoError(t, r.Err)
+		}
+		require.ErrorIs(t, results[5].Err, docstore.ErrTooLarge)
+		assert.Equal(t, int64(5), b.info(t).DocCount)
+	})
+}
+
+// TestFailingStore: an error of the store that a hook meets is not one of the document.
+func TestFailingStore(t *testing.T) {
+	onEngines(t, func(t *testing.T, db kv.Database) {
+		runs := 0
+		b := newBundle(t, db, docstore.Options{Hooks: docstore.Hooks{
+			Before: func(kv.Transaction, *docstore.Database, *docstore.Change) error {
+				if runs++; runs == 1 {
+					return fmt.Errorf("reading: %w", kv.ErrTransactionTooOld)
+				}
+				return nil
+			},
+		}})
+		b.put(t, "d", "", `{}`)
+		assert.Equal(t, 2, runs)
+	})
+}

@@ -1,0 +1,243 @@
+package docstore
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"iter"
+	"slices"
+
+	"settee/pkg/docstore/internal/revtree"
+	"settee/pkg/kv"
+	"settee/pkg/tuple"
+)
+
+// Attachment is what a revision says of one of its attachments. [Database.ReadAttachment]
+// reads its content.
+type Attachment struct {
+	Name string
+	// Type is the content type.
+	Type string
+	// Length is that of the content in bytes; 0 if it is stored in an Encoding, and its
+	// writer did not say.
+	Length int64
+	// Encoding is the content coding in which the content is stored, such as gzip; empty
+	// is none.
+	Encoding string
+	// StoredLength is the number of bytes that are stored: Length unless there is an
+	// Encoding.
+	StoredLength int64
+	// MD5 is the digest of the stored bytes.
+	MD5 [16]byte
+	// RevPos is the position of the revision that brought the attachment.
+	RevPos int64
+
+	key [16]byte // of the content
+}
+
+// Digest returns md5- and the MD5 in base64, as CouchDB writes it.
+func (a Attachment) Digest() string { return "md5-" + base64.StdEncoding.EncodeToString(a.MD5[:]) }
+
+func (a Attachment) tuple() tuple.Tuple {
+	return tuple.Tuple{a.Name, a.Type, a.Length, a.Encoding, a.StoredLength, a.MD5[:], a.RevPos, a.key[:]}
+}
+
+func parseAttachment(element any) (a Attachment, ok bool) {
+	var t tuple.Tuple
+	var md5, key []byte
+	if !as(element, &t) || len(t) != 8 {
+		return a, false
+	}
+	ok = as(t[0], &a.Name) && as(t[1], &a.Type) && as(t[2], &a.Length) && as(t[3], &a.Encoding) &&
+		as(t[4], &a.StoredLength) && as(t[5], &md5) && as(t[6], &a.RevPos) && as(t[7], &key) &&
+		len(md5) == len(a.MD5) && len(key) == len(a.key)
+	if ok {
+		a.MD5, a.key = [16]byte(md5), [16]byte(key)
+	}
+	return a, ok
+}
+
+// leafRow is what is stored of a leaf, besides its revision and path.
+type leafRow struct {
+	size        int64  // of the body, in bytes
+	token       []byte // of the write that made the leaf; none of a replicated one
+	attachments []Attachment
+}
+
+func (r *leafRow) attachment(name string) (Attachment, bool) {
+	i := slices.IndexFunc(r.attachments, func(a Attachment) bool { return a.Name == name })
+	if i < 0 {
+		return Attachment{}, false
+	}
+	return r.attachments[i], true
+}
+
+type (
+	leaf     = revtree.Leaf[*leafRow]
+	leafTree = revtree.Tree[*leafRow]
+)
+
+// packLeaf returns the value of a leaf, which is stored in chunks.
+func packLeaf(l *leaf) []byte {
+	attachments := make(tuple.Tuple, len(l.Value.attachments))
+	for i, a := range l.Value.attachments {
+		attachments[i] = a.tuple()
+	}
+	return tuple.Tuple{packPath(l.IDs), l.Value.size, l.Value.token, attachments}.Pack()
+}
+
+// packPath writes each id as its length, doubled, plus one for digits; and its bytes.
+func packPath(ids []string) []byte {
+	packed := make([]byte, 0, 17*len(ids))
+	for _, id := range ids {
+		raw, isHex := revtree.Raw(id)
+		length := uint64(len(raw)) << 1
+		if isHex {
+			length |= 1
+		}
+		packed = binary.AppendUvarint(packed, length)
+		packed = append(packed, raw...)
+	}
+	return packed
+}
+
+func parsePath(packed []byte) ([]string, error) {
+	ids := make([]string, 0, len(packed)/17+1)
+	for len(packed) > 0 {
+		length, n := binary.Uvarint(packed)
+		if n <= 0 || length>>1 > uint64(len(packed)-n) {
+			return nil, corrupt("a path that ends early")
+		}
+		end := n + int(length>>1)
+		ids = append(ids, revtree.FromRaw(packed[n:end], length&1 == 1))
+		packed = packed[end:]
+	}
+	return ids, nil
+}
+
+// parseLeaf reads a leaf from the elements of its key behind the document's id, and its
+// value.
+func parseLeaf(key tuple.Tuple, value []byte) (leaf, error) {
+	l := leaf{Value: &leafRow{}}
+	var alive, isHex bool
+	var raw, path []byte
+	if len(key) < 4 || !as(key[0], &alive) || !as(key[1], &l.Pos) || !as(key[2], &raw) || !as(key[3], &isHex) {
+		return l, corrupt("the key of a leaf of unknown form %v", key)
+	}
+	l.Deleted = !alive
+	t, err := tuple.Unpack(value)
+	if err != nil {
+		return l, corrupt("a leaf: %w", err)
+	}
+	var attachments tuple.Tuple
+	if len(t) != 4 || !as(t[0], &path) || !as(t[1], &l.Value.size) || !as(t[2], &l.Value.token) || !as(t[3], &attachments) {
+		return l, corrupt("a leaf of unknown form, of %d elements", len(t))
+	}
+	for _, element := range attachments {
+		a, ok := parseAttachment(element)
+		if !ok {
+			return l, corrupt("an attachment of unknown form %v", element)
+		}
+		l.Value.attachments = append(l.Value.attachments, a)
+	}
+	if l.IDs, err = parsePath(path); err != nil {
+		return l, err
+	}
+	if len(l.IDs) == 0 || l.IDs[0] != revtree.FromRaw(raw, isHex) {
+		return l, corrupt("a leaf whose path is not its own")
+	}
+	return l, nil
+}
+
+// readTree begins to read all leaves of a document.
+func (db *Database) readTree(tx kv.ReadTransaction, id string) treeRead {
+	space := db.keys.leaves.Sub(id)
+	return treeRead{space, readAll(tx, space)}
+}
+
+// treeRead is leaves that are being read.
+type treeRead struct {
+	space tuple.Subspace // of the document's leaves
+	pairs kv.RangeResult
+}
+
+// await returns the leaves, in their order.
+func (r treeRead) await() (t leafTree, err error) {
+	for l, err := range r.all() {
+		if err != nil {
+			return nil, err
+		}
+		t = append(t, l)
+	}
+	return t, nil
+}
+
+// all yields the leaves one by one. Their rows are chunks of which the first has number 0.
+func (r treeRead) all() iter.Seq2[leaf, error] {
+	return func(yield func(leaf, error) bool) {
+		var key tuple.Tuple // of the leaf whose chunks are in value
+		var value []byte
+		done := func() bool {
+			l, err := parseLeaf(key, value)
+			return yield(l, err) && err == nil
+		}
+		for pair, err := range r.pairs.All() {
+			var next tuple.Tuple
+			if err == nil {
+				next, err = r.space.Unpack(pair.Key)
+			}
+			if err == nil && len(next) != 5 {
+				err = corrupt("the key of a leaf of unknown form %v", next)
+			}
+			if err != nil {
+				yield(leaf{}, err)
+				return
+			}
+			if n, ok := next[4].(int64); ok && n > 0 && key != nil {
+				value = append(value, pair.Value...)
+				continue
+			}
+			if key != nil && !done() {
+				return
+			}
+			key, value = next, pair.Value
+		}
+		if key != nil {
+			done()
+		}
+	}
+}
+
+// winnerRead is a winner that is being read.
+type winnerRead struct {
+	db   *Database
+	tx   kv.ReadTransaction
+	id   string
+	last kv.RangeResult
+}
+
+// readWinner begins to read the winning leaf of a document, which is the last one.
+func (db *Database) readWinner(tx kv.ReadTransaction, id string) winnerRead {
+	last := tx.GetRange(keyRange(db.keys.leaves.Sub(id)), kv.RangeOptions{Limit: 1, Reverse: true})
+	return winnerRead{db, tx, id, last}
+}
+
+// await returns the winner, nil if there is no document.
+func (r winnerRead) await() (*leaf, error) {
+	pairs, err := r.last.Slice()
+	if err != nil || len(pairs) == 0 {
+		return nil, err
+	}
+	space := r.db.keys.leaves.Sub(r.id)
+	key, err := space.Unpack(pairs[0].Key)
+	if err != nil || len(key) != 5 {
+		return nil, corrupt("the key of a leaf of unknown form %v (%w)", key, err)
+	}
+	value := pairs[0].Value
+	if key[4] != int64(0) { // the last of several chunks
+		if value, err = joinChunks(readAll(r.tx, space.Sub(key[:4]...))); err != nil {
+			return nil, err
+		}
+	}
+	l, err := parseLeaf(key, value)
+	return &l, err
+}

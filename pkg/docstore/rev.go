@@ -1,0 +1,96 @@
+package docstore
+
+import (
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"settee/pkg/docstore/internal/revtree"
+	"settee/pkg/tuple"
+)
+
+// MaxRevIDSize is how long the id of a revision may be, in bytes. CouchDB's have 32.
+const MaxRevIDSize = 200
+
+// Rev names a revision of a document: its position in the history, from 1, and its id. The
+// zero value is none.
+type Rev struct {
+	Pos int64
+	ID  string
+}
+
+// ParseRev reads N-id. The error is [ErrRevision].
+func ParseRev(s string) (Rev, error) {
+	pos, id, found := strings.Cut(s, "-")
+	n, err := strconv.ParseInt(pos, 10, 64)
+	rev := Rev{n, id}
+	if !found || err != nil || pos[0] == '+' || rev.check() != nil {
+		return Rev{}, fmt.Errorf("%w: %s", ErrRevision, quote(s))
+	}
+	return rev, nil
+}
+
+func (r Rev) String() string {
+	if r == (Rev{}) {
+		return ""
+	}
+	return strconv.FormatInt(r.Pos, 10) + "-" + r.ID
+}
+
+// Compare orders revisions as CouchDB does when it looks for the winner among leaves that
+// are all deleted, or all not: by position, then by the bytes of the id, which are those
+// that 32 lower-case hexadecimal digits stand for.
+func (r Rev) Compare(s Rev) int { return revtree.Rev(r).Compare(revtree.Rev(s)) }
+
+func (r Rev) check() error {
+	if r.Pos < 1 || r.ID == "" || len(r.ID) > MaxRevIDSize || !utf8.ValidString(r.ID) {
+		return fmt.Errorf("%w: %d-%s", ErrRevision, r.Pos, quote(r.ID))
+	}
+	return nil
+}
+
+// Sequence is the place of a document's last change among all changes of a database. It
+// never goes back, across restarts too. The zero value lies before all changes.
+type Sequence [12]byte
+
+// ParseSequence reads what [Sequence.String] returns. The error is [ErrInvalid].
+func ParseSequence(s string) (Sequence, error) {
+	var seq Sequence
+	if s == "0" {
+		return seq, nil
+	}
+	b, err := hex.DecodeString(s)
+	if err != nil || len(b) != len(seq) || !Sequence(b).stamp().IsComplete() {
+		return seq, fmt.Errorf("%w sequence %s", ErrInvalid, quote(s))
+	}
+	return Sequence(b), nil
+}
+
+// String returns 24 hexadecimal digits, which sort as the sequences do; 0 for the zero value.
+func (s Sequence) String() string {
+	if s == (Sequence{}) {
+		return "0"
+	}
+	return hex.EncodeToString(s[:])
+}
+
+// Compare returns -1, 0 or +1 as s lies before t, is t, or lies after t.
+func (s Sequence) Compare(t Sequence) int { return s.stamp().Compare(t.stamp()) }
+
+func (s Sequence) stamp() tuple.Versionstamp {
+	stamp, _ := tuple.ParseVersionstamp(s[:]) // it has the length
+	return stamp
+}
+
+func sequenceOf(stamp tuple.Versionstamp) Sequence { return Sequence(stamp.Bytes()) }
+
+// quote shortens a name that may be anybody's text, for an error.
+func quote(s string) string {
+	const most = 200
+	if len(s) <= most {
+		return strconv.Quote(s)
+	}
+	return strconv.Quote(s[:most]) + "..."
+}

@@ -1,0 +1,424 @@
+package docstore
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"settee/pkg/docstore/internal/revtree"
+	"settee/pkg/kv"
+	"settee/pkg/tuple"
+)
+
+const (
+	// batchSize is how many bytes of documents one transaction writes, if it writes several.
+	batchSize = 1_000_000
+	// batchDocuments is how many documents one transaction writes.
+	batchDocuments = 500
+	// editOverhead is about what an edit takes besides its body, in bytes.
+	editOverhead = 1_000
+)
+
+// Put writes one edit, not a replicated one. The error is a [DocumentError].
+func (db *Database) Put(ctx context.Context, edit Edit) (Rev, error) {
+	results, err := db.Write(ctx, []Edit{edit}, WriteOptions{})
+	if err != nil {
+		return Rev{}, inDocument(edit.ID, err)
+	}
+	return results[0].Rev, results[0].Err
+}
+
+// Write makes edits, several of them in one transaction. Each has its own result, at its
+// place: one that is refused is no error of the others. An edit whose result says that it
+// was made has been committed.
+//
+// The errors of results wrap [ErrDocumentID], [ErrRevision], [ErrDocument], [ErrTooLarge],
+// [ErrConflict], [ErrTooManyLeaves], [ErrMissingStub] and what a hook returned. An edit of
+// Write's own that was committed without anybody hearing of it is made; if it was itself
+// replaced before that could be found out, it is a conflict.
+//
+// The error is of the store, or [ErrDatabaseNotFound], or ctx's; the results of the edits
+// that it kept from being made have it too. Where that is [kv.ErrCommitUnknown] some of
+// them may have been made.
+func (db *Database) Write(ctx context.Context, edits []Edit, opts WriteOptions) ([]Result, error) {
+	opts.Token, opts.Order = rand.Text(), 0
+	results := make([]Result, len(edits))
+	batches := []batch{{}}
+	for _, p := range db.prepare(edits, opts, results) {
+		if !batches[len(batches)-1].add(p, opts) {
+			batches = append(batches, batch{})
+			batches[len(batches)-1].add(p, opts)
+		}
+	}
+	for i, b := range batches {
+		if err := db.writeBatch(ctx, b.edits, opts, results); err != nil {
+			for _, b := range batches[i:] {
+				b.fail(results, err)
+			}
+			return results, err
+		}
+	}
+	return results, nil
+}
+
+// emptyBody is that of a document that is given none.
+var emptyBody = []byte("{}")
+
+// prepared is an edit that can be made as far as can be told without the store.
+type prepared struct {
+	*Edit
+	index int // of its result
+	token []byte
+	body  []byte
+}
+
+// prepare returns the edits but for those that cannot be made, whose results it writes.
+func (db *Database) prepare(edits []Edit, opts WriteOptions, results []Result) []*prepared {
+	ready := make([]*prepared, 0, len(edits))
+	for i := range edits {
+		p := &prepared{Edit: &edits[i], index: i, body: edits[i].Body}
+		results[i].ID = p.ID
+		if p.body == nil {
+			p.body = emptyBody
+		}
+		if opts.Token != "" && !opts.Replicated {
+			p.token = binary.BigEndian.AppendUint32([]byte(opts.Token), uint32(i))
+		}
+		if err := p.check(db, opts); err != nil {
+			results[i].Err = inDocument(p.ID, err)
+			continue
+		}
+		ready = append(ready, p)
+	}
+	return ready
+}
+
+// batch is the edits of one transaction.
+type batch struct {
+	edits []*prepared
+	size  int
+	ids   map[string]bool
+}
+
+// add reports whether there is room for p.
+func (b *batch) add(p *prepared, opts WriteOptions) bool {
+	size := len(p.body) + 2*len(p.ID) + 20*len(p.Path) + editOverhead*(1+len(p.Attachments))
+	if len(b.edits) > 0 && (b.size+size > batchSize || len(b.edits) == batchDocuments) {
+		return false
+	}
+	if b.ids[p.ID] && !opts.Replicated {
+		return false // it would not find the first edit's revision among the leaves if it ran again
+	}
+	if b.ids == nil {
+		b.ids = map[string]bool{}
+	}
+	b.ids[p.ID] = true
+	b.edits = append(b.edits, p)
+	b.size += size
+	return true
+}
+
+// fail gives the edits that have no result an error.
+func (b *batch) fail(results []Result, err error) {
+	for _, p := range b.edits {
+		if r := &results[p.index]; r.Err == nil && r.Rev == (Rev{}) {
+			r.Err = inDocument(p.ID, err)
+		}
+	}
+}
+
+// writeBatch makes edits in one transaction, or in several if hooks make it too large.
+func (db *Database) writeBatch(ctx context.Context, edits []*prepared, opts WriteOptions, results []Result) error {
+	if len(edits) == 0 {
+		return nil
+	}
+	made, err := kv.TransactValue(ctx, db.store.kv, func(tx kv.Transaction) ([]Result, error) {
+		return db.write(tx, edits, opts)
+	})
+	switch {
+	case errors.Is(err, kv.ErrTransactionTooLarge) && len(edits) > 1:
+		half := len(edits) / 2
+		if err := db.writeBatch(ctx, edits[:half], opts, results); err != nil {
+			return err
+		}
+		return db.writeBatch(ctx, edits[half:], opts, results)
+	case errors.Is(err, kv.ErrTransactionTooLarge):
+		results[edits[0].index].Err = inDocument(edits[0].ID, fmt.Errorf("%w: %w", ErrTooLarge, err))
+		return nil
+	case err != nil:
+		return err
+	}
+	for i, p := range edits {
+		results[p.index] = made[i]
+	}
+	return nil
+}
+
+// WriteIn is [Database.Write] in a transaction of the caller's, which has to keep to a
+// store's limits with all that it writes. A document can be written by one call in a
+// transaction: the second one is kv.ErrUnreadable, and so is then the commit.
+func (db *Database) WriteIn(tx kv.Transaction, edits []Edit, opts WriteOptions) ([]Result, error) {
+	results := make([]Result, len(edits))
+	ready := db.prepare(edits, opts, results)
+	made, err := db.write(tx, ready, opts)
+	if err != nil {
+		return nil, err
+	}
+	for i, p := range ready {
+		results[p.index] = made[i]
+	}
+	return results, nil
+}
+
+// writer makes edits in one transaction.
+type writer struct {
+	db        *Database
+	tx        kv.Transaction
+	opts      WriteOptions
+	revsLimit int
+	docs      map[string]*docWrite
+	uploads   map[*Upload]kv.Future[[]byte] // their rows
+	used      map[*Upload]*prepared         // by which edit
+}
+
+// docWrite is a document whose edits are being made.
+type docWrite struct {
+	id     string
+	order  uint16
+	header kv.Future[[]byte]
+	leaves treeRead
+
+	sequence  *tuple.Versionstamp // of its row in changes; nil: it does not exist
+	old, tree leafTree
+	bodies    map[revtree.Rev][]byte // of the leaves that were added
+	fresh     map[*Upload]bool       // that belong to one now
+}
+
+// write begins all reads before it waits for the first.
+func (db *Database) write(tx kv.Transaction, edits []*prepared, opts WriteOptions) ([]Result, error) {
+	w := writer{
+		db: db, tx: tx, opts: opts,
+		docs: map[string]*docWrite{}, uploads: map[*Upload]kv.Future[[]byte]{}, used: map[*Upload]*prepared{},
+	}
+	exists, limit := db.exists(tx), tx.Get(db.keys.revsLimit)
+	var docs []*docWrite
+	for _, p := range edits {
+		if w.docs[p.ID] == nil {
+			d := w.read(p.ID)
+			d.order = opts.Order + uint16(len(docs))
+			docs = append(docs, d)
+			w.docs[p.ID] = d
+		}
+		for _, a := range p.Attachments {
+			if a.Upload != nil {
+				w.uploads[a.Upload] = tx.Get(a.Upload.row())
+			}
+		}
+	}
+	if err := exists.await(); err != nil {
+		return nil, err
+	}
+	var err error
+	if w.revsLimit, err = awaitRevsLimit(limit); err != nil {
+		return nil, err
+	}
+	for _, d := range docs {
+		if err := d.await(); err != nil {
+			return nil, inDocument(d.id, err)
+		}
+	}
+	results := make([]Result, len(edits))
+	for i, p := range edits {
+		rev, err := w.apply(w.docs[p.ID], p)
+		if err != nil && ofTransaction(err) {
+			return nil, err
+		}
+		results[i] = Result{ID: p.ID, Rev: rev}
+		if err != nil {
+			results[i] = Result{ID: p.ID, Err: inDocument(p.ID, err)}
+		}
+	}
+	for _, d := range docs {
+		if err := w.flush(d); err != nil {
+			return nil, err
+		}
+	}
+	return results, nil
+}
+
+// ofTransaction reports whether an error fails the transaction, and not one edit.
+func ofTransaction(err error) bool {
+	var store *kv.Error
+	return errors.As(err, &store) || errors.Is(err, kv.ErrClosed) ||
+		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// read begins to read a document. Each write of it reads the header with a conflict, and
+// writes it: two writes of one document are one after the other, and what is read of the
+// document besides needs no conflicts.
+func (w *writer) read(id string) *docWrite {
+	return &docWrite{
+		id: id, header: w.tx.Get(w.db.keys.docs.Pack(id)), leaves: w.db.readTree(w.tx.Snapshot(), id),
+		bodies: map[revtree.Rev][]byte{}, fresh: map[*Upload]bool{},
+	}
+}
+
+func (d *docWrite) await() error {
+	header, err := d.header.Await()
+	if err != nil {
+		return err
+	}
+	if header != nil {
+		if d.sequence, err = parseHeader(header); err != nil {
+			return err
+		}
+	}
+	d.old, err = d.leaves.await()
+	d.tree = d.old
+	return err
+}
+
+func parseHeader(value []byte) (*tuple.Versionstamp, error) {
+	t, err := tuple.Unpack(value)
+	var stamp tuple.Versionstamp
+	if err != nil || len(t) != 1 || !as(t[0], &stamp) {
+		return nil, corrupt("the header of a document: %v (%w)", t, err)
+	}
+	return &stamp, nil
+}
+
+// apply makes an edit of a document in memory and returns its revision. Its errors refuse
+// the edit, but for those of the transaction.
+func (w *writer) apply(d *docWrite, p *prepared) (Rev, error) {
+	if l := d.made(p); l != nil {
+		return Rev(l.Rev()), nil
+	}
+	l, err := w.place(d, p)
+	if err != nil {
+		return Rev{}, err
+	}
+	rev := l.Rev()
+	merged, added := d.tree.Merge(l, w.revsLimit)
+	if !added {
+		d.tree = merged // what the edit knows of the history may be new
+		return Rev(rev), nil
+	}
+	if err := checkTree(merged); err != nil {
+		return Rev{}, err
+	}
+	if size := len(packLeaf(merged.Leaf(rev))); size > MaxLeafSize {
+		return Rev{}, fmt.Errorf("%w: its history and what it says of its attachments have %d bytes; the most is %d", ErrTooLarge, size, MaxLeafSize)
+	}
+	if err := w.checkUploads(p); err != nil {
+		return Rev{}, err
+	}
+	if before := w.db.store.hooks.Before; before != nil {
+		if err := before(w.tx, w.db, d.change(&l, p.body, d.tree.Winner())); err != nil {
+			return Rev{}, err
+		}
+	}
+	d.tree = merged
+	d.bodies[rev] = p.body
+	for _, a := range p.Attachments {
+		if a.Upload != nil {
+			w.used[a.Upload] = p
+			d.fresh[a.Upload] = true
+		}
+	}
+	return Rev(rev), nil
+}
+
+// made returns the leaf that an earlier run of this transaction has made, if there is one.
+// That another write makes the same revision is a conflict, as it must be for who takes a
+// document as a lock: therefore the token.
+func (d *docWrite) made(p *prepared) *leaf {
+	if p.token == nil {
+		return nil
+	}
+	for i := range d.tree {
+		if bytes.Equal(d.tree[i].Value.token, p.token) {
+			return &d.tree[i]
+		}
+	}
+	return nil
+}
+
+// place returns the leaf that an edit makes.
+func (w *writer) place(d *docWrite, p *prepared) (leaf, error) {
+	if w.opts.Replicated {
+		l := leaf{Pos: p.Pos, IDs: p.Path, Deleted: p.Deleted, Value: &leafRow{size: int64(len(p.body))}}
+		if d.tree.Knows(l.Rev()) {
+			return l, nil
+		}
+		var err error
+		l.Value.attachments, err = p.resolve(replaced(d.tree, &l), d.tree, p.Pos, w.opts)
+		return l, err
+	}
+	parent, err := d.parent(p.Rev)
+	if err != nil {
+		return leaf{}, err
+	}
+	var from Rev
+	var path []string
+	if parent != nil {
+		from, path = Rev(parent.Rev()), parent.IDs
+	}
+	attachments, err := p.resolve(parent, d.tree, from.Pos+1, w.opts)
+	if err != nil {
+		return leaf{}, err
+	}
+	rev := newRev(from, p.Deleted, p.body, attachments)
+	return leaf{
+		Pos: rev.Pos, IDs: slices.Concat([]string{rev.ID}, path), Deleted: p.Deleted,
+		Value: &leafRow{size: int64(len(p.body)), token: p.token, attachments: attachments},
+	}, nil
+}
+
+// parent returns the leaf that an edit replaces: the one it names; or the winner, if that
+// is deleted; nil if there is no document.
+func (d *docWrite) parent(rev Rev) (*leaf, error) {
+	winner := d.tree.Winner()
+	if rev == (Rev{}) {
+		if winner != nil && !winner.Deleted {
+			return nil, ErrConflict
+		}
+		return winner, nil
+	}
+	l := d.tree.Leaf(revtree.Rev(rev))
+	if l == nil {
+		return nil, ErrConflict
+	}
+	return l, nil
+}
+
+// replaced returns the newest leaf in the path of a replicated revision, nil if there is none.
+func replaced(t leafTree, l *leaf) (newest *leaf) {
+	for i := range t {
+		if l.Contains(t[i].Rev()) && (newest == nil || t[i].Pos > newest.Pos) {
+			newest = &t[i]
+		}
+	}
+	return newest
+}
+
+// checkUploads returns ErrMissingStub if the content of an attachment is not there any more,
+// or belongs to a revision already. That its row is read conflicts with its removal.
+func (w *writer) checkUploads(p *prepared) error {
+	for _, a := range p.Attachments {
+		if a.Upload == nil {
+			continue
+		}
+		row, err := w.uploads[a.Upload].Await()
+		if err != nil {
+			return err
+		}
+		if row == nil || w.used[a.Upload] != nil {
+			return fmt.Errorf("%w: the upload of %s was given up, or used", ErrMissingStub, quote(a.Name))
+		}
+	}
+	return nil
+}

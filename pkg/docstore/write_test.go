@@ -1,0 +1,246 @@
+package docstore_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"settee/pkg/docstore"
+	"settee/pkg/kv"
+)
+
+// TestBulk: each edit has its own result.
+func TestBulk(t *testing.T) {
+	onEngines(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db, docstore.Options{MaxDocumentSize: 1000})
+		old := b.put(t, "old", "", `{}`)
+		results, err := b.db.Write(t.Context(), []docstore.Edit{
+			{ID: "new"},
+			{ID: "old"},
+			{ID: "_bad"},
+			{ID: "large", Body: large(1001)},
+			{ID: "fits", Body: large(1000)},
+			{ID: "old", Rev: parse(t, old), Body: []byte(`{"n":2}`)},
+			{ID: "old", Rev: parse(t, old), Body: []byte(`{"n":3}`)},
+			{ID: "twice"}, {ID: "twice"},
+			{ID: "array", Body: []byte(`[]`)},
+			{ID: "stub", Attachments: []docstore.EditAttachment{{Name: "a"}}},
+		}, docstore.WriteOptions{})
+		require.NoError(t, err)
+		for i, want := range []error{
+			nil, docstore.ErrConflict, docstore.ErrDocumentID, docstore.ErrTooLarge, nil, nil, docstore.ErrConflict,
+			nil, docstore.ErrConflict, docstore.ErrDocument, docstore.ErrMissingStub,
+		} {
+			require.ErrorIs(t, results[i].Err, want, "%d", i)
+			assert.Equal(t, want == nil, results[i].Rev != docstore.Rev{}, "%d", i)
+			var document *docstore.DocumentError
+			if errors.As(results[i].Err, &document) {
+				assert.Equal(t, results[i].ID, document.ID)
+			}
+		}
+		assert.Equal(t, `{"n":2}`, string(b.get(t, "old", docstore.GetOptions{}).Body))
+		assert.Equal(t, int64(4), b.info(t).DocCount)
+		results, err = b.db.Write(t.Context(), nil, docstore.WriteOptions{})
+		require.NoError(t, err)
+		assert.Empty(t, results)
+	})
+}
+
+// TestLargeBulk: more documents than fit into a transaction, by number and by size.
+func TestLargeBulk(t *testing.T) {
+	onEngines(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db, docstore.Options{})
+		var edits []docstore.Edit
+		for i := range 2*docstore.BatchDocuments + 1 {
+			edits = append(edits, docstore.Edit{ID: fmt.Sprint("many ", i)})
+		}
+		for i := range 12 {
+			edits = append(edits, docstore.Edit{ID: fmt.Sprint("large ", i), Body: large(docstore.BatchSize / 3)})
+		}
+		edits = append(edits, docstore.Edit{ID: "very large", Body: large(3 * docstore.BatchSize)})
+		results, err := b.db.Write(t.Context(), edits, docstore.WriteOptions{})
+		require.NoError(t, err)
+		for i, r := range results {
+			require.NoError(t, r.Err)
+			assert.Equal(t, edits[i].ID, r.ID)
+		}
+		assert.Equal(t, int64(len(edits)), b.info(t).DocCount)
+	})
+}
+
+// TestSizes: bodies around the size of a chunk, and as large as they may be.
+func TestSizes(t *testing.T) {
+	onEngines(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db, docstore.Options{MaxDocumentSize: 1 << 40})
+		for _, size := range []int{
+			docstore.ChunkSize - 1, docstore.ChunkSize, docstore.ChunkSize + 1, 2 * docstore.ChunkSize,
+			kv.MaxValueSize, kv.MaxValueSize + 1, docstore.DefaultMaxDocumentSize,
+		} {
+			// Of all ids the one that takes the most room in keys.
+			id := strings.Repeat("\x00", docstore.MaxIDSize-8) + fmt.Sprintf("%08d", size)
+			body := large(size)
+			rev := b.put(t, id, "", string(body))
+			assert.Equal(t, body, b.get(t, id, docstore.GetOptions{}).Body)
+			rev = b.put(t, id, rev, string(large(size-1)))
+			assert.Equal(t, large(size-1), b.get(t, id, docstore.GetOptions{}).Body)
+			b.remove(t, id, rev)
+			b.check(t)
+		}
+		_, err := b.tryPut(t, "d", "", string(large(docstore.DefaultMaxDocumentSize+1)))
+		require.ErrorIs(t, err, docstore.ErrTooLarge)
+		require.ErrorContains(t, err, `document "d"`)
+	})
+}
+
+// TestManyLeaves: a document has as many leaves as its rows have room for.
+func TestManyLeaves(t *testing.T) {
+	onEngines(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db, docstore.Options{})
+		write := func(id string, n int, rev func(i int) string) (made int) {
+			var edits []docstore.Edit
+			for i := range n {
+				edits = append(edits, docstore.Edit{ID: id, Pos: 1, Path: []string{rev(i)}})
+			}
+			results, err := b.db.Write(t.Context(), edits, docstore.WriteOptions{Replicated: true})
+			require.NoError(t, err)
+			for _, r := range results {
+				if r.Err == nil {
+					made++
+				} else {
+					require.ErrorIs(t, r.Err, docstore.ErrTooManyLeaves)
+				}
+			}
+			return made
+		}
+		assert.Equal(t, docstore.MaxLeaves, write("d", docstore.MaxLeaves+1, func(i int) string { return fmt.Sprintf("%032x", i) }))
+		long := func(i int) string { return fmt.Sprintf("%0*d", docstore.MaxRevIDSize, i) }
+		made := write("long", 500, long)
+		assert.Less(t, made, docstore.MaxChangeSize/docstore.MaxRevIDSize)
+		assert.Greater(t, made, docstore.MaxChangeSize*8/10/docstore.MaxRevIDSize)
+		b.remove(t, "d", fmt.Sprintf("1-%032x", 7)) // others still can be replaced
+		rows, _ := b.changes(t, docstore.ChangesOptions{})
+		assert.Len(t, rows[1].Revs, docstore.MaxLeaves)
+	})
+}
+
+// TestLongPaths: paths that take several chunks, and more than there is room for.
+func TestLongPaths(t *testing.T) {
+	onEngines(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db, docstore.Options{})
+		require.NoError(t, b.db.SetRevsLimit(t.Context(), docstore.MaxRevsLimit))
+		path := func(n int, format string) (ids []string) {
+			for i := range n {
+				ids = append(ids, fmt.Sprintf(format, n-i))
+			}
+			return ids
+		}
+		ids := path(docstore.MaxRevsLimit+1, "%032x")
+		results, err := b.db.Write(t.Context(), []docstore.Edit{
+			{ID: "d", Pos: int64(len(ids)), Path: ids},
+			{ID: "d", Pos: int64(len(ids)), Path: append([]string{"x"}, ids[1:]...)},
+			{ID: "long", Pos: 4000, Path: path(4000, "%0200d")},
+		}, docstore.WriteOptions{Replicated: true})
+		require.NoError(t, err)
+		require.NoError(t, results[0].Err)
+		require.NoError(t, results[1].Err)
+		require.ErrorIs(t, results[2].Err, docstore.ErrTooLarge)
+		doc := b.get(t, "d", docstore.GetOptions{})
+		assert.Equal(t, "x", doc.Rev.ID)
+		assert.Equal(t, ids[1:docstore.MaxRevsLimit], doc.Path[1:])
+		rev := b.put(t, "d", doc.Rev.String(), `{"n":1}`)
+		doc = b.get(t, "d", docstore.GetOptions{Conflicts: true})
+		assert.Equal(t, rev, doc.Rev.String())
+		assert.Len(t, doc.Path, docstore.MaxRevsLimit)
+		assert.Len(t, doc.Conflicts, 1)
+	})
+}
+
+// TestConcurrentWriters: of those who replace one leaf at the same time, with the same
+// content, one does.
+func TestConcurrentWriters(t *testing.T) {
+	onEngines(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, unknownOnce(db), docstore.Options{})
+		const writers, rounds = 4, 8
+		rev := docstore.Rev{}
+		for range rounds {
+			var made []docstore.Rev
+			var mu sync.Mutex
+			var wg sync.WaitGroup
+			for i := range writers {
+				wg.Go(func() {
+					got, err := b.db.Put(t.Context(), docstore.Edit{ID: "lock", Rev: rev})
+					_, other := b.db.Put(t.Context(), docstore.Edit{ID: fmt.Sprint("other ", i, rev)})
+					if other != nil {
+						t.Error(other)
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					if err == nil {
+						made = append(made, got)
+					} else {
+						assert.ErrorIs(t, err, docstore.ErrConflict)
+					}
+				})
+			}
+			wg.Wait()
+			require.Len(t, made, 1)
+			rev = made[0]
+		}
+		assert.Equal(t, int64(1+writers*rounds), b.info(t).DocCount)
+	})
+}
+
+// TestWriteIn: a document is written in one transaction with something else.
+func TestWriteIn(t *testing.T) {
+	onEngines(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, unknownOnce(db), docstore.Options{})
+		write := func(fail error, token string, edits ...docstore.Edit) ([]docstore.Result, error) {
+			return kv.TransactValue(t.Context(), b.kv, func(tx kv.Transaction) ([]docstore.Result, error) {
+				tx.Set([]byte("else"), []byte("x"))
+				results, err := b.db.WriteIn(tx, edits, docstore.WriteOptions{Token: token})
+				return results, errors.Join(err, fail)
+			})
+		}
+		failed := errors.New("failed")
+		_, err := write(failed, "1", docstore.Edit{ID: "d"})
+		require.ErrorIs(t, err, failed)
+		assert.Zero(t, b.info(t).DocCount)
+		results, err := write(nil, "2", docstore.Edit{ID: "d"}, docstore.Edit{ID: "_x"}, docstore.Edit{ID: "e"})
+		require.NoError(t, err)
+		require.NoError(t, results[0].Err)
+		require.ErrorIs(t, results[1].Err, docstore.ErrDocumentID)
+		require.NoError(t, results[2].Err)
+		results, err = write(nil, "", docstore.Edit{ID: "d", Rev: results[0].Rev}) // without a token its repetition is a conflict
+		require.NoError(t, err)
+		require.ErrorIs(t, results[0].Err, docstore.ErrConflict)
+
+		err = b.kv.Transact(t.Context(), func(tx kv.Transaction) error {
+			doc, err := b.db.GetIn(tx, "e", docstore.GetOptions{})
+			if err != nil {
+				return err
+			}
+			if string(doc.Body) != `{}` {
+				return nil // by an earlier run
+			}
+			results, err := b.db.WriteIn(tx, []docstore.Edit{{ID: "e", Rev: doc.Rev, Body: []byte(`{"done":true}`)}}, docstore.WriteOptions{Order: 7})
+			if err != nil {
+				return err
+			}
+			return results[0].Err
+		})
+		require.NoError(t, err)
+		assert.Equal(t, `{"done":true}`, string(b.get(t, "e", docstore.GetOptions{}).Body))
+
+		err = b.kv.Transact(t.Context(), func(tx kv.Transaction) error {
+			_, first := b.db.WriteIn(tx, []docstore.Edit{{ID: "f"}}, docstore.WriteOptions{})
+			_, second := b.db.WriteIn(tx, []docstore.Edit{{ID: "f"}}, docstore.WriteOptions{Order: 1})
+			return errors.Join(first, second)
+		})
+		require.ErrorIs(t, err, kv.ErrUnreadable)
+	})
+}
