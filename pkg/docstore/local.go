@@ -63,7 +63,7 @@ func (db *Database) GetLocal(ctx context.Context, id string) (*LocalDocument, er
 func localRev(n uint64) string { return "0-" + strconv.FormatUint(n, 10) }
 
 // PutLocal writes a local document and returns its revision: 0-1 if rev is empty, otherwise
-// the one that follows rev. As in CouchDB since 2.2 rev is not compared with what is stored.
+// the one that follows rev. As in CouchDB 3.5 rev is not compared with what is stored.
 // The errors are [ErrDocumentID], [ErrRevision], [ErrTooLarge] and [ErrDocument].
 func (db *Database) PutLocal(ctx context.Context, id, rev string, body []byte) (string, error) {
 	if err := checkLocalID(id); err != nil {
