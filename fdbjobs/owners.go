@@ -485,41 +485,35 @@ func (t *Type) RollUp(ctx context.Context, interval time.Duration, coeff float64
 	if err != nil || !due {
 		return false, err
 	}
-	return true, t.eachOwner(ctx, t.keys.owners, nil, func(tx kv.Transaction, owners []string) error {
-		return t.fold(tx, owners)
-	})
+	return true, t.eachOwner(ctx, t.fold)
 }
 
-// eachOwner runs fn with the owners that have a key in s, a batch in a transaction.
-func (t *Type) eachOwner(ctx context.Context, s tuple.Subspace, begin []byte, fn func(kv.Transaction, []string) error) error {
-	for {
-		last, err := t.someOwners(ctx, s, begin, fn)
-		if err != nil || last == nil {
-			return err
-		}
-		begin = kv.KeyAfter(last)
-	}
-}
-
-// someOwners runs fn with a batch of the owners that have a key in s, and returns the
-// last key, or nil if there are no more.
-func (t *Type) someOwners(ctx context.Context, s tuple.Subspace, begin []byte, fn func(kv.Transaction, []string) error) ([]byte, error) {
-	return kv.TransactValue(ctx, t.layer.db, func(tx kv.Transaction) ([]byte, error) {
-		pairs, err := tx.Snapshot().GetRange(from(s, begin), kv.RangeOptions{Limit: ownersAtATime, Mode: kv.StreamWantAll}).Slice()
-		if err != nil {
-			return nil, err
-		}
-		owners := make([]string, len(pairs))
-		for i, pair := range pairs {
-			if owners[i], err = lastString(s, pair.Key); err != nil {
+// eachOwner runs fn with all owners that have a row, a batch of them in a transaction.
+func (t *Type) eachOwner(ctx context.Context, fn func(kv.Transaction, []string) error) error {
+	rows := keyRange(t.keys.owners)
+	for rows.Begin != nil {
+		next, err := kv.TransactValue(ctx, t.layer.db, func(tx kv.Transaction) ([]byte, error) {
+			pairs, err := tx.Snapshot().GetRange(rows, kv.RangeOptions{Limit: ownersAtATime, Mode: kv.StreamWantAll}).Slice()
+			if err != nil {
 				return nil, err
 			}
+			owners := make([]string, len(pairs))
+			for i, pair := range pairs {
+				if owners[i], err = lastString(t.keys.owners, pair.Key); err != nil {
+					return nil, err
+				}
+			}
+			if err := fn(tx, owners); err != nil || len(pairs) < ownersAtATime {
+				return nil, err
+			}
+			return kv.KeyAfter(pairs[len(pairs)-1].Key), nil
+		})
+		if err != nil {
+			return err
 		}
-		if err := fn(tx, owners); err != nil || len(pairs) < ownersAtATime {
-			return nil, err
-		}
-		return pairs[len(pairs)-1].Key, nil
-	})
+		rows.Begin = next
+	}
+	return nil
 }
 
 // settle forgets those of some owners that have no jobs any more: their standing if

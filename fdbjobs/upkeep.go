@@ -180,12 +180,6 @@ func (t *Type) Expiry(every time.Duration) Task {
 
 // pause waits, and reports whether the time has passed: otherwise ctx has ended.
 func (l *Layer) pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
-	l.pass(ctx)
+	l.sleep(ctx, d, nil)
 	return ctx.Err() == nil
 }

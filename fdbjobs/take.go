@@ -1,0 +1,343 @@
+package fdbjobs
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"settee/pkg/kv"
+)
+
+// takeInOrder takes jobs that are due, or early enough.
+func (c *claimTx) takeInOrder(tx kv.Transaction, out *claimRun) error {
+	delayed := tx.Snapshot().GetRange(
+		from(c.typ.keys.delayed, c.typ.keys.delayed.Pack(c.queue.delayedFrom(c.full))), kv.RangeOptions{Limit: 1})
+	if err := c.takeReady(tx, out); err != nil {
+		return err
+	}
+	if now := time.Now().Unix(); c.wants.latest > now {
+		if err := c.takeEarly(tx, out, now); err != nil {
+			return err
+		}
+	}
+	for pair, err := range delayed.All() {
+		if err != nil {
+			return err
+		}
+		if out.next, _, err = c.typ.parseDelayed(pair.Key); err != nil {
+			return err
+		}
+	}
+	out.looked = true
+	return nil
+}
+
+// takeReady takes jobs from owners' queues: from the owner that has used the least for
+// its weight, and of several such from each in turn, beginning behind the one that was
+// served last.
+func (c *claimTx) takeReady(tx kv.Transaction, out *claimRun) error {
+	version := tx.Snapshot().ReadVersion()
+	lane := c.lane(tx)
+	parts, err := c.parts(tx.Snapshot())
+	if err != nil {
+		return err
+	}
+	for _, part := range parts {
+		for !c.enough(out) && len(out.heads) < maxOwners {
+			limit := max(c.n-len(out.jobs), ownersAtOnce)
+			pairs, err := tx.Snapshot().GetRange(part, kv.RangeOptions{Limit: limit, Mode: kv.StreamWantAll}).Slice()
+			if err != nil {
+				return err
+			}
+			if len(pairs) == 0 {
+				break
+			}
+			share, err := lane()
+			if err != nil {
+				return err
+			}
+			candidates, err := c.candidates(tx.Snapshot(), out, pairs, share, version)
+			if err != nil {
+				return err
+			}
+			if err := c.takeFrom(tx, out, candidates); err != nil {
+				return err
+			}
+			part.Begin = kv.KeyAfter(pairs[len(pairs)-1].Key)
+		}
+	}
+	return nil
+}
+
+// parts are the line of owners, in the order in which they are to be looked at.
+func (c *claimTx) parts(tx kv.ReadTransaction) ([]kv.KeyRange, error) {
+	line := c.typ.keys.ranks.Sub(rankWaiting)
+	all := keyRange(line)
+	first, err := tx.GetRange(all, kv.RangeOptions{Limit: 1}).Slice()
+	if err != nil || len(first) == 0 {
+		return nil, err
+	}
+	rank, _, err := c.typ.parseRank(first[0].Key)
+	if err != nil {
+		return nil, err
+	}
+	if c.queue.owner == "" || rank != c.queue.rank {
+		return []kv.KeyRange{all}, nil
+	}
+	// Once around those of this rank.
+	middle := kv.KeyAfter(line.Pack(rank, c.queue.owner))
+	end := keyRange(line.Sub(rank)).End
+	return []kv.KeyRange{{Begin: middle, End: end}, {Begin: all.Begin, End: middle}, {Begin: end, End: all.End}}, nil
+}
+
+// candidate is an owner that a claim may serve.
+type candidate struct {
+	owner  string
+	rank   float64
+	weight float64
+	used   float64 // rank, and what was charged since
+	picks  int
+	queue  [][]byte // rows in ready, in the order in which to take them
+}
+
+// candidates reads the heads of some owners' queues, and what they have used.
+func (c *claimTx) candidates(
+	tx kv.ReadTransaction, out *claimRun, pairs []kv.KeyValue, share share, version kv.Future[int64],
+) ([]*candidate, error) {
+	all := make([]*candidate, len(pairs))
+	heads := make([]kv.RangeResult, len(pairs))
+	charges, weights := make([]kv.Future[[]byte], len(pairs)), make([]kv.Future[[]byte], len(pairs))
+	limit := min(max(window, 4*(c.n-len(out.jobs))/len(pairs))*share.of, maxWindow)
+	for i, pair := range pairs {
+		rank, owner, err := c.typ.parseRank(pair.Key)
+		if err != nil {
+			return nil, err
+		}
+		all[i] = &candidate{owner: owner, rank: rank}
+		ready := from(c.typ.keys.ready.Sub(owner), c.queue.heads[owner])
+		heads[i] = tx.GetRange(ready, kv.RangeOptions{Limit: limit, Mode: kv.StreamWantAll})
+		charges[i], weights[i] = tx.Get(c.typ.keys.charges.Pack(owner)), tx.Get(c.typ.keys.weights.Pack(owner))
+	}
+	random := rand.New(rand.NewPCG(c.seeds[0], c.seeds[1]))
+	for i, candidate := range all {
+		rows, err := heads[i].Slice()
+		if err != nil {
+			return nil, err
+		}
+		charged, err := awaitInt(charges[i])
+		if err != nil {
+			return nil, err
+		}
+		if candidate.weight, err = awaitWeight(weights[i]); err != nil {
+			return nil, err
+		}
+		candidate.used = candidate.rank + float64(charged)/candidate.weight
+		if charged != 0 || c.wants.charge != 0 {
+			out.charged = append(out.charged, candidate.owner)
+		}
+		if len(rows) > 0 {
+			out.heads[candidate.owner] = rows[0].Key
+			candidate.queue = share.sort(rows, random)
+			continue
+		}
+		v, err := version.Await()
+		if err != nil {
+			return nil, err
+		}
+		out.heads[candidate.owner] = c.typ.keys.ready.Sub(candidate.owner).Pack(stampAfter(v))
+		out.empty = append(out.empty, candidate.owner)
+	}
+	byRank(all)
+	return all, nil
+}
+
+// takeFrom takes jobs from the queues of some owners.
+func (c *claimTx) takeFrom(tx kv.Transaction, out *claimRun, candidates []*candidate) error {
+	for !c.enough(out) {
+		picks := c.pick(candidates, c.n-len(out.jobs))
+		if len(picks) == 0 {
+			return nil
+		}
+		for some := range slices.Chunk(picks, readAtOnce) {
+			if c.enough(out) {
+				break
+			}
+			if err := c.takeRows(tx, out, some); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// picked is a row of a queue that was chosen, and taken out of it.
+type picked struct {
+	of  *candidate
+	key []byte
+}
+
+// pick takes up to n rows out of queues, each from the owner that has used the least
+// when what was picked before is counted.
+func (c *claimTx) pick(candidates []*candidate, n int) []picked {
+	var out []picked
+	for n > len(out) {
+		var next *candidate
+		for _, o := range candidates {
+			if len(o.queue) == 0 {
+				continue
+			}
+			if next == nil || o.used < next.used || o.used == next.used && o.picks < next.picks {
+				next = o
+			}
+		}
+		if next == nil {
+			break
+		}
+		out = append(out, picked{next, next.queue[0]})
+		next.queue = next.queue[1:]
+		next.picks++
+		next.used += float64(c.wants.charge) / next.weight
+	}
+	return out
+}
+
+// takeRows takes the jobs of rows in ready. One whose time lies behind latest
+// stays.
+func (c *claimTx) takeRows(tx kv.Transaction, out *claimRun, picks []picked) error {
+	reads := make([]jobRead, len(picks))
+	for i, p := range picks {
+		_, id, err := stampAndID(c.typ.keys.ready, p.key)
+		if err != nil {
+			return err
+		}
+		reads[i] = c.typ.readJob(tx, id)
+	}
+	for i, read := range reads {
+		row, err := awaitRow(read.row)
+		if err != nil {
+			return err
+		}
+		if row == nil || row.status != Pending || row.sequence == nil ||
+			!bytes.Equal(picks[i].key, c.typ.keys.ready.Pack(row.owner, *row.sequence, read.id)) {
+			continue // the invariant says never
+		}
+		if c.wants.latest != 0 && row.scheduled > c.wants.latest {
+			continue
+		}
+		if err := c.take(tx, out, read, row); err != nil {
+			return err
+		}
+		out.owner, out.rank = picks[i].of.owner, picks[i].of.rank
+	}
+	return nil
+}
+
+// takeAny takes pending jobs of any owner and time, from a random place on.
+func (c *claimTx) takeAny(tx kv.Transaction, out *claimRun) error {
+	random := rand.New(rand.NewPCG(c.seeds[0], c.seeds[1]))
+	pending := c.typ.keys.status.Sub(string(Pending))
+	all := keyRange(pending)
+	middle := pending.Pack(fmt.Sprintf("%016x", random.Uint64()))
+	for _, part := range []kv.KeyRange{{Begin: middle, End: all.End}, {Begin: all.Begin, End: middle}} {
+		if c.enough(out) {
+			break
+		}
+		pairs, err := tx.Snapshot().GetRange(part, kv.RangeOptions{Limit: c.n - len(out.jobs), Mode: kv.StreamWantAll}).Slice()
+		if err != nil {
+			return err
+		}
+		ids := make([]string, len(pairs))
+		for i, pair := range pairs {
+			if ids[i], err = lastString(pending, pair.Key); err != nil {
+				return err
+			}
+		}
+		for some := range slices.Chunk(ids, readAtOnce) {
+			if c.enough(out) {
+				break
+			}
+			if err := c.takePending(tx, out, some); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// takeEarly takes jobs that are scheduled after now, but not after latest.
+func (c *claimTx) takeEarly(tx kv.Transaction, out *claimRun, now int64) error {
+	if c.enough(out) {
+		return nil
+	}
+	delayed := c.typ.keys.delayed
+	soon := kv.KeyRange{Begin: delayed.Pack(now + 1), End: delayed.Pack(c.wants.latest + 1)}
+	pairs, err := tx.Snapshot().GetRange(soon, kv.RangeOptions{Limit: c.n - len(out.jobs)}).Slice()
+	if err != nil {
+		return err
+	}
+	ids := make([]string, len(pairs))
+	for i, pair := range pairs {
+		if _, ids[i], err = c.typ.parseDelayed(pair.Key); err != nil {
+			return err
+		}
+	}
+	for some := range slices.Chunk(ids, readAtOnce) {
+		if c.enough(out) {
+			return nil
+		}
+		if err := c.takePending(tx, out, some); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takePending takes those of some jobs that are pending.
+func (c *claimTx) takePending(tx kv.Transaction, out *claimRun, ids []string) error {
+	reads := make([]jobRead, len(ids))
+	for i, id := range ids {
+		reads[i] = c.typ.readJob(tx, id)
+	}
+	for _, read := range reads {
+		row, err := awaitRow(read.row)
+		if err != nil {
+			return err
+		}
+		if row == nil || row.status != Pending {
+			continue // as in takeRows
+		}
+		if err := c.take(tx, out, read, row); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// take makes a job this claim's.
+func (c *claimTx) take(tx kv.Transaction, out *claimRun, read jobRead, old *row) error {
+	i := len(out.jobs)
+	next := *old
+	next.status, next.lock, next.sequence, next.timeout = Running, c.locks[i], stamp(uint16(i)), out.timeout
+	job, err := read.job(&next)
+	if err != nil {
+		return err
+	}
+	if old.waits() {
+		// Its owner may have had nothing ready yet, and is to have a row nonetheless.
+		if err := c.typ.place(tx, old.owner, rankIdle); err != nil {
+			return err
+		}
+	}
+	c.typ.put(tx, read.id, old, &next, uint16(i))
+	if c.wants.charge != 0 {
+		c.typ.Charge(tx, next.owner, c.wants.charge)
+	}
+	c.beat(tx)
+	c.taken = append(c.taken, taken{read.id, next.lock, next.generation})
+	out.jobs = append(out.jobs, job)
+	out.locks = append(out.locks, next.lock)
+	out.size += len(job.Args) + len(job.State)
+	return nil
+}
