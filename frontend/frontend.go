@@ -10,6 +10,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"settee/pkg/config"
+	"settee/pkg/docstore"
 	"settee/replicator/jobs"
 )
 
@@ -22,6 +23,8 @@ var errGoingAway = errors.New("this node is going away")
 // Options are the options of [New].
 type Options struct {
 	Jobs *jobs.Store
+	// Documents are the databases.
+	Documents *docstore.Store
 	// Config is asked for the largest body and the protocols that endpoints and
 	// proxies may have. nil is every setting's default.
 	Config *config.Config
@@ -35,6 +38,7 @@ type Options struct {
 // Handler serves the HTTP interface. It is safe for concurrent use.
 type Handler struct {
 	jobs    *jobs.Store
+	docs    *docstore.Store
 	config  *config.Config
 	version string
 	log     zerolog.Logger
@@ -49,7 +53,7 @@ type Handler struct {
 
 // New returns the HTTP interface of a node.
 func New(opts Options) *Handler {
-	h := &Handler{jobs: opts.Jobs, config: opts.Config, version: opts.Version, log: opts.Log}
+	h := &Handler{jobs: opts.Jobs, docs: opts.Documents, config: opts.Config, version: opts.Version, log: opts.Log}
 	if h.config == nil {
 		h.config = new(config.Config)
 	}
@@ -57,6 +61,17 @@ func New(opts Options) *Handler {
 	h.router = h.routes()
 	return h
 }
+
+// databaseRoutes are the paths of databases as wholes.
+func (h *Handler) databaseRoutes(r *mux.Router) {
+	h.changesRoutes(r)
+}
+
+// changesRoutes are the paths of change feeds.
+func (h *Handler) changesRoutes(*mux.Router) {}
+
+// documentRoutes are the paths of documents and their attachments.
+func (h *Handler) documentRoutes(*mux.Router) {}
 
 // routes are the paths there are, in the form that canonical gives them.
 func (h *Handler) routes() *mux.Router {
@@ -66,6 +81,8 @@ func (h *Handler) routes() *mux.Router {
 	r.Handle("/_replicate", h.endpoint(methods{http.MethodPost: h.replicate}))
 	r.Handle("/_scheduler/jobs", h.endpoint(methods{http.MethodGet: h.listJobs}))
 	r.Handle("/_scheduler/jobs/{id}", h.endpoint(methods{http.MethodGet: h.getJob}))
+	h.databaseRoutes(r)
+	h.documentRoutes(r) // the last: {doc} is any name
 	r.NotFoundHandler = h.action(unknownPath)
 	return r
 }

@@ -20,6 +20,7 @@ import (
 	"settee/fdbjobs"
 	"settee/frontend"
 	"settee/pkg/config"
+	"settee/pkg/docstore"
 	"settee/pkg/kv"
 	"settee/pkg/kv/kvtest"
 	"settee/pkg/kv/memkv"
@@ -85,6 +86,7 @@ type node struct {
 	log     *journal
 	layer   *fdbjobs.Layer
 	jobs    *jobs.Store
+	docs    *docstore.Store
 	handler *frontend.Handler
 	server  *http.Server
 	client  *http.Client
@@ -120,8 +122,9 @@ func startOn(t *testing.T, db kv.Database, listener net.Listener, settings ...st
 	n.layer = fdbjobs.Open(db, []byte("jobs"))
 	n.jobs, err = jobs.Open(t.Context(), db, n.layer, jobs.Options{UUID: "0123456789abcdef0123456789abcdef"})
 	require.NoError(t, err)
+	n.docs = docstore.Open(db, []byte("docs"), docstore.Options{})
 	n.handler = frontend.New(frontend.Options{
-		Jobs: n.jobs, Config: cfg, Version: "1.2.3", Log: zerolog.New(n.log).Level(zerolog.DebugLevel),
+		Jobs: n.jobs, Documents: n.docs, Config: cfg, Version: "1.2.3", Log: zerolog.New(n.log).Level(zerolog.DebugLevel),
 	})
 	n.server = frontend.NewServer(n.handler)
 	served := make(chan error, 1)
@@ -142,6 +145,7 @@ func startOn(t *testing.T, db kv.Database, listener net.Listener, settings ...st
 		transport.CloseIdleConnections()
 		require.NoError(t, n.server.Shutdown(context.Background()))
 		require.ErrorIs(t, <-served, http.ErrServerClosed)
+		n.docs.Close()
 		n.layer.Close()
 		require.NoError(t, db.Close())
 		lines, _ := n.log.read()

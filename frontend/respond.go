@@ -79,11 +79,20 @@ func respondError(w http.ResponseWriter, r *http.Request, f *failure) {
 	}{f.code, f.reason})
 }
 
-// fail answers a request that an action could not answer.
+// fail answers a request that an action could not answer, or cuts the connection if the
+// answer has begun already.
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 	var refused *failure
 	log := zerolog.Ctx(r.Context())
+	out, _ := w.(*answer)
 	switch {
+	case out != nil && out.status != 0:
+		if errors.Is(err, errClientGone) || r.Context().Err() != nil {
+			log.Debug().Msg("the client hung up")
+		} else {
+			log.Error().Str("reason", replicator.StripCredentials(err.Error())).Msg("an answer could not be finished")
+		}
+		panic(http.ErrAbortHandler) // what was sent is not whole, and shall not look so
 	case errors.As(err, &refused):
 	case r.Context().Err() != nil:
 		log.Debug().Msg("the client hung up")
