@@ -27,12 +27,18 @@ const (
 	manyEmpty = 100
 	// foldEvery is how often a claimer moves what was charged to an owner into its rank.
 	foldEvery = time.Second
+	// freshFor is how long a claim relies on what an earlier one has seen of the owners in
+	// line and the heads of their queues, before it looks again.
+	freshFor = 100 * time.Millisecond
 	// clockSkew is how far the clocks of those who schedule jobs may be apart, for a
 	// job to be seen in time. What lies further back is seen within fullRead.
 	clockSkew = 60 // seconds
 	fullRead  = time.Minute
-	// maxBounds bounds the memory of queueReader.
+	// maxBounds bounds the memory of queueReader; maxStocks and maxStock that of the rows
+	// it keeps, by owners and for each of them.
 	maxBounds = 10_000
+	maxStocks = 1_000
+	maxStock  = 64
 	// readAtOnce is how many jobs a claim reads side by side, and enoughBytes how
 	// much of args and states it takes before it is content with the jobs it has:
 	// with large ones its five seconds would end before it had maxClaim.
@@ -44,8 +50,13 @@ const (
 type queueReader struct {
 	owner   string               // the one that was served last
 	rank    float64              // where it was in line
+	known   []*candidate         // the owners in line, as they were seen
+	seen    time.Time            // when that was
+	stock   map[string][][]byte  // of owners' ready queues: rows that were seen and left
 	heads   map[string][]byte    // of owners' ready queues: nothing lies below
 	empty   map[string]time.Time // since when owners have had nothing ready
+	noted   map[string]string    // the heads that were noted for others: see noteHeads
+	noting  time.Time            // when some were
 	folded  map[string]time.Time // when owners' charges were last folded
 	delayed int64                // nothing in delayed lies below, but for clock skew
 	full    time.Time            // when delayed was read from its start
@@ -53,7 +64,10 @@ type queueReader struct {
 }
 
 func newQueueReader() queueReader {
-	return queueReader{heads: map[string][]byte{}, empty: map[string]time.Time{}, folded: map[string]time.Time{}}
+	return queueReader{
+		stock: map[string][][]byte{}, heads: map[string][]byte{}, noted: map[string]string{},
+		empty: map[string]time.Time{}, folded: map[string]time.Time{},
+	}
 }
 
 // note sets an entry of a map that is bounded.
@@ -67,10 +81,11 @@ func note[V any](m map[string]V, owner string, v V) {
 // claim is the outcome of a claimer's transaction.
 type claim struct {
 	held  []*Held
-	empty []string // owners that are to leave the line
-	fold  []string // owners whose charges are to be folded
-	due   bool     // there are jobs whose time has come
-	idle  *idle    // what to wait for; nil if held is not empty
+	empty []string    // owners that are to leave the line
+	fold  []string    // owners whose charges are to be folded
+	heads []ownerHead // to be noted
+	due   bool        // there are jobs whose time has come
+	idle  *idle       // what to wait for; nil if held is not empty
 }
 
 // again reports whether another claim may find something at once.
@@ -81,13 +96,17 @@ type claimRun struct {
 	jobs    []*Job
 	locks   []string // of jobs
 	timeout time.Duration
-	owner   string            // the last one served
-	rank    float64           // its rank
-	heads   map[string][]byte // see queueReader
-	empty   []string          // owners without ready jobs
-	charged []string          // owners with charges
-	looked  bool              // whether next says anything
-	next    int64             // the earliest scheduled time, or 0
+	owners  []string            // that were looked at
+	owner   string              // the last one served
+	rank    float64             // its rank
+	heads   map[string][]byte   // see queueReader
+	empty   []string            // owners without ready jobs
+	fold    []string            // owners with charges
+	known   []*candidate        // the owners in line, with what is left of their queues
+	left    map[string][][]byte // of queueReader.stock, where this run has taken of it
+	saw     bool                // whether this run has read them
+	looked  bool                // whether next says anything
+	next    int64               // the earliest scheduled time, or 0
 	watch   kv.Watch
 	size    int // of the jobs' args and states
 }
@@ -105,9 +124,8 @@ func (c *claimer) claim(ctx context.Context, group []*request) (claim, error) {
 	}
 	seed := t.layer.draw()
 	tx.seeds = [2]uint64{seed.Uint64(), seed.Uint64()}
-	tx.full = time.Since(c.queue.full) >= fullRead
-
 	began := time.Now()
+	tx.began, tx.full = began, began.Sub(c.queue.full) >= fullRead
 	found, err := kv.TransactValue(ctx, t.layer.db, tx.run)
 	if err != nil {
 		return claim{}, err
@@ -116,11 +134,14 @@ func (c *claimer) claim(ctx context.Context, group []*request) (claim, error) {
 
 	out := claim{due: found.next != 0 && found.next <= time.Now().Unix()}
 	out.empty = c.queue.leaving(found, began)
-	for _, owner := range found.charged {
+	for _, owner := range found.fold {
 		if began.Sub(c.queue.folded[owner]) >= foldEvery {
 			note(c.queue.folded, owner, began)
 			out.fold = append(out.fold, owner)
 		}
+	}
+	if out.heads, err = c.queue.toNote(t, found, began); err != nil {
+		return claim{}, err
 	}
 	for i, job := range found.jobs {
 		out.held = append(out.held, newHeld(t, job, found.locks[i], began, found.timeout))
@@ -149,6 +170,11 @@ func (c *claimer) tidy(ctx context.Context, found claim) error {
 			return err
 		}
 	}
+	if len(found.heads) > 0 {
+		if err := c.typ.noteHeads(ctx, found.heads); err != nil {
+			return err
+		}
+	}
 	if !found.due {
 		return nil
 	}
@@ -158,7 +184,7 @@ func (c *claimer) tidy(ctx context.Context, found claim) error {
 // leaving returns the owners that a claim found without ready jobs, and that have had
 // none for long enough.
 func (q *queueReader) leaving(found claimRun, now time.Time) []string {
-	for owner := range found.heads {
+	for _, owner := range found.owners {
 		if !slices.Contains(found.empty, owner) {
 			delete(q.empty, owner)
 		}
@@ -185,6 +211,7 @@ func (c *claimer) learn(tx claimTx, found claimRun, began time.Time) {
 	for owner, head := range found.heads {
 		note(c.queue.heads, owner, head)
 	}
+	c.queue.keep(found, began)
 	if tx.beats {
 		c.queue.beat = began
 	}
@@ -202,6 +229,28 @@ func (c *claimer) learn(tx claimTx, found claimRun, began time.Time) {
 	}
 	if tx.full || bound > c.queue.delayed {
 		c.queue.delayed = bound
+	}
+}
+
+// keep remembers what a claim has left of the queues that it knew.
+func (q *queueReader) keep(found claimRun, began time.Time) {
+	if found.saw {
+		q.seen = began
+	}
+	q.known = found.known
+	for _, o := range q.known {
+		if !o.own {
+			o.queue = nil // others are about to take these
+		}
+		o.looked, o.queue = false, o.queue[:min(len(o.queue), maxStock)]
+		switch {
+		case len(o.queue) == 0:
+			delete(q.stock, o.owner)
+		case len(q.stock) >= maxStocks:
+			clear(q.stock)
+		default:
+			q.stock[o.owner] = o.queue
+		}
 	}
 }
 
@@ -225,6 +274,7 @@ type claimTx struct {
 	typ     *Type
 	claimer string
 	queue   *queueReader // only read
+	began   time.Time
 	n       int
 	wants   wants
 	locks   []string
@@ -242,7 +292,7 @@ type taken struct {
 }
 
 func (c *claimTx) run(tx kv.Transaction) (claimRun, error) {
-	out := claimRun{heads: map[string][]byte{}}
+	out := claimRun{heads: map[string][]byte{}, left: map[string][][]byte{}}
 	c.beats = false
 	timeout := tx.Snapshot().Get(c.typ.keys.timeout)
 	var err error

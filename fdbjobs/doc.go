@@ -53,6 +53,7 @@
 //	(owners,  type, owner)              -> (usage, rank, generation)
 //	(waiting, type, owner)              -> ""       owners with rows in ready, and some that had
 //	(ranks,   type, waits, rank, owner) -> ""       owners by usage over weight; waits is 1 or 0
+//	(heads, type, owner)                -> stamp    nothing in the owner's ready queue lies below
 //	(charges, type, owner)              -> int64    usage that is not in (owners) yet
 //	(weights, type, owner)              -> weight   of those that have another than 1
 //	(rollup,  type)                     -> (generation, time, coefficient) of the last roll-up
@@ -112,7 +113,11 @@
 // as over others for a while. Readers of ready and active therefore begin where
 // their last reading began; nothing can have appeared below that, because stamps
 // only grow. Times in delayed come from the clocks of those who wrote them, which
-// may differ: its readers go back by a minute, and to the start now and then.
+// may differ: its readers go back by a minute, and to the start now and then. Where a
+// ready queue begins a claimer notes, for those who have not read it yet.
+//
+// A claimer keeps the rows that a window had and it did not take, and takes those next,
+// while they are there, before it reads another window.
 //
 // # What costs how much
 //

@@ -1,6 +1,7 @@
 package fdbjobs
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -15,7 +16,7 @@ const MaxClaim = maxClaim
 
 // OwnerKeys returns how many keys there are of owners, but for weights.
 func (t *Type) OwnerKeys(tx kv.ReadTransaction) (n int, err error) {
-	for _, s := range []tuple.Subspace{t.keys.waiting, t.keys.owners, t.keys.ranks, t.keys.charges, t.keys.ownedCount} {
+	for _, s := range []tuple.Subspace{t.keys.waiting, t.keys.owners, t.keys.ranks, t.keys.charges, t.keys.heads, t.keys.ownedCount} {
 		err = errors.Join(err, each(tx, s, func(tuple.Tuple, []byte) error {
 			n++
 			return nil
@@ -31,6 +32,11 @@ func (t *Type) Standing(tx kv.ReadTransaction) (owners []string, err error) {
 		return nil
 	})
 	return owners, err
+}
+
+// Head returns where a new process begins to read an owner's ready queue, nil for its start.
+func (t *Type) Head(tx kv.ReadTransaction, owner string) ([]byte, error) {
+	return t.head(tx, owner, nil)()
 }
 
 // Transitions returns how many transitions are stored.
@@ -160,12 +166,18 @@ func (c *checker) owners() error {
 	if n != len(ranks) {
 		c.say("%d ranks for %d owners", n, len(ranks))
 	}
-	return each(c.tx, c.typ.keys.charges, func(key tuple.Tuple, _ []byte) error {
-		if _, ok := ranks[key[0].(string)]; !ok {
-			c.say("the owner %q is charged, and has no row", key[0])
+	for _, s := range []tuple.Subspace{c.typ.keys.charges, c.typ.keys.heads} {
+		err := each(c.tx, s, func(key tuple.Tuple, _ []byte) error {
+			if _, ok := ranks[key[0].(string)]; !ok {
+				c.say("the owner %q has charges or a head, and no row", key[0])
+			}
+			return nil
+		})
+		if err != nil {
+			return err
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
 func (c *checker) expiry() error {
@@ -221,6 +233,13 @@ func (c *checker) ready() error {
 		}
 		if !c.line[owner] {
 			c.say("%q: ready, and its owner %q is not in line", id, owner)
+		}
+		begin, err := c.typ.head(c.tx, owner, nil)()
+		if err != nil {
+			return err
+		}
+		if key := c.typ.keys.ready.Pack(owner, stamp, id); bytes.Compare(key, begin) < 0 {
+			c.say("%q: ready for %q at %s, which is below the head that was noted", id, owner, stamp)
 		}
 		c.places[id]++
 		return nil

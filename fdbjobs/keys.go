@@ -34,12 +34,14 @@ const (
 	tagTimeout
 	tagWatchReady
 	tagWatchTransitions
+	tagHeads
 )
 
 // keyspace packs the keys of one type. The comment of the package has their table.
 type keyspace struct {
 	data, state, args, delayed, ready, active, transitions tuple.Subspace
 	waiting, owners, ranks, charges, weights, claimers     tuple.Subspace
+	heads                                                  tuple.Subspace
 	status, owned, count, ownedCount, expiry               tuple.Subspace
 	rollup, trimmed, timeout, watchReady, watchTransitions []byte
 }
@@ -57,6 +59,7 @@ func newKeyspace(root tuple.Subspace, typ string) keyspace {
 		charges:          root.Sub(tagCharges, typ),
 		weights:          root.Sub(tagWeights, typ),
 		claimers:         root.Sub(tagClaimers, typ),
+		heads:            root.Sub(tagHeads, typ),
 		active:           root.Sub(tagActive, typ),
 		status:           root.Sub(tagStatus, typ),
 		owned:            root.Sub(tagOwned, typ),

@@ -83,10 +83,10 @@ func parseBeat(value []byte) (time.Time, error) {
 	return unixTime(at), nil
 }
 
-// sort returns the keys of rows in ready that are to be taken, and in which order: the
-// claimer's own, the longest waiting first. If there are none it helps the others, and
-// takes theirs at random.
-func (s share) sort(rows []kv.KeyValue, random *rand.Rand) [][]byte {
+// sort returns the keys of rows in ready that are to be taken, in which order, and whether
+// they are the claimer's own, the longest waiting first. If there are none it helps the
+// others, and takes theirs at random.
+func (s share) sort(rows []kv.KeyValue, random *rand.Rand) (queue [][]byte, mine bool) {
 	var own, others [][]byte
 	for _, row := range rows {
 		if s.has(row.Key) {
@@ -96,10 +96,10 @@ func (s share) sort(rows []kv.KeyValue, random *rand.Rand) [][]byte {
 		}
 	}
 	if len(own) > 0 {
-		return own
+		return own, true
 	}
 	random.Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
-	return others
+	return others, false
 }
 
 // has reports whether a job is the claimer's. A key of ready ends with the job's stamp

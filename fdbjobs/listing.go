@@ -220,17 +220,55 @@ func (t *Type) CountDue(tx kv.ReadTransaction, latest time.Time, limit int) (int
 	}
 	delayed := keyRange(t.keys.delayed)
 	delayed.End = t.keys.delayed.Pack(latest.Unix() + 1)
-	n := 0
-	for _, r := range []kv.RangeResult{
-		tx.GetRange(keyRange(t.keys.ready), kv.RangeOptions{Limit: limit, Mode: kv.StreamWantAll}),
-		tx.GetRange(delayed, kv.RangeOptions{Limit: limit, Mode: kv.StreamWantAll}),
-	} {
-		for _, err := range r.All() {
+	waiting := tx.GetRange(delayed, kv.RangeOptions{Limit: limit, Mode: kv.StreamWantAll})
+	n, err := t.countReady(tx, limit)
+	if err != nil {
+		return 0, err
+	}
+	for _, err := range waiting.All() {
+		if err != nil {
+			return 0, err
+		}
+		n++
+	}
+	return min(n, limit), nil
+}
+
+// countReady counts the jobs in ready queues, up to a limit. It reads from the owners in
+// line, a few at first.
+func (t *Type) countReady(tx kv.ReadTransaction, limit int) (n int, err error) {
+	line := keyRange(t.keys.ranks.Sub(rankWaiting))
+	for some := 1; n < limit; some = min(4*some, ownersAtATime) {
+		pairs, err := tx.GetRange(line, kv.RangeOptions{Limit: some, Mode: kv.StreamWantAll}).Slice()
+		if err != nil || len(pairs) == 0 {
+			return n, err
+		}
+		ready := make([]kv.RangeResult, len(pairs))
+		begins := make([]func() ([]byte, error), len(pairs))
+		for i, pair := range pairs {
+			_, owner, err := t.parseRank(pair.Key)
 			if err != nil {
 				return 0, err
 			}
-			n++
+			begins[i] = t.head(tx, owner, nil)
 		}
+		for i, pair := range pairs {
+			begin, err := begins[i]()
+			if err != nil {
+				return 0, err
+			}
+			_, owner, _ := t.parseRank(pair.Key)
+			ready[i] = tx.GetRange(from(t.keys.ready.Sub(owner), begin), kv.RangeOptions{Limit: limit - n, Mode: kv.StreamWantAll})
+		}
+		for _, r := range ready {
+			for _, err := range r.All() {
+				if err != nil {
+					return 0, err
+				}
+				n++
+			}
+		}
+		line.Begin = kv.KeyAfter(pairs[len(pairs)-1].Key)
 	}
-	return min(n, limit), nil
+	return n, nil
 }

@@ -556,6 +556,7 @@ func (t *Type) settle(tx kv.Transaction, owners []string) error {
 		tx.Clear(t.keys.owners.Pack(o.Name))
 		tx.Clear(t.keys.waiting.Pack(o.Name))
 		tx.Clear(t.keys.charges.Pack(o.Name))
+		tx.Clear(t.keys.heads.Pack(o.Name))
 	}
 	return nil
 }

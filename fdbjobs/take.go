@@ -3,6 +3,7 @@ package fdbjobs
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -12,6 +13,9 @@ import (
 
 // takeInOrder takes jobs that are due, or early enough.
 func (c *claimTx) takeInOrder(tx kv.Transaction, out *claimRun) error {
+	if err := c.takeKnown(tx, out); err != nil || c.enough(out) {
+		return err
+	}
 	delayed := tx.Snapshot().GetRange(
 		from(c.typ.keys.delayed, c.typ.keys.delayed.Pack(c.queue.delayedFrom(c.full))), kv.RangeOptions{Limit: 1})
 	if err := c.takeReady(tx, out); err != nil {
@@ -34,10 +38,28 @@ func (c *claimTx) takeInOrder(tx kv.Transaction, out *claimRun) error {
 	return nil
 }
 
+// takeKnown takes jobs that an earlier claim saw and left. They may be gone.
+func (c *claimTx) takeKnown(tx kv.Transaction, out *claimRun) error {
+	out.known = make([]*candidate, len(c.queue.known))
+	for i, known := range c.queue.known {
+		left := *known
+		out.known[i] = &left
+	}
+	if c.began.Sub(c.queue.seen) >= freshFor {
+		return nil
+	}
+	err := c.takeFrom(tx, out, out.known)
+	for _, o := range out.known {
+		out.left[o.owner] = o.queue
+	}
+	return err
+}
+
 // takeReady takes jobs from owners' queues: from the owner that has used the least for
 // its weight, and of several such from each in turn, beginning behind the one that was
 // served last.
 func (c *claimTx) takeReady(tx kv.Transaction, out *claimRun) error {
+	out.known, out.saw = nil, true
 	version := tx.Snapshot().ReadVersion()
 	lane := c.lane(tx)
 	parts, err := c.parts(tx.Snapshot())
@@ -45,7 +67,7 @@ func (c *claimTx) takeReady(tx kv.Transaction, out *claimRun) error {
 		return err
 	}
 	for _, part := range parts {
-		for !c.enough(out) && len(out.heads) < maxOwners {
+		for !c.enough(out) && len(out.owners) < maxOwners {
 			limit := max(c.n-len(out.jobs), ownersAtOnce)
 			pairs, err := tx.Snapshot().GetRange(part, kv.RangeOptions{Limit: limit, Mode: kv.StreamWantAll}).Slice()
 			if err != nil {
@@ -54,16 +76,22 @@ func (c *claimTx) takeReady(tx kv.Transaction, out *claimRun) error {
 			if len(pairs) == 0 {
 				break
 			}
-			share, err := lane()
+			candidates, err := c.candidates(tx.Snapshot(), out, pairs)
 			if err != nil {
 				return err
 			}
-			candidates, err := c.candidates(tx.Snapshot(), out, pairs, share, version)
-			if err != nil {
-				return err
-			}
-			if err := c.takeFrom(tx, out, candidates); err != nil {
-				return err
+			out.known = append(out.known, candidates...)
+			// The rows that an earlier claim has seen come first where that is fair.
+			for _, read := range [...][]*candidate{unread(candidates), candidates} {
+				if c.enough(out) {
+					break
+				}
+				if err := c.readHeads(tx.Snapshot(), out, read, lane, version); err != nil {
+					return err
+				}
+				if err := c.takeFrom(tx, out, candidates); err != nil {
+					return err
+				}
 			}
 			part.Begin = kv.KeyAfter(pairs[len(pairs)-1].Key)
 		}
@@ -100,32 +128,46 @@ type candidate struct {
 	used   float64 // rank, and what was charged since
 	picks  int
 	queue  [][]byte // rows in ready, in the order in which to take them
+	own    bool     // they are the claimer's share
+	looked bool     // they were read by this run
 }
 
-// candidates reads the heads of some owners' queues, and what they have used.
-func (c *claimTx) candidates(
-	tx kv.ReadTransaction, out *claimRun, pairs []kv.KeyValue, share share, version kv.Future[int64],
-) ([]*candidate, error) {
+// unread returns the candidates of which no rows are known, and that have used less than
+// each of the others.
+func unread(candidates []*candidate) []*candidate {
+	least := math.Inf(1)
+	for _, o := range candidates {
+		if len(o.queue) > 0 {
+			least = min(least, o.used)
+		}
+	}
+	var out []*candidate
+	for _, o := range candidates {
+		if o.used < least {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// candidates reads what some owners in line have used.
+func (c *claimTx) candidates(tx kv.ReadTransaction, out *claimRun, pairs []kv.KeyValue) ([]*candidate, error) {
 	all := make([]*candidate, len(pairs))
-	heads := make([]kv.RangeResult, len(pairs))
 	charges, weights := make([]kv.Future[[]byte], len(pairs)), make([]kv.Future[[]byte], len(pairs))
-	limit := min(max(window, 4*(c.n-len(out.jobs))/len(pairs))*share.of, maxWindow)
 	for i, pair := range pairs {
 		rank, owner, err := c.typ.parseRank(pair.Key)
 		if err != nil {
 			return nil, err
 		}
-		all[i] = &candidate{owner: owner, rank: rank}
-		ready := from(c.typ.keys.ready.Sub(owner), c.queue.heads[owner])
-		heads[i] = tx.GetRange(ready, kv.RangeOptions{Limit: limit, Mode: kv.StreamWantAll})
+		left, known := out.left[owner]
+		if !known {
+			left = c.queue.stock[owner]
+		}
+		all[i] = &candidate{owner: owner, rank: rank, queue: left, own: true}
+		out.owners = append(out.owners, owner)
 		charges[i], weights[i] = tx.Get(c.typ.keys.charges.Pack(owner)), tx.Get(c.typ.keys.weights.Pack(owner))
 	}
-	random := rand.New(rand.NewPCG(c.seeds[0], c.seeds[1]))
 	for i, candidate := range all {
-		rows, err := heads[i].Slice()
-		if err != nil {
-			return nil, err
-		}
 		charged, err := awaitInt(charges[i])
 		if err != nil {
 			return nil, err
@@ -134,23 +176,59 @@ func (c *claimTx) candidates(
 			return nil, err
 		}
 		candidate.used = candidate.rank + float64(charged)/candidate.weight
-		if charged != 0 || c.wants.charge != 0 {
-			out.charged = append(out.charged, candidate.owner)
+		if charged != 0 {
+			out.fold = append(out.fold, candidate.owner)
 		}
+	}
+	byRank(all)
+	return all, nil
+}
+
+// readHeads reads the heads of owners' queues, but for those that this run has read.
+func (c *claimTx) readHeads(
+	tx kv.ReadTransaction, out *claimRun, candidates []*candidate, lane func() (share, error), version kv.Future[int64],
+) error {
+	candidates = slices.DeleteFunc(slices.Clone(candidates), func(o *candidate) bool { return o.looked })
+	if len(candidates) == 0 {
+		return nil
+	}
+	share, err := lane()
+	if err != nil {
+		return err
+	}
+	limit := min(max(window, 4*(c.n-len(out.jobs))/len(candidates))*share.of, maxWindow)
+	begins := make([]func() ([]byte, error), len(candidates))
+	for i, o := range candidates {
+		begins[i] = c.typ.head(tx, o.owner, c.queue.heads[o.owner])
+	}
+	heads := make([]kv.RangeResult, len(candidates))
+	for i, o := range candidates {
+		begin, err := begins[i]()
+		if err != nil {
+			return err
+		}
+		heads[i] = tx.GetRange(from(c.typ.keys.ready.Sub(o.owner), begin), kv.RangeOptions{Limit: limit, Mode: kv.StreamWantAll})
+	}
+	random := rand.New(rand.NewPCG(c.seeds[0], c.seeds[1]))
+	for i, o := range candidates {
+		rows, err := heads[i].Slice()
+		if err != nil {
+			return err
+		}
+		o.looked = true
 		if len(rows) > 0 {
-			out.heads[candidate.owner] = rows[0].Key
-			candidate.queue = share.sort(rows, random)
+			out.heads[o.owner] = rows[0].Key
+			o.queue, o.own = share.sort(rows, random)
 			continue
 		}
 		v, err := version.Await()
 		if err != nil {
-			return nil, err
+			return err
 		}
-		out.heads[candidate.owner] = c.typ.keys.ready.Sub(candidate.owner).Pack(stampAfter(v))
-		out.empty = append(out.empty, candidate.owner)
+		out.heads[o.owner] = c.typ.keys.ready.Sub(o.owner).Pack(stampAfter(v))
+		out.empty = append(out.empty, o.owner)
 	}
-	byRank(all)
-	return all, nil
+	return nil
 }
 
 // takeFrom takes jobs from the queues of some owners.
@@ -221,7 +299,7 @@ func (c *claimTx) takeRows(tx kv.Transaction, out *claimRun, picks []picked) err
 		}
 		if row == nil || row.status != Pending || row.sequence == nil ||
 			!bytes.Equal(picks[i].key, c.typ.keys.ready.Pack(row.owner, *row.sequence, read.id)) {
-			continue // the invariant says never
+			continue // somebody has taken it since it was seen
 		}
 		if c.wants.latest != 0 && row.scheduled > c.wants.latest {
 			continue
@@ -230,6 +308,9 @@ func (c *claimTx) takeRows(tx kv.Transaction, out *claimRun, picks []picked) err
 			return err
 		}
 		out.owner, out.rank = picks[i].of.owner, picks[i].of.rank
+		if c.wants.charge != 0 {
+			out.fold = append(out.fold, out.owner)
+		}
 	}
 	return nil
 }
