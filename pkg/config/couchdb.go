@@ -68,7 +68,7 @@ var ineffective = map[name]string{
 var whollyKnown = []string{"settee", "replicator", "node_types"}
 
 // partlyUsed are the sections of CouchDB of which settee uses some keys.
-var partlyUsed = []string{"chttpd", "couchdb", "log"}
+var partlyUsed = []string{"chttpd", "couchdb", "log", "uuids"}
 
 // couchDBSections are the sections of CouchDB 3.5 and of its predecessors that
 // settee has nothing to do with. A file may have them.
@@ -82,7 +82,7 @@ var couchDBSections = []string{
 	"httpd_db_handlers", "httpd_design_handlers", "httpd_global_handlers", "indexers", "ioq", "ken", "mango",
 	"mem3", "mem3_reshard", "native_query_servers", "nouveau", "nouveau_index_upgrader", "off_heap_mqd",
 	"os_daemons", "process_priority", "prometheus", "purge", "query_server_config", "query_servers",
-	"quickjs", "reshard", "resharding", "rexi", "smoosh", "stats", "uuids", "vendor", "vhosts",
+	"quickjs", "reshard", "resharding", "rexi", "smoosh", "stats", "vendor", "vhosts",
 	"view_compaction", "view_updater", "view_upgrade", "x_frame_options",
 }
 

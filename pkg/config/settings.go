@@ -39,6 +39,11 @@ var (
 		"The port that an api_frontend node listens on. 0 takes a free one.")
 	MaxHTTPRequestSize = define("chttpd", "max_http_request_size", "4294967296", wholeBytes(1, math.MaxInt64),
 		"The largest body of any request.")
+	ChangesTimeout = define("chttpd", "changes_timeout", "60000", milliseconds(time.Millisecond, longMillis),
+		"How long a changes feed waits for a change before it ends, unless it sends heartbeats;\n"+
+			"and the time between heartbeats where a request does not say more often.")
+	MaxDatabaseInfos = define("chttpd", "max_db_number_for_dbs_info_req", "100", whole(1, 10_000),
+		"How many databases a POST to _dbs_info may ask about.")
 )
 
 // [couchdb]
@@ -47,6 +52,12 @@ var (
 	UUID = define("couchdb", "uuid", "", identifier(256),
 		"This server's id, which is part of every replication id: with the uuid of a CouchDB\n"+
 			"cluster its checkpoints are found again. When not set, one is made once and kept in the store.")
+)
+
+// [uuids]
+var (
+	MaxUUIDs = define("uuids", "max_count", "1000", whole(1, 100_000),
+		"How many ids a request to _uuids may ask for.")
 )
 
 // [node_types]: see Config.Roles.
