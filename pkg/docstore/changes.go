@@ -193,6 +193,7 @@ type changesPage struct {
 	rows []ChangeRow
 	read int    // how many rows were read: some may be gone
 	last []byte // the key of the last one
+	end  bool   // behind them there is none; for ids the pager knows
 }
 
 // next reads the next rows, as many as fit into memory and a limit.
@@ -214,8 +215,7 @@ func (p *changesPager) next(ctx context.Context, limit int) ([]ChangeRow, error)
 		p.stamps = p.stamps[page.read:]
 		p.done = len(p.stamps) == 0
 	} else {
-		p.done = page.read == 0
-		if !p.done {
+		if p.done = page.end; !p.done {
 			p.within = rest(p.within, page.last, p.opts.Descending)
 		}
 	}
@@ -247,6 +247,7 @@ func (p *changesPager) readPage(tx kv.ReadTransaction, most int) (page changesPa
 		page.read++
 		page.last = pair.Key
 	}
+	page.end = len(pairs) < most && page.read == len(pairs)
 	for i := range docs.reads {
 		if page.rows[i].Document, err = docs.reads[i].await(); err != nil {
 			return page, err

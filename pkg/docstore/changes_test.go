@@ -1,8 +1,10 @@
 package docstore_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -143,6 +145,39 @@ func lastChanged(t *testing.T, b *bundle) string {
 }
 
 // TestLargeListings: documents that do not fit into memory together.
+// counted counts transactions.
+type counted struct {
+	kv.Database
+	n atomic.Int64
+}
+
+func (c *counted) Transact(ctx context.Context, fn func(kv.Transaction) error) error {
+	c.n.Add(1)
+	return c.Database.Transact(ctx, fn)
+}
+
+// TestChangesAreReadOnce: a feed that waits reads again with every change, and does not look
+// for rows behind those that it has found to be the last.
+func TestChangesAreReadOnce(t *testing.T) {
+	t.Parallel()
+	db := &counted{Database: openMem(t)}
+	b := newBundle(t, db, docstore.Options{})
+	for _, test := range []struct{ rows, transactions int }{{0, 2}, {1, 2}, {499, 2}, {500, 3}, {501, 3}} {
+		for have := int(b.info(t).DocCount); have < test.rows; have++ {
+			b.put(t, fmt.Sprint(have), "", `{}`)
+		}
+		for _, descending := range []bool{false, true} {
+			before, found := db.n.Load(), 0
+			for _, err := range b.db.Changes(docstore.ChangesOptions{Descending: descending}).All(t.Context()) {
+				require.NoError(t, err)
+				found++
+			}
+			assert.Equal(t, test.rows, found)
+			assert.EqualValues(t, test.transactions, db.n.Load()-before, test.rows)
+		}
+	}
+}
+
 func TestLargeListings(t *testing.T) {
 	onEngines(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db, docstore.Options{})
