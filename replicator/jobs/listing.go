@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"fmt"
+	"iter"
 
 	"settee/fdbjobs"
 	"settee/pkg/kv"
@@ -55,26 +56,58 @@ func (s *Store) List(ctx context.Context, skip, limit int) (jobs []*Job, total i
 	}
 	for len(jobs) < limit {
 		n := min(listBatch, limit-len(jobs))
-		batch, err := kv.TransactValue(ctx, s.db, func(tx kv.Transaction) ([]*fdbjobs.Job, error) {
-			return s.jobs.List(tx.Snapshot(), after, n, live...)
-		})
+		batch, err := s.listAfter(ctx, after, n, live...)
 		if err != nil {
 			return nil, 0, err
 		}
-		for _, raw := range batch {
-			job, err := parseJob(raw)
-			if err != nil {
-				return nil, 0, err
-			}
-			job.summarize()
-			jobs = append(jobs, job)
-			after = raw.ID
-		}
+		jobs = append(jobs, batch...)
 		if len(batch) < n {
 			break
 		}
+		after = batch[n-1].ID
 	}
 	return jobs, total, nil
+}
+
+// Running yields the jobs that a node runs, by job id. Like those of [Store.List] their
+// definitions are not whole, and each part of them is shown as it was when it was read.
+func (s *Store) Running(ctx context.Context) iter.Seq2[*Job, error] {
+	return func(yield func(*Job, error) bool) {
+		for after := ""; ; {
+			batch, err := s.listAfter(ctx, after, listBatch, fdbjobs.Running)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, job := range batch {
+				if !yield(job, nil) {
+					return
+				}
+			}
+			if len(batch) < listBatch {
+				return
+			}
+			after = batch[listBatch-1].ID
+		}
+	}
+}
+
+// listAfter reads the next n jobs behind an id that have one of the statuses.
+func (s *Store) listAfter(ctx context.Context, after string, n int, statuses ...fdbjobs.Status) ([]*Job, error) {
+	batch, err := kv.TransactValue(ctx, s.db, func(tx kv.Transaction) ([]*fdbjobs.Job, error) {
+		return s.jobs.List(tx.Snapshot(), after, n, statuses...)
+	})
+	if err != nil {
+		return nil, err
+	}
+	jobs := make([]*Job, len(batch))
+	for i, raw := range batch {
+		if jobs[i], err = parseJob(raw); err != nil {
+			return nil, err
+		}
+		jobs[i].summarize()
+	}
+	return jobs, nil
 }
 
 // summarize leaves out of the job's definition what may be large.

@@ -3,6 +3,7 @@ package jobs_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -107,6 +108,44 @@ func TestList(t *testing.T) {
 	})
 }
 
+func TestRunning(t *testing.T) {
+	t.Parallel()
+	onEngines(t, func(b *bundle) {
+		running := func() []string {
+			ids := []string{}
+			for job, err := range b.store.Running(b.Context()) {
+				require.NoError(b, err)
+				require.Equal(b, replicator.StateRunning, job.Condition())
+				require.Nil(b, job.Args.Replication.DocIDs, "what may be large is left out")
+				ids = append(ids, job.ID)
+			}
+			return ids
+		}
+		require.Empty(b, running())
+		const n = 25 // several transactions
+		runs := map[string]*jobs.Run{}
+		for i := range n + 5 {
+			b.replicate(fmt.Sprintf(`"doc_ids": ["%d"]`, i))
+		}
+		for i := range n {
+			run := b.accept()
+			runs[run.Job().ID] = run
+			if i == 9 { // as many as one transaction reads
+				require.Equal(b, slices.Sorted(maps.Keys(runs)), running())
+			}
+		}
+		want := slices.Sorted(maps.Keys(runs))
+		require.Equal(b, want, running())
+		for _, err := range b.store.Running(b.Context()) {
+			require.NoError(b, err)
+			break
+		}
+		require.NoError(b, runs[want[0]].Complete(b.Context(), nil))
+		require.NoError(b, runs[want[1]].Stop(b.Context(), nil))
+		require.Equal(b, want[2:], running())
+	})
+}
+
 func TestListLeavesOutWhatMayBeLarge(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -150,10 +189,17 @@ func TestStoreThatFails(t *testing.T) {
 			_, err := b.store.Replicate(t.Context(), b.definition(`"continuous": true`), nil)
 			return err
 		},
-		"Await":      func() error { _, err := b.store.Await(t.Context(), job.ID); return err },
-		"Cancel":     func() error { _, err := b.store.Cancel(t.Context(), job.ID); return err },
-		"Get":        func() error { _, err := b.store.Get(t.Context(), job.ID); return err },
-		"List":       func() error { _, _, err := b.store.List(t.Context(), 0, 1); return err },
+		"Await":  func() error { _, err := b.store.Await(t.Context(), job.ID); return err },
+		"Cancel": func() error { _, err := b.store.Cancel(t.Context(), job.ID); return err },
+		"Get":    func() error { _, err := b.store.Get(t.Context(), job.ID); return err },
+		"List":   func() error { _, _, err := b.store.List(t.Context(), 0, 1); return err },
+		"Running": func() error {
+			var failed error
+			for _, err := range b.store.Running(t.Context()) {
+				failed = err
+			}
+			return failed
+		},
 		"Accept":     func() error { _, err := b.store.Accept(t.Context()); return err },
 		"SetTimeout": func() error { return b.store.SetTimeout(t.Context(), time.Minute) },
 		"Update":     func() error { return run.Update(t.Context(), func(s *replicator.JobState) { s.Stats.DocsRead = 1 }) },
