@@ -23,6 +23,9 @@ func (h *Handler) inDatabase(act databaseAction) action {
 		ctx, cancel := storeContext(r)
 		defer cancel()
 		db, err := h.docs.Database(ctx, pathValue(r, "db"))
+		if errors.Is(err, docstore.ErrDatabaseNotFound) {
+			return unknownPath(w, r)
+		}
 		if err != nil {
 			return docFailure(err)
 		}

@@ -62,14 +62,6 @@ func New(opts Options) *Handler {
 	return h
 }
 
-// databaseRoutes are the paths of databases as wholes.
-func (h *Handler) databaseRoutes(r *mux.Router) {
-	h.changesRoutes(r)
-}
-
-// changesRoutes are the paths of change feeds.
-func (h *Handler) changesRoutes(*mux.Router) {}
-
 // documentRoutes are the paths of documents and their attachments.
 func (h *Handler) documentRoutes(*mux.Router) {}
 
@@ -81,6 +73,7 @@ func (h *Handler) routes() *mux.Router {
 	r.Handle("/_replicate", h.endpoint(methods{http.MethodPost: h.replicate}))
 	r.Handle("/_scheduler/jobs", h.endpoint(methods{http.MethodGet: h.listJobs}))
 	r.Handle("/_scheduler/jobs/{id}", h.endpoint(methods{http.MethodGet: h.getJob}))
+	h.serverRoutes(r)
 	h.databaseRoutes(r)
 	h.documentRoutes(r) // the last: {doc} is any name
 	r.NotFoundHandler = h.action(unknownPath)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"settee/pkg/docstore"
 	"settee/replicator"
 )
 
@@ -56,7 +57,8 @@ func (h *Handler) up(w http.ResponseWriter, r *http.Request) error {
 }
 
 func unknownPath(_ http.ResponseWriter, r *http.Request) error {
-	if name := strings.TrimPrefix(r.URL.Path, "/"); name != "" && !strings.HasPrefix(name, "_") {
+	name, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	if name != "" && (!strings.HasPrefix(name, "_") || docstore.CheckDatabaseName(name) == nil) {
 		return notFound("Database does not exist.")
 	}
 	return notFound("there is no such path on this server")

@@ -75,7 +75,9 @@ func (s *stream) send() error {
 		s.w.WriteHeader(s.status)
 	}
 	text := s.buffer
-	s.buffer = s.buffer[:0]
+	if s.buffer = s.buffer[:0]; cap(text) > 2*streamBuffer {
+		s.buffer = nil // that was a large piece
+	}
 	if s.r.Method == http.MethodHead || len(text) == 0 {
 		return nil
 	}

@@ -1,0 +1,105 @@
+package frontend_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestSecurity(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	n.create("wire")
+	e := recording(t, 62)
+	got := n.send(e)
+	require.Equal(t, e.answer.status, got.status)
+	sameHeader(t, e.answer, got)
+	require.Equal(t, "{}\n", got.body) // there are no accounts: everybody may do everything
+
+	for _, object := range []string{
+		strings.TrimSpace(e.answer.body),
+		`{}`,
+		`{"admins":{"names":["a"],"roles":[]},"members":{"names":[],"roles":["ü"]},"other":[1,{"x":null}]}`,
+		`{"admins":{},"readers":{"roles":["r"]}}`,
+	} {
+		put := n.do(http.MethodPut, "/wire/_security", object)
+		require.Equal(t, http.StatusOK, put.status, put.body)
+		require.Equal(t, "{\"ok\":true}\n", put.body)
+		require.Equal(t, object+"\n", n.get("/wire/_security").body)
+	}
+	before := n.get("/wire/_security").body
+	for object, reason := range map[string]string{
+		`[]`:                            "Request body must be a JSON object",
+		`{"admins":1}`:                  "`admins` must be an object with `names` and `roles`",
+		`{"members":null}`:              "`members` must be an object with `names` and `roles`",
+		`{"members":["a"]}`:             "`members` must be an object with `names` and `roles`",
+		`{"admins":{"names":"a"}}`:      "`admins.names` must be a JSON list of strings",
+		`{"admins":{"names":null}}`:     "`admins.names` must be a JSON list of strings",
+		`{"members":{"roles":["a",1]}}`: "`members.roles` must be a JSON list of strings",
+		`{"members":{"roles":[null]}}`:  "`members.roles` must be a JSON list of strings",
+		`{"readers":{"names":{}}}`:      "`readers.names` must be a JSON list of strings",
+		`{`:                             "invalid UTF-8 JSON",
+		``:                              "invalid UTF-8 JSON",
+	} {
+		refused(t, n.do(http.MethodPut, "/wire/_security", object), http.StatusBadRequest, "bad_request", reason)
+	}
+	refused(t, n.do(http.MethodPut, "/wire/_security", `{"x":"`+strings.Repeat("x", 90_000)+`"}`),
+		http.StatusRequestEntityTooLarge, "too_large", "the security object has more than 90000 bytes, which is the limit")
+	require.Equal(t, before, n.get("/wire/_security").body)
+	require.Equal(t, http.StatusMethodNotAllowed, n.do(http.MethodDelete, "/wire/_security", "").status)
+	require.Equal(t, http.StatusNotFound, n.get("/nope/_security").status)
+}
+
+func TestRevsLimit(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	n.create("db")
+	require.Equal(t, "1000\n", n.get("/db/_revs_limit").body)
+	for _, limit := range []string{"1", "10000", " 20\n"} {
+		require.Equal(t, "{\"ok\":true}\n", n.do(http.MethodPut, "/db/_revs_limit", limit).body)
+		require.Equal(t, strings.TrimSpace(limit)+"\n", n.get("/db/_revs_limit").body)
+	}
+	for _, limit := range []string{"0", "-1", "10001", "1.5", `"7"`, "null", "", "x"} {
+		refused(t, n.do(http.MethodPut, "/db/_revs_limit", limit), http.StatusBadRequest, "bad_request",
+			"the revs_limit must be a whole number from 1 to 10000")
+	}
+	require.Equal(t, "20\n", n.get("/db/_revs_limit").body)
+}
+
+func TestMaintenance(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	n.create("db")
+	for _, path := range []string{"_compact", "_compact/ddoc", "_view_cleanup"} {
+		got := n.do(http.MethodPost, "/db/"+path, "", "Content-Type", "application/json")
+		require.Equal(t, http.StatusAccepted, got.status)
+		require.Equal(t, "{\"ok\":true}\n", got.body)
+		require.Equal(t, http.StatusNotFound, n.do(http.MethodPost, "/nope/"+path, "").status)
+		require.Equal(t, http.StatusMethodNotAllowed, n.get("/db/"+path).status)
+	}
+}
+
+func TestWhatIsNotServed(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	n.create("db")
+	for path, reason := range map[string]string{
+		"_design/d/_view/v": "views", "_design/d/_list/l/v": "views", "_design/d/_show/s/doc": "views", "_design/d/_update/u": "views",
+		"_design/d/_rewrite/a/b": "views", "_design/d/_info": "views", "_design/d/_search/i": "views", "_design%2Fd/_view/v": "views",
+		"_design/d/_view/v/queries": "views", "_temp_view": "views",
+		"_find": "queries by selector", "_explain": "queries by selector", "_index": "queries by selector",
+		"_index/_design/d/json/i": "queries by selector",
+		"_partition/p/_all_docs":  "partitioned", "_purge": "purged", "_purged_infos_limit": "purged", "_purged_infos": "purged",
+		"_shards": "shards", "_shards/doc": "shards", "_sync_shards": "shards",
+	} {
+		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete} {
+			got := n.do(method, "/db/"+path, "{}")
+			require.Equal(t, http.StatusNotImplemented, got.status, "%s %s %s", method, path, got.body)
+			require.Equal(t, "not_implemented", got.json(t)["error"])
+			require.Contains(t, got.json(t)["reason"], reason, path)
+		}
+		require.Equal(t, http.StatusNotFound, n.get("/nope/"+path).status, path)
+	}
+}
