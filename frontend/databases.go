@@ -18,6 +18,7 @@ func (h *Handler) databaseRoutes(r *mux.Router) {
 		http.MethodGet:    h.inDatabase(h.databaseInfo),
 		http.MethodDelete: h.deleteDatabase,
 	}))
+	h.changesRoutes(r)
 	r.Handle("/{db}/_revs_diff", h.endpoint(methods{http.MethodPost: h.inDatabase(h.revsDiff)}))
 	r.Handle("/{db}/_missing_revs", h.endpoint(methods{http.MethodPost: h.inDatabase(h.missingRevs)}))
 	r.Handle("/{db}/_security", h.endpoint(methods{

@@ -21,8 +21,8 @@ import (
 	"settee/replicator"
 )
 
-// create makes a database.
-func (n *node) create(name string) *docstore.Database {
+// newDatabase makes a database.
+func (n *node) newDatabase(name string) *docstore.Database {
 	n.Helper()
 	db, err := n.docs.Create(n.Context(), name)
 	require.NoError(n, err)
@@ -188,7 +188,7 @@ func TestListDatabases(t *testing.T) {
 	require.Equal(t, "[]\n", n.get("/_all_dbs").body)
 	require.Equal(t, "[]\n", n.get("/_dbs_info").body)
 	for _, name := range []string{"b", "a", "d", "_users", "c/d"} {
-		n.create(name)
+		n.newDatabase(name)
 	}
 	for query, want := range map[string]string{
 		"":                                  `["_users","a","b","c/d","d"]`,
@@ -244,7 +244,7 @@ func TestManyDatabases(t *testing.T) {
 	var want []string
 	for i := range 1_201 { // several transactions
 		name := fmt.Sprintf("db%06d", i)
-		n.create(name)
+		n.newDatabase(name)
 		want = append(want, name)
 	}
 	var names []string
@@ -257,7 +257,7 @@ func TestManyDatabases(t *testing.T) {
 func TestDatabaseInfos(t *testing.T) {
 	t.Parallel()
 	n := start(t, "chttpd/max_db_number_for_dbs_info_req=3")
-	n.create("a")
+	n.newDatabase("a")
 	got := n.do(http.MethodPost, "/_dbs_info", `{"keys": ["a", "no", "No!"]}`, "Content-Type", "application/json")
 	require.Equal(t, http.StatusOK, got.status, got.body)
 	require.Equal(t, `[{"key":"a","info":`+strings.TrimSpace(n.get("/a").body)+

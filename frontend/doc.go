@@ -8,6 +8,18 @@
 //	POST /_replicate              replicate, or cancel a replication
 //	GET  /_scheduler/jobs         the replications that have not ended
 //	GET  /_scheduler/jobs/{id}    one of them, or one that has ended
+//	GET  /_active_tasks           the replications that run
+//	GET  /_all_dbs                the databases
+//	GET  /_dbs_info               what they say of themselves; POST: some of them
+//	GET  /_uuids                  ids for new documents
+//
+//	PUT, GET, DELETE /{db}        create, look at, delete a database
+//	GET, POST /{db}/_changes      its changes feed
+//	POST      /{db}/_revs_diff, _missing_revs, _ensure_full_commit, _compact, _view_cleanup
+//	GET, PUT  /{db}/_security, _revs_limit
+//
+// What CouchDB has besides (views, _find, partitions, _purge) is 501 not_implemented, with a
+// reason.
 //
 // HEAD is answered like GET. An error is {"error": ..., "reason": ...}.
 //
@@ -22,4 +34,9 @@
 // that hang up, and nodes that go away, leave the job as it is: the same request,
 // sent to any node, waits for it again. What a waiting request keeps in memory does
 // not depend on the size of its body.
+//
+// A changes feed that waits has the goroutine of its request, and one watch for all feeds of
+// a database. It ends when the client hangs up, when it was silent as long as it may be,
+// when the database is deleted, and when the node goes away: then with the sequence up to
+// which it came, so that its client goes on elsewhere.
 package frontend

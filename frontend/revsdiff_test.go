@@ -19,7 +19,7 @@ const (
 func TestRevsDiff(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	db := n.create("wire")
+	db := n.newDatabase("wire")
 	replicate(t, db, leaf("plain", false, `{}`, 2, hexF, "aaaa"), leaf("plain", false, `{}`, 2, hexD, "aaaa"))
 	write(t, db, doc("num", `{}`))
 	e := recording(t, 46)
@@ -65,7 +65,7 @@ func TestRevsDiff(t *testing.T) {
 func TestRevsDiffOfMany(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	db := n.create("db")
+	db := n.newDatabase("db")
 	var edits []docstore.Edit
 	var asked, missing []string
 	for i := range 2_000 {

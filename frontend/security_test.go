@@ -11,7 +11,7 @@ import (
 func TestSecurity(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	n.create("wire")
+	n.newDatabase("wire")
 	e := recording(t, 62)
 	got := n.send(e)
 	require.Equal(t, e.answer.status, got.status)
@@ -55,7 +55,7 @@ func TestSecurity(t *testing.T) {
 func TestRevsLimit(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	n.create("db")
+	n.newDatabase("db")
 	require.Equal(t, "1000\n", n.get("/db/_revs_limit").body)
 	for _, limit := range []string{"1", "10000", " 20\n"} {
 		require.Equal(t, "{\"ok\":true}\n", n.do(http.MethodPut, "/db/_revs_limit", limit).body)
@@ -71,7 +71,7 @@ func TestRevsLimit(t *testing.T) {
 func TestMaintenance(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	n.create("db")
+	n.newDatabase("db")
 	for _, path := range []string{"_compact", "_compact/ddoc", "_view_cleanup"} {
 		got := n.do(http.MethodPost, "/db/"+path, "", "Content-Type", "application/json")
 		require.Equal(t, http.StatusAccepted, got.status)
@@ -84,7 +84,7 @@ func TestMaintenance(t *testing.T) {
 func TestWhatIsNotServed(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	n.create("db")
+	n.newDatabase("db")
 	for path, reason := range map[string]string{
 		"_design/d/_view/v": "views", "_design/d/_list/l/v": "views", "_design/d/_show/s/doc": "views", "_design/d/_update/u": "views",
 		"_design/d/_rewrite/a/b": "views", "_design/d/_info": "views", "_design/d/_search/i": "views", "_design%2Fd/_view/v": "views",

@@ -42,7 +42,7 @@ func TestPathsAndMethods(t *testing.T) {
 
 	for path, reason := range map[string]string{
 		"/db": "Database does not exist.", "/db/doc": "Database does not exist.", "/_users": "Database does not exist.",
-		"/_nope": "there is no such path on this server",
+		"/db/_changes": "Database does not exist.", "/_nope/_changes": "there is no such path on this server", "/_nope": "there is no such path on this server",
 		"/_scheduler": "there is no such path on this server", "/_scheduler/jobs/a/b": "there is no such path on this server",
 		"/_scheduler%2Fjobs": "there is no such path on this server", "/./_up": "Database does not exist.",
 	} {

@@ -75,9 +75,7 @@ func (s *stream) send() error {
 		s.w.WriteHeader(s.status)
 	}
 	text := s.buffer
-	if s.buffer = s.buffer[:0]; cap(text) > 2*streamBuffer {
-		s.buffer = nil // that was a large piece
-	}
+	s.buffer = s.buffer[:0]
 	if s.r.Method == http.MethodHead || len(text) == 0 {
 		return nil
 	}

@@ -1,0 +1,450 @@
+package frontend_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"settee/pkg/docstore"
+)
+
+// wireChanges makes the database that CouchDB had when its feeds were recorded, but for the
+// contents of the attachments.
+func wireChanges(n *node) *docstore.Database {
+	db := n.newDatabase("wire")
+	replicate(n, db, leaf("plain", false, `{"v":"conflict"}`, 2, hexF, "967a00dff5e02add41819138abb3284d"))
+	replicate(n, db, leaf("plain", false, `{"v":2}`, 2, hexD, "967a00dff5e02add41819138abb3284d"))
+	replicate(n, db, leaf("gone", true, `{}`, 2, "d9b15b235a7d0afdfe6058d5fb8afbd1"))
+	replicate(n, db, leaf("a/b c+dü", false, `{"v":1}`, 1, "7a7e4b29f3af401e69b6f86e4c26b727"))
+	replicate(n, db, leaf("att2", false, `{}`, 1, "afd08f25edc29b4805e4bae1fd16ec6a"))
+	replicate(n, db, leaf("num", false, `{"a":1.0}`, 1, "5b81110a7f591d501d47a11d32c9002d"))
+	withAttachments := leaf("att", false, `{"v":1}`, 1, "13e0ab7e3efab0226d4b0d7381ad71ed")
+	for name, kind := range map[string]string{"hello.txt": "text/plain", "bin.dat": "application/octet-stream"} {
+		upload, err := db.Upload(n.Context(), "att", strings.NewReader(name), docstore.UploadOptions{})
+		require.NoError(n, err)
+		withAttachments.Attachments = append(withAttachments.Attachments, docstore.EditAttachment{Name: name, Type: kind, Upload: upload})
+	}
+	replicate(n, db, withAttachments)
+	return db
+}
+
+// sequences are all that a feed says of them.
+var sequences = regexp.MustCompile(`("seq":|"last_seq":|id: )"([^"]*)"`)
+
+// anySequence has the feed's text without what differs from server to server.
+func anySequence(text string) string { return sequences.ReplaceAllString(text, `$1"..."`) }
+
+// seqs are the sequences of a feed, that of its end included.
+func seqs(text string) (found []string) {
+	for _, match := range sequences.FindAllStringSubmatch(text, -1) {
+		found = append(found, match[2])
+	}
+	return found
+}
+
+func TestRecordedChanges(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	wireChanges(n)
+	last := slices.Max(seqs(n.get("/wire/_changes").body))
+	for _, number := range []int{32, 33, 35, 38, 39, 40, 41, 42, 45} {
+		e := recording(t, number)
+		if number == 35 { // from the end on
+			e.target = regexp.MustCompile(`since=[^&]*`).ReplaceAllString(e.target, "since="+last)
+		}
+		want, got := e.answer, n.send(e)
+		require.Equal(t, want.status, got.status, "%d %s", number, got.body)
+		for _, name := range []string{"Content-Type", "Cache-Control"} {
+			require.Equal(t, want.header.Get(name), got.header.Get(name), number)
+		}
+		require.Equal(t, want.header.Get("Etag") != "", got.header.Get("Etag") != "", number)
+		switch number {
+		case 39: // CouchDB counts there what the filter has left out
+			want.body = strings.Replace(want.body, `"pending":4`, `"pending":0`, 1)
+		case 40: // its shards have an order of their own
+			require.Len(t, seqs(got.body), 4)
+			require.ElementsMatch(t, keys(t, want.body), keys(t, got.body))
+			continue
+		}
+		require.Equal(t, anySequence(want.body), anySequence(got.body), number)
+	}
+}
+
+// row is a row of a feed.
+type row struct {
+	Seq     *string
+	ID      string
+	Changes []struct{ Rev string }
+	Deleted bool
+	Doc     json.RawMessage
+}
+
+// page is the whole of a feed that is one JSON object.
+type page struct {
+	Results []row
+	LastSeq string `json:"last_seq"`
+	Pending *int
+}
+
+func (p page) ids() []string {
+	ids := []string{}
+	for _, row := range p.Results {
+		ids = append(ids, row.ID)
+	}
+	return ids
+}
+
+func (n *node) changes(query, body string) page {
+	n.Helper()
+	method := http.MethodGet
+	if body != "" {
+		method = http.MethodPost
+	}
+	got := n.do(method, "/db/_changes"+query, body)
+	require.Equal(n, http.StatusOK, got.status, "%s %s %s", query, body, got.body)
+	var p page
+	require.NoError(n, json.Unmarshal([]byte(got.body), &p), "%s", got.body)
+	return p
+}
+
+func TestChangesQueries(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	db := n.newDatabase("db")
+	require.Equal(t, "{\"results\":[\n\n],\n\"last_seq\":\"0\",\"pending\":0}\n\n", n.get("/db/_changes").body)
+	require.Equal(t, "{\"results\":[\n\n],\n\"last_seq\":\"0\",\"pending\":0}\n\n", n.get("/db/_changes?descending=true").body)
+	for i := range 6 {
+		write(t, db, doc(fmt.Sprintf("d%d", i), `{}`))
+	}
+	all := n.changes("", "")
+	require.Equal(t, []string{"d0", "d1", "d2", "d3", "d4", "d5"}, all.ids())
+	require.Equal(t, *all.Results[5].Seq, all.LastSeq)
+	seq := func(i int) string { return *all.Results[i].Seq }
+	end := seq(5)
+	for _, test := range []struct {
+		query   string
+		ids     string // one digit each
+		last    string
+		pending int
+	}{
+		{"", "012345", end, 0},
+		{"?since=0&feed=normal&style=main_only", "012345", end, 0},
+		{"?since=" + seq(2), "345", end, 0},
+		{"?since=%22" + seq(2) + "%22", "345", end, 0},
+		{"?last-event-id=" + seq(2), "345", end, 0},
+		{"?since=" + end, "", end, 0},
+		{"?since=now", "", end, 0},
+		{"?since=f00000000000000000000000", "", "f00000000000000000000000", 0},
+		{"?limit=2", "01", seq(1), 4},
+		{"?limit=2&since=" + seq(1), "23", seq(3), 2},
+		{"?limit=6", "012345", end, 0},
+		{"?limit=100", "012345", end, 0},
+		{"?limit=0", "", "0", 6},
+		{"?limit=0&since=" + seq(3), "", seq(3), 2},
+		{"?limit=0&since=now", "", end, 0},
+		{"?descending=true", "543210", seq(0), 0},
+		{"?descending=true&limit=1", "5", end, 5},
+		{"?descending=true&limit=2&since=" + seq(3), "54", seq(4), 4},
+		{"?feed=longpoll", "012345", end, 0},
+		{"?feed=longpoll&limit=2", "01", seq(1), 4},
+		{"?feed=longpoll&limit=0", "", "0", 6},
+		{"?feed=longpoll&descending=true&limit=1", "5", end, 5},
+		{"?feed=longpoll&since=" + end + "&timeout=0", "", end, 0},
+		{"?unknown=1&heartbeat=true&timeout=7", "012345", end, 0},
+	} {
+		p := n.changes(test.query, "")
+		require.Equal(t, test.ids, strings.ReplaceAll(strings.Join(p.ids(), ""), "d", ""), test.query)
+		require.Equal(t, test.last, p.LastSeq, test.query)
+		require.Equal(t, test.pending, *p.Pending, test.query)
+	}
+	// Where the sequences are is CouchDB's: it counts from its limit down.
+	for query, want := range map[string]string{
+		"?seq_interval=2&limit=6": "x.x.x.", "?seq_interval=3&limit=5": "..x..", "?seq_interval=1": "xxxxxx", "?seq_interval=4": "x...x.",
+		"?seq_interval=100&limit=3": "...",
+	} {
+		p, got := n.changes(query, ""), ""
+		for _, row := range p.Results {
+			if row.Seq != nil {
+				got += "x"
+			} else {
+				got += "."
+			}
+		}
+		require.Equal(t, want, got, query)
+		require.Equal(t, seq(len(p.Results)-1), p.LastSeq, query)
+	}
+}
+
+func TestChangesThatAreRefused(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	db := n.newDatabase("db")
+	write(t, db, doc("_design/f", `{"filters":{"t":"function(){}"},"views":{"v":{"map":"function(){}"}},"language":"javascript"}`))
+	write(t, db, doc("_design/bad", `{"filters":1}`))
+	const (
+		bad   = "bad_request"
+		parse = "query_parse_error"
+		since = "Malformed sequence supplied in 'since' parameter."
+		count = " must be a whole number of at least 0"
+	)
+	for query, want := range map[string]failed{
+		"?feed=x":                    {400, bad, "Supported `feed` types: normal, continuous, live, longpoll, eventsource"},
+		"?style=x":                   {400, parse, "`style` must be main_only or all_docs"},
+		"?since=garbage":             {400, bad, since},
+		"?since=":                    {400, bad, since},
+		"?since=5-g1AAAA":            {400, bad, since},
+		"?since=null":                {400, bad, since},
+		"?limit=-1":                  {400, parse, "Invalid value for integer parameter `limit`: \"-1\"" + count},
+		"?limit=x":                   {400, parse, "Invalid value for integer parameter `limit`: \"x\"" + count},
+		"?timeout=x":                 {400, parse, "Invalid value for integer parameter `timeout`: \"x\"" + count},
+		"?heartbeat=x":               {400, parse, "Invalid value for integer parameter `heartbeat`: \"x\"" + count},
+		"?heartbeat=0":               {400, parse, "Invalid heartbeat value. Expecting a positive integer value (in milliseconds)."},
+		"?seq_interval=0":            {400, parse, "`seq_interval` must be a whole number of at least 1"},
+		"?include_docs=yes":          {400, parse, "Invalid value for boolean parameter `include_docs`: \"yes\" must be true or false"},
+		"?filter=_nope":              {400, bad, "unknown builtin filter name: there are _doc_ids, _selector and _design"},
+		"?filter=word":               {400, bad, "`filter` must be of the form `designname/filtername`"},
+		"?filter=a/b/c":              {400, bad, "`filter` must be of the form `designname/filtername`"},
+		"?filter=no/t":               {404, "not_found", "missing"},
+		"?filter=f/no":               {404, "not_found", "missing json key: no"},
+		"?filter=bad/t":              {404, "not_found", "missing json key: t"},
+		"?filter=_view&view=bad/v":   {404, "not_found", "missing json key: views"},
+		"?filter=_view":              {400, bad, "`view` filter parameter is not provided."},
+		"?filter=_view&view=v":       {400, bad, "`view` must be of the form `designname/viewname`"},
+		"?filter=_selector":          {400, bad, "Selector must be specified in POST payload"},
+		"?filter=_doc_ids":           {400, bad, "`doc_ids` filter parameter is not a list of doc ids."},
+		"?filter=_doc_ids&doc_ids=1": {400, bad, "`doc_ids` filter parameter is not a list of doc ids."},
+	} {
+		refused(t, n.get("/db/_changes"+query), want.status, want.code, want.reason)
+	}
+	for _, query := range []string{"?filter=f/t", "?filter=/f//t/", "?filter=_view&view=f/v", "?filter=%2566/t"} {
+		got := n.get("/db/_changes" + query)
+		refused(t, got, 501, "not_implemented", "this server does not run the functions of design documents: "+
+			"the filters that it has are _doc_ids, _selector and _design")
+	}
+	write(t, db, docstore.Edit{ID: "_design/f", Rev: current(t, db, "_design/f"), Deleted: true})
+	refused(t, n.get("/db/_changes?filter=f/t"), 404, "not_found", "deleted")
+
+	const notIDs = "`doc_ids` filter parameter is not a list of doc ids."
+	for request, reason := range map[[2]string]string{
+		{"?filter=_doc_ids", `{"doc_ids":["a",1]}`}:             notIDs,
+		{"?filter=_doc_ids", `{"doc_ids":[null]}`}:              notIDs,
+		{"?filter=_doc_ids", `{"doc_ids":null}`}:                notIDs,
+		{"?filter=_doc_ids", `{}`}:                              notIDs,
+		{"?filter=_selector", `{}`}:                             "Selector error: expected a JSON object",
+		{"?filter=_selector", `{"selector":[]}`}:                "Selector error: expected a JSON object",
+		{"?filter=_selector", `{"selector":{"a":{"$in":1}}}`}:   "Bad argument for operator $in: 1",
+		{"?filter=_selector", `{"selector":{"a":{"$nope":1}}}`}: "Invalid operator: $nope",
+		{"", `[]`}: "Request body must be a JSON object",
+		{"", `{`}:  "invalid UTF-8 JSON",
+	} {
+		refused(t, n.do(http.MethodPost, "/db/_changes"+request[0], request[1]), 400, bad, reason)
+	}
+	require.Equal(t, http.StatusUnsupportedMediaType, n.do(http.MethodPost, "/db/_changes", `{}`, "Content-Type", "text/plain").status)
+	require.Equal(t, "GET,HEAD,POST", n.do(http.MethodPut, "/db/_changes", "").header.Get("Allow"))
+	require.Equal(t, http.StatusOK, n.do(http.MethodPost, "/db/_changes", "").status)
+}
+
+// failed is an answer that says why it is none.
+type failed struct {
+	status       int
+	code, reason string
+}
+
+func current(t *testing.T, db *docstore.Database, id string) docstore.Rev {
+	t.Helper()
+	found, err := db.Get(t.Context(), id, docstore.GetOptions{})
+	require.NoError(t, err)
+	return found.Rev
+}
+
+func TestChangesFilters(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	db := n.newDatabase("db")
+	replicate(t, db, leaf("conflict", false, `{"v":1}`, 2, "bb", "aa"), leaf("conflict", false, `{"v":2}`, 2, "cc", "aa"),
+		leaf("conflict", true, `{"v":3}`, 2, "dd", "aa"))
+	write(t, db, doc("_design/d", `{"v":1}`), doc("x", `{"v":1}`), doc("y", `{"v":"text"}`))
+	replicate(t, db, leaf("dead", true, `{"v":1}`, 2, "ee"), leaf("_design/dead", true, `{}`, 2, "ee"))
+	info := n.get("/db").json(t)
+	for _, test := range []struct{ query, body, want string }{
+		{"", "", "conflict:2-cc _design/d: x: y: dead:2-ee! _design/dead:2-ee!"},
+		{"?style=all_docs&since=0", `{"doc_ids":["x"]}`, "conflict:2-cc,2-bb,2-dd _design/d: x: y: dead:2-ee! _design/dead:2-ee!"},
+		{"?filter=_doc_ids", `{"doc_ids":["y","dead","no","y","_local/z",""]}`, "y: dead:2-ee!"},
+		{"?filter=_doc_ids&descending=true", `{"doc_ids":["y","x"]}`, "y: x:"},
+		{"?filter=_doc_ids", `{"doc_ids":[]}`, ""},
+		{"?filter=_doc_ids&doc_ids=" + url.QueryEscape(`["x"]`), "", "x:"},
+		{"?filter=_design", "", "_design/d: _design/dead:2-ee!"},
+		{"?filter=_selector", `{"selector":{}}`, "conflict:2-cc _design/d: x: y: dead:2-ee! _design/dead:2-ee!"},
+		{"?filter=_selector", `{"selector":{"v":1}}`, "_design/d: x: dead:2-ee!"},
+		{"?filter=_selector&style=all_docs", `{"selector":{"v":{"$lte":1}}}`, "conflict:2-bb _design/d: x: dead:2-ee!"},
+		{"?filter=_selector&style=all_docs", `{"selector":{"_deleted":true}}`, "conflict:2-dd dead:2-ee! _design/dead:2-ee!"},
+		{"?filter=_selector", `{"selector":{"_id":"x"}}`, "x:"},
+		{"?filter=_selector", `{"selector":{"_rev":"2-cc"}}`, "conflict:2-cc"},
+		{"?filter=_selector&conflicts=true", `{"selector":{"_conflicts":{"$exists":true}}}`, "conflict:2-cc"},
+		{"?filter=_selector&conflicts=true&style=all_docs", `{"selector":{"_conflicts":{"$exists":true}}}`, ""},
+		{"?filter=_selector", `{"selector":{"_conflicts":{"$exists":true}}}`, ""},
+	} {
+		p := n.changes(test.query, test.body)
+		var got []string
+		for _, row := range p.Results {
+			var revs []string
+			for _, change := range row.Changes {
+				if strings.HasPrefix(change.Rev, "2-") {
+					revs = append(revs, change.Rev)
+				}
+			}
+			text := row.ID + ":" + strings.Join(revs, ",")
+			if row.Deleted {
+				text += "!"
+			}
+			got = append(got, text)
+		}
+		require.Equal(t, test.want, strings.Join(got, " "), "%s %s", test.query, test.body)
+		if !strings.Contains(test.query, "descending") {
+			require.Equal(t, info["update_seq"], p.LastSeq, "what does not match was read, too")
+		}
+		require.Zero(t, *p.Pending)
+	}
+	p := n.changes("?filter=_selector&limit=1", `{"selector":{"v":1}}`)
+	require.Equal(t, []string{"_design/d"}, p.ids())
+	require.Equal(t, *p.Results[0].Seq, p.LastSeq)
+	require.Equal(t, 4, *p.Pending)
+	p = n.changes("?filter=_selector&since="+p.LastSeq, `{"selector":{"v":1}}`)
+	require.Equal(t, []string{"x", "dead"}, p.ids())
+}
+
+func TestChangesWithDocuments(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	db := n.newDatabase("db")
+	replicate(t, db, leaf("c", false, "{\"v\" :\r\n 1}", 2, "bb", "aa"), leaf("c", false, `{}`, 2, "cc", "aa"), leaf("c", true, `{}`, 2, "dd", "aa"))
+	replicate(t, db, leaf("c", false, "{\n \"v\" : \"ü\\n\"}", 2, "ee", "aa"))
+	replicate(t, db, leaf("dead", true, `{"x":1}`, 2, "ee"))
+	for query, want := range map[string][]string{
+		"?conflicts=true": {"null", "null"},
+		"?include_docs=true": {`{"_id":"c","_rev":"2-ee","v":"ü\n"}`,
+			`{"_id":"dead","_rev":"2-ee","_deleted":true,"x":1}`},
+		"?include_docs=true&style=all_docs": {`{"_id":"c","_rev":"2-ee","v":"ü\n"}`,
+			`{"_id":"dead","_rev":"2-ee","_deleted":true,"x":1}`},
+		"?include_docs=true&conflicts=true": {`{"_id":"c","_rev":"2-ee","v":"ü\n","_conflicts":["2-cc","2-bb"]}`,
+			`{"_id":"dead","_rev":"2-ee","_deleted":true,"x":1}`},
+	} {
+		p := n.changes(query, "")
+		require.Len(t, p.Results, len(want))
+		for i, row := range p.Results {
+			if row.Doc == nil {
+				row.Doc = json.RawMessage("null")
+			}
+			require.JSONEq(t, want[i], string(row.Doc), query)
+		}
+	}
+	// A row is a line, however its document was written.
+	continuous := n.get("/db/_changes?include_docs=true&feed=continuous&timeout=0").body
+	require.Len(t, strings.Split(continuous, "\n"), 5)
+	require.Contains(t, continuous, `,"doc":{"_id":"c","_rev":"2-ee","v":"ü\n"}}`+"\n")
+	require.True(t, strings.HasSuffix(continuous, `"pending":0}`+"\n\n"))
+}
+
+func TestChangesWithAttachments(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	db := n.newDatabase("db")
+	text := bytes.Repeat([]byte("a text that is worth compressing "), 5_000)
+	var packed bytes.Buffer
+	writer := gzip.NewWriter(&packed)
+	_, err := writer.Write(text)
+	require.NoError(t, err)
+	require.NoError(t, writer.Close())
+	edit := doc("d", `{"v":1}`)
+	for name, opts := range map[string]docstore.UploadOptions{
+		"packed": {Encoding: "gzip", DecodedLength: int64(len(text))}, "plain": {}, "empty": {},
+	} {
+		content := map[string][]byte{"packed": packed.Bytes(), "plain": text, "empty": nil}[name]
+		upload, err := db.Upload(t.Context(), "d", bytes.NewReader(content), opts)
+		require.NoError(t, err)
+		edit.Attachments = append(edit.Attachments, docstore.EditAttachment{Name: name, Type: "text/plain", Upload: upload})
+	}
+	write(t, db, edit)
+	for _, feed := range []string{"normal", "longpoll"} {
+		var shown struct {
+			Attachments map[string]map[string]any `json:"_attachments"`
+		}
+		read := func(query string) map[string]map[string]any {
+			shown.Attachments = nil
+			p := n.changes("?include_docs=true&feed="+feed+query, "")
+			require.NoError(t, json.Unmarshal(p.Results[0].Doc, &shown))
+			return shown.Attachments
+		}
+		stubs := read("&att_encoding_info=true")
+		require.Equal(t, true, stubs["packed"]["stub"])
+		require.EqualValues(t, len(text), stubs["packed"]["length"])
+		require.EqualValues(t, packed.Len(), stubs["packed"]["encoded_length"])
+		require.Equal(t, "gzip", stubs["packed"]["encoding"])
+		require.NotContains(t, stubs["plain"], "encoding")
+		require.NotContains(t, read("")["packed"], "encoding")
+		whole := read("&attachments=true")
+		for name, content := range map[string][]byte{"packed": text, "plain": text, "empty": {}} {
+			data, err := base64.StdEncoding.DecodeString(whole[name]["data"].(string))
+			require.NoError(t, err)
+			require.True(t, bytes.Equal(content, data), name)
+			require.NotContains(t, whole[name], "stub")
+			require.NotContains(t, whole[name], "length")
+		}
+	}
+}
+
+func TestChangesPending(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	db := n.newDatabase("db")
+	edits := make([]docstore.Edit, 0, 500)
+	for i := range 10_002 {
+		edits = append(edits, doc(fmt.Sprint(i), `{}`))
+		if len(edits) == cap(edits) || i == 10_001 {
+			write(t, db, edits...)
+			edits = edits[:0]
+		}
+	}
+	for query, want := range map[string]string{
+		"?limit=1": "null", "?limit=2": "10000", "?limit=3": "9999", "?limit=1&descending=true": "null", "?limit=2&descending=true": "10000",
+		"?feed=longpoll&limit=1": "null",
+	} {
+		require.Regexp(t, `"pending":`+want+"}\n\n$", n.get("/db/_changes"+query).body, query)
+	}
+}
+
+func TestChangesTag(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	db := n.newDatabase("db")
+	tag := n.get("/db/_changes").header.Get("ETag")
+	require.Regexp(t, `^"[0-9A-Z]+"$`, tag)
+	for _, known := range []string{tag, "W/" + tag, `"x", ` + tag, "*"} {
+		got := n.do(http.MethodGet, "/db/_changes", "", "If-None-Match", known)
+		require.Equal(t, http.StatusNotModified, got.status)
+		require.Equal(t, tag, got.header.Get("ETag"))
+		require.Empty(t, got.body)
+	}
+	head := n.do(http.MethodHead, "/db/_changes", "")
+	require.Equal(t, http.StatusOK, head.status)
+	require.Equal(t, tag, head.header.Get("ETag"))
+	require.Equal(t, http.StatusOK, n.do(http.MethodHead, "/db/_changes?feed=continuous", "").status)
+	require.Equal(t, http.StatusOK, n.do(http.MethodPost, "/db/_changes", "{}", "If-None-Match", tag).status)
+	write(t, db, doc("a", `{}`))
+	changed := n.do(http.MethodGet, "/db/_changes", "", "If-None-Match", tag)
+	require.Equal(t, http.StatusOK, changed.status)
+	require.NotEqual(t, tag, changed.header.Get("ETag"))
+	require.NoError(t, db.Delete(t.Context()))
+	n.newDatabase("db")
+	require.NotEqual(t, tag, n.get("/db/_changes").header.Get("ETag"), "it is another database")
+}

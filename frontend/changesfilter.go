@@ -1,0 +1,164 @@
+package frontend
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/url"
+	"strings"
+
+	"settee/pkg/docstore"
+	"settee/pkg/docstore/selector"
+)
+
+// changesFilter says which changes a feed shows. The zero value is all of them.
+type changesFilter struct {
+	ids      map[string]bool    // if not nil, the documents (_doc_ids)
+	design   bool               // design documents (_design)
+	selector *selector.Selector // if not nil, revisions that match (_selector)
+}
+
+// all reports whether the filter lets everything pass.
+func (f *changesFilter) all() bool { return f.ids == nil && !f.design && f.selector == nil }
+
+// readFilter reads what the query and the body say of the filter.
+func readFilter(ctx context.Context, q *query, body map[string]json.RawMessage, db *docstore.Database) (f changesFilter, err error) {
+	switch name := q.text("filter"); {
+	case name == "":
+	case name == "_doc_ids":
+		f.ids, err = readIDs(q, body)
+	case name == "_selector":
+		f.selector, err = readSelector(body)
+	case name == "_design":
+		f.design = true
+	case name == "_view":
+		err = refuseFunction(ctx, db, q.text("view"), "view")
+	case strings.HasPrefix(name, "_"):
+		err = badRequest("unknown builtin filter name: there are _doc_ids, _selector and _design")
+	default:
+		err = refuseFunction(ctx, db, name, "filter")
+	}
+	return f, err
+}
+
+// readIDs reads doc_ids from the body, or from the query.
+func readIDs(q *query, body map[string]json.RawMessage) (map[string]bool, error) {
+	text, given := body["doc_ids"]
+	if !given {
+		text = json.RawMessage(q.text("doc_ids"))
+	}
+	var ids []*string
+	if json.Unmarshal(text, &ids) != nil || ids == nil || hasNil(ids) {
+		return nil, badRequest("`doc_ids` filter parameter is not a list of doc ids.")
+	}
+	set := make(map[string]bool, len(ids))
+	for _, id := range ids {
+		set[*id] = true
+	}
+	return set, nil
+}
+
+func readSelector(body map[string]json.RawMessage) (*selector.Selector, error) {
+	if body == nil {
+		return nil, badRequest("Selector must be specified in POST payload")
+	}
+	text, given := body["selector"]
+	if !given || !bytes.HasPrefix(text, []byte("{")) {
+		return nil, badRequest("Selector error: expected a JSON object")
+	}
+	parsed, err := selector.Parse(text)
+	var wrong *selector.Error
+	if errors.As(err, &wrong) {
+		return nil, badRequest(wrong.Reason)
+	}
+	return parsed, err
+}
+
+// refuseFunction says why a function of a design document is not run: it is not there, or
+// nothing is that could run it. kind is filter or view.
+func refuseFunction(ctx context.Context, db *docstore.Database, name, kind string) error {
+	if name == "" {
+		return badRequest("`" + kind + "` filter parameter is not provided.")
+	}
+	var parts []string
+	for part := range strings.FieldsFuncSeq(name, func(c rune) bool { return c == '/' }) {
+		if decoded, err := url.PathUnescape(part); err == nil {
+			part = decoded
+		}
+		parts = append(parts, part)
+	}
+	if len(parts) != 2 {
+		return badRequest("`" + kind + "` must be of the form `designname/" + kind + "name`")
+	}
+	design, err := db.Get(ctx, "_design/"+parts[0], docstore.GetOptions{})
+	if err != nil {
+		return docFailure(err)
+	}
+	var members, functions map[string]json.RawMessage
+	if err := json.Unmarshal(design.Body, &members); err != nil {
+		return err
+	}
+	if members[kind+"s"] == nil {
+		return notFound("missing json key: " + kind + "s")
+	}
+	if json.Unmarshal(members[kind+"s"], &functions) != nil || functions[parts[1]] == nil {
+		return notFound("missing json key: " + parts[1])
+	}
+	return notImplemented("this server does not run the functions of design documents: " +
+		"the filters that it has are _doc_ids, _selector and _design")
+}
+
+// passing returns the revisions of a change that the feed shows; none: not the change
+// either. Those of the request's style are candidates.
+func (f *feed) passing(ctx context.Context, row *docstore.ChangeRow) ([]docstore.Rev, error) {
+	candidates := row.Revs
+	if !f.request.leaves {
+		candidates = candidates[:1]
+	}
+	filter := &f.request.filter
+	switch {
+	case filter.ids != nil && !filter.ids[row.ID], filter.design && !strings.HasPrefix(row.ID, "_design/"):
+		return nil, nil
+	case filter.selector == nil:
+		return candidates, nil
+	}
+	return f.matching(ctx, row, candidates)
+}
+
+// matching returns the candidates that the selector matches: each for itself, the first of
+// which is the row's document.
+func (f *feed) matching(ctx context.Context, row *docstore.ChangeRow, candidates []docstore.Rev) (matched []docstore.Rev, err error) {
+	winner := *row.Document
+	if f.request.leaves {
+		// As in CouchDB: a leaf that is read by its revision has none.
+		winner.Conflicts = nil
+	}
+	match := func(doc *docstore.Document) error {
+		var text bytes.Buffer
+		whole := appender{to: &text}
+		if whole.document(doc, shown{}); whole.err != nil {
+			return whole.err
+		}
+		matches, err := f.request.filter.selector.Match(text.Bytes())
+		if matches {
+			matched = append(matched, doc.Rev)
+		}
+		return err
+	}
+	if err := match(&winner); err != nil || len(candidates) == 1 {
+		return matched, err
+	}
+	for leaf, err := range f.db.OpenRevs(ctx, row.ID, docstore.OpenRevsOptions{Revs: candidates[1:]}) {
+		if err != nil {
+			return nil, err
+		}
+		if leaf.Document == nil {
+			continue // it was replaced meanwhile, and the document comes again
+		}
+		if err := match(leaf.Document); err != nil {
+			return nil, err
+		}
+	}
+	return matched, nil
+}
