@@ -62,8 +62,27 @@ func New(opts Options) *Handler {
 	return h
 }
 
+// documentPath is that of a document. The slash behind _design and _local needs not be
+// encoded.
+const documentPath = "/{db}/{doc:(?:_(?:design|local)/)?[^/]+}"
+
 // documentRoutes are the paths of documents and their attachments.
-func (h *Handler) documentRoutes(*mux.Router) {}
+func (h *Handler) documentRoutes(r *mux.Router) {
+	in := h.inDatabase
+	for path, m := range map[string]methods{
+		"/{db}/_all_docs":            {http.MethodGet: in(h.allDocs), http.MethodPost: in(h.allDocs)},
+		"/{db}/_all_docs/queries":    {http.MethodPost: in(h.allDocsQueries)},
+		"/{db}/_design_docs":         {http.MethodGet: in(h.designDocs), http.MethodPost: in(h.designDocs)},
+		"/{db}/_design_docs/queries": {http.MethodPost: in(h.designDocsQueries)},
+		"/{db}/_local_docs":          {http.MethodGet: in(h.localDocs), http.MethodPost: in(h.localDocs)},
+		"/{db}/_local_docs/queries":  {http.MethodPost: in(h.localDocs)},
+		"/{db}/_bulk_get":            {http.MethodPost: in(h.bulkGet)},
+	} {
+		r.Handle(path, h.endpoint(m))
+	}
+	r.Handle(documentPath, h.endpoint(methods{http.MethodGet: in(h.getDocument)}))
+	r.Handle(documentPath+"/{attachment:.+}", h.endpoint(methods{http.MethodGet: in(h.getAttachment)}))
+}
 
 // routes are the paths there are, in the form that canonical gives them.
 func (h *Handler) routes() *mux.Router {

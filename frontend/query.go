@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 )
 
 // query is the parameters of a request's URL. What they may be is checked as they are
@@ -42,9 +43,9 @@ func (q *query) flag(name string, otherwise bool) bool {
 	switch text := q.text(name); {
 	case !q.has(name):
 		return otherwise
-	case text == "true":
+	case strings.EqualFold(text, "true"): // True is what Python writes
 		return true
-	case text != "false":
+	case !strings.EqualFold(text, "false"):
 		q.refuse("Invalid value for boolean parameter `%s`: %q must be true or false", name, text)
 	}
 	return false

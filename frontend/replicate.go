@@ -94,14 +94,18 @@ func checkContent(header http.Header) error {
 
 // readBody reads a body of the size that is configured.
 func (h *Handler) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	limit, setting := config.MaxReplicateBody.Get(h.config), config.MaxReplicateBody.String()
+	return h.readBodyUpTo(w, r, config.MaxReplicateBody.Get(h.config), config.MaxReplicateBody.String())
+}
+
+// readBodyUpTo reads a body of a limited size. why is what the limit is there for.
+func (h *Handler) readBodyUpTo(w http.ResponseWriter, r *http.Request, limit int64, why string) ([]byte, error) {
 	if other := config.MaxHTTPRequestSize.Get(h.config); other < limit {
-		limit, setting = other, config.MaxHTTPRequestSize.String()
+		limit, why = other, config.MaxHTTPRequestSize.String()
 	}
 	tooLarge := func() error {
 		w.Header().Set("Connection", "close") // the rest is not read
 		return &failure{http.StatusRequestEntityTooLarge, "too_large",
-			fmt.Sprintf("the request body has more than %d bytes, which is the limit (%s)", limit, setting)}
+			fmt.Sprintf("the request body has more than %d bytes, which is the limit (%s)", limit, why)}
 	}
 	if r.ContentLength > limit {
 		return nil, tooLarge()

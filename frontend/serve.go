@@ -86,7 +86,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("X-Couch-Request-ID", id)
 	// A writer without deadlines is one of a test.
 	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Now().Add(receiveTimeout))
+	var receiveBy time.Time // none: the connection is read only to notice that the client hangs up
+	if r.Body != http.NoBody {
+		receiveBy = time.Now().Add(receiveTimeout)
+	}
+	_ = control.SetReadDeadline(receiveBy)
 	_ = control.SetWriteDeadline(time.Time{})
 
 	served := r.WithContext(context.WithValue(log.WithContext(r.Context()), requestIDKey{}, id))

@@ -4,11 +4,16 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"time"
 )
 
-// streamBuffer is how much of an answer is held back until it is worth sending.
-const streamBuffer = 32 << 10
+const (
+	// streamBuffer is how much of an answer is held back until it is worth sending.
+	streamBuffer = 32 << 10
+	// streamPiece is how much a client has to take within sendTimeout.
+	streamPiece = 256 << 10
+)
 
 // stream is an answer that is sent in pieces, as it is made. Nothing is sent before the
 // first flush, or before its buffer is full: an action that fails until then is still
@@ -69,18 +74,26 @@ func (s *stream) flush() error {
 func (s *stream) end() error { return s.send() }
 
 func (s *stream) send() error {
-	_ = http.NewResponseController(s.w).SetWriteDeadline(time.Now().Add(sendTimeout)) // see ServeHTTP
+	control := http.NewResponseController(s.w)
+	_ = control.SetWriteDeadline(time.Now().Add(sendTimeout)) // see ServeHTTP
 	if !s.begun {
 		s.begun = true
 		s.w.WriteHeader(s.status)
 	}
 	text := s.buffer
 	s.buffer = s.buffer[:0]
-	if s.r.Method == http.MethodHead || len(text) == 0 {
+	if s.r.Method == http.MethodHead {
 		return nil
 	}
-	if _, err := s.w.Write(text); err != nil {
-		return errClientGone
+	for piece := range slices.Chunk(text, streamPiece) {
+		_ = control.SetWriteDeadline(time.Now().Add(sendTimeout))
+		_, err := s.w.Write(piece)
+		if errors.Is(err, http.ErrContentLength) { // a mistake of this node's
+			return err
+		}
+		if err != nil {
+			return errClientGone
+		}
 	}
 	return nil
 }

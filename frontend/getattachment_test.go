@@ -1,0 +1,243 @@
+package frontend_test
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"settee/pkg/docstore"
+)
+
+func TestGetAttachment(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	db, err := n.docs.Create(t.Context(), "db")
+	require.NoError(t, err)
+	for _, id := range []string{"doc/x", "_design/x"} {
+		n.replicated(db, id, `{}`, false, []string{"a"},
+			n.upload(db, id, "dir/a b.txt", "text/plain; charset=utf-8", strings.NewReader("old"), docstore.UploadOptions{}),
+			n.upload(db, id, "empty", "", strings.NewReader(""), docstore.UploadOptions{}))
+		n.replicated(db, id, `{}`, false, []string{"b", "a"}, docstore.EditAttachment{Name: "dir/a b.txt"}, docstore.EditAttachment{Name: "empty"})
+		n.replicated(db, id, `{}`, false, []string{"c", "a"},
+			n.upload(db, id, "dir/a b.txt", "text/plain; charset=utf-8", strings.NewReader("new"), docstore.UploadOptions{}))
+	}
+	for target, want := range map[string]string{
+		"/db/doc%2Fx/dir/a%20b.txt":                         "new",
+		"/db/doc%2Fx/dir%2Fa%20b.txt":                       "new",
+		"/db/doc%2Fx/dir%2Fa%20b.txt?rev=2-c":               "new",
+		"/db/doc%2Fx/dir/a%20b.txt?rev=2-b":                 "old",
+		"/db/doc%2Fx/dir/a%20b.txt?rev=1-a&latest=true":     "new",
+		"/db/_design/x/dir/a%20b.txt?rev=2-b":               "old",
+		"/db/_design%2Fx/dir/a%20b.txt?rev=2-b&unknown=%22": "old",
+	} {
+		got := n.get(target)
+		require.Equal(t, http.StatusOK, got.status, target)
+		require.Equal(t, want, got.body, target)
+		tag := `"` + strings.TrimPrefix(digest(want), "md5-") + `"`
+		for name, value := range map[string]string{
+			"ETag": tag, "Content-Type": "text/plain; charset=utf-8", "Content-Length": "3", "Accept-Ranges": "bytes",
+			"Content-Security-Policy": "sandbox", "Content-Encoding": "", "Content-Disposition": "", "Cache-Control": "must-revalidate",
+		} {
+			require.Equal(t, value, got.header.Get(name), name)
+		}
+		head := n.do(http.MethodHead, target, "")
+		require.Equal(t, answer{status: http.StatusOK}, answer{status: head.status, body: head.body})
+		got.header.Del("X-Couch-Request-ID")
+		head.header.Del("X-Couch-Request-ID")
+		got.header.Del("Date")
+		head.header.Del("Date")
+		require.Equal(t, got.header, head.header)
+
+		unchanged := n.do(http.MethodGet, target, "", "If-None-Match", `"x", `+tag, "Range", "bytes=0-0")
+		require.Equal(t, answer{status: http.StatusNotModified}, answer{status: unchanged.status, body: unchanged.body})
+		require.Equal(t, tag, unchanged.header.Get("ETag"))
+	}
+	empty := n.get("/db/doc%2Fx/empty?rev=2-b")
+	require.Equal(t, answer{status: http.StatusOK}, answer{status: empty.status, body: empty.body})
+	require.Equal(t, "0", empty.header.Get("Content-Length"))
+	require.Equal(t, "application/octet-stream", empty.header.Get("Content-Type"))
+	refused(t, n.get("/db/doc%2Fx/empty"), http.StatusNotFound, "not_found", "Document is missing attachment")
+	refused(t, n.get("/db/doc%2Fx/empty?rev=1-a"), http.StatusNotFound, "not_found", "missing")
+	refused(t, n.get("/db/doc%2Fx/empty?rev=a"), http.StatusBadRequest, "bad_request",
+		"Invalid rev format: `rev` must be a number, a dash and an id, as 1-967a00dff5e02add41819138abb3284d")
+}
+
+func TestGetEncodedAttachment(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	db, err := n.docs.Create(t.Context(), "db")
+	require.NoError(t, err)
+	plain := strings.Repeat("hello ", 20_000)
+	stored := gzipped(t, plain)
+	upload := func(name, content string, opts docstore.UploadOptions) docstore.EditAttachment {
+		return n.upload(db, "doc", name, "text/plain", strings.NewReader(content), opts)
+	}
+	n.replicated(db, "doc", `{}`, false, []string{"a"},
+		upload("known", stored, docstore.UploadOptions{Encoding: "gzip", DecodedLength: int64(len(plain))}),
+		upload("unknown", stored, docstore.UploadOptions{Encoding: "gzip"}),
+		upload("short", stored, docstore.UploadOptions{Encoding: "gzip", DecodedLength: int64(len(plain)) - 1}),
+		upload("long", stored, docstore.UploadOptions{Encoding: "gzip", DecodedLength: int64(len(plain)) + 1}),
+		upload("broken", stored[:len(stored)-20], docstore.UploadOptions{Encoding: "gzip"}),
+		upload("none", plain, docstore.UploadOptions{Encoding: "gzip"}),
+		upload("other", plain, docstore.UploadOptions{Encoding: "zstd"}))
+
+	for accept, want := range map[string]string{
+		"gzip": stored, "deflate, gzip;q=0.1": stored, "*": stored, "GZIP": stored,
+		"": plain, "identity": plain, "gzip;q=0, *": plain, "deflate;q=1.0": plain,
+	} {
+		for _, name := range []string{"known", "unknown"} {
+			got := n.do(http.MethodGet, "/db/doc/"+name, "", "Accept-Encoding", accept, "Range", "bytes=0-9")
+			require.Equal(t, http.StatusOK, got.status)
+			require.Equal(t, want, got.body, accept)
+			encoding, length := "", ""
+			if want == stored {
+				encoding, length = "gzip", strconv.Itoa(len(stored))
+			} else if name == "known" {
+				length = strconv.Itoa(len(plain))
+			}
+			require.Equal(t, encoding, got.header.Get("Content-Encoding"))
+			require.Equal(t, length, got.header.Get("Content-Length"))
+			require.Equal(t, "none", got.header.Get("Accept-Ranges"))
+			require.Equal(t, "sandbox", got.header.Get("Content-Security-Policy"))
+			require.Equal(t, `"`+strings.TrimPrefix(digest(stored), "md5-")+`"`, got.header.Get("ETag"))
+		}
+	}
+
+	// What is not what its writer said ends before its end.
+	for _, name := range []string{"short", "long", "broken"} {
+		require.Equal(t, stored[:10], n.do(http.MethodGet, "/db/doc/"+name, "", "Accept-Encoding", "gzip").body[:10])
+		_, err := n.request(http.MethodGet, "/db/doc/"+name, "")
+		require.ErrorIs(t, err, io.ErrUnexpectedEOF, name)
+	}
+	const why = "the attachment can only be read as it was written, with its encoding in Accept-Encoding: it is stored as "
+	refused(t, n.get("/db/doc/none"), http.StatusNotAcceptable, "not_acceptable", why+"gzip, but is none")
+	refused(t, n.get("/db/doc/other"), http.StatusNotAcceptable, "not_acceptable", why+`"zstd", which this node cannot decode`)
+	require.Equal(t, plain, n.do(http.MethodGet, "/db/doc/other", "", "Accept-Encoding", "zstd").body)
+}
+
+func TestAttachmentRanges(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	db, err := n.docs.Create(t.Context(), "db")
+	require.NoError(t, err)
+	const size = 2_500_000 // some pieces of the store
+	content := binary(size)
+	n.replicated(db, "doc", `{}`, false, []string{"a"},
+		n.upload(db, "doc", "bin", "application/x-bin", bytes.NewReader(content), docstore.UploadOptions{}),
+		n.upload(db, "doc", "empty", "application/x-bin", strings.NewReader(""), docstore.UploadOptions{}))
+	etag := n.do(http.MethodHead, "/db/doc/bin", "").header.Get("ETag")
+
+	for header, want := range map[string]struct{ first, last int }{
+		"bytes=0-0":                {0, 0},
+		"bytes=10-19":              {10, 19},
+		"bytes=10-19,":             {10, 19},
+		"bytes=1-":                 {1, size - 1},
+		"bytes=2000000-2499999":    {2_000_000, size - 1},
+		"bytes=2000000-9999999999": {2_000_000, size - 1},
+		"bytes=-5":                 {size - 5, size - 1},
+		"bytes=-9999999":           {0, size - 1},
+		"bytes=0-2499999":          {0, size - 1},
+	} {
+		got := n.do(http.MethodGet, "/db/doc/bin", "", "Range", header, "If-Range", etag)
+		require.Equal(t, http.StatusPartialContent, got.status, header)
+		require.Equal(t, "bytes "+strconv.Itoa(want.first)+"-"+strconv.Itoa(want.last)+"/2500000", got.header.Get("Content-Range"))
+		require.Equal(t, strconv.Itoa(want.last-want.first+1), got.header.Get("Content-Length"))
+		require.Equal(t, etag, got.header.Get("ETag"))
+		require.True(t, string(content[want.first:want.last+1]) == got.body, header)
+	}
+	for _, header := range []string{
+		"", "bytes=0-", "bytes=", "bytes=a-b", "bytes=5", "bytes=--5", "lines=1-2", "bytes=1-2,x",
+		"bytes=0-0,1-1,2-2,3-3,4-4,5-5,6-6,7-7,8-8,9-9", "bytes=99999999999999999999-",
+	} {
+		got := n.do(http.MethodGet, "/db/doc/bin", "", "Range", header)
+		require.Equal(t, http.StatusOK, got.status, header)
+		require.Len(t, got.body, size)
+	}
+	require.Equal(t, http.StatusOK, n.do(http.MethodGet, "/db/doc/bin", "", "Range", "bytes=1-2", "If-Range", `"x"`).status)
+	for _, header := range []string{"bytes=9-8", "bytes=2500000-", "bytes=2500000-2500001", "bytes=-0", "bytes=0-1,9-8"} {
+		got := n.do(http.MethodGet, "/db/doc/bin", "", "Range", header)
+		refused(t, got, http.StatusRequestedRangeNotSatisfiable, "requested_range_not_satisfiable", "Requested range not satisfiable")
+		require.Equal(t, "bytes */2500000", got.header.Get("Content-Range"))
+	}
+	require.Equal(t, http.StatusRequestedRangeNotSatisfiable, n.do(http.MethodGet, "/db/doc/empty", "", "Range", "bytes=0-0").status)
+
+	got := n.do(http.MethodGet, "/db/doc/bin", "", "Range", "bytes=300-302, 1000000-1000001,-1")
+	require.Equal(t, http.StatusPartialContent, got.status)
+	require.Equal(t, etag, got.header.Get("ETag"))
+	var want []part
+	for span, text := range map[string][]byte{
+		"300-302": content[300:303], "1000000-1000001": content[1_000_000:1_000_002], "2499999-2499999": content[size-1:],
+	} {
+		want = append(want, part{header: map[string][]string{
+			"Content-Type": {"application/x-bin"}, "Content-Range": {"bytes " + span + "/2500000"},
+		}, body: string(text)})
+	}
+	require.ElementsMatch(t, want, parts(t, got.header.Get("Content-Type"), got.body))
+	head := n.do(http.MethodHead, "/db/doc/bin", "", "Range", "bytes=0-0,2-2")
+	require.Equal(t, answer{status: http.StatusPartialContent}, answer{status: head.status, body: head.body})
+}
+
+// replacing is the answer to a request during which the document doc is replaced by a
+// revision without its attachment.
+func (n *node) replacing(db *docstore.Database, method, target, body string, headers ...string) (text []byte, err error) {
+	n.Helper()
+	const size = 5_000_000
+	id := "doc" + strconv.Itoa(len(n.get("/db/_all_docs").body))
+	n.replicated(db, id, `{}`, false, []string{"a"},
+		n.upload(db, id, "bin", "application/x-bin", bytes.NewReader(binary(size)), docstore.UploadOptions{}))
+	request, err := http.NewRequestWithContext(n.Context(), method, "http://"+n.address+strings.ReplaceAll(target, "ID", id),
+		strings.NewReader(strings.ReplaceAll(body, "ID", id)))
+	require.NoError(n, err)
+	for pair := range slices.Chunk(headers, 2) {
+		request.Header.Set(pair[0], pair[1])
+	}
+	response, err := n.client.Do(request)
+	require.NoError(n, err)
+	defer response.Body.Close()
+	require.Less(n, response.StatusCode, 300)
+	begun := make([]byte, 100_000)
+	_, err = io.ReadFull(response.Body, begun)
+	require.NoError(n, err)
+	n.replicated(db, id, `{}`, false, []string{"b", "a"})
+	return io.ReadAll(response.Body)
+}
+
+// An answer whose content fails is cut off, and never looks whole.
+func TestContentThatIsRemovedMeanwhile(t *testing.T) {
+	t.Parallel()
+	n := startOn(t, memory(t), listenPipe()) // which holds nothing back
+	db, err := n.docs.Create(t.Context(), "db")
+	require.NoError(t, err)
+	const get, post = http.MethodGet, http.MethodPost
+	const bulk = `{"docs":[{"id":"ID"},{"id":"no"}]}`
+	for name, read := range map[string]func() ([]byte, error){
+		"attachment": func() ([]byte, error) { return n.replacing(db, get, "/db/ID/bin", "") },
+		"range":      func() ([]byte, error) { return n.replacing(db, get, "/db/ID/bin", "", "Range", "bytes=5-") },
+		"ranges":     func() ([]byte, error) { return n.replacing(db, get, "/db/ID/bin", "", "Range", "bytes=5-,6-") },
+		"inline": func() ([]byte, error) {
+			return n.replacing(db, get, "/db/ID?attachments=true", "", "Accept", "application/json")
+		},
+		"related": func() ([]byte, error) { return n.replacing(db, get, "/db/ID?attachments=true", "") },
+		"leaves":  func() ([]byte, error) { return n.replacing(db, get, "/db/ID?open_revs=all", "") },
+		"leaves inline": func() ([]byte, error) {
+			return n.replacing(db, get, "/db/ID?open_revs=all&attachments=true", "", "Accept", "application/json")
+		},
+		"bulk": func() ([]byte, error) {
+			return n.replacing(db, post, "/db/_bulk_get", bulk, "Accept", "multipart/mixed")
+		},
+		"bulk inline": func() ([]byte, error) { return n.replacing(db, post, "/db/_bulk_get?attachments=true", bulk) },
+		"listing": func() ([]byte, error) {
+			return n.replacing(db, get, "/db/_all_docs?include_docs=true&attachments=true&key=%22ID%22", "")
+		},
+	} {
+		text, err := read()
+		require.ErrorIs(t, err, io.ErrUnexpectedEOF, name)
+		require.NotEmpty(t, text, name)
+	}
+}

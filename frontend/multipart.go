@@ -1,0 +1,86 @@
+package frontend
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"io"
+	"net/http"
+	"strings"
+	"unicode"
+
+	"settee/pkg/docstore"
+)
+
+const (
+	mixedType   = "multipart/mixed"
+	relatedType = "multipart/related"
+)
+
+// newBoundary returns 32 hexadecimal digits that no content has by chance.
+func newBoundary() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
+// related is a document as multipart/related: its JSON, and a part for each content that
+// is sent, as it is stored.
+type related struct {
+	doc      *docstore.Document
+	show     shown
+	contents contents
+	sent     []docstore.Attachment
+	boundary string
+}
+
+// newRelated returns a document of which at least one content is sent.
+func newRelated(doc *docstore.Document, show shown, c contents) *related {
+	return &related{doc, show, c, c.sent(doc), newBoundary()}
+}
+
+func (p *related) respond(w http.ResponseWriter, r *http.Request) error {
+	var size counter
+	skip := func(_ io.Writer, attachment docstore.Attachment) error {
+		size += counter(attachment.StoredLength)
+		return nil
+	}
+	if err := p.write(&size, skip); err != nil {
+		return err
+	}
+	setLength(w, int64(size))
+	return sendBody(w, r, p.contentType(), func(out *stream) error { return p.write(out, p.contents.copy) })
+}
+
+func (p *related) contentType() string { return relatedType + `; boundary="` + p.boundary + `"` }
+
+// write writes the document, and content writes its contents.
+func (p *related) write(to io.Writer, content func(io.Writer, docstore.Attachment) error) error {
+	a := &appender{to: to}
+	delimiter := "\r\n--" + p.boundary
+	a.raw(delimiter[len("\r\n"):]).raw("\r\nContent-Type: application/json\r\n\r\n").document(p.doc, p.show).raw(delimiter)
+	for _, attachment := range p.sent {
+		a.raw("\r\nContent-Disposition: attachment; filename=\"").raw(headerText(attachment.Name)).raw(`"`)
+		a.raw("\r\nContent-Type: ").raw(headerText(attachment.Type))
+		a.raw("\r\nContent-Length: ").number(attachment.StoredLength)
+		if attachment.Encoding != "" {
+			a.raw("\r\nContent-Encoding: ").raw(headerText(attachment.Encoding))
+		}
+		a.raw("\r\n\r\n")
+		if a.err == nil {
+			a.err = content(to, attachment)
+		}
+		a.raw(delimiter)
+	}
+	return a.raw("--").err
+}
+
+// headerText returns what a header of a part may hold of a text that a client chose. Quotes
+// stay as they are, as in CouchDB: readers go by the order of the parts.
+func headerText(text string) string {
+	return strings.Map(func(c rune) rune {
+		if unicode.IsControl(c) {
+			return '_'
+		}
+		return c
+	}, text)
+}

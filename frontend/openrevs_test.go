@@ -1,0 +1,102 @@
+package frontend_test
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestOpenRevs(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	n.conflicted()
+	const (
+		a       = `{"ok":{"_id":"doc","_rev":"2-a","v":"a","_deleted":true}}`
+		b       = `{"ok":{"_id":"doc","_rev":"2-b","v":"b"}}`
+		c       = `{"ok":{"_id":"doc","_rev":"3-c","v":"c","w":"\n"}}`
+		history = `{"ok":{"_id":"doc","_rev":"2-b","v":"b","_revisions":{"start":2,"ids":["b","r"]}}}`
+	)
+	for query, want := range map[string]string{
+		"open_revs=all": `[` + c + `,` + b + `,` + a + `]`,
+		// As in CouchDB what belongs to the whole document is not said of a leaf.
+		"open_revs=all&meta=true":                 `[` + c + `,` + b + `,` + a + `]`,
+		`open_revs=["2-b","9-z"]`:                 `[` + b + `,{"missing":"9-z"}]`,
+		`open_revs=["2-b"]&revs=true`:             `[` + history + `]`,
+		`open_revs=["2-x","1-r","3-c"]`:           `[{"missing":"2-x"},{"missing":"1-r"},` + c + `]`,
+		`open_revs=["2-x","3-c"]&latest=true`:     `[` + c + `]`,
+		`open_revs=["1-r"]&latest=true`:           `[` + c + `,` + b + `,` + a + `]`,
+		`open_revs=["9-z"]&latest=true&rev=bad-1`: ``,
+	} {
+		target := "/db/doc?" + escapedQuery(t, query)
+		got := n.do(http.MethodGet, target, "", "Accept", "application/json")
+		if want == "" {
+			require.Equal(t, http.StatusBadRequest, got.status)
+			continue
+		}
+		require.Equal(t, http.StatusOK, got.status, query)
+		require.JSONEq(t, want, got.body, query)
+		require.Equal(t, keys(t, want), keys(t, got.body))
+		require.Equal(t, "application/json", got.header.Get("Content-Type"))
+		require.Empty(t, got.header.Get("ETag"))
+		require.Equal(t, http.StatusOK, n.do(http.MethodHead, target, "", "Accept", "application/json").status)
+	}
+	// A list without revisions asks for the document.
+	require.Equal(t, `{"_id":"doc","_rev":"3-c","v":"c","w":"\n"}`+"\n", n.get("/db/doc?open_revs=%5B%5D").body)
+	got := n.do(http.MethodGet, "/db/no?open_revs=%5B%221-a%22%5D", "", "Accept", "application/json")
+	require.Equal(t, `[{"missing":"1-a"}]`+"\n", got.body)
+}
+
+// escapedQuery encodes a query that is written plainly.
+func escapedQuery(t *testing.T, query string) string {
+	t.Helper()
+	values, err := url.ParseQuery(query)
+	require.NoError(t, err)
+	return values.Encode()
+}
+
+func TestOpenRevsAsMultipart(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	n.attached()
+	json := map[string][]string{"Content-Type": {"application/json"}}
+	failed := map[string][]string{"Content-Type": {`application/json; error="true"`}}
+
+	got := n.do(http.MethodGet, "/db/doc?"+escapedQuery(t, `open_revs=["2-b","9-z","1-a"]&latest=true&atts_since=["1-a"]`), "")
+	require.Equal(t, http.StatusOK, got.status)
+	all := parts(t, got.header.Get("Content-Type"), got.body)
+	require.Len(t, all, 2) // the latest of 1-a is 2-b, which has been sent
+	require.Len(t, all[0].parts, 2)
+	require.Equal(t, gzipped(t, "new"), all[0].parts[1].body)
+	require.Equal(t, part{header: failed, body: `{"missing":"9-z"}`}, all[1])
+
+	// As in CouchDB contents come without attachments=true; of what the client has they
+	// do not.
+	got = n.get("/db/doc?open_revs=all")
+	require.Len(t, parts(t, got.header.Get("Content-Type"), got.body)[0].parts, 3)
+	got = n.get("/db/doc?" + escapedQuery(t, `open_revs=all&atts_since=["2-b"]`))
+	all = parts(t, got.header.Get("Content-Type"), got.body)
+	require.Len(t, all, 1)
+	require.Equal(t, json, all[0].header)
+	require.Empty(t, all[0].parts)
+	require.Contains(t, all[0].body, `"stub":true`)
+	head := n.do(http.MethodHead, "/db/doc?open_revs=all", "")
+	require.Equal(t, answer{status: http.StatusOK}, answer{status: head.status, body: head.body})
+}
+
+func TestManyLeaves(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	db, err := n.docs.Create(t.Context(), "db")
+	require.NoError(t, err)
+	body := `{"text":"` + strings.Repeat("x", 1_500_000) + `"}` // more than the store reads at once
+	for _, id := range []string{"a", "b", "c", "d", "e"} {
+		n.replicated(db, "doc", body, false, []string{id})
+	}
+	got := n.do(http.MethodGet, "/db/doc?open_revs=all", "", "Accept", "application/json")
+	leaves := decode(t, got.body).([]any)
+	require.Len(t, leaves, 5)
+	require.Equal(t, "1-e", leaves[0].(map[string]any)["ok"].(map[string]any)["_rev"])
+}
