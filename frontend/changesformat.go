@@ -1,11 +1,6 @@
 package frontend
 
-import (
-	"bytes"
-	"encoding/json"
-
-	"settee/pkg/docstore"
-)
+import "settee/pkg/docstore"
 
 // feedFormat is what stands around the rows of a feed.
 type feedFormat struct {
@@ -16,7 +11,6 @@ type feedFormat struct {
 	after       string // after each
 	event       bool   // after each its sequence is the id of the event
 	heartbeat   string
-	lines       bool // a row is one line
 	// tail returns what stands after all; nil is nothing.
 	tail func(last, pending string) []string
 }
@@ -25,14 +19,14 @@ func formatOf(kind feedKind) feedFormat {
 	switch kind {
 	case feedContinuous:
 		return feedFormat{
-			contentType: "application/json", after: "\n", lines: true, heartbeat: "\n",
+			contentType: "application/json", after: "\n", heartbeat: "\n",
 			tail: func(last, pending string) []string {
 				return []string{`{"last_seq":"`, last, `","pending":`, pending, "}\n"}
 			},
 		}
 	case feedEventSource:
 		return feedFormat{
-			contentType: "text/event-stream", before: "data: ", between: "data: ", event: true, lines: true,
+			contentType: "text/event-stream", before: "data: ", between: "data: ", event: true,
 			heartbeat: "event: heartbeat\ndata: \n\n",
 		}
 	}
@@ -91,15 +85,7 @@ func (f *feed) opening() string {
 func (f *feed) document(line *appender, doc *docstore.Document) {
 	show := shown{encodings: f.request.encodings}
 	if f.request.attachments {
-		show.content = f.content(doc.ID)
+		show.content = contentsOf(f.r.Context(), f.db, doc, nil).inline
 	}
-	copied := *doc
-	if f.format.lines && bytes.ContainsAny(doc.Body, "\r\n") { // as its writer has formatted it
-		var text bytes.Buffer
-		if line.err == nil {
-			line.err = json.Compact(&text, doc.Body)
-		}
-		copied.Body = text.Bytes()
-	}
-	line.document(&copied, show)
+	line.document(doc, show)
 }
