@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"strings"
 
 	"settee/pkg/docstore"
 )
@@ -69,7 +68,7 @@ func parseDocument(text []byte) (*incoming, error) {
 		if err := decoder.Decode(&value); err != nil {
 			return nil, badRequest("invalid UTF-8 JSON")
 		}
-		if strings.HasPrefix(name, "_") {
+		if !docstore.BodyMember(name) {
 			if err := doc.special(name, value); err != nil {
 				return nil, err
 			}

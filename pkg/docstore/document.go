@@ -14,8 +14,8 @@ type Document struct {
 	ID      string
 	Rev     Rev
 	Deleted bool
-	// Body is the JSON object as it was written, which has no member that begins with an
-	// underscore.
+	// Body is the JSON object as it was written, with no other members than those of
+	// [BodyMember].
 	Body []byte
 	// Path is the ids of the revision, its parent and so on, as far as they are kept. Of
 	// those behind the first nothing is available but the id.

@@ -26,8 +26,8 @@ type Edit struct {
 	Pos  int64
 
 	Deleted bool
-	// Body is a JSON object, which is kept byte for byte. None of its members begins with
-	// an underscore. nil is {}. Edit keeps it until the write is over.
+	// Body is a JSON object, which is kept byte for byte. It has the members that
+	// [BodyMember] allows. nil is {}. Edit keeps it until the write is over.
 	Body []byte
 	// Attachments are all that the revision has.
 	Attachments []EditAttachment

@@ -29,8 +29,8 @@ var (
 	ErrDocumentID = errors.New("illegal document id")
 	// ErrRevision: a revision is not written as N-id.
 	ErrRevision = errors.New("invalid rev format")
-	// ErrDocument: a document's body is not a JSON object, or has a member that begins
-	// with an underscore.
+	// ErrDocument: a document's body is not a JSON object, or has a member that it may
+	// not have ([BodyMember]).
 	ErrDocument = errors.New("invalid document")
 	// ErrMissingStub: an attachment that a document claims to have is not in the revision
 	// that it replaces; or its upload was given up.

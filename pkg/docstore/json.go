@@ -6,15 +6,28 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 )
 
-// checkBody checks that body can be a document's: a JSON object none of whose members
-// begins with an underscore.
+// BodyMember reports whether the body of a document may have a member of that name. Names
+// that begin with an underscore are reserved, but for five that CouchDB keeps in bodies, of
+// any database: those in which its replicator says what became of a document.
+func BodyMember(name string) bool {
+	switch name {
+	case "_replication_state", "_replication_state_time", "_replication_state_reason",
+		"_replication_id", "_replication_stats":
+		return true
+	}
+	return !strings.HasPrefix(name, "_")
+}
+
+// checkBody checks that body can be a document's: a JSON object with no other members than
+// those of [BodyMember].
 func checkBody(body []byte) error {
 	return checkObject(body, func(name string) error {
-		if len(name) > 0 && name[0] == '_' {
+		if !BodyMember(name) {
 			return fmt.Errorf("bad special document member: %s", quote(name))
 		}
 		return nil

@@ -58,7 +58,7 @@ type Change struct {
 	ID      string
 	Rev     Rev
 	Deleted bool
-	// Body is the revision's JSON object, without the members that begin with an underscore.
+	// Body is the revision's JSON object, as it is kept.
 	Body []byte
 	// Attachments are sorted by name.
 	Attachments []Attachment
