@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"math"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -35,6 +36,20 @@ func wholeBytes(low, high int64) kind[int64] {
 	k := whole(low, high)
 	k.want = fmt.Sprintf("a whole number of bytes from %d to %d", low, high)
 	return k
+}
+
+// bytesOrInfinity is a size in bytes, or CouchDB's word for any.
+func bytesOrInfinity() kind[int64] {
+	number := wholeBytes(1, math.MaxInt64)
+	return kind[int64]{
+		want: number.want + ", or infinity",
+		parse: func(text string) (int64, bool) {
+			if text == "infinity" {
+				return math.MaxInt64, true
+			}
+			return number.parse(text)
+		},
+	}
 }
 
 func milliseconds(low, high time.Duration) kind[time.Duration] {

@@ -17,6 +17,9 @@ const (
 // posted to _replicate becomes the args of its job.
 const maxReplicateBody = 4_000_000
 
+// maxDocumentSize is the limit of the document store for a document's body, in bytes.
+const maxDocumentSize = 8_000_000
+
 // The settings, by section. The comment is what an operator reads in `settee config`.
 
 // [settee]: what CouchDB has no setting for.
@@ -52,6 +55,11 @@ var (
 	UUID = define("couchdb", "uuid", "", identifier(256),
 		"This server's id, which is part of every replication id: with the uuid of a CouchDB\n"+
 			"cluster its checkpoints are found again. When not set, one is made once and kept in the store.")
+	MaxDocumentSize = define("couchdb", "max_document_size", "8000000", wholeBytes(1, maxDocumentSize),
+		"The largest body of a document as JSON, without its attachments.")
+	// MaxAttachmentSize is math.MaxInt64 where there is no limit.
+	MaxAttachmentSize = define("couchdb", "max_attachment_size", "1073741824", bytesOrInfinity(),
+		"The largest attachment.")
 )
 
 // [uuids]
