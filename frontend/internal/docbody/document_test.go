@@ -1,0 +1,329 @@
+package docbody_test
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"io"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+
+	"settee/frontend/internal/docbody"
+)
+
+func spool(t testing.TB, body string) *docbody.Spool {
+	t.Helper()
+	s, err := docbody.NewSpool(strings.NewReader(body), docbody.Limit{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s
+}
+
+func read(t testing.TB, body string) (*docbody.Document, error) {
+	t.Helper()
+	return docbody.ReadDocument(spool(t, body), docbody.Options{})
+}
+
+func content(t testing.TB, a docbody.Attachment) string {
+	t.Helper()
+	text, err := io.ReadAll(a.Open())
+	require.NoError(t, err)
+	require.Len(t, text, int(a.Length))
+	return string(text)
+}
+
+// refused requires an error that a client is told.
+func refused(t testing.TB, err error, code docbody.Code, reason string) {
+	t.Helper()
+	var bad *docbody.Error
+	require.ErrorAs(t, err, &bad)
+	require.Equal(t, code, bad.Code)
+	require.Equal(t, reason, bad.Reason)
+}
+
+func TestDocument(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		text string
+		want docbody.Document
+	}{
+		"empty":     {` { } `, docbody.Document{Body: []byte(`{}`)}},
+		"body only": {`{"a" : [1 , {"_b":"\"}"}] ,"c":1e3,"d":-0.0}`, docbody.Document{Body: []byte(`{"a":[1 , {"_b":"\"}"}],"c":1e3,"d":-0.0}`)}},
+		"all members": {
+			`{"_id":"x","a":1,"_rev":"2-b","_deleted":true,"b":2,"_revisions":{"ids":["b","a"],"start":2},"_local_seq":5}`,
+			docbody.Document{
+				ID: "x", Rev: "2-b", Deleted: true, Body: []byte(`{"a":1,"b":2}`),
+				Revisions: &docbody.Revisions{Start: 2, IDs: []string{"b", "a"}},
+			},
+		},
+		"what CouchDB adds": {
+			`{"_revs_info":[{}],"_conflicts":["1-a"],"_deleted_conflicts":[],"_local_seq":"1-x"}`, docbody.Document{Body: []byte(`{}`)},
+		},
+		"_revisions counts": {
+			`{"_revisions":{"start":2,"ids":["b"]},"_rev":"1-x"}`,
+			docbody.Document{Rev: "2-b", Body: []byte(`{}`), Revisions: &docbody.Revisions{Start: 2, IDs: []string{"b"}}},
+		},
+		"_revisions without revisions": {`{"_revisions":{"start":0,"ids":[]},"_rev":"1-x"}`, docbody.Document{Rev: "1-x", Body: []byte(`{}`)}},
+		"the last member counts":       {`{"_id":"x","_id":"y","a":1,"a":2}`, docbody.Document{ID: "y", Body: []byte(`{"a":1,"a":2}`)}},
+		"escaped names":                {`{"\u005fid":"x","\u0061":1}`, docbody.Document{ID: "x", Body: []byte(`{"\u0061":1}`)}},
+		"ids":                          {`{"_id":"_design/\u00fc\ud83d\ude00"}`, docbody.Document{ID: "_design/ü😀", Body: []byte(`{}`)}},
+		"local":                        {`{"_id":"_local/x","_rev":"0-1"}`, docbody.Document{ID: "_local/x", Rev: "0-1", Body: []byte(`{}`)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := read(t, test.text)
+			require.NoError(t, err)
+			require.Equal(t, test.want, *got)
+		})
+	}
+}
+
+func TestBodyMember(t *testing.T) {
+	t.Parallel()
+	opts := docbody.Options{BodyMember: func(name string) bool { return name != "a" }}
+	got, err := docbody.ReadDocument(spool(t, `{"_kept":1,"b":2}`), opts)
+	require.NoError(t, err)
+	require.Equal(t, `{"_kept":1,"b":2}`, string(got.Body))
+	_, err = docbody.ReadDocument(spool(t, `{"a":1}`), opts)
+	refused(t, err, docbody.DocumentInvalid, "Bad special document member: a")
+}
+
+func TestDocumentsThatAreNone(t *testing.T) {
+	t.Parallel()
+	const notJSON = "invalid UTF-8 JSON"
+	for text, want := range map[string]struct {
+		code   docbody.Code
+		reason string
+	}{
+		`[]`:   {docbody.BadRequest, "Document must be a JSON object"},
+		`null`: {docbody.BadRequest, "Document must be a JSON object"},
+
+		`{"_id":5}`:           {docbody.DocumentID, "Document id must be a string"},
+		`{"_id":null}`:        {docbody.DocumentID, "Document id must be a string"},
+		`{"_id":""}`:          {docbody.DocumentID, "Document id must not be empty"},
+		`{"_id":"_x"}`:        {docbody.DocumentID, "Only reserved document ids may start with underscore."},
+		`{"_id":"_design/"}`:  {docbody.DocumentID, "Illegal document id `_design/`"},
+		`{"_id":"_local/"}`:   {docbody.DocumentID, "Illegal document id `_local/`"},
+		`{"_rev":5}`:          {docbody.BadRequest, "Invalid rev format"},
+		`{"_rev":""}`:         {docbody.BadRequest, "Invalid rev format"},
+		`{"_rev":"x-1"}`:      {docbody.BadRequest, "Invalid rev format"},
+		`{"_deleted":"true"}`: {docbody.DocumentInvalid, "Bad special document member: _deleted must be true or false"},
+		`{"_deleted":null}`:   {docbody.DocumentInvalid, "Bad special document member: _deleted must be true or false"},
+		`{"_nope":1}`:         {docbody.DocumentInvalid, "Bad special document member: _nope"},
+		`{"_ID":"x"}`:         {docbody.DocumentInvalid, "Bad special document member: _ID"},
+		`{"_revisions":[]}`:   {docbody.DocumentInvalid, "Bad special document member: _revisions must be an object with `start` and `ids`"},
+		`{"_revisions":null}`: {docbody.DocumentInvalid, "Bad special document member: _revisions must be an object with `start` and `ids`"},
+		`{"_revisions":{"start":"1","ids":["a"]}}`: {docbody.DocumentInvalid, "_revisions.start isn't an integer."},
+		`{"_revisions":{"Start":1,"ids":["a"]}}`:   {docbody.DocumentInvalid, "_revisions.start isn't an integer."},
+		`{"_revisions":{"start":1.5,"ids":["a"]}}`: {docbody.DocumentInvalid, "_revisions.start isn't an integer."},
+		`{"_revisions":{"start":1,"ids":"a"}}`:     {docbody.DocumentInvalid, "_revisions.ids isn't a array."},
+		`{"_revisions":{"start":1}}`:               {docbody.DocumentInvalid, "_revisions.ids isn't a array."},
+		`{"_revisions":{"start":1,"ids":[null]}}`:  {docbody.DocumentInvalid, "RevId isn't a string"},
+		`{"_attachments":[]}`: {
+			docbody.DocumentInvalid, "Bad special document member: _attachments must be an object of objects",
+		},
+		`{"_attachments":{"a":1}}`:             {docbody.DocumentInvalid, `the attachment "a" must be an object`},
+		`{"_attachments":{"_a":{"data":""}}}`:  {docbody.BadRequest, "Attachment name '_a' starts with prohibited character '_'"},
+		`{"_attachments":{"a":{}}}`:            {docbody.BadRequest, "Invalid attachment data for a"},
+		`{"_attachments":{"a":{"data":5}}}`:    {docbody.BadRequest, "Invalid attachment data for a"},
+		`{"_attachments":{"a":{"data":null}}}`: {docbody.BadRequest, "Invalid attachment data for a"},
+		`{"_attachments":{"a":{"stub":1}}}`:    {docbody.DocumentInvalid, "`stub` of the attachment \"a\" must be true or false"},
+		`{"_attachments":{"a":{"stub":true,"revpos":-1}}}`: {
+			docbody.DocumentInvalid, "`revpos` of the attachment \"a\" must be a whole number of at least 0",
+		},
+		`{"_attachments":{"a":{"stub":true,"content_type":1}}}`: {
+			docbody.DocumentInvalid, "`content_type` of the attachment \"a\" must be a string",
+		},
+		`{"_attachments":{"a":{"follows":true}}}`: {
+			docbody.BadRequest, `the attachment "a" cannot follow: the body is not multipart/related`,
+		},
+		`{"_attachments":{"a":{"follows":true,"encoding":"br"}}}`: {
+			docbody.DocumentInvalid, "`encoding` of the attachment \"a\" must be gzip or identity",
+		},
+
+		"": {docbody.BadRequest, notJSON}, "{": {docbody.BadRequest, notJSON}, `{"a"}`: {docbody.BadRequest, notJSON},
+		`{"a":}`: {docbody.BadRequest, notJSON}, `{"a":1,}`: {docbody.BadRequest, notJSON}, `{,}`: {docbody.BadRequest, notJSON},
+		`{"a":1 "b":2}`: {docbody.BadRequest, notJSON}, `{"a":1}}`: {docbody.BadRequest, notJSON}, `{"a":1}x`: {docbody.BadRequest, notJSON},
+		`{"a":[}]}`: {docbody.BadRequest, notJSON}, `{"a":01}`: {docbody.BadRequest, notJSON}, `{"a":nul}`: {docbody.BadRequest, notJSON},
+		`{a:1}`: {docbody.BadRequest, notJSON}, `{"a":"` + "\x01" + `"}`: {docbody.BadRequest, notJSON}, "{\"a\":\"\xff\"}": {docbody.BadRequest, notJSON},
+		"{\"\xff\":1}": {docbody.BadRequest, notJSON}, `{"a":"\x"}`: {docbody.BadRequest, notJSON}, `{"a":"\u00g0"}`: {docbody.BadRequest, notJSON},
+		`{"_id":"\ud800"}`: {docbody.BadRequest, notJSON}, `{"a":"\udc00"}`: {docbody.BadRequest, notJSON}, `{"a":"\ud800\u0061"}`: {docbody.BadRequest, notJSON},
+		`{"_id":"x" 5}`: {docbody.BadRequest, notJSON}, `{"_local_seq":[}`: {docbody.BadRequest, notJSON}, `{"a":1,"_local_seq":tru}`: {docbody.BadRequest, notJSON},
+		`{"_attachments":{"a":{"data":"` + "\n" + `"}}}`: {docbody.BadRequest, notJSON}, `{"_attachments":{"a":{"data":"\ud800"}}}`: {docbody.BadRequest, notJSON},
+		"{\"a\":1}\x00": {docbody.BadRequest, notJSON}, `{"a":` + strings.Repeat("[", 100_000) + strings.Repeat("]", 100_000) + "}": {docbody.BadRequest, notJSON},
+	} {
+		t.Run(text[:min(len(text), 60)], func(t *testing.T) {
+			t.Parallel()
+			_, err := read(t, text)
+			refused(t, err, want.code, want.reason)
+		})
+	}
+}
+
+func TestDeepNestingOfWhatIsNotADocument(t *testing.T) {
+	t.Parallel()
+	_, err := read(t, `{"a":`+strings.Repeat(`{"a":`, 500_000))
+	refused(t, err, docbody.BadRequest, "invalid UTF-8 JSON")
+}
+
+func TestAttachments(t *testing.T) {
+	t.Parallel()
+	doc, err := read(t, `{"_attachments": {
+		"z": {"content_type": "text/plain", "data": "aGVs bG8\n=", "digest": "md5-of something else", "encoding": "gzip", "revpos": 3, "length": 77},
+		"a/b": {"stub": true, "digest": "md5-XrY7u+Ae7tCTyyK7j1rNww==", "length": 5, "revpos": 2, "data": "!"},
+		"e": {"data": "\u0061\/\u002B\/", "x": [1]},
+		"twice": {"data": "AAAA"},
+		"n": {"data": "", "content_type": null, "revpos": null},
+		"twice": {"data": "AQ=="}
+	}, "v": 1}`)
+	require.NoError(t, err)
+	require.Equal(t, `{"v":1}`, string(doc.Body))
+	var names []string
+	for _, a := range doc.Attachments {
+		names = append(names, a.Name)
+	}
+	require.Equal(t, []string{"z", "a/b", "e", "n", "twice"}, names)
+
+	z, stub, escaped, none, twice := doc.Attachments[0], doc.Attachments[1], doc.Attachments[2], doc.Attachments[3], doc.Attachments[4]
+	require.True(t, z.Inline())
+	require.Equal(t, "text/plain", z.ContentType)
+	require.Equal(t, int64(3), z.RevPos)
+	require.Empty(t, z.Digest)
+	require.Empty(t, z.Encoding)
+	require.Equal(t, "hello", content(t, z))
+	require.Equal(t, "hello", content(t, z), "a second time")
+
+	require.True(t, stub.Stub)
+	require.False(t, stub.Inline())
+	require.Equal(t, "md5-XrY7u+Ae7tCTyyK7j1rNww==", stub.Digest)
+	require.Equal(t, int64(5), stub.Length)
+
+	require.Equal(t, docbody.DefaultContentType, escaped.ContentType)
+	require.Equal(t, "\x6b\xff\xbf", content(t, escaped))
+	require.Empty(t, content(t, none))
+	require.Equal(t, "\x01", content(t, twice))
+}
+
+// Contents are read from a file, over the ends of what is read at a time, with and
+// without escapes.
+func TestLargeAttachment(t *testing.T) {
+	t.Parallel()
+	plain := strings.Repeat("0123456789", 200_000)
+	text := base64.StdEncoding.EncodeToString([]byte(plain))
+	for i, data := range []string{text, text[:1000] + `\n` + text[1000:], strings.ReplaceAll(text, "M", `\u004d`)} {
+		doc, err := read(t, `{"v":"`+strings.Repeat("x", i)+`","_attachments":{"a":{"data":"`+data+`"}}}`)
+		require.NoError(t, err)
+		require.Equal(t, plain, content(t, doc.Attachments[0]))
+	}
+}
+
+func TestBase64(t *testing.T) {
+	t.Parallel()
+	for text, good := range map[string]bool{
+		"": true, "AA==": true, "AAA=": true, "AAAA": true, "AAAAAA==": true, "A A = =": true, `\r\nAA=\t=`: true,
+		"A": false, "AA": false, "AAA": false, "A===": false, "====": false, "=": false, "AA=A": false, "AA==AAAA": false,
+		"AA-_": false, "AA.A": false, "AAÄ=": false, `\u0000AAA`: false, `\ud83d\ude00`: false, `\"AAA`: false,
+	} {
+		doc, err := read(t, `{"_attachments":{"a":{"data":"`+text+`"}}}`)
+		if !good {
+			refused(t, err, docbody.BadRequest, "Invalid attachment data for a")
+			continue
+		}
+		require.NoError(t, err, text)
+		content(t, doc.Attachments[0])
+	}
+}
+
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	opts := docbody.Options{
+		Document: docbody.Limit{Bytes: 10, Name: "[a] document"}, Attachment: docbody.Limit{Bytes: 3, Name: "[a] attachment"},
+	}
+	for text, reason := range map[string]string{
+		`{"a":1234,"_id":"0123456789"}`:                   "",
+		`{ "a" : 1234}   `:                                "",
+		`{"a":123456}`:                                    "the document has more than 10 bytes, which is the limit ([a] document)",
+		`{"a":123456,"b":5,"_id":"x"}`:                    `the document "x" has more than 10 bytes, which is the limit ([a] document)`,
+		`{"_attachments":{"a":{"data":"AAAA"}}}`:          "",
+		`{"_attachments":{"a":{"data":"AAAAAA=="}}}`:      `the attachment "a" has more than 3 bytes, which is the limit ([a] attachment)`,
+		`{"_attachments":{"a":{"stub":true,"length":9}}}`: "",
+	} {
+		_, err := docbody.ReadDocument(spool(t, text), opts)
+		if reason == "" {
+			require.NoError(t, err, text)
+			continue
+		}
+		code := docbody.DocumentTooLarge
+		if strings.Contains(reason, "attachment") {
+			code = docbody.AttachmentTooLarge
+		}
+		refused(t, err, code, reason)
+	}
+	_, err := read(t, `{"_attachments":{"a":{"stub":true,"x":"`+strings.Repeat("y", 2_000_000)+`"}}}`)
+	refused(t, err, docbody.DocumentTooLarge,
+		"the members of a document that begin with an underscore may have 2000000 bytes, contents of attachments aside")
+}
+
+// FuzzDocument reads anything as a document: what is taken is what encoding/json sees.
+func FuzzDocument(f *testing.F) {
+	for _, seed := range []string{
+		`{}`, `{"a":[1,{"_b":"\"}"}],"c":"\\"}`, `{"_id":"x","_rev":"1-a","_deleted":false}`, `{"\u005fid":"x"}`,
+		`{"_revisions":{"start":2,"ids":["b","a"]}}`, `{"a":"\ud83d\ude00","b":"\ud83d"}`, `[]`, "{\"\xff\":1}", `{"a":1,"a":2}`,
+		`{"_attachments":{"a":{"data":"aGVs\/bG8=","content_type":"t"},"b":{"stub":true,"digest":"md5-x"}}}`,
+		`{"_attachments":{"a":{"data":"AA=="},"a":{"data":"AA A\u0041"}}}`, ` { "a" : { } , "b" : [ ] } `, `{"a":"\/"}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		doc, err := read(t, string(text))
+		var members map[string]json.RawMessage
+		valid := utf8.Valid(text) && json.Unmarshal(text, &members) == nil && members != nil
+		if err != nil {
+			var bad *docbody.Error
+			require.ErrorAs(t, err, &bad)
+			special := strings.Contains(strings.ToLower(string(text)), "_") || strings.Contains(string(text), `\`)
+			require.True(t, !valid || special, "%q is refused: %v", text, err)
+			return
+		}
+		require.True(t, valid, "%q is taken", text)
+		sameMembers(t, members, doc)
+	})
+}
+
+// sameMembers compares a document with what encoding/json makes of its text.
+func sameMembers(t *testing.T, members map[string]json.RawMessage, doc *docbody.Document) {
+	t.Helper()
+	var body map[string]json.RawMessage
+	require.NoError(t, json.Unmarshal(doc.Body, &body))
+	special := map[string]json.RawMessage{}
+	for name, value := range members {
+		if strings.HasPrefix(name, "_") {
+			special[name] = value
+			delete(members, name)
+		}
+	}
+	require.Equal(t, members, body)
+	if value, found := special["_id"]; found {
+		var id string
+		require.NoError(t, json.Unmarshal(value, &id))
+		require.Equal(t, id, doc.ID)
+	}
+	var attachments map[string]map[string]json.RawMessage
+	if special["_attachments"] != nil {
+		require.NoError(t, json.Unmarshal(special["_attachments"], &attachments))
+	}
+	require.Len(t, doc.Attachments, len(attachments))
+	for _, a := range doc.Attachments {
+		require.Contains(t, attachments, a.Name)
+		if !a.Inline() {
+			continue
+		}
+		var data string
+		require.NoError(t, json.Unmarshal(attachments[a.Name]["data"], &data))
+		want, err := base64.StdEncoding.DecodeString(strings.NewReplacer(" ", "", "\t", "").Replace(data))
+		require.NoError(t, err)
+		require.Equal(t, string(want), content(t, a))
+	}
+}

@@ -1,0 +1,93 @@
+package docbody
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+)
+
+// spoolMemory is how much of a body is kept in memory. A larger one is in a file.
+const spoolMemory = 1 << 20
+
+// Spool is a body that was received, to be read any number of times and from anywhere.
+// The file of a large one has no name: it is gone when the spool is closed, or the
+// process ends.
+type Spool struct {
+	memory []byte
+	file   *os.File // if not nil, all of the body
+	size   int64
+}
+
+var _ io.ReaderAt = (*Spool)(nil)
+
+// NewSpool reads a body to its end. The errors are those of body, an [Error] of code
+// [TooLarge], and those of a file.
+func NewSpool(body io.Reader, limit Limit) (*Spool, error) {
+	if limit.Bytes > 0 && limit.Bytes < math.MaxInt64 {
+		body = io.LimitReader(body, limit.Bytes+1)
+	}
+	var memory bytes.Buffer
+	_, err := memory.ReadFrom(io.LimitReader(body, spoolMemory+1))
+	if err != nil {
+		return nil, err
+	}
+	s := &Spool{memory: memory.Bytes(), size: int64(memory.Len())}
+	if s.size > spoolMemory {
+		if err := s.toFile(body); err != nil {
+			return nil, errors.Join(err, s.Close())
+		}
+	}
+	if !limit.allows(s.size) {
+		return nil, errors.Join(limit.refuse(TooLarge, "the request body"), s.Close())
+	}
+	return s, nil
+}
+
+// toFile moves what there is to a file, and puts the rest behind it.
+func (s *Spool) toFile(rest io.Reader) error {
+	file, err := os.CreateTemp("", "settee-body-")
+	if err != nil {
+		return fmt.Errorf("spooling a request body: %w", err)
+	}
+	s.file = file
+	if err := os.Remove(file.Name()); err != nil {
+		return fmt.Errorf("spooling a request body: %w", err)
+	}
+	if _, err := file.Write(s.memory); err != nil {
+		return fmt.Errorf("spooling a request body: %w", err)
+	}
+	s.memory = nil
+	n, err := io.Copy(file, rest)
+	s.size += n
+	return err
+}
+
+// Size returns how many bytes the body has.
+func (s *Spool) Size() int64 { return s.size }
+
+// ReadAt implements io.ReaderAt.
+func (s *Spool) ReadAt(p []byte, offset int64) (int, error) {
+	if s.file != nil {
+		return s.file.ReadAt(p, offset)
+	}
+	if offset >= s.size {
+		return 0, io.EOF
+	}
+	n := copy(p, s.memory[offset:])
+	if n < len(p) {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+// Close gives the body up. The documents that were read from it have no contents then.
+func (s *Spool) Close() error {
+	s.memory = nil
+	if s.file == nil {
+		return nil
+	}
+	return s.file.Close()
+}
