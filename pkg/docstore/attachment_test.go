@@ -188,7 +188,15 @@ func TestInvalidUploads(t *testing.T) {
 			require.ErrorIs(t, err, test.want, name)
 			assert.Empty(t, b.rows(t), name)
 		}
-		_, err := b.db.Upload(t.Context(), "_d", bytes.NewReader(nil), docstore.UploadOptions{})
+		ctx, cancel := context.WithCancel(t.Context())
+		hangUp := readerFunc(func([]byte) (int, error) {
+			cancel()
+			return 0, broken
+		})
+		_, err := b.db.Upload(ctx, "d", io.MultiReader(bytes.NewReader(content), hangUp), docstore.UploadOptions{})
+		require.ErrorIs(t, err, broken)
+		assert.Empty(t, b.rows(t))
+		_, err = b.db.Upload(t.Context(), "_d", bytes.NewReader(nil), docstore.UploadOptions{})
 		require.ErrorIs(t, err, docstore.ErrDocumentID)
 
 		// An upload belongs to one revision of its document.
@@ -224,6 +232,10 @@ func TestInvalidUploads(t *testing.T) {
 		assert.Len(t, b.get(t, "many", docstore.GetOptions{}).Attachments, 40)
 	})
 }
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 // rows returns the keys of contents and uploads, which the checker takes as they are.
 func (b *bundle) rows(t *testing.T) (keys []string) {

@@ -22,6 +22,8 @@ const (
 	UploadLife = time.Hour
 	// uploadRestamp is how old the row of an upload grows while bytes arrive.
 	uploadRestamp = 5 * time.Minute
+	// cleanupTimeout is how long it is tried to remove an upload that failed.
+	cleanupTimeout = 5 * time.Second
 )
 
 // Upload is the content of an attachment that was stored, for a revision to refer to. One
@@ -72,8 +74,11 @@ func (db *Database) Upload(ctx context.Context, id string, content io.Reader, op
 	}
 	_, _ = rand.Read(u.attachment.key[:]) // never fails (crypto/rand.Read)
 	if err := u.run(ctx); err != nil {
-		// What cannot be removed here is upkeep's.
-		return nil, inDocument(id, fmt.Errorf("storing an attachment: %w", errors.Join(err, db.Discard(ctx, u.Upload))))
+		// What cannot be removed here is upkeep's. That whoever uploads has gone, as ctx says
+		// then, is no reason to leave it.
+		cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
+		defer cancel()
+		return nil, inDocument(id, fmt.Errorf("storing an attachment: %w", errors.Join(err, db.Discard(cleanup, u.Upload))))
 	}
 	return u.Upload, nil
 }
