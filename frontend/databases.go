@@ -16,6 +16,7 @@ func (h *Handler) databaseRoutes(r *mux.Router) {
 	r.Handle("/{db}", h.endpoint(methods{
 		http.MethodPut:    h.createDatabase,
 		http.MethodGet:    h.inDatabase(h.databaseInfo),
+		http.MethodPost:   h.inDatabase(h.postDocument),
 		http.MethodDelete: h.deleteDatabase,
 	}))
 	h.changesRoutes(r)

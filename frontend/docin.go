@@ -1,141 +1,185 @@
 package frontend
 
 import (
-	"bytes"
-	"encoding/json"
+	"compress/gzip"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"os"
+	"strings"
+	"time"
 
+	"settee/frontend/internal/docbody"
+	"settee/pkg/config"
 	"settee/pkg/docstore"
 )
 
-// incoming is a document that a client sent: its body, and what its members that
-// begin with an underscore say.
+// incoming is a request's body while it arrives. A large one may take as long as it likes,
+// but not stop for longer than receiveTimeout. The errors are what the client is told.
 type incoming struct {
-	ID, Rev     string
-	Deleted     bool
-	Revisions   *revisions
-	Attachments map[string]*incomingAttachment
-	// Body is the object without those members, each of the others byte for byte.
-	Body []byte
+	w       http.ResponseWriter
+	body    io.Reader
+	limit   docbody.Limit
+	control *http.ResponseController
+	moved   time.Time // when the deadline was moved
 }
 
-// revisions is _revisions: Start is the position of the first of IDs, which lead from a
-// revision to its ancestors.
-type revisions struct {
-	Start int64    `json:"start"`
-	IDs   []string `json:"ids"`
+// receive returns a request's body.
+func (h *Handler) receive(w http.ResponseWriter, r *http.Request) (*incoming, error) {
+	limit := docbody.Limit{Bytes: config.MaxHTTPRequestSize.Get(h.config), Name: config.MaxHTTPRequestSize.String()}
+	in := &incoming{
+		w: w, body: http.MaxBytesReader(w, r.Body, limit.Bytes), limit: limit, control: http.NewResponseController(w),
+	}
+	if r.ContentLength > limit.Bytes {
+		return nil, in.tooLarge()
+	}
+	return in, nil
 }
 
-// incomingAttachment is an attachment of a document that a client sent: inline (Data), as
-// a stub, or in a part of its own that follows.
-type incomingAttachment struct {
-	ContentType   string `json:"content_type"`
-	Data          []byte `json:"data"` // decoded from base64
-	Stub          bool   `json:"stub"`
-	Follows       bool   `json:"follows"`
-	Digest        string `json:"digest"`
-	RevPos        int64  `json:"revpos"`
-	Length        int64  `json:"length"`
-	Encoding      string `json:"encoding"`
-	EncodedLength int64  `json:"encoded_length"`
+// deadlineStep is how often the deadline of a body is moved at most.
+const deadlineStep = receiveTimeout / 60
+
+// Read implements io.Reader.
+func (in *incoming) Read(p []byte) (int, error) {
+	if now := time.Now(); now.Sub(in.moved) >= deadlineStep {
+		in.moved = now
+		_ = in.control.SetReadDeadline(now.Add(receiveTimeout)) // see ServeHTTP
+	}
+	n, err := in.body.Read(p)
+	if err == nil {
+		return n, nil
+	}
+	if err == io.EOF {
+		// The connection is now read only to notice that the client hangs up.
+		_ = in.control.SetReadDeadline(time.Time{})
+		return n, io.EOF
+	}
+	if errors.As(err, new(*http.MaxBytesError)) {
+		return n, in.tooLarge()
+	}
+	in.w.Header().Set("Connection", "close") // the rest is not read
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return n, &failure{http.StatusRequestTimeout, "timeout",
+			fmt.Sprintf("no more of the request body was received for %s", receiveTimeout)}
+	}
+	return n, badRequest("the request body ends too early or is malformed")
 }
 
-func badDocument(format string, args ...any) error {
-	return &failure{http.StatusBadRequest, "doc_validation", fmt.Sprintf(format, args...)}
+func (in *incoming) tooLarge() error {
+	in.w.Header().Set("Connection", "close") // the rest is not read
+	return &failure{http.StatusRequestEntityTooLarge, "too_large",
+		fmt.Sprintf("the request body has more than %d bytes, which is the limit (%s)", in.limit.Bytes, in.limit.Name)}
 }
 
-// parseDocument takes a document apart. docstore checks its body.
-func parseDocument(text []byte) (*incoming, error) {
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	opening, err := decoder.Token()
+// spool receives a body that is JSON, which may be compressed. It has to be closed.
+func (h *Handler) spool(w http.ResponseWriter, r *http.Request) (*docbody.Spool, error) {
+	in, err := h.receive(w, r)
 	if err != nil {
-		return nil, badRequest("invalid UTF-8 JSON")
+		return nil, err
 	}
-	if opening != json.Delim('{') {
-		return nil, badRequest("Document must be a JSON object")
+	body := io.Reader(in)
+	switch encoding := strings.ToLower(r.Header.Get("Content-Encoding")); encoding {
+	case "", "identity":
+	case "gzip":
+		if body, err = gzip.NewReader(in); err != nil {
+			return nil, badGzip(err)
+		}
+	default:
+		return nil, badContentType("Content-Encoding must be gzip or identity")
 	}
-	doc, body := new(incoming), bytes.NewBuffer(append(make([]byte, 0, len(text)), '{'))
-	for decoder.More() {
-		before := decoder.InputOffset()
-		token, err := decoder.Token()
-		if err != nil {
-			return nil, badRequest("invalid UTF-8 JSON")
-		}
-		name, _ := token.(string)
-		quoted := bytes.TrimLeft(text[before:decoder.InputOffset()], ", \t\r\n")
-		var value json.RawMessage
-		if err := decoder.Decode(&value); err != nil {
-			return nil, badRequest("invalid UTF-8 JSON")
-		}
-		if !docstore.BodyMember(name) {
-			if err := doc.special(name, value); err != nil {
-				return nil, err
-			}
-			continue
-		}
-		if body.Len() > 1 {
-			body.WriteByte(',')
-		}
-		body.Write(quoted)
-		body.WriteByte(':')
-		body.Write(value)
+	s, err := docbody.NewSpool(body, in.limit)
+	if err != nil {
+		return nil, bodyFailure(badGzip(err))
 	}
-	if _, err := decoder.Token(); err != nil || decoder.More() {
-		return nil, badRequest("invalid UTF-8 JSON")
+	if s.Size() == 0 {
+		_ = s.Close() // it has no file
+		return nil, badRequest("Missing request body")
 	}
-	body.WriteByte('}')
-	doc.Body = body.Bytes()
-	return doc, nil
+	return s, nil
 }
 
-// special reads a member that begins with an underscore. Those that CouchDB itself adds
-// to what it sends are ignored.
-func (d *incoming) special(name string, value json.RawMessage) error {
-	read := func(into any, what string) error {
-		if err := json.Unmarshal(value, into); err != nil {
-			return badDocument("`%s` must be %s", name, what)
-		}
-		return nil
+// badGzip says what is wrong with a compressed body, if that is what the error is about.
+func badGzip(err error) error {
+	var refused *failure
+	if !errors.As(err, &refused) && (errors.Is(err, gzip.ErrHeader) || errors.Is(err, gzip.ErrChecksum) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)) {
+		return badRequest("the request body is not compressed as its Content-Encoding says")
 	}
-	switch name {
-	case "_id":
-		return read(&d.ID, "a string")
-	case "_rev":
-		return read(&d.Rev, "a revision, as a string")
-	case "_deleted":
-		return read(&d.Deleted, "true or false")
-	case "_revisions":
-		return read(&d.Revisions, "an object with `start`, a number, and `ids`, a list of strings")
-	case "_attachments":
-		return read(&d.Attachments, "an object whose members are objects: `content_type` a string, and `data` in base64, `stub` or `follows`")
-	case "_revs_info", "_conflicts", "_deleted_conflicts", "_local_seq":
-		return nil
-	}
-	return badDocument("Bad special document member: %s", name)
+	return err
 }
 
-// edit returns the document as an edit, without its attachments. A replicated one needs a
-// revision: its path, or at least its own.
-func (d *incoming) edit(replicated bool) (docstore.Edit, error) {
-	edit := docstore.Edit{ID: d.ID, Deleted: d.Deleted, Body: d.Body}
+func badContentType(reason string) error {
+	return &failure{http.StatusUnsupportedMediaType, string(docbody.BadContentType), reason}
+}
+
+// requireJSON refuses a body that does not say that it is JSON: a page of another origin
+// cannot send one that does without asking.
+func requireJSON(header http.Header) error {
+	kind, _, _ := strings.Cut(header.Get("Content-Type"), ";")
+	if !strings.EqualFold(strings.TrimSpace(kind), "application/json") {
+		return badContentType("Content-Type must be application/json")
+	}
+	return nil
+}
+
+// documentOptions say what documents may be.
+func (h *Handler) documentOptions() docbody.Options {
+	return docbody.Options{
+		Document:   docbody.Limit{Bytes: config.MaxDocumentSize.Get(h.config), Name: config.MaxDocumentSize.String()},
+		Attachment: h.attachmentLimit(),
+		BodyMember: docstore.BodyMember,
+	}
+}
+
+func (h *Handler) attachmentLimit() docbody.Limit {
+	return docbody.Limit{Bytes: config.MaxAttachmentSize.Get(h.config), Name: config.MaxAttachmentSize.String()}
+}
+
+// bodyFailure returns what a client is told of a body that could not be read as a document;
+// other errors as they are.
+func bodyFailure(err error) error {
+	var bad *docbody.Error
+	if !errors.As(err, &bad) {
+		return err
+	}
+	status := http.StatusBadRequest
+	switch bad.Code {
+	case docbody.BadContentType:
+		status = http.StatusUnsupportedMediaType
+	case docbody.TooLarge, docbody.DocumentTooLarge, docbody.AttachmentTooLarge:
+		status = http.StatusRequestEntityTooLarge
+	}
+	return &failure{status, string(bad.Code), bad.Reason}
+}
+
+// newEdit returns a document as an edit, without its attachments. rev is the revision that
+// the request says it has, which may be empty; a replicated one has its history, or at
+// least that.
+func newEdit(doc *docbody.Document, rev string, replicated bool) (docstore.Edit, error) {
+	edit := docstore.Edit{ID: doc.ID, Deleted: doc.Deleted, Body: doc.Body}
 	switch {
-	case replicated && d.Revisions != nil:
-		edit.Pos, edit.Path = d.Revisions.Start, d.Revisions.IDs
+	case replicated && doc.Revisions != nil:
+		edit.Pos, edit.Path = doc.Revisions.Start, doc.Revisions.IDs
 		return edit, nil
-	case d.Rev == "" && replicated:
-		return edit, badDocument("a document that is written with new_edits=false needs a `_rev`")
-	case d.Rev == "":
+	case rev == "" && replicated:
+		return edit, badRequest("When `new_edits: false`, the document needs `_rev` or `_revisions` specified")
+	case rev == "":
 		return edit, nil
 	}
-	rev, err := docstore.ParseRev(d.Rev)
-	if err != nil {
-		return edit, docFailure(err)
-	}
+	parsed, err := parseRev(rev)
 	if replicated {
-		edit.Pos, edit.Path = rev.Pos, []string{rev.ID}
+		edit.Pos, edit.Path = parsed.Pos, []string{parsed.ID}
 	} else {
-		edit.Rev = rev
+		edit.Rev = parsed
 	}
-	return edit, nil
+	return edit, err
+}
+
+func parseRev(text string) (docstore.Rev, error) {
+	rev, err := docstore.ParseRev(text)
+	if err != nil {
+		return rev, badRequest("Invalid rev format")
+	}
+	return rev, nil
 }

@@ -29,6 +29,13 @@ type revInfo struct {
 	Status string `json:"status"` // available, deleted or missing
 }
 
+// revisions is _revisions: Start is the position of the first of IDs, which lead from a
+// revision to its ancestors.
+type revisions struct {
+	Start int64    `json:"start"`
+	IDs   []string `json:"ids"`
+}
+
 // document appends a document, in CouchDB's order.
 func (a *appender) document(doc *docstore.Document, show shown) *appender {
 	a.raw(`{"_id":`).string(doc.ID).raw(`,"_rev":`).string(doc.Rev.String())

@@ -77,11 +77,17 @@ func (h *Handler) documentRoutes(r *mux.Router) {
 		"/{db}/_local_docs":          {http.MethodGet: in(h.localDocs), http.MethodPost: in(h.localDocs)},
 		"/{db}/_local_docs/queries":  {http.MethodPost: in(h.localDocs)},
 		"/{db}/_bulk_get":            {http.MethodPost: in(h.bulkGet)},
+		"/{db}/_bulk_docs":           {http.MethodPost: in(h.bulkDocs)},
 	} {
 		r.Handle(path, h.endpoint(m))
 	}
-	r.Handle(documentPath, h.endpoint(methods{http.MethodGet: in(h.getDocument)}))
-	r.Handle(documentPath+"/{attachment:.+}", h.endpoint(methods{http.MethodGet: in(h.getAttachment)}))
+	r.Handle(documentPath, h.endpoint(methods{
+		http.MethodGet: in(h.getDocument), http.MethodPut: in(h.putDocument), http.MethodDelete: in(h.deleteDocument),
+		methodCopy: in(h.copyDocument),
+	}))
+	r.Handle(documentPath+"/{attachment:.+}", h.endpoint(methods{
+		http.MethodGet: in(h.getAttachment), http.MethodPut: in(h.putAttachment), http.MethodDelete: in(h.deleteAttachment),
+	}))
 }
 
 // routes are the paths there are, in the form that canonical gives them.

@@ -1,0 +1,125 @@
+package frontend
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"settee/frontend/internal/docbody"
+	"settee/pkg/docstore"
+)
+
+// methodCopy is a method that CouchDB has from WebDAV.
+const methodCopy = "COPY"
+
+// copyDocument answers COPY /{db}/{doc}: it writes what a revision has, its attachments too,
+// as a revision of another document.
+func (h *Handler) copyDocument(w http.ResponseWriter, r *http.Request, db *docstore.Database) error {
+	id, err := documentID(r)
+	if err != nil {
+		return err
+	}
+	target, err := destination(r.Header)
+	if err != nil {
+		return err
+	}
+	rev, err := statedRev(r, "")
+	if err != nil {
+		return err
+	}
+	source, err := copySource(r, db, id, rev)
+	if err != nil {
+		return err
+	}
+	out := h.newWriter(r, db)
+	defer out.discard()
+	copied, err := out.copy(source, target)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("ETag", writtenTag(target.ID, copied, source.Body))
+	w.Header().Set("Location", documentURL(r, target.ID))
+	return respond(w, r, http.StatusCreated, written{true, target.ID, copied})
+}
+
+// destination reads the header that says what to write: the id of a document, encoded as in
+// a path, and maybe ?rev= with the revision that is replaced.
+func destination(header http.Header) (*docbody.Document, error) {
+	text := header.Get("Destination")
+	if text == "" {
+		return nil, badRequest("Destination header is mandatory for COPY.")
+	}
+	if strings.HasPrefix(text, "http://") || strings.HasPrefix(text, "https://") {
+		return nil, badRequest("Destination URL must be relative.")
+	}
+	path, query, _ := strings.Cut(text, "?")
+	id, err := url.PathUnescape(path)
+	values, errQuery := url.ParseQuery(query)
+	if err != nil || errQuery != nil {
+		return nil, badRequest("the Destination header is not percent-encoded as it should be")
+	}
+	target := &docbody.Document{ID: id, Rev: values.Get("rev")}
+	if values.Has("rev") {
+		if err := checkStated(target.Rev); err != nil {
+			return nil, err
+		}
+	}
+	return target, bodyFailure(docbody.CheckID(id))
+}
+
+// copySource reads what is copied.
+func copySource(r *http.Request, db *docstore.Database, id, rev string) (*docstore.Document, error) {
+	ctx, cancel := storeContext(r)
+	defer cancel()
+	if strings.HasPrefix(id, localPrefix) {
+		local, err := db.GetLocal(ctx, id)
+		if err != nil {
+			return nil, docFailure(err)
+		}
+		return &docstore.Document{ID: id, Body: local.Body}, nil
+	}
+	doc, err := readRevision(ctx, db, id, rev)
+	if err != nil {
+		return nil, docFailure(err)
+	}
+	return doc, nil
+}
+
+// readRevision reads a revision of a document, the winning one if rev is empty.
+func readRevision(ctx context.Context, db *docstore.Database, id, rev string) (*docstore.Document, error) {
+	var opts docstore.GetOptions
+	if rev != "" {
+		var err error
+		if opts.Rev, err = parseRev(rev); err != nil {
+			return nil, err
+		}
+	}
+	return db.Get(ctx, id, opts)
+}
+
+// copy writes what source has as a revision of target.
+func (w *writer) copy(source *docstore.Document, target *docbody.Document) (string, error) {
+	target.Body, target.Deleted = source.Body, source.Deleted
+	if strings.HasPrefix(target.ID, localPrefix) {
+		if len(source.Attachments) > 0 {
+			return "", badRequest("_local documents do not accept attachments.")
+		}
+		return w.local(target, target.Rev)
+	}
+	edit, err := newEdit(target, target.Rev, false)
+	if err != nil {
+		return "", err
+	}
+	for _, a := range source.Attachments {
+		content := w.db.ReadAttachment(w.r.Context(), source.ID, a)
+		upload, err := w.store(target.ID, a.Name, content, docstore.UploadOptions{
+			Digest: a.Digest(), Encoding: a.Encoding, DecodedLength: a.Length,
+		})
+		if err != nil {
+			return "", err
+		}
+		edit.Attachments = append(edit.Attachments, docstore.EditAttachment{Name: a.Name, Type: a.Type, Upload: upload})
+	}
+	return w.edit(edit, false)
+}

@@ -1,0 +1,257 @@
+package frontend_test
+
+import (
+	"bufio"
+	"crypto/md5"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestPutAttachment(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	db := n.create("db")
+	first := n.put("/db/a/x/y%2Fz%20ü.txt", "hello", "Content-Type", "text/plain; charset=utf-8")
+	require.Equal(t, http.StatusCreated, first.status, first.body)
+	require.Equal(t, `{"ok":true,"id":"a","rev":"`+first.rev(t)+`"}`+"\n", first.body)
+	require.Equal(t, "http://"+n.address+"/db/a/x%2Fy%2Fz%20%C3%BC.txt", first.header.Get("Location"))
+	require.Empty(t, first.header.Get("ETag"))
+	doc := n.doc(db, "a")
+	require.Equal(t, "hello", n.content(db, doc, "x/y/z ü.txt"))
+	require.Equal(t, "text/plain; charset=utf-8", doc.Attachments[0].Type)
+
+	// It leaves the rest of the document as it is.
+	second := n.put("/db/a?rev="+first.rev(t), `{"v":1,"_attachments":{"x/y/z ü.txt":{"stub":true}}}`)
+	third := n.put("/db/a/b?rev="+second.rev(t), "")
+	require.Equal(t, http.StatusCreated, third.status, third.body)
+	fourth := n.put("/db/a/b", "new", "If-Match", `"`+third.rev(t)+`"`)
+	doc = n.doc(db, "a")
+	require.Equal(t, fourth.rev(t), doc.Rev.String())
+	require.Equal(t, `{"v":1}`, string(doc.Body))
+	require.Equal(t, "hello", n.content(db, doc, "x/y/z ü.txt"))
+	require.Equal(t, "new", n.content(db, doc, "b"))
+	b, _ := doc.Attachment("b")
+	require.Equal(t, "application/octet-stream", b.Type)
+	require.Equal(t, int64(4), b.RevPos)
+
+	design := n.put("/db/_design/d/f", "x")
+	require.Equal(t, "_design/d", design.json(t)["id"])
+	require.Equal(t, "x", n.content(db, n.doc(db, "_design/d"), "f"))
+
+	// A document that was deleted is made anew.
+	n.do(http.MethodDelete, "/db/a?rev="+doc.Rev.String(), "")
+	again := n.put("/db/a/c", "x")
+	require.Equal(t, http.StatusCreated, again.status, again.body)
+	require.Equal(t, "{}", string(n.doc(db, "a").Body))
+}
+
+func TestPutAttachmentRefused(t *testing.T) {
+	t.Parallel()
+	n := start(t, "couchdb/max_attachment_size=1000", "chttpd/max_http_request_size=5000")
+	n.create("db")
+	rev := n.put("/db/a", `{}`).rev(t)
+	n.put("/db/a?rev="+rev, `{"v":1}`)
+	before := n.rows()
+	for _, target := range []string{"/db/a/f", "/db/a/f?rev=" + rev, "/db/a/f?rev=7-x", "/db/none/f?rev=1-x"} {
+		got := n.put(target, "content")
+		require.Equal(t, http.StatusConflict, got.status)
+		require.Equal(t, conflict, got.body)
+	}
+	for target, reason := range map[string]string{
+		"/db/a/_f": "Attachment name '_f' starts with prohibited character '_'", "/db/a/%ff": "Attachment name is not UTF-8 encoded",
+		"/db/a/f?rev=x": "Invalid rev format",
+	} {
+		refused(t, n.put(target, "content"), http.StatusBadRequest, "bad_request", reason)
+	}
+	refused(t, n.put("/db/b/f", "content", "Content-Encoding", "br"), http.StatusUnsupportedMediaType, "bad_content_type",
+		"Only gzip and identity content-encodings are supported")
+	refused(t, n.put("/db/b/f", "content", "Content-MD5", "XrY7u+Ae7tCTyyK7j1rNww=="), http.StatusBadRequest, "content_md5_mismatch",
+		"Possible message corruption.")
+	const tooLarge = `the attachment "f" has more than 1000 bytes, which is the limit ([couchdb] max_attachment_size)`
+	refused(t, n.put("/db/b/f", strings.Repeat("x", 1001)), http.StatusRequestEntityTooLarge, "attachment_too_large", tooLarge)
+	refused(t, n.chunked("/db/b/f", strings.Repeat("x", 1001), ""), http.StatusRequestEntityTooLarge, "attachment_too_large", tooLarge)
+	refused(t, n.put("/db/b/f", strings.Repeat("x", 5001)), http.StatusRequestEntityTooLarge, "too_large",
+		"the request body has more than 5000 bytes, which is the limit ([chttpd] max_http_request_size)")
+	got := n.put("/db/b", `{"_attachments":{"f":{"data":"`+strings.Repeat("AAAA", 334)+`"}}}`)
+	refused(t, got, http.StatusRequestEntityTooLarge, "attachment_too_large", tooLarge)
+	refused(t, n.put("/none/b/f", "x"), http.StatusNotFound, "not_found", "Database does not exist.")
+	require.Equal(t, before, n.rows())
+	require.Equal(t, http.StatusCreated, n.put("/db/b/f", strings.Repeat("x", 1000)).status)
+}
+
+// chunked puts an attachment in chunks, with its digest behind it, if there is one.
+func (n *node) chunked(target, content, digest string) answer {
+	n.Helper()
+	conn, err := n.dial(n.Context())
+	require.NoError(n, err)
+	defer conn.Close()
+	request := "PUT " + target + " HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTrailer: Content-MD5\r\n\r\n"
+	for rest := content; rest != ""; rest = rest[min(len(rest), 100):] {
+		request += fmt.Sprintf("%x\r\n%s\r\n", min(len(rest), 100), rest[:min(len(rest), 100)])
+	}
+	request += "0\r\n"
+	if digest != "" {
+		request += "Content-MD5: " + digest + "\r\n"
+	}
+	_, err = io.WriteString(conn, request+"\r\n")
+	require.NoError(n, err)
+	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	require.NoError(n, err)
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	require.NoError(n, err)
+	return answer{response.StatusCode, response.Header, string(text)}
+}
+
+func md5Of(text string) string {
+	sum := md5.Sum([]byte(text))
+	return base64.StdEncoding.EncodeToString(sum[:])
+}
+
+func TestAttachmentDigests(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	db := n.create("db")
+	text := strings.Repeat("some text ", 50)
+	require.Equal(t, http.StatusCreated, n.put("/db/a/f", text, "Content-MD5", md5Of(text)).status)
+	require.Equal(t, http.StatusCreated, n.chunked("/db/b/f", text, md5Of(text)).status)
+	require.Equal(t, text, n.content(db, n.doc(db, "b"), "f"))
+	require.Equal(t, http.StatusCreated, n.chunked("/db/c/f", text, "").status)
+	before := n.rows()
+	refused(t, n.chunked("/db/d/f", text, md5Of("other")), http.StatusBadRequest, "content_md5_mismatch", "Possible message corruption.")
+	require.Equal(t, before, n.rows())
+
+	// What comes encoded is kept so, and the digest is that of what came.
+	require.Equal(t, http.StatusCreated, n.put("/db/e/f", "not looked at", "Content-Encoding", "GZIP", "Content-MD5", md5Of("not looked at")).status)
+	a, _ := n.doc(db, "e").Attachment("f")
+	require.Equal(t, "gzip", a.Encoding)
+	require.Equal(t, "md5-"+md5Of("not looked at"), a.Digest())
+}
+
+func TestDeleteAttachment(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	db := n.create("db")
+	rev := n.put("/db/a", `{"v":1,"_attachments":{"f":{"data":"aGVsbG8="},"g":{"data":"aGVsbG8="}}}`).rev(t)
+	refused(t, n.do(http.MethodDelete, "/db/none/f", ""), http.StatusNotFound, "not_found", "missing")
+	for _, target := range []string{"/db/a/none", "/db/a/none?rev=" + rev} {
+		refused(t, n.do(http.MethodDelete, target, ""), http.StatusNotFound, "not_found", "Document is missing attachment")
+	}
+	require.Equal(t, conflict, n.do(http.MethodDelete, "/db/a/f", "").body)
+	deleted := n.do(http.MethodDelete, "/db/a/f?rev="+rev, "")
+	require.Equal(t, http.StatusOK, deleted.status, deleted.body)
+	require.Equal(t, `{"ok":true,"id":"a","rev":"`+deleted.rev(t)+`"}`+"\n", deleted.body)
+	require.Empty(t, deleted.header.Get("Location"))
+	doc := n.doc(db, "a")
+	require.Equal(t, `{"v":1}`, string(doc.Body))
+	require.Len(t, doc.Attachments, 1)
+	require.Equal(t, "hello", n.content(db, doc, "g"))
+	require.Equal(t, conflict, n.do(http.MethodDelete, "/db/a/g?rev="+rev, "").body)
+}
+
+const relatedType = `multipart/related; boundary="abc"`
+
+// related makes a body of a document and contents.
+func related(document string, contents ...string) string {
+	text := "--abc\r\nContent-Type: application/json\r\n\r\n" + document
+	for _, content := range contents {
+		text += "\r\n--abc\r\n\r\n" + content
+	}
+	return text + "\r\n--abc--"
+}
+
+func TestPutRelated(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	db := n.create("db")
+	first := n.put("/db/a", related(`{"v":1,"_attachments":{
+		"f":{"follows":true,"content_type":"text/plain","length":5,"digest":"md5-XUFAKrxLKna5cZ2REBfFkg=="},
+		"i":{"data":"aGVsbG8="},
+		"z":{"follows":true,"length":9,"encoded_length":3,"encoding":"gzip","revpos":7}}}`, "hello", "abc"), "Content-Type", relatedType)
+	require.Equal(t, http.StatusCreated, first.status, first.body)
+	require.Equal(t, `"`+first.rev(t)+`"`, first.header.Get("ETag"))
+	require.Equal(t, "http://"+n.address+"/db/a", first.header.Get("Location"))
+	doc := n.doc(db, "a")
+	for name, want := range map[string]string{"f": "hello", "i": "hello", "z": "abc"} {
+		require.Equal(t, want, n.content(db, doc, name))
+	}
+	z, _ := doc.Attachment("z")
+	require.Equal(t, "gzip", z.Encoding)
+	require.Equal(t, int64(9), z.Length)
+	require.Equal(t, int64(1), z.RevPos)
+
+	second := n.put("/db/a?rev="+first.rev(t), related(`{"v":2,"_attachments":{"f":{"stub":true},"n":{"follows":true}}}`, "new"), "Content-Type", relatedType)
+	require.Equal(t, http.StatusCreated, second.status, second.body)
+	doc = n.doc(db, "a")
+	require.Equal(t, "hello", n.content(db, doc, "f"))
+	require.Equal(t, "new", n.content(db, doc, "n"))
+	require.Len(t, doc.Attachments, 2)
+
+	// A replicated revision that is there already keeps its own contents.
+	write := related(`{"_revisions":{"start":3,"ids":["c","b","a"]},"_attachments":{"f":{"follows":true,"revpos":2}}}`, "x")
+	require.Equal(t, http.StatusCreated, n.put("/db/r?new_edits=false", write, "Content-Type", relatedType).status)
+	before := n.rows()
+	require.Equal(t, http.StatusCreated, n.put("/db/r?new_edits=false", write, "Content-Type", relatedType).status)
+	require.Equal(t, before, n.rows())
+	a, _ := n.doc(db, "r").Attachment("f")
+	require.Equal(t, int64(2), a.RevPos)
+}
+
+// Nothing is left of a document that was not written, whatever was stored of it.
+func TestPutRelatedRefused(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	n.create("db")
+	n.put("/db/there", `{}`)
+	before := n.rows()
+	const two = `{"_attachments":{"i":{"data":"aGVsbG8="},"f":{"follows":true,"length":5},"g":{"follows":true,"digest":"md5-XUFAKrxLKna5cZ2REBfFkg=="}}}`
+	whole := related(two, "12345", "hello")
+	for _, test := range []struct {
+		target, body string
+		status       int
+		code, reason string
+	}{
+		{"/db/there", whole, 409, "conflict", "Document update conflict."},
+		{"/db/a", related(two, "12345", "other"), 400, "content_md5_mismatch", "Possible message corruption."},
+		{"/db/a", related(two, "1234", "hello"), 400, "bad_request", `attachment shorter than expected: "f" should have 5 bytes`},
+		{"/db/a", related(two, "12345"), 400, "bad_request", `the content of the attachment "g" is missing`},
+		{"/db/a", related(two, "12345", "hello", ""), 400, "bad_request", "the body has more parts than the document has attachments that follow"},
+		{"/db/a", whole[:len(whole)-9], 400, "bad_request", "the body ends before its last boundary"},
+		{"/db/a", "", 400, "bad_request", "the body ends before its last boundary"},
+		{"/db/a", related(`{"_nope":1}`), 400, "doc_validation", "Bad special document member: _nope"},
+		{"/db/_local/a", related(two, "12345", "hello"), 400, "bad_request", "_local documents do not accept attachments."},
+		{"/db/a?new_edits=false", whole, 400, "bad_request", "When `new_edits: false`, the document needs `_rev` or `_revisions` specified"},
+	} {
+		refused(t, n.put(test.target, test.body, "Content-Type", relatedType), test.status, test.code, test.reason)
+		require.Equal(t, before, n.rows(), test.reason)
+	}
+	refused(t, n.put("/db/a", whole, "Content-Type", "multipart/related"), http.StatusBadRequest, "bad_request",
+		"Content-Type multipart/related must have a boundary")
+	require.Equal(t, before, n.rows())
+}
+
+// A client that hangs up leaves nothing behind, either.
+func TestUploadThatIsBrokenOff(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	n.create("db")
+	before := n.rows()
+	content := strings.Repeat("x", 200_000)
+	for target, text := range map[string]string{
+		"/db/a/f": content, "/db/a": related(`{"_attachments":{"i":{"data":"aGVsbG8="},"f":{"follows":true}}}`, content)[:150_000],
+	} {
+		conn, err := n.dial(t.Context())
+		require.NoError(t, err)
+		_, err = fmt.Fprintf(conn, "PUT %s HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\nContent-Type: %s\r\n\r\n%s", target, relatedType, text)
+		require.NoError(t, err)
+		require.NoError(t, conn.Close())
+		n.log.line(t, `"path":"`+target+`"`)
+	}
+	require.Equal(t, before, n.rows())
+}

@@ -1,0 +1,331 @@
+package frontend_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"settee/pkg/docstore"
+	"settee/pkg/kv"
+	"settee/replicator"
+)
+
+const conflict = `{"error":"conflict","reason":"Document update conflict."}` + "\n"
+
+func TestPutDocument(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	db := n.create("db")
+	first := n.put("/db/a", `{"_id":"other","v":1}`)
+	require.Equal(t, http.StatusCreated, first.status)
+	require.Equal(t, `{"ok":true,"id":"a","rev":"`+first.rev(t)+`"}`+"\n", first.body)
+	require.Equal(t, `{"v":1}`, string(n.doc(db, "a").Body))
+
+	// The revision is in the document, in the query or in a header.
+	rev := first.rev(t)
+	second := n.put("/db/a", `{"_rev":"`+rev+`","v":2}`)
+	require.Equal(t, http.StatusCreated, second.status, second.body)
+	third := n.put("/db/a?rev="+second.rev(t), `{"v":3}`)
+	require.Equal(t, http.StatusCreated, third.status, third.body)
+	fourth := n.put("/db/a", `{"v":4}`, "If-Match", `"`+third.rev(t)+`"`)
+	require.Equal(t, http.StatusCreated, fourth.status, fourth.body)
+	rev = fourth.rev(t)
+	fifth := n.put("/db/a?rev="+rev, `{"v":5,"_rev":"`+rev+`"}`, "If-Match", rev)
+	require.Equal(t, http.StatusCreated, fifth.status, fifth.body)
+	require.True(t, strings.HasPrefix(fifth.rev(t), "5-"))
+	rev = fifth.rev(t)
+	for _, stale := range []string{"?rev=" + first.rev(t), "", "?rev=7-x"} {
+		got := n.put("/db/a"+stale, `{}`)
+		require.Equal(t, http.StatusConflict, got.status)
+		require.Equal(t, conflict, got.body)
+	}
+
+	deleted := n.put("/db/a?rev="+rev, `{"_deleted":true,"why":1}`)
+	require.Equal(t, http.StatusOK, deleted.status)
+	require.Equal(t, `"`+deleted.rev(t)+`"`, deleted.header.Get("ETag"))
+	again := n.put("/db/a", `{}`)
+	require.Equal(t, http.StatusCreated, again.status)
+	require.True(t, strings.HasPrefix(again.rev(t), "7-"))
+
+	batch := n.put("/db/b?batch=ok", `{"v":1}`)
+	require.Equal(t, http.StatusAccepted, batch.status)
+	require.Equal(t, `{"ok":true,"id":"b"}`+"\n", batch.body)
+	require.Equal(t, `{"v":1}`, string(n.doc(db, "b").Body))
+}
+
+func TestPutDocumentIDs(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	db := n.create("a/b")
+	for path, want := range map[string]struct{ id, location string }{
+		"_design/x":           {"_design/x", "_design%2Fx"},
+		"_design%2Fy":         {"_design/y", "_design%2Fy"},
+		"_design/a%2Fb":       {"_design/a/b", "_design%2Fa%2Fb"},
+		"c%2Fd:e~f@g!":        {"c/d:e~f@g!", "c%2Fd:e%7Ef%40g%21"},
+		"100%25%20+%E2%9C%93": {"100% +✓", "100%25%20%2B%E2%9C%93"},
+	} {
+		got := n.put("/a%2Fb/"+path, `{}`, "X-Forwarded-Host", "couch.example", "X-Forwarded-Proto", "https")
+		require.Equal(t, http.StatusCreated, got.status, got.body)
+		require.Equal(t, want.id, got.json(t)["id"])
+		require.Equal(t, "https://couch.example/a%2Fb/"+want.location, got.header.Get("Location"))
+		n.doc(db, want.id)
+	}
+	for path, want := range map[string][2]string{
+		"_x":         {"illegal_docid", "Only reserved document ids may start with underscore."},
+		"_design":    {"illegal_docid", "Only reserved document ids may start with underscore."},
+		"_design%2F": {"illegal_docid", "Illegal document id `_design/`"},
+		"_local":     {"bad_request", "Invalid _local document id."},
+		"_local%2F":  {"bad_request", "Invalid _local document id."},
+		"%ff":        {"illegal_docid", "Document id must be valid UTF-8"},
+	} {
+		for _, method := range []string{http.MethodPut, http.MethodDelete, "COPY"} {
+			refused(t, n.do(method, "/a%2Fb/"+path, `{}`), http.StatusBadRequest, want[0], want[1])
+		}
+	}
+	refused(t, n.put("/none/x", `{}`), http.StatusNotFound, "not_found", "Database does not exist.")
+}
+
+func TestPutReplicated(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	db := n.create("db")
+	for _, write := range []struct{ target, body string }{
+		{"/db/a?new_edits=false", `{"_rev":"2-b","_revisions":{"start":2,"ids":["b","a"]},"v":1}`},
+		{"/db/a?new_edits=false", `{"_rev":"2-b","v":"not looked at: it is there"}`},
+		{"/db/a?new_edits=false&rev=2-c", `{"v":2}`},
+	} {
+		got := n.put(write.target, write.body)
+		require.Equal(t, http.StatusCreated, got.status, got.body)
+	}
+	doc, err := db.Get(t.Context(), "a", docstore.GetOptions{Conflicts: true})
+	require.NoError(t, err)
+	require.Equal(t, "2-c", doc.Rev.String())
+	require.Equal(t, []docstore.Rev{{Pos: 2, ID: "b"}}, doc.Conflicts)
+	refused(t, n.put("/db/a?new_edits=false", `{"v":1}`), http.StatusBadRequest, "bad_request",
+		"When `new_edits: false`, the document needs `_rev` or `_revisions` specified")
+	refused(t, n.put("/db/a?new_edits=no", `{"v":1}`), http.StatusBadRequest, "query_parse_error",
+		"Invalid value for boolean parameter `new_edits`: \"no\" must be true or false")
+	got := n.put("/db/a?new_edits=false", `{"_revisions":{"start":1,"ids":["b","a"]}}`)
+	require.Equal(t, http.StatusBadRequest, got.status)
+	require.Equal(t, "bad_request", got.json(t)["error"])
+}
+
+// What CouchDB's replicator says in a document is part of it.
+func TestReplicationStateIsKept(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	db := n.create("db")
+	const body = `{"v":1,"_replication_state":"failed","_replication_state_reason":"no \u00fc"}`
+	require.Equal(t, http.StatusCreated, n.put("/db/a", body).status)
+	require.Equal(t, body, string(n.doc(db, "a").Body))
+}
+
+func TestBadDocuments(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	n.create("db")
+	rev := n.put("/db/a", `{}`).rev(t)
+	for _, test := range []struct {
+		target, body string
+		headers      []string
+		status       int
+		code, reason string
+	}{
+		{"/db/a", "", nil, 400, "bad_request", "Missing request body"},
+		{"/db/a", `{`, nil, 400, "bad_request", "invalid UTF-8 JSON"},
+		{"/db/a", `[]`, nil, 400, "bad_request", "Document must be a JSON object"},
+		{"/db/a", `{"_rev":"x"}`, nil, 400, "bad_request", "Invalid rev format"},
+		{"/db/a?rev=", `{}`, nil, 400, "bad_request", "Invalid rev format"},
+		{"/db/a?rev=1", `{}`, nil, 400, "bad_request", "Invalid rev format"},
+		{"/db/a", `{}`, []string{"If-Match", "*"}, 400, "bad_request", "Invalid rev format"},
+		{"/db/a?rev=2-x", `{"_rev":"1-x"}`, nil, 400, "bad_request", "Document rev from request body and query string have different values"},
+		{"/db/a?rev=2-x", `{}`, []string{"If-Match", `"1-x"`}, 400, "bad_request", "Document rev and etag have different values"},
+		{"/db/a?rev=%zz", `{}`, nil, 400, "query_parse_error", "the query of the URL is not percent-encoded as it should be"},
+		{"/db/a?rev=" + rev, `{"_attachments":{"f":{"stub":true}}}`, nil, 412, "missing_stub", `invalid attachment stub: "f"`},
+		{"/db/a?rev=" + rev, `{"_attachments":{"f":{"data":"x"}}}`, nil, 400, "bad_request", "Invalid attachment data for f"},
+		{"/db/a?rev=" + rev, `{"_attachments":{"f":{"follows":true}}}`, nil, 400, "bad_request", `the attachment "f" cannot follow: the body is not multipart/related`},
+		{"/db/a?rev=" + rev, `{}`, []string{"Content-Encoding", "br"}, 415, "bad_content_type", "Content-Encoding must be gzip or identity"},
+		{"/db/a?rev=" + rev, `{}`, []string{"Content-Encoding", "gzip"}, 400, "bad_request", "the request body is not compressed as its Content-Encoding says"},
+	} {
+		refused(t, n.put(test.target, test.body, test.headers...), test.status, test.code, test.reason)
+	}
+}
+
+func TestCompressedBody(t *testing.T) {
+	t.Parallel()
+	n := start(t, "chttpd/max_http_request_size=3000")
+	db := n.create("db")
+	compressed := func(text string) string {
+		var body bytes.Buffer
+		w := gzip.NewWriter(&body)
+		_, err := w.Write([]byte(text))
+		require.NoError(t, err)
+		require.NoError(t, w.Close())
+		return body.String()
+	}
+	text := compressed(`{"v":"` + strings.Repeat("x", 2000) + `"}`)
+	got := n.put("/db/a", text, "Content-Encoding", "gzip")
+	require.Equal(t, http.StatusCreated, got.status, got.body)
+	require.Len(t, n.doc(db, "a").Body, 2008)
+	refused(t, n.put("/db/b", text[:len(text)-9], "Content-Encoding", "gzip"), http.StatusBadRequest, "bad_request",
+		"the request body is not compressed as its Content-Encoding says")
+	refused(t, n.put("/db/b", compressed(`{"v":"`+strings.Repeat("x", 4000)+`"}`), "Content-Encoding", "gzip"),
+		http.StatusRequestEntityTooLarge, "too_large",
+		"the request body has more than 3000 bytes, which is the limit ([chttpd] max_http_request_size)")
+}
+
+func TestPostDocument(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	db := n.create("db")
+	made := n.postJSON("/db", `{"v":1,"_rev":"1-of_another"}`)
+	require.Equal(t, http.StatusCreated, made.status, made.body)
+	id := made.json(t)["id"].(string)
+	require.Regexp(t, "^[0-9a-f]{32}$", id)
+	require.Equal(t, "http://"+n.address+"/db/"+id, made.header.Get("Location"))
+	require.Empty(t, made.header.Get("ETag"))
+	require.Equal(t, `{"v":1}`, string(n.doc(db, id).Body))
+
+	named := n.postJSON("/db/", `{"_id":"_design/x","_attachments":{"f":{"data":"aGVsbG8="}}}`)
+	require.Equal(t, `{"ok":true,"id":"_design/x","rev":"`+named.rev(t)+`"}`+"\n", named.body)
+	require.Equal(t, "hello", n.content(db, n.doc(db, "_design/x"), "f"))
+	require.Equal(t, conflict, n.postJSON("/db", `{"_id":"_design/x"}`).body)
+	updated := n.postJSON("/db", `{"_id":"_design/x","_rev":"`+named.rev(t)+`","_attachments":{"f":{"stub":true}}}`)
+	require.Equal(t, http.StatusCreated, updated.status)
+	local := n.postJSON("/db", `{"_id":"_local/x","v":1}`)
+	require.Equal(t, "0-1", local.rev(t))
+	batch := n.postJSON("/db?batch=ok", `{"_id":"b"}`)
+	require.Equal(t, http.StatusAccepted, batch.status)
+	require.Equal(t, `{"ok":true,"id":"b"}`+"\n", batch.body)
+	n.doc(db, "b")
+
+	for _, kind := range []string{"", "text/plain", "application/x-www-form-urlencoded"} {
+		for _, path := range []string{"/db", "/db/_bulk_docs"} {
+			refused(t, n.do(http.MethodPost, path, `{}`, "Content-Type", kind), http.StatusUnsupportedMediaType,
+				"bad_content_type", "Content-Type must be application/json")
+		}
+	}
+	require.Equal(t, http.StatusCreated, n.do(http.MethodPost, "/db", `{}`, "Content-Type", "Application/JSON; charset=utf-8").status)
+	refused(t, n.postJSON("/db", `{"_id":"_x"}`), http.StatusBadRequest, "illegal_docid", "Only reserved document ids may start with underscore.")
+}
+
+func TestDeleteDocument(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	n.create("db")
+	rev := n.put("/db/a", `{}`).rev(t)
+	refused(t, n.do(http.MethodDelete, "/db/none?rev=1-x", ""), http.StatusNotFound, "not_found", "missing")
+	require.Equal(t, conflict, n.do(http.MethodDelete, "/db/a", "").body)
+	require.Equal(t, conflict, n.do(http.MethodDelete, "/db/a?rev=1-x", "").body)
+	refused(t, n.do(http.MethodDelete, "/db/a?rev=x", ""), http.StatusBadRequest, "bad_request", "Invalid rev format")
+	deleted := n.do(http.MethodDelete, "/db/a", "", "If-Match", `"`+rev+`"`)
+	require.Equal(t, http.StatusOK, deleted.status)
+	require.Equal(t, `{"ok":true,"id":"a","rev":"`+deleted.rev(t)+`"}`+"\n", deleted.body)
+	require.Equal(t, `"`+deleted.rev(t)+`"`, deleted.header.Get("ETag"))
+	refused(t, n.do(http.MethodDelete, "/db/a?rev="+deleted.rev(t), ""), http.StatusNotFound, "not_found", "deleted")
+}
+
+func TestLocalDocuments(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	db := n.create("db")
+	first := n.put("/db/_local%2Fa", `{"v":1}`)
+	require.Equal(t, `{"ok":true,"id":"_local/a","rev":"0-1"}`+"\n", first.body)
+	require.Equal(t, "http://"+n.address+"/db/_local%2Fa", first.header.Get("Location"))
+	require.Regexp(t, `^"[0-9A-Z]+"$`, first.header.Get("ETag"))
+	require.Equal(t, "0-2", n.put("/db/_local/a", `{"v":2,"_rev":"0-1"}`).rev(t))
+	require.Equal(t, "0-3", n.put("/db/_local/a?rev=0-2", `{"v":3}`).rev(t))
+	doc, err := db.GetLocal(t.Context(), "_local/a")
+	require.NoError(t, err)
+	require.Equal(t, `{"v":3}`, string(doc.Body))
+	refused(t, n.put("/db/_local/a", `{"_rev":"1-abc"}`), http.StatusBadRequest, "bad_request", "Invalid rev format")
+	for _, got := range []answer{
+		n.put("/db/_local/a", `{"_attachments":{"f":{"data":""}}}`), n.put("/db/_local/a/f", "x"),
+		n.do(http.MethodDelete, "/db/_local/a/f?rev=0-3", ""),
+	} {
+		refused(t, got, http.StatusBadRequest, "bad_request", "_local documents do not accept attachments.")
+	}
+
+	deleted := n.do(http.MethodDelete, "/db/_local/a?rev=0-3", "")
+	require.Equal(t, http.StatusOK, deleted.status)
+	require.Equal(t, `{"ok":true,"id":"_local/a","rev":"0-0"}`+"\n", deleted.body)
+	refused(t, n.do(http.MethodDelete, "/db/_local/a", ""), http.StatusNotFound, "not_found", "missing")
+	n.put("/db/_local/a", `{}`)
+	deleted = n.put("/db/_local/a", `{"_deleted":true}`)
+	require.Equal(t, http.StatusOK, deleted.status)
+	_, err = db.GetLocal(t.Context(), "_local/a")
+	require.ErrorIs(t, err, docstore.ErrNotFound)
+}
+
+func TestCopyDocument(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	db := n.create("db")
+	source := n.put("/db/a", `{"v":1,"_attachments":{"f":{"data":"aGVsbG8=","content_type":"text/plain"}}}`)
+	gzipped := n.put("/db/a/g?rev="+source.rev(t), "xyz", "Content-Encoding", "gzip")
+	require.Equal(t, http.StatusCreated, gzipped.status)
+
+	copied := n.do("COPY", "/db/a", "", "Destination", "b%2Fc")
+	require.Equal(t, http.StatusCreated, copied.status, copied.body)
+	require.Equal(t, `{"ok":true,"id":"b/c","rev":"`+copied.rev(t)+`"}`+"\n", copied.body)
+	require.Equal(t, `"`+copied.rev(t)+`"`, copied.header.Get("ETag"))
+	require.Equal(t, "http://"+n.address+"/db/b%2Fc", copied.header.Get("Location"))
+	doc := n.doc(db, "b/c")
+	require.Equal(t, `{"v":1}`, string(doc.Body))
+	require.Equal(t, "hello", n.content(db, doc, "f"))
+	require.Equal(t, "text/plain", doc.Attachments[0].Type)
+	require.Equal(t, "xyz", n.content(db, doc, "g"))
+	require.Equal(t, "gzip", doc.Attachments[1].Encoding)
+
+	require.Equal(t, conflict, n.do("COPY", "/db/a", "", "Destination", "b%2Fc").body)
+	n.put("/db/other", `{"v":2}`)
+	over := n.do("COPY", "/db/other", "", "Destination", "b%2Fc?rev="+copied.rev(t))
+	require.Equal(t, http.StatusCreated, over.status)
+	require.Equal(t, `{"v":2}`, string(n.doc(db, "b/c").Body))
+	require.Equal(t, http.StatusCreated, n.do("COPY", "/db/a?rev="+gzipped.rev(t), "", "Destination", "d").status)
+	require.Equal(t, http.StatusCreated, n.do("COPY", "/db/a", "", "Destination", "e", "If-Match", gzipped.rev(t)).status)
+
+	local := n.do("COPY", "/db/other", "", "Destination", "_local/x")
+	require.Equal(t, "0-1", local.rev(t))
+	require.Equal(t, http.StatusCreated, n.do("COPY", "/db/_local/x", "", "Destination", "from-local").status)
+	require.Equal(t, `{"v":2}`, string(n.doc(db, "from-local").Body))
+
+	for destination, reason := range map[string]string{
+		"": "Destination header is mandatory for COPY.", "http://a.example/db/x": "Destination URL must be relative.",
+		"x?rev=1": "Invalid rev format", "%zz": "the Destination header is not percent-encoded as it should be",
+	} {
+		refused(t, n.do("COPY", "/db/a", "", "Destination", destination), http.StatusBadRequest, "bad_request", reason)
+	}
+	refused(t, n.do("COPY", "/db/a", "", "Destination", "_x"), http.StatusBadRequest, "illegal_docid", "Only reserved document ids may start with underscore.")
+	refused(t, n.do("COPY", "/db/none", "", "Destination", "x"), http.StatusNotFound, "not_found", "missing")
+	refused(t, n.do("COPY", "/db/a", "", "Destination", "_local/y"), http.StatusBadRequest, "bad_request", "_local documents do not accept attachments.")
+}
+
+// A hook refuses a document with the same words however it is written.
+func TestRefusedByAHook(t *testing.T) {
+	t.Parallel()
+	all := play(t, 50)
+	hooks := docstore.Hooks{Before: func(_ kv.Transaction, _ *docstore.Database, change *docstore.Change) error {
+		if strings.Contains(string(change.Body), "bad") || strings.Contains(string(change.Body), "unauth") {
+			return &replicator.ParseError{Field: "bad", Reason: "bad document"}
+		}
+		return nil
+	}}
+	n := startWith(t, memory(t), listenTCP(t), hooks)
+	db := n.create("wirev")
+	before := n.rows()
+	for _, got := range []answer{
+		n.put("/wirev/x", `{"bad":true,"_attachments":{"f":{"data":"aGVsbG8="}}}`), n.postJSON("/wirev", `{"_id":"x","bad":true}`),
+	} {
+		refused(t, got, http.StatusForbidden, "forbidden", "bad document")
+	}
+	require.Equal(t, before, n.rows())
+	got := n.play(all[50], all[50].request.RequestURI)
+	require.Equal(t, `[{"id":"no","rev":"1-aaaa","error":"forbidden","reason":"bad document"},`+
+		`{"id":"no2","rev":"1-aaaa","error":"forbidden","reason":"bad document"}]`+"\n", got.body)
+	require.Equal(t, "1-aaaa", n.doc(db, "ok").Rev.String())
+}
