@@ -20,21 +20,31 @@ import (
 type incoming struct {
 	w       http.ResponseWriter
 	body    io.Reader
-	limit   docbody.Limit
+	most    int64
+	advice  string // behind "which is the limit"
 	control *http.ResponseController
 	moved   time.Time // when the deadline was moved
 }
 
-// receive returns a request's body.
-func (h *Handler) receive(w http.ResponseWriter, r *http.Request) (*incoming, error) {
-	limit := docbody.Limit{Bytes: config.MaxHTTPRequestSize.Get(h.config), Name: config.MaxHTTPRequestSize.String()}
+// newIncoming returns a request's body, which may have so many bytes.
+func newIncoming(w http.ResponseWriter, r *http.Request, most int64, advice string) (*incoming, error) {
 	in := &incoming{
-		w: w, body: http.MaxBytesReader(w, r.Body, limit.Bytes), limit: limit, control: http.NewResponseController(w),
+		w: w, body: http.MaxBytesReader(w, r.Body, most), most: most, advice: advice, control: http.NewResponseController(w),
 	}
-	if r.ContentLength > limit.Bytes {
+	if r.ContentLength > most {
 		return nil, in.tooLarge()
 	}
 	return in, nil
+}
+
+// receive returns a request's body, which may be as large as any.
+func (h *Handler) receive(w http.ResponseWriter, r *http.Request) (*incoming, error) {
+	limit := h.requestLimit()
+	return newIncoming(w, r, limit.Bytes, " ("+limit.Name+")")
+}
+
+func (h *Handler) requestLimit() docbody.Limit {
+	return docbody.Limit{Bytes: config.MaxHTTPRequestSize.Get(h.config), Name: config.MaxHTTPRequestSize.String()}
 }
 
 // deadlineStep is how often the deadline of a body is moved at most.
@@ -69,7 +79,7 @@ func (in *incoming) Read(p []byte) (int, error) {
 func (in *incoming) tooLarge() error {
 	in.w.Header().Set("Connection", "close") // the rest is not read
 	return &failure{http.StatusRequestEntityTooLarge, "too_large",
-		fmt.Sprintf("the request body has more than %d bytes, which is the limit (%s)", in.limit.Bytes, in.limit.Name)}
+		fmt.Sprintf("the request body has more than %d bytes, which is the limit%s", in.most, in.advice)}
 }
 
 // spool receives a body that is JSON, which may be compressed. It has to be closed.
@@ -88,7 +98,7 @@ func (h *Handler) spool(w http.ResponseWriter, r *http.Request) (*docbody.Spool,
 	default:
 		return nil, badContentType("Content-Encoding must be gzip or identity")
 	}
-	s, err := docbody.NewSpool(body, in.limit)
+	s, err := docbody.NewSpool(body, h.requestLimit())
 	if err != nil {
 		return nil, bodyFailure(badGzip(err))
 	}

@@ -3,12 +3,8 @@ package frontend
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"time"
 	"unicode/utf8"
 
 	"settee/pkg/config"
@@ -18,17 +14,6 @@ import (
 // revisions, lists of ids and the like. Documents are not among them.
 const maxJSONBody = 16 << 20
 
-// steadyBody is a request's body that may take as long as it likes, but not stand still.
-type steadyBody struct {
-	body    io.Reader
-	control *http.ResponseController
-}
-
-func (s steadyBody) Read(p []byte) (int, error) {
-	_ = s.control.SetReadDeadline(time.Now().Add(receiveTimeout)) // see ServeHTTP
-	return s.body.Read(p)
-}
-
 // readJSON reads a body that is JSON, of at most maxJSONBody bytes. Whether it is there, and
 // what it says, the caller checks.
 func (h *Handler) readJSON(w http.ResponseWriter, r *http.Request) ([]byte, error) {
@@ -36,29 +21,14 @@ func (h *Handler) readJSON(w http.ResponseWriter, r *http.Request) ([]byte, erro
 		return nil, err
 	}
 	limit := min(maxJSONBody, config.MaxHTTPRequestSize.Get(h.config))
-	tooLarge := func() error {
-		w.Header().Set("Connection", "close") // the rest is not read
-		return &failure{http.StatusRequestEntityTooLarge, "too_large",
-			fmt.Sprintf("the request body has more than %d bytes, which is the limit here: ask in several requests", limit)}
+	in, err := newIncoming(w, r, limit, " here: ask in several requests")
+	if err != nil {
+		return nil, err
 	}
-	if r.ContentLength > limit {
-		return nil, tooLarge()
+	body, err := io.ReadAll(in)
+	if err != nil {
+		return nil, err
 	}
-	control := http.NewResponseController(w)
-	body, err := io.ReadAll(steadyBody{http.MaxBytesReader(w, r.Body, limit), control})
-	switch {
-	case errors.As(err, new(*http.MaxBytesError)):
-		return nil, tooLarge()
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		w.Header().Set("Connection", "close")
-		return nil, &failure{http.StatusRequestTimeout, "timeout",
-			fmt.Sprintf("nothing of the request body was received for %s", receiveTimeout)}
-	case err != nil:
-		w.Header().Set("Connection", "close")
-		return nil, badRequest("the request body ends too early or is malformed")
-	}
-	// The connection is now read only to notice that the client hangs up.
-	_ = control.SetReadDeadline(time.Time{})
 	if !utf8.Valid(body) {
 		return nil, badRequest("invalid UTF-8 JSON")
 	}
