@@ -13,10 +13,13 @@
 //	GET  /_dbs_info               what they say of themselves; POST: some of them
 //	GET  /_uuids                  ids for new documents
 //
-//	PUT, GET, DELETE /{db}        create, look at, delete a database
+//	PUT, GET, DELETE /{db}        create, look at, delete a database; POST: write a document
 //	GET, POST /{db}/_changes      its changes feed
 //	POST      /{db}/_revs_diff, _missing_revs, _ensure_full_commit, _compact, _view_cleanup
 //	GET, PUT  /{db}/_security, _revs_limit
+//	POST      /{db}/_bulk_docs    write documents
+//	GET, PUT, DELETE, COPY /{db}/{doc}
+//	GET, PUT, DELETE       /{db}/{doc}/{attachment}
 //
 // What CouchDB has besides (views, _find, partitions, _purge) is 501 not_implemented, with a
 // reason.
@@ -26,6 +29,15 @@
 // The package makes no outbound requests and runs no replication: all it does is to
 // read and write jobs in the store (package replicator/jobs). It shows and logs no
 // credentials: neither those of endpoints nor any in a request.
+//
+// # Writing
+//
+// JSON that has documents is spooled, to a file if it is large, and checked as a whole before
+// anything is written (package docbody). Of a document its body is in memory; the contents of
+// attachments go to the store in pieces, those in parts or bodies of their own while they
+// arrive. They are stored before the revision that refers to them, and discarded if it is
+// not written. A bulk write is many transactions, and each document has its own result.
+// batch=ok is answered with 202, and the document has been written all the same.
 //
 // # Waiting
 //
