@@ -1,8 +1,6 @@
 package fdbjobs
 
 import (
-	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -72,67 +70,6 @@ func (t *Type) Add(tx kv.Transaction, spec Spec) error {
 		return t.settle(tx, []string{old.owner})
 	}
 	return nil
-}
-
-// Remove removes a job, and reports whether it was there. If it runs, its
-// processor gets ErrHalt at its next update.
-//
-// After a commit whose result was unknown the function of the transaction runs
-// again and does not find what it has removed. Who tells a user keeps the answer
-// outside, and takes a job that any run has seen for one that was there.
-func (t *Type) Remove(tx kv.Transaction, id string) (bool, error) {
-	old, err := awaitRow(t.readRow(tx, id))
-	if err != nil || old == nil {
-		return false, err
-	}
-	t.drop(tx, id, old, 0)
-	return true, t.settle(tx, []string{old.owner})
-}
-
-// drop removes a job with all that is its own.
-func (t *Type) drop(tx kv.Transaction, id string, old *row, order uint16) {
-	t.clearArgs(tx, id, 0, old.chunks)
-	tx.Clear(t.keys.state.Pack(id))
-	t.put(tx, id, old, nil, order)
-}
-
-// expireBatch is how many expired jobs one transaction removes.
-const expireBatch = 100
-
-// RemoveExpired removes some of the finished jobs whose time is over ([Held.FinishFor]),
-// and reports how many, and whether there may be more. Upkeep calls it.
-func (t *Type) RemoveExpired(ctx context.Context) (removed int, more bool, err error) {
-	removed, err = kv.TransactValue(ctx, t.layer.db, func(tx kv.Transaction) (int, error) {
-		expired := keyRange(t.keys.expiry)
-		expired.End = t.keys.expiry.Pack(time.Now().Unix() + 1)
-		pairs, err := tx.Snapshot().GetRange(expired, kv.RangeOptions{Limit: expireBatch, Mode: kv.StreamWantAll}).Slice()
-		if err != nil {
-			return 0, err
-		}
-		more = len(pairs) == expireBatch
-		ids, rows := make([]string, len(pairs)), make([]kv.Future[[]byte], len(pairs))
-		for i, pair := range pairs {
-			if ids[i], err = lastString(t.keys.expiry, pair.Key); err != nil {
-				return 0, err
-			}
-			rows[i] = t.readRow(tx, ids[i])
-		}
-		var owners []string
-		for i, id := range ids {
-			old, err := awaitRow(rows[i])
-			if err != nil {
-				return 0, err
-			}
-			if old == nil || old.expires == nil || !bytes.Equal(pairs[i].Key, t.keys.expiry.Pack(*old.expires, id)) {
-				continue // the invariant says never
-			}
-			t.drop(tx, id, old, uint16(i))
-			owners = append(owners, old.owner)
-		}
-		slices.Sort(owners)
-		return len(pairs), t.settle(tx, slices.Compact(owners))
-	})
-	return removed, more, err
 }
 
 // setArgs writes the args of a job that had some chunks of them, and returns how many

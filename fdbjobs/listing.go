@@ -155,6 +155,12 @@ func ids(tx kv.ReadTransaction, index tuple.Subspace, after string, limit int, s
 		}
 		ranges[i] = tx.GetRange(from(s, begin), kv.RangeOptions{Limit: limit, Mode: kv.StreamWantAll})
 	}
+	found, err := idsOf(index, ranges)
+	return found[:min(limit, len(found))], err
+}
+
+// idsOf awaits ids from ranges of index, and sorts them.
+func idsOf(index tuple.Subspace, ranges []kv.RangeResult) ([]string, error) {
 	var found []string
 	for _, r := range ranges {
 		for pair, err := range r.All() {
@@ -169,7 +175,7 @@ func ids(tx kv.ReadTransaction, index tuple.Subspace, after string, limit int, s
 		}
 	}
 	slices.Sort(found)
-	return found[:min(limit, len(found))], nil
+	return found, nil
 }
 
 // lastString is the last element of a key of s.

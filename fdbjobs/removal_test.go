@@ -1,0 +1,64 @@
+package fdbjobs_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"settee/fdbjobs"
+	"settee/pkg/kv"
+)
+
+// TestRemoveOwned: the jobs of one owner go, a page at a time and those of the statuses that
+// were asked for, and no others.
+func TestRemoveOwned(t *testing.T) {
+	onEngines(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, unknownOnce(db))
+		for i := range 10 {
+			id := fmt.Sprintf("%02d", i)
+			b.add(t, fdbjobs.Spec{ID: id, Owner: "a", Token: id, State: fmt.Appendf(nil, `{"s":%d}`, i), Args: text(`{"a":1}`)})
+		}
+		b.add(t, fdbjobs.Spec{ID: "later", Owner: "a", Scheduled: time.Now().Add(time.Hour), Token: "l"})
+		held := b.take(t, 3)
+		require.Len(t, held, 3)
+		require.NoError(t, held[0].FinishFor(t.Context(), time.Hour, nil, nil))
+		b.add(t, fdbjobs.Spec{ID: "05x", Owner: "b", Token: "x"})
+
+		remove := func(before string, limit int, statuses ...fdbjobs.Status) map[string]fdbjobs.Status {
+			t.Helper()
+			removed := map[string]fdbjobs.Status{}
+			b.transact(t, func(tx kv.Transaction) error {
+				jobs, err := b.jobs.RemoveOwned(tx, "a", before, limit, statuses...)
+				assert.LessOrEqual(t, len(jobs), limit)
+				for _, job := range jobs {
+					assert.Nil(t, job.Args)
+					assert.Equal(t, "a", job.Owner)
+					assert.NotEmpty(t, job.State)
+					removed[job.ID] = job.Status
+				}
+				return err
+			})
+			b.check(t)
+			return removed
+		}
+		running := remove("", 100, fdbjobs.Running)
+		assert.Equal(t, map[string]fdbjobs.Status{held[1].Job().ID: fdbjobs.Running, held[2].Job().ID: fdbjobs.Running}, running)
+		require.ErrorIs(t, held[1].Update(t.Context(), nil, nil), fdbjobs.ErrHalt)
+		assert.Empty(t, remove("00", 100, fdbjobs.Pending, fdbjobs.Finished), "none lies before the first")
+		assert.Empty(t, remove("", 0, fdbjobs.Pending, fdbjobs.Finished))
+
+		all := []fdbjobs.Status{fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished}
+		pages := 0
+		for len(remove("", 2, all...)) > 0 {
+			pages++
+		}
+		assert.Equal(t, 3, pages, "nine jobs, two in a transaction that runs twice")
+		assert.EqualValues(t, 1, b.count(t, all...))
+		assert.Equal(t, "b", b.get(t, "05x").Owner)
+		assert.NotContains(t, b.owners(t), "a")
+		assert.Contains(t, b.owners(t), "b")
+	})
+}
