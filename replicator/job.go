@@ -12,6 +12,9 @@ import (
 type JobArgs struct {
 	Replication *Replication `json:"replication"`
 
+	// Definition names this definition among those that the job has had and will have.
+	Definition string `json:"definition,omitempty"`
+
 	// Database and DocID are the replicator database and the document that the job
 	// was made from; both are nil for a transient job.
 	Database *string `json:"database"`
@@ -37,6 +40,11 @@ func (a JobArgs) MarshalJSON() ([]byte, error) {
 // JobState is what the job layer stores as the state of a replication job.
 type JobState struct {
 	State State `json:"state"`
+
+	// Definition is that of the JobArgs that this is the state of. The args can be
+	// replaced at any time, the state only by who holds the job: where the two differ,
+	// the state is that of an earlier definition.
+	Definition string `json:"definition,omitempty"`
 
 	// ReplicationID is that of the latest run, empty before it is known.
 	ReplicationID string `json:"replication_id,omitempty"`

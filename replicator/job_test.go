@@ -45,7 +45,7 @@ func TestJobArgsJSON(t *testing.T) {
 	require.JSONEq(t, `{"replication": {"source": {"url": "http://a.example/db1/"}, "target": {"url": "http://b.example/db2/"}},
 		"database": null, "doc_id": null, "user": "joe", "replication_id": "abc", "added": "2026-11-21T01:48:29Z"}`, string(transient))
 
-	args := replicator.JobArgs{Replication: r, Database: new("_replicator"), DocID: new("doc"), Added: epoch}
+	args := replicator.JobArgs{Replication: r, Definition: "1-a", Database: new("_replicator"), DocID: new("doc"), Added: epoch}
 	stored, err := json.Marshal(args)
 	require.NoError(t, err)
 	var back replicator.JobArgs
@@ -56,7 +56,7 @@ func TestJobArgsJSON(t *testing.T) {
 func TestJobStateJSON(t *testing.T) {
 	t.Parallel()
 	state := replicator.JobState{
-		State: replicator.StateRunning, ReplicationID: "abc+continuous", Node: "n1", PID: "<0.1.0>",
+		State: replicator.StateRunning, Definition: "1-a", ReplicationID: "abc+continuous", Node: "n1", PID: "<0.1.0>",
 		StartTime: epoch, LastUpdated: epoch, ErrorCount: 2,
 		History:   replicator.History{{Timestamp: epoch, Type: replicator.EventStarted}},
 		Stats:     replicator.Stats{DocsRead: 3},
