@@ -136,7 +136,7 @@ func requireJSON(header http.Header) error {
 // documentOptions say what documents may be.
 func (h *Handler) documentOptions() docbody.Options {
 	return docbody.Options{
-		Document:   docbody.Limit{Bytes: config.MaxDocumentSize.Get(h.config), Name: config.MaxDocumentSize.String()},
+		Document:   docbody.Limit{Bytes: min(config.MaxDocumentSize.Get(h.config), docstore.DefaultMaxDocumentSize), Name: config.MaxDocumentSize.String()},
 		Attachment: h.attachmentLimit(),
 		BodyMember: docstore.BodyMember,
 	}

@@ -17,9 +17,6 @@ const (
 // posted to _replicate becomes the args of its job.
 const maxReplicateBody = 4_000_000
 
-// maxDocumentSize is the limit of the document store for a document's body, in bytes.
-const maxDocumentSize = 8_000_000
-
 // The settings, by section. The comment is what an operator reads in `settee config`.
 
 // [settee]: what CouchDB has no setting for.
@@ -55,8 +52,9 @@ var (
 	UUID = define("couchdb", "uuid", "", identifier(256),
 		"This server's id, which is part of every replication id: with the uuid of a CouchDB\n"+
 			"cluster its checkpoints are found again. When not set, one is made once and kept in the store.")
-	MaxDocumentSize = define("couchdb", "max_document_size", "8000000", wholeBytes(1, maxDocumentSize),
-		"The largest body of a document as JSON, without its attachments.")
+	MaxDocumentSize = define("couchdb", "max_document_size", "8000000", wholeBytes(1, math.MaxInt64),
+		"The largest body of a document, as JSON, without its attachments. More than 8000000 is as\n"+
+			"good as that; a document of a replicator database has at most 4000000.")
 	// MaxAttachmentSize is math.MaxInt64 where there is no limit.
 	MaxAttachmentSize = define("couchdb", "max_attachment_size", "1073741824", bytesOrInfinity(),
 		"The largest attachment.")
@@ -103,6 +101,9 @@ var (
 		"The base of the time that a crashed job waits. Every crash in a row doubles that time.")
 	MaxBackoffPenalty = define("replicator", "max_backoff_penalty_sec", "172800", seconds(time.Second, longSeconds),
 		"The longest that a crashed job waits.")
+	TransientJobMaxAge = define("replicator", "transient_job_max_age_sec", "86400", seconds(time.Second, longSeconds),
+		"How long a job that was posted to _replicate is kept when it has ended, for its result\n"+
+			"to be read.")
 	// MaxHistory is bounded because a job's history is part of its state, which is at
 	// most 100,000 bytes, and every event may carry a reason.
 	MaxHistory = define("replicator", "max_history", "10", whole(1, 100),
