@@ -116,19 +116,23 @@ func listenTCP(t *testing.T) net.Listener {
 
 func startOn(t *testing.T, db kv.Database, listener net.Listener, settings ...string) *node {
 	t.Helper()
-	return startWith(t, db, listener, docstore.Hooks{}, settings...)
+	return startWith(t, db, listener, nil, settings...)
 }
 
-// startWith starts a node whose documents have hooks.
-func startWith(t *testing.T, db kv.Database, listener net.Listener, hooks docstore.Hooks, settings ...string) *node {
+// startWith starts a node whose documents have hooks; nil: those of replicator databases.
+func startWith(t *testing.T, db kv.Database, listener net.Listener, hooks *docstore.Hooks, settings ...string) *node {
 	t.Helper()
 	cfg, _, err := config.Load(config.Options{Flags: settings})
 	require.NoError(t, err)
 	n := &node{T: t, db: db, log: &journal{written: make(chan struct{})}, address: listener.Addr().String()}
 	n.layer = fdbjobs.Open(db, []byte("jobs"))
-	n.jobs, err = jobs.Open(t.Context(), db, n.layer, jobs.Options{UUID: "0123456789abcdef0123456789abcdef"})
+	n.jobs, err = jobs.Open(t.Context(), db, n.layer, jobs.Options{UUID: "0123456789abcdef0123456789abcdef", Documents: []byte("docs")})
 	require.NoError(t, err)
-	n.docs = docstore.Open(db, []byte("docs"), docstore.Options{Hooks: hooks})
+	if hooks == nil {
+		replications := n.jobs.Hooks(replicator.ParseOptions{})
+		hooks = &replications
+	}
+	n.docs = docstore.Open(db, []byte("docs"), docstore.Options{Hooks: *hooks})
 	n.handler = frontend.New(frontend.Options{
 		Jobs: n.jobs, Documents: n.docs, Config: cfg, Version: "1.2.3", Log: zerolog.New(n.log).Level(zerolog.DebugLevel),
 	})

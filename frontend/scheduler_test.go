@@ -12,8 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"settee/fdbjobs"
-	"settee/pkg/kv"
+	"settee/pkg/docstore"
 	"settee/replicator"
 )
 
@@ -136,14 +135,13 @@ func TestJobOfADocument(t *testing.T) {
 	database, doc, user := "acct/_replicator", "a doc/with+ä", "bob"
 	request, err := replicator.ParseRequest([]byte(definition("")), replicator.ParseOptions{})
 	require.NoError(t, err)
-	args, err := json.Marshal(&replicator.JobArgs{
-		Replication: request.Replication, Database: &database, DocID: &doc, User: &user, Added: time.Now(),
-	})
+	want, err := request.Replication.ID(n.jobs.ServerUUID(), "")
 	require.NoError(t, err)
-	id := replicator.PersistentJobID("instance", doc)
-	require.NoError(t, n.db.Transact(t.Context(), func(tx kv.Transaction) error {
-		return n.jobs.Jobs().Add(tx, fdbjobs.Spec{ID: id, Owner: database, Args: args, State: json.RawMessage(`{"state":"pending"}`)})
-	}))
+	db, err := n.docs.Create(t.Context(), database)
+	require.NoError(t, err)
+	_, err = db.Put(t.Context(), docstore.Edit{ID: doc, Body: []byte(definition(`"user_ctx": {"name": "bob"}`))})
+	require.NoError(t, err)
+	id := replicator.PersistentJobID(db.Instance(), doc)
 	escaped := url.PathEscape(id)
 	for _, name := range []string{
 		escaped, strings.Replace(escaped, "+", "%2B", 1), strings.Replace(escaped, "%7C", "|", 1), strings.Replace(escaped, "d", "%64", 1),
@@ -151,15 +149,13 @@ func TestJobOfADocument(t *testing.T) {
 		got := n.get("/_scheduler/jobs/" + name)
 		require.Equal(t, http.StatusOK, got.status, name)
 		row := got.json(t)
-		require.Equal(t, id, row["id"], "the replication id is not known yet")
+		require.Equal(t, want.String(), row["id"])
 		require.Equal(t, database, row["database"])
 		require.Equal(t, doc, row["doc_id"])
 		require.Equal(t, user, row["user"])
-		require.Equal(t, []any{}, row["history"])
+		require.Len(t, row["history"], 1)
 	}
 	run := n.accept()
-	want, err := request.Replication.ID(n.jobs.ServerUUID(), "")
-	require.NoError(t, err)
 	require.NoError(t, run.Identify(t.Context(), want))
 	require.Equal(t, want.String(), n.get("/_scheduler/jobs/" + want.String()).json(t)["id"])
 	refused(t, n.post(definition("")), http.StatusConflict, "conflict", "the replication "+want.String()+" exists already")

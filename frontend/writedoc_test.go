@@ -315,7 +315,7 @@ func TestRefusedByAHook(t *testing.T) {
 		}
 		return nil
 	}}
-	n := startWith(t, memory(t), listenTCP(t), hooks)
+	n := startWith(t, memory(t), listenTCP(t), &hooks)
 	db := n.create("wirev")
 	before := n.rows()
 	for _, got := range []answer{

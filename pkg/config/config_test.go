@@ -237,7 +237,6 @@ func TestBadValues(t *testing.T) {
 		{"chttpd", "port", "http", "a whole number from 0 to 65535"},
 		{"chttpd", "max_http_request_size", "4GB", "a whole number of bytes"},
 		{"chttpd", "max_http_request_size", "9223372036854775808", "a whole number of bytes"},
-		{"couchdb", "max_document_size", "8000001", "a whole number of bytes"},
 		{"couchdb", "max_document_size", "infinity", "a whole number of bytes"},
 		{"couchdb", "max_attachment_size", "0", "bytes from 1 to 9223372036854775807, or infinity"},
 		{"couchdb", "max_attachment_size", "1 GB", "or infinity"},

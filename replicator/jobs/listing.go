@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 
 	"settee/fdbjobs"
 	"settee/pkg/kv"
@@ -39,13 +40,19 @@ func (s *Store) List(ctx context.Context, skip, limit int) (jobs []*Job, total i
 	if skip < 0 || skip > MaxSkip || limit < 0 || limit > MaxLimit {
 		return nil, 0, fmt.Errorf("listing replication jobs: skip %d and limit %d are out of range", skip, limit)
 	}
-	live := []fdbjobs.Status{fdbjobs.Pending, fdbjobs.Running}
 	var after string
 	begin := func(tx kv.Transaction) error {
+		deleted, err := s.deletedJobs(tx.Snapshot())
+		if err != nil {
+			return err
+		}
 		if total, err = s.jobs.Count(tx.Snapshot(), live...); err != nil {
 			return err
 		}
-		after, err = s.jobs.Skip(tx.Snapshot(), "", skip, live...)
+		for _, d := range deleted {
+			total -= d.jobs
+		}
+		after, err = s.skip(tx.Snapshot(), deleted, skip)
 		return err
 	}
 	if err := s.db.Transact(ctx, begin); err != nil {
@@ -54,17 +61,13 @@ func (s *Store) List(ctx context.Context, skip, limit int) (jobs []*Job, total i
 	if int64(skip) >= total {
 		return nil, total, nil
 	}
-	for len(jobs) < limit {
-		n := min(listBatch, limit-len(jobs))
-		batch, err := s.listAfter(ctx, after, n, live...)
+	for more := true; more && len(jobs) < limit; {
+		page, err := s.readPage(ctx, after, min(listBatch, limit-len(jobs)), live...)
 		if err != nil {
 			return nil, 0, err
 		}
-		jobs = append(jobs, batch...)
-		if len(batch) < n {
-			break
-		}
-		after = batch[n-1].ID
+		jobs = append(jobs, page.jobs...)
+		after, more = page.after, page.more
 	}
 	return jobs, total, nil
 }
@@ -74,40 +77,106 @@ func (s *Store) List(ctx context.Context, skip, limit int) (jobs []*Job, total i
 func (s *Store) Running(ctx context.Context) iter.Seq2[*Job, error] {
 	return func(yield func(*Job, error) bool) {
 		for after := ""; ; {
-			batch, err := s.listAfter(ctx, after, listBatch, fdbjobs.Running)
+			page, err := s.readPage(ctx, after, listBatch, fdbjobs.Running)
 			if err != nil {
 				yield(nil, err)
 				return
 			}
-			for _, job := range batch {
+			for _, job := range page.jobs {
 				if !yield(job, nil) {
 					return
 				}
 			}
-			if len(batch) < listBatch {
+			if !page.more {
 				return
 			}
-			after = batch[listBatch-1].ID
+			after = page.after
 		}
 	}
 }
 
-// listAfter reads the next n jobs behind an id that have one of the statuses.
-func (s *Store) listAfter(ctx context.Context, after string, n int, statuses ...fdbjobs.Status) ([]*Job, error) {
-	batch, err := kv.TransactValue(ctx, s.db, func(tx kv.Transaction) ([]*fdbjobs.Job, error) {
-		return s.jobs.List(tx.Snapshot(), after, n, statuses...)
+// live are the statuses of jobs that have not ended.
+var live = []fdbjobs.Status{fdbjobs.Pending, fdbjobs.Running}
+
+// page is some jobs of a list.
+type page struct {
+	jobs  []*Job
+	after string // where the next page begins
+	more  bool   // whether there may be one
+}
+
+// readPage reads up to n jobs that have one of the statuses, behind an id.
+func (s *Store) readPage(ctx context.Context, after string, n int, statuses ...fdbjobs.Status) (page, error) {
+	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (page, error) {
+		return s.page(tx.Snapshot(), after, n, statuses)
 	})
+}
+
+// page reads up to n jobs. Those of a deleted database are passed over at once, however many
+// they are.
+func (s *Store) page(tx kv.ReadTransaction, after string, n int, statuses []fdbjobs.Status) (out page, err error) {
+	batch, err := s.jobs.List(tx, after, n, statuses...)
+	if err != nil {
+		return out, err
+	}
+	out.more = len(batch) == n
+	for _, raw := range batch {
+		alive, err := s.alive(tx, raw.Owner)
+		if err != nil {
+			return out, err
+		}
+		if !alive {
+			_, instance, _ := ownerDatabase(raw.Owner)
+			out.after, out.more = deletedDatabase{instance: instance}.last(), true
+			return out, nil
+		}
+		job, err := s.parse(raw)
+		if err != nil {
+			return out, err
+		}
+		job.summarize()
+		out.jobs, out.after = append(out.jobs, job), raw.ID
+	}
+	return out, nil
+}
+
+// deletedJobs reads which databases were deleted and have jobs that had not ended. While there
+// are more than a hundred, until upkeep has come to them, some jobs count that are none.
+func (s *Store) deletedJobs(tx kv.ReadTransaction) ([]deletedDatabase, error) {
+	deleted, err := s.deletedDatabases(tx)
 	if err != nil {
 		return nil, err
 	}
-	jobs := make([]*Job, len(batch))
-	for i, raw := range batch {
-		if jobs[i], err = parseJob(raw); err != nil {
+	for i := range deleted {
+		if deleted[i].jobs, err = s.jobs.CountOwned(tx, deleted[i].owner, live...); err != nil {
 			return nil, err
 		}
-		jobs[i].summarize()
 	}
-	return jobs, nil
+	return slices.DeleteFunc(deleted, func(d deletedDatabase) bool { return d.jobs == 0 }), nil
+}
+
+// skip returns the id of the nth job, or the last one's where there are fewer, not counting
+// those of deleted databases, whose ids are ranges. It walks in steps, which are halved where
+// one would come into or over such a range.
+func (s *Store) skip(tx kv.ReadTransaction, deleted []deletedDatabase, n int) (after string, err error) {
+	for step := n; n > 0; {
+		next, err := s.jobs.Skip(tx, after, step, live...)
+		if err != nil || next == after {
+			return after, err
+		}
+		i := slices.IndexFunc(deleted, func(d deletedDatabase) bool { return after < d.first() })
+		switch {
+		case i < 0 || next < deleted[i].first():
+			after = next
+			n -= step
+			step = min(step, n)
+		case step > 1:
+			step /= 2
+		default: // the next job is one of that database's
+			after, step = deleted[i].last(), n
+		}
+	}
+	return after, nil
 }
 
 // summarize leaves out of the job's definition what may be large.

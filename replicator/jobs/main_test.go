@@ -2,7 +2,10 @@ package jobs_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -10,11 +13,13 @@ import (
 	"go.uber.org/goleak"
 
 	"settee/fdbjobs"
+	"settee/pkg/docstore"
 	"settee/pkg/kv"
 	"settee/pkg/kv/faultkv"
 	"settee/pkg/kv/kvtest"
 	"settee/pkg/kv/memkv"
 	"settee/pkg/kv/pebblekv"
+	"settee/pkg/tuple"
 	"settee/replicator"
 	"settee/replicator/jobs"
 )
@@ -51,30 +56,37 @@ func (s *store) Transact(ctx context.Context, fn func(kv.Transaction) error) err
 
 // bundle is replication jobs on a store of their own.
 type bundle struct {
-	*testing.T
+	testing.TB
 	db    *store
 	layer *fdbjobs.Layer
 	store *jobs.Store
+	docs  *docstore.Store
 }
 
-func setup(t *testing.T, opts ...jobs.Options) *bundle {
+var docsPrefix = []byte("docs/")
+
+func setup(t testing.TB, opts ...jobs.Options) *bundle {
 	t.Helper()
 	db, err := memkv.Open(memkv.Options{})
 	require.NoError(t, err)
 	return setupOn(t, db, opts...)
 }
 
-func setupOn(t *testing.T, db kv.Database, opts ...jobs.Options) *bundle {
+func setupOn(t testing.TB, db kv.Database, opts ...jobs.Options) *bundle {
 	t.Helper()
-	b := &bundle{T: t, db: newStore(db)}
+	b := &bundle{TB: t, db: newStore(db)}
 	b.layer = fdbjobs.Open(b.db, []byte("jobs"))
 	t.Cleanup(func() {
 		b.layer.Close()
 		require.NoError(t, db.Close())
 	})
+	with := append(opts, jobs.Options{UUID: "0123456789abcdef0123456789abcdef"})[0]
+	with.Documents = docsPrefix
 	var err error
-	b.store, err = jobs.Open(t.Context(), b.db, b.layer, append(opts, jobs.Options{UUID: "0123456789abcdef0123456789abcdef"})[0])
+	b.store, err = jobs.Open(t.Context(), b.db, b.layer, with)
 	require.NoError(t, err)
+	b.docs = docstore.Open(b.db, docsPrefix, docstore.Options{Hooks: b.store.Hooks(replicator.ParseOptions{})})
+	t.Cleanup(b.docs.Close)
 	return b
 }
 
@@ -98,13 +110,17 @@ func onEngines(t *testing.T, test func(b *bundle)) {
 // definition parses a body of POST /_replicate with the given members.
 func (b *bundle) definition(members string) *replicator.Replication {
 	b.Helper()
+	request, err := replicator.ParseRequest(definitionText(members), replicator.ParseOptions{})
+	require.NoError(b, err)
+	return request.Replication
+}
+
+func definitionText(members string) []byte {
 	text := `{"source": "http://adm:secret@a.example/db", "target": "http://b.example/db"`
 	if members != "" {
 		text += ", " + members
 	}
-	request, err := replicator.ParseRequest([]byte(text+"}"), replicator.ParseOptions{})
-	require.NoError(b, err)
-	return request.Replication
+	return []byte(text + "}")
 }
 
 // replicate adds the replication with the given members.
@@ -137,6 +153,83 @@ func (b *bundle) gone(id string) {
 	require.ErrorIs(b, err, jobs.ErrNotFound)
 }
 
+// create makes a database.
+func (b *bundle) create(name string) *docstore.Database {
+	b.Helper()
+	db, err := b.docs.Create(b.Context(), name)
+	require.NoError(b, err)
+	return db
+}
+
+func (b *bundle) database(name string) *docstore.Database {
+	b.Helper()
+	db, err := b.docs.Database(b.Context(), name)
+	require.NoError(b, err)
+	return db
+}
+
+// put writes a document that asks for a replication with the given members, in place of a
+// revision, "" for none. It returns its revision.
+func (b *bundle) put(database, id, rev, members string) string {
+	b.Helper()
+	written, err := b.write(database, id, rev, definitionText(members))
+	require.NoError(b, err)
+	return written
+}
+
+func (b *bundle) write(database, id, rev string, body []byte) (string, error) {
+	b.Helper()
+	written, err := b.database(database).Put(b.Context(), docstore.Edit{ID: id, Rev: b.rev(rev), Body: body})
+	return written.String(), err
+}
+
+func (b *bundle) remove(database, id, rev string) string {
+	b.Helper()
+	written, err := b.database(database).Put(b.Context(), docstore.Edit{ID: id, Rev: b.rev(rev), Deleted: true})
+	require.NoError(b, err)
+	return written.String()
+}
+
+// merge writes a replicated revision, "2-b a", of a document with that body.
+func (b *bundle) merge(database, id, path string, body []byte) error {
+	b.Helper()
+	ids := strings.Fields(path)
+	rev := b.rev(ids[0])
+	ids[0] = rev.ID
+	results, err := b.database(database).Write(b.Context(), []docstore.Edit{{
+		ID: id, Pos: rev.Pos, Path: ids, Body: body, Deleted: body == nil,
+	}}, docstore.WriteOptions{Replicated: true})
+	require.NoError(b, err)
+	return results[0].Err
+}
+
+func (b *bundle) rev(text string) docstore.Rev {
+	b.Helper()
+	if text == "" {
+		return docstore.Rev{}
+	}
+	rev, err := docstore.ParseRev(text)
+	require.NoError(b, err)
+	return rev
+}
+
+// document returns what a document says, and its revision as _rev.
+func (b *bundle) document(database, id string) map[string]any {
+	b.Helper()
+	doc, err := b.database(database).Get(b.Context(), id, docstore.GetOptions{})
+	require.NoError(b, err)
+	var members map[string]any
+	require.NoError(b, json.Unmarshal(doc.Body, &members))
+	members["_rev"] = doc.Rev.String()
+	return members
+}
+
+// jobID is the id of a document's job.
+func (b *bundle) jobID(database, id string) string {
+	b.Helper()
+	return replicator.PersistentJobID(b.database(database).Instance(), id)
+}
+
 // total is how many jobs have not ended.
 func (b *bundle) total() int {
 	b.Helper()
@@ -160,4 +253,46 @@ func eventTypes(job *jobs.Job) []string {
 		types = append(types, event.Type)
 	}
 	return types
+}
+
+// claims are the replication ids that jobs have claimed, and which.
+func (b *bundle) claims() map[string]string {
+	b.Helper()
+	return b.rows("replication_ids")
+}
+
+// deletions are the deleted databases whose jobs may not have been removed yet.
+func (b *bundle) deletions() map[string]string {
+	b.Helper()
+	return b.rows("deleted")
+}
+
+func (b *bundle) rows(name string) map[string]string {
+	b.Helper()
+	space := tuple.NewSubspace("replicator", name)
+	begin, end := space.Range()
+	pairs, err := kv.TransactValue(b.Context(), b.db, func(tx kv.Transaction) ([]kv.KeyValue, error) {
+		return tx.Snapshot().GetRange(kv.KeyRange{Begin: begin, End: end}, kv.RangeOptions{}).Slice()
+	})
+	require.NoError(b, err)
+	rows := map[string]string{}
+	for _, pair := range pairs {
+		key, err := space.Unpack(pair.Key)
+		require.NoError(b, err)
+		rows[key[0].(string)] = string(pair.Value)
+	}
+	return rows
+}
+
+// monitor runs an activity monitor until the function that it returns is called.
+func (b *bundle) monitor(requeued func([]string)) (stop func()) {
+	ctx, cancel := context.WithCancel(b.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		_ = b.store.Jobs().RunMonitor(ctx, fdbjobs.MonitorOptions{Requeued: requeued})
+	})
+	return func() {
+		cancel()
+		running.Wait()
+	}
 }

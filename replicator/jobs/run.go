@@ -2,9 +2,11 @@ package jobs
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"settee/fdbjobs"
@@ -19,32 +21,78 @@ type Run struct {
 	store *Store
 	held  *fdbjobs.Held
 	job   *Job
+	gone  bool // the job's database, or its document, does not exist any more
 }
 
-// Accept waits for a job that is due and takes it. A job that cannot be read, as
-// no version of settee leaves one, fails and is passed over. The errors are those
-// of fdbjobs.Type.Accept.
+// Accept waits for a job that is due and takes it. The job of a database that was
+// deleted is dropped. One that cannot be read, as no version of settee leaves one,
+// fails and is passed over. The errors are those of fdbjobs.Type.Accept.
 func (s *Store) Accept(ctx context.Context) (*Run, error) {
 	for {
 		held, err := s.jobs.Accept(ctx, fdbjobs.AcceptOptions{})
 		if err != nil {
 			return nil, err
 		}
-		job, err := parseJob(held[0].Job())
-		if err == nil {
-			held[0].Forget()
-			return &Run{store: s, held: held[0], job: job}, nil
+		run, err := s.take(ctx, held[0])
+		if errors.Is(err, fdbjobs.ErrHalt) {
+			continue
 		}
-		failed := &replicator.JobState{State: replicator.StateFailed, LastUpdated: time.Now()}
-		failed.SetError("error", err.Error())
-		state, err := json.Marshal(failed)
-		if err != nil {
-			return nil, fmt.Errorf("writing the state of a replication job: %w", err)
-		}
-		if err := held[0].Finish(ctx, state, nil); err != nil && !errors.Is(err, fdbjobs.ErrHalt) {
-			return nil, err
+		return run, err
+	}
+}
+
+// take makes a run of a job that is held, unless there is nothing to run: the error is
+// fdbjobs.ErrHalt then.
+func (s *Store) take(ctx context.Context, held *fdbjobs.Held) (*Run, error) {
+	job, err := s.parse(held.Job())
+	if err != nil {
+		return nil, s.fail(ctx, held, err)
+	}
+	run := &Run{store: s, held: held, job: job}
+	if !job.Transient() {
+		// Another error is none of the job's, which is held: its first update checks again.
+		_ = s.db.Transact(ctx, func(tx kv.Transaction) error { return run.check(tx.Snapshot()) })
+		if run.gone {
+			return nil, run.drop(ctx)
 		}
 	}
+	held.Forget()
+	return run, nil
+}
+
+// fail ends a job that cannot be read.
+func (s *Store) fail(ctx context.Context, held *fdbjobs.Held, why error) error {
+	failed := &replicator.JobState{State: replicator.StateFailed, LastUpdated: time.Now()}
+	failed.SetError("error", why.Error())
+	state, err := json.Marshal(failed)
+	if err != nil {
+		return fmt.Errorf("writing the state of a replication job: %w", err)
+	}
+	if err := held.Finish(ctx, state, nil); err != nil {
+		return err
+	}
+	return fdbjobs.ErrHalt
+}
+
+// check returns fdbjobs.ErrHalt if the job's database was deleted. It is part of each
+// transaction that writes the job, but for those that put it back: what they put back is
+// dropped by whoever takes it.
+func (r *Run) check(tx kv.ReadTransaction) error {
+	alive, err := r.store.alive(tx, r.job.owner())
+	if err == nil && !alive {
+		r.gone = true // and never comes back
+		err = fdbjobs.ErrHalt
+	}
+	return err
+}
+
+// drop removes the job, and returns fdbjobs.ErrHalt.
+func (r *Run) drop(ctx context.Context) error {
+	err := r.store.db.Transact(ctx, func(tx kv.Transaction) error { return r.store.remove(tx, r.job) })
+	if err != nil {
+		return err
+	}
+	return r.held.Update(ctx, nil, nil) // which lets go of it
 }
 
 // Job returns the job. Its State is as this run last wrote it.
@@ -79,8 +127,17 @@ func (r *Run) Start(ctx context.Context, node, pid string) error {
 // Update changes the job's state and says that it is being worked on. It is called
 // at least every third of the type's timeout.
 func (r *Run) Update(ctx context.Context, change func(*replicator.JobState)) error {
-	return r.write(change, func(state json.RawMessage) error {
-		return r.held.Update(ctx, state, nil)
+	return r.update(ctx, change, func(kv.Transaction) error { return nil })
+}
+
+func (r *Run) update(ctx context.Context, change func(*replicator.JobState), also func(kv.Transaction) error) error {
+	return r.write(change, func(_ *replicator.JobState, text json.RawMessage) error {
+		return r.held.Update(ctx, text, func(tx kv.Transaction) error {
+			if err := r.check(tx); err != nil {
+				return err
+			}
+			return also(tx)
+		})
 	})
 }
 
@@ -89,18 +146,17 @@ func (r *Run) Update(ctx context.Context, change func(*replicator.JobState)) err
 // has it.
 func (r *Run) Identify(ctx context.Context, id replicator.ID) error {
 	name := id.String()
-	return r.write(func(state *replicator.JobState) {
+	change := func(state *replicator.JobState) {
 		if state.ReplicationID != name {
 			dropProgress(state)
 		}
 		state.ReplicationID = name
-	}, func(state json.RawMessage) error {
-		return r.held.Update(ctx, state, func(tx kv.Transaction) error {
-			if err := r.store.unclaim(tx, r.job, name); err != nil {
-				return err
-			}
-			return r.store.claim(tx, name, r.job.ID)
-		})
+	}
+	return r.update(ctx, change, func(tx kv.Transaction) error {
+		if err := r.store.unclaim(tx, r.job, name); err != nil {
+			return err
+		}
+		return r.store.claim(tx, name, r.job.ID)
 	})
 }
 
@@ -173,29 +229,39 @@ func (r *Run) event(state *replicator.JobState, at time.Time, what, reason strin
 	state.History.Push(replicator.Event{Timestamp: at, Type: what, Reason: reason}, r.store.maxHistory)
 }
 
+// finish ends the job: a transient one for a time, that of a document together with what
+// the document says of it.
 func (r *Run) finish(ctx context.Context, change func(*replicator.JobState)) error {
-	return r.write(change, func(state json.RawMessage) error {
-		return r.held.Finish(ctx, state, nil)
+	token := rand.Text()
+	return r.write(change, func(state *replicator.JobState, text json.RawMessage) error {
+		if r.job.Transient() {
+			return r.held.FinishFor(ctx, r.store.transientMaxAge, text, nil)
+		}
+		return r.held.Finish(ctx, text, func(tx kv.Transaction) error { return r.writeDocument(tx, state, token) })
 	})
 }
 
+// resubmit queues the job again, unless it is none any more.
 func (r *Run) resubmit(ctx context.Context, at time.Time, change func(*replicator.JobState)) error {
-	return r.write(change, func(state json.RawMessage) error {
-		return r.held.Resubmit(ctx, at, state)
+	if r.gone {
+		return r.drop(ctx)
+	}
+	return r.write(change, func(_ *replicator.JobState, text json.RawMessage) error {
+		return r.held.Resubmit(ctx, at, text)
 	})
 }
 
 // write changes a copy of the state, and keeps it if it could be stored.
-func (r *Run) write(change func(*replicator.JobState), store func(json.RawMessage) error) error {
+func (r *Run) write(change func(*replicator.JobState), store func(*replicator.JobState, json.RawMessage) error) error {
 	next := *r.job.State
-	next.History = append(replicator.History(nil), next.History...)
+	next.History = slices.Clone(next.History)
 	change(&next)
 	next.LastUpdated = time.Now()
 	text, err := encodeState(&next)
 	if err != nil {
 		return fmt.Errorf("writing the state of the replication job %q: %w", r.job.ID, err)
 	}
-	if err := store(text); err != nil {
+	if err := store(&next, text); err != nil {
 		return err
 	}
 	r.job.State = &next

@@ -1,9 +1,9 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -11,9 +11,9 @@ import (
 	"github.com/google/uuid"
 
 	"settee/fdbjobs"
+	"settee/pkg/docstore"
 	"settee/pkg/kv"
 	"settee/pkg/tuple"
-	"settee/replicator"
 )
 
 // Type is the job type of replications.
@@ -22,21 +22,6 @@ const Type = "replication"
 // ErrNotFound says that there is no such replication job.
 var ErrNotFound = errors.New("no such replication")
 
-// Collision says that another job has the replication id.
-type Collision struct {
-	ReplicationID string
-	// JobID is the other job. Transient says that it was posted to _replicate;
-	// otherwise Database and DocID say where its document is.
-	JobID           string
-	Transient       bool
-	Database, DocID string
-}
-
-// Error names the replication id alone: not everybody may know whose it is.
-func (c *Collision) Error() string {
-	return fmt.Sprintf("the replication %s exists already", c.ReplicationID)
-}
-
 // Options are the options of [Open].
 type Options struct {
 	// UUID is the server uuid that replication ids cover ([couchdb] uuid). Default: the
@@ -44,26 +29,33 @@ type Options struct {
 	UUID string
 	// MaxHistory is how many events a job remembers. Default: 10.
 	MaxHistory int
+	// TransientMaxAge is how long a transient job is kept that has ended, in whole seconds.
+	// Default: a day.
+	TransientMaxAge time.Duration
+	// Documents is the prefix below which the store's databases are (docstore.Open).
+	Documents []byte
 }
 
 // Store is the replication jobs of a store. It is safe for concurrent use.
 type Store struct {
-	db         kv.Database
-	jobs       *fdbjobs.Type
-	space      tuple.Subspace
-	uuid       string
-	maxHistory int
+	db              kv.Database
+	jobs, upkeep    *fdbjobs.Type
+	space           tuple.Subspace
+	uuid            string
+	maxHistory      int
+	transientMaxAge time.Duration
+	// docs has no hooks: what the end of a job writes into its document is no change of a
+	// user's. Nothing waits in it, so it needs not be closed.
+	docs *docstore.Store
 }
 
 // Open returns the replication jobs of a store. It reads the server uuid, or makes
 // it if there is none yet.
 func Open(ctx context.Context, db kv.Database, layer *fdbjobs.Layer, opts Options) (*Store, error) {
 	s := &Store{
-		db: db, jobs: layer.Type(Type), space: tuple.NewSubspace("replicator"),
-		uuid: opts.UUID, maxHistory: opts.MaxHistory,
-	}
-	if s.maxHistory == 0 {
-		s.maxHistory = 10
+		db: db, jobs: layer.Type(Type), upkeep: layer.Type(fdbjobs.UpkeepType), space: tuple.NewSubspace("replicator"),
+		uuid: opts.UUID, maxHistory: cmp.Or(opts.MaxHistory, 10), transientMaxAge: cmp.Or(opts.TransientMaxAge, 24*time.Hour),
+		docs: docstore.Open(db, opts.Documents, docstore.Options{}),
 	}
 	if s.uuid != "" {
 		return s, nil
@@ -102,72 +94,6 @@ func (s *Store) SetTimeout(ctx context.Context, timeout time.Duration) error {
 	})
 }
 
-// Job is a replication job.
-type Job struct {
-	ID     string
-	Status fdbjobs.Status
-	Args   *replicator.JobArgs
-	State  *replicator.JobState
-}
-
-func parseJob(raw *fdbjobs.Job) (*Job, error) {
-	job := &Job{ID: raw.ID, Status: raw.Status, Args: new(replicator.JobArgs), State: new(replicator.JobState)}
-	if err := json.Unmarshal(raw.State, job.State); err != nil {
-		return nil, fmt.Errorf("reading the state of the replication job %q: %w", raw.ID, err)
-	}
-	if err := json.Unmarshal(raw.Args, job.Args); err != nil {
-		return nil, fmt.Errorf("reading the args of the replication job %q: %w", raw.ID, err)
-	}
-	if job.Args.Replication == nil {
-		return nil, fmt.Errorf("reading the args of the replication job %q: no replication", raw.ID)
-	}
-	return job, nil
-}
-
-// Transient reports whether the job was posted to _replicate.
-func (j *Job) Transient() bool { return j.Args.Database == nil }
-
-// Condition is the state of the job now. Its State.State may be that of a run
-// whose node has died, or of the time before a run that has just begun.
-func (j *Job) Condition() replicator.State {
-	switch {
-	case j.Status == fdbjobs.Running:
-		return replicator.StateRunning
-	case j.Status == fdbjobs.Pending && j.State.State != replicator.StateCrashing:
-		return replicator.StatePending
-	}
-	return j.State.State
-}
-
-// ReplicationID returns the job's replication id, or "" while it is not known.
-func (j *Job) ReplicationID() string {
-	if j.State.ReplicationID != "" {
-		return j.State.ReplicationID
-	}
-	return j.Args.ReplicationID
-}
-
-// has reports whether a replication id is the job's: that of its latest run, or
-// that of its definition, which may have changed since.
-func (j *Job) has(replicationID string) bool {
-	return j.State.ReplicationID == replicationID || j.Args.ReplicationID == replicationID
-}
-
-// owner is in whose queue a job waits. No database's name has a colon.
-func owner(args *replicator.JobArgs) string {
-	if args.Database != nil {
-		return *args.Database
-	}
-	return "user:" + deref(args.User)
-}
-
-func deref(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
-}
-
 // read reads a job. The error is ErrNotFound if there is none.
 func (s *Store) read(tx kv.ReadTransaction, id string) (*Job, error) {
 	raw, err := s.jobs.Get(tx, id)
@@ -177,7 +103,32 @@ func (s *Store) read(tx kv.ReadTransaction, id string) (*Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	return parseJob(raw)
+	alive, err := s.alive(tx, raw.Owner)
+	if err != nil {
+		return nil, err
+	}
+	if !alive {
+		return nil, fmt.Errorf("%w: %q", ErrNotFound, id)
+	}
+	return s.parse(raw)
+}
+
+// alive reports whether the jobs of an owner are jobs at all: those of a database that was
+// deleted are not, whether they have been removed yet or not. It conflicts with the deletion,
+// unless tx is a snapshot.
+func (s *Store) alive(tx kv.ReadTransaction, owner string) (bool, error) {
+	name, instance, ok := ownerDatabase(owner)
+	if !ok {
+		return true, nil
+	}
+	db, err := s.docs.DatabaseIn(tx, name)
+	if errors.Is(err, docstore.ErrDatabaseNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return db.Instance() == instance, nil
 }
 
 // resolve returns the job that has an id, as its job id or its replication id.
@@ -202,52 +153,4 @@ func (s *Store) resolve(tx kv.ReadTransaction, id string) (*Job, error) {
 		return nil, fmt.Errorf("%w: %q", ErrNotFound, id)
 	}
 	return job, err
-}
-
-func (s *Store) claimKey(replicationID string) []byte {
-	return s.space.Pack("replication_ids", replicationID)
-}
-
-// claim makes a replication id a job's. The error is a *Collision if another job
-// has it.
-func (s *Store) claim(tx kv.Transaction, replicationID, jobID string) error {
-	key := s.claimKey(replicationID)
-	claimed, err := tx.Get(key).Await()
-	if err != nil || string(claimed) == jobID {
-		return err
-	}
-	if claimed != nil {
-		other, err := s.read(tx, string(claimed))
-		switch {
-		case errors.Is(err, ErrNotFound):
-		case err != nil:
-			return err
-		case other.Status != fdbjobs.Finished && other.has(replicationID):
-			return &Collision{
-				ReplicationID: replicationID, JobID: other.ID, Transient: other.Transient(),
-				Database: deref(other.Args.Database), DocID: deref(other.Args.DocID),
-			}
-		}
-	}
-	tx.Set(key, []byte(jobID))
-	return nil
-}
-
-// unclaim gives up the replication ids that are the job's, but the one that it
-// keeps.
-func (s *Store) unclaim(tx kv.Transaction, job *Job, keep string) error {
-	for _, id := range []string{job.State.ReplicationID, job.Args.ReplicationID} {
-		if id == "" || id == keep {
-			continue
-		}
-		key := s.claimKey(id)
-		claimed, err := tx.Get(key).Await()
-		if err != nil {
-			return err
-		}
-		if string(claimed) == job.ID {
-			tx.Clear(key)
-		}
-	}
-	return nil
 }

@@ -2,12 +2,10 @@ package jobs
 
 import (
 	"context"
-	"encoding/json"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"time"
-
-	"github.com/google/uuid"
 
 	"settee/fdbjobs"
 	"settee/pkg/kv"
@@ -21,25 +19,28 @@ import (
 //
 // The error is a *Collision if another job has the replication id.
 func (s *Store) Replicate(ctx context.Context, r *replicator.Replication, user *string) (*Job, error) {
-	now := time.Now()
-	args := &replicator.JobArgs{Replication: r, User: user, Added: now}
-	if !r.NeedsFilterCode() {
-		id, err := r.ID(s.uuid, "")
-		if err != nil {
-			return nil, err
-		}
-		args.ReplicationID = id.String()
+	token := rand.Text()
+	args := &replicator.JobArgs{Replication: r, Definition: token, User: user, Added: time.Now()}
+	if err := s.computeID(args); err != nil {
+		return nil, err
 	}
-	state := &replicator.JobState{State: replicator.StatePending, ReplicationID: args.ReplicationID, LastUpdated: now}
-	state.History.Push(replicator.Event{Timestamp: now, Type: replicator.EventAdded}, s.maxHistory)
-	job := &Job{ID: r.JobID(deref(user)), Status: fdbjobs.Pending, Args: args, State: state}
-	token, err := uuid.NewRandom()
-	if err != nil {
-		return nil, fmt.Errorf("adding a replication job: %w", err)
-	}
+	job := &Job{ID: r.JobID(deref(user)), Status: fdbjobs.Pending, Args: args, State: s.begin(args, nil)}
 	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (*Job, error) {
-		return s.addOrJoin(tx, job, token.String())
+		return s.addOrJoin(tx, job, token)
 	})
+}
+
+// computeID computes the replication id of a definition, if that needs no filter function.
+func (s *Store) computeID(args *replicator.JobArgs) error {
+	if args.Replication.NeedsFilterCode() {
+		return nil
+	}
+	id, err := args.Replication.ID(s.uuid, "")
+	if err != nil {
+		return err
+	}
+	args.ReplicationID = id.String()
+	return nil
 }
 
 func (s *Store) addOrJoin(tx kv.Transaction, job *Job, token string) (*Job, error) {
@@ -51,9 +52,10 @@ func (s *Store) addOrJoin(tx kv.Transaction, job *Job, token string) (*Job, erro
 	case existing.Status != fdbjobs.Finished && existing.Args.Replication.Equal(job.Args.Replication):
 		return existing, nil
 	case existing.Status != fdbjobs.Finished:
-		// It keeps its state, and its id until its next run has the new one.
+		// It keeps its id until its next run has the new one.
 		replaced := *existing
 		replaced.Args = job.Args
+		s.renew(&replaced)
 		job = &replaced
 	default:
 		if err := s.unclaim(tx, existing, job.Args.ReplicationID); err != nil {
@@ -65,21 +67,16 @@ func (s *Store) addOrJoin(tx kv.Transaction, job *Job, token string) (*Job, erro
 			return nil, err
 		}
 	}
-	args, err := json.Marshal(job.Args)
-	if err != nil {
-		return nil, fmt.Errorf("writing the args of the replication job %q: %w", job.ID, err)
+	return job, s.add(tx, job, fdbjobs.Spec{Token: token})
+}
+
+// add writes a job. spec has what the job does not say.
+func (s *Store) add(tx kv.Transaction, job *Job, spec fdbjobs.Spec) (err error) {
+	spec.ID, spec.Owner = job.ID, job.owner()
+	if spec.Args, spec.State, err = job.encode(); err != nil {
+		return err
 	}
-	state, err := json.Marshal(job.State)
-	if err != nil {
-		return nil, fmt.Errorf("writing the state of the replication job %q: %w", job.ID, err)
-	}
-	err = s.jobs.Add(tx, fdbjobs.Spec{
-		ID: job.ID, Owner: owner(job.Args), Args: args, State: state, Token: token,
-	})
-	if err != nil {
-		return nil, err
-	}
-	return job, nil
+	return s.jobs.Add(tx, spec)
 }
 
 // Await waits until a job has ended, and returns it. The error is ErrNotFound if
@@ -99,7 +96,7 @@ func (s *Store) Await(ctx context.Context, jobID string) (*Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	return parseJob(ended)
+	return s.parse(ended)
 }
 
 // Cancel removes the transient job that has an id, its job id or its replication

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/fdbjobs"
-	"settee/pkg/kv"
 	"settee/replicator"
 	"settee/replicator/jobs"
 )
@@ -144,26 +143,12 @@ func TestReplicateIsRefusedWhileAnotherJobHasTheReplicationID(t *testing.T) {
 	require.Equal(t, theirs.ID, b.get(theirs.ReplicationID()).ID)
 }
 
-// persistent adds the job of a document, as one that accepts documents does.
-func (b *bundle) persistent(database, doc string, members string) string {
-	b.Helper()
-	jobID := replicator.PersistentJobID("instance", doc)
-	args, err := json.Marshal(&replicator.JobArgs{
-		Replication: b.definition(members), Database: &database, DocID: &doc, Added: time.Now(),
-	})
-	require.NoError(b, err)
-	state, err := json.Marshal(&replicator.JobState{State: replicator.StatePending})
-	require.NoError(b, err)
-	require.NoError(b, b.db.Transact(b.Context(), func(tx kv.Transaction) error {
-		return b.store.Jobs().Add(tx, fdbjobs.Spec{ID: jobID, Owner: database, Args: args, State: state})
-	}))
-	return jobID
-}
-
 func TestIdentifyReportsTheDocumentThatHasTheID(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	jobID := b.persistent("_replicator", "doc", "")
+	b.create("_replicator")
+	b.put("_replicator", "doc", "", "")
+	jobID := b.jobID("_replicator", "doc")
 	run := b.accept()
 	require.False(t, run.Job().Transient())
 	want, err := b.definition("").ID(b.store.ServerUUID(), "")

@@ -1,0 +1,233 @@
+package jobs_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"settee/fdbjobs"
+	"settee/pkg/kv"
+	"settee/replicator"
+	"settee/replicator/jobs"
+)
+
+// upkeep runs all tasks once.
+func (b *bundle) upkeep() {
+	b.Helper()
+	for _, task := range b.store.Tasks() {
+		require.NoError(b, task.Run(b.Context(), nil), task.Name)
+	}
+}
+
+// stored is how many jobs there are in the job layer, of documents that are gone too.
+func (b *bundle) stored() int64 {
+	b.Helper()
+	n, err := kv.TransactValue(b.Context(), b.db, func(tx kv.Transaction) (int64, error) {
+		return b.store.Jobs().Count(tx, fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished)
+	})
+	require.NoError(b, err)
+	return n
+}
+
+// With its database a document's job is gone, whatever it was doing, though nothing of it has
+// been removed yet.
+func TestDeletedDatabase(t *testing.T) {
+	onLossyEngines(t, func(b *bundle) {
+		finished := map[string]func(*jobs.Run) error{
+			"update":   func(r *jobs.Run) error { return r.Update(b.Context(), nothing) },
+			"identify": func(r *jobs.Run) error { return r.Identify(b.Context(), id('a')) },
+			"complete": func(r *jobs.Run) error { return r.Complete(b.Context(), nil) },
+			"fail":     func(r *jobs.Run) error { return r.Fail(b.Context(), "", "x") },
+		}
+		for name := range finished {
+			b.put(repdb, name, "", fmt.Sprintf(`"doc_ids": [%q]`, name))
+		}
+		runs := map[string]*jobs.Run{}
+		for range finished {
+			run := b.accept()
+			runs[*run.Job().Args.DocID] = run
+		}
+		for i := range 5 {
+			b.put(repdb, fmt.Sprint(i), "", fmt.Sprintf(`"doc_ids": ["%d"]`, i))
+		}
+		require.NoError(b, b.accept().Complete(b.Context(), nil))
+		accepted, err := b.store.Accept(b.Context()) // and not started
+		require.NoError(b, err)
+		shown := b.get(accepted.Job().ID).ReplicationID()
+
+		old := b.database(repdb)
+		require.NoError(b, old.Delete(b.Context()))
+		assert.Zero(b, b.total())
+		for name := range finished {
+			b.gone(replicator.PersistentJobID(old.Instance(), name))
+		}
+		b.gone(shown)
+		require.ErrorIs(b, accepted.Start(b.Context(), "node", "pid"), fdbjobs.ErrHalt)
+		for name, call := range finished {
+			require.ErrorIs(b, call(runs[name]), fdbjobs.ErrHalt, name)
+			require.ErrorIs(b, context.Cause(runs[name].Context()), fdbjobs.ErrHalt, name)
+			require.ErrorIs(b, runs[name].Stop(b.Context(), nil), fdbjobs.ErrHalt, name)
+		}
+		assert.EqualValues(b, 9-len(finished), b.stored(), "whoever was told has removed its job")
+
+		// One of the same name has its own documents and jobs, and the old ones' ids are free.
+		b.create(repdb)
+		b.put(repdb, "0", "", `"doc_ids": ["4"]`)
+		assert.Equal(b, 1, b.total())
+		run := b.accept()
+		assert.Equal(b, b.jobID(repdb, "0"), run.Job().ID, "what is dropped is not run")
+		name, err := replicator.ParseID(run.Job().Args.ReplicationID)
+		require.NoError(b, err)
+		require.NoError(b, run.Identify(b.Context(), name))
+
+		b.upkeep()
+		assert.EqualValues(b, 1, b.stored())
+		assert.Equal(b, map[string]string{name.String(): run.Job().ID}, b.claims())
+		assert.Empty(b, b.deletions())
+		require.NoError(b, run.Complete(b.Context(), nil))
+		assert.Equal(b, "completed", b.document(repdb, "0")["_replication_state"])
+
+		// One that is no replicator database has no jobs to be told of.
+		require.NoError(b, b.create("x").Delete(b.Context()))
+		assert.Empty(b, b.deletions())
+	})
+}
+
+// The jobs of a deleted database that are taken before upkeep comes are dropped.
+func TestAcceptDropsTheJobsOfDeletedDatabases(t *testing.T) {
+	onLossyEngines(t, func(b *bundle) {
+		for i := range 10 {
+			b.put(repdb, fmt.Sprint(i), "", fmt.Sprintf(`"doc_ids": ["%d"]`, i))
+		}
+		require.NoError(b, b.database(repdb).Delete(b.Context()))
+		ctx, cancel := context.WithCancel(b.Context())
+		ended := make(chan error)
+		go func() {
+			_, err := b.store.Accept(ctx)
+			ended <- err
+		}()
+		require.Eventually(b, func() bool { return b.stored() == 0 }, time.Minute, time.Millisecond)
+		assert.Empty(b, b.claims())
+		cancel()
+		require.ErrorIs(b, <-ended, context.Canceled)
+	})
+}
+
+// Upkeep is woken by the deletion, and tells those who run a job of it.
+func TestUpkeepAfterDeletion(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t)
+		b.create(repdb)
+		const many = 450
+		for i := range many {
+			b.put(repdb, fmt.Sprintf("%03d", i), "", fmt.Sprintf(`"doc_ids": ["%d"]`, i))
+		}
+		run := b.accept()
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- b.layer.RunUpkeep(ctx, fdbjobs.UpkeepOptions{Tasks: b.store.Tasks()}) }()
+		synctest.Wait() // the tasks rest
+		began := time.Now()
+		lost := make(chan error)
+		go func() { lost <- run.Lost(t.Context()) }()
+		require.NoError(t, b.database(repdb).Delete(t.Context()))
+		require.ErrorIs(t, <-lost, fdbjobs.ErrHalt)
+		require.Less(t, time.Since(began), time.Second)
+		time.Sleep(time.Second) // of the bubble's clock
+		require.Zero(t, b.stored())
+		require.Empty(t, b.deletions())
+		require.Empty(t, b.claims())
+		cancel()
+		require.ErrorIs(t, <-ended, context.Canceled)
+	})
+}
+
+// A list passes over the jobs of deleted databases wherever they stand.
+func TestListWithoutDeletedDatabases(t *testing.T) {
+	onLossyEngines(t, func(b *bundle) {
+		b.db.on.Store(false) // of which there is nothing to see
+		require.NoError(b, b.database(repdb).Delete(b.Context()))
+		var kept, deleted []string
+		for i := range 8 {
+			name := fmt.Sprintf("a%d/_replicator", i)
+			db := b.create(name)
+			for j := range 3 + 5*(i%4) {
+				b.put(name, fmt.Sprint(j), "", fmt.Sprintf(`"doc_ids": ["%d/%d"]`, i, j))
+				if id := replicator.PersistentJobID(db.Instance(), fmt.Sprint(j)); i%2 == 0 {
+					kept = append(kept, id)
+				} else {
+					deleted = append(deleted, id)
+				}
+			}
+		}
+		for i := range 5 {
+			kept = append(kept, b.replicate(fmt.Sprintf(`"doc_ids": ["%d"]`, i)).ID)
+		}
+		for i := range 8 {
+			if i%2 == 1 {
+				require.NoError(b, b.database(fmt.Sprintf("a%d/_replicator", i)).Delete(b.Context()))
+			}
+		}
+		slices.Sort(kept)
+		compare := func() {
+			b.Helper()
+			for skip := range len(kept) + 2 {
+				for _, limit := range []int{0, 1, 7, len(kept), jobs.MaxLimit} {
+					found, total, err := b.store.List(b.Context(), skip, limit)
+					require.NoError(b, err)
+					require.EqualValues(b, len(kept), total)
+					got := []string{}
+					for _, job := range found {
+						got = append(got, job.ID)
+					}
+					begin := min(skip, len(kept))
+					require.Equal(b, kept[begin:min(begin+limit, len(kept))], got, "skip %d, limit %d", skip, limit)
+				}
+			}
+		}
+		compare()
+		for _, id := range deleted {
+			b.gone(id)
+		}
+		b.upkeep()
+		assert.EqualValues(b, len(kept), b.stored())
+		compare()
+	})
+}
+
+// Transient jobs that ended are kept for a time, and then nothing is left of them.
+func TestTransientJobsExpire(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, jobs.Options{TransientMaxAge: time.Hour})
+		b.create(repdb)
+		b.put(repdb, "d", "", "")
+		require.NoError(t, b.accept().Complete(t.Context(), nil))
+		completed, failed, running := b.replicate(`"doc_ids": ["1"]`), b.replicate(`"doc_ids": ["2"]`), b.replicate(`"doc_ids": ["3"]`)
+		require.NoError(t, b.accept().Complete(t.Context(), nil))
+		require.NoError(t, b.accept().Fail(t.Context(), "", "no"))
+		b.accept()
+
+		time.Sleep(time.Hour - time.Second) // of the bubble's clock
+		b.upkeep()
+		for _, job := range []*jobs.Job{completed, failed} {
+			require.Equal(t, job.ID, b.get(job.ReplicationID()).ID)
+		}
+		time.Sleep(time.Second)
+		b.upkeep()
+		for _, job := range []*jobs.Job{completed, failed} {
+			b.gone(job.ID)
+			b.gone(job.ReplicationID())
+		}
+		b.get(running.ID)
+		b.get(b.jobID(repdb, "d"))
+		require.Len(t, b.claims(), 2)
+	})
+}

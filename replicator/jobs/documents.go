@@ -1,0 +1,215 @@
+package jobs
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"settee/fdbjobs"
+	"settee/pkg/docstore"
+	"settee/pkg/kv"
+	"settee/replicator"
+)
+
+const (
+	// MaxDocumentSize is the most bytes of JSON that the body of a document of a replicator
+	// database may have. It and the args of its job are written in one transaction.
+	MaxDocumentSize = 4_000_000
+	// MaxDocumentIDSize is that of the id of such a document, which is part of its job's.
+	MaxDocumentIDSize = fdbjobs.MaxNameSize - 33
+)
+
+// IsReplicatorDatabase reports whether the documents of a database of that name make jobs.
+func IsReplicatorDatabase(name string) bool {
+	return name == "_replicator" || strings.HasSuffix(name, "/_replicator")
+}
+
+// Hooks are for the docstore.Store whose databases are to have jobs; options are what the
+// node allows. They act on replicator databases, and there on all but design documents.
+//
+// A revision whose definition is invalid is refused with a *replicator.ParseError, one that
+// is over [MaxDocumentSize], or whose job would be too large, with docstore.ErrTooLarge, and
+// a document whose id is over [MaxDocumentIDSize] with docstore.ErrDocumentID.
+//
+// The job of a document is that of its winning revision. It is added, changed or removed in
+// the transaction in which that becomes another one; what a document without its replication
+// says is none of its business. An id that another job has claimed is no reason to refuse
+// anything: a job that cannot have its replication id learns that when it runs
+// ([Run.Identify]).
+func (s *Store) Hooks(options replicator.ParseOptions) docstore.Hooks {
+	return docstore.Hooks{
+		Before: func(_ kv.Transaction, db *docstore.Database, change *docstore.Change) error {
+			if !makesJob(db, change) || change.Deleted {
+				return nil
+			}
+			return s.checkDocument(db, change, options)
+		},
+		After: func(tx kv.Transaction, db *docstore.Database, change *docstore.Change) error {
+			if !makesJob(db, change) {
+				return nil
+			}
+			return s.follow(tx, db, change)
+		},
+		Deleted: func(tx kv.Transaction, db *docstore.Database) error {
+			if !IsReplicatorDatabase(db.Name()) {
+				return nil
+			}
+			return s.cancelAll(tx, db)
+		},
+	}
+}
+
+func makesJob(db *docstore.Database, change *docstore.Change) bool {
+	return IsReplicatorDatabase(db.Name()) && !replicator.IgnoredID(change.ID)
+}
+
+// checkDocument refuses a revision that could not have a job.
+func (s *Store) checkDocument(db *docstore.Database, change *docstore.Change, options replicator.ParseOptions) error {
+	if len(change.ID) > MaxDocumentIDSize {
+		return fmt.Errorf("%w: in a replicator database it may have %d bytes, and it has %d",
+			docstore.ErrDocumentID, MaxDocumentIDSize, len(change.ID))
+	}
+	if len(change.Body) > MaxDocumentSize {
+		return fmt.Errorf("%w: a replication document of %d bytes; the most is %d",
+			docstore.ErrTooLarge, len(change.Body), MaxDocumentSize)
+	}
+	doc, err := replicator.ParseBody(change.ID, false, change.Body, options)
+	if err != nil || doc.Wanted() == nil {
+		return err
+	}
+	job, err := s.documentJob(db, change, doc.Wanted())
+	if err != nil {
+		return err
+	}
+	args, _, err := job.encode()
+	if err == nil && len(args) > fdbjobs.MaxArgsSize {
+		err = fmt.Errorf("%w: a replication that has %d bytes as it is stored; the most is %d",
+			docstore.ErrTooLarge, len(args), fdbjobs.MaxArgsSize)
+	}
+	return err
+}
+
+// documentJob returns the job of a document.
+func (s *Store) documentJob(db *docstore.Database, change *docstore.Change, r *replicator.Replication) (*Job, error) {
+	args := &replicator.JobArgs{
+		Replication: r, Definition: change.Rev.String(),
+		Database: new(db.Name()), DocID: &change.ID, Added: time.Now(),
+	}
+	if r.UserCtx != nil {
+		args.User = r.UserCtx.Name
+	}
+	if err := s.computeID(args); err != nil {
+		return nil, err
+	}
+	id := replicator.PersistentJobID(db.Instance(), change.ID)
+	return &Job{ID: id, Status: fdbjobs.Pending, Args: args, State: s.begin(args, nil)}, nil
+}
+
+// follow makes the job of a document what its winning revision wants.
+//
+// Neither it nor anything it calls needs to know its own work when the transaction's function
+// runs again: docstore does not tell of a revision that is there already.
+func (s *Store) follow(tx kv.Transaction, db *docstore.Database, change *docstore.Change) error {
+	id := replicator.PersistentJobID(db.Instance(), change.ID)
+	if len(id) > fdbjobs.MaxNameSize {
+		return nil // it was refused but for its deletions
+	}
+	existing, err := s.read(tx, id)
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return err
+	}
+	var current *replicator.Replication
+	if existing != nil && existing.Status != fdbjobs.Finished {
+		current = existing.Args.Replication
+	}
+	doc, effect := effectOf(change, current)
+	switch {
+	case effect == replicator.RemoveJob && existing != nil:
+		return s.remove(tx, existing)
+	case effect == replicator.StartJob:
+		job, err := s.documentJob(db, change, doc.Wanted())
+		if err != nil {
+			return err
+		}
+		return s.start(tx, job, existing, change.Order)
+	}
+	return nil
+}
+
+// effectOf returns what becomes of the job of a document. What the settings forbid is not
+// looked at: a revision that was accepted under others may win at any time, and its job
+// fails when it runs. One that no settings allow, as an earlier version may have
+// accepted, has no job.
+func effectOf(change *docstore.Change, current *replicator.Replication) (*replicator.Document, replicator.Effect) {
+	doc, err := replicator.ParseBody(change.ID, change.Deleted, change.Body, replicator.ParseOptions{})
+	if err != nil {
+		return nil, replicator.RemoveJob
+	}
+	return doc, doc.Effect(current)
+}
+
+// start adds the job of a document, or gives it the new definition: in effect it is another
+// job then, but one that runs begins anew only when its processor has let go of it. Until
+// then it keeps its state, and has no claim to the replication id that it will have.
+func (s *Store) start(tx kv.Transaction, job, existing *Job, order uint16) error {
+	if existing != nil {
+		if err := s.unclaim(tx, existing, job.Args.ReplicationID); err != nil {
+			return err
+		}
+	}
+	if existing == nil || existing.Status != fdbjobs.Running {
+		// What waits would keep its state, too.
+		if _, err := s.jobs.Remove(tx, job.ID); err != nil {
+			return err
+		}
+		if err := s.claimFree(tx, job.Args.ReplicationID, job.ID); err != nil {
+			return err
+		}
+	}
+	return s.add(tx, job, fdbjobs.Spec{Order: order})
+}
+
+// remove removes a job, which stops if it runs.
+func (s *Store) remove(tx kv.Transaction, job *Job) error {
+	if _, err := s.jobs.Remove(tx, job.ID); err != nil {
+		return err
+	}
+	return s.unclaim(tx, job, "")
+}
+
+// writeDocument writes how the job ended into its document: a revision that replaces the
+// winning one, with the same attachments and all else that it has.
+//
+// The job is held by a definition that the document still has: a write that changes it
+// raises the job's generation or removes the job, and then nothing of this is committed.
+func (r *Run) writeDocument(tx kv.Transaction, state *replicator.JobState, token string) error {
+	db, err := r.store.docs.Instance(*r.job.Args.Database, r.job.instance())
+	if err != nil {
+		return err
+	}
+	doc, err := db.GetIn(tx, *r.job.Args.DocID, docstore.GetOptions{})
+	if errors.Is(err, docstore.ErrDatabaseNotFound) || errors.Is(err, docstore.ErrNotFound) {
+		r.gone = true
+		return fdbjobs.ErrHalt
+	}
+	if err != nil {
+		return err
+	}
+	body, err := state.UpdateDocument(doc.Body)
+	if err != nil {
+		return err
+	}
+	edit := docstore.Edit{ID: doc.ID, Rev: doc.Rev, Body: body}
+	for _, a := range doc.Attachments {
+		edit.Attachments = append(edit.Attachments, docstore.EditAttachment{Name: a.Name})
+	}
+	results, err := db.WriteIn(tx, []docstore.Edit{edit}, docstore.WriteOptions{Token: token})
+	if err != nil {
+		return err
+	}
+	if err := results[0].Err; err != nil && !errors.Is(err, docstore.ErrTooLarge) {
+		return err
+	}
+	return nil // one that has no room for it stays as it is: the job knows how it ended
+}

@@ -1,0 +1,362 @@
+package jobs_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"settee/fdbjobs"
+	"settee/pkg/docstore"
+	"settee/pkg/kv"
+	"settee/pkg/kv/faultkv"
+	"settee/pkg/kv/memkv"
+	"settee/replicator"
+	"settee/replicator/jobs"
+)
+
+// TestRandom lets processes write, merge and delete documents, delete and create their
+// databases, run jobs to all kinds of ends, die, and tidy up, on a store with all faults. In the end
+// jobs and documents agree.
+func TestRandom(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(6) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { newWorld(t, seed).run() })
+		})
+	}
+}
+
+const (
+	worldDocs    = 5
+	worldWriters = 4
+	worldRunners = 4
+	worldSteps   = 60
+)
+
+var worldDatabases = []string{"_replicator", "a/_replicator", "b/_replicator"}
+
+type world struct {
+	*bundle // without faults
+	// processes have faults.
+	processes []*process
+
+	mu     sync.Mutex // guards what follows
+	random *rand.Rand
+	counts map[string]int // of what was seen to happen
+}
+
+type process struct {
+	layer *fdbjobs.Layer
+	jobs  *jobs.Store
+	docs  *docstore.Store
+}
+
+func newWorld(t *testing.T, seed uint64) *world {
+	db, err := memkv.Open(memkv.Options{})
+	require.NoError(t, err)
+	opts := jobs.Options{UUID: "0123456789abcdef0123456789abcdef", TransientMaxAge: 10 * time.Second, Documents: docsPrefix}
+	w := &world{bundle: setupOn(t, db, opts), random: rand.New(rand.NewPCG(seed, 1)), counts: map[string]int{}}
+	for i := range uint64(3) {
+		faulty := faultkv.Wrap(db, faultkv.Options{Seed: seed<<8 | i, Rates: faultkv.Rates{
+			faultkv.Conflict: 0.05, faultkv.UnknownCommitted: 0.15, faultkv.UnknownNotCommitted: 0.05,
+			faultkv.TooOld: 0.01, faultkv.Delay: 0.1,
+			faultkv.LostWatch: 0.05, faultkv.LateWatch: 0.1, faultkv.SpuriousWatch: 0.1,
+		}})
+		p := &process{layer: fdbjobs.Open(faulty, []byte("jobs"))}
+		t.Cleanup(p.layer.Close)
+		p.jobs, err = jobs.Open(t.Context(), faulty, p.layer, opts)
+		require.NoError(t, err)
+		p.docs = docstore.Open(faulty, docsPrefix, docstore.Options{Hooks: p.jobs.Hooks(replicator.ParseOptions{})})
+		t.Cleanup(p.docs.Close)
+		w.processes = append(w.processes, p)
+	}
+	require.NoError(t, w.store.SetTimeout(t.Context(), 5*time.Second))
+	return w
+}
+
+func (w *world) intN(n int) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.random.IntN(n)
+}
+
+func (w *world) count(what string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.counts[what]++
+}
+
+func pick[T any](w *world, from []T) T { return from[w.intN(len(from))] }
+
+// pause lets time pass where several goroutines do.
+func (w *world) pause(most time.Duration) { <-time.After(time.Duration(w.intN(int(most)))) }
+
+// must reports what is no answer to what was asked.
+func (w *world) must(err error, but ...error) bool {
+	if err == nil {
+		return true
+	}
+	for _, expected := range but {
+		if errors.Is(err, expected) {
+			return false
+		}
+	}
+	w.Errorf("unexpected: %v", err)
+	return false
+}
+
+func (w *world) run() {
+	for _, name := range worldDatabases {
+		w.create(name)
+	}
+	ctx, cancel := context.WithCancel(w.Context())
+	var writing, others sync.WaitGroup
+	for range worldWriters {
+		writing.Go(w.writer)
+	}
+	writing.Go(w.deleter)
+	for range worldRunners {
+		others.Go(func() { w.runner(ctx) })
+	}
+	for _, p := range w.processes {
+		others.Go(func() {
+			_ = p.layer.RunUpkeep(ctx, fdbjobs.UpkeepOptions{Tasks: p.jobs.Tasks(), Failed: w.failed})
+		})
+		others.Go(func() {
+			_ = p.jobs.Jobs().RunMonitor(ctx, fdbjobs.MonitorOptions{Failed: func(err error) { w.failed("monitor", err) }})
+		})
+	}
+	writing.Wait()
+	<-time.After(2 * time.Minute) // for upkeep, and for what can run to run
+	cancel()
+	others.Wait()
+	w.compare()
+	for _, what := range []string{
+		"written", "refused", "deleted", "merged", "database deleted", "completed", "failed", "crashed", "stopped", "died", "halted", "collided",
+	} {
+		assert.NotZero(w, w.counts[what], what)
+	}
+}
+
+func (w *world) failed(task string, err error) { w.Errorf("%s: %v", task, err) }
+
+// body asks for one of few replications, so that they collide, or is refused, or says that it
+// has ended.
+func (w *world) body() []byte {
+	switch w.intN(12) {
+	case 0:
+		return []byte(`{"source": "nowhere"}`)
+	case 1:
+		return definitionText(`"_replication_state": "completed"`)
+	case 2:
+		return []byte(`{"_replication_state": "failed"}`)
+	case 3:
+		return definitionText(`"continuous": true, "filter": "f/t"`)
+	}
+	return definitionText(fmt.Sprintf(`"doc_ids": ["%d"], "continuous": %v, "mine": %d`, w.intN(8), w.intN(2) == 0, w.intN(100)))
+}
+
+func (w *world) writer() {
+	for range worldSteps {
+		w.pause(200 * time.Millisecond)
+		p, id := pick(w, w.processes), fmt.Sprint("d", w.intN(worldDocs))
+		if w.intN(10) == 0 {
+			_, err := p.jobs.Replicate(w.Context(), w.definition(fmt.Sprintf(`"doc_ids": ["%d"]`, w.intN(8))), nil)
+			w.must(ignoreCollision(err))
+			continue
+		}
+		db, err := p.docs.Database(w.Context(), pick(w, worldDatabases))
+		if !w.must(err, docstore.ErrDatabaseNotFound) {
+			continue
+		}
+		if w.intN(4) == 0 {
+			w.merge(db, id)
+		} else {
+			w.put(db, id)
+		}
+	}
+}
+
+func ignoreCollision(err error) error {
+	if errors.As(err, new(*jobs.Collision)) {
+		return nil
+	}
+	return err
+}
+
+// put replaces the winning revision.
+func (w *world) put(db *docstore.Database, id string) {
+	edit := docstore.Edit{ID: id, Body: w.body(), Deleted: w.intN(4) == 0}
+	doc, err := db.Get(w.Context(), id, docstore.GetOptions{})
+	if err == nil {
+		edit.Rev = doc.Rev
+	} else if !errors.Is(err, docstore.ErrNotFound) {
+		w.must(err, docstore.ErrDatabaseNotFound)
+		return
+	}
+	_, err = db.Put(w.Context(), edit)
+	w.written(err, edit.Deleted, "written")
+}
+
+// merge adds a revision from elsewhere, which may win.
+func (w *world) merge(db *docstore.Database, id string) {
+	edit := docstore.Edit{
+		ID: id, Pos: int64(1 + w.intN(12)), Path: []string{fmt.Sprintf("%032x", w.intN(1<<30))}, Body: w.body(), Deleted: w.intN(4) == 0,
+	}
+	results, err := db.Write(w.Context(), []docstore.Edit{edit}, docstore.WriteOptions{Replicated: true})
+	if err == nil {
+		err = results[0].Err
+	}
+	w.written(err, edit.Deleted, "merged")
+}
+
+func (w *world) written(err error, deleted bool, what string) {
+	switch {
+	case errors.As(err, new(*replicator.ParseError)):
+		w.count("refused")
+	case w.must(err, docstore.ErrConflict, docstore.ErrDatabaseNotFound):
+		if deleted {
+			what = "deleted"
+		}
+		w.count(what)
+	}
+}
+
+// deleter deletes databases, and creates them again.
+func (w *world) deleter() {
+	for range worldSteps / 10 {
+		w.pause(2 * time.Second)
+		p, name := pick(w, w.processes), pick(w, worldDatabases)
+		db, err := p.docs.Database(w.Context(), name)
+		if !w.must(err) {
+			return
+		}
+		w.must(db.Delete(w.Context()))
+		w.count("database deleted")
+		w.pause(300 * time.Millisecond)
+		_, err = pick(w, w.processes).docs.Create(w.Context(), name)
+		w.must(err)
+	}
+}
+
+// runner runs one job after the other.
+func (w *world) runner(ctx context.Context) {
+	for ctx.Err() == nil {
+		run, err := pick(w, w.processes).jobs.Accept(ctx)
+		if err != nil {
+			w.must(err, context.Canceled)
+			return
+		}
+		switch err := w.work(run); {
+		case errors.Is(err, fdbjobs.ErrHalt):
+			w.count("halted")
+			w.must(run.Stop(w.Context(), nil), fdbjobs.ErrHalt)
+		default:
+			w.must(err)
+		}
+	}
+}
+
+// work is a run. It takes no longer than its job's timeout lets it.
+func (w *world) work(run *jobs.Run) error {
+	ctx := w.Context()
+	if err := run.Start(ctx, "node", "pid"); err != nil {
+		return err
+	}
+	if name, err := replicator.ParseID(run.Job().Args.ReplicationID); err == nil {
+		err := run.Identify(ctx, name)
+		var collision *jobs.Collision
+		if errors.As(err, &collision) {
+			w.count("collided")
+			if collision.Transient && !run.Job().Transient() {
+				return run.Crash(ctx, time.Now().Add(time.Second), 1, "conflict", collision.Error())
+			}
+			return run.Fail(ctx, "conflict", collision.Error())
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for range w.intN(4) {
+		w.pause(time.Second)
+		if err := run.Update(ctx, func(s *replicator.JobState) { s.Stats.DocsRead++ }); err != nil {
+			return err
+		}
+	}
+	end := []struct {
+		what string
+		do   func() error
+	}{
+		{"completed", func() error { return run.Complete(ctx, nil) }},
+		{"failed", func() error { return run.Fail(ctx, "", "failed") }},
+		{"crashed", func() error { return run.Crash(ctx, time.Now().Add(time.Second), 1, "", "crashed") }},
+		{"stopped", func() error { return run.Stop(ctx, nil) }},
+		{"died", func() error { return nil }},
+	}[w.intN(5)]
+	err := end.do()
+	if err == nil {
+		w.count(end.what)
+	}
+	return err
+}
+
+// compare finds each job that a document wants, and no other.
+func (w *world) compare() {
+	all := w.allJobs()
+	claimed := map[string]bool{}
+	for _, id := range w.claims() {
+		assert.Contains(w, all, id, "a claim is left of a job that is gone")
+		assert.False(w, claimed[id], "two claims of %s", id)
+		claimed[id] = true
+	}
+	assert.Empty(w, w.deletions())
+	for _, name := range worldDatabases {
+		db := w.database(name)
+		for row, err := range db.AllDocs(w.Context(), docstore.AllDocsOptions{Documents: true}) {
+			require.NoError(w, err)
+			id := replicator.PersistentJobID(db.Instance(), row.ID)
+			w.agree(row.Document, all[id])
+			delete(all, id)
+		}
+	}
+	for id, job := range all {
+		assert.True(w, job.Transient(), "%s is a job, and no document wants it", id)
+	}
+}
+
+// allJobs reads the jobs as the job layer has them.
+func (w *world) allJobs() map[string]*jobs.Job {
+	raw, err := kv.TransactValue(w.Context(), w.db, func(tx kv.Transaction) ([]*fdbjobs.Job, error) {
+		return w.store.Jobs().List(tx.Snapshot(), "", 1_000, fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished)
+	})
+	require.NoError(w, err)
+	all := map[string]*jobs.Job{}
+	for _, job := range raw {
+		all[job.ID] = w.get(job.ID)
+	}
+	return all
+}
+
+// agree checks a document and its job, nil if it has none.
+func (w *world) agree(doc *docstore.Document, job *jobs.Job) {
+	parsed, err := replicator.ParseBody(doc.ID, false, doc.Body, replicator.ParseOptions{})
+	require.NoError(w, err)
+	what := fmt.Sprintf("%s %s %s", doc.ID, doc.Rev, doc.Body)
+	switch {
+	case job == nil:
+		assert.Nil(w, parsed.Wanted(), what)
+	case job.Status == fdbjobs.Finished:
+		assert.True(w, parsed.State.Terminal(), "the job has ended: %s", what)
+	default: // also if a user has said of what is still being done that it has ended
+		assert.True(w, job.Args.Replication.Equal(parsed.Replication), what)
+	}
+}
