@@ -16,7 +16,11 @@ import (
 //
 // 2: the job layer has owners' standings, an index by owner, and expiries. There is no
 // way from 1, which no release wrote.
-const format = int64(2)
+//
+// 3: there are databases, and jobs of their documents. A node of 2 would run such a job
+// without writing its end into the document, and on after the document's database was
+// deleted, so the two must not run together. There is no way from 2, which no release wrote.
+const format = int64(3)
 
 // noteEvery is how often a node notes how far the store's versions have come.
 const noteEvery = 10 * time.Second

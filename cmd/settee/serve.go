@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -22,8 +23,10 @@ import (
 	"settee/fdbjobs"
 	"settee/frontend"
 	"settee/pkg/config"
+	"settee/pkg/docstore"
 	"settee/pkg/kv"
 	"settee/pkg/tuple"
+	"settee/replicator"
 	"settee/replicator/jobs"
 	"settee/replicator/scheduler"
 )
@@ -92,22 +95,30 @@ func serve(ctx context.Context, cfg *config.Config, log zerolog.Logger) (err err
 	defer endNoting()
 	layer := fdbjobs.Open(db, tuple.NewSubspace("fdbjobs").Bytes())
 	defer layer.Close()
+	prefix := tuple.NewSubspace("docs").Bytes()
 	store, err := jobs.Open(ctx, db, layer, jobs.Options{
 		UUID: config.UUID.Get(cfg), MaxHistory: config.MaxHistory.Get(cfg),
+		TransientMaxAge: config.TransientJobMaxAge.Get(cfg), Documents: prefix,
 	})
 	if err != nil {
 		return err
 	}
+	docs := openDocuments(db, prefix, store, cfg)
+	defer docs.Close()
 
 	if roles != (config.Roles{APIFrontend: true, Replication: true}) && !strings.HasPrefix(config.Store.Get(cfg), "fdb:") {
 		log.Warn().Stringer("roles", roles).
 			Msg("this store belongs to one process: as long as this one has it, nobody else can do what it does not")
 	}
-	n := node{cfg: cfg, log: log, jobs: store, failed: make(chan error, 2)}
+	n := node{cfg: cfg, log: log, jobs: store, docs: docs, failed: make(chan error, 2)}
 	if roles.APIFrontend {
+		if err := createDatabases(ctx, docs); err != nil {
+			return err
+		}
 		if err := n.listen(ctx, address); err != nil {
 			return err
 		}
+		n.keepUp(layer)
 	}
 	if roles.Replication {
 		n.replicate()
@@ -122,13 +133,37 @@ func serve(ctx context.Context, cfg *config.Config, log zerolog.Logger) (err err
 	return errors.Join(err, n.shutdown())
 }
 
+// openDocuments opens the databases. What is written to replicator databases makes jobs.
+func openDocuments(db kv.Database, prefix []byte, store *jobs.Store, cfg *config.Config) *docstore.Store {
+	return docstore.Open(db, prefix, docstore.Options{
+		MaxDocumentSize: int(min(config.MaxDocumentSize.Get(cfg), docstore.DefaultMaxDocumentSize)),
+		Hooks: store.Hooks(replicator.ParseOptions{
+			EndpointProtocols: config.ValidEndpointProtocols.Get(cfg),
+			ProxyProtocols:    config.ValidProxyProtocols.Get(cfg),
+		}),
+	})
+}
+
+// createDatabases makes the databases that every server has, if they are missing. Nodes that
+// start together all do it.
+func createDatabases(ctx context.Context, docs *docstore.Store) error {
+	for _, name := range []string{"_replicator", "_users"} {
+		if _, err := docs.Create(ctx, name); err != nil && !errors.Is(err, docstore.ErrDatabaseExists) {
+			return err
+		}
+	}
+	return nil
+}
+
 // node is what runs in the roles of one node.
 type node struct {
 	cfg       *config.Config
 	log       zerolog.Logger
 	jobs      *jobs.Store
+	docs      *docstore.Store
 	frontend  *http.Server
 	scheduler *scheduler.Server
+	upkeep    func()     // ends it, and returns when it has ended
 	failed    chan error // of a role that ended by itself
 }
 
@@ -138,7 +173,7 @@ func (n *node) listen(ctx context.Context, address netip.AddrPort) error {
 		return fmt.Errorf("listening for requests: %w", err)
 	}
 	n.frontend = frontend.NewServer(frontend.New(frontend.Options{
-		Jobs: n.jobs, Config: n.cfg, Version: currentVersion(), Log: n.log,
+		Jobs: n.jobs, Documents: n.docs, Config: n.cfg, Version: currentVersion(), Log: n.log,
 	}))
 	go func() {
 		if err := n.frontend.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
@@ -147,6 +182,25 @@ func (n *node) listen(ctx context.Context, address netip.AddrPort) error {
 	}()
 	n.log.Info().Str("url", "http://"+listener.Addr().String()+"/").Msg("settee accepts requests")
 	return nil
+}
+
+// keepUp tidies up, as one of the nodes that do.
+func (n *node) keepUp(layer *fdbjobs.Layer) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		// It ends by cancel only.
+		_ = layer.RunUpkeep(ctx, fdbjobs.UpkeepOptions{
+			Tasks: slices.Concat(n.docs.Tasks(), n.jobs.Tasks()),
+			Failed: func(task string, err error) {
+				n.log.Error().Err(err).Str("task", task).Msg("upkeep failed, and is tried again")
+			},
+		})
+	})
+	n.upkeep = func() {
+		cancel()
+		ended.Wait()
+	}
 }
 
 func (n *node) replicate() {
@@ -159,10 +213,16 @@ func (n *node) replicate() {
 	}()
 }
 
-// shutdown ends both roles within the grace period.
+// shutdown ends both roles within the grace period, and upkeep, which takes some seconds at
+// most to put its task back.
 func (n *node) shutdown() error {
 	ctx, cancel := context.WithTimeout(context.Background(), config.GracePeriod.Get(n.cfg))
 	defer cancel()
+	if n.upkeep != nil {
+		var tidying sync.WaitGroup
+		tidying.Go(n.upkeep)
+		defer tidying.Wait()
+	}
 	ended := make(chan error, 2)
 	roles := 0
 	if n.frontend != nil {
