@@ -5,6 +5,8 @@
 // and an installed node_modules are needed: make test installs it, as does npm ci in this directory.
 // Without it a test fails, and says so.
 //
+// [Script] runs scripts that use clients of CouchDB's, of the same package.json.
+//
 // [Replay] answers with recorded bytes of a CouchDB 3.5 (testdata/wire), one recording per request.
 //
 // # Where PouchDB Server 4.2.0 differs from CouchDB

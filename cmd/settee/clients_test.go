@@ -1,0 +1,127 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"settee/pkg/couch/couchtest"
+)
+
+// PouchDB syncs with a database of a node, both ways.
+func TestPouchDB(t *testing.T) {
+	t.Parallel()
+	node := serveNode(t, aStore(t))
+	couchtest.Script(t, "testdata/clients/pouchdb.js", node.url, t.TempDir())
+	assert.Zero(t, node.end(syscall.SIGTERM))
+}
+
+// nano creates, queries and cancels replications.
+func TestNano(t *testing.T) {
+	t.Parallel()
+	node := serveNode(t, aStore(t))
+	couchtest.Script(t, "testdata/clients/nano.js", node.url)
+	assert.Zero(t, node.end(syscall.SIGTERM))
+}
+
+// PouchDB Server replicates from a node's database and to another one, and the node from
+// one to the other by way of PouchDB Server.
+func TestPouchDBServer(t *testing.T) {
+	t.Parallel()
+	peer := couchtest.Start(t)
+	node := serveNode(t, aStore(t))
+	source := node.url + "source"
+	status, answer := node.request(http.MethodPut, "source", "")
+	require.Equal(t, http.StatusCreated, status, answer)
+	couchtest.Populate(t, source, couchtest.Population{
+		Seed: 3, Docs: 500, Conflicted: 50, Deleted: 50, Attachments: couchtest.Sizes(3, 30, 1<<20),
+	})
+	by := func(server, source, target string) {
+		t.Helper()
+		body := fmt.Sprintf(`{"source":%q,"target":%q,"create_target":true}`, source, target)
+		status, answer := request(t, http.MethodPost, server+"/_replicate", body)
+		require.Equal(t, http.StatusOK, status, answer)
+		couchtest.SameTrees(t, source, target)
+	}
+	server := strings.TrimSuffix(node.url, "/")
+	by(peer.URL, source, peer.URL+"/pulled")
+	by(peer.URL, peer.URL+"/pulled", node.url+"pushed")
+	by(server, source, peer.URL+"/over")
+	by(server, peer.URL+"/over", node.url+"back")
+	by(server, source, node.url+"local")
+	assert.Zero(t, node.end(syscall.SIGTERM))
+}
+
+// The replications of one node are replicated to another one, and run there as well.
+func TestReplicatorDatabaseIsReplicated(t *testing.T) {
+	t.Parallel()
+	first, second := serveNode(t, aStore(t)), serveNode(t, aStore(t))
+	status, answer := first.request(http.MethodPut, "a", "")
+	require.Equal(t, http.StatusCreated, status, answer)
+	for n := range 5 {
+		body := fmt.Sprintf(`{"source":%q,"target":%q,"create_target":true,"continuous":true,"tag":"mine"}`,
+			first.url+"a", fmt.Sprintf("%sb%d", second.url, n))
+		status, answer = first.request(http.MethodPut, fmt.Sprintf("_replicator/job-%d", n), body)
+		require.Equal(t, http.StatusCreated, status, answer)
+	}
+	body := fmt.Sprintf(`{"source":%q,"target":%q}`, first.url+"_replicator", second.url+"_replicator")
+	status, answer = first.request(http.MethodPost, "_replicate", body)
+	require.Equal(t, http.StatusOK, status, answer)
+	couchtest.SameTrees(t, first.url+"_replicator", second.url+"_replicator")
+
+	jobs := func() (ids []string) {
+		status, answer := second.request(http.MethodGet, "_scheduler/jobs", "")
+		require.Equal(t, http.StatusOK, status, answer)
+		var list struct {
+			Jobs []struct {
+				DocID    string `json:"doc_id"`
+				Database string `json:"database"`
+			} `json:"jobs"`
+		}
+		require.NoError(t, json.Unmarshal([]byte(answer), &list))
+		for _, job := range list.Jobs {
+			assert.Equal(t, "_replicator", job.Database)
+			ids = append(ids, job.DocID)
+		}
+		return ids
+	}
+	assert.ElementsMatch(t, []string{"job-0", "job-1", "job-2", "job-3", "job-4"}, jobs())
+	// Both nodes run them.
+	status, answer = first.request(http.MethodPut, "a/late", "{}")
+	require.Equal(t, http.StatusCreated, status, answer)
+	for n := range 5 {
+		require.Eventually(t, exists(t, fmt.Sprintf("%sb%d/late", second.url, n)), limit, 20*time.Millisecond)
+	}
+	// A deletion is replicated as well.
+	status, answer = first.request(http.MethodGet, "_replicator/job-3", "")
+	require.Equal(t, http.StatusOK, status, answer)
+	var doc struct {
+		Rev string `json:"_rev"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(answer), &doc))
+	status, answer = first.request(http.MethodDelete, "_replicator/job-3?rev="+doc.Rev, "")
+	require.Equal(t, http.StatusOK, status, answer)
+	status, answer = first.request(http.MethodPost, "_replicate", body)
+	require.Equal(t, http.StatusOK, status, answer)
+	assert.ElementsMatch(t, []string{"job-0", "job-1", "job-2", "job-4"}, jobs())
+	assert.Zero(t, first.end(syscall.SIGTERM))
+	assert.Zero(t, second.end(syscall.SIGTERM))
+}
+
+func TestDemo(t *testing.T) {
+	t.Parallel()
+	out, errs, status := settee(t, "demo", "--documents", "1234")
+	require.Zero(t, status, "%s%s", out, errs)
+	assert.Contains(t, out, "GET  /animals-copy: 1234 documents")
+	assert.Contains(t, out, "The node has stopped")
+	_, errs, status = settee(t, "demo", "--documents", "0")
+	assert.Equal(t, exitUsage, status)
+	assert.Contains(t, errs, "--documents must be at least 1")
+}
