@@ -16,13 +16,16 @@ BENCH_TIMEOUT = 60m
 
 PEERS = pkg/couch/couchtest
 
-.PHONY: help run build build-fdb test test-fdb race lint bench clean node
+.PHONY: help run demo build build-fdb test test-fdb race lint bench clean node
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-9s %s\n", $$1, $$2 }' Makefile
 
 run: ## start a node on http://127.0.0.1:5984, with its store in ./data
 	go run -tags '$(TAGS)' ./cmd/settee serve
+
+demo: ## show a replication of 10,000 documents, on a node of its own that is removed afterwards
+	go run -tags '$(TAGS)' ./cmd/settee demo
 
 build: ## build bin/settee
 	CGO_ENABLED=$(CGO) go build -trimpath -tags '$(TAGS)' -ldflags "-X main.version=$(VERSION)" -o bin/settee ./cmd/settee
