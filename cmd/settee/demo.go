@@ -91,8 +91,8 @@ func startDemoNode(ctx context.Context, dir string) (*demoNode, error) {
 		return nil, fmt.Errorf("finding the program: %w", err)
 	}
 	n := &demoNode{
-		// Not ctx: the node is stopped as operators do it.
-		cmd: exec.Command(self, "serve", "--store", "pebble:"+dir, "--set", "chttpd/port=0", "--set", "log/level=info"),
+		// Not killed with ctx: the node is stopped as operators do it.
+		cmd: exec.CommandContext(context.WithoutCancel(ctx), self, "serve", "--store", "pebble:"+dir, "--set", "chttpd/port=0", "--set", "log/level=info"),
 		log: &tail{url: make(chan string, 1)},
 	}
 	n.cmd.Stderr = n.log
@@ -168,7 +168,9 @@ type demonstration struct {
 	url string
 }
 
-func (d *demonstration) say(format string, args ...any) { fmt.Fprintf(d.out, format+"\n", args...) }
+func (d *demonstration) say(format string, args ...any) {
+	_, _ = fmt.Fprintf(d.out, format+"\n", args...)
+}
 
 func (d *demonstration) run(ctx context.Context, documents int) error {
 	began := time.Now()
