@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -156,6 +157,35 @@ func TestLargeHooks(t *testing.T) {
 		}
 		require.ErrorIs(t, results[5].Err, docstore.ErrTooLarge)
 		assert.Equal(t, int64(5), b.info(t).DocCount)
+	})
+}
+
+// TestSlowHooks: documents whose hooks take so long that no transaction lives for all of them.
+func TestSlowHooks(t *testing.T) {
+	inBubble(t, func(t *testing.T, db kv.Database) {
+		told := map[string]int{}
+		b := newBundle(t, unknownOnce(db), docstore.Options{Hooks: docstore.Hooks{
+			After: func(tx kv.Transaction, _ *docstore.Database, c *docstore.Change) error {
+				told[c.ID]++
+				<-time.After(200 * time.Millisecond)
+				if c.ID == "39" {
+					<-time.After(2 * time.Second) // more than is left for several
+				}
+				_, err := tx.Get([]byte("anything")).Await()
+				return err
+			},
+		}})
+		var edits []docstore.Edit
+		for i := range 40 {
+			edits = append(edits, docstore.Edit{ID: fmt.Sprint(i)})
+		}
+		results, err := b.db.Write(t.Context(), edits, docstore.WriteOptions{})
+		require.NoError(t, err)
+		for _, r := range results {
+			require.NoError(t, r.Err)
+			assert.NotZero(t, told[r.ID])
+		}
+		assert.Equal(t, int64(40), b.info(t).DocCount)
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"settee/pkg/docstore/internal/revtree"
 	"settee/pkg/kv"
@@ -131,16 +132,24 @@ func (b *batch) fail(results []Result, err error) {
 	}
 }
 
-// writeBatch makes edits in one transaction, or in several if hooks make it too large.
+// writeTime is how long the documents of one transaction may take, if they are several: hooks
+// read for each of them, and it has to be committed before kv.MaxTransactionAge is over.
+const writeTime = kv.MaxTransactionAge / 3
+
+// errSlow ends a transaction that has taken writeTime.
+var errSlow = errors.New("the documents take too long for one transaction")
+
+// writeBatch makes edits in one transaction, or in several if hooks make it too large or too
+// slow.
 func (db *Database) writeBatch(ctx context.Context, edits []*prepared, opts WriteOptions, results []Result) error {
 	if len(edits) == 0 {
 		return nil
 	}
 	made, err := kv.TransactValue(ctx, db.store.kv, func(tx kv.Transaction) ([]Result, error) {
-		return db.write(tx, edits, opts)
+		return db.write(tx, edits, opts, time.Now().Add(writeTime))
 	})
 	switch {
-	case errors.Is(err, kv.ErrTransactionTooLarge) && len(edits) > 1:
+	case (errors.Is(err, kv.ErrTransactionTooLarge) || errors.Is(err, errSlow)) && len(edits) > 1:
 		half := len(edits) / 2
 		if err := db.writeBatch(ctx, edits[:half], opts, results); err != nil {
 			return err
@@ -164,7 +173,7 @@ func (db *Database) writeBatch(ctx context.Context, edits []*prepared, opts Writ
 func (db *Database) WriteIn(tx kv.Transaction, edits []Edit, opts WriteOptions) ([]Result, error) {
 	results := make([]Result, len(edits))
 	ready := db.prepare(edits, opts, results)
-	made, err := db.write(tx, ready, opts)
+	made, err := db.write(tx, ready, opts, time.Time{})
 	if err != nil {
 		return nil, err
 	}
@@ -198,8 +207,9 @@ type docWrite struct {
 	fresh     map[*Upload]bool       // that belong to one now
 }
 
-// write begins all reads before it waits for the first.
-func (db *Database) write(tx kv.Transaction, edits []*prepared, opts WriteOptions) ([]Result, error) {
+// write begins all reads before it waits for the first. The error is errSlow if there is more
+// than one document, and not all are written until a time, unless that is zero.
+func (db *Database) write(tx kv.Transaction, edits []*prepared, opts WriteOptions, until time.Time) ([]Result, error) {
 	w := writer{
 		db: db, tx: tx, opts: opts,
 		docs: map[string]*docWrite{}, uploads: map[*Upload]kv.Future[[]byte]{}, used: map[*Upload]*prepared{},
@@ -242,7 +252,10 @@ func (db *Database) write(tx kv.Transaction, edits []*prepared, opts WriteOption
 			results[i] = Result{ID: p.ID, Err: inDocument(p.ID, err)}
 		}
 	}
-	for _, d := range docs {
+	for i, d := range docs {
+		if i > 0 && !until.IsZero() && time.Now().After(until) {
+			return nil, errSlow
+		}
 		if err := w.flush(d); err != nil {
 			return nil, err
 		}
