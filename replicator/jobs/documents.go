@@ -33,10 +33,9 @@ func IsReplicatorDatabase(name string) bool {
 // a document whose id is over [MaxDocumentIDSize] with docstore.ErrDocumentID.
 //
 // The job of a document is that of its winning revision. It is added, changed or removed in
-// the transaction in which that becomes another one; what a document without its replication
-// says is none of its business. An id that another job has claimed is no reason to refuse
-// anything: a job that cannot have its replication id learns that when it runs
-// ([Run.Identify]).
+// the transaction in which that becomes another one; one that asks for the same leaves it
+// alone. A replication id that another job has claimed is no reason to refuse anything: a job
+// that cannot have its id learns that when it runs ([Run.Identify]).
 func (s *Store) Hooks(options replicator.ParseOptions) docstore.Hooks {
 	return docstore.Hooks{
 		Before: func(_ kv.Transaction, db *docstore.Database, change *docstore.Change) error {

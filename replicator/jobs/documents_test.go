@@ -438,8 +438,8 @@ func TestNoRoomForTheEnd(t *testing.T) {
 	require.Equal(t, replicator.StateCompleted, b.get(b.jobID(repdb, "d")).Condition())
 }
 
-// Documents that describe the same replication (DESIGN: a document's job crashes if the other
-// one is transient, and fails if it is not).
+// Documents that describe the same replication: whoever runs the second job learns whose the
+// first one is, and whether that is transient (RFC 016, "Replication ID Collisions").
 func TestCollisionsOfDocuments(t *testing.T) {
 	onLossyEngines(t, func(b *bundle) {
 		name, err := b.definition("").ID(b.store.ServerUUID(), "")
