@@ -113,7 +113,7 @@ func compareQueues(b *testing.B, short, long *queue) {
 		}},
 		{"count", func(b *testing.B, q *queue) time.Duration {
 			return q.read(b, func(tx kv.ReadTransaction) error {
-				_, err := q.jobs.Count(tx, fdbjobs.Pending)
+				_, err := q.jobs.Count(tx, fdbjobs.Parts(fdbjobs.Pending)...)
 				return err
 			})
 		}},
@@ -125,7 +125,7 @@ func compareQueues(b *testing.B, short, long *queue) {
 		}},
 		{"list", func(b *testing.B, q *queue) time.Duration {
 			return q.read(b, func(tx kv.ReadTransaction) error {
-				jobs, err := q.jobs.List(tx, "", page, fdbjobs.Pending)
+				jobs, err := q.jobs.List(tx, "", page, fdbjobs.Parts(fdbjobs.Pending)...)
 				if len(jobs) != page && err == nil {
 					err = fmt.Errorf("a page of %d jobs", len(jobs))
 				}

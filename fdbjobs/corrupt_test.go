@@ -22,14 +22,17 @@ func TestCorrupt(t *testing.T) {
 		"add":    func(b *bundle, tx kv.Transaction) error { return b.jobs.Add(tx, fdbjobs.Spec{ID: "j"}) },
 		"remove": func(b *bundle, tx kv.Transaction) error { _, err := b.jobs.Remove(tx, "j"); return err },
 		"list": func(b *bundle, tx kv.Transaction) error {
-			_, err := b.jobs.List(tx, "", 1, fdbjobs.Pending)
+			_, err := b.jobs.List(tx, "", 1, fdbjobs.Parts(fdbjobs.Pending)...)
 			return err
 		},
 		"skip": func(b *bundle, tx kv.Transaction) error {
-			_, err := b.jobs.Skip(tx, "", 1, fdbjobs.Pending)
+			_, err := b.jobs.Skip(tx, "", 1, fdbjobs.Parts(fdbjobs.Pending)...)
 			return err
 		},
-		"count":  func(b *bundle, tx kv.Transaction) error { _, err := b.jobs.Count(tx, fdbjobs.Pending); return err },
+		"count": func(b *bundle, tx kv.Transaction) error {
+			_, err := b.jobs.Count(tx, fdbjobs.Parts(fdbjobs.Pending)...)
+			return err
+		},
 		"owners": func(b *bundle, tx kv.Transaction) error { _, err := b.jobs.Owners(tx, "", 1); return err },
 		"rollup": func(b *bundle, _ kv.Transaction) error {
 			_, err := b.jobs.RollUp(context.Background(), time.Minute, 0.5)
@@ -68,14 +71,14 @@ func TestCorrupt(t *testing.T) {
 	}{
 		"a row that is no tuple":      {key(0, "j"), []byte{0xfe}, []string{"get", "add", "remove", "wait"}},
 		"a row of too few elements":   {key(0, "j"), tuple.Tuple{"pending"}.Pack(), []string{"get"}},
-		"a row of wrong elements":     {key(0, "j"), tuple.Tuple{nil, 1, 2, 3, 4, 5, nil, 6, nil, 0}.Pack(), []string{"get"}},
-		"a row of a wrong sequence":   {key(0, "j"), tuple.Tuple{1, "pending", "", 0, "", 0, nil, "", nil, 0}.Pack(), []string{"get"}},
-		"a row of a wrong resubmit":   {key(0, "j"), tuple.Tuple{nil, "pending", "", 0, "", 0, "x", "", nil, 0}.Pack(), []string{"get"}},
-		"a row of a wrong expiry":     {key(0, "j"), tuple.Tuple{nil, "pending", "", 0, "", 0, nil, "", "x", 0}.Pack(), []string{"get"}},
-		"an index of no tuple":        {append(key(13, "pending"), 0xfe), nil, []string{"list"}},
-		"an index of numbers":         {key(13, "pending", 1), nil, []string{"list", "skip"}},
-		"an index without jobs":       {key(13, "pending", "j"), nil, []string{"list"}},
-		"a short count":               {key(15, "pending"), []byte{1}, []string{"count"}},
+		"a row of wrong elements":     {key(0, "j"), tuple.Tuple{nil, 1, 2, 3, 4, 5, nil, 6, nil, 0, "", "", false}.Pack(), []string{"get"}},
+		"a row of a wrong sequence":   {key(0, "j"), tuple.Tuple{1, "pending", "", 0, "", 0, nil, "", nil, 0, "", "", false}.Pack(), []string{"get"}},
+		"a row of a wrong resubmit":   {key(0, "j"), tuple.Tuple{nil, "pending", "", 0, "", 0, "x", "", nil, 0, "", "", false}.Pack(), []string{"get"}},
+		"a row of a wrong expiry":     {key(0, "j"), tuple.Tuple{nil, "pending", "", 0, "", 0, nil, "", "x", 0, "", "", false}.Pack(), []string{"get"}},
+		"an index of no tuple":        {append(key(13, "pending", "", ""), 0xfe), nil, []string{"list"}},
+		"an index of numbers":         {key(13, "pending", "", "", 1), nil, []string{"list", "skip"}},
+		"an index without jobs":       {key(13, "pending", "", "", "j"), nil, []string{"list"}},
+		"a short count":               {key(15, "pending", "", ""), []byte{1}, []string{"count"}},
 		"a timeout that is no tuple":  {key(20), []byte{0xfe}, []string{"timeout", "accept", "monitor"}},
 		"a negative timeout":          {key(20), tuple.Tuple{-1.0}.Pack(), []string{"timeout", "accept", "monitor"}},
 		"a rank of no owner":          {key(7, 1, 0.0), nil, []string{"accept"}},

@@ -45,12 +45,13 @@ func (t *Type) Add(tx kv.Transaction, spec Spec) error {
 	if !spec.Scheduled.IsZero() {
 		scheduled = spec.Scheduled.Unix()
 	}
-	next := row{owner: spec.Owner, token: spec.Token, chunks: chunks}
+	t.setListed(tx, spec.ID, spec.Listed, old)
+	next := row{owner: spec.Owner, token: spec.Token, chunks: chunks, label: spec.Label, listed: spec.Listed != nil}
 	if old != nil {
 		next.generation, next.lock = old.generation, old.lock
 		if old.status == Running {
 			next = *old
-			next.token, next.chunks = spec.Token, chunks
+			next.token, next.chunks, next.listed = spec.Token, chunks, spec.Listed != nil
 			next.generation++
 			next.resubmit = &scheduled
 			// The row is written without moving the job: its processor, or the
@@ -90,6 +91,16 @@ func (t *Type) setArgs(tx kv.Transaction, id string, args json.RawMessage, had i
 func (t *Type) clearArgs(tx kv.Transaction, id string, begin, end int64) {
 	for n := begin; n < end; n++ {
 		tx.Clear(t.keys.args.Pack(id, n))
+	}
+}
+
+// setListed writes what lists show of a job, or clears what old had.
+func (t *Type) setListed(tx kv.Transaction, id string, listed json.RawMessage, old *row) {
+	switch {
+	case listed != nil:
+		tx.Set(t.keys.listed.Pack(id), listed)
+	case old != nil && old.listed:
+		tx.Clear(t.keys.listed.Pack(id))
 	}
 }
 

@@ -46,9 +46,10 @@
 //	(ready,   type, owner, stamp, id)   -> ""       pending and due, by when it became so
 //	(active,  type, stamp, id)          -> seconds  running, by last update; the timeout its holder knows
 //	(expiry,  type, expires, id)        -> ""       finished, and to go by itself
-//	(status,  type, status, id)         -> ""       all jobs, by status
-//	(owned,   type, owner, status, id)  -> ""       all jobs, by owner and status
-//	(count,   type, status)             -> int64    how many; little-endian, as all that is added to
+//	(status,  type, part, id)           -> ""       all jobs, by status, label and tag, which are a part
+//	(owned,   type, owner, part, id)    -> ""       all jobs, by owner and part
+//	(listed,  type, id)                 -> JSON     what lists show of a job beside its state
+//	(count,   type, part)               -> int64    how many; little-endian, as all that is added to
 //	(ownedcount, type, owner, status)   -> int64    how many of an owner's
 //	(owners,  type, owner)              -> (usage, rank, generation)
 //	(waiting, type, owner)              -> ""       owners with rows in ready, and some that had
@@ -67,10 +68,11 @@
 //
 // A row is the tuple
 //
-//	(sequence, status, lock, generation, owner, scheduled, resubmit, token, expires, chunks)
+//	(sequence, status, lock, generation, owner, scheduled, resubmit, token, expires, chunks, label, tag, listed)
 //
 // where sequence is the stamp of the job's row in ready or active, and null if it
-// has neither, and chunks is how many the args have. The state has a key of its own
+// has neither, chunks is how many the args have, and listed whether there is a key in
+// listed. The state has a key of its own
 // because a value has at most 100,000 bytes, which a state may take alone.
 //
 // Invariants, which [Type.put] keeps, the one function that writes them:

@@ -196,8 +196,9 @@ func (c *checker) owned() error {
 	type place struct{ owner, status string }
 	counts, indexed := map[place]int64{}, 0
 	err := each(c.tx, c.typ.keys.owned, func(key tuple.Tuple, _ []byte) error {
-		p, id := place{key[0].(string), key[1].(string)}, key[2].(string)
-		if r := c.rows[id]; r == nil || r.owner != p.owner || string(r.status) != p.status {
+		p, id := place{key[0].(string), key[1].(string)}, key[4].(string)
+		part := Part{Status(p.status), key[2].(string), key[3].(string)}
+		if r := c.rows[id]; r == nil || r.owner != p.owner || r.part() != part {
 			c.say("%q: indexed as %s of %q, and its row is %+v", id, p.status, p.owner, r)
 		}
 		counts[p]++
@@ -261,13 +262,13 @@ func (c *checker) active() error {
 }
 
 func (c *checker) statuses() error {
-	counts, ids := map[Status]int64{}, map[string]bool{}
+	counts, ids := map[Part]int64{}, map[string]bool{}
 	err := each(c.tx, c.typ.keys.status, func(key tuple.Tuple, _ []byte) error {
-		status, id := Status(key[0].(string)), key[1].(string)
-		if r := c.rows[id]; r == nil || r.status != status {
-			c.say("%q: indexed as %s, and its row is %+v", id, status, r)
+		part, id := Part{Status(key[0].(string)), key[1].(string), key[2].(string)}, key[3].(string)
+		if r := c.rows[id]; r == nil || r.part() != part {
+			c.say("%q: indexed as %v, and its row is %+v", id, part, r)
 		}
-		counts[status]++
+		counts[part]++
 		ids[id] = true
 		return nil
 	})
@@ -279,20 +280,37 @@ func (c *checker) statuses() error {
 			c.say("%q: not indexed by its status", id)
 		}
 	}
-	for _, status := range []Status{Pending, Running, Finished, removed} {
-		value, err := c.tx.Get(c.typ.keys.count.Pack(string(status))).Await()
-		if err != nil {
-			return err
+	counted := map[Part]bool{}
+	err = each(c.tx, c.typ.keys.count, func(key tuple.Tuple, value []byte) error {
+		part := Part{Status(key[0].(string)), key[1].(string), key[2].(string)}
+		if n := int64(binary.LittleEndian.Uint64(value)); n != counts[part] {
+			c.say("%d jobs are counted as %v, and there are %d", n, part, counts[part])
 		}
-		var n int64
-		if value != nil {
-			n = int64(binary.LittleEndian.Uint64(value))
-		}
-		if n != counts[status] {
-			c.say("%d jobs are counted as %s, and there are %d", n, status, counts[status])
+		counted[part] = true
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for part, n := range counts {
+		if !counted[part] {
+			c.say("%d jobs are %v, and not counted", n, part)
 		}
 	}
-	return nil
+	listed := map[string]bool{}
+	err = each(c.tx, c.typ.keys.listed, func(key tuple.Tuple, _ []byte) error {
+		listed[key[0].(string)] = true
+		if r := c.rows[key[0].(string)]; r == nil || !r.listed {
+			c.say("%q: has a listed part, and its row is %+v", key[0], r)
+		}
+		return nil
+	})
+	for id, r := range c.rows {
+		if r.listed && !listed[id] {
+			c.say("%q: has no listed part", id)
+		}
+	}
+	return err
 }
 
 // contents are the states and args.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -20,6 +21,8 @@ type Held struct {
 
 	ctx    context.Context
 	cancel context.CancelCauseFunc
+
+	tag string // after the end
 
 	mu    sync.Mutex // guards the timer's place; never held during I/O
 	until time.Time  // when this process stops believing that it holds the job
@@ -74,6 +77,11 @@ func (h *Held) release(cause error) {
 	h.timer.Stop()
 	h.cancel(cause)
 }
+
+// SetTag sets the tag that the job has when it is finished or resubmitted: see [Part]. It
+// belongs before that, and is at most a hundred bytes, which the end of the job checks.
+// Without it there is none.
+func (h *Held) SetTag(tag string) { h.tag = tag }
 
 // Job returns the job as it was when it was taken. It must not be changed.
 func (h *Held) Job() *Job { return h.job }
@@ -162,7 +170,7 @@ func (h *Held) finish(ctx context.Context, expires *int64, state json.RawMessage
 			return err
 		}
 		next := *old
-		next.status, next.sequence, next.expires = Finished, nil, expires
+		next.status, next.tag, next.sequence, next.expires = Finished, h.tag, nil, expires
 		h.setState(tx, state)
 		h.typ.put(tx, h.job.ID, old, &next, 0)
 		return nil
@@ -184,7 +192,9 @@ func (h *Held) Resubmit(ctx context.Context, at time.Time, state json.RawMessage
 	}
 	return h.end(ctx, func(tx kv.Transaction, old *row) error {
 		h.setState(tx, state)
-		return h.typ.queue(tx, h.typ.line(tx), h.job.ID, old, queued(*old, at.Unix(), time.Now().Unix(), 0), 0)
+		next := queued(*old, at.Unix(), time.Now().Unix(), 0)
+		next.tag = h.tag
+		return h.typ.queue(tx, h.typ.line(tx), h.job.ID, old, next, 0)
 	})
 }
 
@@ -205,6 +215,9 @@ func (h *Held) IsResubmitted(ctx context.Context) (bool, error) {
 
 // end is transact for what lets go of the job.
 func (h *Held) end(ctx context.Context, fn func(kv.Transaction, *row) error) error {
+	if len(h.tag) > maxLabelSize {
+		return fmt.Errorf("%w: the job's tag: %d bytes, at most %d", ErrTooLarge, len(h.tag), maxLabelSize)
+	}
 	err := h.transact(ctx, fn)
 	if err == nil {
 		h.release(context.Canceled)

@@ -12,10 +12,15 @@ import (
 const (
 	MaxArgsSize  = 4_000_000 // bytes of JSON
 	MaxStateSize = 100_000   // bytes of JSON
+	// MaxListedSize is that of [Spec].Listed, in bytes of JSON.
+	MaxListedSize = 20_000
 	// MaxNameSize is that of an id and of an owner, in bytes. A key may hold both,
 	// and has at most 10,000.
 	MaxNameSize = 2_000
 )
+
+// maxLabelSize is that of a label and of a tag, in bytes.
+const maxLabelSize = 100
 
 // The errors that callers decide on.
 var (
@@ -43,6 +48,25 @@ const (
 	Finished Status = "finished"
 )
 
+// Part is some of the jobs of a type, as lists and counts tell them apart.
+type Part struct {
+	Status Status
+	// Label is what [Spec] said, Tag what [Held.SetTag] did.
+	Label, Tag string
+}
+
+// In returns the jobs of a status that have a label, and a tag.
+func (s Status) In(label, tag string) Part { return Part{s, label, tag} }
+
+// Parts returns the jobs of some statuses that have neither label nor tag.
+func Parts(statuses ...Status) []Part {
+	parts := make([]Part, len(statuses))
+	for i, status := range statuses {
+		parts[i].Status = status
+	}
+	return parts
+}
+
 // removed is what the last transition of a job says.
 const removed Status = "removed"
 
@@ -58,6 +82,12 @@ type Spec struct {
 	// State is the state of a job that is new or had finished, a JSON object of at
 	// most MaxStateSize bytes; nil is {}. That of a pending or a running job stays.
 	State json.RawMessage
+	// Label says which of the type's jobs this is, where lists and counts are to tell them
+	// apart: see [Part]. That of a running job stays.
+	Label string
+	// Listed is what lists show of the job beside its state, a JSON object of at most
+	// MaxListedSize bytes: they do not read the args. nil is none.
+	Listed json.RawMessage
 	// Token is drawn at random, outside the transaction's function. A second Add
 	// of the job with the same token, as when the function runs again after a commit
 	// whose result was unknown, changes nothing. Empty is none.
@@ -79,13 +109,18 @@ func (s Spec) check() error {
 		{"id", len(s.ID), MaxNameSize},
 		{"owner", len(s.Owner), MaxNameSize},
 		{"token", len(s.Token), MaxNameSize},
+		{"label", len(s.Label), maxLabelSize},
 		{"args", len(s.Args), MaxArgsSize},
+		{"listed part", len(s.Listed), MaxListedSize},
 	} {
 		if f.size > f.limit {
 			return fmt.Errorf("%w: the job's %s: %d bytes, at most %d", ErrTooLarge, f.name, f.size, f.limit)
 		}
 	}
 	if err := checkObject("args", s.Args); err != nil {
+		return err
+	}
+	if err := checkObject("listed part", s.Listed); err != nil {
 		return err
 	}
 	return checkState(s.State)
@@ -113,8 +148,11 @@ type Job struct {
 	// Scheduled is when it may run, or might: of a job that is or was running it is the
 	// time that it had waited for.
 	Scheduled time.Time
-	// Args and State are JSON objects. They belong to the caller.
-	Args, State json.RawMessage
+	// Label and Tag are its [Part]'s.
+	Label, Tag string
+	// Args, State and Listed are JSON objects, which belong to the caller. Lists have no Args,
+	// all else has no Listed.
+	Args, State, Listed json.RawMessage
 	// Generation is raised whenever the job is added again while it runs.
 	Generation int64
 }

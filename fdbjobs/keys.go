@@ -35,13 +35,14 @@ const (
 	tagWatchReady
 	tagWatchTransitions
 	tagHeads
+	tagListed
 )
 
 // keyspace packs the keys of one type. The comment of the package has their table.
 type keyspace struct {
 	data, state, args, delayed, ready, active, transitions tuple.Subspace
 	waiting, owners, ranks, charges, weights, claimers     tuple.Subspace
-	heads                                                  tuple.Subspace
+	heads, listed                                          tuple.Subspace
 	status, owned, count, ownedCount, expiry               tuple.Subspace
 	rollup, trimmed, timeout, watchReady, watchTransitions []byte
 }
@@ -60,6 +61,7 @@ func newKeyspace(root tuple.Subspace, typ string) keyspace {
 		weights:          root.Sub(tagWeights, typ),
 		claimers:         root.Sub(tagClaimers, typ),
 		heads:            root.Sub(tagHeads, typ),
+		listed:           root.Sub(tagListed, typ),
 		active:           root.Sub(tagActive, typ),
 		status:           root.Sub(tagStatus, typ),
 		owned:            root.Sub(tagOwned, typ),
@@ -102,6 +104,8 @@ type row struct {
 	token      string // of the latest add
 	expires    *int64 // when it is to go; finished jobs only
 	chunks     int64  // of its args
+	label, tag string // see Part
+	listed     bool   // it has a key in listed
 
 	// timeout is written beside a running job, not in its row: the one that its holder
 	// has read, and goes by.
@@ -111,11 +115,16 @@ type row struct {
 // waits reports whether the job is in the queue of those that are not yet due.
 func (r *row) waits() bool { return r.status == Pending && r.sequence == nil }
 
+func (r *row) part() Part { return Part{r.status, r.label, r.tag} }
+
+// elements are those of a part in keys.
+func (p Part) elements() tuple.Tuple { return tuple.Tuple{string(p.Status), p.Label, p.Tag} }
+
 // heldBy reports whether the job runs under lock.
 func (r *row) heldBy(lock string) bool { return r.status == Running && r.lock == lock }
 
 func (r *row) tuple() tuple.Tuple {
-	t := tuple.Tuple{nil, string(r.status), r.lock, r.generation, r.owner, r.scheduled, nil, r.token, nil, r.chunks}
+	t := tuple.Tuple{nil, string(r.status), r.lock, r.generation, r.owner, r.scheduled, nil, r.token, nil, r.chunks, r.label, r.tag, r.listed}
 	if r.sequence != nil {
 		t[0] = *r.sequence
 	}
@@ -134,7 +143,7 @@ func parseRow(value []byte) (*row, error) {
 		return nil, fmt.Errorf("reading a job's row: %w", err)
 	}
 	bad := fmt.Errorf("reading a job's row: unknown form of %d elements", len(t))
-	if len(t) != 10 {
+	if len(t) != 13 {
 		return nil, bad
 	}
 	var r row
@@ -142,6 +151,7 @@ func parseRow(value []byte) (*row, error) {
 	fields := []bool{
 		as(t[1], &status), as(t[2], &r.lock), as(t[3], &r.generation),
 		as(t[4], &r.owner), as(t[5], &r.scheduled), as(t[7], &r.token), as(t[9], &r.chunks),
+		as(t[10], &r.label), as(t[11], &r.tag), as(t[12], &r.listed),
 	}
 	for _, ok := range fields {
 		if !ok {

@@ -354,7 +354,7 @@ func TestList(t *testing.T) {
 		list := func(after string, limit int, statuses ...fdbjobs.Status) []string {
 			ids := []string{}
 			b.transact(t, func(tx kv.Transaction) error {
-				jobs, err := b.jobs.List(tx, after, limit, statuses...)
+				jobs, err := b.jobs.List(tx, after, limit, fdbjobs.Parts(statuses...)...)
 				ids = ids[:0]
 				for _, job := range jobs {
 					ids = append(ids, job.ID)
@@ -366,7 +366,7 @@ func TestList(t *testing.T) {
 		}
 		skip := func(after string, n int, statuses ...fdbjobs.Status) (id string) {
 			b.transact(t, func(tx kv.Transaction) (err error) {
-				id, err = b.jobs.Skip(tx, after, n, statuses...)
+				id, err = b.jobs.Skip(tx, after, n, fdbjobs.Parts(statuses...)...)
 				return err
 			})
 			return id

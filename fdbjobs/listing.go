@@ -23,6 +23,7 @@ type jobRead struct {
 	typ              *Type
 	tx               kv.ReadTransaction
 	row, state, args kv.Future[[]byte]
+	listed           kv.Future[[]byte] // instead of args
 }
 
 func (t *Type) readJob(tx kv.ReadTransaction, id string) jobRead {
@@ -50,7 +51,7 @@ func (r jobRead) await() (*Job, error) {
 // job awaits what is left of a job whose row is known.
 func (r jobRead) job(row *row) (*Job, error) {
 	job := &Job{
-		ID: r.id, Owner: row.owner, Status: row.status,
+		ID: r.id, Owner: row.owner, Status: row.status, Label: row.label, Tag: row.tag,
 		Scheduled: unixTime(row.scheduled), Generation: row.generation,
 	}
 	state, err := r.state.Await()
@@ -58,6 +59,10 @@ func (r jobRead) job(row *row) (*Job, error) {
 		return nil, err
 	}
 	job.State = state
+	if r.args == nil {
+		job.Listed, err = r.listed.Await()
+		return job, err
+	}
 	job.Args, err = r.readArgs(row.chunks)
 	return job, err
 }
@@ -103,52 +108,66 @@ func (t *Type) GetMany(tx kv.ReadTransaction, ids ...string) ([]*Job, error) {
 	return jobs, nil
 }
 
-// List reads the jobs that have one of the statuses, by id: at most limit of them, from
-// the first id that is greater than after. It reads their args too, which may be
-// large: limit times [MaxArgsSize] has to be read within a transaction's five seconds.
-func (t *Type) List(tx kv.ReadTransaction, after string, limit int, statuses ...Status) ([]*Job, error) {
-	return t.list(tx, t.keys.status, after, limit, statuses)
+// List reads the jobs in some parts, by id: at most limit of them, from the first id that
+// is greater than after. It does not read their args: see [Spec].Listed.
+func (t *Type) List(tx kv.ReadTransaction, after string, limit int, parts ...Part) ([]*Job, error) {
+	return t.list(tx, t.keys.status, after, limit, parts)
 }
 
 // ListOwned is List for the jobs of one owner.
-func (t *Type) ListOwned(tx kv.ReadTransaction, owner, after string, limit int, statuses ...Status) ([]*Job, error) {
-	return t.list(tx, t.keys.owned.Sub(owner), after, limit, statuses)
+func (t *Type) ListOwned(tx kv.ReadTransaction, owner, after string, limit int, parts ...Part) ([]*Job, error) {
+	return t.list(tx, t.keys.owned.Sub(owner), after, limit, parts)
 }
 
-func (t *Type) list(tx kv.ReadTransaction, index tuple.Subspace, after string, limit int, statuses []Status) ([]*Job, error) {
-	found, err := ids(tx, index, after, limit, statuses)
+func (t *Type) list(tx kv.ReadTransaction, index tuple.Subspace, after string, limit int, parts []Part) ([]*Job, error) {
+	found, err := ids(tx, index, after, limit, parts)
 	if err != nil {
 		return nil, err
 	}
-	jobs, err := t.GetMany(tx, found...)
-	if err != nil {
-		return nil, err
+	reads := make([]jobRead, len(found))
+	for i, id := range found {
+		reads[i] = jobRead{
+			id: id, typ: t, tx: tx,
+			row: t.readRow(tx, id), state: tx.Get(t.keys.state.Pack(id)), listed: tx.Get(t.keys.listed.Pack(id)),
+		}
 	}
-	if i := slices.Index(jobs, nil); i >= 0 {
-		return nil, fmt.Errorf("reading an index: %w: %q", ErrNotFound, found[i])
+	jobs := make([]*Job, len(found))
+	for i, read := range reads {
+		if jobs[i], err = read.await(); err != nil {
+			return nil, fmt.Errorf("reading an index: %w", err)
+		}
 	}
 	return jobs, nil
 }
 
 // Skip returns the id of the nth job, from 1, among those that List would list
 // after an id, or the last one's where there are fewer; after itself if there is
-// none. It reads the index alone, n keys of it for each status.
-func (t *Type) Skip(tx kv.ReadTransaction, after string, n int, statuses ...Status) (string, error) {
-	found, err := ids(tx, t.keys.status, after, n, statuses)
+// none. It reads the index alone, n keys of it for each part.
+func (t *Type) Skip(tx kv.ReadTransaction, after string, n int, parts ...Part) (string, error) {
+	return lastOf(tx, t.keys.status, after, n, parts)
+}
+
+// SkipOwned is Skip for the jobs of one owner.
+func (t *Type) SkipOwned(tx kv.ReadTransaction, owner, after string, n int, parts ...Part) (string, error) {
+	return lastOf(tx, t.keys.owned.Sub(owner), after, n, parts)
+}
+
+func lastOf(tx kv.ReadTransaction, index tuple.Subspace, after string, n int, parts []Part) (string, error) {
+	found, err := ids(tx, index, after, n, parts)
 	if err != nil || len(found) == 0 {
 		return after, err
 	}
 	return found[len(found)-1], nil
 }
 
-// ids reads some ids from index, which is by status and id.
-func ids(tx kv.ReadTransaction, index tuple.Subspace, after string, limit int, statuses []Status) ([]string, error) {
+// ids reads some ids from index, which is by part and id.
+func ids(tx kv.ReadTransaction, index tuple.Subspace, after string, limit int, parts []Part) ([]string, error) {
 	if limit <= 0 {
 		return nil, nil
 	}
-	ranges := make([]kv.RangeResult, len(statuses))
-	for i, status := range statuses {
-		s := index.Sub(string(status))
+	ranges := make([]kv.RangeResult, len(parts))
+	for i, part := range parts {
+		s := index.Sub(part.elements()...)
 		var begin []byte
 		if after != "" {
 			begin = kv.KeyAfter(s.Pack(after))
@@ -191,21 +210,26 @@ func lastString(s tuple.Subspace, key []byte) (string, error) {
 	return last, nil
 }
 
-// Count returns how many jobs have one of the statuses. It reads a counter for each.
-func (t *Type) Count(tx kv.ReadTransaction, statuses ...Status) (int64, error) {
-	return sum(tx, t.keys.count, statuses)
+// Count returns how many jobs there are in some parts. It reads a counter for each.
+func (t *Type) Count(tx kv.ReadTransaction, parts ...Part) (int64, error) {
+	reads := make([]kv.Future[[]byte], len(parts))
+	for i, part := range parts {
+		reads[i] = tx.Get(t.keys.count.Pack(part.elements()...))
+	}
+	return sum(reads)
 }
 
-// CountOwned is Count for the jobs of one owner.
+// CountOwned returns how many jobs of an owner have one of the statuses, whatever their
+// labels and tags. It reads a counter for each.
 func (t *Type) CountOwned(tx kv.ReadTransaction, owner string, statuses ...Status) (int64, error) {
-	return sum(tx, t.keys.ownedCount.Sub(owner), statuses)
-}
-
-func sum(tx kv.ReadTransaction, counts tuple.Subspace, statuses []Status) (int64, error) {
 	reads := make([]kv.Future[[]byte], len(statuses))
 	for i, status := range statuses {
-		reads[i] = tx.Get(counts.Pack(string(status)))
+		reads[i] = tx.Get(t.keys.ownedCount.Pack(owner, string(status)))
 	}
+	return sum(reads)
+}
+
+func sum(reads []kv.Future[[]byte]) (int64, error) {
 	var total int64
 	for _, read := range reads {
 		n, err := awaitInt(read)

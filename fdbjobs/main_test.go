@@ -146,7 +146,7 @@ func (b *bundle) get(t *testing.T, id string) *fdbjobs.Job {
 func (b *bundle) count(t *testing.T, statuses ...fdbjobs.Status) int64 {
 	t.Helper()
 	n, err := kv.TransactValue(t.Context(), b.db, func(tx kv.Transaction) (int64, error) {
-		return b.jobs.Count(tx, statuses...)
+		return b.jobs.Count(tx, fdbjobs.Parts(statuses...)...)
 	})
 	require.NoError(t, err)
 	return n

@@ -320,7 +320,7 @@ func TestCounts(t *testing.T) {
 				require.NoError(t, err)
 				total += n
 				for after := ""; ; {
-					page, err := b.jobs.ListOwned(tx, owner, after, 2, fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished)
+					page, err := b.jobs.ListOwned(tx, owner, after, 2, fdbjobs.Parts(fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished)...)
 					require.NoError(t, err)
 					for _, job := range page {
 						assert.Equal(t, owner, job.Owner)

@@ -24,32 +24,32 @@ func (t *Type) Remove(tx kv.Transaction, id string) (bool, error) {
 	return true, t.settle(tx, []string{old.owner})
 }
 
-// RemoveOwned removes jobs of one owner that have one of the statuses: at most limit
+// RemoveOwned removes jobs of one owner that are in one of the parts: at most limit
 // of them, from the last id down that is less than before, "" being none. It returns them
 // as they were, in that order, but without their args, which it does not read; so that what
 // else there is of a job can go with it. Those that run are halted as by [Type.Remove].
 //
 // It goes down because ids often grow, and those who take jobs begin with the oldest: both
 // ends of a queue can be worked at without conflicts.
-func (t *Type) RemoveOwned(tx kv.Transaction, owner, before string, limit int, statuses ...Status) ([]*Job, error) {
-	found, err := t.lastOwned(tx.Snapshot(), owner, before, limit, statuses)
+func (t *Type) RemoveOwned(tx kv.Transaction, owner, before string, limit int, parts ...Part) ([]*Job, error) {
+	found, err := t.lastOwned(tx.Snapshot(), owner, before, limit, parts)
 	if err != nil {
 		return nil, err
 	}
 	return t.removeMany(tx, found, func(_ int, r *row) bool {
-		return r.owner == owner && slices.Contains(statuses, r.status)
+		return r.owner == owner && slices.Contains(parts, r.part())
 	})
 }
 
 // lastOwned reads the last ids of an owner's jobs, the last one first.
-func (t *Type) lastOwned(tx kv.ReadTransaction, owner, before string, limit int, statuses []Status) ([]string, error) {
+func (t *Type) lastOwned(tx kv.ReadTransaction, owner, before string, limit int, parts []Part) ([]string, error) {
 	if limit <= 0 {
 		return nil, nil
 	}
 	index := t.keys.owned.Sub(owner)
-	ranges := make([]kv.RangeResult, len(statuses))
-	for i, status := range statuses {
-		s := index.Sub(string(status))
+	ranges := make([]kv.RangeResult, len(parts))
+	for i, part := range parts {
+		s := index.Sub(part.elements()...)
 		r := keyRange(s)
 		if before != "" {
 			r.End = s.Pack(before)
@@ -119,7 +119,7 @@ func (t *Type) removeMany(tx kv.Transaction, ids []string, match func(i int, r *
 		t.drop(tx, id, old, uint16(i))
 		owners = append(owners, old.owner)
 		removed = append(removed, &Job{
-			ID: id, Owner: old.owner, Status: old.status, State: state,
+			ID: id, Owner: old.owner, Status: old.status, State: state, Label: old.label, Tag: old.tag,
 			Scheduled: unixTime(old.scheduled), Generation: old.generation,
 		})
 	}
@@ -131,5 +131,6 @@ func (t *Type) removeMany(tx kv.Transaction, ids []string, match func(i int, r *
 func (t *Type) drop(tx kv.Transaction, id string, old *row, order uint16) {
 	t.clearArgs(tx, id, 0, old.chunks)
 	tx.Clear(t.keys.state.Pack(id))
+	t.setListed(tx, id, nil, old)
 	t.put(tx, id, old, nil, order)
 }

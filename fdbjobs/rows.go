@@ -25,7 +25,7 @@ func (t *Type) put(tx kv.Transaction, id string, old, next *row, order uint16) {
 		t.setRow(tx, id, next)
 	}
 	before, after := statusOf(old), statusOf(next)
-	if before != after || next != nil && old.owner != next.owner {
+	if before != after || next != nil && (old.owner != next.owner || old.part() != next.part()) {
 		if old != nil {
 			t.index(tx, id, old, -1)
 		}
@@ -91,16 +91,24 @@ func (t *Type) setRow(tx kv.Transaction, id string, r *row) {
 
 // index adds the job to the indexes and counts, or with n = -1 takes it out.
 func (t *Type) index(tx kv.Transaction, id string, r *row, n int64) {
-	status := string(r.status)
-	for _, key := range [][]byte{t.keys.status.Pack(status, id), t.keys.owned.Pack(r.owner, status, id)} {
+	for _, key := range t.indexKeys(id, r) {
 		if n > 0 {
 			tx.Set(key, nil)
 		} else {
 			tx.Clear(key)
 		}
 	}
-	tx.Atomic(kv.MutationAdd, t.keys.count.Pack(status), littleEndian(n))
-	tx.Atomic(kv.MutationAdd, t.keys.ownedCount.Pack(r.owner, status), littleEndian(n))
+	tx.Atomic(kv.MutationAdd, t.keys.count.Pack(r.part().elements()...), littleEndian(n))
+	tx.Atomic(kv.MutationAdd, t.keys.ownedCount.Pack(r.owner, string(r.status)), littleEndian(n))
+}
+
+// indexKeys are the job's in status and owned.
+func (t *Type) indexKeys(id string, r *row) [2][]byte {
+	p := r.part()
+	return [2][]byte{
+		t.keys.status.Pack(string(p.Status), p.Label, p.Tag, id),
+		t.keys.owned.Pack(r.owner, string(p.Status), p.Label, p.Tag, id),
+	}
 }
 
 // transition tells those who follow the job.
@@ -121,7 +129,7 @@ func (t *Type) stamped(tx kv.Transaction, s tuple.Subspace, order uint16, id, va
 // queued is the row of a job that is to wait until scheduled, or whose time has
 // come.
 func queued(r row, scheduled, now int64, order uint16) *row {
-	r.status = Pending
+	r.status, r.tag = Pending, ""
 	r.scheduled = scheduled
 	r.resubmit = nil
 	r.expires = nil

@@ -200,12 +200,12 @@ func (s *simulation) reader(p *simProcess, typ *fdbjobs.Type) {
 			status := []fdbjobs.Status{fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished}[s.intN(3)]
 			var n, listed int64
 			err := p.db.Transact(ctx, func(tx kv.Transaction) error {
-				jobs, err := typ.List(tx.Snapshot(), "", s.plan.ids+1, status)
+				jobs, err := typ.List(tx.Snapshot(), "", s.plan.ids+1, fdbjobs.Parts(status)...)
 				if err != nil {
 					return err
 				}
 				listed = int64(len(jobs))
-				n, err = typ.Count(tx.Snapshot(), status)
+				n, err = typ.Count(tx.Snapshot(), fdbjobs.Parts(status)...)
 				return err
 			})
 			if s.must(err, "list") && n != listed {

@@ -45,8 +45,9 @@ func (t *Type) ReadRow(tx kv.ReadTransaction, id string) (JobRow, error) {
 	}
 	out := JobRow{
 		Status: r.status, Lock: r.lock, Generation: r.generation, Owner: r.owner, Scheduled: r.scheduled, Waits: r.waits(),
-		places: [][]byte{t.keys.status.Pack(string(r.status), id), t.keys.owned.Pack(r.owner, string(r.status), id)},
 	}
+	indexed := t.indexKeys(id, r)
+	out.places = indexed[:]
 	if r.sequence != nil {
 		out.Sequence = fmt.Sprint(*r.sequence)
 	}

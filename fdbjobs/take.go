@@ -318,7 +318,7 @@ func (c *claimTx) takeRows(tx kv.Transaction, out *claimRun, picks []picked) err
 // takeAny takes pending jobs of any owner and time, from a random place on.
 func (c *claimTx) takeAny(tx kv.Transaction, out *claimRun) error {
 	random := rand.New(rand.NewPCG(c.seeds[0], c.seeds[1]))
-	pending := c.typ.keys.status.Sub(string(Pending))
+	pending := c.typ.keys.status.Sub(Part{Status: Pending}.elements()...)
 	all := keyRange(pending)
 	middle := pending.Pack(fmt.Sprintf("%016x", random.Uint64()))
 	for _, part := range []kv.KeyRange{{Begin: middle, End: all.End}, {Begin: all.Begin, End: middle}} {
@@ -400,7 +400,7 @@ func (c *claimTx) takePending(tx kv.Transaction, out *claimRun, ids []string) er
 func (c *claimTx) take(tx kv.Transaction, out *claimRun, read jobRead, old *row) error {
 	i := len(out.jobs)
 	next := *old
-	next.status, next.lock, next.sequence, next.timeout = Running, c.locks[i], stamp(uint16(i)), out.timeout
+	next.status, next.tag, next.lock, next.sequence, next.timeout = Running, "", c.locks[i], stamp(uint16(i)), out.timeout
 	job, err := read.job(&next)
 	if err != nil {
 		return err

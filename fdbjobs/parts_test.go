@@ -1,0 +1,103 @@
+package fdbjobs_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"settee/fdbjobs"
+	"settee/pkg/kv"
+)
+
+// TestParts: labels and tags tell jobs apart in lists and counts, and move with them.
+func TestParts(t *testing.T) {
+	onEngines(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, unknownOnce(db))
+		ids := func(parts ...fdbjobs.Part) string {
+			var found []string
+			b.transact(t, func(tx kv.Transaction) error {
+				jobs, err := b.jobs.List(tx, "", 100, parts...)
+				if err != nil {
+					return err
+				}
+				found = found[:0]
+				for _, job := range jobs {
+					found = append(found, job.ID)
+					assert.Contains(t, parts, job.Status.In(job.Label, job.Tag))
+					assert.Nil(t, job.Args)
+				}
+				n, err := b.jobs.Count(tx, parts...)
+				assert.EqualValues(t, len(found), n)
+				owned, err2 := b.jobs.ListOwned(tx, "o", "", 100, parts...)
+				require.NoError(t, err2)
+				assert.Len(t, owned, len(found))
+				last, err2 := b.jobs.SkipOwned(tx, "o", "", 100, parts...)
+				require.NoError(t, err2)
+				if len(found) > 0 {
+					assert.Equal(t, found[len(found)-1], last)
+				}
+				return err
+			})
+			b.check(t)
+			return strings.Join(found, " ")
+		}
+		b.add(t,
+			fdbjobs.Spec{ID: "a", Owner: "o", Label: "red", Args: text(`{"n":1}`), Listed: text(`{"n":"a"}`)},
+			fdbjobs.Spec{ID: "b", Owner: "o", Label: "blue"}, fdbjobs.Spec{ID: "c", Owner: "o"},
+		)
+		assert.Equal(t, "a", ids(fdbjobs.Pending.In("red", "")))
+		assert.Equal(t, "b c", ids(fdbjobs.Pending.In("blue", ""), fdbjobs.Pending.In("", "")))
+
+		held := map[string]*fdbjobs.Held{}
+		for _, h := range b.take(t, 3) {
+			held[h.Job().ID] = h
+		}
+		assert.Equal(t, "red", held["a"].Job().Label)
+		assert.JSONEq(t, `{"n":1}`, string(held["a"].Job().Args))
+		assert.Equal(t, "a", ids(fdbjobs.Running.In("red", "")))
+		held["a"].SetTag("late")
+		require.NoError(t, held["a"].Resubmit(t.Context(), time.Now(), nil))
+		assert.Equal(t, "a", ids(fdbjobs.Pending.In("red", "late")))
+		assert.Empty(t, ids(fdbjobs.Pending.In("red", "")))
+		held["b"].SetTag("well")
+		require.NoError(t, held["b"].Finish(t.Context(), nil, nil))
+		assert.Equal(t, "b", ids(fdbjobs.Finished.In("blue", "well")))
+
+		// A tag lasts until something happens to the job; a label until it is added anew.
+		a := b.accept(t)
+		assert.Equal(t, "a", ids(fdbjobs.Running.In("red", "")))
+		require.NoError(t, a.Resubmit(t.Context(), time.Now(), nil))
+		assert.Equal(t, "a", ids(fdbjobs.Pending.In("red", "")))
+		b.add(t, fdbjobs.Spec{ID: "b", Owner: "o", Label: "green"})
+		assert.Equal(t, "b", ids(fdbjobs.Pending.In("green", "")))
+
+		listed := func() (text string) {
+			b.transact(t, func(tx kv.Transaction) error {
+				jobs, err := b.jobs.List(tx, "", 1, fdbjobs.Pending.In("red", ""))
+				if err == nil && len(jobs) == 1 {
+					text = string(jobs[0].Listed)
+				}
+				return err
+			})
+			return text
+		}
+		assert.JSONEq(t, `{"n":"a"}`, listed())
+		b.add(t, fdbjobs.Spec{ID: "a", Owner: "o", Label: "red"})
+		assert.Empty(t, listed())
+
+		c := held["c"]
+		c.SetTag(strings.Repeat("x", 101))
+		require.ErrorIs(t, c.Finish(context.Background(), nil, nil), fdbjobs.ErrTooLarge)
+		for _, spec := range []fdbjobs.Spec{
+			{ID: "d", Label: strings.Repeat("x", 101)},
+			{ID: "d", Listed: text(`{"x":"` + strings.Repeat("x", fdbjobs.MaxListedSize) + `"}`)},
+		} {
+			err := b.db.Transact(t.Context(), func(tx kv.Transaction) error { return b.jobs.Add(tx, spec) })
+			require.ErrorIs(t, err, fdbjobs.ErrTooLarge)
+		}
+	})
+}
