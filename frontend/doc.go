@@ -8,6 +8,9 @@
 //	POST /_replicate              replicate, or cancel a replication
 //	GET  /_scheduler/jobs         the replications that have not ended
 //	GET  /_scheduler/jobs/{id}    one of them, or one that has ended
+//	GET  /_scheduler/docs         the replications of documents, those that have ended included
+//	GET  /_scheduler/docs/{db}    those of one replicator database
+//	GET  /_scheduler/docs/{db}/{doc}
 //	GET  /_active_tasks           the replications that run
 //	GET  /_all_dbs                the databases
 //	GET  /_dbs_info               what they say of themselves; POST: some of them

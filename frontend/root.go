@@ -10,6 +10,7 @@ import (
 
 	"settee/pkg/docstore"
 	"settee/replicator"
+	"settee/replicator/jobs"
 )
 
 // compatibleWith is the version of CouchDB whose interface this is. Clients take
@@ -48,7 +49,7 @@ func (h *Handler) up(w http.ResponseWriter, r *http.Request) error {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), upTimeout)
 	defer cancel()
-	if _, _, err := h.jobs.List(ctx, 0, 0); err != nil {
+	if _, err := h.jobs.List(ctx, jobs.ListOptions{}); err != nil {
 		zerolog.Ctx(r.Context()).Error().
 			Str("reason", replicator.StripCredentials(err.Error())).Msg("the store does not answer")
 		return respond(w, r, http.StatusServiceUnavailable, upStatus{Status: "store_unavailable"})

@@ -1,13 +1,10 @@
 package frontend
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
-	"strconv"
-	"time"
 
 	"github.com/gorilla/mux"
 
@@ -53,9 +50,7 @@ func listed(job *jobs.Job) listedJob {
 	if out.History == nil {
 		out.History = replicator.History{}
 	}
-	if !state.StartTime.IsZero() {
-		out.StartTime = orNull(state.StartTime.UTC().Format(time.RFC3339))
-	}
+	out.StartTime = timeText(state.StartTime)
 	return out
 }
 
@@ -67,33 +62,27 @@ func orNull(text string) *string {
 }
 
 func (h *Handler) listJobs(w http.ResponseWriter, r *http.Request) error {
-	query, err := url.ParseQuery(r.URL.RawQuery)
-	if err != nil {
-		return queryError("the query cannot be read")
+	q := newQuery(r)
+	opts := listOptions(q)
+	if q.err != nil {
+		return q.err
 	}
-	limit, err := integer(query, "limit", defaultLimit, jobs.MaxLimit)
-	if err != nil {
-		return err
-	}
-	skip, err := integer(query, "skip", 0, jobs.MaxSkip)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
+	ctx, cancel := storeContext(r)
 	defer cancel()
-	found, total, err := h.jobs.List(ctx, skip, limit)
+	list, err := h.jobs.List(ctx, opts)
 	if err != nil {
 		return fmt.Errorf("listing the replication jobs: %w", err)
 	}
-	rows := make([]listedJob, len(found))
-	for i, job := range found {
+	rows := make([]listedJob, len(list.Jobs))
+	for i, job := range list.Jobs {
 		rows[i] = listed(job)
 	}
 	return respond(w, r, http.StatusOK, struct {
 		TotalRows int64       `json:"total_rows"`
 		Offset    int64       `json:"offset"`
 		Jobs      []listedJob `json:"jobs"`
-	}{total, min(int64(skip), total), rows})
+		Next      string      `json:"next_start_key,omitempty"`
+	}{list.Total, min(int64(opts.Skip), list.Total), rows, list.Next})
 }
 
 func (h *Handler) getJob(w http.ResponseWriter, r *http.Request) error {
@@ -101,7 +90,7 @@ func (h *Handler) getJob(w http.ResponseWriter, r *http.Request) error {
 	if err != nil { // the router matched a path that can be unescaped
 		return badRequest("the job's id is not percent-encoded well")
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
+	ctx, cancel := storeContext(r)
 	defer cancel()
 	job, err := h.jobs.Get(ctx, id)
 	if errors.Is(err, jobs.ErrNotFound) {
@@ -111,20 +100,4 @@ func (h *Handler) getJob(w http.ResponseWriter, r *http.Request) error {
 		return fmt.Errorf("reading a replication job: %w", err)
 	}
 	return respond(w, r, http.StatusOK, listed(job))
-}
-
-// integer returns a parameter from 0 to most.
-func integer(query url.Values, name string, standard, most int) (int, error) {
-	if !query.Has(name) {
-		return standard, nil
-	}
-	n, err := strconv.Atoi(query.Get(name))
-	if err != nil || n < 0 || n > most {
-		return 0, queryError(fmt.Sprintf("`%s` must be an integer from 0 to %d", name, most))
-	}
-	return n, nil
-}
-
-func queryError(reason string) error {
-	return &failure{http.StatusBadRequest, "query_parse_error", reason}
 }

@@ -69,7 +69,7 @@ func TestListJobs(t *testing.T) {
 		"?skip=10001":                "`skip` must be an integer from 0 to 10000",
 		"?skip=" + secret:            "`skip` must be an integer from 0 to 10000",
 		"?skip=99999999999999999999": "`skip` must be an integer from 0 to 10000",
-		"?limit=%zz":                 "the query cannot be read",
+		"?limit=%zz":                 "the query of the URL is not percent-encoded as it should be",
 	} {
 		refused(t, n.get("/_scheduler/jobs"+query), http.StatusBadRequest, "query_parse_error", reason)
 	}

@@ -110,9 +110,9 @@ func (p *parts) state(id string) (members map[string]any) {
 }
 
 func (p *parts) listed() (ids []string) {
-	found, _, err := p.jobs.List(p.Context(), 0, jobs.MaxLimit)
+	list, err := p.jobs.List(p.Context(), jobs.ListOptions{Limit: jobs.MaxLimit})
 	require.NoError(p, err)
-	for _, job := range found {
+	for _, job := range list.Jobs {
 		ids = append(ids, *job.Args.DocID)
 	}
 	slices.Sort(ids)

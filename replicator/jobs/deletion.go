@@ -8,6 +8,7 @@ import (
 	"settee/fdbjobs"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
+	"settee/replicator"
 )
 
 const (
@@ -98,9 +99,9 @@ func (s *Store) removeCancelled(ctx context.Context) error {
 // removeOwned removes the jobs of one database: first those that run, whose holders wait to
 // be told.
 func (s *Store) removeOwned(ctx context.Context, d deletedDatabase) error {
-	for _, statuses := range [][]fdbjobs.Status{{fdbjobs.Running}, {fdbjobs.Running, fdbjobs.Pending, fdbjobs.Finished}} {
+	for _, states := range [][]replicator.State{{replicator.StateRunning}, allStates} {
 		err := s.removeAll(ctx, func(tx kv.Transaction, before string) ([]*fdbjobs.Job, error) {
-			return s.jobs.RemoveOwned(tx, d.owner, before, removeAtOnce, statuses...)
+			return s.jobs.RemoveOwned(tx, d.owner, before, removeAtOnce, parts(states, labelDocument)...)
 		})
 		if err != nil {
 			return err

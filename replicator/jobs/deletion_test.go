@@ -29,7 +29,7 @@ func (b *bundle) upkeep() {
 func (b *bundle) stored() int64 {
 	b.Helper()
 	n, err := kv.TransactValue(b.Context(), b.db, func(tx kv.Transaction) (int64, error) {
-		return b.store.Jobs().Count(tx, fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished)
+		return b.store.Jobs().Count(tx, jobs.Everywhere(fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished)...)
 	})
 	require.NoError(b, err)
 	return n
@@ -180,7 +180,7 @@ func TestListWithoutDeletedDatabases(t *testing.T) {
 			b.Helper()
 			for skip := range len(kept) + 2 {
 				for _, limit := range []int{0, 1, 7, len(kept), jobs.MaxLimit} {
-					found, total, err := b.store.List(b.Context(), skip, limit)
+					found, total, err := b.store.ListFrom(b.Context(), skip, limit)
 					require.NoError(b, err)
 					require.EqualValues(b, len(kept), total)
 					got := []string{}

@@ -233,7 +233,7 @@ func (b *bundle) jobID(database, id string) string {
 // total is how many jobs have not ended.
 func (b *bundle) total() int {
 	b.Helper()
-	found, total, err := b.store.List(b.Context(), 0, jobs.MaxLimit)
+	found, total, err := b.store.ListFrom(b.Context(), 0, jobs.MaxLimit)
 	require.NoError(b, err)
 	require.Len(b, found, int(total))
 	return int(total)

@@ -68,6 +68,7 @@ func (s *Store) fail(ctx context.Context, held *fdbjobs.Held, why error) error {
 	if err != nil {
 		return fmt.Errorf("writing the state of a replication job: %w", err)
 	}
+	held.SetTag(tagFailed)
 	if err := held.Finish(ctx, state, nil); err != nil {
 		return err
 	}
@@ -234,6 +235,7 @@ func (r *Run) event(state *replicator.JobState, at time.Time, what, reason strin
 func (r *Run) finish(ctx context.Context, change func(*replicator.JobState)) error {
 	token := rand.Text()
 	return r.write(change, func(state *replicator.JobState, text json.RawMessage) error {
+		r.held.SetTag(part("", state.State).Tag)
 		if r.job.Transient() {
 			return r.held.FinishFor(ctx, r.store.transientMaxAge, text, nil)
 		}
@@ -246,7 +248,8 @@ func (r *Run) resubmit(ctx context.Context, at time.Time, change func(*replicato
 	if r.gone {
 		return r.drop(ctx)
 	}
-	return r.write(change, func(_ *replicator.JobState, text json.RawMessage) error {
+	return r.write(change, func(state *replicator.JobState, text json.RawMessage) error {
+		r.held.SetTag(part("", state.State).Tag)
 		return r.held.Resubmit(ctx, at, text)
 	})
 }

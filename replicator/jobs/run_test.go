@@ -255,7 +255,7 @@ func TestCommitsOfUnknownResult(t *testing.T) {
 			for status, n := range map[fdbjobs.Status]*int64{
 				fdbjobs.Pending: &pending, fdbjobs.Running: &running, fdbjobs.Finished: &finished,
 			} {
-				if *n, err = b.store.Jobs().Count(tx, status); err != nil {
+				if *n, err = b.store.Jobs().Count(tx, jobs.Everywhere(status)...); err != nil {
 					return err
 				}
 			}

@@ -67,7 +67,7 @@ func TestServerUUIDIsKeptUnlessOneIsGiven(t *testing.T) {
 func TestList(t *testing.T) {
 	t.Parallel()
 	onEngines(t, func(b *bundle) {
-		empty, total, err := b.store.List(b.Context(), 0, 10)
+		empty, total, err := b.store.ListFrom(b.Context(), 0, 10)
 		require.NoError(b, err)
 		require.Empty(b, empty)
 		require.Zero(b, total)
@@ -90,7 +90,7 @@ func TestList(t *testing.T) {
 		for _, page := range []struct{ skip, limit int }{
 			{0, 0}, {0, 1}, {0, 10}, {0, 35}, {0, jobs.MaxLimit}, {1, 10}, {10, 20}, {34, 5}, {35, 5}, {36, 5}, {jobs.MaxSkip, 1},
 		} {
-			found, total, err := b.store.List(b.Context(), page.skip, page.limit)
+			found, total, err := b.store.ListFrom(b.Context(), page.skip, page.limit)
 			require.NoError(b, err)
 			require.EqualValues(b, len(want), total)
 			var got []string
@@ -102,7 +102,7 @@ func TestList(t *testing.T) {
 			require.Equal(b, expected, append([]string{}, got...), "%+v", page)
 		}
 		for _, page := range []struct{ skip, limit int }{{-1, 1}, {0, -1}, {0, jobs.MaxLimit + 1}, {jobs.MaxSkip + 1, 1}} {
-			_, _, err := b.store.List(b.Context(), page.skip, page.limit)
+			_, _, err := b.store.ListFrom(b.Context(), page.skip, page.limit)
 			require.ErrorContains(b, err, "out of range")
 		}
 	})
@@ -151,7 +151,7 @@ func TestListLeavesOutWhatMayBeLarge(t *testing.T) {
 	b := setup(t)
 	large := strings.Repeat("x", 3_000_000)
 	job := b.replicate(`"doc_ids": ["` + large + `"], "continuous": true`)
-	found, _, err := b.store.List(t.Context(), 0, 10)
+	found, _, err := b.store.ListFrom(t.Context(), 0, 10)
 	require.NoError(t, err)
 	require.Len(t, found, 1)
 	require.Equal(t, job.ReplicationID(), found[0].ReplicationID())
@@ -192,7 +192,7 @@ func TestStoreThatFails(t *testing.T) {
 		"Await":  func() error { _, err := b.store.Await(t.Context(), job.ID); return err },
 		"Cancel": func() error { _, err := b.store.Cancel(t.Context(), job.ID); return err },
 		"Get":    func() error { _, err := b.store.Get(t.Context(), job.ID); return err },
-		"List":   func() error { _, _, err := b.store.List(t.Context(), 0, 1); return err },
+		"List":   func() error { _, _, err := b.store.ListFrom(t.Context(), 0, 1); return err },
 		"Running": func() error {
 			var failed error
 			for _, err := range b.store.Running(t.Context()) {
@@ -221,12 +221,13 @@ func TestJobThatCannotBeReadIsAnError(t *testing.T) {
 		b := setup(t)
 		require.NoError(t, b.db.Transact(t.Context(), func(tx kv.Transaction) error {
 			return b.store.Jobs().Add(tx, fdbjobs.Spec{
-				ID: "x", Owner: "user:", Args: json.RawMessage(args), State: json.RawMessage(state),
+				ID: "x", Owner: "user:", Label: "transient", Args: json.RawMessage(args), State: json.RawMessage(state),
+				Listed: json.RawMessage(args),
 			})
 		}))
 		_, err := b.store.Get(t.Context(), "x")
 		require.ErrorContains(t, err, `replication job "x"`)
-		_, _, err = b.store.List(t.Context(), 0, 1)
+		_, _, err = b.store.ListFrom(t.Context(), 0, 1)
 		require.ErrorContains(t, err, `replication job "x"`)
 	}
 }

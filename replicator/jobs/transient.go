@@ -72,8 +72,11 @@ func (s *Store) addOrJoin(tx kv.Transaction, job *Job, token string) (*Job, erro
 
 // add writes a job. spec has what the job does not say.
 func (s *Store) add(tx kv.Transaction, job *Job, spec fdbjobs.Spec) (err error) {
-	spec.ID, spec.Owner = job.ID, job.owner()
+	spec.ID, spec.Owner, spec.Label = job.ID, job.owner(), job.label()
 	if spec.Args, spec.State, err = job.encode(); err != nil {
+		return err
+	}
+	if spec.Listed, err = job.summary(); err != nil {
 		return err
 	}
 	return s.jobs.Add(tx, spec)

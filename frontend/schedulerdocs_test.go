@@ -1,0 +1,139 @@
+package frontend_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"settee/replicator"
+)
+
+// docsPage is an answer of _scheduler/docs, or of _scheduler/jobs.
+type docsPage struct {
+	Total  int              `json:"total_rows"`
+	Offset int              `json:"offset"`
+	Docs   []map[string]any `json:"docs"`
+	Jobs   []map[string]any `json:"jobs"`
+	Next   string           `json:"next_start_key"`
+}
+
+func (n *node) page(target string) (page docsPage) {
+	n.Helper()
+	got := n.get(target)
+	require.Equal(n, http.StatusOK, got.status, "%s %s", target, got.body)
+	require.NoError(n, json.Unmarshal([]byte(got.body), &page))
+	return page
+}
+
+func (p docsPage) ids() (ids []string) {
+	for _, doc := range append(p.Docs, p.Jobs...) {
+		ids = append(ids, fmt.Sprint(doc["doc_id"]))
+	}
+	return ids
+}
+
+// The jobs of documents are listed by database, document and state, with CouchDB's members.
+func TestListDocs(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	for _, name := range []string{"_replicator", "a/_replicator", "b"} {
+		_, err := n.docs.Create(t.Context(), name)
+		require.NoError(t, err)
+	}
+	put := func(database, doc string) {
+		t.Helper()
+		body := definition(fmt.Sprintf(`"continuous": true, "doc_ids": ["%s"], "source_proxy": "http://u:%s@proxy:1/"`, database+doc, secret))
+		got := n.do(http.MethodPut, "/"+url.PathEscape(database)+"/"+url.PathEscape(doc), body)
+		require.Equal(t, http.StatusCreated, got.status, got.body)
+	}
+	for _, doc := range []string{"completed", "crashing", "failed", "running", "pending"} {
+		put("_replicator", doc)
+		if doc == "pending" {
+			continue
+		}
+		run := n.accept()
+		require.Equal(t, doc, *run.Job().Args.DocID)
+		switch doc {
+		case "completed":
+			require.NoError(t, run.Complete(t.Context(), func(s *replicator.JobState) { s.Stats.DocsWritten = 7 }))
+		case "crashing":
+			require.NoError(t, run.Crash(t.Context(), time.Now().Add(time.Hour), 1, "db_not_found", "could not open it"))
+		case "failed":
+			require.NoError(t, run.Fail(t.Context(), "bad_request", "it makes no sense"))
+		}
+	}
+	put("a/_replicator", "x/y z")
+	require.Equal(t, http.StatusAccepted, n.post(definition(`"continuous": true`)).status)
+
+	all := n.page("/_scheduler/docs")
+	assert.Equal(t, 6, all.Total)
+	assert.ElementsMatch(t, []string{"completed", "crashing", "failed", "pending", "running", "x/y z"}, all.ids())
+	mine := n.page("/_scheduler/docs/_replicator")
+	assert.Equal(t, 5, mine.Total)
+	assert.Equal(t, []string{"completed", "crashing", "failed", "pending", "running"}, mine.ids())
+	for i, doc := range mine.Docs {
+		assert.Equal(t, mine.ids()[i], doc["state"])
+		assert.Equal(t, doc, n.get("/_scheduler/docs/_replicator/"+mine.ids()[i]).json(t))
+		want := []string{
+			"database", "doc_id", "error_count", "id", "info", "last_updated", "node", "source", "source_proxy", "start_time",
+			"state", "target", "target_proxy",
+		}
+		if doc["state"] == "completed" || doc["state"] == "failed" {
+			want = slices.DeleteFunc(want, func(name string) bool { return name == "node" || name == "source_proxy" || name == "target_proxy" })
+			assert.Nil(t, doc["id"])
+		}
+		var names []string
+		for name := range doc {
+			names = append(names, name)
+		}
+		assert.ElementsMatch(t, want, names, doc["state"])
+	}
+	assert.Equal(t, map[string]any{"error": "db_not_found: could not open it"}, mine.Docs[1]["info"])
+	assert.EqualValues(t, 1, mine.Docs[1]["error_count"])
+	assert.Equal(t, "http://u:*****@proxy:1", mine.Docs[3]["source_proxy"])
+
+	// The slash of a database's name may be encoded or not.
+	for _, path := range []string{"a/_replicator", "a%2F_replicator"} {
+		assert.Equal(t, []string{"x/y z"}, n.page("/_scheduler/docs/"+path).ids())
+		assert.Equal(t, "x/y z", n.get("/_scheduler/docs/" + path + "/x%2Fy%20z").json(t)["doc_id"])
+	}
+	for states, want := range map[string][]string{
+		"running":                  {"running"},
+		"crashing,pending":         {"crashing", "pending"},
+		"error,initializing":       {"crashing", "pending"},
+		"completed,failed,RUNNING": {"completed", "failed", "running"},
+		"":                         {"completed", "crashing", "failed", "pending", "running"},
+	} {
+		page := n.page("/_scheduler/docs/_replicator?states=" + states)
+		assert.Equal(t, want, page.ids(), states)
+		assert.Equal(t, 5, page.Total, "as in CouchDB the total is of all states")
+	}
+	assert.Equal(t, []string{"pending"}, n.page("/_scheduler/docs?states=pending&limit=1").ids()[:1])
+	assert.Equal(t, []string{"crashing", "failed"}, n.page("/_scheduler/docs/_replicator?skip=1&limit=2").ids())
+
+	var found []string
+	for key, pages := "", 0; ; pages++ {
+		page := n.page("/_scheduler/docs?limit=2&start_key=" + url.QueryEscape(key))
+		found = append(found, page.ids()...)
+		if key = page.Next; key == "" {
+			break
+		}
+		require.Less(t, pages, 10)
+	}
+	assert.ElementsMatch(t, all.ids(), found)
+	assert.Len(t, n.page("/_scheduler/jobs").Jobs, 5, "those that have not ended, and the transient one")
+
+	refused(t, n.get("/_scheduler/docs/_replicator/nope"), http.StatusNotFound, "not_found", "missing")
+	for _, path := range []string{"b", "none/_replicator", "none%2F_replicator/x", "_replicators"} {
+		refused(t, n.get("/_scheduler/docs/"+path), http.StatusNotFound, "not_found", "Database does not exist.")
+	}
+	refused(t, n.get("/_scheduler/docs?states=running,odd"), http.StatusBadRequest, "query_parse_error",
+		"States must be one or more of [initializing,error,running,pending,crashing,completed,failed]")
+}
