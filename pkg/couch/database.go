@@ -241,12 +241,20 @@ func (d *Database) Create(ctx context.Context, params url.Values) error {
 	return d.fetch(ctx, &request{method: http.MethodPut, query: params, once: true}, maxInfo, nil)
 }
 
-// EnsureFullCommit asks the server to have all written on disk. CouchDB 3 always has.
-func (d *Database) EnsureFullCommit(ctx context.Context) error {
-	return d.fetch(ctx, &request{
+// EnsureFullCommit asks the server to have all written on disk. CouchDB 3 always has. It returns the
+// database's instance_start_time, as [Info] has it, if the server says it here too; else nil.
+func (d *Database) EnsureFullCommit(ctx context.Context) (instanceStartTime json.RawMessage, err error) {
+	var answer struct {
+		InstanceStartTime json.RawMessage `json:"instance_start_time"`
+	}
+	err = d.fetch(ctx, &request{
 		method: http.MethodPost, path: "_ensure_full_commit",
 		content: jsonType, body: bytesBody(nil),
-	}, maxInfo, nil)
+	}, maxInfo, func(body []byte) error {
+		_ = json.Unmarshal(body, &answer) // that it answered is what counts
+		return nil
+	})
+	return answer.InstanceStartTime, err
 }
 
 // Get reads a document's winning revision, as the JSON that the server sends, with parameters such as

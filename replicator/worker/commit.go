@@ -91,7 +91,7 @@ func (r *run) sameID(ctx context.Context) error {
 // commit has the database put on disk what was written, and makes sure that it is the one that was there
 // when the run began.
 func (p *peer) commit(ctx context.Context, id string) error {
-	if err := p.db.EnsureFullCommit(ctx); err != nil && !lacksFullCommit(err) {
+	if _, err := p.db.EnsureFullCommit(ctx); err != nil && !lacksFullCommit(err) {
 		return p.uncommitted(err, "Failure on %s commit: %s", p.side, err)
 	}
 	if p.instance == nil {
