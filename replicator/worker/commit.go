@@ -13,7 +13,8 @@ import (
 	"settee/replicator"
 )
 
-// keepCheckpoints writes a checkpoint in each interval until all is copied.
+// keepCheckpoints writes a checkpoint in each interval until all is copied, if there is something to
+// record, and looks whether the filter is still the same.
 func (r *run) keepCheckpoints(ctx context.Context, copied <-chan struct{}) error {
 	tick := time.NewTicker(r.checkpointInterval)
 	defer tick.Stop()
@@ -26,6 +27,10 @@ func (r *run) keepCheckpoints(ctx context.Context, copied <-chan struct{}) error
 		case <-tick.C:
 		}
 		wrote, err := r.checkpoint(ctx)
+		if err == nil && !wrote {
+			// A filter that lets nothing pass may have been changed for one that does.
+			err = r.sameID(ctx)
+		}
 		if err != nil {
 			return err
 		}
@@ -218,11 +223,9 @@ func (r *run) filterCode(ctx context.Context) (string, error) {
 		return "", newError(codeFilter, err, "%s", err)
 	}
 	doc, err := r.source.db.GetDesignDoc(ctx, ddoc)
-	switch {
-	case errors.Is(err, couch.ErrNotFound) && !errors.Is(err, couch.ErrNoDatabase):
-		return "", newError(codeFilter, err, "Couldn't open document `_design/%s` from source database `%s`: not_found", ddoc, r.source.uri)
-	case err != nil:
-		return "", r.source.failed(codePlain, err)
+	if err != nil {
+		return "", newError(codeFilter, errors.Join(ErrFilterCode, err),
+			"Couldn't open document `_design/%s` from source database `%s`: %s", ddoc, r.source.uri, r.unopened(err))
 	}
 	var fields struct {
 		Filters map[string]json.RawMessage `json:"filters"`
@@ -234,8 +237,17 @@ func (r *run) filterCode(ctx context.Context) (string, error) {
 		}
 	}
 	if err != nil || code == nil {
-		return "", newError(codeFilter, err, "Couldn't parse filter code from document `_design/%s` on `%s`: no filter function `%s`",
-			ddoc, r.source.uri, filter)
+		return "", newError(codeFilter, errors.Join(ErrFilterCode, err),
+			"Couldn't parse filter code from document `_design/%s` on `%s`: no filter function `%s`", ddoc, r.source.uri, filter)
 	}
 	return *code, nil
+}
+
+// unopened says why the source did not give a document: in CouchDB's word if that is because there is
+// none.
+func (r *run) unopened(err error) string {
+	if errors.Is(err, couch.ErrNotFound) && !errors.Is(err, couch.ErrNoDatabase) {
+		return "not_found"
+	}
+	return r.source.failed(codePlain, err).Error()
 }

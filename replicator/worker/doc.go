@@ -34,7 +34,7 @@
 //	Job.Stop is closed              ErrStopped, after a last checkpoint
 //	the context ends                context.Cause of it, at once and without a checkpoint
 //	the Reporter returns an error   that error, likewise
-//	the filter's code has changed   ErrIDChanged
+//	the filter's code has changed   ErrIDChanged, at the next checkpoint, or when it would have been due
 //	anything else                   *Error
 //
 // Every goroutine of a run has ended when Run returns.

@@ -171,7 +171,7 @@ func (r *run) feedOptions() (couch.ChangesOptions, error) {
 	// These are not the filter's, and would make of the feed another than is read here.
 	for _, name := range []string{
 		"attachments", "att_encoding_info", "conflicts", "descending", "doc_ids", "filter", "include_docs",
-		"last-event-id", "limit", "seq_interval", "timeout",
+		"last-event-id", "limit", "seq_interval", "style", "timeout",
 	} {
 		query.Del(name)
 	}
