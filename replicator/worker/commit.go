@@ -73,6 +73,9 @@ func (r *run) checkpoint(ctx context.Context) (bool, error) {
 			return false, err
 		}
 	}
+	if err := r.onBoth(ctx, func(ctx context.Context, p *peer) error { return p.confirm(ctx, r.id.Base) }); err != nil {
+		return false, err
+	}
 	r.mu.Lock()
 	r.committed = seq
 	r.mu.Unlock()
@@ -96,20 +99,51 @@ func (r *run) sameID(ctx context.Context) error {
 // commit has the database put on disk what was written, and makes sure that it is the one that was there
 // when the run began.
 func (p *peer) commit(ctx context.Context, id string) error {
-	if _, err := p.db.EnsureFullCommit(ctx); err != nil && !lacksFullCommit(err) {
+	said, err := p.db.EnsureFullCommit(ctx)
+	if err != nil && !lacksFullCommit(err) {
 		return p.uncommitted(err, "Failure on %s commit: %s", p.side, err)
 	}
-	if p.instance == nil {
+	if p.instance != nil && bytes.Equal(said, p.instance) {
+		return nil
+	}
+	same, err := p.isSame(ctx)
+	switch {
+	case err != nil:
+		return err
+	case same == unknown:
 		return p.stillThere(ctx, id)
-	}
-	info, err := p.db.Info(ctx)
-	if err != nil {
-		return p.failed(codePlain, err)
-	}
-	if !bytes.Equal(instance(info), p.instance) {
+	case same == no:
 		return p.recreated()
 	}
 	return nil
+}
+
+// answer is what a server says to a question that not every server knows.
+type answer int
+
+const (
+	unknown answer = iota
+	yes
+	no
+)
+
+// isSame asks whether the database is the one that was there when the run began, by its
+// instance_start_time.
+func (p *peer) isSame(ctx context.Context) (answer, error) {
+	if p.instance == nil {
+		return unknown, nil
+	}
+	info, err := p.db.Info(ctx)
+	if err != nil {
+		return unknown, p.failed(codePlain, err)
+	}
+	switch now := instance(info); {
+	case now == nil:
+		return unknown, nil // a cluster's nodes may be of different versions
+	case bytes.Equal(now, p.instance):
+		return yes, nil
+	}
+	return no, nil
 }
 
 // lacksFullCommit reports whether a server does not know _ensure_full_commit, as one that commits every
@@ -163,10 +197,12 @@ func (p *peer) record(ctx context.Context, id, session string, rec record) error
 		if err := p.readLocal(ctx, id); err != nil {
 			return err
 		}
-		if p.local.rev == "" {
+		// A checkpoint that is gone is a sign of a database that was made anew, if there is no better one.
+		lost := p.local.rev == ""
+		if lost && p.instance == nil {
 			return p.recreated()
 		}
-		if p.local.session != session && p.local.session != known {
+		if !lost && p.local.session != session && p.local.session != known {
 			return newError(codeCheckpoint, err, "Error updating the %s checkpoint document: conflict: another replication with the same id wrote it",
 				p.side)
 		}
@@ -180,6 +216,20 @@ func (p *peer) record(ctx context.Context, id, session string, rec record) error
 			p.side, codeOf(err), serverSaid(err), p.side)
 	}
 	return p.uncommitted(err, "Error updating the %s checkpoint document: %s", p.side, err)
+}
+
+// confirm makes sure that the checkpoint was not written into a database that was made anew just before.
+// There it would claim what is not there, so it is taken back. The next run finds nothing in common then.
+func (p *peer) confirm(ctx context.Context, id string) error {
+	same, err := p.isSame(ctx)
+	if err != nil || same != no {
+		return err
+	}
+	empty := record{ID: "_local/" + id, Rev: p.local.rev}
+	if _, err := p.db.PutLocal(ctx, id, encode(empty)); err != nil {
+		return p.uncommitted(err, "Error taking back the %s checkpoint document: %s", p.side, err)
+	}
+	return p.recreated()
 }
 
 // uncommitted is the error of a checkpoint that could not be written. A database that is gone, or wants
