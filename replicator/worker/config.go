@@ -17,6 +17,7 @@ const (
 	defaultRetriesPerRequest  = 5                // [replicator] retries_per_request
 	defaultConnectionTimeout  = 30 * time.Second // [replicator] connection_timeout
 	defaultCheckpointInterval = 30 * time.Second // [replicator] checkpoint_interval
+	defaultMissingDocRetry    = 2 * time.Second  // [replicator] missing_doc_retry_msec
 	defaultReportInterval     = 10 * time.Second
 	defaultStopTimeout        = 5 * time.Second
 	defaultRetryBase          = 250 * time.Millisecond
@@ -42,6 +43,12 @@ type Config struct {
 	CheckpointInterval time.Duration
 	NoCheckpoints      bool // [replicator] use_checkpoints = false
 	NoBulkGet          bool // [replicator] use_bulk_get = false
+	// MissingDocRetry is the wait before a revision is asked for again that the source announced and does
+	// not have. Default: 2 s; negative: none.
+	MissingDocRetry time.Duration
+	// MaxDocumentIDLength is how many bytes the id of a document may have; longer ones count as refused.
+	// Default: no limit.
+	MaxDocumentIDLength int64
 
 	// ReportInterval is the longest time between two reports. Default: 10 s.
 	ReportInterval time.Duration
@@ -136,6 +143,8 @@ type settings struct {
 	connectionTimeout               time.Duration
 	checkpointInterval              time.Duration
 	reportInterval, stopTimeout     time.Duration
+	missingDocRetry                 time.Duration
+	maxDocumentID                   int64 // bytes; 0: any number
 	useCheckpoints, useBulkGet      bool
 }
 
@@ -150,6 +159,8 @@ func newSettings(cfg Config, rep *replicator.Replication) settings {
 		checkpointInterval: cmp.Or(cfg.CheckpointInterval, defaultCheckpointInterval),
 		reportInterval:     cmp.Or(cfg.ReportInterval, defaultReportInterval),
 		stopTimeout:        cmp.Or(cfg.StopTimeout, defaultStopTimeout),
+		missingDocRetry:    max(cmp.Or(cfg.MissingDocRetry, defaultMissingDocRetry), 0),
+		maxDocumentID:      cfg.MaxDocumentIDLength,
 		useCheckpoints:     !cfg.NoCheckpoints,
 		useBulkGet:         !cfg.NoBulkGet,
 	}

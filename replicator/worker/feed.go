@@ -158,7 +158,7 @@ func (f *reader) send(ctx context.Context, item feedItem) error {
 func (r *run) feedOptions() (couch.ChangesOptions, error) {
 	o := couch.ChangesOptions{
 		AllLeaves: !r.rep.WinningRevsOnly,
-		Heartbeat: max(r.connectionTimeout/beatsPerTimeout, time.Millisecond),
+		Heartbeat: r.heartbeat(),
 		DocIDs:    r.rep.DocIDs, Selector: r.rep.Selector, Filter: r.rep.Filter,
 	}
 	if o.Filter == "" {
@@ -177,6 +177,11 @@ func (r *run) feedOptions() (couch.ChangesOptions, error) {
 	}
 	o.Query = query
 	return o, nil
+}
+
+// heartbeat is how long a changes feed may be silent.
+func (r *run) heartbeat() time.Duration {
+	return max(r.connectionTimeout/beatsPerTimeout, time.Millisecond)
 }
 
 // wait waits, or returns the cause of ctx.
