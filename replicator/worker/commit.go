@@ -35,7 +35,7 @@ func (r *run) keepCheckpoints(ctx context.Context, copied <-chan struct{}) error
 			return err
 		}
 		if wrote {
-			if err := r.tell(ctx, func(reporter Reporter) error { return reporter.Report(ctx, r.progress()) }); err != nil {
+			if err := r.tell(ctx, r.reportTo); err != nil {
 				return err
 			}
 		}
@@ -50,6 +50,10 @@ func (r *run) checkpoint(ctx context.Context) (bool, error) {
 	r.mu.Unlock()
 	if !r.useCheckpoints || !moved {
 		return false, nil
+	}
+	// All that was refused up to there is among what is listed now.
+	if err := r.tellRefused(ctx); err != nil {
+		return false, err
 	}
 	// What was read since the filter changed may be the choice of either.
 	if err := r.sameID(ctx); err != nil {

@@ -64,19 +64,19 @@ type Config struct {
 	// options alone.
 	Transport func(endpoint replicator.Endpoint, options *replicator.SocketOptions) http.RoundTripper
 
-	// Refused, if not nil, is told of each revision that the target refused. Several goroutines may call
-	// it at a time; the run waits for it.
+	// Refused, if not nil, is told at once of each revision that the target refused. Several goroutines
+	// may call it at a time; the run waits for it.
 	Refused func(Refusal)
+	// ListRefused, if not nil, is for those who keep a list: it is told of the same revisions, up to
+	// replicator.MaxFailures at a time, the oldest first; of more than that between two calls the latest
+	// count. It is called by the goroutine that calls the Reporter, before a report and before a
+	// checkpoint: none covers a revision that is neither on the target nor was told here. An error ends the
+	// run with it, as one of the Reporter's does, and nothing that was told with it counts as listed.
+	ListRefused func(ctx context.Context, refused []Refusal) error
 }
 
 // Refusal is a revision that the target does not take. The run goes on without it.
-type Refusal struct {
-	ID, Rev string
-	// Status is that of the answer, or 0 if the revision was one of many in an answer that went well.
-	Status int
-	// Code and Reason are the target's words, such as "forbidden" and what a validation function said.
-	Code, Reason string
-}
+type Refusal = replicator.Failure
 
 // Job is what is to run.
 type Job struct {
@@ -100,7 +100,8 @@ type Reporter interface {
 	Identify(ctx context.Context, id replicator.ID) error
 	// Report is told how far the run is: at least every ReportInterval from its beginning to its end, also
 	// while the endpoints are silent, and after each checkpoint but the last. An error, such as that the
-	// job's lock was taken, ends the run at once with that error.
+	// job's lock was taken, ends the run at once with that error. What comes after the last report is in
+	// the Result.
 	Report(ctx context.Context, progress Progress) error
 }
 
@@ -115,6 +116,8 @@ type Progress struct {
 	SourceSeq, ThroughSeq, CheckpointedSourceSeq json.RawMessage
 	// ChangesPending is how many changes are left to be dealt with, or nil if the source does not say.
 	ChangesPending *int64
+	// Activity is what the run is doing; nil when it has ended.
+	Activity *replicator.Activity
 }
 
 // CopyTo writes the progress into a job's state and leaves its other fields alone.
@@ -125,9 +128,11 @@ func (p Progress) CopyTo(state *replicator.JobState) {
 	state.ThroughSeq = p.ThroughSeq
 	state.CheckpointedSourceSeq = p.CheckpointedSourceSeq
 	state.ChangesPending = p.ChangesPending
+	state.Activity = p.Activity
 }
 
-// Result is what a run leaves.
+// Result is what a run leaves, however it ended. Its statistics have all that was counted, which may be
+// more than the last report had.
 type Result struct {
 	Progress
 	// History is the JSON object that POST /_replicate answers with, of at most 60,000 bytes. It is nil

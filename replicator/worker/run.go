@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -24,7 +25,7 @@ type run struct {
 	settings
 	rep        *replicator.Replication
 	serverUUID string
-	refused    func(Refusal)
+	refusals   refusals
 	stop       <-chan struct{}
 
 	source, target *peer
@@ -54,7 +55,8 @@ type run struct {
 
 // call is something to be told to the Reporter.
 type call struct {
-	say    func(Reporter) error
+	say    func(context.Context, Reporter) error
+	beat   bool       // it is as good as a report
 	answer chan error // with room for the answer
 }
 
@@ -81,9 +83,13 @@ func Run(ctx context.Context, job Job, cfg Config, reporter Reporter) (Result, e
 	}
 	<-done
 	if err == nil {
-		err = ended
+		if err = ended; ctx.Err() == nil {
+			// What was refused is listed however the run ended.
+			err = cmp.Or(r.refusals.tell(ctx), err)
+		}
 	}
 	result := Result{Progress: r.progress()}
+	result.Activity = nil
 	switch {
 	case err == nil:
 		result.History = r.history()
@@ -97,16 +103,14 @@ func newRun(job Job, cfg Config) (*run, error) {
 	r := &run{
 		settings: newSettings(cfg, job.Replication),
 		rep:      job.Replication, serverUUID: cfg.ServerUUID,
-		refused: cfg.Refused, stop: job.Stop,
+		stop:     job.Stop,
 		filtered: job.Replication.DocIDs != nil || job.Replication.Selector != nil || job.Replication.Filter != "",
 		started:  time.Now(),
 		calls:    make(chan call),
 		position: newPosition(),
 		known:    job.ReplicationID, base: job.Stats,
 	}
-	if r.refused == nil {
-		r.refused = func(Refusal) {}
-	}
+	r.refusals.told, r.refusals.list = cfg.Refused, cfg.ListRefused
 	var random [16]byte
 	_, _ = rand.Read(random[:]) // never fails
 	r.session = hex.EncodeToString(random[:])
@@ -132,11 +136,13 @@ func (r *run) report(ctx context.Context, reporter Reporter, done <-chan struct{
 		case <-done:
 			return nil
 		case <-tick.C:
-			err = reporter.Report(ctx, r.progress())
+			err = r.reportTo(ctx, reporter)
 		case c := <-r.calls:
-			err = c.say(reporter)
+			err = c.say(ctx, reporter)
 			c.answer <- err
-			tick.Reset(r.reportInterval)
+			if c.beat {
+				tick.Reset(r.reportInterval)
+			}
 		}
 		if err != nil {
 			return err
@@ -144,9 +150,26 @@ func (r *run) report(ctx context.Context, reporter Reporter, done <-chan struct{
 	}
 }
 
+// reportTo makes a report. The goroutine that talks to the Reporter calls it.
+func (r *run) reportTo(ctx context.Context, reporter Reporter) error {
+	if err := r.refusals.tell(ctx); err != nil {
+		return err
+	}
+	return reporter.Report(ctx, r.progress())
+}
+
 // tell has the reporting goroutine say something to the Reporter, and returns what it answered.
-func (r *run) tell(ctx context.Context, say func(Reporter) error) error {
-	c := call{say: say, answer: make(chan error, 1)}
+func (r *run) tell(ctx context.Context, say func(context.Context, Reporter) error) error {
+	return r.call(ctx, call{say: say, beat: true})
+}
+
+// tellRefused has that goroutine list what was refused so far.
+func (r *run) tellRefused(ctx context.Context) error {
+	return r.call(ctx, call{say: func(ctx context.Context, _ Reporter) error { return r.refusals.tell(ctx) }})
+}
+
+func (r *run) call(ctx context.Context, c call) error {
+	c.answer = make(chan error, 1)
 	select {
 	case r.calls <- c:
 	case <-ctx.Done():
@@ -247,7 +270,7 @@ func (r *run) begin(ctx context.Context) error {
 		r.known, r.base = name, replicator.Stats{}
 	}
 	r.mu.Unlock()
-	if err := r.tell(ctx, func(reporter Reporter) error { return reporter.Identify(ctx, id) }); err != nil {
+	if err := r.tell(ctx, func(ctx context.Context, reporter Reporter) error { return reporter.Identify(ctx, id) }); err != nil {
 		return err
 	}
 	return r.readCheckpoints(ctx)

@@ -198,7 +198,7 @@ func (r *run) put(ctx context.Context, doc couch.Document, leaf *couch.Leaf, par
 	err := r.target.db.PutMultipart(ctx, doc, source)
 	switch {
 	case err == nil:
-		r.count(replicator.Stats{DocsWritten: 1})
+		r.took(1)
 		return nil
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
@@ -227,6 +227,9 @@ func (r *run) isRefused(ctx context.Context, err error) (bool, error) {
 	switch e.Status {
 	case http.StatusTooManyRequests, http.StatusRequestTimeout, http.StatusProxyAuthRequired:
 		return false, err
+	case http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed:
+		// Without CouchDB's words they are a proxy's, which has nothing to say about documents.
+		return e.Code != "", err
 	case http.StatusUnauthorized:
 		// A validation function may say so, too. Who is let in otherwise is not unknown.
 		_, infoErr := r.target.db.Info(ctx)
