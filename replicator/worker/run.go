@@ -42,7 +42,9 @@ type run struct {
 	// checkpoints.
 	latest record
 
-	noBulkGet atomic.Bool // the source has none
+	noBulkGet atomic.Bool  // the source has none
+	inFlight  atomic.Int32 // batches that are being copied
+	troubles  troubles
 
 	calls chan call // to the goroutine that talks to the Reporter
 
@@ -51,6 +53,7 @@ type run struct {
 	base     replicator.Stats // of earlier runs
 	stats    replicator.Stats // of this run
 	position                  // in the changes feed
+	moments
 }
 
 // call is something to be told to the Reporter.
@@ -115,10 +118,10 @@ func newRun(job Job, cfg Config) (*run, error) {
 	_, _ = rand.Read(random[:]) // never fails
 	r.session = hex.EncodeToString(random[:])
 	var err error
-	if r.source, err = openPeer("source", r.rep.Source, r.rep, cfg, r.settings); err != nil {
+	if r.source, err = r.openPeer("source", r.rep.Source, cfg); err != nil {
 		return nil, err
 	}
-	if r.target, err = openPeer("target", r.rep.Target, r.rep, cfg, r.settings); err != nil {
+	if r.target, err = r.openPeer("target", r.rep.Target, cfg); err != nil {
 		r.source.db.Close()
 		return nil, err
 	}
@@ -192,6 +195,7 @@ func (r *run) progress() Progress {
 		ReplicationID: r.known, Stats: stats,
 		SourceSeq: r.read, ThroughSeq: r.through, CheckpointedSourceSeq: r.committed,
 		ChangesPending: r.changesPending(),
+		Activity:       r.activity(),
 	}
 }
 
@@ -238,6 +242,7 @@ func (r *run) replicate(ctx context.Context) error {
 	case err != nil:
 		return err
 	case complete:
+		r.note(&r.finished)
 		_, err = r.checkpoint(ctx)
 		return err
 	}
@@ -323,6 +328,7 @@ func (r *run) copy(ctx, until context.Context) (complete bool, err error) {
 		// When the run is to stop, the reader and the batcher end at once, and the workers after a while.
 		select {
 		case <-until.Done():
+			r.note(&r.stopping)
 			endReading(context.Cause(until))
 		case <-copied:
 			endReading(nil) // a question for what is pending needs no answer any more
@@ -354,10 +360,13 @@ func unlessStopped(until context.Context, err error) error {
 // work copies batches until there are no more.
 func (r *run) work(ctx context.Context, batches <-chan *batch) error {
 	for b := range batches {
-		if err := r.copyBatch(ctx, b); err != nil {
+		r.inFlight.Add(1)
+		err := r.copyBatch(ctx, b)
+		r.inFlight.Add(-1)
+		if err != nil {
 			return err
 		}
-		r.passed(b)
+		r.pass(b)
 	}
 	return nil
 }

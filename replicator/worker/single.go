@@ -33,8 +33,12 @@ var errSource = errors.New("reading from the source")
 func (r *run) copyRevision(ctx context.Context, f ref, w *writer) error {
 	pause := r.retryBase
 	tries, missed := 0, false
+	var since time.Time // of the first failure
+	over := func() {}
+	defer func() { over() }()
 	for {
 		err := r.copyLeaves(ctx, f, w)
+		over()
 		delay := pause
 		switch {
 		case err == nil:
@@ -56,7 +60,16 @@ func (r *run) copyRevision(ctx context.Context, f ref, w *writer) error {
 			}
 			pause *= 2
 		}
-		if err := wait(ctx, max(delay, retryAfter(err))); err != nil {
+		if since.IsZero() {
+			since = time.Now()
+		}
+		delay = max(delay, retryAfter(err))
+		if missed && errors.Is(err, errMissing) {
+			over = r.troubles.add(r.missingWait(f, since, delay))
+		} else {
+			over = r.repeating(r.blame(err), err, tries+1, min(maxStreams, r.retries+1), since, delay)
+		}
+		if err := wait(ctx, delay); err != nil {
 			return err
 		}
 	}
