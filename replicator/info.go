@@ -4,10 +4,11 @@ import "encoding/json"
 
 // Info is the `info` object of a job in listings: the progress of a job that
 // runs, ran or waits for its next turn, or the error of one that is crashing or
-// failed.
+// failed. Beside what CouchDB has there, a job that runs says what it is doing.
 type Info struct {
 	Error string `json:"error,omitempty"`
 	*Progress
+	Activity *Activity `json:"activity,omitempty"`
 }
 
 // Progress is how far a job has come, in the form of CouchDB's listings and of
@@ -41,7 +42,11 @@ func (s *JobState) Info() *Info {
 		progress.SourceSeq = orNull(s.SourceSeq)
 		progress.ThroughSeq = orNull(s.ThroughSeq)
 	}
-	return &Info{Progress: &progress}
+	info := &Info{Progress: &progress}
+	if s.State == StateRunning {
+		info.Activity = s.Activity
+	}
+	return info
 }
 
 // Progress returns the counters and the checkpointed sequence, which is what is

@@ -72,6 +72,9 @@ type JobState struct {
 	ThroughSeq            json.RawMessage `json:"through_seq,omitempty"`
 	ChangesPending        *int64          `json:"changes_pending,omitempty"`
 
+	// Activity is what the latest run was last doing, or nil.
+	Activity *Activity `json:"activity,omitempty"`
+
 	// Error says why the job is crashing or failed, ErrorCode its kind, such as
 	// db_not_found. SetError sets both.
 	Error     string `json:"error,omitempty"`
@@ -162,11 +165,16 @@ const maxReason = 1000
 
 // cleanReason makes the text of an error fit to be stored and shown.
 func cleanReason(text string) string {
-	text = strings.ToValidUTF8(StripCredentials(text), "\uFFFD")
-	if len(text) <= maxReason {
+	return cut(StripCredentials(text), maxReason)
+}
+
+// cut returns at most most bytes of text, in whole characters.
+func cut(text string, most int) string {
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	if len(text) <= most {
 		return text
 	}
-	end := maxReason
+	end := most
 	for !utf8.RuneStart(text[end]) {
 		end--
 	}

@@ -31,8 +31,6 @@ var ineffective = map[name]string{
 	{"replicator", "valid_socket_options"}:      "the options of sockets are fixed",
 	{"replicator", "ibrowse_options"}:           "it is for another HTTP client; IPv6 and IPv4 both work without",
 	{"replicator", "valid_ibrowse_options"}:     "it is for another HTTP client",
-	{"replicator", "max_document_id_length"}:    "document ids of any length are replicated",
-	{"replicator", "missing_doc_retry_msec"}:    "a missing revision is retried like any failed request",
 
 	// Authentication at the endpoints.
 	{"replicator", "auth_plugins"}:                 "requests carry basic authentication",

@@ -130,6 +130,13 @@ var (
 		"Whether jobs record how far they came. Without that, every run starts at the beginning.")
 	UseBulkGet = define("replicator", "use_bulk_get", "true", boolean(),
 		"Whether documents are fetched with _bulk_get where the source has it.")
+	MissingDocRetry = define("replicator", "missing_doc_retry_msec", "2000", milliseconds(0, longMillis),
+		"How long a job waits before it asks again for a revision that the source announced and\n"+
+			"does not have: its cluster may be a moment behind.")
+	// MaxDocumentIDLength is math.MaxInt64 where there is no limit.
+	MaxDocumentIDLength = define("replicator", "max_document_id_length", "infinity", bytesOrInfinity(),
+		"The longest id of a document that is replicated. Documents with longer ones count as\n"+
+			"refused by the target.")
 	ValidEndpointProtocols = define("replicator", "valid_endpoint_protocols", "http,https",
 		protocols("http", "https"),
 		"The protocols that a source or a target may have.")

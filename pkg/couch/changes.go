@@ -69,7 +69,8 @@ type ChangesOptions struct {
 type Row struct {
 	// Seq is the change's sequence: a number, a string or an array. Nil if the server left it out, as
 	// it does between two multiples of SeqInterval.
-	Seq     json.RawMessage
+	Seq json.RawMessage
+	// ID is empty of a document that nobody can read: old releases of CouchDB let some in.
 	ID      string
 	Revs    []string // the winner, or all leaves
 	Deleted bool     // the winner is
@@ -291,6 +292,7 @@ func (c *Changes) lateRefusal(err error) error {
 func parseRow(raw []byte) (Row, error) {
 	var row Row
 	var last gaveUp
+	named := false
 	if !isObject(raw) {
 		return row, fmt.Errorf("%w: a row that is not an object", ErrMalformed)
 	}
@@ -303,6 +305,7 @@ func parseRow(raw []byte) (Row, error) {
 				row.Seq = bytes.Clone(value)
 			}
 		case "id":
+			named = true
 			row.ID, err = unquote(value)
 		case "deleted":
 			row.Deleted, err = flag(value)
@@ -321,9 +324,9 @@ func parseRow(raw []byte) (Row, error) {
 	switch {
 	case err != nil:
 		return row, err
-	case row.ID == "" && last.code != "":
+	case !named && last.code != "":
 		return row, &last
-	case row.ID == "":
+	case !named:
 		return row, fmt.Errorf("%w: a row without an id: %s", ErrMalformed, excerpt(string(raw)))
 	case len(row.Revs) == 0:
 		return row, fmt.Errorf("%w: the row of %q has no revision", ErrMalformed, row.ID)

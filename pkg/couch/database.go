@@ -73,6 +73,23 @@ type Config struct {
 
 	// UserAgent is the User-Agent header. Default: "settee".
 	UserAgent string
+
+	// Retrying, if not nil, is told of a request that failed and is to be repeated, before the wait for
+	// that, with the request's context. The function that it returns is called when that try has ended,
+	// or was given up; if it failed too and is to be repeated, then after Retrying was told so. Requests
+	// that are under way at the same time call both at the same time. They must not block.
+	Retrying func(context.Context, Retry) (over func())
+}
+
+// Retry is a request that failed and is to be repeated.
+type Retry struct {
+	// Err is how its latest try failed: which request it is, and what the server or the network said.
+	Err *Error
+	// Attempt is the number of the try to come, 2 for the first repetition, and Attempts how many there
+	// may be at all.
+	Attempt, Attempts int
+	// Since is when the first try failed, Until when the try to come is made.
+	Since, Until time.Time
 }
 
 // Database is a remote database. It is safe for concurrent use.
@@ -224,12 +241,20 @@ func (d *Database) Create(ctx context.Context, params url.Values) error {
 	return d.fetch(ctx, &request{method: http.MethodPut, query: params, once: true}, maxInfo, nil)
 }
 
-// EnsureFullCommit asks the server to have all written on disk. CouchDB 3 always has.
-func (d *Database) EnsureFullCommit(ctx context.Context) error {
-	return d.fetch(ctx, &request{
+// EnsureFullCommit asks the server to have all written on disk. CouchDB 3 always has. It returns the
+// database's instance_start_time, as [Info] has it, if the server says it here too; else nil.
+func (d *Database) EnsureFullCommit(ctx context.Context) (instanceStartTime json.RawMessage, err error) {
+	var answer struct {
+		InstanceStartTime json.RawMessage `json:"instance_start_time"`
+	}
+	err = d.fetch(ctx, &request{
 		method: http.MethodPost, path: "_ensure_full_commit",
 		content: jsonType, body: bytesBody(nil),
-	}, maxInfo, nil)
+	}, maxInfo, func(body []byte) error {
+		_ = json.Unmarshal(body, &answer) // that it answered is what counts
+		return nil
+	})
+	return answer.InstanceStartTime, err
 }
 
 // Get reads a document's winning revision, as the JSON that the server sends, with parameters such as

@@ -31,7 +31,7 @@
 //
 // Requests that are safe to repeat are repeated after a failure of the network, 408, 429 and 5xx (but
 // 501), Config.Retries times, after a wait that doubles. Retry-After is honoured up to a minute; a
-// longer one ends the request. A wait ends with its context.
+// longer one ends the request. A wait ends with its context. Config.Retrying is told of it.
 //
 // No request has a limit of time as a whole. It ends when the network is silent for
 // Config.ConnectionTimeout, in any of its steps, which is [ErrStalled]; a feed with heartbeats, when

@@ -71,7 +71,10 @@ type Error struct {
 }
 
 // Error says which request failed and how: "GET http://host/db: 404 not_found: missing".
-func (e *Error) Error() string {
+func (e *Error) Error() string { return e.Method + " " + e.URL + ": " + e.Cause() }
+
+// Cause says how the request failed, without which it was: "404 not_found: missing".
+func (e *Error) Cause() string {
 	words := []string{e.Code, e.Reason}
 	if e.Err != nil {
 		words = append(words, e.Err.Error())
@@ -80,7 +83,7 @@ func (e *Error) Error() string {
 	if e.Status >= 300 {
 		what = strconv.Itoa(e.Status) + " " + cmp.Or(what, http.StatusText(e.Status))
 	}
-	return e.Method + " " + e.URL + ": " + what
+	return what
 }
 
 // Unwrap returns Err.

@@ -153,3 +153,14 @@ func TestFeedOptions(t *testing.T) {
 		require.ErrorContains(t, err, "changes feed: ")
 	}
 }
+
+// Old releases of CouchDB let a document in whose id is empty.
+func TestARowMayHaveAnEmptyID(t *testing.T) {
+	t.Parallel()
+	db := saying(t, "application/json", `{"results":[{"seq":1,"id":"","changes":[{"rev":"1-a"}]}],"last_seq":1}`)
+	rows, err := rowsUntil(t, db, couch.ChangesOptions{})
+	require.Equal(t, io.EOF, err)
+	require.Len(t, rows, 1)
+	require.Empty(t, rows[0].ID)
+	require.Equal(t, []string{"1-a"}, rows[0].Revs)
+}

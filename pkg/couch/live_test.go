@@ -55,7 +55,8 @@ func TestLiveDatabase(t *testing.T) {
 	require.NotEmpty(t, info.InstanceStartTime)
 
 	require.ErrorIs(t, db.Create(t.Context(), nil), couch.ErrExists)
-	require.NoError(t, db.EnsureFullCommit(t.Context()))
+	_, err = db.EnsureFullCommit(t.Context())
+	require.NoError(t, err)
 
 	missing := open(t, server.URL+"/nowhere")
 	_, err = missing.Info(t.Context())

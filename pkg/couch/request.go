@@ -188,6 +188,9 @@ func (d *Database) stream(ctx context.Context, r *request) (*response, error) {
 // succeeds, or that returns after it got an answer, owns release, which gives the request's slot back.
 func (d *Database) repeat(ctx context.Context, r *request, try func(release func()) error) error {
 	pause := d.cfg.RetryBase
+	var since time.Time // of the first failure
+	over := func() {}
+	defer func() { over() }()
 	for {
 		release, err := d.slot(ctx, r)
 		if err != nil {
@@ -202,6 +205,11 @@ func (d *Database) repeat(ctx context.Context, r *request, try func(release func
 		if r.tries > d.cfg.Retries || wait > maxPause || !d.repeatable(ctx, r, err) {
 			return err
 		}
+		if d.cfg.Retrying != nil {
+			next := d.retrying(ctx, r, err, &since, wait)
+			over()
+			over = next
+		}
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
@@ -211,6 +219,18 @@ func (d *Database) repeat(ctx context.Context, r *request, try func(release func
 		}
 		pause = min(2*pause, maxPause)
 	}
+}
+
+// retrying tells of a request that is to be repeated.
+func (d *Database) retrying(ctx context.Context, r *request, err error, since *time.Time, wait time.Duration) func() {
+	e, _ := errors.AsType[*Error](err) // what can be repeated is one
+	now := time.Now()
+	if since.IsZero() {
+		*since = now
+	}
+	return d.cfg.Retrying(ctx, Retry{
+		Err: e, Attempt: r.tries + 1, Attempts: d.cfg.Retries + 1, Since: *since, Until: now.Add(wait),
+	})
 }
 
 // slot waits until another request may be made. The function it returns may be called twice.

@@ -41,6 +41,89 @@ func TestRetriesDoubleTheirWait(t *testing.T) {
 	})
 }
 
+// Whoever watches knows at each moment which requests are in trouble, and is told once of each end.
+func TestRetriesAreToldOf(t *testing.T) {
+	t.Parallel()
+	type told struct {
+		at      time.Duration
+		open    int // how many are not over
+		attempt int
+		since   time.Duration
+		until   time.Duration
+		cause   string
+	}
+	for name, test := range map[string]struct {
+		answers []int
+		pause   string // Retry-After of the last failure
+		end     time.Duration
+		want    []told
+	}{
+		"it succeeds": {
+			answers: []int{503, 429, 200}, pause: "7", end: 7250 * time.Millisecond,
+			want: []told{
+				{0, 1, 2, 0, 250 * time.Millisecond, "503 internal: busy"},
+				{250 * time.Millisecond, 2, 3, 0, 7250 * time.Millisecond, "429 internal: busy"},
+			},
+		},
+		"it fails for good": {
+			answers: []int{503, 404}, end: 250 * time.Millisecond,
+			want: []told{{0, 1, 2, 0, 250 * time.Millisecond, "503 internal: busy"}},
+		},
+		"it was not to be repeated": {answers: []int{404}},
+		"it was asked to wait too long": {answers: []int{503, 503}, pause: "3600", end: 250 * time.Millisecond, want: []told{
+			{0, 1, 2, 0, 250 * time.Millisecond, "503 internal: busy"},
+		}},
+		"its caller gave up": {answers: []int{503, 503, 0}, end: time.Second, want: []told{
+			{0, 1, 2, 0, 250 * time.Millisecond, "503 internal: busy"},
+			{250 * time.Millisecond, 2, 3, 0, 750 * time.Millisecond, "503 internal: busy"},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				start := time.Now()
+				var seen []told
+				open := 0
+				type key struct{}
+				db := piped(t, func(w http.ResponseWriter, r *http.Request) {
+					status := test.answers[0]
+					test.answers = test.answers[1:]
+					switch {
+					case status == 0:
+						<-r.Context().Done()
+						return
+					case status == 200:
+						_, _ = io.WriteString(w, dbInfo)
+						return
+					case test.pause != "" && len(test.answers) < 2 && status != 404 && len(seen) > 0:
+						w.Header().Set("Retry-After", test.pause)
+					}
+					http.Error(w, `{"error":"internal","reason":"busy"}`, status)
+				}, func(cfg *couch.Config) {
+					cfg.Retrying = func(ctx context.Context, r couch.Retry) func() {
+						require.Equal(t, 1, ctx.Value(key{}))
+						require.Equal(t, 6, r.Attempts)
+						open++
+						seen = append(seen, told{
+							time.Since(start), open, r.Attempt, r.Since.Sub(start), r.Until.Sub(start), r.Err.Cause(),
+						})
+						return func() { open-- }
+					}
+				})
+				ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), key{}, 1), 10*time.Second)
+				defer cancel()
+				if name == "its caller gave up" {
+					time.AfterFunc(time.Second, cancel)
+				}
+				_, _ = db.Info(ctx)
+				require.Equal(t, test.want, seen)
+				require.Zero(t, open)
+				require.Equal(t, test.end, time.Since(start))
+			})
+		})
+	}
+}
+
 func TestRetriesSucceed(t *testing.T) {
 	t.Parallel()
 	for name, failure := range map[string]http.HandlerFunc{

@@ -103,7 +103,9 @@ func TestWireDatabase(t *testing.T) {
 	t.Run("committed", func(t *testing.T) {
 		t.Parallel()
 		db, server := replay(t, 60)
-		require.NoError(t, db.EnsureFullCommit(t.Context()))
+		instance, err := db.EnsureFullCommit(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, `"1795225691"`, string(instance))
 		r := sent(t, server, "POST", "/wire/_ensure_full_commit", "")
 		require.Equal(t, "application/json", r.Header.Get("Content-Type"))
 	})

@@ -124,6 +124,10 @@ func (r *run) add(b *batch, item feedItem) {
 		b.rows = append(b.rows, item.row)
 		item.seq = item.row.Seq
 		b.due = b.due || item.live || len(b.rows) >= r.batchSize
+		r.row = time.Now()
+		if r.rowsRead == r.rowsPassed {
+			r.busy = r.row
+		}
 		r.rowsRead++
 		if r.left != nil && !r.filtered {
 			*r.left = max(0, *r.left-1)
@@ -134,10 +138,13 @@ func (r *run) add(b *batch, item feedItem) {
 	}
 }
 
-// passed notes that all changes of a batch are dealt with.
-func (r *run) passed(b *batch) {
+// pass notes that all changes of a batch are dealt with.
+func (r *run) pass(b *batch) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if len(b.rows) > 0 {
+		r.passed = time.Now()
+	}
 	r.rowsPassed += int64(len(b.rows))
 	r.done[b.number] = b.seq
 	for {

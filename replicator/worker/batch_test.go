@@ -119,7 +119,7 @@ func TestThePassageIsInTheFeedsOrder(t *testing.T) {
 		through string
 		pending int64
 	}{{1, "0", 12}, {3, "0", 11}, {0, "2", 10}, {2, "4", 10}} {
-		r.passed(batches[step.ends])
+		r.pass(batches[step.ends])
 		progress := r.progress()
 		require.Equal(t, step.through, string(progress.ThroughSeq))
 		require.Equal(t, "4", string(progress.SourceSeq))
@@ -139,13 +139,13 @@ func TestBatchesWaitForOneThatIsFarBehind(t *testing.T) {
 		if first == nil {
 			first = b
 		} else {
-			r.passed(b)
+			r.pass(b)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := r.beginBatch(ctx)
 	require.ErrorIs(t, err, context.Canceled)
-	r.passed(first)
+	r.pass(first)
 	require.Empty(t, r.room)
 }

@@ -13,7 +13,8 @@ import (
 	"settee/replicator"
 )
 
-// keepCheckpoints writes a checkpoint in each interval until all is copied.
+// keepCheckpoints writes a checkpoint in each interval until all is copied, if there is something to
+// record, and looks whether the filter is still the same.
 func (r *run) keepCheckpoints(ctx context.Context, copied <-chan struct{}) error {
 	tick := time.NewTicker(r.checkpointInterval)
 	defer tick.Stop()
@@ -26,11 +27,15 @@ func (r *run) keepCheckpoints(ctx context.Context, copied <-chan struct{}) error
 		case <-tick.C:
 		}
 		wrote, err := r.checkpoint(ctx)
+		if err == nil && !wrote {
+			// A filter that lets nothing pass may have been changed for one that does.
+			err = r.sameID(ctx)
+		}
 		if err != nil {
 			return err
 		}
 		if wrote {
-			if err := r.tell(ctx, func(reporter Reporter) error { return reporter.Report(ctx, r.progress()) }); err != nil {
+			if err := r.tell(ctx, r.reportTo); err != nil {
 				return err
 			}
 		}
@@ -45,6 +50,10 @@ func (r *run) checkpoint(ctx context.Context) (bool, error) {
 	r.mu.Unlock()
 	if !r.useCheckpoints || !moved {
 		return false, nil
+	}
+	// All that was refused up to there is among what is listed now.
+	if err := r.tellRefused(ctx); err != nil {
+		return false, err
 	}
 	// What was read since the filter changed may be the choice of either.
 	if err := r.sameID(ctx); err != nil {
@@ -67,6 +76,9 @@ func (r *run) checkpoint(ctx context.Context) (bool, error) {
 		if err := p.record(ctx, r.id.Base, r.session, rec); err != nil {
 			return false, err
 		}
+	}
+	if err := r.onBoth(ctx, func(ctx context.Context, p *peer) error { return p.confirm(ctx, r.id.Base) }); err != nil {
+		return false, err
 	}
 	r.mu.Lock()
 	r.committed = seq
@@ -91,20 +103,51 @@ func (r *run) sameID(ctx context.Context) error {
 // commit has the database put on disk what was written, and makes sure that it is the one that was there
 // when the run began.
 func (p *peer) commit(ctx context.Context, id string) error {
-	if err := p.db.EnsureFullCommit(ctx); err != nil && !lacksFullCommit(err) {
+	said, err := p.db.EnsureFullCommit(ctx)
+	if err != nil && !lacksFullCommit(err) {
 		return p.uncommitted(err, "Failure on %s commit: %s", p.side, err)
 	}
-	if p.instance == nil {
+	if p.instance != nil && bytes.Equal(said, p.instance) {
+		return nil
+	}
+	same, err := p.isSame(ctx)
+	switch {
+	case err != nil:
+		return err
+	case same == unknown:
 		return p.stillThere(ctx, id)
-	}
-	info, err := p.db.Info(ctx)
-	if err != nil {
-		return p.failed(codePlain, err)
-	}
-	if !bytes.Equal(instance(info), p.instance) {
+	case same == no:
 		return p.recreated()
 	}
 	return nil
+}
+
+// answer is what a server says to a question that not every server knows.
+type answer int
+
+const (
+	unknown answer = iota
+	yes
+	no
+)
+
+// isSame asks whether the database is the one that was there when the run began, by its
+// instance_start_time.
+func (p *peer) isSame(ctx context.Context) (answer, error) {
+	if p.instance == nil {
+		return unknown, nil
+	}
+	info, err := p.db.Info(ctx)
+	if err != nil {
+		return unknown, p.failed(codePlain, err)
+	}
+	switch now := instance(info); {
+	case now == nil:
+		return unknown, nil // a cluster's nodes may be of different versions
+	case bytes.Equal(now, p.instance):
+		return yes, nil
+	}
+	return no, nil
 }
 
 // lacksFullCommit reports whether a server does not know _ensure_full_commit, as one that commits every
@@ -158,10 +201,12 @@ func (p *peer) record(ctx context.Context, id, session string, rec record) error
 		if err := p.readLocal(ctx, id); err != nil {
 			return err
 		}
-		if p.local.rev == "" {
+		// A checkpoint that is gone is a sign of a database that was made anew, if there is no better one.
+		lost := p.local.rev == ""
+		if lost && p.instance == nil {
 			return p.recreated()
 		}
-		if p.local.session != session && p.local.session != known {
+		if !lost && p.local.session != session && p.local.session != known {
 			return newError(codeCheckpoint, err, "Error updating the %s checkpoint document: conflict: another replication with the same id wrote it",
 				p.side)
 		}
@@ -175,6 +220,20 @@ func (p *peer) record(ctx context.Context, id, session string, rec record) error
 			p.side, codeOf(err), serverSaid(err), p.side)
 	}
 	return p.uncommitted(err, "Error updating the %s checkpoint document: %s", p.side, err)
+}
+
+// confirm makes sure that the checkpoint was not written into a database that was made anew just before.
+// There it would claim what is not there, so it is taken back. The next run finds nothing in common then.
+func (p *peer) confirm(ctx context.Context, id string) error {
+	same, err := p.isSame(ctx)
+	if err != nil || same != no {
+		return err
+	}
+	empty := record{ID: "_local/" + id, Rev: p.local.rev}
+	if _, err := p.db.PutLocal(ctx, id, encode(empty)); err != nil {
+		return p.uncommitted(err, "Error taking back the %s checkpoint document: %s", p.side, err)
+	}
+	return p.recreated()
 }
 
 // uncommitted is the error of a checkpoint that could not be written. A database that is gone, or wants
@@ -218,11 +277,9 @@ func (r *run) filterCode(ctx context.Context) (string, error) {
 		return "", newError(codeFilter, err, "%s", err)
 	}
 	doc, err := r.source.db.GetDesignDoc(ctx, ddoc)
-	switch {
-	case errors.Is(err, couch.ErrNotFound) && !errors.Is(err, couch.ErrNoDatabase):
-		return "", newError(codeFilter, err, "Couldn't open document `_design/%s` from source database `%s`: not_found", ddoc, r.source.uri)
-	case err != nil:
-		return "", r.source.failed(codePlain, err)
+	if err != nil {
+		return "", newError(codeFilter, errors.Join(ErrFilterCode, err),
+			"Couldn't open document `_design/%s` from source database `%s`: %s", ddoc, r.source.uri, r.unopened(err))
 	}
 	var fields struct {
 		Filters map[string]json.RawMessage `json:"filters"`
@@ -234,8 +291,17 @@ func (r *run) filterCode(ctx context.Context) (string, error) {
 		}
 	}
 	if err != nil || code == nil {
-		return "", newError(codeFilter, err, "Couldn't parse filter code from document `_design/%s` on `%s`: no filter function `%s`",
-			ddoc, r.source.uri, filter)
+		return "", newError(codeFilter, errors.Join(ErrFilterCode, err),
+			"Couldn't parse filter code from document `_design/%s` on `%s`: no filter function `%s`", ddoc, r.source.uri, filter)
 	}
 	return *code, nil
+}
+
+// unopened says why the source did not give a document: in CouchDB's word if that is because there is
+// none.
+func (r *run) unopened(err error) string {
+	if errors.Is(err, couch.ErrNotFound) && !errors.Is(err, couch.ErrNoDatabase) {
+		return "not_found"
+	}
+	return r.source.failed(codePlain, err).Error()
 }

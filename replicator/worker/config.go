@@ -17,6 +17,7 @@ const (
 	defaultRetriesPerRequest  = 5                // [replicator] retries_per_request
 	defaultConnectionTimeout  = 30 * time.Second // [replicator] connection_timeout
 	defaultCheckpointInterval = 30 * time.Second // [replicator] checkpoint_interval
+	defaultMissingDocRetry    = 2 * time.Second  // [replicator] missing_doc_retry_msec
 	defaultReportInterval     = 10 * time.Second
 	defaultStopTimeout        = 5 * time.Second
 	defaultRetryBase          = 250 * time.Millisecond
@@ -42,6 +43,12 @@ type Config struct {
 	CheckpointInterval time.Duration
 	NoCheckpoints      bool // [replicator] use_checkpoints = false
 	NoBulkGet          bool // [replicator] use_bulk_get = false
+	// MissingDocRetry is the wait before a revision is asked for again that the source announced and does
+	// not have. Default: 2 s; negative: none.
+	MissingDocRetry time.Duration
+	// MaxDocumentIDLength is how many bytes the id of a document may have; longer ones count as refused.
+	// Default: no limit.
+	MaxDocumentIDLength int64
 
 	// ReportInterval is the longest time between two reports. Default: 10 s.
 	ReportInterval time.Duration
@@ -57,19 +64,19 @@ type Config struct {
 	// options alone.
 	Transport func(endpoint replicator.Endpoint, options *replicator.SocketOptions) http.RoundTripper
 
-	// Refused, if not nil, is told of each revision that the target refused. Several goroutines may call
-	// it at a time; the run waits for it.
+	// Refused, if not nil, is told at once of each revision that the target refused. Several goroutines
+	// may call it at a time; the run waits for it.
 	Refused func(Refusal)
+	// ListRefused, if not nil, is for those who keep a list: it is told of the same revisions, up to
+	// replicator.MaxFailures at a time, the oldest first; of more than that between two calls the latest
+	// count. It is called by the goroutine that calls the Reporter, before a report and before a
+	// checkpoint: none covers a revision that is neither on the target nor was told here. An error ends the
+	// run with it, as one of the Reporter's does, and nothing that was told with it counts as listed.
+	ListRefused func(ctx context.Context, refused []Refusal) error
 }
 
 // Refusal is a revision that the target does not take. The run goes on without it.
-type Refusal struct {
-	ID, Rev string
-	// Status is that of the answer, or 0 if the revision was one of many in an answer that went well.
-	Status int
-	// Code and Reason are the target's words, such as "forbidden" and what a validation function said.
-	Code, Reason string
-}
+type Refusal = replicator.Failure
 
 // Job is what is to run.
 type Job struct {
@@ -93,7 +100,8 @@ type Reporter interface {
 	Identify(ctx context.Context, id replicator.ID) error
 	// Report is told how far the run is: at least every ReportInterval from its beginning to its end, also
 	// while the endpoints are silent, and after each checkpoint but the last. An error, such as that the
-	// job's lock was taken, ends the run at once with that error.
+	// job's lock was taken, ends the run at once with that error. What comes after the last report is in
+	// the Result.
 	Report(ctx context.Context, progress Progress) error
 }
 
@@ -108,6 +116,8 @@ type Progress struct {
 	SourceSeq, ThroughSeq, CheckpointedSourceSeq json.RawMessage
 	// ChangesPending is how many changes are left to be dealt with, or nil if the source does not say.
 	ChangesPending *int64
+	// Activity is what the run is doing; nil when it has ended.
+	Activity *replicator.Activity
 }
 
 // CopyTo writes the progress into a job's state and leaves its other fields alone.
@@ -118,9 +128,11 @@ func (p Progress) CopyTo(state *replicator.JobState) {
 	state.ThroughSeq = p.ThroughSeq
 	state.CheckpointedSourceSeq = p.CheckpointedSourceSeq
 	state.ChangesPending = p.ChangesPending
+	state.Activity = p.Activity
 }
 
-// Result is what a run leaves.
+// Result is what a run leaves, however it ended. Its statistics have all that was counted, which may be
+// more than the last report had.
 type Result struct {
 	Progress
 	// History is the JSON object that POST /_replicate answers with, of at most 60,000 bytes. It is nil
@@ -136,6 +148,8 @@ type settings struct {
 	connectionTimeout               time.Duration
 	checkpointInterval              time.Duration
 	reportInterval, stopTimeout     time.Duration
+	missingDocRetry                 time.Duration
+	maxDocumentID                   int64 // bytes; 0: any number
 	useCheckpoints, useBulkGet      bool
 }
 
@@ -150,6 +164,8 @@ func newSettings(cfg Config, rep *replicator.Replication) settings {
 		checkpointInterval: cmp.Or(cfg.CheckpointInterval, defaultCheckpointInterval),
 		reportInterval:     cmp.Or(cfg.ReportInterval, defaultReportInterval),
 		stopTimeout:        cmp.Or(cfg.StopTimeout, defaultStopTimeout),
+		missingDocRetry:    max(cmp.Or(cfg.MissingDocRetry, defaultMissingDocRetry), 0),
+		maxDocumentID:      cfg.MaxDocumentIDLength,
 		useCheckpoints:     !cfg.NoCheckpoints,
 		useBulkGet:         !cfg.NoBulkGet,
 	}

@@ -33,7 +33,7 @@ func (f ref) design() bool { return strings.HasPrefix(f.id, designPrefix) }
 
 // copyBatch brings the target all that it is missing of a batch.
 func (r *run) copyBatch(ctx context.Context, b *batch) error {
-	missing, err := r.missing(ctx, b.rows)
+	missing, err := r.missing(ctx, r.readable(b.rows))
 	if err != nil || len(missing) == 0 {
 		return err
 	}
@@ -261,8 +261,12 @@ func (r *run) write(ctx context.Context, docs []couch.Document) error {
 	if !ok {
 		return r.writeHalves(ctx, docs)
 	}
-	r.count(replicator.Stats{DocsWritten: int64(len(docs) - len(which))})
-	for i, refusal := range which {
+	defer r.took(len(docs) - len(which)) // at the end: a target that takes some is not one that refuses
+	for i := range docs {
+		refusal, is := which[i]
+		if !is {
+			continue
+		}
 		if isRefusal(refusal.Code) {
 			r.refuse(docs[i], refusal)
 			continue
@@ -309,35 +313,6 @@ func match(refused []couch.DocError, docs []couch.Document) (map[int]*couch.DocE
 		which[index] = refusal
 	}
 	return which, true
-}
-
-// isRefusal reports whether a code is that of a document which the target does not want, rather than one
-// of a server that could not write it.
-func isRefusal(code string) bool {
-	switch code {
-	case "forbidden", "unauthorized", "conflict", "bad_request", "doc_validation", "illegal_docid", "invalid_doc",
-		"document_too_large", "attachment_too_large", "too_large", "missing_stub", "not_acceptable":
-		return true
-	}
-	return false
-}
-
-// refuse notes that the target does not take a document.
-func (r *run) refuse(doc couch.Document, err error) {
-	refusal := Refusal{ID: doc.ID, Rev: doc.Rev, Code: codePlain, Reason: err.Error()}
-	var whole *couch.Error
-	var one *couch.DocError
-	switch {
-	case errors.As(err, &one):
-		refusal.Code, refusal.Reason = one.Code, one.Reason
-	case errors.As(err, &whole):
-		refusal.Status, refusal.Code, refusal.Reason = whole.Status, whole.Code, whole.Reason
-		if refusal.Code == "" {
-			refusal.Code = http.StatusText(whole.Status)
-		}
-	}
-	r.count(replicator.Stats{DocWriteFailures: 1})
-	r.refused(refusal)
 }
 
 // copySingly reads revisions one by one, several at a time, and writes those with attachments at once.

@@ -23,10 +23,17 @@
 // A checkpoint is a document `_local/<base id>` on both sides, in CouchDB's format, so that either
 // replicator goes on where the other one ended. A checkpoint with a sequence is written when every
 // revision that the feed announced up to there is on the target and was committed, or was refused by the
-// target, which Stats counts and [Config.Refused] lists. The run fails rather than pass over a revision
-// that it cannot read, or one that the target fails to write. Nor is one written when one of the
-// databases was deleted and made anew meanwhile, as far as the server lets that be seen: by its
-// instance_start_time, or by an earlier checkpoint that is gone.
+// target, which Stats counts and [Config.ListRefused] was told of before. The run fails rather than pass
+// over a revision that it cannot read, or one that the target fails to write; but not for one that the feed
+// does not announce any more when it is asked again. Nor is one written when one of the databases was
+// deleted and made anew meanwhile, as far as the server lets that be seen: by its instance_start_time, or
+// by an earlier checkpoint that is gone. One that was written at that very moment is taken back.
+//
+// # Why a run does not move
+//
+// Each report says what the run is doing, see [replicator.Activity]: which request of which endpoint is
+// repeated, with which error and when, whether the endpoint asked for that, that no change passes the
+// filter, that the target takes nothing.
 //
 // # How a run ends
 //
@@ -34,7 +41,7 @@
 //	Job.Stop is closed              ErrStopped, after a last checkpoint
 //	the context ends                context.Cause of it, at once and without a checkpoint
 //	the Reporter returns an error   that error, likewise
-//	the filter's code has changed   ErrIDChanged
+//	the filter's code has changed   ErrIDChanged, at the next checkpoint, or when it would have been due
 //	anything else                   *Error
 //
 // Every goroutine of a run has ended when Run returns.

@@ -35,6 +35,7 @@ type reader struct {
 	items chan<- feedItem
 	since json.RawMessage // after the last row that was read
 	rows  int64
+	over  func() // what is called when a feed that broke off is open again
 }
 
 // readFeed reads the changes feed and closes items at its end. A continuous replication first catches up
@@ -42,7 +43,8 @@ type reader struct {
 // nothing.
 func (r *run) readFeed(ctx context.Context, items chan<- feedItem) error {
 	defer close(items)
-	f := &reader{r: r, items: items, since: r.start}
+	f := &reader{r: r, items: items, since: r.start, over: func() {}}
+	defer func() { f.over() }()
 	if err := f.follow(ctx, false); err != nil || !r.rep.Continuous {
 		return err
 	}
@@ -67,6 +69,7 @@ func (r *run) readFeed(ctx context.Context, items chan<- feedItem) error {
 // so many times in a row as a request may be repeated.
 func (f *reader) follow(ctx context.Context, live bool) error {
 	failures := 0
+	var since time.Time // of the first of them
 	for {
 		before := f.rows
 		err := f.once(ctx, live)
@@ -76,14 +79,16 @@ func (f *reader) follow(ctx context.Context, live bool) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if f.rows > before {
-			failures = 0
+		if f.rows > before || failures == 0 {
+			failures, since = 0, time.Now()
 		}
 		failures++
 		if !isCut(err) || failures > f.r.retries {
 			return f.r.source.failed(codePlain, err)
 		}
-		if err := wait(ctx, min(f.r.retryBase<<min(failures-1, 16), maxPause)); err != nil {
+		pause := min(f.r.retryBase<<min(failures-1, 16), maxPause)
+		f.over = f.r.repeating(f.r.source, err, failures+1, f.r.retries+1, since, pause)
+		if err := wait(ctx, pause); err != nil {
 			return err
 		}
 	}
@@ -107,10 +112,13 @@ func (f *reader) once(ctx context.Context, live bool) error {
 		options.Feed = couch.FeedContinuous
 	}
 	feed, err := f.r.source.db.Changes(ctx, options)
+	f.over()
+	f.over = func() {}
 	if err != nil {
 		return err
 	}
 	defer feed.Close()
+	f.r.feedOpened(live)
 	for {
 		row, err := feed.Next()
 		if err == io.EOF {
@@ -158,7 +166,7 @@ func (f *reader) send(ctx context.Context, item feedItem) error {
 func (r *run) feedOptions() (couch.ChangesOptions, error) {
 	o := couch.ChangesOptions{
 		AllLeaves: !r.rep.WinningRevsOnly,
-		Heartbeat: max(r.connectionTimeout/beatsPerTimeout, time.Millisecond),
+		Heartbeat: r.heartbeat(),
 		DocIDs:    r.rep.DocIDs, Selector: r.rep.Selector, Filter: r.rep.Filter,
 	}
 	if o.Filter == "" {
@@ -171,12 +179,17 @@ func (r *run) feedOptions() (couch.ChangesOptions, error) {
 	// These are not the filter's, and would make of the feed another than is read here.
 	for _, name := range []string{
 		"attachments", "att_encoding_info", "conflicts", "descending", "doc_ids", "filter", "include_docs",
-		"last-event-id", "limit", "seq_interval", "timeout",
+		"last-event-id", "limit", "seq_interval", "style", "timeout",
 	} {
 		query.Del(name)
 	}
 	o.Query = query
 	return o, nil
+}
+
+// heartbeat is how long a changes feed may be silent.
+func (r *run) heartbeat() time.Duration {
+	return max(r.connectionTimeout/beatsPerTimeout, time.Millisecond)
 }
 
 // wait waits, or returns the cause of ctx.
@@ -193,8 +206,10 @@ func wait(ctx context.Context, d time.Duration) error {
 
 // askPending asks the source, from time to time, how many changes lie beyond what was read, until
 // everything is copied. Replications that end soon never ask, and a server that does not know is asked
-// once.
+// once. Where all that is known was read there is no need to ask, but with a filter, which may keep
+// all that is new from being read.
 func (r *run) askPending(ctx context.Context, copied <-chan struct{}) error {
+	ctx = context.WithValue(ctx, aside{}, true)
 	timer := time.NewTimer(min(r.reportInterval, pendingInterval))
 	defer timer.Stop()
 	var asked json.RawMessage
@@ -213,7 +228,7 @@ func (r *run) askPending(ctx context.Context, copied <-chan struct{}) error {
 		if since == nil {
 			since = r.start
 		}
-		if bytes.Equal(since, asked) {
+		if bytes.Equal(since, asked) && !r.filtered {
 			continue
 		}
 		left, known, err := r.pendingSince(ctx, since)

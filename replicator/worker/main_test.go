@@ -27,7 +27,9 @@ const serverUUID = "0123456789abcdef0123456789abcdef"
 
 // testConfig is one whose repetitions do not slow tests down.
 func testConfig() worker.Config {
-	return worker.Config{ServerUUID: serverUUID, RetryBase: time.Millisecond, ConnectionTimeout: 30 * time.Second}
+	return worker.Config{
+		ServerUUID: serverUUID, RetryBase: time.Millisecond, MissingDocRetry: time.Millisecond, ConnectionTimeout: 30 * time.Second,
+	}
 }
 
 // replication parses the body of a POST /_replicate with more fields than source and target.

@@ -27,7 +27,7 @@ type peer struct {
 	local checkpoint
 }
 
-func openPeer(side string, endpoint replicator.Endpoint, rep *replicator.Replication, cfg Config, s settings) (*peer, error) {
+func (r *run) openPeer(side string, endpoint replicator.Endpoint, cfg Config) (*peer, error) {
 	header := http.Header{}
 	for _, h := range endpoint.Headers {
 		header.Add(h.Name, h.Value)
@@ -35,14 +35,15 @@ func openPeer(side string, endpoint replicator.Endpoint, rep *replicator.Replica
 	c := couch.Config{
 		URL: endpoint.URL, Username: endpoint.Username, Password: endpoint.Password,
 		Header: header, Proxy: endpoint.Proxy,
-		ConnectionTimeout: s.connectionTimeout, Retries: s.retries, RetryBase: s.retryBase,
-		MaxConnections: s.connections, UserAgent: cfg.UserAgent,
+		ConnectionTimeout: r.connectionTimeout, Retries: r.retries, RetryBase: r.retryBase,
+		MaxConnections: r.connections, UserAgent: cfg.UserAgent,
+		Retrying: r.retrying(side),
 	}
-	if s.retries == 0 {
+	if r.retries == 0 {
 		c.Retries = -1
 	}
 	if cfg.Transport != nil {
-		if c.Transport = cfg.Transport(endpoint, rep.SocketOptions); c.Transport != nil {
+		if c.Transport = cfg.Transport(endpoint, r.rep.SocketOptions); c.Transport != nil {
 			c.Proxy = ""
 		}
 	}
@@ -146,6 +147,7 @@ func (r *run) readCheckpoints(ctx context.Context) error {
 	r.latest = recordOf(r.source.local)
 	r.mu.Lock()
 	r.through, r.committed = start, start
+	r.began = true
 	r.mu.Unlock()
 	return nil
 }

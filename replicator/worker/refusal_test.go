@@ -1,10 +1,13 @@
 package worker_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -15,16 +18,26 @@ import (
 
 // refusals collects what a run tells of.
 type refusals struct {
-	mu  sync.Mutex
-	all []worker.Refusal
+	all []replicator.Failure
 }
 
 func (r *refusals) collect(cfg *worker.Config) {
-	cfg.Refused = func(refusal worker.Refusal) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.all = append(r.all, refusal)
+	cfg.ListRefused = func(_ context.Context, failures []replicator.Failure) error {
+		r.all = append(r.all, failures...)
+		return nil
 	}
+}
+
+// without returns them without their times, which must be those of the test.
+func (r *refusals) without(t *testing.T) []replicator.Failure {
+	t.Helper()
+	var all []replicator.Failure
+	for _, f := range r.all {
+		require.WithinDuration(t, time.Now(), f.Time, time.Minute)
+		f.Time = time.Time{}
+		all = append(all, f)
+	}
+	return all
 }
 
 func TestBytesPassAsTheyCame(t *testing.T) {
@@ -92,7 +105,7 @@ func TestPortionsThatAreTooLargeAreSplit(t *testing.T) {
 	}
 	require.Len(t, written, 39)
 	require.NotContains(t, written, "d7")
-	require.Equal(t, []worker.Refusal{{ID: "d7", Rev: "1-a", Status: 413, Code: "too_large", Reason: "the request entity is too large"}}, r.all)
+	require.Equal(t, []replicator.Failure{{ID: "d7", Rev: "1-a", Status: 413, Code: "too_large", Reason: "the request entity is too large"}}, r.without(t))
 	require.Equal(t, replicator.Stats{
 		RevisionsChecked: 40, MissingRevisionsFound: 40, DocsRead: 40, DocsWritten: 39, DocWriteFailures: 1,
 		BulkGetDocs: 40, BulkGetAttempts: 40,
@@ -159,7 +172,7 @@ func TestRefusalsThatNameNobodyAreLookedInto(t *testing.T) {
 	})
 	var r refusals
 	result := run(t, replication(t, source.URL, target.URL), r.collect)
-	require.Equal(t, []worker.Refusal{{ID: "d5", Rev: "1-a", Code: "forbidden", Reason: "no"}}, r.all)
+	require.Equal(t, []replicator.Failure{{ID: "d5", Rev: "1-a", Status: 403, Code: "forbidden", Reason: "no"}}, r.without(t))
 	require.EqualValues(t, 7, result.Stats.DocsWritten)
 }
 
@@ -179,8 +192,175 @@ func TestOneBadDocumentDoesNotSpoilItsPortion(t *testing.T) {
 	require.Equal(t, "forbidden", fails(t, replication(t, source.URL, target.URL)).Code)
 }
 
+// Each way on which a document comes to the target has its own kind of refusal.
+func TestRefusalsOnEachWay(t *testing.T) {
+	t.Parallel()
+	const large = `{"error":"document_too_large","reason":"d1"}`
+	withAttachment := func(s *stub) {
+		body := `{"_id":"d1","_rev":"1-a","_attachments":{"f":{"content_type":"a/b","revpos":1,"length":3,"stub":true}}}`
+		s.docs["d1 1-a"] = body
+		s.on("GET /d1", func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+			w.Header().Set("Content-Type", `multipart/mixed; boundary="edge"`)
+			_, _ = w.Write([]byte("--edge\r\nContent-Type: multipart/related; boundary=\"in\"\r\n\r\n--in\r\nContent-Type: application/json\r\n\r\n" +
+				strings.Replace(body, `"stub"`, `"follows"`, 1) + "\r\n--in\r\n\r\n123\r\n--in--\r\n--edge--"))
+			return true
+		})
+	}
+	nothing := func(*stub) {}
+	inBulk := func(answer string) func(*stub) {
+		return func(s *stub) {
+			s.on("POST /_bulk_docs", func(w http.ResponseWriter, _ *http.Request, body []byte) bool {
+				return strings.Contains(string(body), `"d1"`) && refuse(w, 201, answer)
+			})
+		}
+	}
+	whole := func(status int, answer string) func(*stub) {
+		return func(s *stub) {
+			s.on("POST /_bulk_docs", func(w http.ResponseWriter, _ *http.Request, body []byte) bool {
+				return strings.Contains(string(body), `"d1"`) && refuse(w, status, answer)
+			})
+		}
+	}
+	single := func(status int, answer string) func(*stub) {
+		return func(s *stub) { s.fail("PUT /d1", status, answer) }
+	}
+	for name, test := range map[string]struct {
+		source, target func(*stub)
+		want           replicator.Failure
+	}{
+		"one of many": {nothing, inBulk(`[{"id":"d1","rev":"1-a","error":"forbidden","reason":"no"}]`),
+			replicator.Failure{Status: 403, Code: "forbidden", Reason: "no"}},
+		"one of many is too large": {nothing, inBulk(`[{"id":"d1","rev":"1-a","error":"document_too_large","reason":"d1"}]`),
+			replicator.Failure{Status: 413, Code: "document_too_large", Reason: "d1"}},
+		"one of many has an id that may not be": {nothing, inBulk(`[{"id":"d1","error":"illegal_docid","reason":"too long"}]`),
+			replicator.Failure{Status: 400, Code: "illegal_docid", Reason: "too long"}},
+		"all for one that is too large": {nothing, whole(413, large),
+			replicator.Failure{Status: 413, Code: "document_too_large", Reason: "d1"}},
+		"all for one that is too large for a proxy": {nothing, whole(413, `<html>nginx</html>`),
+			replicator.Failure{Status: 413, Code: "Request Entity Too Large", Reason: "<html>nginx</html>"}},
+		"all for an id that may not be": {nothing, whole(400, `{"error":"illegal_docid","reason":"Document id is too long"}`),
+			replicator.Failure{Status: 400, Code: "illegal_docid", Reason: "Document id is too long"}},
+		"with an attachment": {withAttachment, single(403, `{"error":"forbidden","reason":"no"}`),
+			replicator.Failure{Status: 403, Code: "forbidden", Reason: "no"}},
+		"with an attachment that is too large": {withAttachment, single(413, `{"error":"attachment_too_large","reason":"f"}`),
+			replicator.Failure{Status: 413, Code: "attachment_too_large", Reason: "f"}},
+		"with an attachment, as PouchDB Server says it": {withAttachment, single(201, `[{"id":"d1","error":"forbidden","reason":"no"}]`),
+			replicator.Failure{Status: 403, Code: "forbidden", Reason: "no"}},
+		"with an attachment whose name may not be": {withAttachment, single(400, `{"error":"bad_request","reason":"Attachment name '_x' starts with prohibited character '_'"}`),
+			replicator.Failure{Status: 400, Code: "bad_request", Reason: "Attachment name '_x' starts with prohibited character '_'"}},
+		"with an attachment and an id that is too long for a URL": {withAttachment, single(414, ``),
+			replicator.Failure{Status: 414, Code: "Request URI Too Long"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			source, target := stubs(t, 4)
+			test.source(source)
+			test.target(target)
+			var r refusals
+			var told []worker.Refusal
+			result := run(t, replication(t, source.URL, target.URL), r.collect, func(cfg *worker.Config) {
+				cfg.Refused = func(refusal worker.Refusal) { told = append(told, refusal) }
+			})
+			require.Equal(t, r.all, told)
+			test.want.ID, test.want.Rev = "d1", "1-a"
+			require.Equal(t, []replicator.Failure{test.want}, r.without(t))
+			require.EqualValues(t, 1, result.Stats.DocWriteFailures)
+			require.EqualValues(t, 3, result.Stats.DocsWritten)
+			require.EqualValues(t, 4, result.Stats.DocsRead)
+		})
+	}
+	// What a proxy says of a request it cannot pass on is not about the document.
+	for _, status := range []int{400, 404, 405, 407, 408, 429, 500, 502} {
+		source, target := stubs(t, 4)
+		withAttachment(source)
+		target.fail("PUT /d1", status, `<html>`)
+		require.NotEmpty(t, fails(t, replication(t, source.URL, target.URL)).Reason)
+		require.Empty(t, target.locals)
+	}
+}
+
+func TestIDsThatCannotBeReplicated(t *testing.T) {
+	t.Parallel()
+	source, target := stubs(t, 4)
+	long := strings.Repeat("é", 20)
+	source.add("", "1-a", `{"_id":"","_rev":"1-a"}`)
+	source.add(long, "3-c", `{"_id":"`+long+`","_rev":"3-c"}`)
+	source.add("d4", "1-a", `{"_id":"d4","_rev":"1-a"}`)
+	var r refusals
+	result := run(t, replication(t, source.URL, target.URL), r.collect, func(cfg *worker.Config) { cfg.MaxDocumentIDLength = 39 })
+	require.Equal(t, []replicator.Failure{
+		{Rev: "1-a", Status: 400, Code: "illegal_docid", Reason: "the document's id is empty"},
+		{ID: long, Rev: "3-c", Status: 400, Code: "illegal_docid", Reason: "the document's id is longer than max_document_id_length"},
+	}, r.without(t))
+	require.EqualValues(t, 5, result.Stats.DocsWritten)
+	require.EqualValues(t, 2, result.Stats.DocWriteFailures)
+	require.Equal(t, `"7-x"`, string(result.CheckpointedSourceSeq))
+
+	target = newStub(t)
+	result = run(t, replication(t, source.URL, target.URL), func(cfg *worker.Config) { cfg.MaxDocumentIDLength = 40 })
+	require.EqualValues(t, 6, result.Stats.DocsWritten)
+}
+
+func TestRefusalsAreListedBeforeACheckpointCoversThem(t *testing.T) {
+	t.Parallel()
+	const refusal = `[{"id":"d1","rev":"1-a","error":"forbidden","reason":"no"}]`
+	source, target := stubs(t, 3)
+	target.fail("POST /_bulk_docs", 201, refusal)
+	unlisted := errors.New("the store is away")
+	tell := func(cfg *worker.Config) {
+		cfg.ListRefused = func(context.Context, []replicator.Failure) error { return unlisted }
+	}
+	cfg := testConfig()
+	tell(&cfg)
+	result, err := worker.Run(t.Context(), worker.Job{Replication: replication(t, source.URL, target.URL)}, cfg, &recorder{})
+	require.Equal(t, unlisted, err)
+	require.EqualValues(t, 1, result.Stats.DocWriteFailures)
+	require.Empty(t, target.locals)
+	require.Empty(t, source.locals)
+
+	// Without checkpoints, and after an error, too.
+	for _, fail := range []bool{false, true} {
+		source, target = stubs(t, 3)
+		target.fail("POST /_bulk_docs", 201, refusal)
+		more := `"use_checkpoints":false`
+		if fail {
+			target.fail("POST /_ensure_full_commit", 500, `{}`)
+			more = `"use_checkpoints":true`
+		}
+		var r refusals
+		cfg := testConfig()
+		r.collect(&cfg)
+		_, err = worker.Run(t.Context(), worker.Job{Replication: replication(t, source.URL, target.URL, more)}, cfg, &recorder{})
+		require.Equal(t, fail, err != nil)
+		require.Len(t, r.without(t), 1)
+	}
+}
+
+// However many are refused, a bounded number of them waits to be listed.
+func TestTheLatestRefusalsAreListed(t *testing.T) {
+	t.Parallel()
+	const n = 3 * replicator.MaxFailures
+	source, target := stubs(t, n)
+	target.fail("POST /_bulk_docs", 413, `{"error":"too_large","reason":"all of it"}`)
+	seen := map[string]bool{}
+	result := run(t, replication(t, source.URL, target.URL, `"worker_processes":1`), func(cfg *worker.Config) {
+		cfg.ListRefused = func(_ context.Context, failures []replicator.Failure) error {
+			require.LessOrEqual(t, len(failures), replicator.MaxFailures)
+			for _, f := range failures {
+				seen[f.ID] = true
+			}
+			return nil
+		}
+	})
+	require.EqualValues(t, n, result.Stats.DocWriteFailures)
+	for i := n - replicator.MaxFailures; i < n; i++ {
+		require.True(t, seen[fmt.Sprintf("d%d", i)], i)
+	}
+}
+
 func TestAnnouncedRevisionsThatAreMissing(t *testing.T) {
 	t.Parallel()
+	// The feed goes on announcing it, and so the run does not pass it over.
 	source, target := stubs(t, 3)
 	delete(source.docs, "d1 1-a")
 	failure := fails(t, replication(t, source.URL, target.URL))
@@ -188,10 +368,47 @@ func TestAnnouncedRevisionsThatAreMissing(t *testing.T) {
 	require.Contains(t, failure.Reason, `document "d1", revision 1-a`)
 	require.Empty(t, target.locals)
 
+	// The feed cannot be asked for one document.
+	source.fail("POST /_changes", 404, `{"error":"not_found","reason":"missing"}`)
+	require.Equal(t, "missing_doc", fails(t, replication(t, source.URL, target.URL)).Code)
+
+	// It was replaced, and the source has forgotten that.
+	for _, rows := range []string{``, `{"seq":"9-x","id":"d1","changes":[{"rev":"7-b"},{"rev":"1-aa"}]}`} {
+		asked := ""
+		source.on("POST /_changes", func(w http.ResponseWriter, r *http.Request, body []byte) bool {
+			asked = r.URL.Query().Get("since") + " " + r.URL.Query().Get("style") + " " + string(body)
+			return refuse(w, 200, `{"results":[`+rows+`],"last_seq":"9-x"}`)
+		})
+		target = newStub(t)
+		result := run(t, replication(t, source.URL, target.URL))
+		require.EqualValues(t, 2, result.Stats.DocsWritten)
+		require.Zero(t, result.Stats.DocWriteFailures)
+		require.Equal(t, `"3-x"`, string(result.CheckpointedSourceSeq))
+		require.Equal(t, `0 all_docs {"doc_ids":["d1"]}`, asked)
+	}
+
+	// It comes a little later.
+	source, target = stubs(t, 3)
+	source.docs["d1 1-a"] = ""
+	times := 0
+	source.on("GET /d1", func(_ http.ResponseWriter, _ *http.Request, _ []byte) bool {
+		if times++; times == 2 {
+			source.mu.Lock()
+			defer source.mu.Unlock()
+			source.docs["d1 1-a"] = `{"_id":"d1","_rev":"1-a"}`
+		}
+		return false
+	})
+	began := time.Now()
+	result := run(t, replication(t, source.URL, target.URL), func(cfg *worker.Config) { cfg.MissingDocRetry = 50 * time.Millisecond })
+	require.EqualValues(t, 3, result.Stats.DocsWritten)
+	require.Equal(t, 2, times)
+	require.GreaterOrEqual(t, time.Since(began), 50*time.Millisecond)
+
 	// _bulk_get does not have it, the document's own URL does.
 	source, target = stubs(t, 3)
 	source.fail("POST /_bulk_get", 200, `{"results":[{"id":"d0","docs":[{"ok":{"_id":"d0","_rev":"1-a"}}]},{"id":"d1","docs":[{"error":{"id":"d1","rev":"1-a","error":"not_found","reason":"missing"}}]}]}`)
-	result := run(t, replication(t, source.URL, target.URL))
+	result = run(t, replication(t, source.URL, target.URL))
 	require.EqualValues(t, 3, result.Stats.DocsWritten)
 	require.EqualValues(t, 1, result.Stats.BulkGetDocs)
 

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -24,7 +25,7 @@ type run struct {
 	settings
 	rep        *replicator.Replication
 	serverUUID string
-	refused    func(Refusal)
+	refusals   refusals
 	stop       <-chan struct{}
 
 	source, target *peer
@@ -41,7 +42,9 @@ type run struct {
 	// checkpoints.
 	latest record
 
-	noBulkGet atomic.Bool // the source has none
+	noBulkGet atomic.Bool  // the source has none
+	inFlight  atomic.Int32 // batches that are being copied
+	troubles  troubles
 
 	calls chan call // to the goroutine that talks to the Reporter
 
@@ -50,11 +53,13 @@ type run struct {
 	base     replicator.Stats // of earlier runs
 	stats    replicator.Stats // of this run
 	position                  // in the changes feed
+	moments
 }
 
 // call is something to be told to the Reporter.
 type call struct {
-	say    func(Reporter) error
+	say    func(context.Context, Reporter) error
+	beat   bool       // it is as good as a report
 	answer chan error // with room for the answer
 }
 
@@ -81,9 +86,13 @@ func Run(ctx context.Context, job Job, cfg Config, reporter Reporter) (Result, e
 	}
 	<-done
 	if err == nil {
-		err = ended
+		if err = ended; ctx.Err() == nil {
+			// What was refused is listed however the run ended.
+			err = cmp.Or(r.refusals.tell(ctx), err)
+		}
 	}
 	result := Result{Progress: r.progress()}
+	result.Activity = nil
 	switch {
 	case err == nil:
 		result.History = r.history()
@@ -97,24 +106,22 @@ func newRun(job Job, cfg Config) (*run, error) {
 	r := &run{
 		settings: newSettings(cfg, job.Replication),
 		rep:      job.Replication, serverUUID: cfg.ServerUUID,
-		refused: cfg.Refused, stop: job.Stop,
+		stop:     job.Stop,
 		filtered: job.Replication.DocIDs != nil || job.Replication.Selector != nil || job.Replication.Filter != "",
 		started:  time.Now(),
 		calls:    make(chan call),
 		position: newPosition(),
 		known:    job.ReplicationID, base: job.Stats,
 	}
-	if r.refused == nil {
-		r.refused = func(Refusal) {}
-	}
+	r.refusals.told, r.refusals.list = cfg.Refused, cfg.ListRefused
 	var random [16]byte
 	_, _ = rand.Read(random[:]) // never fails
 	r.session = hex.EncodeToString(random[:])
 	var err error
-	if r.source, err = openPeer("source", r.rep.Source, r.rep, cfg, r.settings); err != nil {
+	if r.source, err = r.openPeer("source", r.rep.Source, cfg); err != nil {
 		return nil, err
 	}
-	if r.target, err = openPeer("target", r.rep.Target, r.rep, cfg, r.settings); err != nil {
+	if r.target, err = r.openPeer("target", r.rep.Target, cfg); err != nil {
 		r.source.db.Close()
 		return nil, err
 	}
@@ -132,11 +139,13 @@ func (r *run) report(ctx context.Context, reporter Reporter, done <-chan struct{
 		case <-done:
 			return nil
 		case <-tick.C:
-			err = reporter.Report(ctx, r.progress())
+			err = r.reportTo(ctx, reporter)
 		case c := <-r.calls:
-			err = c.say(reporter)
+			err = c.say(ctx, reporter)
 			c.answer <- err
-			tick.Reset(r.reportInterval)
+			if c.beat {
+				tick.Reset(r.reportInterval)
+			}
 		}
 		if err != nil {
 			return err
@@ -144,9 +153,26 @@ func (r *run) report(ctx context.Context, reporter Reporter, done <-chan struct{
 	}
 }
 
+// reportTo makes a report. The goroutine that talks to the Reporter calls it.
+func (r *run) reportTo(ctx context.Context, reporter Reporter) error {
+	if err := r.refusals.tell(ctx); err != nil {
+		return err
+	}
+	return reporter.Report(ctx, r.progress())
+}
+
 // tell has the reporting goroutine say something to the Reporter, and returns what it answered.
-func (r *run) tell(ctx context.Context, say func(Reporter) error) error {
-	c := call{say: say, answer: make(chan error, 1)}
+func (r *run) tell(ctx context.Context, say func(context.Context, Reporter) error) error {
+	return r.call(ctx, call{say: say, beat: true})
+}
+
+// tellRefused has that goroutine list what was refused so far.
+func (r *run) tellRefused(ctx context.Context) error {
+	return r.call(ctx, call{say: func(ctx context.Context, _ Reporter) error { return r.refusals.tell(ctx) }})
+}
+
+func (r *run) call(ctx context.Context, c call) error {
+	c.answer = make(chan error, 1)
 	select {
 	case r.calls <- c:
 	case <-ctx.Done():
@@ -169,6 +195,7 @@ func (r *run) progress() Progress {
 		ReplicationID: r.known, Stats: stats,
 		SourceSeq: r.read, ThroughSeq: r.through, CheckpointedSourceSeq: r.committed,
 		ChangesPending: r.changesPending(),
+		Activity:       r.activity(),
 	}
 }
 
@@ -215,6 +242,7 @@ func (r *run) replicate(ctx context.Context) error {
 	case err != nil:
 		return err
 	case complete:
+		r.note(&r.finished)
 		_, err = r.checkpoint(ctx)
 		return err
 	}
@@ -247,7 +275,7 @@ func (r *run) begin(ctx context.Context) error {
 		r.known, r.base = name, replicator.Stats{}
 	}
 	r.mu.Unlock()
-	if err := r.tell(ctx, func(reporter Reporter) error { return reporter.Identify(ctx, id) }); err != nil {
+	if err := r.tell(ctx, func(ctx context.Context, reporter Reporter) error { return reporter.Identify(ctx, id) }); err != nil {
 		return err
 	}
 	return r.readCheckpoints(ctx)
@@ -300,6 +328,7 @@ func (r *run) copy(ctx, until context.Context) (complete bool, err error) {
 		// When the run is to stop, the reader and the batcher end at once, and the workers after a while.
 		select {
 		case <-until.Done():
+			r.note(&r.stopping)
 			endReading(context.Cause(until))
 		case <-copied:
 			endReading(nil) // a question for what is pending needs no answer any more
@@ -331,10 +360,13 @@ func unlessStopped(until context.Context, err error) error {
 // work copies batches until there are no more.
 func (r *run) work(ctx context.Context, batches <-chan *batch) error {
 	for b := range batches {
-		if err := r.copyBatch(ctx, b); err != nil {
+		r.inFlight.Add(1)
+		err := r.copyBatch(ctx, b)
+		r.inFlight.Add(-1)
+		if err != nil {
 			return err
 		}
-		r.passed(b)
+		r.pass(b)
 	}
 	return nil
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -17,9 +19,6 @@ import (
 const (
 	// maxStreams is how often a revision is read and written, from its beginning, if that fails.
 	maxStreams = 3
-	// missingPauses is how many of the waits before a repetition a revision is given that the source
-	// announced and does not have: two seconds, as in CouchDB.
-	missingPauses = 8
 	// maxRetryAfter is the longest wait that a server may ask for within a run.
 	maxRetryAfter = time.Minute
 )
@@ -34,8 +33,12 @@ var errSource = errors.New("reading from the source")
 func (r *run) copyRevision(ctx context.Context, f ref, w *writer) error {
 	pause := r.retryBase
 	tries, missed := 0, false
+	var since time.Time // of the first failure
+	over := func() {}
+	defer func() { over() }()
 	for {
 		err := r.copyLeaves(ctx, f, w)
+		over()
 		delay := pause
 		switch {
 		case err == nil:
@@ -46,20 +49,90 @@ func (r *run) copyRevision(ctx context.Context, f ref, w *writer) error {
 			// What was thought to be there is not: all of it is to come along.
 			f.ancestors = nil
 			continue
+		case errors.Is(err, errMissing) && missed:
+			return r.missed(ctx, f, err)
 		case errors.Is(err, errMissing):
-			if missed {
-				return newError(codeMissingDoc, err, "document %q, revision %s: %s", f.id, f.rev, err)
-			}
 			missed = true
-			delay = missingPauses * r.retryBase
+			delay = r.missingDocRetry
 		default:
 			if tries++; tries >= min(maxStreams, r.retries+1) || !passing(err) {
 				return err
 			}
 			pause *= 2
 		}
-		if err := wait(ctx, max(delay, retryAfter(err))); err != nil {
+		if since.IsZero() {
+			since = time.Now()
+		}
+		delay = max(delay, retryAfter(err))
+		if missed && errors.Is(err, errMissing) {
+			over = r.troubles.add(r.missingWait(f, since, delay))
+		} else {
+			over = r.repeating(r.blame(err), err, tries+1, min(maxStreams, r.retries+1), since, delay)
+		}
+		if err := wait(ctx, delay); err != nil {
 			return err
+		}
+	}
+}
+
+// blame is which of the two databases failed.
+func (r *run) blame(err error) *peer {
+	if errors.Is(err, errSource) {
+		return r.source
+	}
+	return r.target
+}
+
+// missingWait says that a revision is asked for again that the source does not have.
+func (r *run) missingWait(f ref, since time.Time, delay time.Duration) replicator.Wait {
+	w := replicator.Wait{
+		Endpoint: r.source.side, Method: http.MethodGet,
+		Error:   fmt.Sprintf("%s: revision %s: %s", codeMissingDoc, f.rev, errMissing),
+		Attempt: 2, Attempts: 2, Since: since, Until: time.Now().Add(delay),
+	}
+	if u, err := url.Parse(r.source.db.URL()); err == nil {
+		w.Path = u.JoinPath(url.PathEscape(f.id)).EscapedPath()
+	}
+	return w
+}
+
+// missed decides what it means that the source does not have a revision. If its changes feed does not
+// announce it any more either, the revision was replaced, or purged, since the feed was read: what took
+// its place comes later in the feed. Else the run fails rather than leave it out: some other copy of the
+// document in the source's cluster may be behind.
+func (r *run) missed(ctx context.Context, f ref, missing error) error {
+	announced, err := r.isAnnounced(ctx, f)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err == nil && !announced:
+		return nil
+	}
+	return newError(codeMissingDoc, missing, "document %q, revision %s: %s", f.id, f.rev, missing)
+}
+
+// isAnnounced reports whether the changes feed of the source, from where the run has not got through it
+// yet, has a revision.
+func (r *run) isAnnounced(ctx context.Context, f ref) (bool, error) {
+	r.mu.Lock()
+	since := r.through
+	r.mu.Unlock()
+	feed, err := r.source.db.Changes(ctx, couch.ChangesOptions{
+		Since: since, AllLeaves: true, DocIDs: []string{f.id}, Heartbeat: r.heartbeat(),
+	})
+	if err != nil {
+		return false, err
+	}
+	defer feed.Close()
+	for {
+		row, err := feed.Next()
+		switch {
+		case err == io.EOF:
+			return false, nil
+		case err != nil:
+			return false, err
+		case row.ID == f.id && slices.Contains(row.Revs, f.rev):
+			return true, nil
 		}
 	}
 }
@@ -138,7 +211,7 @@ func (r *run) put(ctx context.Context, doc couch.Document, leaf *couch.Leaf, par
 	err := r.target.db.PutMultipart(ctx, doc, source)
 	switch {
 	case err == nil:
-		r.count(replicator.Stats{DocsWritten: 1})
+		r.took(1)
 		return nil
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
@@ -167,6 +240,9 @@ func (r *run) isRefused(ctx context.Context, err error) (bool, error) {
 	switch e.Status {
 	case http.StatusTooManyRequests, http.StatusRequestTimeout, http.StatusProxyAuthRequired:
 		return false, err
+	case http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed:
+		// Without CouchDB's words they are a proxy's, which has nothing to say about documents.
+		return e.Code != "", err
 	case http.StatusUnauthorized:
 		// A validation function may say so, too. Who is let in otherwise is not unknown.
 		_, infoErr := r.target.db.Info(ctx)

@@ -50,6 +50,8 @@ func (s *stub) add(id, rev, body string) {
 
 // on answers a request such as "POST /_bulk_docs" in another way, unless f returns false.
 func (s *stub) on(request string, f func(w http.ResponseWriter, r *http.Request, body []byte) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.answers[request] = f
 }
 
@@ -89,6 +91,8 @@ func (s *stub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case local:
 		s.locals[id] = strings.Replace(string(body), `{`, `{"_rev":"0-1",`, 1)
 		fmt.Fprint(w, `{"ok":true,"rev":"0-1"}`)
+	case path == "/_changes" && r.Method == http.MethodPost:
+		s.changesOf(w, body)
 	case path == "/_changes":
 		fmt.Fprintf(w, `{"results":[%s],"last_seq":"%d-x","pending":0}`, strings.Join(s.rows, ","), len(s.rows))
 	case path == "/_revs_diff":
@@ -106,6 +110,23 @@ func (s *stub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		refuse(w, 404, `{"error":"not_found","reason":"missing"}`)
 	}
+}
+
+// changesOf answers a feed with the filter _doc_ids.
+func (s *stub) changesOf(w io.Writer, body []byte) {
+	var asked struct {
+		IDs []string `json:"doc_ids"`
+	}
+	assertNoError(s.t, json.Unmarshal(body, &asked))
+	var rows []string
+	for _, row := range s.rows {
+		for _, id := range asked.IDs {
+			if strings.Contains(row, `"id":`+quoted(id)+`,`) {
+				rows = append(rows, row)
+			}
+		}
+	}
+	fmt.Fprintf(w, `{"results":[%s],"last_seq":"%d-x","pending":0}`, strings.Join(rows, ","), len(s.rows))
 }
 
 func (s *stub) lackAll(w io.Writer, body []byte) {

@@ -1,0 +1,166 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+
+	"settee/pkg/couch"
+	"settee/replicator"
+)
+
+// moments are when a run came to where it is: what its activity is made of. run.mu guards them.
+type moments struct {
+	began    bool      // all that comes before the first change was done
+	opened   time.Time // the changes feed was opened
+	live     bool      // it is one that waits for changes
+	row      time.Time // the latest row was read
+	busy     time.Time // rows were read after all before them had been dealt with
+	passed   time.Time // the latest batch was dealt with
+	finished time.Time // all of a feed that ended was dealt with
+	stopping time.Time // the run was asked to stop
+}
+
+// feedOpened notes that the changes feed answers.
+func (r *run) feedOpened(live bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.opened, r.live = time.Now(), live
+}
+
+// note sets one of the moments to now.
+func (r *run) note(moment *time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	*moment = time.Now()
+}
+
+// activity says what the run is doing. run.mu is held.
+func (r *run) activity() *replicator.Activity {
+	a := &replicator.Activity{
+		BatchesInFlight: int(r.inFlight.Load()), LastProgress: r.passed,
+		Waiting: r.troubles.waiting(), Refusing: r.refusals.refusing(),
+	}
+	a.Doing, a.Since = r.doing(a)
+	return a
+}
+
+// doing is the first of the list in package replicator that applies.
+func (r *run) doing(a *replicator.Activity) (replicator.Doing, time.Time) {
+	held := slices.IndexFunc(a.Waiting, func(w replicator.Wait) bool { return w.RateLimited })
+	idle := later(r.opened, later(r.row, r.passed))
+	switch {
+	case !r.stopping.IsZero():
+		return replicator.DoingStopping, r.stopping
+	case held >= 0:
+		return replicator.DoingRateLimited, a.Waiting[held].Since
+	case len(a.Waiting) > 0:
+		return replicator.DoingRetrying, a.Waiting[0].Since
+	case !r.began:
+		return replicator.DoingStarting, r.started
+	case r.rowsRead > r.rowsPassed && a.Refusing != nil:
+		return replicator.DoingRefused, a.Refusing.Since
+	case r.rowsRead > r.rowsPassed:
+		return replicator.DoingCopying, r.busy
+	case !r.finished.IsZero():
+		return replicator.DoingFinishing, r.finished
+	case r.filtered && (!r.live || r.left != nil && *r.left > 0):
+		return replicator.DoingFiltering, later(idle, r.started)
+	case !r.live:
+		return replicator.DoingReading, later(idle, r.started)
+	}
+	return replicator.DoingWaiting, idle
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// troubles are the requests of a run that failed and are repeated. The zero value has none. Only requests
+// that fail come here.
+type troubles struct {
+	mu  sync.Mutex
+	all map[*replicator.Wait]struct{}
+}
+
+// add adds a request until over is called.
+func (t *troubles) add(w replicator.Wait) (over func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.all == nil {
+		t.all = map[*replicator.Wait]struct{}{}
+	}
+	t.all[&w] = struct{}{}
+	return func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		delete(t.all, &w)
+	}
+}
+
+// waiting returns of each endpoint the request that replicator.Activity tells of, the source's first.
+func (t *troubles) waiting() []replicator.Wait {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var told []replicator.Wait
+	for w := range t.all {
+		i := slices.IndexFunc(told, func(other replicator.Wait) bool { return other.Endpoint == w.Endpoint })
+		switch {
+		case i < 0:
+			told = append(told, *w)
+		case w.RateLimited != told[i].RateLimited:
+			if w.RateLimited {
+				told[i] = *w
+			}
+		case w.Until.After(told[i].Until):
+			told[i] = *w
+		}
+	}
+	slices.SortFunc(told, func(a, b replicator.Wait) int { return cmp.Compare(a.Endpoint, b.Endpoint) })
+	return told
+}
+
+// aside marks the requests of a context as ones that hold nothing up when they fail.
+type aside struct{}
+
+// retrying is a couch.Config's.
+func (r *run) retrying(side string) func(context.Context, couch.Retry) func() {
+	return func(ctx context.Context, retry couch.Retry) func() {
+		if ctx.Value(aside{}) != nil {
+			return func() {}
+		}
+		return r.troubles.add(waitFor(side, retry))
+	}
+}
+
+// repeating notes, until over is called, that p is asked again for what failed with err. It is the
+// attempts-th try, since the first failed, and is made in a while.
+func (r *run) repeating(p *peer, err error, attempt, attempts int, since time.Time, wait time.Duration) (over func()) {
+	e, ok := errors.AsType[*couch.Error](err)
+	if !ok {
+		return func() {}
+	}
+	return r.troubles.add(waitFor(p.side, couch.Retry{
+		Err: e, Attempt: attempt, Attempts: attempts, Since: since, Until: time.Now().Add(wait),
+	}))
+}
+
+func waitFor(side string, retry couch.Retry) replicator.Wait {
+	w := replicator.Wait{
+		Endpoint: side, Method: retry.Err.Method, Error: retry.Err.Cause(),
+		RateLimited: retry.Err.Status == http.StatusTooManyRequests || retry.Err.RetryAfter > 0,
+		Attempt:     retry.Attempt, Attempts: retry.Attempts, Since: retry.Since, Until: retry.Until,
+	}
+	if u, err := url.Parse(retry.Err.URL); err == nil {
+		w.Path = u.EscapedPath()
+	}
+	return w
+}

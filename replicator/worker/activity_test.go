@@ -1,0 +1,337 @@
+package worker_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"settee/replicator"
+	"settee/replicator/worker"
+)
+
+// doing runs a replication until it reports that it does what is asked for, and returns that report.
+func doing(t *testing.T, what replicator.Doing, rep *replicator.Replication, edit ...func(*worker.Config)) *replicator.Activity {
+	t.Helper()
+	activity, _ := activityOf(t, func(a *replicator.Activity) bool { return a.Doing == what }, rep, edit...)
+	return activity
+}
+
+// activityOf runs a replication until it reports something that fits, and returns that, and the run, which
+// goes on.
+func activityOf(
+	t *testing.T, fits func(*replicator.Activity) bool, rep *replicator.Replication, edit ...func(*worker.Config),
+) (*replicator.Activity, *running) {
+	t.Helper()
+	cfg := testConfig()
+	cfg.ReportInterval = time.Millisecond
+	for _, e := range edit {
+		e(&cfg)
+	}
+	found := make(chan *replicator.Activity, 1)
+	var seen []replicator.Doing
+	r := start(t, worker.Job{Replication: rep}, cfg, func(r *running) {
+		r.report = func(p worker.Progress) error {
+			if len(seen) == 0 || seen[len(seen)-1] != p.Activity.Doing {
+				seen = append(seen, p.Activity.Doing)
+			}
+			if len(found) == 0 && fits(p.Activity) {
+				found <- p.Activity
+			}
+			return nil
+		}
+	})
+	select {
+	case activity := <-found:
+		return activity, r
+	case <-r.done:
+		require.Fail(t, "the run ended before", "%v, it was %v", r.err, seen)
+	case <-time.After(time.Minute):
+		require.Fail(t, "the run does something else")
+	}
+	return nil, nil
+}
+
+// silent has a request wait for its end.
+func silent(s *stub, request string) {
+	s.on(request, func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+		w.WriteHeader(http.StatusOK)
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+		return true
+	})
+}
+
+// live has a stub's continuous feed wait for changes that never come.
+func live(s *stub) {
+	s.on("GET /_changes", func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+		if r.URL.Query().Get("feed") == "continuous" {
+			w.WriteHeader(http.StatusOK)
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+			return true
+		}
+		return false
+	})
+}
+
+func longPause(cfg *worker.Config) { cfg.RetryBase = 40 * time.Second }
+
+// held checks what an activity says of the one request that holds the run up.
+func held(t *testing.T, a *replicator.Activity, want replicator.Wait, pause time.Duration) {
+	t.Helper()
+	require.Len(t, a.Waiting, 1)
+	got := a.Waiting[0]
+	require.Equal(t, a.Since, got.Since)
+	require.WithinDuration(t, time.Now(), got.Since, time.Minute)
+	require.InDelta(t, pause.Seconds(), got.Until.Sub(got.Since).Seconds(), 1)
+	got.Since, got.Until = time.Time{}, time.Time{}
+	require.Equal(t, want, got)
+}
+
+func TestARunSaysWhichRequestHoldsItUp(t *testing.T) {
+	t.Parallel()
+	t.Run("the source is ill", func(t *testing.T) {
+		t.Parallel()
+		source, target := stubs(t, 1)
+		source.fail("GET ", 500, `{"error":"internal","reason":"ill"}`)
+		url := strings.Replace(source.URL, "://", "://me:s3cret@", 1)
+		a := doing(t, replicator.DoingRetrying, replication(t, url, target.URL), longPause)
+		held(t, a, replicator.Wait{
+			Endpoint: "source", Method: "GET", Path: "/db", Error: "500 internal: ill", Attempt: 2, Attempts: 6,
+		}, 40*time.Second)
+		require.Zero(t, a.BatchesInFlight)
+		require.Zero(t, a.LastProgress)
+	})
+	for _, status := range []int{429, 503} {
+		t.Run(fmt.Sprint("the target wants to be left alone ", status), func(t *testing.T) {
+			t.Parallel()
+			source, target := stubs(t, 1)
+			target.on("POST /_bulk_docs", func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+				w.Header().Set("Retry-After", "50")
+				return refuse(w, status, `{"error":"busy","reason":"later"}`)
+			})
+			a := doing(t, replicator.DoingRateLimited, replication(t, source.URL, target.URL, `"retries_per_request":2`))
+			held(t, a, replicator.Wait{
+				Endpoint: "target", Method: "POST", Path: "/db/_bulk_docs", Error: fmt.Sprint(status, " busy: later"),
+				RateLimited: true, Attempt: 2, Attempts: 3,
+			}, 50*time.Second)
+			require.Equal(t, 1, a.BatchesInFlight)
+		})
+	}
+	t.Run("the feed breaks off", func(t *testing.T) {
+		t.Parallel()
+		source, target := stubs(t, 1)
+		source.on("GET /_changes", func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+			fmt.Fprint(w, `{"results":[`)
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		})
+		a := doing(t, replicator.DoingRetrying, replication(t, source.URL, target.URL), longPause)
+		require.Contains(t, a.Waiting[0].Error, "the changes feed was cut")
+		a.Waiting[0].Error = ""
+		held(t, a, replicator.Wait{Endpoint: "source", Method: "GET", Path: "/db/_changes", Attempt: 2, Attempts: 6}, 40*time.Second)
+	})
+	t.Run("a revision is missing", func(t *testing.T) {
+		t.Parallel()
+		source, target := stubs(t, 0)
+		source.add("a/ü", "1-a", "")
+		a := doing(t, replicator.DoingRetrying, replication(t, source.URL, target.URL),
+			func(cfg *worker.Config) { cfg.MissingDocRetry = 40 * time.Second })
+		held(t, a, replicator.Wait{
+			Endpoint: "source", Method: "GET", Path: "/db/a%2F%C3%BC",
+			Error:   "missing_doc: revision 1-a: the source announced a revision that it does not have",
+			Attempt: 2, Attempts: 2,
+		}, 40*time.Second)
+	})
+	t.Run("a stream breaks off", func(t *testing.T) {
+		t.Parallel()
+		source, target := stubs(t, 0)
+		source.add("_design/d", "1-a", "{}") // these come one by one
+		source.on("GET /_design/d", func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+			w.Header().Set("Content-Type", `multipart/mixed; boundary="edge"`)
+			fmt.Fprint(w, "--edge\r\nContent-Type: application/json\r\n\r\n{")
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		})
+		a := doing(t, replicator.DoingRetrying, replication(t, source.URL, target.URL), longPause)
+		a.Waiting[0].Error = ""
+		held(t, a, replicator.Wait{Endpoint: "source", Method: "GET", Path: "/db/_design/d", Attempt: 2, Attempts: 3}, 40*time.Second)
+	})
+	t.Run("of each endpoint one is told", func(t *testing.T) {
+		t.Parallel()
+		source, target := stubs(t, 40)
+		source.fail("POST /_bulk_get", 404, `{"error":"not_found","reason":"missing"}`)
+		for i := range 20 {
+			source.fail(fmt.Sprintf("GET /d%d", i), 500, `{"error":"internal","reason":"ill"}`)
+		}
+		source.on("GET /d2", func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+			w.Header().Set("Retry-After", "1")
+			return refuse(w, 503, `{"error":"busy","reason":"later"}`)
+		})
+		target.fail("POST /_ensure_full_commit", 500, `{"error":"internal","reason":"ill"}`)
+		a := doing(t, replicator.DoingRateLimited, replication(t, source.URL, target.URL, `"worker_batch_size":1`), longPause)
+		require.Len(t, a.Waiting, 1)
+		require.Equal(t, "/db/d2", a.Waiting[0].Path)
+		require.Greater(t, a.BatchesInFlight, 1)
+	})
+}
+
+func TestARunSaysWhatItWaitsFor(t *testing.T) {
+	t.Parallel()
+	t.Run("the databases", func(t *testing.T) {
+		t.Parallel()
+		source, target := stubs(t, 1)
+		silent(source, "GET ")
+		a := doing(t, replicator.DoingStarting, replication(t, source.URL, target.URL))
+		require.Equal(t, replicator.Activity{Doing: replicator.DoingStarting, Since: a.Since}, *a)
+		require.WithinDuration(t, time.Now(), a.Since, time.Minute)
+	})
+	t.Run("rows", func(t *testing.T) {
+		t.Parallel()
+		source, target := stubs(t, 1)
+		silent(source, "GET /_changes")
+		a := doing(t, replicator.DoingReading, replication(t, source.URL, target.URL))
+		require.Equal(t, replicator.Activity{Doing: replicator.DoingReading, Since: a.Since}, *a)
+	})
+	t.Run("rows that pass a filter", func(t *testing.T) {
+		t.Parallel()
+		source, target := stubs(t, 1)
+		silent(source, "POST /_changes")
+		doing(t, replicator.DoingFiltering, replication(t, source.URL, target.URL, `"selector":{"a":1}`))
+	})
+	t.Run("the target", func(t *testing.T) {
+		t.Parallel()
+		source, target := stubs(t, 9)
+		silent(target, "POST /_revs_diff")
+		rep := replication(t, source.URL, target.URL, `"worker_processes":2`, `"worker_batch_size":2`)
+		a, r := activityOf(t, func(a *replicator.Activity) bool { return a.BatchesInFlight == 2 }, rep)
+		require.Equal(t, replicator.DoingCopying, a.Doing)
+		require.Empty(t, a.Waiting)
+		r.cancel(nil)
+		_ = r.end(t)
+		require.Nil(t, r.result.Activity, "it does nothing any more")
+	})
+	t.Run("changes", func(t *testing.T) {
+		t.Parallel()
+		source, target := stubs(t, 3)
+		live(source)
+		var tries atomic.Int32
+		target.on("POST /_revs_diff", func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+			return tries.Add(1) == 1 && refuse(w, 500, `{"error":"internal","reason":"ill"}`)
+		})
+		a := doing(t, replicator.DoingWaiting, replication(t, source.URL, target.URL, `"continuous":true`))
+		require.Zero(t, a.BatchesInFlight)
+		require.Empty(t, a.Waiting, "what failed once has succeeded")
+		require.False(t, a.LastProgress.IsZero())
+		require.False(t, a.Since.Before(a.LastProgress))
+	})
+	t.Run("the last checkpoint", func(t *testing.T) {
+		t.Parallel()
+		source, target := stubs(t, 1)
+		silent(target, "POST /_ensure_full_commit")
+		a := doing(t, replicator.DoingFinishing, replication(t, source.URL, target.URL))
+		require.False(t, a.LastProgress.IsZero())
+	})
+	t.Run("what it began, to stop", func(t *testing.T) {
+		t.Parallel()
+		source, target := stubs(t, 1)
+		stop := make(chan struct{})
+		target.on("POST /_revs_diff", func(_ http.ResponseWriter, r *http.Request, _ []byte) bool {
+			close(stop)
+			<-r.Context().Done()
+			return true
+		})
+		cfg := testConfig()
+		cfg.ReportInterval, cfg.StopTimeout = time.Millisecond, time.Minute
+		stopping := make(chan struct{})
+		r := start(t, worker.Job{Replication: replication(t, source.URL, target.URL)}, cfg, func(r *running) {
+			r.stop = stop
+			r.report = func(p worker.Progress) error {
+				if p.Activity.Doing == replicator.DoingStopping {
+					select {
+					case <-stopping:
+					default:
+						close(stopping)
+					}
+				}
+				return nil
+			}
+		})
+		<-stopping
+		r.cancel(nil)
+		_ = r.end(t)
+	})
+}
+
+// Where the source has changes, and none comes through the filter, that is what a user has to know.
+func TestARunSaysThatItsFilterLetsNothingPass(t *testing.T) {
+	t.Parallel()
+	source, target := stubs(t, 3)
+	source.on("POST /_changes", func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+		if r.URL.Query().Get("feed") == "continuous" {
+			w.WriteHeader(http.StatusOK)
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+			return true
+		}
+		return refuse(w, 200, `{"results":[],"last_seq":"3-x","pending":0}`)
+	})
+	source.on("GET /_changes", func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+		assert.Equal(t, "3-x", r.URL.Query().Get("since"))
+		return refuse(w, 200, `{"results":[{"seq":"4-x","id":"x","changes":[{"rev":"1-a"}]}],"last_seq":"4-x","pending":3}`)
+	})
+	rep := replication(t, source.URL, target.URL, `"continuous":true`, `"selector":{"a":1}`)
+	a := doing(t, replicator.DoingFiltering, rep)
+	require.Empty(t, a.Waiting)
+	require.Zero(t, a.BatchesInFlight)
+
+	// To ask how many changes there are is no reason to be held up.
+	source.fail("GET /_changes", 500, `{"error":"internal","reason":"ill"}`)
+	a, r := activityOf(t, func(a *replicator.Activity) bool { return a.Doing == replicator.DoingWaiting }, rep, longPause)
+	require.Empty(t, a.Waiting)
+	close(r.stop)
+	require.ErrorIs(t, r.end(t), worker.ErrStopped)
+	for _, p := range r.reports {
+		require.Empty(t, p.Activity.Waiting)
+	}
+}
+
+func TestARunSaysThatTheTargetRefuses(t *testing.T) {
+	t.Parallel()
+	source, target := stubs(t, 6)
+	var batches atomic.Int32
+	target.on("POST /_revs_diff", func(_ http.ResponseWriter, r *http.Request, _ []byte) bool {
+		if batches.Add(1) == 3 {
+			<-r.Context().Done()
+		}
+		return false
+	})
+	target.on("POST /_bulk_docs", func(w http.ResponseWriter, _ *http.Request, body []byte) bool {
+		var all []string
+		for _, id := range idsIn(t, string(body)) {
+			all = append(all, `{"id":"`+id+`","rev":"1-a","error":"forbidden","reason":"read-only"}`)
+		}
+		return refuse(w, 201, `[`+strings.Join(all, ",")+`]`)
+	})
+	began := time.Now()
+	rep := replication(t, source.URL, target.URL, `"worker_processes":1`, `"worker_batch_size":2`)
+	a, _ := activityOf(t, func(a *replicator.Activity) bool { return a.Refusing != nil && a.Refusing.Count == 4 }, rep)
+	require.Equal(t, replicator.DoingRefused, a.Doing)
+	require.Equal(t, a.Since, a.Refusing.Since)
+	require.False(t, a.Since.Before(began.Truncate(time.Second)))
+	require.Equal(t, "d3", a.Refusing.Latest.ID)
+	require.Equal(t, "read-only", a.Refusing.Latest.Reason)
+
+	// One that takes some of what it gets does not.
+	source, target = stubs(t, 6)
+	live(source)
+	target.fail("POST /_bulk_docs", 201, `[{"id":"d1","rev":"1-a","error":"forbidden","reason":"no"}]`)
+	a = doing(t, replicator.DoingWaiting, replication(t, source.URL, target.URL, `"continuous":true`))
+	require.Nil(t, a.Refusing)
+}

@@ -1,0 +1,269 @@
+package worker_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"settee/replicator"
+	"settee/replicator/worker"
+)
+
+// since notes from where the changes feed of a stub is read, and answers it from there.
+func since(s *stub) *[]string {
+	var asked []string
+	s.on("GET /_changes", func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+		from := r.URL.Query().Get("since")
+		asked = append(asked, from)
+		rows := s.rows[min(number(from), len(s.rows)):]
+		last, _ := json.Marshal(strings.Split(s.rows[len(s.rows)-1], `"`)[3])
+		return refuse(w, 200, `{"results":[`+strings.Join(rows, ",")+`],"last_seq":`+string(last)+`}`)
+	})
+	return &asked
+}
+
+// locals makes the writes of local documents fail.
+func failLocals(s *stub, fail bool) {
+	s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if fail && r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/_local/") {
+			refuse(w, 500, `{"error":"internal","reason":"ill"}`)
+			return
+		}
+		s.ServeHTTP(w, r)
+	})
+}
+
+func TestOnlyOneCheckpointCouldBeWritten(t *testing.T) {
+	t.Parallel()
+	source, target := stubs(t, 2)
+	asked := since(source)
+	rep := replication(t, source.URL, target.URL)
+	run(t, rep)
+
+	// The target has the checkpoint of the second run, the source has not.
+	source.add("new", "1-a", `{"_id":"new","_rev":"1-a"}`)
+	failLocals(source, true)
+	require.Equal(t, "checkpoint_commit_failure", fails(t, rep).Code)
+	failLocals(source, false)
+	result := run(t, rep)
+	require.Equal(t, []string{"0", "2-x", "2-x"}, *asked, "what both know of counts")
+	require.Equal(t, `"3-x"`, string(result.CheckpointedSourceSeq))
+
+	// The target has none at all.
+	source, target = stubs(t, 2)
+	asked = since(source)
+	failLocals(target, true)
+	rep = replication(t, source.URL, target.URL)
+	require.Equal(t, "checkpoint_commit_failure", fails(t, rep).Code)
+	failLocals(target, false)
+	run(t, rep)
+	require.Equal(t, []string{"0", "0"}, *asked)
+}
+
+func TestCheckpointsThatAreLost(t *testing.T) {
+	t.Parallel()
+	// Between two runs.
+	for _, side := range []int{0, 1} {
+		source, target := stubs(t, 2)
+		asked := since(source)
+		rep := replication(t, source.URL, target.URL)
+		run(t, rep)
+		clear([]*stub{source, target}[side].locals)
+		run(t, rep)
+		run(t, rep)
+		require.Equal(t, []string{"0", "0", "2-x"}, *asked)
+	}
+	// Within a run, on a server that tells that the database is still the same, and minds conflicts.
+	source, target := stubs(t, 2)
+	asked := since(source)
+	rep := replication(t, source.URL, target.URL)
+	run(t, rep)
+	source.add("new", "1-a", `{"_id":"new","_rev":"1-a"}`)
+	target.on("POST /_bulk_docs", func(http.ResponseWriter, *http.Request, []byte) bool {
+		target.mu.Lock()
+		defer target.mu.Unlock()
+		clear(target.locals)
+		return false
+	})
+	target.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		target.mu.Lock()
+		gone := len(target.locals) == 0
+		target.mu.Unlock()
+		if r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/_local/") && gone && r.ContentLength > 0 {
+			body := make([]byte, r.ContentLength)
+			_, _ = r.Body.Read(body)
+			if strings.Contains(string(body), `"_rev"`) {
+				refuse(w, 409, `{"error":"conflict","reason":"Document update conflict."}`)
+				return
+			}
+			target.mu.Lock()
+			target.locals[strings.TrimPrefix(r.URL.Path, "/db/_local/")] = strings.Replace(string(body), "{", `{"_rev":"0-1",`, 1)
+			target.mu.Unlock()
+			refuse(w, 201, `{"ok":true,"rev":"0-1"}`)
+			return
+		}
+		target.ServeHTTP(w, r)
+	})
+	run(t, rep)
+	target.Config.Handler = target
+	run(t, rep)
+	require.Equal(t, []string{"0", "2-x", "3-x"}, *asked)
+}
+
+func TestSinceSeqAndUseCheckpoints(t *testing.T) {
+	t.Parallel()
+	source, target := stubs(t, 4)
+	asked := since(source)
+	// since_seq is no part of the id: it counts only where no checkpoint says more.
+	from := replication(t, source.URL, target.URL, `"since_seq":"2-x"`)
+	result := run(t, from)
+	require.EqualValues(t, 2, result.Stats.DocsWritten)
+	source.add("new", "1-a", `{"_id":"new","_rev":"1-a"}`)
+	run(t, from)
+	require.Equal(t, []string{"2-x", "4-x"}, *asked)
+
+	// Without checkpoints none is looked at, none is written, and since_seq counts each time.
+	for _, m := range []*stub{source, target} {
+		m.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			assert.NotContains(t, r.URL.Path, "_local")
+			assert.NotContains(t, r.URL.Path, "_ensure_full_commit")
+			m.ServeHTTP(w, r)
+		})
+	}
+	run(t, replication(t, source.URL, target.URL, `"since_seq":"1-x"`, `"use_checkpoints":false`))
+	run(t, replication(t, source.URL, target.URL, `"use_checkpoints":false`))
+	run(t, replication(t, source.URL, target.URL), func(cfg *worker.Config) { cfg.NoCheckpoints = true })
+	require.Equal(t, []string{"2-x", "4-x", "1-x", "0", "0"}, *asked)
+}
+
+func TestCheckpointsRememberFiftySessions(t *testing.T) {
+	t.Parallel()
+	source, target := stubs(t, 1)
+	rep := replication(t, source.URL, target.URL)
+	var sessions []string
+	for i := range 53 {
+		result := run(t, rep)
+		source.add(fmt.Sprint("more", i), "1-a", fmt.Sprintf(`{"_id":"more%d","_rev":"1-a"}`, i))
+		var written struct {
+			Session string `json:"session_id"`
+		}
+		require.NoError(t, json.Unmarshal(result.History, &written))
+		sessions = append([]string{written.Session}, sessions...)
+	}
+	for _, s := range []*stub{source, target} {
+		for _, doc := range s.locals {
+			var stored struct {
+				History []struct {
+					Session string `json:"session_id"`
+				}
+			}
+			require.NoError(t, json.Unmarshal([]byte(doc), &stored))
+			require.Len(t, stored.History, 50)
+			for i, entry := range stored.History {
+				require.Equal(t, sessions[i], entry.Session)
+			}
+		}
+	}
+}
+
+// A database that is made anew at the very moment when a checkpoint is written does not keep it.
+func TestACheckpointIsTakenBack(t *testing.T) {
+	t.Parallel()
+	for _, side := range []string{"source", "target"} {
+		source, target := stubs(t, 2)
+		peer := map[string]*stub{"source": source, "target": target}[side]
+		var written []string
+		peer.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/_local/") {
+				peer.mu.Lock()
+				peer.instance = `"1700000001"`
+				peer.mu.Unlock()
+				defer func() {
+					peer.mu.Lock()
+					defer peer.mu.Unlock()
+					for _, doc := range peer.locals {
+						written = append(written, doc)
+					}
+				}()
+			}
+			peer.ServeHTTP(w, r)
+		})
+		rep := replication(t, source.URL, target.URL)
+		failure := fails(t, rep)
+		require.Equal(t, "checkpoint_commit_failure", failure.Code)
+		require.Contains(t, failure.Reason, "the "+side+" database")
+		require.Len(t, written, 2)
+		require.Contains(t, written[0], "source_last_seq")
+		require.NotContains(t, written[1], "source_last_seq")
+		asked := since(source)
+		run(t, rep)
+		require.Equal(t, []string{"0"}, *asked)
+	}
+}
+
+// A cluster whose nodes are not all of the version that has a word for it is not taken for one whose
+// databases are made anew.
+func TestServersThatLoseTheWordForIt(t *testing.T) {
+	t.Parallel()
+	source, target := stubs(t, 2)
+	target.on("POST /_ensure_full_commit", func(http.ResponseWriter, *http.Request, []byte) bool {
+		target.mu.Lock()
+		defer target.mu.Unlock()
+		target.instance = `"0"`
+		return false
+	})
+	run(t, replication(t, source.URL, target.URL))
+	require.Len(t, target.locals, 1)
+}
+
+// The statistics only grow: within a run, over its failures, and from one run to the next.
+func TestStatisticsNeverShrink(t *testing.T) {
+	t.Parallel()
+	source, target := stubs(t, 60)
+	target.fail("PUT /d7", 403, `{"error":"forbidden","reason":"no"}`)
+	rep := replication(t, source.URL, target.URL, `"worker_batch_size":7`, `"worker_processes":1`, `"checkpoint_interval":1`)
+	var last replicator.Stats
+	grows := func(s replicator.Stats) {
+		require.GreaterOrEqual(t, s.RevisionsChecked, last.RevisionsChecked)
+		require.GreaterOrEqual(t, s.MissingRevisionsFound, last.MissingRevisionsFound)
+		require.GreaterOrEqual(t, s.DocsRead, last.DocsRead)
+		require.GreaterOrEqual(t, s.DocsWritten, last.DocsWritten)
+		require.GreaterOrEqual(t, s.DocWriteFailures, last.DocWriteFailures)
+		require.GreaterOrEqual(t, s.BulkGetDocs, last.BulkGetDocs)
+		require.GreaterOrEqual(t, s.BulkGetAttempts, last.BulkGetAttempts)
+		last = s
+	}
+	cfg := testConfig()
+	cfg.ReportInterval, cfg.RetriesPerRequest = time.Millisecond, -1
+	job := worker.Job{Replication: rep}
+	for _, failing := range []string{"POST /_bulk_docs", "POST /_revs_diff", "POST /_bulk_get", ""} {
+		var calls atomic.Int32
+		for _, s := range []*stub{source, target} {
+			s.on(failing, func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+				return calls.Add(1) > 2 && refuse(w, 401, `{"error":"unauthorized","reason":"no"}`)
+			})
+		}
+		result, err := worker.Run(t.Context(), job, cfg, &recorder{report: func(p worker.Progress) error {
+			grows(p.Stats)
+			return nil
+		}})
+		require.Equal(t, failing == "", err == nil)
+		grows(result.Stats)
+		for _, s := range []*stub{source, target} {
+			s.on(failing, nil)
+		}
+		written := 0
+		for _, body := range target.bodies() {
+			written += len(idsIn(t, body))
+		}
+		require.EqualValues(t, written, result.Stats.DocsWritten, "nothing is left out, however the run ended")
+		job.ReplicationID, job.Stats = result.ReplicationID, result.Stats
+	}
+}
