@@ -8,6 +8,8 @@
 //	POST /_replicate              replicate, or cancel a replication
 //	GET  /_scheduler/jobs         the replications that have not ended
 //	GET  /_scheduler/jobs/{id}    one of them, or one that has ended
+//	GET  /_scheduler/jobs/{id}/failures
+//	                              what its target refused
 //	GET  /_scheduler/docs         the replications of documents, those that have ended included
 //	GET  /_scheduler/docs/{db}    those of one replicator database
 //	GET  /_scheduler/docs/{db}/{doc}

@@ -54,6 +54,33 @@ func listed(job *jobs.Job) listedJob {
 	return out
 }
 
+// listFailures answers _scheduler/jobs/{id}/failures, which CouchDB does not have: which
+// revisions the target refused, the newest first.
+func (h *Handler) listFailures(w http.ResponseWriter, r *http.Request) error {
+	ctx, cancel := storeContext(r)
+	defer cancel()
+	failures, err := h.jobs.Failures(ctx, pathValue(r, "id"))
+	if errors.Is(err, jobs.ErrNotFound) {
+		return notFound("missing")
+	}
+	if err != nil {
+		return fmt.Errorf("reading what the target of a replication refused: %w", err)
+	}
+	out := newStream(w, r, http.StatusOK, "application/json")
+	list := appender{to: out}
+	list.raw(`{"total":`).number(failures.Total).raw(`,"failures":[`)
+	for i, failure := range failures.Latest {
+		if i > 0 {
+			list.raw(",\n")
+		}
+		list.bytes(failure)
+	}
+	if list.raw("]}\n"); list.err != nil {
+		return list.err
+	}
+	return out.end()
+}
+
 func orNull(text string) *string {
 	if text == "" {
 		return nil

@@ -137,3 +137,25 @@ func TestListDocs(t *testing.T) {
 	refused(t, n.get("/_scheduler/docs?states=running,odd"), http.StatusBadRequest, "query_parse_error",
 		"States must be one or more of [initializing,error,running,pending,crashing,completed,failed]")
 }
+
+// What the target of a replication refused is listed beside the job.
+func TestListFailures(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	id := n.post(definition(`"continuous": true`)).localID(t)
+	require.Equal(t, `{"total":0,"failures":[]}`+"\n", n.get("/_scheduler/jobs/"+id+"/failures").body)
+	run := n.accept()
+	require.NoError(t, run.ListRefused(t.Context(), []replicator.Failure{
+		{ID: "a", Rev: "1-x", Status: 403, Code: "forbidden", Reason: "at http://u:" + secret + "@h/", Time: time.Unix(1, 0)},
+		{ID: "b", Rev: "2-y", Status: 413, Code: "too_large", Reason: "b", Time: time.Unix(2, 0)},
+	}))
+	got := n.get("/_scheduler/jobs/" + id + "/failures").json(t)
+	require.EqualValues(t, 2, got["total"])
+	require.Equal(t, []any{
+		map[string]any{"id": "b", "rev": "2-y", "status": 413.0, "error": "too_large", "reason": "b", "timestamp": "1970-01-01T00:00:02Z"},
+		map[string]any{
+			"id": "a", "rev": "1-x", "status": 403.0, "error": "forbidden", "reason": "at http://u:*****@h/", "timestamp": "1970-01-01T00:00:01Z",
+		},
+	}, got["failures"])
+	refused(t, n.get("/_scheduler/jobs/none/failures"), http.StatusNotFound, "not_found", "missing")
+}

@@ -126,6 +126,9 @@ func (s *Store) removeAll(ctx context.Context, some func(tx kv.Transaction, last
 			claims := make([]claim, len(removed))
 			for i, job := range removed {
 				claims[i] = claimOf(job)
+				if err := s.dropFailures(tx, job.ID); err != nil {
+					return nil, err
+				}
 			}
 			return removed, s.release(tx, claims...)
 		})

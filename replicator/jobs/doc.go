@@ -56,5 +56,7 @@
 //
 //	("uuid")                             -> the server uuid, made once
 //	("replication_ids", replication_id)  -> job id
+//	("failures", job id)                 -> (how many, token)   revisions that the target refused
+//	("failures", job id, n)              -> the nth of the latest, modulo their number
 //	("deleted", instance)                -> owner    a database whose jobs may not all be removed
 package jobs

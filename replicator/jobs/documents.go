@@ -162,6 +162,9 @@ func (s *Store) start(tx kv.Transaction, job, existing *Job, order uint16) error
 		if _, err := s.jobs.Remove(tx, job.ID); err != nil {
 			return err
 		}
+		if err := s.dropFailures(tx, job.ID); err != nil {
+			return err
+		}
 		if err := s.claimFree(tx, job.Args.ReplicationID, job.ID); err != nil {
 			return err
 		}
@@ -172,6 +175,9 @@ func (s *Store) start(tx kv.Transaction, job, existing *Job, order uint16) error
 // remove removes a job, which stops if it runs.
 func (s *Store) remove(tx kv.Transaction, job *Job) error {
 	if _, err := s.jobs.Remove(tx, job.ID); err != nil {
+		return err
+	}
+	if err := s.dropFailures(tx, job.ID); err != nil {
 		return err
 	}
 	return s.unclaim(tx, job, "")

@@ -121,6 +121,7 @@ func (r *Run) Start(ctx context.Context, node, pid string) error {
 			r.event(state, now, replicator.EventCrashed, "the node "+state.Node+" stopped keeping the job alive")
 		}
 		state.State, state.Node, state.PID, state.StartTime = replicator.StateRunning, node, pid, now
+		state.Activity = nil
 		r.event(state, now, replicator.EventStarted, "")
 	})
 }

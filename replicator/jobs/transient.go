@@ -123,6 +123,9 @@ func (s *Store) Cancel(ctx context.Context, id string) (*Job, error) {
 			return nil, err
 		}
 		before = job
+		if err := s.dropFailures(tx, job.ID); err != nil {
+			return nil, err
+		}
 		return job, s.unclaim(tx, job, "")
 	})
 }

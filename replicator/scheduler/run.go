@@ -86,7 +86,7 @@ func (s *Server) replicate(ctx context.Context, run *jobs.Run, log zerolog.Logge
 		ReplicationID: run.Job().State.ReplicationID,
 		Stats:         run.Job().State.Stats,
 		Stop:          s.stop,
-	}, s.workerConfig(run.Heartbeat()), reporter{run: run, log: log})
+	}, s.workerConfig(run), reporter{run: run, log: log})
 
 	var collision *jobs.Collision
 	switch {
@@ -158,10 +158,11 @@ func (s *Server) crash(
 // reportInterval is how often the progress of a run is recorded at least.
 const reportInterval = 10 * time.Second
 
-func (s *Server) workerConfig(heartbeat time.Duration) worker.Config {
+func (s *Server) workerConfig(run *jobs.Run) worker.Config {
 	cfg := WorkerConfig(s.opts.Config)
+	cfg.ListRefused = run.ListRefused
 	cfg.ServerUUID = s.opts.Jobs.ServerUUID()
-	cfg.ReportInterval = min(reportInterval, heartbeat)
+	cfg.ReportInterval = min(reportInterval, run.Heartbeat())
 	cfg.UserAgent = s.opts.UserAgent
 	cfg.Transport = s.opts.Transport
 	return cfg
@@ -173,15 +174,21 @@ func WorkerConfig(cfg *config.Config) worker.Config {
 	if retries == 0 {
 		retries = -1 // 0 is the default there
 	}
+	missing := config.MissingDocRetry.Get(cfg)
+	if missing == 0 {
+		missing = -1
+	}
 	return worker.Config{
-		WorkerProcesses:    config.WorkerProcesses.Get(cfg),
-		WorkerBatchSize:    config.WorkerBatchSize.Get(cfg),
-		HTTPConnections:    config.HTTPConnections.Get(cfg),
-		RetriesPerRequest:  retries,
-		ConnectionTimeout:  config.ConnectionTimeout.Get(cfg),
-		CheckpointInterval: config.CheckpointInterval.Get(cfg),
-		NoCheckpoints:      !config.UseCheckpoints.Get(cfg),
-		NoBulkGet:          !config.UseBulkGet.Get(cfg),
+		WorkerProcesses:     config.WorkerProcesses.Get(cfg),
+		WorkerBatchSize:     config.WorkerBatchSize.Get(cfg),
+		HTTPConnections:     config.HTTPConnections.Get(cfg),
+		RetriesPerRequest:   retries,
+		ConnectionTimeout:   config.ConnectionTimeout.Get(cfg),
+		CheckpointInterval:  config.CheckpointInterval.Get(cfg),
+		NoCheckpoints:       !config.UseCheckpoints.Get(cfg),
+		NoBulkGet:           !config.UseBulkGet.Get(cfg),
+		MissingDocRetry:     missing,
+		MaxDocumentIDLength: config.MaxDocumentIDLength.Get(cfg),
 	}
 }
 

@@ -1,0 +1,74 @@
+package jobs_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"settee/fdbjobs"
+	"settee/replicator"
+	"settee/replicator/jobs"
+)
+
+// What a target refused is listed, the latest thousand, and goes with the job.
+func TestFailures(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	job := b.replicate("")
+	run := b.accept()
+	list := func() jobs.Failures {
+		t.Helper()
+		failures, err := b.store.Failures(t.Context(), job.ReplicationID())
+		require.NoError(t, err)
+		return failures
+	}
+	refuse := func(from, to int) {
+		t.Helper()
+		var refused []replicator.Failure
+		for n := from; n < to; n++ {
+			refused = append(refused, replicator.Failure{
+				ID: fmt.Sprint("doc ", n), Rev: "1-a", Status: 403, Code: "forbidden", Reason: "no", Time: time.Unix(int64(n), 0),
+			})
+		}
+		require.NoError(t, run.ListRefused(t.Context(), refused))
+	}
+	named := func(failures jobs.Failures, n int) string {
+		var f replicator.Failure
+		require.NoError(t, json.Unmarshal(failures.Latest[n], &f))
+		return f.ID
+	}
+	empty := list()
+	assert.Zero(t, empty.Total)
+	assert.Empty(t, empty.Latest)
+
+	refuse(0, 3)
+	few := list()
+	assert.EqualValues(t, 3, few.Total)
+	require.Len(t, few.Latest, 3)
+	assert.JSONEq(t, `{"id":"doc 2","rev":"1-a","status":403,"error":"forbidden","reason":"no","timestamp":"1970-01-01T00:00:02Z"}`,
+		string(few.Latest[0]))
+	assert.Equal(t, "doc 0", named(few, 2))
+
+	refuse(3, 1_003)
+	refuse(1_003, 1_250)
+	many := list()
+	assert.EqualValues(t, 1_250, many.Total)
+	require.Len(t, many.Latest, replicator.MaxFailures)
+	for n := range many.Latest {
+		require.Equal(t, fmt.Sprint("doc ", 1_249-n), named(many, n))
+	}
+
+	_, err := b.store.Cancel(t.Context(), job.ReplicationID())
+	require.NoError(t, err)
+	_, err = b.store.Failures(t.Context(), job.ReplicationID())
+	require.ErrorIs(t, err, jobs.ErrNotFound)
+	require.ErrorIs(t, run.ListRefused(t.Context(), []replicator.Failure{{ID: "late"}}), fdbjobs.ErrHalt)
+	again := b.replicate("")
+	failures, err := b.store.Failures(t.Context(), again.ID)
+	require.NoError(t, err)
+	assert.Zero(t, failures.Total)
+}
