@@ -161,7 +161,7 @@ func (h *Handler) await(w http.ResponseWriter, r *http.Request, id, shown string
 		return notFound("the replication was cancelled")
 	case err != nil && r.Context().Err() != nil:
 		zerolog.Ctx(ctx).Debug().Str("job", id).Msg("the client hung up; the replication goes on")
-		return nil
+		return errClientGone
 	case err != nil && (errors.Is(context.Cause(ctx), errGoingAway) || errors.Is(err, fdbjobs.ErrClosed)):
 		return unavailable("this node is going away; the replication " + shown +
 			" goes on: the same request, sent to another node or later, waits for it")

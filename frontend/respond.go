@@ -80,7 +80,7 @@ func respondError(w http.ResponseWriter, r *http.Request, f *failure) {
 }
 
 // fail answers a request that an action could not answer, or cuts the connection if the
-// answer has begun already.
+// answer has begun already, or the client is gone.
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 	var refused *failure
 	log := zerolog.Ctx(r.Context())
@@ -96,7 +96,9 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.As(err, &refused):
 	case r.Context().Err() != nil:
 		log.Debug().Msg("the client hung up")
-		return
+		// net/http would answer with an empty 200. A client that has closed no more than its
+		// own side of the connection would take that for what it asked for.
+		panic(http.ErrAbortHandler)
 	default:
 		log.Error().Str("reason", replicator.StripCredentials(err.Error())).Msg("request failed")
 		refused = storeFailure(r, err)

@@ -2,6 +2,7 @@ package frontend_test
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -120,4 +121,27 @@ func TestServerLogHasNoCredentials(t *testing.T) {
 	n := start(t)
 	n.server.ErrorLog.Printf("http: something with http://u:%s@h/ failed", secret)
 	require.Equal(t, "http: something with http://u:*****@h/ failed", n.log.line(t, "connection failed")["reason"])
+}
+
+// Whoever closes its own side of a connection is, for net/http, gone. An empty 200 would tell
+// it that what it asked for was done.
+func TestClientThatClosesItsSide(t *testing.T) {
+	t.Parallel()
+	db := &hanging{memory(t), make(chan struct{})}
+	n := startOn(t, db, listenTCP(t))
+	n.create("db")
+	close(db.stuck)
+	for request, body := range map[string]string{
+		"GET /db": "", "GET /db/_changes": "", "PUT /other": "", "DELETE /db/a?rev=1-a": "", "POST /_replicate": definition(""),
+	} {
+		conn, err := n.dial(t.Context())
+		require.NoError(t, err)
+		_, err = fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", request, len(body), body)
+		require.NoError(t, err)
+		require.NoError(t, conn.(*net.TCPConn).CloseWrite())
+		answer, err := io.ReadAll(conn)
+		require.NoError(t, err)
+		require.Empty(t, string(answer), request)
+		require.NoError(t, conn.Close())
+	}
 }
