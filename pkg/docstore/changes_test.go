@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -252,6 +253,28 @@ func TestAllDocs(t *testing.T) {
 		assert.Equal(t, gone, rows[0].Rev.String())
 		assert.True(t, rows[0].Deleted)
 		assert.Equal(t, docstore.DocRow{ID: "x"}, rows[1])
+	})
+}
+
+// TestLongBounds: a bound may be longer than any id is, and than a key.
+func TestLongBounds(t *testing.T) {
+	onEngines(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db, docstore.Options{})
+		longest := strings.Repeat("m", docstore.MaxIDSize)
+		for _, id := range []string{"a", longest[1:], longest, "z"} {
+			b.put(t, id, "", `{}`)
+		}
+		for _, bound := range []string{longest + "m", longest + "\x00", strings.Repeat("m", kv.MaxKeySize)} {
+			for _, exclusive := range []bool{false, true} {
+				before := b.allDocs(t, docstore.AllDocsOptions{End: bound, ExclusiveEnd: exclusive})
+				assert.Equal(t, []string{"a", longest[1:], longest}, listedIDs(before))
+				behind := b.allDocs(t, docstore.AllDocsOptions{End: bound, ExclusiveEnd: exclusive, Descending: true})
+				assert.Equal(t, []string{"z"}, listedIDs(behind))
+			}
+			assert.Equal(t, []string{"z"}, listedIDs(b.allDocs(t, docstore.AllDocsOptions{Start: bound})))
+			assert.Equal(t, []string{longest, longest[1:], "a"}, listedIDs(b.allDocs(t, docstore.AllDocsOptions{Start: bound, Descending: true})))
+			assert.Empty(t, b.allDocs(t, docstore.AllDocsOptions{Start: bound, End: bound}))
+		}
 	})
 }
 

@@ -171,6 +171,9 @@ func (s *Store) Database(ctx context.Context, name string) (*Database, error) {
 
 // DatabaseIn is [Store.Database] in a transaction of the caller's.
 func (s *Store) DatabaseIn(tx kv.ReadTransaction, name string) (*Database, error) {
+	if len(name) > MaxDatabaseNameSize { // for which no key may have room
+		return nil, fmt.Errorf("database %s: %w", quote(name), ErrDatabaseNotFound)
+	}
 	row, err := awaitDatabaseRow(tx.Get(s.keys.databases.Pack(name)))
 	if err != nil {
 		return nil, fmt.Errorf("database %s: %w", quote(name), err)
@@ -250,31 +253,33 @@ const rowsAtOnce = 500
 // nameRange is the range of the keys (name) below s from start to end, which may be empty.
 func nameRange(s tuple.Subspace, start, end string, descending, exclusive bool) kv.KeyRange {
 	r := keyRange(s)
+	low, high := start, end
 	if descending {
-		if start != "" {
-			r.End = kv.KeyAfter(s.Pack(start))
-		}
-		if end != "" {
-			r.Begin = s.Pack(end)
-			if exclusive {
-				r.Begin = kv.KeyAfter(r.Begin)
-			}
-		}
-	} else {
-		if start != "" {
-			r.Begin = s.Pack(start)
-		}
-		if end != "" {
-			r.End = s.Pack(end)
-			if !exclusive {
-				r.End = kv.KeyAfter(r.End)
-			}
-		}
+		low, high = end, start
+	}
+	if low != "" {
+		r.Begin = nameKey(s, low, descending && exclusive)
+	}
+	if high != "" {
+		r.End = nameKey(s, high, descending || !exclusive)
 	}
 	if string(r.Begin) > string(r.End) {
 		r.End = r.Begin
 	}
 	return r
+}
+
+// nameKey is the key of a name, or the one behind it. A bound may be longer than any name is,
+// and than a key: then it lies right behind its beginning.
+func nameKey(s tuple.Subspace, name string, behind bool) []byte {
+	if len(name) > MaxIDSize {
+		name, behind = name[:MaxIDSize], true
+	}
+	key := s.Pack(name)
+	if behind {
+		key = kv.KeyAfter(key)
+	}
+	return key
 }
 
 // rest is what remains of a range behind key.

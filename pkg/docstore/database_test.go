@@ -40,8 +40,10 @@ func TestDatabases(t *testing.T) {
 		require.ErrorIs(t, err, docstore.ErrDatabaseExists)
 		_, err = b.store.Create(t.Context(), "No")
 		require.ErrorIs(t, err, docstore.ErrDatabaseName)
-		_, err = b.store.Database(t.Context(), "other")
-		require.ErrorIs(t, err, docstore.ErrDatabaseNotFound)
+		for _, name := range []string{"other", strings.Repeat("o", kv.MaxKeySize)} {
+			_, err = b.store.Database(t.Context(), name)
+			require.ErrorIs(t, err, docstore.ErrDatabaseNotFound)
+		}
 		for i := range docstore.RowsAtOnce + 3 {
 			_, err := b.store.Create(t.Context(), fmt.Sprintf("n%05d", i))
 			require.NoError(t, err)
@@ -57,6 +59,7 @@ func TestDatabases(t *testing.T) {
 		assert.Len(t, all, docstore.RowsAtOnce+4)
 		assert.Equal(t, []string{"db", "n00000", "n00001"}, all[:3])
 		assert.Len(t, list(docstore.ListOptions{Descending: true}), len(all))
+		assert.Equal(t, []string{"db"}, list(docstore.ListOptions{End: strings.Repeat("m", kv.MaxKeySize)}))
 		assert.Equal(t, []string{"n00002", "n00001"}, list(docstore.ListOptions{Start: "n00002", End: "n00001", Descending: true}))
 
 		found, err := b.store.Database(t.Context(), "db")
