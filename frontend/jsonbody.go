@@ -17,7 +17,7 @@ const maxJSONBody = 16 << 20
 // readJSON reads a body that is JSON, of at most maxJSONBody bytes. Whether it is there, and
 // what it says, the caller checks.
 func (h *Handler) readJSON(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	if err := checkContent(r.Header); err != nil {
+	if err := checkContent(r); err != nil {
 		return nil, err
 	}
 	limit := min(maxJSONBody, config.MaxHTTPRequestSize.Get(h.config))

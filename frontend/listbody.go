@@ -13,7 +13,7 @@ const maxListBody = 8 << 20
 
 // readListBody reads the body of a request for many documents: a JSON object.
 func (h *Handler) readListBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	if err := checkContent(r.Header); err != nil {
+	if err := checkContent(r); err != nil {
 		return nil, err
 	}
 	body, err := h.readBodyUpTo(w, r, maxListBody, "of a list of documents; longer ones can be asked for in several requests")

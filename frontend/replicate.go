@@ -56,7 +56,7 @@ func (h *Handler) replicate(w http.ResponseWriter, r *http.Request) error {
 
 // readRequest reads the body of a POST to _replicate.
 func (h *Handler) readRequest(w http.ResponseWriter, r *http.Request) (*replicator.Request, error) {
-	if err := checkContent(r.Header); err != nil {
+	if err := checkContent(r); err != nil {
 		return nil, err
 	}
 	body, err := h.readBody(w, r)
@@ -78,14 +78,15 @@ func (h *Handler) readRequest(w http.ResponseWriter, r *http.Request) (*replicat
 }
 
 // checkContent refuses a body that is not plain JSON. Like CouchDB it takes one that
-// does not say what it is.
-func checkContent(header http.Header) error {
+// does not say what it is, and does not mind what a PUT says: curl calls all bodies forms.
+func checkContent(r *http.Request) error {
 	const code = "bad_content_type"
-	kind, _, _ := strings.Cut(header.Get("Content-Type"), ";")
-	if kind = strings.TrimSpace(kind); kind != "" && !strings.EqualFold(kind, "application/json") {
+	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
+	kind = strings.TrimSpace(kind)
+	if r.Method != http.MethodPut && kind != "" && !strings.EqualFold(kind, "application/json") {
 		return &failure{http.StatusUnsupportedMediaType, code, "Content-Type must be application/json"}
 	}
-	if encoding := header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
+	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
 		return &failure{http.StatusUnsupportedMediaType, code,
 			"Content-Encoding must be identity or missing: compressed bodies are not supported"}
 	}

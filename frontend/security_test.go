@@ -29,6 +29,8 @@ func TestSecurity(t *testing.T) {
 		require.Equal(t, "{\"ok\":true}\n", put.body)
 		require.Equal(t, object+"\n", n.get("/wire/_security").body)
 	}
+	const form = "application/x-www-form-urlencoded" // says curl
+	require.Equal(t, http.StatusOK, n.do(http.MethodPut, "/wire/_security", `{"x":1}`, "Content-Type", form).status)
 	before := n.get("/wire/_security").body
 	for object, reason := range map[string]string{
 		`[]`:                            "Request body must be a JSON object",
@@ -66,6 +68,8 @@ func TestRevsLimit(t *testing.T) {
 			"the revs_limit must be a whole number from 1 to 10000")
 	}
 	require.Equal(t, "20\n", n.get("/db/_revs_limit").body)
+	require.Equal(t, http.StatusOK, n.do(http.MethodPut, "/db/_revs_limit", "30", "Content-Type", "application/x-www-form-urlencoded").status)
+	require.Equal(t, "30\n", n.get("/db/_revs_limit").body)
 }
 
 func TestMaintenance(t *testing.T) {
