@@ -115,7 +115,8 @@ func TestListDocs(t *testing.T) {
 		assert.Equal(t, want, page.ids(), states)
 		assert.Equal(t, 5, page.Total, "as in CouchDB the total is of all states")
 	}
-	assert.Equal(t, []string{"pending"}, n.page("/_scheduler/docs?states=pending&limit=1").ids()[:1])
+	assert.ElementsMatch(t, []string{"pending", "x/y z"}, n.page("/_scheduler/docs?states=pending").ids())
+	assert.Len(t, n.page("/_scheduler/docs?states=pending&limit=1").Docs, 1)
 	assert.Equal(t, []string{"crashing", "failed"}, n.page("/_scheduler/docs/_replicator?skip=1&limit=2").ids())
 
 	var found []string
