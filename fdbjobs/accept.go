@@ -253,7 +253,7 @@ func (c *claimer) hand(ctx context.Context, group []*request, held []*Held) {
 	}
 	for _, h := range held {
 		// If this fails the job waits for the activity monitor.
-		_ = h.Resubmit(ctx, h.job.Scheduled, nil)
+		_ = h.Resubmit(ctx, h.job.Scheduled, nil, nil)
 	}
 }
 

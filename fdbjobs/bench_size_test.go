@@ -157,7 +157,7 @@ func (q *queue) accept(b *testing.B, jobs *fdbjobs.Type) time.Duration {
 	took := time.Since(began)
 	require.NoError(b, err)
 	require.Len(b, held, 1)
-	require.NoError(b, held[0].Resubmit(b.Context(), began, nil))
+	require.NoError(b, held[0].Resubmit(b.Context(), began, nil, nil))
 	return took
 }
 

@@ -35,7 +35,7 @@ func BenchmarkSubscriptions(b *testing.B) {
 		for range requeuedAtOnce {
 			i := int(transitions/2) % waiting
 			id := held[i].Job().ID
-			require.NoError(b, held[i].Resubmit(b.Context(), time.Now(), nil))
+			require.NoError(b, held[i].Resubmit(b.Context(), time.Now(), nil, nil))
 			followers.await(b, id, fdbjobs.Pending)
 			again, err := processes.Accept(b.Context(), fdbjobs.AcceptOptions{})
 			require.NoError(b, err)

@@ -184,13 +184,16 @@ func (h *Held) FinishFor(ctx context.Context, keep time.Duration, state json.Raw
 	return h.finish(ctx, &expires, state, also)
 }
 
-// Resubmit queues the job again, to run at a time; one that has passed is now. The
-// errors are Update's.
-func (h *Held) Resubmit(ctx context.Context, at time.Time, state json.RawMessage) error {
+// Resubmit queues the job again, to run at a time; one that has passed is now. also and
+// the errors are Finish's.
+func (h *Held) Resubmit(ctx context.Context, at time.Time, state json.RawMessage, also func(kv.Transaction) error) error {
 	if err := checkState(state); err != nil {
 		return err
 	}
 	return h.end(ctx, func(tx kv.Transaction, old *row) error {
+		if err := call(also, tx); err != nil {
+			return err
+		}
 		h.setState(tx, state)
 		next := queued(*old, at.Unix(), time.Now().Unix(), 0)
 		next.tag = h.tag

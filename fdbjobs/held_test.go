@@ -26,7 +26,7 @@ func (b *bundle) halted(t *testing.T, h *fdbjobs.Held) {
 	for _, call := range []func() error{
 		func() error { return h.Update(t.Context(), text(`{"halted":1}`), also) },
 		func() error { return h.Finish(t.Context(), text(`{"halted":1}`), also) },
-		func() error { return h.Resubmit(t.Context(), time.Now(), text(`{"halted":1}`)) },
+		func() error { return h.Resubmit(t.Context(), time.Now(), text(`{"halted":1}`), also) },
 		func() error { _, err := h.IsResubmitted(t.Context()); return err },
 	} {
 		require.ErrorIs(t, call(), fdbjobs.ErrHalt)
@@ -185,6 +185,7 @@ func TestAlso(t *testing.T) {
 		}
 		require.ErrorIs(t, h.Update(t.Context(), text(`{"s":1}`), also(refusal)), refusal)
 		require.ErrorIs(t, h.Finish(t.Context(), text(`{"s":1}`), also(refusal)), refusal)
+		require.ErrorIs(t, h.Resubmit(t.Context(), time.Now(), text(`{"s":1}`), also(refusal)), refusal)
 		assert.Equal(t, fdbjobs.Running, b.get(t, "j").Status)
 		assert.JSONEq(t, `{"s":0}`, string(b.get(t, "j").State))
 		assert.Nil(t, written())
@@ -193,11 +194,14 @@ func TestAlso(t *testing.T) {
 
 		require.NoError(t, h.Update(t.Context(), text(`{"s":1}`), also(nil)))
 		assert.Equal(t, []byte{1}, written())
+		require.NoError(t, h.Resubmit(t.Context(), time.Now(), text(`{"s":1}`), also(nil)))
+		assert.Equal(t, []byte{2}, written())
+		h = b.accept(t)
 		require.NoError(t, h.Finish(t.Context(), text(`{"s":2}`), func(tx kv.Transaction) error {
 			// Such as the next job.
 			return errors.Join(also(nil)(tx), b.jobs.Add(tx, fdbjobs.Spec{ID: "k"}))
 		}))
-		assert.Equal(t, []byte{2}, written())
+		assert.Equal(t, []byte{3}, written())
 		assert.Equal(t, fdbjobs.Finished, b.get(t, "j").Status)
 		assert.Equal(t, fdbjobs.Pending, b.get(t, "k").Status)
 	})

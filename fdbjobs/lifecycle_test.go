@@ -62,13 +62,13 @@ func TestResubmit(t *testing.T) {
 		b := newBundle(t, db)
 		b.add(t, fdbjobs.Spec{ID: "j"})
 		h := b.accept(t)
-		require.NoError(t, h.Resubmit(t.Context(), time.Now(), text(`{"s":1}`)))
+		require.NoError(t, h.Resubmit(t.Context(), time.Now(), text(`{"s":1}`), nil))
 		require.Error(t, h.Context().Err())
 		h = b.accept(t)
 		assert.JSONEq(t, `{"s":1}`, string(h.Job().State))
 
 		later := time.Now().Add(time.Hour)
-		require.NoError(t, h.Resubmit(t.Context(), later, nil))
+		require.NoError(t, h.Resubmit(t.Context(), later, nil, nil))
 		job := b.get(t, "j")
 		assert.Equal(t, fdbjobs.Pending, job.Status)
 		assert.Equal(t, later.Unix(), job.Scheduled.Unix())
@@ -150,7 +150,7 @@ func TestToken(t *testing.T) {
 		h := b.accept(t)
 		unchanged(fdbjobs.Running)
 		require.NoError(t, h.Update(t.Context(), nil, nil))
-		require.NoError(t, h.Resubmit(t.Context(), time.Now(), nil))
+		require.NoError(t, h.Resubmit(t.Context(), time.Now(), nil, nil))
 		unchanged(fdbjobs.Pending)
 		require.NoError(t, b.accept(t).Finish(t.Context(), nil, nil))
 		unchanged(fdbjobs.Finished)
@@ -175,7 +175,7 @@ func TestLatest(t *testing.T) {
 			require.NoError(t, err)
 			for _, h := range held {
 				ids = append(ids, h.Job().ID)
-				require.NoError(t, h.Resubmit(t.Context(), h.Job().Scheduled, nil))
+				require.NoError(t, h.Resubmit(t.Context(), h.Job().Scheduled, nil, nil))
 			}
 			return ids
 		}
@@ -322,7 +322,7 @@ func TestLimits(t *testing.T) {
 			refused(fdbjobs.ErrInvalid, fdbjobs.Spec{ID: "j", State: text(bad)}, "state")
 			require.ErrorIs(t, h.Update(t.Context(), text(bad), nil), fdbjobs.ErrInvalid)
 			require.ErrorIs(t, h.Finish(t.Context(), text(bad), nil), fdbjobs.ErrInvalid)
-			require.ErrorIs(t, h.Resubmit(t.Context(), time.Now(), text(bad)), fdbjobs.ErrInvalid)
+			require.ErrorIs(t, h.Resubmit(t.Context(), time.Now(), text(bad), nil), fdbjobs.ErrInvalid)
 		}
 		require.ErrorIs(t, h.Update(t.Context(), object(fdbjobs.MaxStateSize+1), nil), fdbjobs.ErrTooLarge)
 		_, err := b.read(t, "j")

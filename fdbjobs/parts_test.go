@@ -60,7 +60,7 @@ func TestParts(t *testing.T) {
 		assert.JSONEq(t, `{"n":1}`, string(held["a"].Job().Args))
 		assert.Equal(t, "a", ids(fdbjobs.Running.In("red", "")))
 		held["a"].SetTag("late")
-		require.NoError(t, held["a"].Resubmit(t.Context(), time.Now(), nil))
+		require.NoError(t, held["a"].Resubmit(t.Context(), time.Now(), nil, nil))
 		assert.Equal(t, "a", ids(fdbjobs.Pending.In("red", "late")))
 		assert.Empty(t, ids(fdbjobs.Pending.In("red", "")))
 		held["b"].SetTag("well")
@@ -70,7 +70,7 @@ func TestParts(t *testing.T) {
 		// A tag lasts until something happens to the job; a label until it is added anew.
 		a := b.accept(t)
 		assert.Equal(t, "a", ids(fdbjobs.Running.In("red", "")))
-		require.NoError(t, a.Resubmit(t.Context(), time.Now(), nil))
+		require.NoError(t, a.Resubmit(t.Context(), time.Now(), nil, nil))
 		assert.Equal(t, "a", ids(fdbjobs.Pending.In("red", "")))
 		b.add(t, fdbjobs.Spec{ID: "b", Owner: "o", Label: "green"})
 		assert.Equal(t, "b", ids(fdbjobs.Pending.In("green", "")))

@@ -346,7 +346,7 @@ func (s *simulation) hold(ctx context.Context, p *simProcess, typ *fdbjobs.Type,
 	case u < 3:
 		at := time.Now().Add(time.Duration(s.intN(20)-10) * time.Second)
 		_ = s.write(ctx, h, args.N, true, func(ctx context.Context, _ json.RawMessage, _ func(kv.Transaction) error) error {
-			return h.Resubmit(ctx, at, nil)
+			return h.Resubmit(ctx, at, nil, nil)
 		})
 	case u == 3: // dies
 	case u == 4: // sleeps for so long that it must have lost the job

@@ -47,8 +47,9 @@ func TestCommitUnknown(t *testing.T) {
 		assert.JSONEq(t, `{"s":2}`, string(b.get(t, one.Job().ID).State))
 		state(2, 2, 1)
 
-		require.NoError(t, two[0].Resubmit(t.Context(), time.Now(), nil))
-		require.NoError(t, two[1].Resubmit(t.Context(), time.Now().Add(time.Hour), nil))
+		require.NoError(t, two[0].Resubmit(t.Context(), time.Now(), text(`{"s":3}`), also))
+		assert.Equal(t, 2, ends)
+		require.NoError(t, two[1].Resubmit(t.Context(), time.Now().Add(time.Hour), nil, nil))
 		state(4, 0, 1)
 
 		// Added again: the generation is raised once.
@@ -56,7 +57,7 @@ func TestCommitUnknown(t *testing.T) {
 		b.add(t, fdbjobs.Spec{ID: h.Job().ID, Token: "again"})
 		assert.Equal(t, h.Job().Generation+1, b.get(t, h.Job().ID).Generation)
 		require.ErrorIs(t, h.Finish(t.Context(), nil, also), fdbjobs.ErrHalt)
-		assert.Equal(t, 1, ends)
+		assert.Equal(t, 2, ends)
 		state(4, 0, 1)
 
 		h = b.accept(t)
@@ -163,7 +164,7 @@ func TestMeanwhile(t *testing.T) {
 		h = fresh()
 		var taken *fdbjobs.Held
 		store.then = func() { taken = other.accept(t) }
-		require.ErrorIs(t, h.Resubmit(t.Context(), time.Now(), nil), fdbjobs.ErrHalt)
+		require.ErrorIs(t, h.Resubmit(t.Context(), time.Now(), nil, nil), fdbjobs.ErrHalt)
 		require.NoError(t, taken.Finish(t.Context(), nil, nil))
 		other.check(t)
 	})

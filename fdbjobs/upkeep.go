@@ -115,7 +115,7 @@ func (u *upkeep) runOnce(ctx context.Context) error {
 	}
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), upkeepGoodbye)
 	defer cancel()
-	if err := h.Resubmit(ending, time.Now().Add(rest), nil); err != nil && !errors.Is(err, ErrHalt) {
+	if err := h.Resubmit(ending, time.Now().Add(rest), nil, nil); err != nil && !errors.Is(err, ErrHalt) {
 		return fmt.Errorf("queueing the task %q: %w", h.Job().ID, err)
 	}
 	return nil

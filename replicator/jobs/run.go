@@ -251,7 +251,7 @@ func (r *Run) resubmit(ctx context.Context, at time.Time, change func(*replicato
 	}
 	return r.write(change, func(state *replicator.JobState, text json.RawMessage) error {
 		r.held.SetTag(part("", state.State).Tag)
-		return r.held.Resubmit(ctx, at, text)
+		return r.held.Resubmit(ctx, at, text, nil)
 	})
 }
 
