@@ -99,6 +99,7 @@ func serve(ctx context.Context, cfg *config.Config, log zerolog.Logger) (err err
 	store, err := jobs.Open(ctx, db, layer, jobs.Options{
 		UUID: config.UUID.Get(cfg), MaxHistory: config.MaxHistory.Get(cfg),
 		TransientMaxAge: config.TransientJobMaxAge.Get(cfg), Documents: prefix,
+		UpdateDocs: config.UpdateDocs.Get(cfg),
 	})
 	if err != nil {
 		return err

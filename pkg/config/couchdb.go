@@ -20,7 +20,6 @@ var ineffective = map[name]string{
 	{"replicator", "cluster_quiet_period"}: "jobs are not divided among nodes in advance",
 	{"replicator", "usage_coeff"}:          "what a database used before does not count",
 	{"replicator", "priority_coeff"}:       "jobs have no priority of their own, their databases take turns",
-	{"replicator", "update_docs"}:          "replication documents are written when their job ends, not before",
 	{"replicator.shares", ""}:              "all replicator databases have the same share",
 
 	// Requests.

@@ -108,6 +108,9 @@ var (
 	// most 100,000 bytes, and every event may carry a reason.
 	MaxHistory = define("replicator", "max_history", "10", whole(1, 100),
 		"How many of its latest events a job remembers.")
+	UpdateDocs = define("replicator", "update_docs", "false", boolean(),
+		"Whether replication documents also say when their job runs or crashes (triggered and\n"+
+			"error), as before CouchDB 2.1, and not only how it ended.")
 )
 
 // [replicator]: how a job runs. Jobs may set most of these for themselves.

@@ -1,6 +1,8 @@
 package jobs
 
 import (
+	"bytes"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"strings"
@@ -183,12 +185,30 @@ func (s *Store) remove(tx kv.Transaction, job *Job) error {
 	return s.unclaim(tx, job, "")
 }
 
-// writeDocument writes how the job ended into its document: a revision that replaces the
-// winning one, with the same attachments and all else that it has.
+// say returns what writes the state of a job that has not ended into its document, if it is
+// one of a document and is to tell.
+func (r *Run) say() func(kv.Transaction, *replicator.JobState) error {
+	if r.job.Transient() || !r.store.updateDocs {
+		return func(kv.Transaction, *replicator.JobState) error { return nil }
+	}
+	return r.documentWriter()
+}
+
+// documentWriter returns what writes the state of a job into its document, in the transaction
+// that gives it to the job: a revision that replaces the winning one, with the same
+// attachments and all else that it has, unless it says all that already.
 //
 // The job is held by a definition that the document still has: a write that changes it
 // raises the job's generation or removes the job, and then nothing of this is committed.
+func (r *Run) documentWriter() func(kv.Transaction, *replicator.JobState) error {
+	token := rand.Text()
+	return func(tx kv.Transaction, state *replicator.JobState) error { return r.writeDocument(tx, state, token) }
+}
+
 func (r *Run) writeDocument(tx kv.Transaction, state *replicator.JobState, token string) error {
+	if state.State == replicator.StatePending {
+		return nil // which no document says
+	}
 	db, err := r.store.docs.Instance(*r.job.Args.Database, r.job.instance())
 	if err != nil {
 		return err
@@ -202,7 +222,7 @@ func (r *Run) writeDocument(tx kv.Transaction, state *replicator.JobState, token
 		return err
 	}
 	body, err := state.UpdateDocument(doc.Body)
-	if err != nil {
+	if err != nil || bytes.Equal(body, doc.Body) {
 		return err
 	}
 	edit := docstore.Edit{ID: doc.ID, Rev: doc.Rev, Body: body}
@@ -216,5 +236,5 @@ func (r *Run) writeDocument(tx kv.Transaction, state *replicator.JobState, token
 	if err := results[0].Err; err != nil && !errors.Is(err, docstore.ErrTooLarge) {
 		return err
 	}
-	return nil // one that has no room for it stays as it is: the job knows how it ended
+	return nil // one that has no room for it stays as it is: the job knows
 }

@@ -362,6 +362,117 @@ func TestTheEndIsWritten(t *testing.T) {
 	})
 }
 
+// With update_docs documents say more of their jobs, each time in the transaction that makes
+// it true, and are no changes of a user's by that.
+func TestUpdateDocs(t *testing.T) {
+	t.Parallel()
+	onEngines(t, func(b *bundle) {
+		b.reopen(jobs.Options{UpdateDocs: true})
+		b.db.on.Store(true)
+		b.create(repdb)
+		first := b.put(repdb, "d", "", `"continuous": true, "mine": 1`)
+		jobID := b.jobID(repdb, "d")
+		name, err := replicator.ParseID(b.get(jobID).ReplicationID())
+		require.NoError(b, err)
+		rev := first
+		says := func(changed bool, state, reason any) map[string]any {
+			b.Helper()
+			doc := b.document(repdb, "d")
+			assert.Equal(b, changed, doc["_rev"] != rev, "written: %v", doc)
+			rev = doc["_rev"].(string)
+			assert.Equal(b, state, doc["_replication_state"])
+			assert.Equal(b, reason, doc["_replication_state_reason"])
+			assert.EqualValues(b, 1, doc["mine"])
+			return doc
+		}
+
+		run := b.accept()
+		says(false, nil, nil)
+		require.NoError(b, run.Identify(b.Context(), name))
+		doc := says(true, "triggered", nil)
+		assert.Equal(b, name.String(), doc["_replication_id"])
+		at, err := time.Parse(time.RFC3339, doc["_replication_state_time"].(string))
+		require.NoError(b, err)
+		assert.WithinDuration(b, time.Now(), at, time.Minute)
+		require.NoError(b, run.Identify(b.Context(), name))
+		require.NoError(b, run.Update(b.Context(), func(s *replicator.JobState) { s.Stats.DocsRead = 5 }))
+		require.NoError(b, run.Stop(b.Context(), nil))
+		run = b.accept()
+		require.NoError(b, run.Identify(b.Context(), name))
+		says(false, "triggered", nil)
+		assert.EqualValues(b, 5, b.get(jobID).State.Stats.DocsRead, "it is the same job")
+
+		crash := func(reason string) {
+			require.NoError(b, run.Crash(b.Context(), time.Now().Add(-time.Second), 1, "db_not_found", reason))
+			assert.Equal(b, replicator.StateCrashing, b.get(jobID).Condition())
+			run = b.accept()
+		}
+		crash("could not open http://u:pw@h/")
+		assert.Equal(b, name.String(), says(true, "error", "db_not_found: could not open http://u:*****@h/")["_replication_id"])
+		crash("could not open http://u:pw@h/")
+		says(false, "error", "db_not_found: could not open http://u:*****@h/")
+		crash("gone")
+		says(true, "error", "db_not_found: gone")
+		require.NoError(b, run.Identify(b.Context(), name))
+		says(true, "triggered", nil)
+		require.NoError(b, run.Restart(b.Context(), "another filter"))
+		run = b.accept()
+		require.NoError(b, run.Identify(b.Context(), id('a')))
+		assert.Equal(b, id('a').String(), says(true, "triggered", nil)["_replication_id"])
+		require.NoError(b, run.Complete(b.Context(), nil))
+		says(true, "completed", nil)
+
+		// An id that another job has triggers nothing. A transient job has no document.
+		b.replicate(`"doc_ids": ["y"]`)
+		other := b.accept()
+		require.NoError(b, other.Identify(b.Context(), id('c')))
+		rev = b.put(repdb, "twin", "", `"continuous": true, "mine": 2`)
+		run = b.accept()
+		var collision *jobs.Collision
+		require.ErrorAs(b, run.Identify(b.Context(), id('c')), &collision)
+		assert.Equal(b, rev, b.document(repdb, "twin")["_rev"])
+		// What became another document meanwhile is not told.
+		rev = b.put(repdb, "twin", rev, "")
+		require.ErrorIs(b, run.Crash(b.Context(), time.Now(), 1, "", "late"), fdbjobs.ErrHalt)
+		assert.Equal(b, rev, b.document(repdb, "twin")["_rev"])
+		run = b.accept()
+		b.remove(repdb, "twin", rev)
+		require.ErrorIs(b, run.Identify(b.Context(), id('d')), fdbjobs.ErrHalt)
+		require.ErrorIs(b, run.Stop(b.Context(), nil), fdbjobs.ErrHalt)
+		assert.NotContains(b, b.claims(), id('d').String())
+	})
+}
+
+// What a document says of a job that has not ended, whoever wrote it, does not keep the job
+// from running.
+func TestDocumentsThatSayTriggered(t *testing.T) {
+	onLossyEngines(t, func(b *bundle) {
+		for _, state := range []string{"triggered", "error"} {
+			members := fmt.Sprintf(`"doc_ids": [%q], "_replication_state": %q, "_replication_state_time": "2020-01-01T00:00:00Z", `+
+				`"_replication_state_reason": "x", "_replication_id": "abc"`, state, state)
+			for doc, write := range map[string]func(string){
+				state:                 func(doc string) { b.put(repdb, doc, "", members) },
+				"replicated " + state: func(doc string) { require.NoError(b, b.merge(repdb, doc, "3-c b a", definitionText(members))) },
+			} {
+				write(doc)
+				jobID := b.jobID(repdb, doc)
+				require.Equal(b, replicator.StatePending, b.get(jobID).Condition())
+				run := b.accept()
+				require.Equal(b, jobID, run.Job().ID)
+				rev := b.document(repdb, doc)["_rev"].(string)
+				b.put(repdb, doc, rev, members+`, "mine": 1`)
+				require.NoError(b, run.Update(b.Context(), nothing), "a user's own field")
+				require.NoError(b, run.Complete(b.Context(), nil))
+				require.Equal(b, "completed", b.document(repdb, doc)["_replication_state"])
+				// Restarted as it was before.
+				b.put(repdb, doc, b.document(repdb, doc)["_rev"].(string), members)
+				require.Equal(b, replicator.StatePending, b.get(jobID).Condition())
+				require.NoError(b, b.accept().Fail(b.Context(), "", "no"))
+			}
+		}
+	})
+}
+
 // What happens to the document between the last update of a run and its end.
 func TestTheEndOfAChangedDocument(t *testing.T) {
 	onLossyEngines(t, func(b *bundle) {

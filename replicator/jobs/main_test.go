@@ -80,14 +80,24 @@ func setupOn(t testing.TB, db kv.Database, opts ...jobs.Options) *bundle {
 		b.layer.Close()
 		require.NoError(t, db.Close())
 	})
-	with := append(opts, jobs.Options{UUID: "0123456789abcdef0123456789abcdef"})[0]
-	with.Documents = docsPrefix
-	var err error
-	b.store, err = jobs.Open(t.Context(), b.db, b.layer, with)
-	require.NoError(t, err)
-	b.docs = docstore.Open(b.db, docsPrefix, docstore.Options{Hooks: b.store.Hooks(replicator.ParseOptions{})})
-	t.Cleanup(b.docs.Close)
+	b.reopen(append(opts, jobs.Options{})[0])
 	return b
+}
+
+const serverUUID = "0123456789abcdef0123456789abcdef"
+
+// reopen opens the jobs, and the databases that have them, with these options.
+func (b *bundle) reopen(opts jobs.Options) {
+	b.Helper()
+	opts.Documents = docsPrefix
+	if opts.UUID == "" {
+		opts.UUID = serverUUID
+	}
+	var err error
+	b.store, err = jobs.Open(b.Context(), b.db, b.layer, opts)
+	require.NoError(b, err)
+	b.docs = docstore.Open(b.db, docsPrefix, docstore.Options{Hooks: b.store.Hooks(replicator.ParseOptions{})})
+	b.Cleanup(b.docs.Close)
 }
 
 // onEngines runs a test on each engine.

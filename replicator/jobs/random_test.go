@@ -1,6 +1,7 @@
 package jobs_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -46,7 +47,7 @@ func TestRandom(t *testing.T) {
 		}
 	})
 	for _, what := range []string{
-		"written", "refused", "deleted", "merged", "database deleted", "completed", "failed", "crashed", "stopped", "died", "halted", "collided",
+		"written", "refused", "deleted", "merged", "database deleted", "completed", "failed", "crashed", "stopped", "died", "halted", "collided", "told",
 	} {
 		assert.NotZero(t, seen[what], what)
 	}
@@ -81,7 +82,9 @@ type process struct {
 func newWorld(t *testing.T, seed uint64) *world {
 	db, err := memkv.Open(memkv.Options{})
 	require.NoError(t, err)
-	opts := jobs.Options{UUID: "0123456789abcdef0123456789abcdef", TransientMaxAge: 10 * time.Second, Documents: docsPrefix}
+	opts := jobs.Options{
+		UUID: serverUUID, TransientMaxAge: 10 * time.Second, Documents: docsPrefix, UpdateDocs: seed%2 == 0,
+	}
 	w := &world{bundle: setupOn(t, db, opts), random: rand.New(rand.NewPCG(seed, 1)), counts: map[string]int{}}
 	for i := range uint64(3) {
 		faulty := faultkv.Wrap(db, faultkv.Options{Seed: seed<<8 | i, Rates: faultkv.Rates{
@@ -212,6 +215,9 @@ func (w *world) put(db *docstore.Database, id string) {
 	doc, err := db.Get(w.Context(), id, docstore.GetOptions{})
 	if err == nil {
 		edit.Rev = doc.Rev
+		if bytes.Contains(doc.Body, []byte(`"triggered"`)) {
+			w.count("told")
+		}
 	} else if !errors.Is(err, docstore.ErrNotFound) {
 		w.must(err, docstore.ErrDatabaseNotFound)
 		return

@@ -2,7 +2,6 @@ package jobs
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -129,23 +128,25 @@ func (r *Run) Start(ctx context.Context, node, pid string) error {
 // Update changes the job's state and says that it is being worked on. It is called
 // at least every third of the type's timeout.
 func (r *Run) Update(ctx context.Context, change func(*replicator.JobState)) error {
-	return r.update(ctx, change, func(kv.Transaction) error { return nil })
+	return r.update(ctx, change, func(kv.Transaction, *replicator.JobState) error { return nil })
 }
 
-func (r *Run) update(ctx context.Context, change func(*replicator.JobState), also func(kv.Transaction) error) error {
-	return r.write(change, func(_ *replicator.JobState, text json.RawMessage) error {
+func (r *Run) update(
+	ctx context.Context, change func(*replicator.JobState), also func(kv.Transaction, *replicator.JobState) error,
+) error {
+	return r.write(change, func(state *replicator.JobState, text json.RawMessage) error {
 		return r.held.Update(ctx, text, func(tx kv.Transaction) error {
 			if err := r.check(tx); err != nil {
 				return err
 			}
-			return also(tx)
+			return also(tx, state)
 		})
 	})
 }
 
 // Identify claims the replication id for this run, before any checkpoint is read.
 // Statistics of another id are dropped. The error is a *Collision if another job
-// has it.
+// has it. With UpdateDocs the job's document says that it is triggered.
 func (r *Run) Identify(ctx context.Context, id replicator.ID) error {
 	name := id.String()
 	change := func(state *replicator.JobState) {
@@ -154,11 +155,15 @@ func (r *Run) Identify(ctx context.Context, id replicator.ID) error {
 		}
 		state.ReplicationID = name
 	}
-	return r.update(ctx, change, func(tx kv.Transaction) error {
+	say := r.say()
+	return r.update(ctx, change, func(tx kv.Transaction, state *replicator.JobState) error {
 		if err := r.store.unclaim(tx, r.job, name); err != nil {
 			return err
 		}
-		return r.store.claim(tx, name, r.job.ID)
+		if err := r.store.claim(tx, name, r.job.ID); err != nil {
+			return err
+		}
+		return say(tx, state)
 	})
 }
 
@@ -192,7 +197,7 @@ func (r *Run) Fail(ctx context.Context, code, reason string) error {
 }
 
 // Crash queues the job again for a time, after a run that failed. Its errors in a
-// row are counted in ErrorCount.
+// row are counted in ErrorCount. With UpdateDocs the job's document says why.
 func (r *Run) Crash(ctx context.Context, at time.Time, errorCount int, code, reason string) error {
 	return r.resubmit(ctx, at, func(state *replicator.JobState) {
 		state.State = replicator.StateCrashing
@@ -234,13 +239,13 @@ func (r *Run) event(state *replicator.JobState, at time.Time, what, reason strin
 // finish ends the job: a transient one for a time, that of a document together with what
 // the document says of it.
 func (r *Run) finish(ctx context.Context, change func(*replicator.JobState)) error {
-	token := rand.Text()
+	writeDocument := r.documentWriter()
 	return r.write(change, func(state *replicator.JobState, text json.RawMessage) error {
 		r.held.SetTag(part("", state.State).Tag)
 		if r.job.Transient() {
 			return r.held.FinishFor(ctx, r.store.transientMaxAge, text, nil)
 		}
-		return r.held.Finish(ctx, text, func(tx kv.Transaction) error { return r.writeDocument(tx, state, token) })
+		return r.held.Finish(ctx, text, func(tx kv.Transaction) error { return writeDocument(tx, state) })
 	})
 }
 
@@ -249,9 +254,10 @@ func (r *Run) resubmit(ctx context.Context, at time.Time, change func(*replicato
 	if r.gone {
 		return r.drop(ctx)
 	}
+	say := r.say()
 	return r.write(change, func(state *replicator.JobState, text json.RawMessage) error {
 		r.held.SetTag(part("", state.State).Tag)
-		return r.held.Resubmit(ctx, at, text, nil)
+		return r.held.Resubmit(ctx, at, text, func(tx kv.Transaction) error { return say(tx, state) })
 	})
 }
 

@@ -32,6 +32,9 @@ type Options struct {
 	// TransientMaxAge is how long a transient job is kept that has ended, in whole seconds.
 	// Default: a day.
 	TransientMaxAge time.Duration
+	// UpdateDocs has documents say also that their job runs, and why it crashes ([replicator]
+	// update_docs).
+	UpdateDocs bool
 	// Documents is the prefix below which the store's databases are (docstore.Open).
 	Documents []byte
 }
@@ -44,8 +47,8 @@ type Store struct {
 	uuid            string
 	maxHistory      int
 	transientMaxAge time.Duration
-	// docs has no hooks: what the end of a job writes into its document is no change of a
-	// user's. Nothing waits in it, so it needs not be closed.
+	updateDocs      bool
+	// docs has no hooks: what a job writes into its document is no change of a user's. Nothing waits in it, so it needs not be closed.
 	docs *docstore.Store
 }
 
@@ -55,7 +58,7 @@ func Open(ctx context.Context, db kv.Database, layer *fdbjobs.Layer, opts Option
 	s := &Store{
 		db: db, jobs: layer.Type(Type), upkeep: layer.Type(fdbjobs.UpkeepType), space: tuple.NewSubspace("replicator"),
 		uuid: opts.UUID, maxHistory: cmp.Or(opts.MaxHistory, 10), transientMaxAge: cmp.Or(opts.TransientMaxAge, 24*time.Hour),
-		docs: docstore.Open(db, opts.Documents, docstore.Options{}),
+		updateDocs: opts.UpdateDocs, docs: docstore.Open(db, opts.Documents, docstore.Options{}),
 	}
 	if s.uuid != "" {
 		return s, nil
