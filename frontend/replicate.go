@@ -43,15 +43,15 @@ func (h *Handler) replicate(w http.ResponseWriter, r *http.Request) error {
 		return h.cancel(w, r, request)
 	}
 	continuous := request.Replication.Continuous
-	id, shown, err := h.add(r.Context(), request.Replication)
+	job, err := h.add(r.Context(), request.Replication)
 	if err != nil {
 		return err
 	}
 	if continuous {
-		return respond(w, r, http.StatusAccepted, accepted{true, shown})
+		return respond(w, r, http.StatusAccepted, accepted{true, job.shown})
 	}
 	// From here on the request, which may be large, is garbage.
-	return h.await(w, r, id, shown)
+	return h.await(w, r, job)
 }
 
 // readRequest reads the body of a POST to _replicate.
@@ -129,45 +129,54 @@ func (h *Handler) readBodyUpTo(w http.ResponseWriter, r *http.Request, limit int
 	return body, nil
 }
 
-// add adds the job, or joins the one that is there. shown is what clients know it by.
-func (h *Handler) add(ctx context.Context, replication *replicator.Replication) (id, shown string, err error) {
+// added is what is kept of a job that was added or joined.
+type added struct {
+	id, life string
+	shown    string // what clients know it by
+}
+
+// add adds the job, or joins the one that is there.
+func (h *Handler) add(ctx context.Context, replication *replicator.Replication) (added, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	job, err := h.jobs.Replicate(ctx, replication, nil)
 	var collision *jobs.Collision
 	switch {
 	case errors.As(err, &collision):
-		return "", "", &failure{http.StatusConflict, "conflict", collision.Error()}
+		return added{}, &failure{http.StatusConflict, "conflict", collision.Error()}
 	case errors.Is(err, fdbjobs.ErrTooLarge):
-		return "", "", &failure{http.StatusRequestEntityTooLarge, "too_large",
+		return added{}, &failure{http.StatusRequestEntityTooLarge, "too_large",
 			fmt.Sprintf("the replication is too large to be stored: it may have %d bytes as JSON", fdbjobs.MaxArgsSize)}
 	case errors.Is(err, context.DeadlineExceeded):
 		zerolog.Ctx(ctx).Error().Msg("the store does not answer")
-		return "", "", unavailable(fmt.Sprintf(
+		return added{}, unavailable(fmt.Sprintf(
 			"the store did not answer within %s: the replication may have been added, and can be posted again", storeTimeout))
 	case err != nil:
-		return "", "", err
+		return added{}, err
 	}
-	return job.ID, shownID(job), nil
+	return added{job.ID, job.Args.Life, shownID(job)}, nil
 }
 
 // await answers when the job has ended.
-func (h *Handler) await(w http.ResponseWriter, r *http.Request, id, shown string) error {
+func (h *Handler) await(w http.ResponseWriter, r *http.Request, awaited added) error {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
 	defer context.AfterFunc(h.draining, func() { cancel(errGoingAway) })()
-	job, err := h.jobs.Await(ctx, id)
+	job, err := h.jobs.Await(ctx, awaited.id, awaited.life)
 	switch {
 	case errors.Is(err, jobs.ErrNotFound):
 		return notFound("the replication was cancelled")
+	case errors.Is(err, jobs.ErrForgotten):
+		return unavailable("the replication " + awaited.shown +
+			" has ended, and has begun anew before its result was read: the same request, sent again, waits for it")
 	case err != nil && r.Context().Err() != nil:
-		zerolog.Ctx(ctx).Debug().Str("job", id).Msg("the client hung up; the replication goes on")
+		zerolog.Ctx(ctx).Debug().Str("job", awaited.id).Msg("the client hung up; the replication goes on")
 		return errClientGone
 	case err != nil && (errors.Is(context.Cause(ctx), errGoingAway) || errors.Is(err, fdbjobs.ErrClosed)):
-		return unavailable("this node is going away; the replication " + shown +
+		return unavailable("this node is going away; the replication " + awaited.shown +
 			" goes on: the same request, sent to another node or later, waits for it")
 	case err != nil:
-		return fmt.Errorf("waiting for the replication job %q: %w", id, err)
+		return fmt.Errorf("waiting for the replication job %q: %w", awaited.id, err)
 	}
 	return respondResult(w, r, job.State)
 }

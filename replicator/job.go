@@ -15,6 +15,11 @@ type JobArgs struct {
 	// Definition names this definition among those that the job has had and will have.
 	Definition string `json:"definition,omitempty"`
 
+	// Life names the life of a transient job, which lasts until it has ended or was cancelled:
+	// one that is added after that has another, one that is joined or given a new definition
+	// has not.
+	Life string `json:"life,omitempty"`
+
 	// Database and DocID are the replicator database and the document that the job
 	// was made from; both are nil for a transient job.
 	Database *string `json:"database"`

@@ -129,6 +129,9 @@ func (s *Store) removeAll(ctx context.Context, some func(tx kv.Transaction, last
 				if err := s.dropFailures(tx, job.ID); err != nil {
 					return nil, err
 				}
+				if job.Label == labelTransient {
+					s.forgetEnd(tx, job.ID)
+				}
 			}
 			return removed, s.release(tx, claims...)
 		})

@@ -214,6 +214,9 @@ func TestTransientJobsExpire(t *testing.T) {
 		require.NoError(t, b.accept().Complete(t.Context(), nil))
 		require.NoError(t, b.accept().Fail(t.Context(), "", "no"))
 		b.accept()
+		b.replicate(`"doc_ids": ["2"]`)
+		require.Len(t, b.rows("ended"), 1)
+		require.NoError(t, b.accept().Fail(t.Context(), "", "no again"))
 
 		time.Sleep(time.Hour - time.Second) // of the bubble's clock
 		b.upkeep()
@@ -229,5 +232,6 @@ func TestTransientJobsExpire(t *testing.T) {
 		b.get(running.ID)
 		b.get(b.jobID(repdb, "d"))
 		require.Len(t, b.claims(), 2)
+		require.Empty(t, b.rows("ended"))
 	})
 }

@@ -289,7 +289,7 @@ func (b *bundle) rows(name string) map[string]string {
 	for _, pair := range pairs {
 		key, err := space.Unpack(pair.Key)
 		require.NoError(b, err)
-		rows[key[0].(string)] = string(pair.Value)
+		rows[key[0].(string)] += string(pair.Value)
 	}
 	return rows
 }

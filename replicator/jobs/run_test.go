@@ -295,6 +295,22 @@ func TestCommitsOfUnknownResult(t *testing.T) {
 		require.NoError(t, run.Update(t.Context(), nothing), "it was replaced once")
 		require.Equal(t, 2, *run.Job().Args.Replication.WorkerProcesses)
 	})
+	t.Run("Replicate that begins anew", func(t *testing.T) {
+		t.Parallel()
+		b, run := held(t)
+		require.NoError(t, run.Complete(t.Context(), nil))
+		first := run.Job().Args.Life
+		repeat(b, func() error {
+			again, err := b.store.Replicate(t.Context(), b.definition(`"filter": "f/t"`), nil)
+			if err == nil {
+				require.NotEqual(t, first, again.Args.Life)
+			}
+			return err
+		})
+		requireCounts(b, 1, 0, 0)
+		_, err := b.store.Await(t.Context(), run.Job().ID, first)
+		require.NoError(t, err)
+	})
 	t.Run("Cancel", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
@@ -364,7 +380,7 @@ func TestCommitsOfUnknownResult(t *testing.T) {
 		require.NoError(t, b.accept().Stop(t.Context(), nil))
 		require.NoError(t, b.accept().Crash(t.Context(), time.Now(), 1, "", "boom"))
 		require.NoError(t, b.accept().Complete(t.Context(), nil))
-		ended, err := b.store.Await(t.Context(), job.ID)
+		ended, err := b.store.Await(t.Context(), job.ID, job.Args.Life)
 		require.NoError(t, err)
 		require.Equal(t, []string{"stopped", "started", "crashed", "started", "stopped", "started", "added"}, eventTypes(ended))
 		requireCounts(b, 0, 0, 1)

@@ -166,7 +166,7 @@ func TestClosedStore(t *testing.T) {
 	b := setup(t)
 	job := b.replicate("")
 	b.layer.Close()
-	_, err := b.store.Await(t.Context(), job.ID)
+	_, err := b.store.Await(t.Context(), job.ID, job.Args.Life)
 	require.ErrorIs(t, err, fdbjobs.ErrClosed)
 	_, err = b.store.Accept(t.Context())
 	require.ErrorIs(t, err, fdbjobs.ErrClosed)
@@ -189,7 +189,7 @@ func TestStoreThatFails(t *testing.T) {
 			_, err := b.store.Replicate(t.Context(), b.definition(`"continuous": true`), nil)
 			return err
 		},
-		"Await":  func() error { _, err := b.store.Await(t.Context(), job.ID); return err },
+		"Await":  func() error { _, err := b.store.Await(t.Context(), job.ID, job.Args.Life); return err },
 		"Cancel": func() error { _, err := b.store.Cancel(t.Context(), job.ID); return err },
 		"Get":    func() error { _, err := b.store.Get(t.Context(), job.ID); return err },
 		"List":   func() error { _, _, err := b.store.ListFrom(t.Context(), 0, 1); return err },

@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -15,12 +16,12 @@ import (
 // Replicate adds a transient job, or joins the one that asks for the same and has
 // not ended; if that one is to be done with other passwords or options than
 // before, it goes on with the new ones. user is who asks, nil for an anonymous one.
-// It returns the job as it is then.
+// It returns the job as it is then; its Args.Life is for [Store.Await].
 //
 // The error is a *Collision if another job has the replication id.
 func (s *Store) Replicate(ctx context.Context, r *replicator.Replication, user *string) (*Job, error) {
 	token := rand.Text()
-	args := &replicator.JobArgs{Replication: r, Definition: token, User: user, Added: time.Now()}
+	args := &replicator.JobArgs{Replication: r, Definition: token, Life: token, User: user, Added: time.Now()}
 	if err := s.computeID(args); err != nil {
 		return nil, err
 	}
@@ -49,15 +50,21 @@ func (s *Store) addOrJoin(tx kv.Transaction, job *Job, token string) (*Job, erro
 	case errors.Is(err, ErrNotFound):
 	case err != nil:
 		return nil, err
+	case existing.Args.Definition == token:
+		return existing, nil // an earlier run of the transaction added it
 	case existing.Status != fdbjobs.Finished && existing.Args.Replication.Equal(job.Args.Replication):
 		return existing, nil
 	case existing.Status != fdbjobs.Finished:
 		// It keeps its id until its next run has the new one.
-		replaced := *existing
-		replaced.Args = job.Args
+		replaced, args := *existing, *job.Args
+		args.Life = existing.Args.Life
+		replaced.Args = &args
 		s.renew(&replaced)
 		job = &replaced
 	default:
+		if err := s.keepEnd(tx, existing); err != nil {
+			return nil, err
+		}
 		if err := s.unclaim(tx, existing, job.Args.ReplicationID); err != nil {
 			return nil, err
 		}
@@ -82,12 +89,22 @@ func (s *Store) add(tx kv.Transaction, job *Job, spec fdbjobs.Spec) (err error) 
 	return s.jobs.Add(tx, spec)
 }
 
-// Await waits until a job has ended, and returns it. The error is ErrNotFound if
-// there is no such job, or if it was cancelled.
-func (s *Store) Await(ctx context.Context, jobID string) (*Job, error) {
+// Await waits until a job has ended, and returns it. If a life is given (JobArgs.Life), it
+// is that one's end, also if it was over and followed by another before anybody looked: of
+// the args the Life alone is known then. The error is ErrNotFound if there is no such job, or if it was cancelled, and
+// ErrForgotten if how that life ended is not known any more.
+func (s *Store) Await(ctx context.Context, jobID, life string) (*Job, error) {
 	var ended *fdbjobs.Job
+	over := false // the life is, and there is another one
 	err := s.jobs.Follow(ctx, jobID, func(job *fdbjobs.Job) (bool, error) {
-		if job.Status != fdbjobs.Finished {
+		now, err := lifeOf(job)
+		switch {
+		case err != nil:
+			return false, err
+		case life != "" && now != life:
+			over = true
+			return true, nil
+		case job.Status != fdbjobs.Finished:
 			return false, nil // and not kept: its args may be large, and the wait long
 		}
 		ended = job
@@ -99,7 +116,75 @@ func (s *Store) Await(ctx context.Context, jobID string) (*Job, error) {
 	if err != nil {
 		return nil, err
 	}
+	if over {
+		return s.readEnd(ctx, jobID, life)
+	}
 	return s.parse(ended)
+}
+
+// lifeOf reads no more of a job's args, which may be large, than which life it has.
+func lifeOf(job *fdbjobs.Job) (string, error) {
+	var args struct {
+		Life string `json:"life"`
+	}
+	if err := json.Unmarshal(job.Args, &args); err != nil {
+		return "", fmt.Errorf("reading the args of the replication job %q: %w", job.ID, err)
+	}
+	return args.Life, nil
+}
+
+// ErrForgotten says that a transient job has ended and begun anew, so that it is not known
+// any more how the life that was asked for has ended.
+var ErrForgotten = errors.New("the replication has ended, and has begun anew since")
+
+// endKeys are the keys that say which life of a job was the latest that another one has
+// followed, and how it ended: for those who wait for it and have not seen it yet.
+func (s *Store) endKeys(jobID string) (life, state []byte) {
+	return s.space.Pack("ended", jobID, "life"), s.space.Pack("ended", jobID, "state")
+}
+
+// keepEnd keeps how a job has ended that is about to begin anew.
+func (s *Store) keepEnd(tx kv.Transaction, job *Job) error {
+	text, err := json.Marshal(job.State)
+	if err != nil {
+		return fmt.Errorf("writing the state of the replication job %q: %w", job.ID, err)
+	}
+	life, state := s.endKeys(job.ID)
+	tx.Set(life, []byte(job.Args.Life))
+	tx.Set(state, text)
+	return nil
+}
+
+func (s *Store) forgetEnd(tx kv.Transaction, jobID string) {
+	life, state := s.endKeys(jobID)
+	tx.Clear(life)
+	tx.Clear(state)
+}
+
+// readEnd returns a job as it was at the end of a life that another one has followed.
+func (s *Store) readEnd(ctx context.Context, jobID, life string) (*Job, error) {
+	lifeKey, stateKey := s.endKeys(jobID)
+	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (*Job, error) {
+		reads := [2]kv.Future[[]byte]{tx.Snapshot().Get(lifeKey), tx.Snapshot().Get(stateKey)}
+		latest, err := reads[0].Await()
+		if err != nil {
+			return nil, err
+		}
+		state, err := reads[1].Await()
+		switch {
+		case err != nil:
+			return nil, err
+		case latest == nil:
+			return nil, fmt.Errorf("%w: %q", ErrNotFound, jobID) // it was cancelled, and added anew
+		case string(latest) != life:
+			return nil, fmt.Errorf("%w: %q", ErrForgotten, jobID)
+		}
+		job := &Job{ID: jobID, Status: fdbjobs.Finished, Args: &replicator.JobArgs{Life: life}, State: new(replicator.JobState)}
+		if err := json.Unmarshal(state, job.State); err != nil {
+			return nil, fmt.Errorf("reading how the replication job %q ended: %w", jobID, err)
+		}
+		return job, nil
+	})
 }
 
 // Cancel removes the transient job that has an id, its job id or its replication
@@ -126,6 +211,7 @@ func (s *Store) Cancel(ctx context.Context, id string) (*Job, error) {
 		if err := s.dropFailures(tx, job.ID); err != nil {
 			return nil, err
 		}
+		s.forgetEnd(tx, job.ID)
 		return job, s.unclaim(tx, job, "")
 	})
 }

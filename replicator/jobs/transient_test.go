@@ -3,6 +3,7 @@ package jobs_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -12,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/fdbjobs"
+	"settee/pkg/kv/faultkv"
+	"settee/pkg/kv/memkv"
 	"settee/replicator"
 	"settee/replicator/jobs"
 )
@@ -218,7 +221,7 @@ func TestAwait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t)
-		_, err := b.store.Await(t.Context(), "nope")
+		_, err := b.store.Await(t.Context(), "nope", "")
 		require.ErrorIs(t, err, jobs.ErrNotFound)
 
 		type outcome struct {
@@ -228,7 +231,7 @@ func TestAwait(t *testing.T) {
 		await := func(ctx context.Context, id string) <-chan outcome {
 			out := make(chan outcome, 1)
 			go func() {
-				job, err := b.store.Await(ctx, id)
+				job, err := b.store.Await(ctx, id, "")
 				out <- outcome{job, err}
 			}()
 			synctest.Wait()
@@ -255,7 +258,7 @@ func TestAwait(t *testing.T) {
 		require.NoError(t, ended.err)
 		require.Equal(t, replicator.StateCompleted, ended.job.Condition())
 		require.JSONEq(t, `{"ok":true,"no_changes":true}`, string(ended.job.State.Result))
-		at, err := b.store.Await(t.Context(), job.ID)
+		at, err := b.store.Await(t.Context(), job.ID, job.Args.Life)
 		require.NoError(t, err, "it has ended already")
 		require.Equal(t, ended.job.State.Result, at.State.Result)
 
@@ -265,6 +268,119 @@ func TestAwait(t *testing.T) {
 		require.NoError(t, err)
 		require.ErrorIs(t, (<-waiting).err, jobs.ErrNotFound)
 	})
+}
+
+// Whoever waits has the end of the job's life that was waited for, though it is over and the
+// job has begun anew before that is seen.
+func TestAwaitItsOwnEnd(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	life := func(members string) *jobs.Job {
+		job := b.replicate(members)
+		require.NotEmpty(t, job.Args.Life)
+		return job
+	}
+	run := func(reads int64) {
+		require.NoError(t, b.accept().Complete(t.Context(), func(s *replicator.JobState) {
+			s.Stats.DocsRead, s.Result = reads, fmt.Appendf(nil, `{"ok":true,"run":%d}`, reads)
+		}))
+	}
+	awaited := func(job *jobs.Job, want string) {
+		t.Helper()
+		ended, err := b.store.Await(t.Context(), job.ID, job.Args.Life)
+		require.NoError(t, err)
+		require.Equal(t, replicator.StateCompleted, ended.Condition())
+		require.JSONEq(t, want, string(ended.State.Result))
+	}
+	first := life("")
+	require.Equal(t, first.Args.Life, life("").Args.Life, "joined")
+	require.Equal(t, first.Args.Life, life(`"worker_processes": 2`).Args.Life, "goes on with other options")
+	running := b.accept()
+	require.Equal(t, first.Args.Life, life(`"worker_processes": 3`).Args.Life)
+	require.ErrorIs(t, running.Complete(t.Context(), nil), fdbjobs.ErrHalt)
+	run(1)
+	awaited(first, `{"ok":true,"run":1}`)
+
+	second := life("")
+	require.NotEqual(t, first.Args.Life, second.Args.Life)
+	awaited(first, `{"ok":true,"run":1}`)
+	next := b.accept()
+	awaited(first, `{"ok":true,"run":1}`)
+	require.NoError(t, next.Fail(t.Context(), "db_not_found", "gone"))
+	awaited(first, `{"ok":true,"run":1}`)
+	ended, err := b.store.Await(t.Context(), second.ID, second.Args.Life)
+	require.NoError(t, err)
+	require.Equal(t, replicator.StateFailed, ended.Condition())
+
+	third := life("")
+	ended, err = b.store.Await(t.Context(), second.ID, second.Args.Life)
+	require.NoError(t, err)
+	code, reason := ended.State.ErrorBody()
+	require.Equal(t, "db_not_found: gone", code+": "+reason)
+	_, err = b.store.Await(t.Context(), first.ID, first.Args.Life)
+	require.ErrorIs(t, err, jobs.ErrForgotten, "but no more than one is kept")
+
+	_, err = b.store.Cancel(t.Context(), third.ID)
+	require.NoError(t, err)
+	fourth := life("")
+	_, err = b.store.Await(t.Context(), third.ID, third.Args.Life)
+	require.ErrorIs(t, err, jobs.ErrNotFound, "it was cancelled")
+	run(4)
+	awaited(fourth, `{"ok":true,"run":4}`)
+	require.Empty(t, b.rows("ended"))
+	life("")
+	require.Len(t, b.rows("ended"), 1)
+	_, err = b.store.Cancel(t.Context(), third.ID)
+	require.NoError(t, err)
+	require.Empty(t, b.rows("ended"), "nothing is left of a job that is gone")
+}
+
+// So it is between the wake-ups of one who waits: the end and the new beginning are one for
+// it, however late it hears of them.
+func TestAwaitBetweenWakeUps(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(20) {
+		synctest.Test(t, func(t *testing.T) {
+			db, err := memkv.Open(memkv.Options{})
+			require.NoError(t, err)
+			b := setupOn(t, db)
+			// Those who wait hear late, or nothing, of what happens.
+			deaf := fdbjobs.Open(faultkv.Wrap(db, faultkv.Options{Seed: seed, Rates: faultkv.Rates{
+				faultkv.LostWatch: 0.3, faultkv.LateWatch: 0.7, faultkv.UnknownCommitted: 0.2,
+			}}), []byte("jobs"))
+			defer deaf.Close()
+			store, err := jobs.Open(t.Context(), b.db, deaf, jobs.Options{UUID: serverUUID, Documents: docsPrefix})
+			require.NoError(t, err)
+
+			results := make(chan string)
+			wait := func(job *jobs.Job) {
+				ended, err := store.Await(t.Context(), job.ID, job.Args.Life)
+				if err != nil {
+					results <- err.Error()
+					return
+				}
+				results <- string(ended.State.Result)
+			}
+			first := b.replicate("")
+			go wait(first)
+			go wait(b.replicate("")) // which joins
+			synctest.Wait()
+			end := func(text string) {
+				require.NoError(t, b.accept().Complete(t.Context(), func(s *replicator.JobState) { s.Result = json.RawMessage(text) }))
+			}
+			end(`{"run":1}`)
+			second := b.replicate("")
+			began := time.Now()
+			for range 2 {
+				require.Equal(t, `{"run":1}`, <-results)
+			}
+			require.LessOrEqual(t, time.Since(began), time.Minute, "it is not left waiting for another run")
+			go wait(second)
+			synctest.Wait()
+			end(`{"run":2}`)
+			require.Equal(t, `{"run":2}`, <-results)
+		})
+	}
 }
 
 func TestTooLargeDefinitionIsRefusedAndNothingStored(t *testing.T) {

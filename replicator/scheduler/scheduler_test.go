@@ -122,7 +122,7 @@ func (n *node) await(id string) *jobs.Job {
 	n.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	job, err := n.jobs.Await(ctx, id)
+	job, err := n.jobs.Await(ctx, id, "")
 	require.NoError(n.t, err)
 	return job
 }
