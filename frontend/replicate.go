@@ -185,7 +185,11 @@ func (h *Handler) await(w http.ResponseWriter, r *http.Request, awaited added) e
 func respondResult(w http.ResponseWriter, r *http.Request, state *replicator.JobState) error {
 	if state.State != replicator.StateCompleted {
 		code, reason := state.ErrorBody()
-		return &failure{http.StatusInternalServerError, code, reason}
+		status := http.StatusInternalServerError
+		if code == jobs.CollisionCode {
+			status = http.StatusConflict
+		}
+		return &failure{status, code, reason}
 	}
 	result := state.Result
 	if result == nil {

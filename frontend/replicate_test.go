@@ -18,6 +18,7 @@ import (
 	"settee/pkg/kv/kvtest"
 	"settee/pkg/kv/pebblekv"
 	"settee/replicator"
+	"settee/replicator/jobs"
 )
 
 func TestReplicateOnDisk(t *testing.T) {
@@ -143,6 +144,41 @@ func TestReplicateWhoseIDAnotherJobHas(t *testing.T) {
 	require.NoError(t, err)
 	refused(t, n.post(definition("")), http.StatusConflict, "conflict",
 		"the replication "+theirs.ReplicationID()+" exists already")
+}
+
+// So it is when that shows only as the job runs.
+func TestReplicateWhoseIDTurnsOutToBeAnothers(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	request, err := replicator.ParseRequest([]byte(definition("")), replicator.ParseOptions{})
+	require.NoError(t, err)
+	theirs, err := n.jobs.Replicate(t.Context(), request.Replication, new("alice"))
+	require.NoError(t, err)
+	n.accept()
+	waiting := n.posting(definition(`"filter": "f/t"`))
+	run := n.accept()
+	name, err := replicator.ParseID(theirs.ReplicationID())
+	require.NoError(t, err)
+	var collision *jobs.Collision
+	require.ErrorAs(t, run.Identify(t.Context(), name), &collision)
+	require.NoError(t, run.Fail(t.Context(), jobs.CollisionCode, collision.Explain(run.Job())))
+	refused(t, <-waiting, http.StatusConflict, "conflict", "the replication "+theirs.ReplicationID()+" exists already")
+}
+
+// A result that nobody saw before the job began anew is still the result.
+func TestReplicateThatBeginsAnewAtOnce(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	waiting := n.posting(definition(""))
+	run := n.accept()
+	request, err := replicator.ParseRequest([]byte(definition("")), replicator.ParseOptions{})
+	require.NoError(t, err)
+	require.NoError(t, run.Complete(t.Context(), func(s *replicator.JobState) { s.Result = []byte(`{"ok":true,"run":1}`) }))
+	_, err = n.jobs.Replicate(t.Context(), request.Replication, nil)
+	require.NoError(t, err)
+	got := <-waiting
+	require.Equal(t, http.StatusOK, got.status)
+	require.JSONEq(t, `{"ok":true,"run":1}`, got.body)
 }
 
 func TestBadRequests(t *testing.T) {

@@ -20,9 +20,31 @@ type Collision struct {
 	Database, DocID string
 }
 
+// CollisionCode is the error code of a transient job that failed because another one has its
+// replication id. CouchDB has none for documents.
+const CollisionCode = "conflict"
+
 // Error names the replication id alone: not everybody may know whose it is.
 func (c *Collision) Error() string {
 	return fmt.Sprintf("the replication %s exists already", c.ReplicationID)
+}
+
+// Explain returns what the job that cannot have the id is told, in CouchDB's words if it is a
+// document's. Whose the id is it is told only if that is a document of its own database, as
+// whoever reads the one can read the other; of another database or of a user it is not.
+func (c *Collision) Explain(to *Job) string {
+	if to.Transient() {
+		return c.Error()
+	}
+	subject := fmt.Sprintf("Replication `%s` specified by document `%s`", c.ReplicationID, *to.Args.DocID)
+	owner := &Job{ID: c.JobID}
+	switch {
+	case c.Transient:
+		return subject + " already running as transient replication, started via `_replicate` API endpoint"
+	case owner.instance() != to.instance():
+		return subject + " already started, triggered by a document from another db"
+	}
+	return subject + fmt.Sprintf(" already started, triggered by document `%s` from db `%s`", c.DocID, c.Database)
 }
 
 func (s *Store) claimKey(replicationID string) []byte {
