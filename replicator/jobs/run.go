@@ -208,14 +208,14 @@ func (r *Run) Crash(ctx context.Context, at time.Time, errorCount int, code, rea
 }
 
 // Stop queues the job again, to be gone on with as soon as there is room. change,
-// if not nil, sets its last progress.
+// if not nil, sets its last progress. Errors in a row before this run still count, unless
+// change says otherwise: that it was stopped is no success.
 func (r *Run) Stop(ctx context.Context, change func(*replicator.JobState)) error {
 	return r.resubmit(ctx, time.Now(), func(state *replicator.JobState) {
 		if change != nil {
 			change(state)
 		}
 		state.State = replicator.StatePending
-		state.ErrorCount = 0
 		state.SetError("", "")
 		r.event(state, time.Now(), replicator.EventStopped, "")
 	})

@@ -11,6 +11,9 @@
 //	it failed, and is transient         failed; crashing if an endpoint asked for patience
 //	it is not held any more             whoever took it knows
 //
+// Crashes in a row make a job wait longer each time. A run that lasts longer than
+// health_threshold breaks the row; one that was stopped before that does not.
+//
 // A node that dies leaves its jobs to the activity monitors of the others. Each
 // node runs one.
 package scheduler

@@ -80,13 +80,13 @@ func (s *Server) replicate(ctx context.Context, run *jobs.Run, log zerolog.Logge
 		}
 	})
 
-	began := time.Now()
+	health := health{began: time.Now(), threshold: config.HealthThreshold.Get(cfg)}
 	result, err := worker.Run(working, worker.Job{
 		Replication:   r,
 		ReplicationID: run.Job().State.ReplicationID,
 		Stats:         run.Job().State.Stats,
 		Stop:          s.stop,
-	}, s.workerConfig(run), reporter{run: run, log: log})
+	}, s.workerConfig(run), reporter{run: run, log: log, health: health})
 
 	var collision *jobs.Collision
 	switch {
@@ -102,7 +102,7 @@ func (s *Server) replicate(ctx context.Context, run *jobs.Run, log zerolog.Logge
 		log.Info().Err(err).Msg("replication goes back to the queue")
 		ctx, cancel := context.WithTimeout(ctx, putBack)
 		defer cancel()
-		return run.Stop(ctx, result.CopyTo)
+		return run.Stop(ctx, health.heal(result.CopyTo))
 	case errors.Is(err, fdbjobs.ErrHalt):
 		return err
 	case errors.Is(err, worker.ErrIDChanged):
@@ -111,21 +111,45 @@ func (s *Server) replicate(ctx context.Context, run *jobs.Run, log zerolog.Logge
 	case errors.As(err, &collision):
 		return s.collided(ctx, run, collision, log)
 	}
-	return s.crashed(ctx, run, err, time.Since(began), log)
+	return s.crashed(ctx, run, err, health, log)
+}
+
+// health is that of a run: one that lasts longer than a threshold is taken for a success, and
+// the errors in a row before it are forgotten.
+type health struct {
+	began     time.Time
+	threshold time.Duration
+}
+
+func (h health) good() bool { return time.Since(h.began) > h.threshold }
+
+// heal returns what changes the state of a job as change does, and forgets its errors if the
+// run is in good health.
+func (h health) heal(change func(*replicator.JobState)) func(*replicator.JobState) {
+	return func(state *replicator.JobState) {
+		change(state)
+		if h.good() {
+			state.ErrorCount = 0
+		}
+	}
 }
 
 // collided ends a run whose replication id another job has (RFC 016, "Replication
 // ID Collisions").
 func (s *Server) collided(ctx context.Context, run *jobs.Run, c *jobs.Collision, log zerolog.Logger) error {
 	log.Warn().Str("other", c.JobID).Msg("another job has the same replication id")
-	if c.Transient && !run.Job().Transient() {
-		return s.crash(ctx, run, "conflict", c.Error(), run.Job().State.ErrorCount+1, 0)
+	failure := &worker.Error{Reason: c.Explain(run.Job())}
+	switch {
+	case run.Job().Transient():
+		failure.Code = jobs.CollisionCode
+	case c.Transient:
+		return s.crash(ctx, run, failure, run.Job().State.ErrorCount+1)
 	}
-	return run.Fail(ctx, "conflict", c.Error())
+	return run.Fail(ctx, failure.Code, failure.Reason)
 }
 
-// crashed ends a run that failed after it had lasted for so long.
-func (s *Server) crashed(ctx context.Context, run *jobs.Run, err error, lasted time.Duration, log zerolog.Logger) error {
+// crashed ends a run that failed.
+func (s *Server) crashed(ctx context.Context, run *jobs.Run, err error, health health, log zerolog.Logger) error {
 	failure := &worker.Error{Code: "error", Reason: replicator.StripCredentials(err.Error())}
 	errors.As(err, &failure)
 	if run.Job().Transient() && failure.RetryAfter == 0 {
@@ -133,26 +157,30 @@ func (s *Server) crashed(ctx context.Context, run *jobs.Run, err error, lasted t
 		return run.Fail(ctx, failure.Code, failure.Reason)
 	}
 	errorCount := run.Job().State.ErrorCount + 1
-	if lasted > config.HealthThreshold.Get(s.opts.Config) {
+	if health.good() {
 		errorCount = 1
 	}
 	log.Warn().Err(failure).Int("errors", errorCount).Msg("replication crashed")
-	return s.crash(ctx, run, failure.Code, failure.Reason, errorCount, failure.RetryAfter)
+	return s.crash(ctx, run, failure, errorCount)
 }
 
-// crash queues the job for later: after the penalty for so many errors in a row,
-// or when the endpoint wants to see it again.
-func (s *Server) crash(
-	ctx context.Context, run *jobs.Run, code, reason string, errorCount int, retryAfter time.Duration,
-) error {
+// crash queues the job for later.
+func (s *Server) crash(ctx context.Context, run *jobs.Run, failure *worker.Error, errorCount int) error {
+	wait := s.penalty(run.Job().Transient(), errorCount, failure.RetryAfter, rand.Float64())
+	return run.Crash(ctx, time.Now().Add(wait), errorCount, failure.Code, failure.Reason)
+}
+
+// penalty returns how long a job waits after so many errors in a row, less what jitter takes
+// off, and no shorter than the endpoint asked for. For a transient one that was asked to wait
+// somebody waits, too: it is back when the endpoint wants to see it again, if that is not
+// with the same words each time.
+func (s *Server) penalty(transient bool, errorCount int, retryAfter time.Duration, jitter float64) time.Duration {
 	longest := config.MaxBackoffPenalty.Get(s.opts.Config)
-	wait := replicator.Backoff(errorCount, config.MinBackoffPenalty.Get(s.opts.Config), longest, rand.Float64())
-	if run.Job().Transient() {
-		// Somebody waits for it. Only the endpoint asked for patience, with the same words each time.
-		wait = replicator.Backoff(errorCount-1, retryAfter, longest, 0)
+	if transient && retryAfter > 0 {
+		return replicator.Backoff(errorCount-1, retryAfter, longest, 0)
 	}
-	wait = max(wait, min(retryAfter, longest))
-	return run.Crash(ctx, time.Now().Add(wait), errorCount, code, reason)
+	wait := replicator.Backoff(errorCount, config.MinBackoffPenalty.Get(s.opts.Config), longest, jitter)
+	return max(wait, min(retryAfter, longest))
 }
 
 // reportInterval is how often the progress of a run is recorded at least.
@@ -194,8 +222,9 @@ func WorkerConfig(cfg *config.Config) worker.Config {
 
 // reporter records what a run reports in its job.
 type reporter struct {
-	run *jobs.Run
-	log zerolog.Logger
+	run    *jobs.Run
+	log    zerolog.Logger
+	health health
 }
 
 func (r reporter) Identify(ctx context.Context, id replicator.ID) error {
@@ -205,7 +234,7 @@ func (r reporter) Identify(ctx context.Context, id replicator.ID) error {
 // Report keeps the job alive. That it fails once is no reason to end the run: the
 // job's context ends when it has failed for too long.
 func (r reporter) Report(ctx context.Context, progress worker.Progress) error {
-	err := r.run.Update(ctx, progress.CopyTo)
+	err := r.run.Update(ctx, r.health.heal(progress.CopyTo))
 	if err == nil || errors.Is(err, fdbjobs.ErrHalt) || ctx.Err() != nil {
 		return err
 	}

@@ -24,6 +24,8 @@ import (
 	"settee/fdbjobs"
 	"settee/pkg/config"
 	"settee/pkg/couch/couchtest"
+	"settee/pkg/docstore"
+	"settee/pkg/kv"
 	"settee/pkg/kv/faultkv"
 	"settee/pkg/kv/kvtest"
 	"settee/pkg/kv/memkv"
@@ -40,6 +42,7 @@ const limit = time.Minute
 // cluster is a store with the nodes on it.
 type cluster struct {
 	t   *testing.T
+	db  kv.Database // without faults
 	log *syncBuffer
 	// open returns another process's view of the store.
 	open func(jobs.Options) *jobs.Store
@@ -54,7 +57,7 @@ func newCluster(t *testing.T) *cluster {
 	}
 	t.Cleanup(func() { assert.NoError(t, db.Close()) })
 	var processes atomic.Uint64
-	return &cluster{t: t, log: new(syncBuffer), open: func(opts jobs.Options) *jobs.Store {
+	return &cluster{t: t, db: db, log: new(syncBuffer), open: func(opts jobs.Options) *jobs.Store {
 		// Each process has faults of its own.
 		faulty := faultkv.Wrap(db, faultkv.Options{Seed: processes.Add(1), Rates: faultkv.Rates{
 			faultkv.Conflict: 0.05, faultkv.UnknownCommitted: 0.1, faultkv.UnknownNotCommitted: 0.05,
@@ -106,7 +109,21 @@ func (n *node) die() {
 
 // join adds a process that runs no jobs.
 func (c *cluster) join() *node {
-	return &node{cluster: c, jobs: c.open(jobs.Options{}), ended: make(chan error, 1)}
+	return &node{cluster: c, jobs: c.open(jobs.Options{Documents: docsPrefix}), ended: make(chan error, 1)}
+}
+
+var docsPrefix = []byte("docs")
+
+// document writes a document that asks for a replication, and returns the id of its job.
+func (n *node) document(id, format string, args ...any) (jobID string) {
+	n.t.Helper()
+	docs := docstore.Open(n.db, docsPrefix, docstore.Options{Hooks: n.jobs.Hooks(replicator.ParseOptions{})})
+	defer docs.Close()
+	db, err := docs.Create(n.t.Context(), repdb)
+	require.NoError(n.t, err)
+	_, err = db.Put(n.t.Context(), docstore.Edit{ID: id, Body: fmt.Appendf(nil, format, args...)})
+	require.NoError(n.t, err)
+	return replicator.PersistentJobID(db.Instance(), id)
 }
 
 func (n *node) replicate(format string, args ...any) *jobs.Job {
@@ -248,6 +265,18 @@ func put(t *testing.T, target string, doc string) {
 	require.Equal(t, http.StatusCreated, response.StatusCode, "%s", body)
 }
 
+func post(t *testing.T, target, format string, args ...any) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, target, strings.NewReader(fmt.Sprintf(format, args...)))
+	require.NoError(t, err)
+	request.Header.Set("Content-Type", "application/json")
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Do(request)
+	require.NoError(t, err)
+	require.NoError(t, response.Body.Close())
+	require.Equal(t, http.StatusCreated, response.StatusCode)
+}
+
 func exists(target string) bool {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	response, err := client.Get(target)
@@ -371,6 +400,53 @@ func TestNewOptions(t *testing.T) {
 	})
 	assert.Equal(t, fdbjobs.Running, again.Status)
 	assert.Less(t, time.Since(began), fdbjobs.DefaultTimeout/4*3)
+}
+
+// A filter function that is another one at the source makes another replication of the job of
+// a document, at its next checkpoint.
+func TestFilterThatChanges(t *testing.T) {
+	server := couchtest.Shared(t)
+	source, target := server.DB(t, "filtersource"), server.DB(t, "filtertarget")
+	// A revision that wins over the earlier one, whatever that is called.
+	filter := func(rev, code string) {
+		post(t, source+"/_bulk_docs", `{"new_edits":false,"docs":[{"_id":"_design/d","_rev":%q,"filters":{"f":%q}}]}`, rev, code)
+	}
+	filter("1-a", "function(doc) { return doc.kind == 'a'; }")
+	for i := range 4 {
+		put(t, fmt.Sprintf("%s/doc%d", source, i), fmt.Sprintf(`{"kind":%q}`, []string{"a", "b"}[i%2]))
+	}
+	n := newCluster(t).start("n", "replicator/checkpoint_interval=50")
+	id := n.document("live", `{"source":%q,"target":%q,"continuous":true,"filter":"d/f"}`, source, target)
+	first := n.until(id, func(j *jobs.Job) bool {
+		return j.State.Stats.DocsWritten == 2 && len(j.State.CheckpointedSourceSeq) > 0 && string(j.State.CheckpointedSourceSeq) != "0"
+	})
+	require.NotEmpty(t, first.ReplicationID())
+	assert.Empty(t, first.Args.ReplicationID, "it depends on the function")
+	assert.False(t, exists(target+"/doc1"))
+
+	filter("2-b", "function(doc) { return doc.kind == 'b'; }")
+	// Whichever of the two the feed follows by now, one of these is a change to be recorded.
+	put(t, source+"/doc8", `{"kind":"a"}`)
+	put(t, source+"/doc9", `{"kind":"b"}`)
+	second := n.until(id, func(j *jobs.Job) bool {
+		return j.ReplicationID() != first.ReplicationID() && j.State.Stats.RevisionsChecked == 3
+	})
+	assert.LessOrEqual(t, second.State.Stats.DocsWritten, int64(3), "it began anew, with statistics of its own")
+	for _, doc := range []string{"doc0", "doc1", "doc2", "doc3", "doc9"} {
+		require.Eventually(t, func() bool { return exists(target + "/" + doc) }, limit, 10*time.Millisecond, doc)
+	}
+	var events []string
+	for _, event := range second.State.History {
+		events = append(events, event.Type)
+	}
+	assert.Equal(t, []string{"started", "pending", "started", "added"}, events)
+	assert.Zero(t, second.State.ErrorCount)
+	ctx := context.Background()
+	_, err := n.jobs.Get(ctx, first.ReplicationID())
+	require.ErrorIs(t, err, jobs.ErrNotFound)
+	byID, err := n.jobs.Get(ctx, second.ReplicationID())
+	require.NoError(t, err)
+	assert.Equal(t, id, byID.ID)
 }
 
 func TestFailures(t *testing.T) {

@@ -1,0 +1,258 @@
+package scheduler_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"settee/fdbjobs"
+	"settee/pkg/config"
+	"settee/pkg/docstore"
+	"settee/pkg/kv/faultkv"
+	"settee/pkg/kv/memkv"
+	"settee/replicator"
+	"settee/replicator/jobs"
+	"settee/replicator/scheduler"
+)
+
+const repdb = "_replicator"
+
+// lab is a node in a bubble, whose clock tests control: its store has faults, and its peers
+// are in memory.
+type lab struct {
+	*testing.T
+	peers  *peers
+	jobs   *jobs.Store
+	ofNode *jobs.Store // with faults
+	docs   *docstore.Store
+	sets   []string
+	end    func() // of the node that runs
+}
+
+// inLab runs a test in a bubble. Options of the jobs are completed.
+func inLab(t *testing.T, opts jobs.Options, sets []string, test func(l *lab)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, err := memkv.Open(memkv.Options{})
+		require.NoError(t, err)
+		faulty := faultkv.Wrap(db, faultkv.Options{Seed: 1, Rates: faultkv.Rates{
+			faultkv.Conflict: 0.05, faultkv.UnknownCommitted: 0.2, faultkv.UnknownNotCommitted: 0.05,
+		}})
+		layers := [2]*fdbjobs.Layer{fdbjobs.Open(db, []byte("jobs")), fdbjobs.Open(faulty, []byte("jobs"))}
+		opts.Documents = []byte("docs")
+		l := &lab{T: t, peers: &peers{answers: map[string]answer{}}, sets: append([]string{"replicator/retries_per_request=0"}, sets...)}
+		l.jobs, err = jobs.Open(t.Context(), db, layers[0], opts)
+		require.NoError(t, err)
+		l.ofNode, err = jobs.Open(t.Context(), faulty, layers[1], opts)
+		require.NoError(t, err)
+		l.docs = docstore.Open(db, opts.Documents, docstore.Options{Hooks: l.jobs.Hooks(replicator.ParseOptions{})})
+		for _, name := range []string{repdb, "other/_replicator"} {
+			_, err := l.docs.Create(t.Context(), name)
+			require.NoError(t, err)
+		}
+		l.start()
+		defer func() {
+			l.end()
+			l.docs.Close()
+			layers[0].Close()
+			layers[1].Close()
+			assert.NoError(t, db.Close())
+		}()
+		test(l)
+	})
+}
+
+// start starts the node.
+func (l *lab) start(sets ...string) {
+	cfg, _, err := config.Load(config.Options{Flags: append(l.sets, sets...)})
+	require.NoError(l, err)
+	server := scheduler.New(scheduler.Options{
+		Jobs: l.ofNode, Config: cfg, Node: "n", Log: zerolog.Nop(),
+		Transport: func(replicator.Endpoint, *replicator.SocketOptions) http.RoundTripper { return l.peers },
+	})
+	var running sync.WaitGroup
+	running.Go(func() { assert.NoError(l, server.Run(context.Background())) })
+	l.end = func() {
+		assert.NoError(l, server.Shutdown(context.Background()))
+		running.Wait()
+	}
+}
+
+// put writes a document with the given members in place of the one that is there. It returns
+// the id of its job.
+func (l *lab) put(database, id, members string) string {
+	l.Helper()
+	db, err := l.docs.Database(context.Background(), database)
+	require.NoError(l, err)
+	edit := l.edit(db, id)
+	edit.Body = []byte(`{"source": "http://a.example/db", "target": "http://b.example/db"` + members + `}`)
+	_, err = db.Put(context.Background(), edit)
+	require.NoError(l, err)
+	return replicator.PersistentJobID(db.Instance(), id)
+}
+
+// edit replaces the document that is there.
+func (l *lab) edit(db *docstore.Database, id string) docstore.Edit {
+	edit := docstore.Edit{ID: id}
+	if doc, err := db.Get(context.Background(), id, docstore.GetOptions{}); err == nil {
+		edit.Rev = doc.Rev
+	}
+	return edit
+}
+
+func (l *lab) remove(database, id string) {
+	l.Helper()
+	db, err := l.docs.Database(context.Background(), database)
+	require.NoError(l, err)
+	edit := l.edit(db, id)
+	edit.Deleted = true
+	_, err = db.Put(context.Background(), edit)
+	require.NoError(l, err)
+}
+
+// post adds a transient replication of a user's.
+func (l *lab) post(user, members string) (*jobs.Job, error) {
+	l.Helper()
+	request, err := replicator.ParseRequest([]byte(`{"source": "http://a.example/db", "target": "http://b.example/db"`+members+`}`), replicator.ParseOptions{})
+	require.NoError(l, err)
+	return l.jobs.Replicate(context.Background(), request.Replication, &user)
+}
+
+// says returns what a document says of its job.
+func (l *lab) says(database, id string) (state, reason any) {
+	l.Helper()
+	db, err := l.docs.Database(context.Background(), database)
+	require.NoError(l, err)
+	doc, err := db.Get(context.Background(), id, docstore.GetOptions{})
+	require.NoError(l, err)
+	var members map[string]any
+	require.NoError(l, json.Unmarshal(doc.Body, &members))
+	return members["_replication_state"], members["_replication_state_reason"]
+}
+
+func (l *lab) get(id string) *jobs.Job {
+	l.Helper()
+	job, err := l.jobs.Get(context.Background(), id)
+	require.NoError(l, err)
+	return job
+}
+
+// scheduled is when a job may run.
+func (l *lab) scheduled(id string) time.Time {
+	l.Helper()
+	var at time.Time
+	require.NoError(l, l.jobs.Jobs().Follow(context.Background(), id, func(job *fdbjobs.Job) (bool, error) {
+		at = job.Scheduled
+		return true, nil
+	}))
+	return at
+}
+
+// until lets time pass until a job is as a test wants it, an hour at most.
+func (l *lab) until(id string, ready func(*jobs.Job) bool) *jobs.Job {
+	l.Helper()
+	for began := time.Now(); time.Since(began) < time.Hour; time.Sleep(500 * time.Millisecond) {
+		synctest.Wait()
+		if job := l.get(id); ready(job) {
+			return job
+		}
+	}
+	l.Fatalf("%s is not as it should be: %+v", id, l.get(id).State)
+	return nil
+}
+
+// crashes lets time pass until a job has crashed so often in a row.
+func (l *lab) crashes(id string, count int) *jobs.Job {
+	l.Helper()
+	return l.until(id, func(j *jobs.Job) bool {
+		return j.Condition() == replicator.StateCrashing && j.State.ErrorCount == count
+	})
+}
+
+func (l *lab) in(id string, state replicator.State) *jobs.Job {
+	l.Helper()
+	return l.until(id, func(j *jobs.Job) bool { return j.Condition() == state && j.State.State == state })
+}
+
+// answer is what a peer says to a request; a status of 0 is what it says by itself.
+type answer func(r *http.Request) (status int, body string)
+
+// peers are databases in memory, which are empty: live feeds of theirs go on, and others end.
+type peers struct {
+	mu      sync.Mutex
+	answers map[string]answer // by method, host and path
+}
+
+// on answers a request such as "GET a.example/db" in another way.
+func (p *peers) on(request string, a answer) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.answers[request] = a
+}
+
+func (p *peers) RoundTrip(r *http.Request) (*http.Response, error) {
+	p.mu.Lock()
+	say := p.answers[r.Method+" "+r.URL.Host+r.URL.Path]
+	p.mu.Unlock()
+	if r.Body != nil {
+		_ = r.Body.Close()
+	}
+	status, body := 0, ""
+	if say != nil {
+		status, body = say(r)
+	}
+	if err := r.Context().Err(); err != nil {
+		return nil, err
+	}
+	content := io.NopCloser(strings.NewReader(body))
+	switch path := strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, "/db"), "/"); {
+	case status != 0:
+	case path == "":
+		status, content = 200, io.NopCloser(strings.NewReader(`{"db_name":"db","instance_start_time":"0","update_seq":"0"}`))
+	case path == "_changes" && r.URL.Query().Get("feed") == "continuous":
+		status, content = 200, feed{r.Context()}
+	case path == "_changes":
+		status, content = 200, io.NopCloser(strings.NewReader(`{"results":[],"last_seq":"0","pending":0}`))
+	case r.Method == http.MethodPut, r.Method == http.MethodPost:
+		status, content = 201, io.NopCloser(strings.NewReader(`{"ok":true,"id":"x","rev":"0-1","instance_start_time":"0"}`))
+	default:
+		status, content = 404, io.NopCloser(strings.NewReader(`{"error":"not_found","reason":"missing"}`))
+	}
+	return &http.Response{
+		StatusCode: status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, ContentLength: -1, Body: content, Request: r,
+		Header: http.Header{"Content-Type": {"application/json"}, "Server": {"CouchDB/3.5.0 (Erlang OTP/25)"}},
+	}, nil
+}
+
+// feed is a feed without changes, which shows signs of life.
+type feed struct{ ctx context.Context }
+
+func (f feed) Read(b []byte) (int, error) {
+	select {
+	case <-f.ctx.Done():
+		return 0, f.ctx.Err()
+	case <-time.After(5 * time.Second):
+		return copy(b, "\n"), nil
+	}
+}
+
+func (f feed) Close() error { return nil }
+
+// pause lets time pass before a peer answers, unless nobody waits any more.
+func pause(r *http.Request, d time.Duration) {
+	select {
+	case <-r.Context().Done():
+	case <-time.After(d):
+	}
+}

@@ -1,0 +1,218 @@
+package scheduler_test
+
+import (
+	"context"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"settee/fdbjobs"
+	"settee/pkg/config"
+	"settee/replicator"
+	"settee/replicator/jobs"
+	"settee/replicator/scheduler"
+)
+
+func missing(*http.Request) (int, string) {
+	return 404, `{"error":"not_found","reason":"Database does not exist."}`
+}
+
+// A job that crashes again and again waits min_backoff_penalty * 2^errors, max_backoff_penalty
+// at most, and up to a quarter less.
+func TestCrashesInARow(t *testing.T) {
+	inLab(t, jobs.Options{UpdateDocs: true, MaxHistory: 5}, []string{"replicator/max_backoff_penalty_sec=300"}, func(l *lab) {
+		l.peers.on("GET a.example/db", missing)
+		id := l.put(repdb, "d", "")
+		for i, want := range []time.Duration{64, 128, 256, 300, 300, 300} {
+			job := l.crashes(id, i+1)
+			waits := l.scheduled(id).Sub(job.State.LastUpdated)
+			// Both are in whole seconds.
+			assert.GreaterOrEqual(l, waits, want*time.Second*3/4-time.Second, i)
+			assert.LessOrEqual(l, waits, want*time.Second+time.Second, i)
+			assert.Equal(l, "db_not_found: could not open http://a.example/db/", job.State.Error)
+			state, reason := l.says(repdb, "d")
+			assert.Equal(l, "error", state)
+			assert.Equal(l, job.State.Error, reason)
+			assert.LessOrEqual(l, len(job.State.History), 5)
+			assert.Equal(l, replicator.EventCrashed, job.State.History[0].Type)
+			assert.Equal(l, job.State.Error, job.State.History[0].Reason)
+			assert.Equal(l, replicator.EventStarted, job.State.History[1].Type)
+		}
+		l.peers.on("GET a.example/db", nil)
+		done := l.in(id, replicator.StateCompleted)
+		assert.Zero(l, done.State.ErrorCount)
+		state, reason := l.says(repdb, "d")
+		assert.Equal(l, []any{"completed", nil}, []any{state, reason})
+	})
+}
+
+func TestPenalty(t *testing.T) {
+	t.Parallel()
+	cfg, _, err := config.Load(config.Options{Flags: []string{"replicator/max_backoff_penalty_sec=1000"}})
+	require.NoError(t, err)
+	server := scheduler.New(scheduler.Options{Config: cfg})
+	const s = time.Second
+	for _, test := range []struct {
+		transient  bool
+		errors     int
+		retryAfter time.Duration
+		most       time.Duration
+		least      time.Duration // with all that jitter takes off
+	}{
+		{false, 1, 0, 64 * s, 48 * s},
+		{false, 2, 0, 128 * s, 96 * s},
+		{false, 4, 0, 512 * s, 384 * s},
+		{false, 5, 0, 1000 * s, 750 * s},
+		{false, 1 << 40, 0, 1000 * s, 750 * s},
+		// An endpoint that asks for more gets it, within reason.
+		{false, 1, 60 * s, 64 * s, 60 * s},
+		{false, 1, 600 * s, 600 * s, 600 * s},
+		{false, 1, time.Hour, 1000 * s, 1000 * s},
+		{true, 1, 0, 64 * s, 48 * s},
+		{true, 3, 0, 256 * s, 192 * s},
+		{true, 1, 5 * s, 5 * s, 5 * s},
+		{true, 3, 5 * s, 20 * s, 20 * s},
+		{true, 9, 5 * s, 1000 * s, 1000 * s},
+		{true, 1, time.Hour, 1000 * s, 1000 * s},
+	} {
+		require.Equal(t, test.most, server.Penalty(test.transient, test.errors, test.retryAfter, 0), "%+v", test)
+		require.Equal(t, test.least, server.Penalty(test.transient, test.errors, test.retryAfter, 1), "%+v", test)
+	}
+}
+
+// What breaks a row of crashes is a run that lasts longer than health_threshold, and nothing
+// else: also if it was ended from here, or its node is dropped later.
+func TestHealth(t *testing.T) {
+	const threshold = 120 * time.Second
+	inLab(t, jobs.Options{}, []string{"replicator/connection_timeout=600000"}, func(l *lab) {
+		var lasts atomic.Int64
+		l.peers.on("GET a.example/db", func(r *http.Request) (int, string) {
+			pause(r, time.Duration(lasts.Load()))
+			return missing(r)
+		})
+		lasts.Store(int64(time.Second))
+		id := l.put(repdb, "d", `, "continuous": true`)
+		for i, run := range []struct {
+			lasts time.Duration
+			count int // after it
+		}{
+			{time.Second, 1}, {time.Second, 2}, {threshold - time.Second, 3}, {threshold + time.Second, 1}, {time.Second, 2}, {time.Second, 3},
+		} {
+			lasts.Store(int64(run.lasts))
+			events := 2 * (i + 1)
+			job := l.until(id, func(j *jobs.Job) bool {
+				return j.Condition() == replicator.StateCrashing && len(j.State.History) == min(events+1, 10) && j.State.ErrorCount == run.count
+			})
+			assert.Equal(l, run.count, job.State.ErrorCount, i)
+		}
+
+		// Rotated out, or with its node shut down, after a run that was short, it keeps its errors.
+		l.peers.on("GET a.example/db", nil)
+		job := l.in(id, replicator.StateRunning)
+		assert.Equal(l, 3, job.State.ErrorCount)
+		l.end()
+		job = l.get(id)
+		assert.Equal(l, replicator.StatePending, job.Condition())
+		assert.Equal(l, 3, job.State.ErrorCount)
+		assert.Empty(l, job.State.Error)
+		assert.Equal(l, replicator.EventStopped, job.State.History[0].Type)
+
+		// One that was healthy has none, as soon as it is.
+		l.start()
+		job = l.in(id, replicator.StateRunning)
+		assert.Equal(l, 3, job.State.ErrorCount)
+		began := time.Now()
+		l.until(id, func(j *jobs.Job) bool { return j.State.ErrorCount == 0 })
+		assert.GreaterOrEqual(l, time.Since(began), threshold-time.Second)
+		assert.LessOrEqual(l, time.Since(began), threshold+11*time.Second)
+		assert.Equal(l, replicator.StateRunning, l.get(id).Condition())
+		l.end()
+		assert.Zero(l, l.get(id).State.ErrorCount)
+		l.start()
+	})
+}
+
+// What the settings of the day forbid fails when it is accepted, and its document says so.
+func TestInvalidUnderTodaysSettings(t *testing.T) {
+	inLab(t, jobs.Options{}, []string{"replicator/valid_endpoint_protocols=https"}, func(l *lab) {
+		id := l.put(repdb, "d", `, "continuous": true`)
+		job := l.in(id, replicator.StateFailed)
+		assert.Equal(l, fdbjobs.Finished, job.Status)
+		state, reason := l.says(repdb, "d")
+		assert.Equal(l, "failed", state)
+		assert.Contains(l, reason, "source")
+		assert.Equal(l, job.State.Error, reason)
+
+		// It begins anew when somebody has seen to it.
+		l.end()
+		l.start("replicator/valid_endpoint_protocols=http")
+		l.put(repdb, "d", "")
+		l.in(id, replicator.StateCompleted)
+	})
+}
+
+// RFC 016, "Replication ID Collisions": what becomes of who comes second.
+func TestCollisions(t *testing.T) {
+	inLab(t, jobs.Options{UpdateDocs: true}, nil, func(l *lab) {
+		l.peers.on("GET a.example/db/_design/f", func(*http.Request) (int, string) {
+			return 200, `{"_id":"_design/f","_rev":"1-a","filters":{"t":"function() { return true; }","u":"function() { return true; }"}}`
+		})
+		const live = `, "continuous": true`
+		w1 := l.put(repdb, "w1", live)
+		name := l.in(w1, replicator.StateRunning).ReplicationID()
+		failed := func(database, id, want string) {
+			l.Helper()
+			job := l.in(l.put(database, id, live), replicator.StateFailed)
+			state, reason := l.says(database, id)
+			assert.Equal(l, "failed", state)
+			assert.Equal(l, "Replication `"+name+"` specified by document `"+id+"` "+want, reason)
+			assert.Equal(l, reason, job.State.Error)
+		}
+		failed(repdb, "w4", "already started, triggered by document `w1` from db `_replicator`")
+		failed("other/_replicator", "w4", "already started, triggered by a document from another db")
+		_, err := l.post("joe", live)
+		var collision *jobs.Collision
+		require.ErrorAs(l, err, &collision)
+
+		// One that is gone is no obstacle.
+		l.remove(repdb, "w1")
+		assert.Equal(l, name, l.in(l.put(repdb, "w4", live), replicator.StateRunning).ReplicationID())
+		l.remove(repdb, "w4")
+
+		// A transient one is not for ever.
+		theirs, err := l.post("joe", live)
+		require.NoError(l, err)
+		l.in(theirs.ID, replicator.StateRunning)
+		id := l.put("other/_replicator", "w5", live)
+		for count := 1; count <= 2; count++ {
+			l.crashes(id, count)
+			state, reason := l.says("other/_replicator", "w5")
+			assert.Equal(l, "error", state)
+			assert.Equal(l, "Replication `"+name+"` specified by document `w5` already running as transient replication, "+
+				"started via `_replicate` API endpoint", reason)
+		}
+		_, err = l.jobs.Cancel(context.Background(), theirs.ID)
+		require.NoError(l, err)
+		l.until(id, func(j *jobs.Job) bool {
+			state, reason := l.says("other/_replicator", "w5")
+			return j.Condition() == replicator.StateRunning && state == "triggered" && reason == nil
+		})
+
+		// One that learns its id when it runs fails then, if it is transient.
+		first, err := l.post("joe", live+`, "filter": "f/t"`)
+		require.NoError(l, err)
+		named := l.until(first.ID, func(j *jobs.Job) bool { return j.ReplicationID() != "" }).ReplicationID()
+		second, err := l.post("ann", live+`, "filter": "f/u"`)
+		require.NoError(l, err)
+		ended, err := l.jobs.Await(context.Background(), second.ID, second.Args.Life)
+		require.NoError(l, err)
+		assert.Equal(l, replicator.StateFailed, ended.Condition())
+		code, why := ended.State.ErrorBody()
+		assert.Equal(l, jobs.CollisionCode, code)
+		assert.Equal(l, "the replication "+named+" exists already", why)
+	})
+}
