@@ -8,7 +8,8 @@
 //	the replication id has changed      pending, due at once, with fresh statistics
 //	another job has the replication id  failed; crashing if it is a document's and the other is not
 //	it failed, and is a document's      crashing, scheduled later and later
-//	it failed, and is transient         failed; crashing if an endpoint asked for patience
+//	it failed, and is transient         failed; crashing if an endpoint asked for patience, or
+//	                                    its filter function could not be read
 //	it is not held any more             whoever took it knows
 //
 // Crashes in a row make a job wait longer each time. A run that lasts longer than

@@ -136,6 +136,42 @@ func TestHealth(t *testing.T) {
 	})
 }
 
+// The code of a filter that cannot be read is no reason to fail for good, whoever asked.
+func TestFilterThatCannotBeRead(t *testing.T) {
+	inLab(t, jobs.Options{UpdateDocs: true}, nil, func(l *lab) {
+		byDocument := l.put(repdb, "d", `, "filter": "f/t"`)
+		posted, err := l.post("joe", `, "filter": "f/t", "doc_ids": null`)
+		require.NoError(l, err)
+		for count := 1; count <= 3; count++ {
+			for _, id := range []string{byDocument, posted.ID} {
+				job := l.crashes(id, count)
+				assert.Equal(l, "filter_fetch_error", job.State.ErrorCode)
+				assert.Empty(l, job.ReplicationID())
+				waits := l.scheduled(id).Sub(job.State.LastUpdated)
+				want := 32 * time.Second << count
+				assert.GreaterOrEqual(l, waits, want*3/4-time.Second)
+				assert.LessOrEqual(l, waits, want+time.Second)
+			}
+		}
+		state, reason := l.says(repdb, "d")
+		assert.Equal(l, "error", state)
+		assert.Contains(l, reason, "filter_fetch_error: Couldn't open document `_design/f`")
+
+		_, err = l.jobs.Cancel(context.Background(), posted.ID)
+		require.NoError(l, err)
+		other, err := l.post("joe", `, "filter": "f/u"`)
+		require.NoError(l, err)
+		l.crashes(other.ID, 1)
+		l.peers.on("GET a.example/db/_design/f", func(*http.Request) (int, string) {
+			return 200, `{"_id":"_design/f","_rev":"1-a","filters":{"t":"function() { return true; }","u":"function() { return 1; }"}}`
+		})
+		ended, err := l.jobs.Await(context.Background(), other.ID, other.Args.Life)
+		require.NoError(l, err)
+		assert.Equal(l, replicator.StateCompleted, ended.Condition())
+		assert.NotEmpty(l, l.in(byDocument, replicator.StateCompleted).ReplicationID())
+	})
+}
+
 // What the settings of the day forbid fails when it is accepted, and its document says so.
 func TestInvalidUnderTodaysSettings(t *testing.T) {
 	inLab(t, jobs.Options{}, []string{"replicator/valid_endpoint_protocols=https"}, func(l *lab) {

@@ -152,7 +152,7 @@ func (s *Server) collided(ctx context.Context, run *jobs.Run, c *jobs.Collision,
 func (s *Server) crashed(ctx context.Context, run *jobs.Run, err error, health health, log zerolog.Logger) error {
 	failure := &worker.Error{Code: "error", Reason: replicator.StripCredentials(err.Error())}
 	errors.As(err, &failure)
-	if run.Job().Transient() && failure.RetryAfter == 0 {
+	if run.Job().Transient() && failure.RetryAfter == 0 && !unreadFilter(failure) {
 		log.Warn().Err(failure).Msg("replication failed")
 		return run.Fail(ctx, failure.Code, failure.Reason)
 	}
@@ -163,6 +163,10 @@ func (s *Server) crashed(ctx context.Context, run *jobs.Run, err error, health h
 	log.Warn().Err(failure).Int("errors", errorCount).Msg("replication crashed")
 	return s.crash(ctx, run, failure, errorCount)
 }
+
+// unreadFilter reports whether a run failed because the code of its filter function could not
+// be read from the source. Also a transient job tries that again.
+func unreadFilter(failure *worker.Error) bool { return failure.Code == "filter_fetch_error" }
 
 // crash queues the job for later.
 func (s *Server) crash(ctx context.Context, run *jobs.Run, failure *worker.Error, errorCount int) error {
