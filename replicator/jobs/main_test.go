@@ -32,6 +32,7 @@ type store struct {
 	*faultkv.DB
 	on     atomic.Bool
 	broken atomic.Bool // every transaction fails
+	mute   atomic.Bool // nobody hears how a transaction ended
 }
 
 func newStore(db kv.Database) *store {
@@ -51,7 +52,10 @@ func (s *store) Transact(ctx context.Context, fn func(kv.Transaction) error) err
 	if s.broken.Load() {
 		return errBroken
 	}
-	return s.DB.Transact(ctx, fn)
+	if err := s.DB.Transact(ctx, fn); err != nil || !s.mute.Load() {
+		return err
+	}
+	return kv.ErrCommitUnknown
 }
 
 // bundle is replication jobs on a store of their own.

@@ -95,7 +95,7 @@ func (r *Run) drop(ctx context.Context) error {
 	return r.held.Update(ctx, nil, nil) // which lets go of it
 }
 
-// Job returns the job. Its State is as this run last wrote it.
+// Job returns the job. Its State is as this run last wrote it, or may have written it.
 func (r *Run) Job() *Job { return r.job }
 
 // Context ends when the job must not be worked on any more: see
@@ -261,7 +261,7 @@ func (r *Run) resubmit(ctx context.Context, at time.Time, change func(*replicato
 	})
 }
 
-// write changes a copy of the state, and keeps it if it could be stored.
+// write changes a copy of the state, and keeps it if it could be stored, or may have been.
 func (r *Run) write(change func(*replicator.JobState), store func(*replicator.JobState, json.RawMessage) error) error {
 	next := *r.job.State
 	next.History = slices.Clone(next.History)
@@ -271,11 +271,17 @@ func (r *Run) write(change func(*replicator.JobState), store func(*replicator.Jo
 	if err != nil {
 		return fmt.Errorf("writing the state of the replication job %q: %w", r.job.ID, err)
 	}
-	if err := store(&next, text); err != nil {
-		return err
+	err = store(&next, text)
+	if err == nil || mayBeMade(err) && next.State == replicator.StateRunning && next.ReplicationID == r.job.State.ReplicationID {
+		r.job.State = &next
 	}
-	r.job.State = &next
-	return nil
+	return err
+}
+
+// mayBeMade reports whether a write may have been made that ended with an error. What comes
+// after such an update goes on from it, and takes none of its progress back.
+func mayBeMade(err error) bool {
+	return errors.Is(err, kv.ErrCommitUnknown) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // encodeState writes a state in the size that the job layer takes. Servers choose

@@ -65,6 +65,39 @@ func TestLifeOfAJob(t *testing.T) {
 	})
 }
 
+// A node that does not hear that an update was made does not take it back.
+func TestUpdateThatNobodyHeardOf(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	job := b.replicate("")
+	run, err := b.store.Accept(t.Context())
+	require.NoError(t, err)
+	unheard := func(update func() error) {
+		b.db.mute.Store(true)
+		require.ErrorIs(t, update(), kv.ErrCommitUnknown)
+		b.db.mute.Store(false)
+	}
+	unheard(func() error { return run.Start(t.Context(), "node2", "pid2") })
+	require.Equal(t, "pid2", run.Job().State.PID)
+	unheard(func() error {
+		return run.Update(t.Context(), func(s *replicator.JobState) { s.Stats.DocsWritten = 7 })
+	})
+	require.NoError(t, run.Stop(t.Context(), nil))
+	stored := b.get(job.ID)
+	require.Equal(t, replicator.StatePending, stored.Condition())
+	require.EqualValues(t, 7, stored.State.Stats.DocsWritten)
+	require.Equal(t, "node2", stored.State.Node)
+	require.Equal(t, []string{"stopped", "started", "added"}, eventTypes(stored))
+
+	// The end of a job that was not made is none.
+	run = b.accept()
+	b.db.broken.Store(true)
+	require.ErrorIs(t, run.Complete(t.Context(), nil), errBroken)
+	b.db.broken.Store(false)
+	require.NoError(t, run.Stop(t.Context(), nil))
+	require.EqualValues(t, 7, b.get(job.ID).State.Stats.DocsWritten)
+}
+
 func TestFail(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
