@@ -111,6 +111,10 @@ func (s *Server) replicate(ctx context.Context, run *jobs.Run, log zerolog.Logge
 	case errors.As(err, &collision):
 		return s.collided(ctx, run, collision, log)
 	}
+	// What was counted since the last report is not to be lost with the run.
+	if err := run.Update(ctx, result.CopyTo); err != nil {
+		return err
+	}
 	return s.crashed(ctx, run, err, health, log)
 }
 
@@ -152,7 +156,8 @@ func (s *Server) collided(ctx context.Context, run *jobs.Run, c *jobs.Collision,
 func (s *Server) crashed(ctx context.Context, run *jobs.Run, err error, health health, log zerolog.Logger) error {
 	failure := &worker.Error{Code: "error", Reason: replicator.StripCredentials(err.Error())}
 	errors.As(err, &failure)
-	if run.Job().Transient() && failure.RetryAfter == 0 && !unreadFilter(failure) {
+	// A filter's code that could not be read is tried again for transient jobs, too.
+	if run.Job().Transient() && failure.RetryAfter == 0 && !errors.Is(err, worker.ErrFilterCode) {
 		log.Warn().Err(failure).Msg("replication failed")
 		return run.Fail(ctx, failure.Code, failure.Reason)
 	}
@@ -163,10 +168,6 @@ func (s *Server) crashed(ctx context.Context, run *jobs.Run, err error, health h
 	log.Warn().Err(failure).Int("errors", errorCount).Msg("replication crashed")
 	return s.crash(ctx, run, failure, errorCount)
 }
-
-// unreadFilter reports whether a run failed because the code of its filter function could not
-// be read from the source. Also a transient job tries that again.
-func unreadFilter(failure *worker.Error) bool { return failure.Code == "filter_fetch_error" }
 
 // crash queues the job for later.
 func (s *Server) crash(ctx context.Context, run *jobs.Run, failure *worker.Error, errorCount int) error {
