@@ -84,8 +84,9 @@ func (l *lab) start(sets ...string) {
 	var running sync.WaitGroup
 	running.Go(func() { assert.NoError(l, server.Run(context.Background())) })
 	l.end = func() {
-		assert.NoError(l, server.Shutdown(context.Background()))
+		err := server.Shutdown(context.Background())
 		running.Wait()
+		require.NoError(l, err)
 	}
 }
 

@@ -27,12 +27,13 @@ func TestCrashesInARow(t *testing.T) {
 	inLab(t, jobs.Options{UpdateDocs: true, MaxHistory: 5}, []string{"replicator/max_backoff_penalty_sec=300"}, func(l *lab) {
 		l.peers.on("GET a.example/db", missing)
 		id := l.put(repdb, "d", "")
-		for i, want := range []time.Duration{64, 128, 256, 300, 300, 300} {
+		for i, seconds := range []int{64, 128, 256, 300, 300, 300} {
+			want := time.Duration(seconds) * time.Second
 			job := l.crashes(id, i+1)
 			waits := l.scheduled(id).Sub(job.State.LastUpdated)
 			// Both are in whole seconds.
-			assert.GreaterOrEqual(l, waits, want*time.Second*3/4-time.Second, i)
-			assert.LessOrEqual(l, waits, want*time.Second+time.Second, i)
+			assert.GreaterOrEqual(l, waits, want*3/4-time.Second, i)
+			assert.LessOrEqual(l, waits, want+time.Second, i)
 			assert.Equal(l, "db_not_found: could not open http://a.example/db/", job.State.Error)
 			state, reason := l.says(repdb, "d")
 			assert.Equal(l, "error", state)

@@ -25,7 +25,6 @@ import (
 	"settee/pkg/config"
 	"settee/pkg/couch/couchtest"
 	"settee/pkg/docstore"
-	"settee/pkg/kv"
 	"settee/pkg/kv/faultkv"
 	"settee/pkg/kv/kvtest"
 	"settee/pkg/kv/memkv"
@@ -42,10 +41,11 @@ const limit = time.Minute
 // cluster is a store with the nodes on it.
 type cluster struct {
 	t   *testing.T
-	db  kv.Database // without faults
 	log *syncBuffer
 	// open returns another process's view of the store.
 	open func(jobs.Options) *jobs.Store
+	// documents opens the store's databases, without faults.
+	documents func(docstore.Hooks) *docstore.Store
 }
 
 func newCluster(t *testing.T) *cluster {
@@ -57,7 +57,10 @@ func newCluster(t *testing.T) *cluster {
 	}
 	t.Cleanup(func() { assert.NoError(t, db.Close()) })
 	var processes atomic.Uint64
-	return &cluster{t: t, db: db, log: new(syncBuffer), open: func(opts jobs.Options) *jobs.Store {
+	documents := func(hooks docstore.Hooks) *docstore.Store {
+		return docstore.Open(db, docsPrefix, docstore.Options{Hooks: hooks})
+	}
+	return &cluster{t: t, documents: documents, log: new(syncBuffer), open: func(opts jobs.Options) *jobs.Store {
 		// Each process has faults of its own.
 		faulty := faultkv.Wrap(db, faultkv.Options{Seed: processes.Add(1), Rates: faultkv.Rates{
 			faultkv.Conflict: 0.05, faultkv.UnknownCommitted: 0.1, faultkv.UnknownNotCommitted: 0.05,
@@ -117,7 +120,7 @@ var docsPrefix = []byte("docs")
 // document writes a document that asks for a replication, and returns the id of its job.
 func (n *node) document(id, format string, args ...any) (jobID string) {
 	n.t.Helper()
-	docs := docstore.Open(n.db, docsPrefix, docstore.Options{Hooks: n.jobs.Hooks(replicator.ParseOptions{})})
+	docs := n.documents(n.jobs.Hooks(replicator.ParseOptions{}))
 	defer docs.Close()
 	db, err := docs.Create(n.t.Context(), repdb)
 	require.NoError(n.t, err)
