@@ -19,7 +19,9 @@
 // one whose winning revision asks for a replication and does not say how that has
 // ended. The two are changed in one transaction: the write of the document adds,
 // changes or removes the job, and the end of the job writes the document. Neither
-// exists without the other at any time.
+// exists without the other at any time. If Options.UpdateDocs is set the document also says
+// that a run has its replication id, and that a run has crashed. What it says of a job that
+// has not ended is of no consequence to the job, whoever wrote it.
 //
 // A document that comes to ask for something else has another job, by the same id. If the
 // old one runs, it has to be let go of first: until then the args are of the new
