@@ -42,6 +42,8 @@ type Layer []Value
 type Config struct {
 	layers [origins][]Layer
 	values map[*definition]resolved
+	// families has the values of sections whose keys are names.
+	families map[*family]map[string]resolved
 }
 
 func (c *Config) find(d *definition) resolved {
@@ -89,23 +91,14 @@ func named(origin Origin, layers []Layer) []Layer {
 func (c *Config) settle() error {
 	var problems []error
 	c.values = make(map[*definition]resolved)
+	c.families = make(map[*family]map[string]resolved)
 	depth := 0
 	for _, layers := range c.layers {
 		for _, layer := range layers {
 			depth++
 			for _, v := range layer {
-				d, rank, ok := lookup(v.name())
-				if !ok {
-					continue
-				}
-				value, err := d.spellings[rank].check(v)
-				if err != nil {
+				if err := c.settleOne(v, depth); err != nil {
 					problems = append(problems, err)
-					continue
-				}
-				r := resolved{value: value, text: v.Text, from: v.From, rank: rank, layer: depth}
-				if r.beats(c.find(d)) {
-					c.values[d] = r
 				}
 			}
 		}
@@ -114,6 +107,34 @@ func (c *Config) settle() error {
 		problems = c.contradictions()
 	}
 	return errors.Join(problems...)
+}
+
+// settleOne takes in a value of a layer, which beats those of the layers below it.
+func (c *Config) settleOne(v Value, depth int) error {
+	if f := familyOf(v.Section); f != nil {
+		value, err := f.member.check(v)
+		if err != nil {
+			return err
+		}
+		if c.families[f] == nil {
+			c.families[f] = make(map[string]resolved)
+		}
+		c.families[f][v.Key] = resolved{value: value, text: v.Text, from: v.From, layer: depth}
+		return nil
+	}
+	d, rank, ok := lookup(v.name())
+	if !ok {
+		return nil
+	}
+	value, err := d.spellings[rank].check(v)
+	if err != nil {
+		return err
+	}
+	r := resolved{value: value, text: v.Text, from: v.From, rank: rank, layer: depth}
+	if r.beats(c.find(d)) {
+		c.values[d] = r
+	}
+	return nil
 }
 
 // check parses a value. It must also fit an ini file, or WriteINI could not print

@@ -47,6 +47,10 @@ func TestDefaults(t *testing.T) {
 
 			require.Equal(t, 500, config.MaxJobs.Get(c))
 			require.Equal(t, 15*time.Second, config.Interval.Get(c))
+			require.Equal(t, 100, config.MaxChurn.Get(c))
+			require.Equal(t, time.Minute, config.MinRunTime.Get(c))
+			require.InDelta(t, 0.5, config.UsageCoeff.Get(c), 0)
+			require.Nil(t, config.Shares.Get(c))
 			require.Equal(t, 2, config.MaxAcceptors.Get(c))
 			require.Equal(t, 2*time.Second, config.AcceptJitter.Get(c))
 			require.Equal(t, 120*time.Second, config.HealthThreshold.Get(c))
@@ -174,6 +178,33 @@ func TestSecondSpellings(t *testing.T) {
 	})
 }
 
+func TestShares(t *testing.T) {
+	t.Parallel()
+	path := file(t, "local.ini", "[replicator.shares]\n_replicator = 50\nhigh/_replicator = 200\nhigh/_replicator = 300")
+	cfg := load(t, config.Options{Files: []string{path}, Flags: []string{"replicator.shares/a/b/_replicator=1"}})
+	want := map[string]int{"_replicator": 50, "high/_replicator": 300, "a/b/_replicator": 1}
+	require.Equal(t, want, config.Shares.Get(cfg))
+	config.Shares.Get(cfg)["_replicator"] = 7
+	require.Equal(t, want, config.Shares.Get(cfg), "what Get returns is the caller's own")
+	require.Equal(t, path+":4", config.Shares.From(cfg, "high/_replicator"))
+	require.Equal(t, "--set", config.Shares.From(cfg, "a/b/_replicator"))
+	require.Equal(t, "default", config.Shares.From(cfg, "other/_replicator"))
+	require.Equal(t, "[replicator.shares]", config.Shares.String())
+
+	stored, _, err := cfg.With(config.OriginStore, config.Layer{
+		{Section: "replicator.shares", Key: "_replicator", Text: "70"},
+		{Section: "replicator.shares", Key: "a/b/_replicator", Text: "2"},
+	})
+	require.NoError(t, err)
+	require.Equal(t, map[string]int{"_replicator": 70, "high/_replicator": 300, "a/b/_replicator": 1},
+		config.Shares.Get(stored), "each key is decided by itself")
+	require.Equal(t, want, config.Shares.Get(cfg))
+
+	_, _, err = config.Load(config.Options{Flags: []string{"replicator.shares/a=0", "replicator.shares/b=5000", "replicator.shares/c=3"}})
+	require.EqualError(t, err, `[replicator.shares] a (--set): "0" is refused: it must be a whole number from 1 to 1000`+"\n"+
+		`[replicator.shares] b (--set): "5000" is refused: it must be a whole number from 1 to 1000`)
+}
+
 func TestGoodValues(t *testing.T) {
 	t.Parallel()
 	get := func(t *testing.T, set string) *config.Config { return load(t, config.Options{Flags: []string{set}}) }
@@ -210,6 +241,12 @@ func TestGoodValues(t *testing.T) {
 			"https": {"https"}, "https , HTTP": {"https", "http"}, "http,http": {"http"},
 		} {
 			require.Equal(t, want, config.ValidEndpointProtocols.Get(get(t, "replicator/valid_endpoint_protocols="+text)))
+		}
+	})
+	t.Run("part of a whole", func(t *testing.T) {
+		t.Parallel()
+		for text, want := range map[string]float64{"0": 0, "1": 1, "1.0": 1, "0.25": 0.25, ".5": 0.5} {
+			require.InDelta(t, want, config.UsageCoeff.Get(get(t, "replicator/usage_coeff="+text)), 0, text)
 		}
 	})
 	t.Run("log level", func(t *testing.T) {
@@ -254,6 +291,16 @@ func TestBadValues(t *testing.T) {
 		{"replicator", "interval_sec", "1.5", "a whole number of seconds from 1 to"},
 		{"replicator", "interval_sec", "15s", "a whole number of seconds from 1 to"},
 		{"replicator", "max_history", "101", "from 1 to 100"},
+		{"replicator", "max_churn", "-1", "a whole number from 0"},
+		{"replicator", "min_run_time_sec", "1m", "a whole number of seconds from 0"},
+		{"replicator", "usage_coeff", "1.1", "a number from 0 to 1, such as 0.5"},
+		{"replicator", "usage_coeff", "-0.1", "a number from 0 to 1"},
+		{"replicator", "usage_coeff", "NaN", "a number from 0 to 1"},
+		{"replicator", "usage_coeff", "0x1p-2", "a number from 0 to 1"},
+		{"replicator", "usage_coeff", "50%", "a number from 0 to 1"},
+		{"replicator.shares", "a/_replicator", "0", "a whole number from 1 to 1000"},
+		{"replicator.shares", "_replicator", "1001", "a whole number from 1 to 1000"},
+		{"replicator.shares", "_replicator", "high", "a whole number from 1 to 1000"},
 		{"replicator", "use_checkpoints", "yes", "true or false"},
 		{"replicator", "valid_endpoint_protocols", "http,socks5", "one or more of http, https, separated by commas"},
 		{"replicator", "valid_endpoint_protocols", "http,", "one or more of http, https"},
@@ -398,13 +445,13 @@ func TestWithReplacesTheLayersOfItsOrigin(t *testing.T) {
 	require.Equal(t, "store", bad.From)
 	require.Equal(t, 3, config.MaxJobs.Get(changed), "a refused layer changes nothing")
 
-	layers, _, err := config.ReadFiles([]string{file(t, "a.ini", "[replicator]\nmax_jobs = 4\nmax_churn = 5")})
+	layers, _, err := config.ReadFiles([]string{file(t, "a.ini", "[replicator]\nmax_jobs = 4\npriority_coeff = 0.9")})
 	require.NoError(t, err)
 	reread, warnings, err := changed.With(config.OriginFile, layers...)
 	require.NoError(t, err)
 	require.Equal(t, 3, config.MaxJobs.Get(reread))
 	require.Len(t, warnings, 1)
-	require.Equal(t, "max_churn", warnings[0].Key)
+	require.Equal(t, "priority_coeff", warnings[0].Key)
 
 	cleared, warnings, err := reread.With(config.OriginStore)
 	require.NoError(t, err)
@@ -439,17 +486,17 @@ func TestWarnings(t *testing.T) {
 		want    []string // FILE stands for the file
 	}{
 		{name: "nothing wrong", data: "[replicator]\nmax_jobs = 5"},
-		{name: "not honoured", data: "[replicator]\nmax_churn = 5",
-			want: []string{"[replicator] max_churn, FILE:2: has no effect: a running job is not stopped to make room for another"}},
-		{name: "once for a key", data: "[replicator]\nmax_churn = 5\nmax_churn = 6",
-			want: []string{"[replicator] max_churn, FILE:2: has no effect: a running job is not stopped to make room for another"}},
+		{name: "not honoured", data: "[replicator]\npriority_coeff = 0.9",
+			want: []string{"[replicator] priority_coeff, FILE:2: has no effect: jobs have no priority of their own, their databases take turns"}},
+		{name: "once for a key", data: "[replicator]\nkey_file = a\nkey_file = b",
+			want: []string{"[replicator] key_file, FILE:2: has no effect: no client certificate is presented to endpoints"}},
 		{name: "unknown keys", data: "[replicator]\nmax_jbos = 5\n[settee]\nStore = mem:", want: []string{
 			"[replicator] max_jbos, FILE:2: is not a setting", "[settee] Store, FILE:4: is not a setting",
 		}},
 		{name: "unknown section, once", data: "[replikator]\nmax_jobs = 5\nmax_history = 6",
 			want: []string{"[replikator], FILE:2: is neither a section of settee nor one of CouchDB"}},
-		{name: "a section without effect, once", data: "[replicator.shares]\n_replicator = 5\na/_replicator = 6",
-			want: []string{"[replicator.shares], FILE:2: has no effect: all replicator databases have the same share"}},
+		{name: "a section without effect, once", data: "[ssl]\nenable = true\nport = 6984",
+			want: []string{"[ssl], FILE:2: has no effect: the listener speaks plain HTTP"}},
 		{name: "accounts", data: "[admins]\nroot = hunter2",
 			want: []string{"[admins], FILE:2: has no effect: there are no accounts, whoever reaches the port may do everything"}},
 		{name: "sections of CouchDB", data: "[couchdb_engines]\ncouch = couch_bt_engine\n[smoosh.ratio_dbs]\npriority = ratio\n" +

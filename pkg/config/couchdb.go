@@ -13,14 +13,10 @@ import (
 // default.ini, documentation and code. What gets built moves from here to there.
 var ineffective = map[name]string{
 	// Scheduling.
-	{"replicator", "max_churn"}:            "a running job is not stopped to make room for another",
-	{"replicator", "min_run_time_sec"}:     "a running job is not stopped to make room for another",
 	{"replicator", "startup_jitter"}:       "accept_jitter spreads the starts of jobs",
 	{"replicator", "cluster_start_period"}: "a node takes jobs as soon as it is up",
 	{"replicator", "cluster_quiet_period"}: "jobs are not divided among nodes in advance",
-	{"replicator", "usage_coeff"}:          "what a database used before does not count",
 	{"replicator", "priority_coeff"}:       "jobs have no priority of their own, their databases take turns",
-	{"replicator.shares", ""}:              "all replicator databases have the same share",
 
 	// Requests.
 	{"replicator", "request_timeout"}:           "connection_timeout is the limit of a request",

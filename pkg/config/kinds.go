@@ -31,6 +31,18 @@ func whole[T int | int64](low, high T) kind[T] {
 	}
 }
 
+// decimal is a number from low to high, with or without a fraction.
+func decimal(low, high float64) kind[float64] {
+	return kind[float64]{
+		want: fmt.Sprintf("a number from %g to %g, such as %g", low, high, (low+high)/2),
+		parse: func(text string) (float64, bool) {
+			n, err := strconv.ParseFloat(text, 64)
+			plain := !strings.ContainsFunc(text, func(r rune) bool { return r != '.' && (r < '0' || r > '9') })
+			return n, err == nil && plain && n >= low && n <= high
+		},
+	}
+}
+
 // wholeBytes is a size from low to high, in bytes.
 func wholeBytes(low, high int64) kind[int64] {
 	k := whole(low, high)

@@ -54,11 +54,12 @@ func (r resolved) beats(other resolved) bool {
 	return r.rank >= other.rank // of equals the later line of a file
 }
 
-// table is every setting, in the order of settings.go. Only define writes to it,
-// while the package's variables are initialized.
+// table is every setting, in the order of settings.go. Only define and
+// defineFamily write to it, while the package's variables are initialized.
 var table struct {
 	settings []*definition
 	byName   map[name]*definition
+	families []*family
 }
 
 // alias is a further key of a setting.

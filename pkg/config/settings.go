@@ -2,6 +2,7 @@ package config
 
 import (
 	"math"
+	"strconv"
 	"time"
 )
 
@@ -89,6 +90,14 @@ var (
 	Interval = define("replicator", "interval_sec", "15", seconds(time.Second, longSeconds),
 		"How often the scheduler looks at the running and the waiting jobs.",
 		alias[time.Duration]{"interval", milliseconds(time.Second, longMillis)})
+	MaxChurn = define("replicator", "max_churn", "100", whole(0, many),
+		"How many running jobs, at most, one node stops each interval to make room for waiting\n"+
+			"ones. 0 stops none.")
+	MinRunTime = define("replicator", "min_run_time_sec", "60", seconds(0, longSeconds),
+		"How long a job runs, at least, before it is stopped to make room for a waiting one.")
+	UsageCoeff = define("replicator", "usage_coeff", "0.5", decimal(0, 1),
+		"What part of a database's usage still counts after an interval: with 0, what was used\n"+
+			"before is forgotten at once, and with 1 never.")
 	MaxAcceptors = define("replicator", "max_acceptors", "2", whole(1, 1_000),
 		"How many acceptors of one node wait for a job while there is room for more.")
 	AcceptJitter = define("replicator", "accept_jitter", "2000", milliseconds(0, longMillis),
@@ -147,3 +156,13 @@ var (
 		protocols("http", "https", "socks5"),
 		"The protocols that a proxy may have.")
 )
+
+// DefaultShares is the share of a replicator database of which [replicator.shares] says
+// nothing.
+const DefaultShares = 100
+
+// Shares are the shares of replicator databases, by name: only those that somebody set.
+// Running time is divided in proportion to the shares.
+var Shares = defineFamily("replicator.shares", strconv.Itoa(DefaultShares), whole(1, 1_000),
+	"How running time is divided: a replicator database with twice the shares of another one\n"+
+		"runs its jobs twice as long. The keys are the names of replicator databases.")

@@ -50,6 +50,13 @@ func TestTheTableIsConsistent(t *testing.T) {
 			require.Contains(t, partlyUsed, d.section)
 		}
 	}
+	for _, f := range table.families {
+		require.NotEmpty(t, f.comment, f.section)
+		_, ok := f.member.parse(f.absent)
+		require.True(t, ok, "[%s]: the default is not %s", f.section, f.member.want)
+		require.NotContains(t, ineffective, name{section: f.section})
+		require.False(t, ofCouchDB(f.section), "[%s] counts as a section without settings", f.section)
+	}
 	for n, why := range ineffective {
 		require.NotEmpty(t, why, n)
 		require.False(t, ofCouchDB(n.section), "%v would be passed over in silence", n)

@@ -46,7 +46,7 @@ func warningsOf(origin Origin, layers []Layer) []Warning {
 // CouchDB that settee has nothing to do with goes without, except in a flag, which
 // nobody gives by accident.
 func warningOf(origin Origin, v Value) (Warning, bool) {
-	if _, _, ok := lookup(v.name()); ok {
+	if known(v.name()) {
 		return Warning{}, false
 	}
 	key := Warning{Section: v.Section, Key: v.Key, From: v.From}

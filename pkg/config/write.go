@@ -26,6 +26,9 @@ func (c *Config) WriteINI(w io.Writer) error {
 				writeSetting(&b, d, c.find(d))
 			}
 		}
+		if f := familyOf(section); f != nil {
+			writeFamily(&b, c, f)
+		}
 		writeStrangers(&b, section, strangers)
 	}
 	for _, section := range foreign {
@@ -37,10 +40,7 @@ func (c *Config) WriteINI(w io.Writer) error {
 }
 
 func writeSetting(b *strings.Builder, d *definition, r resolved) {
-	b.WriteByte('\n')
-	for line := range strings.SplitSeq(d.comment, "\n") {
-		fmt.Fprintf(b, "; %s\n", line)
-	}
+	writeComment(b, d.comment)
 	for i, s := range d.spellings {
 		note := ""
 		switch {
@@ -51,7 +51,27 @@ func writeSetting(b *strings.Builder, d *definition, r resolved) {
 		}
 		fmt.Fprintf(b, "; %s: %s.%s\n", s.key, s.want, note)
 	}
-	n := name{d.section, d.spellings[r.rank].key}
+	writeLine(b, name{d.section, d.spellings[r.rank].key}, r)
+}
+
+// writeFamily writes the keys that a section of names has, in their order.
+func writeFamily(b *strings.Builder, c *Config, f *family) {
+	writeComment(b, f.comment)
+	fmt.Fprintf(b, "; KEY: %s. Default: %s\n", f.member.want, f.absent)
+	for _, key := range c.members(f) {
+		writeLine(b, name{f.section, key}, c.families[f][key])
+	}
+}
+
+func writeComment(b *strings.Builder, comment string) {
+	b.WriteByte('\n')
+	for line := range strings.SplitSeq(comment, "\n") {
+		fmt.Fprintf(b, "; %s\n", line)
+	}
+}
+
+// writeLine writes a value and where it comes from.
+func writeLine(b *strings.Builder, n name, r resolved) {
 	shown := show(n, r.text)
 	line, ok := formatSetting(n.key, shown)
 	if !ok || shown != r.text {
@@ -83,6 +103,9 @@ func sections(strangers []Value) (own, foreign []string) {
 			own = append(own, d.section)
 		}
 	}
+	for _, f := range table.families {
+		own = append(own, f.section)
+	}
 	for _, v := range strangers {
 		if !slices.Contains(own, v.Section) && !slices.Contains(foreign, v.Section) {
 			foreign = append(foreign, v.Section)
@@ -99,7 +122,7 @@ func (c *Config) strangers() []Value {
 	for _, layers := range c.layers {
 		for _, layer := range layers {
 			for _, v := range layer {
-				if _, _, ok := lookup(v.name()); ok {
+				if known(v.name()) {
 					continue
 				}
 				if i, ok := at[v.name()]; ok {
