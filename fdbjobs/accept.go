@@ -32,6 +32,12 @@ type AcceptOptions struct {
 	// least. It keeps one that has used little from getting all that is free at a
 	// moment. See [Type.Charge].
 	Charge int64
+	// Yielding, if not nil, are running jobs that can make room, those of one owner in the
+	// order in which they are to go. At most as many are taken as there are of them, and
+	// each only in exchange for one of the owner that has used the most for its weight,
+	// if its own owner has not used more, or is that one. [Held.Instead] says which is to
+	// go. With Latest it takes nothing early.
+	Yielding []Yielding
 	// Wait bounds the waiting for the first job; when it is over, there is none.
 	// Negative: no waiting at all. Default: until the context ends.
 	Wait time.Duration
@@ -68,6 +74,9 @@ func (o AcceptOptions) wants() wants {
 		return wants{noSchedule: true}
 	}
 	w := wants{charge: o.Charge}
+	if o.Yielding != nil {
+		w.yielding = &o.Yielding // equal to itself only: it is served alone
+	}
 	if !o.Latest.IsZero() {
 		w.latest = max(o.Latest.Unix(), 1)
 	}

@@ -2,6 +2,7 @@ package fdbjobs
 
 import (
 	"context"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -95,6 +96,7 @@ func (c claim) again() bool { return len(c.held) > 0 || c.due }
 type claimRun struct {
 	jobs    []*Job
 	locks   []string // of jobs
+	instead []string // of jobs that were taken in exchange: what goes for them
 	timeout time.Duration
 	owners  []string            // that were looked at
 	owner   string              // the last one served
@@ -144,7 +146,11 @@ func (c *claimer) claim(ctx context.Context, group []*request) (claim, error) {
 		return claim{}, err
 	}
 	for i, job := range found.jobs {
-		out.held = append(out.held, newHeld(t, job, found.locks[i], began, found.timeout))
+		held := newHeld(t, job, found.locks[i], began, found.timeout)
+		if len(found.instead) > 0 {
+			held.instead = found.instead[i]
+		}
+		out.held = append(out.held, held)
 	}
 	if found.watch != nil {
 		out.idle = &idle{watch: found.watch}
@@ -242,7 +248,7 @@ func (q *queueReader) keep(found claimRun, began time.Time) {
 		if !o.own {
 			o.queue = nil // others are about to take these
 		}
-		o.looked, o.queue = false, o.queue[:min(len(o.queue), maxStock)]
+		o.looked, o.short, o.queue = false, false, o.queue[:min(len(o.queue), maxStock)]
 		switch {
 		case len(o.queue) == 0:
 			delete(q.stock, o.owner)
@@ -267,6 +273,7 @@ type wants struct {
 	latest     int64 // seconds since the epoch; 0: what is due
 	charge     int64
 	noSchedule bool
+	yielding   *[]Yielding // what has to go for what is taken; nil: there is room
 }
 
 // claimTx is the transaction of a claim.
@@ -283,18 +290,28 @@ type claimTx struct {
 	beats   bool          // the latest run said that the claimer is there
 	taken   []taken       // by the latest run that took any
 	timeout time.Duration // that the latest run read
+
+	// Of one run.
+	random   *rand.Rand
+	rollup   kv.Future[[]byte]
+	unit     float64   // what a running job counts
+	exchange *exchange // nil if there is room
+	outbid   bool      // nothing that runs is to go for anything that waits
 }
 
 // taken is a job that a run took, which may or may not have been committed.
 type taken struct {
 	id, lock   string
 	generation int64
+	instead    string
 }
 
 func (c *claimTx) run(tx kv.Transaction) (claimRun, error) {
 	out := claimRun{heads: map[string][]byte{}, left: map[string][][]byte{}}
-	c.beats = false
+	c.beats, c.outbid = false, false
+	c.random = rand.New(rand.NewPCG(c.seeds[0], c.seeds[1]))
 	timeout := tx.Snapshot().Get(c.typ.keys.timeout)
+	c.rollup = tx.Snapshot().Get(c.typ.keys.rollup)
 	var err error
 	if done, err := c.recover(tx, &out); done || err != nil {
 		out.timeout = c.timeout // which that run wrote beside the jobs
@@ -342,6 +359,9 @@ func (c *claimTx) recover(tx kv.Transaction, out *claimRun) (bool, error) {
 		job.Generation = earlier.generation
 		out.jobs = append(out.jobs, job)
 		out.locks = append(out.locks, earlier.lock)
+		if c.wants.yielding != nil {
+			out.instead = append(out.instead, earlier.instead)
+		}
 	}
 	// That run's fate is decided; its jobs need not be looked at again.
 	if len(out.jobs) == 0 {
@@ -350,10 +370,11 @@ func (c *claimTx) recover(tx kv.Transaction, out *claimRun) (bool, error) {
 	return len(out.jobs) > 0, nil
 }
 
-// enough reports whether a run has taken what it may.
-func (c *claimTx) enough(out *claimRun) bool {
-	return len(out.jobs) >= c.n || out.size >= enoughBytes
-}
+// enough reports whether a run is to look for no more jobs.
+func (c *claimTx) enough(out *claimRun) bool { return c.sated(out) || c.outbid }
+
+// sated reports whether a run has taken what it may.
+func (c *claimTx) sated(out *claimRun) bool { return len(out.jobs) >= c.n || out.size >= enoughBytes }
 
 // parseDelayed returns the time and the job of a row in delayed.
 func (t *Type) parseDelayed(key []byte) (scheduled int64, id string, err error) {

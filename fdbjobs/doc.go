@@ -51,13 +51,14 @@
 //	(listed,  type, id)                 -> JSON     what lists show of a job beside its state
 //	(count,   type, part)               -> int64    how many; little-endian, as all that is added to
 //	(ownedcount, type, owner, status)   -> int64    how many of an owner's
+//	(ownedtagged, type, owner, status, tag) -> int64  how many of those have a tag
 //	(owners,  type, owner)              -> (usage, rank, generation)
 //	(waiting, type, owner)              -> ""       owners with rows in ready, and some that had
 //	(ranks,   type, waits, rank, owner) -> ""       owners by usage over weight; waits is 1 or 0
 //	(heads, type, owner)                -> stamp    nothing in the owner's ready queue lies below
 //	(charges, type, owner)              -> int64    usage that is not in (owners) yet
 //	(weights, type, owner)              -> weight   of those that have another than 1
-//	(rollup,  type)                     -> (generation, time, coefficient) of the last roll-up
+//	(rollup,  type)                     -> (generation, time, coefficient, running) of the last roll-up
 //	(claimers, type, claimer)           -> time     when a process last took jobs
 //	(transitions, type, stamp, id)      -> status   appended when a status changes, or a running
 //	                                                job is added again; trimmed

@@ -16,7 +16,7 @@ const MaxClaim = maxClaim
 
 // OwnerKeys returns how many keys there are of owners, but for weights.
 func (t *Type) OwnerKeys(tx kv.ReadTransaction) (n int, err error) {
-	for _, s := range []tuple.Subspace{t.keys.waiting, t.keys.owners, t.keys.ranks, t.keys.charges, t.keys.heads, t.keys.ownedCount} {
+	for _, s := range []tuple.Subspace{t.keys.waiting, t.keys.owners, t.keys.ranks, t.keys.charges, t.keys.heads, t.keys.ownedCount, t.keys.ownedTagged} {
 		err = errors.Join(err, each(tx, s, func(tuple.Tuple, []byte) error {
 			n++
 			return nil
@@ -221,6 +221,27 @@ func (c *checker) owned() error {
 	})
 	for p, n := range counts {
 		c.say("%d jobs of %q are %s, and not counted", n, p.owner, p.status)
+	}
+	if err != nil {
+		return err
+	}
+	type tagged struct{ owner, status, tag string }
+	tags := map[tagged]int64{}
+	for _, r := range c.rows {
+		if r.tag != "" {
+			tags[tagged{r.owner, string(r.status), r.tag}]++
+		}
+	}
+	err = each(c.tx, c.typ.keys.ownedTagged, func(key tuple.Tuple, value []byte) error {
+		p := tagged{key[0].(string), key[1].(string), key[2].(string)}
+		if n := int64(binary.LittleEndian.Uint64(value)); n != tags[p] {
+			c.say("%d jobs of %q are counted as %s and tagged %q, and there are %d", n, p.owner, p.status, p.tag, tags[p])
+		}
+		delete(tags, p)
+		return nil
+	})
+	for p, n := range tags {
+		c.say("%d jobs of %q are %s and tagged %q, and not counted", n, p.owner, p.status, p.tag)
 	}
 	return err
 }

@@ -22,7 +22,8 @@ type Held struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 
-	tag string // after the end
+	tag     string // after the end
+	instead string // the id of a job
 
 	mu    sync.Mutex // guards the timer's place; never held during I/O
 	until time.Time  // when this process stops believing that it holds the job
@@ -85,6 +86,10 @@ func (h *Held) SetTag(tag string) { h.tag = tag }
 
 // Job returns the job as it was when it was taken. It must not be changed.
 func (h *Held) Job() *Job { return h.job }
+
+// Instead returns the id of the job that is to make room for this one: see
+// [AcceptOptions].Yielding.
+func (h *Held) Instead() string { return h.instead }
 
 // Forget drops the args and the state of Job, which may be large, when the holder
 // has made of them what it needs.

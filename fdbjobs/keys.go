@@ -36,6 +36,7 @@ const (
 	tagWatchTransitions
 	tagHeads
 	tagListed
+	tagOwnedTagged
 )
 
 // keyspace packs the keys of one type. The comment of the package has their table.
@@ -43,7 +44,7 @@ type keyspace struct {
 	data, state, args, delayed, ready, active, transitions tuple.Subspace
 	waiting, owners, ranks, charges, weights, claimers     tuple.Subspace
 	heads, listed                                          tuple.Subspace
-	status, owned, count, ownedCount, expiry               tuple.Subspace
+	status, owned, count, ownedCount, ownedTagged, expiry  tuple.Subspace
 	rollup, trimmed, timeout, watchReady, watchTransitions []byte
 }
 
@@ -67,6 +68,7 @@ func newKeyspace(root tuple.Subspace, typ string) keyspace {
 		owned:            root.Sub(tagOwned, typ),
 		count:            root.Sub(tagCount, typ),
 		ownedCount:       root.Sub(tagOwnedCount, typ),
+		ownedTagged:      root.Sub(tagOwnedTagged, typ),
 		expiry:           root.Sub(tagExpiry, typ),
 		transitions:      root.Sub(tagTransitions, typ),
 		rollup:           root.Pack(tagRollup, typ),

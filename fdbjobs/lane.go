@@ -30,6 +30,9 @@ const (
 // share is which of the jobs are a claimer's: those whose hash is mine, modulo of.
 type share struct{ mine, of int }
 
+// whole is the share of a claimer that minds no others.
+var whole = share{0, 1}
+
 // lane begins to read which other claimers there are.
 func (c *claimTx) lane(tx kv.Transaction) func() (share, error) {
 	rows := tx.Snapshot().GetRange(keyRange(c.typ.keys.claimers), kv.RangeOptions{Limit: claimersAtOnce, Mode: kv.StreamWantAll})

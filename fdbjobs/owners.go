@@ -3,6 +3,7 @@ package fdbjobs
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"math"
 	"slices"
@@ -35,6 +36,8 @@ type Owner struct {
 	Usage float64
 	// How many jobs it has.
 	Pending, Running, Finished int64
+	// Tagged is how many of them have a tag, by status and tag.
+	Tagged map[Part]int64
 }
 
 // SetWeight sets an owner's weight, which is positive. It stays when the owner has no
@@ -51,6 +54,25 @@ func (t *Type) SetWeight(tx kv.Transaction, owner string, weight float64) error 
 		tx.Set(t.keys.weights.Pack(owner), tuple.Tuple{weight}.Pack())
 	}
 	return t.fold(tx, []string{owner})
+}
+
+// Weights returns the weights that were set, by owner, but for those that are
+// [DefaultWeight].
+func (t *Type) Weights(tx kv.ReadTransaction) (map[string]float64, error) {
+	weights := map[string]float64{}
+	for pair, err := range tx.GetRange(keyRange(t.keys.weights), kv.RangeOptions{Mode: kv.StreamWantAll}).All() {
+		if err != nil {
+			return nil, err
+		}
+		owner, err := lastString(t.keys.weights, pair.Key)
+		if err != nil {
+			return nil, err
+		}
+		if weights[owner], err = parseWeight(pair.Value); err != nil {
+			return nil, err
+		}
+	}
+	return weights, nil
 }
 
 // Charge adds to an owner's usage, in a unit that is the same for all owners. It
@@ -77,12 +99,13 @@ func (t *Type) Owners(tx kv.ReadTransaction, after string, limit int) ([]Owner, 
 	if err != nil {
 		return nil, err
 	}
-	reads := make([]ownerRead, len(pairs))
+	reads, tagged := make([]ownerRead, len(pairs)), make([]kv.RangeResult, len(pairs))
 	for i, pair := range pairs {
 		if reads[i].name, err = lastString(t.keys.owners, pair.Key); err != nil {
 			return nil, err
 		}
 		reads[i].begin(t, tx)
+		tagged[i] = tx.GetRange(keyRange(t.keys.ownedTagged.Sub(reads[i].name)), kv.RangeOptions{})
 	}
 	rolled, err := awaitRollup(rollup)
 	if err != nil {
@@ -97,8 +120,33 @@ func (t *Type) Owners(tx kv.ReadTransaction, after string, limit int) ([]Owner, 
 		if owners[i], err = reads[i].await(s, rolled); err != nil {
 			return nil, err
 		}
+		if owners[i].Tagged, err = t.countTagged(tagged[i]); err != nil {
+			return nil, err
+		}
 	}
 	return owners, nil
+}
+
+// countTagged returns the counts of an owner's jobs that have tags.
+func (t *Type) countTagged(rows kv.RangeResult) (map[Part]int64, error) {
+	counts := map[Part]int64{}
+	for pair, err := range rows.All() {
+		if err != nil {
+			return nil, err
+		}
+		key, err := t.keys.ownedTagged.Unpack(pair.Key)
+		var status, tag string
+		if err == nil && (len(key) != 3 || !as(key[1], &status) || !as(key[2], &tag) || len(pair.Value) != 8) {
+			err = tuple.ErrMalformed
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading how many jobs have a tag: %w", err)
+		}
+		if n := int64(binary.LittleEndian.Uint64(pair.Value)); n != 0 { //nolint:gosec // as it was written
+			counts[Status(status).In("", tag)] = n
+		}
+	}
+	return counts, nil
 }
 
 // ownerRead is the reading of what belongs to an owner.
@@ -171,8 +219,11 @@ func awaitWeight(f kv.Future[[]byte]) (float64, error) {
 	if err != nil || value == nil {
 		return DefaultWeight, err
 	}
+	return parseWeight(value)
+}
+
+func parseWeight(value []byte) (weight float64, err error) {
 	e, err := tuple.Unpack(value)
-	weight := 0.0
 	if err == nil && (len(e) != 1 || !as(e[0], &weight) || !(weight > 0)) {
 		err = fmt.Errorf("unknown form %v", e)
 	}
@@ -234,7 +285,7 @@ func (t *Type) place(tx kv.Transaction, owner string, part int64) error {
 	row, rolled := tx.Get(t.keys.owners.Pack(owner)), now.Get(t.keys.rollup)
 	read := ownerRead{name: owner}
 	read.begin(t, now)
-	lowest := t.lowestRank(now)
+	lowest := t.lowestUsage(now)
 
 	s, known, err := awaitStanding(row)
 	if err != nil {
@@ -255,10 +306,12 @@ func (t *Type) place(tx kv.Transaction, owner string, part int64) error {
 		tx.Clear(t.keys.ranks.Pack(rankIdle, s.rank, owner))
 	}
 	if !known || !o.live() {
-		if s.rank, err = lowest(owner); err != nil {
+		least, err := lowest(owner, r)
+		if err != nil {
 			return err
 		}
-		s.usage, s.generation = s.rank*o.Weight, r.generation
+		s.usage, s.generation = least*o.Weight, r.generation
+		s.rank = least + float64(r.running*o.Running)/o.Weight
 		tx.Clear(t.keys.charges.Pack(owner))
 	}
 	tx.Set(t.keys.owners.Pack(owner), s.pack())
@@ -273,35 +326,32 @@ func (t *Type) place(tx kv.Transaction, owner string, part int64) error {
 // were charged since: the lowest of them is what newcomers begin level with.
 const lowestOf = 8
 
-// lowestRank begins to read what the owner has used for its weight that has used the
-// least, but for one.
-func (t *Type) lowestRank(tx kv.ReadTransaction) func(but string) (float64, error) {
+// lowestUsage begins to read what the owner has used for its weight that has used the
+// least, but for one, and without what counts for running jobs.
+func (t *Type) lowestUsage(tx kv.ReadTransaction) func(but string, r rollup) (float64, error) {
 	var parts []kv.RangeResult
 	for _, part := range []int64{rankIdle, rankWaiting} {
 		parts = append(parts, tx.GetRange(keyRange(t.keys.ranks.Sub(part)), kv.RangeOptions{Limit: lowestOf}))
 	}
-	return func(but string) (float64, error) {
-		var ranks []float64
-		var charges, weights []kv.Future[[]byte]
+	return func(but string, r rollup) (float64, error) {
+		var reads []usageRead
 		for _, part := range parts {
 			for pair, err := range part.All() {
 				if err != nil {
 					return 0, err
 				}
-				rank, owner, err := t.parseRank(pair.Key)
+				_, owner, err := t.parseRank(pair.Key)
 				if err != nil {
 					return 0, err
 				}
 				if owner != but {
-					ranks = append(ranks, rank)
-					charges = append(charges, tx.Get(t.keys.charges.Pack(owner)))
-					weights = append(weights, tx.Get(t.keys.weights.Pack(owner)))
+					reads = append(reads, t.readUsage(tx, owner))
 				}
 			}
 		}
 		lowest := math.Inf(1)
-		for i, rank := range ranks {
-			used, err := awaitUsed(rank, charges[i], weights[i])
+		for _, read := range reads {
+			used, _, err := read.await(rollup{generation: r.generation, coeff: r.coeff})
 			if err != nil {
 				return 0, err
 			}
@@ -314,14 +364,33 @@ func (t *Type) lowestRank(tx kv.ReadTransaction) func(but string) (float64, erro
 	}
 }
 
-// awaitUsed returns a rank with what was charged since.
-func awaitUsed(rank float64, charges, weight kv.Future[[]byte]) (float64, error) {
-	charged, err := awaitInt(charges)
-	if err != nil {
-		return 0, err
+// usageRead is the reading of what an owner has used.
+type usageRead struct{ row, charges, weight, running kv.Future[[]byte] }
+
+func (t *Type) readUsage(tx kv.ReadTransaction, owner string) usageRead {
+	return usageRead{
+		row: tx.Get(t.keys.owners.Pack(owner)), charges: tx.Get(t.keys.charges.Pack(owner)),
+		weight:  tx.Get(t.keys.weights.Pack(owner)),
+		running: tx.Get(t.keys.ownedCount.Pack(owner, string(Running))),
 	}
-	w, err := awaitWeight(weight)
-	return rank + float64(charged)/w, err
+}
+
+// await returns what the owner has used for its weight, and that.
+func (u usageRead) await(r rollup) (used, weight float64, err error) {
+	s, _, err := awaitStanding(u.row)
+	if err != nil {
+		return 0, 0, err
+	}
+	charged, err := awaitInt(u.charges)
+	if err != nil {
+		return 0, 0, err
+	}
+	running, err := awaitInt(u.running)
+	if err != nil {
+		return 0, 0, err
+	}
+	weight, err = awaitWeight(u.weight)
+	return (s.rolled(r) + float64(charged+r.running*running)) / weight, weight, err
 }
 
 // parseRank returns what a key of ranks says.
@@ -393,6 +462,7 @@ func (t *Type) fold(tx kv.Transaction, owners []string) error {
 		reads[i] = ownerRead{
 			name: owner, weight: tx.Get(t.keys.weights.Pack(owner)),
 			charges: tx.Snapshot().Get(t.keys.charges.Pack(owner)),
+			running: tx.Snapshot().Get(t.keys.ownedCount.Pack(owner, string(Running))),
 		}
 	}
 	rolled, err := awaitRollup(rolledRead)
@@ -416,11 +486,15 @@ func (t *Type) fold(tx kv.Transaction, owners []string) error {
 		if err != nil {
 			return err
 		}
+		running, err := awaitInt(reads[i].running)
+		if err != nil {
+			return err
+		}
 		if !known {
 			continue
 		}
 		next := standing{usage: max(old.rolled(rolled)+float64(charged), 0), generation: rolled.generation}
-		next.rank = next.usage / weight
+		next.rank = (next.usage + float64(rolled.running*running)) / weight
 		if charged != 0 {
 			t.Charge(tx, owner, -charged)
 		}
@@ -440,6 +514,7 @@ type rollup struct {
 	generation int64 // how many roll-ups there were
 	at         int64 // when the last one was; seconds since the epoch
 	coeff      float64
+	running    int64 // Usage.Running
 }
 
 func awaitRollup(f kv.Future[[]byte]) (r rollup, err error) {
@@ -448,7 +523,7 @@ func awaitRollup(f kv.Future[[]byte]) (r rollup, err error) {
 		return r, err
 	}
 	e, err := tuple.Unpack(value)
-	if err == nil && (len(e) != 3 || !as(e[0], &r.generation) || !as(e[1], &r.at) || !as(e[2], &r.coeff)) {
+	if err == nil && (len(e) != 4 || !as(e[0], &r.generation) || !as(e[1], &r.at) || !as(e[2], &r.coeff) || !as(e[3], &r.running)) {
 		err = fmt.Errorf("unknown form %v", e)
 	}
 	if err != nil {
@@ -457,13 +532,28 @@ func awaitRollup(f kv.Future[[]byte]) (r rollup, err error) {
 	return r, nil
 }
 
-// RollUp multiplies the usage of all owners by a coefficient from 0 to 1, if the last
-// time that any process did so is an interval ago, and reports whether it was. Each
-// process that takes jobs may call it as often as it likes. An error leaves some owners
-// for the next roll-up, which makes up for it.
-func (t *Type) RollUp(ctx context.Context, interval time.Duration, coeff float64) (bool, error) {
-	if !(coeff >= 0 && coeff <= 1) {
-		return false, fmt.Errorf("%w: the coefficient %v is not from 0 to 1", ErrInvalid, coeff)
+// Usage says what counts as the usage of owners.
+type Usage struct {
+	// What was charged is multiplied by Coeff, from 0 to 1, each Interval.
+	Interval time.Duration
+	Coeff    float64
+	// Running is what each running job of an owner counts beside what was charged to it, so
+	// that what is not charged yet counts at once: one that has used little does not get all
+	// that is free at a moment. What comes to the same is what a job is charged in the time
+	// that usage counts.
+	Running int64
+}
+
+// RollUp lets the usage of all owners decay, if the last time that any process did so is an
+// interval ago, and reports whether it did. Each process that takes jobs may call it as often
+// as it likes. An error leaves some owners for the next roll-up, which makes up for it. Until
+// the first one nothing decays, and running jobs do not count.
+func (t *Type) RollUp(ctx context.Context, u Usage) (bool, error) {
+	if !(u.Coeff >= 0 && u.Coeff <= 1) {
+		return false, fmt.Errorf("%w: the coefficient %v is not from 0 to 1", ErrInvalid, u.Coeff)
+	}
+	if u.Running < 0 {
+		return false, fmt.Errorf("%w: a running job counts %d, which is negative", ErrInvalid, u.Running)
 	}
 	now := time.Now().Unix()
 	var mine int64 // the generation that an earlier run of the function made
@@ -475,11 +565,11 @@ func (t *Type) RollUp(ctx context.Context, interval time.Duration, coeff float64
 		if mine != 0 && r.generation == mine && r.at == now {
 			return true, nil
 		}
-		if time.Duration(now-r.at)*time.Second < interval {
+		if time.Duration(now-r.at)*time.Second < u.Interval {
 			return false, nil
 		}
 		mine = r.generation + 1
-		tx.Set(t.keys.rollup, tuple.Tuple{mine, now, coeff}.Pack())
+		tx.Set(t.keys.rollup, tuple.Tuple{mine, now, u.Coeff, u.Running}.Pack())
 		return true, nil
 	})
 	if err != nil || !due {
@@ -542,6 +632,7 @@ func (t *Type) settle(tx kv.Transaction, owners []string) error {
 			key := t.keys.ownedCount.Pack(o.Name, string(status))
 			tx.AddReadConflictKey(key)
 			tx.Clear(key)
+			tx.ClearRange(keyRange(t.keys.ownedTagged.Sub(o.Name, string(status))))
 		}
 		s, known, err := awaitStanding(tx.Get(t.keys.owners.Pack(o.Name)))
 		if err != nil {

@@ -137,7 +137,7 @@ func TestRollUp(t *testing.T) {
 			b.transact(t, func(tx kv.Transaction) error { b.jobs.Charge(tx, "o", n); return nil })
 		}
 		rollUp := func(b *bundle) bool {
-			rolled, err := b.jobs.RollUp(t.Context(), time.Minute, 0.5)
+			rolled, err := b.jobs.RollUp(t.Context(), fdbjobs.Usage{Interval: time.Minute, Coeff: 0.5})
 			require.NoError(t, err)
 			return rolled
 		}
@@ -156,9 +156,9 @@ func TestRollUp(t *testing.T) {
 			assert.True(t, rollUp(b))
 		}
 		assert.InDelta(t, 75, usage(), 0)
-		_, err := b.jobs.RollUp(t.Context(), time.Minute, 1.5)
+		_, err := b.jobs.RollUp(t.Context(), fdbjobs.Usage{Interval: time.Minute, Coeff: 1.5})
 		require.ErrorIs(t, err, fdbjobs.ErrInvalid)
-		_, err = b.jobs.RollUp(t.Context(), time.Minute, math.NaN())
+		_, err = b.jobs.RollUp(t.Context(), fdbjobs.Usage{Interval: time.Minute, Coeff: math.NaN()})
 		require.ErrorIs(t, err, fdbjobs.ErrInvalid)
 	})
 }
@@ -171,7 +171,7 @@ func TestRollUpOfUnknownResult(t *testing.T) {
 		plain := newBundle(t, db)
 		plain.transact(t, func(tx kv.Transaction) error { plain.jobs.Charge(tx, "o", 1000); return nil })
 		for i := range 3 {
-			rolled, err := b.jobs.RollUp(t.Context(), time.Minute, 0.5)
+			rolled, err := b.jobs.RollUp(t.Context(), fdbjobs.Usage{Interval: time.Minute, Coeff: 0.5})
 			require.NoError(t, err)
 			assert.True(t, rolled)
 			assert.InDelta(t, 1000*math.Pow(0.5, float64(i)), b.owners(t)["o"].Usage, 0)

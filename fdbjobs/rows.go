@@ -100,6 +100,9 @@ func (t *Type) index(tx kv.Transaction, id string, r *row, n int64) {
 	}
 	tx.Atomic(kv.MutationAdd, t.keys.count.Pack(r.part().elements()...), littleEndian(n))
 	tx.Atomic(kv.MutationAdd, t.keys.ownedCount.Pack(r.owner, string(r.status)), littleEndian(n))
+	if r.tag != "" {
+		tx.Atomic(kv.MutationAdd, t.keys.ownedTagged.Pack(r.owner, string(r.status), r.tag), littleEndian(n))
+	}
 }
 
 // indexKeys are the job's in status and owned.

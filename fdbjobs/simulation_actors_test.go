@@ -239,7 +239,7 @@ func (s *simulation) governor(p *simProcess, typ *fdbjobs.Type) {
 				return typ.SetTimeout(tx, timeout)
 			}), "set the timeout")
 			s.counts["timeouts set"]++
-			_, err := typ.RollUp(ctx, 10*time.Second, 0.5)
+			_, err := typ.RollUp(ctx, fdbjobs.Usage{Interval: 10 * time.Second, Coeff: 0.5})
 			s.must(err, "roll up")
 		})
 	})

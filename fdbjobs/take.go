@@ -2,9 +2,10 @@ package fdbjobs
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
+	"hash/fnv"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -13,15 +14,23 @@ import (
 
 // takeInOrder takes jobs that are due, or early enough.
 func (c *claimTx) takeInOrder(tx kv.Transaction, out *claimRun) error {
-	if err := c.takeKnown(tx, out); err != nil || c.enough(out) {
-		return err
+	c.exchange = nil
+	if c.wants.yielding == nil {
+		if err := c.takeKnown(tx, out); err != nil || c.enough(out) {
+			return err
+		}
+	} else {
+		var err error
+		if c.exchange, err = c.typ.newExchange(tx.Snapshot(), *c.wants.yielding); err != nil {
+			return err
+		}
 	}
 	delayed := tx.Snapshot().GetRange(
 		from(c.typ.keys.delayed, c.typ.keys.delayed.Pack(c.queue.delayedFrom(c.full))), kv.RangeOptions{Limit: 1})
 	if err := c.takeReady(tx, out); err != nil {
 		return err
 	}
-	if now := time.Now().Unix(); c.wants.latest > now {
+	if now := time.Now().Unix(); c.wants.latest > now && c.exchange == nil {
 		if err := c.takeEarly(tx, out, now); err != nil {
 			return err
 		}
@@ -126,10 +135,12 @@ type candidate struct {
 	rank   float64
 	weight float64
 	used   float64 // rank, and what was charged since
+	offset float64 // from 0 to 1, see pick
 	picks  int
 	queue  [][]byte // rows in ready, in the order in which to take them
 	own    bool     // they are the claimer's share
 	looked bool     // they were read by this run
+	short  bool     // all that were seen earlier were picked: there may be more
 }
 
 // unread returns the candidates of which no rows are known, and that have used less than
@@ -154,20 +165,40 @@ func unread(candidates []*candidate) []*candidate {
 func (c *claimTx) candidates(tx kv.ReadTransaction, out *claimRun, pairs []kv.KeyValue) ([]*candidate, error) {
 	all := make([]*candidate, len(pairs))
 	charges, weights := make([]kv.Future[[]byte], len(pairs)), make([]kv.Future[[]byte], len(pairs))
+	usages := make([]usageRead, len(pairs))
+	rolled, err := awaitRollup(c.rollup)
+	if err != nil {
+		return nil, err
+	}
+	c.unit = float64(rolled.running)
 	for i, pair := range pairs {
 		rank, owner, err := c.typ.parseRank(pair.Key)
 		if err != nil {
 			return nil, err
 		}
 		left, known := out.left[owner]
-		if !known {
+		switch {
+		case c.exchange != nil:
+			left = nil // what was seen an interval ago is not there any more
+		case !known:
 			left = c.queue.stock[owner]
 		}
 		all[i] = &candidate{owner: owner, rank: rank, queue: left, own: true}
 		out.owners = append(out.owners, owner)
+		if rolled.running != 0 {
+			usages[i] = c.typ.readUsage(tx, owner)
+			continue
+		}
 		charges[i], weights[i] = tx.Get(c.typ.keys.charges.Pack(owner)), tx.Get(c.typ.keys.weights.Pack(owner))
 	}
 	for i, candidate := range all {
+		if rolled.running != 0 {
+			if candidate.used, candidate.weight, err = usages[i].await(rolled); err != nil {
+				return nil, err
+			}
+			candidate.offset = offset(candidate.owner, rolled.generation)
+			continue
+		}
 		charged, err := awaitInt(charges[i])
 		if err != nil {
 			return nil, err
@@ -196,6 +227,9 @@ func (c *claimTx) readHeads(
 	if err != nil {
 		return err
 	}
+	if c.exchange != nil {
+		share = whole // claims are rare, and the longest waiting job is due
+	}
 	limit := min(max(window, 4*(c.n-len(out.jobs))/len(candidates))*share.of, maxWindow)
 	begins := make([]func() ([]byte, error), len(candidates))
 	for i, o := range candidates {
@@ -209,7 +243,6 @@ func (c *claimTx) readHeads(
 		}
 		heads[i] = tx.GetRange(from(c.typ.keys.ready.Sub(o.owner), begin), kv.RangeOptions{Limit: limit, Mode: kv.StreamWantAll})
 	}
-	random := rand.New(rand.NewPCG(c.seeds[0], c.seeds[1]))
 	for i, o := range candidates {
 		rows, err := heads[i].Slice()
 		if err != nil {
@@ -218,7 +251,7 @@ func (c *claimTx) readHeads(
 		o.looked = true
 		if len(rows) > 0 {
 			out.heads[o.owner] = rows[0].Key
-			o.queue, o.own = share.sort(rows, random)
+			o.queue, o.own = share.sort(rows, c.random)
 			continue
 		}
 		v, err := version.Await()
@@ -239,7 +272,7 @@ func (c *claimTx) takeFrom(tx kv.Transaction, out *claimRun, candidates []*candi
 			return nil
 		}
 		for some := range slices.Chunk(picks, readAtOnce) {
-			if c.enough(out) {
+			if c.sated(out) {
 				break
 			}
 			if err := c.takeRows(tx, out, some); err != nil {
@@ -252,33 +285,99 @@ func (c *claimTx) takeFrom(tx kv.Transaction, out *claimRun, candidates []*candi
 
 // picked is a row of a queue that was chosen, and taken out of it.
 type picked struct {
-	of  *candidate
-	key []byte
+	of   *candidate
+	key  []byte
+	goes *goer // what makes room for it; nil if there is room
 }
 
 // pick takes up to n rows out of queues, each from the owner that has used the least
 // when what was picked before is counted.
+//
+// Running jobs are whole, and the parts of owners need not be: with few places an owner would
+// always have too much, and another one too little. So up to what a running job counts is
+// added, which changes with time: then each has its part on average.
 func (c *claimTx) pick(candidates []*candidate, n int) []picked {
 	var out []picked
 	for n > len(out) {
 		var next *candidate
+		nextUsed := 0.0
+		short := math.Inf(1)
 		for _, o := range candidates {
 			if len(o.queue) == 0 {
+				if o.short && !o.looked {
+					short = min(short, o.would(c.unit))
+				}
 				continue
 			}
-			if next == nil || o.used < next.used || o.used == next.used && o.picks < next.picks {
-				next = o
+			used := o.would(c.unit)
+			if next == nil || used < nextUsed || used == nextUsed && o.picks < next.picks {
+				next, nextUsed = o, used
 			}
 		}
-		if next == nil {
+		if next == nil || short < nextUsed {
 			break
 		}
-		out = append(out, picked{next, next.queue[0]})
-		next.queue = next.queue[1:]
-		next.picks++
-		next.used += float64(c.wants.charge) / next.weight
+		p := picked{of: next}
+		if c.exchange != nil {
+			if p.of, p.goes = c.exchange.swap(next, candidates); p.goes == nil {
+				c.outbid = true
+				break
+			}
+		}
+		p.key, p.of.queue = p.of.queue[0], p.of.queue[1:]
+		p.of.picks++
+		p.of.short = len(p.of.queue) == 0
+		p.of.used += c.counts() / p.of.weight
+		if p.goes != nil {
+			if i := slices.IndexFunc(candidates, func(o *candidate) bool { return o.owner == p.goes.of.name }); i >= 0 {
+				p.goes.waits = candidates[i]
+				p.goes.waits.used -= c.unit / p.goes.waits.weight
+			}
+		}
+		out = append(out, p)
 	}
 	return out
+}
+
+// would is where the owner is in line, with a place between none and one job more.
+func (o *candidate) would(unit float64) float64 { return o.used + o.offset*unit/o.weight }
+
+// offsetFor is how many roll-ups an owner's offset stays the same: for longer than it takes
+// until most places were given anew, or else an owner that waits would get one at its best
+// offset.
+const offsetFor = 16
+
+// offset is drawn for an owner, and again after a while; the same by all processes.
+func offset(owner string, generation int64) float64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(owner)) // never fails
+	phase := h.Sum64() % offsetFor
+	_, _ = h.Write(binary.BigEndian.AppendUint64(nil, (uint64(generation)+phase)/offsetFor))
+	return float64(mix(h.Sum64())>>11) / (1 << 53)
+}
+
+// mix spreads the bits of a hash whose last bytes differ little (the finalizer of MurmurHash3).
+func mix(x uint64) uint64 {
+	x ^= x >> 33
+	x *= 0xff51afd7ed558ccd
+	x ^= x >> 33
+	x *= 0xc4ceb9fe1a85ec53
+	return x ^ x>>33
+}
+
+// counts is what a job that is taken adds to what its owner has used.
+func (c *claimTx) counts() float64 { return float64(c.wants.charge) + c.unit }
+
+// unpick takes back what a pick has counted.
+func (c *claimTx) unpick(p picked) {
+	p.of.used -= c.counts() / p.of.weight
+	if p.goes != nil {
+		if o := p.goes.waits; o != nil {
+			o.used += c.unit / o.weight
+		}
+		c.exchange.undo(p.of, p.goes)
+		c.outbid = false // which what was picked may have made so
+	}
 }
 
 // takeRows takes the jobs of rows in ready. One whose time lies behind latest
@@ -298,17 +397,21 @@ func (c *claimTx) takeRows(tx kv.Transaction, out *claimRun, picks []picked) err
 			return err
 		}
 		if row == nil || row.status != Pending || row.sequence == nil ||
-			!bytes.Equal(picks[i].key, c.typ.keys.ready.Pack(row.owner, *row.sequence, read.id)) {
-			continue // somebody has taken it since it was seen
-		}
-		if c.wants.latest != 0 && row.scheduled > c.wants.latest {
+			!bytes.Equal(picks[i].key, c.typ.keys.ready.Pack(row.owner, *row.sequence, read.id)) ||
+			c.wants.latest != 0 && row.scheduled > c.wants.latest {
+			// Somebody has taken it since it was seen, or it is to stay.
+			c.unpick(picks[i])
 			continue
 		}
 		if err := c.take(tx, out, read, row); err != nil {
 			return err
 		}
+		if goes := picks[i].goes; goes != nil {
+			out.instead = append(out.instead, goes.id)
+			c.taken[len(c.taken)-1].instead = goes.id
+		}
 		out.owner, out.rank = picks[i].of.owner, picks[i].of.rank
-		if c.wants.charge != 0 {
+		if c.counts() != 0 {
 			out.fold = append(out.fold, out.owner)
 		}
 	}
@@ -317,10 +420,9 @@ func (c *claimTx) takeRows(tx kv.Transaction, out *claimRun, picks []picked) err
 
 // takeAny takes pending jobs of any owner and time, from a random place on.
 func (c *claimTx) takeAny(tx kv.Transaction, out *claimRun) error {
-	random := rand.New(rand.NewPCG(c.seeds[0], c.seeds[1]))
 	pending := c.typ.keys.status.Sub(Part{Status: Pending}.elements()...)
 	all := keyRange(pending)
-	middle := pending.Pack(fmt.Sprintf("%016x", random.Uint64()))
+	middle := pending.Pack(fmt.Sprintf("%016x", c.random.Uint64()))
 	for _, part := range []kv.KeyRange{{Begin: middle, End: all.End}, {Begin: all.Begin, End: middle}} {
 		if c.enough(out) {
 			break
@@ -416,7 +518,7 @@ func (c *claimTx) take(tx kv.Transaction, out *claimRun, read jobRead, old *row)
 		c.typ.Charge(tx, next.owner, c.wants.charge)
 	}
 	c.beat(tx)
-	c.taken = append(c.taken, taken{read.id, next.lock, next.generation})
+	c.taken = append(c.taken, taken{id: read.id, lock: next.lock, generation: next.generation})
 	out.jobs = append(out.jobs, job)
 	out.locks = append(out.locks, next.lock)
 	out.size += len(job.Args) + len(job.State)

@@ -20,7 +20,10 @@ import (
 // 3: there are databases, and jobs of their documents. A node of 2 would run such a job
 // without writing its end into the document, and on after the document's database was
 // deleted, so the two must not run together. There is no way from 2, which no release wrote.
-const format = int64(3)
+//
+// 4: the job layer counts an owner's jobs by tag, which a node of 3 does not. There is no way
+// from 3, which no release wrote.
+const format = int64(4)
 
 // noteEvery is how often a node notes how far the store's versions have come.
 const noteEvery = 10 * time.Second

@@ -30,11 +30,11 @@ func TestCheckStore(t *testing.T) {
 	})
 	t.Run("newer format", func(t *testing.T) {
 		db := open(t, func(tx kv.Transaction) { tx.Set(metaFormat, tuple.Tuple{format + 1}.Pack()) })
-		require.ErrorContains(t, checkStore(t.Context(), db), "has format 4")
+		require.ErrorContains(t, checkStore(t.Context(), db), "has format 5")
 	})
 	t.Run("older format", func(t *testing.T) {
 		db := open(t, func(tx kv.Transaction) { tx.Set(metaFormat, tuple.Tuple{format - 1}.Pack()) })
-		require.ErrorContains(t, checkStore(t.Context(), db), "has format 2, and this version of settee knows 3 only")
+		require.ErrorContains(t, checkStore(t.Context(), db), "has format 3, and this version of settee knows 4 only")
 	})
 	t.Run("something else's", func(t *testing.T) {
 		db := open(t, func(tx kv.Transaction) { tx.Set(metaFormat, []byte("hello")) })
