@@ -253,7 +253,7 @@ func definition(members string) string {
 // accept takes a job and starts it, as a replication node does.
 func (n *node) accept() *jobs.Run {
 	n.Helper()
-	run, err := n.jobs.Accept(n.Context())
+	run, err := accept(n.Context(), n.jobs)
 	require.NoError(n, err)
 	require.NoError(n, run.Start(n.Context(), "node1", "<0.1.0>"))
 	return run
@@ -314,10 +314,19 @@ func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0
 func (n *node) accepting() <-chan *jobs.Run {
 	out := make(chan *jobs.Run, 1)
 	go func() {
-		run, err := n.jobs.Accept(n.Context())
+		run, err := accept(n.Context(), n.jobs)
 		if err == nil && run.Start(n.Context(), "node1", "<0.1.0>") == nil {
 			out <- run
 		}
 	}()
 	return out
+}
+
+// accept takes a job.
+func accept(ctx context.Context, store *jobs.Store) (*jobs.Run, error) {
+	runs, err := store.Accept(ctx, jobs.AcceptOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return runs[0], nil
 }

@@ -116,7 +116,7 @@ func TestJobInEachState(t *testing.T) {
 	require.Equal(t, "db_not_found: could not open http://adm:*****@b.example/", row["history"].([]any)[0].(map[string]any)["reason"])
 
 	// Taken, but not yet started: it runs, and what it has counted is shown.
-	held, err := n.jobs.Accept(t.Context())
+	held, err := accept(t.Context(), n.jobs)
 	require.NoError(t, err)
 	row = job()
 	require.Equal(t, "running", row["state"])

@@ -144,7 +144,7 @@ func (c *cluster) start() {
 	if err != nil {
 		panic(err) // of no fault that the store has
 	}
-	w.server = scheduler.New(scheduler.Options{Jobs: store, Config: c.config, Node: w.name, Log: zerolog.New(c.log)})
+	w.server = scheduler.New(scheduler.Options{Jobs: store, Config: func() *config.Config { return c.config }, Node: w.name, Log: zerolog.New(c.log)})
 	var ctx context.Context
 	ctx, w.drop = context.WithCancel(context.Background())
 	go func() {

@@ -67,7 +67,7 @@ func assemble(t *testing.T, sets ...string) *parts {
 	require.NoError(t, err)
 	p.docs = openDocuments(faulty, prefix, p.jobs, cfg)
 	n := node{cfg: cfg, log: zerolog.Nop(), jobs: p.jobs, docs: p.docs}
-	n.scheduler = scheduler.New(scheduler.Options{Jobs: p.jobs, Config: cfg, Node: "n"})
+	n.scheduler = scheduler.New(scheduler.Options{Jobs: p.jobs, Config: func() *config.Config { return cfg }, Node: "n"})
 	var running sync.WaitGroup
 	running.Go(func() { _ = n.scheduler.Run(context.Background()) })
 	n.keepUp(layer)

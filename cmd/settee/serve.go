@@ -206,7 +206,7 @@ func (n *node) keepUp(layer *fdbjobs.Layer) {
 
 func (n *node) replicate() {
 	n.scheduler = scheduler.New(scheduler.Options{
-		Jobs: n.jobs, Config: n.cfg, UserAgent: "settee/" + currentVersion(), Log: n.log,
+		Jobs: n.jobs, Config: func() *config.Config { return n.cfg }, UserAgent: "settee/" + currentVersion(), Log: n.log,
 	})
 	go func() {
 		// It ends by Shutdown only.

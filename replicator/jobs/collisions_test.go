@@ -265,7 +265,7 @@ func (w *world) race(transient [2]bool, holds bool, then func(*world, *jobs.Run)
 			w.bundle.put(worldDatabases[i], "d", "", `"filter": "f/t"`)
 		}
 		var err error
-		runs[i], err = p.jobs.Accept(ctx)
+		runs[i], err = accept(ctx, p.jobs)
 		require.NoError(w, err)
 		require.NoError(w, runs[i].Start(ctx, "node", "pid"))
 	}

@@ -57,7 +57,7 @@ func TestDeletedDatabase(t *testing.T) {
 			b.put(repdb, fmt.Sprint(i), "", fmt.Sprintf(`"doc_ids": ["%d"]`, i))
 		}
 		require.NoError(b, b.accept().Complete(b.Context(), nil))
-		accepted, err := b.store.Accept(b.Context()) // and not started
+		accepted, err := accept(b.Context(), b.store) // and not started
 		require.NoError(b, err)
 		shown := b.get(accepted.Job().ID).ReplicationID()
 
@@ -109,7 +109,7 @@ func TestAcceptDropsTheJobsOfDeletedDatabases(t *testing.T) {
 		ctx, cancel := context.WithCancel(b.Context())
 		ended := make(chan error)
 		go func() {
-			_, err := b.store.Accept(ctx)
+			_, err := accept(ctx, b.store)
 			ended <- err
 		}()
 		require.Eventually(b, func() bool { return b.stored() == 0 }, time.Minute, time.Millisecond)

@@ -148,7 +148,7 @@ func (b *bundle) replicate(members string) *jobs.Job {
 // accept takes a job, and starts it.
 func (b *bundle) accept() *jobs.Run {
 	b.Helper()
-	run, err := b.store.Accept(b.Context())
+	run, err := accept(b.Context(), b.store)
 	require.NoError(b, err)
 	require.NoError(b, run.Start(b.Context(), "node1", "pid1"))
 	return run
@@ -309,4 +309,13 @@ func (b *bundle) monitor(requeued func([]string)) (stop func()) {
 		cancel()
 		running.Wait()
 	}
+}
+
+// accept takes a job.
+func accept(ctx context.Context, store *jobs.Store) (*jobs.Run, error) {
+	runs, err := store.Accept(ctx, jobs.AcceptOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return runs[0], nil
 }

@@ -270,7 +270,7 @@ func (w *world) deleter() {
 // runner runs one job after the other.
 func (w *world) runner(ctx context.Context) {
 	for ctx.Err() == nil {
-		run, err := pick(w, w.processes).jobs.Accept(ctx)
+		run, err := accept(ctx, pick(w, w.processes).jobs)
 		if err != nil {
 			w.must(err, context.Canceled)
 			return

@@ -21,24 +21,72 @@ type Run struct {
 	held  *fdbjobs.Held
 	job   *Job
 	gone  bool // the job's database, or its document, does not exist any more
+	meter meter
 }
 
-// Accept waits for a job that is due and takes it. The job of a database that was
-// deleted is dropped. One that cannot be read, as no version of settee leaves one,
-// fails and is passed over. The errors are those of fdbjobs.Type.Accept.
-func (s *Store) Accept(ctx context.Context) (*Run, error) {
+// AcceptOptions say what [Store.Accept] takes.
+type AcceptOptions struct {
+	// Count is how many jobs to take at most. Default: 1.
+	Count int
+	// Yielding, if not nil, are this node's runs that can make room: see
+	// fdbjobs.AcceptOptions. Then Accept does not wait.
+	Yielding []*Run
+}
+
+// Accept waits for jobs that are due and takes them, or takes those that there are in
+// exchange for others. The job of a database that was deleted is dropped. One that cannot be
+// read, as no version of settee leaves one, fails and is passed over. With an error there may
+// be runs, too. The errors are those of fdbjobs.Type.Accept.
+func (s *Store) Accept(ctx context.Context, opts AcceptOptions) (runs []*Run, err error) {
+	accept := fdbjobs.AcceptOptions{Count: opts.Count}
+	if opts.Yielding != nil {
+		accept.Wait = -1
+		accept.Yielding = yielding(opts.Yielding)
+	}
 	for {
-		held, err := s.jobs.Accept(ctx, fdbjobs.AcceptOptions{})
+		began := time.Now()
+		held, err := s.jobs.Accept(ctx, accept)
 		if err != nil {
 			return nil, err
 		}
-		run, err := s.take(ctx, held[0])
-		if errors.Is(err, fdbjobs.ErrHalt) {
-			continue
+		var failed error
+		for _, h := range held {
+			run, err := s.take(ctx, h)
+			if errors.Is(err, fdbjobs.ErrHalt) {
+				continue
+			}
+			if err != nil {
+				failed = err // the activity monitor queues it again
+				continue
+			}
+			run.meter = meter{counted: began}
+			runs = append(runs, run)
 		}
-		return run, err
+		if len(runs) > 0 || failed != nil || opts.Yielding != nil {
+			return runs, failed
+		}
 	}
 }
+
+func yielding(runs []*Run) []fdbjobs.Yielding {
+	out := make([]fdbjobs.Yielding, len(runs))
+	for i, run := range runs {
+		out[i] = fdbjobs.Yielding{ID: run.job.ID, Owner: run.job.owner()}
+	}
+	return out
+}
+
+// Yield returns the ids of up to n of this node's runs that are to go first when there is less
+// room: see fdbjobs.Type.Yield.
+func (s *Store) Yield(ctx context.Context, runs []*Run, n int) ([]string, error) {
+	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) ([]string, error) {
+		return s.jobs.Yield(tx.Snapshot(), yielding(runs), n)
+	})
+}
+
+// Instead returns the id of the job that is to make room for this one: see
+// [AcceptOptions].Yielding.
+func (r *Run) Instead() string { return r.held.Instead() }
 
 // take makes a run of a job that is held, unless there is nothing to run: the error is
 // fdbjobs.ErrHalt then.
@@ -134,11 +182,12 @@ func (r *Run) Update(ctx context.Context, change func(*replicator.JobState)) err
 func (r *Run) update(
 	ctx context.Context, change func(*replicator.JobState), also func(kv.Transaction, *replicator.JobState) error,
 ) error {
-	return r.write(change, func(state *replicator.JobState, text json.RawMessage) error {
+	return r.write(change, func(state *replicator.JobState, text json.RawMessage, b bill) error {
 		return r.held.Update(ctx, text, func(tx kv.Transaction) error {
 			if err := r.check(tx); err != nil {
 				return err
 			}
+			r.store.charge(tx, b)
 			return also(tx, state)
 		})
 	})
@@ -240,12 +289,18 @@ func (r *Run) event(state *replicator.JobState, at time.Time, what, reason strin
 // the document says of it.
 func (r *Run) finish(ctx context.Context, change func(*replicator.JobState)) error {
 	writeDocument := r.documentWriter()
-	return r.write(change, func(state *replicator.JobState, text json.RawMessage) error {
+	return r.write(change, func(state *replicator.JobState, text json.RawMessage, b bill) error {
 		r.held.SetTag(part("", state.State).Tag)
 		if r.job.Transient() {
-			return r.held.FinishFor(ctx, r.store.transientMaxAge, text, nil)
+			return r.held.FinishFor(ctx, r.store.transientMaxAge, text, func(tx kv.Transaction) error {
+				r.store.charge(tx, b)
+				return nil
+			})
 		}
-		return r.held.Finish(ctx, text, func(tx kv.Transaction) error { return writeDocument(tx, state) })
+		return r.held.Finish(ctx, text, func(tx kv.Transaction) error {
+			r.store.charge(tx, b)
+			return writeDocument(tx, state)
+		})
 	})
 }
 
@@ -255,14 +310,20 @@ func (r *Run) resubmit(ctx context.Context, at time.Time, change func(*replicato
 		return r.drop(ctx)
 	}
 	say := r.say()
-	return r.write(change, func(state *replicator.JobState, text json.RawMessage) error {
+	return r.write(change, func(state *replicator.JobState, text json.RawMessage, b bill) error {
 		r.held.SetTag(part("", state.State).Tag)
-		return r.held.Resubmit(ctx, at, text, func(tx kv.Transaction) error { return say(tx, state) })
+		return r.held.Resubmit(ctx, at, text, func(tx kv.Transaction) error {
+			r.store.charge(tx, b)
+			return say(tx, state)
+		})
 	})
 }
 
 // write changes a copy of the state, and keeps it if it could be stored, or may have been.
-func (r *Run) write(change func(*replicator.JobState), store func(*replicator.JobState, json.RawMessage) error) error {
+// The job's owner is charged for the time that it ran.
+func (r *Run) write(
+	change func(*replicator.JobState), store func(*replicator.JobState, json.RawMessage, bill) error,
+) error {
 	next := *r.job.State
 	next.History = slices.Clone(next.History)
 	change(&next)
@@ -271,7 +332,11 @@ func (r *Run) write(change func(*replicator.JobState), store func(*replicator.Jo
 	if err != nil {
 		return fmt.Errorf("writing the state of the replication job %q: %w", r.job.ID, err)
 	}
-	err = store(&next, text)
+	b := r.meter.bill(r.job.owner())
+	err = store(&next, text, b)
+	if err == nil || mayBeMade(err) {
+		r.meter.counted = b.at
+	}
 	if err == nil || mayBeMade(err) && next.State == replicator.StateRunning && next.ReplicationID == r.job.State.ReplicationID {
 		r.job.State = &next
 	}

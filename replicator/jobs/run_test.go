@@ -70,7 +70,7 @@ func TestUpdateThatNobodyHeardOf(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	job := b.replicate("")
-	run, err := b.store.Accept(t.Context())
+	run, err := accept(t.Context(), b.store)
 	require.NoError(t, err)
 	unheard := func(update func() error) {
 		b.db.mute.Store(true)
@@ -251,7 +251,7 @@ func TestJobThatCannotBeReadFailsAndIsPassedOver(t *testing.T) {
 	require.Equal(t, good.ID, b.accept().Job().ID)
 	run := make(chan *jobs.Run, 1)
 	go func() {
-		r, _ := b.store.Accept(t.Context())
+		r, _ := accept(t.Context(), b.store)
 		run <- r
 	}()
 	for _, jobID := range []string{"a", "b"} {
@@ -365,7 +365,7 @@ func TestCommitsOfUnknownResult(t *testing.T) {
 		b.replicate(`"continuous": true`)
 		var run *jobs.Run
 		repeat(b, func() (err error) {
-			if run, err = b.store.Accept(t.Context()); err != nil {
+			if run, err = accept(t.Context(), b.store); err != nil {
 				return err
 			}
 			return run.Start(t.Context(), "node1", "pid1")

@@ -168,7 +168,7 @@ func TestClosedStore(t *testing.T) {
 	b.layer.Close()
 	_, err := b.store.Await(t.Context(), job.ID, job.Args.Life)
 	require.ErrorIs(t, err, fdbjobs.ErrClosed)
-	_, err = b.store.Accept(t.Context())
+	_, err = accept(t.Context(), b.store)
 	require.ErrorIs(t, err, fdbjobs.ErrClosed)
 }
 
@@ -200,7 +200,7 @@ func TestStoreThatFails(t *testing.T) {
 			}
 			return failed
 		},
-		"Accept":     func() error { _, err := b.store.Accept(t.Context()); return err },
+		"Accept":     func() error { _, err := accept(t.Context(), b.store); return err },
 		"SetTimeout": func() error { return b.store.SetTimeout(t.Context(), time.Minute) },
 		"Update":     func() error { return run.Update(t.Context(), func(s *replicator.JobState) { s.Stats.DocsRead = 1 }) },
 		"Identify":   func() error { return run.Identify(t.Context(), id('a')) },

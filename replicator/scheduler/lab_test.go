@@ -78,7 +78,7 @@ func (l *lab) start(sets ...string) {
 	cfg, _, err := config.Load(config.Options{Flags: append(l.sets, sets...)})
 	require.NoError(l, err)
 	server := scheduler.New(scheduler.Options{
-		Jobs: l.ofNode, Config: cfg, Node: "n", Log: zerolog.Nop(),
+		Jobs: l.ofNode, Config: func() *config.Config { return cfg }, Node: "n", Log: zerolog.Nop(),
 		Transport: func(replicator.Endpoint, *replicator.SocketOptions) http.RoundTripper { return l.peers },
 	})
 	var running sync.WaitGroup

@@ -55,7 +55,7 @@ func TestPenalty(t *testing.T) {
 	t.Parallel()
 	cfg, _, err := config.Load(config.Options{Flags: []string{"replicator/max_backoff_penalty_sec=1000"}})
 	require.NoError(t, err)
-	server := scheduler.New(scheduler.Options{Config: cfg})
+	server := scheduler.New(scheduler.Options{Config: func() *config.Config { return cfg }})
 	const s = time.Second
 	for _, test := range []struct {
 		transient  bool

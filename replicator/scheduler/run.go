@@ -25,8 +25,8 @@ var errNoTime = errors.New("the node is shutting down")
 
 // run runs a job once, and records what became of it. ctx ends when the node is
 // dropped.
-func (s *Server) run(ctx context.Context, run *jobs.Run) {
-	job := run.Job()
+func (s *Server) run(ctx context.Context, r *running) {
+	run, job := r.run, r.run.Job()
 	log := s.opts.Log.With().Str("job", job.ID).
 		Stringer("source", job.Args.Replication.Source).Stringer("target", job.Args.Replication.Target).Logger()
 	held, cancel := merge(run.Context(), ctx)
@@ -35,7 +35,7 @@ func (s *Server) run(ctx context.Context, run *jobs.Run) {
 	err := run.Start(held, s.opts.Node, s.pid())
 	if err == nil {
 		log.Info().Msg("replication started")
-		err = s.replicate(held, run, log)
+		err = s.replicate(held, r, log)
 	}
 	switch {
 	case err == nil:
@@ -56,8 +56,8 @@ func (s *Server) run(ctx context.Context, run *jobs.Run) {
 }
 
 // replicate is the run itself and its end. Its error is that of recording it.
-func (s *Server) replicate(ctx context.Context, run *jobs.Run, log zerolog.Logger) error {
-	cfg := s.opts.Config
+func (s *Server) replicate(ctx context.Context, job *running, log zerolog.Logger) error {
+	cfg, run := s.opts.Config(), job.run
 	r := run.Job().Args.Replication
 	if err := r.Check(replicator.ParseOptions{
 		EndpointProtocols: config.ValidEndpointProtocols.Get(cfg),
@@ -81,12 +81,12 @@ func (s *Server) replicate(ctx context.Context, run *jobs.Run, log zerolog.Logge
 	})
 
 	health := health{began: time.Now(), threshold: config.HealthThreshold.Get(cfg)}
-	result, err := worker.Run(working, worker.Job{
+	result, err := s.opts.Replicate(working, worker.Job{
 		Replication:   r,
 		ReplicationID: run.Job().State.ReplicationID,
 		Stats:         run.Job().State.Stats,
-		Stop:          s.stop,
-	}, s.workerConfig(run), reporter{run: run, log: log, health: health})
+		Stop:          job.stop,
+	}, s.workerConfig(run, cfg), reporter{run: run, log: log, health: health})
 
 	var collision *jobs.Collision
 	switch {
@@ -180,19 +180,20 @@ func (s *Server) crash(ctx context.Context, run *jobs.Run, failure *worker.Error
 // somebody waits, too: it is back when the endpoint wants to see it again, if that is not
 // with the same words each time.
 func (s *Server) penalty(transient bool, errorCount int, retryAfter time.Duration, jitter float64) time.Duration {
-	longest := config.MaxBackoffPenalty.Get(s.opts.Config)
+	cfg := s.opts.Config()
+	longest := config.MaxBackoffPenalty.Get(cfg)
 	if transient && retryAfter > 0 {
 		return replicator.Backoff(errorCount-1, retryAfter, longest, 0)
 	}
-	wait := replicator.Backoff(errorCount, config.MinBackoffPenalty.Get(s.opts.Config), longest, jitter)
+	wait := replicator.Backoff(errorCount, config.MinBackoffPenalty.Get(cfg), longest, jitter)
 	return max(wait, min(retryAfter, longest))
 }
 
 // reportInterval is how often the progress of a run is recorded at least.
 const reportInterval = 10 * time.Second
 
-func (s *Server) workerConfig(run *jobs.Run) worker.Config {
-	cfg := WorkerConfig(s.opts.Config)
+func (s *Server) workerConfig(run *jobs.Run, current *config.Config) worker.Config {
+	cfg := WorkerConfig(current)
 	cfg.ListRefused = run.ListRefused
 	cfg.ServerUUID = s.opts.Jobs.ServerUUID()
 	cfg.ReportInterval = min(reportInterval, run.Heartbeat())

@@ -17,18 +17,24 @@ import (
 	"settee/pkg/config"
 	"settee/replicator"
 	"settee/replicator/jobs"
+	"settee/replicator/worker"
 )
 
 // Options are what a job server is made of.
 type Options struct {
-	Jobs   *jobs.Store
-	Config *config.Config
+	Jobs *jobs.Store
+	// Config returns the settings as they are now, and Changed, if not nil, a channel that is
+	// closed when they change. They count from the next run on, or the next tick.
+	Config  func() *config.Config
+	Changed func() <-chan struct{}
 	// Node is this node's name in listings. Default: the host's name.
 	Node string
 	// UserAgent is the User-Agent header of requests to endpoints. Default: settee.
 	UserAgent string
 	// Transport is worker.Config's.
 	Transport func(replicator.Endpoint, *replicator.SocketOptions) http.RoundTripper
+	// Replicate runs a job once. Default: worker.Run.
+	Replicate func(context.Context, worker.Job, worker.Config, worker.Reporter) (worker.Result, error)
 	Log       zerolog.Logger
 }
 
@@ -38,13 +44,11 @@ type Server struct {
 
 	accepting     context.Context // ends when no more jobs are to be taken
 	stopAccepting context.CancelFunc
-	stop          chan struct{}   // closed when runs are to come to an end
-	hurry         context.Context // ends when they have had the time for it
+	hurry         context.Context // ends when runs have had the time to come to an end
 	stopRuns      context.CancelFunc
-	stopOnce      sync.Once
 	done          chan struct{} // closed when Run returns
 
-	slots chan struct{} // a token for each job that runs, or that an acceptor waits for
+	slots slots
 	runs  sync.WaitGroup
 	count atomic.Int64 // of runs so far, which names them
 }
@@ -54,12 +58,11 @@ func New(opts Options) *Server {
 	if opts.Node == "" {
 		opts.Node, _ = os.Hostname() // an empty name is shown as it is
 	}
-	s := &Server{
-		opts:  opts,
-		stop:  make(chan struct{}),
-		done:  make(chan struct{}),
-		slots: make(chan struct{}, config.MaxJobs.Get(opts.Config)),
+	if opts.Replicate == nil {
+		opts.Replicate = worker.Run
 	}
+	s := &Server{opts: opts, done: make(chan struct{})}
+	s.slots.init()
 	s.accepting, s.stopAccepting = context.WithCancel(context.Background())
 	s.hurry, s.stopRuns = context.WithCancel(context.Background())
 	return s
@@ -72,12 +75,11 @@ func (s *Server) Run(ctx context.Context) error {
 	defer close(s.done)
 	accepting, cancel := merge(ctx, s.accepting)
 	defer cancel()
-	var acceptors sync.WaitGroup
-	acceptors.Go(func() { s.monitor(accepting) })
-	for range config.MaxAcceptors.Get(s.opts.Config) {
-		acceptors.Go(func() { s.accept(ctx, accepting) })
-	}
-	acceptors.Wait()
+	var loops sync.WaitGroup
+	loops.Go(func() { s.monitor(accepting) })
+	loops.Go(func() { s.accept(ctx, accepting) })
+	loops.Go(func() { s.tick(ctx, accepting) })
+	loops.Wait()
 	s.runs.Wait()
 	return ctx.Err()
 }
@@ -86,10 +88,8 @@ func (s *Server) Run(ctx context.Context) error {
 // checkpoint and to go back to the queue; then it ends them without one. It returns
 // when Run has, with ctx's error if that came first. Run must have been called.
 func (s *Server) Shutdown(ctx context.Context) error {
-	s.stopOnce.Do(func() {
-		s.stopAccepting()
-		close(s.stop)
-	})
+	s.stopAccepting()
+	s.slots.close()
 	defer s.stopRuns()
 	select {
 	case <-s.done:
@@ -121,34 +121,49 @@ func (s *Server) monitor(ctx context.Context) {
 	})
 }
 
-// accept takes one job after another while there is room.
+// accept takes jobs that are due while there is room, as many at a time as there are
+// acceptors.
 func (s *Server) accept(ctx, accepting context.Context) {
 	for {
-		select {
-		case s.slots <- struct{}{}:
-		case <-accepting.Done():
+		waiting, n := s.slots.room(accepting, s.limits)
+		if n == 0 {
 			return
 		}
-		run, err := s.opts.Jobs.Accept(accepting)
-		if err == nil {
-			s.runs.Go(func() {
-				defer func() { <-s.slots }()
-				s.run(ctx, run)
-			})
+		runs, err := s.opts.Jobs.Accept(waiting, jobs.AcceptOptions{Count: n})
+		changed := waiting.Err() != nil // and accepting may not be over
+		for _, run := range runs {
+			s.start(ctx, run, time.Now())
+		}
+		if err == nil || changed && accepting.Err() == nil {
 			continue
 		}
-		<-s.slots
 		if accepting.Err() != nil || errors.Is(err, fdbjobs.ErrClosed) {
 			return
 		}
 		s.opts.Log.Error().Err(err).Msg("taking a job failed, and is tried again")
-		wait := time.Second + rand.N(config.AcceptJitter.Get(s.opts.Config)+1)
+		wait := time.Second + rand.N(config.AcceptJitter.Get(s.opts.Config())+1)
 		select {
 		case <-accepting.Done():
 			return
 		case <-time.After(wait):
 		}
 	}
+}
+
+// limits are how many jobs may run, and how many may be taken at a time.
+func (s *Server) limits() (running, atOnce int) {
+	cfg := s.opts.Config()
+	return config.MaxJobs.Get(cfg), config.MaxAcceptors.Get(cfg)
+}
+
+// start runs a job in a goroutine of its own, which counts as begun at a time.
+func (s *Server) start(ctx context.Context, run *jobs.Run, began time.Time) {
+	job := &running{run: run, began: began, stop: make(chan struct{})}
+	s.slots.add(job)
+	s.runs.Go(func() {
+		defer s.slots.remove(job)
+		s.run(ctx, job)
+	})
 }
 
 // pid names a run on this node, for listings.

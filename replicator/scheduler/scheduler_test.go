@@ -89,7 +89,7 @@ func (c *cluster) start(name string, sets ...string) *node {
 	cfg, _, err := config.Load(config.Options{Flags: sets})
 	require.NoError(c.t, err)
 	n.server = scheduler.New(scheduler.Options{
-		Jobs: n.jobs, Config: cfg, Node: name, Log: zerolog.New(c.log).Level(zerolog.DebugLevel),
+		Jobs: n.jobs, Config: func() *config.Config { return cfg }, Node: name, Log: zerolog.New(c.log).Level(zerolog.DebugLevel),
 	})
 	var ctx context.Context
 	ctx, n.drop = context.WithCancel(context.Background())

@@ -1,0 +1,207 @@
+package scheduler_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// The slots of these tests.
+var (
+	slots12  = []string{"replicator/max_jobs=4"}   // on three nodes
+	slots300 = []string{"replicator/max_jobs=100"} // likewise
+)
+
+// points is how far a part may be from what it should be.
+const points = 0.05
+
+// has checks the parts that databases had from one minute to another.
+func (w *world) has(from, to int, parts map[string]float64) {
+	w.Helper()
+	got := w.parts(from, to)
+	for name, part := range parts {
+		assert.InDelta(w, part, got[name], points, "%s, minutes %d to %d: %v", name, from, to, got)
+	}
+}
+
+// waitsFor checks that no job of a database has waited longer than so many rotations.
+func (w *world) waitsFor(database string, rotations float64, rotation time.Duration) {
+	w.Helper()
+	assert.LessOrEqual(w, w.waits(database), time.Duration(rotations*float64(rotation)), database)
+}
+
+// Databases have equal parts, however many jobs they have, in each hour; and all their jobs have
+// turns.
+func TestEqualParts(t *testing.T) {
+	inWorld(t, slots12, func(w *world) {
+		hours := 24
+		if testing.Short() || raceEnabled {
+			hours = 3
+		}
+		w.beat = 20 * time.Second
+		w.add("a/_replicator", 10, true)
+		w.add("b/_replicator", 100, true)
+		w.add("c/_replicator", 5_000, true)
+		w.start("n1", "n2", "n3")
+		w.pass(time.Duration(hours)*time.Hour + 2*time.Minute)
+		third := map[string]float64{"a/_replicator": 1. / 3, "b/_replicator": 1. / 3, "c/_replicator": 1. / 3}
+		for hour := range hours {
+			w.has(hour*60, hour*60+60, third)
+		}
+		w.waitsFor("a/_replicator", 10/4.+1, time.Minute)
+		w.waitsFor("b/_replicator", 100/4.+1, time.Minute)
+		if hours == 24 {
+			w.waitsFor("c/_replicator", 5_000/4.+1, time.Minute)
+		}
+	})
+}
+
+// Parts are in proportion to shares, also where they are not whole slots.
+func TestUnequalShares(t *testing.T) {
+	sets := append([]string{
+		"replicator.shares/half/_replicator=50", "replicator.shares/two/_replicator=200",
+	}, slots12...)
+	inWorld(t, sets, func(w *world) {
+		for _, name := range []string{"half", "one", "two"} {
+			w.add(name+"/_replicator", 300, true)
+		}
+		w.start("n1", "n2", "n3")
+		w.pass(6*time.Hour + time.Minute)
+		got := w.parts(1, 6*60)
+		assert.InEpsilon(t, 1./7, got["half/_replicator"], 0.1)
+		assert.InEpsilon(t, 2./7, got["one/_replicator"], 0.1)
+		assert.InEpsilon(t, 4./7, got["two/_replicator"], 0.1)
+		t.Log(got)
+
+		shares, err := w.jobs.Shares(context.Background())
+		require.NoError(t, err)
+		for _, s := range shares {
+			assert.InDelta(t, s.Entitled, s.Ran, points, s.Database)
+		}
+	})
+}
+
+// What a database cannot use the others get, by weight.
+func TestMaxMin(t *testing.T) {
+	sets := append([]string{"replicator.shares/two/_replicator=200"}, slots12...)
+	inWorld(t, sets, func(w *world) {
+		w.start("n1", "n2", "n3")
+		w.add("one/_replicator", 1_000, true)
+		w.pass(time.Hour + time.Minute)
+		w.has(1, 60, map[string]float64{"one/_replicator": 1})
+
+		w.add("small/_replicator", 1, true)
+		w.add("two/_replicator", 1_000, true)
+		from := w.at() + 2
+		w.pass(2*time.Hour + 2*time.Minute)
+		w.has(from, from+118, map[string]float64{
+			"small/_replicator": 1. / 12, "one/_replicator": 11. / 36, "two/_replicator": 22. / 36,
+		})
+		w.waitsFor("small/_replicator", 2, time.Minute)
+	})
+}
+
+// A database that comes with many new jobs has its half within ten minutes, and no more.
+func TestManyNewJobs(t *testing.T) {
+	inWorld(t, slots300, func(w *world) {
+		w.beat = 20 * time.Second
+		w.start("n1", "n2", "n3")
+		w.add("old/_replicator", 2_000, true)
+		w.pass(20 * time.Minute)
+		many := 20_000
+		if testing.Short() || raceEnabled {
+			many = 2_000
+		}
+		w.add("new/_replicator", many, true)
+		from := w.at()
+		w.pass(41 * time.Minute)
+		for minute := from; minute < from+40; minute += 10 {
+			w.has(minute, minute+10, map[string]float64{"old/_replicator": 0.5, "new/_replicator": 0.5})
+		}
+		w.waitsFor("old/_replicator", 2_000/(300*(0.5-points))+1, time.Minute)
+	})
+}
+
+// A database that had nothing to do for a while neither owes nor is owed anything.
+func TestIdleDatabase(t *testing.T) {
+	inWorld(t, slots12, func(w *world) {
+		w.start("n1", "n2", "n3")
+		w.add("busy/_replicator", 200, true)
+		w.add("idle/_replicator", 200, true)
+		w.pass(31 * time.Minute)
+		db, err := w.docs.Database(context.Background(), "idle/_replicator")
+		require.NoError(t, err)
+		require.NoError(t, db.Delete(context.Background()))
+		w.pass(3 * time.Hour)
+		w.add("idle/_replicator", 200, true)
+		from := w.at() + 1
+		w.pass(62 * time.Minute)
+		half := map[string]float64{"busy/_replicator": 0.5, "idle/_replicator": 0.5}
+		for minute := from; minute < from+60; minute += 10 {
+			w.has(minute, minute+10, half)
+		}
+	})
+}
+
+// What crashes is charged for its time, and changes nothing for others.
+func TestCrashingNeighbours(t *testing.T) {
+	inWorld(t, slots12, func(w *world) {
+		w.start("n1", "n2", "n3")
+		w.add("bad/_replicator", 0, true).crashes = true
+		w.add("bad/_replicator", 500, true)
+		w.add("a/_replicator", 100, true)
+		w.add("b/_replicator", 100, true)
+		w.pass(3*time.Hour + 2*time.Minute)
+		got := w.parts(20, 180)
+		assert.InDelta(t, got["a/_replicator"], got["b/_replicator"], points)
+		assert.Less(t, got["bad/_replicator"], 1./3)
+		w.waitsFor("a/_replicator", 100/4.+1, time.Minute)
+		w.waitsFor("b/_replicator", 100/4.+1, time.Minute)
+	})
+}
+
+// One-shot replications are charged to their database, and are not stopped: others wait for them
+// at most.
+func TestOneShotNeighbours(t *testing.T) {
+	inWorld(t, slots12, func(w *world) {
+		w.start("n1", "n2", "n3")
+		w.add("a/_replicator", 100, true)
+		w.add("shots/_replicator", 0, false).lasts = 150 * time.Second
+		w.add("shots/_replicator", 400, false)
+		w.pass(2*time.Hour + 4*time.Minute)
+		w.has(10, 120, map[string]float64{"a/_replicator": 0.5, "shots/_replicator": 0.5})
+		w.waitsFor("a/_replicator", 100/6.+1+2.5, time.Minute)
+	})
+}
+
+// Nodes come, go and die; parts stay, and no job runs on two of them.
+func TestPartsWhileNodesComeAndGo(t *testing.T) {
+	inWorld(t, slots12, func(w *world) {
+		w.add("a/_replicator", 30, true)
+		w.add("b/_replicator", 300, true)
+		w.add("c/_replicator", 1_000, true)
+		w.start("n1", "n2", "n3")
+		for n := 4; n < 16; n++ {
+			w.pass(11 * time.Minute)
+			switch n % 3 {
+			case 0:
+				w.stop(fmt.Sprint("n", n-3))
+			case 1:
+				w.kill(fmt.Sprint("n", n-3))
+			}
+			w.start(fmt.Sprint("n", n))
+			if n%3 == 2 {
+				w.stop(fmt.Sprint("n", n-3))
+			}
+		}
+		w.pass(11 * time.Minute)
+		third := map[string]float64{"a/_replicator": 1. / 3, "b/_replicator": 1. / 3, "c/_replicator": 1. / 3}
+		for from := 0; from+20 <= w.at(); from += 20 {
+			w.has(from, from+20, third)
+		}
+	})
+}

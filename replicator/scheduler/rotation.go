@@ -1,0 +1,136 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"settee/fdbjobs"
+	"settee/pkg/config"
+	"settee/replicator/jobs"
+)
+
+// tick looks at the running and the waiting jobs each interval, and when settings have
+// changed. Ticks of one node are exactly an interval apart, so that jobs which began at one
+// have run for min_run_time at another; those of different nodes are spread.
+func (s *Server) tick(ctx, accepting context.Context) {
+	interval := config.Interval.Get(s.opts.Config())
+	if err := s.rollUp(accepting); err != nil && accepting.Err() == nil { // the next tick tries again
+		s.opts.Log.Error().Err(err).Msg("usage could not be rolled up")
+	}
+	next := time.Now().Add(rand.N(interval))
+	timer := time.NewTimer(time.Until(next))
+	defer timer.Stop()
+	for {
+		var changed <-chan struct{}
+		if s.opts.Changed != nil {
+			changed = s.opts.Changed()
+		}
+		select {
+		case <-accepting.Done():
+			return
+		case <-changed:
+			s.slots.reconsider()
+			if now := config.Interval.Get(s.opts.Config()); now != interval {
+				interval, next = now, time.Now().Add(rand.N(now))
+				timer.Reset(time.Until(next))
+			}
+			continue
+		case <-timer.C:
+		}
+		if err := s.reschedule(ctx, accepting, next); err != nil && accepting.Err() == nil && !errors.Is(err, fdbjobs.ErrClosed) {
+			s.opts.Log.Error().Err(err).Msg("rescheduling failed, and is tried again")
+		}
+		interval = config.Interval.Get(s.opts.Config())
+		if next = next.Add(interval); next.Before(time.Now()) {
+			next = time.Now().Add(interval)
+		}
+		timer.Reset(time.Until(next))
+	}
+}
+
+// rollUp lets usage decay when it is time to.
+func (s *Server) rollUp(ctx context.Context) error {
+	cfg := s.opts.Config()
+	tariff := jobs.Tariff{Interval: config.Interval.Get(cfg), Coeff: config.UsageCoeff.Get(cfg)}
+	return s.opts.Jobs.RollUp(ctx, tariff, weights(cfg))
+}
+
+// weights are the shares of databases, in terms of what one has by default.
+func weights(cfg *config.Config) map[string]float64 {
+	weights := map[string]float64{}
+	for name, n := range config.Shares.Get(cfg) {
+		weights[name] = float64(n) / config.DefaultShares
+	}
+	return weights
+}
+
+// reschedule does what is due at a tick.
+func (s *Server) reschedule(ctx, accepting context.Context, at time.Time) error {
+	cfg := s.opts.Config()
+	rolled := s.rollUp(accepting)
+	list := s.slots.list()
+	most := config.MaxJobs.Get(cfg)
+	switch {
+	case len(list) > most:
+		return errors.Join(rolled, s.shrink(accepting, list, len(list)-most))
+	case len(list) == most && most > 0:
+		return errors.Join(rolled, s.rotate(ctx, accepting, list, at, cfg))
+	}
+	return rolled
+}
+
+// shrink stops so many jobs, for fewer may run than before: one-shot ones only if there are
+// not enough others.
+func (s *Server) shrink(ctx context.Context, list []*running, n int) error {
+	for _, continuous := range []bool{true, false} {
+		var yielding []*jobs.Run
+		for _, job := range list {
+			if job.continuous() == continuous {
+				yielding = append(yielding, job.run)
+			}
+		}
+		ids, err := s.opts.Jobs.Yield(ctx, yielding, n)
+		if err != nil {
+			return err
+		}
+		s.slots.stop(ids...)
+		if n -= len(ids); n == 0 {
+			return nil
+		}
+	}
+	return nil
+}
+
+// rotate takes jobs that are due in exchange for continuous ones that have run for long
+// enough: those that fair share says, and no more than max_churn of them.
+func (s *Server) rotate(ctx, accepting context.Context, list []*running, at time.Time, cfg *config.Config) error {
+	var yielding []*jobs.Run
+	for _, job := range list {
+		if job.continuous() && at.Sub(job.began) >= config.MinRunTime.Get(cfg) {
+			yielding = append(yielding, job.run)
+		}
+	}
+	for churn := config.MaxChurn.Get(cfg); churn > 0 && len(yielding) > 0; {
+		runs, err := s.opts.Jobs.Accept(accepting, jobs.AcceptOptions{Count: churn, Yielding: yielding})
+		gone := map[string]bool{}
+		for _, run := range runs {
+			s.start(ctx, run, at)
+			s.slots.stop(run.Instead())
+			gone[run.Instead()] = true
+		}
+		if err != nil || len(runs) == 0 {
+			return err
+		}
+		churn -= len(runs)
+		left := yielding[:0]
+		for _, run := range yielding {
+			if !gone[run.Job().ID] {
+				left = append(left, run)
+			}
+		}
+		yielding = left
+	}
+	return nil
+}

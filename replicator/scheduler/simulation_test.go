@@ -1,0 +1,291 @@
+package scheduler_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"settee/fdbjobs"
+	"settee/pkg/config"
+	"settee/pkg/docstore"
+	"settee/pkg/kv"
+	"settee/pkg/kv/memkv"
+	"settee/replicator"
+	"settee/replicator/jobs"
+	"settee/replicator/scheduler"
+	"settee/replicator/worker"
+)
+
+// world is several nodes on one store in a bubble, whose clock runs ahead while all wait.
+// Scheduler, queue and store are the real ones. What a run does is not: it lasts.
+type world struct {
+	*testing.T
+	db    kv.Database
+	layer *fdbjobs.Layer
+	jobs  *jobs.Store
+	docs  *docstore.Store
+	sets  []string
+	began time.Time
+	beat  time.Duration // how often runs report; 0: as they are told to
+
+	nodes map[string]*simulated
+
+	mu     sync.Mutex
+	owners map[string]*tally
+	runs   map[string]*simulatedJob // by target
+}
+
+// simulated is a node.
+type simulated struct {
+	end  func() // as on SIGTERM
+	kill func()
+}
+
+// simulatedJob is what is known of a job.
+type simulatedJob struct {
+	owner   string
+	running string    // the node on which it runs
+	since   time.Time // it has waited, or run
+	counted time.Time // what it ran until then is counted
+}
+
+// tally is what an owner's jobs have done.
+type tally struct {
+	jobs    int
+	minutes map[int]time.Duration // that they ran, by minute of the world
+	longest time.Duration         // that one has waited after it had run, or since it was added
+	lasts   time.Duration         // of a run of a one-shot replication; by default a second
+	crashes bool                  // at the end of that, continuous or not
+}
+
+func inWorld(t *testing.T, sets []string, test func(w *world)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, err := memkv.Open(memkv.Options{})
+		require.NoError(t, err)
+		w := &world{
+			T: t, db: db, sets: sets, began: time.Now(), nodes: map[string]*simulated{},
+			owners: map[string]*tally{}, runs: map[string]*simulatedJob{},
+		}
+		w.layer, w.jobs = w.open()
+		w.docs = docstore.Open(db, []byte("docs"), docstore.Options{Hooks: w.jobs.Hooks(replicator.ParseOptions{})})
+		defer func() {
+			for _, n := range w.nodes {
+				n.end()
+			}
+			w.docs.Close()
+			w.layer.Close()
+			assert.NoError(t, db.Close())
+		}()
+		test(w)
+	})
+}
+
+func (w *world) open() (*fdbjobs.Layer, *jobs.Store) {
+	layer := fdbjobs.Open(w.db, []byte("jobs"))
+	store, err := jobs.Open(context.Background(), w.db, layer, jobs.Options{Documents: []byte("docs")})
+	require.NoError(w, err)
+	return layer, store
+}
+
+// start starts nodes of some names.
+func (w *world) start(names ...string) {
+	w.Helper()
+	cfg, _, err := config.Load(config.Options{Flags: w.sets})
+	require.NoError(w, err)
+	for _, name := range names {
+		layer, store := w.open()
+		server := scheduler.New(scheduler.Options{
+			Jobs: store, Config: func() *config.Config { return cfg }, Node: name, Log: zerolog.Nop(),
+			Replicate: func(ctx context.Context, job worker.Job, cfg worker.Config, reporter worker.Reporter) (worker.Result, error) {
+				return w.replicate(ctx, name, job, cfg, reporter)
+			},
+		})
+		ctx, cancel := context.WithCancel(context.Background())
+		var running sync.WaitGroup
+		running.Go(func() { _ = server.Run(ctx) })
+		w.nodes[name] = &simulated{
+			end: func() {
+				assert.NoError(w, server.Shutdown(context.Background()))
+				running.Wait()
+				cancel()
+				layer.Close()
+			},
+			kill: func() {
+				cancel()
+				running.Wait()
+				layer.Close()
+			},
+		}
+	}
+}
+
+func (w *world) stop(name string) {
+	w.nodes[name].end()
+	delete(w.nodes, name)
+}
+
+func (w *world) kill(name string) {
+	w.nodes[name].kill()
+	delete(w.nodes, name)
+}
+
+// add adds jobs to a replicator database, which is made if it is missing.
+func (w *world) add(database string, n int, continuous bool) *tally {
+	w.Helper()
+	db, err := w.docs.Database(context.Background(), database)
+	if err != nil {
+		db, err = w.docs.Create(context.Background(), database)
+		require.NoError(w, err)
+	}
+	w.mu.Lock()
+	of := w.owners[database]
+	if of == nil {
+		of = &tally{minutes: map[int]time.Duration{}, lasts: time.Second}
+		w.owners[database] = of
+	}
+	first := of.jobs
+	of.jobs += n
+	w.mu.Unlock()
+	for first < of.jobs {
+		var edits []docstore.Edit
+		for ; first < of.jobs && len(edits) < 100; first++ {
+			id := fmt.Sprintf("%06d", first)
+			edits = append(edits, docstore.Edit{ID: id, Body: fmt.Appendf(nil,
+				`{"source":"http://a.example/db","target":%q,"continuous":%t}`, targetOf(database, id), continuous)})
+			w.mu.Lock()
+			w.runs[targetOf(database, id)] = &simulatedJob{owner: database, since: time.Now()}
+			w.mu.Unlock()
+		}
+		results, err := db.Write(context.Background(), edits, docstore.WriteOptions{})
+		require.NoError(w, err)
+		for _, r := range results {
+			require.NoError(w, r.Err)
+		}
+	}
+	return of
+}
+
+func targetOf(database, id string) string {
+	return "http://b.example/" + strings.ReplaceAll(database, "/", "-") + "-" + id + "/"
+}
+
+// replicate is a run.
+func (w *world) replicate(
+	ctx context.Context, node string, job worker.Job, cfg worker.Config, reporter worker.Reporter,
+) (worker.Result, error) {
+	of := w.begin(node, job.Replication.Target.URL)
+	defer w.finish(job.Replication.Target.URL)
+	tick := time.NewTicker(cmp.Or(w.beat, cfg.ReportInterval))
+	defer tick.Stop()
+	var over <-chan time.Time
+	if of.crashes || !job.Replication.Continuous {
+		over = time.After(of.lasts)
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return worker.Result{}, context.Cause(ctx)
+		case <-job.Stop:
+			return worker.Result{}, worker.ErrStopped
+		case <-over:
+			if of.crashes {
+				return worker.Result{}, errors.New("it crashes")
+			}
+			return worker.Result{}, nil
+		case <-tick.C:
+			if err := reporter.Report(ctx, worker.Progress{}); err != nil {
+				return worker.Result{}, err
+			}
+		}
+	}
+}
+
+func (w *world) begin(node, target string) *tally {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	job := w.runs[target]
+	of := w.owners[job.owner]
+	assert.Empty(w, job.running, "%s runs on %s already", target, job.running)
+	of.longest = max(of.longest, time.Since(job.since))
+	job.running, job.since, job.counted = node, time.Now(), time.Now()
+	return of
+}
+
+func (w *world) finish(target string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	job := w.runs[target]
+	w.count(job)
+	job.running, job.since = "", time.Now()
+}
+
+// count counts what a job that runs has run so far. w.mu is held.
+func (w *world) count(job *simulatedJob) {
+	of, now := w.owners[job.owner], time.Now()
+	for job.counted.Before(now) {
+		minute := int(job.counted.Sub(w.began) / time.Minute)
+		until := w.began.Add(time.Duration(minute+1) * time.Minute)
+		if until.After(now) {
+			until = now
+		}
+		of.minutes[minute] += until.Sub(job.counted)
+		job.counted = until
+	}
+}
+
+// pass lets time pass.
+func (w *world) pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// at is the minute of the world that it is.
+func (w *world) at() int { return int(time.Since(w.began) / time.Minute) }
+
+// parts returns which part of the running time databases had from one minute to another.
+func (w *world) parts(from, to int) map[string]float64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, job := range w.runs {
+		if job.running != "" {
+			w.count(job)
+		}
+	}
+	ran, total := map[string]time.Duration{}, time.Duration(0)
+	for name, of := range w.owners {
+		for minute := from; minute < to; minute++ {
+			ran[name] += of.minutes[minute]
+			total += of.minutes[minute]
+		}
+	}
+	parts := map[string]float64{}
+	for name, d := range ran {
+		parts[name] = float64(d) / float64(total)
+	}
+	return parts
+}
+
+// waits is the longest time that a job of a database has waited, or waits now.
+func (w *world) waits(database string) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	longest := w.owners[database].longest
+	for _, job := range w.runs {
+		if job.owner == database && job.running == "" {
+			longest = max(longest, time.Since(job.since))
+		}
+	}
+	return longest
+}
