@@ -88,15 +88,9 @@ func (h *Handler) spool(w http.ResponseWriter, r *http.Request) (*docbody.Spool,
 	if err != nil {
 		return nil, err
 	}
-	body := io.Reader(in)
-	switch encoding := strings.ToLower(r.Header.Get("Content-Encoding")); encoding {
-	case "", "identity":
-	case "gzip":
-		if body, err = gzip.NewReader(in); err != nil {
-			return nil, badGzip(err)
-		}
-	default:
-		return nil, badContentType("Content-Encoding must be gzip or identity")
+	body, err := uncompressed(in, r.Header)
+	if err != nil {
+		return nil, err
 	}
 	s, err := docbody.NewSpool(body, h.requestLimit())
 	if err != nil {
@@ -107,6 +101,22 @@ func (h *Handler) spool(w http.ResponseWriter, r *http.Request) (*docbody.Spool,
 		return nil, badRequest("Missing request body")
 	}
 	return s, nil
+}
+
+// uncompressed is a body without the encoding that it was sent in. What is wrong with it otherwise is an
+// error of reading it: see badGzip.
+func uncompressed(in *incoming, header http.Header) (io.Reader, error) {
+	switch strings.ToLower(header.Get("Content-Encoding")) {
+	case "", "identity":
+		return in, nil
+	case "gzip":
+		plain, err := gzip.NewReader(in)
+		if err != nil {
+			return nil, badGzip(err)
+		}
+		return plain, nil
+	}
+	return nil, badContentType("Content-Encoding must be gzip or identity")
 }
 
 // badGzip says what is wrong with a compressed body, if that is what the error is about.

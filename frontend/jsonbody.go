@@ -14,10 +14,10 @@ import (
 // revisions, lists of ids and the like. Documents are not among them.
 const maxJSONBody = 16 << 20
 
-// readJSON reads a body that is JSON, of at most maxJSONBody bytes. Whether it is there, and
-// what it says, the caller checks.
+// readJSON reads a body that is JSON, of at most maxJSONBody bytes when it is decompressed.
+// Whether it is there, and what it says, the caller checks.
 func (h *Handler) readJSON(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	if err := checkContent(r); err != nil {
+	if err := checkContentType(r); err != nil {
 		return nil, err
 	}
 	limit := min(maxJSONBody, config.MaxHTTPRequestSize.Get(h.config))
@@ -25,9 +25,16 @@ func (h *Handler) readJSON(w http.ResponseWriter, r *http.Request) ([]byte, erro
 	if err != nil {
 		return nil, err
 	}
-	body, err := io.ReadAll(in)
+	plain, err := uncompressed(in, r.Header)
 	if err != nil {
 		return nil, err
+	}
+	body, err := io.ReadAll(io.LimitReader(plain, limit+1))
+	switch {
+	case err != nil:
+		return nil, badGzip(err)
+	case int64(len(body)) > limit:
+		return nil, in.tooLarge()
 	}
 	if !utf8.Valid(body) {
 		return nil, badRequest("invalid UTF-8 JSON")

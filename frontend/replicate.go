@@ -77,18 +77,21 @@ func (h *Handler) readRequest(w http.ResponseWriter, r *http.Request) (*replicat
 	return request, err
 }
 
-// checkContent refuses a body that is not plain JSON. Like CouchDB it takes one that
-// does not say what it is, and does not mind what a PUT says: curl calls all bodies forms.
+// checkContent refuses a body that is not plain JSON.
 func checkContent(r *http.Request) error {
-	const code = "bad_content_type"
+	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
+		return badContentType("Content-Encoding must be identity or missing: compressed bodies are not supported")
+	}
+	return checkContentType(r)
+}
+
+// checkContentType refuses a body that says that it is not JSON. Like CouchDB it takes one that
+// does not say what it is, and does not mind what a PUT says: curl calls all bodies forms.
+func checkContentType(r *http.Request) error {
 	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
 	kind = strings.TrimSpace(kind)
 	if r.Method != http.MethodPut && kind != "" && !strings.EqualFold(kind, "application/json") {
-		return &failure{http.StatusUnsupportedMediaType, code, "Content-Type must be application/json"}
-	}
-	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
-		return &failure{http.StatusUnsupportedMediaType, code,
-			"Content-Encoding must be identity or missing: compressed bodies are not supported"}
+		return badContentType("Content-Type must be application/json")
 	}
 	return nil
 }

@@ -62,6 +62,22 @@ func TestRevsDiff(t *testing.T) {
 		n.do(http.MethodPost, "/wire/_missing_revs", `{}`, "Content-Type", "text/plain").status)
 }
 
+func TestRevsDiffOfACompressedBody(t *testing.T) {
+	t.Parallel()
+	n := start(t, "chttpd/max_http_request_size=3000")
+	n.newDatabase("db")
+	query := `{"a":["1-a"],"b":["1-b"]` + strings.Repeat(" ", 2000) + "}"
+	got := n.do(http.MethodPost, "/db/_revs_diff", gzipped(t, query), "Content-Encoding", "gzip")
+	require.Equal(t, http.StatusOK, got.status, got.body)
+	require.JSONEq(t, `{"a":{"missing":["1-a"]},"b":{"missing":["1-b"]}}`, got.body)
+	refused(t, n.do(http.MethodPost, "/db/_revs_diff", gzipped(t, query+strings.Repeat(" ", 1000)), "Content-Encoding", "gzip"),
+		http.StatusRequestEntityTooLarge, "too_large", "the request body has more than 3000 bytes, which is the limit here: ask in several requests")
+	refused(t, n.do(http.MethodPost, "/db/_revs_diff", gzipped(t, query)[:20], "Content-Encoding", "gzip"),
+		http.StatusBadRequest, "bad_request", "the request body is not compressed as its Content-Encoding says")
+	refused(t, n.do(http.MethodPost, "/db/_revs_diff", query, "Content-Encoding", "br"),
+		http.StatusUnsupportedMediaType, "bad_content_type", "Content-Encoding must be gzip or identity")
+}
+
 func TestRevsDiffOfMany(t *testing.T) {
 	t.Parallel()
 	n := start(t)
