@@ -22,11 +22,6 @@ const (
 	defaultMaxConnections    = 20                     // [replicator] http_connections
 	defaultMaxDocument       = 64 << 20               // bytes
 	defaultUserAgent         = "settee"
-
-	// idleClose is how long an idle connection is kept ([replicator] connection_close_interval).
-	idleClose = 90 * time.Second
-	// continueWait is how long a large request waits for the server's word to go on.
-	continueWait = time.Second
 )
 
 // Limits of answers that are read whole, in bytes.
@@ -67,8 +62,9 @@ type Config struct {
 	// Default: 64 MiB.
 	MaxDocument int
 
-	// Transport makes the requests, if not nil; many databases may share it. It must not follow
-	// redirects. Without it the database has one of its own, which Close cleans up.
+	// Transport makes the requests, if not nil; many databases may share it, and those of one node had
+	// better share a [Pool]. It must not follow redirects. Without it the database has a pool of its own,
+	// which Close cleans up.
 	Transport http.RoundTripper
 
 	// UserAgent is the User-Agent header. Default: "settee".
@@ -98,8 +94,8 @@ type Database struct {
 	root      string // the URL, without a slash at its end
 	origin    string // of root: scheme, host, port
 	transport http.RoundTripper
-	own       *http.Transport // nil if the transport is someone else's
-	slots     chan struct{}   // one element for each request under way
+	own       *Pool         // nil if the transport is someone else's
+	slots     chan struct{} // one element for each request under way
 	hidden    secrets
 
 	// What was learned of the server, see request.go and openrevs.go.
@@ -140,69 +136,37 @@ func Open(cfg Config) (*Database, error) {
 		transport: cfg.Transport,
 		slots:     make(chan struct{}, cfg.MaxConnections),
 	}
-	proxy, err := proxyURL(cfg)
-	if err != nil {
-		return nil, err
-	}
-	d.hidden = secretsOf(cfg, proxy)
-	if d.transport == nil {
-		d.own = newTransport(cfg, proxy)
-		d.transport = d.own
-	}
-	return d, nil
-}
-
-// newTransport makes the transport of a database that was given none.
-func newTransport(cfg Config, proxy *url.URL) *http.Transport {
-	t := &http.Transport{
-		DialContext: (&net.Dialer{
-			Timeout:   cfg.ConnectionTimeout,
-			KeepAlive: 30 * time.Second,
-		}).DialContext,
-		TLSHandshakeTimeout:   cfg.ConnectionTimeout,
-		ForceAttemptHTTP2:     true,
-		MaxIdleConnsPerHost:   cfg.MaxConnections,
-		IdleConnTimeout:       idleClose,
-		ExpectContinueTimeout: continueWait,
-	}
-	if proxy != nil {
-		t.Proxy = http.ProxyURL(proxy)
-	}
-	return t
-}
-
-func proxyURL(cfg Config) (*url.URL, error) {
-	if cfg.Proxy == "" {
-		return nil, nil
-	}
-	if cfg.Transport != nil {
+	if cfg.Transport != nil && cfg.Proxy != "" {
 		return nil, errors.New("database: a proxy and a transport exclude each other")
 	}
-	u, err := url.Parse(cfg.Proxy)
-	if err != nil || u.Host == "" {
-		return nil, errors.New("proxy: not a URL")
+	if d.transport == nil {
+		d.own = NewPool(PoolOptions{Config: func() PoolConfig { return PoolConfig{ConnectTimeout: cfg.ConnectionTimeout} }})
+		if d.transport, err = d.own.Transport(TransportOptions{Proxy: cfg.Proxy}); err != nil {
+			return nil, err
+		}
 	}
-	switch u.Scheme {
-	case "http", "https", "socks5", "socks5h":
-		return u, nil
+	var proxy *url.URL
+	if r, ok := d.transport.(*route); ok {
+		proxy = r.proxy
 	}
-	return nil, errors.New("proxy: none of http, https and socks5")
+	d.hidden = secretsOf(cfg, proxy)
+	return d, nil
 }
 
 // origin is what must be equal for a redirect to be followed (RFC 6454, section 4).
 func origin(u *url.URL) string {
-	port := cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
+	port := cmp.Or(u.Port(), defaultPorts[u.Scheme])
 	return u.Scheme + "://" + net.JoinHostPort(strings.ToLower(u.Hostname()), port)
 }
 
 // URL returns the database's URL, without credentials.
 func (d *Database) URL() string { return d.root }
 
-// Close closes the idle connections of the database's own transport. Requests under way are not
+// Close closes the idle connections of the database's own pool. Requests under way are not
 // affected: they end with their contexts.
 func (d *Database) Close() {
 	if d.own != nil {
-		d.own.CloseIdleConnections()
+		d.own.Close()
 	}
 }
 

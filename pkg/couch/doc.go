@@ -40,6 +40,15 @@
 //
 // Redirects are followed within the database's origin, with the same method and credentials.
 //
+// # Connections
+//
+// A [Pool] is the connections of many databases: those to one endpoint serve whoever needs one. It has
+// the proxies, certificates, socket options and the networks that nobody may connect to; all of them can
+// change while it is used. What keeps a request from a connection is a [*ConnectError], which says who
+// failed: the name, the address, TLS or the proxy. Config.MaxConnections bounds the requests of one
+// database, each of which needs a connection, or with HTTP/2 its part of one. Its changes feeds come on
+// top: a feed that waits for days must not keep a document from being fetched.
+//
 // # What servers get wrong
 //
 // Answers are read as text from a stranger. A feed or a body that ends early is an error, even if it

@@ -290,7 +290,10 @@ func (d *Database) repeatable(ctx context.Context, r *request, err error) bool {
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](e.Err); ok {
 		return false
 	}
-	for _, final := range []error{ErrRedirect, ErrLimit, ErrMalformed} {
+	if connect, ok := errors.AsType[*ConnectError](e.Err); ok && connect.final() {
+		return false
+	}
+	for _, final := range []error{ErrRedirect, ErrLimit, ErrMalformed, ErrCertificates} {
 		if errors.Is(e.Err, final) {
 			return false
 		}
@@ -403,6 +406,7 @@ func (d *Database) learn(header http.Header) {
 func (d *Database) roundTrip(ctx context.Context, r *request, target *url.URL, dog *watchdog) (*http.Response, error) {
 	// Each step on the way to an answer is a wait of its own.
 	step := func() { dog.sending(true) }
+	ctx = withConnectTimeout(ctx, d.cfg.ConnectionTimeout)
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		DNSDone:          func(httptrace.DNSDoneInfo) { step() },
 		ConnectDone:      func(string, string, error) { step() },

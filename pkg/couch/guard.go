@@ -1,0 +1,87 @@
+package couch
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// ErrDenied says that an address is in one of the networks that PoolConfig.Denied names. It goes with a
+// [*ConnectError], and such a request is not repeated.
+var ErrDenied = errors.New("denied by [replicator] denied_networks")
+
+// checkAddress returns ErrDenied, with the address and the network, if connections to an address are
+// denied.
+func checkAddress(denied []netip.Prefix, addr netip.Addr) error {
+	for _, reached := range reaches(addr) {
+		for _, network := range denied {
+			if network.Contains(reached) {
+				return fmt.Errorf("%s is in %s: %w", addr, network, ErrDenied)
+			}
+		}
+	}
+	return nil
+}
+
+var (
+	nat64  = netip.MustParsePrefix("64:ff9b::/96") // RFC 6052
+	sixTo4 = netip.MustParsePrefix("2002::/16")    // RFC 3056
+)
+
+// reaches returns the addresses that a connection to addr may come to. An IPv6 address can be another
+// spelling of an IPv4 one: mapped, or for a translator or a relay on the way. The unspecified address is
+// this machine.
+func reaches(addr netip.Addr) []netip.Addr {
+	addr = addr.Unmap().WithZone("") // no prefix contains an address with a zone
+	all := []netip.Addr{addr}
+	switch b := addr.As16(); {
+	case addr.Is6() && nat64.Contains(addr):
+		all = append(all, netip.AddrFrom4([4]byte(b[12:])))
+	case addr.Is6() && sixTo4.Contains(addr):
+		all = append(all, netip.AddrFrom4([4]byte(b[2:6])))
+	case addr.IsUnspecified():
+		all = append(all, netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback())
+	}
+	return all
+}
+
+// literalAddress returns the address that a host of a URL is, if it is none that has to be looked up. A
+// proxy may understand what the C library does: 127.1, 0x7f000001 and 2130706433 are 127.0.0.1.
+func literalAddress(host string) (netip.Addr, bool) {
+	host = strings.TrimSuffix(host, ".")
+	if addr, err := netip.ParseAddr(host); err == nil {
+		return addr, true
+	}
+	parts := strings.Split(host, ".")
+	if len(parts) > 4 {
+		return netip.Addr{}, false
+	}
+	var all uint64
+	for i, part := range parts {
+		bits := 8
+		if i == len(parts)-1 {
+			bits = 8 * (5 - len(parts)) // the last one fills what is left
+		}
+		n, ok := cNumber(part, bits)
+		if !ok {
+			return netip.Addr{}, false
+		}
+		all = all<<bits | n
+	}
+	return netip.AddrFrom4([4]byte{byte(all >> 24), byte(all >> 16), byte(all >> 8), byte(all)}), true
+}
+
+// cNumber reads a number as C writes it: decimal, octal with a 0 in front, or hexadecimal with 0x.
+func cNumber(text string, bits int) (uint64, bool) {
+	base := 10
+	switch {
+	case strings.HasPrefix(text, "0x"), strings.HasPrefix(text, "0X"):
+		base, text = 16, text[2:]
+	case len(text) > 1 && text[0] == '0':
+		base = 8
+	}
+	n, err := strconv.ParseUint(text, base, bits)
+	return n, err == nil
+}
