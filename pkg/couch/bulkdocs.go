@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net/http"
 )
 
 // BulkDocs writes revisions as they are (new_edits=false) and returns those that the server refused,
@@ -30,9 +29,7 @@ func (d *Database) BulkDocs(ctx context.Context, docs []Document) ([]DocError, e
 	body = append(body, []byte("]}"))
 
 	var refused []DocError
-	err := d.call(ctx, &request{
-		method: http.MethodPost, path: "_bulk_docs", content: jsonType, body: body,
-	}, func(p *response) (err error) {
+	err := d.post(ctx, "_bulk_docs", body, func(p *response) (err error) {
 		refused, err = readRefused(p)
 		return err
 	})

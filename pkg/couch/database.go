@@ -67,6 +67,10 @@ type Config struct {
 	// which Close cleans up.
 	Transport http.RoundTripper
 
+	// NoCompression sends all requests uncompressed. Without it those with many documents or revisions go
+	// compressed to servers that take them so, unless their address is a loopback or a private one.
+	NoCompression bool
+
 	// UserAgent is the User-Agent header. Default: "settee".
 	UserAgent string
 
@@ -98,9 +102,12 @@ type Database struct {
 	slots     chan struct{} // one element for each request under way
 	hidden    secrets
 
-	// What was learned of the server, see request.go and openrevs.go.
+	// What was learned of the server, see request.go, openrevs.go and compress.go.
 	express    atomic.Bool // it is PouchDB Server
 	jsonLeaves atomic.Bool // it answers open_revs with JSON
+	gunzips    atomic.Bool // it takes compressed requests
+	wantsPlain atomic.Bool // but something on the way does not
+	near       atomic.Bool // it is on this machine or at this site
 }
 
 // Open checks cfg and returns the database it describes. It does not connect.

@@ -48,6 +48,8 @@
 // failed: the name, the address, TLS or the proxy. Config.MaxConnections bounds the requests of one
 // database, each of which needs a connection, or with HTTP/2 its part of one. Its changes feeds come on
 // top: a feed that waits for days must not keep a document from being fetched.
+// Answers may come compressed, except attachments and feeds that wait. Requests with many documents or
+// revisions go compressed to servers that are known to take them so, unless they are near.
 //
 // # What servers get wrong
 //

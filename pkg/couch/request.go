@@ -46,6 +46,7 @@ type request struct {
 	// identity asks for bytes that are not compressed on the way: for attachments, whose bytes are not
 	// to be touched, and for feeds, whose rows would wait in a compressor's buffer.
 	identity bool
+	gzipped  bool // the body is compressed
 	once     bool // must not be repeated
 	noSlot   bool // does not count as one of MaxConnections
 
@@ -378,6 +379,7 @@ func (d *Database) exchange(outer context.Context, r *request, target *url.URL) 
 		body: answer.Body, outer: outer, end: cancel, dog: dog, release: func() {},
 	}
 	d.learn(answer.Header)
+	d.learnEncodings(answer.Header)
 	if p.status < 300 || isRedirect(p.status) {
 		return p, nil
 	}
@@ -408,6 +410,7 @@ func (d *Database) roundTrip(ctx context.Context, r *request, target *url.URL, d
 	step := func() { dog.sending(true) }
 	ctx = withConnectTimeout(ctx, d.cfg.ConnectionTimeout)
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn:          func(info httptrace.GotConnInfo) { d.learnAddress(info.Conn) },
 		DNSDone:          func(httptrace.DNSDoneInfo) { step() },
 		ConnectDone:      func(string, string, error) { step() },
 		TLSHandshakeDone: func(tls.ConnectionState, error) { step() },
@@ -442,6 +445,8 @@ func (d *Database) setHeader(hr *http.Request, r *request) {
 		}
 		hr.Header[http.CanonicalHeaderKey(name)] = values
 	}
+	// Without one net/http asks for gzip, and undoes it.
+	hr.Header.Del("Accept-Encoding")
 	hr.Header.Set("Accept", jsonType)
 	if r.accept != "" {
 		hr.Header.Set("Accept", r.accept)
@@ -452,6 +457,9 @@ func (d *Database) setHeader(hr *http.Request, r *request) {
 	}
 	if r.content != "" {
 		hr.Header.Set("Content-Type", r.content)
+	}
+	if r.gzipped {
+		hr.Header.Set("Content-Encoding", "gzip")
 	}
 	if d.cfg.Username != "" || d.cfg.Password != "" {
 		hr.Header.Set("Authorization", "Basic "+basicToken(d.cfg.Username, d.cfg.Password))

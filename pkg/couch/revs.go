@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net/http"
 	"slices"
 )
 
@@ -43,9 +42,7 @@ func (d *Database) RevsDiff(ctx context.Context, docs []DocRevs) (map[string]Mis
 	body = append(body, '}')
 
 	var missing map[string]Missing
-	err := d.call(ctx, &request{
-		method: http.MethodPost, path: "_revs_diff", content: jsonType, body: bytesBody(body),
-	}, func(p *response) (err error) {
+	err := d.post(ctx, "_revs_diff", bytesBody(body), func(p *response) (err error) {
 		missing, err = readRevsDiff(p, revs)
 		return err
 	})
