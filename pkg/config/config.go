@@ -146,6 +146,9 @@ func (s spelling) check(v Value) (any, error) {
 		ok, want = false, "a text that fits one line of an ini file, without a ; after a space"
 	}
 	if !ok {
+		if s.wrong != nil && want == s.want {
+			want += fmt.Sprintf("; %q is not", s.wrong(v.Text))
+		}
 		return nil, &ValueError{Section: v.Section, Key: v.Key, Shown: show(v.name(), v.Text), From: v.From, Want: want}
 	}
 	return value, nil

@@ -67,6 +67,9 @@ func TestDefaults(t *testing.T) {
 			require.True(t, config.UseBulkGet.Get(c))
 			require.Equal(t, []string{"http", "https"}, config.ValidEndpointProtocols.Get(c))
 			require.Equal(t, []string{"http", "https", "socks5"}, config.ValidProxyProtocols.Get(c))
+			require.Equal(t, 90*time.Second, config.ConnectionCloseInterval.Get(c))
+			require.True(t, config.VerifyCertificates.Get(c))
+			require.Equal(t, 3, config.CertificateMaxDepth.Get(c))
 			require.Equal(t, "default", config.MaxJobs.From(c))
 		})
 	}
@@ -488,8 +491,8 @@ func TestWarnings(t *testing.T) {
 		{name: "nothing wrong", data: "[replicator]\nmax_jobs = 5"},
 		{name: "not honoured", data: "[replicator]\npriority_coeff = 0.9",
 			want: []string{"[replicator] priority_coeff, FILE:2: has no effect: jobs have no priority of their own, their databases take turns"}},
-		{name: "once for a key", data: "[replicator]\nkey_file = a\nkey_file = b",
-			want: []string{"[replicator] key_file, FILE:2: has no effect: no client certificate is presented to endpoints"}},
+		{name: "once for a key", data: "[replicator]\nibrowse_options = a\nibrowse_options = b",
+			want: []string{"[replicator] ibrowse_options, FILE:2: has no effect: it is for another HTTP client; IPv6 and IPv4 both work without"}},
 		{name: "unknown keys", data: "[replicator]\nmax_jbos = 5\n[settee]\nStore = mem:", want: []string{
 			"[replicator] max_jbos, FILE:2: is not a setting", "[settee] Store, FILE:4: is not a setting",
 		}},

@@ -19,13 +19,9 @@ var ineffective = map[name]string{
 	{"replicator", "priority_coeff"}:       "jobs have no priority of their own, their databases take turns",
 
 	// Requests.
-	{"replicator", "request_timeout"}:           "connection_timeout is the limit of a request",
-	{"replicator", "connection_close_interval"}: "idle connections are closed after a fixed time",
-	{"replicator", "connect_to"}:                "endpoints are reached at the address that their name has",
-	{"replicator", "socket_options"}:            "the options of sockets are fixed",
-	{"replicator", "valid_socket_options"}:      "the options of sockets are fixed",
-	{"replicator", "ibrowse_options"}:           "it is for another HTTP client; IPv6 and IPv4 both work without",
-	{"replicator", "valid_ibrowse_options"}:     "it is for another HTTP client",
+	{"replicator", "request_timeout"}:       "connection_timeout is the limit of a request",
+	{"replicator", "ibrowse_options"}:       "it is for another HTTP client; IPv6 and IPv4 both work without",
+	{"replicator", "valid_ibrowse_options"}: "it is for another HTTP client",
 
 	// Authentication at the endpoints.
 	{"replicator", "auth_plugins"}:                 "requests carry basic authentication",
@@ -33,15 +29,7 @@ var ineffective = map[name]string{
 	{"replicator", "session_min_update_interval"}:  "requests carry basic authentication, there is no session",
 
 	// TLS.
-	{"replicator", "verify_ssl_certificates"}:       "the certificates of endpoints are always verified",
-	{"replicator", "verify_ssl_certificates_log"}:   "the certificates of endpoints are always verified",
-	{"replicator", "ssl_trusted_certificates_file"}: "the operating system's trusted certificates are used",
-	{"replicator", "cacert_reload_interval_hours"}:  "the operating system's trusted certificates are read once",
-	{"replicator", "ssl_certificate_max_depth"}:     "the length of a chain of certificates is not limited",
-	{"replicator", "cert_file"}:                     "no client certificate is presented to endpoints",
-	{"replicator", "key_file"}:                      "no client certificate is presented to endpoints",
-	{"replicator", "password"}:                      "no client certificate is presented to endpoints",
-	{"replicator", "valid_endpoint_protocols_log"}:  "plain http is not logged; valid_endpoint_protocols can forbid it",
+	{"replicator", "cacert_reload_interval_hours"}: "the operating system's trusted certificates are read once; ssl_trusted_certificates_file is read again when it changes",
 
 	// Settings elsewhere whose absence leaves open what an operator believes closed.
 	{"admins", ""}:                   "there are no accounts, whoever reaches the port may do everything",

@@ -18,6 +18,8 @@ import (
 type kind[T any] struct {
 	want  string
 	parse func(text string) (T, bool)
+	// wrong, if not nil, returns the part of a text that is refused which is at fault.
+	wrong func(text string) string
 }
 
 // whole is a whole number from low to high, in decimal.

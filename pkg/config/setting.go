@@ -36,6 +36,7 @@ func (d *definition) name() name { return name{d.section, d.spellings[0].key} }
 type spelling struct {
 	key, want string
 	parse     func(text string) (any, bool)
+	wrong     func(text string) string // kind.wrong
 }
 
 // resolved is the value of a setting and where it comes from.
@@ -84,7 +85,7 @@ func define[T any](section, key, standard string, k kind[T], comment string, als
 		d.spellings = append(d.spellings, spelling{a.key, a.kind.want, func(text string) (any, bool) {
 			value, ok := a.kind.parse(text)
 			return value, ok
-		}})
+		}, a.kind.wrong})
 	}
 	value, ok := k.parse(standard)
 	if !ok {

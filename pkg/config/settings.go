@@ -130,7 +130,8 @@ var (
 		"How many changes a worker takes at a time. Smaller batches need less memory and\n"+
 			"make progress visible more often.")
 	HTTPConnections = define("replicator", "http_connections", "20", whole(1, 10_000),
-		"How many connections one job opens to each of its endpoints.")
+		"How many connections one job opens to each of its endpoints, beside that of its changes feed.\n"+
+			"With HTTP/2, how many requests at a time share one.")
 	ConnectionTimeout = define("replicator", "connection_timeout", "30000", milliseconds(time.Millisecond, longMillis),
 		"How long an endpoint may take to answer a request.")
 	RetriesPerRequest = define("replicator", "retries_per_request", "5", whole(0, 1_000),
@@ -166,3 +167,54 @@ const DefaultShares = 100
 var Shares = defineFamily("replicator.shares", strconv.Itoa(DefaultShares), whole(1, 1_000),
 	"How running time is divided: a replicator database with twice the shares of another one\n"+
 		"runs its jobs twice as long. The keys are the names of replicator databases.")
+
+// [replicator]: connections. A node has them in common for all of its jobs. A setting that changes while
+// the node runs counts for the next request.
+var (
+	ConnectionCloseInterval = define("replicator", "connection_close_interval", "90000",
+		milliseconds(time.Millisecond, longMillis),
+		"How long a connection is kept that no job uses.")
+	ConnectToOverrides = define("replicator", "connect_to", "", connectTo(),
+		"Other addresses for endpoints: certificates and Host headers stay those of the URL.\n"+
+			"Endpoints behind a proxy are left to the proxy.")
+	// DeniedNetworks has link-local addresses, of which 169.254.169.254 is the metadata service of most
+	// clouds, and the others that cloud providers hand out credentials at, or manage their machines from:
+	// AWS over IPv6 (and its agent for containers), Google over IPv6, Alibaba, Oracle, Azure.
+	DeniedNetworks = define("replicator", "denied_networks",
+		"169.254.0.0/16, fe80::/10, fd00:ec2::254, fd00:ec2::23, fd20:ce::254, 100.100.100.200, 192.0.0.192, 168.63.129.16",
+		networks(),
+		"Networks that no connection is made to, whatever name or redirect leads there: by default\n"+
+			"link-local ones and where clouds keep the credentials of machines.")
+	SocketOptionDefaults = define("replicator", "socket_options", "[{keepalive, true}, {nodelay, true}]",
+		socketOptions(),
+		"The options of sockets, for jobs that have none. buffer and priority have no effect.")
+	ValidSocketOptions = define("replicator", "valid_socket_options",
+		"buffer,keepalive,nodelay,priority,recbuf,sndbuf", words(),
+		"The socket options that jobs may set. Their others are ignored.")
+	CompressRequests = define("replicator", "compress_requests", "true", boolean(),
+		"Whether large requests are compressed, to CouchDB and settee. Those to loopback and private\n"+
+			"addresses are not: such networks are faster than the compression.")
+	ValidEndpointProtocolsLog = define("replicator", "valid_endpoint_protocols_log", "false", boolean(),
+		"Whether a warning is logged of each run with an endpoint that is plain http.")
+)
+
+// [replicator]: TLS.
+var (
+	VerifyCertificates = define("replicator", "verify_ssl_certificates", "true", boolean(),
+		"Whether the certificates of endpoints and proxies are verified. CouchDB does not, unless told\n"+
+			"to: false lets whoever can get in between read and change everything.")
+	VerifyCertificatesLog = define("replicator", "verify_ssl_certificates_log", "false", boolean(),
+		"Whether a warning is logged of certificates that would not pass, where they are not verified.")
+	TrustedCertificatesFile = define("replicator", "ssl_trusted_certificates_file", "", filePath(),
+		"The certificates that are trusted (PEM), instead of the operating system's. This file and\n"+
+			"the next two are read again when they change.")
+	CertificateFile = define("replicator", "cert_file", "", filePath(),
+		"The certificate that this node presents to endpoints which ask for one (PEM).")
+	KeyFile = define("replicator", "key_file", "", filePath(),
+		"The private key of cert_file (PEM). Without it the key is looked for in cert_file itself.")
+	KeyPassword = define("replicator", "password", "", secretText(),
+		"The password of key_file, if that is encrypted.")
+	CertificateMaxDepth = define("replicator", "ssl_certificate_max_depth", "3", whole(0, 100),
+		"How many intermediate certificates there may be between that of an endpoint and one that\n"+
+			"is trusted.")
+)
