@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
 	"settee/pkg/config"
@@ -141,6 +142,9 @@ func (f *replicateFlags) run(cmd *cobra.Command, replication *replicator.Replica
 	settings.ReportInterval = every
 	settings.UserAgent = "settee/" + currentVersion()
 	settings.Refused = display.refused
+	outbound := newConnections(func() *config.Config { return cfg }, newLog(cmd.ErrOrStderr(), zerolog.WarnLevel))
+	defer outbound.pool.Close()
+	settings.Transport = outbound.transport
 
 	began := time.Now()
 	result, err := worker.Run(cmd.Context(), worker.Job{Replication: replication, Stop: stop}, settings, display)

@@ -164,6 +164,7 @@ type node struct {
 	docs      *docstore.Store
 	frontend  *http.Server
 	scheduler *scheduler.Server
+	outbound  *connections
 	upkeep    func()     // ends it, and returns when it has ended
 	failed    chan error // of a role that ended by itself
 }
@@ -205,8 +206,10 @@ func (n *node) keepUp(layer *fdbjobs.Layer) {
 }
 
 func (n *node) replicate() {
+	n.outbound = newConnections(func() *config.Config { return n.cfg }, n.log)
 	n.scheduler = scheduler.New(scheduler.Options{
 		Jobs: n.jobs, Config: func() *config.Config { return n.cfg }, UserAgent: "settee/" + currentVersion(), Log: n.log,
+		Transport: n.outbound.transport,
 	})
 	go func() {
 		// It ends by Shutdown only.
@@ -232,7 +235,13 @@ func (n *node) shutdown() error {
 	}
 	if n.scheduler != nil {
 		roles++
-		go func() { ended <- n.scheduler.Shutdown(ctx) }()
+		go func() {
+			err := n.scheduler.Shutdown(ctx)
+			if n.outbound != nil {
+				n.outbound.pool.Close()
+			}
+			ended <- err
+		}()
 	}
 	var err error
 	for range roles {

@@ -221,6 +221,7 @@ func WorkerConfig(cfg *config.Config) worker.Config {
 		CheckpointInterval:  config.CheckpointInterval.Get(cfg),
 		NoCheckpoints:       !config.UseCheckpoints.Get(cfg),
 		NoBulkGet:           !config.UseBulkGet.Get(cfg),
+		NoCompression:       !config.CompressRequests.Get(cfg),
 		MissingDocRetry:     missing,
 		MaxDocumentIDLength: config.MaxDocumentIDLength.Get(cfg),
 	}

@@ -43,6 +43,7 @@ type Config struct {
 	CheckpointInterval time.Duration
 	NoCheckpoints      bool // [replicator] use_checkpoints = false
 	NoBulkGet          bool // [replicator] use_bulk_get = false
+	NoCompression      bool // [replicator] compress_requests = false
 	// MissingDocRetry is the wait before a revision is asked for again that the source announced and does
 	// not have. Default: 2 s; negative: none.
 	MissingDocRetry time.Duration
@@ -60,8 +61,8 @@ type Config struct {
 
 	// Transport, if not nil, chooses what makes the requests to an endpoint: many runs may share one. It
 	// has to see to the endpoint's proxy and to socket options (nil for none), and must not follow
-	// redirects. If it is nil, or returns nil, the run has a transport of its own, which leaves socket
-	// options alone.
+	// redirects: couch.Pool makes such. If it is nil, or returns nil, the run has a pool of its own, with
+	// couch.Pool's defaults, which leaves socket options alone.
 	Transport func(endpoint replicator.Endpoint, options *replicator.SocketOptions) http.RoundTripper
 
 	// Refused, if not nil, is told at once of each revision that the target refused. Several goroutines

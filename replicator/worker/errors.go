@@ -93,7 +93,7 @@ func (p *peer) failed(code string, err error) error {
 		return newError(codeUnauthorized, err, "unauthorized to access or create database %s%s", p.uri, serverSaid(err))
 	case errors.Is(err, couch.ErrForbidden):
 		return newError(codeForbidden, err, "forbidden to access database %s%s", p.uri, serverSaid(err))
-	case errors.As(err, &unresolved) && unresolved.IsNotFound:
+	case errors.As(err, &unresolved) && unresolved.IsNotFound && !byProxy(err):
 		return newError(codeUnresolved, err, "could not resolve %s", p.uri)
 	case errors.Is(err, couch.ErrTooManyRequests):
 		return newError(codeMaxBackoff, err, "%s", err)
@@ -102,6 +102,12 @@ func (p *peer) failed(code string, err error) error {
 		return newError(code, err, "http_request_failed: %s", err)
 	}
 	return newError(code, err, "%s", err)
+}
+
+// byProxy reports whether err is about a proxy, or about a connection through one.
+func byProxy(err error) bool {
+	e, ok := errors.AsType[*couch.ConnectError](err)
+	return ok && e.Proxy != ""
 }
 
 // serverSaid is what a server gave as its reason.

@@ -36,7 +36,7 @@ func (r *run) openPeer(side string, endpoint replicator.Endpoint, cfg Config) (*
 		URL: endpoint.URL, Username: endpoint.Username, Password: endpoint.Password,
 		Header: header, Proxy: endpoint.Proxy,
 		ConnectionTimeout: r.connectionTimeout, Retries: r.retries, RetryBase: r.retryBase,
-		MaxConnections: r.connections, UserAgent: cfg.UserAgent,
+		MaxConnections: r.connections, UserAgent: cfg.UserAgent, NoCompression: cfg.NoCompression,
 		Retrying: r.retrying(side),
 	}
 	if r.retries == 0 {
