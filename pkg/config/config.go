@@ -158,16 +158,27 @@ func (s spelling) check(v Value) (any, error) {
 func (c *Config) contradictions() []error {
 	var problems []error
 	if low, high := MinBackoffPenalty.Get(c), MaxBackoffPenalty.Get(c); low > high {
-		problems = append(problems, fmt.Errorf("%v is %.0f (%s), which is more than %v, %.0f (%s)",
+		problems = append(problems, contradict(fmt.Sprintf("%v is %.0f (%s), which is more than %v, %.0f (%s)",
 			MinBackoffPenalty, low.Seconds(), MinBackoffPenalty.From(c),
-			MaxBackoffPenalty, high.Seconds(), MaxBackoffPenalty.From(c)))
+			MaxBackoffPenalty, high.Seconds(), MaxBackoffPenalty.From(c)), MinBackoffPenalty.def, MaxBackoffPenalty.def))
 	}
 	if c.Roles() == (Roles{}) {
-		problems = append(problems, fmt.Errorf("%v (%s) and %v (%s) are both false, which leaves this node nothing to do",
-			apiFrontend, apiFrontend.From(c), replication, replication.From(c)))
+		problems = append(problems, contradict(fmt.Sprintf("%v (%s) and %v (%s) are both false, which leaves this node nothing to do",
+			apiFrontend, apiFrontend.From(c), replication, replication.From(c)), apiFrontend.def, replication.def))
 	}
 	return problems
 }
+
+// contradiction is settings that are each fine alone.
+type contradiction struct {
+	between []*definition
+	text    string
+}
+
+func contradict(text string, between ...*definition) error { return &contradiction{between, text} }
+
+// Error names the settings, their values and their places.
+func (c *contradiction) Error() string { return c.text }
 
 // ValueError says that a setting was given a value that it cannot have.
 type ValueError struct {

@@ -19,9 +19,23 @@
 // the store is open, and changes while settee runs: With puts it in, and puts in
 // a file's layer that was read again.
 //
-// A Config never changes. What follows a change at run time asks whoever holds
-// the current Config for it each time, and reads all it needs from that one, so
-// that it never sees half of a change.
+// # While a node runs
+//
+// A Config never changes. A [Live] has the current one: it follows the store, where
+// [Live.Set] and [Live.Delete] put values in and take them out for all nodes, and reads
+// the node's own files again when it is told to ([Live.Reload]). What follows a change
+// at run time asks it for the Config each time, and reads all it needs from that one,
+// so that it never sees half of a change.
+//
+// Some settings count only when a node starts, and the store refuses them; their comments
+// say so. What the store has that this node cannot use, because another version put it
+// there or because it contradicts the node's own files, is ignored with a warning: a node
+// that runs goes on running.
+//
+// Below the prefix of the store's layer, as tuples:
+//
+//	("value", section, key) -> text
+//	("changes")             -> the tokens of the latest changes, the latest first; watched
 //
 // # What is refused and what is only said
 //
@@ -35,5 +49,5 @@
 //
 // The dialect is that of CouchDB's own reader: see parseINI.
 //
-// The package starts no goroutines and stores nothing.
+// The package starts no goroutines.
 package config

@@ -28,6 +28,8 @@ type definition struct {
 	spellings []spelling
 	standard  resolved
 	comment   string
+	// atStart says that the setting counts when a node starts, and not again.
+	atStart bool
 }
 
 func (d *definition) name() name { return name{d.section, d.spellings[0].key} }
@@ -94,6 +96,13 @@ func define[T any](section, key, standard string, k kind[T], comment string, als
 	d.standard = resolved{value: value, text: standard, from: OriginDefault.String(), layer: -1}
 	table.settings = append(table.settings, d)
 	return Setting[T]{d}
+}
+
+// atStart marks a setting that counts when a node starts, and not again. The store, which
+// is open only then, cannot have it.
+func atStart[T any](s Setting[T]) Setting[T] {
+	s.def.atStart = true
+	return s
 }
 
 // lookup returns the setting of a name and the index of its spelling.

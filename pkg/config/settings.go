@@ -22,9 +22,9 @@ const maxReplicateBody = 4_000_000
 
 // [settee]: what CouchDB has no setting for.
 var (
-	Store = define("settee", "store", "pebble:./data", storeURL(),
+	Store = atStart(define("settee", "store", "pebble:./data", storeURL(),
 		"Where everything is kept: an embedded store in a directory, a FoundationDB cluster\n"+
-			"(several nodes need that), or memory, which is gone when the process is.")
+			"(several nodes need that), or memory, which is gone when the process is."))
 	MaxReplicateBody = define("settee", "max_replicate_body", "4000000", wholeBytes(1_000, maxReplicateBody),
 		"The largest body of a POST to _replicate.")
 	GracePeriod = define("settee", "grace_period_sec", "15", seconds(0, longSeconds),
@@ -34,10 +34,10 @@ var (
 
 // [chttpd]
 var (
-	BindAddress = define("chttpd", "bind_address", "127.0.0.1", ipAddress(),
-		"The address that an api_frontend node listens on.")
-	Port = define("chttpd", "port", "5984", whole(0, math.MaxUint16),
-		"The port that an api_frontend node listens on. 0 takes a free one.")
+	BindAddress = atStart(define("chttpd", "bind_address", "127.0.0.1", ipAddress(),
+		"The address that an api_frontend node listens on."))
+	Port = atStart(define("chttpd", "port", "5984", whole(0, math.MaxUint16),
+		"The port that an api_frontend node listens on. 0 takes a free one."))
 	MaxHTTPRequestSize = define("chttpd", "max_http_request_size", "4294967296", wholeBytes(1, math.MaxInt64),
 		"The largest body of any request.")
 	ChangesTimeout = define("chttpd", "changes_timeout", "60000", milliseconds(time.Millisecond, longMillis),
@@ -50,9 +50,9 @@ var (
 // [couchdb]
 var (
 	// UUID is the empty string where none is set.
-	UUID = define("couchdb", "uuid", "", identifier(256),
+	UUID = atStart(define("couchdb", "uuid", "", identifier(256),
 		"This server's id, which is part of every replication id: with the uuid of a CouchDB\n"+
-			"cluster its checkpoints are found again. When not set, one is made once and kept in the store.")
+			"cluster its checkpoints are found again. When not set, one is made once and kept in the store."))
 	MaxDocumentSize = define("couchdb", "max_document_size", "8000000", wholeBytes(1, math.MaxInt64),
 		"The largest body of a document, as JSON, without its attachments. More than 8000000 is as\n"+
 			"good as that; a document of a replicator database has at most 4000000.")
@@ -69,10 +69,10 @@ var (
 
 // [node_types]: see Config.Roles.
 var (
-	apiFrontend = define("node_types", "api_frontend", "true", boolean(),
-		"Whether this node accepts HTTP requests. COUCHDB_NODE_TYPE_API_FRONTEND overrides it.")
-	replication = define("node_types", "replication", "true", boolean(),
-		"Whether this node runs replication jobs. COUCHDB_NODE_TYPE_REPLICATION overrides it.")
+	apiFrontend = atStart(define("node_types", "api_frontend", "true", boolean(),
+		"Whether this node accepts HTTP requests. COUCHDB_NODE_TYPE_API_FRONTEND overrides it."))
+	replication = atStart(define("node_types", "replication", "true", boolean(),
+		"Whether this node runs replication jobs. COUCHDB_NODE_TYPE_REPLICATION overrides it."))
 )
 
 // [log]

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Warning is something in the configuration that has no effect. It holds no values.
+// Warning is something in the configuration that has no effect. It holds no secrets.
 type Warning struct {
 	Section string // empty where a line belongs to none
 	Key     string // empty where it is about a whole section

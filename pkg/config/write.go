@@ -51,6 +51,9 @@ func writeSetting(b *strings.Builder, d *definition, r resolved) {
 		}
 		fmt.Fprintf(b, "; %s: %s.%s\n", s.key, s.want, note)
 	}
+	if d.atStart {
+		b.WriteString("; It counts when the node starts; the store cannot have it.\n")
+	}
 	writeLine(b, name{d.section, d.spellings[r.rank].key}, r)
 }
 

@@ -1,0 +1,574 @@
+package config_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"settee/pkg/config"
+	"settee/pkg/kv"
+	"settee/pkg/kv/faultkv"
+	"settee/pkg/kv/kvtest"
+	"settee/pkg/kv/memkv"
+	"settee/pkg/tuple"
+)
+
+var layerPrefix = []byte("config/")
+
+func memory(t *testing.T) kv.Database {
+	t.Helper()
+	db, err := memkv.Open(memkv.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	return db
+}
+
+// onEngines runs a test in memory, and on FoundationDB if there is one to test with.
+func onEngines(t *testing.T, test func(t *testing.T, db kv.Database)) {
+	t.Parallel()
+	t.Run("memkv", func(t *testing.T) {
+		t.Parallel()
+		test(t, memory(t))
+	})
+	if db, ok := kvtest.Cluster(t); ok {
+		t.Run("fdbkv", func(t *testing.T) { test(t, db) })
+	}
+}
+
+// journal is a log that may be read while it is written.
+type journal struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (j *journal) Write(line []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(line)
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.String()
+}
+
+// node is a node's configuration.
+type node struct {
+	*testing.T
+	*config.Live
+	log *journal
+}
+
+// open opens the configuration of a node.
+func open(t *testing.T, db kv.Database, o config.Options) *node {
+	t.Helper()
+	n := &node{T: t, log: &journal{}}
+	var err error
+	n.Live, err = config.OpenLive(t.Context(), load(t, o), config.LiveOptions{
+		Store: db, Prefix: layerPrefix, Files: o.Files, Log: zerolog.New(n.log),
+	})
+	require.NoError(t, err)
+	return n
+}
+
+// follow has the node follow the store until the test ends.
+func (n *node) follow() {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { assert.ErrorIs(n, n.Live.Run(ctx), context.Canceled) })
+	n.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+}
+
+// await returns when the current configuration has what is wanted.
+func (n *node) await(wanted func(*config.Config) bool) {
+	n.Helper()
+	for {
+		changed := n.Changed()
+		if wanted(n.Current()) {
+			return
+		}
+		select {
+		case <-changed:
+		case <-n.Context().Done():
+			require.Fail(n, "the configuration has not become what it should")
+		}
+	}
+}
+
+func (n *node) set(section, key, text string) (old string) {
+	n.Helper()
+	old, err := n.Set(n.Context(), section, key, text)
+	require.NoError(n, err)
+	return old
+}
+
+func (n *node) refused(section, key, text, reason string) {
+	n.Helper()
+	_, err := n.Set(n.Context(), section, key, text)
+	var refused *config.RefusedError
+	require.ErrorAs(n, err, &refused)
+	require.Contains(n, refused.Reason, reason)
+}
+
+func (n *node) shown(section, key string) string { return n.Current().Shown()[section][key] }
+
+func hasJobs(want int) func(*config.Config) bool {
+	return func(c *config.Config) bool { return config.MaxJobs.Get(c) == want }
+}
+
+func TestSetReachesOtherNodes(t *testing.T) {
+	onEngines(t, func(t *testing.T, db kv.Database) {
+		one, other := open(t, db, config.Options{}), open(t, db, config.Options{})
+		other.follow()
+		first := other.Current()
+
+		require.Equal(t, "500", one.set("replicator", "max_jobs", "7"), "the default")
+		require.Equal(t, 7, config.MaxJobs.Get(one.Current()), "at once where it was set")
+		other.await(hasJobs(7))
+		require.Equal(t, "store", config.MaxJobs.From(other.Current()))
+		require.Equal(t, 500, config.MaxJobs.Get(first), "a Config does not change")
+
+		require.Equal(t, "7", one.set("replicator", "max_jobs", "8"))
+		other.await(hasJobs(8))
+		require.Empty(t, one.set("replicator.shares", "a/_replicator", "200"), "there was none")
+		other.await(func(c *config.Config) bool { return config.Shares.Get(c)["a/_replicator"] == 200 })
+
+		old, err := one.Delete(t.Context(), "replicator", "max_jobs")
+		require.NoError(t, err)
+		require.Equal(t, "8", old)
+		other.await(hasJobs(500))
+		_, err = one.Delete(t.Context(), "replicator", "max_jobs")
+		require.ErrorIs(t, err, config.ErrNotSet)
+
+		late := open(t, db, config.Options{})
+		require.Equal(t, map[string]int{"a/_replicator": 200}, config.Shares.Get(late.Current()), "what was set stays")
+		require.Contains(t, other.log.String(), `"setting":"[replicator] max_jobs","value":"7","was":"500","from":"store"`)
+	})
+}
+
+func TestSetEmptyGivesUpWhatTheStoreHas(t *testing.T) {
+	t.Parallel()
+	n := open(t, memory(t), config.Options{Flags: []string{"log/level=error"}})
+	n.set("replicator", "max_jobs", "7")
+	require.Equal(t, "7", n.set("replicator", "max_jobs", ""))
+	require.Equal(t, "500", n.set("replicator", "max_jobs", ""), "nothing is left to give up")
+	require.Equal(t, 500, config.MaxJobs.Get(n.Current()))
+}
+
+func TestOneSpellingMakesWayForAnother(t *testing.T) {
+	t.Parallel()
+	n := open(t, memory(t), config.Options{})
+	n.set("replicator", "interval", "60000")
+	require.Equal(t, "60000", n.shown("replicator", "interval"))
+	require.Empty(t, n.set("replicator", "interval_sec", "5"))
+	require.Equal(t, 5*time.Second, config.Interval.Get(n.Current()))
+	require.Empty(t, n.shown("replicator", "interval"))
+	_, err := n.Delete(t.Context(), "replicator", "interval")
+	require.ErrorIs(t, err, config.ErrNotSet)
+}
+
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	n := open(t, memory(t), config.Options{Flags: []string{"replicator/max_backoff_penalty_sec=1000"}})
+	const atStart = "it counts when a node starts"
+	for _, tt := range []struct{ section, key, text, reason string }{
+		{"replicator", "max_jobs", "many", `[replicator] max_jobs (request): "many" is refused: it must be a whole number from 0`},
+		{"replicator", "usage_coeff", "2", "it must be a number from 0 to 1"},
+		{"replicator.shares", "_replicator", "0", "it must be a whole number from 1 to 1000"},
+		{"replicator", "max_jbos", "7", "[replicator] max_jbos: it is not a setting"},
+		{"node_types", "view_indexing", "true", "it is not a setting"},
+		{"settee", "store", "mem:", atStart},
+		{"node_types", "replication", "false", atStart},
+		{"chttpd", "port", "1", atStart},
+		{"chttpd", "bind_address", "::", atStart},
+		{"couchdb", "uuid", "1", atStart},
+		{"admins", "root", "hunter2", "a secret that has no effect is not stored: there are no accounts"},
+		{"jwt_keys", "hmac:a", "hunter2", "a secret that has no effect is not stored"},
+		{"other", "password", "hunter2", "a secret that has no effect is not stored"},
+		{"replicator", "min_backoff_penalty_sec", "1001", "which is more than [replicator] max_backoff_penalty_sec, 1000 (--set)"},
+		{"replicator", "startup_jitter", "1\n2", "one line"},
+		{"settee", "store", strings.Repeat("x", 10_001), "it has 10001 bytes, and may have 10000"},
+		{"", "x", "1", "the name of a section or a key"},
+		{"x", "", "1", "the name of a section or a key"},
+		{"x]\n[log", "level", "1", "the name of a section or a key"},
+		{" x", "y", "1", "the name of a section or a key"},
+		{"x", "y\xff", "1", "the name of a section or a key"},
+		{"x", strings.Repeat("y", 1001), "1", "the name of a section or a key"},
+		{"x", "a = b", "1", "does not fit a line of an ini file"},
+		{"x", "a ;b", "1", "does not fit a line of an ini file"},
+	} {
+		t.Run(tt.section+"/"+tt.key, func(t *testing.T) {
+			n.refused(tt.section, tt.key, tt.text, tt.reason)
+		})
+	}
+	require.NotContains(t, n.log.String(), "hunter2")
+	_, err := n.Set(t.Context(), "log", "level", "loud")
+	var bad *config.ValueError
+	require.ErrorAs(t, err, &bad)
+	require.Equal(t, "level", bad.Key)
+	require.Equal(t, "loud", bad.Shown)
+	require.Equal(t, new(config.Config).Shown()["log"], n.Current().Shown()["log"])
+}
+
+func TestWhatSetteeDoesNotUseIsKept(t *testing.T) {
+	t.Parallel()
+	n := open(t, memory(t), config.Options{})
+	for _, v := range []config.Value{
+		{Section: "replicator", Key: "startup_jitter", Text: "5000"},
+		{Section: "couchdb", Key: "max_dbs_open", Text: "100"},
+		{Section: "mango", Key: "default_limit", Text: "25"},
+		{Section: "own", Key: "url", Text: "http://u:hunter2@host/"},
+	} {
+		require.Empty(t, n.set(v.Section, v.Key, v.Text))
+	}
+	require.Equal(t, "http://****@host/", n.set("own", "url", "x"))
+	require.Equal(t, "5000", n.shown("replicator", "startup_jitter"))
+	require.Equal(t, "25", n.shown("mango", "default_limit"))
+	require.Contains(t, n.log.String(), "[replicator] startup_jitter, store: has no effect: accept_jitter spreads the starts of jobs")
+	require.Contains(t, n.log.String(), "[couchdb] max_dbs_open, store: is not used by settee")
+	require.Equal(t, 1, strings.Count(n.log.String(), "max_dbs_open"), "said once")
+	require.NotContains(t, n.log.String(), "hunter2")
+}
+
+func TestAnOwnValueThatIsStronger(t *testing.T) {
+	t.Parallel()
+	n := open(t, memory(t), config.Options{Flags: []string{"replicator/interval_sec=5"}})
+	require.Empty(t, n.set("replicator", "interval", "60000"), "the other spelling holds")
+	require.Equal(t, 5*time.Second, config.Interval.Get(n.Current()))
+	require.Contains(t, n.log.String(), `"setting":"[replicator] interval","from":"--set",`)
+	require.Contains(t, n.log.String(), "does not count on this node")
+}
+
+func TestContradictionsInTheStore(t *testing.T) {
+	t.Parallel()
+	db := memory(t)
+	n := open(t, db, config.Options{})
+	n.set("replicator", "max_backoff_penalty_sec", "400000")
+	n.set("replicator", "min_backoff_penalty_sec", "300000")
+	_, err := n.Delete(t.Context(), "replicator", "max_backoff_penalty_sec")
+	var refused *config.RefusedError
+	require.ErrorAs(t, err, &refused)
+	require.Contains(t, refused.Reason, "min_backoff_penalty_sec is 300000 (store), which is more than [replicator] max_backoff_penalty_sec, 172800 (default)")
+
+	// To a node with other files it is one, and that node goes on with what it has.
+	path := file(t, "local.ini", "[replicator]\nmax_jobs = 3")
+	other := open(t, db, config.Options{Files: []string{path}, Flags: []string{"replicator/max_backoff_penalty_sec=100"}})
+	require.Equal(t, 32*time.Second, config.MinBackoffPenalty.Get(other.Current()))
+	require.Equal(t, 100*time.Second, config.MaxBackoffPenalty.Get(other.Current()))
+	require.Contains(t, other.log.String(), "[replicator] min_backoff_penalty_sec, store: ignored: ")
+	other.refused("replicator", "max_backoff_penalty_sec", "500000", "which is more than")
+	other.set("replicator", "max_jobs", "9")
+	other.set("replicator", "min_backoff_penalty_sec", "90")
+	require.Equal(t, 90*time.Second, config.MinBackoffPenalty.Get(other.Current()))
+	require.NoError(t, other.Reload())
+	require.Equal(t, 9, config.MaxJobs.Get(other.Current()))
+}
+
+// What another version of settee has put into the store is left out, and the rest counts.
+func TestUnusableRowsAreIgnored(t *testing.T) {
+	t.Parallel()
+	db := memory(t)
+	n := open(t, db, config.Options{})
+	n.follow()
+	space := tuple.SubspaceFromBytes(layerPrefix)
+	require.NoError(t, db.Transact(t.Context(), func(tx kv.Transaction) error {
+		for _, row := range [][3]string{
+			{"replicator", "max_jobs", "plenty"},
+			{"replicator", "of_the_future", "1"},
+			{"replicator.shares", "a/_replicator", "7000"},
+			{"settee", "store", "mem:"},
+			{"log", "level", "debug"},
+		} {
+			tx.Set(space.Pack("value", row[0], row[1]), []byte(row[2]))
+		}
+		tx.Set(space.Pack("value", "odd"), []byte("x"))
+		tx.Set(space.Pack("value", 7, "odd"), []byte("x"))
+		tx.Set(space.Pack("changes"), []byte("other"))
+		return nil
+	}))
+	n.await(func(c *config.Config) bool { return config.LogLevel.Get(c) == zerolog.DebugLevel })
+	for _, c := range []*config.Config{n.Current(), open(t, db, config.Options{}).Current()} {
+		require.Equal(t, 500, config.MaxJobs.Get(c))
+		require.Nil(t, config.Shares.Get(c))
+		require.Equal(t, "pebble:./data", config.Store.Get(c))
+		require.Equal(t, zerolog.DebugLevel, config.LogLevel.Get(c))
+	}
+	require.Contains(t, n.log.String(), "[replicator] max_jobs, store: ignored: it must be a whole number")
+	require.Contains(t, n.log.String(), "[settee] store, store: ignored: ")
+
+	// They can be replaced, and taken out.
+	require.Equal(t, "500", n.set("replicator", "max_jobs", "5"), "what held, not what lay there")
+	for _, key := range []string{"of_the_future", "max_jobs"} {
+		_, err := n.Delete(t.Context(), "replicator", key)
+		require.NoError(t, err)
+	}
+	old, err := n.Delete(t.Context(), "settee", "store")
+	require.NoError(t, err)
+	require.Equal(t, "mem:", old)
+}
+
+func TestTheStoreTakesOnlySoMuch(t *testing.T) {
+	t.Parallel()
+	db := memory(t)
+	long := strings.Repeat("x", 10_000)
+	require.NoError(t, db.Transact(t.Context(), func(tx kv.Transaction) error {
+		for i := range 99 {
+			tx.Set(tuple.SubspaceFromBytes(layerPrefix).Pack("value", "vendor", fmt.Sprint(i)), []byte(long))
+		}
+		return nil
+	}))
+	n := open(t, db, config.Options{})
+	n.refused("vendor", "more", long, "the store takes 1000000 bytes of settings, and has ")
+	n.set("vendor", "98", "short")
+	n.set("vendor", "more", long)
+	n.refused("vendor", "98", long, "the store takes 1000000 bytes")
+}
+
+// Every commit is made, and reported as unknown once: each answer is still the right one.
+func TestUnknownResults(t *testing.T) {
+	t.Parallel()
+	n := open(t, faultkv.Wrap(memory(t), faultkv.Options{Script: faultkv.UnknownOnce}), config.Options{})
+	require.Equal(t, "500", n.set("replicator", "max_jobs", "7"))
+	require.Equal(t, "7", n.set("replicator", "max_jobs", "8"))
+	require.Equal(t, "8", n.set("replicator", "max_jobs", "8"))
+	old, err := n.Delete(t.Context(), "replicator", "max_jobs")
+	require.NoError(t, err)
+	require.Equal(t, "8", old)
+	_, err = n.Delete(t.Context(), "replicator", "max_jobs")
+	require.ErrorIs(t, err, config.ErrNotSet)
+	n.refused("replicator", "max_jobs", "many", "it must be")
+}
+
+// Others change the value between a commit and the discovery that it was made.
+func TestAnUnknownResultIsFoundBehindOthers(t *testing.T) {
+	t.Parallel()
+	db := memory(t)
+	one := open(t, db, config.Options{})
+	var once sync.Once
+	other := open(t, faultkv.Wrap(db, faultkv.Options{Script: func(c faultkv.Call) faultkv.Fault {
+		if c.Run == 2 {
+			once.Do(func() {
+				require.Equal(t, "7", one.set("replicator", "max_jobs", "8"))
+				require.Equal(t, "8", one.set("replicator", "max_jobs", "9"))
+			})
+		}
+		return faultkv.UnknownOnce(c)
+	}}), config.Options{})
+	require.Equal(t, "500", other.set("replicator", "max_jobs", "7"))
+	require.Equal(t, 9, config.MaxJobs.Get(other.Current()), "it is not written twice")
+}
+
+// Sets from several nodes, with faults, are one after the other: each answers the value of
+// the one before it.
+func TestConcurrentSets(t *testing.T) {
+	t.Parallel()
+	db := memory(t)
+	var mu sync.Mutex
+	after := map[string]string{} // the value that replaced a value
+	var setting sync.WaitGroup
+	for i := range 4 {
+		faulty := faultkv.Wrap(db, faultkv.Options{Seed: uint64(i), Rates: faultkv.Rates{
+			faultkv.Conflict: 0.2, faultkv.UnknownCommitted: 0.3, faultkv.UnknownNotCommitted: 0.1,
+		}})
+		n := open(t, faulty, config.Options{})
+		n.follow()
+		setting.Go(func() {
+			for j := range 25 {
+				text := fmt.Sprint(1000*(i+1) + j)
+				old, err := n.Set(t.Context(), "replicator", "max_jobs", text)
+				mu.Lock()
+				if assert.NoError(t, err) {
+					assert.NotContains(t, after, old)
+				}
+				after[old] = text
+				mu.Unlock()
+			}
+		})
+	}
+	setting.Wait()
+	require.Len(t, after, 100)
+	text := "500"
+	for range 100 {
+		text = after[text]
+	}
+	last := open(t, db, config.Options{})
+	require.Equal(t, text, last.shown("replicator", "max_jobs"))
+}
+
+func TestReload(t *testing.T) {
+	t.Parallel()
+	path := file(t, "local.ini", "[replicator]\nmax_jobs = 3\n[chttpd]\nport = 1")
+	n := open(t, memory(t), config.Options{Files: []string{path}, Flags: []string{"log/level=error"}})
+	n.set("replicator", "max_history", "20")
+
+	write := func(text string) { require.NoError(t, os.WriteFile(path, []byte(text), 0o600)) }
+	write("[replicator]\nmax_jobs = 4\nmax_history = 30\nmax_jbos = 1\n[log]\nlevel = debug\n[chttpd]\nport = 2")
+	changed := n.Changed()
+	require.NoError(t, n.Reload())
+	<-changed
+	require.Equal(t, 4, config.MaxJobs.Get(n.Current()))
+	require.Equal(t, path+":2", config.MaxJobs.From(n.Current()))
+	require.Equal(t, 20, config.MaxHistory.Get(n.Current()), "the store beats files")
+	require.Equal(t, zerolog.ErrorLevel, config.LogLevel.Get(n.Current()), "flags stay what they were")
+	require.Contains(t, n.log.String(), `"setting":"[replicator] max_jobs","value":"4","was":"3"`)
+	require.Contains(t, n.log.String(), "[replicator] max_jbos, "+path+":4: is not a setting")
+	require.Contains(t, n.log.String(), `"setting":"[chttpd] port","from":"`+path+`:8","message":"the setting has another value than at the start`)
+
+	before, changed := n.Current(), n.Changed()
+	write("[replicator]\nmax_jobs = x\nmax_history = y")
+	require.ErrorContains(t, n.Reload(), `[replicator] max_jobs (`+path+`:2): "x" is refused`)
+	require.ErrorContains(t, n.Reload(), `[replicator] max_history (`+path+`:3): "y" is refused`)
+	require.NoError(t, os.Remove(path))
+	require.ErrorIs(t, n.Reload(), os.ErrNotExist)
+	require.Same(t, before, n.Current())
+	select {
+	case <-changed:
+		require.Fail(t, "nothing has changed")
+	default:
+	}
+}
+
+func TestReloadsAtOnce(t *testing.T) {
+	t.Parallel()
+	path := file(t, "local.ini", "[replicator]\nmax_jobs = 3")
+	n := open(t, memory(t), config.Options{Files: []string{path}})
+	n.follow()
+	require.NoError(t, os.WriteFile(path, []byte("[replicator]\nmax_jobs = 4"), 0o600))
+	var reloading sync.WaitGroup
+	for i := range 8 {
+		reloading.Go(func() { assert.NoError(t, n.Reload()) })
+		reloading.Go(func() {
+			_, err := n.Set(t.Context(), "replicator.shares", fmt.Sprint(i), "7")
+			assert.NoError(t, err)
+		})
+	}
+	reloading.Wait()
+	require.Equal(t, 4, config.MaxJobs.Get(n.Current()))
+	require.Len(t, config.Shares.Get(n.Current()), 8)
+}
+
+// unreliable is a store whose transactions fail while it is broken.
+type unreliable struct {
+	kv.Database
+	mu     sync.Mutex
+	broken error
+	calls  int
+}
+
+func (u *unreliable) breakWith(err error) (calls int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.broken = err
+	return u.calls
+}
+
+func (u *unreliable) Transact(ctx context.Context, fn func(kv.Transaction) error) error {
+	u.mu.Lock()
+	err := u.broken
+	u.calls++
+	u.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return u.Database.Transact(ctx, fn)
+}
+
+func TestAStoreThatFailsForAWhile(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		inner := memory(t)
+		db := &unreliable{Database: inner}
+		n, other := open(t, db, config.Options{}), open(t, inner, config.Options{})
+		n.follow()
+		synctest.Wait()
+		began := db.breakWith(errors.New("no quorum"))
+		other.set("replicator", "max_jobs", "7") // ends the watch
+		time.Sleep(10 * time.Minute)
+		require.Equal(t, 500, config.MaxJobs.Get(n.Current()))
+		require.Contains(t, n.log.String(), "no quorum")
+		calls := db.breakWith(nil)
+		require.Less(t, calls-began, 30, "it is not asked all the time")
+		time.Sleep(30 * time.Second)
+		require.Equal(t, 7, config.MaxJobs.Get(n.Current()))
+
+		closed := open(t, db, config.Options{})
+		db.breakWith(kv.ErrClosed)
+		require.ErrorIs(t, closed.Live.Run(t.Context()), kv.ErrClosed)
+		db.breakWith(nil)
+	})
+}
+
+// A watch may miss a change, or not be had at all.
+func TestWatchesThatAreNoUse(t *testing.T) {
+	t.Parallel()
+	test := func(t *testing.T, opts memkv.Options, within time.Duration) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			inner, err := memkv.Open(opts)
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, inner.Close()) })
+			db := faultkv.Wrap(inner, faultkv.Options{Script: func(c faultkv.Call) faultkv.Fault {
+				if c.Op == faultkv.Watch {
+					return faultkv.LostWatch
+				}
+				return faultkv.None
+			}})
+			hungry, n, other := open(t, inner, config.Options{}), open(t, db, config.Options{}), open(t, inner, config.Options{})
+			hungry.follow()
+			synctest.Wait()
+			n.follow()
+			synctest.Wait()
+			other.set("replicator", "max_jobs", "7")
+			time.Sleep(within)
+			synctest.Wait()
+			require.Equal(t, 7, config.MaxJobs.Get(hungry.Current()))
+			require.Equal(t, 7, config.MaxJobs.Get(n.Current()))
+		})
+	}
+	t.Run("lost", func(t *testing.T) { test(t, memkv.Options{}, 30*time.Second) })
+	t.Run("too many", func(t *testing.T) { test(t, memkv.Options{MaxWatches: 1}, time.Second) })
+}
+
+func TestAStoreThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	db := &unreliable{Database: memory(t)}
+	n := open(t, db, config.Options{})
+	db.breakWith(errors.New("no quorum"))
+	_, err := config.OpenLive(t.Context(), new(config.Config), config.LiveOptions{Store: db})
+	require.ErrorContains(t, err, "reading the configuration in the store: no quorum")
+	_, err = n.Set(t.Context(), "replicator", "max_jobs", "7")
+	require.ErrorContains(t, err, "no quorum")
+	var refused *config.RefusedError
+	require.NotErrorAs(t, err, &refused)
+}
+
+func TestShown(t *testing.T) {
+	t.Parallel()
+	cfg := load(t, config.Options{Files: []string{"testdata/local.ini"}, Flags: []string{"replicator/worker_processes=8"}})
+	shown := cfg.Shown()
+	require.Equal(t, "8", shown["replicator"]["worker_processes"])
+	require.Equal(t, "60000", shown["replicator"]["interval"])
+	require.NotContains(t, shown["replicator"], "interval_sec")
+	require.Equal(t, "2", shown["replicator"]["max_acceptors"], "a default")
+	require.Equal(t, map[string]string{"_replicator": "100", "high/_replicator": "200"}, shown["replicator.shares"])
+	require.Equal(t, map[string]string{"root": "****"}, shown["admins"])
+	require.Equal(t, "****", shown["replicator"]["password"])
+	require.Equal(t, map[string]string{"url": "http://****@search.example.invalid:5987"}, shown["nouveau"])
+	require.NotContains(t, new(config.Config).Shown()["couchdb"], "uuid", "what is empty is left out")
+	require.NotContains(t, new(config.Config).Shown(), "replicator.shares")
+}

@@ -1,0 +1,184 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// The limits of what the store has, in bytes.
+const (
+	maxStoredName = 1_000 // of a section or a key
+	maxStoredText = 10_000
+	// maxStored is that of all sections, keys and texts: every node reads them at once.
+	maxStored = 1_000_000
+)
+
+// RefusedError says why the store does not take a value, or does not give one up.
+type RefusedError struct {
+	Reason string // names the setting, and has no secret
+	err    error
+}
+
+// Error returns the reason.
+func (e *RefusedError) Error() string { return e.Reason }
+
+// Unwrap returns a *ValueError where the value is one that the setting cannot have.
+func (e *RefusedError) Unwrap() error { return e.err }
+
+func refuse(n name, format string, args ...any) error {
+	return &RefusedError{Reason: n.String() + ": " + fmt.Sprintf(format, args...)}
+}
+
+// checkStorable returns why a value cannot be one of the store's, whatever else that has.
+func checkStorable(v Value) error {
+	n := v.name()
+	if err := checkName(n); err != nil {
+		return err
+	}
+	if len(v.Text) > maxStoredText {
+		return refuse(n, "it has %d bytes, and may have %d", len(v.Text), maxStoredText)
+	}
+	d, rank, isSetting := lookup(n)
+	f := familyOf(n.section)
+	var err error
+	switch {
+	case isSetting && d.atStart:
+		return refuse(n, "it counts when a node starts: it is set in a file, the environment or a flag of each node")
+	case isSetting:
+		_, err = d.spellings[rank].check(v)
+	case f != nil:
+		_, err = f.member.check(v)
+	default:
+		return checkStranger(v)
+	}
+	if err != nil {
+		return &RefusedError{err.Error(), err}
+	}
+	return nil
+}
+
+// checkName refuses names that no file could have.
+func checkName(n name) error {
+	for _, part := range []string{n.section, n.key} {
+		strange := strings.ContainsFunc(part, func(r rune) bool { return !unicode.IsPrint(r) || r == '[' || r == ']' })
+		if part == "" || len(part) > maxStoredName || strange || !utf8.ValidString(part) || trimBlanks(part) != part {
+			return &RefusedError{Reason: fmt.Sprintf("the name of a section or a key has 1 to %d bytes of printable characters "+
+				"other than [ and ], and no space at its ends", maxStoredName)}
+		}
+	}
+	if _, fits := formatSetting(n.key, "x"); !fits {
+		return &RefusedError{Reason: "the name of the key does not fit a line of an ini file"}
+	}
+	return nil
+}
+
+// checkStranger refuses what is no setting and cannot be meant, and a secret that nobody
+// would make use of. What CouchDB has besides is kept.
+func checkStranger(v Value) error {
+	n := v.name()
+	why, without := ineffective[n]
+	if !without {
+		why, without = ineffective[name{section: n.section}]
+	}
+	_, fits := formatSetting(n.key, v.Text)
+	switch {
+	case secret(n) && without:
+		return refuse(n, "a secret that has no effect is not stored: %s", why)
+	case secret(n):
+		return refuse(n, "a secret that has no effect is not stored")
+	case !without && slices.Contains(whollyKnown, n.section):
+		return refuse(n, "it is not a setting")
+	case !fits:
+		return refuse(n, "it must be a text that fits one line of an ini file, without a ; after a space")
+	}
+	return nil
+}
+
+// withStored returns a configuration with what the store has. What a node cannot use it
+// leaves out, and says so in a warning: the value may be that of a later or an earlier
+// version.
+func (c *Config) withStored(rows Layer) (*Config, []Warning) {
+	var usable Layer
+	var warnings []Warning
+	ignore := func(v Value, reason string) {
+		warnings = append(warnings, Warning{v.Section, v.Key, OriginStore.String(), "ignored: " + reason})
+	}
+	for _, v := range rows {
+		if err := checkStorable(v); err != nil {
+			var bad *ValueError
+			if errors.As(err, &bad) {
+				ignore(v, "it must be "+bad.Want)
+			} else {
+				ignore(v, "the store cannot have it")
+			}
+			continue
+		}
+		usable = append(usable, v)
+	}
+	next, without, err := c.With(OriginStore, usable)
+	if err != nil {
+		// Each value is fine alone, so some contradict what this node has, which is fine
+		// without them.
+		usable = slices.DeleteFunc(usable, func(v Value) bool {
+			against := contradicted(err, v.name())
+			if against != nil {
+				ignore(v, against.text)
+			}
+			return against != nil
+		})
+		if next, without, err = c.With(OriginStore, usable); err != nil {
+			return c, warnings
+		}
+	}
+	return next, append(warnings, without...)
+}
+
+// contradicted returns the contradiction in an error of With that a setting takes part in.
+func contradicted(err error, n name) *contradiction {
+	var against *contradiction
+	d, _, ok := lookup(n)
+	if ok && errors.As(err, &against) && slices.Contains(against.between, d) {
+		return against
+	}
+	return nil
+}
+
+// change returns what the store has to have so that a value holds, or, where its text is
+// empty, that the store has none. Another spelling of the same setting makes way for it.
+//
+// The error is a *RefusedError where the value cannot be one of the store's, or where
+// what there is then contradicts itself.
+func (c *Config) change(rows Layer, v Value) (Layer, error) {
+	d, _, isSetting := lookup(v.name())
+	next := slices.DeleteFunc(slices.Clone(rows), func(row Value) bool {
+		other, _, ok := lookup(row.name())
+		return row.name() == v.name() || v.Text != "" && isSetting && ok && other == d
+	})
+	if v.Text != "" {
+		if err := checkStorable(v); err != nil {
+			return nil, err
+		}
+		next = append(next, v)
+		if size(next) > maxStored {
+			return nil, refuse(v.name(), "the store takes %d bytes of settings, and has %d", maxStored, size(rows))
+		}
+	}
+	settings := slices.DeleteFunc(slices.Clone(next), func(row Value) bool { return !known(row.name()) || checkStorable(row) != nil })
+	_, _, err := c.With(OriginStore, settings)
+	if against := contradicted(err, v.name()); against != nil {
+		return nil, &RefusedError{Reason: against.text}
+	}
+	return next, nil
+}
+
+func size(rows Layer) int {
+	total := 0
+	for _, v := range rows {
+		total += len(v.Section) + len(v.Key) + len(v.Text)
+	}
+	return total
+}
