@@ -39,12 +39,18 @@ func IsReplicatorDatabase(name string) bool {
 // alone. A replication id that another job has claimed is no reason to refuse anything: a job
 // that cannot have its id learns that when it runs ([Run.Identify]).
 func (s *Store) Hooks(options replicator.ParseOptions) docstore.Hooks {
+	return s.HooksFor(func() replicator.ParseOptions { return options })
+}
+
+// HooksFor are [Store.Hooks] whose options may change: they are asked for each time a revision
+// is checked.
+func (s *Store) HooksFor(options func() replicator.ParseOptions) docstore.Hooks {
 	return docstore.Hooks{
 		Before: func(_ kv.Transaction, db *docstore.Database, change *docstore.Change) error {
 			if !makesJob(db, change) || change.Deleted {
 				return nil
 			}
-			return s.checkDocument(db, change, options)
+			return s.checkDocument(db, change, options())
 		},
 		After: func(tx kv.Transaction, db *docstore.Database, change *docstore.Change) error {
 			if !makesJob(db, change) {
@@ -188,7 +194,7 @@ func (s *Store) remove(tx kv.Transaction, job *Job) error {
 // say returns what writes the state of a job that has not ended into its document, if it is
 // one of a document and is to tell.
 func (r *Run) say() func(kv.Transaction, *replicator.JobState) error {
-	if r.job.Transient() || !r.store.updateDocs {
+	if r.job.Transient() || !r.store.settings().UpdateDocs {
 		return func(kv.Transaction, *replicator.JobState) error { return nil }
 	}
 	return r.documentWriter()

@@ -56,7 +56,7 @@ func (s *Store) begin(args *replicator.JobArgs, history replicator.History) *rep
 		State: replicator.StatePending, Definition: args.Definition, ReplicationID: args.ReplicationID,
 		LastUpdated: args.Added, History: slices.Clone(history),
 	}
-	state.History.Push(replicator.Event{Timestamp: args.Added, Type: replicator.EventAdded}, s.maxHistory)
+	state.History.Push(replicator.Event{Timestamp: args.Added, Type: replicator.EventAdded}, s.settings().MaxHistory)
 	return state
 }
 

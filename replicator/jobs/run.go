@@ -282,7 +282,7 @@ func (r *Run) Restart(ctx context.Context, reason string) error {
 }
 
 func (r *Run) event(state *replicator.JobState, at time.Time, what, reason string) {
-	state.History.Push(replicator.Event{Timestamp: at, Type: what, Reason: reason}, r.store.maxHistory)
+	state.History.Push(replicator.Event{Timestamp: at, Type: what, Reason: reason}, r.store.settings().MaxHistory)
 }
 
 // finish ends the job: a transient one for a time, that of a document together with what
@@ -292,7 +292,7 @@ func (r *Run) finish(ctx context.Context, change func(*replicator.JobState)) err
 	return r.write(change, func(state *replicator.JobState, text json.RawMessage, b bill) error {
 		r.held.SetTag(part("", state.State).Tag)
 		if r.job.Transient() {
-			return r.held.FinishFor(ctx, r.store.transientMaxAge, text, func(tx kv.Transaction) error {
+			return r.held.FinishFor(ctx, r.store.settings().TransientMaxAge, text, func(tx kv.Transaction) error {
 				r.store.charge(tx, b)
 				return nil
 			})

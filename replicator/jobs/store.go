@@ -35,19 +35,28 @@ type Options struct {
 	// UpdateDocs has documents say also that their job runs, and why it crashes ([replicator]
 	// update_docs).
 	UpdateDocs bool
+	// Settings, where they may change while the store is used, are asked for each time they
+	// count, in place of MaxHistory, TransientMaxAge and UpdateDocs.
+	Settings func() Settings
 	// Documents is the prefix below which the store's databases are (docstore.Open).
 	Documents []byte
 }
 
+// Settings are what may change while a store is used: see the [Options] of these names. They
+// have no defaults.
+type Settings struct {
+	MaxHistory      int
+	TransientMaxAge time.Duration
+	UpdateDocs      bool
+}
+
 // Store is the replication jobs of a store. It is safe for concurrent use.
 type Store struct {
-	db              kv.Database
-	jobs, upkeep    *fdbjobs.Type
-	space           tuple.Subspace
-	uuid            string
-	maxHistory      int
-	transientMaxAge time.Duration
-	updateDocs      bool
+	db           kv.Database
+	jobs, upkeep *fdbjobs.Type
+	space        tuple.Subspace
+	uuid         string
+	settings     func() Settings
 	// docs has no hooks: what a job writes into its document is no change of a user's. Nothing waits in it, so it needs not be closed.
 	docs *docstore.Store
 }
@@ -57,8 +66,11 @@ type Store struct {
 func Open(ctx context.Context, db kv.Database, layer *fdbjobs.Layer, opts Options) (*Store, error) {
 	s := &Store{
 		db: db, jobs: layer.Type(Type), upkeep: layer.Type(fdbjobs.UpkeepType), space: tuple.NewSubspace("replicator"),
-		uuid: opts.UUID, maxHistory: cmp.Or(opts.MaxHistory, 10), transientMaxAge: cmp.Or(opts.TransientMaxAge, 24*time.Hour),
-		updateDocs: opts.UpdateDocs, docs: docstore.Open(db, opts.Documents, docstore.Options{}),
+		uuid: opts.UUID, settings: opts.Settings, docs: docstore.Open(db, opts.Documents, docstore.Options{}),
+	}
+	if s.settings == nil {
+		fixed := Settings{cmp.Or(opts.MaxHistory, 10), cmp.Or(opts.TransientMaxAge, 24*time.Hour), opts.UpdateDocs}
+		s.settings = func() Settings { return fixed }
 	}
 	if s.uuid != "" {
 		return s, nil

@@ -1,0 +1,68 @@
+package jobs_test
+
+import (
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"settee/pkg/docstore"
+	"settee/replicator"
+	"settee/replicator/jobs"
+)
+
+// Settings that change count from the next time on that they matter.
+func TestSettingsThatChange(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var current atomic.Pointer[jobs.Settings]
+		current.Store(&jobs.Settings{MaxHistory: 10, TransientMaxAge: time.Hour})
+		b := setup(t, jobs.Options{
+			Settings:   func() jobs.Settings { return *current.Load() },
+			MaxHistory: 1, UpdateDocs: true, // not looked at
+		})
+		b.create(repdb)
+		b.put(repdb, "d", "", "")
+		posted := b.replicate(`"doc_ids": ["1"]`)
+		crash := func() {
+			run := b.accept()
+			require.NoError(t, run.Crash(t.Context(), time.Now().Add(-time.Second), 1, "error", "no"))
+		}
+		id := b.jobID(repdb, "d")
+		crash()
+		require.NotContains(t, b.document(repdb, "d"), "_replication_state")
+		require.Len(t, b.get(id).State.History, 3)
+
+		current.Store(&jobs.Settings{MaxHistory: 2, TransientMaxAge: time.Minute, UpdateDocs: true})
+		require.NoError(t, b.accept().Complete(t.Context(), nil)) // the one that was posted
+		crash()
+		require.Equal(t, "error", b.document(repdb, "d")["_replication_state"])
+		require.Equal(t, []string{"crashed", "started"}, eventTypes(b.get(id)))
+		time.Sleep(time.Minute)
+		b.upkeep()
+		b.gone(posted.ID)
+	})
+}
+
+// What is allowed is asked for with each document.
+func TestHooksWhoseOptionsChange(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.create(repdb)
+	var allowed atomic.Pointer[replicator.ParseOptions]
+	allowed.Store(new(replicator.ParseOptions))
+	docs := docstore.Open(b.db, docsPrefix, docstore.Options{
+		Hooks: b.store.HooksFor(func() replicator.ParseOptions { return *allowed.Load() }),
+	})
+	defer docs.Close()
+	db, err := docs.Database(t.Context(), repdb)
+	require.NoError(t, err)
+	_, err = db.Put(t.Context(), docstore.Edit{ID: "one", Body: definitionText("")})
+	require.NoError(t, err)
+	allowed.Store(&replicator.ParseOptions{EndpointProtocols: []string{"https"}})
+	_, err = db.Put(t.Context(), docstore.Edit{ID: "two", Body: definitionText("")})
+	var refused *replicator.ParseError
+	require.ErrorAs(t, err, &refused)
+}
