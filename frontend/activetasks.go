@@ -39,7 +39,7 @@ type activeTask struct {
 
 func (h *Handler) activeTask(job *jobs.Job) activeTask {
 	replication, state := job.Args.Replication, job.State
-	interval := config.CheckpointInterval.Get(h.config).Milliseconds()
+	interval := config.CheckpointInterval.Get(h.config.Current()).Milliseconds()
 	if own := replication.CheckpointInterval; own != nil {
 		interval = int64(*own)
 	}

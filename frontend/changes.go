@@ -139,7 +139,7 @@ func (h *Handler) changesRequest(w http.ResponseWriter, r *http.Request, db *doc
 	default:
 		q.refuse("`style` must be main_only or all_docs")
 	}
-	request.heartbeat, request.timeout = q.patience(config.ChangesTimeout.Get(h.config))
+	request.heartbeat, request.timeout = q.patience(config.ChangesTimeout.Get(h.config.Current()))
 	if request.kind == feedNormal && request.heartbeat == 0 {
 		request.heartbeat = normalHeartbeat
 	}

@@ -17,6 +17,13 @@
 //	GET  /_all_dbs                the databases
 //	GET  /_dbs_info               what they say of themselves; POST: some of them
 //	GET  /_uuids                  ids for new documents
+//	GET  /_node/_local            the name of this node
+//	GET  /_node/_local/_config    the configuration of this node, secrets masked
+//	GET  /_node/_local/_config/{section}
+//	GET, PUT, DELETE /_node/_local/_config/{section}/{key}
+//	                              a value; PUT and DELETE are for all nodes
+//	POST /_node/_local/_config/_reload
+//	                              have this node read its files again
 //
 //	PUT, GET, DELETE /{db}        create, look at, delete a database; POST: write a document
 //	GET, POST /{db}/_changes      its changes feed

@@ -44,7 +44,7 @@ func (h *Handler) receive(w http.ResponseWriter, r *http.Request) (*incoming, er
 }
 
 func (h *Handler) requestLimit() docbody.Limit {
-	return docbody.Limit{Bytes: config.MaxHTTPRequestSize.Get(h.config), Name: config.MaxHTTPRequestSize.String()}
+	return docbody.Limit{Bytes: config.MaxHTTPRequestSize.Get(h.config.Current()), Name: config.MaxHTTPRequestSize.String()}
 }
 
 // deadlineStep is how often the deadline of a body is moved at most.
@@ -146,14 +146,14 @@ func requireJSON(header http.Header) error {
 // documentOptions say what documents may be.
 func (h *Handler) documentOptions() docbody.Options {
 	return docbody.Options{
-		Document:   docbody.Limit{Bytes: min(config.MaxDocumentSize.Get(h.config), docstore.DefaultMaxDocumentSize), Name: config.MaxDocumentSize.String()},
+		Document:   docbody.Limit{Bytes: min(config.MaxDocumentSize.Get(h.config.Current()), docstore.DefaultMaxDocumentSize), Name: config.MaxDocumentSize.String()},
 		Attachment: h.attachmentLimit(),
 		BodyMember: docstore.BodyMember,
 	}
 }
 
 func (h *Handler) attachmentLimit() docbody.Limit {
-	return docbody.Limit{Bytes: config.MaxAttachmentSize.Get(h.config), Name: config.MaxAttachmentSize.String()}
+	return docbody.Limit{Bytes: config.MaxAttachmentSize.Get(h.config.Current()), Name: config.MaxAttachmentSize.String()}
 }
 
 // bodyFailure returns what a client is told of a body that could not be read as a document;

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"os"
 	"time"
 
 	"github.com/gorilla/mux"
 	"github.com/rs/zerolog"
 
-	"settee/pkg/config"
 	"settee/pkg/docstore"
 	"settee/replicator/jobs"
 )
@@ -25,9 +25,11 @@ type Options struct {
 	Jobs *jobs.Store
 	// Documents are the databases.
 	Documents *docstore.Store
-	// Config is asked for the largest body and the protocols that endpoints and
-	// proxies may have. nil is every setting's default.
-	Config *config.Config
+	// Config is asked for what it says each time that it counts, and what it says can be
+	// changed below /_node. nil is every setting's default, for good.
+	Config Configuration
+	// Node is this node's name below /_node. Default: the host's name.
+	Node string
 	// Version is settee's own.
 	Version string
 	// Log gets a line for each request, at level info (debug for /_up), and what went
@@ -39,7 +41,8 @@ type Options struct {
 type Handler struct {
 	jobs    *jobs.Store
 	docs    *docstore.Store
-	config  *config.Config
+	config  Configuration
+	node    string
 	version string
 	log     zerolog.Logger
 	router  *mux.Router
@@ -53,9 +56,12 @@ type Handler struct {
 
 // New returns the HTTP interface of a node.
 func New(opts Options) *Handler {
-	h := &Handler{jobs: opts.Jobs, docs: opts.Documents, config: opts.Config, version: opts.Version, log: opts.Log}
+	h := &Handler{jobs: opts.Jobs, docs: opts.Documents, config: opts.Config, node: opts.Node, version: opts.Version, log: opts.Log}
 	if h.config == nil {
-		h.config = new(config.Config)
+		h.config = defaults{}
+	}
+	if h.node == "" {
+		h.node, _ = os.Hostname() // without one the node is _local only
 	}
 	h.draining, h.drain = context.WithCancelCause(context.Background())
 	h.router = h.routes()
@@ -102,6 +108,7 @@ func (h *Handler) routes() *mux.Router {
 	r.Handle("/_scheduler/docs", h.endpoint(methods{http.MethodGet: h.listDocs}))
 	r.Handle("/_scheduler/docs/{rest:.+}", h.endpoint(methods{http.MethodGet: h.docsBelow}))
 	h.serverRoutes(r)
+	h.nodeRoutes(r)
 	h.databaseRoutes(r)
 	h.documentRoutes(r) // the last: {doc} is any name
 	r.NotFoundHandler = h.action(unknownPath)

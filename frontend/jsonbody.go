@@ -20,7 +20,7 @@ func (h *Handler) readJSON(w http.ResponseWriter, r *http.Request) ([]byte, erro
 	if err := checkContentType(r); err != nil {
 		return nil, err
 	}
-	limit := min(maxJSONBody, config.MaxHTTPRequestSize.Get(h.config))
+	limit := min(maxJSONBody, config.MaxHTTPRequestSize.Get(h.config.Current()))
 	in, err := newIncoming(w, r, limit, " here: ask in several requests")
 	if err != nil {
 		return nil, err

@@ -130,7 +130,7 @@ func (h *Handler) someInfos(w http.ResponseWriter, r *http.Request) error {
 	if err := json.Unmarshal(text, &keys); err != nil || keys == nil {
 		return badRequest("`keys` must be a list of names of databases, as strings")
 	}
-	if most := config.MaxDatabaseInfos.Get(h.config); len(keys) > most {
+	if most := config.MaxDatabaseInfos.Get(h.config.Current()); len(keys) > most {
 		return badRequest(fmt.Sprintf("`keys` has %d names; the most is %d (%s)", len(keys), most, config.MaxDatabaseInfos))
 	}
 	names := func(yield func(string, error) bool) {

@@ -87,6 +87,7 @@ type node struct {
 	layer   *fdbjobs.Layer
 	jobs    *jobs.Store
 	docs    *docstore.Store
+	config  *config.Live
 	handler *frontend.Handler
 	server  *http.Server
 	client  *http.Client
@@ -132,9 +133,11 @@ func startWith(t *testing.T, db kv.Database, listener net.Listener, hooks *docst
 		replications := n.jobs.Hooks(replicator.ParseOptions{})
 		hooks = &replications
 	}
+	n.config, err = config.OpenLive(t.Context(), cfg, config.LiveOptions{Store: db, Prefix: []byte("config")})
+	require.NoError(t, err)
 	n.docs = docstore.Open(db, []byte("docs"), docstore.Options{Hooks: *hooks})
 	n.handler = frontend.New(frontend.Options{
-		Jobs: n.jobs, Documents: n.docs, Config: cfg, Version: "1.2.3", Log: zerolog.New(n.log).Level(zerolog.DebugLevel),
+		Jobs: n.jobs, Documents: n.docs, Config: n.config, Node: "node1.example", Version: "1.2.3", Log: zerolog.New(n.log).Level(zerolog.DebugLevel),
 	})
 	n.server = frontend.NewServer(n.handler)
 	served := make(chan error, 1)

@@ -66,9 +66,10 @@ func (h *Handler) readRequest(w http.ResponseWriter, r *http.Request) (*replicat
 	if len(body) == 0 {
 		return nil, badRequest("Missing request body")
 	}
+	cfg := h.config.Current()
 	request, err := replicator.ParseRequest(body, replicator.ParseOptions{
-		EndpointProtocols: config.ValidEndpointProtocols.Get(h.config),
-		ProxyProtocols:    config.ValidProxyProtocols.Get(h.config),
+		EndpointProtocols: config.ValidEndpointProtocols.Get(cfg),
+		ProxyProtocols:    config.ValidProxyProtocols.Get(cfg),
 	})
 	var refused *replicator.ParseError
 	if errors.As(err, &refused) {
@@ -98,12 +99,12 @@ func checkContentType(r *http.Request) error {
 
 // readBody reads a body of the size that is configured.
 func (h *Handler) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	return h.readBodyUpTo(w, r, config.MaxReplicateBody.Get(h.config), config.MaxReplicateBody.String())
+	return h.readBodyUpTo(w, r, config.MaxReplicateBody.Get(h.config.Current()), config.MaxReplicateBody.String())
 }
 
 // readBodyUpTo reads a body of a limited size. why is what the limit is there for.
 func (h *Handler) readBodyUpTo(w http.ResponseWriter, r *http.Request, limit int64, why string) ([]byte, error) {
-	if other := config.MaxHTTPRequestSize.Get(h.config); other < limit {
+	if other := config.MaxHTTPRequestSize.Get(h.config.Current()); other < limit {
 		limit, why = other, config.MaxHTTPRequestSize.String()
 	}
 	tooLarge := func() error {

@@ -18,7 +18,7 @@ func newUUID() string {
 
 func (h *Handler) uuids(w http.ResponseWriter, r *http.Request) error {
 	q := newQuery(r)
-	count, most := q.count("count", 1), config.MaxUUIDs.Get(h.config)
+	count, most := q.count("count", 1), config.MaxUUIDs.Get(h.config.Current())
 	if q.err != nil {
 		return q.err
 	}

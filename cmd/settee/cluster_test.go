@@ -89,12 +89,14 @@ func (c *cluster) listen() {
 	layer := fdbjobs.Open(db, jobsPrefix)
 	c.jobs, err = jobs.Open(c.Context(), db, layer, jobs.Options{Documents: docsPrefix})
 	require.NoError(c, err)
-	c.docs = openDocuments(db, docsPrefix, c.jobs, cfg)
+	live, err := config.OpenLive(c.Context(), cfg, config.LiveOptions{Store: db, Prefix: []byte("config/")})
+	require.NoError(c, err)
+	c.docs = openDocuments(db, docsPrefix, c.jobs, live.Current)
 	require.NoError(c, createDatabases(c.Context(), c.docs))
-	n := node{cfg: cfg, log: zerolog.Nop(), jobs: c.jobs, docs: c.docs}
+	n := node{live: live, log: zerolog.Nop(), jobs: c.jobs, docs: c.docs}
 	n.keepUp(layer)
 	n.frontend = frontend.NewServer(frontend.New(frontend.Options{
-		Jobs: c.jobs, Documents: c.docs, Config: cfg, Version: "test", Log: zerolog.Nop(),
+		Jobs: c.jobs, Documents: c.docs, Config: live, Version: "test", Log: zerolog.Nop(),
 	}))
 	n.frontend.Handler = c.countFeeds(n.frontend.Handler)
 	listener, err := new(net.ListenConfig).Listen(c.Context(), "tcp", "127.0.0.1:0")

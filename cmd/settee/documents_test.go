@@ -65,9 +65,11 @@ func assemble(t *testing.T, sets ...string) *parts {
 	p := &parts{T: t}
 	p.jobs, err = jobs.Open(t.Context(), faulty, layer, jobs.Options{Documents: prefix})
 	require.NoError(t, err)
-	p.docs = openDocuments(faulty, prefix, p.jobs, cfg)
-	n := node{cfg: cfg, log: zerolog.Nop(), jobs: p.jobs, docs: p.docs}
-	n.scheduler = scheduler.New(scheduler.Options{Jobs: p.jobs, Config: func() *config.Config { return cfg }, Node: "n"})
+	live, err := config.OpenLive(t.Context(), cfg, config.LiveOptions{Store: faulty, Prefix: []byte("config/")})
+	require.NoError(t, err)
+	p.docs = openDocuments(faulty, prefix, p.jobs, live.Current)
+	n := node{live: live, log: zerolog.Nop(), jobs: p.jobs, docs: p.docs}
+	n.scheduler = scheduler.New(scheduler.Options{Jobs: p.jobs, Config: live.Current, Node: "n"})
 	var running sync.WaitGroup
 	running.Go(func() { _ = n.scheduler.Run(context.Background()) })
 	n.keepUp(layer)

@@ -43,18 +43,23 @@ func newServe() *cobra.Command {
 			"COUCHDB_NODE_TYPE_API_FRONTEND=false and COUCHDB_NODE_TYPE_REPLICATION=false take a role away.\n\n" +
 			"On SIGTERM or SIGINT running jobs write a checkpoint and go back to the queue; what takes longer\n" +
 			"than [settee] grace_period_sec is cut off. A second signal ends the node at once. Nothing is lost\n" +
-			"either way.",
+			"either way. On SIGHUP the node reads the files of --config again.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			reloads := make(chan os.Signal, 1)
+			signal.Notify(reloads, syscall.SIGHUP)
+			defer signal.Stop(reloads)
 			cfg, warnings, err := flags.load()
 			if err != nil {
 				return err
 			}
-			log := newLog(cmd.ErrOrStderr(), config.LogLevel.Get(cfg))
+			// What is logged changes while the node runs.
+			zerolog.SetGlobalLevel(config.LogLevel.Get(cfg))
+			log := newLog(cmd.ErrOrStderr(), zerolog.TraceLevel)
 			for _, w := range warnings {
 				log.Warn().Msg(w.String())
 			}
-			return serve(cmd.Context(), cfg, log)
+			return serve(cmd.Context(), cfg, flags.files, reloads, log)
 		},
 	}
 	flags.register(cmd)
@@ -69,8 +74,9 @@ func newLog(out io.Writer, level zerolog.Level) zerolog.Logger {
 	return zerolog.New(out).Level(level).With().Timestamp().Logger()
 }
 
-// serve runs a node until a signal or ctx ends it.
-func serve(ctx context.Context, cfg *config.Config, log zerolog.Logger) (err error) {
+// serve runs a node until a signal or ctx ends it. What comes from reloads has it read the
+// files of the configuration again.
+func serve(ctx context.Context, cfg *config.Config, files []string, reloads <-chan os.Signal, log zerolog.Logger) (err error) {
 	roles := cfg.Roles()
 	address := netip.AddrPortFrom(config.BindAddress.Get(cfg), uint16(config.Port.Get(cfg))) // the setting is in its range
 	if roles.APIFrontend && !address.Addr().IsLoopback() {
@@ -88,30 +94,35 @@ func serve(ctx context.Context, cfg *config.Config, log zerolog.Logger) (err err
 	if err := checkStore(ctx, db); err != nil {
 		return fmt.Errorf("opening the store: %w", err)
 	}
-	noting, endNoting := context.WithCancel(context.WithoutCancel(ctx))
-	var noted sync.WaitGroup
-	noted.Go(func() { noteVersions(noting, db) })
-	defer noted.Wait()
-	defer endNoting()
-	layer := fdbjobs.Open(db, tuple.NewSubspace("fdbjobs").Bytes())
-	defer layer.Close()
-	prefix := tuple.NewSubspace("docs").Bytes()
-	store, err := jobs.Open(ctx, db, layer, jobs.Options{
-		UUID: config.UUID.Get(cfg), MaxHistory: config.MaxHistory.Get(cfg),
-		TransientMaxAge: config.TransientJobMaxAge.Get(cfg), Documents: prefix,
-		UpdateDocs: config.UpdateDocs.Get(cfg),
+	live, err := config.OpenLive(ctx, cfg, config.LiveOptions{
+		Store: db, Prefix: tuple.NewSubspace("config").Bytes(), Files: files, Log: log,
 	})
 	if err != nil {
 		return err
 	}
-	docs := openDocuments(db, prefix, store, cfg)
+	background, end := context.WithCancel(context.WithoutCancel(ctx))
+	var ended sync.WaitGroup
+	ended.Go(func() { noteVersions(background, db) })
+	ended.Go(func() { follow(background, live, reloads, log) })
+	defer ended.Wait()
+	defer end()
+	layer := fdbjobs.Open(db, tuple.NewSubspace("fdbjobs").Bytes())
+	defer layer.Close()
+	prefix := tuple.NewSubspace("docs").Bytes()
+	store, err := jobs.Open(ctx, db, layer, jobs.Options{
+		UUID: config.UUID.Get(cfg), Documents: prefix, Settings: func() jobs.Settings { return jobSettings(live.Current()) },
+	})
+	if err != nil {
+		return err
+	}
+	docs := openDocuments(db, prefix, store, live.Current)
 	defer docs.Close()
 
 	if roles != (config.Roles{APIFrontend: true, Replication: true}) && !strings.HasPrefix(config.Store.Get(cfg), "fdb:") {
 		log.Warn().Stringer("roles", roles).
 			Msg("this store belongs to one process: as long as this one has it, nobody else can do what it does not")
 	}
-	n := node{cfg: cfg, log: log, jobs: store, docs: docs, failed: make(chan error, 2)}
+	n := node{live: live, log: log, jobs: store, docs: docs, failed: make(chan error, 2)}
 	if roles.APIFrontend {
 		if err := createDatabases(ctx, docs); err != nil {
 			return err
@@ -134,13 +145,16 @@ func serve(ctx context.Context, cfg *config.Config, log zerolog.Logger) (err err
 	return errors.Join(err, n.shutdown())
 }
 
-// openDocuments opens the databases. What is written to replicator databases makes jobs.
-func openDocuments(db kv.Database, prefix []byte, store *jobs.Store, cfg *config.Config) *docstore.Store {
+// openDocuments opens the databases. What is written to replicator databases makes jobs. How
+// large documents may be, where less than the store takes, is the frontend's to say.
+func openDocuments(db kv.Database, prefix []byte, store *jobs.Store, current func() *config.Config) *docstore.Store {
 	return docstore.Open(db, prefix, docstore.Options{
-		MaxDocumentSize: int(min(config.MaxDocumentSize.Get(cfg), docstore.DefaultMaxDocumentSize)),
-		Hooks: store.Hooks(replicator.ParseOptions{
-			EndpointProtocols: config.ValidEndpointProtocols.Get(cfg),
-			ProxyProtocols:    config.ValidProxyProtocols.Get(cfg),
+		Hooks: store.HooksFor(func() replicator.ParseOptions {
+			cfg := current()
+			return replicator.ParseOptions{
+				EndpointProtocols: config.ValidEndpointProtocols.Get(cfg),
+				ProxyProtocols:    config.ValidProxyProtocols.Get(cfg),
+			}
 		}),
 	})
 }
@@ -158,7 +172,7 @@ func createDatabases(ctx context.Context, docs *docstore.Store) error {
 
 // node is what runs in the roles of one node.
 type node struct {
-	cfg       *config.Config
+	live      *config.Live
 	log       zerolog.Logger
 	jobs      *jobs.Store
 	docs      *docstore.Store
@@ -175,7 +189,7 @@ func (n *node) listen(ctx context.Context, address netip.AddrPort) error {
 		return fmt.Errorf("listening for requests: %w", err)
 	}
 	n.frontend = frontend.NewServer(frontend.New(frontend.Options{
-		Jobs: n.jobs, Documents: n.docs, Config: n.cfg, Version: currentVersion(), Log: n.log,
+		Jobs: n.jobs, Documents: n.docs, Config: n.live, Version: currentVersion(), Log: n.log,
 	}))
 	go func() {
 		if err := n.frontend.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
@@ -206,9 +220,9 @@ func (n *node) keepUp(layer *fdbjobs.Layer) {
 }
 
 func (n *node) replicate() {
-	n.outbound = newConnections(func() *config.Config { return n.cfg }, n.log)
+	n.outbound = newConnections(n.live.Current, n.log)
 	n.scheduler = scheduler.New(scheduler.Options{
-		Jobs: n.jobs, Config: func() *config.Config { return n.cfg }, UserAgent: "settee/" + currentVersion(), Log: n.log,
+		Jobs: n.jobs, Config: n.live.Current, Changed: n.live.Changed, UserAgent: "settee/" + currentVersion(), Log: n.log,
 		Transport: n.outbound.transport,
 	})
 	go func() {
@@ -220,7 +234,7 @@ func (n *node) replicate() {
 // shutdown ends both roles within the grace period, and upkeep, which takes some seconds at
 // most to put its task back.
 func (n *node) shutdown() error {
-	ctx, cancel := context.WithTimeout(context.Background(), config.GracePeriod.Get(n.cfg))
+	ctx, cancel := context.WithTimeout(context.Background(), config.GracePeriod.Get(n.live.Current()))
 	defer cancel()
 	if n.upkeep != nil {
 		var tidying sync.WaitGroup

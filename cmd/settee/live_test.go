@@ -1,0 +1,69 @@
+package main
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// says waits until the process has logged all of the texts.
+func (p *process) says(texts ...string) {
+	p.t.Helper()
+	for _, text := range texts {
+		require.Eventually(p.t, func() bool { return strings.Contains(p.logged(), text) }, limit, 5*time.Millisecond, text)
+	}
+}
+
+func TestReloadOnSignal(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "local.ini")
+	write := func(text string) { require.NoError(t, os.WriteFile(path, []byte(text), 0o600)) }
+	write("[replicator]\nmax_jobs = 3")
+	node := begin(t, "settee is running", nil, "serve", "--store", "mem:", "--set", "chttpd/port=0", "--config", path)
+	value := func(name string) string {
+		_, answer := node.request(http.MethodGet, "_node/_local/_config/"+name, "")
+		return answer
+	}
+	require.Equal(t, "\"3\"\n", value("replicator/max_jobs"))
+
+	write("[replicator]\nmax_jobs = 4\n[log]\nlevel = debug")
+	require.NoError(t, node.cmd.Process.Signal(syscall.SIGHUP))
+	node.says("read again", `"setting":"[replicator] max_jobs","value":"4","was":"3"`)
+	require.Equal(t, "\"4\"\n", value("replicator/max_jobs"))
+
+	write("[replicator]\nmax_jobs = many\nmax_history = none")
+	require.NoError(t, node.cmd.Process.Signal(syscall.SIGHUP))
+	node.says("what they said before stays", `many`, `none`)
+	require.Equal(t, "\"4\"\n", value("replicator/max_jobs"))
+	require.Zero(t, node.end(syscall.SIGTERM))
+}
+
+// What is logged follows the configuration, which outlives the process in the store.
+func TestTheLevelOfTheLogChanges(t *testing.T) {
+	store := aStore(t)
+	node := serveNode(t, store)
+	debugs := func() {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			node.request(http.MethodGet, "_up", "") // which is logged for debugging only
+			return strings.Contains(node.logged(), `"path":"/_up"`)
+		}, limit, 5*time.Millisecond)
+	}
+	status, answer := node.request(http.MethodPut, "_node/_local/_config/log/level", `"debug"`)
+	require.Equal(t, http.StatusOK, status)
+	require.Equal(t, "\"info\"\n", answer)
+	debugs()
+	require.Zero(t, node.end(syscall.SIGTERM))
+
+	node = serveNode(t, store)
+	debugs()
+	status, answer = node.request(http.MethodDelete, "_node/_local/_config/log/level", "")
+	require.Equal(t, http.StatusOK, status)
+	require.Equal(t, "\"debug\"\n", answer)
+	require.Zero(t, node.end(syscall.SIGTERM))
+}

@@ -1,0 +1,323 @@
+package frontend_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"settee/frontend"
+	"settee/pkg/config"
+	"settee/pkg/kv"
+	"settee/pkg/kv/faultkv"
+)
+
+const configPath = "/_node/_local/_config"
+
+// setConfig sets a value that is text.
+func (n *node) setConfig(name, text string) answer {
+	n.Helper()
+	body, err := json.Marshal(text)
+	require.NoError(n, err)
+	return n.do(http.MethodPut, configPath+"/"+name, string(body))
+}
+
+// ask has a handler of its own answer.
+func ask(h http.Handler, method, target, body string) answer {
+	out := httptest.NewRecorder()
+	h.ServeHTTP(out, httptest.NewRequest(method, target, strings.NewReader(body)))
+	return answer{out.Code, out.Header(), out.Body.String()}
+}
+
+// says checks an answer that is a text.
+func says(t *testing.T, a answer, text string) {
+	t.Helper()
+	require.Equal(t, http.StatusOK, a.status, "%s", a.body)
+	require.Equal(t, "application/json", a.header.Get("Content-Type"))
+	var got string
+	require.NoError(t, json.Unmarshal([]byte(a.body), &got))
+	require.Equal(t, text, got)
+}
+
+func TestNodeName(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	for _, path := range []string{"/_node/_local", "/_node/_local/", "/_node/node1.example", "/_node/node1%2Eexample"} {
+		got := n.get(path)
+		require.Equal(t, http.StatusOK, got.status, path)
+		require.JSONEq(t, `{"name":"node1.example"}`, got.body)
+	}
+	for _, path := range []string{"", "/_config", "/_config/log", "/_config/log/level"} {
+		refused(t, n.get("/_node/other@127.0.0.1"+path), http.StatusNotFound, "not_found", "no such node: other@127.0.0.1")
+	}
+	refused(t, n.do(http.MethodPut, "/_node/other/_config/log/level", `"debug"`), http.StatusNotFound, "not_found", "no such node: other")
+	refused(t, n.get("/_node"), http.StatusBadRequest, "bad_request", "Incomplete path to _node request")
+	for _, path := range []string{"/_node/_local/_nothing", configPath + "/log/level/more", "/_config", "/_config/log/level"} {
+		require.Equal(t, http.StatusNotFound, n.get(path).status, path)
+	}
+}
+
+func TestReadConfig(t *testing.T) {
+	t.Parallel()
+	n := start(t, "replicator/max_jobs=7", "replicator.shares/a/_replicator=5", "admins/root="+secret,
+		"nouveau/url=http://u:"+secret+"@host/", "chttpd_auth/secret="+secret)
+	var all map[string]map[string]string
+	got := n.get(configPath)
+	require.Equal(t, http.StatusOK, got.status)
+	require.NoError(t, json.Unmarshal([]byte(got.body), &all))
+	require.Equal(t, "7", all["replicator"]["max_jobs"])
+	require.Equal(t, "2", all["replicator"]["max_acceptors"])
+	require.Equal(t, map[string]string{"root": "****"}, all["admins"])
+	require.Equal(t, map[string]string{"secret": "****"}, all["chttpd_auth"])
+	require.Equal(t, map[string]string{"url": "http://****@host/"}, all["nouveau"])
+
+	require.JSONEq(t, `{"a/_replicator":"5"}`, n.get(configPath+"/replicator.shares").body)
+	require.JSONEq(t, `{}`, n.get(configPath+"/nothing").body)
+	says(t, n.get(configPath+"/replicator/max_jobs"), "7")
+	says(t, n.get("/_node/node1.example/_config/replicator/max_jobs"), "7")
+	says(t, n.get(configPath+"/replicator.shares/a%2F_replicator"), "5")
+	says(t, n.get(configPath+"/log/level"), "info")
+	says(t, n.get(configPath+"/admins/root"), "****")
+	require.Equal(t, "\"info\"\n", n.get(configPath+"/log/level").body)
+	require.Empty(t, n.do(http.MethodHead, configPath+"/log/level", "").body)
+	for _, name := range []string{"log/nothing", "nothing/level", "couchdb/uuid"} {
+		refused(t, n.get(configPath+"/"+name), http.StatusNotFound, "not_found", "unknown_config_value")
+	}
+}
+
+func TestConfigMethods(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	for path, allowed := range map[string]string{
+		"": "GET,HEAD", "/log": "GET,HEAD", "/log/level": "DELETE,GET,HEAD,PUT", "/_reload": "POST",
+	} {
+		got := n.do(http.MethodPatch, configPath+path, "")
+		refused(t, got, http.StatusMethodNotAllowed, "method_not_allowed", "Only "+allowed+" allowed")
+		require.Equal(t, allowed, got.header.Get("Allow"))
+	}
+}
+
+func TestChangeConfig(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	says(t, n.setConfig("replicator/max_jobs", "7"), "500")
+	says(t, n.get(configPath+"/replicator/max_jobs"), "7")
+	says(t, n.setConfig("replicator/max_jobs", " 8\n"), "7")
+	require.Equal(t, 8, config.MaxJobs.Get(n.config.Current()))
+	says(t, n.setConfig("replicator.shares/a%2F_replicator", "200"), "")
+	require.Equal(t, map[string]int{"a/_replicator": 200}, config.Shares.Get(n.config.Current()))
+	says(t, n.do(http.MethodDelete, configPath+"/replicator/max_jobs", ""), "8")
+	says(t, n.get(configPath+"/replicator/max_jobs"), "500")
+	gone := func(name string) {
+		t.Helper()
+		refused(t, n.do(http.MethodDelete, configPath+"/"+name, ""), http.StatusNotFound, "not_found", "unknown_config_value")
+	}
+	gone("replicator/max_jobs")
+	gone("nothing/nothing")
+	says(t, n.setConfig("replicator/max_jobs", "9"), "500")
+	says(t, n.setConfig("replicator/max_jobs", ""), "9")
+	gone("replicator/max_jobs")
+	says(t, n.setConfig("vendor/url", "http://u:"+secret+"@host/"), "")
+	says(t, n.setConfig("vendor/url", "x"), "http://****@host/")
+}
+
+func TestRefusedConfig(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	for name, reason := range map[string]string{
+		"replicator/max_jobs":            "[replicator] max_jobs (request): \"lots\" is refused: it must be a whole number from 0 to 2147483647",
+		"replicator/max_jbos":            "[replicator] max_jbos: it is not a setting",
+		"replicator.shares/_replicator":  "[replicator.shares] _replicator (request): \"lots\" is refused: it must be a whole number from 1 to 1000",
+		"settee/store":                   "[settee] store: it counts when a node starts: it is set in a file, the environment or a flag of each node",
+		"chttpd/port":                    "[chttpd] port: it counts when a node starts: it is set in a file, the environment or a flag of each node",
+		"admins/root":                    "[admins] root: a secret that has no effect is not stored: there are no accounts, whoever reaches the port may do everything",
+		"x%5D/y":                         "the name of a section or a key has 1 to 1000 bytes of printable characters other than [ and ], and no space at its ends",
+		"replicator/max_backoff_penalty": "[replicator] max_backoff_penalty: it is not a setting",
+	} {
+		refused(t, n.setConfig(name, "lots"), http.StatusBadRequest, "bad_request", reason)
+	}
+	for body, reason := range map[string]string{
+		"":         "invalid UTF-8 JSON",
+		"{":        "invalid UTF-8 JSON",
+		"\"\xff\"": "invalid UTF-8 JSON",
+		"7":        "a JSON string expected",
+		"null":     "a JSON string expected",
+		`["7"]`:    "a JSON string expected",
+		"true":     "a JSON string expected",
+	} {
+		refused(t, n.do(http.MethodPut, configPath+"/replicator/max_jobs", body), http.StatusBadRequest, "bad_request", reason)
+	}
+	for _, method := range []string{http.MethodPut, http.MethodDelete} {
+		refused(t, n.do(method, configPath+"/replicator/max_jobs", `"7"`, "X-Couch-Persist", "false"), http.StatusBadRequest, "bad_request",
+			"X-Couch-Persist: false is not supported: values are kept in the store, and hold for all nodes")
+	}
+	refused(t, n.do(http.MethodPut, configPath+"/replicator/max_jobs", `"7"`, "Origin", "http://evil.example"),
+		http.StatusForbidden, "forbidden", "the request comes from a page of another origin, which may not use this node")
+	require.Equal(t, new(config.Config).Shown(), n.config.Current().Shown())
+}
+
+func TestReloadConfig(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "local.ini")
+	write := func(text string) { require.NoError(t, os.WriteFile(path, []byte(text), 0o600)) }
+	write("[replicator]\nmax_jobs = 3")
+	cfg, _, err := config.Load(config.Options{Files: []string{path}})
+	require.NoError(t, err)
+	db := memory(t)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	live, err := config.OpenLive(t.Context(), cfg, config.LiveOptions{Store: db, Files: []string{path}})
+	require.NoError(t, err)
+	handler := frontend.New(frontend.Options{Config: live, Log: zerolog.Nop()})
+	reload := func() answer { return ask(handler, http.MethodPost, configPath+"/_reload", "") }
+	jobs := func() answer { return ask(handler, http.MethodGet, configPath+"/replicator/max_jobs", "") }
+
+	says(t, jobs(), "3")
+	write("[replicator]\nmax_jobs = 4")
+	require.JSONEq(t, `{"ok":true}`, reload().body)
+	says(t, jobs(), "4")
+	write("[replicator]\nmax_jobs = x\n[log]\nlevel = y")
+	got := reload()
+	require.Equal(t, http.StatusBadRequest, got.status)
+	require.Contains(t, got.json(t)["reason"], path+`:2): "x" is refused`)
+	require.Contains(t, got.json(t)["reason"], path+`:4): "y" is refused`)
+	says(t, jobs(), "4")
+}
+
+// A frontend that has no configuration has every setting's default.
+func TestNoConfig(t *testing.T) {
+	t.Parallel()
+	handler := frontend.New(frontend.Options{Log: zerolog.Nop()})
+	says(t, ask(handler, http.MethodGet, configPath+"/log/level", ""), "info")
+	for _, method := range []string{http.MethodPut, http.MethodDelete} {
+		refused(t, ask(handler, method, configPath+"/log/level", `"debug"`), http.StatusNotImplemented, "not_implemented",
+			"the configuration of this node cannot be changed")
+	}
+}
+
+// shared is a store that several nodes close.
+type shared struct{ kv.Database }
+
+func (shared) Close() error { return nil }
+
+// What is set at one node holds at others, with every request from then on.
+func TestConfigReachesOtherNodes(t *testing.T) {
+	t.Parallel()
+	db := memory(t)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	one := startOn(t, shared{db}, listenTCP(t))
+	other := startOn(t, shared{faultkv.Wrap(db, faultkv.Options{Script: faultkv.UnknownOnce})}, listenTCP(t))
+	ctx, cancel := context.WithCancel(context.Background())
+	var following sync.WaitGroup
+	for _, n := range []*node{one, other} {
+		following.Go(func() { assert.ErrorIs(t, n.config.Run(ctx), context.Canceled) })
+	}
+	defer following.Wait()
+	defer cancel()
+	// settled returns when a node has a value.
+	settled := func(n *node, section, key, text string) {
+		t.Helper()
+		for {
+			changed := n.config.Changed()
+			if n.config.Current().Shown()[section][key] == text {
+				return
+			}
+			select {
+			case <-changed:
+			case <-t.Context().Done():
+				require.Fail(t, "the change has not come")
+			}
+		}
+	}
+
+	uuids := func(n *node) int { return n.get("/_uuids?count=3").status }
+	require.Equal(t, http.StatusOK, uuids(other))
+	says(t, one.setConfig("uuids/max_count", "2"), "1000")
+	require.Equal(t, http.StatusBadRequest, uuids(one), "at once where it was set")
+	settled(other, "uuids", "max_count", "2")
+	require.Equal(t, http.StatusBadRequest, uuids(other))
+	says(t, other.do(http.MethodDelete, configPath+"/uuids/max_count", ""), "2")
+	settled(one, "uuids", "max_count", "1000")
+	require.Equal(t, http.StatusOK, uuids(one))
+
+	require.Equal(t, http.StatusCreated, one.do(http.MethodPut, "/db", "").status)
+	document := `{"text":"` + strings.Repeat("x", 200) + `"}`
+	says(t, one.setConfig("couchdb/max_document_size", "100"), "8000000")
+	settled(other, "couchdb", "max_document_size", "100")
+	require.Equal(t, http.StatusRequestEntityTooLarge, other.do(http.MethodPut, "/db/a", document).status)
+	require.Equal(t, http.StatusRequestEntityTooLarge, other.do(http.MethodPut, "/db/_local/a", document).status)
+	require.Contains(t, other.do(http.MethodPost, "/db/_bulk_docs", `{"docs":[`+document+`]}`, "Content-Type", "application/json").body, "too_large")
+	says(t, one.setConfig("couchdb/max_document_size", "1000"), "100")
+	settled(other, "couchdb", "max_document_size", "1000")
+	require.Equal(t, http.StatusCreated, other.do(http.MethodPut, "/db/a", document).status)
+
+	says(t, one.setConfig("replicator/valid_endpoint_protocols", "https"), "http,https")
+	settled(other, "replicator", "valid_endpoint_protocols", "https")
+	require.Equal(t, http.StatusBadRequest, other.post(definition("")).status)
+}
+
+// Values that are set at once, at two nodes, are set one after the other.
+func TestConcurrentChangesOfConfig(t *testing.T) {
+	t.Parallel()
+	db := memory(t)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	var mu sync.Mutex
+	olds := map[string]bool{}
+	var setting sync.WaitGroup
+	for i := range 2 {
+		n := startOn(t, shared{faultkv.Wrap(db, faultkv.Options{Seed: uint64(i), Rates: faultkv.Rates{
+			faultkv.Conflict: 0.2, faultkv.UnknownCommitted: 0.3, faultkv.UnknownNotCommitted: 0.1,
+		}})}, listenTCP(t))
+		for j := range 10 {
+			setting.Go(func() {
+				a, err := n.request(http.MethodPut, configPath+"/replicator/max_jobs", fmt.Sprintf("%q", fmt.Sprint(100*i+j)))
+				mu.Lock()
+				defer mu.Unlock()
+				if assert.NoError(t, err) && assert.Equal(t, http.StatusOK, a.status, "%s", a.body) {
+					assert.False(t, olds[a.body], "%s", a.body)
+					olds[a.body] = true
+				}
+			})
+		}
+	}
+	setting.Wait()
+	require.Len(t, olds, 20)
+	require.True(t, olds["\"500\"\n"])
+}
+
+// unwritable is a configuration whose store fails.
+type unwritable struct{ frontend.Configuration }
+
+func (unwritable) Current() *config.Config { return new(config.Config) }
+
+func (unwritable) Set(context.Context, string, string, string) (string, error) {
+	return "", errors.New("no quorum at http://u:" + secret + "@host/")
+}
+
+func (unwritable) Delete(context.Context, string, string) (string, error) {
+	return "", fmt.Errorf("writing: %w", context.DeadlineExceeded)
+}
+
+func TestConfigWithoutAStore(t *testing.T) {
+	t.Parallel()
+	log := &journal{written: make(chan struct{})}
+	handler := frontend.New(frontend.Options{Config: unwritable{}, Log: zerolog.New(log)})
+	put := ask(handler, http.MethodPut, configPath+"/replicator/max_jobs", `"7"`)
+	require.Equal(t, http.StatusInternalServerError, put.status)
+	require.NotContains(t, put.body, "quorum")
+	lines, _ := log.read()
+	require.Contains(t, lines, "no quorum")
+	require.NotContains(t, lines, secret)
+	refused(t, ask(handler, http.MethodDelete, configPath+"/replicator/max_jobs", ""),
+		http.StatusServiceUnavailable, "service_unavailable", "the store did not answer within 30s")
+}
