@@ -24,6 +24,8 @@
 //	                              a value; PUT and DELETE are for all nodes
 //	POST /_node/_local/_config/_reload
 //	                              have this node read its files again
+//	GET  /_node/_local/_prometheus
+//	                              what this node counts
 //
 //	PUT, GET, DELETE /{db}        create, look at, delete a database; POST: write a document
 //	GET, POST /{db}/_changes      its changes feed

@@ -30,9 +30,14 @@ type Options struct {
 	Config Configuration
 	// Node is this node's name below /_node. Default: the host's name.
 	Node string
+	// Metrics answers GET /_node/_local/_prometheus. nil: there is no such path.
+	Metrics http.Handler
+	// Observe, if it is not nil, is told of each request that has ended. The status is 0 where
+	// nothing was answered.
+	Observe func(method string, status int, took time.Duration)
 	// Version is settee's own.
 	Version string
-	// Log gets a line for each request, at level info (debug for /_up), and what went
+	// Log gets a line for each request, at level info (debug for /_up and metrics), and what went
 	// wrong.
 	Log zerolog.Logger
 }
@@ -43,6 +48,8 @@ type Handler struct {
 	docs    *docstore.Store
 	config  Configuration
 	node    string
+	metrics http.Handler
+	observe func(method string, status int, took time.Duration)
 	version string
 	log     zerolog.Logger
 	router  *mux.Router
@@ -56,7 +63,10 @@ type Handler struct {
 
 // New returns the HTTP interface of a node.
 func New(opts Options) *Handler {
-	h := &Handler{jobs: opts.Jobs, docs: opts.Documents, config: opts.Config, node: opts.Node, version: opts.Version, log: opts.Log}
+	h := &Handler{
+		jobs: opts.Jobs, docs: opts.Documents, config: opts.Config, node: opts.Node,
+		metrics: opts.Metrics, observe: opts.Observe, version: opts.Version, log: opts.Log,
+	}
 	if h.config == nil {
 		h.config = defaults{}
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/gorilla/mux"
 
@@ -50,10 +51,14 @@ func (h *Handler) nodeRoutes(r *mux.Router) {
 	} {
 		r.Handle("/_node/{node}"+path, h.ofNode(m))
 	}
+	if h.metrics != nil {
+		r.Handle("/_node/{node}/_prometheus", h.ofNode(methods{http.MethodGet: h.prometheus}))
+	}
 	r.Handle("/_node/{node}/_config/{section}", h.ofNode(methods{http.MethodGet: h.configSection}))
 	r.Handle("/_node/{node}/_config/{section}/{key}", h.ofNode(methods{
 		http.MethodGet: h.configValue, http.MethodPut: h.setConfigValue, http.MethodDelete: h.deleteConfigValue,
 	}))
+	r.Handle("/_node/{node}/{rest:.+}", h.action(unknownPath))
 }
 
 // ofNode serves a path of this node, by its name or as _local. A node does not know the
@@ -72,6 +77,13 @@ func (h *Handler) ofNode(m methods) http.Handler {
 
 func (h *Handler) nodeName(w http.ResponseWriter, r *http.Request) error {
 	return respond(w, r, http.StatusOK, map[string]string{"name": h.node})
+}
+
+// prometheus shows what this node counts.
+func (h *Handler) prometheus(w http.ResponseWriter, r *http.Request) error {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(sendTimeout)) // see ServeHTTP
+	h.metrics.ServeHTTP(w, r)
+	return nil
 }
 
 func (h *Handler) wholeConfig(w http.ResponseWriter, r *http.Request) error {

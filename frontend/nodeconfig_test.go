@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/assert"
@@ -192,6 +194,32 @@ func TestReloadConfig(t *testing.T) {
 	require.Contains(t, got.json(t)["reason"], path+`:2): "x" is refused`)
 	require.Contains(t, got.json(t)["reason"], path+`:4): "y" is refused`)
 	says(t, jobs(), "4")
+}
+
+func TestPrometheus(t *testing.T) {
+	t.Parallel()
+	type seen struct {
+		method string
+		status int
+	}
+	var observed []seen
+	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "up 1\n") })
+	handler := frontend.New(frontend.Options{
+		Metrics: metrics, Node: "node1", Log: zerolog.Nop(),
+		Observe: func(method string, status int, took time.Duration) {
+			assert.GreaterOrEqual(t, took, time.Duration(0))
+			observed = append(observed, seen{method, status})
+		},
+	})
+	for _, path := range []string{"/_node/_local/_prometheus", "/_node/node1/_prometheus/"} {
+		require.Equal(t, "up 1\n", ask(handler, http.MethodGet, path, "").body)
+	}
+	require.Equal(t, http.StatusMethodNotAllowed, ask(handler, http.MethodPost, "/_node/_local/_prometheus", "").status)
+	require.Equal(t, http.StatusNotFound, ask(handler, http.MethodGet, "/_node/other/_prometheus", "").status)
+	require.Equal(t, []seen{{"GET", 200}, {"GET", 200}, {"POST", 405}, {"GET", 404}}, observed)
+
+	none := frontend.New(frontend.Options{Log: zerolog.Nop()})
+	require.Equal(t, http.StatusNotFound, ask(none, http.MethodGet, "/_node/_local/_prometheus", "").status)
 }
 
 // A frontend that has no configuration has every setting's default.

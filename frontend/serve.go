@@ -95,6 +95,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 	served := r.WithContext(context.WithValue(log.WithContext(r.Context()), requestIDKey{}, id))
 	served.URL = canonical(r.URL)
+	if h.observe != nil {
+		defer func() { h.observe(r.Method, out.status, time.Since(began)) }()
+	}
 	defer logAccess(&log, out, served, began)
 	defer recoverPanic(out, served)
 	if h.origins.Check(r) != nil {
@@ -128,7 +131,7 @@ func recoverPanic(out *answer, r *http.Request) {
 // logAccess writes the line of a request that was answered.
 func logAccess(log *zerolog.Logger, out *answer, r *http.Request, began time.Time) {
 	level := zerolog.InfoLevel
-	if r.URL.Path == "/_up" {
+	if r.URL.Path == "/_up" || strings.HasSuffix(r.URL.Path, "/_prometheus") { // asked for all the time
 		level = zerolog.DebugLevel
 	}
 	log.WithLevel(level).

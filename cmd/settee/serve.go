@@ -80,8 +80,7 @@ func serve(ctx context.Context, cfg *config.Config, files []string, reloads <-ch
 	roles := cfg.Roles()
 	address := netip.AddrPortFrom(config.BindAddress.Get(cfg), uint16(config.Port.Get(cfg))) // the setting is in its range
 	if roles.APIFrontend && !address.Addr().IsLoopback() {
-		return fmt.Errorf("%s is %s, which others can reach, but this version of settee has no accounts yet: "+
-			"it listens on loopback addresses only", config.BindAddress, address.Addr())
+		return onlyLoopback(config.BindAddress.String(), address.Addr())
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -122,7 +121,11 @@ func serve(ctx context.Context, cfg *config.Config, files []string, reloads <-ch
 		log.Warn().Stringer("roles", roles).
 			Msg("this store belongs to one process: as long as this one has it, nobody else can do what it does not")
 	}
-	n := node{live: live, log: log, jobs: store, docs: docs, failed: make(chan error, 2)}
+	n := node{live: live, log: log, jobs: store, docs: docs, metrics: newMetrics(store), failed: make(chan error, 3)}
+	defer func() { err = errors.Join(err, n.shutdown()) }()
+	if err := n.listenForScrapes(ctx, cfg); err != nil {
+		return err
+	}
 	if roles.APIFrontend {
 		if err := createDatabases(ctx, docs); err != nil {
 			return err
@@ -142,7 +145,13 @@ func serve(ctx context.Context, cfg *config.Config, files []string, reloads <-ch
 		log.Info().Msg("settee is shutting down")
 	case err = <-n.failed:
 	}
-	return errors.Join(err, n.shutdown())
+	return err
+}
+
+// onlyLoopback is why a node does not start that is to listen where others can reach it.
+func onlyLoopback(setting string, address netip.Addr) error {
+	return fmt.Errorf("%s is %s, which others can reach, but this version of settee has no accounts yet: "+
+		"it listens on loopback addresses only", setting, address)
 }
 
 // openDocuments opens the databases. What is written to replicator databases makes jobs. How
@@ -176,6 +185,8 @@ type node struct {
 	log       zerolog.Logger
 	jobs      *jobs.Store
 	docs      *docstore.Store
+	metrics   *metrics
+	scrapes   *http.Server // of the metrics' own port
 	frontend  *http.Server
 	scheduler *scheduler.Server
 	outbound  *connections
@@ -190,6 +201,7 @@ func (n *node) listen(ctx context.Context, address netip.AddrPort) error {
 	}
 	n.frontend = frontend.NewServer(frontend.New(frontend.Options{
 		Jobs: n.jobs, Documents: n.docs, Config: n.live, Version: currentVersion(), Log: n.log,
+		Metrics: n.metrics.handler(n.log), Observe: n.metrics.request,
 	}))
 	go func() {
 		if err := n.frontend.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
@@ -241,8 +253,12 @@ func (n *node) shutdown() error {
 		tidying.Go(n.upkeep)
 		defer tidying.Wait()
 	}
-	ended := make(chan error, 2)
+	ended := make(chan error, 3)
 	roles := 0
+	if n.scrapes != nil {
+		roles++
+		go func() { ended <- errors.Join(n.scrapes.Shutdown(ctx), n.scrapes.Close()) }()
+	}
 	if n.frontend != nil {
 		roles++
 		go func() { ended <- errors.Join(n.frontend.Shutdown(ctx), n.frontend.Close()) }()

@@ -48,7 +48,7 @@ var ineffective = map[name]string{
 var whollyKnown = []string{"settee", "replicator", "node_types"}
 
 // partlyUsed are the sections of CouchDB of which settee uses some keys.
-var partlyUsed = []string{"chttpd", "couchdb", "log", "uuids"}
+var partlyUsed = []string{"chttpd", "couchdb", "log", "prometheus", "uuids"}
 
 // couchDBSections are the sections of CouchDB 3.5 and of its predecessors that
 // settee has nothing to do with. A file may have them.
@@ -61,7 +61,7 @@ var couchDBSections = []string{
 	"dreyfus", "dreyfus_blacklist", "fabric", "feature_flags", "global_changes", "hibernate_after", "httpd",
 	"httpd_db_handlers", "httpd_design_handlers", "httpd_global_handlers", "indexers", "ioq", "ken", "mango",
 	"mem3", "mem3_reshard", "native_query_servers", "nouveau", "nouveau_index_upgrader", "off_heap_mqd",
-	"os_daemons", "process_priority", "prometheus", "purge", "query_server_config", "query_servers",
+	"os_daemons", "process_priority", "purge", "query_server_config", "query_servers",
 	"quickjs", "reshard", "resharding", "rexi", "smoosh", "stats", "vendor", "vhosts",
 	"view_compaction", "view_updater", "view_upgrade", "x_frame_options",
 }

@@ -61,6 +61,17 @@ var (
 		"The largest attachment.")
 )
 
+// [prometheus]
+var (
+	MetricsListen = atStart(define("prometheus", "additional_port", "false", boolean(),
+		"Whether metrics are shown on a port of their own too: the only one of a node that is no\n"+
+			"api_frontend."))
+	MetricsAddress = atStart(define("prometheus", "bind_address", "127.0.0.1", ipAddress(),
+		"The address of that port."))
+	MetricsPort = atStart(define("prometheus", "port", "17986", whole(0, math.MaxUint16),
+		"The number of that port. 0 takes a free one."))
+)
+
 // [uuids]
 var (
 	MaxUUIDs = define("uuids", "max_count", "1000", whole(1, 100_000),

@@ -113,6 +113,22 @@ func (s *Store) Running(ctx context.Context) iter.Seq2[*Job, error] {
 	}
 }
 
+// Counts returns how many jobs there are in each state. Jobs of deleted databases count until
+// upkeep has removed them. It reads some counters, however many jobs there are.
+func (s *Store) Counts(ctx context.Context) (map[replicator.State]int64, error) {
+	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (map[replicator.State]int64, error) {
+		counts := make(map[replicator.State]int64, len(allStates))
+		for _, state := range allStates {
+			n, err := s.jobs.Count(tx.Snapshot(), parts([]replicator.State{state}, labelDocument, labelTransient)...)
+			if err != nil {
+				return nil, err
+			}
+			counts[state] = n
+		}
+		return counts, nil
+	})
+}
+
 // listing is a list of jobs.
 type listing struct {
 	owner    string // of all of them; empty: of any

@@ -66,3 +66,24 @@ func TestHooksWhoseOptionsChange(t *testing.T) {
 	var refused *replicator.ParseError
 	require.ErrorAs(t, err, &refused)
 }
+
+func TestCounts(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.create(repdb)
+	for _, id := range []string{"a", "b", "c"} {
+		b.put(repdb, id, "", `"doc_ids": ["`+id+`"]`)
+	}
+	b.replicate("")
+	b.replicate(`"doc_ids": ["1"]`)
+	require.NoError(t, b.accept().Crash(t.Context(), time.Now().Add(time.Hour), 1, "error", "no"))
+	require.NoError(t, b.accept().Complete(t.Context(), nil))
+	require.NoError(t, b.accept().Fail(t.Context(), "error", "no"))
+	b.accept()
+	counts, err := b.store.Counts(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, map[replicator.State]int64{
+		replicator.StatePending: 1, replicator.StateRunning: 1, replicator.StateCrashing: 1,
+		replicator.StateCompleted: 1, replicator.StateFailed: 1,
+	}, counts)
+}

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	stdlog "log"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/rs/zerolog"
+
+	"settee/pkg/config"
+	"settee/replicator"
+	"settee/replicator/jobs"
+)
+
+const (
+	// countTimeout bounds what the store may take for the numbers of jobs.
+	countTimeout = 5 * time.Second
+	// scrapes is how many requests for metrics are answered at a time.
+	scrapes = 4
+	// metricsTimeout is how long a client of the metrics' own port may take for anything.
+	metricsTimeout = 30 * time.Second
+)
+
+// metrics are what a node counts. Where CouchDB counts the same they have its names, which
+// are those of its statistics with couchdb_ before them.
+type metrics struct {
+	registry *prometheus.Registry
+	requests prometheus.Counter
+	methods  *prometheus.CounterVec
+	statuses *prometheus.CounterVec
+	duration prometheus.Histogram
+}
+
+func newMetrics(store *jobs.Store) *metrics {
+	m := &metrics{
+		registry: prometheus.NewRegistry(),
+		requests: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "couchdb_httpd_requests_total", Help: "number of HTTP requests",
+		}),
+		methods: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "couchdb_httpd_request_methods", Help: "number of HTTP requests by method",
+		}, []string{"method"}),
+		statuses: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "couchdb_httpd_status_codes", Help: "number of HTTP responses by status code",
+		}, []string{"code"}),
+		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "couchdb_request_time_seconds", Help: "length of a request, with all that it waits for",
+			Buckets: []float64{.001, .005, .01, .05, .1, .5, 1, 5, 10, 60},
+		}),
+	}
+	began := time.Now()
+	m.registry.MustRegister(
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		m.requests, m.methods, m.statuses, m.duration, newJobNumbers(store),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "couchdb_uptime_seconds", Help: "how long this node has run"},
+			func() float64 { return time.Since(began).Seconds() }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "settee_build_info", Help: "1, of the version that the label says",
+			ConstLabels: prometheus.Labels{"version": currentVersion()},
+		}, func() float64 { return 1 }),
+	)
+	return m
+}
+
+// request counts a request. The status is 0 where nothing was answered.
+func (m *metrics) request(method string, status int, took time.Duration) {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodOptions, "COPY":
+	default:
+		method = "other" // what clients choose names nothing
+	}
+	m.requests.Inc()
+	m.methods.WithLabelValues(method).Inc()
+	if status != 0 {
+		m.statuses.WithLabelValues(strconv.Itoa(status)).Inc()
+	}
+	m.duration.Observe(took.Seconds())
+}
+
+// handler answers with all metrics that there are: one that cannot be had is left out.
+func (m *metrics) handler(log zerolog.Logger) http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
+		ErrorLog: stdlog.New(errorLines{log}, "", 0), ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: scrapes,
+	})
+}
+
+// errorLines logs each line as an error.
+type errorLines struct{ log zerolog.Logger }
+
+func (l errorLines) Write(line []byte) (int, error) {
+	l.log.Error().Str("reason", replicator.StripCredentials(string(line))).Msg("a metric could not be had")
+	return len(line), nil
+}
+
+// jobNumbers are the numbers of jobs by state. They are read from the store, so they are of
+// the whole of it, and the same on every node.
+type jobNumbers struct {
+	store  *jobs.Store
+	states map[replicator.State]*prometheus.Desc
+	total  *prometheus.Desc
+}
+
+func newJobNumbers(store *jobs.Store) *jobNumbers {
+	desc := func(name, help string) *prometheus.Desc {
+		return prometheus.NewDesc("couchdb_couch_replicator_jobs_"+name, help+", of all nodes together", nil, nil)
+	}
+	return &jobNumbers{store: store, total: desc("total", "replication jobs that have not ended"),
+		states: map[replicator.State]*prometheus.Desc{
+			replicator.StateRunning:  desc("running", "replication jobs that run"),
+			replicator.StatePending:  desc("pending", "replication jobs that wait for their turn"),
+			replicator.StateCrashing: desc("crashed", "replication jobs that have crashed and wait to be tried again"),
+		},
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (n *jobNumbers) Describe(out chan<- *prometheus.Desc) {
+	out <- n.total
+	for _, desc := range n.states {
+		out <- desc
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (n *jobNumbers) Collect(out chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), countTimeout)
+	defer cancel()
+	counts, err := n.store.Counts(ctx)
+	if err != nil {
+		out <- prometheus.NewInvalidMetric(n.total, fmt.Errorf("counting the replication jobs: %w", err))
+		return
+	}
+	total := 0.0
+	for state, desc := range n.states {
+		count := float64(counts[state])
+		total += count
+		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, count)
+	}
+	out <- prometheus.MustNewConstMetric(n.total, prometheus.GaugeValue, total)
+}
+
+// listenForScrapes serves the metrics on a port of their own, as a node may that accepts no
+// other requests, if it is to.
+func (n *node) listenForScrapes(ctx context.Context, cfg *config.Config) error {
+	if !config.MetricsListen.Get(cfg) {
+		return nil
+	}
+	address := netip.AddrPortFrom(config.MetricsAddress.Get(cfg), uint16(config.MetricsPort.Get(cfg)))
+	if !address.Addr().IsLoopback() {
+		return onlyLoopback(config.MetricsAddress.String(), address.Addr())
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address.String())
+	if err != nil {
+		return fmt.Errorf("listening for requests for metrics: %w", err)
+	}
+	paths := http.NewServeMux()
+	paths.Handle("GET /_node/_local/_prometheus", n.metrics.handler(n.log))
+	n.scrapes = &http.Server{
+		Handler: paths, ReadTimeout: metricsTimeout, WriteTimeout: metricsTimeout, IdleTimeout: metricsTimeout,
+		ErrorLog: stdlog.New(errorLines{n.log}, "", 0),
+	}
+	go func() {
+		if err := n.scrapes.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			n.failed <- fmt.Errorf("accepting requests for metrics: %w", err)
+		}
+	}()
+	n.log.Info().Str("metrics", "http://"+listener.Addr().String()+"/_node/_local/_prometheus").Msg("settee shows metrics")
+	return nil
+}
