@@ -142,7 +142,7 @@ func (t *Type) countTagged(rows kv.RangeResult) (map[Part]int64, error) {
 		if err != nil {
 			return nil, fmt.Errorf("reading how many jobs have a tag: %w", err)
 		}
-		if n := int64(binary.LittleEndian.Uint64(pair.Value)); n != 0 { //nolint:gosec // as it was written
+		if n := int64(binary.LittleEndian.Uint64(pair.Value)); n != 0 {
 			counts[Status(status).In("", tag)] = n
 		}
 	}

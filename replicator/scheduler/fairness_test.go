@@ -3,11 +3,15 @@ package scheduler_test
 import (
 	"context"
 	"fmt"
+	"os"
+	"strconv"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"settee/pkg/kv"
 )
 
 // The slots of these tests.
@@ -81,7 +85,26 @@ func TestUnequalShares(t *testing.T) {
 		require.NoError(t, err)
 		for _, s := range shares {
 			assert.InDelta(t, s.Entitled, s.Ran, points, s.Database)
+			assert.EqualValues(t, 300, s.Running+s.Pending, s.Database)
 		}
+		require.Len(t, shares, 3)
+
+		// Nothing is left of a database that was deleted.
+		db, err := w.docs.Database(context.Background(), "two/_replicator")
+		require.NoError(t, err)
+		require.NoError(t, db.Delete(context.Background()))
+		w.pass(time.Minute)
+		weights, err := kv.TransactValue(context.Background(), w.db, func(tx kv.Transaction) (map[string]float64, error) {
+			return w.jobs.Jobs().Weights(tx)
+		})
+		require.NoError(t, err)
+		assert.Len(t, weights, 1)
+		shares, err = w.jobs.Shares(context.Background())
+		require.NoError(t, err)
+		assert.Len(t, shares, 2)
+		from := w.at()
+		w.pass(31 * time.Minute)
+		w.has(from, from+30, map[string]float64{"half/_replicator": 1. / 3, "one/_replicator": 2. / 3})
 	})
 }
 
@@ -203,5 +226,37 @@ func TestPartsWhileNodesComeAndGo(t *testing.T) {
 		for from := 0; from+20 <= w.at(); from += 20 {
 			w.has(from, from+20, third)
 		}
+	})
+}
+
+// All of many documents are picked up by a fresh cluster, and each has run once as soon as
+// max_churn allows: those that have a slot at once, and then max_churn of each node's in each
+// interval. SETTEE_MANY_DOCUMENTS says how many, by default 6,000 for fewer slots.
+func TestManyDocuments(t *testing.T) {
+	const nodes = 3
+	documents, slots, churn := 6_000, 100, 20
+	if many := os.Getenv("SETTEE_MANY_DOCUMENTS"); many != "" {
+		var err error
+		documents, err = strconv.Atoi(many)
+		require.NoError(t, err)
+		slots, churn = 500, 100
+	}
+	inWorld(t, []string{fmt.Sprint("replicator/max_jobs=", slots), fmt.Sprint("replicator/max_churn=", churn)}, func(w *world) {
+		require.NoError(t, w.jobs.SetTimeout(context.Background(), 20*time.Minute))
+		w.beat = 5 * time.Minute
+		w.add("a/_replicator", documents, true)
+		w.start("n1", "n2", "n3")
+		began := time.Now()
+		// The first ones have to run for a minute before others can follow.
+		intervals := (documents-nodes*slots+nodes*churn-1)/(nodes*churn) + 4
+		w.pass(time.Duration(intervals+1) * 15 * time.Second)
+		never := 0
+		for _, job := range w.runs {
+			if job.running == "" && job.since.Before(began.Add(time.Second)) {
+				never++
+			}
+		}
+		assert.Zero(t, never, "documents of %d whose replication has not run in %d intervals", documents, intervals)
+		t.Logf("%d replications have run in %d intervals", documents, intervals)
 	})
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/fdbjobs"
-	"settee/pkg/config"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
 	"settee/pkg/kv/memkv"
@@ -30,19 +29,20 @@ import (
 // Scheduler, queue and store are the real ones. What a run does is not: it lasts.
 type world struct {
 	*testing.T
-	db    kv.Database
-	layer *fdbjobs.Layer
-	jobs  *jobs.Store
-	docs  *docstore.Store
-	sets  []string
-	began time.Time
-	beat  time.Duration // how often runs report; 0: as they are told to
+	db       kv.Database
+	layer    *fdbjobs.Layer
+	jobs     *jobs.Store
+	docs     *docstore.Store
+	settings *settings
+	began    time.Time
+	beat     time.Duration // how often runs report; 0: as they are told to
 
 	nodes map[string]*simulated
 
 	mu     sync.Mutex
 	owners map[string]*tally
 	runs   map[string]*simulatedJob // by target
+	begun  int                      // runs
 }
 
 // simulated is a node.
@@ -75,7 +75,7 @@ func inWorld(t *testing.T, sets []string, test func(w *world)) {
 		db, err := memkv.Open(memkv.Options{})
 		require.NoError(t, err)
 		w := &world{
-			T: t, db: db, sets: sets, began: time.Now(), nodes: map[string]*simulated{},
+			T: t, db: db, settings: newSettings(t, sets...), began: time.Now(), nodes: map[string]*simulated{},
 			owners: map[string]*tally{}, runs: map[string]*simulatedJob{},
 		}
 		w.layer, w.jobs = w.open()
@@ -102,12 +102,10 @@ func (w *world) open() (*fdbjobs.Layer, *jobs.Store) {
 // start starts nodes of some names.
 func (w *world) start(names ...string) {
 	w.Helper()
-	cfg, _, err := config.Load(config.Options{Flags: w.sets})
-	require.NoError(w, err)
 	for _, name := range names {
 		layer, store := w.open()
 		server := scheduler.New(scheduler.Options{
-			Jobs: store, Config: func() *config.Config { return cfg }, Node: name, Log: zerolog.Nop(),
+			Jobs: store, Config: w.settings.current.Load, Changed: w.settings.Changed, Node: name, Log: zerolog.Nop(),
 			Replicate: func(ctx context.Context, job worker.Job, cfg worker.Config, reporter worker.Reporter) (worker.Result, error) {
 				return w.replicate(ctx, name, job, cfg, reporter)
 			},
@@ -117,10 +115,11 @@ func (w *world) start(names ...string) {
 		running.Go(func() { _ = server.Run(ctx) })
 		w.nodes[name] = &simulated{
 			end: func() {
-				assert.NoError(w, server.Shutdown(context.Background()))
+				err := server.Shutdown(context.Background())
 				running.Wait()
 				cancel()
 				layer.Close()
+				require.NoError(w, err)
 			},
 			kill: func() {
 				cancel()
@@ -219,6 +218,7 @@ func (w *world) begin(node, target string) *tally {
 	of := w.owners[job.owner]
 	assert.Empty(w, job.running, "%s runs on %s already", target, job.running)
 	of.longest = max(of.longest, time.Since(job.since))
+	w.begun++
 	job.running, job.since, job.counted = node, time.Now(), time.Now()
 	return of
 }
