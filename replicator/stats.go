@@ -34,3 +34,14 @@ func (s *Stats) Add(other Stats) {
 	s.BulkGetDocs += other.BulkGetDocs
 	s.BulkGetAttempts += other.BulkGetAttempts
 }
+
+// Subtract takes the counters of another one away.
+func (s *Stats) Subtract(other Stats) {
+	s.RevisionsChecked -= other.RevisionsChecked
+	s.MissingRevisionsFound -= other.MissingRevisionsFound
+	s.DocsRead -= other.DocsRead
+	s.DocsWritten -= other.DocsWritten
+	s.DocWriteFailures -= other.DocWriteFailures
+	s.BulkGetDocs -= other.BulkGetDocs
+	s.BulkGetAttempts -= other.BulkGetAttempts
+}

@@ -18,6 +18,8 @@ type connections struct {
 	pool    *couch.Pool
 	current func() *config.Config
 	log     zerolog.Logger
+
+	requests, successes, failures atomic.Int64 // so far
 }
 
 // newConnections makes a node's pool. It reads the configuration again for each request.
@@ -127,7 +129,7 @@ func (c *connections) transport(endpoint replicator.Endpoint, options *replicato
 	if err != nil {
 		return failing{err}
 	}
-	return t
+	return counting{c, t}
 }
 
 // failing makes no requests: a job with a proxy that makes no sense must not do without.
@@ -138,4 +140,22 @@ func (f failing) RoundTrip(r *http.Request) (*http.Response, error) {
 		_ = r.Body.Close()
 	}
 	return nil, f.err
+}
+
+// counting counts requests and how they were answered.
+type counting struct {
+	to   *connections
+	next http.RoundTripper
+}
+
+// RoundTrip implements http.RoundTripper.
+func (c counting) RoundTrip(r *http.Request) (*http.Response, error) {
+	c.to.requests.Add(1)
+	answer, err := c.next.RoundTrip(r)
+	if err != nil || answer.StatusCode >= http.StatusBadRequest {
+		c.to.failures.Add(1)
+	} else {
+		c.to.successes.Add(1)
+	}
+	return answer, err
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,6 +20,7 @@ import (
 	"settee/pkg/config"
 	"settee/replicator"
 	"settee/replicator/jobs"
+	"settee/replicator/scheduler"
 )
 
 const (
@@ -69,6 +71,50 @@ func newMetrics(store *jobs.Store) *metrics {
 		}, func() float64 { return 1 }),
 	)
 	return m
+}
+
+// replicating adds what a replication node does, as counts says.
+func (m *metrics) replicating(counts func() scheduler.Counts) {
+	for _, c := range []struct {
+		name, help string
+		of         func(scheduler.Counts) int64
+	}{
+		{"couchdb_couch_replicator_jobs_starts_total", "runs of replication jobs that began on this node",
+			func(c scheduler.Counts) int64 { return c.Starts }},
+		{"couchdb_couch_replicator_jobs_stops_total", "runs that were stopped, to go on later",
+			func(c scheduler.Counts) int64 { return c.Stops }},
+		{"couchdb_couch_replicator_jobs_crashes_total", "runs that failed, and are tried again",
+			func(c scheduler.Counts) int64 { return c.Crashes }},
+		{"couchdb_couch_replicator_docs_completed_state_updates_total", "replication jobs that completed on this node",
+			func(c scheduler.Counts) int64 { return c.Completed }},
+		{"couchdb_couch_replicator_docs_failed_state_updates_total", "replication jobs that failed for good on this node",
+			func(c scheduler.Counts) int64 { return c.Failed }},
+		{"settee_replicator_docs_read_total", "documents that this node read from sources",
+			func(c scheduler.Counts) int64 { return c.Stats.DocsRead }},
+		{"settee_replicator_docs_written_total", "documents that this node wrote to targets",
+			func(c scheduler.Counts) int64 { return c.Stats.DocsWritten }},
+		{"settee_replicator_doc_write_failures_total", "documents that targets refused",
+			func(c scheduler.Counts) int64 { return c.Stats.DocWriteFailures }},
+	} {
+		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: c.name, Help: c.help},
+			func() float64 { return float64(c.of(counts())) }))
+	}
+}
+
+// connecting adds what connections counts.
+func (m *metrics) connecting(c *connections) {
+	for name, of := range map[string]struct {
+		help  string
+		count *atomic.Int64
+	}{
+		"requests_total":          {"requests to endpoints", &c.requests},
+		"responses_success_total": {"requests to endpoints that were answered, with a status below 400", &c.successes},
+		"responses_failure_total": {"requests to endpoints that failed, or were answered with another status", &c.failures},
+	} {
+		m.registry.MustRegister(prometheus.NewCounterFunc(
+			prometheus.CounterOpts{Name: "couchdb_couch_replicator_" + name, Help: of.help},
+			func() float64 { return float64(of.count.Load()) }))
+	}
 }
 
 // request counts a request. The status is 0 where nothing was answered.

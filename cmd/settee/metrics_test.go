@@ -37,6 +37,8 @@ func TestMetrics(t *testing.T) {
 			"couchdb_couch_replicator_jobs_running 0",
 			"couchdb_couch_replicator_jobs_crashed 0",
 			"couchdb_couch_replicator_jobs_total 3",
+			"couchdb_couch_replicator_jobs_starts_total 0",
+			"couchdb_couch_replicator_requests_total 0",
 			`couchdb_httpd_request_methods{method="POST"} 3`,
 			`couchdb_httpd_request_methods{method="other"} 1`,
 			`couchdb_httpd_status_codes{code="202"} 3`,

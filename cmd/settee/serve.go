@@ -237,6 +237,8 @@ func (n *node) replicate() {
 		Jobs: n.jobs, Config: n.live.Current, Changed: n.live.Changed, UserAgent: "settee/" + currentVersion(), Log: n.log,
 		Transport: n.outbound.transport,
 	})
+	n.metrics.connecting(n.outbound)
+	n.metrics.replicating(n.scheduler.Counts)
 	go func() {
 		// It ends by Shutdown only.
 		_ = n.scheduler.Run(context.Background())

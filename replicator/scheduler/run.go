@@ -35,6 +35,7 @@ func (s *Server) run(ctx context.Context, r *running) {
 	err := run.Start(held, s.opts.Node, s.pid())
 	if err == nil {
 		log.Info().Msg("replication started")
+		s.counter.add(func(c *Counts) { c.Starts++ })
 		err = s.replicate(held, r, log)
 	}
 	switch {
@@ -46,6 +47,7 @@ func (s *Server) run(ctx context.Context, r *running) {
 		// that was removed or taken this changes nothing.
 		last, cancel := context.WithTimeout(ctx, putBack)
 		defer cancel()
+		s.counter.add(func(c *Counts) { c.Stops++ })
 		if err := run.Stop(last, nil); err != nil && !errors.Is(err, fdbjobs.ErrHalt) {
 			log.Error().Err(err).Msg("a job could not be put back; it will be taken up again")
 		}
@@ -64,6 +66,7 @@ func (s *Server) replicate(ctx context.Context, job *running, log zerolog.Logger
 		ProxyProtocols:    config.ValidProxyProtocols.Get(cfg),
 	}); err != nil {
 		log.Warn().Err(err).Msg("replication failed")
+		s.counter.add(func(c *Counts) { c.Failed++ })
 		return run.Fail(ctx, "bad_request", err.Error())
 	}
 
@@ -80,18 +83,21 @@ func (s *Server) replicate(ctx context.Context, job *running, log zerolog.Logger
 		}
 	})
 
+	counted := &statsCounter{to: &s.counter, last: run.Job().State.Stats}
 	health := health{began: time.Now(), threshold: config.HealthThreshold.Get(cfg)}
 	result, err := s.opts.Replicate(working, worker.Job{
 		Replication:   r,
 		ReplicationID: run.Job().State.ReplicationID,
 		Stats:         run.Job().State.Stats,
 		Stop:          job.stop,
-	}, s.workerConfig(run, cfg), reporter{run: run, log: log, health: health})
+	}, s.workerConfig(run, cfg), reporter{run: run, log: log, health: health, counted: counted})
+	counted.count(result.Stats)
 
 	var collision *jobs.Collision
 	switch {
 	case err == nil:
 		log.Info().Int64("docs_written", result.Stats.DocsWritten).Msg("replication completed")
+		s.counter.add(func(c *Counts) { c.Completed++ })
 		return run.Complete(ctx, func(state *replicator.JobState) {
 			result.CopyTo(state)
 			state.Result = result.History
@@ -100,6 +106,7 @@ func (s *Server) replicate(ctx context.Context, job *running, log zerolog.Logger
 		return context.Cause(ctx)
 	case errors.Is(err, worker.ErrStopped), errors.Is(err, errNoTime):
 		log.Info().Err(err).Msg("replication goes back to the queue")
+		s.counter.add(func(c *Counts) { c.Stops++ })
 		ctx, cancel := context.WithTimeout(ctx, putBack)
 		defer cancel()
 		return run.Stop(ctx, health.heal(result.CopyTo))
@@ -107,6 +114,7 @@ func (s *Server) replicate(ctx context.Context, job *running, log zerolog.Logger
 		return err
 	case errors.Is(err, worker.ErrIDChanged):
 		log.Info().Msg("the filter function has changed: replication starts anew")
+		s.counter.add(func(c *Counts) { c.Stops++ })
 		return run.Restart(ctx, "the replication id has changed")
 	case errors.As(err, &collision):
 		return s.collided(ctx, run, collision, log)
@@ -149,6 +157,7 @@ func (s *Server) collided(ctx context.Context, run *jobs.Run, c *jobs.Collision,
 	case c.Transient:
 		return s.crash(ctx, run, failure, run.Job().State.ErrorCount+1)
 	}
+	s.counter.add(func(c *Counts) { c.Failed++ })
 	return run.Fail(ctx, failure.Code, failure.Reason)
 }
 
@@ -159,6 +168,7 @@ func (s *Server) crashed(ctx context.Context, run *jobs.Run, err error, health h
 	// A filter's code that could not be read is tried again for transient jobs, too.
 	if run.Job().Transient() && failure.RetryAfter == 0 && !errors.Is(err, worker.ErrFilterCode) {
 		log.Warn().Err(failure).Msg("replication failed")
+		s.counter.add(func(c *Counts) { c.Failed++ })
 		return run.Fail(ctx, failure.Code, failure.Reason)
 	}
 	errorCount := run.Job().State.ErrorCount + 1
@@ -171,6 +181,7 @@ func (s *Server) crashed(ctx context.Context, run *jobs.Run, err error, health h
 
 // crash queues the job for later.
 func (s *Server) crash(ctx context.Context, run *jobs.Run, failure *worker.Error, errorCount int) error {
+	s.counter.add(func(c *Counts) { c.Crashes++ })
 	wait := s.penalty(run.Job().Transient(), errorCount, failure.RetryAfter, rand.Float64())
 	return run.Crash(ctx, time.Now().Add(wait), errorCount, failure.Code, failure.Reason)
 }
@@ -229,9 +240,10 @@ func WorkerConfig(cfg *config.Config) worker.Config {
 
 // reporter records what a run reports in its job.
 type reporter struct {
-	run    *jobs.Run
-	log    zerolog.Logger
-	health health
+	run     *jobs.Run
+	log     zerolog.Logger
+	health  health
+	counted *statsCounter
 }
 
 func (r reporter) Identify(ctx context.Context, id replicator.ID) error {
@@ -241,6 +253,7 @@ func (r reporter) Identify(ctx context.Context, id replicator.ID) error {
 // Report keeps the job alive. That it fails once is no reason to end the run: the
 // job's context ends when it has failed for too long.
 func (r reporter) Report(ctx context.Context, progress worker.Progress) error {
+	r.counted.count(progress.Stats)
 	err := r.run.Update(ctx, r.health.heal(progress.CopyTo))
 	if err == nil || errors.Is(err, fdbjobs.ErrHalt) || ctx.Err() != nil {
 		return err

@@ -48,9 +48,10 @@ type Server struct {
 	stopRuns      context.CancelFunc
 	done          chan struct{} // closed when Run returns
 
-	slots slots
-	runs  sync.WaitGroup
-	count atomic.Int64 // of runs so far, which names them
+	slots   slots
+	runs    sync.WaitGroup
+	count   atomic.Int64 // of runs so far, which names them
+	counter counter
 }
 
 // New returns a job server. Run starts it.
