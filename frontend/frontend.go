@@ -115,6 +115,7 @@ func (h *Handler) routes() *mux.Router {
 	r.Handle("/_scheduler/jobs", h.endpoint(methods{http.MethodGet: h.listJobs}))
 	r.Handle("/_scheduler/jobs/{id}", h.endpoint(methods{http.MethodGet: h.getJob}))
 	r.Handle("/_scheduler/jobs/{id}/failures", h.endpoint(methods{http.MethodGet: h.listFailures}))
+	r.Handle("/_scheduler/shares", h.endpoint(methods{http.MethodGet: h.listShares}))
 	r.Handle("/_scheduler/docs", h.endpoint(methods{http.MethodGet: h.listDocs}))
 	r.Handle("/_scheduler/docs/{rest:.+}", h.endpoint(methods{http.MethodGet: h.docsBelow}))
 	h.serverRoutes(r)

@@ -59,3 +59,6 @@ func (s *Store) document(db *docstore.Database, id string, r *replicator.Replica
 	err := s.computeID(args)
 	return &Job{ID: r.JobID(""), Status: fdbjobs.Pending, Args: args, State: s.begin(args, nil)}, err
 }
+
+// Entitlements is how running jobs are divided among their owners.
+var Entitlements = entitlements
