@@ -49,6 +49,7 @@ lint: ## check the format, the imports and the code
 
 bench: ## run the benchmarks
 	go test -tags '$(TAGS)' -run '^$$' -bench . -timeout $(BENCH_TIMEOUT) $(PKGS)
+	SETTEE_MANY_DOCUMENTS=100000 go test -tags '$(TAGS)' -run TestManyDocuments -v -timeout $(BENCH_TIMEOUT) ./replicator/scheduler
 
 clean: ## remove what build and test installed; ./data stays
 	rm -rf bin $(PEERS)/node_modules

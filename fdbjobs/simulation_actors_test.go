@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -239,7 +240,9 @@ func (s *simulation) governor(p *simProcess, typ *fdbjobs.Type) {
 				return typ.SetTimeout(tx, timeout)
 			}), "set the timeout")
 			s.counts["timeouts set"]++
-			_, err := typ.RollUp(ctx, fdbjobs.Usage{Interval: 10 * time.Second, Coeff: 0.5})
+			_, err := typ.RollUp(ctx, fdbjobs.Usage{
+				Interval: 10 * time.Second, Coeff: 0.5, Running: int64(10 * s.intN(3)),
+			})
 			s.must(err, "roll up")
 		})
 	})
@@ -276,8 +279,10 @@ func (s *simulation) accept(ctx context.Context, p *simProcess, typ *fdbjobs.Typ
 		opts.Latest = latest
 	case 2:
 		opts.NoSchedule = true
+	case 3:
+		opts.Yielding = s.yielding(p, typ)
 	}
-	if s.intN(2) == 0 {
+	if s.intN(2) == 0 || opts.Yielding != nil {
 		opts.Wait = time.Duration(s.intN(10)-2) * time.Second
 	}
 	// Now and then it gives up, whether or not a job is on the way.
@@ -294,9 +299,39 @@ func (s *simulation) accept(ctx context.Context, p *simProcess, typ *fdbjobs.Typ
 	} else {
 		s.must(err, "accept")
 	}
+	s.exchanged(held, opts)
 	for _, h := range held {
 		s.handed(p, h, opts, latest)
 		s.actor(p, "hold", func(ctx context.Context) { s.hold(ctx, p, typ, h) })
+	}
+}
+
+// yielding are the jobs that a process holds, as it offers them.
+func (s *simulation) yielding(p *simProcess, typ *fdbjobs.Type) []fdbjobs.Yielding {
+	offered := []fdbjobs.Yielding{}
+	for _, lock := range slices.Sorted(maps.Keys(s.ledger.holdings)) {
+		h := s.ledger.holdings[lock]
+		if h.by == p && s.ledger.book(typ.Name()).entries[h.entry.id] == h.entry && h.held.Context().Err() == nil {
+			offered = append(offered, fdbjobs.Yielding{ID: h.entry.id, Owner: h.held.Job().Owner})
+		}
+	}
+	return offered
+}
+
+// exchanged checks that each job was taken in exchange for another one of those offered.
+func (s *simulation) exchanged(held []*fdbjobs.Held, opts fdbjobs.AcceptOptions) {
+	if opts.Yielding == nil {
+		return
+	}
+	offered := slices.Clone(opts.Yielding)
+	for _, h := range held {
+		s.counts["exchanged"]++
+		i := slices.IndexFunc(offered, func(y fdbjobs.Yielding) bool { return y.ID == h.Instead() })
+		if i < 0 {
+			s.fail("%q was taken in exchange for %q, which is not to be had (any more)", h.Job().ID, h.Instead())
+			return
+		}
+		offered = slices.Delete(offered, i, i+1)
 	}
 }
 
