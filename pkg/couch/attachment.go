@@ -1,27 +1,44 @@
 package couch
 
 import (
+	"bytes"
 	"context"
+	"crypto/md5"
+	"encoding/base64"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 )
 
 // AttachmentReader is an attachment's bytes, as they travel: compressed, if the attachment has an
-// Encoding. It fails if there are fewer of them, or more, than the document announced.
+// Encoding. It fails if there are fewer of them, or more, than the document announced, and with
+// [ErrDigest], instead of io.EOF, if they are others than those of its digest.
 type AttachmentReader struct {
 	Attachment
 
 	r    io.Reader
 	left int64 // of the announced size; negative if that is not known
 	end  func() error
+
+	sum  []byte    // what the digest says
+	hash hash.Hash // of what was read; nil if the digest says nothing
 }
 
-// NewAttachmentReader returns the attachment a with the bytes of r.
+// NewAttachmentReader returns the attachment a with the bytes of r. A digest of another kind than CouchDB's,
+// or none, is not checked.
 func NewAttachmentReader(a Attachment, r io.Reader) *AttachmentReader {
-	return &AttachmentReader{Attachment: a, r: r, left: a.size()}
+	reader := &AttachmentReader{Attachment: a, r: r, left: a.size()}
+	if text, ok := strings.CutPrefix(a.Digest, "md5-"); ok {
+		// CouchDB says "md5-" of what it stored before it had digests.
+		if sum, err := base64.StdEncoding.DecodeString(text); err == nil && len(sum) == md5.Size {
+			reader.sum, reader.hash = sum, md5.New()
+		}
+	}
+	return reader
 }
 
 // Read reads the attachment's bytes.
@@ -33,6 +50,9 @@ func (a *AttachmentReader) Read(p []byte) (int, error) {
 		p = p[:a.left]
 	}
 	n, err := a.r.Read(p)
+	if a.hash != nil {
+		_, _ = a.hash.Write(p[:n]) // never fails
+	}
 	if a.left > 0 {
 		a.left -= int64(n)
 	}
@@ -42,7 +62,10 @@ func (a *AttachmentReader) Read(p []byte) (int, error) {
 	if err == io.EOF && a.left == 0 {
 		err = nil // the next call finds the end
 	}
-	if err != nil && err != io.EOF {
+	if err == io.EOF {
+		err = a.check()
+	}
+	if err != nil && err != io.EOF && !errors.Is(err, ErrDigest) {
 		err = fmt.Errorf("attachment %q: %w", a.Name, err)
 	}
 	return n, err
@@ -57,8 +80,18 @@ func (a *AttachmentReader) overrun() error {
 		err = fmt.Errorf("attachment %q: %w: more than the announced %d bytes", a.Name, ErrMalformed, a.size())
 	case err != io.EOF:
 		err = fmt.Errorf("attachment %q: %w", a.Name, err)
+	default:
+		return a.check()
 	}
 	return err
+}
+
+// check returns io.EOF if what was read is what the digest says.
+func (a *AttachmentReader) check() error {
+	if a.hash != nil && !bytes.Equal(a.hash.Sum(nil), a.sum) {
+		return fmt.Errorf("attachment %q: %w, %s", a.Name, ErrDigest, excerpt(a.Digest))
+	}
+	return io.EOF
 }
 
 // Close gives up what was not read. Only what [Database.Attachment] returned needs it.
@@ -70,7 +103,9 @@ func (a *AttachmentReader) Close() error {
 }
 
 // Attachment asks for one attachment of a document's revision. about is what the document says of it;
-// its Length is checked, and its Encoding ignored: the bytes come as they are without one.
+// its Length is checked, and its Encoding ignored: the bytes come as they are without one. Its digest is
+// checked if it has no Encoding, whose bytes it would be of: CouchDB says which it has only to who asks for
+// att_encoding_info.
 func (d *Database) Attachment(ctx context.Context, id, rev string, about Attachment) (*AttachmentReader, error) {
 	return d.attachment(ctx, id, rev, about, false)
 }
@@ -90,7 +125,9 @@ func (d *Database) attachment(ctx context.Context, id, rev string, about Attachm
 		return nil, p.fail(fmt.Errorf("%w: attachment %q comes as %s, which was not asked for",
 			ErrMalformed, about.Name, excerpt(encoding)))
 	}
-	about.Encoding, about.EncodedLength = "", -1
+	if about.Encoding != "" {
+		about.Encoding, about.EncodedLength, about.Digest = "", -1, ""
+	}
 	a := NewAttachmentReader(about, &explained{p})
 	a.end = p.Close
 	return a, nil

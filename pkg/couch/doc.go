@@ -56,6 +56,7 @@
 // Answers are read as text from a stranger. A feed or a body that ends early is an error, even if it
 // ends politely, and never taken for its end. A value that is not JSON or not UTF-8, a document nobody
 // asked for, an attachment of another length than announced are errors ([ErrMalformed]) that say what
-// was being read. The quirks of PouchDB Server are noted where they are dealt with; a server is known
+// was being read. An attachment whose bytes are not those of its digest is [ErrDigest]; a write that it was
+// a part of is broken off before its end, so that no server takes it. The quirks of PouchDB Server are noted where they are dealt with; a server is known
 // for one by its X-Powered-By header, and as one that answers open_revs with JSON by doing so.
 package couch

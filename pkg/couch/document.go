@@ -249,11 +249,16 @@ func (d Document) withAttachments(edit func(a Attachment, object []byte) ([]byte
 	return d, nil
 }
 
-// following returns the document with its stubs turned into announcements of bytes that follow.
+// following returns the document with its stubs turned into announcements of bytes that follow, which are
+// not compressed.
 func (d Document) following() (Document, error) {
 	return d.withAttachments(func(a Attachment, object []byte) ([]byte, error) {
 		if !a.Stub {
 			return object, nil
+		}
+		if a.Encoding != "" {
+			// The digest is that of the compressed bytes.
+			return withoutMembers(object, `"follows":true`, "stub", "encoding", "encoded_length", "digest"), nil
 		}
 		return withoutMembers(object, `"follows":true`, "stub"), nil
 	})

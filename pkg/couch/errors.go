@@ -47,6 +47,8 @@ var (
 	ErrMalformed = errors.New("malformed answer")
 	// ErrLimit: something in the server's answer is larger than this client takes.
 	ErrLimit = errors.New("larger than this client takes")
+	// ErrDigest: the bytes of an attachment are not those that its document tells the digest of.
+	ErrDigest = errors.New("its bytes do not match its digest")
 	// ErrRedirect: the server sends the client elsewhere, out of the database's origin or in a circle.
 	ErrRedirect = errors.New("redirect not followed")
 )

@@ -82,10 +82,12 @@ func (l *Leaves) ask() error {
 		q.Set("open_revs", string(appendStrings(nil, l.revs[:n])))
 		l.revs = l.revs[n:]
 	}
+	if l.opts.Attachments {
+		q.Set("att_encoding_info", "true")
+	}
 	inline := l.opts.Attachments && !l.d.jsonLeaves.Load()
 	if inline {
 		q.Set("attachments", "true")
-		q.Set("att_encoding_info", "true")
 		if n := fitting(l.opts.AttsSince, maxQuery/3); n > 0 {
 			q.Set("atts_since", string(appendStrings(nil, l.opts.AttsSince[:n])))
 		}
@@ -112,7 +114,6 @@ func (l *Leaves) ask() error {
 		// This answer has whole attachments in its JSON. Ask again, without them.
 		p.Close()
 		q.Del("attachments")
-		q.Del("att_encoding_info")
 		q.Del("atts_since")
 		p, err = l.d.stream(l.ctx, &request{method: http.MethodGet, path: docPath(l.id), query: q})
 		if err != nil {

@@ -143,7 +143,7 @@ func (s decodedSource) NextAttachment() (*AttachmentReader, error) {
 		return nil, fmt.Errorf("attachment %q: decompressing it: %w", a.Name, err)
 	}
 	about := a.Attachment
-	about.Encoding, about.EncodedLength = "", -1
+	about.Encoding, about.EncodedLength, about.Digest = "", -1, "" // of the compressed bytes, which a checks
 	return NewAttachmentReader(about, plain), nil
 }
 

@@ -374,7 +374,7 @@ func TestStalls(t *testing.T) {
 				w.WriteHeader(http.StatusCreated)
 				_, _ = io.WriteString(w, `{"ok":true}`)
 			}, once)
-			doc, _ := withAttachments(t, "x", "1-aa", plainAttachment("a", "a/b", make([]byte, 10)))
+			doc, _ := withAttachments(t, "x", "1-aa", plainAttachment("a", "a/b", []byte("xxxxxxxxxx")))
 			about, err := doc.Attachments()
 			require.NoError(t, err)
 			source := &slow{about: about[0]}

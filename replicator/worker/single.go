@@ -269,7 +269,9 @@ func (s *watchedSource) NextAttachment() (*couch.AttachmentReader, error) {
 		}
 		return nil, err
 	}
-	return couch.NewAttachmentReader(a.Attachment, &watchedReader{a, s}), nil
+	about := a.Attachment
+	about.Digest = "" // a checks it
+	return couch.NewAttachmentReader(about, &watchedReader{a, s}), nil
 }
 
 type watchedReader struct {
