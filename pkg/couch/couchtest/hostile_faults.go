@@ -1,0 +1,431 @@
+package couchtest
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Endpoint is what of a [Hostile] is asked for something.
+type Endpoint string
+
+// The endpoints of a Hostile.
+const (
+	Info     Endpoint = "the database's description"
+	Local    Endpoint = "_local" // reading and writing
+	Changes  Endpoint = "_changes"
+	RevsDiff Endpoint = "_revs_diff"
+	BulkGet  Endpoint = "_bulk_get"
+	BulkDocs Endpoint = "_bulk_docs"
+	Get      Endpoint = "GET of a document" // with open_revs
+	Put      Endpoint = "PUT of a document"
+	Commit   Endpoint = "_ensure_full_commit"
+	Session  Endpoint = "_session"
+)
+
+// endpointOf tells the endpoint of a request; the first part of its path is the database's name.
+func endpointOf(r *http.Request) Endpoint {
+	_, path, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	switch {
+	case r.URL.Path == "/_session":
+		return Session
+	case path == "":
+		return Info
+	case strings.HasPrefix(path, "_local/"):
+		return Local
+	case path == "_ensure_full_commit":
+		return Commit
+	}
+	for _, e := range []Endpoint{Changes, RevsDiff, BulkGet, BulkDocs} {
+		if path == string(e) {
+			return e
+		}
+	}
+	if r.Method == http.MethodPut {
+		return Put
+	}
+	return Get
+}
+
+// Fault is something that an endpoint does wrong.
+type Fault string
+
+// The faults of a Hostile. Requests are carried out, and their answers are wrong, but for those that are
+// answered with a status only.
+const (
+	None Fault = ""
+
+	NeverAnswers  Fault = "never answers"
+	OneByteASec   Fault = "one byte a second"
+	ClosesMidway  Fault = "closes midway"
+	AnnouncesMore Fault = "announces more than comes" // in its Content-Length
+	AnnouncesLess Fault = "announces less than comes"
+	EndlessBody   Fault = "endless body"  // a value in it does not end
+	EndlessBlank  Fault = "endless blank" // white space in it does not end
+	InvalidJSON   Fault = "invalid JSON"
+	InvalidUTF8   Fault = "invalid UTF-8"
+	CompressBomb  Fault = "compressed bomb"
+
+	Status500    Fault = "500"
+	Status503    Fault = "503"
+	Status429    Fault = "429" // without Retry-After
+	Status404    Fault = "404"
+	NoDatabase   Fault = "no database" // 404, in CouchDB's words
+	RedirectLoop Fault = "redirect loop"
+
+	// Of Changes.
+	HugeLine            Fault = "a line of 100 MB"
+	RepeatedSequences   Fault = "repeated sequences"
+	DescendingSequences Fault = "descending sequences"
+	NoEnd               Fault = "no end"            // heartbeats after the last row, for ever
+	RowsForEver         Fault = "rows for ever"     // of new documents
+	OldRowsForEver      Fault = "old rows for ever" // of those that there are
+
+	// Of Get.
+	WrongBoundary Fault = "wrong boundary"
+	MissingParts  Fault = "missing parts"
+	WrongDigest   Fault = "wrong digest"
+
+	// CookieExpires makes all that is asked with a cookie unauthorized, of an endpoint but Session.
+	CookieExpires Fault = "a cookie that always expires"
+)
+
+// Switch turns a fault on, in place of another, or with None off.
+func (h *Hostile) Switch(fault Fault, endpoints ...Endpoint) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, e := range endpoints {
+		h.faults[e] = fault
+	}
+}
+
+func (h *Hostile) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	e := endpointOf(r)
+	h.mu.Lock()
+	fault, limit, resets := h.faults[e], h.limit, h.resets
+	h.seen[e]++
+	h.mu.Unlock()
+	if limit > 0 && r.ContentLength > limit {
+		if resets {
+			panic(http.ErrAbortHandler)
+		}
+		w.Header().Set("Connection", "close")
+		refused(w, http.StatusRequestEntityTooLarge, "too_large", "the request entity is too large")
+		return
+	}
+	if e != Session && !h.allowed(r, fault) {
+		refused(w, http.StatusUnauthorized, "unauthorized", "You are not authorized to access this db.")
+		return
+	}
+	if fault == NeverAnswers {
+		_, _ = io.Copy(io.Discard, r.Body) // only then the server watches the connection
+		<-r.Context().Done()
+		panic(http.ErrAbortHandler)
+	}
+	if status(w, r, fault) {
+		return
+	}
+	switch fault {
+	case None, HugeLine, RepeatedSequences, DescendingSequences, NoEnd, RowsForEver, OldRowsForEver,
+		WrongBoundary, MissingParts, WrongDigest, CookieExpires:
+		h.answer(w, r, e, fault)
+		return
+	}
+	right := &recorded{header: http.Header{}, status: http.StatusOK}
+	h.answer(right, r, e, fault)
+	for name, values := range right.header {
+		w.Header()[name] = values
+	}
+	right.distort(w, r, fault)
+}
+
+// status answers with a status, if that is the fault.
+func status(w http.ResponseWriter, r *http.Request, fault Fault) bool {
+	code := map[Fault]int{
+		Status500: 500, Status503: 503, Status429: 429, Status404: 404, NoDatabase: 404, RedirectLoop: 307,
+	}[fault]
+	if code == 0 {
+		return false
+	}
+	_, _ = io.Copy(io.Discard, r.Body)
+	switch fault {
+	case NoDatabase:
+		refused(w, code, "not_found", "Database does not exist.")
+	case Status404:
+		w.WriteHeader(code)
+		_, _ = io.WriteString(w, "<html>nothing here</html>")
+	case RedirectLoop:
+		w.Header().Set("Location", r.URL.RequestURI())
+		w.WriteHeader(code)
+	default:
+		refused(w, code, strings.ReplaceAll(strings.ToLower(http.StatusText(code)), " ", "_"), "a storm")
+	}
+	return true
+}
+
+// recorded is a right answer.
+type recorded struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (a *recorded) Header() http.Header         { return a.header }
+func (a *recorded) WriteHeader(status int)      { a.status = status }
+func (a *recorded) Write(b []byte) (int, error) { return a.body.Write(b) }
+func (a *recorded) Flush()                      {}
+
+// distort sends it in another shape.
+func (a *recorded) distort(w http.ResponseWriter, r *http.Request, fault Fault) {
+	body := a.body.Bytes()
+	half := body[:len(body)/2]
+	switch fault {
+	case OneByteASec:
+		w.WriteHeader(a.status)
+		for i := range body {
+			time.Sleep(time.Second)
+			if _, err := w.Write(body[i : i+1]); err != nil {
+				return
+			}
+			w.(http.Flusher).Flush()
+			if r.Context().Err() != nil {
+				return
+			}
+		}
+	case ClosesMidway:
+		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+		w.WriteHeader(a.status)
+		_, _ = w.Write(half)
+		w.(http.Flusher).Flush()
+		panic(http.ErrAbortHandler)
+	case AnnouncesMore:
+		w.Header().Set("Content-Length", strconv.Itoa(len(body)+1000))
+		w.WriteHeader(a.status)
+		_, _ = w.Write(body)
+	case AnnouncesLess:
+		a.announceLess(w)
+	case EndlessBody:
+		a.endless(w, inString(body), "x")
+	case EndlessBlank:
+		a.endless(w, body[:max(0, bytes.LastIndexAny(body, `]}`))], " ")
+	case InvalidJSON:
+		_, _ = w.Write(replaced(body, `":`, `";`))
+	case InvalidUTF8:
+		_, _ = w.Write(replaced(body, `"`, "\"\xff"))
+	case CompressBomb:
+		a.explode(w, inString(body))
+	}
+}
+
+// announceLess is not something that net/http would do.
+func (a *recorded) announceLess(w http.ResponseWriter) {
+	conn, buffer, err := w.(http.Hijacker).Hijack()
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	body := a.body.Bytes()
+	fmt.Fprintf(buffer, "HTTP/1.1 %d OK\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s",
+		a.status, a.header.Get("Content-Type"), len(body)/2, body)
+	if buffer.Flush() == nil {
+		_, _ = io.Copy(io.Discard, conn) // it stays open until the client closes it
+	}
+}
+
+// inString is the body up to somewhere in its first longer string, or all of it if there is none.
+func inString(body []byte) []byte {
+	for _, sign := range []string{`"_id":"`, `"id":"`, `":"`, `["`, `"`} {
+		if i := bytes.Index(body, []byte(sign)); i >= 0 {
+			return body[:i+len(sign)]
+		}
+	}
+	return append(bytes.TrimSuffix(body, []byte("]")), '"')
+}
+
+func (a *recorded) endless(w http.ResponseWriter, prefix []byte, filler string) {
+	w.WriteHeader(a.status)
+	_, err := w.Write(prefix)
+	for chunk := []byte(strings.Repeat(filler, 64<<10)); err == nil; {
+		_, err = w.Write(chunk)
+	}
+}
+
+// explode sends the prefix and then a gigabyte of one string, compressed to a megabyte.
+func (a *recorded) explode(w http.ResponseWriter, prefix []byte) {
+	w.Header().Set("Content-Encoding", "gzip")
+	w.WriteHeader(a.status)
+	zip := gzip.NewWriter(w)
+	if _, err := zip.Write(prefix); err != nil || zip.Close() != nil {
+		return
+	}
+	charge := charge()
+	for range 64 {
+		if _, err := w.Write(charge); err != nil {
+			return
+		}
+	}
+}
+
+// charge is a member of a gzip file that has 16 MiB of one letter.
+var charge = sync.OnceValue(func() []byte {
+	var b bytes.Buffer
+	zip := gzip.NewWriter(&b)
+	for chunk := bytes.Repeat([]byte("x"), 1<<20); b.Len() < 16<<10; {
+		if _, err := zip.Write(chunk); err != nil {
+			panic(err) // a buffer takes all
+		}
+	}
+	_ = zip.Close()
+	return b.Bytes()
+})
+
+// replaced is the body with one place, in the middle if it can be, in another spelling.
+func replaced(body []byte, from, to string) []byte {
+	at := bytes.Index(body, []byte(`"_rev":`))
+	if at < 0 {
+		at = len(body) / 2
+	}
+	i := bytes.Index(body[at:], []byte(from))
+	if i < 0 {
+		at = 0
+		i = bytes.Index(body, []byte(from))
+	}
+	if i < 0 {
+		return []byte(to)
+	}
+	return bytes.Join([][]byte{body[:at+i], body[at+i+len(from):]}, []byte(to))
+}
+
+// feed is a changes feed.
+type feed struct {
+	h            *Hostile
+	w            http.ResponseWriter
+	r            *http.Request
+	since, limit int
+	only         map[string]bool
+	live         bool
+	beat         time.Duration
+	fault        Fault
+	sent         int
+}
+
+func (f *feed) serve() {
+	if !f.live {
+		_, _ = io.WriteString(f.w, `{"results":[`)
+	}
+	if f.fault == HugeLine {
+		f.huge()
+		return
+	}
+	for {
+		f.h.mu.Lock()
+		rows, last, changed := f.rows(), f.since, f.h.changed
+		f.h.mu.Unlock()
+		for _, row := range rows {
+			if !f.send(row) {
+				return
+			}
+		}
+		f.w.(http.Flusher).Flush()
+		switch {
+		case f.fault == RowsForEver || f.fault == OldRowsForEver:
+			f.forEver(rows)
+			return
+		case f.limit > 0 && f.sent >= f.limit, !f.live && f.fault != NoEnd:
+			f.end(last)
+			return
+		}
+		select {
+		case <-changed:
+			if !f.live {
+				f.since = last
+			}
+		case <-time.After(f.beat):
+			_, _ = io.WriteString(f.w, "\n")
+		case <-f.r.Context().Done():
+			panic(http.ErrAbortHandler)
+		}
+	}
+}
+
+// rows are those since the last ones. h.mu is held.
+func (f *feed) rows() []string {
+	h := f.h
+	var rows []string
+	for at := f.since; at < len(h.rows) && (f.limit == 0 || len(rows) < f.limit); at++ {
+		f.since = at + 1
+		id := h.rows[at]
+		if id == "" || f.only != nil && !f.only[id] {
+			continue
+		}
+		seq := at + 1
+		switch f.fault {
+		case RepeatedSequences:
+			seq = len(h.rows)
+		case DescendingSequences:
+			seq = len(h.rows) - at
+		}
+		rows = append(rows, f.row(seq, id, h.docs[id].rev))
+	}
+	return rows
+}
+
+func (f *feed) row(seq int, id, rev string) string {
+	return fmt.Sprintf(`{"seq":%s,"id":%s,"changes":[{"rev":%q}]}`, f.h.sequence(seq), quotedBytes(id), rev)
+}
+
+// send writes a row.
+func (f *feed) send(row string) bool {
+	if f.sent++; !f.live && f.sent > 1 {
+		row = ",\n" + row
+	} else if f.live {
+		row += "\n"
+	}
+	_, err := io.WriteString(f.w, row)
+	return err == nil
+}
+
+func (f *feed) end(last int) {
+	format := `],"last_seq":%s,"pending":%d}`
+	if f.live {
+		format = `{"last_seq":%s,"pending":%d}` + "\n"
+	}
+	f.h.mu.Lock()
+	defer f.h.mu.Unlock()
+	fmt.Fprintf(f.w, format, f.h.sequence(last), len(f.h.rows)-last)
+}
+
+// huge sends a row of 100 MB.
+func (f *feed) huge() {
+	_, err := fmt.Fprintf(f.w, `{"seq":%s,"id":"`, f.h.sequence(1))
+	chunk := []byte(strings.Repeat("x", 100_000))
+	for i := 0; i < 1000 && err == nil; i++ {
+		_, err = f.w.Write(chunk)
+	}
+	if err == nil && f.send(`","changes":[{"rev":"1-a"}]}`) {
+		f.end(1)
+	}
+}
+
+// forEver sends rows until nobody reads them.
+func (f *feed) forEver(rows []string) {
+	f.h.mu.Lock()
+	seq := len(f.h.rows)
+	f.h.mu.Unlock()
+	for i := 0; ; i++ {
+		seq++
+		row := f.row(seq, endless+strconv.Itoa(i), "1-a")
+		if f.fault == OldRowsForEver && len(rows) > 0 {
+			row = rows[i%len(rows)]
+		}
+		if !f.send(row) {
+			return
+		}
+	}
+}
