@@ -49,6 +49,9 @@ type ChangesOptions struct {
 	// Heartbeat asks for a sign of life whenever there was no change for so long. A feed that is silent
 	// for three times that is stalled. Servers filter without a word, so that FeedNormal needs it too.
 	Heartbeat time.Duration
+	// Patience, if not 0, is how long nothing but signs of life may come before the feed is stalled. A filter
+	// may leave out a great many changes.
+	Patience time.Duration
 	// Timeout ends FeedLongpoll and FeedContinuous when there was no change for so long, on servers that
 	// know it. CouchDB ignores it where there is a heartbeat.
 	Timeout time.Duration
@@ -84,6 +87,8 @@ type Changes struct {
 	inside  bool // the array of rows was entered
 	lastSeq json.RawMessage
 	pending *int64
+	quiet   quiet
+	number  int64 // the last row's sequence, if that was a number
 	err     error // of Next, from its first on
 }
 
@@ -99,12 +104,14 @@ func (d *Database) Changes(ctx context.Context, o ChangesOptions) (*Changes, err
 	}
 	c := newChanges(p, o.Feed)
 	c.p = p
+	c.quiet.patience = o.Patience
 	return c, nil
 }
 
 func newChanges(r io.Reader, feed Feed) *Changes {
 	c := &Changes{j: newJSONReader(r, feedWindow), live: feed == FeedContinuous}
 	c.j.blank = 0 // heartbeats
+	c.j.onBlank = c.quiet.more
 	return c
 }
 
@@ -116,6 +123,10 @@ func (c *Changes) Next() (Row, error) {
 		return Row{}, c.err
 	}
 	row, err := c.next()
+	if err == nil {
+		c.quiet.end()
+		err = c.ascends(row.Seq)
+	}
 	if err == nil {
 		return row, nil
 	}

@@ -22,6 +22,10 @@ type jsonReader struct {
 	comma   bool  // a value was read in this object or array: a comma must stand before the next
 	blank   int   // how much white space may stand in one place; 0 for any amount
 	scratch []byte
+
+	// onBlank, if not nil, is told how much white space was skipped in one place, each time before more is
+	// read. It may end the reading.
+	onBlank func(skipped int64) error
 }
 
 func newJSONReader(r io.Reader, window int) *jsonReader {
@@ -62,6 +66,11 @@ func (j *jsonReader) peek() (byte, error) {
 		}
 		if j.blank > 0 && j.offset()-start > int64(j.blank) {
 			return 0, fmt.Errorf("%w: white space without end at byte %d", ErrMalformed, start)
+		}
+		if skipped := j.offset() - start; skipped > 0 && j.onBlank != nil {
+			if err := j.onBlank(skipped); err != nil {
+				return 0, err
+			}
 		}
 		if err := j.fill(); err != nil {
 			return 0, err

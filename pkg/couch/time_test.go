@@ -351,7 +351,7 @@ func TestStalls(t *testing.T) {
 				for i := range 1000 {
 					fmt.Fprintf(w, `{"seq":%d,"id":"%d","changes":[{"rev":"1-a"}]},`+"\n", i, i)
 				}
-				fmt.Fprint(w, `{"seq":1,"id":"z","changes":[{"rev":"1-a"}]}],"last_seq":1}`)
+				fmt.Fprint(w, `{"seq":1000,"id":"z","changes":[{"rev":"1-a"}]}],"last_seq":1000}`)
 			}, once)
 			feed, err := db.Changes(t.Context(), couch.ChangesOptions{})
 			require.NoError(t, err)

@@ -1,0 +1,147 @@
+package couch_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"settee/pkg/couch"
+)
+
+func TestFeedsThatOnlyBeat(t *testing.T) {
+	t.Parallel()
+	beating := func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, `{"results":[`+"\n")
+		for i := range 5 {
+			for range 4 {
+				pass(time.Minute)
+				_, _ = io.WriteString(w, "\n")
+				flush(w)
+			}
+			fmt.Fprintf(w, `{"seq":"1-x","id":"d%d","changes":[{"rev":"1-a"}]},`, i)
+			flush(w)
+		}
+		for r.Context().Err() == nil {
+			pass(10 * time.Second)
+			_, _ = io.WriteString(w, "\n")
+			flush(w)
+		}
+	}
+	once := func(c *couch.Config) { c.Retries = -1 }
+	t.Run("too long", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			db := piped(t, beating, once)
+			rows, err := rowsUntil(t, db, couch.ChangesOptions{Heartbeat: time.Minute, Patience: 5 * time.Minute})
+			require.Len(t, rows, 5)
+			require.ErrorIs(t, err, couch.ErrStalled)
+			require.ErrorContains(t, err, "nothing but heartbeats for 5m0s")
+			require.LessOrEqual(t, time.Since(began), 26*time.Minute)
+		})
+	})
+	t.Run("as long as it likes", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 24*time.Hour)
+			defer cancel()
+			feed, err := piped(t, beating, once).Changes(ctx, couch.ChangesOptions{Heartbeat: time.Minute})
+			require.NoError(t, err)
+			defer feed.Close()
+			for err == nil {
+				_, err = feed.Next()
+			}
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+		})
+	})
+	t.Run("a caller may take its time", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			feed, err := piped(t, func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = io.WriteString(w, `{"results":[`+"\n\n")
+				for i := range 3 {
+					pass(time.Second)
+					fmt.Fprintf(w, "\n"+`{"seq":"1-x","id":"d%d","changes":[{"rev":"1-a"}]},`+"\n", i)
+					flush(w)
+				}
+				_, _ = io.WriteString(w, `{"seq":"1-x","id":"d","changes":[{"rev":"1-a"}]}],"last_seq":"1-x"}`)
+			}, once).Changes(t.Context(), couch.ChangesOptions{Patience: time.Minute})
+			require.NoError(t, err)
+			for err == nil {
+				pass(time.Hour)
+				_, err = feed.Next()
+			}
+			require.Equal(t, io.EOF, err)
+		})
+	})
+}
+
+func TestWhiteSpaceWithoutEnd(t *testing.T) {
+	t.Parallel()
+	for _, feed := range []couch.Feed{couch.FeedNormal, couch.FeedContinuous} {
+		prefix := map[couch.Feed]string{couch.FeedNormal: `{"results":[`}[feed]
+		_, err := rowsUntil(t, serving(t, endless(prefix, "\n"), noRetries), couch.ChangesOptions{Feed: feed})
+		require.ErrorIs(t, err, couch.ErrMalformed)
+		require.ErrorContains(t, err, "white space without end")
+	}
+	// Heartbeats of months are none.
+	synctest.Test(t, func(t *testing.T) {
+		beats := strings.Repeat("\n", 1000)
+		db := piped(t, func(w http.ResponseWriter, _ *http.Request) {
+			for range 3000 {
+				pass(10 * time.Second)
+				_, _ = io.WriteString(w, beats)
+				flush(w)
+			}
+			_, _ = io.WriteString(w, `{"last_seq":7}`)
+		}, noRetries)
+		_, err := db.Changes(t.Context(), couch.ChangesOptions{})
+		require.NoError(t, err)
+		feed, err := db.Changes(t.Context(), couch.ChangesOptions{Feed: couch.FeedContinuous, Heartbeat: time.Minute})
+		require.NoError(t, err)
+		_, err = feed.Next()
+		require.Equal(t, io.EOF, err)
+	})
+}
+
+func TestNumbersThatGoBack(t *testing.T) {
+	t.Parallel()
+	row := func(seq string) string { return `{"seq":` + seq + `,"id":"d","changes":[{"rev":"1-a"}]}` }
+	for _, test := range []struct {
+		seqs []string
+		says string
+	}{
+		{[]string{"1", "2", "2", "7"}, ""},
+		{[]string{"1", "3", "2"}, "sequence 2 comes after 3"},
+		{[]string{`"3-a"`, `"1-b"`}, ""},
+		{[]string{`[3,"a"]`, `[1,"b"]`}, ""},
+		{[]string{"3", "null", "1"}, "sequence 1 comes after 3"},
+		{[]string{"3.5", "1e0", "99999999999999999999", "4"}, ""},
+	} {
+		var rows []string
+		for _, seq := range test.seqs {
+			rows = append(rows, row(seq))
+		}
+		for feed, body := range map[couch.Feed]string{
+			couch.FeedNormal:     `{"results":[` + strings.Join(rows, ",") + `],"last_seq":9}`,
+			couch.FeedContinuous: strings.Join(rows, "\n") + "\n" + `{"last_seq":9}`,
+		} {
+			got, err := rowsUntil(t, saying(t, "application/json", body), couch.ChangesOptions{Feed: feed})
+			if test.says == "" {
+				require.Equal(t, io.EOF, err)
+				require.Len(t, got, len(rows))
+				continue
+			}
+			require.ErrorIs(t, err, couch.ErrMalformed)
+			require.ErrorContains(t, err, test.says)
+			require.Len(t, got, len(rows)-1)
+		}
+	}
+}
