@@ -23,6 +23,8 @@ type AttachmentReader struct {
 	r    io.Reader
 	left int64 // of the announced size; negative if that is not known
 	end  func() error
+	// explain, if not nil, says what an error is of.
+	explain func(error) error
 
 	sum  []byte    // what the digest says
 	hash hash.Hash // of what was read; nil if the digest says nothing
@@ -43,6 +45,14 @@ func NewAttachmentReader(a Attachment, r io.Reader) *AttachmentReader {
 
 // Read reads the attachment's bytes.
 func (a *AttachmentReader) Read(p []byte) (int, error) {
+	n, err := a.read(p)
+	if err != nil && err != io.EOF && a.explain != nil {
+		err = a.explain(err)
+	}
+	return n, err
+}
+
+func (a *AttachmentReader) read(p []byte) (int, error) {
 	if a.left == 0 {
 		return 0, a.overrun()
 	}

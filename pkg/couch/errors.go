@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -79,13 +80,25 @@ func (e *Error) Error() string { return e.Method + " " + e.URL + ": " + e.Cause(
 func (e *Error) Cause() string {
 	words := []string{e.Code, e.Reason}
 	if e.Err != nil {
-		words = append(words, e.Err.Error())
+		words = append(words, inWords(e.Err))
 	}
 	what := strings.Join(slices.DeleteFunc(words, func(w string) bool { return w == "" }), ": ")
 	if e.Status >= 300 {
 		what = strconv.Itoa(e.Status) + " " + cmp.Or(what, http.StatusText(e.Status))
 	}
 	return what
+}
+
+// inWords is an error's text. What Go says of a connection that ended is known to programmers only.
+func inWords(err error) string {
+	text := err.Error()
+	switch {
+	case strings.HasSuffix(text, io.ErrUnexpectedEOF.Error()):
+		return text + " (the server ended it early)"
+	case text == io.EOF.Error():
+		return text + " (the server closed the connection without an answer)"
+	}
+	return text
 }
 
 // Unwrap returns Err.

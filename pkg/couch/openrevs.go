@@ -54,6 +54,7 @@ type Leaf struct {
 
 	attachments func() (*AttachmentReader, error) // nil: there are none to come
 	open        *AttachmentReader                 // the last one that was handed out
+	fail        func(error) error                 // adds which request it was
 }
 
 // OpenRevs asks for revisions of a document, or for all its leaves if revs is empty, each with its
@@ -102,11 +103,12 @@ func (l *Leaves) ask() error {
 	media, params, err := mime.ParseMediaType(p.header.Get("Content-Type"))
 	if err == nil && media == mixedType {
 		l.p = p
-		l.answer, err = newMultipartLeaves(p, params["boundary"], l.id, l.d.cfg.MaxDocument)
+		leaves, err := newMultipartLeaves(p, params["boundary"], l.id, l.d.cfg.MaxDocument)
 		if err != nil {
 			p.Close()
 			return p.fail(err)
 		}
+		l.answer = leaves
 		return nil
 	}
 	l.d.jsonLeaves.Store(true)
@@ -121,10 +123,8 @@ func (l *Leaves) ask() error {
 		}
 	}
 	l.p = p
-	l.answer = &jsonLeaves{
-		j: newJSONReader(p, bulkWindow), id: l.id, maxDocument: l.d.cfg.MaxDocument,
-		attachment: l.attachment,
-	}
+	j := newJSONReader(p, bulkWindow)
+	l.answer = &jsonLeaves{j: j, id: l.id, maxDocument: l.d.cfg.MaxDocument, attachment: l.attachment}
 	return nil
 }
 
@@ -196,6 +196,7 @@ func (l *Leaves) accept(leaf *Leaf) error {
 	if !l.opts.Attachments {
 		leaf.attachments = nil
 	}
+	leaf.fail = l.p.fail
 	return nil
 }
 
@@ -233,10 +234,18 @@ func (l *Leaf) NextAttachment() (*AttachmentReader, error) {
 	}
 	a, err := l.attachments()
 	if err != nil && err != io.EOF {
-		err = fmt.Errorf("attachments of document %q: %w", l.ID, err)
+		err = l.explain(err)
+	}
+	if a != nil {
+		a.explain = l.explain
 	}
 	l.open = a
 	return a, err
+}
+
+// explain says of what an attachment's error is.
+func (l *Leaf) explain(err error) error {
+	return l.fail(fmt.Errorf("attachments of document %q: %w", l.ID, err))
 }
 
 // Close gives up the attachment that is being read. Leaves closes its leaves itself.
@@ -415,9 +424,15 @@ func (p *partsReader) next() (*multipart.Part, error) {
 	part, err := p.parts.NextRawPart()
 	switch {
 	case err == nil || err == io.EOF:
+		p.body.begun = true
 		return part, err
+	case !p.body.begun && p.body.err == io.ErrUnexpectedEOF:
+		return nil, fmt.Errorf("%w: it ends before its boundary has come: %w", ErrMalformed, io.ErrUnexpectedEOF)
 	case p.body.err != nil:
 		return nil, p.body.err // what mime/multipart makes of it is less clear
+	}
+	if !p.body.begun {
+		return nil, fmt.Errorf("%w: a multipart body without its boundary", ErrMalformed)
 	}
 	return nil, fmt.Errorf("%w: %s", ErrMalformed, excerpt(err.Error()))
 }
@@ -430,10 +445,20 @@ type sealed struct {
 	tail [2]byte // the last bytes read
 	over bool    // r has ended, and the line was
 	err  error   // the first
+
+	begun  bool  // the first part has come
+	before int64 // how much was read before that
 }
+
+// maxPreamble is how many bytes may stand before the first part of a multipart body.
+const maxPreamble = 64 << 10
 
 func (s *sealed) Read(b []byte) (int, error) {
 	if s.err != nil {
+		return 0, s.err
+	}
+	if !s.begun && s.before > maxPreamble {
+		s.err = fmt.Errorf("%w: a multipart body without its boundary", ErrMalformed)
 		return 0, s.err
 	}
 	if s.over {
@@ -441,6 +466,7 @@ func (s *sealed) Read(b []byte) (int, error) {
 		return 0, s.err
 	}
 	n, err := s.r.Read(b)
+	s.before += int64(n)
 	switch {
 	case n > 1:
 		s.tail = [2]byte(b[n-2 : n])

@@ -145,3 +145,22 @@ func TestNumbersThatGoBack(t *testing.T) {
 		}
 	}
 }
+
+func TestMultipartWithoutItsBoundary(t *testing.T) {
+	t.Parallel()
+	for _, body := range []string{"", "\r\n", strings.Repeat("x", 100_000), strings.Repeat("x\r\n", 100_000), "--other\r\n\r\n{}\r\n--other--"} {
+		_, err := leavesUntil(t, saying(t, mixedType, body), "x")
+		require.ErrorIs(t, err, couch.ErrMalformed)
+		require.ErrorContains(t, err, "boundary")
+		require.ErrorContains(t, err, "GET http://")
+	}
+	_, err := leavesUntil(t, serving(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", mixedType)
+		for {
+			if _, err := w.Write([]byte("x\r\n")); err != nil {
+				return
+			}
+		}
+	}), "x")
+	require.ErrorContains(t, err, "a multipart body without its boundary")
+}
