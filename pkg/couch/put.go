@@ -290,6 +290,9 @@ func (s *streamedBody) Read(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
+		if s.err == nil && s.sentAll() {
+			return 0, io.EOF // an answer may come before the transport has looked for the end
+		}
 		return 0, errExchangeOver
 	}
 	if s.replay < len(s.kept) {
@@ -305,6 +308,15 @@ func (s *streamedBody) Read(p []byte) (int, error) {
 		s.replay = len(s.kept)
 	}
 	return n, err
+}
+
+// sentAll reports whether all of the body was read.
+func (s *streamedBody) sentAll() bool {
+	if s.replay < len(s.kept) || s.at <= 2*len(s.attachments) {
+		return false
+	}
+	last, ok := s.piece.(*bytes.Reader)
+	return s.piece == nil || ok && last.Len() == 0
 }
 
 // make makes the next bytes of the body.
