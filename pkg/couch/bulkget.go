@@ -87,6 +87,7 @@ func (d *Database) BulkGet(ctx context.Context, refs []DocRef) (*BulkResults, er
 	}
 	results.p = p
 	results.j = newJSONReader(p, bulkWindow)
+	results.j.large = d.large(ctx)
 	return results, nil
 }
 

@@ -62,6 +62,10 @@ type Config struct {
 	// Default: 64 MiB.
 	MaxDocument int
 
+	// Large, if not nil, is called with a request's context before more than a megabyte of a document is held
+	// in memory, by BulkGet and OpenRevs. It may wait until there is room; its error ends the reading.
+	Large func(context.Context) error
+
 	// Transport makes the requests, if not nil; many databases may share it, and those of one node had
 	// better share a [Pool]. It must not follow redirects. Without it the database has a pool of its own,
 	// which Close cleans up.
@@ -168,6 +172,14 @@ func origin(u *url.URL) string {
 
 // URL returns the database's URL, without credentials.
 func (d *Database) URL() string { return d.root }
+
+// large is what a reader of documents calls before it holds a large one.
+func (d *Database) large(ctx context.Context) func() error {
+	if d.cfg.Large == nil {
+		return nil
+	}
+	return func() error { return d.cfg.Large(ctx) }
+}
 
 // Close closes the idle connections of the database's own pool. Requests under way are not
 // affected: they end with their contexts.

@@ -28,9 +28,9 @@ func answer(contentType, body string) []byte {
 }
 
 // saying opens a database that answers its first request so.
-func saying(t *testing.T, contentType, body string) *couch.Database {
+func saying(t *testing.T, contentType, body string, edit ...func(*couch.Config)) *couch.Database {
 	t.Helper()
-	return open(t, couchtest.ReplayBytes(t, answer(contentType, body)).URL+"/db", noRetries)
+	return open(t, couchtest.ReplayBytes(t, answer(contentType, body)).URL+"/db", append(edit, noRetries)...)
 }
 
 func serving(t *testing.T, handler http.HandlerFunc, edit ...func(*couch.Config)) *couch.Database {

@@ -26,7 +26,13 @@ type jsonReader struct {
 	// onBlank, if not nil, is told how much white space was skipped in one place, each time before more is
 	// read. It may end the reading.
 	onBlank func(skipped int64) error
+	// large, if not nil, is called before a value takes more than largeValue bytes. It may wait, and end the
+	// reading.
+	large func() error
 }
+
+// largeValue is the size in bytes of a value for which there must be room.
+const largeValue = 1 << 20
 
 func newJSONReader(r io.Reader, window int) *jsonReader {
 	return &jsonReader{r: r, window: make([]byte, window), blank: 1 << 20}
@@ -247,6 +253,9 @@ func (j *jsonReader) take(limit int) ([]byte, error) {
 		if done && len(j.scratch) == 0 {
 			return chunk[:length], nil
 		}
+		if err := j.makeRoom(length, limit); err != nil {
+			return nil, err
+		}
 		j.scratch = append(j.scratch, chunk[:length]...)
 		if done {
 			return j.scratch, nil
@@ -259,6 +268,22 @@ func (j *jsonReader) take(limit int) ([]byte, error) {
 			return nil, cut(err)
 		}
 	}
+}
+
+// makeRoom makes room in scratch for more bytes of a value. A large one doubles it up to the limit, so that
+// what is held for a value is never more than twice of what it may have.
+func (j *jsonReader) makeRoom(more, limit int) error {
+	size := len(j.scratch) + more
+	if size > largeValue && len(j.scratch) <= largeValue && j.large != nil {
+		if err := j.large(); err != nil {
+			return err
+		}
+	}
+	if size <= cap(j.scratch) || size <= largeValue {
+		return nil
+	}
+	j.scratch = append(make([]byte, 0, max(size, min(2*cap(j.scratch), limit))), j.scratch...)
+	return nil
 }
 
 // scanner finds the end of a JSON value that comes in pieces. It follows strings and brackets only:

@@ -108,6 +108,7 @@ func (l *Leaves) ask() error {
 			p.Close()
 			return p.fail(err)
 		}
+		leaves.large = l.d.large(l.ctx)
 		l.answer = leaves
 		return nil
 	}
@@ -124,6 +125,7 @@ func (l *Leaves) ask() error {
 	}
 	l.p = p
 	j := newJSONReader(p, bulkWindow)
+	j.large = l.d.large(l.ctx)
 	l.answer = &jsonLeaves{j: j, id: l.id, maxDocument: l.d.cfg.MaxDocument, attachment: l.attachment}
 	return nil
 }
@@ -321,6 +323,7 @@ type multipartLeaves struct {
 	parts       *partsReader
 	id          string
 	maxDocument int
+	large       func() error // see jsonReader
 }
 
 func newMultipartLeaves(r io.Reader, boundary, id string, maxDocument int) (*multipartLeaves, error) {
@@ -363,12 +366,9 @@ func (l *multipartLeaves) next() (*Leaf, error) {
 
 // document reads a part that is JSON: a document, or an error in the shape of one of _bulk_get's.
 func (l *multipartLeaves) document(r io.Reader, refused bool) (*Leaf, error) {
-	body, err := io.ReadAll(io.LimitReader(r, int64(l.maxDocument)+1))
+	body, err := l.readAll(r)
 	if err != nil {
 		return nil, err
-	}
-	if len(body) > l.maxDocument {
-		return nil, fmt.Errorf("%w: a document of more than %d bytes", ErrLimit, l.maxDocument)
 	}
 	if raw, err := wholeObject(body); err != nil {
 		return nil, err
@@ -378,6 +378,32 @@ func (l *multipartLeaves) document(r io.Reader, refused bool) (*Leaf, error) {
 	}
 	doc, err := ParseDocument(body)
 	return &Leaf{Fetched: Fetched{ID: doc.ID, Rev: doc.Rev, Doc: doc}}, err
+}
+
+// readAll reads a part, as jsonReader reads a value.
+func (l *multipartLeaves) readAll(r io.Reader) ([]byte, error) {
+	body := make([]byte, 0, 4<<10)
+	for {
+		if len(body) == cap(body) {
+			if cap(body) > l.maxDocument {
+				return nil, fmt.Errorf("%w: a document of more than %d bytes", ErrLimit, l.maxDocument)
+			}
+			if next := 2 * cap(body); next > largeValue && cap(body) <= largeValue && l.large != nil {
+				if err := l.large(); err != nil {
+					return nil, err
+				}
+			}
+			body = append(make([]byte, 0, min(2*cap(body), l.maxDocument+1)), body...)
+		}
+		n, err := r.Read(body[len(body):cap(body)])
+		body = body[:len(body)+n]
+		if err == io.EOF {
+			return body, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
 }
 
 // followingParts returns a function that returns, one by one, the parts of the attachments that follow.

@@ -2,6 +2,7 @@ package couch_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -163,4 +164,60 @@ func TestMultipartWithoutItsBoundary(t *testing.T) {
 		}
 	}), "x")
 	require.ErrorContains(t, err, "a multipart body without its boundary")
+}
+
+// TestLarge is about documents for which there must be room before they are held.
+func TestLarge(t *testing.T) {
+	t.Parallel()
+	full := errors.New("no room")
+	filler := strings.Repeat("x", 3<<20)
+	type key struct{}
+	for _, size := range []int{1 << 10, 900 << 10, 3 << 20} {
+		for _, answer := range []error{nil, full} {
+			calls := 0
+			config := func(c *couch.Config) {
+				c.Large = func(ctx context.Context) error {
+					calls++
+					require.Equal(t, "mine", ctx.Value(key{}))
+					return answer
+				}
+			}
+			ctx := context.WithValue(t.Context(), key{}, "mine")
+			doc := `{"_id":"x","_rev":"1-a","f":"` + filler[:size] + `"}`
+			read := map[string]func() error{
+				"bulk": func() error {
+					results, err := saying(t, "application/json", `{"results":[{"id":"x","docs":[{"ok":`+doc+`}]}]}`, config).BulkGet(ctx, []couch.DocRef{{ID: "x", Rev: "1-a"}})
+					require.NoError(t, err)
+					defer results.Close()
+					_, err = results.Next()
+					return err
+				},
+				"JSON": func() error {
+					return firstLeaf(ctx, t, saying(t, "application/json", `[{"ok":`+doc+`}]`, config))
+				},
+				"multipart": func() error {
+					return firstLeaf(ctx, t, saying(t, mixedType, "--out\r\nContent-Type: application/json\r\n\r\n"+doc+"\r\n--out--", config))
+				},
+			}
+			for name, read := range read {
+				calls = 0
+				err := read()
+				if size <= 1<<20 {
+					require.Zero(t, calls, name)
+					require.NoError(t, err)
+					continue
+				}
+				require.Equal(t, 1, calls, name)
+				require.ErrorIs(t, err, answer)
+			}
+		}
+	}
+}
+
+func firstLeaf(ctx context.Context, t *testing.T, db *couch.Database) error {
+	leaves, err := db.OpenRevs(ctx, "x", []string{"1-a"}, couch.OpenRevsOptions{})
+	require.NoError(t, err)
+	defer leaves.Close()
+	_, err = leaves.Next()
+	return err
 }
