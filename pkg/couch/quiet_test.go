@@ -221,3 +221,12 @@ func firstLeaf(ctx context.Context, t *testing.T, db *couch.Database) error {
 	_, err = leaves.Next()
 	return err
 }
+
+func TestPossibleAncestorsAreBounded(t *testing.T) {
+	t.Parallel()
+	many := strings.Repeat(`"1-a",`, 1000) + `"1-b"`
+	missing, err := saying(t, "application/json", `{"x":{"missing":["9-a"],"possible_ancestors":[`+many+`]}}`).
+		RevsDiff(t.Context(), []couch.DocRevs{{ID: "x", Revs: []string{"9-a"}}})
+	require.NoError(t, err)
+	require.Len(t, missing["x"].PossibleAncestors, 100)
+}

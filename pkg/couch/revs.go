@@ -10,6 +10,9 @@ import (
 // bulkWindow is the size in bytes of the read buffer of an answer with many documents.
 const bulkWindow = 32 << 10
 
+// maxAncestors is how many possible ancestors of a document are kept.
+const maxAncestors = 100
+
 // DocRevs names revisions of a document.
 type DocRevs struct {
 	ID   string
@@ -20,7 +23,7 @@ type DocRevs struct {
 type Missing struct {
 	Revs []string
 	// PossibleAncestors are revisions that it does have, of a lower generation than one of Revs: for
-	// [OpenRevsOptions.AttsSince]. Not every server says them.
+	// [OpenRevsOptions.AttsSince], at most 100. Not every server says them.
 	PossibleAncestors []string
 }
 
@@ -114,6 +117,10 @@ func parseMissing(raw []byte) (Missing, error) {
 			m.Revs, err = parseStrings(raw[one.value:one.end])
 		case "possible_ancestors":
 			m.PossibleAncestors, err = parseStrings(raw[one.value:one.end])
+			// More of them than were asked for may come, and a URL has room for no more.
+			if len(m.PossibleAncestors) > maxAncestors {
+				m.PossibleAncestors = slices.Clone(m.PossibleAncestors[:maxAncestors])
+			}
 		}
 		return err == nil
 	})
