@@ -96,12 +96,12 @@ func (p *peer) failed(code string, err error) error {
 	case errors.As(err, &unresolved) && unresolved.IsNotFound && !byProxy(err):
 		return newError(codeUnresolved, err, "could not resolve %s", p.uri)
 	case errors.Is(err, couch.ErrTooManyRequests):
-		return newError(codeMaxBackoff, err, "%s", err)
+		return newError(codeMaxBackoff, err, "%s: %s", p.side, err)
 	case code == codePlain:
 		// CouchDB's word for it, in front of what it prints as a term.
-		return newError(code, err, "http_request_failed: %s", err)
+		return newError(code, err, "http_request_failed: %s: %s", p.side, err)
 	}
-	return newError(code, err, "%s", err)
+	return newError(code, err, "%s: %s", p.side, err)
 }
 
 // byProxy reports whether err is about a proxy, or about a connection through one.

@@ -29,6 +29,11 @@ var errMissing = errors.New("the source announced a revision that it does not ha
 // errSource marks an error of the source in the middle of a write.
 var errSource = errors.New("reading from the source")
 
+type sourceError struct{ error }
+
+func (e sourceError) Unwrap() error        { return e.error }
+func (e sourceError) Is(target error) bool { return target == errSource }
+
 // copyRevision copies one revision, or the leaves that descend from it.
 func (r *run) copyRevision(ctx context.Context, f ref, w *writer) error {
 	pause := r.retryBase
@@ -200,7 +205,7 @@ func (r *run) unread(err error) error {
 	if errors.Is(err, couch.ErrNotFound) && !errors.Is(err, couch.ErrNoDatabase) {
 		return errMissing // a server's way to say that there is no such document at all
 	}
-	return r.source.failed(codePlain, fmt.Errorf("%w: %w", errSource, err))
+	return r.source.failed(codePlain, sourceError{err})
 }
 
 // put writes a document in a request of its own, with the attachments that follow it. If the target
