@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"math"
 	"time"
 
 	"settee/pkg/couch"
@@ -14,6 +15,8 @@ import (
 const (
 	// beatsPerTimeout is how many heartbeats a feed sends per connection timeout, as in CouchDB.
 	beatsPerTimeout = 3
+	// patientTimeouts is how many connection timeouts patience lasts.
+	patientTimeouts = 10
 	// maxPause bounds the wait before a feed is opened again.
 	maxPause = time.Minute
 	// pendingInterval is the time between two questions for how many changes are left.
@@ -111,6 +114,9 @@ func (f *reader) once(ctx context.Context, live bool) error {
 	if live {
 		options.Feed = couch.FeedContinuous
 	}
+	if !live && !f.r.filtered {
+		options.Patience = f.r.patience()
+	}
 	feed, err := f.r.source.db.Changes(ctx, options)
 	f.over()
 	f.over = func() {}
@@ -119,12 +125,16 @@ func (f *reader) once(ctx context.Context, live bool) error {
 	}
 	defer feed.Close()
 	f.r.feedOpened(live)
+	length := feedLength{r: f.r, live: live}
 	for {
 		row, err := feed.Next()
 		if err == io.EOF {
 			return f.ended(ctx, feed, live)
 		}
 		if err != nil {
+			return err
+		}
+		if err := length.count(ctx); err != nil {
 			return err
 		}
 		if err := f.send(ctx, feedItem{row: row, live: live}); err != nil {
@@ -186,6 +196,40 @@ func (r *run) feedOptions() (couch.ChangesOptions, error) {
 	o.Query = query
 	return o, nil
 }
+
+// feedLength counts the rows of a feed that ends: one for each document. A server that sends more of them
+// than it has documents would go on for ever.
+type feedLength struct {
+	r              *run
+	live           bool
+	rows, believed int64
+}
+
+// manyRows is how many rows are believed without asking, and how many more than there should be.
+const manyRows = 10_000
+
+func (l *feedLength) count(ctx context.Context) error {
+	if l.rows++; l.live || l.rows <= max(l.believed, manyRows) {
+		return nil
+	}
+	info, err := l.r.source.db.Info(ctx)
+	if err != nil {
+		return l.r.source.failed(codePlain, err)
+	}
+	// The shards of a cluster may send some twice, and not every server counts.
+	documents := info.DocCount + info.DocDelCount
+	if l.believed = 2*documents + manyRows; documents == 0 {
+		l.believed = math.MaxInt64
+	}
+	if l.rows <= l.believed {
+		return nil
+	}
+	return newError(codePlain, couch.ErrMalformed, "http_request_failed: %s: the changes feed of %s does not end: it has sent %d changes of %d documents",
+		l.r.source.side, l.r.source.uri, l.rows, documents)
+}
+
+// patience is how long a feed that is to end, and leaves nothing out, may have nothing but heartbeats.
+func (r *run) patience() time.Duration { return patientTimeouts * r.connectionTimeout }
 
 // heartbeat is how long a changes feed may be silent.
 func (r *run) heartbeat() time.Duration {

@@ -123,7 +123,7 @@ func (r *run) isAnnounced(ctx context.Context, f ref) (bool, error) {
 	since := r.through
 	r.mu.Unlock()
 	feed, err := r.source.db.Changes(ctx, couch.ChangesOptions{
-		Since: since, AllLeaves: true, DocIDs: []string{f.id}, Heartbeat: r.heartbeat(),
+		Since: since, AllLeaves: true, DocIDs: []string{f.id}, Heartbeat: r.heartbeat(), Patience: r.patience(),
 	})
 	if err != nil {
 		return false, err
