@@ -18,6 +18,9 @@ const (
 	// maxPortion is the size in bytes of the largest _bulk_docs of more than one document. Up to a
 	// megabyte a request is sent without asking the server first.
 	maxPortion = 1<<20 - 4<<10
+	// maxBulkFailures is how many requests of _bulk_get in a row may come to nothing before the run goes on
+	// without it.
+	maxBulkFailures = 3
 	// designPrefix begins the ids of design documents.
 	designPrefix = "_design/"
 )
@@ -102,6 +105,7 @@ func (r *run) copyInBulk(ctx context.Context, refs []ref, w *writer) ([]ref, err
 		single = append(single, attached...)
 		switch {
 		case err == nil:
+			r.bulkFailures.Store(0)
 			return append(single, unanswered...), nil
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
@@ -112,7 +116,11 @@ func (r *run) copyInBulk(ctx context.Context, refs []ref, w *writer) ([]ref, err
 			r.noBulkGet.Store(true)
 			return append(single, left...), nil
 		case len(unanswered) == len(left):
-			// Whatever it is, one by one it shows which document it is with, if it is not gone then.
+			// Whatever it is, one by one it shows which document it is with, if it is not gone then. If
+			// it is with none, and lasts, it is not worth the time of another batch.
+			if r.bulkFailures.Add(1) >= maxBulkFailures {
+				r.noBulkGet.Store(true)
+			}
 			return append(single, left...), nil
 		}
 		left = unanswered // the answer broke off

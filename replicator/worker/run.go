@@ -42,9 +42,10 @@ type run struct {
 	// checkpoints.
 	latest record
 
-	noBulkGet atomic.Bool  // the source has none
-	inFlight  atomic.Int32 // batches that are being copied
-	troubles  troubles
+	noBulkGet    atomic.Bool  // the source has none
+	bulkFailures atomic.Int32 // requests of _bulk_get in a row that came to nothing
+	inFlight     atomic.Int32 // batches that are being copied
+	troubles     troubles
 
 	calls chan call // to the goroutine that talks to the Reporter
 
