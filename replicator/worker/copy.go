@@ -53,11 +53,37 @@ func (r *run) copyBatch(ctx context.Context, b *batch) error {
 	return w.flush(ctx)
 }
 
-// missing asks the target which of the revisions in rows it does not have.
+// missing asks the target which of the revisions in rows it does not have, in as many requests as it needs.
 func (r *run) missing(ctx context.Context, rows []couch.Row) ([]ref, error) {
-	if len(rows) == 0 {
-		return nil, nil
+	var refs []ref
+	for len(rows) > 0 {
+		n, size := r.asking.fit(len(rows), func(i int) int { return askedSize(rows[i]) })
+		some, err := r.missingOf(ctx, rows[:n])
+		if n > 1 && isTooLarge(err, size) {
+			r.asking.refused(size)
+			continue
+		}
+		if err != nil {
+			return nil, r.target.failed(codeRevsDiff, err)
+		}
+		r.asking.taken(size)
+		refs = append(refs, some...)
+		rows = rows[n:]
 	}
+	return refs, nil
+}
+
+// askedSize is about how many bytes of a _revs_diff a row takes.
+func askedSize(row couch.Row) int {
+	size := len(row.ID) + len(`"":[],`)
+	for _, rev := range row.Revs {
+		size += len(rev) + len(`"",`)
+	}
+	return size
+}
+
+// missingOf makes one request of missing.
+func (r *run) missingOf(ctx context.Context, rows []couch.Row) ([]ref, error) {
 	asked := make([]couch.DocRevs, len(rows))
 	checked := 0
 	for i, row := range rows {
@@ -65,16 +91,8 @@ func (r *run) missing(ctx context.Context, rows []couch.Row) ([]ref, error) {
 		checked += len(row.Revs)
 	}
 	diff, err := r.target.db.RevsDiff(ctx, asked)
-	if errors.Is(err, couch.ErrTooLarge) && len(rows) > 1 {
-		first, err := r.missing(ctx, rows[:len(rows)/2])
-		if err != nil {
-			return nil, err
-		}
-		second, err := r.missing(ctx, rows[len(rows)/2:])
-		return append(first, second...), err
-	}
 	if err != nil {
-		return nil, r.target.failed(codeRevsDiff, err)
+		return nil, err
 	}
 	var refs []ref
 	for _, row := range rows {
@@ -230,7 +248,7 @@ func (w *writer) push(doc couch.Document) []couch.Document {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var portion []couch.Document
-	if len(w.docs) > 0 && w.size+len(doc.Body) > maxPortion || len(w.docs) >= w.r.batchSize {
+	if len(w.docs) > 0 && w.size+len(doc.Body) > w.r.writing.limit() || len(w.docs) >= w.r.batchSize {
 		portion = w.docs
 		w.docs, w.size = nil, 0
 	}
@@ -254,17 +272,25 @@ func (r *run) write(ctx context.Context, docs []couch.Document) error {
 	if len(docs) == 0 {
 		return nil
 	}
+	size := 0
+	for _, doc := range docs {
+		size += len(doc.Body) + 1
+	}
 	refused, err := r.target.db.BulkDocs(ctx, docs)
-	if isWhole(err) {
-		if len(docs) == 1 {
-			r.refuse(docs[0], err)
-			return nil
+	tooLarge := isTooLarge(err, size)
+	switch {
+	case len(docs) == 1 && isWhole(err):
+		r.refuse(docs[0], err)
+		return nil
+	case len(docs) > 1 && (tooLarge || isWhole(err)):
+		if tooLarge && !isAboutOne(err) {
+			r.writing.refused(size)
 		}
 		return r.writeHalves(ctx, docs)
-	}
-	if err != nil {
+	case err != nil:
 		return r.target.failed(codeBulkDocs, err)
 	}
+	r.writing.taken(size)
 	which, ok := match(refused, docs)
 	if !ok {
 		return r.writeHalves(ctx, docs)
@@ -300,6 +326,12 @@ func (r *run) writeHalves(ctx context.Context, docs []couch.Document) error {
 func isWhole(err error) bool {
 	e, ok := errors.AsType[*couch.Error](err)
 	return ok && (e.Status == http.StatusRequestEntityTooLarge || e.Status == http.StatusBadRequest && e.Code != "")
+}
+
+// isAboutOne reports whether a server refused a request for one of its documents, and says so.
+func isAboutOne(err error) bool {
+	e, ok := errors.AsType[*couch.Error](err)
+	return ok && isRefusal(e.Code) && e.Code != "too_large"
 }
 
 // match finds the documents that refusals are about, by their indexes. It fails if a server does not say

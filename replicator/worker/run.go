@@ -42,6 +42,8 @@ type run struct {
 	// checkpoints.
 	latest record
 
+	asking, writing portion // of _revs_diff and _bulk_docs
+
 	noBulkGet    atomic.Bool  // the source has none
 	bulkFailures atomic.Int32 // requests of _bulk_get in a row that came to nothing
 	inFlight     atomic.Int32 // batches that are being copied
@@ -112,7 +114,8 @@ func newRun(job Job, cfg Config) (*run, error) {
 		started:  time.Now(),
 		calls:    make(chan call),
 		position: newPosition(),
-		known:    job.ReplicationID, base: job.Stats,
+		asking:   portion{most: maxPortion}, writing: portion{most: maxPortion},
+		known: job.ReplicationID, base: job.Stats,
 	}
 	r.refusals.told, r.refusals.list = cfg.Refused, cfg.ListRefused
 	var random [16]byte
