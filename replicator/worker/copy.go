@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -46,6 +47,10 @@ func (r *run) copyBatch(ctx context.Context, b *batch) error {
 		if single, err = r.copyInBulk(ctx, missing, w); err != nil {
 			return err
 		}
+	}
+	// What was read does not wait for attachments.
+	if err := w.flush(ctx); err != nil {
+		return err
 	}
 	if err := r.copySingly(ctx, single, w); err != nil {
 		return err
@@ -355,8 +360,23 @@ func match(refused []couch.DocError, docs []couch.Document) (map[int]*couch.DocE
 	return which, true
 }
 
-// copySingly reads revisions one by one, several at a time, and writes those with attachments at once.
+// copySingly reads revisions one by one, several at a time, and writes those with attachments at once. The
+// others do not wait for these longer than linger.
 func (r *run) copySingly(ctx context.Context, refs []ref, w *writer) error {
+	if len(refs) == 0 {
+		return nil
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	copied := make(chan struct{})
+	g.Go(func() error {
+		defer close(copied)
+		return r.copyEach(ctx, refs, w)
+	})
+	g.Go(func() error { return w.flushUntil(ctx, copied) })
+	return g.Wait()
+}
+
+func (r *run) copyEach(ctx context.Context, refs []ref, w *writer) error {
 	g, ctx := errgroup.WithContext(ctx)
 	// Two connections are left for what does not take long.
 	g.SetLimit(max(1, (r.connections-2)/r.workers))
@@ -367,4 +387,20 @@ func (r *run) copySingly(ctx context.Context, refs []ref, w *writer) error {
 		g.Go(func() error { return r.copyRevision(ctx, f, w) })
 	}
 	return g.Wait()
+}
+
+// flushUntil writes what was gathered, again and again.
+func (w *writer) flushUntil(ctx context.Context, copied <-chan struct{}) error {
+	tick := time.NewTicker(linger)
+	defer tick.Stop()
+	for {
+		select {
+		case <-copied:
+			return nil
+		case <-tick.C:
+		}
+		if err := w.flush(ctx); err != nil {
+			return err
+		}
+	}
 }
