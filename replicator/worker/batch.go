@@ -12,6 +12,8 @@ import (
 const (
 	// maxAhead is how many batches may be ended or under way beyond one that is not ended.
 	maxAhead = 1000
+	// maxBatch is about how many bytes of memory the rows of a batch take, but for one larger row.
+	maxBatch = 2 << 20
 	// linger is how long a batch of a feed that ends waits for more rows: a filter may find few.
 	linger = time.Second
 )
@@ -20,6 +22,7 @@ const (
 type batch struct {
 	number int // in the feed's order
 	rows   []couch.Row
+	size   int             // bytes of the rows
 	seq    json.RawMessage // up to where the feed was read for it; nil if it does not say
 	due    bool            // it is not to wait for more rows
 	ended  bool            // the feed ended with it
@@ -80,7 +83,7 @@ func (r *run) fill(ctx context.Context, b *batch, items <-chan feedItem, batches
 	var timer <-chan time.Time
 	for {
 		in, out := items, batches
-		if len(b.rows) >= r.batchSize || b.ended {
+		if r.isFull(b) || b.ended {
 			in = nil
 		} else if !b.due {
 			out = nil
@@ -122,8 +125,9 @@ func (r *run) add(b *batch, item feedItem) {
 		b.due, b.ended = true, true
 	} else {
 		b.rows = append(b.rows, item.row)
+		b.size += rowSize(item.row)
 		item.seq = item.row.Seq
-		b.due = b.due || item.live || len(b.rows) >= r.batchSize
+		b.due = b.due || item.live || r.isFull(b)
 		r.row = time.Now()
 		if r.rowsRead == r.rowsPassed {
 			r.busy = r.row
@@ -138,6 +142,19 @@ func (r *run) add(b *batch, item feedItem) {
 	}
 }
 
+// isFull reports whether a batch takes no more rows.
+func (r *run) isFull(b *batch) bool { return len(b.rows) >= r.batchSize || b.size >= maxBatch }
+
+// rowSize is about how many bytes of memory a row takes.
+func rowSize(row couch.Row) int {
+	const words = 8 // of 64 bits: the row's own
+	size := 8*words + len(row.Seq) + len(row.ID)
+	for _, rev := range row.Revs {
+		size += len(rev) + 16
+	}
+	return size
+}
+
 // pass notes that all changes of a batch are dealt with.
 func (r *run) pass(b *batch) {
 	r.mu.Lock()
@@ -147,6 +164,13 @@ func (r *run) pass(b *batch) {
 	}
 	r.rowsPassed += int64(len(b.rows))
 	r.done[b.number] = b.seq
+	// Of batches in a row that have ended the last one's sequence is enough: a server's may be long.
+	if _, before := r.done[b.number-1]; before && b.seq != nil {
+		r.done[b.number-1] = nil
+	}
+	if seq := r.done[b.number+1]; seq != nil {
+		r.done[b.number] = nil
+	}
 	for {
 		seq, ok := r.done[r.next]
 		if !ok {

@@ -47,6 +47,9 @@ type Config struct {
 	// MissingDocRetry is the wait before a revision is asked for again that the source announced and does
 	// not have. Default: 2 s; negative: none.
 	MissingDocRetry time.Duration
+	// MaxDocument is the size in bytes of the largest document, without its attachments, that the run reads; it
+	// fails with a larger one. Default: 64 MiB.
+	MaxDocument int
 	// MaxDocumentIDLength is how many bytes the id of a document may have; longer ones count as refused.
 	// Default: no limit.
 	MaxDocumentIDLength int64

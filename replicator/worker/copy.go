@@ -169,6 +169,8 @@ func (r *run) bulkGet(ctx context.Context, refs []ref, w *writer) (unanswered, a
 		asked[i] = couch.DocRef{ID: f.id, Rev: f.rev}
 		byID[f.id] = append(byID[f.id], i)
 	}
+	ctx, room := r.withRoom(ctx)
+	defer room.leave()
 	results, err := r.source.db.BulkGet(ctx, asked)
 	if err != nil {
 		return refs, nil, err
@@ -178,6 +180,7 @@ func (r *run) bulkGet(ctx context.Context, refs []ref, w *writer) (unanswered, a
 	stats := replicator.Stats{BulkGetAttempts: int64(len(refs))}
 	for {
 		var f couch.Fetched
+		room.leave()
 		if f, err = results.Next(); err != nil {
 			break
 		}
@@ -248,8 +251,12 @@ func (w *writer) add(ctx context.Context, doc couch.Document) error {
 	return w.r.write(ctx, w.push(doc))
 }
 
-// push takes a document, and returns a portion that is to be written, or nil.
+// push takes a document, and returns a portion that is to be written, or nil. A large one does not wait for
+// others.
 func (w *writer) push(doc couch.Document) []couch.Document {
+	if len(doc.Body) > maxPortion {
+		return []couch.Document{doc}
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var portion []couch.Document

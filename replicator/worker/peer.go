@@ -37,6 +37,7 @@ func (r *run) openPeer(side string, endpoint replicator.Endpoint, cfg Config) (*
 		Header: header, Proxy: endpoint.Proxy,
 		ConnectionTimeout: r.connectionTimeout, Retries: r.retries, RetryBase: r.retryBase,
 		MaxConnections: r.connections, UserAgent: cfg.UserAgent, NoCompression: cfg.NoCompression,
+		MaxDocument: cfg.MaxDocument, Large: enterRoom,
 		Retrying: r.retrying(side),
 	}
 	if r.retries == 0 {

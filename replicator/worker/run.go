@@ -42,7 +42,8 @@ type run struct {
 	// checkpoints.
 	latest record
 
-	asking, writing portion // of _revs_diff and _bulk_docs
+	asking, writing portion       // of _revs_diff and _bulk_docs
+	large           chan struct{} // an element for each large document in memory
 
 	noBulkGet    atomic.Bool  // the source has none
 	bulkFailures atomic.Int32 // requests of _bulk_get in a row that came to nothing
@@ -115,6 +116,7 @@ func newRun(job Job, cfg Config) (*run, error) {
 		calls:    make(chan call),
 		position: newPosition(),
 		asking:   portion{most: maxPortion}, writing: portion{most: maxPortion},
+		large: make(chan struct{}, largeAtATime),
 		known: job.ReplicationID, base: job.Stats,
 	}
 	r.refusals.told, r.refusals.list = cfg.Refused, cfg.ListRefused

@@ -164,6 +164,8 @@ func retryAfter(err error) time.Duration {
 
 // copyLeaves makes one try of copyRevision.
 func (r *run) copyLeaves(ctx context.Context, f ref, w *writer) error {
+	ctx, room := r.withRoom(ctx)
+	defer room.leave()
 	leaves, err := r.source.db.OpenRevs(ctx, f.id, []string{f.rev},
 		couch.OpenRevsOptions{Attachments: true, AttsSince: f.ancestors})
 	if err != nil {
@@ -175,6 +177,7 @@ func (r *run) copyLeaves(ctx context.Context, f ref, w *writer) error {
 	defer leaves.Close()
 	found := false
 	for {
+		room.leave()
 		leaf, err := leaves.Next()
 		switch {
 		case err == io.EOF && found:
