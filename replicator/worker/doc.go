@@ -14,9 +14,29 @@
 //	         one revision at a time, several at once
 //	passage  batches end in any order; the sequence they are recorded up to is that of the feed's order
 //
-// Queues between them are bounded by the size of a batch. In memory are, for each worker, the rows of its
-// batch, and for each of its requests that read or write documents up to a megabyte of them (or one larger
-// document); attachments are streamed. Documents pass as the bytes that came.
+// Queues between them are bounded by the size of a batch. Attachments are streamed. Documents pass as the
+// bytes that came. A large attachment holds up nothing but the batch that it is in, and of that nothing but
+// its end: other documents are written meanwhile, and other workers go on.
+//
+// # Memory
+//
+// What a run holds is bounded by its configuration, whatever the documents are:
+//
+//	(worker_processes + 2) × 4 MiB   rows, and what the target has of them, or 4 times the largest row (16 MiB)
+//	worker_processes × 4 MiB         a document that is read, and the portions that are gathered and written
+//	http_connections × 2 MiB         documents that are read one by one, and buffers of requests
+//	2 × 3 × the largest document     documents of more than a megabyte, of which a run holds two at a time;
+//	                                 Config.MaxDocument bounds them
+//
+// Go's collector may let as much garbage lie there again. A job with few and small documents has a small part
+// of it.
+//
+// # What a target takes
+//
+// Requests to the target have at most a megabyte, unless they have one larger document. When the target says
+// that one is too large (413), or hangs up on one of more than 64 KiB, it comes in halves, and those after it
+// are as small; they grow again by an eighth after eight that went well. One document that is too large in
+// itself counts as refused.
 //
 // # What a checkpoint promises
 //
@@ -28,6 +48,14 @@
 // does not announce any more when it is asked again. Nor is one written when one of the databases was
 // deleted and made anew meanwhile, as far as the server lets that be seen: by its instance_start_time, or
 // by an earlier checkpoint that is gone. One that was written at that very moment is taken back.
+//
+// # Peers that lie
+//
+// An answer that makes no sense ends the run with an error which names the request and whose it was. What the
+// package couch does not see is whether a feed ends: one that sends more changes than the source has
+// documents, or nothing but heartbeats for ten connection timeouts where no filter leaves anything out, is
+// given up. An attachment whose bytes do not match its digest does not reach the target. Without a working
+// _bulk_get documents are read one by one.
 //
 // # Why a run does not move
 //

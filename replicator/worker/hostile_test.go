@@ -1,0 +1,384 @@
+package worker_test
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"runtime"
+	"runtime/metrics"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"settee/pkg/couch/couchtest"
+	"settee/replicator"
+	"settee/replicator/worker"
+)
+
+// hostilePair is a source with all kinds of documents and an empty target, on a network in memory.
+type hostilePair struct {
+	source, target *couchtest.Hostile
+	transport      *http.Transport
+}
+
+const password = "s3cr3t-word"
+
+func newHostilePair(t *testing.T) *hostilePair {
+	p := &hostilePair{source: couchtest.NewHostile(1), target: couchtest.NewHostile(2)}
+	for i := range 30 {
+		p.source.Add(fmt.Sprintf("d%d", i), 100+10*i)
+	}
+	p.source.Add("large", 300_000)
+	p.source.Add("_design/d", 10)
+	for i := range 3 {
+		p.source.Add(fmt.Sprintf("att%d", i), 50, 100_000, 2_000)
+	}
+	p.transport = couchtest.Pipe(t, map[string]http.Handler{"a.example": p.source, "b.example": p.target})
+	return p
+}
+
+func (p *hostilePair) side(name string) *couchtest.Hostile {
+	return map[string]*couchtest.Hostile{"source": p.source, "target": p.target}[name]
+}
+
+func (p *hostilePair) config() worker.Config {
+	return worker.Config{
+		ServerUUID: serverUUID, MaxDocument: 8 << 20,
+		Transport: func(replicator.Endpoint, *replicator.SocketOptions) http.RoundTripper { return p.transport },
+	}
+}
+
+func (p *hostilePair) run(t *testing.T, edit ...func(*worker.Config, *worker.Job)) (worker.Result, error) {
+	cfg := p.config()
+	login := "http://someone:" + password + "@"
+	job := worker.Job{Replication: replication(t, login+"a.example/db", login+"b.example/db")}
+	for _, e := range edit {
+		e(&cfg, &job)
+	}
+	return worker.Run(t.Context(), job, cfg, &recorder{})
+}
+
+// claimsNothingElse checks that the target has all that a checkpoint says it has.
+func (p *hostilePair) claimsNothingElse(t *testing.T) {
+	t.Helper()
+	for _, side := range []*couchtest.Hostile{p.source, p.target} {
+		for _, seq := range side.Checkpoints() {
+			lacking, err := p.target.Lacks(p.source, seq)
+			require.NoError(t, err)
+			require.Empty(t, lacking, "up to %s", seq)
+		}
+	}
+}
+
+// complete checks that the target has everything.
+func (p *hostilePair) complete(t *testing.T) {
+	t.Helper()
+	lacking, err := p.target.Lacks(p.source, nil)
+	require.NoError(t, err)
+	require.Empty(t, lacking)
+	require.NotEmpty(t, p.target.Checkpoints())
+	p.claimsNothingElse(t)
+}
+
+// heapPeak watches how much memory the process uses, with what is garbage but not collected yet.
+type heapPeak struct {
+	start      uint64
+	peak       atomic.Uint64
+	stop, done chan struct{}
+}
+
+func watchHeap() *heapPeak {
+	runtime.GC()
+	h := &heapPeak{start: heapObjects(), stop: make(chan struct{}), done: make(chan struct{})}
+	go func() {
+		defer close(h.done)
+		tick := time.NewTicker(time.Millisecond)
+		defer tick.Stop()
+		for {
+			h.peak.Store(max(h.peak.Load(), heapObjects()))
+			select {
+			case <-h.stop:
+				return
+			case <-tick.C:
+			}
+		}
+	}()
+	return h
+}
+
+func heapObjects() uint64 {
+	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+	metrics.Read(sample)
+	return sample[0].Value.Uint64()
+}
+
+// end returns how many bytes it was above the start at most.
+func (h *heapPeak) end() uint64 {
+	close(h.stop)
+	<-h.done
+	return max(h.peak.Load(), h.start) - h.start
+}
+
+// requested is how an error names a request.
+var requested = map[couchtest.Endpoint]string{
+	couchtest.Info: "GET http://%s/db: ", couchtest.Local: " http://%s/db/_local/", couchtest.Changes: "GET http://%s/db/_changes: ",
+	couchtest.RevsDiff: "POST http://%s/db/_revs_diff: ", couchtest.BulkGet: "POST http://%s/db/_bulk_get: ",
+	couchtest.BulkDocs: "POST http://%s/db/_bulk_docs: ", couchtest.Get: "GET http://%s/db/", couchtest.Put: "PUT http://%s/db/",
+	couchtest.Commit: "POST http://%s/db/_ensure_full_commit: ",
+}
+
+// misdeed is a fault of one endpoint, and what the run says of it.
+type misdeed struct {
+	side  string
+	at    couchtest.Endpoint
+	fault couchtest.Fault
+	says  []string // nil if the run comes to its end all the same
+}
+
+func (m misdeed) name() string { return fmt.Sprintf("%s/%s/%s", m.side, m.at, m.fault) }
+
+var (
+	sourceEndpoints = []couchtest.Endpoint{couchtest.Info, couchtest.Local, couchtest.Changes, couchtest.BulkGet, couchtest.Get, couchtest.Commit}
+	targetEndpoints = []couchtest.Endpoint{couchtest.Info, couchtest.Local, couchtest.RevsDiff, couchtest.BulkDocs, couchtest.Put, couchtest.Commit}
+)
+
+// misdeeds are all faults of all endpoints where they make sense.
+func misdeeds() []misdeed {
+	const early, huge, malformed = "(the server ended it early)", "larger than this client takes", "malformed answer"
+	var all []misdeed
+	for fault, words := range map[couchtest.Fault]string{
+		couchtest.NeverAnswers: "stalled", couchtest.ClosesMidway: early, couchtest.AnnouncesMore: early,
+		couchtest.AnnouncesLess: early, couchtest.EndlessBody: huge, couchtest.EndlessBlank: "", couchtest.CompressBomb: huge,
+		couchtest.InvalidJSON: malformed, couchtest.InvalidUTF8: malformed,
+		couchtest.Status500: "500 internal_server_error: a storm", couchtest.Status503: "503 service_unavailable: a storm",
+		couchtest.Status429: "429 too_many_requests: a storm", couchtest.Status404: "404 <html>nothing here</html>",
+		couchtest.NoDatabase: "could not open http://", couchtest.RedirectLoop: "redirect not followed: ",
+	} {
+		for side, endpoints := range map[string][]couchtest.Endpoint{"source": sourceEndpoints, "target": targetEndpoints} {
+			host := map[string]string{"source": "a.example", "target": "b.example"}[side]
+			for _, at := range endpoints {
+				m := misdeed{side: side, at: at, fault: fault, says: []string{side, fmt.Sprintf(requested[at], host), words}}
+				switch {
+				case forgiven(at, fault):
+					m.says = nil
+				case fault == couchtest.NoDatabase || fault == couchtest.Status404 && at == couchtest.Info:
+					m.says = []string{"db_not_found: could not open http://" + host + "/db/"}
+				case fault == couchtest.Status404 && at == couchtest.Get:
+					m.says = []string{"missing_doc: document ", "the source announced a revision that it does not have"}
+				case fault == couchtest.AnnouncesLess && (at == couchtest.Info || at == couchtest.Local || at == couchtest.Put),
+					fault == couchtest.CompressBomb && at == couchtest.Get:
+					m.says[2] = malformed
+				}
+				all = append(all, m)
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b misdeed) int { return cmp.Compare(a.name(), b.name()) })
+	const feed = "source: GET http://a.example/db/_changes: reading the changes feed: "
+	const document = "source: GET http://a.example/db/att"
+	return append(all,
+		misdeed{"source", couchtest.Changes, couchtest.HugeLine, []string{feed + huge + ": the value at byte 12 has more than 16777216 bytes"}},
+		misdeed{"source", couchtest.Changes, couchtest.RepeatedSequences, nil},
+		misdeed{"source", couchtest.Changes, couchtest.DescendingSequences, nil}, // they are texts
+		misdeed{"source", couchtest.Changes, couchtest.NoEnd, []string{feed + "stalled: nothing but heartbeats for 5m0s"}},
+		misdeed{"source", couchtest.Changes, couchtest.RowsForEver, []string{"source: the changes feed of http://a.example/db/ does not end: "}},
+		misdeed{"source", couchtest.Changes, couchtest.OldRowsForEver, []string{"source: the changes feed of http://a.example/db/ does not end: "}},
+		misdeed{"source", couchtest.Get, couchtest.WrongBoundary, []string{"source: GET http://a.example/db/", ": malformed answer: ", "boundary"}},
+		misdeed{"source", couchtest.Get, couchtest.MissingParts, []string{document, `the part of "a1": `, early}},
+		misdeed{"source", couchtest.Get, couchtest.WrongDigest, []string{document, `attachment "a0": its bytes do not match its digest, md5-`}},
+	)
+}
+
+// forgiven reports whether a fault is one that a run can do with: what it must know was said, or there is
+// another way to it.
+func forgiven(at couchtest.Endpoint, fault couchtest.Fault) bool {
+	switch at {
+	case couchtest.BulkGet: // documents are read one by one
+		return fault != couchtest.NoDatabase && fault != couchtest.Status429
+	case couchtest.Changes, couchtest.RevsDiff, couchtest.BulkDocs:
+		return fault == couchtest.AnnouncesMore
+	case couchtest.Put:
+		return fault == couchtest.InvalidUTF8
+	case couchtest.Commit: // that there is an answer counts
+		switch fault {
+		case couchtest.AnnouncesLess, couchtest.InvalidJSON, couchtest.InvalidUTF8, couchtest.Status404:
+			return true
+		}
+	}
+	return false
+}
+
+// quietly keeps what net/http prints of servers that say more than they announced out of the test's output.
+func quietly(t *testing.T) {
+	before := log.Writer()
+	log.SetOutput(io.Discard)
+	t.Cleanup(func() { log.SetOutput(before) })
+}
+
+// A run against a peer that does something wrong ends soon, in a little memory, with words for it, and leaves
+// nothing behind but true checkpoints; the next run, against one that does it no more, copies all. Tests that
+// run at the same time would be in the measure.
+func TestHostilePeers(t *testing.T) {
+	quietly(t)
+	const mostMemory = 64 << 20
+	for _, m := range misdeeds() {
+		t.Run(m.name(), func(t *testing.T) {
+			heap := watchHeap()
+			synctest.Test(t, func(t *testing.T) {
+				p := newHostilePair(t)
+				p.side(m.side).Switch(m.fault, m.at)
+				began := time.Now()
+				_, err := p.run(t)
+				require.Less(t, time.Since(began), 40*time.Minute)
+				if m.says == nil {
+					require.NoError(t, err)
+					p.complete(t)
+				} else {
+					var failure *worker.Error
+					require.ErrorAs(t, err, &failure)
+					for _, words := range m.says {
+						require.ErrorContains(t, err, words)
+					}
+					require.NotContains(t, err.Error(), password)
+					require.Less(t, len(err.Error()), 600)
+					p.claimsNothingElse(t)
+				}
+				p.side(m.side).Switch(couchtest.None, m.at)
+				_, err = p.run(t)
+				require.NoError(t, err)
+				p.complete(t)
+			})
+			require.Less(t, heap.end(), uint64(mostMemory))
+		})
+	}
+}
+
+// Numbers are sequences that can be compared: what comes with a lower one would be left out by a run that
+// goes on from a checkpoint before it.
+func TestSequencesThatGoBack(t *testing.T) {
+	t.Parallel()
+	for _, continuous := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			p := newHostilePair(t)
+			p.source.Numbers = true
+			p.source.Switch(couchtest.DescendingSequences, couchtest.Changes)
+			_, err := p.run(t, func(_ *worker.Config, job *worker.Job) { job.Replication.Continuous = continuous })
+			require.ErrorContains(t, err, "source: GET http://a.example/db/_changes: reading the changes feed: malformed answer: sequence 34 comes after 35")
+			require.Empty(t, p.target.Checkpoints())
+			p.source.Switch(couchtest.RepeatedSequences, couchtest.Changes)
+			_, err = p.run(t)
+			require.NoError(t, err)
+			p.complete(t)
+		})
+	}
+}
+
+// A byte a second is not silence. Whether it is enough is not for this test to say.
+func TestOneByteASecond(t *testing.T) {
+	quietly(t)
+	for side, endpoints := range map[string][]couchtest.Endpoint{"source": sourceEndpoints, "target": targetEndpoints} {
+		for _, at := range endpoints {
+			t.Run(side+"/"+string(at), func(t *testing.T) {
+				heap := watchHeap()
+				synctest.Test(t, func(t *testing.T) {
+					p := newHostilePair(t)
+					p.side(side).Switch(couchtest.OneByteASec, at)
+					stop := make(chan struct{})
+					timer := time.AfterFunc(time.Hour, func() { close(stop) })
+					_, err := p.run(t, func(_ *worker.Config, job *worker.Job) { job.Stop = stop })
+					timer.Stop()
+					if err != nil && !errors.Is(err, worker.ErrStopped) {
+						require.ErrorContains(t, err, "stalled")
+						require.ErrorContains(t, err, side)
+					}
+					p.claimsNothingElse(t)
+					p.side(side).Switch(couchtest.None, at)
+					_, err = p.run(t)
+					require.NoError(t, err)
+					p.complete(t)
+				})
+				require.Less(t, heap.end(), uint64(32<<20))
+			})
+		}
+	}
+}
+
+// Faults that come and go while a run is under way are repeated requests, and nothing else.
+func TestFaultsThatPass(t *testing.T) {
+	quietly(t)
+	for _, m := range misdeeds() {
+		switch m.fault {
+		case couchtest.ClosesMidway, couchtest.AnnouncesMore, couchtest.Status500, couchtest.Status503, couchtest.Status429,
+			couchtest.NeverAnswers, couchtest.WrongDigest, couchtest.MissingParts, couchtest.WrongBoundary:
+		default:
+			continue
+		}
+		t.Run(m.name(), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				p := newHostilePair(t)
+				p.side(m.side).Switch(m.fault, m.at)
+				pass := 500 * time.Millisecond
+				if m.fault == couchtest.NeverAnswers {
+					pass = 10 * time.Second
+				}
+				timer := time.AfterFunc(pass, func() { p.side(m.side).Switch(couchtest.None, m.at) })
+				defer timer.Stop()
+				_, err := p.run(t)
+				require.NoError(t, err)
+				p.complete(t)
+			})
+		})
+	}
+}
+
+// Whoever would read a changed attachment at the target finds it as it is at the source, or not at all: a
+// stranger's target checks nothing.
+func TestAttachmentsAreTheSourcesOrNotThere(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newHostilePair(t)
+		p.source.Switch(couchtest.WrongDigest, couchtest.Get)
+		_, err := p.run(t)
+		require.ErrorContains(t, err, "do not match its digest")
+		for i := range 3 {
+			has, err := p.target.Has(fmt.Sprintf("att%d", i), p.source)
+			require.NoError(t, err)
+			require.False(t, has)
+		}
+	})
+}
+
+// A live feed that ends its rows with white space for ever is not one that waits.
+func TestLiveFeedsWithoutSense(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newHostilePair(t)
+		transport := couchtest.Pipe(t, map[string]http.Handler{
+			"b.example": p.target,
+			"a.example": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Query().Get("feed") != "continuous" {
+					p.source.ServeHTTP(w, r)
+					return
+				}
+				blank := []byte(strings.Repeat("\n", 4096))
+				for {
+					if _, err := w.Write(blank); err != nil {
+						return
+					}
+				}
+			}),
+		})
+		p.transport = transport
+		_, err := p.run(t, func(_ *worker.Config, job *worker.Job) { job.Replication.Continuous = true })
+		require.ErrorContains(t, err, "source: GET http://a.example/db/_changes: reading the changes feed: malformed answer: white space without end")
+	})
+}

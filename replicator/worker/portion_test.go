@@ -1,0 +1,187 @@
+package worker_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"settee/pkg/couch/couchtest"
+	"settee/replicator"
+	"settee/replicator/worker"
+)
+
+// sized is a target that refuses requests of more than limit bytes, and notes how large they are.
+type sized struct {
+	*couchtest.Hostile
+
+	mu      sync.Mutex
+	limit   int64 // 0: none
+	hangsUp bool
+	relents int // the limit goes after so many requests
+
+	sizes   []int64 // of the requests that were taken
+	refused int
+}
+
+func (s *sized) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPost || r.ContentLength < 1000 {
+		s.Hostile.ServeHTTP(w, r)
+		return
+	}
+	s.mu.Lock()
+	if s.relents > 0 && len(s.sizes) >= s.relents {
+		s.limit = 0
+	}
+	over := s.limit > 0 && r.ContentLength > s.limit
+	if over {
+		s.refused++
+	} else {
+		s.sizes = append(s.sizes, r.ContentLength)
+	}
+	s.mu.Unlock()
+	switch {
+	case over && s.hangsUp:
+		panic(http.ErrAbortHandler)
+	case over:
+		w.Header().Set("Connection", "close")
+		refuse(w, http.StatusRequestEntityTooLarge, `{"error":"too_large","reason":"the request entity is too large"}`)
+	default:
+		s.Hostile.ServeHTTP(w, r)
+	}
+}
+
+// many prepares documents of about a kilobyte.
+func (p *hostilePair) many(n int) {
+	for i := range n {
+		p.source.Add(fmt.Sprintf("many%d", i), 900)
+	}
+}
+
+func (p *hostilePair) to(t *testing.T, target http.Handler) {
+	p.transport = couchtest.Pipe(t, map[string]http.Handler{"a.example": p.source, "b.example": target})
+}
+
+func TestPortionsStayBelowTheTargetsLimit(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newHostilePair(t)
+		p.many(10_000)
+		target := &sized{Hostile: p.target, limit: 20_000}
+		p.to(t, target)
+		var listed []replicator.Failure
+		result, err := p.run(t, func(cfg *worker.Config, _ *worker.Job) {
+			cfg.ListRefused = func(_ context.Context, refused []replicator.Failure) error {
+				listed = append(listed, refused...)
+				return nil
+			}
+		})
+		require.NoError(t, err)
+		// One document is too large in itself.
+		require.Len(t, listed, 1)
+		listed[0].Time = listed[0].Time.UTC()
+		require.Equal(t, "large", listed[0].ID)
+		require.Equal(t, http.StatusRequestEntityTooLarge, listed[0].Status)
+		require.EqualValues(t, 1, result.Stats.DocWriteFailures)
+		lacking, err := p.target.Lacks(p.source, nil)
+		require.NoError(t, err)
+		require.Equal(t, []string{"large"}, lacking)
+		// What is too large is tried seldom.
+		require.Less(t, target.refused, len(target.sizes)/5)
+		var total int64
+		for _, size := range target.sizes {
+			total += size
+		}
+		require.Greater(t, total/int64(len(target.sizes)), int64(6_000))
+	})
+}
+
+func TestPortionsGrowBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newHostilePair(t)
+		p.many(20_000)
+		target := &sized{Hostile: p.target, limit: 50_000, relents: 100}
+		p.to(t, target)
+		_, err := p.run(t)
+		require.NoError(t, err)
+		lacking, err := p.target.Lacks(p.source, nil)
+		require.NoError(t, err)
+		require.Equal(t, []string{"large"}, lacking) // its turn came before
+		var before, after int64
+		for i, size := range target.sizes {
+			if i < target.relents {
+				before = max(before, size)
+			} else {
+				after = max(after, size)
+			}
+		}
+		require.LessOrEqual(t, before, int64(50_000))
+		require.Greater(t, after, int64(100_000))
+	})
+}
+
+func TestTargetsThatHangUpOnLargeRequests(t *testing.T) {
+	t.Parallel()
+	// On real connections, whose reset may come before or after the answer.
+	source, target := couchtest.NewHostile(1), couchtest.NewHostile(2)
+	for i := range 500 {
+		source.Add(fmt.Sprintf("d%d", i), 2_000)
+	}
+	limited := &sized{Hostile: target, limit: 200_000, hangsUp: true}
+	servers := [2]*httptest.Server{httptest.NewServer(source), httptest.NewServer(limited)}
+	for _, server := range servers {
+		t.Cleanup(server.Close)
+	}
+	rep := replication(t, servers[0].URL+"/db", servers[1].URL+"/db")
+	_, err := worker.Run(t.Context(), worker.Job{Replication: rep}, testConfig(), &recorder{})
+	require.NoError(t, err)
+	lacking, err := target.Lacks(source, nil)
+	require.NoError(t, err)
+	require.Empty(t, lacking)
+	require.NotZero(t, limited.refused)
+
+	// One that hangs up on everything is not too small, but ill.
+	target2 := &sized{Hostile: couchtest.NewHostile(3), limit: 1, hangsUp: true}
+	server := httptest.NewServer(target2)
+	t.Cleanup(server.Close)
+	failure := fails(t, replication(t, servers[0].URL+"/db", server.URL+"/db"))
+	require.Contains(t, failure.Reason, "target: POST "+server.URL+"/db/")
+	require.Empty(t, target2.Checkpoints())
+}
+
+func TestPouchServersOwnLimit(t *testing.T) {
+	t.Parallel()
+	server := couchtest.Start(t)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPut, server.URL+"/_config/couchdb/max_document_size", strings.NewReader(`"200kb"`))
+	require.NoError(t, err)
+	request.Header.Set("Content-Type", "application/json")
+	answer, err := http.DefaultClient.Do(request)
+	require.NoError(t, err)
+	answer.Body.Close()
+	require.Equal(t, http.StatusOK, answer.StatusCode)
+	source := couchtest.NewHostile(1)
+	for i := range 400 {
+		source.Add(fmt.Sprintf("d%03d", i), 2_000)
+	}
+	source.Add("large", 500_000)
+	source.Add("huge", 5_000_000)
+	served := httptest.NewServer(source)
+	t.Cleanup(served.Close)
+	target := server.DB(t, "target")
+	var r refusals
+	result := run(t, replication(t, served.URL+"/db", target), r.collect)
+	require.EqualValues(t, 400, result.Stats.DocsWritten)
+	var ids []string
+	for _, f := range r.all {
+		require.Equal(t, http.StatusRequestEntityTooLarge, f.Status)
+		ids = append(ids, f.ID)
+	}
+	require.ElementsMatch(t, []string{"large", "huge"}, ids)
+}
