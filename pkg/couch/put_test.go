@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -307,5 +308,23 @@ func TestPutToPouch(t *testing.T) {
 		doc, source := withAttachments(t, "x", "1-aa", bomb)
 		require.ErrorIs(t, db.PutMultipart(t.Context(), doc, source), couch.ErrMalformed)
 		require.Empty(t, puts())
+	})
+}
+
+// A server may answer at the moment when it has the last byte, and take its time with the rest of its answer.
+func TestPutMultipartAnswerComesAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db := piped(t, func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.CopyN(io.Discard, r.Body, r.ContentLength)
+			w.WriteHeader(http.StatusCreated)
+			flush(w)
+			pass(time.Second)
+			_, _ = io.WriteString(w, `{"ok":true}`)
+		}, noRetries)
+		for size := range 200 {
+			doc, source := withAttachments(t, "x", "1-aa", plainAttachment("a", "a/b", make([]byte, 100_000+size)))
+			require.NoError(t, db.PutMultipart(t.Context(), doc, source))
+		}
 	})
 }

@@ -36,7 +36,8 @@ type lab struct {
 	ofNode *jobs.Store // with faults
 	docs   *docstore.Store
 	sets   []string
-	end    func() // of the node that runs
+	end    func()            // of the node that runs
+	others http.RoundTripper // in place of peers, if a test wants them
 }
 
 // inLab runs a test in a bubble. Options of the jobs are completed.
@@ -79,7 +80,7 @@ func (l *lab) start(sets ...string) {
 	require.NoError(l, err)
 	server := scheduler.New(scheduler.Options{
 		Jobs: l.ofNode, Config: func() *config.Config { return cfg }, Node: "n", Log: zerolog.Nop(),
-		Transport: func(replicator.Endpoint, *replicator.SocketOptions) http.RoundTripper { return l.peers },
+		Transport: func(replicator.Endpoint, *replicator.SocketOptions) http.RoundTripper { return l.transport() },
 	})
 	var running sync.WaitGroup
 	running.Go(func() { assert.NoError(l, server.Run(context.Background())) })
@@ -88,6 +89,13 @@ func (l *lab) start(sets ...string) {
 		running.Wait()
 		require.NoError(l, err)
 	}
+}
+
+func (l *lab) transport() http.RoundTripper {
+	if l.others != nil {
+		return l.others
+	}
+	return l.peers
 }
 
 // put writes a document with the given members in place of the one that is there. It returns

@@ -47,10 +47,10 @@ type Hostile struct {
 
 // prepared is a document of one leaf.
 type prepared struct {
-	rev     string
-	seq     int
-	members string // of its JSON, behind _rev
-	files   []file
+	rev   string
+	seq   int
+	size  int // of its filler, which is nowhere in memory
+	files []file
 }
 
 // file is an attachment.
@@ -76,7 +76,7 @@ func (h *Hostile) Add(id string, size int, attachments ...int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.seed++
-	doc := &prepared{rev: fmt.Sprintf("1-%032x", h.seed), members: `,"filler":"` + strings.Repeat("x", size) + `"`}
+	doc := &prepared{rev: fmt.Sprintf("1-%032x", h.seed), size: size}
 	for i, length := range attachments {
 		f := file{name: fmt.Sprintf("a%d", i), size: length}
 		binary.LittleEndian.PutUint64(f.seed[:], h.seed)
@@ -138,7 +138,7 @@ func (h *Hostile) Has(id string, source *Hostile) (bool, error) {
 	if doc == nil || want == nil {
 		return false, nil
 	}
-	if doc.rev != want.rev || len(doc.files) != len(want.files) || !strings.Contains(doc.members, want.members) {
+	if doc.rev != want.rev || doc.size != want.size || len(doc.files) != len(want.files) {
 		return true, fmt.Errorf("document %q is not the source's", id)
 	}
 	for i, f := range doc.files {
@@ -194,7 +194,7 @@ func (h *Hostile) Checkpoints() []json.RawMessage {
 // find returns a document, or nil. Those of rows that are sent for ever are there for ever. h.mu is held.
 func (h *Hostile) find(id string) *prepared {
 	if strings.HasPrefix(id, endless) {
-		return &prepared{rev: "1-a", members: `,"filler":""`}
+		return &prepared{rev: "1-a"}
 	}
 	return h.docs[id]
 }
@@ -228,7 +228,11 @@ func (h *Hostile) answer(w http.ResponseWriter, r *http.Request, e Endpoint, fau
 		h.put(w, r)
 		return
 	}
-	body, err := io.ReadAll(r.Body)
+	read := io.ReadAll
+	if e == BulkDocs {
+		read = squeeze
+	}
+	body, err := read(r.Body)
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
@@ -330,11 +334,10 @@ func (h *Hostile) revsDiff(w io.Writer, body []byte) {
 	_ = json.NewEncoder(w).Encode(missing)
 }
 
-// text is a document's JSON, with its attachments as stubs or announced to follow.
-func (h *Hostile) text(id string, how string) string {
-	doc := h.find(id)
+// writeText writes a document's JSON, with its attachments as stubs or announced to follow.
+func (d *prepared) writeText(w io.Writer, id string, how string) error {
 	var files []string
-	for _, f := range doc.files {
+	for _, f := range d.files {
 		files = append(files, fmt.Sprintf(`%q:{"content_type":"application/octet-stream","revpos":1,"digest":%q,"length":%d,%q:true}`,
 			f.name, f.digest, f.size, how))
 	}
@@ -342,9 +345,51 @@ func (h *Hostile) text(id string, how string) string {
 	if files != nil {
 		attachments = `,"_attachments":{` + strings.Join(files, ",") + `}`
 	}
-	return fmt.Sprintf(`{"_id":%q,"_rev":%q,"_revisions":{"start":1,"ids":[%q]}%s%s}`,
-		id, doc.rev, strings.TrimPrefix(doc.rev, "1-"), attachments, doc.members)
+	_, err := fmt.Fprintf(w, `{"_id":%q,"_rev":%q,"_revisions":{"start":1,"ids":[%q]}%s,"filler":"`,
+		id, d.rev, strings.TrimPrefix(d.rev, "1-"), attachments)
+	for left := d.size; left > 0 && err == nil; left -= len(filler) {
+		_, err = io.WriteString(w, filler[:min(left, len(filler))])
+	}
+	if err == nil {
+		_, err = io.WriteString(w, `"}`)
+	}
+	return err
 }
+
+var filler = strings.Repeat("x", 32<<10)
+
+// squeeze reads a JSON text in which runs of fillers are written as how many there are of them: so it is
+// short, whatever the documents are.
+func squeeze(r io.Reader) ([]byte, error) {
+	var short []byte
+	run := 0
+	chunk := make([]byte, 16<<10)
+	for {
+		n, err := r.Read(chunk)
+		for _, c := range chunk[:n] {
+			if c == 'x' {
+				run++
+				continue
+			}
+			if run >= shortRun {
+				short = strconv.AppendInt(short, int64(run), 10)
+			} else {
+				short = append(short, filler[:run]...)
+			}
+			run = 0
+			short = append(short, c)
+		}
+		if err == io.EOF {
+			return short, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// shortRun is how many letters in a row are a filler.
+const shortRun = 8
 
 func (h *Hostile) bulkGet(w io.Writer, body []byte) {
 	var asked struct {
@@ -356,15 +401,18 @@ func (h *Hostile) bulkGet(w io.Writer, body []byte) {
 		if i > 0 {
 			_, _ = io.WriteString(w, ",")
 		}
-		text := fmt.Sprintf(`{"error":{"id":%q,"rev":%q,"error":"not_found","reason":"missing"}}`, ref.ID, ref.Rev)
 		h.mu.Lock()
-		if doc := h.find(ref.ID); doc != nil && doc.rev == ref.Rev {
-			text = `{"ok":` + h.text(ref.ID, "stub") + `}`
-		}
+		doc := h.find(ref.ID)
 		h.mu.Unlock()
-		if _, err := fmt.Fprintf(w, `{"id":%q,"docs":[%s]}`, ref.ID, text); err != nil {
+		if doc == nil || doc.rev != ref.Rev {
+			fmt.Fprintf(w, `{"id":%q,"docs":[{"error":{"id":%q,"rev":%q,"error":"not_found","reason":"missing"}}]}`, ref.ID, ref.ID, ref.Rev)
+			continue
+		}
+		fmt.Fprintf(w, `{"id":%q,"docs":[{"ok":`, ref.ID)
+		if err := doc.writeText(w, ref.ID, "stub"); err != nil {
 			return
 		}
+		_, _ = io.WriteString(w, `}]}`)
 	}
 	_, _ = io.WriteString(w, `]}`)
 }
@@ -382,20 +430,23 @@ func (h *Hostile) openRevs(w http.ResponseWriter, r *http.Request, fault Fault) 
 	for _, rev := range revs {
 		h.mu.Lock()
 		doc, pause := h.find(id), h.pause
-		text := ""
-		if doc != nil && doc.rev == rev {
-			text = h.text(id, "follows")
-		}
 		h.mu.Unlock()
 		switch {
-		case text == "":
+		case doc == nil || doc.rev != rev:
 			fmt.Fprintf(w, "--edge\r\nContent-Type: application/json; error=\"true\"\r\n\r\n{\"missing\":%q}\r\n", rev)
 			continue
 		case doc.files == nil:
-			fmt.Fprintf(w, "--edge\r\nContent-Type: application/json\r\n\r\n%s\r\n", text)
+			fmt.Fprint(w, "--edge\r\nContent-Type: application/json\r\n\r\n")
+			if err := doc.writeText(w, id, "follows"); err != nil {
+				return
+			}
+			fmt.Fprint(w, "\r\n")
 			continue
 		}
-		fmt.Fprintf(w, "--edge\r\nContent-Type: multipart/related; boundary=\"in\"\r\n\r\n--in\r\nContent-Type: application/json\r\n\r\n%s", text)
+		fmt.Fprint(w, "--edge\r\nContent-Type: multipart/related; boundary=\"in\"\r\n\r\n--in\r\nContent-Type: application/json\r\n\r\n")
+		if err := doc.writeText(w, id, "follows"); err != nil {
+			return
+		}
 		files := doc.files
 		if fault == MissingParts {
 			files = files[:len(files)-1]
@@ -463,19 +514,23 @@ func (h *Hostile) bulkDocs(w http.ResponseWriter, body []byte) {
 	fmt.Fprint(w, `[]`)
 }
 
-// store keeps a document that was written.
+// store keeps a document that was written, of which text is the squeezed one.
 func (h *Hostile) store(text []byte, files []file) error {
 	var doc struct {
-		ID  string `json:"_id"`
-		Rev string `json:"_rev"`
+		ID     string `json:"_id"`
+		Rev    string `json:"_rev"`
+		Filler string
 	}
 	if err := json.Unmarshal(text, &doc); err != nil {
 		return err
 	}
-	_, members, _ := strings.Cut(string(text), `,"filler":`)
+	size := len(doc.Filler)
+	if n, err := strconv.Atoi(doc.Filler); err == nil {
+		size = n
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.keep(doc.ID, &prepared{rev: doc.Rev, members: `,"filler":` + members, files: files})
+	h.keep(doc.ID, &prepared{rev: doc.Rev, size: size, files: files})
 	return nil
 }
 
@@ -488,7 +543,7 @@ func (h *Hostile) put(w http.ResponseWriter, r *http.Request) {
 	if media == "multipart/related" {
 		text, files, err = readRelated(multipart.NewReader(r.Body, params["boundary"]))
 	} else {
-		text, err = io.ReadAll(r.Body)
+		text, err = squeeze(r.Body)
 	}
 	if err == nil {
 		_, err = io.Copy(io.Discard, r.Body)
@@ -509,7 +564,7 @@ func readRelated(parts *multipart.Reader) (text []byte, files []file, err error)
 	if err != nil {
 		return nil, nil, err
 	}
-	if text, err = io.ReadAll(part); err != nil {
+	if text, err = squeeze(part); err != nil {
 		return nil, nil, err
 	}
 	for {

@@ -25,6 +25,15 @@ func Pipe(t testing.TB, hosts map[string]http.Handler) *http.Transport {
 		server := &http.Server{
 			ReadHeaderTimeout: time.Hour,
 			ErrorLog:          log.New(io.Discard, "", 0),
+			// A connection may outlive its last handler for a while.
+			ConnState: func(_ net.Conn, state http.ConnState) {
+				switch state {
+				case http.StateNew:
+					running.Add(1)
+				case http.StateClosed, http.StateHijacked:
+					running.Done()
+				}
+			},
 			Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				running.Add(1)
 				defer running.Done()
