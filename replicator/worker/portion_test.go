@@ -77,6 +77,7 @@ func TestPortionsStayBelowTheTargetsLimit(t *testing.T) {
 		p.to(t, target)
 		var listed []replicator.Failure
 		result, err := p.run(t, func(cfg *worker.Config, _ *worker.Job) {
+			cfg.NoCompression = true
 			cfg.ListRefused = func(_ context.Context, refused []replicator.Failure) error {
 				listed = append(listed, refused...)
 				return nil
@@ -109,7 +110,7 @@ func TestPortionsGrowBack(t *testing.T) {
 		p.many(20_000)
 		target := &sized{Hostile: p.target, limit: 50_000, relents: 100}
 		p.to(t, target)
-		_, err := p.run(t)
+		_, err := p.run(t, func(cfg *worker.Config, _ *worker.Job) { cfg.NoCompression = true })
 		require.NoError(t, err)
 		lacking, err := p.target.Lacks(p.source, nil)
 		require.NoError(t, err)

@@ -119,6 +119,14 @@ func (h *Hostile) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refused(w, http.StatusRequestEntityTooLarge, "too_large", "the request entity is too large")
 		return
 	}
+	if r.Header.Get("Content-Encoding") == "gzip" {
+		plain, err := gzip.NewReader(r.Body)
+		if err != nil {
+			refused(w, http.StatusBadRequest, "bad_request", "invalid gzip")
+			return
+		}
+		r.Body = io.NopCloser(plain)
+	}
 	if e != Session && !h.allowed(r, fault) {
 		refused(w, http.StatusUnauthorized, "unauthorized", "You are not authorized to access this db.")
 		return
