@@ -32,10 +32,12 @@ func (w *world) has(from, to int, parts map[string]float64) {
 	}
 }
 
-// waitsFor checks that no job of a database has waited longer than so many rotations.
+// waitsFor checks that no job of a database has waited longer than so many rotations, and until
+// the next tick.
 func (w *world) waitsFor(database string, rotations float64, rotation time.Duration) {
 	w.Helper()
-	assert.LessOrEqual(w, w.waits(database), time.Duration(rotations*float64(rotation)), database)
+	const tick = 15 * time.Second
+	assert.LessOrEqual(w, w.waits(database), time.Duration(rotations*float64(rotation))+tick, database)
 }
 
 // Databases have equal parts, however many jobs they have, in each hour; and all their jobs have
