@@ -35,6 +35,9 @@ func (t *Type) Add(tx kv.Transaction, spec Spec) error {
 	if old != nil && spec.Token != "" && old.token == spec.Token {
 		return nil // an earlier run of the transaction did it
 	}
+	if spec.Ended && old != nil && old.status != Finished {
+		return fmt.Errorf("%w: the job %q has not ended, it is %s", ErrInvalid, spec.ID, old.status)
+	}
 	had := int64(0)
 	if old != nil {
 		had = old.chunks
@@ -63,6 +66,11 @@ func (t *Type) Add(tx kv.Transaction, spec Spec) error {
 	}
 	if old == nil || old.status == Finished {
 		t.setState(tx, spec.ID, spec.State)
+	}
+	if spec.Ended {
+		next.status, next.tag, next.scheduled = Finished, spec.Tag, scheduled
+		t.put(tx, spec.ID, old, &next, spec.Order)
+		return nil
 	}
 	if err := t.queue(tx, line, spec.ID, old, queued(next, scheduled, now, spec.Order), spec.Order); err != nil {
 		return err

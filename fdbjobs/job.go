@@ -95,6 +95,10 @@ type Spec struct {
 	// Order is the place of the job among those that one transaction adds; no two
 	// of them have the same.
 	Order uint16
+	// Ended adds the job as one that has finished, with State, and Tag as its tag: it was
+	// done elsewhere, and is to be listed. One that is pending or running is removed before.
+	Ended bool
+	Tag   string
 }
 
 func (s Spec) check() error {
@@ -110,6 +114,7 @@ func (s Spec) check() error {
 		{"owner", len(s.Owner), MaxNameSize},
 		{"token", len(s.Token), MaxNameSize},
 		{"label", len(s.Label), maxLabelSize},
+		{"tag", len(s.Tag), maxLabelSize},
 		{"args", len(s.Args), MaxArgsSize},
 		{"listed part", len(s.Listed), MaxListedSize},
 	} {

@@ -463,3 +463,29 @@ func TestAddTwiceAtOnce(t *testing.T) {
 		b.accept(t)
 	})
 }
+
+// TestAddEnded: a job that has ended elsewhere is listed, does not run, and can be queued.
+func TestAddEnded(t *testing.T) {
+	onEngines(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, unknownOnce(db))
+		b.add(t, fdbjobs.Spec{ID: "j", Owner: "o", State: text(`{"s":1}`), Ended: true, Tag: "done", Token: "1"})
+		b.check(t)
+		held, err := b.jobs.Accept(t.Context(), fdbjobs.AcceptOptions{Wait: -1})
+		require.NoError(t, err)
+		assert.Empty(t, held)
+		b.transact(t, func(tx kv.Transaction) error {
+			listed, err := b.jobs.List(tx, "", 10, fdbjobs.Finished.In("", "done"))
+			require.NoError(t, err)
+			require.Len(t, listed, 1)
+			assert.JSONEq(t, `{"s":1}`, string(listed[0].State))
+			return nil
+		})
+		b.add(t, fdbjobs.Spec{ID: "j", Owner: "o", Token: "2"})
+		err = db.Transact(t.Context(), func(tx kv.Transaction) error {
+			return b.jobs.Add(tx, fdbjobs.Spec{ID: "j", Owner: "o", Ended: true, Token: "3"})
+		})
+		require.ErrorIs(t, err, fdbjobs.ErrInvalid)
+		require.NoError(t, b.accept(t).Finish(t.Context(), nil, nil))
+		b.check(t)
+	})
+}

@@ -3,6 +3,7 @@ package jobs
 import (
 	"bytes"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -37,7 +38,8 @@ func IsReplicatorDatabase(name string) bool {
 // The job of a document is that of its winning revision. It is added, changed or removed in
 // the transaction in which that becomes another one; one that asks for the same leaves it
 // alone. A replication id that another job has claimed is no reason to refuse anything: a job
-// that cannot have its id learns that when it runs ([Run.Identify]).
+// that cannot have its id learns that when it runs ([Run.Identify]). One that comes from
+// elsewhere and says how its replication ended has a job that has ended so, for lists to show.
 func (s *Store) Hooks(options replicator.ParseOptions) docstore.Hooks {
 	return s.HooksFor(func() replicator.ParseOptions { return options })
 }
@@ -131,9 +133,15 @@ func (s *Store) follow(tx kv.Transaction, db *docstore.Database, change *docstor
 		current = existing.Args.Replication
 	}
 	doc, effect := effectOf(change, current)
+	ended := doc != nil && !doc.Deleted && doc.State.Terminal() && doc.Replication != nil
 	switch {
 	case effect == replicator.RemoveJob && existing != nil:
-		return s.remove(tx, existing)
+		if err := s.remove(tx, existing); err != nil || !ended {
+			return err
+		}
+		return s.addEnded(tx, db, change, doc)
+	case effect == replicator.KeepJob && existing == nil && ended:
+		return s.addEnded(tx, db, change, doc)
 	case effect == replicator.StartJob:
 		job, err := s.documentJob(db, change, doc.Wanted())
 		if err != nil {
@@ -142,6 +150,29 @@ func (s *Store) follow(tx kv.Transaction, db *docstore.Database, change *docstor
 		return s.start(tx, job, existing, change.Order)
 	}
 	return nil
+}
+
+// addEnded adds the job of a document that says how its replication has ended, as it was
+// elsewhere: lists show it as CouchDB's do.
+func (s *Store) addEnded(tx kv.Transaction, db *docstore.Database, change *docstore.Change, doc *replicator.Document) error {
+	job, err := s.documentJob(db, change, doc.Replication)
+	if err != nil {
+		return err
+	}
+	state := job.State
+	state.History = nil
+	if !doc.StateTime.IsZero() {
+		state.LastUpdated = doc.StateTime
+	}
+	if doc.State == replicator.DocumentFailed {
+		state.State = replicator.StateFailed
+		state.ErrorCount = 1
+		state.SetError("", doc.StateReason)
+	} else {
+		state.State = replicator.StateCompleted
+		_ = json.Unmarshal(doc.Stats, &state.Stats) // what it has of them, if anything
+	}
+	return s.add(tx, job, fdbjobs.Spec{Order: change.Order, Ended: true, Tag: part("", state.State).Tag})
 }
 
 // effectOf returns what becomes of the job of a document. What the settings forbid is not

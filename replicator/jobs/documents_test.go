@@ -220,6 +220,36 @@ func TestDocumentsThatMakeNoJobs(t *testing.T) {
 	})
 }
 
+// Documents that say how they ended, as those do that come from another server, are listed as
+// that, and do not run.
+func TestDocumentsThatEndedElsewhere(t *testing.T) {
+	onLossyEngines(t, func(b *bundle) {
+		done := b.put(repdb, "done", "", `"_replication_state": "completed",
+			"_replication_state_time": "2024-05-06T07:08:09Z", "_replication_stats": {"docs_written": 7}`)
+		b.put(repdb, "bad", "", `"_replication_state": "failed", "_replication_state_reason": "no luck"`)
+		b.put(repdb, "went", "", "")
+		went := b.put(repdb, "went", b.document(repdb, "went")["_rev"].(string), `"doc_ids": ["x"], "_replication_state": "completed"`)
+		assert.Zero(b, b.total())
+		list, err := b.store.ListDocuments(b.Context(), repdb, nil, jobs.ListOptions{Limit: 10})
+		require.NoError(b, err)
+		require.Len(b, list.Jobs, 3)
+		assert.EqualValues(b, 3, list.Total)
+		assert.Equal(b, replicator.StateFailed, list.Jobs[0].Condition())
+		assert.Equal(b, "no luck", list.Jobs[0].State.Error)
+		assert.Equal(b, replicator.StateCompleted, list.Jobs[1].Condition())
+		assert.EqualValues(b, 7, list.Jobs[1].State.Stats.DocsWritten)
+		assert.Equal(b, 2024, list.Jobs[1].State.LastUpdated.Year())
+		assert.Equal(b, replicator.StateCompleted, list.Jobs[2].Condition())
+
+		b.put(repdb, "done", done, "") // starts anew
+		assert.Equal(b, 1, b.total())
+		b.remove(repdb, "went", went)
+		list, err = b.store.ListDocuments(b.Context(), repdb, nil, jobs.ListOptions{Limit: 10})
+		require.NoError(b, err)
+		assert.Len(b, list.Jobs, 2)
+	})
+}
+
 // The job is that of the winning revision, whichever that becomes.
 func TestConflictingRevisions(t *testing.T) {
 	onLossyEngines(t, func(b *bundle) {
@@ -241,9 +271,9 @@ func TestConflictingRevisions(t *testing.T) {
 		b.remove(repdb, "d", "2-b")
 		assert.Equal(b, 2, workers())
 
-		// One that is completed takes the job of another away.
+		// One that is completed puts an end to the job of another.
 		require.NoError(b, b.merge(repdb, "d", "5-e", definitionText(`"_replication_state": "completed"`)))
-		b.gone(id)
+		assert.Equal(b, replicator.StateCompleted, b.get(id).Condition())
 		b.remove(repdb, "d", "5-e")
 		assert.Equal(b, 2, workers())
 
@@ -341,10 +371,10 @@ func TestTheEndIsWritten(t *testing.T) {
 		require.NoError(b, err)
 		assert.Equal(b, replicator.StateCompleted, b.get(id).Condition())
 
-		// Another database that it is replicated to leaves it alone as well.
+		// In another database that it is replicated to it has ended as well.
 		b.create("copy/_replicator")
 		require.NoError(b, b.merge("copy/_replicator", "d", "2-"+doc.Rev.ID+" "+first.ID, doc.Body))
-		b.gone(b.jobID("copy/_replicator", "d"))
+		assert.Equal(b, replicator.StateCompleted, b.get(b.jobID("copy/_replicator", "d")).Condition())
 
 		// Without the state it is replicated anew.
 		rev = b.put(repdb, "d", rev, "")
