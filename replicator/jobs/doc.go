@@ -62,4 +62,6 @@
 //	("failures", job id, n)              -> the nth of the latest, modulo their number
 //	("ended", job id, "life" | "state")  -> life, state    of a transient job, before it began anew
 //	("deleted", instance)                -> owner    a database whose jobs may not all be removed
+//	("ran", slice, owner)                -> int64    milliseconds that an owner's jobs ran, see usage.go
+//	("entitled", slice, owner)           -> int64    those that they were entitled to
 package jobs
