@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -21,7 +22,13 @@ import (
 	"settee/replicator/worker"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(preparedEnv) != "" {
+		servePrepared()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 const serverUUID = "0123456789abcdef0123456789abcdef"
 
