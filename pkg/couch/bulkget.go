@@ -1,6 +1,7 @@
 package couch
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,8 @@ type DocRef struct {
 
 // Fetched is an answer to a DocRef: a document, or the reason why there is none.
 type Fetched struct {
+	// At is the place, among what was asked for, of the DocRef or of another one with the same ID.
+	At int
 	// ID is the document's, and Rev its revision, or the one that was asked for if there is none.
 	ID, Rev string
 	Doc     Document
@@ -34,9 +37,12 @@ type BulkResults struct {
 	j *jsonReader
 
 	maxDocument int
-	unanswered  map[string]DocRef // by id, what nothing was said of yet
-	asked       map[string]bool
-	left        int // how many answers are still believed
+	refs        []DocRef
+	places      places
+	answered    []bool          // for each of refs
+	silent      map[string]bool // the ids that nothing is to be said of any more; made at the end
+	over        int             // how many of refs were seen to at the end
+	left        int             // how many answers are still believed
 
 	at  place
 	id  string // of the entry that is being read
@@ -66,20 +72,8 @@ func (d *Database) BulkGet(ctx context.Context, refs []DocRef) (*BulkResults, er
 		results.err = io.EOF // PouchDB Server never answers an empty list
 		return results, nil
 	}
-	body := []byte(`{"docs":[`)
-	for i, ref := range refs {
-		if i > 0 {
-			body = append(body, ',')
-		}
-		body = append(append(body, `{"id":`...), quote(ref.ID)...)
-		if ref.Rev != "" {
-			body = append(append(body, `,"rev":`...), quote(ref.Rev)...)
-		}
-		body = append(body, '}')
-	}
-	body = append(body, "]}"...)
 	p, err := d.stream(ctx, &request{
-		method: http.MethodPost, path: "_bulk_get", content: jsonType, body: bytesBody(body),
+		method: http.MethodPost, path: "_bulk_get", content: jsonType, body: bytesBody(bulkGetBody(refs)),
 		query: url.Values{"revs": {"true"}, "latest": {"true"}},
 	})
 	if err != nil {
@@ -91,18 +85,33 @@ func (d *Database) BulkGet(ctx context.Context, refs []DocRef) (*BulkResults, er
 	return results, nil
 }
 
+func bulkGetBody(refs []DocRef) []byte {
+	size := 0
+	for _, ref := range refs {
+		size += len(ref.ID) + len(ref.Rev) + len(`{"id":"","rev":""},`)
+	}
+	body := append(make([]byte, 0, size+16), `{"docs":[`...)
+	for i, ref := range refs {
+		if i > 0 {
+			body = append(body, ',')
+		}
+		body = appendQuoted(append(body, `{"id":`...), ref.ID)
+		if ref.Rev != "" {
+			body = appendQuoted(append(body, `,"rev":`...), ref.Rev)
+		}
+		body = append(body, '}')
+	}
+	return append(body, "]}"...)
+}
+
 func newBulkResults(refs []DocRef, maxDocument int) *BulkResults {
-	b := &BulkResults{
+	return &BulkResults{
 		maxDocument: maxDocument,
-		unanswered:  make(map[string]DocRef, len(refs)),
-		asked:       make(map[string]bool, len(refs)),
+		refs:        refs,
+		places:      places{id: func(i int) string { return refs[i].ID }, n: len(refs)},
+		answered:    make([]bool, len(refs)),
 		left:        maxAnswers * len(refs),
 	}
-	for _, ref := range refs {
-		b.unanswered[ref.ID] = ref
-		b.asked[ref.ID] = true
-	}
-	return b
 }
 
 // noBulkGet finds out what a refused _bulk_get means. CouchDB 1 takes it for a document's id and
@@ -145,13 +154,21 @@ func (b *BulkResults) Next() (Fetched, error) {
 			b.p.Close()
 		}
 	}
+	b.free()
 	return Fetched{}, b.err
+}
+
+func (b *BulkResults) free() {
+	if b.j != nil {
+		b.j.free()
+	}
 }
 
 // Close gives up what was not read. It may be called more than once.
 func (b *BulkResults) Close() error {
 	if b.err == nil {
 		b.err = errors.New("the results are closed")
+		b.free()
 	}
 	if b.p == nil {
 		return nil
@@ -220,7 +237,7 @@ func (b *BulkResults) member() error {
 		b.at = inResults
 		return nil
 	case name == "id":
-		b.id, err = b.j.text(maxKey)
+		b.id, err = b.j.textOf(maxKey, b.places.text)
 		return err
 	case name == "docs":
 		b.at = inDocs
@@ -239,79 +256,124 @@ func (b *BulkResults) doc() (Fetched, bool, error) {
 		b.at = inEntry
 		return Fetched{}, false, nil
 	}
-	raw, err := b.j.value(b.maxDocument)
-	if err != nil {
-		return Fetched{}, false, fmt.Errorf("document %q: %w", b.id, err)
-	}
-	f, failure, err := parseFetched(b.id, raw)
+	f, err := b.fetched()
 	if err != nil {
 		return Fetched{}, false, err
 	}
-	if !b.asked[f.ID] {
+	at, asked := b.places.find([]byte(f.ID))
+	if !asked {
 		return Fetched{}, false, fmt.Errorf("%w: document %q was not asked for", ErrMalformed, f.ID)
 	}
 	if b.left--; b.left < 0 {
 		return Fetched{}, false, fmt.Errorf("%w: more than %d answers for a revision", ErrLimit, maxAnswers)
 	}
-	if failure != nil && f.Rev == "" {
-		f.Rev = b.unanswered[f.ID].Rev
+	if failure, ok := f.Err.(*DocError); ok && f.Rev == "" {
+		f.Rev = b.refs[at].Rev
 		failure.Rev = f.Rev
 	}
-	delete(b.unanswered, f.ID)
+	f.At, b.answered[at] = at, true
+	f.Doc.Body = bytes.Clone(f.Doc.Body)
 	return f, true, nil
+}
+
+// fetched reads what a result has in its docs.
+func (b *BulkResults) fetched() (Fetched, error) {
+	want := DocRef{ID: b.id}
+	if at := b.places.at; at < len(b.refs) && b.refs[at].ID == b.id {
+		want = b.refs[at]
+	}
+	// Most are whole in the window, and in order.
+	if f, end, err := parseFetched(want, b.j.ahead()); err == nil && b.j.passed(end, b.maxDocument) {
+		return f, nil
+	}
+	raw, err := b.j.value(b.maxDocument)
+	if err != nil {
+		return Fetched{}, fmt.Errorf("document %q: %w", b.id, err)
+	}
+	f, _, err := parseFetched(want, raw)
+	return f, err
 }
 
 // leftOver answers, at the end, for the ids that the server left out.
 func (b *BulkResults) leftOver() (Fetched, error) {
-	for id, ref := range b.unanswered {
-		delete(b.unanswered, id)
-		return Fetched{ID: id, Rev: ref.Rev, Err: &DocError{
-			ID: id, Rev: ref.Rev, Code: "not_answered", Reason: "the server left it out",
+	for ; b.over < len(b.refs); b.over++ {
+		if b.answered[b.over] {
+			continue
+		}
+		if b.silent == nil {
+			b.silent = map[string]bool{}
+			for i, ref := range b.refs {
+				b.silent[ref.ID] = b.silent[ref.ID] || b.answered[i]
+			}
+		}
+		ref := b.refs[b.over]
+		if b.silent[ref.ID] {
+			continue
+		}
+		b.silent[ref.ID] = true
+		return Fetched{At: b.over, ID: ref.ID, Rev: ref.Rev, Err: &DocError{
+			ID: ref.ID, Rev: ref.Rev, Code: "not_answered", Reason: "the server left it out",
 		}}, nil
 	}
 	return Fetched{}, io.EOF
 }
 
-// parseFetched reads {"ok": document} or {"error": {...}}, as _bulk_get and open_revs answer. PouchDB
-// Server says {"missing": rev} or {} instead of an error, open_revs of CouchDB the former. The document
-// is a copy of raw's bytes. If there is none, the DocError is the answer's Err.
-func parseFetched(id string, raw []byte) (Fetched, *DocError, error) {
-	f := Fetched{ID: id}
-	if !isObject(raw) {
-		return f, nil, fmt.Errorf("%w: document %q: an answer that is not an object", ErrMalformed, id)
+// parseFetched reads {"ok": document} or {"error": {...}}, as _bulk_get and open_revs answer, from the
+// beginning of b, and returns where it ends, or what checkValue says of bytes that are not JSON. PouchDB
+// Server says {"missing": rev} or {} instead of an error, open_revs of CouchDB the former. The document's
+// bytes are those of b. If there is none, the answer's Err is a DocError. want is what was asked for, as far
+// as it is known.
+func parseFetched(want DocRef, b []byte) (Fetched, int, error) {
+	f := Fetched{ID: want.ID}
+	if !isObject(b) {
+		return f, 0, fmt.Errorf("%w: document %q: an answer that is not an object", ErrMalformed, want.ID)
 	}
-	var err error
-	failure := &DocError{Code: "not_found", Reason: "missing"}
-	members(raw, func(m member) bool {
-		value := raw[m.value:m.end]
-		switch string(m.key) {
-		case "ok":
-			f.Doc, err = parseDocument(append([]byte(nil), value...))
-			failure = nil
-			return false
+	failure := DocError{Code: "not_found", Reason: "missing"}
+	found := false
+	scan := scanMembers(b)
+	for {
+		m, ok := scan.name()
+		if !ok {
+			break
+		}
+		if string(m.key) == "ok" && !found {
+			found = true
+			doc, end, err := documentAt(b[m.value:], want)
+			if err != nil {
+				return f, end, err
+			}
+			f.ID, f.Rev, f.Doc = doc.ID, doc.Rev, doc
+			if !scan.pass(&m, m.value+end) {
+				break
+			}
+			continue
+		}
+		if !scan.pass(&m, checkAt(b, m.value, 1)) {
+			break
+		}
+		switch value := b[m.value:m.end]; string(m.key) {
 		case "missing":
 			failure.Rev = words(value)
 		case "error":
 			if e, ok := docError(value); ok {
-				failure = e
+				failure = *e
 			} else {
 				failure.Code = words(value)
 			}
 		case "reason":
 			failure.Reason = words(value)
 		}
-		return true
-	})
-	if err != nil {
-		return f, nil, err
 	}
-	if failure == nil {
-		f.ID, f.Rev = f.Doc.ID, f.Doc.Rev
-		return f, nil, nil
+	end := scan.end()
+	if end < 0 {
+		return f, end, fmt.Errorf("%w: document %q: an answer that is not JSON", ErrMalformed, want.ID)
 	}
-	if failure.ID == "" {
-		failure.ID = id
+	if !found {
+		e := failure
+		if e.ID == "" {
+			e.ID = want.ID
+		}
+		f.ID, f.Rev, f.Err = e.ID, e.Rev, &e
 	}
-	f.ID, f.Rev, f.Err = failure.ID, failure.Rev, failure
-	return f, failure, nil
+	return f, end, nil
 }

@@ -29,8 +29,6 @@ const (
 const (
 	// maxRow is the size in bytes of the largest row of a feed: one with some 200,000 leaves.
 	maxRow = 16 << 20
-	// feedWindow is the size in bytes of a feed's read buffer. Thousands of feeds may wait at a time.
-	feedWindow = 4 << 10
 	// silentBeats is how many heartbeats may be missed before a feed is declared stalled.
 	silentBeats = 3
 	// serverTimeout is after how long CouchDB ends a live feed that asks for neither a heartbeat nor a
@@ -109,7 +107,12 @@ func (d *Database) Changes(ctx context.Context, o ChangesOptions) (*Changes, err
 }
 
 func newChanges(r io.Reader, feed Feed) *Changes {
-	c := &Changes{j: newJSONReader(r, feedWindow), live: feed == FeedContinuous}
+	c := &Changes{live: feed == FeedContinuous}
+	if feed == FeedNormal || feed == "" {
+		c.j = newJSONReader(r, bulkWindow)
+	} else {
+		c.j = newLiveReader(r)
+	}
 	c.j.blank = 0 // heartbeats
 	c.j.onBlank = c.quiet.more
 	return c
@@ -141,6 +144,7 @@ func (c *Changes) Next() (Row, error) {
 			c.p.Close()
 		}
 	}
+	c.j.free()
 	return Row{}, c.err
 }
 
@@ -175,6 +179,7 @@ func (c *Changes) Pending() (int64, bool) {
 func (c *Changes) Close() error {
 	if c.err == nil {
 		c.err = errors.New("the changes feed is closed")
+		c.j.free()
 	}
 	if c.p == nil {
 		return nil
@@ -196,24 +201,34 @@ func (c *Changes) next() (Row, error) {
 	if err != nil {
 		return Row{}, c.lateRefusal(err)
 	}
-	if ok {
-		raw, err := c.j.value(maxRow)
-		if err != nil {
-			return Row{}, err
-		}
-		return parseRow(raw)
+	if !ok {
+		return Row{}, c.leave()
 	}
-	return Row{}, c.leave()
+	row, _, err := c.row()
+	return row, err
+}
+
+// row reads a row. If it is none for want of an id, raw has its bytes, until the next call.
+func (c *Changes) row() (row Row, raw []byte, err error) {
+	// Most are whole in the window.
+	if row, end, err := parseRow(c.j.ahead()); err == nil && c.j.passed(end, maxRow) {
+		return row, nil, nil
+	}
+	if raw, err = c.j.value(maxRow); err != nil {
+		return Row{}, nil, err
+	}
+	row, _, err = parseRow(raw)
+	return row, raw, err
 }
 
 // nextLine reads a row of a continuous feed, which ends with an object that has last_seq.
 func (c *Changes) nextLine() (Row, error) {
-	raw, err := c.j.value(maxRow)
-	if err != nil {
+	if _, err := c.j.next(); err != nil {
 		return Row{}, err
 	}
-	if !isObject(raw) {
-		return Row{}, fmt.Errorf("%w: a row that is not an object", ErrMalformed)
+	row, raw, err := c.row()
+	if err == nil || !isObject(raw) {
+		return row, err
 	}
 	end := false
 	members(raw, func(m member) bool {
@@ -221,8 +236,9 @@ func (c *Changes) nextLine() (Row, error) {
 		return !end
 	})
 	if !end {
-		return parseRow(raw)
+		return row, err
 	}
+	err = nil
 	members(raw, func(m member) bool {
 		err = c.tail(string(m.key), raw[m.value:m.end])
 		return err == nil
@@ -293,24 +309,29 @@ func (c *Changes) lateRefusal(err error) error {
 	if readErr != nil {
 		return err
 	}
-	if _, rowErr := parseRow(raw); errors.Is(rowErr, errGaveUp) {
+	if _, _, rowErr := parseRow(raw); errors.Is(rowErr, errGaveUp) {
 		return rowErr
 	}
 	return err
 }
 
-// parseRow reads a row, which is known to be JSON.
-func parseRow(raw []byte) (Row, error) {
+// parseRow reads the row that b begins with, and returns where it ends, or what checkValue says of bytes
+// that are not JSON.
+func parseRow(b []byte) (Row, int, error) {
 	var row Row
 	var last gaveUp
 	named := false
-	if !isObject(raw) {
-		return row, fmt.Errorf("%w: a row that is not an object", ErrMalformed)
+	if !isObject(b) {
+		return row, 0, fmt.Errorf("%w: a row that is not an object", ErrMalformed)
 	}
-	var err error
-	members(raw, func(m member) bool {
-		value := raw[m.value:m.end]
-		switch string(m.key) {
+	scan := scanMembers(b)
+	for {
+		m, ok := scan.next()
+		if !ok {
+			break
+		}
+		var err error
+		switch value := b[m.value:m.end]; string(m.key) {
 		case "seq":
 			if string(value) != "null" {
 				row.Seq = bytes.Clone(value)
@@ -328,25 +349,33 @@ func parseRow(raw []byte) (Row, error) {
 			last.reason = words(value)
 		}
 		if err != nil {
-			err = fmt.Errorf("row of %q, member %s: %w", row.ID, m.key, err)
+			return row, 0, fmt.Errorf("row of %q, member %s: %w", row.ID, m.key, err)
 		}
-		return err == nil
-	})
-	switch {
-	case err != nil:
-		return row, err
-	case !named && last.code != "":
-		return row, &last
-	case !named:
-		return row, fmt.Errorf("%w: a row without an id: %s", ErrMalformed, excerpt(string(raw)))
-	case len(row.Revs) == 0:
-		return row, fmt.Errorf("%w: the row of %q has no revision", ErrMalformed, row.ID)
 	}
-	return row, nil
+	end := scan.end()
+	switch {
+	case end < 0:
+		return row, end, fmt.Errorf("%w: a row that is not JSON", ErrMalformed)
+	case !named && last.code != "":
+		e := last
+		return row, 0, &e
+	case !named:
+		return row, 0, fmt.Errorf("%w: a row without an id: %s", ErrMalformed, excerpt(string(b[:end])))
+	case len(row.Revs) == 0:
+		return row, 0, fmt.Errorf("%w: the row of %q has no revision", ErrMalformed, row.ID)
+	}
+	return row, end, nil
 }
 
-// parseRevs reads [{"rev": "1-a"}, ...].
+// parseRevs reads [{"rev": "1-a"}, ...], which is known to be JSON.
 func parseRevs(raw []byte) ([]string, error) {
+	const before, after = `[{"rev":"`, `"}]`
+	// Most documents have one leaf.
+	if rev, ok := bytes.CutPrefix(raw, []byte(before)); ok {
+		if rev, ok = bytes.CutSuffix(rev, []byte(after)); ok && pastPlain(rev, 0) == len(rev) {
+			return []string{string(rev)}, nil
+		}
+	}
 	var revs []string
 	err := eachObject(raw, func(change []byte) (err error) {
 		members(change, func(m member) bool {
@@ -483,7 +512,7 @@ func appendStrings(b []byte, list []string, end ...byte) []byte {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = append(b, quote(s)...)
+		b = appendQuoted(b, s)
 	}
 	b = append(b, ']')
 	return append(b, end...)

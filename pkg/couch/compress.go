@@ -25,7 +25,7 @@ var compressors = sync.Pool{New: func() any {
 
 // post posts JSON, compressed where that pays. A server that does not take it so is asked once more,
 // without, and if that was the reason never again with.
-func (d *Database) post(ctx context.Context, path string, body pieces, read func(*response) error) error {
+func (d *Database) post(ctx context.Context, path string, body requestBody, read func(*response) error) error {
 	plain := func() *request {
 		return &request{method: http.MethodPost, path: path, content: jsonType, body: body}
 	}
@@ -59,8 +59,8 @@ func (d *Database) compresses() bool {
 }
 
 // compress compresses a body, if it is large and becomes smaller by that.
-func compress(body pieces) ([]byte, bool) {
-	_, length := body.open()
+func compress(body requestBody) ([]byte, bool) {
+	plain, length := body.open()
 	if length < compressOver {
 		return nil, false
 	}
@@ -72,9 +72,7 @@ func compress(body pieces) ([]byte, bool) {
 	var out bytes.Buffer
 	out.Grow(int(length / 4))
 	w.Reset(&out)
-	for _, piece := range body {
-		_, _ = w.Write(piece) // a buffer takes all
-	}
+	_, _ = io.Copy(w, plain) // both are in memory: a buffer takes all
 	_ = w.Close()
 	return out.Bytes(), int64(out.Len()) < length
 }

@@ -29,56 +29,71 @@ type span struct{ start, end int }
 // there twice.
 func ParseDocument(body []byte) (Document, error) {
 	body = bytes.TrimSpace(body)
-	if !json.Valid(body) || !utf8.Valid(body) {
+	d, end, err := documentAt(body, DocRef{})
+	if end != len(body) && !validJSON(body) {
 		return Document{}, fmt.Errorf("%w: a document that is not JSON", ErrMalformed)
 	}
-	return parseDocument(body)
+	return d, err
 }
 
-// parseDocument is ParseDocument for bytes that are known to be JSON without white space around.
-func parseDocument(body []byte) (Document, error) {
-	d := Document{Body: body, parsed: true}
-	if !isObject(body) {
-		return d, fmt.Errorf("%w: a document that is not an object", ErrMalformed)
+// documentAt reads the document that b begins with, and returns where it ends, or what checkValue says of
+// bytes that are not JSON. The document's Body is these bytes; its id and its revision are the strings of
+// want, if they are the same.
+func documentAt(b []byte, want DocRef) (Document, int, error) {
+	d := Document{parsed: true}
+	if !isObject(b) {
+		return d, 0, fmt.Errorf("%w: a document that is not an object", ErrMalformed)
 	}
-	var err error
-	var seen uint // a bit for each member below
-	members(body, func(m member) bool {
+	var seen uint // a bit for each member that is known
+	scan := scanMembers(b)
+	for {
+		m, ok := scan.next()
+		if !ok {
+			break
+		}
 		if len(m.key) == 0 || m.key[0] != '_' {
-			return true
+			continue
 		}
-		value := body[m.value:m.end]
-		var bit uint
-		switch string(m.key) {
-		case "_id":
-			bit = 1
-			d.ID, err = unquote(value)
-		case "_rev":
-			bit = 2
-			d.Rev, err = unquote(value)
-		case "_deleted":
-			bit = 4
-			d.Deleted, err = flag(value)
-		case "_attachments":
-			bit = 8
-			d.attachments = span{m.value, m.end}
-			if !isObject(value) {
-				err = fmt.Errorf("%w: not an object", ErrMalformed)
-			}
-		}
+		bit, err := d.take(m, b[m.value:m.end], want)
 		if err == nil && seen&bit != 0 {
 			err = fmt.Errorf("%w: there twice", ErrMalformed)
 		}
-		seen |= bit
 		if err != nil {
-			err = fmt.Errorf("document %q, member %s: %w", d.ID, m.key, err)
+			return d, 0, fmt.Errorf("document %q, member %s: %w", d.ID, m.key, err)
 		}
-		return err == nil
-	})
-	if err == nil && d.ID == "" {
-		err = fmt.Errorf("%w: a document without _id", ErrMalformed)
+		seen |= bit
 	}
-	return d, err
+	end := scan.end()
+	if end < 0 {
+		return d, end, fmt.Errorf("%w: a document that is not JSON", ErrMalformed)
+	}
+	d.Body = b[:end:end]
+	if d.ID == "" {
+		return d, 0, fmt.Errorf("%w: a document without _id", ErrMalformed)
+	}
+	return d, end, nil
+}
+
+// take reads a member of a document, and returns a bit that stands for it, if it is one that is known.
+func (d *Document) take(m member, value []byte, want DocRef) (bit uint, err error) {
+	switch string(m.key) {
+	case "_id":
+		d.ID, err = unquoteAs(value, want.ID)
+		return 1, err
+	case "_rev":
+		d.Rev, err = unquoteAs(value, want.Rev)
+		return 2, err
+	case "_deleted":
+		d.Deleted, err = flag(value)
+		return 4, err
+	case "_attachments":
+		d.attachments = span{m.value, m.end}
+		if !isObject(value) {
+			err = fmt.Errorf("%w: not an object", ErrMalformed)
+		}
+		return 8, err
+	}
+	return 0, nil
 }
 
 // flag reads true or false.
@@ -120,7 +135,7 @@ func (a Attachment) size() int64 {
 // document.
 func (d Document) HasAttachments() bool {
 	raw := d.rawAttachments()
-	return len(raw) > 0 && raw[skipSpace(raw, 1)] != '}'
+	return len(raw) > 0 && raw[pastBlank(raw, 1)] != '}'
 }
 
 func (d Document) rawAttachments() []byte {
@@ -286,9 +301,18 @@ func withoutMembers(object []byte, added string, names ...string) []byte {
 	return append(append(kept, added...), '}')
 }
 
-// quote writes s as a JSON string that says no more than it must: a name with < or & in it stays
+// appendQuoted appends s as a JSON string that says no more than it must: a name with < or & in it stays
 // readable, as CouchDB writes it.
-func quote(s string) []byte {
+func appendQuoted(b []byte, s string) []byte {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c >= utf8.RuneSelf || c == '"' || c == '\\' {
+			return append(b, escaped(s)...)
+		}
+	}
+	return append(append(append(b, '"'), s...), '"')
+}
+
+func escaped(s string) []byte {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)

@@ -213,16 +213,15 @@ func docError(raw []byte) (*DocError, bool) {
 		return nil, false
 	}
 	members(raw, func(m member) bool {
-		text := words(raw[m.value:m.end])
-		switch string(m.key) {
+		switch value := raw[m.value:m.end]; string(m.key) {
 		case "id":
-			e.ID, _ = unquote(raw[m.value:m.end])
+			e.ID, _ = unquote(value)
 		case "rev":
-			e.Rev = text
+			e.Rev = words(value)
 		case "error":
-			e.Code = text
+			e.Code = words(value)
 		case "reason":
-			e.Reason = text
+			e.Reason = words(value)
 		}
 		return true
 	})

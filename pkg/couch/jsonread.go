@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
+	"sync"
 	"unicode/utf8"
 )
 
@@ -21,6 +23,7 @@ type jsonReader struct {
 	base    int64 // offset of window[0] in the text
 	comma   bool  // a value was read in this object or array: a comma must stand before the next
 	blank   int   // how much white space may stand in one place; 0 for any amount
+	live    bool  // the text comes now and then, for a long time: see fit
 	scratch []byte
 
 	// onBlank, if not nil, is told how much white space was skipped in one place, each time before more is
@@ -29,13 +32,48 @@ type jsonReader struct {
 	// large, if not nil, is called before a value takes more than largeValue bytes. It may wait, and end the
 	// reading.
 	large func() error
+
+	pooled *[bulkWindow]byte // what window is, if it is a pooled one
 }
 
-// largeValue is the size in bytes of a value for which there must be room.
-const largeValue = 1 << 20
+const (
+	// largeValue is the size in bytes of a value for which there must be room.
+	largeValue = 1 << 20
+	// bulkWindow is the size in bytes of the read buffer of an answer with many values.
+	bulkWindow = 32 << 10
+	// liveWindow is the size in bytes that the read buffer of a feed begins with. Thousands of feeds may
+	// wait at a time.
+	liveWindow = 512
+	// maxScratch and maxLiveScratch are how much of what one huge value needed is kept for the many small
+	// ones after it.
+	maxScratch     = 1 << 20
+	maxLiveScratch = 4 << 10
+)
+
+var windows = sync.Pool{New: func() any { return new([bulkWindow]byte) }}
 
 func newJSONReader(r io.Reader, window int) *jsonReader {
-	return &jsonReader{r: r, window: make([]byte, window), blank: 1 << 20}
+	j := &jsonReader{r: r, blank: 1 << 20}
+	if window == bulkWindow {
+		j.pooled = windows.Get().(*[bulkWindow]byte)
+		j.window = j.pooled[:]
+	} else {
+		j.window = make([]byte, window)
+	}
+	return j
+}
+
+// newLiveReader returns a reader of a text that comes now and then, with white space in between.
+func newLiveReader(r io.Reader) *jsonReader {
+	return &jsonReader{r: r, window: make([]byte, liveWindow), live: true}
+}
+
+// free gives the window back. The reader must not be used any more, nor what it returned.
+func (j *jsonReader) free() {
+	if j.pooled != nil {
+		windows.Put(j.pooled)
+	}
+	j.pooled, j.window, j.scratch, j.pos, j.n = nil, nil, nil, 0, 0
 }
 
 // offset is how many bytes of the text were consumed.
@@ -44,6 +82,9 @@ func (j *jsonReader) offset() int64 { return j.base + int64(j.pos) }
 // fill reads more into an empty window. At the end of the text it returns io.EOF.
 func (j *jsonReader) fill() error {
 	j.base += int64(j.n)
+	if j.live {
+		j.fit()
+	}
 	j.pos, j.n = 0, 0
 	for range 100 {
 		n, err := j.r.Read(j.window)
@@ -56,6 +97,16 @@ func (j *jsonReader) fill() error {
 		}
 	}
 	return io.ErrNoProgress
+}
+
+// fit makes an empty window as large as what comes: the last read shows how much that is.
+func (j *jsonReader) fit() {
+	switch size := len(j.window); {
+	case j.n == size && size < bulkWindow:
+		j.window = make([]byte, min(4*size, bulkWindow))
+	case j.n < size/8 && size > liveWindow:
+		j.window = make([]byte, liveWindow)
+	}
 }
 
 // peek returns the next byte that is not white space, without consuming it. At the end of the text it
@@ -147,12 +198,26 @@ func (j *jsonReader) element() (bool, error) { return j.more(']') }
 const maxKey = 64 << 10
 
 // member returns the name of the object's next member, and false after the last. Its value is next.
-func (j *jsonReader) member() (string, bool, error) {
+func (j *jsonReader) member() (string, bool, error) { return j.memberOf(knownName) }
+
+// knownName makes a string of a member's name. For those that come with each value it takes no memory.
+func knownName(raw []byte) string {
+	switch string(raw) {
+	case "id":
+		return "id"
+	case "docs":
+		return "docs"
+	}
+	return string(raw)
+}
+
+// memberOf is member for names that are made strings by text.
+func (j *jsonReader) memberOf(text func([]byte) string) (string, bool, error) {
 	ok, err := j.more('}')
 	if err != nil || !ok {
 		return "", false, err
 	}
-	name, err := j.text(maxKey)
+	name, err := j.textOf(maxKey, text)
 	if err != nil {
 		return "", false, err
 	}
@@ -198,8 +263,8 @@ func (j *jsonReader) skip() error {
 	return err
 }
 
-// text reads a string of at most limit bytes.
-func (j *jsonReader) text(limit int) (string, error) {
+// textOf reads a string of at most limit bytes. If it has no escapes, text makes it one.
+func (j *jsonReader) textOf(limit int, text func([]byte) string) (string, error) {
 	if c, err := j.next(); err != nil {
 		return "", err
 	} else if c != '"' {
@@ -209,14 +274,23 @@ func (j *jsonReader) text(limit int) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if bytes.IndexByte(raw, '\\') < 0 {
+		return text(raw[1 : len(raw)-1]), nil
+	}
 	return unquote(raw)
 }
 
 // value returns the bytes of the next value, of at most limit bytes, checked to be JSON in valid UTF-8.
 // They are good until the next call.
 func (j *jsonReader) value(limit int) ([]byte, error) {
-	if _, err := j.next(); err != nil {
+	c, err := j.next()
+	if err != nil {
 		return nil, err
+	}
+	if c == '{' || c == '[' || c == '"' {
+		if raw := j.ahead(); j.passed(checkValue(raw), limit) {
+			return raw[:len(raw)-len(j.ahead())], nil
+		}
 	}
 	start := j.offset()
 	raw, err := j.take(limit)
@@ -224,20 +298,33 @@ func (j *jsonReader) value(limit int) ([]byte, error) {
 		return nil, err
 	}
 	j.comma = true
-	if !json.Valid(raw) {
-		return nil, fmt.Errorf("%w: the value at byte %d is not JSON", ErrMalformed, start)
-	}
-	if !utf8.Valid(raw) {
+	switch {
+	case validJSON(raw):
+		return raw, nil
+	case !utf8.Valid(raw):
 		return nil, fmt.Errorf("%w: the value at byte %d is not UTF-8", ErrMalformed, start)
 	}
-	return raw, nil
+	return nil, fmt.Errorf("%w: the value at byte %d is not JSON", ErrMalformed, start)
+}
+
+// ahead are the bytes in the window. Most values are whole in there.
+func (j *jsonReader) ahead() []byte { return j.window[j.pos:j.n] }
+
+// passed steps over a value in the window of which the reader of ahead found that it is JSON and ends at
+// end, unless it is larger than limit.
+func (j *jsonReader) passed(end, limit int) bool {
+	if end < 0 || end > limit {
+		return false
+	}
+	j.pos += end
+	j.comma = true
+	return true
 }
 
 // take finds the end of the value that begins at pos and returns its bytes: of the window, if it is
 // all there, and else gathered in scratch.
 func (j *jsonReader) take(limit int) ([]byte, error) {
-	// What one huge value needed is not kept for the many small ones after it.
-	if cap(j.scratch) > 1<<20 {
+	if kept := cap(j.scratch); kept > maxScratch || j.live && kept > maxLiveScratch {
 		j.scratch = nil
 	}
 	j.scratch = j.scratch[:0]
@@ -287,7 +374,7 @@ func (j *jsonReader) makeRoom(more, limit int) error {
 }
 
 // scanner finds the end of a JSON value that comes in pieces. It follows strings and brackets only:
-// whether the value is JSON is for json.Valid to say.
+// whether the value is JSON is for validJSON to say.
 type scanner struct {
 	depth   int
 	str     bool // inside a string
@@ -367,53 +454,114 @@ type member struct {
 	value      int    // where the value begins
 }
 
+// memberScan walks over the members of an object and checks them on its way: of bytes that nobody has
+// looked at yet, once is enough.
+type memberScan struct {
+	b   []byte
+	i   int // where the next member begins, or where the object ends
+	bad int // if it is neither: notJSON or notWhole
+}
+
+// scanMembers begins with the object that b begins with. More may follow it.
+func scanMembers(b []byte) memberScan {
+	s := memberScan{b: b, i: pastBlank(b, 1)}
+	if s.i == len(b) {
+		s.bad = notWhole
+	}
+	return s
+}
+
+// next returns the next member, and false after the last, or if there is none that could be read.
+func (s *memberScan) next() (m member, ok bool) {
+	if m, ok = s.name(); ok {
+		ok = s.pass(&m, checkAt(s.b, m.value, 1))
+	}
+	return m, ok
+}
+
+// name is next without the value's end, which pass is to be told.
+func (s *memberScan) name() (m member, ok bool) {
+	switch {
+	case s.bad != 0 || s.b[s.i] == '}':
+		return m, false
+	case s.b[s.i] != '"':
+		s.bad = notJSON
+		return m, false
+	}
+	m.start = s.i
+	if m.keyEnd = checkString(s.b, s.i+1); m.keyEnd < 0 {
+		s.bad = m.keyEnd
+		return m, false
+	}
+	m.key = s.b[m.start+1 : m.keyEnd-1]
+	if bytes.IndexByte(m.key, '\\') >= 0 {
+		if text, err := unquote(s.b[m.start:m.keyEnd]); err == nil {
+			m.key = []byte(text)
+		}
+	}
+	switch colon := pastBlank(s.b, m.keyEnd); {
+	case colon == len(s.b):
+		s.bad = notWhole
+	case s.b[colon] != ':':
+		s.bad = notJSON
+	default:
+		m.value = pastBlank(s.b, colon+1)
+		return m, true
+	}
+	return m, false
+}
+
+// pass steps over a member whose value ends at end, if it does.
+func (s *memberScan) pass(m *member, end int) bool {
+	if end < 0 {
+		s.bad = end
+		return false
+	}
+	m.end = end
+	switch s.i = pastBlank(s.b, end); {
+	case s.i == len(s.b):
+		s.bad = notWhole
+	case s.b[s.i] == ',':
+		if s.i = pastBlank(s.b, s.i+1); s.i == len(s.b) {
+			s.bad = notWhole
+		} else if s.b[s.i] == '}' {
+			s.bad = notJSON
+		}
+	case s.b[s.i] != '}':
+		s.bad = notJSON
+	}
+	return s.bad == 0
+}
+
+// end returns the index after the object of which all members were returned, or why it has none.
+func (s *memberScan) end() int {
+	if s.bad != 0 {
+		return s.bad
+	}
+	return s.i + 1
+}
+
 // members calls visit for each member of object, until it returns false.
 func members(object []byte, visit func(member) bool) {
-	for i := skipSpace(object, 1); object[i] != '}'; {
-		m := member{start: i}
-		m.keyEnd = valueEnd(object, m.start)
-		m.key = object[m.start+1 : m.keyEnd-1]
-		if bytes.IndexByte(m.key, '\\') >= 0 {
-			if text, err := unquote(object[m.start:m.keyEnd]); err == nil {
-				m.key = []byte(text)
-			}
-		}
-		m.value = skipSpace(object, skipSpace(object, m.keyEnd)+1) // the colon
-		m.end = valueEnd(object, m.value)
-		if !visit(m) {
+	scan := scanMembers(object)
+	for m, ok := scan.name(); ok; m, ok = scan.name() {
+		if !scan.pass(&m, valueEnd(object, m.value)) || !visit(m) {
 			return
-		}
-		if i = skipSpace(object, m.end); object[i] == ',' {
-			i = skipSpace(object, i+1)
 		}
 	}
 }
 
 // elements calls visit for each element of array, until it returns false.
 func elements(array []byte, visit func([]byte) bool) {
-	for i := skipSpace(array, 1); array[i] != ']'; {
+	for i := pastBlank(array, 1); array[i] != ']'; {
 		end := valueEnd(array, i)
 		if !visit(array[i:end]) {
 			return
 		}
-		if i = skipSpace(array, end); array[i] == ',' {
-			i = skipSpace(array, i+1)
+		if i = pastBlank(array, end); array[i] == ',' {
+			i = pastBlank(array, i+1)
 		}
 	}
-}
-
-func skipSpace(b []byte, i int) int {
-	for b[i] == ' ' || b[i] == '\t' || b[i] == '\r' || b[i] == '\n' {
-		i++
-	}
-	return i
-}
-
-// valueEnd returns the index after the value that begins at i.
-func valueEnd(b []byte, i int) int {
-	var s scanner
-	length, _ := s.scan(b[i:])
-	return i + length
 }
 
 func isObject(raw []byte) bool { return len(raw) > 0 && raw[0] == '{' }
@@ -430,4 +578,12 @@ func unquote(raw []byte) (string, error) {
 	var s string
 	err := json.Unmarshal(raw, &s)
 	return s, err
+}
+
+// unquoteAs is unquote for a string that is most likely want, which it returns then.
+func unquoteAs(raw []byte, want string) (string, error) {
+	if len(raw) == len(want)+2 && raw[0] == '"' && string(raw[1:len(raw)-1]) == want && strings.IndexByte(want, '\\') < 0 {
+		return want, nil
+	}
+	return unquote(raw)
 }

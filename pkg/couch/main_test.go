@@ -1,6 +1,7 @@
 package couch_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -86,6 +87,7 @@ func fetchAll(t testing.TB, db *couch.Database, refs ...couch.DocRef) []couch.Fe
 			return all
 		}
 		require.NoError(t, err)
+		f.Doc.Body = bytes.Clone(f.Doc.Body)
 		all = append(all, f)
 	}
 }

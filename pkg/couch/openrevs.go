@@ -1,6 +1,7 @@
 package couch
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -286,7 +287,8 @@ func (l *jsonLeaves) next() (*Leaf, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, _, err := parseFetched(l.id, raw)
+	f, _, err := parseFetched(DocRef{ID: l.id}, raw)
+	f.Doc.Body = bytes.Clone(f.Doc.Body) // raw is good until the next call
 	leaf := &Leaf{Fetched: f}
 	if err == nil && f.Doc.HasAttachments() {
 		err = l.attach(leaf)
@@ -373,7 +375,7 @@ func (l *multipartLeaves) document(r io.Reader, refused bool) (*Leaf, error) {
 	if raw, err := wholeObject(body); err != nil {
 		return nil, err
 	} else if refused {
-		f, _, err := parseFetched(l.id, raw)
+		f, _, err := parseFetched(DocRef{ID: l.id}, raw)
 		return &Leaf{Fetched: f}, err
 	}
 	doc, err := ParseDocument(body)

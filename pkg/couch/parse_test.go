@@ -163,7 +163,7 @@ func TestEveryCutOfJSON(t *testing.T) {
 		"revs diff": {
 			`{"x":{"missing":["1-a"],"possible_ancestors":["1-b"]},"y":{}}`,
 			func(s string) error {
-				_, err := readRevsDiff(strings.NewReader(s), map[string][]string{"x": {"1-a"}})
+				_, err := readRevsDiff(strings.NewReader(s), []DocRevs{{ID: "x", Revs: []string{"1-a"}}})
 				return err
 			},
 		},

@@ -7,9 +7,6 @@ import (
 	"slices"
 )
 
-// bulkWindow is the size in bytes of the read buffer of an answer with many documents.
-const bulkWindow = 32 << 10
-
 // maxAncestors is how many possible ancestors of a document are kept.
 const maxAncestors = 100
 
@@ -33,56 +30,74 @@ func (d *Database) RevsDiff(ctx context.Context, docs []DocRevs) (map[string]Mis
 	if len(docs) == 0 {
 		return nil, nil
 	}
-	ids, revs := gather(docs)
-	body := []byte{'{'}
-	for i, id := range ids {
-		if i > 0 {
-			body = append(body, ',')
-		}
-		body = append(append(body, quote(id)...), ':')
-		body = appendStrings(body, revs[id])
-	}
-	body = append(body, '}')
-
+	docs = gather(docs)
 	var missing map[string]Missing
-	err := d.post(ctx, "_revs_diff", bytesBody(body), func(p *response) (err error) {
-		missing, err = readRevsDiff(p, revs)
+	err := d.post(ctx, "_revs_diff", bytesBody(revsDiffBody(docs)), func(p *response) (err error) {
+		missing, err = readRevsDiff(p, docs)
 		return err
 	})
 	return missing, err
 }
 
-// gather merges the revisions named for an id, and returns the ids in the order of their first mention.
-func gather(docs []DocRevs) ([]string, map[string][]string) {
-	ids := make([]string, 0, len(docs))
-	revs := make(map[string][]string, len(docs))
+func revsDiffBody(docs []DocRevs) []byte {
+	size := 2
 	for _, doc := range docs {
-		have, seen := revs[doc.ID]
-		if !seen {
-			ids = append(ids, doc.ID)
-			revs[doc.ID] = doc.Revs
-			continue
-		}
-		merged := slices.Clone(have)
+		size += len(doc.ID) + len(`"":[],`)
 		for _, rev := range doc.Revs {
-			if !slices.Contains(merged, rev) {
-				merged = append(merged, rev)
-			}
+			size += len(rev) + len(`"",`)
 		}
-		revs[doc.ID] = merged
 	}
-	return ids, revs
+	body := append(make([]byte, 0, size), '{')
+	for i, doc := range docs {
+		if i > 0 {
+			body = append(body, ',')
+		}
+		body = append(appendQuoted(body, doc.ID), ':')
+		body = appendStrings(body, doc.Revs)
+	}
+	return append(body, '}')
 }
 
-// readRevsDiff reads {"id": {"missing": [...], "possible_ancestors": [...]}, ...}.
-func readRevsDiff(r io.Reader, asked map[string][]string) (map[string]Missing, error) {
+// gather merges the revisions that are named for an id, in the order of its first mention. It leaves docs
+// alone.
+func gather(docs []DocRevs) []DocRevs {
+	first := make(map[string]int, len(docs))
+	for i, doc := range docs {
+		if _, twice := first[doc.ID]; !twice {
+			first[doc.ID] = i
+		}
+	}
+	if len(first) == len(docs) {
+		return docs
+	}
+	merged := make([]DocRevs, 0, len(first))
+	for i, doc := range docs {
+		at := first[doc.ID]
+		if at == i {
+			first[doc.ID] = len(merged)
+			merged = append(merged, DocRevs{ID: doc.ID, Revs: slices.Clone(doc.Revs)})
+			continue
+		}
+		for _, rev := range doc.Revs {
+			if !slices.Contains(merged[at].Revs, rev) {
+				merged[at].Revs = append(merged[at].Revs, rev)
+			}
+		}
+	}
+	return merged
+}
+
+// readRevsDiff reads {"id": {"missing": [...], "possible_ancestors": [...]}, ...}. No id is asked for twice.
+func readRevsDiff(r io.Reader, asked []DocRevs) (map[string]Missing, error) {
 	j := newJSONReader(&bounded{r: r, left: maxRevsDiff}, bulkWindow)
+	defer j.free()
 	missing := map[string]Missing{}
 	if err := j.open('{'); err != nil {
 		return nil, fmt.Errorf("reading the revisions' difference: %w", err)
 	}
+	ids := places{id: func(i int) string { return asked[i].ID }, n: len(asked)}
 	for {
-		id, ok, err := j.member()
+		id, ok, err := j.memberOf(ids.text)
 		if err == nil && !ok {
 			return missing, nil
 		}
@@ -90,22 +105,29 @@ func readRevsDiff(r io.Reader, asked map[string][]string) (map[string]Missing, e
 		if err == nil {
 			raw, err = j.value(maxRow)
 		}
+		// Only what was asked for is answered: a server that adds to it is not followed.
+		var revs []string
+		if at, is := ids.find([]byte(id)); is {
+			revs = asked[at].Revs
+		}
 		var m Missing
 		if err == nil {
-			m, err = parseMissing(raw)
+			m, err = parseMissing(raw, revs)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("reading the revisions' difference: %w", err)
 		}
-		// Only what was asked for is answered: a server that adds to it is not followed.
-		m.Revs = slices.DeleteFunc(m.Revs, func(rev string) bool { return !slices.Contains(asked[id], rev) })
 		if len(m.Revs) > 0 {
+			if len(missing) == 0 {
+				missing = make(map[string]Missing, len(asked)) // one that lacks something lacks most
+			}
 			missing[id] = m
 		}
 	}
 }
 
-func parseMissing(raw []byte) (Missing, error) {
+// parseMissing reads what is missing of the revisions that were asked for.
+func parseMissing(raw []byte, asked []string) (Missing, error) {
 	var m Missing
 	if !isObject(raw) {
 		return m, fmt.Errorf("%w: not an object", ErrMalformed)
@@ -114,7 +136,7 @@ func parseMissing(raw []byte) (Missing, error) {
 	members(raw, func(one member) bool {
 		switch string(one.key) {
 		case "missing":
-			m.Revs, err = parseStrings(raw[one.value:one.end])
+			m.Revs, err = parseAsked(raw[one.value:one.end], asked)
 		case "possible_ancestors":
 			m.PossibleAncestors, err = parseStrings(raw[one.value:one.end])
 			// More of them than were asked for may come, and a URL has room for no more.
@@ -125,6 +147,41 @@ func parseMissing(raw []byte) (Missing, error) {
 		return err == nil
 	})
 	return m, err
+}
+
+// parseAsked reads an array of strings and returns those that were asked for.
+func parseAsked(raw []byte, asked []string) ([]string, error) {
+	if !isArray(raw) {
+		return nil, fmt.Errorf("%w: not an array", ErrMalformed)
+	}
+	found := asked[:0:0]
+	matches := 0 // all so far were asked for in this order
+	var err error
+	elements(raw, func(element []byte) bool {
+		var want, rev string
+		if matches >= 0 && matches < len(asked) {
+			want = asked[matches]
+		}
+		if rev, err = unquoteAs(element, want); err != nil {
+			return false
+		}
+		if matches >= 0 && want != "" && rev == want {
+			matches++
+			return true
+		}
+		if matches > 0 {
+			found = slices.Clone(asked[:matches])
+		}
+		matches = -1
+		if slices.Contains(asked, rev) {
+			found = append(found, rev)
+		}
+		return true
+	})
+	if matches > 0 {
+		found = asked[:matches:matches]
+	}
+	return found, err
 }
 
 func parseStrings(raw []byte) ([]string, error) {

@@ -1,0 +1,62 @@
+package couch
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+)
+
+// jsonTexts are texts of each kind, right and wrong.
+var jsonTexts = []string{
+	`{}`, `[]`, ` { } `, `[1,2.5,-3e+7,0,-0.0E-1]`, `{"a":{"b":[{"c":null}]},"d":true,"e":false}`, "[\n1\t,\r2 ]",
+	`"` + strings.Repeat("x", 100) + `"`, `"0123456\"89"`, `"\u00e9\ud83d\ude00\ud800\/\b\f\n\r\t\\"`, `"Zürich, 東京, 😀"`,
+	`"1234567` + "\xc3" + `"`, `"` + "\xc3\x28" + `"`, `"` + "\xed\xa0\x80" + `"`, "\"\x1f\"", "\"1234567\x00\"", "\"\x7f\"",
+	`{"a" 1}`, `{"a":}`, `{"a":1,}`, `{a:1}`, `{1:1}`, `[1,]`, `[,1]`, `[1 2]`, `[}`, `{]`, `{"a":1]`, `nul`, `nulL`, `True`, `+1`,
+	`01`, `1.`, `.5`, `1e`, `1e+`, `-`, `--1`, `1 1`, `"a" "b"`, `"\x"`, `"\u12g4"`, `"\u12`, `"abc`, `{"a`, `{"a":"b`, `[`, `{`, ``,
+	strings.Repeat("[", 9_999) + strings.Repeat("]", 9_999), strings.Repeat("[", 10_001) + strings.Repeat("]", 10_001),
+	`{"k` + "\xff" + `":1}`, "\u00a0", "\ufeff{}",
+}
+
+func TestCheckValue(t *testing.T) {
+	t.Parallel()
+	for _, text := range jsonTexts {
+		checkedAsStandard(t, text)
+	}
+}
+
+func FuzzCheckValue(f *testing.F) {
+	for _, text := range jsonTexts {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) { checkedAsStandard(t, text) })
+}
+
+// checkedAsStandard requires that a text is taken for what encoding/json takes it for, wherever it is cut,
+// and that the values in it end where they do.
+func checkedAsStandard(t *testing.T, text string) {
+	t.Helper()
+	b := []byte(text)
+	valid := json.Valid(b) && utf8.Valid(b)
+	require.Equal(t, valid, validJSON(b), "%.200q", text)
+	if !valid {
+		return
+	}
+	for _, cut := range []int{0, 1, len(b) / 2, len(b) - 1} {
+		require.NotEqual(t, notJSON, checkValue(b[:cut]), "%.200q", text[:cut])
+	}
+	start := pastBlank(b, 0)
+	end := checkValue(b)
+	require.Equal(t, end, valueEnd(b, start), "%.200q", text)
+	// What follows does not count.
+	require.Equal(t, end, checkValue(append(b[:end:end], `,"}]\`...)), "%.200q", text)
+	require.Equal(t, end, valueEnd(append(b[:end:end], `,"}]\`...), start), "%.200q", text)
+	if b[start] == '{' {
+		members(b[start:end], func(m member) bool {
+			require.True(t, validJSON(b[start+m.value:start+m.end]), "%.200q", text)
+			return true
+		})
+	}
+}
