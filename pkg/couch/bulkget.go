@@ -1,7 +1,6 @@
 package couch
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -133,8 +132,8 @@ func (d *Database) noBulkGet(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", ErrNoBulkGet, err)
 }
 
-// Next returns the next answer, and io.EOF after the last one. After an error all later calls return
-// the same.
+// Next returns the next answer, and io.EOF after the last one. The document's Body is good until the next
+// call: who keeps it makes a copy. After an error all later calls return the same.
 func (b *BulkResults) Next() (Fetched, error) {
 	if b.err != nil {
 		return Fetched{}, b.err
@@ -272,7 +271,6 @@ func (b *BulkResults) doc() (Fetched, bool, error) {
 		failure.Rev = f.Rev
 	}
 	f.At, b.answered[at] = at, true
-	f.Doc.Body = bytes.Clone(f.Doc.Body)
 	return f, true, nil
 }
 
