@@ -42,7 +42,7 @@ type run struct {
 	// checkpoints.
 	latest record
 
-	asking, writing portion       // of _revs_diff and _bulk_docs
+	asking, writing sizeLimit     // of _revs_diff and _bulk_docs
 	large           chan struct{} // an element for each large document in memory
 
 	noBulkGet    atomic.Bool  // the source has none
@@ -115,7 +115,7 @@ func newRun(job Job, cfg Config) (*run, error) {
 		started:  time.Now(),
 		calls:    make(chan call),
 		position: newPosition(),
-		asking:   portion{most: maxPortion}, writing: portion{most: maxPortion},
+		asking:   sizeLimit{most: maxPortion}, writing: sizeLimit{most: maxPortion},
 		large: make(chan struct{}, largeAtATime),
 		known: job.ReplicationID, base: job.Stats,
 	}
