@@ -175,7 +175,7 @@ func TestARunSaysWhichRequestHoldsItUp(t *testing.T) {
 			return refuse(w, 503, `{"error":"busy","reason":"later"}`)
 		})
 		target.fail("POST /_ensure_full_commit", 500, `{"error":"internal","reason":"ill"}`)
-		a := doing(t, replicator.DoingRateLimited, replication(t, source.URL, target.URL, `"worker_batch_size":1`), longPause)
+		a := doing(t, replicator.DoingRateLimited, replication(t, source.URL, target.URL, `"worker_batch_size":1`, `"worker_processes":20`), longPause)
 		require.Len(t, a.Waiting, 1)
 		require.Equal(t, "/db/d2", a.Waiting[0].Path)
 		require.Greater(t, a.BatchesInFlight, 1)

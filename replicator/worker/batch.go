@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"sync"
 	"time"
 
 	"settee/pkg/couch"
@@ -38,92 +39,76 @@ type position struct {
 	issued int                     // how many batches were begun
 	next   int                     // the first batch that has not ended
 	done   map[int]json.RawMessage // the sequences of those that ended out of order
-	room   chan struct{}           // an element for each batch between next and issued
 }
 
-func newPosition() position {
-	return position{done: map[int]json.RawMessage{}, room: make(chan struct{}, maxAhead)}
+func newPosition() position { return position{done: map[int]json.RawMessage{}} }
+
+// intake gathers rows into batches, in the feed's order, and starts them: in goroutines that are there only
+// as long as their batch. A batch of a feed that ends is a full one, or the last. A batch of a live feed
+// takes what is there at the moment and leaves as soon as there is room for it: the busier the run is, the
+// larger it grows. run.mu guards the intake.
+type intake struct {
+	r *run
+	// start has copy called, in a goroutine, and does not block.
+	start func(*batch)
+
+	filling *batch // nil if none was begun
+	linger  *time.Timer
+	asking  int           // batches of which the target is not asked yet what it has
+	space   chan struct{} // an element when the one who waits is to look again
+
+	busy   int           // goroutines that read the feed or copy a batch
+	copied chan struct{} // closed when there are none any more
 }
 
-// fillBatches gathers rows into batches, in the feed's order, and closes batches at the end. A batch of
-// a feed that ends is a full one, or the last. A batch of a live feed takes what is there at the moment
-// and leaves as soon as a worker is free: the busier they are, the larger it grows. complete says that
-// the feed was read to its end.
-func (r *run) fillBatches(ctx context.Context, items <-chan feedItem, batches chan<- *batch) (complete bool, err error) {
-	defer close(batches)
+// newIntake returns the intake of one who reads the feed. start is to be set.
+func newIntake(r *run) *intake {
+	return &intake{r: r, space: make(chan struct{}, 1), busy: 1, copied: make(chan struct{})}
+}
+
+// take adds an item of the feed to a batch, and waits for room for it. One goroutine calls it.
+func (q *intake) take(ctx context.Context, item feedItem) error {
 	for {
-		b, err := r.beginBatch(ctx)
-		if err != nil {
-			return false, err
+		q.r.mu.Lock()
+		ok := q.hasRoom()
+		if ok {
+			q.add(item)
+			q.launch()
 		}
-		last, err := r.fill(ctx, b, items, batches)
-		if err != nil || last {
-			// The reader closes items after an error, too, and after the end of a feed that ends.
-			return err == nil && b.ended, err
+		q.r.mu.Unlock()
+		if ok {
+			return nil
 		}
-	}
-}
-
-// beginBatch waits until another batch may be begun.
-func (r *run) beginBatch(ctx context.Context) (*batch, error) {
-	select {
-	case r.room <- struct{}{}:
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	b := &batch{number: r.issued}
-	r.issued++
-	return b, nil
-}
-
-// fill fills a batch and hands it to a worker. last says that there will be no more rows.
-func (r *run) fill(ctx context.Context, b *batch, items <-chan feedItem, batches chan<- *batch) (last bool, err error) {
-	var timer <-chan time.Time
-	for {
-		in, out := items, batches
-		if r.isFull(b) || b.ended {
-			in = nil
-		} else if !b.due {
-			out = nil
-		}
-		// What is there already goes along.
-		var item feedItem
-		var more bool
 		select {
-		case item, more = <-in:
-		default:
-			select {
-			case item, more = <-in:
-			case out <- b:
-				return b.ended && !r.rep.Continuous, nil
-			case <-timer:
-				b.due = true
-				continue
-			case <-ctx.Done():
-				return false, context.Cause(ctx)
-			}
-		}
-		if !more {
-			return true, nil
-		}
-		r.add(b, item)
-		if timer == nil && !b.due {
-			t := time.NewTimer(linger)
-			defer t.Stop()
-			timer = t.C
+		case <-q.space:
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
 	}
 }
 
-// add adds an item of the feed to a batch.
-func (r *run) add(b *batch, item feedItem) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+// hasRoom reports whether another item has a place, and begins a batch if there is none.
+func (q *intake) hasRoom() bool {
+	if q.filling != nil {
+		return !q.r.isFull(q.filling) && !q.filling.ended
+	}
+	if q.r.issued-q.r.next >= maxAhead {
+		return false
+	}
+	q.filling = &batch{number: q.r.issued}
+	q.r.issued++
+	return true
+}
+
+// add adds an item to the batch that is filled.
+func (q *intake) add(item feedItem) {
+	r, b := q.r, q.filling
 	if item.end {
 		b.due, b.ended = true, true
 	} else {
+		if b.rows == nil && !item.live {
+			b.rows = make([]couch.Row, 0, r.batchSize)
+		}
 		b.rows = append(b.rows, item.row)
 		b.size += rowSize(item.row)
 		item.seq = item.row.Seq
@@ -140,6 +125,90 @@ func (r *run) add(b *batch, item feedItem) {
 	if item.seq != nil {
 		b.seq, r.read = item.seq, item.seq
 	}
+	if !b.due && len(b.rows) == 1 {
+		q.linger = time.AfterFunc(linger, func() { q.lingered(b) })
+	}
+}
+
+// lingered lets a batch go as it is.
+func (q *intake) lingered(b *batch) {
+	q.r.mu.Lock()
+	defer q.r.mu.Unlock()
+	if q.filling == b && !b.due {
+		b.due = true
+		q.launch()
+	}
+}
+
+// launch starts the batch that is filled, if it is due and there is room for it.
+func (q *intake) launch() {
+	b := q.filling
+	if b == nil || !b.due || q.asking >= q.r.workers {
+		return
+	}
+	if q.linger != nil {
+		q.linger.Stop()
+		q.linger = nil
+	}
+	q.filling = nil
+	q.asking++
+	q.busy++
+	q.start(b)
+	q.look()
+}
+
+// look has the goroutine that waits for room look again.
+func (q *intake) look() {
+	select {
+	case q.space <- struct{}{}:
+	default:
+	}
+}
+
+// asked notes that the target was asked what it has of a batch: another one may be started.
+func (q *intake) asked() {
+	q.r.mu.Lock()
+	defer q.r.mu.Unlock()
+	q.asking--
+	q.launch()
+}
+
+// end notes that the feed was read, or given up with what was gathered last.
+func (q *intake) end(err error) {
+	q.r.mu.Lock()
+	defer q.r.mu.Unlock()
+	if err != nil {
+		q.filling = nil
+	}
+	if q.linger != nil {
+		q.linger.Stop()
+	}
+	q.leave()
+}
+
+// leave notes that one of the goroutines has ended.
+func (q *intake) leave() {
+	if q.busy--; q.busy == 0 {
+		close(q.copied)
+	}
+}
+
+// copy copies a batch, as copyBatch says, and starts the next one.
+func (q *intake) copy(ctx, writing context.Context, b *batch, fail func(error)) error {
+	var once sync.Once
+	asked := func() { once.Do(q.asked) }
+	q.r.inFlight.Add(1)
+	err := q.r.copyBatch(ctx, writing, b, asked, fail)
+	q.r.inFlight.Add(-1)
+	if err == nil {
+		q.r.pass(b)
+		asked()
+	}
+	q.r.mu.Lock()
+	defer q.r.mu.Unlock()
+	q.look() // to begin one that was too far ahead
+	q.leave()
+	return err
 }
 
 // isFull reports whether a batch takes no more rows.
@@ -181,7 +250,6 @@ func (r *run) pass(b *batch) {
 		if seq != nil {
 			r.through = seq
 		}
-		<-r.room
 	}
 }
 

@@ -14,14 +14,27 @@ import (
 	"settee/replicator"
 )
 
-// batching is a run whose feed and workers are the test.
-func batching(size int) (r *run, items chan feedItem, batches chan *batch) {
-	r = &run{
-		settings: settings{batchSize: size},
+// batching is the intake of a run with one worker, whose feed is the test. Its batches are copied when the
+// test takes them out of the channel.
+func batching(size int) (*intake, chan *batch) {
+	r := &run{
+		settings: settings{batchSize: size, workers: 1},
 		rep:      &replicator.Replication{},
 		position: newPosition(),
 	}
-	return r, make(chan feedItem), make(chan *batch)
+	q := newIntake(r)
+	batches := make(chan *batch)
+	q.start = func(b *batch) {
+		go func() {
+			batches <- b
+			r.pass(b)
+			q.asked()
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			q.leave()
+		}()
+	}
+	return q, batches
 }
 
 func row(seq int, live bool) feedItem {
@@ -30,87 +43,100 @@ func row(seq int, live bool) feedItem {
 
 func TestBatchesOfAFeedThatEndsAreFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, items, batches := batching(3)
-		end := make(chan error)
-		complete := false
-		go func() {
-			var err error
-			complete, err = r.fillBatches(t.Context(), items, batches)
-			end <- err
-		}()
-		items <- row(1, false)
-		items <- row(2, false)
+		q, batches := batching(3)
+		take := func(item feedItem) { require.NoError(t, q.take(t.Context(), item)) }
+		take(row(1, false))
+		take(row(2, false))
 		synctest.Wait()
 		select {
 		case <-batches:
 			t.Fatal("it was not full")
 		default:
 		}
-		items <- row(3, false)
+		take(row(3, false))
 		b := <-batches
 		require.Len(t, b.rows, 3)
 		require.Equal(t, "3", string(b.seq))
 
 		// A filter that finds little holds nothing up.
 		began := time.Now()
-		items <- row(4, false)
+		take(row(4, false))
 		b = <-batches
 		require.Len(t, b.rows, 1)
 		require.Equal(t, linger, time.Since(began))
 
-		items <- row(5, false)
-		items <- feedItem{end: true, seq: json.RawMessage("9")}
+		take(row(5, false))
+		take(feedItem{end: true, seq: json.RawMessage("9")})
+		q.end(nil)
 		b = <-batches
 		require.Len(t, b.rows, 1)
 		require.Equal(t, "9", string(b.seq))
-		require.NoError(t, <-end)
-		require.True(t, complete)
-		_, open := <-batches
-		require.False(t, open)
+		<-q.copied
 	})
 }
 
 func TestBatchesOfALiveFeedLeaveAtOnceAndGrowWhileWorkersAreBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, items, batches := batching(3)
-		ctx, cancel := context.WithCancel(t.Context())
-		end := make(chan error)
-		go func() {
-			_, err := r.fillBatches(ctx, items, batches)
-			end <- err
-		}()
+		q, batches := batching(3)
 		began := time.Now()
-		items <- row(1, true)
-		require.Len(t, (<-batches).rows, 1)
-		require.Zero(t, time.Since(began))
-		for seq := 2; seq <= 4; seq++ {
-			items <- row(seq, true)
+		for seq := 1; seq <= 4; seq++ {
+			require.NoError(t, q.take(t.Context(), row(seq, true)))
 		}
+		ctx, cancel := context.WithCancel(t.Context())
+		taken := make(chan error)
+		go func() { taken <- q.take(ctx, row(5, true)) }()
 		synctest.Wait()
 		select {
-		case items <- row(5, true):
+		case <-taken:
 			t.Fatal("a batch grew beyond its size")
 		default:
 		}
+		require.Len(t, (<-batches).rows, 1)
+		require.NoError(t, <-taken)
 		require.Len(t, (<-batches).rows, 3)
+		require.Len(t, (<-batches).rows, 1)
+		require.Zero(t, time.Since(began))
+
+		synctest.Wait()
+		for seq := 6; seq <= 9; seq++ {
+			require.NoError(t, q.take(t.Context(), row(seq, true)))
+		}
+		go func() { taken <- q.take(ctx, row(10, true)) }()
 		cancel()
-		require.ErrorIs(t, <-end, context.Canceled)
+		require.ErrorIs(t, <-taken, context.Canceled)
+
+		// What was gathered last goes with the feed.
+		q.end(context.Canceled)
+		require.Len(t, (<-batches).rows, 1)
+		<-q.copied
+	})
+}
+
+func TestAFeedThatIsGivenUpLeavesNoTimer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, _ := batching(3)
+		require.NoError(t, q.take(t.Context(), row(1, false)))
+		q.end(context.Canceled)
+		<-q.copied
+		time.Sleep(2 * linger) // nothing is started: it would stay, and the bubble would not end
 	})
 }
 
 func TestThePassageIsInTheFeedsOrder(t *testing.T) {
 	t.Parallel()
-	r, _, _ := batching(1)
-	r.through = json.RawMessage("0")
+	q, _ := batching(1)
+	r := q.r
+	r.workers = 4
 	var batches []*batch
+	q.start = func(b *batch) { batches = append(batches, b) }
+	r.through = json.RawMessage("0")
 	for i, seq := range []string{"1", "2", "", "4"} {
-		b, err := r.beginBatch(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, i, b.number)
-		if seq != "" {
-			r.add(b, feedItem{row: couch.Row{Seq: json.RawMessage(seq)}})
+		item := feedItem{row: couch.Row{ID: "d", Seq: json.RawMessage(seq)}}
+		if seq == "" {
+			item = feedItem{end: true}
 		}
-		batches = append(batches, b)
+		require.NoError(t, q.take(t.Context(), item))
+		require.Equal(t, i, batches[i].number)
 	}
 	left := int64(10)
 	r.setLeft(left)
@@ -126,26 +152,33 @@ func TestThePassageIsInTheFeedsOrder(t *testing.T) {
 		require.Equal(t, step.pending, *progress.ChangesPending)
 	}
 	require.Empty(t, r.done)
-	require.Empty(t, r.room)
+	require.Equal(t, r.issued, r.next)
 }
 
 func TestBatchesWaitForOneThatIsFarBehind(t *testing.T) {
-	t.Parallel()
-	r, _, _ := batching(1)
-	var first *batch
-	for range maxAhead {
-		b, err := r.beginBatch(t.Context())
-		require.NoError(t, err)
-		if first == nil {
-			first = b
-		} else {
-			r.pass(b)
+	synctest.Test(t, func(t *testing.T) {
+		q, _ := batching(1)
+		var first, latest *batch
+		q.start = func(b *batch) { latest = b }
+		for seq := range maxAhead {
+			require.NoError(t, q.take(t.Context(), row(seq, true)))
+			q.asked()
+			if first == nil {
+				first = latest
+			} else {
+				q.r.pass(latest)
+			}
 		}
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err := r.beginBatch(ctx)
-	require.ErrorIs(t, err, context.Canceled)
-	r.pass(first)
-	require.Empty(t, r.room)
+		taken := make(chan error)
+		go func() { taken <- q.take(t.Context(), row(maxAhead, true)) }()
+		synctest.Wait()
+		select {
+		case <-taken:
+			t.Fatal("a batch was begun too far ahead")
+		default:
+		}
+		q.r.pass(first)
+		q.look()
+		require.NoError(t, <-taken)
+	})
 }

@@ -57,7 +57,7 @@ func (h *liveHeap) end() uint64 {
 
 // mostMemory is the formula of the package's comment, in bytes.
 func mostMemory(workers, connections, document int) uint64 {
-	return uint64(4*(workers+2)+4*workers+2*connections)<<20 + 2*3*uint64(document)
+	return uint64(4*(4*workers+2)+10*workers+2*connections)<<20 + 2*3*uint64(document)
 }
 
 // However large documents and attachments are, what a run holds of them is bounded. The peers of this test

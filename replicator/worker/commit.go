@@ -13,33 +13,18 @@ import (
 	"settee/replicator"
 )
 
-// keepCheckpoints writes a checkpoint in each interval until all is copied, if there is something to
-// record, and looks whether the filter is still the same.
-func (r *run) keepCheckpoints(ctx context.Context, copied <-chan struct{}) error {
-	tick := time.NewTicker(r.checkpointInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-copied:
-			return nil
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-tick.C:
-		}
-		wrote, err := r.checkpoint(ctx)
-		if err == nil && !wrote {
-			// A filter that lets nothing pass may have been changed for one that does.
-			err = r.sameID(ctx)
-		}
-		if err != nil {
-			return err
-		}
-		if wrote {
-			if err := r.tell(ctx, r.reportTo); err != nil {
-				return err
-			}
-		}
+// keepCheckpoint writes a checkpoint if there is something to record, and looks whether the filter is still
+// the same.
+func (r *run) keepCheckpoint(ctx context.Context) error {
+	wrote, err := r.checkpoint(ctx)
+	if err == nil && !wrote {
+		// A filter that lets nothing pass may have been changed for one that does.
+		err = r.sameID(ctx)
 	}
+	if err == nil && wrote {
+		err = r.tell(ctx, r.reportTo)
+	}
+	return err
 }
 
 // checkpoint records how far the run is, if that is further than the last checkpoint, and reports

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -16,9 +16,6 @@ import (
 )
 
 const (
-	// maxPortion is the size in bytes of the largest _bulk_docs of more than one document. Up to a
-	// megabyte a request is sent without asking the server first.
-	maxPortion = 1<<20 - 4<<10
 	// maxBulkFailures is how many requests of _bulk_get in a row may come to nothing before the run goes on
 	// without it.
 	maxBulkFailures = 3
@@ -35,29 +32,6 @@ type ref struct {
 
 func (f ref) design() bool { return strings.HasPrefix(f.id, designPrefix) }
 
-// copyBatch brings the target all that it is missing of a batch.
-func (r *run) copyBatch(ctx context.Context, b *batch) error {
-	missing, err := r.missing(ctx, r.readable(b.rows))
-	if err != nil || len(missing) == 0 {
-		return err
-	}
-	w := &writer{r: r}
-	single := missing
-	if r.useBulkGet && !r.noBulkGet.Load() {
-		if single, err = r.copyInBulk(ctx, missing, w); err != nil {
-			return err
-		}
-	}
-	// What was read does not wait for attachments.
-	if err := w.flush(ctx); err != nil {
-		return err
-	}
-	if err := r.copySingly(ctx, single, w); err != nil {
-		return err
-	}
-	return w.flush(ctx)
-}
-
 // missing asks the target which of the revisions in rows it does not have, in as many requests as it needs.
 func (r *run) missing(ctx context.Context, rows []couch.Row) ([]ref, error) {
 	var refs []ref
@@ -72,8 +46,12 @@ func (r *run) missing(ctx context.Context, rows []couch.Row) ([]ref, error) {
 			return nil, r.target.failed(codeRevsDiff, err)
 		}
 		r.asking.taken(size)
-		refs = append(refs, some...)
 		rows = rows[n:]
+		if refs == nil {
+			refs = some
+		} else {
+			refs = append(refs, some...)
+		}
 	}
 	return refs, nil
 }
@@ -99,9 +77,12 @@ func (r *run) missingOf(ctx context.Context, rows []couch.Row) ([]ref, error) {
 	if err != nil {
 		return nil, err
 	}
-	var refs []ref
+	refs := make([]ref, 0, len(diff))
 	for _, row := range rows {
 		m := diff[row.ID]
+		if len(m.Revs) == 0 {
+			continue
+		}
 		delete(diff, row.ID) // a row may come twice
 		for _, rev := range m.Revs {
 			refs = append(refs, ref{row.ID, rev, m.PossibleAncestors})
@@ -115,12 +96,16 @@ func (r *run) missingOf(ctx context.Context, rows []couch.Row) ([]ref, error) {
 // revisions that are to be read singly: design documents, whose refusal _bulk_docs does not show, those
 // with attachments, and those that the answer does not have.
 func (r *run) copyInBulk(ctx context.Context, refs []ref, w *writer) ([]ref, error) {
-	var left, single []ref
-	for _, f := range refs {
-		if f.design() {
-			single = append(single, f)
-		} else {
-			left = append(left, f)
+	left := refs
+	var single []ref
+	if slices.ContainsFunc(refs, ref.design) {
+		left = nil
+		for _, f := range refs {
+			if f.design() {
+				single = append(single, f)
+			} else {
+				left = append(left, f)
+			}
 		}
 	}
 	for len(left) > 0 {
@@ -164,10 +149,8 @@ func (e finalError) Is(target error) bool { return target == errFinal }
 // that have attachments. With an error that is all that was not read yet.
 func (r *run) bulkGet(ctx context.Context, refs []ref, w *writer) (unanswered, attached []ref, err error) {
 	asked := make([]couch.DocRef, len(refs))
-	byID := make(map[string][]int, len(refs))
 	for i, f := range refs {
 		asked[i] = couch.DocRef{ID: f.id, Rev: f.rev}
-		byID[f.id] = append(byID[f.id], i)
 	}
 	ctx, room := r.withRoom(ctx)
 	defer room.leave()
@@ -176,7 +159,7 @@ func (r *run) bulkGet(ctx context.Context, refs []ref, w *writer) (unanswered, a
 		return refs, nil, err
 	}
 	defer results.Close()
-	answered := make([]bool, len(refs))
+	answers := answers{refs: refs, answered: make([]bool, len(refs))}
 	stats := replicator.Stats{BulkGetAttempts: int64(len(refs))}
 	for {
 		var f couch.Fetched
@@ -184,20 +167,11 @@ func (r *run) bulkGet(ctx context.Context, refs []ref, w *writer) (unanswered, a
 		if f, err = results.Next(); err != nil {
 			break
 		}
-		if f.Err != nil {
-			continue
-		}
-		fits := covered(f.Doc, refs, byID[f.ID])
-		for _, i := range fits {
-			if f.Doc.HasAttachments() && !answered[i] {
-				attached = append(attached, refs[i])
-			}
-			answered[i] = true
-		}
-		if f.Doc.HasAttachments() || len(fits) == 0 {
+		if f.Err != nil || !answers.take(f) || f.Doc.HasAttachments() {
 			continue
 		}
 		stats.BulkGetDocs++
+		stats.DocsRead++
 		if err = w.add(ctx, f.Doc); err != nil {
 			err = finalError{err}
 			break
@@ -205,77 +179,52 @@ func (r *run) bulkGet(ctx context.Context, refs []ref, w *writer) (unanswered, a
 	}
 	r.count(stats)
 	for i, f := range refs {
-		if !answered[i] {
+		if !answers.answered[i] {
 			unanswered = append(unanswered, f)
 		}
 	}
 	if err == io.EOF {
 		err = nil
 	}
-	return unanswered, attached, err
+	return unanswered, answers.attached, err
 }
 
-// covered returns the indexes, out of those given, of the revisions that a document is the answer for:
-// its own, or those that it descends from.
-func covered(doc couch.Document, refs []ref, indexes []int) []int {
-	var fits []int
-	for _, i := range indexes {
-		if refs[i].rev == doc.Rev {
-			fits = append(fits, i)
-		}
+// answers are what a _bulk_get said of the revisions that it was asked for: those of one document stand
+// together.
+type answers struct {
+	refs     []ref
+	answered []bool // for each of refs
+	attached []ref  // those that have attachments
+}
+
+// take notes for which revisions a document is the answer: its own, or those that it descends from. It
+// reports whether there is any.
+func (a *answers) take(f couch.Fetched) bool {
+	first, last := f.At, f.At
+	for first > 0 && a.refs[first-1].id == f.ID {
+		first--
 	}
-	if len(fits) == len(indexes) {
-		return fits
+	for last+1 < len(a.refs) && a.refs[last+1].id == f.ID {
+		last++
 	}
-	history := ancestors(doc)
-	for _, i := range indexes {
-		if refs[i].rev != doc.Rev && history[refs[i].rev] {
-			fits = append(fits, i)
+	var history map[string]bool
+	fits := false
+	for i := first; i <= last; i++ {
+		if rev := a.refs[i].rev; rev != f.Rev {
+			if history == nil {
+				history = ancestors(f.Doc)
+			}
+			if !history[rev] {
+				continue
+			}
 		}
+		fits = true
+		if f.Doc.HasAttachments() && !a.answered[i] {
+			a.attached = append(a.attached, a.refs[i])
+		}
+		a.answered[i] = true
 	}
 	return fits
-}
-
-// writer gathers documents into portions for _bulk_docs. It is safe for concurrent use.
-type writer struct {
-	r *run
-
-	mu   sync.Mutex
-	docs []couch.Document
-	size int
-}
-
-// add takes a document, and writes a portion if there is one.
-func (w *writer) add(ctx context.Context, doc couch.Document) error {
-	w.r.count(replicator.Stats{DocsRead: 1})
-	return w.r.write(ctx, w.push(doc))
-}
-
-// push takes a document, and returns a portion that is to be written, or nil. A large one does not wait for
-// others.
-func (w *writer) push(doc couch.Document) []couch.Document {
-	if len(doc.Body) > maxPortion {
-		return []couch.Document{doc}
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	var portion []couch.Document
-	if len(w.docs) > 0 && w.size+len(doc.Body) > w.r.writing.limit() || len(w.docs) >= w.r.batchSize {
-		portion = w.docs
-		w.docs, w.size = nil, 0
-	}
-	w.docs = append(w.docs, doc)
-	w.size += len(doc.Body) + 1
-	return portion
-}
-
-// flush writes what is left.
-func (w *writer) flush(ctx context.Context) error {
-	w.mu.Lock()
-	docs := w.docs
-	w.docs, w.size = nil, 0
-	w.mu.Unlock()
-	return w.r.write(ctx, docs)
 }
 
 // write writes documents without attachments with _bulk_docs, in smaller portions where the target takes
@@ -370,9 +319,6 @@ func match(refused []couch.DocError, docs []couch.Document) (map[int]*couch.DocE
 // copySingly reads revisions one by one, several at a time, and writes those with attachments at once. The
 // others do not wait for these longer than linger.
 func (r *run) copySingly(ctx context.Context, refs []ref, w *writer) error {
-	if len(refs) == 0 {
-		return nil
-	}
 	g, ctx := errgroup.WithContext(ctx)
 	copied := make(chan struct{})
 	g.Go(func() error {

@@ -7,26 +7,31 @@
 //
 // # The way of a change
 //
-//	feed     one goroutine reads rows of _changes
-//	batches  rows are gathered: full ones while catching up, whatever there is on a live feed
-//	workers  WorkerProcesses goroutines take a batch each: _revs_diff, then _bulk_get into _bulk_docs;
-//	         what has attachments, what the source's _bulk_get does not answer, and design documents go
-//	         one revision at a time, several at once
+//	feed     one goroutine reads rows of _changes, and gathers them into batches: full ones while catching
+//	         up, whatever there is on a live feed
+//	diff     _revs_diff says what the target lacks of a batch
+//	read     _bulk_get reads that, and documents without attachments are gathered into portions
+//	write    _bulk_docs writes a portion
+//	single   what has attachments, what the source's _bulk_get does not answer, and design documents go one
+//	         revision at a time, several at once
 //	passage  batches end in any order; the sequence they are recorded up to is that of the feed's order
 //
-// Queues between them are bounded by the size of a batch. Attachments are streamed. Documents pass as the
-// bytes that came. A large attachment holds up nothing but the batch that it is in, and of that nothing but
-// its end: other documents are written meanwhile, and other workers go on.
+// In each of the four steps WorkerProcesses batches, or portions of them, are at a time: while one is
+// written the next is read, so that neither database waits for the round trips of the other. A step that
+// does not get on holds up those before it. Attachments are streamed. Documents pass as the bytes that came.
+// A large attachment holds up nothing but the batch that it is in, and of that nothing but its end: other
+// documents are written meanwhile, and other batches go on. Goroutines and memory for batches are there only
+// while there are batches: a continuous replication that waits for changes has three goroutines.
 //
 // # Memory
 //
 // What a run holds is bounded by its configuration, whatever the documents are:
 //
-//	(worker_processes + 2) × 4 MiB   rows, and what the target has of them, or 4 times the largest row (16 MiB)
-//	worker_processes × 4 MiB         a document that is read, and the portions that are gathered and written
-//	http_connections × 2 MiB         documents that are read one by one, and buffers of requests
-//	2 × 3 × the largest document     documents of more than a megabyte, of which a run holds two at a time;
-//	                                 Config.MaxDocument bounds them
+//	(4 × worker_processes + 2) × 4 MiB  rows, and what the target has of them, or 4 times the largest row (16 MiB)
+//	worker_processes × 10 MiB           documents that are read, and the portions that are gathered and written
+//	http_connections × 2 MiB            documents that are read one by one, and buffers of requests
+//	2 × 3 × the largest document        documents of more than a megabyte, of which a run holds two at a time;
+//	                                    Config.MaxDocument bounds them
 //
 // Go's collector may let as much garbage lie there again. A job with few and small documents has a small part
 // of it.

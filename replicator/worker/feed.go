@@ -35,18 +35,16 @@ type feedItem struct {
 // reader reads the changes feed of a run.
 type reader struct {
 	r     *run
-	items chan<- feedItem
+	to    *intake
 	since json.RawMessage // after the last row that was read
 	rows  int64
 	over  func() // what is called when a feed that broke off is open again
 }
 
-// readFeed reads the changes feed and closes items at its end. A continuous replication first catches up
-// with a feed that ends: its rows come in full batches, and its end says up to where a filter found
-// nothing.
-func (r *run) readFeed(ctx context.Context, items chan<- feedItem) error {
-	defer close(items)
-	f := &reader{r: r, items: items, since: r.start, over: func() {}}
+// readFeed reads the changes feed. A continuous replication first catches up with a feed that ends: its
+// rows come in full batches, and its end says up to where a filter found nothing.
+func (r *run) readFeed(ctx context.Context, to *intake) error {
+	f := &reader{r: r, to: to, since: r.start, over: func() {}}
 	defer func() { f.over() }()
 	if err := f.follow(ctx, false); err != nil || !r.rep.Continuous {
 		return err
@@ -137,7 +135,7 @@ func (f *reader) once(ctx context.Context, live bool) error {
 		if err := length.count(ctx); err != nil {
 			return err
 		}
-		if err := f.send(ctx, feedItem{row: row, live: live}); err != nil {
+		if err := f.to.take(ctx, feedItem{row: row, live: live}); err != nil {
 			return err
 		}
 		f.rows++
@@ -160,16 +158,7 @@ func (f *reader) ended(ctx context.Context, feed *couch.Changes, live bool) erro
 	if left, ok := feed.Pending(); ok {
 		f.r.setLeft(left)
 	}
-	return f.send(ctx, end)
-}
-
-func (f *reader) send(ctx context.Context, item feedItem) error {
-	select {
-	case f.items <- item:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return f.to.take(ctx, end)
 }
 
 // feedOptions says which changes the replication is about.
@@ -248,42 +237,36 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// askPending asks the source, from time to time, how many changes lie beyond what was read, until
-// everything is copied. Replications that end soon never ask, and a server that does not know is asked
-// once. Where all that is known was read there is no need to ask, but with a filter, which may keep
+// pendingQuestion asks the source how many changes lie beyond what was read. A server that does not know is
+// asked once. Where all that is known was read there is no need to ask, but with a filter, which may keep
 // all that is new from being read.
-func (r *run) askPending(ctx context.Context, copied <-chan struct{}) error {
+type pendingQuestion struct {
+	asked   json.RawMessage // since when the last answer was
+	useless bool
+}
+
+func (q *pendingQuestion) ask(ctx context.Context, r *run) {
+	if q.useless {
+		return
+	}
 	ctx = context.WithValue(ctx, aside{}, true)
-	timer := time.NewTimer(min(r.reportInterval, pendingInterval))
-	defer timer.Stop()
-	var asked json.RawMessage
-	for {
-		select {
-		case <-copied:
-			return nil
-		case <-ctx.Done():
-			return nil
-		case <-timer.C:
-		}
-		timer.Reset(pendingInterval)
-		r.mu.Lock()
-		since := r.read
-		r.mu.Unlock()
-		if since == nil {
-			since = r.start
-		}
-		if bytes.Equal(since, asked) && !r.filtered {
-			continue
-		}
-		left, known, err := r.pendingSince(ctx, since)
-		switch {
-		case err != nil: // who reads the feed will meet it, if it lasts
-		case !known:
-			return nil
-		default:
-			asked = since
-			r.setLeftSince(since, left)
-		}
+	r.mu.Lock()
+	since := r.read
+	r.mu.Unlock()
+	if since == nil {
+		since = r.start
+	}
+	if bytes.Equal(since, q.asked) && !r.filtered {
+		return
+	}
+	left, known, err := r.pendingSince(ctx, since)
+	switch {
+	case err != nil: // who reads the feed will meet it, if it lasts
+	case !known:
+		q.useless = true
+	default:
+		q.asked = since
+		r.setLeftSince(since, left)
 	}
 }
 

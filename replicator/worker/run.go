@@ -42,6 +42,7 @@ type run struct {
 	// checkpoints.
 	latest record
 
+	steps           steps
 	asking, writing sizeLimit     // of _revs_diff and _bulk_docs
 	large           chan struct{} // an element for each large document in memory
 
@@ -119,6 +120,7 @@ func newRun(job Job, cfg Config) (*run, error) {
 		large: make(chan struct{}, largeAtATime),
 		known: job.ReplicationID, base: job.Stats,
 	}
+	r.steps = newSteps(r.workers)
 	r.refusals.told, r.refusals.list = cfg.Refused, cfg.ListRefused
 	var random [16]byte
 	_, _ = rand.Read(random[:]) // never fails
@@ -225,6 +227,23 @@ func (r *run) history() json.RawMessage {
 
 // replicate is the run itself.
 func (r *run) replicate(ctx context.Context) error {
+	if err := r.untilStopped(ctx, r.begin); err != nil {
+		return err
+	}
+	complete, err := r.copy(ctx)
+	switch {
+	case err != nil:
+		return err
+	case complete:
+		r.note(&r.finished)
+		_, err = r.checkpoint(ctx)
+		return err
+	}
+	return r.stopped(ctx)
+}
+
+// untilStopped does something that is to be given up when the run is to stop.
+func (r *run) untilStopped(ctx context.Context, do func(context.Context) error) error {
 	until, end := context.WithCancelCause(ctx)
 	var watch sync.WaitGroup
 	watch.Go(func() {
@@ -236,23 +255,11 @@ func (r *run) replicate(ctx context.Context) error {
 	})
 	defer watch.Wait()
 	defer end(nil)
-
-	if err := r.begin(until); err != nil {
-		if ctx.Err() == nil && until.Err() != nil {
-			return ErrStopped
-		}
-		return err
+	err := do(until)
+	if err != nil && ctx.Err() == nil && until.Err() != nil {
+		return ErrStopped
 	}
-	complete, err := r.copy(ctx, until)
-	switch {
-	case err != nil:
-		return err
-	case complete:
-		r.note(&r.finished)
-		_, err = r.checkpoint(ctx)
-		return err
-	}
-	return r.stopped(ctx)
+	return err
 }
 
 // verdict makes an *Error of what is not one of the errors that Run returns as they are.
@@ -298,81 +305,79 @@ func (r *run) stopped(ctx context.Context) error {
 	return ErrStopped
 }
 
-// copy copies changes until the feed ends or until does. complete says that the feed's end was reached
-// and all of it dealt with.
-func (r *run) copy(ctx, until context.Context) (complete bool, err error) {
+// copy copies changes until the feed ends or until the run is to stop. complete says that the feed's end was
+// reached and all of it dealt with.
+//
+// While a live feed waits for changes there are two goroutines, the one that reads the feed and this one,
+// which starts from time to time what has its time.
+func (r *run) copy(ctx context.Context) (complete bool, err error) {
 	whole, abandon := context.WithCancelCause(ctx)
 	defer abandon(nil)
-	g, ctx := errgroup.WithContext(whole)
+	working, fail := context.WithCancelCause(whole)
+	defer fail(nil)
+	g, ctx := errgroup.WithContext(working)
+	writing, endWriting := lasting(ctx, whole, r.stopTimeout)
+	defer endWriting()
 	reading, endReading := context.WithCancelCause(ctx)
 	defer endReading(nil)
-	copied := make(chan struct{})
-	rows := make(chan feedItem, r.batchSize)
-	batches := make(chan *batch)
+	q := newIntake(r)
+	q.start = func(b *batch) { g.Go(func() error { return q.copy(ctx, writing, b, fail) }) }
+	g.Go(func() error {
+		err := r.readFeed(reading, q)
+		complete = err == nil && !r.rep.Continuous
+		q.end(err)
+		if errors.Is(err, ErrStopped) {
+			return nil // the batches go on for a while
+		}
+		return err
+	})
 
-	g.Go(func() error { return unlessStopped(until, r.readFeed(reading, rows)) })
-	g.Go(func() (err error) {
-		complete, err = r.fillBatches(reading, rows, batches)
-		return unlessStopped(until, err)
-	})
-	var workers sync.WaitGroup
-	for range r.workers {
-		workers.Add(1)
-		g.Go(func() error {
-			defer workers.Done()
-			return r.work(ctx, batches)
-		})
-	}
-	g.Go(func() error {
-		workers.Wait()
-		close(copied)
-		return nil
-	})
-	g.Go(func() error { return r.keepCheckpoints(ctx, copied) })
-	g.Go(func() error { return r.askPending(reading, copied) })
-	g.Go(func() error {
-		// When the run is to stop, the reader and the batcher end at once, and the workers after a while.
+	checkpoints := time.NewTicker(r.checkpointInterval)
+	defer checkpoints.Stop()
+	// Replications that end soon never ask how much is left.
+	questions := time.NewTimer(min(r.reportInterval, pendingInterval))
+	defer questions.Stop()
+	var question pendingQuestion
+	var checkpointing, asking errand
+	stop := r.stop
+	var late <-chan time.Time
+	for {
 		select {
-		case <-until.Done():
+		case <-q.copied:
+			endReading(nil) // a question for what is left needs no answer any more
+			err := g.Wait()
+			if err != nil && errors.Is(context.Cause(whole), errAbandoned) {
+				return false, nil
+			}
+			return complete, err
+		case <-stop:
 			r.note(&r.stopping)
-			endReading(context.Cause(until))
-		case <-copied:
-			endReading(nil) // a question for what is pending needs no answer any more
-			return nil
-		}
-		select {
-		case <-time.After(r.stopTimeout):
+			endReading(ErrStopped)
+			stop, late = nil, time.After(r.stopTimeout)
+		case <-late:
 			abandon(errAbandoned)
-		case <-copied:
+		case <-checkpoints.C:
+			checkpointing.run(g, func() error { return r.keepCheckpoint(ctx) })
+		case <-questions.C:
+			questions.Reset(pendingInterval)
+			asking.run(g, func() error {
+				question.ask(reading, r)
+				return nil
+			})
 		}
-		return nil
+	}
+}
+
+// errand is something that is done now and then, in a goroutine, and not by two at a time.
+type errand struct{ under atomic.Bool }
+
+// run does it, unless it is being done.
+func (e *errand) run(g *errgroup.Group, do func() error) {
+	if !e.under.CompareAndSwap(false, true) {
+		return
+	}
+	g.Go(func() error {
+		defer e.under.Store(false)
+		return do()
 	})
-
-	err = g.Wait()
-	if err != nil && errors.Is(context.Cause(whole), errAbandoned) {
-		return false, nil
-	}
-	return complete, err
-}
-
-// unlessStopped drops an error that the end of the run has caused.
-func unlessStopped(until context.Context, err error) error {
-	if until.Err() != nil && errors.Is(err, ErrStopped) {
-		return nil
-	}
-	return err
-}
-
-// work copies batches until there are no more.
-func (r *run) work(ctx context.Context, batches <-chan *batch) error {
-	for b := range batches {
-		r.inFlight.Add(1)
-		err := r.copyBatch(ctx, b)
-		r.inFlight.Add(-1)
-		if err != nil {
-			return err
-		}
-		r.pass(b)
-	}
-	return nil
 }

@@ -191,6 +191,7 @@ func (r *run) copyLeaves(ctx context.Context, f ref, w *writer) error {
 		}
 		found = true
 		if !leaf.Doc.HasAttachments() && !f.design() {
+			r.count(replicator.Stats{DocsRead: 1})
 			if err := w.add(ctx, leaf.Doc); err != nil {
 				return finalError{err}
 			}
