@@ -1,6 +1,7 @@
 package couch
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -184,7 +185,9 @@ func (b *BulkResults) next() (Fetched, error) {
 		case atStart:
 			err = b.enter()
 		case inResults:
-			err = b.enterEntry()
+			if f, found, err = b.enterEntry(); err == nil && found {
+				f, err = b.accept(f)
+			}
 		case inEntry:
 			err = b.member()
 		case inDocs:
@@ -204,26 +207,54 @@ func (b *BulkResults) enter() error {
 	return b.j.openResults(func(string) error { return b.j.skip() })
 }
 
-// enterEntry steps into the next result, or to the end of the answer.
-func (b *BulkResults) enterEntry() error {
+// enterEntry steps into the next result, or to the end of the answer. A result that has one document, as
+// most do, is read at once if it is spelled as most servers do.
+func (b *BulkResults) enterEntry() (f Fetched, found bool, err error) {
 	ok, err := b.j.element()
 	if err != nil {
-		return err
+		return f, false, err
 	}
 	if ok {
+		if f, ok := b.entry(); ok {
+			return f, true, nil
+		}
 		b.at, b.id = inEntry, ""
-		return b.j.open('{')
+		return f, false, b.j.open('{')
 	}
 	b.at = atEnd
 	for {
 		_, ok, err := b.j.member()
 		if err != nil || !ok {
-			return err
+			return f, false, err
 		}
 		if err := b.j.skip(); err != nil {
-			return err
+			return f, false, err
 		}
 	}
+}
+
+// entry reads a whole result, if it lies in the window and looks like most.
+func (b *BulkResults) entry() (Fetched, bool) {
+	const first, second, last = `{"id":"`, `","docs":[`, `]}`
+	ahead := b.j.ahead()
+	raw, ok := bytes.CutPrefix(ahead, []byte(first))
+	if !ok {
+		return Fetched{}, false
+	}
+	id := raw[:pastPlain(raw, 0)]
+	if raw, ok = bytes.CutPrefix(raw[len(id):], []byte(second)); !ok {
+		return Fetched{}, false
+	}
+	at, ok := b.places.find(id)
+	if !ok {
+		return Fetched{}, false
+	}
+	f, end, err := parseFetched(b.refs[at], raw)
+	if err != nil || end > b.maxDocument || !bytes.HasPrefix(raw[end:], []byte(last)) {
+		return Fetched{}, false
+	}
+	end += len(ahead) - len(raw) + len(last)
+	return f, b.j.passed(end, end)
 }
 
 // member reads a member of a result.
@@ -256,22 +287,27 @@ func (b *BulkResults) doc() (Fetched, bool, error) {
 		return Fetched{}, false, nil
 	}
 	f, err := b.fetched()
-	if err != nil {
-		return Fetched{}, false, err
+	if err == nil {
+		f, err = b.accept(f)
 	}
+	return f, err == nil, err
+}
+
+// accept checks that an answer is one that was asked for.
+func (b *BulkResults) accept(f Fetched) (Fetched, error) {
 	at, asked := b.places.find([]byte(f.ID))
 	if !asked {
-		return Fetched{}, false, fmt.Errorf("%w: document %q was not asked for", ErrMalformed, f.ID)
+		return Fetched{}, fmt.Errorf("%w: document %q was not asked for", ErrMalformed, f.ID)
 	}
 	if b.left--; b.left < 0 {
-		return Fetched{}, false, fmt.Errorf("%w: more than %d answers for a revision", ErrLimit, maxAnswers)
+		return Fetched{}, fmt.Errorf("%w: more than %d answers for a revision", ErrLimit, maxAnswers)
 	}
 	if failure, ok := f.Err.(*DocError); ok && f.Rev == "" {
 		f.Rev = b.refs[at].Rev
 		failure.Rev = f.Rev
 	}
 	f.At, b.answered[at] = at, true
-	return f, true, nil
+	return f, nil
 }
 
 // fetched reads what a result has in its docs.
@@ -325,6 +361,13 @@ func parseFetched(want DocRef, b []byte) (Fetched, int, error) {
 	f := Fetched{ID: want.ID}
 	if !isObject(b) {
 		return f, 0, fmt.Errorf("%w: document %q: an answer that is not an object", ErrMalformed, want.ID)
+	}
+	if raw, ok := bytes.CutPrefix(b, []byte(`{"ok":`)); ok {
+		// So most servers say it.
+		if doc, end, err := documentAt(raw, want); err == nil && end < len(raw) && raw[end] == '}' {
+			f.ID, f.Rev, f.Doc = doc.ID, doc.Rev, doc
+			return f, len(b) - len(raw) + end + 1, nil
+		}
 	}
 	failure := DocError{Code: "not_found", Reason: "missing"}
 	found := false

@@ -324,6 +324,9 @@ func parseRow(b []byte) (Row, int, error) {
 	if !isObject(b) {
 		return row, 0, fmt.Errorf("%w: a row that is not an object", ErrMalformed)
 	}
+	if row, end, ok := plainRow(b); ok {
+		return row, end, nil
+	}
 	scan := scanMembers(b)
 	for {
 		m, ok := scan.next()
@@ -365,6 +368,33 @@ func parseRow(b []byte) (Row, int, error) {
 		return row, 0, fmt.Errorf("%w: the row of %q has no revision", ErrMalformed, row.ID)
 	}
 	return row, end, nil
+}
+
+// plainRow is parseRow for a row that is spelled as CouchDB does, of a document with one leaf.
+func plainRow(b []byte) (row Row, end int, ok bool) {
+	const seq, id, revs, last = `{"seq":"`, `","id":"`, `","changes":[{"rev":"`, `"}]}`
+	at := 0
+	text := func(before string) (start, end int) {
+		if !ok || len(b)-at < len(before) || string(b[at:at+len(before)]) != before {
+			ok = false
+			return 0, 0
+		}
+		start = at + len(before)
+		at = pastPlain(b, start)
+		return start, at
+	}
+	ok = true
+	seqStart, seqEnd := text(seq)
+	idStart, idEnd := text(id)
+	revStart, revEnd := text(revs)
+	if text(last); !ok || idEnd == idStart {
+		return row, 0, false
+	}
+	both := string(b[idStart:revEnd])
+	row.Seq = bytes.Clone(b[seqStart-1 : seqEnd+1])
+	row.ID = both[:idEnd-idStart]
+	row.Revs = []string{both[revStart-idStart:]}
+	return row, revEnd + len(last), true
 }
 
 // parseRevs reads [{"rev": "1-a"}, ...], which is known to be JSON.

@@ -47,13 +47,14 @@ func documentAt(b []byte, want DocRef) (Document, int, error) {
 	var seen uint // a bit for each member that is known
 	scan := scanMembers(b)
 	for {
-		m, ok := scan.next()
-		if !ok {
+		m, ok := scan.spelled()
+		if !ok || !scan.pass(&m, checkAt(b, m.value, 1)) {
 			break
 		}
-		if len(m.key) == 0 || m.key[0] != '_' {
+		if len(m.key) == 0 || m.key[0] != '_' && m.key[0] != '\\' {
 			continue
 		}
+		m.resolve()
 		bit, err := d.take(m, b[m.value:m.end], want)
 		if err == nil && seen&bit != 0 {
 			err = fmt.Errorf("%w: there twice", ErrMalformed)

@@ -121,7 +121,17 @@ func checkArray(b []byte, i, depth int) int {
 // checkString checks from after the opening quote.
 func checkString(b []byte, i int) int {
 	for {
-		if i = pastPlain(b, i); i == len(b) {
+		// What follows is pastPlain, most of whose calls find what they look for in the first eight bytes.
+		if len(b)-i >= 8 {
+			if found := notPlain(binary.LittleEndian.Uint64(b[i:])); found != 0 {
+				i += bits.TrailingZeros64(found) / 8
+			} else {
+				i = pastPlain(b, i+8)
+			}
+		} else {
+			i = pastPlain(b, i)
+		}
+		if i == len(b) {
 			return notWhole
 		}
 		switch c := b[i]; {
@@ -226,11 +236,13 @@ func isDigit(c byte) bool { return c-'0' < 10 }
 
 // pastBlank returns the index of the first byte from i on that is not white space, or len(b).
 func pastBlank(b []byte, i int) int {
-	for i < len(b) && (b[i] == ' ' || b[i] == '\n' || b[i] == '\r' || b[i] == '\t') {
+	for i < len(b) && b[i] <= ' ' && isBlank(b[i]) {
 		i++
 	}
 	return i
 }
+
+func isBlank(c byte) bool { return c == ' ' || c == '\n' || c == '\r' || c == '\t' }
 
 // Eight bytes at a time: each of them holds, in its highest bit, whether it is one of those looked for. A
 // subtraction borrows from the byte above only where the one below has its bit set, so that the lowest bit
@@ -240,13 +252,16 @@ const (
 	highs = 0x80 * ones
 )
 
+// notPlain finds quotes, backslashes, control characters and what is none of ASCII.
+func notPlain(w uint64) uint64 {
+	return (w | (w - ' '*ones) | ((w ^ '"'*ones) - ones) | ((w ^ '\\'*ones) - ones)) & highs
+}
+
 // pastPlain returns the index of the first byte from i on that is a quote, a backslash, a control
 // character or none of ASCII, or len(b).
 func pastPlain(b []byte, i int) int {
 	for ; len(b)-i >= 8; i += 8 {
-		w := binary.LittleEndian.Uint64(b[i:])
-		found := (w | (w - ' '*ones) | ((w ^ '"'*ones) - ones) | ((w ^ '\\'*ones) - ones)) & highs
-		if found != 0 {
+		if found := notPlain(binary.LittleEndian.Uint64(b[i:])); found != 0 {
 			return i + bits.TrailingZeros64(found)/8
 		}
 	}

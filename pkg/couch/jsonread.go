@@ -481,6 +481,25 @@ func (s *memberScan) next() (m member, ok bool) {
 
 // name is next without the value's end, which pass is to be told.
 func (s *memberScan) name() (m member, ok bool) {
+	if m, ok = s.spelled(); ok {
+		m.resolve()
+	}
+	return m, ok
+}
+
+// resolve makes of a key as it is spelled what it stands for.
+func (m *member) resolve() {
+	if bytes.IndexByte(m.key, '\\') < 0 {
+		return
+	}
+	spelled := append(append([]byte{'"'}, m.key...), '"')
+	if text, err := unquote(spelled); err == nil {
+		m.key = []byte(text)
+	}
+}
+
+// spelled is name with the key as it is spelled, escapes and all.
+func (s *memberScan) spelled() (m member, ok bool) {
 	switch {
 	case s.bad != 0 || s.b[s.i] == '}':
 		return m, false
@@ -494,11 +513,6 @@ func (s *memberScan) name() (m member, ok bool) {
 		return m, false
 	}
 	m.key = s.b[m.start+1 : m.keyEnd-1]
-	if bytes.IndexByte(m.key, '\\') >= 0 {
-		if text, err := unquote(s.b[m.start:m.keyEnd]); err == nil {
-			m.key = []byte(text)
-		}
-	}
 	switch colon := pastBlank(s.b, m.keyEnd); {
 	case colon == len(s.b):
 		s.bad = notWhole

@@ -381,3 +381,24 @@ func FuzzMultipart(f *testing.F) {
 		}
 	})
 }
+
+// A row that is spelled as CouchDB does is the same row in any other spelling.
+func TestPlainRows(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		`{"seq":"1-g1","id":"a","changes":[{"rev":"1-a"}]}`, `{"seq":"","id":"a","changes":[{"rev":""}]}`,
+		`{"seq":"1-g1","id":"a","changes":[{"rev":"1-a"},{"rev":"1-b"}]}`, `{"seq":"1-g1","id":"a","changes":[{"rev":"1-a"}],"deleted":true}`,
+		`{"seq":"1-g1","id":"a\"b","changes":[{"rev":"1-a"}]}`, `{"seq":"1-ü","id":"ü","changes":[{"rev":"1-a"}]}`,
+		`{"seq":1,"id":"a","changes":[{"rev":"1-a"}]}`, `{"seq":"1-g1","id":"a","changes":[{"rev":"1-a"}`,
+	} {
+		plain, end, err := parseRow([]byte(text + ",\n{"))
+		spaced, _, spacedErr := parseRow([]byte(strings.ReplaceAll(text, ":", ": ")))
+		require.Equal(t, spacedErr == nil, err == nil, text)
+		require.Equal(t, spaced, plain, text)
+		if err == nil {
+			require.Equal(t, len(text), end, text)
+		}
+	}
+	_, _, ok := plainRow([]byte(`{"seq":"1-g1","id":"a","changes":[{"rev":"1-a"}]}`))
+	require.True(t, ok)
+}
