@@ -62,6 +62,10 @@ func startPrepared(t testing.TB) []string {
 func servePrepared() {
 	raiseFileLimit()
 	s := &preparedServer{sources: map[int]*preparedDocs{}}
+	for i := range maxPreparedDocs {
+		s.missing = fmt.Appendf(s.missing, `"d%08d":{"missing":[%q]},`, i, preparedRev(i))
+	}
+	s.lacks = len(s.missing) / maxPreparedDocs
 	var addresses []string
 	for range preparedPorts {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -77,9 +81,15 @@ func servePrepared() {
 
 // preparedServer answers with the bytes of one slice each.
 type preparedServer struct {
+	missing []byte // what _revs_diff says of the documents of all sources, with a comma after each
+	lacks   int    // the size of each
+
 	mu      sync.Mutex
 	sources map[int]*preparedDocs
 }
+
+// maxPreparedDocs is how many documents a source may have.
+const maxPreparedDocs = 100_000
 
 func (s *preparedServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
@@ -219,24 +229,7 @@ func numberAt(b []byte, at int) int {
 func (s *preparedServer) target(w http.ResponseWriter, r *http.Request, path string) {
 	switch {
 	case path == "_revs_diff":
-		readBody(r, func(body []byte) {
-			answer := bodies.Get().(*bytes.Buffer)
-			defer bodies.Put(answer)
-			answer.Reset()
-			// {"id":["rev"],...} becomes {"id":{"missing":["rev"]},...}.
-			for len(body) > 1 {
-				at := bytes.IndexByte(body, '[')
-				end := bytes.IndexByte(body, ']')
-				answer.Write(body[:at])
-				answer.WriteString(`{"missing":`)
-				answer.Write(body[at : end+1])
-				answer.WriteByte('}')
-				body = body[end+1:]
-			}
-			answer.WriteByte('}')
-			w.Header().Set("Content-Length", strconv.Itoa(answer.Len()))
-			_, _ = w.Write(answer.Bytes())
-		})
+		readBody(r, func(body []byte) { s.lack(w, body) })
 	case path == "_bulk_docs":
 		_, _ = io.Copy(io.Discard, r.Body)
 		w.WriteHeader(http.StatusCreated)
@@ -251,6 +244,21 @@ func (s *preparedServer) target(w http.ResponseWriter, r *http.Request, path str
 	default:
 		refuse(w, http.StatusInternalServerError, `{"error":"not_prepared","reason":"no"}`)
 	}
+}
+
+// lack answers a _revs_diff about documents of preparedDocs.
+func (s *preparedServer) lack(w http.ResponseWriter, body []byte) {
+	before := []byte(`"d`)
+	first := numberAt(body, bytes.Index(body, before)+len(before))
+	last := numberAt(body, bytes.LastIndex(body, before)+len(before))
+	if got := bytes.Count(body, before); got != last-first+1 {
+		panic(fmt.Sprintf("%d documents from %d to %d", got, first, last))
+	}
+	missing := s.missing[first*s.lacks : (last+1)*s.lacks-1]
+	w.Header().Set("Content-Length", strconv.Itoa(len(missing)+len(`{}`)))
+	_, _ = io.WriteString(w, `{`)
+	_, _ = w.Write(missing)
+	_, _ = io.WriteString(w, `}`)
 }
 
 // attachmentBytes is what an attachment repeats.
