@@ -125,7 +125,13 @@ func (c *Changes) Next() (Row, error) {
 	if c.err != nil {
 		return Row{}, c.err
 	}
-	row, err := c.next()
+	// Thousands of goroutines may wait here. What is read then has its place on the stack only when there is
+	// something to read.
+	var row Row
+	err := c.await()
+	if err == nil {
+		row, err = c.next()
+	}
 	if err == nil {
 		c.quiet.end()
 		err = c.ascends(row.Seq)
@@ -133,6 +139,20 @@ func (c *Changes) Next() (Row, error) {
 	if err == nil {
 		return row, nil
 	}
+	return Row{}, c.end(err)
+}
+
+// await waits for the beginning of a row of a live feed. What is wrong with it is for next to say.
+func (c *Changes) await() error {
+	if !c.live {
+		return nil
+	}
+	_, err := c.j.next()
+	return err
+}
+
+// end notes how the feed ended, and returns what Next is to say of it.
+func (c *Changes) end(err error) error {
 	if c.err = err; err != io.EOF {
 		c.err = c.explain(err)
 	}
@@ -145,7 +165,7 @@ func (c *Changes) Next() (Row, error) {
 		}
 	}
 	c.j.free()
-	return Row{}, c.err
+	return c.err
 }
 
 // explain says what an error means for the feed. Whatever the network did to it, it was cut.
@@ -223,9 +243,6 @@ func (c *Changes) row() (row Row, raw []byte, err error) {
 
 // nextLine reads a row of a continuous feed, which ends with an object that has last_seq.
 func (c *Changes) nextLine() (Row, error) {
-	if _, err := c.j.next(); err != nil {
-		return Row{}, err
-	}
 	row, raw, err := c.row()
 	if err == nil || !isObject(raw) {
 		return row, err

@@ -61,13 +61,8 @@ func (s *Server) run(ctx context.Context, r *running) {
 func (s *Server) replicate(ctx context.Context, job *running, log zerolog.Logger) error {
 	cfg, run := s.opts.Config(), job.run
 	r := run.Job().Args.Replication
-	if err := r.Check(replicator.ParseOptions{
-		EndpointProtocols: config.ValidEndpointProtocols.Get(cfg),
-		ProxyProtocols:    config.ValidProxyProtocols.Get(cfg),
-	}); err != nil {
-		log.Warn().Err(err).Msg("replication failed")
-		s.counter.add(func(c *Counts) { c.Failed++ })
-		return run.Fail(ctx, "bad_request", err.Error())
+	if invalid, err := s.refuse(ctx, run, cfg, log); invalid {
+		return err
 	}
 
 	working, cancel := context.WithCancelCause(ctx)
@@ -93,6 +88,30 @@ func (s *Server) replicate(ctx context.Context, job *running, log zerolog.Logger
 	}, s.workerConfig(run, cfg), reporter{run: run, log: log, health: health, counted: counted})
 	counted.count(result.Stats)
 
+	return s.ended(ctx, run, result, err, health, log)
+}
+
+// refuse fails a job whose replication is not valid, any more, under this node's settings.
+func (s *Server) refuse(
+	ctx context.Context, run *jobs.Run, cfg *config.Config, log zerolog.Logger,
+) (invalid bool, err error) {
+	err = run.Job().Args.Replication.Check(replicator.ParseOptions{
+		EndpointProtocols: config.ValidEndpointProtocols.Get(cfg),
+		ProxyProtocols:    config.ValidProxyProtocols.Get(cfg),
+	})
+	if err == nil {
+		return false, nil
+	}
+	log.Warn().Err(err).Msg("replication failed")
+	s.counter.add(func(c *Counts) { c.Failed++ })
+	return true, run.Fail(ctx, "bad_request", err.Error())
+}
+
+// ended records the end of a run. It is apart from replicate, so that what is on the stack here is not there
+// while thousands of jobs wait for changes.
+func (s *Server) ended(
+	ctx context.Context, run *jobs.Run, result worker.Result, err error, health health, log zerolog.Logger,
+) error {
 	var collision *jobs.Collision
 	switch {
 	case err == nil:

@@ -104,18 +104,7 @@ func isCut(err error) bool {
 
 // once opens the feed and reads it until it ends, with nil, or breaks off.
 func (f *reader) once(ctx context.Context, live bool) error {
-	options, err := f.r.feedOptions()
-	if err != nil {
-		return err
-	}
-	options.Since = f.since
-	if live {
-		options.Feed = couch.FeedContinuous
-	}
-	if !live && !f.r.filtered {
-		options.Patience = f.r.patience()
-	}
-	feed, err := f.r.source.db.Changes(ctx, options)
+	feed, err := f.open(ctx, live)
 	f.over()
 	f.over = func() {}
 	if err != nil {
@@ -123,6 +112,26 @@ func (f *reader) once(ctx context.Context, live bool) error {
 	}
 	defer feed.Close()
 	f.r.feedOpened(live)
+	return f.pass(ctx, feed, live)
+}
+
+func (f *reader) open(ctx context.Context, live bool) (*couch.Changes, error) {
+	options, err := f.r.feedOptions()
+	if err != nil {
+		return nil, err
+	}
+	options.Since = f.since
+	if live {
+		options.Feed = couch.FeedContinuous
+	} else if !f.r.filtered {
+		options.Patience = f.r.patience()
+	}
+	return f.r.source.db.Changes(ctx, options)
+}
+
+// pass passes on what the feed says. This is where a replication waits for changes: the less there is on
+// the stack, the smaller it may be.
+func (f *reader) pass(ctx context.Context, feed *couch.Changes, live bool) error {
 	length := feedLength{r: f.r, live: live}
 	for {
 		row, err := feed.Next()
@@ -135,14 +144,21 @@ func (f *reader) once(ctx context.Context, live bool) error {
 		if err := length.count(ctx); err != nil {
 			return err
 		}
-		if err := f.to.take(ctx, feedItem{row: row, live: live}); err != nil {
+		if err := f.take(ctx, row, live); err != nil {
 			return err
 		}
-		f.rows++
-		if row.Seq != nil {
-			f.since = row.Seq
-		}
 	}
+}
+
+func (f *reader) take(ctx context.Context, row couch.Row, live bool) error {
+	if err := f.to.take(ctx, feedItem{row: row, live: live}); err != nil {
+		return err
+	}
+	f.rows++
+	if row.Seq != nil {
+		f.since = row.Seq
+	}
+	return nil
 }
 
 // ended passes on that the feed has ended. Where no filter leaves rows out, a feed without a row says

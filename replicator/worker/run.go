@@ -96,6 +96,11 @@ func Run(ctx context.Context, job Job, cfg Config, reporter Reporter) (Result, e
 			err = cmp.Or(r.refusals.tell(ctx), err)
 		}
 	}
+	return r.result(ctx, err)
+}
+
+// result is what Run returns for a run that ended with err.
+func (r *run) result(ctx context.Context, err error) (Result, error) {
 	result := Result{Progress: r.progress()}
 	result.Activity = nil
 	switch {
@@ -305,67 +310,113 @@ func (r *run) stopped(ctx context.Context) error {
 	return ErrStopped
 }
 
+// copying is what copies changes.
+type copying struct {
+	r *run
+	*errgroup.Group
+	ctx      context.Context // ends when something failed
+	intake   *intake
+	complete bool // the feed's end was reached
+
+	abandoned bool // the run was to stop, and took too long for it
+
+	// These end the reading of the feed, and all of it; release ends what is left of their contexts.
+	endReading, abandon context.CancelCauseFunc
+	release             func()
+	reading             context.Context
+
+	question              pendingQuestion
+	checkpointing, asking errand
+}
+
 // copy copies changes until the feed ends or until the run is to stop. complete says that the feed's end was
 // reached and all of it dealt with.
 //
 // While a live feed waits for changes there are two goroutines, the one that reads the feed and this one,
 // which starts from time to time what has its time.
 func (r *run) copy(ctx context.Context) (complete bool, err error) {
+	c := r.startCopying(ctx)
+	defer c.release()
+	c.attend()
+	c.endReading(nil) // a question for what is left needs no answer any more
+	err = c.Wait()
+	if err != nil && c.abandoned {
+		return false, nil
+	}
+	return c.complete, err
+}
+
+func (r *run) startCopying(ctx context.Context) *copying {
 	whole, abandon := context.WithCancelCause(ctx)
-	defer abandon(nil)
 	working, fail := context.WithCancelCause(whole)
-	defer fail(nil)
 	g, ctx := errgroup.WithContext(working)
-	writing, endWriting := lasting(ctx, whole, r.stopTimeout)
-	defer endWriting()
 	reading, endReading := context.WithCancelCause(ctx)
-	defer endReading(nil)
-	q := newIntake(r)
-	q.start = func(b *batch) { g.Go(func() error { return q.copy(ctx, writing, b, fail) }) }
+	c := &copying{
+		r: r, Group: g, ctx: ctx, intake: newIntake(r),
+		endReading: endReading, abandon: abandon, reading: reading,
+		release: func() {
+			fail(nil)
+			abandon(nil)
+		},
+	}
+	c.intake.start = func(b *batch) {
+		g.Go(func() error {
+			writing, end := lasting(ctx, whole, r.stopTimeout)
+			defer end()
+			return c.intake.copy(ctx, writing, b, fail)
+		})
+	}
 	g.Go(func() error {
-		err := r.readFeed(reading, q)
-		complete = err == nil && !r.rep.Continuous
-		q.end(err)
+		err := r.readFeed(reading, c.intake)
+		c.complete = err == nil && !r.rep.Continuous
+		c.intake.end(err)
 		if errors.Is(err, ErrStopped) {
 			return nil // the batches go on for a while
 		}
 		return err
 	})
+	return c
+}
 
-	checkpoints := time.NewTicker(r.checkpointInterval)
+// attend does what has its time until all is copied, or given up. When the run is to stop, the reader ends
+// at once, and the batches after a while.
+func (c *copying) attend() {
+	checkpoints := time.NewTicker(c.r.checkpointInterval)
 	defer checkpoints.Stop()
 	// Replications that end soon never ask how much is left.
-	questions := time.NewTimer(min(r.reportInterval, pendingInterval))
+	questions := time.NewTimer(min(c.r.reportInterval, pendingInterval))
 	defer questions.Stop()
-	var question pendingQuestion
-	var checkpointing, asking errand
-	stop := r.stop
+	stop := c.r.stop
 	var late <-chan time.Time
 	for {
 		select {
-		case <-q.copied:
-			endReading(nil) // a question for what is left needs no answer any more
-			err := g.Wait()
-			if err != nil && errors.Is(context.Cause(whole), errAbandoned) {
-				return false, nil
-			}
-			return complete, err
+		case <-c.intake.copied:
+			return
 		case <-stop:
-			r.note(&r.stopping)
-			endReading(ErrStopped)
-			stop, late = nil, time.After(r.stopTimeout)
+			c.r.note(&c.r.stopping)
+			c.endReading(ErrStopped)
+			stop, late = nil, time.After(c.r.stopTimeout)
 		case <-late:
-			abandon(errAbandoned)
+			c.abandoned = true
+			c.abandon(errAbandoned)
 		case <-checkpoints.C:
-			checkpointing.run(g, func() error { return r.keepCheckpoint(ctx) })
+			c.keepCheckpoint()
 		case <-questions.C:
 			questions.Reset(pendingInterval)
-			asking.run(g, func() error {
-				question.ask(reading, r)
-				return nil
-			})
+			c.askPending()
 		}
 	}
+}
+
+func (c *copying) keepCheckpoint() {
+	c.checkpointing.run(c.Group, func() error { return c.r.keepCheckpoint(c.ctx) })
+}
+
+func (c *copying) askPending() {
+	c.asking.run(c.Group, func() error {
+		c.question.ask(c.reading, c.r)
+		return nil
+	})
 }
 
 // errand is something that is done now and then, in a goroutine, and not by two at a time.

@@ -1,0 +1,185 @@
+package worker_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"runtime"
+	"runtime/metrics"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"settee/replicator"
+	"settee/replicator/worker"
+)
+
+// maxWaiting is how many bytes a continuous replication may take that waits for changes, beside its
+// connection.
+const maxWaiting = 64 << 10
+
+// BenchmarkWaitingJobs measures 10,000 continuous replications that wait for changes.
+func BenchmarkWaitingJobs(b *testing.B) {
+	const jobs = 10_000
+	if limit := raiseFileLimit(); limit < jobs+1000 {
+		b.Skipf("only %d files may be open", limit)
+	}
+	for b.Loop() {
+		connections, all := waiting(b, jobs)
+		b.ReportMetric(float64(all.memory)/jobs/1024, "KiB/job")
+		b.ReportMetric(float64(connections.memory)/jobs/1024, "of-which-connections")
+		b.ReportMetric(float64(all.heap)/jobs/1024, "heap-KiB/job")
+		b.ReportMetric(float64(all.stacks)/jobs/1024, "stack-KiB/job")
+		b.ReportMetric(float64(all.goroutines)/jobs, "goroutines/job")
+		b.ReportMetric(float64(all.memory)/(1<<20), "MiB")
+		b.ReportMetric(0, "ns/op")
+		if all.memory > 1<<30 || all.memory-connections.memory > maxWaiting*jobs {
+			b.Fatalf("%d jobs that wait take %d bytes, their connections %d of them", jobs, all.memory, connections.memory)
+		}
+	}
+}
+
+// A replication that waits has given back what it needed to copy.
+func TestReplicationsThatWaitAreSmall(t *testing.T) {
+	const jobs = 500
+	connections, all := waiting(t, jobs)
+	t.Logf("bytes per job: heap %d, stacks %d, all %d, of which connections %d; goroutines %d",
+		all.heap/jobs, all.stacks/jobs, all.memory/jobs, connections.memory/jobs, all.goroutines/jobs)
+	require.Less(t, all.memory-connections.memory, uint64(jobs*maxWaiting))
+	require.LessOrEqual(t, all.goroutines, 6*jobs, "three of a run, one of them the caller's, and those of its connections")
+}
+
+// usage is what a process has in use, or what it has more of than before.
+type usage struct {
+	heap, stacks, memory uint64 // bytes; memory is all that the process has of the system
+	goroutines           int
+}
+
+func used() usage {
+	// What pools hold goes with the second collection, and each halves a stack that is too large.
+	for range 5 {
+		runtime.GC()
+	}
+	samples := []metrics.Sample{
+		{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"},
+		{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}, {Name: "/memory/classes/heap/free:bytes"},
+	}
+	metrics.Read(samples)
+	value := func(i int) uint64 { return samples[i].Value.Uint64() }
+	return usage{
+		heap: value(0), stacks: value(1), memory: value(2) - value(3) - value(4), goroutines: runtime.NumGoroutine(),
+	}
+}
+
+// feedCounter counts the feeds that wait.
+type feedCounter struct {
+	http.RoundTripper
+	feeds *sync.WaitGroup
+}
+
+func (o feedCounter) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := o.RoundTripper.RoundTrip(r)
+	if err == nil && strings.Contains(r.URL.RawQuery, "feed=continuous") {
+		o.feeds.Done()
+	}
+	return answer, err
+}
+
+// waiting opens continuous feeds and returns what their connections take, and then starts as many
+// replications, between databases that have no changes, and returns what they take when all of them wait.
+func waiting(t testing.TB, jobs int) (connections, all usage) {
+	t.Helper()
+	servers := startPrepared(t)
+	transport := &http.Transport{MaxIdleConnsPerHost: 20}
+	defer transport.CloseIdleConnections()
+	open := func(i int) io.Closer {
+		answer, err := transport.RoundTrip(httpGet(t, fmt.Sprintf("%s/waiting/0/_changes?feed=continuous&heartbeat=10000", servers[i%len(servers)])))
+		require.NoError(t, err)
+		return answer.Body
+	}
+	open(0).Close() // what is needed once is nobody's
+
+	before := used()
+	feeds := make([]io.Closer, jobs)
+	for i := range feeds {
+		feeds[i] = open(i)
+	}
+	connections = used().beyond(before)
+	for _, feed := range feeds {
+		feed.Close()
+	}
+
+	before = used()
+	end := startWaiting(t, jobs, servers, transport)
+	all = used().beyond(before)
+	end()
+	return connections, all
+}
+
+func (u usage) beyond(before usage) usage {
+	return usage{
+		heap: u.heap - before.heap, stacks: u.stacks - before.stacks, memory: u.memory - before.memory,
+		goroutines: u.goroutines - before.goroutines,
+	}
+}
+
+// startWaiting starts replications and returns when all of them wait. end ends them.
+func startWaiting(t testing.TB, jobs int, servers []string, transport http.RoundTripper) (end func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var feeds, runs sync.WaitGroup
+	feeds.Add(jobs)
+	failed := make(chan error, jobs)
+	starting := make(chan struct{}, 20)
+	for i := range jobs {
+		starting <- struct{}{}
+		server := servers[i%len(servers)]
+		rep := replication(t, fmt.Sprintf("%s/waiting/%d", server, i), fmt.Sprintf("%s/target/%d", server, i), `"continuous":true`)
+		cfg := worker.Config{ServerUUID: serverUUID, Transport: func(replicator.Endpoint, *replicator.SocketOptions) http.RoundTripper {
+			return feedCounter{transport, &feeds}
+		}}
+		runs.Go(func() {
+			_, err := worker.Run(ctx, worker.Job{Replication: rep}, cfg, idler{starting})
+			if ctx.Err() == nil {
+				failed <- err
+			}
+		})
+	}
+	all := make(chan struct{})
+	go func() {
+		feeds.Wait()
+		close(all)
+	}()
+	select {
+	case <-all:
+	case err := <-failed:
+		require.NoError(t, err)
+	case <-time.After(5 * time.Minute):
+		require.Fail(t, "the feeds are not all open")
+	}
+	return func() {
+		cancel()
+		runs.Wait()
+	}
+}
+
+func httpGet(t testing.TB, url string) *http.Request {
+	t.Helper()
+	request, err := http.NewRequest(http.MethodGet, url, nil)
+	require.NoError(t, err)
+	return request
+}
+
+// idler is a Reporter that lets another run start when its own has read its checkpoint.
+type idler struct{ starting <-chan struct{} }
+
+func (i idler) Identify(context.Context, replicator.ID) error {
+	<-i.starting
+	return nil
+}
+
+func (i idler) Report(context.Context, worker.Progress) error { return nil }
