@@ -298,17 +298,18 @@ var attachmentDigest = sync.OnceValue(func() func(int64) string {
 
 // serveAttachment is a source of one document with an attachment of n bytes.
 func serveAttachment(w http.ResponseWriter, r *http.Request, path string, n int64) {
-	const rev = "1-0000000000000000000000000000000a"
+	const id = "d00000000" // as the target knows it
+	rev := preparedRev(0)
 	doc := func(how string) string {
-		return fmt.Sprintf(`{"_id":"large","_rev":%q,"_revisions":{"start":1,"ids":[%q]},"_attachments":{"film":`+
-			`{"content_type":"video/mp4","revpos":1,"digest":%q,"length":%d,%q:true}}}`, rev, rev[2:], attachmentDigest()(n), n, how)
+		return fmt.Sprintf(`{"_id":%q,"_rev":%q,"_revisions":{"start":1,"ids":[%q]},"_attachments":{"film":`+
+			`{"content_type":"video/mp4","revpos":1,"digest":%q,"length":%d,%q:true}}}`, id, rev, rev[2:], attachmentDigest()(n), n, how)
 	}
 	switch {
 	case path == "_changes":
-		fmt.Fprintf(w, `{"results":[{"seq":"1-x","id":"large","changes":[{"rev":%q}]}],"last_seq":"1-x","pending":0}`, rev)
+		fmt.Fprintf(w, `{"results":[{"seq":"1-x","id":%q,"changes":[{"rev":%q}]}],"last_seq":"1-x","pending":0}`, id, rev)
 	case path == "_bulk_get":
 		_, _ = io.Copy(io.Discard, r.Body)
-		fmt.Fprintf(w, `{"results":[{"id":"large","docs":[{"ok":%s}]}]}`, doc("stub"))
+		fmt.Fprintf(w, `{"results":[{"id":%q,"docs":[{"ok":%s}]}]}`, id, doc("stub"))
 	default:
 		w.Header().Set("Content-Type", `multipart/mixed; boundary="out"`)
 		fmt.Fprintf(w, "--out\r\nContent-Type: multipart/related; boundary=\"in\"\r\n\r\n"+
