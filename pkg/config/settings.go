@@ -136,7 +136,8 @@ var (
 // [replicator]: how a job runs. Jobs may set most of these for themselves.
 var (
 	WorkerProcesses = define("replicator", "worker_processes", "4", whole(1, 1_000),
-		"How many workers of one job fetch and write documents side by side.")
+		"How many batches of changes of one job are compared, how many are read and how\n"+
+			"many are written side by side.")
 	WorkerBatchSize = define("replicator", "worker_batch_size", "500", whole(1, 1_000_000),
 		"How many changes a worker takes at a time. Smaller batches need less memory and\n"+
 			"make progress visible more often.")
