@@ -302,7 +302,7 @@ func (b *BulkResults) accept(f Fetched) (Fetched, error) {
 	if b.left--; b.left < 0 {
 		return Fetched{}, fmt.Errorf("%w: more than %d answers for a revision", ErrLimit, maxAnswers)
 	}
-	if failure, ok := f.Err.(*DocError); ok && f.Rev == "" {
+	if failure, ok := errors.AsType[*DocError](f.Err); ok && f.Rev == "" {
 		f.Rev = b.refs[at].Rev
 		failure.Rev = f.Rev
 	}

@@ -107,7 +107,7 @@ func (q *intake) add(item feedItem) {
 		b.due, b.ended = true, true
 	} else {
 		if b.rows == nil && !item.live {
-			b.rows = make([]couch.Row, 0, r.batchSize)
+			b.rows = make([]couch.Row, 0, min(r.batchSize, defaultWorkerBatchSize))
 		}
 		b.rows = append(b.rows, item.row)
 		b.size += rowSize(item.row)

@@ -87,8 +87,8 @@ func TestBatchesOfALiveFeedLeaveAtOnceAndGrowWhileWorkersAreBusy(t *testing.T) {
 		go func() { taken <- q.take(ctx, row(5, true)) }()
 		synctest.Wait()
 		select {
-		case <-taken:
-			t.Fatal("a batch grew beyond its size")
+		case err := <-taken:
+			t.Fatal("a batch grew beyond its size", err)
 		default:
 		}
 		require.Len(t, (<-batches).rows, 1)
@@ -173,8 +173,8 @@ func TestBatchesWaitForOneThatIsFarBehind(t *testing.T) {
 		go func() { taken <- q.take(t.Context(), row(maxAhead, true)) }()
 		synctest.Wait()
 		select {
-		case <-taken:
-			t.Fatal("a batch was begun too far ahead")
+		case err := <-taken:
+			t.Fatal("a batch was begun too far ahead", err)
 		default:
 		}
 		q.r.pass(first)

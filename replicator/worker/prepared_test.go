@@ -73,9 +73,10 @@ func servePrepared() {
 			panic(err)
 		}
 		addresses = append(addresses, "http://"+listener.Addr().String())
-		go func() { panic(http.Serve(listener, s)) }()
+		server := &http.Server{Handler: s, ReadHeaderTimeout: time.Minute}
+		go func() { panic(server.Serve(listener)) }()
 	}
-	fmt.Println(strings.Join(addresses, " "))
+	fmt.Fprintln(os.Stdout, strings.Join(addresses, " "))
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
