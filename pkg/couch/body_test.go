@@ -1,0 +1,65 @@
+package couch
+
+import (
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// net/http asks a body of known length for more when all of it was read. A server may have answered by
+// then: that is the end, and no reason to break the connection that the answer comes from.
+func TestABodyThatWasReadHasEndedAlsoWhenTheExchangeIsOver(t *testing.T) {
+	t.Parallel()
+	doc, err := ParseDocument([]byte(`{"_id":"d","_rev":"1-a","_attachments":{"f":{"content_type":"a/b","length":3,"follows":true}}}`))
+	require.NoError(t, err)
+	streamed := &streamedBody{source: &oneAttachment{}, attachments: []Attachment{{Name: "f", ContentType: "a/b", Length: 3}}}
+	streamed.multipart(doc, "edge")
+	docs := &docsBody{docs: []Document{doc, doc}}
+	for name, body := range map[string]requestBody{"streamed": streamed, "documents": docs} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, length := body.open()
+			read, err := io.ReadAll(io.LimitReader(r, length-1))
+			require.NoError(t, err)
+			require.Len(t, read, int(length-1))
+			var one [1]byte
+			_, err = io.ReadFull(r, one[:])
+			require.NoError(t, err)
+			body.done()
+			_, err = r.Read(one[:])
+			require.Equal(t, io.EOF, err)
+		})
+	}
+}
+
+// What is to come of a body does not, once the exchange is over: its memory is used for something else.
+func TestABodyEndsWithTheExchange(t *testing.T) {
+	t.Parallel()
+	docs := &docsBody{docs: []Document{{Body: []byte(`{"_id":"a"}`)}, {Body: []byte(`{"_id":"b"}`)}}}
+	for range 2 { // it can be sent again
+		r, length := docs.open()
+		all, err := io.ReadAll(r)
+		require.NoError(t, err)
+		require.JSONEq(t, `{"new_edits":false,"docs":[{"_id":"a"},{"_id":"b"}]}`, string(all))
+		require.Len(t, all, int(length))
+	}
+	r, _ := docs.open()
+	_, err := r.Read(make([]byte, 5))
+	require.NoError(t, err)
+	docs.done()
+	_, err = r.Read(make([]byte, 5))
+	require.Equal(t, errExchangeOver, err)
+}
+
+// oneAttachment is a source of one.
+type oneAttachment struct{ done bool }
+
+func (o *oneAttachment) NextAttachment() (*AttachmentReader, error) {
+	if o.done {
+		return nil, io.EOF
+	}
+	o.done = true
+	return NewAttachmentReader(Attachment{Name: "f", ContentType: "a/b", Length: 3}, strings.NewReader("123")), nil
+}
