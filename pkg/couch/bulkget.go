@@ -233,28 +233,54 @@ func (b *BulkResults) enterEntry() (f Fetched, found bool, err error) {
 	}
 }
 
-// entry reads a whole result, if it lies in the window and looks like most.
+// entry reads a whole result, if it looks like most.
 func (b *BulkResults) entry() (Fetched, bool) {
+	f, end := b.entryAhead()
+	if end == notWhole && b.j.widen() {
+		f, end = b.entryAhead()
+	}
+	return f, b.j.passed(end, end)
+}
+
+// entryAhead is entry for what is in the window. It returns where the result ends, or what checkValue would
+// say; notJSON of one that looks different.
+func (b *BulkResults) entryAhead() (f Fetched, end int) {
 	const first, second, last = `{"id":"`, `","docs":[`, `]}`
 	ahead := b.j.ahead()
-	raw, ok := bytes.CutPrefix(ahead, []byte(first))
-	if !ok {
-		return Fetched{}, false
+	raw, end := cutPrefix(ahead, first)
+	if end < 0 {
+		return f, end
 	}
 	id := raw[:pastPlain(raw, 0)]
-	if raw, ok = bytes.CutPrefix(raw[len(id):], []byte(second)); !ok {
-		return Fetched{}, false
+	if raw, end = cutPrefix(raw[len(id):], second); end < 0 {
+		return f, end
 	}
 	at, ok := b.places.find(id)
 	if !ok {
-		return Fetched{}, false
+		return f, notJSON
 	}
 	f, end, err := parseFetched(b.refs[at], raw)
-	if err != nil || end > b.maxDocument || !bytes.HasPrefix(raw[end:], []byte(last)) {
-		return Fetched{}, false
+	switch {
+	case end < 0:
+		return f, end
+	case err != nil || end > b.maxDocument:
+		return f, notJSON
 	}
-	end += len(ahead) - len(raw) + len(last)
-	return f, b.j.passed(end, end)
+	if raw, end = cutPrefix(raw[end:], last); end < 0 {
+		return f, end
+	}
+	return f, len(ahead) - len(raw)
+}
+
+// cutPrefix returns what follows a prefix. Without it, end is notJSON, or notWhole if it may be on its way.
+func cutPrefix(b []byte, prefix string) (rest []byte, end int) {
+	switch {
+	case len(b) >= len(prefix) && string(b[:len(prefix)]) == prefix:
+		return b[len(prefix):], 0
+	case len(b) < len(prefix) && prefix[:len(b)] == string(b):
+		return b, notWhole
+	}
+	return b, notJSON
 }
 
 // member reads a member of a result.
@@ -317,14 +343,18 @@ func (b *BulkResults) fetched() (Fetched, error) {
 		want = b.refs[at]
 	}
 	// Most are whole in the window, and in order.
-	if f, end, err := parseFetched(want, b.j.ahead()); err == nil && b.j.passed(end, b.maxDocument) {
+	f, end, err := parseFetched(want, b.j.ahead())
+	if end == notWhole && b.j.widen() {
+		f, end, err = parseFetched(want, b.j.ahead())
+	}
+	if err == nil && b.j.passed(end, b.maxDocument) {
 		return f, nil
 	}
 	raw, err := b.j.value(b.maxDocument)
 	if err != nil {
 		return Fetched{}, fmt.Errorf("document %q: %w", b.id, err)
 	}
-	f, _, err := parseFetched(want, raw)
+	f, _, err = parseFetched(want, raw)
 	return f, err
 }
 
@@ -372,11 +402,8 @@ func parseFetched(want DocRef, b []byte) (Fetched, int, error) {
 	failure := DocError{Code: "not_found", Reason: "missing"}
 	found := false
 	scan := scanMembers(b)
-	for {
-		m, ok := scan.name()
-		if !ok {
-			break
-		}
+	m := &scan.member
+	for scan.name() {
 		if string(m.key) == "ok" && !found {
 			found = true
 			doc, end, err := documentAt(b[m.value:], want)
@@ -384,12 +411,12 @@ func parseFetched(want DocRef, b []byte) (Fetched, int, error) {
 				return f, end, err
 			}
 			f.ID, f.Rev, f.Doc = doc.ID, doc.Rev, doc
-			if !scan.pass(&m, m.value+end) {
+			if !scan.pass(m.value + end) {
 				break
 			}
 			continue
 		}
-		if !scan.pass(&m, checkAt(b, m.value, 1)) {
+		if !scan.pass(checkAt(b, m.value, 1)) {
 			break
 		}
 		switch value := b[m.value:m.end]; string(m.key) {
@@ -405,7 +432,7 @@ func parseFetched(want DocRef, b []byte) (Fetched, int, error) {
 			failure.Reason = words(value)
 		}
 	}
-	end := scan.end()
+	end := scan.over()
 	if end < 0 {
 		return f, end, fmt.Errorf("%w: document %q: an answer that is not JSON", ErrMalformed, want.ID)
 	}

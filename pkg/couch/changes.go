@@ -231,7 +231,11 @@ func (c *Changes) next() (Row, error) {
 // row reads a row. If it is none for want of an id, raw has its bytes, until the next call.
 func (c *Changes) row() (row Row, raw []byte, err error) {
 	// Most are whole in the window.
-	if row, end, err := parseRow(c.j.ahead()); err == nil && c.j.passed(end, maxRow) {
+	row, end, err := parseRow(c.j.ahead())
+	if end == notWhole && c.j.widen() {
+		row, end, err = parseRow(c.j.ahead())
+	}
+	if err == nil && c.j.passed(end, maxRow) {
 		return row, nil, nil
 	}
 	if raw, err = c.j.value(maxRow); err != nil {
@@ -345,11 +349,8 @@ func parseRow(b []byte) (Row, int, error) {
 		return row, end, nil
 	}
 	scan := scanMembers(b)
-	for {
-		m, ok := scan.next()
-		if !ok {
-			break
-		}
+	m := &scan.member
+	for scan.next() {
 		var err error
 		switch value := b[m.value:m.end]; string(m.key) {
 		case "seq":
@@ -372,7 +373,7 @@ func parseRow(b []byte) (Row, int, error) {
 			return row, 0, fmt.Errorf("row of %q, member %s: %w", row.ID, m.key, err)
 		}
 	}
-	end := scan.end()
+	end := scan.over()
 	switch {
 	case end < 0:
 		return row, end, fmt.Errorf("%w: a row that is not JSON", ErrMalformed)

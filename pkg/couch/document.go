@@ -46,11 +46,8 @@ func documentAt(b []byte, want DocRef) (Document, int, error) {
 	}
 	var seen uint // a bit for each member that is known
 	scan := scanMembers(b)
-	for {
-		m, ok := scan.spelled()
-		if !ok || !scan.pass(&m, checkAt(b, m.value, 1)) {
-			break
-		}
+	m := &scan.member
+	for scan.spelled() && scan.pass(checkAt(b, m.value, 1)) {
 		if len(m.key) == 0 || m.key[0] != '_' && m.key[0] != '\\' {
 			continue
 		}
@@ -64,7 +61,7 @@ func documentAt(b []byte, want DocRef) (Document, int, error) {
 		}
 		seen |= bit
 	}
-	end := scan.end()
+	end := scan.over()
 	if end < 0 {
 		return d, end, fmt.Errorf("%w: a document that is not JSON", ErrMalformed)
 	}
@@ -76,7 +73,7 @@ func documentAt(b []byte, want DocRef) (Document, int, error) {
 }
 
 // take reads a member of a document, and returns a bit that stands for it, if it is one that is known.
-func (d *Document) take(m member, value []byte, want DocRef) (bit uint, err error) {
+func (d *Document) take(m *member, value []byte, want DocRef) (bit uint, err error) {
 	switch string(m.key) {
 	case "_id":
 		d.ID, err = unquoteAs(value, want.ID)

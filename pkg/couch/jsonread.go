@@ -40,7 +40,7 @@ const (
 	// largeValue is the size in bytes of a value for which there must be room.
 	largeValue = 1 << 20
 	// bulkWindow is the size in bytes of the read buffer of an answer with many values.
-	bulkWindow = 32 << 10
+	bulkWindow = 64 << 10
 	// liveWindow is the size in bytes that the read buffer of a feed begins with. Thousands of feeds may
 	// wait at a time.
 	liveWindow = 512
@@ -198,7 +198,14 @@ func (j *jsonReader) element() (bool, error) { return j.more(']') }
 const maxKey = 64 << 10
 
 // member returns the name of the object's next member, and false after the last. Its value is next.
-func (j *jsonReader) member() (string, bool, error) { return j.memberOf(knownName) }
+func (j *jsonReader) member() (string, bool, error) {
+	ok, err := j.more('}')
+	if err != nil || !ok {
+		return "", false, err
+	}
+	name, err := j.name(knownName)
+	return name, err == nil, err
+}
 
 // knownName makes a string of a member's name. For those that come with each value it takes no memory.
 func knownName(raw []byte) string {
@@ -211,25 +218,21 @@ func knownName(raw []byte) string {
 	return string(raw)
 }
 
-// memberOf is member for names that are made strings by text.
-func (j *jsonReader) memberOf(text func([]byte) string) (string, bool, error) {
-	ok, err := j.more('}')
-	if err != nil || !ok {
-		return "", false, err
-	}
+// name reads a member's name, made a string by text, and the colon after it.
+func (j *jsonReader) name(text func([]byte) string) (string, error) {
 	name, err := j.textOf(maxKey, text)
 	if err != nil {
-		return "", false, err
+		return "", err
 	}
 	c, err := j.next()
 	if err != nil {
-		return "", false, err
+		return "", err
 	}
 	if c != ':' {
-		return "", false, j.unexpected(c, "a colon")
+		return "", j.unexpected(c, "a colon")
 	}
 	j.pos++
-	return name, true, nil
+	return name, nil
 }
 
 // maxSkipped bounds the value of a member that this client does not know.
@@ -288,8 +291,12 @@ func (j *jsonReader) value(limit int) ([]byte, error) {
 		return nil, err
 	}
 	if c == '{' || c == '[' || c == '"' {
-		if raw := j.ahead(); j.passed(checkValue(raw), limit) {
-			return raw[:len(raw)-len(j.ahead())], nil
+		end := checkValue(j.ahead())
+		if end == notWhole && j.widen() {
+			end = checkValue(j.ahead())
+		}
+		if raw := j.ahead(); j.passed(end, limit) {
+			return raw[:end], nil
 		}
 	}
 	start := j.offset()
@@ -309,6 +316,22 @@ func (j *jsonReader) value(limit int) ([]byte, error) {
 
 // ahead are the bytes in the window. Most values are whole in there.
 func (j *jsonReader) ahead() []byte { return j.window[j.pos:j.n] }
+
+// widen reads more of a value that is not whole in the window, if there is room for it, and reports whether
+// there is more of it now. It waits for what is to come.
+func (j *jsonReader) widen() bool {
+	if j.pos == 0 && j.n == len(j.window) {
+		return false
+	}
+	if j.pos > 0 {
+		copy(j.window, j.window[j.pos:j.n])
+		j.base += int64(j.pos)
+		j.pos, j.n = 0, j.n-j.pos
+	}
+	n, _ := j.r.Read(j.window[j.n:]) // an error is met again by the next one
+	j.n += n
+	return n > 0
+}
 
 // passed steps over a value in the window of which the reader of ahead found that it is JSON and ends at
 // end, unless it is larger than limit.
@@ -457,9 +480,10 @@ type member struct {
 // memberScan walks over the members of an object and checks them on its way: of bytes that nobody has
 // looked at yet, once is enough.
 type memberScan struct {
-	b   []byte
-	i   int // where the next member begins, or where the object ends
-	bad int // if it is neither: notJSON or notWhole
+	member // the one that it is at
+	b      []byte
+	i      int // where the next member begins, or where the object ends
+	bad    int // if it is neither: notJSON or notWhole
 }
 
 // scanMembers begins with the object that b begins with. More may follow it.
@@ -471,20 +495,16 @@ func scanMembers(b []byte) memberScan {
 	return s
 }
 
-// next returns the next member, and false after the last, or if there is none that could be read.
-func (s *memberScan) next() (m member, ok bool) {
-	if m, ok = s.name(); ok {
-		ok = s.pass(&m, checkAt(s.b, m.value, 1))
-	}
-	return m, ok
-}
+// next goes to the next member, and returns false after the last, or if there is none that could be read.
+func (s *memberScan) next() bool { return s.name() && s.pass(checkAt(s.b, s.value, 1)) }
 
 // name is next without the value's end, which pass is to be told.
-func (s *memberScan) name() (m member, ok bool) {
-	if m, ok = s.spelled(); ok {
-		m.resolve()
+func (s *memberScan) name() bool {
+	if !s.spelled() {
+		return false
 	}
-	return m, ok
+	s.resolve()
+	return true
 }
 
 // resolve makes of a key as it is spelled what it stands for.
@@ -499,56 +519,59 @@ func (m *member) resolve() {
 }
 
 // spelled is name with the key as it is spelled, escapes and all.
-func (s *memberScan) spelled() (m member, ok bool) {
+func (s *memberScan) spelled() bool {
+	b, i := s.b, s.i
 	switch {
-	case s.bad != 0 || s.b[s.i] == '}':
-		return m, false
-	case s.b[s.i] != '"':
+	case s.bad != 0 || b[i] == '}':
+		return false
+	case b[i] != '"':
 		s.bad = notJSON
-		return m, false
+		return false
 	}
-	m.start = s.i
-	if m.keyEnd = checkString(s.b, s.i+1); m.keyEnd < 0 {
-		s.bad = m.keyEnd
-		return m, false
-	}
-	m.key = s.b[m.start+1 : m.keyEnd-1]
-	switch colon := pastBlank(s.b, m.keyEnd); {
-	case colon == len(s.b):
-		s.bad = notWhole
-	case s.b[colon] != ':':
-		s.bad = notJSON
-	default:
-		m.value = pastBlank(s.b, colon+1)
-		return m, true
-	}
-	return m, false
-}
-
-// pass steps over a member whose value ends at end, if it does.
-func (s *memberScan) pass(m *member, end int) bool {
+	end := checkString(b, i+1)
 	if end < 0 {
 		s.bad = end
 		return false
 	}
-	m.end = end
-	switch s.i = pastBlank(s.b, end); {
-	case s.i == len(s.b):
+	s.start, s.keyEnd, s.key = i, end, b[i+1:end-1]
+	switch colon := pastBlank(b, end); {
+	case colon == len(b):
 		s.bad = notWhole
-	case s.b[s.i] == ',':
-		if s.i = pastBlank(s.b, s.i+1); s.i == len(s.b) {
+	case b[colon] != ':':
+		s.bad = notJSON
+	default:
+		s.value = pastBlank(b, colon+1)
+		return true
+	}
+	return false
+}
+
+// pass steps over a member whose value ends at end, if it does.
+func (s *memberScan) pass(end int) bool {
+	if end < 0 {
+		s.bad = end
+		return false
+	}
+	s.member.end = end
+	i := pastBlank(s.b, end)
+	switch {
+	case i == len(s.b):
+		s.bad = notWhole
+	case s.b[i] == ',':
+		if i = pastBlank(s.b, i+1); i == len(s.b) {
 			s.bad = notWhole
-		} else if s.b[s.i] == '}' {
+		} else if s.b[i] == '}' {
 			s.bad = notJSON
 		}
-	case s.b[s.i] != '}':
+	case s.b[i] != '}':
 		s.bad = notJSON
 	}
+	s.i = i
 	return s.bad == 0
 }
 
-// end returns the index after the object of which all members were returned, or why it has none.
-func (s *memberScan) end() int {
+// over returns the index after the object of which all members were returned, or why it has none.
+func (s *memberScan) over() int {
 	if s.bad != 0 {
 		return s.bad
 	}
@@ -558,10 +581,8 @@ func (s *memberScan) end() int {
 // members calls visit for each member of object, until it returns false.
 func members(object []byte, visit func(member) bool) {
 	scan := scanMembers(object)
-	for m, ok := scan.name(); ok; m, ok = scan.name() {
-		if !scan.pass(&m, valueEnd(object, m.value)) || !visit(m) {
-			return
-		}
+	for scan.name() && scan.pass(valueEnd(object, scan.value)) && visit(scan.member) {
+		continue
 	}
 }
 

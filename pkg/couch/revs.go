@@ -1,11 +1,11 @@
 package couch
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 )
 
 // maxAncestors is how many possible ancestors of a document are kept.
@@ -98,22 +98,14 @@ func readRevsDiff(r io.Reader, asked []DocRevs) (map[string]Missing, error) {
 	}
 	ids := places{id: func(i int) string { return asked[i].ID }, n: len(asked)}
 	for {
-		id, ok, err := j.memberOf(ids.text)
-		if err == nil && !ok {
+		more, err := j.more('}')
+		if err == nil && !more {
 			return missing, nil
 		}
-		var raw []byte
-		if err == nil {
-			raw, err = j.value(maxRow)
-		}
-		// Only what was asked for is answered: a server that adds to it is not followed.
-		var revs []string
-		if at, is := ids.find([]byte(id)); is {
-			revs = asked[at].Revs
-		}
+		var id string
 		var m Missing
 		if err == nil {
-			m, err = parseMissing(raw, revs)
+			id, m, err = readMissing(j, asked, &ids)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("reading the revisions' difference: %w", err)
@@ -127,17 +119,60 @@ func readRevsDiff(r io.Reader, asked []DocRevs) (map[string]Missing, error) {
 	}
 }
 
+// readMissing reads what is missing of one document. Only what was asked for is answered: a server that adds
+// to it is not followed.
+func readMissing(j *jsonReader, asked []DocRevs, ids *places) (id string, m Missing, err error) {
+	if at, ok := allMissing(j, asked, ids); ok {
+		return asked[at].ID, Missing{Revs: asked[at].Revs}, nil
+	}
+	if id, err = j.name(ids.text); err != nil {
+		return id, m, err
+	}
+	raw, err := j.value(maxRow)
+	if err != nil {
+		return id, m, err
+	}
+	var revs []string
+	if at, is := ids.find([]byte(id)); is {
+		revs = asked[at].Revs
+	}
+	m, err = parseMissing(raw, revs)
+	return id, m, err
+}
+
+// allMissing reads what most servers say of a document with one leaf that they have nothing of, in the order
+// of the question. If it is anything else it reads nothing.
+func allMissing(j *jsonReader, asked []DocRevs, ids *places) (at int, ok bool) {
+	for at = ids.at; at < len(asked) && at <= ids.at+1; at++ {
+		doc := asked[at]
+		if len(doc.Revs) != 1 || strings.ContainsAny(doc.ID, `"\`) || strings.ContainsAny(doc.Revs[0], `"\`) {
+			continue
+		}
+		ahead := j.ahead()
+		rest := ahead
+		end := 0
+		for _, piece := range [...]string{`"`, doc.ID, `":{"missing":["`, doc.Revs[0], `"]}`} {
+			if rest, end = cutPrefix(rest, piece); end < 0 {
+				break
+			}
+		}
+		if end == 0 {
+			ids.at = at
+			return at, j.passed(len(ahead)-len(rest), len(ahead))
+		}
+	}
+	return 0, false
+}
+
+// spelledAsItIs reports whether a string has nothing in it that ends a JSON string, or means something else
+// there.
+func spelledAsItIs(s string) bool {
+	return strings.IndexByte(s, '"') < 0 && strings.IndexByte(s, '\\') < 0
+}
+
 // parseMissing reads what is missing of the revisions that were asked for.
 func parseMissing(raw []byte, asked []string) (Missing, error) {
 	var m Missing
-	const before, after = `{"missing":["`, `"]}`
-	if len(asked) == 1 && len(raw) == len(before)+len(asked[0])+len(after) {
-		// Most documents have one leaf, and all of its history is missing.
-		rev, ok := bytes.CutPrefix(raw, []byte(before))
-		if ok && string(rev[:len(asked[0])]) == asked[0] && string(rev[len(asked[0]):]) == after && pastPlain(rev, 0) == len(asked[0]) {
-			return Missing{Revs: asked}, nil
-		}
-	}
 	if !isObject(raw) {
 		return m, fmt.Errorf("%w: not an object", ErrMalformed)
 	}
