@@ -139,6 +139,7 @@ func (b *BulkResults) Next() (Fetched, error) {
 	if b.err != nil {
 		return Fetched{}, b.err
 	}
+	b.j.forget()
 	f, err := b.next()
 	if err == nil {
 		return f, nil

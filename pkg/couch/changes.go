@@ -125,6 +125,7 @@ func (c *Changes) Next() (Row, error) {
 	if c.err != nil {
 		return Row{}, c.err
 	}
+	c.j.forget()
 	// Thousands of goroutines may wait here. What is read then has its place on the stack only when there is
 	// something to read.
 	var row Row

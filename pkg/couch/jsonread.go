@@ -347,9 +347,7 @@ func (j *jsonReader) passed(end, limit int) bool {
 // take finds the end of the value that begins at pos and returns its bytes: of the window, if it is
 // all there, and else gathered in scratch.
 func (j *jsonReader) take(limit int) ([]byte, error) {
-	if kept := cap(j.scratch); kept > maxScratch || j.live && kept > maxLiveScratch {
-		j.scratch = nil
-	}
+	j.forget()
 	j.scratch = j.scratch[:0]
 	start := j.offset()
 	var scan scanner
@@ -377,6 +375,13 @@ func (j *jsonReader) take(limit int) ([]byte, error) {
 		if err != nil {
 			return nil, cut(err)
 		}
+	}
+}
+
+// forget lets go of a huge value that was returned last. It is not to be held while the next one is awaited.
+func (j *jsonReader) forget() {
+	if kept := cap(j.scratch); kept > maxScratch || j.live && kept > maxLiveScratch {
+		j.scratch = nil
 	}
 }
 

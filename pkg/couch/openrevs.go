@@ -270,6 +270,7 @@ type jsonLeaves struct {
 }
 
 func (l *jsonLeaves) next() (*Leaf, error) {
+	l.j.forget()
 	if !l.inside {
 		if err := l.j.open('['); err != nil {
 			return nil, err

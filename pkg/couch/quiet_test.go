@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/stretchr/testify/require"
 
@@ -212,6 +214,38 @@ func TestLarge(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A large document is held by who reads it, and not by who waits for the next one.
+func TestLargeIsNotHeldAfterwards(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db := piped(t, func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, `{"results":[{"id":"x","docs":[{"ok":{"_id":"x","_rev":"1-a","f":"`+strings.Repeat("x", 3<<20)+`"}}]},`)
+			flush(w)
+			<-r.Context().Done()
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		results, err := db.BulkGet(ctx, []couch.DocRef{{ID: "x", Rev: "1-a"}, {ID: "y", Rev: "1-a"}})
+		require.NoError(t, err)
+		first := func() weak.Pointer[byte] {
+			f, err := results.Next()
+			require.NoError(t, err)
+			return weak.Make(&f.Doc.Body[0])
+		}()
+		ended := make(chan error, 1)
+		go func() {
+			_, err := results.Next()
+			ended <- err
+		}()
+		synctest.Wait()
+		runtime.GC()
+		require.Nil(t, first.Value())
+		cancel()
+		require.ErrorIs(t, <-ended, context.Canceled)
+		require.NoError(t, results.Close())
+	})
 }
 
 func firstLeaf(ctx context.Context, t *testing.T, db *couch.Database) error {
