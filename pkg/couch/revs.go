@@ -164,12 +164,6 @@ func allMissing(j *jsonReader, asked []DocRevs, ids *places) (at int, ok bool) {
 	return 0, false
 }
 
-// spelledAsItIs reports whether a string has nothing in it that ends a JSON string, or means something else
-// there.
-func spelledAsItIs(s string) bool {
-	return strings.IndexByte(s, '"') < 0 && strings.IndexByte(s, '\\') < 0
-}
-
 // parseMissing reads what is missing of the revisions that were asked for.
 func parseMissing(raw []byte, asked []string) (Missing, error) {
 	var m Missing
