@@ -79,8 +79,12 @@ func TestUnequalShares(t *testing.T) {
 			w.add(name+"/_replicator", 300, true)
 		}
 		w.start("n1", "n2", "n3")
-		w.pass(6*time.Hour + time.Minute)
-		got := w.parts(1, 6*60)
+		hours := 6
+		if raceEnabled {
+			hours = 3
+		}
+		w.pass(time.Duration(hours)*time.Hour + time.Minute)
+		got := w.parts(1, hours*60)
 		assert.InEpsilon(t, 1./7, got["half/_replicator"], 0.1)
 		assert.InEpsilon(t, 2./7, got["one/_replicator"], 0.1)
 		assert.InEpsilon(t, 4./7, got["two/_replicator"], 0.1)
@@ -139,11 +143,11 @@ func TestManyNewJobs(t *testing.T) {
 		w.beat = 20 * time.Second
 		w.start("n1", "n2", "n3")
 		w.add("old/_replicator", 2_000, true)
-		w.pass(20 * time.Minute)
-		many := 20_000
+		many, before := 20_000, 20*time.Minute
 		if testing.Short() || raceEnabled {
-			many = 2_000
+			many, before = 2_000, 5*time.Minute
 		}
+		w.pass(before)
 		w.add("new/_replicator", many, true)
 		from := w.at()
 		w.pass(41 * time.Minute)
@@ -240,6 +244,9 @@ func TestPartsWhileNodesComeAndGo(t *testing.T) {
 func TestManyDocuments(t *testing.T) {
 	const nodes = 3
 	documents, slots, churn := 6_000, 100, 20
+	if raceEnabled {
+		documents = 1_500
+	}
 	if many := os.Getenv("SETTEE_MANY_DOCUMENTS"); many != "" {
 		var err error
 		documents, err = strconv.Atoi(many)
