@@ -268,9 +268,22 @@ func TestStopAndGoOn(t *testing.T) {
 	})
 	rep := replication(t, from.URL, to.URL, `"worker_processes":1`, `"worker_batch_size":100`)
 	cfg := testConfig()
-	cfg.StopTimeout = 200 * time.Millisecond
-	r := start(t, worker.Job{Replication: rep}, cfg)
+	cfg.StopTimeout, cfg.ReportInterval = 2*time.Second, time.Millisecond
+	written := make(chan struct{})
+	r := start(t, worker.Job{Replication: rep}, cfg, func(r *running) {
+		r.report = func(p worker.Progress) error {
+			if p.Stats.DocsWritten == 200 {
+				select {
+				case <-written:
+				default:
+					close(written)
+				}
+			}
+			return nil
+		}
+	})
 	<-reached
+	<-written
 	close(r.stop)
 	require.ErrorIs(t, r.end(t), worker.ErrStopped)
 	require.NotErrorIs(t, r.err, worker.ErrIDChanged)
