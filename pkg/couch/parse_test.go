@@ -205,7 +205,7 @@ func drainChanges(text string, feed Feed) error {
 		if err != nil {
 			return err
 		}
-		if row.ID == "" || len(row.Revs) == 0 || !utf8.ValidString(row.ID) || (row.Seq != nil && !json.Valid(row.Seq)) {
+		if len(row.Revs) == 0 || !utf8.ValidString(row.ID) || (row.Seq != nil && !json.Valid(row.Seq)) {
 			panic("a row that should have been refused")
 		}
 	}
