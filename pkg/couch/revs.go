@@ -145,7 +145,7 @@ func readMissing(j *jsonReader, asked []DocRevs, ids *places) (id string, m Miss
 func allMissing(j *jsonReader, asked []DocRevs, ids *places) (at int, ok bool) {
 	for at = ids.at; at < len(asked) && at <= ids.at+1; at++ {
 		doc := asked[at]
-		if len(doc.Revs) != 1 || strings.ContainsAny(doc.ID, `"\`) || strings.ContainsAny(doc.Revs[0], `"\`) {
+		if len(doc.Revs) != 1 || !spelledAsItIs(doc.ID) || !spelledAsItIs(doc.Revs[0]) {
 			continue
 		}
 		ahead := j.ahead()
@@ -162,6 +162,12 @@ func allMissing(j *jsonReader, asked []DocRevs, ids *places) (at int, ok bool) {
 		}
 	}
 	return 0, false
+}
+
+// spelledAsItIs reports whether a string has nothing in it that ends a JSON string, or means something else
+// there.
+func spelledAsItIs(s string) bool {
+	return strings.IndexByte(s, '"') < 0 && strings.IndexByte(s, '\\') < 0
 }
 
 // parseMissing reads what is missing of the revisions that were asked for.
