@@ -14,7 +14,7 @@ const (
 	// maxAhead is how many batches may be ended or under way beyond one that is not ended.
 	maxAhead = 1000
 	// maxBatch is about how many bytes of memory the rows of a batch take, but for one larger row.
-	maxBatch = 2 << 20
+	maxBatch = 512 << 10
 	// linger is how long a batch of a feed that ends waits for more rows: a filter may find few.
 	linger = time.Second
 )

@@ -21,14 +21,15 @@
 // does not get on holds up those before it. Attachments are streamed. Documents pass as the bytes that came.
 // A large attachment holds up nothing but the batch that it is in, and of that nothing but its end: other
 // documents are written meanwhile, and other batches go on. Goroutines and memory for batches are there only
-// while there are batches: a continuous replication that waits for changes has three goroutines.
+// while there are batches: a continuous replication that waits for changes has three goroutines, and takes
+// less than 64 KiB beside its connection.
 //
 // # Memory
 //
 // What a run holds is bounded by its configuration, whatever the documents are:
 //
-//	(4 × worker_processes + 2) × 4 MiB  rows, and what the target has of them, or 4 times the largest row (16 MiB)
-//	worker_processes × 10 MiB           documents that are read, and the portions that are gathered and written
+//	(4 × worker_processes + 1) × 1 MiB  rows, and what the target has of them, or 4 times the largest row (16 MiB)
+//	worker_processes × 6 MiB            documents that are read, and the portions that are gathered and written
 //	http_connections × 2 MiB            documents that are read one by one, and buffers of requests
 //	2 × 3 × the largest document        documents of more than a megabyte, of which a run holds two at a time;
 //	                                    Config.MaxDocument bounds them

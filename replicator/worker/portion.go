@@ -28,7 +28,7 @@ func (p *portion) add(doc couch.Document) {
 	start := len(p.bytes)
 	if start+len(doc.Body) > cap(p.bytes) {
 		start = 0
-		p.bytes = make([]byte, 0, max(len(doc.Body), minPortion, min(2*cap(p.bytes), maxPortion)))
+		p.bytes = make([]byte, 0, max(len(doc.Body), minPortion, min(2*cap(p.bytes), maxPortion-p.size)))
 	}
 	p.bytes = append(p.bytes, doc.Body...)
 	doc.Body = p.bytes[start:len(p.bytes):len(p.bytes)]
