@@ -13,8 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 )
 
 // What a caller decides on. An [*Error] or a [DocError] matches those that apply, through [errors.Is].
@@ -61,7 +59,7 @@ type Error struct {
 	Status int    // 0 if there was no answer
 
 	// Code and Reason are the members "error" and "reason" of CouchDB's answer. If the answer was not
-	// CouchDB's, Code is empty and Reason has its first 200 bytes.
+	// CouchDB's, Code is empty and Reason has the first 200 bytes of its text, without markup.
 	Code, Reason string
 
 	// RetryAfter is how long the server wants to be left alone, from its Retry-After header.
@@ -179,7 +177,7 @@ func (e *Error) say(header http.Header, body []byte, hidden secrets) {
 		Reason any    `json:"reason"` // null and objects have been seen
 	}
 	if err := json.Unmarshal(body, &said); err != nil || said.Error == "" {
-		e.Reason = excerpt(hidden.hide(string(body)))
+		e.Reason = excerpt(hidden.hide(plainText(header.Get("Content-Type"), body)))
 	} else {
 		e.Code = excerpt(hidden.hide(said.Error))
 		if said.Reason != nil {
@@ -226,21 +224,6 @@ func docError(raw []byte) (*DocError, bool) {
 		return true
 	})
 	return &e, e.Code != ""
-}
-
-// excerpt makes one short printable line of what a server said.
-func excerpt(s string) string {
-	const most = 200
-	s = strings.ToValidUTF8(s, "?")
-	s = strings.Join(strings.FieldsFunc(s, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }), " ")
-	if len(s) <= most {
-		return s
-	}
-	cut := most
-	for !utf8.RuneStart(s[cut]) {
-		cut--
-	}
-	return s[:cut] + "..."
 }
 
 // retryAfter reads a Retry-After header: a number of seconds or a date (RFC 9110, section 10.2.3).

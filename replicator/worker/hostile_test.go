@@ -159,7 +159,7 @@ func misdeeds() []misdeed {
 		couchtest.AnnouncesLess: early, couchtest.EndlessBody: huge, couchtest.EndlessBlank: "", couchtest.CompressBomb: huge,
 		couchtest.InvalidJSON: malformed, couchtest.InvalidUTF8: malformed,
 		couchtest.Status500: "500 internal_server_error: a storm", couchtest.Status503: "503 service_unavailable: a storm",
-		couchtest.Status429: "429 too_many_requests: a storm", couchtest.Status404: "404 <html>nothing here</html>",
+		couchtest.Status429: "429 too_many_requests: a storm", couchtest.Status404: "404 nothing here",
 		couchtest.NoDatabase: "could not open http://", couchtest.RedirectLoop: "redirect not followed: ",
 	} {
 		for side, endpoints := range map[string][]couchtest.Endpoint{"source": sourceEndpoints, "target": targetEndpoints} {

@@ -237,7 +237,7 @@ func TestRefusalsOnEachWay(t *testing.T) {
 		"all for one that is too large": {nothing, whole(413, large),
 			replicator.Failure{Status: 413, Code: "document_too_large", Reason: "d1"}},
 		"all for one that is too large for a proxy": {nothing, whole(413, `<html>nginx</html>`),
-			replicator.Failure{Status: 413, Code: "Request Entity Too Large", Reason: "<html>nginx</html>"}},
+			replicator.Failure{Status: 413, Code: "Request Entity Too Large", Reason: "nginx"}},
 		"all for an id that may not be": {nothing, whole(400, `{"error":"illegal_docid","reason":"Document id is too long"}`),
 			replicator.Failure{Status: 400, Code: "illegal_docid", Reason: "Document id is too long"}},
 		"with an attachment": {withAttachment, single(403, `{"error":"forbidden","reason":"no"}`),
