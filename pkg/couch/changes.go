@@ -82,6 +82,7 @@ type Changes struct {
 	p       *response
 	j       *jsonReader
 	live    bool // one row after the other, without an array around
+	beats   bool // between rows come signs of life
 	inside  bool // the array of rows was entered
 	lastSeq json.RawMessage
 	pending *int64
@@ -103,6 +104,7 @@ func (d *Database) Changes(ctx context.Context, o ChangesOptions) (*Changes, err
 	c := newChanges(p, o.Feed)
 	c.p = p
 	c.quiet.patience = o.Patience
+	c.beats = o.Heartbeat > 0 || c.live || o.Feed == FeedLongpoll
 	return c, nil
 }
 
@@ -148,8 +150,7 @@ func (c *Changes) await() error {
 	if !c.live {
 		return nil
 	}
-	_, err := c.j.next()
-	return err
+	return c.begin()
 }
 
 // end notes how the feed ended, and returns what Next is to say of it.
@@ -218,7 +219,9 @@ func (c *Changes) next() (Row, error) {
 		}
 		c.inside = true
 	}
+	c.resting(true)
 	ok, err := c.j.element()
+	c.resting(false)
 	if err != nil {
 		return Row{}, c.lateRefusal(err)
 	}
@@ -272,7 +275,27 @@ func (c *Changes) nextLine() (Row, error) {
 }
 
 // enter reads up to the rows of a feed that is one object. What stands before them may be its tail.
-func (c *Changes) enter() error { return c.j.openResults(c.readTail) }
+func (c *Changes) enter() error {
+	if err := c.begin(); err != nil {
+		return err
+	}
+	return c.j.openResults(c.readTail)
+}
+
+// begin waits for the first byte of what comes next.
+func (c *Changes) begin() error {
+	c.resting(true)
+	defer c.resting(false)
+	_, err := c.j.next()
+	return err
+}
+
+// resting says whether the feed may have nothing to say but that it is alive.
+func (c *Changes) resting(may bool) {
+	if c.beats {
+		c.p.dog.rest(may)
+	}
+}
 
 // leave reads from the end of the rows to the end of the feed, and returns io.EOF if all is well.
 func (c *Changes) leave() error {

@@ -46,10 +46,13 @@ type Config struct {
 	// It does not go with Transport. The environment's proxies are not used.
 	Proxy string
 
-	// ConnectionTimeout bounds each wait for the network: to connect, for TLS, for an answer's first
-	// byte, and between two bytes of a body in either direction. It does not bound the whole of an
-	// exchange: one that is slow but steady goes on. Default: 30 s.
+	// ConnectionTimeout bounds each wait for the network: to look the host up, to connect, for TLS, and
+	// between two bytes of a body in either direction. It does not bound the whole of an exchange: one that
+	// is slow but steady goes on. Default: 30 s.
 	ConnectionTimeout time.Duration
+	// AnswerTimeout bounds the wait for an answer once the request is sent, but for those of changes feeds.
+	// Default: ConnectionTimeout.
+	AnswerTimeout time.Duration
 	// Retries is how often a request that may be repeated is repeated. Default: 5; negative: never.
 	Retries int
 	// RetryBase is the wait before the first repetition; it doubles each time, up to a minute.
@@ -134,8 +137,9 @@ func Open(cfg Config) (*Database, error) {
 	cfg.RetryBase = cmp.Or(cfg.RetryBase, defaultRetryBase)
 	cfg.MaxConnections = cmp.Or(cfg.MaxConnections, defaultMaxConnections)
 	cfg.MaxDocument = cmp.Or(cfg.MaxDocument, defaultMaxDocument)
+	cfg.AnswerTimeout = cmp.Or(cfg.AnswerTimeout, cfg.ConnectionTimeout)
 	cfg.UserAgent = cmp.Or(cfg.UserAgent, defaultUserAgent)
-	if cfg.ConnectionTimeout < 0 || cfg.RetryBase < 0 || cfg.MaxConnections < 0 || cfg.MaxDocument < 0 {
+	if cfg.ConnectionTimeout < 0 || cfg.AnswerTimeout < 0 || cfg.RetryBase < 0 || cfg.MaxConnections < 0 || cfg.MaxDocument < 0 {
 		return nil, errors.New("database: a timeout or a limit is negative")
 	}
 	cfg.Header = cfg.Header.Clone()

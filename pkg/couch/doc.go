@@ -33,10 +33,18 @@
 // 501), Config.Retries times, after a wait that doubles. Retry-After is honoured up to a minute; a
 // longer one ends the request. A wait ends with its context. Config.Retrying is told of it.
 //
-// No request has a limit of time as a whole. It ends when the network is silent for
-// Config.ConnectionTimeout, in any of its steps, which is [ErrStalled]; a feed with heartbeats, when
-// three of them are missed. Time that the caller takes to read, or to provide what is sent, does not
-// count.
+// No request has a limit of time as a whole. It ends when the network is silent for too long, which is
+// [ErrStalled]; the error names the step. Time that the caller takes to read, or to provide what is sent,
+// does not count.
+//
+//	looking up the host, connecting, TLS        Config.ConnectionTimeout each
+//	sending the request                         ConnectionTimeout for each 32 KiB or so
+//	waiting for the answer                      Config.AnswerTimeout
+//	between two bytes of it                     ConnectionTimeout
+//	a changes feed, before and in its answer    three heartbeats, or what a server takes to end it
+//
+// An answer of which less than a kilobyte came in each of five ConnectionTimeouts in a row (of 10 s at
+// least) is [ErrTooSlow]; of a feed only what comes within a row counts. That is not repeated.
 //
 // Redirects are followed within the database's origin, with the same method and credentials.
 //

@@ -40,8 +40,10 @@ var (
 	// ErrNoBulkGet: the server has no _bulk_get; its documents are to be read one by one, with
 	// [Database.OpenRevs].
 	ErrNoBulkGet = errors.New("_bulk_get is not supported")
-	// ErrStalled: nothing moved on the connection for longer than it may.
+	// ErrStalled: nothing moved on the connection for longer than it may. The error says in which step.
 	ErrStalled = errors.New("stalled")
+	// ErrTooSlow goes with ErrStalled: an answer comes so slowly that it might never end.
+	ErrTooSlow = fmt.Errorf("%w: too slow", ErrStalled)
 	// ErrMalformed: the server's answer is not what CouchDB's protocol says.
 	ErrMalformed = errors.New("malformed answer")
 	// ErrLimit: something in the server's answer is larger than this client takes.

@@ -1,11 +1,13 @@
 package couch
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
@@ -41,7 +43,8 @@ type request struct {
 	content string      // Content-Type of the body
 	body    requestBody // nil for none
 
-	// idle is how long the network may be silent. Default: ConnectionTimeout.
+	// idle is how long the network may be silent before the answer and in it. Default: AnswerTimeout and
+	// ConnectionTimeout.
 	idle time.Duration
 	// identity asks for bytes that are not compressed on the way: for attachments, whose bytes are not
 	// to be touched, and for feeds, whose rows would wait in a compressor's buffer.
@@ -80,9 +83,11 @@ type response struct {
 
 // Read reads the body. Its errors are those of broken; fail adds which request it was.
 func (p *response) Read(b []byte) (int, error) {
-	p.dog.receiving(true)
+	if err := p.dog.receiving(); err != nil {
+		return 0, err
+	}
 	n, err := p.body.Read(b)
-	p.dog.receiving(false)
+	p.dog.received(n)
 	if err != nil && err != io.EOF {
 		err = broken(p.outer, p.dog, p.d.hidden, err)
 	}
@@ -124,13 +129,18 @@ func (p *response) finish() {
 // broken says why an exchange ended: because its caller wanted so, because nothing moved, or because of
 // what net/http met.
 func broken(ctx context.Context, dog *watchdog, hidden secrets, err error) error {
-	switch {
-	case ctx.Err() != nil:
+	if ctx.Err() != nil {
 		return context.Cause(ctx)
-	case dog.barked.Load():
-		return fmt.Errorf("%w: nothing moved for %s", ErrStalled, dog.limit)
 	}
-	return hidden.clean(err)
+	if stalled := dog.why(); stalled != nil {
+		return stalled
+	}
+	err = hidden.clean(err)
+	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
+		// A limit of the transport's came first.
+		return fmt.Errorf("%w %s: %w", ErrStalled, dog.where(), err)
+	}
+	return err
 }
 
 // errorOf starts the error of a request.
@@ -294,7 +304,7 @@ func (d *Database) repeatable(ctx context.Context, r *request, err error) bool {
 	if connect, ok := errors.AsType[*ConnectError](e.Err); ok && connect.final() {
 		return false
 	}
-	for _, final := range []error{ErrRedirect, ErrLimit, ErrMalformed, ErrCertificates} {
+	for _, final := range []error{ErrRedirect, ErrLimit, ErrMalformed, ErrCertificates, ErrTooSlow} {
 		if errors.Is(e.Err, final) {
 			return false
 		}
@@ -361,13 +371,14 @@ func isRedirect(status int) bool {
 func (d *Database) exchange(outer context.Context, r *request, target *url.URL) (*response, error) {
 	ctx, cancel := context.WithCancel(outer)
 	e := d.errorOf(r, target.Scheme+"://"+target.Host+target.EscapedPath())
-	idle := r.idle
-	if idle == 0 {
-		idle = d.cfg.ConnectionTimeout
+	limits := waits{
+		connect: d.cfg.ConnectionTimeout,
+		answer:  cmp.Or(r.idle, d.cfg.AnswerTimeout),
+		idle:    cmp.Or(r.idle, d.cfg.ConnectionTimeout),
 	}
-	dog := watch(idle, cancel)
+	dog := watch(limits, cancel)
 	answer, err := d.roundTrip(ctx, r, target, dog)
-	dog.receiving(false)
+	dog.answer()
 	if err != nil {
 		e.Err = broken(outer, dog, d.hidden, err)
 		dog.stop()
@@ -384,7 +395,7 @@ func (d *Database) exchange(outer context.Context, r *request, target *url.URL) 
 		return p, nil
 	}
 	// What cannot be read of an error's body, in time, is not worth more than its status.
-	giveUp := time.AfterFunc(idle, p.end)
+	giveUp := time.AfterFunc(limits.idle, p.end)
 	defer giveUp.Stop()
 	body, _ := io.ReadAll(io.LimitReader(p, maxErrorBody))
 	p.finish()
@@ -406,16 +417,8 @@ func (d *Database) learn(header http.Header) {
 }
 
 func (d *Database) roundTrip(ctx context.Context, r *request, target *url.URL, dog *watchdog) (*http.Response, error) {
-	// Each step on the way to an answer is a wait of its own.
-	step := func() { dog.sending(true) }
 	ctx = withConnectTimeout(ctx, d.cfg.ConnectionTimeout)
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GotConn:          func(info httptrace.GotConnInfo) { d.learnAddress(info.Conn) },
-		DNSDone:          func(httptrace.DNSDoneInfo) { step() },
-		ConnectDone:      func(string, string, error) { step() },
-		TLSHandshakeDone: func(tls.ConnectionState, error) { step() },
-		WroteRequest:     func(httptrace.WroteRequestInfo) { step() },
-	})
+	ctx = httptrace.WithClientTrace(ctx, dog.trace(d.learnAddress))
 	hr, err := http.NewRequestWithContext(ctx, r.method, target.String(), nil)
 	if err != nil {
 		return nil, err

@@ -99,7 +99,8 @@ func (f *reader) follow(ctx context.Context, live bool) error {
 // cannot be opened was tried often enough.
 func isCut(err error) bool {
 	e, ok := errors.AsType[*couch.Error](err)
-	return ok && e.Status == 200 && !errors.Is(err, couch.ErrMalformed) && !errors.Is(err, couch.ErrLimit)
+	return ok && e.Status == 200 && !errors.Is(err, couch.ErrMalformed) && !errors.Is(err, couch.ErrLimit) &&
+		!errors.Is(err, couch.ErrTooSlow)
 }
 
 // once opens the feed and reads it until it ends, with nil, or breaks off.

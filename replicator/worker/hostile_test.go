@@ -2,7 +2,6 @@ package worker_test
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"settee/pkg/couch"
 	"settee/pkg/couch/couchtest"
 	"settee/replicator"
 	"settee/replicator/worker"
@@ -281,7 +281,7 @@ func TestSequencesThatGoBack(t *testing.T) {
 	}
 }
 
-// A byte a second is not silence. Whether it is enough is not for this test to say.
+// A byte a second is not silence, but it is too slow for what takes longer than some minutes.
 func TestOneByteASecond(t *testing.T) {
 	quietly(t)
 	for side, endpoints := range map[string][]couchtest.Endpoint{"source": sourceEndpoints, "target": targetEndpoints} {
@@ -295,8 +295,9 @@ func TestOneByteASecond(t *testing.T) {
 					timer := time.AfterFunc(time.Hour, func() { close(stop) })
 					_, err := p.run(t, func(_ *worker.Config, job *worker.Job) { job.Stop = stop })
 					timer.Stop()
-					if err != nil && !errors.Is(err, worker.ErrStopped) {
-						require.ErrorContains(t, err, "stalled")
+					if err != nil {
+						require.ErrorIs(t, err, couch.ErrTooSlow)
+						require.ErrorContains(t, err, "stalled: too slow: ")
 						require.ErrorContains(t, err, side)
 					}
 					p.claimsNothingElse(t)

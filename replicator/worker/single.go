@@ -144,7 +144,12 @@ func (r *run) isAnnounced(ctx context.Context, f ref) (bool, error) {
 
 // passing reports whether an error may be gone by another try.
 func passing(err error) bool {
-	if errors.Is(err, errFinal) || errors.Is(err, couch.ErrLimit) || retryAfter(err) > maxRetryAfter {
+	for _, final := range []error{errFinal, couch.ErrLimit, couch.ErrTooSlow} {
+		if errors.Is(err, final) {
+			return false
+		}
+	}
+	if retryAfter(err) > maxRetryAfter {
 		return false
 	}
 	e, ok := errors.AsType[*couch.Error](err)
