@@ -42,15 +42,16 @@ type Activity struct {
 	BatchesInFlight int `json:"batches_in_flight"`
 	// LastProgress is when the latest batch was done with; zero if none was yet.
 	LastProgress time.Time `json:"last_progress,omitzero"`
-	// Waiting are requests that failed and are repeated: of each endpoint at most
-	// one, which is one that the endpoint asked to wait if there is such, else the
-	// one whose turn comes last.
+	// Waiting are requests that failed and are repeated, or that are held back
+	// because the endpoint refused others: of each endpoint at most one, which is one
+	// that the endpoint asked to wait if there is such, else the one whose turn comes
+	// last.
 	Waiting []Wait `json:"waiting,omitempty"`
 	// Refusing is there while the target takes nothing.
 	Refusing *Refusing `json:"refusing,omitempty"`
 }
 
-// Wait is a request that failed and is repeated.
+// Wait is a request that failed and is repeated, or that is held back.
 type Wait struct {
 	// Endpoint is "source" or "target".
 	Endpoint string `json:"endpoint"`
@@ -63,8 +64,9 @@ type Wait struct {
 	// RateLimited says that the endpoint asked to be left alone, with the status 429
 	// or with a Retry-After header.
 	RateLimited bool `json:"rate_limited"`
-	// Attempt is the number of the try that waits, 2 for the first repetition, and
-	// Attempts how many there are at most, 0 if there is no such limit.
+	// Attempt is the number of the try that waits, 1 if it is held back, 2 for the
+	// first repetition, and Attempts how many there are at most, 0 if there is no such
+	// limit.
 	Attempt  int `json:"attempt"`
 	Attempts int `json:"attempts,omitempty"`
 	// Since is when the first try failed. Until is when the next one is made; if

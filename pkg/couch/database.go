@@ -55,9 +55,12 @@ type Config struct {
 	AnswerTimeout time.Duration
 	// Retries is how often a request that may be repeated is repeated. Default: 5; negative: never.
 	Retries int
-	// RetryBase is the wait before the first repetition; it doubles each time, up to a minute.
-	// Default: 250 ms.
+	// RetryBase is the wait before the first repetition; it doubles each time, up to a minute. Up to a
+	// quarter of it is added at random. Default: 250 ms.
 	RetryBase time.Duration
+	// Limiter is who knows which servers want their requests to come more slowly; many databases are to
+	// share one. Default: one of the database's own.
+	Limiter *Limiter
 	// MaxConnections is how many requests may be under way at a time; more wait. Changes feeds are not
 	// counted, nor are the attachments that [Leaf.NextAttachment] asks for one by one. Default: 20.
 	MaxConnections int
@@ -88,14 +91,16 @@ type Config struct {
 	Retrying func(context.Context, Retry) (over func())
 }
 
-// Retry is a request that failed and is to be repeated.
+// Retry is a request that failed and is to be repeated, or that is held back.
 type Retry struct {
-	// Err is how its latest try failed: which request it is, and what the server or the network said.
+	// Err is how its latest try failed: which request it is, and what the server or the network said. Of
+	// a request that the Limiter holds back before its first try, for a second or more, it matches
+	// ErrTooManyRequests.
 	Err *Error
 	// Attempt is the number of the try to come, 2 for the first repetition, and Attempts how many there
-	// may be at all.
+	// may be at all, 0 if that is not limited, as with 429.
 	Attempt, Attempts int
-	// Since is when the first try failed, Until when the try to come is made.
+	// Since is when the first try failed, or the wait began; Until when the try to come is made.
 	Since, Until time.Time
 }
 
@@ -104,10 +109,12 @@ type Database struct {
 	cfg       Config // with its defaults filled in
 	root      string // the URL, without a slash at its end
 	origin    string // of root: scheme, host, port
+	server    string // root without the database's name
 	transport http.RoundTripper
 	own       *Pool         // nil if the transport is someone else's
 	slots     chan struct{} // one element for each request under way
 	hidden    secrets
+	limiter   *Limiter
 
 	// What was learned of the server, see request.go, openrevs.go and compress.go.
 	express    atomic.Bool // it is PouchDB Server
@@ -149,7 +156,12 @@ func Open(cfg Config) (*Database, error) {
 		root:      strings.TrimRight(u.Scheme+"://"+u.Host+u.EscapedPath(), "/"),
 		origin:    origin(u),
 		transport: cfg.Transport,
+		limiter:   cfg.Limiter,
 		slots:     make(chan struct{}, cfg.MaxConnections),
+	}
+	d.server = d.root[:strings.LastIndexByte(d.root, '/')]
+	if d.limiter == nil {
+		d.limiter = &Limiter{}
 	}
 	if cfg.Transport != nil && cfg.Proxy != "" {
 		return nil, errors.New("database: a proxy and a transport exclude each other")

@@ -6,7 +6,7 @@
 //
 //	method               request                                       repeated   in memory
 //	Info                 GET /db                                       yes        1 MiB
-//	Create               PUT /db                                       no         1 MiB
+//	Create               PUT /db                                       no (d)     1 MiB
 //	EnsureFullCommit     POST /db/_ensure_full_commit                  yes        1 MiB
 //	Get, GetDesignDoc    GET /db/doc                                   yes        Config.MaxDocument
 //	GetLocal             GET /db/_local/id                             yes        16 MiB
@@ -29,9 +29,16 @@
 // network said. What a caller may decide on are sentinels for [errors.Is], such as [ErrNotFound]. What
 // is refused of a single document is a [DocError]. No error has credentials in it, nor a query.
 //
-// Requests that are safe to repeat are repeated after a failure of the network, 408, 429 and 5xx (but
-// 501), Config.Retries times, after a wait that doubles. Retry-After is honoured up to a minute; a
-// longer one ends the request. A wait ends with its context. Config.Retrying is told of it.
+// Requests that are safe to repeat are repeated after a failure of the network, 408 and 5xx (but 501),
+// Config.Retries times, after a wait that doubles, and to which up to a quarter is added at random.
+// Retry-After is honoured up to a minute; a longer one ends the request. A wait ends with its context.
+// Config.Retrying is told of it.
+//
+// What is refused with 429 was not carried out, and is always repeated while its body can be sent again. It
+// does not count as a failure: a [Limiter], which databases share, finds out how long requests of that method
+// are to wait at that server, and holds all of them back for so long. It ends when that wait has come up to
+// 25 s, or a request was refused for a minute and a half: then the error is [ErrBackedOff], and the server is
+// to be left alone.
 //
 // No request has a limit of time as a whole. It ends when the network is silent for too long, which is
 // [ErrStalled]; the error names the step. Time that the caller takes to read, or to provide what is sent,

@@ -34,8 +34,11 @@ var (
 	ErrMissingStub = errors.New("attachment stub without its attachment")
 	// ErrTooLarge: 413, a document or a whole request that the server does not take.
 	ErrTooLarge = errors.New("too large for the server")
-	// ErrTooManyRequests: 429. [Error.RetryAfter] says how long the server wants to be left alone.
+	// ErrTooManyRequests: 429, or a request that was not even sent because others had met that.
 	ErrTooManyRequests = errors.New("too many requests")
+	// ErrBackedOff goes with ErrTooManyRequests: the server has refused too much for too long, and is to be
+	// left alone. [Error.RetryAfter] says for how long.
+	ErrBackedOff = errors.New("backed off")
 
 	// ErrNoBulkGet: the server has no _bulk_get; its documents are to be read one by one, with
 	// [Database.OpenRevs].
@@ -64,7 +67,8 @@ type Error struct {
 	// CouchDB's, Code is empty and Reason has the first 200 bytes of its text, without markup.
 	Code, Reason string
 
-	// RetryAfter is how long the server wants to be left alone, from its Retry-After header.
+	// RetryAfter is how long the server wants to be left alone, from its Retry-After header. With
+	// ErrBackedOff it is never 0.
 	RetryAfter time.Duration
 
 	// Err is what went wrong, if the server's answer did not say it.
@@ -124,7 +128,7 @@ func (e *Error) Is(target error) bool {
 	case ErrTooLarge:
 		return e.Status == http.StatusRequestEntityTooLarge
 	case ErrTooManyRequests:
-		return e.Status == http.StatusTooManyRequests
+		return e.Status == http.StatusTooManyRequests || errors.Is(e.Err, ErrBackedOff)
 	}
 	return false
 }

@@ -3,7 +3,6 @@ package couch
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -16,9 +15,6 @@ import (
 )
 
 const (
-	// maxPause bounds one wait between two tries. A server that asks for a longer one has its answer
-	// returned to the caller, who can do something else meanwhile.
-	maxPause = time.Minute
 	// maxRedirects bounds how often one request is sent elsewhere.
 	maxRedirects = 5
 	// expectOver is the size in bytes from which on a request asks before it sends its body. A server
@@ -50,7 +46,7 @@ type request struct {
 	// to be touched, and for feeds, whose rows would wait in a compressor's buffer.
 	identity bool
 	gzipped  bool // the body is compressed
-	once     bool // must not be repeated
+	once     bool // must not be repeated once it was sent, unless it was refused unread
 	noSlot   bool // does not count as one of MaxConnections
 
 	tries int // how often it was sent
@@ -195,123 +191,6 @@ func (d *Database) stream(ctx context.Context, r *request) (*response, error) {
 	return p, err
 }
 
-// repeat runs try until it succeeds, fails for good, or has used up the request's retries. A try that
-// succeeds, or that returns after it got an answer, owns release, which gives the request's slot back.
-func (d *Database) repeat(ctx context.Context, r *request, try func(release func()) error) error {
-	pause := d.cfg.RetryBase
-	var since time.Time // of the first failure
-	over := func() {}
-	defer func() { over() }()
-	for {
-		release, err := d.slot(ctx, r)
-		if err != nil {
-			return err
-		}
-		r.tries++
-		if err = try(release); err == nil {
-			return nil
-		}
-		release()
-		wait := max(pause, retryAfterOf(err))
-		if r.tries > d.cfg.Retries || wait > maxPause || !d.repeatable(ctx, r, err) {
-			return err
-		}
-		if d.cfg.Retrying != nil {
-			next := d.retrying(ctx, r, err, &since, wait)
-			over()
-			over = next
-		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return d.interrupted(ctx, r)
-		}
-		pause = min(2*pause, maxPause)
-	}
-}
-
-// retrying tells of a request that is to be repeated.
-func (d *Database) retrying(ctx context.Context, r *request, err error, since *time.Time, wait time.Duration) func() {
-	e, _ := errors.AsType[*Error](err) // what can be repeated is one
-	now := time.Now()
-	if since.IsZero() {
-		*since = now
-	}
-	return d.cfg.Retrying(ctx, Retry{
-		Err: e, Attempt: r.tries + 1, Attempts: d.cfg.Retries + 1, Since: *since, Until: now.Add(wait),
-	})
-}
-
-// slot waits until another request may be made. The function it returns may be called twice.
-func (d *Database) slot(ctx context.Context, r *request) (func(), error) {
-	if ctx.Err() != nil {
-		return nil, d.interrupted(ctx, r)
-	}
-	if r.noSlot {
-		return func() {}, nil
-	}
-	select {
-	case d.slots <- struct{}{}:
-	case <-ctx.Done():
-		return nil, d.interrupted(ctx, r)
-	}
-	var released bool
-	return func() {
-		if !released {
-			released = true
-			<-d.slots
-		}
-	}, nil
-}
-
-func (d *Database) interrupted(ctx context.Context, r *request) error {
-	e := d.errorOf(r, d.where(r.path))
-	e.Err = context.Cause(ctx)
-	return e
-}
-
-func retryAfterOf(err error) time.Duration {
-	if e, ok := errors.AsType[*Error](err); ok {
-		return e.RetryAfter
-	}
-	return 0
-}
-
-// repeatable reports whether a request that failed may be made again, and whether that could help.
-func (d *Database) repeatable(ctx context.Context, r *request, err error) bool {
-	if ctx.Err() != nil || r.once || (r.body != nil && !r.body.again()) {
-		return false
-	}
-	e, ok := errors.AsType[*Error](err)
-	if !ok {
-		return false
-	}
-	switch {
-	case e.Status == http.StatusTooManyRequests, e.Status == http.StatusRequestTimeout:
-		return true
-	case e.Status == http.StatusNotImplemented:
-		return false
-	case e.Status >= 500:
-		return true
-	case e.Status >= 300, e.Err == nil:
-		return false
-	}
-	if _, ok := errors.AsType[*tls.CertificateVerificationError](e.Err); ok {
-		return false
-	}
-	if connect, ok := errors.AsType[*ConnectError](e.Err); ok && connect.final() {
-		return false
-	}
-	for _, final := range []error{ErrRedirect, ErrLimit, ErrMalformed, ErrCertificates, ErrTooSlow} {
-		if errors.Is(e.Err, final) {
-			return false
-		}
-	}
-	return true
-}
-
 // where is the URL of a path below the database.
 func (d *Database) where(path string) string {
 	if path == "" {
@@ -392,6 +271,7 @@ func (d *Database) exchange(outer context.Context, r *request, target *url.URL) 
 	d.learn(answer.Header)
 	d.learnEncodings(answer.Header)
 	if p.status < 300 || isRedirect(p.status) {
+		d.limiter.note(limitKey{d.server, r.method}, p.status, 0)
 		return p, nil
 	}
 	// What cannot be read of an error's body, in time, is not worth more than its status.
@@ -401,6 +281,7 @@ func (d *Database) exchange(outer context.Context, r *request, target *url.URL) 
 	p.finish()
 	e.Status = p.status
 	e.say(p.header, body, d.hidden)
+	d.limiter.note(limitKey{d.server, r.method}, p.status, e.RetryAfter)
 	return nil, e
 }
 

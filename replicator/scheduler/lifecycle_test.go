@@ -51,6 +51,29 @@ func TestCrashesInARow(t *testing.T) {
 	})
 }
 
+// A job whose endpoint refuses everything with 429 ends its run and waits, even if nobody has said for how
+// long, and even a transient one. Other jobs of the node leave that endpoint alone meanwhile.
+func TestEndpointsThatRefuseEverythingAreLeftAlone(t *testing.T) {
+	inLab(t, jobs.Options{}, nil, func(l *lab) {
+		var asked atomic.Int32
+		l.peers.on("GET a.example/db", func(*http.Request) (int, string) {
+			asked.Add(1)
+			return 429, `{"error":"too_many_requests","reason":"later"}`
+		})
+		job, err := l.post("me", "")
+		require.NoError(l, err)
+		crashed := l.crashes(job.ID, 1)
+		assert.Contains(l, crashed.State.Error, "max_backoff: source: GET http://a.example/db: 429 too_many_requests: later: backed off: ")
+		assert.GreaterOrEqual(l, l.scheduled(job.ID).Sub(crashed.State.LastUpdated), 24*time.Second)
+		assert.LessOrEqual(l, l.scheduled(job.ID).Sub(crashed.State.LastUpdated), 26*time.Second)
+		l.crashes(job.ID, 2)
+		assert.Greater(l, asked.Load(), int32(10))
+		assert.Less(l, asked.Load(), int32(150))
+		l.peers.on("GET a.example/db", nil)
+		l.in(job.ID, replicator.StateCompleted)
+	})
+}
+
 func TestPenalty(t *testing.T) {
 	t.Parallel()
 	cfg, _, err := config.Load(config.Options{Flags: []string{"replicator/max_backoff_penalty_sec=1000"}})

@@ -229,6 +229,7 @@ func (s *Server) workerConfig(run *jobs.Run, current *config.Config) worker.Conf
 	cfg.ReportInterval = min(reportInterval, run.Heartbeat())
 	cfg.UserAgent = s.opts.UserAgent
 	cfg.Transport = s.opts.Transport
+	cfg.Shared = &s.shared
 	return cfg
 }
 

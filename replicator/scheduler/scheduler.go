@@ -52,6 +52,7 @@ type Server struct {
 	runs    sync.WaitGroup
 	count   atomic.Int64 // of runs so far, which names them
 	counter counter
+	shared  worker.Shared // by all runs
 }
 
 // New returns a job server. Run starts it.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"net/http"
 	"net/url"
 	"slices"
 	"sync"
@@ -156,7 +155,7 @@ func (r *run) repeating(p *peer, err error, attempt, attempts int, since time.Ti
 func waitFor(side string, retry couch.Retry) replicator.Wait {
 	w := replicator.Wait{
 		Endpoint: side, Method: retry.Err.Method, Error: retry.Err.Cause(),
-		RateLimited: retry.Err.Status == http.StatusTooManyRequests || retry.Err.RetryAfter > 0,
+		RateLimited: errors.Is(retry.Err, couch.ErrTooManyRequests) || retry.Err.RetryAfter > 0,
 		Attempt:     retry.Attempt, Attempts: retry.Attempts, Since: retry.Since, Until: retry.Until,
 	}
 	if u, err := url.Parse(retry.Err.URL); err == nil {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"settee/pkg/couch"
 	"settee/replicator"
 )
 
@@ -60,6 +61,9 @@ type Config struct {
 	// long its last checkpoint may take. Default: 5 s.
 	StopTimeout time.Duration
 
+	// Shared is what all runs of a node share. Default: something of the run's own.
+	Shared *Shared
+
 	UserAgent string // default: "settee"
 
 	// Transport, if not nil, chooses what makes the requests to an endpoint: many runs may share one. It
@@ -77,6 +81,12 @@ type Config struct {
 	// checkpoint: none covers a revision that is neither on the target nor was told here. An error ends the
 	// run with it, as one of the Reporter's does, and nothing that was told with it counts as listed.
 	ListRefused func(ctx context.Context, refused []Refusal) error
+}
+
+// Shared is what the runs of one node have in common: what they know of servers that want their requests
+// to come more slowly. The zero value is ready; it is not to be copied.
+type Shared struct {
+	limiter couch.Limiter
 }
 
 // Refusal is a revision that the target does not take. The run goes on without it.

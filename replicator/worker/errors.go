@@ -40,13 +40,16 @@ const (
 	codeBulkDocs     = "bulk_docs_failed"
 )
 
+// leastRetryAfter is how long an endpoint is left alone that answers 429 and does not say for how long.
+const leastRetryAfter = 10 * time.Second
+
 // Error is why a run failed. Its texts have no credentials in them.
 type Error struct {
 	// Code and Reason are CouchDB's "error" and "reason", for replicator.JobState.SetError. The code is
 	// "error" where CouchDB has no word for the kind of failure.
 	Code, Reason string
-	// RetryAfter is how long the endpoint asked to be left alone, in an answer such as 429 or 503; 0 if
-	// it did not.
+	// RetryAfter is how long the endpoint is to be left alone: after 429 always, after 503 if it asked for
+	// that; else 0.
 	RetryAfter time.Duration
 	// Err is the cause, if there is one.
 	Err error
@@ -68,7 +71,11 @@ func (e *Error) Unwrap() error { return e.Err }
 func newError(code string, err error, format string, args ...any) *Error {
 	e := &Error{Code: code, Reason: replicator.StripCredentials(fmt.Sprintf(format, args...)), Err: err}
 	request, ok := errors.AsType[*couch.Error](err)
-	if ok && (request.Status == http.StatusTooManyRequests || request.Status == http.StatusServiceUnavailable) {
+	switch {
+	case !ok:
+	case errors.Is(request, couch.ErrTooManyRequests):
+		e.RetryAfter = max(request.RetryAfter, leastRetryAfter)
+	case request.Status == http.StatusServiceUnavailable:
 		e.RetryAfter = request.RetryAfter
 	}
 	return e

@@ -36,6 +36,7 @@ const serverUUID = "0123456789abcdef0123456789abcdef"
 func testConfig() worker.Config {
 	return worker.Config{
 		ServerUUID: serverUUID, RetryBase: time.Millisecond, MissingDocRetry: time.Millisecond, ConnectionTimeout: 30 * time.Second,
+		Shared: worker.Impatient(),
 	}
 }
 

@@ -38,7 +38,7 @@ func (r *run) openPeer(side string, endpoint replicator.Endpoint, cfg Config) (*
 		ConnectionTimeout: r.connectionTimeout, Retries: r.retries, RetryBase: r.retryBase,
 		MaxConnections: r.connections, UserAgent: cfg.UserAgent, NoCompression: cfg.NoCompression,
 		MaxDocument: cfg.MaxDocument, Large: enterRoom,
-		Retrying: r.retrying(side),
+		Retrying: r.retrying(side), Limiter: &cfg.Shared.limiter,
 	}
 	if r.retries == 0 {
 		c.Retries = -1

@@ -130,6 +130,9 @@ func newRun(job Job, cfg Config) (*run, error) {
 	var random [16]byte
 	_, _ = rand.Read(random[:]) // never fails
 	r.session = hex.EncodeToString(random[:])
+	if cfg.Shared == nil {
+		cfg.Shared = &Shared{}
+	}
 	var err error
 	if r.source, err = r.openPeer("source", r.rep.Source, cfg); err != nil {
 		return nil, err

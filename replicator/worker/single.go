@@ -144,7 +144,7 @@ func (r *run) isAnnounced(ctx context.Context, f ref) (bool, error) {
 
 // passing reports whether an error may be gone by another try.
 func passing(err error) bool {
-	for _, final := range []error{errFinal, couch.ErrLimit, couch.ErrTooSlow} {
+	for _, final := range []error{errFinal, couch.ErrLimit, couch.ErrTooSlow, couch.ErrBackedOff} {
 		if errors.Is(err, final) {
 			return false
 		}

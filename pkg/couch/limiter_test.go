@@ -1,0 +1,208 @@
+package couch
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func sleep(d time.Duration) { <-time.After(d) }
+
+// entry is what a limiter knows of a key, or nil. It does not change anything.
+func (l *Limiter) entry(key limitKey) *restraint {
+	for i := range l.shards {
+		s := &l.shards[i]
+		s.mu.Lock()
+		known := s.all[key]
+		s.mu.Unlock()
+		if known != nil {
+			return known
+		}
+	}
+	return nil
+}
+
+func (l *Limiter) entries() int {
+	n := 0
+	for i := range l.shards {
+		s := &l.shards[i]
+		s.mu.Lock()
+		n += len(s.all)
+		s.mu.Unlock()
+	}
+	return n
+}
+
+// Whatever a server answers, in whatever order and at whatever pace.
+func TestTheLimiterStaysWithinItsBounds(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(60) {
+		synctest.Test(t, func(t *testing.T) {
+			random := rand.New(rand.NewPCG(seed, 1))
+			l := &Limiter{}
+			if seed%3 == 0 {
+				l.Longest = time.Duration(1+random.IntN(60_000)) * time.Millisecond
+			}
+			key, other := limitKey{"http://a", "GET"}, limitKey{"http://a", "POST"}
+			refusals := random.Float64()
+			refused := false
+			for range 2000 {
+				status, after := http.StatusOK, time.Duration(0)
+				switch draw := random.Float64(); {
+				case draw < refusals:
+					status, refused = http.StatusTooManyRequests, true
+					if random.IntN(10) == 0 {
+						after = time.Duration(random.IntN(100)) * time.Second
+					}
+				case draw < refusals+0.05:
+					status = http.StatusServiceUnavailable
+				}
+				l.note(key, status, after)
+				for range random.IntN(3) {
+					wait, alone := l.wait(key)
+					require.GreaterOrEqual(t, wait, time.Duration(0))
+					require.LessOrEqual(t, wait, l.longest()+maxPause)
+					if known := l.entry(key); known != nil {
+						require.LessOrEqual(t, known.at(time.Now()), l.longest())
+						require.Equal(t, known.at(time.Now()) >= l.longest(), alone)
+						if !known.until.After(time.Now()) {
+							require.LessOrEqual(t, wait, known.at(time.Now()))
+						}
+					} else {
+						require.False(t, alone)
+						require.Zero(t, wait)
+					}
+				}
+				require.True(t, refused || l.entries() == 0, "nobody was refused, and there is an entry")
+				// From microseconds to a minute, the short ones more often.
+				sleep(time.Duration(random.Int64N(int64(1) << (10 + random.IntN(26)))))
+			}
+			wait, alone := l.wait(other)
+			require.Zero(t, wait)
+			require.False(t, alone)
+
+			l.note(key, http.StatusTooManyRequests, 0)
+			require.NotNil(t, l.entry(key))
+			sleep(maxPause + 2*l.longest() + idleTime)
+			wait, alone = l.wait(key)
+			require.Zero(t, wait)
+			require.False(t, alone)
+			require.Zero(t, l.entries(), "an endpoint that was left alone is forgotten")
+		})
+	}
+}
+
+func TestTheLimiterFollowsRefusalsAndSuccesses(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l, key := &Limiter{}, limitKey{"http://a", "GET"}
+		at := func() time.Duration { return l.entry(key).at(time.Now()) }
+		l.failure(key, 0)
+		require.Equal(t, 24*time.Millisecond, at())
+		for range 100 {
+			l.failure(key, 0) // these were under way when the first one came back
+		}
+		require.Equal(t, 24*time.Millisecond, at())
+		raises := 0
+		for at() < l.longest() {
+			before := at()
+			sleep(max(before, settleTime))
+			l.failure(key, 0)
+			require.Equal(t, min(time.Duration(backoffFactor*float64(before)), l.longest()), at())
+			raises++
+		}
+		require.Equal(t, 40, raises+1)
+		_, alone := l.wait(key)
+		require.True(t, alone)
+
+		// A second beyond the interval nothing happens, then twice the silence comes off.
+		sleep(25*time.Second + idleTime)
+		require.Equal(t, 25*time.Second, at())
+		sleep(time.Second)
+		require.Equal(t, 21*time.Second, at())
+		_, alone = l.wait(key)
+		require.False(t, alone)
+
+		// With successes it falls by a quarter of a second for each second.
+		l.success(key)
+		before := at()
+		for range 1000 {
+			sleep(10 * time.Millisecond)
+			l.success(key)
+		}
+		require.InDelta(t, (before - 2500*time.Millisecond).Seconds(), at().Seconds(), 0.01)
+		// A lone one counts for what has passed since the last, but a quarter of the interval at most.
+		before = at()
+		sleep(before)
+		l.success(key)
+		require.InDelta(t, before.Seconds()*0.75, at().Seconds(), 0.01)
+		for range 10_000 {
+			sleep(10 * time.Millisecond)
+			l.success(key)
+		}
+		require.Zero(t, l.entries())
+	})
+}
+
+func TestTheLimiterHoldsRequestsBackForRetryAfter(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l, key := &Limiter{}, limitKey{"http://a", "GET"}
+		l.failure(key, 10*time.Second)
+		for range 100 {
+			wait, alone := l.wait(key)
+			require.False(t, alone)
+			require.GreaterOrEqual(t, wait, 10*time.Second)
+			require.LessOrEqual(t, wait, 10*time.Second+24*time.Millisecond)
+		}
+		sleep(4 * time.Second)
+		l.failure(key, time.Second) // less than what was said before
+		wait, _ := l.wait(key)
+		require.GreaterOrEqual(t, wait, 6*time.Second)
+		l.failure(key, 1000*time.Hour)
+		wait, _ = l.wait(key)
+		require.LessOrEqual(t, wait, maxPause+time.Second)
+		require.GreaterOrEqual(t, wait, maxPause)
+		sleep(maxPause + time.Second)
+		wait, _ = l.wait(key)
+		require.Less(t, wait, time.Second)
+	})
+}
+
+// Endpoints that nobody asks about any more are forgotten without that anybody does.
+func TestTheLimiterForgets(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var l Limiter
+		for minute := range 60 {
+			for i := range 100 {
+				l.failure(limitKey{fmt.Sprintf("http://host-%d-%d", minute, i), "GET"}, 0)
+			}
+			require.LessOrEqual(t, l.entries(), 200)
+			sleep(time.Minute)
+		}
+	})
+}
+
+func BenchmarkLimiter(b *testing.B) {
+	for name, refused := range map[string]bool{"none was refused": false, "one was refused": true} {
+		b.Run(name, func(b *testing.B) {
+			var l Limiter
+			key := limitKey{"http://a", "GET"}
+			if refused {
+				l.failure(key, 0)
+			}
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					l.wait(key)
+				}
+			})
+		})
+	}
+}
