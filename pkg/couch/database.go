@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -21,6 +22,8 @@ const (
 	defaultRetryBase         = 250 * time.Millisecond // doubled each time
 	defaultMaxConnections    = 20                     // [replicator] http_connections
 	defaultMaxDocument       = 64 << 20               // bytes
+	defaultSessionRefresh    = 550 * time.Second      // [replicator] session_refresh_interval_sec
+	defaultSessionMinAge     = 5 * time.Second        // [replicator] session_min_update_interval
 	defaultUserAgent         = "settee"
 )
 
@@ -37,10 +40,22 @@ const (
 type Config struct {
 	// URL is the database's: http or https, with a path, without user, query and fragment.
 	URL string
-	// Username and Password, if one is not empty, are sent with every request (basic authentication).
+	// Username and Password, if one is not empty, are sent with every request (basic authentication),
+	// unless there are Sessions.
 	Username, Password string
-	// Header is added to every request.
+	// Header is added to every request. Where it has an Authorization, that is sent and not the Username.
 	Header http.Header
+
+	// Sessions, if not nil, are where the Username logs in, with POST /_session next to the database, so
+	// that requests carry a cookie. At servers that have no sessions, and where Header has an Authorization
+	// or a Cookie, there is no login.
+	Sessions *Sessions
+	// SessionRefresh is the age at which a cookie is renewed that does not say how long it is good for.
+	// Others are renewed after nine tenths of their time. Default: 550 s.
+	SessionRefresh time.Duration
+	// SessionMinAge is the age from which on a cookie that the server does not take (401 or 403) is
+	// renewed, and the request made once more. Default: 5 s; negative: any.
+	SessionMinAge time.Duration
 
 	// Proxy is the URL of an http, https or socks5 proxy, with its user and password if it needs them.
 	// It does not go with Transport. The environment's proxies are not used.
@@ -115,6 +130,8 @@ type Database struct {
 	slots     chan struct{} // one element for each request under way
 	hidden    secrets
 	limiter   *Limiter
+	session   *session // nil for none
+	closed    sync.Once
 
 	// What was learned of the server, see request.go, openrevs.go and compress.go.
 	express    atomic.Bool // it is PouchDB Server
@@ -145,8 +162,10 @@ func Open(cfg Config) (*Database, error) {
 	cfg.MaxConnections = cmp.Or(cfg.MaxConnections, defaultMaxConnections)
 	cfg.MaxDocument = cmp.Or(cfg.MaxDocument, defaultMaxDocument)
 	cfg.AnswerTimeout = cmp.Or(cfg.AnswerTimeout, cfg.ConnectionTimeout)
+	cfg.SessionRefresh = cmp.Or(cfg.SessionRefresh, defaultSessionRefresh)
+	cfg.SessionMinAge = cmp.Or(cfg.SessionMinAge, defaultSessionMinAge)
 	cfg.UserAgent = cmp.Or(cfg.UserAgent, defaultUserAgent)
-	if cfg.ConnectionTimeout < 0 || cfg.AnswerTimeout < 0 || cfg.RetryBase < 0 || cfg.MaxConnections < 0 || cfg.MaxDocument < 0 {
+	if cfg.ConnectionTimeout < 0 || cfg.AnswerTimeout < 0 || cfg.SessionRefresh < 0 || cfg.RetryBase < 0 || cfg.MaxConnections < 0 || cfg.MaxDocument < 0 {
 		return nil, errors.New("database: a timeout or a limit is negative")
 	}
 	cfg.Header = cfg.Header.Clone()
@@ -177,6 +196,7 @@ func Open(cfg Config) (*Database, error) {
 		proxy = r.proxy
 	}
 	d.hidden = secretsOf(cfg, proxy)
+	d.openSession()
 	return d, nil
 }
 
@@ -200,6 +220,7 @@ func (d *Database) large(ctx context.Context) func() error {
 // Close closes the idle connections of the database's own pool. Requests under way are not
 // affected: they end with their contexts.
 func (d *Database) Close() {
+	d.closed.Do(d.session.release)
 	if d.own != nil {
 		d.own.Close()
 	}

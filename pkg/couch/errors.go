@@ -39,6 +39,10 @@ var (
 	// ErrBackedOff goes with ErrTooManyRequests: the server has refused too much for too long, and is to be
 	// left alone. [Error.RetryAfter] says for how long.
 	ErrBackedOff = errors.New("backed off")
+	// ErrSession goes with ErrUnauthorized and ErrForbidden: the answer is not about what was asked for, but
+	// about the session. The login was refused, or the session had ended, and the request could not be made
+	// again with a new one because its body is spent.
+	ErrSession = errors.New("session at fault")
 
 	// ErrNoBulkGet: the server has no _bulk_get; its documents are to be read one by one, with
 	// [Database.OpenRevs].
@@ -74,7 +78,9 @@ type Error struct {
 	// Err is what went wrong, if the server's answer did not say it.
 	Err error
 
-	database bool // the request was for the database itself
+	database   bool // the request was for the database itself
+	challenged bool // the answer asks for basic authentication, or the like
+	session    bool // it is ErrSession
 }
 
 // Error says which request failed and how: "GET http://host/db: 404 not_found: missing".
@@ -129,6 +135,8 @@ func (e *Error) Is(target error) bool {
 		return e.Status == http.StatusRequestEntityTooLarge
 	case ErrTooManyRequests:
 		return e.Status == http.StatusTooManyRequests || errors.Is(e.Err, ErrBackedOff)
+	case ErrSession:
+		return e.session
 	}
 	return false
 }
@@ -191,6 +199,7 @@ func (e *Error) say(header http.Header, body []byte, hidden secrets) {
 		}
 	}
 	e.RetryAfter = retryAfter(header.Get("Retry-After"), time.Now())
+	e.challenged = header.Get("WWW-Authenticate") != ""
 }
 
 // gaveUp is an error that a server met in the middle of a successful answer.
@@ -251,7 +260,7 @@ func secretsOf(cfg Config, proxy *url.URL) secrets {
 	add := func(password, token string) {
 		// A short password is part of many words; replacing it there would give it away.
 		if len(password) >= 4 {
-			s = append(s, password, url.QueryEscape(password), url.PathEscape(password))
+			s = append(s, password, url.QueryEscape(password), url.PathEscape(password), inJSON(password))
 		}
 		s = append(s, token)
 	}
@@ -268,6 +277,20 @@ func secretsOf(cfg Config, proxy *url.URL) secrets {
 	s = slices.DeleteFunc(s, func(secret string) bool { return secret == "" })
 	slices.SortFunc(s, func(a, b string) int { return len(b) - len(a) })
 	return s
+}
+
+// inJSON is how a login spells a password.
+func inJSON(password string) string {
+	quoted := appendQuoted(nil, password)
+	return string(quoted[1 : len(quoted)-1])
+}
+
+// with returns the secrets with one more, unless that is empty.
+func (s secrets) with(secret string) secrets {
+	if secret == "" {
+		return s
+	}
+	return append(slices.Clip(s), secret)
 }
 
 // basicToken is what follows "Basic " in an Authorization header.

@@ -49,7 +49,8 @@ type request struct {
 	once     bool // must not be repeated once it was sent, unless it was refused unread
 	noSlot   bool // does not count as one of MaxConnections
 
-	tries int // how often it was sent
+	tries   int  // how often it was sent
+	renewed bool // it has had its session renewed
 }
 
 // requestBody makes a request's body, anew for each try.
@@ -71,6 +72,7 @@ type response struct {
 	header http.Header
 
 	body    io.ReadCloser
+	hidden  secrets
 	outer   context.Context // the caller's
 	end     context.CancelFunc
 	dog     *watchdog
@@ -85,7 +87,7 @@ func (p *response) Read(b []byte) (int, error) {
 	n, err := p.body.Read(b)
 	p.dog.received(n)
 	if err != nil && err != io.EOF {
-		err = broken(p.outer, p.dog, p.d.hidden, err)
+		err = broken(p.outer, p.dog, p.hidden, err)
 	}
 	return n, err
 }
@@ -99,7 +101,7 @@ func (p *response) fail(err error) error {
 	e = p.d.errorOf(p.r, p.url)
 	e.Status, e.Err = p.status, err
 	if last, ok := errors.AsType[*gaveUp](err); ok {
-		e.Code, e.Reason = p.d.hidden.hide(last.code), p.d.hidden.hide(last.reason)
+		e.Code, e.Reason = p.hidden.hide(last.code), p.hidden.hide(last.reason)
 	}
 	return e
 }
@@ -143,6 +145,9 @@ func broken(ctx context.Context, dog *watchdog, hidden secrets, err error) error
 func (d *Database) errorOf(r *request, where string) *Error {
 	return &Error{Method: r.method, URL: where, database: r.path == ""}
 }
+
+// shown is a URL as errors have it.
+func shown(u *url.URL) string { return u.Scheme + "://" + u.Host + u.EscapedPath() }
 
 // fetch makes a request and hands its whole answer, of at most limit bytes, to parse (if not nil).
 func (d *Database) fetch(ctx context.Context, r *request, limit int, parse func([]byte) error) error {
@@ -221,7 +226,7 @@ func (d *Database) follow(ctx context.Context, r *request) (*response, error) {
 		case err != nil || location == "":
 			err = fmt.Errorf("%w: %d without a location", ErrRedirect, p.status)
 		case origin(next) != d.origin:
-			err = fmt.Errorf("%w: to %s", ErrRedirect, excerpt(d.hidden.hide(origin(next))))
+			err = fmt.Errorf("%w: to %s", ErrRedirect, excerpt(p.hidden.hide(origin(next))))
 		case !safe && p.status != http.StatusTemporaryRedirect && p.status != http.StatusPermanentRedirect:
 			err = fmt.Errorf("%w: %d of a %s", ErrRedirect, p.status, r.method)
 		case r.body != nil && !r.body.again():
@@ -246,27 +251,56 @@ func isRedirect(status int) bool {
 	return false
 }
 
-// exchange sends a request and returns the answer if it is a success or a redirect.
-func (d *Database) exchange(outer context.Context, r *request, target *url.URL) (*response, error) {
+// exchange sends a request and returns the answer if it is a success or a redirect. If the server does
+// not take the session, that is renewed, once for each request.
+func (d *Database) exchange(ctx context.Context, r *request, target *url.URL) (*response, error) {
+	for {
+		t, err := d.ticket(ctx)
+		if err != nil {
+			return nil, d.loginFailed(r, target, err)
+		}
+		p, err := d.send(ctx, r, target, t)
+		if err == nil {
+			d.session.answered(t, p, d.cfg)
+			return p, nil
+		}
+		if d.express.Load() && errors.Is(err, ErrStalled) {
+			d.session.doubted(t)
+		}
+		e, ok := errors.AsType[*Error](err)
+		if !ok || !d.session.rejected(t, e.Status, r.renewed, d.cfg) {
+			return nil, err
+		}
+		if r.body != nil && !r.body.again() {
+			e.session = true
+			return nil, err
+		}
+		r.renewed = true
+	}
+}
+
+// send is exchange with a given ticket.
+func (d *Database) send(outer context.Context, r *request, target *url.URL, t ticket) (*response, error) {
 	ctx, cancel := context.WithCancel(outer)
-	e := d.errorOf(r, target.Scheme+"://"+target.Host+target.EscapedPath())
+	e := d.errorOf(r, shown(target))
+	hidden := d.hidden.with(t.cookie)
 	limits := waits{
 		connect: d.cfg.ConnectionTimeout,
 		answer:  cmp.Or(r.idle, d.cfg.AnswerTimeout),
 		idle:    cmp.Or(r.idle, d.cfg.ConnectionTimeout),
 	}
 	dog := watch(limits, cancel)
-	answer, err := d.roundTrip(ctx, r, target, dog)
+	answer, err := d.roundTrip(ctx, r, target, t, dog)
 	dog.answer()
 	if err != nil {
-		e.Err = broken(outer, dog, d.hidden, err)
+		e.Err = broken(outer, dog, hidden, err)
 		dog.stop()
 		cancel()
 		return nil, e
 	}
 	p := &response{
 		d: d, r: r, url: e.URL, status: answer.StatusCode, header: answer.Header,
-		body: answer.Body, outer: outer, end: cancel, dog: dog, release: func() {},
+		body: answer.Body, hidden: hidden, outer: outer, end: cancel, dog: dog, release: func() {},
 	}
 	d.learn(answer.Header)
 	d.learnEncodings(answer.Header)
@@ -280,7 +314,7 @@ func (d *Database) exchange(outer context.Context, r *request, target *url.URL) 
 	body, _ := io.ReadAll(io.LimitReader(p, maxErrorBody))
 	p.finish()
 	e.Status = p.status
-	e.say(p.header, body, d.hidden)
+	e.say(p.header, body, hidden)
 	d.limiter.note(limitKey{d.server, r.method}, p.status, e.RetryAfter)
 	return nil, e
 }
@@ -297,14 +331,16 @@ func (d *Database) learn(header http.Header) {
 	}
 }
 
-func (d *Database) roundTrip(ctx context.Context, r *request, target *url.URL, dog *watchdog) (*http.Response, error) {
+func (d *Database) roundTrip(
+	ctx context.Context, r *request, target *url.URL, t ticket, dog *watchdog,
+) (*http.Response, error) {
 	ctx = withConnectTimeout(ctx, d.cfg.ConnectionTimeout)
 	ctx = httptrace.WithClientTrace(ctx, dog.trace(d.learnAddress))
 	hr, err := http.NewRequestWithContext(ctx, r.method, target.String(), nil)
 	if err != nil {
 		return nil, err
 	}
-	d.setHeader(hr, r)
+	d.setHeader(hr, r, t)
 	if r.body != nil {
 		body, length := r.body.open()
 		// The transport may go on reading for a moment after it has returned; done waits for that.
@@ -321,7 +357,7 @@ func (d *Database) roundTrip(ctx context.Context, r *request, target *url.URL, d
 	return d.transport.RoundTrip(hr)
 }
 
-func (d *Database) setHeader(hr *http.Request, r *request) {
+func (d *Database) setHeader(hr *http.Request, r *request, t ticket) {
 	for name, values := range d.cfg.Header {
 		if http.CanonicalHeaderKey(name) == "Host" && len(values) > 0 {
 			hr.Host = values[0]
@@ -345,9 +381,7 @@ func (d *Database) setHeader(hr *http.Request, r *request) {
 	if r.gzipped {
 		hr.Header.Set("Content-Encoding", "gzip")
 	}
-	if d.cfg.Username != "" || d.cfg.Password != "" {
-		hr.Header.Set("Authorization", "Basic "+basicToken(d.cfg.Username, d.cfg.Password))
-	}
+	d.authorize(hr, t)
 }
 
 // pieces is a request's body that lies in memory, in pieces that are not copied together.

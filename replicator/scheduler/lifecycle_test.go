@@ -2,6 +2,7 @@ package scheduler_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"sync/atomic"
 	"testing"
@@ -71,6 +72,34 @@ func TestEndpointsThatRefuseEverythingAreLeftAlone(t *testing.T) {
 		assert.Less(l, asked.Load(), int32(150))
 		l.peers.on("GET a.example/db", nil)
 		l.in(job.ID, replicator.StateCompleted)
+	})
+}
+
+// Two jobs of one node share what one of them has met.
+func TestJobsOfANodeShareWhatTheyKnowOfEndpoints(t *testing.T) {
+	inLab(t, jobs.Options{}, nil, func(l *lab) {
+		var asked atomic.Int32
+		l.peers.on("GET a.example/db", func(*http.Request) (int, string) {
+			if asked.Add(1) > 25 {
+				return 0, ""
+			}
+			return 429, `{"error":"too_many_requests","reason":"later"}`
+		})
+		var logins atomic.Int32
+		l.peers.on("POST a.example/_session", func(*http.Request) (int, string) {
+			logins.Add(1)
+			return 200, `{"ok":true}`
+		})
+		var ids []string
+		for i := range 5 {
+			ids = append(ids, l.put(repdb, fmt.Sprint(i),
+				`,"source":"http://me:s3cret@a.example/db","doc_ids":["`+fmt.Sprint(i)+`"]`))
+		}
+		for _, id := range ids {
+			l.in(id, replicator.StateCompleted)
+		}
+		assert.EqualValues(l, 1, logins.Load())
+		assert.EqualValues(l, 25+len(ids), asked.Load())
 	})
 }
 

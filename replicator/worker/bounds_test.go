@@ -114,6 +114,7 @@ func TestLargeRows(t *testing.T) {
 	quietly(t)
 	defer debug.SetGCPercent(debug.SetGCPercent(50))
 	p := &hostilePair{source: couchtest.NewHostile(1), target: couchtest.NewHostile(2)}
+	p.guard()
 	rows := 300
 	if raceEnabled {
 		rows = 60

@@ -222,10 +222,12 @@ func (p *peer) confirm(ctx context.Context, id string) error {
 }
 
 // uncommitted is the error of a checkpoint that could not be written. A database that is gone, or wants
-// to be left alone, is more than that.
+// to be left alone, is more than that, and so is a server that does not let the user in.
 func (p *peer) uncommitted(err error, format string, args ...any) error {
-	if errors.Is(err, couch.ErrNoDatabase) || errors.Is(err, couch.ErrTooManyRequests) {
-		return p.failed(codePlain, err)
+	for _, more := range []error{couch.ErrNoDatabase, couch.ErrTooManyRequests, couch.ErrSession} {
+		if errors.Is(err, more) {
+			return p.failed(codePlain, err)
+		}
 	}
 	return newError(codeCheckpoint, err, format, args...)
 }

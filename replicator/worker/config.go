@@ -40,6 +40,8 @@ type Config struct {
 	RetryBase time.Duration
 	// ConnectionTimeout bounds each wait for the network, but no request as a whole. Default: 30 s.
 	ConnectionTimeout time.Duration
+	// RequestTimeout bounds the wait for an answer to a request that was sent. Default: ConnectionTimeout.
+	RequestTimeout time.Duration
 	// CheckpointInterval is the time between two checkpoints. Default: 30 s.
 	CheckpointInterval time.Duration
 	NoCheckpoints      bool // [replicator] use_checkpoints = false
@@ -63,6 +65,11 @@ type Config struct {
 
 	// Shared is what all runs of a node share. Default: something of the run's own.
 	Shared *Shared
+	// BasicAuth has requests carry the endpoint's user and password. Without it they carry the cookie of a
+	// session, where the endpoint has sessions.
+	BasicAuth bool
+	// SessionRefresh and SessionMinAge are couch.Config's: 550 s and 5 s by default.
+	SessionRefresh, SessionMinAge time.Duration
 
 	UserAgent string // default: "settee"
 
@@ -84,9 +91,11 @@ type Config struct {
 }
 
 // Shared is what the runs of one node have in common: what they know of servers that want their requests
-// to come more slowly. The zero value is ready; it is not to be copied.
+// to come more slowly, and logins at servers, so that a login is made once and not by each run. The zero
+// value is ready; it is not to be copied.
 type Shared struct {
-	limiter couch.Limiter
+	limiter  couch.Limiter
+	sessions couch.Sessions
 }
 
 // Refusal is a revision that the target does not take. The run goes on without it.
@@ -160,6 +169,7 @@ type settings struct {
 	retries                         int // 0: none
 	retryBase                       time.Duration
 	connectionTimeout               time.Duration
+	requestTimeout                  time.Duration // 0: as connectionTimeout
 	checkpointInterval              time.Duration
 	reportInterval, stopTimeout     time.Duration
 	missingDocRetry                 time.Duration
@@ -175,6 +185,7 @@ func newSettings(cfg Config, rep *replicator.Replication) settings {
 		retries:            cmp.Or(cfg.RetriesPerRequest, defaultRetriesPerRequest),
 		retryBase:          cmp.Or(cfg.RetryBase, defaultRetryBase),
 		connectionTimeout:  cmp.Or(cfg.ConnectionTimeout, defaultConnectionTimeout),
+		requestTimeout:     cfg.RequestTimeout,
 		checkpointInterval: cmp.Or(cfg.CheckpointInterval, defaultCheckpointInterval),
 		reportInterval:     cmp.Or(cfg.ReportInterval, defaultReportInterval),
 		stopTimeout:        cmp.Or(cfg.StopTimeout, defaultStopTimeout),

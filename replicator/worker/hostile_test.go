@@ -33,6 +33,7 @@ const password = "s3cr3t-word"
 
 func newHostilePair(t *testing.T) *hostilePair {
 	p := &hostilePair{source: couchtest.NewHostile(1), target: couchtest.NewHostile(2)}
+	p.guard()
 	for i := range 30 {
 		p.source.Add(fmt.Sprintf("d%d", i), 100+10*i)
 	}
@@ -43,6 +44,13 @@ func newHostilePair(t *testing.T) *hostilePair {
 	}
 	p.transport = couchtest.Pipe(t, map[string]http.Handler{"a.example": p.source, "b.example": p.target})
 	return p
+}
+
+// guard has both sides want the credentials that run has.
+func (p *hostilePair) guard() {
+	for _, side := range []*couchtest.Hostile{p.source, p.target} {
+		side.Username, side.Password = "someone", password
+	}
 }
 
 func (p *hostilePair) side(name string) *couchtest.Hostile {
@@ -307,6 +315,39 @@ func TestOneByteASecond(t *testing.T) {
 					p.complete(t)
 				})
 				require.Less(t, heap.end(), uint64(32<<20))
+			})
+		}
+	}
+}
+
+// A cookie that is never good is not asked for again and again.
+func TestCookiesThatAlwaysExpire(t *testing.T) {
+	t.Parallel()
+	for side, endpoints := range map[string][]couchtest.Endpoint{"source": sourceEndpoints, "target": targetEndpoints} {
+		for _, at := range endpoints {
+			if at == couchtest.Put {
+				continue // there it is a validation function's word
+			}
+			t.Run(side+"/"+string(at), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					p := newHostilePair(t)
+					shared := &worker.Shared{}
+					with := func(cfg *worker.Config, _ *worker.Job) { cfg.Shared = shared }
+					p.side(side).Switch(couchtest.CookieExpires, at)
+					for range 5 {
+						_, err := p.run(t, with)
+						require.ErrorContains(t, err, "You are not authorized to access this db.")
+						require.ErrorIs(t, err, couch.ErrUnauthorized)
+						p.claimsNothingElse(t)
+						time.Sleep(time.Minute) // of the bubble's clock
+					}
+					require.LessOrEqual(t, p.side(side).Requests(couchtest.Session), 6)
+					p.side(side).Switch(couchtest.None, at)
+					_, err := p.run(t, with)
+					require.NoError(t, err)
+					p.complete(t)
+				})
 			})
 		}
 	}

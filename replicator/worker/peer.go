@@ -35,10 +35,15 @@ func (r *run) openPeer(side string, endpoint replicator.Endpoint, cfg Config) (*
 	c := couch.Config{
 		URL: endpoint.URL, Username: endpoint.Username, Password: endpoint.Password,
 		Header: header, Proxy: endpoint.Proxy,
-		ConnectionTimeout: r.connectionTimeout, Retries: r.retries, RetryBase: r.retryBase,
+		ConnectionTimeout: r.connectionTimeout, AnswerTimeout: r.requestTimeout,
+		Retries: r.retries, RetryBase: r.retryBase,
 		MaxConnections: r.connections, UserAgent: cfg.UserAgent, NoCompression: cfg.NoCompression,
 		MaxDocument: cfg.MaxDocument, Large: enterRoom,
 		Retrying: r.retrying(side), Limiter: &cfg.Shared.limiter,
+		SessionRefresh: cfg.SessionRefresh, SessionMinAge: cfg.SessionMinAge,
+	}
+	if !cfg.BasicAuth {
+		c.Sessions = &cfg.Shared.sessions
 	}
 	if r.retries == 0 {
 		c.Retries = -1

@@ -156,7 +156,7 @@ func passing(err error) bool {
 	if !ok {
 		return errors.Is(err, errSource)
 	}
-	return errors.Is(err, errSource) || e.Status < 300 || e.Status >= 500 ||
+	return errors.Is(err, errSource) || errors.Is(err, couch.ErrSession) || e.Status < 300 || e.Status >= 500 ||
 		e.Status == http.StatusTooManyRequests || e.Status == http.StatusRequestTimeout
 }
 
@@ -248,7 +248,7 @@ func (r *run) isRefused(ctx context.Context, err error) (bool, error) {
 		return isRefusal(one.Code), err
 	}
 	e, ok := errors.AsType[*couch.Error](err)
-	if !ok || e.Status < 400 || e.Status >= 500 || errors.Is(err, couch.ErrNoDatabase) {
+	if !ok || e.Status < 400 || e.Status >= 500 || errors.Is(err, couch.ErrNoDatabase) || errors.Is(err, couch.ErrSession) {
 		return false, err
 	}
 	switch e.Status {

@@ -1,0 +1,673 @@
+package couch_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"settee/pkg/couch"
+	"settee/pkg/couch/couchtest"
+)
+
+// doorman is a database that wants to know who asks. Its cookies are numbered, and good until they are
+// revoked.
+type doorman struct {
+	mu      sync.Mutex
+	login   http.HandlerFunc // answers a login in another way
+	extra   string           // what follows the cookie
+	refusal int              // default: 401
+	revoked int              // cookies up to this are not good
+	logins  int
+	asked   []string // by what means: cookie 1, basic, nothing
+	bodies  []string // of logins
+	paths   []string // of logins
+}
+
+const refusedBody = `{"error":"unauthorized","reason":"You are not authorized to access this db."}`
+
+func (d *doorman) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if strings.HasSuffix(r.URL.Path, "/_session") {
+		d.logins++
+		d.bodies = append(d.bodies, string(body))
+		d.paths = append(d.paths, r.Method+" "+r.URL.Path)
+		if d.login != nil {
+			d.login(w, r)
+			return
+		}
+		d.grant(w)
+		return
+	}
+	n := 0
+	cookie, err := r.Cookie("AuthSession")
+	username, password, basic := r.BasicAuth()
+	switch {
+	case err == nil:
+		d.asked = append(d.asked, cookie.Value)
+		_, _ = fmt.Sscanf(cookie.Value, "c%d", &n)
+	case basic && username == "me" && password == "s3cret":
+		d.asked = append(d.asked, "basic")
+		n = d.revoked + 1
+	default:
+		d.asked = append(d.asked, "nothing")
+	}
+	if n <= d.revoked {
+		w.WriteHeader(max(d.refusal, http.StatusUnauthorized))
+		_, _ = io.WriteString(w, refusedBody)
+		return
+	}
+	_, _ = io.WriteString(w, dbInfo)
+}
+
+func (d *doorman) grant(w http.ResponseWriter) {
+	w.Header().Set("Set-Cookie", fmt.Sprintf("AuthSession=c%d; Version=1; Path=/; HttpOnly%s", d.logins, d.extra))
+	_, _ = io.WriteString(w, `{"ok":true,"name":"me","roles":[]}`)
+}
+
+// revoke makes all cookies bad that there are.
+func (d *doorman) revoke() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.revoked = d.logins
+}
+
+// since returns how requests have shown who they are since the last call, and the number of logins.
+func (d *doorman) since() ([]string, int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	asked, logins := d.asked, d.logins
+	d.asked = nil
+	return asked, logins
+}
+
+// knocks opens a database of a doorman's, as a user that it knows.
+func knocks(t *testing.T, d *doorman, edit ...func(*couch.Config)) *couch.Database {
+	t.Helper()
+	db := piped(t, d.ServeHTTP, append([]func(*couch.Config){func(cfg *couch.Config) {
+		cfg.Username, cfg.Password, cfg.Sessions = "me", "s3cret", &couch.Sessions{}
+	}}, edit...)...)
+	t.Cleanup(db.Close)
+	return db
+}
+
+func info(t *testing.T, db *couch.Database) {
+	t.Helper()
+	_, err := db.Info(t.Context())
+	require.NoError(t, err)
+}
+
+// inSession runs a test in a bubble.
+func inSession(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, test)
+}
+
+func TestDatabasesShareALogin(t *testing.T) {
+	inSession(t, func(t *testing.T) {
+		var sessions couch.Sessions
+		door := &doorman{}
+		var running sync.WaitGroup
+		for i := range 50 {
+			db := knocks(t, door, func(cfg *couch.Config) {
+				cfg.URL, cfg.Sessions = fmt.Sprintf("http://couch.example/db%d", i), &sessions
+			})
+			for range 4 {
+				running.Go(func() {
+					_, err := db.Info(t.Context())
+					assert.NoError(t, err)
+				})
+			}
+		}
+		running.Wait()
+		asked, logins := door.since()
+		require.Equal(t, 1, logins)
+		require.Len(t, asked, 200)
+		for _, how := range asked {
+			require.Equal(t, "c1", how)
+		}
+		require.Equal(t, []string{"POST /_session"}, door.paths)
+		require.JSONEq(t, `{"name":"me","password":"s3cret"}`, door.bodies[0])
+
+		// Others have logins of their own.
+		for _, edit := range []func(*couch.Config){
+			func(cfg *couch.Config) { cfg.Username = "you" },
+			func(cfg *couch.Config) { cfg.Password = "other" },
+			func(cfg *couch.Config) { cfg.URL = "http://other.example/db" },
+			func(cfg *couch.Config) { cfg.URL = "http://couch.example/below/db" },
+			func(cfg *couch.Config) { cfg.Header = http.Header{"Host": {"virtual.example"}} },
+		} {
+			info(t, knocks(t, door, func(cfg *couch.Config) { cfg.Sessions = &sessions }, edit))
+		}
+		_, logins = door.since()
+		require.Equal(t, 6, logins)
+		require.Equal(t, "POST /below/_session", door.paths[4])
+		require.NotContains(t, fmt.Sprintf("%+v", &sessions), "s3cret")
+	})
+}
+
+func TestSessionsAreRenewedInTime(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		extra string
+		cfg   func(*couch.Config)
+		renew time.Duration
+	}{
+		"Max-Age": {extra: "; Max-Age=600", renew: 540 * time.Second},
+		// The server's clock is that of the bubble.
+		"Expires":          {extra: "; Expires=Sat, 01-Jan-2000 00:10:00 GMT", renew: 540 * time.Second},
+		"both":             {extra: "; Expires=Sat, 01-Jan-2000 00:10:00 GMT; Max-Age=100", renew: 90 * time.Second},
+		"neither":          {renew: 550 * time.Second},
+		"neither, but set": {cfg: func(cfg *couch.Config) { cfg.SessionRefresh = time.Minute }, renew: time.Minute},
+		"years":            {extra: "; Max-Age=100000000", renew: 54 * time.Minute},
+		"nonsense":         {extra: "; Max-Age=soon; Expires=never", renew: 550 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inSession(t, func(t *testing.T) {
+				door := &doorman{extra: test.extra}
+				db := knocks(t, door, func(cfg *couch.Config) {
+					if test.cfg != nil {
+						test.cfg(cfg)
+					}
+				})
+				info(t, db)
+				pass(test.renew - time.Millisecond)
+				info(t, db)
+				door.extra = "; Max-Age=600"
+				pass(2 * time.Millisecond)
+				info(t, db)
+				asked, logins := door.since()
+				require.Equal(t, []string{"c1", "c1", "c2"}, asked)
+				require.Equal(t, 2, logins)
+			})
+		})
+	}
+	t.Run("while others go on with the old one", func(t *testing.T) {
+		inSession(t, func(t *testing.T) {
+			door := &doorman{extra: "; Max-Age=100"}
+			db := knocks(t, door)
+			info(t, db)
+			pass(91 * time.Second)
+			door.login = func(w http.ResponseWriter, r *http.Request) {
+				door.mu.Unlock()
+				pass(2 * time.Second)
+				door.mu.Lock()
+				door.grant(w)
+			}
+			var running sync.WaitGroup
+			running.Go(func() { info(t, db) })
+			pass(time.Second)
+			info(t, db)
+			running.Wait()
+			asked, _ := door.since()
+			require.Equal(t, []string{"c1", "c1", "c2"}, asked)
+		})
+	})
+	t.Run("with what the server sends by itself", func(t *testing.T) {
+		inSession(t, func(t *testing.T) {
+			door, n := &doorman{extra: "; Max-Age=100"}, 1
+			db := piped(t, func(w http.ResponseWriter, r *http.Request) {
+				if r.Method == http.MethodGet {
+					n++
+					w.Header().Add("Set-Cookie", "other=1")
+					w.Header().Add("Set-Cookie", fmt.Sprintf("AuthSession=c%d; Max-Age=100", n))
+				}
+				door.ServeHTTP(w, r)
+			}, func(cfg *couch.Config) {
+				cfg.Username, cfg.Password, cfg.Sessions = "me", "s3cret", &couch.Sessions{}
+			})
+			for range 4 {
+				info(t, db)
+				pass(60 * time.Second)
+			}
+			asked, logins := door.since()
+			require.Equal(t, []string{"c1", "c2", "c3", "c4"}, asked)
+			require.Equal(t, 1, logins)
+		})
+	})
+	t.Run("the old one is good enough if that fails", func(t *testing.T) {
+		inSession(t, func(t *testing.T) {
+			door := &doorman{extra: "; Max-Age=100"}
+			db := knocks(t, door)
+			info(t, db)
+			pass(91 * time.Second)
+			door.login = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }
+			info(t, db)
+			info(t, db)
+			asked, logins := door.since()
+			require.Equal(t, []string{"c1", "c1", "c1"}, asked)
+			require.Equal(t, 2, logins, "the login is not tried again for each request")
+			pass(6 * time.Second)
+			info(t, db)
+			door.login = nil
+			pass(6 * time.Second)
+			info(t, db)
+			asked, logins = door.since()
+			require.Equal(t, []string{"c1", "c4"}, asked)
+			require.Equal(t, 4, logins)
+		})
+	})
+}
+
+func TestCookiesThatTheServerDoesNotTake(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{http.StatusUnauthorized, http.StatusForbidden} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			inSession(t, func(t *testing.T) {
+				door := &doorman{refusal: status}
+				db := knocks(t, door)
+				info(t, db)
+				pass(time.Minute)
+				door.revoke()
+				info(t, db)
+				// A write, too.
+				pass(time.Minute)
+				door.revoke()
+				require.NoError(t, db.PutMultipart(t.Context(), document(t, `{"_id":"x","_rev":"1-a"}`), nil))
+				asked, logins := door.since()
+				require.Equal(t, []string{"c1", "c1", "c2", "c2", "c3"}, asked)
+				require.Equal(t, 3, logins)
+			})
+		})
+		t.Run(fmt.Sprintf("%d always", status), func(t *testing.T) {
+			inSession(t, func(t *testing.T) {
+				door := &doorman{refusal: status}
+				db := knocks(t, door)
+				info(t, db)
+				door.mu.Lock()
+				door.revoked = 1000
+				door.mu.Unlock()
+				door.since()
+				_, err := db.Info(t.Context()) // the cookie is new
+				require.ErrorContains(t, err, fmt.Sprintf("GET http://couch.example/db: %d unauthorized: You are not", status))
+				asked, logins := door.since()
+				require.Equal(t, []string{"c1"}, asked)
+				require.Equal(t, 1, logins)
+
+				pass(time.Minute)
+				for range 10 {
+					_, err = db.Info(t.Context())
+					require.Error(t, err)
+				}
+				asked, logins = door.since()
+				require.Less(t, len(asked), 13)
+				require.LessOrEqual(t, logins, 2, "logins for nothing")
+				if status == http.StatusForbidden {
+					// Someone is not allowed to do something: no other cookie changes that.
+					pass(time.Minute)
+					_, err = db.Info(t.Context())
+					require.ErrorIs(t, err, couch.ErrForbidden)
+					_, logins = door.since()
+					require.LessOrEqual(t, logins, 2)
+				}
+				require.NotContains(t, err.Error(), "c1")
+			})
+		})
+	}
+	t.Run("when the body is spent", func(t *testing.T) {
+		inSession(t, func(t *testing.T) {
+			door := &doorman{}
+			db := knocks(t, door)
+			info(t, db)
+			pass(time.Minute)
+			door.revoke()
+			doc, source := withAttachments(t, "x", "1-aa", plainAttachment("a", "a/b", make([]byte, 200_000)))
+			err := db.PutMultipart(t.Context(), doc, source)
+			require.ErrorIs(t, err, couch.ErrUnauthorized)
+			require.ErrorIs(t, err, couch.ErrSession)
+			doc, source = withAttachments(t, "x", "1-aa", plainAttachment("a", "a/b", make([]byte, 200_000)))
+			require.NoError(t, db.PutMultipart(t.Context(), doc, source))
+			asked, _ := door.since()
+			require.Equal(t, []string{"c1", "c1", "c2"}, asked)
+		})
+	})
+	t.Run("many meet it at once", func(t *testing.T) {
+		inSession(t, func(t *testing.T) {
+			door := &doorman{}
+			db := knocks(t, door)
+			info(t, db)
+			pass(time.Minute)
+			door.revoke()
+			var running sync.WaitGroup
+			for range 100 {
+				running.Go(func() {
+					_, err := db.Info(t.Context())
+					assert.NoError(t, err)
+				})
+			}
+			running.Wait()
+			_, logins := door.since()
+			require.Equal(t, 2, logins)
+		})
+	})
+}
+
+func TestServersWithoutSessions(t *testing.T) {
+	t.Parallel()
+	answer := func(status int, header ...string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			for i := 0; i+1 < len(header); i += 2 {
+				w.Header().Add(header[i], header[i+1])
+			}
+			w.WriteHeader(status)
+			_, _ = io.WriteString(w, "{}")
+		}
+	}
+	for name, login := range map[string]http.HandlerFunc{
+		"not found":       answer(404),
+		"no such method":  answer(405),
+		"not implemented": answer(501),
+		"bad request":     answer(400),
+		"not JSON":        answer(415),
+		"elsewhere":       answer(302, "Location", "/login"),
+		"no cookie":       answer(200),
+		"another cookie":  answer(200, "Set-Cookie", "session=1"),
+		"an empty cookie": answer(200, "Set-Cookie", "AuthSession=; Max-Age=600"),
+		"a dead cookie":   answer(200, "Set-Cookie", "AuthSession=c1; Max-Age=0"),
+		"a past cookie":   answer(200, "Set-Cookie", "AuthSession=c1; Expires=Fri, 31-Dec-1999 23:00:00 GMT"),
+		"no such cookie":  answer(200, "Set-Cookie", "AuthSession"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			inSession(t, func(t *testing.T) {
+				door := &doorman{login: login}
+				db := knocks(t, door)
+				info(t, db)
+				pass(9 * time.Minute)
+				info(t, db)
+				asked, logins := door.since()
+				require.Equal(t, []string{"basic", "basic"}, asked)
+				require.Equal(t, 1, logins)
+				door.login = nil
+				pass(2 * time.Minute)
+				info(t, db)
+				asked, _ = door.since()
+				require.Equal(t, []string{"c2"}, asked)
+			})
+		})
+	}
+	for name, edit := range map[string]func(*couch.Config){
+		"own Authorization": func(cfg *couch.Config) { cfg.Header = http.Header{"Authorization": {"Bearer x"}} },
+		"own Cookie":        func(cfg *couch.Config) { cfg.Header = http.Header{"Cookie": {"AuthSession=mine"}} },
+		"no name":           func(cfg *couch.Config) { cfg.Username, cfg.Password = "", "" },
+		"no sessions":       func(cfg *couch.Config) { cfg.Sessions = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inSession(t, func(t *testing.T) {
+				door := &doorman{}
+				var header http.Header
+				db := piped(t, func(w http.ResponseWriter, r *http.Request) {
+					header = r.Header
+					door.ServeHTTP(w, r)
+				}, func(cfg *couch.Config) {
+					cfg.Username, cfg.Password, cfg.Sessions = "me", "s3cret", &couch.Sessions{}
+					edit(cfg)
+				}, noRetries)
+				_, _ = db.Info(t.Context())
+				_, logins := door.since()
+				require.Zero(t, logins)
+				switch name {
+				case "own Authorization":
+					require.Equal(t, []string{"Bearer x"}, header.Values("Authorization"))
+				case "own Cookie":
+					require.Equal(t, []string{"AuthSession=mine"}, header.Values("Cookie"))
+				}
+			})
+		})
+	}
+}
+
+func TestLoginsThatFail(t *testing.T) {
+	t.Parallel()
+	refuse := func(status int, body string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(status)
+			_, _ = io.WriteString(w, body)
+		}
+	}
+	for name, test := range map[string]struct {
+		login http.HandlerFunc
+		is    error
+		says  string
+	}{
+		"wrong": {
+			refuse(401, `{"error":"unauthorized","reason":"Name or password is incorrect."}`), couch.ErrUnauthorized,
+			"POST http://couch.example/_session: 401 unauthorized: Name or password is incorrect.",
+		},
+		"locked": {
+			refuse(403, `{"error":"forbidden","reason":"Account is temporarily locked for me:s3cret"}`), couch.ErrForbidden,
+			"POST http://couch.example/_session: 403 forbidden: Account is temporarily locked for me:***",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inSession(t, func(t *testing.T) {
+				var sessions couch.Sessions
+				door := &doorman{login: test.login}
+				for range 20 {
+					_, err := knocks(t, door, func(cfg *couch.Config) { cfg.Sessions = &sessions }).Info(t.Context())
+					require.ErrorIs(t, err, test.is)
+					require.ErrorIs(t, err, couch.ErrSession)
+					require.EqualError(t, err, test.says)
+				}
+				asked, logins := door.since()
+				require.Empty(t, asked)
+				require.Equal(t, 1, logins, "an account is locked by that")
+				pass(6 * time.Second)
+				door.login = nil
+				info(t, knocks(t, door, func(cfg *couch.Config) { cfg.Sessions = &sessions }))
+			})
+		})
+	}
+	t.Run("for a while", func(t *testing.T) {
+		inSession(t, func(t *testing.T) {
+			start, door := time.Now(), &doorman{}
+			door.login = func(w http.ResponseWriter, r *http.Request) {
+				if door.logins < 4 {
+					refuse([]int{500, 429, 503}[door.logins-1], `{}`)(w, r)
+					return
+				}
+				door.grant(w)
+			}
+			info(t, knocks(t, door))
+			require.InDelta(t, 0.75, time.Since(start).Seconds(), 0.25)
+		})
+	})
+	t.Run("for all who wait for it", func(t *testing.T) {
+		inSession(t, func(t *testing.T) {
+			door := &doorman{}
+			door.login = func(w http.ResponseWriter, r *http.Request) {
+				door.mu.Unlock()
+				pass(time.Second)
+				door.mu.Lock()
+				refuse(500, `{"error":"internal","reason":"ill"}`)(w, r)
+			}
+			db := knocks(t, door, noRetries)
+			var running sync.WaitGroup
+			for range 20 {
+				running.Go(func() {
+					_, err := db.Info(t.Context())
+					assert.ErrorContains(t, err, "POST http://couch.example/_session: 500 internal: ill")
+				})
+			}
+			running.Wait()
+			_, logins := door.since()
+			require.Equal(t, 1, logins)
+		})
+	})
+	t.Run("but not if who made it has gone", func(t *testing.T) {
+		inSession(t, func(t *testing.T) {
+			door := &doorman{}
+			door.login = func(w http.ResponseWriter, r *http.Request) {
+				door.mu.Unlock()
+				pass(time.Second)
+				door.mu.Lock()
+				door.grant(w)
+			}
+			db := knocks(t, door)
+			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+			defer cancel()
+			var running sync.WaitGroup
+			running.Go(func() {
+				_, err := db.Info(ctx)
+				assert.ErrorIs(t, err, context.DeadlineExceeded)
+			})
+			pass(100 * time.Millisecond)
+			info(t, db)
+			running.Wait()
+			asked, _ := door.since()
+			require.Equal(t, []string{"c2"}, asked)
+		})
+	})
+	t.Run("unless it is made with basic authentication", func(t *testing.T) {
+		inSession(t, func(t *testing.T) {
+			door := &doorman{extra: "; Max-Age=10"}
+			door.login = func(w http.ResponseWriter, r *http.Request) {
+				if _, _, ok := r.BasicAuth(); !ok {
+					w.Header().Set("WWW-Authenticate", `Basic realm="server"`)
+					refuse(401, refusedBody)(w, r)
+					return
+				}
+				door.grant(w)
+			}
+			db := knocks(t, door)
+			info(t, db)
+			pass(20 * time.Second)
+			info(t, db)
+			asked, logins := door.since()
+			require.Equal(t, []string{"c2", "c3"}, asked)
+			require.Equal(t, 3, logins, "it is known the second time")
+		})
+	})
+}
+
+// A server in the same origin gets the cookie when it sends the client elsewhere in it.
+func TestRedirectsKeepTheSession(t *testing.T) {
+	inSession(t, func(t *testing.T) {
+		door := &doorman{}
+		db := piped(t, func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/db" {
+				w.Header().Set("Location", "/new/db")
+				w.WriteHeader(http.StatusMovedPermanently)
+				return
+			}
+			door.ServeHTTP(w, r)
+		}, func(cfg *couch.Config) {
+			cfg.Username, cfg.Password, cfg.Sessions = "me", "s3cret", &couch.Sessions{}
+		})
+		info(t, db)
+		asked, logins := door.since()
+		require.Equal(t, []string{"c1"}, asked)
+		require.Equal(t, 1, logins)
+	})
+}
+
+// The answers are CouchDB 3.5's.
+func TestWireSessions(t *testing.T) {
+	t.Parallel()
+	for number, test := range map[int]struct {
+		password string
+		is       error
+		says     string
+	}{
+		10:  {password: "password"},
+		11:  {"nope", couch.ErrUnauthorized, "401 unauthorized: Name or password is incorrect."},
+		112: {"password", couch.ErrForbidden, "403 forbidden: Account is temporarily locked due to multiple authentication failures"},
+	} {
+		t.Run(fmt.Sprint(number), func(t *testing.T) {
+			t.Parallel()
+			numbers := []int{number}
+			if test.is == nil {
+				numbers = append(numbers, 34)
+			}
+			server := couchtest.Replay(t, numbers...)
+			db := open(t, server.URL+"/wire", noRetries, func(cfg *couch.Config) {
+				cfg.Username, cfg.Password, cfg.Sessions = "admin", test.password, &couch.Sessions{}
+			})
+			_, err := db.Info(t.Context())
+			received := server.Received()
+			require.Equal(t, "POST", received[0].Method)
+			require.Equal(t, "/_session", received[0].Target)
+			require.Equal(t, "application/json", received[0].Header.Get("Content-Type"))
+			require.JSONEq(t, `{"name":"admin","password":"`+test.password+`"}`, string(received[0].Body))
+			if test.is != nil {
+				require.ErrorIs(t, err, test.is)
+				require.ErrorContains(t, err, test.says)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, "AuthSession=YWRtaW46REDACTED", received[1].Header.Get("Cookie"))
+			require.Empty(t, received[1].Header.Get("Authorization"))
+		})
+	}
+}
+
+// PouchDB Server: its cookies do not say how long they are good for.
+func TestLiveSessions(t *testing.T) {
+	t.Parallel()
+	server := couchtest.Start(t, couchtest.WithAdmin("adm", "s3cret/ü"))
+	url := server.DB(t, "sessions")
+	var mu sync.Mutex
+	shown := map[string]int{}
+	forward := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		shown[fmt.Sprintf("%s cookie:%v basic:%v", r.Method, r.Header.Get("Cookie") != "", r.Header.Get("Authorization") != "")]++
+		mu.Unlock()
+		hr, err := http.NewRequestWithContext(r.Context(), r.Method, server.URL+r.URL.RequestURI(), r.Body)
+		if !assert.NoError(t, err) {
+			return
+		}
+		hr.Header, hr.ContentLength = r.Header.Clone(), r.ContentLength
+		answer, err := http.DefaultTransport.RoundTrip(hr)
+		if err != nil {
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		defer answer.Body.Close()
+		for name, values := range answer.Header {
+			w.Header()[name] = values
+		}
+		w.WriteHeader(answer.StatusCode)
+		_, _ = io.Copy(w, answer.Body)
+	}))
+	t.Cleanup(forward.Close)
+	var sessions couch.Sessions
+	db := open(t, forward.URL+strings.TrimPrefix(url, server.URL), func(cfg *couch.Config) {
+		cfg.Username, cfg.Password, cfg.Sessions = server.Username, server.Password, &sessions
+		cfg.Transport = &http.Transport{DisableKeepAlives: true}
+	})
+	info(t, db)
+	write(t, db, revision("a", 1, "aa"))
+	doc, err := db.Get(t.Context(), "a", nil)
+	require.NoError(t, err)
+	require.True(t, json.Valid(doc))
+	rev, err := db.PutLocal(t.Context(), "x", raw(`{"a":1}`))
+	require.NoError(t, err)
+	require.NotEmpty(t, rev)
+	require.NoError(t, open(t, server.URL+"/made-in-a-session", func(cfg *couch.Config) {
+		cfg.Username, cfg.Password, cfg.Sessions = server.Username, server.Password, &sessions
+	}).Create(t.Context(), nil))
+	mu.Lock()
+	defer mu.Unlock()
+	require.Equal(t, map[string]int{
+		"POST cookie:false basic:false": 1, // the login
+		"GET cookie:true basic:false":   2, "POST cookie:true basic:false": 1, "PUT cookie:true basic:false": 1,
+	}, shown)
+
+	_, err = open(t, url, noRetries, func(cfg *couch.Config) {
+		cfg.Username, cfg.Password, cfg.Sessions = server.Username, "wrong", &sessions
+	}).Info(t.Context())
+	require.ErrorIs(t, err, couch.ErrUnauthorized)
+	require.ErrorContains(t, err, "POST "+server.URL+"/_session: 401 unauthorized: Name or password is incorrect.")
+}

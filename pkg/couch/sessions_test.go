@@ -1,0 +1,46 @@
+package couch
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Logins of databases that were closed are kept while they are of use, and not too many of them.
+func TestSessionsAreForgotten(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var s Sessions
+		held := s.acquire("http://a", "me")
+		count := 0
+		many := func(n int, age time.Duration) {
+			for range n {
+				count++
+				one := s.acquire("http://a", fmt.Sprint(count))
+				one.take(grant{cookie: "c", age: age}, time.Now(), Config{})
+				one.release()
+			}
+		}
+		many(100_000, time.Millisecond)
+		require.LessOrEqual(t, len(s.all), 2*(idleSessions+1)+1)
+		time.Sleep(time.Second)
+		many(5000, time.Minute)
+		require.LessOrEqual(t, len(s.all), 2*(idleSessions+1)+1)
+		require.Same(t, held, s.acquire("http://a", "me"), "a login that is used was forgotten")
+
+		time.Sleep(time.Hour)
+		s.mu.Lock()
+		s.drop()
+		s.mu.Unlock()
+		require.Len(t, s.all, 1)
+
+		// What is used is kept, however much it is.
+		for i := range 3 * idleSessions {
+			s.acquire("http://b", fmt.Sprint(i))
+		}
+		require.Len(t, s.all, 3*idleSessions+1)
+	})
+}

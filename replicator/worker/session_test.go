@@ -1,0 +1,154 @@
+package worker_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"settee/replicator/worker"
+)
+
+// lodge has a stub want sessions: what has no good cookie, or basic authentication too, is refused.
+type lodge struct {
+	*stub
+	mu     sync.Mutex
+	logins int
+	good   int // the number of the oldest good cookie
+	locked bool
+	before func(r *http.Request) // of each request but logins
+}
+
+func lodgeOf(s *stub) *lodge {
+	l := &lodge{stub: s, good: 1}
+	s.Config.Handler = l
+	s.URL = strings.Replace(s.URL, "://", "://me:s3cret@", 1)
+	return l
+}
+
+func (l *lodge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	l.mu.Lock()
+	if r.URL.Path == "/_session" {
+		defer l.mu.Unlock()
+		if l.locked {
+			refuse(w, 403, `{"error":"forbidden","reason":"Account is temporarily locked"}`)
+			return
+		}
+		l.logins++
+		w.Header().Set("Set-Cookie", fmt.Sprintf("AuthSession=c%d; Max-Age=600; Path=/", l.logins))
+		fmt.Fprint(w, `{"ok":true}`)
+		return
+	}
+	if l.before != nil {
+		l.before(r)
+	}
+	n := 0
+	if cookie, err := r.Cookie("AuthSession"); err == nil {
+		_, _ = fmt.Sscanf(cookie.Value, "c%d", &n)
+	}
+	good := n >= l.good && r.Header.Get("Authorization") == ""
+	l.mu.Unlock()
+	if !good {
+		refuse(w, 401, `{"error":"unauthorized","reason":"You are not authorized to access this db."}`)
+		return
+	}
+	l.stub.ServeHTTP(w, r)
+}
+
+func (l *lodge) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.logins
+}
+
+func lodges(t *testing.T, docs int) (source, target *lodge) {
+	t.Helper()
+	s, d := stubs(t, docs)
+	return lodgeOf(s), lodgeOf(d)
+}
+
+func TestRunsShareLogins(t *testing.T) {
+	t.Parallel()
+	source, target := lodges(t, 3)
+	shared := worker.Impatient()
+	for range 3 {
+		run(t, replication(t, source.URL, target.URL), func(cfg *worker.Config) { cfg.Shared = shared })
+	}
+	require.Equal(t, 1, source.count())
+	require.Equal(t, 1, target.count())
+
+	failure := fails(t, replication(t, source.URL, target.URL), func(cfg *worker.Config) { cfg.BasicAuth = true })
+	require.Equal(t, "replication_auth_error", failure.Code)
+	require.Equal(t, 1, source.count())
+}
+
+// attach gives a stub a document with an attachment. One of more than 64 KiB cannot be sent twice.
+func attach(s *stub, size int) {
+	body := fmt.Sprintf(`{"_id":"big","_rev":"1-a","_attachments":{"f":{"content_type":"a/b","revpos":1,"length":%d,"stub":true}}}`, size)
+	s.add("big", "1-a", body)
+	s.on("GET /big", func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+		w.Header().Set("Content-Type", `multipart/mixed; boundary="edge"`)
+		_, _ = w.Write([]byte("--edge\r\nContent-Type: multipart/related; boundary=\"in\"\r\n\r\n--in\r\n" +
+			"Content-Type: application/json\r\n\r\n" + strings.Replace(body, `"stub"`, `"follows"`, 1) +
+			"\r\n--in\r\n\r\n" + strings.Repeat("x", size) + "\r\n--in--\r\n--edge--"))
+		return true
+	})
+}
+
+// That a session has ended, or that there cannot be one, is nothing that a target says of a document.
+func TestSessionsThatEndRefuseNoDocument(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int{100, 400_000} {
+		for _, locked := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%d bytes, locked: %v", size, locked), func(t *testing.T) {
+				t.Parallel()
+				source, target := lodges(t, 2)
+				attach(source.stub, size)
+				ended := false
+				target.before = func(r *http.Request) {
+					if r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/big") && !ended {
+						ended = true
+						target.good, target.locked = target.logins+1, locked
+					}
+				}
+				refused := 0
+				edit := func(cfg *worker.Config) {
+					cfg.SessionMinAge = -1
+					cfg.Refused = func(worker.Refusal) { refused++ }
+				}
+				if !locked {
+					result := run(t, replication(t, source.URL, target.URL), edit)
+					require.Zero(t, result.Stats.DocWriteFailures)
+					require.EqualValues(t, 3, result.Stats.DocsWritten)
+					require.Equal(t, 2, target.count())
+					return
+				}
+				failure := fails(t, replication(t, source.URL, target.URL), edit,
+					func(cfg *worker.Config) { cfg.RetriesPerRequest = 5 })
+				require.Equal(t, "forbidden", failure.Code)
+				require.Contains(t, failure.Reason, "Account is temporarily locked")
+				require.NotContains(t, failure.Error(), "s3cret")
+				require.Zero(t, refused)
+				require.Empty(t, target.locals, "a checkpoint covers what was not written")
+			})
+		}
+	}
+}
+
+func TestLoginsThatAreRefused(t *testing.T) {
+	t.Parallel()
+	_, target := stubs(t, 1)
+	for status, code := range map[int]string{401: "replication_auth_error", 403: "forbidden"} {
+		source := newStub(t)
+		source.fail("POST /_session", status, `{"error":"unauthorized","reason":"Name or password is incorrect."}`)
+		url := strings.Replace(source.URL, "://", "://me:s3cret@", 1)
+		failure := fails(t, replication(t, url, target.URL))
+		require.Equal(t, code, failure.Code)
+		require.Contains(t, failure.Reason, source.URL)
+		require.Contains(t, failure.Reason, ": Name or password is incorrect.")
+		require.Zero(t, failure.RetryAfter)
+	}
+}
