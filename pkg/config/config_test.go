@@ -67,6 +67,10 @@ func TestDefaults(t *testing.T) {
 			require.True(t, config.UseBulkGet.Get(c))
 			require.Equal(t, []string{"http", "https"}, config.ValidEndpointProtocols.Get(c))
 			require.Equal(t, []string{"http", "https", "socks5"}, config.ValidProxyProtocols.Get(c))
+			require.Zero(t, config.RequestTimeout.Get(c))
+			require.True(t, config.SessionAuth.Get(c))
+			require.Equal(t, 550*time.Second, config.SessionRefreshInterval.Get(c))
+			require.Equal(t, 5*time.Second, config.SessionMinUpdateInterval.Get(c))
 			require.Equal(t, 90*time.Second, config.ConnectionCloseInterval.Get(c))
 			require.True(t, config.VerifyCertificates.Get(c))
 			require.Equal(t, 3, config.CertificateMaxDepth.Get(c))
@@ -246,6 +250,21 @@ func TestGoodValues(t *testing.T) {
 			require.Equal(t, want, config.ValidEndpointProtocols.Get(get(t, "replicator/valid_endpoint_protocols="+text)))
 		}
 	})
+	t.Run("how requests show who makes them", func(t *testing.T) {
+		t.Parallel()
+		for text, want := range map[string]bool{
+			"couch_replicator_auth_session,couch_replicator_auth_noop":   true,
+			"couch_replicator_auth_session , couch_replicator_auth_noop": true,
+			"couch_replicator_auth_noop":                                 false,
+		} {
+			require.Equal(t, want, config.SessionAuth.Get(get(t, "replicator/auth_plugins="+text)))
+		}
+	})
+	t.Run("a time or any", func(t *testing.T) {
+		t.Parallel()
+		require.Equal(t, 1500*time.Millisecond, config.RequestTimeout.Get(get(t, "replicator/request_timeout=1500")))
+		require.Zero(t, config.RequestTimeout.Get(get(t, "replicator/request_timeout=infinity")))
+	})
 	t.Run("part of a whole", func(t *testing.T) {
 		t.Parallel()
 		for text, want := range map[string]float64{"0": 0, "1": 1, "1.0": 1, "0.25": 0.25, ".5": 0.5} {
@@ -294,6 +313,9 @@ func TestBadValues(t *testing.T) {
 		{"replicator", "interval_sec", "1.5", "a whole number of seconds from 1 to"},
 		{"replicator", "interval_sec", "15s", "a whole number of seconds from 1 to"},
 		{"replicator", "max_history", "101", "from 1 to 100"},
+		{"replicator", "request_timeout", "0", "a whole number of milliseconds from 1 to 2147483647, or infinity"},
+		{"replicator", "auth_plugins", "couch_replicator_auth_session", "couch_replicator_auth_noop alone"},
+		{"replicator", "auth_plugins", "couch_replicator_auth_noop,my_plugin", "couch_replicator_auth_noop alone"},
 		{"replicator", "max_churn", "-1", "a whole number from 0"},
 		{"replicator", "min_run_time_sec", "1m", "a whole number of seconds from 0"},
 		{"replicator", "usage_coeff", "1.1", "a number from 0 to 1, such as 0.5"},

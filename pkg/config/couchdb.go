@@ -19,14 +19,8 @@ var ineffective = map[name]string{
 	{"replicator", "priority_coeff"}:       "jobs have no priority of their own, their databases take turns",
 
 	// Requests.
-	{"replicator", "request_timeout"}:       "connection_timeout is the limit of a request",
 	{"replicator", "ibrowse_options"}:       "it is for another HTTP client; IPv6 and IPv4 both work without",
 	{"replicator", "valid_ibrowse_options"}: "it is for another HTTP client",
-
-	// Authentication at the endpoints.
-	{"replicator", "auth_plugins"}:                 "requests carry basic authentication",
-	{"replicator", "session_refresh_interval_sec"}: "requests carry basic authentication, there is no session",
-	{"replicator", "session_min_update_interval"}:  "requests carry basic authentication, there is no session",
 
 	// TLS.
 	{"replicator", "cacert_reload_interval_hours"}: "the operating system's trusted certificates are read once; ssl_trusted_certificates_file is read again when it changes",

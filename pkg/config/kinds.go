@@ -86,6 +86,36 @@ func duration(unit time.Duration, name string, low, high time.Duration) kind[tim
 	}
 }
 
+// millisecondsOrInfinity is a time, or CouchDB's word for any, which is 0.
+func millisecondsOrInfinity(low, high time.Duration) kind[time.Duration] {
+	number := milliseconds(low, high)
+	return kind[time.Duration]{
+		want: number.want + ", or infinity",
+		parse: func(text string) (time.Duration, bool) {
+			if text == "infinity" {
+				return 0, true
+			}
+			return number.parse(text)
+		},
+	}
+}
+
+// authPlugins is CouchDB's list of modules that authenticate at endpoints, of which there are two. They
+// are asked in their order, and the second one takes on everything.
+func authPlugins() kind[bool] {
+	const session, noop = "couch_replicator_auth_session", "couch_replicator_auth_noop"
+	return kind[bool]{
+		want: session + "," + noop + ", or " + noop + " alone",
+		parse: func(text string) (bool, bool) {
+			var list []string
+			for item := range strings.SplitSeq(text, ",") {
+				list = append(list, trimBlanks(item))
+			}
+			return list[0] == session, slices.Equal(list, []string{session, noop}) || slices.Equal(list, []string{noop})
+		},
+	}
+}
+
 func boolean() kind[bool] {
 	return kind[bool]{
 		want:  "true or false",

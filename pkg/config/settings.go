@@ -145,9 +145,25 @@ var (
 		"How many connections one job opens to each of its endpoints, beside that of its changes feed.\n"+
 			"With HTTP/2, how many requests at a time share one.")
 	ConnectionTimeout = define("replicator", "connection_timeout", "30000", milliseconds(time.Millisecond, longMillis),
-		"How long an endpoint may take to answer a request.")
+		"How long a connection to an endpoint may be silent: while it is made, and while a request\n"+
+			"is sent or an answer comes. What hardly moves ends, too.")
+	// RequestTimeout is 0 where it is infinity.
+	RequestTimeout = define("replicator", "request_timeout", "infinity",
+		millisecondsOrInfinity(time.Millisecond, longMillis),
+		"How long an endpoint may take until it answers a request that was sent. Unless it is set,\n"+
+			"that is connection_timeout. For changes feeds it always is.")
 	RetriesPerRequest = define("replicator", "retries_per_request", "5", whole(0, 1_000),
 		"How often a failed request is tried again before the job crashes.")
+	// SessionAuth is whether there are sessions.
+	SessionAuth = define("replicator", "auth_plugins", "couch_replicator_auth_session,couch_replicator_auth_noop",
+		authPlugins(),
+		"How jobs show who they are: with a session's cookie where the endpoint has sessions, and\n"+
+			"else with basic authentication; or, with couch_replicator_auth_noop alone, always so.")
+	SessionRefreshInterval = define("replicator", "session_refresh_interval_sec", "550", seconds(time.Second, longSeconds),
+		"After how long a session is renewed whose cookie does not say how long it is good for.\n"+
+			"Others are renewed after nine tenths of their time.")
+	SessionMinUpdateInterval = define("replicator", "session_min_update_interval", "5", seconds(0, longSeconds),
+		"A session that its endpoint does not take any more is renewed, if it is that old in seconds.")
 	CheckpointInterval = define("replicator", "checkpoint_interval", "30000",
 		milliseconds(time.Millisecond, longMillis),
 		"How often a running job records how far it came.")

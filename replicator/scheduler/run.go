@@ -243,12 +243,20 @@ func WorkerConfig(cfg *config.Config) worker.Config {
 	if missing == 0 {
 		missing = -1
 	}
+	minAge := config.SessionMinUpdateInterval.Get(cfg)
+	if minAge == 0 {
+		minAge = -1
+	}
 	return worker.Config{
 		WorkerProcesses:     config.WorkerProcesses.Get(cfg),
 		WorkerBatchSize:     config.WorkerBatchSize.Get(cfg),
 		HTTPConnections:     config.HTTPConnections.Get(cfg),
 		RetriesPerRequest:   retries,
 		ConnectionTimeout:   config.ConnectionTimeout.Get(cfg),
+		RequestTimeout:      config.RequestTimeout.Get(cfg),
+		BasicAuth:           !config.SessionAuth.Get(cfg),
+		SessionRefresh:      config.SessionRefreshInterval.Get(cfg),
+		SessionMinAge:       minAge,
 		CheckpointInterval:  config.CheckpointInterval.Get(cfg),
 		NoCheckpoints:       !config.UseCheckpoints.Get(cfg),
 		NoBulkGet:           !config.UseBulkGet.Get(cfg),
