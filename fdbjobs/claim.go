@@ -52,6 +52,7 @@ type queueReader struct {
 	owner   string               // the one that was served last
 	rank    float64              // where it was in line
 	known   []*candidate         // the owners in line, as they were seen
+	unit    float64              // what a running job counted when they were
 	seen    time.Time            // when that was
 	stock   map[string][][]byte  // of owners' ready queues: rows that were seen and left
 	heads   map[string][]byte    // of owners' ready queues: nothing lies below
@@ -218,6 +219,7 @@ func (c *claimer) learn(tx claimTx, found claimRun, began time.Time) {
 		note(c.queue.heads, owner, head)
 	}
 	c.queue.keep(found, began)
+	c.queue.unit = tx.unit
 	if tx.beats {
 		c.queue.beat = began
 	}
@@ -248,7 +250,8 @@ func (q *queueReader) keep(found claimRun, began time.Time) {
 		if !o.own {
 			o.queue = nil // others are about to take these
 		}
-		o.looked, o.short, o.queue = false, false, o.queue[:min(len(o.queue), maxStock)]
+		o.looked, o.more = false, o.more || len(o.queue) > maxStock
+		o.queue = o.queue[:min(len(o.queue), maxStock)]
 		switch {
 		case len(o.queue) == 0:
 			delete(q.stock, o.owner)
@@ -309,6 +312,7 @@ type taken struct {
 func (c *claimTx) run(tx kv.Transaction) (claimRun, error) {
 	out := claimRun{heads: map[string][]byte{}, left: map[string][][]byte{}}
 	c.beats, c.outbid = false, false
+	c.unit = c.queue.unit
 	c.random = rand.New(rand.NewPCG(c.seeds[0], c.seeds[1]))
 	timeout := tx.Snapshot().Get(c.typ.keys.timeout)
 	c.rollup = tx.Snapshot().Get(c.typ.keys.rollup)

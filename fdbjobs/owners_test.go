@@ -103,6 +103,26 @@ func TestShares(t *testing.T) {
 	}
 }
 
+// TestRunningCounts: what runs counts at once, also where jobs are taken faster than a claim looks
+// at all owners again.
+func TestRunningCounts(t *testing.T) {
+	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db)
+		b.weigh(t, "two", 2)
+		for _, owner := range []string{"one", "two"} {
+			b.addMany(t, owner, 100)
+		}
+		_, err := b.jobs.RollUp(t.Context(), fdbjobs.Usage{Interval: time.Minute, Coeff: 0.5, Running: 100})
+		require.NoError(t, err)
+		running := map[string]int{}
+		for range 60 { // in no time
+			running[b.accept(t).Job().Owner]++
+		}
+		assert.InDelta(t, 20, running["one"], 1)
+		assert.InDelta(t, 40, running["two"], 1)
+	})
+}
+
 // TestIdleOwner: one that returns owes nothing for what it used before, and is owed
 // nothing for the time that it was away.
 func TestIdleOwner(t *testing.T) {

@@ -91,7 +91,7 @@ func (c *claimTx) takeReady(tx kv.Transaction, out *claimRun) error {
 			}
 			out.known = append(out.known, candidates...)
 			// The rows that an earlier claim has seen come first where that is fair.
-			for _, read := range [...][]*candidate{unread(candidates), candidates} {
+			for _, read := range [...][]*candidate{c.unread(candidates), candidates} {
 				if c.enough(out) {
 					break
 				}
@@ -140,21 +140,22 @@ type candidate struct {
 	queue  [][]byte // rows in ready, in the order in which to take them
 	own    bool     // they are the claimer's share
 	looked bool     // they were read by this run
-	short  bool     // all that were seen earlier were picked: there may be more
+	more   bool     // the owner may have rows behind these
+	short  bool     // all that were seen earlier were picked
 }
 
-// unread returns the candidates of which no rows are known, and that have used less than
-// each of the others.
-func unread(candidates []*candidate) []*candidate {
+// unread returns the candidates of which no rows are known, and that come before each of the
+// others.
+func (c *claimTx) unread(candidates []*candidate) []*candidate {
 	least := math.Inf(1)
 	for _, o := range candidates {
 		if len(o.queue) > 0 {
-			least = min(least, o.used)
+			least = min(least, o.would(c.unit))
 		}
 	}
 	var out []*candidate
 	for _, o := range candidates {
-		if o.used < least {
+		if o.would(c.unit) < least {
 			out = append(out, o)
 		}
 	}
@@ -183,7 +184,7 @@ func (c *claimTx) candidates(tx kv.ReadTransaction, out *claimRun, pairs []kv.Ke
 		case !known:
 			left = c.queue.stock[owner]
 		}
-		all[i] = &candidate{owner: owner, rank: rank, queue: left, own: true}
+		all[i] = &candidate{owner: owner, rank: rank, queue: left, own: true, more: true}
 		out.owners = append(out.owners, owner)
 		if rolled.running != 0 {
 			usages[i] = c.typ.readUsage(tx, owner)
@@ -248,7 +249,7 @@ func (c *claimTx) readHeads(
 		if err != nil {
 			return err
 		}
-		o.looked = true
+		o.looked, o.more = true, len(rows) == limit
 		if len(rows) > 0 {
 			out.heads[o.owner] = rows[0].Key
 			o.queue, o.own = share.sort(rows, c.random)
@@ -326,7 +327,7 @@ func (c *claimTx) pick(candidates []*candidate, n int) []picked {
 		}
 		p.key, p.of.queue = p.of.queue[0], p.of.queue[1:]
 		p.of.picks++
-		p.of.short = len(p.of.queue) == 0
+		p.of.short = p.of.more && len(p.of.queue) == 0
 		p.of.used += c.counts() / p.of.weight
 		if p.goes != nil {
 			if i := slices.IndexFunc(candidates, func(o *candidate) bool { return o.owner == p.goes.of.name }); i >= 0 {
