@@ -101,8 +101,19 @@
 // to it, [AcceptOptions].Charge does with each job taken, [Type.RollUp] lets it decay.
 // Where nobody charges, owners are served in turn. A charge is an addition that
 // conflicts with nothing, and becomes part of the owner's rank within a second of the
-// owner's next claim, or with the roll-up: the rank is a lower bound of what an owner
-// has used, and a claim adds what was charged since to those that it looks at.
+// owner's next claim, or with the roll-up; a claim adds what was charged since to those
+// that it looks at.
+//
+// With [Usage].Running, what an owner runs counts at once, before anything was charged for
+// it. A rank then has the running jobs in it that there were when it was written, so that
+// it bounds nothing: a claim reads what each owner that it looks at has used, and what it
+// runs. Jobs are whole and shares are not, so a part of a job that changes with time is
+// added for each owner: over a while, each gets its share.
+//
+// A holder without room can take jobs in exchange for some that it holds
+// ([AcceptOptions].Yielding), in the transaction that takes the new ones: of the owner that
+// has used the most goes one, while it has used more than the one that comes. Where it is to
+// hold fewer, [Type.Yield] says which go first.
 //
 // Within an owner's queue a claim looks at a small window at the head without
 // conflicting on it, and conflicts only on what it takes. A process alone takes the
