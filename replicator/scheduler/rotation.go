@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"settee/fdbjobs"
@@ -124,13 +125,7 @@ func (s *Server) rotate(ctx, accepting context.Context, list []*running, at time
 			return err
 		}
 		churn -= len(runs)
-		left := yielding[:0]
-		for _, run := range yielding {
-			if !gone[run.Job().ID] {
-				left = append(left, run)
-			}
-		}
-		yielding = left
+		yielding = slices.DeleteFunc(yielding, func(run *jobs.Run) bool { return gone[run.Job().ID] })
 	}
 	return nil
 }

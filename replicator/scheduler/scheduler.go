@@ -48,7 +48,7 @@ type Server struct {
 	stopRuns      context.CancelFunc
 	done          chan struct{} // closed when Run returns
 
-	slots   slots
+	slots   *slots
 	runs    sync.WaitGroup
 	count   atomic.Int64 // of runs so far, which names them
 	counter counter
@@ -63,8 +63,7 @@ func New(opts Options) *Server {
 	if opts.Replicate == nil {
 		opts.Replicate = worker.Run
 	}
-	s := &Server{opts: opts, done: make(chan struct{})}
-	s.slots.init()
+	s := &Server{opts: opts, done: make(chan struct{}), slots: newSlots()}
 	s.accepting, s.stopAccepting = context.WithCancel(context.Background())
 	s.hurry, s.stopRuns = context.WithCancel(context.Background())
 	return s

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -31,8 +32,16 @@ type running struct {
 func (r *running) id() string       { return r.run.Job().ID }
 func (r *running) continuous() bool { return r.run.Job().Args.Replication.Continuous }
 
-func (s *slots) init() {
-	s.jobs, s.change, s.wait = map[string]*running{}, make(chan struct{}, 1), func() {}
+func newSlots() *slots {
+	return &slots{jobs: map[string]*running{}, change: make(chan struct{}, 1), wait: func() {}}
+}
+
+// end has the job stop. The mutex of slots is held.
+func (r *running) end() {
+	if !r.stopping {
+		r.stopping = true
+		close(r.stop)
+	}
 }
 
 // poke has room look again.
@@ -93,8 +102,7 @@ func (s *slots) add(job *running) {
 	defer s.mu.Unlock()
 	s.jobs[job.id()] = job
 	if s.closed {
-		job.stopping = true
-		close(job.stop)
+		job.end()
 	}
 }
 
@@ -112,9 +120,8 @@ func (s *slots) stop(ids ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, id := range ids {
-		if job := s.jobs[id]; job != nil && !job.stopping {
-			job.stopping = true
-			close(job.stop)
+		if job := s.jobs[id]; job != nil {
+			job.end()
 		}
 	}
 	s.poke()
@@ -126,10 +133,7 @@ func (s *slots) close() {
 	defer s.mu.Unlock()
 	s.closed = true
 	for _, job := range s.jobs {
-		if !job.stopping {
-			job.stopping = true
-			close(job.stop)
-		}
+		job.end()
 	}
 }
 
@@ -145,13 +149,7 @@ func (s *slots) list() []*running {
 		}
 	}
 	slices.SortFunc(out, func(a, b *running) int {
-		if c := a.began.Compare(b.began); c != 0 {
-			return c
-		}
-		if a.id() < b.id() {
-			return -1
-		}
-		return 1
+		return cmp.Or(a.began.Compare(b.began), cmp.Compare(a.id(), b.id()))
 	})
 	return out
 }
