@@ -1,0 +1,218 @@
+package auth
+
+import (
+	"crypto/hmac"
+	"crypto/pbkdf2"
+	"crypto/rand"
+	"crypto/sha1" // CouchDB's older hashes are made with it
+	"crypto/sha256"
+	"crypto/sha512"
+	"crypto/subtle"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"hash"
+	"strconv"
+	"strings"
+)
+
+// Scheme is how a password was hashed.
+type Scheme string
+
+// CouchDB's schemes.
+const (
+	Simple       Scheme = "simple" // SHA-1 of password and salt; for what was hashed long ago
+	PBKDF2       Scheme = "pbkdf2"
+	SimplePBKDF2 Scheme = "simple+pbkdf2" // PBKDF2 of the hexadecimal digits of Simple
+)
+
+// DefaultPRF is the pseudorandom function of new hashes, and DefaultIterations is how many
+// CouchDB 3.5 makes.
+const (
+	DefaultPRF        = "sha256"
+	DefaultIterations = 600_000
+)
+
+// PRFs are CouchDB's names of the hash functions that PBKDF2 is made with.
+var PRFs = []string{"sha", "sha224", "sha256", "sha384", "sha512"}
+
+// hashFunction returns the hash function of CouchDB's name for it, nil if there is none.
+func hashFunction(name string) func() hash.Hash {
+	switch name {
+	case "sha":
+		return sha1.New
+	case "sha224":
+		return sha256.New224
+	case "sha256":
+		return sha256.New
+	case "sha384":
+		return sha512.New384
+	case "sha512":
+		return sha512.New
+	}
+	return nil
+}
+
+// Hash is a password as it is kept. Two of one password have different salts.
+type Hash struct {
+	Scheme     Scheme
+	PRF        string // of PBKDF2: one of PRFs
+	Salt       string
+	Iterations int    // of PBKDF2
+	Key        string // hexadecimal digits
+}
+
+// ErrHash says that a text looks like a hashed password, and is none.
+var ErrHash = errors.New("it is not a hashed password as CouchDB writes it")
+
+// NewHash hashes a password with PBKDF2 and a random salt. It takes as long as there are
+// iterations: with DefaultIterations about a tenth of a second.
+func NewHash(password, prf string, iterations int) Hash {
+	var salt [16]byte
+	_, _ = rand.Read(salt[:]) // never fails
+	h := Hash{Scheme: PBKDF2, PRF: prf, Salt: hex.EncodeToString(salt[:]), Iterations: iterations}
+	h.Key = h.derive(password)
+	return h
+}
+
+// Verify reports whether the password is the one that was hashed. It takes about the same
+// time for any password.
+func (h Hash) Verify(password string) bool {
+	key := ""
+	switch h.Scheme {
+	case Simple:
+		key = simple(password, h.Salt)
+	case PBKDF2:
+		key = h.derive(password)
+	case SimplePBKDF2:
+		key = h.derive(simple(password, h.Salt))
+	}
+	return key != "" && subtle.ConstantTimeCompare([]byte(key), []byte(strings.ToLower(h.Key))) == 1
+}
+
+func simple(password, salt string) string {
+	sum := sha1.Sum([]byte(password + salt))
+	return hex.EncodeToString(sum[:])
+}
+
+// derive returns the key of PBKDF2, empty if the hash cannot have one.
+func (h Hash) derive(password string) string {
+	function := hashFunction(h.PRF)
+	if function == nil || h.Iterations < 1 {
+		return ""
+	}
+	key, err := pbkdf2.Key(function, password, []byte(h.Salt), h.Iterations, function().Size())
+	if err != nil { // the size is fine, and no other error is documented but for FIPS mode
+		return ""
+	}
+	return hex.EncodeToString(key)
+}
+
+// String is the hash as [admins] has it: -pbkdf2:PRF-KEY,SALT,ITERATIONS, or -hashed-KEY,SALT.
+func (h Hash) String() string {
+	switch h.Scheme {
+	case Simple:
+		return "-hashed-" + h.Key + "," + h.Salt
+	case SimplePBKDF2: // which only documents have
+		return ""
+	}
+	return "-pbkdf2:" + h.PRF + "-" + h.Key + "," + h.Salt + "," + strconv.Itoa(h.Iterations)
+}
+
+// ParseAdmin reads a value of [admins]. hashed is false for a password as its user types it.
+// The error is ErrHash.
+func ParseAdmin(text string) (h Hash, hashed bool, err error) {
+	rest, isSimple := strings.CutPrefix(text, "-hashed-")
+	if isSimple {
+		key, salt, found := strings.Cut(rest, ",")
+		h = Hash{Scheme: Simple, Key: key, Salt: salt}
+		if !found || !h.hasKey(sha1.Size) {
+			return Hash{}, true, ErrHash
+		}
+		return h, true, nil
+	}
+	if !strings.HasPrefix(text, "-pbkdf2-") && !strings.HasPrefix(text, "-pbkdf2:") {
+		return Hash{}, false, nil
+	}
+	prf, rest, _ := strings.Cut(strings.TrimPrefix(text, "-pbkdf2"), "-")
+	parts := strings.Split(rest, ",")
+	if prf == "" {
+		prf = ":sha" // before CouchDB 3.4
+	}
+	h = Hash{Scheme: PBKDF2, PRF: strings.TrimPrefix(prf, ":")}
+	function := hashFunction(h.PRF)
+	if len(parts) != 3 || function == nil {
+		return Hash{}, true, ErrHash
+	}
+	h.Key, h.Salt = parts[0], parts[1]
+	h.Iterations, err = strconv.Atoi(parts[2])
+	if err != nil || h.Iterations < 1 || !h.hasKey(function().Size()) {
+		return Hash{}, true, ErrHash
+	}
+	return h, true, nil
+}
+
+func (h Hash) hasKey(size int) bool {
+	key, err := hex.DecodeString(h.Key)
+	return err == nil && len(key) == size
+}
+
+// ParseUser reads the hash from the members of a document of _users. ok is false where there
+// is none that a password could have.
+func ParseUser(members map[string]json.RawMessage) (h Hash, ok bool) {
+	text := func(name, otherwise string) string {
+		var value *string
+		if raw, given := members[name]; !given || json.Unmarshal(raw, &value) != nil || value == nil {
+			return otherwise
+		}
+		return *value
+	}
+	h = Hash{Scheme: Scheme(text("password_scheme", string(Simple))), Salt: text("salt", "")}
+	switch h.Scheme {
+	case Simple:
+		h.Key = text("password_sha", "")
+		return h, h.hasKey(sha1.Size)
+	case PBKDF2, SimplePBKDF2:
+		h.Key, h.PRF = text("derived_key", ""), text("pbkdf2_prf", "sha")
+		h.Iterations = 10_000
+		if raw, given := members["iterations"]; given && json.Unmarshal(raw, &h.Iterations) != nil {
+			return h, false
+		}
+		function := hashFunction(h.PRF)
+		return h, function != nil && h.Iterations >= 1 && h.hasKey(function().Size())
+	}
+	return h, false
+}
+
+// Members are the members of a document of _users that hold the hash, in CouchDB's order.
+func (h Hash) Members() []Member {
+	if h.Scheme == Simple {
+		return []Member{{"password_scheme", Simple}, {"salt", h.Salt}, {"password_sha", h.Key}}
+	}
+	return []Member{
+		{"password_scheme", h.Scheme}, {"pbkdf2_prf", h.PRF}, {"salt", h.Salt}, {"iterations", h.Iterations}, {"derived_key", h.Key},
+	}
+}
+
+// Member is a member of a JSON object.
+type Member struct {
+	Name  string
+	Value any
+}
+
+// PasswordMembers are the members of a document of _users that a new password takes the place
+// of.
+var PasswordMembers = []string{
+	"derived_key", "iterations", "password", "password_scheme", "password_sha", "preserve_salt", "pbkdf2_prf", "salt",
+}
+
+// MAC returns the HMAC-SHA256 of some texts, which stay apart, under a key.
+func MAC(key []byte, texts ...string) [sha256.Size]byte {
+	mac := hmac.New(sha256.New, key)
+	for _, text := range texts {
+		_, _ = mac.Write(strconv.AppendInt(nil, int64(len(text)), 10)) // never fails
+		_, _ = mac.Write([]byte{':'})
+		_, _ = mac.Write([]byte(text))
+	}
+	return [sha256.Size]byte(mac.Sum(nil))
+}

@@ -1,0 +1,257 @@
+package auth
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+)
+
+// Tokens says which JSON web tokens are taken. It is made for each request, from what the
+// configuration says then.
+type Tokens struct {
+	// Keys are those of [jwt_keys]: KIND:ID, and the key. A key of kind hmac is in base64; rsa, ec
+	// and ed have a public key as PEM, in which \n may stand for the ends of lines. Tokens that
+	// name no key have _default.
+	Keys map[string]string
+	// Required are the claims that a token must have.
+	Required []Claim
+	// RolesPath is where the roles are, one name within the other; RolesName is what they are
+	// called where there is no path. They are a list, or a text with commas.
+	RolesPath []string
+	RolesName string
+}
+
+// Claim is a claim that a token must have. One without a Value need not have any particular one.
+type Claim struct{ Name, Value string }
+
+// TokenError says why a token is not taken.
+type TokenError struct {
+	// Expired says that the token was good at another time: CouchDB answers 401 then, and
+	// otherwise 400.
+	Expired bool
+	Reason  string
+}
+
+// Error returns the reason.
+func (e *TokenError) Error() string { return e.Reason }
+
+func badToken(reason string) error { return &TokenError{Reason: reason} }
+
+// maxToken is how long a token may be, in bytes.
+const maxToken = 16 << 10
+
+// algorithms are those that tokens may be signed with, and the kinds of their keys.
+var algorithms = map[string]string{
+	"HS256": "hmac", "HS384": "hmac", "HS512": "hmac",
+	"RS256": "rsa", "RS384": "rsa", "RS512": "rsa",
+	"ES256": "ec", "ES384": "ec", "ES512": "ec",
+	"EdDSA": "ed",
+}
+
+// ParseBearer returns the token of a header.
+func ParseBearer(header string) (token string, given bool) { return cutScheme(header, "Bearer") }
+
+// Verify returns whom a token is of, at a time. The error is a *TokenError.
+func (t *Tokens) Verify(token string, now time.Time) (User, error) {
+	if len(token) > maxToken || strings.Count(token, ".") != 2 {
+		return User{}, badToken("Malformed authentication token")
+	}
+	parser := jwt.NewParser(jwt.WithoutClaimsValidation(), jwt.WithJSONNumber(), jwt.WithStrictDecoding())
+	claims := jwt.MapClaims{}
+	parsed, err := parser.ParseWithClaims(token, claims, t.key)
+	if err != nil {
+		return User{}, tokenFailure(err)
+	}
+	if err := t.check(parsed.Header, claims, now); err != nil {
+		return User{}, err
+	}
+	name, _ := claims["sub"].(string)
+	if name == "" {
+		return User{}, &TokenError{Expired: true, Reason: "Token missing sub claim."}
+	}
+	roles, err := t.roles(claims)
+	return User{Name: name, Roles: roles}, err
+}
+
+func tokenFailure(err error) error {
+	var own *TokenError
+	switch {
+	case errors.As(err, &own):
+		return own
+	case errors.Is(err, jwt.ErrTokenSignatureInvalid):
+		return badToken("Bad signature in authentication token")
+	}
+	return badToken("Malformed authentication token")
+}
+
+// key returns the key of a token: one of the kind that its algorithm has, so that no public key
+// is ever taken for a secret.
+func (t *Tokens) key(token *jwt.Token) (any, error) {
+	algorithm, _ := token.Header["alg"].(string)
+	kind, known := algorithms[algorithm]
+	if !known {
+		return nil, badToken("Invalid alg header parameter")
+	}
+	id := "_default"
+	if given, has := token.Header["kid"]; has {
+		var isText bool
+		if id, isText = given.(string); !isText {
+			return nil, badToken("Unknown kid")
+		}
+	}
+	text, found := t.Keys[kind+":"+id]
+	if !found {
+		return nil, badToken("Unknown kid")
+	}
+	key, err := parseKey(kind, text)
+	if err != nil {
+		return nil, badToken("Not a valid key") // its error may have some of it
+	}
+	return key, nil
+}
+
+func parseKey(kind, text string) (any, error) {
+	pem := []byte(strings.ReplaceAll(text, `\n`, "\n"))
+	switch kind {
+	case "hmac":
+		key, err := base64.StdEncoding.DecodeString(text)
+		if err == nil && len(key) == 0 {
+			err = errors.New("it is empty")
+		}
+		return key, err
+	case "rsa":
+		return jwt.ParseRSAPublicKeyFromPEM(pem)
+	case "ec":
+		return jwt.ParseECPublicKeyFromPEM(pem)
+	}
+	return jwt.ParseEdPublicKeyFromPEM(pem)
+}
+
+// CheckKey returns an error if what [jwt_keys] has cannot be a key.
+func CheckKey(name, text string) error {
+	kind, _, found := strings.Cut(name, ":")
+	if !found || !slices.Contains([]string{"hmac", "rsa", "ec", "ed"}, kind) {
+		return errors.New("its name must be hmac, rsa, ec or ed, a colon, and an id")
+	}
+	if _, err := parseKey(kind, text); err != nil {
+		return errors.New("it is no key of the kind " + kind)
+	}
+	return nil
+}
+
+// check checks the claims, and those of the header (alg, kid, typ). One that says when the token is
+// good is checked even where it is not required.
+func (t *Tokens) check(header map[string]any, claims jwt.MapClaims, now time.Time) error {
+	for _, required := range t.Required {
+		value, given := claims[required.Name]
+		switch required.Name {
+		case "alg", "kid", "typ":
+			value, given = header[required.Name]
+		}
+		if !given {
+			return badToken(fmt.Sprintf("Missing %s claim", required.Name))
+		}
+		if required.Value != "" && value != required.Value {
+			return badToken(fmt.Sprintf("Invalid %s claim", required.Name))
+		}
+	}
+	for _, name := range []string{"exp", "nbf", "iat"} {
+		value, given := claims[name]
+		if !given {
+			continue
+		}
+		at, ok := claimTime(value)
+		switch {
+		case !ok:
+			return badToken(fmt.Sprintf("Invalid %s claim", name))
+		case name == "exp" && !now.Before(at):
+			return &TokenError{Expired: true, Reason: "exp not in future"}
+		case name == "nbf" && at.After(now):
+			return &TokenError{Expired: true, Reason: "nbf not in past"}
+		}
+	}
+	return nil
+}
+
+func claimTime(value any) (time.Time, bool) {
+	number, ok := value.(json.Number)
+	if !ok {
+		return time.Time{}, false
+	}
+	seconds, err := number.Float64()
+	if err != nil || seconds < 0 || seconds > 1<<40 {
+		return time.Time{}, false
+	}
+	return time.Unix(int64(seconds), 0), true
+}
+
+// roles returns the roles that a token gives its user. A token that has none is fine.
+func (t *Tokens) roles(claims jwt.MapClaims) ([]string, error) {
+	value := any(map[string]any(claims))
+	path := t.RolesPath
+	if len(path) == 0 {
+		path = []string{t.RolesName}
+	}
+	for _, name := range path {
+		object, _ := value.(map[string]any)
+		value = object[name]
+	}
+	var roles []string
+	switch value := value.(type) {
+	case nil:
+	case string:
+		for role := range strings.SplitSeq(value, ",") {
+			if role = strings.TrimSpace(role); role != "" {
+				roles = append(roles, role)
+			}
+		}
+	case []any:
+		for _, element := range value {
+			role, ok := element.(string)
+			if !ok {
+				return nil, badToken("Malformed token")
+			}
+			roles = append(roles, role)
+		}
+	default:
+		return nil, badToken("Malformed token")
+	}
+	return roles, nil
+}
+
+// claimSyntax is CouchDB's list of claims: exp, {iss, "name"}.
+var claimSyntax = regexp.MustCompile(`^\s*(?:([a-z]+)|\{\s*([a-z]+)\s*,\s*"([^"]+)"\s*\})\s*(?:,|$)`)
+
+// ParseClaims reads a list of claims that are required, such as: exp, {iss, "name"}.
+func ParseClaims(text string) (claims []Claim, ok bool) {
+	for strings.TrimSpace(text) != "" {
+		m := claimSyntax.FindStringSubmatch(text)
+		if m == nil {
+			return nil, false
+		}
+		claims = append(claims, Claim{m[1] + m[2], m[3]})
+		text = text[len(m[0]):]
+	}
+	return claims, true
+}
+
+// ParseRolesPath reads a path of names with stops between them. A name's own stops stand behind
+// a backslash.
+func ParseRolesPath(text string) []string {
+	if text == "" {
+		return nil
+	}
+	const stop = "\x00"
+	parts := strings.Split(strings.ReplaceAll(text, `\.`, stop), ".")
+	for i := range parts {
+		parts[i] = strings.ReplaceAll(parts[i], stop, ".")
+	}
+	return parts
+}
