@@ -523,15 +523,15 @@ func TestWarnings(t *testing.T) {
 		{name: "a section without effect, once", data: "[ssl]\nenable = true\nport = 6984",
 			want: []string{"[ssl], FILE:2: has no effect: the listener speaks plain HTTP"}},
 		{name: "accounts", data: "[admins]\nroot = hunter2",
-			want: []string{"[admins], FILE:2: has no effect: there are no accounts, whoever reaches the port may do everything"}},
+			want: nil},
 		{name: "sections of CouchDB", data: "[couchdb_engines]\ncouch = couch_bt_engine\n[smoosh.ratio_dbs]\npriority = ratio\n" +
 			"[cors:http://example.com]\ncredentials = false\n[feature_flags]\npartitioned||* = true"},
 		{
 			name: "unused keys beside used ones",
-			data: "[couchdb]\nuuid = 1\ndatabase_dir = /data\n[chttpd]\nrequire_valid_user = true",
+			data: "[couchdb]\nuuid = 1\ndatabase_dir = /data\n[chttpd_auth]\nproxy_use_secret = true",
 			want: []string{
 				"[couchdb] database_dir, FILE:3: is not used by settee",
-				"[chttpd] require_valid_user, FILE:5: has no effect: requests are not authenticated",
+				"[chttpd_auth] proxy_use_secret, FILE:5: has no effect: there is no proxy authentication",
 			},
 		},
 		{name: "lines without a meaning", data: "max_jobs = 5\n[replicator]\npassword hunter2\n[log];x\nmax_jobs=", want: []string{

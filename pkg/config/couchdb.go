@@ -26,15 +26,16 @@ var ineffective = map[name]string{
 	{"replicator", "cacert_reload_interval_hours"}: "the operating system's trusted certificates are read once; ssl_trusted_certificates_file is read again when it changes",
 
 	// Settings elsewhere whose absence leaves open what an operator believes closed.
-	{"admins", ""}:                   "there are no accounts, whoever reaches the port may do everything",
-	{"chttpd_auth", ""}:              "requests are not authenticated",
-	{"chttpd_auth_lockout", ""}:      "requests are not authenticated",
-	{"jwt_auth", ""}:                 "requests are not authenticated",
-	{"jwt_keys", ""}:                 "requests are not authenticated",
-	{"ssl", ""}:                      "the listener speaks plain HTTP",
-	{"chttpd", "require_valid_user"}: "requests are not authenticated",
-	{"chttpd", "require_valid_user_except_for_up"}: "requests are not authenticated",
-	{"chttpd", "authentication_handlers"}:          "requests are not authenticated",
+	{"ssl", ""}:                               "the listener speaks plain HTTP",
+	{"chttpd_auth", "password_scheme"}:        "passwords are hashed with PBKDF2; simple ones that are there already are taken",
+	{"chttpd_auth", "password_regexp"}:        "any password is taken",
+	{"chttpd_auth", "proxy_use_secret"}:       "there is no proxy authentication",
+	{"chttpd_auth", "users_db_public"}:        "documents of _users are read by their owner and administrators",
+	{"chttpd_auth", "public_fields"}:          "documents of _users are read by their owner and administrators",
+	{"chttpd_auth", "authentication_db"}:      "it is _users",
+	{"chttpd", "admin_only_all_dbs"}:          "_all_dbs and _dbs_info are for administrators",
+	{"couchdb", "default_security"}:           "new databases are for administrators only, until their _security says otherwise",
+	{"couchdb", "users_db_security_editable"}: "the _security of _users cannot be changed",
 }
 
 // whollyKnown are the sections of which every key is either a setting, ineffective
@@ -42,7 +43,7 @@ var ineffective = map[name]string{
 var whollyKnown = []string{"settee", "replicator", "node_types"}
 
 // partlyUsed are the sections of CouchDB of which settee uses some keys.
-var partlyUsed = []string{"chttpd", "couchdb", "log", "prometheus", "uuids"}
+var partlyUsed = []string{"chttpd", "chttpd_auth", "chttpd_auth_lockout", "couchdb", "jwt_auth", "log", "prometheus", "uuids"}
 
 // couchDBSections are the sections of CouchDB 3.5 and of its predecessors that
 // settee has nothing to do with. A file may have them.

@@ -229,3 +229,25 @@ func (l *Live) note(v Value) {
 			Msg("what was put into the store does not count on this node, whose own value is stronger")
 	}
 }
+
+// SetFirst puts a value into the store unless it has one in that section already: of several
+// nodes that do it at the same time, one does. It reports whether it was this one. The error is
+// one of Set's.
+func (l *Live) SetFirst(ctx context.Context, section, key, text string) (first bool, err error) {
+	first, err = write(ctx, &l.storage, func(rows Layer) (Layer, bool, error) {
+		if slices.ContainsFunc(rows, func(row Value) bool { return row.Section == section }) {
+			return rows, false, nil
+		}
+		next, err := l.without().change(rows, Value{section, key, text, "start"})
+		return next, true, err
+	})
+	if err != nil {
+		return false, err
+	}
+	found, err := l.storage.read(ctx)
+	if err != nil {
+		return first, fmt.Errorf("reading the configuration in the store: %w", err)
+	}
+	l.take(found)
+	return first, nil
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -197,8 +198,8 @@ func TestRefusals(t *testing.T) {
 		{"chttpd", "port", "1", atStart},
 		{"chttpd", "bind_address", "::", atStart},
 		{"couchdb", "uuid", "1", atStart},
-		{"admins", "root", "hunter2", "a secret that has no effect is not stored: there are no accounts"},
-		{"jwt_keys", "hmac:a", "hunter2", "a secret that has no effect is not stored"},
+		{"admins", "root", "hunter2", "[admins] root: the store has hashed passwords only"},
+		{"ssl", "password", "hunter2", "a secret that has no effect is not stored: the listener speaks plain HTTP"},
 		{"other", "password", "hunter2", "a secret that has no effect is not stored"},
 		{"replicator", "min_backoff_penalty_sec", "1001", "which is more than [replicator] max_backoff_penalty_sec, 1000 (--set)"},
 		{"replicator", "startup_jitter", "1\n2", "one line"},
@@ -571,4 +572,68 @@ func TestShown(t *testing.T) {
 	require.Equal(t, map[string]string{"url": "http://****@search.example.invalid:5987"}, shown["nouveau"])
 	require.NotContains(t, new(config.Config).Shown()["couchdb"], "uuid", "what is empty is left out")
 	require.NotContains(t, new(config.Config).Shown(), "replicator.shares")
+}
+
+// Of several nodes that make the first administrator one does.
+func TestSetFirst(t *testing.T) {
+	t.Parallel()
+	const hashed = "-hashed-c88e9c67041a74e0357befdff93f87dde0904214,salt"
+	db := memory(t)
+	nodes := []*config.Live{open(t, db, config.Options{}).Live, open(t, db, config.Options{}).Live}
+	first := make([]bool, len(nodes))
+	var setting sync.WaitGroup
+	for i, node := range nodes {
+		setting.Go(func() {
+			var err error
+			first[i], err = node.SetFirst(t.Context(), "admins", "admin", hashed+strconv.Itoa(i))
+			assert.NoError(t, err)
+		})
+	}
+	setting.Wait()
+	require.NotEqual(t, first[0], first[1])
+	want := map[string]string{"admin": hashed + map[bool]string{true: "0", false: "1"}[first[0]]}
+	for _, node := range nodes {
+		require.Equal(t, want, config.Admins.Get(node.Current()))
+	}
+	_, err := open(t, memory(t), config.Options{}).SetFirst(t.Context(), "admins", "admin", "hunter2")
+	var refused *config.RefusedError
+	require.ErrorAs(t, err, &refused)
+}
+
+func TestAdminFromTheEnvironment(t *testing.T) {
+	t.Parallel()
+	for want, environ := range map[string][]string{
+		"pass=word": {"COUCHDB_PASSWORD=pass=word", "COUCHDB_USER=ann"},
+		"":          {"COUCHDB_USER=ann", "COUCHDB_PASSWORD="},
+	} {
+		cfg := load(t, config.Options{Environ: environ})
+		require.Equal(t, want, config.Admins.Get(cfg)["ann"])
+	}
+}
+
+func TestAccountSettings(t *testing.T) {
+	t.Parallel()
+	cfg := load(t, config.Options{Flags: []string{
+		"chttpd/authentication_handlers={chttpd_auth, jwt_authentication_handler},{chttpd_auth,default_authentication_handler}",
+		`jwt_auth/required_claims=exp, {iss, "me"}`,
+		"chttpd_auth/hash_algorithms=sha512, sha",
+		"chttpd_auth/same_site=Strict",
+	}})
+	require.Equal(t, []string{"jwt", "default"}, config.AuthenticationHandlers.Get(cfg))
+	require.Equal(t, []string{"cookie", "default"}, config.AuthenticationHandlers.Get(new(config.Config)))
+	require.Equal(t, []string{"sha512", "sha"}, config.HashAlgorithms.Get(cfg))
+	require.Equal(t, "strict", config.SameSite.Get(cfg))
+	for _, bad := range []string{
+		"chttpd/authentication_handlers={chttpd_auth, proxy_authentication_handler}",
+		"chttpd/authentication_handlers={chttpd_auth, null_authentication_handler}",
+		"chttpd/authentication_handlers=cookie",
+		`jwt_auth/required_claims={iss}`,
+		"chttpd_auth/hash_algorithms=md5",
+		"chttpd_auth/same_site=off",
+		"chttpd_auth/iterations=0",
+	} {
+		_, _, err := config.Load(config.Options{Flags: []string{bad}})
+		var wrong *config.ValueError
+		require.ErrorAs(t, err, &wrong, bad)
+	}
 }

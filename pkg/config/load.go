@@ -14,7 +14,9 @@ type Options struct {
 	// named *.ini in it, in the order of their names (CouchDB's local.d).
 	Files []string
 	// Environ is the environment as os.Environ returns it. COUCHDB_NODE_TYPE_<ROLE>
-	// is true or false and sets [node_types] <role> (RFC 013); nothing else is read.
+	// is true or false and sets [node_types] <role> (RFC 013). COUCHDB_USER and
+	// COUCHDB_PASSWORD, if both are there, are an entry of [admins], as CouchDB's container
+	// images have it. Nothing else is read.
 	Environ []string
 	// Flags are the values of --set: section/key=value.
 	Flags []string
@@ -109,14 +111,21 @@ func fileLayer(file, data string) (Layer, []Warning) {
 	return layer, warnings
 }
 
-// environmentLayer takes the roles from the environment. RFC 013 reads anything but
+// environmentLayer takes the roles and an administrator from the environment. RFC 013 reads anything but
 // false as true; here that is refused with everything else that is neither, since a
 // frontend that somebody meant to switch off with "no" must not start.
 func environmentLayer(environ []string) Layer {
 	const prefix = "COUCHDB_NODE_TYPE_"
 	var layer Layer
+	var user, password string
 	for _, variable := range environ {
 		key, text, _ := strings.Cut(variable, "=")
+		switch key {
+		case "COUCHDB_USER":
+			user = text
+		case "COUCHDB_PASSWORD":
+			password = text
+		}
 		role, ok := strings.CutPrefix(key, prefix)
 		if !ok || role == "" {
 			continue
@@ -127,6 +136,9 @@ func environmentLayer(environ []string) Layer {
 			Text:    strings.ToLower(trimBlanks(text)),
 			From:    "environment variable " + key,
 		})
+	}
+	if user != "" && password != "" {
+		layer = append(layer, Value{"admins", user, password, "environment variable COUCHDB_PASSWORD"})
 	}
 	return layer
 }

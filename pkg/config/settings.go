@@ -45,7 +45,67 @@ var (
 			"and the time between heartbeats where a request does not say more often.")
 	MaxDatabaseInfos = define("chttpd", "max_db_number_for_dbs_info_req", "100", whole(1, 10_000),
 		"How many databases a POST to _dbs_info may ask about.")
+	RequireValidUser = define("chttpd", "require_valid_user", "false", boolean(),
+		"Whether nobody may ask for anything without saying who they are, but to log in.")
+	RequireValidUserExceptUp = define("chttpd", "require_valid_user_except_for_up", "false", boolean(),
+		"The same, with /_up for everybody.")
+	AuthenticationHandlers = define("chttpd", "authentication_handlers",
+		"{chttpd_auth, cookie_authentication_handler}, {chttpd_auth, default_authentication_handler}", handlers(),
+		"How requests may say whose they are, in this order: with the cookie of a session, with basic\n"+
+			"authentication (default), or with a JSON web token (jwt).")
 )
+
+// [chttpd_auth]
+var (
+	SessionTimeout = define("chttpd_auth", "timeout", "600", seconds(time.Second, longSeconds),
+		"How long a session lasts that is not used.")
+	CookieSecret = define("chttpd_auth", "secret", "", secretText(),
+		"What the cookies of sessions are signed with. When not set, a secret is made once and kept\n"+
+			"in the store.")
+	PersistentCookies = define("chttpd_auth", "allow_persistent_cookies", "true", boolean(),
+		"Whether browsers keep the cookie when they are closed.")
+	SameSite = define("chttpd_auth", "same_site", "lax", oneOf("none", "lax", "strict"),
+		"Whether browsers send the cookie along with what pages of other sites ask for.")
+	HashAlgorithms = define("chttpd_auth", "hash_algorithms", "sha256,sha", protocols("sha", "sha224", "sha256", "sha384", "sha512"),
+		"The hash functions of cookies: new ones are signed with the first, and all are taken.")
+	PasswordPRF = define("chttpd_auth", "pbkdf2_prf", "sha256", oneOf("sha", "sha224", "sha256", "sha384", "sha512"),
+		"The hash function of new passwords.")
+	PasswordIterations = define("chttpd_auth", "iterations", "600000", whole(1, 100_000_000),
+		"How often new passwords are hashed. Half a million is about a tenth of a second.")
+	MaxPasswordIterations = define("chttpd_auth", "max_iterations", "1000000", whole(1, 100_000_000),
+		"How often passwords are hashed at most: one that says more of itself lets nobody in.")
+)
+
+// [chttpd_auth_lockout]
+var (
+	LockoutMode = define("chttpd_auth_lockout", "mode", "enforce", oneOf("off", "warn", "enforce"),
+		"What is done about repeated failures to log in: nothing; a warning; or the account is locked\n"+
+			"for the address that they came from, and further attempts are slowed down.")
+	LockoutThreshold = define("chttpd_auth_lockout", "threshold", "5", whole(1, many),
+		"How many failures those are.")
+	LockoutLifetime = define("chttpd_auth_lockout", "max_lifetime", "300000", milliseconds(time.Second, longMillis),
+		"How long failures count, from the first on.")
+)
+
+// [jwt_auth]
+var (
+	RequiredClaims = define("jwt_auth", "required_claims", "exp", claims(),
+		"The claims that tokens must have.")
+	RolesClaimName = define("jwt_auth", "roles_claim_name", "_couchdb.roles", someText("the name of a claim"),
+		"The claim that has the roles of a token's user.")
+	RolesClaimPath = define("jwt_auth", "roles_claim_path", "", secretText(),
+		"Where the roles are in a token, with stops between the names, if not in a claim of their own.")
+)
+
+// Admins are the server administrators: names and passwords. One that was not hashed is hashed
+// before it is used; the store has hashed ones only.
+var Admins = defineFamily("admins", "none", someText("a password, or one that CouchDB has hashed"),
+	"The server administrators: a name, and its password.")
+
+// TokenKeys are the keys of JSON web tokens: KIND:ID, where KIND is hmac, rsa, ec or ed.
+var TokenKeys = defineFamily("jwt_keys", "none", someText("a secret in base64, or a public key as PEM with \\n for the ends of lines"),
+	"The keys of JSON web tokens, as hmac:ID, rsa:ID, ec:ID or ed:ID; the ID of tokens that name none\n"+
+		"is _default.")
 
 // [couchdb]
 var (

@@ -50,6 +50,8 @@ func checkStorable(v Value) error {
 		return refuse(n, "it counts when a node starts: it is set in a file, the environment or a flag of each node")
 	case isSetting:
 		_, err = d.spellings[rank].check(v)
+	case f == Admins.def && !Hashed(v.Text):
+		return refuse(n, "the store has hashed passwords only")
 	case f != nil:
 		_, err = f.member.check(v)
 	default:

@@ -78,9 +78,9 @@ func TestWriteINIReadsBackAsItIs(t *testing.T) {
 func TestWriteINIMasksSecrets(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ set, want string }{
-		{"admins/root=hunter2", ";   root = **** ; --set"},
-		{"chttpd_auth/secret=hunter2", ";   secret = **** ; --set"},
-		{"jwt_keys/hmac:a= = hunter2", ";   hmac:a= = **** ; --set"},
+		{"admins/root=hunter2", "; root = **** ; --set"},
+		{"chttpd_auth/secret=hunter2", "; secret = **** ; --set"},
+		{"jwt_keys/hmac:a= = hunter2", "; hmac:a= = **** ; --set"},
 		{"replicator/password=hunter2", "; password = **** ; --set"},
 		{"other/api_Token=hunter2", ";   api_Token = **** ; --set"},
 		{"nouveau/url=http://user:hunter2@host/x", ";   url = http://****@host/x ; --set"},

@@ -1,0 +1,69 @@
+package config
+
+import (
+	"regexp"
+	"strings"
+)
+
+// Hashed reports whether a value of [admins] is a password that was hashed, as CouchDB writes
+// it, and not one that is yet to be.
+func Hashed(text string) bool {
+	for _, prefix := range []string{"-pbkdf2-", "-pbkdf2:", "-hashed-"} {
+		if strings.HasPrefix(text, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// oneOf is one of some words.
+func oneOf(allowed ...string) kind[string] {
+	return kind[string]{
+		want: "one of " + strings.Join(allowed, ", "),
+		parse: func(text string) (string, bool) {
+			text = strings.ToLower(text)
+			for _, word := range allowed {
+				if text == word {
+					return word, true
+				}
+			}
+			return "", false
+		},
+	}
+}
+
+var handlerName = regexp.MustCompile(`^\s*\{\s*chttpd_auth\s*,\s*(cookie|default|jwt)_authentication_handler\s*\}\s*(?:,|$)`)
+
+// handlers is CouchDB's list of ways in which requests say whose they are: cookie, default (which
+// is basic authentication) and jwt.
+func handlers() kind[[]string] {
+	return kind[[]string]{
+		want: "a list of {chttpd_auth, NAME_authentication_handler}, where NAME is cookie, default or jwt",
+		parse: func(text string) (list []string, ok bool) {
+			for text != "" {
+				m := handlerName.FindStringSubmatch(text)
+				if m == nil {
+					return nil, false
+				}
+				list = append(list, m[1])
+				text = text[len(m[0]):]
+			}
+			return list, len(list) > 0
+		},
+	}
+}
+
+var claimList = regexp.MustCompile(`^(?:\s*(?:[a-z]+|\{\s*[a-z]+\s*,\s*"[^"]+"\s*\})\s*(?:,|$))*$`)
+
+// claims is CouchDB's list of claims.
+func claims() kind[string] {
+	return kind[string]{
+		want:  `a list of claims such as exp, {iss, "a name"}`,
+		parse: func(text string) (string, bool) { return text, claimList.MatchString(text) },
+	}
+}
+
+// someText is a text that is not empty.
+func someText(want string) kind[string] {
+	return kind[string]{want: want, parse: func(text string) (string, bool) { return text, text != "" }}
+}
