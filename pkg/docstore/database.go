@@ -349,19 +349,36 @@ func (db *Database) Info(ctx context.Context) (Info, error) {
 	})
 }
 
-// Security returns the database's security object, a JSON object; {} if none was set.
+// Security returns the database's security object, a JSON object; that of [Options] if none
+// was set. It is not to be written to.
 func (db *Database) Security(ctx context.Context) (json.RawMessage, error) {
 	return kv.TransactValue(ctx, db.store.kv, func(tx kv.Transaction) (json.RawMessage, error) {
 		exists, value := db.exists(tx.Snapshot()), tx.Snapshot().Get(db.keys.security)
 		if err := exists.await(); err != nil {
 			return nil, err
 		}
-		object, err := value.Await()
-		if object == nil {
-			object = []byte("{}")
-		}
-		return object, err
+		return db.orDefault(value.Await())
 	})
+}
+
+func (db *Database) orDefault(security json.RawMessage, err error) (json.RawMessage, error) {
+	if security == nil {
+		security = db.store.security
+	}
+	return security, err
+}
+
+// DatabaseSecurity is [Store.Database] and [Database.Security] at one moment.
+func (s *Store) DatabaseSecurity(ctx context.Context, name string) (*Database, json.RawMessage, error) {
+	var db *Database
+	security, err := kv.TransactValue(ctx, s.kv, func(tx kv.Transaction) (json.RawMessage, error) {
+		var err error
+		if db, err = s.DatabaseIn(tx.Snapshot(), name); err != nil {
+			return nil, err
+		}
+		return db.orDefault(tx.Snapshot().Get(db.keys.security).Await())
+	})
+	return db, security, err
 }
 
 // SetSecurity sets the security object: a JSON object of at most [MaxSecuritySize] bytes.

@@ -2,6 +2,7 @@ package docstore
 
 import (
 	"context"
+	"encoding/json"
 	"sync"
 
 	"github.com/google/uuid"
@@ -32,6 +33,9 @@ type Options struct {
 	MaxDocumentSize int
 	// Hooks run inside the transactions of writes.
 	Hooks Hooks
+	// Security is the security object of databases that were given none, a JSON object.
+	// Default: {}.
+	Security json.RawMessage
 }
 
 // Hooks let other code take part in writes, in their transaction: what they write is
@@ -77,6 +81,7 @@ type Store struct {
 	keys            storeKeys
 	maxDocumentSize int
 	hooks           Hooks
+	security        json.RawMessage
 
 	ctx   context.Context // of waiting feeds; Close ends it
 	close context.CancelFunc
@@ -92,11 +97,14 @@ type Store struct {
 func Open(db kv.Database, prefix []byte, opts Options) *Store {
 	s := &Store{
 		kv: db, keys: newStoreKeys(prefix),
-		maxDocumentSize: opts.MaxDocumentSize, hooks: opts.Hooks,
+		maxDocumentSize: opts.MaxDocumentSize, hooks: opts.Hooks, security: opts.Security,
 		tickers: map[uuid.UUID]*ticker{},
 	}
 	if s.maxDocumentSize <= 0 || s.maxDocumentSize > DefaultMaxDocumentSize {
 		s.maxDocumentSize = DefaultMaxDocumentSize
+	}
+	if s.security == nil {
+		s.security = emptyBody
 	}
 	s.ctx, s.close = context.WithCancel(context.Background())
 	return s
