@@ -191,6 +191,12 @@ func (s *Store) readEnd(ctx context.Context, jobID, life string) (*Job, error) {
 // id, unless it has ended: its run stops. It returns the job as it was. The error is
 // ErrNotFound if there is no such job.
 func (s *Store) Cancel(ctx context.Context, id string) (*Job, error) {
+	return s.CancelIf(ctx, id, func(*Job) error { return nil })
+}
+
+// CancelIf is [Store.Cancel] of a job that may be cancelled: an error of may keeps it, and is
+// returned.
+func (s *Store) CancelIf(ctx context.Context, id string, may func(*Job) error) (*Job, error) {
 	// What an earlier run of the function found. If its commit was made although
 	// nobody said so, the job is not there any more.
 	var before *Job
@@ -203,6 +209,9 @@ func (s *Store) Cancel(ctx context.Context, id string) (*Job, error) {
 			return nil, err
 		case job.Status == fdbjobs.Finished || !job.Transient():
 			return nil, fmt.Errorf("%w: %q", ErrNotFound, id)
+		}
+		if err := may(job); err != nil {
+			return nil, err
 		}
 		if _, err := s.jobs.Remove(tx, job.ID); err != nil {
 			return nil, err
