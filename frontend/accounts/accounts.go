@@ -1,0 +1,393 @@
+package accounts
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"settee/frontend/internal/auth"
+	"settee/pkg/config"
+	"settee/pkg/docstore"
+	"settee/pkg/kv"
+	"settee/pkg/tuple"
+)
+
+// Why a login fails.
+var (
+	// ErrWrong says that the name or the password is wrong, and not which.
+	ErrWrong = errors.New("name or password is incorrect")
+	// ErrLocked says that there were too many failures.
+	ErrLocked = errors.New("account is temporarily locked due to multiple authentication failures")
+	// ErrTooMany says that too many attempts from one address wait already.
+	ErrTooMany = errors.New("too many attempts to log in after repeated failures")
+	// ErrBusy says that too many passwords wait to be hashed.
+	ErrBusy = errors.New("too many passwords are being checked")
+	// ErrConflicts says that the password is right, and that the account's document has conflicts.
+	ErrConflicts = errors.New("user document conflicts must be resolved before the document is used for authentication purposes")
+)
+
+// Configuration is where the administrators and the rules are: *config.Live is one.
+type Configuration interface {
+	Current() *config.Config
+	SetFirst(ctx context.Context, section, key, text string) (bool, error)
+}
+
+// Options are the options of [Open].
+type Options struct {
+	// Store is where what frontends have in common is, below Prefix.
+	Store  kv.Database
+	Prefix []byte
+	// Documents has the database _users.
+	Documents *docstore.Store
+	Config    Configuration
+	// Log gets failures to log in.
+	Log zerolog.Logger
+}
+
+// Accounts are the accounts of a store. It is safe for concurrent use.
+type Accounts struct {
+	store  kv.Database
+	space  tuple.Subspace
+	docs   *docstore.Store
+	config Configuration
+	log    zerolog.Logger
+
+	secret  string   // of cookies, where the configuration has none
+	process [32]byte // what is remembered is keyed with
+	hashing chan struct{}
+	waiting chan struct{} // for hashing
+
+	failures *failures
+	recent   *recent
+
+	mu     sync.Mutex // guards what follows; never held during I/O
+	hashed map[string]hashedAdmin
+}
+
+// hashedAdmin is the password of an administrator whom the configuration has in plain text.
+type hashedAdmin struct {
+	plain [32]byte // its MAC
+	hash  auth.Hash
+}
+
+// maxWaiting is how many passwords wait to be hashed.
+const maxWaiting = 100
+
+// Open reads what frontends have in common, or makes it, and hashes the passwords of
+// administrators that are not.
+func Open(ctx context.Context, opts Options) (*Accounts, error) {
+	a := &Accounts{
+		store: opts.Store, space: tuple.SubspaceFromBytes(opts.Prefix), docs: opts.Documents, config: opts.Config, log: opts.Log,
+		hashing: make(chan struct{}, runtime.GOMAXPROCS(0)), waiting: make(chan struct{}, maxWaiting),
+		failures: newFailures(), recent: newRecent(), hashed: map[string]hashedAdmin{},
+	}
+	_, _ = rand.Read(a.process[:]) // never fails
+	var err error
+	if a.secret, err = a.readSecret(ctx); err != nil {
+		return nil, fmt.Errorf("reading the secret of sessions: %w", err)
+	}
+	for name, text := range config.Admins.Get(opts.Config.Current()) {
+		if _, known, err := a.admin(ctx, name); err != nil {
+			return nil, err
+		} else if !known {
+			a.log.Warn().Str("name", name).Bool("hashed", config.Hashed(text)).
+				Msg("this entry of [admins] lets nobody in: it looks hashed, and is not what CouchDB writes")
+		}
+	}
+	return a, nil
+}
+
+// readSecret returns the secret that the store has, which is that of whoever wrote it first.
+func (a *Accounts) readSecret(ctx context.Context) (string, error) {
+	key, drawn := a.space.Pack("secret"), rand.Text()
+	return kv.TransactValue(ctx, a.store, func(tx kv.Transaction) (string, error) {
+		secret, err := tx.Get(key).Await()
+		if err != nil || secret != nil {
+			return string(secret), err
+		}
+		tx.Set(key, []byte(drawn))
+		return drawn, nil
+	})
+}
+
+// HasAdmin reports whether there is a server administrator.
+func (a *Accounts) HasAdmin() bool { return len(config.Admins.Get(a.config.Current())) > 0 }
+
+// FirstAdmin is what the administrator is called that a store without one gets.
+const FirstAdmin = "admin"
+
+// MakeAdmin makes an administrator, if there is none, and returns the password, which is kept
+// nowhere. It is empty if there is one: of several nodes that start together one makes it.
+func (a *Accounts) MakeAdmin(ctx context.Context) (password string, err error) {
+	if a.HasAdmin() {
+		return "", nil
+	}
+	password = rand.Text()
+	hash, err := a.Hash(ctx, password)
+	if err != nil {
+		return "", err
+	}
+	first, err := a.config.SetFirst(ctx, "admins", FirstAdmin, hash.String())
+	if err != nil || !first {
+		return "", err
+	}
+	return password, nil
+}
+
+// Hash hashes a new password. The error is ErrBusy, or ctx's.
+func (a *Accounts) Hash(ctx context.Context, password string) (auth.Hash, error) {
+	cfg := a.config.Current()
+	var hash auth.Hash
+	err := a.slowly(ctx, func() {
+		hash = auth.NewHash(password, config.PasswordPRF.Get(cfg), config.PasswordIterations.Get(cfg))
+	})
+	return hash, err
+}
+
+// slowly does what takes a processor for long, when there is one.
+func (a *Accounts) slowly(ctx context.Context, do func()) error {
+	select {
+	case a.waiting <- struct{}{}:
+		defer func() { <-a.waiting }()
+	default:
+		return ErrBusy
+	}
+	select {
+	case a.hashing <- struct{}{}:
+		defer func() { <-a.hashing }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	do()
+	return nil
+}
+
+// account is whom a name stands for.
+type account struct {
+	auth.User
+	hash      auth.Hash
+	conflicts bool
+}
+
+// find returns the account of a name. known is false if there is none.
+func (a *Accounts) find(ctx context.Context, name string) (found account, known bool, err error) {
+	if found, known, err = a.admin(ctx, name); err != nil || known {
+		return found, known, err
+	}
+	return a.user(ctx, name)
+}
+
+// admin returns the account of a server administrator.
+func (a *Accounts) admin(ctx context.Context, name string) (account, bool, error) {
+	text, known := config.Admins.Get(a.config.Current())[name]
+	if !known {
+		return account{}, false, nil
+	}
+	found := account{User: auth.User{Name: name, Roles: []string{auth.AdminRole}}}
+	if hash, hashed, broken := auth.ParseAdmin(text); hashed {
+		found.hash = hash
+		return found, broken == nil, nil
+	}
+	var err error
+	found.hash, err = a.hashAdmin(ctx, name, text)
+	return found, err == nil, err
+}
+
+// hashAdmin returns the hash of a password that the configuration has in plain text: the one that
+// the store has, or a new one.
+func (a *Accounts) hashAdmin(ctx context.Context, name, plain string) (auth.Hash, error) {
+	mac := auth.MAC(a.process[:], name, plain)
+	a.mu.Lock()
+	known, found := a.hashed[name]
+	a.mu.Unlock()
+	if found && known.plain == mac {
+		return known.hash, nil
+	}
+	hash, err := a.agree(ctx, name, plain)
+	if err != nil {
+		return auth.Hash{}, fmt.Errorf("hashing the password of the administrator %q: %w", name, err)
+	}
+	a.mu.Lock()
+	a.hashed[name] = hashedAdmin{mac, hash}
+	a.mu.Unlock()
+	return hash, nil
+}
+
+// agree returns the hash of a password that all frontends have. Nothing is hashed within a
+// transaction, which must not take long: what the store has is read, compared, and replaced unless
+// somebody was faster.
+func (a *Accounts) agree(ctx context.Context, name, plain string) (auth.Hash, error) {
+	key := a.space.Pack("admin", name)
+	stored, err := kv.TransactValue(ctx, a.store, func(tx kv.Transaction) ([]byte, error) { return tx.Get(key).Await() })
+	if err != nil {
+		return auth.Hash{}, err
+	}
+	var own auth.Hash
+	for {
+		hash, _, _ := auth.ParseAdmin(string(stored))
+		same := false
+		if err := a.slowly(ctx, func() { same = hash.Verify(plain) }); err != nil || same {
+			return hash, err
+		}
+		if own.Key == "" {
+			if own, err = a.Hash(ctx, plain); err != nil {
+				return auth.Hash{}, err
+			}
+		}
+		before := stored
+		stored, err = kv.TransactValue(ctx, a.store, func(tx kv.Transaction) ([]byte, error) {
+			now, err := tx.Get(key).Await()
+			if err != nil || !bytes.Equal(now, before) {
+				return now, err
+			}
+			tx.Set(key, []byte(own.String()))
+			return []byte(own.String()), nil
+		})
+		switch {
+		case err != nil:
+			return auth.Hash{}, err
+		case string(stored) == own.String():
+			return own, nil
+		}
+	}
+}
+
+// Login returns whom a name and a password stand for. address is where the attempt comes from.
+//
+// The error is one of this package, or of the store, or ctx's.
+func (a *Accounts) Login(ctx context.Context, name, password, address string) (auth.User, error) {
+	found, known, err := a.find(ctx, name)
+	if err != nil {
+		return auth.User{}, err
+	}
+	if !known {
+		found = account{hash: a.nobody()}
+	}
+	cfg := a.config.Current()
+	attempt := attempt{name: name, salt: found.hash.Salt, address: network(address), rules: rulesOf(cfg)}
+	if a.failures.locked(attempt, time.Now()) {
+		return auth.User{}, a.refuse(attempt, ErrLocked)
+	}
+	login := auth.MAC(a.process[:], name, password, found.hash.String(), string(found.hash.Scheme), found.hash.Key)
+	if known && a.recent.has(login, time.Now()) {
+		return a.result(found)
+	}
+	if err := a.failures.slow(ctx, attempt); err != nil {
+		return auth.User{}, err
+	}
+	right, locked := false, false
+	err = a.slowly(ctx, func() {
+		if locked = a.failures.locked(attempt, time.Now()); locked { // by those that were checked meanwhile
+			return
+		}
+		right = found.hash.Verify(password) && known
+		if !right {
+			a.failures.add(attempt, time.Now())
+		}
+	})
+	switch {
+	case err != nil:
+		return auth.User{}, err
+	case locked:
+		return auth.User{}, a.refuse(attempt, ErrLocked)
+	case !right:
+		return auth.User{}, a.refuse(attempt, ErrWrong)
+	}
+	a.recent.add(login, time.Now())
+	return a.result(found)
+}
+
+func (a *Accounts) result(found account) (auth.User, error) {
+	if found.conflicts {
+		return auth.User{}, ErrConflicts
+	}
+	return found.User, nil
+}
+
+func (a *Accounts) refuse(at attempt, reason error) error {
+	a.log.Warn().Str("name", at.name[:min(len(at.name), maxLogged)]).Str("from", at.address).Str("reason", reason.Error()).
+		Msg("somebody failed to log in")
+	return reason
+}
+
+// maxLogged is how many bytes are logged of a name.
+const maxLogged = 100
+
+// nobody is what a password is compared with if there is no such account: it takes as long.
+func (a *Accounts) nobody() auth.Hash {
+	cfg := a.config.Current()
+	return auth.Hash{
+		Scheme: auth.PBKDF2, PRF: config.PasswordPRF.Get(cfg), Iterations: config.PasswordIterations.Get(cfg),
+		Salt: hex.EncodeToString(a.process[:16]), Key: "none",
+	}
+}
+
+// SignSession returns the value of a cookie for a user that has just logged in.
+func (a *Accounts) SignSession(ctx context.Context, name string) (string, error) {
+	found, known, err := a.find(ctx, name)
+	if err != nil {
+		return "", err
+	}
+	if !known {
+		return "", ErrWrong // the account was deleted meanwhile
+	}
+	return a.sign(found), nil
+}
+
+func (a *Accounts) sign(found account) string {
+	algorithm := config.HashAlgorithms.Get(a.config.Current())[0]
+	return auth.SignCookie(found.Name, time.Now(), a.cookieSecret(), found.hash.Salt, algorithm)
+}
+
+func (a *Accounts) cookieSecret() string {
+	if secret := config.CookieSecret.Get(a.config.Current()); secret != "" {
+		return secret
+	}
+	return a.secret
+}
+
+// Session returns whom a cookie is of: nobody, if it is good no more. renewed is the value of the
+// cookie that is to take its place, if it is due. The error is auth.ErrCookie, or of the store, or
+// ctx's.
+func (a *Accounts) Session(ctx context.Context, value string) (user auth.User, renewed string, err error) {
+	cookie, err := auth.ParseCookie(value)
+	if err != nil {
+		return auth.User{}, "", err
+	}
+	cfg := a.config.Current()
+	timeout := config.SessionTimeout.Get(cfg)
+	left := cookie.Left(time.Now(), timeout)
+	if left <= 0 {
+		return auth.User{}, "", nil
+	}
+	found, known, err := a.find(ctx, cookie.Name)
+	if err != nil || !known || found.conflicts ||
+		!cookie.Verify(a.cookieSecret(), found.hash.Salt, config.HashAlgorithms.Get(cfg)) {
+		return auth.User{}, "", err
+	}
+	if left < timeout*9/10 {
+		renewed = a.sign(found)
+	}
+	return found.User, renewed, nil
+}
+
+// Token returns whom a JSON web token is of. The error is an *auth.TokenError.
+func (a *Accounts) Token(token string) (auth.User, error) {
+	cfg := a.config.Current()
+	claims, _ := auth.ParseClaims(config.RequiredClaims.Get(cfg)) // the setting is one
+	tokens := auth.Tokens{
+		Keys: config.TokenKeys.Get(cfg), Required: claims,
+		RolesPath: auth.ParseRolesPath(config.RolesClaimPath.Get(cfg)), RolesName: config.RolesClaimName.Get(cfg),
+	}
+	user, err := tokens.Verify(token, time.Now())
+	return auth.User{Name: user.Name, Roles: slices.Clip(user.Roles)}, err
+}

@@ -1,0 +1,30 @@
+// Package accounts knows who may log in to a frontend: the server administrators of [admins], and
+// the users of the database _users.
+//
+// All frontends of a store take the same passwords and the same cookies. What they have in
+// common is below a prefix of the store, as tuples:
+//
+//	("secret")      -> what cookies are signed with, where the configuration says nothing
+//	("admin", name) -> the password of an administrator whom the configuration has in plain
+//	                   text, hashed. Who hashes it first decides about the salt.
+//
+// # What a login costs
+//
+// Passwords are hashed so slowly that guessing them is, too. So that nobody can keep a node
+// busy with that, no more of them are hashed at a time than there are processors, and some more wait;
+// what is beyond is refused ([ErrBusy]). A login that succeeded is remembered for a minute, in a
+// form from which no password can be had, and no longer than its account stays as it is: clients
+// that send their password with each request are not held up.
+//
+// A name that does not exist is hashed, counted and locked as one that does.
+//
+// # Repeated failures
+//
+// As in CouchDB a name is locked, for the address that the failures came from, after some of
+// them, and for some time ([ErrLocked]); the right password does not help. Besides, attempts wait,
+// the longer the more have failed: those of an address, whichever names it tries, and, less so,
+// those of a name, wherever they come from; who has many of them wait is refused ([ErrTooMany]).
+// Each frontend counts for itself, in a bounded room.
+//
+// The package starts no goroutines.
+package accounts

@@ -1,0 +1,68 @@
+package accounts
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+
+	"settee/frontend/internal/auth"
+	"settee/pkg/config"
+	"settee/pkg/docstore"
+	"settee/pkg/kv"
+)
+
+// Database is where the documents of users are.
+const Database = "_users"
+
+// IDPrefix is how the ids of users' documents begin. The name follows.
+const IDPrefix = "org.couchdb.user:"
+
+// user returns the account of a document of _users.
+func (a *Accounts) user(ctx context.Context, name string) (account, bool, error) {
+	if name == "" || name[0] == '_' || len(name) > docstore.MaxIDSize-len(IDPrefix) {
+		return account{}, false, nil
+	}
+	doc, err := kv.TransactValue(ctx, a.store, func(tx kv.Transaction) (*docstore.Document, error) {
+		db, err := a.docs.DatabaseIn(tx.Snapshot(), Database)
+		if err != nil {
+			return nil, err
+		}
+		return db.GetIn(tx.Snapshot(), IDPrefix+name, docstore.GetOptions{Conflicts: true})
+	})
+	switch {
+	case errors.Is(err, docstore.ErrNotFound), errors.Is(err, docstore.ErrDatabaseNotFound), errors.Is(err, docstore.ErrDocumentID):
+		return account{}, false, nil
+	case err != nil:
+		return account{}, false, err
+	}
+	found, known := parseUser(name, doc.Body, config.MaxPasswordIterations.Get(a.config.Current()))
+	found.conflicts = len(doc.Conflicts) > 0
+	return found, known, nil
+}
+
+// parseUser reads the document of a user. Who cannot log in with it has no account.
+func parseUser(name string, body []byte, maxIterations int) (account, bool) {
+	var members map[string]json.RawMessage
+	if json.Unmarshal(body, &members) != nil {
+		return account{}, false
+	}
+	var kind, stated string
+	var roles []string
+	if json.Unmarshal(members["type"], &kind) != nil || kind != "user" ||
+		json.Unmarshal(members["name"], &stated) != nil || stated != name ||
+		json.Unmarshal(members["roles"], &roles) != nil {
+		return account{}, false
+	}
+	hash, ok := auth.ParseUser(members)
+	if !ok || hash.Iterations > maxIterations {
+		return account{}, false
+	}
+	user := auth.User{Name: name}
+	for _, role := range roles {
+		if !strings.HasPrefix(role, "_") { // a document cannot give these, whoever wrote it
+			user.Roles = append(user.Roles, role)
+		}
+	}
+	return account{User: user, hash: hash}, true
+}
