@@ -107,6 +107,9 @@ func (b *bulkWrite) add(doc *docbody.Document) error {
 		edit.Attachments, err = b.inline(doc)
 	}
 	added := bulkEdit{Edit: edit, rev: doc.Rev}
+	if err == nil {
+		err = accessOf(b.r).writes(b.r.Context(), b.db, &added.Edit, b.replicated)
+	}
 	if err != nil && !errors.As(err, &added.refused) {
 		return err
 	}

@@ -83,7 +83,7 @@ func copySource(r *http.Request, db *docstore.Database, id, rev string) (*docsto
 	if err != nil {
 		return nil, docFailure(err)
 	}
-	return doc, nil
+	return doc, accessOf(r).readsWhole(db, doc)
 }
 
 // readRevision reads a revision of a document, the winning one if rev is empty.

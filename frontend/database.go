@@ -20,6 +20,9 @@ type databaseAction func(http.ResponseWriter, *http.Request, *docstore.Database)
 // bound its own time (storeContext): requests that stream may go on for long.
 func (h *Handler) inDatabase(act databaseAction) action {
 	return func(w http.ResponseWriter, r *http.Request) error {
+		if db := accessOf(r).db; db != nil {
+			return act(w, r, db)
+		}
 		ctx, cancel := storeContext(r)
 		defer cancel()
 		db, err := h.docs.Database(ctx, pathValue(r, "db"))

@@ -72,7 +72,7 @@ func illegalName(name string) *failure {
 // in headers what it was asked for.
 func absoluteURL(r *http.Request, path string) string {
 	scheme, host := "http", r.Host
-	if r.TLS != nil || r.Header.Get("X-Forwarded-Ssl") == "on" || r.Header.Get("X-Forwarded-Proto") == "https" {
+	if isSecure(r) {
 		scheme = "https"
 	}
 	if forwarded := r.Header.Get("X-Forwarded-Host"); forwarded != "" {

@@ -338,7 +338,7 @@ func TestActiveTasks(t *testing.T) {
 	for name, value := range map[string]any{
 		"replication_id": waiting, "type": "replication", "node": "node1", "pid": "<0.1.0>", "continuous": true,
 		"checkpoint_interval": 5000., "source": "http://a.example/db/", "target": "http://b.example/db/",
-		"database": nil, "doc_id": nil, "user": nil,
+		"database": nil, "doc_id": nil, "user": adminName,
 		"docs_read": 3., "docs_written": 2., "doc_write_failures": 1., "revisions_checked": 9., "missing_revisions_found": 4.,
 		"bulk_get_attempts": 5., "bulk_get_docs": 6., "changes_pending": 7.,
 		"source_seq": "12-x", "through_seq": 11., "checkpointed_source_seq": "10-x",

@@ -48,7 +48,7 @@ func (n *node) rawFeed(query string) rawFeed {
 	conn, err := n.dial(n.Context())
 	require.NoError(n, err)
 	n.Cleanup(func() { conn.Close() })
-	_, err = fmt.Fprintf(conn, "GET /db/_changes%s HTTP/1.1\r\nHost: a\r\n\r\n", query)
+	_, err = fmt.Fprintf(conn, "GET /db/_changes%s HTTP/1.1\r\n"+rawHead+"\r\n", query)
 	require.NoError(n, err)
 	return rawFeed{conn: conn}
 }

@@ -382,7 +382,7 @@ func TestClientOfAFeedThatDoesNotRead(t *testing.T) {
 		require.NoError(t, err)
 		defer conn.Close()
 		began := time.Now()
-		_, err = io.WriteString(conn, "GET /db/_changes?feed=continuous&heartbeat=10000 HTTP/1.1\r\nHost: a\r\n\r\n")
+		_, err = io.WriteString(conn, "GET /db/_changes?feed=continuous&heartbeat=10000 HTTP/1.1\r\n"+rawHead+"\r\n")
 		require.NoError(t, err)
 		require.EqualValues(t, 200, n.log.line(t, `"path":"/db/_changes"`)["status"])
 		require.Equal(t, time.Minute, time.Since(began))
@@ -411,7 +411,7 @@ func TestChangesBodyThatStandsStill(t *testing.T) {
 		conn, err := n.dial(t.Context())
 		require.NoError(t, err)
 		defer conn.Close()
-		_, err = io.WriteString(conn, "POST /db/_changes?filter=_doc_ids HTTP/1.1\r\nHost: a\r\nContent-Length: 21\r\n\r\n")
+		_, err = io.WriteString(conn, "POST /db/_changes?filter=_doc_ids HTTP/1.1\r\n"+rawHead+"Content-Length: 21\r\n\r\n")
 		require.NoError(t, err)
 		for _, c := range `{"doc_ids":["firs` { // slow, but it comes
 			time.Sleep(50 * time.Second)

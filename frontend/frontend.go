@@ -10,6 +10,7 @@ import (
 	"github.com/gorilla/mux"
 	"github.com/rs/zerolog"
 
+	"settee/frontend/accounts"
 	"settee/pkg/docstore"
 	"settee/replicator/jobs"
 )
@@ -25,6 +26,8 @@ type Options struct {
 	Jobs *jobs.Store
 	// Documents are the databases.
 	Documents *docstore.Store
+	// Accounts say who may make which requests.
+	Accounts *accounts.Accounts
 	// Config is asked for what it says each time that it counts, and what it says can be
 	// changed below /_node. nil is every setting's default, for good.
 	Config Configuration
@@ -44,15 +47,16 @@ type Options struct {
 
 // Handler serves the HTTP interface. It is safe for concurrent use.
 type Handler struct {
-	jobs    *jobs.Store
-	docs    *docstore.Store
-	config  Configuration
-	node    string
-	metrics http.Handler
-	observe func(method string, status int, took time.Duration)
-	version string
-	log     zerolog.Logger
-	router  *mux.Router
+	jobs     *jobs.Store
+	docs     *docstore.Store
+	accounts *accounts.Accounts
+	config   Configuration
+	node     string
+	metrics  http.Handler
+	observe  func(method string, status int, took time.Duration)
+	version  string
+	log      zerolog.Logger
+	router   *mux.Router
 	// Browsers send what any page asks of them. The zero value refuses requests that
 	// change something and come from another origin.
 	origins http.CrossOriginProtection
@@ -64,7 +68,7 @@ type Handler struct {
 // New returns the HTTP interface of a node.
 func New(opts Options) *Handler {
 	h := &Handler{
-		jobs: opts.Jobs, docs: opts.Documents, config: opts.Config, node: opts.Node,
+		jobs: opts.Jobs, docs: opts.Documents, accounts: opts.Accounts, config: opts.Config, node: opts.Node,
 		metrics: opts.Metrics, observe: opts.Observe, version: opts.Version, log: opts.Log,
 	}
 	if h.config == nil {
@@ -111,6 +115,9 @@ func (h *Handler) routes() *mux.Router {
 	r := mux.NewRouter().UseEncodedPath().SkipClean(true)
 	r.Handle("/", h.endpoint(methods{http.MethodGet: h.welcome}))
 	r.Handle("/_up", h.endpoint(methods{http.MethodGet: h.up}))
+	r.Handle("/_session", h.endpoint(methods{
+		http.MethodGet: h.getSession, http.MethodPost: h.postSession, http.MethodDelete: h.deleteSession,
+	}))
 	r.Handle("/_replicate", h.endpoint(methods{http.MethodPost: h.replicate}))
 	r.Handle("/_scheduler/jobs", h.endpoint(methods{http.MethodGet: h.listJobs}))
 	r.Handle("/_scheduler/jobs/{id}", h.endpoint(methods{http.MethodGet: h.getJob}))

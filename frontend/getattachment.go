@@ -60,6 +60,9 @@ func readAttachment(r *http.Request, db *docstore.Database, id string, ask *docu
 	if err != nil {
 		return docstore.Attachment{}, docFailure(err)
 	}
+	if err := accessOf(r).readsWhole(db, doc); err != nil {
+		return docstore.Attachment{}, err
+	}
 	attachment, found := doc.Attachment(pathValue(r, "attachment"))
 	if !found {
 		return attachment, notFound("Document is missing attachment")

@@ -88,7 +88,7 @@ func readDocument(r *http.Request, db *docstore.Database, id string, ask *docume
 	if !ask.deletedConflicts {
 		doc.DeletedConflicts = nil
 	}
-	return doc, nil
+	return accessOf(r).reads(db, doc)
 }
 
 // sendLocal answers with a local document. It has no history, so no revision of it can be

@@ -229,7 +229,7 @@ func TestSlowBodies(t *testing.T) {
 			"/db/a": `{"v": "some text"}`, "/db/b/f": "the content of an attachment",
 			"/db/c": related(`{"_attachments":{"f":{"follows":true}}}`, "content"),
 		} {
-			head := fmt.Sprintf("PUT %s HTTP/1.1\r\nHost: a\r\nContent-Type: %s\r\nContent-Length: %d", target, "text/plain", len(body))
+			head := fmt.Sprintf("PUT %s HTTP/1.1\r\n"+rawHead+"Content-Type: %s\r\nContent-Length: %d", target, "text/plain", len(body))
 			if target == "/db/c" {
 				head = strings.Replace(head, "text/plain", relatedType, 1)
 			}

@@ -3,6 +3,7 @@ package frontend_test
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"io"
 	"net"
@@ -19,6 +20,7 @@ import (
 
 	"settee/fdbjobs"
 	"settee/frontend"
+	"settee/frontend/accounts"
 	"settee/pkg/config"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
@@ -79,20 +81,65 @@ func (j *journal) line(t *testing.T, texts ...string) map[string]any {
 	}
 }
 
-// node is a frontend, the store behind it, and a client.
+// The administrator whose client that of a node is.
+const adminName, adminPassword = "admin", "adm-" + secret
+
+// asAdmin makes requests as the administrator, unless they say whose they are.
+type asAdmin struct{ http.RoundTripper }
+
+// rawHead is what follows the first line of a request that is written by hand: the host, and the
+// administrator.
+var rawHead = "Host: a\r\nAuthorization: Basic " +
+	base64.StdEncoding.EncodeToString([]byte(adminName+":"+adminPassword)) + "\r\n"
+
+// onlyAdmin returns accounts that have nobody but the administrator, for handlers without a store.
+func onlyAdmin(t *testing.T) *accounts.Accounts {
+	t.Helper()
+	db := memory(t)
+	docs := docstore.Open(db, []byte("docs"), docstore.Options{})
+	t.Cleanup(func() {
+		docs.Close()
+		require.NoError(t, db.Close())
+	})
+	cfg, _, err := config.Load(config.Options{Flags: adminSettings})
+	require.NoError(t, err)
+	live, err := config.OpenLive(t.Context(), cfg, config.LiveOptions{Store: db, Prefix: []byte("config")})
+	require.NoError(t, err)
+	only, err := accounts.Open(t.Context(), accounts.Options{Store: db, Prefix: []byte("accounts"), Documents: docs, Config: live})
+	require.NoError(t, err)
+	return only
+}
+
+var adminSettings = []string{"chttpd_auth/iterations=1", "admins/" + adminName + "=" + adminPassword}
+
+// nobody, as the value of Authorization, is for requests that do not.
+const nobody = "nobody"
+
+func (a asAdmin) RoundTrip(r *http.Request) (*http.Response, error) {
+	switch r.Header.Get("Authorization") {
+	case "":
+		r.SetBasicAuth(adminName, adminPassword)
+	case nobody:
+		r.Header.Del("Authorization")
+	}
+	return a.RoundTripper.RoundTrip(r)
+}
+
+// node is a frontend, the store behind it, and a client, which is the administrator's.
 type node struct {
 	*testing.T
-	db      kv.Database
-	log     *journal
-	layer   *fdbjobs.Layer
-	jobs    *jobs.Store
-	docs    *docstore.Store
-	config  *config.Live
-	handler *frontend.Handler
-	server  *http.Server
-	client  *http.Client
-	address string
-	dial    func(context.Context) (net.Conn, error)
+	db       kv.Database
+	log      *journal
+	layer    *fdbjobs.Layer
+	jobs     *jobs.Store
+	docs     *docstore.Store
+	accounts *accounts.Accounts
+	config   *config.Live
+	handler  *frontend.Handler
+	server   *http.Server
+	client   *http.Client
+	address  string
+	dial     func(context.Context) (net.Conn, error)
 }
 
 // start starts a node on a store in memory. The settings are section/key=value.
@@ -123,7 +170,9 @@ func startOn(t *testing.T, db kv.Database, listener net.Listener, settings ...st
 // startWith starts a node whose documents have hooks; nil: those of replicator databases.
 func startWith(t *testing.T, db kv.Database, listener net.Listener, hooks *docstore.Hooks, settings ...string) *node {
 	t.Helper()
-	cfg, _, err := config.Load(config.Options{Flags: settings})
+	cfg, _, err := config.Load(config.Options{
+		Flags: slices.Concat(adminSettings, settings),
+	})
 	require.NoError(t, err)
 	n := &node{T: t, db: db, log: &journal{written: make(chan struct{})}, address: listener.Addr().String()}
 	n.layer = fdbjobs.Open(db, []byte("jobs"))
@@ -135,9 +184,16 @@ func startWith(t *testing.T, db kv.Database, listener net.Listener, hooks *docst
 	}
 	n.config, err = config.OpenLive(t.Context(), cfg, config.LiveOptions{Store: db, Prefix: []byte("config")})
 	require.NoError(t, err)
-	n.docs = docstore.Open(db, []byte("docs"), docstore.Options{Hooks: *hooks})
+	n.docs = docstore.Open(db, []byte("docs"), docstore.Options{
+		Hooks: *hooks, Security: json.RawMessage(frontend.DefaultSecurity),
+	})
+	log := zerolog.New(n.log).Level(zerolog.DebugLevel)
+	n.accounts, err = accounts.Open(t.Context(), accounts.Options{
+		Store: db, Prefix: []byte("accounts"), Documents: n.docs, Config: n.config, Log: log,
+	})
+	require.NoError(t, err)
 	n.handler = frontend.New(frontend.Options{
-		Jobs: n.jobs, Documents: n.docs, Config: n.config, Node: "node1.example", Version: "1.2.3", Log: zerolog.New(n.log).Level(zerolog.DebugLevel),
+		Jobs: n.jobs, Documents: n.docs, Accounts: n.accounts, Config: n.config, Node: "node1.example", Version: "1.2.3", Log: log,
 	})
 	n.server = frontend.NewServer(n.handler)
 	served := make(chan error, 1)
@@ -153,7 +209,7 @@ func startWith(t *testing.T, db kv.Database, listener net.Listener, hooks *docst
 		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return n.dial(ctx) },
 		DisableCompression: true,
 	}
-	n.client = &http.Client{Transport: transport}
+	n.client = &http.Client{Transport: asAdmin{transport}}
 	t.Cleanup(func() {
 		transport.CloseIdleConnections()
 		require.NoError(t, n.server.Shutdown(context.Background()))

@@ -62,8 +62,7 @@ func (h *Handler) nodeRoutes(r *mux.Router) {
 }
 
 // ofNode serves a path of this node, by its name or as _local. A node does not know the
-// others. In CouchDB all of these paths are for server administrators: where there are
-// accounts, this is where they are asked for.
+// others. All of these paths are for server administrators: see rightTo.
 func (h *Handler) ofNode(m methods) http.Handler {
 	endpoint := h.endpoint(m)
 	return h.action(func(w http.ResponseWriter, r *http.Request) error {
@@ -124,7 +123,15 @@ func (h *Handler) setConfigValue(w http.ResponseWriter, r *http.Request) error {
 	}
 	ctx, cancel := storeContext(r)
 	defer cancel()
-	old, err := h.config.Set(ctx, pathValue(r, "section"), pathValue(r, "key"), strings.TrimSpace(*text))
+	section, value := pathValue(r, "section"), strings.TrimSpace(*text)
+	if section == adminsSection && value != "" && !config.Hashed(value) {
+		hash, err := h.accounts.Hash(ctx, value)
+		if err != nil {
+			return loginFailure(err)
+		}
+		value = hash.String()
+	}
+	old, err := h.config.Set(ctx, section, pathValue(r, "key"), value)
 	if err != nil {
 		return configFailure(err)
 	}
@@ -144,6 +151,9 @@ func (h *Handler) deleteConfigValue(w http.ResponseWriter, r *http.Request) erro
 	}
 	return respond(w, r, http.StatusOK, old)
 }
+
+// adminsSection has passwords, of which the store has the hashed form only.
+const adminsSection = "admins"
 
 // checkPersist refuses what CouchDB does to one node until it starts again: here a value
 // is in the store, and holds for all nodes.

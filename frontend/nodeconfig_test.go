@@ -37,8 +37,9 @@ func (n *node) setConfig(name, text string) answer {
 
 // ask has a handler of its own answer.
 func ask(h http.Handler, method, target, body string) answer {
-	out := httptest.NewRecorder()
-	h.ServeHTTP(out, httptest.NewRequest(method, target, strings.NewReader(body)))
+	out, r := httptest.NewRecorder(), httptest.NewRequest(method, target, strings.NewReader(body))
+	r.SetBasicAuth(adminName, adminPassword)
+	h.ServeHTTP(out, r)
 	return answer{out.Code, out.Header(), out.Body.String()}
 }
 
@@ -80,8 +81,8 @@ func TestReadConfig(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(got.body), &all))
 	require.Equal(t, "7", all["replicator"]["max_jobs"])
 	require.Equal(t, "2", all["replicator"]["max_acceptors"])
-	require.Equal(t, map[string]string{"root": "****"}, all["admins"])
-	require.Equal(t, map[string]string{"secret": "****"}, all["chttpd_auth"])
+	require.Equal(t, map[string]string{"root": "****", adminName: "****"}, all["admins"])
+	require.Equal(t, "****", all["chttpd_auth"]["secret"])
 	require.Equal(t, map[string]string{"url": "http://****@host/"}, all["nouveau"])
 
 	require.JSONEq(t, `{"a/_replicator":"5"}`, n.get(configPath+"/replicator.shares").body)
@@ -143,7 +144,7 @@ func TestRefusedConfig(t *testing.T) {
 		"replicator.shares/_replicator":  "[replicator.shares] _replicator (request): \"lots\" is refused: it must be a whole number from 1 to 1000",
 		"settee/store":                   "[settee] store: it counts when a node starts: it is set in a file, the environment or a flag of each node",
 		"chttpd/port":                    "[chttpd] port: it counts when a node starts: it is set in a file, the environment or a flag of each node",
-		"admins/root":                    "[admins] root: a secret that has no effect is not stored: there are no accounts, whoever reaches the port may do everything",
+		"ssl/password":                   "[ssl] password: a secret that has no effect is not stored: the listener speaks plain HTTP",
 		"x%5D/y":                         "the name of a section or a key has 1 to 1000 bytes of printable characters other than [ and ], and no space at its ends",
 		"replicator/max_backoff_penalty": "[replicator] max_backoff_penalty: it is not a setting",
 	} {
@@ -166,7 +167,9 @@ func TestRefusedConfig(t *testing.T) {
 	}
 	refused(t, n.do(http.MethodPut, configPath+"/replicator/max_jobs", `"7"`, "Origin", "http://evil.example"),
 		http.StatusForbidden, "forbidden", "the request comes from a page of another origin, which may not use this node")
-	require.Equal(t, new(config.Config).Shown(), n.config.Current().Shown())
+	unchanged, _, err := config.Load(config.Options{Flags: adminSettings})
+	require.NoError(t, err)
+	require.Equal(t, unchanged.Shown(), n.config.Current().Shown())
 }
 
 func TestReloadConfig(t *testing.T) {
@@ -180,7 +183,7 @@ func TestReloadConfig(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	live, err := config.OpenLive(t.Context(), cfg, config.LiveOptions{Store: db, Files: []string{path}})
 	require.NoError(t, err)
-	handler := frontend.New(frontend.Options{Config: live, Log: zerolog.Nop()})
+	handler := frontend.New(frontend.Options{Accounts: onlyAdmin(t), Config: live, Log: zerolog.Nop()})
 	reload := func() answer { return ask(handler, http.MethodPost, configPath+"/_reload", "") }
 	jobs := func() answer { return ask(handler, http.MethodGet, configPath+"/replicator/max_jobs", "") }
 
@@ -205,7 +208,7 @@ func TestPrometheus(t *testing.T) {
 	var observed []seen
 	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "up 1\n") })
 	handler := frontend.New(frontend.Options{
-		Metrics: metrics, Node: "node1", Log: zerolog.Nop(),
+		Accounts: onlyAdmin(t), Metrics: metrics, Node: "node1", Log: zerolog.Nop(),
 		Observe: func(method string, status int, took time.Duration) {
 			assert.GreaterOrEqual(t, took, time.Duration(0))
 			observed = append(observed, seen{method, status})
@@ -218,14 +221,14 @@ func TestPrometheus(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, ask(handler, http.MethodGet, "/_node/other/_prometheus", "").status)
 	require.Equal(t, []seen{{"GET", 200}, {"GET", 200}, {"POST", 405}, {"GET", 404}}, observed)
 
-	none := frontend.New(frontend.Options{Log: zerolog.Nop()})
+	none := frontend.New(frontend.Options{Accounts: onlyAdmin(t), Log: zerolog.Nop()})
 	require.Equal(t, http.StatusNotFound, ask(none, http.MethodGet, "/_node/_local/_prometheus", "").status)
 }
 
 // A frontend that has no configuration has every setting's default.
 func TestNoConfig(t *testing.T) {
 	t.Parallel()
-	handler := frontend.New(frontend.Options{Log: zerolog.Nop()})
+	handler := frontend.New(frontend.Options{Accounts: onlyAdmin(t), Log: zerolog.Nop()})
 	says(t, ask(handler, http.MethodGet, configPath+"/log/level", ""), "info")
 	for _, method := range []string{http.MethodPut, http.MethodDelete} {
 		refused(t, ask(handler, method, configPath+"/log/level", `"debug"`), http.StatusNotImplemented, "not_implemented",
@@ -339,7 +342,7 @@ func (unwritable) Delete(context.Context, string, string) (string, error) {
 func TestConfigWithoutAStore(t *testing.T) {
 	t.Parallel()
 	log := &journal{written: make(chan struct{})}
-	handler := frontend.New(frontend.Options{Config: unwritable{}, Log: zerolog.New(log)})
+	handler := frontend.New(frontend.Options{Accounts: onlyAdmin(t), Config: unwritable{}, Log: zerolog.New(log)})
 	put := ask(handler, http.MethodPut, configPath+"/replicator/max_jobs", `"7"`)
 	require.Equal(t, http.StatusInternalServerError, put.status)
 	require.NotContains(t, put.body, "quorum")

@@ -56,6 +56,12 @@ func openRevs(r *http.Request, db *docstore.Database, id string, ask *documentQu
 				yield(docstore.OpenRev{Rev: leaf.Rev}, nil)
 				return
 			}
+			if leaf.Document != nil {
+				if leaf.Document, err = accessOf(r).reads(db, leaf.Document); err != nil {
+					yield(leaf, err)
+					return
+				}
+			}
 			if !yield(leaf, nil) {
 				return
 			}

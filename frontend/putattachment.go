@@ -140,6 +140,9 @@ func (h *Handler) deleteAttachment(w http.ResponseWriter, r *http.Request, db *d
 	}
 	ctx, cancel := storeContext(r)
 	defer cancel()
+	if err := accessOf(r).writes(ctx, db, &edit, false); err != nil {
+		return err
+	}
 	deleted, err := db.Put(ctx, edit)
 	if err != nil {
 		return docFailure(err)

@@ -91,7 +91,7 @@ func (n *node) chunked(target, content, digest string) answer {
 	conn, err := n.dial(n.Context())
 	require.NoError(n, err)
 	defer conn.Close()
-	request := "PUT " + target + " HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTrailer: Content-MD5\r\n\r\n"
+	request := "PUT " + target + " HTTP/1.1\r\n" + rawHead + "Transfer-Encoding: chunked\r\nTrailer: Content-MD5\r\n\r\n"
 	for rest := content; rest != ""; rest = rest[min(len(rest), 100):] {
 		request += fmt.Sprintf("%x\r\n%s\r\n", min(len(rest), 100), rest[:min(len(rest), 100)])
 	}
@@ -248,7 +248,7 @@ func TestUploadThatIsBrokenOff(t *testing.T) {
 	} {
 		conn, err := n.dial(t.Context())
 		require.NoError(t, err)
-		_, err = fmt.Fprintf(conn, "PUT %s HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\nContent-Type: %s\r\n\r\n%s", target, relatedType, text)
+		_, err = fmt.Fprintf(conn, "PUT %s HTTP/1.1\r\n"+rawHead+"Content-Length: 1000000\r\nContent-Type: %s\r\n\r\n%s", target, relatedType, text)
 		require.NoError(t, err)
 		require.NoError(t, conn.Close())
 		n.log.line(t, `"path":"`+target+`"`)

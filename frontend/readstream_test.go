@@ -152,7 +152,7 @@ func TestLongAnswers(t *testing.T) {
 		for target, want := range map[string]int64{"/db/doc/bin": size, "/db/doc?open_revs=all": size + 700} {
 			conn, err := n.dial(t.Context())
 			require.NoError(t, err)
-			_, err = io.WriteString(conn, "GET "+target+" HTTP/1.1\r\nHost: a\r\nAccept: */*\r\n\r\n")
+			_, err = io.WriteString(conn, "GET "+target+" HTTP/1.1\r\n"+rawHead+"Accept: */*\r\n\r\n")
 			require.NoError(t, err)
 			response, err := http.ReadResponse(bufio.NewReader(conn), nil)
 			require.NoError(t, err)

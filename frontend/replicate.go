@@ -43,7 +43,7 @@ func (h *Handler) replicate(w http.ResponseWriter, r *http.Request) error {
 		return h.cancel(w, r, request)
 	}
 	continuous := request.Replication.Continuous
-	job, err := h.add(r.Context(), request.Replication)
+	job, err := h.add(r.Context(), request.Replication, whoIs(r).userName())
 	if err != nil {
 		return err
 	}
@@ -140,10 +140,10 @@ type added struct {
 }
 
 // add adds the job, or joins the one that is there.
-func (h *Handler) add(ctx context.Context, replication *replicator.Replication) (added, error) {
+func (h *Handler) add(ctx context.Context, replication *replicator.Replication, user *string) (added, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	job, err := h.jobs.Replicate(ctx, replication, nil)
+	job, err := h.jobs.Replicate(ctx, replication, user)
 	var collision *jobs.Collision
 	switch {
 	case errors.As(err, &collision):
@@ -207,13 +207,23 @@ func respondResult(w http.ResponseWriter, r *http.Request, state *replicator.Job
 func (h *Handler) cancel(w http.ResponseWriter, r *http.Request, request *replicator.Request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
 	defer cancel()
+	who := whoIs(r)
 	id := request.ID
 	if id == "" {
-		id = request.Replication.JobID("")
+		id = request.Replication.JobID(who.Name)
 	}
-	job, err := h.jobs.Cancel(ctx, id)
+	job, err := h.jobs.CancelIf(ctx, id, func(job *jobs.Job) error {
+		if who.IsAdmin() || job.Args.User != nil && *job.Args.User == who.Name {
+			return nil
+		}
+		return forbidden("Only its user and server admins may cancel a replication.")
+	})
 	if errors.Is(err, jobs.ErrNotFound) {
 		return notFound("missing")
+	}
+	var refused *failure
+	if errors.As(err, &refused) {
+		return refused
 	}
 	if err != nil {
 		return fmt.Errorf("cancelling a replication: %w", err)

@@ -245,7 +245,7 @@ func TestLargestBody(t *testing.T) {
 		conn, err := n.dial(t.Context())
 		require.NoError(t, err)
 		defer conn.Close()
-		_, err = io.WriteString(conn, "POST /_replicate HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"+
+		_, err = io.WriteString(conn, "POST /_replicate HTTP/1.1\r\n"+rawHead+"Transfer-Encoding: chunked\r\n\r\n"+
 			strings.Repeat("64\r\n"+strings.Repeat("x", 0x64)+"\r\n", 11))
 		require.NoError(t, err)
 		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
@@ -271,7 +271,7 @@ func TestBodyThatEndsTooEarly(t *testing.T) {
 	conn, err := n.dial(t.Context())
 	require.NoError(t, err)
 	defer conn.Close()
-	_, err = io.WriteString(conn, "POST /_replicate HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nnot a length\r\n")
+	_, err = io.WriteString(conn, "POST /_replicate HTTP/1.1\r\n"+rawHead+"Transfer-Encoding: chunked\r\n\r\nnot a length\r\n")
 	require.NoError(t, err)
 	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	require.NoError(t, err)

@@ -103,6 +103,7 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 		log.Error().Str("reason", replicator.StripCredentials(err.Error())).Msg("request failed")
 		refused = storeFailure(r, err)
 	}
+	h.challenge(w, refused)
 	for _, name := range []string{"ETag", "Content-Encoding"} { // of the answer that could not be made
 		w.Header().Del(name)
 	}

@@ -91,9 +91,10 @@ func TestJobInEachState(t *testing.T) {
 	}
 	row := job()
 	require.Equal(t, "pending", row["state"])
-	for _, name := range []string{"pid", "node", "start_time", "info", "database", "doc_id", "user"} {
+	for _, name := range []string{"pid", "node", "start_time", "info", "database", "doc_id"} {
 		require.Nil(t, row[name], name)
 	}
+	require.Equal(t, adminName, row["user"])
 	require.Len(t, row["history"], 1)
 
 	run := n.accept()

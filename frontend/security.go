@@ -2,12 +2,12 @@ package frontend
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
 
+	"settee/frontend/internal/auth"
 	"settee/pkg/docstore"
 )
 
@@ -23,6 +23,9 @@ func (h *Handler) getSecurity(w http.ResponseWriter, r *http.Request, db *docsto
 }
 
 func (h *Handler) putSecurity(w http.ResponseWriter, r *http.Request, db *docstore.Database) error {
+	if isUsers(db.Name()) {
+		return forbidden("You can't edit the security object of the user database.")
+	}
 	body, err := h.readJSON(w, r)
 	if err != nil {
 		return err
@@ -45,26 +48,11 @@ func (h *Handler) putSecurity(w http.ResponseWriter, r *http.Request, db *docsto
 // checkSecurity checks what CouchDB itself reads of a security object. It may have other
 // members, which are their makers' own.
 func checkSecurity(text []byte) error {
-	members, err := parseObject(text)
-	if err != nil {
+	if _, err := parseObject(text); err != nil {
 		return err
 	}
-	for _, who := range []string{"admins", "members", "readers"} { // the last is the old name of members
-		object, given := members[who]
-		if !given {
-			continue
-		}
-		var lists map[string]json.RawMessage
-		if json.Unmarshal(object, &lists) != nil || lists == nil {
-			return badRequest(fmt.Sprintf("`%s` must be an object with `names` and `roles`", who))
-		}
-		for _, what := range []string{"names", "roles"} {
-			var texts []*string
-			list, given := lists[what]
-			if given && (json.Unmarshal(list, &texts) != nil || texts == nil || hasNil(texts)) {
-				return badRequest(fmt.Sprintf("`%s.%s` must be a JSON list of strings", who, what))
-			}
-		}
+	if _, err := auth.ParseSecurity(text); err != nil {
+		return badRequest(err.Error())
 	}
 	return nil
 }

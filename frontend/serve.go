@@ -105,7 +105,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			"the request comes from a page of another origin, which may not use this node"})
 		return
 	}
-	h.router.ServeHTTP(out, served)
+	known, err := h.known(out, served)
+	if err != nil {
+		h.fail(out, known, err)
+		return
+	}
+	h.router.ServeHTTP(out, known)
 }
 
 // recoverPanic answers a request whose action panicked. What was sent already cannot
@@ -138,6 +143,7 @@ func logAccess(log *zerolog.Logger, out *answer, r *http.Request, began time.Tim
 		Str("remote", r.RemoteAddr).
 		Str("method", cut(r.Method)).
 		Str("path", cut(replicator.StripCredentials(r.URL.Path))).
+		Str("user", cut(out.user)).
 		Int("status", out.status).
 		Int64("bytes", out.bytes).
 		Dur("duration", time.Since(began)).
@@ -186,6 +192,7 @@ type answer struct {
 	http.ResponseWriter
 	status int // 0: nothing was sent, as to a client that hung up
 	bytes  int64
+	user   string // who made the request, if that is known
 }
 
 // Unwrap is for http.ResponseController.

@@ -136,7 +136,7 @@ func TestClientThatClosesItsSide(t *testing.T) {
 	} {
 		conn, err := n.dial(t.Context())
 		require.NoError(t, err)
-		_, err = fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", request, len(body), body)
+		_, err = fmt.Fprintf(conn, "%s HTTP/1.1\r\n"+rawHead+"Content-Length: %d\r\n\r\n%s", request, len(body), body)
 		require.NoError(t, err)
 		require.NoError(t, conn.(*net.TCPConn).CloseWrite())
 		answer, err := io.ReadAll(conn)

@@ -28,7 +28,7 @@ func TestListShares(t *testing.T) {
 	require.Equal(t, 2, list.TotalRows)
 	require.Equal(t, []map[string]any{
 		{"database": "a/_replicator", "user": nil, "shares": 100., "usage": 0., "running": 0., "pending": 2., "crashing": 0., "ran": 0., "entitled": 0.},
-		{"database": nil, "user": nil, "shares": 100., "usage": 0., "running": 0., "pending": 1., "crashing": 0., "ran": 0., "entitled": 0.},
+		{"database": nil, "user": adminName, "shares": 100., "usage": 0., "running": 0., "pending": 1., "crashing": 0., "ran": 0., "entitled": 0.},
 	}, list.Shares)
 	require.Equal(t, http.StatusMethodNotAllowed, n.do(http.MethodPost, "/_scheduler/shares", "{}").status)
 }

@@ -41,7 +41,7 @@ func TestBodyThatDoesNotCome(t *testing.T) {
 		conn, err := n.dial(t.Context())
 		require.NoError(t, err)
 		defer conn.Close()
-		_, err = io.WriteString(conn, "POST /_replicate HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{")
+		_, err = io.WriteString(conn, "POST /_replicate HTTP/1.1\r\n"+rawHead+"Content-Length: 100\r\n\r\n{")
 		require.NoError(t, err)
 		began := time.Now()
 		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
@@ -82,7 +82,7 @@ func TestAnswerThatIsNotTaken(t *testing.T) {
 		for i := range 10 {
 			require.Equal(t, http.StatusAccepted, n.post(definition(fmt.Sprintf(`"continuous": true, "doc_ids": ["%d"]`, i))).status)
 		}
-		_, err = io.WriteString(conn, "GET /_scheduler/jobs HTTP/1.1\r\nHost: a\r\n\r\n")
+		_, err = io.WriteString(conn, "GET /_scheduler/jobs HTTP/1.1\r\n"+rawHead+"\r\n")
 		require.NoError(t, err)
 		synctest.Wait()
 		time.Sleep(time.Minute + time.Second) // the client does nothing
@@ -142,7 +142,7 @@ func TestWaitingRequestsKeepNothingOfTheirBodies(t *testing.T) {
 			conn, err := n.dial(t.Context())
 			require.NoError(t, err)
 			t.Cleanup(func() { conn.Close() })
-			_, err = fmt.Fprintf(conn, "POST /_replicate HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+			_, err = fmt.Fprintf(conn, "POST /_replicate HTTP/1.1\r\n"+rawHead+"Content-Length: %d\r\n\r\n%s", len(body), body)
 			require.NoError(t, err)
 			synctest.Wait()
 		}
@@ -187,7 +187,7 @@ func TestClientThatHangsUpWhileTheStoreHangs(t *testing.T) {
 		close(db.stuck)
 		conn, err := n.dial(t.Context())
 		require.NoError(t, err)
-		_, err = io.WriteString(conn, "GET /_scheduler/jobs HTTP/1.1\r\nHost: a\r\n\r\n")
+		_, err = io.WriteString(conn, "GET /_scheduler/jobs HTTP/1.1\r\n"+rawHead+"\r\n")
 		require.NoError(t, err)
 		synctest.Wait()
 		require.NoError(t, conn.Close())

@@ -187,7 +187,8 @@ func listing(t *testing.T, want, got answer) {
 		require.EqualValues(t, 0, job["offset"])
 		job = rows[0].(map[string]any)
 	}
-	for _, name := range []string{"database", "user", "doc_id"} {
+	require.Equal(t, adminName, job["user"])
+	for _, name := range []string{"database", "doc_id"} {
 		require.Nil(t, job[name], name)
 	}
 	require.Equal(t, "http://couch.example:5984/wire/", job["source"])

@@ -214,6 +214,9 @@ func (h *Handler) deleteDocument(w http.ResponseWriter, r *http.Request, db *doc
 	if err != nil {
 		return err
 	}
+	if err := accessOf(r).writes(ctx, db, &edit, false); err != nil {
+		return err
+	}
 	deleted, err := db.Put(ctx, edit)
 	if err != nil {
 		return docFailure(err)

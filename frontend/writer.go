@@ -116,6 +116,9 @@ func (w *writer) following(doc *docbody.Document, related *docbody.Related, into
 
 // edit makes an edit and returns its revision.
 func (w *writer) edit(edit docstore.Edit, replicated bool) (string, error) {
+	if err := accessOf(w.r).writes(w.r.Context(), w.db, &edit, replicated); err != nil {
+		return "", err
+	}
 	ctx, cancel := storeContext(w.r)
 	defer cancel()
 	results, err := w.db.Write(ctx, []docstore.Edit{edit}, docstore.WriteOptions{Replicated: replicated})

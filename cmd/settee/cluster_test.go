@@ -38,7 +38,7 @@ type cluster struct {
 	db     kv.Database
 	ledger *ledger
 	config *config.Config // of the replication nodes
-	url    string         // of the frontend, with a slash at its end
+	url    string         // of the frontend, with its administrator and a slash at its end
 	jobs   *jobs.Store
 	docs   *docstore.Store
 	feeds  atomic.Int64 // that are being served now
@@ -83,7 +83,7 @@ func (c *cluster) faulty(seed uint64) kv.Database {
 
 // listen starts the frontend.
 func (c *cluster) listen() {
-	cfg, _, err := config.Load(config.Options{})
+	cfg, _, err := config.Load(config.Options{Environ: adminEnvironment, Flags: []string{"chttpd_auth/iterations=10"}})
 	require.NoError(c, err)
 	db := c.faulty(1 << 32)
 	layer := fdbjobs.Open(db, jobsPrefix)
@@ -93,15 +93,17 @@ func (c *cluster) listen() {
 	require.NoError(c, err)
 	c.docs = openDocuments(db, docsPrefix, c.jobs, live.Current)
 	require.NoError(c, createDatabases(c.Context(), c.docs))
+	known, err := openAccounts(c.Context(), db, c.docs, live, nil, zerolog.Nop())
+	require.NoError(c, err)
 	n := node{live: live, log: zerolog.Nop(), jobs: c.jobs, docs: c.docs}
 	n.keepUp(layer)
 	n.frontend = frontend.NewServer(frontend.New(frontend.Options{
-		Jobs: c.jobs, Documents: c.docs, Config: live, Version: "test", Log: zerolog.Nop(),
+		Jobs: c.jobs, Documents: c.docs, Accounts: known, Config: live, Version: "test", Log: zerolog.Nop(),
 	}))
 	n.frontend.Handler = c.countFeeds(n.frontend.Handler)
 	listener, err := new(net.ListenConfig).Listen(c.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(c, err)
-	c.url = "http://" + listener.Addr().String() + "/"
+	c.url = withAdmin("http://" + listener.Addr().String() + "/")
 	var serving sync.WaitGroup
 	serving.Go(func() { assert.ErrorIs(c, n.frontend.Serve(listener), http.ErrServerClosed) })
 	c.end = func() {

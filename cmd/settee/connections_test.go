@@ -151,7 +151,9 @@ func TestCompressedRequestsToANode(t *testing.T) {
 		return distantConn{conn}, err
 	}}}
 	defer transport.CloseIdleConnections()
-	db, err := couch.Open(couch.Config{URL: node.url + "packed", Transport: transport})
+	db, err := couch.Open(couch.Config{
+		URL: withoutAdmin(node.url) + "packed", Username: adminName, Password: adminPassword, Transport: transport,
+	})
 	require.NoError(t, err)
 	require.NoError(t, db.Create(t.Context(), nil))
 	var docs []couch.Document

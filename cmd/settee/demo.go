@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,6 +28,7 @@ const (
 	demoBatch     = 1_000 // documents of one _bulk_docs
 	demoSource    = "animals"
 	demoTarget    = "animals-copy"
+	demoAdmin     = "demo" // the name of the administrator
 	// demoAnswer bounds what the demo waits for an answer, and for the node to start or stop.
 	demoAnswer = 30 * time.Second
 )
@@ -65,7 +67,7 @@ func demo(ctx context.Context, out io.Writer, documents int) (err error) {
 	if err != nil {
 		return err
 	}
-	d := demonstration{out: out, url: node.url}
+	d := demonstration{out: out, url: node.url, password: node.password}
 	d.say("A node of its own runs at %s, its store is in %s.", node.url, dir)
 	err = d.run(ctx, documents)
 	if stopErr := node.stop(); err == nil {
@@ -79,9 +81,10 @@ func demo(ctx context.Context, out io.Writer, documents int) (err error) {
 
 // demoNode is settee serve in a process of its own.
 type demoNode struct {
-	cmd *exec.Cmd
-	url string // ends in a slash
-	log *tail
+	cmd      *exec.Cmd
+	url      string // ends in a slash
+	password string // of its administrator
+	log      *tail
 }
 
 // startDemoNode returns when the node accepts requests.
@@ -92,12 +95,15 @@ func startDemoNode(ctx context.Context, dir string) (*demoNode, error) {
 	}
 	n := &demoNode{
 		// Not killed with ctx: the node is stopped as operators do it.
-		cmd: exec.CommandContext(context.WithoutCancel(ctx), self, "serve", "--store", "pebble:"+dir, "--set", "chttpd/port=0", "--set", "log/level=info"),
-		log: &tail{url: make(chan string, 1)},
+		cmd:      exec.CommandContext(context.WithoutCancel(ctx), self, "serve", "--store", "pebble:"+dir, "--set", "chttpd/port=0", "--set", "log/level=info"),
+		log:      &tail{url: make(chan string, 1)},
+		password: rand.Text(),
 	}
 	n.cmd.Stderr = n.log
-	// Whatever roles this shell gives its nodes, this one needs both.
-	n.cmd.Env = append(os.Environ(), "COUCHDB_NODE_TYPE_API_FRONTEND=true", "COUCHDB_NODE_TYPE_REPLICATION=true")
+	// Whatever roles and administrators this shell gives its nodes, this one needs both, and has its
+	// own: not in a flag, which others can see.
+	n.cmd.Env = append(os.Environ(), "COUCHDB_NODE_TYPE_API_FRONTEND=true", "COUCHDB_NODE_TYPE_REPLICATION=true",
+		"COUCHDB_USER="+demoAdmin, "COUCHDB_PASSWORD="+n.password)
 	if err := n.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("starting the node: %w", err)
 	}
@@ -164,8 +170,21 @@ func (t *tail) String() string {
 
 // demonstration is the requests of the demo.
 type demonstration struct {
-	out io.Writer
-	url string
+	out      io.Writer
+	url      string
+	password string // of the node's administrator
+}
+
+// endpoint is the URL of a database, with the administrator's name and a password.
+func (d *demonstration) endpoint(database, password string) string {
+	return strings.Replace(d.url, "://", "://"+demoAdmin+":"+password+"@", 1) + database
+}
+
+// definition is the replication.
+func (d *demonstration) definition(password string) map[string]any {
+	return map[string]any{
+		"source": d.endpoint(demoSource, password), "target": d.endpoint(demoTarget, password), "create_target": true,
+	}
 }
 
 func (d *demonstration) say(format string, args ...any) {
@@ -180,14 +199,13 @@ func (d *demonstration) run(ctx context.Context, documents int) error {
 	}
 	d.say("     %d documents in %s", documents, time.Since(began).Round(time.Millisecond))
 
-	definition := map[string]any{"source": d.url + demoSource, "target": d.url + demoTarget, "create_target": true}
-	text, err := json.Marshal(definition)
+	text, err := json.Marshal(d.definition("..."))
 	if err != nil {
 		return fmt.Errorf("writing the replication: %w", err)
 	}
 	d.say("PUT  /_replicator/demo %s", text)
 	began = time.Now()
-	if err := d.do(ctx, http.MethodPut, "_replicator/demo", definition, nil); err != nil {
+	if err := d.do(ctx, http.MethodPut, "_replicator/demo", d.definition(d.password), nil); err != nil {
 		return err
 	}
 	if err := d.follow(ctx, documents); err != nil {
@@ -289,6 +307,7 @@ func (d *demonstration) do(ctx context.Context, method, path string, body, into 
 		return fmt.Errorf("making a request: %w", err)
 	}
 	request.Header.Set("Content-Type", "application/json")
+	request.SetBasicAuth(demoAdmin, d.password)
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		return fmt.Errorf("asking the node: %w", err)

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -68,10 +69,25 @@ func settee(t *testing.T, args ...string) (stdout, stderr string, status int) {
 type process struct {
 	t   *testing.T
 	cmd *exec.Cmd
-	url string // of a node's frontend
+	url string // of a node's frontend, with its administrator
 
 	mu  sync.Mutex
 	log bytes.Buffer
+}
+
+// The administrator of the nodes of tests.
+const adminName, adminPassword = "admin", "relax"
+
+var adminEnvironment = []string{"COUCHDB_USER=" + adminName, "COUCHDB_PASSWORD=" + adminPassword}
+
+// withAdmin returns a URL of a node with the administrator's name and password.
+func withAdmin(url string) string {
+	return strings.Replace(url, "://", "://"+adminName+":"+adminPassword+"@", 1)
+}
+
+// withoutAdmin takes that away.
+func withoutAdmin(url string) string {
+	return strings.Replace(url, adminName+":"+adminPassword+"@", "", 1)
 }
 
 // begin starts a command, and returns when a line of its standard error has the
@@ -79,7 +95,7 @@ type process struct {
 func begin(t *testing.T, text string, env []string, args ...string) *process {
 	t.Helper()
 	p := &process{t: t, cmd: exec.Command(built, args...)}
-	p.cmd.Env = append(os.Environ(), env...)
+	p.cmd.Env = slices.Concat(os.Environ(), adminEnvironment, env)
 	pipe, err := p.cmd.StderrPipe()
 	require.NoError(t, err)
 	require.NoError(t, p.cmd.Start())
@@ -123,7 +139,7 @@ func (p *process) note(line []byte) {
 		URL string `json:"url"`
 	}
 	if json.Unmarshal(line, &said) == nil && said.URL != "" {
-		p.url = said.URL
+		p.url = withAdmin(said.URL)
 	}
 }
 
@@ -152,7 +168,7 @@ func aStore(t *testing.T) string {
 
 // serveNode starts a node on a store, on a free port.
 func serveNode(t *testing.T, store string, sets ...string) *process {
-	args := []string{"serve", "--store", store, "--set", "chttpd/port=0"}
+	args := []string{"serve", "--store", store, "--set", "chttpd/port=0", "--set", "chttpd_auth/iterations=10"}
 	for _, set := range sets {
 		args = append(args, "--set", set)
 	}
@@ -213,7 +229,7 @@ func TestCommandLine(t *testing.T) {
 		"unknown argument":  {[]string{"serve", "now"}, exitUsage, "now"},
 		"bad setting":       {[]string{"serve", "--set", "replicator/max_jobs=lots"}, exitFailed, "max_jobs"},
 		"bad store":         {[]string{"serve", "--store", "redis:x"}, exitFailed, "redis"},
-		"public address":    {[]string{"serve", "--store", "mem:", "--set", "chttpd/bind_address=0.0.0.0"}, exitFailed, "loopback"},
+		"no administrator":  {[]string{"serve", "--store", "mem:", "--set", "chttpd/port=0"}, exitFailed, "COUCHDB_USER"},
 		"one database":      {[]string{"replicate", "http://127.0.0.1:1/a"}, exitUsage, "two URLs"},
 		"no URL":            {[]string{"replicate", "a", "http://127.0.0.1:1/b"}, exitUsage, "source"},
 		"two filters":       {[]string{"replicate", "http://h/a", "http://h/b", "--doc-id", "x", "--selector", "{}"}, exitUsage, "selector"},
@@ -342,7 +358,7 @@ func TestRoles(t *testing.T) {
 func TestOneStoreTwoNodes(t *testing.T) {
 	store := "pebble:" + filepath.Join(t.TempDir(), "data")
 	serveNode(t, store)
-	_, errs, status := settee(t, "serve", "--store", store, "--set", "chttpd/port=0")
+	_, errs, status := settee(t, "serve", "--store", store, "--set", "chttpd/port=0", "--set", "admins/a=b")
 	assert.Equal(t, exitFailed, status)
 	assert.Contains(t, errs, "FoundationDB")
 }

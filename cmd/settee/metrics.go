@@ -202,7 +202,8 @@ func (n *node) listenForScrapes(ctx context.Context, cfg *config.Config) error {
 	}
 	address := netip.AddrPortFrom(config.MetricsAddress.Get(cfg), uint16(config.MetricsPort.Get(cfg)))
 	if !address.Addr().IsLoopback() {
-		return onlyLoopback(config.MetricsAddress.String(), address.Addr())
+		return fmt.Errorf("%v is %s, which others can reach, but this port asks nobody who they are: it is on loopback "+
+			"addresses only; administrators find the metrics at /_node/_local/_prometheus too", config.MetricsAddress, address.Addr())
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address.String())
 	if err != nil {

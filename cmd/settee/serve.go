@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -22,6 +23,7 @@ import (
 
 	"settee/fdbjobs"
 	"settee/frontend"
+	"settee/frontend/accounts"
 	"settee/pkg/config"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
@@ -41,6 +43,9 @@ func newServe() *cobra.Command {
 			"  api_frontend  accepts requests, and opens no connection to the outside\n" +
 			"  replication   runs replication jobs, and listens to nobody\n\n" +
 			"COUCHDB_NODE_TYPE_API_FRONTEND=false and COUCHDB_NODE_TYPE_REPLICATION=false take a role away.\n\n" +
+			"A frontend needs a server administrator: COUCHDB_USER and COUCHDB_PASSWORD, or [admins] in a file,\n" +
+			"name one. On a terminal a store without any gets the administrator \"admin\", and the password is\n" +
+			"printed, this once.\n\n" +
 			"On SIGTERM or SIGINT running jobs write a checkpoint and go back to the queue; what takes longer\n" +
 			"than [settee] grace_period_sec is cut off. A second signal ends the node at once. Nothing is lost\n" +
 			"either way. On SIGHUP the node reads the files of --config again.",
@@ -59,7 +64,7 @@ func newServe() *cobra.Command {
 			for _, w := range warnings {
 				log.Warn().Msg(w.String())
 			}
-			return serve(cmd.Context(), cfg, flags.files, reloads, log)
+			return serve(cmd.Context(), cfg, flags.files, reloads, terminal(cmd.ErrOrStderr()), log)
 		},
 	}
 	flags.register(cmd)
@@ -68,20 +73,28 @@ func newServe() *cobra.Command {
 
 // newLog logs for people on a terminal, and in JSON elsewhere.
 func newLog(out io.Writer, level zerolog.Level) zerolog.Logger {
-	if file, ok := out.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
-		out = zerolog.ConsoleWriter{Out: out, TimeFormat: time.TimeOnly}
+	if screen := terminal(out); screen != nil {
+		out = zerolog.ConsoleWriter{Out: screen, TimeFormat: time.TimeOnly}
 	}
 	return zerolog.New(out).Level(level).With().Timestamp().Logger()
 }
 
+// terminal returns out if that is a terminal, which somebody reads, and keeps to themselves;
+// otherwise nil.
+func terminal(out io.Writer) io.Writer {
+	if file, ok := out.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+		return file
+	}
+	return nil
+}
+
 // serve runs a node until a signal or ctx ends it. What comes from reloads has it read the
-// files of the configuration again.
-func serve(ctx context.Context, cfg *config.Config, files []string, reloads <-chan os.Signal, log zerolog.Logger) (err error) {
+// files of the configuration again. screen is the terminal, nil if there is none.
+func serve(
+	ctx context.Context, cfg *config.Config, files []string, reloads <-chan os.Signal, screen io.Writer, log zerolog.Logger,
+) (err error) {
 	roles := cfg.Roles()
 	address := netip.AddrPortFrom(config.BindAddress.Get(cfg), uint16(config.Port.Get(cfg))) // the setting is in its range
-	if roles.APIFrontend && !address.Addr().IsLoopback() {
-		return onlyLoopback(config.BindAddress.String(), address.Addr())
-	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 
@@ -130,6 +143,9 @@ func serve(ctx context.Context, cfg *config.Config, files []string, reloads <-ch
 		if err := createDatabases(ctx, docs); err != nil {
 			return err
 		}
+		if n.accounts, err = openAccounts(ctx, db, docs, live, screen, log); err != nil {
+			return err
+		}
 		if err := n.listen(ctx, address); err != nil {
 			return err
 		}
@@ -148,16 +164,11 @@ func serve(ctx context.Context, cfg *config.Config, files []string, reloads <-ch
 	return err
 }
 
-// onlyLoopback is why a node does not start that is to listen where others can reach it.
-func onlyLoopback(setting string, address netip.Addr) error {
-	return fmt.Errorf("%s is %s, which others can reach, but this version of settee has no accounts yet: "+
-		"it listens on loopback addresses only", setting, address)
-}
-
 // openDocuments opens the databases. What is written to replicator databases makes jobs. How
 // large documents may be, where less than the store takes, is the frontend's to say.
 func openDocuments(db kv.Database, prefix []byte, store *jobs.Store, current func() *config.Config) *docstore.Store {
 	return docstore.Open(db, prefix, docstore.Options{
+		Security: json.RawMessage(frontend.DefaultSecurity),
 		Hooks: store.HooksFor(func() replicator.ParseOptions {
 			cfg := current()
 			return replicator.ParseOptions{
@@ -185,6 +196,7 @@ type node struct {
 	log       zerolog.Logger
 	jobs      *jobs.Store
 	docs      *docstore.Store
+	accounts  *accounts.Accounts // of a frontend
 	metrics   *metrics
 	scrapes   *http.Server // of the metrics' own port
 	frontend  *http.Server
@@ -200,7 +212,7 @@ func (n *node) listen(ctx context.Context, address netip.AddrPort) error {
 		return fmt.Errorf("listening for requests: %w", err)
 	}
 	n.frontend = frontend.NewServer(frontend.New(frontend.Options{
-		Jobs: n.jobs, Documents: n.docs, Config: n.live, Version: currentVersion(), Log: n.log,
+		Jobs: n.jobs, Documents: n.docs, Accounts: n.accounts, Config: n.live, Version: currentVersion(), Log: n.log,
 		Metrics: n.metrics.handler(n.log), Observe: n.metrics.request,
 	}))
 	go func() {

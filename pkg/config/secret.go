@@ -13,10 +13,10 @@ const masked = "****"
 // a host (pebble:///a@b) has none.
 var userinfo = regexp.MustCompile(`(?s)://[^/].*@`)
 
-// show returns a setting's text as it may be printed: a secret becomes masked, and
-// so does what stands before the host in a URL.
+// show returns a setting's text as it may be printed: a secret becomes masked, if there is
+// one, and so does what stands before the host in a URL.
 func show(n name, text string) string {
-	if secret(n) {
+	if secret(n) && text != "" {
 		return masked
 	}
 	return userinfo.ReplaceAllString(text, "://"+masked+"@")

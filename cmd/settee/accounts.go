@@ -1,0 +1,51 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/rs/zerolog"
+
+	"settee/frontend/accounts"
+	"settee/pkg/config"
+	"settee/pkg/docstore"
+	"settee/pkg/kv"
+	"settee/pkg/tuple"
+)
+
+// errNoAdmin is why a frontend does not start that nobody could use, or everybody.
+var errNoAdmin = errors.New("this store has no server administrator. Name one with the environment variables COUCHDB_USER and " +
+	"COUCHDB_PASSWORD, with NAME = PASSWORD in the section [admins] of a file (--config), or with --set admins/NAME=PASSWORD; " +
+	"or start the node once on a terminal, where it makes one and prints the password")
+
+// openAccounts opens the accounts of a frontend. A store without an administrator gets one, whose
+// password is printed on the terminal; without a terminal that is an error.
+func openAccounts(
+	ctx context.Context, db kv.Database, docs *docstore.Store, live *config.Live, screen io.Writer, log zerolog.Logger,
+) (*accounts.Accounts, error) {
+	known, err := accounts.Open(ctx, accounts.Options{
+		Store: db, Prefix: tuple.NewSubspace("accounts").Bytes(), Documents: docs, Config: live, Log: log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("opening the accounts: %w", err)
+	}
+	if known.HasAdmin() {
+		return known, nil
+	}
+	if screen == nil {
+		return nil, errNoAdmin
+	}
+	password, err := known.MakeAdmin(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("making an administrator: %w", err)
+	}
+	if password != "" { // or another node was faster, and has printed it
+		_, err = fmt.Fprintf(screen, "\nThis store had no server administrator, and has one now:\n\n    name      %s\n    password  %s\n\n"+
+			"The password is not shown again. To change it:\n"+
+			"    curl -u %s -X PUT http://.../_node/_local/_config/admins/%s -d '\"PASSWORD\"'\n\n",
+			accounts.FirstAdmin, password, accounts.FirstAdmin, accounts.FirstAdmin)
+	}
+	return known, err
+}

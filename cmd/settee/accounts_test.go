@@ -1,0 +1,73 @@
+package main
+
+import (
+	"bytes"
+	"net/http"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"settee/pkg/config"
+	"settee/pkg/docstore"
+	"settee/pkg/kv/memkv"
+)
+
+// A store without an administrator gets one, on a terminal, and once.
+func TestFirstAdmin(t *testing.T) {
+	db, err := memkv.Open(memkv.Options{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, db.Close()) }()
+	docs := docstore.Open(db, []byte("docs"), docstore.Options{})
+	defer docs.Close()
+	cfg, _, err := config.Load(config.Options{Flags: []string{"chttpd_auth/iterations=10"}})
+	require.NoError(t, err)
+	live, err := config.OpenLive(t.Context(), cfg, config.LiveOptions{Store: db, Prefix: []byte("config")})
+	require.NoError(t, err)
+
+	_, err = openAccounts(t.Context(), db, docs, live, nil, zerolog.Nop())
+	require.ErrorIs(t, err, errNoAdmin)
+	for _, names := range []string{"COUCHDB_USER", "COUCHDB_PASSWORD", "[admins]", "--set admins/"} {
+		require.ErrorContains(t, err, names)
+	}
+
+	var screen, log bytes.Buffer
+	known, err := openAccounts(t.Context(), db, docs, live, &screen, zerolog.New(&log))
+	require.NoError(t, err)
+	printed := regexp.MustCompile(`password  (\S+)`).FindStringSubmatch(screen.String())
+	require.NotNil(t, printed, "%s", &screen)
+	user, err := known.Login(t.Context(), "admin", printed[1], "192.0.2.1:1")
+	require.NoError(t, err)
+	require.True(t, user.IsAdmin())
+	require.Empty(t, log.String())
+	rows, err := live.Set(t.Context(), "admins", "admin", "")
+	require.NoError(t, err)
+	require.NotContains(t, rows, printed[1])
+	_, err = live.SetFirst(t.Context(), "admins", "other", "-hashed-c88e9c67041a74e0357befdff93f87dde0904214,salt")
+	require.NoError(t, err)
+
+	screen.Reset()
+	_, err = openAccounts(t.Context(), db, docs, live, &screen, zerolog.Nop())
+	require.NoError(t, err)
+	require.Empty(t, screen.String())
+}
+
+// With accounts a node listens on any address, and lets nobody do what is not for everybody.
+func TestPublicAddress(t *testing.T) {
+	node := serveNode(t, "mem:", "chttpd/bind_address=0.0.0.0")
+	url := strings.Replace(withoutAdmin(node.url), "0.0.0.0", "127.0.0.1", 1)
+	for path, want := range map[string]int{"": 200, "_up": 200, "_all_dbs": 401, "_replicator": 401, "_node/_local/_config": 401} {
+		status, answer := request(t, http.MethodGet, url+path, "")
+		assert.Equal(t, want, status, "%s: %s", path, answer)
+		status, answer = request(t, http.MethodGet, withAdmin(url)+path, "")
+		assert.Equal(t, http.StatusOK, status, "%s: %s", path, answer)
+	}
+	status, _ := request(t, http.MethodPut, url+"anything", "")
+	assert.Equal(t, http.StatusUnauthorized, status)
+	assert.Zero(t, node.end(syscall.SIGTERM))
+	assert.NotContains(t, node.logged(), adminPassword)
+}

@@ -1,0 +1,31 @@
+package frontend
+
+import (
+	"net/http"
+	"net/url"
+
+	"github.com/gorilla/mux"
+)
+
+// Templates returns the paths that there are.
+func (h *Handler) Templates() (templates []string, err error) {
+	err = h.router.Walk(func(route *mux.Route, _ *mux.Router, _ []*mux.Route) error {
+		template, err := route.GetPathTemplate()
+		templates = append(templates, template)
+		return err
+	})
+	return templates, err
+}
+
+// TemplateOf returns which of them a request is for, empty if none.
+func (h *Handler) TemplateOf(method, target string) (string, error) {
+	u, err := url.ParseRequestURI(target)
+	if err != nil {
+		return "", err
+	}
+	var match mux.RouteMatch
+	if !h.router.Match(&http.Request{Method: method, URL: canonical(u)}, &match) || match.Route == nil {
+		return "", nil
+	}
+	return match.Route.GetPathTemplate()
+}

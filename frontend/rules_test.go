@@ -1,0 +1,489 @@
+package frontend_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// people are who make requests: a server administrator, an administrator and a member of the
+// database, a user who is neither, and nobody.
+type people struct{ root, admin, member, user string }
+
+const security = `{"admins":{"names":["boss"],"roles":[]},"members":{"names":[],"roles":["staff"]}}`
+
+// newPeople makes the people of databases with that security object.
+func (n *node) newPeople() people {
+	n.Helper()
+	return people{
+		root: adminName + ":" + adminPassword, admin: n.newUser("boss"), member: n.newUser("ann", "staff"), user: n.newUser("eve"),
+	}
+}
+
+func (p people) all() []string { return []string{p.root, p.admin, p.member, p.user, nobody} }
+
+// with makes a database and says whose it is.
+func (n *node) with(database, security string) {
+	n.Helper()
+	path := "/" + strings.ReplaceAll(database, "/", "%2F")
+	n.do(http.MethodPut, path, "") // which may be there
+	require.Equal(n, http.StatusOK, n.do(http.MethodPut, path+"/_security", security, "Content-Type", "application/json").status)
+}
+
+// The statuses, in the order of people: with none of them anything is changed that later rows
+// need.
+var rules = []struct {
+	method, target, body          string
+	root, admin, member, user, no int
+}{
+	// The server.
+	{"GET", "/", "", 200, 200, 200, 200, 200},
+	{"GET", "/_up", "", 200, 200, 200, 200, 200},
+	{"GET", "/_uuids", "", 200, 200, 200, 200, 200},
+	{"GET", "/_session", "", 200, 200, 200, 200, 200},
+	{"DELETE", "/_session", "", 200, 200, 200, 200, 200},
+	{"POST", "/_session", `{}`, 400, 400, 400, 400, 400},
+	{"GET", "/_all_dbs", "", 200, 401, 401, 401, 401},
+	{"GET", "/_dbs_info", "", 200, 401, 401, 401, 401},
+	{"POST", "/_dbs_info", `{"keys":[]}`, 200, 401, 401, 401, 401},
+	{"GET", "/_active_tasks", "", 200, 401, 401, 401, 401},
+	{"POST", "/_replicate", `{}`, 400, 400, 400, 400, 401},
+	{"POST", "/_replicate", `{"cancel":true,"replication_id":"x"}`, 404, 404, 404, 404, 401},
+	{"GET", "/_scheduler/jobs", "", 200, 401, 401, 401, 401},
+	{"GET", "/_scheduler/jobs/x", "", 404, 401, 401, 401, 401},
+	{"GET", "/_scheduler/jobs/x/failures", "", 404, 401, 401, 401, 401},
+	{"GET", "/_scheduler/shares", "", 200, 401, 401, 401, 401},
+	{"GET", "/_scheduler/docs", "", 200, 401, 401, 401, 401},
+	{"GET", "/_scheduler/docs/_replicator", "", 200, 401, 401, 401, 401},
+	{"GET", "/_scheduler/docs/_replicator/x", "", 404, 401, 401, 401, 401},
+	{"GET", "/_node", "", 400, 401, 401, 401, 401},
+	{"GET", "/_node/_local", "", 200, 401, 401, 401, 401},
+	{"GET", "/_node/_local/_config", "", 200, 401, 401, 401, 401},
+	{"GET", "/_node/_local/_config/admins", "", 200, 401, 401, 401, 401},
+	{"GET", "/_node/_local/_config/log/level", "", 200, 401, 401, 401, 401},
+	{"PUT", "/_node/_local/_config/log/level", `7`, 400, 401, 401, 401, 401},
+	{"DELETE", "/_node/_local/_config/log/level", "", 404, 401, 401, 401, 401},
+	{"POST", "/_node/_local/_config/_reload", "", 200, 401, 401, 401, 401},
+	{"GET", "/_node/_local/_prometheus", "", 404, 401, 401, 401, 401},
+	{"GET", "/_node/_local/_stats", "", 404, 401, 401, 401, 401},
+	{"GET", "/_nothing", "", 404, 401, 401, 401, 401},
+	{"GET", "//_all_dbs//", "", 200, 401, 401, 401, 401},
+	{"GET", "/%5Fall_dbs", "", 200, 401, 401, 401, 401},
+
+	// A database.
+	{"GET", "/db", "", 200, 200, 200, 403, 401},
+	{"HEAD", "/db", "", 200, 200, 200, 403, 401},
+	{"GET", "/none", "", 404, 404, 404, 404, 404},
+	{"PUT", "/db", "", 412, 401, 401, 401, 401},
+	{"DELETE", "/none", "", 404, 401, 401, 401, 401},
+	{"POST", "/db", `{}`, 201, 201, 201, 403, 401},
+	{"GET", "/db/_security", "", 200, 200, 200, 403, 401},
+	{"PUT", "/db/_security", security, 200, 200, 403, 403, 401},
+	{"GET", "/db/_revs_limit", "", 200, 200, 200, 403, 401},
+	{"PUT", "/db/_revs_limit", `1000`, 200, 200, 403, 403, 401},
+	{"POST", "/db/_ensure_full_commit", "", 201, 201, 201, 403, 401},
+	{"POST", "/db/_compact", "", 202, 202, 403, 403, 401},
+	{"POST", "/db/_compact/x", "", 202, 202, 403, 403, 401},
+	{"POST", "/db/_view_cleanup", "", 202, 202, 403, 403, 401},
+	{"POST", "/db/_purge", `{}`, 501, 401, 401, 401, 401},
+	{"GET", "/db/_purged_infos_limit", "", 501, 401, 401, 401, 401},
+	{"POST", "/db/_sync_shards", "", 501, 401, 401, 401, 401},
+	{"GET", "/db/_shards", "", 501, 501, 501, 403, 401},
+	{"POST", "/db/_find", `{}`, 501, 501, 501, 403, 401},
+	{"POST", "/db/_index", `{}`, 501, 501, 501, 403, 401},
+	{"GET", "/db/_design/d/_view/v", "", 501, 501, 501, 403, 401},
+	{"GET", "/db/_design%2Fd/_view/v", "", 501, 501, 501, 403, 401},
+	{"POST", "/db/_temp_view", `{}`, 501, 501, 501, 403, 401},
+	{"POST", "/db/_local_docs/queries", `{}`, 501, 501, 501, 403, 401},
+	{"GET", "/db/_partition/p", "", 501, 501, 501, 403, 401},
+	{"GET", "/db/_all_docs", "", 200, 200, 200, 403, 401},
+	{"POST", "/db/_all_docs", `{}`, 200, 200, 200, 403, 401},
+	{"POST", "/db/_all_docs/queries", `{"queries":[]}`, 200, 200, 200, 403, 401},
+	{"GET", "/db/_design_docs", "", 200, 200, 200, 403, 401},
+	{"POST", "/db/_design_docs/queries", `{"queries":[]}`, 200, 200, 200, 403, 401},
+	{"GET", "/db/_local_docs", "", 501, 501, 501, 403, 401},
+	{"GET", "/db/_changes", "", 200, 200, 200, 403, 401},
+	{"POST", "/db/_changes", `{}`, 200, 200, 200, 403, 401},
+	{"POST", "/db/_bulk_get", `{"docs":[]}`, 200, 200, 200, 403, 401},
+	{"POST", "/db/_bulk_docs", `{"docs":[]}`, 201, 201, 201, 403, 401},
+	{"POST", "/db/_revs_diff", `{}`, 200, 200, 200, 403, 401},
+	{"POST", "/db/_missing_revs", `{}`, 200, 200, 200, 403, 401},
+
+	// Documents.
+	{"GET", "/db/doc", "", 200, 200, 200, 403, 401},
+	{"GET", "/db/doc?open_revs=all", "", 200, 200, 200, 403, 401},
+	{"PUT", "/db/doc", `{}`, 409, 409, 409, 403, 401},
+	{"DELETE", "/db/doc", "", 409, 409, 409, 403, 401},
+	{"COPY", "/db/doc", "", 400, 400, 400, 403, 401},
+	{"GET", "/db/doc/a", "", 404, 404, 404, 403, 401},
+	{"PUT", "/db/doc/a", `x`, 409, 409, 409, 403, 401},
+	{"DELETE", "/db/doc/a", "", 404, 404, 404, 403, 401},
+	{"PUT", "/db/_local/l", `{}`, 201, 201, 201, 403, 401},
+	{"GET", "/db/_local/l", "", 200, 200, 200, 403, 401},
+	{"GET", "/db/_design/d", "", 200, 200, 200, 403, 401},
+	{"PUT", "/db/_design/d", `{}`, 409, 409, 403, 403, 401},
+	{"PUT", "/db/_design%2Fd", `{}`, 409, 409, 403, 403, 401},
+	{"DELETE", "/db/_design/d", "", 409, 409, 403, 403, 401},
+	{"PUT", "/db/_design/d/a", `x`, 409, 409, 403, 403, 401},
+	{"DELETE", "/db/_design/d/a", "", 404, 404, 403, 403, 401},
+	{"POST", "/db", `{"_id":"_design/d"}`, 409, 409, 403, 403, 401},
+
+	// A database that nobody has given to anybody is the server administrators'.
+	{"GET", "/fresh", "", 200, 403, 403, 403, 401},
+	{"POST", "/fresh", `{}`, 201, 403, 403, 403, 401},
+	{"GET", "/fresh/_security", "", 200, 403, 403, 403, 401},
+	// One that is everybody's.
+	{"GET", "/public", "", 200, 200, 200, 200, 200},
+	{"POST", "/public", `{}`, 201, 201, 201, 201, 201},
+	{"PUT", "/public/_security", `{}`, 200, 403, 403, 403, 401},
+	{"PUT", "/public/_design/d", `{}`, 201, 403, 403, 403, 401},
+
+	// A replicator database with that security object: what lists revisions is for administrators.
+	{"GET", "/x%2F_replicator", "", 200, 200, 200, 403, 401},
+	{"PUT", "/x%2F_replicator", "", 412, 401, 401, 401, 401},
+	{"GET", "/x%2F_replicator/_all_docs", "", 200, 200, 403, 403, 401},
+	{"GET", "/x%2F_replicator/_design_docs", "", 200, 200, 403, 403, 401},
+	{"POST", "/x%2F_replicator/_all_docs/queries", `{"queries":[]}`, 200, 200, 403, 403, 401},
+	{"GET", "/x%2F_replicator/_changes", "", 200, 200, 403, 403, 401},
+	{"POST", "/x%2F_replicator/_revs_diff", `{}`, 200, 200, 403, 403, 401},
+	{"POST", "/x%2F_replicator/_missing_revs", `{}`, 200, 200, 403, 403, 401},
+	{"POST", "/x%2F_replicator/_bulk_get", `{"docs":[]}`, 200, 200, 200, 403, 401},
+	{"GET", "/x%2F_replicator/rep", "", 404, 404, 404, 403, 401},
+	{"PUT", "/x%2F_replicator/rep", `{}`, 403, 403, 403, 403, 401}, // it is no replication
+	{"GET", "/_replicator", "", 200, 403, 403, 403, 401},
+	{"PUT", "/_replicator/rep", `{}`, 403, 403, 403, 403, 401},
+
+	// Users: eve is "user". Of her document she has but one revision to replace.
+	{"GET", "/_users", "", 200, 403, 403, 403, 401},
+	{"POST", "/_users", `{}`, 403, 403, 403, 403, 401},
+	{"GET", "/_users/_all_docs", "", 200, 403, 403, 403, 401},
+	{"GET", "/_users/_changes", "", 200, 403, 403, 403, 401},
+	{"POST", "/_users/_bulk_get", `{"docs":[]}`, 200, 403, 403, 403, 401},
+	{"POST", "/_users/_bulk_docs", `{"docs":[]}`, 201, 403, 403, 403, 401},
+	{"GET", "/_users/org.couchdb.user:eve", "", 200, 403, 403, 200, 401},
+	{"GET", "/_users/org.couchdb.user:eve?open_revs=all", "", 200, 403, 403, 200, 401},
+	{"PUT", "/_users/org.couchdb.user:eve", `{"type":"user","name":"eve","roles":[]}`, 409, 403, 403, 409, 401},
+	{"DELETE", "/_users/org.couchdb.user:eve", "", 409, 403, 403, 409, 401},
+	{"GET", "/_users/org.couchdb.user:none", "", 404, 403, 403, 403, 401},
+	{"PUT", "/_users/org.couchdb.user:none", `{}`, 403, 403, 403, 403, 401},
+	{"GET", "/_users/_design/d", "", 404, 403, 403, 403, 401},
+	{"GET", "/_users/_local/l", "", 404, 403, 403, 403, 401},
+	{"GET", "/_users/_security", "", 200, 403, 403, 403, 401},
+	{"PUT", "/_users/_security", `{}`, 403, 403, 403, 403, 401},
+	{"DELETE", "/none%2F_users", "", 404, 401, 401, 401, 401},
+}
+
+func TestRules(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	p := n.newPeople()
+	n.with("db", security)
+	n.with("x/_replicator", security)
+	n.with("public", "{}")
+	for _, path := range []string{"/fresh", "/_replicator", "/db/doc", "/db/_design/d"} {
+		require.Equal(t, http.StatusCreated, n.do(http.MethodPut, path, "{}").status)
+	}
+	for _, rule := range rules {
+		for i, want := range []int{rule.root, rule.admin, rule.member, rule.user, rule.no} {
+			who := p.all()[i]
+			got := n.as(who, rule.method, rule.target, rule.body)
+			name, _, _ := strings.Cut(who, ":")
+			assert.Equal(t, want, got.status, "%s: %s %s: %s", name, rule.method, rule.target, got.body)
+		}
+	}
+}
+
+// A path that is not in the table is open to somebody by accident.
+func TestRulesAreOfAllPaths(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	templates, err := n.handler.Templates()
+	require.NoError(t, err)
+	tested := map[string]bool{}
+	for _, rule := range rules {
+		template, err := n.handler.TemplateOf(rule.method, rule.target)
+		require.NoError(t, err)
+		tested[template] = true
+	}
+	for _, template := range templates {
+		assert.True(t, tested[template], template)
+	}
+}
+
+// The words are CouchDB's.
+func TestReasons(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	p := n.newPeople()
+	n.with("db", security)
+	for _, test := range []struct {
+		who, method, target string
+		status              int
+		code, reason        string
+	}{
+		{nobody, "GET", "/db", 401, "unauthorized", "You are not authorized to access this db."},
+		{p.user, "GET", "/db", 403, "forbidden", "You are not allowed to access this db."},
+		{nobody, "GET", "/_all_dbs", 401, "unauthorized", "You are not a server admin."},
+		{p.user, "PUT", "/new", 401, "unauthorized", "You are not a server admin."},
+		{p.member, "PUT", "/db/_security", 403, "forbidden", "You are not a db or server admin."},
+		{nobody, "POST", "/_replicate", 401, "unauthorized", "You are not an authenticated user"},
+		{nobody, "GET", "/none", 404, "not_found", "Database does not exist."},
+		{p.root, "PUT", "/_users/_security", 403, "forbidden", "You can't edit the security object of the user database."},
+	} {
+		refused(t, n.as(test.who, test.method, test.target, ""), test.status, test.code, test.reason)
+	}
+}
+
+// A member loses what the security object gave as soon as it says something else.
+func TestSecurityCountsAtOnce(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	p := n.newPeople()
+	n.with("db", security)
+	require.Equal(t, http.StatusOK, n.as(p.member, http.MethodGet, "/db", "").status)
+	require.Equal(t, http.StatusOK, n.as(p.admin, http.MethodPut, "/db/_security", `{"members":{"names":["eve"]}}`).status)
+	require.Equal(t, http.StatusForbidden, n.as(p.member, http.MethodGet, "/db", "").status)
+	require.Equal(t, http.StatusForbidden, n.as(p.admin, http.MethodGet, "/db", "").status)
+	require.Equal(t, http.StatusOK, n.as(p.user, http.MethodGet, "/db", "").status)
+}
+
+// Design documents can be written in many ways.
+func TestDesignDocumentsAreAdministrators(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	p := n.newPeople()
+	n.with("db", security)
+	require.Equal(t, http.StatusCreated, n.as(p.admin, http.MethodPut, "/db/_design/d", "{}").status)
+	require.Equal(t, http.StatusCreated, n.as(p.member, http.MethodPut, "/db/doc", "{}").status)
+	require.Equal(t, http.StatusForbidden, n.as(p.member, "COPY", "/db/doc", "", "Destination", "_design/e").status)
+	require.Equal(t, http.StatusForbidden, n.as(p.member, "COPY", "/db/_design/d", "", "Destination", "_design%2fe").status)
+	for _, edits := range []string{"true", "false"} {
+		got := n.as(p.member, http.MethodPost, "/db/_bulk_docs", `{"new_edits":`+edits+`,"docs":[{"_id":"_design/e","_rev":"1-a"},{"_id":"_design/f","_rev":"1-b"},{"_id":"doc2","_rev":"1-a"}]}`)
+		if edits == "true" {
+			require.Equal(t, http.StatusCreated, got.status, got.body)
+		}
+		require.Contains(t, got.body, `{"id":"_design/e"`)
+		require.Contains(t, got.body, `"error":"forbidden","reason":"You are not a db or server admin."`)
+		require.Equal(t, http.StatusNotFound, n.get("/db/_design/e").status)
+		require.Equal(t, http.StatusNotFound, n.get("/db/_design/f").status)
+	}
+}
+
+func TestUserDocuments(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	ann, eve := n.newUser("ann", "staff"), n.newUser("eve")
+	const mine = "/_users/org.couchdb.user:ann"
+	got := n.as(ann, http.MethodGet, mine, "")
+	require.Equal(t, http.StatusOK, got.status)
+	doc := got.json(t)
+	require.Equal(t, "pbkdf2", doc["password_scheme"])
+	require.Equal(t, "sha256", doc["pbkdf2_prf"])
+	require.NotContains(t, doc, "password")
+	put := func(who string, changes map[string]any) answer {
+		body := map[string]any{}
+		for name, value := range doc {
+			body[name] = value
+		}
+		for name, value := range changes {
+			body[name] = value
+		}
+		text, err := json.Marshal(body)
+		require.NoError(t, err)
+		return n.as(who, http.MethodPut, mine, string(text))
+	}
+	refused(t, put(ann, map[string]any{"roles": []string{"staff", "more"}}), http.StatusForbidden, "forbidden", "Only _admin may edit roles")
+	require.Equal(t, http.StatusForbidden, put(eve, nil).status)
+	got = put(ann, map[string]any{"password": "new-" + secret})
+	require.Equal(t, http.StatusCreated, got.status, got.body)
+	require.Equal(t, http.StatusUnauthorized, n.as(ann, http.MethodGet, mine, "").status)
+	ann = "ann:new-" + secret
+
+	// Revisions from elsewhere could win with any roles.
+	got = n.as(ann, http.MethodPut, mine+"?new_edits=false", `{"_rev":"9-a","type":"user","name":"ann","roles":["staff"]}`)
+	require.Equal(t, http.StatusForbidden, got.status, got.body)
+	// A user without a document, as by a token, cannot make one; nor can who has deleted it.
+	rev := n.as(ann, http.MethodGet, mine, "").json(t)["_rev"].(string)
+	require.Equal(t, http.StatusForbidden, n.as(ann, "COPY", mine, "", "Destination", "org.couchdb.user:other").status)
+	require.Equal(t, http.StatusCreated, n.as(ann, http.MethodPut, mine+"/photo?rev="+rev, "x", "Content-Type", "image/png").status)
+	require.Equal(t, http.StatusOK, n.as(ann, http.MethodGet, mine+"/photo", "").status)
+	require.Equal(t, http.StatusForbidden, n.as(eve, http.MethodGet, mine+"/photo", "").status)
+	rev = n.as(ann, http.MethodGet, mine, "").json(t)["_rev"].(string)
+	require.Equal(t, http.StatusOK, n.as(ann, http.MethodDelete, mine+"?rev="+rev, "").status)
+	require.Equal(t, http.StatusUnauthorized, n.as(ann, http.MethodGet, mine, "").status)
+
+	// Administrators write many, replicated ones too, and no password is kept as it came.
+	got = n.do(http.MethodPost, "/_users/_bulk_docs", `{"new_edits":false,"docs":[{"_id":"org.couchdb.user:bob","_rev":"3-a",
+		"type":"user","name":"bob","roles":["x"],"password":"bob-`+secret+`"},{"_id":"org.couchdb.user:bad","_rev":"1-a","name":"bad"}]}`,
+		"Content-Type", "application/json")
+	require.Contains(t, got.body, `doc.type must be user`)
+	require.NotContains(t, n.get("/_users/_all_docs?include_docs=true").body, `"password":`)
+	got = n.as("bob:bob-"+secret, http.MethodGet, "/_session", "")
+	require.Contains(t, got.body, `"userCtx":{"name":"bob","roles":["x"]}`)
+}
+
+// replication is the body of a document of a replicator database, with credentials.
+func replication(members string) string {
+	text := `{"source":"http://u:` + secret + `@a.example/db","target":{"url":"http://b.example/db","headers":{"X-Key":"` + secret + `"},
+		"auth":{"basic":{"username":"u","password":"` + secret + `"}}},"continuous":true`
+	if members != "" {
+		text += "," + members
+	}
+	return text + "}"
+}
+
+// show makes a request whose answer may have the secret, and returns it with that replaced.
+func (n *node) show(who, method, target, body string) (int, string) {
+	n.Helper()
+	name, password, _ := strings.Cut(who, ":")
+	r, err := http.NewRequestWithContext(n.Context(), method, "http://"+n.address+target, strings.NewReader(body))
+	require.NoError(n, err)
+	r.SetBasicAuth(name, password)
+	r.Header.Set("Content-Type", "application/json")
+	response, err := n.client.Do(r)
+	require.NoError(n, err)
+	defer response.Body.Close()
+	var text strings.Builder
+	_, err = fmt.Fprint(&text, readAll(n.T, response.Body))
+	require.NoError(n, err)
+	return response.StatusCode, strings.ReplaceAll(text.String(), secret, "SECRET")
+}
+
+func TestReplicationDocumentsOfOthers(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	p := n.newPeople()
+	other := n.newUser("bob", "staff")
+	const database = "/x%2F_replicator"
+	n.with("x/_replicator", security)
+	got := n.as(p.member, http.MethodPut, database+"/rep", replication(""))
+	require.Equal(t, http.StatusCreated, got.status, got.body)
+	rev := got.json(t)["rev"].(string)
+
+	for _, who := range []string{p.root, p.admin, p.member} {
+		status, body := n.show(who, http.MethodGet, database+"/rep", "")
+		require.Equal(t, http.StatusOK, status)
+		require.Contains(t, body, `"_rev":"`+rev+`"`)
+		require.Contains(t, body, "SECRET")
+		require.Contains(t, body, `"owner":"ann"`)
+	}
+	// In no way does another one see more, or a revision that there is.
+	for _, target := range []string{
+		"/rep", "/rep?revs=true", "/rep?revs_info=true", "/rep?meta=true&attachments=true", "/rep?rev=" + rev, "/rep?latest=true&rev=" + rev,
+		"/rep?open_revs=all", "/rep?open_revs=[%22" + rev + "%22]&revs=true", "/rep?local_seq=true&conflicts=true",
+	} {
+		for _, accept := range []string{"application/json", "multipart/mixed"} {
+			got := n.as(other, http.MethodGet, database+target, "", "Accept", accept)
+			require.Equal(t, http.StatusOK, got.status, got.body)
+			require.NotContains(t, got.body, strings.TrimPrefix(rev, "1-"), target)
+			require.NotContains(t, got.header.Get("ETag"), strings.TrimPrefix(rev, "1-"))
+			require.Contains(t, got.body, `"source":"http://a.example/db","target":{"url":"http://b.example/db"}`, target)
+		}
+	}
+	got = n.as(other, http.MethodPost, database+"/_bulk_get?revs=true", `{"docs":[{"id":"rep"},{"id":"rep","rev":"`+rev+`"}]}`)
+	require.Equal(t, http.StatusOK, got.status, got.body)
+	require.NotContains(t, got.body, strings.TrimPrefix(rev, "1-")+`","source`)
+
+	// It cannot be written back, and not by its real revision either.
+	stripped := n.as(other, http.MethodGet, database+"/rep", "").json(t)
+	fake := stripped["_rev"].(string)
+	require.NotEqual(t, rev, fake)
+	require.Equal(t, http.StatusConflict, n.as(other, http.MethodPut, database+"/rep?rev="+fake, replication("")).status)
+	const others = "Can't update replication documents from other users."
+	refused(t, n.as(other, http.MethodPut, database+"/rep?rev="+rev, replication("")), http.StatusForbidden, "forbidden", others)
+	refused(t, n.as(other, http.MethodDelete, database+"/rep?rev="+rev, ""), http.StatusForbidden, "forbidden", others)
+	refused(t, n.as(other, http.MethodPut, database+"/rep/a?rev="+rev, "x"), http.StatusForbidden, "forbidden", others)
+	got = n.as(other, http.MethodPost, database+"/_bulk_docs", `{"docs":[{"_id":"rep","_rev":"`+rev+`","_deleted":true}]}`)
+	require.Contains(t, got.body, others)
+	for _, body := range []string{
+		`{"new_edits":false,"docs":[{"_id":"rep","_rev":"9-a","_deleted":true}]}`,
+		`{"new_edits":false,"docs":[{"_id":"new","_rev":"1-a","source":"http://a/b","target":"http://c/d","owner":"bob"}]}`,
+	} {
+		require.Contains(t, n.as(other, http.MethodPost, database+"/_bulk_docs", body).body, `"error":"forbidden"`)
+	}
+	// Nor copied.
+	require.Equal(t, http.StatusForbidden, n.as(other, "COPY", database+"/rep", "", "Destination", "mine").status)
+	require.Equal(t, http.StatusForbidden, n.as(other, http.MethodGet, database+"/rep/a", "").status)
+	require.Equal(t, http.StatusNotFound, n.get(database+"/mine").status)
+
+	// Its owner may.
+	require.Equal(t, http.StatusOK, n.as(p.member, http.MethodDelete, database+"/rep?rev="+rev, "").status)
+}
+
+func TestOwnersAndUserCtx(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	p := n.newPeople()
+	const database = "/x%2F_replicator"
+	n.with("x/_replicator", security)
+	for i, test := range []struct {
+		who, members, owner, reason string
+	}{
+		{p.member, ``, `"ann"`, ""},
+		{p.member, `"owner":"ann"`, `"ann"`, ""},
+		{p.member, `"owner":"bob"`, "", "Can't update replication documents from other users."},
+		{p.member, `"owner":null`, "", "Can't update replication documents from other users."},
+		{p.member, `"owner":"ann","owner":"bob"`, "", "Can't update replication documents from other users."},
+		{p.member, `"user_ctx":{"name":"ann","roles":["staff"]}`, `"ann"`, ""},
+		{p.member, `"user_ctx":{"name":"boss","roles":[]}`, "", "`user_ctx.name` can only be your own name"},
+		{p.member, `"user_ctx":{"name":"ann","roles":["_admin"]}`, "", "`user_ctx.roles` can only have roles of your own"},
+		{p.admin, ``, `"boss"`, ""},
+		{p.admin, `"owner":"bob"`, `"bob"`, ""},
+		{p.root, `"owner":null`, `"admin"`, ""},
+		{p.root, `"user_ctx":{"name":"ann","roles":["anything"]}`, `"admin"`, ""},
+	} {
+		path := fmt.Sprintf("%s/rep%d", database, i)
+		members := test.members
+		if members != "" {
+			members = "," + members
+		}
+		got := n.as(test.who, http.MethodPut, path, fmt.Sprintf(`{"source":"http://a.example/%d","target":"http://b.example/db"%s}`, i, members))
+		if test.reason != "" {
+			refused(t, got, http.StatusForbidden, "forbidden", test.reason)
+			continue
+		}
+		require.Equal(t, http.StatusCreated, got.status, got.body)
+		require.Contains(t, n.get(path).body, `"owner":`+test.owner, test.members)
+	}
+	// What administrators replicate stays as it was.
+	got := n.do(http.MethodPut, database+"/replicated?new_edits=false", `{"_rev":"1-a","source":"http://a.example/x","target":"http://b.example/db"}`)
+	require.Equal(t, http.StatusCreated, got.status, got.body)
+	require.NotContains(t, n.get(database+"/replicated").body, "owner")
+}
+
+func TestTransientJobsOfUsers(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	p := n.newPeople()
+	body := definition(`"continuous":true`)
+	got := n.as(p.member, http.MethodPost, "/_replicate", body)
+	require.Equal(t, http.StatusAccepted, got.status, got.body)
+	id := got.localID(t)
+	require.Equal(t, "ann", n.get("/_scheduler/jobs/" + strings.Replace(id, "+", "%2B", 1)).json(t)["user"])
+	// To another one who asks for the same it is a conflict that does not say with whom.
+	got = n.as(p.user, http.MethodPost, "/_replicate", body)
+	require.Equal(t, http.StatusConflict, got.status)
+	require.NotContains(t, got.body, "ann")
+	cancel := `{"cancel":true,"replication_id":"` + id + `"}`
+	for _, who := range []string{p.user, p.admin} {
+		refused(t, n.as(who, http.MethodPost, "/_replicate", cancel), http.StatusForbidden, "forbidden",
+			"Only its user and server admins may cancel a replication.")
+	}
+	require.Equal(t, http.StatusOK, n.as(p.member, http.MethodPost, "/_replicate", definition(`"continuous":true,"cancel":true`)).status)
+	require.Equal(t, http.StatusNotFound, n.as(p.member, http.MethodPost, "/_replicate", cancel).status)
+
+	require.Equal(t, http.StatusAccepted, n.as(p.member, http.MethodPost, "/_replicate", body).status)
+	require.Equal(t, http.StatusOK, n.as(p.root, http.MethodPost, "/_replicate", cancel).status)
+
+	// The job of a document is never cancelled here.
+	n.with("x/_replicator", security)
+	require.Equal(t, http.StatusCreated, n.as(p.member, http.MethodPut, "/x%2F_replicator/rep", replication("")).status)
+	for _, who := range []string{p.root, p.member} {
+		require.Equal(t, http.StatusNotFound, n.as(who, http.MethodPost, "/_replicate", cancel).status)
+	}
+}

@@ -1,0 +1,253 @@
+package frontend_test
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"settee/pkg/couch/couchtest"
+)
+
+// recordedRaw is a recorded exchange whose number does not belong to one of the other tests.
+func recordedRaw(t *testing.T, number int) exchange {
+	t.Helper()
+	for _, r := range couchtest.Recordings(t) {
+		if r.Number != number {
+			continue
+		}
+		request, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(r.Request)))
+		require.NoError(t, err)
+		head, body, _ := bytes.Cut(r.Response, []byte("\r\n\r\n"))
+		response, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(append(head, "\r\n\r\n"...))), request)
+		require.NoError(t, err)
+		require.NoError(t, response.Body.Close())
+		_, sent, _ := bytes.Cut(r.Request, []byte("\r\n\r\n"))
+		return exchange{request.Method, request.RequestURI, string(sent), answer{response.StatusCode, response.Header, string(body)}}
+	}
+	require.Fail(t, "no such recording")
+	return exchange{}
+}
+
+func basic(name, password string) string {
+	return "Basic " + base64.StdEncoding.EncodeToString([]byte(name+":"+password))
+}
+
+// as makes a request with other credentials than the administrator's: nobody, or name:password.
+func (n *node) as(who, method, target, body string, headers ...string) answer {
+	n.Helper()
+	authorization := nobody
+	if who != nobody {
+		name, password, _ := strings.Cut(who, ":")
+		authorization = basic(name, password)
+	}
+	headers = append([]string{"Authorization", authorization, "Content-Type", "application/json"}, headers...)
+	return n.do(method, target, body, headers...)
+}
+
+// newUser makes a user, whose password is that of the tests with the name before it.
+func (n *node) newUser(name string, roles ...string) (credentials string) {
+	n.Helper()
+	n.usersDatabase()
+	text, err := json.Marshal(map[string]any{
+		"type": "user", "name": name, "roles": append([]string{}, roles...), "password": name + "-" + secret,
+	})
+	require.NoError(n, err)
+	got := n.do(http.MethodPut, "/_users/org.couchdb.user:"+name, string(text))
+	require.Equal(n, http.StatusCreated, got.status, got.body)
+	return name + ":" + name + "-" + secret
+}
+
+func (n *node) usersDatabase() {
+	n.Helper()
+	if n.get("/_users").status == http.StatusNotFound {
+		require.Equal(n, http.StatusCreated, n.do(http.MethodPut, "/_users", "").status)
+	}
+}
+
+func TestRecordedSessions(t *testing.T) {
+	t.Parallel()
+	n := start(t, "admins/other=password")
+	n.newDatabase("wire")
+	for number, authorization := range map[int]string{8: nobody, 9: basic("admin", "nope")} {
+		e := recordedRaw(t, number)
+		got := n.do(e.method, e.target, "", "Authorization", authorization)
+		require.Equal(t, e.answer.status, got.status)
+		require.Equal(t, e.answer.body, got.body)
+		require.Empty(t, got.header.Get("WWW-Authenticate"))
+	}
+	for number, password := range map[int]string{10: adminPassword, 11: "nope"} {
+		e := recordedRaw(t, number)
+		got := n.as(nobody, e.method, e.target, `{"name": "admin", "password": "`+password+`"}`)
+		require.Equal(t, e.answer.status, got.status, got.body)
+		require.Equal(t, e.answer.body, got.body)
+		value := regexp.MustCompile(`AuthSession=[^;]*|Expires=[^;]*`)
+		want := value.ReplaceAllString(e.answer.header.Get("Set-Cookie"), "x")
+		require.Equal(t, want+"; SameSite=Lax", value.ReplaceAllString(got.header.Get("Set-Cookie"), "x"))
+		require.Equal(t, password == adminPassword, !strings.HasPrefix(got.header.Get("Set-Cookie"), "AuthSession=;"))
+		require.Regexp(t, `Expires=\w{3}, \d\d-\w{3}-\d{4} \d\d:\d\d:\d\d GMT;`, got.header.Get("Set-Cookie"))
+	}
+	e := recordedRaw(t, 12)
+	got := n.do(e.method, e.target, "")
+	require.Equal(t, e.answer.status, got.status)
+	require.Equal(t, e.answer.body, got.body)
+
+	e = recordedRaw(t, 112)
+	for range 5 {
+		require.Equal(t, http.StatusUnauthorized, n.as(nobody, e.method, e.target, `{"name": "other", "password": "no"}`).status)
+	}
+	got = n.as(nobody, e.method, e.target, `{"name": "other", "password": "password"}`)
+	require.Equal(t, e.answer.status, got.status)
+	require.Equal(t, e.answer.body, got.body)
+}
+
+// cookieOf returns the cookie that an answer sets.
+func cookieOf(t *testing.T, a answer) string {
+	t.Helper()
+	cookie, _, _ := strings.Cut(a.header.Get("Set-Cookie"), ";")
+	require.Regexp(t, "^AuthSession=.", cookie)
+	return cookie
+}
+
+func TestSessionOfAUser(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := startOn(t, memory(t), listenPipe())
+		n.newUser("ann", "staff")
+		form := url.Values{"username": {"ann"}, "password": {"ann-" + secret}}.Encode()
+		got := n.as(nobody, http.MethodPost, "/_session?next=http://elsewhere.example", form, "Content-Type", "application/x-www-form-urlencoded; charset=utf-8")
+		require.Equal(t, http.StatusOK, got.status, got.body)
+		require.Equal(t, `{"ok":true,"name":"ann","roles":["staff"]}`+"\n", got.body)
+		require.NotContains(t, got.header.Get("Set-Cookie"), "Secure")
+		cookie := cookieOf(t, got)
+		session := func(cookie string) answer {
+			return n.do(http.MethodGet, "/_session", "", "Authorization", nobody, "Cookie", cookie)
+		}
+		got = session(cookie)
+		require.JSONEq(t, `{"ok":true,"userCtx":{"name":"ann","roles":["staff"]},
+			"info":{"authentication_handlers":["cookie","default"],"authenticated":"cookie"}}`, got.body)
+		require.Empty(t, got.header.Get("Set-Cookie"))
+		time.Sleep(2 * time.Minute)
+		renewed := cookieOf(t, session(cookie))
+		require.NotEqual(t, cookie, renewed)
+		time.Sleep(9 * time.Minute)
+		const anonymous = `{"ok":true,"userCtx":{"name":null,"roles":[]},"info":{"authentication_handlers":["cookie","default"]}}` + "\n"
+		require.Equal(t, anonymous, session(cookie).body)
+		require.NotEqual(t, anonymous, session(renewed).body)
+		refused(t, session("AuthSession=nonsense"), http.StatusBadRequest, "bad_request", "Malformed AuthSession cookie. Please clear your cookies.")
+		refused(t, n.as(nobody, http.MethodGet, "/_session?basic=true", ""), http.StatusUnauthorized, "unauthorized", "Please login.")
+
+		got = n.do(http.MethodDelete, "/_session", "", "Authorization", nobody, "Cookie", renewed)
+		require.Equal(t, http.StatusOK, got.status)
+		require.True(t, strings.HasPrefix(got.header.Get("Set-Cookie"), "AuthSession=; "), got.header.Get("Set-Cookie"))
+
+		// A proxy speaks TLS to the client.
+		got = n.as(nobody, http.MethodPost, "/_session", `{"name":"ann","password":"ann-`+secret+`"}`, "X-Forwarded-Proto", "https")
+		require.Contains(t, got.header.Get("Set-Cookie"), "; Secure")
+
+		// What is refused before any password is looked at.
+		for body, reason := range map[string]string{
+			`{}`:                            "request body must contain a username",
+			`{"name":"a","username":"b"}`:   "request body contains different usernames",
+			`{"name":7}`:                    "`name` must be a string",
+			`{"name":"a","password":["x"]}`: "`password` must be a string",
+			`[]`:                            "Request body must be a JSON object",
+			`{"name":"a","password":"x"`:    "invalid UTF-8 JSON",
+		} {
+			refused(t, n.as(nobody, http.MethodPost, "/_session", body), http.StatusBadRequest, "bad_request", reason)
+		}
+		got = n.as(nobody, http.MethodPost, "/_session", `{}`, "Content-Type", "text/plain")
+		require.Equal(t, http.StatusUnsupportedMediaType, got.status)
+		got = n.as(nobody, http.MethodPost, "/_session", strings.Repeat("x", 70_000))
+		require.Equal(t, http.StatusRequestEntityTooLarge, got.status)
+		refused(t, n.do(http.MethodGet, "/", "", "Authorization", "Basic !"), http.StatusBadRequest, "bad_request",
+			"Authorization header has invalid base64 value")
+	})
+}
+
+func TestRequireValidUser(t *testing.T) {
+	t.Parallel()
+	for setting, want := range map[string]map[string]int{
+		"chttpd/require_valid_user=true":               {"/": 401, "/_up": 401, "/_session": 401, "/db": 401},
+		"chttpd/require_valid_user_except_for_up=true": {"/": 401, "/_up": 200, "/_session": 401, "/db": 401},
+		"chttpd/require_valid_user=false":              {"/": 200, "/_up": 200, "/_session": 200, "/db": 404},
+	} {
+		n := start(t, setting)
+		for path, status := range want {
+			got := n.as(nobody, http.MethodGet, path, "")
+			require.Equal(t, status, got.status, "%s: %s", setting, path)
+			challenge := ""
+			if status == http.StatusUnauthorized && strings.Contains(setting, "user=") {
+				challenge = `Basic realm="server"`
+			}
+			require.Equal(t, challenge, got.header.Get("WWW-Authenticate"), setting)
+		}
+		got := n.as(nobody, http.MethodPost, "/_session", `{"name":"`+adminName+`","password":"`+adminPassword+`"}`)
+		require.Equal(t, http.StatusOK, got.status, "to log in is always possible")
+	}
+}
+
+// {"alg":"HS256","typ":"JWT"} {"sub":"ann","exp":4102444800,"_couchdb.roles":["staff"]}, by the secret "key"
+const token = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiJhbm4iLCJleHAiOjQxMDI0NDQ4MDAsIl9jb3VjaGRiLnJvbGVzIjpbInN0YWZmIl19.4euW1e_OsgKo7IahVEd4Ik57QF1NrT0o1mlsv08Y1gQ"
+
+func TestBearerToken(t *testing.T) {
+	t.Parallel()
+	const handlers = "chttpd/authentication_handlers={chttpd_auth, jwt_authentication_handler}, {chttpd_auth, default_authentication_handler}"
+	n := start(t, handlers, "jwt_keys/hmac:_default=a2V5")
+	got := n.do(http.MethodGet, "/_session", "", "Authorization", "Bearer "+token)
+	require.JSONEq(t, `{"ok":true,"userCtx":{"name":"ann","roles":["staff"]},
+		"info":{"authentication_handlers":["jwt","default"],"authenticated":"jwt"}}`, got.body)
+	refused(t, n.do(http.MethodGet, "/", "", "Authorization", "Bearer "+token+"x"), http.StatusBadRequest, "bad_request",
+		"Bad signature in authentication token")
+	refused(t, n.do(http.MethodGet, "/_all_dbs", "", "Authorization", "Bearer "+token), http.StatusUnauthorized, "unauthorized",
+		"You are not a server admin.")
+
+	without := start(t, "jwt_keys/hmac:_default=a2V5")
+	got = without.do(http.MethodGet, "/_session", "", "Authorization", "Bearer "+token)
+	require.Contains(t, got.body, `"name":null`, "tokens are taken where the configuration says so")
+}
+
+// A password that is put into the configuration is hashed before it is stored.
+func TestAdminsInTheStore(t *testing.T) {
+	t.Parallel()
+	db := memory(t)
+	n := startOn(t, db, listenTCP(t))
+	says(t, n.setConfig("admins/root", "first-"+secret), "")
+	require.Equal(t, http.StatusOK, n.as("root:first-"+secret, http.MethodGet, "/_all_dbs", "").status)
+	says(t, n.setConfig("admins/root", "second-"+secret), "****")
+	require.Equal(t, http.StatusUnauthorized, n.as("root:first-"+secret, http.MethodGet, "/_all_dbs", "").status)
+	require.Equal(t, http.StatusOK, n.as("root:second-"+secret, http.MethodGet, "/_all_dbs", "").status)
+	require.Contains(t, n.config.Current().Shown()["admins"], "root")
+	require.Equal(t, http.StatusOK, n.do(http.MethodDelete, configPath+"/admins/root", "").status)
+	require.Equal(t, http.StatusUnauthorized, n.as("root:second-"+secret, http.MethodGet, "/_all_dbs", "").status)
+}
+
+func TestUserIsInTheLog(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	n.get("/_all_dbs")
+	require.Equal(t, adminName, n.log.line(t, `"path":"/_all_dbs"`)["user"])
+	n.as(nobody, http.MethodGet, "/_active_tasks", "")
+	require.Empty(t, n.log.line(t, `"path":"/_active_tasks"`)["user"])
+	n.as(adminName+":wrong", http.MethodGet, "/_up", "")
+	line := n.log.line(t, "somebody failed to log in")
+	require.Equal(t, "127.0.0.1", line["from"])
+	require.Equal(t, adminName, line["name"])
+}
+
+func readAll(t *testing.T, r io.Reader) string {
+	t.Helper()
+	text, err := io.ReadAll(r)
+	require.NoError(t, err)
+	return string(text)
+}
