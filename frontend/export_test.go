@@ -29,3 +29,19 @@ func (h *Handler) TemplateOf(method, target string) (string, error) {
 	}
 	return match.Route.GetPathTemplate()
 }
+
+// Parts returns what a request's path is for the router, and its segments for the rules; ok is
+// false if it is no path of a database.
+func (h *Handler) Parts(method, target string) (db, doc string, segments []string, ok bool) {
+	u, err := url.ParseRequestURI(target)
+	if err != nil {
+		return "", "", nil, false
+	}
+	u = canonical(u)
+	var match mux.RouteMatch
+	if !h.router.Match(&http.Request{Method: method, URL: u}, &match) || match.Vars["db"] == "" {
+		return "", "", nil, false
+	}
+	r := mux.SetURLVars(&http.Request{URL: u}, match.Vars)
+	return pathValue(r, "db"), pathValue(r, "doc"), pathSegments(u), true
+}

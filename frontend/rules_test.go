@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"settee/frontend"
 )
 
 // people are who make requests: a server administrator, an administrator and a member of the
@@ -486,4 +488,26 @@ func TestTransientJobsOfUsers(t *testing.T) {
 	for _, who := range []string{p.root, p.member} {
 		require.Equal(t, http.StatusNotFound, n.as(who, http.MethodPost, "/_replicate", cancel).status)
 	}
+}
+
+// The rules must not take a path for another one than the router does.
+func FuzzPaths(f *testing.F) {
+	for _, path := range []string{
+		"/db/doc", "/x%2F_replicator/_changes", "//_users///org.couchdb.user:a", "/db/_design%2Fd/a%2fb", "/db/_design/d|x/a", "/_users%2F/x", "/%5fusers/%2e%2e/x", "/db/..;/_security",
+	} {
+		f.Add(path)
+	}
+	handler := frontend.New(frontend.Options{})
+	f.Fuzz(func(t *testing.T, path string) {
+		db, doc, segments, ok := handler.Parts(http.MethodGet, path)
+		if !ok {
+			return
+		}
+		if db != segments[0] {
+			t.Fatalf("%q is in %q for the router, and in %q for the rules", path, db, segments[0])
+		}
+		if doc != "" && doc != segments[1] && !strings.HasPrefix(doc, segments[1]+"/") {
+			t.Fatalf("%q is of %q for the router, and of %q for the rules", path, doc, segments[1])
+		}
+	})
 }

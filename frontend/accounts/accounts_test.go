@@ -16,6 +16,7 @@ import (
 	"settee/frontend/accounts"
 	"settee/frontend/internal/auth"
 	"settee/pkg/docstore"
+	"settee/pkg/kv/faultkv"
 )
 
 func TestAdmins(t *testing.T) {
@@ -344,4 +345,22 @@ func TestTokens(t *testing.T) {
 	user, err = open(t, memory(t), "jwt_keys/hmac:_default=a2V5", "jwt_auth/roles_claim_name=sub").Token(token)
 	require.NoError(t, err)
 	assert.Equal(t, []string{"ann"}, user.Roles)
+}
+
+// What is written is written once, whether its commit was heard of or not.
+func TestUnknownCommits(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(20) {
+		db := faultkv.Wrap(memory(t), faultkv.Options{Seed: seed, Rates: faultkv.Rates{
+			faultkv.Conflict: 0.1, faultkv.UnknownCommitted: 0.3, faultkv.UnknownNotCommitted: 0.1,
+		}})
+		one, two := open(t, db, "admins/root=s3same"), open(t, db, "admins/root=s3same")
+		one.is([]string{"root", "_admin"}, "root", "s3same")
+		name, _ := two.session(one.cookie("root"))
+		assert.Equal(t, "root", name)
+		fresh := open(t, faultkv.Wrap(memory(t), faultkv.Options{Seed: seed, Rates: faultkv.Rates{faultkv.UnknownCommitted: 0.5}}))
+		password, err := fresh.MakeAdmin(t.Context())
+		require.NoError(t, err)
+		fresh.is([]string{"admin", "_admin"}, "admin", password)
+	}
 }
