@@ -70,6 +70,8 @@ type process struct {
 	t   *testing.T
 	cmd *exec.Cmd
 	url string // of a node's frontend, with its administrator
+	// read is closed when all that the process has said is in the log.
+	read chan struct{}
 
 	mu  sync.Mutex
 	log bytes.Buffer
@@ -94,7 +96,7 @@ func withoutAdmin(url string) string {
 // text.
 func begin(t *testing.T, text string, env []string, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, cmd: exec.Command(built, args...)}
+	p := &process{t: t, cmd: exec.Command(built, args...), read: make(chan struct{})}
 	p.cmd.Env = slices.Concat(os.Environ(), adminEnvironment, env)
 	pipe, err := p.cmd.StderrPipe()
 	require.NoError(t, err)
@@ -108,6 +110,7 @@ func begin(t *testing.T, text string, env []string, args ...string) *process {
 	})
 	seen := make(chan struct{})
 	go func() {
+		defer close(p.read)
 		lines := bufio.NewScanner(pipe)
 		lines.Buffer(nil, 1<<20)
 		for lines.Scan() {

@@ -95,6 +95,9 @@ func serve(
 ) (err error) {
 	roles := cfg.Roles()
 	address := netip.AddrPortFrom(config.BindAddress.Get(cfg), uint16(config.Port.Get(cfg))) // the setting is in its range
+	if !roles.Replication {
+		refuseOutbound()
+	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 
