@@ -74,7 +74,7 @@ func newRoot() *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(usage)
-	root.AddCommand(newServe(), newReplicate(), newDemo(), newConfig(), newVersion())
+	root.AddCommand(newServe(), newReplicate(), newDemo(), newConfig(), newFirewall(), newVersion())
 	for _, cmd := range append(root.Commands(), root) {
 		check := cmd.Args
 		cmd.Args = func(cmd *cobra.Command, args []string) error {

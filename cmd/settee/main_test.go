@@ -96,11 +96,17 @@ func withoutAdmin(url string) string {
 // text.
 func begin(t *testing.T, text string, env []string, args ...string) *process {
 	t.Helper()
+	return beginBy(t, (*exec.Cmd).Start, text, env, args...)
+}
+
+// beginBy has start start the command.
+func beginBy(t *testing.T, start func(*exec.Cmd) error, text string, env []string, args ...string) *process {
+	t.Helper()
 	p := &process{t: t, cmd: exec.Command(built, args...), read: make(chan struct{})}
 	p.cmd.Env = slices.Concat(os.Environ(), adminEnvironment, env)
 	pipe, err := p.cmd.StderrPipe()
 	require.NoError(t, err)
-	require.NoError(t, p.cmd.Start())
+	require.NoError(t, start(p.cmd))
 	t.Cleanup(func() {
 		_ = p.cmd.Process.Kill()
 		_ = p.cmd.Wait()
@@ -186,6 +192,12 @@ func (p *process) request(method, path, body string) (int, string) {
 
 func request(t *testing.T, method, url, body string) (int, string) {
 	t.Helper()
+	return requestBy(t, http.DefaultClient, method, url, body)
+}
+
+// requestBy has a client do the request.
+func requestBy(t *testing.T, client *http.Client, method, url, body string) (int, string) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
@@ -193,7 +205,7 @@ func request(t *testing.T, method, url, body string) (int, string) {
 	if body != "" {
 		r.Header.Set("Content-Type", "application/json")
 	}
-	response, err := http.DefaultClient.Do(r)
+	response, err := client.Do(r)
 	require.NoError(t, err)
 	defer func() { _ = response.Body.Close() }()
 	text, err := io.ReadAll(response.Body)

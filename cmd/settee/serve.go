@@ -94,7 +94,7 @@ func serve(
 	ctx context.Context, cfg *config.Config, files []string, reloads <-chan os.Signal, screen io.Writer, log zerolog.Logger,
 ) (err error) {
 	roles := cfg.Roles()
-	address := netip.AddrPortFrom(config.BindAddress.Get(cfg), uint16(config.Port.Get(cfg))) // the setting is in its range
+	address := listenAddresses(cfg)[0]
 	if !roles.Replication {
 		refuseOutbound()
 	}
@@ -165,6 +165,13 @@ func serve(
 	case err = <-n.failed:
 	}
 	return err
+}
+
+// listenAddresses are where an api_frontend node accepts requests.
+func listenAddresses(cfg *config.Config) []netip.AddrPort {
+	return []netip.AddrPort{
+		netip.AddrPortFrom(config.BindAddress.Get(cfg), uint16(config.Port.Get(cfg))), // the setting is in its range
+	}
 }
 
 // openDocuments opens the databases. What is written to replicator databases makes jobs. How
