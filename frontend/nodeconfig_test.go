@@ -144,7 +144,7 @@ func TestRefusedConfig(t *testing.T) {
 		"replicator.shares/_replicator":  "[replicator.shares] _replicator (request): \"lots\" is refused: it must be a whole number from 1 to 1000",
 		"settee/store":                   "[settee] store: it counts when a node starts: it is set in a file, the environment or a flag of each node",
 		"chttpd/port":                    "[chttpd] port: it counts when a node starts: it is set in a file, the environment or a flag of each node",
-		"ssl/password":                   "[ssl] password: a secret that has no effect is not stored: the listener speaks plain HTTP",
+		"chttpd_auth/proxy_use_secret":   "[chttpd_auth] proxy_use_secret: a secret that has no effect is not stored: there is no proxy authentication",
 		"x%5D/y":                         "the name of a section or a key has 1 to 1000 bytes of printable characters other than [ and ], and no space at its ends",
 		"replicator/max_backoff_penalty": "[replicator] max_backoff_penalty: it is not a setting",
 	} {

@@ -1,6 +1,7 @@
 package frontend
 
 import (
+	"bytes"
 	stdlog "log"
 	"net/http"
 	"strings"
@@ -15,6 +16,12 @@ const (
 	headerTimeout = 30 * time.Second // to send a request's headers
 	idleTimeout   = 5 * time.Minute  // between the requests of a connection
 	maxHeaders    = 64 << 10         // bytes
+	// Of HTTP/2, which TLS connections speak: how many requests at a time share a connection,
+	// and how long one may be silent before it is asked whether anybody is there.
+	maxStreams   = 100
+	pingAfter    = time.Minute
+	pingWithin   = 15 * time.Second
+	writesWithin = sendTimeout // of any byte
 )
 
 // NewServer returns an HTTP server for h; its caller sets Addr, or calls Serve.
@@ -29,7 +36,10 @@ func NewServer(h *Handler) *http.Server {
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaders,
-		ErrorLog:          stdlog.New(serverLog{h.log}, "", 0),
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: maxStreams, SendPingTimeout: pingAfter, PingTimeout: pingWithin, WriteByteTimeout: writesWithin,
+		},
+		ErrorLog: stdlog.New(serverLog{h.log}, "", 0),
 	}
 	server.RegisterOnShutdown(h.Drain)
 	return server
@@ -39,6 +49,10 @@ func NewServer(h *Handler) *http.Server {
 type serverLog struct{ log zerolog.Logger }
 
 func (l serverLog) Write(line []byte) (int, error) {
-	l.log.Warn().Str("reason", replicator.StripCredentials(strings.TrimSpace(string(line)))).Msg("connection failed")
+	level := zerolog.WarnLevel
+	if bytes.Contains(line, []byte("TLS handshake error")) { // of whoever scans the ports
+		level = zerolog.DebugLevel
+	}
+	l.log.WithLevel(level).Str("reason", replicator.StripCredentials(strings.TrimSpace(string(line)))).Msg("connection failed")
 	return len(line), nil
 }

@@ -81,12 +81,12 @@ type rules struct {
 func newRules(ctx context.Context, cfg *config.Config, resolvers string) (*rules, error) {
 	r := &rules{Roles: cfg.Roles()}
 	if r.Roles.APIFrontend {
-		for _, address := range listenAddresses(cfg) {
-			if address.Port() == 0 {
+		for _, e := range entrances(cfg) {
+			if e.address.Port() == 0 {
 				return nil, errors.New("a port is 0, which takes any that is free: the rules need its number")
 			}
-			if !address.Addr().IsLoopback() {
-				r.Listeners = append(r.Listeners, address)
+			if !e.address.Addr().IsLoopback() {
+				r.Listeners = append(r.Listeners, e.address)
 			}
 		}
 	}

@@ -32,8 +32,9 @@ func TestFirewallRules(t *testing.T) {
 		}},
 		"one address": {[]string{frontend, "chttpd/bind_address=192.0.2.1", "chttpd/port=80"},
 			[]string{"ip daddr 192.0.2.1 tcp dport 80 accept"}, nil},
-		"IPv4 alone": {[]string{frontend, "chttpd/bind_address=0.0.0.0"}, []string{"meta nfproto ipv4 tcp dport 5984 accept"}, nil},
-		"loopback":   {[]string{frontend, "chttpd/bind_address=127.0.0.2"}, nil, nil},
+		"TLS for others": {[]string{frontend, "ssl/enable=true", "ssl/cert_file=a.pem", "ssl/bind_address=any"}, []string{"tcp dport 6984 accept"}, nil},
+		"IPv4 alone":     {[]string{frontend, "chttpd/bind_address=0.0.0.0"}, []string{"meta nfproto ipv4 tcp dport 5984 accept"}, nil},
+		"loopback":       {[]string{frontend, "chttpd/bind_address=127.0.0.2"}, nil, nil},
 		"replication": {[]string{replication, "chttpd/bind_address=any", "replicator/denied_networks=10.0.0.0/8, 10.1.0.0/16, fd00::/8, fd00::1"}, nil, []string{
 			"ip daddr 169.254.169.253 meta l4proto { tcp, udp } th dport 53 accept",
 			"ip6 daddr 2001:db8::53 meta l4proto { tcp, udp } th dport 53 accept",

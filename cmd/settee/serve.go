@@ -94,7 +94,6 @@ func serve(
 	ctx context.Context, cfg *config.Config, files []string, reloads <-chan os.Signal, screen io.Writer, log zerolog.Logger,
 ) (err error) {
 	roles := cfg.Roles()
-	address := listenAddresses(cfg)[0]
 	if !roles.Replication {
 		refuseOutbound()
 	}
@@ -149,7 +148,7 @@ func serve(
 		if n.accounts, err = openAccounts(ctx, db, docs, live, screen, log); err != nil {
 			return err
 		}
-		if err := n.listen(ctx, address); err != nil {
+		if err := n.listen(ctx, cfg); err != nil {
 			return err
 		}
 		n.keepUp(layer)
@@ -167,11 +166,23 @@ func serve(
 	return err
 }
 
-// listenAddresses are where an api_frontend node accepts requests.
-func listenAddresses(cfg *config.Config) []netip.AddrPort {
-	return []netip.AddrPort{
-		netip.AddrPortFrom(config.BindAddress.Get(cfg), uint16(config.Port.Get(cfg))), // the setting is in its range
+// entrance is where an api_frontend node accepts requests.
+type entrance struct {
+	address netip.AddrPort
+	secure  bool // by TLS
+}
+
+// entrances are those of a node, if it is an api_frontend.
+func entrances(cfg *config.Config) []entrance {
+	at := config.BindAddress.Get(cfg)
+	all := []entrance{{netip.AddrPortFrom(at, uint16(config.Port.Get(cfg))), false}} // the settings of ports are in their range
+	if config.TLSEnable.Get(cfg) {
+		if own := config.TLSAddress.Get(cfg); own.IsValid() {
+			at = own
+		}
+		all = append(all, entrance{netip.AddrPortFrom(at, uint16(config.TLSPort.Get(cfg))), true})
 	}
+	return all
 }
 
 // openDocuments opens the databases. What is written to replicator databases makes jobs. How
@@ -216,21 +227,36 @@ type node struct {
 	failed    chan error // of a role that ended by itself
 }
 
-func (n *node) listen(ctx context.Context, address netip.AddrPort) error {
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address.String())
-	if err != nil {
-		return fmt.Errorf("listening for requests: %w", err)
-	}
-	n.frontend = frontend.NewServer(frontend.New(frontend.Options{
+// listen accepts requests at all entrances.
+func (n *node) listen(ctx context.Context, cfg *config.Config) error {
+	server := frontend.NewServer(frontend.New(frontend.Options{
 		Jobs: n.jobs, Documents: n.docs, Accounts: n.accounts, Config: n.live, Version: currentVersion(), Log: n.log,
 		Metrics: n.metrics.handler(n.log), Observe: n.metrics.request,
 	}))
-	go func() {
-		if err := n.frontend.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			n.failed <- fmt.Errorf("accepting requests: %w", err)
+	if config.TLSEnable.Get(cfg) {
+		var err error
+		if server.TLSConfig, err = serverTLS(cfg, n.log); err != nil {
+			return err
 		}
-	}()
-	n.log.Info().Str("url", "http://"+listener.Addr().String()+"/").Msg("settee accepts requests")
+	}
+	n.frontend = server
+	for _, e := range entrances(cfg) {
+		listener, err := new(net.ListenConfig).Listen(ctx, "tcp", e.address.String())
+		if err != nil {
+			return fmt.Errorf("listening for requests: %w", err)
+		}
+		serve, field, url := server.Serve, "url", "http://"+listener.Addr().String()+"/"
+		if e.secure {
+			serve = func(l net.Listener) error { return server.ServeTLS(l, "", "") }
+			field, url = "tls_url", "https://"+listener.Addr().String()+"/"
+		}
+		go func() {
+			if err := serve(listener); !errors.Is(err, http.ErrServerClosed) {
+				n.failed <- fmt.Errorf("accepting requests: %w", err)
+			}
+		}()
+		n.log.Info().Str(field, url).Msg("settee accepts requests")
+	}
 	return nil
 }
 

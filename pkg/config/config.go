@@ -166,6 +166,18 @@ func (c *Config) contradictions() []error {
 		problems = append(problems, contradict(fmt.Sprintf("%v (%s) and %v (%s) are both false, which leaves this node nothing to do",
 			apiFrontend, apiFrontend.From(c), replication, replication.From(c)), apiFrontend.def, replication.def))
 	}
+	if TLSEnable.Get(c) && TLSCertFile.Get(c) == "" {
+		problems = append(problems, contradict(fmt.Sprintf("%v is true (%s), but %v is not set",
+			TLSEnable, TLSEnable.From(c), TLSCertFile), TLSEnable.def, TLSCertFile.def))
+	}
+	if TLSVerifyClients.Get(c) && TLSClientCAFile.Get(c) == "" {
+		problems = append(problems, contradict(fmt.Sprintf("%v is true (%s), but %v, which would say whose certificates count, is not set",
+			TLSVerifyClients, TLSVerifyClients.From(c), TLSClientCAFile), TLSVerifyClients.def, TLSClientCAFile.def))
+	}
+	if TLSRequireClients.Get(c) && !TLSVerifyClients.Get(c) {
+		problems = append(problems, contradict(fmt.Sprintf("%v is true (%s), but clients are asked for certificates only where %v is true",
+			TLSRequireClients, TLSRequireClients.From(c), TLSVerifyClients), TLSRequireClients.def, TLSVerifyClients.def))
+	}
 	return problems
 }
 

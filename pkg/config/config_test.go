@@ -520,8 +520,8 @@ func TestWarnings(t *testing.T) {
 		}},
 		{name: "unknown section, once", data: "[replikator]\nmax_jobs = 5\nmax_history = 6",
 			want: []string{"[replikator], FILE:2: is neither a section of settee nor one of CouchDB"}},
-		{name: "a section without effect, once", data: "[ssl]\nenable = true\nport = 6984",
-			want: []string{"[ssl], FILE:2: has no effect: the listener speaks plain HTTP"}},
+		{name: "TLS of older servers", data: "[daemons]\nhttpsd = {chttpd, start_link, [https]}",
+			want: []string{"[daemons] httpsd, FILE:2: has no effect: TLS is for [ssl] enable to switch on"}},
 		{name: "accounts", data: "[admins]\nroot = hunter2",
 			want: nil},
 		{name: "sections of CouchDB", data: "[couchdb_engines]\ncouch = couch_bt_engine\n[smoosh.ratio_dbs]\npriority = ratio\n" +

@@ -7,7 +7,7 @@ import (
 
 // ineffective names the settings of CouchDB 3.5, and of the replicator that its RFC
 // 016 describes, that settee does not honour, with what happens instead: the rest of
-// the warning "has no effect: ...". A name without a key is a whole section.
+// the warning "has no effect: ...".
 //
 // Together with the table of settings it has every key of [replicator] in CouchDB's
 // default.ini, documentation and code. What gets built moves from here to there.
@@ -25,8 +25,14 @@ var ineffective = map[name]string{
 	// TLS.
 	{"replicator", "cacert_reload_interval_hours"}: "the operating system's trusted certificates are read once; ssl_trusted_certificates_file is read again when it changes",
 
+	{"ssl", "secure_renegotiate"}:        "there is no renegotiation",
+	{"ssl", "signature_algs"}:            "those of Go are used",
+	{"ssl", "ecc_curves"}:                "those of Go are used",
+	{"ssl", "verify_fun"}:                "there is no Erlang here",
+	{"ssl", "ssl_certificate_max_depth"}: "the certificates of clients may have any number between them and one of cacert_file",
+	{"daemons", "httpsd"}:                "TLS is for [ssl] enable to switch on",
+
 	// Settings elsewhere whose absence leaves open what an operator believes closed.
-	{"ssl", ""}:                               "the listener speaks plain HTTP",
 	{"chttpd_auth", "password_scheme"}:        "passwords are hashed with PBKDF2; simple ones that are there already are taken",
 	{"chttpd_auth", "password_regexp"}:        "any password is taken",
 	{"chttpd_auth", "proxy_use_secret"}:       "there is no proxy authentication",
@@ -43,7 +49,7 @@ var ineffective = map[name]string{
 var whollyKnown = []string{"settee", "replicator", "node_types"}
 
 // partlyUsed are the sections of CouchDB of which settee uses some keys.
-var partlyUsed = []string{"chttpd", "chttpd_auth", "chttpd_auth_lockout", "couchdb", "jwt_auth", "log", "prometheus", "uuids"}
+var partlyUsed = []string{"chttpd", "chttpd_auth", "chttpd_auth_lockout", "couchdb", "daemons", "jwt_auth", "log", "prometheus", "ssl", "uuids"}
 
 // couchDBSections are the sections of CouchDB 3.5 and of its predecessors that
 // settee has nothing to do with. A file may have them.
@@ -52,7 +58,7 @@ var couchDBSections = []string{
 	"config", "cors", "couch_auto_purge_plugin", "couch_httpd_auth", "couch_passwords_cache",
 	"couch_peruser", "couch_quickjs_scanner_plugin", "couch_scanner", "couch_scanner_plugin_conflict_finder",
 	"couch_scanner_plugin_ddoc_features", "couch_scanner_plugin_find", "couch_scanner_plugins",
-	"couchdb_engines", "csp", "custodian", "daemons", "database_compaction", "ddoc_cache", "disk_monitor",
+	"couchdb_engines", "csp", "custodian", "database_compaction", "ddoc_cache", "disk_monitor",
 	"dreyfus", "dreyfus_blacklist", "fabric", "feature_flags", "global_changes", "hibernate_after", "httpd",
 	"httpd_db_handlers", "httpd_design_handlers", "httpd_global_handlers", "indexers", "ioq", "ken", "mango",
 	"mem3", "mem3_reshard", "native_query_servers", "nouveau", "nouveau_index_upgrader", "off_heap_mqd",

@@ -199,7 +199,7 @@ func TestRefusals(t *testing.T) {
 		{"chttpd", "bind_address", "::", atStart},
 		{"couchdb", "uuid", "1", atStart},
 		{"admins", "root", "hunter2", "[admins] root: the store has hashed passwords only"},
-		{"ssl", "password", "hunter2", "a secret that has no effect is not stored: the listener speaks plain HTTP"},
+		{"chttpd_auth", "proxy_use_secret", "hunter2", "a secret that has no effect is not stored: there is no proxy authentication"},
 		{"other", "password", "hunter2", "a secret that has no effect is not stored"},
 		{"replicator", "min_backoff_penalty_sec", "1001", "which is more than [replicator] max_backoff_penalty_sec, 1000 (--set)"},
 		{"replicator", "startup_jitter", "1\n2", "one line"},

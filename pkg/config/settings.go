@@ -107,6 +107,38 @@ var TokenKeys = defineFamily("jwt_keys", "none", someText("a secret in base64, o
 	"The keys of JSON web tokens, as hmac:ID, rsa:ID, ec:ID or ed:ID; the ID of tokens that name none\n"+
 		"is _default.")
 
+// [ssl]: TLS for api_frontend nodes, on a port of its own. The files are read again when they change.
+var (
+	TLSEnable = atStart(define("ssl", "enable", "false", boolean(),
+		"Whether an api_frontend node listens for TLS too."))
+	// TLSAddress is not valid where none is set: it is BindAddress then.
+	TLSAddress = atStart(define("ssl", "bind_address", "", addressOrNone(),
+		"The address that it does so on, where it is not that of [chttpd]: so plain HTTP can be kept\n"+
+			"on loopback."))
+	TLSPort = atStart(define("ssl", "port", "6984", whole(0, math.MaxUint16),
+		"The port that it does so on. 0 takes a free one."))
+	TLSCertFile = atStart(define("ssl", "cert_file", "", filePath(),
+		"The node's certificate (PEM), and intermediate ones behind it. This file and the next ones are\n"+
+			"read again when they change."))
+	TLSKeyFile = atStart(define("ssl", "key_file", "", filePath(),
+		"The private key of cert_file (PEM). Without it the key is looked for in cert_file itself."))
+	TLSKeyPassword = atStart(define("ssl", "password", "", secretText(),
+		"The password of key_file, if that is encrypted."))
+	// TLSVersions are crypto/tls's numbers, the lowest first.
+	TLSVersions = atStart(define("ssl", "tls_versions", "['tlsv1.2', 'tlsv1.3']", tlsVersions(),
+		"The versions of TLS that are spoken."))
+	// TLSCiphers are crypto/tls's numbers; none for its own choice.
+	TLSCiphers = atStart(define("ssl", "ciphers", "", tlsCiphers(),
+		"The ciphers that are offered in TLS 1.2, by OpenSSL's names. When not set, all that are safe;\n"+
+			"those of TLS 1.3 are always."))
+	TLSClientCAFile = atStart(define("ssl", "cacert_file", "", filePath(),
+		"The certificates that those of clients are verified by (PEM)."))
+	TLSVerifyClients = atStart(define("ssl", "verify_ssl_certificates", "false", boolean(),
+		"Whether clients are asked for a certificate, which must be one that cacert_file vouches for."))
+	TLSRequireClients = atStart(define("ssl", "fail_if_no_peer_cert", "false", boolean(),
+		"Whether they must have one, where they are asked."))
+)
+
 // [couchdb]
 var (
 	// UUID is the empty string where none is set.

@@ -83,9 +83,6 @@ func checkName(n name) error {
 func checkStranger(v Value) error {
 	n := v.name()
 	why, without := ineffective[n]
-	if !without {
-		why, without = ineffective[name{section: n.section}]
-	}
 	_, fits := formatSetting(n.key, v.Text)
 	switch {
 	case secret(n) && without:

@@ -55,10 +55,6 @@ func warningOf(origin Origin, v Value) (Warning, bool) {
 		key.Reason = "has no effect: " + why
 		return key, true
 	}
-	if why, ok := ineffective[name{section: v.Section}]; ok {
-		section.Reason = "has no effect: " + why
-		return section, true
-	}
 	switch {
 	case slices.Contains(whollyKnown, v.Section):
 		key.Reason = "is not a setting"

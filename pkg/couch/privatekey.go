@@ -22,18 +22,18 @@ import (
 	"strings"
 )
 
-// loadCertificate reads the client's certificate and its key.
-func loadCertificate(cfg TLSConfig) (*tls.Certificate, error) {
-	certs, err := os.ReadFile(cfg.CertFile)
+// LoadCertificate reads a certificate and its key from the files that [TLSConfig] describes.
+func LoadCertificate(certFile, keyFile, keyPassword string) (*tls.Certificate, error) {
+	certs, err := os.ReadFile(certFile)
 	if err != nil {
 		return nil, err
 	}
-	path := cmp.Or(cfg.KeyFile, cfg.CertFile)
+	path := cmp.Or(keyFile, certFile)
 	key, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	if key, err = decryptKey(key, cfg.KeyPassword); err != nil {
+	if key, err = decryptKey(key, keyPassword); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	pair, err := tls.X509KeyPair(certs, key)

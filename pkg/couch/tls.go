@@ -113,7 +113,7 @@ func loadTrust(cfg TLSConfig) (*trust, error) {
 		t.config.RootCAs = t.roots
 	}
 	if cfg.CertFile != "" {
-		own, err := loadCertificate(cfg)
+		own, err := LoadCertificate(cfg.CertFile, cfg.KeyFile, cfg.KeyPassword)
 		if err != nil {
 			return nil, fmt.Errorf("%w: client certificate: %w", ErrCertificates, err)
 		}
