@@ -11,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"settee/frontend/accounts"
+	"settee/pkg/config"
 	"settee/pkg/docstore"
 	"settee/replicator/jobs"
 )
@@ -59,7 +60,8 @@ type Handler struct {
 	router   *mux.Router
 	// Browsers send what any page asks of them. The zero value refuses requests that
 	// change something and come from another origin.
-	origins http.CrossOriginProtection
+	origins     http.CrossOriginProtection
+	connections connections
 
 	draining context.Context // ends with Drain
 	drain    context.CancelCauseFunc
@@ -77,6 +79,8 @@ func New(opts Options) *Handler {
 	if h.node == "" {
 		h.node, _ = os.Hostname() // without one the node is _local only
 	}
+	h.connections.log = opts.Log
+	h.connections.most = func() int { return config.MaxConnections.Get(h.config.Current()) }
 	h.draining, h.drain = context.WithCancelCause(context.Background())
 	h.router = h.routes()
 	return h

@@ -82,7 +82,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	out := &answer{ResponseWriter: w}
 	header := out.Header()
 	header.Set("Cache-Control", "must-revalidate")
-	header.Set("Server", strings.TrimSuffix("settee/"+h.version, "/"))
+	header.Set("Server", "settee") // the version is for whoever asks at /
+	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("X-Couch-Request-ID", id)
 	// A writer without deadlines is one of a test.
 	control := http.NewResponseController(w)
@@ -100,6 +101,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer logAccess(&log, out, served, began)
 	defer recoverPanic(out, served)
+	ok, end := h.connections.begin(r.Context())
+	defer end()
+	if !ok {
+		respondError(out, served, unavailable("too many requests are being answered: try again later"))
+		return
+	}
 	if h.origins.Check(r) != nil {
 		respondError(out, served, &failure{http.StatusForbidden, "forbidden",
 			"the request comes from a page of another origin, which may not use this node"})

@@ -27,7 +27,10 @@ const (
 // NewServer returns an HTTP server for h; its caller sets Addr, or calls Serve.
 // Shutdown drains h, so that it need not wait for replications to end.
 //
-// The server has neither a ReadTimeout nor a WriteTimeout, because an answer may take
+// The server has at most [chttpd] max_connections connections, of all its listeners, and
+// answers as many requests at a time.
+//
+// It has neither a ReadTimeout nor a WriteTimeout, because an answer may take
 // as long as a replication: h itself bounds how long a client takes to send a body
 // and to receive an answer.
 func NewServer(h *Handler) *http.Server {
@@ -35,6 +38,8 @@ func NewServer(h *Handler) *http.Server {
 		Handler:           h,
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
+		ConnContext:       h.connections.accept,
+		ConnState:         h.connections.note,
 		MaxHeaderBytes:    maxHeaders,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: maxStreams, SendPingTimeout: pingAfter, PingTimeout: pingWithin, WriteByteTimeout: writesWithin,

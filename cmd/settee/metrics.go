@@ -194,6 +194,14 @@ func (n *jobNumbers) Collect(out chan<- prometheus.Metric) {
 	out <- prometheus.MustNewConstMetric(n.total, prometheus.GaugeValue, total)
 }
 
+// unsniffed has browsers take answers for what they say they are.
+func unsniffed(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		next.ServeHTTP(w, r)
+	})
+}
+
 // listenForScrapes serves the metrics on a port of their own, as a node may that accepts no
 // other requests, if it is to.
 func (n *node) listenForScrapes(ctx context.Context, cfg *config.Config) error {
@@ -212,7 +220,7 @@ func (n *node) listenForScrapes(ctx context.Context, cfg *config.Config) error {
 	paths := http.NewServeMux()
 	paths.Handle("GET /_node/_local/_prometheus", n.metrics.handler(n.log))
 	n.scrapes = &http.Server{
-		Handler: paths, ReadTimeout: metricsTimeout, WriteTimeout: metricsTimeout, IdleTimeout: metricsTimeout,
+		Handler: unsniffed(paths), ReadTimeout: metricsTimeout, WriteTimeout: metricsTimeout, IdleTimeout: metricsTimeout,
 		ErrorLog: stdlog.New(errorLines{n.log}, "", 0),
 	}
 	go func() {

@@ -40,6 +40,9 @@ var (
 		"The port that an api_frontend node listens on. 0 takes a free one."))
 	MaxHTTPRequestSize = define("chttpd", "max_http_request_size", "4294967296", wholeBytes(1, math.MaxInt64),
 		"The largest body of any request.")
+	MaxConnections = define("chttpd", "max_connections", "10000", whole(1, many),
+		"How many connections clients may have to an api_frontend node, and requests at a time. Those\n"+
+			"that have waited longest without a request make room for others.")
 	ChangesTimeout = define("chttpd", "changes_timeout", "60000", milliseconds(time.Millisecond, longMillis),
 		"How long a changes feed waits for a change before it ends, unless it sends heartbeats;\n"+
 			"and the time between heartbeats where a request does not say more often.")

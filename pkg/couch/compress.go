@@ -81,7 +81,7 @@ func compress(body requestBody) ([]byte, bool) {
 // them do, and settee's.
 func (d *Database) learnEncodings(header http.Header) {
 	server := header.Get("Server")
-	if strings.HasPrefix(server, "CouchDB/") || strings.HasPrefix(server, "settee/") {
+	if strings.HasPrefix(server, "CouchDB/") || server == "settee" {
 		d.gunzips.Store(true)
 	}
 }

@@ -115,7 +115,7 @@ func TestCompressedRequests(t *testing.T) {
 		_, err := db.Info(t.Context())
 		require.NoError(t, err)
 	}
-	for _, server := range []string{"CouchDB/3.5.0 (Erlang OTP/26)", "settee/1.0"} {
+	for _, server := range []string{"CouchDB/3.5.0 (Erlang OTP/26)", "settee"} {
 		url, seen := unpacking(t, server, 0)
 		db := open(t, url, distant(t))
 		require.NoError(t, write(db, large)) // it is not known yet what it takes

@@ -1,0 +1,146 @@
+package frontend_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// client is one connection to a node.
+type client struct {
+	*testing.T
+	net.Conn
+	answers *bufio.Reader
+}
+
+func (n *node) connect() *client {
+	n.Helper()
+	conn, err := n.dial(n.Context())
+	require.NoError(n, err)
+	n.Cleanup(func() { _ = conn.Close() })
+	return &client{n.T, conn, bufio.NewReader(conn)}
+}
+
+// send sends what is a request, or a part of one. One that the node has closed may refuse it.
+func (c *client) send(text string) { _, _ = io.WriteString(c, text) }
+
+func (c *client) ask() {
+	c.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+}
+
+// status is that of the next answer; 0 where the connection ends without one.
+func (c *client) status() int {
+	c.Helper()
+	response, err := http.ReadResponse(c.answers, nil)
+	if err != nil {
+		return 0
+	}
+	_, err = io.Copy(io.Discard, response.Body)
+	require.NoError(c, err)
+	return response.StatusCode
+}
+
+// Who waits longest without a request makes room.
+func TestMaxConnections(t *testing.T) {
+	t.Parallel()
+	n := start(t, "chttpd/max_connections=3")
+	idle, slow, silent := n.connect(), n.connect(), n.connect()
+	idle.ask()
+	require.Equal(t, http.StatusOK, idle.status())
+	slow.send("GET / HTTP/1.1\r\nHost:")
+	// They are in the order in which the node noticed them: slow and silent, then idle.
+	late := []*client{n.connect(), n.connect(), n.connect()}
+	for _, c := range late {
+		c.ask()
+		require.Equal(t, http.StatusOK, c.status())
+	}
+	for _, c := range []*client{slow, silent, idle} {
+		require.Equal(t, 0, c.status(), "it was closed")
+	}
+	for _, c := range late {
+		c.ask()
+		require.Equal(t, http.StatusOK, c.status())
+	}
+}
+
+// Those that are being answered keep their connections, and nobody else gets one.
+func TestMaxConnectionsWithRequests(t *testing.T) {
+	t.Parallel()
+	n := start(t, "chttpd/max_connections=2")
+	n.create("db")
+	n.client.CloseIdleConnections()
+	feeds := []*client{n.connect(), n.connect()}
+	for _, c := range feeds {
+		c.send("GET /db/_changes?feed=continuous&heartbeat=60000 HTTP/1.1\r\n" + rawHead + "\r\n")
+		response, err := http.ReadResponse(c.answers, nil)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusOK, response.StatusCode)
+	}
+	for range 3 {
+		refused := n.connect()
+		refused.ask()
+		require.Equal(t, 0, refused.status())
+	}
+	n.log.line(t, `"level":"warn"`, "[chttpd] max_connections", `"connections":2`)
+	lines, _ := n.log.read()
+	require.Equal(t, 1, strings.Count(lines, "max_connections"), "it is said once")
+
+	// With HTTP/2 a connection has many requests.
+	another := httptest.NewRecorder()
+	n.handler.ServeHTTP(another, httptest.NewRequest(http.MethodGet, "/db", nil))
+	require.Equal(t, http.StatusServiceUnavailable, another.Code)
+	require.Contains(t, another.Body.String(), "too many requests")
+
+	require.NoError(t, feeds[0].Close())
+	require.Eventually(t, func() bool {
+		c := n.connect()
+		c.ask()
+		return c.status() == http.StatusOK
+	}, time.Minute, time.Millisecond)
+}
+
+// The bound can be changed while the node runs.
+func TestMaxConnectionsChanges(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	got := n.do(http.MethodPut, "/_node/_local/_config/chttpd/max_connections", `"1"`)
+	require.Equal(t, http.StatusOK, got.status, got.body)
+	clients := []*client{n.connect(), n.connect(), n.connect()}
+	for i, c := range clients {
+		c.ask()
+		status := c.status()
+		if i == len(clients)-1 {
+			require.Equal(t, http.StatusOK, status)
+		}
+	}
+	require.Equal(t, http.StatusBadRequest, n.do(http.MethodPut, "/_node/_local/_config/chttpd/max_connections", `"0"`).status)
+}
+
+// A browser takes answers for what they say they are, and errors do not say which version
+// this is.
+func TestHeadersOfAnswers(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	n.create("db")
+	for _, target := range []string{"/", "/db", "/db/_all_docs", "/db/_changes", "/nothing", "/db/nothing", "/_node/_local/_config"} {
+		for _, method := range []string{http.MethodGet, http.MethodHead, "BREW"} {
+			got := n.do(method, target, "")
+			require.Equal(t, []string{"nosniff"}, got.header.Values("X-Content-Type-Options"), "%s %s", method, target)
+			require.Equal(t, []string{"settee"}, got.header.Values("Server"))
+			if got.status >= http.StatusBadRequest {
+				require.NotContains(t, got.body+fmt.Sprint(got.header), "1.2.3")
+			}
+		}
+	}
+	c := n.connect()
+	c.send("GET / HTTP/1.1\r\nHost: a\r\nX-Long: " + strings.Repeat("x", 80<<10) + "\r\n\r\n")
+	require.Equal(t, http.StatusRequestHeaderFieldsTooLarge, c.status())
+}
