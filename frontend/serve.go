@@ -107,9 +107,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		respondError(out, served, unavailable("too many requests are being answered: try again later"))
 		return
 	}
-	if h.origins.Check(r) != nil {
-		respondError(out, served, &failure{http.StatusForbidden, "forbidden",
-			"the request comes from a page of another origin, which may not use this node"})
+	if h.crossOrigin(out, served) {
 		return
 	}
 	known, err := h.known(out, served)

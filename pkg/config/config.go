@@ -178,6 +178,10 @@ func (c *Config) contradictions() []error {
 		problems = append(problems, contradict(fmt.Sprintf("%v is true (%s), but clients are asked for certificates only where %v is true",
 			TLSRequireClients, TLSRequireClients.From(c), TLSVerifyClients), TLSRequireClients.def, TLSVerifyClients.def))
 	}
+	if CORSCredentials.Get(c) && slices.Contains(CORSOrigins.Get(c), "*") {
+		problems = append(problems, contradict(fmt.Sprintf("%v is true (%s), and %v (%s) has *: every page of the web could then act as whoever looks at it",
+			CORSCredentials, CORSCredentials.From(c), CORSOrigins, CORSOrigins.From(c)), CORSCredentials.def, CORSOrigins.def))
+	}
 	return problems
 }
 

@@ -525,7 +525,9 @@ func TestWarnings(t *testing.T) {
 		{name: "accounts", data: "[admins]\nroot = hunter2",
 			want: nil},
 		{name: "sections of CouchDB", data: "[couchdb_engines]\ncouch = couch_bt_engine\n[smoosh.ratio_dbs]\npriority = ratio\n" +
-			"[cors:http://example.com]\ncredentials = false\n[feature_flags]\npartitioned||* = true"},
+			"[feature_flags]\npartitioned||* = true"},
+		{name: "CORS of one host", data: "[cors:http://example.com]\ncredentials = false\nmax_age = 1",
+			want: []string{"[cors:http://example.com], FILE:2: has no effect: what [cors] says holds for every host"}},
 		{
 			name: "unused keys beside used ones",
 			data: "[couchdb]\nuuid = 1\ndatabase_dir = /data\n[chttpd_auth]\nproxy_use_secret = true",

@@ -49,13 +49,13 @@ var ineffective = map[name]string{
 var whollyKnown = []string{"settee", "replicator", "node_types"}
 
 // partlyUsed are the sections of CouchDB of which settee uses some keys.
-var partlyUsed = []string{"chttpd", "chttpd_auth", "chttpd_auth_lockout", "couchdb", "daemons", "jwt_auth", "log", "prometheus", "ssl", "uuids"}
+var partlyUsed = []string{"chttpd", "chttpd_auth", "chttpd_auth_lockout", "cors", "couchdb", "daemons", "jwt_auth", "log", "prometheus", "ssl", "uuids"}
 
 // couchDBSections are the sections of CouchDB 3.5 and of its predecessors that
 // settee has nothing to do with. A file may have them.
 var couchDBSections = []string{
 	"attachments", "bt_engine_cache", "chttpd_auth_cache", "cluster", "compaction_daemon", "compactions",
-	"config", "cors", "couch_auto_purge_plugin", "couch_httpd_auth", "couch_passwords_cache",
+	"config", "couch_auto_purge_plugin", "couch_httpd_auth", "couch_passwords_cache",
 	"couch_peruser", "couch_quickjs_scanner_plugin", "couch_scanner", "couch_scanner_plugin_conflict_finder",
 	"couch_scanner_plugin_ddoc_features", "couch_scanner_plugin_find", "couch_scanner_plugins",
 	"couchdb_engines", "csp", "custodian", "database_compaction", "ddoc_cache", "disk_monitor",

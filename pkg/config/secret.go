@@ -29,6 +29,9 @@ func secret(n name) bool {
 	if n.section == "admins" || n.section == "jwt_keys" {
 		return true
 	}
+	if n == CORSCredentials.def.name() { // whether there may be some
+		return false
+	}
 	key := strings.ToLower(n.key)
 	for _, word := range []string{"password", "passwd", "secret", "token", "credential"} {
 		if strings.Contains(key, word) {

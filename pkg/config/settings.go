@@ -3,6 +3,7 @@ package config
 import (
 	"math"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -46,6 +47,8 @@ var (
 	ChangesTimeout = define("chttpd", "changes_timeout", "60000", milliseconds(time.Millisecond, longMillis),
 		"How long a changes feed waits for a change before it ends, unless it sends heartbeats;\n"+
 			"and the time between heartbeats where a request does not say more often.")
+	EnableCORS = define("chttpd", "enable_cors", "false", boolean(),
+		"Whether pages of other origins may use this node from a browser, as [cors] says.")
 	MaxDatabaseInfos = define("chttpd", "max_db_number_for_dbs_info_req", "100", whole(1, 10_000),
 		"How many databases a POST to _dbs_info may ask about.")
 	RequireValidUser = define("chttpd", "require_valid_user", "false", boolean(),
@@ -140,6 +143,25 @@ var (
 		"Whether clients are asked for a certificate, which must be one that cacert_file vouches for."))
 	TLSRequireClients = atStart(define("ssl", "fail_if_no_peer_cert", "false", boolean(),
 		"Whether they must have one, where they are asked."))
+)
+
+// [cors]: which pages may use a node from a browser, if [chttpd] enable_cors is true. An empty list is
+// CouchDB's.
+var (
+	// CORSOrigins are in lower case; * among them is any.
+	CORSOrigins = define("cors", "origins", "", webOrigins(),
+		"The origins of pages that may. * is all of them.")
+	CORSCredentials = define("cors", "credentials", "false", boolean(),
+		"Whether they may with the credentials that the browser has for this node. Not together with *.")
+	CORSHeaders = define("cors", "headers", "", tokens(strings.ToLower),
+		"The headers that they may send. When not set, those that CouchDB's clients use.")
+	CORSMethods = define("cors", "methods", "", tokens(strings.ToUpper),
+		"The methods that they may use. When not set, all that there are.")
+	CORSExposedHeaders = define("cors", "exposed_headers", "", tokens(strings.ToLower),
+		"The headers of answers that they may see, beside content-type and cache-control. When not set,\n"+
+			"all that say something.")
+	CORSMaxAge = define("cors", "max_age", "600", seconds(0, longSeconds),
+		"How long a browser may remember what this node allows.")
 )
 
 // [couchdb]

@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Warning is something in the configuration that has no effect. It holds no secrets.
@@ -56,6 +57,9 @@ func warningOf(origin Origin, v Value) (Warning, bool) {
 		return key, true
 	}
 	switch {
+	case strings.HasPrefix(v.Section, "cors:"):
+		section.Reason = "has no effect: what [cors] says holds for every host"
+		return section, true
 	case slices.Contains(whollyKnown, v.Section):
 		key.Reason = "is not a setting"
 		return key, true

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"crypto/tls"
 	"net/netip"
+	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -105,4 +107,52 @@ func opensslName(name string) string {
 		name = before + "_CHACHA20_POLY1305"
 	}
 	return strings.NewReplacer("TLS_", "", "_WITH", "", "AES_", "AES", "_CBC", "", "_", "-").Replace(name)
+}
+
+// webOrigins is a list of origins of pages, or * for all of them; or nothing.
+func webOrigins() kind[[]string] {
+	return listOf("a list of origins, separated by commas, such as https://app.example.com, http://localhost:8080; or *",
+		func(item string) (string, bool) {
+			item = strings.ToLower(item)
+			u, err := url.Parse(item)
+			plain := err == nil && u.Scheme != "" && u.Host != "" && item == u.Scheme+"://"+u.Host
+			return item, item == "*" || plain
+		})
+}
+
+// tokens is a list of names of headers or methods, in the case that they are compared in;
+// or nothing.
+func tokens(inCase func(string) string) kind[[]string] {
+	token := regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$") // RFC 9110, section 5.6.2
+	return listOf("a list of names, separated by commas", func(item string) (string, bool) {
+		return inCase(item), token.MatchString(item)
+	})
+}
+
+// listOf is a list separated by commas, each item as one returns it; or nothing.
+func listOf(want string, one func(item string) (string, bool)) kind[[]string] {
+	parse := func(text string) (list []string, wrong string, ok bool) {
+		if text == "" {
+			return nil, "", true
+		}
+		for item := range strings.SplitSeq(text, ",") {
+			value, ok := one(trimBlanks(item))
+			if !ok {
+				return nil, trimBlanks(item), false
+			}
+			list = append(list, value)
+		}
+		return list, "", true
+	}
+	return kind[[]string]{
+		want: want,
+		parse: func(text string) ([]string, bool) {
+			list, _, ok := parse(text)
+			return list, ok
+		},
+		wrong: func(text string) string {
+			_, item, _ := parse(text)
+			return item
+		},
+	}
 }

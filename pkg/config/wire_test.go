@@ -43,3 +43,31 @@ func TestTLSSettings(t *testing.T) {
 		require.False(t, config.TLSAddress.Get(cfg).IsValid())
 	}
 }
+
+func TestCORSSettings(t *testing.T) {
+	t.Parallel()
+	cfg, _, err := config.Load(config.Options{Flags: []string{
+		"cors/origins=https://App.example.com, http://localhost:8080,http://[::1]:1", "cors/headers=X-One, etag", "cors/methods=get",
+	}})
+	require.NoError(t, err)
+	require.Equal(t, []string{"https://app.example.com", "http://localhost:8080", "http://[::1]:1"}, config.CORSOrigins.Get(cfg))
+	require.Equal(t, []string{"x-one", "etag"}, config.CORSHeaders.Get(cfg))
+	require.Equal(t, []string{"GET"}, config.CORSMethods.Get(cfg))
+	require.Empty(t, config.CORSExposedHeaders.Get(cfg))
+	for set, says := range map[string]string{
+		"cors/origins=app.example.com":           `"app.example.com" is not`,
+		"cors/origins=https://a.example/":        `"https://a.example/" is not`,
+		"cors/origins=https://u@a.example":       `is refused`,
+		"cors/origins=https://a.example, null":   `"null" is not`,
+		"cors/origins=https://a.example,":        `"" is not`,
+		"cors/headers=etag, x y":                 `"x y" is not`,
+		"cors/methods=GET, PUT, {}":              `"{}" is not`,
+		"cors/max_age=soon":                      "a whole number of seconds",
+		"cors/exposed_headers=etag\r\nx-evil: 1": "is refused",
+	} {
+		_, _, err := config.Load(config.Options{Flags: []string{set}})
+		require.ErrorContains(t, err, says, set)
+	}
+	_, _, err = config.Load(config.Options{Flags: []string{"cors/origins=https://a.example, *", "cors/credentials=true"}})
+	require.ErrorContains(t, err, "every page of the web")
+}

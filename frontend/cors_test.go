@@ -1,0 +1,116 @@
+package frontend_test
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const aPage = "https://app.example.com"
+
+// What is about CORS in an answer.
+func aboutCORS(a answer) map[string]string {
+	all := map[string]string{}
+	for name, short := range map[string]string{
+		"Access-Control-Allow-Origin": "origin", "Access-Control-Allow-Credentials": "credentials", "Access-Control-Allow-Methods": "methods",
+		"Access-Control-Allow-Headers": "headers", "Access-Control-Max-Age": "age", "Access-Control-Expose-Headers": "exposed", "Vary": "vary",
+	} {
+		if value := a.header.Get(name); value != "" {
+			all[short] = value
+		}
+	}
+	return all
+}
+
+func TestNoCORSUnlessConfigured(t *testing.T) {
+	t.Parallel()
+	n := start(t, "cors/origins=*")
+	require.Empty(t, aboutCORS(n.do(http.MethodGet, "/", "", "Origin", aPage)))
+	got := n.do(http.MethodOptions, "/", "", "Origin", aPage, "Access-Control-Request-Method", "GET")
+	require.Equal(t, http.StatusMethodNotAllowed, got.status)
+	require.Empty(t, aboutCORS(got))
+	require.Equal(t, http.StatusForbidden, n.do(http.MethodPut, "/db", "", "Origin", aPage, "Sec-Fetch-Site", "cross-site").status)
+
+	// It is for the configuration of all nodes, too, and holds at once.
+	require.Equal(t, http.StatusOK, n.do(http.MethodPut, "/_node/_local/_config/chttpd/enable_cors", `"true"`).status)
+	require.Equal(t, aPage, aboutCORS(n.do(http.MethodGet, "/", "", "Origin", aPage))["origin"])
+}
+
+func TestCORSPreflight(t *testing.T) {
+	t.Parallel()
+	const methods = "COPY, DELETE, GET, HEAD, OPTIONS, POST, PUT"
+	for _, test := range []struct {
+		name, origin, method, headers string
+		sets                          []string
+		want                          map[string]string // nil: it is no preflight
+	}{
+		{"as it is", aPage, "PUT", "Content-Type,  X-Couch-Full-Commit", nil, map[string]string{
+			"origin": aPage, "methods": methods, "headers": "Content-Type,  X-Couch-Full-Commit", "age": "600", "vary": "Origin"}},
+		{"no headers", "HTTPS://App.Example.com", "COPY", "", nil, map[string]string{
+			"origin": "HTTPS://App.Example.com", "methods": methods, "age": "600", "vary": "Origin"}},
+		{"as configured", aPage, "GET", "x-own", []string{"cors/headers=X-Own", "cors/methods=GET, PUT", "cors/max_age=5", "cors/credentials=true"},
+			map[string]string{"origin": aPage, "methods": "GET, PUT", "headers": "x-own", "age": "5", "credentials": "true", "vary": "Origin"}},
+		{"any origin", "null", "GET", "", []string{"cors/origins=*"},
+			map[string]string{"origin": "null", "methods": methods, "age": "600", "vary": "Origin"}},
+		{"another origin", "https://evil.example.com", "GET", "", nil, nil},
+		{"origin below", aPage + ".evil.com", "GET", "", nil, nil},
+		{"no origin", "", "GET", "", nil, nil},
+		{"another method", aPage, "TRACE", "", nil, nil},
+		{"no method", aPage, "", "", nil, nil},
+		{"another header", aPage, "GET", "content-type, x-own", nil, nil},
+	} {
+		n := start(t, append([]string{"chttpd/enable_cors=true", "cors/origins=https://other.example.com, " + aPage}, test.sets...)...)
+		var headers []string
+		for name, value := range map[string]string{
+			"Origin": test.origin, "Access-Control-Request-Method": test.method, "Access-Control-Request-Headers": test.headers,
+		} {
+			if value != "" {
+				headers = append(headers, name, value)
+			}
+		}
+		got := n.do(http.MethodOptions, "/db/doc", "", headers...)
+		if test.want != nil {
+			require.Equal(t, http.StatusNoContent, got.status, test.name)
+			require.Equal(t, test.want, aboutCORS(got), test.name)
+			require.Empty(t, got.body)
+			continue
+		}
+		require.Equal(t, http.StatusMethodNotAllowed, got.status, test.name)
+		require.Empty(t, got.header.Values("Access-Control-Allow-Methods"), test.name)
+	}
+}
+
+func TestCORSRequests(t *testing.T) {
+	t.Parallel()
+	n := start(t, "chttpd/enable_cors=true", "cors/origins="+aPage)
+	const exposed = "content-type, cache-control, accept-ranges, etag, server, x-couch-request-id, x-couch-update-newrev, x-couchdb-body-time"
+	want := map[string]string{"origin": aPage, "exposed": exposed, "vary": "Origin"}
+	require.Equal(t, want, aboutCORS(n.do(http.MethodGet, "/", "", "Origin", aPage)))
+	require.Equal(t, want, aboutCORS(n.do(http.MethodGet, "/nothing", "", "Origin", aPage)), "errors can be seen as well")
+	require.Equal(t, map[string]string{"vary": "Origin"}, aboutCORS(n.do(http.MethodGet, "/", "", "Origin", "https://evil.example.com")))
+	require.Equal(t, map[string]string{"vary": "Origin"}, aboutCORS(n.get("/")))
+
+	for i, test := range []struct {
+		status  int
+		headers []string
+	}{
+		{http.StatusCreated, []string{"Origin", aPage, "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "cors"}},
+		{http.StatusCreated, []string{"Origin", aPage}}, // from an old browser
+		{http.StatusForbidden, []string{"Origin", "https://evil.example.com", "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "cors"}},
+		// A form, or one that wants no answer.
+		{http.StatusForbidden, []string{"Origin", aPage, "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate"}},
+		{http.StatusForbidden, []string{"Origin", aPage, "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors"}},
+		// Credentials are not for this page.
+		{http.StatusForbidden, []string{"Origin", aPage, "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "cors", "Cookie", "session=x"}},
+	} {
+		require.Equal(t, test.status, n.do(http.MethodPut, fmt.Sprint("/db", i), "", test.headers...).status, test.headers)
+	}
+	n = start(t, "chttpd/enable_cors=true", "cors/origins="+aPage, "cors/credentials=true", "cors/exposed_headers=X-Own")
+	got := n.do(http.MethodPut, "/db", "", "Origin", aPage, "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "cors", "Cookie", "session=x")
+	require.Equal(t, http.StatusCreated, got.status)
+	require.Equal(t, map[string]string{
+		"origin": aPage, "credentials": "true", "exposed": "content-type, cache-control, x-own", "vary": "Origin",
+	}, aboutCORS(got))
+}
