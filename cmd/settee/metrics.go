@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/rs/zerolog"
 
+	"settee/frontend"
 	"settee/pkg/config"
 	"settee/replicator"
 	"settee/replicator/jobs"
@@ -220,7 +221,7 @@ func (n *node) listenForScrapes(ctx context.Context, cfg *config.Config) error {
 	paths := http.NewServeMux()
 	paths.Handle("GET /_node/_local/_prometheus", n.metrics.handler(n.log))
 	n.scrapes = &http.Server{
-		Handler: unsniffed(paths), ReadTimeout: metricsTimeout, WriteTimeout: metricsTimeout, IdleTimeout: metricsTimeout,
+		Handler: unsniffed(frontend.OnlyLocalNames(paths)), ReadTimeout: metricsTimeout, WriteTimeout: metricsTimeout, IdleTimeout: metricsTimeout,
 		ErrorLog: stdlog.New(errorLines{n.log}, "", 0),
 	}
 	go func() {

@@ -55,6 +55,14 @@ func TestMetrics(t *testing.T) {
 	}
 	status, _ := request(t, http.MethodGet, strings.TrimSuffix(node.metricsURL(), "_node/_local/_prometheus"), "")
 	assert.Equal(t, http.StatusNotFound, status, "nothing else is on that port")
+	r, err := http.NewRequest(http.MethodGet, node.metricsURL(), nil)
+	require.NoError(t, err)
+	r.Host = "evil.example.com"
+	response, err := http.DefaultClient.Do(r)
+	require.NoError(t, err)
+	require.NoError(t, response.Body.Close())
+	assert.Equal(t, http.StatusForbidden, response.StatusCode, "a page had its name lead here")
+	assert.Equal(t, "nosniff", response.Header.Get("X-Content-Type-Options"))
 	assert.Zero(t, node.end(syscall.SIGTERM))
 }
 
