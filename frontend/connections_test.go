@@ -43,6 +43,7 @@ func (c *client) status() int {
 	if err != nil {
 		return 0
 	}
+	defer response.Body.Close()
 	_, err = io.Copy(io.Discard, response.Body)
 	require.NoError(c, err)
 	return response.StatusCode
@@ -76,13 +77,12 @@ func TestMaxConnectionsWithRequests(t *testing.T) {
 	t.Parallel()
 	n := start(t, "chttpd/max_connections=2")
 	n.create("db")
-	n.client.CloseIdleConnections()
 	feeds := []*client{n.connect(), n.connect()}
 	for _, c := range feeds {
 		c.send("GET /db/_changes?feed=continuous&heartbeat=60000 HTTP/1.1\r\n" + rawHead + "\r\n")
-		response, err := http.ReadResponse(c.answers, nil)
+		line, err := c.answers.ReadString('\n')
 		require.NoError(t, err)
-		require.Equal(t, http.StatusOK, response.StatusCode)
+		require.Equal(t, "HTTP/1.1 200 OK\r\n", line)
 	}
 	for range 3 {
 		refused := n.connect()
