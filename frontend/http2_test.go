@@ -39,7 +39,7 @@ func overHTTP2(t *testing.T, n *node) *http.Client {
 	served := make(chan error, 1)
 	go func() { served <- server.ServeTLS(listener, "", "") }()
 	transport := &http.Transport{
-		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return listener.dial(ctx) },
+		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return listener.Dial(ctx) },
 		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // the pipe has nobody else at its end
 		ForceAttemptHTTP2: true,
 	}

@@ -22,6 +22,7 @@ import (
 	"settee/frontend"
 	"settee/frontend/accounts"
 	"settee/pkg/config"
+	"settee/pkg/couch/couchtest"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
 	"settee/pkg/kv/kvtest"
@@ -199,8 +200,8 @@ func startWith(t *testing.T, db kv.Database, listener net.Listener, hooks *docst
 	served := make(chan error, 1)
 	go func() { served <- n.server.Serve(listener) }()
 	n.dial = func(ctx context.Context) (net.Conn, error) {
-		if pipes, ok := listener.(*pipeListener); ok {
-			return pipes.dial(ctx)
+		if pipes, ok := listener.(*couchtest.PipeListener); ok {
+			return pipes.Dial(ctx)
 		}
 		var d net.Dialer
 		return d.DialContext(ctx, "tcp", n.address)
@@ -330,44 +331,8 @@ func refused(t *testing.T, a answer, status int, code, reason string) {
 	require.Equal(t, want, a.json(t))
 }
 
-// pipeListener is a network inside a synctest bubble.
-type pipeListener struct {
-	conns  chan net.Conn
-	closed chan struct{}
-	once   sync.Once
-}
-
-func listenPipe() *pipeListener {
-	return &pipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
-}
-
-func (l *pipeListener) dial(ctx context.Context) (net.Conn, error) {
-	client, server := net.Pipe()
-	select {
-	case l.conns <- server:
-		return client, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-func (l *pipeListener) Accept() (net.Conn, error) {
-	select {
-	case conn := <-l.conns:
-		return conn, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *pipeListener) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return nil
-}
-
-func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
+// listenPipe is a network in memory, of a synctest bubble for instance.
+func listenPipe() *couchtest.PipeListener { return couchtest.ListenPipe() }
 
 // accepting takes a job and starts it, if there is one before the test ends.
 func (n *node) accepting() <-chan *jobs.Run {

@@ -16,11 +16,11 @@ import (
 // of testing/synctest it is a network whose time is the bubble's. All of it ends with t.
 func Pipe(t testing.TB, hosts map[string]http.Handler) *http.Transport {
 	t.Helper()
-	listeners := map[string]*pipeListener{}
+	listeners := map[string]*PipeListener{}
 	var running sync.WaitGroup
 	var servers []*http.Server
 	for host, handler := range hosts {
-		listener := &pipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
+		listener := ListenPipe()
 		listeners[host] = listener
 		server := &http.Server{
 			ReadHeaderTimeout: time.Hour,
@@ -50,7 +50,7 @@ func Pipe(t testing.TB, hosts map[string]http.Handler) *http.Transport {
 			if listener == nil {
 				return nil, errors.New("no such host in the pipe: " + host)
 			}
-			return listener.dial(ctx)
+			return listener.Dial(ctx)
 		},
 		ExpectContinueTimeout: time.Second,
 		MaxIdleConnsPerHost:   100,
@@ -65,13 +65,21 @@ func Pipe(t testing.TB, hosts map[string]http.Handler) *http.Transport {
 	return transport
 }
 
-type pipeListener struct {
+// PipeListener is a net.Listener of connections in memory, on which a write waits until it was read. In a
+// bubble of testing/synctest they are the bubble's.
+type PipeListener struct {
 	conns  chan net.Conn
 	closed chan struct{}
 	once   sync.Once
 }
 
-func (l *pipeListener) dial(ctx context.Context) (net.Conn, error) {
+// ListenPipe returns a listener for [PipeListener.Dial] to connect to. It is for who serves it to close.
+func ListenPipe() *PipeListener {
+	return &PipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
+}
+
+// Dial connects to the listener, once it accepts. When it is closed, the error is net.ErrClosed.
+func (l *PipeListener) Dial(ctx context.Context) (net.Conn, error) {
 	client, server := net.Pipe()
 	select {
 	case l.conns <- server:
@@ -83,18 +91,21 @@ func (l *pipeListener) dial(ctx context.Context) (net.Conn, error) {
 	}
 }
 
-func (l *pipeListener) Accept() (net.Conn, error) {
+// Accept implements net.Listener.
+func (l *PipeListener) Accept() (net.Conn, error) {
 	select {
-	case c := <-l.conns:
-		return c, nil
+	case conn := <-l.conns:
+		return conn, nil
 	case <-l.closed:
 		return nil, net.ErrClosed
 	}
 }
 
-func (l *pipeListener) Close() error {
+// Close implements net.Listener. Connections that were accepted stay open.
+func (l *PipeListener) Close() error {
 	l.once.Do(func() { close(l.closed) })
 	return nil
 }
 
-func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
+// Addr is an address that a URL may have. Nobody listens there.
+func (l *PipeListener) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
