@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"runtime"
-	"runtime/metrics"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +16,7 @@ import (
 
 	"settee/fdbjobs"
 	"settee/pkg/config"
+	"settee/pkg/couch/couchtest"
 	"settee/pkg/kv/memkv"
 	"settee/replicator"
 	"settee/replicator/jobs"
@@ -62,20 +62,21 @@ func waitingJobs(b *testing.B, n int) {
 	go func() { ended <- server.Run(ctx) }()
 	feeds.opened.Wait()
 	b.ReportMetric(time.Since(began).Seconds(), "s-to-start")
-	running := memoryInUse()
+	running := couchtest.SettledMemory()
 	b.ReportMetric(float64(runtime.NumGoroutine()-goroutines)/float64(n), "goroutines/job")
 	drop()
 	require.ErrorIs(b, <-ended, context.Canceled)
 	// What is left is the store's: elsewhere that is on a disk.
-	job := (running.used - memoryInUse().used) / uint64(n)
+	left := couchtest.SettledMemory()
+	job := (running.Heap + running.Stacks - left.Heap - left.Stacks) / uint64(n)
 	b.ReportMetric(float64(job)/1024, "KiB/job")
-	b.ReportMetric(float64(running.all)/(1<<20), "MiB")
+	b.ReportMetric(float64(running.Total)/(1<<20), "MiB")
 	b.ReportMetric(0, "ns/op")
 	if job > 64<<10 {
 		b.Errorf("a job that waits takes %d bytes beside its connection", job)
 	}
 	// A connection takes 24 KiB, see package worker.
-	if all := running.all + uint64(n)*24<<10; n == 10_000 && all > 1<<30 {
+	if all := running.Total + uint64(n)*24<<10; n == 10_000 && all > 1<<30 {
 		b.Errorf("%d jobs that wait take %d bytes", n, all)
 	}
 }
@@ -97,21 +98,4 @@ func (p waitingPeers) RoundTrip(r *http.Request) (*http.Response, error) {
 		p.opened.Done()
 	}
 	return answer, err
-}
-
-// memory is what a process has: of objects and stacks, and of the system without what it does not use.
-type memory struct{ used, all uint64 }
-
-func memoryInUse() memory {
-	// What pools hold goes with the second collection, and each halves a stack that is too large.
-	for range 5 {
-		runtime.GC()
-	}
-	samples := []metrics.Sample{
-		{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"},
-		{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}, {Name: "/memory/classes/heap/free:bytes"},
-	}
-	metrics.Read(samples)
-	value := func(i int) uint64 { return samples[i].Value.Uint64() }
-	return memory{used: value(0) + value(1), all: value(2) - value(3) - value(4)}
 }

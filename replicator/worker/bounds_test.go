@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"runtime"
 	"runtime/debug"
-	"runtime/metrics"
 	"strings"
 	"sync"
 	"testing"
@@ -28,9 +27,7 @@ func watchLiveHeap() *liveHeap {
 	h := &liveHeap{stop: make(chan struct{}), done: make(chan struct{})}
 	live := func() uint64 {
 		runtime.GC()
-		sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
-		metrics.Read(sample)
-		return sample[0].Value.Uint64()
+		return couchtest.ReadMemory().Live
 	}
 	h.start = live()
 	go func() {

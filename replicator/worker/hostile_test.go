@@ -7,7 +7,6 @@ import (
 	"log"
 	"net/http"
 	"runtime"
-	"runtime/metrics"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -105,13 +104,13 @@ type heapPeak struct {
 
 func watchHeap() *heapPeak {
 	runtime.GC()
-	h := &heapPeak{start: heapObjects(), stop: make(chan struct{}), done: make(chan struct{})}
+	h := &heapPeak{start: couchtest.ReadMemory().Heap, stop: make(chan struct{}), done: make(chan struct{})}
 	go func() {
 		defer close(h.done)
 		tick := time.NewTicker(time.Millisecond)
 		defer tick.Stop()
 		for {
-			h.peak.Store(max(h.peak.Load(), heapObjects()))
+			h.peak.Store(max(h.peak.Load(), couchtest.ReadMemory().Heap))
 			select {
 			case <-h.stop:
 				return
@@ -120,12 +119,6 @@ func watchHeap() *heapPeak {
 		}
 	}()
 	return h
-}
-
-func heapObjects() uint64 {
-	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
-	metrics.Read(sample)
-	return sample[0].Value.Uint64()
 }
 
 // end returns how many bytes it was above the start at most.

@@ -5,12 +5,12 @@ import (
 	"io"
 	"net/http"
 	"runtime"
-	"runtime/metrics"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"settee/pkg/couch/couchtest"
 	"settee/replicator"
 	"settee/replicator/worker"
 )
@@ -38,15 +38,15 @@ func TestAttachmentsAreStreamed(t *testing.T) {
 	require.Less(t, peak, uint64(maxStreaming))
 }
 
-// streamed copies an attachment, and returns the most that the process had in use meanwhile, beyond what it
-// had before. The target checks the attachment's digest.
+// streamed copies an attachment, and returns the most that the process had in use meanwhile, with what
+// is garbage, beyond what it had before. The target checks the attachment's digest.
 func streamed(t testing.TB, size int64) (took time.Duration, peak uint64) {
 	t.Helper()
 	server := startPrepared(t)[0]
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
 	runtime.GC()
-	before := inUse()
+	before := couchtest.ReadMemory().Total
 	s := &sampling{RoundTripper: transport}
 	began := time.Now()
 	result := run(t, replication(t, fmt.Sprintf("%s/attachment/%d", server, size), server+"/target/0"), func(c *worker.Config) {
@@ -56,15 +56,6 @@ func streamed(t testing.TB, size int64) (took time.Duration, peak uint64) {
 	require.EqualValues(t, 1, result.Stats.DocsWritten)
 	require.GreaterOrEqual(t, s.passed, size)
 	return took, s.peak - before
-}
-
-// inUse is how many bytes the process has, without what it does not use. What is garbage counts.
-func inUse() uint64 {
-	samples := []metrics.Sample{
-		{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}, {Name: "/memory/classes/heap/free:bytes"},
-	}
-	metrics.Read(samples)
-	return samples[0].Value.Uint64() - samples[1].Value.Uint64() - samples[2].Value.Uint64()
 }
 
 // sampling measures the memory in use whenever another megabyte of a revision has passed.
@@ -90,7 +81,7 @@ type sampledBody struct {
 func (b *sampledBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if before := b.s.passed >> 20; (b.s.passed+int64(n))>>20 > before {
-		b.s.peak = max(b.s.peak, inUse())
+		b.s.peak = max(b.s.peak, couchtest.ReadMemory().Total)
 	}
 	b.s.passed += int64(n)
 	return n, err

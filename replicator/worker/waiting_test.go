@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"runtime"
-	"runtime/metrics"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"settee/pkg/couch/couchtest"
 	"settee/replicator"
 	"settee/replicator/worker"
 )
@@ -30,15 +30,15 @@ func BenchmarkWaitingJobs(b *testing.B) {
 	}
 	for b.Loop() {
 		connections, all := waiting(b, jobs)
-		b.ReportMetric(float64(all.memory)/jobs/1024, "KiB/job")
-		b.ReportMetric(float64(connections.memory)/jobs/1024, "of-which-connections")
-		b.ReportMetric(float64(all.heap)/jobs/1024, "heap-KiB/job")
-		b.ReportMetric(float64(all.stacks)/jobs/1024, "stack-KiB/job")
+		b.ReportMetric(float64(all.Total)/jobs/1024, "KiB/job")
+		b.ReportMetric(float64(connections.Total)/jobs/1024, "of-which-connections")
+		b.ReportMetric(float64(all.Heap)/jobs/1024, "heap-KiB/job")
+		b.ReportMetric(float64(all.Stacks)/jobs/1024, "stack-KiB/job")
 		b.ReportMetric(float64(all.goroutines)/jobs, "goroutines/job")
-		b.ReportMetric(float64(all.memory)/(1<<20), "MiB")
+		b.ReportMetric(float64(all.Total)/(1<<20), "MiB")
 		b.ReportMetric(0, "ns/op")
-		if all.memory > 1<<30 || all.memory-connections.memory > maxWaiting*jobs {
-			b.Fatalf("%d jobs that wait take %d bytes, their connections %d of them", jobs, all.memory, connections.memory)
+		if all.Total > 1<<30 || all.Total-connections.Total > maxWaiting*jobs {
+			b.Fatalf("%d jobs that wait take %d bytes, their connections %d of them", jobs, all.Total, connections.Total)
 		}
 	}
 }
@@ -48,32 +48,18 @@ func TestReplicationsThatWaitAreSmall(t *testing.T) {
 	const jobs = 500
 	connections, all := waiting(t, jobs)
 	t.Logf("bytes per job: heap %d, stacks %d, all %d, of which connections %d; goroutines %d",
-		all.heap/jobs, all.stacks/jobs, all.memory/jobs, connections.memory/jobs, all.goroutines/jobs)
-	require.Less(t, all.memory-connections.memory, uint64(jobs*maxWaiting))
+		all.Heap/jobs, all.Stacks/jobs, all.Total/jobs, connections.Total/jobs, all.goroutines/jobs)
+	require.Less(t, all.Total-connections.Total, uint64(jobs*maxWaiting))
 	require.LessOrEqual(t, all.goroutines, 6*jobs, "three of a run, one of them the caller's, and those of its connections")
 }
 
 // usage is what a process has in use, or what it has more of than before.
 type usage struct {
-	heap, stacks, memory uint64 // bytes; memory is all that the process has of the system
-	goroutines           int
+	couchtest.Memory
+	goroutines int
 }
 
-func used() usage {
-	// What pools hold goes with the second collection, and each halves a stack that is too large.
-	for range 5 {
-		runtime.GC()
-	}
-	samples := []metrics.Sample{
-		{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"},
-		{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}, {Name: "/memory/classes/heap/free:bytes"},
-	}
-	metrics.Read(samples)
-	value := func(i int) uint64 { return samples[i].Value.Uint64() }
-	return usage{
-		heap: value(0), stacks: value(1), memory: value(2) - value(3) - value(4), goroutines: runtime.NumGoroutine(),
-	}
-}
+func used() usage { return usage{couchtest.SettledMemory(), runtime.NumGoroutine()} }
 
 // feedCounter counts the feeds that wait.
 type feedCounter struct {
@@ -122,8 +108,10 @@ func waiting(t testing.TB, jobs int) (connections, all usage) {
 
 func (u usage) beyond(before usage) usage {
 	return usage{
-		heap: u.heap - before.heap, stacks: u.stacks - before.stacks, memory: u.memory - before.memory,
-		goroutines: u.goroutines - before.goroutines,
+		couchtest.Memory{
+			Heap: u.Heap - before.Heap, Live: u.Live - before.Live, Stacks: u.Stacks - before.Stacks, Total: u.Total - before.Total,
+		},
+		u.goroutines - before.goroutines,
 	}
 }
 

@@ -9,6 +9,9 @@
 //
 // [Replay] answers with recorded bytes of a CouchDB 3.5 (testdata/wire), one recording per request.
 //
+// [Hostile] is a peer that answers wrongly, [Pipe] a network in memory for peers of all kinds, and
+// [ReadMemory] says how much memory a test takes.
+//
 // # Where PouchDB Server 4.2.0 differs from CouchDB
 //
 // Tests that use it should know, and clients that meet it must live with:
