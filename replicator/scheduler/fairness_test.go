@@ -112,6 +112,9 @@ func TestMaxMin(t *testing.T) {
 	})
 }
 
+// slots300 are those of three nodes, too.
+var slots300 = []string{"replicator/max_jobs=100"}
+
 // A database that comes with many new jobs has its half within ten minutes, and no more.
 func TestManyNewJobs(t *testing.T) {
 	inWorld(t, slots300, func(w *world) {

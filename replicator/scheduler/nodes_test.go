@@ -8,11 +8,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// The slots of these tests.
-var (
-	slots12  = []string{"replicator/max_jobs=4"}   // on three nodes
-	slots300 = []string{"replicator/max_jobs=100"} // likewise
-)
+// slots12 are the slots of these tests, on three nodes.
+var slots12 = []string{"replicator/max_jobs=4"}
 
 // points is how far a part may be from what it should be.
 const points = 0.05
