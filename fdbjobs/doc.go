@@ -83,7 +83,7 @@
 //   - a row in ready, active, expiry, status or owned agrees with the job's own row;
 //   - the counts agree with the rows of status and of owned;
 //
-// and, which the functions of owners.go keep:
+// and, which the functions of owners.go and rollup.go keep:
 //
 //   - every owner with rows in ready has a key in waiting;
 //   - every owner with running or ready jobs has a row in owners, and each row in

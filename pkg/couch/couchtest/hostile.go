@@ -10,8 +10,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"mime"
-	"mime/multipart"
 	"net/http"
 	"strconv"
 	"strings"
@@ -496,92 +494,6 @@ func (s *paused) Read(p []byte) (int, error) {
 	n, err := s.r.Read(p[:min(len(p), 64<<10)])
 	s.sent += int64(n)
 	return n, err
-}
-
-func (h *Hostile) bulkDocs(w http.ResponseWriter, body []byte) {
-	var docs struct{ Docs []json.RawMessage }
-	if err := json.Unmarshal(body, &docs); err != nil {
-		refused(w, http.StatusBadRequest, "bad_request", err.Error())
-		return
-	}
-	for _, doc := range docs.Docs {
-		if err := h.store(doc, nil); err != nil {
-			refused(w, http.StatusBadRequest, "bad_request", err.Error())
-			return
-		}
-	}
-	w.WriteHeader(http.StatusCreated)
-	fmt.Fprint(w, `[]`)
-}
-
-// store keeps a document that was written, of which text is the squeezed one.
-func (h *Hostile) store(text []byte, files []file) error {
-	var doc struct {
-		ID     string `json:"_id"`
-		Rev    string `json:"_rev"`
-		Filler string
-	}
-	if err := json.Unmarshal(text, &doc); err != nil {
-		return err
-	}
-	size := len(doc.Filler)
-	if n, err := strconv.Atoi(doc.Filler); err == nil {
-		size = n
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.keep(doc.ID, &prepared{rev: doc.Rev, size: size, files: files})
-	return nil
-}
-
-// put takes a document with the attachments that follow it, once all of the request is there.
-func (h *Hostile) put(w http.ResponseWriter, r *http.Request) {
-	media, params, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	var text []byte
-	var files []file
-	var err error
-	if media == "multipart/related" {
-		text, files, err = readRelated(multipart.NewReader(r.Body, params["boundary"]))
-	} else {
-		text, err = squeeze(r.Body)
-	}
-	if err == nil {
-		_, err = io.Copy(io.Discard, r.Body)
-	}
-	if err == nil {
-		err = h.store(text, files)
-	}
-	if err != nil {
-		refused(w, http.StatusBadRequest, "bad_request", err.Error())
-		return
-	}
-	w.WriteHeader(http.StatusCreated)
-	fmt.Fprint(w, `{"ok":true,"id":"x","rev":"1-x"}`)
-}
-
-func readRelated(parts *multipart.Reader) (text []byte, files []file, err error) {
-	part, err := parts.NextRawPart()
-	if err != nil {
-		return nil, nil, err
-	}
-	if text, err = squeeze(part); err != nil {
-		return nil, nil, err
-	}
-	for {
-		part, err := parts.NextRawPart()
-		if err == io.EOF {
-			return text, files, nil
-		}
-		if err != nil {
-			return nil, nil, err
-		}
-		hash := md5.New()
-		size, err := io.Copy(hash, part)
-		if err != nil {
-			return nil, nil, err
-		}
-		files = append(files, file{name: part.FileName(), size: size, digest: digestText(hash.Sum(nil))})
-	}
 }
 
 // session answers POST /_session.
