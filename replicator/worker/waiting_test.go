@@ -49,7 +49,9 @@ func TestReplicationsThatWaitAreSmall(t *testing.T) {
 	connections, all := waiting(t, jobs)
 	t.Logf("bytes per job: heap %d, stacks %d, all %d, of which connections %d; goroutines %d",
 		all.Heap/jobs, all.Stacks/jobs, all.Total/jobs, connections.Total/jobs, all.goroutines/jobs)
-	require.Less(t, all.Total-connections.Total, uint64(jobs*maxWaiting))
+	if !raceEnabled { // which makes stacks and objects larger
+		require.Less(t, all.Total-connections.Total, uint64(jobs*maxWaiting))
+	}
 	require.LessOrEqual(t, all.goroutines, 6*jobs, "three of a run, one of them the caller's, and those of its connections")
 }
 
