@@ -14,9 +14,9 @@ import (
 )
 
 // keepCheckpoint writes a checkpoint if there is something to record, and looks whether the filter is still
-// the same.
-func (r *run) keepCheckpoint(ctx context.Context) error {
-	wrote, err := r.checkpoint(ctx)
+// the same. For whole see checkpoint.
+func (r *run) keepCheckpoint(ctx, whole context.Context) error {
+	wrote, err := r.checkpoint(ctx, whole)
 	if err == nil && !wrote {
 		// A filter that lets nothing pass may have been changed for one that does.
 		err = r.sameID(ctx)
@@ -28,8 +28,8 @@ func (r *run) keepCheckpoint(ctx context.Context) error {
 }
 
 // checkpoint records how far the run is, if that is further than the last checkpoint, and reports
-// whether it did.
-func (r *run) checkpoint(ctx context.Context) (bool, error) {
+// whether it did. When ctx ends while it writes, it goes on for a while, but no longer than whole.
+func (r *run) checkpoint(ctx, whole context.Context) (bool, error) {
 	r.mu.Lock()
 	seq, stats, moved := r.through, r.stats, !bytes.Equal(r.through, r.committed)
 	r.mu.Unlock()
@@ -55,6 +55,10 @@ func (r *run) checkpoint(ctx context.Context) (bool, error) {
 		CheckpointStats: replicator.CheckpointStats(stats),
 	}, seq, r.earlier, r.rep.DocIDs != nil)
 
+	// What is written is to be confirmed, whatever else fails meanwhile: when a database is made anew, other
+	// requests meet that, too.
+	ctx, end := lasting(ctx, whole, r.stopTimeout)
+	defer end()
 	// The target first: a run that ends in between leaves the source behind, and the source's word is
 	// what the next run starts from.
 	for _, p := range []*peer{r.target, r.source} {

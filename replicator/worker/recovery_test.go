@@ -208,6 +208,54 @@ func TestACheckpointIsTakenBack(t *testing.T) {
 	}
 }
 
+// It does not either when the run fails at that moment, as it does where other requests meet the database that
+// is made anew.
+func TestACheckpointOfARunThatFailsIsTakenBack(t *testing.T) {
+	t.Parallel()
+	for _, side := range []string{"source", "target"} {
+		source, target := stubs(t, 3)
+		asked := since(source)
+		anew, reading, failed := make(chan struct{}), make(chan struct{}), make(chan struct{})
+		source.on("POST /_bulk_get", func(w http.ResponseWriter, r *http.Request, body []byte) bool {
+			switch {
+			case strings.Contains(string(body), `"d1"`):
+				<-anew
+				<-reading
+				return refuse(w, 401, `{"error":"unauthorized","reason":"no"}`)
+			case strings.Contains(string(body), `"d2"`):
+				close(reading)
+				<-r.Context().Done() // which the failure of the other one brings
+				close(failed)
+				return true
+			}
+			return false
+		})
+		peer := map[string]*stub{"source": source, "target": target}[side]
+		peer.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/_local/") {
+				peer.mu.Lock()
+				first := peer.instance == `"1700000000"`
+				peer.instance = `"1700000001"`
+				peer.mu.Unlock()
+				if first {
+					close(anew)
+					<-failed
+				}
+			}
+			peer.ServeHTTP(w, r)
+		})
+		rep := replication(t, source.URL, target.URL, `"worker_batch_size":1`, `"worker_processes":3`, `"checkpoint_interval":1`)
+		_ = fails(t, rep) // with the error of either
+		require.Len(t, peer.locals, 1)
+		for _, doc := range peer.locals {
+			require.NotContains(t, doc, "source_last_seq")
+		}
+		source.on("POST /_bulk_get", nil)
+		run(t, rep)
+		require.Equal(t, []string{"0", "0"}, *asked)
+	}
+}
+
 // A cluster whose nodes are not all of the version that has a word for it is not taken for one whose
 // databases are made anew.
 func TestServersThatLoseTheWordForIt(t *testing.T) {

@@ -244,7 +244,7 @@ func (r *run) replicate(ctx context.Context) error {
 		return err
 	case complete:
 		r.note(&r.finished)
-		_, err = r.checkpoint(ctx)
+		_, err = r.checkpoint(ctx, ctx)
 		return err
 	}
 	return r.stopped(ctx)
@@ -307,7 +307,7 @@ func (r *run) stopped(ctx context.Context) error {
 	bounded, cancel := context.WithTimeoutCause(ctx, r.stopTimeout,
 		fmt.Errorf("it took longer than %s", r.stopTimeout))
 	defer cancel()
-	if _, err := r.checkpoint(bounded); err != nil {
+	if _, err := r.checkpoint(bounded, bounded); err != nil {
 		return fmt.Errorf("%w; its last checkpoint failed: %w", ErrStopped, err)
 	}
 	return ErrStopped
@@ -318,6 +318,7 @@ type copying struct {
 	r *run
 	*errgroup.Group
 	ctx      context.Context // ends when something failed
+	whole    context.Context // does not end then
 	intake   *intake
 	complete bool // the feed's end was reached
 
@@ -355,7 +356,7 @@ func (r *run) startCopying(ctx context.Context) *copying {
 	g, ctx := errgroup.WithContext(working)
 	reading, endReading := context.WithCancelCause(ctx)
 	c := &copying{
-		r: r, Group: g, ctx: ctx, intake: newIntake(r),
+		r: r, Group: g, ctx: ctx, whole: whole, intake: newIntake(r),
 		endReading: endReading, abandon: abandon, reading: reading,
 		release: func() {
 			fail(nil)
@@ -412,7 +413,7 @@ func (c *copying) attend() {
 }
 
 func (c *copying) keepCheckpoint() {
-	c.checkpointing.run(c.Group, func() error { return c.r.keepCheckpoint(c.ctx) })
+	c.checkpointing.run(c.Group, func() error { return c.r.keepCheckpoint(c.ctx, c.whole) })
 }
 
 func (c *copying) askPending() {
