@@ -45,6 +45,7 @@ type ordeal struct {
 	listed   map[string]bool // "id rev" of all that was refused
 	unlisted int             // how many calls to list anything fail
 	names    int             // of documents
+	runs     int             // so far
 }
 
 func newOrdeal(t *testing.T, seed uint64) *ordeal {
@@ -76,6 +77,9 @@ func (o *ordeal) write(n int) {
 
 // before decides what goes wrong with a request.
 func (o *ordeal) before(m *memory, r *http.Request) http.HandlerFunc {
+	if r.UserAgent() != o.agent() { // it comes too late
+		return func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
+	}
 	if o.kill > 0 {
 		if o.kill--; o.kill == 0 {
 			o.killed()
@@ -121,6 +125,9 @@ func (o *ordeal) before(m *memory, r *http.Request) http.HandlerFunc {
 		}
 	}
 }
+
+// agent is the User-Agent of the current run.
+func (o *ordeal) agent() string { return fmt.Sprint("run ", o.runs) }
 
 // answered is the answer to a request.
 func answered(m *memory, r *http.Request) *httptest.ResponseRecorder {
@@ -199,6 +206,14 @@ func (o *ordeal) list(_ context.Context, failures []replicator.Failure) error {
 	return nil
 }
 
+// next waits until nothing is left of the run before, which may have been killed: what it sent is answered by
+// then, or lost. mu is held.
+func (o *ordeal) next() {
+	o.runs++
+	o.source.rest()
+	o.target.rest()
+}
+
 // run runs the replication once.
 func (o *ordeal) run(continuous bool) (worker.Result, error) {
 	o.mu.Lock()
@@ -213,10 +228,14 @@ func (o *ordeal) run(continuous bool) (worker.Result, error) {
 	end := sync.OnceFunc(func() { close(stop) })
 	o.killed = end
 	if o.flip() {
-		o.killed = func() { cancel(errKilled) }
+		o.killed = func() {
+			o.wipe = 0 // it would not see that what it just wrote is in a database that was made anew
+			cancel(errKilled)
+		}
 	}
-	o.mu.Unlock()
 	cfg := testConfig()
+	cfg.UserAgent = o.agent()
+	o.mu.Unlock()
 	cfg.RetriesPerRequest, cfg.ListRefused = 2, o.list
 	cfg.ReportInterval = time.Millisecond
 	reports := 0
@@ -242,6 +261,7 @@ func TestCheckpointsClaimNothingThatIsNotThere(t *testing.T) {
 			o := newOrdeal(t, seed)
 			for range 6 {
 				o.mu.Lock()
+				o.next()
 				o.faults, o.kill, o.wipe, o.wiped, o.unlisted = o.dice.IntN(15), o.dice.IntN(60), 0, false, 0
 				if o.dice.IntN(5) == 0 {
 					o.unlisted = 1
@@ -258,6 +278,7 @@ func TestCheckpointsClaimNothingThatIsNotThere(t *testing.T) {
 				}
 			}
 			o.mu.Lock()
+			o.next()
 			o.write(5)
 			o.faults, o.kill, o.wipe, o.wiped, o.unlisted = 0, 0, 0, false, 0
 			o.source.hidden = ""

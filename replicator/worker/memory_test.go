@@ -36,6 +36,8 @@ type memory struct {
 	locals   map[string]map[string]any
 	instance int    // 0 if the server has no word for it
 	hidden   string // the id of a document that cannot be read at the moment
+
+	answering int // requests
 }
 
 // version is a document: revision n is "n-r" and n.
@@ -121,11 +123,25 @@ func (m *memory) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	m.mu.Lock()
 	other := m.before(r)
+	m.answering++
 	m.mu.Unlock()
+	defer func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.answering--
+		m.changed.Broadcast()
+	}()
 	if other == nil {
 		other = m.answer
 	}
 	other(w, r)
+}
+
+// rest waits until no request is being answered. mu is held.
+func (m *memory) rest() {
+	for m.answering > 0 {
+		m.changed.Wait()
+	}
 }
 
 // answer answers as CouchDB does.
