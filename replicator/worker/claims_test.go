@@ -198,6 +198,7 @@ func (o *ordeal) list(_ context.Context, failures []replicator.Failure) error {
 	defer o.mu.Unlock()
 	if o.unlisted > 0 {
 		o.unlisted--
+		o.atOnce()
 		return errUnlisted
 	}
 	for _, f := range failures {
@@ -205,6 +206,10 @@ func (o *ordeal) list(_ context.Context, failures []replicator.Failure) error {
 	}
 	return nil
 }
+
+// atOnce says that the run ends at once, and does not see any more whether what it just wrote is in a database
+// that was made anew: so none is, until the next run.
+func (o *ordeal) atOnce() { o.wipe = 0 }
 
 // next waits until nothing is left of the run before, which may have been killed: what it sent is answered by
 // then, or lost. mu is held.
@@ -229,7 +234,7 @@ func (o *ordeal) run(continuous bool) (worker.Result, error) {
 	o.killed = end
 	if o.flip() {
 		o.killed = func() {
-			o.wipe = 0 // it would not see that what it just wrote is in a database that was made anew
+			o.atOnce()
 			cancel(errKilled)
 		}
 	}
@@ -237,7 +242,7 @@ func (o *ordeal) run(continuous bool) (worker.Result, error) {
 	cfg.UserAgent = o.agent()
 	o.mu.Unlock()
 	cfg.RetriesPerRequest, cfg.ListRefused = 2, o.list
-	cfg.ReportInterval = time.Millisecond
+	cfg.ReportInterval, cfg.StopTimeout = time.Millisecond, time.Minute // nothing is given up on a slow machine
 	reports := 0
 	reporter := &recorder{report: func(worker.Progress) error {
 		if reports++; continuous && reports == 30 {
