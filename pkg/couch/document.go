@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
-	"unicode/utf8"
 )
 
 // Document is one revision of a document, as a server sent it.
@@ -47,10 +46,7 @@ func documentAt(b []byte, want DocRef) (Document, int, error) {
 	var seen uint // a bit for each member that is known
 	scan := scanMembers(b)
 	m := &scan.member
-	for scan.spelled() && scan.pass(checkAt(b, m.value, 1)) {
-		if len(m.key) == 0 || m.key[0] != '_' && m.key[0] != '\\' {
-			continue
-		}
+	for scan.special() && scan.pass(checkAt(b, m.value, 1)) {
 		m.resolve()
 		bit, err := d.take(m, b[m.value:m.end], want)
 		if err == nil && seen&bit != 0 {
@@ -302,12 +298,12 @@ func withoutMembers(object []byte, added string, names ...string) []byte {
 // appendQuoted appends s as a JSON string that says no more than it must: a name with < or & in it stays
 // readable, as CouchDB writes it.
 func appendQuoted(b []byte, s string) []byte {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c >= utf8.RuneSelf || c == '"' || c == '\\' {
-			return append(b, escaped(s)...)
-		}
+	start := len(b)
+	b = append(append(append(b, '"'), s...), '"')
+	if pastPlain(b, start+1) == len(b)-1 {
+		return b
 	}
-	return append(append(append(b, '"'), s...), '"')
+	return append(b[:start], escaped(s)...)
 }
 
 func escaped(s string) []byte {

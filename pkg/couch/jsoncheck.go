@@ -29,109 +29,144 @@ func validJSON(b []byte) bool {
 	return end >= 0 && pastBlank(b, end) == len(b)
 }
 
+// checkAt is checkValue from i on, within depth objects and arrays.
 func checkAt(b []byte, i, depth int) int {
+	end, _ := walk{depth: depth}.on(b, i)
+	return end
+}
+
+// pastOrdinary checks the members of an object from the one whose name begins at i, up to one whose name
+// begins with an underscore or an escape, which may stand for that. It returns where that is, or with last
+// the index after the object.
+func pastOrdinary(b []byte, i int) (next int, last bool) {
+	next, found := walk{objects: 1, levels: 1, name: true, special: 1}.on(b, i)
+	return next, !found
+}
+
+// walk is a place in a JSON text. What is nested deeper than the bits of a word has a walk of its own.
+type walk struct {
+	depth   int    // how many objects and arrays it is in beyond these
+	levels  int    // how many it is in
+	objects uint64 // for each of them, the innermost lowest, whether it is an object
+	name    bool   // the name of a member comes next
+	special int    // the level at which names end the walk that may begin with an underscore; 0 for none
+}
+
+// on checks from i on, to the end of the outermost value, and returns the index after it; or to the name that
+// it looks for.
+//
+// This is where the time goes that a document takes. What is the rule is dealt with here, byte by byte, and
+// the rest in the functions that it calls.
+func (w walk) on(b []byte, i int) (end int, found bool) {
+	depth, levels, objects, name := w.depth, w.levels, w.objects, w.name
+	for {
+		if uint(i) >= uint(len(b)) {
+			return notWhole, false
+		}
+		c := b[i]
+		i++
+		switch {
+		case c == '"':
+			if name && levels == w.special && i < len(b) && (b[i] == '_' || b[i] == '\\') {
+				return i - 1, true
+			}
+			// Most strings have less than 16 bytes.
+			for n := 0; n < 2 && i+8 <= len(b); n++ {
+				if found := notPlain(binary.LittleEndian.Uint64(b[i : i+8])); found != 0 {
+					i += bits.TrailingZeros64(found) >> 3
+					break
+				}
+				i += 8
+			}
+			if uint(i) < uint(len(b)) && b[i] == '"' {
+				i++
+			} else if i = checkString(b, i); i < 0 {
+				return i, false
+			}
+			if !name {
+				break
+			}
+			name = false
+			if uint(i) < uint(len(b)) && b[i] == ':' {
+				i++
+			} else if i = checkColon(b, i); i < 0 {
+				return i, false
+			}
+			continue
+		case isBlank(c):
+			continue
+		case name:
+			return notJSON, false
+		case c-'1' < 9:
+			end := pastDigits(b, i)
+			if uint(end) < uint(len(b)) && b[end] == '.' && end+1 < pastDigits(b, end+1) {
+				end = pastDigits(b, end+1)
+			}
+			if uint(end) < uint(len(b)) && (b[end] == ',' || b[end] == '}') {
+				i = end
+			} else if i = checkNumber(b, i-1); i < 0 {
+				return i, false
+			}
+		case c|0x20 == '{':
+			if depth+levels >= maxDepth {
+				return notJSON, false
+			}
+			if inside := pastBlank(b, i); inside < len(b) && b[inside] == c+2 { // its closing bracket
+				i = inside + 1
+			} else if levels < 64 {
+				name = c == '{'
+				objects = objects<<1 | uint64(c>>5&1)
+				levels++
+				continue
+			} else if i = checkAt(b, i-1, depth+levels); i < 0 {
+				return i, false
+			}
+		default:
+			if i = checkBare(b, i-1); i < 0 {
+				return i, false
+			}
+		}
+		// The value may be the last of what it is in, and that the last of what that is in.
+		for {
+			if levels == 0 {
+				return i, false
+			}
+			if uint(i) >= uint(len(b)) {
+				return notWhole, false
+			}
+			c := b[i]
+			i++
+			if c == ',' {
+				name = objects&1 != 0
+				break
+			}
+			if isBlank(c) {
+				continue
+			}
+			if c != ']'+byte(objects&1)<<5 {
+				return notJSON, false
+			}
+			objects >>= 1
+			levels--
+		}
+	}
+}
+
+// checkColon checks the colon after a name, and white space before it.
+func checkColon(b []byte, i int) int {
 	if i = pastBlank(b, i); i == len(b) {
 		return notWhole
 	}
-	switch c := b[i]; c {
-	case '"':
-		return checkString(b, i+1)
-	case '{':
-		return checkObject(b, i+1, depth+1)
-	case '[':
-		return checkArray(b, i+1, depth+1)
-	case 't':
-		return checkWord(b, i, "true")
-	case 'f':
-		return checkWord(b, i, "false")
-	case 'n':
-		return checkWord(b, i, "null")
-	default:
-		return checkNumber(b, i)
-	}
-}
-
-// checkObject checks from after the opening brace.
-func checkObject(b []byte, i, depth int) int {
-	if depth > maxDepth {
+	if b[i] != ':' {
 		return notJSON
 	}
-	if i = pastBlank(b, i); i < len(b) && b[i] == '}' {
-		return i + 1
-	}
-	for {
-		if i = pastBlank(b, i); i == len(b) {
-			return notWhole
-		}
-		if b[i] != '"' {
-			return notJSON
-		}
-		if i = checkString(b, i+1); i < 0 {
-			return i
-		}
-		if i = pastBlank(b, i); i == len(b) {
-			return notWhole
-		}
-		if b[i] != ':' {
-			return notJSON
-		}
-		if i = checkAt(b, i+1, depth); i < 0 {
-			return i
-		}
-		if i = pastBlank(b, i); i == len(b) {
-			return notWhole
-		}
-		switch b[i] {
-		case ',':
-			i++
-		case '}':
-			return i + 1
-		default:
-			return notJSON
-		}
-	}
+	return i + 1
 }
 
-// checkArray checks from after the opening bracket.
-func checkArray(b []byte, i, depth int) int {
-	if depth > maxDepth {
-		return notJSON
-	}
-	if i = pastBlank(b, i); i < len(b) && b[i] == ']' {
-		return i + 1
-	}
-	for {
-		if i = checkAt(b, i, depth); i < 0 {
-			return i
-		}
-		if i = pastBlank(b, i); i == len(b) {
-			return notWhole
-		}
-		switch b[i] {
-		case ',':
-			i++
-		case ']':
-			return i + 1
-		default:
-			return notJSON
-		}
-	}
-}
-
-// checkString checks from after the opening quote.
+// checkString checks from within a string, where no escape has begun, to its end.
 func checkString(b []byte, i int) int {
 	for {
-		// What follows is pastPlain, most of whose calls find what they look for in the first eight bytes.
-		if len(b)-i >= 8 {
-			if found := notPlain(binary.LittleEndian.Uint64(b[i:])); found != 0 {
-				i += bits.TrailingZeros64(found) / 8
-			} else {
-				i = pastPlain(b, i+8)
-			}
-		} else {
-			i = pastPlain(b, i)
-		}
-		if i == len(b) {
+		if i = pastPlain(b, i); i == len(b) {
 			return notWhole
 		}
 		switch c := b[i]; {
@@ -176,6 +211,19 @@ func checkEscape(b []byte, i int) int {
 		return i + 1
 	}
 	return notJSON
+}
+
+// checkBare checks what is neither a string nor an object or an array.
+func checkBare(b []byte, i int) int {
+	switch b[i] {
+	case 't':
+		return checkWord(b, i, "true")
+	case 'f':
+		return checkWord(b, i, "false")
+	case 'n':
+		return checkWord(b, i, "null")
+	}
+	return checkNumber(b, i)
 }
 
 func checkWord(b []byte, i int, word string) int {
@@ -226,7 +274,12 @@ func checkDigits(b []byte, i int) int {
 	case !isDigit(b[i]):
 		return notJSON
 	}
-	for i < len(b) && isDigit(b[i]) {
+	return pastDigits(b, i)
+}
+
+// pastDigits returns the index of the first byte from i on that is no digit, or len(b).
+func pastDigits(b []byte, i int) int {
+	for uint(i) < uint(len(b)) && isDigit(b[i]) {
 		i++
 	}
 	return i
@@ -252,17 +305,27 @@ const (
 	highs = 0x80 * ones
 )
 
-// notPlain finds quotes, backslashes, control characters and what is none of ASCII.
+// notPlain finds quotes, backslashes, control characters and what is none of ASCII. With one bit turned over,
+// quotes come next to the control characters, and no other is among them.
 func notPlain(w uint64) uint64 {
-	return (w | (w - ' '*ones) | ((w ^ '"'*ones) - ones) | ((w ^ '\\'*ones) - ones)) & highs
+	const turned = '"' ^ ' '
+	return (w | ((w ^ turned*ones) - (' '+1)*ones) | ((w ^ '\\'*ones) - ones)) & highs
 }
 
 // pastPlain returns the index of the first byte from i on that is a quote, a backslash, a control
 // character or none of ASCII, or len(b).
 func pastPlain(b []byte, i int) int {
-	for ; len(b)-i >= 8; i += 8 {
-		if found := notPlain(binary.LittleEndian.Uint64(b[i:])); found != 0 {
-			return i + bits.TrailingZeros64(found)/8
+	for ; i+32 <= len(b); i += 32 {
+		four := b[i : i+32]
+		found := notPlain(binary.LittleEndian.Uint64(four)) | notPlain(binary.LittleEndian.Uint64(four[8:])) |
+			notPlain(binary.LittleEndian.Uint64(four[16:])) | notPlain(binary.LittleEndian.Uint64(four[24:]))
+		if found != 0 {
+			break
+		}
+	}
+	for ; i+8 <= len(b); i += 8 {
+		if found := notPlain(binary.LittleEndian.Uint64(b[i : i+8])); found != 0 {
+			return i + bits.TrailingZeros64(found)>>3
 		}
 	}
 	for i < len(b) && b[i] >= ' ' && b[i] < utf8.RuneSelf && b[i] != '"' && b[i] != '\\' {

@@ -86,6 +86,21 @@ func (s *memberScan) spelled() bool {
 	return false
 }
 
+// special is spelled for the next member whose name may begin with an underscore, past all others.
+func (s *memberScan) special() bool {
+	if s.bad == 0 && s.b[s.i] != '}' {
+		switch next, last := pastOrdinary(s.b, s.i); {
+		case next < 0:
+			s.bad = next
+		case last:
+			s.i = next - 1
+		default:
+			s.i = next
+		}
+	}
+	return s.spelled()
+}
+
 // pass steps over a member whose value ends at end, if it does.
 func (s *memberScan) pass(end int) bool {
 	if end < 0 {
