@@ -88,6 +88,8 @@ type Changes struct {
 	pending *int64
 	quiet   quiet
 	number  int64 // the last row's sequence, if that was a number
+	rows    []Row // what some returns
+	text    []byte
 	err     error // of Next, from its first on
 }
 
@@ -124,31 +126,45 @@ func newChanges(r io.Reader, feed Feed) *Changes {
 // io.EOF. A feed that breaks off, however politely, wraps io.ErrUnexpectedEOF; one that falls silent
 // wraps [ErrStalled]. After an error all later calls return the same.
 func (c *Changes) Next() (Row, error) {
+	rows, err := c.some(1)
+	if err != nil {
+		return Row{}, err
+	}
+	row := rows[0]
+	row.Seq = bytes.Clone(row.Seq)
+	return row, nil
+}
+
+// NextRows is Next for the changes that have come already: it returns at least one, and waits for that, and
+// at most 64. The slice and the rows' sequences are good until the next call: who keeps one makes a copy.
+func (c *Changes) NextRows() ([]Row, error) { return c.some(maxRows) }
+
+// some returns at most so many changes.
+func (c *Changes) some(most int) ([]Row, error) {
 	if c.err != nil {
-		return Row{}, c.err
+		return nil, c.err
 	}
 	c.j.forget()
 	// Thousands of goroutines may wait here. What is read then has its place on the stack only when there is
 	// something to read.
-	var row Row
 	err := c.await()
 	if err == nil {
-		row, err = c.next()
+		err = c.next(most)
 	}
 	if err == nil {
 		c.quiet.end()
-		err = c.ascends(row.Seq)
+		return c.rows, nil
 	}
-	if err == nil {
-		return row, nil
-	}
-	return Row{}, c.end(err)
+	return nil, c.end(err)
 }
 
 // await waits for the beginning of a row of a live feed. What is wrong with it is for next to say.
 func (c *Changes) await() error {
 	if !c.live {
 		return nil
+	}
+	if len(c.j.ahead()) == 0 && cap(c.rows) > fewRows {
+		c.rows, c.text = nil, nil
 	}
 	return c.begin()
 }
@@ -209,24 +225,40 @@ func (c *Changes) Close() error {
 	return c.p.Close()
 }
 
-func (c *Changes) next() (Row, error) {
+// next reads at most so many rows.
+func (c *Changes) next(most int) error {
+	if !c.live {
+		if !c.inside {
+			if err := c.enter(); err != nil {
+				return err
+			}
+			c.inside = true
+		}
+		c.resting(true)
+		ok, err := c.j.element()
+		c.resting(false)
+		if err != nil {
+			return c.lateRefusal(err)
+		}
+		if !ok {
+			return c.leave()
+		}
+	}
+	if c.plainRows(most) {
+		return nil
+	}
+	row, err := c.nextRow()
+	if err == nil {
+		err = c.ascends(row.Seq)
+	}
+	c.rows = append(c.rows, row)
+	return err
+}
+
+// nextRow reads a row, however it is spelled.
+func (c *Changes) nextRow() (Row, error) {
 	if c.live {
 		return c.nextLine()
-	}
-	if !c.inside {
-		if err := c.enter(); err != nil {
-			return Row{}, err
-		}
-		c.inside = true
-	}
-	c.resting(true)
-	ok, err := c.j.element()
-	c.resting(false)
-	if err != nil {
-		return Row{}, c.lateRefusal(err)
-	}
-	if !ok {
-		return Row{}, c.leave()
 	}
 	row, _, err := c.row()
 	return row, err
@@ -361,16 +393,13 @@ func (c *Changes) lateRefusal(err error) error {
 }
 
 // parseRow reads the row that b begins with, and returns where it ends, or what checkValue says of bytes
-// that are not JSON.
+// that are not JSON. Its sequence's bytes are those of b.
 func parseRow(b []byte) (Row, int, error) {
 	var row Row
 	var last gaveUp
 	named := false
 	if !isObject(b) {
 		return row, 0, fmt.Errorf("%w: a row that is not an object", ErrMalformed)
-	}
-	if row, end, ok := plainRow(b); ok {
-		return row, end, nil
 	}
 	scan := scanMembers(b)
 	m := &scan.member
@@ -379,7 +408,7 @@ func parseRow(b []byte) (Row, int, error) {
 		switch value := b[m.value:m.end]; string(m.key) {
 		case "seq":
 			if string(value) != "null" {
-				row.Seq = bytes.Clone(value)
+				row.Seq = value
 			}
 		case "id":
 			named = true
@@ -410,33 +439,6 @@ func parseRow(b []byte) (Row, int, error) {
 		return row, 0, fmt.Errorf("%w: the row of %q has no revision", ErrMalformed, row.ID)
 	}
 	return row, end, nil
-}
-
-// plainRow is parseRow for a row that is spelled as CouchDB does, of a document with one leaf.
-func plainRow(b []byte) (row Row, end int, ok bool) {
-	const seq, id, revs, last = `{"seq":"`, `","id":"`, `","changes":[{"rev":"`, `"}]}`
-	at := 0
-	text := func(before string) (start, end int) {
-		if !ok || len(b)-at < len(before) || string(b[at:at+len(before)]) != before {
-			ok = false
-			return 0, 0
-		}
-		start = at + len(before)
-		at = pastPlain(b, start)
-		return start, at
-	}
-	ok = true
-	seqStart, seqEnd := text(seq)
-	idStart, idEnd := text(id)
-	revStart, revEnd := text(revs)
-	if text(last); !ok || idEnd == idStart {
-		return row, 0, false
-	}
-	both := string(b[idStart:revEnd])
-	row.Seq = bytes.Clone(b[seqStart-1 : seqEnd+1])
-	row.ID = both[:idEnd-idStart]
-	row.Revs = []string{both[revStart-idStart:]}
-	return row, revEnd + len(last), true
 }
 
 // parseRevs reads [{"rev": "1-a"}, ...], which is known to be JSON.

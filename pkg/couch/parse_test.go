@@ -3,6 +3,7 @@ package couch
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -329,9 +330,12 @@ func FuzzChanges(f *testing.F) {
 	f.Add(`{"results":[{"seq":"1-x","id":"a","changes":[{"rev":"1-a"}]}],"last_seq":"1-x","pending":0}`)
 	f.Add("\n\n" + `{"seq":1,"id":"a","changes":[{"rev":"1-a"}],"deleted":true}` + "\n" + `{"last_seq":1}`)
 	f.Add(`{"results":[{"seq":1,"id":"a","changes":[{"rev":"1-a"}]}{"error":"e","reason":"r"}`)
-	f.Fuzz(func(_ *testing.T, text string) {
+	f.Add(`{"seq":"1-x","id":"a","changes":[{"rev":"1-a"}]}` + "\n" + `{"seq":"2-x","id":"b","changes":[{"rev":"1-b"}],"deleted":true}`)
+	f.Fuzz(func(t *testing.T, text string) {
 		_ = drainChanges(text, FeedNormal)
 		_ = drainChanges(text, FeedContinuous)
+		allRows(t, text, FeedNormal)
+		allRows(t, text, FeedContinuous)
 	})
 }
 
@@ -385,20 +389,74 @@ func FuzzMultipart(f *testing.F) {
 // A row that is spelled as CouchDB does is the same row in any other spelling.
 func TestPlainRows(t *testing.T) {
 	t.Parallel()
-	for _, text := range []string{
-		`{"seq":"1-g1","id":"a","changes":[{"rev":"1-a"}]}`, `{"seq":"","id":"a","changes":[{"rev":""}]}`,
-		`{"seq":"1-g1","id":"a","changes":[{"rev":"1-a"},{"rev":"1-b"}]}`, `{"seq":"1-g1","id":"a","changes":[{"rev":"1-a"}],"deleted":true}`,
-		`{"seq":"1-g1","id":"a\"b","changes":[{"rev":"1-a"}]}`, `{"seq":"1-ü","id":"ü","changes":[{"rev":"1-a"}]}`,
-		`{"seq":1,"id":"a","changes":[{"rev":"1-a"}]}`, `{"seq":"1-g1","id":"a","changes":[{"rev":"1-a"}`,
+	for text, plain := range map[string]bool{
+		`{"seq":"1-g1","id":"a","changes":[{"rev":"1-a"}]}`:                true,
+		`{"seq":"","id":"a","changes":[{"rev":""}]}`:                       true,
+		`{"seq":"1-g1","id":"a","changes":[{"rev":"1-a"}],"deleted":true}`: true,
+		`{"seq":"1-g1","id":"a","changes":[{"rev":"1-a"},{"rev":"1-b"}]}`:  false,
+		`{"seq":"1-g1","id":"a\"b","changes":[{"rev":"1-a"}]}`:             false,
+		`{"seq":"1-ü","id":"ü","changes":[{"rev":"1-a"}]}`:                 false,
+		`{"seq":1,"id":"a","changes":[{"rev":"1-a"}]}`:                     false,
+		`{"seq":"1-g1","id":"","changes":[{"rev":"1-a"}]}`:                 false,
+		`{"seq":"1-g1","id":"a","changes":[{"rev":"1-a"}`:                  false,
+		`{"seq":"1-g1","id":"a","changes":[{"rev":"1-a"}],"deleted":true`:  false,
 	} {
-		plain, end, err := parseRow([]byte(text + ",\n{"))
-		spaced, _, spacedErr := parseRow([]byte(strings.ReplaceAll(text, ":", ": ")))
-		require.Equal(t, spacedErr == nil, err == nil, text)
-		require.Equal(t, spaced, plain, text)
-		if err == nil {
-			require.Equal(t, len(text), end, text)
+		for n := range text {
+			_, ok := parsePlainRow([]byte(text[:n]))
+			require.False(t, ok, text[:n])
 		}
+		row, ok := parsePlainRow([]byte(text + ",\n{"))
+		require.Equal(t, plain, ok, text)
+		if ok {
+			require.Equal(t, len(text), row.end, text)
+		}
+		text = `{"results":[` + text + `],"last_seq":"x"}`
+		require.Equal(t, allRows(t, strings.ReplaceAll(text, ":", ": "), FeedNormal), allRows(t, text, FeedNormal), text)
 	}
-	_, _, ok := plainRow([]byte(`{"seq":"1-g1","id":"a","changes":[{"rev":"1-a"}]}`))
-	require.True(t, ok)
+}
+
+// Rows come in groups as one by one, however many there are and wherever they are cut on their way.
+func TestRowsComeInGroups(t *testing.T) {
+	t.Parallel()
+	for _, feed := range []Feed{FeedNormal, FeedContinuous} {
+		var texts []string
+		var want []Row
+		for i := range 300 {
+			row := Row{ID: fmt.Sprintf("d%d", i), Seq: fmt.Appendf(nil, `"%d-x"`, i), Revs: []string{fmt.Sprintf("1-%d", i)}, Deleted: i%7 == 0}
+			spaces := strings.Repeat(" ", i%50/49) // another spelling
+			text := fmt.Sprintf(`{"seq":%s%s,"id":%q,"changes":[{"rev":%q}]`, spaces, row.Seq, row.ID, row.Revs[0])
+			if row.Deleted {
+				text += `,"deleted":true`
+			}
+			texts, want = append(texts, text+"}"), append(want, row)
+		}
+		text := strings.Join(texts, "\n") + "\n" + `{"last_seq":"300-x"}`
+		if feed == FeedNormal {
+			text = `{"results":[` + strings.Join(texts, ",\n") + `],"last_seq":"300-x"}`
+		}
+		require.Equal(t, want, allRows(t, text, feed))
+	}
+}
+
+// allRows reads a feed in groups, and requires that it is the same row by row, and in pieces.
+func allRows(t *testing.T, text string, feed Feed) []Row {
+	t.Helper()
+	var all []Row
+	c := newChanges(strings.NewReader(text), feed)
+	for row, err := c.Next(); err == nil; row, err = c.Next() {
+		all = append(all, row)
+	}
+	for _, r := range []io.Reader{strings.NewReader(text), iotest.OneByteReader(strings.NewReader(text))} {
+		c := newChanges(r, feed)
+		var rows []Row
+		for some, err := c.NextRows(); err == nil; some, err = c.NextRows() {
+			require.LessOrEqual(t, len(some), maxRows)
+			for _, row := range some {
+				row.Seq = bytes.Clone(row.Seq)
+				rows = append(rows, row)
+			}
+		}
+		require.Equal(t, all, rows)
+	}
+	return all
 }

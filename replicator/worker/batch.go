@@ -66,17 +66,18 @@ func newIntake(r *run) *intake {
 	return &intake{r: r, space: make(chan struct{}, 1), busy: 1, copied: make(chan struct{})}
 }
 
-// take adds an item of the feed to a batch, and waits for room for it. One goroutine calls it.
+// take adds an item of the feed to batches, and waits for room for it. One goroutine calls it.
 func (q *intake) take(ctx context.Context, item feedItem) error {
 	for {
 		q.r.mu.Lock()
-		ok := q.hasRoom()
-		if ok {
-			q.add(item)
+		left := true
+		for left && q.hasRoom() {
+			item.rows = q.add(item)
 			q.launch()
+			left = len(item.rows) > 0
 		}
 		q.r.mu.Unlock()
-		if ok {
+		if !left {
 			return nil
 		}
 		select {
@@ -100,34 +101,42 @@ func (q *intake) hasRoom() bool {
 	return true
 }
 
-// add adds an item to the batch that is filled.
-func (q *intake) add(item feedItem) {
+// add adds an item to the batch that is filled, and returns the rows that it has no room for.
+func (q *intake) add(item feedItem) (left []couch.Row) {
 	r, b := q.r, q.filling
+	first := len(b.rows) == 0
 	if item.end {
 		b.due, b.ended = true, true
 	} else {
 		if b.rows == nil && !item.live {
 			b.rows = make([]couch.Row, 0, min(r.batchSize, defaultWorkerBatchSize))
 		}
-		b.rows = append(b.rows, item.row)
-		b.size += rowSize(item.row)
-		item.seq = item.row.Seq
+		n := 0
+		for n < len(item.rows) && !r.isFull(b) {
+			row := item.rows[n]
+			row.Seq = nil // of the last one it is the batch's
+			b.rows = append(b.rows, row)
+			b.size += rowSize(row)
+			n++
+		}
+		item.seq, left = lastSequence(item.rows[:n]), item.rows[n:]
 		b.due = b.due || item.live || r.isFull(b)
 		r.row = time.Now()
 		if r.rowsRead == r.rowsPassed {
 			r.busy = r.row
 		}
-		r.rowsRead++
+		r.rowsRead += int64(n)
 		if r.left != nil && !r.filtered {
-			*r.left = max(0, *r.left-1)
+			*r.left = max(0, *r.left-int64(n))
 		}
 	}
 	if item.seq != nil {
 		b.seq, r.read = item.seq, item.seq
 	}
-	if !b.due && len(b.rows) == 1 {
+	if !b.due && first {
 		q.linger = time.AfterFunc(linger, func() { q.lingered(b) })
 	}
+	return left
 }
 
 // lingered lets a batch go as it is.
@@ -214,10 +223,10 @@ func (q *intake) copy(ctx, writing context.Context, b *batch, fail func(error)) 
 // isFull reports whether a batch takes no more rows.
 func (r *run) isFull(b *batch) bool { return len(b.rows) >= r.batchSize || b.size >= maxBatch }
 
-// rowSize is about how many bytes of memory a row takes.
+// rowSize is about how many bytes of memory a row takes in a batch.
 func rowSize(row couch.Row) int {
-	const words = 8 // of 64 bits: the row's own
-	size := 8*words + len(row.Seq) + len(row.ID)
+	const words = 9 // of 64 bits: the row's own
+	size := 8*words + len(row.ID)
 	for _, rev := range row.Revs {
 		size += len(rev) + 16
 	}

@@ -38,7 +38,7 @@ func batching(size int) (*intake, chan *batch) {
 }
 
 func row(seq int, live bool) feedItem {
-	return feedItem{row: couch.Row{ID: "d", Seq: json.RawMessage(strconv.Itoa(seq))}, live: live}
+	return feedItem{rows: []couch.Row{{ID: "d", Seq: json.RawMessage(strconv.Itoa(seq))}}, live: live}
 }
 
 func TestBatchesOfAFeedThatEndsAreFull(t *testing.T) {
@@ -131,7 +131,7 @@ func TestThePassageIsInTheFeedsOrder(t *testing.T) {
 	q.start = func(b *batch) { batches = append(batches, b) }
 	r.through = json.RawMessage("0")
 	for i, seq := range []string{"1", "2", "", "4"} {
-		item := feedItem{row: couch.Row{ID: "d", Seq: json.RawMessage(seq)}}
+		item := feedItem{rows: []couch.Row{{ID: "d", Seq: json.RawMessage(seq)}}}
 		if seq == "" {
 			item = feedItem{end: true}
 		}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"math"
+	"slices"
 	"time"
 
 	"settee/pkg/couch"
@@ -23,10 +24,10 @@ const (
 	pendingInterval = 30 * time.Second
 )
 
-// feedItem is a row of the changes feed, or the end of a feed.
+// feedItem is some rows of the changes feed, or the end of a feed.
 type feedItem struct {
-	row  couch.Row
-	live bool // the row comes from a feed that waits for changes
+	rows []couch.Row // their sequences are not to be kept
+	live bool        // the rows come from a feed that waits for changes
 
 	end bool            // there are no more for now
 	seq json.RawMessage // the end's: up to where all changes were read; nil if the last row's says as much
@@ -135,29 +136,39 @@ func (f *reader) open(ctx context.Context, live bool) (*couch.Changes, error) {
 func (f *reader) pass(ctx context.Context, feed *couch.Changes, live bool) error {
 	length := feedLength{r: f.r, live: live}
 	for {
-		row, err := feed.Next()
+		rows, err := feed.NextRows()
 		if err == io.EOF {
 			return f.ended(ctx, feed, live)
 		}
 		if err != nil {
 			return err
 		}
-		if err := length.count(ctx); err != nil {
+		if err := length.count(ctx, len(rows)); err != nil {
 			return err
 		}
-		if err := f.take(ctx, row, live); err != nil {
+		if err := f.take(ctx, rows, live); err != nil {
 			return err
 		}
 	}
 }
 
-func (f *reader) take(ctx context.Context, row couch.Row, live bool) error {
-	if err := f.to.take(ctx, feedItem{row: row, live: live}); err != nil {
+func (f *reader) take(ctx context.Context, rows []couch.Row, live bool) error {
+	if err := f.to.take(ctx, feedItem{rows: rows, live: live}); err != nil {
 		return err
 	}
-	f.rows++
-	if row.Seq != nil {
-		f.since = row.Seq
+	f.rows += int64(len(rows))
+	if seq := lastSequence(rows); seq != nil {
+		f.since = seq
+	}
+	return nil
+}
+
+// lastSequence returns a copy of the last sequence that rows have, or nil.
+func lastSequence(rows []couch.Row) json.RawMessage {
+	for _, row := range slices.Backward(rows) {
+		if row.Seq != nil {
+			return bytes.Clone(row.Seq)
+		}
 	}
 	return nil
 }
@@ -214,8 +225,8 @@ type feedLength struct {
 // manyRows is how many rows are believed without asking, and how many more than there should be.
 const manyRows = 10_000
 
-func (l *feedLength) count(ctx context.Context) error {
-	if l.rows++; l.live || l.rows <= max(l.believed, manyRows) {
+func (l *feedLength) count(ctx context.Context, rows int) error {
+	if l.rows += int64(rows); l.live || l.rows <= max(l.believed, manyRows) {
 		return nil
 	}
 	info, err := l.r.source.db.Info(ctx)
