@@ -3,9 +3,10 @@ package couch
 import (
 	"context"
 	"fmt"
+	"hash/maphash"
 	"io"
+	"math/bits"
 	"slices"
-	"strings"
 )
 
 // maxAncestors is how many possible ancestors of a document are kept.
@@ -28,16 +29,53 @@ type Missing struct {
 // RevsDiff asks which of these revisions the database does not have. An id of which it has all is not
 // in the result. An id may be named more than once.
 func (d *Database) RevsDiff(ctx context.Context, docs []DocRevs) (map[string]Missing, error) {
+	list, err := d.MissingRevs(ctx, docs)
+	if err != nil {
+		return nil, err
+	}
+	missing := map[string]Missing{}
+	for i, m := range list {
+		if len(m.Revs) > 0 {
+			missing[docs[i].ID] = m
+		}
+	}
+	return missing, nil
+}
+
+// MissingRevs is RevsDiff with the answers in the order of docs, and one without Revs where nothing is missing.
+// What is missing of an id that is named more than once stands at the first place.
+func (d *Database) MissingRevs(ctx context.Context, docs []DocRevs) ([]Missing, error) {
 	if len(docs) == 0 {
 		return nil, nil
 	}
-	docs = gather(docs)
-	var missing map[string]Missing
+	if nameTwice(docs) {
+		return d.gatherMissing(ctx, docs)
+	}
+	return d.missingRevs(ctx, docs)
+}
+
+// missingRevs is MissingRevs for ids of which each is named once.
+func (d *Database) missingRevs(ctx context.Context, docs []DocRevs) ([]Missing, error) {
+	var missing []Missing
 	err := d.post(ctx, "_revs_diff", bytesBody(revsDiffBody(docs)), func(p *response) (err error) {
 		missing, err = readRevsDiff(p, docs)
 		return err
 	})
 	return missing, err
+}
+
+// gatherMissing is MissingRevs for ids that are named more than once: a JSON object has each once.
+func (d *Database) gatherMissing(ctx context.Context, docs []DocRevs) ([]Missing, error) {
+	merged, places := gather(docs)
+	missing, err := d.missingRevs(ctx, merged)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]Missing, len(docs))
+	for i, place := range places {
+		all[place] = missing[i]
+	}
+	return all, nil
 }
 
 func revsDiffBody(docs []DocRevs) []byte {
@@ -59,24 +97,35 @@ func revsDiffBody(docs []DocRevs) []byte {
 	return append(body, '}')
 }
 
-// gather merges the revisions that are named for an id, in the order of its first mention. It leaves docs
-// alone.
-func gather(docs []DocRevs) []DocRevs {
-	first := make(map[string]int, len(docs))
-	for i, doc := range docs {
-		if _, twice := first[doc.ID]; !twice {
-			first[doc.ID] = i
+var idSeed = maphash.MakeSeed()
+
+// nameTwice reports whether an id is named more than once.
+func nameTwice(docs []DocRevs) bool {
+	// A table of places in docs, from 1 on, by the hashes of their ids: half of it is free.
+	table := make([]uint32, 1<<bits.Len(uint(2*len(docs))))
+	mask := uint64(len(table) - 1)
+	for i := range docs {
+		at := maphash.String(idSeed, docs[i].ID) & mask
+		for ; table[at] != 0; at = (at + 1) & mask {
+			if docs[table[at]-1].ID == docs[i].ID {
+				return true
+			}
 		}
+		table[at] = uint32(i + 1)
 	}
-	if len(first) == len(docs) {
-		return docs
-	}
-	merged := make([]DocRevs, 0, len(first))
+	return false
+}
+
+// gather merges the revisions that are named for an id, in the order of its first mention, and returns the
+// places of these in docs. It leaves docs alone.
+func gather(docs []DocRevs) (merged []DocRevs, places []int) {
+	first := make(map[string]int, len(docs)) // in merged
 	for i, doc := range docs {
-		at := first[doc.ID]
-		if at == i {
+		at, twice := first[doc.ID]
+		if !twice {
 			first[doc.ID] = len(merged)
 			merged = append(merged, DocRevs{ID: doc.ID, Revs: slices.Clone(doc.Revs)})
+			places = append(places, i)
 			continue
 		}
 		for _, rev := range doc.Revs {
@@ -85,14 +134,15 @@ func gather(docs []DocRevs) []DocRevs {
 			}
 		}
 	}
-	return merged
+	return merged, places
 }
 
-// readRevsDiff reads {"id": {"missing": [...], "possible_ancestors": [...]}, ...}. No id is asked for twice.
-func readRevsDiff(r io.Reader, asked []DocRevs) (map[string]Missing, error) {
+// readRevsDiff reads {"id": {"missing": [...], "possible_ancestors": [...]}, ...}, and returns what it says of
+// each document that was asked for. No id is asked for twice.
+func readRevsDiff(r io.Reader, asked []DocRevs) ([]Missing, error) {
 	j := newJSONReader(&bounded{r: r, left: maxRevsDiff}, bulkWindow)
 	defer j.free()
-	missing := map[string]Missing{}
+	missing := make([]Missing, len(asked))
 	if err := j.open('{'); err != nil {
 		return nil, fmt.Errorf("reading the revisions' difference: %w", err)
 	}
@@ -102,72 +152,60 @@ func readRevsDiff(r io.Reader, asked []DocRevs) (map[string]Missing, error) {
 		if err == nil && !more {
 			return missing, nil
 		}
-		var id string
-		var m Missing
 		if err == nil {
-			id, m, err = readMissing(j, asked, &ids)
+			err = readMissing(j, asked, &ids, missing)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("reading the revisions' difference: %w", err)
-		}
-		if len(m.Revs) > 0 {
-			if len(missing) == 0 {
-				missing = make(map[string]Missing, len(asked)) // one that lacks something lacks most
-			}
-			missing[id] = m
 		}
 	}
 }
 
 // readMissing reads what is missing of one document. Only what was asked for is answered: a server that adds
 // to it is not followed.
-func readMissing(j *jsonReader, asked []DocRevs, ids *places) (id string, m Missing, err error) {
+func readMissing(j *jsonReader, asked []DocRevs, ids *places, missing []Missing) error {
 	if at, ok := allMissing(j, asked, ids); ok {
-		return asked[at].ID, Missing{Revs: asked[at].Revs}, nil
+		missing[at] = Missing{Revs: asked[at].Revs}
+		return nil
 	}
-	if id, err = j.name(ids.text); err != nil {
-		return id, m, err
+	id, err := j.name(ids.text)
+	if err != nil {
+		return err
 	}
 	raw, err := j.value(maxRow)
 	if err != nil {
-		return id, m, err
+		return err
 	}
 	var revs []string
-	if at, is := ids.find([]byte(id)); is {
+	at, is := ids.find([]byte(id))
+	if is {
 		revs = asked[at].Revs
 	}
-	m, err = parseMissing(raw, revs)
-	return id, m, err
+	m, err := parseMissing(raw, revs)
+	if len(m.Revs) > 0 {
+		missing[at] = m
+	}
+	return err
 }
 
 // allMissing reads what most servers say of a document with one leaf that they have nothing of, in the order
 // of the question. If it is anything else it reads nothing.
 func allMissing(j *jsonReader, asked []DocRevs, ids *places) (at int, ok bool) {
-	for at = ids.at; at < len(asked) && at <= ids.at+1; at++ {
-		doc := asked[at]
-		if len(doc.Revs) != 1 || !spelledAsItIs(doc.ID) || !spelledAsItIs(doc.Revs[0]) {
-			continue
-		}
-		ahead := j.ahead()
-		rest := ahead
-		end := 0
-		for _, piece := range [...]string{`"`, doc.ID, `":{"missing":["`, doc.Revs[0], `"]}`} {
-			if rest, end = cutPrefix(rest, piece); end < 0 {
-				break
-			}
-		}
-		if end == 0 {
-			ids.at = at
-			return at, j.passed(len(ahead)-len(rest), len(ahead))
-		}
+	const before, between, after = `"`, `":{"missing":["`, `"]}`
+	ahead := j.ahead()
+	id, end, ok := textAfter(ahead, 0, before)
+	if !ok {
+		return 0, false
 	}
-	return 0, false
-}
-
-// spelledAsItIs reports whether a string has nothing in it that ends a JSON string, or means something else
-// there.
-func spelledAsItIs(s string) bool {
-	return strings.IndexByte(s, '"') < 0 && strings.IndexByte(s, '\\') < 0
+	rev, end, ok := textAfter(ahead, end, between)
+	if !ok || !follows(ahead, end, after) {
+		return 0, false
+	}
+	at, ok = ids.find(id)
+	if !ok || len(asked[at].Revs) != 1 || asked[at].Revs[0] != string(rev) {
+		return 0, false
+	}
+	return at, j.passed(end+len(after), len(ahead))
 }
 
 // parseMissing reads what is missing of the revisions that were asked for.

@@ -73,19 +73,18 @@ func (r *run) missingOf(ctx context.Context, rows []couch.Row) ([]ref, error) {
 		asked[i] = couch.DocRevs{ID: row.ID, Revs: row.Revs}
 		checked += len(row.Revs)
 	}
-	diff, err := r.target.db.RevsDiff(ctx, asked)
+	missing, err := r.target.db.MissingRevs(ctx, asked)
 	if err != nil {
 		return nil, err
 	}
-	refs := make([]ref, 0, len(diff))
-	for _, row := range rows {
-		m := diff[row.ID]
-		if len(m.Revs) == 0 {
-			continue
-		}
-		delete(diff, row.ID) // a row may come twice
+	found := 0
+	for i := range missing {
+		found += len(missing[i].Revs)
+	}
+	refs := make([]ref, 0, found)
+	for i, m := range missing {
 		for _, rev := range m.Revs {
-			refs = append(refs, ref{row.ID, rev, m.PossibleAncestors})
+			refs = append(refs, ref{rows[i].ID, rev, m.PossibleAncestors})
 		}
 	}
 	r.count(replicator.Stats{RevisionsChecked: int64(checked), MissingRevisionsFound: int64(len(refs))})
