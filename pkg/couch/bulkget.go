@@ -395,7 +395,11 @@ func parseFetched(want DocRef, b []byte) (Fetched, int, error) {
 	}
 	if raw, ok := bytes.CutPrefix(b, []byte(`{"ok":`)); ok {
 		// So most servers say it.
-		if doc, end, err := documentAt(raw, want); err == nil && end < len(raw) && raw[end] == '}' {
+		doc, end, err := documentAt(raw, want)
+		if end == notWhole {
+			return f, end, err
+		}
+		if err == nil && end < len(raw) && raw[end] == '}' {
 			f.ID, f.Rev, f.Doc = doc.ID, doc.Rev, doc
 			return f, len(b) - len(raw) + end + 1, nil
 		}

@@ -30,10 +30,12 @@ func ParseDocument(body []byte) (Document, error) {
 	body = bytes.TrimSpace(body)
 	d, end, err := documentAt(body, DocRef{})
 	if end != len(body) && !validJSON(body) {
-		return Document{}, fmt.Errorf("%w: a document that is not JSON", ErrMalformed)
+		return Document{}, errNoJSON
 	}
 	return d, err
 }
+
+var errNoJSON = fmt.Errorf("%w: a document that is not JSON", ErrMalformed)
 
 // documentAt reads the document that b begins with, and returns where it ends, or what checkValue says of
 // bytes that are not JSON. The document's Body is these bytes; its id and its revision are the strings of
@@ -59,7 +61,7 @@ func documentAt(b []byte, want DocRef) (Document, int, error) {
 	}
 	end := scan.over()
 	if end < 0 {
-		return d, end, fmt.Errorf("%w: a document that is not JSON", ErrMalformed)
+		return d, end, errNoJSON
 	}
 	d.Body = b[:end:end]
 	if d.ID == "" {

@@ -39,7 +39,7 @@ func checkAt(b []byte, i, depth int) int {
 // begins with an underscore or an escape, which may stand for that. It returns where that is, or with last
 // the index after the object.
 func pastOrdinary(b []byte, i int) (next int, last bool) {
-	next, found := walk{objects: 1, levels: 1, name: true, special: 1}.on(b, i)
+	next, found := walk{objects: 1, levels: 1, special: 1}.on(b, i)
 	return next, !found
 }
 
@@ -48,7 +48,6 @@ type walk struct {
 	depth   int    // how many objects and arrays it is in beyond these
 	levels  int    // how many it is in
 	objects uint64 // for each of them, the innermost lowest, whether it is an object
-	name    bool   // the name of a member comes next
 	special int    // the level at which names end the walk that may begin with an underscore; 0 for none
 }
 
@@ -58,18 +57,44 @@ type walk struct {
 // This is where the time goes that a document takes. What is the rule is dealt with here, byte by byte, and
 // the rest in the functions that it calls.
 func (w walk) on(b []byte, i int) (end int, found bool) {
-	depth, levels, objects, name := w.depth, w.levels, w.objects, w.name
+	depth, levels, objects := w.depth, w.levels, w.objects
 	for {
-		if uint(i) >= uint(len(b)) {
+		if objects&1 != 0 {
+			if i = pastBlank(b, i); uint(i) >= uint(len(b)) {
+				return notWhole, false
+			}
+			if b[i] != '"' {
+				return notJSON, false
+			}
+			i++
+			if levels == w.special && i < len(b) && (b[i] == '_' || b[i] == '\\') {
+				return i - 1, true
+			}
+			if i+8 <= len(b) {
+				if found := notPlain(binary.LittleEndian.Uint64(b[i : i+8])); found != 0 {
+					i += bits.TrailingZeros64(found) >> 3
+				} else {
+					i += 8
+				}
+			}
+			if uint(i) < uint(len(b)) && b[i] == '"' {
+				i++
+			} else if i = checkString(b, i); i < 0 {
+				return i, false
+			}
+			if uint(i) < uint(len(b)) && b[i] == ':' {
+				i++
+			} else if i = checkColon(b, i); i < 0 {
+				return i, false
+			}
+		}
+		if i = pastBlank(b, i); uint(i) >= uint(len(b)) {
 			return notWhole, false
 		}
 		c := b[i]
 		i++
 		switch {
 		case c == '"':
-			if name && levels == w.special && i < len(b) && (b[i] == '_' || b[i] == '\\') {
-				return i - 1, true
-			}
 			// Most strings have less than 16 bytes.
 			for n := 0; n < 2 && i+8 <= len(b); n++ {
 				if found := notPlain(binary.LittleEndian.Uint64(b[i : i+8])); found != 0 {
@@ -83,20 +108,6 @@ func (w walk) on(b []byte, i int) (end int, found bool) {
 			} else if i = checkString(b, i); i < 0 {
 				return i, false
 			}
-			if !name {
-				break
-			}
-			name = false
-			if uint(i) < uint(len(b)) && b[i] == ':' {
-				i++
-			} else if i = checkColon(b, i); i < 0 {
-				return i, false
-			}
-			continue
-		case isBlank(c):
-			continue
-		case name:
-			return notJSON, false
 		case c-'1' < 9:
 			end := pastDigits(b, i)
 			if uint(end) < uint(len(b)) && b[end] == '.' && end+1 < pastDigits(b, end+1) {
@@ -114,7 +125,6 @@ func (w walk) on(b []byte, i int) (end int, found bool) {
 			if inside := pastBlank(b, i); inside < len(b) && b[inside] == c+2 { // its closing bracket
 				i = inside + 1
 			} else if levels < 64 {
-				name = c == '{'
 				objects = objects<<1 | uint64(c>>5&1)
 				levels++
 				continue
@@ -137,7 +147,6 @@ func (w walk) on(b []byte, i int) (end int, found bool) {
 			c := b[i]
 			i++
 			if c == ',' {
-				name = objects&1 != 0
 				break
 			}
 			if isBlank(c) {
@@ -289,7 +298,7 @@ func isDigit(c byte) bool { return c-'0' < 10 }
 
 // pastBlank returns the index of the first byte from i on that is not white space, or len(b).
 func pastBlank(b []byte, i int) int {
-	for i < len(b) && b[i] <= ' ' && isBlank(b[i]) {
+	for uint(i) < uint(len(b)) && b[i] <= ' ' && isBlank(b[i]) {
 		i++
 	}
 	return i
@@ -315,18 +324,27 @@ func notPlain(w uint64) uint64 {
 // pastPlain returns the index of the first byte from i on that is a quote, a backslash, a control
 // character or none of ASCII, or len(b).
 func pastPlain(b []byte, i int) int {
-	for ; i+32 <= len(b); i += 32 {
-		four := b[i : i+32]
-		found := notPlain(binary.LittleEndian.Uint64(four)) | notPlain(binary.LittleEndian.Uint64(four[8:])) |
-			notPlain(binary.LittleEndian.Uint64(four[16:])) | notPlain(binary.LittleEndian.Uint64(four[24:]))
-		if found != 0 {
-			break
+	for ; i+16 <= len(b); i += 16 {
+		two := b[i : i+16]
+		first, second := notPlain(binary.LittleEndian.Uint64(two)), notPlain(binary.LittleEndian.Uint64(two[8:]))
+		if first != 0 {
+			return i + bits.TrailingZeros64(first)>>3
+		}
+		if second != 0 {
+			return i + 8 + bits.TrailingZeros64(second)>>3
 		}
 	}
-	for ; i+8 <= len(b); i += 8 {
+	if i+8 <= len(b) {
 		if found := notPlain(binary.LittleEndian.Uint64(b[i : i+8])); found != 0 {
 			return i + bits.TrailingZeros64(found)>>3
 		}
+		i += 8
+	}
+	if i+8 <= len(b) {
+		if found := notPlain(binary.LittleEndian.Uint64(b[i : i+8])); found != 0 {
+			return i + bits.TrailingZeros64(found)>>3
+		}
+		i += 8
 	}
 	for i < len(b) && b[i] >= ' ' && b[i] < utf8.RuneSelf && b[i] != '"' && b[i] != '\\' {
 		i++
