@@ -17,6 +17,10 @@ var jsonTexts = []string{
 	`{"a" 1}`, `{"a":}`, `{"a":1,}`, `{a:1}`, `{1:1}`, `[1,]`, `[,1]`, `[1 2]`, `[}`, `{]`, `{"a":1]`, `nul`, `nulL`, `True`, `+1`,
 	`01`, `1.`, `.5`, `1e`, `1e+`, `-`, `--1`, `1 1`, `"a" "b"`, `"\x"`, `"\u12g4"`, `"\u12`, `"abc`, `{"a`, `{"a":"b`, `[`, `{`, ``,
 	strings.Repeat("[", 9_999) + strings.Repeat("]", 9_999), strings.Repeat("[", 10_001) + strings.Repeat("]", 10_001),
+	strings.Repeat(`{"a":[`, 70) + strings.Repeat(`]}`, 70), strings.Repeat(`[{"a":`, 64) + "1" + strings.Repeat(`}]`, 64),
+	strings.Repeat(`{"a":[`, 70) + strings.Repeat(`}]`, 70), strings.Repeat(`{"a":`, 65) + "{}" + strings.Repeat(`}`, 65) + `,`,
+	strings.Repeat(`{"a":`, 10_000) + "1" + strings.Repeat(`}`, 10_000), strings.Repeat(`{"a":`, 10_000) + "[]" + strings.Repeat(`}`, 10_000),
+	`[123,12.5,1.,-1]`, `[1.5]`, `{"a":1.5e3,"b":10.}`, `["x",]`, `{"a":"b",}`, `{"a":"b" "c"}`, `{"exactly8":"exactly8","0123456789abcdef":"0123456789abcdef"}`,
 	`{"k` + "\xff" + `":1}`, "\u00a0", "\ufeff{}",
 }
 

@@ -62,8 +62,8 @@ func BenchmarkSmallDocuments(b *testing.B) {
 	if allocated/uint64(n) > 2<<10 {
 		b.Fatalf("%d bytes are allocated per document", allocated/uint64(n))
 	}
-	// A third is what an idle machine is to show.
-	if ratio < 1./8 {
+	// A third is what an idle machine is to show. Where others want the processors, too, it is less.
+	if ratio < 1./5 {
 		b.Fatalf("documents are copied at %.2f of the rate at which they are read and written", ratio)
 	}
 }
