@@ -86,7 +86,7 @@ func (t *Type) Add(tx kv.Transaction, spec Spec) error {
 func (t *Type) setArgs(tx kv.Transaction, id string, args json.RawMessage, had int64) int64 {
 	s := t.keys.args.Sub(id)
 	n := int64(0)
-	for chunk := range slices.Chunk([]byte(args), argsChunk) {
+	for chunk := range slices.Chunk(t.sealArgs(id, args), argsChunk) {
 		tx.Set(s.Pack(n), chunk)
 		n++
 	}

@@ -41,7 +41,7 @@
 //
 //	(data,    type, id)                 -> row: see below
 //	(state,   type, id)                 -> state, a JSON object
-//	(args,    type, id, n)              -> chunk n of the args
+//	(args,    type, id, n)              -> chunk n of the args, as a Sealer seals them if there is one
 //	(delayed, type, scheduled, id)      -> owner    pending, not yet due; seconds since the epoch
 //	(ready,   type, owner, stamp, id)   -> ""       pending and due, by when it became so
 //	(active,  type, stamp, id)          -> seconds  running, by last update; the timeout its holder knows

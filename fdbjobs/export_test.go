@@ -14,6 +14,12 @@ import (
 // MaxClaim is how many jobs one claim takes at most.
 const MaxClaim = maxClaim
 
+// The sizes at which args are divided, and at which sealing them anew is.
+const (
+	ArgsChunk    = argsChunk
+	ResealAtOnce = resealAtOnce
+)
+
 // OwnerKeys returns how many keys there are of owners, but for weights.
 func (t *Type) OwnerKeys(tx kv.ReadTransaction) (n int, err error) {
 	for _, s := range []tuple.Subspace{t.keys.waiting, t.keys.owners, t.keys.ranks, t.keys.charges, t.keys.heads, t.keys.ownedCount, t.keys.ownedTagged} {

@@ -34,6 +34,8 @@ var (
 	ErrTooLarge = errors.New("too large")
 	// ErrInvalid: something that was passed cannot be stored.
 	ErrInvalid = errors.New("invalid job")
+	// ErrSealed: the args are not to be had, because of the Sealer's keys.
+	ErrSealed = errors.New("opening the args")
 	// ErrClosed: the layer was closed.
 	ErrClosed = errors.New("the job layer is closed")
 )
@@ -158,6 +160,9 @@ type Job struct {
 	// Args, State and Listed are JSON objects, which belong to the caller. Lists have no Args,
 	// all else has no Listed.
 	Args, State, Listed json.RawMessage
+	// ArgsErr is why there are no Args, an ErrSealed: the job is what it is nonetheless, and another
+	// process may have the keys.
+	ArgsErr error
 	// Generation is raised whenever the job is added again while it runs.
 	Generation int64
 }

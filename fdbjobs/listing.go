@@ -63,21 +63,26 @@ func (r jobRead) job(row *row) (*Job, error) {
 		job.Listed, err = r.listed.Await()
 		return job, err
 	}
-	job.Args, err = r.readArgs(row.chunks)
-	return job, err
+	if row.chunks == 0 {
+		job.Args = json.RawMessage("{}")
+		return job, nil
+	}
+	stored, err := r.storedArgs(row.chunks)
+	if err != nil {
+		return nil, err
+	}
+	job.Args, job.ArgsErr = r.typ.openArgs(r.id, stored)
+	return job, nil
 }
 
-// readArgs awaits so many chunks of args.
-func (r jobRead) readArgs(chunks int64) (json.RawMessage, error) {
-	if chunks == 0 {
-		return json.RawMessage("{}"), nil
-	}
+// storedArgs awaits so many chunks of args, one at least.
+func (r jobRead) storedArgs(chunks int64) ([]byte, error) {
 	more := make([]kv.Future[[]byte], chunks)
 	more[0] = r.args
 	for n := int64(1); n < chunks; n++ {
 		more[n] = r.tx.Get(r.typ.keys.args.Pack(r.id, n))
 	}
-	var args json.RawMessage
+	var args []byte
 	for _, chunk := range more {
 		value, err := chunk.Await()
 		if err != nil {

@@ -99,10 +99,13 @@ func (k *Keys) Open(value []byte, place ...string) ([]byte, error) {
 	return nil, &UnknownKeyError{id}
 }
 
-// KeyID returns the id of the key that a value says it was sealed with, empty if it is plain or
-// malformed.
+// KeyID returns the id of the key that a value says it was sealed with: empty if it is plain, and
+// a question mark, which is no id, if it is malformed.
 func (k *Keys) KeyID(value []byte) string {
-	id, _, _, _ := split(value)
+	id, _, _, err := split(value)
+	if err != nil {
+		return "?"
+	}
 	return id
 }
 

@@ -1,0 +1,206 @@
+package fdbjobs_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"settee/fdbjobs"
+	"settee/pkg/kv"
+	"settee/pkg/kv/faultkv"
+	"settee/pkg/sealed"
+	"settee/pkg/tuple"
+)
+
+// keyFile returns keys whose ids say what they are, the first one first.
+func keyFile(t *testing.T, ids ...string) *sealed.Keys {
+	t.Helper()
+	var text strings.Builder
+	for _, id := range ids {
+		fmt.Fprintf(&text, "%s %s\n", id, base64.StdEncoding.EncodeToString([]byte(strings.Repeat(id[:1], 32))))
+	}
+	keys, err := sealed.Parse("keys", []byte(text.String()))
+	require.NoError(t, err)
+	return keys
+}
+
+// sealedBundle is a process with keys.
+func sealedBundle(t *testing.T, db kv.Database, keys *sealed.Keys) *bundle {
+	b := &bundle{db: db, layer: fdbjobs.OpenSealed(db, prefix, keys)}
+	b.jobs = b.layer.Type("work")
+	t.Cleanup(func() {
+		b.layer.Close()
+		b.check(t)
+	})
+	return b
+}
+
+// stores reports whether any key or value of the store has a text.
+func stores(t *testing.T, db kv.Database, text string) bool {
+	t.Helper()
+	pairs, err := kv.TransactValue(t.Context(), db, func(tx kv.Transaction) ([]kv.KeyValue, error) {
+		return tx.Snapshot().GetRange(kv.PrefixRange(prefix), kv.RangeOptions{}).Slice()
+	})
+	require.NoError(t, err)
+	for _, pair := range pairs {
+		if bytes.Contains(pair.Key, []byte(text)) || bytes.Contains(pair.Value, []byte(text)) {
+			return true
+		}
+	}
+	return false
+}
+
+func reseal(t *testing.T, b *bundle, keyID string) map[string]int64 {
+	t.Helper()
+	counts, err := b.jobs.Reseal(t.Context(), keyID)
+	require.NoError(t, err)
+	return counts
+}
+
+const secretArgs = `{"password":"relax-and-enjoy"}`
+
+func TestSealedArgs(t *testing.T) {
+	onEngines(t, func(t *testing.T, db kv.Database) {
+		b := sealedBundle(t, db, keyFile(t, "a"))
+		large := `{"password":"relax-and-enjoy","x":"` + strings.Repeat("x", 300_000) + `"}`
+		start, end := `{"password":"relax-and-enjoy","x":"`, `"}`
+		largest := start + strings.Repeat("y", fdbjobs.MaxArgsSize-len(start)-len(end)) + end
+		args := map[string]string{"empty": "{}", "small": secretArgs, "large": large, "largest": largest}
+		for id, text := range args {
+			b.add(t, fdbjobs.Spec{ID: id, Owner: "owner", Args: json.RawMessage(text), Listed: json.RawMessage(`{"l":1}`)})
+		}
+		b.add(t, fdbjobs.Spec{ID: "none", Owner: "owner"})
+		require.False(t, stores(t, db, "relax"))
+		for id, text := range args {
+			require.True(t, text == string(b.get(t, id).Args), id)
+		}
+		require.Equal(t, "{}", string(b.get(t, "none").Args))
+		require.Equal(t, map[string]int64{"a": 4}, reseal(t, b, ""))
+
+		taken, err := b.jobs.Accept(t.Context(), fdbjobs.AcceptOptions{Count: 10, Wait: -1})
+		require.NoError(t, err)
+		require.NotEmpty(t, taken)
+		for _, held := range taken {
+			if text, has := args[held.Job().ID]; has {
+				require.True(t, text == string(held.Job().Args))
+			}
+			require.NoError(t, held.Finish(t.Context(), nil, nil))
+		}
+		for id := range args {
+			b.remove(t, id)
+		}
+		require.Empty(t, reseal(t, b, ""))
+	})
+}
+
+// Whoever has not the key finds, takes and lists the jobs nonetheless, and hears why there are no
+// args.
+func TestArgsWithoutTheKey(t *testing.T) {
+	onEngines(t, func(t *testing.T, db kv.Database) {
+		sealedBundle(t, db, keyFile(t, "a")).add(t, fdbjobs.Spec{ID: "j", Owner: "owner", Args: json.RawMessage(secretArgs)})
+		for _, keys := range []*sealed.Keys{nil, keyFile(t, "b")} {
+			other := sealedBundle(t, db, keys)
+			job := other.get(t, "j")
+			require.Nil(t, job.Args)
+			require.ErrorIs(t, job.ArgsErr, fdbjobs.ErrSealed)
+			require.ErrorContains(t, job.ArgsErr, `sealed with the key "a"`)
+			held, err := other.jobs.Accept(t.Context(), nobody)
+			require.NoError(t, err)
+			require.ErrorIs(t, held[0].Job().ArgsErr, fdbjobs.ErrSealed)
+			require.NoError(t, held[0].Resubmit(t.Context(), held[0].Job().Scheduled, nil, nil))
+			require.Equal(t, map[string]int64{"a": 1}, reseal(t, other, ""))
+			require.Equal(t, map[string]int64{"a": 1}, reseal(t, other, "b"), "what cannot be opened stays")
+		}
+	})
+}
+
+// The args of one job are no other job's.
+func TestMovedArgs(t *testing.T) {
+	onEngines(t, func(t *testing.T, db kv.Database) {
+		b := sealedBundle(t, db, keyFile(t, "a"))
+		b.add(t, fdbjobs.Spec{ID: "j", Args: json.RawMessage(secretArgs)}, fdbjobs.Spec{ID: "k", Args: json.RawMessage(`{}`)})
+		b.transact(t, func(tx kv.Transaction) error {
+			args := tuple.SubspaceFromBytes(prefix).Sub(2, "work")
+			value, err := tx.Get(args.Pack("j", 0)).Await()
+			tx.Set(args.Pack("k", 0), value)
+			return err
+		})
+		require.ErrorIs(t, b.get(t, "k").ArgsErr, sealed.ErrNotAuthentic)
+		require.NoError(t, b.get(t, "j").ArgsErr)
+	})
+}
+
+// Plain args are sealed, and those of an earlier key anew, whatever the state of their jobs.
+func TestReseal(t *testing.T) {
+	onEngines(t, func(t *testing.T, db kv.Database) {
+		many := 2*fdbjobs.ResealAtOnce + 3
+		specs := func(from int) (list []fdbjobs.Spec) {
+			for i := range many {
+				list = append(list, fdbjobs.Spec{ID: fmt.Sprintf("%04d", from+i), Owner: "o", Args: json.RawMessage(secretArgs)})
+			}
+			return list
+		}
+		plain := sealedBundle(t, db, nil)
+		plain.add(t, specs(0)...)
+		old := sealedBundle(t, db, keyFile(t, "a"))
+		old.add(t, specs(5000)...)
+		// One chunk as it is sealed with one key, two with another.
+		edge := `{"x":"` + strings.Repeat("x", fdbjobs.ArgsChunk-30-8-1) + `"}`
+		old.add(t, fdbjobs.Spec{ID: "edge", Args: json.RawMessage(edge)})
+		big := `{"x":"` + strings.Repeat("x", 700_000) + `"}`
+		old.add(t, fdbjobs.Spec{ID: "t1", Args: json.RawMessage(big)}, fdbjobs.Spec{ID: "t2", Args: json.RawMessage(big)})
+		held, err := old.jobs.Accept(t.Context(), fdbjobs.AcceptOptions{Count: 5, Wait: -1})
+		require.NoError(t, err)
+		require.True(t, stores(t, db, "relax"))
+
+		now := sealedBundle(t, db, keyFile(t, "bbbb", "a"))
+		before := map[string]int64{"": int64(many), "a": int64(many) + 3}
+		require.Equal(t, before, reseal(t, now, ""))
+		require.Equal(t, before, reseal(t, now, "bbbb"))
+		after := map[string]int64{"bbbb": 2*int64(many) + 3}
+		require.Equal(t, after, reseal(t, now, "bbbb"))
+		require.False(t, stores(t, db, "relax"))
+		require.Equal(t, edge, string(now.get(t, "edge").Args))
+		require.Equal(t, big, string(now.get(t, "t2").Args))
+		require.Equal(t, secretArgs, string(now.get(t, "0001").Args))
+		for _, h := range held {
+			require.NoError(t, h.Update(t.Context(), nil, nil))
+			require.NoError(t, h.Finish(t.Context(), nil, nil))
+		}
+		require.Equal(t, after, reseal(t, sealedBundle(t, db, keyFile(t, "bbbb")), ""))
+		now.remove(t, "edge")
+	})
+}
+
+// What jobs are changed to while their args are sealed anew, they have.
+func TestResealAndAdd(t *testing.T) {
+	onEngines(t, func(t *testing.T, db kv.Database) {
+		sealedBundle(t, db, nil).add(t, fdbjobs.Spec{ID: "j", Args: json.RawMessage(secretArgs)}, fdbjobs.Spec{ID: "k", Args: json.RawMessage(secretArgs)})
+		keys := keyFile(t, "a")
+		b := sealedBundle(t, db, keys)
+		// The first transaction of Reseal is repeated: what it read is not there any more.
+		changed := false
+		hindered := faultkv.Wrap(db, faultkv.Options{Script: func(call faultkv.Call) faultkv.Fault {
+			if !changed && call.Op == faultkv.Commit {
+				changed = true
+				b.add(t, fdbjobs.Spec{ID: "j", Args: json.RawMessage(`{"new":1}`)})
+				b.remove(t, "k")
+			}
+			return faultkv.None
+		}})
+		counts, err := sealedBundle(t, hindered, keys).jobs.Reseal(context.Background(), "a")
+		require.NoError(t, err)
+		require.True(t, changed)
+		require.Equal(t, map[string]int64{"a": 1}, counts)
+		require.JSONEq(t, `{"new":1}`, string(b.get(t, "j").Args))
+		_, err = b.read(t, "k")
+		require.ErrorIs(t, err, fdbjobs.ErrNotFound)
+		require.False(t, stores(t, db, "relax"))
+	})
+}
