@@ -55,10 +55,10 @@
 //	(config, "revs_limit")                   -> int64        little-endian, as all that is added to
 //	(docs, id)                               -> (stamp)      of the document's row in changes
 //	(leaves, id, alive, pos, rev, hex, n)    -> chunk of (path, size of the body, token, attachments)
-//	(bodies, id, pos, rev, hex, n)           -> chunk of the JSON text
+//	(bodies, id, pos, rev, hex, n)           -> chunk of the JSON text, or of what a Sealer made of it
 //	(changes, stamp)                         -> (id, size of the winner's body, (pos, rev, hex, deleted)...)
 //	(all, id)                                -> (pos, rev, hex, size)      of the winner, if it is not deleted
-//	(local, id, n)                           -> chunk of the revision and the JSON text
+//	(local, id, n)                           -> chunk of the revision and the JSON text, or of the like
 //	(count, "docs" | "deleted")              -> int64        documents whose winner is not, or is, deleted
 //	(count, "bodies" | "attachments")        -> int64        bytes
 //	(watch)                                  -> int64        changed with every change

@@ -166,7 +166,11 @@ func (db *Database) document(tx kv.ReadTransaction, id string, l *leaf) (*Docume
 // documentOf makes a document of a leaf and its body.
 func (db *Database) documentOf(id string, l *leaf, chunks kv.RangeResult) (*Document, error) {
 	rev := Rev(l.Rev())
-	body, err := joinChunks(chunks)
+	stored, err := joinChunks(chunks)
+	if err != nil {
+		return nil, err
+	}
+	body, err := db.openBody(stored, place{id, rev})
 	if err != nil {
 		return nil, err
 	}

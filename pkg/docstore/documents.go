@@ -58,7 +58,7 @@ func (r *listedRead) await() (*Document, error) {
 	}
 	doc, err := r.db.documentOf(r.id, l, r.body)
 	if err != nil {
-		return nil, err
+		return nil, inDocument(r.id, err)
 	}
 	if r.tree != nil {
 		doc.conflicts(tree)

@@ -39,6 +39,9 @@ var (
 	// its writer said it has.
 	ErrDigest = errors.New("the attachment's content is not what was announced")
 
+	// ErrSealed: the body of a document is not to be had, because of the Sealer's keys.
+	ErrSealed = errors.New("opening the body")
+
 	// ErrClosed: the store was closed.
 	ErrClosed = errors.New("the document store is closed")
 )

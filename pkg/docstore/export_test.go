@@ -22,6 +22,7 @@ const (
 	BatchSize      = batchSize
 	BatchDocuments = batchDocuments
 	RowsAtOnce     = rowsAtOnce
+	ResealRows     = resealRows
 	MaxChangeSize  = maxChangeSize
 )
 
@@ -262,7 +263,13 @@ func (c *checker) bodies() error {
 	})
 	for id, d := range c.docs {
 		for _, l := range d.tree {
-			if body, ok := sizes[id][l.Rev()]; !ok || int64(len(body)) != l.Value.size || !json.Valid(body) {
+			stored, ok := sizes[id][l.Rev()]
+			body, err := c.db.openBody(stored, place{id, Rev(l.Rev())})
+			if err != nil {
+				c.say("%q: the body of %s: %v", id, Rev(l.Rev()), err)
+				continue
+			}
+			if !ok || int64(len(body)) != l.Value.size || !json.Valid(body) {
 				c.say("%q: the body of %s has %d bytes, and not %d", id, Rev(l.Rev()), len(body), l.Value.size)
 			}
 		}

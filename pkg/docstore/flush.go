@@ -81,7 +81,7 @@ func (w *writer) flushLeaves(d *docWrite) (changed differences) {
 		changed = differences{true, true}
 		rev := Rev(l.Rev())
 		setChunks(w.tx, keys.leaf(d.id, rev, l.Deleted), packLeaf(l))
-		setChunks(w.tx, keys.body(d.id, rev), d.bodies[l.Rev()])
+		setChunks(w.tx, keys.body(d.id, rev), w.db.sealBody(d.bodies[l.Rev()], place{d.id, rev}))
 	}
 	return changed
 }
@@ -227,9 +227,13 @@ func (w *writer) after(d *docWrite) error {
 	}
 	body, added := d.bodies[now.Rev()]
 	if !added {
-		var err error
-		if body, err = joinChunks(readAll(w.tx.Snapshot(), w.db.keys.body(d.id, Rev(now.Rev())))); err != nil {
+		rev := Rev(now.Rev())
+		stored, err := joinChunks(readAll(w.tx.Snapshot(), w.db.keys.body(d.id, rev)))
+		if err != nil {
 			return err
+		}
+		if body, err = w.db.openBody(stored, place{d.id, rev}); err != nil {
+			return inDocument(d.id, err)
 		}
 	}
 	if err := after(w.tx, w.db, d.change(now, body, before)); err != nil {

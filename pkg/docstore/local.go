@@ -2,7 +2,6 @@ package docstore
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"strconv"
 	"strings"
@@ -52,11 +51,15 @@ func (db *Database) GetLocal(ctx context.Context, id string) (*LocalDocument, er
 		if err != nil {
 			return nil, inDocument(id, err)
 		}
-		n, size := binary.Uvarint(value)
-		if size <= 0 {
-			return nil, corrupt("local document %s: it has no revision", quote(id))
+		n, stored, err := splitLocal(id, value)
+		if err != nil {
+			return nil, err
 		}
-		return &LocalDocument{ID: id, Rev: localRev(n), Body: value[size:]}, nil
+		body, err := db.openBody(stored, place{id: id})
+		if err != nil {
+			return nil, inDocument(id, err)
+		}
+		return &LocalDocument{ID: id, Rev: localRev(n), Body: body}, nil
 	})
 }
 
@@ -79,7 +82,7 @@ func (db *Database) PutLocal(ctx context.Context, id, rev string, body []byte) (
 	if body == nil {
 		body = emptyBody
 	}
-	value := append(binary.AppendUvarint(make([]byte, 0, len(body)+binary.MaxVarintLen64), n), body...)
+	value := joinLocal(n, db.sealBody(body, place{id: id}))
 	space := db.keys.local.Sub(id)
 	err = db.store.kv.Transact(ctx, func(tx kv.Transaction) error {
 		if err := db.exists(tx).await(); err != nil {

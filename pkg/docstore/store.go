@@ -36,6 +36,11 @@ type Options struct {
 	// Security is the security object of databases that were given none, a JSON object.
 	// Default: {}.
 	Security json.RawMessage
+	// Sealer seals the bodies of documents of the databases whose names Sealed takes, local documents
+	// included, but not their attachments; what was sealed is opened in any database. Default: none,
+	// and no database.
+	Sealer Sealer
+	Sealed func(database string) bool
 }
 
 // Hooks let other code take part in writes, in their transaction: what they write is
@@ -82,6 +87,8 @@ type Store struct {
 	maxDocumentSize int
 	hooks           Hooks
 	security        json.RawMessage
+	sealer          Sealer
+	sealed          func(database string) bool // nil: none
 
 	ctx   context.Context // of waiting feeds; Close ends it
 	close context.CancelFunc
@@ -98,6 +105,7 @@ func Open(db kv.Database, prefix []byte, opts Options) *Store {
 	s := &Store{
 		kv: db, keys: newStoreKeys(prefix),
 		maxDocumentSize: opts.MaxDocumentSize, hooks: opts.Hooks, security: opts.Security,
+		sealer: opts.Sealer, sealed: opts.Sealed,
 		tickers: map[uuid.UUID]*ticker{},
 	}
 	if s.maxDocumentSize <= 0 || s.maxDocumentSize > DefaultMaxDocumentSize {
@@ -105,6 +113,9 @@ func Open(db kv.Database, prefix []byte, opts Options) *Store {
 	}
 	if s.security == nil {
 		s.security = emptyBody
+	}
+	if s.sealer == nil {
+		s.sealer = plain{}
 	}
 	s.ctx, s.close = context.WithCancel(context.Background())
 	return s
