@@ -52,6 +52,13 @@
 // first has it. A document is accepted though its id is another job's: that shows
 // when its job runs.
 //
+// # Secrets
+//
+// Credentials are in the args of jobs and in the bodies of documents, and nowhere else: what
+// jobs are found and listed by has none, nor has what is said of how they went. Either is sealed
+// where it is stored, if there are keys ([fdbjobs.OpenSealed], docstore.Options), and a node that
+// has not the key of a job leaves it to others.
+//
 // # Keys
 //
 // Below the subspace ("replicator"):

@@ -25,6 +25,9 @@ func (s *Store) parse(raw *fdbjobs.Job) (*Job, error) {
 	if err := json.Unmarshal(raw.State, job.State); err != nil {
 		return nil, fmt.Errorf("reading the state of the replication job %q: %w", raw.ID, err)
 	}
+	if raw.ArgsErr != nil {
+		return nil, fmt.Errorf("reading the replication job: %w", raw.ArgsErr)
+	}
 	if err := json.Unmarshal(raw.Args, job.Args); err != nil {
 		return nil, fmt.Errorf("reading the args of the replication job %q: %w", raw.ID, err)
 	}

@@ -6,6 +6,7 @@
 package jobs_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -27,5 +28,20 @@ func TestLargestDocuments(t *testing.T) {
 		rev = b.put(repdb, "d", rev, `"doc_ids": ["`+ids+`z"]`)
 		b.remove(repdb, "d", rev)
 		assert.Equal(b, 1, b.total())
+	})
+}
+
+// The largest document has a job with keys as without.
+func TestTheLargestSealedDocument(t *testing.T) {
+	onEngines(t, func(b *bundle) {
+		b = b.withKeys(keyFile(b, "a"))
+		b.create("_replicator")
+		members := `"doc_ids": ["%s"]`
+		size := jobs.MaxDocumentSize - len(definitionText(members)) + len("%s") - 1000 // the job has somewhat more
+		b.put("_replicator", "large", "", fmt.Sprintf(members, strings.Repeat("x", size)))
+		run := b.accept()
+		require.Len(b, run.Job().Args.Replication.DocIDs[0], size)
+		require.NoError(b, run.Complete(b.Context(), nil))
+		require.Equal(b, "completed", b.document("_replicator", "large")["_replication_state"])
 	})
 }

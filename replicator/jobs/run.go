@@ -35,8 +35,9 @@ type AcceptOptions struct {
 
 // Accept waits for jobs that are due and takes them, or takes those that there are in
 // exchange for others. The job of a database that was deleted is dropped. One that cannot be
-// read, as no version of settee leaves one, fails and is passed over. With an error there may
-// be runs, too. The errors are those of fdbjobs.Type.Accept.
+// read, as no version of settee leaves one, fails and is passed over; one whose definition this
+// node has not the key of goes back to the queue for a while. With an error there may be runs,
+// too. The errors are those of fdbjobs.Type.Accept, and fdbjobs.ErrSealed.
 func (s *Store) Accept(ctx context.Context, opts AcceptOptions) (runs []*Run, err error) {
 	accept := fdbjobs.AcceptOptions{Count: opts.Count}
 	if opts.Yielding != nil {
@@ -91,6 +92,9 @@ func (r *Run) Instead() string { return r.held.Instead() }
 // take makes a run of a job that is held, unless there is nothing to run: the error is
 // fdbjobs.ErrHalt then.
 func (s *Store) take(ctx context.Context, held *fdbjobs.Held) (*Run, error) {
+	if err := held.Job().ArgsErr; err != nil {
+		return nil, errors.Join(err, s.setAside(ctx, held, err))
+	}
 	job, err := s.parse(held.Job())
 	if err != nil {
 		return nil, s.fail(ctx, held, err)
@@ -105,6 +109,29 @@ func (s *Store) take(ctx context.Context, held *fdbjobs.Held) (*Run, error) {
 	}
 	held.Forget()
 	return run, nil
+}
+
+// asideFor is how long a job waits that this node has not the key of. Others may have it, and this
+// one too, when it starts again.
+const asideFor = time.Minute
+
+// setAside queues a job again whose definition cannot be opened.
+func (s *Store) setAside(ctx context.Context, held *fdbjobs.Held, why error) error {
+	state := new(replicator.JobState)
+	if err := json.Unmarshal(held.Job().State, state); err != nil {
+		return fmt.Errorf("reading the state of the replication job %q: %w", held.Job().ID, err)
+	}
+	state.State, state.LastUpdated = replicator.StateCrashing, time.Now()
+	state.SetError("error", why.Error())
+	state.History.Push(replicator.Event{
+		Timestamp: state.LastUpdated, Type: replicator.EventCrashed, Reason: state.Error,
+	}, s.settings().MaxHistory)
+	text, err := encodeState(state)
+	if err != nil {
+		return fmt.Errorf("writing the state of the replication job %q: %w", held.Job().ID, err)
+	}
+	held.SetTag(tagCrashing)
+	return held.Resubmit(ctx, state.LastUpdated.Add(asideFor), text, nil)
 }
 
 // fail ends a job that cannot be read.

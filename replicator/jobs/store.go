@@ -38,9 +38,15 @@ type Options struct {
 	// Settings, where they may change while the store is used, are asked for each time they
 	// count, in place of MaxHistory, TransientMaxAge and UpdateDocs.
 	Settings func() Settings
-	// Documents is the prefix below which the store's databases are (docstore.Open).
+	// Documents is the prefix below which the store's databases are (docstore.Open), and Sealer is
+	// that of theirs which have jobs: see [SealedDatabase]. That of the jobs is the layer's.
 	Documents []byte
+	Sealer    docstore.Sealer
 }
+
+// SealedDatabase reports whether the documents of a database of that name are to be sealed:
+// those that make jobs, which hold credentials as the jobs do.
+func SealedDatabase(name string) bool { return IsReplicatorDatabase(name) }
 
 // Settings are what may change while a store is used: see the [Options] of these names. They
 // have no defaults.
@@ -66,7 +72,8 @@ type Store struct {
 func Open(ctx context.Context, db kv.Database, layer *fdbjobs.Layer, opts Options) (*Store, error) {
 	s := &Store{
 		db: db, jobs: layer.Type(Type), upkeep: layer.Type(fdbjobs.UpkeepType), space: tuple.NewSubspace("replicator"),
-		uuid: opts.UUID, settings: opts.Settings, docs: docstore.Open(db, opts.Documents, docstore.Options{}),
+		uuid: opts.UUID, settings: opts.Settings,
+		docs: docstore.Open(db, opts.Documents, docstore.Options{Sealer: opts.Sealer, Sealed: SealedDatabase}),
 	}
 	if s.settings == nil {
 		fixed := Settings{cmp.Or(opts.MaxHistory, 10), cmp.Or(opts.TransientMaxAge, 24*time.Hour), opts.UpdateDocs}

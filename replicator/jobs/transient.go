@@ -127,6 +127,9 @@ func lifeOf(job *fdbjobs.Job) (string, error) {
 	var args struct {
 		Life string `json:"life"`
 	}
+	if job.ArgsErr != nil {
+		return "", fmt.Errorf("reading the replication job: %w", job.ArgsErr)
+	}
 	if err := json.Unmarshal(job.Args, &args); err != nil {
 		return "", fmt.Errorf("reading the args of the replication job %q: %w", job.ID, err)
 	}

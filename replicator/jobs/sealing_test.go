@@ -1,0 +1,165 @@
+package jobs_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"settee/fdbjobs"
+	"settee/pkg/docstore"
+	"settee/pkg/kv"
+	"settee/pkg/sealed"
+	"settee/replicator"
+	"settee/replicator/jobs"
+)
+
+// keyFile returns keys whose ids say what they are, the first one first.
+func keyFile(t testing.TB, ids ...string) *sealed.Keys {
+	t.Helper()
+	var text strings.Builder
+	for _, id := range ids {
+		fmt.Fprintf(&text, "%s %s\n", id, base64.StdEncoding.EncodeToString([]byte(strings.Repeat(id[:1], 32))))
+	}
+	keys, err := sealed.Parse("keys", []byte(text.String()))
+	require.NoError(t, err)
+	return keys
+}
+
+// withKeys is another process, which has keys.
+func (b *bundle) withKeys(keys *sealed.Keys) *bundle {
+	b.Helper()
+	other := &bundle{TB: b.TB, db: b.db, layer: fdbjobs.OpenSealed(b.db, []byte("jobs"), keys)}
+	b.Cleanup(other.layer.Close)
+	var err error
+	other.store, err = jobs.Open(b.Context(), b.db, other.layer, jobs.Options{UUID: serverUUID, Documents: docsPrefix, Sealer: keys})
+	require.NoError(b, err)
+	other.docs = docstore.Open(b.db, docsPrefix, docstore.Options{
+		Hooks: other.store.Hooks(replicator.ParseOptions{}), Sealer: keys, Sealed: jobs.SealedDatabase,
+	})
+	b.Cleanup(other.docs.Close)
+	return other
+}
+
+// holds reports whether any key or value of the store has a text.
+func (b *bundle) holds(text string) bool {
+	b.Helper()
+	pairs, err := kv.TransactValue(b.Context(), b.db, func(tx kv.Transaction) ([]kv.KeyValue, error) {
+		return tx.Snapshot().GetRange(kv.KeyRange{End: []byte{0xff}}, kv.RangeOptions{}).Slice()
+	})
+	require.NoError(b, err)
+	for _, pair := range pairs {
+		if bytes.Contains(pair.Key, []byte(text)) || bytes.Contains(pair.Value, []byte(text)) {
+			return true
+		}
+	}
+	return false
+}
+
+const secretMembers = `"query_params": {"token": "relax-1"},
+	"source": {"url": "http://adm:relax-2@a.example/db", "headers": {"X-Token": "relax-3"}},
+	"target": {"url": "http://b.example/db", "auth": {"basic": {"username": "adm", "password": "relax-4"}}},
+	"source_proxy": "http://u:relax-5@p.example"`
+
+// Jobs and documents do all that they do, and nothing of their secrets is in the store.
+func TestSealedJobs(t *testing.T) {
+	onEngines(t, func(b *bundle) {
+		b = b.withKeys(keyFile(b, "a"))
+		b.create("_replicator")
+		b.create("x/_replicator")
+		rev := b.put("_replicator", "doc", "", secretMembers)
+		b.put("x/_replicator", "doc", "", secretMembers+`, "continuous": true`)
+		transient := b.replicate(secretMembers + `, "winning_revs_only": true`)
+		require.False(b, b.holds("relax"))
+
+		job := b.get(transient.ID)
+		require.Equal(b, "relax-2", job.Args.Replication.Source.Password)
+		require.Equal(b, "relax-3", job.Args.Replication.Source.Headers[0].Value)
+		list, err := b.store.List(b.Context(), jobs.ListOptions{Limit: 10})
+		require.NoError(b, err)
+		require.Len(b, list.Jobs, 3)
+		for _, job := range list.Jobs {
+			require.Equal(b, "http://a.example/db/", job.Args.Replication.Source.URL)
+		}
+		for range 3 {
+			run := b.accept()
+			require.Equal(b, "relax-4", run.Job().Args.Replication.Target.Password)
+			require.NoError(b, run.Complete(b.Context(), nil))
+		}
+		ended := b.document("_replicator", "doc")
+		require.Equal(b, "completed", ended["_replication_state"])
+		require.Equal(b, "http://u:relax-5@p.example", ended["source_proxy"])
+		require.NotEqual(b, rev, ended["_rev"])
+		require.False(b, b.holds("relax"))
+		again := b.replicate(secretMembers + `, "winning_revs_only": true`)
+		require.Equal(b, transient.ID, again.ID)
+		_, err = b.store.Cancel(b.Context(), again.ID)
+		require.NoError(b, err)
+		require.False(b, b.holds("relax"))
+
+		// Without keys the same is seen.
+		plain := b.withKeys(nil)
+		plain.put("_replicator", "plain", "", secretMembers+`, "doc_ids": ["x"]`)
+		require.True(b, b.holds("relax-4"))
+	})
+}
+
+// A node that has not the key of a job does not spoil it for those who have, and says why.
+func TestAJobWithoutTheKey(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t)
+		has, hasNot := b.withKeys(keyFile(t, "a")), b.withKeys(keyFile(t, "b"))
+		has.create("_replicator")
+		has.put("_replicator", "doc", "", secretMembers)
+		id := has.jobID("_replicator", "doc")
+		other := hasNot.replicate("")
+
+		var runs []*jobs.Run
+		var failed error
+		for len(runs) == 0 {
+			found, err := hasNot.store.Accept(t.Context(), jobs.AcceptOptions{Count: 2})
+			runs = append(runs, found...)
+			if err != nil {
+				failed = err
+			}
+		}
+		require.ErrorIs(t, failed, fdbjobs.ErrSealed)
+		require.ErrorContains(t, failed, `sealed with the key "a"`)
+		require.Len(t, runs, 1)
+		require.Equal(t, other.ID, runs[0].Job().ID)
+
+		job := has.get(id)
+		require.Equal(t, replicator.StateCrashing, job.Condition())
+		require.Contains(t, job.State.Error, `sealed with the key "a"`)
+		require.Equal(t, "crashed", job.State.History[0].Type)
+		for _, err := range []error{
+			func() error { _, err := hasNot.store.Get(t.Context(), id); return err }(),
+			func() error { _, err := hasNot.store.Await(t.Context(), id, ""); return err }(),
+			func() error { _, err := hasNot.store.Document(t.Context(), "_replicator", "doc"); return err }(),
+		} {
+			require.ErrorIs(t, err, fdbjobs.ErrSealed)
+		}
+		list, err := hasNot.store.List(t.Context(), jobs.ListOptions{Limit: 10})
+		require.NoError(t, err, "lists are without definitions")
+		require.Len(t, list.Jobs, 2)
+
+		<-time.After(2 * time.Minute)
+		run, err := accept(context.Background(), has.store)
+		require.NoError(t, err)
+		require.Equal(t, id, run.Job().ID)
+		require.NoError(t, run.Start(t.Context(), "node", "pid"))
+		require.NoError(t, run.Complete(t.Context(), nil))
+		require.Equal(t, "completed", has.document("_replicator", "doc")["_replication_state"])
+		require.NoError(t, runs[0].Fail(t.Context(), "", "x"))
+		b.layer.Close()
+		has.layer.Close()
+		hasNot.layer.Close()
+	})
+}
