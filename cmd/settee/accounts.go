@@ -12,6 +12,7 @@ import (
 	"settee/pkg/config"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
+	"settee/pkg/sealed"
 	"settee/pkg/tuple"
 )
 
@@ -23,10 +24,10 @@ var errNoAdmin = errors.New("this store has no server administrator. Name one wi
 // openAccounts opens the accounts of a frontend. A store without an administrator gets one, whose
 // password is printed on the terminal; without a terminal that is an error.
 func openAccounts(
-	ctx context.Context, db kv.Database, docs *docstore.Store, live *config.Live, screen io.Writer, log zerolog.Logger,
+	ctx context.Context, db kv.Database, keys *sealed.Keys, docs *docstore.Store, live *config.Live, screen io.Writer, log zerolog.Logger,
 ) (*accounts.Accounts, error) {
 	known, err := accounts.Open(ctx, accounts.Options{
-		Store: db, Prefix: tuple.NewSubspace("accounts").Bytes(), Documents: docs, Config: live, Log: log,
+		Store: db, Prefix: tuple.NewSubspace("accounts").Bytes(), Sealer: keys, Documents: docs, Config: live, Log: log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("opening the accounts: %w", err)

@@ -29,14 +29,14 @@ func TestFirstAdmin(t *testing.T) {
 	live, err := config.OpenLive(t.Context(), cfg, config.LiveOptions{Store: db, Prefix: []byte("config")})
 	require.NoError(t, err)
 
-	_, err = openAccounts(t.Context(), db, docs, live, nil, zerolog.Nop())
+	_, err = openAccounts(t.Context(), db, nil, docs, live, nil, zerolog.Nop())
 	require.ErrorIs(t, err, errNoAdmin)
 	for _, names := range []string{"COUCHDB_USER", "COUCHDB_PASSWORD", "[admins]", "--set admins/"} {
 		require.ErrorContains(t, err, names)
 	}
 
 	var screen, log bytes.Buffer
-	known, err := openAccounts(t.Context(), db, docs, live, &screen, zerolog.New(&log))
+	known, err := openAccounts(t.Context(), db, nil, docs, live, &screen, zerolog.New(&log))
 	require.NoError(t, err)
 	printed := regexp.MustCompile(`password  (\S+)`).FindStringSubmatch(screen.String())
 	require.NotNil(t, printed, "%s", &screen)
@@ -51,7 +51,7 @@ func TestFirstAdmin(t *testing.T) {
 	require.NoError(t, err)
 
 	screen.Reset()
-	_, err = openAccounts(t.Context(), db, docs, live, &screen, zerolog.Nop())
+	_, err = openAccounts(t.Context(), db, nil, docs, live, &screen, zerolog.Nop())
 	require.NoError(t, err)
 	require.Empty(t, screen.String())
 }

@@ -93,7 +93,7 @@ func (c *cluster) listen() {
 	require.NoError(c, err)
 	c.docs = openDocuments(db, docsPrefix, c.jobs, live.Current)
 	require.NoError(c, createDatabases(c.Context(), c.docs))
-	known, err := openAccounts(c.Context(), db, c.docs, live, nil, zerolog.Nop())
+	known, err := openAccounts(c.Context(), db, nil, c.docs, live, nil, zerolog.Nop())
 	require.NoError(c, err)
 	n := node{live: live, log: zerolog.Nop(), jobs: c.jobs, docs: c.docs}
 	n.keepUp(layer)

@@ -25,6 +25,11 @@ import (
 // from 3, which no release wrote.
 const format = int64(4)
 
+// sealedFormat is that of a store in which something may be sealed, since a node has had keys
+// ([secrets] key_file). Otherwise it is 4, so nodes that know nothing of it must be replaced
+// before: they would take what is sealed for broken, and end the jobs.
+const sealedFormat = int64(5)
+
 // noteEvery is how often a node notes how far the store's versions have come.
 const noteEvery = 10 * time.Second
 
@@ -32,6 +37,7 @@ const noteEvery = 10 * time.Second
 //
 //	(meta, "format") -> (format)
 //	(meta, "stamp")  -> versionstamp of the latest noting, 10 bytes
+//	(meta, "keys", id): see metaKeys
 //
 // Rows are ordered by versionstamps throughout. A backup that is restored into a
 // cluster whose versions are lower would get new rows in front of old ones: hence
@@ -80,8 +86,8 @@ func checkFormat(value []byte) error {
 	if err != nil || len(elements) != 1 {
 		return errors.New("the store's format is not one of settee's: something else is kept there")
 	}
-	if elements[0] != format {
-		return fmt.Errorf("the store has format %v, and this version of settee knows %d only", elements[0], format)
+	if elements[0] != format && elements[0] != sealedFormat {
+		return fmt.Errorf("the store has format %v, and this version of settee knows %d and %d only", elements[0], format, sealedFormat)
 	}
 	return nil
 }

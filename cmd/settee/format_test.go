@@ -29,12 +29,12 @@ func TestCheckStore(t *testing.T) {
 		require.NoError(t, checkStore(t.Context(), db))
 	})
 	t.Run("newer format", func(t *testing.T) {
-		db := open(t, func(tx kv.Transaction) { tx.Set(metaFormat, tuple.Tuple{format + 1}.Pack()) })
-		require.ErrorContains(t, checkStore(t.Context(), db), "has format 5")
+		db := open(t, func(tx kv.Transaction) { tx.Set(metaFormat, tuple.Tuple{sealedFormat + 1}.Pack()) })
+		require.ErrorContains(t, checkStore(t.Context(), db), "has format 6")
 	})
 	t.Run("older format", func(t *testing.T) {
 		db := open(t, func(tx kv.Transaction) { tx.Set(metaFormat, tuple.Tuple{format - 1}.Pack()) })
-		require.ErrorContains(t, checkStore(t.Context(), db), "has format 3, and this version of settee knows 4 only")
+		require.ErrorContains(t, checkStore(t.Context(), db), "has format 3, and this version of settee knows 4 and 5 only")
 	})
 	t.Run("something else's", func(t *testing.T) {
 		db := open(t, func(tx kv.Transaction) { tx.Set(metaFormat, []byte("hello")) })

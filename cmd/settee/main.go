@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -74,8 +75,9 @@ func newRoot() *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(usage)
-	root.AddCommand(newServe(), newReplicate(), newDemo(), newConfig(), newFirewall(), newVersion())
-	for _, cmd := range append(root.Commands(), root) {
+	secrets := newSecrets()
+	root.AddCommand(newServe(), newReplicate(), newDemo(), newConfig(), newFirewall(), newVersion(), secrets)
+	for _, cmd := range slices.Concat(root.Commands(), secrets.Commands(), []*cobra.Command{root}) {
 		check := cmd.Args
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
 			if err := check(cmd, args); err != nil {

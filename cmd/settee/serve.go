@@ -108,8 +108,12 @@ func serve(
 	if err := checkStore(ctx, db); err != nil {
 		return fmt.Errorf("opening the store: %w", err)
 	}
+	keys, err := openKeys(ctx, db, cfg, log)
+	if err != nil {
+		return err
+	}
 	live, err := config.OpenLive(ctx, cfg, config.LiveOptions{
-		Store: db, Prefix: tuple.NewSubspace("config").Bytes(), Files: files, Log: log,
+		Store: db, Prefix: tuple.NewSubspace("config").Bytes(), Files: files, Log: log, Sealer: keys,
 	})
 	if err != nil {
 		return err
@@ -117,14 +121,15 @@ func serve(
 	background, end := context.WithCancel(context.WithoutCancel(ctx))
 	var ended sync.WaitGroup
 	ended.Go(func() { noteVersions(background, db) })
+	ended.Go(func() { keepNoted(background, db, keys) })
 	ended.Go(func() { follow(background, live, reloads, log) })
 	defer ended.Wait()
 	defer end()
-	layer := fdbjobs.Open(db, tuple.NewSubspace("fdbjobs").Bytes())
+	layer := fdbjobs.OpenSealed(db, tuple.NewSubspace("fdbjobs").Bytes(), keys)
 	defer layer.Close()
 	prefix := tuple.NewSubspace("docs").Bytes()
 	store, err := jobs.Open(ctx, db, layer, jobs.Options{
-		UUID: config.UUID.Get(cfg), Documents: prefix, Settings: func() jobs.Settings { return jobSettings(live.Current()) },
+		UUID: config.UUID.Get(cfg), Documents: prefix, Sealer: keys, Settings: func() jobs.Settings { return jobSettings(live.Current()) },
 	})
 	if err != nil {
 		return err
@@ -145,7 +150,7 @@ func serve(
 		if err := createDatabases(ctx, docs); err != nil {
 			return err
 		}
-		if n.accounts, err = openAccounts(ctx, db, docs, live, screen, log); err != nil {
+		if n.accounts, err = openAccounts(ctx, db, keys, docs, live, screen, log); err != nil {
 			return err
 		}
 		if err := n.listen(ctx, cfg); err != nil {
@@ -189,6 +194,7 @@ func entrances(cfg *config.Config) []entrance {
 // large documents may be, where less than the store takes, is the frontend's to say.
 func openDocuments(db kv.Database, prefix []byte, store *jobs.Store, current func() *config.Config) *docstore.Store {
 	return docstore.Open(db, prefix, docstore.Options{
+		Sealer: store.Sealer(), Sealed: jobs.SealedDatabase,
 		Security: json.RawMessage(frontend.DefaultSecurity),
 		Hooks: store.HooksFor(func() replicator.ParseOptions {
 			cfg := current()

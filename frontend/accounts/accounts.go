@@ -46,6 +46,8 @@ type Options struct {
 	// Store is where what frontends have in common is, below Prefix.
 	Store  kv.Database
 	Prefix []byte
+	// Sealer is of the secret of sessions. Default: none.
+	Sealer Sealer
 	// Documents has the database _users.
 	Documents *docstore.Store
 	Config    Configuration
@@ -92,7 +94,7 @@ func Open(ctx context.Context, opts Options) (*Accounts, error) {
 	}
 	_, _ = rand.Read(a.process[:]) // never fails
 	var err error
-	if a.secret, err = a.readSecret(ctx); err != nil {
+	if a.secret, err = readSecret(ctx, a.store, a.space, opts.Sealer); err != nil {
 		return nil, fmt.Errorf("reading the secret of sessions: %w", err)
 	}
 	for name, text := range config.Admins.Get(opts.Config.Current()) {
@@ -104,19 +106,6 @@ func Open(ctx context.Context, opts Options) (*Accounts, error) {
 		}
 	}
 	return a, nil
-}
-
-// readSecret returns the secret that the store has, which is that of whoever wrote it first.
-func (a *Accounts) readSecret(ctx context.Context) (string, error) {
-	key, drawn := a.space.Pack("secret"), rand.Text()
-	return kv.TransactValue(ctx, a.store, func(tx kv.Transaction) (string, error) {
-		secret, err := tx.Get(key).Await()
-		if err != nil || secret != nil {
-			return string(secret), err
-		}
-		tx.Set(key, []byte(drawn))
-		return drawn, nil
-	})
 }
 
 // HasAdmin reports whether there is a server administrator.

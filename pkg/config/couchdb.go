@@ -46,7 +46,7 @@ var ineffective = map[name]string{
 
 // whollyKnown are the sections of which every key is either a setting, ineffective
 // or a mistake.
-var whollyKnown = []string{"settee", "replicator", "node_types"}
+var whollyKnown = []string{"settee", "replicator", "node_types", "secrets"}
 
 // partlyUsed are the sections of CouchDB of which settee uses some keys.
 var partlyUsed = []string{"chttpd", "chttpd_auth", "chttpd_auth_lockout", "cors", "couchdb", "daemons", "jwt_auth", "log", "prometheus", "ssl", "uuids"}

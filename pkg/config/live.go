@@ -27,6 +27,8 @@ type LiveOptions struct {
 	// Store is below which prefix of which store its layer is.
 	Store  kv.Database
 	Prefix []byte
+	// Sealer is of the secrets that the store has. Default: none.
+	Sealer Sealer
 	// Files are those that Reload reads: the ones given to Load.
 	Files []string
 	// Log gets what changes, with secrets masked, and what the store has to no effect.
@@ -56,7 +58,7 @@ type Live struct {
 // OpenLive reads the layer of the store into what Load has read. Run keeps it up to date.
 func OpenLive(ctx context.Context, cfg *Config, opts LiveOptions) (*Live, error) {
 	l := &Live{
-		storage: newStorage(opts.Store, opts.Prefix), files: slices.Clone(opts.Files), log: opts.Log,
+		storage: newStorage(opts.Store, opts.Prefix, opts.Sealer), files: slices.Clone(opts.Files), log: opts.Log,
 		started: cfg, own: cfg, changed: make(chan struct{}),
 	}
 	found, err := l.storage.read(ctx)

@@ -33,6 +33,13 @@ var (
 			"and for its requests to be answered.")
 )
 
+// [secrets]: what the store has of them. CouchDB has no such section.
+var (
+	SecretsKeyFile = atStart(define("secrets", "key_file", "", filePath(),
+		"The keys that credentials in the store are encrypted with: \"settee secrets new-key\" makes a line.\n"+
+			"Nobody but its owner may have access to the file. When not set, they are stored as they are."))
+)
+
 // [chttpd]
 var (
 	BindAddress = atStart(define("chttpd", "bind_address", "127.0.0.1", ipAddress(),

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"settee/pkg/kv"
 	"settee/pkg/tuple"
@@ -21,19 +22,97 @@ const (
 	tokensKept = 64
 )
 
+// Sealer has secrets stored in a form that nobody reads who has but the store. A place is what a
+// secret is part of: a Sealer opens it there alone.
+type Sealer interface {
+	// Seal returns what is stored of a text, which is some hundred bytes longer at most.
+	Seal(text []byte, place ...string) []byte
+	// Open returns the text. What was stored without a Sealer is one.
+	Open(stored []byte, place ...string) ([]byte, error)
+	// KeyID names the key that something was sealed with, empty if it is plain.
+	KeyID(stored []byte) string
+}
+
+// plain is the Sealer of a store that has none.
+type plain struct{}
+
+func (plain) Seal(text []byte, _ ...string) []byte            { return text }
+func (plain) Open(stored []byte, _ ...string) ([]byte, error) { return stored, nil }
+func (plain) KeyID([]byte) string                             { return "" }
+
+// locked begins the text of a value that cannot be opened. What follows is why.
+const locked = "\x00sealed\x00"
+
 // storage is the layer of the store:
 //
-//	("value", section, key) -> text
+//	("value", section, key) -> text, sealed if it is a secret, but for the hashes of [admins]
 //	("changes")             -> the tokens of the latest changes, the latest first; watched
 type storage struct {
 	db      kv.Database
+	sealer  Sealer
 	values  tuple.Subspace
 	changes []byte
 }
 
-func newStorage(db kv.Database, prefix []byte) storage {
+func newStorage(db kv.Database, prefix []byte, sealer Sealer) storage {
+	if sealer == nil {
+		sealer = plain{}
+	}
 	space := tuple.SubspaceFromBytes(prefix)
-	return storage{db: db, values: space.Sub("value"), changes: space.Pack("changes")}
+	return storage{db: db, sealer: sealer, values: space.Sub("value"), changes: space.Pack("changes")}
+}
+
+func place(n name) []string { return []string{"setting", n.section, n.key} }
+
+// isSealed says whether a value is to be sealed: the store has no passwords of administrators, but
+// their hashes.
+func isSealed(n name) bool { return secret(n) && n.section != Admins.def.section }
+
+// seal returns what is stored of a value.
+func (s *storage) seal(v Value) []byte {
+	if !isSealed(v.name()) {
+		return []byte(v.Text)
+	}
+	return s.sealer.Seal([]byte(v.Text), place(v.name())...)
+}
+
+// open returns the text of a value.
+func (s *storage) open(n name, stored []byte) string {
+	text, err := s.sealer.Open(stored, place(n)...)
+	if err != nil {
+		return locked + err.Error()
+	}
+	return string(text)
+}
+
+// Reseal goes through the secrets that the layer of a store has. It returns with which keys they
+// were sealed, and how many with each; the empty id is that of plain ones. If keyID is not empty
+// it is that of the key that is sealed with now, and secrets with any other are sealed anew, but
+// for those that cannot be opened.
+func Reseal(ctx context.Context, db kv.Database, prefix []byte, sealer Sealer, keyID string) (map[string]int64, error) {
+	s := newStorage(db, prefix, sealer)
+	return kv.TransactValue(ctx, db, func(tx kv.Transaction) (map[string]int64, error) {
+		counts := map[string]int64{}
+		rows, err := s.rows(tx)
+		if err != nil {
+			return nil, err
+		}
+		for _, v := range rows {
+			if !isSealed(v.name()) {
+				continue
+			}
+			stored, err := tx.Get(s.key(v.name())).Await()
+			if err != nil {
+				return nil, err
+			}
+			found := s.sealer.KeyID(stored)
+			counts[found]++
+			if keyID != "" && found != keyID && !strings.HasPrefix(v.Text, locked) {
+				tx.Set(s.key(v.name()), s.seal(v))
+			}
+		}
+		return counts, nil
+	})
 }
 
 func (s *storage) key(n name) []byte { return s.values.Pack(n.section, n.key) }
@@ -52,10 +131,12 @@ func (s *storage) rows(tx kv.ReadTransaction) (Layer, error) {
 		if err != nil || len(key) != 2 {
 			continue
 		}
-		section, ok := key[0].(string)
-		name, fine := key[1].(string)
+		var n name
+		var ok, fine bool
+		n.section, ok = key[0].(string)
+		n.key, fine = key[1].(string)
 		if ok && fine {
-			layer = append(layer, Value{section, name, string(pair.Value), OriginStore.String()})
+			layer = append(layer, Value{n.section, n.key, s.open(n, pair.Value), OriginStore.String()})
 		}
 	}
 	return layer, nil
@@ -142,7 +223,7 @@ func (s *storage) replace(tx kv.Transaction, rows, next Layer) bool {
 	changed := false
 	for _, v := range next {
 		if text, ok := gone[v.name()]; !ok || text != v.Text {
-			tx.Set(s.key(v.name()), []byte(v.Text))
+			tx.Set(s.key(v.name()), s.seal(v))
 			changed = true
 		}
 		delete(gone, v.name())

@@ -39,6 +39,9 @@ func checkStorable(v Value) error {
 	if err := checkName(n); err != nil {
 		return err
 	}
+	if why, is := strings.CutPrefix(v.Text, locked); is {
+		return refuse(n, "it cannot be opened: %s", why)
+	}
 	if len(v.Text) > maxStoredText {
 		return refuse(n, "it has %d bytes, and may have %d", len(v.Text), maxStoredText)
 	}
@@ -109,9 +112,13 @@ func (c *Config) withStored(rows Layer) (*Config, []Warning) {
 	for _, v := range rows {
 		if err := checkStorable(v); err != nil {
 			var bad *ValueError
-			if errors.As(err, &bad) {
+			why, isLocked := strings.CutPrefix(v.Text, locked)
+			switch {
+			case errors.As(err, &bad):
 				ignore(v, "it must be "+bad.Want)
-			} else {
+			case isLocked:
+				ignore(v, why)
+			default:
 				ignore(v, "the store cannot have it")
 			}
 			continue

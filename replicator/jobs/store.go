@@ -64,7 +64,8 @@ type Store struct {
 	uuid         string
 	settings     func() Settings
 	// docs has no hooks: what a job writes into its document is no change of a user's. Nothing waits in it, so it needs not be closed.
-	docs *docstore.Store
+	docs   *docstore.Store
+	sealer docstore.Sealer
 }
 
 // Open returns the replication jobs of a store. It reads the server uuid, or makes
@@ -73,7 +74,7 @@ func Open(ctx context.Context, db kv.Database, layer *fdbjobs.Layer, opts Option
 	s := &Store{
 		db: db, jobs: layer.Type(Type), upkeep: layer.Type(fdbjobs.UpkeepType), space: tuple.NewSubspace("replicator"),
 		uuid: opts.UUID, settings: opts.Settings,
-		docs: docstore.Open(db, opts.Documents, docstore.Options{Sealer: opts.Sealer, Sealed: SealedDatabase}),
+		sealer: opts.Sealer, docs: docstore.Open(db, opts.Documents, docstore.Options{Sealer: opts.Sealer, Sealed: SealedDatabase}),
 	}
 	if s.settings == nil {
 		fixed := Settings{cmp.Or(opts.MaxHistory, 10), cmp.Or(opts.TransientMaxAge, 24*time.Hour), opts.UpdateDocs}
@@ -100,6 +101,9 @@ func Open(ctx context.Context, db kv.Database, layer *fdbjobs.Layer, opts Option
 	}
 	return s, nil
 }
+
+// Sealer returns that of the options: whoever opens the databases seals as this store does.
+func (s *Store) Sealer() docstore.Sealer { return s.sealer }
 
 // ServerUUID returns the uuid that replication ids cover.
 func (s *Store) ServerUUID() string { return s.uuid }

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"settee/pkg/kv"
+	"settee/pkg/kv/memkv"
+	"settee/pkg/sealed"
+	"settee/pkg/tuple"
+)
+
+// keyFile is a key file of a test.
+type keyFile struct {
+	*testing.T
+	path  string
+	lines map[string]string // by id
+}
+
+func newKeyFile(t *testing.T, ids ...string) *keyFile {
+	f := &keyFile{t, filepath.Join(t.TempDir(), "keys"), map[string]string{}}
+	f.write(ids...)
+	return f
+}
+
+// write has the file have some keys, the first one first. An id always means the same key.
+func (f *keyFile) write(ids ...string) {
+	f.Helper()
+	var text strings.Builder
+	for _, id := range ids {
+		if f.lines[id] == "" {
+			line, err := sealed.NewLine(id)
+			require.NoError(f, err)
+			f.lines[id] = line
+		}
+		text.WriteString(f.lines[id])
+	}
+	require.NoError(f, os.WriteFile(f.path, []byte(text.String()), 0o600))
+}
+
+func (f *keyFile) set() string { return "secrets/key_file=" + f.path }
+
+func (f *keyFile) keys() *sealed.Keys {
+	f.Helper()
+	keys, err := sealed.Read(f.path)
+	require.NoError(f, err)
+	return keys
+}
+
+func TestSecretsNewKey(t *testing.T) {
+	out, _, status := settee(t, "secrets", "new-key", "2026-02")
+	require.Zero(t, status)
+	path := filepath.Join(t.TempDir(), "keys")
+	require.NoError(t, os.WriteFile(path, []byte(out), 0o600))
+	keys, err := sealed.Read(path)
+	require.NoError(t, err)
+	require.Equal(t, "2026-02", keys.First())
+
+	for _, args := range [][]string{{"new-key"}, {"new-key", "a b"}, {"new-key", "a", "b"}, {"keys", "x"}, {"forget"}, {"no-such"}} {
+		out, errs, status := settee(t, append([]string{"secrets"}, args...)...)
+		assert.Equal(t, exitUsage, status, "%q: %s%s", args, out, errs)
+	}
+	out, _, status = settee(t, "secrets")
+	require.Zero(t, status)
+	require.Contains(t, out, "reseal")
+}
+
+// A key comes and goes as the help says, and nodes do not start without those that they need.
+func TestKeyRotation(t *testing.T) {
+	store := aStore(t)
+	file := newKeyFile(t, "old")
+	run := func(args ...string) (string, string, int) {
+		t.Helper()
+		args = append([]string{"secrets"}, args...)
+		return settee(t, append(args, "--store", store, "--set", file.set())...)
+	}
+	const body = `{"source":"http://u:relax-pass@127.0.0.1:1/a","target":"http://127.0.0.1:1/b"}`
+
+	const idle = "node_types/replication=false" // what is there stays as it is
+	node := serveNode(t, store, idle)
+	node.says("key_file is not set")
+	status, answer := node.request(http.MethodPut, "_replicator/plain", body)
+	require.Equal(t, http.StatusCreated, status, answer)
+	require.Zero(t, node.end(syscall.SIGTERM))
+
+	node = serveNode(t, store, idle, file.set())
+	node.says("stored encrypted", `"keys":["old"]`)
+	status, answer = node.request(http.MethodPut, "_replicator/sealed", body)
+	require.Equal(t, http.StatusCreated, status, answer)
+	require.Zero(t, node.end(syscall.SIGTERM))
+
+	out, errs, status := run("keys")
+	require.Zero(t, status, errs)
+	require.Regexp(t, `\(not encrypted\) +3 *\n`, out) // a document, a job and the secret of sessions
+	require.Regexp(t, `\nold +2 +first +yes\n`, out)
+
+	// Without the key, or with another one of its id, no node starts.
+	_, errs, status = settee(t, "serve", "--store", store, "--set", "chttpd/port=0", "--set", "admins/a=b")
+	require.Equal(t, exitFailed, status)
+	require.Contains(t, errs, `sealed with the key "old", which the key file ([secrets] key_file) does not have`)
+	require.Contains(t, errs, `settee secrets forget old`)
+	other := newKeyFile(t, "old")
+	for _, command := range [][]string{{"serve", "--set", "chttpd/port=0", "--set", "admins/a=b"}, {"secrets", "reseal"}} {
+		_, errs, status = settee(t, append(command, "--store", store, "--set", other.set())...)
+		require.Equal(t, exitFailed, status)
+		require.Contains(t, errs, `the key "old" of the key file ([secrets] key_file) is not the one of that id`)
+	}
+
+	file.write("new", "old")
+	node = serveNode(t, store, idle, file.set())
+	status, answer = node.request(http.MethodGet, "_replicator/sealed", "")
+	require.Equal(t, http.StatusOK, status)
+	require.Contains(t, answer, "relax-pass")
+	require.Zero(t, node.end(syscall.SIGTERM))
+	out, errs, status = run("reseal")
+	require.Zero(t, status, errs+out)
+	require.Regexp(t, `\nnew +5 +first +yes\nold +0 +yes +no\n$`, out)
+	require.NotContains(t, out, "not encrypted")
+
+	file.write("new")
+	node = serveNode(t, store, idle, file.set())
+	for _, id := range []string{"plain", "sealed"} {
+		status, answer = node.request(http.MethodGet, "_replicator/"+id, "")
+		require.Equal(t, http.StatusOK, status)
+		require.Contains(t, answer, "relax-pass")
+	}
+	require.NotContains(t, node.logged(), "relax-pass")
+	require.Zero(t, node.end(syscall.SIGTERM))
+
+	// A key that is lost.
+	file.write("newer")
+	_, errs, status = run("reseal")
+	require.Equal(t, exitFailed, status)
+	require.Contains(t, errs, `sealed with the key "new"`)
+	_, errs, status = run("forget", "nothing")
+	require.Equal(t, exitFailed, status)
+	require.Contains(t, errs, `the store knows no key "nothing"`)
+	_, errs, status = run("forget", "new")
+	require.Zero(t, status, errs)
+	out, errs, status = run("reseal")
+	require.Equal(t, exitFailed, status)
+	require.Contains(t, errs, "not all is encrypted with the first key")
+	require.Regexp(t, `\nnew +5 +no +yes\nnewer +0 +first +yes\n$`, out)
+}
+
+// Nodes that know nothing of sealed values must not touch them.
+func TestSealedFormat(t *testing.T) {
+	db, err := memkv.Open(memkv.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	stored := func() any {
+		value, err := kv.TransactValue(t.Context(), db, func(tx kv.Transaction) ([]byte, error) { return tx.Get(metaFormat).Await() })
+		require.NoError(t, err)
+		elements, err := tuple.Unpack(value)
+		require.NoError(t, err)
+		return elements[0]
+	}
+	require.NoError(t, checkStore(t.Context(), db))
+	require.NoError(t, noteKey(t.Context(), db, nil))
+	require.Equal(t, format, stored())
+	require.NoError(t, noteKey(t.Context(), db, newKeyFile(t, "a").keys()))
+	require.Equal(t, sealedFormat, stored())
+	require.NoError(t, checkStore(t.Context(), db))
+	require.Equal(t, sealedFormat, stored())
+}
+
+func TestBadKeyFiles(t *testing.T) {
+	file := newKeyFile(t, "a")
+	require.NoError(t, os.Chmod(file.path, 0o640)) //nolint:gosec // that others may read it is what is refused
+	_, errs, status := settee(t, "serve", "--store", "mem:", "--set", "chttpd/port=0", "--set", file.set())
+	require.Equal(t, exitFailed, status)
+	require.Contains(t, errs, "chmod 600")
+	require.NoError(t, os.WriteFile(file.path, []byte("# a comment\na c2VjcmV0LXRoYXQtbm9ib2R5LXNlZXM=\n"), 0o600))
+	require.NoError(t, os.Chmod(file.path, 0o600))
+	_, errs, status = settee(t, "serve", "--store", "mem:", "--set", "chttpd/port=0", "--set", file.set())
+	require.Equal(t, exitFailed, status)
+	require.Contains(t, errs, file.path+":2: the key must have 32 bytes")
+	require.NotContains(t, errs, "c2VjcmV0")
+}
