@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"settee/pkg/redact"
 )
 
 // The limits of a job.
@@ -80,7 +82,7 @@ type Spec struct {
 	// has passed, such as the zero one, is now.
 	Scheduled time.Time
 	// Args is a JSON object of at most MaxArgsSize bytes; nil is {}.
-	Args json.RawMessage
+	Args json.RawMessage `json:"-"`
 	// State is the state of a job that is new or had finished, a JSON object of at
 	// most MaxStateSize bytes; nil is {}. That of a pending or a running job stays.
 	State json.RawMessage
@@ -159,10 +161,26 @@ type Job struct {
 	Label, Tag string
 	// Args, State and Listed are JSON objects, which belong to the caller. Lists have no Args,
 	// all else has no Listed.
-	Args, State, Listed json.RawMessage
+	Args, State, Listed json.RawMessage `json:"-"`
 	// ArgsErr is why there are no Args, an ErrSealed: the job is what it is nonetheless, and another
 	// process may have the keys.
 	ArgsErr error
 	// Generation is raised whenever the job is added again while it runs.
 	Generation int64
+}
+
+// String names the job. Its args, which may hold secrets, are not printed.
+func (j Job) String() string { return fmt.Sprintf("%s job %q of %q", j.Status, j.ID, j.Owner) }
+
+// Format writes String for every verb.
+func (j Job) Format(f fmt.State, verb rune) {
+	redact.Format(f, verb, j.String(), "fdbjobs.Job("+j.String()+")")
+}
+
+// String names the job. Its args, which may hold secrets, are not printed.
+func (s Spec) String() string { return fmt.Sprintf("job %q of %q", s.ID, s.Owner) }
+
+// Format writes String for every verb.
+func (s Spec) Format(f fmt.State, verb rune) {
+	redact.Format(f, verb, s.String(), "fdbjobs.Spec("+s.String()+")")
 }

@@ -1,14 +1,18 @@
 package replicator
 
 import (
+	"encoding/json"
 	"fmt"
-	"io"
+	"log/slog"
 	"slices"
 	"strings"
+
+	"settee/pkg/redact"
 )
 
 // Endpoint is one side of a replication: a database at a URL and what it takes
-// to reach it. Its JSON form holds the credentials; fmt shows none of them.
+// to reach it. No way of printing it shows the credentials, JSON included:
+// [JobArgs.Stored] is the form that has them.
 type Endpoint struct {
 	// URL is http or https, without user name, password and query. Its path keeps
 	// the percent-encoding it was given with and ends in a slash.
@@ -35,8 +39,8 @@ type Endpoint struct {
 	Proxy string `json:"proxy,omitempty"`
 }
 
-// Header is one header of an endpoint's requests. Its value may be a secret: fmt
-// does not show it.
+// Header is one header of an endpoint's requests. Its value may be a secret: it is
+// not printed.
 type Header struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
@@ -70,13 +74,34 @@ func (e Endpoint) GoString() string {
 // Format writes String for every verb, and GoString for %#v, so that no way of
 // printing an endpoint shows its password or its headers.
 func (e Endpoint) Format(f fmt.State, verb rune) {
-	formatRedacted(f, verb, e.String(), e.GoString())
+	redact.Format(f, verb, e.String(), e.GoString())
 }
+
+// MarshalJSON writes the endpoint as it may be printed.
+func (e Endpoint) MarshalJSON() ([]byte, error) {
+	type plain Endpoint
+	e.URL, e.Proxy = e.String(), e.RedactedProxy()
+	if e.Password != "" {
+		e.Password = masked
+	}
+	return json.Marshal(plain(e))
+}
+
+// LogValue implements slog.LogValuer.
+func (e Endpoint) LogValue() slog.Value { return slog.StringValue(e.String()) }
 
 // String returns the name alone.
 func (h Header) String() string {
-	return h.Name + ": *****"
+	return h.Name + ": " + masked
 }
+
+// MarshalJSON writes the header as it may be printed.
+func (h Header) MarshalJSON() ([]byte, error) {
+	return json.Marshal(storedHeader{h.Name, masked})
+}
+
+// LogValue implements slog.LogValuer.
+func (h Header) LogValue() slog.Value { return slog.StringValue(h.String()) }
 
 // GoString keeps %#v from showing the value.
 func (h Header) GoString() string {
@@ -85,14 +110,7 @@ func (h Header) GoString() string {
 
 // Format writes String for every verb, and GoString for %#v.
 func (h Header) Format(f fmt.State, verb rune) {
-	formatRedacted(f, verb, h.String(), h.GoString())
-}
-
-func formatRedacted(f fmt.State, verb rune, text, goText string) {
-	if verb == 'v' && f.Flag('#') {
-		text = goText
-	}
-	_, _ = io.WriteString(f, text)
+	redact.Format(f, verb, h.String(), h.GoString())
 }
 
 // idTerm returns the endpoint as version 4 ids cover it:

@@ -1,16 +1,19 @@
 package replicator_test
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"strings"
 	"testing"
 
-	"settee/replicator"
-
+	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
+
+	"settee/replicator"
 )
 
 // withSource returns a document with that source, a JSON value.
@@ -205,7 +208,8 @@ func TestPrintingShowsNoSecrets(t *testing.T) {
 	t.Parallel()
 	r := parse(t, []byte(`{
 		"source": {"url": "http://h/db", "headers": {"X-Token": "s3cret"}, "auth": {"basic": {"username": "adm", "password": "s3cret"}}},
-		"target": "http://adm:s3cret@h/db2", "proxy": "http://adm:s3cret@p.example"}`))
+		"target": "http://adm:s3cret@h/db2", "proxy": "http://adm:s3cret@p.example",
+		"filter": "d/f", "query_params": {"token": "s3cret"}}`))
 	args := replicator.JobArgs{Replication: r}
 	values := []any{
 		r.Source, &r.Source, r.Source.Headers[0], r.Source.Headers, *r, r, args, &args,
@@ -218,6 +222,15 @@ func TestPrintingShowsNoSecrets(t *testing.T) {
 			require.NotContains(t, text, "s3cret", "%s of %T", verb, value)
 			require.NotContains(t, strings.ToLower(text), fmt.Sprintf("%x", "s3cret"), "%s of %T", verb, value)
 		}
+		text, err := json.Marshal(value)
+		require.NoError(t, err)
+		require.NotContains(t, string(text), "s3cret", "JSON of %T", value)
+		var log bytes.Buffer
+		slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "value", value)
+		slog.New(slog.NewTextHandler(&log, nil)).Info("x", "value", value)
+		zero := zerolog.New(&log)
+		zero.Info().Interface("value", value).Any("any", value).Msg("x")
+		require.NotContains(t, log.String(), "s3cret", "a log of %T", value)
 	}
 	require.Equal(t, "http://h/db/", fmt.Sprintf("%v", r.Source))
 	require.Equal(t, `replicator.Endpoint("http://h/db/")`, fmt.Sprintf("%#v", r.Source))
@@ -231,7 +244,60 @@ func TestPrintingShowsNoSecrets(t *testing.T) {
 	require.Empty(t, replicator.Endpoint{}.RedactedProxy())
 
 	// Stored they are, or no job could run.
-	stored, err := json.Marshal(r.Target)
+	require.JSONEq(t, `{
+		"source": {"url": "http://h/db/", "username": "adm", "password": "s3cret", "headers": [{"name": "X-Token", "value": "s3cret"}], "proxy": "http://adm:s3cret@p.example"},
+		"target": {"url": "http://h/db2/", "username": "adm", "password": "s3cret", "proxy": "http://adm:s3cret@p.example"},
+		"filter": "d/f", "query_params": {"token": "s3cret"}}`, string(storedForm(t, r)))
+}
+
+// storedForm is what is stored of a replication.
+func storedForm(t testing.TB, r *replicator.Replication) json.RawMessage {
+	t.Helper()
+	text, err := (&replicator.JobArgs{Replication: r}).Stored()
 	require.NoError(t, err)
-	require.JSONEq(t, `{"url": "http://h/db2/", "username": "adm", "password": "s3cret", "proxy": "http://adm:s3cret@p.example"}`, string(stored))
+	var args struct {
+		Replication json.RawMessage `json:"replication"`
+	}
+	require.NoError(t, json.Unmarshal(text, &args))
+	return args.Replication
+}
+
+// What a replication's endpoints are told, they may repeat.
+func TestSecrets(t *testing.T) {
+	t.Parallel()
+	r := parse(t, []byte(`{
+		"source": {"url": "http://adm:url-secret@h/db", "headers": {"X-Token": "header-secret", "Cookie": "a=cookie-secret; b=c", "Accept": "text/plain"}},
+		"target": {"url": "http://h/db2", "headers": {"Authorization": "Bearer bearer-secret"}},
+		"source_proxy": "http://adm:proxy%2Fsecret@p.example", "filter": "d/f", "query_params": {"token": "param-secret", "type": "user"}}`))
+	set := r.Secrets()
+	for _, said := range []string{
+		"url-secret", "YWRtOnVybC1zZWNyZXQ=", "header-secret", "cookie-secret", "bearer-secret", "proxy/secret", "proxy%2Fsecret", "proxy%2fsecret",
+		"param-secret",
+	} {
+		require.NotContains(t, set.Text("the server says "+said), said)
+	}
+	for _, said := range []string{"text/plain", "user", "adm"} {
+		require.Contains(t, set.Text("the server says "+said), said)
+	}
+	require.NotContains(t, fmt.Sprintf("%v %+v %#v", set, set, set), "secret@")
+	require.NotContains(t, fmt.Sprintf("%v %+v %#v", set, set, set), "url-")
+
+	state := replicator.JobState{
+		Error: "said url-secret", ErrorCode: "header-secret", SourceSeq: json.RawMessage(`"url-secret"`), ThroughSeq: json.RawMessage(`"2-x"`),
+		Result:  json.RawMessage(`{"x":"BEARER-SECRET"}`),
+		History: replicator.History{{Type: "crashed", Reason: "said bearer-secret"}},
+		Activity: &replicator.Activity{
+			Waiting:  []replicator.Wait{{Path: "/url-secret", Error: "said url-secret"}},
+			Refusing: &replicator.Refusing{Latest: replicator.Failure{ID: "doc", Reason: "said url-secret"}},
+		},
+	}
+	before := state
+	state.Redact(set)
+	text, err := json.Marshal(state)
+	require.NoError(t, err)
+	require.NotContains(t, strings.ToLower(string(text)), "-secret")
+	require.Contains(t, string(text), `"2-x"`)
+	require.Equal(t, "said bearer-secret", before.History[0].Reason, "a copy is changed")
+	require.Equal(t, "/url-secret", before.Activity.Waiting[0].Path)
+	require.Equal(t, "said url-secret", before.Activity.Refusing.Latest.Reason)
 }

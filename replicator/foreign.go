@@ -51,7 +51,8 @@ func CheckUserCtx(doc []byte, user *string, roles []string) error {
 
 // StripDocument returns a document of a replicator database as users see it whose it is not: its
 // endpoints and proxies are URLs without user names and passwords, and nothing else that an
-// endpoint has is left. Every other member is as it was.
+// endpoint has is left. Of the parameters of its filter the names are. Every other member is as it
+// was.
 func StripDocument(doc []byte) ([]byte, error) {
 	text, err := splitObject(doc)
 	if err != nil {
@@ -65,7 +66,24 @@ func StripDocument(doc []byte) ([]byte, error) {
 			edits = append(edits, edit{name, stripEndpoint(raw)})
 		}
 	}
+	if raw, given := text.fields("query_params").values["query_params"]; given {
+		edits = append(edits, edit{"query_params", stripParams(raw)})
+	}
 	return text.edited(edits), nil
+}
+
+// stripParams masks the parameters of a filter. What are none, as a document may have that failed,
+// are null.
+func stripParams(raw json.RawMessage) json.RawMessage {
+	params, err := splitObject(raw)
+	if err != nil {
+		return json.RawMessage("null")
+	}
+	var edits []edit
+	for name := range params.last {
+		edits = append(edits, edit{name, encodeJSON(masked)})
+	}
+	return params.edited(edits)
 }
 
 // stripEndpoint returns what others may see of an endpoint. One that is neither a text nor an

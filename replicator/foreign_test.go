@@ -20,7 +20,9 @@ func TestStripDocument(t *testing.T) {
 		`{"source":"http://a/b","source":"http://u:p@a/c"}`:                                                          `{"source":"http://a/c"}`,
 		`{"sour\u0063e":"http://u:p@a/c","target":{"url":"http://u:p@x/","url":"http://v:q@y/z"}}`:                   `{"sour\u0063e":"http://a/c","target":{"url":"http://y/z"}}`,
 		`{"proxy":"http://u:p@a:3128","source_proxy":"socks5://u:p@b:1","target_proxy":""}`:                          `{"proxy":"http://a:3128","source_proxy":"socks5://b:1","target_proxy":""}`,
-		`{}`: `{}`,
+		`{"query_params":{"token":"x", "n":1,"o":{"p":"q"}},"filter":"a/b"}`:                                         `{"query_params":{"token":"*****", "n":"*****","o":"*****"},"filter":"a/b"}`,
+		`{"query_params":["x"]}`: `{"query_params":null}`,
+		`{}`:                     `{}`,
 	} {
 		got, err := replicator.StripDocument([]byte(doc))
 		require.NoError(t, err, doc)

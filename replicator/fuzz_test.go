@@ -61,10 +61,8 @@ func checkParsed(t *testing.T, r *replicator.Replication, err error) {
 	_, err = r.ID(serverUUID, "code")
 	require.NoError(t, err)
 
-	stored, err := json.Marshal(r)
-	require.NoError(t, err)
 	back := new(replicator.Replication)
-	require.NoError(t, json.Unmarshal(stored, back))
+	require.NoError(t, json.Unmarshal(storedForm(t, r), back))
 	require.Equal(t, r, back)
 	require.Equal(t, r.JobID("u"), back.JobID("u"))
 	require.True(t, r.Equal(back))

@@ -51,11 +51,9 @@ func TestVectors(t *testing.T) {
 		require.Equal(t, id, parsed)
 
 		// What was stored and read back has the same id.
-		stored, err := json.Marshal(r)
-		require.NoError(t, err)
-		var back replicator.Replication
-		require.NoError(t, json.Unmarshal(stored, &back))
-		require.Equal(t, r, &back)
+		back := new(replicator.Replication)
+		require.NoError(t, json.Unmarshal(storedForm(t, r), back))
+		require.Equal(t, r, back)
 		again, err := back.ID(v.UUID, code)
 		require.NoError(t, err)
 		require.Equal(t, id, again)

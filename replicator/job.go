@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// JobArgs is what the job layer stores as the args of a replication job. Its JSON
-// form holds credentials.
+// JobArgs is what the job layer stores as the args of a replication job, in the form
+// of [JobArgs.Stored]. No other has credentials.
 type JobArgs struct {
 	Replication *Replication `json:"replication"`
 
@@ -35,7 +35,8 @@ type JobArgs struct {
 	Added time.Time `json:"added"`
 }
 
-// MarshalJSON writes the time in UTC and whole seconds.
+// MarshalJSON writes the args as they may be printed, and the time in UTC and whole
+// seconds.
 func (a JobArgs) MarshalJSON() ([]byte, error) {
 	type plain JobArgs
 	a.Added = wholeSeconds(a.Added)

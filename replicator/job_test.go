@@ -40,13 +40,13 @@ func TestStates(t *testing.T) {
 func TestJobArgsJSON(t *testing.T) {
 	t.Parallel()
 	r := parse(t, definition(""))
-	transient, err := json.Marshal(replicator.JobArgs{Replication: r, User: new("joe"), ReplicationID: "abc", Added: unrounded})
+	transient, err := (&replicator.JobArgs{Replication: r, User: new("joe"), ReplicationID: "abc", Added: unrounded}).Stored()
 	require.NoError(t, err)
 	require.JSONEq(t, `{"replication": {"source": {"url": "http://a.example/db1/"}, "target": {"url": "http://b.example/db2/"}},
 		"database": null, "doc_id": null, "user": "joe", "replication_id": "abc", "added": "2026-11-21T01:48:29Z"}`, string(transient))
 
 	args := replicator.JobArgs{Replication: r, Definition: "1-a", Database: new("_replicator"), DocID: new("doc"), Added: epoch}
-	stored, err := json.Marshal(args)
+	stored, err := args.Stored()
 	require.NoError(t, err)
 	var back replicator.JobArgs
 	require.NoError(t, json.Unmarshal(stored, &back))

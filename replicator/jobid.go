@@ -29,9 +29,9 @@ type jobIdentity struct {
 }
 
 type endpointIdentity struct {
-	URL     string   `json:"url"`
-	User    string   `json:"user"`
-	Headers []Header `json:"headers"`
+	URL     string         `json:"url"`
+	User    string         `json:"user"`
+	Headers []storedHeader `json:"headers"`
 }
 
 // JobID returns the job id of a transient replication of that user ("" for an
@@ -64,7 +64,7 @@ func (r *Replication) JobID(user string) string {
 }
 
 func (e Endpoint) identity() endpointIdentity {
-	return endpointIdentity{URL: e.canonicalURL(), User: e.Username, Headers: e.canonicalHeaders()}
+	return endpointIdentity{URL: e.canonicalURL(), User: e.Username, Headers: storedHeaders(e.canonicalHeaders())}
 }
 
 // sortedJSON returns raw with sorted keys, or, should it not be JSON, as a JSON

@@ -92,7 +92,7 @@ func TestParsedDefinitionsSurviveTheStore(t *testing.T) {
 	for range 2000 {
 		text := randomDocument(random)()
 		r := parse(t, []byte(text))
-		stored, err := json.Marshal(replicator.JobArgs{Replication: r})
+		stored, err := (&replicator.JobArgs{Replication: r}).Stored()
 		require.NoError(t, err)
 		var back replicator.JobArgs
 		require.NoError(t, json.Unmarshal(stored, &back))

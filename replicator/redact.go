@@ -1,89 +1,95 @@
 package replicator
 
-import "strings"
+import (
+	"encoding/json"
+	"net/url"
+	"slices"
+
+	"settee/pkg/redact"
+)
 
 // masked stands where a password was.
-const masked = "*****"
+const masked = redact.Mask
 
-// StripCredentials returns text with the passwords in its URLs masked: in
-// "http://adm:secret@host/db" the part "secret" becomes five asterisks, and in
-// "http://token@host/db" the part "token" does. It is meant for error texts,
-// which quote URLs in many ways, and masks too much rather than too little. A
-// text without user names and passwords comes back as it is.
-func StripCredentials(text string) string {
-	if !strings.Contains(text, schemeEnd) {
-		return text
+// StripCredentials is redact.Text: it masks the passwords in the URLs of a text.
+func StripCredentials(text string) string { return redact.Text(text) }
+
+// Secrets are those of the replication, for whoever repeats what its endpoints say of its
+// requests: passwords, the values of headers, and the texts in the parameters of its filter.
+func (r *Replication) Secrets() redact.Set {
+	var set redact.Set
+	for _, e := range []Endpoint{r.Source, r.Target} {
+		set = e.secrets(set)
 	}
-	var b strings.Builder
-	for text != "" {
-		end := strings.IndexFunc(text, endsURL)
-		switch {
-		case end < 0:
-			maskWord(&b, text)
-			return b.String()
-		case end == 0:
-			end = 1 // what ends a URL is one byte long
-			b.WriteString(text[:end])
-		default:
-			maskWord(&b, text[:end])
-		}
-		text = text[end:]
-	}
-	return b.String()
+	return set.With(r.secretParams()...)
 }
 
-const schemeEnd = "://"
+func (e Endpoint) secrets(set redact.Set) redact.Set {
+	if e.HasCredentials() {
+		set = set.WithBasic(e.Username, e.Password)
+	}
+	for _, h := range e.Headers {
+		set = set.WithHeader(h.Name, h.Value)
+	}
+	if proxy, err := url.Parse(e.Proxy); err == nil && proxy.User != nil {
+		password, _ := proxy.User.Password()
+		set = set.WithBasic(proxy.User.Username(), password)
+	}
+	return set
+}
 
-// maskWord writes a word, which may have URLs in it, to b.
-func maskWord(b *strings.Builder, word string) {
-	lastAt := strings.LastIndexByte(word, '@')
-	from := 0 // what is before it is written
-	for from <= lastAt {
-		i := strings.Index(word[from:], schemeEnd)
-		if i < 0 {
-			break
-		}
-		start := from + i + len(schemeEnd)
-		b.WriteString(word[from:start])
-		from = start
-		if at := userinfoEnd(word, start, lastAt); at >= 0 {
-			b.WriteString(maskUserinfo(word[start:at]))
-			from = at
+// leastParam is how long a parameter of a filter is, in bytes, to be looked for: shorter ones are
+// words that many texts have.
+const leastParam = 8
+
+// secretParams are the texts among the parameters of the filter: they may be tokens, and are part
+// of the URL of the changes feed.
+func (r *Replication) secretParams() (texts []string) {
+	var params map[string]any
+	if json.Unmarshal(r.QueryParams, &params) != nil {
+		return nil
+	}
+	for _, value := range params {
+		if text, ok := value.(string); ok && len(text) >= leastParam {
+			texts = append(texts, text)
 		}
 	}
-	b.WriteString(word[from:])
+	return texts
 }
 
-// userinfoEnd returns the index of the @ that ends the user name and password
-// which begin at start, or -1. lastAt is the last @ of the word.
-func userinfoEnd(word string, start, lastAt int) int {
-	authority := word[start:]
-	if end := strings.IndexAny(authority, "/?#"); end >= 0 {
-		authority = authority[:end]
+// Redact masks secrets in what the state says of the endpoints' words, which is shown to others
+// than those who know the secrets.
+func (s *JobState) Redact(secrets redact.Set) {
+	s.Error, s.ErrorCode = secrets.Text(s.Error), secrets.Text(s.ErrorCode)
+	s.History = slices.Clone(s.History)
+	for i := range s.History {
+		s.History[i].Reason = secrets.Text(s.History[i].Reason)
 	}
-	if at := strings.LastIndexByte(authority, '@'); at >= 0 {
-		return start + at
+	for _, value := range []*json.RawMessage{&s.SourceSeq, &s.ThroughSeq, &s.CheckpointedSourceSeq, &s.Result} {
+		if secrets.Has(string(*value)) {
+			*value = nil // it is the endpoint's, and no more than shown
+		}
 	}
-	// What stands where a port does but is no number is a password with a slash
-	// in it.
-	colon := strings.IndexByte(authority, ':')
-	if colon >= 0 && authority[0] != '[' && !isNumber(authority[colon+1:]) && lastAt >= start {
-		return lastAt
+	if s.Activity == nil {
+		return
 	}
-	return -1
+	activity := *s.Activity
+	activity.Waiting = slices.Clone(activity.Waiting)
+	for i := range activity.Waiting {
+		w := &activity.Waiting[i]
+		w.Path, w.Error = secrets.Text(w.Path), secrets.Text(w.Error)
+	}
+	if activity.Refusing != nil {
+		refusing := *activity.Refusing
+		refusing.Latest = refusing.Latest.Redacted(secrets)
+		activity.Refusing = &refusing
+	}
+	s.Activity = &activity
 }
 
-func endsURL(r rune) bool {
-	return r <= ' ' || strings.ContainsRune("\"`<>", r)
-}
-
-func isNumber(text string) bool {
-	return strings.Trim(text, "0123456789") == ""
-}
-
-func maskUserinfo(userinfo string) string {
-	if user, _, found := strings.Cut(userinfo, ":"); found {
-		return user + ":" + masked
-	}
-	return masked
+// Redacted is the failure with secrets masked in its texts.
+func (f Failure) Redacted(secrets redact.Set) Failure {
+	f.ID, f.Rev = secrets.Text(f.ID), secrets.Text(f.Rev)
+	f.Code, f.Reason = secrets.Text(f.Code), secrets.Text(f.Reason)
+	return f
 }

@@ -85,8 +85,7 @@ func randomSide(random *rand.Rand) replicator.Endpoint {
 func render(t *testing.T, random *rand.Rand, r *replicator.Replication) []byte {
 	t.Helper()
 	doc := map[string]any{"mine": map[string]any{"source": 5}}
-	stored, err := json.Marshal(r)
-	require.NoError(t, err)
+	stored := storedForm(t, r)
 	members := map[string]json.RawMessage{}
 	require.NoError(t, json.Unmarshal(stored, &members))
 	for name, value := range members {

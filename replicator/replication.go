@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
+
+	"settee/pkg/redact"
 )
 
 // The most that a replication may ask for of what a node has to share among all:
@@ -90,8 +93,19 @@ func (r Replication) GoString() string {
 // does so is not enough: a verb that does not fit a pointer, such as %s, makes fmt
 // print what it points to without asking the parts for their form.
 func (r Replication) Format(f fmt.State, verb rune) {
-	formatRedacted(f, verb, r.String(), r.GoString())
+	redact.Format(f, verb, r.String(), r.GoString())
 }
+
+// MarshalJSON writes the replication as it may be printed: without credentials, and
+// without what selects documents, which may be large, and secret.
+func (r Replication) MarshalJSON() ([]byte, error) {
+	type plain Replication
+	r.DocIDs, r.QueryParams, r.Selector, r.CreateTargetParams = nil, nil, nil, nil
+	return json.Marshal(plain(r))
+}
+
+// LogValue implements slog.LogValuer.
+func (r Replication) LogValue() slog.Value { return slog.StringValue(r.String()) }
 
 // ErrNoFilterFunction is what [Replication.FilterName] returns for a replication
 // whose filter is not a function of a design document.
@@ -143,5 +157,5 @@ func (r *Replication) canonical() ([]byte, error) {
 		e.Headers = e.canonicalHeaders()
 		e.WrittenUsername = ""
 	}
-	return json.Marshal(&c)
+	return json.Marshal(c.stored())
 }

@@ -14,6 +14,7 @@ import (
 	// The engines that this binary carries.
 	_ "settee/pkg/kv/memkv"
 	_ "settee/pkg/kv/pebblekv"
+	"settee/pkg/redact"
 )
 
 // The exit statuses. Another one is 128 and the number of the signal that ended the
@@ -53,7 +54,7 @@ func execute(ctx context.Context, args []string) int {
 		return 0
 	}
 	if text := err.Error(); text != "" {
-		fmt.Fprintf(os.Stderr, "settee: %s\n", text)
+		fmt.Fprintf(os.Stderr, "settee: %s\n", redact.Text(text))
 	}
 	var exit *exitError
 	if errors.As(err, &exit) {

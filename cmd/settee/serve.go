@@ -27,6 +27,7 @@ import (
 	"settee/pkg/config"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
+	"settee/pkg/redact"
 	"settee/pkg/tuple"
 	"settee/replicator"
 	"settee/replicator/jobs"
@@ -76,7 +77,7 @@ func newLog(out io.Writer, level zerolog.Level) zerolog.Logger {
 	if screen := terminal(out); screen != nil {
 		out = zerolog.ConsoleWriter{Out: screen, TimeFormat: time.TimeOnly}
 	}
-	return zerolog.New(out).Level(level).With().Timestamp().Logger()
+	return zerolog.New(redact.Writer(out)).Level(level).With().Timestamp().Logger()
 }
 
 // terminal returns out if that is a terminal, which somebody reads, and keeps to themselves;

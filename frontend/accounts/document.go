@@ -23,9 +23,9 @@ func refuse(format string, args ...any) error { return &DocumentError{fmt.Sprint
 type Write struct {
 	ID      string
 	Deleted bool
-	Body    []byte // a JSON object
+	Body    []byte `json:"-"` // a JSON object
 	// Before is the body of the revision that it replaces, nil if there is none.
-	Before []byte
+	Before []byte `json:"-"`
 	By     auth.User
 	// Admin says that By is an administrator of the database.
 	Admin bool

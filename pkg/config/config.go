@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"settee/pkg/redact"
 )
 
 // Origin is the kind of place that a value comes from. A later one beats an earlier
@@ -31,6 +33,19 @@ type Value struct {
 	From               string // the place, for messages, such as local.ini:12
 }
 
+// String is the value as it may be printed: a secret is masked.
+func (v Value) String() string {
+	return fmt.Sprintf("%v, %s: %q", v.name(), v.From, show(v.name(), v.Text))
+}
+
+// Format writes String for every verb.
+func (v Value) Format(f fmt.State, verb rune) {
+	redact.Format(f, verb, v.String(), "config.Value("+v.String()+")")
+}
+
+// MarshalText is String, for logs in JSON.
+func (v Value) MarshalText() ([]byte, error) { return []byte(v.String()), nil }
+
 func (v Value) name() name { return name{v.Section, v.Key} }
 
 // Layer is what one place says, in its order. Of a key that is there twice, the
@@ -44,6 +59,11 @@ type Config struct {
 	values map[*definition]resolved
 	// families has the values of sections whose keys are names.
 	families map[*family]map[string]resolved
+}
+
+// Format writes no more than that it is one, for every verb: see Shown and WriteINI.
+func (c *Config) Format(f fmt.State, verb rune) {
+	redact.Format(f, verb, "a configuration", "config.Config(...)")
 }
 
 func (c *Config) find(d *definition) resolved {

@@ -1,17 +1,13 @@
 package config
 
 import (
-	"regexp"
 	"strings"
+
+	"settee/pkg/redact"
 )
 
 // masked stands for a secret in everything that is printed.
 const masked = "****"
-
-// userinfo is what stands between the scheme and the host of a URL. It reaches to the
-// last @, since a password that was not escaped may hold any character; a URL without
-// a host (pebble:///a@b) has none.
-var userinfo = regexp.MustCompile(`(?s)://[^/].*@`)
 
 // show returns a setting's text as it may be printed: a secret becomes masked, if there is
 // one, and so does what stands before the host in a URL.
@@ -19,7 +15,7 @@ func show(n name, text string) string {
 	if secret(n) && text != "" {
 		return masked
 	}
-	return userinfo.ReplaceAllString(text, "://"+masked+"@")
+	return redact.Whole(text, masked)
 }
 
 // secret says whether nobody is to see a setting's value. It knows the settings of

@@ -21,6 +21,10 @@ func (d *Database) BulkDocs(ctx context.Context, docs []Document) ([]DocError, e
 	var refused []DocError
 	err := d.post(ctx, "_bulk_docs", &docsBody{docs: docs}, func(p *response) (err error) {
 		refused, err = readRefused(p)
+		hidden := p.hidden()
+		for i := range refused {
+			refused[i] = *refused[i].redacted(hidden)
+		}
 		return err
 	})
 	nameRevisions(refused, docs)

@@ -142,6 +142,7 @@ func (b *BulkResults) Next() (Fetched, error) {
 	b.j.forget()
 	f, err := b.next()
 	if err == nil {
+		f.redact(b.p)
 		return f, nil
 	}
 	if b.err = err; err != io.EOF {
@@ -157,6 +158,13 @@ func (b *BulkResults) Next() (Fetched, error) {
 	}
 	b.free()
 	return Fetched{}, b.err
+}
+
+// redact takes secrets out of what an answer says in place of a document.
+func (f *Fetched) redact(p *response) {
+	if e, ok := errors.AsType[*DocError](f.Err); ok && p != nil {
+		f.Err = e.redacted(p.hidden())
+	}
 }
 
 func (b *BulkResults) free() {

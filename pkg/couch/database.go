@@ -13,6 +13,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"settee/pkg/redact"
 )
 
 // What a Config says when it says nothing, and what cannot be configured.
@@ -45,6 +47,9 @@ type Config struct {
 	Username, Password string
 	// Header is added to every request. Where it has an Authorization, that is sent and not the Username.
 	Header http.Header
+	// Secrets are others that requests have, such as parameters of a filter: no error repeats them, as
+	// none repeats the Password or what is secret of the Header.
+	Secrets redact.Set
 
 	// Sessions, if not nil, are where the Username logs in, with POST /_session next to the database, so
 	// that requests carry a cookie. At servers that have no sessions, and where Header has an Authorization
@@ -106,6 +111,14 @@ type Config struct {
 	Retrying func(context.Context, Retry) (over func())
 }
 
+// String is the URL, which has no credentials.
+func (c Config) String() string { return "database " + redact.Text(c.URL) }
+
+// Format writes String for every verb, so that no way of printing a Config shows what is secret.
+func (c Config) Format(f fmt.State, verb rune) {
+	redact.Format(f, verb, c.String(), "couch.Config("+c.String()+")")
+}
+
 // Retry is a request that failed and is to be repeated, or that is held back.
 type Retry struct {
 	// Err is how its latest try failed: which request it is, and what the server or the network said. Of
@@ -128,7 +141,7 @@ type Database struct {
 	transport http.RoundTripper
 	own       *Pool         // nil if the transport is someone else's
 	slots     chan struct{} // one element for each request under way
-	hidden    secrets
+	hidden    redact.Set
 	limiter   *Limiter
 	session   *session // nil for none
 	closed    sync.Once
@@ -139,6 +152,14 @@ type Database struct {
 	gunzips    atomic.Bool // it takes compressed requests
 	wantsPlain atomic.Bool // but something on the way does not
 	near       atomic.Bool // it is on this machine or at this site
+}
+
+// String is the database's URL, without credentials.
+func (d *Database) String() string { return "database " + d.root }
+
+// Format writes String for every verb, so that no way of printing a Database shows what is secret.
+func (d *Database) Format(f fmt.State, verb rune) {
+	redact.Format(f, verb, d.String(), "couch.Database("+d.String()+")")
 }
 
 // Open checks cfg and returns the database it describes. It does not connect.

@@ -2,7 +2,6 @@ package couch
 
 import (
 	"cmp"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"settee/pkg/redact"
 )
 
 // What a caller decides on. An [*Error] or a [DocError] matches those that apply, through [errors.Is].
@@ -185,17 +186,17 @@ func (e *DocError) Is(target error) bool {
 }
 
 // say fills e with the words of an answer whose status is not a success.
-func (e *Error) say(header http.Header, body []byte, hidden secrets) {
+func (e *Error) say(header http.Header, body []byte, hidden redact.Set) {
 	var said struct {
 		Error  string `json:"error"`
 		Reason any    `json:"reason"` // null and objects have been seen
 	}
 	if err := json.Unmarshal(body, &said); err != nil || said.Error == "" {
-		e.Reason = excerpt(hidden.hide(plainText(header.Get("Content-Type"), body)))
+		e.Reason = excerpt(hidden.Text(plainText(header.Get("Content-Type"), body)))
 	} else {
-		e.Code = excerpt(hidden.hide(said.Error))
+		e.Code = excerpt(hidden.Text(said.Error))
 		if said.Reason != nil {
-			e.Reason = excerpt(hidden.hide(fmt.Sprint(said.Reason)))
+			e.Reason = excerpt(hidden.Text(fmt.Sprint(said.Reason)))
 		}
 	}
 	e.RetryAfter = retryAfter(header.Get("Retry-After"), time.Now())
@@ -252,67 +253,34 @@ func retryAfter(value string, now time.Time) time.Duration {
 	return 0
 }
 
-// secrets are the strings that must not appear in an error, the longest first.
-type secrets []string
-
-func secretsOf(cfg Config, proxy *url.URL) secrets {
-	var s secrets
-	add := func(password, token string) {
-		// A short password is part of many words; replacing it there would give it away.
-		if len(password) >= 4 {
-			s = append(s, password, url.QueryEscape(password), url.PathEscape(password), inJSON(password))
-		}
-		s = append(s, token)
-	}
+// secretsOf are what must not appear in an error: an endpoint, or a proxy, may well quote the request
+// that it refuses.
+func secretsOf(cfg Config, proxy *url.URL) redact.Set {
+	set := cfg.Secrets
 	if cfg.Username != "" || cfg.Password != "" {
-		add(cfg.Password, basicToken(cfg.Username, cfg.Password))
+		set = set.WithBasic(cfg.Username, cfg.Password)
 	}
 	if proxy != nil && proxy.User != nil {
 		password, _ := proxy.User.Password()
-		add(password, basicToken(proxy.User.Username(), password))
+		set = set.WithBasic(proxy.User.Username(), password)
 	}
-	for _, name := range []string{"Authorization", "Cookie", "Proxy-Authorization"} {
-		s = append(s, cfg.Header.Values(name)...)
+	for name, values := range cfg.Header {
+		for _, value := range values {
+			set = set.WithHeader(name, value)
+		}
 	}
-	s = slices.DeleteFunc(s, func(secret string) bool { return secret == "" })
-	slices.SortFunc(s, func(a, b string) int { return len(b) - len(a) })
-	return s
-}
-
-// inJSON is how a login spells a password.
-func inJSON(password string) string {
-	quoted := appendQuoted(nil, password)
-	return string(quoted[1 : len(quoted)-1])
-}
-
-// with returns the secrets with one more, unless that is empty.
-func (s secrets) with(secret string) secrets {
-	if secret == "" {
-		return s
-	}
-	return append(slices.Clip(s), secret)
-}
-
-// basicToken is what follows "Basic " in an Authorization header.
-func basicToken(username, password string) string {
-	return base64.StdEncoding.EncodeToString([]byte(username + ":" + password))
-}
-
-// hide replaces secrets in what a server said: a proxy may well quote the request that it refuses.
-func (s secrets) hide(text string) string {
-	for _, secret := range s {
-		text = strings.ReplaceAll(text, secret, "***")
-	}
-	return text
+	return set
 }
 
 // clean returns err without the URL that net/http puts into its errors, and without secrets.
-func (s secrets) clean(err error) error {
+func clean(hidden redact.Set, err error) error {
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err
 	}
-	if text := err.Error(); s.hide(text) != text {
-		return errors.New(s.hide(text))
-	}
-	return err
+	return hidden.Error(err)
+}
+
+// redacted is what a server says of a document, without secrets.
+func (e *DocError) redacted(hidden redact.Set) *DocError {
+	return &DocError{ID: e.ID, Rev: hidden.Text(e.Rev), Code: hidden.Text(e.Code), Reason: hidden.Text(e.Reason)}
 }

@@ -150,6 +150,7 @@ func (l *Leaves) Next() (*Leaf, error) {
 	}
 	leaf, err := l.next()
 	if err == nil {
+		leaf.redact(l.p)
 		l.current = leaf
 		return leaf, nil
 	}

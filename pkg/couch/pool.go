@@ -1,6 +1,7 @@
 package couch
 
 import (
+	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
@@ -9,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"settee/pkg/redact"
 )
 
 // What a PoolConfig says when it says nothing, and what cannot be configured.
@@ -91,6 +94,14 @@ type TransportOptions struct {
 	Proxy string
 	// Sockets, if not nil, count instead of PoolConfig.Sockets.
 	Sockets *SocketOptions
+}
+
+// String is the proxy's URL without its password.
+func (o TransportOptions) String() string { return "by proxy " + redact.Text(o.Proxy) }
+
+// Format writes String for every verb: the proxy's password is not printed.
+func (o TransportOptions) Format(f fmt.State, verb rune) {
+	redact.Format(f, verb, o.String(), "couch.TransportOptions("+o.String()+")")
 }
 
 // Pool is the connections of one node: to all its endpoints, for all its jobs. A connection is used by

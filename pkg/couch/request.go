@@ -12,6 +12,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"settee/pkg/redact"
 )
 
 const (
@@ -72,8 +74,8 @@ type response struct {
 	header http.Header
 
 	body    io.ReadCloser
-	hidden  secrets
-	outer   context.Context // the caller's
+	hidden  func() redact.Set // what its errors must not repeat
+	outer   context.Context   // the caller's
 	end     context.CancelFunc
 	dog     *watchdog
 	release func()
@@ -87,7 +89,7 @@ func (p *response) Read(b []byte) (int, error) {
 	n, err := p.body.Read(b)
 	p.dog.received(n)
 	if err != nil && err != io.EOF {
-		err = broken(p.outer, p.dog, p.hidden, err)
+		err = broken(p.outer, p.dog, p.hidden(), err)
 	}
 	return n, err
 }
@@ -99,9 +101,9 @@ func (p *response) fail(err error) error {
 		return err
 	}
 	e = p.d.errorOf(p.r, p.url)
-	e.Status, e.Err = p.status, err
+	e.Status, e.Err = p.status, p.hidden().Error(err)
 	if last, ok := errors.AsType[*gaveUp](err); ok {
-		e.Code, e.Reason = p.hidden.hide(last.code), p.hidden.hide(last.reason)
+		e.Code, e.Reason = p.hidden().Text(last.code), p.hidden().Text(last.reason)
 	}
 	return e
 }
@@ -126,14 +128,14 @@ func (p *response) finish() {
 
 // broken says why an exchange ended: because its caller wanted so, because nothing moved, or because of
 // what net/http met.
-func broken(ctx context.Context, dog *watchdog, hidden secrets, err error) error {
+func broken(ctx context.Context, dog *watchdog, hidden redact.Set, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	if stalled := dog.why(); stalled != nil {
 		return stalled
 	}
-	err = hidden.clean(err)
+	err = clean(hidden, err)
 	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
 		// A limit of the transport's came first.
 		return fmt.Errorf("%w %s: %w", ErrStalled, dog.where(), err)
@@ -225,8 +227,10 @@ func (d *Database) follow(ctx context.Context, r *request) (*response, error) {
 		switch safe := r.method == http.MethodGet; {
 		case err != nil || location == "":
 			err = fmt.Errorf("%w: %d without a location", ErrRedirect, p.status)
+		case origin(next) != d.origin && p.hidden().Has(origin(next)):
+			err = fmt.Errorf("%w: to %s", ErrRedirect, redact.Mask)
 		case origin(next) != d.origin:
-			err = fmt.Errorf("%w: to %s", ErrRedirect, excerpt(p.hidden.hide(origin(next))))
+			err = fmt.Errorf("%w: to %s", ErrRedirect, excerpt(origin(next)))
 		case !safe && p.status != http.StatusTemporaryRedirect && p.status != http.StatusPermanentRedirect:
 			err = fmt.Errorf("%w: %d of a %s", ErrRedirect, p.status, r.method)
 		case r.body != nil && !r.body.again():
@@ -283,7 +287,6 @@ func (d *Database) exchange(ctx context.Context, r *request, target *url.URL) (*
 func (d *Database) send(outer context.Context, r *request, target *url.URL, t ticket) (*response, error) {
 	ctx, cancel := context.WithCancel(outer)
 	e := d.errorOf(r, shown(target))
-	hidden := d.hidden.with(t.cookie)
 	limits := waits{
 		connect: d.cfg.ConnectionTimeout,
 		answer:  cmp.Or(r.idle, d.cfg.AnswerTimeout),
@@ -293,11 +296,12 @@ func (d *Database) send(outer context.Context, r *request, target *url.URL, t ti
 	answer, err := d.roundTrip(ctx, r, target, t, dog)
 	dog.answer()
 	if err != nil {
-		e.Err = broken(outer, dog, hidden, err)
+		e.Err = broken(outer, dog, d.hidden.With(t.cookie), err)
 		dog.stop()
 		cancel()
 		return nil, e
 	}
+	hidden := func() redact.Set { return d.hidden.With(t.cookie, granted(answer.Header).cookie) }
 	p := &response{
 		d: d, r: r, url: e.URL, status: answer.StatusCode, header: answer.Header,
 		body: answer.Body, hidden: hidden, outer: outer, end: cancel, dog: dog, release: func() {},
@@ -314,7 +318,7 @@ func (d *Database) send(outer context.Context, r *request, target *url.URL, t ti
 	body, _ := io.ReadAll(io.LimitReader(p, maxErrorBody))
 	p.finish()
 	e.Status = p.status
-	e.say(p.header, body, hidden)
+	e.say(p.header, body, hidden())
 	d.limiter.note(limitKey{d.server, r.method}, p.status, e.RetryAfter)
 	return nil, e
 }

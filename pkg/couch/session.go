@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"settee/pkg/redact"
 )
 
 const (
@@ -156,7 +158,7 @@ func (d *Database) authorize(hr *http.Request, t ticket) {
 		hr.Header.Set("Cookie", sessionCookie+"="+t.cookie)
 	case t.epoch == loggingIn, d.cfg.Header.Get("Authorization") != "":
 	case d.cfg.Username != "" || d.cfg.Password != "":
-		hr.Header.Set("Authorization", "Basic "+basicToken(d.cfg.Username, d.cfg.Password))
+		hr.Header.Set("Authorization", "Basic "+redact.BasicToken(d.cfg.Username, d.cfg.Password))
 	}
 }
 

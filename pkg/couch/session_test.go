@@ -448,7 +448,7 @@ func TestLoginsThatFail(t *testing.T) {
 		},
 		"locked": {
 			refuse(403, `{"error":"forbidden","reason":"Account is temporarily locked for me:s3cret"}`), couch.ErrForbidden,
-			"POST http://couch.example/_session: 403 forbidden: Account is temporarily locked for me:***",
+			"POST http://couch.example/_session: 403 forbidden: Account is temporarily locked for me:*****",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

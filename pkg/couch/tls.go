@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"settee/pkg/redact"
 )
 
 const (
@@ -44,6 +46,16 @@ type TLSConfig struct {
 	// key. Empty KeyFile: that is in CertFile, too. KeyPassword is for a key that is encrypted. All empty:
 	// the client has no certificate. A proxy is shown it, too, if it asks.
 	CertFile, KeyFile, KeyPassword string
+}
+
+// String names the files.
+func (c TLSConfig) String() string {
+	return fmt.Sprintf("TLS: insecure %t, ca %q, cert %q, key %q", c.Insecure, c.CAFile, c.CertFile, c.KeyFile)
+}
+
+// Format writes String for every verb: the key's password is not printed.
+func (c TLSConfig) Format(f fmt.State, verb rune) {
+	redact.Format(f, verb, c.String(), "couch.TLSConfig("+c.String()+")")
 }
 
 func (c TLSConfig) depth() int {

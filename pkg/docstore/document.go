@@ -16,7 +16,7 @@ type Document struct {
 	Deleted bool
 	// Body is the JSON object as it was written, with no other members than those of
 	// [BodyMember].
-	Body []byte
+	Body []byte `json:"-"`
 	// Path is the ids of the revision, its parent and so on, as far as they are kept. Of
 	// those behind the first nothing is available but the id.
 	Path []string

@@ -28,7 +28,7 @@ type Edit struct {
 	Deleted bool
 	// Body is a JSON object, which is kept byte for byte. It has the members that
 	// [BodyMember] allows. nil is {}. Edit keeps it until the write is over.
-	Body []byte
+	Body []byte `json:"-"`
 	// Attachments are all that the revision has.
 	Attachments []EditAttachment
 }

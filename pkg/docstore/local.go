@@ -15,7 +15,7 @@ import (
 type LocalDocument struct {
 	ID   string
 	Rev  string
-	Body []byte // a JSON object, as it was written
+	Body []byte `json:"-"` // a JSON object, as it was written
 }
 
 // localPrefix is how the ids of local documents begin.

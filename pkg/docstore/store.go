@@ -68,7 +68,7 @@ type Change struct {
 	Rev     Rev
 	Deleted bool
 	// Body is the revision's JSON object, as it is kept.
-	Body []byte
+	Body []byte `json:"-"`
 	// Attachments are sorted by name.
 	Attachments []Attachment
 	// Winner is the winning revision as it was before; zero: the document did not exist.

@@ -37,7 +37,7 @@ func (s *Store) failureRows(jobID string) tuple.Subspace { return s.space.Sub("f
 func (r *Run) ListRefused(ctx context.Context, refused []replicator.Failure) error {
 	rows := make([][]byte, len(refused))
 	for i, failure := range refused {
-		text, err := json.Marshal(failure)
+		text, err := json.Marshal(failure.Redacted(r.secrets))
 		if err != nil {
 			return fmt.Errorf("writing a failure of the replication job %q: %w", r.job.ID, err)
 		}

@@ -65,7 +65,7 @@ func (s *Store) begin(args *replicator.JobArgs, history replicator.History) *rep
 
 // encode returns what the job layer stores of a job.
 func (j *Job) encode() (args, state json.RawMessage, err error) {
-	if args, err = json.Marshal(j.Args); err != nil {
+	if args, err = j.Args.Stored(); err != nil {
 		return nil, nil, fmt.Errorf("writing the args of the replication job %q: %w", j.ID, err)
 	}
 	if state, err = json.Marshal(j.State); err != nil {

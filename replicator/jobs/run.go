@@ -10,6 +10,7 @@ import (
 
 	"settee/fdbjobs"
 	"settee/pkg/kv"
+	"settee/pkg/redact"
 	"settee/replicator"
 )
 
@@ -22,6 +23,8 @@ type Run struct {
 	job   *Job
 	gone  bool // the job's database, or its document, does not exist any more
 	meter meter
+	// secrets are those of the job's definition. Nothing that is written of it has any.
+	secrets redact.Set
 }
 
 // AcceptOptions say what [Store.Accept] takes.
@@ -99,7 +102,7 @@ func (s *Store) take(ctx context.Context, held *fdbjobs.Held) (*Run, error) {
 	if err != nil {
 		return nil, s.fail(ctx, held, err)
 	}
-	run := &Run{store: s, held: held, job: job}
+	run := &Run{store: s, held: held, job: job, secrets: job.Args.Replication.Secrets()}
 	if !job.Transient() {
 		// Another error is none of the job's, which is held: its first update checks again.
 		_ = s.db.Transact(ctx, func(tx kv.Transaction) error { return run.check(tx.Snapshot()) })
@@ -172,6 +175,9 @@ func (r *Run) drop(ctx context.Context) error {
 
 // Job returns the job. Its State is as this run last wrote it, or may have written it.
 func (r *Run) Job() *Job { return r.job }
+
+// Redact returns an error whose text has none of the job's secrets: for logs.
+func (r *Run) Redact(err error) error { return r.secrets.Error(err) }
 
 // Context ends when the job must not be worked on any more: see
 // fdbjobs.Held.Context.
@@ -354,6 +360,7 @@ func (r *Run) write(
 	next := *r.job.State
 	next.History = slices.Clone(next.History)
 	change(&next)
+	next.Redact(r.secrets)
 	next.LastUpdated = time.Now()
 	text, err := encodeState(&next)
 	if err != nil {

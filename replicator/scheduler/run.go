@@ -102,7 +102,7 @@ func (s *Server) refuse(
 	if err == nil {
 		return false, nil
 	}
-	log.Warn().Err(err).Msg("replication failed")
+	log.Warn().Err(run.Redact(err)).Msg("replication failed")
 	s.counter.add(func(c *Counts) { c.Failed++ })
 	return true, run.Fail(ctx, "bad_request", err.Error())
 }
@@ -124,7 +124,7 @@ func (s *Server) ended(
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case errors.Is(err, worker.ErrStopped), errors.Is(err, errNoTime):
-		log.Info().Err(err).Msg("replication goes back to the queue")
+		log.Info().Err(run.Redact(err)).Msg("replication goes back to the queue")
 		s.counter.add(func(c *Counts) { c.Stops++ })
 		ctx, cancel := context.WithTimeout(ctx, putBack)
 		defer cancel()
@@ -186,7 +186,7 @@ func (s *Server) crashed(ctx context.Context, run *jobs.Run, err error, health h
 	errors.As(err, &failure)
 	// A filter's code that could not be read is tried again for transient jobs, too.
 	if run.Job().Transient() && failure.RetryAfter == 0 && !errors.Is(err, worker.ErrFilterCode) {
-		log.Warn().Err(failure).Msg("replication failed")
+		log.Warn().Err(run.Redact(failure)).Msg("replication failed")
 		s.counter.add(func(c *Counts) { c.Failed++ })
 		return run.Fail(ctx, failure.Code, failure.Reason)
 	}
@@ -194,7 +194,7 @@ func (s *Server) crashed(ctx context.Context, run *jobs.Run, err error, health h
 	if health.good() {
 		errorCount = 1
 	}
-	log.Warn().Err(failure).Int("errors", errorCount).Msg("replication crashed")
+	log.Warn().Err(run.Redact(failure)).Int("errors", errorCount).Msg("replication crashed")
 	return s.crash(ctx, run, failure, errorCount)
 }
 

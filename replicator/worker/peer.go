@@ -34,7 +34,7 @@ func (r *run) openPeer(side string, endpoint replicator.Endpoint, cfg Config) (*
 	}
 	c := couch.Config{
 		URL: endpoint.URL, Username: endpoint.Username, Password: endpoint.Password,
-		Header: header, Proxy: endpoint.Proxy,
+		Header: header, Proxy: endpoint.Proxy, Secrets: r.secrets,
 		ConnectionTimeout: r.connectionTimeout, AnswerTimeout: r.requestTimeout,
 		Retries: r.retries, RetryBase: r.retryBase,
 		MaxConnections: r.connections, UserAgent: cfg.UserAgent, NoCompression: cfg.NoCompression,

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"settee/pkg/redact"
 	"settee/replicator"
 )
 
@@ -24,6 +25,7 @@ var errAbandoned = errors.New("the batch was abandoned")
 type run struct {
 	settings
 	rep        *replicator.Replication
+	secrets    redact.Set // of rep
 	serverUUID string
 	refusals   refusals
 	stop       <-chan struct{}
@@ -115,7 +117,7 @@ func (r *run) result(ctx context.Context, err error) (Result, error) {
 func newRun(job Job, cfg Config) (*run, error) {
 	r := &run{
 		settings: newSettings(cfg, job.Replication),
-		rep:      job.Replication, serverUUID: cfg.ServerUUID,
+		rep:      job.Replication, secrets: job.Replication.Secrets(), serverUUID: cfg.ServerUUID,
 		stop:     job.Stop,
 		filtered: job.Replication.DocIDs != nil || job.Replication.Selector != nil || job.Replication.Filter != "",
 		started:  time.Now(),

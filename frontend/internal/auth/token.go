@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
+
+	"settee/pkg/redact"
 )
 
 // Tokens says which JSON web tokens are taken. It is made for each request, from what the
@@ -19,7 +21,7 @@ type Tokens struct {
 	// Keys are those of [jwt_keys]: KIND:ID, and the key. A key of kind hmac is in base64; rsa, ec
 	// and ed have a public key as PEM, in which \n may stand for the ends of lines. Tokens that
 	// name no key have _default.
-	Keys map[string]string
+	Keys map[string]string `json:"-"`
 	// Required are the claims that a token must have.
 	Required []Claim
 	// RolesPath is where the roles are, one name within the other; RolesName is what they are
@@ -27,6 +29,9 @@ type Tokens struct {
 	RolesPath []string
 	RolesName string
 }
+
+// Format writes no more than that there are keys, for every verb: none is printed.
+func (t Tokens) Format(f fmt.State, verb rune) { redact.Format(f, verb, "tokens", "auth.Tokens(...)") }
 
 // Claim is a claim that a token must have. One without a Value need not have any particular one.
 type Claim struct{ Name, Value string }

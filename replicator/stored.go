@@ -1,0 +1,58 @@
+package replicator
+
+import "encoding/json"
+
+// The types of this file are those of the same names, but for the JSON form, which has all that
+// they hold. It is for the store, and for comparisons. Reading it needs nothing of them.
+
+type storedHeader Header
+
+type storedEndpoint struct {
+	plainEndpoint
+	Headers []storedHeader `json:"headers,omitempty"`
+}
+
+type plainEndpoint Endpoint
+
+type storedReplication struct {
+	plainReplication
+	Source storedEndpoint `json:"source"`
+	Target storedEndpoint `json:"target"`
+}
+
+type plainReplication Replication
+
+func (e Endpoint) stored() storedEndpoint {
+	return storedEndpoint{plainEndpoint(e), storedHeaders(e.Headers)}
+}
+
+func storedHeaders(headers []Header) []storedHeader {
+	if headers == nil {
+		return nil
+	}
+	stored := make([]storedHeader, len(headers))
+	for i, h := range headers {
+		stored[i] = storedHeader(h)
+	}
+	return stored
+}
+
+func (r *Replication) stored() *storedReplication {
+	if r == nil {
+		return nil
+	}
+	return &storedReplication{plainReplication(*r), r.Source.stored(), r.Target.stored()}
+}
+
+// Stored returns the JSON form that the job layer stores, which holds the credentials: it goes
+// nowhere else. Times in it are in UTC and whole seconds. A JobArgs is read from it with
+// json.Unmarshal.
+func (a *JobArgs) Stored() ([]byte, error) {
+	type plain JobArgs
+	args := plain(*a)
+	args.Added = wholeSeconds(a.Added)
+	return json.Marshal(struct {
+		Replication *storedReplication `json:"replication"`
+		plain
+	}{a.Replication.stored(), args})
+}
