@@ -47,6 +47,11 @@ func (a *Accounts) Document(ctx context.Context, w Write) ([]byte, error) {
 	if err := json.Unmarshal(w.Body, &members); err != nil {
 		return nil, refuse("the document must be a JSON object")
 	}
+	if name, err := repeated(w.Body); err != nil {
+		return nil, err
+	} else if name != "" {
+		return nil, refuse("`%.100s` is there more than once", name)
+	}
 	if err := w.check(members); err != nil {
 		return nil, err
 	}
@@ -63,6 +68,45 @@ func (a *Accounts) Document(ctx context.Context, w Write) ([]byte, error) {
 		return nil, err
 	}
 	return hashedBody(w.Body, hash)
+}
+
+// repeated returns the name of a member that an object has more than once; empty: there is none.
+// Which of them counts readers of JSON do not agree about, and what was checked has to be what
+// every server sees that the document is replicated to.
+func repeated(body []byte) (string, error) {
+	seen := map[string]bool{}
+	twice := ""
+	err := eachMember(body, func(name string, _ json.RawMessage) error {
+		if seen[name] {
+			twice = name
+		}
+		seen[name] = true
+		return nil
+	})
+	return twice, err
+}
+
+// eachMember calls do for the members of an object, in their order.
+func eachMember(body []byte, do func(name string, value json.RawMessage) error) error {
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	if _, err := decoder.Token(); err != nil {
+		return fmt.Errorf("reading the document of a user: %w", err)
+	}
+	for decoder.More() {
+		var value json.RawMessage
+		token, err := decoder.Token()
+		if err == nil {
+			err = decoder.Decode(&value)
+		}
+		if err != nil {
+			return fmt.Errorf("reading the document of a user: %w", err)
+		}
+		name, _ := token.(string)
+		if err := do(name, value); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // check is CouchDB's validation of users' documents.
@@ -170,25 +214,12 @@ func hashedBody(body []byte, hash auth.Hash) ([]byte, error) {
 			return nil, err
 		}
 	}
-	decoder := json.NewDecoder(bytes.NewReader(body))
-	if _, err := decoder.Token(); err != nil {
-		return nil, fmt.Errorf("reading the document of a user: %w", err)
-	}
-	for decoder.More() {
-		var value json.RawMessage
-		name, err := decoder.Token()
-		if err == nil {
-			err = decoder.Decode(&value)
+	err := eachMember(body, func(name string, value json.RawMessage) error {
+		if slices.Contains(auth.PasswordMembers, name) {
+			return nil
 		}
-		if err != nil {
-			return nil, fmt.Errorf("reading the document of a user: %w", err)
-		}
-		if name, _ := name.(string); !slices.Contains(auth.PasswordMembers, name) {
-			if err := add(name, value); err != nil {
-				return nil, err
-			}
-		}
-	}
+		return add(name, value)
+	})
 	out.WriteByte('}')
-	return out.Bytes(), nil
+	return out.Bytes(), err
 }
