@@ -86,6 +86,15 @@ func (a *access) writes(ctx context.Context, db *docstore.Database, edit *docsto
 	return nil
 }
 
+// writesLocal says why the user may not write local documents. In _users they are for
+// administrators, as all is there that is not the user's own document.
+func (a *access) writesLocal(db *docstore.Database) error {
+	if isUsers(db.Name()) && !a.admin {
+		return a.notAdmin()
+	}
+	return nil
+}
+
 // writesUser is writes for documents of _users.
 func (a *access) writesUser(ctx context.Context, db *docstore.Database, edit *docstore.Edit) error {
 	w := accounts.Write{ID: edit.ID, Deleted: edit.Deleted, Body: edit.Body, By: a.who.User, Admin: a.admin}

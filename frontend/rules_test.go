@@ -312,6 +312,7 @@ func TestUserDocuments(t *testing.T) {
 	// A user without a document, as by a token, cannot make one; nor can who has deleted it.
 	rev := n.as(ann, http.MethodGet, mine, "").json(t)["_rev"].(string)
 	require.Equal(t, http.StatusForbidden, n.as(ann, "COPY", mine, "", "Destination", "org.couchdb.user:other").status)
+	refused(t, n.as(ann, "COPY", mine, "", "Destination", "_local/mine"), http.StatusForbidden, "forbidden", "You are not a db or server admin.")
 	require.Equal(t, http.StatusCreated, n.as(ann, http.MethodPut, mine+"/photo?rev="+rev, "x", "Content-Type", "image/png").status)
 	require.Equal(t, http.StatusOK, n.as(ann, http.MethodGet, mine+"/photo", "").status)
 	require.Equal(t, http.StatusForbidden, n.as(eve, http.MethodGet, mine+"/photo", "").status)

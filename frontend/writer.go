@@ -136,6 +136,9 @@ func (w *writer) edit(edit docstore.Edit, replicated bool) (string, error) {
 
 // local writes or deletes a local document.
 func (w *writer) local(doc *docbody.Document, rev string) (string, error) {
+	if err := accessOf(w.r).writesLocal(w.db); err != nil {
+		return "", err
+	}
 	if len(doc.Attachments) > 0 {
 		return "", badRequest("_local documents do not accept attachments.")
 	}
