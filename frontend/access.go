@@ -5,8 +5,8 @@ import (
 	"crypto/md5"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"net/http"
-	"slices"
 
 	"settee/frontend/accounts"
 	"settee/pkg/docstore"
@@ -45,10 +45,11 @@ func (a *access) reads(db *docstore.Database, doc *docstore.Document) (*docstore
 	}
 	stripped := *doc
 	stripped.Body, stripped.Attachments, stripped.Conflicts, stripped.DeletedConflicts = body, nil, nil, nil
-	stripped.Path = slices.Clone(doc.Path)
-	sum := md5.Sum([]byte("stripped\n" + doc.Rev.String() + "\n" + string(body)))
-	stripped.Path[0] = hex.EncodeToString(sum[:])
-	stripped.Rev.ID = stripped.Path[0]
+	// It is made of what is shown. A revision's own id is made of all that the document had, so
+	// that whoever knows it, or that of an ancestor, can try which password gives the same.
+	sum := md5.Sum(fmt.Appendf(nil, "stripped\n%d\n%s", doc.Rev.Pos, body))
+	stripped.Rev.ID = hex.EncodeToString(sum[:])
+	stripped.Path = []string{stripped.Rev.ID}
 	return &stripped, nil
 }
 

@@ -366,6 +366,9 @@ func TestReplicationDocumentsOfOthers(t *testing.T) {
 	n.with("x/_replicator", security)
 	got := n.as(p.member, http.MethodPut, database+"/rep", replication(""))
 	require.Equal(t, http.StatusCreated, got.status, got.body)
+	first := got.json(t)["rev"].(string)
+	got = n.as(p.member, http.MethodPut, database+"/rep?rev="+first, replication(`"n":2`))
+	require.Equal(t, http.StatusCreated, got.status, got.body)
 	rev := got.json(t)["rev"].(string)
 
 	for _, who := range []string{p.root, p.admin, p.member} {
@@ -383,19 +386,32 @@ func TestReplicationDocumentsOfOthers(t *testing.T) {
 		for _, accept := range []string{"application/json", "multipart/mixed"} {
 			got := n.as(other, http.MethodGet, database+target, "", "Accept", accept)
 			require.Equal(t, http.StatusOK, got.status, got.body)
-			require.NotContains(t, got.body, strings.TrimPrefix(rev, "1-"), target)
-			require.NotContains(t, got.header.Get("ETag"), strings.TrimPrefix(rev, "1-"))
+			for _, real := range []string{first, rev} {
+				require.NotContains(t, got.body, real[len("1-"):], target)
+				require.NotContains(t, got.header.Get("ETag"), real[len("1-"):])
+			}
 			require.Contains(t, got.body, `"source":"http://a.example/db","target":{"url":"http://b.example/db"}`, target)
 		}
 	}
 	got = n.as(other, http.MethodPost, database+"/_bulk_get?revs=true", `{"docs":[{"id":"rep"},{"id":"rep","rev":"`+rev+`"}]}`)
 	require.Equal(t, http.StatusOK, got.status, got.body)
-	require.NotContains(t, got.body, strings.TrimPrefix(rev, "1-")+`","source`)
+	require.NotContains(t, got.body, rev[len("2-"):]+`","source`)
+	require.NotContains(t, got.body, first[len("1-"):])
 
 	// It cannot be written back, and not by its real revision either.
 	stripped := n.as(other, http.MethodGet, database+"/rep", "").json(t)
 	fake := stripped["_rev"].(string)
 	require.NotEqual(t, rev, fake)
+	// The made up one says nothing of the real one: the same is shown under the same.
+	got = n.as(p.member, http.MethodPut, database+"/rep?rev="+rev, strings.ReplaceAll(replication(`"n":2`), secret, "other-"+secret))
+	require.Equal(t, http.StatusCreated, got.status, got.body)
+	third := got.json(t)["rev"].(string)
+	got = n.as(p.member, http.MethodPut, database+"/same", replication(""))
+	require.Equal(t, http.StatusCreated, got.status, got.body)
+	got = n.as(p.member, http.MethodPut, database+"/same?rev="+got.json(t)["rev"].(string), replication(`"n":2`))
+	require.Equal(t, http.StatusCreated, got.status, got.body)
+	require.Equal(t, fake, n.as(other, http.MethodGet, database+"/same", "").json(t)["_rev"])
+	rev = third
 	require.Equal(t, http.StatusConflict, n.as(other, http.MethodPut, database+"/rep?rev="+fake, replication("")).status)
 	const others = "Can't update replication documents from other users."
 	refused(t, n.as(other, http.MethodPut, database+"/rep?rev="+rev, replication("")), http.StatusForbidden, "forbidden", others)
