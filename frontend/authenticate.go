@@ -101,7 +101,7 @@ func loginFailure(err error) error {
 	case errors.Is(err, accounts.ErrConflicts):
 		return unauthorized("User document conflicts must be resolved before the document is used for authentication purposes.")
 	case errors.Is(err, accounts.ErrTooMany):
-		return &failure{http.StatusTooManyRequests, "too_many_requests", "there were too many failures to log in: try again later"}
+		return &failure{http.StatusTooManyRequests, "too_many_requests", "too many attempts to log in come from this address: try again later"}
 	case errors.Is(err, accounts.ErrBusy):
 		return unavailable("too many passwords are being checked: try again later")
 	}

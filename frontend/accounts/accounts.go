@@ -27,8 +27,8 @@ var (
 	ErrWrong = errors.New("name or password is incorrect")
 	// ErrLocked says that there were too many failures.
 	ErrLocked = errors.New("account is temporarily locked due to multiple authentication failures")
-	// ErrTooMany says that too many attempts from one address wait already.
-	ErrTooMany = errors.New("too many attempts to log in after repeated failures")
+	// ErrTooMany says that too many attempts from one address are being checked, or wait, already.
+	ErrTooMany = errors.New("too many attempts to log in from one address")
 	// ErrBusy says that too many passwords wait to be hashed.
 	ErrBusy = errors.New("too many passwords are being checked")
 	// ErrConflicts says that the password is right, and that the account's document has conflicts.
@@ -67,6 +67,7 @@ type Accounts struct {
 	process [32]byte // what is remembered is keyed with
 	hashing chan struct{}
 	waiting chan struct{} // for hashing
+	verify  func(auth.Hash, string) bool
 
 	failures *failures
 	recent   *recent
@@ -81,15 +82,18 @@ type hashedAdmin struct {
 	hash  auth.Hash
 }
 
-// maxWaiting is how many passwords wait to be hashed.
-const maxWaiting = 100
+const (
+	// maxWaiting is how many passwords wait to be hashed, and hashWithin how long.
+	maxWaiting = 100
+	hashWithin = 10 * time.Second
+)
 
 // Open reads what frontends have in common, or makes it, and hashes the passwords of
 // administrators that are not.
 func Open(ctx context.Context, opts Options) (*Accounts, error) {
 	a := &Accounts{
 		store: opts.Store, space: tuple.SubspaceFromBytes(opts.Prefix), docs: opts.Documents, config: opts.Config, log: opts.Log,
-		hashing: make(chan struct{}, runtime.GOMAXPROCS(0)), waiting: make(chan struct{}, maxWaiting),
+		hashing: make(chan struct{}, runtime.GOMAXPROCS(0)), waiting: make(chan struct{}, maxWaiting), verify: auth.Hash.Verify,
 		failures: newFailures(), recent: newRecent(), hashed: map[string]hashedAdmin{},
 	}
 	_, _ = rand.Read(a.process[:]) // never fails
@@ -142,7 +146,7 @@ func (a *Accounts) Hash(ctx context.Context, password string) (auth.Hash, error)
 	return hash, err
 }
 
-// slowly does what takes a processor for long, when there is one.
+// slowly does what takes a processor for long, when there is one. The error is ErrBusy, or ctx's.
 func (a *Accounts) slowly(ctx context.Context, do func()) error {
 	select {
 	case a.waiting <- struct{}{}:
@@ -150,9 +154,13 @@ func (a *Accounts) slowly(ctx context.Context, do func()) error {
 	default:
 		return ErrBusy
 	}
+	timer := time.NewTimer(hashWithin)
+	defer timer.Stop()
 	select {
 	case a.hashing <- struct{}{}:
 		defer func() { <-a.hashing }()
+	case <-timer.C:
+		return ErrBusy
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -224,7 +232,7 @@ func (a *Accounts) agree(ctx context.Context, name, plain string) (auth.Hash, er
 	for {
 		hash, _, _ := auth.ParseAdmin(string(stored))
 		same := false
-		if err := a.slowly(ctx, func() { same = hash.Verify(plain) }); err != nil || same {
+		if err := a.slowly(ctx, func() { same = a.verify(hash, plain) }); err != nil || same {
 			return hash, err
 		}
 		if own.Key == "" {
@@ -270,16 +278,24 @@ func (a *Accounts) Login(ctx context.Context, name, password, address string) (a
 	if known && a.recent.has(login, time.Now()) {
 		return a.result(found)
 	}
-	if err := a.failures.slow(ctx, attempt); err != nil {
+	end, err := a.failures.begin(ctx, attempt)
+	if err != nil {
 		return auth.User{}, err
 	}
+	defer end()
 	right, locked := false, false
 	err = a.slowly(ctx, func() {
-		if locked = a.failures.locked(attempt, time.Now()); locked { // by those that were checked meanwhile
+		// Others were checked meanwhile: guesses, or requests of the same client, which begins with
+		// many at once.
+		if locked = a.failures.locked(attempt, time.Now()); locked {
 			return
 		}
-		right = found.hash.Verify(password) && known
-		if !right {
+		if right = known && a.recent.has(login, time.Now()); right {
+			return
+		}
+		if right = a.verify(found.hash, password) && known; right {
+			a.recent.add(login, time.Now())
+		} else {
 			a.failures.add(attempt, time.Now())
 		}
 	})
@@ -291,7 +307,6 @@ func (a *Accounts) Login(ctx context.Context, name, password, address string) (a
 	case !right:
 		return auth.User{}, a.refuse(attempt, ErrWrong)
 	}
-	a.recent.add(login, time.Now())
 	return a.result(found)
 }
 

@@ -3,6 +3,7 @@ package accounts_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -363,4 +364,93 @@ func TestUnknownCommits(t *testing.T) {
 		require.NoError(t, err)
 		fresh.is([]string{"admin", "_admin"}, "admin", password)
 	}
+}
+
+// Nobody waits forever for others' passwords to be hashed, and no address can have that all
+// addresses wait.
+func TestManyWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := open(t, memory(t), "admins/root=s3same")
+		giveBack := n.Occupy()
+		var attempts sync.WaitGroup
+		try := func(address, name, password string) <-chan error {
+			ended := make(chan error, 1)
+			attempts.Go(func() {
+				_, err := n.loginFrom(address, name, password)
+				ended <- err
+			})
+			synctest.Wait()
+			return ended
+		}
+		began := time.Now()
+		var waiting []<-chan error
+		for i := range 50 {
+			waiting = append(waiting, try(here, "name"+strconv.Itoa(i), "guess"))
+		}
+		require.ErrorIs(t, <-try(here, "another", "guess"), accounts.ErrTooMany)
+		for i := range 50 {
+			waiting = append(waiting, try("198.51.100."+strconv.Itoa(i)+":1", "root", "s3same"))
+		}
+		require.ErrorIs(t, <-try("192.0.2.2:1", "another", "guess"), accounts.ErrBusy)
+		assert.Zero(t, time.Since(began))
+		for _, ended := range waiting {
+			require.ErrorIs(t, <-ended, accounts.ErrBusy)
+		}
+		assert.Equal(t, 10*time.Second, time.Since(began))
+
+		// They were not failures.
+		giveBack()
+		attempts.Wait()
+		n.is([]string{"root", "_admin"}, "root", "s3same")
+	})
+}
+
+// A client that begins with many requests at once has its password hashed as often as there are
+// processors, and not again before it has paused.
+func TestManyAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := open(t, memory(t), "admins/root=s3same")
+		hashed := n.CountHashed()
+		giveBack := n.Occupy()
+		var requests sync.WaitGroup
+		for range 40 {
+			requests.Go(func() {
+				_, err := n.login("root", "s3same")
+				assert.NoError(t, err)
+			})
+		}
+		synctest.Wait()
+		giveBack()
+		requests.Wait()
+		assert.LessOrEqual(t, hashed.Load(), int64(runtime.GOMAXPROCS(0)))
+
+		first := hashed.Load()
+		for range 10 {
+			time.Sleep(minute - 1)
+			n.is([]string{"root", "_admin"}, "root", "s3same")
+		}
+		assert.Equal(t, first, hashed.Load())
+		time.Sleep(minute)
+		n.is([]string{"root", "_admin"}, "root", "s3same")
+		assert.Equal(t, first+1, hashed.Load())
+	})
+}
+
+// However long names are, failures take little room.
+func TestLongNames(t *testing.T) { // alone, for it looks at the memory of all
+	n := open(t, memory(t), "chttpd_auth_lockout/threshold=1000000")
+	n.fails(accounts.ErrWrong, "a", "guess")
+	before := liveHeap()
+	for i := range 500 {
+		n.fails(accounts.ErrWrong, strings.Repeat("n", 48<<10)+strconv.Itoa(i), "guess")
+	}
+	assert.Less(t, liveHeap()-before, int64(8<<20)) // the names have 24 MiB
+	n.fails(accounts.ErrWrong, "a", "guess")
+}
+
+func liveHeap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }

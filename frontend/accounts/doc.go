@@ -12,7 +12,8 @@
 //
 // Passwords are hashed so slowly that guessing them is, too. So that nobody can keep a node
 // busy with that, no more of them are hashed at a time than there are processors, and some more wait;
-// what is beyond is refused ([ErrBusy]). A login that succeeded is remembered for a minute, in a
+// what is beyond, or waits for long, is refused ([ErrBusy]), and so is who has half of them
+// ([ErrTooMany]). A login that succeeded is remembered until it was not made for a minute, in a
 // form from which no password can be had, and no longer than its account stays as it is: clients
 // that send their password with each request are not held up.
 //

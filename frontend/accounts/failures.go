@@ -3,10 +3,12 @@ package accounts
 import (
 	"container/list"
 	"context"
+	"crypto/rand"
 	"net/netip"
 	"sync"
 	"time"
 
+	"settee/frontend/internal/auth"
 	"settee/pkg/config"
 )
 
@@ -18,8 +20,10 @@ const (
 	firstDelay      = 100 * time.Millisecond
 	longestDelay    = 5 * time.Second // of an address
 	longestForNames = time.Second     // of a name: its owner waits as well
-	// maxDelayed is how many attempts of one address wait.
-	maxDelayed = 8
+	// maxDelayed is how many attempts of an address are under way when they have to wait, and
+	// maxAttempts otherwise, so that none has all of maxWaiting.
+	maxDelayed  = 8
+	maxAttempts = maxWaiting / 2
 )
 
 // rules are what the configuration says of failures.
@@ -40,7 +44,17 @@ type attempt struct {
 	rules      rules
 }
 
-func (at attempt) pair() string { return "both\x00" + at.address + "\x00" + at.salt + "\x00" + at.name }
+// subject is what failures are counted of: a name, an address or both, as a MAC, which is short
+// however long a name is.
+type subject [32]byte
+
+func (f *failures) both(at attempt) subject {
+	return auth.MAC(f.key[:], "both", at.address, at.salt, at.name)
+}
+
+func (f *failures) address(at attempt) subject { return auth.MAC(f.key[:], "address", at.address) }
+
+func (f *failures) name(at attempt) subject { return auth.MAC(f.key[:], "name", at.name) }
 
 // network returns what stands for an address: of IPv6 its network, which one client has as a whole.
 func network(address string) string {
@@ -62,29 +76,32 @@ func network(address string) string {
 
 // failures counts the failures to log in.
 type failures struct {
-	mu      sync.Mutex
-	counts  map[string]*list.Element
-	oldest  *list.List     // of *count, in the order in which they began
-	delayed map[string]int // attempts that wait, by address
+	key      [32]byte
+	mu       sync.Mutex
+	counts   map[subject]*list.Element
+	oldest   *list.List     // of *count, in the order in which they began
+	attempts map[string]int // that are under way, by address
 }
 
 // count is the failures of one name, address or pair.
 type count struct {
-	of    string
+	of    subject
 	n     int
 	since time.Time
 }
 
 func newFailures() *failures {
-	return &failures{counts: map[string]*list.Element{}, oldest: list.New(), delayed: map[string]int{}}
+	f := &failures{counts: map[subject]*list.Element{}, oldest: list.New(), attempts: map[string]int{}}
+	_, _ = rand.Read(f.key[:]) // never fails
+	return f
 }
 
 // locked reports whether an attempt is not to be made.
 func (f *failures) locked(at attempt, now time.Time) bool {
-	return at.rules.mode == "enforce" && f.number(at.pair(), at.rules.lifetime, now) >= at.rules.threshold
+	return at.rules.mode == "enforce" && f.number(f.both(at), at.rules.lifetime, now) >= at.rules.threshold
 }
 
-func (f *failures) number(of string, lifetime time.Duration, now time.Time) int {
+func (f *failures) number(of subject, lifetime time.Duration, now time.Time) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if element, found := f.counts[of]; found {
@@ -100,14 +117,15 @@ func (f *failures) add(at attempt, now time.Time) {
 	if at.rules.mode == "off" {
 		return
 	}
+	subjects := []subject{f.both(at), f.address(at), f.name(at)}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, of := range []string{at.pair(), "address\x00" + at.address, "name\x00" + at.name} {
+	for _, of := range subjects {
 		f.addOne(of, at.rules.lifetime, now)
 	}
 }
 
-func (f *failures) addOne(of string, lifetime time.Duration, now time.Time) {
+func (f *failures) addOne(of subject, lifetime time.Duration, now time.Time) {
 	element, found := f.counts[of]
 	if found {
 		if c := element.Value.(*count); now.Sub(c.since) < lifetime {
@@ -124,29 +142,31 @@ func (f *failures) addOne(of string, lifetime time.Duration, now time.Time) {
 	}
 }
 
-// slow waits as long as an attempt has to. The error is ErrTooMany, or ctx's.
-func (f *failures) slow(ctx context.Context, at attempt) error {
+// begin waits as long as an attempt has to. end is called when the attempt has been checked. The
+// error is ErrTooMany, or ctx's.
+func (f *failures) begin(ctx context.Context, at attempt) (end func(), err error) {
 	if at.rules.mode != "enforce" {
-		return nil
+		return func() {}, nil
 	}
 	now := time.Now()
 	wait := max(
-		delay(f.number("address\x00"+at.address, at.rules.lifetime, now)-at.rules.threshold, longestDelay),
-		delay(f.number("name\x00"+at.name, at.rules.lifetime, now)-at.rules.threshold, longestForNames))
-	if wait == 0 {
-		return nil
+		delay(f.number(f.address(at), at.rules.lifetime, now)-at.rules.threshold, longestDelay),
+		delay(f.number(f.name(at), at.rules.lifetime, now)-at.rules.threshold, longestForNames))
+	most := maxAttempts
+	if wait > 0 {
+		most = maxDelayed
 	}
-	if !f.enter(at.address) {
-		return ErrTooMany
+	if !f.enter(at.address, most) {
+		return nil, ErrTooMany
 	}
-	defer f.leave(at.address)
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return nil
+		return func() { f.leave(at.address) }, nil
 	case <-ctx.Done():
-		return ctx.Err()
+		f.leave(at.address)
+		return nil, ctx.Err()
 	}
 }
 
@@ -157,20 +177,20 @@ func delay(over int, longest time.Duration) time.Duration {
 	return min(firstDelay<<min(over, 10), longest)
 }
 
-func (f *failures) enter(address string) bool {
+func (f *failures) enter(address string, most int) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.delayed[address] >= maxDelayed {
+	if f.attempts[address] >= most {
 		return false
 	}
-	f.delayed[address]++
+	f.attempts[address]++
 	return true
 }
 
 func (f *failures) leave(address string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.delayed[address]--; f.delayed[address] == 0 {
-		delete(f.delayed, address)
+	if f.attempts[address]--; f.attempts[address] == 0 {
+		delete(f.attempts, address)
 	}
 }

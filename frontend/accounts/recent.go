@@ -7,7 +7,8 @@ import (
 )
 
 const (
-	// remembered is how long a login is good for without its password being hashed again.
+	// remembered is how long a login is good for without its password being hashed again, since
+	// it was last made.
 	remembered = time.Minute
 	// maxRecent is how many are.
 	maxRecent = 10_000
@@ -18,33 +19,49 @@ const (
 // has other ones.
 type recent struct {
 	mu     sync.Mutex
-	logins map[[32]byte]time.Time // until when
-	oldest *list.List             // of [32]byte
+	logins map[[32]byte]*list.Element
+	oldest *list.List // of *recentLogin, in the order in which they were last made
 }
 
-func newRecent() *recent { return &recent{logins: map[[32]byte]time.Time{}, oldest: list.New()} }
+type recentLogin struct {
+	login [32]byte
+	until time.Time
+}
 
+func newRecent() *recent { return &recent{logins: map[[32]byte]*list.Element{}, oldest: list.New()} }
+
+// has reports whether a login is remembered, and goes on remembering it: whoever does not pause
+// for long is not held up by the guesses of others.
 func (r *recent) has(login [32]byte, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return now.Before(r.logins[login])
+	r.forget(now)
+	known, found := r.logins[login]
+	if found {
+		known.Value.(*recentLogin).until = now.Add(remembered)
+		r.oldest.MoveToBack(known)
+	}
+	return found
 }
 
 func (r *recent) add(login [32]byte, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, there := r.logins[login]; !there {
-		r.oldest.PushBack(login)
+	if known, found := r.logins[login]; found {
+		r.oldest.Remove(known)
 	}
-	r.logins[login] = now.Add(remembered)
-	// Some that were added again are good for longer than those behind them: they are forgotten
-	// early, or late, which changes nothing but when a password is hashed.
+	r.logins[login] = r.oldest.PushBack(&recentLogin{login, now.Add(remembered)})
+	r.forget(now)
+}
+
+// forget forgets what was not made for long, and what is too much.
+func (r *recent) forget(now time.Time) {
 	for first := r.oldest.Front(); first != nil; first = r.oldest.Front() {
-		oldest := first.Value.([32]byte)
-		if r.oldest.Len() <= maxRecent && now.Before(r.logins[oldest]) {
+		oldest := first.Value.(*recentLogin)
+		if r.oldest.Len() <= maxRecent && now.Before(oldest.until) {
 			return
 		}
-		delete(r.logins, oldest)
+		delete(r.logins, oldest.login)
 		r.oldest.Remove(first)
 	}
 }
