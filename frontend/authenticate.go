@@ -82,11 +82,6 @@ func (h *Handler) byPassword(ctx context.Context, r *http.Request) (auth.User, e
 	case !given:
 		return auth.User{}, nil
 	}
-	return h.login(ctx, r, name, password)
-}
-
-// login returns whom a name and a password stand for.
-func (h *Handler) login(ctx context.Context, r *http.Request, name, password string) (auth.User, error) {
 	user, err := h.accounts.Login(ctx, name, password, r.RemoteAddr)
 	return user, loginFailure(err)
 }

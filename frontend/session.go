@@ -42,16 +42,16 @@ func (h *Handler) getSession(w http.ResponseWriter, r *http.Request) error {
 
 // postSession logs in: its answer has the cookie of a session.
 func (h *Handler) postSession(w http.ResponseWriter, r *http.Request) error {
-	name, password, err := h.readLogin(w, r)
+	given, err := h.readLogin(w, r)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := storeContext(r)
 	defer cancel()
-	user, err := h.login(ctx, r, name, password)
+	user, err := h.accounts.LoginTwice(ctx, given.name, given.password, given.oneTime, r.RemoteAddr)
 	if err != nil {
 		h.clearCookie(w, r)
-		return err
+		return loginFailure(err)
 	}
 	cookie, err := h.accounts.SignSession(ctx, user.Name)
 	if err != nil {
@@ -71,53 +71,73 @@ func (h *Handler) deleteSession(w http.ResponseWriter, r *http.Request) error {
 	return respond(w, r, http.StatusOK, okay{true})
 }
 
-// readLogin reads a name and a password, which are a form or JSON.
-func (h *Handler) readLogin(w http.ResponseWriter, r *http.Request) (name, password string, err error) {
+// givenLogin is what somebody logs in with.
+type givenLogin struct{ name, password, oneTime string }
+
+// readLogin reads what somebody logs in with, which is a form or JSON.
+func (h *Handler) readLogin(w http.ResponseWriter, r *http.Request) (given givenLogin, err error) {
 	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
 	isForm := strings.EqualFold(strings.TrimSpace(kind), "application/x-www-form-urlencoded")
 	if !isForm && !strings.EqualFold(strings.TrimSpace(kind), "application/json") {
-		return "", "", badContentType("Content-Type must be 'application/x-www-form-urlencoded' or 'application/json'")
+		return givenLogin{}, badContentType("Content-Type must be 'application/x-www-form-urlencoded' or 'application/json'")
 	}
 	body, err := h.readBodyUpTo(w, r, maxLogin, "of logging in")
 	if err != nil {
-		return "", "", err
+		return givenLogin{}, err
 	}
-	members := map[string]string{}
+	read := jsonLogin
 	if isForm {
-		form, err := url.ParseQuery(string(body))
-		if err != nil {
-			return "", "", badRequest("the form is malformed")
-		}
-		for name := range form {
-			members[name] = form.Get(name)
-		}
-	} else {
-		object, err := parseObject(body)
-		if err != nil {
-			return "", "", err
-		}
-		for _, name := range []string{"name", "username", "password"} {
-			var text *string
-			raw, given := object[name]
-			if given && (json.Unmarshal(raw, &text) != nil || text == nil) {
-				return "", "", badRequest("`" + name + "` must be a string")
-			}
-			if given {
-				members[name] = *text
-			}
-		}
+		read = formLogin
+	}
+	members, err := read(body)
+	if err != nil {
+		return givenLogin{}, err
 	}
 	name, named := members["name"]
-	other, given := members["username"]
+	other, aliased := members["username"]
 	switch {
-	case !named && !given:
-		return "", "", badRequest("request body must contain a username")
-	case named && given && name != other:
-		return "", "", badRequest("request body contains different usernames")
-	case given:
+	case !named && !aliased:
+		return givenLogin{}, badRequest("request body must contain a username")
+	case named && aliased && name != other:
+		return givenLogin{}, badRequest("request body contains different usernames")
+	case aliased:
 		name = other
 	}
-	return name, members["password"], nil
+	return givenLogin{name, members["password"], members["token"]}, nil
+}
+
+// formLogin reads the members of a login that is a form.
+func formLogin(body []byte) (map[string]string, error) {
+	form, err := url.ParseQuery(string(body))
+	if err != nil {
+		return nil, badRequest("the form is malformed")
+	}
+	members := map[string]string{}
+	for name := range form {
+		members[name] = form.Get(name)
+	}
+	return members, nil
+}
+
+// jsonLogin reads the members of a login that is JSON.
+func jsonLogin(body []byte) (map[string]string, error) {
+	object, err := parseObject(body)
+	if err != nil {
+		return nil, err
+	}
+	members := map[string]string{}
+	for _, name := range []string{"name", "username", "password", "token"} {
+		raw, given := object[name]
+		if !given {
+			continue
+		}
+		var text *string
+		if json.Unmarshal(raw, &text) != nil || text == nil {
+			return nil, badRequest("`" + name + "` must be a string")
+		}
+		members[name] = *text
+	}
+	return members, nil
 }
 
 func (h *Handler) setCookie(w http.ResponseWriter, r *http.Request, value string) {

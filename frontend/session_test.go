@@ -3,12 +3,17 @@ package frontend_test
 import (
 	"bufio"
 	"bytes"
+	"crypto/hmac"
+	"crypto/sha1"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -250,4 +255,33 @@ func readAll(t *testing.T, r io.Reader) string {
 	text, err := io.ReadAll(r)
 	require.NoError(t, err)
 	return string(text)
+}
+
+// A one-time password comes with the login: never with a request.
+func TestOneTimePasswords(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	n.usersDatabase()
+	const key = "GEZDGNBVGY3TQOJQGEZDGNBVGY3TQOJQ" // base32 of 12345678901234567890
+	got := n.do(http.MethodPut, "/_users/org.couchdb.user:ann",
+		`{"type":"user","name":"ann","roles":[],"password":"ann-`+secret+`","totp":{"key":"`+key+`"}}`)
+	require.Equal(t, http.StatusCreated, got.status, got.body)
+	refused(t, n.as("ann:ann-"+secret, http.MethodGet, "/", ""), http.StatusUnauthorized, "unauthorized", "Name or password is incorrect.")
+	login := func(kind, body string) answer {
+		return n.do(http.MethodPost, "/_session", body, "Content-Type", kind, "Authorization", nobody)
+	}
+	const form = "application/x-www-form-urlencoded"
+	refused(t, login(form, "name=ann&password=ann-"+secret), http.StatusUnauthorized, "unauthorized", "Name or password is incorrect.")
+	mac := hmac.New(sha1.New, []byte("12345678901234567890"))
+	step, err := hex.DecodeString(fmt.Sprintf("%016x", time.Now().Unix()/30)) // RFC 4226 and 6238
+	require.NoError(t, err)
+	_, err = mac.Write(step)
+	require.NoError(t, err)
+	sum := mac.Sum(nil)
+	at := sum[len(sum)-1] & 0xf
+	code, err := strconv.ParseUint(hex.EncodeToString(sum[at:at+4]), 16, 32)
+	require.NoError(t, err)
+	oneTime := fmt.Sprintf("%06d", code&0x7fffffff%1_000_000)
+	require.Equal(t, http.StatusOK, login(form, "name=ann&password=ann-"+secret+"&token="+oneTime).status)
+	require.Equal(t, http.StatusOK, login("application/json", `{"name":"ann","password":"ann-`+secret+`","token":"`+oneTime+`"}`).status)
 }

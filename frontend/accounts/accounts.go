@@ -172,6 +172,7 @@ func (a *Accounts) slowly(ctx context.Context, do func()) error {
 type account struct {
 	auth.User
 	hash      auth.Hash
+	second    *auth.OneTime // nil: the password is enough
 	conflicts bool
 }
 
@@ -258,10 +259,24 @@ func (a *Accounts) agree(ctx context.Context, name, plain string) (auth.Hash, er
 	}
 }
 
-// Login returns whom a name and a password stand for. address is where the attempt comes from.
+// Login returns whom a name and a password stand for. address is where the attempt comes from. For
+// users who have a second factor no password is right: they log in with LoginTwice.
 //
 // The error is one of this package, or of the store, or ctx's.
 func (a *Accounts) Login(ctx context.Context, name, password, address string) (auth.User, error) {
+	return a.login(ctx, name, password, address, func(second *auth.OneTime) bool { return second == nil })
+}
+
+// LoginTwice is Login with a one-time password, which counts where the user has a second factor.
+func (a *Accounts) LoginTwice(ctx context.Context, name, password, oneTime, address string) (auth.User, error) {
+	return a.login(ctx, name, password, address, func(second *auth.OneTime) bool {
+		return second == nil || second.Verify(oneTime, time.Now())
+	})
+}
+
+func (a *Accounts) login(
+	ctx context.Context, name, password, address string, passes func(*auth.OneTime) bool,
+) (auth.User, error) {
 	found, known, err := a.find(ctx, name)
 	if err != nil {
 		return auth.User{}, err
@@ -275,7 +290,8 @@ func (a *Accounts) Login(ctx context.Context, name, password, address string) (a
 		return auth.User{}, a.refuse(attempt, ErrLocked)
 	}
 	login := auth.MAC(a.process[:], name, password, found.hash.String(), string(found.hash.Scheme), found.hash.Key)
-	if known && a.recent.has(login, time.Now()) {
+	second := passes(found.second)
+	if known && second && a.recent.has(login, time.Now()) {
 		return a.result(found)
 	}
 	end, err := a.failures.begin(ctx, attempt)
@@ -290,10 +306,10 @@ func (a *Accounts) Login(ctx context.Context, name, password, address string) (a
 		if locked = a.failures.locked(attempt, time.Now()); locked {
 			return
 		}
-		if right = known && a.recent.has(login, time.Now()); right {
+		if right = known && second && a.recent.has(login, time.Now()); right {
 			return
 		}
-		if right = a.verify(found.hash, password) && known; right {
+		if right = a.verify(found.hash, password) && known && second; right {
 			a.recent.add(login, time.Now())
 		} else {
 			a.failures.add(attempt, time.Now())

@@ -329,6 +329,38 @@ func TestParallelGuesses(t *testing.T) {
 	n.fails(accounts.ErrLocked, "root", "s3same")
 }
 
+// Who has a second factor does not get in without, as their clients know it from CouchDB.
+func TestSecondFactor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := open(t, memory(t))
+		n.write(docstore.Rev{}, "ann", map[string]any{"password": "pass", "totp": map[string]any{"key": "GEZDGNBVGY3TQOJQGEZDGNBVGY3TQOJQ"}})
+		n.write(docstore.Rev{}, "bob", map[string]any{"password": "pass", "totp": nil})
+		n.user("eve", "pass")
+		twice := func(name, password, oneTime string) error {
+			_, err := n.LoginTwice(t.Context(), name, password, oneTime, here)
+			return err
+		}
+		const before = "287082"
+		time.Sleep(time.Until(time.Unix(1_000_000_019, 0)))
+		const now = "864010"
+		require.NoError(t, twice("ann", "pass", now))
+		n.fails(accounts.ErrWrong, "ann", "pass")
+		require.ErrorIs(t, twice("ann", "pass", ""), accounts.ErrWrong)
+		require.ErrorIs(t, twice("ann", "pass", before), accounts.ErrWrong)
+		require.ErrorIs(t, twice("ann", "guess", now), accounts.ErrWrong)
+		require.NoError(t, twice("ann", "pass", now))
+		require.ErrorIs(t, twice("ann", "pass", "000000"), accounts.ErrWrong)
+		require.ErrorIs(t, twice("ann", "pass", now), accounts.ErrLocked, "one-time passwords are not guessed either")
+		name, _ := n.session(n.cookie("ann"))
+		assert.Equal(t, "ann", name)
+
+		n.fails(accounts.ErrWrong, "bob", "pass")
+		require.ErrorIs(t, twice("bob", "pass", ""), accounts.ErrWrong)
+		require.NoError(t, twice("eve", "pass", ""))
+		n.is([]string{"eve"}, "eve", "pass")
+	})
+}
+
 func TestTokens(t *testing.T) {
 	t.Parallel()
 	// {"alg":"HS256","typ":"JWT"} {"sub":"ann","exp":4102444800,"_couchdb.roles":["staff"]}, by a secret of three bytes

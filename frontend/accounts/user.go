@@ -64,5 +64,9 @@ func parseUser(name string, body []byte, maxIterations int) (account, bool) {
 			user.Roles = append(user.Roles, role)
 		}
 	}
-	return account{User: user, hash: hash}, true
+	found := account{User: user, hash: hash}
+	if second, given := auth.ParseOneTime(members); given {
+		found.second = &second
+	}
+	return found, true
 }

@@ -2,6 +2,7 @@
 // send, and the forms in which CouchDB keeps what they are compared with.
 //
 //   - [Hash]: passwords, as [admins] and the documents of _users keep them
+//   - [OneTime]: one-time passwords, the second factor
 //   - [Cookie]: the AuthSession cookie
 //   - [ParseBasic]: the header of basic authentication
 //   - [Tokens]: JSON web tokens

@@ -1,0 +1,74 @@
+package auth
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/subtle"
+	"encoding/base32"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// oneTimeStep is how long a one-time password counts (RFC 6238, section 5.2); those of the steps
+// before and behind are taken, too, as by CouchDB.
+const oneTimeStep = 30 * time.Second
+
+// OneTime is what a user's one-time passwords are made of (RFC 6238), as the member totp of a
+// document of _users has it: a key in base32, an algorithm, which is one of PRFs, and how many
+// digits they have. The zero value has none that are right.
+type OneTime struct {
+	key       []byte
+	algorithm string
+	length    int
+}
+
+// ParseOneTime reads the member totp of a document of _users. given is false where there is none.
+// Of one that makes no sense no password is right: a user who is to have a second factor must not
+// get in without.
+func ParseOneTime(members map[string]json.RawMessage) (o OneTime, given bool) {
+	raw, given := members["totp"]
+	if !given {
+		return OneTime{}, false
+	}
+	var stated map[string]json.RawMessage
+	if json.Unmarshal(raw, &stated) != nil {
+		return OneTime{}, true
+	}
+	key, algorithm, length := "", "sha", 6
+	for name, into := range map[string]any{"key": &key, "algorithm": &algorithm, "length": &length} {
+		if value, has := stated[name]; has && (bytes.Equal(value, []byte("null")) || json.Unmarshal(value, into) != nil) {
+			return OneTime{}, true
+		}
+	}
+	plain, err := base32.StdEncoding.WithPadding(base32.NoPadding).DecodeString(strings.TrimRight(key, "="))
+	if err != nil || len(plain) == 0 || hashFunction(algorithm) == nil || length < 6 || length > 8 {
+		return OneTime{}, true
+	}
+	return OneTime{plain, algorithm, length}, true
+}
+
+// Verify reports whether a one-time password is right now.
+func (o OneTime) Verify(password string, now time.Time) bool {
+	if len(o.key) == 0 {
+		return false
+	}
+	right := 0
+	for _, at := range []time.Time{now.Add(-oneTimeStep), now, now.Add(oneTimeStep)} {
+		right |= subtle.ConstantTimeCompare([]byte(o.at(at)), []byte(password))
+	}
+	return right == 1
+}
+
+// at returns the password of a time (RFC 4226, section 5.3).
+func (o OneTime) at(t time.Time) string {
+	mac := hmac.New(hashFunction(o.algorithm), o.key)
+	_ = binary.Write(mac, binary.BigEndian, t.Unix()/int64(oneTimeStep/time.Second)) // never fails
+	sum := mac.Sum(nil)
+	offset := sum[len(sum)-1] & 0xf
+	code := binary.BigEndian.Uint32(sum[offset:]) & (1<<31 - 1)
+	digits := fmt.Sprintf("%08d", code%100_000_000)
+	return digits[8-o.length:]
+}
