@@ -154,6 +154,7 @@ func serve(
 		if n.accounts, err = openAccounts(ctx, db, keys, docs, live, screen, log); err != nil {
 			return err
 		}
+		ended.Go(func() { hashAdmins(background, live, n.accounts, files, log) })
 		if err := n.listen(ctx, cfg); err != nil {
 			return err
 		}

@@ -200,6 +200,23 @@ func (a *Accounts) admin(ctx context.Context, name string) (account, bool, error
 	return found, err == nil, err
 }
 
+// HashedAdmins returns the passwords of administrators that the configuration has in plain text, by
+// name, as [admins] has hashed ones.
+func (a *Accounts) HashedAdmins(ctx context.Context, cfg *config.Config) (map[string]string, error) {
+	all := map[string]string{}
+	for name, text := range config.Admins.Get(cfg) {
+		if _, hashed, _ := auth.ParseAdmin(text); hashed {
+			continue
+		}
+		hash, err := a.hashAdmin(ctx, name, text)
+		if err != nil {
+			return nil, err
+		}
+		all[name] = hash.String()
+	}
+	return all, nil
+}
+
 // hashAdmin returns the hash of a password that the configuration has in plain text: the one that
 // the store has, or a new one.
 func (a *Accounts) hashAdmin(ctx context.Context, name, plain string) (auth.Hash, error) {
