@@ -99,6 +99,9 @@ func tokenFailure(err error) error {
 // key returns the key of a token: one of the kind that its algorithm has, so that no public key
 // is ever taken for a secret.
 func (t *Tokens) key(token *jwt.Token) (any, error) {
+	if _, given := token.Header["crit"]; given { // RFC 7515, section 4.1.11: nothing that it may name is known here
+		return nil, badToken("Invalid crit header parameter")
+	}
 	algorithm, _ := token.Header["alg"].(string)
 	kind, known := algorithms[algorithm]
 	if !known {

@@ -114,6 +114,7 @@ func TestRefusedToken(t *testing.T) {
 		"Invalid alg header parameter":          unsigned,
 		"Unknown kid":                           hmac(map[string]any{"kid": "other"}, nil),
 		"Unknown kid ":                          hmac(map[string]any{"kid": 1}, nil),
+		"Invalid crit header parameter":         hmac(map[string]any{"crit": []string{"exp"}}, nil),
 		"Not a valid key":                       hmac(map[string]any{"kid": "broken"}, nil),
 		"Not a valid key ":                      hmac(map[string]any{"kid": "empty"}, nil),
 		"Missing exp claim":                     hmac(nil, jwt.MapClaims{"exp": nil}),
