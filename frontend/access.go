@@ -3,6 +3,7 @@ package frontend
 import (
 	"context"
 	"crypto/md5"
+	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -165,4 +166,29 @@ func (a *access) replaced(ctx context.Context, db *docstore.Database, edit *docs
 		return nil, docFailure(err)
 	}
 	return doc, nil
+}
+
+// standing is a digest of what says what a user may do in a database: its security object and the
+// account.
+type standing [sha256.Size]byte
+
+// standing returns how the user of a request stands now.
+func (h *Handler) standing(r *http.Request, db *docstore.Database) (standing, error) {
+	ctx, cancel := storeContext(r)
+	defer cancel()
+	who := whoIs(r)
+	var object []byte
+	var account accounts.Standing
+	var err error
+	if !who.IsAdmin() {
+		if object, err = db.Security(ctx); err != nil {
+			return standing{}, err
+		}
+	}
+	if who.handler == "cookie" || who.handler == "default" { // a token is its user's account
+		if account, err = h.accounts.Standing(ctx, who.Name); err != nil {
+			return standing{}, err
+		}
+	}
+	return sha256.Sum256(append(account[:], object...)), nil
 }

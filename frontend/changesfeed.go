@@ -14,9 +14,13 @@ import (
 	"settee/pkg/docstore"
 )
 
-// heldBack is how long a row is held back at most, while changes behind it are read that are
-// not shown.
-const heldBack = time.Second
+const (
+	// heldBack is how long a row is held back at most, while changes behind it are read that are
+	// not shown.
+	heldBack = time.Second
+	// standingLasts is how long a feed goes on before it looks again who may follow it.
+	standingLasts = time.Second
+)
 
 // feed is a changes feed that is being sent: by the goroutine of its request, which has no
 // other. While it waits it keeps nothing but what it was asked for.
@@ -38,6 +42,9 @@ type feed struct {
 	unsent  bool      // rows are held back
 	flushed time.Time
 	waiting time.Time // since when there was no row; zero: there was one since it last waited
+
+	standing standing  // of its user, as the feed began
+	stood    time.Time // when that was last looked at
 }
 
 func newFeed(h *Handler, w http.ResponseWriter, r *http.Request, db *docstore.Database, request *changesRequest) *feed {
@@ -59,6 +66,9 @@ func (f *feed) run() error {
 	if f.r.Method == http.MethodHead {
 		return f.out.flush()
 	}
+	if err := f.stand(); err != nil {
+		return docFailure(err)
+	}
 	if err := f.out.text(f.format.head); err != nil {
 		return err
 	}
@@ -77,10 +87,44 @@ func (f *feed) run() error {
 		if err != nil {
 			return err
 		}
+		if more {
+			more, err = f.stands()
+		}
+		if err != nil {
+			return err
+		}
 		if !more {
 			return f.end("0")
 		}
 	}
+}
+
+// stand notes how its user stands, if the feed may go on for long.
+func (f *feed) stand() (err error) {
+	if f.request.kind == feedNormal {
+		return nil
+	}
+	f.stood = time.Now()
+	f.standing, err = f.h.standing(f.r, f.db)
+	return err
+}
+
+// stands reports whether the feed may go on: what says who may follow it is as it was when the feed
+// began. Otherwise its client has to ask again.
+func (f *feed) stands() (bool, error) {
+	now := time.Now()
+	if now.Sub(f.stood) < standingLasts {
+		return true, nil
+	}
+	f.stood = now
+	found, err := f.h.standing(f.r, f.db)
+	if isMissing(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("looking who may follow a changes feed: %w", err)
+	}
+	return found == f.standing, nil
 }
 
 // isOver reports whether the feed does not wait for more. whole says that there is nothing
@@ -208,6 +252,9 @@ func (f *feed) wait() (more bool, err error) {
 			return false, fmt.Errorf("waiting for a change: %w", err)
 		case f.request.heartbeat == 0:
 			return false, nil
+		}
+		if goesOn, err := f.stands(); !goesOn || err != nil {
+			return false, err
 		}
 		if err := f.beat(); err != nil {
 			return false, err

@@ -6,11 +6,13 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"settee/frontend"
+	"settee/pkg/docstore"
 )
 
 // people are who make requests: a server administrator, an administrator and a member of the
@@ -252,6 +254,81 @@ func TestSecurityCountsAtOnce(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, n.as(p.member, http.MethodGet, "/db", "").status)
 	require.Equal(t, http.StatusForbidden, n.as(p.admin, http.MethodGet, "/db", "").status)
 	require.Equal(t, http.StatusOK, n.as(p.user, http.MethodGet, "/db", "").status)
+}
+
+// A feed ends when its user may no more have what it shows, or might not.
+func TestFeedsEndWithTheirRights(t *testing.T) {
+	for name, test := range map[string]struct {
+		who  func(people) string
+		lose func(n *node)
+	}{
+		"security": {func(p people) string { return p.member }, func(n *node) {
+			require.Equal(n, http.StatusOK, n.do(http.MethodPut, "/db/_security", `{"members":{"names":["eve"]}}`).status)
+		}},
+		"roles": {func(p people) string { return p.member }, func(n *node) {
+			user := n.get("/_users/org.couchdb.user:ann").body
+			require.Equal(n, http.StatusCreated, n.put("/_users/org.couchdb.user:ann", strings.Replace(user, `"staff"`, "", 1)).status)
+		}},
+		"account": {func(p people) string { return p.member }, func(n *node) {
+			rev := n.get("/_users/org.couchdb.user:ann").json(n.T)["_rev"].(string)
+			require.Equal(n, http.StatusOK, n.do(http.MethodDelete, "/_users/org.couchdb.user:ann?rev="+rev, "").status)
+		}},
+		"server administrator": {func(people) string { return "other:other-" + secret }, func(n *node) {
+			require.Equal(n, http.StatusOK, n.do(http.MethodDelete, "/_node/_local/_config/admins/other", "").status)
+		}},
+		"nobody": {func(people) string { return nobody }, func(n *node) {
+			require.Equal(n, http.StatusOK, n.do(http.MethodPut, "/db/_security", security).status)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, nil, func(t *testing.T, n *node, db *docstore.Database) {
+				p := n.newPeople()
+				n.with("db", security)
+				if name == "nobody" {
+					n.with("db", "{}")
+				}
+				require.Equal(t, http.StatusOK, n.setConfig("admins/other", "other-"+secret).status)
+				authorization := nobody
+				if user, password, found := strings.Cut(test.who(p), ":"); found {
+					authorization = basic(user, password)
+				}
+				var feeds []*feed
+				for _, query := range []string{"?feed=continuous&since=now", "?feed=continuous&since=now&heartbeat=5000", "?feed=longpoll&since=now"} {
+					feeds = append(feeds, n.follow(query, "Authorization", authorization))
+				}
+				mine := n.follow("?feed=continuous&since=now")
+				time.Sleep(2 * time.Second)
+				write(t, db, doc("shown", `{}`))
+				for _, f := range feeds[:2] {
+					f.expect(changed("shown"))
+				}
+				feeds[2].expect(`{"results":[`, changed("shown"))
+				require.Equal(t, tail, feeds[2].rest())
+
+				test.lose(n)
+				time.Sleep(2 * time.Second)
+				write(t, db, doc("hidden", `{}`))
+				for _, f := range feeds[:2] {
+					require.Equal(t, last, f.rest())
+				}
+				mine.expect(changed("shown"), changed("hidden"))
+			})
+		})
+	}
+}
+
+// One that is silent ends with its next heartbeat.
+func TestSilentFeedsEndWithTheirRights(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, n *node, _ *docstore.Database) {
+		p := n.newPeople()
+		n.with("db", security)
+		user, password, _ := strings.Cut(p.member, ":")
+		f := n.follow("?feed=continuous&since=now&heartbeat=5000", "Authorization", basic(user, password))
+		f.expect("")
+		n.with("db", "{}")
+		require.Equal(t, last, f.rest())
+		f.after(10 * time.Second)
+	})
 }
 
 // Design documents can be written in many ways.

@@ -417,6 +417,19 @@ func (a *Accounts) Session(ctx context.Context, value string) (user auth.User, r
 	return found.User, renewed, nil
 }
 
+// Standing stands for an account: it changes with the password and the roles, and when the account
+// is deleted. Another process has another one.
+type Standing [32]byte
+
+// Standing returns that of a name. The error is of the store, or ctx's.
+func (a *Accounts) Standing(ctx context.Context, name string) (Standing, error) {
+	found, known, err := a.find(ctx, name)
+	if err != nil || !known {
+		return Standing{}, err
+	}
+	return auth.MAC(a.process[:], append(slices.Clone(found.Roles), string(found.hash.Scheme), found.hash.Salt, found.hash.Key)...), nil
+}
+
 // Token returns whom a JSON web token is of. The error is an *auth.TokenError.
 func (a *Accounts) Token(token string) (auth.User, error) {
 	cfg := a.config.Current()
