@@ -2,7 +2,6 @@ package frontend
 
 import (
 	"context"
-	"crypto/md5"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -48,8 +47,8 @@ func (a *access) reads(db *docstore.Database, doc *docstore.Document) (*docstore
 	stripped.Body, stripped.Attachments, stripped.Conflicts, stripped.DeletedConflicts = body, nil, nil, nil
 	// It is made of what is shown. A revision's own id is made of all that the document had, so
 	// that whoever knows it, or that of an ancestor, can try which password gives the same.
-	sum := md5.Sum(fmt.Appendf(nil, "stripped\n%d\n%s", doc.Rev.Pos, body))
-	stripped.Rev.ID = hex.EncodeToString(sum[:])
+	sum := sha256.Sum256(fmt.Appendf(nil, "stripped\n%d\n%s", doc.Rev.Pos, body))
+	stripped.Rev.ID = hex.EncodeToString(sum[:16])
 	stripped.Path = []string{stripped.Rev.ID}
 	return &stripped, nil
 }

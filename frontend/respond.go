@@ -38,7 +38,7 @@ func send(w http.ResponseWriter, r *http.Request, status int, body []byte) {
 	if r.Method == http.MethodHead {
 		return
 	}
-	if _, err := w.Write(body); err != nil {
+	if _, err := w.Write(body); err != nil { //nolint:gosec // no browser takes JSON for a page, with nosniff
 		zerolog.Ctx(r.Context()).Debug().Err(err).Msg("the client did not take the answer")
 	}
 }

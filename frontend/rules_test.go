@@ -463,9 +463,9 @@ func TestReplicationDocumentsOfOthers(t *testing.T) {
 		for _, accept := range []string{"application/json", "multipart/mixed"} {
 			got := n.as(other, http.MethodGet, database+target, "", "Accept", accept)
 			require.Equal(t, http.StatusOK, got.status, got.body)
-			for _, real := range []string{first, rev} {
-				require.NotContains(t, got.body, real[len("1-"):], target)
-				require.NotContains(t, got.header.Get("ETag"), real[len("1-"):])
+			for _, kept := range []string{first, rev} {
+				require.NotContains(t, got.body, kept[len("1-"):], target)
+				require.NotContains(t, got.header.Get("ETag"), kept[len("1-"):])
 			}
 			require.Contains(t, got.body, `"source":"http://a.example/db","target":{"url":"http://b.example/db"}`, target)
 		}

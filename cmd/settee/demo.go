@@ -95,6 +95,7 @@ func startDemoNode(ctx context.Context, dir string) (*demoNode, error) {
 	}
 	n := &demoNode{
 		// Not killed with ctx: the node is stopped as operators do it.
+		//nolint:gosec // the program is this one
 		cmd:      exec.CommandContext(context.WithoutCancel(ctx), self, "serve", "--store", "pebble:"+dir, "--set", "chttpd/port=0", "--set", "log/level=info"),
 		log:      &tail{url: make(chan string, 1)},
 		password: rand.Text(),

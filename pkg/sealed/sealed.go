@@ -68,7 +68,7 @@ func (k *Keys) Seal(text []byte, place ...string) []byte {
 	out := make([]byte, 0, 2+len(with.id)+overhead+len(text))
 	out = append(out, version, byte(len(with.id)))
 	out = append(out, with.id...)
-	return with.aead.Seal(out, nil, text, additional(with.id, place))
+	return with.aead.Seal(out, nil, text, additional(with.id, place)) //nolint:gosec // it draws the nonce itself
 }
 
 // Open returns the text of a value that was sealed for a place, or the value itself if that is
