@@ -45,17 +45,17 @@ func BenchmarkSmallDocuments(b *testing.B) {
 	copied()
 	barely()
 	const rounds = 10
-	best, bareBest := time.Hour, time.Hour
+	var copying, bareCopying time.Duration
 	var allocated uint64
 	n := 0
 	for ; n < rounds || b.Loop(); n++ {
 		took, bytes := copied()
-		best, bareBest = min(best, took), min(bareBest, barely())
+		copying, bareCopying = copying+took, bareCopying+barely()
 		allocated += bytes
 	}
-	ratio := bareBest.Seconds() / best.Seconds()
-	b.ReportMetric(docs/best.Seconds(), "docs/s")
-	b.ReportMetric(docs/bareBest.Seconds(), "bare-docs/s")
+	ratio := bareCopying.Seconds() / copying.Seconds()
+	b.ReportMetric(float64(n)*docs/copying.Seconds(), "docs/s")
+	b.ReportMetric(float64(n)*docs/bareCopying.Seconds(), "bare-docs/s")
 	b.ReportMetric(ratio, "of-bare")
 	b.ReportMetric(float64(allocated)/float64(n), "B/doc")
 	b.ReportMetric(0, "ns/op")
@@ -63,7 +63,7 @@ func BenchmarkSmallDocuments(b *testing.B) {
 		b.Fatalf("%d bytes are allocated per document", allocated/uint64(n))
 	}
 	// A third is what an idle machine is to show. Where others want the processors, too, it is less.
-	if ratio < 1./5 {
+	if ratio < 1./4 {
 		b.Fatalf("documents are copied at %.2f of the rate at which they are read and written", ratio)
 	}
 }
