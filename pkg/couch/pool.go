@@ -91,7 +91,7 @@ type SocketOptions struct {
 type TransportOptions struct {
 	// Proxy is the URL of an http, https or socks5 proxy, with its user and password if it needs them.
 	// Empty: none. The environment's proxies are not used.
-	Proxy string
+	Proxy string `json:"-"`
 	// Sockets, if not nil, count instead of PoolConfig.Sockets.
 	Sockets *SocketOptions
 }

@@ -45,7 +45,8 @@ type TLSConfig struct {
 	// CertFile has the client's certificate, and intermediate ones behind it, and KeyFile its private
 	// key. Empty KeyFile: that is in CertFile, too. KeyPassword is for a key that is encrypted. All empty:
 	// the client has no certificate. A proxy is shown it, too, if it asks.
-	CertFile, KeyFile, KeyPassword string
+	CertFile, KeyFile string
+	KeyPassword       string `json:"-"`
 }
 
 // String names the files.

@@ -8,7 +8,9 @@ import (
 	"crypto/rsa"
 	"crypto/x509"
 	"encoding/base64"
+	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -207,4 +209,12 @@ func FuzzToken(f *testing.F) {
 			t.Fatalf("%q was signed by nobody", token)
 		}
 	})
+}
+
+func TestTokensDoNotPrintKeys(t *testing.T) {
+	t.Parallel()
+	tokens := auth.Tokens{Keys: map[string]string{"hmac:a": "s3cret"}}
+	text, err := json.Marshal(tokens)
+	require.NoError(t, err)
+	require.NotContains(t, fmt.Sprintf("%v %+v %#v %s %q %d", tokens, &tokens, tokens, tokens, &tokens, tokens)+string(text), "s3cret")
 }

@@ -1,0 +1,908 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	stdlog "log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"settee/pkg/config"
+	"settee/pkg/kv"
+	"settee/pkg/kv/faultkv"
+	"settee/pkg/kv/memkv"
+	"settee/pkg/kv/pebblekv"
+	"settee/replicator"
+)
+
+// marks are secrets that are planted wherever one can be, and looked for wherever none may be.
+type marks struct {
+	mu     sync.Mutex
+	fields []string
+}
+
+// plant returns a secret for a field.
+func (m *marks) plant(field string) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.fields = append(m.fields, field)
+	return fmt.Sprintf("SECRET-%s-%d", field, len(m.fields))
+}
+
+// all returns the fields, and their secrets.
+func (m *marks) all() map[string]string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	secrets := map[string]string{}
+	for i, field := range m.fields {
+		secrets[field] = fmt.Sprintf("SECRET-%s-%d", field, i+1)
+	}
+	return secrets
+}
+
+// in returns the fields whose secrets a text has: as they are, in any case of letters, in base64
+// at any place of it, in hexadecimal digits, and as fmt prints bytes.
+func (m *marks) in(text string) (found []string) {
+	lower := strings.ToLower(text)
+	for field, secret := range m.all() {
+		decimal := strings.Trim(fmt.Sprint([]byte(secret)), "[]")
+		spellings := []string{strings.ToLower(secret), hex.EncodeToString([]byte(secret)), decimal}
+		has := slices.ContainsFunc(spellings, func(s string) bool { return strings.Contains(lower, s) })
+		for _, s := range inBase64(secret) {
+			has = has || strings.Contains(text, s)
+		}
+		if has {
+			found = append(found, field)
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+// inBase64 returns what base64 makes of a text that stands anywhere in another one.
+func inBase64(text string) (out []string) {
+	for _, encoding := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
+		for shift := range 3 {
+			coded := encoding.EncodeToString([]byte(strings.Repeat("x", shift) + text))
+			begin := (shift*8 + 5) / 6 // the first character that is of text alone
+			out = append(out, coded[begin:len(coded)-2])
+		}
+	}
+	return out
+}
+
+func TestMarksAreFound(t *testing.T) {
+	var m marks
+	secret := m.plant("field")
+	for _, text := range []string{
+		secret, strings.ToLower(secret), base64.StdEncoding.EncodeToString([]byte("user:" + secret)), base64.URLEncoding.EncodeToString([]byte("a" + secret + "bc")),
+		base64.StdEncoding.EncodeToString([]byte("ab" + secret)), fmt.Sprintf("%x", secret), fmt.Sprintf("%v", []byte("x"+secret)), url.QueryEscape(secret),
+	} {
+		require.Equal(t, []string{"field"}, m.in("around "+text+" it"), text)
+	}
+	require.Empty(t, m.in("SECRET-other-1 "+base64.StdEncoding.EncodeToString([]byte("user:SECRET"))))
+}
+
+// plantedStore is the store of a node under test. It fails, and panics, in requests alone, when told to.
+type plantedStore struct {
+	kv.Database
+	fault atomic.Pointer[func()] // nil: none
+}
+
+func (s *plantedStore) Transact(ctx context.Context, fn func(kv.Transaction) error) error {
+	if fault := s.fault.Load(); fault != nil && zerolog.Ctx(ctx).GetLevel() != zerolog.Disabled {
+		var failed error
+		func() {
+			defer func() {
+				if reason := recover(); reason != nil {
+					if err, is := reason.(storeError); is {
+						failed = err
+						return
+					}
+					panic(reason)
+				}
+			}()
+			(*fault)()
+		}()
+		return failed
+	}
+	return s.Database.Transact(ctx, fn)
+}
+
+type storeError struct{ error }
+
+// plantedEngine makes a store known by a URL, and returns that.
+func plantedEngine(store kv.Database) string {
+	scheme := fmt.Sprintf("planted%d", plantedEngines.Add(1))
+	kv.Register(scheme, func(context.Context, *url.URL) (kv.Database, error) { return store, nil })
+	return scheme + ":"
+}
+
+var plantedEngines atomic.Int64
+
+// safeBuffer is a log that is read while it is written.
+type safeBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *safeBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *safeBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+// hostilePeer is a server that says to everybody all that it was told: in errors of each status,
+// as JSON and as text, in redirects, in the middle of feeds, in answers that are none.
+func hostilePeer(t *testing.T, m *marks) *httptest.Server {
+	cookie := m.plant("session-cookie")
+	hang := make(chan struct{})
+	peer := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		user, password, _ := r.BasicAuth()
+		echo := fmt.Sprintf("%s %s %s:%s %s", r.RequestURI, body, user, password, url.QueryEscape(password))
+		for name, values := range r.Header {
+			echo += fmt.Sprintf("; %s: %s", name, values)
+		}
+		inJSON := func() string {
+			text, _ := json.Marshal(echo) // of a string
+			return string(text)
+		}
+		segments := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+		kind := segments[0]
+		last := segments[len(segments)-1]
+		refuse := func(status int) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(status)
+			fmt.Fprintf(w, `{"error":%s,"reason":%s}`, inJSON(), inJSON())
+		}
+		if last == "_session" {
+			if kind == "session" {
+				w.Header().Set("Set-Cookie", "AuthSession="+cookie+"; Version=1; Path=/; HttpOnly")
+				fmt.Fprint(w, `{"ok":true,"name":"u","roles":[]}`)
+				return
+			}
+			if kind == "login-refused" {
+				refuse(http.StatusForbidden)
+				return
+			}
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		info := func() {
+			fmt.Fprint(w, `{"db_name":"x","update_seq":"1-x","instance_start_time":"0","doc_count":1,"doc_del_count":0}`)
+		}
+		isDatabase := len(segments) == 2
+		isLocal := len(segments) > 2 && segments[2] == "_local"
+		switch {
+		case kind == "status401", kind == "login-refused":
+			refuse(http.StatusUnauthorized)
+		case kind == "status403":
+			refuse(http.StatusForbidden)
+		case kind == "status404":
+			refuse(http.StatusNotFound)
+		case kind == "status500", kind == "session":
+			refuse(http.StatusInternalServerError)
+		case kind == "status429":
+			w.Header().Set("Retry-After", "3600")
+			refuse(http.StatusTooManyRequests)
+		case kind == "text":
+			http.Error(w, echo, http.StatusBadGateway)
+		case kind == "page":
+			w.Header().Set("Content-Type", "text/html")
+			w.WriteHeader(http.StatusServiceUnavailable)
+			fmt.Fprintf(w, "<html><body>%s</body></html>", strings.ReplaceAll(url.PathEscape(echo), "%20", " "))
+		case kind == "elsewhere":
+			w.Header().Set("Location", "http://"+user+":"+password+"@"+password+".example/"+url.PathEscape(echo))
+			w.WriteHeader(http.StatusFound)
+		case kind == "circle":
+			w.Header().Set("Location", "/circle/x?"+url.QueryEscape(echo))
+			w.WriteHeader(http.StatusFound)
+		case kind == "nowhere":
+			w.Header().Set("Location", "http://"+password+"\x7f:"+password)
+			w.WriteHeader(http.StatusFound)
+		case kind == "malformed":
+			fmt.Fprintf(w, `{"db_name":%s`, echo)
+		case kind == "hang":
+			select {
+			case <-hang:
+			case <-r.Context().Done():
+			}
+		case isDatabase && kind == "sequence":
+			fmt.Fprintf(w, `{"db_name":"x","update_seq":%s,"doc_count":1}`, inJSON())
+		case isDatabase:
+			info()
+		case isLocal && r.Method == http.MethodPut:
+			w.WriteHeader(http.StatusCreated)
+			fmt.Fprint(w, `{"ok":true,"id":"_local/x","rev":"0-1"}`)
+		case isLocal:
+			w.WriteHeader(http.StatusNotFound)
+			fmt.Fprint(w, `{"error":"not_found","reason":"missing"}`)
+		case last == "_design/d" || len(segments) > 3 && segments[2] == "_design":
+			if kind == "filter-code" {
+				refuse(http.StatusInternalServerError)
+				return
+			}
+			fmt.Fprint(w, `{"_id":"_design/d","_rev":"1-a","filters":{"f":"function(doc, req) { throw req.query.token; }"}}`)
+		case last == "_changes":
+			switch kind {
+			case "filter-crash":
+				refuse(http.StatusInternalServerError)
+			case "bad-row":
+				fmt.Fprintf(w, `{"results":[{"seq":"1-x",%s:1,"changes":[{"rev":"1-a"}]}],"last_seq":"1-x"}`, inJSON())
+			case "late-error":
+				if since := r.URL.Query().Get("since"); since != "" && since != "0" {
+					refuse(http.StatusInternalServerError) // or else there would be progress, and no end
+					return
+				}
+				fmt.Fprintf(w, `{"results":[{"seq":"1-x","id":"a","changes":[{"rev":"1-a"}]},{"error":%s,"reason":%s}`, inJSON(), inJSON())
+			case "sequence":
+				fmt.Fprintf(w, `{"results":[{"seq":%s,"id":"a","changes":[{"rev":"1-a"}]}],"last_seq":%s,"pending":0}`, inJSON(), inJSON())
+			default:
+				fmt.Fprint(w, `{"results":[{"seq":"1-x","id":"a","changes":[{"rev":"1-a"}]}],"last_seq":"1-x","pending":0}`)
+			}
+		case last == "_ensure_full_commit":
+			w.WriteHeader(http.StatusCreated)
+			fmt.Fprint(w, `{"ok":true,"instance_start_time":"0"}`)
+		case last == "_revs_diff":
+			fmt.Fprint(w, `{"a":{"missing":["1-a"]}}`)
+		case last == "_bulk_get" && kind == "bulk-get-error":
+			fmt.Fprintf(w, `{"results":[{"id":"a","docs":[{"error":{"id":"a","rev":"1-a","error":%s,"reason":%s}}]}]}`, inJSON(), inJSON())
+		case last == "_bulk_get":
+			fmt.Fprint(w, `{"results":[{"id":"a","docs":[{"ok":{"_id":"a","_rev":"1-a","_revisions":{"start":1,"ids":["a"]}}}]}]}`)
+		case last == "_bulk_docs" && kind == "bulk-docs-crash":
+			refuse(http.StatusInternalServerError)
+		case last == "_bulk_docs":
+			w.WriteHeader(http.StatusCreated)
+			fmt.Fprintf(w, `[{"id":"a","rev":"1-a","error":"forbidden","reason":%s}]`, inJSON())
+		default:
+			refuse(http.StatusInternalServerError)
+		}
+	}))
+	peer.Config.ErrorLog = stdlog.New(io.Discard, "", 0)
+	peer.Start()
+	t.Cleanup(func() {
+		close(hang)
+		peer.Close()
+	})
+	return peer
+}
+
+// plantedNode is a node with all its roles, in this process, and all that was seen of it.
+type plantedNode struct {
+	*testing.T
+	m     *marks
+	store *plantedStore
+	log   *safeBuffer
+	url   string
+	stop  func()
+
+	seen map[string]string // what was seen where
+}
+
+// startPlanted starts a node on a store.
+func startPlanted(t *testing.T, m *marks, db kv.Database, sets ...string) *plantedNode {
+	store := &plantedStore{Database: db}
+	n := &plantedNode{T: t, m: m, store: store, log: &safeBuffer{}, seen: map[string]string{}}
+	cfg, warnings, err := config.Load(config.Options{
+		Environ: []string{"COUCHDB_USER=admin", "COUCHDB_PASSWORD=" + m.all()["admin-environment"]},
+		Flags: append([]string{
+			"chttpd/port=0", "chttpd_auth/iterations=10", "log/level=debug", "settee/grace_period_sec=5",
+			"admins/second=" + m.all()["admin-flag"], "chttpd_auth/secret=" + m.all()["cookie-secret"],
+			"jwt_keys/hmac:a=" + base64.StdEncoding.EncodeToString([]byte(m.all()["jwt-key"])),
+			"chttpd/authentication_handlers={chttpd_auth, cookie_authentication_handler}, {chttpd_auth, default_authentication_handler}, {chttpd_auth, jwt_authentication_handler}",
+			"replicator/retries_per_request=1", "replicator/min_backoff_penalty_sec=3600", "replicator/connection_timeout=2000",
+			"replicator/password=" + m.all()["key-password"], "replicator/valid_endpoint_protocols_log=true",
+			"nouveau/url=http://u:" + m.all()["setting-url"] + "@search.example.org", "other/api_token=" + m.all()["setting-token"],
+			"chttpd_auth_lockout/mode=warn",
+		}, sets...),
+		Store: plantedEngine(store),
+	})
+	require.NoError(t, err)
+	var printed bytes.Buffer
+	require.NoError(t, cfg.WriteINI(&printed))
+	n.saw("settee config", printed.String())
+	n.saw("warnings", fmt.Sprint(warnings))
+	zerolog.SetGlobalLevel(zerolog.DebugLevel)
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		// Not the log of the command, whose last line of defence would hide what comes to it.
+		assert.NoError(t, serve(ctx, cfg, nil, nil, nil, zerolog.New(n.log)))
+	})
+	n.stop = sync.OnceFunc(func() {
+		cancel()
+		running.Wait()
+		zerolog.SetGlobalLevel(zerolog.TraceLevel)
+	})
+	t.Cleanup(n.stop)
+	listens := regexp.MustCompile(`"url":"(http://[^"]+)"`)
+	require.Eventually(t, func() bool { return strings.Contains(n.log.String(), "settee is running") }, limit, 5*time.Millisecond)
+	n.url = listens.FindStringSubmatch(n.log.String())[1]
+	return n
+}
+
+func (n *plantedNode) saw(where, text string) { n.seen[where] += text + "\n" }
+
+// by is who makes a request.
+type by struct{ user, password string }
+
+// do makes a request, whose answer belongs to what was seen.
+func (n *plantedNode) do(who by, method, path, body string, header ...string) (int, string) {
+	n.Helper()
+	status, answer, shown := n.ask(who, method, path, body, header...)
+	n.saw(fmt.Sprintf("the answer to %s of %s %s", who.user, method, strings.SplitN(path, "?", 2)[0]), shown)
+	return status, answer
+}
+
+// ask makes a request whose answer may have secrets: it is their owner's.
+func (n *plantedNode) ask(who by, method, path, body string, header ...string) (status int, answer, shown string) {
+	n.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, method, n.url+path, strings.NewReader(body))
+	require.NoError(n, err)
+	r.Header.Set("Content-Type", "application/json")
+	if who.user != "" {
+		r.SetBasicAuth(who.user, who.password)
+	}
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	response, err := http.DefaultClient.Do(r)
+	require.NoError(n, err)
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	require.NoError(n, err)
+	return response.StatusCode, string(text), fmt.Sprint(response.Header) + "\n" + string(text)
+}
+
+// clean fails the test if a secret was seen anywhere.
+func (n *plantedNode) clean() {
+	n.Helper()
+	n.saw("the log", n.log.String())
+	for where, text := range n.seen {
+		if found := n.m.in(text); !assert.Empty(n, found, "in %s", where) {
+			for line := range strings.SplitSeq(text, "\n") {
+				if len(n.m.in(line)) > 0 {
+					n.Logf("%s: %.1000s", where, line)
+				}
+			}
+		}
+	}
+}
+
+// atRest returns the fields whose secrets a store has, in any key or value.
+func atRest(t *testing.T, m *marks, db kv.Database) []string {
+	t.Helper()
+	var found []string
+	for r := (kv.KeyRange{End: []byte{0xff}}); ; {
+		pairs, err := kv.TransactValue(t.Context(), db, func(tx kv.Transaction) ([]kv.KeyValue, error) {
+			return tx.Snapshot().GetRange(r, kv.RangeOptions{Limit: 500, Mode: kv.StreamWantAll}).Slice()
+		})
+		require.NoError(t, err)
+		for _, pair := range pairs {
+			for _, field := range m.in(string(pair.Key) + " " + string(pair.Value)) {
+				if !slices.Contains(found, field) {
+					found = append(found, field)
+				}
+			}
+		}
+		if len(pairs) < 500 {
+			break
+		}
+		r.Begin = kv.KeyAfter(pairs[len(pairs)-1].Key)
+	}
+	slices.Sort(found)
+	return found
+}
+
+// definition is a replication with a secret in each field that can have one.
+func plantedDefinition(m *marks, source, target, more string) string {
+	withUser := func(text, field string) string {
+		return strings.Replace(text, "://", "://u:"+m.plant(field)+"@", 1)
+	}
+	return fmt.Sprintf(`{
+		"source": {"url": %q, "headers": {"Cookie": "a=%s", "X-Api-Key": %q, "X-Any": %q}},
+		"target": {"url": %q, "auth": {"basic": {"username": "u", "password": %q}}, "headers": {"Authorization": "Bearer %s"}}%s}`,
+		withUser(source, "source-url"), m.plant("source-cookie"), m.plant("source-api-key"), m.plant("source-any-header"),
+		target, m.plant("target-auth"), m.plant("target-bearer"), more)
+}
+
+// TestPlantedSecrets plants secrets in all fields that can have them, goes all ways on which
+// something fails, and looks for them in all that is seen of it, and in the store.
+func TestPlantedSecrets(t *testing.T) {
+	memory := func(t *testing.T) kv.Database {
+		db, err := memkv.Open(memkv.Options{})
+		require.NoError(t, err)
+		return db
+	}
+	t.Run("memkv", func(t *testing.T) { plantedSecrets(t, memory(t), true) })
+	t.Run("memkv without keys", func(t *testing.T) { plantedSecrets(t, memory(t), false) })
+	t.Run("pebblekv", func(t *testing.T) {
+		dir := filepath.Join(t.TempDir(), "data")
+		db, err := pebblekv.Open(dir, pebblekv.Options{})
+		require.NoError(t, err)
+		m := plantedSecrets(t, db, true)
+		require.NoError(t, filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
+			if err == nil && entry.Type().IsRegular() {
+				var text []byte
+				text, err = os.ReadFile(path)
+				assert.Empty(t, m.in(string(text)), path)
+			}
+			return err
+		}))
+	})
+}
+
+func plantedSecrets(t *testing.T, db kv.Database, withKeys bool) *marks {
+	m := &marks{}
+	for _, field := range []string{
+		"admin-environment", "admin-flag", "cookie-secret", "jwt-key", "key-password", "setting-url", "setting-token",
+	} {
+		m.plant(field)
+	}
+	var sets []string
+	if withKeys {
+		file := newKeyFile(t, "a")
+		key := m.plant("key--of-32-bytes") // which has 32 bytes
+		require.Len(t, []byte(key + "-------")[:32], 32)
+		key = string([]byte(key + "-------")[:32])
+		require.NoError(t, os.WriteFile(file.path, []byte("a "+base64.StdEncoding.EncodeToString([]byte(key))+"\n"), 0o600))
+		sets = append(sets, file.set())
+	}
+	faulty := faultkv.Wrap(db, faultkv.Options{Seed: 1, Rates: faultkv.Rates{
+		faultkv.Conflict: 0.005, faultkv.UnknownCommitted: 0.005, faultkv.UnknownNotCommitted: 0.005,
+	}})
+	n := startPlanted(t, m, faulty, sets...)
+	n.users()
+	stored := n.replications()
+	n.requests()
+	n.settings()
+	n.panics()
+	n.observe()
+
+	found := atRest(t, m, db)
+	if withKeys {
+		assert.Empty(t, found, "in the store")
+	} else {
+		for _, field := range append(stored, "stored-cookie-secret", "stored-key-password") {
+			assert.Contains(t, found, field, "the test would not see it")
+		}
+	}
+	n.stop()
+	n.clean()
+	return m
+}
+
+func (n *plantedNode) admin() by { return by{"admin", n.m.all()["admin-environment"]} }
+func (n *plantedNode) owner() by { return by{"owner", n.m.all()["owner-password"]} }
+func (n *plantedNode) other() by { return by{"other", n.m.all()["other-password"]} }
+
+// users makes two, of whom neither may see what is the other one's.
+func (n *plantedNode) users() {
+	for _, name := range []string{"owner", "other"} {
+		status, answer := n.do(n.admin(), http.MethodPut, "_users/org.couchdb.user:"+name,
+			fmt.Sprintf(`{"type":"user","name":%q,"roles":[],"password":%q}`, name, n.m.plant(name+"-password")))
+		require.Equal(n, http.StatusCreated, status, answer)
+	}
+	status, answer := n.do(n.admin(), http.MethodPut, "_replicator/_security", `{"members":{"names":["owner","other"]}}`)
+	require.Equal(n, http.StatusOK, status, answer)
+}
+
+// replications runs one for each way in which a peer fails. It returns the fields of one whose
+// secrets have to be stored.
+func (n *plantedNode) replications() (stored []string) {
+	peer := hostilePeer(n.T, n.m)
+	secure := httptest.NewUnstartedServer(http.NotFoundHandler())
+	secure.Config.ErrorLog = stdlog.New(io.Discard, "", 0)
+	secure.StartTLS()
+	n.Cleanup(secure.Close)
+	closed, err := new(net.ListenConfig).Listen(n.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(n, err)
+	nobody := closed.Addr().String()
+	require.NoError(n, closed.Close())
+
+	good := peer.URL + "/good/x"
+	filter := func() string {
+		return fmt.Sprintf(`,"filter":"d/f","query_params":{"token":%q}`, n.m.plant("query-param"))
+	}
+	proxy := func(scheme, address string) string {
+		return fmt.Sprintf(`,"source_proxy":"%s://u:%s@%s"`, scheme, n.m.plant("source-proxy"), address)
+	}
+	hostile := strings.TrimPrefix(peer.URL, "http://")
+	cases := map[string]string{
+		"refused":        plantedDefinition(n.m, "http://"+nobody+"/x", good, ""),
+		"unresolved":     plantedDefinition(n.m, "http://nobody.invalid/x", good, ""),
+		"untrusted":      plantedDefinition(n.m, secure.URL+"/x", good, ""),
+		"not TLS":        plantedDefinition(n.m, "https://"+hostile+"/x/y", good, ""),
+		"denied":         plantedDefinition(n.m, "http://169.254.169.254/x", good, ""),
+		"proxy refuses":  plantedDefinition(n.m, "https://source.invalid/x", good, proxy("http", hostile)),
+		"proxy answers":  plantedDefinition(n.m, "http://source.invalid/status500/x", good, proxy("http", hostile)),
+		"proxy not TLS":  plantedDefinition(n.m, "http://source.invalid/x", good, proxy("https", hostile)),
+		"proxy nobody":   plantedDefinition(n.m, "http://source.invalid/x", good, proxy("http", nobody)),
+		"socks nobody":   plantedDefinition(n.m, "http://source.invalid/x", good, proxy("socks5", nobody)),
+		"socks is none":  plantedDefinition(n.m, "http://source.invalid/x", good, proxy("socks5", hostile)),
+		"target proxy":   plantedDefinition(n.m, good, "http://target.invalid/status403/x", fmt.Sprintf(`,"target_proxy":"http://u:%s@%s"`, n.m.plant("target-proxy"), hostile)),
+		"target fails":   plantedDefinition(n.m, good, peer.URL+"/status500/x", ""),
+		"target refuses": plantedDefinition(n.m, good, good, ""),
+		"target crashes": plantedDefinition(n.m, good, peer.URL+"/bulk-docs-crash/x", ""),
+		"target created": plantedDefinition(n.m, good, peer.URL+"/status404/x", `,"create_target":true`),
+		"filter code":    plantedDefinition(n.m, peer.URL+"/filter-code/x", good, filter()),
+		"filter crash":   plantedDefinition(n.m, peer.URL+"/filter-crash/x", good, filter()),
+		"feed of filter": plantedDefinition(n.m, peer.URL+"/bad-row/x", good, filter()),
+	}
+	for _, kind := range []string{
+		"status401", "status403", "status404", "status429", "status500", "text", "page", "elsewhere", "circle", "nowhere", "malformed", "hang",
+		"login-refused", "session", "bad-row", "late-error", "bulk-get-error", "sequence",
+	} {
+		cases[kind] = plantedDefinition(n.m, peer.URL+"/"+kind+"/x", good, "")
+		if kind == "status429" {
+			continue // both would wait for one another
+		}
+		// So that there is a login, too.
+		cases[kind+" with a session"] = fmt.Sprintf(`{"source":"http://u:%s@%s/%s/y","target":"http://u:%s@%s/good/y"}`,
+			n.m.plant("session-source"), hostile, kind, n.m.plant("session-target"), hostile)
+	}
+
+	var posting sync.WaitGroup
+	var mu sync.Mutex
+	for name, definition := range cases {
+		id := url.PathEscape(name)
+		status, answer := n.do(n.owner(), http.MethodPut, "_replicator/"+id, definition)
+		require.Equal(n, http.StatusCreated, status, "%s: %s", name, answer)
+		if name == "filter code" || name == "status429" {
+			continue // which would wait until it is tried again
+		}
+		once := strings.TrimSuffix(definition, "}") + `,"winning_revs_only":true}` // another replication
+		posting.Go(func() {
+			_, answer, shown := n.ask(n.owner(), http.MethodPost, "_replicate", once)
+			mu.Lock()
+			defer mu.Unlock()
+			n.saw("the answer to _replicate, "+name, shown+answer)
+		})
+	}
+	// While requests are repeated the reason is in the listings.
+	for range 20 {
+		n.do(n.admin(), http.MethodGet, "_scheduler/jobs?limit=1000", "")
+		n.do(n.admin(), http.MethodGet, "_active_tasks", "")
+	}
+	posting.Wait()
+	for name := range cases {
+		require.Eventually(n, func() bool {
+			status, answer := n.do(n.admin(), http.MethodGet, "_scheduler/docs/_replicator/"+url.PathEscape(name), "")
+			return status == http.StatusOK && regexp.MustCompile(`"state":"(crashing|failed|completed)"`).MatchString(answer)
+		}, limit, 20*time.Millisecond, name)
+	}
+	// One that fails for good: another job has its replication id.
+	status, answer := n.do(n.owner(), http.MethodPut, "_replicator/twin", cases["bad-row"])
+	require.Equal(n, http.StatusCreated, status, answer)
+	require.Eventually(n, func() bool {
+		_, answer := n.do(n.admin(), http.MethodGet, "_scheduler/docs/_replicator/twin", "")
+		return strings.Contains(answer, `"state":"failed"`)
+	}, limit, 20*time.Millisecond)
+	return []string{
+		"source-url", "source-cookie", "source-api-key", "source-any-header", "target-auth", "target-bearer", "query-param", "source-proxy", "target-proxy",
+		"session-source", "session-target",
+	}
+}
+
+// requests makes some that are refused, with secrets in all their parts.
+func (n *plantedNode) requests() {
+	plant := n.m.plant
+	definitions := []string{
+		`{"source":"http://u:%s@h h/x","target":"http://h/y"}`, `{"source":"u:%s@h/x","target":"http://h/y"}`,
+		`{"source":"ftp://u:%s@h/x","target":"http://h/y"}`, `{"source":"http://u:%s@h:99999/x","target":"http://h/y"}`,
+		`{"source":"http://u:%s@h","target":"http://h/y"}`, `{"source":"http://u:%s@h/x?y=z","target":"http://h/y"}`,
+		`{"source":{"url":"http://h/x","auth":{"basic":{"username":"u","password":["%s"]}}},"target":"http://h/y"}`,
+		`{"source":{"url":"http://h/x","auth":"%s"},"target":"http://h/y"}`,
+		`{"source":{"url":"http://h/x","headers":{"X-Token":["%s"]}},"target":"http://h/y"}`,
+		`{"source":{"url":"http://h/x","headers":{"X-Token":"%s\n"}},"target":"http://h/y"}`,
+		`{"source":{"url":"http://h/x","headers":{"Authorization":"Basic %s"}},"target":"http://h/y"}`,
+		`{"source":"http://h/x","target":"http://h/y","source_proxy":"http://u:%s@"}`,
+		`{"source":"http://h/x","target":"http://h/y","source_proxy":"ftp://u:%s@h"}`,
+		`{"source":"http://h/x","target":"http://h/y","query_params":"%s"}`,
+		`{"source":"http://h/x","target":"http://h/y","worker_processes":"%s"}`,
+		`{"source":"http://h/x","target":"http://h/y","doc_ids":"%s"}`,
+		`{"source":"http://h/x","target":"http://h/y","filter":"%s"`,
+		`{"source":"http://h/x","target":"http://h/y","cancel":"%s"}`,
+		`"%s"`, `%s`,
+	}
+	for i, definition := range definitions {
+		body := fmt.Sprintf(definition, plant("bad-definition"))
+		status, answer := n.do(n.owner(), http.MethodPut, fmt.Sprintf("_replicator/bad%d", i), body)
+		assert.GreaterOrEqual(n, status, 400, "%s: %s", body, answer)
+		status, answer = n.do(n.owner(), http.MethodPost, "_replicate", body)
+		assert.GreaterOrEqual(n, status, 400, "%s: %s", body, answer)
+		n.do(n.owner(), http.MethodPost, "_replicator/_bulk_docs", `{"docs":[`+body+`]}`)
+	}
+	for _, who := range []by{{"owner", plant("wrong-password")}, {"nobody", plant("unknown-password")}, {"admin", plant("wrong-admin-password")}} {
+		status, _ := n.do(who, http.MethodGet, "_session", "")
+		assert.Equal(n, http.StatusUnauthorized, status)
+	}
+	token := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"HS256","typ":"JWT"}`)) + "." +
+		base64.RawURLEncoding.EncodeToString([]byte(`{"sub":"x","own":"`+plant("token-claim")+`"}`)) + "." + plant("token-signature")
+	for _, header := range [][]string{
+		{"Authorization", "Bearer " + token}, {"Authorization", "Bearer " + plant("bearer")}, {"Authorization", "Basic " + plant("malformed-basic")},
+		{"Authorization", "Digest " + plant("digest")}, {"Cookie", "AuthSession=" + plant("cookie")},
+		{"Cookie", "AuthSession=" + base64.RawURLEncoding.EncodeToString([]byte("owner:FFFFFFFF:"+plant("forged-cookie")))},
+		{"X-Auth-CouchDB-Token", plant("proxy-token")}, {"Proxy-Authorization", plant("proxy-authorization")}, {"X-Api-Key", plant("own-header")},
+	} {
+		n.do(by{}, http.MethodGet, "_session", "", header...)
+		n.do(by{}, http.MethodGet, "_all_dbs", "", header...)
+	}
+	for body, kind := range map[string]string{
+		`{"name":"owner","password":"` + plant("session-password") + `"}`:         "application/json",
+		`{"name":"owner","password":["` + plant("session-list") + `"]}`:           "application/json",
+		`{"name":"owner","password":"` + plant("session-cut"):                     "application/json",
+		"name=owner&password=" + plant("session-form"):                            "application/x-www-form-urlencoded",
+		"name=owner&password=" + plant("session-broken-form") + "%zz":             "application/x-www-form-urlencoded",
+		"name=owner&password=" + plant("session-text"):                            "text/plain",
+		`{"name":"` + plant("name-that-is-a-password") + `x","password":"wrong"}`: "text/plain",
+	} {
+		status, _ := n.do(by{}, http.MethodPost, "_session", body, "Content-Type", kind)
+		assert.GreaterOrEqual(n, status, 400, body)
+	}
+	for _, body := range []string{
+		`{"type":"user","name":"x","roles":["_admin"],"password":"%s"}`, `{"type":"user","name":"x","roles":[],"password":["%s"]}`,
+		`{"type":"user","name":"y","roles":[],"password":"%s"}`, `{"type":"user","name":"x","roles":"%s"}`, `{"type":"user","password":"%s"`,
+		`{"type":"user","name":"x","roles":[],"password":"ok","derived_key":"%s","_rev":"x"}`,
+	} {
+		body = fmt.Sprintf(body, plant("bad-user"))
+		status, _ := n.do(n.admin(), http.MethodPut, "_users/org.couchdb.user:x", body)
+		assert.GreaterOrEqual(n, status, 400, body)
+		n.do(n.owner(), http.MethodPut, "_users/org.couchdb.user:owner", body)
+	}
+	n.do(by{}, http.MethodGet, "_scheduler/jobs/http:%2F%2Fu:"+plant("path")+"@h%2F", "")
+	n.do(n.admin(), http.MethodGet, "_scheduler/jobs?limit="+plant("query"), "")
+	n.do(n.admin(), http.MethodGet, "_scheduler/jobs?password="+plant("unknown-query"), "")
+}
+
+// settings changes and reads the configuration.
+func (n *plantedNode) settings() {
+	plant, path := n.m.plant, "_node/_local/_config/"
+	put := func(name, value string) (int, string) {
+		text, err := json.Marshal(value)
+		require.NoError(n, err)
+		return n.do(n.admin(), http.MethodPut, path+name, string(text))
+	}
+	for name, value := range map[string]string{
+		"jwt_keys/hmac:b":     base64.StdEncoding.EncodeToString([]byte(plant("stored-jwt-key"))),
+		"replicator/password": plant("stored-key-password"),
+		"admins/third":        plant("stored-admin"),
+		"nouveau/url":         "http://u:" + plant("stored-url") + "@search.example.org",
+		"chttpd_auth/secret":  plant("stored-cookie-secret"),
+	} {
+		if name == "nouveau/url" {
+			continue // it is no secret by its name, and stored as it is: see README
+		}
+		for range 2 {
+			status, answer := put(name, value)
+			assert.Equal(n, http.StatusOK, status, "%s: %s", name, answer)
+		}
+		status, _ := n.do(n.admin(), http.MethodGet, path+name, "")
+		assert.Equal(n, http.StatusOK, status, name)
+	}
+	for name, value := range map[string]string{
+		"jwt_keys/hmac:c": "\n" + plant("bad-jwt-key") + "\nx", "secrets/key_file": plant("key-file"), "replicator/api_token": plant("unknown-secret"),
+		"replicator/cert_password": plant("no-setting"),
+		"settee/store":             "fdb://u:" + plant("store-url") + "@h/",
+	} {
+		put(name, value)
+		n.do(n.admin(), http.MethodDelete, path+name, "")
+	}
+	n.do(n.admin(), http.MethodPut, path+"jwt_keys/hmac:d", `["`+plant("setting-list")+`"]`)
+	n.do(n.admin(), http.MethodPut, path+"jwt_keys/hmac:d", `"`+plant("setting-cut"))
+	n.do(n.admin(), http.MethodGet, "_node/_local/_config", "")
+	n.do(n.admin(), http.MethodDelete, path+"admins/third", "")
+}
+
+// panics has requests fail in ways in which they should not.
+func (n *plantedNode) panics() {
+	password := n.m.plant("panic")
+	endpoint := replicator.Endpoint{URL: "http://h/x/", Username: "u", Password: password, Headers: []replicator.Header{{Name: "X-Token", Value: password}}}
+	definition := &replicator.Replication{Source: endpoint, Target: endpoint}
+	for name, fault := range map[string]func(){
+		"an error":      func() { panic(fmt.Errorf("the disk at http://u:%s@h/ is full", password)) },
+		"an endpoint":   func() { panic(endpoint) },
+		"a pointer":     func() { panic(&endpoint) },
+		"a replication": func() { panic(definition) },
+		"args":          func() { panic(&replicator.JobArgs{Replication: definition}) },
+		"a text":        func() { panic(fmt.Sprintf("%+v %#v %s", definition, definition, &endpoint)) },
+		"a store error": func() { panic(storeError{fmt.Errorf("the disk at http://u:%s@h/ is full: %+v", password, endpoint)}) },
+	} {
+		n.store.fault.Store(&fault)
+		status, answer := n.do(n.admin(), http.MethodGet, "_replicator/x", "")
+		assert.Equal(n, http.StatusInternalServerError, status, "%s: %s", name, answer)
+		n.store.fault.Store(nil)
+	}
+	assert.GreaterOrEqual(n, strings.Count(n.log.String(), "request panicked"), 6)
+}
+
+// observe asks for all that others than the owner may see.
+func (n *plantedNode) observe() {
+	_, docs, _ := n.ask(n.admin(), http.MethodGet, "_replicator/_all_docs?include_docs=true", "")
+	var list struct {
+		Rows []struct {
+			ID  string
+			Doc map[string]json.RawMessage
+		}
+	}
+	require.NoError(n, json.Unmarshal([]byte(docs), &list))
+	ended := 0
+	for _, row := range list.Rows {
+		for name, value := range row.Doc {
+			if strings.HasPrefix(name, "_replication") {
+				n.saw("the document "+row.ID, string(value))
+				ended++
+			}
+		}
+		id := url.PathEscape(row.ID)
+		for _, query := range []string{"", "?conflicts=true&revs_info=true", "?open_revs=all", "?attachments=true"} {
+			status, answer := n.do(n.other(), http.MethodGet, "_replicator/"+id+query, "", "Accept", "application/json")
+			assert.Equal(n, http.StatusOK, status, answer)
+		}
+		n.do(n.other(), http.MethodPost, "_replicator/_bulk_get", fmt.Sprintf(`{"docs":[{"id":%q}]}`, row.ID))
+		n.do(n.other(), "COPY", "_replicator/"+id, "", "Destination", "copy")
+		n.do(n.other(), http.MethodPut, "_replicator/"+id, `{"source":"http://h/x","target":"http://h/y"}`)
+		_, job := n.do(n.admin(), http.MethodGet, "_scheduler/docs/_replicator/"+id, "")
+		var listed struct{ ID string }
+		require.NoError(n, json.Unmarshal([]byte(job), &listed))
+		if listed.ID != "" {
+			n.do(n.admin(), http.MethodGet, "_scheduler/jobs/"+url.PathEscape(listed.ID), "")
+			n.do(n.admin(), http.MethodGet, "_scheduler/jobs/"+url.PathEscape(listed.ID)+"/failures", "")
+		}
+	}
+	assert.GreaterOrEqual(n, ended, 6, "documents say how their jobs have ended")
+	for _, who := range []by{n.admin(), n.other(), {}} {
+		for _, path := range []string{
+			"_scheduler/jobs?limit=1000", "_scheduler/docs?limit=1000", "_scheduler/docs/_replicator?limit=1000", "_scheduler/shares", "_active_tasks",
+			"_node/_local/_prometheus", "_node/_local/_config", "_node/_local", "_session", "_up", "_all_dbs", "_replicator", "_replicator/_security",
+			"_users/org.couchdb.user:owner", "_users",
+		} {
+			n.do(who, http.MethodGet, path, "")
+		}
+	}
+	for _, path := range []string{"_replicator/_all_docs?include_docs=true", "_replicator/_changes?include_docs=true", "_replicator/_design_docs", "_users/_all_docs"} {
+		for _, who := range []by{n.other(), {}} {
+			n.do(who, http.MethodGet, path, "")
+		}
+	}
+	_, failures := n.do(n.admin(), http.MethodGet, "_scheduler/docs/_replicator/target%20refuses", "")
+	assert.Contains(n, failures, `"doc_write_failures":1`)
+}
+
+// A panic in a run ends the process: what that prints of it has no secrets either.
+func TestPanicInARun(t *testing.T) {
+	if panics() != "" {
+		panicInARun(t)
+		return
+	}
+	self, err := os.Executable()
+	require.NoError(t, err)
+	for _, what := range []string{"error", "endpoint", "replication", "args"} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			defer cancel()
+			out, err := runPanicking(ctx, self, what)
+			require.Error(t, err)
+			require.Contains(t, out, "panic: ")
+			require.Contains(t, out, "replicator/scheduler.(*Server).run")
+			require.Contains(t, out, "replication started")
+			m := &marks{fields: plantedFields}
+			require.Empty(t, m.in(out), out)
+		})
+	}
+}
+
+var plantedFields = func() []string {
+	m := &marks{}
+	m.plant("admin-environment")
+	plantedDefinition(m, "http://127.0.0.1:1/x", "http://127.0.0.1:1/y", "")
+	return m.fields
+}()
+
+// panicInARun runs a node whose store panics in the goroutine of a run.
+func panicInARun(t *testing.T) {
+	m := &marks{}
+	m.plant("admin-environment")
+	db, err := memkv.Open(memkv.Options{})
+	require.NoError(t, err)
+	store := &panicking{Database: db, definition: plantedDefinition(m, "http://127.0.0.1:1/x", "http://127.0.0.1:1/y", "")}
+	cfg, _, err := config.Load(config.Options{
+		Environ: []string{"COUCHDB_USER=admin", "COUCHDB_PASSWORD=" + m.all()["admin-environment"]},
+		Flags:   []string{"chttpd/port=0", "chttpd_auth/iterations=10", "log/level=debug", "replicator/retries_per_request=0"}, Store: plantedEngine(store),
+	})
+	require.NoError(t, err)
+	log := &safeBuffer{}
+	go func() {
+		_ = serve(context.Background(), cfg, nil, nil, nil, zerolog.New(io.MultiWriter(log, os.Stderr)))
+	}()
+	require.Eventually(t, func() bool { return strings.Contains(log.String(), "settee is running") }, limit, 5*time.Millisecond)
+	n := &plantedNode{T: t, m: m, seen: map[string]string{}}
+	n.url = regexp.MustCompile(`"url":"(http://[^"]+)"`).FindStringSubmatch(log.String())[1]
+	_, _, _ = n.ask(n.admin(), http.MethodPost, "_replicate", store.definition)
+	<-time.After(limit) // the process ends before
+}
+
+// panicking panics in the first write of a run's progress.
+type panicking struct {
+	kv.Database
+	definition string
+}
+
+func (p *panicking) Transact(ctx context.Context, fn func(kv.Transaction) error) error {
+	var callers [64]uintptr
+	frames := runtime.CallersFrames(callers[:runtime.Callers(1, callers[:])])
+	inRun, inCrash := false, false
+	for {
+		frame, more := frames.Next()
+		inRun = inRun || strings.HasSuffix(frame.Function, "scheduler.(*Server).run")
+		inCrash = inCrash || strings.HasSuffix(frame.Function, "scheduler.(*Server).ended")
+		if !more {
+			break
+		}
+	}
+	if inRun && inCrash {
+		p.panic()
+	}
+	return p.Database.Transact(ctx, fn)
+}
+
+func (p *panicking) panic() {
+	request, err := replicator.ParseRequest([]byte(p.definition), replicator.ParseOptions{})
+	if err != nil {
+		panic("the test is wrong")
+	}
+	switch r := request.Replication; panics() {
+	case "error":
+		panic(fmt.Errorf("%v, %+v: %s", r.Source, r, r.Target))
+	case "endpoint":
+		panic(r.Source)
+	case "replication":
+		panic(r)
+	case "args":
+		panic(replicator.JobArgs{Replication: r})
+	}
+}
+
+const panicVariable = "SETTEE_TEST_PANIC"
+
+// panics says whether this process is the one that panics, and with what.
+func panics() string { return os.Getenv(panicVariable) }
+
+func runPanicking(ctx context.Context, self, what string) (string, error) {
+	cmd := exec.CommandContext(ctx, self, "-test.run", "^TestPanicInARun$")
+	cmd.Env = append(os.Environ(), panicVariable+"="+what)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"testing"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"settee/fdbjobs"
+	"settee/frontend/accounts"
+	"settee/pkg/config"
+	"settee/pkg/couch"
+	"settee/pkg/docstore"
+	"settee/pkg/redact"
+)
+
+// No way of printing a value that holds a secret shows it.
+func TestSecretsAreNotPrinted(t *testing.T) {
+	t.Parallel()
+	m := &marks{}
+	secret := m.plant("printed")
+	cfg, _, err := config.Load(config.Options{Flags: []string{"admins/root=" + secret, "chttpd_auth/secret=" + secret, "other/url=http://u:" + secret + "@h"}})
+	require.NoError(t, err)
+	endpoint := couch.Config{
+		URL: "http://h/x", Username: "u", Password: secret, Header: http.Header{"X-Token": {secret}}, Proxy: "http://u:" + secret + "@h",
+		Secrets: redact.Set{}.With(secret),
+	}
+	opened, err := couch.Open(endpoint)
+	require.NoError(t, err)
+	defer opened.Close()
+	body := json.RawMessage(`{"password":"` + secret + `"}`)
+	for _, value := range []any{
+		cfg, config.Value{Section: "admins", Key: "root", Text: secret}, config.Layer{{Section: "jwt_keys", Key: "hmac:a", Text: secret}},
+		endpoint, opened, couch.TLSConfig{KeyPassword: secret}, couch.PoolConfig{TLS: couch.TLSConfig{KeyPassword: secret}},
+		couch.TransportOptions{Proxy: "http://u:" + secret + "@h"},
+		fdbjobs.Job{ID: "j", Args: body}, fdbjobs.Spec{ID: "j", Args: body},
+		docstore.Edit{ID: "d", Body: body}, docstore.Document{ID: "d", Body: body}, docstore.LocalDocument{ID: "_local/d", Body: body},
+		docstore.Change{ID: "d", Body: body}, accounts.Write{ID: "d", Body: body, Before: body},
+	} {
+		var text bytes.Buffer
+		for _, shown := range []any{value, &value, []any{value}, map[string]any{"x": value}} {
+			for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d"} {
+				fmt.Fprintf(&text, verb+"\n", shown)
+			}
+			slog.New(slog.NewJSONHandler(&text, nil)).Info("x", "value", shown)
+			slog.New(slog.NewTextHandler(&text, nil)).Info("x", "value", shown)
+			log := zerolog.New(&text)
+			log.Info().Interface("value", shown).Msg("x")
+		}
+		require.Empty(t, m.in(text.String()), "%T: %s", value, &text)
+	}
+}
+
+// What comes to the log of the command with a password in a URL goes on without.
+func TestTheLogIsTheLastLineOfDefence(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	log := newLog(&out, zerolog.WarnLevel)
+	log.Error().Str("any", "http://u:s3cret@h/").Msg("at http://u:s3cret@h/")
+	require.Contains(t, out.String(), "http://u:*****@h/")
+	require.NotContains(t, out.String(), "s3cret")
+}
