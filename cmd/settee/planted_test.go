@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -14,10 +13,8 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -36,74 +33,6 @@ import (
 	"settee/pkg/kv/pebblekv"
 	"settee/replicator"
 )
-
-// marks are secrets that are planted wherever one can be, and looked for wherever none may be.
-type marks struct {
-	mu     sync.Mutex
-	fields []string
-}
-
-// plant returns a secret for a field.
-func (m *marks) plant(field string) string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.fields = append(m.fields, field)
-	return fmt.Sprintf("SECRET-%s-%d", field, len(m.fields))
-}
-
-// all returns the fields, and their secrets.
-func (m *marks) all() map[string]string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	secrets := map[string]string{}
-	for i, field := range m.fields {
-		secrets[field] = fmt.Sprintf("SECRET-%s-%d", field, i+1)
-	}
-	return secrets
-}
-
-// in returns the fields whose secrets a text has: as they are, in any case of letters, in base64
-// at any place of it, in hexadecimal digits, and as fmt prints bytes.
-func (m *marks) in(text string) (found []string) {
-	lower := strings.ToLower(text)
-	for field, secret := range m.all() {
-		decimal := strings.Trim(fmt.Sprint([]byte(secret)), "[]")
-		spellings := []string{strings.ToLower(secret), hex.EncodeToString([]byte(secret)), decimal}
-		has := slices.ContainsFunc(spellings, func(s string) bool { return strings.Contains(lower, s) })
-		for _, s := range inBase64(secret) {
-			has = has || strings.Contains(text, s)
-		}
-		if has {
-			found = append(found, field)
-		}
-	}
-	slices.Sort(found)
-	return found
-}
-
-// inBase64 returns what base64 makes of a text that stands anywhere in another one.
-func inBase64(text string) (out []string) {
-	for _, encoding := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
-		for shift := range 3 {
-			coded := encoding.EncodeToString([]byte(strings.Repeat("x", shift) + text))
-			begin := (shift*8 + 5) / 6 // the first character that is of text alone
-			out = append(out, coded[begin:len(coded)-2])
-		}
-	}
-	return out
-}
-
-func TestMarksAreFound(t *testing.T) {
-	var m marks
-	secret := m.plant("field")
-	for _, text := range []string{
-		secret, strings.ToLower(secret), base64.StdEncoding.EncodeToString([]byte("user:" + secret)), base64.URLEncoding.EncodeToString([]byte("a" + secret + "bc")),
-		base64.StdEncoding.EncodeToString([]byte("ab" + secret)), fmt.Sprintf("%x", secret), fmt.Sprintf("%v", []byte("x"+secret)), url.QueryEscape(secret),
-	} {
-		require.Equal(t, []string{"field"}, m.in("around "+text+" it"), text)
-	}
-	require.Empty(t, m.in("SECRET-other-1 "+base64.StdEncoding.EncodeToString([]byte("user:SECRET"))))
-}
 
 // plantedStore is the store of a node under test. It fails, and panics, in requests alone, when told to.
 type plantedStore struct {
@@ -158,142 +87,6 @@ func (b *safeBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.text.String()
-}
-
-// hostilePeer is a server that says to everybody all that it was told: in errors of each status,
-// as JSON and as text, in redirects, in the middle of feeds, in answers that are none.
-func hostilePeer(t *testing.T, m *marks) *httptest.Server {
-	cookie := m.plant("session-cookie")
-	hang := make(chan struct{})
-	peer := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		user, password, _ := r.BasicAuth()
-		echo := fmt.Sprintf("%s %s %s:%s %s", r.RequestURI, body, user, password, url.QueryEscape(password))
-		for name, values := range r.Header {
-			echo += fmt.Sprintf("; %s: %s", name, values)
-		}
-		inJSON := func() string {
-			text, _ := json.Marshal(echo) // of a string
-			return string(text)
-		}
-		segments := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
-		kind := segments[0]
-		last := segments[len(segments)-1]
-		refuse := func(status int) {
-			w.Header().Set("Content-Type", "application/json")
-			w.WriteHeader(status)
-			fmt.Fprintf(w, `{"error":%s,"reason":%s}`, inJSON(), inJSON())
-		}
-		if last == "_session" {
-			if kind == "session" {
-				w.Header().Set("Set-Cookie", "AuthSession="+cookie+"; Version=1; Path=/; HttpOnly")
-				fmt.Fprint(w, `{"ok":true,"name":"u","roles":[]}`)
-				return
-			}
-			if kind == "login-refused" {
-				refuse(http.StatusForbidden)
-				return
-			}
-			w.WriteHeader(http.StatusNotFound)
-			return
-		}
-		info := func() {
-			fmt.Fprint(w, `{"db_name":"x","update_seq":"1-x","instance_start_time":"0","doc_count":1,"doc_del_count":0}`)
-		}
-		isDatabase := len(segments) == 2
-		isLocal := len(segments) > 2 && segments[2] == "_local"
-		switch {
-		case kind == "status401", kind == "login-refused":
-			refuse(http.StatusUnauthorized)
-		case kind == "status403":
-			refuse(http.StatusForbidden)
-		case kind == "status404":
-			refuse(http.StatusNotFound)
-		case kind == "status500", kind == "session":
-			refuse(http.StatusInternalServerError)
-		case kind == "status429":
-			w.Header().Set("Retry-After", "3600")
-			refuse(http.StatusTooManyRequests)
-		case kind == "text":
-			http.Error(w, echo, http.StatusBadGateway)
-		case kind == "page":
-			w.Header().Set("Content-Type", "text/html")
-			w.WriteHeader(http.StatusServiceUnavailable)
-			fmt.Fprintf(w, "<html><body>%s</body></html>", strings.ReplaceAll(url.PathEscape(echo), "%20", " "))
-		case kind == "elsewhere":
-			w.Header().Set("Location", "http://"+user+":"+password+"@"+password+".example/"+url.PathEscape(echo))
-			w.WriteHeader(http.StatusFound)
-		case kind == "circle":
-			w.Header().Set("Location", "/circle/x?"+url.QueryEscape(echo))
-			w.WriteHeader(http.StatusFound)
-		case kind == "nowhere":
-			w.Header().Set("Location", "http://"+password+"\x7f:"+password)
-			w.WriteHeader(http.StatusFound)
-		case kind == "malformed":
-			fmt.Fprintf(w, `{"db_name":%s`, echo)
-		case kind == "hang":
-			select {
-			case <-hang:
-			case <-r.Context().Done():
-			}
-		case isDatabase && kind == "sequence":
-			fmt.Fprintf(w, `{"db_name":"x","update_seq":%s,"doc_count":1}`, inJSON())
-		case isDatabase:
-			info()
-		case isLocal && r.Method == http.MethodPut:
-			w.WriteHeader(http.StatusCreated)
-			fmt.Fprint(w, `{"ok":true,"id":"_local/x","rev":"0-1"}`)
-		case isLocal:
-			w.WriteHeader(http.StatusNotFound)
-			fmt.Fprint(w, `{"error":"not_found","reason":"missing"}`)
-		case last == "_design/d" || len(segments) > 3 && segments[2] == "_design":
-			if kind == "filter-code" {
-				refuse(http.StatusInternalServerError)
-				return
-			}
-			fmt.Fprint(w, `{"_id":"_design/d","_rev":"1-a","filters":{"f":"function(doc, req) { throw req.query.token; }"}}`)
-		case last == "_changes":
-			switch kind {
-			case "filter-crash":
-				refuse(http.StatusInternalServerError)
-			case "bad-row":
-				fmt.Fprintf(w, `{"results":[{"seq":"1-x",%s:1,"changes":[{"rev":"1-a"}]}],"last_seq":"1-x"}`, inJSON())
-			case "late-error":
-				if since := r.URL.Query().Get("since"); since != "" && since != "0" {
-					refuse(http.StatusInternalServerError) // or else there would be progress, and no end
-					return
-				}
-				fmt.Fprintf(w, `{"results":[{"seq":"1-x","id":"a","changes":[{"rev":"1-a"}]},{"error":%s,"reason":%s}`, inJSON(), inJSON())
-			case "sequence":
-				fmt.Fprintf(w, `{"results":[{"seq":%s,"id":"a","changes":[{"rev":"1-a"}]}],"last_seq":%s,"pending":0}`, inJSON(), inJSON())
-			default:
-				fmt.Fprint(w, `{"results":[{"seq":"1-x","id":"a","changes":[{"rev":"1-a"}]}],"last_seq":"1-x","pending":0}`)
-			}
-		case last == "_ensure_full_commit":
-			w.WriteHeader(http.StatusCreated)
-			fmt.Fprint(w, `{"ok":true,"instance_start_time":"0"}`)
-		case last == "_revs_diff":
-			fmt.Fprint(w, `{"a":{"missing":["1-a"]}}`)
-		case last == "_bulk_get" && kind == "bulk-get-error":
-			fmt.Fprintf(w, `{"results":[{"id":"a","docs":[{"error":{"id":"a","rev":"1-a","error":%s,"reason":%s}}]}]}`, inJSON(), inJSON())
-		case last == "_bulk_get":
-			fmt.Fprint(w, `{"results":[{"id":"a","docs":[{"ok":{"_id":"a","_rev":"1-a","_revisions":{"start":1,"ids":["a"]}}}]}]}`)
-		case last == "_bulk_docs" && kind == "bulk-docs-crash":
-			refuse(http.StatusInternalServerError)
-		case last == "_bulk_docs":
-			w.WriteHeader(http.StatusCreated)
-			fmt.Fprintf(w, `[{"id":"a","rev":"1-a","error":"forbidden","reason":%s}]`, inJSON())
-		default:
-			refuse(http.StatusInternalServerError)
-		}
-	}))
-	peer.Config.ErrorLog = stdlog.New(io.Discard, "", 0)
-	peer.Start()
-	t.Cleanup(func() {
-		close(hang)
-		peer.Close()
-	})
-	return peer
 }
 
 // plantedNode is a node with all its roles, in this process, and all that was seen of it.
@@ -798,111 +591,4 @@ func (n *plantedNode) observe() {
 	}
 	_, failures := n.do(n.admin(), http.MethodGet, "_scheduler/docs/_replicator/target%20refuses", "")
 	assert.Contains(n, failures, `"doc_write_failures":1`)
-}
-
-// A panic in a run ends the process: what that prints of it has no secrets either.
-func TestPanicInARun(t *testing.T) {
-	if panics() != "" {
-		panicInARun(t)
-		return
-	}
-	self, err := os.Executable()
-	require.NoError(t, err)
-	for _, what := range []string{"error", "endpoint", "replication", "args"} {
-		t.Run(what, func(t *testing.T) {
-			t.Parallel()
-			ctx, cancel := context.WithTimeout(t.Context(), limit)
-			defer cancel()
-			out, err := runPanicking(ctx, self, what)
-			require.Error(t, err)
-			require.Contains(t, out, "panic: ")
-			require.Contains(t, out, "replicator/scheduler.(*Server).run")
-			require.Contains(t, out, "replication started")
-			m := &marks{fields: plantedFields}
-			require.Empty(t, m.in(out), out)
-		})
-	}
-}
-
-var plantedFields = func() []string {
-	m := &marks{}
-	m.plant("admin-environment")
-	plantedDefinition(m, "http://127.0.0.1:1/x", "http://127.0.0.1:1/y", "")
-	return m.fields
-}()
-
-// panicInARun runs a node whose store panics in the goroutine of a run.
-func panicInARun(t *testing.T) {
-	m := &marks{}
-	m.plant("admin-environment")
-	db, err := memkv.Open(memkv.Options{})
-	require.NoError(t, err)
-	store := &panicking{Database: db, definition: plantedDefinition(m, "http://127.0.0.1:1/x", "http://127.0.0.1:1/y", "")}
-	cfg, _, err := config.Load(config.Options{
-		Environ: []string{"COUCHDB_USER=admin", "COUCHDB_PASSWORD=" + m.all()["admin-environment"]},
-		Flags:   []string{"chttpd/port=0", "chttpd_auth/iterations=10", "log/level=debug", "replicator/retries_per_request=0"}, Store: plantedEngine(store),
-	})
-	require.NoError(t, err)
-	log := &safeBuffer{}
-	go func() {
-		_ = serve(context.Background(), cfg, nil, nil, nil, zerolog.New(io.MultiWriter(log, os.Stderr)))
-	}()
-	require.Eventually(t, func() bool { return strings.Contains(log.String(), "settee is running") }, limit, 5*time.Millisecond)
-	n := &plantedNode{T: t, m: m, seen: map[string]string{}}
-	n.url = regexp.MustCompile(`"url":"(http://[^"]+)"`).FindStringSubmatch(log.String())[1]
-	_, _, _ = n.ask(n.admin(), http.MethodPost, "_replicate", store.definition)
-	<-time.After(limit) // the process ends before
-}
-
-// panicking panics in the first write of a run's progress.
-type panicking struct {
-	kv.Database
-	definition string
-}
-
-func (p *panicking) Transact(ctx context.Context, fn func(kv.Transaction) error) error {
-	var callers [64]uintptr
-	frames := runtime.CallersFrames(callers[:runtime.Callers(1, callers[:])])
-	inRun, inCrash := false, false
-	for {
-		frame, more := frames.Next()
-		inRun = inRun || strings.HasSuffix(frame.Function, "scheduler.(*Server).run")
-		inCrash = inCrash || strings.HasSuffix(frame.Function, "scheduler.(*Server).ended")
-		if !more {
-			break
-		}
-	}
-	if inRun && inCrash {
-		p.panic()
-	}
-	return p.Database.Transact(ctx, fn)
-}
-
-func (p *panicking) panic() {
-	request, err := replicator.ParseRequest([]byte(p.definition), replicator.ParseOptions{})
-	if err != nil {
-		panic("the test is wrong")
-	}
-	switch r := request.Replication; panics() {
-	case "error":
-		panic(fmt.Errorf("%v, %+v: %s", r.Source, r, r.Target))
-	case "endpoint":
-		panic(r.Source)
-	case "replication":
-		panic(r)
-	case "args":
-		panic(replicator.JobArgs{Replication: r})
-	}
-}
-
-const panicVariable = "SETTEE_TEST_PANIC"
-
-// panics says whether this process is the one that panics, and with what.
-func panics() string { return os.Getenv(panicVariable) }
-
-func runPanicking(ctx context.Context, self, what string) (string, error) {
-	cmd := exec.CommandContext(ctx, self, "-test.run", "^TestPanicInARun$")
-	cmd.Env = append(os.Environ(), panicVariable+"="+what)
-	out, err := cmd.CombinedOutput()
-	return string(out), err
 }

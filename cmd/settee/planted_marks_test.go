@@ -1,0 +1,82 @@
+package main
+
+import (
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// marks are secrets that are planted wherever one can be, and looked for wherever none may be.
+type marks struct {
+	mu     sync.Mutex
+	fields []string
+}
+
+// plant returns a secret for a field.
+func (m *marks) plant(field string) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.fields = append(m.fields, field)
+	return fmt.Sprintf("SECRET-%s-%d", field, len(m.fields))
+}
+
+// all returns the fields, and their secrets.
+func (m *marks) all() map[string]string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	secrets := map[string]string{}
+	for i, field := range m.fields {
+		secrets[field] = fmt.Sprintf("SECRET-%s-%d", field, i+1)
+	}
+	return secrets
+}
+
+// in returns the fields whose secrets a text has: as they are, in any case of letters, in base64
+// at any place of it, in hexadecimal digits, and as fmt prints bytes.
+func (m *marks) in(text string) (found []string) {
+	lower := strings.ToLower(text)
+	for field, secret := range m.all() {
+		decimal := strings.Trim(fmt.Sprint([]byte(secret)), "[]")
+		spellings := []string{strings.ToLower(secret), hex.EncodeToString([]byte(secret)), decimal}
+		has := slices.ContainsFunc(spellings, func(s string) bool { return strings.Contains(lower, s) })
+		for _, s := range inBase64(secret) {
+			has = has || strings.Contains(text, s)
+		}
+		if has {
+			found = append(found, field)
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+// inBase64 returns what base64 makes of a text that stands anywhere in another one.
+func inBase64(text string) (out []string) {
+	for _, encoding := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
+		for shift := range 3 {
+			coded := encoding.EncodeToString([]byte(strings.Repeat("x", shift) + text))
+			begin := (shift*8 + 5) / 6 // the first character that is of text alone
+			out = append(out, coded[begin:len(coded)-2])
+		}
+	}
+	return out
+}
+
+func TestMarksAreFound(t *testing.T) {
+	var m marks
+	secret := m.plant("field")
+	for _, text := range []string{
+		secret, strings.ToLower(secret), base64.StdEncoding.EncodeToString([]byte("user:" + secret)), base64.URLEncoding.EncodeToString([]byte("a" + secret + "bc")),
+		base64.StdEncoding.EncodeToString([]byte("ab" + secret)), fmt.Sprintf("%x", secret), fmt.Sprintf("%v", []byte("x"+secret)), url.QueryEscape(secret),
+	} {
+		require.Equal(t, []string{"field"}, m.in("around "+text+" it"), text)
+	}
+	require.Empty(t, m.in("SECRET-other-1 "+base64.StdEncoding.EncodeToString([]byte("user:SECRET"))))
+}
