@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"io/fs"
 	stdlog "log"
 	"net"
 	"net/http"
@@ -98,6 +99,7 @@ type plantedNode struct {
 	url   string
 	stop  func()
 
+	mu   sync.Mutex
 	seen map[string]string // what was seen where
 }
 
@@ -143,7 +145,11 @@ func startPlanted(t *testing.T, m *marks, db kv.Database, sets ...string) *plant
 	return n
 }
 
-func (n *plantedNode) saw(where, text string) { n.seen[where] += text + "\n" }
+func (n *plantedNode) saw(where, text string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.seen[where] += text + "\n"
+}
 
 // by is who makes a request.
 type by struct{ user, password string }
@@ -245,10 +251,11 @@ func TestPlantedSecrets(t *testing.T) {
 		db, err := pebblekv.Open(dir, pebblekv.Options{})
 		require.NoError(t, err)
 		m := plantedSecrets(t, db, true)
-		require.NoError(t, filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
+		files := os.DirFS(dir)
+		require.NoError(t, fs.WalkDir(files, ".", func(path string, entry fs.DirEntry, err error) error {
 			if err == nil && entry.Type().IsRegular() {
 				var text []byte
-				text, err = os.ReadFile(path)
+				text, err = fs.ReadFile(files, path)
 				assert.Empty(t, m.in(string(text)), path)
 			}
 			return err
@@ -367,7 +374,6 @@ func (n *plantedNode) replications() (stored []string) {
 	}
 
 	var posting sync.WaitGroup
-	var mu sync.Mutex
 	for name, definition := range cases {
 		id := url.PathEscape(name)
 		status, answer := n.do(n.owner(), http.MethodPut, "_replicator/"+id, definition)
@@ -378,8 +384,6 @@ func (n *plantedNode) replications() (stored []string) {
 		once := strings.TrimSuffix(definition, "}") + `,"winning_revs_only":true}` // another replication
 		posting.Go(func() {
 			_, answer, shown := n.ask(n.owner(), http.MethodPost, "_replicate", once)
-			mu.Lock()
-			defer mu.Unlock()
 			n.saw("the answer to _replicate, "+name, shown+answer)
 		})
 	}
