@@ -28,7 +28,7 @@ type Layer struct {
 	db    kv.Database
 	space tuple.Subspace
 	// sealer is of the args.
-	sealer Sealer
+	sealer kv.Sealer
 
 	ctx     context.Context // of waiting; Close ends it at once
 	close   context.CancelFunc
@@ -56,7 +56,7 @@ func Open(db kv.Database, prefix []byte) *Layer {
 // and which of several jobs to take. Two processes must not have the same.
 func OpenSeeded(db kv.Database, prefix []byte, seed [32]byte) *Layer {
 	l := &Layer{
-		db: db, space: tuple.SubspaceFromBytes(prefix), sealer: plain{},
+		db: db, space: tuple.SubspaceFromBytes(prefix), sealer: kv.Plain{},
 		random: rand.New(rand.NewChaCha8(seed)), types: map[string]*Type{},
 	}
 	l.ctx, l.close = context.WithCancel(context.Background())

@@ -8,27 +8,9 @@ import (
 	"settee/pkg/kv"
 )
 
-// Sealer has the args of jobs stored in a form that nobody reads who has but the store. A place
-// is what the args are part of: a Sealer opens them there alone.
-type Sealer interface {
-	// Seal returns what is stored of a text, which is some hundred bytes longer at most.
-	Seal(text []byte, place ...string) []byte
-	// Open returns the text. What was stored without a Sealer is one.
-	Open(stored []byte, place ...string) ([]byte, error)
-	// KeyID names the key that something was sealed with, empty if it is plain.
-	KeyID(stored []byte) string
-}
-
-// plain is the Sealer of a layer that has none.
-type plain struct{}
-
-func (plain) Seal(text []byte, _ ...string) []byte            { return text }
-func (plain) Open(stored []byte, _ ...string) ([]byte, error) { return stored, nil }
-func (plain) KeyID([]byte) string                             { return "" }
-
 // OpenSealed is [Open] with args that are stored as sealer says. What their jobs are found and
 // listed by is stored as it is, and so is their state.
-func OpenSealed(db kv.Database, prefix []byte, sealer Sealer) *Layer {
+func OpenSealed(db kv.Database, prefix []byte, sealer kv.Sealer) *Layer {
 	l := Open(db, prefix)
 	l.sealer = sealer
 	return l

@@ -47,7 +47,7 @@ type Options struct {
 	Store  kv.Database
 	Prefix []byte
 	// Sealer is of the secret of sessions. Default: none.
-	Sealer Sealer
+	Sealer kv.Sealer
 	// Documents has the database _users.
 	Documents *docstore.Store
 	Config    Configuration

@@ -43,7 +43,7 @@ func TestSealedSecret(t *testing.T) {
 	}
 	docs := docstore.Open(db, []byte("docs"), docstore.Options{})
 	t.Cleanup(docs.Close)
-	start := func(keys accounts.Sealer) (*accounts.Accounts, error) {
+	start := func(keys kv.Sealer) (*accounts.Accounts, error) {
 		cfg, _, err := config.Load(config.Options{Flags: []string{quick, "admins/root=relax"}})
 		require.NoError(t, err)
 		live, err := config.OpenLive(t.Context(), cfg, config.LiveOptions{Store: db, Prefix: []byte("config")})
@@ -85,7 +85,7 @@ func TestSealedSecret(t *testing.T) {
 	known, err := start(keyFile("b"))
 	require.NoError(t, err)
 	takes(known)
-	for _, keys := range []accounts.Sealer{keyFile("a"), (*sealed.Keys)(nil)} {
+	for _, keys := range []kv.Sealer{keyFile("a"), (*sealed.Keys)(nil)} {
 		_, err = start(keys)
 		require.ErrorContains(t, err, `sealed with the key "b"`)
 	}

@@ -28,7 +28,7 @@ type LiveOptions struct {
 	Store  kv.Database
 	Prefix []byte
 	// Sealer is of the secrets that the store has. Default: none.
-	Sealer Sealer
+	Sealer kv.Sealer
 	// Files are those that Reload reads: the ones given to Load.
 	Files []string
 	// Log gets what changes, with secrets masked, and what the store has to no effect.

@@ -22,24 +22,6 @@ const (
 	tokensKept = 64
 )
 
-// Sealer has secrets stored in a form that nobody reads who has but the store. A place is what a
-// secret is part of: a Sealer opens it there alone.
-type Sealer interface {
-	// Seal returns what is stored of a text, which is some hundred bytes longer at most.
-	Seal(text []byte, place ...string) []byte
-	// Open returns the text. What was stored without a Sealer is one.
-	Open(stored []byte, place ...string) ([]byte, error)
-	// KeyID names the key that something was sealed with, empty if it is plain.
-	KeyID(stored []byte) string
-}
-
-// plain is the Sealer of a store that has none.
-type plain struct{}
-
-func (plain) Seal(text []byte, _ ...string) []byte            { return text }
-func (plain) Open(stored []byte, _ ...string) ([]byte, error) { return stored, nil }
-func (plain) KeyID([]byte) string                             { return "" }
-
 // locked begins the text of a value that cannot be opened. What follows is why.
 const locked = "\x00sealed\x00"
 
@@ -49,14 +31,14 @@ const locked = "\x00sealed\x00"
 //	("changes")             -> the tokens of the latest changes, the latest first; watched
 type storage struct {
 	db      kv.Database
-	sealer  Sealer
+	sealer  kv.Sealer
 	values  tuple.Subspace
 	changes []byte
 }
 
-func newStorage(db kv.Database, prefix []byte, sealer Sealer) storage {
+func newStorage(db kv.Database, prefix []byte, sealer kv.Sealer) storage {
 	if sealer == nil {
-		sealer = plain{}
+		sealer = kv.Plain{}
 	}
 	space := tuple.SubspaceFromBytes(prefix)
 	return storage{db: db, sealer: sealer, values: space.Sub("value"), changes: space.Pack("changes")}
@@ -89,7 +71,7 @@ func (s *storage) open(n name, stored []byte) string {
 // were sealed, and how many with each; the empty id is that of plain ones. If keyID is not empty
 // it is that of the key that is sealed with now, and secrets with any other are sealed anew, but
 // for those that cannot be opened.
-func Reseal(ctx context.Context, db kv.Database, prefix []byte, sealer Sealer, keyID string) (map[string]int64, error) {
+func Reseal(ctx context.Context, db kv.Database, prefix []byte, sealer kv.Sealer, keyID string) (map[string]int64, error) {
 	s := newStorage(db, prefix, sealer)
 	return kv.TransactValue(ctx, db, func(tx kv.Transaction) (map[string]int64, error) {
 		counts := map[string]int64{}

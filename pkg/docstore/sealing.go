@@ -11,24 +11,6 @@ import (
 	"settee/pkg/tuple"
 )
 
-// Sealer has bodies stored in a form that nobody reads who has but the store. A place is what a
-// body is part of: a Sealer opens it there alone.
-type Sealer interface {
-	// Seal returns what is stored of a text, which is some hundred bytes longer at most.
-	Seal(text []byte, place ...string) []byte
-	// Open returns the text. What was stored without a Sealer is one.
-	Open(stored []byte, place ...string) ([]byte, error)
-	// KeyID names the key that something was sealed with, empty if it is plain.
-	KeyID(stored []byte) string
-}
-
-// plain is the Sealer of a store that has none.
-type plain struct{}
-
-func (plain) Seal(text []byte, _ ...string) []byte            { return text }
-func (plain) Open(stored []byte, _ ...string) ([]byte, error) { return stored, nil }
-func (plain) KeyID([]byte) string                             { return "" }
-
 // sealBody returns what is stored of a body in a place. Its revision and its size, wherever they
 // are told, are those of the body itself.
 func (db *Database) sealBody(body []byte, p place) []byte {

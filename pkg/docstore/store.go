@@ -39,7 +39,7 @@ type Options struct {
 	// Sealer seals the bodies of documents of the databases whose names Sealed takes, local documents
 	// included, but not their attachments; what was sealed is opened in any database. Default: none,
 	// and no database.
-	Sealer Sealer
+	Sealer kv.Sealer
 	Sealed func(database string) bool
 }
 
@@ -87,7 +87,7 @@ type Store struct {
 	maxDocumentSize int
 	hooks           Hooks
 	security        json.RawMessage
-	sealer          Sealer
+	sealer          kv.Sealer
 	sealed          func(database string) bool // nil: none
 
 	ctx   context.Context // of waiting feeds; Close ends it
@@ -115,7 +115,7 @@ func Open(db kv.Database, prefix []byte, opts Options) *Store {
 		s.security = emptyBody
 	}
 	if s.sealer == nil {
-		s.sealer = plain{}
+		s.sealer = kv.Plain{}
 	}
 	s.ctx, s.close = context.WithCancel(context.Background())
 	return s

@@ -41,7 +41,7 @@ type Options struct {
 	// Documents is the prefix below which the store's databases are (docstore.Open), and Sealer is
 	// that of theirs which have jobs: see [SealedDatabase]. That of the jobs is the layer's.
 	Documents []byte
-	Sealer    docstore.Sealer
+	Sealer    kv.Sealer
 }
 
 // SealedDatabase reports whether the documents of a database of that name are to be sealed:
@@ -65,7 +65,7 @@ type Store struct {
 	settings     func() Settings
 	// docs has no hooks: what a job writes into its document is no change of a user's. Nothing waits in it, so it needs not be closed.
 	docs   *docstore.Store
-	sealer docstore.Sealer
+	sealer kv.Sealer
 }
 
 // Open returns the replication jobs of a store. It reads the server uuid, or makes
@@ -103,7 +103,7 @@ func Open(ctx context.Context, db kv.Database, layer *fdbjobs.Layer, opts Option
 }
 
 // Sealer returns that of the options: whoever opens the databases seals as this store does.
-func (s *Store) Sealer() docstore.Sealer { return s.sealer }
+func (s *Store) Sealer() kv.Sealer { return s.sealer }
 
 // ServerUUID returns the uuid that replication ids cover.
 func (s *Store) ServerUUID() string { return s.uuid }
