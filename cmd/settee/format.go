@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"settee/pkg/config"
 	"settee/pkg/kv"
 	"settee/pkg/tuple"
 )
@@ -46,6 +47,20 @@ var (
 	metaFormat = tuple.NewSubspace("meta").Pack("format")
 	metaStamp  = tuple.NewSubspace("meta").Pack("stamp")
 )
+
+// openStore opens the store of a configuration, having checked that this binary may use it.
+func openStore(ctx context.Context, cfg *config.Config) (kv.Database, error) {
+	db, err := kv.Open(ctx, config.Store.Get(cfg))
+	if err == nil {
+		if err = checkStore(ctx, db); err != nil {
+			err = errors.Join(err, db.Close())
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("opening the store: %w", err)
+	}
+	return db, nil
+}
 
 // checkStore makes sure that this binary may use the store, and makes a new one
 // its own.

@@ -248,14 +248,11 @@ func withVault(cmd *cobra.Command, flags *configFlags, do func(context.Context, 
 		return err
 	}
 	ctx := cmd.Context()
-	db, err := kv.Open(ctx, config.Store.Get(cfg))
+	db, err := openStore(ctx, cfg)
 	if err != nil {
-		return fmt.Errorf("opening the store: %w", err)
+		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	if err := checkStore(ctx, db); err != nil {
-		return fmt.Errorf("opening the store: %w", err)
-	}
 	return do(ctx, &vault{db, keys})
 }
 

@@ -101,14 +101,11 @@ func serve(
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 
-	db, err := kv.Open(ctx, config.Store.Get(cfg))
+	db, err := openStore(ctx, cfg)
 	if err != nil {
-		return fmt.Errorf("opening the store: %w", err)
+		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	if err := checkStore(ctx, db); err != nil {
-		return fmt.Errorf("opening the store: %w", err)
-	}
 	keys, err := openKeys(ctx, db, cfg, log)
 	if err != nil {
 		return err
