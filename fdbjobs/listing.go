@@ -202,6 +202,18 @@ func idsOf(index tuple.Subspace, ranges []kv.RangeResult) ([]string, error) {
 	return found, nil
 }
 
+// lastStrings are the last elements of keys of s.
+func lastStrings(s tuple.Subspace, pairs []kv.KeyValue) ([]string, error) {
+	all := make([]string, len(pairs))
+	for i, pair := range pairs {
+		var err error
+		if all[i], err = lastString(s, pair.Key); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
 // lastString is the last element of a key of s.
 func lastString(s tuple.Subspace, key []byte) (string, error) {
 	elements, err := s.Unpack(key)

@@ -70,11 +70,9 @@ func (t *Type) RemoveExpiredIn(tx kv.Transaction, limit int) ([]*Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	ids := make([]string, len(pairs))
-	for i, pair := range pairs {
-		if ids[i], err = lastString(t.keys.expiry, pair.Key); err != nil {
-			return nil, err
-		}
+	ids, err := lastStrings(t.keys.expiry, pairs)
+	if err != nil {
+		return nil, err
 	}
 	return t.removeMany(tx, ids, func(i int, r *row) bool {
 		return r.expires != nil && bytes.Equal(pairs[i].Key, t.keys.expiry.Pack(*r.expires, ids[i]))

@@ -87,11 +87,9 @@ func (t *Type) eachOwner(ctx context.Context, fn func(kv.Transaction, []string) 
 			if err != nil {
 				return nil, err
 			}
-			owners := make([]string, len(pairs))
-			for i, pair := range pairs {
-				if owners[i], err = lastString(t.keys.owners, pair.Key); err != nil {
-					return nil, err
-				}
+			owners, err := lastStrings(t.keys.owners, pairs)
+			if err != nil {
+				return nil, err
 			}
 			if err := fn(tx, owners); err != nil || len(pairs) < ownersAtATime {
 				return nil, err

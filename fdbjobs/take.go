@@ -432,11 +432,9 @@ func (c *claimTx) takeAny(tx kv.Transaction, out *claimRun) error {
 		if err != nil {
 			return err
 		}
-		ids := make([]string, len(pairs))
-		for i, pair := range pairs {
-			if ids[i], err = lastString(pending, pair.Key); err != nil {
-				return err
-			}
+		ids, err := lastStrings(pending, pairs)
+		if err != nil {
+			return err
 		}
 		for some := range slices.Chunk(ids, readAtOnce) {
 			if c.enough(out) {
