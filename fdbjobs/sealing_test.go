@@ -1,9 +1,7 @@
 package fdbjobs_test
 
 import (
-	"bytes"
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -14,21 +12,11 @@ import (
 	"settee/fdbjobs"
 	"settee/pkg/kv"
 	"settee/pkg/kv/faultkv"
+	"settee/pkg/kv/kvtest"
 	"settee/pkg/sealed"
+	"settee/pkg/sealed/sealedtest"
 	"settee/pkg/tuple"
 )
-
-// keyFile returns keys whose ids say what they are, the first one first.
-func keyFile(t *testing.T, ids ...string) *sealed.Keys {
-	t.Helper()
-	var text strings.Builder
-	for _, id := range ids {
-		fmt.Fprintf(&text, "%s %s\n", id, base64.StdEncoding.EncodeToString([]byte(strings.Repeat(id[:1], 32))))
-	}
-	keys, err := sealed.Parse("keys", []byte(text.String()))
-	require.NoError(t, err)
-	return keys
-}
 
 // sealedBundle is a process with keys.
 func sealedBundle(t *testing.T, db kv.Database, keys *sealed.Keys) *bundle {
@@ -39,21 +27,6 @@ func sealedBundle(t *testing.T, db kv.Database, keys *sealed.Keys) *bundle {
 		b.check(t)
 	})
 	return b
-}
-
-// stores reports whether any key or value of the store has a text.
-func stores(t *testing.T, db kv.Database, text string) bool {
-	t.Helper()
-	pairs, err := kv.TransactValue(t.Context(), db, func(tx kv.Transaction) ([]kv.KeyValue, error) {
-		return tx.Snapshot().GetRange(kv.PrefixRange(prefix), kv.RangeOptions{}).Slice()
-	})
-	require.NoError(t, err)
-	for _, pair := range pairs {
-		if bytes.Contains(pair.Key, []byte(text)) || bytes.Contains(pair.Value, []byte(text)) {
-			return true
-		}
-	}
-	return false
 }
 
 func reseal(t *testing.T, b *bundle, keyID string) map[string]int64 {
@@ -67,7 +40,7 @@ const secretArgs = `{"password":"relax-and-enjoy"}`
 
 func TestSealedArgs(t *testing.T) {
 	onEngines(t, func(t *testing.T, db kv.Database) {
-		b := sealedBundle(t, db, keyFile(t, "a"))
+		b := sealedBundle(t, db, sealedtest.Keys(t, "a"))
 		large := `{"password":"relax-and-enjoy","x":"` + strings.Repeat("x", 300_000) + `"}`
 		start, end := `{"password":"relax-and-enjoy","x":"`, `"}`
 		largest := start + strings.Repeat("y", fdbjobs.MaxArgsSize-len(start)-len(end)) + end
@@ -76,7 +49,7 @@ func TestSealedArgs(t *testing.T) {
 			b.add(t, fdbjobs.Spec{ID: id, Owner: "owner", Args: json.RawMessage(text), Listed: json.RawMessage(`{"l":1}`)})
 		}
 		b.add(t, fdbjobs.Spec{ID: "none", Owner: "owner"})
-		require.False(t, stores(t, db, "relax"))
+		require.Zero(t, kvtest.Holding(t, db, prefix, "relax"))
 		for id, text := range args {
 			require.True(t, text == string(b.get(t, id).Args), id)
 		}
@@ -103,8 +76,8 @@ func TestSealedArgs(t *testing.T) {
 // args.
 func TestArgsWithoutTheKey(t *testing.T) {
 	onEngines(t, func(t *testing.T, db kv.Database) {
-		sealedBundle(t, db, keyFile(t, "a")).add(t, fdbjobs.Spec{ID: "j", Owner: "owner", Args: json.RawMessage(secretArgs)})
-		for _, keys := range []*sealed.Keys{nil, keyFile(t, "b")} {
+		sealedBundle(t, db, sealedtest.Keys(t, "a")).add(t, fdbjobs.Spec{ID: "j", Owner: "owner", Args: json.RawMessage(secretArgs)})
+		for _, keys := range []*sealed.Keys{nil, sealedtest.Keys(t, "b")} {
 			other := sealedBundle(t, db, keys)
 			job := other.get(t, "j")
 			require.Nil(t, job.Args)
@@ -123,7 +96,7 @@ func TestArgsWithoutTheKey(t *testing.T) {
 // The args of one job are no other job's.
 func TestMovedArgs(t *testing.T) {
 	onEngines(t, func(t *testing.T, db kv.Database) {
-		b := sealedBundle(t, db, keyFile(t, "a"))
+		b := sealedBundle(t, db, sealedtest.Keys(t, "a"))
 		b.add(t, fdbjobs.Spec{ID: "j", Args: json.RawMessage(secretArgs)}, fdbjobs.Spec{ID: "k", Args: json.RawMessage(`{}`)})
 		b.transact(t, func(tx kv.Transaction) error {
 			args := tuple.SubspaceFromBytes(prefix).Sub(2, "work")
@@ -148,7 +121,7 @@ func TestReseal(t *testing.T) {
 		}
 		plain := sealedBundle(t, db, nil)
 		plain.add(t, specs(0)...)
-		old := sealedBundle(t, db, keyFile(t, "a"))
+		old := sealedBundle(t, db, sealedtest.Keys(t, "a"))
 		old.add(t, specs(5000)...)
 		// One chunk as it is sealed with one key, two with another.
 		edge := `{"x":"` + strings.Repeat("x", fdbjobs.ArgsChunk-30-8-1) + `"}`
@@ -157,15 +130,15 @@ func TestReseal(t *testing.T) {
 		old.add(t, fdbjobs.Spec{ID: "t1", Args: json.RawMessage(big)}, fdbjobs.Spec{ID: "t2", Args: json.RawMessage(big)})
 		held, err := old.jobs.Accept(t.Context(), fdbjobs.AcceptOptions{Count: 5, Wait: -1})
 		require.NoError(t, err)
-		require.True(t, stores(t, db, "relax"))
+		require.NotZero(t, kvtest.Holding(t, db, prefix, "relax"))
 
-		now := sealedBundle(t, db, keyFile(t, "bbbb", "a"))
+		now := sealedBundle(t, db, sealedtest.Keys(t, "bbbb", "a"))
 		before := map[string]int64{"": int64(many), "a": int64(many) + 3}
 		require.Equal(t, before, reseal(t, now, ""))
 		require.Equal(t, before, reseal(t, now, "bbbb"))
 		after := map[string]int64{"bbbb": 2*int64(many) + 3}
 		require.Equal(t, after, reseal(t, now, "bbbb"))
-		require.False(t, stores(t, db, "relax"))
+		require.Zero(t, kvtest.Holding(t, db, prefix, "relax"))
 		require.Equal(t, edge, string(now.get(t, "edge").Args))
 		require.Equal(t, big, string(now.get(t, "t2").Args))
 		require.Equal(t, secretArgs, string(now.get(t, "0001").Args))
@@ -173,7 +146,7 @@ func TestReseal(t *testing.T) {
 			require.NoError(t, h.Update(t.Context(), nil, nil))
 			require.NoError(t, h.Finish(t.Context(), nil, nil))
 		}
-		require.Equal(t, after, reseal(t, sealedBundle(t, db, keyFile(t, "bbbb")), ""))
+		require.Equal(t, after, reseal(t, sealedBundle(t, db, sealedtest.Keys(t, "bbbb")), ""))
 		now.remove(t, "edge")
 	})
 }
@@ -182,7 +155,7 @@ func TestReseal(t *testing.T) {
 func TestResealAndAdd(t *testing.T) {
 	onEngines(t, func(t *testing.T, db kv.Database) {
 		sealedBundle(t, db, nil).add(t, fdbjobs.Spec{ID: "j", Args: json.RawMessage(secretArgs)}, fdbjobs.Spec{ID: "k", Args: json.RawMessage(secretArgs)})
-		keys := keyFile(t, "a")
+		keys := sealedtest.Keys(t, "a")
 		b := sealedBundle(t, db, keys)
 		// The first transaction of Reseal is repeated: what it read is not there any more.
 		changed := false
@@ -201,6 +174,6 @@ func TestResealAndAdd(t *testing.T) {
 		require.JSONEq(t, `{"new":1}`, string(b.get(t, "j").Args))
 		_, err = b.read(t, "k")
 		require.ErrorIs(t, err, fdbjobs.ErrNotFound)
-		require.False(t, stores(t, db, "relax"))
+		require.Zero(t, kvtest.Holding(t, db, prefix, "relax"))
 	})
 }

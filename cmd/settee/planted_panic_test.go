@@ -16,6 +16,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"settee/internal/logtest"
 	"settee/pkg/config"
 	"settee/pkg/kv"
 	"settee/pkg/kv/memkv"
@@ -65,7 +66,7 @@ func panicInARun(t *testing.T) {
 		Flags:   []string{"chttpd/port=0", "chttpd_auth/iterations=10", "log/level=debug", "replicator/retries_per_request=0"}, Store: plantedEngine(store),
 	})
 	require.NoError(t, err)
-	log := &safeBuffer{}
+	log := &logtest.Journal{}
 	go func() {
 		_ = serve(context.Background(), cfg, nil, nil, nil, zerolog.New(io.MultiWriter(log, os.Stderr)))
 	}()

@@ -27,6 +27,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"settee/internal/logtest"
 	"settee/pkg/config"
 	"settee/pkg/kv"
 	"settee/pkg/kv/faultkv"
@@ -72,30 +73,12 @@ func plantedEngine(store kv.Database) string {
 
 var plantedEngines atomic.Int64
 
-// safeBuffer is a log that is read while it is written.
-type safeBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *safeBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *safeBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
-}
-
 // plantedNode is a node with all its roles, in this process, and all that was seen of it.
 type plantedNode struct {
 	*testing.T
 	m     *marks
 	store *plantedStore
-	log   *safeBuffer
+	log   *logtest.Journal
 	url   string
 	stop  func()
 
@@ -106,7 +89,7 @@ type plantedNode struct {
 // startPlanted starts a node on a store.
 func startPlanted(t *testing.T, m *marks, db kv.Database, sets ...string) *plantedNode {
 	store := &plantedStore{Database: db}
-	n := &plantedNode{T: t, m: m, store: store, log: &safeBuffer{}, seen: map[string]string{}}
+	n := &plantedNode{T: t, m: m, store: store, log: &logtest.Journal{}, seen: map[string]string{}}
 	cfg, warnings, err := config.Load(config.Options{
 		Environ: []string{"COUCHDB_USER=admin", "COUCHDB_PASSWORD=" + m.all()["admin-environment"]},
 		Flags: append([]string{

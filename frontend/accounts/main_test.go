@@ -1,9 +1,7 @@
 package accounts_test
 
 import (
-	"bytes"
 	"encoding/json"
-	"sync"
 	"testing"
 	"time"
 
@@ -12,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"settee/frontend/accounts"
+	"settee/internal/logtest"
 	"settee/pkg/config"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
@@ -24,31 +23,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m, kvtest.NetworkThread) }
 // quick makes passwords cheap.
 const quick = "chttpd_auth/iterations=10"
 
-// journal is a log that may be read while it is written.
-type journal struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (j *journal) Write(line []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(line)
-}
-
-func (j *journal) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.String()
-}
-
 // node is the accounts of a frontend.
 type node struct {
 	*testing.T
 	*accounts.Accounts
 	docs *docstore.Store
 	live *config.Live
-	log  *journal
+	log  *logtest.Journal
 }
 
 func memory(t *testing.T) kv.Database {
@@ -64,7 +45,7 @@ func open(t *testing.T, db kv.Database, settings ...string) *node {
 	t.Helper()
 	cfg, _, err := config.Load(config.Options{Flags: append([]string{quick}, settings...)})
 	require.NoError(t, err)
-	n := &node{T: t, log: &journal{}, docs: docstore.Open(db, []byte("docs"), docstore.Options{})}
+	n := &node{T: t, log: &logtest.Journal{}, docs: docstore.Open(db, []byte("docs"), docstore.Options{})}
 	t.Cleanup(n.docs.Close)
 	n.live, err = config.OpenLive(t.Context(), cfg, config.LiveOptions{Store: db, Prefix: []byte("config")})
 	require.NoError(t, err)

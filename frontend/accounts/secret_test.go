@@ -1,10 +1,6 @@
 package accounts_test
 
 import (
-	"bytes"
-	"encoding/base64"
-	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/rs/zerolog"
@@ -16,6 +12,7 @@ import (
 	"settee/pkg/kv"
 	"settee/pkg/kv/memkv"
 	"settee/pkg/sealed"
+	"settee/pkg/sealed/sealedtest"
 	"settee/pkg/tuple"
 )
 
@@ -25,15 +22,6 @@ func TestSealedSecret(t *testing.T) {
 	db, err := memkv.Open(memkv.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	keyFile := func(ids ...string) *sealed.Keys {
-		var text strings.Builder
-		for _, id := range ids {
-			fmt.Fprintf(&text, "%s %s\n", id, base64.StdEncoding.EncodeToString(bytes.Repeat([]byte(id), 32)))
-		}
-		keys, err := sealed.Parse("keys", []byte(text.String()))
-		require.NoError(t, err)
-		return keys
-	}
 	stored := func() []byte {
 		value, err := kv.TransactValue(t.Context(), db, func(tx kv.Transaction) ([]byte, error) {
 			return tx.Get(tuple.SubspaceFromBytes([]byte("accounts")).Pack("secret")).Await()
@@ -58,7 +46,7 @@ func TestSealedSecret(t *testing.T) {
 		return counts
 	}
 
-	require.Empty(t, reseal(keyFile("a"), "a"), "there is none")
+	require.Empty(t, reseal(sealedtest.Keys(t, "a"), "a"), "there is none")
 	plain, err := start(nil)
 	require.NoError(t, err)
 	secret := stored()
@@ -72,20 +60,20 @@ func TestSealedSecret(t *testing.T) {
 	}
 	takes(plain)
 
-	require.Equal(t, map[string]int64{"": 1}, reseal(keyFile("a"), ""))
-	require.Equal(t, map[string]int64{"": 1}, reseal(keyFile("a"), "a"))
+	require.Equal(t, map[string]int64{"": 1}, reseal(sealedtest.Keys(t, "a"), ""))
+	require.Equal(t, map[string]int64{"": 1}, reseal(sealedtest.Keys(t, "a"), "a"))
 	require.NotContains(t, string(stored()), string(secret))
-	for _, keys := range []*sealed.Keys{keyFile("a"), keyFile("b", "a")} {
+	for _, keys := range []*sealed.Keys{sealedtest.Keys(t, "a"), sealedtest.Keys(t, "b", "a")} {
 		known, err := start(keys)
 		require.NoError(t, err)
 		takes(known)
 	}
-	require.Equal(t, map[string]int64{"a": 1}, reseal(keyFile("b"), "b"), "it could not be opened")
-	require.Equal(t, map[string]int64{"a": 1}, reseal(keyFile("b", "a"), "b"))
-	known, err := start(keyFile("b"))
+	require.Equal(t, map[string]int64{"a": 1}, reseal(sealedtest.Keys(t, "b"), "b"), "it could not be opened")
+	require.Equal(t, map[string]int64{"a": 1}, reseal(sealedtest.Keys(t, "b", "a"), "b"))
+	known, err := start(sealedtest.Keys(t, "b"))
 	require.NoError(t, err)
 	takes(known)
-	for _, keys := range []kv.Sealer{keyFile("a"), (*sealed.Keys)(nil)} {
+	for _, keys := range []kv.Sealer{sealedtest.Keys(t, "a"), (*sealed.Keys)(nil)} {
 		_, err = start(keys)
 		require.ErrorContains(t, err, `sealed with the key "b"`)
 	}
@@ -95,7 +83,7 @@ func TestSealedSecret(t *testing.T) {
 		tx.Clear(tuple.SubspaceFromBytes([]byte("accounts")).Pack("secret"))
 		return nil
 	}))
-	_, err = start(keyFile("a"))
+	_, err = start(sealedtest.Keys(t, "a"))
 	require.NoError(t, err)
-	require.Equal(t, map[string]int64{"a": 1}, reseal(keyFile("a"), ""))
+	require.Equal(t, map[string]int64{"a": 1}, reseal(sealedtest.Keys(t, "a"), ""))
 }

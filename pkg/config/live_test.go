@@ -1,7 +1,6 @@
 package config_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"settee/internal/logtest"
 	"settee/pkg/config"
 	"settee/pkg/kv"
 	"settee/pkg/kv/faultkv"
@@ -47,35 +47,17 @@ func onEngines(t *testing.T, test func(t *testing.T, db kv.Database)) {
 	}
 }
 
-// journal is a log that may be read while it is written.
-type journal struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (j *journal) Write(line []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(line)
-}
-
-func (j *journal) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.String()
-}
-
 // node is a node's configuration.
 type node struct {
 	*testing.T
 	*config.Live
-	log *journal
+	log *logtest.Journal
 }
 
 // open opens the configuration of a node.
 func open(t *testing.T, db kv.Database, o config.Options) *node {
 	t.Helper()
-	n := &node{T: t, log: &journal{}}
+	n := &node{T: t, log: &logtest.Journal{}}
 	var err error
 	n.Live, err = config.OpenLive(t.Context(), load(t, o), config.LiveOptions{
 		Store: db, Prefix: layerPrefix, Files: o.Files, Log: zerolog.New(n.log),

@@ -1,55 +1,28 @@
 package config_test
 
 import (
-	"bytes"
-	"encoding/base64"
-	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"settee/internal/logtest"
 	"settee/pkg/config"
 	"settee/pkg/kv"
+	"settee/pkg/kv/kvtest"
 	"settee/pkg/sealed"
+	"settee/pkg/sealed/sealedtest"
 )
-
-// keyFile returns keys whose ids say what they are, the first one first.
-func keyFile(t *testing.T, ids ...string) *sealed.Keys {
-	t.Helper()
-	var text strings.Builder
-	for _, id := range ids {
-		fmt.Fprintf(&text, "%s %s\n", id, base64.StdEncoding.EncodeToString([]byte(strings.Repeat(id[:1], 32))))
-	}
-	keys, err := sealed.Parse("keys", []byte(text.String()))
-	require.NoError(t, err)
-	return keys
-}
 
 func openSealed(t *testing.T, db kv.Database, keys *sealed.Keys) *node {
 	t.Helper()
-	n := &node{T: t, log: &journal{}}
+	n := &node{T: t, log: &logtest.Journal{}}
 	var err error
 	n.Live, err = config.OpenLive(t.Context(), load(t, config.Options{}), config.LiveOptions{
 		Store: db, Prefix: layerPrefix, Log: zerolog.New(n.log), Sealer: keys,
 	})
 	require.NoError(t, err)
 	return n
-}
-
-func stores(t *testing.T, db kv.Database, text string) bool {
-	t.Helper()
-	pairs, err := kv.TransactValue(t.Context(), db, func(tx kv.Transaction) ([]kv.KeyValue, error) {
-		return tx.Snapshot().GetRange(kv.PrefixRange(layerPrefix), kv.RangeOptions{}).Slice()
-	})
-	require.NoError(t, err)
-	for _, pair := range pairs {
-		if bytes.Contains(pair.Value, []byte(text)) {
-			return true
-		}
-	}
-	return false
 }
 
 // Secrets are sealed in the store, and count all the same.
@@ -70,25 +43,25 @@ func TestSealedSettings(t *testing.T) {
 		const hash = "-hashed-c88e9c67041a74e0357befdff93f87dde0904214,salt"
 		plain := openSealed(t, db, nil)
 		set(plain, "chttpd_auth", "secret", "relax-plain")
-		n := openSealed(t, db, keyFile(t, "a"))
+		n := openSealed(t, db, sealedtest.Keys(t, "a"))
 		require.Equal(t, "relax-plain", config.CookieSecret.Get(n.Current()))
 		set(n, "jwt_keys", "hmac:x", "relax-hmac")
 		set(n, "replicator", "password", "relax-tls")
 		set(n, "admins", "root", hash)
 		set(n, "replicator", "max_jobs", "7")
-		require.False(t, stores(t, db, "relax-hmac"))
-		require.False(t, stores(t, db, "relax-tls"))
-		require.True(t, stores(t, db, "relax-plain"))
-		require.True(t, stores(t, db, hash))
-		require.Equal(t, map[string]string{"hmac:x": "relax-hmac"}, config.TokenKeys.Get(openSealed(t, db, keyFile(t, "b", "a")).Current()))
+		require.Zero(t, kvtest.Holding(t, db, layerPrefix, "relax-hmac"))
+		require.Zero(t, kvtest.Holding(t, db, layerPrefix, "relax-tls"))
+		require.NotZero(t, kvtest.Holding(t, db, layerPrefix, "relax-plain"))
+		require.NotZero(t, kvtest.Holding(t, db, layerPrefix, hash))
+		require.Equal(t, map[string]string{"hmac:x": "relax-hmac"}, config.TokenKeys.Get(openSealed(t, db, sealedtest.Keys(t, "b", "a")).Current()))
 
 		before := map[string]int64{"": 1, "a": 2}
-		require.Equal(t, before, reseal(keyFile(t, "b", "a"), ""))
-		require.Equal(t, before, reseal(keyFile(t, "b"), "b"))
-		require.Equal(t, map[string]int64{"b": 1, "a": 2}, reseal(keyFile(t, "b", "a"), "b"), "what could not be opened stayed")
-		require.Equal(t, map[string]int64{"b": 3}, reseal(keyFile(t, "b", "a"), "b"))
-		require.False(t, stores(t, db, "relax"))
-		now := openSealed(t, db, keyFile(t, "b"))
+		require.Equal(t, before, reseal(sealedtest.Keys(t, "b", "a"), ""))
+		require.Equal(t, before, reseal(sealedtest.Keys(t, "b"), "b"))
+		require.Equal(t, map[string]int64{"b": 1, "a": 2}, reseal(sealedtest.Keys(t, "b", "a"), "b"), "what could not be opened stayed")
+		require.Equal(t, map[string]int64{"b": 3}, reseal(sealedtest.Keys(t, "b", "a"), "b"))
+		require.Zero(t, kvtest.Holding(t, db, layerPrefix, "relax"))
+		now := openSealed(t, db, sealedtest.Keys(t, "b"))
 		require.Equal(t, "relax-plain", config.CookieSecret.Get(now.Current()))
 		require.Equal(t, 7, config.MaxJobs.Get(now.Current()))
 		require.Equal(t, "****", set(now, "chttpd_auth", "secret", "relax-new"))
@@ -99,12 +72,12 @@ func TestSealedSettings(t *testing.T) {
 // A node that has not the key goes without the setting, says so, and can give it another value.
 func TestSettingsWithoutTheKey(t *testing.T) {
 	onEngines(t, func(t *testing.T, db kv.Database) {
-		n := openSealed(t, db, keyFile(t, "a"))
+		n := openSealed(t, db, sealedtest.Keys(t, "a"))
 		for _, key := range []string{"hmac:x", "hmac:y", "hmac:z"} {
 			_, err := n.Set(t.Context(), "jwt_keys", key, "relax")
 			require.NoError(t, err)
 		}
-		other := openSealed(t, db, keyFile(t, "b"))
+		other := openSealed(t, db, sealedtest.Keys(t, "b"))
 		require.Empty(t, config.TokenKeys.Get(other.Current()))
 		require.Empty(t, other.Current().Shown()["jwt_keys"])
 		require.Contains(t, other.log.String(), `ignored: sealed with the key \"a\", which the key file ([secrets] key_file) does not have`)
@@ -116,7 +89,7 @@ func TestSettingsWithoutTheKey(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "****", old)
 		require.Equal(t, map[string]string{"hmac:x": "mine"}, config.TokenKeys.Get(other.Current()))
-		both := openSealed(t, db, keyFile(t, "a", "b"))
+		both := openSealed(t, db, sealedtest.Keys(t, "a", "b"))
 		require.Equal(t, map[string]string{"hmac:x": "mine", "hmac:z": "relax"}, config.TokenKeys.Get(both.Current()))
 	})
 }

@@ -1,8 +1,6 @@
 package docstore_test
 
 import (
-	"bytes"
-	"encoding/base64"
 	"fmt"
 	"strings"
 	"testing"
@@ -12,21 +10,11 @@ import (
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
 	"settee/pkg/kv/faultkv"
+	"settee/pkg/kv/kvtest"
 	"settee/pkg/sealed"
+	"settee/pkg/sealed/sealedtest"
 	"settee/pkg/tuple"
 )
-
-// keyFile returns keys whose ids say what they are, the first one first.
-func keyFile(t *testing.T, ids ...string) *sealed.Keys {
-	t.Helper()
-	var text strings.Builder
-	for _, id := range ids {
-		fmt.Fprintf(&text, "%s %s\n", id, base64.StdEncoding.EncodeToString([]byte(strings.Repeat(id[:1], 32))))
-	}
-	keys, err := sealed.Parse("keys", []byte(text.String()))
-	require.NoError(t, err)
-	return keys
-}
 
 // sealing are the options of a store whose database db is sealed.
 func sealing(keys *sealed.Keys) docstore.Options {
@@ -43,21 +31,6 @@ func (b *bundle) other(t *testing.T, opts docstore.Options) *bundle {
 	return &bundle{kv: b.kv, store: store, db: db}
 }
 
-// stores counts the keys and values of the store that have a text.
-func stores(t *testing.T, db kv.Database, text string) (n int) {
-	t.Helper()
-	pairs, err := kv.TransactValue(t.Context(), db, func(tx kv.Transaction) ([]kv.KeyValue, error) {
-		return tx.Snapshot().GetRange(kv.PrefixRange(prefix), kv.RangeOptions{}).Slice()
-	})
-	require.NoError(t, err)
-	for _, pair := range pairs {
-		if bytes.Contains(pair.Key, []byte(text)) || bytes.Contains(pair.Value, []byte(text)) {
-			n++
-		}
-	}
-	return n
-}
-
 func (b *bundle) reseal(t *testing.T, keyID string) map[string]int64 {
 	t.Helper()
 	counts, err := b.store.Reseal(t.Context(), keyID)
@@ -71,7 +44,7 @@ const secretBody = `{"password":"relax-and-enjoy"}`
 func TestSealedDocuments(t *testing.T) {
 	onEngines(t, func(t *testing.T, db kv.Database) {
 		hooked := []string{}
-		opts := sealing(keyFile(t, "a"))
+		opts := sealing(sealedtest.Keys(t, "a"))
 		opts.Hooks = docstore.Hooks{
 			Before: func(_ kv.Transaction, _ *docstore.Database, c *docstore.Change) error {
 				hooked = append(hooked, "before "+string(c.Body))
@@ -87,12 +60,12 @@ func TestSealedDocuments(t *testing.T) {
 		require.NoError(t, err)
 		rev, err := open.Put(t.Context(), docstore.Edit{ID: "a", Body: []byte(`{"password":"in-the-open"}`)})
 		require.NoError(t, err)
-		require.Equal(t, 1, stores(t, db, "in-the-open"))
+		require.Equal(t, 1, kvtest.Holding(t, db, prefix, "in-the-open"))
 
 		require.Equal(t, []string{`before {"password":"in-the-open"}`, `after {"password":"in-the-open"}`}, hooked)
 		hooked = nil
 		require.Equal(t, rev.String(), b.put(t, "a", "", `{"password":"in-the-open"}`), "revisions are of what was written")
-		require.Equal(t, 1, stores(t, db, "in-the-open"))
+		require.Equal(t, 1, kvtest.Holding(t, db, prefix, "in-the-open"))
 		require.Equal(t, []string{`before {"password":"in-the-open"}`, `after {"password":"in-the-open"}`}, hooked)
 
 		edits := []docstore.Edit{
@@ -105,7 +78,7 @@ func TestSealedDocuments(t *testing.T) {
 		for _, r := range results {
 			require.NoError(t, r.Err)
 		}
-		require.Zero(t, stores(t, db, "relax"))
+		require.Zero(t, kvtest.Holding(t, db, prefix, "relax"))
 		revs := map[string]string{}
 		for open, err := range b.db.OpenRevs(t.Context(), "c", docstore.OpenRevsOptions{}) {
 			require.NoError(t, err)
@@ -128,7 +101,7 @@ func TestSealedDocuments(t *testing.T) {
 
 		_, err = b.db.PutLocal(t.Context(), "_local/x", "0-4", []byte(secretBody))
 		require.NoError(t, err)
-		require.Zero(t, stores(t, db, "relax"))
+		require.Zero(t, kvtest.Holding(t, db, prefix, "relax"))
 		local, err := b.db.GetLocal(t.Context(), "_local/x")
 		require.NoError(t, err)
 		require.Equal(t, docstore.LocalDocument{ID: "_local/x", Rev: "0-5", Body: []byte(secretBody)}, *local)
@@ -139,7 +112,7 @@ func TestSealedDocuments(t *testing.T) {
 // Bodies of all sizes fit, and count as large as they are.
 func TestSealedSizes(t *testing.T) {
 	onEngines(t, func(t *testing.T, db kv.Database) {
-		b := newBundle(t, db, sealing(keyFile(t, "a")))
+		b := newBundle(t, db, sealing(sealedtest.Keys(t, "a")))
 		total := int64(0)
 		for _, size := range []int{
 			docstore.ChunkSize - 32, docstore.ChunkSize - 31, docstore.ChunkSize - 30, docstore.ChunkSize, 10 * docstore.ChunkSize,
@@ -154,9 +127,9 @@ func TestSealedSizes(t *testing.T) {
 		require.Equal(t, total, b.info(t).BodyBytes)
 		_, err := b.tryPut(t, "large", "", `{"x":"`+strings.Repeat("x", docstore.DefaultMaxDocumentSize)+`"}`)
 		require.ErrorIs(t, err, docstore.ErrTooLarge)
-		require.Equal(t, map[string]int64{"a": 6}, b.other(t, sealing(keyFile(t, "bbbb", "a"))).reseal(t, "bbbb"))
-		require.Equal(t, map[string]int64{"bbbb": 6}, b.other(t, sealing(keyFile(t, "bbbb"))).reseal(t, ""))
-		for row, err := range b.other(t, sealing(keyFile(t, "bbbb"))).db.AllDocs(t.Context(), docstore.AllDocsOptions{Documents: true}) {
+		require.Equal(t, map[string]int64{"a": 6}, b.other(t, sealing(sealedtest.Keys(t, "bbbb", "a"))).reseal(t, "bbbb"))
+		require.Equal(t, map[string]int64{"bbbb": 6}, b.other(t, sealing(sealedtest.Keys(t, "bbbb"))).reseal(t, ""))
+		for row, err := range b.other(t, sealing(sealedtest.Keys(t, "bbbb"))).db.AllDocs(t.Context(), docstore.AllDocsOptions{Documents: true}) {
 			require.NoError(t, err)
 			require.Equal(t, row.ID, fmt.Sprint(len(row.Document.Body)))
 			b.remove(t, row.ID, row.Rev.String()) // which reads no body
@@ -168,11 +141,11 @@ func TestSealedSizes(t *testing.T) {
 // Without the key documents are there, and their bodies are not.
 func TestBodiesWithoutTheKey(t *testing.T) {
 	onEngines(t, func(t *testing.T, db kv.Database) {
-		b := newBundle(t, db, sealing(keyFile(t, "a")))
+		b := newBundle(t, db, sealing(sealedtest.Keys(t, "a")))
 		rev := b.put(t, "doc", "", secretBody)
 		_, err := b.db.PutLocal(t.Context(), "_local/x", "", []byte(secretBody))
 		require.NoError(t, err)
-		for _, keys := range []*sealed.Keys{nil, keyFile(t, "b")} {
+		for _, keys := range []*sealed.Keys{nil, sealedtest.Keys(t, "b")} {
 			o := b.other(t, docstore.Options{Sealer: keys})
 			refused := func(err error) {
 				t.Helper()
@@ -208,7 +181,7 @@ func TestBodiesWithoutTheKey(t *testing.T) {
 // The body of one revision is no other one's, and none of another document or database.
 func TestMovedBodies(t *testing.T) {
 	onEngines(t, func(t *testing.T, db kv.Database) {
-		b := newBundle(t, db, sealing(keyFile(t, "a")))
+		b := newBundle(t, db, sealing(sealedtest.Keys(t, "a")))
 		b.put(t, "x", "", secretBody)
 		b.put(t, "y", "", `{"password":"relax-and-entry"}`)
 		move := func(from, to string) {
@@ -244,7 +217,7 @@ func TestMovedBodies(t *testing.T) {
 // Plain bodies are sealed, and those of an earlier key anew.
 func TestResealDocuments(t *testing.T) {
 	onEngines(t, func(t *testing.T, db kv.Database) {
-		plain := newBundle(t, db, docstore.Options{Sealer: keyFile(t, "c", "bbbb", "a")})
+		plain := newBundle(t, db, docstore.Options{Sealer: sealedtest.Keys(t, "c", "bbbb", "a")})
 		other, err := plain.store.Create(t.Context(), "other")
 		require.NoError(t, err)
 		_, err = other.Put(t.Context(), docstore.Edit{ID: "a", Body: []byte(`{"password":"in-the-open"}`)})
@@ -255,7 +228,7 @@ func TestResealDocuments(t *testing.T) {
 		}
 		_, err = plain.db.PutLocal(t.Context(), "_local/plain", "", []byte(secretBody))
 		require.NoError(t, err)
-		old := plain.other(t, sealing(keyFile(t, "a")))
+		old := plain.other(t, sealing(sealedtest.Keys(t, "a")))
 		big := `{"x":"` + strings.Repeat("x", 600_000) + `"}`
 		for i := range 5 {
 			old.put(t, fmt.Sprintf("big%d", i), "", big)
@@ -263,14 +236,14 @@ func TestResealDocuments(t *testing.T) {
 		_, err = old.db.PutLocal(t.Context(), "_local/old", "", []byte(big))
 		require.NoError(t, err)
 		before := map[string]int64{"": int64(many) + 1, "a": 6}
-		now := plain.other(t, sealing(keyFile(t, "bbbb", "a")))
+		now := plain.other(t, sealing(sealedtest.Keys(t, "bbbb", "a")))
 		require.Equal(t, before, now.reseal(t, ""))
 		require.Equal(t, before, now.reseal(t, "bbbb"))
 		require.Equal(t, map[string]int64{"bbbb": int64(many) + 7}, now.reseal(t, "bbbb"))
-		require.Zero(t, stores(t, db, "relax"))
-		require.Equal(t, 1, stores(t, db, "in-the-open"))
+		require.Zero(t, kvtest.Holding(t, db, prefix, "relax"))
+		require.Equal(t, 1, kvtest.Holding(t, db, prefix, "in-the-open"))
 
-		only := plain.other(t, sealing(keyFile(t, "bbbb")))
+		only := plain.other(t, sealing(sealedtest.Keys(t, "bbbb")))
 		require.Equal(t, big, string(only.get(t, "big4", docstore.GetOptions{}).Body))
 		require.Equal(t, secretBody, string(only.get(t, "plain042", docstore.GetOptions{}).Body))
 		for id, body := range map[string]string{"_local/old": big, "_local/plain": secretBody} {
@@ -285,11 +258,11 @@ func TestResealDocuments(t *testing.T) {
 // What documents become while their bodies are sealed anew, they are.
 func TestResealAndWrite(t *testing.T) {
 	onEngines(t, func(t *testing.T, db kv.Database) {
-		plain := newBundle(t, db, docstore.Options{Sealer: keyFile(t, "a")})
+		plain := newBundle(t, db, docstore.Options{Sealer: sealedtest.Keys(t, "a")})
 		for _, id := range []string{"changed", "deleted", "same"} {
 			plain.put(t, id, "", secretBody)
 		}
-		b := plain.other(t, sealing(keyFile(t, "a")))
+		b := plain.other(t, sealing(sealedtest.Keys(t, "a")))
 		meanwhile := func(do func()) *bundle {
 			done := false
 			hindered := faultkv.Wrap(db, faultkv.Options{Script: func(call faultkv.Call) faultkv.Fault {
@@ -299,7 +272,7 @@ func TestResealAndWrite(t *testing.T) {
 				}
 				return faultkv.None
 			}})
-			return (&bundle{kv: hindered, db: plain.db}).other(t, sealing(keyFile(t, "a")))
+			return (&bundle{kv: hindered, db: plain.db}).other(t, sealing(sealedtest.Keys(t, "a")))
 		}
 		rev := func(id string) string { return b.get(t, id, docstore.GetOptions{}).Rev.String() }
 		require.Equal(t, map[string]int64{"": 1, "a": 2}, meanwhile(func() {
@@ -307,22 +280,22 @@ func TestResealAndWrite(t *testing.T) {
 			b.remove(t, "deleted", rev("deleted"))
 		}).reseal(t, "a"))
 		require.Equal(t, `{"new":1}`, string(b.get(t, "changed", docstore.GetOptions{}).Body))
-		require.Zero(t, stores(t, db, "relax"))
+		require.Zero(t, kvtest.Holding(t, db, prefix, "relax"))
 
 		plain.put(t, "plain", "", secretBody)
 		require.Empty(t, meanwhile(func() { require.NoError(t, b.db.Delete(t.Context())) }).reseal(t, "a"))
 		_, err := b.store.RemoveDatabases(t.Context())
 		require.NoError(t, err)
-		require.Zero(t, stores(t, db, "relax"))
+		require.Zero(t, kvtest.Holding(t, db, prefix, "relax"))
 	})
 }
 
 // A commit of unknown result seals what was sealed already, and neither loses it.
 func TestResealUnknown(t *testing.T) {
 	onEngines(t, func(t *testing.T, db kv.Database) {
-		plain := newBundle(t, db, docstore.Options{Sealer: keyFile(t, "a")})
+		plain := newBundle(t, db, docstore.Options{Sealer: sealedtest.Keys(t, "a")})
 		plain.put(t, "doc", "", secretBody)
-		b := (&bundle{kv: unknownOnce(db), db: plain.db}).other(t, sealing(keyFile(t, "a")))
+		b := (&bundle{kv: unknownOnce(db), db: plain.db}).other(t, sealing(sealedtest.Keys(t, "a")))
 		b.reseal(t, "a")
 		require.Equal(t, map[string]int64{"a": 1}, b.reseal(t, ""))
 		require.Equal(t, secretBody, string(plain.get(t, "doc", docstore.GetOptions{}).Body))

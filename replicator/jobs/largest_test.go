@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"settee/pkg/sealed/sealedtest"
 	"settee/replicator/jobs"
 )
 
@@ -34,7 +35,7 @@ func TestLargestDocuments(t *testing.T) {
 // The largest document has a job with keys as without.
 func TestTheLargestSealedDocument(t *testing.T) {
 	onEngines(t, func(b *bundle) {
-		b = b.withKeys(keyFile(b, "a"))
+		b = b.withKeys(sealedtest.Keys(b, "a"))
 		b.create("_replicator")
 		members := `"doc_ids": ["%s"]`
 		size := jobs.MaxDocumentSize - len(definitionText(members)) + len("%s") - 1000 // the job has somewhat more

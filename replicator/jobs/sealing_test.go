@@ -3,9 +3,6 @@ package jobs_test
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
-	"fmt"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,21 +13,10 @@ import (
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
 	"settee/pkg/sealed"
+	"settee/pkg/sealed/sealedtest"
 	"settee/replicator"
 	"settee/replicator/jobs"
 )
-
-// keyFile returns keys whose ids say what they are, the first one first.
-func keyFile(t testing.TB, ids ...string) *sealed.Keys {
-	t.Helper()
-	var text strings.Builder
-	for _, id := range ids {
-		fmt.Fprintf(&text, "%s %s\n", id, base64.StdEncoding.EncodeToString([]byte(strings.Repeat(id[:1], 32))))
-	}
-	keys, err := sealed.Parse("keys", []byte(text.String()))
-	require.NoError(t, err)
-	return keys
-}
 
 // withKeys is another process, which has keys.
 func (b *bundle) withKeys(keys *sealed.Keys) *bundle {
@@ -70,7 +56,7 @@ const secretMembers = `"query_params": {"token": "relax-1"},
 // Jobs and documents do all that they do, and nothing of their secrets is in the store.
 func TestSealedJobs(t *testing.T) {
 	onEngines(t, func(b *bundle) {
-		b = b.withKeys(keyFile(b, "a"))
+		b = b.withKeys(sealedtest.Keys(b, "a"))
 		b.create("_replicator")
 		b.create("x/_replicator")
 		rev := b.put("_replicator", "doc", "", secretMembers)
@@ -115,7 +101,7 @@ func TestAJobWithoutTheKey(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t)
-		has, hasNot := b.withKeys(keyFile(t, "a")), b.withKeys(keyFile(t, "b"))
+		has, hasNot := b.withKeys(sealedtest.Keys(t, "a")), b.withKeys(sealedtest.Keys(t, "b"))
 		has.create("_replicator")
 		has.put("_replicator", "doc", "", secretMembers)
 		id := has.jobID("_replicator", "doc")

@@ -1,7 +1,6 @@
 package scheduler_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -22,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"settee/fdbjobs"
+	"settee/internal/logtest"
 	"settee/pkg/config"
 	"settee/pkg/couch/couchtest"
 	"settee/pkg/docstore"
@@ -41,7 +41,7 @@ const limit = time.Minute
 // cluster is a store with the nodes on it.
 type cluster struct {
 	t   *testing.T
-	log *syncBuffer
+	log *logtest.Journal
 	// open returns another process's view of the store.
 	open func(jobs.Options) *jobs.Store
 	// documents opens the store's databases, without faults.
@@ -60,7 +60,7 @@ func newCluster(t *testing.T) *cluster {
 	documents := func(hooks docstore.Hooks) *docstore.Store {
 		return docstore.Open(db, docsPrefix, docstore.Options{Hooks: hooks})
 	}
-	return &cluster{t: t, documents: documents, log: new(syncBuffer), open: func(opts jobs.Options) *jobs.Store {
+	return &cluster{t: t, documents: documents, log: new(logtest.Journal), open: func(opts jobs.Options) *jobs.Store {
 		// Each process has faults of its own.
 		faulty := faultkv.Wrap(db, faultkv.Options{Seed: processes.Add(1), Rates: faultkv.Rates{
 			faultkv.Conflict: 0.05, faultkv.UnknownCommitted: 0.1, faultkv.UnknownNotCommitted: 0.05,
@@ -157,24 +157,6 @@ func (n *node) until(id string, ready func(*jobs.Job) bool) *jobs.Job {
 		return err == nil && ready(last)
 	}, limit, 10*time.Millisecond)
 	return last
-}
-
-// syncBuffer is a log that several goroutines write.
-type syncBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }
 
 // gate is a proxy in front of a database that holds requests back, and remembers

@@ -1,0 +1,26 @@
+package kvtest
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"settee/pkg/kv"
+)
+
+// Holding counts the pairs below a prefix that have a text in their key or their value. It is for
+// stores that one transaction can read.
+func Holding(t testing.TB, db kv.Database, prefix []byte, text string) (n int) {
+	t.Helper()
+	pairs, err := kv.TransactValue(t.Context(), db, func(tx kv.Transaction) ([]kv.KeyValue, error) {
+		return tx.Snapshot().GetRange(kv.PrefixRange(prefix), kv.RangeOptions{}).Slice()
+	})
+	require.NoError(t, err)
+	for _, pair := range pairs {
+		if bytes.Contains(pair.Key, []byte(text)) || bytes.Contains(pair.Value, []byte(text)) {
+			n++
+		}
+	}
+	return n
+}
