@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -140,18 +139,6 @@ func parseKey(kind, text string) (any, error) {
 		return jwt.ParseECPublicKeyFromPEM(pem)
 	}
 	return jwt.ParseEdPublicKeyFromPEM(pem)
-}
-
-// CheckKey returns an error if what [jwt_keys] has cannot be a key.
-func CheckKey(name, text string) error {
-	kind, _, found := strings.Cut(name, ":")
-	if !found || !slices.Contains([]string{"hmac", "rsa", "ec", "ed"}, kind) {
-		return errors.New("its name must be hmac, rsa, ec or ed, a colon, and an id")
-	}
-	if _, err := parseKey(kind, text); err != nil {
-		return errors.New("it is no key of the kind " + kind)
-	}
-	return nil
 }
 
 // check checks the claims, and those of the header (alg, kid, typ). One that says when the token is

@@ -185,20 +185,6 @@ func TestParseClaims(t *testing.T) {
 	}
 }
 
-func TestCheckKey(t *testing.T) {
-	t.Parallel()
-	for name, text := range newKeyring(t).tokens.Keys {
-		if strings.HasSuffix(name, ":_default") {
-			require.NoError(t, auth.CheckKey(name, text), name)
-		} else {
-			require.Error(t, auth.CheckKey(name, text), name)
-		}
-	}
-	require.Error(t, auth.CheckKey("rsa:x", "YQ=="))
-	require.Error(t, auth.CheckKey("dsa:x", "YQ=="))
-	require.Error(t, auth.CheckKey("hmac", "YQ=="))
-}
-
 func FuzzToken(f *testing.F) {
 	k := newKeyring(f)
 	f.Add(sign(f, jwt.SigningMethodHS256, k.private["hmac"], nil, good))
