@@ -14,7 +14,7 @@ import (
 
 	"settee/fdbjobs"
 	"settee/pkg/kv"
-	"settee/replicator"
+	"settee/pkg/redact"
 )
 
 // respond sends a value as JSON.
@@ -90,7 +90,7 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 		if errors.Is(err, errClientGone) || r.Context().Err() != nil {
 			log.Debug().Msg("the client hung up")
 		} else {
-			log.Error().Str("reason", replicator.StripCredentials(err.Error())).Msg("an answer could not be finished")
+			log.Error().Str("reason", redact.Text(err.Error())).Msg("an answer could not be finished")
 		}
 		panic(http.ErrAbortHandler) // what was sent is not whole, and shall not look so
 	case errors.As(err, &refused):
@@ -100,7 +100,7 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 		// own side of the connection would take that for what it asked for.
 		panic(http.ErrAbortHandler)
 	default:
-		log.Error().Str("reason", replicator.StripCredentials(err.Error())).Msg("request failed")
+		log.Error().Str("reason", redact.Text(err.Error())).Msg("request failed")
 		refused = storeFailure(r, err)
 	}
 	h.challenge(w, refused)

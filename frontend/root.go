@@ -9,7 +9,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"settee/pkg/docstore"
-	"settee/replicator"
+	"settee/pkg/redact"
 	"settee/replicator/jobs"
 )
 
@@ -51,7 +51,7 @@ func (h *Handler) up(w http.ResponseWriter, r *http.Request) error {
 	defer cancel()
 	if _, err := h.jobs.List(ctx, jobs.ListOptions{}); err != nil {
 		zerolog.Ctx(r.Context()).Error().
-			Str("reason", replicator.StripCredentials(err.Error())).Msg("the store does not answer")
+			Str("reason", redact.Text(err.Error())).Msg("the store does not answer")
 		return respond(w, r, http.StatusServiceUnavailable, upStatus{Status: "store_unavailable"})
 	}
 	return respond(w, r, http.StatusOK, upStatus{Status: "ok"})

@@ -12,6 +12,7 @@ import (
 	"github.com/gorilla/mux"
 
 	"settee/pkg/docstore"
+	"settee/pkg/redact"
 	"settee/replicator"
 	"settee/replicator/jobs"
 )
@@ -52,7 +53,7 @@ func listedDoc(job *jobs.Job) listedDocument {
 }
 
 // shownProxy is the URL of an endpoint's proxy, without a password.
-func shownProxy(e replicator.Endpoint) *string { return orNull(replicator.StripCredentials(e.Proxy)) }
+func shownProxy(e replicator.Endpoint) *string { return orNull(redact.Text(e.Proxy)) }
 
 func timeText(t time.Time) *string {
 	if t.IsZero() {

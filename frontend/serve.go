@@ -16,7 +16,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"settee/replicator"
+	"settee/pkg/redact"
 )
 
 const (
@@ -129,7 +129,7 @@ func recoverPanic(out *answer, r *http.Request) {
 		panic(reason)
 	}
 	zerolog.Ctx(r.Context()).Error().
-		Str("panic", replicator.StripCredentials(fmt.Sprint(reason))).
+		Str("panic", redact.Text(fmt.Sprint(reason))).
 		Str("stack", string(debug.Stack())).
 		Msg("request panicked")
 	if out.status != 0 {
@@ -147,7 +147,7 @@ func logAccess(log *zerolog.Logger, out *answer, r *http.Request, began time.Tim
 	log.WithLevel(level).
 		Str("remote", r.RemoteAddr).
 		Str("method", cut(r.Method)).
-		Str("path", cut(replicator.StripCredentials(r.URL.Path))).
+		Str("path", cut(redact.Text(r.URL.Path))).
 		Str("user", cut(out.user)).
 		Int("status", out.status).
 		Int64("bytes", out.bytes).

@@ -9,7 +9,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"settee/replicator"
+	"settee/pkg/redact"
 )
 
 const (
@@ -58,6 +58,6 @@ func (l serverLog) Write(line []byte) (int, error) {
 	if bytes.Contains(line, []byte("TLS handshake error")) { // of whoever scans the ports
 		level = zerolog.DebugLevel
 	}
-	l.log.WithLevel(level).Str("reason", replicator.StripCredentials(strings.TrimSpace(string(line)))).Msg("connection failed")
+	l.log.WithLevel(level).Str("reason", redact.Text(strings.TrimSpace(string(line)))).Msg("connection failed")
 	return len(line), nil
 }

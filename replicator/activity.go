@@ -3,6 +3,8 @@ package replicator
 import (
 	"encoding/json"
 	"time"
+
+	"settee/pkg/redact"
 )
 
 // Doing is what a run is doing, in a word.
@@ -94,8 +96,8 @@ func (a Activity) MarshalJSON() ([]byte, error) {
 	a.Since, a.LastProgress = wholeSeconds(a.Since), wholeSeconds(a.LastProgress)
 	waiting := make([]Wait, len(a.Waiting))
 	for i, w := range a.Waiting {
-		w.Path = cut(StripCredentials(w.Path), maxActivityText)
-		w.Error = cut(StripCredentials(w.Error), maxActivityText)
+		w.Path = cut(redact.Text(w.Path), maxActivityText)
+		w.Error = cut(redact.Text(w.Error), maxActivityText)
 		w.Since, w.Until = wholeSeconds(w.Since), wholeSeconds(w.Until)
 		waiting[i] = w
 	}
@@ -106,7 +108,7 @@ func (a Activity) MarshalJSON() ([]byte, error) {
 		for _, text := range []*string{
 			&refusing.Latest.ID, &refusing.Latest.Rev, &refusing.Latest.Code, &refusing.Latest.Reason,
 		} {
-			*text = cut(StripCredentials(*text), maxActivityText)
+			*text = cut(redact.Text(*text), maxActivityText)
 		}
 		a.Refusing = &refusing
 	}

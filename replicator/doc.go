@@ -34,8 +34,7 @@
 //
 // # Credentials
 //
-// Passwords live in [Endpoint] and nowhere else. Endpoint hides them from fmt,
-// but not from encoding/json, which is how they are stored: an Endpoint, a
-// Replication or a JobArgs must never be logged as JSON. Error texts go through
-// [StripCredentials] before they are stored or shown.
+// Passwords live in [Endpoint] and nowhere else. Endpoint hides them from fmt and from
+// encoding/json; what the job layer stores is [JobArgs.Stored]. Error texts go through
+// [redact.Text] before they are stored or shown.
 package replicator

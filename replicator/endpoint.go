@@ -55,7 +55,7 @@ func (e Endpoint) HasCredentials() bool {
 func (e Endpoint) String() string {
 	l, err := splitURL(e.URL)
 	if err != nil {
-		return StripCredentials(e.URL)
+		return redact.Text(e.URL)
 	}
 	return l.String()
 }
@@ -63,7 +63,7 @@ func (e Endpoint) String() string {
 // RedactedProxy returns the proxy's URL with its password masked, as listings
 // show it, or "" if there is none.
 func (e Endpoint) RedactedProxy() string {
-	return StripCredentials(e.Proxy)
+	return redact.Text(e.Proxy)
 }
 
 // GoString keeps %#v from showing the password.

@@ -68,24 +68,6 @@ func checkParsed(t *testing.T, r *replicator.Replication, err error) {
 	require.True(t, r.Equal(back))
 }
 
-// FuzzStripCredentials checks that masking what is masked changes nothing, and
-// that it touches no text without a user name.
-func FuzzStripCredentials(f *testing.F) {
-	for _, text := range []string{"http://u:p@h/", "a://b:c/d@e://f@g", "http://[::1]:x@", "://@://:@", "no"} {
-		f.Add(text)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		once := replicator.StripCredentials(text)
-		require.Equal(t, once, replicator.StripCredentials(once))
-		for _, c := range text {
-			if c == '@' {
-				return
-			}
-		}
-		require.Equal(t, text, once)
-	})
-}
-
 // checkDocument checks a text as a document, by ParseDocument and ParseBody, and
 // what a job writes into it.
 func checkDocument(t *testing.T, text []byte) {

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"settee/pkg/redact"
 )
 
 // JobArgs is what the job layer stores as the args of a replication job, in the form
@@ -171,7 +173,7 @@ const maxReason = 1000
 
 // cleanReason makes the text of an error fit to be stored and shown.
 func cleanReason(text string) string {
-	return cut(StripCredentials(text), maxReason)
+	return cut(redact.Text(text), maxReason)
 }
 
 // cut returns at most most bytes of text, in whole characters.

@@ -11,9 +11,6 @@ import (
 // masked stands where a password was.
 const masked = redact.Mask
 
-// StripCredentials is redact.Text: it masks the passwords in the URLs of a text.
-func StripCredentials(text string) string { return redact.Text(text) }
-
 // Secrets are those of the replication, for whoever repeats what its endpoints say of its
 // requests: passwords, the values of headers, and the texts in the parameters of its filter.
 func (r *Replication) Secrets() redact.Set {

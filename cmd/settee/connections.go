@@ -10,6 +10,7 @@ import (
 
 	"settee/pkg/config"
 	"settee/pkg/couch"
+	"settee/pkg/redact"
 	"settee/replicator"
 )
 
@@ -40,7 +41,7 @@ func newConnections(current func() *config.Config, log zerolog.Logger) *connecti
 			}
 			return r.pool
 		},
-		Warn: func(err error) { log.Warn().Msg(replicator.StripCredentials(err.Error())) },
+		Warn: func(err error) { log.Warn().Msg(redact.Text(err.Error())) },
 	})
 	return c
 }

@@ -19,6 +19,7 @@ import (
 
 	"settee/frontend"
 	"settee/pkg/config"
+	"settee/pkg/redact"
 	"settee/replicator"
 	"settee/replicator/jobs"
 	"settee/replicator/scheduler"
@@ -144,7 +145,7 @@ func (m *metrics) handler(log zerolog.Logger) http.Handler {
 type errorLines struct{ log zerolog.Logger }
 
 func (l errorLines) Write(line []byte) (int, error) {
-	l.log.Error().Str("reason", replicator.StripCredentials(string(line))).Msg("a metric could not be had")
+	l.log.Error().Str("reason", redact.Text(string(line))).Msg("a metric could not be had")
 	return len(line), nil
 }
 

@@ -136,6 +136,24 @@ type broken struct{}
 
 func (broken) Write([]byte) (int, error) { return 0, errBroken }
 
+// FuzzText checks that masking what is masked changes nothing, and
+// that it touches no text without a user name.
+func FuzzText(f *testing.F) {
+	for _, text := range []string{"http://u:p@h/", "a://b:c/d@e://f@g", "http://[::1]:x@", "://@://:@", "no"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		once := redact.Text(text)
+		require.Equal(t, once, redact.Text(once))
+		for _, c := range text {
+			if c == '@' {
+				return
+			}
+		}
+		require.Equal(t, text, once)
+	})
+}
+
 // Whatever a server says, no secret is left of it.
 func FuzzSet(f *testing.F) {
 	set := redact.Set{}.With("secret%20a", "se/cr?t", "aaaa", "***")

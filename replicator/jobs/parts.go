@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"settee/fdbjobs"
+	"settee/pkg/redact"
 	"settee/replicator"
 )
 
@@ -84,7 +85,7 @@ func (j *Job) summary() (json.RawMessage, error) {
 func shownEndpoint(e replicator.Endpoint) replicator.Endpoint {
 	out := replicator.Endpoint{URL: e.URL[:min(len(e.URL), maxShownURL)]}
 	if proxy := e.Proxy; len(proxy) <= maxShownURL {
-		out.Proxy = replicator.StripCredentials(proxy)
+		out.Proxy = redact.Text(proxy)
 	}
 	return out
 }

@@ -11,6 +11,7 @@ import (
 
 	"settee/fdbjobs"
 	"settee/pkg/config"
+	"settee/pkg/redact"
 	"settee/replicator"
 	"settee/replicator/jobs"
 	"settee/replicator/worker"
@@ -182,7 +183,7 @@ func (s *Server) collided(ctx context.Context, run *jobs.Run, c *jobs.Collision,
 
 // crashed ends a run that failed.
 func (s *Server) crashed(ctx context.Context, run *jobs.Run, err error, health health, log zerolog.Logger) error {
-	failure := &worker.Error{Code: "error", Reason: replicator.StripCredentials(err.Error())}
+	failure := &worker.Error{Code: "error", Reason: redact.Text(err.Error())}
 	errors.As(err, &failure)
 	// A filter's code that could not be read is tried again for transient jobs, too.
 	if run.Job().Transient() && failure.RetryAfter == 0 && !errors.Is(err, worker.ErrFilterCode) {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"settee/pkg/couch"
-	"settee/replicator"
+	"settee/pkg/redact"
 )
 
 var (
@@ -69,7 +69,7 @@ func (e *Error) Unwrap() error { return e.Err }
 // newError makes an Error with a code of its own. What err knows of the endpoint's wishes stays known: with
 // any other status than these, Retry-After is not about being left alone.
 func newError(code string, err error, format string, args ...any) *Error {
-	e := &Error{Code: code, Reason: replicator.StripCredentials(fmt.Sprintf(format, args...)), Err: err}
+	e := &Error{Code: code, Reason: redact.Text(fmt.Sprintf(format, args...)), Err: err}
 	request, ok := errors.AsType[*couch.Error](err)
 	switch {
 	case !ok:
