@@ -242,10 +242,10 @@ func (r *run) write(ctx context.Context, docs []couch.Document) error {
 	case len(docs) == 1 && isWhole(err):
 		r.refuse(docs[0], err)
 		return nil
+	case len(docs) > 1 && tooLarge && !isAboutOne(err):
+		r.writing.refused(size)
+		return r.writeParts(ctx, docs)
 	case len(docs) > 1 && (tooLarge || isWhole(err)):
-		if tooLarge && !isAboutOne(err) {
-			r.writing.refused(size)
-		}
 		return r.writeHalves(ctx, docs)
 	case err != nil:
 		return r.target.failed(codeBulkDocs, err)
@@ -269,6 +269,19 @@ func (r *run) write(ctx context.Context, docs []couch.Document) error {
 		if err := r.put(ctx, docs[i], nil, false); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// writeParts writes documents that are too large together, in portions of the size that the target takes by
+// what is known when each one begins.
+func (r *run) writeParts(ctx context.Context, docs []couch.Document) error {
+	for len(docs) > 0 {
+		n, _ := r.writing.fit(len(docs), func(i int) int { return len(docs[i].Body) + 1 })
+		if err := r.write(ctx, docs[:n]); err != nil {
+			return err
+		}
+		docs = docs[n:]
 	}
 	return nil
 }

@@ -40,9 +40,10 @@
 // # What a target takes
 //
 // Requests to the target have at most a megabyte, unless they have one larger document. When the target says
-// that one is too large (413), or hangs up on one of more than 64 KiB, it comes in halves, and those after it
-// are as small; they grow again by an eighth after eight that went well. One document that is too large in
-// itself counts as refused.
+// that one is too large (413), or hangs up on one of more than 64 KiB, it comes in halves, or as large as one
+// that was taken, and those after it are as small. They grow by an eighth after eight that went well, and after
+// twice as many each time that was in vain, up to 128. One document that is too large in itself counts as
+// refused.
 //
 // # What a checkpoint promises
 //

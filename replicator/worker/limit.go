@@ -12,21 +12,25 @@ import (
 
 const (
 	// limitSteps is how many requests of about the size that the target takes lately must go well in a row
-	// before a larger one is tried, and limitGrowth what part of itself is added to the limit then.
-	limitSteps, limitGrowth = 8, 8
+	// before a larger one is tried, and limitGrowth what part of itself is added to the limit then. Each try
+	// in vain doubles the steps to the next one, up to maxLimitSteps.
+	limitSteps, maxLimitSteps, limitGrowth = 8, 128, 8
 	// cutSize is the size in bytes of a request from which on it may be its size for which a server hangs
 	// up on it.
 	cutSize = 64 << 10
 )
 
-// sizeLimit is how large requests may be that a target takes: it halves when one is refused for its size, and
-// grows back, so that a limit that was changed is found again. It is safe for concurrent use.
+// sizeLimit is how large requests may be that a target takes: it halves when one is refused for its size, but
+// not to less than one that was taken, and grows back, so that a limit that was changed is found again. It is
+// safe for concurrent use.
 type sizeLimit struct {
 	most int // bytes; what it begins with
 
-	mu   sync.Mutex
-	size int // 0: most
-	took int // requests in a row of about that size
+	mu     sync.Mutex
+	size   int // 0: most
+	proven int // bytes; the largest that was taken since one that was no larger was refused
+	took   int // requests in a row of about that size
+	steps  int // requests in a row before a larger one is tried; 0: limitSteps
 }
 
 // limit is the size in bytes that a request of more than one document should not exceed.
@@ -43,11 +47,21 @@ func (l *sizeLimit) now() int {
 	return l.size
 }
 
-// refused notes that a request of so many bytes was too large.
+// refused notes that a request of so many bytes was too large: the limit is less from now on.
 func (l *sizeLimit) refused(size int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.size, l.took = min(l.now(), max(size/2, 1)), 0
+	if l.proven >= size {
+		l.proven = 0
+	}
+	to := max(size/2, l.proven, 1)
+	if to >= l.now() {
+		return // one of those that were under way when the limit became less
+	}
+	if to == l.proven {
+		l.steps = min(2*max(l.steps, limitSteps), maxLimitSteps)
+	}
+	l.size, l.took = to, 0
 }
 
 // taken notes that a request of so many bytes was not.
@@ -58,7 +72,10 @@ func (l *sizeLimit) taken(size int) {
 	if now == l.most || size < now/2 {
 		return
 	}
-	if l.took++; l.took == limitSteps {
+	if size > l.proven {
+		l.proven, l.steps = size, limitSteps
+	}
+	if l.took++; l.took >= max(l.steps, limitSteps) {
 		l.size, l.took = min(l.most, now+now/limitGrowth+1), 0
 	}
 }
