@@ -136,23 +136,31 @@ func TestManyNewJobs(t *testing.T) {
 	})
 }
 
-// A database that had nothing to do for a while neither owes nor is owed anything.
+// A database that had nothing to do for a while neither owes nor is owed anything, whether its documents
+// were deleted or the whole database was.
 func TestIdleDatabase(t *testing.T) {
 	inWorld(t, slots12, func(w *world) {
 		w.start("n1", "n2", "n3")
-		w.add("busy/_replicator", 200, true)
-		w.add("idle/_replicator", 200, true)
+		for _, name := range []string{"busy", "idle", "gone"} {
+			w.add(name+"/_replicator", 200, true)
+		}
 		w.pass(31 * time.Minute)
-		db, err := w.docs.Database(context.Background(), "idle/_replicator")
+		w.remove("idle/_replicator")
+		db, err := w.docs.Database(context.Background(), "gone/_replicator")
 		require.NoError(t, err)
 		require.NoError(t, db.Delete(context.Background()))
+		from := w.at() + 2
 		w.pass(3 * time.Hour)
-		w.add("idle/_replicator", 200, true)
-		from := w.at() + 1
+		w.has(from, from+175, map[string]float64{"busy/_replicator": 1})
+
+		for _, name := range []string{"idle", "gone"} {
+			w.add(name+"/_replicator", 200, true)
+		}
+		from = w.at() + 1
 		w.pass(62 * time.Minute)
-		half := map[string]float64{"busy/_replicator": 0.5, "idle/_replicator": 0.5}
+		third := map[string]float64{"busy/_replicator": 1. / 3, "idle/_replicator": 1. / 3, "gone/_replicator": 1. / 3}
 		for minute := from; minute < from+60; minute += 10 {
-			w.has(minute, minute+10, half)
+			w.has(minute, minute+10, third)
 		}
 	})
 }

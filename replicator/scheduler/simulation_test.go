@@ -176,6 +176,23 @@ func (w *world) add(database string, n int, continuous bool) *tally {
 	return of
 }
 
+// remove deletes all documents of a replicator database.
+func (w *world) remove(database string) {
+	w.Helper()
+	db, err := w.docs.Database(context.Background(), database)
+	require.NoError(w, err)
+	var edits []docstore.Edit
+	for row, err := range db.AllDocs(context.Background(), docstore.AllDocsOptions{}) {
+		require.NoError(w, err)
+		edits = append(edits, docstore.Edit{ID: row.ID, Rev: row.Rev, Deleted: true})
+	}
+	results, err := db.Write(context.Background(), edits, docstore.WriteOptions{})
+	require.NoError(w, err)
+	for _, r := range results {
+		require.NoError(w, r.Err)
+	}
+}
+
 func targetOf(database, id string) string {
 	return "http://b.example/" + strings.ReplaceAll(database, "/", "-") + "-" + id + "/"
 }
