@@ -1,8 +1,11 @@
 package config
 
 import (
+	"encoding/base64"
 	"regexp"
 	"strings"
+
+	"github.com/golang-jwt/jwt/v5"
 )
 
 // Hashed reports whether a value of [admins] is a password that was hashed, as CouchDB writes
@@ -61,6 +64,32 @@ func claims() kind[string] {
 		want:  `a list of claims such as exp, {iss, "a name"}`,
 		parse: func(text string) (string, bool) { return text, claimList.MatchString(text) },
 	}
+}
+
+// tokenKey is a key of JSON web tokens, whose kind its name begins with.
+func tokenKey(name string) kind[any] {
+	pem := func(text string) []byte { return []byte(strings.ReplaceAll(text, `\n`, "\n")) }
+	switch name[:strings.Index(name, ":")+1] {
+	case "hmac:":
+		return kind[any]{want: "a secret in base64", parse: func(text string) (any, bool) {
+			key, err := base64.StdEncoding.DecodeString(text)
+			return key, err == nil && len(key) > 0
+		}}
+	case "rsa:":
+		return publicKey("an RSA", func(text string) (any, error) { return jwt.ParseRSAPublicKeyFromPEM(pem(text)) })
+	case "ec:":
+		return publicKey("an elliptic curve's", func(text string) (any, error) { return jwt.ParseECPublicKeyFromPEM(pem(text)) })
+	case "ed:":
+		return publicKey("an Ed25519", func(text string) (any, error) { return jwt.ParseEdPublicKeyFromPEM(pem(text)) })
+	}
+	return kind[any]{want: "named hmac:ID, rsa:ID, ec:ID or ed:ID", parse: func(string) (any, bool) { return nil, false }}
+}
+
+func publicKey(of string, parse func(text string) (any, error)) kind[any] {
+	return kind[any]{want: of + ` public key as PEM, with \n for the ends of lines`, parse: func(text string) (any, bool) {
+		key, err := parse(text)
+		return key, err == nil
+	}}
 }
 
 // someText is a text that is not empty.

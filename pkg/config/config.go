@@ -132,7 +132,7 @@ func (c *Config) settle() error {
 // settleOne takes in a value of a layer, which beats those of the layers below it.
 func (c *Config) settleOne(v Value, depth int) error {
 	if f := familyOf(v.Section); f != nil {
-		value, err := f.member.check(v)
+		value, err := f.member(v.Key).check(v)
 		if err != nil {
 			return err
 		}

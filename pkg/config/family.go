@@ -37,22 +37,31 @@ func (f Family[T]) String() string { return "[" + f.def.section + "]" }
 // family is a row of the table of settings that stands for a whole section.
 type family struct {
 	section string
-	member  spelling // of any key
+	member  func(key string) spelling
+	want    string // of the values of all keys
 	comment string
 	// absent is what holds for a key that is not there.
 	absent string
 }
 
-// defineFamily adds a section of such keys to the table.
+// defineFamily adds a section of such keys to the table, whose values are of one kind.
 func defineFamily[T any](section, absent string, k kind[T], comment string) Family[T] {
+	return defineNamed(section, absent, k.want, func(string) kind[T] { return k }, comment)
+}
+
+// defineNamed is defineFamily where the kind of a value depends on its key; want is what they all are.
+func defineNamed[T any](section, absent, want string, k func(key string) kind[T], comment string) Family[T] {
 	if familyOf(section) != nil {
 		panic("config: [" + section + "] is defined twice")
 	}
-	f := &family{section: section, absent: absent, comment: comment}
-	f.member = spelling{want: k.want, parse: func(text string) (any, bool) {
-		value, ok := k.parse(text)
-		return value, ok
-	}}
+	f := &family{section: section, absent: absent, want: want, comment: comment}
+	f.member = func(key string) spelling {
+		k := k(key)
+		return spelling{want: k.want, parse: func(text string) (any, bool) {
+			value, ok := k.parse(text)
+			return value, ok
+		}}
+	}
 	table.families = append(table.families, f)
 	return Family[T]{f}
 }

@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"encoding/base64"
 	"testing"
 
 	"github.com/rs/zerolog"
@@ -45,15 +46,15 @@ func TestSealedSettings(t *testing.T) {
 		set(plain, "chttpd_auth", "secret", "relax-plain")
 		n := openSealed(t, db, sealedtest.Keys(t, "a"))
 		require.Equal(t, "relax-plain", config.CookieSecret.Get(n.Current()))
-		set(n, "jwt_keys", "hmac:x", "relax-hmac")
+		set(n, "jwt_keys", "hmac:x", "relaxing")
 		set(n, "replicator", "password", "relax-tls")
 		set(n, "admins", "root", hash)
 		set(n, "replicator", "max_jobs", "7")
-		require.Zero(t, kvtest.Holding(t, db, layerPrefix, "relax-hmac"))
+		require.Zero(t, kvtest.Holding(t, db, layerPrefix, "relaxing"))
 		require.Zero(t, kvtest.Holding(t, db, layerPrefix, "relax-tls"))
 		require.NotZero(t, kvtest.Holding(t, db, layerPrefix, "relax-plain"))
 		require.NotZero(t, kvtest.Holding(t, db, layerPrefix, hash))
-		require.Equal(t, map[string]string{"hmac:x": "relax-hmac"}, config.TokenKeys.Get(openSealed(t, db, sealedtest.Keys(t, "b", "a")).Current()))
+		require.Equal(t, map[string]any{"hmac:x": secret("relaxing")}, config.TokenKeys.Get(openSealed(t, db, sealedtest.Keys(t, "b", "a")).Current()))
 
 		before := map[string]int64{"": 1, "a": 2}
 		require.Equal(t, before, reseal(sealedtest.Keys(t, "b", "a"), ""))
@@ -74,7 +75,7 @@ func TestSettingsWithoutTheKey(t *testing.T) {
 	onEngines(t, func(t *testing.T, db kv.Database) {
 		n := openSealed(t, db, sealedtest.Keys(t, "a"))
 		for _, key := range []string{"hmac:x", "hmac:y", "hmac:z"} {
-			_, err := n.Set(t.Context(), "jwt_keys", key, "relax")
+			_, err := n.Set(t.Context(), "jwt_keys", key, "relaxing")
 			require.NoError(t, err)
 		}
 		other := openSealed(t, db, sealedtest.Keys(t, "b"))
@@ -88,10 +89,19 @@ func TestSettingsWithoutTheKey(t *testing.T) {
 		old, err = other.Delete(t.Context(), "jwt_keys", "hmac:y")
 		require.NoError(t, err)
 		require.Equal(t, "****", old)
-		require.Equal(t, map[string]string{"hmac:x": "mine"}, config.TokenKeys.Get(other.Current()))
+		require.Equal(t, map[string]any{"hmac:x": secret("mine")}, config.TokenKeys.Get(other.Current()))
 		both := openSealed(t, db, sealedtest.Keys(t, "a", "b"))
-		require.Equal(t, map[string]string{"hmac:x": "mine", "hmac:z": "relax"}, config.TokenKeys.Get(both.Current()))
+		require.Equal(t, map[string]any{"hmac:x": secret("mine"), "hmac:z": secret("relaxing")}, config.TokenKeys.Get(both.Current()))
 	})
+}
+
+// secret is what an hmac key of [jwt_keys] means.
+func secret(text string) []byte {
+	key, err := base64.StdEncoding.DecodeString(text)
+	if err != nil {
+		panic(err)
+	}
+	return key
 }
 
 // The store takes nothing that looks as if it could not be opened.

@@ -115,8 +115,9 @@ var (
 var Admins = defineFamily("admins", "none", someText("a password, or one that CouchDB has hashed"),
 	"The server administrators: a name, and its password.")
 
-// TokenKeys are the keys of JSON web tokens: KIND:ID, where KIND is hmac, rsa, ec or ed.
-var TokenKeys = defineFamily("jwt_keys", "none", someText("a secret in base64, or a public key as PEM with \\n for the ends of lines"),
+// TokenKeys are the keys of JSON web tokens: KIND:ID, where KIND is hmac, rsa, ec or ed. They are a []byte, an
+// *rsa.PublicKey, an *ecdsa.PublicKey or an ed25519.PublicKey.
+var TokenKeys = defineNamed("jwt_keys", "none", "a secret in base64, or a public key as PEM with \\n for the ends of lines", tokenKey,
 	"The keys of JSON web tokens, as hmac:ID, rsa:ID, ec:ID or ed:ID; the ID of tokens that name none\n"+
 		"is _default.")
 

@@ -56,7 +56,7 @@ func checkStorable(v Value) error {
 	case f == Admins.def && !Hashed(v.Text):
 		return refuse(n, "the store has hashed passwords only")
 	case f != nil:
-		_, err = f.member.check(v)
+		_, err = f.member(v.Key).check(v)
 	default:
 		return checkStranger(v)
 	}

@@ -60,7 +60,7 @@ func writeSetting(b *strings.Builder, d *definition, r resolved) {
 // writeFamily writes the keys that a section of names has, in their order.
 func writeFamily(b *strings.Builder, c *Config, f *family) {
 	writeComment(b, f.comment)
-	fmt.Fprintf(b, "; KEY: %s. Default: %s\n", f.member.want, f.absent)
+	fmt.Fprintf(b, "; KEY: %s. Default: %s\n", f.want, f.absent)
 	for _, key := range c.members(f) {
 		writeLine(b, name{f.section, key}, c.families[f][key])
 	}

@@ -80,7 +80,7 @@ func TestWriteINIMasksSecrets(t *testing.T) {
 	tests := []struct{ set, want string }{
 		{"admins/root=hunter2", "; root = **** ; --set"},
 		{"chttpd_auth/secret=hunter2", "; secret = **** ; --set"},
-		{"jwt_keys/hmac:a= = hunter2", "; hmac:a= = **** ; --set"},
+		{"jwt_keys/hmac:a= = hunter22", "; hmac:a= = **** ; --set"},
 		{"replicator/password=hunter2", "; password = **** ; --set"},
 		{"other/api_Token=hunter2", ";   api_Token = **** ; --set"},
 		{"nouveau/url=http://user:hunter2@host/x", ";   url = http://****@host/x ; --set"},

@@ -37,17 +37,9 @@ func newKeyring(t testing.TB) keyring {
 	edPublic, edKey, err := ed25519.GenerateKey(rand.Reader)
 	require.NoError(t, err)
 	k := keyring{private: map[string]any{"rsa": rsaKey, "ec": ecKey, "ed": edKey, "hmac": []byte("a secret")}}
-	k.tokens = auth.Tokens{RolesName: "_couchdb.roles", Required: []auth.Claim{{Name: "exp"}}, Keys: map[string]string{
-		"hmac:_default": base64.StdEncoding.EncodeToString([]byte("a secret")),
-		"hmac:broken":   "!",
-		"hmac:empty":    "",
+	k.tokens = auth.Tokens{RolesName: "_couchdb.roles", Required: []auth.Claim{{Name: "exp"}}, Keys: map[string]any{
+		"hmac:_default": []byte("a secret"), "rsa:_default": &rsaKey.PublicKey, "ec:_default": &ecKey.PublicKey, "ed:_default": edPublic,
 	}}
-	for kind, public := range map[string]any{"rsa": &rsaKey.PublicKey, "ec": &ecKey.PublicKey, "ed": edPublic} {
-		der, err := x509.MarshalPKIXPublicKey(public)
-		require.NoError(t, err)
-		text := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
-		k.tokens.Keys[kind+":_default"] = strings.ReplaceAll(string(text), "\n", `\n`)
-	}
 	return k
 }
 
@@ -108,7 +100,9 @@ func TestRefusedToken(t *testing.T) {
 	none := jwt.NewWithClaims(jwt.SigningMethodNone, with(nil))
 	unsigned, err := none.SignedString(jwt.UnsafeAllowNoneSignatureType)
 	require.NoError(t, err)
-	public := strings.ReplaceAll(k.tokens.Keys["rsa:_default"], `\n`, "\n")
+	der, err := x509.MarshalPKIXPublicKey(k.tokens.Keys["rsa:_default"])
+	require.NoError(t, err)
+	public := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
 	for reason, token := range map[string]string{
 		"Malformed authentication token":        "a.b.c",
 		"Malformed authentication token ":       "a.b",
@@ -117,8 +111,6 @@ func TestRefusedToken(t *testing.T) {
 		"Unknown kid":                           hmac(map[string]any{"kid": "other"}, nil),
 		"Unknown kid ":                          hmac(map[string]any{"kid": 1}, nil),
 		"Invalid crit header parameter":         hmac(map[string]any{"crit": []string{"exp"}}, nil),
-		"Not a valid key":                       hmac(map[string]any{"kid": "broken"}, nil),
-		"Not a valid key ":                      hmac(map[string]any{"kid": "empty"}, nil),
 		"Missing exp claim":                     hmac(nil, jwt.MapClaims{"exp": nil}),
 		"Invalid exp claim":                     hmac(nil, jwt.MapClaims{"exp": "tomorrow"}),
 		"Invalid exp claim ":                    hmac(nil, jwt.MapClaims{"exp": 1e300}),
@@ -132,7 +124,7 @@ func TestRefusedToken(t *testing.T) {
 		"Malformed token ":                      hmac(nil, jwt.MapClaims{"_couchdb.roles": true}),
 		"Bad signature in authentication token": sign(t, jwt.SigningMethodHS256, []byte("another"), nil, with(nil)),
 		// A public key is no secret, whatever the header says.
-		"Bad signature in authentication token ": sign(t, jwt.SigningMethodHS256, []byte(public), nil, with(nil)),
+		"Bad signature in authentication token ": sign(t, jwt.SigningMethodHS256, public, nil, with(nil)),
 	} {
 		_, err := k.tokens.Verify(token, signed)
 		require.EqualError(t, err, strings.TrimRight(reason, " "), token)
@@ -199,7 +191,7 @@ func FuzzToken(f *testing.F) {
 
 func TestTokensDoNotPrintKeys(t *testing.T) {
 	t.Parallel()
-	tokens := auth.Tokens{Keys: map[string]string{"hmac:a": "s3cret"}}
+	tokens := auth.Tokens{Keys: map[string]any{"hmac:a": []byte("s3cret")}}
 	text, err := json.Marshal(tokens)
 	require.NoError(t, err)
 	require.NotContains(t, fmt.Sprintf("%v %+v %#v %s %q %d", tokens, &tokens, tokens, tokens, &tokens, tokens)+string(text), "s3cret")
