@@ -21,6 +21,7 @@ const (
 	toOwner         // the user whose document of _users it is, and administrators of the database
 	toMembers       // of the database
 	toDatabaseAdmins
+	toMonitors // who reads metrics, and server administrators
 	toServerAdmins
 )
 
@@ -39,7 +40,7 @@ func rightTo(method string, segments []string, who auth.User) right {
 	}
 	database := segments[0]
 	if strings.HasPrefix(database, "_") && docstore.CheckDatabaseName(database) != nil {
-		return rightToServer(segments)
+		return rightToServer(segments, reads)
 	}
 	if len(segments) == 1 {
 		switch {
@@ -79,8 +80,11 @@ func rightTo(method string, segments []string, who auth.User) right {
 }
 
 // rightToServer is rightTo for what is not in a database.
-func rightToServer(segments []string) right {
-	if len(segments) > 1 {
+func rightToServer(segments []string, reads bool) right {
+	switch {
+	case reads && len(segments) == 3 && segments[0] == "_node" && segments[2] == "_prometheus":
+		return toMonitors
+	case len(segments) > 1:
 		return toServerAdmins
 	}
 	switch segments[0] {
@@ -109,7 +113,8 @@ func (h *Handler) authorize(r *http.Request, who identity) (*http.Request, error
 	case a.admin, needed == toAnybody, needed == toUsers && !who.IsNobody():
 	case needed == toUsers:
 		return r, unauthorized("You are not an authenticated user")
-	case needed == toServerAdmins:
+	case needed == toMonitors && who.HasRole(auth.MetricsRole):
+	case needed == toMonitors, needed == toServerAdmins:
 		return r, unauthorized("You are not a server admin.")
 	default:
 		if err := h.enter(r, a, segments[0]); err != nil {

@@ -203,6 +203,23 @@ func TestRules(t *testing.T) {
 }
 
 // A path that is not in the table is open to somebody by accident.
+// Who has the role _metrics reads metrics, and has no other right of a server administrator.
+func TestMonitors(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	monitor := n.newUser("prometheus", "_metrics")
+	for target, want := range map[string]int{
+		"/_node/_local/_prometheus": http.StatusNotFound, // there are none, but it may look
+		"/_node/_local/_config":     http.StatusUnauthorized,
+		"/_node/_local":             http.StatusUnauthorized,
+		"/_active_tasks":            http.StatusUnauthorized,
+		"/_scheduler/jobs":          http.StatusUnauthorized,
+	} {
+		assert.Equal(t, want, n.as(monitor, http.MethodGet, target, "").status, target)
+	}
+	assert.Equal(t, http.StatusUnauthorized, n.as(monitor, http.MethodPost, "/_node/_local/_prometheus", "").status)
+}
+
 func TestRulesAreOfAllPaths(t *testing.T) {
 	t.Parallel()
 	n := start(t)

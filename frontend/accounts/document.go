@@ -129,13 +129,16 @@ func (w *Write) check(members map[string]json.RawMessage) error {
 		return refuse("Username may not start with underscore.")
 	case strings.Contains(name, ":"):
 		return refuse("Character `:` is not allowed in usernames.")
-	case slices.ContainsFunc(roles, func(role string) bool { return strings.HasPrefix(role, "_") }):
+	case slices.ContainsFunc(roles, isSystemRole):
 		return refuse("No system roles (starting with underscore) in users db.")
 	case !w.Admin && !slices.Equal(slices.Sorted(slices.Values(roles)), rolesOf(w.Before)):
 		return refuse("Only _admin may edit roles")
 	}
 	return checkHash(members)
 }
+
+// isSystemRole reports whether a role is none that a document can give.
+func isSystemRole(role string) bool { return strings.HasPrefix(role, "_") && role != auth.MetricsRole }
 
 // rolesOf returns the roles of a document, in their order; of one that does not exist, none.
 func rolesOf(body []byte) []string {

@@ -70,6 +70,8 @@ func TestDocumentRules(t *testing.T) {
 		{root, annID, `{"type":"user","name":"ann","roles":[1]}`, "", "doc.roles must be an array of strings"},
 		{root, annID, `{"type":"user","name":"ann","roles":[null]}`, "", "doc.roles must be an array of strings"},
 		{root, annID, `{"type":"user","name":"ann","roles":["_admin"]}`, "", "No system roles (starting with underscore) in users db."},
+		{root, annID, `{"type":"user","name":"ann","roles":["_metrics"]}`, "", ""},
+		{ann, annID, `{"type":"user","name":"ann","roles":["_metrics"]}`, plain, "Only _admin may edit roles"},
 		{root, accounts.IDPrefix + "_x", `{"type":"user","name":"_x","roles":[]}`, "", "Username may not start with underscore."},
 		{root, accounts.IDPrefix + "a:b", `{"type":"user","name":"a:b","roles":[]}`, "", "Character `:` is not allowed in usernames."},
 		{root, annID, `{"type":"user","name":"ann","roles":[],"password":1}`, "", "doc.password must be a string"},

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"strings"
 
 	"settee/frontend/internal/auth"
 	"settee/pkg/config"
@@ -60,7 +59,7 @@ func parseUser(name string, body []byte, maxIterations int) (account, bool) {
 	}
 	user := auth.User{Name: name}
 	for _, role := range roles {
-		if !strings.HasPrefix(role, "_") { // a document cannot give these, whoever wrote it
+		if !isSystemRole(role) { // a document cannot give these, whoever wrote it
 			user.Roles = append(user.Roles, role)
 		}
 	}

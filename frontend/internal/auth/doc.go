@@ -16,6 +16,10 @@ package auth
 // that somebody signed, can give it.
 const AdminRole = "_admin"
 
+// MetricsRole is the role of those who may read a node's metrics. Server administrators give it, in _users or
+// by a token.
+const MetricsRole = "_metrics"
+
 // User is who makes a request. The zero value is nobody.
 type User struct {
 	// Name is empty for nobody.
