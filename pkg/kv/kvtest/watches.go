@@ -3,6 +3,8 @@ package kvtest
 import (
 	"context"
 	"errors"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -125,15 +127,20 @@ func testTooManyWatches(t *testing.T, b *bench) {
 	for len(armed) <= kv.DefaultMaxWatches {
 		arm(perTransaction)
 	}
-	ended, cancel := context.WithCancel(context.Background())
-	cancel()
-	refused := 0
-	for _, w := range armed {
-		if err := w.Wait(ended); errors.Is(err, kv.ErrTooManyWatches) {
-			refused++
-		}
+	ctx, found := context.WithCancel(b.ctx())
+	defer found()
+	var refused atomic.Int64
+	var waiting sync.WaitGroup
+	for _, w := range armed { // an engine may take its time to say so
+		waiting.Go(func() {
+			if errors.Is(w.Wait(ctx), kv.ErrTooManyWatches) {
+				refused.Add(1)
+				found()
+			}
+		})
 	}
-	require.NotZero(t, refused, "%d watches were armed", len(armed))
+	waiting.Wait()
+	require.NotZero(t, refused.Load(), "%d watches were armed", len(armed))
 	for _, w := range armed[:2*perTransaction] {
 		w.Cancel()
 	}
