@@ -138,6 +138,7 @@ type Database struct {
 	root      string // the URL, without a slash at its end
 	origin    string // of root: scheme, host, port
 	server    string // root without the database's name
+	proxy     string // its URL; empty for none
 	transport http.RoundTripper
 	own       *Pool         // nil if the transport is someone else's
 	slots     chan struct{} // one element for each request under way
@@ -216,6 +217,9 @@ func Open(cfg Config) (*Database, error) {
 	if r, ok := d.transport.(*route); ok {
 		proxy = r.proxy
 	}
+	if proxy != nil {
+		d.proxy = proxy.String()
+	}
 	d.hidden = secretsOf(cfg, proxy)
 	d.openSession()
 	return d, nil
@@ -225,6 +229,11 @@ func Open(cfg Config) (*Database, error) {
 func origin(u *url.URL) string {
 	port := cmp.Or(u.Port(), defaultPorts[u.Scheme])
 	return u.Scheme + "://" + net.JoinHostPort(strings.ToLower(u.Hostname()), port)
+}
+
+// limitKey is what is limited when a request is refused with 429.
+func (d *Database) limitKey(method string) limitKey {
+	return limitKey{d.server, d.cfg.Header.Get("Host"), d.proxy, method}
 }
 
 // URL returns the database's URL, without credentials.

@@ -26,7 +26,8 @@ const (
 // Limiter makes requests wait for endpoints that refuse them with 429. Everything in a process that
 // talks to the same servers is to share one. The zero value is ready; a Limiter is not to be copied.
 //
-// What is limited is a method at a server: scheme, host, port, and the path before the database's name.
+// What is limited is a method at a server: scheme, host, port, and the path before the database's name, through
+// one proxy or none, and with one Host header.
 // (CouchDB's replicator tells databases apart. Servers count by client or by account, so that what one
 // database's requests found out holds for its neighbours.) A server that never answers 429 has no entry,
 // and its requests do not wait.
@@ -56,8 +57,9 @@ type limiterShard struct {
 	sweep time.Time // when expired entries are looked for next
 }
 
-// limitKey is what has an interval.
-type limitKey struct{ server, method string }
+// limitKey is what has an interval. A proxy, or another host than the URL's, may answer in the server's name: what
+// it says counts for those who ask it.
+type limitKey struct{ server, host, proxy, method string }
 
 // limiterSeed spreads the keys over the shards.
 var limiterSeed = maphash.MakeSeed()

@@ -309,7 +309,7 @@ func (d *Database) send(outer context.Context, r *request, target *url.URL, t ti
 	d.learn(answer.Header)
 	d.learnEncodings(answer.Header)
 	if p.status < 300 || isRedirect(p.status) {
-		d.limiter.note(limitKey{d.server, r.method}, p.status, 0)
+		d.limiter.note(d.limitKey(r.method), p.status, 0)
 		return p, nil
 	}
 	// What cannot be read of an error's body, in time, is not worth more than its status.
@@ -319,7 +319,7 @@ func (d *Database) send(outer context.Context, r *request, target *url.URL, t ti
 	p.finish()
 	e.Status = p.status
 	e.say(p.header, body, hidden())
-	d.limiter.note(limitKey{d.server, r.method}, p.status, e.RetryAfter)
+	d.limiter.note(d.limitKey(r.method), p.status, e.RetryAfter)
 	return nil, e
 }
 

@@ -64,7 +64,7 @@ func (t *trial) wait(ctx context.Context) error {
 	if t.last != nil {
 		method = t.last.Method // it may have been a login's
 	}
-	held, alone := t.d.limiter.wait(limitKey{t.d.server, method})
+	held, alone := t.d.limiter.wait(t.d.limitKey(method))
 	due := max(t.due, held)
 	switch refused := !t.refused.IsZero(); {
 	case alone:
