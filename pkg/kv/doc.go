@@ -26,7 +26,7 @@
 // # Limits
 //
 // A key has at most [MaxKeySize] bytes, a value [MaxValueSize], a transaction
-// [MaxTransactionSize] with its conflict ranges, and it lives for
+// [MaxTransactionSize] with its conflict ranges and some bytes for each write, and it lives for
 // [MaxTransactionAge] from its first read. Keys from \xff on belong to the
 // engine. An engine reports a violation with the same error as FoundationDB;
 // those of a write, which returns nothing, come out of the next read or of the

@@ -11,7 +11,7 @@ import (
 const (
 	MaxKeySize         = 10_000          // bytes
 	MaxValueSize       = 100_000         // bytes
-	MaxTransactionSize = 10_000_000      // bytes of keys, values and conflict ranges
+	MaxTransactionSize = 10_000_000      // bytes; 44 for each write and 24 for each conflict range are counted, too
 	MaxTransactionAge  = 5 * time.Second // from the read version to the commit
 )
 

@@ -121,6 +121,16 @@ func limitCases(b *bench) []limitCase {
 				tx.Set(b.key(fmt.Sprint("big ", i)), make([]byte, kv.MaxValueSize))
 			}
 		}},
+		{"very many small writes", kv.ErrTransactionTooLarge, func(tx kv.Transaction) {
+			for i := range 100_000 {
+				tx.Set(b.key(fmt.Sprint("small ", i)), nil)
+			}
+		}},
+		{"many clears", kv.ErrTransactionTooLarge, func(tx kv.Transaction) {
+			for i := range 1400 {
+				tx.Clear(b.key(fmt.Sprintf("%06d%2000d", i, 0)))
+			}
+		}},
 		{"many conflicts", kv.ErrTransactionTooLarge, func(tx kv.Transaction) {
 			for i := range 1300 {
 				key := b.key(fmt.Sprintf("%06d%8000d", i, 0))

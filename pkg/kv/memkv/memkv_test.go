@@ -84,13 +84,14 @@ func TestExactLimits(t *testing.T) {
 	require.ErrorIs(t, write(func(tx kv.Transaction) { tx.Set(kv.KeyAfter(key), nil) }), kv.ErrKeyTooLarge)
 	require.ErrorIs(t, write(func(tx kv.Transaction) { tx.Set(key, make([]byte, kv.MaxValueSize+1)) }), kv.ErrValueTooLarge)
 
-	const pair = kv.MaxValueSize + 3*4 + 1 // with its conflict range
+	const own = 44 + 24 + 3*4 + 1 // of a write and its conflict range, beside the value
+	const pair = kv.MaxValueSize + own
 	fill := func(tx kv.Transaction, size int) {
 		for i := 0; size >= pair; i++ {
 			tx.Set(fmt.Appendf(nil, "%04d", i), value)
 			size -= pair
 		}
-		tx.Set([]byte("last"), value[:size-(3*4+1)])
+		tx.Set([]byte("last"), value[:size-own])
 	}
 	require.NoError(t, write(func(tx kv.Transaction) { fill(tx, kv.MaxTransactionSize) }))
 	require.ErrorIs(t, write(func(tx kv.Transaction) { fill(tx, kv.MaxTransactionSize+1) }), kv.ErrTransactionTooLarge)

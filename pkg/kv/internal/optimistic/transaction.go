@@ -92,7 +92,7 @@ func (tx *transaction) finish() (*commit, error) {
 	reads := joined(tx.reads)
 	size := tx.writeBytes
 	for _, s := range reads {
-		size += len(s.begin) + len(s.end)
+		size += conflictSize + len(s.begin) + len(s.end)
 	}
 	if size > kv.MaxTransactionSize {
 		return nil, kv.ErrTransactionTooLarge

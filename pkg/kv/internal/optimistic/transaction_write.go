@@ -53,8 +53,14 @@ func checkRange(r kv.KeyRange) (span, error) {
 	return s, nil
 }
 
+// What FoundationDB's client counts for a mutation and for a conflict range beside their bytes.
+const mutationSize, conflictSize = 44, 24
+
 // pointSize is what writing key costs with its conflict range.
-func pointSize(key []byte) int { return 3*len(key) + 1 }
+func pointSize(key []byte) int { return mutationSize + len(key) + conflictSize + 2*len(key) + 1 }
+
+// clearSize is pointSize for clearing key, which FoundationDB does as a range.
+func clearSize(key []byte) int { return pointSize(key) + len(key) + 1 }
 
 func (tx *transaction) Set(key, value []byte) {
 	tx.write(pointSize(key)+len(value), checkPair(key, value), func(b *buffer) {
@@ -63,7 +69,7 @@ func (tx *transaction) Set(key, value []byte) {
 }
 
 func (tx *transaction) Clear(key []byte) {
-	tx.write(pointSize(key), checkKey(string(key)), func(b *buffer) {
+	tx.write(clearSize(key), checkKey(string(key)), func(b *buffer) {
 		b.write(mutation{kind: mutationClear, key: slices.Clone(key)})
 	})
 }
@@ -73,7 +79,7 @@ func (tx *transaction) ClearRange(r kv.KeyRange) {
 		return
 	}
 	s, err := checkRange(r)
-	tx.write(2*(len(s.begin)+len(s.end)), err, func(b *buffer) {
+	tx.write(mutationSize+conflictSize+2*(len(s.begin)+len(s.end)), err, func(b *buffer) {
 		b.write(mutation{kind: mutationClearRange, key: []byte(s.begin), value: []byte(s.end)})
 	})
 }
@@ -125,7 +131,7 @@ func (tx *transaction) AddWriteConflictKey(key []byte) {
 func (tx *transaction) AddWriteConflictRange(r kv.KeyRange) { tx.addWriteConflict(checkRange(r)) }
 
 func (tx *transaction) addWriteConflict(s span, err error) {
-	tx.write(len(s.begin)+len(s.end), err, func(b *buffer) { b.conflicts = append(b.conflicts, s) })
+	tx.write(conflictSize+len(s.begin)+len(s.end), err, func(b *buffer) { b.conflicts = append(b.conflicts, s) })
 }
 
 func (tx *transaction) Watch(key []byte) kv.Watch {
