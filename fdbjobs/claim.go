@@ -87,11 +87,12 @@ type claim struct {
 	fold  []string    // owners whose charges are to be folded
 	heads []ownerHead // to be noted
 	due   bool        // there are jobs whose time has come
+	more  bool        // there are owners in line that were not looked at, behind some that leave it
 	idle  *idle       // what to wait for; nil if held is not empty
 }
 
 // again reports whether another claim may find something at once.
-func (c claim) again() bool { return len(c.held) > 0 || c.due }
+func (c claim) again() bool { return len(c.held) > 0 || c.due || c.more }
 
 // claimRun is what one run of a claim's transaction found.
 type claimRun struct {
@@ -137,6 +138,7 @@ func (c *claimer) claim(ctx context.Context, group []*request) (claim, error) {
 
 	out := claim{due: found.next != 0 && found.next <= time.Now().Unix()}
 	out.empty = c.queue.leaving(found, began)
+	out.more = len(found.owners) >= maxOwners && len(out.empty) > 0
 	for _, owner := range found.fold {
 		if began.Sub(c.queue.folded[owner]) >= foldEvery {
 			note(c.queue.folded, owner, began)

@@ -31,6 +31,15 @@ func (t *Type) OwnerKeys(tx kv.ReadTransaction) (n int, err error) {
 	return n, err
 }
 
+// RolledUpAt makes the latest roll-up one of another time.
+func (t *Type) RolledUpAt(tx kv.Transaction, at time.Time) error {
+	r, err := awaitRollup(tx.Get(t.keys.rollup))
+	if err == nil {
+		tx.Set(t.keys.rollup, tuple.Tuple{r.generation, at.Unix(), r.coeff, r.running}.Pack())
+	}
+	return err
+}
+
 // Standing returns the names of the owners in the line, the next to be served first.
 func (t *Type) Standing(tx kv.ReadTransaction) (owners []string, err error) {
 	err = each(tx, t.keys.ranks.Sub(rankWaiting), func(k tuple.Tuple, _ []byte) error {

@@ -183,6 +183,49 @@ func TestRollUp(t *testing.T) {
 	})
 }
 
+// TestRollUpOfAClockThatWasAhead: what a process with a wrong clock has written does not stop
+// the others.
+func TestRollUpOfAClockThatWasAhead(t *testing.T) {
+	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db)
+		rolls := func(ahead time.Duration) bool {
+			b.transact(t, func(tx kv.Transaction) error { return b.jobs.RolledUpAt(tx, time.Now().Add(ahead)) })
+			rolled, err := b.jobs.RollUp(t.Context(), fdbjobs.Usage{Interval: time.Minute, Coeff: 0.5})
+			require.NoError(t, err)
+			return rolled
+		}
+		assert.True(t, rolls(-time.Minute))
+		assert.False(t, rolls(30*time.Second))
+		assert.True(t, rolls(365*24*time.Hour))
+	})
+}
+
+// TestBehindManyEmptyOwners: a claim that gives up behind many owners without ready jobs is
+// followed by another one.
+func TestBehindManyEmptyOwners(t *testing.T) {
+	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+		const owners = 1300
+		b := newBundle(t, db)
+		for i := range owners {
+			b.add(t, fdbjobs.Spec{ID: fmt.Sprint(i), Owner: fmt.Sprint("owner ", i)})
+		}
+		b.add(t, fdbjobs.Spec{ID: "last", Owner: "z"})
+		b.transact(t, func(tx kv.Transaction) error { b.jobs.Charge(tx, "z", 1000); return nil })
+		b.weigh(t, "z", 1) // which folds the charge
+		for taken := 0; taken < owners; {
+			held, err := b.jobs.Accept(t.Context(), fdbjobs.AcceptOptions{Count: min(64, owners-taken)})
+			require.NoError(t, err)
+			for _, h := range held {
+				require.NotEqual(t, "last", h.Job().ID)
+			}
+			taken += len(held)
+		}
+		held, err := b.jobs.Accept(t.Context(), fdbjobs.AcceptOptions{Wait: -1})
+		require.NoError(t, err)
+		require.Len(t, held, 1)
+	})
+}
+
 // TestRollUpOfUnknownResult: it is not done twice.
 func TestRollUpOfUnknownResult(t *testing.T) {
 	inBubbleParallel(t, func(t *testing.T, db kv.Database) {

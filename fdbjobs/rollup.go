@@ -65,7 +65,8 @@ func (t *Type) RollUp(ctx context.Context, u Usage) (bool, error) {
 		if mine != 0 && r.generation == mine && r.at == now {
 			return true, nil
 		}
-		if time.Duration(now-r.at)*time.Second < u.Interval {
+		// A time that lies far ahead is that of a clock that was wrong.
+		if since := time.Duration(now-r.at) * time.Second; -u.Interval < since && since < u.Interval {
 			return false, nil
 		}
 		mine = r.generation + 1
