@@ -48,11 +48,11 @@ func (s *Store) Accept(ctx context.Context, opts AcceptOptions) (runs []*Run, er
 		accept.Yielding = yielding(opts.Yielding)
 	}
 	for {
-		began := time.Now()
 		held, err := s.jobs.Accept(ctx, accept)
 		if err != nil {
 			return nil, err
 		}
+		taken := time.Now() // which is when it begins to count: there may have been nothing to do for long
 		var failed error
 		for _, h := range held {
 			run, err := s.take(ctx, h)
@@ -63,7 +63,7 @@ func (s *Store) Accept(ctx context.Context, opts AcceptOptions) (runs []*Run, er
 				failed = err // the activity monitor queues it again
 				continue
 			}
-			run.meter = meter{counted: began}
+			run.meter = meter{counted: taken}
 			runs = append(runs, run)
 		}
 		if len(runs) > 0 || failed != nil || opts.Yielding != nil {

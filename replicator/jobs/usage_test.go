@@ -2,8 +2,11 @@ package jobs_test
 
 import (
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"settee/fdbjobs"
 	"settee/replicator/jobs"
@@ -36,4 +39,27 @@ func TestEntitlements(t *testing.T) {
 			assert.InDeltaMapValues(t, c.want, jobs.Entitlements(c.owners), 1e-9)
 		})
 	}
+}
+
+// What is charged begins when a job is taken, not when somebody began to wait for one.
+func TestWaitingIsNotCharged(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t)
+		b.create(repdb)
+		taken := make(chan *jobs.Run)
+		go func() {
+			runs, err := b.store.Accept(b.Context(), jobs.AcceptOptions{})
+			assert.NoError(t, err)
+			taken <- runs[0]
+		}()
+		time.Sleep(3 * time.Hour) // of the bubble's clock
+		b.put(repdb, "a", "", `"continuous": true`)
+		run := <-taken
+		time.Sleep(2 * time.Second)
+		require.NoError(t, run.Start(b.Context(), "node", "pid"))
+		shares, err := b.store.Shares(b.Context())
+		require.NoError(t, err)
+		require.Equal(t, 2*time.Second, shares[0].Usage)
+	})
 }
