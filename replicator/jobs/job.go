@@ -34,6 +34,11 @@ func (s *Store) parse(raw *fdbjobs.Job) (*Job, error) {
 	if job.Args.Replication == nil {
 		return nil, fmt.Errorf("reading the args of the replication job %q: no replication", raw.ID)
 	}
+	if raw.Status == fdbjobs.Pending && raw.Tag != tagCrashing {
+		// By its tag lists find it, and count it. Whoever has queued it for a run that never began, after a crash, wrote
+		// no state.
+		job.State.State = replicator.StatePending
+	}
 	if job.Args.Definition != job.State.Definition {
 		s.renew(job)
 	}

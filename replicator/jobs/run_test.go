@@ -98,6 +98,28 @@ func TestUpdateThatNobodyHeardOf(t *testing.T) {
 	require.EqualValues(t, 7, b.get(job.ID).State.Stats.DocsWritten)
 }
 
+// A job that crashed, and that a node took and died with before its run began, waits for its next run, by
+// itself as by lists and counts.
+func TestCrashedAndTakenInVain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t)
+		b.create(repdb)
+		b.put(repdb, "a", "", `"continuous": true`)
+		require.NoError(t, b.accept().Crash(b.Context(), time.Now(), 3, "error", "why"))
+		b.accept()
+		requeued := make(chan []string)
+		stop := b.monitor(func(ids []string) { requeued <- ids })
+		<-requeued
+		stop()
+		state := b.get(b.jobID(repdb, "a")).Condition()
+		list, err := b.store.ListDocuments(b.Context(), repdb, []replicator.State{state}, jobs.ListOptions{Limit: 10})
+		require.NoError(t, err)
+		require.Len(t, list.Jobs, 1)
+		require.Equal(t, state, list.Jobs[0].Condition())
+	})
+}
+
 func TestFail(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
