@@ -1,7 +1,9 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -14,7 +16,7 @@ import (
 const (
 	// upkeepEvery is how long the tasks rest.
 	upkeepEvery = time.Minute
-	// removeAtOnce is how many jobs one transaction removes.
+	// removeAtOnce is how many jobs one transaction removes, unless that are too many bytes.
 	removeAtOnce = 200
 	// deletedAtOnce is how many deleted databases one transaction reads of.
 	deletedAtOnce = 100
@@ -42,9 +44,12 @@ type deletedDatabase struct {
 func (d deletedDatabase) first() string { return d.instance + "|" }
 func (d deletedDatabase) last() string  { return d.instance + "}" }
 
-// deletedDatabases reads of some databases, by instance.
-func (s *Store) deletedDatabases(tx kv.ReadTransaction) ([]deletedDatabase, error) {
+// deletedDatabases reads of some databases, by instance, of those behind after.
+func (s *Store) deletedDatabases(tx kv.ReadTransaction, after string) ([]deletedDatabase, error) {
 	begin, end := s.space.Sub("deleted").Range()
+	if after != "" {
+		begin = kv.KeyAfter(s.space.Pack("deleted", after))
+	}
 	all := kv.KeyRange{Begin: begin, End: end}
 	pairs, err := tx.GetRange(all, kv.RangeOptions{Limit: deletedAtOnce, Mode: kv.StreamWantAll}).Slice()
 	if err != nil {
@@ -73,25 +78,30 @@ func (s *Store) Tasks() []fdbjobs.Task {
 }
 
 func (s *Store) removeExpired(ctx context.Context) error {
-	return s.removeAll(ctx, func(tx kv.Transaction, _ string) ([]*fdbjobs.Job, error) {
-		return s.jobs.RemoveExpiredIn(tx, removeAtOnce)
+	return s.removeAll(ctx, func(tx kv.Transaction, _ string, limit int) ([]*fdbjobs.Job, error) {
+		return s.jobs.RemoveExpiredIn(tx, limit)
 	})
 }
 
 // removeCancelled removes the jobs of deleted databases, and then what told of them. It can
-// be broken off anywhere.
+// be broken off anywhere. A database where that fails does not keep it from the others.
 func (s *Store) removeCancelled(ctx context.Context) error {
-	for {
+	var failures error
+	for after := ""; ; {
 		deleted, err := kv.TransactValue(ctx, s.db, func(tx kv.Transaction) ([]deletedDatabase, error) {
-			return s.deletedDatabases(tx.Snapshot())
+			return s.deletedDatabases(tx.Snapshot(), after)
 		})
 		if err != nil || len(deleted) == 0 {
-			return err
+			return cmp.Or(failures, err)
 		}
 		for _, d := range deleted {
-			if err := s.removeOwned(ctx, d); err != nil {
-				return err
+			if err := s.removeOwned(ctx, d); err != nil && failures == nil {
+				failures = fmt.Errorf("removing the jobs of %q: %w", d.owner, err)
 			}
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			after = d.instance
 		}
 	}
 }
@@ -100,8 +110,8 @@ func (s *Store) removeCancelled(ctx context.Context) error {
 // be told.
 func (s *Store) removeOwned(ctx context.Context, d deletedDatabase) error {
 	for _, states := range [][]replicator.State{{replicator.StateRunning}, allStates} {
-		err := s.removeAll(ctx, func(tx kv.Transaction, before string) ([]*fdbjobs.Job, error) {
-			return s.jobs.RemoveOwned(tx, d.owner, before, removeAtOnce, parts(states, labelDocument)...)
+		err := s.removeAll(ctx, func(tx kv.Transaction, before string, limit int) ([]*fdbjobs.Job, error) {
+			return s.jobs.RemoveOwned(tx, d.owner, before, limit, parts(states, labelDocument)...)
 		})
 		if err != nil {
 			return err
@@ -115,11 +125,14 @@ func (s *Store) removeOwned(ctx context.Context, d deletedDatabase) error {
 
 // removeAll removes jobs, with their claims, some in each transaction, until one finds
 // fewer. Each goes on where the one before has ended, as a store passes slowly over what has
-// just been removed.
-func (s *Store) removeAll(ctx context.Context, some func(tx kv.Transaction, last string) ([]*fdbjobs.Job, error)) error {
+// just been removed. Where some are too large for one transaction, fewer are removed at once.
+func (s *Store) removeAll(
+	ctx context.Context, some func(tx kv.Transaction, last string, limit int) ([]*fdbjobs.Job, error),
+) error {
+	limit := removeAtOnce
 	for last := ""; ; {
 		removed, err := kv.TransactValue(ctx, s.db, func(tx kv.Transaction) ([]*fdbjobs.Job, error) {
-			removed, err := some(tx, last)
+			removed, err := some(tx, last, limit)
 			if err != nil {
 				return nil, err
 			}
@@ -135,7 +148,11 @@ func (s *Store) removeAll(ctx context.Context, some func(tx kv.Transaction, last
 			}
 			return removed, s.release(tx, claims...)
 		})
-		if err != nil || len(removed) < removeAtOnce {
+		if errors.Is(err, kv.ErrTransactionTooLarge) && limit > 1 {
+			limit /= 2
+			continue
+		}
+		if err != nil || len(removed) < limit {
 			return err
 		}
 		last = removed[len(removed)-1].ID

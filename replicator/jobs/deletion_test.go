@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -233,5 +234,21 @@ func TestTransientJobsExpire(t *testing.T) {
 		b.get(b.jobID(repdb, "d"))
 		require.Len(t, b.claims(), 2)
 		require.Empty(t, b.rows("ended"))
+	})
+}
+
+// Jobs that are too large for one transaction together are removed in several.
+func TestUpkeepOfLargeJobs(t *testing.T) {
+	onEngines(t, func(b *bundle) {
+		for name, id := range map[string]string{"x/_replicator": strings.Repeat("x", 1800), "y/_replicator": strings.Repeat("\x00", 900)} {
+			b.create(name)
+			for i := range 205 {
+				b.put(name, fmt.Sprintf("%04d", i)+id, "", fmt.Sprintf(`"doc_ids": ["%d"]`, i))
+			}
+			require.NoError(b, b.database(name).Delete(b.Context()))
+		}
+		b.upkeep()
+		require.Zero(b, b.stored())
+		require.Empty(b, b.deletions())
 	})
 }

@@ -250,7 +250,7 @@ func (s *Store) parseListed(raw *fdbjobs.Job) (*Job, error) {
 // deletedJobs reads which databases were deleted and have jobs of some statuses. While there
 // are more than a hundred, until upkeep has come to them, some jobs count that are none.
 func (s *Store) deletedJobs(tx kv.ReadTransaction, statuses []fdbjobs.Status) ([]deletedDatabase, error) {
-	deleted, err := s.deletedDatabases(tx)
+	deleted, err := s.deletedDatabases(tx, "")
 	if err != nil {
 		return nil, err
 	}
