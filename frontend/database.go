@@ -93,6 +93,8 @@ func refusal(err error) *failure {
 		return &failure{http.StatusRequestEntityTooLarge, "document_too_large", reason}
 	case errors.Is(err, docstore.ErrDocumentID):
 		return &failure{http.StatusBadRequest, "illegal_docid", reason}
+	case errors.Is(err, docstore.ErrSealed):
+		return &failure{http.StatusInternalServerError, "unreadable", reason}
 	case errors.Is(err, docstore.ErrDocument):
 		return &failure{http.StatusBadRequest, "doc_validation", reason}
 	case errors.Is(err, docstore.ErrMissingStub):

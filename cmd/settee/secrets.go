@@ -212,18 +212,27 @@ func newSecretsForget() *cobra.Command {
 		Use:   "forget ID",
 		Short: "Let nodes start without a key that is lost",
 		Long: "forget lets nodes start that have not the key of that id. What is encrypted with it is lost:\n" +
-			"its jobs crash, and its documents can be replaced but not read.",
+			"its jobs crash, its documents can be replaced but not read, users have to log in again, and\n" +
+			"settings that were put into the store do not hold.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withVault(cmd, &flags, func(ctx context.Context, v *vault) error {
+				if v.keys.Has(args[0]) {
+					return fmt.Errorf("the key %q is not lost: the key file ([secrets] key_file) has it. settee secrets reseal "+
+						"replaces one that is there, and forgets it when it is not needed any more", args[0])
+				}
 				noted, err := v.noted(ctx)
-				if err == nil && noted[args[0]] == nil {
+				if err != nil {
+					return err
+				}
+				counts, err := v.reseal(ctx, "")
+				if err == nil && noted[args[0]] == nil && counts[args[0]] == 0 {
 					err = fmt.Errorf("the store knows no key %q", args[0])
 				}
 				if err != nil {
 					return err
 				}
-				return v.forget(ctx, args[0])
+				return v.giveUp(ctx, args[0])
 			})
 		},
 	}
@@ -320,20 +329,38 @@ func (v *vault) rotate(ctx context.Context, cmd *cobra.Command) error {
 	if err := v.print(cmd, left, noted); err != nil {
 		return err
 	}
-	if len(left) > 1 || len(left) == 1 && left[first] == 0 {
-		return errors.New("not all is encrypted with the first key: a node writes with another one, or a value cannot be decrypted")
+	delete(left, first)
+	if len(left) == 0 {
+		return nil
 	}
-	return nil
+	id := slices.Sorted(maps.Keys(left))[0]
+	switch {
+	case id == "":
+		return fmt.Errorf("%d values are not encrypted: a node writes without a key", left[id])
+	case v.keys.Has(id):
+		return fmt.Errorf("%d values are encrypted with the key %q: a node writes with it, or they cannot be decrypted", left[id], id)
+	}
+	return fmt.Errorf("%d values are encrypted with the key %q, which is lost: the documents and jobs among them are to be "+
+		"replaced or deleted", left[id], id)
 }
 
 func (v *vault) noted(ctx context.Context) (map[string][]byte, error) {
 	return kv.TransactValue(ctx, v.db, func(tx kv.Transaction) (map[string][]byte, error) { return notedKeys(tx) })
 }
 
+// forget lets nodes start without a key.
 func (v *vault) forget(ctx context.Context, id string) error {
 	return v.db.Transact(ctx, func(tx kv.Transaction) error {
 		tx.Clear(metaKeys.Pack(id))
 		return nil
+	})
+}
+
+// giveUp is forget for a key that is lost, with what no node starts without.
+func (v *vault) giveUp(ctx context.Context, id string) error {
+	return v.db.Transact(ctx, func(tx kv.Transaction) error {
+		tx.Clear(metaKeys.Pack(id))
+		return accounts.Forget(tx, tuple.NewSubspace("accounts").Bytes(), v.keys, id)
 	})
 }
 

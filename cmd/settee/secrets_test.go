@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -142,12 +143,39 @@ func TestKeyRotation(t *testing.T) {
 	_, errs, status = run("forget", "nothing")
 	require.Equal(t, exitFailed, status)
 	require.Contains(t, errs, `the store knows no key "nothing"`)
+	file.write("newer", "new")
 	_, errs, status = run("forget", "new")
-	require.Zero(t, status, errs)
+	require.Equal(t, exitFailed, status)
+	require.Contains(t, errs, `the key "new" is not lost`)
+	file.write("newer")
+	for range 2 { // once more says the same
+		_, errs, status = run("forget", "new")
+		require.Zero(t, status, errs)
+	}
 	out, errs, status = run("reseal")
 	require.Equal(t, exitFailed, status)
-	require.Contains(t, errs, "not all is encrypted with the first key")
-	require.Regexp(t, `\nnew +5 +no +yes\nnewer +0 +first +yes\n$`, out)
+	require.Contains(t, errs, `4 values are encrypted with the key "new", which is lost`)
+	require.Regexp(t, `\nnew +4 +no +yes\nnewer +0 +first +yes\n$`, out)
+
+	// Nodes start, and what is lost can be replaced.
+	node = serveNode(t, store, idle, file.set())
+	for _, id := range []string{"plain", "sealed"} {
+		path := "_replicator/" + id
+		status, answer = node.request(http.MethodGet, path, "")
+		require.Equal(t, http.StatusInternalServerError, status, answer)
+		require.Contains(t, answer, `sealed with the key \"new\"`)
+		var rows struct {
+			Rows []struct{ Value struct{ Rev string } }
+		}
+		status, answer = node.request(http.MethodGet, "_replicator/_all_docs?key=%22"+id+"%22", "")
+		require.Equal(t, http.StatusOK, status, answer)
+		require.NoError(t, json.Unmarshal([]byte(answer), &rows))
+		status, answer = node.request(http.MethodPut, path+"?rev="+rows.Rows[0].Value.Rev, body)
+		require.Equal(t, http.StatusCreated, status, answer)
+		status, answer = node.request(http.MethodGet, path, "")
+		require.Equal(t, http.StatusOK, status, answer)
+	}
+	require.Zero(t, node.end(syscall.SIGTERM))
 }
 
 // Nodes that know nothing of sealed values must not touch them.

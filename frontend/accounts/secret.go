@@ -31,6 +31,17 @@ func readSecret(ctx context.Context, db kv.Database, space tuple.Subspace, seale
 	})
 }
 
+// Forget removes the secret of sessions if it is sealed with a key, which is lost: the next frontend that
+// starts makes another one, and who had a session has to log in again.
+func Forget(tx kv.Transaction, prefix []byte, sealer kv.Sealer, keyID string) error {
+	key := tuple.SubspaceFromBytes(prefix).Pack("secret")
+	stored, err := tx.Get(key).Await()
+	if err == nil && stored != nil && sealer.KeyID(stored) == keyID {
+		tx.Clear(key)
+	}
+	return err
+}
+
 // Reseal returns with which key the secret of sessions is sealed, if there is one, as the number 1
 // by the key's id; the empty id is that of a plain one. If keyID is not empty it is that of the key
 // that is sealed with now, and a secret with another is sealed anew, unless it cannot be opened.

@@ -125,8 +125,8 @@ func (s *Store) follow(tx kv.Transaction, db *docstore.Database, change *docstor
 		return nil // it was refused but for its deletions
 	}
 	existing, err := s.read(tx, id)
-	if err != nil && !errors.Is(err, ErrNotFound) {
-		return err
+	if err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, fdbjobs.ErrSealed) {
+		return err // one whose definition cannot be opened can be replaced and removed
 	}
 	var current *replicator.Replication
 	if existing != nil && existing.Status != fdbjobs.Finished {

@@ -19,14 +19,14 @@ type Job struct {
 }
 
 // parse reads a job. The state of one that was given a new definition, and has not run with
-// it, is the one that it begins with.
+// it, is the one that it begins with. With fdbjobs.ErrSealed comes what is known of it without its args.
 func (s *Store) parse(raw *fdbjobs.Job) (*Job, error) {
 	job := &Job{ID: raw.ID, Status: raw.Status, Args: new(replicator.JobArgs), State: new(replicator.JobState)}
 	if err := json.Unmarshal(raw.State, job.State); err != nil {
 		return nil, fmt.Errorf("reading the state of the replication job %q: %w", raw.ID, err)
 	}
 	if raw.ArgsErr != nil {
-		return nil, fmt.Errorf("reading the replication job: %w", raw.ArgsErr)
+		return job, fmt.Errorf("reading the replication job: %w", raw.ArgsErr)
 	}
 	if err := json.Unmarshal(raw.Args, job.Args); err != nil {
 		return nil, fmt.Errorf("reading the args of the replication job %q: %w", raw.ID, err)

@@ -149,3 +149,30 @@ func TestAJobWithoutTheKey(t *testing.T) {
 		hasNot.layer.Close()
 	})
 }
+
+// Where the key is lost, documents and what is posted again take the place of what cannot be opened.
+func TestJobsWhoseKeyIsLostAreReplaced(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	had := b.withKeys(sealedtest.Keys(t, "a"))
+	had.create(repdb)
+	changed := had.put(repdb, "changed", "", secretMembers)
+	deleted := had.put(repdb, "deleted", "", `"doc_ids": ["x"]`)
+	posted := had.replicate(`"doc_ids": ["y"]`)
+
+	now := b.withKeys(sealedtest.Keys(t, "b"))
+	now.put(repdb, "changed", changed, `"doc_ids": ["z"]`)
+	now.remove(repdb, "deleted", deleted)
+	require.Equal(t, posted.ID, now.replicate(`"doc_ids": ["y"]`).ID)
+	list, err := now.store.List(t.Context(), jobs.ListOptions{Limit: 10})
+	require.NoError(t, err)
+	require.Len(t, list.Jobs, 2)
+	for _, id := range []string{now.jobID(repdb, "changed"), posted.ID} {
+		require.Equal(t, replicator.StatePending, now.get(id).Condition())
+		require.NoError(t, now.accept().Complete(t.Context(), nil))
+	}
+	require.Equal(t, "completed", now.document(repdb, "changed")["_replication_state"])
+	for _, open := range []*bundle{b, had, now} {
+		open.layer.Close()
+	}
+}

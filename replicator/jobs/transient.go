@@ -48,6 +48,11 @@ func (s *Store) addOrJoin(tx kv.Transaction, job *Job, token string) (*Job, erro
 	existing, err := s.read(tx, job.ID)
 	switch {
 	case errors.Is(err, ErrNotFound):
+	case errors.Is(err, fdbjobs.ErrSealed):
+		// Whether it is the same nobody can say: it gives way.
+		if err := s.unclaim(tx, existing, job.Args.ReplicationID); err != nil {
+			return nil, err
+		}
 	case err != nil:
 		return nil, err
 	case existing.Args.Definition == token:
