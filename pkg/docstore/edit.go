@@ -52,7 +52,8 @@ type EditAttachment struct {
 type WriteOptions struct {
 	// Replicated edits are CouchDB's new_edits=false: the revisions have their ids already,
 	// and become part of the tree wherever their paths belong. Otherwise each one replaces
-	// a leaf, and gets an id that is an MD5 over its content and its parent.
+	// a leaf, and gets an id that is an MD5 over its content and its parent; in databases that
+	// [Options].Sealed takes over something random, too.
 	Replicated bool
 
 	// For [Database.WriteIn] alone:
@@ -198,8 +199,9 @@ func findStub(a EditAttachment, parent *leaf, t leafTree, opts WriteOptions) (At
 	return Attachment{}, false
 }
 
-// newRev returns the revision that replaces parent: its id is a hash over all that it is.
-func newRev(parent Rev, deleted bool, body []byte, attachments []Attachment) Rev {
+// newRev returns the revision that replaces parent: its id is a hash over all that it is, and over salt, if
+// there is one.
+func newRev(parent Rev, deleted bool, body []byte, attachments []Attachment, salt []byte) Rev {
 	h := md5.New()
 	hashNumber(h, parent.Pos)
 	hashBytes(h, []byte(parent.ID))
@@ -215,6 +217,7 @@ func newRev(parent Rev, deleted bool, body []byte, attachments []Attachment) Rev
 		hashBytes(h, []byte(a.Encoding))
 		hashBytes(h, a.MD5[:])
 	}
+	_, _ = h.Write(salt) // never fails
 	return Rev{parent.Pos + 1, hex.EncodeToString(h.Sum(nil))}
 }
 

@@ -11,10 +11,13 @@ import (
 	"settee/pkg/tuple"
 )
 
+// secret reports whether bodies are to be read by nobody who has the store.
+func (db *Database) secret() bool { return db.store.sealed != nil && db.store.sealed(db.name) }
+
 // sealBody returns what is stored of a body in a place. Its revision and its size, wherever they
 // are told, are those of the body itself.
 func (db *Database) sealBody(body []byte, p place) []byte {
-	if db.store.sealed == nil || !db.store.sealed(db.name) {
+	if !db.secret() {
 		return body
 	}
 	return db.store.sealer.Seal(body, p.names(db)...)

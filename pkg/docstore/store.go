@@ -37,8 +37,9 @@ type Options struct {
 	// Default: {}.
 	Security json.RawMessage
 	// Sealer seals the bodies of documents of the databases whose names Sealed takes, local documents
-	// included, but not their attachments; what was sealed is opened in any database. Default: none,
-	// and no database.
+	// included, but not their attachments; what was sealed is opened in any database. Whether there is a
+	// Sealer or not, who knows all of such a document but a password cannot find that by the revision.
+	// Default: none, and no database.
 	Sealer kv.Sealer
 	Sealed func(database string) bool
 }

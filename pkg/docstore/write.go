@@ -384,7 +384,11 @@ func (w *writer) place(d *docWrite, p *prepared) (leaf, error) {
 	if err != nil {
 		return leaf{}, err
 	}
-	rev := newRev(from, p.Deleted, p.body, attachments)
+	var salt []byte
+	if w.db.secret() {
+		salt = p.token // the same in all runs of the transaction's function
+	}
+	rev := newRev(from, p.Deleted, p.body, attachments, salt)
 	return leaf{
 		Pos: rev.Pos, IDs: slices.Concat([]string{rev.ID}, path), Deleted: p.Deleted,
 		Value: &leafRow{size: int64(len(p.body)), token: p.token, attachments: attachments},
