@@ -330,6 +330,7 @@ func (a *Accounts) login(
 			a.recent.add(login, time.Now())
 		} else {
 			a.failures.add(attempt, time.Now())
+			a.lengthen(found.hash, password)
 		}
 	})
 	switch {
@@ -358,6 +359,18 @@ func (a *Accounts) refuse(at attempt, reason error) error {
 
 // maxLogged is how many bytes are logged of a name.
 const maxLogged = 100
+
+// lengthen takes the time by which a comparison with a hash is shorter than one with nobody's: one of earlier
+// versions has few iterations, and would tell that there is such an account.
+func (a *Accounts) lengthen(h auth.Hash, password string) {
+	rest := a.nobody()
+	if h.Scheme != auth.Simple {
+		rest.Iterations -= h.Iterations
+	}
+	if rest.Iterations > 0 {
+		a.verify(rest, password)
+	}
+}
 
 // nobody is what a password is compared with if there is no such account: it takes as long.
 func (a *Accounts) nobody() auth.Hash {

@@ -469,6 +469,19 @@ func TestManyAtOnce(t *testing.T) {
 }
 
 // However long names are, failures take little room.
+// A wrong password takes as long for an account that CouchDB hashed years ago as for none.
+func TestOldHashesTakeAsLong(t *testing.T) {
+	t.Parallel()
+	n := open(t, memory(t), "chttpd_auth/iterations=500", "chttpd_auth_lockout/mode=off",
+		"admins/simple=-hashed-c88e9c67041a74e0357befdff93f87dde0904214,salt",
+		"admins/ten=-pbkdf2-"+strings.Repeat("0", 40)+",salt,10")
+	for _, name := range []string{"simple", "ten", "nobody"} {
+		iterations := n.CountIterations()
+		n.fails(accounts.ErrWrong, name, "wrong")
+		require.EqualValues(t, 500, iterations.Load(), name)
+	}
+}
+
 func TestLongNames(t *testing.T) { // alone, for it looks at the memory of all
 	n := open(t, memory(t), "chttpd_auth_lockout/threshold=1000000")
 	n.fails(accounts.ErrWrong, "a", "guess")
