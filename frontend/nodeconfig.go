@@ -10,6 +10,7 @@ import (
 
 	"github.com/gorilla/mux"
 
+	"settee/frontend/internal/auth"
 	"settee/pkg/config"
 )
 
@@ -123,19 +124,37 @@ func (h *Handler) setConfigValue(w http.ResponseWriter, r *http.Request) error {
 	}
 	ctx, cancel := storeContext(r)
 	defer cancel()
-	section, value := pathValue(r, "section"), strings.TrimSpace(*text)
-	if section == adminsSection && value != "" && !config.Hashed(value) {
-		hash, err := h.accounts.Hash(ctx, value)
-		if err != nil {
-			return loginFailure(err)
+	section, key, value := pathValue(r, "section"), pathValue(r, "key"), strings.TrimSpace(*text)
+	if section == adminsSection && value != "" { // which takes it out
+		if value, err = h.hashAdmin(ctx, key, value); err != nil {
+			return err
 		}
-		value = hash.String()
 	}
-	old, err := h.config.Set(ctx, section, pathValue(r, "key"), value)
+	old, err := h.config.Set(ctx, section, key, value)
 	if err != nil {
 		return configFailure(err)
 	}
 	return respond(w, r, http.StatusOK, old)
+}
+
+// hashAdmin returns the hash of the password that an administrator is to have, which may be hashed already. What
+// nobody could log in with is refused.
+func (h *Handler) hashAdmin(ctx context.Context, name, password string) (string, error) {
+	if strings.Contains(name, ":") {
+		return "", badRequest("[admins]: a name has no colon, at which basic authentication ends it")
+	}
+	_, hashed, err := auth.ParseAdmin(password)
+	if err != nil {
+		return "", badRequest("[admins] " + name + ": it looks hashed, and is not what CouchDB writes")
+	}
+	if hashed {
+		return password, nil
+	}
+	hash, err := h.accounts.Hash(ctx, password)
+	if err != nil {
+		return "", loginFailure(err)
+	}
+	return hash.String(), nil
 }
 
 // deleteConfigValue takes a value out of the store, and answers it.

@@ -111,6 +111,22 @@ func TestConfigMethods(t *testing.T) {
 	}
 }
 
+// No administrator is made that could not log in.
+func TestAdministratorsThatAreRefused(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	for name, password := range map[string]string{
+		"a%3Ab": "word", "a": "-pbkdf2-word", "b": "-hashed-word", "c": "-pbkdf2:sha256-0a,salt,10",
+	} {
+		got := n.setConfig("admins/"+name, password)
+		require.Equal(t, http.StatusBadRequest, got.status, got.body)
+		require.Contains(t, got.json(t)["reason"], "[admins]")
+		require.Equal(t, http.StatusNotFound, n.get(configPath+"/admins/"+name).status)
+	}
+	says(t, n.setConfig("admins/a", "word"), "")
+	require.Equal(t, http.StatusOK, n.as("a:word", http.MethodGet, configPath, "").status)
+}
+
 func TestChangeConfig(t *testing.T) {
 	t.Parallel()
 	n := start(t)
