@@ -61,11 +61,25 @@ func acceptsOrigin(cfg *config.Config, origin string) bool {
 }
 
 // deliberate says whether a request of a page that may make requests is one that [cors]
-// allows: with the browser's cookies only where credentials are allowed, and not a form's
-// or one whose answer the page does not want to see.
+// allows: with the browser's cookies and passwords only where credentials are allowed, and not a
+// form's or one whose answer the page does not want to see.
 func deliberate(cfg *config.Config, r *http.Request) bool {
 	mode := r.Header.Get("Sec-Fetch-Mode") // old browsers do not send it
-	return (mode == "" || mode == "cors") && (config.CORSCredentials.Get(cfg) || r.Header.Get("Cookie") == "")
+	if mode != "" && mode != "cors" {
+		return false
+	}
+	return config.CORSCredentials.Get(cfg) || r.Header.Get("Cookie") == "" && (r.Header.Get("Authorization") == "" || !unasked(r))
+}
+
+// unasked says whether a browser makes a request that may change something without asking whether the page
+// may. Then it is the browser that knows a password: a page that sends one of its own has to ask.
+func unasked(r *http.Request) bool {
+	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
+	switch strings.ToLower(strings.TrimSpace(kind)) {
+	case "", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data":
+		return r.Method == http.MethodPost
+	}
+	return false
 }
 
 func allowOrigin(cfg *config.Config, header http.Header, r *http.Request) {
