@@ -189,39 +189,50 @@ func TestHealth(t *testing.T) {
 	})
 }
 
-// The code of a filter that cannot be read is no reason to fail for good, whoever asked.
+// The code of a filter that cannot be read is a reason as any other: the job of a document waits for it, and a
+// transient one fails, unless the source has asked for time.
 func TestFilterThatCannotBeRead(t *testing.T) {
 	inLab(t, jobs.Options{UpdateDocs: true}, nil, func(l *lab) {
-		byDocument := l.put(repdb, "d", `, "filter": "f/t"`)
-		posted, err := l.post("joe", `, "filter": "f/t", "doc_ids": null`)
-		require.NoError(l, err)
+		id := l.put(repdb, "d", `, "filter": "f/t"`)
+		for _, members := range []string{`, "filter": "f/t"`, `, "filter": "f/t", "continuous": true`} {
+			posted, err := l.post("joe", members)
+			require.NoError(l, err)
+			failed, err := l.jobs.Await(context.Background(), posted.ID, posted.Args.Life)
+			require.NoError(l, err)
+			assert.Equal(l, replicator.StateFailed, failed.Condition())
+			code, reason := failed.State.ErrorBody()
+			assert.Equal(l, "filter_fetch_error", code)
+			assert.Equal(l, "Couldn't open document `_design/f` from source database `http://a.example/db/`: not_found", reason)
+		}
 		for count := 1; count <= 3; count++ {
-			for _, id := range []string{byDocument, posted.ID} {
-				job := l.crashes(id, count)
-				assert.Equal(l, "filter_fetch_error", job.State.ErrorCode)
-				assert.Empty(l, job.ReplicationID())
-				waits := l.scheduled(id).Sub(job.State.LastUpdated)
-				want := 32 * time.Second << count
-				assert.GreaterOrEqual(l, waits, want*3/4-time.Second)
-				assert.LessOrEqual(l, waits, want+time.Second)
-			}
+			job := l.crashes(id, count)
+			assert.Equal(l, "filter_fetch_error", job.State.ErrorCode)
+			assert.Empty(l, job.ReplicationID())
+			waits := l.scheduled(id).Sub(job.State.LastUpdated)
+			want := 32 * time.Second << count
+			assert.GreaterOrEqual(l, waits, want*3/4-time.Second)
+			assert.LessOrEqual(l, waits, want+time.Second)
 		}
 		state, reason := l.says(repdb, "d")
 		assert.Equal(l, "error", state)
 		assert.Contains(l, reason, "filter_fetch_error: Couldn't open document `_design/f`")
 
-		_, err = l.jobs.Cancel(context.Background(), posted.ID)
-		require.NoError(l, err)
+		l.peers.on("GET a.example/db/_design/f", func(*http.Request) (int, string) {
+			return 429, `{"error":"too_many_requests","reason":"later"}`
+		})
 		other, err := l.post("joe", `, "filter": "f/u"`)
 		require.NoError(l, err)
-		l.crashes(other.ID, 1)
+		assert.Equal(l, "filter_fetch_error", l.crashes(other.ID, 1).State.ErrorCode)
+		// Without the function it fails now.
 		l.peers.on("GET a.example/db/_design/f", func(*http.Request) (int, string) {
-			return 200, `{"_id":"_design/f","_rev":"1-a","filters":{"t":"function() { return true; }","u":"function() { return 1; }"}}`
+			return 200, `{"_id":"_design/f","_rev":"1-a","filters":{"t":"function() { return true; }"}}`
 		})
-		ended, err := l.jobs.Await(context.Background(), other.ID, other.Args.Life)
+		failed, err := l.jobs.Await(context.Background(), other.ID, other.Args.Life)
 		require.NoError(l, err)
-		assert.Equal(l, replicator.StateCompleted, ended.Condition())
-		assert.NotEmpty(l, l.in(byDocument, replicator.StateCompleted).ReplicationID())
+		code, why := failed.State.ErrorBody()
+		assert.Equal(l, "filter_fetch_error", code)
+		assert.Contains(l, why, "no filter function `u`")
+		assert.NotEmpty(l, l.in(id, replicator.StateCompleted).ReplicationID())
 	})
 }
 

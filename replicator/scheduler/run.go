@@ -185,8 +185,7 @@ func (s *Server) collided(ctx context.Context, run *jobs.Run, c *jobs.Collision,
 func (s *Server) crashed(ctx context.Context, run *jobs.Run, err error, health health, log zerolog.Logger) error {
 	failure := &worker.Error{Code: "error", Reason: redact.Text(err.Error())}
 	errors.As(err, &failure)
-	// A filter's code that could not be read is tried again for transient jobs, too.
-	if run.Job().Transient() && failure.RetryAfter == 0 && !errors.Is(err, worker.ErrFilterCode) {
+	if run.Job().Transient() && failure.RetryAfter == 0 {
 		log.Warn().Err(run.Redact(failure)).Msg("replication failed")
 		s.counter.add(func(c *Counts) { c.Failed++ })
 		return run.Fail(ctx, failure.Code, failure.Reason)

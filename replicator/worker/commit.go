@@ -269,7 +269,7 @@ func (r *run) filterCode(ctx context.Context) (string, error) {
 	}
 	doc, err := r.source.db.GetDesignDoc(ctx, ddoc)
 	if err != nil {
-		return "", newError(codeFilter, errors.Join(ErrFilterCode, err),
+		return "", newError(codeFilter, err,
 			"Couldn't open document `_design/%s` from source database `%s`: %s", ddoc, r.source.uri, r.unopened(err))
 	}
 	var fields struct {
@@ -282,7 +282,7 @@ func (r *run) filterCode(ctx context.Context) (string, error) {
 		}
 	}
 	if err != nil || code == nil {
-		return "", newError(codeFilter, errors.Join(ErrFilterCode, err),
+		return "", newError(codeFilter, err,
 			"Couldn't parse filter code from document `_design/%s` on `%s`: no filter function `%s`", ddoc, r.source.uri, filter)
 	}
 	return *code, nil

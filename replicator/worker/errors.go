@@ -18,10 +18,6 @@ var (
 	// ErrIDChanged says that the filter function at the source is not the one anymore whose replication
 	// id the run has: the job is to start anew, with fresh statistics.
 	ErrIDChanged = errors.New("the replication id has changed")
-	// ErrFilterCode is what an *Error matches, through errors.Is, that says that the code of the filter
-	// function could not be read from the source, for whatever reason. Even a function that is not there
-	// may be there later.
-	ErrFilterCode = errors.New("the filter's code could not be read")
 )
 
 // The codes of errors, which are CouchDB's. Others come from a database as they are.
