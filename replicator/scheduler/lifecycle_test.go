@@ -316,3 +316,38 @@ func TestCollisions(t *testing.T) {
 		assert.Equal(l, "the replication "+named+" exists already", why)
 	})
 }
+
+// An owner counts while it is crashing, and who comes second need not get at its databases to learn so.
+func TestCollisionOfJobsThatCannotOpenTheirDatabases(t *testing.T) {
+	inLab(t, jobs.Options{}, nil, func(l *lab) {
+		l.peers.on("GET a.example/db", missing)
+		first := l.put(repdb, "first", "")
+		name := l.crashes(first, 1).ReplicationID()
+		second := l.put(repdb, "second", "")
+		failed := l.in(second, replicator.StateFailed)
+		assert.Equal(l, fdbjobs.Finished, failed.Status)
+		state, reason := l.says(repdb, "second")
+		assert.Equal(l, "failed", state)
+		assert.Equal(l, "Replication `"+name+"` specified by document `second` already started, triggered by document `first` from db `_replicator`",
+			reason)
+		assert.Equal(l, replicator.StateCrashing, l.get(first).Condition())
+
+		// With the first one gone there is nothing in its way.
+		l.remove(repdb, "first")
+		third := l.put(repdb, "third", "")
+		assert.Equal(l, name, l.crashes(third, 1).ReplicationID())
+
+		// The code of a filter names the replication as well, when the target is away.
+		l.peers.on("GET a.example/db", nil)
+		l.peers.on("GET b.example/db", missing)
+		l.peers.on("GET a.example/db/_design/f", func(*http.Request) (int, string) {
+			return 200, `{"_id":"_design/f","_rev":"1-a","filters":{"t":"function() { return true; }","u":"function() { return true; }"}}`
+		})
+		first = l.put(repdb, "filtered", `, "filter": "f/t"`)
+		name = l.crashes(first, 1).ReplicationID()
+		assert.NotEmpty(l, name)
+		failed = l.in(l.put(repdb, "same", `, "filter": "f/u"`), replicator.StateFailed)
+		assert.Equal(l, "Replication `"+name+"` specified by document `same` already started, triggered by document `filtered` from db `_replicator`",
+			failed.State.Error)
+	})
+}

@@ -118,8 +118,9 @@ type Job struct {
 // Reporter is who a run answers to. Its methods are called by one goroutine, one at a time. The run goes
 // on meanwhile, but for Identify.
 type Reporter interface {
-	// Identify is called once per run, as soon as the replication id is known (the filter's code is read
-	// if the id needs it) and before a checkpoint is read. An error ends the run with it.
+	// Identify is called once per run, as soon as the replication id is known: before anything is asked of the
+	// databases, or, if the id needs the filter's code, as soon as that was read from the source, before anything
+	// is asked of the target. An error ends the run with it.
 	Identify(ctx context.Context, id replicator.ID) error
 	// Report is told how far the run is: at least every ReportInterval from its beginning to its end, also
 	// while the endpoints are silent, and after each checkpoint but the last. An error, such as that the

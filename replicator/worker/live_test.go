@@ -345,7 +345,9 @@ func TestReportsWhileAnEndpointHangs(t *testing.T) {
 	lost := errors.New("the job's lock was taken")
 	reports := 0
 	earlier := replicator.Stats{DocsRead: 5}
-	r := start(t, worker.Job{Replication: replication(t, silent.URL, target), ReplicationID: "x", Stats: earlier}, cfg, func(r *running) {
+	// What the id is depends on what the endpoint does not say.
+	rep := replication(t, silent.URL, target, `"filter":"d/f"`)
+	r := start(t, worker.Job{Replication: rep, ReplicationID: "x", Stats: earlier}, cfg, func(r *running) {
 		r.report = func(p worker.Progress) error {
 			told <- p
 			if reports++; reports == 3 {
@@ -370,7 +372,42 @@ func TestIdentifyMayRefuse(t *testing.T) {
 	_, err := worker.Run(t.Context(), worker.Job{Replication: replication(t, from.URL, target)}, testConfig(),
 		&recorder{identify: func(replicator.ID) error { return collision }})
 	require.Equal(t, collision, err)
-	require.Equal(t, []string{"GET "}, from.requests, "no checkpoint was read")
+	require.Empty(t, from.requests, "nothing was asked")
+}
+
+// Who else has the id is found out also where the databases cannot be opened. With a filter it takes its code, but
+// nothing of the target.
+func TestIdentifyComesBeforeTheDatabasesAreOpened(t *testing.T) {
+	t.Parallel()
+	const code = `{"_id":"_design/d","filters":{"f":"function() {}"}}`
+	for _, test := range []struct {
+		members    string
+		sourceAway bool
+		design     string
+		identified bool
+		want       string
+	}{
+		{`"doc_ids":["x"]`, true, "", true, "source"},
+		{`"create_target":true`, true, "", true, "source"},
+		{`"filter":"d/f"`, false, code, true, "target"},
+		{`"filter":"d/f","create_target":true`, false, code, true, "target"},
+		{`"filter":"d/f"`, false, "{}", false, "filter_fetch_error"},
+		{`"filter":"d/f"`, true, code, false, "source"},
+	} {
+		source, target := stubs(t, 1)
+		const ill = `{"error":"internal","reason":"ill"}`
+		target.fail("GET ", 500, ill)
+		if test.sourceAway {
+			source.fail("GET ", 500, ill)
+		}
+		source.fail("GET /_design/d", 200, test.design)
+		cfg := testConfig()
+		cfg.RetriesPerRequest = -1
+		r := new(recorder)
+		_, err := worker.Run(t.Context(), worker.Job{Replication: replication(t, source.URL, target.URL, test.members)}, cfg, r)
+		require.ErrorContains(t, err, test.want, test.members)
+		require.Equal(t, test.identified, len(r.ids) == 1, test.members)
+	}
 }
 
 func TestProgressGoesIntoAJobState(t *testing.T) {

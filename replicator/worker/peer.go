@@ -129,6 +129,14 @@ func (r *run) openBoth(ctx context.Context) error {
 	if err := r.source.open(ctx); err != nil {
 		return err
 	}
+	return r.openTarget(ctx)
+}
+
+// openTarget opens the target, and creates it if it is missing and wanted.
+func (r *run) openTarget(ctx context.Context) error {
+	if !r.rep.CreateTarget {
+		return r.target.open(ctx)
+	}
 	return r.target.create(ctx, r.rep.CreateTargetParams)
 }
 

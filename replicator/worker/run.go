@@ -283,11 +283,27 @@ func verdict(err error) error {
 	return newError(codePlain, err, "%s", err)
 }
 
-// begin does all that comes before the first change.
+// begin does all that comes before the first change. The id comes first: of two jobs that want the same one must
+// know so, also while neither gets at its databases.
 func (r *run) begin(ctx context.Context) error {
-	if err := r.openBoth(ctx); err != nil {
+	open := r.openBoth
+	if r.rep.NeedsFilterCode() {
+		if err := r.source.open(ctx); err != nil {
+			return err
+		}
+		open = r.openTarget
+	}
+	if err := r.identify(ctx); err != nil {
 		return err
 	}
+	if err := open(ctx); err != nil {
+		return err
+	}
+	return r.readCheckpoints(ctx)
+}
+
+// identify computes the replication id and tells it.
+func (r *run) identify(ctx context.Context) error {
 	id, err := r.computeID(ctx)
 	if err != nil {
 		return err
@@ -298,10 +314,7 @@ func (r *run) begin(ctx context.Context) error {
 		r.known, r.base = name, replicator.Stats{}
 	}
 	r.mu.Unlock()
-	if err := r.tell(ctx, func(ctx context.Context, reporter Reporter) error { return reporter.Identify(ctx, id) }); err != nil {
-		return err
-	}
-	return r.readCheckpoints(ctx)
+	return r.tell(ctx, func(ctx context.Context, reporter Reporter) error { return reporter.Identify(ctx, id) })
 }
 
 // stopped writes the last checkpoint of a run that was asked to stop.
