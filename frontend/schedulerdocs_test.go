@@ -149,7 +149,7 @@ func TestListFailures(t *testing.T) {
 	require.NoError(t, run.ListRefused(t.Context(), []replicator.Failure{
 		{ID: "a", Rev: "1-x", Status: 403, Code: "forbidden", Reason: "at http://u:" + secret + "@h/", Time: time.Unix(1, 0)},
 		{ID: "b", Rev: "2-y", Status: 413, Code: "too_large", Reason: "b", Time: time.Unix(2, 0)},
-	}))
+	}, 2))
 	got := n.get("/_scheduler/jobs/" + id + "/failures").json(t)
 	require.EqualValues(t, 2, got["total"])
 	require.Equal(t, []any{

@@ -65,7 +65,7 @@
 //
 //	("uuid")                             -> the server uuid, made once
 //	("replication_ids", replication_id)  -> job id
-//	("failures", job id)                 -> (how many, token)   revisions that the target refused
+//	("failures", job id)                 -> (how many were listed, token, how many there were)   revisions that the target refused
 //	("failures", job id, n)              -> the nth of the latest, modulo their number
 //	("ended", job id, "life" | "state")  -> life, state    of a transient job, before it began anew
 //	("deleted", instance)                -> owner    a database whose jobs may not all be removed

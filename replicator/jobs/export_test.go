@@ -8,6 +8,7 @@ import (
 	"settee/fdbjobs"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
+	"settee/pkg/tuple"
 	"settee/replicator"
 )
 
@@ -62,3 +63,11 @@ func (s *Store) document(db *docstore.Database, id string, r *replicator.Replica
 
 // Entitlements is how running jobs are divided among their owners.
 var Entitlements = entitlements
+
+// CountFailures writes how many failures a job had as earlier versions did.
+func (s *Store) CountFailures(ctx context.Context, jobID string, n int64) error {
+	return s.db.Transact(ctx, func(tx kv.Transaction) error {
+		tx.Set(s.failureKey(jobID), tuple.Tuple{n, "token"}.Pack())
+		return nil
+	})
+}

@@ -12,17 +12,19 @@ import (
 	"settee/replicator"
 )
 
-// The latest revisions that a job's target refused are a ring of rows: the nth of all is in
-// row n modulo replicator.MaxFailures. The key ("failures", job id) has how many there were,
-// and the token of the transaction that wrote the last ones, by which a repeated one finds
-// that it was committed.
+// The latest revisions that a job's target refused are a ring of rows: the nth that was listed
+// is in row n modulo replicator.MaxFailures. The key ("failures", job id) has how many were
+// listed, the token of the transaction that wrote the last ones, by which a repeated one finds
+// that it was committed, and how many there were with those that nobody has listed.
 
 // failuresAtOnce is how many rows one transaction writes or reads: they have up to 6,000 bytes.
 const failuresAtOnce = 200
 
 // Failures are the revisions that the target of a replication refused.
 type Failures struct {
-	// Total is how many there were, over all runs of the job.
+	// Total is how many there were, over all runs of the job, be they listed or not. As in
+	// replicator.Stats a revision counts again when it is refused again: when a run ended after it was
+	// listed and before a checkpoint was past it.
 	Total int64
 	// Latest are the latest of them, replicator.MaxFailures at most, the newest first.
 	Latest []json.RawMessage // a replicator.Failure each
@@ -32,68 +34,82 @@ func (s *Store) failureKey(jobID string) []byte { return s.space.Pack("failures"
 
 func (s *Store) failureRows(jobID string) tuple.Subspace { return s.space.Sub("failures", jobID) }
 
-// ListRefused adds to the list of what the job's target refused. It says that the job is
-// being worked on, as an update does, and may be called at the same time as one.
-func (r *Run) ListRefused(ctx context.Context, refused []replicator.Failure) error {
-	rows := make([][]byte, len(refused))
-	for i, failure := range refused {
+// ListRefused adds to the list of what the job's target refused: the latest, the oldest first,
+// of so many. It says that the job is being worked on, as an update does, and may be called at
+// the same time as one.
+func (r *Run) ListRefused(ctx context.Context, latest []replicator.Failure, count int64) error {
+	rows := make([][]byte, len(latest))
+	for i, failure := range latest {
 		text, err := json.Marshal(failure.Redacted(r.secrets))
 		if err != nil {
 			return fmt.Errorf("writing a failure of the replication job %q: %w", r.job.ID, err)
 		}
 		rows[i] = text
 	}
+	unlisted := count - int64(len(latest))
 	for some := range slices.Chunk(rows, failuresAtOnce) {
 		token := rand.Text()
 		err := r.held.Update(ctx, nil, func(tx kv.Transaction) error {
 			if err := r.check(tx); err != nil {
 				return err
 			}
-			return r.store.addFailures(tx, r.job.ID, some, token)
+			return r.store.addFailures(tx, r.job.ID, some, unlisted, token)
 		})
 		if err != nil {
 			return err
 		}
+		unlisted = 0
 	}
 	return nil
 }
 
-func (s *Store) addFailures(tx kv.Transaction, jobID string, rows [][]byte, token string) error {
-	total, last, err := awaitFailures(tx.Get(s.failureKey(jobID)))
-	if err != nil || last == token {
+// addFailures lists failures, and counts those before them that nobody lists.
+func (s *Store) addFailures(tx kv.Transaction, jobID string, rows [][]byte, unlisted int64, token string) error {
+	had, err := awaitFailures(tx.Get(s.failureKey(jobID)))
+	if err != nil || had.token == token {
 		return err
 	}
 	ring := s.failureRows(jobID)
-	for _, row := range rows {
-		tx.Set(ring.Pack(total%replicator.MaxFailures), row)
-		total++
+	for i, row := range rows {
+		tx.Set(ring.Pack((had.listed+int64(i))%replicator.MaxFailures), row)
 	}
-	tx.Set(s.failureKey(jobID), tuple.Tuple{total, token}.Pack())
+	n := int64(len(rows))
+	tx.Set(s.failureKey(jobID), tuple.Tuple{had.listed + n, token, had.total + unlisted + n}.Pack())
 	return nil
 }
 
+// failureCount is the value of the key ("failures", job id).
+type failureCount struct {
+	listed, total int64
+	token         string
+}
+
 // awaitFailures returns how many failures there were, and the token of the last ones.
-func awaitFailures(read kv.Future[[]byte]) (total int64, token string, err error) {
+func awaitFailures(read kv.Future[[]byte]) (failureCount, error) {
 	value, err := read.Await()
 	if err != nil || value == nil {
-		return 0, "", err
+		return failureCount{}, err
 	}
 	e, err := tuple.Unpack(value)
-	if err != nil || len(e) != 2 {
-		return 0, "", fmt.Errorf("reading the failures of a replication job: unknown form %x", value)
+	if err != nil || len(e) != 2 && len(e) != 3 {
+		return failureCount{}, fmt.Errorf("reading the failures of a replication job: unknown form %x", value)
 	}
-	total, isTotal := e[0].(int64)
+	if len(e) == 2 { // as earlier versions wrote it, which counted what they listed
+		e = append(e, e[0])
+	}
+	listed, isListed := e[0].(int64)
 	token, isToken := e[1].(string)
-	if !isTotal || !isToken {
-		return 0, "", fmt.Errorf("reading the failures of a replication job: unknown form %v", e)
+	total, isTotal := e[2].(int64)
+	if !isListed || !isToken || !isTotal {
+		return failureCount{}, fmt.Errorf("reading the failures of a replication job: unknown form %v", e)
 	}
-	return total, token, nil
+	return failureCount{listed, total, token}, nil
 }
 
 // dropFailures removes the list of a job that goes.
 func (s *Store) dropFailures(tx kv.Transaction, jobID string) error {
-	total, _, err := awaitFailures(tx.Get(s.failureKey(jobID)))
-	if err != nil || total == 0 {
+	had, err := awaitFailures(tx.Get(s.failureKey(jobID)))
+	if err != nil || had.listed == 0 {
 		return err
 	}
 	tx.Clear(s.failureKey(jobID))
@@ -110,7 +126,7 @@ func (s *Store) Failures(ctx context.Context, id string) (Failures, error) {
 	if err != nil {
 		return Failures{}, err
 	}
-	var out Failures
+	var count failureCount
 	begin, end := s.failureRows(job.ID).Range()
 	ring := kv.KeyRange{Begin: begin, End: end}
 	var rows []json.RawMessage
@@ -121,7 +137,7 @@ func (s *Store) Failures(ctx context.Context, id string) (Failures, error) {
 			if err != nil {
 				return nil, err
 			}
-			out.Total, _, err = awaitFailures(read)
+			count, err = awaitFailures(read)
 			return pairs, err
 		})
 		if err != nil {
@@ -134,13 +150,12 @@ func (s *Store) Failures(ctx context.Context, id string) (Failures, error) {
 		more = len(page) == failuresAtOnce
 	}
 	if len(rows) > 0 {
-		next := int(out.Total) % len(rows) // where the oldest one is, once the ring is full
+		next := int(count.listed) % len(rows) // where the oldest one is, once the ring is full
 		if len(rows) < replicator.MaxFailures {
 			next = 0
 		}
 		rows = append(slices.Clone(rows[next:]), rows[:next]...)
 	}
 	slices.Reverse(rows)
-	out.Latest = rows
-	return out, nil
+	return Failures{Total: count.total, Latest: rows}, nil
 }

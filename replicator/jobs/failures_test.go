@@ -26,7 +26,7 @@ func TestFailures(t *testing.T) {
 		require.NoError(t, err)
 		return failures
 	}
-	refuse := func(from, to int) {
+	refuse := func(from, to int, unlisted int64) {
 		t.Helper()
 		var refused []replicator.Failure
 		for n := from; n < to; n++ {
@@ -34,7 +34,7 @@ func TestFailures(t *testing.T) {
 				ID: fmt.Sprint("doc ", n), Rev: "1-a", Status: 403, Code: "forbidden", Reason: "no", Time: time.Unix(int64(n), 0),
 			})
 		}
-		require.NoError(t, run.ListRefused(t.Context(), refused))
+		require.NoError(t, run.ListRefused(t.Context(), refused, int64(len(refused))+unlisted))
 	}
 	named := func(failures jobs.Failures, n int) string {
 		var f replicator.Failure
@@ -45,7 +45,7 @@ func TestFailures(t *testing.T) {
 	assert.Zero(t, empty.Total)
 	assert.Empty(t, empty.Latest)
 
-	refuse(0, 3)
+	refuse(0, 3, 0)
 	few := list()
 	assert.EqualValues(t, 3, few.Total)
 	require.Len(t, few.Latest, 3)
@@ -53,8 +53,8 @@ func TestFailures(t *testing.T) {
 		string(few.Latest[0]))
 	assert.Equal(t, "doc 0", named(few, 2))
 
-	refuse(3, 1_003)
-	refuse(1_003, 1_250)
+	refuse(3, 1_003, 0)
+	refuse(1_003, 1_250, 0)
 	many := list()
 	assert.EqualValues(t, 1_250, many.Total)
 	require.Len(t, many.Latest, replicator.MaxFailures)
@@ -62,13 +62,39 @@ func TestFailures(t *testing.T) {
 		require.Equal(t, fmt.Sprint("doc ", 1_249-n), named(many, n))
 	}
 
+	// Those that nobody listed count, and leave no gap in the list.
+	refuse(10_000, 10_000+replicator.MaxFailures, 8_750)
+	refuse(20_000, 20_001, 0)
+	all := list()
+	assert.EqualValues(t, 11_001, all.Total)
+	require.Len(t, all.Latest, replicator.MaxFailures)
+	assert.Equal(t, "doc 20000", named(all, 0))
+	for n := 1; n < replicator.MaxFailures; n++ {
+		require.Equal(t, fmt.Sprint("doc ", 10_000+replicator.MaxFailures-n), named(all, n))
+	}
+
 	_, err := b.store.Cancel(t.Context(), job.ReplicationID())
 	require.NoError(t, err)
 	_, err = b.store.Failures(t.Context(), job.ReplicationID())
 	require.ErrorIs(t, err, jobs.ErrNotFound)
-	require.ErrorIs(t, run.ListRefused(t.Context(), []replicator.Failure{{ID: "late"}}), fdbjobs.ErrHalt)
+	require.ErrorIs(t, run.ListRefused(t.Context(), []replicator.Failure{{ID: "late"}}, 1), fdbjobs.ErrHalt)
 	again := b.replicate("")
 	failures, err := b.store.Failures(t.Context(), again.ID)
 	require.NoError(t, err)
 	assert.Zero(t, failures.Total)
+}
+
+// What an earlier version has counted is gone on with.
+func TestFailuresOfEarlierVersions(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	job := b.replicate("")
+	run := b.accept()
+	require.NoError(t, b.store.CountFailures(t.Context(), job.ID, 7))
+	for total := range int64(2) {
+		failures, err := b.store.Failures(t.Context(), job.ID)
+		require.NoError(t, err)
+		assert.Equal(t, 7+total, failures.Total)
+		require.NoError(t, run.ListRefused(t.Context(), []replicator.Failure{{ID: "x"}}, 1))
+	}
 }

@@ -193,7 +193,7 @@ func (o *ordeal) check(through int) {
 	}
 }
 
-func (o *ordeal) list(_ context.Context, failures []replicator.Failure) error {
+func (o *ordeal) list(_ context.Context, failures []replicator.Failure, _ int64) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.unlisted > 0 {

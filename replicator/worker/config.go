@@ -82,12 +82,12 @@ type Config struct {
 	// Refused, if not nil, is told at once of each revision that the target refused. Several goroutines
 	// may call it at a time; the run waits for it.
 	Refused func(Refusal)
-	// ListRefused, if not nil, is for those who keep a list: it is told of the same revisions, up to
-	// replicator.MaxFailures at a time, the oldest first; of more than that between two calls the latest
-	// count. It is called by the goroutine that calls the Reporter, before a report and before a
+	// ListRefused, if not nil, is for those who keep a list: it is told of the same revisions, the oldest first,
+	// and of how many there were since the last call. Of more than replicator.MaxFailures it gets the latest,
+	// and the count of all. It is called by the goroutine that calls the Reporter, before a report and before a
 	// checkpoint: none covers a revision that is neither on the target nor was told here. An error ends the
 	// run with it, as one of the Reporter's does, and nothing that was told with it counts as listed.
-	ListRefused func(ctx context.Context, refused []Refusal) error
+	ListRefused func(ctx context.Context, latest []Refusal, count int64) error
 }
 
 // Shared is what the runs of one node have in common: what they know of servers that want their requests

@@ -78,7 +78,7 @@ func TestPortionsStayBelowTheTargetsLimit(t *testing.T) {
 		var listed []replicator.Failure
 		result, err := p.run(t, func(cfg *worker.Config, _ *worker.Job) {
 			cfg.NoCompression = true
-			cfg.ListRefused = func(_ context.Context, refused []replicator.Failure) error {
+			cfg.ListRefused = func(_ context.Context, refused []replicator.Failure, _ int64) error {
 				listed = append(listed, refused...)
 				return nil
 			}

@@ -22,7 +22,7 @@ type refusals struct {
 }
 
 func (r *refusals) collect(cfg *worker.Config) {
-	cfg.ListRefused = func(_ context.Context, failures []replicator.Failure) error {
+	cfg.ListRefused = func(_ context.Context, failures []replicator.Failure, _ int64) error {
 		r.all = append(r.all, failures...)
 		return nil
 	}
@@ -308,7 +308,7 @@ func TestRefusalsAreListedBeforeACheckpointCoversThem(t *testing.T) {
 	target.fail("POST /_bulk_docs", 201, refusal)
 	unlisted := errors.New("the store is away")
 	tell := func(cfg *worker.Config) {
-		cfg.ListRefused = func(context.Context, []replicator.Failure) error { return unlisted }
+		cfg.ListRefused = func(context.Context, []replicator.Failure, int64) error { return unlisted }
 	}
 	cfg := testConfig()
 	tell(&cfg)
@@ -336,16 +336,18 @@ func TestRefusalsAreListedBeforeACheckpointCoversThem(t *testing.T) {
 	}
 }
 
-// However many are refused, a bounded number of them waits to be listed.
+// However many are refused, a bounded number of them waits to be listed, and all are counted.
 func TestTheLatestRefusalsAreListed(t *testing.T) {
 	t.Parallel()
-	const n = 3 * replicator.MaxFailures
+	const n = 3*replicator.MaxFailures + 3
 	source, target := stubs(t, n)
 	target.fail("POST /_bulk_docs", 413, `{"error":"too_large","reason":"all of it"}`)
 	seen := map[string]bool{}
+	var counted int64
 	result := run(t, replication(t, source.URL, target.URL, `"worker_processes":1`), func(cfg *worker.Config) {
-		cfg.ListRefused = func(_ context.Context, failures []replicator.Failure) error {
-			require.LessOrEqual(t, len(failures), replicator.MaxFailures)
+		cfg.ListRefused = func(_ context.Context, failures []replicator.Failure, count int64) error {
+			require.Len(t, failures, int(min(count, replicator.MaxFailures)))
+			counted += count
 			for _, f := range failures {
 				seen[f.ID] = true
 			}
@@ -353,6 +355,7 @@ func TestTheLatestRefusalsAreListed(t *testing.T) {
 		}
 	})
 	require.EqualValues(t, n, result.Stats.DocWriteFailures)
+	require.EqualValues(t, n, counted)
 	for i := n - replicator.MaxFailures; i < n; i++ {
 		require.True(t, seen[fmt.Sprintf("d%d", i)], i)
 	}

@@ -13,11 +13,12 @@ import (
 
 // refusals are what the target did not take. The zero value is empty.
 type refusals struct {
-	told func(Refusal)                          // Config.Refused, or nil
-	list func(context.Context, []Refusal) error // Config.ListRefused, or nil
+	told func(Refusal)                                 // Config.Refused, or nil
+	list func(context.Context, []Refusal, int64) error // Config.ListRefused, or nil
 
 	mu       sync.Mutex
-	unlisted []Refusal           // that list was not told of yet; only the latest count
+	unlisted []Refusal           // that list was not told of yet; only the latest are listed
+	untold   int64               // how many that list was not told of yet
 	series   replicator.Refusing // since the target last took something; Count is 0 if nothing
 }
 
@@ -33,6 +34,7 @@ func (r *refusals) add(f Refusal) {
 	if r.list == nil {
 		return
 	}
+	r.untold++
 	if len(r.unlisted) >= 2*replicator.MaxFailures {
 		r.unlisted = append([]Refusal(nil), r.latest()...)
 	}
@@ -66,16 +68,17 @@ func (r *refusals) refusing() *replicator.Refusing {
 // to the Reporter calls it.
 func (r *refusals) tell(ctx context.Context) error {
 	r.mu.Lock()
-	told := r.latest()
-	r.unlisted = nil
+	told, count := r.latest(), r.untold
+	r.unlisted, r.untold = nil, 0
 	r.mu.Unlock()
-	if len(told) == 0 {
+	if count == 0 {
 		return nil
 	}
-	err := r.list(ctx, told)
+	err := r.list(ctx, told, count)
 	if err != nil {
 		r.mu.Lock()
 		r.unlisted = append(told[:len(told):len(told)], r.unlisted...)
+		r.untold += count
 		r.mu.Unlock()
 	}
 	return err
