@@ -15,6 +15,7 @@ import (
 
 	"settee/fdbjobs"
 	"settee/pkg/config"
+	"settee/pkg/docstore"
 	"settee/replicator"
 	"settee/replicator/jobs"
 )
@@ -43,7 +44,7 @@ func (h *Handler) replicate(w http.ResponseWriter, r *http.Request) error {
 		return h.cancel(w, r, request)
 	}
 	continuous := request.Replication.Continuous
-	job, err := h.add(r.Context(), request.Replication, whoIs(r).userName())
+	job, err := h.add(r, request.Replication)
 	if err != nil {
 		return err
 	}
@@ -140,14 +141,14 @@ type added struct {
 }
 
 // add adds the job, or joins the one that is there.
-func (h *Handler) add(ctx context.Context, replication *replicator.Replication, user *string) (added, error) {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+func (h *Handler) add(r *http.Request, replication *replicator.Replication) (added, error) {
+	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
 	defer cancel()
-	job, err := h.jobs.Replicate(ctx, replication, user)
+	job, err := h.jobs.Replicate(ctx, replication, whoIs(r).userName())
 	var collision *jobs.Collision
 	switch {
 	case errors.As(err, &collision):
-		return added{}, &failure{http.StatusConflict, "conflict", collision.Error()}
+		return added{}, h.collided(r, collision)
 	case errors.Is(err, fdbjobs.ErrTooLarge):
 		return added{}, &failure{http.StatusRequestEntityTooLarge, "too_large",
 			fmt.Sprintf("the replication is too large to be stored: it may have %d bytes as JSON", fdbjobs.MaxArgsSize)}
@@ -159,6 +160,31 @@ func (h *Handler) add(ctx context.Context, replication *replicator.Replication, 
 		return added{}, err
 	}
 	return added{job.ID, job.Args.Life, shownID(job)}, nil
+}
+
+// collided says that another job has the replication id, and whose that is to who may know.
+func (h *Handler) collided(r *http.Request, c *jobs.Collision) error {
+	reason := c.Error()
+	if !c.Transient && h.mayReadReplication(r, c.Database, c.DocID) {
+		reason = c.Name()
+	}
+	return &failure{http.StatusConflict, "conflict", reason}
+}
+
+// mayReadReplication reports whether the user of a request that is about no database sees all of a replication
+// document. Where that cannot be found out, the user does not.
+func (h *Handler) mayReadReplication(r *http.Request, database, id string) bool {
+	a := &access{who: whoIs(r)}
+	if a.who.IsAdmin() {
+		return true
+	}
+	if err := h.enter(r, a, database); err != nil || a.permits(toMembers) != nil {
+		return false
+	}
+	ctx, cancel := storeContext(r)
+	defer cancel()
+	doc, err := a.db.Get(ctx, id, docstore.GetOptions{})
+	return err == nil && a.mayRead(a.db, doc)
 }
 
 // await answers when the job has ended.

@@ -146,6 +146,29 @@ func TestReplicateWhoseIDAnotherJobHas(t *testing.T) {
 		"the replication "+theirs.ReplicationID()+" exists already")
 }
 
+// Whose document it is learns who sees that document as a whole.
+func TestReplicateWhoseIDADocumentHas(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	n.with("x/_replicator", security)
+	p, member := n.newPeople(), n.newUser("bob", "staff")
+	require.Equal(t, http.StatusCreated, n.as(p.member, http.MethodPut, "/x%2F_replicator/rep", definition("")).status)
+	request, err := replicator.ParseRequest([]byte(definition("")), replicator.ParseOptions{})
+	require.NoError(t, err)
+	id, err := request.Replication.ID(n.jobs.ServerUUID(), "")
+	require.NoError(t, err)
+	plain := "the replication " + id.String() + " exists already"
+	named := plain + ", triggered by document `rep` from db `x/_replicator`"
+	for who, want := range map[string]string{
+		p.root: named, p.admin: named, p.member: named, member: plain, p.user: plain,
+	} {
+		refused(t, n.as(who, http.MethodPost, "/_replicate", definition("")), http.StatusConflict, "conflict", want)
+	}
+	// Who was of the database's members is told no more when that is over.
+	n.with("x/_replicator", `{"admins":{"names":["boss"],"roles":[]},"members":{"names":[],"roles":["others"]}}`)
+	refused(t, n.as(p.member, http.MethodPost, "/_replicate", definition("")), http.StatusConflict, "conflict", plain)
+}
+
 // So it is when that shows only as the job runs.
 func TestReplicateWhoseIDTurnsOutToBeAnothers(t *testing.T) {
 	t.Parallel()

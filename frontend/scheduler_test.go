@@ -159,7 +159,8 @@ func TestJobOfADocument(t *testing.T) {
 	run := n.accept()
 	require.NoError(t, run.Identify(t.Context(), want))
 	require.Equal(t, want.String(), n.get("/_scheduler/jobs/" + want.String()).json(t)["id"])
-	refused(t, n.post(definition("")), http.StatusConflict, "conflict", "the replication "+want.String()+" exists already")
+	refused(t, n.post(definition("")), http.StatusConflict, "conflict",
+		"the replication "+want.String()+" exists already, triggered by document `"+doc+"` from db `"+database+"`")
 	refused(t, n.post(`{"cancel": true, "id": "`+want.String()+`"}`), http.StatusNotFound, "not_found", "missing")
 }
 

@@ -29,6 +29,14 @@ func (c *Collision) Error() string {
 	return fmt.Sprintf("the replication %s exists already", c.ReplicationID)
 }
 
+// Name is Error with the document that the job is of, if it is one's: for who may read that.
+func (c *Collision) Name() string {
+	if c.Transient {
+		return c.Error()
+	}
+	return fmt.Sprintf("%s, triggered by document `%s` from db `%s`", c.Error(), c.DocID, c.Database)
+}
+
 // Explain returns what the job that cannot have the id is told, in CouchDB's words if it is a
 // document's. Whose the id is it is told only if that is a document of its own database, as
 // whoever reads the one can read the other; of another database or of a user it is not.

@@ -196,10 +196,12 @@ func TestExplainCollision(t *testing.T) {
 			owner(w1).Explain(stranger), "also of one that was there under that name before")
 	}
 	require.Equal(t, "the replication "+name+" exists already", owner(w1).Explain(transient))
+	require.Equal(t, "the replication "+name+" exists already, triggered by document `w1` from db `_replicator`", owner(w1).Name())
 	byUser := &jobs.Collision{ReplicationID: name, JobID: "abc", Transient: true}
 	require.Equal(t, "Replication `"+name+"` specified by document `w4` already running as transient replication, started via `_replicate` API endpoint",
 		byUser.Explain(w4))
 	require.Equal(t, "the replication "+name+" exists already", byUser.Explain(transient))
+	require.Equal(t, "the replication "+name+" exists already", byUser.Name())
 }
 
 // Two jobs want one id at the same moment, on a store with all faults: one of them has it and
