@@ -1,6 +1,7 @@
 package frontend
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -208,11 +209,12 @@ func (h *Handler) await(w http.ResponseWriter, r *http.Request, awaited added) e
 	case err != nil:
 		return fmt.Errorf("waiting for the replication job %q: %w", awaited.id, err)
 	}
-	return respondResult(w, r, job.State)
+	return respondResult(w, r, awaited.shown, job.State)
 }
 
-// respondResult says how a job has ended.
-func respondResult(w http.ResponseWriter, r *http.Request, state *replicator.JobState) error {
+// respondResult says how a job has ended; and by which id one is known whose target has refused documents, which
+// are listed below it. (CouchDB lists none, and has the id in other answers only.)
+func respondResult(w http.ResponseWriter, r *http.Request, id string, state *replicator.JobState) error {
 	if state.State != replicator.StateCompleted {
 		code, reason := state.ErrorBody()
 		status := http.StatusInternalServerError
@@ -224,6 +226,13 @@ func respondResult(w http.ResponseWriter, r *http.Request, state *replicator.Job
 	result := state.Result
 	if result == nil {
 		result = json.RawMessage(`{"ok":true}`)
+	}
+	if state.Stats.DocWriteFailures > 0 {
+		quoted, err := json.Marshal(id)
+		if err != nil {
+			return err
+		}
+		result = fmt.Appendf(nil, `%s,"_local_id":%s}`, bytes.TrimSuffix(result, []byte("}")), quoted)
 	}
 	send(w, r, http.StatusOK, append(result, '\n'))
 	return nil

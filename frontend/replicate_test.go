@@ -86,6 +86,26 @@ func TestReplicateWaitsWhileTheJobIsTriedAgain(t *testing.T) {
 	}
 }
 
+// Whoever waited for a replication of which documents were refused is told by which id these are listed.
+func TestReplicateWithRefusedDocuments(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	waiting := n.posting(definition(""))
+	run := n.accept()
+	refused := []replicator.Failure{{ID: "doc", Rev: "1-a", Status: http.StatusForbidden, Reason: "no", Time: time.Now()}}
+	require.NoError(t, run.ListRefused(t.Context(), refused, 1))
+	require.NoError(t, run.Complete(t.Context(), func(s *replicator.JobState) {
+		s.Result, s.Stats.DocWriteFailures = []byte(`{"ok":true,"history":[]}`), 1
+	}))
+	got := <-waiting
+	require.Equal(t, http.StatusOK, got.status)
+	id, _ := got.json(t)["_local_id"].(string)
+	require.Equal(t, fmt.Sprintf(`{"ok":true,"history":[],"_local_id":%q}`+"\n", id), got.body)
+	failures := n.get("/_scheduler/jobs/" + id + "/failures")
+	require.Equal(t, http.StatusOK, failures.status)
+	require.Contains(t, failures.body, `"id":"doc"`)
+}
+
 func TestReplicateThatFailed(t *testing.T) {
 	t.Parallel()
 	n := start(t)
