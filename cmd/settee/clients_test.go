@@ -59,6 +59,37 @@ func TestPouchDBServer(t *testing.T) {
 	assert.Zero(t, node.end(syscall.SIGTERM))
 }
 
+// A run between databases of its own node writes its checkpoint there when the node is stopped.
+func TestStopWithReplicationOfItself(t *testing.T) {
+	t.Parallel()
+	store := aStore(t)
+	node := serveNode(t, store, "settee/grace_period_sec=120")
+	for _, path := range []string{"from", "to"} {
+		status, answer := node.request(http.MethodPut, path, "")
+		require.Equal(t, http.StatusCreated, status, answer)
+	}
+	body := fmt.Sprintf(`{"source":%q,"target":%q,"continuous":true}`, node.url+"from", node.url+"to")
+	status, answer := node.request(http.MethodPost, "_replicate", body)
+	require.Equal(t, http.StatusAccepted, status, answer)
+	var accepted struct {
+		LocalID string `json:"_local_id"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(answer), &accepted))
+	status, answer = node.request(http.MethodPut, "from/one", `{"n":1}`)
+	require.Equal(t, http.StatusCreated, status, answer)
+	require.Eventually(t, exists(t, node.url+"to/one"), limit, 5*time.Millisecond)
+	assert.Zero(t, node.end(syscall.SIGTERM))
+	<-node.read
+	assert.NotContains(t, node.logged(), "checkpoint")
+	assert.NotContains(t, node.logged(), "grace period")
+
+	node = serveNode(t, store)
+	status, answer = node.request(http.MethodGet, "to/_local/"+strings.TrimSuffix(accepted.LocalID, "+continuous"), "")
+	require.Equal(t, http.StatusOK, status, answer)
+	assert.Contains(t, answer, `"docs_written":1`)
+	assert.Zero(t, node.end(syscall.SIGTERM))
+}
+
 // The replications of one node are replicated to another one, and run there as well.
 func TestReplicatorDatabaseIsReplicated(t *testing.T) {
 	t.Parallel()

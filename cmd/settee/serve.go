@@ -226,6 +226,7 @@ type node struct {
 	metrics   *metrics
 	scrapes   *http.Server // of the metrics' own port
 	frontend  *http.Server
+	drain     func() // has the frontend send away those who wait
 	scheduler *scheduler.Server
 	outbound  *connections
 	upkeep    func()     // ends it, and returns when it has ended
@@ -234,17 +235,18 @@ type node struct {
 
 // listen accepts requests at all entrances.
 func (n *node) listen(ctx context.Context, cfg *config.Config) error {
-	server := frontend.NewServer(frontend.New(frontend.Options{
+	handler := frontend.New(frontend.Options{
 		Jobs: n.jobs, Documents: n.docs, Accounts: n.accounts, Config: n.live, Version: currentVersion(), Log: n.log,
 		Metrics: n.metrics.handler(n.log), Observe: n.metrics.request,
-	}))
+	})
+	server := frontend.NewServer(handler)
 	if config.TLSEnable.Get(cfg) {
 		var err error
 		if server.TLSConfig, err = serverTLS(cfg, n.log); err != nil {
 			return err
 		}
 	}
-	n.frontend = server
+	n.frontend, n.drain = server, handler.Drain
 	for _, e := range entrances(cfg) {
 		listener, err := new(net.ListenConfig).Listen(ctx, "tcp", e.address.String())
 		if err != nil {
@@ -300,6 +302,10 @@ func (n *node) replicate() {
 
 // shutdown ends both roles within the grace period, and upkeep, which takes some seconds at
 // most to put its task back.
+//
+// The frontend answers until replication has ended: the databases of this node may be the
+// sources and targets of its own runs, which write their checkpoints there. Who waits for a
+// replication or a change is sent away at once.
 func (n *node) shutdown() error {
 	ctx, cancel := context.WithTimeout(context.Background(), config.GracePeriod.Get(n.live.Current()))
 	defer cancel()
@@ -314,13 +320,24 @@ func (n *node) shutdown() error {
 		roles++
 		go func() { ended <- errors.Join(n.scrapes.Shutdown(ctx), n.scrapes.Close()) }()
 	}
+	replicated := make(chan struct{}) // closed when replication has ended
 	if n.frontend != nil {
-		roles++
-		go func() { ended <- errors.Join(n.frontend.Shutdown(ctx), n.frontend.Close()) }()
-	}
-	if n.scheduler != nil {
+		n.drain()
 		roles++
 		go func() {
+			select {
+			case <-replicated:
+			case <-ctx.Done():
+			}
+			ended <- errors.Join(n.frontend.Shutdown(ctx), n.frontend.Close())
+		}()
+	}
+	if n.scheduler == nil {
+		close(replicated)
+	} else {
+		roles++
+		go func() {
+			defer close(replicated)
 			err := n.scheduler.Shutdown(ctx)
 			if n.outbound != nil {
 				n.outbound.pool.Close()
