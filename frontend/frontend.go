@@ -32,6 +32,9 @@ type Options struct {
 	// Config is asked for what it says each time that it counts, and what it says can be
 	// changed below /_node. nil is every setting's default, for good.
 	Config Configuration
+	// WriteFailure returns why the store takes no more writes until the node is started again,
+	// nil while it does. It returns at once. Default: nobody knows of any.
+	WriteFailure func() error
 	// Node is this node's name below /_node. Default: the host's name.
 	Node string
 	// Metrics answers GET /_node/_local/_prometheus. nil: there is no such path.
@@ -52,6 +55,7 @@ type Handler struct {
 	docs     *docstore.Store
 	accounts *accounts.Accounts
 	config   Configuration
+	failure  func() error // of the store: see Options.WriteFailure
 	node     string
 	metrics  http.Handler
 	observe  func(method string, status int, took time.Duration)
@@ -71,13 +75,16 @@ type Handler struct {
 func New(opts Options) *Handler {
 	h := &Handler{
 		jobs: opts.Jobs, docs: opts.Documents, accounts: opts.Accounts, config: opts.Config, node: opts.Node,
-		metrics: opts.Metrics, observe: opts.Observe, version: opts.Version, log: opts.Log,
+		metrics: opts.Metrics, observe: opts.Observe, version: opts.Version, log: opts.Log, failure: opts.WriteFailure,
 	}
 	if h.config == nil {
 		h.config = defaults{}
 	}
 	if h.node == "" {
 		h.node, _ = os.Hostname() // without one the node is _local only
+	}
+	if h.failure == nil {
+		h.failure = func() error { return nil }
 	}
 	h.connections.log = opts.Log
 	h.connections.most = func() int { return config.MaxConnections.Get(h.config.Current()) }

@@ -195,6 +195,7 @@ func startWith(t *testing.T, db kv.Database, listener net.Listener, hooks *docst
 	require.NoError(t, err)
 	n.handler = frontend.New(frontend.Options{
 		Jobs: n.jobs, Documents: n.docs, Accounts: n.accounts, Config: n.config, Node: "node1.example", Version: "1.2.3", Log: log,
+		WriteFailure: func() error { return context.Cause(kv.Writable(db)) },
 	})
 	n.server = frontend.NewServer(n.handler)
 	served := make(chan error, 1)

@@ -2,8 +2,10 @@ package frontend
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -47,6 +49,9 @@ func (h *Handler) up(w http.ResponseWriter, r *http.Request) error {
 		// What CouchDB says while a load balancer is to leave it alone.
 		return respond(w, r, http.StatusNotFound, upStatus{Status: "maintenance_mode"})
 	}
+	if err := h.failure(); err != nil {
+		return writesStopped(err)
+	}
 	ctx, cancel := context.WithTimeout(r.Context(), upTimeout)
 	defer cancel()
 	if _, err := h.jobs.List(ctx, jobs.ListOptions{}); err != nil {
@@ -55,6 +60,17 @@ func (h *Handler) up(w http.ResponseWriter, r *http.Request) error {
 		return respond(w, r, http.StatusServiceUnavailable, upStatus{Status: "store_unavailable"})
 	}
 	return respond(w, r, http.StatusOK, upStatus{Status: "ok"})
+}
+
+// writesStopped is what anybody may know of a store that takes no more writes: not where it is.
+func writesStopped(err error) error {
+	why := ""
+	var reason syscall.Errno
+	if errors.As(err, &reason) {
+		why = " (" + reason.Error() + ")"
+	}
+	return &failure{http.StatusServiceUnavailable, "store_read_only",
+		"the store takes no more writes since one has failed" + why + ", until this node is started again; its log says more"}
 }
 
 func unknownPath(_ http.ResponseWriter, r *http.Request) error {

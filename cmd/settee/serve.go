@@ -118,6 +118,7 @@ func serve(
 	}
 	background, end := context.WithCancel(context.WithoutCancel(ctx))
 	var ended sync.WaitGroup
+	ended.Go(func() { logWriteFailure(background, db, log) })
 	ended.Go(func() { noteVersions(background, db) })
 	ended.Go(func() { keepNoted(background, db, keys) })
 	ended.Go(func() { follow(background, live, reloads, log) })
@@ -139,7 +140,7 @@ func serve(
 		log.Warn().Stringer("roles", roles).
 			Msg("this store belongs to one process: as long as this one has it, nobody else can do what it does not")
 	}
-	n := node{live: live, log: log, jobs: store, docs: docs, metrics: newMetrics(store), failed: make(chan error, 3)}
+	n := node{live: live, log: log, db: db, jobs: store, docs: docs, metrics: newMetrics(store), failed: make(chan error, 3)}
 	defer func() { err = errors.Join(err, n.shutdown()) }()
 	if err := n.listenForScrapes(ctx, cfg); err != nil {
 		return err
@@ -220,6 +221,7 @@ func createDatabases(ctx context.Context, docs *docstore.Store) error {
 type node struct {
 	live      *config.Live
 	log       zerolog.Logger
+	db        kv.Database
 	jobs      *jobs.Store
 	docs      *docstore.Store
 	accounts  *accounts.Accounts // of a frontend
@@ -238,6 +240,7 @@ func (n *node) listen(ctx context.Context, cfg *config.Config) error {
 	handler := frontend.New(frontend.Options{
 		Jobs: n.jobs, Documents: n.docs, Accounts: n.accounts, Config: n.live, Version: currentVersion(), Log: n.log,
 		Metrics: n.metrics.handler(n.log), Observe: n.metrics.request,
+		WriteFailure: func() error { return context.Cause(kv.Writable(n.db)) },
 	})
 	server := frontend.NewServer(handler)
 	if config.TLSEnable.Get(cfg) {

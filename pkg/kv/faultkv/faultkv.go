@@ -46,6 +46,9 @@ func Wrap(inner kv.Database, opts Options) *DB {
 	return db
 }
 
+// Unwrap returns the inner database: see kv.Writable.
+func (db *DB) Unwrap() kv.Database { return db.inner }
+
 // Transact implements kv.Database.
 func (db *DB) Transact(ctx context.Context, fn func(kv.Transaction) error) error {
 	if !db.enter() {

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/pkg/kv"
+	"settee/pkg/kv/faultkv"
 	"settee/pkg/kv/pebblekv"
 )
 
@@ -98,7 +99,9 @@ func testFailingDisk(t *testing.T, d *disk, random *rand.Rand) {
 	require.NoError(t, openLedger(t.Context(), db))
 	known := newLedger()
 	d.left.Store(random.Int64N(40))
+	writable := kv.Writable(faultkv.Wrap(db, faultkv.Options{})) // which is looked through
 	err := commitUntilError(t.Context(), db, known, random)
+	require.ErrorIs(t, context.Cause(writable), d.err, "it is told by then")
 	require.ErrorIs(t, err, d.err, "the first commit that fails says why")
 	require.ErrorContains(t, err, "writing the store")
 	for range 3 {
@@ -192,6 +195,7 @@ func TestUnreadableTable(t *testing.T) {
 	}
 	require.NoError(t, db.Close())
 	db = open(t, "/store", opts) // with nothing in its cache
+	writable := kv.Writable(db)
 	reads := map[string]func(tx kv.Transaction) error{
 		"get": func(tx kv.Transaction) error {
 			_, err := tx.Get([]byte("k007")).Await()
@@ -219,4 +223,5 @@ func TestUnreadableTable(t *testing.T) {
 		require.NoError(t, in(read), name)
 	}
 	require.NoError(t, db.Close())
+	require.NoError(t, writable.Err(), "neither this nor closing keeps anybody from writing")
 }

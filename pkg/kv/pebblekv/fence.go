@@ -35,14 +35,15 @@ type fence struct {
 	opened  bool
 	failure error         // the first failed write
 	failed  chan struct{} // closed with it
+	tell    func(error)   // is told of it
 	closing chan struct{} // closed by release
 }
 
 // errFenced is what a write to a table ends with that waited for the close.
 var errFenced = errors.New("the store has stopped writing")
 
-func newFence(inner vfs.FS) *fence {
-	return &fence{FS: inner, failed: make(chan struct{}), closing: make(chan struct{})}
+func newFence(inner vfs.FS, tell func(error)) *fence {
+	return &fence{FS: inner, tell: tell, failed: make(chan struct{}), closing: make(chan struct{})}
 }
 
 // Unwrap implements vfs.FS.
@@ -81,6 +82,7 @@ func (f *fence) fail(err error) {
 	if f.failure == nil {
 		f.failure = err
 		close(f.failed)
+		f.tell(err)
 	}
 }
 

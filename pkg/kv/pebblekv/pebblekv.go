@@ -9,7 +9,7 @@
 // optimistic).
 //
 // When the disk refuses a write (it is full, or broken), the commit that met it
-// and all later ones fail with that error, and the store stays readable. Nothing
+// and all later ones fail with that error, kv.Writable says so, and the store stays readable. Nothing
 // more is written until the store is opened again, with every acknowledged
 // commit in it; a commit that failed may be there too, but whole.
 package pebblekv
@@ -84,8 +84,24 @@ func Open(dir string, opts Options) (kv.Database, error) {
 	if err != nil {
 		return nil, err
 	}
-	return optimistic.Open(s, optimistic.Options{MaxWatches: opts.MaxWatches, Now: opts.Now})
+	db, err := optimistic.Open(s, optimistic.Options{MaxWatches: opts.MaxWatches, Now: opts.Now})
+	if err != nil {
+		return nil, err
+	}
+	return database{db, s.writable}, nil
 }
+
+// database is a store that says when it has stopped writing.
+type database struct {
+	*optimistic.DB
+	writable context.Context
+}
+
+var _ kv.WriteStopper = database{}
+
+// Writable implements kv.WriteStopper. It ends with the first write that fails, be it of a
+// commit or of what Pebble does by itself.
+func (db database) Writable() context.Context { return db.writable }
 
 func openStorage(dir string, opts Options) (*storage, error) {
 	if opts.FS == nil {
@@ -101,7 +117,8 @@ func openStorage(dir string, opts Options) (*storage, error) {
 	if err := opts.FS.MkdirAll(abs, 0o700); err != nil {
 		return nil, fmt.Errorf("store %s: %w", abs, err)
 	}
-	fence := newFence(opts.FS)
+	writable, stop := context.WithCancelCause(context.Background())
+	fence := newFence(opts.FS, stop)
 	lock, err := pebble.LockDirectory(abs, fence)
 	if err != nil {
 		return nil, lockError(abs, err)
@@ -109,6 +126,8 @@ func openStorage(dir string, opts Options) (*storage, error) {
 	s := &storage{
 		lock:          lock,
 		fence:         fence,
+		writable:      writable,
+		stop:          stop,
 		sync:          &pebble.WriteOptions{Sync: !opts.NoSync},
 		memTableBytes: uint64(opts.memTableBytes),
 		progress:      make(chan struct{}, 1),
@@ -168,6 +187,10 @@ type storage struct {
 	lock  *pebble.Lock
 	fence *fence
 	sync  *pebble.WriteOptions
+
+	// writable ends by stop, which is given the reason.
+	writable context.Context
+	stop     context.CancelCauseFunc
 
 	memTableBytes uint64
 	// unchecked is how much was written since backlog was last looked at; it
@@ -341,6 +364,7 @@ func (b *batch) Apply() error {
 		err = failure // which may look like a success to Pebble: see fence
 	}
 	if err != nil {
+		s.stop(err) // as no other batch is applied then
 		return fmt.Errorf("writing the store: %w", err)
 	}
 	return nil

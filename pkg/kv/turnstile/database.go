@@ -18,6 +18,9 @@ type database struct {
 	turnstile *Turnstile
 }
 
+// Unwrap returns the inner database: see kv.Writable.
+func (db *database) Unwrap() kv.Database { return db.Database }
+
 // Transact implements kv.Database.
 func (db *database) Transact(ctx context.Context, fn func(kv.Transaction) error) error {
 	err := db.Database.Transact(ctx, func(inner kv.Transaction) error {
