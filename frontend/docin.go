@@ -24,6 +24,7 @@ type incoming struct {
 	advice  string // behind "which is the limit"
 	control *http.ResponseController
 	moved   time.Time // when the deadline was moved
+	read    int64     // bytes so far
 }
 
 // newIncoming returns a request's body, which may have so many bytes.
@@ -57,6 +58,7 @@ func (in *incoming) Read(p []byte) (int, error) {
 		_ = in.control.SetReadDeadline(now.Add(receiveTimeout)) // see ServeHTTP
 	}
 	n, err := in.body.Read(p)
+	in.read += int64(n)
 	if err == nil {
 		return n, nil
 	}
@@ -103,8 +105,38 @@ func (h *Handler) spool(w http.ResponseWriter, r *http.Request) (*docbody.Spool,
 	return s, nil
 }
 
-// uncompressed is a body without the encoding that it was sent in. What is wrong with it otherwise is an
-// error of reading it: see badGzip.
+// What a compressed body may become: maxRatio times the bytes that have arrived of it, but
+// inflatedFreely in any case. The configured limit alone would let one megabyte take a gigabyte of
+// disk, as gzip makes up to a thousand bytes of one. JSON that somebody means to store becomes
+// some 3 to 15 times smaller; what is more uniform than that is seldom large, and can be sent
+// as it is, or in several requests.
+const (
+	inflatedFreely = 64 << 20 // bytes
+	maxRatio       = 32
+)
+
+// inflated is a compressed body without its compression.
+type inflated struct {
+	in    *incoming
+	plain io.Reader
+	bytes int64 // so far
+}
+
+// Read implements io.Reader.
+func (f *inflated) Read(p []byte) (int, error) {
+	n, err := f.plain.Read(p)
+	f.bytes += int64(n)
+	if f.bytes > max(inflatedFreely, maxRatio*f.in.read) {
+		f.in.w.Header().Set("Connection", "close") // the rest is not read
+		return n, &failure{http.StatusRequestEntityTooLarge, "too_large", fmt.Sprintf(
+			"the request body becomes more than %d times as large when it is decompressed, which only one of up to %d bytes may: send it as it is, or in several requests",
+			maxRatio, inflatedFreely)}
+	}
+	return n, err
+}
+
+// uncompressed is a body without the encoding that it was sent in. It is read to no more than such
+// a body may become. What is wrong with it otherwise is an error of reading it: see badGzip.
 func uncompressed(in *incoming, header http.Header) (io.Reader, error) {
 	switch strings.ToLower(header.Get("Content-Encoding")) {
 	case "", "identity":
@@ -114,7 +146,7 @@ func uncompressed(in *incoming, header http.Header) (io.Reader, error) {
 		if err != nil {
 			return nil, badGzip(err)
 		}
-		return plain, nil
+		return &inflated{in: in, plain: plain}, nil
 	}
 	return nil, badContentType("Content-Encoding must be gzip or identity")
 }

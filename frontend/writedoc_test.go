@@ -3,6 +3,7 @@ package frontend_test
 import (
 	"bytes"
 	"compress/gzip"
+	"math/rand/v2"
 	"net/http"
 	"strings"
 	"testing"
@@ -153,6 +154,44 @@ func TestBadDocuments(t *testing.T) {
 	} {
 		refused(t, n.put(test.target, test.body, test.headers...), test.status, test.code, test.reason)
 	}
+}
+
+// What little becomes very much is refused before it does.
+func TestCompressedBodyThatGrows(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	n.create("db")
+	const megabyte = 1 << 20
+	compressed := func(chunk []byte, times int, rest string) string {
+		var body bytes.Buffer
+		w, err := gzip.NewWriterLevel(&body, gzip.BestSpeed)
+		require.NoError(t, err)
+		for range times {
+			_, err = w.Write(chunk)
+			require.NoError(t, err)
+		}
+		_, err = w.Write([]byte(rest))
+		require.NoError(t, err)
+		require.NoError(t, w.Close())
+		return body.String()
+	}
+	uniform := bytes.Repeat([]byte(" "), megabyte)
+	got := n.put("/db/small", compressed(uniform, 60, `{}`), "Content-Encoding", "gzip")
+	require.Equal(t, http.StatusCreated, got.status, got.body)
+	various := make([]byte, megabyte)
+	for i := range various {
+		various[i] = " \t\r\n"[rand.IntN(4)]
+	}
+	got = n.put("/db/various", compressed(various, 70, `{}`), "Content-Encoding", "gzip")
+	require.Equal(t, http.StatusCreated, got.status, got.body)
+
+	bomb := compressed(uniform, 70, `{}`)
+	for _, target := range []string{"/db/bomb", "/db/_local/bomb"} {
+		refused(t, n.put(target, bomb, "Content-Encoding", "gzip"), http.StatusRequestEntityTooLarge, "too_large",
+			"the request body becomes more than 32 times as large when it is decompressed, which only one of up to 67108864 bytes may: send it as it is, or in several requests")
+	}
+	require.Equal(t, http.StatusRequestEntityTooLarge,
+		n.do(http.MethodPost, "/db/_bulk_docs", bomb, "Content-Encoding", "gzip", "Content-Type", "application/json").status)
 }
 
 func TestCompressedBody(t *testing.T) {
