@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"context"
 	"crypto/tls"
+	"io"
 	"net"
 	"net/http"
 	"sync"
@@ -12,25 +13,30 @@ import (
 )
 
 // connections bounds how many clients are connected at a time, and how many of their
-// requests are being answered. When there are too many, those that have waited longest
-// without a request are closed for those that come: idle ones, and those that take their
-// time to send a request. So nobody keeps others out who is not being answered.
+// requests are being answered. When there are too many, some are closed for those that come:
+// first those that have waited longest without a request, idle ones and those that take their
+// time to send one, then those whose requests wait longest for more of their bodies. So nobody
+// keeps others out who is not being answered.
 type connections struct {
 	most func() int // both bounds
 	log  zerolog.Logger
 
-	mu       sync.Mutex // never held during I/O
-	open     map[net.Conn]*connection
-	waiting  list.List // of *connection, the longest first
-	requests int
-	full     bool // it was logged
+	mu        sync.Mutex // never held during I/O
+	open      map[net.Conn]*connection
+	waiting   list.List // of *connection without a request, the longest first
+	receiving list.List // of *connection whose requests all wait for their bodies, the longest first
+	requests  int
+	full      bool // it was logged
 }
 
 // connection is one of a client. It is guarded by connections.mu.
 type connection struct {
 	net.Conn
-	requests int
-	waits    *list.Element // nil while it has a request, or is closed
+	requests  int
+	receiving int           // of the requests, those that wait for their bodies
+	evicted   bool          // it was closed for another one, and its requests do not count any more
+	list      *list.List    // that which it is in; nil while it is being answered, or is closed
+	place     *list.Element // in it
 }
 
 type connectionKey struct{}
@@ -44,10 +50,12 @@ func (c *connections) accept(ctx context.Context, conn net.Conn) context.Context
 	if c.open == nil {
 		c.open = make(map[net.Conn]*connection)
 	}
-	for len(c.open) >= most && c.waiting.Len() > 0 {
-		longest := c.waiting.Front().Value.(*connection)
-		c.forget(longest)
-		surplus = append(surplus, longest.Conn)
+	for len(c.open) >= most {
+		evicted := c.evict()
+		if evicted == nil {
+			break
+		}
+		surplus = append(surplus, evicted)
 	}
 	refused := len(c.open) >= most
 	tell := refused && !c.full
@@ -56,7 +64,7 @@ func (c *connections) accept(ctx context.Context, conn net.Conn) context.Context
 		surplus = append(surplus, conn)
 	} else {
 		c.open[conn] = taken
-		taken.waits = c.waiting.PushBack(taken)
+		c.settle(taken)
 	}
 	c.mu.Unlock()
 
@@ -72,12 +80,48 @@ func (c *connections) accept(ctx context.Context, conn net.Conn) context.Context
 	return context.WithValue(ctx, connectionKey{}, taken)
 }
 
+// evict returns the connection that is to make room, nil if there is none.
+func (c *connections) evict() net.Conn {
+	first := c.waiting.Front()
+	if first == nil {
+		first = c.receiving.Front()
+	}
+	if first == nil {
+		return nil
+	}
+	conn := first.Value.(*connection)
+	conn.evicted = true
+	c.requests -= conn.requests // which end as soon as they notice
+	c.forget(conn)
+	return conn.Conn
+}
+
 // forget takes a connection out of the count.
 func (c *connections) forget(conn *connection) {
 	delete(c.open, conn.Conn)
-	if conn.waits != nil {
-		c.waiting.Remove(conn.waits)
-		conn.waits = nil
+	c.settle(conn)
+}
+
+// settle puts a connection into the list of those that do what it does now, at the end if it
+// was in another one.
+func (c *connections) settle(conn *connection) {
+	var right *list.List
+	switch {
+	case c.open[conn.Conn] != conn:
+	case conn.requests == 0:
+		right = &c.waiting
+	case conn.receiving == conn.requests: // with HTTP/2 there may be many
+		right = &c.receiving
+	}
+	if right == conn.list {
+		return
+	}
+	if conn.list != nil {
+		conn.list.Remove(conn.place)
+	}
+	conn.list, conn.place = right, nil
+	if right != nil {
+		conn.place = right.PushBack(conn)
 	}
 }
 
@@ -93,20 +137,24 @@ func (c *connections) note(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// begin is told of a request, and reports whether it may be answered. The caller calls end
-// when it has been, either way.
-func (c *connections) begin(ctx context.Context) (ok bool, end func()) {
+// begin is told of a request, and reports whether it may be answered. It puts a body in the
+// place of the request's that tells when it is waited for. The caller calls end when the request
+// has been answered, either way.
+func (c *connections) begin(r *http.Request) (ok bool, end func()) {
 	most := c.most()
-	conn, _ := ctx.Value(connectionKey{}).(*connection) // none in a test without a server
+	conn, _ := r.Context().Value(connectionKey{}).(*connection) // none in a test without a server
+	if conn != nil && r.Body != http.NoBody {
+		r.Body = &receivedBody{r.Body, c, conn}
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if conn != nil && conn.evicted {
+		return false, func() {}
+	}
 	c.requests++
 	if conn != nil {
 		conn.requests++
-		if conn.waits != nil {
-			c.waiting.Remove(conn.waits)
-			conn.waits = nil
-		}
+		c.settle(conn)
 	}
 	return c.requests <= most, func() { c.end(conn) }
 }
@@ -114,12 +162,35 @@ func (c *connections) begin(ctx context.Context) (ok bool, end func()) {
 func (c *connections) end(conn *connection) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.requests--
-	if conn == nil {
+	if conn != nil && conn.evicted {
 		return
 	}
-	conn.requests--
-	if conn.requests == 0 && c.open[conn.Conn] == conn {
-		conn.waits = c.waiting.PushBack(conn)
+	c.requests--
+	if conn != nil {
+		conn.requests--
+		c.settle(conn)
 	}
+}
+
+// receive is told when a request begins (1) and ceases (-1) to wait for its body.
+func (c *connections) receive(conn *connection, change int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	conn.receiving += change
+	c.settle(conn)
+}
+
+// receivedBody is a request's body. Its connection may make room while more of it is waited for,
+// and with all that arrives begins to wait anew.
+type receivedBody struct {
+	io.ReadCloser
+	connections *connections
+	conn        *connection
+}
+
+// Read implements io.Reader.
+func (b *receivedBody) Read(p []byte) (int, error) {
+	b.connections.receive(b.conn, 1)
+	defer b.connections.receive(b.conn, -1)
+	return b.ReadCloser.Read(p)
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -105,6 +106,64 @@ func TestMaxConnectionsWithRequests(t *testing.T) {
 		c.ask()
 		return c.status() == http.StatusOK
 	}, time.Minute, time.Millisecond)
+}
+
+// receiving waits until the node waits for the bodies of these, in this order.
+func (n *node) receiving(clients ...*client) {
+	n.Helper()
+	want := []string{}
+	for _, c := range clients {
+		want = append(want, c.LocalAddr().String())
+	}
+	require.Eventually(n, func() bool { return slices.Equal(want, n.handler.Receiving()) }, time.Minute, time.Millisecond)
+}
+
+// follow begins a feed, with a body or without.
+func (c *client) follow(request, body string) {
+	c.Helper()
+	c.send(fmt.Sprintf("%s HTTP/1.1\r\n%sContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", request, rawHead, len(body), body))
+	line, err := c.answers.ReadString('\n')
+	require.NoError(c, err)
+	require.Equal(c, "HTTP/1.1 200 OK\r\n", line)
+}
+
+// Whose body does not go on makes room, but not before those without a request, and not before
+// those who sent some of theirs later. Nobody does who has sent all of it.
+func TestMaxConnectionsWithBodies(t *testing.T) {
+	t.Parallel()
+	n := start(t, "chttpd/max_connections=5")
+	n.create("db")
+	var slow []*client
+	for range 4 {
+		c := n.connect()
+		c.send("POST /_session HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 60000\r\n\r\n{")
+		slow = append(slow, c)
+		n.receiving(slow...)
+	}
+	idle := n.connect()
+	idle.ask()
+	require.Equal(t, http.StatusOK, idle.status())
+	slow[0].send(" ")
+	n.receiving(slow[1], slow[2], slow[3], slow[0])
+
+	const plain, filtered = "GET /db/_changes?feed=continuous&heartbeat=60000", "POST /db/_changes?feed=continuous&heartbeat=60000&filter=_doc_ids"
+	const ids = `{"doc_ids":["a"]}`
+	n.connect().follow(plain, "")
+	require.Equal(t, 0, idle.status(), "who has no request goes first")
+	n.connect().follow(filtered, ids)
+	require.Equal(t, 0, slow[1].status())
+	n.connect().follow(plain, ids) // which is not read
+	require.Equal(t, 0, slow[2].status())
+	n.receiving(slow[3], slow[0])
+
+	slow[3].send(strings.Repeat(" ", 59998) + "}")
+	require.Equal(t, http.StatusBadRequest, slow[3].status(), "it names nobody")
+	slow[3].follow(filtered, ids)
+	n.connect().follow(filtered, ids)
+	require.Equal(t, 0, slow[0].status())
+	refused := n.connect()
+	refused.ask()
+	require.Equal(t, 0, refused.status(), "all others have sent their bodies")
 }
 
 // The bound can be changed while the node runs.

@@ -45,3 +45,13 @@ func (h *Handler) Parts(method, target string) (db, doc string, segments []strin
 	r := mux.SetURLVars(&http.Request{URL: u}, match.Vars)
 	return pathValue(r, "db"), pathValue(r, "doc"), pathSegments(u), true
 }
+
+// Receiving returns the addresses of the clients whose bodies are waited for, the longest first.
+func (h *Handler) Receiving() (clients []string) {
+	h.connections.mu.Lock()
+	defer h.connections.mu.Unlock()
+	for at := h.connections.receiving.Front(); at != nil; at = at.Next() {
+		clients = append(clients, at.Value.(*connection).RemoteAddr().String())
+	}
+	return clients
+}
