@@ -40,14 +40,14 @@ func BenchmarkLifeCycle(b *testing.B) {
 	for _, disk := range []struct {
 		name string
 		sync time.Duration
-	}{{"sync=disk", 0}, {"sync=+1ms", time.Millisecond}, {"sync=+5ms", 5 * time.Millisecond}} {
+	}{{"", 0}, {",sync=+1ms", time.Millisecond}, {",sync=+5ms", 5 * time.Millisecond}} {
 		for _, how := range []cycling{
 			{name: "claimer=own", own: true, add: 1, take: 1},
 			{name: "claimer=shared", add: 1, take: 1},
 			{name: "claimer=shared,add=100", add: 100, take: 1},
 			{name: "claimer=shared,add=100,take=16", add: 100, take: 16},
 		} {
-			b.Run(disk.name+"/"+how.name, func(b *testing.B) {
+			b.Run(how.name+disk.name, func(b *testing.B) {
 				for _, n := range []int{1, 8, 64, 256} {
 					b.Run(fmt.Sprintf("processors=%d", n), func(b *testing.B) { how.compare(b, n, disk.sync) })
 				}
