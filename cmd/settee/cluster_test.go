@@ -97,9 +97,10 @@ func (c *cluster) listen() {
 	require.NoError(c, err)
 	n := node{live: live, log: zerolog.Nop(), jobs: c.jobs, docs: c.docs}
 	n.keepUp(layer)
-	n.frontend = frontend.NewServer(frontend.New(frontend.Options{
+	handler := frontend.New(frontend.Options{
 		Jobs: c.jobs, Documents: c.docs, Accounts: known, Config: live, Version: "test", Log: zerolog.Nop(),
-	}))
+	})
+	n.frontend, n.drain = frontend.NewServer(handler), handler.Drain
 	n.frontend.Handler = c.countFeeds(n.frontend.Handler)
 	listener, err := new(net.ListenConfig).Listen(c.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(c, err)
