@@ -12,7 +12,6 @@ import (
 	"github.com/gorilla/mux"
 
 	"settee/pkg/docstore"
-	"settee/pkg/redact"
 	"settee/replicator"
 	"settee/replicator/jobs"
 )
@@ -53,7 +52,7 @@ func listedDoc(job *jobs.Job) listedDocument {
 }
 
 // shownProxy is the URL of an endpoint's proxy, without a password.
-func shownProxy(e replicator.Endpoint) *string { return orNull(redact.Text(e.Proxy)) }
+func shownProxy(e replicator.Endpoint) *string { return orNull(e.RedactedProxy()) }
 
 func timeText(t time.Time) *string {
 	if t.IsZero() {

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"settee/fdbjobs"
-	"settee/pkg/redact"
 	"settee/replicator"
 )
 
@@ -84,8 +83,8 @@ func (j *Job) summary() (json.RawMessage, error) {
 
 func shownEndpoint(e replicator.Endpoint) replicator.Endpoint {
 	out := replicator.Endpoint{URL: e.URL[:min(len(e.URL), maxShownURL)]}
-	if proxy := e.Proxy; len(proxy) <= maxShownURL {
-		out.Proxy = redact.Text(proxy)
+	if len(e.Proxy) <= maxShownURL {
+		out.Proxy = e.RedactedProxy()
 	}
 	return out
 }
