@@ -30,7 +30,7 @@ type sizeLimit struct {
 	size   int // 0: most
 	proven int // bytes; the largest that was taken since one that was no larger was refused
 	took   int // requests in a row of about that size
-	steps  int // requests in a row before a larger one is tried; 0: limitSteps
+	steps  int // requests in a row before a larger one is tried; set with proven
 }
 
 // limit is the size in bytes that a request of more than one document should not exceed.
@@ -59,7 +59,7 @@ func (l *sizeLimit) refused(size int) {
 		return // one of those that were under way when the limit became less
 	}
 	if to == l.proven {
-		l.steps = min(2*max(l.steps, limitSteps), maxLimitSteps)
+		l.steps = min(2*l.steps, maxLimitSteps)
 	}
 	l.size, l.took = to, 0
 }
@@ -75,7 +75,7 @@ func (l *sizeLimit) taken(size int) {
 	if size > l.proven {
 		l.proven, l.steps = size, limitSteps
 	}
-	if l.took++; l.took >= max(l.steps, limitSteps) {
+	if l.took++; l.took >= l.steps {
 		l.size, l.took = min(l.most, now+now/limitGrowth+1), 0
 	}
 }
