@@ -59,8 +59,8 @@ const mutationSize, conflictSize = 44, 24
 // pointSize is what writing key costs with its conflict range.
 func pointSize(key []byte) int { return mutationSize + len(key) + conflictSize + 2*len(key) + 1 }
 
-// clearSize is pointSize for clearing key, which FoundationDB does as a range.
-func clearSize(key []byte) int { return pointSize(key) + len(key) + 1 }
+// clearSize is what clearing a range costs whose bounds have so many bytes; FoundationDB clears a key as one.
+func clearSize(begin, end int) int { return mutationSize + conflictSize + 2*(begin+end) }
 
 func (tx *transaction) Set(key, value []byte) {
 	tx.write(pointSize(key)+len(value), checkPair(key, value), func(b *buffer) {
@@ -69,7 +69,7 @@ func (tx *transaction) Set(key, value []byte) {
 }
 
 func (tx *transaction) Clear(key []byte) {
-	tx.write(clearSize(key), checkKey(string(key)), func(b *buffer) {
+	tx.write(clearSize(len(key), len(key)+1), checkKey(string(key)), func(b *buffer) {
 		b.write(mutation{kind: mutationClear, key: slices.Clone(key)})
 	})
 }
@@ -79,7 +79,7 @@ func (tx *transaction) ClearRange(r kv.KeyRange) {
 		return
 	}
 	s, err := checkRange(r)
-	tx.write(mutationSize+conflictSize+2*(len(s.begin)+len(s.end)), err, func(b *buffer) {
+	tx.write(clearSize(len(s.begin), len(s.end)), err, func(b *buffer) {
 		b.write(mutation{kind: mutationClearRange, key: []byte(s.begin), value: []byte(s.end)})
 	})
 }
