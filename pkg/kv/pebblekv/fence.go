@@ -34,7 +34,6 @@ type fence struct {
 	mu      sync.Mutex
 	opened  bool
 	failure error         // the first failed write
-	failed  chan struct{} // closed with it
 	tell    func(error)   // is told of it
 	closing chan struct{} // closed by release
 }
@@ -43,7 +42,7 @@ type fence struct {
 var errFenced = errors.New("the store has stopped writing")
 
 func newFence(inner vfs.FS, tell func(error)) *fence {
-	return &fence{FS: inner, tell: tell, failed: make(chan struct{}), closing: make(chan struct{})}
+	return &fence{FS: inner, tell: tell, closing: make(chan struct{})}
 }
 
 // Unwrap implements vfs.FS.
@@ -81,7 +80,6 @@ func (f *fence) fail(err error) {
 	defer f.mu.Unlock()
 	if f.failure == nil {
 		f.failure = err
-		close(f.failed)
 		f.tell(err)
 	}
 }

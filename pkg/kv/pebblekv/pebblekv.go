@@ -263,7 +263,7 @@ func (s *storage) admit(size uint64) error {
 	for s.backlog() {
 		select {
 		case <-s.progress:
-		case <-s.fence.failed:
+		case <-s.writable.Done():
 		}
 		if err := s.fence.Err(); err != nil {
 			return err
