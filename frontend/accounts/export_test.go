@@ -20,20 +20,20 @@ func (a *Accounts) Occupy() (giveBack func()) {
 
 // CountIterations returns how many iterations passwords are hashed with from now on.
 func (a *Accounts) CountIterations() *atomic.Int64 {
-	iterations, verify := new(atomic.Int64), a.verify
-	a.verify = func(h auth.Hash, password string) bool {
-		iterations.Add(int64(h.Iterations))
-		return verify(h, password)
-	}
-	return iterations
+	return a.count(func(h auth.Hash) int { return h.Iterations })
 }
 
 // CountHashed returns how many passwords are hashed to be compared from now on.
 func (a *Accounts) CountHashed() *atomic.Int64 {
-	hashed, verify := new(atomic.Int64), a.verify
+	return a.count(func(auth.Hash) int { return 1 })
+}
+
+// count adds up what passwords that are compared from now on count.
+func (a *Accounts) count(each func(auth.Hash) int) *atomic.Int64 {
+	sum, verify := new(atomic.Int64), a.verify
 	a.verify = func(h auth.Hash, password string) bool {
-		hashed.Add(1)
+		sum.Add(int64(each(h)))
 		return verify(h, password)
 	}
-	return hashed
+	return sum
 }
