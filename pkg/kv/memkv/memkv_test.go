@@ -148,11 +148,11 @@ func TestNoGoroutines(t *testing.T) {
 			tx.Set(fmt.Append(nil, i), nil)
 			return err
 		}))
-		require.Equal(t, before, runtime.NumGoroutine())
+		require.LessOrEqual(t, runtime.NumGoroutine(), before)
 		w.Cancel()
 	}
 	require.NoError(t, db.Close())
-	require.Equal(t, before, runtime.NumGoroutine())
+	require.LessOrEqual(t, runtime.NumGoroutine(), before)
 }
 
 // TestDeterminism: the same calls give the same versions and stamps.
