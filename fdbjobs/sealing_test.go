@@ -49,7 +49,7 @@ func TestSealedArgs(t *testing.T) {
 			b.add(t, fdbjobs.Spec{ID: id, Owner: "owner", Args: json.RawMessage(text), Listed: json.RawMessage(`{"l":1}`)})
 		}
 		b.add(t, fdbjobs.Spec{ID: "none", Owner: "owner"})
-		require.Zero(t, kvtest.Holding(t, db, prefix, "relax"))
+		require.Zero(t, kvtest.Holding(t, db, prefix, `"password":"relax`))
 		for id, text := range args {
 			require.True(t, text == string(b.get(t, id).Args), id)
 		}
@@ -130,7 +130,7 @@ func TestReseal(t *testing.T) {
 		old.add(t, fdbjobs.Spec{ID: "t1", Args: json.RawMessage(big)}, fdbjobs.Spec{ID: "t2", Args: json.RawMessage(big)})
 		held, err := old.jobs.Accept(t.Context(), fdbjobs.AcceptOptions{Count: 5, Wait: -1})
 		require.NoError(t, err)
-		require.NotZero(t, kvtest.Holding(t, db, prefix, "relax"))
+		require.NotZero(t, kvtest.Holding(t, db, prefix, `"password":"relax`))
 
 		now := sealedBundle(t, db, sealedtest.Keys(t, "bbbb", "a"))
 		before := map[string]int64{"": int64(many), "a": int64(many) + 3}
@@ -138,7 +138,7 @@ func TestReseal(t *testing.T) {
 		require.Equal(t, before, reseal(t, now, "bbbb"))
 		after := map[string]int64{"bbbb": 2*int64(many) + 3}
 		require.Equal(t, after, reseal(t, now, "bbbb"))
-		require.Zero(t, kvtest.Holding(t, db, prefix, "relax"))
+		require.Zero(t, kvtest.Holding(t, db, prefix, `"password":"relax`))
 		require.Equal(t, edge, string(now.get(t, "edge").Args))
 		require.Equal(t, big, string(now.get(t, "t2").Args))
 		require.Equal(t, secretArgs, string(now.get(t, "0001").Args))
@@ -174,6 +174,6 @@ func TestResealAndAdd(t *testing.T) {
 		require.JSONEq(t, `{"new":1}`, string(b.get(t, "j").Args))
 		_, err = b.read(t, "k")
 		require.ErrorIs(t, err, fdbjobs.ErrNotFound)
-		require.Zero(t, kvtest.Holding(t, db, prefix, "relax"))
+		require.Zero(t, kvtest.Holding(t, db, prefix, `"password":"relax`))
 	})
 }

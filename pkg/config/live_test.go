@@ -291,8 +291,11 @@ func TestUnusableRowsAreIgnored(t *testing.T) {
 		require.Equal(t, "pebble:./data", config.Store.Get(c))
 		require.Equal(t, zerolog.DebugLevel, config.LogLevel.Get(c))
 	}
-	require.Contains(t, n.log.String(), "[replicator] max_jobs, store: ignored: it must be a whole number")
-	require.Contains(t, n.log.String(), "[settee] store, store: ignored: ")
+	require.Eventually(t, func() bool { // it is said after the values are in force
+		said := n.log.String()
+		return strings.Contains(said, "[replicator] max_jobs, store: ignored: it must be a whole number") &&
+			strings.Contains(said, "[settee] store, store: ignored: ")
+	}, time.Minute, time.Millisecond)
 
 	// They can be replaced, and taken out.
 	require.Equal(t, "500", n.set("replicator", "max_jobs", "5"), "what held, not what lay there")

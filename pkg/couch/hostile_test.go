@@ -328,7 +328,9 @@ func TestRefusedBeforeTheBody(t *testing.T) {
 		listener.Close()
 		running.Wait()
 	})
-	db := open(t, "http://"+listener.Addr().String()+"/db")
+	transport := &http.Transport{ExpectContinueTimeout: time.Minute} // however busy the machine is
+	t.Cleanup(transport.CloseIdleConnections)
+	db := open(t, "http://"+listener.Addr().String()+"/db", func(c *couch.Config) { c.Transport = transport })
 	doc := document(t, `{"_id":"x","_rev":"1-a","v":"`+strings.Repeat("x", 8<<20)+`"}`)
 	_, err = db.BulkDocs(t.Context(), []couch.Document{doc})
 	require.ErrorIs(t, err, couch.ErrTooLarge)

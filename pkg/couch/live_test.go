@@ -376,12 +376,12 @@ func TestLiveAttachmentsCopied(t *testing.T) {
 
 func TestLiveFeeds(t *testing.T) {
 	t.Parallel()
-	const beat = 100 * time.Millisecond
+	const beat = 5 * time.Second // a feed that is silent for three of them has stalled
 	t.Run("continuous", func(t *testing.T) {
 		t.Parallel()
 		db := live(t)
 		write(t, db, revision("a", 1, "aa"))
-		ctx := ctxFor(t, 30*time.Second)
+		ctx := ctxFor(t, time.Minute)
 		feed, err := db.Changes(ctx, couch.ChangesOptions{Feed: couch.FeedContinuous, Heartbeat: beat, Since: raw("0")})
 		require.NoError(t, err)
 		defer feed.Close()
@@ -402,7 +402,7 @@ func TestLiveFeeds(t *testing.T) {
 		require.Equal(t, []string{"a"}, ids(rows))
 		require.Equal(t, "1", string(feed.LastSeq()))
 
-		ctx := ctxFor(t, 30*time.Second)
+		ctx := ctxFor(t, time.Minute)
 		feed, err := db.Changes(ctx, couch.ChangesOptions{Feed: couch.FeedLongpoll, Heartbeat: beat, Since: feed.LastSeq()})
 		require.NoError(t, err) // the first heartbeat has come
 		defer feed.Close()
@@ -417,7 +417,7 @@ func TestLiveFeeds(t *testing.T) {
 	t.Run("left", func(t *testing.T) {
 		t.Parallel()
 		db := live(t)
-		ctx := ctxFor(t, 30*time.Second)
+		ctx := ctxFor(t, time.Minute)
 		feed, err := db.Changes(ctx, couch.ChangesOptions{Feed: couch.FeedContinuous, Heartbeat: beat})
 		require.NoError(t, err)
 		require.NoError(t, feed.Close())

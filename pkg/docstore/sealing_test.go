@@ -78,7 +78,7 @@ func TestSealedDocuments(t *testing.T) {
 		for _, r := range results {
 			require.NoError(t, r.Err)
 		}
-		require.Zero(t, kvtest.Holding(t, db, prefix, "relax"))
+		require.Zero(t, kvtest.Holding(t, db, prefix, `"password":"relax`))
 		revs := map[string]string{}
 		for open, err := range b.db.OpenRevs(t.Context(), "c", docstore.OpenRevsOptions{}) {
 			require.NoError(t, err)
@@ -101,7 +101,7 @@ func TestSealedDocuments(t *testing.T) {
 
 		_, err = b.db.PutLocal(t.Context(), "_local/x", "0-4", []byte(secretBody))
 		require.NoError(t, err)
-		require.Zero(t, kvtest.Holding(t, db, prefix, "relax"))
+		require.Zero(t, kvtest.Holding(t, db, prefix, `"password":"relax`))
 		local, err := b.db.GetLocal(t.Context(), "_local/x")
 		require.NoError(t, err)
 		require.Equal(t, docstore.LocalDocument{ID: "_local/x", Rev: "0-5", Body: []byte(secretBody)}, *local)
@@ -240,7 +240,7 @@ func TestResealDocuments(t *testing.T) {
 		require.Equal(t, before, now.reseal(t, ""))
 		require.Equal(t, before, now.reseal(t, "bbbb"))
 		require.Equal(t, map[string]int64{"bbbb": int64(many) + 7}, now.reseal(t, "bbbb"))
-		require.Zero(t, kvtest.Holding(t, db, prefix, "relax"))
+		require.Zero(t, kvtest.Holding(t, db, prefix, `"password":"relax`))
 		require.Equal(t, 1, kvtest.Holding(t, db, prefix, "in-the-open"))
 
 		only := plain.other(t, sealing(sealedtest.Keys(t, "bbbb")))
@@ -280,13 +280,13 @@ func TestResealAndWrite(t *testing.T) {
 			b.remove(t, "deleted", rev("deleted"))
 		}).reseal(t, "a"))
 		require.Equal(t, `{"new":1}`, string(b.get(t, "changed", docstore.GetOptions{}).Body))
-		require.Zero(t, kvtest.Holding(t, db, prefix, "relax"))
+		require.Zero(t, kvtest.Holding(t, db, prefix, `"password":"relax`))
 
 		plain.put(t, "plain", "", secretBody)
 		require.Empty(t, meanwhile(func() { require.NoError(t, b.db.Delete(t.Context())) }).reseal(t, "a"))
 		_, err := b.store.RemoveDatabases(t.Context())
 		require.NoError(t, err)
-		require.Zero(t, kvtest.Holding(t, db, prefix, "relax"))
+		require.Zero(t, kvtest.Holding(t, db, prefix, `"password":"relax`))
 	})
 }
 
