@@ -449,8 +449,9 @@ func TestNodesComeAndGo(t *testing.T) {
 	t.Logf("all are as they should be after %s", time.Since(began))
 	c.compare(tasks, still)
 	t.Logf("all targets are complete after %s", time.Since(began))
+	known := c.log.leftBehind()
 	c.stop()
-	c.checkEnd(tasks)
+	c.checkEnd(tasks, c.log.leftBehind()-known)
 }
 
 // submit adds the tasks in several waves, and removes some of them that were added in earlier
@@ -558,8 +559,9 @@ func (c *cluster) compare(tasks []*task, still []trees) {
 	})
 }
 
-// checkEnd checks what is left when no node runs any more.
-func (c *cluster) checkEnd(tasks []*task) {
+// checkEnd checks what is left when no node runs any more. leftBehind is how many jobs at most the nodes could not put
+// back in time.
+func (c *cluster) checkEnd(tasks []*task, leftBehind int) {
 	for _, k := range tasks {
 		switch {
 		case k.wants == isRemoved && k.continuous:
@@ -571,9 +573,13 @@ func (c *cluster) checkEnd(tasks []*task) {
 	}
 	live, total := c.list("_scheduler/jobs")
 	assert.Len(c, live, total)
+	running := 0
 	for _, job := range live {
-		assert.NotEqual(c, replicator.StateRunning, job.State, job.ID)
+		if job.State == replicator.StateRunning {
+			running++
+		}
 	}
+	assert.LessOrEqual(c, running, leftBehind)
 	status, _ := request(c.T, http.MethodGet, c.url+"_scheduler/docs/"+url.PathEscape(replicatorDatabases[3]), "")
 	assert.Equal(c, http.StatusNotFound, status)
 

@@ -259,6 +259,14 @@ func (l *logCounts) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
+// leftBehind is how many jobs the nodes did not put back, or do not know of whether they did.
+func (l *logCounts) leftBehind() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.counts["a job could not be put back; it will be taken up again"] +
+		l.counts["the end of a run could not be recorded; the job will be taken up again"]
+}
+
 func (l *logCounts) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -186,7 +186,7 @@ func TestRoleOfAReplicationNode(t *testing.T) {
 			}
 			assert.Equal(t, want, node.listeners())
 			stacks := node.goroutines()
-			assert.Contains(t, stacks, "settee/replicator/scheduler.")
+			assert.Contains(t, stacks, "main.(*node).replicate")
 			assert.NotContains(t, stacks, "settee/frontend.")
 			assert.NotContains(t, stacks, "RunUpkeep")
 		})

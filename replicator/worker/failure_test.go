@@ -305,12 +305,17 @@ func TestPendingChangesAreAskedFor(t *testing.T) {
 	t.Parallel()
 	source, target := stubs(t, 4)
 	blocked := make(chan struct{})
+	release := sync.OnceFunc(func() { close(blocked) })
+	t.Cleanup(release) // before the servers are closed
 	target.on("POST /_revs_diff", func(http.ResponseWriter, *http.Request, []byte) bool {
 		<-blocked
 		return false
 	})
 	source.on("GET /_changes", func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
 		if r.URL.Query().Get("limit") == "1" {
+			if r.URL.Query().Get("since") != "2-x" {
+				return refuse(w, 500, `{"error":"internal","reason":"asked before two rows were read"}`) // it asks again
+			}
 			fmt.Fprint(w, `{"results":[{"seq":"9-x","id":"z","changes":[{"rev":"1-a"}]}],"last_seq":"9-x","pending":6}`)
 			return true
 		}
@@ -333,7 +338,7 @@ func TestPendingChangesAreAskedFor(t *testing.T) {
 	})
 	// Seven beyond what was read, and the two that were read and wait.
 	require.EqualValues(t, 9, <-known)
-	close(blocked)
+	release()
 	require.NoError(t, r.end(t))
 	require.EqualValues(t, 0, *r.result.ChangesPending)
 }

@@ -268,7 +268,7 @@ func TestStopAndGoOn(t *testing.T) {
 	})
 	rep := replication(t, from.URL, to.URL, `"worker_processes":1`, `"worker_batch_size":100`)
 	cfg := testConfig()
-	cfg.StopTimeout, cfg.ReportInterval = 2*time.Second, time.Millisecond
+	cfg.StopTimeout, cfg.ReportInterval = 10*time.Second, time.Millisecond
 	written := make(chan struct{})
 	r := start(t, worker.Job{Replication: rep}, cfg, func(r *running) {
 		r.report = func(p worker.Progress) error {
