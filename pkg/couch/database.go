@@ -153,6 +153,7 @@ type Database struct {
 	gunzips    atomic.Bool // it takes compressed requests
 	wantsPlain atomic.Bool // but something on the way does not
 	near       atomic.Bool // it is on this machine or at this site
+	unasked    atomic.Bool // it does not want to be asked whether a large request may go on
 }
 
 // String is the database's URL, without credentials.

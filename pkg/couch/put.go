@@ -49,14 +49,20 @@ func (d *Database) PutMultipart(ctx context.Context, doc Document, source Attach
 	err = d.fetch(ctx, &request{
 		method: http.MethodPut, path: docPath(doc.ID), query: url.Values{"new_edits": {"false"}},
 		content: content, body: body,
-	}, maxInfo, func(answer []byte) error { return putAnswer(doc, answer) })
+	}, maxInfo, func(answer []byte) error {
+		err := putAnswer(doc, answer)
+		if refused, ok := errors.AsType[*DocError](err); ok {
+			return refused.redacted(d.hidden)
+		}
+		return err
+	})
 	if broken := body.sourceError(); broken != nil && err != nil {
 		return broken
 	}
 	return err
 }
 
-// putAnswer finds a refusal in the answer to a write. CouchDB's is an object and always good news; that
+// putAnswer finds a refusal in the answer to a write. CouchDB's is an object that says that it was done; that
 // of PouchDB Server is an array, as if it were of _bulk_docs.
 func putAnswer(doc Document, answer []byte) error {
 	answer = bytes.TrimSpace(answer)
@@ -64,7 +70,7 @@ func putAnswer(doc Document, answer []byte) error {
 		return fmt.Errorf("%w: the answer to a write is not JSON", ErrMalformed)
 	}
 	if !isArray(answer) {
-		return nil
+		return putObject(doc, answer)
 	}
 	refused, err := readRefused(bytes.NewReader(answer))
 	if err != nil || len(refused) == 0 {
@@ -73,6 +79,23 @@ func putAnswer(doc Document, answer []byte) error {
 	e := refused[0]
 	e.ID, e.Rev = doc.ID, doc.Rev
 	return &e
+}
+
+// putObject is putAnswer for what is no array. A gateway may answer 200 and have written nothing.
+func putObject(doc Document, answer []byte) error {
+	var said struct {
+		OK    bool   `json:"ok"`
+		Rev   string `json:"rev"`
+		Error string `json:"error"`
+	}
+	if json.Unmarshal(answer, &said) == nil && said.Error == "" && (said.OK || said.Rev != "") {
+		return nil
+	}
+	if e, ok := docError(answer); ok {
+		e.ID, e.Rev = doc.ID, doc.Rev
+		return e
+	}
+	return fmt.Errorf("%w: the answer to a write does not say that it was done", ErrMalformed)
 }
 
 // attachedBody makes the body of a document with its attachments.

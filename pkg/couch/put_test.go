@@ -328,3 +328,59 @@ func TestPutMultipartAnswerComesAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// An old proxy does not know what Expect: 100-continue means, and says so. Nothing of the body was sent by then.
+func TestServersThatDoNotWantToBeAsked(t *testing.T) {
+	t.Parallel()
+	var asked []string
+	db := serving(t, func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.Method+r.Header.Get("Expect"))
+		if r.Header.Get("Expect") != "" {
+			w.WriteHeader(http.StatusExpectationFailed)
+			return
+		}
+		n, _ := io.Copy(io.Discard, r.Body)
+		if r.Method == http.MethodPost {
+			_, _ = io.WriteString(w, `[]`)
+			return
+		}
+		fmt.Fprintf(w, `{"ok":%t}`, n > 2<<20)
+	}, noRetries)
+	for range 2 {
+		doc, source := withAttachments(t, "x", "1-aa", plainAttachment("a", "a/b", make([]byte, 2<<20)))
+		require.NoError(t, db.PutMultipart(t.Context(), doc, source))
+	}
+	refused, err := db.BulkDocs(t.Context(), []couch.Document{document(t, `{"_id":"x","_rev":"1-a","v":"`+strings.Repeat("x", 2<<20)+`"}`)})
+	require.NoError(t, err)
+	require.Empty(t, refused)
+	require.Equal(t, []string{"PUT100-continue", "PUT", "PUT", "POST"}, asked)
+}
+
+// A success that does not say that the document was written is none; and no refusal repeats a password.
+func TestAnswersToAWrite(t *testing.T) {
+	t.Parallel()
+	answer := ""
+	db := serving(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		_, _ = io.WriteString(w, answer)
+	}, noRetries, func(c *couch.Config) { c.Username, c.Password = "me", "s3cret-word" })
+	put := func(text string) error {
+		answer = text
+		return db.PutMultipart(t.Context(), document(t, `{"_id":"x","_rev":"1-a"}`), nil)
+	}
+	for _, text := range []string{`{"ok":true}`, `{"ok":true,"id":"x","rev":"1-a"}`, `{"rev":"1-a"}`, `[]`, `[{"ok":true,"id":"x","rev":"1-a"}]`} {
+		require.NoError(t, put(text), text)
+	}
+	for _, text := range []string{``, `{}`, `null`, `"x"`, `true`, `{"ok":false}`, `{"ok":true`} {
+		require.ErrorIs(t, put(text), couch.ErrMalformed, text)
+	}
+	for _, text := range []string{
+		`{"error":"forbidden","reason":"you sent s3cret-word"}`,
+		`[{"id":"x","rev":"1-a","error":"forbidden","reason":"you sent s3cret-word"}]`,
+	} {
+		var refused *couch.DocError
+		require.ErrorAs(t, put(text), &refused, text)
+		require.Equal(t, "x 1-a forbidden", refused.ID+" "+refused.Rev+" "+refused.Code)
+		require.NotContains(t, refused.Reason, "s3cret")
+	}
+}

@@ -263,10 +263,15 @@ func (d *Database) exchange(ctx context.Context, r *request, target *url.URL) (*
 		if err != nil {
 			return nil, d.loginFailed(r, target, err)
 		}
+		asks := !d.unasked.Load()
 		p, err := d.send(ctx, r, target, t)
 		if err == nil {
 			d.session.answered(t, p, d.cfg)
 			return p, nil
+		}
+		if asks && refusesToBeAsked(err) && (r.body == nil || r.body.again()) {
+			d.unasked.Store(true)
+			continue
 		}
 		if d.express.Load() && errors.Is(err, ErrStalled) {
 			d.session.doubted(t)
@@ -281,6 +286,13 @@ func (d *Database) exchange(ctx context.Context, r *request, target *url.URL) (*
 		}
 		r.renewed = true
 	}
+}
+
+// refusesToBeAsked reports whether a server, an old proxy rather, does not know what Expect: 100-continue means
+// (RFC 9110, section 10.1.1).
+func refusesToBeAsked(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.Status == http.StatusExpectationFailed
 }
 
 // send is exchange with a given ticket.
@@ -354,7 +366,7 @@ func (d *Database) roundTrip(
 		if length == 0 {
 			hr.Body = http.NoBody
 		}
-		if length < 0 || length > expectOver {
+		if (length < 0 || length > expectOver) && !d.unasked.Load() {
 			hr.Header.Set("Expect", "100-continue")
 		}
 	}

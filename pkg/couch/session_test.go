@@ -69,6 +69,10 @@ func (d *doorman) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, refusedBody)
 		return
 	}
+	if r.Method == http.MethodPut {
+		_, _ = io.WriteString(w, `{"ok":true,"id":"x","rev":"1-a"}`)
+		return
+	}
 	_, _ = io.WriteString(w, dbInfo)
 }
 
