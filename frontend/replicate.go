@@ -247,12 +247,21 @@ func (h *Handler) cancel(w http.ResponseWriter, r *http.Request, request *replic
 	if id == "" {
 		id = request.Replication.JobID(who.Name)
 	}
-	job, err := h.jobs.CancelIf(ctx, id, func(job *jobs.Job) error {
+	may := func(job *jobs.Job) error {
 		if who.IsAdmin() || job.Args.User != nil && *job.Args.User == who.Name {
 			return nil
 		}
 		return forbidden("Only its user and server admins may cancel a replication.")
-	})
+	}
+	job, err := h.jobs.CancelIf(ctx, id, may)
+	if errors.Is(err, jobs.ErrNotFound) && request.ID == "" && who.IsAdmin() && !request.Replication.NeedsFilterCode() {
+		// Another user's, as in CouchDB, whose ids do not depend on who asks.
+		theirs, idErr := request.Replication.ID(h.jobs.ServerUUID(), "")
+		if idErr != nil {
+			return idErr
+		}
+		job, err = h.jobs.CancelIf(ctx, theirs.String(), may)
+	}
 	if errors.Is(err, jobs.ErrNotFound) {
 		return notFound("missing")
 	}

@@ -154,6 +154,21 @@ func testCancelByID(n *node) {
 	refused(t, n.post(`{"cancel": true, "id": "`+strings.Repeat("x", 5_000)+`"}`), http.StatusNotFound, "not_found", "missing")
 }
 
+// The same body cancels what another user has posted, if an administrator sends it.
+func TestCancelOfAnothersReplication(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	ann, bob := n.newUser("ann"), n.newUser("bob")
+	for _, members := range []string{`"continuous": true`, `"continuous": true, "doc_ids": ["x"]`} {
+		got := n.as(ann, http.MethodPost, "/_replicate", definition(members))
+		require.Equal(t, http.StatusAccepted, got.status, got.body)
+		cancel := definition(members + `, "cancel": true`)
+		refused(t, n.as(bob, http.MethodPost, "/_replicate", cancel), http.StatusNotFound, "not_found", "missing")
+		require.Equal(t, got.localID(t), n.post(cancel).localID(t))
+		refused(t, n.post(cancel), http.StatusNotFound, "not_found", "missing")
+	}
+}
+
 func TestReplicateWhoseIDAnotherJobHas(t *testing.T) {
 	t.Parallel()
 	n := start(t)

@@ -47,6 +47,9 @@ func listed(job *jobs.Job) listedJob {
 		Node:     orNull(state.Node),
 		State:    state.State,
 	}
+	if state.State != replicator.StateRunning {
+		out.PID = nil
+	}
 	if out.History == nil {
 		out.History = replicator.History{}
 	}

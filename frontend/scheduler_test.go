@@ -104,6 +104,7 @@ func TestJobInEachState(t *testing.T) {
 	}))
 	row = job()
 	require.Equal(t, "running", row["state"])
+	require.NotNil(t, row["pid"])
 	info := row["info"].(map[string]any)
 	require.EqualValues(t, 12, info["docs_read"])
 	require.EqualValues(t, 3, info["changes_pending"])
@@ -113,6 +114,7 @@ func TestJobInEachState(t *testing.T) {
 	require.NoError(t, run.Crash(t.Context(), time.Now(), 1, "db_not_found", "could not open http://adm:"+secret+"@b.example/"))
 	row = job()
 	require.Equal(t, "crashing", row["state"])
+	require.Nil(t, row["pid"], "it does not run")
 	require.Equal(t, map[string]any{"error": "db_not_found: could not open http://adm:*****@b.example/"}, row["info"])
 	require.Equal(t, "db_not_found: could not open http://adm:*****@b.example/", row["history"].([]any)[0].(map[string]any)["reason"])
 

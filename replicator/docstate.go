@@ -34,6 +34,16 @@ func (s *JobState) DocumentStats() DocumentStats {
 	return DocumentStats{Progress: s.Progress(), StartTime: s.StartTime}
 }
 
+// SetDocumentStats takes over what a document was told of the work of a job that ended elsewhere.
+func (s *JobState) SetDocumentStats(stats DocumentStats) {
+	s.StartTime, s.ChangesPending, s.CheckpointedSourceSeq = stats.StartTime, stats.ChangesPending, stats.CheckpointedSourceSeq
+	s.Stats = Stats{
+		RevisionsChecked: stats.RevisionsChecked, MissingRevisionsFound: stats.MissingRevisionsFound,
+		DocsRead: stats.DocsRead, DocsWritten: stats.DocsWritten, DocWriteFailures: stats.DocWriteFailures,
+		BulkGetDocs: stats.BulkGetDocs, BulkGetAttempts: stats.BulkGetAttempts,
+	}
+}
+
 // UpdateDocument returns the text of the job's document as it is when the job has
 // come into this state, at LastUpdated. The fields that it writes are
 //

@@ -84,19 +84,29 @@ func (s *Store) checkDocument(db *docstore.Database, change *docstore.Change, op
 			docstore.ErrTooLarge, len(change.Body), MaxDocumentSize)
 	}
 	doc, err := replicator.ParseBody(change.ID, false, change.Body, options)
-	if err != nil || doc.Wanted() == nil {
+	if err != nil || doc.Replication == nil {
 		return err
 	}
-	job, err := s.documentJob(db, change, doc.Wanted())
+	job, err := s.documentJob(db, change, doc.Replication) // also of one that has ended elsewhere
 	if err != nil {
 		return err
 	}
 	args, _, err := job.encode()
-	if err == nil && len(args) > fdbjobs.MaxArgsSize {
-		err = fmt.Errorf("%w: a replication that has %d bytes as it is stored; the most is %d",
-			docstore.ErrTooLarge, len(args), fdbjobs.MaxArgsSize)
+	if err != nil {
+		return err
 	}
-	return err
+	listed, err := job.summary()
+	switch {
+	case err != nil:
+		return err
+	case len(args) > fdbjobs.MaxArgsSize:
+		return fmt.Errorf("%w: a replication that has %d bytes as it is stored; the most is %d",
+			docstore.ErrTooLarge, len(args), fdbjobs.MaxArgsSize)
+	case len(listed) > fdbjobs.MaxListedSize:
+		return fmt.Errorf("%w: source, target and user_ctx.name of a replication, which have %d bytes as lists have them; the most is %d",
+			docstore.ErrTooLarge, len(listed), fdbjobs.MaxListedSize)
+	}
+	return nil
 }
 
 // documentJob returns the job of a document.
@@ -152,6 +162,9 @@ func (s *Store) follow(tx kv.Transaction, db *docstore.Database, change *docstor
 	return nil
 }
 
+// maxEndedSequence is how many bytes the sequence of a replication may have that ended elsewhere: a state has room for it.
+const maxEndedSequence = 60_000
+
 // addEnded adds the job of a document that says how its replication has ended, as it was
 // elsewhere: lists show it as CouchDB's do.
 func (s *Store) addEnded(tx kv.Transaction, db *docstore.Database, change *docstore.Change, doc *replicator.Document) error {
@@ -170,7 +183,12 @@ func (s *Store) addEnded(tx kv.Transaction, db *docstore.Database, change *docst
 		state.SetError("", doc.StateReason)
 	} else {
 		state.State = replicator.StateCompleted
-		_ = json.Unmarshal(doc.Stats, &state.Stats) // what it has of them, if anything
+		var stats replicator.DocumentStats
+		_ = json.Unmarshal(doc.Stats, &stats) // what it has of them, if anything
+		if len(stats.CheckpointedSourceSeq) > maxEndedSequence {
+			stats.CheckpointedSourceSeq = nil
+		}
+		state.SetDocumentStats(stats)
 	}
 	return s.add(tx, job, fdbjobs.Spec{Order: change.Order, Ended: true, Tag: part("", state.State).Tag})
 }

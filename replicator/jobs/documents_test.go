@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -137,7 +138,10 @@ func TestRefusedDocuments(t *testing.T) {
 			"too large":         {"d", atLimit(jobs.MaxDocumentSize + 1), docstore.ErrTooLarge, "replication document of 4000001 bytes"},
 			// Such letters are stored as six.
 			"too large as a job": {"d", definitionText(`"doc_ids": ["` + strings.Repeat("<", 1_000_000) + `"]`), docstore.ErrTooLarge, "as it is stored"},
-			"id too long":        {longest + "x", definitionText(""), docstore.ErrDocumentID, "1968"},
+			"too large, and over": {"d", definitionText(`"_replication_state": "completed", "doc_ids": ["` + strings.Repeat("<", 1_000_000) + `"]`),
+				docstore.ErrTooLarge, "as it is stored"},
+			"user too long": {"d", definitionText(`"user_ctx": {"name": "` + strings.Repeat("n", 20_000) + `"}`), docstore.ErrTooLarge, "user_ctx.name"},
+			"id too long":   {longest + "x", definitionText(""), docstore.ErrDocumentID, "1968"},
 		} {
 			_, err := b.write(repdb, test.id, "", test.body)
 			again := b.merge(repdb, test.id, "2-b a", test.body)
@@ -217,19 +221,30 @@ func TestDocumentsThatMakeNoJobs(t *testing.T) {
 func TestDocumentsThatEndedElsewhere(t *testing.T) {
 	onLossyEngines(t, func(b *bundle) {
 		done := b.put(repdb, "done", "", `"_replication_state": "completed",
-			"_replication_state_time": "2024-05-06T07:08:09Z", "_replication_stats": {"docs_written": 7}`)
+			"_replication_state_time": "2024-05-06T07:08:09Z", "_replication_stats": {
+				"docs_written": 7, "changes_pending": 3, "checkpointed_source_seq": "9-x", "start_time": "2024-05-06T07:00:00Z"}`)
+		long := strings.Repeat("x", 90_000)
+		b.put(repdb, "long", "", `"_replication_state": "completed", "_replication_stats": {"docs_written": 1, "checkpointed_source_seq": "`+long+`"}`)
 		b.put(repdb, "bad", "", `"_replication_state": "failed", "_replication_state_reason": "no luck"`)
 		b.put(repdb, "went", "", "")
 		went := b.put(repdb, "went", b.document(repdb, "went")["_rev"].(string), `"doc_ids": ["x"], "_replication_state": "completed"`)
 		assert.Zero(b, b.total())
 		list, err := b.store.ListDocuments(b.Context(), repdb, nil, jobs.ListOptions{Limit: 10})
 		require.NoError(b, err)
-		require.Len(b, list.Jobs, 3)
-		assert.EqualValues(b, 3, list.Total)
+		require.Len(b, list.Jobs, 4)
+		assert.EqualValues(b, 4, list.Total)
+		assert.EqualValues(b, 1, list.Jobs[2].State.Stats.DocsWritten)
+		assert.Nil(b, list.Jobs[2].State.CheckpointedSourceSeq)
+		list.Jobs = slices.Delete(list.Jobs, 2, 3)
 		assert.Equal(b, replicator.StateFailed, list.Jobs[0].Condition())
 		assert.Equal(b, "no luck", list.Jobs[0].State.Error)
 		assert.Equal(b, replicator.StateCompleted, list.Jobs[1].Condition())
-		assert.EqualValues(b, 7, list.Jobs[1].State.Stats.DocsWritten)
+		info := list.Jobs[1].State.Info()
+		require.NotNil(b, info)
+		assert.EqualValues(b, 7, info.DocsWritten)
+		assert.EqualValues(b, 3, *info.ChangesPending)
+		assert.Equal(b, `"9-x"`, string(info.CheckpointedSourceSeq))
+		assert.Equal(b, 7, list.Jobs[1].State.StartTime.Hour())
 		assert.Equal(b, 2024, list.Jobs[1].State.LastUpdated.Year())
 		assert.Equal(b, replicator.StateCompleted, list.Jobs[2].Condition())
 
@@ -238,7 +253,7 @@ func TestDocumentsThatEndedElsewhere(t *testing.T) {
 		b.remove(repdb, "went", went)
 		list, err = b.store.ListDocuments(b.Context(), repdb, nil, jobs.ListOptions{Limit: 10})
 		require.NoError(b, err)
-		assert.Len(b, list.Jobs, 2)
+		assert.Len(b, list.Jobs, 3)
 	})
 }
 
