@@ -137,8 +137,8 @@ func TestPenalty(t *testing.T) {
 	}
 }
 
-// What breaks a row of crashes is a run that lasts longer than health_threshold, and nothing
-// else: also if it was ended from here, or its node is dropped later.
+// What breaks a row of crashes is a run that is well for longer than health_threshold, and nothing
+// else, such as one that waits for an answer: also if it was ended from here, or its node is dropped later.
 func TestHealth(t *testing.T) {
 	const threshold = 120 * time.Second
 	inLab(t, jobs.Options{}, []string{"replicator/connection_timeout=600000"}, func(l *lab) {
@@ -153,7 +153,7 @@ func TestHealth(t *testing.T) {
 			lasts time.Duration
 			count int // after it
 		}{
-			{time.Second, 1}, {time.Second, 2}, {threshold - time.Second, 3}, {threshold + time.Second, 1}, {time.Second, 2}, {time.Second, 3},
+			{time.Second, 1}, {time.Second, 2}, {threshold - time.Second, 3}, {threshold + time.Second, 4}, {time.Second, 5}, {time.Second, 6},
 		} {
 			lasts.Store(int64(run.lasts))
 			events := 2 * (i + 1)
@@ -166,18 +166,18 @@ func TestHealth(t *testing.T) {
 		// Rotated out, or with its node shut down, after a run that was short, it keeps its errors.
 		l.peers.on("GET a.example/db", nil)
 		job := l.in(id, replicator.StateRunning)
-		assert.Equal(l, 3, job.State.ErrorCount)
+		assert.Equal(l, 6, job.State.ErrorCount)
 		l.end()
 		job = l.get(id)
 		assert.Equal(l, replicator.StatePending, job.Condition())
-		assert.Equal(l, 3, job.State.ErrorCount)
+		assert.Equal(l, 6, job.State.ErrorCount)
 		assert.Empty(l, job.State.Error)
 		assert.Equal(l, replicator.EventStopped, job.State.History[0].Type)
 
 		// One that was healthy has none, as soon as it is.
 		l.start()
 		job = l.in(id, replicator.StateRunning)
-		assert.Equal(l, 3, job.State.ErrorCount)
+		assert.Equal(l, 6, job.State.ErrorCount)
 		began := time.Now()
 		l.until(id, func(j *jobs.Job) bool { return j.State.ErrorCount == 0 })
 		assert.GreaterOrEqual(l, time.Since(began), threshold-time.Second)
@@ -186,6 +186,26 @@ func TestHealth(t *testing.T) {
 		l.end()
 		assert.Zero(l, l.get(id).State.ErrorCount)
 		l.start()
+	})
+}
+
+// Where jobs take turns that are shorter than all the repetitions of a request, one whose source does not answer crashes
+// all the same: it is put off, and says why.
+func TestTurnsOfJobsThatDoNotGetOn(t *testing.T) {
+	inLab(t, jobs.Options{}, []string{"replicator/retries_per_request=5", "replicator/max_jobs=1"}, func(l *lab) {
+		l.peers.on("GET a.example/db", func(r *http.Request) (int, string) {
+			pause(r, time.Hour)
+			return missing(r)
+		})
+		for _, id := range []string{l.put(repdb, "one", `, "continuous": true`), l.put(repdb, "two", `, "continuous": true, "doc_ids": ["x"]`)} {
+			job := l.until(id, func(j *jobs.Job) bool {
+				return j.Condition() == replicator.StateCrashing && j.State.ErrorCount == 2
+			})
+			assert.Contains(l, job.State.Error, "http_request_failed: source: GET /db: ")
+			assert.Equal(l, replicator.EventCrashed, job.State.History[0].Type)
+			assert.GreaterOrEqual(l, l.scheduled(id).Sub(job.State.LastUpdated), 32*4*time.Second*3/4-time.Second)
+		}
+		l.peers.on("GET a.example/db", nil)
 	})
 }
 

@@ -3,7 +3,9 @@ package scheduler
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -80,7 +82,7 @@ func (s *Server) replicate(ctx context.Context, job *running, log zerolog.Logger
 	})
 
 	counted := &statsCounter{to: &s.counter, last: run.Job().State.Stats}
-	health := health{began: time.Now(), threshold: config.HealthThreshold.Get(cfg)}
+	health := &health{began: time.Now(), threshold: config.HealthThreshold.Get(cfg)}
 	result, err := s.opts.Replicate(working, worker.Job{
 		Replication:   r,
 		ReplicationID: run.Job().State.ReplicationID,
@@ -111,8 +113,12 @@ func (s *Server) refuse(
 // ended records the end of a run. It is apart from replicate, so that what is on the stack here is not there
 // while thousands of jobs wait for changes.
 func (s *Server) ended(
-	ctx context.Context, run *jobs.Run, result worker.Result, err error, health health, log zerolog.Logger,
+	ctx context.Context, run *jobs.Run, result worker.Result, err error, health *health, log zerolog.Logger,
 ) error {
+	if errors.Is(err, worker.ErrStopped) && s.accepting.Err() == nil && !run.Job().Transient() && health.stuck() {
+		// Its turns are shorter than a request's repetitions: it would never be known to fail, and never be put off.
+		err = health.failure()
+	}
 	var collision *jobs.Collision
 	switch {
 	case err == nil:
@@ -146,18 +152,45 @@ func (s *Server) ended(
 	return s.crashed(ctx, run, err, health, log)
 }
 
-// health is that of a run: one that lasts longer than a threshold is taken for a success, and
-// the errors in a row before it are forgotten.
+// health is that of a run: one that is well for longer than a threshold is taken for a success, and
+// the errors in a row before it are forgotten. To wait for an endpoint that does not answer is not to be well, which a run
+// with the default settings does for three minutes.
 type health struct {
-	began     time.Time
-	threshold time.Duration
+	began, well time.Time
+	threshold   time.Duration
+	failing     *replicator.Wait // the request that failed at the last report and is repeated
 }
 
-func (h health) good() bool { return time.Since(h.began) > h.threshold }
+// saw notes what the run is doing: it is well once it has opened its databases, and while no request is repeated.
+func (h *health) saw(a *replicator.Activity) {
+	if h.failing = nil; a == nil {
+		return
+	}
+	if i := slices.IndexFunc(a.Waiting, func(w replicator.Wait) bool { return !w.RateLimited }); i >= 0 {
+		h.failing = &a.Waiting[i]
+	} else if a.Doing != replicator.DoingStarting {
+		h.well = time.Now()
+	}
+}
+
+func (h *health) good() bool { return h.well.Sub(h.began) > h.threshold }
+
+// stuck reports whether the run was held up by a request that had been failing for a while.
+func (h *health) stuck() bool {
+	return h.failing != nil && time.Since(h.failing.Since) >= reportInterval
+}
+
+// failure is the error of a run that is stuck.
+func (h *health) failure() error {
+	w := h.failing
+	return &worker.Error{
+		Code: "error", Reason: fmt.Sprintf("http_request_failed: %s: %s %s: %s", w.Endpoint, w.Method, w.Path, w.Error),
+	}
+}
 
 // heal returns what changes the state of a job as change does, and forgets its errors if the
 // run is in good health.
-func (h health) heal(change func(*replicator.JobState)) func(*replicator.JobState) {
+func (h *health) heal(change func(*replicator.JobState)) func(*replicator.JobState) {
 	return func(state *replicator.JobState) {
 		change(state)
 		if h.good() {
@@ -182,7 +215,7 @@ func (s *Server) collided(ctx context.Context, run *jobs.Run, c *jobs.Collision,
 }
 
 // crashed ends a run that failed.
-func (s *Server) crashed(ctx context.Context, run *jobs.Run, err error, health health, log zerolog.Logger) error {
+func (s *Server) crashed(ctx context.Context, run *jobs.Run, err error, health *health, log zerolog.Logger) error {
 	failure := &worker.Error{Code: "error", Reason: redact.Text(err.Error())}
 	errors.As(err, &failure)
 	if run.Job().Transient() && failure.RetryAfter == 0 {
@@ -270,7 +303,7 @@ func WorkerConfig(cfg *config.Config) worker.Config {
 type reporter struct {
 	run     *jobs.Run
 	log     zerolog.Logger
-	health  health
+	health  *health
 	counted *statsCounter
 }
 
@@ -282,6 +315,7 @@ func (r reporter) Identify(ctx context.Context, id replicator.ID) error {
 // job's context ends when it has failed for too long.
 func (r reporter) Report(ctx context.Context, progress worker.Progress) error {
 	r.counted.count(progress.Stats)
+	r.health.saw(progress.Activity)
 	err := r.run.Update(ctx, r.health.heal(progress.CopyTo))
 	if err == nil || errors.Is(err, fdbjobs.ErrHalt) || ctx.Err() != nil {
 		return err
