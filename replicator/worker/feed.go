@@ -20,6 +20,8 @@ const (
 	patientTimeouts = 10
 	// maxPause bounds the wait before a feed is opened again.
 	maxPause = time.Minute
+	// quietFor is how long a filter may let nothing through before the feed is asked how far it has looked.
+	quietFor = 5 * time.Minute
 	// pendingInterval is the time between two questions for how many changes are left.
 	pendingInterval = 30 * time.Second
 )
@@ -40,10 +42,17 @@ type reader struct {
 	since json.RawMessage // after the last row that was read
 	rows  int64
 	over  func() // what is called when a feed that broke off is open again
+
+	lasted time.Duration // how long the latest feed was open
+	quiet  *time.Timer   // runs while a filter lets nothing through; nil without one
 }
 
+// errQuiet ends a live feed of which a filter has let nothing through for some time.
+var errQuiet = errors.New("no change has come through the filter")
+
 // readFeed reads the changes feed. A continuous replication first catches up with a feed that ends: its
-// rows come in full batches, and its end says up to where a filter found nothing.
+// rows come in full batches, and its end says up to where a filter found nothing. A live feed never says that
+// while it is alive; so one that is quiet for long gives way to one that ends.
 func (r *run) readFeed(ctx context.Context, to *intake) error {
 	f := &reader{r: r, to: to, since: r.start, over: func() {}}
 	defer func() { f.over() }()
@@ -53,11 +62,15 @@ func (r *run) readFeed(ctx context.Context, to *intake) error {
 	pause := r.retryBase
 	for {
 		before := f.rows
-		if err := f.follow(ctx, true); err != nil {
+		err := f.follow(ctx, true)
+		if errors.Is(err, errQuiet) {
+			err = f.follow(ctx, false)
+		}
+		if err != nil {
 			return err
 		}
 		// A server may end a live feed when it likes, but not keep the run busy with that.
-		if f.rows > before {
+		if f.rows > before || f.wasAlive() {
 			pause = r.retryBase
 		}
 		if err := wait(ctx, pause); err != nil {
@@ -81,7 +94,13 @@ func (f *reader) follow(ctx context.Context, live bool) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if f.rows > before || failures == 0 {
+		if errors.Is(err, errQuiet) {
+			return err
+		}
+		// One that was alive was cut by the network, or by a proxy that gives no answer more time: a database that
+		// is idle may meet that any number of times.
+		alive := live && f.wasAlive() && !errors.Is(err, couch.ErrStalled)
+		if f.rows > before || alive || failures == 0 {
 			failures, since = 0, time.Now()
 		}
 		failures++
@@ -96,6 +115,9 @@ func (f *reader) follow(ctx context.Context, live bool) error {
 	}
 }
 
+// wasAlive reports whether the latest feed was open for at least the time between two heartbeats.
+func (f *reader) wasAlive() bool { return f.lasted >= f.r.heartbeat() }
+
 // isCut reports whether a feed that had begun was broken off, by the network or by the server. One that
 // cannot be opened was tried often enough.
 func isCut(err error) bool {
@@ -106,13 +128,26 @@ func isCut(err error) bool {
 
 // once opens the feed and reads it until it ends, with nil, or breaks off.
 func (f *reader) once(ctx context.Context, live bool) error {
-	feed, err := f.open(ctx, live)
+	f.lasted = 0
+	reading := ctx
+	if live && f.r.filtered {
+		within, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		f.quiet = time.AfterFunc(quietFor, func() { cancel(errQuiet) })
+		defer func() {
+			f.quiet.Stop()
+			f.quiet = nil
+		}()
+		reading = within
+	}
+	feed, err := f.open(reading, live)
 	f.over()
 	f.over = func() {}
 	if err != nil {
 		return err
 	}
 	defer feed.Close()
+	defer func(opened time.Time) { f.lasted = time.Since(opened) }(time.Now())
 	f.r.feedOpened(live)
 	return f.pass(ctx, feed, live)
 }
@@ -157,6 +192,9 @@ func (f *reader) take(ctx context.Context, rows []couch.Row, live bool) error {
 		return err
 	}
 	f.rows += int64(len(rows))
+	if f.quiet != nil {
+		f.quiet.Reset(quietFor)
+	}
 	if seq := lastSequence(rows); seq != nil {
 		f.since = seq
 	}
@@ -179,7 +217,7 @@ func (f *reader) ended(ctx context.Context, feed *couch.Changes, live bool) erro
 	end := feedItem{end: true, live: live}
 	if last := sequence(feed.LastSeq()); last != nil {
 		f.since = last
-		if f.r.filtered || f.rows > 0 {
+		if f.r.filtered || f.rows > 0 || string(f.r.start) == `"now"` {
 			end.seq = last
 		}
 	}
