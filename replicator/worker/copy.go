@@ -116,7 +116,7 @@ func (r *run) copyInBulk(ctx context.Context, refs []ref, w *writer) ([]ref, err
 			return append(single, unanswered...), nil
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
-		case errors.Is(err, errFinal), errors.Is(err, couch.ErrUnauthorized), errors.Is(err, couch.ErrForbidden),
+		case errors.Is(err, errFinal), errors.Is(err, couch.ErrUnauthorized), errors.Is(err, couch.ErrSession),
 			errors.Is(err, couch.ErrNoDatabase), errors.Is(err, couch.ErrTooManyRequests):
 			return nil, r.source.failed(codePlain, err)
 		case errors.Is(err, couch.ErrNoBulkGet):
@@ -298,7 +298,7 @@ func (r *run) writeHalves(ctx context.Context, docs []couch.Document) error {
 // and not about documents.)
 func isWhole(err error) bool {
 	e, ok := errors.AsType[*couch.Error](err)
-	return ok && (e.Status == http.StatusRequestEntityTooLarge || e.Status == http.StatusBadRequest && e.Code != "")
+	return ok && (e.Status == http.StatusRequestEntityTooLarge || e.Status == http.StatusBadRequest && isRefusal(e.Code))
 }
 
 // isAboutOne reports whether a server refused a request for one of its documents, and says so.

@@ -375,17 +375,24 @@ func TestAnnouncedRevisionsThatAreMissing(t *testing.T) {
 	source.fail("POST /_changes", 404, `{"error":"not_found","reason":"missing"}`)
 	require.Equal(t, "missing_doc", fails(t, replication(t, source.URL, target.URL)).Code)
 
-	// It was replaced, and the source has forgotten that.
-	for _, rows := range []string{``, `{"seq":"9-x","id":"d1","changes":[{"rev":"7-b"},{"rev":"1-aa"}]}`} {
+	// It was replaced; or the source knows nothing of the document any more, which is listed.
+	for rows, failures := range map[string]int{`{"seq":"9-x","id":"d1","changes":[{"rev":"7-b"},{"rev":"1-aa"}]}`: 0, ``: 1} {
 		asked := ""
 		source.on("POST /_changes", func(w http.ResponseWriter, r *http.Request, body []byte) bool {
 			asked = r.URL.Query().Get("since") + " " + r.URL.Query().Get("style") + " " + string(body)
 			return refuse(w, 200, `{"results":[`+rows+`],"last_seq":"9-x"}`)
 		})
 		target = newStub(t)
-		result := run(t, replication(t, source.URL, target.URL))
+		var listed []worker.Refusal
+		result := run(t, replication(t, source.URL, target.URL), func(c *worker.Config) {
+			c.Refused = func(f worker.Refusal) { listed = append(listed, f) }
+		})
 		require.EqualValues(t, 2, result.Stats.DocsWritten)
-		require.Zero(t, result.Stats.DocWriteFailures)
+		require.EqualValues(t, failures, result.Stats.DocWriteFailures)
+		require.Len(t, listed, failures)
+		for _, f := range listed {
+			require.Equal(t, "d1 1-a 404 not_found", fmt.Sprint(f.ID, " ", f.Rev, " ", f.Status, " ", f.Code))
+		}
 		require.Equal(t, `"3-x"`, string(result.CheckpointedSourceSeq))
 		require.Equal(t, `0 all_docs {"doc_ids":["d1"]}`, asked)
 	}

@@ -127,7 +127,8 @@ var refusalStatus = map[string]int{
 	"document_too_large":   http.StatusRequestEntityTooLarge,
 	"attachment_too_large": http.StatusRequestEntityTooLarge, "too_large": http.StatusRequestEntityTooLarge,
 	"missing_stub": http.StatusPreconditionFailed, "not_acceptable": http.StatusNotAcceptable,
-	"unsupported_media_type": http.StatusUnsupportedMediaType,
+	"unsupported_media_type": http.StatusUnsupportedMediaType, "bad_content_type": http.StatusUnsupportedMediaType,
+	"partition_overflow": http.StatusForbidden, "content_md5_mismatch": http.StatusBadRequest,
 }
 
 func statusOf(code string) int { return refusalStatus[code] }

@@ -38,11 +38,12 @@ func (e sourceError) Is(target error) bool { return target == errSource }
 func (r *run) copyRevision(ctx context.Context, f ref, w *writer) error {
 	pause := r.retryBase
 	tries, missed := 0, false
-	var since time.Time // of the first failure
+	settled := map[string]bool{} // leaves that were handed on: another try leaves them out
+	var since time.Time          // of the first failure
 	over := func() {}
 	defer func() { over() }()
 	for {
-		err := r.copyLeaves(ctx, f, w)
+		err := r.copyLeaves(ctx, f, w, settled)
 		over()
 		delay := pause
 		switch {
@@ -52,6 +53,10 @@ func (r *run) copyRevision(ctx context.Context, f ref, w *writer) error {
 			return context.Cause(ctx)
 		case errors.Is(err, couch.ErrMissingStub) && len(f.ancestors) > 0:
 			// What was thought to be there is not: all of it is to come along.
+			f.ancestors = nil
+			continue
+		case len(f.ancestors) > 0 && isTooLongURL(err):
+			// Something on the way takes shorter ones only: without them all attachments come along.
 			f.ancestors = nil
 			continue
 		case errors.Is(err, errMissing) && missed:
@@ -80,6 +85,13 @@ func (r *run) copyRevision(ctx context.Context, f ref, w *writer) error {
 	}
 }
 
+// isTooLongURL reports whether the URL of a read was refused for its length.
+func isTooLongURL(err error) bool {
+	e, ok := errors.AsType[*couch.Error](err)
+	return ok && errors.Is(err, errSource) &&
+		(e.Status == http.StatusRequestURITooLong || e.Status == http.StatusRequestHeaderFieldsTooLarge)
+}
+
 // blame is which of the two databases failed.
 func (r *run) blame(err error) *peer {
 	if errors.Is(err, errSource) {
@@ -101,24 +113,30 @@ func (r *run) missingWait(f ref, since time.Time, delay time.Duration) replicato
 	return w
 }
 
-// missed decides what it means that the source does not have a revision. If its changes feed does not
-// announce it any more either, the revision was replaced, or purged, since the feed was read: what took
-// its place comes later in the feed. Else the run fails rather than leave it out: some other copy of the
-// document in the source's cluster may be behind.
+// missed decides what it means that the source does not have a revision. If its changes feed announces the
+// document without it, the revision was replaced since the feed was read, by what comes later in the feed. If
+// it announces nothing of the document any more, that was purged, or a copy of it in the source's cluster is behind
+// that cannot be told from a purge: the revision is passed over and listed. Else the run fails rather than leave it
+// out.
 func (r *run) missed(ctx context.Context, f ref, missing error) error {
-	announced, err := r.isAnnounced(ctx, f)
+	document, revision, err := r.isAnnounced(ctx, f)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case err == nil && !announced:
-		return nil
+	case err != nil || revision:
+		return newError(codeMissingDoc, missing, "document %q, revision %s: %s", f.id, f.rev, missing)
+	case !document:
+		r.fail(Refusal{
+			ID: f.id, Rev: f.rev, Status: http.StatusNotFound, Code: "not_found", Time: time.Now(),
+			Reason: missing.Error() + ", and announces the document no more",
+		})
 	}
-	return newError(codeMissingDoc, missing, "document %q, revision %s: %s", f.id, f.rev, missing)
+	return nil
 }
 
 // isAnnounced reports whether the changes feed of the source, from where the run has not got through it
-// yet, has a revision.
-func (r *run) isAnnounced(ctx context.Context, f ref) (bool, error) {
+// yet, has a document, and whether it has a revision of it.
+func (r *run) isAnnounced(ctx context.Context, f ref) (document, revision bool, err error) {
 	r.mu.Lock()
 	since := r.through
 	r.mu.Unlock()
@@ -126,18 +144,21 @@ func (r *run) isAnnounced(ctx context.Context, f ref) (bool, error) {
 		Since: since, AllLeaves: true, DocIDs: []string{f.id}, Heartbeat: r.heartbeat(), Patience: r.patience(),
 	})
 	if err != nil {
-		return false, err
+		return false, false, err
 	}
 	defer feed.Close()
 	for {
 		row, err := feed.Next()
 		switch {
 		case err == io.EOF:
-			return false, nil
+			return document, false, nil
 		case err != nil:
-			return false, err
-		case row.ID == f.id && slices.Contains(row.Revs, f.rev):
-			return true, nil
+			return false, false, err
+		case row.ID != f.id:
+		case slices.Contains(row.Revs, f.rev):
+			return true, true, nil
+		default:
+			document = true
 		}
 	}
 }
@@ -167,8 +188,8 @@ func retryAfter(err error) time.Duration {
 	return 0
 }
 
-// copyLeaves makes one try of copyRevision.
-func (r *run) copyLeaves(ctx context.Context, f ref, w *writer) error {
+// copyLeaves makes one try of copyRevision. It leaves out the leaves that are settled, and adds to them.
+func (r *run) copyLeaves(ctx context.Context, f ref, w *writer, settled map[string]bool) error {
 	ctx, room := r.withRoom(ctx)
 	defer room.leave()
 	leaves, err := r.source.db.OpenRevs(ctx, f.id, []string{f.rev},
@@ -195,17 +216,22 @@ func (r *run) copyLeaves(ctx context.Context, f ref, w *writer) error {
 			continue
 		}
 		found = true
+		if settled[leaf.Doc.Rev] {
+			continue
+		}
 		if !leaf.Doc.HasAttachments() && !f.design() {
 			r.count(replicator.Stats{DocsRead: 1})
 			if err := w.add(ctx, leaf.Doc); err != nil {
 				return finalError{err}
 			}
+			settled[leaf.Doc.Rev] = true
 			continue
 		}
 		if err := r.put(ctx, leaf.Doc, leaf, len(f.ancestors) > 0); err != nil {
 			return err
 		}
 		r.count(replicator.Stats{DocsRead: 1})
+		settled[leaf.Doc.Rev] = true
 	}
 }
 
@@ -251,14 +277,13 @@ func (r *run) isRefused(ctx context.Context, err error) (bool, error) {
 	if !ok || e.Status < 400 || e.Status >= 500 || errors.Is(err, couch.ErrNoDatabase) || errors.Is(err, couch.ErrSession) {
 		return false, err
 	}
-	switch e.Status {
-	case http.StatusTooManyRequests, http.StatusRequestTimeout, http.StatusProxyAuthRequired:
-		return false, err
-	case http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed:
-		// Without CouchDB's words they are a proxy's, which has nothing to say about documents.
-		return e.Code != "", err
-	case http.StatusUnauthorized:
-		// A validation function may say so, too. Who is let in otherwise is not unknown.
+	switch {
+	case e.Status == http.StatusRequestEntityTooLarge, e.Status == http.StatusRequestURITooLong:
+		return true, err // whoever says so
+	case !isRefusal(e.Code):
+		return false, err // a proxy's words, or CouchDB's about something else
+	case e.Status == http.StatusUnauthorized, e.Status == http.StatusForbidden:
+		// A validation function may say so, too. Who is let in otherwise is not unknown, nor locked out.
 		_, infoErr := r.target.db.Info(ctx)
 		return infoErr == nil, err
 	}

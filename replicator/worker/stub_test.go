@@ -11,6 +11,10 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"settee/pkg/couch/couchtest"
+	"settee/replicator"
+	"settee/replicator/worker"
 )
 
 // stub is a database that answers as CouchDB does, with the bytes that a test gives it: as a source it
@@ -28,11 +32,31 @@ type stub struct {
 	answers  map[string]func(w http.ResponseWriter, r *http.Request, body []byte) bool
 }
 
-func newStub(t testing.TB) *stub {
-	s := &stub{
+// bareStub is one without a server.
+func bareStub(t testing.TB) *stub {
+	return &stub{
 		t: t, docs: map[string]string{}, locals: map[string]string{}, instance: `"1700000000"`,
 		answers: map[string]func(http.ResponseWriter, *http.Request, []byte) bool{},
 	}
+}
+
+// pipedStubs are a source and a target in memory, and what makes a run of its configuration between them: in a bubble,
+// with its time.
+func pipedStubs(t testing.TB) (source, target *stub, begin func(more ...string) *running) {
+	source, target = bareStub(t), bareStub(t)
+	transport := couchtest.Pipe(t, map[string]http.Handler{"a.example": source, "b.example": target})
+	return source, target, func(more ...string) *running {
+		cfg := worker.Config{
+			ServerUUID: serverUUID,
+			Transport:  func(replicator.Endpoint, *replicator.SocketOptions) http.RoundTripper { return transport },
+		}
+		rep := replication(t, "http://a.example/db", "http://b.example/db", more...)
+		return start(t, worker.Job{Replication: rep}, cfg)
+	}
+}
+
+func newStub(t testing.TB) *stub {
+	s := bareStub(t)
 	s.Server = httptest.NewServer(s)
 	t.Cleanup(func() {
 		s.CloseClientConnections()

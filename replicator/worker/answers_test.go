@@ -1,0 +1,247 @@
+package worker_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"settee/replicator/worker"
+)
+
+// What a proxy says, or a gateway, is no word about a document: it is neither written nor refused.
+func TestWordsThatAreNotOfADocument(t *testing.T) {
+	t.Parallel()
+	source, _ := stubs(t, 2)
+	source.add("_design/d", "1-a", `{"_id":"_design/d","_rev":"1-a"}`)
+	for _, answer := range []string{
+		`200 {"error":"timeout","reason":"The request could not be processed in a reasonable amount of time."}`,
+		`200 {}`, `200 null`, `200 "done"`,
+		`401 <html>`, `402 {"error":"over_quota","reason":"Account exceeded its data usage quota."}`,
+		`403 <html>blocked`, `404 {"status":404,"error":"Not Found"}`, `409 <html>`, `423 `, `451 `,
+	} {
+		target := newStub(t)
+		status, body, _ := strings.Cut(answer, " ")
+		target.fail("PUT /_design/d", number(status), body)
+		_ = fails(t, replication(t, source.URL, target.URL))
+		for _, local := range target.locals {
+			require.NotContains(t, local, "3-x", answer)
+		}
+	}
+	for _, answer := range []string{
+		`200 {"error":"forbidden","reason":"no"}`, `400 {"error":"content_md5_mismatch","reason":"no"}`,
+		`403 {"error":"partition_overflow","reason":"no"}`, `413 <html>`,
+	} {
+		target := newStub(t)
+		status, body, _ := strings.Cut(answer, " ")
+		target.fail("PUT /_design/d", number(status), body)
+		result := run(t, replication(t, source.URL, target.URL))
+		require.EqualValues(t, 1, result.Stats.DocWriteFailures, answer)
+		require.EqualValues(t, 2, result.Stats.DocsWritten)
+	}
+	target := newStub(t)
+	target.fail("POST /_bulk_docs", 400, `{"status":400,"error":"Bad Request","path":"/db/_bulk_docs"}`)
+	_ = fails(t, replication(t, source.URL, target.URL))
+	require.Empty(t, target.locals)
+}
+
+// Something on the way ends all answers after some minutes. Where nothing changes, that is no reason to give up, however
+// often it happens.
+func TestAnIdleFeedIsCutAgainAndAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		source, _, begin := pipedStubs(t)
+		source.add("d0", "1-a", `{"_id":"d0","_rev":"1-a"}`)
+		opened := 0
+		source.on("GET /_changes", func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+			if r.URL.Query().Get("feed") != "continuous" {
+				return false
+			}
+			opened++
+			beat(w, r, 3*time.Minute)
+			panic(http.ErrAbortHandler)
+		})
+		r := begin(`"continuous":true`)
+		time.Sleep(time.Hour)
+		require.Greater(t, opened, 15)
+		close(r.stop)
+		require.ErrorIs(t, r.end(t), worker.ErrStopped)
+
+		// One that is cut at once is.
+		source.on("GET /_changes", func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+			if r.URL.Query().Get("feed") != "continuous" {
+				return false
+			}
+			beat(w, r, 0)
+			panic(http.ErrAbortHandler)
+		})
+		require.ErrorContains(t, begin(`"continuous":true`).end(t), "the changes feed was cut")
+	})
+}
+
+// beat sends heartbeats for some time.
+func beat(w http.ResponseWriter, r *http.Request, d time.Duration) {
+	for began := time.Now(); ; time.Sleep(5 * time.Second) {
+		_, _ = fmt.Fprint(w, "\n")
+		w.(http.Flusher).Flush()
+		if time.Since(began) >= d || r.Context().Err() != nil {
+			return
+		}
+	}
+}
+
+// A live feed does not say how far a filter has looked that lets nothing through.
+func TestAFilterThatLetsNothingThroughMakesProgress(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		source, _, begin := pipedStubs(t)
+		last := 0
+		source.on("POST /_changes", func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+			if r.URL.Query().Get("feed") == "continuous" {
+				beat(w, r, 24*time.Hour)
+				return true
+			}
+			last += 100
+			return refuse(w, 200, fmt.Sprintf(`{"results":[],"last_seq":"%d-x","pending":0}`, last))
+		})
+		r := begin(`"continuous":true`, `"selector":{"a":1}`)
+		time.Sleep(time.Hour)
+		close(r.stop)
+		require.ErrorIs(t, r.end(t), worker.ErrStopped)
+		require.Greater(t, last, 1000)
+		require.Equal(t, fmt.Sprintf(`"%d-x"`, last), string(r.result.CheckpointedSourceSeq))
+	})
+}
+
+// A source that can be read with GET only is read document by document.
+func TestASourceForGETOnly(t *testing.T) {
+	t.Parallel()
+	source, target := stubs(t, 6)
+	source.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet {
+			refuse(w, 403, `<html>403 Forbidden`)
+			return
+		}
+		source.ServeHTTP(w, r)
+	})
+	result := run(t, replication(t, source.URL, target.URL, `"use_checkpoints":false`))
+	require.EqualValues(t, 6, result.Stats.DocsWritten)
+}
+
+// The ancestors that a target may have make a URL long.
+func TestASourceForShortURLsOnly(t *testing.T) {
+	t.Parallel()
+	source, target := stubs(t, 1)
+	source.add("_design/d", "1-a", `{"_id":"_design/d","_rev":"1-a"}`)
+	long := 0
+	source.on("GET /_design/d", func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+		if len(r.URL.RequestURI()) <= 1024 {
+			return false
+		}
+		long++
+		return refuse(w, 414, `<html>`)
+	})
+	var ancestors []string
+	for i := range 60 {
+		ancestors = append(ancestors, fmt.Sprintf(`"1-%032d"`, i))
+	}
+	target.fail("POST /_revs_diff", 200,
+		`{"_design/d":{"missing":["1-a"],"possible_ancestors":[`+strings.Join(ancestors, ",")+`]}}`)
+	result := run(t, replication(t, source.URL, target.URL))
+	require.EqualValues(t, 1, result.Stats.DocsWritten)
+	require.Equal(t, 1, long)
+}
+
+// A stream that breaks off behind a leaf that was written does not have it written, or counted, once more.
+func TestLeavesAreWrittenOnce(t *testing.T) {
+	t.Parallel()
+	source, target := stubs(t, 0)
+	source.add("_design/d", "1-a", `{"_id":"_design/d","_rev":"1-a"}`)
+	asked := 0
+	source.on("GET /_design/d", func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+		w.Header().Set("Content-Type", `multipart/mixed; boundary="edge"`)
+		const leaf = "--edge\r\nContent-Type: application/json\r\n\r\n{\"_id\":\"_design/d\",\"_rev\":\"2-%s\"}\r\n"
+		fmt.Fprintf(w, leaf+"--edge\r\n", "a")
+		w.(http.Flusher).Flush()
+		if asked++; asked < 3 {
+			panic(http.ErrAbortHandler)
+		}
+		fmt.Fprintf(w, strings.TrimPrefix(leaf, "--edge\r\n")+"--edge--", "b")
+		return true
+	})
+	result := run(t, replication(t, source.URL, target.URL))
+	require.Equal(t, 3, asked)
+	require.EqualValues(t, 2, result.Stats.DocsRead)
+	require.EqualValues(t, 2, result.Stats.DocsWritten)
+	require.Len(t, target.bodies(), 2)
+}
+
+// What a run that began with now has seen nothing of is not left out by the next one.
+func TestNowIsTheTimeOfTheFirstRun(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		source, target, begin := pipedStubs(t)
+		var asked []string
+		source.on("GET /_changes", func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+			query := r.URL.Query()
+			switch {
+			case query.Has("limit"):
+				return refuse(w, 500, `{}`)
+			case query.Get("feed") == "continuous":
+				beat(w, r, 24*time.Hour)
+				return true
+			}
+			asked = append(asked, query.Get("since"))
+			rows := source.rows
+			if query.Get("since") != "now" {
+				rows = rows[number(query.Get("since")):]
+			} else {
+				rows = nil
+			}
+			return refuse(w, 200, fmt.Sprintf(`{"results":[%s],"last_seq":"%d-x","pending":0}`, strings.Join(rows, ","), len(source.rows)))
+		})
+		for i := range 2 {
+			source.add(fmt.Sprint("d", i), "1-a", fmt.Sprintf(`{"_id":"d%d","_rev":"1-a"}`, i))
+		}
+		for range 2 {
+			r := begin(`"continuous":true`, `"since_seq":"now"`)
+			time.Sleep(time.Minute)
+			close(r.stop)
+			require.ErrorIs(t, r.end(t), worker.ErrStopped)
+			source.add("new", "1-a", `{"_id":"new","_rev":"1-a"}`)
+		}
+		require.Equal(t, []string{"now", "2-x"}, asked)
+		require.Len(t, target.bodies(), 1)
+		require.Equal(t, []string{"new"}, idsIn(t, target.bodies()[0]))
+	})
+}
+
+// Nor is what the source cannot deliver.
+func TestRevisionsThatAreMissingSinceNow(t *testing.T) {
+	t.Parallel()
+	source, target := stubs(t, 0)
+	source.on("GET /_changes", func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+		if r.URL.Query().Get("feed") != "continuous" {
+			return refuse(w, 200, `{"results":[],"last_seq":"4-x","pending":0}`)
+		}
+		fmt.Fprintln(w, `{"seq":"5-x","id":"gone","changes":[{"rev":"1-a"}]}`)
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+		return true
+	})
+	source.on("POST /_changes", func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+		if r.URL.Query().Get("since") == "now" {
+			return refuse(w, 200, `{"results":[],"last_seq":"5-x","pending":0}`)
+		}
+		return refuse(w, 200, `{"results":[{"seq":"5-x","id":"gone","changes":[{"rev":"1-a"}]}],"last_seq":"5-x","pending":0}`)
+	})
+	failure := fails(t, replication(t, source.URL, target.URL, `"continuous":true`, `"since_seq":"now"`))
+	require.Equal(t, "missing_doc", failure.Code)
+	for _, local := range target.locals {
+		require.NotContains(t, local, "5-x")
+	}
+}
