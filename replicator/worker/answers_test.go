@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -56,18 +57,18 @@ func TestAnIdleFeedIsCutAgainAndAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source, _, begin := pipedStubs(t)
 		source.add("d0", "1-a", `{"_id":"d0","_rev":"1-a"}`)
-		opened := 0
+		var opened atomic.Int32
 		source.on("GET /_changes", func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
 			if r.URL.Query().Get("feed") != "continuous" {
 				return false
 			}
-			opened++
+			opened.Add(1)
 			beat(w, r, 3*time.Minute)
 			panic(http.ErrAbortHandler)
 		})
 		r := begin(`"continuous":true`)
 		time.Sleep(time.Hour)
-		require.Greater(t, opened, 15)
+		require.Greater(t, opened.Load(), int32(15))
 		close(r.stop)
 		require.ErrorIs(t, r.end(t), worker.ErrStopped)
 
@@ -99,21 +100,20 @@ func TestAFilterThatLetsNothingThroughMakesProgress(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		source, _, begin := pipedStubs(t)
-		last := 0
+		var last atomic.Int32
 		source.on("POST /_changes", func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
 			if r.URL.Query().Get("feed") == "continuous" {
 				beat(w, r, 24*time.Hour)
 				return true
 			}
-			last += 100
-			return refuse(w, 200, fmt.Sprintf(`{"results":[],"last_seq":"%d-x","pending":0}`, last))
+			return refuse(w, 200, fmt.Sprintf(`{"results":[],"last_seq":"%d-x","pending":0}`, last.Add(100)))
 		})
 		r := begin(`"continuous":true`, `"selector":{"a":1}`)
 		time.Sleep(time.Hour)
 		close(r.stop)
 		require.ErrorIs(t, r.end(t), worker.ErrStopped)
-		require.Greater(t, last, 1000)
-		require.Equal(t, fmt.Sprintf(`"%d-x"`, last), string(r.result.CheckpointedSourceSeq))
+		require.Greater(t, last.Load(), int32(1000))
+		require.Equal(t, fmt.Sprintf(`"%d-x"`, last.Load()), string(r.result.CheckpointedSourceSeq))
 	})
 }
 
@@ -137,12 +137,12 @@ func TestASourceForShortURLsOnly(t *testing.T) {
 	t.Parallel()
 	source, target := stubs(t, 1)
 	source.add("_design/d", "1-a", `{"_id":"_design/d","_rev":"1-a"}`)
-	long := 0
+	var long atomic.Int32
 	source.on("GET /_design/d", func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
 		if len(r.URL.RequestURI()) <= 1024 {
 			return false
 		}
-		long++
+		long.Add(1)
 		return refuse(w, 414, `<html>`)
 	})
 	var ancestors []string
@@ -153,7 +153,7 @@ func TestASourceForShortURLsOnly(t *testing.T) {
 		`{"_design/d":{"missing":["1-a"],"possible_ancestors":[`+strings.Join(ancestors, ",")+`]}}`)
 	result := run(t, replication(t, source.URL, target.URL))
 	require.EqualValues(t, 1, result.Stats.DocsWritten)
-	require.Equal(t, 1, long)
+	require.EqualValues(t, 1, long.Load())
 }
 
 // A stream that breaks off behind a leaf that was written does not have it written, or counted, once more.
@@ -161,20 +161,20 @@ func TestLeavesAreWrittenOnce(t *testing.T) {
 	t.Parallel()
 	source, target := stubs(t, 0)
 	source.add("_design/d", "1-a", `{"_id":"_design/d","_rev":"1-a"}`)
-	asked := 0
+	var asked atomic.Int32
 	source.on("GET /_design/d", func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
 		w.Header().Set("Content-Type", `multipart/mixed; boundary="edge"`)
 		const leaf = "--edge\r\nContent-Type: application/json\r\n\r\n{\"_id\":\"_design/d\",\"_rev\":\"2-%s\"}\r\n"
 		fmt.Fprintf(w, leaf+"--edge\r\n", "a")
 		w.(http.Flusher).Flush()
-		if asked++; asked < 3 {
+		if asked.Add(1) < 3 {
 			panic(http.ErrAbortHandler)
 		}
 		fmt.Fprintf(w, strings.TrimPrefix(leaf, "--edge\r\n")+"--edge--", "b")
 		return true
 	})
 	result := run(t, replication(t, source.URL, target.URL))
-	require.Equal(t, 3, asked)
+	require.EqualValues(t, 3, asked.Load())
 	require.EqualValues(t, 2, result.Stats.DocsRead)
 	require.EqualValues(t, 2, result.Stats.DocsWritten)
 	require.Len(t, target.bodies(), 2)
@@ -195,6 +195,8 @@ func TestNowIsTheTimeOfTheFirstRun(t *testing.T) {
 				beat(w, r, 24*time.Hour)
 				return true
 			}
+			source.mu.Lock()
+			defer source.mu.Unlock()
 			asked = append(asked, query.Get("since"))
 			rows := source.rows
 			if query.Get("since") != "now" {
@@ -212,7 +214,9 @@ func TestNowIsTheTimeOfTheFirstRun(t *testing.T) {
 			time.Sleep(time.Minute)
 			close(r.stop)
 			require.ErrorIs(t, r.end(t), worker.ErrStopped)
+			source.mu.Lock()
 			source.add("new", "1-a", `{"_id":"new","_rev":"1-a"}`)
+			source.mu.Unlock()
 		}
 		require.Equal(t, []string{"now", "2-x"}, asked)
 		require.Len(t, target.bodies(), 1)
