@@ -84,6 +84,29 @@ func TestFailures(t *testing.T) {
 	assert.Zero(t, failures.Total)
 }
 
+// A document that is edited makes another job, also while the one before runs.
+func TestFailuresOfAnotherDefinition(t *testing.T) {
+	onLossyEngines(t, func(b *bundle) {
+		rev := b.put(repdb, "d", "", "")
+		total := func() int64 {
+			failures, err := b.store.Failures(b.Context(), b.jobID(repdb, "d"))
+			require.NoError(b, err)
+			return failures.Total
+		}
+		run := b.accept()
+		require.NoError(b, run.ListRefused(b.Context(), []replicator.Failure{{ID: "x"}}, 1))
+		require.EqualValues(b, 1, total())
+		b.put(repdb, "d", rev, `"doc_ids": ["y"]`)
+		require.ErrorIs(b, run.Complete(b.Context(), nil), fdbjobs.ErrHalt)
+		run = b.accept()
+		require.Zero(b, total())
+		require.NoError(b, run.ListRefused(b.Context(), []replicator.Failure{{ID: "y"}}, 1))
+		require.NoError(b, run.Stop(b.Context(), nil))
+		b.accept()
+		require.EqualValues(b, 1, total())
+	})
+}
+
 // What an earlier version has counted is gone on with.
 func TestFailuresOfEarlierVersions(t *testing.T) {
 	t.Parallel()

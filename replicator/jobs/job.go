@@ -16,6 +16,8 @@ type Job struct {
 	Status fdbjobs.Status
 	Args   *replicator.JobArgs
 	State  *replicator.JobState
+
+	anew bool // it was given a new definition while it ran, and has not run with that
 }
 
 // parse reads a job. The state of one that was given a new definition, and has not run with
@@ -40,6 +42,7 @@ func (s *Store) parse(raw *fdbjobs.Job) (*Job, error) {
 		job.State.State = replicator.StatePending
 	}
 	if job.Args.Definition != job.State.Definition {
+		job.anew = true
 		s.renew(job)
 	}
 	return job, nil
