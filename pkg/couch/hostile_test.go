@@ -304,6 +304,13 @@ func TestCompressedAnswers(t *testing.T) {
 	require.Equal(t, "gzip", encoding)
 }
 
+// expectant waits for a server's word to go on, however busy the machine is.
+func expectant(t *testing.T) func(*couch.Config) {
+	transport := &http.Transport{ExpectContinueTimeout: time.Minute}
+	t.Cleanup(transport.CloseIdleConnections)
+	return func(c *couch.Config) { c.Transport = transport }
+}
+
 // TestRefusedBeforeTheBody is a server that refuses a large request by its length and hangs up. Sent
 // all the same, the body would take the answer's place.
 func TestRefusedBeforeTheBody(t *testing.T) {
@@ -328,9 +335,7 @@ func TestRefusedBeforeTheBody(t *testing.T) {
 		listener.Close()
 		running.Wait()
 	})
-	transport := &http.Transport{ExpectContinueTimeout: time.Minute} // however busy the machine is
-	t.Cleanup(transport.CloseIdleConnections)
-	db := open(t, "http://"+listener.Addr().String()+"/db", func(c *couch.Config) { c.Transport = transport })
+	db := open(t, "http://"+listener.Addr().String()+"/db", expectant(t))
 	doc := document(t, `{"_id":"x","_rev":"1-a","v":"`+strings.Repeat("x", 8<<20)+`"}`)
 	_, err = db.BulkDocs(t.Context(), []couch.Document{doc})
 	require.ErrorIs(t, err, couch.ErrTooLarge)

@@ -345,7 +345,7 @@ func TestServersThatDoNotWantToBeAsked(t *testing.T) {
 			return
 		}
 		fmt.Fprintf(w, `{"ok":%t}`, n > 2<<20)
-	}, noRetries)
+	}, noRetries, expectant(t))
 	for range 2 {
 		doc, source := withAttachments(t, "x", "1-aa", plainAttachment("a", "a/b", make([]byte, 2<<20)))
 		require.NoError(t, db.PutMultipart(t.Context(), doc, source))
