@@ -573,13 +573,13 @@ func (c *cluster) checkEnd(tasks []*task, leftBehind int) {
 	}
 	live, total := c.list("_scheduler/jobs")
 	assert.Len(c, live, total)
-	running := 0
+	var running []string
 	for _, job := range live {
 		if job.State == replicator.StateRunning {
-			running++
+			running = append(running, job.ID)
 		}
 	}
-	assert.LessOrEqual(c, running, leftBehind)
+	assert.LessOrEqual(c, len(running), leftBehind, running)
 	status, _ := request(c.T, http.MethodGet, c.url+"_scheduler/docs/"+url.PathEscape(replicatorDatabases[3]), "")
 	assert.Equal(c, http.StatusNotFound, status)
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -283,16 +284,20 @@ func TestARunSaysThatItsFilterLetsNothingPass(t *testing.T) {
 		}
 		return refuse(w, 200, `{"results":[],"last_seq":"3-x","pending":0}`)
 	})
+	asked := make(chan struct{})
+	tell := sync.OnceFunc(func() { close(asked) })
 	source.on("GET /_changes", func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
 		if r.URL.Query().Get("since") != "3-x" {
 			return refuse(w, 500, `{"error":"internal","reason":"asked before the feed was read"}`) // it asks again
 		}
+		tell()
 		return refuse(w, 200, `{"results":[{"seq":"4-x","id":"x","changes":[{"rev":"1-a"}]}],"last_seq":"4-x","pending":3}`)
 	})
 	rep := replication(t, source.URL, target.URL, `"continuous":true`, `"selector":{"a":1}`)
 	a := doing(t, replicator.DoingFiltering, rep)
 	require.Empty(t, a.Waiting)
 	require.Zero(t, a.BatchesInFlight)
+	<-asked
 
 	// To ask how many changes there are is no reason to be held up.
 	source.fail("GET /_changes", 500, `{"error":"internal","reason":"ill"}`)
