@@ -15,6 +15,8 @@ import (
 	"strings"
 	"sync"
 	"unicode"
+
+	"settee/pkg/redact"
 )
 
 const (
@@ -49,13 +51,7 @@ func (d *Database) PutMultipart(ctx context.Context, doc Document, source Attach
 	err = d.fetch(ctx, &request{
 		method: http.MethodPut, path: docPath(doc.ID), query: url.Values{"new_edits": {"false"}},
 		content: content, body: body,
-	}, maxInfo, func(answer []byte) error {
-		err := putAnswer(doc, answer)
-		if refused, ok := errors.AsType[*DocError](err); ok {
-			return refused.redacted(d.hidden)
-		}
-		return err
-	})
+	}, maxInfo, func(answer []byte) error { return putAnswer(doc, answer, d.hidden) })
 	if broken := body.sourceError(); broken != nil && err != nil {
 		return broken
 	}
@@ -64,38 +60,37 @@ func (d *Database) PutMultipart(ctx context.Context, doc Document, source Attach
 
 // putAnswer finds a refusal in the answer to a write. CouchDB's is an object that says that it was done; that
 // of PouchDB Server is an array, as if it were of _bulk_docs.
-func putAnswer(doc Document, answer []byte) error {
+func putAnswer(doc Document, answer []byte, hidden redact.Set) error {
 	answer = bytes.TrimSpace(answer)
 	if !json.Valid(answer) {
 		return fmt.Errorf("%w: the answer to a write is not JSON", ErrMalformed)
 	}
-	if !isArray(answer) {
-		return putObject(doc, answer)
+	e, refused := docError(answer)
+	switch {
+	case isArray(answer):
+		all, err := readRefused(bytes.NewReader(answer))
+		if err != nil || len(all) == 0 {
+			return err
+		}
+		e = &all[0]
+	case saysWritten(answer):
+		return nil
+	case !refused:
+		return fmt.Errorf("%w: the answer to a write does not say that it was done", ErrMalformed)
 	}
-	refused, err := readRefused(bytes.NewReader(answer))
-	if err != nil || len(refused) == 0 {
-		return err
-	}
-	e := refused[0]
 	e.ID, e.Rev = doc.ID, doc.Rev
-	return &e
+	return e.redacted(hidden)
 }
 
-// putObject is putAnswer for what is no array. A gateway may answer 200 and have written nothing.
-func putObject(doc Document, answer []byte) error {
+// saysWritten reports whether an answer says that a document was written. A gateway may answer 200 and have written
+// nothing.
+func saysWritten(answer []byte) bool {
 	var said struct {
 		OK    bool   `json:"ok"`
 		Rev   string `json:"rev"`
 		Error string `json:"error"`
 	}
-	if json.Unmarshal(answer, &said) == nil && said.Error == "" && (said.OK || said.Rev != "") {
-		return nil
-	}
-	if e, ok := docError(answer); ok {
-		e.ID, e.Rev = doc.ID, doc.Rev
-		return e
-	}
-	return fmt.Errorf("%w: the answer to a write does not say that it was done", ErrMalformed)
+	return json.Unmarshal(answer, &said) == nil && said.Error == "" && (said.OK || said.Rev != "")
 }
 
 // attachedBody makes the body of a document with its attachments.

@@ -65,6 +65,9 @@ type requestBody interface {
 	done()
 }
 
+// again reports whether the request can be sent once more.
+func (r *request) again() bool { return r.body == nil || r.body.again() }
+
 // response is the successful answer to a request. It is to be closed.
 type response struct {
 	d      *Database
@@ -233,7 +236,7 @@ func (d *Database) follow(ctx context.Context, r *request) (*response, error) {
 			err = fmt.Errorf("%w: to %s", ErrRedirect, excerpt(origin(next)))
 		case !safe && p.status != http.StatusTemporaryRedirect && p.status != http.StatusPermanentRedirect:
 			err = fmt.Errorf("%w: %d of a %s", ErrRedirect, p.status, r.method)
-		case r.body != nil && !r.body.again():
+		case !r.again():
 			err = fmt.Errorf("%w: its body is spent", ErrRedirect)
 		}
 		if err != nil {
@@ -269,7 +272,7 @@ func (d *Database) exchange(ctx context.Context, r *request, target *url.URL) (*
 			d.session.answered(t, p, d.cfg)
 			return p, nil
 		}
-		if asks && refusesToBeAsked(err) && (r.body == nil || r.body.again()) {
+		if asks && refusesToBeAsked(err) && r.again() {
 			d.unasked.Store(true)
 			continue
 		}
@@ -280,7 +283,7 @@ func (d *Database) exchange(ctx context.Context, r *request, target *url.URL) (*
 		if !ok || !d.session.rejected(t, e.Status, r.renewed, d.cfg) {
 			return nil, err
 		}
-		if r.body != nil && !r.body.again() {
+		if !r.again() {
 			e.session = true
 			return nil, err
 		}

@@ -130,7 +130,7 @@ func (t *trial) tell(ctx context.Context, due time.Duration) {
 // is next.
 func (t *trial) again(ctx context.Context, err error) bool {
 	e, ok := errors.AsType[*Error](err)
-	if !ok || ctx.Err() != nil || (t.r.body != nil && !t.r.body.again()) {
+	if !ok || ctx.Err() != nil || !t.r.again() {
 		return false
 	}
 	now := time.Now()
