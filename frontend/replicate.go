@@ -254,13 +254,15 @@ func (h *Handler) cancel(w http.ResponseWriter, r *http.Request, request *replic
 		return forbidden("Only its user and server admins may cancel a replication.")
 	}
 	job, err := h.jobs.CancelIf(ctx, id, may)
-	if errors.Is(err, jobs.ErrNotFound) && request.ID == "" && who.IsAdmin() && !request.Replication.NeedsFilterCode() {
+	if errors.Is(err, jobs.ErrNotFound) && request.ID == "" && who.IsAdmin() {
 		// Another user's, as in CouchDB, whose ids do not depend on who asks.
-		theirs, idErr := request.Replication.ID(h.jobs.ServerUUID(), "")
+		theirs, idErr := h.jobs.ReplicationID(request.Replication)
 		if idErr != nil {
 			return idErr
 		}
-		job, err = h.jobs.CancelIf(ctx, theirs.String(), may)
+		if theirs != "" {
+			job, err = h.jobs.CancelIf(ctx, theirs, may)
+		}
 	}
 	if errors.Is(err, jobs.ErrNotFound) {
 		return notFound("missing")

@@ -34,6 +34,9 @@ type listedJob struct {
 func listed(job *jobs.Job) listedJob {
 	state := *job.State
 	state.State = job.Condition() // what info shows depends on it
+	if state.State != replicator.StateRunning {
+		state.PID = ""
+	}
 	out := listedJob{
 		Database: job.Args.Database,
 		ID:       shownID(job),
@@ -46,9 +49,6 @@ func listed(job *jobs.Job) listedJob {
 		History:  state.History,
 		Node:     orNull(state.Node),
 		State:    state.State,
-	}
-	if state.State != replicator.StateRunning {
-		out.PID = nil
 	}
 	if out.History == nil {
 		out.History = replicator.History{}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -224,7 +223,7 @@ func TestDocumentsThatEndedElsewhere(t *testing.T) {
 			"_replication_state_time": "2024-05-06T07:08:09Z", "_replication_stats": {
 				"docs_written": 7, "changes_pending": 3, "checkpointed_source_seq": "9-x", "start_time": "2024-05-06T07:00:00Z"}`)
 		long := strings.Repeat("x", 90_000)
-		b.put(repdb, "long", "", `"_replication_state": "completed", "_replication_stats": {"docs_written": 1, "checkpointed_source_seq": "`+long+`"}`)
+		b.put(repdb, "wide", "", `"_replication_state": "completed", "_replication_stats": {"docs_written": 1, "checkpointed_source_seq": "`+long+`"}`)
 		b.put(repdb, "bad", "", `"_replication_state": "failed", "_replication_state_reason": "no luck"`)
 		b.put(repdb, "went", "", "")
 		went := b.put(repdb, "went", b.document(repdb, "went")["_rev"].(string), `"doc_ids": ["x"], "_replication_state": "completed"`)
@@ -233,9 +232,8 @@ func TestDocumentsThatEndedElsewhere(t *testing.T) {
 		require.NoError(b, err)
 		require.Len(b, list.Jobs, 4)
 		assert.EqualValues(b, 4, list.Total)
-		assert.EqualValues(b, 1, list.Jobs[2].State.Stats.DocsWritten)
-		assert.Nil(b, list.Jobs[2].State.CheckpointedSourceSeq)
-		list.Jobs = slices.Delete(list.Jobs, 2, 3)
+		assert.EqualValues(b, 1, list.Jobs[3].State.Stats.DocsWritten)
+		assert.Nil(b, list.Jobs[3].State.CheckpointedSourceSeq)
 		assert.Equal(b, replicator.StateFailed, list.Jobs[0].Condition())
 		assert.Equal(b, "no luck", list.Jobs[0].State.Error)
 		assert.Equal(b, replicator.StateCompleted, list.Jobs[1].Condition())

@@ -194,11 +194,6 @@ func (r *Run) Lost(ctx context.Context) error { return r.held.Lost(ctx) }
 // Start records that the run starts, on a node and under a name there. It belongs
 // directly behind Accept.
 func (r *Run) Start(ctx context.Context, node, pid string) error {
-	also := func(kv.Transaction, *replicator.JobState) error { return nil }
-	if r.job.anew && !r.job.Transient() {
-		// What was refused was refused of the job that it was.
-		also = func(tx kv.Transaction, _ *replicator.JobState) error { return r.store.dropFailures(tx, r.job.ID) }
-	}
 	return r.update(ctx, func(state *replicator.JobState) {
 		now := time.Now()
 		if state.State == replicator.StateRunning {
@@ -208,7 +203,12 @@ func (r *Run) Start(ctx context.Context, node, pid string) error {
 		state.State, state.Node, state.PID, state.StartTime = replicator.StateRunning, node, pid, now
 		state.Activity = nil
 		r.event(state, now, replicator.EventStarted, "")
-	}, also)
+	}, func(tx kv.Transaction, _ *replicator.JobState) error {
+		if !r.job.anew || r.job.Transient() {
+			return nil
+		}
+		return r.store.dropFailures(tx, r.job.ID) // of the job that it was
+	})
 }
 
 // Update changes the job's state and says that it is being worked on. It is called

@@ -32,16 +32,21 @@ func (s *Store) Replicate(ctx context.Context, r *replicator.Replication, user *
 }
 
 // computeID computes the replication id of a definition, if that needs no filter function.
-func (s *Store) computeID(args *replicator.JobArgs) error {
-	if args.Replication.NeedsFilterCode() {
-		return nil
+func (s *Store) computeID(args *replicator.JobArgs) (err error) {
+	args.ReplicationID, err = s.ReplicationID(args.Replication)
+	return err
+}
+
+// ReplicationID returns the id that a replication has here, or "" if that needs the code of a filter function.
+func (s *Store) ReplicationID(r *replicator.Replication) (string, error) {
+	if r.NeedsFilterCode() {
+		return "", nil
 	}
-	id, err := args.Replication.ID(s.uuid, "")
+	id, err := r.ID(s.uuid, "")
 	if err != nil {
-		return err
+		return "", err
 	}
-	args.ReplicationID = id.String()
-	return nil
+	return id.String(), nil
 }
 
 func (s *Store) addOrJoin(tx kv.Transaction, job *Job, token string) (*Job, error) {

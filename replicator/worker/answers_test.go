@@ -19,15 +19,19 @@ func TestWordsThatAreNotOfADocument(t *testing.T) {
 	t.Parallel()
 	source, _ := stubs(t, 2)
 	source.add("_design/d", "1-a", `{"_id":"_design/d","_rev":"1-a"}`)
+	answering := func(answer string) *stub {
+		target := newStub(t)
+		status, body, _ := strings.Cut(answer, " ")
+		target.fail("PUT /_design/d", number(status), body)
+		return target
+	}
 	for _, answer := range []string{
 		`200 {"error":"timeout","reason":"The request could not be processed in a reasonable amount of time."}`,
 		`200 {}`, `200 null`, `200 "done"`,
 		`401 <html>`, `402 {"error":"over_quota","reason":"Account exceeded its data usage quota."}`,
 		`403 <html>blocked`, `404 {"status":404,"error":"Not Found"}`, `409 <html>`, `423 `, `451 `,
 	} {
-		target := newStub(t)
-		status, body, _ := strings.Cut(answer, " ")
-		target.fail("PUT /_design/d", number(status), body)
+		target := answering(answer)
 		_ = fails(t, replication(t, source.URL, target.URL))
 		for _, local := range target.locals {
 			require.NotContains(t, local, "3-x", answer)
@@ -37,10 +41,7 @@ func TestWordsThatAreNotOfADocument(t *testing.T) {
 		`200 {"error":"forbidden","reason":"no"}`, `400 {"error":"content_md5_mismatch","reason":"no"}`,
 		`403 {"error":"partition_overflow","reason":"no"}`, `413 <html>`,
 	} {
-		target := newStub(t)
-		status, body, _ := strings.Cut(answer, " ")
-		target.fail("PUT /_design/d", number(status), body)
-		result := run(t, replication(t, source.URL, target.URL))
+		result := run(t, replication(t, source.URL, answering(answer).URL))
 		require.EqualValues(t, 1, result.Stats.DocWriteFailures, answer)
 		require.EqualValues(t, 2, result.Stats.DocsWritten)
 	}

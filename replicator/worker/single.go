@@ -51,12 +51,9 @@ func (r *run) copyRevision(ctx context.Context, f ref, w *writer) error {
 			return nil
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case errors.Is(err, couch.ErrMissingStub) && len(f.ancestors) > 0:
-			// What was thought to be there is not: all of it is to come along.
-			f.ancestors = nil
-			continue
-		case len(f.ancestors) > 0 && isTooLongURL(err):
-			// Something on the way takes shorter ones only: without them all attachments come along.
+		case len(f.ancestors) > 0 && (errors.Is(err, couch.ErrMissingStub) || isTooLongURL(err)):
+			// What was thought to be there is not, or something on the way takes shorter URLs only: all
+			// attachments are to come along.
 			f.ancestors = nil
 			continue
 		case errors.Is(err, errMissing) && missed:
