@@ -374,7 +374,7 @@ func (c *Changes) tail(name string, raw []byte) error {
 }
 
 // lateRefusal looks for CouchDB's last words: an error that it meets after the feed has begun follows
-// the rows as an object of its own, without a comma.
+// the rows as an object of its own, without a comma. It has a status (code), an error and a reason.
 func (c *Changes) lateRefusal(err error) error {
 	if !errors.Is(err, ErrMalformed) {
 		return err
@@ -417,6 +417,10 @@ func parseRow(b []byte) (Row, int, error) {
 			row.Deleted, err = flag(value)
 		case "changes":
 			row.Revs, err = parseRevs(value)
+		case "code":
+			if n, err := count(value); err == nil && n < 600 {
+				last.status = int(n)
+			}
 		case "error":
 			last.code = words(value)
 		case "reason":

@@ -66,7 +66,9 @@ var (
 type Error struct {
 	Method string
 	URL    string // without credentials and query
-	Status int    // 0 if there was no answer
+	// Status is 0 if there was no answer. Of an answer that began well and ended with a refusal, it is the
+	// refusal's.
+	Status int
 
 	// Code and Reason are the members "error" and "reason" of CouchDB's answer. If the answer was not
 	// CouchDB's, Code is empty and Reason has the first 200 bytes of its text, without markup.
@@ -203,8 +205,15 @@ func (e *Error) say(header http.Header, body []byte, hidden redact.Set) {
 	e.challenged = header.Get("WWW-Authenticate") != ""
 }
 
-// gaveUp is an error that a server met in the middle of a successful answer.
-type gaveUp struct{ code, reason string }
+// gaveUp is an error that a server met in the middle of a successful answer. The status is that of
+// the answer which it would have given before, 0 if it does not say.
+type gaveUp struct {
+	status       int
+	code, reason string
+}
+
+// isRefusal reports whether what was asked for is at fault, so that asking again is of no use.
+func (g *gaveUp) isRefusal() bool { return g.status >= 400 && g.status < 500 }
 
 var errGaveUp = errors.New("the server gave up in the middle of its answer")
 

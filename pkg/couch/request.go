@@ -107,6 +107,9 @@ func (p *response) fail(err error) error {
 	e.Status, e.Err = p.status, p.hidden().Error(err)
 	if last, ok := errors.AsType[*gaveUp](err); ok {
 		e.Code, e.Reason = p.hidden().Text(last.code), p.hidden().Text(last.reason)
+		if last.isRefusal() {
+			e.Status = last.status
+		}
 	}
 	return e
 }

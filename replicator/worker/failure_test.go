@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -389,5 +390,40 @@ func TestStreamsThatBreakOffBeginAnew(t *testing.T) {
 		require.Zero(t, result.Stats.DocWriteFailures, name)
 		require.EqualValues(t, 3, result.Stats.DocsWritten, name)
 		couchtest.SameTrees(t, source, target)
+	}
+}
+
+// A source that refuses a feed after its first rows says so again however often it is asked, and however long it was
+// alive before.
+func TestAFeedThatIsRefusedInItsMiddle(t *testing.T) {
+	t.Parallel()
+	const words = "\n" + `{"code":400,"error":"bad_request","reason":"Selector error: too many steps"}` + "\n"
+	for _, continuous := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			source, _, begin := pipedStubs(t)
+			source.add("d0", "1-a", `{"_id":"d0","_rev":"1-a"}`)
+			opened := 0
+			source.on("POST /_changes", func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+				live := r.URL.Query().Get("feed") == "continuous"
+				if live != continuous {
+					return refuse(w, 200, `{"results":[],"last_seq":"0-x","pending":0}`)
+				}
+				opened++
+				if live {
+					fmt.Fprint(w, source.rows[0])
+				} else {
+					fmt.Fprint(w, `{"results":[`+"\n"+source.rows[0])
+				}
+				beat(w, r, 3*time.Minute)
+				fmt.Fprint(w, words)
+				return true
+			})
+			var failure *worker.Error
+			r := begin(fmt.Sprintf(`"selector":{"a":1},"continuous":%t`, continuous))
+			time.Sleep(time.Hour)
+			require.ErrorAs(t, r.end(t), &failure)
+			require.Contains(t, failure.Reason, "400 bad_request: Selector error: too many steps")
+			require.Equal(t, 1, opened)
+		})
 	}
 }
