@@ -11,7 +11,10 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"settee/pkg/docstore"
+	"settee/pkg/redact"
 )
 
 const (
@@ -78,7 +81,7 @@ func (f *feed) run() error {
 			return f.end("0") // there is nothing that could be pending
 		}
 		if err != nil {
-			return docFailure(err)
+			return f.fail(docFailure(err))
 		}
 		if f.isOver(whole) {
 			return f.stop(whole)
@@ -279,6 +282,24 @@ func (f *feed) waitUntil(ctx context.Context, due time.Time) error {
 	ctx, cancel := context.WithDeadline(ctx, due)
 	defer cancel()
 	return f.db.WaitChange(ctx, f.since)
+}
+
+// fail ends the feed with what was wrong with its request. If it has begun, the error follows its rows as an
+// object of its own, as in CouchDB before 2.0, and there is no last_seq: a client does not take that for the end,
+// and a replicator reads the reason. Other errors are the caller's.
+func (f *feed) fail(err error) error {
+	var refused *failure
+	if !f.out.begun || !errors.As(err, &refused) {
+		return err
+	}
+	zerolog.Ctx(f.r.Context()).Info().Str("reason", redact.Text(refused.reason)).Msg("a changes feed was ended early")
+	line := appender{to: f.out}
+	line.raw(f.format.beforeError).raw(`{"code":`).number(int64(refused.status))
+	line.raw(`,"error":`).value(refused.code).raw(`,"reason":`).value(refused.reason).raw("}").raw(f.format.afterError)
+	if line.err != nil {
+		return line.err
+	}
+	return f.out.end()
 }
 
 // stop ends the feed where it was read to.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/url"
 	"strings"
 
@@ -140,9 +141,12 @@ func (f *feed) matching(ctx context.Context, row *docstore.ChangeRow, candidates
 		if whole.document(doc, shown{}); whole.err != nil {
 			return whole.err
 		}
-		matches, err := f.request.filter.selector.Match(text.Bytes())
+		matches, err := f.request.filter.selector.Match(ctx, text.Bytes())
 		if matches {
 			matched = append(matched, doc.Rev)
+		}
+		if errors.Is(err, selector.ErrTooMuchWork) {
+			return badRequest(fmt.Sprintf("Selector error: %v %.200q", selector.ErrTooMuchWork, doc.ID))
 		}
 		return err
 	}

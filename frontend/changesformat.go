@@ -11,6 +11,8 @@ type feedFormat struct {
 	after       string // after each
 	event       bool   // after each its sequence is the id of the event
 	heartbeat   string
+	// What stands around an error that ends the feed early.
+	beforeError, afterError string
 	// tail returns what stands after all; nil is nothing.
 	tail func(last, pending string) []string
 }
@@ -19,7 +21,7 @@ func formatOf(kind feedKind) feedFormat {
 	switch kind {
 	case feedContinuous:
 		return feedFormat{
-			contentType: "application/json", after: "\n", heartbeat: "\n",
+			contentType: "application/json", after: "\n", heartbeat: "\n", beforeError: "\n", afterError: "\n",
 			tail: func(last, pending string) []string {
 				return []string{`{"last_seq":"`, last, `","pending":`, pending, "}\n"}
 			},
@@ -27,11 +29,12 @@ func formatOf(kind feedKind) feedFormat {
 	case feedEventSource:
 		return feedFormat{
 			contentType: "text/event-stream", before: "data: ", between: "data: ", event: true,
-			heartbeat: "event: heartbeat\ndata: \n\n",
+			heartbeat: "event: heartbeat\ndata: \n\n", beforeError: "event: error\ndata: ", afterError: "\n\n",
 		}
 	}
 	return feedFormat{
 		contentType: "application/json", head: "{\"results\":[\n", between: ",\r\n", heartbeat: "\n",
+		beforeError: "\n", afterError: "\n",
 		tail: func(last, pending string) []string {
 			return []string{"\n],\n\"last_seq\":\"", last, `","pending":`, pending, "}\n"}
 		},

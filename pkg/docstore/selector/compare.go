@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"slices"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -29,52 +30,25 @@ func Compare(a, b json.RawMessage) int {
 	case errB != nil:
 		return 1
 	}
-	return collation(x, y)
+	return unlimited().compare(collation, x, y)
 }
 
-// An order compares two values: less than 0, 0 or more than 0.
-type order func(a, b value) int
+// An order is one of the two in which values compare.
+type order uint8
 
-// collation is the order of views, and of conditions on any field but _id.
-func collation(a, b value) int {
-	if c := cmp.Compare(a.kind(), b.kind()); c != 0 {
-		return c
-	}
-	switch a.kind() {
-	case kindNumber:
-		return compareNumbers(a.literal(), b.literal())
-	case kindString:
-		return collateStrings(a.str(), b.str())
-	case kindArray:
-		return compareArrays(a, b, collation)
-	case kindObject:
-		return compareObjects(a, b, collateStrings, collation)
-	default:
-		return 0
-	}
-}
+const (
+	// collation is the order of views, and of conditions on any field but _id.
+	collation order = iota
+	// termOrder is the order of Erlang's terms: numbers, atoms by name, objects,
+	// arrays, strings by their bytes.
+	termOrder
+)
 
-// termOrder is the order of Erlang's terms: numbers, atoms by name, objects,
-// arrays, strings by their bytes.
-func termOrder(a, b value) int {
-	if c := cmp.Compare(termRank(a.kind()), termRank(b.kind())); c != 0 {
-		return c
+// rank is the place of values of a kind among those of others.
+func (o order) rank(k kind) int {
+	if o == collation {
+		return int(k)
 	}
-	switch a.kind() {
-	case kindNumber:
-		return compareNumbers(a.literal(), b.literal())
-	case kindString:
-		return strings.Compare(a.str(), b.str())
-	case kindArray:
-		return compareArrays(a, b, termOrder)
-	case kindObject:
-		return compareObjects(a, b, strings.Compare, termOrder)
-	default:
-		return bytes.Compare(a.literal(), b.literal()) // false, null, true
-	}
-}
-
-func termRank(k kind) int {
 	switch k {
 	case kindNumber:
 		return 0
@@ -89,7 +63,31 @@ func termRank(k kind) int {
 	}
 }
 
-func compareArrays(a, b value, compare order) int {
+// compare compares two values: it returns less than 0, 0 or more than 0.
+func (w *work) compare(o order, a, b value) int {
+	w.spend(1)
+	if c := cmp.Compare(o.rank(a.kind()), o.rank(b.kind())); c != 0 {
+		return c
+	}
+	switch a.kind() {
+	case kindNumber:
+		return w.compareNumbers(a, b)
+	case kindString:
+		return w.compareStrings(o, w.str(a), w.str(b))
+	case kindArray:
+		return compareArrays(a, b, func(a, b value) int { return w.compare(o, a, b) })
+	case kindObject:
+		return w.compareObjects(a, b, func(a, b member) int {
+			return cmp.Or(w.compareStrings(o, a.key, b.key), w.compare(o, a.value, b.value))
+		})
+	}
+	if o == termOrder {
+		return bytes.Compare(a.literal(), b.literal()) // false, null, true
+	}
+	return 0
+}
+
+func compareArrays(a, b value, compare func(a, b value) int) int {
 	// Both tapes are walked at once: an array may be long.
 	x, y := a.index+1, b.index+1
 	for x < a.entry().next && y < b.entry().next {
@@ -108,27 +106,19 @@ func compareArrays(a, b value, compare order) int {
 	}
 }
 
-func compareObjects(a, b value, compareKeys func(a, b string) int, compare order) int {
-	x, y := a.members(), b.members()
-	for i := range min(len(x), len(y)) {
-		if c := compareKeys(x[i].key, y[i].key); c != 0 {
-			return c
-		}
-		if c := compare(x[i].value, y[i].value); c != 0 {
-			return c
-		}
-	}
-	return cmp.Compare(len(x), len(y))
+func (w *work) compareObjects(a, b value, compare func(a, b member) int) int {
+	return slices.CompareFunc(w.members(a), w.members(b), compare)
 }
 
 // identical says whether two values are the same term, as $all has it: strings
 // byte for byte. With exact, 1 and 1.0 are two terms.
-func identical(a, b value, exact bool) bool {
+func (w *work) identical(a, b value, exact bool) bool {
+	w.spend(1)
 	if a.kind() != b.kind() {
 		return false
 	}
 	same := func(a, b value) int {
-		if identical(a, b, exact) {
+		if w.identical(a, b, exact) {
 			return 0
 		}
 		return 1
@@ -138,34 +128,51 @@ func identical(a, b value, exact bool) bool {
 		if exact && isInteger(a.literal()) != isInteger(b.literal()) {
 			return false
 		}
-		return compareNumbers(a.literal(), b.literal()) == 0
+		return w.compareNumbers(a, b) == 0
 	case kindString:
-		return a.str() == b.str()
+		return w.str(a) == w.str(b)
 	case kindArray:
 		return compareArrays(a, b, same) == 0
 	case kindObject:
-		return compareObjects(a, b, strings.Compare, same) == 0
+		return w.compareObjects(a, b, func(a, b member) int {
+			return cmp.Or(strings.Compare(a.key, b.key), same(a.value, b.value))
+		}) == 0
 	default:
 		return true
 	}
 }
 
-// A collator keeps what it read last, and is for one goroutine at a time.
-var collators = sync.Pool{New: func() any { return collate.New(language.Und) }}
-
-// collateStrings compares two strings by the root collation.
-func collateStrings(a, b string) int {
-	const tooLongToKeep = 64 << 10 // bytes; a collator's buffers grow with its strings
+// compareStrings compares by bytes, or by the root collation.
+func (w *work) compareStrings(o order, a, b string) int {
+	if o == termOrder {
+		return strings.Compare(a, b)
+	}
 	a, b = withoutCommonPrefix(a, b)
 	if a == b {
 		return 0
 	}
-	c := collators.Get().(*collate.Collator)
-	result := c.CompareString(a, b)
-	if max(len(a), len(b)) < tooLongToKeep {
+	w.spend(collationSteps(a) + collationSteps(b))
+	c := collators.Get().(*collator)
+	defer c.release(len(a) + len(b))
+	return c.CompareString(a, b)
+}
+
+// A collator compares strings by the root collation. It keeps what it read
+// last, and is for one goroutine at a time.
+type collator struct {
+	*collate.Collator
+	keys collate.Buffer
+}
+
+var collators = sync.Pool{New: func() any { return &collator{Collator: collate.New(language.Und)} }}
+
+// release gives back a collator that has read so many bytes.
+func (c *collator) release(read int) {
+	const tooLongToKeep = 64 << 10 // its buffers grow with its strings
+	if read < tooLongToKeep {
+		c.keys.Reset()
 		collators.Put(c)
 	}
-	return result
 }
 
 // withoutCommonPrefix takes off what two strings have in common at their

@@ -62,6 +62,15 @@
 // a dot is one byte of UTF-8, and $ also matches before a newline that ends the
 // value. Classes such as \w and \s are ASCII's alone.
 //
+// # Limits
+//
+// A selector has at most [MaxBytes], [MaxNodes] and [MaxInstructions], and
+// matching one document takes at most [MaxSteps]. CouchDB has none of these
+// limits. Whoever writes a selector or a document can therefore make neither
+// Parse nor Match take much memory or time: Parse takes time linear in the
+// selector's length, and counts all regular expressions before it compiles one.
+// $in and $nin look values up in a set, however many there are.
+//
 // # Collation
 //
 // null < false < true < numbers < strings < arrays < objects. Numbers compare

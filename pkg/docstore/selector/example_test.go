@@ -1,6 +1,7 @@
 package selector_test
 
 import (
+	"context"
 	"fmt"
 
 	"settee/pkg/docstore/selector"
@@ -17,7 +18,7 @@ func Example() {
 		`{"_id": "2", "type": "book", "year": 1899}`,
 		`{"_id": "3", "type": "book"}`,
 	} {
-		ok, err := s.Match([]byte(doc))
+		ok, err := s.Match(context.Background(), []byte(doc))
 		fmt.Println(ok, err)
 	}
 

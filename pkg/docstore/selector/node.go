@@ -10,8 +10,8 @@ import (
 // node is a part of a selector. Combinations and fields match a document or an
 // element; the other nodes match the value of a field.
 type node interface {
-	// match says whether a value matches, comparing by an order.
-	match(v value, compare order) bool
+	// match says whether a value matches. What it takes is spent of the work.
+	match(w *work, v value) bool
 }
 
 // settle moves negations down to the conditions, which says what they mean for
@@ -40,9 +40,9 @@ func negate(n node) node {
 	case field:
 		return field{n.path, negate(n.cond)}
 	case comparison:
-		return comparison{arg: n.arg, less: !n.less, equal: !n.equal, greater: !n.greater}
+		return comparison{order: n.order, arg: n.arg, less: !n.less, equal: !n.equal, greater: !n.greater}
 	case in:
-		return in{args: n.args, negated: !n.negated}
+		return in{order: n.order, keys: n.keys, negated: !n.negated}
 	case exists:
 		return !n
 	default:
@@ -61,9 +61,10 @@ func each(nodes []node, f func(node) node) []node {
 // allOf is $and.
 type allOf []node
 
-func (n allOf) match(v value, compare order) bool {
+func (n allOf) match(w *work, v value) bool {
 	for _, sub := range n {
-		if !sub.match(v, compare) {
+		w.spend(1)
+		if !sub.match(w, v) {
 			return false
 		}
 	}
@@ -73,9 +74,10 @@ func (n allOf) match(v value, compare order) bool {
 // anyOf is $or.
 type anyOf []node
 
-func (n anyOf) match(v value, compare order) bool {
+func (n anyOf) match(w *work, v value) bool {
 	for _, sub := range n {
-		if sub.match(v, compare) {
+		w.spend(1)
+		if sub.match(w, v) {
 			return true
 		}
 	}
@@ -85,7 +87,7 @@ func (n anyOf) match(v value, compare order) bool {
 // not is $not where it cannot move further down.
 type not struct{ node }
 
-func (n not) match(v value, compare order) bool { return !n.node.match(v, compare) }
+func (n not) match(w *work, v value) bool { return !n.node.match(w, v) }
 
 // field is a condition on the value at a path.
 type field struct {
@@ -93,28 +95,26 @@ type field struct {
 	cond node
 }
 
-func (n field) match(v value, compare order) bool {
-	v, where := n.path.find(v)
+func (n field) match(w *work, v value) bool {
+	v, where := n.path.find(w, v)
 	switch where {
 	case missing:
 		return n.cond == exists(false)
 	case unreachable:
 		return false
 	}
-	if n.path.name == "_id" {
-		compare = termOrder
-	}
-	return n.cond.match(v, compare)
+	return n.cond.match(w, v)
 }
 
 // comparison is $lt, $lte, $eq, $ne, $gte and $gt.
 type comparison struct {
+	order                order
 	arg                  value
 	less, equal, greater bool // which of them match
 }
 
-func (n comparison) match(v value, compare order) bool {
-	switch c := compare(v, n.arg); {
+func (n comparison) match(w *work, v value) bool {
+	switch c := w.compare(n.order, v, n.arg); {
 	case c < 0:
 		return n.less
 	case c > 0:
@@ -127,58 +127,63 @@ func (n comparison) match(v value, compare order) bool {
 // exists is $exists, of a field that is there.
 type exists bool
 
-func (n exists) match(value, order) bool { return bool(n) }
+func (n exists) match(*work, value) bool { return bool(n) }
 
-// in is $in and $nin.
+// in is $in and $nin. It finds a value by its key, however many there are.
 type in struct {
-	args    []value
+	order   order
+	keys    map[string]struct{}
 	negated bool
 }
 
-func (n in) match(v value, compare order) bool { return n.contains(v, compare) != n.negated }
-
-func (n in) contains(v value, compare order) bool {
-	if v.kind() == kindArray {
-		for e := range v.elements {
-			if n.containsOne(e, compare) {
-				return true
-			}
-		}
-		return false
+func newIn(o order, args value) in {
+	n := in{order: o, keys: make(map[string]struct{})}
+	for arg := range args.elements {
+		n.keys[string(unlimited().key(o, arg))] = struct{}{}
 	}
-	return n.containsOne(v, compare)
+	return n
 }
 
-func (n in) containsOne(v value, compare order) bool {
-	for _, arg := range n.args {
-		if compare(v, arg) == 0 {
+func (n in) match(w *work, v value) bool { return n.contains(w, v) != n.negated }
+
+func (n in) contains(w *work, v value) bool {
+	if v.kind() != kindArray {
+		return n.containsOne(w, v)
+	}
+	for e := range v.elements {
+		if n.containsOne(w, e) {
 			return true
 		}
 	}
 	return false
 }
 
+func (n in) containsOne(w *work, v value) bool {
+	_, found := n.keys[string(w.key(n.order, v))]
+	return found
+}
+
 // containsAll is $all.
 type containsAll []value
 
-func (n containsAll) match(v value, _ order) bool {
+func (n containsAll) match(w *work, v value) bool {
 	if len(n) == 0 || v.kind() != kindArray {
 		return false
 	}
-	if len(n) == 1 && identical(n[0], v, false) { // {"$all": [[1, 2]]} of [1, 2]
+	if len(n) == 1 && w.identical(n[0], v, false) { // {"$all": [[1, 2]]} of [1, 2]
 		return true
 	}
 	for _, arg := range n {
-		if !contains(v, arg) {
+		if !w.contains(v, arg) {
 			return false
 		}
 	}
 	return true
 }
 
-func contains(array, v value) bool {
+func (w *work) contains(array, v value) bool {
 	for e := range array.elements {
-		if identical(e, v, true) {
+		if w.identical(e, v, true) {
 			return true
 		}
 	}
@@ -188,38 +193,46 @@ func contains(array, v value) bool {
 // ofType is $type.
 type ofType string
 
-func (n ofType) match(v value, _ order) bool { return v.kind().name() == string(n) }
+func (n ofType) match(_ *work, v value) bool { return v.kind().name() == string(n) }
 
 // ofSize is $size.
 type ofSize int64
 
-func (n ofSize) match(v value, _ order) bool {
-	return v.kind() == kindArray && int64(v.length()) == int64(n)
+func (n ofSize) match(w *work, v value) bool {
+	if v.kind() != kindArray {
+		return false
+	}
+	length := int64(0)
+	for range v.elements {
+		w.spend(1)
+		length++
+	}
+	return length == int64(n)
 }
 
 // mod is $mod.
 type mod struct{ divisor, remainder *big.Int }
 
-func (n mod) match(v value, _ order) bool {
+func (n mod) match(w *work, v value) bool {
 	return v.kind() == kindNumber && isInteger(v.literal()) &&
-		remainder(v.literal(), n.divisor).Cmp(n.remainder) == 0
+		w.remainder(v.literal(), n.divisor).Cmp(n.remainder) == 0
 }
 
 // matching is $regex.
 type matching struct{ pattern }
 
-func (n matching) match(v value, _ order) bool {
-	return v.kind() == kindString && n.matches(v.str())
+func (n matching) match(w *work, v value) bool {
+	return v.kind() == kindString && n.matches(w, w.str(v))
 }
 
 // beginsWith is $beginsWith.
 type beginsWith string
 
-func (n beginsWith) match(v value, _ order) bool {
+func (n beginsWith) match(w *work, v value) bool {
 	if v.kind() != kindString {
 		return false
 	}
-	rest, ok := strings.CutPrefix(v.str(), string(n))
+	rest, ok := strings.CutPrefix(w.str(v), string(n))
 	return ok && (n == "" || !goesOn(string(n), rest))
 }
 
@@ -252,12 +265,13 @@ var joiners = &unicode.RangeTable{
 // elemMatch is $elemMatch.
 type elemMatch struct{ sub node }
 
-func (n elemMatch) match(v value, compare order) bool {
+func (n elemMatch) match(w *work, v value) bool {
 	if v.kind() != kindArray {
 		return false
 	}
 	for e := range v.elements {
-		if n.sub.match(e, compare) {
+		w.spend(1)
+		if n.sub.match(w, e) {
 			return true
 		}
 	}
@@ -267,27 +281,30 @@ func (n elemMatch) match(v value, compare order) bool {
 // allMatch is $allMatch, which an empty array does not match.
 type allMatch struct{ sub node }
 
-func (n allMatch) match(v value, compare order) bool {
-	if v.kind() != kindArray || v.length() == 0 {
+func (n allMatch) match(w *work, v value) bool {
+	if v.kind() != kindArray {
 		return false
 	}
+	empty := true
 	for e := range v.elements {
-		if !n.sub.match(e, compare) {
+		w.spend(1)
+		if empty = false; !n.sub.match(w, e) {
 			return false
 		}
 	}
-	return true
+	return !empty
 }
 
 // keyMapMatch is $keyMapMatch.
 type keyMapMatch struct{ sub node }
 
-func (n keyMapMatch) match(v value, compare order) bool {
+func (n keyMapMatch) match(w *work, v value) bool {
 	if v.kind() != kindObject {
 		return false
 	}
 	for key := range v.pairs {
-		if n.sub.match(key, compare) {
+		w.spend(1)
+		if n.sub.match(w, key) {
 			return true
 		}
 	}

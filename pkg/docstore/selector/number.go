@@ -12,16 +12,23 @@ import (
 // isInteger says whether a number is written as one: 10 is, 10.0 and 1e1 are
 // floats to CouchDB.
 func isInteger(literal []byte) bool {
-	return !bytes.ContainsAny(literal, ".eE")
+	for _, c := range literal {
+		if c == '.' || c == 'e' || c == 'E' {
+			return false
+		}
+	}
+	return true
 }
 
-// compareNumbers compares two JSON numbers by value.
-func compareNumbers(a, b []byte) int {
+// compareNumbers compares two numbers by value.
+func (w *work) compareNumbers(x, y value) int {
+	a, b := x.literal(), y.literal()
+	w.spend(stepsPerNumber + (len(a)+len(b))/bytesPerStep)
 	const surelyInt64 = 18
 	if len(a) <= surelyInt64 && len(b) <= surelyInt64 && isInteger(a) && isInteger(b) {
-		x, _ := strconv.ParseInt(string(a), 10, 64)
-		y, _ := strconv.ParseInt(string(b), 10, 64)
-		return cmp.Compare(x, y)
+		m, _ := strconv.ParseInt(string(a), 10, 64)
+		n, _ := strconv.ParseInt(string(b), 10, 64)
+		return cmp.Compare(m, n)
 	}
 	return parseDecimal(string(a)).compare(parseDecimal(string(b)))
 }
@@ -81,9 +88,10 @@ func (d decimal) compare(other decimal) int {
 // remainder is an integer's remainder by a divisor, with the integer's sign. It
 // takes the digits piece by piece: reading a long number whole would take time
 // that grows with the square of its length.
-func remainder(literal []byte, divisor *big.Int) *big.Int {
+func (w *work) remainder(literal []byte, divisor *big.Int) *big.Int {
 	const piece = 18
 	digits, negative := bytes.CutPrefix(literal, []byte("-"))
+	w.spend((len(digits)/piece + 1) * (stepsPerDivision + len(divisor.Bits())))
 	rest := new(big.Int)
 	for len(digits) > 0 {
 		n := min(piece, len(digits))

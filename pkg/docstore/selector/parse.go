@@ -6,18 +6,17 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"regexp"
 	"strconv"
 	"strings"
 )
 
-// maxDepth bounds the levels of fields and operators, and with them the time
-// that a selector of some length takes to parse and to match. Values that are
-// compared may nest deeper.
-const maxDepth = 100
-
 // Parse reads a selector. It keeps no reference to the text. Its errors are of
 // type *Error.
 func Parse(text json.RawMessage) (*Selector, error) {
+	if len(text) > MaxBytes {
+		return nil, tooLarge("Selector has more than %d bytes.", MaxBytes)
+	}
 	v, err := decode(bytes.Clone(text))
 	if err != nil {
 		return nil, &Error{"bad_request", err.Error()}
@@ -25,10 +24,11 @@ func Parse(text json.RawMessage) (*Selector, error) {
 	if v.kind() != kindObject {
 		return nil, &Error{"invalid_selector_json", "Selector must be a JSON object, not: " + excerpt(v)}
 	}
-	if len(v.members()) == 0 {
+	p := parser{free: unlimited()}
+	if len(p.free.members(v)) == 0 {
 		return &Selector{}, nil
 	}
-	root, err := parse(v, path{}, 0)
+	root, err := p.parse(v, place{})
 	if err != nil {
 		return nil, err
 	}
@@ -36,27 +36,84 @@ func Parse(text json.RawMessage) (*Selector, error) {
 	if f, ok := root.(field); ok && f.path.name == "" {
 		return nil, &Error{"invalid_selector", "One or more conditions is missing a field name."}
 	}
+	// All of them were counted: now they can be compiled.
+	for _, part := range p.parts {
+		if part.expr, err = regexp.Compile(part.source); err != nil {
+			return nil, &Error{"bad_arg", "Bad argument for operator $regex: " + err.Error()}
+		}
+	}
 	return &Selector{root: root}, nil
 }
 
+// parser counts what it has read of a selector, up to the limits.
+type parser struct {
+	free         *work // reads the selector, which is small
+	nodes        int
+	nameBytes    int // of fields
+	exprBytes    int // of expressions
+	instructions int
+	parts        []*part // of expressions, yet to be compiled
+}
+
+// node counts a part of the selector.
+func (p *parser) node() error {
+	if p.nodes++; p.nodes > MaxNodes {
+		return tooLarge("Selector has more than %d fields and operators.", MaxNodes)
+	}
+	return nil
+}
+
+// place is where in a selector something stands.
+type place struct {
+	path  path
+	depth int
+	outer order // of the fields below, but for _id
+}
+
+// order is that of the conditions on the field.
+func (at place) order() order {
+	if at.path.name == "_id" {
+		return termOrder
+	}
+	return at.outer
+}
+
+// below is a level deeper, on the same field.
+func (at place) below() place {
+	at.depth++
+	return at
+}
+
+// field is a level deeper, on a field below.
+func (p *parser) field(at place, name string) (place, error) {
+	var err error
+	if at.path, err = at.path.join(name); err != nil {
+		return at, err
+	}
+	if p.nameBytes += len(at.path.name); p.nameBytes > MaxBytes {
+		return at, tooLarge("The field names of the selector have more than %d bytes, each with those above it.", MaxBytes)
+	}
+	return at.below(), nil
+}
+
 // parse reads what stands below a field: a selector, operators, or a value.
-func parse(v value, at path, depth int) (node, error) {
-	if depth > maxDepth {
-		return nil, &Error{"invalid_selector", fmt.Sprintf("Selector is nested more than %d levels deep.", maxDepth)}
+func (p *parser) parse(v value, at place) (node, error) {
+	if at.depth > maxDepth {
+		return nil, tooLarge("Selector is nested more than %d levels deep.", maxDepth)
 	}
 	if v.kind() != kindObject {
-		return field{at, equal(v)}, nil
+		return field{at.path, at.equal(v)}, nil
 	}
-	members := v.members()
+	members := p.free.members(v)
 	switch len(members) {
 	case 0:
-		return field{at, equal(v)}, nil
+		return field{at.path, at.equal(v)}, nil
 	case 1:
-		return parseMember(members[0], at, depth)
+		return p.parseMember(members[0], at)
 	}
-	all := make(allOf, 0, len(members))
+	all := make(allOf, 0, min(len(members), MaxNodes))
 	for _, m := range members {
-		n, err := parseMember(m, at, depth)
+		n, err := p.parseMember(m, at)
 		if err != nil {
 			return nil, err
 		}
@@ -67,40 +124,46 @@ func parse(v value, at path, depth int) (node, error) {
 
 // parseMember reads one member of an object: an operator with its argument, or
 // a field with its condition.
-func parseMember(m member, at path, depth int) (node, error) {
+func (p *parser) parseMember(m member, at place) (node, error) {
+	if err := p.node(); err != nil {
+		return nil, err
+	}
 	if !strings.HasPrefix(m.key, "$") {
-		below, err := at.join(m.key)
+		below, err := p.field(at, m.key)
 		if err != nil {
 			return nil, err
 		}
-		return parse(m.value, below, depth+1)
+		return p.parse(m.value, below)
 	}
 	switch m.key {
 	case "$and", "$or", "$nor":
-		return parseCombination(m, at, depth)
+		return p.parseCombination(m, at)
 	case "$not":
 		if m.value.kind() != kindObject {
 			return nil, badArg(m.key, m.value)
 		}
-		n, err := parse(m.value, at, depth+1)
+		n, err := p.parse(m.value, at.below())
 		return not{n}, err
 	case "$elemMatch", "$allMatch", "$keyMapMatch":
-		return parseQuantifier(m, at, depth)
+		return p.parseQuantifier(m, at)
 	}
-	cond, err := parseCondition(m.key, m.value)
+	cond, err := p.parseCondition(m.key, m.value, at)
 	if err != nil {
 		return nil, err
 	}
-	return field{at, cond}, nil
+	return field{at.path, cond}, nil
 }
 
-func parseCombination(m member, at path, depth int) (node, error) {
+func (p *parser) parseCombination(m member, at place) (node, error) {
 	if m.value.kind() != kindArray {
 		return nil, badArg(m.key, m.value)
 	}
 	var subs []node
 	for e := range m.value.elements {
-		n, err := parse(e, at, depth+1)
+		if err := p.node(); err != nil {
+			return nil, err
+		}
+		n, err := p.parse(e, at.below())
 		if err != nil {
 			return nil, err
 		}
@@ -118,39 +181,49 @@ func parseCombination(m member, at path, depth int) (node, error) {
 
 // parseQuantifier reads $elemMatch and the like. Their selector is about an
 // element, so paths begin anew in it.
-func parseQuantifier(m member, at path, depth int) (node, error) {
+func (p *parser) parseQuantifier(m member, at place) (node, error) {
 	if m.value.kind() != kindObject {
 		return nil, badArg(m.key, m.value)
 	}
-	sub, err := parse(m.value, path{}, depth+1)
+	sub, err := p.parse(m.value, place{depth: at.depth + 1, outer: at.order()})
 	if err != nil {
 		return nil, err
 	}
 	switch m.key {
 	case "$elemMatch":
-		return field{at, elemMatch{sub}}, nil
+		return field{at.path, elemMatch{sub}}, nil
 	case "$allMatch":
-		return field{at, allMatch{sub}}, nil
+		return field{at.path, allMatch{sub}}, nil
 	default:
-		return field{at, keyMapMatch{sub}}, nil
+		return field{at.path, keyMapMatch{sub}}, nil
 	}
 }
 
 // parseCondition reads an operator that is about a single value.
-func parseCondition(operator string, arg value) (node, error) {
+func (p *parser) parseCondition(operator string, arg value, at place) (node, error) {
+	o := at.order()
 	switch operator {
 	case "$lt":
-		return comparison{arg: arg, less: true}, nil
+		return comparison{order: o, arg: arg, less: true}, nil
 	case "$lte":
-		return comparison{arg: arg, less: true, equal: true}, nil
+		return comparison{order: o, arg: arg, less: true, equal: true}, nil
 	case "$eq":
-		return equal(arg), nil
+		return at.equal(arg), nil
 	case "$ne":
-		return comparison{arg: arg, less: true, greater: true}, nil
+		return comparison{order: o, arg: arg, less: true, greater: true}, nil
 	case "$gte":
-		return comparison{arg: arg, equal: true, greater: true}, nil
+		return comparison{order: o, arg: arg, equal: true, greater: true}, nil
 	case "$gt":
-		return comparison{arg: arg, greater: true}, nil
+		return comparison{order: o, arg: arg, greater: true}, nil
+	case "$in", "$nin":
+		if arg.kind() != kindArray {
+			return nil, badArg(operator, arg)
+		}
+		n := newIn(o, arg)
+		n.negated = operator == "$nin"
+		return n, nil
+	case "$regex":
+		return p.parseRegex(operator, arg)
 	case "$where", "$geoWithin", "$geoIntersects", "$near", "$nearSphere", "$text":
 		return nil, &Error{"not_supported", "Unsupported operator: " + operator}
 	}
@@ -161,26 +234,16 @@ func parseCondition(operator string, arg value) (node, error) {
 	return read(operator, arg)
 }
 
-func equal(arg value) node { return comparison{arg: arg, equal: true} }
+func (at place) equal(arg value) node { return comparison{order: at.order(), arg: arg, equal: true} }
 
 // conditions reads the operators whose argument must be of some kind.
 var conditions = map[string]func(operator string, arg value) (node, error){
-	"$in":         parseIn,
-	"$nin":        parseIn,
 	"$all":        parseAll,
 	"$exists":     parseExists,
 	"$type":       parseType,
 	"$size":       parseSize,
 	"$mod":        parseMod,
-	"$regex":      parseRegex,
 	"$beginsWith": parseBeginsWith,
-}
-
-func parseIn(operator string, arg value) (node, error) {
-	if arg.kind() != kindArray {
-		return nil, badArg(operator, arg)
-	}
-	return in{args: arg.list(), negated: operator == "$nin"}, nil
 }
 
 func parseAll(operator string, arg value) (node, error) {
@@ -205,7 +268,7 @@ func parseType(operator string, arg value) (node, error) {
 	if arg.kind() != kindString {
 		return nil, badArg(operator, arg)
 	}
-	return ofType(arg.str()), nil
+	return ofType(unlimited().str(arg)), nil
 }
 
 func parseSize(operator string, arg value) (node, error) {
@@ -223,15 +286,19 @@ func parseSize(operator string, arg value) (node, error) {
 }
 
 func parseMod(operator string, arg value) (node, error) {
-	const mostDigits = 1000 // reading more takes too long
 	if arg.kind() != kindArray || arg.length() != 2 {
 		return nil, badArg(operator, arg)
 	}
 	var numbers [2]big.Int
 	for i, e := range arg.list() {
 		text := e.literal()
-		if e.kind() != kindNumber || !isInteger(text) || len(text) > mostDigits {
+		if e.kind() != kindNumber || !isInteger(text) {
 			return nil, badArg(operator, arg)
+		}
+		if len(bytes.TrimPrefix(text, []byte("-"))) > MaxDigits {
+			bad := badArg(operator, arg)
+			bad.Reason += fmt.Sprintf(" (an integer of more than %d digits)", MaxDigits)
+			return nil, bad
 		}
 		numbers[i].SetString(string(text), 10)
 	}
@@ -241,22 +308,33 @@ func parseMod(operator string, arg value) (node, error) {
 	return mod{divisor: &numbers[0], remainder: &numbers[1]}, nil
 }
 
-func parseRegex(operator string, arg value) (node, error) {
+func (p *parser) parseRegex(operator string, arg value) (node, error) {
 	if arg.kind() != kindString {
 		return nil, badArg(operator, arg)
 	}
-	p, err := compilePattern(arg.str())
+	expr := p.free.str(arg)
+	if p.exprBytes += len(expr) + classCost(expr); p.exprBytes > MaxInstructions {
+		return nil, tooLarge("The $regex expressions of the selector have more than %d bytes together.", MaxInstructions)
+	}
+	parts, err := parsePattern(expr)
 	if err != nil {
 		bad := badArg(operator, arg)
 		bad.Reason += " (" + err.Error() + ")"
 		return nil, bad
 	}
-	return matching{p}, nil
+	for _, part := range parts {
+		p.instructions += part.instructions
+	}
+	if p.instructions > MaxInstructions {
+		return nil, tooLarge("The $regex expressions of the selector have more than %d instructions together.", MaxInstructions)
+	}
+	p.parts = append(p.parts, parts...)
+	return matching{parts}, nil
 }
 
 func parseBeginsWith(operator string, arg value) (node, error) {
 	if arg.kind() != kindString {
 		return nil, badArg(operator, arg)
 	}
-	return beginsWith(arg.str()), nil
+	return beginsWith(unlimited().str(arg)), nil
 }

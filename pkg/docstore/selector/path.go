@@ -53,17 +53,17 @@ const (
 	unreachable // through no object, or past an array's end: not even $exists false matches
 )
 
-func (p path) find(v value) (value, whereabouts) {
+func (p path) find(w *work, v value) (value, whereabouts) {
 	for _, name := range p.names {
 		switch v.kind() {
 		case kindObject:
-			next, ok := v.get(name)
+			next, ok := w.get(v, name)
 			if !ok {
 				return value{}, missing
 			}
 			v = next
 		case kindArray:
-			next, ok := element(v, name)
+			next, ok := w.element(v, name)
 			if !ok {
 				return value{}, unreachable
 			}
@@ -77,12 +77,13 @@ func (p path) find(v value) (value, whereabouts) {
 
 // element returns an array's element by its position, counted from 0 and
 // written in decimal, with a sign or without.
-func element(array value, position string) (value, bool) {
+func (w *work) element(array value, position string) (value, bool) {
 	n, err := strconv.ParseInt(position, 10, 64)
 	if err != nil || n < 0 {
 		return value{}, false
 	}
 	for e := range array.elements {
+		w.spend(1)
 		if n == 0 {
 			return e, true
 		}

@@ -374,12 +374,12 @@ func FuzzParse(f *testing.F) {
 			require.NotEmpty(t, e.Name)
 			return
 		}
-		first, err := s.Match(doc)
+		first, err := s.Match(t.Context(), doc)
 		if err != nil {
 			require.False(t, first)
 			return
 		}
-		again, err := s.Match(doc)
+		again, err := s.Match(t.Context(), doc)
 		require.NoError(t, err)
 		require.Equal(t, first, again)
 
@@ -388,7 +388,7 @@ func FuzzParse(f *testing.F) {
 		if json.Valid(doc) && bytes.HasPrefix(bytes.TrimSpace(doc), []byte("{")) {
 			same, err := selector.Parse([]byte(fmt.Sprintf(`{"a": {"$eq": %s}}`, doc)))
 			require.NoError(t, err)
-			ok, err := same.Match([]byte(fmt.Sprintf(`{"a": %s}`, doc)))
+			ok, err := same.Match(t.Context(), []byte(fmt.Sprintf(`{"a": %s}`, doc)))
 			require.NoError(t, err)
 			require.True(t, ok)
 		}

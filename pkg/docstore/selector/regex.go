@@ -2,18 +2,21 @@ package selector
 
 import (
 	"errors"
+	"io"
 	"regexp"
 	"regexp/syntax"
 	"strings"
 	"unicode/utf8"
 )
 
-// pattern is a compiled $regex: a value matches if each part does what it must.
-type pattern []part
+// pattern is a $regex: a value matches if each part does what it must.
+type pattern []*part
 
 type part struct {
-	expr *regexp.Regexp
-	must bool // match, or not match
+	source       string
+	instructions int            // that expr has, or more
+	expr         *regexp.Regexp // nil until all of a selector's expressions were counted
+	must         bool           // match, or not match
 }
 
 var (
@@ -21,12 +24,12 @@ var (
 	errLookaround = errors.New("of lookaround, only lookahead right behind a leading ^ is supported")
 )
 
-// compilePattern reads a regular expression in Perl's syntax.
-func compilePattern(expr string) (pattern, error) {
+// parsePattern reads a regular expression in Perl's syntax. It compiles nothing.
+func parsePattern(expr string) (pattern, error) {
 	expr = widen(expr)
-	whole, err := compileExpr(expr)
+	whole, err := parseExpr(conjunct{expr, true})
 	if err == nil {
-		return pattern{{whole, true}}, nil
+		return pattern{whole}, nil
 	}
 	conjuncts, ok := splitLookahead(expr)
 	if !ok {
@@ -37,23 +40,56 @@ func compilePattern(expr string) (pattern, error) {
 	}
 	var p pattern
 	for _, c := range conjuncts {
-		compiled, err := compileExpr(c.expr)
+		part, err := parseExpr(c)
 		if err != nil {
 			return nil, err
 		}
-		p = append(p, part{compiled, c.must})
+		p = append(p, part)
 	}
 	return p, nil
 }
 
-func (p pattern) matches(s string) bool {
-	s = widen(s)
+func (p pattern) matches(w *work, s string) bool {
 	for _, part := range p {
-		if part.expr.MatchString(s) != part.must {
+		if part.matches(w, s) != part.must {
 			return false
 		}
 	}
 	return true
+}
+
+// matches says whether the expression matches somewhere in a value. Each of its
+// instructions looks at each byte once at most: where that is much, the value is
+// handed out byte by byte, so that what is not read need not be paid, and the
+// match can end at any of them.
+func (p *part) matches(w *work, s string) bool {
+	const little = 1 << 16 // steps
+	if all := p.instructions * (len(s) + 1); all <= little {
+		w.spend(all)
+		return p.expr.MatchString(widen(s))
+	}
+	matched := p.expr.MatchReader(&metered{work: w, rest: s, price: p.instructions})
+	w.spend(0) // the reader may have ended early
+	return matched
+}
+
+// metered reads the bytes of a value, as widen makes them characters. Each costs
+// its price; where there is no more to pay with, the value ends.
+type metered struct {
+	work  *work
+	rest  string
+	price int
+}
+
+var _ io.RuneReader = (*metered)(nil)
+
+// ReadRune implements io.RuneReader.
+func (m *metered) ReadRune() (r rune, size int, err error) {
+	if m.rest == "" || !m.work.take(m.price) {
+		return 0, 0, io.EOF
+	}
+	r, m.rest = rune(m.rest[0]), m.rest[1:]
+	return r, 1, nil
 }
 
 // widen makes each byte of a string a character of its own, as CouchDB's
@@ -74,17 +110,48 @@ func widen(s string) string {
 	return b.String()
 }
 
-// compileExpr compiles what package regexp can express. A $ that stands for
-// the end of the text also stands for a newline there.
-func compileExpr(expr string) (*regexp.Regexp, error) {
-	tree, err := syntax.Parse(expr, syntax.Perl)
+// parseExpr reads what package regexp can express. A $ that stands for the end
+// of the text also stands for a newline there.
+func parseExpr(c conjunct) (*part, error) {
+	tree, err := syntax.Parse(c.expr, syntax.Perl)
 	if err != nil {
 		return nil, err
 	}
 	if replaceDollar(tree) {
-		expr = tree.String()
+		c.expr = tree.String()
 	}
-	return regexp.Compile(expr)
+	const frame = 2 // a program begins with a failure and ends with a match
+	return &part{source: c.expr, instructions: frame + instructions(tree), must: c.must}, nil
+}
+
+// instructions is how many instructions an expression is compiled to at most.
+// What repeats is compiled as often as it may, or must, repeat. The tree of an
+// expression is bounded by its length, the numbers are not: package syntax takes
+// 1,000 repetitions, nested ones together.
+func instructions(tree *syntax.Regexp) int {
+	inner := 0
+	for _, sub := range tree.Sub {
+		inner += instructions(sub)
+	}
+	switch tree.Op {
+	case syntax.OpLiteral:
+		return max(1, len(tree.Rune))
+	case syntax.OpCapture, syntax.OpStar:
+		return inner + 2
+	case syntax.OpAlternate:
+		return inner + len(tree.Sub)
+	case syntax.OpRepeat:
+		return max(tree.Min, tree.Max, 1)*(inner+1) + 1
+	default:
+		return inner + 1
+	}
+}
+
+// classCost is what the classes of Unicode's characters in an expression add to
+// its length: each has up to some hundred ranges as soon as it is parsed.
+func classCost(expr string) int {
+	const cost = 1000
+	return cost * (strings.Count(expr, `\p`) + strings.Count(expr, `\P`))
 }
 
 // replaceDollar replaces each $ by an optional newline and the end of the text,
@@ -172,12 +239,14 @@ func classEnd(expr string, i int) int {
 	if strings.HasPrefix(expr[i:], "^") {
 		i++
 	}
+	named := true // there may be a [:name:]
 	for first := i; i < len(expr); i++ {
 		switch {
 		case expr[i] == '\\':
 			i++
-		case strings.HasPrefix(expr[i:], "[:"):
-			if n := strings.Index(expr[i:], ":]"); n >= 0 {
+		case named && strings.HasPrefix(expr[i:], "[:"):
+			n := strings.Index(expr[i:], ":]")
+			if named = n >= 0; named {
 				i += n + 1
 			}
 		case expr[i] == ']' && i > first:

@@ -1,6 +1,7 @@
 package selector
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,7 +15,10 @@ type Selector struct {
 // Match says whether a document matches. The document is a JSON object, with
 // its _id, _rev and whatever else of its metadata the selector may ask for; it
 // is an error if it is none. The empty selector does not look at it.
-func (s *Selector) Match(doc json.RawMessage) (bool, error) {
+//
+// A match that takes more than [MaxSteps] ends with [ErrTooMuchWork], and one
+// whose context ends soon ends with that context's cause.
+func (s *Selector) Match(ctx context.Context, doc json.RawMessage) (bool, error) {
 	if s.root == nil {
 		return true, nil
 	}
@@ -25,7 +29,11 @@ func (s *Selector) Match(doc json.RawMessage) (bool, error) {
 	if v.kind() != kindObject {
 		return false, errors.New("matching a document: it is no JSON object")
 	}
-	return s.root.match(v, collation), nil
+	matched, err := newWork(ctx).do(s.root, v)
+	if err != nil {
+		return false, fmt.Errorf("matching a document: %w", err)
+	}
+	return matched, nil
 }
 
 // An Error says why a text is no selector. Name and Reason are the "error" and
@@ -38,7 +46,8 @@ func (s *Selector) Match(doc json.RawMessage) (bool, error) {
 //	invalid_operator       there is no such operator
 //	not_supported          an operator that is known and not implemented: $where, $text and those of geometry
 //	invalid_field_name     a field's name has an empty part, as "a..b" has
-//	invalid_selector       a condition without a field, or more than 100 levels of fields and operators
+//	invalid_selector       a condition without a field, more than 100 levels of fields and operators,
+//	                       or more than one of the limits of this package
 //	invalid_selector_json  the selector is no object
 //	bad_request            the text is no JSON in UTF-8
 type Error struct {

@@ -22,7 +22,7 @@ func match(t *testing.T, sel, doc string) bool {
 	t.Helper()
 	s, err := selector.Parse([]byte(sel))
 	require.NoError(t, err, sel)
-	ok, err := s.Match([]byte(doc))
+	ok, err := s.Match(t.Context(), []byte(doc))
 	require.NoError(t, err, doc)
 	return ok
 }
@@ -342,11 +342,11 @@ func TestMatchRefusesWhatIsNoDocument(t *testing.T) {
 	s, err := selector.Parse([]byte(`{"a": 1}`))
 	require.NoError(t, err)
 	for _, doc := range []string{``, `{`, `{"a":1}{}`, `{"a":01}`, "{\"a\":\"\xc3\"}", strings.Repeat("[", 20000)} {
-		_, err := s.Match([]byte(doc))
+		_, err := s.Match(t.Context(), []byte(doc))
 		require.EqualError(t, err, "matching a document: invalid UTF-8 JSON", doc)
 	}
 	for _, doc := range []string{`null`, `[{"a":1}]`, `"a"`, `1`} {
-		_, err := s.Match([]byte(doc))
+		_, err := s.Match(t.Context(), []byte(doc))
 		require.EqualError(t, err, "matching a document: it is no JSON object", doc)
 	}
 }
@@ -410,7 +410,7 @@ func TestConcurrentMatches(t *testing.T) {
 		g.Go(func() error {
 			for j := range 100 {
 				doc := fmt.Sprintf(`{"s": "c\u00e9%d", "r": "y", "n": %d}`, i, j)
-				ok, err := s.Match([]byte(doc))
+				ok, err := s.Match(t.Context(), []byte(doc))
 				if err != nil {
 					return err
 				}

@@ -167,28 +167,6 @@ func (v value) literal() []byte {
 	return v.tape.text[e.start:e.end]
 }
 
-// str is a string's characters.
-func (v value) str() string {
-	text := v.literal()
-	if !v.entry().escaped {
-		return string(text[1 : len(text)-1])
-	}
-	var s string
-	if err := json.Unmarshal(text, &s); err != nil {
-		panic(err) // decode has checked the text
-	}
-	return s
-}
-
-// equals says whether a string is s.
-func (v value) equals(s string) bool {
-	if v.entry().escaped {
-		return v.str() == s
-	}
-	text := v.literal()
-	return string(text[1:len(text)-1]) == s
-}
-
 // elements yields an array's elements.
 func (v value) elements(yield func(value) bool) {
 	entries := v.tape.entries
@@ -235,11 +213,12 @@ type member struct {
 
 // members returns an object's members in their order. Of those with the same
 // key the last stays, where it stands, as when CouchDB reads a document.
-func (v value) members() []member {
+func (w *work) members(v value) []member {
 	var all []member
 	last := make(map[string]int)
 	for k, val := range v.pairs {
-		key := k.str()
+		w.spend(stepsPerMember)
+		key := w.str(k)
 		last[key] = len(all)
 		all = append(all, member{key, val})
 	}
@@ -256,11 +235,36 @@ func (v value) members() []member {
 }
 
 // get returns an object's value for a key.
-func (v value) get(key string) (found value, ok bool) {
+func (w *work) get(v value, key string) (found value, ok bool) {
 	for k, val := range v.pairs {
-		if k.equals(key) {
+		w.spend(1)
+		if w.equals(k, key) {
 			found, ok = val, true
 		}
 	}
 	return found, ok
+}
+
+// str is a string's characters.
+func (w *work) str(v value) string {
+	text := v.literal()
+	if !v.entry().escaped {
+		w.spend(len(text) / bytesPerStep)
+		return string(text[1 : len(text)-1])
+	}
+	w.spend(len(text))
+	var s string
+	if err := json.Unmarshal(text, &s); err != nil {
+		panic(err) // decode has checked the text
+	}
+	return s
+}
+
+// equals says whether a string is s.
+func (w *work) equals(v value, s string) bool {
+	if v.entry().escaped {
+		return w.str(v) == s
+	}
+	text := v.literal()
+	return string(text[1:len(text)-1]) == s
 }

@@ -1,0 +1,90 @@
+package frontend_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// costly is a selector that takes too many steps on documents whose text is long.
+const costly = `{"$or":[{"v":1},{"text":{"$regex":"[ab]{900}x"}}]}`
+
+func longText(n int) string { return `{"text":"` + strings.Repeat("ab", n/2) + `"}` }
+
+func post(n *node, query, selector string) answer {
+	n.Helper()
+	return n.do(http.MethodPost, "/db/_changes?filter=_selector"+query, `{"selector":`+selector+`}`)
+}
+
+// TestSelectorsThatAreTooLarge has the request that ended a node that had 4 GB.
+func TestSelectorsThatAreTooLarge(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	n.newDatabase("db")
+	many := func(count int, each string) string {
+		return `{"$or":[` + strings.TrimSuffix(strings.Repeat(each+",", count), ",") + `]}`
+	}
+	for selector, reason := range map[string]string{
+		many(100_000, `{"a":{"$regex":".{1000}"}}`): "Selector has more than 1048576 bytes.",
+		many(20_000, `{"a":{"$regex":".{1000}"}}`):  "The $regex expressions of the selector have more than 50000 instructions together.",
+		many(50_000, `{"a":1}`):                     "Selector has more than 50000 fields and operators.",
+	} {
+		refused(t, post(n, "", selector), http.StatusBadRequest, "bad_request", reason)
+	}
+}
+
+// TestSelectorsThatTakeTooLong checks that a feed whose selector takes too many steps to match a document fails with
+// the reason: as an answer of its own if nothing was sent, and behind the rows otherwise, where no last_seq follows.
+func TestSelectorsThatTakeTooLong(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	db := n.newDatabase("db")
+	write(t, db, doc("long", longText(200_000)))
+	const reason = `Selector error: the selector takes more than 25000000 steps to match the document "long"`
+	for _, feed := range []string{"normal", "longpoll", "continuous", "eventsource"} {
+		refused(t, post(n, "&feed="+feed, costly), http.StatusBadRequest, "bad_request", reason)
+	}
+	require.Equal(t, http.StatusOK, post(n, "", `{"v":1}`).status)
+
+	// What is sent at once is more than is held back.
+	n.newDatabase("other")
+	db = n.newDatabase("db2")
+	write(t, db, doc("first", `{"v":1,"more":"`+strings.Repeat("x", 100_000)+`"}`))
+	write(t, db, doc("long", longText(200_000)))
+	words := fmt.Sprintf(`{"code":400,"error":"bad_request","reason":%q}`, reason)
+	for feed, end := range map[string]string{
+		"normal": "\n" + words + "\n", "longpoll": "\n" + words + "\n", "continuous": "\n" + words + "\n",
+		"eventsource": "event: error\ndata: " + words + "\n\n",
+	} {
+		got := n.do(http.MethodPost, "/db2/_changes?filter=_selector&include_docs=true&feed="+feed, `{"selector":`+costly+`}`)
+		require.Equal(t, http.StatusOK, got.status)
+		require.Contains(t, got.body, `"id":"first"`, feed)
+		require.True(t, strings.HasSuffix(got.body, end), "%s: %q", feed, got.body[max(0, len(got.body)-300):])
+		require.NotContains(t, got.body, "last_seq", feed)
+	}
+	n.log.line(t, "a changes feed was ended early", "25000000 steps")
+}
+
+// TestAFeedEndsWithItsClient checks that a feed which matches documents, and lets none pass, does not go on when its
+// client has gone.
+func TestAFeedEndsWithItsClient(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	db := n.newDatabase("db")
+	for i := range 50 {
+		write(t, db, doc(fmt.Sprintf("d%02d", i), longText(20_000)))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+n.address+"/db/_changes?filter=_selector&heartbeat=1",
+		strings.NewReader(`{"selector":{"text":{"$regex":"[ab]{400}x"}}}`))
+	require.NoError(t, err)
+	response, err := n.client.Do(r) // a heartbeat: it reads documents
+	require.NoError(t, err)
+	cancel()
+	_ = response.Body.Close()
+	n.log.line(t, "the client hung up")
+}
