@@ -8,6 +8,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"settee/pkg/docstore/selector"
+	"settee/replicator"
 )
 
 // costly is a selector that takes too many steps on documents whose text is long.
@@ -15,9 +18,9 @@ const costly = `{"$or":[{"v":1},{"text":{"$regex":"[ab]{900}x"}}]}`
 
 func longText(n int) string { return `{"text":"` + strings.Repeat("ab", n/2) + `"}` }
 
-func post(n *node, query, selector string) answer {
+func post(n *node, query, text string) answer {
 	n.Helper()
-	return n.do(http.MethodPost, "/db/_changes?filter=_selector"+query, `{"selector":`+selector+`}`)
+	return n.do(http.MethodPost, "/db/_changes?filter=_selector"+query, `{"selector":`+text+`}`)
 }
 
 // TestSelectorsThatAreTooLarge has the request that ended a node that had 4 GB.
@@ -28,13 +31,19 @@ func TestSelectorsThatAreTooLarge(t *testing.T) {
 	many := func(count int, each string) string {
 		return `{"$or":[` + strings.TrimSuffix(strings.Repeat(each+",", count), ",") + `]}`
 	}
-	for selector, reason := range map[string]string{
+	for text, reason := range map[string]string{
 		many(100_000, `{"a":{"$regex":".{1000}"}}`): "Selector has more than 1048576 bytes.",
 		many(20_000, `{"a":{"$regex":".{1000}"}}`):  "The $regex expressions of the selector have more than 50000 instructions together.",
 		many(50_000, `{"a":1}`):                     "Selector has more than 50000 fields and operators.",
 	} {
-		refused(t, post(n, "", selector), http.StatusBadRequest, "bad_request", reason)
+		refused(t, post(n, "", text), http.StatusBadRequest, "bad_request", reason)
 	}
+}
+
+// TestLimitsOfSelectorsAgree checks that what replication documents may have a source of this kind takes.
+func TestLimitsOfSelectorsAgree(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, selector.MaxDigits, replicator.MaxDigits)
 }
 
 // TestSelectorsThatTakeTooLong checks that a feed whose selector takes too many steps to match a document fails with

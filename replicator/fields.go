@@ -302,13 +302,17 @@ func (f *fields) sinceSeq() json.RawMessage {
 		return nil
 	}
 	value, err := decodeJSON(raw)
-	ok := err == nil
+	if err != nil {
+		f.fail("since_seq", "parameter `since_seq` is invalid: %v", err)
+		return nil
+	}
+	ok := true
 	switch v := value.(type) {
 	case string:
-		ok = ok && v != ""
+		ok = v != ""
 	case []any:
 	default:
-		ok = ok && isInteger(v) && !isNegative(v)
+		ok = isInteger(v) && !isNegative(v)
 	}
 	if !ok {
 		f.mustBe("since_seq", "an update sequence: a string, an array, or an integer of 0 or more")

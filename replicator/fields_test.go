@@ -263,6 +263,40 @@ func TestFields(t *testing.T) {
 	require.Equal(t, "continuous", refusal(t, definition(`"continuous": true, "continuous": "yes"`)).Field)
 }
 
+// Integers that are converted have a limit, in whatever field they are.
+func TestLongIntegers(t *testing.T) {
+	t.Parallel()
+	digits := func(n int) string { return strings.Repeat("9", n) }
+	for field, format := range map[string]string{
+		"since_seq": `"since_seq": %s`, "selector": `"selector": {"a": {"$in": [[-%s]]}}`,
+		"query_params": `"query_params": {"a": {"b": %s}}`, "create_target_params": `"create_target_params": {"q": %s}`,
+	} {
+		r := replicator.Replication{}
+		if text := definition(fmt.Sprintf(format, digits(replicator.MaxDigits))); field != "query_params" {
+			request, err := replicator.ParseRequest(text, replicator.ParseOptions{})
+			require.NoError(t, err, field)
+			r = *request.Replication
+		} else {
+			r = *parse(t, text) // only documents have such parameters
+		}
+		_, err := r.ID(serverUUID, "code")
+		require.NoError(t, err, field)
+		for _, n := range []int{replicator.MaxDigits + 1, 1_000_000} {
+			require.Equal(t, &replicator.ParseError{
+				Field: field, Reason: "parameter `" + field + "` is invalid: an integer has more than 1000 digits",
+			}, refusal(t, definition(fmt.Sprintf(format, digits(n)))))
+		}
+	}
+	// One that is passed on as it is may be as long as it likes: nobody converts a user's own fields.
+	_ = parse(t, definition(`"mine": `+digits(10_000)))
+	// Of one that must be small its length says enough.
+	require.Equal(t, "worker_processes", refusal(t, definition(`"worker_processes": `+digits(1_000_000))).Field)
+	_, err := replicator.ParseDocument(definition(`"user_ctx": {"roles": [`+digits(1_000_000)+`]}`), replicator.ParseOptions{})
+	var refused *replicator.ParseError
+	require.ErrorAs(t, err, &refused)
+	require.Equal(t, "user_ctx.roles", refused.Field)
+}
+
 // Every field of a definition has its tests, here or where the comment says.
 func TestEveryFieldIsTested(t *testing.T) {
 	t.Parallel()

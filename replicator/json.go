@@ -96,9 +96,17 @@ func canonicalJSON(raw json.RawMessage) (json.RawMessage, error) {
 // takes such a text for invalid JSON.
 var errNumberRange = errors.New("a number is out of range")
 
+// MaxDigits is how many digits an integer of a definition has at most where it is
+// converted: that takes time that grows with the square of its length. The limit
+// of settee/pkg/docstore/selector, which this package does not know, is the same.
+const MaxDigits = 1000
+
+var errTooManyDigits = fmt.Errorf("an integer has more than %d digits", MaxDigits)
+
 // decodeJSON decodes raw as CouchDB's decoder does: objects keep their order,
 // the last of several members with one name counts, in its place, and a number
-// is a float if it has a fraction or an exponent, else an integer of any size.
+// is a float if it has a fraction or an exponent, else an integer of up to
+// MaxDigits digits.
 func decodeJSON(raw json.RawMessage) (any, error) {
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.UseNumber()
@@ -181,6 +189,9 @@ func decodeNumber(text string) (any, error) {
 	}
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return n, nil
+	}
+	if len(strings.TrimPrefix(text, "-")) > MaxDigits {
+		return nil, errTooManyDigits
 	}
 	n, ok := new(big.Int).SetString(text, 10)
 	if !ok {
