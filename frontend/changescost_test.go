@@ -43,6 +43,8 @@ func TestSelectorsThatAreTooLarge(t *testing.T) {
 // TestLimitsOfSelectorsAgree checks that what replication documents may have a source of this kind takes.
 func TestLimitsOfSelectorsAgree(t *testing.T) {
 	t.Parallel()
+	require.Equal(t, selector.MaxBytes, replicator.MaxSelectorBytes)
+	require.Equal(t, selector.MaxNodes, replicator.MaxSelectorNodes)
 	require.Equal(t, selector.MaxDigits, replicator.MaxDigits)
 }
 

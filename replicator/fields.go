@@ -287,6 +287,10 @@ func (f *fields) checkTextParams() {
 }
 
 func (f *fields) selector() json.RawMessage {
+	if len(f.values["selector"]) > MaxSelectorBytes {
+		f.fail("selector", "parameter `selector` is invalid: it has more than %d bytes", MaxSelectorBytes)
+		return nil
+	}
 	members, raw := f.orderedObject("selector", "a JSON object")
 	if _, err := normalSelector(members); err != nil {
 		f.fail("selector", "parameter `selector` is invalid: %v", err)

@@ -297,6 +297,27 @@ func TestLongIntegers(t *testing.T) {
 	require.Equal(t, "user_ctx.roles", refused.Field)
 }
 
+// A selector has the size that sources take.
+func TestLargeSelectors(t *testing.T) {
+	t.Parallel()
+	selector := func(text string) []byte { return definition(`"selector": ` + text) }
+	list := func(n int, each string) string { return strings.TrimSuffix(strings.Repeat(each+",", n), ",") }
+	padded := func(size int) string {
+		const frame = `{"a":""}`
+		return `{"a":"` + strings.Repeat("x", size-len(frame)) + `"}`
+	}
+	or := func(n int) string { return `{"$or":[` + list(n, "1") + `]}` }
+	_ = parse(t, selector(padded(replicator.MaxSelectorBytes)))
+	_ = parse(t, selector(or(replicator.MaxSelectorNodes-1)))
+	for text, reason := range map[string]string{
+		padded(replicator.MaxSelectorBytes + 1):                            "it has more than 1048576 bytes",
+		or(replicator.MaxSelectorNodes):                                    "it has more than 50000 fields and operators",
+		`{"$or":[` + list(replicator.MaxSelectorNodes/2, `{"a":1}`) + `]}`: "it has more than 50000 fields and operators",
+	} {
+		require.Equal(t, &replicator.ParseError{Field: "selector", Reason: "parameter `selector` is invalid: " + reason}, refusal(t, selector(text)))
+	}
+}
+
 // Every field of a definition has its tests, here or where the comment says.
 func TestEveryFieldIsTested(t *testing.T) {
 	t.Parallel()

@@ -29,7 +29,8 @@ func normalSelector(selector object) (object, error) {
 	if len(selector) == 0 {
 		return selector, nil
 	}
-	explicit, err := explicitOperators(selector)
+	reader := operatorReader{left: MaxSelectorNodes}
+	explicit, err := reader.operators(selector)
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +55,30 @@ func single(name string, value any) object {
 	return object{{name: name, value: value}}
 }
 
-func explicitOperators(value any) (object, error) {
+// What a selector may be. The limits are those of settee/pkg/docstore/selector,
+// which a source that is a settee has, and which this package does not know.
+const (
+	// MaxSelectorBytes is the size of a selector's JSON text.
+	MaxSelectorBytes = 1 << 20
+	// MaxSelectorNodes is how many fields, operators and elements of $and, $or and
+	// $nor it has.
+	MaxSelectorNodes = 50_000
+)
+
+// operatorReader makes the operators of a selector explicit.
+type operatorReader struct {
+	left int // of MaxSelectorNodes
+}
+
+// node counts a field, an operator, or an element.
+func (r *operatorReader) node() error {
+	if r.left--; r.left < 0 {
+		return fmt.Errorf("it has more than %d fields and operators", MaxSelectorNodes)
+	}
+	return nil
+}
+
+func (r *operatorReader) operators(value any) (object, error) {
 	selector, ok := value.(object)
 	if !ok || len(selector) == 0 {
 		return single("$eq", value), nil
@@ -64,32 +88,40 @@ func explicitOperators(value any) (object, error) {
 		for i, m := range selector {
 			parts[i] = object{m}
 		}
-		return explicitAll("$and", parts)
+		return r.all("$and", parts)
+	}
+	if err := r.node(); err != nil {
+		return nil, err
 	}
 	name, arg := selector[0].name, selector[0].value
 	if !strings.HasPrefix(name, "$") {
-		condition, err := explicitOperators(arg)
+		condition, err := r.operators(arg)
 		if err != nil {
 			return nil, err
 		}
 		return single(name, condition), nil
 	}
-	return explicitOperator(name, arg)
+	return r.operator(name, arg)
 }
 
-func explicitOperator(name string, arg any) (object, error) {
+func (r *operatorReader) operator(name string, arg any) (object, error) {
 	switch name {
 	case "$and", "$or", "$nor":
 		list, ok := arg.([]any)
 		if !ok {
 			return nil, argumentError(name, "an array")
 		}
-		return explicitAll(name, list)
+		for range list {
+			if err := r.node(); err != nil {
+				return nil, err
+			}
+		}
+		return r.all(name, list)
 	case "$not", "$elemMatch", "$allMatch", "$keyMapMatch":
 		if _, ok := arg.(object); !ok {
 			return nil, argumentError(name, "an object")
 		}
-		inner, err := explicitOperators(arg)
+		inner, err := r.operators(arg)
 		if err != nil {
 			return nil, err
 		}
@@ -107,11 +139,11 @@ func explicitOperator(name string, arg any) (object, error) {
 	return single(name, arg), nil
 }
 
-func explicitAll(name string, parts []any) (object, error) {
+func (r *operatorReader) all(name string, parts []any) (object, error) {
 	explicit := make([]any, len(parts))
 	for i, part := range parts {
 		var err error
-		if explicit[i], err = explicitOperators(part); err != nil {
+		if explicit[i], err = r.operators(part); err != nil {
 			return nil, err
 		}
 	}
@@ -183,7 +215,7 @@ type fieldFlattener struct {
 	left int // of maxFieldBytes
 }
 
-// flat takes and gives objects with one member, as explicitOperators made them.
+// flat takes and gives objects with one member, as operatorReader made them.
 // path is the field that the selector applies to, "" at the top.
 func (f *fieldFlattener) flat(selector object, path string) (object, error) {
 	if f.left -= len(path); f.left < 0 {
