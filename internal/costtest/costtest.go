@@ -1,0 +1,64 @@
+// Package costtest measures what work costs, for tests of inputs that someone else has
+// chosen: no input may cost more than its length deserves.
+//
+// What is measured is the whole process: tests that use it are not parallel. It is memory
+// that was allocated, not memory in use, and processor time, not time: neither depends on
+// what else the machine does. Processor time is counted in units of a work that is done on
+// the same machine by the same build, so that no slow machine and no race detector makes a
+// test fail.
+package costtest
+
+import (
+	"regexp"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Cost is what some work took.
+type Cost struct {
+	Allocated uint64        // bytes
+	Processor time.Duration // of all threads; 0 where the system does not say
+}
+
+// Of returns what f took.
+func Of(f func()) Cost {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	began := processorTime()
+	f()
+	took := processorTime() - began
+	runtime.ReadMemStats(&after)
+	return Cost{after.TotalAlloc - before.TotalAlloc, took}
+}
+
+// Bound is what work on an input may cost.
+type Bound struct {
+	Memory        uint64 // bytes, whatever the input
+	MemoryPerByte uint64 // more, for each byte of it
+	Units         int    // of processor time, whatever the input
+	BytesPerUnit  int    // of the input that may take one more
+}
+
+// Unit is the processor time of a work that takes some hundredths of a second: to match an
+// expression of 400 instructions with 4,000 bytes.
+var Unit = sync.OnceValue(func() time.Duration {
+	expr, text := regexp.MustCompile(`[ab]{400}x`), strings.Repeat("ab", 2000)
+	return Of(func() { expr.MatchString(text) }).Processor
+})
+
+// Check requires that f, which works on an input of so many bytes, costs no more than a bound.
+func (b Bound) Check(t testing.TB, input int, f func()) Cost {
+	t.Helper()
+	unit := Unit()
+	cost := Of(f)
+	if most := b.Memory + b.MemoryPerByte*uint64(input); cost.Allocated > most {
+		t.Fatalf("an input of %d bytes made for %d bytes of memory: %d are allowed", input, cost.Allocated, most)
+	}
+	if most := unit * time.Duration(b.Units+input/max(b.BytesPerUnit, 1)); cost.Processor > most {
+		t.Fatalf("an input of %d bytes took %s of processor time, %s are allowed", input, cost.Processor, most)
+	}
+	return cost
+}

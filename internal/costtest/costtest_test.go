@@ -1,0 +1,42 @@
+package costtest_test
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"settee/internal/costtest"
+)
+
+// failures is a test that notes whether it failed.
+type failures struct {
+	testing.TB
+	failed bool
+}
+
+func (f *failures) Helper()               {}
+func (f *failures) Fatalf(string, ...any) { f.failed = true }
+
+var kept []byte
+
+func TestCheck(t *testing.T) {
+	allocate := func() { kept = make([]byte, 10_000_000) }
+	check := func(b costtest.Bound, input int, f func()) bool {
+		tb := &failures{TB: t}
+		b.Check(tb, input, f)
+		return !tb.failed
+	}
+	require.True(t, check(costtest.Bound{Memory: 11_000_000, Units: 1000}, 0, allocate))
+	require.True(t, check(costtest.Bound{MemoryPerByte: 11_000, Units: 1000}, 1000, allocate))
+	require.False(t, check(costtest.Bound{MemoryPerByte: 9_000, Units: 1000}, 1000, allocate))
+
+	// This is the work of a unit, fifteen times.
+	expr, text := regexp.MustCompile(`[ab]{400}x`), strings.Repeat("ab", 30_000)
+	spend := func() { expr.MatchString(text) }
+	require.Positive(t, costtest.Unit())
+	require.True(t, check(costtest.Bound{Memory: 1 << 20, Units: 1000}, 0, spend))
+	require.True(t, check(costtest.Bound{Memory: 1 << 20, BytesPerUnit: 60}, len(text), spend))
+	require.False(t, check(costtest.Bound{Memory: 1 << 20, Units: 3}, 0, spend))
+}
