@@ -114,3 +114,38 @@ func TestNormalSelectorRefuses(t *testing.T) {
 		require.EqualError(t, err, want, text)
 	}
 }
+
+// FuzzSelector checks that normalising never panics and has a form that ids can cover, and that what the JSON of a
+// selector says is read as encoding/json reads it.
+func FuzzSelector(f *testing.F) {
+	for _, seed := range []string{
+		`{"$nor": [{"a": {"$not": {"$in": [1, -5e-7, 99999999999999999999]}}}]}`, `{"a": {"$elemMatch": {"$or": [1, {"$exists": true}]}}}`,
+		`{"$default": {"$text": "x"}}`, `{"a": {"b": {"c": {"$gt": [1, 2, 255], "$lt": null}}}}`, `{"a": 1, "a": {"$size": 2}}`,
+		`{"a": {"$mod": [` + strings.Repeat("7", 1000) + `, -` + strings.Repeat("7", 1001) + `]}}`,
+		strings.Repeat(`{"a":`, 3000) + "1" + strings.Repeat("}", 3000), `{"$and":[` + strings.Repeat(`{"a":[]},`, 3000) + `{}]}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if !validJSON(text) {
+			return
+		}
+		selector, err := decodeObjectJSON(text)
+		if err != nil {
+			require.NotEmpty(t, err.Error())
+			return
+		}
+		var plain map[string]json.RawMessage
+		require.NoError(t, json.Unmarshal(text, &plain))
+		require.Len(t, selector, len(plain))
+		for _, m := range selector {
+			require.Contains(t, plain, m.name)
+		}
+		normal, err := normalSelector(selector)
+		if err != nil {
+			require.NotEmpty(t, err.Error())
+			return
+		}
+		require.NotEmpty(t, encodeTerm(normal))
+	})
+}

@@ -7,6 +7,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
+
+	"settee/internal/costtest"
 )
 
 // jsonTexts are texts of each kind, right and wrong.
@@ -36,6 +38,40 @@ func FuzzCheckValue(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) { checkedAsStandard(t, text) })
+}
+
+// valueBound is what it may cost to read a value: its bytes and the windows.
+var valueBound = costtest.Bound{Memory: 1 << 20, MemoryPerByte: 30, Units: 10, BytesPerUnit: 4 << 10}
+
+// FuzzReadValue reads anything as one value, however it arrives: what is taken is what encoding/json takes.
+func FuzzReadValue(f *testing.F) {
+	for _, text := range jsonTexts {
+		f.Add(text)
+	}
+	for _, text := range []string{
+		strings.Repeat("7", 20_000), `{"a":` + strings.Repeat("7", 20_000) + `}`, `"` + strings.Repeat(`\"`, 10_000) + `"`,
+		`[` + strings.Repeat(`{},`, 5000) + `[]]`, strings.Repeat(" ", 20_000) + "1", `{` + strings.Repeat(`"a":1,`, 5000) + `"a":1}`,
+		strings.Repeat(`[{"":`, 3000), `"` + strings.Repeat("x", 4095) + `"`, `"` + strings.Repeat("é", 4095),
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		const limit = 1 << 20
+		valid := validJSON([]byte(text)) && len(text) < limit
+		for name, j := range readers(text) {
+			var raw []byte
+			var err error
+			valueBound.Check(t, len(text), func() { raw, err = j.value(limit) })
+			if err != nil {
+				require.False(t, valid, "%s of %.200q: %v", name, text, err)
+				continue
+			}
+			require.True(t, validJSON(raw), "%s of %.200q", name, text)
+			if valid {
+				require.Equal(t, strings.Trim(text, " \t\r\n"), string(raw), name)
+			}
+		}
+	})
 }
 
 // checkedAsStandard requires that a text is taken for what encoding/json takes it for, wherever it is cut,

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/frontend/internal/docbody"
+	"settee/internal/costtest"
 )
 
 func spool(t testing.TB, body string) *docbody.Spool {
@@ -266,6 +267,9 @@ func TestLimits(t *testing.T) {
 		"the members of a document that begin with an underscore may have 2000000 bytes, contents of attachments aside")
 }
 
+// documentBound is what a document may cost: its window and some copies of it.
+var documentBound = costtest.Bound{Memory: 2 << 20, MemoryPerByte: 100, Units: 10, BytesPerUnit: 16 << 10}
+
 // FuzzDocument reads anything as a document: what is taken is what encoding/json sees.
 func FuzzDocument(f *testing.F) {
 	for _, seed := range []string{
@@ -273,11 +277,17 @@ func FuzzDocument(f *testing.F) {
 		`{"_revisions":{"start":2,"ids":["b","a"]}}`, `{"a":"\ud83d\ude00","b":"\ud83d"}`, `[]`, "{\"\xff\":1}", `{"a":1,"a":2}`,
 		`{"_attachments":{"a":{"data":"aGVs\/bG8=","content_type":"t"},"b":{"stub":true,"digest":"md5-x"}}}`,
 		`{"_attachments":{"a":{"data":"AA=="},"a":{"data":"AA A\u0041"}}}`, ` { "a" : { } , "b" : [ ] } `, `{"a":"\/"}`,
+		`{"a":` + strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000) + `}`, strings.Repeat(`{"a":`, 5000) + "1" + strings.Repeat("}", 5000),
+		`{"_revisions":{"start":9,"ids":[` + strings.Repeat(`"",`, 5000) + `""]}}`, `{"_rev":"` + strings.Repeat("9", 20_000) + `-a"}`,
+		`{"_revisions":{"start":` + strings.Repeat("9", 20_000) + `,"ids":["a"]}}`, `{"a":` + strings.Repeat("7", 20_000) + `e-` + strings.Repeat("7", 20_000) + `}`,
+		`{"_attachments":{` + strings.Repeat(`"a":{"stub":true},`, 2000) + `"a":{"data":""}}}`, `{"` + strings.Repeat(`\u0061`, 5000) + `":"` + strings.Repeat(`\ud83d\ude00`, 5000) + `"}`,
 	} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		doc, err := read(t, string(text))
+		var doc *docbody.Document
+		var err error
+		documentBound.Check(t, len(text), func() { doc, err = read(t, string(text)) })
 		var members map[string]json.RawMessage
 		valid := utf8.Valid(text) && json.Unmarshal(text, &members) == nil && members != nil
 		if err != nil {

@@ -3,6 +3,7 @@ package selector_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/big"
 	"math/rand/v2"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"settee/internal/costtest"
 	"settee/pkg/docstore/selector"
 )
 
@@ -351,8 +353,15 @@ func TestMatchAgreesWithReference(t *testing.T) {
 	require.Less(t, matched, rounds*19/20, "the generator rarely makes a mismatch")
 }
 
-// FuzzParse checks that nothing panics, that a selector is refused for a named
-// reason, and that a value equals itself.
+// parseBound and matchBound are what a selector and a document may cost, whatever
+// they are: the limits of the package, and some bytes for each of theirs.
+var (
+	parseBound = costtest.Bound{Memory: 32 << 20, MemoryPerByte: 400, Units: 20, BytesPerUnit: 4 << 10}
+	matchBound = costtest.Bound{Memory: 32 << 20, MemoryPerByte: 400, Units: 100, BytesPerUnit: 4 << 10}
+)
+
+// FuzzParse checks that nothing panics or costs too much, that a selector is
+// refused for a named reason, and that a value equals itself.
 func FuzzParse(f *testing.F) {
 	for _, seed := range [][2]string{
 		{`{"a.b": {"$gt": 1, "$regex": "^(?!x[)])y$"}}`, `{"a": {"b": "y\n"}}`},
@@ -360,21 +369,31 @@ func FuzzParse(f *testing.F) {
 		{`{"$not": {"_id": {"$in": ["\ud83d\ude00", null, {}]}}}`, `{"_id": "\u0000", "a": {"a": 1, "a": 2}}`},
 		{`{"a\\.b": {"$all": [[1]], "$size": 1, "$type": "array"}}`, `{"a.b": [1.0]}`},
 		{`{"a": {"$keyMapMatch": {"$beginsWith": "e"}}}`, `{"a": {"e\u0301": 1}}`},
+		{`{"$or": [{"a": {"$regex": "[ab]{900}x"}}, {"a": {"$regex": "(?:(?:a?){100}){10}x"}}]}`, `{"a": "` + strings.Repeat("ab", 5000) + `"}`},
+		{`{"a": {"$regex": "^(?=\\pL)[[:alpha:]]\\b(?i)k+?$"}}`, `{"a": "\u212a\n"}`},
+		{`{"a": {"$in": [1.0, "a\u200b", [null], {"b": -0}]}, "_id": {"$nin": ["a", 1e400]}}`, `{"a": ["a"], "_id": "a\u200b"}`},
+		{`{"a": {"$mod": [` + strings.Repeat("7", 1000) + `, -1]}}`, `{"a": -` + strings.Repeat("7", 2000) + `}`},
+		{strings.Repeat(`{"$not":`, 99) + `{"a":1}` + strings.Repeat("}", 99), `{"a":` + strings.Repeat("[", 9000) + strings.Repeat("]", 9000) + `}`},
+		{`{"a": {"$lt": "` + strings.Repeat("e\u0301\u0323", 500) + `"}}`, `{"a": "` + strings.Repeat("e\u0323\u0301", 500) + `"}`},
+		{`{"` + strings.Repeat("a.", 400) + `b": {"$or": [` + repeat(100, same(`{"c": 1}`)) + `]}}`, `{"a": {"a": 1}}`},
 	} {
 		f.Add([]byte(seed[0]), []byte(seed[1]))
 	}
 	f.Fuzz(func(t *testing.T, sel, doc []byte) {
-		if len(sel)+len(doc) > 10000 {
+		if len(sel)+len(doc) > 50_000 {
 			return // long texts say nothing new, slowly
 		}
-		s, err := selector.Parse(sel)
+		var s *selector.Selector
+		var err error
+		parseBound.Check(t, len(sel), func() { s, err = selector.Parse(sel) })
 		if err != nil {
 			var e *selector.Error
 			require.ErrorAs(t, err, &e)
 			require.NotEmpty(t, e.Name)
 			return
 		}
-		first, err := s.Match(t.Context(), doc)
+		var first bool
+		matchBound.Check(t, len(doc), func() { first, err = s.Match(t.Context(), doc) })
 		if err != nil {
 			require.False(t, first)
 			return
@@ -385,10 +404,15 @@ func FuzzParse(f *testing.F) {
 
 		require.Zero(t, selector.Compare(doc, doc))
 		require.Equal(t, -selector.Compare(doc, sel), selector.Compare(sel, doc))
-		if json.Valid(doc) && bytes.HasPrefix(bytes.TrimSpace(doc), []byte("{")) {
-			same, err := selector.Parse([]byte(fmt.Sprintf(`{"a": {"$eq": %s}}`, doc)))
+		equal := []byte(fmt.Sprintf(`{"a": {"$eq": %s}}`, doc)) // two levels deeper, which may be too deep
+		if json.Valid(equal) && bytes.HasPrefix(bytes.TrimSpace(doc), []byte("{")) {
+			same, err := selector.Parse(equal)
 			require.NoError(t, err)
-			ok, err := same.Match(t.Context(), []byte(fmt.Sprintf(`{"a": %s}`, doc)))
+			whole := []byte(fmt.Sprintf(`{"a": %s}`, doc))
+			ok, err := same.Match(t.Context(), whole)
+			if errors.Is(err, selector.ErrTooMuchWork) {
+				return
+			}
 			require.NoError(t, err)
 			require.True(t, ok)
 		}
