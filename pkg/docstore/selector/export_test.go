@@ -1,6 +1,7 @@
 package selector
 
 import (
+	"context"
 	"encoding/json"
 	"regexp/syntax"
 )
@@ -15,6 +16,17 @@ func (s *Selector) Steps(doc json.RawMessage) (int64, error) {
 	before := w.left
 	_, err = w.do(s.root, v)
 	return before - w.left, err
+}
+
+// MatchWithin is Match with a budget of its own.
+func (s *Selector) MatchWithin(ctx context.Context, steps int64, doc json.RawMessage) (bool, error) {
+	v, err := decode(doc)
+	if err != nil {
+		return false, err
+	}
+	w := newWork(ctx)
+	w.left = steps
+	return w.do(s.root, v)
 }
 
 // Instructions returns how many instructions an expression counts as, and how
