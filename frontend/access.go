@@ -104,6 +104,9 @@ func (a *access) writesUser(ctx context.Context, db *docstore.Database, edit *do
 		if err != nil {
 			return err
 		}
+		if before == nil && edit.Rev != (docstore.Rev{}) {
+			return docFailure(docstore.ErrConflict) // the revision was replaced, or there never was one
+		}
 		if before == nil || before.Deleted {
 			return forbidden("Only administrators may create users.")
 		}
