@@ -74,12 +74,12 @@ func (a *access) writes(ctx context.Context, db *docstore.Database, edit *docsto
 	case a.admin:
 	case isDesign(edit.ID):
 		return a.notAdmin()
-	case (isReplication || isUsers(db.Name())) && replicated:
+	case (isReplication || accounts.IsDatabase(db.Name())) && replicated:
 		// They could be given a longer history than those that they are to replace.
 		return forbidden("Only administrators may write revisions that were made elsewhere into this database.")
 	}
 	switch {
-	case isUsers(db.Name()):
+	case accounts.IsDatabase(db.Name()):
 		return a.writesUser(ctx, db, edit)
 	case isReplication && !replicated:
 		return a.writesReplication(ctx, db, edit)
@@ -90,7 +90,7 @@ func (a *access) writes(ctx context.Context, db *docstore.Database, edit *docsto
 // writesLocal says why the user may not write local documents. In _users they are for
 // administrators, as all is there that is not the user's own document.
 func (a *access) writesLocal(db *docstore.Database) error {
-	if isUsers(db.Name()) && !a.admin {
+	if accounts.IsDatabase(db.Name()) && !a.admin {
 		return a.notAdmin()
 	}
 	return nil

@@ -46,12 +46,12 @@ func rightTo(method string, segments []string, who auth.User) right {
 		switch {
 		case method == http.MethodPut, method == http.MethodDelete:
 			return toServerAdmins
-		case isUsers(database):
+		case accounts.IsDatabase(database):
 			return toDatabaseAdmins
 		}
 		return toMembers
 	}
-	if isUsers(database) {
+	if accounts.IsDatabase(database) {
 		if !who.IsNobody() && segments[1] == accounts.IDPrefix+who.Name {
 			return toOwner
 		}
@@ -94,11 +94,6 @@ func rightToServer(segments []string, reads bool) right {
 		return toUsers
 	}
 	return toServerAdmins
-}
-
-// isUsers reports whether the documents of a database are those of users.
-func isUsers(name string) bool {
-	return name == accounts.Database || strings.HasSuffix(name, "/"+accounts.Database)
 }
 
 // isDesign reports whether the id, or the first part of it, is a design document's.

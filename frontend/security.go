@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"settee/frontend/accounts"
 	"settee/frontend/internal/auth"
 	"settee/pkg/docstore"
 )
@@ -23,7 +24,7 @@ func (h *Handler) getSecurity(w http.ResponseWriter, r *http.Request, db *docsto
 }
 
 func (h *Handler) putSecurity(w http.ResponseWriter, r *http.Request, db *docstore.Database) error {
-	if isUsers(db.Name()) {
+	if accounts.IsDatabase(db.Name()) {
 		return forbidden("You can't edit the security object of the user database.")
 	}
 	body, err := h.readJSON(w, r)

@@ -267,7 +267,7 @@ func plantedSecrets(t *testing.T, db kv.Database, withKeys bool) *marks {
 	}})
 	n := startPlanted(t, m, faulty, sets...)
 	n.users()
-	stored := n.replications()
+	stored := append(n.replications(), n.secondFactors()...)
 	n.requests()
 	n.settings()
 	n.panics()
@@ -299,6 +299,32 @@ func (n *plantedNode) users() {
 	}
 	status, answer := n.do(n.admin(), http.MethodPut, "_replicator/_security", `{"members":{"names":["owner","other"]}}`)
 	require.Equal(n, http.StatusOK, status, answer)
+}
+
+// secondFactors makes users with keys of one-time passwords, in revisions of all kinds. It returns the fields
+// that the store must hold.
+func (n *plantedNode) secondFactors() (stored []string) {
+	status, answer := n.do(n.admin(), http.MethodPut, "x%2F_users", "")
+	require.Equal(n, http.StatusCreated, status, answer)
+	put := func(field, path, revision string) {
+		n.Helper()
+		stored = append(stored, field)
+		status, answer := n.do(n.admin(), http.MethodPut, path, fmt.Sprintf(
+			`{%s"type":"user","name":"totp","roles":[],"password":%q,"totp":{"key":%q}}`, revision, n.m.plant("totp-password"), n.m.plant(field)))
+		require.Equal(n, http.StatusCreated, status, answer)
+	}
+	for i, database := range []string{"_users", "x%2F_users"} {
+		path := database + "/org.couchdb.user:totp"
+		put(fmt.Sprint("totp-old-key-", i), path, "")
+		_, answer := n.do(n.admin(), http.MethodGet, database+"/_all_docs?keys=[%22org.couchdb.user:totp%22]", "")
+		rev := regexp.MustCompile(`"rev":"([^"]+)"`).FindStringSubmatch(answer)
+		require.NotNil(n, rev, answer)
+		stored = stored[:len(stored)-1] // the next revision takes its place
+		put(fmt.Sprint("totp-key-", i), path, fmt.Sprintf(`"_rev":%q,`, rev[1]))
+		put(fmt.Sprint("totp-conflict-", i), path+"?new_edits=false", `"_rev":"2-00000000000000000000000000000000",`)
+		put(fmt.Sprint("totp-local-", i), database+"/_local/totp", "")
+	}
+	return stored
 }
 
 // replications runs one for each way in which a peer fails. It returns the fields of one whose

@@ -42,6 +42,12 @@ func readKeys(cfg *config.Config) (*sealed.Keys, error) {
 	return sealed.Read(path)
 }
 
+// sealedDatabase reports whether the documents of a database of that name are sealed: those that have credentials of
+// endpoints, or keys of one-time passwords.
+func sealedDatabase(name string) bool {
+	return jobs.SealedDatabase(name) || accounts.IsDatabase(name)
+}
+
 // openKeys returns the keys of a node, having checked that they are all that it needs, and noted
 // the one that it seals with.
 func openKeys(ctx context.Context, db kv.Database, cfg *config.Config, log zerolog.Logger) (*sealed.Keys, error) {
@@ -53,9 +59,9 @@ func openKeys(ctx context.Context, db kv.Database, cfg *config.Config, log zerol
 		return nil, err
 	}
 	if keys.First() == "" {
-		log.Info().Msg("the credentials of replications are stored as they are: [secrets] key_file is not set")
+		log.Info().Msg("the credentials of replications and the keys of one-time passwords are stored as they are: [secrets] key_file is not set")
 	} else {
-		log.Info().Strs("keys", keys.IDs()).Msg("the credentials of replications are stored encrypted, with the first of the keys")
+		log.Info().Strs("keys", keys.IDs()).Msg("the credentials of replications and the keys of one-time passwords are stored encrypted, with the first of the keys")
 	}
 	return keys, noteKey(ctx, db, keys)
 }
@@ -212,8 +218,9 @@ func newSecretsForget() *cobra.Command {
 		Use:   "forget ID",
 		Short: "Let nodes start without a key that is lost",
 		Long: "forget lets nodes start that have not the key of that id. What is encrypted with it is lost:\n" +
-			"its jobs crash, its documents can be replaced but not read, users have to log in again, and\n" +
-			"settings that were put into the store do not hold.",
+			"its jobs crash, its documents can be replaced but not read, so that users have no account before\n" +
+			"an administrator replaces theirs, sessions have ended, and settings that were put into the store\n" +
+			"do not hold.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withVault(cmd, &flags, func(ctx context.Context, v *vault) error {
@@ -268,7 +275,7 @@ func withVault(cmd *cobra.Command, flags *configFlags, do func(context.Context, 
 // reseal counts what is sealed, by key. If keyID is not empty it is that of the first key, and
 // what is sealed with another is sealed anew.
 func (v *vault) reseal(ctx context.Context, keyID string) (map[string]int64, error) {
-	docs := docstore.Open(v.db, tuple.NewSubspace("docs").Bytes(), docstore.Options{Sealer: v.keys, Sealed: jobs.SealedDatabase})
+	docs := docstore.Open(v.db, tuple.NewSubspace("docs").Bytes(), docstore.Options{Sealer: v.keys, Sealed: sealedDatabase})
 	defer docs.Close()
 	layer := fdbjobs.OpenSealed(v.db, tuple.NewSubspace("fdbjobs").Bytes(), v.keys)
 	defer layer.Close()

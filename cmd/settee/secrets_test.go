@@ -2,9 +2,11 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -176,6 +178,69 @@ func TestKeyRotation(t *testing.T) {
 		require.Equal(t, http.StatusOK, status, answer)
 	}
 	require.Zero(t, node.end(syscall.SIGTERM))
+}
+
+// Documents of users are sealed with the current key. A user whose document's key is lost cannot log in until an
+// administrator replaces the document.
+func TestKeysOfUsers(t *testing.T) {
+	store := aStore(t)
+	file := newKeyFile(t, "old")
+	const document = `{"type":"user","name":"ann","roles":["staff"],"password":"relax","totp_of":"nobody"%s}`
+	const path, idle = "_users/org.couchdb.user:ann", "node_types/replication=false"
+	secrets := func(args ...string) (string, string, int) {
+		return settee(t, append(append([]string{"secrets"}, args...), "--store", store, "--set", file.set())...)
+	}
+	var node *process
+	login := func() int {
+		t.Helper()
+		status, _ := request(t, http.MethodGet, strings.Replace(withoutAdmin(node.url), "://", "://ann:relax@", 1)+"_users/org.couchdb.user:ann", "")
+		return status
+	}
+
+	node = serveNode(t, store, idle)
+	status, answer := node.request(http.MethodPut, path, fmt.Sprintf(document, ""))
+	require.Equal(t, http.StatusCreated, status, answer)
+	require.Equal(t, http.StatusOK, login())
+	require.Zero(t, node.end(syscall.SIGTERM))
+	out, errs, status := secrets("keys")
+	require.Zero(t, status, errs)
+	require.Regexp(t, `\(not encrypted\) +2 *\n`, out) // the document and the secret of sessions
+	_, errs, status = secrets("reseal")
+	require.Zero(t, status, errs)
+	file.write("new", "old")
+	out, errs, status = secrets("reseal")
+	require.Zero(t, status, errs)
+	require.Regexp(t, `\nnew +2 +first +yes\nold +0 +yes +no\n$`, out)
+
+	file.write("new")
+	node = serveNode(t, store, idle, file.set())
+	require.Equal(t, http.StatusOK, login())
+	for _, list := range []string{"_users/_all_docs?include_docs=true", "_users/_changes?include_docs=true"} {
+		status, answer = node.request(http.MethodGet, list, "")
+		require.Equal(t, http.StatusOK, status, answer)
+		require.Contains(t, answer, `"totp_of":"nobody"`)
+	}
+	require.Zero(t, node.end(syscall.SIGTERM))
+
+	file.write("newer")
+	_, errs, status = secrets("forget", "new")
+	require.Zero(t, status, errs)
+	node = serveNode(t, store, idle, file.set())
+	require.Equal(t, http.StatusUnauthorized, login(), "as one that there is not")
+	require.Contains(t, node.logged(), "the document of a user cannot be decrypted")
+	status, answer = node.request(http.MethodGet, path, "")
+	require.Equal(t, http.StatusInternalServerError, status, answer)
+	require.Contains(t, answer, `sealed with the key \"new\"`)
+	status, answer = node.request(http.MethodGet, "_users/_all_docs", "")
+	require.Equal(t, http.StatusOK, status, answer)
+	rev := regexp.MustCompile(`"rev":"([^"]+)"`).FindStringSubmatch(answer)
+	require.NotNil(t, rev, answer)
+	status, answer = node.request(http.MethodPut, path, fmt.Sprintf(document, `,"_rev":"`+rev[1]+`"`))
+	require.Equal(t, http.StatusCreated, status, answer)
+	require.Equal(t, http.StatusOK, login())
+	require.Zero(t, node.end(syscall.SIGTERM))
+	out, errs, status = secrets("reseal")
+	require.Zero(t, status, errs+out)
 }
 
 // Nodes that know nothing of sealed values must not touch them.

@@ -194,7 +194,7 @@ func entrances(cfg *config.Config) []entrance {
 // large documents may be, where less than the store takes, is the frontend's to say.
 func openDocuments(db kv.Database, prefix []byte, store *jobs.Store, current func() *config.Config) *docstore.Store {
 	return docstore.Open(db, prefix, docstore.Options{
-		Sealer: store.Sealer(), Sealed: jobs.SealedDatabase,
+		Sealer: store.Sealer(), Sealed: sealedDatabase,
 		Security: json.RawMessage(frontend.DefaultSecurity),
 		Hooks: store.HooksFor(func() replicator.ParseOptions {
 			cfg := current()

@@ -8,6 +8,15 @@
 //	("admin", name) -> the password of an administrator whom the configuration has in plain
 //	                   text, hashed. Who hashes it first decides about the salt.
 //
+// # What is sealed
+//
+// With a Sealer the secret of sessions is sealed, and so are the documents of databases of users
+// ([IsDatabase]) as a whole, because they hold the keys of one-time passwords. The caller passes
+// IsDatabase to [docstore.Open], which seals all revisions and local documents, as it does for
+// replicator databases. Sealing the member totp alone would be a second mechanism, which every reader of
+// these documents would have to know. A document that cannot be opened, because its key is lost, is treated
+// as missing.
+//
 // # What a login costs
 //
 // Passwords are hashed so slowly that guessing them is, too. So that nobody can keep a node

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
 
 	"settee/frontend/internal/auth"
 	"settee/pkg/config"
@@ -16,6 +17,12 @@ const Database = "_users"
 
 // IDPrefix is how the ids of users' documents begin. The name follows.
 const IDPrefix = "org.couchdb.user:"
+
+// IsDatabase reports whether the documents of a database of that name are those of users: [Database], and any
+// that ends with it behind a slash, such as x/_users. They are sealed: see the package comment.
+func IsDatabase(name string) bool {
+	return name == Database || strings.HasSuffix(name, "/"+Database)
+}
 
 // user returns the account of a document of _users.
 func (a *Accounts) user(ctx context.Context, name string) (account, bool, error) {
@@ -31,6 +38,10 @@ func (a *Accounts) user(ctx context.Context, name string) (account, bool, error)
 	})
 	switch {
 	case errors.Is(err, docstore.ErrNotFound), errors.Is(err, docstore.ErrDatabaseNotFound), errors.Is(err, docstore.ErrDocumentID):
+		return account{}, false, nil
+	case errors.Is(err, docstore.ErrSealed):
+		// Its user cannot log in. The client does not learn that there is such an account.
+		a.log.Error().Err(err).Msg("the document of a user cannot be decrypted: the account is missing until it is replaced")
 		return account{}, false, nil
 	case err != nil:
 		return account{}, false, err

@@ -36,7 +36,7 @@ var (
 // [secrets]: what the store has of them. CouchDB has no such section.
 var (
 	SecretsKeyFile = atStart(define("secrets", "key_file", "", filePath(),
-		"The keys that credentials in the store are encrypted with: \"settee secrets new-key\" makes a line.\n"+
+		"The keys that credentials and users in the store are encrypted with (\"settee secrets new-key\").\n"+
 			"Nobody but its owner may have access to the file. When not set, they are stored as they are."))
 )
 
