@@ -272,16 +272,24 @@ func TestOneTimePasswords(t *testing.T) {
 	}
 	const form = "application/x-www-form-urlencoded"
 	refused(t, login(form, "name=ann&password=ann-"+secret), http.StatusUnauthorized, "unauthorized", "Name or password is incorrect.")
-	mac := hmac.New(sha1.New, []byte("12345678901234567890"))
-	step, err := hex.DecodeString(fmt.Sprintf("%016x", time.Now().Unix()/30)) // RFC 4226 and 6238
-	require.NoError(t, err)
-	_, err = mac.Write(step)
-	require.NoError(t, err)
-	sum := mac.Sum(nil)
-	at := sum[len(sum)-1] & 0xf
-	code, err := strconv.ParseUint(hex.EncodeToString(sum[at:at+4]), 16, 32)
-	require.NoError(t, err)
-	oneTime := fmt.Sprintf("%06d", code&0x7fffffff%1_000_000)
-	require.Equal(t, http.StatusOK, login(form, "name=ann&password=ann-"+secret+"&token="+oneTime).status)
-	require.Equal(t, http.StatusOK, login("application/json", `{"name":"ann","password":"ann-`+secret+`","token":"`+oneTime+`"}`).status)
+	oneTime := func(at time.Time) string { // RFC 4226 and 6238
+		mac := hmac.New(sha1.New, []byte("12345678901234567890"))
+		step, err := hex.DecodeString(fmt.Sprintf("%016x", at.Unix()/30))
+		require.NoError(t, err)
+		_, err = mac.Write(step)
+		require.NoError(t, err)
+		sum := mac.Sum(nil)
+		offset := sum[len(sum)-1] & 0xf
+		code, err := strconv.ParseUint(hex.EncodeToString(sum[offset:offset+4]), 16, 32)
+		require.NoError(t, err)
+		return fmt.Sprintf("%06d", code&0x7fffffff%1_000_000)
+	}
+	now := time.Now()
+	one, next := oneTime(now), oneTime(now.Add(30*time.Second)) // the next is right half a minute before its time
+	inJSON := func(token string) answer {
+		return login("application/json", `{"name":"ann","password":"ann-`+secret+`","token":"`+token+`"}`)
+	}
+	require.Equal(t, http.StatusOK, login(form, "name=ann&password=ann-"+secret+"&token="+one).status)
+	refused(t, inJSON(one), http.StatusUnauthorized, "unauthorized", "Name or password is incorrect.")
+	require.Equal(t, http.StatusOK, inJSON(next).status)
 }

@@ -281,18 +281,31 @@ func (a *Accounts) agree(ctx context.Context, name, plain string) (auth.Hash, er
 //
 // The error is one of this package, or of the store, or ctx's.
 func (a *Accounts) Login(ctx context.Context, name, password, address string) (auth.User, error) {
-	return a.login(ctx, name, password, address, func(second *auth.OneTime) bool { return second == nil })
+	return a.login(ctx, name, password, address, func(second *auth.OneTime) (int64, bool, error) { return 0, second == nil, nil })
 }
 
-// LoginTwice is Login with a one-time password, which counts where the user has a second factor.
+// LoginTwice is Login with a one-time password, which is checked if the user has a second factor. It is good for one
+// login.
 func (a *Accounts) LoginTwice(ctx context.Context, name, password, oneTime, address string) (auth.User, error) {
-	return a.login(ctx, name, password, address, func(second *auth.OneTime) bool {
-		return second == nil || second.Verify(oneTime, time.Now())
+	return a.login(ctx, name, password, address, func(second *auth.OneTime) (int64, bool, error) {
+		var step int64
+		var right bool
+		if second != nil {
+			step, right = second.Verify(oneTime, time.Now())
+		}
+		if !right {
+			step, _ = auth.OneTimeSteps(time.Now())
+		}
+		// Read for every name and every password, so that the time it takes tells nothing.
+		fresh, err := a.isFresh(ctx, name, step)
+		return step, second == nil || right && fresh, err
 	})
 }
 
+// login checks a password and, by calling passes, a second factor. passes returns the time step of a right one-time
+// password.
 func (a *Accounts) login(
-	ctx context.Context, name, password, address string, passes func(*auth.OneTime) bool,
+	ctx context.Context, name, password, address string, passes func(*auth.OneTime) (step int64, right bool, err error),
 ) (auth.User, error) {
 	found, known, err := a.find(ctx, name)
 	if err != nil {
@@ -307,9 +320,12 @@ func (a *Accounts) login(
 		return auth.User{}, a.refuse(attempt, ErrLocked)
 	}
 	login := auth.MAC(a.process[:], name, password, found.hash.String(), string(found.hash.Scheme), found.hash.Key)
-	second := passes(found.second)
+	step, second, err := passes(found.second)
+	if err != nil {
+		return auth.User{}, err
+	}
 	if known && second && a.recent.has(login, time.Now()) {
-		return a.result(found)
+		return a.result(ctx, attempt, found, step)
 	}
 	end, err := a.failures.begin(ctx, attempt)
 	if err != nil {
@@ -341,12 +357,25 @@ func (a *Accounts) login(
 	case !right:
 		return auth.User{}, a.refuse(attempt, ErrWrong)
 	}
-	return a.result(found)
+	return a.result(ctx, attempt, found, step)
 }
 
-func (a *Accounts) result(found account) (auth.User, error) {
+// result returns the user of an account after its passwords were found right. If the account has a second factor, it
+// uses up the one-time password of the time step.
+func (a *Accounts) result(ctx context.Context, at attempt, found account, step int64) (auth.User, error) {
 	if found.conflicts {
 		return auth.User{}, ErrConflicts
+	}
+	if found.second == nil {
+		return found.User, nil
+	}
+	fresh, err := a.use(ctx, found.Name, step)
+	if err != nil {
+		return auth.User{}, err
+	}
+	if !fresh { // another login used it first
+		a.failures.add(at, time.Now())
+		return auth.User{}, a.refuse(at, ErrWrong)
 	}
 	return found.User, nil
 }

@@ -7,6 +7,8 @@
 //	("secret")      -> what cookies are signed with, where the configuration says nothing
 //	("admin", name) -> the password of an administrator whom the configuration has in plain
 //	                   text, hashed. Who hashes it first decides about the salt.
+//	("onetime", step, name) -> the id of the login with the user's one-time password of a time
+//	                   step, 30 seconds since the epoch; for an hour
 //
 // # What is sealed
 //
@@ -16,6 +18,14 @@
 // replicator databases. Sealing the member totp alone would be a second mechanism, which every reader of
 // these documents would have to know. A document that cannot be opened, because its key is lost, is treated
 // as missing.
+//
+// # One-time passwords
+//
+// A one-time password is good for one login, and ends those of earlier time steps (RFC 6238, section
+// 5.2). The transaction that records the login checks that, so it holds across frontends. Rows are ordered
+// by time, and each login with a one-time password removes the rows that are older than an hour. So they
+// need no upkeep, and those of deleted users go too. A used one-time password is treated as a wrong one
+// before the password is checked. A login without a second factor writes nothing.
 //
 // # What a login costs
 //

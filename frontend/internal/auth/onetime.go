@@ -50,22 +50,31 @@ func ParseOneTime(members map[string]json.RawMessage) (o OneTime, given bool) {
 	return OneTime{plain, algorithm, length}, true
 }
 
-// Verify reports whether a one-time password is right now.
-func (o OneTime) Verify(password string, now time.Time) bool {
+// Verify reports whether a one-time password is right now, and returns its time step, the latest if several steps have
+// the same password. The caller checks that it was not used before (RFC 6238, section 5.2).
+func (o OneTime) Verify(password string, now time.Time) (step int64, right bool) {
 	if len(o.key) == 0 {
-		return false
+		return 0, false
 	}
-	right := 0
-	for _, at := range []time.Time{now.Add(-oneTimeStep), now, now.Add(oneTimeStep)} {
-		right |= subtle.ConstantTimeCompare([]byte(o.at(at)), []byte(password))
+	first, last := OneTimeSteps(now)
+	for at := first; at <= last; at++ {
+		if subtle.ConstantTimeCompare([]byte(o.at(at)), []byte(password)) == 1 {
+			step, right = at, true
+		}
 	}
-	return right == 1
+	return step, right
 }
 
-// at returns the password of a time (RFC 4226, section 5.3).
-func (o OneTime) at(t time.Time) string {
+// OneTimeSteps returns the first and the last time step with a one-time password that is right at a time.
+func OneTimeSteps(now time.Time) (first, last int64) {
+	const seconds = int64(oneTimeStep / time.Second)
+	return now.Add(-oneTimeStep).Unix() / seconds, now.Add(oneTimeStep).Unix() / seconds
+}
+
+// at returns the password of a time step (RFC 4226, section 5.3).
+func (o OneTime) at(step int64) string {
 	mac := hmac.New(hashFunction(o.algorithm), o.key)
-	_ = binary.Write(mac, binary.BigEndian, t.Unix()/int64(oneTimeStep/time.Second)) // never fails
+	_ = binary.Write(mac, binary.BigEndian, step) // never fails
 	sum := mac.Sum(nil)
 	offset := sum[len(sum)-1] & 0xf
 	code := binary.BigEndian.Uint32(sum[offset:]) & (1<<31 - 1)

@@ -40,10 +40,15 @@ func TestOneTime(t *testing.T) {
 		o, given := oneTime(t, test.totp)
 		require.True(t, given)
 		for shift, want := range map[int64]bool{-60: false, -30: true, 0: true, 30: true, 60: false} {
-			assert.Equal(t, want, o.Verify(test.password, time.Unix(test.at+shift, 0)), "%s at %d", test.password, test.at+shift)
+			step, right := o.Verify(test.password, time.Unix(test.at+shift, 0))
+			assert.Equal(t, want, right, "%s at %d", test.password, test.at+shift)
+			if right {
+				assert.Equal(t, test.at/30, step)
+			}
 		}
 		for _, wrong := range []string{"", "0", test.password + "0", test.password[1:], "00000000"} {
-			assert.False(t, o.Verify(wrong, time.Unix(test.at, 0)))
+			_, right := o.Verify(wrong, time.Unix(test.at, 0))
+			assert.False(t, right)
 		}
 	}
 }
@@ -56,8 +61,10 @@ func TestOneTimeThatMakesNoSense(t *testing.T) {
 	} {
 		o, given := oneTime(t, totp)
 		assert.True(t, given, totp)
-		assert.False(t, o.Verify("", time.Unix(59, 0)), totp)
-		assert.False(t, o.Verify("000000", time.Unix(59, 0)), totp)
+		for _, password := range []string{"", "000000"} {
+			_, right := o.Verify(password, time.Unix(59, 0))
+			assert.False(t, right, totp)
+		}
 	}
 	_, given := auth.ParseOneTime(nil)
 	assert.False(t, given)
