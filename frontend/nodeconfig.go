@@ -4,12 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"time"
 
 	"github.com/gorilla/mux"
 
+	"settee/frontend/accounts"
 	"settee/frontend/internal/auth"
 	"settee/pkg/config"
 )
@@ -18,8 +20,8 @@ import (
 // *config.Live is one, and says what the methods do.
 type Configuration interface {
 	Current() *config.Config
-	Set(ctx context.Context, section, key, text string) (old string, err error)
-	Delete(ctx context.Context, section, key string) (old string, err error)
+	Set(ctx context.Context, section, key, text string, checks ...config.Check) (old string, err error)
+	Delete(ctx context.Context, section, key string, checks ...config.Check) (old string, err error)
 	Reload() error
 }
 
@@ -28,11 +30,11 @@ type defaults struct{}
 
 func (defaults) Current() *config.Config { return new(config.Config) }
 
-func (defaults) Set(context.Context, string, string, string) (string, error) {
+func (defaults) Set(context.Context, string, string, string, ...config.Check) (string, error) {
 	return "", errNoConfiguration
 }
 
-func (defaults) Delete(context.Context, string, string) (string, error) {
+func (defaults) Delete(context.Context, string, string, ...config.Check) (string, error) {
 	return "", errNoConfiguration
 }
 
@@ -130,7 +132,7 @@ func (h *Handler) setConfigValue(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	old, err := h.config.Set(ctx, section, key, value)
+	old, err := h.config.Set(ctx, section, key, value, accounts.KeepAdmin)
 	if err != nil {
 		return configFailure(err)
 	}
@@ -143,11 +145,15 @@ func (h *Handler) hashAdmin(ctx context.Context, name, password string) (string,
 	if strings.Contains(name, ":") {
 		return "", badRequest("[admins]: a name has no colon, at which basic authentication ends it")
 	}
-	_, hashed, err := auth.ParseAdmin(password)
-	if err != nil {
+	given, hashed, err := auth.ParseAdmin(password)
+	most := config.MaxPasswordIterations.Get(h.config.Current())
+	switch {
+	case err != nil:
 		return "", badRequest("[admins] " + name + ": it looks hashed, and is not what CouchDB writes")
-	}
-	if hashed {
+	case hashed && given.Iterations > most:
+		return "", badRequest(fmt.Sprintf("[admins] %s: it has %d iterations, and %v is %d", name, given.Iterations,
+			config.MaxPasswordIterations, most))
+	case hashed:
 		return password, nil
 	}
 	hash, err := h.accounts.Hash(ctx, password)
@@ -164,7 +170,7 @@ func (h *Handler) deleteConfigValue(w http.ResponseWriter, r *http.Request) erro
 	}
 	ctx, cancel := storeContext(r)
 	defer cancel()
-	old, err := h.config.Delete(ctx, pathValue(r, "section"), pathValue(r, "key"))
+	old, err := h.config.Delete(ctx, pathValue(r, "section"), pathValue(r, "key"), accounts.KeepAdmin)
 	if err != nil {
 		return configFailure(err)
 	}
@@ -202,6 +208,8 @@ func configFailure(err error) error {
 		return badRequest(refused.Reason)
 	case errors.Is(err, config.ErrNotSet):
 		return unknownConfigValue()
+	case errors.Is(err, accounts.ErrNoAdmin):
+		return &failure{http.StatusConflict, "conflict", err.Error()}
 	}
 	return err
 }

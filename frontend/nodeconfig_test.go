@@ -347,11 +347,11 @@ type unwritable struct{ frontend.Configuration }
 
 func (unwritable) Current() *config.Config { return new(config.Config) }
 
-func (unwritable) Set(context.Context, string, string, string) (string, error) {
+func (unwritable) Set(context.Context, string, string, string, ...config.Check) (string, error) {
 	return "", errors.New("no quorum at http://u:" + secret + "@host/")
 }
 
-func (unwritable) Delete(context.Context, string, string) (string, error) {
+func (unwritable) Delete(context.Context, string, string, ...config.Check) (string, error) {
 	return "", fmt.Errorf("writing: %w", context.DeadlineExceeded)
 }
 

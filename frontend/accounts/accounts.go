@@ -35,6 +35,9 @@ var (
 	ErrConflicts = errors.New("user document conflicts must be resolved before the document is used for authentication purposes")
 )
 
+// ErrNoAdmin is why the configuration is not changed: see [KeepAdmin].
+var ErrNoAdmin = errors.New("no server administrator could log in any more: add another one to [admins] first")
+
 // Configuration is where the administrators and the rules are: *config.Live is one.
 type Configuration interface {
 	Current() *config.Config
@@ -106,7 +109,7 @@ func Open(ctx context.Context, opts Options) (*Accounts, error) {
 			return nil, err
 		} else if !known {
 			a.log.Warn().Str("name", name).Bool("hashed", config.Hashed(text)).
-				Msg("this entry of [admins] lets nobody in: it looks hashed, and is not what CouchDB writes")
+				Msg("this entry of [admins] lets nobody in: it looks hashed, and is not what CouchDB writes, or has too many iterations")
 		}
 	}
 	return a, nil
@@ -186,18 +189,45 @@ func (a *Accounts) find(ctx context.Context, name string) (found account, known 
 
 // admin returns the account of a server administrator.
 func (a *Accounts) admin(ctx context.Context, name string) (account, bool, error) {
-	text, known := config.Admins.Get(a.config.Current())[name]
+	cfg := a.config.Current()
+	text, known := config.Admins.Get(cfg)[name]
 	if !known {
 		return account{}, false, nil
 	}
 	found := account{User: auth.User{Name: name, Roles: []string{auth.AdminRole}}}
-	if hash, hashed, broken := auth.ParseAdmin(text); hashed {
+	if hash, hashed, _ := auth.ParseAdmin(text); hashed {
 		found.hash = hash
-		return found, broken == nil, nil
+		return found, admits(cfg, text), nil
 	}
 	var err error
 	found.hash, err = a.hashAdmin(ctx, name, text)
 	return found, err == nil, err
+}
+
+// admits reports whether a value of [admins] can let its administrator in. It cannot if it only looks like a hash, or
+// has too many iterations.
+func admits(cfg *config.Config, text string) bool {
+	hash, _, err := auth.ParseAdmin(text)
+	return err == nil && hash.Iterations <= config.MaxPasswordIterations.Get(cfg)
+}
+
+// KeepAdmin is a [config.Check]. It refuses, with ErrNoAdmin, a change after which no server administrator can log in
+// although one could before.
+func KeepAdmin(before, after *config.Config) error {
+	if countAdmins(before) > 0 && countAdmins(after) == 0 {
+		return ErrNoAdmin
+	}
+	return nil
+}
+
+// countAdmins returns how many server administrators can log in.
+func countAdmins(cfg *config.Config) (n int) {
+	for _, text := range config.Admins.Get(cfg) {
+		if admits(cfg, text) {
+			n++
+		}
+	}
+	return n
 }
 
 // HashedAdmins returns the passwords of administrators that the configuration has in plain text, by

@@ -498,3 +498,22 @@ func liveHeap() int64 {
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
 }
+
+// A hash with more than [chttpd_auth] max_iterations is never computed, and its user cannot log in.
+func TestHostileIterations(t *testing.T) {
+	t.Parallel()
+	slow := auth.NewHash("x", "sha256", 5)
+	slow.Iterations = 1 << 31
+	n := open(t, memory(t), "chttpd_auth/max_iterations=1000", noLockout, "admins/root="+slow.String())
+	for _, scheme := range []auth.Scheme{auth.PBKDF2, auth.SimplePBKDF2} {
+		n.write(docstore.Rev{}, string(scheme), map[string]any{
+			"password_scheme": scheme, "pbkdf2_prf": "sha256", "derived_key": slow.Key, "salt": slow.Salt, "iterations": slow.Iterations,
+		})
+	}
+	for _, name := range []string{"root", string(auth.PBKDF2), string(auth.SimplePBKDF2)} {
+		iterations := n.CountIterations()
+		n.fails(accounts.ErrWrong, name, "x")
+		assert.LessOrEqual(t, iterations.Load(), int64(1000), name)
+	}
+	assert.Contains(t, n.log.String(), "has too many iterations")
+}

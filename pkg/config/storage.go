@@ -217,6 +217,10 @@ func (s *storage) replace(tx kv.Transaction, rows, next Layer) bool {
 	return changed
 }
 
+// Check decides whether the store's layer may change. before and after are this node's configuration without and with the
+// change. An error refuses the change. A Check is called inside the change's transaction, which may run several times.
+type Check func(before, after *Config) error
+
 // Set puts a value into the store, from where it reaches all nodes; of several spellings
 // of a setting the store has the latest that was set. An empty text is none: the store
 // gives up what it has. It returns the text that held before, of whatever origin, and
@@ -224,13 +228,13 @@ func (s *storage) replace(tx kv.Transaction, rows, next Layer) bool {
 //
 // The error is a *RefusedError where the store does not take the value: the setting
 // cannot have it, or it counts when a node starts, or settee does not know it in a section
-// that is its own. Others are of the store, or ctx's.
-func (l *Live) Set(ctx context.Context, section, key, text string) (old string, err error) {
+// that is its own. Others are those of checks, of the store, or ctx's.
+func (l *Live) Set(ctx context.Context, section, key, text string, checks ...Check) (old string, err error) {
 	v := Value{section, key, text, "request"}
 	return l.write(ctx, v, func(own *Config, rows Layer) (Layer, string, error) {
 		now, _ := own.withStored(rows)
 		before, _ := now.text(v.name())
-		next, err := own.change(rows, v)
+		next, err := own.checked(rows, v, checks)
 		return next, show(v.name(), before), err
 	})
 }
@@ -238,14 +242,14 @@ func (l *Live) Set(ctx context.Context, section, key, text string) (old string, 
 // Delete takes a value out of the store, so that what the other places say holds again. It
 // returns the text that the store had, masked if it is a secret. The error is ErrNotSet
 // where it had none, and otherwise one of Set's.
-func (l *Live) Delete(ctx context.Context, section, key string) (old string, err error) {
+func (l *Live) Delete(ctx context.Context, section, key string, checks ...Check) (old string, err error) {
 	v := Value{Section: section, Key: key}
 	return l.write(ctx, v, func(own *Config, rows Layer) (Layer, string, error) {
 		at := slices.IndexFunc(rows, func(row Value) bool { return row.name() == v.name() })
 		if at < 0 {
 			return nil, "", fmt.Errorf("%v: %w", v.name(), ErrNotSet)
 		}
-		next, err := own.change(rows, v)
+		next, err := own.checked(rows, v, checks)
 		return next, show(v.name(), rows[at].Text), err
 	})
 }

@@ -181,6 +181,22 @@ func (c *Config) change(rows Layer, v Value) (Layer, error) {
 	return next, nil
 }
 
+// checked is change, unless one of some checks refuses it.
+func (c *Config) checked(rows Layer, v Value, checks []Check) (Layer, error) {
+	next, err := c.change(rows, v)
+	if err != nil || len(checks) == 0 {
+		return next, err
+	}
+	before, _ := c.withStored(rows)
+	after, _ := c.withStored(next)
+	for _, check := range checks {
+		if err := check(before, after); err != nil {
+			return nil, err
+		}
+	}
+	return next, nil
+}
+
 func size(rows Layer) int {
 	total := 0
 	for _, v := range rows {
