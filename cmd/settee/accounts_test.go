@@ -71,3 +71,26 @@ func TestPublicAddress(t *testing.T) {
 	assert.Zero(t, node.end(syscall.SIGTERM))
 	assert.NotContains(t, node.logged(), adminPassword)
 }
+
+// A frontend renews a weak hash when its user logs in.
+func TestHashesAreRenewed(t *testing.T) {
+	node := serveNode(t, "mem:")
+	const path = "_users/org.couchdb.user:ann"
+	// Of the password "password" and the salt "salt".
+	status, answer := node.request(http.MethodPut, path, `{"type":"user","name":"ann","roles":[],
+		"password_scheme":"simple","salt":"salt","password_sha":"c88e9c67041a74e0357befdff93f87dde0904214"}`)
+	require.Equal(t, http.StatusCreated, status, answer)
+	status, answer = node.request(http.MethodGet, "_users/_changes", "")
+	require.Equal(t, http.StatusOK, status)
+	seq := regexp.MustCompile(`"last_seq":"([^"]+)"`).FindStringSubmatch(answer)
+	require.NotNil(t, seq, answer)
+	status, answer = request(t, http.MethodGet, strings.Replace(withoutAdmin(node.url), "://", "://ann:password@", 1)+"_session", "")
+	require.Equal(t, http.StatusOK, status, answer)
+	status, answer = node.request(http.MethodGet, "_users/_changes?feed=longpoll&since="+seq[1], "")
+	require.Equal(t, http.StatusOK, status)
+	require.Contains(t, answer, "org.couchdb.user:ann")
+	status, answer = node.request(http.MethodGet, path, "")
+	require.Equal(t, http.StatusOK, status)
+	require.Contains(t, answer, `"password_scheme":"pbkdf2"`)
+	require.Zero(t, node.end(syscall.SIGTERM))
+}

@@ -153,6 +153,7 @@ func serve(
 			return err
 		}
 		ended.Go(func() { hashAdmins(background, live, n.accounts, files, log) })
+		ended.Go(func() { n.accounts.RenewHashes(background) })
 		if err := n.listen(ctx, cfg); err != nil {
 			return err
 		}

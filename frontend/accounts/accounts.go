@@ -42,6 +42,7 @@ var ErrNoAdmin = errors.New("no server administrator could log in any more: add 
 type Configuration interface {
 	Current() *config.Config
 	SetFirst(ctx context.Context, section, key, text string) (bool, error)
+	Replace(ctx context.Context, section, key, was, text string) (bool, error)
 }
 
 // Options are the options of [Open].
@@ -77,6 +78,9 @@ type Accounts struct {
 
 	mu     sync.Mutex // guards what follows; never held during I/O
 	hashed map[string]hashedAdmin
+	// renewals is the queue of RenewHashes. renewing has the names in it, and the name that is being renewed.
+	renewals chan renewal
+	renewing map[string]bool
 }
 
 // hashedAdmin is the password of an administrator whom the configuration has in plain text.
@@ -98,6 +102,7 @@ func Open(ctx context.Context, opts Options) (*Accounts, error) {
 		store: opts.Store, space: tuple.SubspaceFromBytes(opts.Prefix), docs: opts.Documents, config: opts.Config, log: opts.Log,
 		hashing: make(chan struct{}, runtime.GOMAXPROCS(0)), waiting: make(chan struct{}, maxWaiting), verify: auth.Hash.Verify,
 		failures: newFailures(), recent: newRecent(), hashed: map[string]hashedAdmin{},
+		renewals: make(chan renewal, maxRenewals), renewing: map[string]bool{},
 	}
 	_, _ = rand.Read(a.process[:]) // never fails
 	var err error
@@ -177,6 +182,7 @@ type account struct {
 	hash      auth.Hash
 	second    *auth.OneTime // nil: the password is enough
 	conflicts bool
+	replace   replace // nil: the hash stays as it is
 }
 
 // find returns the account of a name. known is false if there is none.
@@ -197,10 +203,14 @@ func (a *Accounts) admin(ctx context.Context, name string) (account, bool, error
 	found := account{User: auth.User{Name: name, Roles: []string{auth.AdminRole}}}
 	if hash, hashed, _ := auth.ParseAdmin(text); hashed {
 		found.hash = hash
+		if config.Admins.From(cfg, name) == config.OriginStore.String() {
+			found.replace = a.replaceInConfig(name, text)
+		}
 		return found, admits(cfg, text), nil
 	}
 	var err error
 	found.hash, err = a.hashAdmin(ctx, name, text)
+	found.replace = a.replaceAgreed(name, text, found.hash)
 	return found, err == nil, err
 }
 
@@ -387,7 +397,11 @@ func (a *Accounts) login(
 	case !right:
 		return auth.User{}, a.refuse(attempt, ErrWrong)
 	}
-	return a.result(ctx, attempt, found, step)
+	user, err := a.result(ctx, attempt, found, step)
+	if err == nil {
+		a.offer(found, password)
+	}
+	return user, err
 }
 
 // result returns the user of an account after its passwords were found right. If the account has a second factor, it

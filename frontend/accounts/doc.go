@@ -38,6 +38,17 @@
 //
 // A name that does not exist is hashed, counted and locked as one that does.
 //
+// # Old hashes
+//
+// If a login's password has a weaker hash than a new one would be (another scheme, a weaker
+// pseudorandom function, fewer iterations), the hash is renewed, as in CouchDB ([chttpd_auth]
+// upgrade_hash_on_auth). [Accounts.RenewHashes] does that after the login, one hash at a time, from a
+// bounded queue. It writes only if the account is still as it was when the password was checked: the
+// revision of a user's document, the value of [admins] in the store, or the row ("admin", name). Other
+// values of [admins] stay as they are. A renewed hash is weaker than the old one in no respect, so
+// frontends with different settings do not undo each other's work. Its salt stays, so sessions go on.
+// Feeds that wait end, as with any change of an account.
+//
 // # Repeated failures
 //
 // As in CouchDB a name is locked, for the address that the failures came from, after some of
@@ -46,5 +57,5 @@
 // those of a name, wherever they come from; who has many of them wait is refused ([ErrTooMany]).
 // Each frontend counts for itself, in a bounded room.
 //
-// The package starts no goroutines.
+// The package starts no goroutines: RenewHashes runs in one of its caller's.
 package accounts

@@ -29,9 +29,9 @@ func (a *Accounts) user(ctx context.Context, name string) (account, bool, error)
 	if name == "" || name[0] == '_' || len(name) > docstore.MaxIDSize-len(IDPrefix) {
 		return account{}, false, nil
 	}
-	doc, err := kv.TransactValue(ctx, a.store, func(tx kv.Transaction) (*docstore.Document, error) {
-		db, err := a.docs.DatabaseIn(tx.Snapshot(), Database)
-		if err != nil {
+	var db *docstore.Database
+	doc, err := kv.TransactValue(ctx, a.store, func(tx kv.Transaction) (_ *docstore.Document, err error) {
+		if db, err = a.docs.DatabaseIn(tx.Snapshot(), Database); err != nil {
 			return nil, err
 		}
 		return db.GetIn(tx.Snapshot(), IDPrefix+name, docstore.GetOptions{Conflicts: true})
@@ -48,6 +48,7 @@ func (a *Accounts) user(ctx context.Context, name string) (account, bool, error)
 	}
 	found, known := parseUser(name, doc.Body, config.MaxPasswordIterations.Get(a.config.Current()))
 	found.conflicts = len(doc.Conflicts) > 0
+	found.replace = replaceInDocument(db, doc.ID, doc.Rev)
 	return found, known, nil
 }
 

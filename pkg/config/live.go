@@ -253,3 +253,22 @@ func (l *Live) SetFirst(ctx context.Context, section, key, text string) (first b
 	l.take(found)
 	return first, nil
 }
+
+// Replace changes a value in the store if its text is still was, and reports whether it did. The error is one of Set's.
+func (l *Live) Replace(ctx context.Context, section, key, was, text string) (replaced bool, err error) {
+	v := Value{section, key, text, OriginStore.String()}
+	replaced, err = write(ctx, &l.storage, func(rows Layer) (Layer, bool, error) {
+		if !slices.ContainsFunc(rows, func(row Value) bool { return row.name() == v.name() && row.Text == was }) {
+			return rows, false, nil
+		}
+		next, err := l.without().change(rows, v)
+		return next, true, err
+	})
+	if err != nil {
+		return false, err
+	}
+	if found, err := l.storage.read(ctx); err == nil {
+		l.take(found)
+	} // or else the watch makes up for it
+	return replaced, nil
+}

@@ -87,6 +87,9 @@ var (
 		"How often new passwords are hashed. Half a million is about a tenth of a second.")
 	MaxPasswordIterations = define("chttpd_auth", "max_iterations", "1000000", whole(1, 100_000_000),
 		"How often passwords are hashed at most: one that says more of itself lets nobody in.")
+	UpgradeHashOnAuth = define("chttpd_auth", "upgrade_hash_on_auth", "true", boolean(),
+		"Whether a password whose hash is weaker than a new one is hashed again when its user logs in.\n"+
+			"Those of [admins] that are in files, the environment or flags stay as they are.")
 )
 
 // [chttpd_auth_lockout]

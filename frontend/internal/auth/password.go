@@ -12,6 +12,8 @@ import (
 	"encoding/json"
 	"errors"
 	"hash"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -33,7 +35,7 @@ const (
 	DefaultIterations = 600_000
 )
 
-// PRFs are CouchDB's names of the hash functions that PBKDF2 is made with.
+// PRFs are CouchDB's names of the hash functions that PBKDF2 is made with, the weakest first.
 var PRFs = []string{"sha", "sha224", "sha256", "sha384", "sha512"}
 
 // hashFunction returns the hash function of CouchDB's name for it, nil if there is none.
@@ -68,11 +70,38 @@ var ErrHash = errors.New("it is not a hashed password as CouchDB writes it")
 // NewHash hashes a password with PBKDF2 and a random salt. It takes as long as there are
 // iterations: with DefaultIterations about a tenth of a second.
 func NewHash(password, prf string, iterations int) Hash {
-	var salt [16]byte
-	_, _ = rand.Read(salt[:]) // never fails
-	h := Hash{Scheme: PBKDF2, PRF: prf, Salt: hex.EncodeToString(salt[:]), Iterations: iterations}
+	h := Hash{Scheme: PBKDF2, PRF: prf, Salt: newSalt(), Iterations: iterations}
 	h.Key = h.derive(password)
 	return h
+}
+
+func newSalt() string {
+	var salt [16]byte
+	_, _ = rand.Read(salt[:]) // never fails
+	return hex.EncodeToString(salt[:])
+}
+
+// IsWeaker reports whether a hash is weaker than a new one would be: of another scheme, with a weaker pseudorandom
+// function or with fewer iterations.
+func (h Hash) IsWeaker(prf string, iterations int) bool {
+	return h.Scheme != PBKDF2 || slices.Index(PRFs, h.PRF) < slices.Index(PRFs, prf) || h.Iterations < iterations
+}
+
+// keepsSalt matches a salt that a renewed hash keeps: 16 or more characters, none of which has a meaning in [admins].
+var keepsSalt = regexp.MustCompile("^[0-9A-Za-z]{16,}$")
+
+// Renew returns a new hash of the same password, at least as strong as NewHash's and as h in each respect. So servers with
+// different settings do not undo each other's work. A salt that is long enough stays, because cookies are signed with it.
+func (h Hash) Renew(password, prf string, iterations int) Hash {
+	renewed := Hash{Scheme: PBKDF2, PRF: prf, Salt: h.Salt, Iterations: max(h.Iterations, iterations)}
+	if slices.Index(PRFs, h.PRF) > slices.Index(PRFs, prf) {
+		renewed.PRF = h.PRF
+	}
+	if !keepsSalt.MatchString(h.Salt) {
+		renewed.Salt = newSalt()
+	}
+	renewed.Key = renewed.derive(password)
+	return renewed
 }
 
 // Verify reports whether the password is the one that was hashed. It takes about the same

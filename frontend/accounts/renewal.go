@@ -1,0 +1,154 @@
+package accounts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"settee/frontend/internal/auth"
+	"settee/pkg/config"
+	"settee/pkg/docstore"
+	"settee/pkg/kv"
+)
+
+const (
+	// maxRenewals is the most hashes that wait to be renewed. Further ones are left to a later login.
+	maxRenewals = 100
+	// renewWithin is the longest that one renewal may take.
+	renewWithin = 30 * time.Second
+)
+
+// replace stores a new hash of an account, unless the account has changed since its old hash was read. It reports
+// whether it did.
+type replace func(ctx context.Context, hash auth.Hash) (bool, error)
+
+// renewal is a hash to be renewed, and the password that it was found to belong to.
+type renewal struct {
+	name, password string
+	hash           auth.Hash
+	replace        replace
+}
+
+// target returns the pseudorandom function and the iterations of new hashes, at most as many as a login accepts.
+func target(cfg *config.Config) (prf string, iterations int) {
+	return config.PasswordPRF.Get(cfg), min(config.PasswordIterations.Get(cfg), config.MaxPasswordIterations.Get(cfg))
+}
+
+// offer queues an account's hash for renewal if it is weaker than a new one. It does not wait: it does nothing if the
+// queue is full, or has that name already.
+func (a *Accounts) offer(found account, password string) {
+	cfg := a.config.Current()
+	prf, iterations := target(cfg)
+	if found.replace == nil || !config.UpgradeHashOnAuth.Get(cfg) || !found.hash.IsWeaker(prf, iterations) {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.renewing[found.Name] {
+		return
+	}
+	select {
+	case a.renewals <- renewal{found.Name, password, found.hash, found.replace}:
+		a.renewing[found.Name] = true
+	default:
+	}
+}
+
+// RenewHashes renews weak hashes after logins, one at a time, until ctx ends. Hashes are renewed only while it runs.
+func (a *Accounts) RenewHashes(ctx context.Context) {
+	for {
+		select {
+		case r := <-a.renewals:
+			renewed, err := a.renew(ctx, r)
+			a.mu.Lock()
+			delete(a.renewing, r.name)
+			a.mu.Unlock()
+			switch {
+			case err != nil && ctx.Err() == nil:
+				a.log.Warn().Err(err).Str("name", r.name).Msg("the hash of a password was not renewed: a later login does it")
+			case renewed:
+				a.log.Info().Str("name", r.name).Msg("the hash of a password was weaker than a new one, and was renewed")
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (a *Accounts) renew(ctx context.Context, r renewal) (renewed bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, renewWithin)
+	defer cancel()
+	prf, iterations := target(a.config.Current())
+	var hash auth.Hash
+	if err := a.slowly(ctx, func() { hash = r.hash.Renew(r.password, prf, iterations) }); err != nil {
+		return false, err
+	}
+	return r.replace(ctx, hash)
+}
+
+// replaceInDocument returns a replace for one revision of a user's document. It does nothing if the document has another
+// revision by then.
+func replaceInDocument(db *docstore.Database, id string, rev docstore.Rev) replace {
+	return func(ctx context.Context, hash auth.Hash) (bool, error) {
+		doc, err := db.Get(ctx, id, docstore.GetOptions{Rev: rev})
+		if err != nil {
+			return notChanged(err)
+		}
+		edit := docstore.Edit{ID: id, Rev: rev}
+		if edit.Body, err = hashedBody(doc.Body, hash); err != nil {
+			return false, err
+		}
+		for _, attachment := range doc.Attachments {
+			edit.Attachments = append(edit.Attachments, docstore.EditAttachment{Name: attachment.Name, Digest: attachment.Digest()})
+		}
+		if _, err := db.Put(ctx, edit); err != nil {
+			return notChanged(err)
+		}
+		return true, nil
+	}
+}
+
+// notChanged returns no error if err says that the document was written or deleted meanwhile.
+func notChanged(err error) (bool, error) {
+	for _, expected := range []error{docstore.ErrConflict, docstore.ErrNotFound, docstore.ErrDatabaseNotFound} {
+		if errors.Is(err, expected) {
+			return false, nil
+		}
+	}
+	return false, fmt.Errorf("writing the document of a user: %w", err)
+}
+
+// replaceInConfig returns a replace for a value of [admins] in the store.
+func (a *Accounts) replaceInConfig(name, was string) replace {
+	return func(ctx context.Context, hash auth.Hash) (bool, error) {
+		return a.config.Replace(ctx, "admins", name, was, hash.String())
+	}
+}
+
+// replaceAgreed returns a replace for the hash that the frontends share of a password that the configuration has in
+// plain text.
+func (a *Accounts) replaceAgreed(name, plain string, was auth.Hash) replace {
+	key := a.space.Pack("admin", name)
+	return func(ctx context.Context, hash auth.Hash) (bool, error) {
+		replaced, err := kv.TransactValue(ctx, a.store, func(tx kv.Transaction) (bool, error) {
+			now, err := tx.Get(key).Await()
+			switch {
+			case err != nil:
+				return false, err
+			case string(now) == hash.String(): // an earlier commit of this call, with an unknown result
+				return true, nil
+			case string(now) != was.String():
+				return false, nil
+			}
+			tx.Set(key, []byte(hash.String()))
+			return true, nil
+		})
+		if replaced {
+			a.mu.Lock()
+			a.hashed[name] = hashedAdmin{auth.MAC(a.process[:], name, plain), hash}
+			a.mu.Unlock()
+		}
+		return replaced, err
+	}
+}
