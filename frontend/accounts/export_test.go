@@ -37,3 +37,9 @@ func (a *Accounts) count(each func(auth.Hash) int) *atomic.Int64 {
 	}
 	return sum
 }
+
+// ParseUser reads the document of a user, as a login does.
+func ParseUser(name string, body []byte, maxIterations int) (auth.User, auth.Hash, bool) {
+	found, known := parseUser(name, body, maxIterations)
+	return found.User, found.hash, known
+}
