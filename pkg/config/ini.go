@@ -77,9 +77,15 @@ func parseINI(data string) ([]entry, []remark) {
 	return entries, remarks
 }
 
+// maxShownSection is how many bytes a remark shows of a section's name: a file may have many remarks.
+const maxShownSection = 100
+
 func stillIn(section string) string {
 	if section == "" {
 		return ""
+	}
+	if len(section) > maxShownSection {
+		section = strings.ToValidUTF8(section[:maxShownSection], "") + "..."
 	}
 	return "; what follows still belongs to [" + section + "]"
 }

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -108,34 +107,4 @@ func TestFormatSettingRefusesWhatDoesNotFitALine(t *testing.T) {
 		_, ok := formatSetting(key, "v")
 		require.False(t, ok, "%q", key)
 	}
-}
-
-// FuzzParseINI checks that whatever is in a file, the reader comes to an end with
-// entries that can be written down and read again as they are.
-func FuzzParseINI(f *testing.F) {
-	for _, seed := range []string{
-		"", "[a]\nk = v ; c\r\n# x\n[b]\nk==v\n", "[a]\nk=;v", "[a]\nk= = v\n[]\n[x\n= y", "\ufeff[\x00]\n\x1a\t;=",
-		"[replicator]\nmax_jobs = 9999999\n[replicator.shares]\na/_replicator=1",
-	} {
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, data string) {
-		entries, remarks := parseINI(data)
-		lines := 1 + len(data)
-		for _, r := range remarks {
-			require.True(t, r.line >= 1 && r.line <= lines)
-		}
-		var again strings.Builder
-		for _, e := range entries {
-			line, ok := formatSetting(e.key, e.text)
-			require.True(t, ok, "%q = %q", e.key, e.text)
-			again.WriteString("[" + e.section + "]\n" + line + "\n")
-		}
-		reread, remarks := parseINI(again.String())
-		require.Empty(t, remarks)
-		for i := range entries {
-			entries[i].line = 2 * (i + 1)
-		}
-		require.Equal(t, entries, reread)
-	})
 }

@@ -69,8 +69,10 @@ func replaceINI(data string, replacements []Replacement) string {
 	next := make(map[int]string) // texts, by the lines that are to have them
 	for _, e := range entries {
 		for _, r := range replacements {
-			_, fits := formatSetting(r.Key, r.Text)
-			if fits && (name{e.section, e.key}) == (name{r.Section, r.Key}) && e.text == r.Was {
+			if (name{e.section, e.key}) != (name{r.Section, r.Key}) || e.text != r.Was {
+				continue
+			}
+			if _, fits := formatSetting(r.Key, r.Text); fits {
 				next[e.line] = r.Text
 			}
 		}

@@ -17,9 +17,8 @@ import (
 func (c *Config) WriteINI(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString("; The effective configuration of settee. Behind each value is where it comes from.\n")
-	strangers := c.strangers()
-	own, foreign := sections(strangers)
-	for _, section := range own {
+	strangers, foreign := c.strangersBySection()
+	for _, section := range ownSections() {
 		fmt.Fprintf(&b, "\n[%s]\n", section)
 		for _, d := range table.settings {
 			if d.section == section {
@@ -29,11 +28,11 @@ func (c *Config) WriteINI(w io.Writer) error {
 		if f := familyOf(section); f != nil {
 			writeFamily(&b, c, f)
 		}
-		writeStrangers(&b, section, strangers)
+		writeStrangers(&b, strangers[section])
 	}
 	for _, section := range foreign {
 		fmt.Fprintf(&b, "\n;[%s]\n", printable(section))
-		writeStrangers(&b, section, strangers)
+		writeStrangers(&b, strangers[section])
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -84,23 +83,18 @@ func writeLine(b *strings.Builder, n name, r resolved) {
 }
 
 // writeStrangers writes what a section has that is no setting, as comments.
-func writeStrangers(b *strings.Builder, section string, strangers []Value) {
-	first := true
-	for _, v := range strangers {
-		if v.Section != section {
-			continue
-		}
-		if first {
+func writeStrangers(b *strings.Builder, strangers []Value) {
+	for i, v := range strangers {
+		if i == 0 {
 			b.WriteString("\n; Without effect:\n")
-			first = false
 		}
 		fmt.Fprintf(b, ";   %s ; %s\n", printable(v.Key+" = "+show(v.name(), v.Text)), printable(v.From))
 	}
 }
 
-// sections returns the sections of the settings, in their order, and those that only
-// strangers are in.
-func sections(strangers []Value) (own, foreign []string) {
+// ownSections returns the sections of the settings, in their order.
+func ownSections() []string {
+	var own []string
 	for _, d := range table.settings {
 		if !slices.Contains(own, d.section) {
 			own = append(own, d.section)
@@ -109,12 +103,21 @@ func sections(strangers []Value) (own, foreign []string) {
 	for _, f := range table.families {
 		own = append(own, f.section)
 	}
-	for _, v := range strangers {
-		if !slices.Contains(own, v.Section) && !slices.Contains(foreign, v.Section) {
+	return own
+}
+
+// strangersBySection returns the strangers of each section, and those sections, in the order in which they first come,
+// that have nothing else.
+func (c *Config) strangersBySection() (strangers map[string][]Value, foreign []string) {
+	own := ownSections()
+	strangers = make(map[string][]Value)
+	for _, v := range c.strangers() {
+		if strangers[v.Section] == nil && !slices.Contains(own, v.Section) {
 			foreign = append(foreign, v.Section)
 		}
+		strangers[v.Section] = append(strangers[v.Section], v)
 	}
-	return own, foreign
+	return strangers, foreign
 }
 
 // strangers returns the values in all layers that are no settings: of each name the
