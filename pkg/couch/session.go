@@ -30,8 +30,9 @@ const (
 	firstSweep = 64
 )
 
-// Sessions are logins at servers, which all databases share that have the same server, user and password:
-// 500 jobs log in once. The zero value is ready; Sessions are not to be copied.
+// Sessions are logins at servers, which all databases share that have the same server, user and password, and go
+// there through the same proxy or none: 500 jobs log in once. The zero value is ready; Sessions are not to be
+// copied.
 //
 // A password is not kept, nor can one be found out from what is kept: what a login is found by is a keyed
 // hash. Logins are kept while a database that uses them is open; of others as many as are still good, up
@@ -43,7 +44,7 @@ type Sessions struct {
 	sweep int // how many there may be until the useless ones are looked for
 }
 
-// acquire returns the session for a server, a user and a password, to be released.
+// acquire returns the session of what has this identity, to be released.
 func (s *Sessions) acquire(identity ...string) *session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,7 +138,8 @@ func (d *Database) openSession() {
 	// What a job says of its authentication itself is not to be mixed with another.
 	own := d.cfg.Header.Get("Authorization") != "" || d.cfg.Header.Get("Cookie") != ""
 	if d.cfg.Sessions != nil && d.cfg.Username != "" && !own {
-		d.session = d.cfg.Sessions.acquire(d.server, d.cfg.Header.Get("Host"), d.cfg.Username, d.cfg.Password)
+		// A proxy, or another host than the URL's, may answer in the server's name: see limitKey.
+		d.session = d.cfg.Sessions.acquire(d.server, d.cfg.Header.Get("Host"), d.proxy, d.cfg.Username, d.cfg.Password)
 	}
 }
 

@@ -3,6 +3,7 @@ package worker_test
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -150,5 +151,33 @@ func TestLoginsThatAreRefused(t *testing.T) {
 		require.Contains(t, failure.Reason, source.URL)
 		require.Contains(t, failure.Reason, ": Name or password is incorrect.")
 		require.Zero(t, failure.RetryAfter)
+	}
+}
+
+// A job's own proxy can say what it likes in a server's name. No other job sends the cookie that it gave.
+func TestACookieOfAProxyIsSentByItsJobAlone(t *testing.T) {
+	t.Parallel()
+	source, target := lodges(t, 3)
+	var mu sync.Mutex
+	var cookies []string
+	source.before = func(r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		cookies = append(cookies, r.Header.Get("Cookie"))
+	}
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Set-Cookie", "AuthSession=planted; Max-Age=600; Path=/")
+		refuse(w, 200, `{"db_name":"db","update_seq":0}`)
+	}))
+	t.Cleanup(proxy.Close)
+
+	shared := worker.Impatient()
+	edit := func(cfg *worker.Config) { cfg.Shared = shared }
+	_ = fails(t, replication(t, source.URL, target.URL, `"source_proxy":`+quoted(proxy.URL)), edit)
+	require.Empty(t, cookies)
+	run(t, replication(t, source.URL, target.URL), edit)
+	require.NotEmpty(t, cookies)
+	for _, cookie := range cookies {
+		require.Equal(t, "AuthSession=c1", cookie)
 	}
 }
