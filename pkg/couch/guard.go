@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+
+	"settee/pkg/ipv4in6"
 )
 
 // ErrDenied says that an address is in one of the networks that PoolConfig.Denied names. It goes with a
@@ -25,23 +27,12 @@ func checkAddress(denied []netip.Prefix, addr netip.Addr) error {
 	return nil
 }
 
-var (
-	nat64  = netip.MustParsePrefix("64:ff9b::/96") // RFC 6052
-	sixTo4 = netip.MustParsePrefix("2002::/16")    // RFC 3056
-)
-
-// reaches returns the addresses that a connection to addr may come to. An IPv6 address can be another
-// spelling of an IPv4 one: mapped, or for a translator or a relay on the way. The unspecified address is
-// this machine.
+// reaches returns the addresses that a connection to addr may come to. An IPv6 address can carry an IPv4 one,
+// for what is on the way. The unspecified address is this machine.
 func reaches(addr netip.Addr) []netip.Addr {
 	addr = addr.Unmap().WithZone("") // no prefix contains an address with a zone
-	all := []netip.Addr{addr}
-	switch b := addr.As16(); {
-	case addr.Is6() && nat64.Contains(addr):
-		all = append(all, netip.AddrFrom4([4]byte(b[12:])))
-	case addr.Is6() && sixTo4.Contains(addr):
-		all = append(all, netip.AddrFrom4([4]byte(b[2:6])))
-	case addr.IsUnspecified():
+	all := append([]netip.Addr{addr}, ipv4in6.Carried(addr)...)
+	if addr.IsUnspecified() {
 		all = append(all, netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback())
 	}
 	return all

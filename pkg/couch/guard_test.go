@@ -105,14 +105,23 @@ func TestDeniedNetworks(t *testing.T) {
 	t.Parallel()
 	pool, settings := newPool(t, couch.PoolOptions{}, deny("169.254.0.0/16", "fe80::/10", "127.0.0.0/8"))
 	for url, words := range map[string]string{
-		"http://169.254.169.254/latest":      "connecting to 169.254.169.254:80: 169.254.169.254 is in 169.254.0.0/16: denied by",
-		"https://169.254.169.254/latest":     "169.254.169.254 is in 169.254.0.0/16",
-		"http://[::ffff:169.254.169.254]/db": "169.254.169.254 is in 169.254.0.0/16",
-		"http://[64:ff9b::a9fe:a9fe]/db":     "64:ff9b::a9fe:a9fe is in 169.254.0.0/16",
-		"http://[2002:a9fe:a9fe::1]/db":      "2002:a9fe:a9fe::1 is in 169.254.0.0/16",
-		"http://0.0.0.0:1/db":                "0.0.0.0 is in 127.0.0.0/8",
-		"http://[::]:1/db":                   ":: is in 127.0.0.0/8",
-		"http://localhost:1/db":              "in 127.0.0.0/8",
+		"http://169.254.169.254/latest":            "connecting to 169.254.169.254:80: 169.254.169.254 is in 169.254.0.0/16: denied by",
+		"https://169.254.169.254/latest":           "169.254.169.254 is in 169.254.0.0/16",
+		"http://[::ffff:169.254.169.254]/db":       "169.254.169.254 is in 169.254.0.0/16",
+		"http://[64:ff9b::a9fe:a9fe]/db":           "64:ff9b::a9fe:a9fe is in 169.254.0.0/16",
+		"http://[2002:a9fe:a9fe::1]/db":            "2002:a9fe:a9fe::1 is in 169.254.0.0/16",
+		"http://[64:ff9b:1::a9fe:a9fe]/db":         "64:ff9b:1::a9fe:a9fe is in 169.254.0.0/16",
+		"http://[64:ff9b:1:a9fe:a9:fe00::]/db":     "is in 169.254.0.0/16", // a translator's prefix of 48 bits
+		"http://[64:ff9b:1:7a9:fe:a9fe:1234:0]/db": "is in 169.254.0.0/16", // of 56
+		"http://[64:ff9b:1:7:a9:fea9:fe00:0]/db":   "is in 169.254.0.0/16", // of 64
+		"http://[::169.254.169.254]/db":            "::a9fe:a9fe is in 169.254.0.0/16",
+		"http://[::ffff:0:169.254.169.254]/db":     "::ffff:0:a9fe:a9fe is in 169.254.0.0/16",
+		"http://[2001:0:a9fe:a9fe::1]/db":          "is in 169.254.0.0/16", // Teredo's server
+		"http://[2001::5601:5601]/db":              "is in 169.254.0.0/16", // and its client
+		"http://[2001:db8::5efe:a9fe:a9fe]/db":     "is in 169.254.0.0/16", // ISATAP
+		"http://0.0.0.0:1/db":                      "0.0.0.0 is in 127.0.0.0/8",
+		"http://[::]:1/db":                         ":: is in 127.0.0.0/8",
+		"http://localhost:1/db":                    "in 127.0.0.0/8",
 	} {
 		refusedAsDenied(t, through(t, pool, url, couch.TransportOptions{}, patient), words)
 	}
