@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/netip"
 	"net/url"
@@ -20,6 +21,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"settee/pkg/config"
+	"settee/pkg/ipv4in6"
 )
 
 // resolverFile is where a host says which name servers it asks.
@@ -73,6 +75,7 @@ type rules struct {
 	Store     []netip.AddrPort // the coordinators; none where the store is this host's
 	Resolvers []netip.Addr     // the name servers that are asked, if any has to be
 	Denied    []netip.Prefix   // none contains another
+	Masked    []masked         // what is denied beside them
 	MoreIn    []string
 	MoreOut   []string
 }
@@ -95,7 +98,7 @@ func newRules(ctx context.Context, cfg *config.Config, resolvers string) (*rules
 		return nil, err
 	}
 	if r.Roles.Replication {
-		r.Denied = spelledOut(config.DeniedNetworks.Get(cfg))
+		r.Denied, r.Masked = spelledOut(config.DeniedNetworks.Get(cfg))
 	}
 	if r.Roles.Replication || byName {
 		if r.Resolvers, err = readResolvers(resolvers); err != nil {
@@ -178,33 +181,46 @@ func readResolvers(path string) ([]netip.Addr, error) {
 	return all, nil
 }
 
-// spelledOut returns networks with the IPv6 networks that stand for those of IPv4: for a
-// translator (RFC 6052) and for 6to4 relays (RFC 3056). nft refuses a set with an element
-// that is part of another one, so those are left out.
-func spelledOut(networks []netip.Prefix) []netip.Prefix {
+// masked is IPv6 addresses that have one of some values where a mask has ones.
+type masked struct {
+	Mask   netip.Addr
+	Values []netip.Addr
+}
+
+// spelledOut returns networks with the IPv6 addresses that carry one of their IPv4 addresses: those that are
+// networks, too, and the others.
+func spelledOut(networks []netip.Prefix) ([]netip.Prefix, []masked) {
 	var all []netip.Prefix
-	for _, network := range networks {
+	others := map[netip.Addr][]netip.Addr{} // values by mask
+	for _, network := range outermost(networks) {
 		all = append(all, network)
-		if !network.Addr().Is4() {
-			continue
-		}
-		four := network.Addr().As4()
-		translated := [16]byte{0, 0x64, 0xff, 0x9b}
-		copy(translated[12:], four[:])
-		relayed := [16]byte{0x20, 0x02}
-		copy(relayed[2:], four[:])
-		all = append(all, netip.PrefixFrom(netip.AddrFrom16(translated), 96+network.Bits()),
-			netip.PrefixFrom(netip.AddrFrom16(relayed), 16+network.Bits()))
-	}
-	slices.SortStableFunc(all, func(a, b netip.Prefix) int { return cmp.Compare(a.Bits(), b.Bits()) })
-	var least []netip.Prefix
-	for _, network := range all {
-		if !slices.ContainsFunc(least, func(wide netip.Prefix) bool { return wide.Contains(network.Addr()) }) {
-			least = append(least, network)
+		for _, pattern := range ipv4in6.Patterns(network) {
+			if prefix, is := pattern.Prefix(); is {
+				all = append(all, prefix)
+			} else {
+				others[pattern.Mask] = append(others[pattern.Mask], pattern.Value)
+			}
 		}
 	}
-	slices.SortFunc(least, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
-	return least
+	var rest []masked
+	for _, mask := range slices.SortedFunc(maps.Keys(others), netip.Addr.Compare) {
+		slices.SortFunc(others[mask], netip.Addr.Compare)
+		rest = append(rest, masked{mask, slices.Compact(others[mask])})
+	}
+	return outermost(all), rest
+}
+
+// outermost returns networks in order, without those that are part of another one: nft refuses a set that has such.
+func outermost(networks []netip.Prefix) []netip.Prefix {
+	byWidth := slices.SortedStableFunc(slices.Values(networks), func(a, b netip.Prefix) int { return cmp.Compare(a.Bits(), b.Bits()) })
+	var outer []netip.Prefix
+	for _, network := range byWidth {
+		if !slices.ContainsFunc(outer, func(wide netip.Prefix) bool { return wide.Contains(network.Addr()) }) {
+			outer = append(outer, network)
+		}
+	}
+	slices.SortFunc(outer, netip.Prefix.Compare)
+	return outer
 }
 
 // The names in icmpv6 are what IPv6 cannot do without on a network: neighbours and routers
@@ -227,6 +243,13 @@ var ruleset = template.Must(template.New("ruleset").Funcs(template.FuncMap{
 			if network.Addr().Is4() == (version == 4) {
 				all = append(all, network.String())
 			}
+		}
+		return strings.Join(all, ", ")
+	},
+	"list": func(addresses []netip.Addr) string {
+		var all []string
+		for _, address := range addresses {
+			all = append(all, address.String())
 		}
 		return strings.Join(all, ", ")
 	},
@@ -274,6 +297,9 @@ table inet settee {
 {{- end}}
 {{- with of 6 .Denied}}
 		ip6 daddr { {{.}} } reject
+{{- end}}
+{{- range .Masked}}
+		ip6 daddr & {{.Mask}} { {{list .Values}} } reject
 {{- end}}
 		meta l4proto tcp accept
 {{- if not .Resolvers}}

@@ -157,6 +157,23 @@ func TestFirewall(t *testing.T) {
 		attempt{n.frontend, "tcp", frontendHost.four + ":22", allowed},
 		attempt{n.replication, "tcp", "[::1]:17986", allowed},
 	)
+	// Those of IPv6 that carry an address of IPv4 are with it. All of them are the host outside here.
+	for address, allows := range map[string]bool{
+		"64:ff9b::169.254.84.2": denied, "64:ff9b::192.0.2.33": allowed,
+		"2002:a9fe:5402::1": denied, "2002:c000:221::1": allowed,
+		"::169.254.84.2": denied, "::192.0.2.33": allowed,
+		"::ffff:0:169.254.84.2": denied, "::ffff:0:192.0.2.33": allowed,
+		"64:ff9b:1:a9fe:54:200::": denied, "64:ff9b:1:c000:2:2100::": allowed, // of a translator with 48 bits
+		"64:ff9b:1:ffa9:fe:5402::": denied, "64:ff9b:1:ffc0:0:221::": allowed, // 56
+		"64:ff9b:1:ffff:a9:fe54:200:0": denied, "64:ff9b:1:ffff:c0:2:2100:0": allowed, // 64
+		"64:ff9b:1:ffff::169.254.84.2": denied, "64:ff9b:1:ffff::192.0.2.33": allowed, // 96
+		"2001:0:a9fe:5402::1": denied, "2001::5601:abfd": denied, "2001:0:c000:221::1": allowed,
+		"2001:db8::5efe:169.254.84.2": denied, "2001:db8::200:5efe:169.254.84.2": denied, "2001:db8::5efe:192.0.2.33": allowed,
+	} {
+		n.outside.run("", "ip", "address", "add", address+"/128", "dev", "lo", "nodad")
+		n.replication.run("", "ip", "-6", "route", "replace", address+"/128", "via", outsideHost.six)
+		attempts = append(attempts, attempt{n.replication, "tcp", "[" + address + "]:443", allows})
+	}
 	try := func(protected bool) {
 		var trying sync.WaitGroup
 		for _, a := range attempts {

@@ -35,11 +35,17 @@ func TestFirewallRules(t *testing.T) {
 		"TLS for others": {[]string{frontend, "ssl/enable=true", "ssl/cert_file=a.pem", "ssl/bind_address=any"}, []string{"tcp dport 6984 accept"}, nil},
 		"IPv4 alone":     {[]string{frontend, "chttpd/bind_address=0.0.0.0"}, []string{"meta nfproto ipv4 tcp dport 5984 accept"}, nil},
 		"loopback":       {[]string{frontend, "chttpd/bind_address=127.0.0.2"}, nil, nil},
-		"replication": {[]string{replication, "chttpd/bind_address=any", "replicator/denied_networks=10.0.0.0/8, 10.1.0.0/16, fd00::/8, fd00::1"}, nil, []string{
+		"replication": {[]string{replication, "chttpd/bind_address=any", "replicator/denied_networks=10.1.0.0/16, 10.0.0.0/8, fd00::/8, fd00::1"}, nil, []string{
 			"ip daddr 169.254.169.253 meta l4proto { tcp, udp } th dport 53 accept",
 			"ip6 daddr 2001:db8::53 meta l4proto { tcp, udp } th dport 53 accept",
 			"ip daddr { 10.0.0.0/8 } reject",
-			"ip6 daddr { 64:ff9b::a00:0/104, 2002:a00::/24, fd00::/8 } reject",
+			"ip6 daddr { ::a00:0/104, ::ffff:10.0.0.0/104, ::ffff:0:a00:0/104, 64:ff9b::a00:0/104, 64:ff9b:1:a00::/56, 2001:0:a00::/40, " +
+				"2002:a00::/24, fd00::/8 } reject",
+			"ip6 daddr & ::fdff:ffff:ff00:0 { ::5efe:a00:0 } reject",
+			"ip6 daddr & ffff:ffff::ff00:0 { 2001::f500:0 } reject",
+			"ip6 daddr & ffff:ffff:ffff::ff00:0 { 64:ff9b:1::a00:0 } reject",
+			"ip6 daddr & ffff:ffff:ffff:0:ff:: { 64:ff9b:1:0:a:: } reject",
+			"ip6 daddr & ffff:ffff:ffff:ff:: { 64:ff9b:1:a:: } reject",
 			"meta l4proto tcp accept",
 		}},
 		"names of coordinators": {[]string{frontend, byName}, nil, []string{
