@@ -118,6 +118,74 @@ func TestAFilterThatLetsNothingThroughMakesProgress(t *testing.T) {
 	})
 }
 
+// A filter may look for long at changes that it leaves out, but not for longer than there are such.
+func TestAFilteredFeedOfHeartbeatsEnds(t *testing.T) {
+	t.Parallel()
+	const nothingBut = "source: the changes feed of http://a.example/db/ has had nothing but heartbeats for "
+	for name, test := range map[string]struct {
+		left  string // what the source answers when it is asked how many changes are left
+		info  string // and how many documents it has
+		lasts time.Duration
+		says  string
+	}{
+		"no changes are left":     {left: `{"results":[],"last_seq":"0","pending":0}`, lasts: 5 * time.Minute, says: ": 0 changes are left"},
+		"some are left":           {left: `{"results":[],"last_seq":"0","pending":36000}`, lasts: 65 * time.Minute, says: ": 36000 changes are left"},
+		"more than anybody has":   {left: `{"results":[],"last_seq":"0","pending":1000000000000000}`, lasts: 24 * time.Hour, says: "1000000000000000 changes are left"},
+		"documents are counted":   {left: `{"results":[],"last_seq":"0"}`, info: `"doc_count":5000,"doc_del_count":1000`, lasts: 15 * time.Minute, says: ": 6000 changes are left"},
+		"it does not say":         {left: `{"results":[],"last_seq":"0"}`, lasts: 24 * time.Hour, says: "how many changes are left is not known"},
+		"it gives another answer": {left: `{"results":`, info: `"doc_count":-5`, lasts: 24 * time.Hour, says: "how many changes are left is not known"},
+	} {
+		for _, continuous := range []string{"false", "true"} {
+			t.Run(name+", continuous: "+continuous, func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					source, _, begin := pipedStubs(t)
+					source.add("a", "1-a", `{"_id":"a","_rev":"1-a"}`)
+					var quiet time.Time // since when there are heartbeats
+					source.on("POST /_changes", func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+						_, _ = fmt.Fprintf(w, `{"results":[%s`, source.rows[0])
+						quiet = time.Now()
+						beat(w, r, 48*time.Hour)
+						return true
+					})
+					source.fail("GET /_changes", 200, test.left)
+					if test.info != "" {
+						source.fail("GET ", 200, `{"db_name":"db","update_seq":"9",`+test.info+`}`)
+					}
+					err := begin(`"continuous":`+continuous, `"selector":{"a":1}`, `"retries_per_request":1`).ended()
+					require.ErrorContains(t, err, nothingBut+test.lasts.String())
+					require.ErrorContains(t, err, test.says)
+					require.InDelta(t, test.lasts, time.Since(quiet), float64(10*time.Second))
+				})
+			})
+		}
+	}
+	t.Run("it comes to its end", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			source, target, begin := pipedStubs(t)
+			source.add("a", "1-a", `{"_id":"a","_rev":"1-a"}`)
+			source.add("b", "1-a", `{"_id":"b","_rev":"1-a"}`)
+			source.on("POST /_changes", func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+				_, _ = fmt.Fprintf(w, `{"results":[%s`, source.rows[0])
+				beat(w, r, 59*time.Minute)
+				_, _ = fmt.Fprintf(w, `,%s`, source.rows[1])
+				beat(w, r, 59*time.Minute)
+				_, _ = fmt.Fprint(w, `],"last_seq":"9-x"}`)
+				return true
+			})
+			source.fail("GET /_changes", 200, `{"results":[],"last_seq":"0","pending":36000}`)
+			// What the target takes its time for is no silence of the source's.
+			target.on("POST /_revs_diff", func(http.ResponseWriter, *http.Request, []byte) bool {
+				time.Sleep(25 * time.Second)
+				return false
+			})
+			require.NoError(t, begin(`"selector":{"a":1}`).ended())
+			require.Len(t, target.bodies(), 2)
+		})
+	})
+}
+
 // A source that can be read with GET only is read document by document.
 func TestASourceForGETOnly(t *testing.T) {
 	t.Parallel()

@@ -61,8 +61,9 @@
 // An answer that makes no sense ends the run with an error which names the request and whose it was. What the
 // package couch does not see is whether a feed ends: one that sends more changes than the source has
 // documents, or nothing but heartbeats for ten connection timeouts where no filter leaves anything out, is
-// given up. An attachment whose bytes do not match its digest does not reach the target. Without a working
-// _bulk_get documents are read one by one.
+// given up. With a filter, a feed that is to end may have nothing but heartbeats for five minutes, and for as long
+// again as a filter could take for the changes that the source says are left, a day at most. An attachment whose
+// bytes do not match its digest does not reach the target. Without a working _bulk_get documents are read one by one.
 //
 // # Why a run does not move
 //

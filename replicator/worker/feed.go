@@ -43,8 +43,9 @@ type reader struct {
 	rows  int64
 	over  func() // what is called when a feed that broke off is open again
 
-	lasted time.Duration // how long the latest feed was open
-	quiet  *time.Timer   // runs while a filter lets nothing through; nil without one
+	lasted  time.Duration // how long the latest feed was open
+	quiet   *time.Timer   // runs while a filter lets nothing through of a live feed; nil without one
+	silence *silence      // of a filtered feed that is to end; nil without one
 }
 
 // errQuiet ends a live feed of which a filter has let nothing through for some time.
@@ -130,7 +131,9 @@ func isCut(err error) bool {
 func (f *reader) once(ctx context.Context, live bool) error {
 	f.lasted = 0
 	reading := ctx
-	if live && f.r.filtered {
+	switch {
+	case !f.r.filtered:
+	case live:
 		within, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
 		f.quiet = time.AfterFunc(quietFor, func() { cancel(errQuiet) })
@@ -139,7 +142,14 @@ func (f *reader) once(ctx context.Context, live bool) error {
 			f.quiet = nil
 		}()
 		reading = within
+	default:
+		return f.onceFiltered(ctx)
 	}
+	return f.read(ctx, reading, live)
+}
+
+// read opens the feed and reads it, while reading lasts.
+func (f *reader) read(ctx, reading context.Context, live bool) error {
 	feed, err := f.open(reading, live)
 	f.over()
 	f.over = func() {}
@@ -171,7 +181,13 @@ func (f *reader) open(ctx context.Context, live bool) (*couch.Changes, error) {
 func (f *reader) pass(ctx context.Context, feed *couch.Changes, live bool) error {
 	length := feedLength{r: f.r, live: live}
 	for {
+		if f.silence != nil {
+			f.silence.begin()
+		}
 		rows, err := feed.NextRows()
+		if f.silence != nil {
+			f.silence.end()
+		}
 		if err == io.EOF {
 			return f.ended(ctx, feed, live)
 		}
@@ -316,12 +332,7 @@ func (q *pendingQuestion) ask(ctx context.Context, r *run) {
 		return
 	}
 	ctx = context.WithValue(ctx, aside{}, true)
-	r.mu.Lock()
-	since := r.read
-	r.mu.Unlock()
-	if since == nil {
-		since = r.start
-	}
+	since := r.readSince()
 	if bytes.Equal(since, q.asked) && !r.filtered {
 		return
 	}
@@ -334,6 +345,16 @@ func (q *pendingQuestion) ask(ctx context.Context, r *run) {
 		q.asked = since
 		r.setLeftSince(since, left)
 	}
+}
+
+// readSince is the sequence up to which the feed was read.
+func (r *run) readSince() json.RawMessage {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.read == nil {
+		return r.start
+	}
+	return r.read
 }
 
 // pendingSince asks how many changes there are after a sequence. As in CouchDB, those that a filter

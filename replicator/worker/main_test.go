@@ -143,6 +143,12 @@ func start(t testing.TB, job worker.Job, cfg worker.Config, edit ...func(*runnin
 	return r
 }
 
+// ended waits for the run's end, in a bubble, whose time passes at once.
+func (r *running) ended() error {
+	<-r.done
+	return r.err
+}
+
 // end waits for the run's end.
 func (r *running) end(t testing.TB) error {
 	t.Helper()
