@@ -399,6 +399,14 @@ func TestForeground(t *testing.T) {
 	assert.Contains(t, out, "failed: 0 documents read")
 	assert.Contains(t, errs, "db_not_found: could not open")
 
+	large := peer.DB(t, "forelarge")
+	request(t, http.MethodPut, large+"/doc", `{"x":"`+strings.Repeat("x", 1<<20)+`"}`)
+	_, errs, status = settee(t, "replicate", large, target, "--set", "replicator/max_document_size=1048576")
+	assert.Equal(t, exitFailed, status)
+	assert.Contains(t, errs, "a document of more than 1048576 bytes, see [replicator] max_document_size")
+	_, errs, status = settee(t, "replicate", large, target)
+	assert.Zero(t, status, errs)
+
 	live := begin(t, "replication id", nil, "replicate", source, target, "--continuous")
 	request(t, http.MethodPut, source+"/late", `{}`)
 	require.Eventually(t, exists(t, target+"/late"), limit, 10*time.Millisecond)

@@ -45,6 +45,7 @@ func TestDefaults(t *testing.T) {
 			require.Equal(t, zerolog.InfoLevel, config.LogLevel.Get(c))
 			require.Equal(t, config.Roles{APIFrontend: true, Replication: true}, c.Roles())
 
+			require.Equal(t, int64(64<<20), config.MaxReplicatedDocument.Get(c))
 			require.Equal(t, 500, config.MaxJobs.Get(c))
 			require.Equal(t, 15*time.Second, config.Interval.Get(c))
 			require.Equal(t, 100, config.MaxChurn.Get(c))

@@ -306,6 +306,10 @@ var (
 	MaxDocumentIDLength = define("replicator", "max_document_id_length", "infinity", bytesOrInfinity(),
 		"The longest id of a document that is replicated. Documents with longer ones count as\n"+
 			"refused by the target.")
+	// MaxReplicatedDocument fits an int of any machine.
+	MaxReplicatedDocument = define("replicator", "max_document_size", "67108864", wholeBytes(1<<20, 1<<30),
+		"The largest document, without its attachments, that is read from a source. A job with a larger\n"+
+			"one fails. Each running job may need memory for six of them.")
 	ValidEndpointProtocols = define("replicator", "valid_endpoint_protocols", "http,https",
 		protocols("http", "https"),
 		"The protocols that a source or a target may have.")

@@ -20,7 +20,7 @@ var replicatorKeys = []string{
 	"valid_endpoint_protocols_log", "valid_ibrowse_options", "valid_proxy_protocols", "valid_socket_options",
 	"verify_ssl_certificates", "verify_ssl_certificates_log", "worker_batch_size", "worker_processes",
 
-	"accept_jitter", "compress_requests", "denied_networks", "health_threshold_sec", "interval_sec", "max_acceptors", "max_backoff_penalty_sec",
+	"accept_jitter", "compress_requests", "denied_networks", "max_document_size", "health_threshold_sec", "interval_sec", "max_acceptors", "max_backoff_penalty_sec",
 	"min_backoff_penalty_sec", "min_run_time_sec", "transient_job_max_age_sec",
 }
 

@@ -361,7 +361,7 @@ func (b *BulkResults) fetched() (Fetched, error) {
 	}
 	raw, err := b.j.value(b.maxDocument)
 	if err != nil {
-		return Fetched{}, fmt.Errorf("document %q: %w", b.id, err)
+		return Fetched{}, fmt.Errorf("document %q: %w", b.id, limited(err, b.maxDocument))
 	}
 	f, _, err = parseFetched(want, raw)
 	return f, err

@@ -3,6 +3,7 @@ package couch
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 )
@@ -21,6 +22,14 @@ type Document struct {
 
 // span is a part of a byte slice; the zero span is none.
 type span struct{ start, end int }
+
+// limited says of which setting the limit is, if it was that of a document's size that err is about.
+func limited(err error, most int) error {
+	if !errors.Is(err, ErrLimit) {
+		return err
+	}
+	return fmt.Errorf("%w: a document of more than %d bytes, see [replicator] max_document_size", ErrLimit, most)
+}
 
 // ParseDocument reads the members of a document that this package knows, from a JSON object. The
 // Document keeps body, which must not be changed any more. It fails with [ErrMalformed] if body is not

@@ -287,7 +287,7 @@ func (l *jsonLeaves) next() (*Leaf, error) {
 	}
 	raw, err := l.j.value(l.maxDocument)
 	if err != nil {
-		return nil, err
+		return nil, limited(err, l.maxDocument)
 	}
 	f, _, err := parseFetched(DocRef{ID: l.id}, raw)
 	f.Doc.Body = bytes.Clone(f.Doc.Body) // raw is good until the next call
@@ -390,7 +390,7 @@ func (l *multipartLeaves) readAll(r io.Reader) ([]byte, error) {
 	for {
 		if len(body) == cap(body) {
 			if cap(body) > l.maxDocument {
-				return nil, fmt.Errorf("%w: a document of more than %d bytes", ErrLimit, l.maxDocument)
+				return nil, limited(ErrLimit, l.maxDocument)
 			}
 			if next := 2 * cap(body); next > largeValue && cap(body) <= largeValue && l.large != nil {
 				if err := l.large(); err != nil {

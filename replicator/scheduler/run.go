@@ -295,6 +295,7 @@ func WorkerConfig(cfg *config.Config) worker.Config {
 		NoBulkGet:           !config.UseBulkGet.Get(cfg),
 		NoCompression:       !config.CompressRequests.Get(cfg),
 		MissingDocRetry:     missing,
+		MaxDocument:         int(config.MaxReplicatedDocument.Get(cfg)),
 		MaxDocumentIDLength: config.MaxDocumentIDLength.Get(cfg),
 	}
 }

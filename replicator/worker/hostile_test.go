@@ -417,3 +417,29 @@ func TestLiveFeedsWithoutSense(t *testing.T) {
 		require.ErrorContains(t, err, "source: GET http://a.example/db/_changes: reading the changes feed: malformed answer: white space without end")
 	})
 }
+
+// Whichever way a document is read that is too large, the error says which setting has the limit.
+func TestDocumentsThatAreTooLarge(t *testing.T) {
+	t.Parallel()
+	const most = 1 << 20
+	for name, more := range map[string][]string{
+		"in bulk":     {`"use_bulk_get":true`},
+		"one by one":  {`"use_bulk_get":false`},
+		"from a list": {`"use_bulk_get":false`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			source, target := stubs(t, 0)
+			text := fmt.Sprintf(`{"_id":"big","_rev":"1-a","x":%q}`, strings.Repeat("x", most))
+			source.add("big", "1-a", text)
+			if name == "from a list" {
+				source.fail("GET /big", 200, `[{"ok":`+text+`}]`)
+			}
+			rep := replication(t, source.URL, target.URL, more...)
+			failure := fails(t, rep, func(cfg *worker.Config) { cfg.MaxDocument = most })
+			require.ErrorIs(t, failure, couch.ErrLimit)
+			require.Contains(t, failure.Reason, "a document of more than 1048576 bytes, see [replicator] max_document_size")
+			require.EqualValues(t, 1, run(t, rep).Stats.DocsWritten, "by default it may be larger")
+		})
+	}
+}
