@@ -27,6 +27,14 @@ type checkpoint struct {
 	version json.RawMessage
 	docIDs  docIDsStats // what the checkpoints of replications by document ids have besides
 	history []session   // newest first
+	// about is which databases it is about, in the target's. A document that says nothing of it has none.
+	about instances
+}
+
+// instances are when both databases were created, by their instance_start_time; nil of one that does not say.
+type instances struct {
+	Source json.RawMessage `json:"source,omitempty"`
+	Target json.RawMessage `json:"target,omitempty"`
 }
 
 // session is an entry of a checkpoint's history.
@@ -72,6 +80,9 @@ type record struct {
 	Version       json.RawMessage `json:"replication_id_version,omitempty"`
 	docIDsStats
 	History []json.RawMessage `json:"history,omitempty"`
+
+	// About is in the target's alone: see run.record.
+	About *instances `json:"about,omitempty"`
 }
 
 // parseCheckpoint reads a checkpoint document. What is not as CouchDB writes it counts as not there: a
@@ -88,6 +99,8 @@ func parseCheckpoint(doc json.RawMessage) checkpoint {
 		DocsRead: count(fields["docs_read"]), DocsWritten: count(fields["docs_written"]),
 		DocWriteFailures: count(fields["doc_write_failures"]),
 	}
+	about := members(fields["about"])
+	c.about = instances{Source: about["source"], Target: about["target"]}
 	var entries []json.RawMessage
 	if json.Unmarshal(fields["history"], &entries) != nil {
 		return c

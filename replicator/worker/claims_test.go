@@ -198,7 +198,6 @@ func (o *ordeal) list(_ context.Context, failures []replicator.Failure, _ int64)
 	defer o.mu.Unlock()
 	if o.unlisted > 0 {
 		o.unlisted--
-		o.atOnce()
 		return errUnlisted
 	}
 	for _, f := range failures {
@@ -206,10 +205,6 @@ func (o *ordeal) list(_ context.Context, failures []replicator.Failure, _ int64)
 	}
 	return nil
 }
-
-// atOnce says that the run ends at once, and does not see any more whether what it just wrote is in a database
-// that was made anew: so none is, until the next run.
-func (o *ordeal) atOnce() { o.wipe = 0 }
 
 // next waits until nothing is left of the run before, which may have been killed: what it sent is answered by
 // then, or lost. mu is held.
@@ -233,10 +228,7 @@ func (o *ordeal) run(continuous bool) (worker.Result, error) {
 	end := sync.OnceFunc(func() { close(stop) })
 	o.killed = end
 	if o.flip() {
-		o.killed = func() {
-			o.atOnce()
-			cancel(errKilled)
-		}
+		o.killed = func() { cancel(errKilled) }
 	}
 	cfg := testConfig()
 	cfg.UserAgent = o.agent()

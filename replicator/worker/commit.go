@@ -59,14 +59,7 @@ func (r *run) checkpoint(ctx, whole context.Context) (bool, error) {
 	// requests meet that, too.
 	ctx, end := lasting(ctx, whole, r.stopTimeout)
 	defer end()
-	// The target first: a run that ends in between leaves the source behind, and the source's word is
-	// what the next run starts from.
-	for _, p := range []*peer{r.target, r.source} {
-		if err := p.record(ctx, r.id.Base, r.session, rec); err != nil {
-			return false, err
-		}
-	}
-	if err := r.onBoth(ctx, func(ctx context.Context, p *peer) error { return p.confirm(ctx, r.id.Base) }); err != nil {
+	if err := r.record(ctx, rec); err != nil {
 		return false, err
 	}
 	r.mu.Lock()
@@ -74,6 +67,25 @@ func (r *run) checkpoint(ctx, whole context.Context) (bool, error) {
 	r.mu.Unlock()
 	r.latest = rec
 	return true, nil
+}
+
+// record writes a checkpoint on both sides and makes sure that it counts. One of the databases may be made anew just
+// before it is written, and the run may be killed before it finds that out. So what the target has says which databases
+// it is about, as far as they say that: see takeBack.
+func (r *run) record(ctx context.Context, rec record) error {
+	first := rec
+	if about := (instances{Source: created(r.source.instance), Target: created(r.target.instance)}); about.Source != nil || about.Target != nil {
+		first.About = &about
+	}
+	// The target first: a run that ends in between leaves the source behind, and the source's word is
+	// what the next run starts from.
+	if err := r.target.record(ctx, r.id.Base, r.session, first); err != nil {
+		return err
+	}
+	if err := r.source.record(ctx, r.id.Base, r.session, rec); err != nil {
+		return err
+	}
+	return r.onBoth(ctx, func(ctx context.Context, p *peer) error { return p.confirm(ctx, r.id.Base) })
 }
 
 // sameID reads the filter's code again, if the replication has one, and returns ErrIDChanged if it is
@@ -218,11 +230,36 @@ func (p *peer) confirm(ctx context.Context, id string) error {
 	if err != nil || same != no {
 		return err
 	}
-	empty := record{ID: "_local/" + id, Rev: p.local.rev}
-	if _, err := p.db.PutLocal(ctx, id, encode(empty)); err != nil {
-		return p.uncommitted(err, "Error taking back the %s checkpoint document: %s", p.side, err)
+	if err := p.retract(ctx, id); err != nil {
+		return err
 	}
 	return p.recreated()
+}
+
+// retract takes the checkpoint document back.
+func (p *peer) retract(ctx context.Context, id string) error {
+	rev, err := p.db.PutLocal(ctx, id, encode(record{ID: "_local/" + id, Rev: p.local.rev}))
+	if err != nil {
+		return p.uncommitted(err, "Error taking back the %s checkpoint document: %s", p.side, err)
+	}
+	p.local = checkpoint{rev: rev}
+	return nil
+}
+
+// takeBack takes back what a run that was killed has written into a database that had been made anew: one that is not
+// what the target's checkpoint is about.
+func (r *run) takeBack(ctx context.Context) error {
+	about := r.target.local.about
+	return r.onBoth(ctx, func(ctx context.Context, p *peer) error {
+		was, now := about.Source, created(p.instance)
+		if p == r.target {
+			was = about.Target
+		}
+		if was == nil || now == nil || bytes.Equal(was, now) || p.local.rev == "" {
+			return nil
+		}
+		return p.retract(ctx, r.id.Base)
+	})
 }
 
 // uncommitted is the error of a checkpoint that could not be written. A database that is gone, or wants

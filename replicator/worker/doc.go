@@ -54,7 +54,8 @@
 // over a revision that it cannot read, or one that the target fails to write; but not for one that the feed
 // does not announce any more when it is asked again. Nor is one written when one of the databases was
 // deleted and made anew meanwhile, as far as the server lets that be seen: by its instance_start_time, or
-// by an earlier checkpoint that is gone. One that was written at that very moment is taken back.
+// by an earlier checkpoint that is gone. One that was written at that very moment is taken back, if not by its run
+// then by the next one.
 //
 // # Peers that lie
 //

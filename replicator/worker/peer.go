@@ -8,6 +8,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 
 	"settee/pkg/couch"
@@ -100,6 +101,18 @@ func instance(info couch.Info) json.RawMessage {
 	return info.InstanceStartTime
 }
 
+// created returns an instance if it is that of a database for as long as it exists: CouchDB, from 3.3 on, and settee give
+// the seconds since the epoch when it was created, as a text. The milliseconds of PouchDB Server and the microseconds
+// of CouchDB 1 are when the server was started.
+func created(instance json.RawMessage) json.RawMessage {
+	const digits = 11
+	seconds := text(instance)
+	if seconds == "" || len(seconds) > digits || strings.Trim(seconds, "0123456789") != "" {
+		return nil
+	}
+	return instance
+}
+
 // parameters makes a query of a JSON object: texts as they are, all else as JSON.
 func parameters(object json.RawMessage) (url.Values, error) {
 	query := url.Values{}
@@ -145,6 +158,9 @@ func (r *run) readCheckpoints(ctx context.Context) error {
 	start := beginning
 	if r.useCheckpoints {
 		if err := r.onBoth(ctx, func(ctx context.Context, p *peer) error { return p.readLocal(ctx, r.id.Base) }); err != nil {
+			return err
+		}
+		if err := r.takeBack(ctx); err != nil {
 			return err
 		}
 		seq, history := commonAncestor(r.source.local, r.target.local)

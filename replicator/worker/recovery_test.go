@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -253,6 +254,98 @@ func TestACheckpointOfARunThatFailsIsTakenBack(t *testing.T) {
 		source.on("POST /_bulk_get", nil)
 		run(t, rep)
 		require.Equal(t, []string{"0", "0"}, *asked)
+	}
+}
+
+// A run that is killed after it has written a checkpoint into a database that was made anew cannot take it back.
+// The next one does.
+func TestACheckpointOfAKilledRunIsTakenBack(t *testing.T) {
+	t.Parallel()
+	for _, side := range []string{"source", "target"} {
+		for _, killedAt := range []string{"the other write", "the confirmation"} {
+			for _, earlier := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s, killed at %s, earlier checkpoint: %v", side, killedAt, earlier), func(t *testing.T) {
+					t.Parallel()
+					source, target := stubs(t, 2)
+					peer := map[string]*stub{"source": source, "target": target}[side]
+					asked := since(source)
+					rep := replication(t, source.URL, target.URL)
+					ctx, cancel := context.WithCancelCause(t.Context())
+					defer cancel(nil)
+					var watched atomic.Bool // the run that is to be killed
+					handle := func(s *stub) http.HandlerFunc {
+						return func(w http.ResponseWriter, r *http.Request) {
+							if !watched.Load() {
+								s.ServeHTTP(w, r)
+								return
+							}
+							write := r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/_local/")
+							peer.mu.Lock()
+							anew := peer.instance == `"1700000001"`
+							if write && s == peer && !anew {
+								peer.instance = `"1700000001"`
+								clear(peer.locals)
+							}
+							peer.mu.Unlock()
+							// The target's is the first write.
+							if anew && (killedAt == "the other write" || !write) && ctx.Err() == nil {
+								cancel(errKilled)
+								panic(http.ErrAbortHandler)
+							}
+							s.ServeHTTP(w, r)
+						}
+					}
+					source.Config.Handler, target.Config.Handler = handle(source), handle(target)
+					if earlier {
+						run(t, rep)
+						source.add("new", "1-a", `{"_id":"new","_rev":"1-a"}`)
+						*asked = nil
+					}
+					watched.Store(true)
+					_, err := worker.Run(ctx, worker.Job{Replication: rep}, testConfig(), &recorder{})
+					require.Equal(t, errKilled, err)
+					require.Len(t, peer.locals, 1)
+					for _, doc := range peer.locals {
+						require.Contains(t, doc, "source_last_seq", "it is there")
+					}
+					watched.Store(false)
+
+					// Nor does a run that comes to nothing leave it for another replicator.
+					source.fail("POST /_bulk_get", 401, `{"error":"unauthorized","reason":"no"}`)
+					target.fail("POST /_revs_diff", 401, `{"error":"unauthorized","reason":"no"}`)
+					*asked = nil
+					_ = fails(t, rep)
+					for _, doc := range peer.locals {
+						require.NotContains(t, doc, "source_last_seq")
+					}
+					source.on("POST /_bulk_get", nil)
+					target.on("POST /_revs_diff", nil)
+					run(t, rep)
+					run(t, rep)
+					require.Equal(t, []string{"0", "0", fmt.Sprintf("%d-x", len(source.rows))}, *asked)
+				})
+			}
+		}
+	}
+}
+
+// That a server was started again, on servers that have no more to say of their databases, takes nothing back.
+func TestACheckpointOutlastsItsServer(t *testing.T) {
+	t.Parallel()
+	for before, after := range map[string]string{
+		`"1700000000000"`: `"1700000001000"`, `"1700000000000000"`: `"1700000001000000"`, `1700000000`: `1700000001`,
+		`"0"`: `"1700000000"`, `"1700000000"`: `"0"`,
+	} {
+		source, target := stubs(t, 2)
+		asked := since(source)
+		rep := replication(t, source.URL, target.URL)
+		source.instance, target.instance = before, before
+		result := run(t, rep)
+		require.NotContains(t, string(result.History), "about")
+		source.instance, target.instance = after, after
+		result = run(t, rep)
+		require.NotContains(t, string(result.History), "about")
+		require.Equal(t, []string{"0", "2-x"}, *asked, before)
 	}
 }
 
