@@ -264,19 +264,62 @@ func (r *Run) writeDocument(tx kv.Transaction, state *replicator.JobState, token
 	if state.State == replicator.StatePending {
 		return nil // which no document says
 	}
+	return r.editDocument(tx, state.UpdateDocument, token)
+}
+
+// clearState returns what takes out of a job's document, when a run starts, that the job is triggered or in error: another
+// system wrote that, or this one with other settings. Nobody would take it back before the job's end.
+func (r *Run) clearState() func(kv.Transaction) error {
+	if r.job.Transient() || r.store.settings().UpdateDocs {
+		return func(kv.Transaction) error { return nil } // what it says becomes true at once
+	}
+	token := rand.Text()
+	return func(tx kv.Transaction) error {
+		// Most say nothing, and no write of a user's is to be in the way of a start.
+		_, doc, err := r.document(tx.Snapshot())
+		if err != nil || bytes.Equal(withoutPassing(doc.Body), doc.Body) {
+			return err
+		}
+		return r.editDocument(tx, func(body []byte) ([]byte, error) { return withoutPassing(body), nil }, token)
+	}
+}
+
+// withoutPassing returns the text of a document without what it says of its job, if that is a state that passes.
+func withoutPassing(body []byte) []byte {
+	var says struct {
+		State replicator.DocumentState `json:"_replication_state"`
+	}
+	if json.Unmarshal(body, &says) != nil || says.State != replicator.DocumentTriggered && says.State != replicator.DocumentError {
+		return body
+	}
+	cleared, err := replicator.ClearDocumentState(body)
+	if err != nil {
+		return body
+	}
+	return cleared
+}
+
+// document reads the job's document. Without one the job is none any more: the error is fdbjobs.ErrHalt.
+func (r *Run) document(tx kv.ReadTransaction) (*docstore.Database, *docstore.Document, error) {
 	db, err := r.store.docs.Instance(*r.job.Args.Database, r.job.instance())
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	doc, err := db.GetIn(tx, *r.job.Args.DocID, docstore.GetOptions{})
 	if errors.Is(err, docstore.ErrDatabaseNotFound) || errors.Is(err, docstore.ErrNotFound) {
 		r.gone = true
-		return fdbjobs.ErrHalt
+		return nil, nil, fdbjobs.ErrHalt
 	}
+	return db, doc, err
+}
+
+// editDocument changes the text of the job's document.
+func (r *Run) editDocument(tx kv.Transaction, change func([]byte) ([]byte, error), token string) error {
+	db, doc, err := r.document(tx)
 	if err != nil {
 		return err
 	}
-	body, err := state.UpdateDocument(doc.Body)
+	body, err := change(doc.Body)
 	if err != nil || bytes.Equal(body, doc.Body) {
 		return err
 	}

@@ -494,11 +494,29 @@ func TestDocumentsThatSayTriggered(t *testing.T) {
 				require.Equal(b, replicator.StatePending, b.get(jobID).Condition())
 				run := b.accept()
 				require.Equal(b, jobID, run.Job().ID)
-				rev := b.document(repdb, doc)["_rev"].(string)
+				// It does not say any more what was so elsewhere.
+				said := b.document(repdb, doc)
+				rev := said["_rev"].(string)
+				for _, member := range []string{"_replication_state", "_replication_state_time", "_replication_state_reason", "_replication_id"} {
+					require.NotContains(b, said, member)
+				}
+				require.Equal(b, []any{state}, said["doc_ids"])
 				b.put(repdb, doc, rev, members+`, "mine": 1`)
 				require.NoError(b, run.Update(b.Context(), nothing), "a user's own field")
+				// Nor does it when it came to say so again while the job waited.
+				require.NoError(b, run.Stop(b.Context(), nil))
+				run = b.accept()
+				require.Equal(b, jobID, run.Job().ID)
+				require.NotContains(b, b.document(repdb, doc), "_replication_state")
+				require.EqualValues(b, 1, b.document(repdb, doc)["mine"])
 				require.NoError(b, run.Complete(b.Context(), nil))
 				require.Equal(b, "completed", b.document(repdb, doc)["_replication_state"])
+				// One that says nothing is left alone.
+				b.put(repdb, doc, b.document(repdb, doc)["_rev"].(string), fmt.Sprintf(`"doc_ids": [%q]`, state))
+				rev = b.document(repdb, doc)["_rev"].(string)
+				run = b.accept()
+				require.Equal(b, rev, b.document(repdb, doc)["_rev"])
+				require.NoError(b, run.Complete(b.Context(), nil))
 				// Restarted as it was before.
 				b.put(repdb, doc, b.document(repdb, doc)["_rev"].(string), members)
 				require.Equal(b, replicator.StatePending, b.get(jobID).Condition())

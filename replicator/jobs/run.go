@@ -192,8 +192,9 @@ func (r *Run) Heartbeat() time.Duration { return r.held.Heartbeat() }
 func (r *Run) Lost(ctx context.Context) error { return r.held.Lost(ctx) }
 
 // Start records that the run starts, on a node and under a name there. It belongs
-// directly behind Accept.
+// directly behind Accept. Unless UpdateDocs is set, the job's document loses that it is triggered or in error.
 func (r *Run) Start(ctx context.Context, node, pid string) error {
+	clearDocument := r.clearState()
 	return r.update(ctx, func(state *replicator.JobState) {
 		now := time.Now()
 		if state.State == replicator.StateRunning {
@@ -204,6 +205,9 @@ func (r *Run) Start(ctx context.Context, node, pid string) error {
 		state.Activity = nil
 		r.event(state, now, replicator.EventStarted, "")
 	}, func(tx kv.Transaction, _ *replicator.JobState) error {
+		if err := clearDocument(tx); err != nil {
+			return err
+		}
 		if !r.job.anew || r.job.Transient() {
 			return nil
 		}
