@@ -21,7 +21,7 @@
 //
 // (a) a conflict that the repetition meets may be the first try's own work: that is looked at. (b) until
 // the answer begins. (c) while not more than 64 KiB were sent. The figures in memory are limits, what
-// is larger is [ErrLimit]; "one document" is at most Config.MaxDocument.
+// is larger is [ErrLimit]; "one document" is at most Config.MaxDocument, with 100,000 attachments.
 //
 // # Failures
 //

@@ -112,6 +112,10 @@ func flag(raw []byte) (bool, error) {
 	return false, fmt.Errorf("%w: neither true nor false", ErrMalformed)
 }
 
+// maxAttachments is how many attachments a document may have: what is kept of one takes more than the six bytes that
+// name it.
+const maxAttachments = 100_000
+
 // Attachment is what a document says of one of its attachments.
 type Attachment struct {
 	Name        string
@@ -172,7 +176,12 @@ func (d Document) eachAttachment(visit func(a Attachment, name, object []byte) e
 		return nil
 	}
 	var err error
+	n := 0
 	members(raw, func(m member) bool {
+		if n++; n > maxAttachments {
+			err = fmt.Errorf("%w: more than %d", ErrLimit, maxAttachments)
+			return false
+		}
 		var a Attachment
 		if a, err = parseAttachment(string(m.key), raw[m.value:m.end]); err == nil {
 			err = visit(a, raw[m.start:m.keyEnd], raw[m.value:m.end])

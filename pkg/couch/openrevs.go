@@ -412,6 +412,7 @@ func (l *multipartLeaves) readAll(r io.Reader) ([]byte, error) {
 
 // followingParts returns a function that returns, one by one, the parts of the attachments that follow.
 func followingParts(parts *partsReader, about []Attachment) func() (*AttachmentReader, error) {
+	var following map[string]int // how many attachments are left from the one of that name on; made if need be
 	return func() (*AttachmentReader, error) {
 		for len(about) > 0 && !about[0].Follows {
 			about = about[1:]
@@ -428,10 +429,16 @@ func followingParts(parts *partsReader, about []Attachment) func() (*AttachmentR
 		// Parts have no names of their own that could be relied on: their order says which is which.
 		// Only a part that clearly is another's is not taken.
 		if name := partName(part); name != a.Name {
-			for _, other := range about {
-				if other.Follows && other.Name == name {
-					return nil, fmt.Errorf("%w: the part of %q where that of %q should be", ErrMalformed, name, a.Name)
+			if following == nil {
+				following = make(map[string]int, len(about))
+				for i, other := range about {
+					if other.Follows {
+						following[other.Name] = len(about) - i
+					}
 				}
+			}
+			if left, is := following[name]; is && left <= len(about) {
+				return nil, fmt.Errorf("%w: the part of %q where that of %q should be", ErrMalformed, name, a.Name)
 			}
 		}
 		return NewAttachmentReader(a, part), nil

@@ -120,6 +120,7 @@ func nameTwice(docs []DocRevs) bool {
 // places of these in docs. It leaves docs alone.
 func gather(docs []DocRevs) (merged []DocRevs, places []int) {
 	first := make(map[string]int, len(docs)) // in merged
+	known := map[int]map[string]struct{}{}   // the revisions of those that are named again
 	for i, doc := range docs {
 		at, twice := first[doc.ID]
 		if !twice {
@@ -128,8 +129,12 @@ func gather(docs []DocRevs) (merged []DocRevs, places []int) {
 			places = append(places, i)
 			continue
 		}
+		if known[at] == nil {
+			known[at] = setOf(merged[at].Revs)
+		}
 		for _, rev := range doc.Revs {
-			if !slices.Contains(merged[at].Revs, rev) {
+			if _, is := known[at][rev]; !is {
+				known[at][rev] = struct{}{}
 				merged[at].Revs = append(merged[at].Revs, rev)
 			}
 		}
@@ -231,13 +236,14 @@ func parseMissing(raw []byte, asked []string) (Missing, error) {
 	return m, err
 }
 
-// parseAsked reads an array of strings and returns those that were asked for.
+// parseAsked reads an array of strings and returns those that were asked for, each once.
 func parseAsked(raw []byte, asked []string) ([]string, error) {
 	if !isArray(raw) {
 		return nil, fmt.Errorf("%w: not an array", ErrMalformed)
 	}
 	found := asked[:0:0]
-	matches := 0 // all so far were asked for in this order
+	matches := 0                   // all so far were asked for in this order
+	var others map[string]struct{} // what else was asked for, if they are not
 	var err error
 	elements(raw, func(element []byte) bool {
 		var want, rev string
@@ -251,11 +257,13 @@ func parseAsked(raw []byte, asked []string) ([]string, error) {
 			matches++
 			return true
 		}
-		if matches > 0 {
+		if matches >= 0 {
 			found = slices.Clone(asked[:matches])
+			others = setOf(asked[matches:])
+			matches = -1
 		}
-		matches = -1
-		if slices.Contains(asked, rev) {
+		if _, is := others[rev]; is {
+			delete(others, rev)
 			found = append(found, rev)
 		}
 		return true
@@ -264,6 +272,14 @@ func parseAsked(raw []byte, asked []string) ([]string, error) {
 		found = asked[:matches:matches]
 	}
 	return found, err
+}
+
+func setOf(list []string) map[string]struct{} {
+	set := make(map[string]struct{}, len(list))
+	for _, s := range list {
+		set[s] = struct{}{}
+	}
+	return set
 }
 
 func parseStrings(raw []byte) ([]string, error) {

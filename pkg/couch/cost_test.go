@@ -1,0 +1,69 @@
+package couch
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+)
+
+func TestDocumentsWithTooManyAttachments(t *testing.T) {
+	t.Parallel()
+	doc, err := ParseDocument([]byte(`{"_id":"x","_attachments":{` + strings.Repeat(`"":{},`, maxAttachments) + `"f":{}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = doc.Attachments(); !errors.Is(err, ErrLimit) || !strings.Contains(err.Error(), "more than 100000") {
+		t.Fatal(err)
+	}
+}
+
+// Answers whose author chose both what was asked and what is said to it cost what they are long. If they cost
+// its square, this would take hours.
+func TestHostileAnswersCostTheirLength(t *testing.T) {
+	const many = 200_000
+	revs := make([]string, many)
+	var rows, parts strings.Builder
+	for i := range revs {
+		revs[i] = fmt.Sprintf("1-%d", i)
+		fmt.Fprintf(&rows, `"%d-x",`, i)
+	}
+	t.Run("_revs_diff", func(t *testing.T) {
+		text := `{"x":{"missing":[` + strings.Repeat(rows.String(), 5) + `"1-7","1-7"]}}`
+		missing, err := readRevsDiff(strings.NewReader(text), []DocRevs{{ID: "x", Revs: revs}})
+		if err != nil || len(missing[0].Revs) != 1 || missing[0].Revs[0] != "1-7" {
+			t.Fatal(len(missing[0].Revs), err)
+		}
+	})
+	t.Run("an id that is named twice", func(t *testing.T) {
+		merged, _ := gather([]DocRevs{{ID: "x", Revs: revs[:many/2]}, {ID: "x", Revs: revs[many/4:]}, {ID: "x", Revs: revs}})
+		if len(merged) != 1 || len(merged[0].Revs) != many {
+			t.Fatal(len(merged))
+		}
+	})
+	t.Run("attachments", func(t *testing.T) {
+		var about strings.Builder
+		for i := range many / 4 {
+			fmt.Fprintf(&about, `"%d":{"follows":true},`, i)
+			fmt.Fprintf(&parts, "\r\n--c\r\nContent-Disposition: attachment; filename=\"other\"\r\n\r\n")
+		}
+		text := "--b\r\nContent-Type: multipart/related; boundary=\"c\"\r\n\r\n--c\r\nContent-Type: application/json\r\n\r\n" +
+			`{"_id":"x","_attachments":{` + about.String() + `"f":{}}}` + parts.String() + "\r\n--c--\r\n--b--"
+		leaves, err := newMultipartLeaves(strings.NewReader(text), "b", "x", 64<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		leaf, err := leaves.next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for ; err == nil; n++ {
+			_, err = leaf.NextAttachment()
+		}
+		if n != many/4+1 || err != io.EOF {
+			t.Fatal(n, err)
+		}
+	})
+}
