@@ -192,38 +192,54 @@ func (r *run) bulkGet(ctx context.Context, refs []ref, w *writer) (unanswered, a
 // together.
 type answers struct {
 	refs     []ref
-	answered []bool // for each of refs
-	attached []ref  // those that have attachments
+	answered []bool               // for each of refs
+	attached []ref                // those that have attachments
+	places   map[couch.DocRef]int // of refs; made when there is a document with more than one
 }
 
 // take notes for which revisions a document is the answer: its own, or those that it descends from. It
 // reports whether there is any.
 func (a *answers) take(f couch.Fetched) bool {
-	first, last := f.At, f.At
-	for first > 0 && a.refs[first-1].id == f.ID {
-		first--
-	}
-	for last+1 < len(a.refs) && a.refs[last+1].id == f.ID {
-		last++
-	}
-	var history map[string]bool
-	fits := false
-	for i := first; i <= last; i++ {
-		if rev := a.refs[i].rev; rev != f.Rev {
-			if history == nil {
-				history = ancestors(f.Doc)
-			}
-			if !history[rev] {
-				continue
-			}
-		}
-		fits = true
+	found := a.covered(f)
+	for _, i := range found {
 		if f.Doc.HasAttachments() && !a.answered[i] {
 			a.attached = append(a.attached, a.refs[i])
 		}
 		a.answered[i] = true
 	}
-	return fits
+	return len(found) > 0
+}
+
+// covered returns the places of the revisions that a document is the answer for. A document may have very many leaves,
+// and as many answers.
+func (a *answers) covered(f couch.Fetched) []int {
+	alone := (f.At == 0 || a.refs[f.At-1].id != f.ID) && (f.At+1 == len(a.refs) || a.refs[f.At+1].id != f.ID)
+	if rev := a.refs[f.At].rev; alone {
+		if rev == f.Rev || ancestors(f.Doc)[rev] {
+			return []int{f.At}
+		}
+		return nil
+	}
+	if a.places == nil {
+		a.places = make(map[couch.DocRef]int, len(a.refs))
+		for i, r := range a.refs {
+			a.places[couch.DocRef{ID: r.id, Rev: r.rev}] = i
+		}
+	}
+	var found []int
+	look := func(rev string) {
+		if i, is := a.places[couch.DocRef{ID: f.ID, Rev: rev}]; is {
+			found = append(found, i)
+		}
+	}
+	look(f.Rev)
+	for rev := range ancestors(f.Doc) {
+		if rev != f.Rev {
+			look(rev)
+		}
+	}
+	slices.Sort(found)
+	return found
 }
 
 // write writes documents without attachments with _bulk_docs, in smaller portions where the target takes

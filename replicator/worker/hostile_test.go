@@ -418,6 +418,31 @@ func TestLiveFeedsWithoutSense(t *testing.T) {
 	})
 }
 
+// A document with very many leaves costs what it is long, whatever the source answers: its square would take hours.
+func TestADocumentWithVeryManyLeaves(t *testing.T) {
+	t.Parallel()
+	leaves := 100_000
+	if raceEnabled {
+		leaves /= 10
+	}
+	source, target := stubs(t, 0)
+	var row strings.Builder
+	row.WriteString(`{"seq":"1-x","id":"d","changes":[`)
+	for i := range leaves {
+		if i > 0 {
+			row.WriteByte(',')
+		}
+		fmt.Fprintf(&row, `{"rev":"1-%d"}`, i)
+		rev := fmt.Sprintf("1-%d", i)
+		source.docs["d "+rev] = `{"_id":"d","_rev":"` + rev + `"}`
+	}
+	source.rows = append(source.rows, row.String()+"]}")
+	// The last are answered with what they descend from.
+	source.docs["d 1-9"] = `{"_id":"d","_rev":"3-a","_revisions":{"start":3,"ids":["a","b","9"]}}`
+	result := run(t, replication(t, source.URL, target.URL))
+	require.EqualValues(t, leaves, result.Stats.DocsWritten)
+}
+
 // Whichever way a document is read that is too large, the error says which setting has the limit.
 func TestDocumentsThatAreTooLarge(t *testing.T) {
 	t.Parallel()
