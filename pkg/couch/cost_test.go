@@ -6,6 +6,8 @@ import (
 	"io"
 	"strings"
 	"testing"
+
+	"settee/internal/budget"
 )
 
 func TestDocumentsWithTooManyAttachments(t *testing.T) {
@@ -16,6 +18,34 @@ func TestDocumentsWithTooManyAttachments(t *testing.T) {
 	}
 	if _, err = doc.Attachments(); !errors.Is(err, ErrLimit) || !strings.Contains(err.Error(), "more than 100000") {
 		t.Fatal(err)
+	}
+}
+
+// The budgets of the fuzz tests hold for what is large, too.
+func TestLargeAnswersKeepTheirBudgets(t *testing.T) {
+	const many = 20_000
+	asked := []DocRevs{{ID: "y", Revs: []string{"1-c"}}}
+	parts := func(r io.Reader) { readParts(t, r, "--b--", true) }
+	for _, test := range []struct {
+		before, again, after string
+		perByte              int
+		read                 func(io.Reader)
+	}{
+		{`{"results":[`, `{"id":"","changes":[{"rev":""}]},`, `{}]}`, changesBudget, func(r io.Reader) { _ = drainChanges(r, FeedNormal) }},
+		{``, `{"id":"","changes":[{"rev":""}]}`, ``, changesBudget, func(r io.Reader) { _ = drainChanges(r, FeedContinuous) }},
+		{`{"results":[{"id":"","changes":[`, `{"rev":""},`, `{}]}]}`, changesBudget, func(r io.Reader) { _ = drainChanges(r, FeedNormal) }},
+		{`{"results":[{"id":"x","docs":[`, `{},`, `{}]}]}`, bulkBudget, func(r io.Reader) { _ = drainBulkGet(r) }},
+		{`{"results":[`, `{"id":"x","docs":[]},`, `{}]}`, bulkBudget, func(r io.Reader) { _ = drainBulkGet(r) }},
+		{`{"y":{"missing":[`, `"",`, `"1-c"]}}`, changesBudget, func(r io.Reader) { _, _ = readRevsDiff(r, asked) }},
+		{`{"y":{"possible_ancestors":[`, `"",`, `"1-c"]}}`, changesBudget, func(r io.Reader) { _, _ = readRevsDiff(r, asked) }},
+		{``, "--b\r\nContent-Type:application/json\r\n\r\n{\"_id\":\"x\"}\r\n", `--b--`, partsBudget, parts},
+		{``, "--b\r\nContent-Type:multipart/related;boundary=c\r\n\r\n--c\r\n\r\n{\"_id\":\"x\"}\r\n--c--\r\n", `--b--`, partsBudget, parts},
+	} {
+		text := test.before + strings.Repeat(test.again, many) + test.after
+		budget.Allocations(t, len(text), test.perByte, func() { test.read(strings.NewReader(text)) })
+		if t.Failed() {
+			t.Fatal(test.again)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"settee/internal/budget"
 	"settee/pkg/tuple"
 )
 
@@ -29,8 +30,12 @@ func completed(t tuple.Tuple) (tuple.Tuple, bool) {
 	return result, found
 }
 
+// unpackBudget is what may be allocated for each byte: an element of 16 bytes, in a slice that grows, for a byte that
+// says null, and a slice of its own for two bytes that are a tuple.
+const unpackBudget = 128
+
 // FuzzUnpack asserts what holds for any bytes: they give an error or a tuple
-// that packs and unpacks to itself. Its key may differ from the bytes only where
+// that packs and unpacks to itself, and cost what they are long. Its key may differ from the bytes only where
 // they hold an integer longer than it need be, and is then the shorter of them.
 func FuzzUnpack(f *testing.F) {
 	for _, v := range vectors {
@@ -45,8 +50,17 @@ func FuzzUnpack(f *testing.F) {
 	f.Add(bytes.Repeat([]byte{0x05}, 2*tuple.MaxDepth))
 	f.Add(unhex(f, "1d08ffffffffffffffff 0bf70000000000000000 13ff 160001"))
 
+	f.Add(bytes.Repeat([]byte{0x00}, 1000))
+	f.Add(bytes.Repeat([]byte{0x1c, 0xff}, 500))
+	f.Add(append(bytes.Repeat([]byte{0x02, 0x00}, 500), 0x02))
+	f.Add(bytes.Repeat([]byte{0x05, 0x00}, 500))
+	f.Add(append([]byte{0x01}, bytes.Repeat([]byte{0x00, 0xff}, 500)...))
+	f.Add(bytes.Repeat([]byte{0x33}, 1300))
+
 	f.Fuzz(func(t *testing.T, b []byte) {
-		unpacked, err := tuple.Unpack(b)
+		var unpacked tuple.Tuple
+		var err error
+		budget.Allocations(t, len(b), unpackBudget, func() { unpacked, err = tuple.Unpack(b) })
 		if err != nil {
 			require.ErrorIs(t, err, tuple.ErrMalformed)
 			require.Nil(t, unpacked)
