@@ -15,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"settee/frontend/internal/auth"
+	"settee/frontend/internal/networks"
 	"settee/pkg/config"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
@@ -355,7 +356,7 @@ func (a *Accounts) login(
 		found = account{hash: a.nobody()}
 	}
 	cfg := a.config.Current()
-	attempt := attempt{name: name, salt: found.hash.Salt, address: network(address), rules: rulesOf(cfg)}
+	attempt := attempt{name: name, salt: found.hash.Salt, address: networks.Of(address), rules: rulesOf(cfg)}
 	if a.failures.locked(attempt, time.Now()) {
 		return auth.User{}, a.refuse(attempt, ErrLocked)
 	}

@@ -4,7 +4,6 @@ import (
 	"container/list"
 	"context"
 	"crypto/rand"
-	"net/netip"
 	"sync"
 	"time"
 
@@ -55,24 +54,6 @@ func (f *failures) both(at attempt) subject {
 func (f *failures) address(at attempt) subject { return auth.MAC(f.key[:], "address", at.address) }
 
 func (f *failures) name(at attempt) subject { return auth.MAC(f.key[:], "name", at.name) }
-
-// network returns what stands for an address: of IPv6 its network, which one client has as a whole.
-func network(address string) string {
-	if port, err := netip.ParseAddrPort(address); err == nil {
-		address = port.Addr().String()
-	}
-	addr, err := netip.ParseAddr(address)
-	if err != nil {
-		return address
-	}
-	addr = addr.Unmap().WithZone("")
-	if addr.Is6() {
-		if prefix, err := addr.Prefix(64); err == nil {
-			return prefix.String()
-		}
-	}
-	return addr.String()
-}
 
 // failures counts the failures to log in.
 type failures struct {
