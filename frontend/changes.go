@@ -39,6 +39,9 @@ const (
 	// normalHeartbeat is how long a feed that does not wait is silent at most, while it
 	// reads changes that it does not show.
 	normalHeartbeat = 5 * time.Second
+	// minHeartbeat is how often a feed sends heartbeats at most: a client that asks for more
+	// often gets these. Without it a few feeds keep a processor busy.
+	minHeartbeat = 100 * time.Millisecond
 )
 
 // changesRequest is what a feed was asked for.
@@ -187,6 +190,9 @@ func (q *query) patience(standard time.Duration) (heartbeat, timeout time.Durati
 		if heartbeat = min(standard, q.milliseconds("heartbeat")); heartbeat == 0 {
 			q.refuse("Invalid heartbeat value. Expecting a positive integer value (in milliseconds).")
 		}
+	}
+	if heartbeat > 0 {
+		heartbeat = max(heartbeat, minHeartbeat)
 	}
 	return heartbeat, timeout
 }

@@ -172,6 +172,11 @@ func TestHeartbeats(t *testing.T) {
 		f.after(time.Second)
 		require.Equal(t, "text/event-stream", f.response.Header.Get("Content-Type"))
 		require.Equal(t, "no-cache", f.response.Header.Get("Cache-Control"))
+		f = n.follow("?feed=continuous&since=now&heartbeat=1") // too often
+		for i := range 10 {
+			f.expect("")
+			f.after(time.Duration(i+1) * 100 * time.Millisecond)
+		}
 		f = n.follow("?feed=live&since=now&heartbeat=true")
 		for i := range 600 {
 			f.expect("")
