@@ -229,8 +229,8 @@ func (f *feed) flush() error {
 }
 
 // wait waits for a change behind since. more is false if the feed ends without: it waited as
-// long as it was to, the database was deleted, or the node is going away, so that the client
-// comes again to another one.
+// long as it was to, the database was deleted, others need the room, so that the client has to ask
+// again, or the node is going away, so that the client comes again to another one.
 func (f *feed) wait() (more bool, err error) {
 	if err := f.flush(); err != nil {
 		return false, err
@@ -242,13 +242,16 @@ func (f *feed) wait() (more bool, err error) {
 	ctx, cancel := context.WithCancelCause(f.r.Context())
 	defer cancel(nil)
 	defer context.AfterFunc(f.h.draining, func() { cancel(errGoingAway) })()
+	defer f.h.connections.wait(f.r, waitsForChange, func() { cancel(errNoRoom) })()
 	for {
 		err := f.waitUntil(ctx, f.due())
 		switch {
-		case err == nil:
-			return true, nil
 		case f.r.Context().Err() != nil:
 			return false, errClientGone
+		case errors.Is(context.Cause(ctx), errNoRoom): // even if there is a change: the next request gets it
+			return false, nil
+		case err == nil:
+			return true, nil
 		case isMissing(err), errors.Is(err, docstore.ErrClosed), errors.Is(err, errGoingAway):
 			return false, nil
 		case !errors.Is(err, context.DeadlineExceeded):

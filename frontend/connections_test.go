@@ -57,6 +57,7 @@ func TestMaxConnections(t *testing.T) {
 	idle, slow, silent := n.connect(), n.connect(), n.connect()
 	idle.ask()
 	require.Equal(t, http.StatusOK, idle.status())
+	n.idle(slow, silent, idle)
 	slow.send("GET / HTTP/1.1\r\nHost:")
 	// They are in the order in which the node noticed them: slow and silent, then idle.
 	late := []*client{n.connect(), n.connect(), n.connect()}
@@ -64,6 +65,7 @@ func TestMaxConnections(t *testing.T) {
 		c.ask()
 		require.Equal(t, http.StatusOK, c.status())
 	}
+	n.idle(late...)
 	for _, c := range []*client{slow, silent, idle} {
 		require.Equal(t, 0, c.status(), "it was closed")
 	}
@@ -73,18 +75,28 @@ func TestMaxConnections(t *testing.T) {
 	}
 }
 
+// idle waits until these clients have no request, and no others.
+func (n *node) idle(clients ...*client) {
+	n.Helper()
+	want := []string{}
+	for _, c := range clients {
+		want = append(want, c.LocalAddr().String())
+	}
+	slices.Sort(want)
+	require.Eventually(n, func() bool { return slices.Equal(want, slices.Sorted(slices.Values(n.handler.Idle()))) }, time.Minute, time.Millisecond)
+}
+
 // Those that are being answered keep their connections, and nobody else gets one.
 func TestMaxConnectionsWithRequests(t *testing.T) {
 	t.Parallel()
-	n := start(t, "chttpd/max_connections=2")
-	n.create("db")
-	feeds := []*client{n.connect(), n.connect()}
-	for _, c := range feeds {
-		c.send("GET /db/_changes?feed=continuous&heartbeat=60000 HTTP/1.1\r\n" + rawHead + "\r\n")
-		line, err := c.answers.ReadString('\n')
-		require.NoError(t, err)
-		require.Equal(t, "HTTP/1.1 200 OK\r\n", line)
+	db := &hanging{memory(t), make(chan struct{})}
+	n := startOn(t, db, listenTCP(t), "chttpd/max_connections=2")
+	close(db.stuck)
+	busy := []*client{n.connect(), n.connect()}
+	for _, c := range busy {
+		c.send("GET /db HTTP/1.1\r\n" + rawHead + "\r\n")
 	}
+	require.Eventually(t, func() bool { return n.handler.Requests() == 2 }, time.Minute, time.Millisecond)
 	for range 3 {
 		refused := n.connect()
 		refused.ask()
@@ -96,11 +108,11 @@ func TestMaxConnectionsWithRequests(t *testing.T) {
 
 	// With HTTP/2 a connection has many requests.
 	another := httptest.NewRecorder()
-	n.handler.ServeHTTP(another, httptest.NewRequest(http.MethodGet, "/db", nil))
+	n.handler.ServeHTTP(another, httptest.NewRequest(http.MethodGet, "/", nil))
 	require.Equal(t, http.StatusServiceUnavailable, another.Code)
 	require.Contains(t, another.Body.String(), "too many requests")
 
-	require.NoError(t, feeds[0].Close())
+	require.NoError(t, busy[0].Close())
 	require.Eventually(t, func() bool {
 		c := n.connect()
 		c.ask()
@@ -128,7 +140,8 @@ func (c *client) follow(request, body string) {
 }
 
 // Whose body does not go on makes room, but not before those without a request, and not before
-// those who sent some of theirs later. Nobody does who has sent all of it.
+// those who sent some of theirs later. Whoever has sent all of it, and waits for changes, does so
+// after all of these.
 func TestMaxConnectionsWithBodies(t *testing.T) {
 	t.Parallel()
 	n := start(t, "chttpd/max_connections=5")
@@ -143,12 +156,15 @@ func TestMaxConnectionsWithBodies(t *testing.T) {
 	idle := n.connect()
 	idle.ask()
 	require.Equal(t, http.StatusOK, idle.status())
+	n.idle(idle)
 	slow[0].send(" ")
 	n.receiving(slow[1], slow[2], slow[3], slow[0])
 
 	const plain, filtered = "GET /db/_changes?feed=continuous&heartbeat=60000", "POST /db/_changes?feed=continuous&heartbeat=60000&filter=_doc_ids"
 	const ids = `{"doc_ids":["a"]}`
-	n.connect().follow(plain, "")
+	feed := n.connect()
+	feed.follow(plain, "")
+	n.waits(1)
 	require.Equal(t, 0, idle.status(), "who has no request goes first")
 	n.connect().follow(filtered, ids)
 	require.Equal(t, 0, slow[1].status())
@@ -161,9 +177,13 @@ func TestMaxConnectionsWithBodies(t *testing.T) {
 	slow[3].follow(filtered, ids)
 	n.connect().follow(filtered, ids)
 	require.Equal(t, 0, slow[0].status())
-	refused := n.connect()
-	refused.ask()
-	require.Equal(t, 0, refused.status(), "all others have sent their bodies")
+	n.waits(5)
+	late := n.connect()
+	late.ask()
+	require.Equal(t, http.StatusOK, late.status(), "all others have sent their bodies")
+	rest, err := io.ReadAll(feed.answers)
+	require.NoError(t, err)
+	require.Contains(t, string(rest), `{"last_seq":"`)
 }
 
 // The bound can be changed while the node runs.

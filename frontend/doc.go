@@ -63,6 +63,9 @@
 //
 // A changes feed that waits has the goroutine of its request, and one watch for all feeds of
 // a database. It ends when the client hangs up, when it was silent as long as it may be,
-// when the database is deleted, and when the node goes away: then with the sequence up to
-// which it came, so that its client goes on elsewhere.
+// when the database is deleted, when others need its place, and when the node goes away: then
+// with the sequence up to which it came, so that its client goes on from there.
+//
+// Where there are as many connections or requests as there may be, what waits makes room: see
+// connections.
 package frontend

@@ -55,3 +55,33 @@ func (h *Handler) Receiving() (clients []string) {
 	}
 	return clients
 }
+
+// Idle returns the addresses of the clients that have no request.
+func (h *Handler) Idle() (clients []string) {
+	h.connections.mu.Lock()
+	defer h.connections.mu.Unlock()
+	for at := h.connections.waiting.Front(); at != nil; at = at.Next() {
+		clients = append(clients, at.Value.(*connection).RemoteAddr().String())
+	}
+	return clients
+}
+
+// Waits returns how many requests wait for something to happen.
+func (h *Handler) Waits() (n int) {
+	h.connections.mu.Lock()
+	defer h.connections.mu.Unlock()
+	for _, conn := range h.connections.open {
+		n += len(conn.waits)
+	}
+	return n
+}
+
+// Requests returns how many requests are being answered.
+func (h *Handler) Requests() int {
+	h.connections.mu.Lock()
+	defer h.connections.mu.Unlock()
+	return h.connections.requests
+}
+
+// MaxEnding is how many requests that were told to end may still be at it.
+const MaxEnding = maxEnding

@@ -193,7 +193,9 @@ func (h *Handler) await(w http.ResponseWriter, r *http.Request, awaited added) e
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
 	defer context.AfterFunc(h.draining, func() { cancel(errGoingAway) })()
+	done := h.connections.wait(r, waitsForReplication, func() { cancel(errNoRoom) })
 	job, err := h.jobs.Await(ctx, awaited.id, awaited.life)
+	done()
 	switch {
 	case errors.Is(err, jobs.ErrNotFound):
 		return notFound("the replication was cancelled")
@@ -203,6 +205,9 @@ func (h *Handler) await(w http.ResponseWriter, r *http.Request, awaited added) e
 	case err != nil && r.Context().Err() != nil:
 		zerolog.Ctx(ctx).Debug().Str("job", awaited.id).Msg("the client hung up; the replication goes on")
 		return errClientGone
+	case err != nil && errors.Is(context.Cause(ctx), errNoRoom):
+		return unavailable("too many requests are being answered; the replication " + awaited.shown +
+			" goes on: the same request, sent later, waits for it")
 	case err != nil && (errors.Is(context.Cause(ctx), errGoingAway) || errors.Is(err, fdbjobs.ErrClosed)):
 		return unavailable("this node is going away; the replication " + awaited.shown +
 			" goes on: the same request, sent to another node or later, waits for it")

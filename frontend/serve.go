@@ -101,7 +101,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer logAccess(&log, out, served, began)
 	defer recoverPanic(out, served)
-	ok, end := h.connections.begin(served)
+	served, ok, end := h.connections.begin(served)
 	defer end()
 	if !ok {
 		respondError(out, served, unavailable("too many requests are being answered: try again later"))

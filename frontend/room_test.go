@@ -1,0 +1,247 @@
+package frontend_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"settee/frontend"
+	"settee/pkg/docstore"
+)
+
+// waits waits until so many requests wait for something to happen.
+func (n *node) waits(many int) {
+	n.Helper()
+	require.Eventually(n, func() bool { return n.handler.Waits() == many }, time.Minute, time.Millisecond)
+}
+
+// crowded is a listener whose clients come from the addresses that its test says.
+type crowded struct {
+	net.Listener
+	addresses chan string
+}
+
+func (l *crowded) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &comesFrom{conn, addressed(<-l.addresses)}, nil
+}
+
+type comesFrom struct {
+	net.Conn
+	address net.Addr
+}
+
+func (c *comesFrom) RemoteAddr() net.Addr { return c.address }
+
+type addressed string
+
+func (addressed) Network() string  { return "tcp" }
+func (a addressed) String() string { return string(a) }
+
+// crowd is a node and its clients, which come from anywhere.
+type crowd struct {
+	*node
+	documents *docstore.Database
+	addresses chan string
+	feeds     []*crowdFeed
+}
+
+func startCrowd(t *testing.T, settings ...string) *crowd {
+	t.Helper()
+	listener := &crowded{listenTCP(t), make(chan string, 1)}
+	n := startOn(t, memory(t), listener, settings...)
+	return &crowd{node: n, documents: n.newDatabase("db"), addresses: listener.addresses}
+}
+
+func (c *crowd) connectFrom(address string) *client {
+	c.Helper()
+	c.addresses <- address
+	return c.connect()
+}
+
+// crowdFeed is a feed of a connection of its own.
+type crowdFeed struct {
+	*client
+	response *http.Response
+}
+
+func (c *client) followFeed(kind string) *crowdFeed {
+	c.Helper()
+	c.send("GET /db/_changes?heartbeat=60000&feed=" + kind + " HTTP/1.1\r\n" + rawHead + "\r\n")
+	response, err := http.ReadResponse(c.answers, nil)
+	require.NoError(c, err)
+	require.Equal(c, http.StatusOK, response.StatusCode)
+	c.Cleanup(func() {
+		c.Close() // otherwise the body would be read to its end
+		response.Body.Close()
+	})
+	return &crowdFeed{c, response}
+}
+
+// follow begins a feed and waits until it waits.
+func (c *crowd) followFrom(address, kind string) *crowdFeed {
+	c.Helper()
+	f := c.connectFrom(address).followFeed(kind)
+	c.feeds = append(c.feeds, f)
+	c.settled()
+	return f
+}
+
+// settled waits until all feeds wait that have not ended.
+func (c *crowd) settled() {
+	c.Helper()
+	c.waits(min(len(c.feeds), 4))
+}
+
+// ends requires that the feed has ended as it should, and its connection.
+func (f *crowdFeed) ends(want string) {
+	f.Helper()
+	text, err := io.ReadAll(f.response.Body)
+	require.NoError(f, err, "the answer is whole")
+	require.Equal(f, want, anySequence(string(text)))
+	_, err = f.answers.ReadByte()
+	require.ErrorIs(f, err, io.EOF)
+}
+
+const (
+	continuousEnd = `{"last_seq":"...","pending":0}` + "\n\n"
+	longpollEnd   = "{\"results\":[\n\n],\n\"last_seq\":\"...\",\"pending\":0}\n\n"
+)
+
+// The network with the most feeds makes room, the feed that has waited longest first.
+func TestFeedsMakeRoom(t *testing.T) {
+	t.Parallel()
+	c := startCrowd(t, "chttpd/max_connections=4")
+	alone := c.followFrom("192.0.2.1:1000", "continuous")
+	// These are one network.
+	first := c.followFrom("[2001:db8::1]:1000", "continuous")
+	second := c.followFrom("[2001:db8::2]:1001", "longpoll")
+	third := c.followFrom("[2001:db8::ffff:1]:1002", "eventsource")
+
+	new1 := c.followFrom("192.0.2.2:1000", "continuous")
+	first.ends(continuousEnd)
+	new2 := c.followFrom("[2001:db8:0:1::1]:1000", "continuous")
+	second.ends(longpollEnd)
+	// Now each has one.
+	new3 := c.followFrom("192.0.2.3:1000", "continuous")
+	alone.ends(continuousEnd)
+	new4 := c.followFrom("192.0.2.2:1001", "continuous")
+	third.ends("\n")
+	new5 := c.followFrom("192.0.2.4:1001", "longpoll")
+	new1.ends(continuousEnd)
+
+	// The others go on.
+	write(t, c.documents, doc("a", `{}`))
+	for _, f := range []*crowdFeed{new2, new3, new4} {
+		line, err := bufio.NewReader(f.response.Body).ReadString('\n')
+		require.NoError(t, err)
+		require.Contains(t, line, `"id":"a"`)
+	}
+	text, err := io.ReadAll(new5.response.Body)
+	require.NoError(t, err)
+	require.Contains(t, string(text), `"id":"a"`)
+}
+
+// With HTTP/2 it is the feeds that count, of which a connection has many.
+func TestFeedsOfOneConnectionMakeRoom(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := startOn(t, memory(t), listenPipe(), "chttpd/max_connections=3")
+		db := n.newDatabase("db")
+		shared := overHTTP2(t, n)
+		var feeds []*http.Response
+		for range 3 {
+			response, err := shared.Get("https://a/db/_changes?feed=continuous&heartbeat=60000")
+			require.NoError(t, err)
+			defer response.Body.Close()
+			feeds = append(feeds, response)
+			synctest.Wait()
+		}
+		require.Equal(t, http.StatusOK, n.get("/").status)
+		text, err := io.ReadAll(feeds[0].Body)
+		require.NoError(t, err)
+		require.Equal(t, continuousEnd, anySequence(string(text)))
+		write(t, db, doc("a", `{}`))
+		for _, response := range feeds[1:] {
+			line, err := bufio.NewReader(response.Body).ReadString('\n')
+			require.NoError(t, err)
+			require.Contains(t, line, `"id":"a"`)
+		}
+		response, err := shared.Get("https://a/")
+		require.NoError(t, err, "the connection goes on")
+		require.NoError(t, response.Body.Close())
+		require.Equal(t, http.StatusOK, response.StatusCode)
+	})
+}
+
+// A request that waits for a replication makes room after the feeds, and says what has become of
+// the replication.
+func TestReplicationsMakeRoom(t *testing.T) {
+	t.Parallel()
+	c := startCrowd(t, "chttpd/max_connections=2")
+	replicating := c.connectFrom("192.0.2.1:1000")
+	body := definition("")
+	replicate := fmt.Sprintf("POST /_replicate HTTP/1.1\r\n%sContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", rawHead, len(body), body)
+	replicating.send(replicate)
+	c.waits(1)
+	feed := c.connectFrom("192.0.2.1:1001").followFeed("continuous")
+	c.waits(2)
+	// These stay.
+	another := c.connectFrom("192.0.2.2:1000").followFeed("continuous")
+	feed.ends(continuousEnd)
+	c.waits(2)
+	db := c.connectFrom("192.0.2.2:1001").followFeed("continuous")
+	another.ends(continuousEnd)
+	c.waits(2)
+	require.NoError(t, db.Close())
+	c.waits(1)
+
+	run := c.accept()
+	again := c.connectFrom("192.0.2.3:1000")
+	again.send(replicate)
+	c.waits(2)
+	c.connectFrom("192.0.2.4:1000").ask()
+	response, err := http.ReadResponse(replicating.answers, nil)
+	require.NoError(t, err)
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	refused(t, answer{status: response.StatusCode, body: string(text)}, http.StatusServiceUnavailable, "service_unavailable",
+		"too many requests are being answered; the replication "+run.Job().ReplicationID()+" goes on: the same request, sent later, waits for it")
+	c.complete(run, `{"ok":true}`)
+	require.Equal(t, http.StatusOK, again.status())
+}
+
+// A feed that was told to end, and whose client does not read, takes the place of no others, and
+// not many of them are left to that.
+func TestFeedsThatAreNotRead(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := startOn(t, memory(t), listenPipe(), "chttpd/max_connections=1") // which holds nothing
+		n.newDatabase("db")
+		var feeds []*crowdFeed
+		for range frontend.MaxEnding + 3 {
+			feeds = append(feeds, n.connect().followFeed("continuous"))
+			synctest.Wait()
+		}
+		cut, err := io.ReadAll(feeds[0].response.Body)
+		require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+		require.Empty(t, cut)
+		for _, f := range feeds[2 : frontend.MaxEnding+2] {
+			f.ends(continuousEnd)
+		}
+		synctest.Wait()
+		require.Equal(t, 1, n.handler.Waits())
+		require.Equal(t, 1, n.handler.Requests())
+	})
+}
