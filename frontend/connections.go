@@ -313,7 +313,7 @@ func (c *connections) begin(r *http.Request) (begun *http.Request, ok bool, end 
 	request := &connectedRequest{conn: conn}
 	r = r.WithContext(context.WithValue(r.Context(), requestKey{}, request))
 	if r.Body != http.NoBody {
-		r.Body = &receivedBody{r.Body, c, conn}
+		r.Body = &receivedBody{ReadCloser: r.Body, connections: c, conn: conn}
 	}
 	var room room
 	defer room.make()
@@ -420,11 +420,14 @@ type receivedBody struct {
 	io.ReadCloser
 	connections *connections
 	conn        *connection
+	whole       bool // it was read to its end
 }
 
 // Read implements io.Reader.
 func (b *receivedBody) Read(p []byte) (int, error) {
 	b.connections.receive(b.conn, 1)
 	defer b.connections.receive(b.conn, -1)
-	return b.ReadCloser.Read(p)
+	n, err := b.ReadCloser.Read(p)
+	b.whole = b.whole || err == io.EOF
+	return n, err
 }

@@ -103,6 +103,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer recoverPanic(out, served)
 	served, ok, end := h.connections.begin(served)
 	defer end()
+	defer out.leaveRest(served)
+	out.begins = func() { out.passRest(served) }
 	if !ok {
 		respondError(out, served, unavailable("too many requests are being answered: try again later"))
 		return
@@ -198,22 +200,29 @@ type answer struct {
 	status int // 0: nothing was sent, as to a client that hung up
 	bytes  int64
 	user   string // who made the request, if that is known
+	begins func() // is called once, before the answer begins
 }
 
 // Unwrap is for http.ResponseController.
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-func (a *answer) WriteHeader(status int) {
-	if a.status == 0 {
-		a.status = status
+func (a *answer) begin(status int) {
+	if a.status != 0 {
+		return
 	}
+	a.status = status
+	if a.begins != nil {
+		a.begins()
+	}
+}
+
+func (a *answer) WriteHeader(status int) {
+	a.begin(status)
 	a.ResponseWriter.WriteHeader(status)
 }
 
 func (a *answer) Write(text []byte) (int, error) {
-	if a.status == 0 {
-		a.status = http.StatusOK
-	}
+	a.begin(http.StatusOK)
 	n, err := a.ResponseWriter.Write(text)
 	a.bytes += int64(n)
 	return n, err

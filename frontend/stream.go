@@ -74,6 +74,11 @@ func (s *stream) flush() error {
 func (s *stream) end() error { return s.send() }
 
 func (s *stream) send() error {
+	if out, ok := s.w.(*answer); ok && !s.begun {
+		if err := out.needRest(s.r); err != nil {
+			return err
+		}
+	}
 	control := http.NewResponseController(s.w)
 	_ = control.SetWriteDeadline(time.Now().Add(sendTimeout)) // see ServeHTTP
 	if !s.begun {
