@@ -56,15 +56,49 @@ func (a *access) reads(db *docstore.Database, doc *docstore.Document) (*docstore
 // mayRead reports whether the user sees all of a document.
 func (a *access) mayRead(db *docstore.Database, doc *docstore.Document) bool {
 	return a.admin || !jobs.IsReplicatorDatabase(db.Name()) || replicator.IgnoredID(doc.ID) ||
-		doc.Deleted && len(doc.Body) <= len("{}") || replicator.OwnedBy(doc.Body, a.who.userName())
+		doc.Deleted && len(doc.Body) <= len("{}") && len(doc.Attachments) == 0 || replicator.OwnedBy(doc.Body, a.who.userName())
 }
+
+var (
+	errReadOthers  = forbidden("You may only read your own replication documents as a whole.")
+	errWriteOthers = forbidden("Can't update replication documents from other users.")
+)
 
 // readsWhole refuses what would show, or copy, a document that the user does not see all of.
 func (a *access) readsWhole(db *docstore.Database, doc *docstore.Document) error {
 	if a.mayRead(db, doc) {
 		return nil
 	}
-	return forbidden("You may only read your own replication documents as a whole.")
+	return errReadOthers
+}
+
+// readsAttachments refuses a request for an attachment of a document of which the user does not
+// see all. Its winning revision decides, before anything else is looked at: the answer does not tell
+// which revisions and attachments there are.
+func (a *access) readsAttachments(ctx context.Context, db *docstore.Database, id string) error {
+	return a.unlessAnothers(ctx, db, id, errReadOthers)
+}
+
+// writesAttachments is readsAttachments for a request that changes an attachment.
+func (a *access) writesAttachments(ctx context.Context, db *docstore.Database, id string) error {
+	return a.unlessAnothers(ctx, db, id, errWriteOthers)
+}
+
+// unlessAnothers returns refusal if the user does not see all of a document's winning revision.
+func (a *access) unlessAnothers(ctx context.Context, db *docstore.Database, id string, refusal error) error {
+	if a.admin || !jobs.IsReplicatorDatabase(db.Name()) || replicator.IgnoredID(id) {
+		return nil
+	}
+	doc, err := db.Get(ctx, id, docstore.GetOptions{})
+	switch {
+	case errors.Is(err, docstore.ErrNotFound), errors.Is(err, docstore.ErrDocumentID):
+		return nil // the request itself finds out
+	case err != nil:
+		return docFailure(err)
+	case a.mayRead(db, doc):
+		return nil
+	}
+	return refusal
 }
 
 // writes makes an edit what is stored if the user makes it, or says why it is refused.
@@ -136,7 +170,7 @@ func (a *access) writesReplication(ctx context.Context, db *docstore.Database, e
 			return err
 		}
 		if before != nil && !before.Deleted && !replicator.OwnedBy(before.Body, name) {
-			return forbidden("Can't update replication documents from other users.")
+			return errWriteOthers
 		}
 	}
 	if edit.Deleted || edit.Body == nil {

@@ -79,6 +79,9 @@ func copySource(r *http.Request, db *docstore.Database, id, rev string) (*docsto
 		}
 		return &docstore.Document{ID: id, Body: local.Body}, nil
 	}
+	if err := accessOf(r).readsAttachments(ctx, db, id); err != nil { // which are copied too
+		return nil, err
+	}
 	doc, err := readRevision(ctx, db, id, rev)
 	if err != nil {
 		return nil, docFailure(err)

@@ -53,6 +53,9 @@ func (h *Handler) getAttachment(w http.ResponseWriter, r *http.Request, db *docs
 func readAttachment(r *http.Request, db *docstore.Database, id string, ask *documentQuery) (docstore.Attachment, error) {
 	ctx, cancel := storeContext(r)
 	defer cancel()
+	if err := accessOf(r).readsAttachments(ctx, db, id); err != nil {
+		return docstore.Attachment{}, err
+	}
 	doc, err := db.Get(ctx, id, docstore.GetOptions{Rev: ask.rev, Latest: ask.latest})
 	if errors.Is(err, docstore.ErrDocumentID) {
 		return docstore.Attachment{}, notFound("missing") // no document can have this id

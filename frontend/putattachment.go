@@ -43,6 +43,9 @@ func (h *Handler) putAttachment(w http.ResponseWriter, r *http.Request, db *docs
 	if err != nil {
 		return err
 	}
+	if err := mayWriteAttachment(r, db, id); err != nil {
+		return err
+	}
 	edit := docstore.Edit{ID: id} // where no revision is named it is a new document
 	if rev != "" {
 		if edit, _, err = withoutAttachment(r, db, id, rev, name); err != nil {
@@ -78,6 +81,13 @@ func (h *Handler) putAttachment(w http.ResponseWriter, r *http.Request, db *docs
 	}
 	w.Header().Set("Location", documentURL(r, id, name))
 	return respond(w, r, http.StatusCreated, written{true, id, rev})
+}
+
+// mayWriteAttachment refuses to change attachments of a document that is another user's.
+func mayWriteAttachment(r *http.Request, db *docstore.Database, id string) error {
+	ctx, cancel := storeContext(r)
+	defer cancel()
+	return accessOf(r).writesAttachments(ctx, db, id)
 }
 
 // contentOptions reads what the headers of a request say of its content.
@@ -127,6 +137,9 @@ func (h *Handler) deleteAttachment(w http.ResponseWriter, r *http.Request, db *d
 	}
 	rev, err := statedRev(r, "")
 	if err != nil {
+		return err
+	}
+	if err := mayWriteAttachment(r, db, id); err != nil {
 		return err
 	}
 	edit, had, err := withoutAttachment(r, db, id, rev, name)

@@ -528,6 +528,76 @@ func TestReplicationDocumentsOfOthers(t *testing.T) {
 	require.Equal(t, http.StatusOK, n.as(p.member, http.MethodDelete, database+"/rep?rev="+rev, "").status)
 }
 
+// No answer tells which attachments, and which revisions, a replication document has that is
+// another user's.
+func TestAttachmentsOfOthers(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	p := n.newPeople()
+	other := n.newUser("bob", "staff")
+	const database = "/x%2F_replicator"
+	n.with("x/_replicator", security)
+	got := n.as(p.member, http.MethodPut, database+"/rep", replication(`"_attachments":{"a":{"data":"aGVsbG8="}}`))
+	require.Equal(t, http.StatusCreated, got.status, got.body)
+	rev := got.json(t)["rev"].(string)
+	gotten := n.as(p.member, http.MethodGet, database+"/rep/a", "")
+	require.Equal(t, http.StatusOK, gotten.status)
+	etag := gotten.header.Get("ETag")
+
+	shape := func(a answer) string {
+		for _, name := range []string{"Date", "X-Couch-Request-Id"} {
+			a.header.Del(name)
+		}
+		return fmt.Sprint(a.status, a.header, a.body)
+	}
+	for _, request := range []struct {
+		method  string
+		headers []string
+	}{
+		{http.MethodGet, nil},
+		{http.MethodHead, nil},
+		{http.MethodGet, []string{"Range", "bytes=1-2"}},
+		{http.MethodGet, []string{"Range", "bytes=100-200"}},
+		{http.MethodGet, []string{"If-None-Match", etag}},
+		{http.MethodGet, []string{"Accept-Encoding", "gzip"}},
+		{http.MethodPut, nil},
+		{http.MethodDelete, nil},
+	} {
+		answers := map[string]string{}
+		for _, name := range []string{"a", "b"} {
+			for _, query := range []string{"", "?rev=" + rev, "?rev=1-00000000000000000000000000000000", "?rev=7-a", "?latest=true&rev=" + rev} {
+				got := n.as(other, request.method, database+"/rep/"+name+query, "", request.headers...)
+				require.Equal(t, http.StatusForbidden, got.status, "%s %s%s: %s", request.method, name, query, got.body)
+				answers[shape(got)] = name + query
+			}
+		}
+		require.Len(t, answers, 1, request.method)
+	}
+	for _, query := range []string{"", "?rev=" + rev, "?rev=7-a"} {
+		require.Equal(t, http.StatusForbidden, n.as(other, "COPY", database+"/rep"+query, "", "Destination", "mine").status)
+	}
+	for _, since := range []string{rev, "7-a"} {
+		for _, accept := range []string{"application/json", "multipart/mixed", "multipart/related"} {
+			got := n.as(other, http.MethodPost, database+"/_bulk_get?attachments=true",
+				`{"docs":[{"id":"rep","atts_since":["`+since+`"]}]}`, "Accept", accept)
+			require.Equal(t, http.StatusOK, got.status, got.body)
+			require.NotContains(t, got.body, "attachment")
+			got = n.as(other, http.MethodGet, database+`/rep?attachments=true&atts_since=["`+since+`"]`, "", "Accept", accept)
+			require.Equal(t, http.StatusOK, got.status, got.body)
+			require.NotContains(t, got.body, "attachment")
+		}
+	}
+
+	// Whoever may know is told, and what a deleted document had is shown to nobody else.
+	require.Equal(t, http.StatusNotFound, n.as(p.member, http.MethodGet, database+"/rep/b", "").status)
+	require.Equal(t, http.StatusConflict, n.as(p.member, http.MethodPut, database+"/rep/b?rev=7-a", "").status)
+	require.Equal(t, http.StatusNotFound, n.as(other, http.MethodGet, database+"/none/b", "").status)
+	got = n.as(p.member, http.MethodPut, database+"/rep?rev="+rev, `{"_deleted":true,"_attachments":{"a":{"stub":true}}}`)
+	require.Equal(t, http.StatusOK, got.status, got.body)
+	require.Equal(t, http.StatusForbidden, n.as(other, http.MethodGet, database+"/rep/a?rev="+got.json(t)["rev"].(string), "").status)
+	require.Equal(t, http.StatusOK, n.as(p.root, http.MethodGet, database+"/rep/a?rev="+got.json(t)["rev"].(string), "").status)
+}
+
 func TestOwnersAndUserCtx(t *testing.T) {
 	t.Parallel()
 	n := start(t)
