@@ -5,7 +5,10 @@ import (
 	"compress/gzip"
 	"crypto/md5"
 	"encoding/base64"
+	"fmt"
+	"mime"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"testing"
@@ -294,8 +297,42 @@ func TestPartsHeadersAreNotTheClients(t *testing.T) {
 	for _, all := range [][]part{parts(t, related.header.Get("Content-Type"), related.body), outer[0].parts} {
 		require.Len(t, all, 2)
 		require.Equal(t, part{header: map[string][]string{
-			"Content-Disposition": {`attachment; filename="ü "x"__X-Evil: 1"`}, "Content-Type": {"text/plain_X-Evil: 1"},
+			"Content-Disposition": {`attachment; filename="ü \"x\"__X-Evil: 1"; filename*=UTF-8''%C3%BC%20%22x%22%0D%0AX-Evil%3A%201`}, "Content-Type": {"text/plain_X-Evil: 1"},
 			"Content-Length": {"4"},
 		}, body: "text"}, all[1])
+	}
+}
+
+// Whoever reads names finds those that the attachments have, and can write the document back.
+func TestNamesOfParts(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	db, err := n.docs.Create(t.Context(), "db")
+	require.NoError(t, err)
+	for i, test := range []struct{ name, want string }{
+		{"plain.txt", `attachment; filename="plain.txt"`},
+		{"a b/c;d=e", `attachment; filename="a b/c;d=e"`},
+		{`say "x"; filename="y`, `attachment; filename="say \"x\"; filename=\"y"`},
+		{`back\slash\`, `attachment; filename="back\\slash\\"`},
+		{"ü\u2028名", "attachment; filename=\"ü\u2028名\"; filename*=UTF-8''%C3%BC%E2%80%A8%E5%90%8D"},
+		{"a\x00b\r\nc\x7f\u0085", "attachment; filename=\"a_b__c__\"; filename*=UTF-8''a%00b%0D%0Ac%7F%C2%85"},
+		{"50% + 'x'", `attachment; filename="50% + 'x'"`},
+	} {
+		id := fmt.Sprint("doc", i)
+		n.replicated(db, id, `{}`, false, []string{"a"},
+			n.upload(db, id, test.name, "text/plain", strings.NewReader("text"), docstore.UploadOptions{}))
+		got := n.do(http.MethodGet, "/db/"+id+"?attachments=true&revs=true", "")
+		kind := got.header.Get("Content-Type")
+		all := parts(t, kind, got.body)
+		require.Len(t, all, 2)
+		require.Equal(t, []string{test.want}, all[1].header["Content-Disposition"])
+		_, params, err := mime.ParseMediaType(test.want)
+		require.NoError(t, err)
+		require.Equal(t, map[string]string{"filename": test.name}, params)
+
+		n.do(http.MethodPut, "/copy", "")
+		put := n.do(http.MethodPut, "/copy/"+id+"?new_edits=false", got.body, "Content-Type", kind)
+		require.Equal(t, http.StatusCreated, put.status, put.body)
+		require.Equal(t, "text", n.get("/copy/"+id+"/"+url.PathEscape(test.name)).body)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"unicode"
 
@@ -59,7 +60,7 @@ func (p *related) write(to io.Writer, content func(io.Writer, docstore.Attachmen
 	delimiter := "\r\n--" + p.boundary
 	a.raw(delimiter[len("\r\n"):]).raw("\r\nContent-Type: application/json\r\n\r\n").document(p.doc, p.show).raw(delimiter)
 	for _, attachment := range p.sent {
-		a.raw("\r\nContent-Disposition: attachment; filename=\"").raw(headerText(attachment.Name)).raw(`"`)
+		a.raw("\r\nContent-Disposition: ").raw(disposition(attachment.Name))
 		a.raw("\r\nContent-Type: ").raw(headerText(attachment.Type))
 		a.raw("\r\nContent-Length: ").number(attachment.StoredLength)
 		if attachment.Encoding != "" {
@@ -74,8 +75,22 @@ func (p *related) write(to io.Writer, content func(io.Writer, docstore.Attachmen
 	return a.raw("--").err
 }
 
-// headerText returns what a header of a part may hold of a text that a client chose. Quotes
-// stay as they are, as in CouchDB: readers go by the order of the parts.
+// disposition returns the Content-Disposition of an attachment (RFC 6266). As in CouchDB the file
+// name is between quotes, in UTF-8. Quotes and backslashes in it are escaped, and control
+// characters are replaced. What readers may not understand so is also in the form of RFC 8187.
+func disposition(name string) string {
+	plain := headerText(name)
+	text := `attachment; filename="` + quotedPairs.Replace(plain) + `"`
+	isASCII := !strings.ContainsFunc(plain, func(c rune) bool { return c > unicode.MaxASCII })
+	if plain == name && isASCII {
+		return text
+	}
+	return text + "; filename*=UTF-8''" + strings.ReplaceAll(url.QueryEscape(name), "+", "%20")
+}
+
+var quotedPairs = strings.NewReplacer(`"`, `\"`, `\`, `\\`)
+
+// headerText returns what a header of a part may hold of a text that a client chose.
 func headerText(text string) string {
 	return strings.Map(func(c rune) rune {
 		if unicode.IsControl(c) {

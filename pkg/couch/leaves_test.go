@@ -65,6 +65,9 @@ func TestMultipartLeaves(t *testing.T) {
 		{"good", mixedHead + part("a", "123") + part("b", "12") + end, 2, io.EOF, ""},
 		{"no names", mixedHead + "\r\n--in\r\n\r\n123\r\n--in\r\n\r\n12" + end, 2, io.EOF, ""},
 		{"odd names", mixedHead + part("=?utf-8?q?a?=", "123") + part("", "12") + end, 2, io.EOF, ""},
+		{"escaped names", strings.NewReplacer(`"a"`, `"q\""`, `"b"`, `"q\\\""`).Replace(mixedHead) + part(`q\"`, "123") + part(`q\\\"`, "12") + end, 2, io.EOF, ""},
+		{"names in two forms", mixedHead + part(`a"; filename*="UTF-8''a`, "123") + part("b", "12") + end, 2, io.EOF, ""},
+		{"escaped and swapped", mixedHead + part(`_"; filename*=UTF-8''b; x="`, "12") + part("a", "123") + end, 0, couch.ErrMalformed, `where that of "a" should be`},
 		{"no attachments, twice", "--out\r\nContent-Type: application/json\r\n\r\n{\"_id\":\"x\"}\r\n--out\r\nContent-Type: application/json; " +
 			"error=\"true\"\r\n\r\n{\"missing\":\"1-b\"}\r\n--out--", 0, io.EOF, ""},
 		{"empty", "", 0, io.ErrUnexpectedEOF, "reading document \"x\""},

@@ -428,7 +428,7 @@ func followingParts(parts *partsReader, about []Attachment) func() (*AttachmentR
 		about = about[1:]
 		// Parts have no names of their own that could be relied on: their order says which is which.
 		// Only a part that clearly is another's is not taken.
-		if name := partName(part); name != a.Name {
+		if name, escaped := partNames(part); name != a.Name && escaped != a.Name {
 			if following == nil {
 				following = make(map[string]int, len(about))
 				for i, other := range about {
@@ -437,8 +437,10 @@ func followingParts(parts *partsReader, about []Attachment) func() (*AttachmentR
 					}
 				}
 			}
-			if left, is := following[name]; is && left <= len(about) {
-				return nil, fmt.Errorf("%w: the part of %q where that of %q should be", ErrMalformed, name, a.Name)
+			for _, of := range []string{name, escaped} {
+				if left, is := following[of]; is && left <= len(about) {
+					return nil, fmt.Errorf("%w: the part of %q where that of %q should be", ErrMalformed, of, a.Name)
+				}
 			}
 		}
 		return NewAttachmentReader(a, part), nil
@@ -524,8 +526,11 @@ func (s *sealed) Read(b []byte) (int, error) {
 	return n, s.err
 }
 
-// partName is the file name in a part's Content-Disposition. CouchDB writes it between quotes as it is.
-func partName(part *multipart.Part) string {
-	_, name, _ := strings.Cut(part.Header.Get("Content-Disposition"), `filename="`)
-	return strings.TrimSuffix(name, `"`)
+// partNames returns the file name in a part's Content-Disposition in two readings: as CouchDB writes
+// it, between quotes as it is, and as RFC 6266 says, which is empty if it cannot be read so.
+func partNames(part *multipart.Part) (plain, escaped string) {
+	disposition := part.Header.Get("Content-Disposition")
+	_, plain, _ = strings.Cut(disposition, `filename="`)
+	_, params, _ := mime.ParseMediaType(disposition)
+	return strings.TrimSuffix(plain, `"`), params["filename"]
 }
