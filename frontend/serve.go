@@ -85,6 +85,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("Server", "settee") // the version is for whoever asks at /
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("X-Couch-Request-ID", id)
+	if !framesClearly(r) {
+		header.Set("Connection", "close")
+	}
 	// A writer without deadlines is one of a test.
 	control := http.NewResponseController(w)
 	var receiveBy time.Time // none: the connection is read only to notice that the client hangs up
@@ -118,6 +121,15 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	h.router.ServeHTTP(out, known)
+}
+
+// framesClearly reports whether every reader of a connection finds the same end of a request. One
+// that has both a Content-Length and chunks may be made of two requests, of which something in
+// front of this node has seen one: its connection has to end with the answer (RFC 9112, 6.1 and
+// 11.2). net/http reads the chunks, and hides the length; of HTTP/1.0 it hides the chunks. So it is
+// all requests with chunks, and all of HTTP/1.0, that end their connections.
+func framesClearly(r *http.Request) bool {
+	return r.ProtoMajor != 1 || r.ProtoAtLeast(1, 1) && len(r.TransferEncoding) == 0
 }
 
 // recoverPanic answers a request whose action panicked. What was sent already cannot

@@ -24,7 +24,7 @@ func TestBodiesThatAreNotRead(t *testing.T) {
 		within  time.Duration
 	}{
 		{"PUT /db HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n", http.StatusUnauthorized, time.Second},
-		{"PUT /db HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n", http.StatusUnauthorized, time.Second},
+		{"PUT /db HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n", http.StatusUnauthorized, 0},
 		{"PUT /db HTTP/1.1\r\nHost: a\r\nContent-Length: 300000\r\n\r\n", http.StatusUnauthorized, 0},
 		{"PUT /db HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n", http.StatusUnauthorized, 0},
 		{"POST /_up HTTP/1.1\r\n" + rawHead + "Content-Length: 5\r\n\r\n123", http.StatusMethodNotAllowed, time.Second},
@@ -66,8 +66,6 @@ func TestBodiesThatAreNotNeeded(t *testing.T) {
 		for range 3 {
 			go c.send(fmt.Sprintf("PUT /db HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", len(body), body))
 			began := time.Now()
-			require.Equal(t, http.StatusUnauthorized, c.status())
-			go c.send("PUT /db HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n")
 			require.Equal(t, http.StatusUnauthorized, c.status())
 			require.Zero(t, time.Since(began))
 		}
