@@ -337,3 +337,41 @@ func sameMembers(t *testing.T, members map[string]json.RawMessage, doc *docbody.
 		require.Equal(t, string(want), content(t, a))
 	}
 }
+
+// FuzzBulk reads anything as a bulk write: what is taken is a list of documents, each of which can be
+// read again.
+func FuzzBulk(f *testing.F) {
+	for _, seed := range []string{
+		`{"docs":[]}`, `{"docs":[{"_id":"a","_rev":"1-x"},{"v":1}],"new_edits":false}`, `{"docs":5,"docs":[{}]}`, `[]`, `{"docs":[{},]}`,
+		` { "all_or_nothing" : true , "docs" : [ { "_attachments" : { "a" : { "data" : "AA==" } } } ] } `, `{"docs":[{"_id":"_x"}]}`,
+		`{"new_edits":null,"docs":[]}`, `{"\u0064ocs":[{"_revisions":{"start":2,"ids":["b","a"]}}]}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		b, docs, err := withinBudget(t, text, func() (*docbody.Bulk, int, error) {
+			b, err := docbody.ReadBulk(spool(t, string(text)), docbody.Options{})
+			if err != nil {
+				return nil, 0, err
+			}
+			docs := 0
+			for doc, err := range b.Documents() {
+				require.NoError(t, err, "it was checked before")
+				require.True(t, json.Valid(doc.Body))
+				docs++
+			}
+			return b, docs, nil
+		})
+		var want struct{ Docs []json.RawMessage }
+		if err != nil {
+			var bad *docbody.Error
+			require.ErrorAs(t, err, &bad)
+			return
+		}
+		var members map[string]json.RawMessage
+		require.NoError(t, json.Unmarshal(text, &members))
+		require.NoError(t, json.Unmarshal(members["docs"], &want.Docs))
+		require.Len(t, want.Docs, docs)
+		require.NotNil(t, b)
+	})
+}

@@ -5,7 +5,6 @@ import (
 	"io"
 	"mime"
 	"mime/multipart"
-	"slices"
 )
 
 // Related is a multipart/related body: a document, and the contents of those of its
@@ -16,8 +15,17 @@ type Related struct {
 	source *source
 	parts  *multipart.Reader
 	spool  *Spool // of the document
-	// pending are the attachments whose contents have not come yet.
-	pending []int
+	// follows has the attachments that follow by their names, and whether their contents have come.
+	// next is before the first of the document's whose content has not; left is how many have not.
+	follows map[string]*following
+	next    int
+	left    int
+}
+
+// following is an attachment that follows.
+type following struct {
+	index int // in Document.Attachments
+	came  bool
 }
 
 // source is the body. It keeps its error, which multipart hides from those who look
@@ -54,11 +62,13 @@ func ReadRelated(body io.Reader, contentType string, opts Options) (*Related, er
 	if err := r.readDocument(opts); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
+	r.follows = make(map[string]*following)
 	for i, a := range r.Document.Attachments {
 		if a.Follows {
-			r.pending = append(r.pending, i)
+			r.follows[a.Name] = &following{index: i}
 		}
 	}
+	r.left = len(r.follows)
 	return r, nil
 }
 
@@ -115,42 +125,47 @@ func (r *Related) broken(err error) error {
 func (r *Related) Next() (int, io.Reader, error) {
 	part, err := r.parts.NextRawPart()
 	switch {
-	case err == io.EOF && len(r.pending) == 0:
+	case err == io.EOF && r.left == 0:
 		return 0, nil, io.EOF
 	case err == io.EOF:
-		name := r.Document.Attachments[r.pending[0]].Name
-		return 0, nil, refuse(BadRequest, "the content of the attachment %s is missing", quote(name))
+		return 0, nil, refuse(BadRequest, "the content of the attachment %s is missing", quote(r.Document.Attachments[r.first().index].Name))
 	case err != nil:
 		return 0, nil, r.broken(err)
-	case len(r.pending) == 0:
+	case r.left == 0:
 		return 0, nil, refuse(BadRequest, "the body has more parts than the document has attachments that follow")
 	}
-	i, err := r.belongs(part)
+	f, err := r.belongs(part)
 	if err != nil {
 		return 0, nil, err
 	}
-	attachment := r.pending[i]
-	r.pending = slices.Delete(r.pending, i, i+1)
-	a := &r.Document.Attachments[attachment]
-	return attachment, &partReader{related: r, part: part, name: a.Name, want: a.sent()}, nil
+	f.came = true
+	r.left--
+	a := &r.Document.Attachments[f.index]
+	return f.index, &partReader{related: r, part: part, name: a.Name, want: a.sent()}, nil
 }
 
-// belongs returns to which of the pending attachments a part belongs. multipart itself
+// first returns the first attachment that follows whose content has not come. There is one.
+func (r *Related) first() *following {
+	for ; ; r.next++ {
+		if f := r.follows[r.Document.Attachments[r.next].Name]; f != nil && !f.came {
+			return f
+		}
+	}
+}
+
+// belongs returns to which of the attachments that follow a part belongs. multipart itself
 // would give the last segment of the file name alone.
-func (r *Related) belongs(part *multipart.Part) (int, error) {
+func (r *Related) belongs(part *multipart.Part) (*following, error) {
 	_, params, _ := mime.ParseMediaType(part.Header.Get("Content-Disposition"))
 	name, named := params["filename"]
-	if !named { // or the header cannot be read
-		return 0, nil
+	f := r.follows[name]
+	switch {
+	case !named, f == nil: // CouchDB does not look at names, and not all clients write them as they are
+		return r.first(), nil
+	case f.came:
+		return nil, refuse(BadRequest, "the body has two parts for the attachment %s", quote(name))
 	}
-	all := r.Document.Attachments
-	if i := slices.IndexFunc(r.pending, func(i int) bool { return all[i].Name == name }); i >= 0 {
-		return i, nil
-	}
-	if slices.ContainsFunc(all, func(a Attachment) bool { return a.Name == name && a.Follows }) {
-		return 0, refuse(BadRequest, "the body has two parts for the attachment %s", quote(name))
-	}
-	return 0, nil // CouchDB does not look at names, and not all clients write them as they are
+	return f, nil
 }
 
 // partReader reads a part. Its errors are those that a client is told, or the source's.

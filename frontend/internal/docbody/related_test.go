@@ -2,7 +2,10 @@ package docbody_test
 
 import (
 	"errors"
+	"fmt"
 	"io"
+	"runtime/metrics"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -48,7 +51,8 @@ func contents(t testing.TB, text io.Reader, contentType string) (*docbody.Docume
 		if err != nil {
 			return nil, found, err
 		}
-		require.NotContains(t, found, related.Document.Attachments[i].Name)
+		_, twice := found[related.Document.Attachments[i].Name]
+		require.False(t, twice)
 		found[related.Document.Attachments[i].Name] = string(content)
 	}
 }
@@ -152,7 +156,9 @@ func FuzzMultipart(f *testing.F) {
 	f.Add([]byte("--abc\n\n{}\n--abc\r\n--abc\r\n"))
 	f.Add([]byte(""))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		doc, found, err := contents(t, strings.NewReader(string(text)), relatedType)
+		doc, found, err := withinBudget(t, text, func() (*docbody.Document, map[string]string, error) {
+			return contents(t, strings.NewReader(string(text)), relatedType)
+		})
 		if err != nil {
 			var bad *docbody.Error
 			require.ErrorAs(t, err, &bad)
@@ -167,4 +173,53 @@ func FuzzMultipart(f *testing.F) {
 		}
 		require.Len(t, found, n)
 	})
+}
+
+// withinBudget requires that reading a body allocates in proportion to it.
+func withinBudget[A, B any](t *testing.T, body []byte, reading func() (A, B, error)) (A, B, error) {
+	t.Helper()
+	const buffers, each = 1 << 20, 200 // bytes, and for each of the body
+	before := allocated()
+	a, b, err := reading()
+	require.LessOrEqual(t, allocated()-before, uint64(buffers+each*len(body)), "bytes are allocated for a body of %d", len(body))
+	return a, b, err
+}
+
+// allocated returns how many bytes of heap have been allocated.
+func allocated() uint64 {
+	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
+	metrics.Read(sample)
+	return sample[0].Value.Uint64()
+}
+
+// manyParts is a body with so many attachments that follow, the last one first.
+func manyParts(n int) string {
+	var text strings.Builder
+	text.WriteString("--abc\r\n\r\n{\"_attachments\":{")
+	for i := range n {
+		if i > 0 {
+			text.WriteString(",")
+		}
+		fmt.Fprintf(&text, `"%d":{"follows":true}`, i)
+	}
+	text.WriteString("}}\r\n--abc")
+	for i := range n {
+		fmt.Fprintf(&text, "\r\nContent-Disposition: attachment; filename=\"%d\"\r\n\r\nx\r\n--abc", n-1-i)
+	}
+	return text.String() + "--"
+}
+
+// Each attachment takes as long where there are many.
+func BenchmarkManyParts(b *testing.B) {
+	for _, n := range []int{1_000, 32_000} {
+		text := manyParts(n)
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			for b.Loop() {
+				_, found, err := contents(b, strings.NewReader(text), relatedType)
+				require.NoError(b, err)
+				require.Len(b, found, n)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/attachment")
+		})
+	}
 }
