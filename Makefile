@@ -14,9 +14,12 @@ TEST_TIMEOUT = 10m
 RACE_TIMEOUT = 20m
 BENCH_TIMEOUT = 60m
 
+# For one fuzz test.
+FUZZTIME = 10s
+
 PEERS = pkg/couch/couchtest
 
-.PHONY: help run demo build build-fdb test test-fdb race lint bench clean node
+.PHONY: help run demo build build-fdb test test-fdb race fuzz lint bench clean node
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-9s %s\n", $$1, $$2 }' Makefile
@@ -41,6 +44,9 @@ test-fdb: node $(PEERS)/node_modules/.package-lock.json ## run the tests on a Fo
 
 race: node $(PEERS)/node_modules/.package-lock.json ## run the tests under the race detector
 	go test -tags '$(TAGS)' -race -timeout $(RACE_TIMEOUT) $(RACE_PKGS)
+
+fuzz: ## run every fuzz test for FUZZTIME
+	FUZZTIME=$(FUZZTIME) scripts/fuzz
 
 lint: ## check the format, the imports and the code
 	@files=$$(gofmt -l .) || exit 1; \
