@@ -10,7 +10,7 @@ import (
 
 	"settee/frontend/accounts"
 	"settee/frontend/internal/auth"
-	"settee/internal/alloctest"
+	"settee/internal/costtest"
 	"settee/pkg/config"
 	"settee/pkg/docstore"
 	"settee/pkg/kv/memkv"
@@ -63,10 +63,10 @@ func FuzzUserDocument(f *testing.F) {
 		var user auth.User
 		var hash auth.Hash
 		var ok bool
-		allocated := alloctest.Bytes(func() {
+		allocated := costtest.Of(func() {
 			user, hash, ok = accounts.ParseUser("ann", body, most)
 			stored, err = known.Document(t.Context(), w)
-		})
+		}).Allocated
 		assert.LessOrEqual(t, allocated, 64<<10+200*len(body), "%d bytes", len(body))
 		check := func() {
 			t.Helper()

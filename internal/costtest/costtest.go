@@ -19,7 +19,7 @@ import (
 
 // Cost is what some work took.
 type Cost struct {
-	Allocated uint64        // bytes
+	Allocated int           // bytes, those that were given back included
 	Processor time.Duration // of all threads; 0 where the system does not say
 }
 
@@ -31,16 +31,20 @@ func Of(f func()) Cost {
 	f()
 	took := processorTime() - began
 	runtime.ReadMemStats(&after)
-	return Cost{after.TotalAlloc - before.TotalAlloc, took}
+	return Cost{int(after.TotalAlloc - before.TotalAlloc), took}
 }
 
-// Bound is what work on an input may cost.
+// Bound is what work on an input may cost. Processor time is not bounded if Units and BytesPerUnit are both 0.
 type Bound struct {
-	Memory        uint64 // bytes, whatever the input
-	MemoryPerByte uint64 // more, for each byte of it
-	Units         int    // of processor time, whatever the input
-	BytesPerUnit  int    // of the input that may take one more
+	Memory        int // bytes, whatever the input
+	MemoryPerByte int // more, for each byte of it
+	Units         int // of processor time, whatever the input
+	BytesPerUnit  int // of the input that may take one more; 0 for none
 }
+
+// Memory returns the bound of work that may allocate so many bytes for each byte of its input, and 128 KiB more for
+// buffers and for errors, which quote a part of the input at most.
+func Memory(perByte int) Bound { return Bound{Memory: 128 << 10, MemoryPerByte: perByte} }
 
 // Unit is the processor time of a work that takes some hundredths of a second: to match an
 // expression of 400 instructions with 4,000 bytes.
@@ -52,12 +56,20 @@ var Unit = sync.OnceValue(func() time.Duration {
 // Check requires that f, which works on an input of so many bytes, costs no more than a bound.
 func (b Bound) Check(t testing.TB, input int, f func()) Cost {
 	t.Helper()
-	unit := Unit()
+	timed := b.Units > 0 || b.BytesPerUnit > 0
+	var unit time.Duration
+	if timed {
+		unit = Unit() // before, so that it is not part of the cost
+	}
 	cost := Of(f)
-	if most := b.Memory + b.MemoryPerByte*uint64(input); cost.Allocated > most {
+	if most := b.Memory + b.MemoryPerByte*input; cost.Allocated > most {
 		t.Fatalf("an input of %d bytes made for %d bytes of memory: %d are allowed", input, cost.Allocated, most)
 	}
-	if most := unit * time.Duration(b.Units+input/max(b.BytesPerUnit, 1)); cost.Processor > most {
+	units := b.Units
+	if b.BytesPerUnit > 0 {
+		units += input / b.BytesPerUnit
+	}
+	if most := unit * time.Duration(units); timed && cost.Processor > most {
 		t.Fatalf("an input of %d bytes took %s of processor time, %s are allowed", input, cost.Processor, most)
 	}
 	return cost

@@ -30,6 +30,7 @@ func TestCheck(t *testing.T) {
 	}
 	require.True(t, check(costtest.Bound{Memory: 11_000_000, Units: 1000}, 0, allocate))
 	require.True(t, check(costtest.Bound{MemoryPerByte: 11_000, Units: 1000}, 1000, allocate))
+	require.True(t, check(costtest.Memory(10_000), 1000, allocate))
 	require.False(t, check(costtest.Bound{MemoryPerByte: 9_000, Units: 1000}, 1000, allocate))
 
 	// This is the work of a unit, five times.

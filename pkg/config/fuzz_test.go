@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/alloctest"
+	"settee/internal/costtest"
 )
 
 // addFiles adds files that are as they should be, and ones that are to cost much.
@@ -44,7 +44,7 @@ func FuzzParseINI(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data string) {
 		var entries []entry
 		var remarks []remark
-		allocated := alloctest.Bytes(func() { entries, remarks = parseINI(data) })
+		allocated := costtest.Of(func() { entries, remarks = parseINI(data) }).Allocated
 		assert.LessOrEqual(t, allocated, 16<<10+500*len(data), "%d bytes", len(data))
 		lines := 1 + strings.Count(data, "\n") + strings.Count(data, "\r") + strings.Count(data, "\x1a")
 		require.LessOrEqual(t, len(entries)+len(remarks), lines)
@@ -81,7 +81,7 @@ func FuzzReplaceINI(f *testing.F) {
 			}
 		}
 		var changed string
-		allocated := alloctest.Bytes(func() { changed = replaceINI(data, hashed) })
+		allocated := costtest.Of(func() { changed = replaceINI(data, hashed) }).Allocated
 		assert.LessOrEqual(t, allocated, 16<<10+1000*len(data), "%d bytes", len(data))
 		require.Len(t, changed, len(data)+replaced*(len(hash)-len("pass word")))
 		got, again := parseINI(changed)
@@ -101,7 +101,7 @@ func FuzzFile(f *testing.F) {
 		var warnings []Warning
 		var err error
 		var text bytes.Buffer
-		allocated := alloctest.Bytes(func() {
+		allocated := costtest.Of(func() {
 			layer, _ := fileLayer(path, data)
 			if cfg, warnings, err = new(Config).With(OriginFile, layer); err != nil {
 				_ = err.Error()
@@ -112,7 +112,7 @@ func FuzzFile(f *testing.F) {
 			}
 			cfg.Shown()
 			err = cfg.WriteINI(&text)
-		})
+		}).Allocated
 		assert.LessOrEqual(t, allocated, 4<<20+2000*len(data), "%d bytes", len(data))
 		if cfg == nil {
 			for line := range strings.Lines(err.Error()) {

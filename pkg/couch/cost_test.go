@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"settee/internal/budget"
+	"settee/internal/costtest"
 )
 
 func TestDocumentsWithTooManyAttachments(t *testing.T) {
@@ -42,7 +42,7 @@ func TestLargeAnswersKeepTheirBudgets(t *testing.T) {
 		{``, "--b\r\nContent-Type:multipart/related;boundary=c\r\n\r\n--c\r\n\r\n{\"_id\":\"x\"}\r\n--c--\r\n", `--b--`, partsBudget, parts},
 	} {
 		text := test.before + strings.Repeat(test.again, many) + test.after
-		budget.Allocations(t, len(text), test.perByte, func() { test.read(strings.NewReader(text)) })
+		costtest.Memory(test.perByte).Check(t, len(text), func() { test.read(strings.NewReader(text)) })
 		if t.Failed() {
 			t.Fatal(test.again)
 		}

@@ -10,7 +10,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"settee/internal/budget"
+	"settee/internal/costtest"
 )
 
 // What may be allocated for each byte of an answer. Most of it is garbage at once.
@@ -67,7 +67,7 @@ func FuzzChanges(f *testing.F) {
 			allRows(t, text, feed)
 			for _, pieces := range []bool{false, true} {
 				r := in(text, pieces)
-				budget.Allocations(t, len(text), changesBudget, func() { _ = drainChanges(r, feed) })
+				costtest.Memory(changesBudget).Check(t, len(text), func() { _ = drainChanges(r, feed) })
 				r.once(t, text)
 			}
 		}
@@ -99,7 +99,7 @@ func FuzzBulkGet(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		for _, pieces := range []bool{false, true} {
 			r := in(text, pieces)
-			budget.Allocations(t, len(text), bulkBudget, func() { _ = drainBulkGet(r) })
+			costtest.Memory(bulkBudget).Check(t, len(text), func() { _ = drainBulkGet(r) })
 			r.once(t, text)
 		}
 	})
@@ -135,7 +135,7 @@ func FuzzRevsDiff(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		for _, pieces := range []bool{false, true} {
 			r := in(text, pieces)
-			budget.Allocations(t, len(text), changesBudget, func() {
+			costtest.Memory(changesBudget).Check(t, len(text), func() {
 				missing, err := readRevsDiff(r, asked)
 				for i, m := range missing {
 					if err == nil && len(m.Revs) > len(asked[i].Revs) {
@@ -159,7 +159,7 @@ func FuzzMultipart(f *testing.F) {
 	f.Add("--b\r\nContent-Type: a/b"+strings.Repeat("; a*0=b", 300)+"\r\n\r\n--b--", true)
 	f.Fuzz(func(t *testing.T, text string, read bool) {
 		r := in(text, len(text)%2 == 0)
-		budget.Allocations(t, len(text), partsBudget, func() { readParts(t, r, text, read) })
+		costtest.Memory(partsBudget).Check(t, len(text), func() { readParts(t, r, text, read) })
 		r.once(t, text)
 	})
 }
@@ -206,7 +206,7 @@ func FuzzLeaves(f *testing.F) {
 	f.Add(`[{"ok":{"_id":"x","_attachments":{` + strings.Repeat(`"":{},`, 120) + `"":{"stub":true}}}}]`)
 	f.Fuzz(func(t *testing.T, text string) {
 		r := in(text, len(text)%2 == 0)
-		budget.Allocations(t, len(text), partsBudget, func() {
+		costtest.Memory(partsBudget).Check(t, len(text), func() {
 			none := func(string, Attachment) (*AttachmentReader, error) { return nil, io.EOF }
 			leaves := &jsonLeaves{j: newJSONReader(r, 16), id: "x", maxDocument: 1000, attachment: none}
 			for {
@@ -232,7 +232,7 @@ func FuzzSessionCookie(f *testing.F) {
 	f.Add("AuthSession=a\rb; Expires=Fri, 31 Dec 9999 23:59:59 GMT", "Mon, 01 Jan 0001 00:00:00 GMT")
 	f.Fuzz(func(t *testing.T, lines, date string) {
 		header := http.Header{"Set-Cookie": strings.Split(lines, "\n"), "Date": {date}}
-		budget.Allocations(t, len(lines), cookieBudget, func() {
+		costtest.Memory(cookieBudget).Check(t, len(lines), func() {
 			g := granted(header)
 			if g == (grant{}) {
 				return

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/budget"
+	"settee/internal/costtest"
 	"settee/pkg/tuple"
 )
 
@@ -60,7 +60,7 @@ func FuzzUnpack(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var unpacked tuple.Tuple
 		var err error
-		budget.Allocations(t, len(b), unpackBudget, func() { unpacked, err = tuple.Unpack(b) })
+		costtest.Memory(unpackBudget).Check(t, len(b), func() { unpacked, err = tuple.Unpack(b) })
 		if err != nil {
 			require.ErrorIs(t, err, tuple.ErrMalformed)
 			require.Nil(t, unpacked)

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/frontend/internal/auth"
-	"settee/internal/alloctest"
+	"settee/internal/costtest"
 )
 
 // FuzzCookie asserts that no bytes panic or cost much, and that a cookie is good only with the very text that was
@@ -38,11 +38,11 @@ func FuzzCookie(f *testing.F) {
 		var cookie auth.Cookie
 		var err error
 		var good bool
-		allocated := alloctest.Bytes(func() {
+		allocated := costtest.Of(func() {
 			if cookie, err = auth.ParseCookie(value); err == nil {
 				good = cookie.Verify(secret, "salt", algorithms)
 			}
-		})
+		}).Allocated
 		assert.LessOrEqual(t, allocated, 8<<10+8*min(len(value), 4096), "%d bytes", len(value))
 		if err != nil {
 			require.ErrorIs(t, err, auth.ErrCookie)
@@ -82,7 +82,7 @@ func FuzzToken(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		var user auth.User
 		var err error
-		allocated := alloctest.Bytes(func() { user, err = keys.tokens.Verify(text, signed) })
+		allocated := costtest.Of(func() { user, err = keys.tokens.Verify(text, signed) }).Allocated
 		assert.LessOrEqual(t, allocated, 64<<10+100*min(len(text), 16<<10), "%d bytes", len(text))
 		if err != nil {
 			var refused *auth.TokenError
@@ -133,7 +133,7 @@ func FuzzSignedToken(f *testing.F) {
 		text += "." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 		var user auth.User
 		var err error
-		allocated := alloctest.Bytes(func() { user, err = tokens.Verify(text, signed) })
+		allocated := costtest.Of(func() { user, err = tokens.Verify(text, signed) }).Allocated
 		assert.LessOrEqual(t, allocated, 64<<10+100*min(len(text), 16<<10), "%d bytes", len(text))
 		var refused *auth.TokenError
 		if err != nil {
@@ -159,7 +159,7 @@ func FuzzBasic(f *testing.F) {
 		var name, password string
 		var given bool
 		var err error
-		allocated := alloctest.Bytes(func() { name, password, given, err = auth.ParseBasic(header) })
+		allocated := costtest.Of(func() { name, password, given, err = auth.ParseBasic(header) }).Allocated
 		assert.LessOrEqual(t, allocated, 4<<10+8*len(header), "%d bytes", len(header))
 		if err != nil {
 			require.ErrorIs(t, err, auth.ErrBasic)
@@ -204,7 +204,7 @@ func FuzzHash(f *testing.F) {
 		var fromConfig, fromDocument auth.Hash
 		var hashed, inDocument bool
 		var err error
-		allocated := alloctest.Bytes(func() {
+		allocated := costtest.Of(func() {
 			fromConfig, hashed, err = auth.ParseAdmin(text)
 			var members map[string]json.RawMessage
 			if json.Unmarshal([]byte(text), &members) != nil {
@@ -214,7 +214,7 @@ func FuzzHash(f *testing.F) {
 			if second, given := auth.ParseOneTime(members); given {
 				second.Verify("000000", signed)
 			}
-		})
+		}).Allocated
 		assert.LessOrEqual(t, allocated, 32<<10+40*len(text), "%d bytes", len(text))
 		if err != nil {
 			require.ErrorIs(t, err, auth.ErrHash)
