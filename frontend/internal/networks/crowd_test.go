@@ -58,7 +58,7 @@ func next(members []member) *networks.Member[int] {
 func TestCrowdIsWhatASearchFinds(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(20) {
-		random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test that can be repeated
+		random := rand.New(rand.NewPCG(seed, 0))
 		var crowd networks.Crowd[int]
 		var members []member
 		for step := range 2_000 {
