@@ -292,9 +292,9 @@ func (s *session) answered(t ticket, p *response, cfg Config) {
 }
 
 // rejected takes account of a request that was refused although it had a ticket, and reports whether
-// another ticket may help. A cookie that is younger than SessionMinAge, or that the request has had renewed,
-// is not renewed: the server, or what stands before it, does not want cookies, or the user may not do what
-// was asked for.
+// another ticket may help. A cookie that is younger than SessionMinAge and that was to last longer, or that the
+// request has had renewed, is not renewed: the server, or what stands before it, does not want cookies, or the
+// user may not do what was asked for.
 func (s *session) rejected(t ticket, status int, renewed bool, cfg Config) bool {
 	if s == nil || t.cookie == "" || status != http.StatusUnauthorized && status != http.StatusForbidden {
 		return false
@@ -303,7 +303,7 @@ func (s *session) rejected(t ticket, status int, renewed bool, cfg Config) bool 
 	defer s.mu.Unlock()
 	now := time.Now()
 	forbidden := status == http.StatusForbidden
-	switch young := renewed || now.Sub(s.since) < cfg.SessionMinAge; {
+	switch young := renewed || now.Sub(s.since) < cfg.SessionMinAge && now.Before(s.renew); {
 	case t.epoch != s.epoch:
 		return !renewed // there is a new one already
 	case forbidden && s.refused == s.epoch:

@@ -359,6 +359,31 @@ func TestCookiesThatTheServerDoesNotTake(t *testing.T) {
 	})
 }
 
+// A session ends while its request is under way. It lasts for less time than there is between two logins, and the
+// request is made again all the same.
+func TestShortSessionsThatEndDuringARequest(t *testing.T) {
+	inSession(t, func(t *testing.T) {
+		door := &doorman{extra: "; Max-Age=2"}
+		slow := true
+		db := piped(t, func(w http.ResponseWriter, r *http.Request) {
+			if slow && !strings.HasSuffix(r.URL.Path, "/_session") {
+				slow = false
+				time.Sleep(1900 * time.Millisecond)
+				door.revoke()
+			}
+			door.ServeHTTP(w, r)
+		}, func(cfg *couch.Config) {
+			cfg.Username, cfg.Password, cfg.Sessions = "me", "s3cret", &couch.Sessions{}
+			cfg.SessionMinAge = 5 * time.Second
+		})
+		t.Cleanup(db.Close)
+		info(t, db)
+		asked, logins := door.since()
+		assert.Equal(t, []string{"c1", "c2"}, asked)
+		assert.Equal(t, 2, logins)
+	})
+}
+
 func TestServersWithoutSessions(t *testing.T) {
 	t.Parallel()
 	answer := func(status int, header ...string) http.HandlerFunc {
