@@ -42,6 +42,9 @@ func (r *run) missing(ctx context.Context, rows []couch.Row) ([]ref, error) {
 			r.asking.refused(size)
 			continue
 		}
+		if isIllegalID(err) {
+			some, err = r.missingApart(ctx, rows[:n], err)
+		}
 		if err != nil {
 			return nil, r.target.failed(codeRevsDiff, err)
 		}
@@ -52,6 +55,38 @@ func (r *run) missing(ctx context.Context, rows []couch.Row) ([]ref, error) {
 		} else {
 			refs = append(refs, some...)
 		}
+	}
+	return refs, nil
+}
+
+// isIllegalID reports whether a server does not allow one of the ids that a request has.
+func isIllegalID(err error) bool {
+	refused, ok := errors.AsType[*couch.Error](err)
+	return ok && refused.Status == http.StatusBadRequest && refused.Code == "illegal_docid"
+}
+
+// missingApart is missingOf for rows of which the target does not allow all ids, as refusal says. A partitioned
+// database, for one, allows none without a partition, and refuses to answer for the others then. So each half is
+// asked for alone, and a row that is refused alone counts as refused by the target.
+func (r *run) missingApart(ctx context.Context, rows []couch.Row, refusal error) ([]ref, error) {
+	if len(rows) == 1 {
+		n := int64(len(rows[0].Revs))
+		r.count(replicator.Stats{RevisionsChecked: n, MissingRevisionsFound: n})
+		for _, rev := range rows[0].Revs {
+			r.refuse(couch.Document{ID: rows[0].ID, Rev: rev}, refusal)
+		}
+		return nil, nil
+	}
+	var refs []ref
+	for _, half := range [][]couch.Row{rows[:len(rows)/2], rows[len(rows)/2:]} {
+		some, err := r.missingOf(ctx, half)
+		if isIllegalID(err) {
+			some, err = r.missingApart(ctx, half, err)
+		}
+		if err != nil {
+			return nil, err
+		}
+		refs = append(refs, some...)
 	}
 	return refs, nil
 }

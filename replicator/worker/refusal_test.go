@@ -459,3 +459,24 @@ func TestStubsWhoseAttachmentsAreNotThere(t *testing.T) {
 	require.EqualValues(t, 1, result.Stats.DocsRead)
 	require.Len(t, target.bodies(), 1)
 }
+
+// A target that does not allow an id refuses the whole question of what it has.
+func TestIllegalIDsAreRefusedAlone(t *testing.T) {
+	t.Parallel()
+	source, target := stubs(t, 0)
+	for _, id := range []string{"a", "b", "bad1", "c", "d", "bad2", "e"} {
+		source.add(id, "1-a", fmt.Sprintf(`{"_id":%q,"_rev":"1-a"}`, id))
+	}
+	target.on("POST /_revs_diff", func(w http.ResponseWriter, _ *http.Request, body []byte) bool {
+		return strings.Contains(string(body), `"bad`) && refuse(w, 400, `{"error":"illegal_docid","reason":"Doc id must be of form partition:id"}`)
+	})
+	var r refusals
+	result := run(t, replication(t, source.URL, target.URL), r.collect)
+	require.Equal(t, replicator.Stats{
+		RevisionsChecked: 7, MissingRevisionsFound: 7, DocsRead: 5, DocsWritten: 5, DocWriteFailures: 2, BulkGetDocs: 5, BulkGetAttempts: 5,
+	}, result.Stats)
+	require.ElementsMatch(t, []replicator.Failure{
+		{ID: "bad1", Rev: "1-a", Status: 400, Code: "illegal_docid", Reason: "Doc id must be of form partition:id"},
+		{ID: "bad2", Rev: "1-a", Status: 400, Code: "illegal_docid", Reason: "Doc id must be of form partition:id"},
+	}, r.without(t))
+}
