@@ -36,14 +36,14 @@ build: ## build bin/settee
 build-fdb: ## build bin/settee with the FoundationDB engine, which needs FoundationDB's client package
 	@$(MAKE) build TAGS=fdb CGO=1
 
-test: node $(PEERS)/node_modules/.package-lock.json ## run the tests
-	go test -tags '$(TAGS)' -timeout $(TEST_TIMEOUT) $(PKGS)
+test: node $(PEERS)/node_modules/.package-lock.json ## run the tests, those with a CouchDB too where one is installed
+	go tool withservers -couchdb go test -tags '$(TAGS)' -timeout $(TEST_TIMEOUT) $(PKGS)
 
 test-fdb: node $(PEERS)/node_modules/.package-lock.json ## run the tests on a FoundationDB that is started for them
 	scripts/test-fdb -timeout $(TEST_TIMEOUT) $(PKGS)
 
 race: node $(PEERS)/node_modules/.package-lock.json ## run the tests under the race detector
-	go test -tags '$(TAGS)' -race -timeout $(RACE_TIMEOUT) $(RACE_PKGS)
+	go tool withservers -couchdb go test -tags '$(TAGS)' -race -timeout $(RACE_TIMEOUT) $(RACE_PKGS)
 
 fuzz: ## run every fuzz test for FUZZTIME
 	FUZZTIME=$(FUZZTIME) scripts/fuzz

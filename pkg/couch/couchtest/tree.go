@@ -112,12 +112,17 @@ func normalised(doc map[string]any) string {
 // same winners, the same leaves with the same histories and bodies, and attachments of the same content.
 func SameTrees(t testing.TB, wantURL, gotURL string) {
 	t.Helper()
-	want, got := Trees(t, wantURL), Trees(t, gotURL)
-	if differences := compare(want, got); len(differences) > 0 {
+	if differences := Differences(t, wantURL, gotURL); len(differences) > 0 {
 		shown := differences[:min(len(differences), shownDifferences)]
 		t.Fatalf("%s and %s differ in %d documents:\n%s",
 			redacted(wantURL), redacted(gotURL), len(differences), strings.Join(shown, "\n"))
 	}
+}
+
+// Differences says what SameTrees would fail with: a text for each document that differs, or nil.
+func Differences(t testing.TB, wantURL, gotURL string) []string {
+	t.Helper()
+	return compare(Trees(t, wantURL), Trees(t, gotURL))
 }
 
 // compare lists the documents that differ.

@@ -1,0 +1,232 @@
+package servers
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// CouchDBHome is the environment variable that names the folder of CouchDB's release.
+const CouchDBHome = "COUCHDB_HOME"
+
+// couchDBFolder is where CouchDB's own packages put the release.
+const couchDBFolder = "/opt/couchdb"
+
+// CouchDB is a single-node CouchDB.
+type CouchDB struct {
+	// URL is the server's root, without a slash at its end and without credentials.
+	URL string
+	// Username and Password are those of the administrator.
+	Username, Password string
+
+	home, dir string
+	uuid      string
+	port      int
+	temporary bool
+	process   *process
+}
+
+// CouchDBOptions says how a CouchDB is started.
+type CouchDBOptions struct {
+	// Dir is an existing directory without spaces in its path. The server keeps its databases, its
+	// configuration and couchdb.log there.
+	Dir string
+	// Port is the port of 127.0.0.1 that it listens on; 0 stands for a free one.
+	Port int
+	// Temporary has the directory removed if this process ends before the server does.
+	Temporary bool
+	// Settings are further settings, by section and key.
+	Settings map[string]map[string]string
+}
+
+// FindCouchDB returns the folder of CouchDB's release. The error is ErrNotInstalled if COUCHDB_HOME is not set
+// and there is no release in /opt/couchdb.
+func FindCouchDB() (string, error) {
+	named := os.Getenv(CouchDBHome)
+	home := cmp.Or(named, couchDBFolder)
+	switch _, err := os.Stat(filepath.Join(home, "bin", "couchdb")); {
+	case err == nil:
+		return home, nil
+	case named != "":
+		return "", fmt.Errorf("%s=%s names no CouchDB release: %w", CouchDBHome, named, err)
+	default:
+		return "", fmt.Errorf("CouchDB: no release in %s, and %s is not set: %w", home, CouchDBHome, ErrNotInstalled)
+	}
+}
+
+// StartCouchDB starts a CouchDB, with an administrator and the system databases, and returns when it answers.
+func StartCouchDB(ctx context.Context, options CouchDBOptions) (*CouchDB, error) {
+	home, err := FindCouchDB()
+	if err != nil {
+		return nil, err
+	}
+	c := &CouchDB{Username: "admin", Password: rand.Text(), home: home, dir: options.Dir,
+		uuid: strings.ToLower(rand.Text()), temporary: options.Temporary}
+	if err := c.configure(options.Settings); err != nil {
+		return nil, fmt.Errorf("starting CouchDB: %w", err)
+	}
+	if options.Port != 0 {
+		return c, c.listen(ctx, options.Port)
+	}
+	err = retryPort(func() error {
+		ports, err := freePorts(1)
+		if err != nil {
+			return err
+		}
+		return c.listen(ctx, ports[0])
+	})
+	return c, err
+}
+
+// configure writes the files that no start changes.
+func (c *CouchDB) configure(settings map[string]map[string]string) error {
+	args, err := os.ReadFile(filepath.Join(c.home, "etc", "vm.args"))
+	if err != nil {
+		return err
+	}
+	// Without a name the Erlang node is not distributed: it needs no epmd, and any number run side by side.
+	var kept []string
+	for line := range strings.Lines(string(args)) {
+		if word, _, _ := strings.Cut(line, " "); word != "-name" && word != "-sname" && word != "-setcookie" {
+			kept = append(kept, line)
+		}
+	}
+	data := filepath.Join(c.dir, "data")
+	all := map[string]map[string]string{
+		"couchdb":     {"single_node": "true", "uuid": c.uuid, "database_dir": data, "view_index_dir": data},
+		"smoosh":      {"state_dir": data},
+		"chttpd_auth": {"secret": rand.Text()},
+		"cluster":     {"n": "1"},
+		"replicator":  {"startup_jitter": "0"},
+		"admins":      {c.Username: c.Password},
+	}
+	for section, values := range settings {
+		if all[section] == nil {
+			all[section] = map[string]string{}
+		}
+		maps.Copy(all[section], values)
+	}
+	return errors.Join(
+		os.MkdirAll(data, 0o700),
+		os.WriteFile(c.file("vm.args"), []byte(strings.Join(kept, "")), 0o600),
+		os.WriteFile(c.file("local.ini"), ini(all), 0o600),
+	)
+}
+
+// ini returns settings as the text of an ini file.
+func ini(settings map[string]map[string]string) []byte {
+	var text bytes.Buffer
+	for _, section := range slices.Sorted(maps.Keys(settings)) {
+		fmt.Fprintf(&text, "[%s]\n", section)
+		for _, key := range slices.Sorted(maps.Keys(settings[section])) {
+			fmt.Fprintf(&text, "%s = %s\n", key, settings[section][key])
+		}
+	}
+	return text.Bytes()
+}
+
+func (c *CouchDB) file(name string) string { return filepath.Join(c.dir, name) }
+
+// listen starts the process on a port.
+func (c *CouchDB) listen(ctx context.Context, port int) error {
+	c.port, c.URL = port, "http://127.0.0.1:"+strconv.Itoa(port)
+	chttpd := map[string]map[string]string{"chttpd": {"port": strconv.Itoa(port), "bind_address": "127.0.0.1"}}
+	err := errors.Join(os.WriteFile(c.file("port.ini"), ini(chttpd), 0o600), os.RemoveAll(c.file("couchdb.log"))) // of another port
+	if err != nil {
+		return err
+	}
+	return c.Start(ctx)
+}
+
+// Start starts the server again after Kill, on the same data and the same port, and returns when it answers.
+func (c *CouchDB) Start(ctx context.Context) error {
+	command := exec.Command(filepath.Join(c.home, "bin", "couchdb"), "-noinput")
+	command.Dir = c.dir
+	// The server writes what is set through its API, such as the administrator's hash, into the last file.
+	files := []string{filepath.Join(c.home, "etc", "default.ini"), c.file("port.ini"), c.file("local.ini")}
+	command.Env = append(os.Environ(), "HOME="+c.dir, "ERL_CRASH_DUMP="+c.file("erl_crash.dump"),
+		"COUCHDB_ARGS_FILE="+c.file("vm.args"), "COUCHDB_INI_FILES="+strings.Join(files, " "))
+	remove := ""
+	if c.temporary {
+		remove = c.dir
+	}
+	process, err := run(command, c.file("couchdb.log"), remove)
+	if err == nil {
+		c.process = process
+		if err = process.await(ctx, c.answers); err == nil {
+			return nil
+		}
+		process.kill()
+	}
+	return fmt.Errorf("starting CouchDB on port %d: %w; the end of its log: %s", c.port, err, lastLines(c.file("couchdb.log")))
+}
+
+// answers reports whether the server is up. It fails with errPortTaken if another one answers.
+func (c *CouchDB) answers(ctx context.Context) (bool, error) {
+	var root struct {
+		UUID string `json:"uuid"`
+	}
+	switch status, body, err := c.get(ctx, "/"); {
+	case err != nil:
+		return false, nil
+	case status != http.StatusOK, json.Unmarshal(body, &root) != nil, root.UUID != c.uuid:
+		return false, errPortTaken
+	}
+	for _, path := range []string{"/_up", "/_users", "/_replicator"} {
+		if status, _, err := c.get(ctx, path); err != nil || status != http.StatusOK {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// get makes one request on a connection of its own.
+func (c *CouchDB) get(ctx context.Context, path string) (status int, body []byte, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.URL+path, nil)
+	if err != nil {
+		return 0, nil, err
+	}
+	request.SetBasicAuth(c.Username, c.Password)
+	request.Close = true
+	response, err := http.DefaultTransport.RoundTrip(request)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer response.Body.Close()
+	body, err = io.ReadAll(io.LimitReader(response.Body, 1<<20))
+	return response.StatusCode, body, err
+}
+
+// Admin returns the server's root with the administrator's name and password in it.
+func (c *CouchDB) Admin() string {
+	u, err := url.Parse(c.URL)
+	if err != nil {
+		panic(err) // listen made it
+	}
+	u.User = url.UserPassword(c.Username, c.Password)
+	return u.String()
+}
+
+// Kill ends the server with SIGKILL.
+func (c *CouchDB) Kill() { c.process.kill() }
+
+// Freeze stops the server with SIGSTOP, and Thaw lets it go on.
+func (c *CouchDB) Freeze() error { return c.process.signal(syscall.SIGSTOP) }
+
+// Thaw lets a frozen server go on.
+func (c *CouchDB) Thaw() error { return c.process.signal(syscall.SIGCONT) }

@@ -1,0 +1,178 @@
+package servers
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// FoundationDB is a cluster of fdbservers.
+type FoundationDB struct {
+	// ClusterFile is the path of the file that clients find the cluster by.
+	ClusterFile string
+
+	fdbserver, fdbcli string
+	dir               string
+	ports             []int
+	processes         []*process
+}
+
+// FoundationDBOptions says how a cluster is started.
+type FoundationDBOptions struct {
+	// Dir is an existing directory for the cluster file, the data and the logs.
+	Dir string
+	// Processes is the number of fdbservers, 1 by default. With three or more, each datum is stored twice, each
+	// process counts as a machine of its own, and any one of them may die.
+	Processes int
+	// Disk keeps the data on disk (the engine ssd-2). Otherwise the engine is memory, which has a log on disk.
+	Disk bool
+}
+
+// FindFoundationDB returns the paths of the programs that PATH leads to. The error is ErrNotInstalled if one of them is
+// not there.
+func FindFoundationDB() (fdbserver, fdbcli string, err error) {
+	paths := make([]string, 2)
+	for i, name := range []string{"fdbserver", "fdbcli"} {
+		if paths[i], err = exec.LookPath(name); err != nil {
+			return "", "", fmt.Errorf("FoundationDB: %s is not in PATH: %w", name, ErrNotInstalled)
+		}
+	}
+	return paths[0], paths[1], nil
+}
+
+// StartFoundationDB starts a cluster and returns when its database is available. The error is
+// ErrNotInstalled if fdbserver or fdbcli is not in PATH.
+func StartFoundationDB(ctx context.Context, options FoundationDBOptions) (*FoundationDB, error) {
+	fdbserver, fdbcli, err := FindFoundationDB()
+	if err != nil {
+		return nil, err
+	}
+	f := &FoundationDB{
+		ClusterFile: filepath.Join(options.Dir, "fdb.cluster"), fdbserver: fdbserver, fdbcli: fdbcli, dir: options.Dir,
+	}
+	processes := max(options.Processes, 1)
+	err = retryPort(func() error {
+		if f.ports, err = freePorts(processes); err != nil {
+			return err
+		}
+		return f.create(ctx, options.Disk)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("starting FoundationDB: %w", err)
+	}
+	return f, nil
+}
+
+// create starts the processes and makes a new database.
+func (f *FoundationDB) create(ctx context.Context, disk bool) error {
+	// The second word is a secret of the cluster: a client with this file does not take another cluster on the
+	// same port for this one.
+	address := fmt.Sprintf("settee:%s@127.0.0.1:%d\n", rand.Text(), f.ports[0])
+	if err := os.WriteFile(f.ClusterFile, []byte(address), 0o600); err != nil {
+		return err
+	}
+	f.processes = make([]*process, len(f.ports))
+	for n := range f.ports {
+		if err := os.RemoveAll(f.file(n, "")); err != nil { // of an earlier try on another port
+			return err
+		}
+		if err := f.Start(n); err != nil {
+			f.Stop()
+			return err
+		}
+	}
+	redundancy, engine := "single", "memory"
+	if len(f.ports) >= 3 {
+		redundancy = "double"
+	}
+	if disk {
+		engine = "ssd-2"
+	}
+	err := f.processes[0].await(ctx, func(ctx context.Context) (bool, error) {
+		for _, p := range f.processes {
+			if p.exited() {
+				return false, p.exitError()
+			}
+		}
+		if f.Available(ctx) {
+			return true, nil
+		}
+		_, _ = f.CLI(ctx, "configure new "+redundancy+" "+engine) // again, until all processes have met
+		return false, nil
+	})
+	if err == nil && len(f.ports) >= 3 {
+		// The coordinators are all processes, once they know of each other.
+		err = f.processes[0].await(ctx, func(ctx context.Context) (bool, error) {
+			_, err := f.CLI(ctx, "coordinators auto")
+			return err == nil && f.Available(ctx), nil
+		})
+	}
+	if err != nil {
+		f.Stop()
+		return fmt.Errorf("%w; the end of its log: %s", err, lastLines(f.file(0, "output")))
+	}
+	return nil
+}
+
+func (f *FoundationDB) file(n int, name string) string {
+	return filepath.Join(f.dir, strconv.Itoa(n), name)
+}
+
+// CLI runs a command of fdbcli and returns what it prints.
+func (f *FoundationDB) CLI(ctx context.Context, command string) (string, error) {
+	printed, err := exec.CommandContext(ctx, f.fdbcli, "-C", f.ClusterFile, "--timeout", "5", "--exec", command).CombinedOutput()
+	return string(printed), err
+}
+
+// Available reports whether the database answers.
+func (f *FoundationDB) Available(ctx context.Context) bool {
+	printed, err := f.CLI(ctx, "status minimal")
+	return err == nil && strings.Contains(printed, "is available")
+}
+
+// Processes returns the number of processes, those that were killed included.
+func (f *FoundationDB) Processes() int { return len(f.ports) }
+
+// Start starts process n, from 0, on its data and its port. It does not wait until the process has joined the
+// cluster.
+func (f *FoundationDB) Start(n int) error {
+	data, logs := f.file(n, "data"), f.file(n, "log")
+	if err := errors.Join(os.MkdirAll(data, 0o700), os.MkdirAll(logs, 0o700)); err != nil {
+		return err
+	}
+	address := "127.0.0.1:" + strconv.Itoa(f.ports[n])
+	process, err := run(exec.Command(f.fdbserver, "--cluster-file", f.ClusterFile,
+		"--public-address", address, "--listen-address", "public", "--datadir", data, "--logdir", logs,
+		"--locality-machineid", "m"+strconv.Itoa(n), "--locality-zoneid", "z"+strconv.Itoa(n), "--memory", "4GiB",
+		// Not every file system of a container has what the kernel's asynchronous I/O needs.
+		"--knob_disable_posix_kernel_aio=1"), f.file(n, "output"), "")
+	if err == nil {
+		f.processes[n] = process
+	}
+	return err
+}
+
+// Kill ends process n with SIGKILL.
+func (f *FoundationDB) Kill(n int) { f.processes[n].kill() }
+
+// Freeze stops process n with SIGSTOP.
+func (f *FoundationDB) Freeze(n int) error { return f.processes[n].signal(syscall.SIGSTOP) }
+
+// Thaw lets a frozen process go on.
+func (f *FoundationDB) Thaw(n int) error { return f.processes[n].signal(syscall.SIGCONT) }
+
+// Stop ends all processes with SIGKILL.
+func (f *FoundationDB) Stop() {
+	for _, p := range f.processes {
+		if p != nil {
+			p.kill()
+		}
+	}
+}

@@ -1,0 +1,230 @@
+package servers_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"settee/internal/servers"
+)
+
+// ownerVariable makes the test binary the owner of a server, for TestServersEndWithTheirOwner.
+const ownerVariable = "SETTEE_TEST_OWNER"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(ownerVariable) != "" {
+		owner()
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// release makes a folder that looks like a release of CouchDB whose program is a shell script.
+func release(t *testing.T, script string) {
+	t.Helper()
+	home := t.TempDir()
+	for name, text := range map[string]string{
+		"bin/couchdb": "#!/bin/sh\n" + script + "\n", "etc/vm.args": "-name couchdb@127.0.0.1\n+K true\n", "etc/default.ini": "",
+	} {
+		require.NoError(t, os.MkdirAll(filepath.Join(home, filepath.Dir(name)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(home, name), []byte(text), 0o755))
+	}
+	t.Setenv(servers.CouchDBHome, home)
+}
+
+func TestCouchDBHomeWithoutRelease(t *testing.T) {
+	t.Setenv(servers.CouchDBHome, filepath.Join(t.TempDir(), "nowhere"))
+	_, err := servers.StartCouchDB(t.Context(), servers.CouchDBOptions{Dir: t.TempDir()})
+	require.ErrorContains(t, err, "nowhere names no CouchDB release")
+	assert.NotErrorIs(t, err, servers.ErrNotInstalled, "what was asked for is missing")
+}
+
+func TestCouchDBThatExits(t *testing.T) {
+	release(t, "echo there is no memory; exit 3")
+	_, err := servers.StartCouchDB(t.Context(), servers.CouchDBOptions{Dir: t.TempDir()})
+	require.ErrorContains(t, err, "it exited; the end of its log: there is no memory")
+	assert.NotContains(t, err.Error(), "\n", "one line")
+}
+
+// TestCouchDBPortTaken has another server on the port, which is not taken for the one that was started.
+func TestCouchDBPortTaken(t *testing.T) {
+	release(t, "exec sleep 1000")
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"couchdb":"Welcome","uuid":"of another"}`)
+	}))
+	defer other.Close()
+	port := other.Listener.Addr().(*net.TCPAddr).Port
+	_, err := servers.StartCouchDB(t.Context(), servers.CouchDBOptions{Dir: t.TempDir(), Port: port})
+	require.ErrorContains(t, err, fmt.Sprintf("starting CouchDB on port %d: another process has its port", port))
+}
+
+func TestStartEndsWithItsContext(t *testing.T) {
+	release(t, "exec sleep 1000")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := servers.StartCouchDB(ctx, servers.CouchDBOptions{Dir: t.TempDir()})
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+func TestFoundationDBNotInstalled(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	_, err := servers.StartFoundationDB(t.Context(), servers.FoundationDBOptions{Dir: t.TempDir()})
+	require.ErrorIs(t, err, servers.ErrNotInstalled)
+	assert.ErrorContains(t, err, "is not in PATH")
+}
+
+func TestFoundationDBThatExits(t *testing.T) {
+	tools := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(tools, "fdbserver"), []byte("#!/bin/sh\necho no room; exit 1\n"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(tools, "fdbcli"), []byte("#!/bin/sh\nexit 1\n"), 0o755))
+	t.Setenv("PATH", tools+":"+os.Getenv("PATH"))
+	_, err := servers.StartFoundationDB(t.Context(), servers.FoundationDBOptions{Dir: t.TempDir(), Processes: 3})
+	require.ErrorContains(t, err, "it exited; the end of its log: no room")
+}
+
+func TestRequired(t *testing.T) {
+	t.Setenv(servers.RequireVariable, "fdb, couchdb")
+	for _, name := range []string{servers.NameCouchDB, servers.NameFoundationDB} {
+		required, err := servers.Required(name)
+		require.NoError(t, err)
+		assert.True(t, required, name)
+	}
+	t.Setenv(servers.RequireVariable, "fdb,couch")
+	_, err := servers.Required(servers.NameFoundationDB)
+	require.ErrorContains(t, err, `SETTEE_REQUIRE lists "couch": it may list couchdb and fdb`)
+	t.Setenv(servers.RequireVariable, "")
+	required, err := servers.Required(servers.NameCouchDB)
+	require.NoError(t, err)
+	assert.False(t, required)
+}
+
+// serverPipe is the file descriptor of a pipe in the owner and in its server.
+const serverPipe = 3
+
+// owner starts a server that has the pipe open, says so, and waits to be killed.
+func owner() {
+	syscall.CloseOnExec(serverPipe) // not for the guard
+	server := exec.Command("sleep", "1000")
+	server.ExtraFiles = []*os.File{os.NewFile(serverPipe, "pipe")}
+	if _, err := servers.RunUntilKilled(server, os.Getenv(ownerVariable), ""); err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	fmt.Println("started")
+	select {}
+}
+
+// TestServersEndWithTheirOwner kills a process that has a server. The server holds the only other end of a
+// pipe, which therefore ends with it.
+func TestServersEndWithTheirOwner(t *testing.T) {
+	reader, writer, err := os.Pipe()
+	require.NoError(t, err)
+	defer reader.Close()
+	own := exec.Command(os.Args[0])
+	own.Env = append(os.Environ(), ownerVariable+"="+filepath.Join(t.TempDir(), "output"))
+	own.ExtraFiles = []*os.File{writer}
+	said, err := own.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, own.Start())
+	require.NoError(t, writer.Close())
+	line := make([]byte, len("started"))
+	_, err = io.ReadFull(said, line)
+	require.NoError(t, err)
+	require.Equal(t, "started", string(line))
+
+	require.NoError(t, own.Process.Kill())
+	_ = own.Wait() // it was killed
+	_, err = reader.Read(make([]byte, 1))
+	assert.ErrorIs(t, err, io.EOF)
+}
+
+func couchDB(t *testing.T, settings map[string]map[string]string) *servers.CouchDB {
+	t.Helper()
+	server, err := servers.StartCouchDB(t.Context(), servers.CouchDBOptions{Dir: t.TempDir(), Settings: settings})
+	if err != nil {
+		servers.LeaveOut(t, servers.NameCouchDB, err)
+	}
+	t.Cleanup(server.Kill)
+	return server
+}
+
+func request(t *testing.T, method, url, body string) (int, string) {
+	t.Helper()
+	r, err := http.NewRequest(method, url, strings.NewReader(body))
+	require.NoError(t, err)
+	r.Close = true
+	response, err := http.DefaultClient.Do(r)
+	require.NoError(t, err)
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	return response.StatusCode, string(text)
+}
+
+func TestCouchDB(t *testing.T) {
+	server := couchDB(t, map[string]map[string]string{"chttpd_auth": {"timeout": "7"}})
+	status, value := request(t, http.MethodGet, server.Admin()+"/_node/_local/_config/chttpd_auth/timeout", "")
+	assert.Equal(t, http.StatusOK, status)
+	assert.Equal(t, `"7"`, strings.TrimSpace(value))
+	status, _ = request(t, http.MethodGet, server.URL+"/_all_dbs", "")
+	assert.Equal(t, http.StatusUnauthorized, status, "without the administrator's name")
+	status, said := request(t, http.MethodPut, server.Admin()+"/kept", "")
+	require.Equal(t, http.StatusCreated, status, said)
+	status, said = request(t, http.MethodPut, server.Admin()+"/kept/doc", `{"a":1}`)
+	require.Equal(t, http.StatusCreated, status, said)
+
+	server.Kill()
+	require.NoError(t, server.Start(t.Context()))
+	_, doc := request(t, http.MethodGet, server.Admin()+"/kept/doc", "")
+	assert.Contains(t, doc, `"a":1`)
+	require.NoError(t, server.Freeze())
+	require.NoError(t, server.Thaw())
+	status, _ = request(t, http.MethodGet, server.Admin()+"/kept", "")
+	assert.Equal(t, http.StatusOK, status)
+}
+
+// TestCouchDBPortTakenReally has a CouchDB on a port that another process listens on without an answer.
+func TestCouchDBPortTakenReally(t *testing.T) {
+	if _, err := servers.FindCouchDB(); err != nil {
+		servers.LeaveOut(t, servers.NameCouchDB, err)
+	}
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer silent.Close()
+	port := silent.Addr().(*net.TCPAddr).Port
+	_, err = servers.StartCouchDB(t.Context(), servers.CouchDBOptions{Dir: t.TempDir(), Port: port})
+	require.ErrorContains(t, err, "another process has its port")
+}
+
+func TestFoundationDB(t *testing.T) {
+	cluster, err := servers.StartFoundationDB(t.Context(), servers.FoundationDBOptions{Dir: t.TempDir(), Processes: 3, Disk: true})
+	if err != nil {
+		servers.LeaveOut(t, servers.NameFoundationDB, err)
+	}
+	t.Cleanup(cluster.Stop)
+	cli := func(command string) string {
+		t.Helper()
+		printed, err := cluster.CLI(t.Context(), command)
+		require.NoError(t, err, printed)
+		return printed
+	}
+	cli("writemode on; set kept yes")
+	cluster.Kill(1)
+	assert.Contains(t, cli("get kept"), "is `yes'", "without one process")
+	require.NoError(t, cluster.Start(1))
+	require.NoError(t, cluster.Freeze(2))
+	assert.Contains(t, cli("get kept"), "is `yes'", "with one frozen")
+	require.NoError(t, cluster.Thaw(2))
+}

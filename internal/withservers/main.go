@@ -1,0 +1,177 @@
+// Withservers runs a command with real servers of its own, which end with it:
+//
+//	go tool withservers [-fdb] [-couchdb] command [argument ...]
+//	go tool withservers [-fdb] [-couchdb] -missing
+//
+// Environment variables name the servers to the tests that the command runs: SETTEE_TEST_FDB has the path of
+// the cluster file, SETTEE_TEST_COUCHDB the URL of the CouchDB with its administrator. Where a variable is set
+// already it stays, and no server of that kind is started.
+//
+// A server that is not installed is left out, with one line on standard error before the command and one after
+// it. It is a failure where the environment variable SETTEE_REQUIRE lists it (fdb, couchdb). With -missing, the
+// lines are printed and nothing is run.
+//
+// The exit status is the command's, 1 if a server is missing that is required or did not start, or 2 for wrong
+// arguments.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"settee/internal/servers"
+)
+
+func main() {
+	status, err := withServers(os.Args[1:])
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "withservers: %v\n", err)
+	}
+	os.Exit(status)
+}
+
+// A kind is a kind of server.
+type kind struct {
+	name, about string
+	variable    string
+	// find fails with servers.ErrNotInstalled if there is none.
+	find func() error
+	// start starts one and returns the value of variable and what ends the server.
+	start func(ctx context.Context, dir string) (value string, stop func(), err error)
+}
+
+var kinds = []kind{
+	{servers.NameFoundationDB, "a FoundationDB of one fdbserver", "SETTEE_TEST_FDB", findFoundationDB, startFoundationDB},
+	{servers.NameCouchDB, "a CouchDB", "SETTEE_TEST_COUCHDB", findCouchDB, startCouchDB},
+}
+
+func findFoundationDB() error {
+	_, _, err := servers.FindFoundationDB()
+	return err
+}
+
+func findCouchDB() error {
+	_, err := servers.FindCouchDB()
+	return err
+}
+
+// leftOut returns the line that says that a server is left out, or "" if it is installed. The server must not
+// be required then.
+func (k kind) leftOut() (string, error) {
+	err := k.find()
+	if !errors.Is(err, servers.ErrNotInstalled) {
+		return "", err
+	}
+	required, wrong := servers.Required(k.name)
+	if required || wrong != nil {
+		return "", errors.Join(wrong, err)
+	}
+	return fmt.Sprintf("left out: the tests with a %v", err), nil
+}
+
+func startFoundationDB(ctx context.Context, dir string) (string, func(), error) {
+	cluster, err := servers.StartFoundationDB(ctx, servers.FoundationDBOptions{Dir: dir})
+	if err != nil {
+		return "", nil, err
+	}
+	return cluster.ClusterFile, cluster.Stop, nil
+}
+
+func startCouchDB(ctx context.Context, dir string) (string, func(), error) {
+	server, err := servers.StartCouchDB(ctx, servers.CouchDBOptions{Dir: dir})
+	if err != nil {
+		return "", nil, err
+	}
+	return server.Admin(), server.Kill, nil
+}
+
+func withServers(args []string) (status int, err error) {
+	flags := flag.NewFlagSet("withservers", flag.ContinueOnError)
+	wanted := make([]*bool, len(kinds))
+	for i, kind := range kinds {
+		wanted[i] = flags.Bool(kind.name, false, "start "+kind.about)
+	}
+	missing := flags.Bool("missing", false, "say which of the servers are not installed, and end")
+	if err := flags.Parse(args); err != nil {
+		return 2, nil // the flag package has said why
+	}
+	if *missing == (flags.NArg() > 0) {
+		return 2, errors.New("it takes a command, or -missing")
+	}
+	var left []string
+	var chosen []kind
+	for i, kind := range kinds {
+		if !*wanted[i] || os.Getenv(kind.variable) != "" {
+			continue
+		}
+		line, err := kind.leftOut()
+		if err != nil {
+			return 1, err
+		}
+		if line == "" {
+			chosen = append(chosen, kind)
+		} else {
+			left = append(left, line)
+		}
+	}
+	say := func() {
+		for _, line := range left {
+			fmt.Fprintln(os.Stderr, line)
+		}
+	}
+	say()
+	if *missing {
+		return 0, nil
+	}
+	defer say()
+	return withKinds(chosen, flags.Args())
+}
+
+// withKinds runs a command with a server of each kind.
+func withKinds(chosen []kind, args []string) (status int, err error) {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	dir, err := os.MkdirTemp("", "settee-servers-")
+	if err != nil {
+		return 1, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	environ := os.Environ()
+	for _, kind := range chosen {
+		own := filepath.Join(dir, kind.name)
+		if err := os.Mkdir(own, 0o700); err != nil {
+			return 1, err
+		}
+		value, end, err := kind.start(ctx, own)
+		if err != nil {
+			return 1, err
+		}
+		defer end()
+		environ = append(environ, kind.variable+"="+value)
+	}
+	return run(ctx, environ, args)
+}
+
+// run runs the command. When ctx ends, the command gets SIGINT.
+func run(ctx context.Context, environ, args []string) (int, error) {
+	command := exec.CommandContext(ctx, args[0], args[1:]...)
+	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
+	command.Env = environ
+	command.Stdin, command.Stdout, command.Stderr = os.Stdin, os.Stdout, os.Stderr
+	err := command.Run()
+	var exit *exec.ExitError
+	switch {
+	case errors.As(err, &exit) && exit.ExitCode() > 0:
+		return exit.ExitCode(), nil
+	case err != nil:
+		return 1, err
+	}
+	return 0, nil
+}

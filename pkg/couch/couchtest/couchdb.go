@@ -1,0 +1,161 @@
+package couchtest
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"settee/internal/servers"
+)
+
+// CouchDBVariable is the environment variable that names a CouchDB for tests: its root, with an administrator's
+// name and password. Tests make databases of their own there, and remove them.
+const CouchDBVariable = "SETTEE_TEST_COUCHDB"
+
+// CouchDB is a running CouchDB 3.5, which has an administrator and no admin party.
+type CouchDB struct {
+	// URL is the server's root, without a slash at its end and without credentials.
+	URL string
+	// Username and Password are those of the administrator.
+	Username, Password string
+
+	server *servers.CouchDB // keeps the server that this process has started alive
+}
+
+// Peer is a server with databases to replicate: a [Server] or a [CouchDB].
+type Peer interface {
+	// DB creates a database of a name that no other call returns, and returns its URL, with credentials if the
+	// server asks for them.
+	DB(t testing.TB, name string) string
+}
+
+// Each runs a test with each kind of peer, as subtests. That of CouchDB is skipped where none is installed.
+func Each(t *testing.T, test func(t *testing.T, peer Peer)) {
+	t.Run("PouchDB Server", func(t *testing.T) { test(t, Shared(t)) })
+	t.Run("CouchDB", func(t *testing.T) { test(t, SharedCouchDB(t)) })
+}
+
+var sharedCouchDB struct {
+	once   sync.Once
+	server *CouchDB
+	err    error
+}
+
+// SharedCouchDB returns the CouchDB that all tests of this process share: the one that CouchDBVariable names, or
+// the installed one, which is started for the first test and ends with the process. A test is skipped if there
+// is none and it is not required (see package servers).
+func SharedCouchDB(t testing.TB) *CouchDB {
+	t.Helper()
+	sharedCouchDB.once.Do(func() {
+		sharedCouchDB.server, sharedCouchDB.err = openCouchDB()
+	})
+	if sharedCouchDB.err != nil {
+		servers.LeaveOut(t, servers.NameCouchDB, sharedCouchDB.err)
+	}
+	return sharedCouchDB.server
+}
+
+func openCouchDB() (*CouchDB, error) {
+	if named := os.Getenv(CouchDBVariable); named != "" {
+		return namedCouchDB(named)
+	}
+	dir, err := os.MkdirTemp("", "couchdb-")
+	if err != nil {
+		return nil, err
+	}
+	// No test's context: the server outlives the test that starts it.
+	server, err := servers.StartCouchDB(context.Background(), servers.CouchDBOptions{Dir: dir, Temporary: true})
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return OfServer(server), nil
+}
+
+// namedCouchDB reads the URL of a CouchDB and asks whether the server answers.
+func namedCouchDB(named string) (*CouchDB, error) {
+	u, err := url.Parse(named)
+	if err != nil || u.User == nil || u.Host == "" {
+		return nil, fmt.Errorf("%s is not a URL with a name and a password", CouchDBVariable)
+	}
+	password, _ := u.User.Password()
+	c := &CouchDB{URL: u.Scheme + "://" + u.Host, Username: u.User.Username(), Password: password}
+	switch status, body, err := c.do(context.Background(), http.MethodGet, "/_session", nil); {
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", CouchDBVariable, err)
+	case status != http.StatusOK || !bytes.Contains(body, []byte(`"_admin"`)):
+		return nil, fmt.Errorf("%s: %s answers %d, or its user is no administrator", CouchDBVariable, c.URL, status)
+	}
+	return c, nil
+}
+
+// OfServer returns a server that a test has started for itself.
+func OfServer(server *servers.CouchDB) *CouchDB {
+	return &CouchDB{URL: server.URL, Username: server.Username, Password: server.Password, server: server}
+}
+
+// As returns the URL of the server's path with a user's name and password.
+func (c *CouchDB) As(username, password, path string) string {
+	u, err := url.Parse(c.URL + path)
+	if err != nil {
+		panic(err) // paths are those of tests
+	}
+	u.User = url.UserPassword(username, password)
+	return u.String()
+}
+
+// DB implements [Peer]. The URL has the administrator's name and password. The database is removed when t ends.
+func (c *CouchDB) DB(t testing.TB, name string) string {
+	t.Helper()
+	return c.DBWith(t, name, "")
+}
+
+// DBWith creates a database as DB does, with a query such as "partitioned=true&q=4".
+func (c *CouchDB) DBWith(t testing.TB, name, query string) string {
+	t.Helper()
+	// Other processes use the same server.
+	path := "/" + url.PathEscape(strings.ToLower(name+"-"+rand.Text()))
+	c.Do(t, http.MethodPut, path+"?"+query, nil, http.StatusCreated)
+	u := c.As(c.Username, c.Password, path)
+	t.Cleanup(func() { c.Remove(t, u) })
+	return u
+}
+
+// Remove deletes a database, also while t ends.
+func (c *CouchDB) Remove(t testing.TB, dbURL string) {
+	t.Helper()
+	u, err := url.Parse(dbURL)
+	if err != nil {
+		t.Fatalf("removing %s: %v", redacted(dbURL), err)
+	}
+	c.Do(t, http.MethodDelete, u.EscapedPath(), nil, http.StatusOK)
+}
+
+// Do makes a request as the administrator, with a JSON body (nil for none), and returns the body of the answer,
+// whose status must be want.
+func (c *CouchDB) Do(t testing.TB, method, path string, body []byte, want int) []byte {
+	t.Helper()
+	// Also while a test ends, when its context has ended.
+	status, answer, err := c.do(context.WithoutCancel(t.Context()), method, path, body)
+	if err != nil || status != want {
+		t.Fatalf("%s %s: status %d instead of %d, body %q, error %v", method, path, status, want, answer, err)
+	}
+	return answer
+}
+
+func (c *CouchDB) do(ctx context.Context, method, path string, body []byte) (int, []byte, error) {
+	request, err := http.NewRequestWithContext(ctx, method, c.URL+path, bytes.NewReader(body))
+	if err != nil {
+		return 0, nil, err
+	}
+	request.SetBasicAuth(c.Username, c.Password)
+	request.Header.Set("Content-Type", "application/json")
+	return roundTrip(request)
+}
