@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -291,83 +292,109 @@ func TestCheckpointsClaimNothingThatIsNotThere(t *testing.T) {
 
 // The same, between two real servers, for runs that are killed at any request.
 func TestKilledRunsLeaveTrueCheckpoints(t *testing.T) {
-	t.Parallel()
-	for seed := range uint64(4) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			t.Parallel()
-			dice := rand.New(rand.NewPCG(seed, 1))
-			source, target := pair(t, mixed(100+seed))
-			var kill atomic.Pointer[context.CancelCauseFunc]
-			var left atomic.Int64
-			count := func(http.ResponseWriter, *http.Request, string) bool {
-				if left.Add(-1) == 0 {
-					(*kill.Load())(errKilled)
+	couchtest.Each(t, func(t *testing.T, peer couchtest.Peer) {
+		t.Parallel()
+		for seed := range uint64(4) {
+			t.Run(fmt.Sprint(seed), func(t *testing.T) {
+				t.Parallel()
+				dice := rand.New(rand.NewPCG(seed, 1))
+				source, target := pair(t, peer, mixed(100+seed))
+				var kill atomic.Pointer[context.CancelCauseFunc]
+				var left atomic.Int64
+				count := func(http.ResponseWriter, *http.Request, string) bool {
+					if left.Add(-1) == 0 {
+						(*kill.Load())(errKilled)
+					}
+					return false
 				}
-				return false
-			}
-			from, to := newProxy(t, source, count), newProxy(t, target, count)
-			rep := replication(t, from.URL, to.URL, `"worker_batch_size":5`, `"worker_processes":2`, `"checkpoint_interval":1`)
-			for range 6 {
-				ctx, cancel := context.WithCancelCause(t.Context())
-				kill.Store(&cancel)
-				left.Store(1 + dice.Int64N(60))
-				result, err := worker.Run(ctx, worker.Job{Replication: rep}, testConfig(), &recorder{})
-				cancel(nil)
-				if err != nil {
-					require.Equal(t, errKilled, err)
+				from, to := newProxy(t, source, count), newProxy(t, target, count)
+				rep := replication(t, from.URL, to.URL, `"worker_batch_size":5`, `"worker_processes":2`, `"checkpoint_interval":1`)
+				for range 6 {
+					ctx, cancel := context.WithCancelCause(t.Context())
+					kill.Store(&cancel)
+					left.Store(1 + dice.Int64N(60))
+					result, err := worker.Run(ctx, worker.Job{Replication: rep}, testConfig(), &recorder{})
+					cancel(nil)
+					if err != nil {
+						require.Equal(t, errKilled, err)
+					}
+					claim := claimed(t, target, strings.TrimSuffix(result.ReplicationID, "+continuous"))
+					t.Logf("up to %s, after %v", claim, err)
+					requireThrough(t, source, target, claim)
 				}
-				claim := claimed(t, target, strings.TrimSuffix(result.ReplicationID, "+continuous"))
-				t.Logf("up to %d, after %v", claim, err)
-				requireThrough(t, source, target, claim)
-			}
-			left.Store(math.MaxInt64)
-			run(t, rep)
-			couchtest.SameTrees(t, source, target)
-		})
-	}
+				left.Store(math.MaxInt64)
+				run(t, rep)
+				couchtest.SameTrees(t, source, target)
+			})
+		}
+	})
 }
 
-// claimed is the sequence in a checkpoint; 0 if there is none.
-func claimed(t *testing.T, dbURL, id string) int {
+// claimed returns the sequence in a checkpoint, as JSON, or nil if there is none.
+func claimed(t *testing.T, dbURL, id string) json.RawMessage {
 	t.Helper()
-	db := opened(t, dbURL)
-	doc, err := db.GetLocal(t.Context(), id)
-	if errors.Is(err, couch.ErrNotFound) || id == "" {
-		return 0
+	if id == "" {
+		return nil
+	}
+	doc, err := opened(t, dbURL).GetLocal(t.Context(), id)
+	if errors.Is(err, couch.ErrNotFound) {
+		return nil
 	}
 	require.NoError(t, err)
 	var checkpoint struct {
 		Seq json.RawMessage `json:"source_last_seq"`
 	}
 	require.NoError(t, json.Unmarshal(doc, &checkpoint))
-	return number(string(checkpoint.Seq))
+	return checkpoint.Seq
 }
 
-// requireThrough checks that a target lacks nothing of the source up to a sequence.
-func requireThrough(t *testing.T, source, target string, through int) {
+// requireThrough checks that a target lacks nothing of the source up to a sequence: sequences of a CouchDB have
+// no order that a client could see, so what lies up to one is what does not come after it.
+func requireThrough(t *testing.T, source, target string, through json.RawMessage) {
 	t.Helper()
-	feed, err := opened(t, source).Changes(t.Context(), couch.ChangesOptions{AllLeaves: true})
-	require.NoError(t, err)
-	defer feed.Close()
+	if through == nil {
+		return
+	}
+	claimed := rowsSince(t, source, nil)
+	for id := range rowsSince(t, source, through) {
+		delete(claimed, id)
+	}
 	var revs []couch.DocRevs
-	for {
-		row, err := feed.Next()
-		if err == io.EOF {
-			break
-		}
-		require.NoError(t, err)
-		if number(string(row.Seq)) <= through {
-			revs = append(revs, couch.DocRevs{ID: row.ID, Revs: row.Revs})
-		}
+	for id, leaves := range claimed {
+		revs = append(revs, couch.DocRevs{ID: id, Revs: leaves})
 	}
 	missing, err := opened(t, target).RevsDiff(t.Context(), revs)
 	require.NoError(t, err)
-	require.Empty(t, missing, "of what a checkpoint claims, up to %d", through)
+	require.Empty(t, missing, "of what a checkpoint claims, up to %s", through)
 }
 
-func opened(t *testing.T, dbURL string) *couch.Database {
+// rowsSince returns the leaves of each document that changed after a sequence.
+func rowsSince(t *testing.T, dbURL string, since json.RawMessage) map[string][]string {
 	t.Helper()
-	db, err := couch.Open(couch.Config{URL: dbURL})
+	feed, err := opened(t, dbURL).Changes(t.Context(), couch.ChangesOptions{AllLeaves: true, Since: since})
+	require.NoError(t, err)
+	defer feed.Close()
+	rows := map[string][]string{}
+	for {
+		row, err := feed.Next()
+		if err == io.EOF {
+			return rows
+		}
+		require.NoError(t, err)
+		rows[row.ID] = row.Revs
+	}
+}
+
+// opened opens a database whose URL may have credentials in it.
+func opened(t testing.TB, dbURL string) *couch.Database {
+	t.Helper()
+	u, err := url.Parse(dbURL)
+	require.NoError(t, err)
+	cfg := couch.Config{Username: u.User.Username()}
+	cfg.Password, _ = u.User.Password()
+	u.User = nil
+	cfg.URL = u.String()
+	db, err := couch.Open(cfg)
 	require.NoError(t, err)
 	t.Cleanup(db.Close)
 	return db

@@ -346,51 +346,53 @@ func TestPendingChangesAreAskedFor(t *testing.T) {
 
 // What has attachments is streamed, so that its request cannot be repeated: the revision is read again.
 func TestStreamsThatBreakOffBeginAnew(t *testing.T) {
-	t.Parallel()
-	source, _ := pair(t, couchtest.Population{Seed: 20, Docs: 3, Attachments: [][]int{{300_000}, {400_000, 200_000}, {10}}})
-	first := func() func(string) bool {
-		var mu sync.Mutex
-		seen := map[string]bool{}
-		return func(path string) bool {
-			mu.Lock()
-			defer mu.Unlock()
-			was := seen[path]
-			seen[path] = true
-			return !was
-		}
-	}
-	for name, breaks := range map[string]struct{ source, target func(string) bool }{
-		"the target": {func(string) bool { return false }, first()},
-		"the source": {first(), func(string) bool { return false }},
-		"for ever":   {func(string) bool { return false }, func(string) bool { return true }},
-	} {
-		target := couchtest.Shared(t).DB(t, "target")
-		to := newProxy(t, target, func(_ http.ResponseWriter, r *http.Request, path string) bool {
-			if r.Method == http.MethodPut && strings.HasPrefix(path, "/doc-") && breaks.target(path) {
-				_, _ = io.CopyN(io.Discard, r.Body, 200_000)
-				panic(http.ErrAbortHandler)
+	couchtest.Each(t, func(t *testing.T, peer couchtest.Peer) {
+		t.Parallel()
+		source, _ := pair(t, peer, couchtest.Population{Seed: 20, Docs: 3, Attachments: [][]int{{300_000}, {400_000, 200_000}, {10}}})
+		first := func() func(string) bool {
+			var mu sync.Mutex
+			seen := map[string]bool{}
+			return func(path string) bool {
+				mu.Lock()
+				defer mu.Unlock()
+				was := seen[path]
+				seen[path] = true
+				return !was
 			}
-			return false
-		})
-		from := newProxy(t, source, func(w http.ResponseWriter, _ *http.Request, path string) bool {
-			if strings.HasSuffix(path, ".bin") && breaks.source(path) {
-				w.Header().Set("Content-Length", "300000")
-				_, _ = w.Write(make([]byte, 100))
-				panic(http.ErrAbortHandler)
-			}
-			return false
-		})
-		if name == "for ever" {
-			failure := fails(t, replication(t, from.URL, to.URL), func(cfg *worker.Config) { cfg.RetriesPerRequest = 5 })
-			require.Equal(t, "error", failure.Code)
-			require.Contains(t, failure.Reason, "PUT "+to.URL)
-			continue
 		}
-		result := run(t, replication(t, from.URL, to.URL))
-		require.Zero(t, result.Stats.DocWriteFailures, name)
-		require.EqualValues(t, 3, result.Stats.DocsWritten, name)
-		couchtest.SameTrees(t, source, target)
-	}
+		for name, breaks := range map[string]struct{ source, target func(string) bool }{
+			"the target": {func(string) bool { return false }, first()},
+			"the source": {first(), func(string) bool { return false }},
+			"for ever":   {func(string) bool { return false }, func(string) bool { return true }},
+		} {
+			target := peer.DB(t, "target")
+			to := newProxy(t, target, func(_ http.ResponseWriter, r *http.Request, path string) bool {
+				if r.Method == http.MethodPut && strings.HasPrefix(path, "/doc-") && breaks.target(path) {
+					_, _ = io.CopyN(io.Discard, r.Body, 200_000)
+					panic(http.ErrAbortHandler)
+				}
+				return false
+			})
+			from := newProxy(t, source, func(w http.ResponseWriter, _ *http.Request, path string) bool {
+				if strings.HasSuffix(path, ".bin") && breaks.source(path) {
+					w.Header().Set("Content-Length", "300000")
+					_, _ = w.Write(make([]byte, 100))
+					panic(http.ErrAbortHandler)
+				}
+				return false
+			})
+			if name == "for ever" {
+				failure := fails(t, replication(t, from.URL, to.URL), func(cfg *worker.Config) { cfg.RetriesPerRequest = 5 })
+				require.Equal(t, "error", failure.Code)
+				require.Contains(t, failure.Reason, "PUT "+to.URL)
+				continue
+			}
+			result := run(t, replication(t, from.URL, to.URL))
+			require.Zero(t, result.Stats.DocWriteFailures, name)
+			require.EqualValues(t, 3, result.Stats.DocsWritten, name)
+			couchtest.SameTrees(t, source, target)
+		}
+	})
 }
 
 // A source that refuses a feed after its first rows says so again however often it is asked, and however long it was

@@ -60,17 +60,18 @@ func TestFiltersAreTheSources(t *testing.T) {
 }
 
 func TestViewsFilter(t *testing.T) {
-	t.Parallel()
-	server := couchtest.Shared(t)
-	source, target := server.DB(t, "source"), server.DB(t, "target")
-	post(t, source+"/_bulk_docs", `{"new_edits":false,"docs":[
+	couchtest.Each(t, func(t *testing.T, peer couchtest.Peer) {
+		t.Parallel()
+		source, target := peer.DB(t, "source"), peer.DB(t, "target")
+		post(t, source+"/_bulk_docs", `{"new_edits":false,"docs":[
 		{"_id":"_design/d","_rev":"1-a","views":{"v":{"map":"function(doc) { if (doc.n > 1) emit(doc.n); }"}}},
 		{"_id":"a","_rev":"1-a","n":1},{"_id":"b","_rev":"1-a","n":2},{"_id":"c","_rev":"1-a","n":3}]}`)
-	run(t, replication(t, source, target, `"filter":"_view"`, `"query_params":{"view":"d/v"}`))
-	trees := couchtest.Trees(t, target)
-	require.Len(t, trees, 2)
-	require.Contains(t, trees, "b")
-	require.Contains(t, trees, "c")
+		run(t, replication(t, source, target, `"filter":"_view"`, `"query_params":{"view":"d/v"}`))
+		trees := couchtest.Trees(t, target)
+		require.Len(t, trees, 2)
+		require.Contains(t, trees, "b")
+		require.Contains(t, trees, "c")
+	})
 }
 
 // Whatever keeps the filter's code from being read, the error's code says that it was that.

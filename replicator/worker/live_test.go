@@ -10,52 +10,55 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"settee/pkg/couch"
 	"settee/pkg/couch/couchtest"
 	"settee/replicator"
 	"settee/replicator/worker"
 )
 
 func TestCopiesALargeTree(t *testing.T) {
-	p := couchtest.Population{
-		Seed: 1, Docs: 10_000, Conflicted: 200, Deleted: 300, Attachments: couchtest.Sizes(1, 100, 5<<20),
-	}
-	began := time.Now()
-	source, target := pair(t, p)
-	t.Logf("populated in %s", time.Since(began).Round(time.Millisecond))
+	couchtest.Each(t, func(t *testing.T, peer couchtest.Peer) {
+		p := couchtest.Population{
+			Seed: 1, Docs: 10_000, Conflicted: 200, Deleted: 300, Attachments: couchtest.Sizes(1, 100, 5<<20),
+		}
+		began := time.Now()
+		source, target := pair(t, peer, p)
+		t.Logf("populated in %s", time.Since(began).Round(time.Millisecond))
 
-	began = time.Now()
-	result := run(t, replication(t, source, target))
-	t.Logf("replicated in %s", time.Since(began).Round(time.Millisecond))
+		began = time.Now()
+		result := run(t, replication(t, source, target))
+		t.Logf("replicated in %s", time.Since(began).Round(time.Millisecond))
 
-	began = time.Now()
-	couchtest.SameTrees(t, source, target)
-	t.Logf("compared in %s", time.Since(began).Round(time.Millisecond))
+		began = time.Now()
+		couchtest.SameTrees(t, source, target)
+		t.Logf("compared in %s", time.Since(began).Round(time.Millisecond))
 
-	stats := result.Stats
-	require.Equal(t, stats.MissingRevisionsFound, stats.RevisionsChecked)
-	require.Equal(t, stats.MissingRevisionsFound, stats.DocsRead)
-	require.Equal(t, stats.MissingRevisionsFound, stats.DocsWritten)
-	require.Equal(t, stats.MissingRevisionsFound, stats.BulkGetAttempts)
-	require.Equal(t, stats.MissingRevisionsFound-100, stats.BulkGetDocs)
-	require.Zero(t, stats.DocWriteFailures)
+		stats := result.Stats
+		require.Equal(t, stats.MissingRevisionsFound, stats.RevisionsChecked)
+		require.Equal(t, stats.MissingRevisionsFound, stats.DocsRead)
+		require.Equal(t, stats.MissingRevisionsFound, stats.DocsWritten)
+		require.Equal(t, stats.MissingRevisionsFound, stats.BulkGetAttempts)
+		require.Equal(t, stats.MissingRevisionsFound-100, stats.BulkGetDocs)
+		require.Zero(t, stats.DocWriteFailures)
+	})
 }
 
 func TestResultsHaveTheRecordedShape(t *testing.T) {
-	t.Parallel()
-	source, target := pair(t, mixed(2))
-	shapes := map[string]string{
-		"065": string(run(t, replication(t, source, target)).History),
-		"066": string(run(t, replication(t, source, target)).History),
-		"067": string(run(t, replication(t, source, couchtest.Shared(t).DB(t, "ids"), `"doc_ids":["doc-000059","never"]`)).History),
-	}
-	for number, got := range shapes {
-		var want, have any
-		_, body := recorded(t, number)
-		require.NoError(t, json.Unmarshal(body, &want))
-		require.NoError(t, json.Unmarshal([]byte(got), &have))
-		require.Equal(t, shape(string(body)), shape(got), number)
-	}
+	couchtest.Each(t, func(t *testing.T, peer couchtest.Peer) {
+		t.Parallel()
+		source, target := pair(t, peer, mixed(2))
+		shapes := map[string]string{
+			"065": string(run(t, replication(t, source, target)).History),
+			"066": string(run(t, replication(t, source, target)).History),
+			"067": string(run(t, replication(t, source, peer.DB(t, "ids"), `"doc_ids":["doc-000059","never"]`)).History),
+		}
+		for number, got := range shapes {
+			var want, have any
+			_, body := recorded(t, number)
+			require.NoError(t, json.Unmarshal(body, &want))
+			require.NoError(t, json.Unmarshal([]byte(got), &have))
+			require.Equal(t, shape(string(body)), shape(got), number)
+		}
+	})
 }
 
 // shape is a JSON text without the values that differ from run to run.
@@ -84,295 +87,324 @@ func shape(body string) []string {
 }
 
 func TestASecondRunHasNothingToDo(t *testing.T) {
-	t.Parallel()
-	source, target := pair(t, mixed(3))
-	first := run(t, replication(t, source, target))
-	couchtest.SameTrees(t, source, target)
-	require.Equal(t, first.SourceSeq, first.CheckpointedSourceSeq)
-	require.Equal(t, first.SourceSeq, first.ThroughSeq)
+	couchtest.Each(t, func(t *testing.T, peer couchtest.Peer) {
+		t.Parallel()
+		source, target := pair(t, peer, mixed(3))
+		first := run(t, replication(t, source, target))
+		couchtest.SameTrees(t, source, target)
+		require.Equal(t, first.SourceSeq, first.CheckpointedSourceSeq)
+		require.Equal(t, first.SourceSeq, first.ThroughSeq)
 
-	from, to := newProxy(t, source, nil), newProxy(t, target, nil)
-	// Checkpoints are named after the URLs, so the same ones are to be used through the proxy.
-	again := run(t, replication(t, source, target))
-	require.Zero(t, again.Stats)
-	require.Equal(t, first.ThroughSeq, again.ThroughSeq)
-	require.Equal(t, strings.Replace(string(first.History), `{"ok":true,`, `{"ok":true,"no_changes":true,`, 1), string(again.History))
+		from, to := newProxy(t, source, nil), newProxy(t, target, nil)
+		// Checkpoints are named after the URLs, so the same ones are to be used through the proxy.
+		again := run(t, replication(t, source, target))
+		require.Zero(t, again.Stats)
+		require.Equal(t, first.ThroughSeq, again.ThroughSeq)
+		require.Equal(t, strings.Replace(string(first.History), `{"ok":true,`, `{"ok":true,"no_changes":true,`, 1), string(again.History))
 
-	through := run(t, replication(t, from.URL, to.URL))
-	require.Zero(t, through.Stats.DocsRead)
-	require.Equal(t, first.Stats.RevisionsChecked, through.Stats.RevisionsChecked)
-	require.Zero(t, from.count("POST /_bulk_get"))
-	require.Zero(t, to.count("POST /_bulk_docs"))
+		through := run(t, replication(t, from.URL, to.URL))
+		require.Zero(t, through.Stats.DocsRead)
+		require.Equal(t, first.Stats.RevisionsChecked, through.Stats.RevisionsChecked)
+		require.Zero(t, from.count("POST /_bulk_get"))
+		require.Zero(t, to.count("POST /_bulk_docs"))
+	})
 }
 
 func TestStatisticsGoOnUnderTheSameID(t *testing.T) {
-	t.Parallel()
-	source, target := pair(t, mixed(4))
-	rep := replication(t, source, target)
-	first := run(t, rep)
-	couchtest.Populate(t, source, couchtest.Population{Seed: 40, Docs: 70})
+	couchtest.Each(t, func(t *testing.T, peer couchtest.Peer) {
+		t.Parallel()
+		source, target := pair(t, peer, mixed(4))
+		rep := replication(t, source, target)
+		first := run(t, rep)
+		couchtest.Populate(t, source, couchtest.Population{Seed: 40, Docs: 70})
 
-	var r recorder
-	job := worker.Job{Replication: rep, ReplicationID: first.ReplicationID, Stats: first.Stats}
-	second, err := worker.Run(t.Context(), job, testConfig(), &r)
-	require.NoError(t, err)
-	couchtest.SameTrees(t, source, target)
-	require.Equal(t, first.Stats.DocsWritten+70, second.Stats.DocsWritten)
-	require.Equal(t, first.ReplicationID, second.ReplicationID)
-	require.Len(t, r.ids, 1)
-	require.Equal(t, first.ReplicationID, r.ids[0].String())
+		var r recorder
+		job := worker.Job{Replication: rep, ReplicationID: first.ReplicationID, Stats: first.Stats}
+		second, err := worker.Run(t.Context(), job, testConfig(), &r)
+		require.NoError(t, err)
+		couchtest.SameTrees(t, source, target)
+		require.Equal(t, first.Stats.DocsWritten+70, second.Stats.DocsWritten)
+		require.Equal(t, first.ReplicationID, second.ReplicationID)
+		require.Len(t, r.ids, 1)
+		require.Equal(t, first.ReplicationID, r.ids[0].String())
 
-	var history struct {
-		History []struct {
-			Session string `json:"session_id"`
-			Written int64  `json:"docs_written"`
+		var history struct {
+			History []struct {
+				Session string `json:"session_id"`
+				Written int64  `json:"docs_written"`
+			}
 		}
-	}
-	require.NoError(t, json.Unmarshal(second.History, &history))
-	require.Len(t, history.History, 2)
-	require.EqualValues(t, 70, history.History[0].Written)
-	require.Equal(t, first.Stats.DocsWritten, history.History[1].Written)
+		require.NoError(t, json.Unmarshal(second.History, &history))
+		require.Len(t, history.History, 2)
+		require.EqualValues(t, 70, history.History[0].Written)
+		require.Equal(t, first.Stats.DocsWritten, history.History[1].Written)
 
-	job.ReplicationID = "another"
-	third, err := worker.Run(t.Context(), job, testConfig(), &recorder{})
-	require.NoError(t, err)
-	require.Zero(t, third.Stats)
+		job.ReplicationID = "another"
+		third, err := worker.Run(t.Context(), job, testConfig(), &recorder{})
+		require.NoError(t, err)
+		require.Zero(t, third.Stats)
+	})
 }
 
 func TestContinuousCarriesANewDocumentOver(t *testing.T) {
-	t.Parallel()
-	source, target := pair(t, mixed(5))
-	checkpointed := make(chan string)
-	rep := replication(t, source, target, `"continuous":true`, `"checkpoint_interval":50`)
-	r := start(t, worker.Job{Replication: rep}, testConfig(), func(r *running) {
-		r.report = func(p worker.Progress) error { // each checkpoint is reported
-			select {
-			case checkpointed <- string(p.CheckpointedSourceSeq):
-			case <-r.stop:
+	couchtest.Each(t, func(t *testing.T, peer couchtest.Peer) {
+		t.Parallel()
+		source, target := pair(t, peer, mixed(5))
+		checkpointed := make(chan string)
+		rep := replication(t, source, target, `"continuous":true`, `"checkpoint_interval":50`)
+		r := start(t, worker.Job{Replication: rep}, testConfig(), func(r *running) {
+			r.report = func(p worker.Progress) error { // each checkpoint is reported
+				select {
+				case checkpointed <- string(p.CheckpointedSourceSeq):
+				case <-r.stop:
+				}
+				return nil
 			}
-			return nil
+		})
+		await := func() {
+			for seq := number(updateSeq(t, source)); number(<-checkpointed) != seq; {
+			}
+			couchtest.SameTrees(t, source, target)
 		}
-	})
-	await := func() {
-		for seq := updateSeq(t, source); <-checkpointed != seq; {
-		}
-		couchtest.SameTrees(t, source, target)
-	}
-	await()
-	for _, id := range []string{"new", "newer"} {
-		post(t, source+"/_bulk_docs", `{"docs":[{"_id":"`+id+`"}]}`)
 		await()
-	}
-	close(r.stop)
-	require.ErrorIs(t, r.end(t), worker.ErrStopped)
-	require.Equal(t, r.result.SourceSeq, r.result.CheckpointedSourceSeq)
-	require.Nil(t, r.result.History)
-	require.True(t, strings.HasSuffix(r.result.ReplicationID, "+continuous"))
+		for _, id := range []string{"new", "newer"} {
+			post(t, source+"/_bulk_docs", `{"docs":[{"_id":"`+id+`"}]}`)
+			await()
+		}
+		close(r.stop)
+		require.ErrorIs(t, r.end(t), worker.ErrStopped)
+		require.Equal(t, r.result.SourceSeq, r.result.CheckpointedSourceSeq)
+		require.Nil(t, r.result.History)
+		require.True(t, strings.HasSuffix(r.result.ReplicationID, "+continuous"))
 
-	again := run(t, replication(t, source, target))
-	require.Zero(t, again.Stats, "continuous and one-shot runs share their checkpoints")
+		again := run(t, replication(t, source, target))
+		require.Zero(t, again.Stats, "continuous and one-shot runs share their checkpoints")
+	})
 }
 
 func TestCreatesTheTarget(t *testing.T) {
-	t.Parallel()
-	source, target := pair(t, mixed(6))
-	for range 2 {
-		result := run(t, replication(t, source, target+"-new", `"create_target":true`, `"create_target_params":{"q":1}`))
-		require.True(t, strings.HasSuffix(result.ReplicationID, "+create_target"))
-	}
-	couchtest.SameTrees(t, source, target+"-new")
+	couchtest.Each(t, func(t *testing.T, peer couchtest.Peer) {
+		t.Parallel()
+		source, target := pair(t, peer, mixed(6))
+		for range 2 {
+			result := run(t, replication(t, source, target+"-new", `"create_target":true`, `"create_target_params":{"q":1}`))
+			require.True(t, strings.HasSuffix(result.ReplicationID, "+create_target"))
+		}
+		couchtest.SameTrees(t, source, target+"-new")
+	})
 }
 
 func TestSourcesWithoutBulkGet(t *testing.T) {
-	t.Parallel()
-	source, target := pair(t, mixed(7))
-	from := newProxy(t, source, func(w http.ResponseWriter, r *http.Request, path string) bool {
-		return path == "/_bulk_get" && refuse(w, 404, `{"error":"not_found","reason":"missing"}`)
-	})
-	result := run(t, replication(t, from.URL, target, `"worker_batch_size":10`, `"worker_processes":1`))
-	couchtest.SameTrees(t, source, target)
-	require.Zero(t, result.Stats.BulkGetAttempts)
-	require.Equal(t, result.Stats.MissingRevisionsFound, result.Stats.DocsWritten)
-	require.Equal(t, 1, from.count("POST /_bulk_get"), "it is remembered")
+	couchtest.Each(t, func(t *testing.T, peer couchtest.Peer) {
+		t.Parallel()
+		source, target := pair(t, peer, mixed(7))
+		from := newProxy(t, source, func(w http.ResponseWriter, r *http.Request, path string) bool {
+			return path == "/_bulk_get" && refuse(w, 404, `{"error":"not_found","reason":"missing"}`)
+		})
+		result := run(t, replication(t, from.URL, target, `"worker_batch_size":10`, `"worker_processes":1`))
+		couchtest.SameTrees(t, source, target)
+		require.Zero(t, result.Stats.BulkGetAttempts)
+		require.Equal(t, result.Stats.MissingRevisionsFound, result.Stats.DocsWritten)
+		require.Equal(t, 1, from.count("POST /_bulk_get"), "it is remembered")
 
-	other := couchtest.Shared(t).DB(t, "target")
-	run(t, replication(t, from.URL, other, `"use_bulk_get":false`))
-	couchtest.SameTrees(t, source, other)
-	require.Equal(t, 1, from.count("POST /_bulk_get"))
+		other := peer.DB(t, "target")
+		run(t, replication(t, from.URL, other, `"use_bulk_get":false`))
+		couchtest.SameTrees(t, source, other)
+		require.Equal(t, 1, from.count("POST /_bulk_get"))
+	})
 }
 
 func TestDocumentIDsFiltersAndSince(t *testing.T) {
-	t.Parallel()
-	server := couchtest.Shared(t)
-	source := server.DB(t, "source")
-	post(t, source+"/_bulk_docs", `{"new_edits":false,"docs":[
+	couchtest.Each(t, func(t *testing.T, peer couchtest.Peer) {
+		t.Parallel()
+		source := peer.DB(t, "source")
+		post(t, source+"/_bulk_docs", `{"new_edits":false,"docs":[
 		{"_id":"_design/d","_rev":"1-a","filters":{"even":"function(doc, req) { return doc.n % req.query.by == 0; }"}},
-		{"_id":"a","_rev":"1-a","n":1},{"_id":"b","_rev":"1-a","n":2},{"_id":"c","_rev":"1-a","n":3},{"_id":"d","_rev":"1-a","n":4}]}`)
-	ids := func(more ...string) []string {
-		target := server.DB(t, "target")
-		run(t, replication(t, source, target, more...))
-		var list []string
-		for id := range couchtest.Trees(t, target) {
-			list = append(list, id)
+		{"_id":"a","_rev":"1-a","n":1},{"_id":"b","_rev":"1-a","n":2}]}`)
+		middle := updateSeq(t, source)
+		post(t, source+"/_bulk_docs", `{"new_edits":false,"docs":[{"_id":"c","_rev":"1-a","n":3},{"_id":"d","_rev":"1-a","n":4}]}`)
+		ids := func(more ...string) []string {
+			target := peer.DB(t, "target")
+			run(t, replication(t, source, target, more...))
+			var list []string
+			for id := range couchtest.Trees(t, target) {
+				list = append(list, id)
+			}
+			return list
 		}
-		return list
-	}
-	require.ElementsMatch(t, []string{"_design/d", "a", "b", "c", "d"}, ids())
-	require.ElementsMatch(t, []string{"a", "d"}, ids(`"doc_ids":["a","d","x"]`))
-	require.ElementsMatch(t, []string{"b", "d"}, ids(`"filter":"d/even"`, `"query_params":{"by":"2","limit":"1"}`))
-	require.ElementsMatch(t, []string{"c", "d"}, ids(`"since_seq":3`))
-	require.Empty(t, ids(`"doc_ids":["x"]`))
+		require.ElementsMatch(t, []string{"_design/d", "a", "b", "c", "d"}, ids())
+		require.ElementsMatch(t, []string{"a", "d"}, ids(`"doc_ids":["a","d","x"]`))
+		require.ElementsMatch(t, []string{"b", "d"}, ids(`"filter":"d/even"`, `"query_params":{"by":"2","limit":"1"}`))
+		require.ElementsMatch(t, []string{"c", "d"}, ids(`"since_seq":`+middle))
+		require.Empty(t, ids(`"doc_ids":["x"]`))
 
-	target := server.DB(t, "target")
-	failure := fails(t, replication(t, source, target, `"filter":"d/odd"`))
-	require.Equal(t, "filter_fetch_error", failure.Code)
-	failure = fails(t, replication(t, source, target, `"filter":"e/odd"`))
-	require.Equal(t, "filter_fetch_error", failure.Code)
-	require.Contains(t, failure.Reason, "Couldn't open document `_design/e`")
-	failure = fails(t, replication(t, source, target, `"selector":{"n":1}`))
-	require.Equal(t, "error", failure.Code)
+		target := peer.DB(t, "target")
+		failure := fails(t, replication(t, source, target, `"filter":"d/odd"`))
+		require.Equal(t, "filter_fetch_error", failure.Code)
+		failure = fails(t, replication(t, source, target, `"filter":"e/odd"`))
+		require.Equal(t, "filter_fetch_error", failure.Code)
+		require.Contains(t, failure.Reason, "Couldn't open document `_design/e`")
+		if _, couchDB := peer.(*couchtest.CouchDB); couchDB {
+			require.ElementsMatch(t, []string{"a"}, ids(`"selector":{"n":1}`))
+		} else {
+			failure = fails(t, replication(t, source, target, `"selector":{"n":1}`))
+			require.Equal(t, "error", failure.Code)
+		}
+	})
 }
 
 func TestAChangedFilterEndsTheRun(t *testing.T) {
-	t.Parallel()
-	source, target := pair(t, mixed(8))
-	post(t, source+"/_bulk_docs", `{"docs":[{"_id":"_design/d","filters":{"all":"function() { return true; }"}}]}`)
-	reports := make(chan worker.Progress, 10)
-	rep := replication(t, source, target, `"continuous":true`, `"filter":"d/all"`, `"checkpoint_interval":20`)
-	r := start(t, worker.Job{Replication: rep}, testConfig(), func(r *running) {
-		r.report = func(p worker.Progress) error {
-			reports <- p
-			return nil
-		}
+	couchtest.Each(t, func(t *testing.T, peer couchtest.Peer) {
+		t.Parallel()
+		source, target := pair(t, peer, mixed(8))
+		post(t, source+"/_bulk_docs", `{"docs":[{"_id":"_design/d","filters":{"all":"function() { return true; }"}}]}`)
+		reports := make(chan worker.Progress, 10)
+		rep := replication(t, source, target, `"continuous":true`, `"filter":"d/all"`, `"checkpoint_interval":20`)
+		r := start(t, worker.Job{Replication: rep}, testConfig(), func(r *running) {
+			r.report = func(p worker.Progress) error {
+				reports <- p
+				return nil
+			}
+		})
+		before := <-reports
+		post(t, source+"/_bulk_docs", `{"new_edits":false,"docs":[{"_id":"_design/d","_rev":"9-b","filters":{"all":"function() { return 1; }"}}]}`)
+		require.ErrorIs(t, r.end(t), worker.ErrIDChanged)
+		require.Equal(t, before.CheckpointedSourceSeq, r.result.CheckpointedSourceSeq, "what the filter may have chosen otherwise is not recorded")
 	})
-	before := <-reports
-	post(t, source+"/_bulk_docs", `{"new_edits":false,"docs":[{"_id":"_design/d","_rev":"9-b","filters":{"all":"function() { return 1; }"}}]}`)
-	require.ErrorIs(t, r.end(t), worker.ErrIDChanged)
-	require.Equal(t, before.CheckpointedSourceSeq, r.result.CheckpointedSourceSeq, "what the filter may have chosen otherwise is not recorded")
 }
 
 func TestStopAndGoOn(t *testing.T) {
-	t.Parallel()
-	source, target := pair(t, couchtest.Population{Seed: 9, Docs: 400})
-	batches := 0
-	reached := make(chan struct{})
-	to := newProxy(t, target, nil)
-	from := newProxy(t, source, func(_ http.ResponseWriter, r *http.Request, path string) bool {
-		if path == "/_bulk_get" {
-			if batches++; batches == 3 {
-				close(reached)
-				hang(r) // until the batch is abandoned
-			}
-		}
-		return false
-	})
-	rep := replication(t, from.URL, to.URL, `"worker_processes":1`, `"worker_batch_size":100`)
-	cfg := testConfig()
-	cfg.StopTimeout, cfg.ReportInterval = 10*time.Second, time.Millisecond
-	written := make(chan struct{})
-	r := start(t, worker.Job{Replication: rep}, cfg, func(r *running) {
-		r.report = func(p worker.Progress) error {
-			if p.Stats.DocsWritten == 200 {
-				select {
-				case <-written:
-				default:
-					close(written)
+	couchtest.Each(t, func(t *testing.T, peer couchtest.Peer) {
+		t.Parallel()
+		source, target := pair(t, peer, couchtest.Population{Seed: 9, Docs: 400})
+		batches := 0
+		reached := make(chan struct{})
+		to := newProxy(t, target, nil)
+		from := newProxy(t, source, func(_ http.ResponseWriter, r *http.Request, path string) bool {
+			if path == "/_bulk_get" {
+				if batches++; batches == 3 {
+					close(reached)
+					hang(r) // until the batch is abandoned
 				}
 			}
-			return nil
-		}
-	})
-	<-reached
-	<-written
-	close(r.stop)
-	require.ErrorIs(t, r.end(t), worker.ErrStopped)
-	require.NotErrorIs(t, r.err, worker.ErrIDChanged)
-	require.EqualValues(t, 200, r.result.Stats.DocsWritten)
-	require.Equal(t, "200", string(r.result.CheckpointedSourceSeq))
-	require.Nil(t, r.result.History)
+			return false
+		})
+		rep := replication(t, from.URL, to.URL, `"worker_processes":1`, `"worker_batch_size":100`)
+		cfg := testConfig()
+		cfg.StopTimeout, cfg.ReportInterval = 10*time.Second, time.Millisecond
+		written := make(chan struct{})
+		r := start(t, worker.Job{Replication: rep}, cfg, func(r *running) {
+			r.report = func(p worker.Progress) error {
+				if p.Stats.DocsWritten == 200 {
+					select {
+					case <-written:
+					default:
+						close(written)
+					}
+				}
+				return nil
+			}
+		})
+		<-reached
+		<-written
+		close(r.stop)
+		require.ErrorIs(t, r.end(t), worker.ErrStopped)
+		require.NotErrorIs(t, r.err, worker.ErrIDChanged)
+		require.EqualValues(t, 200, r.result.Stats.DocsWritten)
+		require.Equal(t, 200, number(string(r.result.CheckpointedSourceSeq)))
+		require.Nil(t, r.result.History)
 
-	rest := run(t, rep)
-	require.EqualValues(t, 200, rest.Stats.RevisionsChecked)
-	require.EqualValues(t, 200, rest.Stats.DocsWritten)
-	couchtest.SameTrees(t, source, target)
+		rest := run(t, rep)
+		require.EqualValues(t, 200, rest.Stats.RevisionsChecked)
+		require.EqualValues(t, 200, rest.Stats.DocsWritten)
+		couchtest.SameTrees(t, source, target)
+	})
 }
 
 func TestStopBeforeAnything(t *testing.T) {
-	t.Parallel()
-	source, target := pair(t, mixed(10))
-	asked := make(chan struct{}, 1)
-	from := newProxy(t, source, func(_ http.ResponseWriter, r *http.Request, _ string) bool {
-		asked <- struct{}{}
-		hang(r)
-		return true
+	couchtest.Each(t, func(t *testing.T, peer couchtest.Peer) {
+		t.Parallel()
+		source, target := pair(t, peer, mixed(10))
+		asked := make(chan struct{}, 1)
+		from := newProxy(t, source, func(_ http.ResponseWriter, r *http.Request, _ string) bool {
+			asked <- struct{}{}
+			hang(r)
+			return true
+		})
+		r := start(t, worker.Job{Replication: replication(t, from.URL, target)}, testConfig())
+		<-asked
+		close(r.stop)
+		require.Equal(t, worker.ErrStopped, r.end(t))
 	})
-	r := start(t, worker.Job{Replication: replication(t, from.URL, target)}, testConfig())
-	<-asked
-	close(r.stop)
-	require.Equal(t, worker.ErrStopped, r.end(t))
 }
 
 func TestCancelEndsARunAtOnce(t *testing.T) {
-	t.Parallel()
-	source, target := pair(t, couchtest.Population{Seed: 11, Docs: 300})
-	stuck := make(chan struct{}, 10)
-	to := newProxy(t, target, func(_ http.ResponseWriter, r *http.Request, path string) bool {
-		if path != "/_bulk_docs" {
-			return false
-		}
-		stuck <- struct{}{}
-		hang(r)
-		return true
+	couchtest.Each(t, func(t *testing.T, peer couchtest.Peer) {
+		t.Parallel()
+		source, target := pair(t, peer, couchtest.Population{Seed: 11, Docs: 300})
+		stuck := make(chan struct{}, 10)
+		to := newProxy(t, target, func(_ http.ResponseWriter, r *http.Request, path string) bool {
+			if path != "/_bulk_docs" {
+				return false
+			}
+			stuck <- struct{}{}
+			hang(r)
+			return true
+		})
+		r := start(t, worker.Job{Replication: replication(t, source, to.URL, `"continuous":true`, `"worker_batch_size":100`)}, testConfig())
+		<-stuck
+		cause := errors.New("the lock is gone")
+		r.cancel(cause)
+		require.Equal(t, cause, r.end(t))
+		require.Zero(t, to.count("POST /_ensure_full_commit"))
 	})
-	r := start(t, worker.Job{Replication: replication(t, source, to.URL, `"continuous":true`, `"worker_batch_size":100`)}, testConfig())
-	<-stuck
-	cause := errors.New("the lock is gone")
-	r.cancel(cause)
-	require.Equal(t, cause, r.end(t))
-	require.Zero(t, to.count("POST /_ensure_full_commit"))
 }
 
 func TestReportsWhileAnEndpointHangs(t *testing.T) {
-	t.Parallel()
-	source, target := pair(t, mixed(12))
-	silent := newProxy(t, source, func(_ http.ResponseWriter, r *http.Request, _ string) bool {
-		hang(r)
-		return true
-	})
-	cfg := testConfig()
-	cfg.ReportInterval = 10 * time.Millisecond
-	told := make(chan worker.Progress)
-	lost := errors.New("the job's lock was taken")
-	reports := 0
-	earlier := replicator.Stats{DocsRead: 5}
-	// What the id is depends on what the endpoint does not say.
-	rep := replication(t, silent.URL, target, `"filter":"d/f"`)
-	r := start(t, worker.Job{Replication: rep, ReplicationID: "x", Stats: earlier}, cfg, func(r *running) {
-		r.report = func(p worker.Progress) error {
-			told <- p
-			if reports++; reports == 3 {
-				return lost
+	couchtest.Each(t, func(t *testing.T, peer couchtest.Peer) {
+		t.Parallel()
+		source, target := pair(t, peer, mixed(12))
+		silent := newProxy(t, source, func(_ http.ResponseWriter, r *http.Request, _ string) bool {
+			hang(r)
+			return true
+		})
+		cfg := testConfig()
+		cfg.ReportInterval = 10 * time.Millisecond
+		told := make(chan worker.Progress)
+		lost := errors.New("the job's lock was taken")
+		reports := 0
+		earlier := replicator.Stats{DocsRead: 5}
+		// What the id is depends on what the endpoint does not say.
+		rep := replication(t, silent.URL, target, `"filter":"d/f"`)
+		r := start(t, worker.Job{Replication: rep, ReplicationID: "x", Stats: earlier}, cfg, func(r *running) {
+			r.report = func(p worker.Progress) error {
+				told <- p
+				if reports++; reports == 3 {
+					return lost
+				}
+				return nil
 			}
-			return nil
+		})
+		for range 3 {
+			p := <-told
+			require.Equal(t, "x", p.ReplicationID)
+			require.Equal(t, earlier, p.Stats)
 		}
+		require.Equal(t, lost, r.end(t))
 	})
-	for range 3 {
-		p := <-told
-		require.Equal(t, "x", p.ReplicationID)
-		require.Equal(t, earlier, p.Stats)
-	}
-	require.Equal(t, lost, r.end(t))
 }
 
 func TestIdentifyMayRefuse(t *testing.T) {
-	t.Parallel()
-	source, target := pair(t, mixed(13))
-	from := newProxy(t, source, nil)
-	collision := errors.New("another job has this id")
-	_, err := worker.Run(t.Context(), worker.Job{Replication: replication(t, from.URL, target)}, testConfig(),
-		&recorder{identify: func(replicator.ID) error { return collision }})
-	require.Equal(t, collision, err)
-	require.Empty(t, from.requests, "nothing was asked")
+	couchtest.Each(t, func(t *testing.T, peer couchtest.Peer) {
+		t.Parallel()
+		source, target := pair(t, peer, mixed(13))
+		from := newProxy(t, source, nil)
+		collision := errors.New("another job has this id")
+		_, err := worker.Run(t.Context(), worker.Job{Replication: replication(t, from.URL, target)}, testConfig(),
+			&recorder{identify: func(replicator.ID) error { return collision }})
+		require.Equal(t, collision, err)
+		require.Empty(t, from.requests, "nothing was asked")
+	})
 }
 
 // Who else has the id is found out also where the databases cannot be opened. With a filter it takes its code, but
@@ -411,15 +443,17 @@ func TestIdentifyComesBeforeTheDatabasesAreOpened(t *testing.T) {
 }
 
 func TestProgressGoesIntoAJobState(t *testing.T) {
-	t.Parallel()
-	source, target := pair(t, mixed(14))
-	result := run(t, replication(t, source, target))
-	state := replicator.JobState{State: replicator.StateCompleted, ErrorCount: 3}
-	result.CopyTo(&state)
-	require.Equal(t, result.Stats, state.Stats)
-	require.Equal(t, result.ReplicationID, state.ReplicationID)
-	require.Equal(t, result.ThroughSeq, state.ThroughSeq)
-	require.Equal(t, 3, state.ErrorCount)
+	couchtest.Each(t, func(t *testing.T, peer couchtest.Peer) {
+		t.Parallel()
+		source, target := pair(t, peer, mixed(14))
+		result := run(t, replication(t, source, target))
+		state := replicator.JobState{State: replicator.StateCompleted, ErrorCount: 3}
+		result.CopyTo(&state)
+		require.Equal(t, result.Stats, state.Stats)
+		require.Equal(t, result.ReplicationID, state.ReplicationID)
+		require.Equal(t, result.ThroughSeq, state.ThroughSeq)
+		require.Equal(t, 3, state.ErrorCount)
+	})
 }
 
 func post(t testing.TB, target, body string) {
@@ -427,20 +461,16 @@ func post(t testing.TB, target, body string) {
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, target, strings.NewReader(body))
 	require.NoError(t, err)
 	request.Header.Set("Content-Type", "application/json")
-	request.Close = true
-	response, err := http.DefaultTransport.RoundTrip(request)
+	response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
 	require.NoError(t, err)
 	defer response.Body.Close()
 	require.Less(t, response.StatusCode, 300)
 }
 
-// updateSeq is the sequence of a database's last change.
+// updateSeq returns the sequence of a database's last change, as JSON.
 func updateSeq(t testing.TB, dbURL string) string {
 	t.Helper()
-	db, err := couch.Open(couch.Config{URL: dbURL})
-	require.NoError(t, err)
-	defer db.Close()
-	info, err := db.Info(t.Context())
+	info, err := opened(t, dbURL).Info(t.Context())
 	require.NoError(t, err)
 	return string(info.UpdateSeq)
 }

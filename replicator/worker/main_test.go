@@ -161,7 +161,8 @@ func (r *running) end(t testing.TB) error {
 	}
 }
 
-// proxy stands in front of a database. before may answer a request itself, by returning true.
+// proxy stands in front of a database, whose credentials it adds to each request. before may answer a request
+// itself, by returning true.
 type proxy struct {
 	*httptest.Server
 	mu       sync.Mutex
@@ -176,6 +177,10 @@ func newProxy(t testing.TB, dbURL string, before func(w http.ResponseWriter, r *
 	forward := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(&url.URL{Scheme: target.Scheme, Host: target.Host})
+			if target.User != nil {
+				password, _ := target.User.Password()
+				r.Out.SetBasicAuth(target.User.Username(), password)
+			}
 		},
 		Transport:     transport,
 		ErrorLog:      log.New(io.Discard, "", 0), // clients that give up are part of the tests
@@ -227,11 +232,10 @@ func refuse(w http.ResponseWriter, status int, body string) bool {
 	return true
 }
 
-// pair is a populated source and an empty target.
-func pair(t testing.TB, p couchtest.Population) (source, target string) {
+// pair creates a populated source and an empty target.
+func pair(t testing.TB, peer couchtest.Peer, p couchtest.Population) (source, target string) {
 	t.Helper()
-	server := couchtest.Shared(t)
-	source, target = server.DB(t, "source"), server.DB(t, "target")
+	source, target = peer.DB(t, "source"), peer.DB(t, "target")
 	couchtest.Populate(t, source, p)
 	return source, target
 }

@@ -59,30 +59,31 @@ func TestBytesPassAsTheyCame(t *testing.T) {
 }
 
 func TestRefusedDocumentsAreCounted(t *testing.T) {
-	t.Parallel()
-	server := couchtest.Shared(t)
-	source, target := server.DB(t, "source"), server.DB(t, "target")
-	post(t, target+"/_bulk_docs", `{"docs":[{"_id":"_design/v","validate_doc_update":
+	couchtest.Each(t, func(t *testing.T, peer couchtest.Peer) {
+		t.Parallel()
+		source, target := peer.DB(t, "source"), peer.DB(t, "target")
+		post(t, target+"/_bulk_docs", `{"docs":[{"_id":"_design/v","validate_doc_update":
 		"function(doc) { if (doc.bad) throw({forbidden: 'bad document'}); if (doc.who) throw({unauthorized: 'who are you'}); }"}]}`)
-	post(t, source+"/_bulk_docs", `{"new_edits":false,"docs":[
+		post(t, source+"/_bulk_docs", `{"new_edits":false,"docs":[
 		{"_id":"good","_rev":"1-a"},{"_id":"bad","_rev":"1-b","bad":true},{"_id":"who","_rev":"1-c","who":1},
 		{"_id":"_design/bad","_rev":"1-d","bad":true},
 		{"_id":"att","_rev":"1-e","bad":true,"_attachments":{"f":{"content_type":"a/b","data":"AAAA"}}},
 		{"_id":"who att","_rev":"1-f","who":true,"_attachments":{"f":{"content_type":"a/b","data":"AAAA"}}}]}`)
-	var r refusals
-	result := run(t, replication(t, source, target), r.collect)
-	require.EqualValues(t, 4, result.Stats.DocWriteFailures)
-	require.EqualValues(t, 2, result.Stats.DocsWritten, "design documents are not validated")
-	require.EqualValues(t, 6, result.Stats.DocsRead)
-	said := map[string]string{}
-	for _, refusal := range r.all {
-		said[refusal.ID+" "+refusal.Rev] = refusal.Code + ": " + refusal.Reason
-	}
-	require.Equal(t, map[string]string{
-		"bad 1-b": "forbidden: bad document", "who 1-c": "unauthorized: who are you",
-		"att 1-e": "forbidden: bad document", "who att 1-f": "unauthorized: who are you",
-	}, said)
-	require.Zero(t, run(t, replication(t, source, target)).Stats, "they are not tried again")
+		var r refusals
+		result := run(t, replication(t, source, target), r.collect)
+		require.EqualValues(t, 4, result.Stats.DocWriteFailures)
+		require.EqualValues(t, 2, result.Stats.DocsWritten, "design documents are not validated")
+		require.EqualValues(t, 6, result.Stats.DocsRead)
+		said := map[string]string{}
+		for _, refusal := range r.all {
+			said[refusal.ID+" "+refusal.Rev] = refusal.Code + ": " + refusal.Reason
+		}
+		require.Equal(t, map[string]string{
+			"bad 1-b": "forbidden: bad document", "who 1-c": "unauthorized: who are you",
+			"att 1-e": "forbidden: bad document", "who att 1-f": "unauthorized: who are you",
+		}, said)
+		require.Zero(t, run(t, replication(t, source, target)).Stats, "they are not tried again")
+	})
 }
 
 func TestPortionsThatAreTooLargeAreSplit(t *testing.T) {
