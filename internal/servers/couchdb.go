@@ -181,35 +181,34 @@ func (c *CouchDB) answers(ctx context.Context) (bool, error) {
 	var root struct {
 		UUID string `json:"uuid"`
 	}
-	switch status, body, err := c.get(ctx, "/"); {
-	case err != nil:
-		return false, nil
-	case status != http.StatusOK, json.Unmarshal(body, &root) != nil, root.UUID != c.uuid:
+	status, body, known := c.get(ctx, "/")
+	if known && (status != http.StatusOK || json.Unmarshal(body, &root) != nil || root.UUID != c.uuid) {
 		return false, errPortTaken
 	}
 	for _, path := range []string{"/_up", "/_users", "/_replicator"} {
-		if status, _, err := c.get(ctx, path); err != nil || status != http.StatusOK {
+		status, _, known = c.get(ctx, path)
+		if !known || status != http.StatusOK {
 			return false, nil
 		}
 	}
 	return true, nil
 }
 
-// get makes one request on a connection of its own.
-func (c *CouchDB) get(ctx context.Context, path string) (status int, body []byte, err error) {
+// get makes one request on a connection of its own. known is false if there is no answer.
+func (c *CouchDB) get(ctx context.Context, path string) (status int, body []byte, known bool) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.URL+path, nil)
 	if err != nil {
-		return 0, nil, err
+		return 0, nil, false
 	}
 	request.SetBasicAuth(c.Username, c.Password)
 	request.Close = true
 	response, err := http.DefaultTransport.RoundTrip(request)
 	if err != nil {
-		return 0, nil, err
+		return 0, nil, false
 	}
 	defer response.Body.Close()
 	body, err = io.ReadAll(io.LimitReader(response.Body, 1<<20))
-	return response.StatusCode, body, err
+	return response.StatusCode, body, err == nil
 }
 
 // Admin returns the server's root with the administrator's name and password in it.

@@ -38,8 +38,8 @@ func release(t *testing.T, script string) {
 	for name, text := range map[string]string{
 		"bin/couchdb": "#!/bin/sh\n" + script + "\n", "etc/vm.args": "-name couchdb@127.0.0.1\n+K true\n", "etc/default.ini": "",
 	} {
-		require.NoError(t, os.MkdirAll(filepath.Join(home, filepath.Dir(name)), 0o755))
-		require.NoError(t, os.WriteFile(filepath.Join(home, name), []byte(text), 0o755))
+		require.NoError(t, os.MkdirAll(filepath.Join(home, filepath.Dir(name)), 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(home, name), []byte(text), 0o700))
 	}
 	t.Setenv(servers.CouchDBHome, home)
 }
@@ -87,8 +87,8 @@ func TestFoundationDBNotInstalled(t *testing.T) {
 
 func TestFoundationDBThatExits(t *testing.T) {
 	tools := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(tools, "fdbserver"), []byte("#!/bin/sh\necho no room; exit 1\n"), 0o755))
-	require.NoError(t, os.WriteFile(filepath.Join(tools, "fdbcli"), []byte("#!/bin/sh\nexit 1\n"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(tools, "fdbserver"), []byte("#!/bin/sh\necho no room; exit 1\n"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(tools, "fdbcli"), []byte("#!/bin/sh\nexit 1\n"), 0o700))
 	t.Setenv("PATH", tools+":"+os.Getenv("PATH"))
 	_, err := servers.StartFoundationDB(t.Context(), servers.FoundationDBOptions{Dir: t.TempDir(), Processes: 3})
 	require.ErrorContains(t, err, "it exited; the end of its log: no room")
@@ -119,10 +119,10 @@ func owner() {
 	server := exec.Command("sleep", "1000")
 	server.ExtraFiles = []*os.File{os.NewFile(serverPipe, "pipe")}
 	if _, err := servers.RunUntilKilled(server, os.Getenv(ownerVariable), ""); err != nil {
-		fmt.Println(err)
+		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	fmt.Println("started")
+	fmt.Fprint(os.Stdout, "started")
 	select {}
 }
 

@@ -1,0 +1,343 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"settee/internal/servers"
+	"settee/pkg/couch/couchtest"
+)
+
+// ownCouchDB starts a CouchDB for one test. log returns what the server has logged.
+func ownCouchDB(t *testing.T, settings map[string]map[string]string) (process *servers.CouchDB, server *couchtest.CouchDB, log func() string) {
+	t.Helper()
+	dir := t.TempDir()
+	process, err := servers.StartCouchDB(t.Context(), servers.CouchDBOptions{Dir: dir, Settings: settings})
+	if err != nil {
+		servers.LeaveOut(t, servers.NameCouchDB, err)
+	}
+	t.Cleanup(process.Kill)
+	return process, couchtest.OfServer(process), func() string {
+		text, err := os.ReadFile(filepath.Join(dir, "couchdb.log"))
+		require.NoError(t, err)
+		return string(text)
+	}
+}
+
+// hosted creates a database of the node's own and returns its URL.
+func (p *process) hosted(name string) string {
+	p.t.Helper()
+	status, answer := p.request(http.MethodPut, name, "")
+	require.Equal(p.t, http.StatusCreated, status, answer)
+	return p.url + name
+}
+
+// replicateOnce posts a replication and returns what the request that waits for it is answered.
+func (p *process) replicateOnce(members string, args ...any) replicated {
+	p.t.Helper()
+	status, answer := p.request(http.MethodPost, "_replicate", "{"+fmt.Sprintf(members, args...)+"}")
+	require.Equal(p.t, http.StatusOK, status, answer)
+	var result replicated
+	require.NoError(p.t, json.Unmarshal([]byte(answer), &result))
+	return result
+}
+
+// replicated is the answer to a replication that has ended.
+type replicated struct {
+	NoChanges bool   `json:"no_changes"`
+	SessionID string `json:"session_id"`
+	History   []struct {
+		SessionID        string `json:"session_id"`
+		DocsRead         int    `json:"docs_read"`
+		DocsWritten      int    `json:"docs_written"`
+		DocWriteFailures int    `json:"doc_write_failures"`
+	}
+}
+
+// becomeSame waits until two databases have the same documents.
+func becomeSame(t *testing.T, source, target string) {
+	t.Helper()
+	require.Eventually(t, func() bool { return len(couchtest.Differences(t, source, target)) == 0 }, limit, 100*time.Millisecond)
+}
+
+// sizesToCouchDB has attachments of every kind of size: none, what fits into a request, and what does not.
+var sizesToCouchDB = [][]int{{0}, {1, 4095, 4096}, {65_537}, {1 << 20, 3_000_001}}
+
+// largest is the size of the largest attachment.
+const largest = 64 << 20
+
+// TestCouchDBInAllDirections replicates everything that a database can have between CouchDBs, and from and to a
+// database of the node.
+func TestCouchDBInAllDirections(t *testing.T) {
+	peer := couchtest.SharedCouchDB(t)
+	node := serveNode(t, aStore(t))
+	for name, ends := range map[string]func(name string) (source, target string){
+		"between CouchDBs": func(name string) (string, string) { return peer.DB(t, name), peer.DB(t, name) },
+		"to the node":      func(name string) (string, string) { return peer.DB(t, name), node.hosted(name) },
+		"from the node":    func(name string) (string, string) { return node.hosted(name), peer.DB(t, name) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			source, target := ends(strings.ReplaceAll(name, " ", "-") + "-once")
+			couchtest.Populate(t, source, couchtest.Population{Seed: 31, Docs: 300, Conflicted: 40, Deleted: 40, Attachments: sizesToCouchDB})
+			putLargest(t, source)
+			first := node.replicateOnce(`"source":%q,"target":%q`, source, target)
+			require.Zero(t, first.History[0].DocWriteFailures)
+			couchtest.SameTrees(t, source, target)
+			assert.True(t, node.replicateOnce(`"source":%q,"target":%q`, source, target).NoChanges)
+			couchtest.Populate(t, source, couchtest.Population{Seed: 32, Docs: 301})
+			assert.Positive(t, node.replicateOnce(`"source":%q,"target":%q`, source, target).History[0].DocsWritten)
+			couchtest.SameTrees(t, source, target)
+		})
+		t.Run(name+", continuous", func(t *testing.T) {
+			source, target := ends(strings.ReplaceAll(name, " ", "-") + "-live")
+			couchtest.Populate(t, source, couchtest.Population{Seed: 33, Docs: 60, Conflicted: 10, Deleted: 10, Attachments: sizesToCouchDB})
+			body := fmt.Sprintf(`{"source":%q,"target":%q,"continuous":true}`, source, target)
+			status, answer := node.request(http.MethodPost, "_replicate", body)
+			require.Equal(t, http.StatusAccepted, status, answer)
+			becomeSame(t, source, target)
+			couchtest.Populate(t, source, couchtest.Population{Seed: 34, Docs: 70, Conflicted: 20, Deleted: 20})
+			becomeSame(t, source, target)
+			status, answer = node.request(http.MethodPost, "_replicate", strings.Replace(body, "{", `{"cancel":true,`, 1))
+			require.Equal(t, http.StatusOK, status, answer)
+		})
+	}
+}
+
+// putLargest writes a document with the largest attachment.
+func putLargest(t *testing.T, dbURL string) {
+	t.Helper()
+	content := bytes.Repeat([]byte("0123456789abcdef"), largest/16)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPut, dbURL+"/largest/file", bytes.NewReader(content))
+	require.NoError(t, err)
+	request.Header.Set("Content-Type", "application/octet-stream")
+	response, err := http.DefaultClient.Do(request)
+	require.NoError(t, err)
+	require.NoError(t, response.Body.Close())
+	require.Equal(t, http.StatusCreated, response.StatusCode)
+}
+
+// TestCouchDBFilterChangesWhileItRuns has a continuous replication whose filter becomes another one. It goes on with
+// the new one, under another replication id.
+func TestCouchDBFilterChangesWhileItRuns(t *testing.T) {
+	peer := couchtest.SharedCouchDB(t)
+	node := serveNode(t, aStore(t), "replicator/checkpoint_interval=500")
+	source, target := peer.DB(t, "filter-source"), peer.DB(t, "filter-target")
+	filter := func(rev, wanted string) string {
+		design := `{"filters":{"wanted":"function(doc, req) { return doc.kind === '` + wanted + `' && req.query.all === 'yes'; }"}` + rev + `}`
+		status, answer := request(t, http.MethodPut, source+"/_design/d", design)
+		require.Equal(t, http.StatusCreated, status, answer)
+		var written struct{ Rev string }
+		require.NoError(t, json.Unmarshal([]byte(answer), &written))
+		return fmt.Sprintf(`,"_rev":%q`, written.Rev)
+	}
+	rev := filter("", "a")
+	request(t, http.MethodPut, source+"/a1", `{"kind":"a"}`)
+	request(t, http.MethodPut, source+"/b1", `{"kind":"b"}`)
+	status, answer := node.request(http.MethodPut, "_replicator/filtered",
+		fmt.Sprintf(`{"source":%q,"target":%q,"continuous":true,"filter":"d/wanted","query_params":{"all":"yes"}}`, source, target))
+	require.Equal(t, http.StatusCreated, status, answer)
+	require.Eventually(t, exists(t, target+"/a1"), limit, 20*time.Millisecond)
+	before := node.replicationID("filtered")
+	require.NotEmpty(t, before)
+
+	filter(rev, "b")
+	request(t, http.MethodPut, source+"/b2", `{"kind":"b"}`)
+	require.Eventually(t, exists(t, target+"/b2"), limit, 20*time.Millisecond)
+	require.Eventually(t, exists(t, target+"/b1"), limit, 20*time.Millisecond, "the new replication begins at the beginning")
+	require.NotEqual(t, before, node.replicationID("filtered"))
+}
+
+// replicationID returns the replication id of a document of _replicator.
+func (p *process) replicationID(doc string) string {
+	p.t.Helper()
+	status, answer := p.request(http.MethodGet, "_scheduler/docs/_replicator/"+doc, "")
+	require.Equal(p.t, http.StatusOK, status, answer)
+	var row struct{ ID string }
+	require.NoError(p.t, json.Unmarshal([]byte(answer), &row))
+	return row.ID
+}
+
+// TestCouchDBRefusesDocuments has a target whose validate functions refuse some documents.
+func TestCouchDBRefusesDocuments(t *testing.T) {
+	peer := couchtest.SharedCouchDB(t)
+	node := serveNode(t, aStore(t))
+	source, target := peer.DB(t, "refused-source"), peer.DB(t, "refused-target")
+	status, answer := request(t, http.MethodPut, target+"/_design/v",
+		`{"validate_doc_update":"function(doc) { if (doc.bad) throw({forbidden: 'no bad documents'}); }"}`)
+	require.Equal(t, http.StatusCreated, status, answer)
+	for i := range 10 {
+		request(t, http.MethodPut, fmt.Sprintf("%s/doc%d", source, i), fmt.Sprintf(`{"bad":%t}`, i%2 == 0))
+	}
+	status, answer = node.request(http.MethodPost, "_replicate", fmt.Sprintf(`{"source":%q,"target":%q}`, source, target))
+	require.Equal(t, http.StatusOK, status, answer)
+	var result struct {
+		replicated
+		LocalID string `json:"_local_id"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(answer), &result))
+	assert.Equal(t, 5, result.History[0].DocWriteFailures)
+	assert.Equal(t, 5, result.History[0].DocsWritten)
+	status, answer = node.request(http.MethodGet, "_scheduler/jobs/"+result.LocalID+"/failures", "")
+	require.Equal(t, http.StatusOK, status, answer)
+	assert.Equal(t, 5, strings.Count(answer, "no bad documents"), answer)
+}
+
+// TestCouchDBCreatesTargets has targets made with parameters, a partitioned one among them.
+func TestCouchDBCreatesTargets(t *testing.T) {
+	peer := couchtest.SharedCouchDB(t)
+	node := serveNode(t, aStore(t))
+	source := peer.DB(t, "created-source")
+	for i := range 20 {
+		request(t, http.MethodPut, fmt.Sprintf("%s/part%d:doc", source, i%3), `{}`)
+	}
+	request(t, http.MethodPut, source+"/_design/d", `{"views":{}}`)
+	target := source + "-made"
+	t.Cleanup(func() { peer.Remove(t, target) })
+	result := node.replicateOnce(`"source":%q,"target":%q,"create_target":true,"create_target_params":{"q":3,"partitioned":true}`, source, target)
+	assert.Zero(t, result.History[0].DocWriteFailures)
+	couchtest.SameTrees(t, source, target)
+	_, answer := request(t, http.MethodGet, target, "")
+	assert.Contains(t, answer, `"partitioned":true`)
+	assert.Contains(t, answer, `"q":3`)
+
+	// What has no partition is refused there, and listed.
+	request(t, http.MethodPut, source+"/nowhere", `{}`)
+	result = node.replicateOnce(`"source":%q,"target":%q,"create_target":true,"create_target_params":{"q":3,"partitioned":true}`, source, target)
+	assert.Equal(t, 1, result.History[0].DocWriteFailures)
+}
+
+// TestCouchDBSessionsExpire has sessions that last for a few seconds. The run logs in again and goes on.
+func TestCouchDBSessionsExpire(t *testing.T) {
+	const sessionTimeout = 2 * time.Second
+	_, server, log := ownCouchDB(t, map[string]map[string]string{"chttpd_auth": {"timeout": fmt.Sprint(sessionTimeout.Seconds())}})
+	node := serveNode(t, aStore(t))
+	source, target := server.DB(t, "session-source"), server.DB(t, "session-target")
+	status, answer := node.request(http.MethodPost, "_replicate", fmt.Sprintf(`{"source":%q,"target":%q,"continuous":true}`, source, target))
+	require.Equal(t, http.StatusAccepted, status, answer)
+	var accepted struct {
+		LocalID string `json:"_local_id"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(answer), &accepted))
+	for n := range 3 {
+		doc := fmt.Sprintf("/doc%d", n)
+		request(t, http.MethodPut, source+doc, `{}`)
+		require.Eventually(t, exists(t, target+doc), limit, 5*time.Millisecond)
+		time.Sleep(sessionTimeout + time.Second) // CouchDB renews the sessions of clients that are not idle
+	}
+	assert.GreaterOrEqual(t, strings.Count(log(), "POST /_session 200"), 3)
+	_, answer = node.request(http.MethodGet, "_scheduler/jobs/"+accepted.LocalID, "")
+	assert.NotContains(t, answer, "crashed")
+}
+
+// TestCouchDBLocksAccounts gives wrong passwords until CouchDB locks the account.
+func TestCouchDBLocksAccounts(t *testing.T) {
+	_, server, _ := ownCouchDB(t, map[string]map[string]string{
+		"chttpd_auth_lockout": {"mode": "enforce", "threshold": "3", "max_lifetime": "3000"},
+	})
+	node := serveNode(t, aStore(t), "log/level=debug", "replicator/retries_per_request=0", "replicator/session_min_update_interval=0")
+	source, target := server.DB(t, "lock-source"), server.DB(t, "lock-target")
+	request(t, http.MethodPut, source+"/doc", `{}`)
+	const wrong = "wr0ng-word"
+	replicate := func(password string) (int, string) {
+		ends := strings.NewReplacer(server.Password, password)
+		return node.request(http.MethodPost, "_replicate", fmt.Sprintf(`{"source":%q,"target":%q}`, ends.Replace(source), ends.Replace(target)))
+	}
+	var failure struct{ Error, Reason string }
+	for range 4 {
+		status, answer := replicate(wrong)
+		require.Equal(t, http.StatusInternalServerError, status, answer)
+		require.NoError(t, json.Unmarshal([]byte(answer), &failure))
+		assert.Equal(t, "replication_auth_error", failure.Error)
+		assert.NotContains(t, answer, wrong)
+	}
+	assert.NotContains(t, node.logged(), wrong)
+	// The right password counts again when the lock has ended.
+	require.Eventually(t, func() bool {
+		status, _ := replicate(server.Password)
+		return status == http.StatusOK
+	}, limit, 500*time.Millisecond)
+	couchtest.SameTrees(t, source, target)
+	assert.NotContains(t, node.logged(), server.Password)
+}
+
+// TestCouchDBIsKilled ends both endpoints with SIGKILL in the middle of a replication and starts them again.
+func TestCouchDBIsKilled(t *testing.T) {
+	process, server, _ := ownCouchDB(t, nil)
+	node := serveNode(t, aStore(t), "replicator/min_backoff_penalty_sec=1", "replicator/checkpoint_interval=500",
+		"replicator/retries_per_request=1", "replicator/worker_batch_size=50")
+	source, target := server.DB(t, "killed-source"), server.DB(t, "killed-target")
+	couchtest.Populate(t, source, couchtest.Population{
+		Seed: 41, Docs: 4000, Conflicted: 50, Deleted: 50, Attachments: couchtest.Sizes(41, 40, 1<<20),
+	})
+	status, answer := node.request(http.MethodPut, "_replicator/killed", fmt.Sprintf(`{"source":%q,"target":%q}`, source, target))
+	require.Equal(t, http.StatusCreated, status, answer)
+	for range 2 {
+		had := docCount(t, info(t, target))
+		require.Eventually(t, func() bool { return docCount(t, info(t, target)) > had || node.hasEnded("killed") }, limit, time.Millisecond)
+		process.Kill()
+		require.NoError(t, process.Start(t.Context()))
+	}
+	require.Eventually(t, func() bool { return node.hasEnded("killed") }, limit, 20*time.Millisecond)
+	_, answer = node.request(http.MethodGet, "_replicator/killed", "")
+	assert.Contains(t, answer, `"_replication_state":"completed"`)
+	couchtest.SameTrees(t, source, target)
+}
+
+func info(t *testing.T, dbURL string) string {
+	t.Helper()
+	status, answer := request(t, http.MethodGet, dbURL, "")
+	require.Equal(t, http.StatusOK, status, answer)
+	return answer
+}
+
+// hasEnded reports whether the replication of a document of _replicator has ended.
+func (p *process) hasEnded(doc string) bool {
+	p.t.Helper()
+	status, answer := p.request(http.MethodGet, "_replicator/"+doc, "")
+	require.Equal(p.t, http.StatusOK, status, answer)
+	return strings.Contains(answer, `"_replication_state"`)
+}
+
+// TestCouchDBsCheckpoints hands a replication over from CouchDB's replicator, and back.
+func TestCouchDBsCheckpoints(t *testing.T) {
+	peer := couchtest.SharedCouchDB(t)
+	var root struct{ UUID string }
+	require.NoError(t, json.Unmarshal(peer.Do(t, http.MethodGet, "/", nil, http.StatusOK), &root))
+	node := serveNode(t, aStore(t), "couchdb/uuid="+root.UUID)
+	source, target := peer.DB(t, "handed-source"), peer.DB(t, "handed-target")
+	couchtest.Populate(t, source, couchtest.Population{Seed: 51, Docs: 200, Conflicted: 20, Deleted: 20})
+	body := fmt.Sprintf(`{"source":%q,"target":%q}`, source, target)
+	byCouchDB := func() (result replicated) {
+		require.NoError(t, json.Unmarshal(peer.Do(t, http.MethodPost, "/_replicate", []byte(body), http.StatusOK), &result))
+		return result
+	}
+	first := byCouchDB()
+	require.False(t, first.NoChanges)
+	couchtest.SameTrees(t, source, target)
+
+	took := node.replicateOnce(`"source":%q,"target":%q`, source, target)
+	assert.True(t, took.NoChanges)
+	assert.Equal(t, first.SessionID, took.SessionID)
+	couchtest.Populate(t, source, couchtest.Population{Seed: 52, Docs: 20})
+	second := node.replicateOnce(`"source":%q,"target":%q`, source, target)
+	require.Len(t, second.History, 2, "that of CouchDB's run is kept")
+	assert.Equal(t, 20, second.History[0].DocsRead)
+
+	back := byCouchDB()
+	assert.True(t, back.NoChanges, "CouchDB finds settee's checkpoint")
+	assert.Equal(t, second.SessionID, back.SessionID)
+	couchtest.Populate(t, source, couchtest.Population{Seed: 53, Docs: 30})
+	third := byCouchDB()
+	require.Len(t, third.History, 3)
+	couchtest.SameTrees(t, source, target)
+}
