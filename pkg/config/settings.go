@@ -49,9 +49,8 @@ var (
 	MaxHTTPRequestSize = define("chttpd", "max_http_request_size", "4294967296", wholeBytes(1, math.MaxInt64),
 		"The largest body of any request.")
 	MaxConnections = define("chttpd", "max_connections", "10000", whole(1, many),
-		"How many connections clients may have to an api_frontend node, and requests at a time. Those\n"+
-			"that have waited longest without a request make room for others, then stalled bodies, then\n"+
-			"waiting changes feeds of the address that has the most of them.")
+		"How many connections clients may have to an api_frontend node, and requests at a time. Idle\n"+
+			"connections make room first, then stalled bodies, then feeds of the address with the most.")
 	ChangesTimeout = define("chttpd", "changes_timeout", "60000", milliseconds(time.Millisecond, longMillis),
 		"How long a changes feed waits for a change before it ends, unless it sends heartbeats;\n"+
 			"and the time between heartbeats where a request does not say more often.")
