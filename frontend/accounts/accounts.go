@@ -147,12 +147,15 @@ func (a *Accounts) MakeAdmin(ctx context.Context) (password string, err error) {
 
 // Hash hashes a new password. The error is ErrBusy, or ctx's.
 func (a *Accounts) Hash(ctx context.Context, password string) (auth.Hash, error) {
-	cfg := a.config.Current()
+	prf, iterations := ofNewHashes(a.config.Current())
 	var hash auth.Hash
-	err := a.slowly(ctx, func() {
-		hash = auth.NewHash(password, config.PasswordPRF.Get(cfg), config.PasswordIterations.Get(cfg))
-	})
+	err := a.slowly(ctx, func() { hash = auth.NewHash(password, prf, iterations) })
 	return hash, err
+}
+
+// ofNewHashes returns the pseudorandom function and the iterations of new hashes, at most as many as a login accepts.
+func ofNewHashes(cfg *config.Config) (prf string, iterations int) {
+	return config.PasswordPRF.Get(cfg), min(config.PasswordIterations.Get(cfg), config.MaxPasswordIterations.Get(cfg))
 }
 
 // slowly does what takes a processor for long, when there is one. The error is ErrBusy, or ctx's.
@@ -448,9 +451,9 @@ func (a *Accounts) lengthen(h auth.Hash, password string) {
 
 // nobody is what a password is compared with if there is no such account: it takes as long.
 func (a *Accounts) nobody() auth.Hash {
-	cfg := a.config.Current()
+	prf, iterations := ofNewHashes(a.config.Current())
 	return auth.Hash{
-		Scheme: auth.PBKDF2, PRF: config.PasswordPRF.Get(cfg), Iterations: config.PasswordIterations.Get(cfg),
+		Scheme: auth.PBKDF2, PRF: prf, Iterations: iterations,
 		Salt: hex.EncodeToString(a.process[:16]), Key: "none",
 	}
 }

@@ -500,6 +500,15 @@ func liveHeap() int64 {
 }
 
 // A hash with more than [chttpd_auth] max_iterations is never computed, and its user cannot log in.
+// More iterations than a login accepts would make a password that lets nobody in.
+func TestNewHashesHaveNoMoreIterationsThanALoginAccepts(t *testing.T) {
+	t.Parallel()
+	n := open(t, memory(t), "chttpd_auth/iterations=200", "chttpd_auth/max_iterations=100", "admins/root=s3same")
+	n.user("ann", "pass")
+	n.is([]string{"ann"}, "ann", "pass")
+	n.is([]string{"root", "_admin"}, "root", "s3same")
+}
+
 func TestHostileIterations(t *testing.T) {
 	t.Parallel()
 	slow := auth.NewHash("x", "sha256", 5)

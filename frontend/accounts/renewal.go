@@ -30,16 +30,11 @@ type renewal struct {
 	replace        replace
 }
 
-// target returns the pseudorandom function and the iterations of new hashes, at most as many as a login accepts.
-func target(cfg *config.Config) (prf string, iterations int) {
-	return config.PasswordPRF.Get(cfg), min(config.PasswordIterations.Get(cfg), config.MaxPasswordIterations.Get(cfg))
-}
-
 // offer queues an account's hash for renewal if it is weaker than a new one. It does not wait: it does nothing if the
 // queue is full, or has that name already.
 func (a *Accounts) offer(found account, password string) {
 	cfg := a.config.Current()
-	prf, iterations := target(cfg)
+	prf, iterations := ofNewHashes(cfg)
 	if found.replace == nil || !config.UpgradeHashOnAuth.Get(cfg) || !found.hash.IsWeaker(prf, iterations) {
 		return
 	}
@@ -79,7 +74,7 @@ func (a *Accounts) RenewHashes(ctx context.Context) {
 func (a *Accounts) renew(ctx context.Context, r renewal) (renewed bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, renewWithin)
 	defer cancel()
-	prf, iterations := target(a.config.Current())
+	prf, iterations := ofNewHashes(a.config.Current())
 	var hash auth.Hash
 	if err := a.slowly(ctx, func() { hash = r.hash.Renew(r.password, prf, iterations) }); err != nil {
 		return false, err

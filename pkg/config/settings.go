@@ -84,7 +84,7 @@ var (
 	PasswordPRF = define("chttpd_auth", "pbkdf2_prf", "sha256", oneOf("sha", "sha224", "sha256", "sha384", "sha512"),
 		"The hash function of new passwords.")
 	PasswordIterations = define("chttpd_auth", "iterations", "600000", whole(1, 100_000_000),
-		"How often new passwords are hashed. Half a million is about a tenth of a second.")
+		"How often new passwords are hashed, at most max_iterations. Half a million is about a tenth of a second.")
 	MaxPasswordIterations = define("chttpd_auth", "max_iterations", "1000000", whole(1, 100_000_000),
 		"How often passwords are hashed at most: one that says more of itself lets nobody in.")
 	UpgradeHashOnAuth = define("chttpd_auth", "upgrade_hash_on_auth", "true", boolean(),
