@@ -17,9 +17,16 @@ BENCH_TIMEOUT = 60m
 # For one fuzz test.
 FUZZTIME = 10s
 
+# How many seeds a soak runs, or for how long, and of which test. Others that take seeds are TestRandom in
+# pkg/docstore and replicator/jobs, TestMetamorphic in pkg/kv/pebblekv, and
+# TestCheckpointsClaimNothingThatIsNotThere in replicator/worker.
+SEEDS = 1h
+SOAK = TestSimulation
+SOAK_PKGS = ./fdbjobs
+
 PEERS = pkg/couch/couchtest
 
-.PHONY: help run demo build build-fdb test test-fdb race fuzz lint bench clean node
+.PHONY: help run demo build build-fdb test test-fdb race fuzz soak lint bench clean node
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-9s %s\n", $$1, $$2 }' Makefile
@@ -47,6 +54,10 @@ race: node $(PEERS)/node_modules/.package-lock.json ## run the tests under the r
 
 fuzz: ## run every fuzz test for FUZZTIME
 	FUZZTIME=$(FUZZTIME) scripts/fuzz
+
+soak: ## run the simulation of the job layer for SEEDS: a number of seeds, or a time
+	SETTEE_SEEDS=$(SEEDS) go test -tags '$(TAGS)' -count=1 -timeout 0 -v -run '^$(SOAK)$$' $(SOAK_PKGS) 2>&1 | \
+		awk '/^=== |^ *--- PASS/ { next } /^ok/ { ok = 1 } /^FAIL/ { failed = 1 } { print } END { exit failed || !ok }'
 
 lint: ## check the format, the imports and the code
 	@files=$$(gofmt -l .) || exit 1; \

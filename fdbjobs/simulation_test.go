@@ -5,20 +5,19 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"runtime"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"settee/internal/seeds"
 )
 
 var (
 	simSeed  = flag.Int64("sim.seed", -1, "run the simulation of this seed alone, and print its trace")
-	simSeeds = flag.Int("sim.seeds", 0, "how many seeds TestSimulation runs; 0: 1000, or 100 with -short or the race detector")
 	simTrace = flag.String("sim.trace", "", "with -sim.seed: write the trace to this file")
 )
 
@@ -31,37 +30,21 @@ func TestSimulation(t *testing.T) {
 		replay(t, uint64(*simSeed))
 		return
 	}
-	seeds := *simSeeds
-	if seeds == 0 {
-		seeds = 1000
-		if testing.Short() || raceEnabled {
-			seeds = 100
-		}
+	usual := 1000
+	if testing.Short() || raceEnabled {
+		usual = 100
 	}
-	var next, failed atomic.Int64
 	var all totals
-	t.Run("seeds", func(t *testing.T) {
-		for i := range runtime.GOMAXPROCS(0) {
-			t.Run(fmt.Sprint("part ", i), func(t *testing.T) {
-				t.Parallel()
-				for failed.Load() < 3 {
-					seed := next.Add(1) - 1
-					if seed >= int64(seeds) {
-						return
-					}
-					s := simulate(t, uint64(seed))
-					all.add(s)
-					if s.failure != "" {
-						failed.Add(1)
-						t.Errorf("seed %d: %s\n\nreplay: go test ./fdbjobs -run '^TestSimulation$' -sim.seed=%d\n\n%s",
-							seed, s.failure, seed, s.trace.tail(60))
-					}
-				}
-			})
+	seeds.Each(t, 0, usual, func(t *testing.T, seed uint64) {
+		s := simulate(t, seed)
+		all.add(s)
+		if s.failure != "" {
+			t.Errorf("seed %d: %s\n\nreplay: go test ./fdbjobs -run '^TestSimulation$' -sim.seed=%d\n\n%s",
+				seed, s.failure, seed, s.trace.tail(60))
 		}
 	})
 	t.Log(&all)
-	if failed.Load() == 0 && seeds >= 100 {
+	if !t.Failed() && all.seeds >= 100 {
 		all.check(t)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"settee/internal/seeds"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
 	"settee/pkg/kv/faultkv"
@@ -25,12 +26,9 @@ import (
 // the leaves, with all they have, are those of a model, and so is what the feed has told.
 func TestRandom(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(4) {
-		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { newWorld(t, seed).run() })
-		})
-	}
+	seeds.Each(t, 0, 4, func(t *testing.T, seed uint64) {
+		synctest.Test(t, func(t *testing.T) { newWorld(t, seed).run() })
+	})
 }
 
 const (

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/fdbjobs"
+	"settee/internal/seeds"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
 	"settee/pkg/kv/faultkv"
@@ -30,21 +31,16 @@ func TestRandom(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	seen := map[string]int{}
-	t.Run("seeds", func(t *testing.T) {
-		for seed := range uint64(6) {
-			t.Run(fmt.Sprint(seed), func(t *testing.T) {
-				t.Parallel()
-				synctest.Test(t, func(t *testing.T) {
-					w := newWorld(t, seed)
-					w.run()
-					mu.Lock()
-					defer mu.Unlock()
-					for what, n := range w.counts {
-						seen[what] += n
-					}
-				})
-			})
-		}
+	seeds.Each(t, 0, 6, func(t *testing.T, seed uint64) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, seed)
+			w.run()
+			mu.Lock()
+			defer mu.Unlock()
+			for what, n := range w.counts {
+				seen[what] += n
+			}
+		})
 	})
 	for _, what := range []string{
 		"written", "refused", "deleted", "merged", "database deleted", "completed", "failed", "crashed", "stopped", "died", "halted", "collided", "told",

@@ -19,6 +19,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"settee/internal/seeds"
 	"settee/pkg/couch"
 	"settee/pkg/couch/couchtest"
 	"settee/replicator"
@@ -253,41 +254,38 @@ func (o *ordeal) run(continuous bool) (worker.Result, error) {
 // all that is missing.
 func TestCheckpointsClaimNothingThatIsNotThere(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(60) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			t.Parallel()
-			o := newOrdeal(t, seed)
-			for range 6 {
-				o.mu.Lock()
-				o.next()
-				o.faults, o.kill, o.wipe, o.wiped, o.unlisted = o.dice.IntN(15), o.dice.IntN(60), 0, false, 0
-				if o.dice.IntN(5) == 0 {
-					o.unlisted = 1
-				}
-				if o.source.instance > 0 && o.dice.IntN(3) == 0 {
-					o.wipe = 1 + o.dice.IntN(40)
-				}
-				continuous := o.flip()
-				o.mu.Unlock()
-				_, err := o.run(continuous)
-				var failure *worker.Error
-				if err != nil && !errors.Is(err, worker.ErrStopped) && !errors.Is(err, errKilled) && !errors.Is(err, errUnlisted) {
-					require.ErrorAs(t, err, &failure)
-				}
-			}
+	seeds.Each(t, 0, 60, func(t *testing.T, seed uint64) {
+		o := newOrdeal(t, seed)
+		for range 6 {
 			o.mu.Lock()
 			o.next()
-			o.write(5)
-			o.faults, o.kill, o.wipe, o.wiped, o.unlisted = 0, 0, 0, false, 0
-			o.source.hidden = ""
+			o.faults, o.kill, o.wipe, o.wiped, o.unlisted = o.dice.IntN(15), o.dice.IntN(60), 0, false, 0
+			if o.dice.IntN(5) == 0 {
+				o.unlisted = 1
+			}
+			if o.source.instance > 0 && o.dice.IntN(3) == 0 {
+				o.wipe = 1 + o.dice.IntN(40)
+			}
+			continuous := o.flip()
 			o.mu.Unlock()
-			_, err := o.run(false)
-			require.NoError(t, err)
-			o.mu.Lock()
-			defer o.mu.Unlock()
-			o.check(o.source.seq)
-		})
-	}
+			_, err := o.run(continuous)
+			var failure *worker.Error
+			if err != nil && !errors.Is(err, worker.ErrStopped) && !errors.Is(err, errKilled) && !errors.Is(err, errUnlisted) {
+				require.ErrorAs(t, err, &failure)
+			}
+		}
+		o.mu.Lock()
+		o.next()
+		o.write(5)
+		o.faults, o.kill, o.wipe, o.wiped, o.unlisted = 0, 0, 0, false, 0
+		o.source.hidden = ""
+		o.mu.Unlock()
+		_, err := o.run(false)
+		require.NoError(t, err)
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.check(o.source.seq)
+	})
 }
 
 // The same, between two real servers, for runs that are killed at any request.

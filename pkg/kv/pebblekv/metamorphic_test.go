@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -15,25 +14,17 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/stretchr/testify/require"
 
+	"settee/internal/seeds"
 	"settee/pkg/kv"
 	"settee/pkg/kv/memkv"
 	"settee/pkg/kv/pebblekv"
 )
 
-var metamorphicSeed = flag.Uint64("metamorphic.seed", 0, "the one seed that TestMetamorphic runs")
-
 // TestMetamorphic runs random programs of interleaved transactions on memkv and
 // on pebblekv, which must give the same results and errors.
 func TestMetamorphic(t *testing.T) {
 	t.Parallel()
-	seeds := make([]uint64, 25)
-	for i := range seeds {
-		seeds[i] = rand.Uint64()
-	}
-	if *metamorphicSeed != 0 {
-		seeds = []uint64{*metamorphicSeed}
-	}
-	for _, seed := range seeds {
+	seeds.Each(t, rand.Uint64(), 25, func(t *testing.T, seed uint64) {
 		onDisk, inMemory := runProgram(t, seed, newDiskEngine(t)), runProgram(t, seed, newMemoryEngine(t))
 		if !slices.Equal(onDisk, inMemory) {
 			at := 0
@@ -41,11 +32,9 @@ func TestMetamorphic(t *testing.T) {
 				at++
 			}
 			upTo := func(trace []string) string { return strings.Join(trace[:min(at+1, len(trace))], "\n") }
-			require.Equal(t, upTo(inMemory), upTo(onDisk),
-				"memkv (expected) and pebblekv (actual) differ; replay with\n"+
-					"go test ./pkg/kv/pebblekv -run TestMetamorphic -metamorphic.seed %d", seed)
+			require.Equal(t, upTo(inMemory), upTo(onDisk), "memkv (expected) and pebblekv (actual) differ")
 		}
-	}
+	})
 }
 
 // engine is a store under test that can be closed and opened again.
