@@ -72,9 +72,9 @@
 // does. It is asked for with POST _session next to the database (CouchDB's replicator asks at the server's
 // root, which is another place if the server is below a path), shared by all databases that have the same
 // server, user and password, and go there through the same proxy or none, renewed when nine tenths of its time
-// are over, and renewed once by a request that meets 401 or 403. A server that answers a login with another 4xx, 501, or without a cookie has no
-// sessions: requests to it have basic authentication. A login that is refused ([ErrSession]) is not repeated
-// for five seconds, so as not to lock the account.
+// are over, and renewed once by a request that meets 401 or 403. A server that answers a login with another
+// 4xx, 501, or without a cookie has no sessions: requests to it have basic authentication. A login that is
+// refused ([ErrSession]) is not repeated for five seconds, so as not to lock the account.
 //
 // # What servers get wrong
 //
