@@ -588,7 +588,7 @@ func TestAttachmentsOfOthers(t *testing.T) {
 		}
 	}
 
-	// Whoever may know is told, and what a deleted document had is shown to nobody else.
+	// Members see what is missing. Other users do not see the attachments of a deleted document either.
 	require.Equal(t, http.StatusNotFound, n.as(p.member, http.MethodGet, database+"/rep/b", "").status)
 	require.Equal(t, http.StatusConflict, n.as(p.member, http.MethodPut, database+"/rep/b?rev=7-a", "").status)
 	require.Equal(t, http.StatusNotFound, n.as(other, http.MethodGet, database+"/none/b", "").status)

@@ -14,8 +14,8 @@ import (
 
 // Time is the bubble's in these tests, and the network and the store are in memory.
 
-// A request that is refused does not wait long for a body that nobody needs, and neither does
-// its connection.
+// A request that is refused does not wait long for the rest of its body, and neither does its
+// connection.
 func TestBodiesThatAreNotRead(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

@@ -287,7 +287,7 @@ func TestLongIntegers(t *testing.T) {
 			}, refusal(t, definition(fmt.Sprintf(format, digits(n)))))
 		}
 	}
-	// One that is passed on as it is may be as long as it likes: nobody converts a user's own fields.
+	// A field of the user's own is not converted, so its integers may have any length.
 	_ = parse(t, definition(`"mine": `+digits(10_000)))
 	// Of one that must be small its length says enough.
 	require.Equal(t, "worker_processes", refusal(t, definition(`"worker_processes": `+digits(1_000_000))).Field)

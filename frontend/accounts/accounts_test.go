@@ -500,7 +500,7 @@ func liveHeap() int64 {
 }
 
 // A hash with more than [chttpd_auth] max_iterations is never computed, and its user cannot log in.
-// More iterations than a login accepts would make a password that lets nobody in.
+// A password that was hashed with more iterations than a login accepts could not be used.
 func TestNewHashesHaveNoMoreIterationsThanALoginAccepts(t *testing.T) {
 	t.Parallel()
 	n := open(t, memory(t), "chttpd_auth/iterations=200", "chttpd_auth/max_iterations=100", "admins/root=s3same")

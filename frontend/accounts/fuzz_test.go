@@ -16,8 +16,8 @@ import (
 	"settee/pkg/kv/memkv"
 )
 
-// FuzzUserDocument asserts that the document of a user is refused with a reason or stored without a password, and gives its
-// user no more than it may; and that reading and writing it costs as much as it is long, whatever it says.
+// FuzzUserDocument asserts that a user's document is refused with a reason or stored without a password, and that it does
+// not raise its user's rights. Reading and writing it allocate in proportion to its length.
 func FuzzUserDocument(f *testing.F) {
 	const most = 1000
 	for _, seed := range []string{

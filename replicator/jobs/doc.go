@@ -21,7 +21,7 @@
 // changes or removes the job, and the end of the job writes the document. Neither
 // exists without the other at any time. If Options.UpdateDocs is set the document also says
 // that a run has its replication id, and that a run has crashed. What it says of a job that
-// has not ended is of no consequence to the job, whoever wrote it; without UpdateDocs it is taken out when a run starts.
+// has not ended does not affect the job. Without UpdateDocs it is taken out when a run starts.
 //
 // A document that comes to ask for something else has another job, by the same id. If the
 // old one runs, it has to be let go of first: until then the args are of the new

@@ -268,7 +268,7 @@ func (r *Run) writeDocument(tx kv.Transaction, state *replicator.JobState, token
 }
 
 // clearState returns what takes out of a job's document, when a run starts, that the job is triggered or in error: another
-// system wrote that, or this one with other settings. Nobody would take it back before the job's end.
+// system wrote that, or this one with other settings. Otherwise it would stay there until the job ends.
 func (r *Run) clearState() func(kv.Transaction) error {
 	if r.job.Transient() || r.store.settings().UpdateDocs {
 		return func(kv.Transaction) error { return nil } // what it says becomes true at once

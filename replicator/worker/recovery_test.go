@@ -329,7 +329,7 @@ func TestACheckpointOfAKilledRunIsTakenBack(t *testing.T) {
 	}
 }
 
-// That a server was started again, on servers that have no more to say of their databases, takes nothing back.
+// Servers whose instance_start_time is only the time of their own start lose no checkpoint when they start again.
 func TestACheckpointOutlastsItsServer(t *testing.T) {
 	t.Parallel()
 	for before, after := range map[string]string{

@@ -53,7 +53,7 @@ func FuzzCookie(f *testing.F) {
 		if !good {
 			return
 		}
-		// What is good is what was signed, but for how the time's digits are written.
+		// A good cookie is one that was signed, except for the spelling of the digits of its time.
 		plain, err := base64.RawURLEncoding.DecodeString(strings.TrimRight(value, "="))
 		require.NoError(t, err)
 		made := slices.ContainsFunc(algorithms, func(algorithm string) bool {
@@ -108,8 +108,7 @@ func FuzzToken(f *testing.F) {
 	})
 }
 
-// FuzzSignedToken asserts the same of headers and claims that somebody has signed, who can be trusted with no more
-// than that.
+// FuzzSignedToken asserts the same of headers and claims with a good signature.
 func FuzzSignedToken(f *testing.F) {
 	tokens := auth.Tokens{
 		Keys: map[string]any{"hmac:_default": []byte("a secret")}, RolesPath: []string{"a", "b.c"},

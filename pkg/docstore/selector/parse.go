@@ -67,7 +67,7 @@ func (p *parser) node() error {
 type place struct {
 	path  path
 	depth int
-	outer order // of the fields below, but for _id
+	outer order // of the fields below, except _id
 }
 
 // order is that of the conditions on the field.

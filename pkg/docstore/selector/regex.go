@@ -73,8 +73,8 @@ func (p *part) matches(w *work, s string) bool {
 	return matched
 }
 
-// metered reads the bytes of a value, as widen makes them characters. Each costs
-// its price; where there is no more to pay with, the value ends.
+// metered reads the bytes of a value as characters, as widen does. Each costs the
+// same number of steps. When no steps are left, the value ends.
 type metered struct {
 	work  *work
 	rest  string
