@@ -230,7 +230,7 @@ func TestCollisionRace(t *testing.T) {
 	t.Run("seeds", func(t *testing.T) {
 		for what, then := range meanwhile {
 			for _, kinds := range [][2]bool{{true, true}, {true, false}, {false, false}} {
-				for seed := range uint64(8) {
+				for seed := range uint64(24) { // of eight, one kind of job may lose each race
 					t.Run(fmt.Sprint(what, kinds, seed), func(t *testing.T) {
 						t.Parallel()
 						synctest.Test(t, func(t *testing.T) {
