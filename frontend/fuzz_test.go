@@ -13,11 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/frontend"
-	"settee/frontend/accounts"
 	"settee/internal/costtest"
-	"settee/pkg/config"
 	"settee/pkg/docstore"
-	"settee/pkg/kv/memkv"
 )
 
 // fuzzed are the endpoints whose queries, headers and bodies are fuzzed. The selectors of feeds, and
@@ -112,19 +109,7 @@ func FuzzRequest(f *testing.F) {
 // document that has an attachment.
 func fuzzedHandler(t *testing.T) *frontend.Handler {
 	t.Helper()
-	db, err := memkv.Open(memkv.Options{})
-	require.NoError(t, err)
-	docs := docstore.Open(db, []byte("docs"), docstore.Options{})
-	t.Cleanup(func() {
-		docs.Close()
-		require.NoError(t, db.Close())
-	})
-	cfg, _, err := config.Load(config.Options{Flags: adminSettings})
-	require.NoError(t, err)
-	live, err := config.OpenLive(t.Context(), cfg, config.LiveOptions{Store: db, Prefix: []byte("config")})
-	require.NoError(t, err)
-	only, err := accounts.Open(t.Context(), accounts.Options{Store: db, Prefix: []byte("accounts"), Documents: docs, Config: live})
-	require.NoError(t, err)
+	docs, live, only := emptyStore(t)
 	database, err := docs.Create(t.Context(), "db")
 	require.NoError(t, err)
 	upload, err := database.Upload(t.Context(), "doc", strings.NewReader("hello"), docstore.UploadOptions{})

@@ -96,6 +96,13 @@ var rawHead = "Host: a\r\nAuthorization: Basic " +
 // onlyAdmin returns accounts that have nobody but the administrator, for handlers without a store.
 func onlyAdmin(t *testing.T) *accounts.Accounts {
 	t.Helper()
+	_, _, only := emptyStore(t)
+	return only
+}
+
+// emptyStore returns the parts of a node with a store in memory and one account, the administrator's.
+func emptyStore(t *testing.T) (*docstore.Store, *config.Live, *accounts.Accounts) {
+	t.Helper()
 	db := memory(t)
 	docs := docstore.Open(db, []byte("docs"), docstore.Options{})
 	t.Cleanup(func() {
@@ -108,7 +115,7 @@ func onlyAdmin(t *testing.T) *accounts.Accounts {
 	require.NoError(t, err)
 	only, err := accounts.Open(t.Context(), accounts.Options{Store: db, Prefix: []byte("accounts"), Documents: docs, Config: live})
 	require.NoError(t, err)
-	return only
+	return docs, live, only
 }
 
 var adminSettings = []string{"chttpd_auth/iterations=1", "admins/" + adminName + "=" + adminPassword}
