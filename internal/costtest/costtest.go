@@ -42,9 +42,10 @@ type Bound struct {
 	BytesPerUnit  int // of the input that may take one more; 0 for none
 }
 
-// Memory returns the bound of work that may allocate so many bytes for each byte of its input, and 128 KiB more for
-// buffers and for errors, which quote a part of the input at most.
-func Memory(perByte int) Bound { return Bound{Memory: 128 << 10, MemoryPerByte: perByte} }
+// Memory returns the bound of work that may allocate so many bytes for each byte of its input, and 256 KiB more: for
+// buffers, for errors, which quote a part of the input at most, and for what else goes on in the process, such as the
+// exchange with go test in a fuzz test.
+func Memory(perByte int) Bound { return Bound{Memory: 256 << 10, MemoryPerByte: perByte} }
 
 // Unit is the processor time of a work that takes some hundredths of a second: to match an
 // expression of 400 instructions with 4,000 bytes.

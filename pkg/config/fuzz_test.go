@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"settee/internal/costtest"
@@ -44,8 +43,7 @@ func FuzzParseINI(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data string) {
 		var entries []entry
 		var remarks []remark
-		allocated := costtest.Of(func() { entries, remarks = parseINI(data) }).Allocated
-		assert.LessOrEqual(t, allocated, 16<<10+500*len(data), "%d bytes", len(data))
+		costtest.Memory(500).Check(t, len(data), func() { entries, remarks = parseINI(data) })
 		lines := 1 + strings.Count(data, "\n") + strings.Count(data, "\r") + strings.Count(data, "\x1a")
 		require.LessOrEqual(t, len(entries)+len(remarks), lines)
 		for _, r := range remarks {
@@ -81,8 +79,7 @@ func FuzzReplaceINI(f *testing.F) {
 			}
 		}
 		var changed string
-		allocated := costtest.Of(func() { changed = replaceINI(data, hashed) }).Allocated
-		assert.LessOrEqual(t, allocated, 16<<10+1000*len(data), "%d bytes", len(data))
+		costtest.Memory(1000).Check(t, len(data), func() { changed = replaceINI(data, hashed) })
 		require.Len(t, changed, len(data)+replaced*(len(hash)-len("pass word")))
 		got, again := parseINI(changed)
 		require.Equal(t, want, got)
@@ -101,7 +98,7 @@ func FuzzFile(f *testing.F) {
 		var warnings []Warning
 		var err error
 		var text bytes.Buffer
-		allocated := costtest.Of(func() {
+		costtest.Bound{Memory: 4 << 20, MemoryPerByte: 2000}.Check(t, len(data), func() {
 			layer, _ := fileLayer(path, data)
 			if cfg, warnings, err = new(Config).With(OriginFile, layer); err != nil {
 				_ = err.Error()
@@ -112,8 +109,7 @@ func FuzzFile(f *testing.F) {
 			}
 			cfg.Shown()
 			err = cfg.WriteINI(&text)
-		}).Allocated
-		assert.LessOrEqual(t, allocated, 4<<20+2000*len(data), "%d bytes", len(data))
+		})
 		if cfg == nil {
 			for line := range strings.Lines(err.Error()) {
 				require.Contains(t, line, path)

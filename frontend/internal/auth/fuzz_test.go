@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"settee/frontend/internal/auth"
@@ -38,12 +37,11 @@ func FuzzCookie(f *testing.F) {
 		var cookie auth.Cookie
 		var err error
 		var good bool
-		allocated := costtest.Of(func() {
+		costtest.Memory(8).Check(t, min(len(value), 4096), func() {
 			if cookie, err = auth.ParseCookie(value); err == nil {
 				good = cookie.Verify(secret, "salt", algorithms)
 			}
-		}).Allocated
-		assert.LessOrEqual(t, allocated, 8<<10+8*min(len(value), 4096), "%d bytes", len(value))
+		})
 		if err != nil {
 			require.ErrorIs(t, err, auth.ErrCookie)
 			return
@@ -82,8 +80,7 @@ func FuzzToken(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		var user auth.User
 		var err error
-		allocated := costtest.Of(func() { user, err = keys.tokens.Verify(text, signed) }).Allocated
-		assert.LessOrEqual(t, allocated, 64<<10+100*min(len(text), 16<<10), "%d bytes", len(text))
+		costtest.Memory(100).Check(t, min(len(text), 16<<10), func() { user, err = keys.tokens.Verify(text, signed) })
 		if err != nil {
 			var refused *auth.TokenError
 			require.ErrorAs(t, err, &refused)
@@ -132,8 +129,7 @@ func FuzzSignedToken(f *testing.F) {
 		text += "." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 		var user auth.User
 		var err error
-		allocated := costtest.Of(func() { user, err = tokens.Verify(text, signed) }).Allocated
-		assert.LessOrEqual(t, allocated, 64<<10+100*min(len(text), 16<<10), "%d bytes", len(text))
+		costtest.Memory(100).Check(t, min(len(text), 16<<10), func() { user, err = tokens.Verify(text, signed) })
 		var refused *auth.TokenError
 		if err != nil {
 			require.ErrorAs(t, err, &refused)
@@ -158,8 +154,7 @@ func FuzzBasic(f *testing.F) {
 		var name, password string
 		var given bool
 		var err error
-		allocated := costtest.Of(func() { name, password, given, err = auth.ParseBasic(header) }).Allocated
-		assert.LessOrEqual(t, allocated, 4<<10+8*len(header), "%d bytes", len(header))
+		costtest.Memory(8).Check(t, len(header), func() { name, password, given, err = auth.ParseBasic(header) })
 		if err != nil {
 			require.ErrorIs(t, err, auth.ErrBasic)
 		}
@@ -203,7 +198,7 @@ func FuzzHash(f *testing.F) {
 		var fromConfig, fromDocument auth.Hash
 		var hashed, inDocument bool
 		var err error
-		allocated := costtest.Of(func() {
+		costtest.Memory(40).Check(t, len(text), func() {
 			fromConfig, hashed, err = auth.ParseAdmin(text)
 			var members map[string]json.RawMessage
 			if json.Unmarshal([]byte(text), &members) != nil {
@@ -213,8 +208,7 @@ func FuzzHash(f *testing.F) {
 			if second, given := auth.ParseOneTime(members); given {
 				second.Verify("000000", signed)
 			}
-		}).Allocated
-		assert.LessOrEqual(t, allocated, 32<<10+40*len(text), "%d bytes", len(text))
+		})
 		if err != nil {
 			require.ErrorIs(t, err, auth.ErrHash)
 		}
