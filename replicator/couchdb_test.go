@@ -33,9 +33,10 @@ func TestIDsOfCouchDB(t *testing.T) {
 		seed = rand.Uint64()
 	}
 	t.Logf("replay it with -ids.seed=%d", seed)
-	// It is to compute ids, not to run what has them, and to read filters without a login for each.
+	// It is to compute ids, not to run what has them, and to read filters without a login for each. Twice in each
+	// interval it looks for replicator databases whose creation it has missed, as it may while it starts.
 	own, err := servers.StartCouchDB(t.Context(), servers.CouchDBOptions{Dir: t.TempDir(), Settings: map[string]map[string]string{
-		"replicator": {"max_jobs": "1", "interval": "3600000", "auth_plugins": "couch_replicator_auth_noop"},
+		"replicator": {"max_jobs": "1", "interval": "2000", "auth_plugins": "couch_replicator_auth_noop", "cluster_start_period": "1"},
 	}})
 	if err != nil {
 		servers.LeaveOut(t, servers.NameCouchDB, err)
@@ -83,7 +84,7 @@ func TestIDsOfCouchDB(t *testing.T) {
 // them in the background.
 func computed(t *testing.T, server *couchtest.CouchDB, count int) map[string]string {
 	t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); ; {
+	for deadline := time.Now().Add(5 * time.Minute); ; {
 		var listed struct{ Docs []json.RawMessage }
 		answer := server.Do(t, http.MethodGet, "/_scheduler/docs/ids%2F_replicator?limit=1000", nil, http.StatusOK)
 		require.NoError(t, json.Unmarshal(answer, &listed))
