@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -227,7 +228,9 @@ func TestKeysOfUsers(t *testing.T) {
 	require.Zero(t, status, errs)
 	node = serveNode(t, store, idle, file.set())
 	require.Equal(t, http.StatusUnauthorized, login(), "as one that there is not")
-	require.Contains(t, node.logged(), "the document of a user cannot be decrypted")
+	require.Eventually(t, func() bool { // the log comes through a pipe
+		return strings.Contains(node.logged(), "the document of a user cannot be decrypted")
+	}, limit, 5*time.Millisecond)
 	status, answer = node.request(http.MethodGet, path, "")
 	require.Equal(t, http.StatusInternalServerError, status, answer)
 	require.Contains(t, answer, `sealed with the key \"new\"`)
