@@ -54,7 +54,7 @@ var Unit = sync.OnceValue(func() time.Duration {
 	return Of(func() { expr.MatchString(text) }).Processor
 })
 
-// Check requires that f, which works on an input of so many bytes, costs no more than a bound.
+// Check fails the test if f costs more than the bound. input is the length in bytes of what f works on.
 func (b Bound) Check(t testing.TB, input int, f func()) Cost {
 	t.Helper()
 	timed := b.Units > 0 || b.BytesPerUnit > 0

@@ -37,13 +37,10 @@ func (r *run) missing(ctx context.Context, rows []couch.Row) ([]ref, error) {
 	var refs []ref
 	for len(rows) > 0 {
 		n, size := r.asking.fit(len(rows), func(i int) int { return askedSize(rows[i]) })
-		some, err := r.missingOf(ctx, rows[:n])
+		some, err := r.missingAllowed(ctx, rows[:n])
 		if n > 1 && isTooLarge(err, size) {
 			r.asking.refused(size)
 			continue
-		}
-		if isIllegalID(err) {
-			some, err = r.missingApart(ctx, rows[:n], err)
 		}
 		if err != nil {
 			return nil, r.target.failed(codeRevsDiff, err)
@@ -65,24 +62,24 @@ func isIllegalID(err error) bool {
 	return ok && refused.Status == http.StatusBadRequest && refused.Code == "illegal_docid"
 }
 
-// missingApart is missingOf for rows of which the target does not allow all ids, as refusal says. A partitioned
-// database, for one, allows none without a partition, and refuses to answer for the others then. So each half is
-// asked for alone, and a row that is refused alone counts as refused by the target.
-func (r *run) missingApart(ctx context.Context, rows []couch.Row, refusal error) ([]ref, error) {
+// missingAllowed is missingOf for rows of which the target may not allow all ids. A partitioned database, for one,
+// allows none without a partition, and refuses to answer for the others then. So each half is asked for alone, and a
+// row that is refused alone counts as refused by the target.
+func (r *run) missingAllowed(ctx context.Context, rows []couch.Row) ([]ref, error) {
+	refs, err := r.missingOf(ctx, rows)
+	if !isIllegalID(err) {
+		return refs, err
+	}
 	if len(rows) == 1 {
 		n := int64(len(rows[0].Revs))
 		r.count(replicator.Stats{RevisionsChecked: n, MissingRevisionsFound: n})
 		for _, rev := range rows[0].Revs {
-			r.refuse(couch.Document{ID: rows[0].ID, Rev: rev}, refusal)
+			r.refuse(couch.Document{ID: rows[0].ID, Rev: rev}, err)
 		}
 		return nil, nil
 	}
-	var refs []ref
 	for _, half := range [][]couch.Row{rows[:len(rows)/2], rows[len(rows)/2:]} {
-		some, err := r.missingOf(ctx, half)
-		if isIllegalID(err) {
-			some, err = r.missingApart(ctx, half, err)
-		}
+		some, err := r.missingAllowed(ctx, half)
 		if err != nil {
 			return nil, err
 		}
