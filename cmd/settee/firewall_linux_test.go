@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"settee/internal/netns"
 	"settee/pkg/couch/couchtest"
 )
 
@@ -42,28 +43,28 @@ func (n *network) protect(t *testing.T) {
 	cluster := filepath.Join(t.TempDir(), "fdb.cluster")
 	require.NoError(t, os.WriteFile(cluster, fmt.Appendf(nil, "# a comment\ntest:test@%s:4500,[%s]:4500\n", storeHost.four, storeHost.six), 0o600))
 	store := "fdb://" + cluster + "?prefix=settee"
-	n.frontend.run(printRules(t, "api_frontend", "--store", store, "--set", "chttpd/bind_address=any"), "nft", "--file", "-")
-	n.replication.run(printRules(t, "replication", "--store", store, "--set", "chttpd/bind_address=any",
+	n.frontend.Run(printRules(t, "api_frontend", "--store", store, "--set", "chttpd/bind_address=any"), "nft", "--file", "-")
+	n.replication.Run(printRules(t, "replication", "--store", store, "--set", "chttpd/bind_address=any",
 		"--out", fmt.Sprintf("ip daddr %s udp dport 53", outsideHost.four)), "nft", "--file", "-")
 }
 
 // attempt is a connection that somebody tries to make.
 type attempt struct {
-	from     *namespace
+	from     *netns.Namespace
 	protocol string
 	to       string
 	allowed  bool // by the rules
 }
 
 func (a attempt) String() string {
-	return fmt.Sprintf("from %s to %s over %s", a.from.name, a.to, a.protocol)
+	return fmt.Sprintf("from %s to %s over %s", a.from.Name, a.to, a.protocol)
 }
 
 // make makes it, for some time. It is there when an answer comes back.
 func (a attempt) make(ctx context.Context, most time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
-	conn, err := a.from.dial(ctx, a.protocol, a.to)
+	conn, err := a.from.Dial(ctx, a.protocol, a.to)
 	if err != nil {
 		return err
 	}
@@ -78,10 +79,10 @@ func (a attempt) make(ctx context.Context, most time.Duration) error {
 }
 
 // answerAll answers whatever comes to a host over TCP on some ports, and over UDP on port 53.
-func (n *namespace) answerAll(ports ...string) {
+func answerAll(n *netns.Namespace, ports ...string) {
 	n.Helper()
 	for _, port := range ports {
-		n.listen("[::]:"+port, func(conn net.Conn) {
+		n.Listen("[::]:"+port, func(conn net.Conn) {
 			defer conn.Close()
 			_ = conn.SetDeadline(time.Now().Add(limit))
 			hello := make([]byte, 5)
@@ -92,7 +93,7 @@ func (n *namespace) answerAll(ports ...string) {
 	}
 	var names net.PacketConn
 	var err error
-	n.in(func() { names, err = net.ListenPacket("udp", "[::]:53") })
+	n.In(func() { names, err = net.ListenPacket("udp", "[::]:53") })
 	require.NoError(n, err)
 	var answering sync.WaitGroup
 	answering.Go(func() {
@@ -119,12 +120,12 @@ func TestFirewall(t *testing.T) {
 		t.Log("left out: what the rules of scripts/firewall do: " + lacks)
 		return
 	}
-	n.store.answerAll("4500", "4501")
-	n.outside.answerAll("5984", "443")
-	n.frontend.answerAll("5984", "22")
-	n.replication.answerAll("5984", "17986")
+	answerAll(n.store, "4500", "4501")
+	answerAll(n.outside, "5984", "443")
+	answerAll(n.frontend, "5984", "22")
+	answerAll(n.replication, "5984", "17986")
 	var attempts []attempt
-	add := func(from *namespace, allowed bool, to host, ports ...string) {
+	add := func(from *netns.Namespace, allowed bool, to host, ports ...string) {
 		for _, port := range ports {
 			for _, address := range []string{to.four, to.six} {
 				attempts = append(attempts, attempt{from, "tcp", net.JoinHostPort(address, port), allowed})
@@ -170,8 +171,8 @@ func TestFirewall(t *testing.T) {
 		"2001:0:a9fe:5402::1": denied, "2001::5601:abfd": denied, "2001:0:c000:221::1": allowed,
 		"2001:db8::5efe:169.254.84.2": denied, "2001:db8::200:5efe:169.254.84.2": denied, "2001:db8::5efe:192.0.2.33": allowed,
 	} {
-		n.outside.run("", "ip", "address", "add", address+"/128", "dev", "lo", "nodad")
-		n.replication.run("", "ip", "-6", "route", "replace", address+"/128", "via", outsideHost.six)
+		n.outside.Run("", "ip", "address", "add", address+"/128", "dev", "lo", "nodad")
+		n.replication.Run("", "ip", "-6", "route", "replace", address+"/128", "via", outsideHost.six)
 		attempts = append(attempts, attempt{n.replication, "tcp", "[" + address + "]:443", allows})
 	}
 	try := func(protected bool) {
@@ -200,12 +201,12 @@ func (n *network) startFoundationDB(t *testing.T) (storeURL string) {
 	require.NoError(t, os.WriteFile(cluster, fmt.Appendf(nil, "test:test@%s:4500\n", storeHost.four), 0o600))
 	server := exec.Command("fdbserver", "--cluster-file", cluster, "--public-address", storeHost.four+":4500", "--listen-address", "public",
 		"--datadir", filepath.Join(dir, "data"), "--logdir", dir, "--memory", "4GiB")
-	require.NoError(t, n.store.start(server))
+	require.NoError(t, n.store.Start(server))
 	t.Cleanup(func() {
 		_ = server.Process.Kill()
 		_ = server.Wait()
 	})
-	n.store.run("", "fdbcli", "-C", cluster, "--timeout", "60", "--exec", "configure new single memory; status minimal")
+	n.store.Run("", "fdbcli", "-C", cluster, "--timeout", "60", "--exec", "configure new single memory; status minimal")
 	return "fdb://" + cluster + "?prefix=settee"
 }
 
@@ -232,19 +233,19 @@ func TestReplicationBehindTheFirewall(t *testing.T) {
 	source, target := peer.DB(t, "firewallsource"), peer.DB(t, "firewalltarget")
 	couchtest.Populate(t, source, couchtest.Population{Seed: 11, Docs: 1_000, Attachments: couchtest.Sizes(11, 5, 1<<20)})
 	address := strings.TrimPrefix(peer.URL, "http://")
-	n.outside.relay(outsideHost.four+":5984", func(ctx context.Context) (net.Conn, error) {
+	n.outside.Relay(outsideHost.four+":5984", func(ctx context.Context) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "tcp", address)
 	})
 
-	node := func(n *namespace, other string) *process {
-		return beginBy(t, n.start, "settee is running", []string{"COUCHDB_NODE_TYPE_" + other + "=false"},
+	node := func(n *netns.Namespace, other string) *process {
+		return beginBy(t, n.Start, "settee is running", []string{"COUCHDB_NODE_TYPE_" + other + "=false"},
 			"serve", "--store", storeURL, "--set", "chttpd/bind_address="+frontendHost.four)
 	}
 	node(n.frontend, "REPLICATION")
 	node(n.replication, "API_FRONTEND")
 
 	outside := strings.NewReplacer(address, outsideHost.four+":5984")
-	transport := &http.Transport{DialContext: n.outside.dial}
+	transport := &http.Transport{DialContext: n.outside.Dial}
 	defer transport.CloseIdleConnections()
 	status, answer := requestBy(t, &http.Client{Transport: transport}, http.MethodPost, withAdmin("http://"+frontendHost.four+":5984/_replicate"),
 		fmt.Sprintf(`{"source":%q,"target":%q}`, outside.Replace(source), outside.Replace(target)))

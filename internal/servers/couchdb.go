@@ -38,7 +38,7 @@ type CouchDB struct {
 	uuid      string
 	port      int
 	temporary bool
-	process   *process
+	process   *Process
 }
 
 // CouchDBOptions says how a CouchDB is started.
@@ -165,13 +165,13 @@ func (c *CouchDB) Start(ctx context.Context) error {
 	if c.temporary {
 		remove = c.dir
 	}
-	process, err := run(command, c.file("couchdb.log"), remove)
+	process, err := Run(command, c.file("couchdb.log"), remove)
 	if err == nil {
 		c.process = process
 		if err = process.await(ctx, c.answers); err == nil {
 			return nil
 		}
-		process.kill()
+		process.Kill()
 	}
 	return fmt.Errorf("starting CouchDB on port %d: %w; the end of its log: %s", c.port, err, lastLines(c.file("couchdb.log")))
 }
@@ -222,10 +222,10 @@ func (c *CouchDB) Admin() string {
 }
 
 // Kill ends the server with SIGKILL.
-func (c *CouchDB) Kill() { c.process.kill() }
+func (c *CouchDB) Kill() { c.process.Kill() }
 
 // Freeze stops the server with SIGSTOP, and Thaw lets it go on.
-func (c *CouchDB) Freeze() error { return c.process.signal(syscall.SIGSTOP) }
+func (c *CouchDB) Freeze() error { return c.process.Signal(syscall.SIGSTOP) }
 
 // Thaw lets a frozen server go on.
-func (c *CouchDB) Thaw() error { return c.process.signal(syscall.SIGCONT) }
+func (c *CouchDB) Thaw() error { return c.process.Signal(syscall.SIGCONT) }

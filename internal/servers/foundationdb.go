@@ -13,6 +13,10 @@ import (
 	"syscall"
 )
 
+// cliTimeout is how many seconds fdbcli waits for a cluster. Its answers are less than what a start allows for all
+// that it asks at a time.
+const cliTimeout = "5"
+
 // FoundationDB is a cluster of fdbservers.
 type FoundationDB struct {
 	// ClusterFile is the path of the file that clients find the cluster by.
@@ -21,7 +25,7 @@ type FoundationDB struct {
 	fdbserver, fdbcli string
 	dir               string
 	ports             []int
-	processes         []*process
+	processes         []*Process
 }
 
 // FoundationDBOptions says how a cluster is started.
@@ -78,7 +82,7 @@ func (f *FoundationDB) create(ctx context.Context, disk bool) error {
 	if err := os.WriteFile(f.ClusterFile, []byte(address), 0o600); err != nil {
 		return err
 	}
-	f.processes = make([]*process, len(f.ports))
+	f.processes = make([]*Process, len(f.ports))
 	for n := range f.ports {
 		if err := os.RemoveAll(f.file(n, "")); err != nil { // of an earlier try on another port
 			return err
@@ -95,17 +99,18 @@ func (f *FoundationDB) create(ctx context.Context, disk bool) error {
 	if disk {
 		engine = "ssd-2"
 	}
+	created := false
 	err := f.processes[0].await(ctx, func(ctx context.Context) (bool, error) {
 		for _, p := range f.processes {
-			if p.exited() {
+			if p.Exited() {
 				return false, p.exitError()
 			}
 		}
-		if f.Available(ctx) {
-			return true, nil
+		if !created { // not until all processes have met
+			_, err := f.CLI(ctx, "configure new "+redundancy+" "+engine)
+			created = err == nil
 		}
-		_, _ = f.CLI(ctx, "configure new "+redundancy+" "+engine) // again, until all processes have met
-		return false, nil
+		return created && f.Available(ctx), nil
 	})
 	if err == nil && len(f.ports) >= 3 {
 		// The coordinators are all processes, once they know of each other.
@@ -127,7 +132,7 @@ func (f *FoundationDB) file(n int, name string) string {
 
 // CLI runs a command of fdbcli and returns what it prints.
 func (f *FoundationDB) CLI(ctx context.Context, command string) (string, error) {
-	printed, err := exec.CommandContext(ctx, f.fdbcli, "-C", f.ClusterFile, "--timeout", "5", "--exec", command).CombinedOutput()
+	printed, err := exec.CommandContext(ctx, f.fdbcli, "-C", f.ClusterFile, "--timeout", cliTimeout, "--exec", command).CombinedOutput()
 	return string(printed), err
 }
 
@@ -137,8 +142,16 @@ func (f *FoundationDB) Available(ctx context.Context) bool {
 	return err == nil && strings.Contains(printed, "is available")
 }
 
-// Processes returns the number of processes, those that were killed included.
-func (f *FoundationDB) Processes() int { return len(f.ports) }
+// Addresses returns the address of each process, those that were killed included.
+func (f *FoundationDB) Addresses() []string {
+	addresses := make([]string, len(f.ports))
+	for n := range f.ports {
+		addresses[n] = f.address(n)
+	}
+	return addresses
+}
+
+func (f *FoundationDB) address(n int) string { return "127.0.0.1:" + strconv.Itoa(f.ports[n]) }
 
 // Start starts process n, from 0, on its data and its port. It does not wait until the process has joined the
 // cluster.
@@ -147,9 +160,8 @@ func (f *FoundationDB) Start(n int) error {
 	if err := errors.Join(os.MkdirAll(data, 0o700), os.MkdirAll(logs, 0o700)); err != nil {
 		return err
 	}
-	address := "127.0.0.1:" + strconv.Itoa(f.ports[n])
-	process, err := run(exec.Command(f.fdbserver, "--cluster-file", f.ClusterFile,
-		"--public-address", address, "--listen-address", "public", "--datadir", data, "--logdir", logs,
+	process, err := Run(exec.Command(f.fdbserver, "--cluster-file", f.ClusterFile,
+		"--public-address", f.address(n), "--listen-address", "public", "--datadir", data, "--logdir", logs,
 		"--locality-machineid", "m"+strconv.Itoa(n), "--locality-zoneid", "z"+strconv.Itoa(n), "--memory", "4GiB",
 		// Not every file system of a container has what the kernel's asynchronous I/O needs.
 		"--knob_disable_posix_kernel_aio=1"), f.file(n, "output"), "")
@@ -160,19 +172,19 @@ func (f *FoundationDB) Start(n int) error {
 }
 
 // Kill ends process n with SIGKILL.
-func (f *FoundationDB) Kill(n int) { f.processes[n].kill() }
+func (f *FoundationDB) Kill(n int) { f.processes[n].Kill() }
 
 // Freeze stops process n with SIGSTOP.
-func (f *FoundationDB) Freeze(n int) error { return f.processes[n].signal(syscall.SIGSTOP) }
+func (f *FoundationDB) Freeze(n int) error { return f.processes[n].Signal(syscall.SIGSTOP) }
 
 // Thaw lets a frozen process go on.
-func (f *FoundationDB) Thaw(n int) error { return f.processes[n].signal(syscall.SIGCONT) }
+func (f *FoundationDB) Thaw(n int) error { return f.processes[n].Signal(syscall.SIGCONT) }
 
 // Stop ends all processes with SIGKILL.
 func (f *FoundationDB) Stop() {
 	for _, p := range f.processes {
 		if p != nil {
-			p.kill()
+			p.Kill()
 		}
 	}
 }

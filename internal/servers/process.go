@@ -25,7 +25,7 @@ const (
 	// portTries is how many free ports a start tries if other processes take them first.
 	portTries = 5
 	// askLimit is how long one question to a server that is starting may take.
-	askLimit = 5 * time.Second
+	askLimit = 15 * time.Second
 	// poll is the pause between two questions to a server that is starting.
 	poll = 50 * time.Millisecond
 	// shownLines is how many of the last lines of a log an error has.
@@ -34,8 +34,8 @@ const (
 
 var errPortTaken = errors.New("another process has its port")
 
-// process is a server's process, in a process group of its own.
-type process struct {
+// Process is a process that does not outlive its owner, in a process group of its own.
+type Process struct {
 	command *exec.Cmd
 	output  string // the file with what it prints
 	guard   *exec.Cmd
@@ -54,16 +54,16 @@ cat >/dev/null
 kill -s KILL -- "-$group" 2>/dev/null
 [ -z "$1" ] || rm -rf "$1"`
 
-// run starts a command with its output appended to a file. If this process ends before the command does, the
+// Run starts a command with its output appended to a file. If this process ends before the command does, the
 // guard kills the command and removes a directory (empty for none).
-func run(command *exec.Cmd, output, remove string) (*process, error) {
+func Run(command *exec.Cmd, output, remove string) (*Process, error) {
 	file, err := os.OpenFile(output, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
 	// The guard is started first, so that no server is ever without one for longer than a write takes.
-	p := &process{command: command, output: output, guard: exec.Command("/bin/sh", "-c", guardScript, "guard", remove)}
+	p := &Process{command: command, output: output, guard: exec.Command("/bin/sh", "-c", guardScript, "guard", remove)}
 	p.guard.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	pipe, err := p.guard.StdinPipe()
 	if err != nil {
@@ -80,22 +80,22 @@ func run(command *exec.Cmd, output, remove string) (*process, error) {
 		return nil, err
 	}
 	if _, err := fmt.Fprintln(pipe, command.Process.Pid); err != nil {
-		p.kill()
+		p.Kill()
 		return nil, fmt.Errorf("telling the guard of %s: %w", command.Path, err)
 	}
 	return p, nil
 }
 
-// kill ends the process and its children with SIGKILL, and returns when the process has exited. A second call
+// Kill ends the process and its children with SIGKILL, and returns when the process has exited. A second call
 // does nothing.
-func (p *process) kill() {
+func (p *Process) Kill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.killed {
 		return
 	}
 	p.killed = true
-	_ = p.signal(syscall.SIGKILL) // children may be left of a process that has exited
+	_ = p.Signal(syscall.SIGKILL) // children may be left of a process that has exited
 	if !p.reaped {
 		_, _ = p.command.Process.Wait() // how it ended is known
 		p.reaped = true
@@ -103,8 +103,11 @@ func (p *process) kill() {
 	p.dismiss()
 }
 
-// exited reports whether the process has exited.
-func (p *process) exited() bool {
+// PID returns the process's number.
+func (p *Process) PID() int { return p.command.Process.Pid }
+
+// Exited reports whether the process has exited.
+func (p *Process) Exited() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.reaped {
@@ -116,26 +119,26 @@ func (p *process) exited() bool {
 
 // dismiss ends the guard without an action of its own, so that it cannot kill a stranger that has the number
 // of a process group that has ended.
-func (p *process) dismiss() {
+func (p *Process) dismiss() {
 	_ = p.guard.Process.Kill()
 	_ = p.guard.Wait()
 	_ = p.alive.Close()
 }
 
-// signal sends a signal to the process and its children.
-func (p *process) signal(s syscall.Signal) error {
+// Signal sends a signal to the process and its children.
+func (p *Process) Signal(s syscall.Signal) error {
 	return syscall.Kill(-p.command.Process.Pid, s)
 }
 
 // await returns when ready returns true. It fails if the process exits, if ready returns an error, or after
 // startLimit.
-func (p *process) await(ctx context.Context, ready func(context.Context) (bool, error)) error {
+func (p *Process) await(ctx context.Context, ready func(context.Context) (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	tick := time.NewTicker(poll)
 	defer tick.Stop()
 	for {
-		if p.exited() {
+		if p.Exited() {
 			return p.exitError()
 		}
 		if ok, err := within(ctx, ready); ok || err != nil {
@@ -157,7 +160,7 @@ func within(ctx context.Context, ready func(context.Context) (bool, error)) (boo
 }
 
 // exitError says why a process has exited by itself, as far as its output tells.
-func (p *process) exitError() error {
+func (p *Process) exitError() error {
 	text, err := os.ReadFile(p.output)
 	if err != nil {
 		return err
