@@ -205,7 +205,7 @@ func TestEnginesOwnRetries(t *testing.T) {
 }
 
 // TestEndAfterUnknown: once a commit was reported unknown, a ctx that ends leaves
-// the result unknown, wherever it ends. What the function itself says stays.
+// the result unknown, wherever it ends, also where a read in the function says so. What else the function says stays.
 func TestEndAfterUnknown(t *testing.T) {
 	t.Parallel()
 	failure := errors.New("no")
@@ -217,7 +217,7 @@ func TestEndAfterUnknown(t *testing.T) {
 		}{
 			"in the function": {func(tx kv.Transaction, end func()) error { end(); return kv.ErrNotCommitted }, true, context.Canceled},
 			"function failed": {func(kv.Transaction, func()) error { return failure }, false, failure},
-			"function saw it": {func(_ kv.Transaction, end func()) error { end(); return context.Canceled }, false, context.Canceled},
+			"function saw it": {func(_ kv.Transaction, end func()) error { end(); return context.Canceled }, true, context.Canceled},
 		} {
 			t.Run(fmt.Sprint(fault, " ", name), func(t *testing.T) {
 				t.Parallel()

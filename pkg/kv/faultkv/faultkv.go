@@ -138,7 +138,7 @@ func (t *transact) run(inner kv.Transaction) error {
 	tx := newTransaction(t, inner)
 	t.last = tx
 	err := t.fn(tx)
-	tx.finish(err)
+	tx.finish()
 	if err != nil {
 		return err
 	}
@@ -156,11 +156,9 @@ func (t *transact) failed(err error) error {
 		t.unknown++
 		return err
 	}
-	ended := t.ctx.Err() != nil && (errors.Is(err, t.ctx.Err()) || errors.Is(err, context.Cause(t.ctx)))
-	own := t.last != nil && t.last.returned != nil && !kv.Retryable(t.last.returned)
-	if ended && !own && t.unknown > 0 {
-		// This attempt committed nothing, but an earlier run may have, which
-		// kv.Retry says together with ctx's error.
+	if t.unknown > 0 && t.ctx.Err() != nil && (errors.Is(err, t.ctx.Err()) || errors.Is(err, context.Cause(t.ctx))) {
+		// This attempt committed nothing, but an earlier run may have, which kv.Retry says together with ctx's
+		// error. The error may be the function's: that of a read of its.
 		return kv.ErrCommitUnknown
 	}
 	return err

@@ -14,8 +14,7 @@ type transaction struct {
 	run      int
 	unknown  int // commits of earlier runs that were reported unknown
 
-	commit   plan  // set before the commit
-	returned error // by the function
+	commit plan // set before the commit
 
 	mu        sync.Mutex // guards what follows
 	ended     bool       // the function has returned
@@ -37,12 +36,11 @@ func (tx *transaction) call(op Op, key []byte) Call {
 	return Call{Op: op, Transaction: tx.transact.number, Run: tx.run, Unknown: tx.unknown, Key: key}
 }
 
-// finish ends the use of the transaction by the function, which returned err.
-func (tx *transaction) finish(err error) {
+// finish ends the use of the transaction by the function.
+func (tx *transaction) finish() {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
 	tx.ended = true
-	tx.returned = err
 }
 
 // ask is the way of the commit to the store: what goes wrong here happens before
