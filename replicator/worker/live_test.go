@@ -186,11 +186,13 @@ func TestCreatesTheTarget(t *testing.T) {
 	couchtest.Each(t, func(t *testing.T, peer couchtest.Peer) {
 		t.Parallel()
 		source, target := pair(t, peer, mixed(6))
+		created := target + "-new"
+		t.Cleanup(func() { peer.Remove(t, created) })
 		for range 2 {
-			result := run(t, replication(t, source, target+"-new", `"create_target":true`, `"create_target_params":{"q":1}`))
+			result := run(t, replication(t, source, created, `"create_target":true`, `"create_target_params":{"q":1}`))
 			require.True(t, strings.HasSuffix(result.ReplicationID, "+create_target"))
 		}
-		couchtest.SameTrees(t, source, target+"-new")
+		couchtest.SameTrees(t, source, created)
 	})
 }
 

@@ -35,6 +35,8 @@ type Peer interface {
 	// DB creates a database of a name that no other call returns, and returns its URL, with credentials if the
 	// server asks for them.
 	DB(t testing.TB, name string) string
+	// Remove deletes the database at a URL, such as one that a replication has created, also while t ends.
+	Remove(t testing.TB, dbURL string)
 }
 
 // Each runs a test with each kind of peer, as subtests. That of CouchDB is skipped where none is installed.
@@ -128,7 +130,7 @@ func (c *CouchDB) DBWith(t testing.TB, name, query string) string {
 	return u
 }
 
-// Remove deletes a database, also while t ends.
+// Remove implements [Peer].
 func (c *CouchDB) Remove(t testing.TB, dbURL string) {
 	t.Helper()
 	u, err := url.Parse(dbURL)

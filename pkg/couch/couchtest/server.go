@@ -107,18 +107,32 @@ func Shared(t testing.TB) *Server {
 func (s *Server) DB(t testing.TB, name string) string {
 	t.Helper()
 	u := fmt.Sprintf("%s/%s-%d", s.URL, url.PathEscape(strings.ToLower(name)), s.names.Add(1))
-	request, err := http.NewRequest(http.MethodPut, u, nil)
+	s.do(t, http.MethodPut, u, http.StatusCreated)
+	return u
+}
+
+// Remove implements [Peer].
+func (s *Server) Remove(t testing.TB, dbURL string) {
+	t.Helper()
+	s.do(t, http.MethodDelete, dbURL, http.StatusOK)
+}
+
+// do makes a request for a database as the admin. The status of the answer must be want.
+func (s *Server) do(t testing.TB, method, dbURL string, want int) {
+	t.Helper()
+	// Also while a test ends, when its context has ended.
+	request, err := http.NewRequestWithContext(context.WithoutCancel(t.Context()), method, dbURL, nil)
 	if err != nil {
-		t.Fatalf("creating a database: %v", err)
+		t.Fatalf("%s %s: %v", method, redacted(dbURL), err)
 	}
 	if s.Username != "" {
 		request.SetBasicAuth(s.Username, s.Password)
 	}
 	status, body, err := roundTrip(request)
-	if err != nil || status != http.StatusCreated {
-		t.Fatalf("creating a database: status %d, body %q, error %v; the server printed: %s", status, body, err, s.Output())
+	if err != nil || status != want {
+		t.Fatalf("%s %s: status %d instead of %d, body %q, error %v; the server printed: %s",
+			method, redacted(dbURL), status, want, body, err, s.Output())
 	}
-	return u
 }
 
 // Output returns what the server printed so far.
