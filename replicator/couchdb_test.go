@@ -139,7 +139,7 @@ func (g idGenerator) document() string {
 		fields = append(fields, field{"selector", g.selector(3)})
 	case 3:
 		fields = append(fields, field{"filter", fmt.Sprintf(`"d/f%d"`, g.IntN(len(filterCodes)))}, field{"query_params", g.params()})
-		source = g.server.As(g.server.Username, g.server.Password, "/filtered")
+		source = couchtest.As(g.server.URL+"/filtered", g.server.Username, g.server.Password)
 	case 4:
 		fields = append(fields, field{"filter", `"_view"`}, field{"query_params", `{"view": "d/v", "b": "2", "a": "1"}`})
 	}

@@ -10,7 +10,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -386,12 +385,8 @@ func rowsSince(t *testing.T, dbURL string, since json.RawMessage) map[string][]s
 // opened opens a database whose URL may have credentials in it.
 func opened(t testing.TB, dbURL string) *couch.Database {
 	t.Helper()
-	u, err := url.Parse(dbURL)
-	require.NoError(t, err)
-	cfg := couch.Config{Username: u.User.Username()}
-	cfg.Password, _ = u.User.Password()
-	u.User = nil
-	cfg.URL = u.String()
+	var cfg couch.Config
+	cfg.URL, cfg.Username, cfg.Password = couchtest.Credentials(dbURL)
 	db, err := couch.Open(cfg)
 	require.NoError(t, err)
 	t.Cleanup(db.Close)

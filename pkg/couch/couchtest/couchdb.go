@@ -103,16 +103,6 @@ func OfServer(server *servers.CouchDB) *CouchDB {
 	return &CouchDB{URL: server.URL, Username: server.Username, Password: server.Password, server: server}
 }
 
-// As returns the URL of the server's path with a user's name and password.
-func (c *CouchDB) As(username, password, path string) string {
-	u, err := url.Parse(c.URL + path)
-	if err != nil {
-		panic(err) // paths are those of tests
-	}
-	u.User = url.UserPassword(username, password)
-	return u.String()
-}
-
 // DB implements [Peer]. The URL has the administrator's name and password. The database is removed when t ends.
 func (c *CouchDB) DB(t testing.TB, name string) string {
 	t.Helper()
@@ -125,7 +115,7 @@ func (c *CouchDB) DBWith(t testing.TB, name, query string) string {
 	// Other processes use the same server.
 	path := "/" + url.PathEscape(strings.ToLower(name+"-"+rand.Text()))
 	c.Do(t, http.MethodPut, path+"?"+query, nil, http.StatusCreated)
-	u := c.As(c.Username, c.Password, path)
+	u := As(c.URL+path, c.Username, c.Password)
 	t.Cleanup(func() { c.Remove(t, u) })
 	return u
 }
@@ -133,11 +123,7 @@ func (c *CouchDB) DBWith(t testing.TB, name, query string) string {
 // Remove implements [Peer].
 func (c *CouchDB) Remove(t testing.TB, dbURL string) {
 	t.Helper()
-	u, err := url.Parse(dbURL)
-	if err != nil {
-		t.Fatalf("removing %s: %v", redacted(dbURL), err)
-	}
-	c.Do(t, http.MethodDelete, u.EscapedPath(), nil, http.StatusOK)
+	c.Do(t, http.MethodDelete, parsed(dbURL).EscapedPath(), nil, http.StatusOK)
 }
 
 // Do makes a request as the administrator, with a JSON body (nil for none), and returns the body of the answer,
