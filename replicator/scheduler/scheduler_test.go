@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
 	"net/url"
 	"strings"
 	"sync"
@@ -159,8 +158,8 @@ func (n *node) until(id string, ready func(*jobs.Job) bool) *jobs.Job {
 	return last
 }
 
-// gate is a proxy in front of a database that holds requests back, and remembers
-// them.
+// gate is a proxy in front of a database, whose credentials it adds to each request. It holds requests back, and
+// remembers them.
 type gate struct {
 	url string
 
@@ -175,13 +174,7 @@ func newGate(t *testing.T, target string, hold func(r *http.Request, before int)
 	u, err := url.Parse(target)
 	require.NoError(t, err)
 	g := &gate{held: make(chan struct{}), open: make(chan struct{})}
-	transport := &http.Transport{}
-	proxy := &httputil.ReverseProxy{
-		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: u.Scheme, Host: u.Host}) },
-		Transport:     transport,
-		FlushInterval: -1,
-		ErrorHandler:  func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
-	}
+	proxy := couchtest.Proxy(t, target)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if g.note(r, hold) {
 			select {
@@ -192,10 +185,7 @@ func newGate(t *testing.T, target string, hold func(r *http.Request, before int)
 		}
 		proxy.ServeHTTP(w, r)
 	}))
-	t.Cleanup(func() {
-		server.Close()
-		transport.CloseIdleConnections()
-	})
+	t.Cleanup(server.Close)
 	g.url = server.URL + u.Path
 	return g
 }

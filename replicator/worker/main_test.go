@@ -4,10 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"log"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
 	"net/url"
 	"os"
 	"sync"
@@ -173,19 +171,7 @@ func newProxy(t testing.TB, dbURL string, before func(w http.ResponseWriter, r *
 	t.Helper()
 	target, err := url.Parse(dbURL)
 	require.NoError(t, err)
-	transport := &http.Transport{}
-	forward := &httputil.ReverseProxy{
-		Rewrite: func(r *httputil.ProxyRequest) {
-			r.SetURL(&url.URL{Scheme: target.Scheme, Host: target.Host})
-			if target.User != nil {
-				password, _ := target.User.Password()
-				r.Out.SetBasicAuth(target.User.Username(), password)
-			}
-		},
-		Transport:     transport,
-		ErrorLog:      log.New(io.Discard, "", 0), // clients that give up are part of the tests
-		FlushInterval: -1,
-	}
+	forward := couchtest.Proxy(t, dbURL)
 	p := &proxy{}
 	p.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path := r.URL.Path[min(len(target.Path), len(r.URL.Path)):]
@@ -199,7 +185,6 @@ func newProxy(t testing.TB, dbURL string, before func(w http.ResponseWriter, r *
 	t.Cleanup(func() {
 		p.CloseClientConnections()
 		p.Close()
-		transport.CloseIdleConnections()
 	})
 	p.URL += target.Path
 	return p
