@@ -263,165 +263,170 @@ func exists(target string) bool {
 }
 
 func TestOneShot(t *testing.T) {
-	server := couchtest.Shared(t)
-	source, target := server.DB(t, "oneshotsource"), server.DB(t, "oneshottarget")
-	couchtest.Populate(t, source, couchtest.Population{Seed: 1, Docs: 120, Conflicted: 20, Deleted: 10})
-	n := newCluster(t).start("a")
+	couchtest.Each(t, func(t *testing.T, peer couchtest.Peer) {
+		source, target := peer.DB(t, "oneshotsource"), peer.DB(t, "oneshottarget")
+		couchtest.Populate(t, source, couchtest.Population{Seed: 1, Docs: 120, Conflicted: 20, Deleted: 10})
+		n := newCluster(t).start("a")
 
-	first := n.await(n.replicate(`{"source":%q,"target":%q}`, source, target).ID)
-	require.Equal(t, replicator.StateCompleted, first.State.State, first.State.Error)
-	couchtest.SameTrees(t, source, target)
-	assert.Positive(t, first.State.Stats.DocsWritten)
-	assert.Equal(t, "a", first.State.Node)
-	assert.Equal(t, first.Args.ReplicationID, first.State.ReplicationID)
+		first := n.await(n.replicate(`{"source":%q,"target":%q}`, source, target).ID)
+		require.Equal(t, replicator.StateCompleted, first.State.State, first.State.Error)
+		couchtest.SameTrees(t, source, target)
+		assert.Positive(t, first.State.Stats.DocsWritten)
+		assert.Equal(t, "a", first.State.Node)
+		assert.Equal(t, first.Args.ReplicationID, first.State.ReplicationID)
 
-	again := n.await(n.replicate(`{"source":%q,"target":%q}`, source, target).ID)
-	require.Equal(t, replicator.StateCompleted, again.State.State, again.State.Error)
-	var result struct {
-		OK        bool `json:"ok"`
-		NoChanges bool `json:"no_changes"`
-	}
-	require.NoError(t, json.Unmarshal(again.State.Result, &result))
-	assert.True(t, result.OK)
-	assert.True(t, result.NoChanges)
-	assert.Zero(t, again.State.Stats.DocsWritten)
+		again := n.await(n.replicate(`{"source":%q,"target":%q}`, source, target).ID)
+		require.Equal(t, replicator.StateCompleted, again.State.State, again.State.Error)
+		var result struct {
+			OK        bool `json:"ok"`
+			NoChanges bool `json:"no_changes"`
+		}
+		require.NoError(t, json.Unmarshal(again.State.Result, &result))
+		assert.True(t, result.OK)
+		assert.True(t, result.NoChanges)
+		assert.Zero(t, again.State.Stats.DocsWritten)
+	})
 }
 
 func TestContinuousThenShutdown(t *testing.T) {
-	server := couchtest.Shared(t)
-	source, target := server.DB(t, "livesource"), server.DB(t, "livetarget")
-	c := newCluster(t)
-	n := c.start("a")
-	job := n.replicate(`{"source":%q,"target":%q,"continuous":true}`, source, target)
+	couchtest.Each(t, func(t *testing.T, peer couchtest.Peer) {
+		source, target := peer.DB(t, "livesource"), peer.DB(t, "livetarget")
+		c := newCluster(t)
+		n := c.start("a")
+		job := n.replicate(`{"source":%q,"target":%q,"continuous":true}`, source, target)
 
-	put(t, source+"/first", `{"n":1}`)
-	require.Eventually(t, func() bool { return exists(target + "/first") }, limit, 5*time.Millisecond)
+		put(t, source+"/first", `{"n":1}`)
+		require.Eventually(t, func() bool { return exists(target + "/first") }, limit, 5*time.Millisecond)
 
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
-	defer cancel()
-	require.NoError(t, n.server.Shutdown(ctx))
-	stopped, err := n.jobs.Get(ctx, job.ID)
-	require.NoError(t, err)
-	assert.Equal(t, fdbjobs.Pending, stopped.Status)
-	assert.Equal(t, replicator.StatePending, stopped.Condition())
-	assert.Equal(t, replicator.EventStopped, stopped.State.History[0].Type)
-	assert.NotEmpty(t, stopped.State.CheckpointedSourceSeq)
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
+		defer cancel()
+		require.NoError(t, n.server.Shutdown(ctx))
+		stopped, err := n.jobs.Get(ctx, job.ID)
+		require.NoError(t, err)
+		assert.Equal(t, fdbjobs.Pending, stopped.Status)
+		assert.Equal(t, replicator.StatePending, stopped.Condition())
+		assert.Equal(t, replicator.EventStopped, stopped.State.History[0].Type)
+		assert.NotEmpty(t, stopped.State.CheckpointedSourceSeq)
 
-	// The next node goes on from there.
-	put(t, source+"/second", `{"n":2}`)
-	other := c.start("b", "replicator/checkpoint_interval=100")
-	require.Eventually(t, func() bool { return exists(target + "/second") }, limit, 5*time.Millisecond)
-	running := other.until(job.ID, func(j *jobs.Job) bool { return j.State.Stats.DocsWritten == 2 })
-	assert.Equal(t, replicator.StateRunning, running.Condition())
+		// The next node goes on from there.
+		put(t, source+"/second", `{"n":2}`)
+		other := c.start("b", "replicator/checkpoint_interval=100")
+		require.Eventually(t, func() bool { return exists(target + "/second") }, limit, 5*time.Millisecond)
+		running := other.until(job.ID, func(j *jobs.Job) bool { return j.State.Stats.DocsWritten == 2 })
+		assert.Equal(t, replicator.StateRunning, running.Condition())
 
-	// Cancelled, it stops.
-	_, err = other.jobs.Cancel(ctx, job.ReplicationID())
-	require.NoError(t, err)
-	require.Eventually(t, func() bool { return strings.Contains(c.log.String(), "replication stopped") }, limit, 5*time.Millisecond)
-	_, err = other.jobs.Get(ctx, job.ID)
-	require.ErrorIs(t, err, jobs.ErrNotFound)
+		// Cancelled, it stops.
+		_, err = other.jobs.Cancel(ctx, job.ReplicationID())
+		require.NoError(t, err)
+		require.Eventually(t, func() bool { return strings.Contains(c.log.String(), "replication stopped") }, limit, 5*time.Millisecond)
+		_, err = other.jobs.Get(ctx, job.ID)
+		require.ErrorIs(t, err, jobs.ErrNotFound)
+	})
 }
 
 // A node is dropped in the middle of a run. The other one takes the job up after
 // the activity timeout, at the last checkpoint.
 func TestDroppedNode(t *testing.T) {
-	server := couchtest.Shared(t)
-	source, target := server.DB(t, "dropsource"), server.DB(t, "droptarget")
-	couchtest.Populate(t, source, couchtest.Population{Seed: 2, Docs: 400, Conflicted: 20, Deleted: 20})
+	couchtest.Each(t, func(t *testing.T, peer couchtest.Peer) {
+		source, target := peer.DB(t, "dropsource"), peer.DB(t, "droptarget")
+		couchtest.Populate(t, source, couchtest.Population{Seed: 2, Docs: 400, Conflicted: 20, Deleted: 20})
 
-	c := newCluster(t)
-	frontend := c.join()
-	require.NoError(t, frontend.jobs.SetTimeout(t.Context(), 3*time.Second))
-	// The first batches pass; then everything hangs.
-	g := newGate(t, source, func(r *http.Request, before int) bool {
-		return strings.HasSuffix(r.URL.Path, "/_bulk_get") && before >= 10
+		c := newCluster(t)
+		frontend := c.join()
+		require.NoError(t, frontend.jobs.SetTimeout(t.Context(), 3*time.Second))
+		// The first batches pass; then everything hangs.
+		g := newGate(t, source, func(r *http.Request, before int) bool {
+			return strings.HasSuffix(r.URL.Path, "/_bulk_get") && before >= 10
+		})
+		sets := []string{"replicator/checkpoint_interval=50", "replicator/worker_batch_size=10", "replicator/worker_processes=1"}
+		first := c.start("first", sets...)
+		job := frontend.replicate(`{"source":%q,"target":%q}`, g.url, target)
+		<-g.held
+		frontend.until(job.ID, func(j *jobs.Job) bool {
+			return j.State.Node == "first" && len(j.State.CheckpointedSourceSeq) > 0 && string(j.State.CheckpointedSourceSeq) != "0"
+		})
+
+		second := c.start("second", sets...)
+		first.die()
+		close(g.open)
+
+		done := second.await(job.ID)
+		require.Equal(t, replicator.StateCompleted, done.State.State, done.State.Error)
+		assert.Equal(t, "second", done.State.Node)
+		couchtest.SameTrees(t, source, target)
+		feeds := g.feeds()
+		require.Greater(t, len(feeds), 1)
+		for _, since := range feeds[1:] {
+			assert.NotContains(t, []string{"", "0"}, since, "the second run began anew")
+		}
 	})
-	sets := []string{"replicator/checkpoint_interval=50", "replicator/worker_batch_size=10", "replicator/worker_processes=1"}
-	first := c.start("first", sets...)
-	job := frontend.replicate(`{"source":%q,"target":%q}`, g.url, target)
-	<-g.held
-	frontend.until(job.ID, func(j *jobs.Job) bool {
-		return j.State.Node == "first" && len(j.State.CheckpointedSourceSeq) > 0 && string(j.State.CheckpointedSourceSeq) != "0"
-	})
-
-	second := c.start("second", sets...)
-	first.die()
-	close(g.open)
-
-	done := second.await(job.ID)
-	require.Equal(t, replicator.StateCompleted, done.State.State, done.State.Error)
-	assert.Equal(t, "second", done.State.Node)
-	couchtest.SameTrees(t, source, target)
-	feeds := g.feeds()
-	require.Greater(t, len(feeds), 1)
-	for _, since := range feeds[1:] {
-		assert.NotContains(t, []string{"", "0"}, since, "the second run began anew")
-	}
 }
 
 // A job that is given new options starts anew with them at once, not when somebody
 // notices that nobody keeps it alive.
 func TestNewOptions(t *testing.T) {
-	server := couchtest.Shared(t)
-	source, target := server.DB(t, "optionsource"), server.DB(t, "optiontarget")
-	n := newCluster(t).start("a")
-	job := n.replicate(`{"source":%q,"target":%q,"continuous":true}`, source, target)
-	running := n.until(job.ID, func(j *jobs.Job) bool { return j.State.State == replicator.StateRunning })
-	n.replicate(`{"source":%q,"target":%q,"continuous":true,"worker_processes":2}`, source, target)
+	couchtest.Each(t, func(t *testing.T, peer couchtest.Peer) {
+		source, target := peer.DB(t, "optionsource"), peer.DB(t, "optiontarget")
+		n := newCluster(t).start("a")
+		job := n.replicate(`{"source":%q,"target":%q,"continuous":true}`, source, target)
+		running := n.until(job.ID, func(j *jobs.Job) bool { return j.State.State == replicator.StateRunning })
+		n.replicate(`{"source":%q,"target":%q,"continuous":true,"worker_processes":2}`, source, target)
 
-	began := time.Now()
-	again := n.until(job.ID, func(j *jobs.Job) bool {
-		return j.Args.Replication.WorkerProcesses != nil && j.State.PID != running.State.PID && j.State.State == replicator.StateRunning
+		began := time.Now()
+		again := n.until(job.ID, func(j *jobs.Job) bool {
+			return j.Args.Replication.WorkerProcesses != nil && j.State.PID != running.State.PID && j.State.State == replicator.StateRunning
+		})
+		assert.Equal(t, fdbjobs.Running, again.Status)
+		assert.Less(t, time.Since(began), fdbjobs.DefaultTimeout/4*3)
 	})
-	assert.Equal(t, fdbjobs.Running, again.Status)
-	assert.Less(t, time.Since(began), fdbjobs.DefaultTimeout/4*3)
 }
 
 // A filter function that is another one at the source makes another replication of the job of
 // a document, at its next checkpoint.
 func TestFilterThatChanges(t *testing.T) {
-	server := couchtest.Shared(t)
-	source, target := server.DB(t, "filtersource"), server.DB(t, "filtertarget")
-	// A revision that wins over the earlier one, whatever that is called.
-	filter := func(rev, code string) {
-		post(t, source+"/_bulk_docs", `{"new_edits":false,"docs":[{"_id":"_design/d","_rev":%q,"filters":{"f":%q}}]}`, rev, code)
-	}
-	filter("1-a", "function(doc) { return doc.kind == 'a'; }")
-	for i := range 4 {
-		put(t, fmt.Sprintf("%s/doc%d", source, i), fmt.Sprintf(`{"kind":%q}`, []string{"a", "b"}[i%2]))
-	}
-	n := newCluster(t).start("n", "replicator/checkpoint_interval=50")
-	id := n.document("live", `{"source":%q,"target":%q,"continuous":true,"filter":"d/f"}`, source, target)
-	first := n.until(id, func(j *jobs.Job) bool {
-		return j.State.Stats.DocsWritten == 2 && len(j.State.CheckpointedSourceSeq) > 0 && string(j.State.CheckpointedSourceSeq) != "0"
-	})
-	require.NotEmpty(t, first.ReplicationID())
-	assert.Empty(t, first.Args.ReplicationID, "it depends on the function")
-	assert.False(t, exists(target+"/doc1"))
+	couchtest.Each(t, func(t *testing.T, peer couchtest.Peer) {
+		source, target := peer.DB(t, "filtersource"), peer.DB(t, "filtertarget")
+		// A revision that wins over the earlier one, whatever that is called.
+		filter := func(rev, code string) {
+			post(t, source+"/_bulk_docs", `{"new_edits":false,"docs":[{"_id":"_design/d","_rev":%q,"filters":{"f":%q}}]}`, rev, code)
+		}
+		filter("1-a", "function(doc) { return doc.kind == 'a'; }")
+		for i := range 4 {
+			put(t, fmt.Sprintf("%s/doc%d", source, i), fmt.Sprintf(`{"kind":%q}`, []string{"a", "b"}[i%2]))
+		}
+		n := newCluster(t).start("n", "replicator/checkpoint_interval=50")
+		id := n.document("live", `{"source":%q,"target":%q,"continuous":true,"filter":"d/f"}`, source, target)
+		first := n.until(id, func(j *jobs.Job) bool {
+			return j.State.Stats.DocsWritten == 2 && len(j.State.CheckpointedSourceSeq) > 0 && string(j.State.CheckpointedSourceSeq) != "0"
+		})
+		require.NotEmpty(t, first.ReplicationID())
+		assert.Empty(t, first.Args.ReplicationID, "it depends on the function")
+		assert.False(t, exists(target+"/doc1"))
 
-	filter("2-b", "function(doc) { return doc.kind == 'b'; }")
-	// Whichever of the two the feed follows by now, one of these is a change to be recorded.
-	put(t, source+"/doc8", `{"kind":"a"}`)
-	put(t, source+"/doc9", `{"kind":"b"}`)
-	second := n.until(id, func(j *jobs.Job) bool {
-		return j.ReplicationID() != first.ReplicationID() && j.State.Stats.RevisionsChecked == 3
+		filter("2-b", "function(doc) { return doc.kind == 'b'; }")
+		// Whichever of the two the feed follows by now, one of these is a change to be recorded.
+		put(t, source+"/doc8", `{"kind":"a"}`)
+		put(t, source+"/doc9", `{"kind":"b"}`)
+		second := n.until(id, func(j *jobs.Job) bool {
+			return j.ReplicationID() != first.ReplicationID() && j.State.Stats.RevisionsChecked == 3
+		})
+		assert.LessOrEqual(t, second.State.Stats.DocsWritten, int64(3), "it began anew, with statistics of its own")
+		for _, doc := range []string{"doc0", "doc1", "doc2", "doc3", "doc9"} {
+			require.Eventually(t, func() bool { return exists(target + "/" + doc) }, limit, 10*time.Millisecond, doc)
+		}
+		var events []string
+		for _, event := range second.State.History {
+			events = append(events, event.Type)
+		}
+		assert.Equal(t, []string{"started", "pending", "started", "added"}, events)
+		assert.Zero(t, second.State.ErrorCount)
+		ctx := context.Background()
+		_, err := n.jobs.Get(ctx, first.ReplicationID())
+		require.ErrorIs(t, err, jobs.ErrNotFound)
+		byID, err := n.jobs.Get(ctx, second.ReplicationID())
+		require.NoError(t, err)
+		assert.Equal(t, id, byID.ID)
 	})
-	assert.LessOrEqual(t, second.State.Stats.DocsWritten, int64(3), "it began anew, with statistics of its own")
-	for _, doc := range []string{"doc0", "doc1", "doc2", "doc3", "doc9"} {
-		require.Eventually(t, func() bool { return exists(target + "/" + doc) }, limit, 10*time.Millisecond, doc)
-	}
-	var events []string
-	for _, event := range second.State.History {
-		events = append(events, event.Type)
-	}
-	assert.Equal(t, []string{"started", "pending", "started", "added"}, events)
-	assert.Zero(t, second.State.ErrorCount)
-	ctx := context.Background()
-	_, err := n.jobs.Get(ctx, first.ReplicationID())
-	require.ErrorIs(t, err, jobs.ErrNotFound)
-	byID, err := n.jobs.Get(ctx, second.ReplicationID())
-	require.NoError(t, err)
-	assert.Equal(t, id, byID.ID)
 }
 
 func TestFailures(t *testing.T) {
