@@ -123,46 +123,47 @@ func (p *parts) listed() (ids []string) {
 
 // Documents make replications, which are run and written to their ends.
 func TestReplicatorDatabase(t *testing.T) {
-	peer := couchtest.Shared(t)
-	source, target := peer.DB(t, "docsource"), peer.DB(t, "doctarget")
-	couchtest.Populate(t, source, couchtest.Population{Seed: 5, Docs: 60, Conflicted: 5, Deleted: 5})
-	p := assemble(t, "replicator/retries_per_request=0", "replicator/valid_proxy_protocols=http")
+	couchtest.Each(t, func(t *testing.T, peer couchtest.Peer) {
+		source, target := peer.DB(t, "docsource"), peer.DB(t, "doctarget")
+		couchtest.Populate(t, source, couchtest.Population{Seed: 5, Docs: 60, Conflicted: 5, Deleted: 5})
+		p := assemble(t, "replicator/retries_per_request=0", "replicator/valid_proxy_protocols=http")
 
-	require.NoError(t, p.put("once", `{"source":%q,"target":%q,"mine":[1]}`, source, target))
-	ended := p.state("once")
-	assert.Equal(t, "completed", ended["_replication_state"])
-	assert.Equal(t, []any{1.}, ended["mine"])
-	assert.Positive(t, ended["_replication_stats"].(map[string]any)["docs_written"])
-	couchtest.SameTrees(t, source, target)
-	assert.Empty(t, p.listed())
+		require.NoError(t, p.put("once", `{"source":%q,"target":%q,"mine":[1]}`, source, target))
+		ended := p.state("once")
+		assert.Equal(t, "completed", ended["_replication_state"])
+		assert.Equal(t, []any{1.}, ended["mine"])
+		assert.Positive(t, ended["_replication_stats"].(map[string]any)["docs_written"])
+		couchtest.SameTrees(t, source, target)
+		assert.Empty(t, p.listed())
 
-	require.NoError(t, p.put("live", `{"source":%q,"target":%q,"continuous":true}`, source, target))
-	require.NoError(t, p.put("twin", `{"source":%q,"target":%q,"continuous":true}`, source, target))
-	assert.Equal(t, "failed", p.state("twin")["_replication_state"])
-	require.NoError(t, p.put("crashing", `{"source":%q,"target":%q}`, peer.URL+"/nosuchdb", target))
-	assert.Equal(t, []string{"crashing", "live"}, p.listed())
-	couchtest.Populate(t, source, couchtest.Population{Seed: 6, Docs: 5})
-	require.Eventually(t, func() bool {
-		status, all := request(t, "GET", target, "")
-		_, want := request(t, "GET", source, "")
-		return status == 200 && docCount(t, all) == docCount(t, want)
-	}, limit, 10*time.Millisecond)
+		require.NoError(t, p.put("live", `{"source":%q,"target":%q,"continuous":true}`, source, target))
+		require.NoError(t, p.put("twin", `{"source":%q,"target":%q,"continuous":true}`, source, target))
+		assert.Equal(t, "failed", p.state("twin")["_replication_state"])
+		require.NoError(t, p.put("crashing", `{"source":%q,"target":%q}`, source+"-nosuchdb", target))
+		assert.Equal(t, []string{"crashing", "live"}, p.listed())
+		couchtest.Populate(t, source, couchtest.Population{Seed: 6, Docs: 5})
+		require.Eventually(t, func() bool {
+			status, all := request(t, "GET", target, "")
+			_, want := request(t, "GET", source, "")
+			return status == 200 && docCount(t, all) == docCount(t, want)
+		}, limit, 10*time.Millisecond)
 
-	var refused *replicator.ParseError
-	require.ErrorAs(t, p.put("bad", `{"source":%q,"target":%q,"proxy":"socks5://h/"}`, source, target), &refused)
-	assert.Equal(t, "proxy", refused.Field)
+		var refused *replicator.ParseError
+		require.ErrorAs(t, p.put("bad", `{"source":%q,"target":%q,"proxy":"socks5://h/"}`, source, target), &refused)
+		assert.Equal(t, "proxy", refused.Field)
 
-	// With the database everything ends that it has begun.
-	db, err := p.docs.Database(t.Context(), "_replicator")
-	require.NoError(t, err)
-	live := replicator.PersistentJobID(db.Instance(), "live")
-	require.NoError(t, db.Delete(t.Context()))
-	assert.Empty(t, p.listed())
-	_, err = p.jobs.Get(t.Context(), live)
-	require.ErrorIs(t, err, jobs.ErrNotFound)
-	require.NoError(t, createDatabases(t.Context(), p.docs))
-	require.NoError(t, p.put("live", `{"source":%q,"target":%q}`, source, target))
-	assert.Equal(t, "completed", p.state("live")["_replication_state"])
+		// With the database everything ends that it has begun.
+		db, err := p.docs.Database(t.Context(), "_replicator")
+		require.NoError(t, err)
+		live := replicator.PersistentJobID(db.Instance(), "live")
+		require.NoError(t, db.Delete(t.Context()))
+		assert.Empty(t, p.listed())
+		_, err = p.jobs.Get(t.Context(), live)
+		require.ErrorIs(t, err, jobs.ErrNotFound)
+		require.NoError(t, createDatabases(t.Context(), p.docs))
+		require.NoError(t, p.put("live", `{"source":%q,"target":%q}`, source, target))
+		assert.Equal(t, "completed", p.state("live")["_replication_state"])
+	})
 }
 
 func docCount(t *testing.T, info string) int {

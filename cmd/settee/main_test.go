@@ -266,78 +266,82 @@ func TestCommandLine(t *testing.T) {
 // The main job: a real database is copied through the queue, with everything that
 // is in it.
 func TestReplicateWholeDatabase(t *testing.T) {
-	peer := couchtest.Shared(t)
-	source, target := peer.DB(t, "wholesource"), peer.URL+"/wholetarget"
-	couchtest.Populate(t, source, couchtest.Population{
-		Seed: 7, Docs: 10_000, Conflicted: 200, Deleted: 300, Attachments: couchtest.Sizes(7, 100, 5<<20),
+	couchtest.Each(t, func(t *testing.T, peer couchtest.Peer) {
+		source := peer.DB(t, "whole")
+		target := source + "-target"
+		t.Cleanup(func() { peer.Remove(t, target) })
+		couchtest.Populate(t, source, couchtest.Population{
+			Seed: 7, Docs: 10_000, Conflicted: 200, Deleted: 300, Attachments: couchtest.Sizes(7, 100, 5<<20),
+		})
+		node := serveNode(t, aStore(t))
+		body := fmt.Sprintf(`{"source":%q,"target":%q,"create_target":true}`, source, target)
+
+		began := time.Now()
+		status, answer := node.request(http.MethodPost, "_replicate", body)
+		require.Equal(t, http.StatusOK, status, answer)
+		t.Logf("copied in %s", time.Since(began))
+		couchtest.SameTrees(t, source, target)
+
+		var result struct {
+			OK        bool   `json:"ok"`
+			NoChanges bool   `json:"no_changes"`
+			SessionID string `json:"session_id"`
+			History   []struct {
+				DocsWritten int `json:"docs_written"`
+			} `json:"history"`
+		}
+		require.NoError(t, json.Unmarshal([]byte(answer), &result))
+		assert.True(t, result.OK)
+		assert.False(t, result.NoChanges)
+		require.Len(t, result.History, 1)
+		assert.GreaterOrEqual(t, result.History[0].DocsWritten, 10_000)
+
+		status, again := node.request(http.MethodPost, "_replicate", body)
+		require.Equal(t, http.StatusOK, status, again)
+		session := result.SessionID
+		require.NoError(t, json.Unmarshal([]byte(again), &result))
+		assert.True(t, result.NoChanges)
+		assert.Equal(t, session, result.SessionID)
+		assert.Zero(t, node.end(syscall.SIGTERM))
 	})
-	node := serveNode(t, aStore(t))
-	body := fmt.Sprintf(`{"source":%q,"target":%q,"create_target":true}`, source, target)
-
-	began := time.Now()
-	status, answer := node.request(http.MethodPost, "_replicate", body)
-	require.Equal(t, http.StatusOK, status, answer)
-	t.Logf("copied in %s", time.Since(began))
-	couchtest.SameTrees(t, source, target)
-
-	var result struct {
-		OK        bool   `json:"ok"`
-		NoChanges bool   `json:"no_changes"`
-		SessionID string `json:"session_id"`
-		History   []struct {
-			DocsWritten int `json:"docs_written"`
-		} `json:"history"`
-	}
-	require.NoError(t, json.Unmarshal([]byte(answer), &result))
-	assert.True(t, result.OK)
-	assert.False(t, result.NoChanges)
-	require.Len(t, result.History, 1)
-	assert.GreaterOrEqual(t, result.History[0].DocsWritten, 10_000)
-
-	status, again := node.request(http.MethodPost, "_replicate", body)
-	require.Equal(t, http.StatusOK, status, again)
-	session := result.SessionID
-	require.NoError(t, json.Unmarshal([]byte(again), &result))
-	assert.True(t, result.NoChanges)
-	assert.Equal(t, session, result.SessionID)
-	assert.Zero(t, node.end(syscall.SIGTERM))
 }
 
 func TestContinuousOverRestart(t *testing.T) {
-	peer := couchtest.Shared(t)
-	source, target := peer.DB(t, "restartsource"), peer.DB(t, "restarttarget")
-	store := aStore(t)
-	node := serveNode(t, store)
+	couchtest.Each(t, func(t *testing.T, peer couchtest.Peer) {
+		source, target := peer.DB(t, "restartsource"), peer.DB(t, "restarttarget")
+		store := aStore(t)
+		node := serveNode(t, store)
 
-	body := fmt.Sprintf(`{"source":%q,"target":%q,"continuous":true}`, source, target)
-	status, answer := node.request(http.MethodPost, "_replicate", body)
-	require.Equal(t, http.StatusAccepted, status, answer)
-	var accepted struct {
-		LocalID string `json:"_local_id"`
-	}
-	require.NoError(t, json.Unmarshal([]byte(answer), &accepted))
-	assert.Regexp(t, `^[0-9a-f]{32}\+continuous$`, accepted.LocalID)
+		body := fmt.Sprintf(`{"source":%q,"target":%q,"continuous":true}`, source, target)
+		status, answer := node.request(http.MethodPost, "_replicate", body)
+		require.Equal(t, http.StatusAccepted, status, answer)
+		var accepted struct {
+			LocalID string `json:"_local_id"`
+		}
+		require.NoError(t, json.Unmarshal([]byte(answer), &accepted))
+		assert.Regexp(t, `^[0-9a-f]{32}\+continuous$`, accepted.LocalID)
 
-	request(t, http.MethodPut, source+"/one", `{"n":1}`)
-	require.Eventually(t, exists(t, target+"/one"), limit, 10*time.Millisecond)
-	// From here the job only waits: a new document is over long before its next checkpoint.
-	request(t, http.MethodPut, source+"/two", `{"n":2}`)
-	require.Eventually(t, exists(t, target+"/two"), 15*time.Second, 5*time.Millisecond)
+		request(t, http.MethodPut, source+"/one", `{"n":1}`)
+		require.Eventually(t, exists(t, target+"/one"), limit, 10*time.Millisecond)
+		// From here the job only waits: a new document is over long before its next checkpoint.
+		request(t, http.MethodPut, source+"/two", `{"n":2}`)
+		require.Eventually(t, exists(t, target+"/two"), 15*time.Second, 5*time.Millisecond)
 
-	// SIGTERM puts the job back, and the next process goes on with it at once.
-	assert.Zero(t, node.end(syscall.SIGTERM))
-	request(t, http.MethodPut, source+"/three", `{"n":3}`)
-	node = serveNode(t, store)
-	require.Eventually(t, exists(t, target+"/three"), limit, 10*time.Millisecond)
-	status, answer = node.request(http.MethodGet, "_scheduler/jobs/"+accepted.LocalID, "")
-	require.Equal(t, http.StatusOK, status, answer)
-	assert.Contains(t, answer, `"type":"stopped"`)
+		// SIGTERM puts the job back, and the next process goes on with it at once.
+		assert.Zero(t, node.end(syscall.SIGTERM))
+		request(t, http.MethodPut, source+"/three", `{"n":3}`)
+		node = serveNode(t, store)
+		require.Eventually(t, exists(t, target+"/three"), limit, 10*time.Millisecond)
+		status, answer = node.request(http.MethodGet, "_scheduler/jobs/"+accepted.LocalID, "")
+		require.Equal(t, http.StatusOK, status, answer)
+		assert.Contains(t, answer, `"type":"stopped"`)
 
-	status, answer = node.request(http.MethodPost, "_replicate", strings.Replace(body, `"continuous"`, `"cancel":true,"continuous"`, 1))
-	require.Equal(t, http.StatusOK, status, answer)
-	status, answer = node.request(http.MethodGet, "_scheduler/jobs", "")
-	require.Equal(t, http.StatusOK, status)
-	assert.Contains(t, answer, `"total_rows":0`)
+		status, answer = node.request(http.MethodPost, "_replicate", strings.Replace(body, `"continuous"`, `"cancel":true,"continuous"`, 1))
+		require.Equal(t, http.StatusOK, status, answer)
+		status, answer = node.request(http.MethodGet, "_scheduler/jobs", "")
+		require.Equal(t, http.StatusOK, status)
+		assert.Contains(t, answer, `"total_rows":0`)
+	})
 }
 
 func TestWrongSource(t *testing.T) {
@@ -382,33 +386,34 @@ func TestOneStoreTwoNodes(t *testing.T) {
 }
 
 func TestForeground(t *testing.T) {
-	peer := couchtest.Shared(t)
-	source, target := peer.DB(t, "foresource"), peer.DB(t, "foretarget")
-	couchtest.Populate(t, source, couchtest.Population{Seed: 3, Docs: 50})
+	couchtest.Each(t, func(t *testing.T, peer couchtest.Peer) {
+		source, target := peer.DB(t, "foresource"), peer.DB(t, "foretarget")
+		couchtest.Populate(t, source, couchtest.Population{Seed: 3, Docs: 50})
 
-	out, errs, status := settee(t, "replicate", source, target)
-	require.Zero(t, status, errs)
-	assert.Regexp(t, `^completed: 50 documents read, 50 written, 0 refused in `, out)
-	assert.Regexp(t, `replication id [0-9a-f]{32}\n`, errs)
-	out, errs, status = settee(t, "replicate", source, target)
-	require.Zero(t, status, errs)
-	assert.Regexp(t, `^completed: 0 documents read, 0 written`, out)
+		out, errs, status := settee(t, "replicate", source, target)
+		require.Zero(t, status, errs)
+		assert.Regexp(t, `^completed: 50 documents read, 50 written, 0 refused in `, out)
+		assert.Regexp(t, `replication id [0-9a-f]{32}\n`, errs)
+		out, errs, status = settee(t, "replicate", source, target)
+		require.Zero(t, status, errs)
+		assert.Regexp(t, `^completed: 0 documents read, 0 written`, out)
 
-	out, errs, status = settee(t, "replicate", peer.URL+"/nosuchdb", target, "--set", "replicator/retries_per_request=0")
-	assert.Equal(t, exitFailed, status)
-	assert.Contains(t, out, "failed: 0 documents read")
-	assert.Contains(t, errs, "db_not_found: could not open")
+		out, errs, status = settee(t, "replicate", source+"-nosuchdb", target, "--set", "replicator/retries_per_request=0")
+		assert.Equal(t, exitFailed, status)
+		assert.Contains(t, out, "failed: 0 documents read")
+		assert.Contains(t, errs, "db_not_found: could not open")
 
-	large := peer.DB(t, "forelarge")
-	request(t, http.MethodPut, large+"/doc", `{"x":"`+strings.Repeat("x", 1<<20)+`"}`)
-	_, errs, status = settee(t, "replicate", large, target, "--set", "replicator/max_document_size=1048576")
-	assert.Equal(t, exitFailed, status)
-	assert.Contains(t, errs, "a document of more than 1048576 bytes, see [replicator] max_document_size")
-	_, errs, status = settee(t, "replicate", large, target)
-	assert.Zero(t, status, errs)
+		large := peer.DB(t, "forelarge")
+		request(t, http.MethodPut, large+"/doc", `{"x":"`+strings.Repeat("x", 1<<20)+`"}`)
+		_, errs, status = settee(t, "replicate", large, target, "--set", "replicator/max_document_size=1048576")
+		assert.Equal(t, exitFailed, status)
+		assert.Contains(t, errs, "a document of more than 1048576 bytes, see [replicator] max_document_size")
+		_, errs, status = settee(t, "replicate", large, target)
+		assert.Zero(t, status, errs)
 
-	live := begin(t, "replication id", nil, "replicate", source, target, "--continuous")
-	request(t, http.MethodPut, source+"/late", `{}`)
-	require.Eventually(t, exists(t, target+"/late"), limit, 10*time.Millisecond)
-	assert.Equal(t, 130, live.end(syscall.SIGINT))
+		live := begin(t, "replication id", nil, "replicate", source, target, "--continuous")
+		request(t, http.MethodPut, source+"/late", `{}`)
+		require.Eventually(t, exists(t, target+"/late"), limit, 10*time.Millisecond)
+		assert.Equal(t, 130, live.end(syscall.SIGINT))
+	})
 }
