@@ -11,45 +11,46 @@ import (
 )
 
 func TestPopulateWritesWhatItSays(t *testing.T) {
-	t.Parallel()
-	server := couchtest.Shared(t)
-	p := couchtest.Population{
-		Seed: 7, Docs: 60, Conflicted: 10, Deleted: 5, Attachments: [][]int{{0}, {1, 70_000}, {100_000}},
-	}
-	a, b, other := server.DB(t, "trees"), server.DB(t, "trees"), server.DB(t, "trees")
-	couchtest.Populate(t, a, p)
-	couchtest.Populate(t, b, p)
-	couchtest.SameTrees(t, a, b)
+	couchtest.Each(t, func(t *testing.T, peer couchtest.Peer) {
+		t.Parallel()
+		p := couchtest.Population{
+			Seed: 7, Docs: 60, Conflicted: 10, Deleted: 5, Attachments: [][]int{{0}, {1, 70_000}, {100_000}},
+		}
+		a, b, other := peer.DB(t, "trees"), peer.DB(t, "trees"), peer.DB(t, "trees")
+		couchtest.Populate(t, a, p)
+		couchtest.Populate(t, b, p)
+		couchtest.SameTrees(t, a, b)
 
-	trees := couchtest.Trees(t, a)
-	require.Len(t, trees, 60)
-	conflicted, deleted, attached := 0, 0, 0
-	for _, tree := range trees {
-		if len(tree.Leaves) > 1 {
-			conflicted++
-		}
-		if tree.Deleted {
-			deleted++
-			require.Empty(t, tree.Winner)
-		}
-		for _, leaf := range tree.Leaves {
-			require.Contains(t, leaf, `"_revisions"`)
-			if strings.Contains(leaf, `"_attachments"`) {
-				require.Contains(t, leaf, `"md5-`)
-				attached++
+		trees := couchtest.Trees(t, a)
+		require.Len(t, trees, 60)
+		conflicted, deleted, attached := 0, 0, 0
+		for _, tree := range trees {
+			if len(tree.Leaves) > 1 {
+				conflicted++
+			}
+			if tree.Deleted {
+				deleted++
+				require.Empty(t, tree.Winner)
+			}
+			for _, leaf := range tree.Leaves {
+				require.Contains(t, leaf, `"_revisions"`)
+				if strings.Contains(leaf, `"_attachments"`) {
+					require.Contains(t, leaf, `"md5-`)
+					attached++
+				}
 			}
 		}
-	}
-	require.Equal(t, []int{10, 5, 3}, []int{conflicted, deleted, attached})
+		require.Equal(t, []int{10, 5, 3}, []int{conflicted, deleted, attached})
 
-	p.Seed = 8
-	couchtest.Populate(t, other, p)
-	failed := failing{TB: t}
-	func() {
-		defer func() { _ = recover() }()
-		couchtest.SameTrees(&failed, a, other)
-	}()
-	require.Contains(t, failed.message, "differ in 60 documents")
+		p.Seed = 8
+		couchtest.Populate(t, other, p)
+		failed := failing{TB: t}
+		func() {
+			defer func() { _ = recover() }()
+			couchtest.SameTrees(&failed, a, other)
+		}()
+		require.Contains(t, failed.message, "differ in 60 documents")
+	})
 }
 
 func TestSizes(t *testing.T) {
