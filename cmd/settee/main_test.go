@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -345,30 +346,29 @@ func TestContinuousOverRestart(t *testing.T) {
 }
 
 func TestWrongSource(t *testing.T) {
-	const password = "s3cr3t-word"
-	peer := couchtest.Start(t, couchtest.WithAdmin("someone", password))
-	credentials := func(url, password string) string {
-		return strings.Replace(url, "http://", "http://someone:"+password+"@", 1)
-	}
-	target := peer.DB(t, "target")
-	node := serveNode(t, "mem:", "log/level=debug", "replicator/retries_per_request=0")
-	for name, test := range map[string]struct{ source, code, reason string }{
-		"missing": {
-			credentials(peer.URL, password) + "/nosuchdb", "db_not_found",
-			"could not open " + peer.URL + "/nosuchdb/",
-		},
-		"wrong password": {credentials(peer.URL, password+"x") + "/target", "replication_auth_error", "someone"},
-		"nobody there":   {credentials("http://127.0.0.1:1", password) + "/db", "error", "GET http://127.0.0.1:1/db"},
-	} {
-		status, answer := node.request(http.MethodPost, "_replicate", fmt.Sprintf(`{"source":%q,"target":%q}`, test.source, target))
-		assert.Equal(t, http.StatusInternalServerError, status, name)
-		var failure struct{ Error, Reason string }
-		require.NoError(t, json.Unmarshal([]byte(answer), &failure), name)
-		assert.Equal(t, test.code, failure.Error, name)
-		assert.Contains(t, failure.Reason, test.reason, name)
-		assert.NotContains(t, answer, password, name)
-	}
-	assert.NotContains(t, node.logged(), password)
+	couchtest.EachWithAdmin(t, func(t *testing.T, peer couchtest.Peer) {
+		target := peer.DB(t, "target")
+		bare, username, password := couchtest.Credentials(target)
+		const wrong = "wr0ng-word"
+		stranger := rand.Text()
+		node := serveNode(t, "mem:", "log/level=debug", "replicator/retries_per_request=0")
+		for name, test := range map[string]struct{ source, code, reason string }{
+			"missing":           {target + "-nosuchdb", "db_not_found", "could not open " + bare + "-nosuchdb/"},
+			"wrong credentials": {couchtest.As(target, stranger, wrong), "replication_auth_error", stranger},
+			"nobody there":      {couchtest.As("http://127.0.0.1:1/db", username, password), "error", "GET http://127.0.0.1:1/db"},
+		} {
+			status, answer := node.request(http.MethodPost, "_replicate", fmt.Sprintf(`{"source":%q,"target":%q}`, test.source, target))
+			assert.Equal(t, http.StatusInternalServerError, status, name)
+			var failure struct{ Error, Reason string }
+			require.NoError(t, json.Unmarshal([]byte(answer), &failure), name)
+			assert.Equal(t, test.code, failure.Error, name)
+			assert.Contains(t, failure.Reason, test.reason, name)
+			assert.NotContains(t, answer, password, name)
+			assert.NotContains(t, answer, wrong, name)
+		}
+		assert.NotContains(t, node.logged(), password)
+		assert.NotContains(t, node.logged(), wrong)
+	})
 }
 
 func TestRoles(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"crypto/md5"
+	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -519,28 +520,27 @@ func TestLiveFilters(t *testing.T) {
 }
 
 func TestLiveCredentials(t *testing.T) {
-	t.Parallel()
-	server := couchtest.Start(t, couchtest.WithAdmin("admin", "sesame open"))
-	target := server.DB(t, "secured")
-	as := func(password string) func(*couch.Config) {
-		return func(c *couch.Config) { c.Username, c.Password = "admin", password }
-	}
-	admin := open(t, target, as("sesame open"))
-	_, err := admin.Info(t.Context())
-	require.NoError(t, err)
-	refused, err := admin.BulkDocs(t.Context(), []couch.Document{document(t, `{"_id":"_design/x","_rev":"1-a"}`)})
-	require.NoError(t, err)
-	require.Empty(t, refused)
+	couchtest.EachWithAdmin(t, func(t *testing.T, peer couchtest.Peer) {
+		t.Parallel()
+		target := peer.DB(t, "secured")
+		admin := openAt(t, target)
+		_, err := admin.Info(t.Context())
+		require.NoError(t, err)
+		refused, err := admin.BulkDocs(t.Context(), []couch.Document{document(t, `{"_id":"_design/x","_rev":"1-a"}`)})
+		require.NoError(t, err)
+		require.Empty(t, refused)
 
-	_, err = open(t, target, as("wrong password")).Info(t.Context())
-	require.ErrorIs(t, err, couch.ErrUnauthorized)
-	require.NotContains(t, err.Error(), "wrong")
+		_, err = openAt(t, couchtest.As(target, rand.Text(), "wrong password")).Info(t.Context())
+		require.ErrorIs(t, err, couch.ErrUnauthorized)
+		require.NotContains(t, err.Error(), "wrong")
 
-	anyone := open(t, target)
-	refused, err = anyone.BulkDocs(t.Context(), []couch.Document{document(t, `{"_id":"_design/y","_rev":"1-a"}`)})
-	if err == nil {
-		require.Len(t, refused, 1)
-		err = &refused[0]
-	}
-	require.ErrorIs(t, err, couch.ErrUnauthorized)
+		bare, _, _ := couchtest.Credentials(target)
+		anyone := open(t, bare)
+		refused, err = anyone.BulkDocs(t.Context(), []couch.Document{document(t, `{"_id":"_design/y","_rev":"1-a"}`)})
+		if err == nil {
+			require.Len(t, refused, 1)
+			err = &refused[0]
+		}
+		require.ErrorIs(t, err, couch.ErrUnauthorized)
+	})
 }

@@ -646,7 +646,7 @@ func TestWireSessions(t *testing.T) {
 func TestLiveSessions(t *testing.T) {
 	t.Parallel()
 	server := couchtest.Start(t, couchtest.WithAdmin("adm", "s3cret/ü"))
-	url := server.DB(t, "sessions")
+	url, _, _ := couchtest.Credentials(server.DB(t, "sessions"))
 	var mu sync.Mutex
 	shown := map[string]int{}
 	forward := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

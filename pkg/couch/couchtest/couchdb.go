@@ -45,6 +45,13 @@ func Each(t *testing.T, test func(t *testing.T, peer Peer)) {
 	t.Run("CouchDB", func(t *testing.T) { test(t, SharedCouchDB(t)) })
 }
 
+// EachWithAdmin runs a test as Each does, with peers that have an administrator and refuse wrong passwords. The URLs
+// of their databases have the administrator's name and password.
+func EachWithAdmin(t *testing.T, test func(t *testing.T, peer Peer)) {
+	t.Run("PouchDB Server", func(t *testing.T) { test(t, Start(t, WithAdmin("someone", "s3cret-word"))) })
+	t.Run("CouchDB", func(t *testing.T) { test(t, SharedCouchDB(t)) })
+}
+
 var sharedCouchDB struct {
 	once   sync.Once
 	server *CouchDB

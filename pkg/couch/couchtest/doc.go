@@ -5,8 +5,8 @@
 // and an installed node_modules are needed: make test installs it, as does npm ci in this directory.
 // Without it a test fails, and says so.
 //
-// [SharedCouchDB] is a CouchDB 3.5, for the tests of a machine that has one. [Each] runs a test with either, and
-// [Proxy] passes requests on to either.
+// [SharedCouchDB] is a CouchDB 3.5, for the tests of a machine that has one. [Each] and [EachWithAdmin] run a test
+// with either. [Proxy] passes requests on to either.
 //
 // [Script] runs scripts that use clients of CouchDB's, of the same package.json.
 //

@@ -102,11 +102,14 @@ func Shared(t testing.TB) *Server {
 	return shared.server
 }
 
-// DB creates a database of a name that no other call returns, and returns its URL (without
-// credentials). The database ends with the server.
+// DB implements [Peer]. The URL has the admin's name and password if there is an admin. The database ends with the
+// server.
 func (s *Server) DB(t testing.TB, name string) string {
 	t.Helper()
 	u := fmt.Sprintf("%s/%s-%d", s.URL, url.PathEscape(strings.ToLower(name)), s.names.Add(1))
+	if s.Username != "" {
+		u = As(u, s.Username, s.Password)
+	}
 	s.do(t, http.MethodPut, u, http.StatusCreated)
 	return u
 }
