@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"settee/internal/servers"
 	"settee/pkg/couch/couchtest"
 
 	"github.com/stretchr/testify/require"
@@ -35,14 +34,9 @@ func TestIDsOfCouchDB(t *testing.T) {
 	t.Logf("replay it with -ids.seed=%d", seed)
 	// It is to compute ids, not to run what has them, and to read filters without a login for each. Twice in each
 	// interval it looks for replicator databases whose creation it has missed, as it may while it starts.
-	own, err := servers.StartCouchDB(t.Context(), servers.CouchDBOptions{Dir: t.TempDir(), Settings: map[string]map[string]string{
+	server := couchtest.StartCouchDB(t, map[string]map[string]string{
 		"replicator": {"max_jobs": "1", "interval": "2000", "auth_plugins": "couch_replicator_auth_noop", "cluster_start_period": "1"},
-	}})
-	if err != nil {
-		servers.LeaveOut(t, servers.NameCouchDB, err)
-	}
-	t.Cleanup(own.Kill)
-	server := couchtest.OfServer(own)
+	})
 	var root struct{ UUID string }
 	require.NoError(t, json.Unmarshal(server.Do(t, http.MethodGet, "/", nil, http.StatusOK), &root))
 

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -14,25 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/servers"
 	"settee/pkg/couch/couchtest"
 )
-
-// ownCouchDB starts a CouchDB for one test. log returns what the server has logged.
-func ownCouchDB(t *testing.T, settings map[string]map[string]string) (process *servers.CouchDB, server *couchtest.CouchDB, log func() string) {
-	t.Helper()
-	dir := t.TempDir()
-	process, err := servers.StartCouchDB(t.Context(), servers.CouchDBOptions{Dir: dir, Settings: settings})
-	if err != nil {
-		servers.LeaveOut(t, servers.NameCouchDB, err)
-	}
-	t.Cleanup(process.Kill)
-	return process, couchtest.OfServer(process), func() string {
-		text, err := os.ReadFile(filepath.Join(dir, "couchdb.log"))
-		require.NoError(t, err)
-		return string(text)
-	}
-}
 
 // hosted creates a database of the node's own and returns its URL.
 func (p *process) hosted(name string) string {
@@ -219,7 +200,7 @@ func TestCouchDBCreatesTargets(t *testing.T) {
 // TestCouchDBSessionsExpire has sessions that last for a few seconds. The run logs in again and goes on.
 func TestCouchDBSessionsExpire(t *testing.T) {
 	const sessionTimeout = 2 * time.Second
-	_, server, log := ownCouchDB(t, map[string]map[string]string{"chttpd_auth": {"timeout": fmt.Sprint(sessionTimeout.Seconds())}})
+	server := couchtest.StartCouchDB(t, map[string]map[string]string{"chttpd_auth": {"timeout": fmt.Sprint(sessionTimeout.Seconds())}})
 	node := serveNode(t, aStore(t))
 	source, target := server.DB(t, "session-source"), server.DB(t, "session-target")
 	status, answer := node.request(http.MethodPost, "_replicate", fmt.Sprintf(`{"source":%q,"target":%q,"continuous":true}`, source, target))
@@ -234,14 +215,17 @@ func TestCouchDBSessionsExpire(t *testing.T) {
 		require.Eventually(t, exists(t, target+doc), limit, 5*time.Millisecond)
 		time.Sleep(sessionTimeout + time.Second) // CouchDB renews the sessions of clients that are not idle
 	}
-	assert.GreaterOrEqual(t, strings.Count(log(), "POST /_session 200"), 3)
+	require.Eventually(t, func() bool {
+		log, err := server.Process.Log()
+		return assert.NoError(t, err) && strings.Count(log, "POST /_session 200") >= 3
+	}, limit, 20*time.Millisecond)
 	_, answer = node.request(http.MethodGet, "_scheduler/jobs/"+accepted.LocalID, "")
 	assert.NotContains(t, answer, "crashed")
 }
 
 // TestCouchDBLocksAccounts gives wrong passwords until CouchDB locks the account.
 func TestCouchDBLocksAccounts(t *testing.T) {
-	_, server, _ := ownCouchDB(t, map[string]map[string]string{
+	server := couchtest.StartCouchDB(t, map[string]map[string]string{
 		"chttpd_auth_lockout": {"mode": "enforce", "threshold": "3", "max_lifetime": "3000"},
 	})
 	node := serveNode(t, aStore(t), "log/level=debug", "replicator/retries_per_request=0", "replicator/session_min_update_interval=0")
@@ -272,7 +256,7 @@ func TestCouchDBLocksAccounts(t *testing.T) {
 
 // TestCouchDBIsKilled ends both endpoints with SIGKILL in the middle of a replication and starts them again.
 func TestCouchDBIsKilled(t *testing.T) {
-	process, server, _ := ownCouchDB(t, nil)
+	server := couchtest.StartCouchDB(t, nil)
 	node := serveNode(t, aStore(t), "replicator/min_backoff_penalty_sec=1", "replicator/checkpoint_interval=500",
 		"replicator/retries_per_request=1", "replicator/worker_batch_size=50")
 	source, target := server.DB(t, "killed-source"), server.DB(t, "killed-target")
@@ -284,8 +268,8 @@ func TestCouchDBIsKilled(t *testing.T) {
 	for range 2 {
 		had := docCount(t, info(t, target))
 		require.Eventually(t, func() bool { return docCount(t, info(t, target)) > had || node.hasEnded("killed") }, limit, time.Millisecond)
-		process.Kill()
-		require.NoError(t, process.Start(t.Context()))
+		server.Process.Kill()
+		require.NoError(t, server.Process.Start(t.Context()))
 	}
 	require.Eventually(t, func() bool { return node.hasEnded("killed") }, limit, 20*time.Millisecond)
 	_, answer = node.request(http.MethodGet, "_replicator/killed", "")

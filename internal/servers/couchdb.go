@@ -27,6 +27,9 @@ const CouchDBHome = "COUCHDB_HOME"
 // couchDBFolder is where CouchDB's own packages put the release.
 const couchDBFolder = "/opt/couchdb"
 
+// couchDBLog is the name of the file that a server logs to.
+const couchDBLog = "couchdb.log"
+
 // CouchDB is a single-node CouchDB.
 type CouchDB struct {
 	// URL is the server's root, without a slash at its end and without credentials.
@@ -146,7 +149,7 @@ func (c *CouchDB) file(name string) string { return filepath.Join(c.dir, name) }
 func (c *CouchDB) listen(ctx context.Context, port int) error {
 	c.port, c.URL = port, "http://127.0.0.1:"+strconv.Itoa(port)
 	chttpd := map[string]map[string]string{"chttpd": {"port": strconv.Itoa(port), "bind_address": "127.0.0.1"}}
-	err := errors.Join(os.WriteFile(c.file("port.ini"), ini(chttpd), 0o600), os.RemoveAll(c.file("couchdb.log"))) // of another port
+	err := errors.Join(os.WriteFile(c.file("port.ini"), ini(chttpd), 0o600), os.RemoveAll(c.file(couchDBLog))) // of another port
 	if err != nil {
 		return err
 	}
@@ -165,7 +168,7 @@ func (c *CouchDB) Start(ctx context.Context) error {
 	if c.temporary {
 		remove = c.dir
 	}
-	process, err := Run(command, c.file("couchdb.log"), remove)
+	process, err := Run(command, c.file(couchDBLog), remove)
 	if err == nil {
 		c.process = process
 		if err = process.await(ctx, c.answers); err == nil {
@@ -173,7 +176,7 @@ func (c *CouchDB) Start(ctx context.Context) error {
 		}
 		process.Kill()
 	}
-	return fmt.Errorf("starting CouchDB on port %d: %w; the end of its log: %s", c.port, err, lastLines(c.file("couchdb.log")))
+	return fmt.Errorf("starting CouchDB on port %d: %w; the end of its log: %s", c.port, err, lastLines(c.file(couchDBLog)))
 }
 
 // answers reports whether the server is up. It fails with errPortTaken if another one answers.
@@ -219,6 +222,12 @@ func (c *CouchDB) Admin() string {
 	}
 	u.User = url.UserPassword(c.Username, c.Password)
 	return u.String()
+}
+
+// Log returns what the server has logged. The server logs an event a while after it happens.
+func (c *CouchDB) Log() (string, error) {
+	text, err := os.ReadFile(c.file(couchDBLog))
+	return string(text), err
 }
 
 // Kill ends the server with SIGKILL.

@@ -27,7 +27,9 @@ type CouchDB struct {
 	// Username and Password are those of the administrator.
 	Username, Password string
 
-	server *servers.CouchDB // keeps the server that this process has started alive
+	// Process is the server if this process has started it, and nil otherwise. The server ends when nothing refers
+	// to it.
+	Process *servers.CouchDB
 }
 
 // Peer is a server with databases to replicate: a [Server] or a [CouchDB].
@@ -85,7 +87,23 @@ func openCouchDB() (*CouchDB, error) {
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	return OfServer(server), nil
+	return ofProcess(server), nil
+}
+
+// StartCouchDB starts a CouchDB for t alone, with settings by section and key, and ends it when t ends. It skips t
+// where SharedCouchDB would.
+func StartCouchDB(t testing.TB, settings map[string]map[string]string) *CouchDB {
+	t.Helper()
+	server, err := servers.StartCouchDB(t.Context(), servers.CouchDBOptions{Dir: t.TempDir(), Settings: settings})
+	if err != nil {
+		servers.LeaveOut(t, servers.NameCouchDB, err)
+	}
+	t.Cleanup(server.Kill)
+	return ofProcess(server)
+}
+
+func ofProcess(server *servers.CouchDB) *CouchDB {
+	return &CouchDB{URL: server.URL, Username: server.Username, Password: server.Password, Process: server}
 }
 
 // namedCouchDB reads the URL of a CouchDB and asks whether the server answers.
@@ -103,11 +121,6 @@ func namedCouchDB(named string) (*CouchDB, error) {
 		return nil, fmt.Errorf("%s: %s answers %d, or its user is no administrator", CouchDBVariable, c.URL, status)
 	}
 	return c, nil
-}
-
-// OfServer returns a server that a test has started for itself.
-func OfServer(server *servers.CouchDB) *CouchDB {
-	return &CouchDB{URL: server.URL, Username: server.Username, Password: server.Password, server: server}
 }
 
 // DB implements [Peer]. The URL has the administrator's name and password. The database is removed when t ends.
