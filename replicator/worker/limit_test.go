@@ -157,32 +157,45 @@ func TestTargetsThatHangUpOnLargeRequests(t *testing.T) {
 	require.Empty(t, target2.Checkpoints())
 }
 
-func TestPouchServersOwnLimit(t *testing.T) {
-	t.Parallel()
-	server := couchtest.Start(t)
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPut, server.URL+"/_config/couchdb/max_document_size", strings.NewReader(`"200kb"`))
-	require.NoError(t, err)
-	request.Header.Set("Content-Type", "application/json")
-	answer, err := http.DefaultClient.Do(request)
-	require.NoError(t, err)
-	answer.Body.Close()
-	require.Equal(t, http.StatusOK, answer.StatusCode)
-	source := couchtest.NewHostile(1)
-	for i := range 400 {
-		source.Add(fmt.Sprintf("d%03d", i), 2_000)
+// TestServersOwnLimits has targets that refuse documents of more than 200 kB.
+func TestServersOwnLimits(t *testing.T) {
+	for name, start := range map[string]func(t *testing.T) couchtest.Peer{
+		"PouchDB Server": func(t *testing.T) couchtest.Peer {
+			server := couchtest.Start(t)
+			setting := server.URL + "/_config/couchdb/max_document_size"
+			request, err := http.NewRequestWithContext(t.Context(), http.MethodPut, setting, strings.NewReader(`"200kb"`))
+			require.NoError(t, err)
+			request.Header.Set("Content-Type", "application/json")
+			answer, err := http.DefaultClient.Do(request)
+			require.NoError(t, err)
+			answer.Body.Close()
+			require.Equal(t, http.StatusOK, answer.StatusCode)
+			return server
+		},
+		"CouchDB": func(t *testing.T) couchtest.Peer {
+			return couchtest.StartCouchDB(t, map[string]map[string]string{"couchdb": {"max_document_size": "200000"}})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			target := start(t).DB(t, "target")
+			source := couchtest.NewHostile(1)
+			for i := range 400 {
+				source.Add(fmt.Sprintf("d%03d", i), 2_000)
+			}
+			source.Add("large", 500_000)
+			source.Add("huge", 5_000_000)
+			served := httptest.NewServer(source)
+			t.Cleanup(served.Close)
+			var r refusals
+			result := run(t, replication(t, served.URL+"/db", target), r.collect)
+			require.EqualValues(t, 400, result.Stats.DocsWritten)
+			var ids []string
+			for _, f := range r.all {
+				require.Equal(t, http.StatusRequestEntityTooLarge, f.Status)
+				ids = append(ids, f.ID)
+			}
+			require.ElementsMatch(t, []string{"large", "huge"}, ids)
+		})
 	}
-	source.Add("large", 500_000)
-	source.Add("huge", 5_000_000)
-	served := httptest.NewServer(source)
-	t.Cleanup(served.Close)
-	target := server.DB(t, "target")
-	var r refusals
-	result := run(t, replication(t, served.URL+"/db", target), r.collect)
-	require.EqualValues(t, 400, result.Stats.DocsWritten)
-	var ids []string
-	for _, f := range r.all {
-		require.Equal(t, http.StatusRequestEntityTooLarge, f.Status)
-		ids = append(ids, f.ID)
-	}
-	require.ElementsMatch(t, []string{"large", "huge"}, ids)
 }
