@@ -20,6 +20,9 @@ const (
 	ResealAtOnce = resealAtOnce
 )
 
+// StopTimer has the timer that ends Context not go off, as in a process that was stopped.
+func (h *Held) StopTimer() { h.timer.Stop() }
+
 // OwnerKeys returns how many keys there are of owners, but for weights.
 func (t *Type) OwnerKeys(tx kv.ReadTransaction) (n int, err error) {
 	for _, s := range []tuple.Subspace{t.keys.waiting, t.keys.owners, t.keys.ranks, t.keys.charges, t.keys.heads, t.keys.ownedCount, t.keys.ownedTagged} {

@@ -64,6 +64,18 @@ func (h *Held) expire() {
 	h.cancel(ErrHalt)
 }
 
+// Check returns ErrHalt, and ends Context, if no update has succeeded in time. The timer that ends Context by
+// itself comes late in a process that was stopped for a while (SIGSTOP, a frozen container). By then another
+// process may hold the job, so whoever changes something outside of the store asks here directly before.
+func (h *Held) Check() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ctx.Err() == nil && time.Until(h.until) <= 0 {
+		h.cancel(ErrHalt)
+	}
+	return context.Cause(h.ctx)
+}
+
 // renew counts the patience from the start of an update that succeeded.
 func (h *Held) renew(began time.Time, timeout time.Duration) {
 	h.mu.Lock()

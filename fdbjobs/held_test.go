@@ -146,6 +146,22 @@ func TestContextEndsWithSlowClaim(t *testing.T) {
 	})
 }
 
+// TestCheckAfterAStop has a process that was stopped ask whether it may go on, before its timers have gone off.
+func TestCheckAfterAStop(t *testing.T) {
+	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db)
+		b.add(t, fdbjobs.Spec{ID: "j"})
+		h := b.accept(t)
+		h.StopTimer()
+		after(44 * time.Second)
+		require.NoError(t, h.Check())
+		after(2 * time.Second)
+		require.NoError(t, h.Context().Err())
+		require.ErrorIs(t, h.Check(), fdbjobs.ErrHalt)
+		require.ErrorIs(t, context.Cause(h.Context()), fdbjobs.ErrHalt)
+	})
+}
+
 func TestHeartbeats(t *testing.T) {
 	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)

@@ -92,6 +92,10 @@ type Config struct {
 	// in memory, by BulkGet and OpenRevs. It may wait until there is room; its error ends the reading.
 	Large func(context.Context) error
 
+	// Sending, if not nil, is asked before each part of a request's body is sent. Its error breaks the request off.
+	// Whoever returns one ends the request's context before, or the request may be repeated.
+	Sending func() error
+
 	// Transport makes the requests, if not nil; many databases may share it, and those of one node had
 	// better share a [Pool]. It must not follow redirects. Without it the database has a pool of its own,
 	// which Close cleans up.

@@ -3,6 +3,7 @@ package couch_test
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -382,5 +383,31 @@ func TestAnswersToAWrite(t *testing.T) {
 		require.ErrorAs(t, put(text), &refused, text)
 		require.Equal(t, "x 1-a forbidden", refused.ID+" "+refused.Rev+" "+refused.Code)
 		require.NotContains(t, refused.Reason, "s3cret")
+	}
+}
+
+// TestSendingMayEnd has somebody say, while a body is sent, that it must not be: nobody gets it, and it is not sent again.
+func TestSendingMayEnd(t *testing.T) {
+	t.Parallel()
+	held := errors.New("the job is another node's")
+	for name, parts := range map[string]int{"before it begins": 0, "in the middle": 3} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithCancelCause(t.Context())
+			asked := 0
+			db, puts := putServer(t, 0, nil, func(cfg *couch.Config) {
+				cfg.NoCompression = true
+				cfg.Sending = func() error {
+					if asked++; asked > parts {
+						cancel(held)
+					}
+					return context.Cause(ctx)
+				}
+			})
+			_, err := db.BulkDocs(ctx, []couch.Document{document(t, `{"_id":"x","text":"`+strings.Repeat("x", 1<<20)+`"}`)})
+			require.ErrorIs(t, err, held)
+			require.Equal(t, parts+1, asked)
+			require.Empty(t, puts())
+		})
 	}
 }

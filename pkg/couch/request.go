@@ -368,7 +368,7 @@ func (d *Database) roundTrip(
 		// The transport may go on reading for a moment after it has returned; done waits for that.
 		defer r.body.done()
 		hr.ContentLength = length
-		hr.Body = &upload{r: body, w: dog}
+		hr.Body = &upload{r: body, w: dog, may: d.cfg.Sending}
 		if length == 0 {
 			hr.Body = http.NoBody
 		}

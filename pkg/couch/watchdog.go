@@ -238,14 +238,20 @@ func (p *pace) add(n int, window time.Duration) {
 
 // upload is a request's body under a watchdog.
 type upload struct {
-	r io.Reader
-	w *watchdog
+	r   io.Reader
+	w   *watchdog
+	may func() error // Config.Sending
 }
 
 // Read is called when the network has taken what the last call returned.
 func (u *upload) Read(p []byte) (int, error) {
 	u.w.sending(false)
 	defer u.w.sending(true)
+	if u.may != nil {
+		if err := u.may(); err != nil {
+			return 0, err
+		}
+	}
 	return u.r.Read(p)
 }
 

@@ -183,6 +183,10 @@ func (r *Run) Redact(err error) error { return r.secrets.Error(err) }
 // fdbjobs.Held.Context.
 func (r *Run) Context() context.Context { return r.held.Context() }
 
+// Check returns fdbjobs.ErrHalt if the job may be another node's by now: see
+// fdbjobs.Held.Check.
+func (r *Run) Check() error { return r.held.Check() }
+
 // Heartbeat returns the longest time between two updates: see
 // fdbjobs.Held.Heartbeat.
 func (r *Run) Heartbeat() time.Duration { return r.held.Heartbeat() }

@@ -258,6 +258,7 @@ const reportInterval = 10 * time.Second
 func (s *Server) workerConfig(run *jobs.Run, current *config.Config) worker.Config {
 	cfg := WorkerConfig(current)
 	cfg.ListRefused = run.ListRefused
+	cfg.Sending = run.Check
 	cfg.ServerUUID = s.opts.Jobs.ServerUUID()
 	cfg.ReportInterval = min(reportInterval, run.Heartbeat())
 	cfg.UserAgent = s.opts.UserAgent

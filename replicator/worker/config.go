@@ -79,6 +79,9 @@ type Config struct {
 	// couch.Pool's defaults, which leaves socket options alone.
 	Transport func(endpoint replicator.Endpoint, options *replicator.SocketOptions) http.RoundTripper
 
+	// Sending, if not nil, is couch.Config's.
+	Sending func() error
+
 	// Refused, if not nil, is told at once of each revision that the target refused. Several goroutines
 	// may call it at a time; the run waits for it.
 	Refused func(Refusal)

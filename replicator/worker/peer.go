@@ -39,7 +39,7 @@ func (r *run) openPeer(side string, endpoint replicator.Endpoint, cfg Config) (*
 		ConnectionTimeout: r.connectionTimeout, AnswerTimeout: r.requestTimeout,
 		Retries: r.retries, RetryBase: r.retryBase,
 		MaxConnections: r.connections, UserAgent: cfg.UserAgent, NoCompression: cfg.NoCompression,
-		MaxDocument: cfg.MaxDocument, Large: enterRoom,
+		MaxDocument: cfg.MaxDocument, Large: enterRoom, Sending: cfg.Sending,
 		Retrying: r.retrying(side), Limiter: &cfg.Shared.limiter,
 		SessionRefresh: cfg.SessionRefresh, SessionMinAge: cfg.SessionMinAge,
 	}
