@@ -51,6 +51,24 @@ func FindFoundationDB() (fdbserver, fdbcli string, err error) {
 	return paths[0], paths[1], nil
 }
 
+// clientProgram uses FoundationDB's client library as the build tag fdb does.
+const clientProgram = `#define FDB_API_VERSION 730
+#include <foundationdb/fdb_c.h>
+int main(void) { return fdb_select_api_version(FDB_API_VERSION); }
+`
+
+// FindFoundationDBClient reports whether a program with FoundationDB's client can be built here. The error is
+// ErrNotInstalled if there is no C compiler, no client library of API version 730, or no headers for it.
+func FindFoundationDBClient() error {
+	compile := exec.Command("cc", "-x", "c", "-", "-lfdb_c", "-o", os.DevNull)
+	compile.Stdin = strings.NewReader(clientProgram)
+	if printed, err := compile.CombinedOutput(); err != nil {
+		line, _, _ := strings.Cut(string(printed), "\n")
+		return fmt.Errorf("FoundationDB: no C compiler, client library or headers (%w: %s): %w", err, line, ErrNotInstalled)
+	}
+	return nil
+}
+
 // StartFoundationDB starts a cluster and returns when its database is available. The error is
 // ErrNotInstalled if fdbserver or fdbcli is not in PATH.
 func StartFoundationDB(ctx context.Context, options FoundationDBOptions) (*FoundationDB, error) {

@@ -86,6 +86,16 @@ func TestFoundationDBNotInstalled(t *testing.T) {
 	assert.ErrorContains(t, err, "is not in PATH")
 }
 
+func TestFoundationDBClientNotInstalled(t *testing.T) {
+	tools := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(tools, "cc"), []byte("#!/bin/sh\necho no such file: fdb_c.h >&2; exit 1\n"), 0o700))
+	t.Setenv("PATH", tools)
+	err := servers.FindFoundationDBClient()
+	require.ErrorIs(t, err, servers.ErrNotInstalled)
+	require.ErrorContains(t, err, "no such file: fdb_c.h")
+	assert.NotContains(t, err.Error(), "\n", "one line")
+}
+
 func TestFoundationDBThatExits(t *testing.T) {
 	tools := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(tools, "fdbserver"), []byte("#!/bin/sh\necho no room; exit 1\n"), 0o700))

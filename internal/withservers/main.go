@@ -53,8 +53,10 @@ var kinds = []kind{
 }
 
 func findFoundationDB() error {
-	_, _, err := servers.FindFoundationDB()
-	return err
+	if _, _, err := servers.FindFoundationDB(); err != nil {
+		return err
+	}
+	return servers.FindFoundationDBClient()
 }
 
 func findCouchDB() error {
