@@ -3,10 +3,6 @@ package pebblekv_test
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,82 +10,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/pkg/kv"
+	"settee/pkg/kv/kvtest"
 	"settee/pkg/kv/pebblekv"
 )
 
-// BenchmarkDurableCommits commits small transactions from a number of
-// goroutines. The ratio is to the rate at which one goroutine can write as much
-// to a file and sync it; the two take turns, as the disk may have other users.
 func BenchmarkDurableCommits(b *testing.B) {
-	for _, goroutines := range []int{1, 8, 64, 512} {
-		b.Run(fmt.Sprint(goroutines), func(b *testing.B) {
-			const turn = 50 * time.Millisecond
-			dir := b.TempDir()
-			db, err := pebblekv.Open(dir, pebblekv.Options{})
-			require.NoError(b, err)
-			file, err := os.Create(filepath.Join(dir, "bare"))
-			require.NoError(b, err)
-			commits, syncs := 0, 0
-			var bare time.Duration
-			for b.ResetTimer(); commits < b.N; {
-				commits += commitFor(b, db, goroutines, turn, commits)
-				b.StopTimer()
-				n, took := syncFor(b, file, turn)
-				syncs, bare = syncs+n, bare+took
-				b.StartTimer()
-			}
-			b.StopTimer()
-			ours, theirs := float64(commits)/b.Elapsed().Seconds(), float64(syncs)/bare.Seconds()
-			b.ReportMetric(0, "ns/op") // it is not of b.N commits
-			b.ReportMetric(ours, "commits/s")
-			b.ReportMetric(theirs, "syncs/s")
-			b.ReportMetric(ours/theirs, "commits/sync")
-			require.NoError(b, file.Close())
-			require.NoError(b, db.Close())
-		})
-	}
-}
-
-// commitFor commits from goroutines for a while and returns how often. The keys
-// are numbered from the given number on.
-func commitFor(b *testing.B, db kv.Database, goroutines int, d time.Duration, from int) int {
-	b.Helper()
-	var next atomic.Int64
-	next.Store(int64(from))
-	start := time.Now()
-	var group sync.WaitGroup
-	for range goroutines {
-		group.Go(func() {
-			for time.Since(start) < d {
-				key := fmt.Appendf(nil, "key/%016d", next.Add(1))
-				err := db.Transact(b.Context(), func(tx kv.Transaction) error {
-					_, err := tx.Get(key).Await()
-					tx.Set(key, key)
-					return err
-				})
-				if err != nil {
-					b.Error(err)
-					return
-				}
-			}
-		})
-	}
-	group.Wait()
-	return int(next.Load()) - from
-}
-
-// syncFor appends a few bytes to a file and syncs it, again and again, and
-// returns how often and how long that took.
-func syncFor(b *testing.B, file *os.File, d time.Duration) (n int, took time.Duration) {
-	b.Helper()
-	record := make([]byte, 100)
-	for start := time.Now(); took < d; took = time.Since(start) {
-		_, err := file.Write(record)
+	kvtest.BenchmarkDurableCommits(b, func(b *testing.B) kv.Database {
+		db, err := pebblekv.Open(b.TempDir(), pebblekv.Options{})
 		require.NoError(b, err)
-		require.NoError(b, file.Sync())
-		n++
-	}
-	return n, took
+		b.Cleanup(func() { require.NoError(b, db.Close()) })
+		return db
+	})
 }
 
 // The data of the read benchmarks.
