@@ -2,6 +2,7 @@ package fdbjobs_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 
 	"settee/fdbjobs"
 	"settee/pkg/kv"
+	"settee/pkg/kv/kvtest"
 	"settee/pkg/kv/pebblekv"
 )
 
@@ -36,6 +38,9 @@ const (
 // On a disk that syncs in a fraction of a millisecond, the processor's time for a cycle bounds
 // it, about forty writes in four commits, and the ratio is low because plain commits are
 // hardly any work. So it is also measured where each sync of the log takes longer.
+//
+// conflicts/commit is how many commits of the life cycles were refused with a conflict, for
+// each one that was not.
 func BenchmarkLifeCycle(b *testing.B) {
 	for _, disk := range []struct {
 		name string
@@ -64,17 +69,23 @@ type cycling struct {
 	take int  // jobs in one call of Accept
 }
 
-// compare has n processors work, on a disk whose syncs take so much longer.
+// compare has n processors work, on a disk whose syncs take so much longer, if they are to.
 func (c cycling) compare(b *testing.B, n int, sync time.Duration) {
-	db := openSlowDisk(b, sync)
+	var db kv.Database
+	if sync == 0 {
+		db = openStore(b)
+	} else {
+		db = openSlowDisk(b, sync)
+	}
+	store := &committing{Database: db}
 	supply := &supply{low: int64(n * c.take)}
 	processors := make([]*processor, n)
 	var layer *fdbjobs.Layer
 	for i := range processors {
 		if c.own || layer == nil {
-			layer = openLayer(b, db)
+			layer = openLayer(b, store)
 		}
-		processors[i] = &processor{cycling: c, db: db, jobs: layer.Type("work"), supply: supply}
+		processors[i] = &processor{cycling: c, db: store, jobs: layer.Type("work"), supply: supply}
 	}
 	if c.own {
 		backlog := *processors[0]
@@ -94,6 +105,8 @@ func (c cycling) compare(b *testing.B, n int, sync time.Duration) {
 	}
 	var cycles, commits rate
 	work(b, n, cycle) // until the processors are anywhere in the cycle, and the claimers know each other
+	store.committed.Store(0)
+	store.refused.Store(0)
 	for b.Loop() {
 		for range turns {
 			commits.add(work(b, n, plain))
@@ -104,6 +117,30 @@ func (c cycling) compare(b *testing.B, n int, sync time.Duration) {
 	b.ReportMetric(cycles.perSecond(), "cycles/s")
 	b.ReportMetric(commits.perSecond(), "commits/s")
 	b.ReportMetric(cycles.perSecond()/commits.perSecond(), "cycles/commit")
+	b.ReportMetric(float64(store.refused.Load())/float64(store.committed.Load()), "conflicts/commit")
+}
+
+// committing counts the commits of transactions that write.
+type committing struct {
+	kv.Database
+	committed, refused atomic.Int64 // refused: with a conflict
+}
+
+func (c *committing) Transact(ctx context.Context, fn func(kv.Transaction) error) error {
+	var runs []kv.Future[kv.Versionstamp]
+	err := c.Database.Transact(ctx, func(tx kv.Transaction) error {
+		runs = append(runs, tx.Versionstamp())
+		return fn(tx)
+	})
+	for _, run := range runs {
+		switch _, err := run.Await(); {
+		case err == nil:
+			c.committed.Add(1)
+		case errors.Is(err, kv.ErrNotCommitted):
+			c.refused.Add(1)
+		}
+	}
+	return err
 }
 
 // processor takes jobs through their life, one commit after the other.
@@ -255,8 +292,10 @@ func (c *claims) reset() {
 // compares the time until it is held with that of a plain commit. Two commits lie in
 // that time, the addition and the claim, and a watch that ends: add-to-held/commit is
 // for all of it, added-to-held/commit from the end of the addition on, in the median.
+// p99/commit compares the 99th percentile of all of it with the median of plain commits,
+// p99/p99 with their 99th percentile.
 func BenchmarkAcceptLatency(b *testing.B) {
-	db := openDisk(b)
+	db := openStore(b)
 	idle := &idle{counted: counted{Database: db}, watching: make(chan struct{}, 1)}
 	jobs := openLayer(b, idle).Type("work")
 	accepted := make(chan acceptance)
@@ -289,8 +328,11 @@ func BenchmarkAcceptLatency(b *testing.B) {
 	b.ReportMetric(0, "ns/op") // it is of more than is measured
 	b.ReportMetric(float64(adding.median())/float64(commit), "add-to-held/commit")
 	b.ReportMetric(float64(added.median())/float64(commit), "added-to-held/commit")
+	b.ReportMetric(float64(adding.at(0.99))/float64(commit), "p99/commit")
 	b.ReportMetric(float64(adding.at(0.99))/float64(plain.at(0.99)), "p99/p99")
+	b.ReportMetric(float64(commit.Microseconds()), "commit-µs")
 	b.ReportMetric(float64(adding.median().Microseconds()), "add-to-held-µs")
+	b.ReportMetric(float64(adding.at(0.99).Microseconds()), "p99-µs")
 }
 
 type acceptance struct {
@@ -327,6 +369,18 @@ func (i *idle) await() {
 			return
 		}
 	}
+}
+
+// openStore opens a store that is closed at the end of the benchmark: on FoundationDB, if
+// there is one, else on the disk.
+func openStore(b *testing.B) kv.Database {
+	b.Helper()
+	db, ok := kvtest.Cluster(b)
+	if !ok {
+		return openDisk(b)
+	}
+	b.Cleanup(func() { require.NoError(b, db.Close()) })
+	return db
 }
 
 // openDisk opens a store that is closed at the end of the benchmark.
