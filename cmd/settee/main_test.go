@@ -71,7 +71,7 @@ func settee(t *testing.T, args ...string) (stdout, stderr string, status int) {
 
 // process is a command that runs.
 type process struct {
-	t   *testing.T
+	t   testing.TB
 	cmd *exec.Cmd
 	url string // of a node's frontend, with its administrator
 	// read is closed when all that the process has said is in the log.
@@ -98,13 +98,13 @@ func withoutAdmin(url string) string {
 
 // begin starts a command, and returns when a line of its standard error has the
 // text.
-func begin(t *testing.T, text string, env []string, args ...string) *process {
+func begin(t testing.TB, text string, env []string, args ...string) *process {
 	t.Helper()
 	return beginBy(t, (*exec.Cmd).Start, text, env, args...)
 }
 
 // beginBy has start start the command.
-func beginBy(t *testing.T, start func(*exec.Cmd) error, text string, env []string, args ...string) *process {
+func beginBy(t testing.TB, start func(*exec.Cmd) error, text string, env []string, args ...string) *process {
 	t.Helper()
 	p := &process{t: t, cmd: exec.Command(built, args...), read: make(chan struct{})}
 	p.cmd.Env = slices.Concat(os.Environ(), adminEnvironment, env)
@@ -180,7 +180,7 @@ func aStore(t *testing.T) string {
 }
 
 // serveNode starts a node on a store, on a free port.
-func serveNode(t *testing.T, store string, sets ...string) *process {
+func serveNode(t testing.TB, store string, sets ...string) *process {
 	args := []string{"serve", "--store", store, "--set", "chttpd/port=0", "--set", "chttpd_auth/iterations=10"}
 	for _, set := range sets {
 		args = append(args, "--set", set)
@@ -194,13 +194,13 @@ func (p *process) request(method, path, body string) (int, string) {
 	return request(p.t, method, p.url+path, body)
 }
 
-func request(t *testing.T, method, url, body string) (int, string) {
+func request(t testing.TB, method, url, body string) (int, string) {
 	t.Helper()
 	return requestBy(t, http.DefaultClient, method, url, body)
 }
 
 // requestBy has a client do the request.
-func requestBy(t *testing.T, client *http.Client, method, url, body string) (int, string) {
+func requestBy(t testing.TB, client *http.Client, method, url, body string) (int, string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()

@@ -56,7 +56,7 @@ func (p *process) sockets() (all []socket) {
 
 // kernelAddress reads an address as /proc writes it: words of 32 bits in the byte order of
 // the machine, in hexadecimal, a colon, and the port.
-func kernelAddress(t *testing.T, text string) netip.AddrPort {
+func kernelAddress(t testing.TB, text string) netip.AddrPort {
 	host, port, ok := strings.Cut(text, ":")
 	require.True(t, ok, text)
 	raw, err := hex.DecodeString(host)
