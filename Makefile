@@ -17,6 +17,9 @@ BENCH_TIMEOUT = 60m
 # For one fuzz test.
 FUZZTIME = 10s
 
+# For one benchmark on FoundationDB.
+BENCHTIME = 10s
+
 # How many seeds a soak runs, or for how long, and of which test. Others that take seeds are TestRandom in
 # pkg/docstore and replicator/jobs, TestMetamorphic in pkg/kv/pebblekv, and
 # TestCheckpointsClaimNothingThatIsNotThere in replicator/worker.
@@ -26,7 +29,7 @@ SOAK_PKGS = ./fdbjobs
 
 PEERS = pkg/couch/couchtest
 
-.PHONY: help run demo build build-fdb test test-fdb race fuzz soak lint bench clean node
+.PHONY: help run demo build build-fdb test test-fdb race fuzz soak lint bench bench-fdb clean node
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-9s %s\n", $$1, $$2 }' Makefile
@@ -67,6 +70,9 @@ lint: ## check the format, the imports and the code
 bench: ## run the benchmarks
 	go test -tags '$(TAGS)' -run '^$$' -bench . -timeout $(BENCH_TIMEOUT) $(PKGS)
 	SETTEE_MANY_DOCUMENTS=100000 go test -tags '$(TAGS)' -run TestManyDocuments -v -timeout $(BENCH_TIMEOUT) ./replicator/scheduler
+
+bench-fdb: ## compare commits, jobs and replications, on a FoundationDB that is started for them
+	BENCHTIME=$(BENCHTIME) scripts/bench-fdb
 
 clean: ## remove what build and test installed; ./data stays
 	rm -rf bin $(PEERS)/node_modules
