@@ -20,6 +20,10 @@ FUZZTIME = 10s
 # For one benchmark on FoundationDB.
 BENCHTIME = 10s
 
+# How long the cluster of make fire is under fire, and the seed of what happens to it.
+FIRE = 90s
+SEED = 1
+
 # How many seeds a soak runs, or for how long, and of which test. Others that take seeds are TestRandom in
 # pkg/docstore and replicator/jobs, TestMetamorphic in pkg/kv/pebblekv, and
 # TestCheckpointsClaimNothingThatIsNotThere in replicator/worker.
@@ -29,7 +33,7 @@ SOAK_PKGS = ./fdbjobs
 
 PEERS = pkg/couch/couchtest
 
-.PHONY: help run demo build build-fdb test test-fdb race fuzz soak lint bench bench-fdb clean node
+.PHONY: help run demo build build-fdb test test-fdb fire race fuzz soak lint bench bench-fdb clean node
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-9s %s\n", $$1, $$2 }' Makefile
@@ -51,6 +55,9 @@ test: node $(PEERS)/node_modules/.package-lock.json ## run the tests, those with
 
 test-fdb: node $(PEERS)/node_modules/.package-lock.json ## run the tests on a FoundationDB that is started for them
 	scripts/test-fdb -timeout $(TEST_TIMEOUT) $(PKGS)
+
+fire: ## kill, freeze and cut off the nodes and servers of a cluster for FIRE, which takes a minute more than that
+	SETTEE_REQUIRE=fdb,couchdb go test -tags 'fdb fire' -count=1 -timeout 0 -v ./internal/fire -fire.time $(FIRE) -fire.seed $(SEED)
 
 race: node $(PEERS)/node_modules/.package-lock.json ## run the tests under the race detector
 	go tool withservers -couchdb go test -tags '$(TAGS)' -race -timeout $(RACE_TIMEOUT) $(RACE_PKGS)

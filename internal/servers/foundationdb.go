@@ -125,8 +125,8 @@ func (f *FoundationDB) create(ctx context.Context, disk bool) error {
 			}
 		}
 		if !created { // not until all processes have met
-			_, err := f.CLI(ctx, "configure new "+redundancy+" "+engine)
-			created = err == nil
+			printed, err := f.CLI(ctx, "configure new "+redundancy+" "+engine)
+			created = err == nil || strings.Contains(printed, "already exists") // by a try that fdbcli gave up
 		}
 		return created && f.Available(ctx), nil
 	})

@@ -1,0 +1,235 @@
+//go:build fdb && fire
+
+package fire
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"flag"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"settee/replicator"
+)
+
+var (
+	seed   = flag.Uint64("fire.seed", 1, "what the plan of blows and the work are made of")
+	length = flag.Duration("fire.time", 90*time.Second, "how long the cluster is under fire")
+	logs   = flag.String("fire.logs", "", "an existing directory where the logs of the nodes stay")
+	count  = flag.Int("fire.jobs", 200, "how many continuous jobs there are")
+)
+
+func TestUnderFire(t *testing.T) {
+	began := time.Now()
+	stage := func(name string) { t.Logf("%5.1f s: %s", time.Since(began).Seconds(), name) }
+	t.Logf("seed %d", *seed)
+	c := newCluster(t)
+	stage("all servers and nodes run")
+	w := newWork(c, *seed)
+	w.begin(*count)
+	stage("the continuous jobs were added")
+
+	watching, endWatch := context.WithCancel(t.Context())
+	l := &lookout{cluster: c, work: w}
+	var looking sync.WaitGroup
+	looking.Go(func() { l.watch(watching) })
+	defer looking.Wait()
+	defer endWatch()
+	w.awaitRunning(l)
+	stage("they run")
+
+	working, endWork := context.WithCancel(t.Context())
+	var at sync.WaitGroup
+	random := func(n uint64) *rand.Rand { return rand.New(rand.NewPCG(*seed, 10+n)) }
+	at.Go(func() {
+		w.write(working, random(0), 100*time.Millisecond, func(s *source) bool { return s.peer != hosted })
+	})
+	at.Go(func() {
+		w.write(working, random(1), 300*time.Millisecond, func(s *source) bool { return s.peer == hosted })
+	})
+	at.Go(func() { w.addDocuments(working, random(2), time.Second) })
+	for n := range uint64(3) {
+		at.Go(func() { w.post(working, random(3+n)) })
+	}
+	blows := plan(*seed, *length)
+	struck := time.Now()
+	t.Logf("the plan, from %s on:", struck.Format(time.TimeOnly))
+	for _, b := range blows {
+		t.Log(b)
+	}
+	c.strike(blows)
+	stage("the fire has ended")
+	endWork()
+	at.Wait()
+	stage("all clients have their answers")
+	w.awaitRunning(l)
+	w.compare()
+	stage("all continuous jobs run, and their targets are complete")
+	w.awaitCompleted()
+	stage("all one-shot jobs have completed, truthfully")
+	endWatch()
+	looking.Wait()
+
+	w.checkLists()
+	assert.Empty(t, w.lies)
+	assert.Empty(t, l.said(), "jobs without a sound process")
+	assert.Empty(t, l.dead, "nodes that exited by themselves")
+	assert.Empty(t, l.lateWrites(c.recorder.writes))
+	for _, n := range c.nodes {
+		require.NoError(t, n.terminate())
+	}
+	w.checkLogs()
+	stage("done")
+	t.Logf("%d blows; %d jobs, %d replications posted, %d writes acknowledged; %d writes of jobs recorded; a job was without a sound process for %s at most",
+		len(blows), len(w.all()), w.posted, w.writes, len(c.recorder.writes), l.worst)
+}
+
+// awaitRunning waits until all continuous tasks run.
+func (w *work) awaitRunning(l *lookout) {
+	assert.EventuallyWithT(w, func(t *assert.CollectT) {
+		now, err := l.look(w.Context())
+		if !assert.NoError(t, err) {
+			return
+		}
+		for _, k := range w.all() {
+			if _, runs := now.runs[k.name]; k.continuous && !runs {
+				assert.Fail(t, "does not run", "%s from %s", k.target(), k.source)
+			}
+		}
+	}, limit, 200*time.Millisecond)
+}
+
+// awaitCompleted waits until the documents of tasks that complete say so, and compares their targets.
+func (w *work) awaitCompleted() {
+	for _, k := range w.all() {
+		if k.continuous || k.document == "" {
+			continue
+		}
+		var doc struct {
+			State  replicator.State `json:"_replication_state"`
+			Reason string           `json:"_replication_state_reason"`
+		}
+		require.Eventually(w, func() bool {
+			w.must(http.MethodGet, w.forTest(hosted, url.PathEscape(k.document))+"/"+k.name, "", http.StatusOK, &doc)
+			return doc.State != ""
+		}, limit, 50*time.Millisecond, "%s in %s", k.name, k.document)
+		assert.Equal(w, replicator.StateCompleted, doc.State, "%s: %s", k.name, doc.Reason)
+		if !assert.Empty(w, w.lacking(k), "%s to %s has completed", k.source, k.target()) {
+			w.explain(k.name)
+		}
+	}
+}
+
+// explain logs what the nodes say of a task or a replication.
+func (w *work) explain(name string) {
+	for _, path := range w.logged() {
+		text, _ := os.ReadFile(path)
+		for line := range strings.Lines(string(text)) {
+			if strings.Contains(line, name) {
+				w.Logf("%s: %s", filepath.Base(path), line)
+			}
+		}
+	}
+}
+
+// listed is a row of _scheduler/docs or _scheduler/jobs.
+type listed struct {
+	Database string
+	ID       string
+	DocID    string `json:"doc_id"`
+	Target   string
+	State    replicator.State
+}
+
+// checkLists checks that each job is listed once, and that the lists and the documents agree.
+func (w *work) checkLists() {
+	var docs struct {
+		Total int `json:"total_rows"`
+		Docs  []listed
+	}
+	w.must(http.MethodGet, w.forTest(hosted, "_scheduler/docs")+"?limit=1000", "", http.StatusOK, &docs)
+	var live struct {
+		Total int `json:"total_rows"`
+		Jobs  []listed
+	}
+	w.must(http.MethodGet, w.forTest(hosted, "_scheduler/jobs")+"?limit=1000", "", http.StatusOK, &live)
+	states, times := map[string]replicator.State{}, map[string]int{}
+	for _, doc := range docs.Docs {
+		states[doc.Database+" "+doc.DocID] = doc.State
+		times[doc.Database+" "+doc.DocID]++
+	}
+	running := map[string]int{}
+	for _, job := range live.Jobs {
+		running[targetOf(job.Target)]++
+	}
+	documents, continuous := 0, 0
+	for _, k := range w.all() {
+		if k.continuous {
+			continuous++
+			assert.Equal(w, 1, running[k.name], "%s in _scheduler/jobs", k.name)
+		} else {
+			assert.Zero(w, running[k.name], "%s in _scheduler/jobs", k.name)
+		}
+		if k.document == "" {
+			continue
+		}
+		documents++
+		row := k.document + " " + k.name
+		assert.Equal(w, 1, times[row], "%s in _scheduler/docs", row)
+		var doc struct {
+			State replicator.State `json:"_replication_state"`
+		}
+		w.must(http.MethodGet, w.forTest(hosted, url.PathEscape(k.document))+"/"+k.name, "", http.StatusOK, &doc)
+		if k.continuous {
+			assert.Equal(w, replicator.StateRunning, states[row], row)
+			assert.Empty(w, doc.State, row)
+		} else {
+			assert.Equal(w, doc.State, states[row], row)
+		}
+	}
+	assert.Equal(w, documents, docs.Total)
+	assert.Len(w, docs.Docs, docs.Total)
+	assert.Equal(w, continuous, live.Total)
+	counts, err := w.jobs.Counts(w.Context())
+	require.NoError(w, err)
+	assert.EqualValues(w, continuous, counts[replicator.StateRunning]+counts[replicator.StatePending]+counts[replicator.StateCrashing], counts)
+}
+
+// checkLogs checks that no log of a node names a credential, and that no node panicked.
+func (w *work) checkLogs() {
+	secrets := map[string]bool{}
+	add := func(name, password string) {
+		secrets[password] = true
+		secrets[base64.StdEncoding.EncodeToString([]byte(name+":"+password))] = true
+		text, _ := json.Marshal(password) // a string
+		secrets[strings.Trim(string(text), `"`)] = true
+	}
+	add(adminName, w.password)
+	for _, couch := range w.couches {
+		add(couch.Username, couch.Password)
+	}
+	for cookie := range w.recorder.cookies {
+		secrets[cookie] = true
+	}
+	for _, path := range w.logged() {
+		text, err := os.ReadFile(path)
+		require.NoError(w, err)
+		for line := range strings.Lines(string(text)) {
+			for secret := range secrets {
+				assert.NotContains(w, line, secret, path)
+			}
+			assert.NotContains(w, line, "goroutine ", path)
+		}
+	}
+}
