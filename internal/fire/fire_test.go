@@ -51,6 +51,8 @@ func TestUnderFire(t *testing.T) {
 
 	working, endWork := context.WithCancel(t.Context())
 	var at sync.WaitGroup
+	defer at.Wait()
+	defer endWork()
 	random := func(n uint64) *rand.Rand { return rand.New(rand.NewPCG(*seed, 10+n)) }
 	at.Go(func() {
 		w.write(working, random(0), 100*time.Millisecond, func(s *source) bool { return s.peer != hosted })

@@ -4,6 +4,7 @@ package fire
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -65,8 +66,20 @@ func (n *node) dial(ctx context.Context) (conn net.Conn, err error) {
 	return conn, err
 }
 
-// start starts a process, and returns when it is at work.
+// errExited says that a process has ended before it was at work.
+var errExited = errors.New("a node has exited")
+
+// start starts a process, and returns when it is at work. One that exits before, as nodes do that cannot open the store
+// for some seconds, is started again, as what supervises a service does.
 func (n *node) start() error {
+	for deadline := time.Now().Add(limit); ; {
+		if err := n.startOnce(); !errors.Is(err, errExited) || time.Now().After(deadline) {
+			return err
+		}
+	}
+}
+
+func (n *node) startOnce() error {
 	n.started++
 	log := filepath.Join(n.logs, fmt.Sprintf("%s-%d.log", n.name, n.started))
 	command := exec.Command(n.c.program, n.args...)
@@ -97,7 +110,7 @@ func awaitLine(ctx context.Context, process *servers.Process, log, words string)
 		case strings.Contains(string(text), words):
 			return nil
 		case process.Exited():
-			return fmt.Errorf("a node has exited: %s", text)
+			return fmt.Errorf("%w: %s", errExited, text)
 		case time.Now().After(deadline):
 			return fmt.Errorf("a node does not start: %s", text)
 		}
