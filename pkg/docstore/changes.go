@@ -45,17 +45,21 @@ type Changes struct {
 	last Sequence
 }
 
-// Changes returns a reading of the changes: each document once, at its last change, in the
-// order of the changes. It ends where the last change was when it began, and never with
-// one that other changes will yet come before. It reads some hundred rows in each
-// transaction, so a document that changes meanwhile is not in it, but behind its end.
+// Changes returns a reading of the changes: each document at its last change, in the order
+// of the changes. It never ends with one that other changes will yet come before.
+//
+// It reads some hundred rows in each transaction, and ends with a transaction that has found
+// the last of all rows. So each document that there was when it began is in it, one that
+// changed before it was reached at its new place, and one that changed afterwards at both.
+// Only a descending reading does not have those that changed before they were reached.
 func (db *Database) Changes(opts ChangesOptions) *Changes {
 	return &Changes{db: db, opts: opts, last: opts.Since}
 }
 
 // Last returns up to where the changes have been read: that of the last row, if there were
-// more than the limit, or the loop over them was left; otherwise that of the database's last
-// change when the reading began, but not less than Since. Another reading goes on from there.
+// more than the limit, or the loop over them was left; otherwise that of the last change of
+// the database, or with IDs what that was when the reading began, but not less than Since.
+// Another reading goes on from there.
 // Descending readings cannot be gone on with.
 func (c *Changes) Last() Sequence { return c.last }
 
@@ -96,38 +100,60 @@ func (c *Changes) All(ctx context.Context) iter.Seq2[ChangeRow, error] {
 type changesPager struct {
 	db      *Database
 	opts    ChangesOptions
-	through Sequence
+	through Sequence // the last change when the reading began, if that is of interest
 	done    bool
 
-	within kv.KeyRange          // what remains, if there are no ids
-	stamps []tuple.Versionstamp // of the ids' changes that remain
+	within kv.KeyRange // what remains, if there are no ids
+	stamps []stampOf   // of the ids' changes that remain
+	moved  []string    // ids whose change was not there any more
+	rounds int         // that stamps were looked for
 }
 
-// begin finds the end of the feed.
+// stampOf is where the last change of a document was.
+type stampOf struct {
+	tuple.Versionstamp
+	id string
+}
+
+// maxRounds is how often documents are looked for that changed before they were reached. Each round reads those
+// that changed during the one before.
+const maxRounds = 10
+
+// begin finds where the feed begins.
 func (c *Changes) begin(ctx context.Context) (*changesPager, error) {
-	through, err := c.db.UpdateSequence(ctx)
-	if err != nil {
+	p := &changesPager{db: c.db, opts: c.opts}
+	if !c.opts.Descending && c.opts.IDs == nil {
+		p.within = c.db.changesAfter(c.opts.Since)
+		return p, nil
+	}
+	var err error
+	if p.through, err = c.db.UpdateSequence(ctx); err != nil {
 		return nil, err
 	}
-	p := &changesPager{db: c.db, opts: c.opts, through: through}
 	if c.opts.Descending {
 		p.opts.Since = Sequence{}
 	}
-	p.within = c.db.changesRange(p.opts.Since, through)
+	p.within = c.db.changesRange(p.opts.Since, p.through)
 	if c.opts.IDs != nil {
-		p.stamps, err = p.find(ctx)
+		err = p.find(ctx, c.opts.IDs)
 	}
 	return p, err
 }
 
-// changesRange is the range of the changes after one sequence and up to another.
-func (db *Database) changesRange(since, through Sequence) kv.KeyRange {
+// changesAfter is the range of the changes after a sequence.
+func (db *Database) changesAfter(since Sequence) kv.KeyRange {
 	r := keyRange(db.keys.changes)
 	if stamp := since.stamp(); !stamp.IsComplete() {
 		r.Begin = r.End
 	} else if since != (Sequence{}) {
 		r.Begin = kv.KeyAfter(db.keys.changes.Pack(stamp))
 	}
+	return r
+}
+
+// changesRange is the range of the changes after one sequence and up to another.
+func (db *Database) changesRange(since, through Sequence) kv.KeyRange {
+	r := db.changesAfter(since)
 	if end := kv.KeyAfter(db.keys.changes.Pack(through.stamp())); string(end) < string(r.Begin) {
 		r.End = r.Begin
 	} else {
@@ -136,40 +162,44 @@ func (db *Database) changesRange(since, through Sequence) kv.KeyRange {
 	return r
 }
 
-// find returns where the changes of the ids are.
-func (p *changesPager) find(ctx context.Context) (stamps []tuple.Versionstamp, err error) {
-	ids := slices.Clone(p.opts.IDs)
+// find looks where the changes of ids are.
+func (p *changesPager) find(ctx context.Context, ids []string) error {
+	p.rounds++
+	ids = slices.Clone(ids)
 	slices.Sort(ids)
 	for some := range slices.Chunk(slices.Compact(ids), rowsAtOnce) {
-		found, err := kv.TransactValue(ctx, p.db.store.kv, func(tx kv.Transaction) ([]tuple.Versionstamp, error) {
+		found, err := kv.TransactValue(ctx, p.db.store.kv, func(tx kv.Transaction) ([]stampOf, error) {
 			return p.findSome(tx.Snapshot(), some)
 		})
 		if err != nil {
-			return nil, err
+			return err
 		}
-		stamps = append(stamps, found...)
+		p.stamps = append(p.stamps, found...)
 	}
-	slices.SortFunc(stamps, func(a, b tuple.Versionstamp) int {
+	slices.SortFunc(p.stamps, func(a, b stampOf) int {
 		if p.opts.Descending {
 			a, b = b, a
 		}
-		return a.Compare(b)
+		return a.Compare(b.Versionstamp)
 	})
-	return stamps, nil
+	return nil
 }
 
-func (p *changesPager) findSome(tx kv.ReadTransaction, ids []string) (stamps []tuple.Versionstamp, err error) {
+func (p *changesPager) findSome(tx kv.ReadTransaction, ids []string) (stamps []stampOf, err error) {
 	exists := p.db.exists(tx)
-	var headers []kv.Future[[]byte]
-	for _, id := range ids {
+	headers := make([]kv.Future[[]byte], len(ids))
+	for i, id := range ids {
 		if checkID(id) == nil {
-			headers = append(headers, tx.Get(p.db.keys.docs.Pack(id)))
+			headers[i] = tx.Get(p.db.keys.docs.Pack(id))
 		}
 	}
 	if err := exists.await(); err != nil {
 		return nil, err
 	}
-	for _, read := range headers {
+	for i, read := range headers {
+		if read == nil {
+			continue
+		}
 		header, err := read.Await()
 		if err != nil {
 			return nil, err
@@ -181,8 +211,9 @@ func (p *changesPager) findSome(tx kv.ReadTransaction, ids []string) (stamps []t
 		if err != nil {
 			return nil, err
 		}
-		if seq := sequenceOf(*stamp); seq.Compare(p.opts.Since) > 0 && seq.Compare(p.through) <= 0 {
-			stamps = append(stamps, *stamp)
+		seq := sequenceOf(*stamp)
+		if seq.Compare(p.opts.Since) > 0 && (!p.opts.Descending || seq.Compare(p.through) <= 0) {
+			stamps = append(stamps, stampOf{*stamp, ids[i]})
 		}
 	}
 	return stamps, nil
@@ -190,10 +221,11 @@ func (p *changesPager) findSome(tx kv.ReadTransaction, ids []string) (stamps []t
 
 // changesPage is what one transaction has read.
 type changesPage struct {
-	rows []ChangeRow
-	read int    // how many rows were read: some may be gone
-	last []byte // the key of the last one
-	end  bool   // behind them there is none; for ids the pager knows
+	rows  []ChangeRow
+	read  int      // how many rows were read: some may be gone
+	moved []string // the ids of those
+	last  []byte   // the key of the last one
+	end   bool     // behind them there is none; for ids the pager knows
 }
 
 // next reads the next rows, as many as fit into memory and a limit.
@@ -213,6 +245,13 @@ func (p *changesPager) next(ctx context.Context, limit int) ([]ChangeRow, error)
 	}
 	if p.opts.IDs != nil {
 		p.stamps = p.stamps[page.read:]
+		p.moved = append(p.moved, page.moved...)
+		if again := p.moved; len(p.stamps) == 0 && len(again) > 0 && p.rounds < maxRounds && !p.opts.Descending {
+			p.moved = nil
+			if err := p.find(ctx, again); err != nil {
+				return nil, err
+			}
+		}
 		p.done = len(p.stamps) == 0
 	} else {
 		if p.done = page.end; !p.done {
@@ -243,6 +282,8 @@ func (p *changesPager) readPage(tx kv.ReadTransaction, most int) (page changesPa
 				break
 			}
 			page.rows = append(page.rows, row)
+		} else {
+			page.moved = append(page.moved, p.stamps[page.read].id)
 		}
 		page.read++
 		page.last = pair.Key
@@ -267,7 +308,7 @@ func (p *changesPager) pairs(tx kv.ReadTransaction, most int) ([]kv.KeyValue, er
 	reads := make([]kv.Future[[]byte], len(stamps))
 	pairs := make([]kv.KeyValue, len(stamps))
 	for i, stamp := range stamps {
-		pairs[i].Key = p.db.keys.changes.Pack(stamp)
+		pairs[i].Key = p.db.keys.changes.Pack(stamp.Versionstamp)
 		reads[i] = tx.Get(pairs[i].Key)
 	}
 	for i, read := range reads {
