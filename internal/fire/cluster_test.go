@@ -64,8 +64,9 @@ type cluster struct {
 	spaces   bool   // whether each node is in a network namespace
 	fdb      *servers.FoundationDB
 	couches  map[string]*couchtest.CouchDB
-	nodes    []*node // the frontends first
-	door     string  // the address at which the test reaches whichever frontend is sound
+	nodes    []*node  // the frontends first
+	named    sync.Map // the names of all processes of nodes, by their pids
+	door     string   // the address at which the test reaches whichever frontend is sound
 	ports    map[string]int
 	peers    map[string]*url.URL // as the test reaches them
 	toPeers  *http.Transport

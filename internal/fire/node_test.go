@@ -93,6 +93,7 @@ func (n *node) startOnce() error {
 	n.mu.Lock()
 	n.process = process
 	n.mu.Unlock()
+	n.c.named.Store(process.PID(), fmt.Sprintf("%s-%d", n.name, n.started))
 	if err := awaitLine(n.Context(), process, log, "settee is running"); err != nil {
 		return err
 	}
@@ -201,6 +202,14 @@ func cutRules(addresses []string) string {
 	set := "{ " + strings.Join(ports, ", ") + " }"
 	return "table inet cut {\n chain out {\n  type filter hook output priority 0;\n" +
 		"  tcp dport " + set + " drop\n  tcp sport " + set + " drop\n }\n}\n"
+}
+
+// nameOf returns the name of a process, which its log has too.
+func (c *cluster) nameOf(pid int) string {
+	if name, ok := c.named.Load(pid); ok {
+		return name.(string)
+	}
+	return "nobody"
 }
 
 // newNode makes a node with relays to all that it may reach, and starts it.

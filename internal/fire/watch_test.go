@@ -200,24 +200,11 @@ func (l *lookout) trail(key string, begin, end time.Time) string {
 	last := run{}
 	for _, now := range l.looks {
 		if r := now.runs[key]; r != last && now.ended.After(begin) && now.ended.Before(end) {
-			fmt.Fprintf(&out, "%s %s %s, ", now.ended.Format("04:05.0"), l.names(r.pid), r.name)
+			fmt.Fprintf(&out, "%s %s %s, ", now.ended.Format("04:05.0"), l.nameOf(r.pid), r.name)
 			last = r
 		}
 	}
 	return out.String()
-}
-
-// names returns the name of the node that a process is of.
-func (l *lookout) names(pid int) string {
-	if pid == 0 {
-		return "nobody"
-	}
-	for _, n := range l.nodes {
-		if process, _ := n.now(); process.PID() == pid {
-			return n.name
-		}
-	}
-	return "a process that has ended"
 }
 
 // lateWrites are those of a process for a job that another one had taken, and had still: the look that had ended before
@@ -231,7 +218,7 @@ func (l *lookout) lateWrites(writes []write) (late []string) {
 		}
 		key := keyOf(w.path)
 		if r := l.looks[before].runs[key]; r.known && r.pid != w.pid && r == l.looks[after].runs[key] {
-			late = append(late, fmt.Sprintf("at %s %s wrote %s, which %s had taken: %s", w.at.Format("04:05.000"), l.names(w.pid), w.path, l.names(r.pid),
+			late = append(late, fmt.Sprintf("at %s %s wrote %s, which %s had taken: %s", w.at.Format("04:05.000"), l.nameOf(w.pid), w.path, l.nameOf(r.pid),
 				l.trail(key, w.at.Add(-2*takeOver), w.at.Add(2*takeOver))))
 			l.work.explain(key)
 		}
