@@ -25,7 +25,9 @@
 //     same revisions.
 //   - Every job exists once, in one state; every POST that was answered was answered truthfully.
 //   - Once another process had taken a job, the first one wrote nothing for it: neither documents nor
-//     checkpoints.
+//     checkpoints. What a process was sending at the moment when it was frozen comes when it goes on, within a
+//     second; nobody but the endpoint could refuse that. Such writes are counted. They do no harm: revisions are
+//     the same whoever writes them, and a checkpoint of an old revision is a conflict.
 //   - A continuous job between CouchDBs whose node was killed, frozen or cut off ran on a sound node within the activity
 //     timeout and five seconds.
 //   - What the replication documents say and what _scheduler/docs says agree.

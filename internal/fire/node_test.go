@@ -49,6 +49,13 @@ type node struct {
 	mu        sync.Mutex
 	process   *servers.Process // the latest
 	condition condition
+	thawed    []thawed
+}
+
+// thawed is when a process was let go on.
+type thawed struct {
+	pid int
+	at  time.Time
 }
 
 // in calls f where the node is.
@@ -168,6 +175,9 @@ func (n *node) freeze() error {
 
 func (n *node) thaw() error {
 	process, _ := n.now()
+	n.mu.Lock()
+	n.thawed = append(n.thawed, thawed{process.PID(), time.Now()})
+	n.mu.Unlock()
 	err := process.Signal(syscall.SIGCONT)
 	n.become(sound)
 	return err
@@ -202,6 +212,18 @@ func cutRules(addresses []string) string {
 	set := "{ " + strings.Join(ports, ", ") + " }"
 	return "table inet cut {\n chain out {\n  type filter hook output priority 0;\n" +
 		"  tcp dport " + set + " drop\n  tcp sport " + set + " drop\n }\n}\n"
+}
+
+// hadThawed reports whether a process had been let go on up to momentum before.
+func (c *cluster) hadThawed(pid int, at time.Time) bool {
+	for _, n := range c.nodes {
+		for _, t := range n.thawed {
+			if since := at.Sub(t.at); t.pid == pid && since >= 0 && since < momentum {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // nameOf returns the name of a process, which its log has too.

@@ -24,6 +24,8 @@ const (
 	prompt = time.Second
 	// takeOver is how long a job may be without a sound process while one could run it.
 	takeOver = activityTimeout + 5*time.Second
+	// momentum is for how long a process that was frozen may go on with what it was sending when that happened.
+	momentum = time.Second
 )
 
 // run is one run of a job: the process, and the run's name in it. Of a job that was taken, and has not said by
@@ -60,6 +62,7 @@ type lookout struct {
 	late  []late              // what was said
 	worst time.Duration       // that a task was without a sound process while one could run it
 	dead  []string            // processes that exited by themselves
+	swept int                 // writes that came when another process had the job, by the momentum of a thawed one
 }
 
 // watch looks until ctx ends.
@@ -218,6 +221,10 @@ func (l *lookout) lateWrites(writes []write) (late []string) {
 		}
 		key := keyOf(w.path)
 		if r := l.looks[before].runs[key]; r.known && r.pid != w.pid && r == l.looks[after].runs[key] {
+			if l.hadThawed(w.pid, w.at) {
+				l.swept++
+				continue
+			}
 			late = append(late, fmt.Sprintf("at %s %s wrote %s, which %s had taken: %s", w.at.Format("04:05.000"), l.nameOf(w.pid), w.path, l.nameOf(r.pid),
 				l.trail(key, w.at.Add(-2*takeOver), w.at.Add(2*takeOver))))
 			l.work.explain(key)
