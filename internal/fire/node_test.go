@@ -214,16 +214,16 @@ func cutRules(addresses []string) string {
 		"  tcp dport " + set + " drop\n  tcp sport " + set + " drop\n }\n}\n"
 }
 
-// hadThawed reports whether a process had been let go on up to momentum before.
-func (c *cluster) hadThawed(pid int, at time.Time) bool {
+// sinceThaw is how long before a process was let go on, if that was less than momentum.
+func (c *cluster) sinceThaw(pid int, at time.Time) (since time.Duration, ok bool) {
 	for _, n := range c.nodes {
 		for _, t := range n.thawed {
 			if since := at.Sub(t.at); t.pid == pid && since >= 0 && since < momentum {
-				return true
+				return since, true
 			}
 		}
 	}
-	return false
+	return 0, false
 }
 
 // nameOf returns the name of a process, which its log has too.

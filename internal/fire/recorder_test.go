@@ -4,6 +4,7 @@ package fire
 
 import (
 	"context"
+	"fmt"
 	"io"
 	stdlog "log"
 	"net"
@@ -120,13 +121,16 @@ func (c *cluster) endpoints(nodes ...*node) {
 // ownerOf finds the node whose process has the other end of a connection, among those of this host.
 func ownerOf(nodes []*node) func(net.Conn) int {
 	return func(conn net.Conn) int {
-		port := conn.RemoteAddr().(*net.TCPAddr).Port
 		table, err := os.ReadFile("/proc/net/tcp")
 		if err != nil {
 			return 0
 		}
-		local := regexp.MustCompile(`(?mi)^ *\d+: [0-9a-f]{8}:` + strconv.FormatInt(0x10000|int64(port), 16)[1:] + ` (?:\S+ +){7}(\d+)`)
-		found := local.FindSubmatch(table)
+		// A port alone may be that of connections to several peers.
+		end := func(address net.Addr) string {
+			return fmt.Sprintf("[0-9A-F]{8}:%04X ", address.(*net.TCPAddr).Port)
+		}
+		line := regexp.MustCompile(`(?m)^ *\d+: ` + end(conn.RemoteAddr()) + end(conn.LocalAddr()) + `(?:\S+ +){6}(\d+)`)
+		found := line.FindSubmatch(table)
 		if found == nil {
 			return 0
 		}

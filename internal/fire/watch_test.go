@@ -221,7 +221,8 @@ func (l *lookout) lateWrites(writes []write) (late []string) {
 		}
 		key := keyOf(w.path)
 		if r := l.looks[before].runs[key]; r.known && r.pid != w.pid && r == l.looks[after].runs[key] {
-			if l.hadThawed(w.pid, w.at) {
+			if since, ok := l.sinceThaw(w.pid, w.at); ok {
+				l.Logf("%s wrote %s %s after it was let go on, when %s had taken it", l.nameOf(w.pid), w.path, since, l.nameOf(r.pid))
 				l.swept++
 				continue
 			}
