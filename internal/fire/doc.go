@@ -29,7 +29,7 @@
 //     second; nobody but the endpoint could refuse that. Such writes are counted. They do no harm: revisions are
 //     the same whoever writes them, and a checkpoint of an old revision is a conflict.
 //   - A continuous job between CouchDBs whose node was killed, frozen or cut off ran on a sound node within the activity
-//     timeout and five seconds.
+//     timeout and five seconds, counted anew while the store does not answer promptly.
 //   - What the replication documents say and what _scheduler/docs says agree.
 //   - No log has a credential: no password, no cookie.
 //

@@ -93,8 +93,8 @@ func TestUnderFire(t *testing.T) {
 	}
 	w.checkLogs()
 	stage("done")
-	t.Logf("%d blows; %d jobs, %d replications posted, %d writes acknowledged; %d writes of jobs recorded; a job was without a sound process for %s at most; %d writes were under way when their process was frozen, and another one had the job when it went on",
-		len(blows), len(w.all()), w.posted, w.writes, len(c.recorder.writes), l.worst, l.swept)
+	t.Logf("%d blows; %d jobs, %d replications posted, %d writes acknowledged; %d writes of jobs recorded; a job was without a sound process for %s at most, and of %d looks at the store %d were not prompt; %d writes were under way when their process was frozen, and another one had the job when it went on",
+		len(blows), len(w.all()), w.posted, w.writes, len(c.recorder.writes), l.worst, len(l.looks), l.slow, l.swept)
 }
 
 // awaitRunning waits until all continuous tasks run.

@@ -20,8 +20,11 @@ import (
 const (
 	// lookEvery is the time between two looks at the store.
 	lookEvery = 200 * time.Millisecond
-	// prompt is how long a look, or a commit, takes at most while the store is well.
-	prompt = time.Second
+	// prompt is how long a commit takes at most while jobs can be run, and promptLook a look at all of them: what takes
+	// over a job needs a dozen commits. The time for a take-over begins anew when one takes longer, be it for a blow or
+	// because the machine is busy.
+	prompt     = 400 * time.Millisecond
+	promptLook = time.Second
 	// takeOver is how long a job may be without a sound process while one could run it.
 	takeOver = activityTimeout + 5*time.Second
 	// momentum is for how long a process that was frozen may go on with what it was sending when that happened.
@@ -61,6 +64,7 @@ type lookout struct {
 	told  map[*task]bool      // that has been said
 	late  []late              // what was said
 	worst time.Duration       // that a task was without a sound process while one could run it
+	slow  int                 // looks, or commits beside them, that were not prompt
 	dead  []string            // processes that exited by themselves
 	swept int                 // writes that came when another process had the job, by the momentum of a thawed one
 }
@@ -90,20 +94,23 @@ func (l *lookout) watch(ctx context.Context) {
 	defer committing.Wait()
 	for ctx.Err() == nil {
 		began := time.Now()
-		looking, cancel := context.WithTimeout(ctx, prompt)
+		looking, cancel := context.WithTimeout(ctx, patience)
 		now, err := l.look(looking)
 		cancel()
 		mu.Lock()
 		commits := time.Since(lastCommit) < lookEvery+2*prompt
 		mu.Unlock()
-		if err == nil && commits && time.Since(began) < prompt {
+		if err == nil {
+			l.looks = append(l.looks, now)
+		}
+		if err == nil && commits && time.Since(began) < promptLook {
 			if l.able.IsZero() {
 				l.able = time.Now()
 			}
-			l.looks = append(l.looks, now)
 			l.judge(now)
 		} else {
 			l.able = time.Time{}
+			l.slow++
 		}
 		for _, n := range l.nodes {
 			if process, isSound := n.now(); isSound && process.Exited() {
