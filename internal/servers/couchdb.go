@@ -87,7 +87,7 @@ func StartCouchDB(ctx context.Context, options CouchDBOptions) (*CouchDB, error)
 		return c, c.listen(ctx, options.Port)
 	}
 	err = retryPort(func() error {
-		ports, err := freePorts(1)
+		ports, err := FreePorts(1)
 		if err != nil {
 			return err
 		}

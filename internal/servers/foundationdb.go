@@ -81,7 +81,7 @@ func StartFoundationDB(ctx context.Context, options FoundationDBOptions) (*Found
 	}
 	processes := max(options.Processes, 1)
 	err = retryPort(func() error {
-		if f.ports, err = freePorts(processes); err != nil {
+		if f.ports, err = FreePorts(processes); err != nil {
 			return err
 		}
 		return f.create(ctx, options.Disk)

@@ -173,8 +173,8 @@ func (p *Process) exitError() error {
 	return errors.New("it exited")
 }
 
-// freePorts returns ports of 127.0.0.1 that nothing listens on at the moment, all different.
-func freePorts(n int) ([]int, error) {
+// FreePorts returns ports of 127.0.0.1 that nothing listens on at the moment, all different.
+func FreePorts(n int) ([]int, error) {
 	var ports []int
 	for range n {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")

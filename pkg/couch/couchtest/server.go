@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -20,6 +19,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"settee/internal/servers"
 )
 
 const (
@@ -181,9 +182,9 @@ func start(dir string, s settings) (*Server, error) {
 
 // launch starts the process on a port that was free a moment ago.
 func launch(home, binary, dir, identity string, s settings) (*Server, error) {
-	port, err := freePort()
+	ports, err := servers.FreePorts(1)
 	if err != nil {
-		return nil, fmt.Errorf("looking for a free port: %w", err)
+		return nil, err
 	}
 	config := map[string]map[string]string{
 		"couchdb": {"uuid": identity},
@@ -209,7 +210,7 @@ func launch(home, binary, dir, identity string, s settings) (*Server, error) {
 		// The server was written when an unhandled rejection was a warning; some requests cause one.
 		"--unhandled-rejections=warn",
 		"--require", filepath.Join(home, "exit-with-stdin.js"),
-		binary, "--in-memory", "--no-stdout-logs", "--host", "127.0.0.1", "--port", strconv.Itoa(port))
+		binary, "--in-memory", "--no-stdout-logs", "--host", "127.0.0.1", "--port", strconv.Itoa(ports[0]))
 	command.Dir = dir
 	command.Env = append(os.Environ(), "TMPDIR="+dir)
 	if s.ownDir {
@@ -224,7 +225,7 @@ func launch(home, binary, dir, identity string, s settings) (*Server, error) {
 		return nil, err
 	}
 	return &Server{
-		URL:      "http://127.0.0.1:" + strconv.Itoa(port),
+		URL:      "http://127.0.0.1:" + strconv.Itoa(ports[0]),
 		Username: s.username, Password: s.password,
 		command: command, stdin: stdin, output: output.Name(),
 	}, nil
@@ -267,15 +268,6 @@ func (s *Server) stop() error {
 		return err
 	}
 	return nil
-}
-
-func freePort() (int, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer listener.Close()
-	return listener.Addr().(*net.TCPAddr).Port, nil
 }
 
 // roundTrip makes one request on a connection of its own and returns the status and the body.
