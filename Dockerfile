@@ -20,6 +20,7 @@ FROM debian:bookworm-slim AS fdb
 RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates && rm -rf /var/lib/apt/lists/*
 COPY --from=build-fdb /usr/lib/libfdb_c.so /usr/lib/
 COPY --from=build-fdb /src/bin/settee /usr/local/bin/settee
+COPY LICENSE NOTICE /usr/share/doc/settee/
 USER 65532:65532
 ENTRYPOINT ["/usr/local/bin/settee"]
 CMD ["serve", "--store", "fdb:///etc/foundationdb/fdb.cluster?prefix=settee"]
@@ -35,6 +36,7 @@ RUN mkdir -p /out/store && mkdir -m 1777 /out/tmp
 FROM scratch AS settee
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
 COPY --from=build /src/bin/settee /usr/local/bin/settee
+COPY LICENSE NOTICE /usr/share/doc/settee/
 COPY --from=build --chown=65532:65532 /out/tmp /tmp
 COPY --from=build --chown=65532:65532 /out/store /var/lib/settee
 USER 65532:65532

@@ -1,7 +1,7 @@
-# Needs Go and, for the tests, Node.js with npm; make race needs a C compiler too.
+# Needs Go and, for the tests, Node.js with npm; make race also needs a C compiler.
 #
-#	make test PKGS=./pkg/...	these packages only; so for race and bench
-#	make lint TAGS=fdb	the files of that build too
+#	make test PKGS=./pkg/...	only these packages; also for race and bench
+#	make lint TAGS=fdb	also the files of that build
 
 PKGS = ./...
 RACE_PKGS = $(PKGS)
@@ -9,79 +9,92 @@ TAGS =
 CGO = 0
 VERSION = $$(git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
-# For one package: ends a test that hangs, with every goroutine's stack.
+# Tests link faster without debugging information, and make lint vets them. They wait much of the
+# time, so more packages run side by side than there are processors, and four tests of each.
+TEST_FLAGS = -ldflags=-w -vet=off -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -parallel 4
+
+# The time limit of one package. A test that hangs fails with the stacks of all goroutines.
 TEST_TIMEOUT = 10m
 RACE_TIMEOUT = 20m
 BENCH_TIMEOUT = 60m
 
-# For one fuzz test.
+# The time of one fuzz test.
 FUZZTIME = 10s
 
-# For one benchmark on FoundationDB.
+# The time of one benchmark on FoundationDB.
 BENCHTIME = 10s
 
-# How long the cluster of make fire is under fire, and the seed of what happens to it.
+# The number of jobs in each turn of make bench-peers.
+JOBS = 100000
+
+# How long make fire injects faults, and the seed of the faults.
 FIRE = 90s
 SEED = 1
 
-# How many seeds a soak runs, or for how long, and of which test. Others that take seeds are TestRandom in
-# pkg/docstore and replicator/jobs, TestMetamorphic in pkg/kv/pebblekv, and
-# TestCheckpointsClaimNothingThatIsNotThere in replicator/worker.
+# The number of seeds of a soak, or its duration, and its test. Other tests with seeds are
+# TestRandom in pkg/docstore and replicator/jobs, and TestCheckpointsClaimNothingThatIsNotThere in
+# replicator/worker.
 SEEDS = 1h
 SOAK = TestSimulation
 SOAK_PKGS = ./fdbjobs
 
 PEERS = pkg/couch/couchtest
 
-.PHONY: help run demo build build-fdb test test-fdb fire race fuzz soak lint bench bench-fdb clean node
+.PHONY: help run demo build build-fdb test test-fdb fire race fuzz soak lint bench bench-fdb bench-peers clean node
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-11s %s\n", $$1, $$2 }' Makefile
 
 run: ## start a node on http://127.0.0.1:5984, with its store in ./data
 	go run -tags '$(TAGS)' ./cmd/settee serve
 
-demo: ## show a replication of 10,000 documents, on a node of its own that is removed afterwards
+demo: ## show a replication of 10,000 documents on a temporary node
 	go run -tags '$(TAGS)' ./cmd/settee demo
 
 build: ## build bin/settee
 	CGO_ENABLED=$(CGO) go build -trimpath -tags '$(TAGS)' -ldflags "-X main.version=$(VERSION)" -o bin/settee ./cmd/settee
 
-build-fdb: ## build bin/settee with the FoundationDB engine, which needs FoundationDB's client package
+build-fdb: ## build bin/settee with the FoundationDB engine (needs FoundationDB's client package)
 	@$(MAKE) build TAGS=fdb CGO=1
 
-test: node $(PEERS)/node_modules/.package-lock.json ## run the tests, those with a CouchDB too where one is installed
-	go tool withservers -couchdb go test -tags '$(TAGS)' -timeout $(TEST_TIMEOUT) $(PKGS)
+test: node $(PEERS)/node_modules/.package-lock.json ## run the tests, with a CouchDB if one is installed
+	go tool withservers -couchdb go test -tags '$(TAGS)' $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) $(PKGS)
 
-test-fdb: node $(PEERS)/node_modules/.package-lock.json ## run the tests on a FoundationDB that is started for them
-	scripts/test-fdb -timeout $(TEST_TIMEOUT) $(PKGS)
+test-fdb: node $(PEERS)/node_modules/.package-lock.json ## run the tests on a temporary FoundationDB
+	scripts/test-fdb $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) $(PKGS)
 
-fire: ## kill, freeze and cut off the nodes and servers of a cluster for FIRE, which takes a minute more than that
+fire: ## kill, freeze and cut off the nodes and servers of a cluster for FIRE (takes a minute longer)
 	SETTEE_REQUIRE=fdb,couchdb go test -tags 'fdb fire' -count=1 -timeout 0 -v ./internal/fire -fire.time $(FIRE) -fire.seed $(SEED)
 
 race: node $(PEERS)/node_modules/.package-lock.json ## run the tests under the race detector
-	go tool withservers -couchdb go test -tags '$(TAGS)' -race -timeout $(RACE_TIMEOUT) $(RACE_PKGS)
+	go tool withservers -couchdb go test -tags '$(TAGS)' $(TEST_FLAGS) -race -timeout $(RACE_TIMEOUT) $(RACE_PKGS)
 
 fuzz: ## run every fuzz test for FUZZTIME
 	FUZZTIME=$(FUZZTIME) scripts/fuzz
 
-soak: ## run the simulation of the job layer for SEEDS: a number of seeds, or a time
+soak: ## run the simulation of the job layer for SEEDS, a number of seeds or a duration
 	SETTEE_SEEDS=$(SEEDS) go test -tags '$(TAGS)' -count=1 -timeout 0 -v -run '^$(SOAK)$$' $(SOAK_PKGS) 2>&1 | \
 		awk '/^=== |^ *--- PASS/ { next } /^ok/ { ok = 1 } /^FAIL/ { failed = 1 } { print } END { exit failed || !ok }'
 
 lint: ## check the format, the imports and the code
 	@files=$$(gofmt -l .) || exit 1; \
 	if [ -n "$$files" ]; then printf 'gofmt would change:\n%s\n' "$$files" >&2; exit 1; fi
-	go tool -modfile=scripts/tools.mod golangci-lint run --build-tags '$(TAGS)'
+	go tool -modfile=scripts/tools.mod golangci-lint run --allow-parallel-runners --build-tags '$(TAGS)'
+	cd scripts/bench-peers && go tool -modfile=../tools.mod golangci-lint run --allow-parallel-runners --build-tags '$(TAGS)'
 
 bench: ## run the benchmarks
 	go test -tags '$(TAGS)' -run '^$$' -bench . -timeout $(BENCH_TIMEOUT) $(PKGS)
 	SETTEE_MANY_DOCUMENTS=100000 go test -tags '$(TAGS)' -run TestManyDocuments -v -timeout $(BENCH_TIMEOUT) ./replicator/scheduler
 
-bench-fdb: ## compare commits, jobs and replications, on a FoundationDB that is started for them
+bench-fdb: ## compare commits, jobs and replications on a temporary FoundationDB
 	BENCHTIME=$(BENCHTIME) scripts/bench-fdb
 
-clean: ## remove what build and test installed; ./data stays
+bench-peers: ## compare the job layer with River, a job queue on PostgreSQL (on Debian: postgresql-15)
+	@left=$$(go tool withservers -fdb -missing 2>&1) || { printf '%s\n' "$$left" >&2; exit 1; }; \
+	if [ -z "$$left" ]; then tags=fdb; else tags=; printf '%s\n' "$$left" >&2; fi; \
+	go -C scripts/bench-peers run -tags "$$tags" . -jobs $(JOBS)
+
+clean: ## remove what build and test have created, except ./data
 	rm -rf bin $(PEERS)/node_modules
 
 node:
@@ -92,7 +105,7 @@ node:
 		}; \
 	done
 
-# npm writes this file when everything else is in place.
+# npm writes this file last.
 $(PEERS)/node_modules/.package-lock.json: $(PEERS)/package.json $(PEERS)/package-lock.json $(PEERS)/.npmrc
 	npm ci --prefix $(PEERS)
 	touch $@

@@ -10,62 +10,52 @@ import (
 	"settee/pkg/kv"
 )
 
-// maxClaim is how many jobs one transaction takes: their args and states have to be
-// read within its five seconds.
+// maxClaim is the maximum number of jobs that one transaction takes. Their args and states must be read within its five
+// seconds.
 const maxClaim = 64
 
-// AcceptOptions says what [Type.Accept] waits for. The zero value is one job that
-// is due, for as long as it takes.
+// AcceptOptions says what [Queue.Accept] waits for. The zero value waits for one due job, without a time limit.
 type AcceptOptions struct {
-	// Count is how many jobs to take at most. Default: 1; the most is 64.
+	// Count is the maximum number of jobs to take. Default: 1. Maximum: 64.
 	Count int
-	// Latest leaves jobs alone that are scheduled for later, and takes those that are
-	// scheduled by then though they are not yet due. Default: what is due. With a
-	// time that has passed only the heads of the queues are looked at.
+	// Latest leaves out jobs that are scheduled later, and takes jobs that are scheduled by then even if they are not
+	// yet due. Default: due jobs. With a time in the past Accept may miss jobs: it looks only at those of each owner
+	// that have waited longest.
 	Latest time.Time
-	// NoSchedule takes pending jobs in no order: whatever they are scheduled for,
-	// whoever owns them, from a random place among their ids on. For types whose ids are
-	// random, and begin with hexadecimal digits, this conflicts least. Latest and Charge
-	// have no meaning then.
+	// NoSchedule takes pending jobs of any owner and scheduled time in the order of their ids, beginning at a random
+	// id. It conflicts least in queues with random ids that begin with hexadecimal digits. Latest is ignored.
 	NoSchedule bool
-	// Charge is added to the owner's usage for each job taken: what it will use at the
-	// least. It keeps one that has used little from getting all that is free at a
-	// moment. See [Type.Charge].
-	Charge int64
-	// Yielding, if not nil, are running jobs that can make room, those of one owner in the
-	// order in which they are to go. At most as many are taken as there are of them, and
-	// each only in exchange for one of the owner that has used the most for its weight,
-	// if its own owner has not used more, or is that one. [Held.Instead] says which is to
-	// go. With Latest it takes nothing early.
+	// Yielding, if not nil, are running jobs that can make room. The jobs of one owner are in the order in which they
+	// go. Accept takes at most as many jobs, each in exchange for a job of the owner with the highest usage per weight.
+	// The new job's owner must have no higher usage, or be the same owner. [Held.Instead] names the job that goes. With
+	// Latest, Accept takes no job early.
 	Yielding []Yielding
-	// Wait bounds the waiting for the first job; when it is over, there is none.
-	// Negative: no waiting at all. Default: until the context ends.
+	// Wait is the maximum time to wait for the first job. Negative: do not wait. Default: until the context ends.
 	Wait time.Duration
 }
 
-// Accept waits for jobs and takes them: they are running then, and the caller's to
-// finish, resubmit, or keep alive. It returns as soon as it has one, with as many
-// as there were at that moment, up to opts.Count; none and no error when
-// opts.Wait is over. A job is returned even if ctx has ended just then: it has to
-// be resubmitted. Other errors are ctx's, ErrClosed, and the store's.
-func (t *Type) Accept(ctx context.Context, opts AcceptOptions) ([]*Held, error) {
+// Accept waits for jobs and takes them. The caller holds them, and must keep them alive and finish or resubmit them.
+// Accept returns as soon as it has one, with all that are available at that moment, up to opts.Count. It returns no
+// jobs and no error after opts.Wait. A job may be returned after ctx has ended: the caller must resubmit it. The errors
+// are ctx's, ErrClosed, and the store's.
+func (q *Queue) Accept(ctx context.Context, opts AcceptOptions) ([]*Held, error) {
 	r := &request{
 		count: min(max(opts.Count, 1), maxClaim), wants: opts.wants(), once: opts.Wait < 0,
 		done: make(chan struct{}),
 	}
 	if opts.Wait > 0 {
-		timer := t.layer.afterFunc(ctx, "waited", opts.Wait, func() { t.claimer.answer(r, nil, nil) })
+		timer := q.layer.afterFunc(ctx, "waited", opts.Wait, func() { q.claimer.answer(r, nil, nil) })
 		defer timer.Stop()
 	}
-	if !t.claimer.submit(r) {
+	if !q.claimer.submit(r) {
 		return nil, ErrClosed
 	}
 	select {
 	case <-r.done:
 	case <-ctx.Done():
 	}
-	t.layer.pass(ctx)
-	t.claimer.answer(r, nil, ctx.Err()) // if nobody else has
+	q.layer.pass(ctx)
+	q.claimer.answer(r, nil, ctx.Err()) // without effect if it was answered
 	return r.held, r.err
 }
 
@@ -73,9 +63,9 @@ func (o AcceptOptions) wants() wants {
 	if o.NoSchedule {
 		return wants{noSchedule: true}
 	}
-	w := wants{charge: o.Charge}
+	var w wants
 	if o.Yielding != nil {
-		w.yielding = &o.Yielding // equal to itself only: it is served alone
+		w.yielding = &o.Yielding // only equal to itself: served alone
 	}
 	if !o.Latest.IsZero() {
 		w.latest = max(o.Latest.Unix(), 1)
@@ -83,7 +73,7 @@ func (o AcceptOptions) wants() wants {
 	return w
 }
 
-// request is a call of Accept that waits for its answer.
+// request is a pending call of Accept.
 type request struct {
 	count int
 	wants wants
@@ -97,31 +87,30 @@ type request struct {
 	done chan struct{}
 }
 
-// claimer takes jobs for all acceptors of one type in this process. Its goroutine
-// lives as long as any of them waits.
+// claimer takes jobs for all acceptors of one queue in this process. Its goroutine runs while any of them waits.
 type claimer struct {
-	typ *Type
-	id  string // among the claimers of all processes
+	queue *Queue
+	id    string // unique among the claimers of all processes
 
 	mu       sync.Mutex
 	requests []*request
 	running  bool
 	wake     chan struct{} // holds a token when requests have changed
 
-	// The claimer's goroutine alone has these.
-	queue queueReader
+	// The fields below belong to the claimer's goroutine.
+	memory memory
 }
 
-func newClaimer(t *Type) *claimer {
-	return &claimer{typ: t, id: t.layer.newID(), wake: make(chan struct{}, 1), queue: newQueueReader()}
+func newClaimer(q *Queue) *claimer {
+	return &claimer{queue: q, id: q.layer.newID(), wake: make(chan struct{}, 1), memory: newMemory()}
 }
 
-// submit puts a request in line. It reports false when the layer is closed.
+// submit adds a request. It reports false if the layer is closed.
 func (c *claimer) submit(r *request) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.running {
-		if !c.typ.layer.start("claimer of "+c.typ.name, c.run) {
+		if !c.queue.layer.start("claimer of "+c.queue.name, c.run) {
 			return false
 		}
 		c.running = true
@@ -131,7 +120,7 @@ func (c *claimer) submit(r *request) bool {
 	return true
 }
 
-// answer ends a request, unless that has been done, and reports whether it did.
+// answer ends a request, and reports whether it was still pending.
 func (c *claimer) answer(r *request, held []*Held, err error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -142,7 +131,7 @@ func (c *claimer) answer(r *request, held []*Held, err error) bool {
 	c.requests = slices.DeleteFunc(c.requests, func(q *request) bool { return q == r })
 	close(r.done)
 	if len(c.requests) == 0 {
-		c.poke() // so that nothing is watched for nobody
+		c.poke() // end its watch
 	}
 	return true
 }
@@ -154,8 +143,8 @@ func (c *claimer) poke() {
 	}
 }
 
-// waiting returns the requests in line. With none left the claimer's goroutine has
-// to end: the next request starts another one.
+// waiting returns the pending requests. If there are none, the claimer's goroutine must end: the next request starts
+// another one.
 func (c *claimer) waiting() []*request {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -164,10 +153,13 @@ func (c *claimer) waiting() []*request {
 }
 
 func (c *claimer) run(ctx context.Context) {
-	claims := c.typ.layer.named(c.typ.layer.claims, "claims of "+c.typ.name)
+	claims := c.queue.layer.named(c.queue.layer.claims, "claims of "+c.queue.name)
 	for {
 		requests := c.waiting()
 		if len(requests) == 0 {
+			if ctx.Err() != nil {
+				_ = c.leave(claims) // if this fails, the beat is forgotten later
+			}
 			return
 		}
 		if ctx.Err() != nil {
@@ -186,7 +178,7 @@ func (c *claimer) run(ctx context.Context) {
 	}
 }
 
-// fail ends all requests. It leaves running as it is: whoever calls it goes on.
+// fail ends all requests. It does not change running: the caller continues.
 func (c *claimer) fail(err error) {
 	c.mu.Lock()
 	requests := slices.Clone(c.requests)
@@ -196,13 +188,12 @@ func (c *claimer) fail(err error) {
 	}
 }
 
-// serveAll serves the requests once. It returns what to wait for if there was nothing
-// for any of them.
+// serveAll serves the requests once. It returns what to wait for if no request got a job.
 func (c *claimer) serveAll(ctx context.Context, requests []*request) (*idle, error) {
 	var waitFor *idle
 	again := false
 	for len(requests) > 0 {
-		// Requests for the same are served together.
+		// Requests with the same wants are served together.
 		var group, rest []*request
 		for _, r := range requests {
 			if r.wants == requests[0].wants {
@@ -231,16 +222,16 @@ func (c *claimer) serveAll(ctx context.Context, requests []*request) (*idle, err
 	return waitFor, nil
 }
 
-// serve claims jobs for requests that want the same.
-func (c *claimer) serve(ctx context.Context, group []*request) (claim, error) {
+// serve claims jobs for requests with the same wants.
+func (c *claimer) serve(ctx context.Context, group []*request) (outcome, error) {
 	found, err := c.claim(ctx, group)
 	if err != nil {
-		return claim{}, err
+		return outcome{}, err
 	}
 	c.hand(ctx, group, found.held)
 	if err := c.tidy(ctx, found); err != nil {
 		found.idle.cancel()
-		return claim{}, err
+		return outcome{}, err
 	}
 	if !found.again() {
 		for _, r := range group {
@@ -252,7 +243,7 @@ func (c *claimer) serve(ctx context.Context, group []*request) (claim, error) {
 	return found, nil
 }
 
-// hand gives jobs to requests. What nobody waits for any more goes back.
+// hand gives jobs to requests. It queues the rest again.
 func (c *claimer) hand(ctx context.Context, group []*request, held []*Held) {
 	for _, r := range group {
 		n := min(r.count, len(held))
@@ -261,15 +252,15 @@ func (c *claimer) hand(ctx context.Context, group []*request, held []*Held) {
 		}
 	}
 	for _, h := range held {
-		// If this fails the job waits for the activity monitor.
+		// If this fails, the activity monitor queues the job.
 		_ = h.Resubmit(ctx, h.job.Scheduled, nil, nil)
 	}
 }
 
-// idle is what a claimer waits for when the queue has nothing for it.
+// idle is what a claimer without jobs waits for.
 type idle struct {
 	watch kv.Watch
-	next  time.Time // when the next job is due; zero: none is scheduled
+	next  time.Time // when the next job is due; zero if none is scheduled
 }
 
 func (i *idle) cancel() {
@@ -280,9 +271,5 @@ func (i *idle) cancel() {
 
 // wait returns when there may be something to claim, or to wait for.
 func (i *idle) wait(ctx context.Context, c *claimer) {
-	d := reread
-	if !i.next.IsZero() {
-		d = min(d, max(time.Until(i.next), 0))
-	}
-	c.typ.layer.await(ctx, i.watch, d, c.wake)
+	c.queue.layer.await(ctx, i.watch, i.next, c.wake)
 }

@@ -13,39 +13,40 @@ import (
 
 	"settee/fdbjobs"
 	"settee/pkg/kv"
+	"settee/pkg/kv/enginetest"
 )
 
-// BenchmarkQueueSize compares a queue of a million jobs with one of a thousand: times-1000
-// is how much longer something takes with the million, in the median.
+// BenchmarkQueueSize compares a queue of a million jobs with one of a thousand: times-1000 is the median time with a
+// million over that with a thousand.
 func BenchmarkQueueSize(b *testing.B) {
 	const few, many, taken = 1_000, 1_000_000, 500_000
 	for _, owners := range []int{1, 10_000} {
 		b.Run(fmt.Sprintf("owners=%d", owners), func(b *testing.B) {
-			short, long := newQueue(b, owners, few), newQueue(b, owners, many)
-			b.Run("fresh", func(b *testing.B) { compareQueues(b, short, long) })
+			short, long := newBacklog(b, owners, few), newBacklog(b, owners, many)
+			b.Run("fresh", func(b *testing.B) { compareBacklogs(b, short, long) })
 			long.take(b, taken)
-			b.Run("half-taken", func(b *testing.B) { compareQueues(b, short, long) })
+			b.Run("half-taken", func(b *testing.B) { compareBacklogs(b, short, long) })
 		})
 	}
 }
 
-func newQueue(b *testing.B, owners, jobs int) *queue {
+func newBacklog(b *testing.B, owners, jobs int) *backlog {
 	b.Helper()
-	db := openDisk(b)
-	q := &queue{db: db, jobs: openLayer(b, db).Type("work"), owners: owners}
+	db := enginetest.Disk(b)
+	l := &backlog{db: db, jobs: openLayer(b, db).Queue("work"), owners: owners}
 	defer seldomCollect()()
 	began := time.Now()
-	q.add(b, jobs)
+	l.add(b, jobs)
 	b.Logf("%d jobs of %d owners were added in %v", jobs, owners, time.Since(began).Round(time.Millisecond))
-	return q
+	return l
 }
 
 // take takes the n jobs that have waited longest, and removes them.
-func (q *queue) take(b *testing.B, n int) {
+func (l *backlog) take(b *testing.B, n int) {
 	b.Helper()
 	defer seldomCollect()()
 	// Jobs that are removed while they are held stay in memory for their timeout.
-	q.setTimeout(b, time.Second)
+	l.setTimeout(b, time.Second)
 	began := time.Now()
 	var left atomic.Int64
 	left.Store(int64(n))
@@ -53,7 +54,7 @@ func (q *queue) take(b *testing.B, n int) {
 	for range 4 {
 		wg.Go(func() {
 			for left.Load() > 0 {
-				removed, err := q.takeSome(b.Context())
+				removed, err := l.takeSome(b.Context())
 				if err != nil {
 					b.Error(err)
 					return
@@ -67,24 +68,24 @@ func (q *queue) take(b *testing.B, n int) {
 		b.FailNow()
 	}
 	b.Logf("%d jobs were taken in %v", n, time.Since(began).Round(time.Millisecond))
-	q.setTimeout(b, fdbjobs.DefaultTimeout)
+	l.setTimeout(b, fdbjobs.DefaultTimeout)
 }
 
-// seldomCollect makes the garbage collector rare until the function that it returns is
-// called: what is prepared is not measured, and takes minutes.
+// seldomCollect makes garbage collections rare until the returned function is called. The set-up is not measured, and
+// would take minutes.
 func seldomCollect() (restore func()) {
 	before := debug.SetGCPercent(400)
 	return func() { debug.SetGCPercent(before) }
 }
 
-func (q *queue) takeSome(ctx context.Context) (removed int, err error) {
-	held, err := q.jobs.Accept(ctx, fdbjobs.AcceptOptions{Count: fdbjobs.MaxClaim})
+func (l *backlog) takeSome(ctx context.Context) (removed int, err error) {
+	held, err := l.jobs.Accept(ctx, fdbjobs.AcceptOptions{Count: fdbjobs.MaxClaim})
 	if err != nil {
 		return 0, err
 	}
-	return len(held), q.db.Transact(ctx, func(tx kv.Transaction) error {
+	return len(held), l.db.Transact(ctx, func(tx kv.Transaction) error {
 		for _, h := range held {
-			if _, err := q.jobs.Remove(tx, h.Job().ID); err != nil {
+			if _, err := l.jobs.Remove(tx, h.Job().ID); err != nil {
 				return err
 			}
 		}
@@ -92,40 +93,34 @@ func (q *queue) takeSome(ctx context.Context) (removed int, err error) {
 	})
 }
 
-func (q *queue) setTimeout(b *testing.B, timeout time.Duration) {
+func (l *backlog) setTimeout(b *testing.B, timeout time.Duration) {
 	b.Helper()
-	require.NoError(b, q.db.Transact(b.Context(), func(tx kv.Transaction) error {
-		return q.jobs.SetTimeout(tx, timeout)
+	require.NoError(b, l.db.Transact(b.Context(), func(tx kv.Transaction) error {
+		return l.jobs.SetTimeout(tx, timeout)
 	}))
 }
 
-func compareQueues(b *testing.B, short, long *queue) {
+func compareBacklogs(b *testing.B, short, long *backlog) {
 	for _, op := range []struct {
 		name string
-		run  func(b *testing.B, q *queue) time.Duration
+		run  func(b *testing.B, l *backlog) time.Duration
 	}{
-		{"accept", func(b *testing.B, q *queue) time.Duration { return q.accept(b, q.jobs) }},
-		// A process that has just started does not know yet where the queue begins.
-		{"first-accept", func(b *testing.B, q *queue) time.Duration {
-			layer := fdbjobs.Open(q.db, prefix)
+		{"accept", func(b *testing.B, l *backlog) time.Duration { return l.accept(b, l.jobs) }},
+		// A new process does not know yet where the ready jobs begin.
+		{"first-accept", func(b *testing.B, l *backlog) time.Duration {
+			layer := fdbjobs.Open(l.db, prefix, fdbjobs.Options{})
 			defer layer.Close()
-			return q.accept(b, layer.Type("work"))
+			return l.accept(b, layer.Queue("work"))
 		}},
-		{"count", func(b *testing.B, q *queue) time.Duration {
-			return q.read(b, func(tx kv.ReadTransaction) error {
-				_, err := q.jobs.Count(tx, fdbjobs.Parts(fdbjobs.Pending)...)
+		{"count", func(b *testing.B, l *backlog) time.Duration {
+			return l.read(b, func(tx kv.ReadTransaction) error {
+				_, err := l.jobs.Count(tx, fdbjobs.Parts(fdbjobs.Pending)...)
 				return err
 			})
 		}},
-		{"count-due", func(b *testing.B, q *queue) time.Duration {
-			return q.read(b, func(tx kv.ReadTransaction) error {
-				_, err := q.jobs.CountDue(tx, time.Now(), page)
-				return err
-			})
-		}},
-		{"list", func(b *testing.B, q *queue) time.Duration {
-			return q.read(b, func(tx kv.ReadTransaction) error {
-				jobs, err := q.jobs.List(tx, "", page, fdbjobs.Parts(fdbjobs.Pending)...)
+		{"list", func(b *testing.B, l *backlog) time.Duration {
+			return l.read(b, func(tx kv.ReadTransaction) error {
+				jobs, err := l.jobs.List(tx, "", page, fdbjobs.Parts(fdbjobs.Pending)...)
 				if len(jobs) != page && err == nil {
 					err = fmt.Errorf("a page of %d jobs", len(jobs))
 				}
@@ -139,21 +134,21 @@ func compareQueues(b *testing.B, short, long *queue) {
 				few.add(op.run(b, short))
 				many.add(op.run(b, long))
 			}
-			b.ReportMetric(0, "ns/op") // it is of both
+			b.ReportMetric(0, "ns/op") // it would include both
 			b.ReportMetric(float64(many.median().Nanoseconds())/1e3, "µs")
 			b.ReportMetric(float64(many.median())/float64(few.median()), "times-1000")
 		})
 	}
 }
 
-// page is how many jobs are listed.
+// page is the number of jobs that are listed.
 const page = 100
 
-// accept takes a job, and puts it back.
-func (q *queue) accept(b *testing.B, jobs *fdbjobs.Type) time.Duration {
+// accept takes a job and resubmits it.
+func (l *backlog) accept(b *testing.B, jobs *fdbjobs.Queue) time.Duration {
 	b.Helper()
 	began := time.Now()
-	held, err := jobs.Accept(b.Context(), nobody)
+	held, err := jobs.Accept(b.Context(), doesNotWait)
 	took := time.Since(began)
 	require.NoError(b, err)
 	require.Len(b, held, 1)
@@ -161,9 +156,9 @@ func (q *queue) accept(b *testing.B, jobs *fdbjobs.Type) time.Duration {
 	return took
 }
 
-func (q *queue) read(b *testing.B, read func(kv.ReadTransaction) error) time.Duration {
+func (l *backlog) read(b *testing.B, read func(kv.ReadTransaction) error) time.Duration {
 	b.Helper()
 	began := time.Now()
-	require.NoError(b, q.db.Transact(b.Context(), func(tx kv.Transaction) error { return read(tx.Snapshot()) }))
+	require.NoError(b, l.db.Transact(b.Context(), func(tx kv.Transaction) error { return read(tx.Snapshot()) }))
 	return time.Since(began)
 }

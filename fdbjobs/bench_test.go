@@ -2,7 +2,6 @@ package fdbjobs_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,30 +16,28 @@ import (
 
 	"settee/fdbjobs"
 	"settee/pkg/kv"
-	"settee/pkg/kv/kvtest"
+	"settee/pkg/kv/enginetest"
 	"settee/pkg/kv/pebblekv"
 )
 
-// Of two things that are compared each goes on for a turn before it is the other's, some
-// times: the machine may have other users.
+// Each of two compared things runs for a turn before the other's turn, several times, because the machine may have
+// other users.
 const (
 	turn  = 500 * time.Millisecond
 	turns = 3
 )
 
-// BenchmarkLifeCycle adds, accepts, updates and finishes jobs, and compares that with
-// plain commits of the same store by as many goroutines: cycles/commit is life cycles
-// per second over plain commits per second. With each step a commit of its own it can
-// be 0.25 at most, if they cost no more than the plain ones. Where each processor has a
-// claimer of its own, as if all were processes, there is a backlog: without one they do
-// little else than compete for the few jobs that there are.
+// BenchmarkLifeCycle adds, accepts, updates and finishes jobs, and compares that with plain commits on the same store
+// by as many goroutines: cycles/commit is life cycles per second over plain commits per second. With one commit for
+// each step it is at most 0.25, if these commits cost no more than plain ones. If each processor has a claimer of its
+// own, like a process, there is a backlog: otherwise they mostly compete for a few jobs.
 //
-// On a disk that syncs in a fraction of a millisecond, the processor's time for a cycle bounds
-// it, about forty writes in four commits, and the ratio is low because plain commits are
-// hardly any work. So it is also measured where each sync of the log takes longer.
+// On a disk that syncs in a fraction of a millisecond a cycle is limited by the processor: it is about forty writes in
+// four commits, while plain commits are hardly any work, so the ratio is low. So it is also measured with slower syncs
+// of the log.
 //
-// conflicts/commit is how many commits of the life cycles were refused with a conflict, for
-// each one that was not.
+// conflicts/commit is the number of commits of life cycles that were refused with a conflict, for each one that was
+// not. each one that was not.
 func BenchmarkLifeCycle(b *testing.B) {
 	for _, disk := range []struct {
 		name string
@@ -61,19 +58,19 @@ func BenchmarkLifeCycle(b *testing.B) {
 	}
 }
 
-// cycling is a way to take jobs through their life.
+// cycling is a way to run jobs through their life cycle.
 type cycling struct {
 	name string
-	own  bool // each processor has a claimer of its own, as if it were a process
+	own  bool // each processor has a claimer of its own, like a process
 	add  int  // jobs in one transaction
 	take int  // jobs in one call of Accept
 }
 
-// compare has n processors work, on a disk whose syncs take so much longer, if they are to.
+// compare runs n processors, on a disk whose syncs take longer by sync, if that is not zero.
 func (c cycling) compare(b *testing.B, n int, sync time.Duration) {
 	var db kv.Database
 	if sync == 0 {
-		db = openStore(b)
+		db = enginetest.ClusterOr(b, enginetest.Disk)
 	} else {
 		db = openSlowDisk(b, sync)
 	}
@@ -85,7 +82,7 @@ func (c cycling) compare(b *testing.B, n int, sync time.Duration) {
 		if c.own || layer == nil {
 			layer = openLayer(b, store)
 		}
-		processors[i] = &processor{cycling: c, db: store, jobs: layer.Type("work"), supply: supply}
+		processors[i] = &processor{cycling: c, db: store, jobs: layer.Queue("work"), supply: supply}
 	}
 	if c.own {
 		backlog := *processors[0]
@@ -113,7 +110,7 @@ func (c cycling) compare(b *testing.B, n int, sync time.Duration) {
 			cycles.add(work(b, n, cycle))
 		}
 	}
-	b.ReportMetric(0, "ns/op") // it is of turns
+	b.ReportMetric(0, "ns/op") // it would include all turns
 	b.ReportMetric(cycles.perSecond(), "cycles/s")
 	b.ReportMetric(commits.perSecond(), "commits/s")
 	b.ReportMetric(cycles.perSecond()/commits.perSecond(), "cycles/commit")
@@ -123,46 +120,52 @@ func (c cycling) compare(b *testing.B, n int, sync time.Duration) {
 // committing counts the commits of transactions that write.
 type committing struct {
 	kv.Database
-	committed, refused atomic.Int64 // refused: with a conflict
+	committed, refused atomic.Int64 // refused: runs before the committed one
 }
 
 func (c *committing) Transact(ctx context.Context, fn func(kv.Transaction) error) error {
-	var runs []kv.Future[kv.Versionstamp]
+	wrote, refused := false, int64(-1)
 	err := c.Database.Transact(ctx, func(tx kv.Transaction) error {
-		runs = append(runs, tx.Versionstamp())
-		return fn(tx)
+		run := enginetest.Control(oneRun{tx: tx})
+		err := run.Transact(ctx, fn)
+		wrote, refused = run.KeysWritten.Load() > 0, refused+1
+		return err
 	})
-	for _, run := range runs {
-		switch _, err := run.Await(); {
-		case err == nil:
-			c.committed.Add(1)
-		case errors.Is(err, kv.ErrNotCommitted):
-			c.refused.Add(1)
-		}
+	if err == nil && wrote {
+		c.committed.Add(1)
+		c.refused.Add(refused)
 	}
 	return err
 }
 
-// processor takes jobs through their life, one commit after the other.
+// oneRun is a store of one transaction, which runs once.
+type oneRun struct {
+	kv.Database
+	tx kv.Transaction
+}
+
+func (r oneRun) Transact(_ context.Context, fn func(kv.Transaction) error) error { return fn(r.tx) }
+
+// processor runs jobs through their life cycle, one commit after the other.
 type processor struct {
 	cycling
 	db      kv.Database
-	jobs    *fdbjobs.Type
+	jobs    *fdbjobs.Queue
 	supply  *supply
-	added   bool // a job, for itself to take or another
+	added   bool // a job, which it or another processor takes
 	held    []*fdbjobs.Held
 	updated bool // held[0] was
 }
 
 // supply is the jobs of all processors.
 type supply struct {
-	low     int64        // there are to be as many, so that nobody waits
-	left    atomic.Int64 // that nobody is about to take
+	low     int64        // the number to keep, so that no processor waits
+	left    atomic.Int64 // not yet chosen by a processor
 	adding  atomic.Bool
 	numbers atomic.Int64
 }
 
-// step makes the next commit and returns how many jobs were finished by it.
+// step makes the next commit and returns the number of jobs that it finished.
 func (p *processor) step(ctx context.Context) (finished int, err error) {
 	switch {
 	case len(p.held) > 0 && !p.updated:
@@ -186,11 +189,11 @@ func (p *processor) step(ctx context.Context) (finished int, err error) {
 	return 0, err
 }
 
-// keepSupplied counts on jobs to take, and adds some if few are left and nobody else does.
+// keepSupplied adds jobs if few are left and no other processor adds some.
 func (p *processor) keepSupplied(ctx context.Context) error {
 	s := p.supply
 	s.left.Add(-int64(p.take))
-	// Who finds another one adding leaves it to that one, who therefore looks again.
+	// A processor that finds another one adding leaves it to that one, which therefore checks again.
 	for s.left.Load() < s.low && s.adding.CompareAndSwap(false, true) {
 		err := p.addJobs(ctx)
 		s.left.Add(int64(p.add))
@@ -219,28 +222,27 @@ func (p *processor) addJobs(ctx context.Context) error {
 	})
 }
 
-// BenchmarkAcceptConflicts has 16 claimers, each for 16 acceptors, take jobs from the
-// queue of one owner, which is long, and finish them at once. A conflict is a run of a
-// claim's transaction that has to be repeated: conflicts-% is how many there are for
-// 100 claims, and first-% how many while the claimers did not know of each other.
+// BenchmarkAcceptConflicts has 16 claimers, each for 16 acceptors, take jobs of one owner with many, and
+// finish them at once. A conflict is a repeated run of a claim's transaction: conflicts-% is the number per 100 claims,
+// and first-% the number before the claimers knew of each other.
 func BenchmarkAcceptConflicts(b *testing.B) {
 	const claimers, acceptors, length = 16, 16, 20_000
-	db := openDisk(b)
-	claims := &claims{counted: counted{Database: db}}
-	types := make([]*fdbjobs.Type, claimers)
-	for i := range types {
-		types[i] = openLayer(b, claims).Type("work")
+	db := enginetest.Disk(b)
+	claims := &claims{Controlled: enginetest.Control(db)}
+	queues := make([]*fdbjobs.Queue, claimers)
+	for i := range queues {
+		queues[i] = openLayer(b, claims).Queue("work")
 	}
 	finishing := context.WithValue(b.Context(), finishes{}, true)
 	accept := func(i int) (int, error) {
-		held, err := types[i%claimers].Accept(b.Context(), fdbjobs.AcceptOptions{})
+		held, err := queues[i%claimers].Accept(b.Context(), fdbjobs.AcceptOptions{})
 		if err != nil {
 			return 0, err
 		}
 		return 1, held[0].Finish(finishing, nil, nil)
 	}
 
-	full := queue{db: db, jobs: types[0], owners: 1}
+	full := backlog{db: db, jobs: queues[0], owners: 1}
 	full.add(b, length)
 	taken, _ := work(b, claimers*acceptors, accept)
 	first := claims.conflicts()
@@ -261,10 +263,9 @@ func BenchmarkAcceptConflicts(b *testing.B) {
 	b.ReportMetric(jobs.perSecond(), "jobs/s")
 }
 
-// claims counts the transactions of claims, and their runs. What else goes through it
-// has a context with the key finishes.
+// claims counts the transactions of claims, and their runs. Other transactions have a context with the key finishes.
 type claims struct {
-	counted
+	*enginetest.Controlled
 	transactions atomic.Int64
 }
 
@@ -275,29 +276,28 @@ func (c *claims) Transact(ctx context.Context, fn func(kv.Transaction) error) er
 		return c.Database.Transact(ctx, fn)
 	}
 	c.transactions.Add(1)
-	return c.counted.Transact(ctx, fn)
+	return c.Controlled.Transact(ctx, fn)
 }
 
 func (c *claims) conflicts() (percent float64) {
 	n := float64(c.transactions.Load())
-	return 100 * (float64(c.runs.Load()) - n) / n
+	return 100 * (float64(c.Runs.Load()) - n) / n
 }
 
 func (c *claims) reset() {
 	c.transactions.Store(0)
-	c.runs.Store(0)
+	c.Runs.Store(0)
 }
 
-// BenchmarkAcceptLatency adds a job while an acceptor waits at an empty queue, and
-// compares the time until it is held with that of a plain commit. Two commits lie in
-// that time, the addition and the claim, and a watch that ends: add-to-held/commit is
-// for all of it, added-to-held/commit from the end of the addition on, in the median.
-// p99/commit compares the 99th percentile of all of it with the median of plain commits,
-// p99/p99 with their 99th percentile.
+// BenchmarkAcceptLatency adds a job while an acceptor waits at an empty queue, and compares the time until it is held
+// with that of a plain commit. This time includes two commits, the addition and the claim, and the end of a watch.
+// add-to-held/commit is the median of the whole time, added-to-held/commit that from the end of the addition on.
+// p99/commit compares the 99th percentile of the whole time with the median of plain commits, p99/p99 with their 99th
+// percentile.
 func BenchmarkAcceptLatency(b *testing.B) {
-	db := openStore(b)
-	idle := &idle{counted: counted{Database: db}, watching: make(chan struct{}, 1)}
-	jobs := openLayer(b, idle).Type("work")
+	db := enginetest.ClusterOr(b, enginetest.Disk)
+	idle := &idle{Controlled: enginetest.Control(db), watching: make(chan struct{}, 1)}
+	jobs := openLayer(b, idle).Queue("work")
 	accepted := make(chan acceptance)
 	var plain, adding, added durations
 	for n := 0; b.Loop(); n++ {
@@ -325,7 +325,7 @@ func BenchmarkAcceptLatency(b *testing.B) {
 		require.NoError(b, a.held[0].Finish(b.Context(), nil, nil))
 	}
 	commit := plain.median()
-	b.ReportMetric(0, "ns/op") // it is of more than is measured
+	b.ReportMetric(0, "ns/op") // it would include more than is measured
 	b.ReportMetric(float64(adding.median())/float64(commit), "add-to-held/commit")
 	b.ReportMetric(float64(added.median())/float64(commit), "added-to-held/commit")
 	b.ReportMetric(float64(adding.at(0.99))/float64(commit), "p99/commit")
@@ -341,16 +341,16 @@ type acceptance struct {
 	err  error
 }
 
-// idle tells when a claimer waits.
+// idle reports when a claimer waits.
 type idle struct {
-	counted
+	*enginetest.Controlled
 	watching chan struct{} // holds a token when a transaction has armed a watch
 }
 
 func (i *idle) Transact(ctx context.Context, fn func(kv.Transaction) error) error {
-	before := i.watches.Load()
-	err := i.counted.Transact(ctx, fn)
-	if i.watches.Load() > before {
+	before := i.Watches.Load()
+	err := i.Controlled.Transact(ctx, fn)
+	if i.Watches.Load() > before {
 		select {
 		case i.watching <- struct{}{}:
 		default:
@@ -371,25 +371,7 @@ func (i *idle) await() {
 	}
 }
 
-// openStore opens a store that is closed at the end of the benchmark: on FoundationDB, if
-// there is one, else on the disk.
-func openStore(b *testing.B) kv.Database {
-	b.Helper()
-	db, ok := kvtest.Cluster(b)
-	if !ok {
-		return openDisk(b)
-	}
-	b.Cleanup(func() { require.NoError(b, db.Close()) })
-	return db
-}
-
-// openDisk opens a store that is closed at the end of the benchmark.
-func openDisk(b *testing.B) kv.Database {
-	b.Helper()
-	return openSlowDisk(b, 0)
-}
-
-// openSlowDisk is openDisk, with syncs of the log that take so much longer.
+// openSlowDisk opens a store on disk whose syncs of the log take longer by a delay.
 func openSlowDisk(b *testing.B, sync time.Duration) kv.Database {
 	b.Helper()
 	fs := vfs.Default
@@ -409,13 +391,12 @@ func openSlowDisk(b *testing.B, sync time.Duration) kv.Database {
 
 func openLayer(b *testing.B, db kv.Database) *fdbjobs.Layer {
 	b.Helper()
-	layer := fdbjobs.Open(db, prefix)
+	layer := fdbjobs.Open(db, prefix, fdbjobs.Options{})
 	b.Cleanup(layer.Close)
 	return layer
 }
 
-// work has n goroutines do step after step for a turn. It returns how much was done,
-// by what the steps say, and how long it took.
+// work has n goroutines repeat step for a turn. It returns the sum of its results and the elapsed time.
 func work(b *testing.B, n int, step func(worker int) (done int, err error)) (int, time.Duration) {
 	b.Helper()
 	var all atomic.Int64
@@ -441,7 +422,7 @@ func work(b *testing.B, n int, step func(worker int) (done int, err error)) (int
 	return int(all.Load()), took
 }
 
-// rate is how much was done in how long.
+// rate is an amount of work and the time that it took.
 type rate struct {
 	done int
 	took time.Duration
@@ -454,7 +435,7 @@ func (r *rate) add(done int, took time.Duration) {
 
 func (r *rate) perSecond() float64 { return float64(r.done) / r.took.Seconds() }
 
-// durations are of one thing that was done several times.
+// durations are the durations of repetitions of one thing.
 type durations []time.Duration
 
 func (d *durations) add(took time.Duration) { *d = append(*d, took) }
@@ -466,24 +447,23 @@ func (d durations) at(quantile float64) time.Duration {
 	return sorted[int(quantile*float64(len(sorted)-1))]
 }
 
-// queue is a number of pending jobs.
-type queue struct {
+// backlog is a number of pending jobs.
+type backlog struct {
 	db     kv.Database
-	jobs   *fdbjobs.Type
+	jobs   *fdbjobs.Queue
 	owners int
 	added  int
 }
 
-// addAtOnce is how many jobs one transaction adds.
+// addAtOnce is the number of jobs that one transaction adds.
 const addAtOnce = 100
 
-// add adds n jobs, whose ids are in the order in which they are added, but for those
-// that are added at the same time.
-func (q *queue) add(b *testing.B, n int) {
+// add adds n jobs, whose ids are in the order of addition, except those that are added at the same time.
+func (l *backlog) add(b *testing.B, n int) {
 	b.Helper()
 	var wg sync.WaitGroup
-	next, end := atomic.Int64{}, q.added+n
-	next.Store(int64(q.added))
+	next, end := atomic.Int64{}, l.added+n
+	next.Store(int64(l.added))
 	for range 4 {
 		wg.Go(func() {
 			for {
@@ -491,7 +471,7 @@ func (q *queue) add(b *testing.B, n int) {
 				if from >= end {
 					return
 				}
-				if err := q.addSome(b.Context(), from, min(from+addAtOnce, end)); err != nil {
+				if err := l.addSome(b.Context(), from, min(from+addAtOnce, end)); err != nil {
 					b.Error(err)
 					return
 				}
@@ -499,17 +479,17 @@ func (q *queue) add(b *testing.B, n int) {
 		})
 	}
 	wg.Wait()
-	q.added = end
+	l.added = end
 	if b.Failed() {
 		b.FailNow()
 	}
 }
 
-func (q *queue) addSome(ctx context.Context, from, to int) error {
-	return q.db.Transact(ctx, func(tx kv.Transaction) error {
+func (l *backlog) addSome(ctx context.Context, from, to int) error {
+	return l.db.Transact(ctx, func(tx kv.Transaction) error {
 		for n := from; n < to; n++ {
-			err := q.jobs.Add(tx, fdbjobs.Spec{
-				ID: fmt.Sprintf("%08d", n), Owner: fmt.Sprint("owner ", n%q.owners),
+			err := l.jobs.Add(tx, fdbjobs.Spec{
+				ID: fmt.Sprintf("%08d", n), Owner: fmt.Sprint("owner ", n%l.owners),
 				Args: text(`{"n":1}`), Order: uint16(n - from),
 			})
 			if err != nil {

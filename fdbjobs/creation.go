@@ -8,32 +8,72 @@ import (
 	"time"
 
 	"settee/pkg/kv"
+	"settee/pkg/kv/rows"
 	"settee/pkg/tuple"
 )
 
-// argsChunk is how many bytes of args one value holds.
-const argsChunk = 90_000
-
-// Add adds a job, or changes the one that has its id: of a pending one the args,
-// the owner and the scheduled time are replaced; of a running one the args, and
-// it stops at its next update and is queued again; a finished one is queued
-// again. A job can be added once in a transaction: the second time is
-// kv.ErrUnreadable.
+// Add adds a job, or changes the job with its id. A pending job gets the new args, owner and scheduled time. A running
+// job gets the new args, stops at its next update and is queued again. A finished job is queued again. A transaction
+// can add a job once: a second time returns kv.ErrUnreadable.
 //
-// The errors are ErrTooLarge and ErrInvalid, with the field's name. They come
-// before anything is written.
-func (t *Type) Add(tx kv.Transaction, spec Spec) error {
+// The errors are ErrTooLarge and ErrInvalid, with the field's name. They are returned before anything is written.
+func (q *Queue) Add(tx kv.Transaction, spec Spec) error {
 	if err := spec.check(); err != nil {
 		return err
 	}
-	reading, line := t.readRow(tx, spec.ID), t.line(tx)
-	line.want(spec.Owner)
-	old, err := awaitRow(reading)
-	if err != nil {
-		return err
+	return q.addAll(tx, []Spec{spec})
+}
+
+// AddAll is Add for jobs with different ids, which it reads together. They become ready in the order of specs, whatever
+// their Order is. An error names the job, and is returned before anything is written, unless it is the store's or says
+// that a job that is to be added as ended has not ended.
+func (q *Queue) AddAll(tx kv.Transaction, specs []Spec) error {
+	if len(specs) > math.MaxUint16 {
+		return fmt.Errorf("%w: %d jobs in one call, at most %d", ErrTooLarge, len(specs), math.MaxUint16)
 	}
+	numbered, ids := slices.Clone(specs), make(map[string]struct{}, len(specs))
+	for i := range numbered {
+		spec := &numbered[i]
+		spec.Order = uint16(i)
+		if err := spec.check(); err != nil {
+			return fmt.Errorf("the job %q: %w", spec.ID, err)
+		}
+		ids[spec.ID] = struct{}{}
+		if len(ids) == i {
+			return fmt.Errorf("%w: the id %q is given twice", ErrInvalid, spec.ID)
+		}
+	}
+	return q.addAll(tx, numbered)
+}
+
+// addAll adds jobs that have been checked.
+func (q *Queue) addAll(tx kv.Transaction, specs []Spec) error {
+	line, reads := q.share.line(tx), make([]kv.Future[[]byte], len(specs))
+	for i, spec := range specs {
+		reads[i] = q.readRow(tx, spec.ID)
+		line.want(spec.Owner)
+	}
+	var left []string // previous owners, which may have no other jobs
+	for i, spec := range specs {
+		old, err := awaitRow(reads[i])
+		if err != nil {
+			return err
+		}
+		if err := q.add(tx, line, spec, old); err != nil {
+			return err
+		}
+		if old != nil && old.owner != spec.Owner {
+			left = append(left, old.owner)
+		}
+	}
+	slices.Sort(left)
+	return q.settle(tx, slices.Compact(left))
+}
+
+// add adds a job whose row is old, or nil if there is none.
+func (q *Queue) add(tx kv.Transaction, line *line, spec Spec, old *row) error {
 	if old != nil && spec.Token != "" && old.token == spec.Token {
-		return nil // an earlier run of the transaction did it
+		return nil // done by an earlier run of the transaction
 	}
 	if spec.Ended && old != nil && old.status != Finished {
 		return fmt.Errorf("%w: the job %q has not ended, it is %s", ErrInvalid, spec.ID, old.status)
@@ -42,13 +82,13 @@ func (t *Type) Add(tx kv.Transaction, spec Spec) error {
 	if old != nil {
 		had = old.chunks
 	}
-	chunks := t.setArgs(tx, spec.ID, spec.Args, had)
-	now := time.Now().Unix()
+	chunks := q.setArgs(tx, spec.ID, spec.Args, had)
+	now := q.layer.now().Unix()
 	scheduled := now
 	if !spec.Scheduled.IsZero() {
 		scheduled = spec.Scheduled.Unix()
 	}
-	t.setListed(tx, spec.ID, spec.Listed, old)
+	q.setListed(tx, spec.ID, spec.Listed, old)
 	next := row{owner: spec.Owner, token: spec.Token, chunks: chunks, label: spec.Label, listed: spec.Listed != nil}
 	if old != nil {
 		next.generation, next.lock = old.generation, old.lock
@@ -57,82 +97,70 @@ func (t *Type) Add(tx kv.Transaction, spec Spec) error {
 			next.token, next.chunks, next.listed = spec.Token, chunks, spec.Listed != nil
 			next.generation++
 			next.resubmit = &scheduled
-			// The row is written without moving the job: its processor, or the
-			// activity monitor, queues it. Who follows the job is told.
-			tx.Set(t.keys.data.Pack(spec.ID), next.tuple().Pack())
-			t.transition(tx, spec.ID, Running, spec.Order)
+			// The job is not moved here: its processor or the activity monitor queues it.
+			tx.Set(q.keys.data.Pack(spec.ID), next.tuple().Pack())
 			return nil
 		}
 	}
 	if old == nil || old.status == Finished {
-		t.setState(tx, spec.ID, spec.State)
+		q.setState(tx, spec.ID, spec.State)
 	}
 	if spec.Ended {
 		next.status, next.tag, next.scheduled = Finished, spec.Tag, scheduled
-		t.put(tx, spec.ID, old, &next, spec.Order)
+		q.put(tx, spec.ID, old, &next)
 		return nil
 	}
-	if err := t.queue(tx, line, spec.ID, old, queued(next, scheduled, now, spec.Order), spec.Order); err != nil {
-		return err
-	}
-	if old != nil && old.owner != spec.Owner {
-		return t.settle(tx, []string{old.owner})
-	}
-	return nil
+	return q.enqueue(tx, line, spec.ID, old, queued(next, scheduled, now, spec.Order))
 }
 
-// setArgs writes the args of a job that had some chunks of them, and returns how many
-// it has now.
-func (t *Type) setArgs(tx kv.Transaction, id string, args json.RawMessage, had int64) int64 {
-	s := t.keys.args.Sub(id)
+// setArgs writes the args of a job that had some chunks before, and returns the new number of chunks.
+func (q *Queue) setArgs(tx kv.Transaction, id string, args json.RawMessage, had int64) int64 {
 	n := int64(0)
-	for chunk := range slices.Chunk(t.sealArgs(id, args), argsChunk) {
-		tx.Set(s.Pack(n), chunk)
-		n++
+	if len(args) > 0 {
+		n = rows.SetChunks(tx, q.keys.args.Sub(id), q.sealArgs(id, args))
 	}
-	t.clearArgs(tx, id, n, had)
+	q.clearArgs(tx, id, n, had)
 	return n
 }
 
-// clearArgs removes the chunks from one on, one by one: a cleared range is more work for
-// a store, for as long as it remembers it, than some keys.
-func (t *Type) clearArgs(tx kv.Transaction, id string, begin, end int64) {
+// clearArgs removes the chunks from begin to end one by one, because a cleared range costs a store more than a few
+// keys.
+func (q *Queue) clearArgs(tx kv.Transaction, id string, begin, end int64) {
 	for n := begin; n < end; n++ {
-		tx.Clear(t.keys.args.Pack(id, n))
+		tx.Clear(q.keys.args.Pack(id, n))
 	}
 }
 
-// setListed writes what lists show of a job, or clears what old had.
-func (t *Type) setListed(tx kv.Transaction, id string, listed json.RawMessage, old *row) {
+// setListed writes Listed of a job, or clears that of old.
+func (q *Queue) setListed(tx kv.Transaction, id string, listed json.RawMessage, old *row) {
 	switch {
 	case listed != nil:
-		tx.Set(t.keys.listed.Pack(id), listed)
+		tx.Set(q.keys.listed.Pack(id), listed)
 	case old != nil && old.listed:
-		tx.Clear(t.keys.listed.Pack(id))
+		tx.Clear(q.keys.listed.Pack(id))
 	}
 }
 
-func (t *Type) setState(tx kv.Transaction, id string, state json.RawMessage) {
+func (q *Queue) setState(tx kv.Transaction, id string, state json.RawMessage) {
 	if state == nil {
 		state = json.RawMessage("{}")
 	}
-	tx.Set(t.keys.state.Pack(id), state)
+	tx.Set(q.keys.state.Pack(id), state)
 }
 
-// SetTimeout sets the type's activity timeout: how long a job may go without an
-// update before it is queued again. It holds for processors from their next
-// update on, and until then the one that they have read, if that is longer.
-func (t *Type) SetTimeout(tx kv.Transaction, timeout time.Duration) error {
+// SetTimeout sets the queue's activity timeout, after which a job without an update is queued again. A processor uses it
+// from its next renewal on. Until then its job keeps the previous timeout, if that is longer.
+func (q *Queue) SetTimeout(tx kv.Transaction, timeout time.Duration) error {
 	if timeout <= 0 {
 		return fmt.Errorf("%w: the activity timeout of %s is not positive", ErrInvalid, timeout)
 	}
-	tx.Set(t.keys.timeout, packTimeout(timeout))
+	tx.Set(q.keys.timeout, packTimeout(timeout))
 	return nil
 }
 
-// Timeout reads the type's activity timeout, DefaultTimeout if none was set.
-func (t *Type) Timeout(tx kv.ReadTransaction) (time.Duration, error) {
-	return awaitTimeout(tx.Get(t.keys.timeout))
+// Timeout returns the queue's activity timeout, DefaultTimeout if none was set.
+func (q *Queue) Timeout(tx kv.ReadTransaction) (time.Duration, error) {
+	return awaitTimeout(tx.Get(q.keys.timeout))
 }
 
 func awaitTimeout(f kv.Future[[]byte]) (time.Duration, error) {
@@ -151,7 +179,7 @@ func parseTimeout(value []byte) (time.Duration, error) {
 		return 0, fmt.Errorf("reading a timeout: %w", err)
 	}
 	var seconds float64
-	if len(elements) != 1 || !as(elements[0], &seconds) || !(seconds > 0) {
+	if len(elements) != 1 || !rows.As(elements[0], &seconds) || !(seconds > 0) {
 		return 0, fmt.Errorf("reading a timeout: unknown form %v", elements)
 	}
 	return time.Duration(math.Round(seconds * float64(time.Second))), nil

@@ -1,141 +1,151 @@
-// Package fdbjobs runs background jobs on an ordered transactional store: a
-// durable queue from which the processes of a cluster take jobs, one holder at a
-// time, and in which nothing is lost when one of them dies.
+// Package fdbjobs runs background jobs on an ordered transactional store. It is a durable queue from which the
+// processes of a cluster take jobs. A job has one holder at a time, and no job is lost when its holder dies.
 //
 // # Jobs
 //
-// A job has a type, an id that is unique within it, and an owner, in whose queue
-// it waits. Its args are a JSON object that whoever adds the job writes; its
-// state is one that whoever processes it writes. The layer looks into neither. A
-// job is [Pending] (queued), [Running] (held under a lock) or [Finished].
+// A job is in a [Queue]: what RFC 016 calls a job type. It has an id that is unique within the queue, and an owner, with
+// whose other jobs it waits. Its args are a JSON object, written when the job is added. Its state is a JSON object that
+// its processor writes. The layer interprets neither. A job is [Pending] (queued), [Running] (held under a lock) or
+// [Finished].
 //
-// Creation works inside the caller's own transaction, so that a job can be added
-// with whatever it belongs to:
+// Jobs are added in the caller's own transaction, together with other writes:
 //
 //	err := db.Transact(ctx, func(tx kv.Transaction) error {
 //		return mails.Add(tx, fdbjobs.Spec{ID: id, Owner: owner, Args: args, Token: token})
 //	})
 //
-// Processing is [Type.Accept], which waits for a job and returns it [Held], then
-// [Held.Update] as often as there is something to say, and at least every third of
-// the type's timeout, and [Held.Finish] or [Held.Resubmit]. Each of them can
-// carry writes of the caller's, which are made only while the lock is held.
+// [Queue.Accept] waits for a job and returns it [Held]. The processor calls [Held.Update] at least every third of the
+// queue's timeout, and then [Held.Finish] or [Held.Resubmit]. Each of them can carry writes of the caller, which are
+// made only while the lock is held.
 //
-// # What can go wrong
+// # Failures
 //
-// A processor that dies stops updating its job. The activity monitor
-// ([Type.RunMonitor], any number of them) queues a job again that was not updated
-// for the type's timeout. A processor that is only slow, or cut off from the
-// store, must not go on then: the context of a Held ends, by the processor's own
-// monotonic clock, three quarters of the timeout after its last successful update
-// began. An update of a job whose lock is gone is [ErrHalt].
+// A processor that dies stops updating its job. The activity monitor ([Queue.RunMonitor], any number of them) queues a
+// job again if it was not updated for the queue's timeout. A processor that is only slow, or cut off from the store,
+// must stop before that: the context of a Held ends three quarters of the timeout after the last update that renewed its
+// hold began, by the processor's own clock. An update of a job whose lock is gone returns [ErrHalt]. In a process that
+// was stopped for a while, or on a machine that was suspended, the timer that ends the context is late: [Held.Check]
+// looks at the clock.
 //
-// A commit whose result is unknown is repeated by the store, and each call here
-// recognises its own earlier commit: accept by the locks, which are drawn before,
-// finish and resubmit by the lock that they leave in the row, add by its token.
+// A process with a store that no other process can open need not wait: [Queue.RequeueAll] queues at once what the
+// process before it held.
+//
+// The store repeats a commit whose result is unknown, and each call here recognises its own earlier commit: accept by
+// the locks, which are drawn before the transaction, finish and resubmit by the lock that they leave in the row, add by
+// its token. The token goes when the job is removed: if the job of an earlier commit has been removed before add runs
+// again, add makes it a second time. To exclude that, let ended jobs stay for longer than an add may take
+// ([Held.FinishFor], and a deadline for the add).
+//
+// A store's versions must not go back, as they do when a backup is copied into a younger cluster. New rows would come
+// before old ones, and before the heads of queues that the layer has noted, where it does not look for jobs. Close all
+// layers before a store is replaced, and raise its versions (advanceversion in fdbcli) before one is opened again.
+//
+// # Clocks
+//
+// The clocks of processes may differ. A job's timeout is measured by its holder and by the activity monitor, each by
+// its own clock, and so is the interval of [Queue.RollUp]. If a holder's monotonic clock and its clock of the time of
+// day disagree, the one that has advanced further counts: the first stands still while a machine is suspended.
+//
+// The times of delayed and expiry are written by one process and compared by another. So a job may be taken, or be
+// removed after its end, earlier or later than scheduled by as much as two clocks differ. If that is more than a
+// minute, it may take another minute until a claimer sees the job. Claimers whose clocks differ by more than ten
+// seconds do not share out the jobs (lane.go), and conflict more often.
+//
+// # Shared transactions
+//
+// Updates, finishes and resubmissions that a process makes at the same time share transactions (shared.go). None
+// depends on the others: what fails, is lost or is too large concerns its own job alone. The functions of callers in
+// one transaction see each other's writes.
 //
 // # Keys
 //
-// All below the layer's prefix, as tuples. A versionstamp is the place of a
-// commit among all commits, so a row that has one lies behind all earlier rows.
+// All keys are tuples below the layer's prefix. A versionstamp is the position of a commit among all commits, so a row
+// with a new one lies after all earlier rows.
 //
-//	(data,    type, id)                 -> row: see below
-//	(state,   type, id)                 -> state, a JSON object
-//	(args,    type, id, n)              -> chunk n of the args, as a Sealer seals them if there is one
-//	(delayed, type, scheduled, id)      -> owner    pending, not yet due; seconds since the epoch
-//	(ready,   type, owner, stamp, id)   -> ""       pending and due, by when it became so
-//	(active,  type, stamp, id)          -> seconds  running, by last update; the timeout its holder knows
-//	(expiry,  type, expires, id)        -> ""       finished, and to go by itself
-//	(status,  type, part, id)           -> ""       all jobs, by status, label and tag, which are a part
-//	(owned,   type, owner, part, id)    -> ""       all jobs, by owner and part
-//	(listed,  type, id)                 -> JSON     what lists show of a job beside its state
-//	(count,   type, part)               -> int64    how many; little-endian, as all that is added to
-//	(ownedcount, type, owner, status)   -> int64    how many of an owner's
-//	(ownedtagged, type, owner, status, tag) -> int64  how many of those have a tag
-//	(owners,  type, owner)              -> (usage, rank, generation)
-//	(waiting, type, owner)              -> ""       owners with rows in ready, and some that had
-//	(ranks,   type, waits, rank, owner) -> ""       owners by usage over weight; waits is 1 or 0
-//	(heads, type, owner)                -> stamp    nothing in the owner's ready queue lies below
-//	(charges, type, owner)              -> int64    usage that is not in (owners) yet
-//	(weights, type, owner)              -> weight   of those that have another than 1
-//	(rollup,  type)                     -> (generation, time, coefficient, running) of the last roll-up
-//	(claimers, type, claimer)           -> time     when a process last took jobs
-//	(transitions, type, stamp, id)      -> status   appended when a status changes, or a running
-//	                                                job is added again; trimmed
-//	(trimmed, type)                     -> version  transitions up to it may be gone
-//	(timeout, type)                     -> seconds
-//	(watch_ready, type)                 -> counter  changed whenever something is queued
-//	(watch_transitions, type)           -> counter  changed with every transition
+//	(data,    queue, id)                -> row: see below
+//	(state,   queue, id)                -> state, a JSON object
+//	(args,    queue, id, n)             -> chunk n of the args, as a Sealer seals them if there is one
+//	(delayed, queue, scheduled, id)     -> owner    pending, not yet due; seconds since the epoch
+//	(ready,   queue, owner, stamp, id)  -> ""       pending and due, by when it became so
+//	(active,  queue, stripe, stamp, id) -> seconds  running, by the last renewal of the hold; the timeout
+//	                                                that protects it. A hash of the id has 16 stripes
+//	(expiry,  queue, expires, id)       -> ""       finished, and to go by itself
+//	(status,  queue, part, id)          -> ""       all jobs by part: status, label and tag
+//	(owned,   queue, owner, part, id)   -> ""       all jobs, by owner and part
+//	(listed,  queue, id)                -> JSON     what lists show of a job besides its state
+//	(count,   queue, part)              -> int64    number of jobs; little-endian, like all counters
+//	(ownedcount, queue, owner, status)  -> int64    number of an owner's jobs
+//	(ownedtagged, queue, owner, status, tag) -> int64  number of those that have a tag
+//	(heads, queue, owner)               -> stamp    the owner has no rows in ready below it
+//	(claimers, queue, claimer)          -> time     when a process last took jobs
+//	(timeout, queue)                    -> seconds
+//	(watch_ready, queue)                -> counter  changed whenever something is queued
+//
+// and the keys of fair share: owners, waiting, ranks, charges, weights and rollup (fairshare.go).
 //
 // A row is the tuple
 //
-//	(sequence, status, lock, generation, owner, scheduled, resubmit, token, expires, chunks, label, tag, listed)
+//	(sequence, status, lock, generation, owner, scheduled, resubmit, token, expires, chunks, label, tag, listed,
+//	 pending, running, finished)
 //
-// where sequence is the stamp of the job's row in ready or active, and null if it
-// has neither, chunks is how many the args have, and listed whether there is a key in
-// listed. The state has a key of its own
-// because a value has at most 100,000 bytes, which a state may take alone.
+// where sequence is the stamp of the job's row in ready or active, or null without such a row, chunks is the number of
+// chunks of the args, listed says whether the job has a key in listed, and the last three count how often the job has
+// entered each status. Rows of store format 5 and before lack these three, and count from zero. The state has a key of
+// its own because it alone may take the 100,000 bytes that a value may have.
 //
-// Invariants, which [Type.put] keeps, the one function that writes them:
+// Those who wait for a job watch its row ([Queue.Wait], [Queue.Follow], [Held.Lost]). The row changes with the job's
+// status and its generation, and when its holder renews its hold: at most every sixth of the timeout.
 //
-//   - a pending job has one row in delayed or ready, a running one has one in
-//     active, a finished one in none of them, but one in expiry if it expires;
+// Invariants, kept by [Queue.put], the only function that writes these keys:
+//
+//   - a pending job has one row in delayed or ready, a running job one in active;
+//     a finished job has none of these, but one in expiry if it expires;
 //   - a row in ready, active, expiry, status or owned agrees with the job's own row;
 //   - the counts agree with the rows of status and of owned;
 //
-// and, which the functions of owners.go and rollup.go keep:
+// and by fairShare:
 //
 //   - every owner with rows in ready has a key in waiting;
 //   - every owner with running or ready jobs has a row in owners, and each row in
-//     owners one in ranks, at its rank, that says whether it has a key in waiting;
+//     owners one in ranks, which has its rank and whether it has a key in waiting;
 //   - an owner without jobs has no key but its weight, as soon as a monitor has seen it.
 //
 // # The queue
 //
-// It has two levels. A job whose time has not come waits in delayed, by time. When
-// it has come, any process moves it to its owner's ready queue, whose order is that
-// of arrival.
+// A queue has two levels. A job that is not yet due waits in delayed, by time. When it is due, any process moves it
+// to its owner's rows in ready, which are in order of arrival.
 //
-// The owner that has used the least for its weight is served next, and those that
-// have used the same in turn. What counts as usage is the caller's: [Type.Charge] adds
-// to it, [AcceptOptions].Charge does with each job taken, [Type.RollUp] lets it decay.
-// Where nobody charges, owners are served in turn. A charge is an addition that
-// conflicts with nothing, and becomes part of the owner's rank within a second of the
-// owner's next claim, or with the roll-up; a claim adds what was charged since to those
-// that it looks at.
+// The owner with the lowest usage per weight is served next, and owners with the same usage take turns. The caller
+// defines usage: [Queue.Charge] adds to it, and [Queue.RollUp] decays it. Without charges, all owners take turns. A
+// charge is an addition that conflicts with nothing. It becomes part of the owner's rank within a second of the owner's
+// next claim, or with the roll-up. A claim adds the later charges of the owners that it looks at.
 //
-// With [Usage].Running, what an owner runs counts at once, before anything was charged for
-// it. A rank then has the running jobs in it that there were when it was written, so that
-// it bounds nothing: a claim reads what each owner that it looks at has used, and what it
-// runs. Jobs are whole and shares are not, so a part of a job that changes with time is
-// added for each owner: over a while, each gets its share.
+// With [Usage].Running, an owner's running jobs count at once, before anything is charged for them. The rank then
+// contains the running jobs at the time when it was written, so it is not a bound: a claim reads the usage and the
+// running jobs of each owner that it looks at. Jobs are whole and shares are not, so a part of a job that changes with
+// time is added for each owner. Each gets its share on average.
 //
-// A holder without room can take jobs in exchange for some that it holds
-// ([AcceptOptions].Yielding), in the transaction that takes the new ones: of the owner that
-// has used the most goes one, while it has used more than the one that comes. Where it is to
-// hold fewer, [Type.Yield] says which go first.
+// A holder without room can take jobs in exchange for some that it holds ([AcceptOptions].Yielding), in the transaction
+// that takes the new ones. The owner with the highest usage gives up a job, as long as its usage is higher than that of
+// the owner that is served. [Queue.Yield] says which jobs go first when a holder is to hold fewer.
 //
-// Within an owner's queue a claim looks at a small window at the head without
-// conflicting on it, and conflicts only on what it takes. A process alone takes the
-// longest waiting first. Where several take jobs, each prefers those in the window whose
-// hash is its share (lane.go), so that they do not meet.
+// A claim looks at a small window at the head of an owner's ready rows without conflicts, and conflicts only on what it
+// takes. If only one process takes jobs, it takes the longest waiting first. If several do, each prefers the jobs of
+// the window that are in its lane (lane.go), to avoid conflicts.
 //
-// The acceptors of a process share one claimer, which takes jobs for all of them
-// in one transaction and waits for more with one watch.
+// The acceptors of a process share one claimer, which takes jobs for all of them in one transaction and waits for more
+// with one watch.
 //
-// Rows leave a queue at its head, and a store passes over removed rows as slowly
-// as over others for a while. Readers of ready and active therefore begin where
-// their last reading began; nothing can have appeared below that, because stamps
-// only grow. Times in delayed come from the clocks of those who wrote them, which
-// may differ: its readers go back by a minute, and to the start now and then. Where a
-// ready queue begins a claimer notes, for those who have not read it yet.
+// Rows are removed at the head, and for a while a store passes over removed rows as slowly as over others. Readers of
+// ready and active therefore begin where their last read began: stamps only grow, so nothing can have appeared before
+// it. Times in delayed come from clocks that may differ, so its readers go back by a minute, and sometimes to the
+// start. A claimer notes the heads of owners' ready rows for processes that have not read them yet.
 //
-// A claimer keeps the rows that a window had and it did not take, and takes those next,
-// while they are there, before it reads another window.
+// A claimer keeps the rows of a window that it did not take, and takes these next, before it reads another window.
 //
-// # What costs how much
+// # Costs
 //
-// Nothing here reads all jobs. Listing by status or owner pages through an index,
-// counts are read from counters, expired jobs, overdue ones and due ones each from the
-// head of their own range. [Type.RollUp] and the monitors visit owners that have jobs.
+// Nothing here reads all jobs. Lists by status or owner read pages of an index, counts are counters, and expired,
+// overdue and due jobs are each read from the head of their own range. [Queue.RollUp] and the monitors visit owners that
+// have jobs.
 package fdbjobs

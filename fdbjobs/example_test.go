@@ -11,8 +11,7 @@ import (
 	"settee/pkg/kv/memkv"
 )
 
-// A process adds a job and waits for its end; another, here a goroutine, takes it and
-// works on it.
+// A process adds a job and waits for its end. Another, here a goroutine, takes it and works on it.
 func Example() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -21,16 +20,16 @@ func Example() {
 		panic(err)
 	}
 	defer db.Close()
-	layer := fdbjobs.Open(db, []byte("jobs/"))
+	layer := fdbjobs.Open(db, []byte("jobs/"), fdbjobs.Options{})
 	defer layer.Close()
-	mails := layer.Type("mail")
+	mails := layer.Queue("mail")
 
-	// Each process runs a monitor: it queues the jobs again of processes that died.
+	// Each process runs a monitor, which queues the jobs of dead processes again.
 	monitor := make(chan error)
 	go func() { monitor <- mails.RunMonitor(ctx, fdbjobs.MonitorOptions{}) }()
 
-	// The job is added in a transaction, with whatever else belongs to it. The token
-	// is drawn outside, and makes it safe to run the function again.
+	// The job is added in a transaction, together with other writes. The token is drawn outside, so that the function
+	// can run again.
 	token := "a random string"
 	err = db.Transact(ctx, func(tx kv.Transaction) error {
 		tx.Set([]byte("orders/17"), []byte("paid"))
@@ -51,7 +50,7 @@ func Example() {
 	}
 	fmt.Printf("%s: %s %s\n", job.ID, job.Status, job.State)
 
-	// What has ended stays until it is removed.
+	// A finished job stays until it is removed.
 	err = db.Transact(ctx, func(tx kv.Transaction) error {
 		_, err := mails.Remove(tx, job.ID)
 		return err
@@ -75,7 +74,7 @@ func Example() {
 }
 
 // process takes jobs, one after another, until ctx ends.
-func process(ctx context.Context, mails *fdbjobs.Type) error {
+func process(ctx context.Context, mails *fdbjobs.Queue) error {
 	for {
 		held, err := mails.Accept(ctx, fdbjobs.AcceptOptions{})
 		if err != nil {
@@ -84,12 +83,12 @@ func process(ctx context.Context, mails *fdbjobs.Type) error {
 		h := held[0]
 		fmt.Printf("sending with %s\n", h.Job().Args)
 
-		// Work that takes long calls Update at least every h.Heartbeat(), and stops
-		// when h.Context() ends or a call returns ErrHalt: the job is another's then.
+		// Long work calls Update at least every h.Heartbeat(), and stops when h.Context() ends or a call returns
+		// ErrHalt: another process may then hold the job.
 		err = h.Update(ctx, json.RawMessage(`{"sent":0}`), nil)
 		if err == nil {
 			err = h.Finish(ctx, json.RawMessage(`{"sent":1}`), func(tx kv.Transaction) error {
-				// What is written here is there if and only if the job has ended.
+				// What is written here exists if and only if the job has ended.
 				tx.Set([]byte("orders/17"), []byte("confirmed"))
 				return nil
 			})

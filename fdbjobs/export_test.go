@@ -8,24 +8,46 @@ import (
 	"time"
 
 	"settee/pkg/kv"
+	"settee/pkg/kv/rows"
 	"settee/pkg/tuple"
 )
 
-// MaxClaim is how many jobs one claim takes at most.
+// MaxClaim is the maximum number of jobs of one claim.
 const MaxClaim = maxClaim
 
-// The sizes at which args are divided, and at which sealing them anew is.
+// The sizes at which args and transactions of Reseal are split.
 const (
-	ArgsChunk    = argsChunk
+	ArgsChunk    = rows.ChunkSize
 	ResealAtOnce = resealAtOnce
 )
 
-// StopTimer has the timer that ends Context not go off, as in a process that was stopped.
+// Parts returns, for each status, the part without label and tag.
+func Parts(statuses ...Status) []Part {
+	parts := make([]Part, len(statuses))
+	for i, status := range statuses {
+		parts[i].Status = status
+	}
+	return parts
+}
+
+// ShareAtOnce sets the number of transactions that are under way before a call of a Held waits for one to share.
+func (q *Queue) ShareAtOnce(n int) { q.writer.atOnce = n }
+
+// StopTimer stops the timer that ends Context, as in a process that was stopped.
 func (h *Held) StopTimer() { h.timer.Stop() }
 
-// OwnerKeys returns how many keys there are of owners, but for weights.
-func (t *Type) OwnerKeys(tx kv.ReadTransaction) (n int, err error) {
-	for _, s := range []tuple.Subspace{t.keys.waiting, t.keys.owners, t.keys.ranks, t.keys.charges, t.keys.heads, t.keys.ownedCount, t.keys.ownedTagged} {
+// LockOf returns the lock in the row of a job, or "".
+func (q *Queue) LockOf(tx kv.ReadTransaction, id string) (string, error) {
+	r, err := awaitRow(q.readRow(tx, id))
+	if err != nil || r == nil {
+		return "", err
+	}
+	return r.lock, nil
+}
+
+// OwnerKeys returns the number of keys of owners, without those of weights.
+func (q *Queue) OwnerKeys(tx kv.ReadTransaction) (n int, err error) {
+	for _, s := range []tuple.Subspace{q.share.waiting, q.share.standings, q.share.ranks, q.share.charges, q.keys.heads, q.keys.ownedCount, q.keys.ownedTagged} {
 		err = errors.Join(err, each(tx, s, func(tuple.Tuple, []byte) error {
 			n++
 			return nil
@@ -34,44 +56,45 @@ func (t *Type) OwnerKeys(tx kv.ReadTransaction) (n int, err error) {
 	return n, err
 }
 
-// RolledUpAt makes the latest roll-up one of another time.
-func (t *Type) RolledUpAt(tx kv.Transaction, at time.Time) error {
-	r, err := awaitRollup(tx.Get(t.keys.rollup))
-	if err == nil {
-		tx.Set(t.keys.rollup, tuple.Tuple{r.generation, at.Unix(), r.coeff, r.running}.Pack())
-	}
-	return err
-}
-
-// Standing returns the names of the owners in the line, the next to be served first.
-func (t *Type) Standing(tx kv.ReadTransaction) (owners []string, err error) {
-	err = each(tx, t.keys.ranks.Sub(rankWaiting), func(k tuple.Tuple, _ []byte) error {
+// InLine returns the names of the owners in the line, the next to be served first.
+func (q *Queue) InLine(tx kv.ReadTransaction) (owners []string, err error) {
+	err = each(tx, q.share.ranks.Sub(rankWaiting), func(k tuple.Tuple, _ []byte) error {
 		owners = append(owners, k[1].(string))
 		return nil
 	})
 	return owners, err
 }
 
-// Head returns where a new process begins to read an owner's ready queue, nil for its start.
-func (t *Type) Head(tx kv.ReadTransaction, owner string) ([]byte, error) {
-	return t.head(tx, owner, nil)()
-}
-
-// Transitions returns how many transitions are stored.
-func (t *Type) Transitions(tx kv.ReadTransaction) (n int, err error) {
-	err = each(tx, t.keys.transitions, func(tuple.Tuple, []byte) error {
-		n++
+// Claimers returns the ids of the claimers with a beat.
+func (q *Queue) Claimers(tx kv.ReadTransaction) (ids []string, err error) {
+	err = each(tx, q.keys.claimers, func(k tuple.Tuple, _ []byte) error {
+		ids = append(ids, k[0].(string))
 		return nil
 	})
-	return n, err
+	return ids, err
 }
 
-// Check reads all keys of the type and reports what contradicts the invariants in
-// the package's comment.
-func (t *Type) Check(tx kv.ReadTransaction) error {
-	c := checker{typ: t, tx: tx, rows: map[string]*row{}, places: map[string]int{}, last: map[string]Status{}, line: map[string]bool{}}
+// AddClaimer adds the beat of a claimer that died at a time.
+func (q *Queue) AddClaimer(tx kv.Transaction, id string, at time.Time) {
+	tx.Set(q.keys.claimers.Pack(id), tuple.Tuple{at.Unix()}.Pack())
+}
+
+// Lanes returns the number of lanes that the queue's claimer knows of.
+func (q *Queue) Lanes() int { return q.claimer.memory.lane.of }
+
+// Head returns where a new process begins to read an owner's ready rows, nil for its start.
+func (q *Queue) Head(tx kv.ReadTransaction, owner string) ([]byte, error) {
+	return q.head(tx, owner, nil)()
+}
+
+// Retired returns the ranges that versions before this one wrote.
+func (q *Queue) Retired() []kv.KeyRange { return q.keys.retired }
+
+// Check reads all keys of the queue and reports violations of the invariants in the package's doc comment.
+func (q *Queue) Check(tx kv.ReadTransaction) error {
+	c := checker{queue: q, tx: tx, rows: map[string]*row{}, places: map[string]int{}, line: map[string]bool{}}
 	for _, step := range []func() error{
-		c.readRows, c.delayed, c.owners, c.ready, c.active, c.expiry, c.statuses, c.owned, c.contents, c.transitions, c.jobs,
+		c.readRows, c.delayed, c.owners, c.ready, c.active, c.expiry, c.statuses, c.owned, c.contents, c.jobs,
 	} {
 		if err := step(); err != nil {
 			return err
@@ -81,12 +104,11 @@ func (t *Type) Check(tx kv.ReadTransaction) error {
 }
 
 type checker struct {
-	typ    *Type
+	queue  *Queue
 	tx     kv.ReadTransaction
 	rows   map[string]*row
 	places map[string]int  // rows in delayed, ready, active and expiry
 	line   map[string]bool // the owners that have a row: whether they wait
-	last   map[string]Status
 	wrong  []error
 }
 
@@ -95,7 +117,7 @@ func (c *checker) say(format string, args ...any) {
 }
 
 func each(tx kv.ReadTransaction, s tuple.Subspace, f func(key tuple.Tuple, value []byte) error) error {
-	for pair, err := range tx.GetRange(keyRange(s), kv.RangeOptions{Mode: kv.StreamWantAll}).All() {
+	for pair, err := range tx.GetRange(rows.Range(s), kv.RangeOptions{}).All() {
 		if err != nil {
 			return err
 		}
@@ -111,7 +133,7 @@ func each(tx kv.ReadTransaction, s tuple.Subspace, f func(key tuple.Tuple, value
 }
 
 func (c *checker) readRows() error {
-	return each(c.tx, c.typ.keys.data, func(key tuple.Tuple, value []byte) error {
+	return each(c.tx, c.queue.keys.data, func(key tuple.Tuple, value []byte) error {
 		id := key[0].(string)
 		r, err := parseRow(value)
 		if err != nil {
@@ -135,7 +157,7 @@ func (c *checker) readRows() error {
 }
 
 func (c *checker) delayed() error {
-	return each(c.tx, c.typ.keys.delayed, func(key tuple.Tuple, value []byte) error {
+	return each(c.tx, c.queue.keys.delayed, func(key tuple.Tuple, value []byte) error {
 		scheduled, id := key[0].(int64), key[1].(string)
 		r := c.rows[id]
 		if r == nil || !r.waits() || r.scheduled != scheduled || r.owner != string(value) {
@@ -146,10 +168,10 @@ func (c *checker) delayed() error {
 	})
 }
 
-// owners are the owners' rows, and where they stand.
+// owners are the owners' rows and ranks.
 func (c *checker) owners() error {
 	ranks := map[string]standing{}
-	err := each(c.tx, c.typ.keys.owners, func(key tuple.Tuple, value []byte) (err error) {
+	err := each(c.tx, c.queue.share.standings, func(key tuple.Tuple, value []byte) (err error) {
 		owner := key[0].(string)
 		c.line[owner] = false
 		ranks[owner], err = parseStanding(value)
@@ -158,7 +180,7 @@ func (c *checker) owners() error {
 	if err != nil {
 		return err
 	}
-	err = each(c.tx, c.typ.keys.waiting, func(key tuple.Tuple, _ []byte) error {
+	err = each(c.tx, c.queue.share.waiting, func(key tuple.Tuple, _ []byte) error {
 		owner := key[0].(string)
 		if _, ok := ranks[owner]; !ok {
 			c.say("the owner %q waits, and has no row", owner)
@@ -170,7 +192,7 @@ func (c *checker) owners() error {
 		return err
 	}
 	n := 0
-	err = each(c.tx, c.typ.keys.ranks, func(key tuple.Tuple, _ []byte) error {
+	err = each(c.tx, c.queue.share.ranks, func(key tuple.Tuple, _ []byte) error {
 		part, rank, owner := key[0].(int64), key[1].(float64), key[2].(string)
 		if s, ok := ranks[owner]; !ok || s.rank != rank || c.line[owner] != (part == rankWaiting) {
 			c.say("the owner %q: in part %d of ranks at %v, and its row is %+v", owner, part, rank, s)
@@ -184,7 +206,7 @@ func (c *checker) owners() error {
 	if n != len(ranks) {
 		c.say("%d ranks for %d owners", n, len(ranks))
 	}
-	for _, s := range []tuple.Subspace{c.typ.keys.charges, c.typ.keys.heads} {
+	for _, s := range []tuple.Subspace{c.queue.share.charges, c.queue.keys.heads} {
 		err := each(c.tx, s, func(key tuple.Tuple, _ []byte) error {
 			if _, ok := ranks[key[0].(string)]; !ok {
 				c.say("the owner %q has charges or a head, and no row", key[0])
@@ -199,7 +221,7 @@ func (c *checker) owners() error {
 }
 
 func (c *checker) expiry() error {
-	return each(c.tx, c.typ.keys.expiry, func(key tuple.Tuple, _ []byte) error {
+	return each(c.tx, c.queue.keys.expiry, func(key tuple.Tuple, _ []byte) error {
 		at, id := key[0].(int64), key[1].(string)
 		if r := c.rows[id]; r == nil || r.status != Finished || r.expires == nil || *r.expires != at {
 			c.say("%q: expires at %d, and its row is %+v", id, at, r)
@@ -211,10 +233,10 @@ func (c *checker) expiry() error {
 
 // owned are the index and the counts by owner.
 func (c *checker) owned() error {
-	type place struct{ owner, status string }
-	counts, indexed := map[place]int64{}, 0
-	err := each(c.tx, c.typ.keys.owned, func(key tuple.Tuple, _ []byte) error {
-		p, id := place{key[0].(string), key[1].(string)}, key[4].(string)
+	type counted struct{ owner, status string }
+	counts, indexed := map[counted]int64{}, 0
+	err := each(c.tx, c.queue.keys.owned, func(key tuple.Tuple, _ []byte) error {
+		p, id := counted{key[0].(string), key[1].(string)}, key[4].(string)
 		part := Part{Status(p.status), key[2].(string), key[3].(string)}
 		if r := c.rows[id]; r == nil || r.owner != p.owner || r.part() != part {
 			c.say("%q: indexed as %s of %q, and its row is %+v", id, p.status, p.owner, r)
@@ -229,8 +251,8 @@ func (c *checker) owned() error {
 	if indexed != len(c.rows) {
 		c.say("%d jobs indexed by owner, and there are %d", indexed, len(c.rows))
 	}
-	err = each(c.tx, c.typ.keys.ownedCount, func(key tuple.Tuple, value []byte) error {
-		p := place{key[0].(string), key[1].(string)}
+	err = each(c.tx, c.queue.keys.ownedCount, func(key tuple.Tuple, value []byte) error {
+		p := counted{key[0].(string), key[1].(string)}
 		if n := int64(binary.LittleEndian.Uint64(value)); n != counts[p] {
 			c.say("%d jobs of %q are counted as %s, and there are %d", n, p.owner, p.status, counts[p])
 		}
@@ -250,7 +272,7 @@ func (c *checker) owned() error {
 			tags[tagged{r.owner, string(r.status), r.tag}]++
 		}
 	}
-	err = each(c.tx, c.typ.keys.ownedTagged, func(key tuple.Tuple, value []byte) error {
+	err = each(c.tx, c.queue.keys.ownedTagged, func(key tuple.Tuple, value []byte) error {
 		p := tagged{key[0].(string), key[1].(string), key[2].(string)}
 		if n := int64(binary.LittleEndian.Uint64(value)); n != tags[p] {
 			c.say("%d jobs of %q are counted as %s and tagged %q, and there are %d", n, p.owner, p.status, p.tag, tags[p])
@@ -265,7 +287,7 @@ func (c *checker) owned() error {
 }
 
 func (c *checker) ready() error {
-	return each(c.tx, c.typ.keys.ready, func(key tuple.Tuple, _ []byte) error {
+	return each(c.tx, c.queue.keys.ready, func(key tuple.Tuple, _ []byte) error {
 		owner, stamp, id := key[0].(string), key[1].(tuple.Versionstamp), key[2].(string)
 		r := c.rows[id]
 		if r == nil || r.status != Pending || r.owner != owner || r.sequence == nil || *r.sequence != stamp {
@@ -274,11 +296,11 @@ func (c *checker) ready() error {
 		if !c.line[owner] {
 			c.say("%q: ready, and its owner %q is not in line", id, owner)
 		}
-		begin, err := c.typ.head(c.tx, owner, nil)()
+		begin, err := c.queue.head(c.tx, owner, nil)()
 		if err != nil {
 			return err
 		}
-		if key := c.typ.keys.ready.Pack(owner, stamp, id); bytes.Compare(key, begin) < 0 {
+		if key := c.queue.keys.ready.Pack(owner, stamp, id); bytes.Compare(key, begin) < 0 {
 			c.say("%q: ready for %q at %s, which is below the head that was noted", id, owner, stamp)
 		}
 		c.places[id]++
@@ -287,10 +309,10 @@ func (c *checker) ready() error {
 }
 
 func (c *checker) active() error {
-	return each(c.tx, c.typ.keys.active, func(key tuple.Tuple, _ []byte) error {
-		stamp, id := key[0].(tuple.Versionstamp), key[1].(string)
+	return each(c.tx, c.queue.keys.active, func(key tuple.Tuple, _ []byte) error {
+		stamp, id := key[len(key)-2].(tuple.Versionstamp), key[len(key)-1].(string)
 		r := c.rows[id]
-		if r == nil || r.status != Running || r.sequence == nil || *r.sequence != stamp || r.lock == "" {
+		if r == nil || r.status != Running || !bytes.Equal(c.queue.place(id, r), c.queue.keys.active.Pack(key...)) || r.lock == "" {
 			c.say("%q: active at %s, and its row is %+v", id, stamp, r)
 		} else if _, ok := c.line[r.owner]; !ok {
 			c.say("%q: active, and its owner %q has no row", id, r.owner)
@@ -302,7 +324,7 @@ func (c *checker) active() error {
 
 func (c *checker) statuses() error {
 	counts, ids := map[Part]int64{}, map[string]bool{}
-	err := each(c.tx, c.typ.keys.status, func(key tuple.Tuple, _ []byte) error {
+	err := each(c.tx, c.queue.keys.status, func(key tuple.Tuple, _ []byte) error {
 		part, id := Part{Status(key[0].(string)), key[1].(string), key[2].(string)}, key[3].(string)
 		if r := c.rows[id]; r == nil || r.part() != part {
 			c.say("%q: indexed as %v, and its row is %+v", id, part, r)
@@ -320,7 +342,7 @@ func (c *checker) statuses() error {
 		}
 	}
 	counted := map[Part]bool{}
-	err = each(c.tx, c.typ.keys.count, func(key tuple.Tuple, value []byte) error {
+	err = each(c.tx, c.queue.keys.count, func(key tuple.Tuple, value []byte) error {
 		part := Part{Status(key[0].(string)), key[1].(string), key[2].(string)}
 		if n := int64(binary.LittleEndian.Uint64(value)); n != counts[part] {
 			c.say("%d jobs are counted as %v, and there are %d", n, part, counts[part])
@@ -337,7 +359,7 @@ func (c *checker) statuses() error {
 		}
 	}
 	listed := map[string]bool{}
-	err = each(c.tx, c.typ.keys.listed, func(key tuple.Tuple, _ []byte) error {
+	err = each(c.tx, c.queue.keys.listed, func(key tuple.Tuple, _ []byte) error {
 		listed[key[0].(string)] = true
 		if r := c.rows[key[0].(string)]; r == nil || !r.listed {
 			c.say("%q: has a listed part, and its row is %+v", key[0], r)
@@ -355,7 +377,7 @@ func (c *checker) statuses() error {
 // contents are the states and args.
 func (c *checker) contents() error {
 	states := map[string]bool{}
-	err := each(c.tx, c.typ.keys.state, func(key tuple.Tuple, _ []byte) error {
+	err := each(c.tx, c.queue.keys.state, func(key tuple.Tuple, _ []byte) error {
 		states[key[0].(string)] = true
 		return nil
 	})
@@ -373,7 +395,7 @@ func (c *checker) contents() error {
 		}
 	}
 	chunks := map[string]int64{}
-	err = each(c.tx, c.typ.keys.args, func(key tuple.Tuple, _ []byte) error {
+	err = each(c.tx, c.queue.keys.args, func(key tuple.Tuple, _ []byte) error {
 		id := key[0].(string)
 		if key[1] != chunks[id] {
 			c.say("%q: chunk %v of its args, and not %d", id, key[1], chunks[id])
@@ -392,13 +414,6 @@ func (c *checker) contents() error {
 	return err
 }
 
-func (c *checker) transitions() error {
-	return each(c.tx, c.typ.keys.transitions, func(key tuple.Tuple, value []byte) error {
-		c.last[key[1].(string)] = Status(value)
-		return nil
-	})
-}
-
 func (c *checker) jobs() error {
 	for id, r := range c.rows {
 		want := 1
@@ -406,24 +421,19 @@ func (c *checker) jobs() error {
 			want = 0
 		}
 		if c.places[id] != want {
-			c.say("%q: %s, in %d queues", id, r.status, c.places[id])
-		}
-	}
-	for id, last := range c.last {
-		if now := statusOf(c.rows[id]); now != last {
-			c.say("%q: %s, and its last transition says %s", id, now, last)
+			c.say("%q: %s, with %d places", id, r.status, c.places[id])
 		}
 	}
 	return nil
 }
 
-// Delay adds a job as a process does for whose clock scheduled lies ahead.
-func (t *Type) Delay(tx kv.Transaction, id string, scheduled time.Time) error {
-	old, err := awaitRow(t.readRow(tx, id))
+// Delay adds a job as a process whose clock is behind does.
+func (q *Queue) Delay(tx kv.Transaction, id string, scheduled time.Time) error {
+	old, err := awaitRow(q.readRow(tx, id))
 	if err != nil {
 		return err
 	}
-	t.setState(tx, id, nil)
-	t.put(tx, id, old, queued(row{}, scheduled.Unix(), scheduled.Unix()-1, 0), 0)
+	q.setState(tx, id, nil)
+	q.put(tx, id, old, queued(row{}, scheduled.Unix(), scheduled.Unix()-1, 0))
 	return nil
 }

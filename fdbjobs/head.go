@@ -6,24 +6,23 @@ import (
 	"time"
 
 	"settee/pkg/kv"
+	"settee/pkg/kv/rows"
 	"settee/pkg/tuple"
 )
 
-// Rows leave a queue at its head, and a store passes over what was removed as slowly as
-// over rows for a while. So readers of a queue begin where it began lately. A claimer
-// remembers that for itself, and now and then notes it for those who have not read the
-// queue yet. It is a lower bound, which never becomes wrong: stamps only grow.
+// Rows are removed at the head, and for a while a store passes over removed rows as slowly as over others. So readers
+// begin at the last known head. A claimer remembers it, and regularly writes it for processes that have not read these
+// rows yet. It is a lower bound that stays valid, because stamps only grow.
 
-// noteEvery is how often a claimer notes where a queue begins.
+// noteEvery is the time between two writes of a head.
 const noteEvery = time.Second
 
-// head begins to read where the ready queue of an owner begins: from known on, if that is
-// not nil, or else from where a claimer has noted it.
-func (t *Type) head(tx kv.ReadTransaction, owner string, known []byte) func() ([]byte, error) {
+// head starts reading the head of an owner's ready rows, from known if that is not nil, or else from the written head.
+func (q *Queue) head(tx kv.ReadTransaction, owner string, known []byte) func() ([]byte, error) {
 	if known != nil {
 		return func() ([]byte, error) { return known, nil }
 	}
-	noted := tx.Get(t.keys.heads.Pack(owner))
+	noted := tx.Get(q.keys.heads.Pack(owner))
 	return func() ([]byte, error) {
 		value, err := noted.Await()
 		if err != nil || value == nil {
@@ -31,29 +30,29 @@ func (t *Type) head(tx kv.ReadTransaction, owner string, known []byte) func() ([
 		}
 		e, err := tuple.Unpack(value)
 		var first tuple.Versionstamp
-		if err == nil && (len(e) != 1 || !as(e[0], &first)) {
+		if err == nil && (len(e) != 1 || !rows.As(e[0], &first)) {
 			err = tuple.ErrMalformed
 		}
 		if err != nil {
-			return nil, fmt.Errorf("reading where the queue of %q begins: %w", owner, err)
+			return nil, fmt.Errorf("reading where the ready jobs of %q begin: %w", owner, err)
 		}
-		return t.keys.ready.Sub(owner).Pack(first), nil
+		return q.keys.ready.Sub(owner).Pack(first), nil
 	}
 }
 
-// ownerHead is where the ready queue of an owner begins.
+// ownerHead is the head of an owner's ready rows.
 type ownerHead struct {
 	owner string
 	first tuple.Versionstamp
 }
 
-// noteHeads notes where owners' ready queues begin.
-func (t *Type) noteHeads(ctx context.Context, heads []ownerHead) error {
-	return t.layer.db.Transact(ctx, func(tx kv.Transaction) error {
-		// An owner that is forgotten meanwhile is to have no key.
+// noteHeads writes heads.
+func (q *Queue) noteHeads(ctx context.Context, heads []ownerHead) error {
+	return q.layer.db.Transact(ctx, func(tx kv.Transaction) error {
+		// An owner that was forgotten meanwhile must have no key.
 		rows := make([]kv.Future[[]byte], len(heads))
 		for i, h := range heads {
-			rows[i] = tx.Get(t.keys.owners.Pack(h.owner))
+			rows[i] = tx.Get(q.share.standings.Pack(h.owner))
 		}
 		for i, h := range heads {
 			row, err := rows[i].Await()
@@ -61,35 +60,35 @@ func (t *Type) noteHeads(ctx context.Context, heads []ownerHead) error {
 				return err
 			}
 			if row != nil {
-				tx.Set(t.keys.heads.Pack(h.owner), tuple.Tuple{h.first}.Pack())
+				tx.Set(q.keys.heads.Pack(h.owner), tuple.Tuple{h.first}.Pack())
 			}
 		}
 		return nil
 	})
 }
 
-// toNote returns the heads that have moved since they were noted, of the owners that a
-// claim has looked at, if it is time to note some: as many as one transaction takes.
-func (q *queueReader) toNote(t *Type, found claimRun, now time.Time) ([]ownerHead, error) {
-	if !found.saw || now.Sub(q.noting) < noteEvery {
+// toNote returns the heads of the owners of a claim that have moved since they were written, if it is time to write
+// some: as many as fit into one transaction.
+func (m *memory) toNote(q *Queue, found claimRun, now time.Time) ([]ownerHead, error) {
+	if !found.saw || now.Sub(m.noting) < noteEvery {
 		return nil, nil
 	}
-	q.noting = now
+	m.noting = now
 	var out []ownerHead
 	for _, owner := range found.owners {
-		head := q.heads[owner]
-		if head == nil || q.noted[owner] == string(head) {
+		head := m.heads[owner]
+		if head == nil || m.noted[owner] == string(head) {
 			continue
 		}
-		e, err := t.keys.ready.Sub(owner).Unpack(head)
+		e, err := q.keys.ready.Sub(owner).Unpack(head)
 		h := ownerHead{owner: owner}
-		if err == nil && (len(e) == 0 || !as(e[0], &h.first)) {
+		if err == nil && (len(e) == 0 || !rows.As(e[0], &h.first)) {
 			err = tuple.ErrMalformed
 		}
 		if err != nil {
 			return nil, fmt.Errorf("reading a job's key: %w", err)
 		}
-		note(q.noted, owner, string(head))
+		note(m.noted, owner, string(head))
 		if out = append(out, h); len(out) == ownersAtATime {
 			break
 		}

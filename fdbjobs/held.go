@@ -11,77 +11,122 @@ import (
 	"settee/pkg/kv"
 )
 
-// Held is a job that this process holds. Its calls change the job only while that
-// is so, and return ErrHalt otherwise. They may be made by several goroutines,
-// but what the later of two concurrent ones wrote is not defined.
+// Held is a job that this process holds. Its methods change the job only while it is held, and return ErrHalt
+// otherwise. Several goroutines may call them, but it is not defined which of two concurrent writes remains.
 type Held struct {
-	typ  *Type
-	job  *Job
-	lock string
+	queue *Queue
+	job   *Job
+	lock  string
 
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 
-	tag     string // after the end
+	tag     string // of the job after its end
 	instead string // the id of a job
 
-	mu    sync.Mutex // guards the timer's place; never held during I/O
-	until time.Time  // when this process stops believing that it holds the job
-	every time.Duration
+	mu    sync.Mutex // guards the fields below; never held during I/O
+	began time.Time  // start of the latest update that has renewed the hold
+	until time.Time  // when this process stops working on the job
 	timer *time.Timer
+	// timeout is the one that until follows from. Updates that have not returned may have read a longer one, at most
+	// offered.
+	timeout, offered time.Duration
+	updates          int // that have not returned
 }
 
-func newHeld(t *Type, job *Job, lock string, began time.Time, timeout time.Duration) *Held {
-	h := &Held{typ: t, job: job, lock: lock}
+func newHeld(q *Queue, job *Job, lock string, began time.Time, timeout time.Duration) *Held {
+	h := &Held{queue: q, job: job, lock: lock}
 	h.ctx, h.cancel = context.WithCancelCause(context.Background())
-	h.until, h.every = began.Add(patience(timeout)), heartbeat(timeout)
-	h.timer = t.layer.afterFunc(h.ctx, "expiry of "+lock, time.Until(h.until), h.expire)
+	h.began, h.timeout, h.until = began, timeout, began.Add(patience(timeout))
+	h.timer = q.layer.afterFunc(h.ctx, "expiry of "+lock, h.left(), h.expire)
 	return h
 }
 
-// patience is how long after the start of its last successful update a processor
-// goes on. Others may take the job after the whole timeout.
+// left returns how long this process may continue to work on the job. The monotonic clock stands still while the
+// machine is suspended, so the other one counts too, if it has advanced further. The caller holds mu.
+func (h *Held) left() time.Duration {
+	now := h.queue.layer.now()
+	return min(h.until.Sub(now), h.until.Round(0).Sub(now.Round(0))) // Round strips the monotonic reading
+}
+
+// patience is how long a processor continues after the start of its last successful update. The job is queued again
+// after the whole timeout.
 func patience(timeout time.Duration) time.Duration { return timeout / 4 * 3 }
 
-// heartbeat is how often a job of that timeout is to be updated.
+// fresh is how long after it was renewed a hold is not renewed again.
+func fresh(timeout time.Duration) time.Duration { return timeout / 6 }
+
+// heartbeat is the time between two updates of a job with that timeout.
 func heartbeat(timeout time.Duration) time.Duration { return timeout / 3 }
 
-// Heartbeat returns the longest time between two updates: a third of the timeout as
-// this process last read it.
+// Heartbeat returns the longest time between two updates: a third of the timeout that this process last read.
 func (h *Held) Heartbeat() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.every
+	return heartbeat(h.timeout)
 }
 
 func (h *Held) expire() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if left := time.Until(h.until); left > 0 {
-		h.timer.Reset(left) // an update came in between
+	if left := h.left(); left > 0 {
+		h.timer.Reset(left) // there was an update
 		return
 	}
 	h.cancel(ErrHalt)
 }
 
-// Check returns ErrHalt, and ends Context, if no update has succeeded in time. The timer that ends Context by
-// itself comes late in a process that was stopped for a while (SIGSTOP, a frozen container). By then another
-// process may hold the job, so whoever changes something outside of the store asks here directly before.
+// Check returns ErrHalt, and ends Context, if no update has succeeded in time. Call it directly before a change outside
+// of the store: in a process that was stopped for a while (SIGSTOP, a frozen container, a suspended machine) the timer
+// that ends Context fires late, and another process may hold the job by then.
 func (h *Held) Check() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.ctx.Err() == nil && time.Until(h.until) <= 0 {
+	if h.ctx.Err() == nil && h.left() <= 0 {
 		h.cancel(ErrHalt)
 	}
 	return context.Cause(h.ctx)
 }
 
-// renew counts the patience from the start of an update that succeeded.
+// updating announces an update. The function that it returns ends it.
+func (h *Held) updating() (end func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.updates++
+	return func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.updates--; h.updates == 0 {
+			h.offered = 0
+		}
+	}
+}
+
+// protect returns the timeout to store with an update that has read one. If the timeout was shortened, the holder
+// continues by the previous one until it knows that the update has succeeded, so the job is protected for that long.
+func (h *Held) protect(read time.Duration) time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.offered = max(h.offered, read)
+	return max(h.offered, h.timeout)
+}
+
+// isFresh reports whether an update that begins now need not renew the hold.
+func (h *Held) isFresh(now time.Time) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return now.Sub(h.began) < fresh(h.timeout)
+}
+
+// renew restarts the patience at the start of a successful update, unless a later one has succeeded.
 func (h *Held) renew(began time.Time, timeout time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.until, h.every = began.Add(patience(timeout)), heartbeat(timeout)
-	h.timer.Reset(time.Until(h.until))
+	if began.Before(h.began) {
+		return
+	}
+	h.began, h.timeout, h.until = began, timeout, began.Add(patience(timeout))
+	h.timer.Reset(h.left())
 }
 
 func (h *Held) release(cause error) {
@@ -91,89 +136,77 @@ func (h *Held) release(cause error) {
 	h.cancel(cause)
 }
 
-// SetTag sets the tag that the job has when it is finished or resubmitted: see [Part]. It
-// belongs before that, and is at most a hundred bytes, which the end of the job checks.
-// Without it there is none.
+// SetTag sets the tag that the job gets when it is finished or resubmitted: see [Part]. Without a call the job has no
+// tag. The tag has at most a hundred bytes, which Finish and Resubmit check.
 func (h *Held) SetTag(tag string) { h.tag = tag }
 
-// Job returns the job as it was when it was taken. It must not be changed.
+// Job returns the job as it was when it was taken. The caller must not modify it.
 func (h *Held) Job() *Job { return h.job }
 
-// Instead returns the id of the job that is to make room for this one: see
-// [AcceptOptions].Yielding.
+// Instead returns the id of the job that makes room for this one: see [AcceptOptions].Yielding.
 func (h *Held) Instead() string { return h.instead }
 
-// Forget drops the args and the state of Job, which may be large, when the holder
-// has made of them what it needs.
+// Forget drops the args and the state of Job, which may be large, once the holder has read them.
 func (h *Held) Forget() { h.job.Args, h.job.State = nil, nil }
 
-// Context ends when the job must not be worked on any more: it was finished or
-// resubmitted (the cause is context.Canceled), one of the calls returned ErrHalt,
-// or no update succeeded in time (the cause is ErrHalt).
+// Context ends when the holder must stop working on the job: after the job was finished or resubmitted (the cause is
+// context.Canceled), after a call returned ErrHalt, or if no update succeeded in time (the cause is ErrHalt).
 func (h *Held) Context() context.Context { return h.ctx }
 
-// Update writes the job's state, nil for the one it has, and thereby says that the
-// job is being worked on. also, if not nil, adds writes of the caller's to the
-// transaction, but does not change the job itself; like any transaction's function
-// it may run again after an earlier run of it was committed.
+// Update writes the job's state, or keeps it if state is nil, and keeps the job alive: the first update after a sixth of
+// the timeout renews the hold, and those before only write the state. also, if not nil, adds
+// writes of the caller to the transaction, but must not change the job. Like any transaction's function it may run
+// again after an earlier run was committed. It may run in another goroutine, whose job's write shares the transaction,
+// but not after Update has returned.
 //
-// The error is ErrHalt if the job is not held any more; nothing was written then,
-// but a job that was added again while it ran is queued. (It can also be the answer
-// of a Finish or Resubmit whose commit's result was unknown, and whose job has
-// another holder or is gone by the time of the repetition.) Another error leaves
-// open whether the job is still held; Context tells when to give up.
+// The error is ErrHalt if the job is no longer held. Nothing is written then, except that a job that was added again
+// while it ran is queued. A Finish or Resubmit can also return ErrHalt if the result of its commit was unknown, and the
+// job has another holder or is gone when it is repeated. After any other error the job may still be held, until Context
+// ends.
 func (h *Held) Update(ctx context.Context, state json.RawMessage, also func(kv.Transaction) error) error {
 	if err := checkState(state); err != nil {
 		return err
 	}
-	began := time.Now()
+	began := h.queue.layer.now()
+	if h.isFresh(began) {
+		return h.write(ctx, &write{also: also, apply: func(s *sharing, _ *row) error {
+			s.tx.AddWriteConflictKey(h.queue.keys.data.Pack(h.job.ID)) // the state is read as if the row were written
+			h.setState(s.tx, state)
+			return nil
+		}}, state)
+	}
+	defer h.updating()()
 	timeout := DefaultTimeout
-	err := h.transact(ctx, func(tx kv.Transaction, old *row) error {
-		reading := tx.Snapshot().Get(h.typ.keys.timeout)
-		if err := call(also, tx); err != nil {
-			return err
-		}
+	err := h.write(ctx, &write{also: also, renews: true, apply: func(s *sharing, old *row) error {
 		var err error
-		if timeout, err = awaitTimeout(reading); err != nil {
+		if timeout, err = awaitTimeout(s.timeout); err != nil {
 			return err
 		}
 		next := *old
-		next.sequence, next.timeout = stamp(0), timeout
-		h.setState(tx, state)
-		h.typ.put(tx, h.job.ID, old, &next, 0)
+		next.sequence, next.timeout = stamp(s.order), h.protect(timeout)
+		h.setState(s.tx, state)
+		h.queue.put(s.tx, h.job.ID, old, &next)
 		return nil
-	})
+	}}, state)
 	if err == nil {
 		h.renew(began, timeout)
 	}
 	return err
 }
 
-// Lost waits until the job is not held any more, or was added again, and returns
-// ErrHalt then. It is only faster than the next Update, which says the same. Other
-// errors are those of Type.Follow.
+// Lost waits until the job is no longer held, or was added again, and returns ErrHalt. It only returns earlier than the
+// next Update would. Other errors are those of Queue.Follow.
 func (h *Held) Lost(ctx context.Context) error {
-	w, err := h.typ.subscribers.subscribe(ctx, []string{h.job.ID}, nil)
-	if err != nil {
-		return err
-	}
-	defer h.typ.subscribers.unsubscribe(w)
-	for {
-		again, err := h.IsResubmitted(ctx)
-		if err != nil {
-			return err
+	return h.queue.followRow(ctx, h.job.ID, func(_ kv.Transaction, row *row) (func() (bool, error), error) {
+		if again, err := h.isResubmitted(row); again || err != nil {
+			return nil, ErrHalt
 		}
-		if again {
-			return ErrHalt
-		}
-		if err := h.typ.subscribers.next(ctx, w); err != nil {
-			return err
-		}
-	}
+		return func() (bool, error) { return false, nil }, nil
+	})
 }
 
-// Finish ends the job with its last state. also and the errors are Update's; but
-// an also that was committed does not run again.
+// Finish ends the job with its last state. also and the errors are as for Update, except that an also that was
+// committed does not run again.
 func (h *Held) Finish(ctx context.Context, state json.RawMessage, also func(kv.Transaction) error) error {
 	return h.finish(ctx, nil, state, also)
 }
@@ -182,96 +215,70 @@ func (h *Held) finish(ctx context.Context, expires *int64, state json.RawMessage
 	if err := checkState(state); err != nil {
 		return err
 	}
-	return h.end(ctx, func(tx kv.Transaction, old *row) error {
-		if err := call(also, tx); err != nil {
-			return err
-		}
+	return h.end(ctx, &write{also: also, apply: func(s *sharing, old *row) error {
 		next := *old
 		next.status, next.tag, next.sequence, next.expires = Finished, h.tag, nil, expires
-		h.setState(tx, state)
-		h.typ.put(tx, h.job.ID, old, &next, 0)
+		h.setState(s.tx, state)
+		h.queue.put(s.tx, h.job.ID, old, &next)
 		return nil
-	})
+	}}, state)
 }
 
-// FinishFor is Finish, and lets the job be removed when a time has passed since
-// ([Type.RemoveExpired]), in whole seconds.
+// FinishFor is Finish, and allows [Queue.RemoveExpired] to remove the job after the time keep, in whole seconds.
 func (h *Held) FinishFor(ctx context.Context, keep time.Duration, state json.RawMessage, also func(kv.Transaction) error) error {
-	expires := time.Now().Add(keep).Unix()
+	expires := h.queue.layer.now().Add(keep).Unix()
 	return h.finish(ctx, &expires, state, also)
 }
 
-// Resubmit queues the job again, to run at a time; one that has passed is now. also and
-// the errors are Finish's.
+// Resubmit queues the job again, to run at a time. A time in the past means now. also and the errors are as for Finish.
 func (h *Held) Resubmit(ctx context.Context, at time.Time, state json.RawMessage, also func(kv.Transaction) error) error {
 	if err := checkState(state); err != nil {
 		return err
 	}
-	return h.end(ctx, func(tx kv.Transaction, old *row) error {
-		if err := call(also, tx); err != nil {
-			return err
-		}
-		h.setState(tx, state)
-		next := queued(*old, at.Unix(), time.Now().Unix(), 0)
+	return h.end(ctx, &write{also: also, resubmits: true, apply: func(s *sharing, old *row) error {
+		h.setState(s.tx, state)
+		next := queued(*old, at.Unix(), h.queue.layer.now().Unix(), s.order)
 		next.tag = h.tag
-		return h.typ.queue(tx, h.typ.line(tx), h.job.ID, old, next, 0)
-	})
+		return h.queue.enqueue(s.tx, s.line, h.job.ID, old, next)
+	}}, state)
 }
 
-// IsResubmitted reports whether the job was added again while it ran, and will be
-// queued at its next update.
+// IsResubmitted reports whether the job was added again while it ran. The next update then queues it.
 func (h *Held) IsResubmitted(ctx context.Context) (bool, error) {
-	return kv.TransactValue(ctx, h.typ.layer.db, func(tx kv.Transaction) (bool, error) {
-		row, err := awaitRow(h.typ.readRow(tx.Snapshot(), h.job.ID))
+	return kv.TransactValue(ctx, h.queue.layer.db, func(tx kv.Transaction) (bool, error) {
+		row, err := awaitRow(h.queue.readRow(tx.Snapshot(), h.job.ID))
 		if err != nil {
 			return false, err
 		}
-		if row == nil || !row.heldBy(h.lock) {
-			return false, ErrHalt
-		}
-		return row.generation != h.job.Generation, nil
+		return h.isResubmitted(row)
 	})
 }
 
-// end is transact for what lets go of the job.
-func (h *Held) end(ctx context.Context, fn func(kv.Transaction, *row) error) error {
+// isResubmitted is IsResubmitted for the job's row, nil if there is none.
+func (h *Held) isResubmitted(row *row) (bool, error) {
+	if row == nil || !row.heldBy(h.lock) {
+		return false, ErrHalt
+	}
+	return row.generation != h.job.Generation, nil
+}
+
+// end is write for the end of a holding.
+func (h *Held) end(ctx context.Context, w *write, state json.RawMessage) error {
 	if len(h.tag) > maxLabelSize {
 		return fmt.Errorf("%w: the job's tag: %d bytes, at most %d", ErrTooLarge, len(h.tag), maxLabelSize)
 	}
-	err := h.transact(ctx, fn)
+	err := h.write(ctx, w, state)
 	if err == nil {
 		h.release(context.Canceled)
 	}
 	return err
 }
 
-// transact runs fn with the job's row, if the job is held.
-//
-// The holder's own end of the job leaves its lock in the row; whoever else takes
-// the job away from it clears the lock, or sets another. So a row that an earlier
-// run of the function found held, and that is not but has the lock still, shows
-// that the earlier run was committed.
-func (h *Held) transact(ctx context.Context, fn func(kv.Transaction, *row) error) error {
-	attempted := false
-	halted, err := kv.TransactValue(ctx, h.typ.layer.db, func(tx kv.Transaction) (bool, error) {
-		old, err := awaitRow(h.typ.readRow(tx, h.job.ID))
-		switch {
-		case err != nil:
-			return false, err
-		case old == nil || old.lock != h.lock:
-			return true, nil
-		case old.status != Running:
-			return !attempted, nil
-		case old.generation == h.job.Generation:
-			attempted = true
-			return false, fn(tx, old)
-		}
-		// Added again. The next run is to have the new args.
-		return true, h.typ.requeue(tx, h.typ.line(tx), h.job.ID, old, 0)
-	})
-	if err == nil && halted {
-		err = ErrHalt
-	}
+// write runs a write of the job, in a transaction with others.
+func (h *Held) write(ctx context.Context, w *write, state json.RawMessage) error {
+	w.ctx, w.held = ctx, h
+	w.size = rowsSize + 12*(len(h.job.ID)+len(h.job.Owner)) + len(state)
+	err := h.queue.writer.do(w)
 	if errors.Is(err, ErrHalt) {
 		h.release(ErrHalt)
 	}
@@ -279,26 +286,19 @@ func (h *Held) transact(ctx context.Context, fn func(kv.Transaction, *row) error
 }
 
 // requeue takes a running job from its holder and queues it.
-func (t *Type) requeue(tx kv.Transaction, line *line, id string, old *row, order uint16) error {
-	next, now := *old, time.Now().Unix()
+func (q *Queue) requeue(tx kv.Transaction, line *line, id string, old *row, order uint16) error {
+	next, now := *old, q.layer.now().Unix()
 	next.lock = ""
 	at := now
 	if old.resubmit != nil {
 		at = *old.resubmit
 	}
-	return t.queue(tx, line, id, old, queued(next, at, now, order), order)
+	return q.enqueue(tx, line, id, old, queued(next, at, now, order))
 }
 
-// setState writes the state, if there is one to write.
+// setState writes the state, unless it is nil.
 func (h *Held) setState(tx kv.Transaction, state json.RawMessage) {
 	if state != nil {
-		h.typ.setState(tx, h.job.ID, state)
+		h.queue.setState(tx, h.job.ID, state)
 	}
-}
-
-func call(also func(kv.Transaction) error, tx kv.Transaction) error {
-	if also == nil {
-		return nil
-	}
-	return also(tx)
 }

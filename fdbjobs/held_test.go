@@ -2,6 +2,7 @@ package fdbjobs_test
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"testing"
 	"time"
@@ -10,12 +11,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/fdbjobs"
+	"settee/internal/bubbletest"
 	"settee/pkg/kv"
+	"settee/pkg/kv/enginetest"
 	"settee/pkg/kv/memkv"
 )
 
-// halted finds that a holder has lost its job, whatever it does, and that its
-// attempts leave the job as it is.
+// halted checks that a holder has lost its job, and that its calls leave the job as it is.
 func (b *bundle) halted(t *testing.T, h *fdbjobs.Held) {
 	t.Helper()
 	before, errBefore := b.read(t, h.Job().ID)
@@ -44,7 +46,7 @@ func (b *bundle) halted(t *testing.T, h *fdbjobs.Held) {
 }
 
 func TestHaltWhenRemoved(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
 		b.add(t, fdbjobs.Spec{ID: "j"})
 		h := b.accept(t)
@@ -61,7 +63,7 @@ func TestHaltWhenRemoved(t *testing.T) {
 }
 
 func TestHaltWhenAddedAgain(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
 		b.add(t, fdbjobs.Spec{ID: "j", Args: text(`{"n":1}`), State: text(`{"s":1}`)})
 		h := b.accept(t)
@@ -80,7 +82,7 @@ func TestHaltWhenAddedAgain(t *testing.T) {
 }
 
 func TestHaltAfterMonitor(t *testing.T) {
-	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
 		b.setTimeout(t, time.Minute)
 		b.monitor(t)
@@ -94,28 +96,28 @@ func TestHaltAfterMonitor(t *testing.T) {
 	})
 }
 
-// TestContextEnds: a processor that cannot update its job stops three quarters of
-// the timeout after the start of the last update that succeeded, which is before
-// the monitor takes the job.
+// TestContextEnds: a processor that cannot update its job stops three quarters of the timeout after the start of the
+// last successful update, which is before the monitor takes the job.
 func TestContextEnds(t *testing.T) {
-	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
-		slow := &gated{Database: db}
+		slow := enginetest.Control(db)
 		cut := newBundle(t, slow)
 		b.setTimeout(t, time.Minute)
 		requeued, _ := b.monitor(t)
 		b.add(t, fdbjobs.Spec{ID: "j"})
 		h := cut.accept(t)
+		after(10 * time.Second) // from then on an update renews the hold
 
 		// An update that begins now and is acknowledged in 10 s.
 		began := time.Now()
-		open := slow.shut(&slow.after)
+		open := slow.HoldAfter()
 		time.AfterFunc(10*time.Second, open)
 		require.NoError(t, h.Update(t.Context(), nil, nil))
 		require.Equal(t, 10*time.Second, time.Since(began))
 
 		// From then on the store cannot be reached.
-		open = slow.shut(&slow.before)
+		open = slow.HoldBefore()
 		defer open()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
@@ -131,24 +133,85 @@ func TestContextEnds(t *testing.T) {
 	})
 }
 
-// TestContextEndsWithSlowClaim: the patience with a job counts from the start of
-// the claim.
+// TestShortenedTimeout: a processor whose update has read a shorter timeout, but has not returned, continues by the
+// previous one. The job is not taken from it before.
+func TestShortenedTimeout(t *testing.T) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db)
+		slow := enginetest.Control(db)
+		cut := newBundle(t, slow)
+		b.setTimeout(t, time.Minute)
+		requeued, _ := b.monitor(t)
+		b.add(t, fdbjobs.Spec{ID: "j"})
+		began := time.Now()
+		h := cut.accept(t)
+		after(12 * time.Second) // so late an update renews the hold
+		b.setTimeout(t, 10*time.Second)
+
+		open := slow.HoldAfter()
+		ended := make(chan error)
+		go func() { ended <- h.Update(t.Context(), text(`{"s":1}`), nil) }()
+		<-h.Context().Done()
+		assert.Equal(t, 45*time.Second, time.Since(began))
+		assert.JSONEq(t, `{"s":1}`, string(b.get(t, "j").State), "the update was committed")
+		assert.Equal(t, fdbjobs.Running, b.get(t, "j").Status)
+		assert.Empty(t, requeued)
+		assert.Equal(t, []string{"j"}, <-requeued)
+		assert.InDelta(t, 72, time.Since(began).Seconds(), 10, "a timeout and a look of the monitor after the update")
+		open()
+		require.NoError(t, <-ended)
+
+		// A processor that knows the shorter timeout is replaced after it.
+		h = cut.accept(t)
+		after(2 * time.Second)
+		require.NoError(t, h.Update(t.Context(), nil, nil))
+		began = time.Now()
+		assert.Equal(t, []string{"j"}, <-requeued)
+		assert.InDelta(t, 10, time.Since(began).Seconds(), 2.5)
+	})
+}
+
+// TestUpdatesThatOvertake: of two concurrent updates, the one that began last says how long the job is held, even if it
+// returns first.
+func TestUpdatesThatOvertake(t *testing.T) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
+		slow := enginetest.Control(db)
+		b := newBundle(t, slow)
+		b.add(t, fdbjobs.Spec{ID: "j"})
+		h := b.accept(t)
+		after(10 * time.Second) // from then on an update renews the hold
+		open := slow.HoldAfter()
+		ended := make(chan error)
+		go func() { ended <- h.Update(t.Context(), nil, nil) }()
+		after(20 * time.Second)
+		slow.HoldAfter()() // the first goes on waiting
+		began := time.Now()
+		require.NoError(t, h.Update(t.Context(), nil, nil))
+		after(5 * time.Second)
+		open()
+		require.NoError(t, <-ended)
+		<-h.Context().Done()
+		assert.Equal(t, 45*time.Second, time.Since(began))
+	})
+}
+
+// TestContextEndsWithSlowClaim: the patience with a job counts from the start of the claim.
 func TestContextEndsWithSlowClaim(t *testing.T) {
-	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
-		slow := &gated{Database: db}
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
+		slow := enginetest.Control(db)
 		b := newBundle(t, slow)
 		b.add(t, fdbjobs.Spec{ID: "j"})
 		began := time.Now()
-		time.AfterFunc(20*time.Second, slow.shut(&slow.after))
+		time.AfterFunc(20*time.Second, slow.HoldAfter())
 		h := b.accept(t)
 		<-h.Context().Done()
 		assert.Equal(t, 45*time.Second, time.Since(began))
 	})
 }
 
-// TestCheckAfterAStop has a process that was stopped ask whether it may go on, before its timers have gone off.
+// TestCheckAfterAStop: a process that was stopped calls Check before its timers have fired.
 func TestCheckAfterAStop(t *testing.T) {
-	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
 		b.add(t, fdbjobs.Spec{ID: "j"})
 		h := b.accept(t)
@@ -162,8 +225,26 @@ func TestCheckAfterAStop(t *testing.T) {
 	})
 }
 
+// TestCheckAfterASuspension: only the time of day has advanced while a machine was suspended.
+func TestCheckAfterASuspension(t *testing.T) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
+		suspended := time.Duration(0)
+		b := newBundleWith(t, db, fdbjobs.Options{Now: func() time.Time { return time.Now().Round(0).Add(suspended) }})
+		b.add(t, fdbjobs.Spec{ID: "j"})
+		h := b.accept(t)
+		suspended = 44 * time.Second
+		require.NoError(t, h.Check())
+		require.NoError(t, h.Update(t.Context(), nil, nil))
+		suspended += 44 * time.Second
+		require.NoError(t, h.Check())
+		suspended += 2 * time.Second
+		require.NoError(t, h.Context().Err())
+		require.ErrorIs(t, h.Check(), fdbjobs.ErrHalt)
+	})
+}
+
 func TestHeartbeats(t *testing.T) {
-	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
 		b.setTimeout(t, 30*time.Second)
 		requeued, _ := b.monitor(t)
@@ -179,80 +260,81 @@ func TestHeartbeats(t *testing.T) {
 	})
 }
 
-// TestAlso: what is written along is written if and only if the call succeeds.
+// TestAlso: also is written if and only if the call succeeds.
 func TestAlso(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
 		b.add(t, fdbjobs.Spec{ID: "j", State: text(`{"s":0}`)})
 		h := b.accept(t)
 		refusal := errors.New("refused")
 		also := func(err error) func(kv.Transaction) error {
 			return func(tx kv.Transaction) error {
-				tx.Atomic(kv.MutationAdd, []byte("also"), []byte{1})
+				tx.Add([]byte("also"), 1)
 				return err
 			}
 		}
-		written := func() (value []byte) {
-			b.transact(t, func(tx kv.Transaction) (err error) {
-				value, err = tx.Get([]byte("also")).Await()
+		written := func() (n uint64) {
+			b.transact(t, func(tx kv.Transaction) error {
+				value, err := tx.Get([]byte("also")).Await()
+				if value != nil {
+					n = binary.LittleEndian.Uint64(value)
+				}
 				return err
 			})
-			return value
+			return n
 		}
 		require.ErrorIs(t, h.Update(t.Context(), text(`{"s":1}`), also(refusal)), refusal)
 		require.ErrorIs(t, h.Finish(t.Context(), text(`{"s":1}`), also(refusal)), refusal)
 		require.ErrorIs(t, h.Resubmit(t.Context(), time.Now(), text(`{"s":1}`), also(refusal)), refusal)
 		assert.Equal(t, fdbjobs.Running, b.get(t, "j").Status)
 		assert.JSONEq(t, `{"s":0}`, string(b.get(t, "j").State))
-		assert.Nil(t, written())
+		assert.Zero(t, written())
 		require.NoError(t, h.Context().Err())
 		b.check(t)
 
 		require.NoError(t, h.Update(t.Context(), text(`{"s":1}`), also(nil)))
-		assert.Equal(t, []byte{1}, written())
+		assert.EqualValues(t, 1, written())
 		require.NoError(t, h.Resubmit(t.Context(), time.Now(), text(`{"s":1}`), also(nil)))
-		assert.Equal(t, []byte{2}, written())
+		assert.EqualValues(t, 2, written())
 		h = b.accept(t)
 		require.NoError(t, h.Finish(t.Context(), text(`{"s":2}`), func(tx kv.Transaction) error {
 			// Such as the next job.
 			return errors.Join(also(nil)(tx), b.jobs.Add(tx, fdbjobs.Spec{ID: "k"}))
 		}))
-		assert.Equal(t, []byte{3}, written())
+		assert.EqualValues(t, 3, written())
 		assert.Equal(t, fdbjobs.Finished, b.get(t, "j").Status)
 		assert.Equal(t, fdbjobs.Pending, b.get(t, "k").Status)
 	})
 }
 
 func TestAcceptWaits(t *testing.T) {
-	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
 		began := time.Now()
-		held, err := b.jobs.Accept(t.Context(), fdbjobs.AcceptOptions{Wait: 10 * time.Second})
-		require.NoError(t, err)
+		held := b.acceptBy(t, fdbjobs.AcceptOptions{Wait: 10 * time.Second})
 		assert.Empty(t, held)
 		assert.Equal(t, 10*time.Second, time.Since(began))
 
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
-		_, err = b.jobs.Accept(ctx, fdbjobs.AcceptOptions{})
+		_, err := b.jobs.Accept(ctx, fdbjobs.AcceptOptions{})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 
 		// A job of another process is taken when it is added.
 		other := newBundle(t, db)
 		time.AfterFunc(10*time.Minute, func() { other.add(t, fdbjobs.Spec{ID: "j"}) })
 		began = time.Now()
-		held, err = b.jobs.Accept(t.Context(), fdbjobs.AcceptOptions{})
-		require.NoError(t, err)
+		held = b.acceptBy(t, fdbjobs.AcceptOptions{})
 		require.Len(t, held, 1)
 		assert.Equal(t, 10*time.Minute, time.Since(began))
 		require.NoError(t, held[0].Finish(t.Context(), nil, nil))
 	})
 }
 
-// TestAcceptScheduled: a job is taken when its time has come, also one that is
-// added for a time before that for which a claimer waits.
+// TestAcceptScheduled: a job is taken when it is due, even if it is added for a time before that for which a claimer
+// waits.
 func TestAcceptScheduled(t *testing.T) {
-	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
 		began := time.Now()
 		b.add(t, fdbjobs.Spec{ID: "far", Scheduled: began.Add(time.Hour)})
@@ -286,11 +368,11 @@ func TestAcceptScheduled(t *testing.T) {
 	})
 }
 
-// TestAcceptorsAtOnce: many acceptors share what there is, each job once.
+// TestAcceptorsAtOnce: many acceptors share the jobs, each job once.
 func TestAcceptorsAtOnce(t *testing.T) {
-	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
 		const n = 100
-		store := &counted{Database: db}
+		store := enginetest.Control(db)
 		b := newBundle(t, store)
 		told := make(chan string)
 		for range n {
@@ -303,9 +385,9 @@ func TestAcceptorsAtOnce(t *testing.T) {
 			}()
 		}
 		after(time.Second)
-		watches := store.watches.Load()
+		watches := store.Watches.Load()
 		after(time.Hour)
-		assert.LessOrEqual(t, store.watches.Load()-watches, int64(120), "one watch for all, renewed every 30 s")
+		assert.LessOrEqual(t, store.Watches.Load()-watches, int64(120), "one watch for all, renewed every 30 s")
 		seen := map[string]bool{}
 		for i := range n {
 			b.add(t, fdbjobs.Spec{ID: string(rune('A' + i)), Owner: "o"})
@@ -315,16 +397,15 @@ func TestAcceptorsAtOnce(t *testing.T) {
 	})
 }
 
-// TestAcceptorGone: a job that was taken for an acceptor that does not wait any
-// more is queued again.
+// TestAcceptorGone: a job that was taken for an acceptor that no longer waits is queued again.
 func TestAcceptorGone(t *testing.T) {
 	for name, closes := range map[string]bool{"alone": false, "with the layer": true} {
 		t.Run(name, func(t *testing.T) {
-			inBubbleParallel(t, func(t *testing.T, db kv.Database) {
-				slow := &gated{Database: db}
+			enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
+				slow := enginetest.Control(db)
 				b, gone := newBundle(t, db), newBundle(t, slow)
 				b.add(t, fdbjobs.Spec{ID: "j", State: text(`{"s":1}`)})
-				open := slow.shut(&slow.after)
+				open := slow.HoldAfter()
 				ctx, cancel := context.WithCancel(t.Context())
 				ended := make(chan error)
 				go func() {
@@ -332,7 +413,7 @@ func TestAcceptorGone(t *testing.T) {
 					ended <- err
 				}()
 				after(time.Second)
-				assert.Equal(t, fdbjobs.Running, b.get(t, "j").Status, "it was taken, but nobody knows yet")
+				assert.Equal(t, fdbjobs.Running, b.get(t, "j").Status, "it was taken, and its claim has not returned")
 				cancel()
 				require.ErrorIs(t, <-ended, context.Canceled)
 				if closes {
@@ -349,7 +430,7 @@ func TestAcceptorGone(t *testing.T) {
 }
 
 func TestClose(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
 		b.add(t, fdbjobs.Spec{ID: "j"}, fdbjobs.Spec{ID: "k", Scheduled: time.Now().Add(time.Hour)})
 		h := b.accept(t)
@@ -373,13 +454,12 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// TestCloseLeavesNoWatch: Close while a claim is under way that finds nothing.
+// TestCloseLeavesNoWatch: Close runs during a claim that finds nothing.
 func TestCloseLeavesNoWatch(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T, _ kv.Database) {
-		slow := &gated{Database: openMem(t, memkv.Options{MaxWatches: 1})}
+	bubbletest.Test(t, func(t *testing.T) {
+		slow := enginetest.Control(enginetest.MemoryWith(t, memkv.Options{MaxWatches: 1}))
 		b := newBundle(t, slow)
-		open := slow.shut(&slow.after)
+		open := slow.HoldAfter()
 		ended := make(chan error)
 		go func() {
 			_, err := b.jobs.Accept(t.Context(), fdbjobs.AcceptOptions{})
@@ -403,13 +483,12 @@ func TestCloseLeavesNoWatch(t *testing.T) {
 	})
 }
 
-// TestCloseWithoutStore: a store that does not answer holds Close up for a while
-// only.
+// TestCloseWithoutStore: a store that does not answer delays Close for a limited time.
 func TestCloseWithoutStore(t *testing.T) {
-	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
-		hung := &gated{Database: db}
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
+		hung := enginetest.Control(db)
 		b := newBundle(t, hung)
-		open := hung.shut(&hung.before)
+		open := hung.HoldBefore()
 		ended := make(chan error)
 		go func() {
 			_, err := b.jobs.Accept(t.Context(), fdbjobs.AcceptOptions{})
@@ -430,20 +509,19 @@ func TestCloseWithoutStore(t *testing.T) {
 	})
 }
 
-// TestStoreFails: those who wait are told of the store's error, and those who come
-// later begin anew.
+// TestStoreFails: waiting callers get the store's error, and later ones start again.
 func TestStoreFails(t *testing.T) {
-	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
-		broken, failure := &gated{Database: db}, errors.New("no disk")
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
+		broken, failure := enginetest.Control(db), errors.New("no disk")
 		b := newBundle(t, broken)
 		b.add(t, fdbjobs.Spec{ID: "j", Scheduled: time.Now().Add(time.Hour)})
-		accept := func() error { _, err := b.jobs.Accept(t.Context(), nobody); return err }
+		accept := func() error { _, err := b.jobs.Accept(t.Context(), doesNotWait); return err }
 		ended := make(chan error)
 		for range 3 {
 			go func() { _, err := b.jobs.Wait(t.Context(), "j"); ended <- err }()
 		}
 		after(time.Second)
-		broken.fail(failure)
+		broken.Fail(failure)
 		require.ErrorIs(t, accept(), failure)
 		after(time.Minute)
 		for range 3 {
@@ -451,9 +529,9 @@ func TestStoreFails(t *testing.T) {
 		}
 		_, err := b.jobs.Wait(t.Context(), "j")
 		require.ErrorIs(t, err, failure)
-		broken.fail(kv.ErrClosed)
+		broken.Fail(kv.ErrClosed)
 		require.ErrorIs(t, accept(), fdbjobs.ErrClosed)
-		broken.fail(nil)
+		broken.Fail(nil)
 		require.NoError(t, accept())
 		go func() { _, err := b.jobs.Wait(t.Context(), "j"); ended <- err }()
 		after(time.Second)
@@ -462,15 +540,14 @@ func TestStoreFails(t *testing.T) {
 	})
 }
 
-// TestAcceptorsComeAndGo: acceptors that give up just when a claim of theirs fails
-// leave one claimer for those that come then.
+// TestAcceptorsComeAndGo: acceptors that give up just when their claim fails leave one claimer for later ones.
 func TestAcceptorsComeAndGo(t *testing.T) {
-	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
-		broken := &gated{Database: db}
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
+		broken := enginetest.Control(db)
 		b := newBundle(t, broken)
 		for i := range 300 {
-			broken.fail(errors.New("no disk"))
-			open := broken.shut(&broken.before)
+			broken.Fail(errors.New("no disk"))
+			open := broken.HoldBefore()
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
 			go func() { _, err := b.jobs.Accept(ctx, fdbjobs.AcceptOptions{}); ended <- err }()
@@ -478,22 +555,20 @@ func TestAcceptorsComeAndGo(t *testing.T) {
 			cancel()
 			require.ErrorIs(t, <-ended, context.Canceled)
 			go open()
-			_, err := b.jobs.Accept(t.Context(), nobody)
+			_, err := b.jobs.Accept(t.Context(), doesNotWait)
 			if err != nil {
 				require.ErrorContains(t, err, "no disk", "round %d", i)
 			}
 			after(time.Millisecond)
 		}
-		broken.fail(nil)
+		broken.Fail(nil)
 	})
 }
 
-// TestNoWatches: a process that has no watches left waits all the same, and does
-// not read the store without pause.
+// TestNoWatches: a process without free watches still waits, and does not read the store without pause.
 func TestNoWatches(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T, _ kv.Database) {
-		store := &counted{Database: openMem(t, memkv.Options{MaxWatches: 1})}
+	bubbletest.Test(t, func(t *testing.T) {
+		store := enginetest.Control(enginetest.MemoryWith(t, memkv.Options{MaxWatches: 1}))
 		b := newBundle(t, store)
 		var w kv.Watch
 		b.transact(t, func(tx kv.Transaction) error {
@@ -513,25 +588,23 @@ func TestNoWatches(t *testing.T) {
 		began := time.Now()
 		require.NoError(t, <-waited)
 		assert.Less(t, time.Since(began), 62*time.Second)
-		assert.Less(t, store.runs.Load(), int64(150))
+		assert.Less(t, store.Runs.Load(), int64(150))
 	})
 }
 
-// TestSchedulesOfOtherClocks: jobs are found that were put into delayed for times that
-// this process takes for past.
+// TestSchedulesOfOtherClocks: jobs are found that were put into delayed for times that this process considers past.
 func TestSchedulesOfOtherClocks(t *testing.T) {
-	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
 		after(24 * time.Hour)
 		assert.Empty(t, b.take(t, 1))
-		// A process whose clock is behind by 50 s schedules a job for in 10 s.
+		// A process whose clock is 50 s behind schedules a job in 10 s.
 		b.delay(t, "behind", time.Now().Add(-40*time.Second))
 		assert.Equal(t, "behind", b.accept(t).Job().ID)
-		// One further behind is seen in time too, if not at once.
+		// A job from a clock further behind is seen in time too, if not at once.
 		b.delay(t, "far behind", time.Now().Add(-time.Hour))
 		began := time.Now()
-		held, err := b.jobs.Accept(t.Context(), fdbjobs.AcceptOptions{})
-		require.NoError(t, err)
+		held := b.acceptBy(t, fdbjobs.AcceptOptions{})
 		assert.Equal(t, "far behind", held[0].Job().ID)
 		assert.LessOrEqual(t, time.Since(began), 90*time.Second)
 	})

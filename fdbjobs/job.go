@@ -14,93 +14,80 @@ import (
 const (
 	MaxArgsSize  = 4_000_000 // bytes of JSON
 	MaxStateSize = 100_000   // bytes of JSON
-	// MaxListedSize is that of [Spec].Listed, in bytes of JSON.
+	// MaxListedSize is the limit of [Spec].Listed, in bytes of JSON.
 	MaxListedSize = 20_000
-	// MaxNameSize is that of an id and of an owner, in bytes. A key may hold both,
-	// and has at most 10,000.
+	// MaxNameSize is the limit of an id and of an owner, in bytes. A key may contain both, and has at most 10,000
+	// bytes.
 	MaxNameSize = 2_000
 )
 
-// maxLabelSize is that of a label and of a tag, in bytes.
+// maxLabelSize is the limit of a label and of a tag, in bytes.
 const maxLabelSize = 100
 
 // The errors that callers decide on.
 var (
-	// ErrNotFound: there is no such job.
+	// ErrNotFound: the job does not exist.
 	ErrNotFound = errors.New("no such job")
-	// ErrHalt: the job is not held any more. It was removed, or added again
-	// with new args, or taken away because its holder had not updated it in time.
-	// Whoever gets it stops what it does for the job.
-	ErrHalt = errors.New("the job is not held any more")
+	// ErrHalt: the job is no longer held. It was removed, added again with new args, or queued again because its holder
+	// did not update it in time. The processor must stop working on it.
+	ErrHalt = errors.New("the job is no longer held")
 	// ErrTooLarge: the args, the state or a name are over their limit.
 	ErrTooLarge = errors.New("too large")
-	// ErrInvalid: something that was passed cannot be stored.
+	// ErrInvalid: an argument cannot be stored.
 	ErrInvalid = errors.New("invalid job")
-	// ErrSealed: the args are not to be had, because of the Sealer's keys.
+	// ErrSealed: the Sealer has no key that opens the args.
 	ErrSealed = errors.New("opening the args")
-	// ErrClosed: the layer was closed.
+	// ErrClosed: the layer is closed.
 	ErrClosed = errors.New("the job layer is closed")
 )
 
-// Status says where a job is in the job layer.
+// Status is the status of a job in the queue.
 type Status string
 
-// A job is always in one of these.
+// The statuses of a job.
 const (
 	Pending  Status = "pending"
 	Running  Status = "running"
 	Finished Status = "finished"
 )
 
-// Part is some of the jobs of a type, as lists and counts tell them apart.
+// Part selects jobs of a queue in lists and counts.
 type Part struct {
 	Status Status
-	// Label is what [Spec] said, Tag what [Held.SetTag] did.
+	// Label is from [Spec].Label, Tag from [Held.SetTag].
 	Label, Tag string
 }
 
-// In returns the jobs of a status that have a label, and a tag.
+// In returns the part with a status, a label and a tag.
 func (s Status) In(label, tag string) Part { return Part{s, label, tag} }
 
-// Parts returns the jobs of some statuses that have neither label nor tag.
-func Parts(statuses ...Status) []Part {
-	parts := make([]Part, len(statuses))
-	for i, status := range statuses {
-		parts[i].Status = status
-	}
-	return parts
-}
-
-// removed is what the last transition of a job says.
+// removed is the status of a job that does not exist.
 const removed Status = "removed"
 
-// Spec is what [Type.Add] adds.
+// Spec describes a job for [Queue.Add].
 type Spec struct {
 	ID    string
 	Owner string
-	// Scheduled is when the job may run, in whole seconds, rounded down. A time that
-	// has passed, such as the zero one, is now.
+	// Scheduled is the time from which the job may run, rounded down to seconds. A time in the past, such as the zero
+	// time, means now.
 	Scheduled time.Time
 	// Args is a JSON object of at most MaxArgsSize bytes; nil is {}.
 	Args json.RawMessage `json:"-"`
-	// State is the state of a job that is new or had finished, a JSON object of at
-	// most MaxStateSize bytes; nil is {}. That of a pending or a running job stays.
+	// State is the state of a job that is new or has finished, a JSON object of at most MaxStateSize bytes. nil is {}.
+	// A pending or running job keeps its state.
 	State json.RawMessage
-	// Label says which of the type's jobs this is, where lists and counts are to tell them
-	// apart: see [Part]. That of a running job stays.
+	// Label selects jobs of the queue in lists and counts: see [Part]. A running job keeps its label.
 	Label string
-	// Listed is what lists show of the job beside its state, a JSON object of at most
-	// MaxListedSize bytes: they do not read the args. nil is none.
+	// Listed is what lists show of the job besides its state, because they do not read the args. It is a JSON object of
+	// at most MaxListedSize bytes, or nil.
 	Listed json.RawMessage
-	// Token is drawn at random, outside the transaction's function. A second Add
-	// of the job with the same token, as when the function runs again after a commit
-	// whose result was unknown, changes nothing. Empty is none.
+	// Token is a random text, drawn outside the transaction's function. A second Add with the same token, as in a
+	// repetition after an unknown result, changes nothing. Empty is no token.
 	Token string
-	// Order is the place of the job among those that one transaction adds; no two
-	// of them have the same.
+	// Order is the number of the job among those that one transaction adds. It must be unique among them.
 	Order uint16
-	// Ended adds the job as one that has finished, with State, and Tag as its tag: it was
-	// done elsewhere, and is to be listed. One that is pending or running is removed before.
+	// Ended adds the job as finished, with State, and Tag as its tag, so that work that was done elsewhere is listed. A
+	// pending or running job with the id is removed first.
 	Ended bool
 	Tag   string
 }
@@ -149,27 +136,26 @@ func checkObject(name string, text json.RawMessage) error {
 	return nil
 }
 
-// Job is a job as one transaction read it.
+// Job is a job as a transaction read it.
 type Job struct {
 	ID     string
 	Owner  string
 	Status Status
-	// Scheduled is when it may run, or might: of a job that is or was running it is the
-	// time that it had waited for.
+	// Scheduled is the time from which the job may run. For a job that runs or has run it is the time that it had
+	// waited for.
 	Scheduled time.Time
-	// Label and Tag are its [Part]'s.
+	// Label and Tag are those of its [Part].
 	Label, Tag string
-	// Args, State and Listed are JSON objects, which belong to the caller. Lists have no Args,
-	// all else has no Listed.
+	// Args, State and Listed are JSON objects, which belong to the caller. Lists leave out Args, all other reads leave
+	// out Listed.
 	Args, State, Listed json.RawMessage `json:"-"`
-	// ArgsErr is why there are no Args, an ErrSealed: the job is what it is nonetheless, and another
-	// process may have the keys.
+	// ArgsErr says why Args are missing. It is an ErrSealed. Another process may have the key.
 	ArgsErr error
-	// Generation is raised whenever the job is added again while it runs.
+	// Generation grows whenever the job is added again while it runs.
 	Generation int64
 }
 
-// String names the job. Its args, which may hold secrets, are not printed.
+// String returns the job's status, id and owner. It leaves out the args, which may hold secrets.
 func (j Job) String() string { return fmt.Sprintf("%s job %q of %q", j.Status, j.ID, j.Owner) }
 
 // Format writes String for every verb.
@@ -177,7 +163,7 @@ func (j Job) Format(f fmt.State, verb rune) {
 	redact.Format(f, verb, j.String(), "fdbjobs.Job("+j.String()+")")
 }
 
-// String names the job. Its args, which may hold secrets, are not printed.
+// String returns the job's id and owner. It leaves out the args, which may hold secrets.
 func (s Spec) String() string { return fmt.Sprintf("job %q of %q", s.ID, s.Owner) }
 
 // Format writes String for every verb.

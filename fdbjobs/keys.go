@@ -3,9 +3,11 @@ package fdbjobs
 import (
 	"encoding/binary"
 	"fmt"
+	"hash/fnv"
 	"time"
 
 	"settee/pkg/kv"
+	"settee/pkg/kv/rows"
 	"settee/pkg/tuple"
 )
 
@@ -29,7 +31,7 @@ const (
 	tagCount
 	tagOwnedCount
 	tagExpiry
-	tagTransitions
+	tagTransitions // of store format 5 and before, like the next one and tagWatchTransitions
 	tagTrimmed
 	tagTimeout
 	tagWatchReady
@@ -39,94 +41,97 @@ const (
 	tagOwnedTagged
 )
 
-// keyspace packs the keys of one type. The comment of the package has their table.
+// keyspace packs the keys of one queue, except those of fairShare. The package's doc comment lists them.
 type keyspace struct {
-	data, state, args, delayed, ready, active, transitions tuple.Subspace
-	waiting, owners, ranks, charges, weights, claimers     tuple.Subspace
-	heads, listed                                          tuple.Subspace
-	status, owned, count, ownedCount, ownedTagged, expiry  tuple.Subspace
-	rollup, trimmed, timeout, watchReady, watchTransitions []byte
+	data, state, args, delayed, ready, active             tuple.Subspace
+	claimers, heads, listed                               tuple.Subspace
+	status, owned, count, ownedCount, ownedTagged, expiry tuple.Subspace
+	timeout, watchReady                                   []byte
+	// retired are what versions before this one wrote.
+	retired []kv.KeyRange
 }
 
-func newKeyspace(root tuple.Subspace, typ string) keyspace {
+func newKeyspace(root tuple.Subspace, queue string) keyspace {
 	return keyspace{
-		data:             root.Sub(tagData, typ),
-		state:            root.Sub(tagState, typ),
-		args:             root.Sub(tagArgs, typ),
-		delayed:          root.Sub(tagDelayed, typ),
-		ready:            root.Sub(tagReady, typ),
-		waiting:          root.Sub(tagWaiting, typ),
-		owners:           root.Sub(tagOwners, typ),
-		ranks:            root.Sub(tagRanks, typ),
-		charges:          root.Sub(tagCharges, typ),
-		weights:          root.Sub(tagWeights, typ),
-		claimers:         root.Sub(tagClaimers, typ),
-		heads:            root.Sub(tagHeads, typ),
-		listed:           root.Sub(tagListed, typ),
-		active:           root.Sub(tagActive, typ),
-		status:           root.Sub(tagStatus, typ),
-		owned:            root.Sub(tagOwned, typ),
-		count:            root.Sub(tagCount, typ),
-		ownedCount:       root.Sub(tagOwnedCount, typ),
-		ownedTagged:      root.Sub(tagOwnedTagged, typ),
-		expiry:           root.Sub(tagExpiry, typ),
-		transitions:      root.Sub(tagTransitions, typ),
-		rollup:           root.Pack(tagRollup, typ),
-		trimmed:          root.Pack(tagTrimmed, typ),
-		timeout:          root.Pack(tagTimeout, typ),
-		watchReady:       root.Pack(tagWatchReady, typ),
-		watchTransitions: root.Pack(tagWatchTransitions, typ),
+		data:        root.Sub(tagData, queue),
+		state:       root.Sub(tagState, queue),
+		args:        root.Sub(tagArgs, queue),
+		delayed:     root.Sub(tagDelayed, queue),
+		ready:       root.Sub(tagReady, queue),
+		claimers:    root.Sub(tagClaimers, queue),
+		heads:       root.Sub(tagHeads, queue),
+		listed:      root.Sub(tagListed, queue),
+		active:      root.Sub(tagActive, queue),
+		status:      root.Sub(tagStatus, queue),
+		owned:       root.Sub(tagOwned, queue),
+		count:       root.Sub(tagCount, queue),
+		ownedCount:  root.Sub(tagOwnedCount, queue),
+		ownedTagged: root.Sub(tagOwnedTagged, queue),
+		expiry:      root.Sub(tagExpiry, queue),
+		timeout:     root.Pack(tagTimeout, queue),
+		watchReady:  root.Pack(tagWatchReady, queue),
+		retired: []kv.KeyRange{
+			kv.PrefixRange(root.Pack(tagTransitions, queue)), kv.PrefixRange(root.Pack(tagTrimmed, queue)),
+			kv.PrefixRange(root.Pack(tagWatchTransitions, queue)),
+		},
 	}
-}
-
-// keyRange is the range of all keys of s.
-func keyRange(s tuple.Subspace) kv.KeyRange {
-	begin, end := s.Range()
-	return kv.KeyRange{Begin: begin, End: end}
-}
-
-// from is the range of the keys of s that are not less than key, which may be nil.
-func from(s tuple.Subspace, key []byte) kv.KeyRange {
-	r := keyRange(s)
-	if key != nil {
-		r.Begin = key
-	}
-	return r
 }
 
 // row is the value of a job's key in data.
 type row struct {
-	sequence   *tuple.Versionstamp // of its row in ready or active; nil: it has none
+	sequence   *tuple.Versionstamp // of its row in ready or active; nil without one
 	status     Status
-	lock       string // of the latest holder, kept after it let go
+	lock       string // of the latest holder, kept after the job ends
 	generation int64
 	owner      string
 	scheduled  int64  // seconds since the epoch
-	resubmit   *int64 // when it is to run again after this run; running jobs only
+	resubmit   *int64 // time of the next run, after this one; running jobs only
 	token      string // of the latest add
-	expires    *int64 // when it is to go; finished jobs only
+	expires    *int64 // time of removal; finished jobs only
 	chunks     int64  // of its args
 	label, tag string // see Part
-	listed     bool   // it has a key in listed
+	listed     bool   // whether it has a key in listed
+	entered    entered
+	earlier    bool // it has the form of store format 5 and before, and its row in active has no stripe
 
-	// timeout is written beside a running job, not in its row: the one that its holder
-	// has read, and goes by.
+	// timeout is the time without an update after which the job is queued again: see [Held.protect]. It is stored in
+	// active, not in the row.
 	timeout time.Duration
 }
 
-// waits reports whether the job is in the queue of those that are not yet due.
+// entered says how often a job has entered each status since it was added for the first time.
+type entered struct{ pending, running, finished int64 }
+
+func (e *entered) of(status Status) *int64 {
+	switch status {
+	case Pending:
+		return &e.pending
+	case Running:
+		return &e.running
+	}
+	return &e.finished
+}
+
+// waits reports whether the job has a row in delayed.
 func (r *row) waits() bool { return r.status == Pending && r.sequence == nil }
 
 func (r *row) part() Part { return Part{r.status, r.label, r.tag} }
 
-// elements are those of a part in keys.
+// elements returns the elements of a part in keys.
 func (p Part) elements() tuple.Tuple { return tuple.Tuple{string(p.Status), p.Label, p.Tag} }
 
-// heldBy reports whether the job runs under lock.
 func (r *row) heldBy(lock string) bool { return r.status == Running && r.lock == lock }
 
+// job returns the job without its args and Listed.
+func (r *row) job(id string, state []byte) *Job {
+	return &Job{
+		ID: id, Owner: r.owner, Status: r.status, State: state, Label: r.label, Tag: r.tag,
+		Scheduled: unixTime(r.scheduled), Generation: r.generation,
+	}
+}
+
 func (r *row) tuple() tuple.Tuple {
-	t := tuple.Tuple{nil, string(r.status), r.lock, r.generation, r.owner, r.scheduled, nil, r.token, nil, r.chunks, r.label, r.tag, r.listed}
+	t := tuple.Tuple{nil, string(r.status), r.lock, r.generation, r.owner, r.scheduled, nil, r.token, nil, r.chunks, r.label, r.tag, r.listed, r.entered.pending, r.entered.running, r.entered.finished}
 	if r.sequence != nil {
 		t[0] = *r.sequence
 	}
@@ -136,8 +141,17 @@ func (r *row) tuple() tuple.Tuple {
 	if r.expires != nil {
 		t[8] = *r.expires
 	}
+	if r.earlier {
+		return t[:earlierRowSize]
+	}
 	return t
 }
+
+// The number of elements of a row, and of those of store format 5 and before, which do not have entered.
+const (
+	rowSize        = 16
+	earlierRowSize = 13
+)
 
 func parseRow(value []byte) (*row, error) {
 	t, err := tuple.Unpack(value)
@@ -145,15 +159,19 @@ func parseRow(value []byte) (*row, error) {
 		return nil, fmt.Errorf("reading a job's row: %w", err)
 	}
 	bad := fmt.Errorf("reading a job's row: unknown form of %d elements", len(t))
-	if len(t) != 13 {
+	var r row
+	if r.earlier = len(t) == earlierRowSize; r.earlier {
+		t = append(t, int64(0), int64(0), int64(0))
+	}
+	if len(t) != rowSize {
 		return nil, bad
 	}
-	var r row
 	var status string
 	fields := []bool{
-		as(t[1], &status), as(t[2], &r.lock), as(t[3], &r.generation),
-		as(t[4], &r.owner), as(t[5], &r.scheduled), as(t[7], &r.token), as(t[9], &r.chunks),
-		as(t[10], &r.label), as(t[11], &r.tag), as(t[12], &r.listed),
+		rows.As(t[1], &status), rows.As(t[2], &r.lock), rows.As(t[3], &r.generation),
+		rows.As(t[4], &r.owner), rows.As(t[5], &r.scheduled), rows.As(t[7], &r.token), rows.As(t[9], &r.chunks),
+		rows.As(t[10], &r.label), rows.As(t[11], &r.tag), rows.As(t[12], &r.listed),
+		rows.As(t[13], &r.entered.pending), rows.As(t[14], &r.entered.running), rows.As(t[15], &r.entered.finished),
 	}
 	for _, ok := range fields {
 		if !ok {
@@ -163,45 +181,59 @@ func parseRow(value []byte) (*row, error) {
 	r.status = Status(status)
 	if t[0] != nil {
 		r.sequence = new(tuple.Versionstamp)
-		if !as(t[0], r.sequence) {
+		if !rows.As(t[0], r.sequence) {
 			return nil, bad
 		}
 	}
 	if t[6] != nil {
 		r.resubmit = new(int64)
-		if !as(t[6], r.resubmit) {
+		if !rows.As(t[6], r.resubmit) {
 			return nil, bad
 		}
 	}
 	if t[8] != nil {
 		r.expires = new(int64)
-		if !as(t[8], r.expires) {
+		if !rows.As(t[8], r.expires) {
 			return nil, bad
 		}
 	}
 	return &r, nil
 }
 
-func as[T any](element any, into *T) bool {
-	v, ok := element.(T)
-	*into = v
-	return ok
+// stripes is the number of parts of active. All inserts into a part go to its end, which one server of a cluster has.
+const stripes = 16
+
+// activeParts returns the parts of active. The last one has the rows of store format 5 and before.
+func (k *keyspace) activeParts() (parts []tuple.Subspace) {
+	for i := range stripes {
+		parts = append(parts, k.active.Sub(i))
+	}
+	return append(parts, k.active)
 }
 
-// stampAfter is the first versionstamp of commits after version.
+// activeOf returns the part of active that a job's row is in.
+func (k *keyspace) activeOf(id string, r *row) tuple.Subspace {
+	if r.earlier {
+		return k.active
+	}
+	hash := fnv.New32a()
+	hash.Write([]byte(id))
+	return k.active.Sub(int(hash.Sum32() % stripes))
+}
+
+// stampAfter returns the first versionstamp of the commits after version.
 func stampAfter(version int64) tuple.Versionstamp {
 	var s tuple.Versionstamp
 	binary.BigEndian.PutUint64(s.TransactionVersion[:8], uint64(version)+1)
 	return s
 }
 
-// stampVersion is the version of a stamp's commit.
+// stampVersion returns the version of a stamp's commit.
 func stampVersion(s tuple.Versionstamp) int64 {
 	return int64(binary.BigEndian.Uint64(s.TransactionVersion[:8]))
 }
 
-// stampAndID takes the last two elements of a key of s: those of a row in ready,
-// active or transitions.
+// stampAndID returns the last two elements of a key of s, which is ready or active.
 func stampAndID(s tuple.Subspace, key []byte) (tuple.Versionstamp, string, error) {
 	t, err := s.Unpack(key)
 	if err != nil {
@@ -209,27 +241,10 @@ func stampAndID(s tuple.Subspace, key []byte) (tuple.Versionstamp, string, error
 	}
 	var stamp tuple.Versionstamp
 	var id string
-	if len(t) < 2 || !as(t[len(t)-2], &stamp) || !as(t[len(t)-1], &id) {
+	if len(t) < 2 || !rows.As(t[len(t)-2], &stamp) || !rows.As(t[len(t)-1], &id) {
 		return stamp, "", fmt.Errorf("reading a job's key: unknown form %v", t)
 	}
 	return stamp, id, nil
-}
-
-// littleEndian is the operand of an atomic addition.
-func littleEndian(n int64) []byte {
-	return binary.LittleEndian.AppendUint64(nil, uint64(n))
-}
-
-// awaitInt returns what atomic additions have made of a key, 0 if there were none.
-func awaitInt(f kv.Future[[]byte]) (int64, error) {
-	value, err := f.Await()
-	if err != nil || value == nil {
-		return 0, err
-	}
-	if len(value) != 8 {
-		return 0, fmt.Errorf("reading a counter: %d bytes", len(value))
-	}
-	return int64(binary.LittleEndian.Uint64(value)), nil
 }
 
 func unixTime(seconds int64) time.Time { return time.Unix(seconds, 0).UTC() }

@@ -1,6 +1,7 @@
 package fdbjobs
 
 import (
+	"context"
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
@@ -8,68 +9,73 @@ import (
 	"time"
 
 	"settee/pkg/kv"
+	"settee/pkg/kv/rows"
 	"settee/pkg/tuple"
 )
 
-// Claimers of several processes that look at the head of one queue would pick the same
-// jobs, and all but one of them would have to try again. So each of them says now and
-// then that it is there, and among the jobs it sees prefers those whose ids are its
-// share. Nothing depends on their agreement but how often they conflict.
+// Claimers of several processes that look at one owner's ready rows would pick the same jobs, and all except one would
+// have to try again. So each regularly writes a beat, and prefers the jobs in its lane. If claimers disagree about the
+// lanes, they conflict more often, but nothing breaks.
 const (
-	// beatEvery is how often a claimer says that it is there, if it takes jobs.
+	// beatEvery is the time between two beats of a claimer that takes jobs.
 	beatEvery = 2 * time.Second
-	// thereFor is how long that is believed. Clocks may differ: one that is far ahead
-	// or behind makes for conflicts, or for a share that nobody prefers.
+	// thereFor is how long a beat counts. A clock that is far off causes conflicts, or a lane that no claimer prefers.
 	thereFor = 10 * time.Second
-	// forgottenAfter is when a monitor removes what a claimer said.
-	forgottenAfter = time.Hour
-	// claimersAtOnce is how many claimers are read: as many as can share a window.
-	claimersAtOnce = maxWindow / window
+	// forgottenAfter is the age at which a monitor removes the beat of a claimer that has died.
+	forgottenAfter = time.Minute
+	// claimersAtOnce limits the number of beats that are read.
+	claimersAtOnce = 10_000
+	// laneFor is how long a claimer uses the lane that it has read.
+	laneFor = time.Second
 )
 
-// share is which of the jobs are a claimer's: those whose hash is mine, modulo of.
-type share struct{ mine, of int }
+// lane is the part of the jobs that a claimer prefers: those with hash%of == mine.
+type lane struct{ mine, of int }
 
-// whole is the share of a claimer that minds no others.
-var whole = share{0, 1}
+// wholeQueue is the lane of the only claimer of a queue.
+var wholeQueue = lane{0, 1}
 
-// lane begins to read which other claimers there are.
-func (c *claimTx) lane(tx kv.Transaction) func() (share, error) {
-	rows := tx.Snapshot().GetRange(keyRange(c.typ.keys.claimers), kv.RangeOptions{Limit: claimersAtOnce, Mode: kv.StreamWantAll})
-	var found *share
-	return func() (share, error) {
-		if found != nil {
-			return *found, nil
+// readLane starts reading the beats of the other claimers, if the claimer does not know its lane. The function that it
+// returns awaits them and returns the lane.
+func (c *claim) readLane(tx kv.Transaction) func() (lane, error) {
+	if known := c.memory.lane; known.of != 0 && c.began.Sub(c.memory.laneRead) < laneFor {
+		return func() (lane, error) { return known, nil }
+	}
+	claimers := tx.Snapshot().GetRange(rows.Range(c.queue.keys.claimers), kv.RangeOptions{Limit: claimersAtOnce})
+	c.lane = lane{}
+	return func() (lane, error) {
+		if c.lane.of != 0 {
+			return c.lane, nil
 		}
-		now := time.Now()
+		now := c.queue.layer.now()
 		there := []string{c.claimer}
-		for pair, err := range rows.All() {
+		for pair, err := range claimers.All() {
 			if err != nil {
-				return share{}, err
+				return lane{}, err
 			}
-			id, err := lastString(c.typ.keys.claimers, pair.Key)
+			id, err := rows.LastString(c.queue.keys.claimers, pair.Key)
 			if err != nil {
-				return share{}, err
+				return lane{}, err
 			}
 			at, err := parseBeat(pair.Value)
 			if err != nil {
-				return share{}, err
+				return lane{}, err
 			}
 			if id != c.claimer && now.Sub(at).Abs() < thereFor {
 				there = append(there, id)
 			}
 		}
 		slices.Sort(there)
-		found = &share{mine: slices.Index(there, c.claimer), of: len(there)}
-		return *found, nil
+		c.lane = lane{mine: slices.Index(there, c.claimer), of: len(there)}
+		return c.lane, nil
 	}
 }
 
-// beat says that the claimer is there, if it is time to. It is part of a claim that
-// takes something: a claimer with nothing to take is in nobody's way.
-func (c *claimTx) beat(tx kv.Transaction) {
-	if now := time.Now(); now.Sub(c.queue.beat) >= beatEvery {
-		tx.Set(c.typ.keys.claimers.Pack(c.claimer), tuple.Tuple{now.Unix()}.Pack())
+// beat writes a beat, if it is time. Only a claim that takes jobs writes one, so a claimer without jobs hinders no
+// other.
+func (c *claim) beat(tx kv.Transaction) {
+	if now := c.queue.layer.now(); now.Sub(c.memory.beat) >= beatEvery {
+		tx.Set(c.queue.keys.claimers.Pack(c.claimer), tuple.Tuple{now.Unix()}.Pack())
 		c.beats = true
 	}
 }
@@ -77,7 +83,7 @@ func (c *claimTx) beat(tx kv.Transaction) {
 func parseBeat(value []byte) (time.Time, error) {
 	var at int64
 	e, err := tuple.Unpack(value)
-	if err == nil && (len(e) != 1 || !as(e[0], &at)) {
+	if err == nil && (len(e) != 1 || !rows.As(e[0], &at)) {
 		err = tuple.ErrMalformed
 	}
 	if err != nil {
@@ -86,13 +92,12 @@ func parseBeat(value []byte) (time.Time, error) {
 	return unixTime(at), nil
 }
 
-// sort returns the keys of rows in ready that are to be taken, in which order, and whether
-// they are the claimer's own, the longest waiting first. If there are none it helps the
-// others, and takes theirs at random.
-func (s share) sort(rows []kv.KeyValue, random *rand.Rand) (queue [][]byte, mine bool) {
+// sort returns the keys of the rows in ready to take, in order, and whether they are in the claimer's lane. These are
+// the rows of its lane, the longest waiting first, or if there are none, all others in random order.
+func (l lane) sort(rows []kv.KeyValue, random *rand.Rand) (keys [][]byte, mine bool) {
 	var own, others [][]byte
 	for _, row := range rows {
-		if s.has(row.Key) {
+		if l.has(row.Key) {
 			own = append(own, row.Key)
 		} else {
 			others = append(others, row.Key)
@@ -105,16 +110,27 @@ func (s share) sort(rows []kv.KeyValue, random *rand.Rand) (queue [][]byte, mine
 	return others, false
 }
 
-// has reports whether a job is the claimer's. A key of ready ends with the job's stamp
-// and id, which tell it from all others.
-func (s share) has(key []byte) bool {
+// has reports whether a job is in the lane. A key of ready ends with the job's stamp and id, which are unique.
+func (l lane) has(key []byte) bool {
 	h := fnv.New32a()
 	_, _ = h.Write(key) // never fails
-	return int(h.Sum32()%uint32(s.of)) == s.mine
+	return int(h.Sum32()%uint32(l.of)) == l.mine
 }
 
-// dropClaimers removes what claimers said long ago.
-func (t *Type) dropClaimers(tx kv.Transaction, claimers kv.RangeResult) error {
+// leave removes the claimer's beat when its process stops, so that the others share its lane at once. Otherwise the
+// beat no longer counts after thereFor, and a monitor removes it.
+func (c *claimer) leave(ctx context.Context) error {
+	if c.memory.beat.IsZero() {
+		return nil
+	}
+	return c.queue.layer.db.Transact(ctx, func(tx kv.Transaction) error {
+		tx.Clear(c.queue.keys.claimers.Pack(c.id))
+		return nil
+	})
+}
+
+// dropClaimers removes old beats.
+func (q *Queue) dropClaimers(tx kv.Transaction, claimers kv.RangeResult) error {
 	for pair, err := range claimers.All() {
 		if err != nil {
 			return err
@@ -123,7 +139,7 @@ func (t *Type) dropClaimers(tx kv.Transaction, claimers kv.RangeResult) error {
 		if err != nil {
 			return err
 		}
-		if time.Since(at) > forgottenAfter {
+		if q.layer.now().Sub(at) > forgottenAfter {
 			tx.Clear(pair.Key)
 		}
 	}

@@ -12,61 +12,69 @@ import (
 	"settee/pkg/tuple"
 )
 
-// DefaultTimeout is the activity timeout of a type that was given none.
+// DefaultTimeout is the activity timeout of a queue without one of its own.
 const DefaultTimeout = 60 * time.Second
 
-// reread is how long something is waited for before the store is read again: a
-// watch may miss a change (package kv, "Watches").
-const reread = 30 * time.Second
-
-// closingTime is how long Close lets a claim go on that is under way: the jobs of
-// one that is cut off would wait for the activity monitor.
+// closingTime is how long Close lets a claim in progress continue. The jobs of an interrupted claim would wait for the
+// activity monitor.
 const closingTime = 5 * time.Second
 
 // Layer is the jobs below one prefix of a store. It is safe for concurrent use.
 type Layer struct {
 	db    kv.Database
 	space tuple.Subspace
-	// sealer is of the args.
+	// sealer seals the args.
 	sealer kv.Sealer
+	now    func() time.Time
 
-	ctx     context.Context // of waiting; Close ends it at once
+	ctx     context.Context // for waiting calls; Close ends it at once
 	close   context.CancelFunc
-	claims  context.Context // of claims; Close ends it after closingTime
+	claims  context.Context // for claims; Close ends it after closingTime
 	abandon context.CancelFunc
 	wg      sync.WaitGroup
 
 	turnstile turnstile // nil in production
 
-	mu     sync.Mutex // guards what follows; never held during I/O
+	mu     sync.Mutex // guards the fields below; never held during I/O
 	random *rand.Rand
-	types  map[string]*Type
+	queues map[string]*Queue
 	closed bool
 }
 
-// Open returns the job layer of db below prefix. It reads nothing and starts
-// nothing yet. Whoever uses it calls Close before the store's.
-func Open(db kv.Database, prefix []byte) *Layer {
-	var seed [32]byte
-	_, _ = cryptorand.Read(seed[:]) // never fails (crypto/rand.Read)
-	return OpenSeeded(db, prefix, seed)
+// Options are the options of [Open]. The zero value works.
+type Options struct {
+	// Sealer seals the stored args. The keys of lists and the state are not sealed. Default: nothing is sealed.
+	Sealer kv.Sealer
+	// Seed seeds all random choices of the layer: locks, and which of several jobs to take. Each process must have its
+	// own. Default: a random seed.
+	Seed [32]byte
+	// Now is the clock: see "Clocks" in the package's doc comment. Timers are those of package time. Default: time.Now.
+	Now func() time.Time
 }
 
-// OpenSeeded is Open with the seed of all that the layer draws at random: locks,
-// and which of several jobs to take. Two processes must not have the same.
-func OpenSeeded(db kv.Database, prefix []byte, seed [32]byte) *Layer {
+// Open returns the job layer of db below prefix. It reads nothing and starts nothing. The caller calls Close before it
+// closes db.
+func Open(db kv.Database, prefix []byte, opts Options) *Layer {
+	if opts.Seed == ([32]byte{}) {
+		_, _ = cryptorand.Read(opts.Seed[:]) // never fails (crypto/rand.Read)
+	}
+	if opts.Sealer == nil {
+		opts.Sealer = kv.Plain{}
+	}
+	if opts.Now == nil {
+		opts.Now = time.Now
+	}
 	l := &Layer{
-		db: db, space: tuple.SubspaceFromBytes(prefix), sealer: kv.Plain{},
-		random: rand.New(rand.NewChaCha8(seed)), types: map[string]*Type{},
+		db: db, space: tuple.SubspaceFromBytes(prefix), sealer: opts.Sealer, now: opts.Now,
+		random: rand.New(rand.NewChaCha8(opts.Seed)), queues: map[string]*Queue{},
 	}
 	l.ctx, l.close = context.WithCancel(context.Background())
 	l.claims, l.abandon = context.WithCancel(context.Background())
 	return l
 }
 
-// Close ends all waiting, with ErrClosed, and returns when the layer's
-// goroutines have ended, after five seconds at most of a store that does not
-// answer. Jobs that are held stay held, and can be finished.
+// Close ends all waiting calls with ErrClosed, and returns when the layer's goroutines have ended. If the store does
+// not answer, that takes up to five seconds. Held jobs stay held, and can be finished.
 func (l *Layer) Close() {
 	l.mu.Lock()
 	l.closed = true
@@ -78,21 +86,22 @@ func (l *Layer) Close() {
 	l.abandon()
 }
 
-// Type returns the jobs of that type. It costs nothing to call it again.
-func (l *Layer) Type(name string) *Type {
+// Queue returns the queue with a name, whether or not it has jobs. Further calls return the same value.
+func (l *Layer) Queue(name string) *Queue {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if t := l.types[name]; t != nil {
-		return t
+	if q := l.queues[name]; q != nil {
+		return q
 	}
-	t := &Type{layer: l, name: name, keys: newKeyspace(l.space, name)}
-	t.claimer = newClaimer(t)
-	t.subscribers = subscribers{typ: t, waiting: map[string]map[*waiter]struct{}{}, wake: make(chan struct{}, 1)}
-	l.types[name] = t
-	return t
+	q := &Queue{layer: l, name: name, keys: newKeyspace(l.space, name)}
+	q.share = newFairShare(l.db, l.space, name, q.keys.ownedCount)
+	q.claimer = newClaimer(q)
+	q.writer = newSharedWriter(q)
+	l.queues[name] = q
+	return q
 }
 
-// start runs f in a goroutine that Close waits for, unless the layer was closed.
+// start runs f in a goroutine that Close waits for. It reports false if the layer is closed.
 func (l *Layer) start(name string, f func(ctx context.Context)) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,14 +116,14 @@ func (l *Layer) start(name string, f func(ctx context.Context)) bool {
 	return true
 }
 
-// newLock draws a name for one holding of one job.
+// newLock returns a new random lock.
 func (l *Layer) newLock() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.newID()
 }
 
-// newID draws a name for something. The caller holds mu.
+// newID returns a new random id. The caller holds mu.
 func (l *Layer) newID() string {
 	var b [16]byte
 	for i := range b {
@@ -123,23 +132,24 @@ func (l *Layer) newID() string {
 	return hex.EncodeToString(b[:])
 }
 
-// draw returns a source of random numbers for one transaction: seeded, so that a
-// function that runs again can draw the same.
+// draw returns a source of random numbers for one transaction. It is seeded, so that a repeated function can draw the
+// same numbers.
 func (l *Layer) draw() *rand.Rand {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return rand.New(rand.NewPCG(l.random.Uint64(), l.random.Uint64()))
 }
 
-// Type is the jobs of one type.
-type Type struct {
+// Queue is a durable queue of jobs of one kind: what RFC 016 calls a job type. Its name is an element of all its keys.
+type Queue struct {
 	layer *Layer
 	name  string
 	keys  keyspace
+	share *fairShare
 
-	claimer     *claimer
-	subscribers subscribers
+	claimer *claimer
+	writer  *sharedWriter
 }
 
-// Name returns the type's name.
-func (t *Type) Name() string { return t.name }
+// Name returns the queue's name.
+func (q *Queue) Name() string { return q.name }

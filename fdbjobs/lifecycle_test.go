@@ -13,13 +13,14 @@ import (
 
 	"settee/fdbjobs"
 	"settee/pkg/kv"
+	"settee/pkg/kv/enginetest"
 )
 
 func TestLifeCycle(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
 		assert.Equal(t, "work", b.jobs.Name())
-		assert.Same(t, b.jobs, b.layer.Type("work"))
+		assert.Same(t, b.jobs, b.layer.Queue("work"))
 		b.add(t, fdbjobs.Spec{ID: "j", Owner: "o", Args: text(`{"n":1}`), State: text(`{"s":0}`)})
 		job := b.get(t, "j")
 		assert.Equal(t, "j", job.ID)
@@ -58,7 +59,7 @@ func TestLifeCycle(t *testing.T) {
 }
 
 func TestResubmit(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
 		b.add(t, fdbjobs.Spec{ID: "j"})
 		h := b.accept(t)
@@ -78,7 +79,7 @@ func TestResubmit(t *testing.T) {
 }
 
 func TestAddAgain(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
 		b.add(t, fdbjobs.Spec{ID: "j", Owner: "o", Args: text(`{"n":1}`), State: text(`{"s":0}`)})
 
@@ -119,10 +120,10 @@ func TestAddAgain(t *testing.T) {
 	})
 }
 
-// TestAddRunningForLater: a job that is added while it runs, for a later time,
-// waits for that when its processor lets go.
+// TestAddRunningForLater: a job that is added for a later time while it runs waits for that time when its processor
+// ends it.
 func TestAddRunningForLater(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
 		b.add(t, fdbjobs.Spec{ID: "j"})
 		h := b.accept(t)
@@ -135,7 +136,7 @@ func TestAddRunningForLater(t *testing.T) {
 }
 
 func TestToken(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
 		first := fdbjobs.Spec{ID: "j", Args: text(`{"n":1}`), Token: "t1"}
 		repeat := fdbjobs.Spec{ID: "j", Args: text(`{"n":2}`), Token: "t1", Scheduled: time.Now().Add(time.Hour)}
@@ -162,7 +163,7 @@ func TestToken(t *testing.T) {
 }
 
 func TestLatest(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
 		now := time.Now()
 		b.add(t,
@@ -171,8 +172,7 @@ func TestLatest(t *testing.T) {
 			fdbjobs.Spec{ID: "day", Scheduled: now.Add(24 * time.Hour)})
 		ids := func(opts fdbjobs.AcceptOptions) (ids []string) {
 			opts.Count, opts.Wait = 10, -1
-			held, err := b.jobs.Accept(t.Context(), opts)
-			require.NoError(t, err)
+			held := b.acceptBy(t, opts)
 			for _, h := range held {
 				ids = append(ids, h.Job().ID)
 				require.NoError(t, h.Resubmit(t.Context(), h.Job().Scheduled, nil, nil))
@@ -187,9 +187,9 @@ func TestLatest(t *testing.T) {
 	})
 }
 
-// TestOverdue: a job whose time came while nobody looked is made ready.
+// TestOverdue: a job that became due while no claimer ran is made ready.
 func TestOverdue(t *testing.T) {
-	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
 		var specs []fdbjobs.Spec
 		for i := range 250 {
@@ -213,7 +213,7 @@ func TestOverdue(t *testing.T) {
 }
 
 func TestSeveral(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
 		var specs []fdbjobs.Spec
 		for i := range 200 {
@@ -228,10 +228,9 @@ func TestSeveral(t *testing.T) {
 	})
 }
 
-// TestLargeJobsAtOnce: jobs whose args together are more than a transaction can
-// read in its time are taken in several.
+// TestLargeJobsAtOnce: jobs with more args than a transaction can read in its time are taken in several.
 func TestLargeJobsAtOnce(t *testing.T) {
-	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
 		large := text(`{"x":"` + strings.Repeat("x", 2_000_000) + `"}`)
 		for i := range 40 {
@@ -247,10 +246,9 @@ func TestLargeJobsAtOnce(t *testing.T) {
 	})
 }
 
-// TestOrder: a process alone takes the longest waiting first, and owners that have
-// used the same are served in turn.
+// TestOrder: a single process takes the longest waiting first, and serves owners with the same usage in turn.
 func TestOrder(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
 		for i := range 60 {
 			b.add(t, fdbjobs.Spec{ID: fmt.Sprintf("many %d", i), Owner: "many"})
@@ -273,9 +271,9 @@ func TestOrder(t *testing.T) {
 	})
 }
 
-// TestManyOwners: more owners than a claim looks into, most of them without jobs.
+// TestManyOwners: there are more owners than a claim reads, most of them without jobs.
 func TestManyOwners(t *testing.T) {
-	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
 		const n = 1200
 		for i := range n {
@@ -290,7 +288,7 @@ func TestManyOwners(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
 		object := func(size int) json.RawMessage { return text(`{"x":"` + strings.Repeat("x", size-8) + `"}`) }
 		args, state := object(fdbjobs.MaxArgsSize), object(fdbjobs.MaxStateSize)
@@ -307,7 +305,7 @@ func TestLimits(t *testing.T) {
 				err := b.jobs.Add(tx, spec)
 				require.ErrorIs(t, err, want)
 				require.ErrorContains(t, err, names)
-				return nil // whoever goes on has written nothing
+				return nil // the caller continues, and nothing is written
 			})
 			require.NoError(t, err)
 		}
@@ -333,9 +331,9 @@ func TestLimits(t *testing.T) {
 }
 
 func TestList(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
-		// Jobs 0 to 8: each third is pending, running, finished.
+		// Of jobs 0 to 8 one third each is pending, running and finished.
 		all := []fdbjobs.Status{fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished}
 		want := map[fdbjobs.Status][]string{}
 		for i := range 9 {
@@ -391,11 +389,11 @@ func TestList(t *testing.T) {
 }
 
 func TestTimeout(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
-		get := func(typ *fdbjobs.Type) (d time.Duration) {
+		get := func(queue *fdbjobs.Queue) (d time.Duration) {
 			b.transact(t, func(tx kv.Transaction) (err error) {
-				d, err = typ.Timeout(tx)
+				d, err = queue.Timeout(tx)
 				return err
 			})
 			return d
@@ -405,28 +403,49 @@ func TestTimeout(t *testing.T) {
 			b.setTimeout(t, d)
 			assert.Equal(t, d, get(b.jobs))
 		}
-		assert.Equal(t, fdbjobs.DefaultTimeout, get(b.layer.Type("other")), "each type has its own")
+		assert.Equal(t, fdbjobs.DefaultTimeout, get(b.layer.Queue("other")), "each queue has its own")
 		for _, d := range []time.Duration{0, -time.Second} {
 			err := db.Transact(t.Context(), func(tx kv.Transaction) error { return b.jobs.SetTimeout(tx, d) })
 			require.ErrorIs(t, err, fdbjobs.ErrInvalid)
 		}
 		assert.Equal(t, time.Hour, get(b.jobs))
+	})
+}
+
+// TestRenewal: the first update after a sixth of the timeout renews the hold, and reads the timeout. Those before write
+// the state alone.
+func TestRenewal(t *testing.T) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db)
+		b.setTimeout(t, time.Hour)
 		b.add(t, fdbjobs.Spec{ID: "j"})
 		h := b.accept(t)
 		assert.Equal(t, 20*time.Minute, h.Heartbeat())
 		b.setTimeout(t, time.Minute)
+		after(10*time.Minute - time.Second)
+		require.NoError(t, h.Update(t.Context(), text(`{"s":1}`), nil))
+		assert.JSONEq(t, `{"s":1}`, string(b.get(t, "j").State))
+		assert.Equal(t, 20*time.Minute, h.Heartbeat())
+		after(time.Second)
 		require.NoError(t, h.Update(t.Context(), nil, nil))
-		assert.Equal(t, 20*time.Second, h.Heartbeat(), "it follows the timeout")
+		assert.Equal(t, 20*time.Second, h.Heartbeat())
+
+		after(9 * time.Second)
+		require.NoError(t, h.Update(t.Context(), text(`{"s":2}`), nil))
+		after(36*time.Second - time.Millisecond)
+		require.NoError(t, h.Check())
+		after(time.Millisecond)
+		require.ErrorIs(t, h.Check(), fdbjobs.ErrHalt, "three quarters of the timeout after the renewal")
 	})
 }
 
-// TestTypesApart: types and layers share nothing but the store.
-func TestTypesApart(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+// TestQueuesApart: queues and layers share only the store.
+func TestQueuesApart(t *testing.T) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
 		b.add(t, fdbjobs.Spec{ID: "j"})
-		for _, layer := range []*fdbjobs.Layer{b.layer, fdbjobs.Open(db, []byte("other/"))} {
-			held, err := layer.Type("works").Accept(t.Context(), nobody)
+		for _, layer := range []*fdbjobs.Layer{b.layer, fdbjobs.Open(db, []byte("other/"), fdbjobs.Options{})} {
+			held, err := layer.Queue("works").Accept(t.Context(), doesNotWait)
 			require.NoError(t, err)
 			assert.Empty(t, held)
 			if layer != b.layer {
@@ -437,10 +456,9 @@ func TestTypesApart(t *testing.T) {
 	})
 }
 
-// TestAddTwiceAtOnce: a transaction may remove a job and add it anew, but add it
-// only once.
+// TestAddTwiceAtOnce: a transaction may remove a job and add it again, but add it only once.
 func TestAddTwiceAtOnce(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
 		err := db.Transact(t.Context(), func(tx kv.Transaction) error {
 			if err := b.jobs.Add(tx, fdbjobs.Spec{ID: "j"}); err != nil {
@@ -466,12 +484,11 @@ func TestAddTwiceAtOnce(t *testing.T) {
 
 // TestAddEnded: a job that has ended elsewhere is listed, does not run, and can be queued.
 func TestAddEnded(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
-		b := newBundle(t, unknownOnce(db))
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, enginetest.UnknownOnce(db))
 		b.add(t, fdbjobs.Spec{ID: "j", Owner: "o", State: text(`{"s":1}`), Ended: true, Tag: "done", Token: "1"})
 		b.check(t)
-		held, err := b.jobs.Accept(t.Context(), fdbjobs.AcceptOptions{Wait: -1})
-		require.NoError(t, err)
+		held := b.acceptBy(t, fdbjobs.AcceptOptions{Wait: -1})
 		assert.Empty(t, held)
 		b.transact(t, func(tx kv.Transaction) error {
 			listed, err := b.jobs.List(tx, "", 10, fdbjobs.Finished.In("", "done"))
@@ -481,11 +498,86 @@ func TestAddEnded(t *testing.T) {
 			return nil
 		})
 		b.add(t, fdbjobs.Spec{ID: "j", Owner: "o", Token: "2"})
-		err = db.Transact(t.Context(), func(tx kv.Transaction) error {
+		err := db.Transact(t.Context(), func(tx kv.Transaction) error {
 			return b.jobs.Add(tx, fdbjobs.Spec{ID: "j", Owner: "o", Ended: true, Token: "3"})
 		})
 		require.ErrorIs(t, err, fdbjobs.ErrInvalid)
 		require.NoError(t, b.accept(t).Finish(t.Context(), nil, nil))
 		b.check(t)
+	})
+}
+
+// TestAddAll: many jobs are added at once, in order, and changed as single ones are. Their rows are read together.
+func TestAddAll(t *testing.T) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, enginetest.UnknownOnce(db))
+		addAll := func(specs ...fdbjobs.Spec) error {
+			return b.db.Transact(t.Context(), func(tx kv.Transaction) error { return b.jobs.AddAll(tx, specs) })
+		}
+		b.add(t, fdbjobs.Spec{ID: "9", Owner: "other"})
+		b.add(t, fdbjobs.Spec{ID: "running", Owner: "running"})
+		var running *fdbjobs.Held
+		for running == nil || running.Job().ID != "running" {
+			running = b.accept(t)
+			if running.Job().ID != "running" {
+				require.NoError(t, running.Resubmit(t.Context(), time.Now().Add(time.Hour), nil, nil))
+			}
+		}
+		specs := []fdbjobs.Spec{{ID: "running", Owner: "running", Args: text(`{"n":0}`), Token: "0"}}
+		for i := range 100 {
+			token := fmt.Sprint("token ", i)
+			specs = append(specs, fdbjobs.Spec{ID: fmt.Sprint((i + 7) % 100), Owner: "o", Args: text(fmt.Sprintf(`{"n":%d}`, i)), Token: token})
+		}
+		require.NoError(t, addAll(specs...))
+		assert.EqualValues(t, 100, b.count(t, fdbjobs.Pending))
+		b.check(t)
+		_, there := b.owners(t)["other"]
+		assert.False(t, there, "its job has another owner now")
+		again, err := running.IsResubmitted(t.Context())
+		require.NoError(t, err)
+		assert.True(t, again)
+		for i, h := range b.take(t, 60) {
+			assert.Equal(t, specs[i+1].ID, h.Job().ID)
+			assert.JSONEq(t, string(specs[i+1].Args), string(h.Job().Args))
+		}
+
+		require.NoError(t, addAll())
+		require.ErrorIs(t, addAll(fdbjobs.Spec{ID: "a"}, fdbjobs.Spec{ID: "b"}, fdbjobs.Spec{ID: "a"}), fdbjobs.ErrInvalid)
+		err = addAll(fdbjobs.Spec{ID: "a"}, fdbjobs.Spec{ID: "b", Args: text(`[]`)})
+		require.ErrorIs(t, err, fdbjobs.ErrInvalid)
+		require.ErrorContains(t, err, `the job "b"`)
+		require.ErrorIs(t, addAll(make([]fdbjobs.Spec, 70_000)...), fdbjobs.ErrTooLarge)
+		_, err = b.read(t, "a")
+		require.ErrorIs(t, err, fdbjobs.ErrNotFound)
+	})
+}
+
+// TestKeysWritten: the keys that the steps of a life cycle write, besides args and state. No number may grow.
+func TestKeysWritten(t *testing.T) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
+		store := enginetest.Control(db)
+		b := newBundle(t, store)
+		b.add(t, fdbjobs.Spec{ID: "other"}) // its owner is in line
+		b.accept(t)                         // and the claimer has written its beat
+		var h *fdbjobs.Held
+		all := int64(0)
+		for _, step := range []struct {
+			name    string
+			content int64 // keys of args and state
+			most    int64
+			do      func()
+		}{
+			{"add", 2, 7, func() { b.add(t, fdbjobs.Spec{ID: "j", Args: text(`{"n":1}`)}) }},
+			{"accept", 0, 11, func() { h = b.accept(t) }},
+			{"update", 1, 0, func() { require.NoError(t, h.Update(t.Context(), text(`{"s":1}`), nil)) }},
+			{"finish", 1, 10, func() { require.NoError(t, h.Finish(t.Context(), text(`{"s":2}`), nil)) }},
+		} {
+			before := store.KeysWritten.Load()
+			step.do()
+			keys := store.KeysWritten.Load() - before - step.content
+			assert.LessOrEqual(t, keys, step.most, step.name)
+			all += keys
+		}
+		assert.LessOrEqual(t, all, int64(28))
 	})
 }

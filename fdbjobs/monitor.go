@@ -10,40 +10,36 @@ import (
 	"time"
 
 	"settee/pkg/kv"
+	"settee/pkg/kv/rows"
 	"settee/pkg/tuple"
 )
 
 const (
-	// monitorParts is how many times per timeout a monitor looks.
+	// monitorParts is the number of a monitor's looks per timeout.
 	monitorParts = 6
-	// requeueBatch is how many jobs one transaction takes from their holders.
+	// requeueBatch is the number of jobs that one transaction takes from their holders.
 	requeueBatch = 50
-	// sweepBatch is how many owners' counts a monitor looks at each time.
+	// sweepBatch is the number of owners whose counts a monitor checks in one look.
 	sweepBatch = 300
-	// keepTransitions is for how long a transition stays, at least, for subscribers that
-	// were away to find.
-	keepTransitions = 2 * time.Minute
 )
 
-// MonitorOptions are the options of [Type.RunMonitor]. The zero value works.
+// MonitorOptions are the options of [Queue.RunMonitor]. The zero value works.
 type MonitorOptions struct {
-	// Requeued, if not nil, is told which jobs were taken from their holders. Of a
-	// commit whose result was unknown it may not hear.
+	// Requeued, if not nil, is called with the ids of jobs that were taken from their holders. It may miss jobs of a
+	// commit whose result was unknown.
 	Requeued func(ids []string)
-	// Failed, if not nil, is told of an error of the store. The monitor goes on.
+	// Failed, if not nil, is called with an error of the store. The monitor continues.
 	Failed func(error)
 }
 
-// RunMonitor is the activity monitor: until ctx ends it queues the jobs again that
-// were not updated for the type's timeout, within a sixth of it, and trims old
-// transitions. Any number of them may run, in any processes, and at least one
-// should. It returns ctx's error.
+// RunMonitor is the activity monitor. Until ctx ends it queues jobs again that were not updated for the queue's timeout,
+// at most a sixth of the timeout late. Any number of monitors may run, in any processes, and
+// at least one should. It returns ctx's error.
 //
-// It compares commits with commits: what was last updated before a version that
-// was current a timeout ago, by this process's own monotonic clock, is overdue. No
-// two clocks are compared.
-func (t *Type) RunMonitor(ctx context.Context, opts MonitorOptions) error {
-	m := monitor{typ: t}
+// It compares commits with commits: a job is overdue if it was last updated before a version that was current a timeout
+// ago, by this process's own monotonic clock. No two clocks are compared.
+func (q *Queue) RunMonitor(ctx context.Context, opts MonitorOptions) error {
+	m := newMonitor(q)
 	for {
 		timeout, requeued, err := m.runOnce(ctx)
 		if ctx.Err() != nil {
@@ -58,35 +54,49 @@ func (t *Type) RunMonitor(ctx context.Context, opts MonitorOptions) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		// Rounded up: the sixth look from now is to find this one a whole timeout ago.
+		// Rounded up: six looks from now, this one must be a whole timeout ago.
 		case <-time.After((timeout + monitorParts - 1) / monitorParts):
 		}
-		t.layer.pass(ctx)
+		q.layer.pass(ctx)
 	}
 }
 
-// sample is a version of the store and when it was the current one.
+// sample is a version of the store and the time when it was current.
 type sample struct {
 	version int64
 	at      time.Time
 }
 
-type monitor struct {
-	typ     *Type
-	samples []sample      // the oldest first
-	head    []byte        // of active: nothing that may be overdue lies below
-	timeout time.Duration // the type's, when it was last read
-	longest time.Duration // timeout of the rows that were passed over as not yet overdue
-	trimmed time.Time
-	counts  []byte // where in the owners' counts the next look begins
+// activePart is what a monitor knows of a part of active.
+type activePart struct {
+	rows    tuple.Subspace
+	head    []byte        // lower bound of the rows that may be overdue
+	longest time.Duration // timeout of the rows that were not yet overdue
 }
 
-// runOnce looks once. It returns the type's timeout, also with an error.
+type monitor struct {
+	queue   *Queue
+	samples []sample // the oldest first
+	parts   []*activePart
+	timeout time.Duration // the queue's, at the last read
+	retired bool          // what versions before this one wrote is gone
+	counts  []byte        // where the next sweep of the owners' counts begins
+}
+
+func newMonitor(q *Queue) *monitor {
+	m := &monitor{queue: q}
+	for _, part := range q.keys.activeParts() {
+		m.parts = append(m.parts, &activePart{rows: part})
+	}
+	return m
+}
+
+// runOnce looks once. It returns the queue's timeout, even with an error.
 func (m *monitor) runOnce(ctx context.Context) (timeout time.Duration, requeued []string, err error) {
-	current, err := kv.TransactValue(ctx, m.typ.layer.db, func(tx kv.Transaction) (sample, error) {
+	current, err := kv.TransactValue(ctx, m.queue.layer.db, func(tx kv.Transaction) (sample, error) {
 		version := tx.ReadVersion()
 		var err error
-		if timeout, err = m.typ.Timeout(tx.Snapshot()); err != nil {
+		if timeout, err = m.queue.Timeout(tx.Snapshot()); err != nil {
 			return sample{}, err
 		}
 		v, err := version.Await()
@@ -100,22 +110,16 @@ func (m *monitor) runOnce(ctx context.Context) (timeout time.Duration, requeued 
 	if requeued, err = m.requeueOverdue(ctx, current.at); err != nil {
 		return m.timeout, requeued, err
 	}
-	if old, ok := m.versionAt(current.at.Add(-keepTransitions)); ok && current.at.Sub(m.trimmed) > keepTransitions/monitorParts {
-		if err = m.trim(ctx, old); err == nil {
-			m.trimmed = current.at
-		}
-	}
 	m.forget(current.at)
-	return m.timeout, requeued, errors.Join(err, m.sweep(ctx))
+	return m.timeout, requeued, errors.Join(m.clearRetired(ctx), m.sweep(ctx))
 }
 
-// sweep looks at the counts of some owners, further on each time, and forgets those
-// without jobs; and the claimers that are long gone.
+// sweep checks the counts of the next owners, and forgets owners without jobs and old beats.
 func (m *monitor) sweep(ctx context.Context) error {
-	counts := m.typ.keys.ownedCount
-	next, err := kv.TransactValue(ctx, m.typ.layer.db, func(tx kv.Transaction) ([]byte, error) {
-		claimers := tx.Snapshot().GetRange(keyRange(m.typ.keys.claimers), kv.RangeOptions{Limit: claimersAtOnce})
-		pairs, err := tx.Snapshot().GetRange(from(counts, m.counts), kv.RangeOptions{Limit: sweepBatch, Mode: kv.StreamWantAll}).Slice()
+	counts := m.queue.keys.ownedCount
+	next, err := kv.TransactValue(ctx, m.queue.layer.db, func(tx kv.Transaction) ([]byte, error) {
+		claimers := tx.Snapshot().GetRange(rows.Range(m.queue.keys.claimers), kv.RangeOptions{Limit: claimersAtOnce})
+		pairs, err := tx.Snapshot().GetRange(rows.From(counts, m.counts), kv.RangeOptions{Limit: sweepBatch}).Slice()
 		if err != nil {
 			return nil, err
 		}
@@ -126,17 +130,17 @@ func (m *monitor) sweep(ctx context.Context) error {
 				return nil, fmt.Errorf("reading an owner's count: %w", err)
 			}
 			var owner string
-			if len(key) != 2 || !as(key[0], &owner) {
+			if len(key) != 2 || !rows.As(key[0], &owner) {
 				return nil, fmt.Errorf("reading an owner's count: unknown form %v", key)
 			}
 			if !slices.ContainsFunc(pair.Value, func(b byte) bool { return b != 0 }) && !slices.Contains(idle, owner) {
 				idle = append(idle, owner)
 			}
 		}
-		if err := m.typ.settle(tx, idle); err != nil {
+		if err := m.queue.settle(tx, idle); err != nil {
 			return nil, err
 		}
-		if err := m.typ.dropClaimers(tx, claimers); err != nil || len(pairs) < sweepBatch {
+		if err := m.queue.dropClaimers(tx, claimers); err != nil || len(pairs) < sweepBatch {
 			return nil, err
 		}
 		return kv.KeyAfter(pairs[len(pairs)-1].Key), nil
@@ -157,29 +161,80 @@ func (m *monitor) versionAt(at time.Time) (int64, bool) {
 	return 0, false
 }
 
-// forget drops samples that no later look can need.
+// forget drops samples that are no longer needed.
 func (m *monitor) forget(now time.Time) {
-	needed := now.Add(-max(m.timeout, m.longest, keepTransitions))
+	longest := m.timeout
+	for _, part := range m.parts {
+		longest = max(longest, part.longest)
+	}
+	needed := now.Add(-longest)
 	for len(m.samples) > 1 && !m.samples[1].at.After(needed) {
 		m.samples = m.samples[1:]
 	}
 }
 
-// requeueOverdue queues the jobs again that were last updated a timeout ago: the type's,
-// or, if that is longer, the one by which their holder counts its patience, which it has
-// written beside its update. So a timeout can be shortened at any time, and no monitor
-// need know what it was before.
+// requeueOverdue queues jobs again that were last updated a timeout ago. The timeout is the queue's or the one that the
+// holder uses and has written with its update, if that is longer. So a timeout can be shortened at any time, and a
+// monitor need not know the previous one.
 func (m *monitor) requeueOverdue(ctx context.Context, now time.Time) (requeued []string, err error) {
 	version, ok := m.versionAt(now.Add(-m.timeout))
 	if !ok {
 		return nil, nil
 	}
-	active := m.typ.keys.active
-	overdue := from(active, m.head)
-	overdue.End = active.Pack(stampAfter(version))
-	if bytes.Compare(overdue.Begin, overdue.End) >= 0 {
-		return nil, nil // the timeout has grown, and what is overdue lies further back
+	ranges := make([]kv.KeyRange, len(m.parts))
+	for i, part := range m.parts {
+		ranges[i] = kv.KeyRange{Begin: part.head, End: part.rows.Pack(stampAfter(version))}
+		if part.head == nil {
+			ranges[i].Begin = part.rows.Pack(tuple.Versionstamp{})
+		}
 	}
+	there, err := m.notEmpty(ctx, ranges)
+	if err != nil {
+		return nil, err
+	}
+	for i, part := range m.parts {
+		switch {
+		case there[i]:
+			moved, err := m.requeuePart(ctx, part, ranges[i], now)
+			requeued = append(requeued, moved...)
+			if err != nil {
+				return requeued, err
+			}
+		case bytes.Compare(part.head, ranges[i].End) < 0:
+			part.head, part.longest = ranges[i].End, 0
+		}
+	}
+	return requeued, nil
+}
+
+// notEmpty reads which ranges have rows. One that ends before it begins has none: the timeout has grown then, and what is
+// overdue lies further back.
+func (m *monitor) notEmpty(ctx context.Context, ranges []kv.KeyRange) ([]bool, error) {
+	return kv.TransactValue(ctx, m.queue.layer.db, func(tx kv.Transaction) ([]bool, error) {
+		firsts := make([]kv.RangeResult, len(ranges))
+		for i, r := range ranges {
+			if bytes.Compare(r.Begin, r.End) < 0 {
+				firsts[i] = tx.Snapshot().GetRange(r, kv.RangeOptions{Limit: 1})
+			}
+		}
+		there := make([]bool, len(ranges))
+		for i, first := range firsts {
+			if first == nil {
+				continue
+			}
+			pairs, err := first.Slice()
+			if err != nil {
+				return nil, err
+			}
+			there[i] = len(pairs) > 0
+		}
+		return there, nil
+	})
+}
+
+// requeuePart queues the overdue jobs of a part of active.
+func (m *monitor) requeuePart(ctx context.Context, part *activePart, overdue kv.KeyRange, now time.Time) (requeued []string, err error) {
+	end := overdue.End
 	var left []byte // the first row that stays
 	longest := time.Duration(0)
 	for overdue.Begin != nil {
@@ -195,63 +250,76 @@ func (m *monitor) requeueOverdue(ctx context.Context, now time.Time) (requeued [
 		overdue.Begin = batch.next
 	}
 	if left == nil {
-		left = overdue.End
+		left = end
 	}
-	m.head, m.longest = left, longest
+	part.head, part.longest = left, longest
 	return requeued, nil
 }
 
 // requeued is what a transaction did with some rows of active.
 type requeued struct {
-	moved   []string      // the jobs it queued
-	left    []byte        // the first row that it left
-	longest time.Duration // timeout of those
-	next    []byte        // where to go on; nil: there are no more
+	moved   []string      // the jobs that it queued
+	left    []byte        // the first row that stays
+	longest time.Duration // timeout of the rows that stay
+	next    []byte        // where to continue; nil at the end
 }
 
 func (m *monitor) requeueBatch(ctx context.Context, overdue kv.KeyRange, now time.Time) (requeued, error) {
-	return kv.TransactValue(ctx, m.typ.layer.db, func(tx kv.Transaction) (out requeued, err error) {
-		pairs, err := tx.Snapshot().GetRange(overdue, kv.RangeOptions{Limit: requeueBatch, Mode: kv.StreamWantAll}).Slice()
+	return kv.TransactValue(ctx, m.queue.layer.db, func(tx kv.Transaction) (out requeued, err error) {
+		pairs, err := tx.Snapshot().GetRange(overdue, kv.RangeOptions{Limit: requeueBatch}).Slice()
 		if err != nil {
 			return out, err
 		}
 		if len(pairs) == requeueBatch {
 			out.next = kv.KeyAfter(pairs[len(pairs)-1].Key)
 		}
-		return out, m.requeueRows(tx, pairs, now, &out)
+		overdue, err := m.overdue(pairs, now, &out)
+		if err != nil {
+			return out, err
+		}
+		out.moved, err = m.queue.requeueActive(tx, overdue)
+		return out, err
 	})
 }
 
-// requeueRows queues those jobs of rows in active that are overdue.
-func (m *monitor) requeueRows(tx kv.Transaction, pairs []kv.KeyValue, now time.Time, out *requeued) error {
-	reads := make([]kv.Future[[]byte], len(pairs))
-	stamps, ids := make([]tuple.Versionstamp, len(pairs)), make([]string, len(pairs))
-	for i, pair := range pairs {
-		var err error
-		if stamps[i], ids[i], err = stampAndID(m.typ.keys.active, pair.Key); err != nil {
-			return err
+// overdue returns the rows of active whose jobs are overdue, and notes the others.
+func (m *monitor) overdue(pairs []kv.KeyValue, now time.Time, out *requeued) (overdue []kv.KeyValue, err error) {
+	for _, pair := range pairs {
+		stamp, _, err := stampAndID(m.queue.keys.active, pair.Key)
+		if err != nil {
+			return nil, err
 		}
 		timeout, err := parseTimeout(pair.Value)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if version, ok := m.versionAt(now.Add(-timeout)); timeout > m.timeout && (!ok || stampVersion(stamps[i]) > version) {
+		if version, ok := m.versionAt(now.Add(-timeout)); timeout > m.timeout && (!ok || stampVersion(stamp) > version) {
 			out.longest = max(out.longest, timeout)
 			if out.left == nil {
 				out.left = pair.Key
 			}
 			continue
 		}
-		reads[i] = m.typ.readRow(tx, ids[i])
+		overdue = append(overdue, pair)
 	}
-	rows, line := make([]*row, len(pairs)), m.typ.line(tx)
-	for i, read := range reads {
-		if read == nil {
-			continue
+	return overdue, nil
+}
+
+// requeueActive queues the jobs of rows in active, and returns their ids. Jobs whose row has moved meanwhile stay.
+func (q *Queue) requeueActive(tx kv.Transaction, pairs []kv.KeyValue) (moved []string, err error) {
+	reads := make([]kv.Future[[]byte], len(pairs))
+	stamps, ids := make([]tuple.Versionstamp, len(pairs)), make([]string, len(pairs))
+	for i, pair := range pairs {
+		if stamps[i], ids[i], err = stampAndID(q.keys.active, pair.Key); err != nil {
+			return nil, err
 		}
+		reads[i] = q.readRow(tx, ids[i])
+	}
+	rows, line := make([]*row, len(pairs)), q.share.line(tx)
+	for i, read := range reads {
 		row, err := awaitRow(read)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if row != nil && row.status == Running && *row.sequence == stamps[i] {
 			rows[i] = row
@@ -262,26 +330,50 @@ func (m *monitor) requeueRows(tx kv.Transaction, pairs []kv.KeyValue, now time.T
 		if row == nil {
 			continue
 		}
-		if err := m.typ.requeue(tx, line, ids[i], row, uint16(i)); err != nil {
-			return err
+		if err := q.requeue(tx, line, ids[i], row, uint16(i)); err != nil {
+			return nil, err
 		}
-		out.moved = append(out.moved, ids[i])
+		moved = append(moved, ids[i])
 	}
-	return nil
+	return moved, nil
 }
 
-// trim removes the transitions up to a version, and says so.
-func (m *monitor) trim(ctx context.Context, version int64) error {
-	return m.typ.layer.db.Transact(ctx, func(tx kv.Transaction) error {
-		trimmed, err := awaitTrimmed(tx.Snapshot().Get(m.typ.keys.trimmed))
-		if err != nil || trimmed >= version {
-			return err
+// RequeueAll takes all running jobs from their holders and queues them again. It is for a process that has just opened
+// a store that no other process can have open ([kv.Exclusive]): the holders were in a process that has died. It must be
+// called before the process accepts jobs. It returns the number of jobs.
+func (q *Queue) RequeueAll(ctx context.Context) (n int, err error) {
+	for active := rows.Range(q.keys.active); active.Begin != nil; {
+		var next []byte
+		moved, err := kv.TransactValue(ctx, q.layer.db, func(tx kv.Transaction) ([]string, error) {
+			pairs, err := tx.Snapshot().GetRange(active, kv.RangeOptions{Limit: requeueBatch}).Slice()
+			if err != nil {
+				return nil, err
+			}
+			if next = nil; len(pairs) == requeueBatch {
+				next = kv.KeyAfter(pairs[len(pairs)-1].Key)
+			}
+			return q.requeueActive(tx, pairs)
+		})
+		if err != nil {
+			return n, err
 		}
-		old := keyRange(m.typ.keys.transitions)
-		old.End = m.typ.keys.transitions.Pack(stampAfter(version))
-		tx.ClearRange(old)
-		// Of two that trim at a time the higher version has to stay.
-		tx.Atomic(kv.MutationMax, m.typ.keys.trimmed, littleEndian(version))
+		n += len(moved)
+		active.Begin = next
+	}
+	return n, nil
+}
+
+// clearRetired removes, once, what versions before this one wrote and no longer has a reader.
+func (m *monitor) clearRetired(ctx context.Context) error {
+	if m.retired {
+		return nil
+	}
+	err := m.queue.layer.db.Transact(ctx, func(tx kv.Transaction) error {
+		for _, r := range m.queue.keys.retired {
+			tx.ClearRange(r)
+		}
 		return nil
 	})
+	m.retired = err == nil
+	return err
 }

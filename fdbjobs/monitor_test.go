@@ -13,12 +13,13 @@ import (
 
 	"settee/fdbjobs"
 	"settee/pkg/kv"
+	"settee/pkg/kv/enginetest"
 )
 
-// TestMonitor: a job whose processor died is queued again within the timeout and a
-// sixth of it, and by one of several monitors.
+// TestMonitor: a job whose processor died is queued again within the timeout and a sixth of it, by one of several
+// monitors.
 func TestMonitor(t *testing.T) {
-	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
 		const timeout = time.Minute
 		b := newBundle(t, db)
 		b.setTimeout(t, timeout)
@@ -33,17 +34,16 @@ func TestMonitor(t *testing.T) {
 			id := fmt.Sprint(i)
 			b.add(t, fdbjobs.Spec{ID: id, State: text(`{"s":1}`)})
 			h := b.accept(t)
-			after(time.Duration(i) * time.Second)
+			after(timeout/6 + time.Duration(i)*time.Second)
 			began := time.Now()
 			require.NoError(t, h.Update(t.Context(), nil, nil))
-			held, err := b.jobs.Accept(t.Context(), fdbjobs.AcceptOptions{})
-			require.NoError(t, err)
+			held := b.acceptBy(t, fdbjobs.AcceptOptions{})
 			assert.Equal(t, id, held[0].Job().ID)
 			assert.JSONEq(t, `{"s":1}`, string(held[0].Job().State))
 			assert.GreaterOrEqual(t, time.Since(began), timeout)
 			assert.LessOrEqual(t, time.Since(began), timeout+timeout/6)
 			require.NoError(t, held[0].Finish(t.Context(), nil, nil))
-			synctest.Wait() // the monitor that queued it may not have said so yet
+			synctest.Wait() // the monitor that queued it may not have reported it yet
 			times := 0
 			for _, c := range told {
 				for len(c) > 0 {
@@ -56,9 +56,40 @@ func TestMonitor(t *testing.T) {
 	})
 }
 
-// TestMonitorMany: more jobs than one transaction takes.
+// TestRequeueAll: a process that has a store of its own queues at once what an earlier process held.
+func TestRequeueAll(t *testing.T) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
+		const jobs = 120
+		before := newBundle(t, db)
+		for i := range jobs {
+			before.add(t, fdbjobs.Spec{ID: fmt.Sprint(i), Owner: fmt.Sprint(i % 7), State: text(`{"s":1}`)})
+		}
+		var held []*fdbjobs.Held
+		for len(held) < jobs {
+			held = append(held, before.take(t, jobs-len(held))...)
+		}
+		require.NoError(t, held[0].Finish(t.Context(), nil, nil))
+		before.layer.Close()
+
+		b := newBundle(t, enginetest.UnknownOnce(db))
+		_, err := b.jobs.RequeueAll(t.Context())
+		require.NoError(t, err)
+		assert.EqualValues(t, jobs-1, b.count(t, fdbjobs.Pending))
+		assert.Zero(t, b.count(t, fdbjobs.Running))
+		b.check(t)
+		again := b.accept(t)
+		assert.JSONEq(t, `{"s":1}`, string(again.Job().State))
+		require.NoError(t, again.Finish(t.Context(), nil, nil))
+		b.halted(t, held[1])
+		n, err := b.jobs.RequeueAll(t.Context())
+		require.NoError(t, err)
+		assert.Zero(t, n)
+	})
+}
+
+// TestMonitorMany: there are more overdue jobs than one transaction takes.
 func TestMonitorMany(t *testing.T) {
-	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
 		for i := range 120 {
 			b.add(t, fdbjobs.Spec{ID: fmt.Sprint(i), Owner: fmt.Sprint(i % 5)})
@@ -73,10 +104,9 @@ func TestMonitorMany(t *testing.T) {
 	})
 }
 
-// TestMonitorAddedAgain: a job that was added again for a later time while its
-// processor was dead waits for that time.
+// TestMonitorAddedAgain: a job that was added again for a later time while its processor was dead waits for that time.
 func TestMonitorAddedAgain(t *testing.T) {
-	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
 		b.add(t, fdbjobs.Spec{ID: "j"})
 		b.accept(t)
@@ -85,18 +115,16 @@ func TestMonitorAddedAgain(t *testing.T) {
 		requeued, _ := b.monitor(t)
 		assert.Equal(t, []string{"j"}, <-requeued)
 		assert.Equal(t, later.Unix(), b.get(t, "j").Scheduled.Unix())
-		held, err := b.jobs.Accept(t.Context(), fdbjobs.AcceptOptions{})
-		require.NoError(t, err)
+		held := b.acceptBy(t, fdbjobs.AcceptOptions{})
 		assert.Equal(t, later, time.Now())
 		assert.JSONEq(t, `{"n":2}`, string(held[0].Job().Args))
 	})
 }
 
-// TestTimeoutChanges: while the timeout is raised and lowered, a processor that
-// keeps to the one it has heard of keeps its job, and when a processor dies the
-// job is queued again.
+// TestTimeoutChanges: while the timeout is raised and lowered, a processor that uses the one that it has read keeps its
+// job, and the job of a dead processor is queued again.
 func TestTimeoutChanges(t *testing.T) {
-	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
 		b.setTimeout(t, 10*time.Second)
 		requeued, _ := b.monitor(t)
@@ -132,10 +160,10 @@ func TestTimeoutChanges(t *testing.T) {
 	})
 }
 
-// TestTimeoutLoweredInSteps: a shorter timeout waits for those who may have heard of
-// the one before, though that was itself shorter than another.
+// TestTimeoutLoweredInSteps: a shorter timeout waits for the processors that may use the previous one, even if that was
+// shorter than an earlier one.
 func TestTimeoutLoweredInSteps(t *testing.T) {
-	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
 		b.setTimeout(t, 10*time.Minute)
 		requeued, _ := b.monitor(t)
@@ -151,56 +179,14 @@ func TestTimeoutLoweredInSteps(t *testing.T) {
 	})
 }
 
-// TestTrim: transitions go after a while, and a subscriber that could not read them
-// in time hears of the end.
-func TestTrim(t *testing.T) {
-	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
-		b := newBundle(t, db)
-		transitions := func() (n int) {
-			b.transact(t, func(tx kv.Transaction) (err error) {
-				n, err = b.jobs.Transitions(tx)
-				return err
-			})
-			return n
-		}
-		slow := &gated{Database: db}
-		behind := newBundle(t, slow)
-		b.monitor(t)
-		newBundle(t, db).monitor(t)
-		later := time.Now().Add(time.Hour)
-		b.add(t, fdbjobs.Spec{ID: "ends"}, fdbjobs.Spec{ID: "goes", Scheduled: later}, fdbjobs.Spec{ID: "stays", Scheduled: later})
-		ended := map[string]chan error{}
-		for _, id := range []string{"ends", "goes", "stays"} {
-			ended[id] = make(chan error, 1)
-			go func() { _, err := behind.jobs.Wait(t.Context(), id); ended[id] <- err }()
-		}
-		after(time.Second)
-		open := slow.shut(&slow.before)
-		require.NoError(t, b.accept(t).Finish(t.Context(), nil, nil))
-		b.remove(t, "goes")
-		assert.Equal(t, 6, transitions())
-		after(90 * time.Second)
-		assert.Equal(t, 6, transitions(), "they stay for two minutes")
-		after(90 * time.Second)
-		assert.Zero(t, transitions())
-		open()
-		require.NoError(t, <-ended["ends"])
-		require.ErrorIs(t, <-ended["goes"], fdbjobs.ErrNotFound)
-		after(time.Minute)
-		assert.Empty(t, ended["stays"])
-		b.remove(t, "stays")
-		require.ErrorIs(t, <-ended["stays"], fdbjobs.ErrNotFound)
-	})
-}
-
-// TestMonitorGoesOn: an error of the store is reported, and does not end it.
+// TestMonitorGoesOn: an error of the store is reported, and does not end the monitor.
 func TestMonitorGoesOn(t *testing.T) {
-	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
-		broken, failure := &gated{Database: db}, errors.New("no disk")
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
+		broken, failure := enginetest.Control(db), errors.New("no disk")
 		b := newBundle(t, broken)
 		b.add(t, fdbjobs.Spec{ID: "j"})
 		b.accept(t)
-		broken.fail(failure)
+		broken.Fail(failure)
 		ctx, cancel := context.WithCancel(t.Context())
 		failed, ended := make(chan error, 100), make(chan error)
 		requeued := make(chan []string, 1)
@@ -212,17 +198,17 @@ func TestMonitorGoesOn(t *testing.T) {
 		}()
 		require.ErrorIs(t, <-failed, failure)
 		require.ErrorIs(t, <-failed, failure)
-		broken.fail(nil)
+		broken.Fail(nil)
 		<-requeued
 		cancel()
 		require.ErrorIs(t, <-ended, context.Canceled)
 	})
 }
 
-// TestTimeoutLoweredBeforeMonitor: a monitor that starts when the timeout has been
-// shortened leaves the jobs alone whose holders go by the longer one.
+// TestTimeoutLoweredBeforeMonitor: a monitor that starts after the timeout was shortened leaves jobs alone whose
+// holders use the longer one.
 func TestTimeoutLoweredBeforeMonitor(t *testing.T) {
-	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
 		b.setTimeout(t, time.Minute)
 		b.add(t, fdbjobs.Spec{ID: "early"})

@@ -14,6 +14,7 @@ import (
 
 	"settee/fdbjobs"
 	"settee/pkg/kv"
+	"settee/pkg/kv/enginetest"
 )
 
 func (b *bundle) owners(t *testing.T) map[string]fdbjobs.Owner {
@@ -42,22 +43,19 @@ func (b *bundle) addMany(t *testing.T, owner string, n int) {
 	}
 }
 
-// serve takes n jobs, one at a time or several at a time, charges each, and returns how
-// many each owner had. A second passes with each claim.
-func (b *bundle) serve(t *testing.T, n, atOnce int, atAccept, atEnd int64) map[string]int {
+// serve takes n jobs, one or several at a time, charges each at its end, and returns how many each owner had. A second
+// passes with each claim.
+func (b *bundle) serve(t *testing.T, n, atOnce int, charge int64) map[string]int {
 	t.Helper()
 	served := map[string]int{}
 	for done := 0; done < n; {
-		held, err := b.jobs.Accept(t.Context(), fdbjobs.AcceptOptions{Count: min(atOnce, n-done), Charge: atAccept, Wait: -1})
-		require.NoError(t, err)
+		held := b.acceptBy(t, fdbjobs.AcceptOptions{Count: min(atOnce, n-done), Wait: -1})
 		require.NotEmpty(t, held)
 		for _, h := range held {
 			served[h.Job().Owner]++
 			done++
 			require.NoError(t, h.Finish(t.Context(), nil, func(tx kv.Transaction) error {
-				if atEnd != 0 {
-					b.jobs.Charge(tx, h.Job().Owner, atEnd)
-				}
+				b.jobs.Charge(tx, h.Job().Owner, charge)
 				return nil
 			}))
 		}
@@ -66,30 +64,22 @@ func (b *bundle) serve(t *testing.T, n, atOnce int, atAccept, atEnd int64) map[s
 	return served
 }
 
-// TestShares: what owners get is in proportion to their weights, however many jobs each
-// has, whether they are charged at the beginning or the end.
+// TestShares: owners are served in proportion to their weights, however many jobs each has.
 func TestShares(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
-		atOnce          int
-		atAccept, atEnd int64
-		off             int
-	}{
-		"charged at the end":       {1, 0, 1000, 1},
-		"charged when accepted":    {1, 1000, 0, 1},
-		"taken together":           {16, 1000, 0, 1},
-		"taken together, end only": {16, 0, 1000, 16},
+	for name, c := range map[string]struct{ atOnce, off int }{
+		"one at a time":  {1, 1},
+		"taken together": {16, 16},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			inBubble(t, func(t *testing.T, db kv.Database) {
+			enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
 				b := newBundle(t, db)
 				b.weigh(t, "two", 2)
 				b.weigh(t, "half", 0.5)
 				b.addMany(t, "one", 300)
 				b.addMany(t, "two", 150)
 				b.addMany(t, "half", 150)
-				served := b.serve(t, 140, c.atOnce, c.atAccept, c.atEnd)
+				served := b.serve(t, 140, c.atOnce, 1000)
 				assert.InDelta(t, 80, served["two"], float64(c.off))
 				assert.InDelta(t, 40, served["one"], float64(c.off))
 				assert.InDelta(t, 20, served["half"], float64(c.off))
@@ -103,10 +93,9 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// TestRunningCounts: what runs counts at once, also where jobs are taken faster than a claim looks
-// at all owners again.
+// TestRunningCounts: running jobs count at once, even if jobs are taken faster than a claim reads all owners again.
 func TestRunningCounts(t *testing.T) {
-	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
 		b.weigh(t, "two", 2)
 		for _, owner := range []string{"one", "two"} {
@@ -115,7 +104,7 @@ func TestRunningCounts(t *testing.T) {
 		_, err := b.jobs.RollUp(t.Context(), fdbjobs.Usage{Interval: time.Minute, Coeff: 0.5, Running: 100})
 		require.NoError(t, err)
 		running := map[string]int{}
-		for range 60 { // in no time
+		for range 60 { // no time passes
 			running[b.accept(t).Job().Owner]++
 		}
 		assert.InDelta(t, 20, running["one"], 1)
@@ -123,31 +112,30 @@ func TestRunningCounts(t *testing.T) {
 	})
 }
 
-// TestIdleOwner: one that returns owes nothing for what it used before, and is owed
-// nothing for the time that it was away.
+// TestIdleOwner: for an owner that returns, neither its earlier usage nor its absence counts.
 func TestIdleOwner(t *testing.T) {
-	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
 		b.monitor(t)
 		b.addMany(t, "steady", 200)
 		b.addMany(t, "greedy", 1)
-		b.serve(t, 2, 1, 1, 1_000_000) // greedy's one, and one of steady's
+		b.serve(t, 2, 1, 1_000_000) // greedy's one, and one of steady's
 		b.addMany(t, "greedy", 0)
 		after(time.Minute)
 		assert.NotContains(t, b.owners(t), "greedy", "an owner without jobs has no row")
 
 		b.addMany(t, "greedy", 100)
 		b.addMany(t, "new", 100)
-		served := b.serve(t, 90, 1, 0, 1000)
+		served := b.serve(t, 90, 1, 1000)
 		assert.InDelta(t, 30, served["greedy"], 1)
 		assert.InDelta(t, 30, served["new"], 1)
 		assert.InDelta(t, 30, served["steady"], 1)
 	})
 }
 
-// TestRollUp: usage decays once per interval, whoever asks for it.
+// TestRollUp: usage decays once per interval, however many processes call it.
 func TestRollUp(t *testing.T) {
-	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
 		b, other := newBundle(t, db), newBundle(t, db)
 		for i := range 250 { // more than one transaction takes
 			b.add(t, fdbjobs.Spec{ID: fmt.Sprint(i), Owner: fmt.Sprint("owner ", i)})
@@ -183,27 +171,47 @@ func TestRollUp(t *testing.T) {
 	})
 }
 
-// TestRollUpOfAClockThatWasAhead: what a process with a wrong clock has written does not stop
-// the others.
-func TestRollUpOfAClockThatWasAhead(t *testing.T) {
-	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
-		b := newBundle(t, db)
-		rolls := func(ahead time.Duration) bool {
-			b.transact(t, func(tx kv.Transaction) error { return b.jobs.RolledUpAt(tx, time.Now().Add(ahead)) })
-			rolled, err := b.jobs.RollUp(t.Context(), fdbjobs.Usage{Interval: time.Minute, Coeff: 0.5})
-			require.NoError(t, err)
-			return rolled
-		}
-		assert.True(t, rolls(-time.Minute))
-		assert.False(t, rolls(30*time.Second))
-		assert.True(t, rolls(365*24*time.Hour))
-	})
+// TestRollUpWithDifferentClocks: processes that call RollUp in turns decay usage once per interval, whatever time their
+// clocks show, and also when one of them ends or its clock is put right.
+func TestRollUpWithDifferentClocks(t *testing.T) {
+	for _, ahead := range []time.Duration{15 * time.Second, -15 * time.Second, 5 * time.Minute, 365 * 24 * time.Hour} {
+		t.Run(ahead.String(), func(t *testing.T) {
+			enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
+				skew := ahead
+				right := newBundle(t, db)
+				wrong := newBundleWith(t, db, fdbjobs.Options{Now: func() time.Time { return time.Now().Add(skew) }})
+				const interval = 15 * time.Second
+				rolled := 0
+				minutes := func(n int, nodes ...*bundle) {
+					rolled = 0
+					for range n * int(time.Minute/interval) {
+						for _, b := range nodes {
+							after(interval / time.Duration(len(nodes)))
+							did, err := b.jobs.RollUp(t.Context(), fdbjobs.Usage{Interval: interval, Coeff: 0.5})
+							require.NoError(t, err)
+							if did {
+								rolled++
+							}
+						}
+					}
+				}
+				minutes(5, right, wrong)
+				assert.Equal(t, 20, rolled)
+				minutes(5, right)
+				assert.InDelta(t, 20, rolled, 1)
+				minutes(5, wrong)
+				assert.InDelta(t, 20, rolled, 1)
+				skew = 0
+				minutes(5, wrong, right)
+				assert.InDelta(t, 20, rolled, 1)
+			})
+		})
+	}
 }
 
-// TestBehindManyEmptyOwners: a claim that gives up behind many owners without ready jobs is
-// followed by another one.
+// TestBehindManyEmptyOwners: another claim follows one that gives up after many owners without ready jobs.
 func TestBehindManyEmptyOwners(t *testing.T) {
-	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
 		const owners = 1300
 		b := newBundle(t, db)
 		for i := range owners {
@@ -211,25 +219,23 @@ func TestBehindManyEmptyOwners(t *testing.T) {
 		}
 		b.add(t, fdbjobs.Spec{ID: "last", Owner: "z"})
 		b.transact(t, func(tx kv.Transaction) error { b.jobs.Charge(tx, "z", 1000); return nil })
-		b.weigh(t, "z", 1) // which folds the charge
+		b.weigh(t, "z", 1) // folds the charge
 		for taken := 0; taken < owners; {
-			held, err := b.jobs.Accept(t.Context(), fdbjobs.AcceptOptions{Count: min(64, owners-taken)})
-			require.NoError(t, err)
+			held := b.acceptBy(t, fdbjobs.AcceptOptions{Count: min(64, owners-taken)})
 			for _, h := range held {
 				require.NotEqual(t, "last", h.Job().ID)
 			}
 			taken += len(held)
 		}
-		held, err := b.jobs.Accept(t.Context(), fdbjobs.AcceptOptions{Wait: -1})
-		require.NoError(t, err)
+		held := b.acceptBy(t, fdbjobs.AcceptOptions{Wait: -1})
 		require.Len(t, held, 1)
 	})
 }
 
-// TestRollUpOfUnknownResult: it is not done twice.
+// TestRollUpOfUnknownResult: the roll-up is not done twice.
 func TestRollUpOfUnknownResult(t *testing.T) {
-	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
-		b := newBundle(t, unknownOnce(db))
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, enginetest.UnknownOnce(db))
 		b.add(t, fdbjobs.Spec{ID: "j", Owner: "o", Token: "t"})
 		plain := newBundle(t, db)
 		plain.transact(t, func(tx kv.Transaction) error { plain.jobs.Charge(tx, "o", 1000); return nil })
@@ -244,14 +250,14 @@ func TestRollUpOfUnknownResult(t *testing.T) {
 }
 
 func TestWeights(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
 		for _, weight := range []float64{0, -1, math.NaN(), math.Inf(1)} {
 			err := db.Transact(t.Context(), func(tx kv.Transaction) error { return b.jobs.SetWeight(tx, "o", weight) })
 			require.ErrorIs(t, err, fdbjobs.ErrInvalid)
 			require.ErrorContains(t, err, "weight")
 		}
-		// A weight is there before the owner is, and moves one that waits.
+		// A weight can be set before the owner has jobs, and moves a waiting owner.
 		b.weigh(t, "heavy", 10)
 		b.add(t, fdbjobs.Spec{ID: "1", Owner: "heavy"}, fdbjobs.Spec{ID: "2", Owner: "light"})
 		b.transact(t, func(tx kv.Transaction) error {
@@ -261,7 +267,7 @@ func TestWeights(t *testing.T) {
 		})
 		assert.InDelta(t, 10, b.owners(t)["heavy"].Weight, 0)
 		line := func() []string {
-			owners, err := kv.TransactValue(t.Context(), db, func(tx kv.Transaction) ([]string, error) { return b.jobs.Standing(tx) })
+			owners, err := kv.TransactValue(t.Context(), db, func(tx kv.Transaction) ([]string, error) { return b.jobs.InLine(tx) })
 			require.NoError(t, err)
 			return owners
 		}
@@ -270,13 +276,40 @@ func TestWeights(t *testing.T) {
 		assert.Equal(t, []string{"heavy", "light"}, line())
 		b.weigh(t, "heavy", 2)
 		assert.Equal(t, []string{"light", "heavy"}, line())
+		b.weigh(t, "light", fdbjobs.DefaultWeight)
+		weights, err := kv.TransactValue(t.Context(), db, func(tx kv.Transaction) (map[string]float64, error) {
+			return b.jobs.Weights(tx)
+		})
+		require.NoError(t, err)
+		assert.Equal(t, map[string]float64{"heavy": 2}, weights, "the default is not stored")
 		b.check(t)
 	})
 }
 
-// TestOwnersLeave: nothing is left of owners whose jobs are gone, in whatever way.
+// TestTaggedCounts: an owner's jobs are counted by tag, as long as it has some.
+func TestTaggedCounts(t *testing.T) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db)
+		for i := range 6 {
+			b.add(t, fdbjobs.Spec{ID: fmt.Sprint(i), Owner: "o"})
+		}
+		for i, h := range b.take(t, 5) {
+			h.SetTag([]string{"good", "bad"}[i%2])
+			if i == 0 {
+				require.NoError(t, h.Resubmit(t.Context(), time.Now().Add(time.Hour), nil, nil))
+			} else {
+				require.NoError(t, h.Finish(t.Context(), nil, nil))
+			}
+		}
+		assert.Equal(t, map[fdbjobs.Part]int64{
+			fdbjobs.Pending.In("", "good"): 1, fdbjobs.Finished.In("", "good"): 2, fdbjobs.Finished.In("", "bad"): 2,
+		}, b.owners(t)["o"].Tagged)
+	})
+}
+
+// TestOwnersLeave: nothing is left of owners whose jobs have ended or were removed in any way.
 func TestOwnersLeave(t *testing.T) {
-	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
 		b.monitor(t)
 		for i := range 150 {
@@ -287,10 +320,12 @@ func TestOwnersLeave(t *testing.T) {
 		}
 		taken := 0
 		for taken < 100 {
-			held, err := b.jobs.Accept(t.Context(), fdbjobs.AcceptOptions{Count: 64, Charge: 5})
-			require.NoError(t, err)
+			held := b.acceptBy(t, fdbjobs.AcceptOptions{Count: 64})
 			for _, h := range held {
-				require.NoError(t, h.FinishFor(t.Context(), time.Minute, nil, nil))
+				require.NoError(t, h.FinishFor(t.Context(), time.Minute, nil, func(tx kv.Transaction) error {
+					b.jobs.Charge(tx, h.Job().Owner, 5)
+					return nil
+				}))
 			}
 			taken += len(held)
 		}
@@ -309,9 +344,9 @@ func TestOwnersLeave(t *testing.T) {
 	})
 }
 
-// TestNoSchedule: jobs are taken whatever their time and owner.
+// TestNoSchedule: jobs of any time and owner are taken.
 func TestNoSchedule(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
 		for i := range 100 {
 			scheduled := time.Time{}
@@ -322,25 +357,75 @@ func TestNoSchedule(t *testing.T) {
 		}
 		seen := map[string]bool{}
 		for len(seen) < 100 {
-			held, err := b.jobs.Accept(t.Context(), fdbjobs.AcceptOptions{Count: 7, NoSchedule: true, Wait: -1})
-			require.NoError(t, err)
+			held := b.acceptBy(t, fdbjobs.AcceptOptions{Count: 7, NoSchedule: true, Wait: -1})
 			require.NotEmpty(t, held)
 			for _, h := range held {
 				require.False(t, seen[h.Job().ID])
 				seen[h.Job().ID] = true
 			}
 		}
-		held, err := b.jobs.Accept(t.Context(), fdbjobs.AcceptOptions{NoSchedule: true, Wait: -1})
-		require.NoError(t, err)
+		held := b.acceptBy(t, fdbjobs.AcceptOptions{NoSchedule: true, Wait: -1})
 		assert.Empty(t, held)
 		b.check(t)
 	})
 }
 
-// TestManyClaimers: claimers of several processes get all jobs, each of them once, also
-// those that one that has gone would have preferred.
+// TestDeadClaimers: claimers find each other among many that have died, which are forgotten. One that is closed leaves.
+func TestDeadClaimers(t *testing.T) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db)
+		b.addMany(t, "o", 2_000)
+		b.transact(t, func(tx kv.Transaction) error {
+			for i := range 300 {
+				b.jobs.AddClaimer(tx, fmt.Sprint("0", i), time.Now().Add(-30*time.Second))
+			}
+			return nil
+		})
+		known := func() int {
+			n, err := kv.TransactValue(t.Context(), db, func(tx kv.Transaction) ([]string, error) { return b.jobs.Claimers(tx) })
+			require.NoError(t, err)
+			return len(n)
+		}
+		live := []*bundle{b, newBundle(t, db), newBundle(t, db)}
+		lanes := func() (n []int) {
+			for range 3 {
+				n = nil
+				after(1500 * time.Millisecond)
+				for _, b := range live {
+					b.take(t, 64)
+					synctest.Wait()
+					n = append(n, b.jobs.Lanes())
+				}
+			}
+			return n
+		}
+		assert.Equal(t, []int{3, 3, 3}, lanes())
+		assert.Equal(t, 303, known())
+		waiting := make(chan error)
+		go func() {
+			for {
+				if _, err := live[2].jobs.Accept(t.Context(), fdbjobs.AcceptOptions{Latest: time.Unix(1, 0)}); err != nil {
+					waiting <- err
+					return
+				}
+			}
+		}()
+		synctest.Wait()
+		live[2].layer.Close()
+		require.ErrorIs(t, <-waiting, fdbjobs.ErrClosed)
+		live = live[:2]
+		assert.Equal(t, 302, known())
+		assert.Equal(t, []int{2, 2}, lanes())
+		b.monitor(t)
+		after(time.Minute)
+		assert.Zero(t, known())
+	})
+}
+
+// TestManyClaimers: claimers of several processes take all jobs, each once, even those in the lane of a claimer that
+// has ended.
 func TestManyClaimers(t *testing.T) {
-	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
 		var all []*bundle
 		for range 5 {
 			all = append(all, newBundle(t, db))
@@ -360,7 +445,7 @@ func TestManyClaimers(t *testing.T) {
 }
 
 func TestCounts(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
 		for i := range 9 {
 			b.add(t, fdbjobs.Spec{ID: fmt.Sprint(i), Owner: fmt.Sprint("owner ", i%2), Scheduled: time.Now().Add(time.Duration(i/3) * time.Hour)})
@@ -368,17 +453,9 @@ func TestCounts(t *testing.T) {
 		require.NoError(t, b.accept(t).Finish(t.Context(), nil, nil))
 		b.accept(t)
 		b.transact(t, func(tx kv.Transaction) error {
-			for latest, want := range map[time.Duration]int{0: 1, time.Hour: 4, 2 * time.Hour: 7} {
-				n, err := b.jobs.CountDue(tx, time.Now().Add(latest), 100)
-				require.NoError(t, err)
-				assert.Equal(t, want, n, latest)
-				n, err = b.jobs.CountDue(tx, time.Now().Add(latest), 3)
-				require.NoError(t, err)
-				assert.Equal(t, min(want, 3), n)
-			}
 			total := int64(0)
 			var ids []string
-			for _, owner := range []string{"owner 0", "owner 1", "nobody"} {
+			for _, owner := range []string{"owner 0", "owner 1", "no owner"} {
 				n, err := b.jobs.CountOwned(tx, owner, fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished)
 				require.NoError(t, err)
 				total += n
@@ -397,25 +474,19 @@ func TestCounts(t *testing.T) {
 			}
 			assert.EqualValues(t, 9, total)
 			assert.Len(t, ids, 9)
-			jobs, err := b.jobs.GetMany(tx, "3", "none", "4")
-			require.NoError(t, err)
-			require.Len(t, jobs, 3)
-			assert.Equal(t, "3", jobs[0].ID)
-			assert.Nil(t, jobs[1])
-			assert.Equal(t, "4", jobs[2].ID)
 			return nil
 		})
-		// A pending job can change hands.
+		// A pending job can change its owner.
 		b.transact(t, func(tx kv.Transaction) error { return b.jobs.Add(tx, fdbjobs.Spec{ID: "8", Owner: "other"}) })
 		b.check(t)
 		assert.EqualValues(t, 1, b.owners(t)["other"].Pending)
 	})
 }
 
-// TestExpiry: what has ended goes when its time is over, unless it was added again.
+// TestExpiry: finished jobs are removed when they expire, unless they were added again.
 func TestExpiry(t *testing.T) {
-	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
-		b := newBundle(t, unknownOnce(db))
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, enginetest.UnknownOnce(db))
 		for i := range 260 {
 			b.add(t, fdbjobs.Spec{ID: fmt.Sprint(i), Token: fmt.Sprint(i), Args: text(`{"a":1}`)})
 		}
@@ -453,17 +524,19 @@ func TestExpiry(t *testing.T) {
 	})
 }
 
-// TestUpkeep: tasks run on some process, again and again, go on where they were after
-// the death of one, and are tried again when they fail.
+// TestUpkeep: tasks run repeatedly on some process, continue elsewhere after its death, and are retried after an error.
 func TestUpkeep(t *testing.T) {
-	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
 		ctx, cancel := context.WithCancel(t.Context())
 		var runs atomic.Int64
 		failures := make(chan error, 100)
 		long := make(chan *fdbjobs.Held, 10)
 		tasks := []fdbjobs.Task{
-			b.jobs.Expiry(time.Minute),
+			{Name: "expired", Every: time.Minute, Run: func(ctx context.Context, _ *fdbjobs.Held) error {
+				_, _, err := b.jobs.RemoveExpired(ctx)
+				return err
+			}},
 			{Name: "fails", Every: time.Hour, Run: func(context.Context, *fdbjobs.Held) error { runs.Add(1); return assert.AnError }},
 			{Name: "long", Every: time.Hour, Run: func(ctx context.Context, h *fdbjobs.Held) error {
 				long <- h
@@ -491,7 +564,7 @@ func TestUpkeep(t *testing.T) {
 		h := <-long
 		after(30 * time.Minute)
 		require.NoError(t, h.Context().Err(), "it is kept")
-		// The process stops: the task goes back, and on from where it was elsewhere.
+		// The process stops: the task is resubmitted, and continues elsewhere where it was.
 		cancel()
 		require.ErrorIs(t, <-first, context.Canceled)
 		other := newBundle(t, db)
@@ -512,8 +585,8 @@ func TestUpkeep(t *testing.T) {
 		cancel()
 		require.ErrorIs(t, <-second, context.Canceled)
 
-		// A job of a task that nobody here knows stays.
-		upkeep := other.layer.Type(fdbjobs.UpkeepType)
+		// A job of a task that is not known here stays.
+		upkeep := other.layer.Queue(fdbjobs.UpkeepQueue)
 		other.transact(t, func(tx kv.Transaction) error { return upkeep.Add(tx, fdbjobs.Spec{ID: "unknown"}) })
 		ctx, cancel = context.WithCancel(t.Context())
 		third := run(ctx, other)

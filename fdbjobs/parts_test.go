@@ -11,12 +11,13 @@ import (
 
 	"settee/fdbjobs"
 	"settee/pkg/kv"
+	"settee/pkg/kv/enginetest"
 )
 
-// TestParts: labels and tags tell jobs apart in lists and counts, and move with them.
+// TestParts: labels and tags select jobs in lists and counts, and follow the jobs.
 func TestParts(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
-		b := newBundle(t, unknownOnce(db))
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, enginetest.UnknownOnce(db))
 		ids := func(parts ...fdbjobs.Part) string {
 			var found []string
 			b.transact(t, func(tx kv.Transaction) error {
@@ -67,7 +68,7 @@ func TestParts(t *testing.T) {
 		require.NoError(t, held["b"].Finish(t.Context(), nil, nil))
 		assert.Equal(t, "b", ids(fdbjobs.Finished.In("blue", "well")))
 
-		// A tag lasts until something happens to the job; a label until it is added anew.
+		// A tag lasts until the job's next change, a label until it is added again.
 		a := b.accept(t)
 		assert.Equal(t, "a", ids(fdbjobs.Running.In("red", "")))
 		require.NoError(t, a.Resubmit(t.Context(), time.Now(), nil, nil))

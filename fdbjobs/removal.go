@@ -4,101 +4,97 @@ import (
 	"bytes"
 	"context"
 	"slices"
-	"time"
 
 	"settee/pkg/kv"
+	"settee/pkg/kv/rows"
 )
 
-// Remove removes a job, and reports whether it was there. If it runs, its
-// processor gets ErrHalt at its next update.
+// Remove removes a job, and reports whether it existed. If it runs, its processor gets ErrHalt at its next update.
 //
-// After a commit whose result was unknown the function of the transaction runs
-// again and does not find what it has removed. Who tells a user keeps the answer
-// outside, and takes a job that any run has seen for one that was there.
-func (t *Type) Remove(tx kv.Transaction, id string) (bool, error) {
-	old, err := awaitRow(t.readRow(tx, id))
+// After a commit whose result was unknown the transaction's function runs again and finds the job gone. A caller that
+// reports the result keeps it outside of the function: the job existed if any run found it.
+func (q *Queue) Remove(tx kv.Transaction, id string) (bool, error) {
+	old, err := awaitRow(q.readRow(tx, id))
 	if err != nil || old == nil {
 		return false, err
 	}
-	t.drop(tx, id, old, 0)
-	return true, t.settle(tx, []string{old.owner})
+	q.drop(tx, id, old)
+	return true, q.settle(tx, []string{old.owner})
 }
 
-// RemoveOwned removes jobs of one owner that are in one of the parts: at most limit
-// of them, from the last id down that is less than before, "" being none. It returns them
-// as they were, in that order, but without their args, which it does not read; so that what
-// else there is of a job can go with it. Those that run are halted as by [Type.Remove].
+// RemoveOwned removes jobs of one owner that are in one of the parts: at most limit jobs, in descending order of ids
+// from the last id that is less than before, or from the last of all if before is empty. It returns them in that order,
+// as they were, without their args, so that the caller can remove what belongs to them. Running jobs are halted as by
+// [Queue.Remove].
 //
-// It goes down because ids often grow, and those who take jobs begin with the oldest: both
-// ends of a queue can be worked at without conflicts.
-func (t *Type) RemoveOwned(tx kv.Transaction, owner, before string, limit int, parts ...Part) ([]*Job, error) {
-	found, err := t.lastOwned(tx.Snapshot(), owner, before, limit, parts)
+// The order is descending because ids often grow, and claims begin with the oldest jobs: the two ends of a queue do not
+// conflict.
+func (q *Queue) RemoveOwned(tx kv.Transaction, owner, before string, limit int, parts ...Part) ([]*Job, error) {
+	found, err := q.lastOwned(tx.Snapshot(), owner, before, limit, parts)
 	if err != nil {
 		return nil, err
 	}
-	return t.removeMany(tx, found, func(_ int, r *row) bool {
+	return q.removeMany(tx, found, func(_ int, r *row) bool {
 		return r.owner == owner && slices.Contains(parts, r.part())
 	})
 }
 
-// lastOwned reads the last ids of an owner's jobs, the last one first.
-func (t *Type) lastOwned(tx kv.ReadTransaction, owner, before string, limit int, parts []Part) ([]string, error) {
+// lastOwned reads the last ids of an owner's jobs, in descending order.
+func (q *Queue) lastOwned(tx kv.ReadTransaction, owner, before string, limit int, parts []Part) ([]string, error) {
 	if limit <= 0 {
 		return nil, nil
 	}
-	index := t.keys.owned.Sub(owner)
+	index := q.keys.owned.Sub(owner)
 	ranges := make([]kv.RangeResult, len(parts))
 	for i, part := range parts {
 		s := index.Sub(part.elements()...)
-		r := keyRange(s)
+		r := rows.Range(s)
 		if before != "" {
 			r.End = s.Pack(before)
 		}
-		ranges[i] = tx.GetRange(r, kv.RangeOptions{Limit: limit, Reverse: true, Mode: kv.StreamWantAll})
+		ranges[i] = tx.GetRange(r, kv.RangeOptions{Limit: limit, Reverse: true})
 	}
 	found, err := idsOf(index, ranges)
 	slices.Reverse(found)
 	return found[:min(limit, len(found))], err
 }
 
-// RemoveExpiredIn removes finished jobs whose time is over ([Held.FinishFor]), at most
-// limit of them, and returns them as [Type.RemoveOwned] does.
-func (t *Type) RemoveExpiredIn(tx kv.Transaction, limit int) ([]*Job, error) {
-	expired := keyRange(t.keys.expiry)
-	expired.End = t.keys.expiry.Pack(time.Now().Unix() + 1)
-	pairs, err := tx.Snapshot().GetRange(expired, kv.RangeOptions{Limit: limit, Mode: kv.StreamWantAll}).Slice()
+// RemoveExpiredIn removes up to limit finished jobs that have expired ([Held.FinishFor]), and returns them as
+// [Queue.RemoveOwned] does.
+func (q *Queue) RemoveExpiredIn(tx kv.Transaction, limit int) ([]*Job, error) {
+	expired := rows.Range(q.keys.expiry)
+	expired.End = q.keys.expiry.Pack(q.layer.now().Unix() + 1)
+	pairs, err := tx.Snapshot().GetRange(expired, kv.RangeOptions{Limit: limit}).Slice()
 	if err != nil {
 		return nil, err
 	}
-	ids, err := lastStrings(t.keys.expiry, pairs)
+	ids, err := lastStrings(q.keys.expiry, pairs)
 	if err != nil {
 		return nil, err
 	}
-	return t.removeMany(tx, ids, func(i int, r *row) bool {
-		return r.expires != nil && bytes.Equal(pairs[i].Key, t.keys.expiry.Pack(*r.expires, ids[i]))
+	return q.removeMany(tx, ids, func(i int, r *row) bool {
+		return r.expires != nil && bytes.Equal(pairs[i].Key, q.keys.expiry.Pack(*r.expires, ids[i]))
 	})
 }
 
-// expireBatch is how many expired jobs one transaction removes.
+// expireBatch is the number of expired jobs that one transaction removes.
 const expireBatch = 100
 
-// RemoveExpired removes some of the finished jobs whose time is over ([Held.FinishFor]),
-// and reports how many, and whether there may be more. Upkeep calls it.
-func (t *Type) RemoveExpired(ctx context.Context) (removed int, more bool, err error) {
-	removed, err = kv.TransactValue(ctx, t.layer.db, func(tx kv.Transaction) (int, error) {
-		jobs, err := t.RemoveExpiredIn(tx, expireBatch)
+// RemoveExpired removes some expired jobs ([Held.FinishFor]). It reports how many, and whether there may be more.
+func (q *Queue) RemoveExpired(ctx context.Context) (removed int, more bool, err error) {
+	removed, err = kv.TransactValue(ctx, q.layer.db, func(tx kv.Transaction) (int, error) {
+		jobs, err := q.RemoveExpiredIn(tx, expireBatch)
 		return len(jobs), err
 	})
 	return removed, removed == expireBatch, err
 }
 
-// removeMany removes those of some jobs, which an index has led to, that match: the
-// invariants say that all do.
-func (t *Type) removeMany(tx kv.Transaction, ids []string, match func(i int, r *row) bool) ([]*Job, error) {
+// removeMany removes the jobs that match. They come from an index, so the invariants say that all match.
+func (q *Queue) removeMany(tx kv.Transaction, ids []string, match func(i int, r *row) bool) ([]*Job, error) {
 	rows, states := make([]kv.Future[[]byte], len(ids)), make([]kv.Future[[]byte], len(ids))
 	for i, id := range ids {
-		rows[i] = t.readRow(tx, id)
-		states[i] = tx.Snapshot().Get(t.keys.state.Pack(id)) // written only together with the row
+		rows[i] = q.readRow(tx, id)
+		states[i] = tx.Snapshot().Get(q.keys.state.Pack(id)) // a write of it conflicts with a read of the row
 	}
 	var removed []*Job
 	var owners []string
@@ -114,21 +110,18 @@ func (t *Type) removeMany(tx kv.Transaction, ids []string, match func(i int, r *
 		if err != nil {
 			return nil, err
 		}
-		t.drop(tx, id, old, uint16(i))
+		q.drop(tx, id, old)
 		owners = append(owners, old.owner)
-		removed = append(removed, &Job{
-			ID: id, Owner: old.owner, Status: old.status, State: state, Label: old.label, Tag: old.tag,
-			Scheduled: unixTime(old.scheduled), Generation: old.generation,
-		})
+		removed = append(removed, old.job(id, state))
 	}
 	slices.Sort(owners)
-	return removed, t.settle(tx, slices.Compact(owners))
+	return removed, q.settle(tx, slices.Compact(owners))
 }
 
-// drop removes a job with all that is its own.
-func (t *Type) drop(tx kv.Transaction, id string, old *row, order uint16) {
-	t.clearArgs(tx, id, 0, old.chunks)
-	tx.Clear(t.keys.state.Pack(id))
-	t.setListed(tx, id, nil, old)
-	t.put(tx, id, old, nil, order)
+// drop removes a job with all its rows.
+func (q *Queue) drop(tx kv.Transaction, id string, old *row) {
+	q.clearArgs(tx, id, 0, old.chunks)
+	tx.Clear(q.keys.state.Pack(id))
+	q.setListed(tx, id, nil, old)
+	q.put(tx, id, old, nil)
 }

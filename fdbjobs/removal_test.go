@@ -10,13 +10,13 @@ import (
 
 	"settee/fdbjobs"
 	"settee/pkg/kv"
+	"settee/pkg/kv/enginetest"
 )
 
-// TestRemoveOwned: the jobs of one owner go, a page at a time and those of the statuses that
-// were asked for, and no others.
+// TestRemoveOwned: only the jobs of one owner with the given statuses are removed, in pages.
 func TestRemoveOwned(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
-		b := newBundle(t, unknownOnce(db))
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, enginetest.UnknownOnce(db))
 		for i := range 10 {
 			id := fmt.Sprintf("%02d", i)
 			b.add(t, fdbjobs.Spec{ID: id, Owner: "a", Token: id, State: fmt.Appendf(nil, `{"s":%d}`, i), Args: text(`{"a":1}`)})

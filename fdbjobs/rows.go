@@ -5,36 +5,39 @@ import (
 	"settee/pkg/tuple"
 )
 
-// put moves a job from one row to another, and with it everything else that says
-// where the job is: queues, indexes, counts, transitions. old is what the
-// transaction read, nil for a job that is not there; next is what shall be, nil
-// for a job that is to go. A next that is to have a row in ready or active has an
-// incomplete versionstamp as its sequence; no two jobs of one transaction have
-// the same order. A job that becomes ready needs its owner in line: see [Type.enlist].
+// put replaces a job's row, and updates everything that depends on it: its place, indexes and counts. old is
+// the row that the transaction read, or nil if there is no job. next is the row to write, or nil to remove the job. If
+// next belongs in ready or active, its sequence is an incomplete versionstamp whose order is unique within the
+// transaction. The owner of a job that becomes ready must be in line: see [line.enlist].
 //
-// Counts and transitions change only with a status that this transaction read,
-// so that a repeated transaction finds its own work and does not do it twice.
-func (t *Type) put(tx kv.Transaction, id string, old, next *row, order uint16) {
+// Counts change only with a status that this transaction read, so a repeated transaction does not count its own work
+// twice.
+func (q *Queue) put(tx kv.Transaction, id string, old, next *row) {
 	if old != nil {
-		t.clearPlace(tx, id, old)
-	}
-	if next == nil {
-		tx.Clear(t.keys.data.Pack(id))
-	} else {
-		t.setPlace(tx, id, next)
-		t.setRow(tx, id, next)
+		if place := q.place(id, old); place != nil {
+			tx.Clear(place)
+		}
 	}
 	before, after := statusOf(old), statusOf(next)
+	if next == nil {
+		tx.Clear(q.keys.data.Pack(id))
+	} else {
+		if old != nil {
+			next.entered, next.earlier = old.entered, false
+		}
+		if before != after {
+			*next.entered.of(after)++
+		}
+		q.setPlace(tx, id, next)
+		q.setRow(tx, id, next)
+	}
 	if before != after || next != nil && (old.owner != next.owner || old.part() != next.part()) {
 		if old != nil {
-			t.index(tx, id, old, -1)
+			q.index(tx, id, old, -1)
 		}
 		if next != nil {
-			t.index(tx, id, next, 1)
+			q.index(tx, id, next, 1)
 		}
-	}
-	if before != after {
-		t.transition(tx, id, after, order)
 	}
 }
 
@@ -45,83 +48,78 @@ func statusOf(r *row) Status {
 	return r.status
 }
 
-// clearPlace removes the job's row in delayed, ready, active or expiry.
-func (t *Type) clearPlace(tx kv.Transaction, id string, r *row) {
+// place returns the key of a job's place: its row in delayed, ready, active or expiry. It is nil for a finished job that
+// does not expire.
+func (q *Queue) place(id string, r *row) []byte {
 	switch {
 	case r.waits():
-		tx.Clear(t.keys.delayed.Pack(r.scheduled, id))
+		return q.keys.delayed.Pack(r.scheduled, id)
 	case r.status == Pending:
-		tx.Clear(t.keys.ready.Pack(r.owner, *r.sequence, id))
+		return q.keys.ready.Pack(r.owner, *r.sequence, id)
 	case r.status == Running:
-		tx.Clear(t.keys.active.Pack(*r.sequence, id))
+		return q.keys.activeOf(id, r).Pack(*r.sequence, id)
 	case r.expires != nil:
-		tx.Clear(t.keys.expiry.Pack(*r.expires, id))
+		return q.keys.expiry.Pack(*r.expires, id)
+	}
+	return nil
+}
+
+// setPlace writes a job's place. A place in ready or active is at the stamp of the transaction.
+func (q *Queue) setPlace(tx kv.Transaction, id string, r *row) {
+	switch {
+	case r.waits():
+		tx.Set(q.keys.delayed.Pack(r.scheduled, id), []byte(r.owner))
+		tx.Add(q.keys.watchReady, 1)
+	case r.status == Pending:
+		q.stamped(tx, q.keys.ready.Sub(r.owner), r.sequence.UserVersion, id, "")
+		tx.Add(q.keys.watchReady, 1)
+	case r.status == Running:
+		q.stamped(tx, q.keys.activeOf(id, r), r.sequence.UserVersion, id, string(packTimeout(r.timeout)))
+	case r.expires != nil:
+		tx.Set(q.keys.expiry.Pack(*r.expires, id), nil)
 	}
 }
 
-// setPlace writes the job's row in delayed, ready, active or expiry.
-func (t *Type) setPlace(tx kv.Transaction, id string, r *row) {
-	switch {
-	case r.waits():
-		tx.Set(t.keys.delayed.Pack(r.scheduled, id), []byte(r.owner))
-		tx.Atomic(kv.MutationAdd, t.keys.watchReady, littleEndian(1))
-	case r.status == Pending:
-		t.stamped(tx, t.keys.ready.Sub(r.owner), r.sequence.UserVersion, id, "")
-		tx.Atomic(kv.MutationAdd, t.keys.watchReady, littleEndian(1))
-	case r.status == Running:
-		t.stamped(tx, t.keys.active, r.sequence.UserVersion, id, string(packTimeout(r.timeout)))
-	case r.expires != nil:
-		tx.Set(t.keys.expiry.Pack(*r.expires, id), nil)
-	}
-}
-
-func (t *Type) setRow(tx kv.Transaction, id string, r *row) {
+func (q *Queue) setRow(tx kv.Transaction, id string, r *row) {
 	if r.sequence == nil {
-		tx.Set(t.keys.data.Pack(id), r.tuple().Pack())
+		tx.Set(q.keys.data.Pack(id), r.tuple().Pack())
 		return
 	}
-	// The only error is that of a tuple without exactly one incomplete stamp, and
-	// sequence is one.
+	// PackWithVersionstamp fails only without exactly one incomplete stamp, and sequence is one.
 	value, err := r.tuple().PackWithVersionstamp(nil)
 	if err != nil {
 		panic(err)
 	}
-	tx.SetVersionstampedValue(t.keys.data.Pack(id), value)
+	tx.SetVersionstampedValue(q.keys.data.Pack(id), value)
 }
 
-// index adds the job to the indexes and counts, or with n = -1 takes it out.
-func (t *Type) index(tx kv.Transaction, id string, r *row, n int64) {
-	for _, key := range t.indexKeys(id, r) {
+// index adds the job to the indexes and counts, or removes it if n is -1.
+func (q *Queue) index(tx kv.Transaction, id string, r *row, n int64) {
+	for _, key := range q.indexKeys(id, r) {
 		if n > 0 {
 			tx.Set(key, nil)
 		} else {
 			tx.Clear(key)
 		}
 	}
-	tx.Atomic(kv.MutationAdd, t.keys.count.Pack(r.part().elements()...), littleEndian(n))
-	tx.Atomic(kv.MutationAdd, t.keys.ownedCount.Pack(r.owner, string(r.status)), littleEndian(n))
+	tx.Add(q.keys.count.Pack(r.part().elements()...), n)
+	tx.Add(q.keys.ownedCount.Pack(r.owner, string(r.status)), n)
 	if r.tag != "" {
-		tx.Atomic(kv.MutationAdd, t.keys.ownedTagged.Pack(r.owner, string(r.status), r.tag), littleEndian(n))
+		tx.Add(q.keys.ownedTagged.Pack(r.owner, string(r.status), r.tag), n)
 	}
 }
 
-// indexKeys are the job's in status and owned.
-func (t *Type) indexKeys(id string, r *row) [2][]byte {
+// indexKeys returns the job's keys in status and owned.
+func (q *Queue) indexKeys(id string, r *row) [2][]byte {
 	p := r.part()
 	return [2][]byte{
-		t.keys.status.Pack(string(p.Status), p.Label, p.Tag, id),
-		t.keys.owned.Pack(r.owner, string(p.Status), p.Label, p.Tag, id),
+		q.keys.status.Pack(string(p.Status), p.Label, p.Tag, id),
+		q.keys.owned.Pack(r.owner, string(p.Status), p.Label, p.Tag, id),
 	}
-}
-
-// transition tells those who follow the job.
-func (t *Type) transition(tx kv.Transaction, id string, after Status, order uint16) {
-	t.stamped(tx, t.keys.transitions, order, id, string(after))
-	tx.Atomic(kv.MutationAdd, t.keys.watchTransitions, littleEndian(1))
 }
 
 // stamped sets the key (stamp, id) of s.
-func (t *Type) stamped(tx kv.Transaction, s tuple.Subspace, order uint16, id, value string) {
+func (q *Queue) stamped(tx kv.Transaction, s tuple.Subspace, order uint16, id, value string) {
 	key, err := s.PackWithVersionstamp(tuple.IncompleteVersionstamp(order), id)
 	if err != nil {
 		panic(err) // as in setRow
@@ -129,8 +127,7 @@ func (t *Type) stamped(tx kv.Transaction, s tuple.Subspace, order uint16, id, va
 	tx.SetVersionstampedKey(key, []byte(value))
 }
 
-// queued is the row of a job that is to wait until scheduled, or whose time has
-// come.
+// queued returns the row of a job that waits until scheduled, or is ready if that time has passed.
 func queued(r row, scheduled, now int64, order uint16) *row {
 	r.status, r.tag = Pending, ""
 	r.scheduled = scheduled
@@ -143,14 +140,14 @@ func queued(r row, scheduled, now int64, order uint16) *row {
 	return &r
 }
 
-// queue is put for a job that is to wait, and brings its owner into line if it is ready.
-func (t *Type) queue(tx kv.Transaction, line *line, id string, old, next *row, order uint16) error {
+// enqueue is put for a pending job. If the job is ready, it puts the owner into line.
+func (q *Queue) enqueue(tx kv.Transaction, line *line, id string, old, next *row) error {
 	if !next.waits() {
 		if err := line.enlist(next.owner); err != nil {
 			return err
 		}
 	}
-	t.put(tx, id, old, next, order)
+	q.put(tx, id, old, next)
 	return nil
 }
 
@@ -159,12 +156,11 @@ func stamp(order uint16) *tuple.Versionstamp {
 	return &s
 }
 
-// readRow starts reading a job's row.
-func (t *Type) readRow(tx kv.ReadTransaction, id string) kv.Future[[]byte] {
-	return tx.Get(t.keys.data.Pack(id))
+func (q *Queue) readRow(tx kv.ReadTransaction, id string) kv.Future[[]byte] {
+	return tx.Get(q.keys.data.Pack(id))
 }
 
-// awaitRow returns the row that readRow reads, nil if there is no such job.
+// awaitRow returns the row that readRow reads, or nil if there is no job.
 func awaitRow(f kv.Future[[]byte]) (*row, error) {
 	value, err := f.Await()
 	if err != nil || value == nil {

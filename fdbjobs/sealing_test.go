@@ -11,6 +11,7 @@ import (
 
 	"settee/fdbjobs"
 	"settee/pkg/kv"
+	"settee/pkg/kv/enginetest"
 	"settee/pkg/kv/faultkv"
 	"settee/pkg/kv/kvtest"
 	"settee/pkg/sealed"
@@ -20,8 +21,8 @@ import (
 
 // sealedBundle is a process with keys.
 func sealedBundle(t *testing.T, db kv.Database, keys *sealed.Keys) *bundle {
-	b := &bundle{db: db, layer: fdbjobs.OpenSealed(db, prefix, keys)}
-	b.jobs = b.layer.Type("work")
+	b := &bundle{db: db, layer: fdbjobs.Open(db, prefix, fdbjobs.Options{Sealer: keys})}
+	b.jobs = b.layer.Queue("work")
 	t.Cleanup(func() {
 		b.layer.Close()
 		b.check(t)
@@ -39,7 +40,7 @@ func reseal(t *testing.T, b *bundle, keyID string) map[string]int64 {
 const secretArgs = `{"password":"relax-and-enjoy"}`
 
 func TestSealedArgs(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := sealedBundle(t, db, sealedtest.Keys(t, "a"))
 		large := `{"password":"relax-and-enjoy","x":"` + strings.Repeat("x", 300_000) + `"}`
 		start, end := `{"password":"relax-and-enjoy","x":"`, `"}`
@@ -56,8 +57,7 @@ func TestSealedArgs(t *testing.T) {
 		require.Equal(t, "{}", string(b.get(t, "none").Args))
 		require.Equal(t, map[string]int64{"a": 4}, reseal(t, b, ""))
 
-		taken, err := b.jobs.Accept(t.Context(), fdbjobs.AcceptOptions{Count: 10, Wait: -1})
-		require.NoError(t, err)
+		taken := b.acceptBy(t, fdbjobs.AcceptOptions{Count: 10, Wait: -1})
 		require.NotEmpty(t, taken)
 		for _, held := range taken {
 			if text, has := args[held.Job().ID]; has {
@@ -72,10 +72,9 @@ func TestSealedArgs(t *testing.T) {
 	})
 }
 
-// Whoever has not the key finds, takes and lists the jobs nonetheless, and hears why there are no
-// args.
+// A process without the key finds, takes and lists the jobs, and gets the reason why they have no args.
 func TestArgsWithoutTheKey(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		sealedBundle(t, db, sealedtest.Keys(t, "a")).add(t, fdbjobs.Spec{ID: "j", Owner: "owner", Args: json.RawMessage(secretArgs)})
 		for _, keys := range []*sealed.Keys{nil, sealedtest.Keys(t, "b")} {
 			other := sealedBundle(t, db, keys)
@@ -83,8 +82,7 @@ func TestArgsWithoutTheKey(t *testing.T) {
 			require.Nil(t, job.Args)
 			require.ErrorIs(t, job.ArgsErr, fdbjobs.ErrSealed)
 			require.ErrorContains(t, job.ArgsErr, `sealed with the key "a"`)
-			held, err := other.jobs.Accept(t.Context(), nobody)
-			require.NoError(t, err)
+			held := other.acceptBy(t, doesNotWait)
 			require.ErrorIs(t, held[0].Job().ArgsErr, fdbjobs.ErrSealed)
 			require.NoError(t, held[0].Resubmit(t.Context(), held[0].Job().Scheduled, nil, nil))
 			require.Equal(t, map[string]int64{"a": 1}, reseal(t, other, ""))
@@ -93,9 +91,9 @@ func TestArgsWithoutTheKey(t *testing.T) {
 	})
 }
 
-// The args of one job are no other job's.
+// Sealed args cannot be moved to another job.
 func TestMovedArgs(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := sealedBundle(t, db, sealedtest.Keys(t, "a"))
 		b.add(t, fdbjobs.Spec{ID: "j", Args: json.RawMessage(secretArgs)}, fdbjobs.Spec{ID: "k", Args: json.RawMessage(`{}`)})
 		b.transact(t, func(tx kv.Transaction) error {
@@ -109,9 +107,9 @@ func TestMovedArgs(t *testing.T) {
 	})
 }
 
-// Plain args are sealed, and those of an earlier key anew, whatever the state of their jobs.
+// Plain args are sealed, and args with an earlier key are sealed again, whatever the status of their jobs.
 func TestReseal(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		many := 2*fdbjobs.ResealAtOnce + 3
 		specs := func(from int) (list []fdbjobs.Spec) {
 			for i := range many {
@@ -123,13 +121,12 @@ func TestReseal(t *testing.T) {
 		plain.add(t, specs(0)...)
 		old := sealedBundle(t, db, sealedtest.Keys(t, "a"))
 		old.add(t, specs(5000)...)
-		// One chunk as it is sealed with one key, two with another.
+		// Args that are one chunk sealed with one key, and two chunks with another.
 		edge := `{"x":"` + strings.Repeat("x", fdbjobs.ArgsChunk-30-8-1) + `"}`
 		old.add(t, fdbjobs.Spec{ID: "edge", Args: json.RawMessage(edge)})
 		big := `{"x":"` + strings.Repeat("x", 700_000) + `"}`
 		old.add(t, fdbjobs.Spec{ID: "t1", Args: json.RawMessage(big)}, fdbjobs.Spec{ID: "t2", Args: json.RawMessage(big)})
-		held, err := old.jobs.Accept(t.Context(), fdbjobs.AcceptOptions{Count: 5, Wait: -1})
-		require.NoError(t, err)
+		held := old.acceptBy(t, fdbjobs.AcceptOptions{Count: 5, Wait: -1})
 		require.NotZero(t, kvtest.Holding(t, db, prefix, `"password":"relax`))
 
 		now := sealedBundle(t, db, sealedtest.Keys(t, "bbbb", "a"))
@@ -151,13 +148,13 @@ func TestReseal(t *testing.T) {
 	})
 }
 
-// What jobs are changed to while their args are sealed anew, they have.
+// Changes of jobs during a Reseal are kept.
 func TestResealAndAdd(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		sealedBundle(t, db, nil).add(t, fdbjobs.Spec{ID: "j", Args: json.RawMessage(secretArgs)}, fdbjobs.Spec{ID: "k", Args: json.RawMessage(secretArgs)})
 		keys := sealedtest.Keys(t, "a")
 		b := sealedBundle(t, db, keys)
-		// The first transaction of Reseal is repeated: what it read is not there any more.
+		// The first transaction of Reseal is repeated: what it read has changed.
 		changed := false
 		hindered := faultkv.Wrap(db, faultkv.Options{Script: func(call faultkv.Call) faultkv.Fault {
 			if !changed && call.Op == faultkv.Commit {

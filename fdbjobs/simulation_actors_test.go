@@ -17,30 +17,30 @@ import (
 // populate starts about n goroutines that use the layer.
 func (s *simulation) populate(p *simProcess, n int) {
 	for i := range n {
-		typ := p.types[s.intN(len(p.types))]
+		queue := p.queues[s.intN(len(p.queues))]
 		switch u := s.intN(100); {
 		case i < 2:
-			s.acceptor(p, p.types[i%len(p.types)])
+			s.acceptor(p, p.queues[i%len(p.queues)])
 		case u < 1 || i == 2 && s.intN(2) == 0:
-			for _, typ := range p.types {
-				s.monitor(p, typ)
+			for _, queue := range p.queues {
+				s.monitor(p, queue)
 			}
 		case u < 20:
-			s.acceptor(p, typ)
+			s.acceptor(p, queue)
 		case u < 45:
-			s.creator(p, typ)
+			s.creator(p, queue)
 		case u < 55:
-			s.remover(p, typ)
+			s.remover(p, queue)
 		case u < 80:
-			s.waiter(p, typ)
+			s.waiter(p, queue)
 		case u < 92:
-			s.follower(p, typ)
+			s.follower(p, queue)
 		case u < 96:
-			s.reader(p, typ)
+			s.reader(p, queue)
 		case u < 98:
-			s.tidier(p, typ)
+			s.tidier(p, queue)
 		default:
-			s.governor(p, typ)
+			s.governor(p, queue)
 		}
 	}
 }
@@ -62,7 +62,7 @@ func (s *simulation) repeat(ctx context.Context, n int, f func()) {
 	}
 }
 
-// must fails unless an error is nil.
+// must ends the simulation if err is not nil.
 func (s *simulation) must(err error, what string) bool {
 	if err != nil {
 		s.fail("%s: %v", what, err)
@@ -83,7 +83,7 @@ func (s *simulation) ids() []string {
 }
 
 // creator adds jobs, sometimes several in one transaction.
-func (s *simulation) creator(p *simProcess, typ *fdbjobs.Type) {
+func (s *simulation) creator(p *simProcess, queue *fdbjobs.Queue) {
 	s.actor(p, "creator", func(ctx context.Context) {
 		s.repeat(ctx, 5, func() {
 			s.names++
@@ -95,13 +95,13 @@ func (s *simulation) creator(p *simProcess, typ *fdbjobs.Type) {
 					Args: text(fmt.Sprintf(`{"n":%d}`, by.n)), Token: fmt.Sprint("token ", by.n),
 				}
 				if s.intN(2) == 0 {
-					spec.Scheduled = time.Now().Add(time.Duration(s.intN(25)-10) * time.Second)
+					spec.Scheduled = p.now().Add(time.Duration(s.intN(25)-10) * time.Second)
 				}
 				specs = append(specs, spec)
 			}
 			err := p.db.Transact(by.in(ctx), func(tx kv.Transaction) error {
 				for _, spec := range specs {
-					if err := typ.Add(tx, spec); err != nil {
+					if err := queue.Add(tx, spec); err != nil {
 						return err
 					}
 				}
@@ -114,17 +114,17 @@ func (s *simulation) creator(p *simProcess, typ *fdbjobs.Type) {
 	})
 }
 
-func (s *simulation) remover(p *simProcess, typ *fdbjobs.Type) {
+func (s *simulation) remover(p *simProcess, queue *fdbjobs.Queue) {
 	s.actor(p, "remover", func(ctx context.Context) {
 		s.repeat(ctx, 3, func() {
 			id := s.id()
 			by := &intent{does: removes, ids: []string{id}, committed: map[string]bool{}}
 			since := s.ledger.commits
 			err := p.db.Transact(by.in(ctx), func(tx kv.Transaction) error {
-				_, err := typ.Remove(tx, id)
+				_, err := queue.Remove(tx, id)
 				return err
 			})
-			if s.must(err, "remove") && !s.ledger.book(typ.Name()).entry(id).had(fdbjobs.Removed, since) {
+			if s.must(err, "remove") && !s.ledger.book(queue.Name()).entry(id).had(fdbjobs.Removed, since) {
 				s.fail("%q was removed, and is there", id)
 			}
 		})
@@ -132,28 +132,28 @@ func (s *simulation) remover(p *simProcess, typ *fdbjobs.Type) {
 }
 
 // waiter waits for jobs.
-func (s *simulation) waiter(p *simProcess, typ *fdbjobs.Type) {
+func (s *simulation) waiter(p *simProcess, queue *fdbjobs.Queue) {
 	s.actor(p, "waiter", func(ctx context.Context) {
 		s.repeat(ctx, 3, func() {
 			w := &waiting{
-				name: turnstile.NameOf(ctx), process: p, book: s.ledger.book(typ.Name()), ids: s.ids(),
+				name: turnstile.NameOf(ctx), process: p, book: s.ledger.book(queue.Name()), ids: s.ids(),
 				since: s.ledger.commits, began: time.Now(),
 			}
 			s.waiters = append(s.waiters, w)
-			job, err := typ.WaitAny(ctx, w.ids)
+			job, err := queue.WaitAny(ctx, w.ids)
 			s.waiters = slices.DeleteFunc(s.waiters, func(v *waiting) bool { return v == w })
 			s.told(w, job, err)
 		})
 	})
 }
 
-// told checks what a waiter was told.
+// told checks the result of a wait.
 func (s *simulation) told(w *waiting, job *fdbjobs.Job, err error) {
 	switch {
 	case errors.Is(err, fdbjobs.ErrNotFound):
 		s.counts["waits for none"]++
 		if !slices.ContainsFunc(w.ids, func(id string) bool { return w.book.entry(id).had(fdbjobs.Removed, w.since) }) {
-			s.fail("%s was told that there is none: %v", w, err)
+			s.fail("%s got an error for jobs that exist: %v", w, err)
 		}
 	case s.must(err, "wait"):
 		s.counts["waits"]++
@@ -169,12 +169,12 @@ func (s *simulation) told(w *waiting, job *fdbjobs.Job, err error) {
 }
 
 // follower follows a job until it has ended.
-func (s *simulation) follower(p *simProcess, typ *fdbjobs.Type) {
+func (s *simulation) follower(p *simProcess, queue *fdbjobs.Queue) {
 	s.actor(p, "follower", func(ctx context.Context) {
 		s.repeat(ctx, 2, func() {
 			id, since, last := s.id(), s.ledger.commits, fdbjobs.Job{}
-			e := s.ledger.book(typ.Name()).entry(id)
-			err := typ.Follow(ctx, id, func(job *fdbjobs.Job) (bool, error) {
+			e := s.ledger.book(queue.Name()).entry(id)
+			err := queue.Follow(ctx, id, func(job *fdbjobs.Job) (bool, error) {
 				if !e.had(job.Status, since) {
 					s.fail("%q never was %s", id, job.Status)
 				}
@@ -194,19 +194,19 @@ func (s *simulation) follower(p *simProcess, typ *fdbjobs.Type) {
 	})
 }
 
-// reader finds in one transaction that what is listed is what is counted.
-func (s *simulation) reader(p *simProcess, typ *fdbjobs.Type) {
+// reader checks in one transaction that lists and counts agree.
+func (s *simulation) reader(p *simProcess, queue *fdbjobs.Queue) {
 	s.actor(p, "reader", func(ctx context.Context) {
 		s.repeat(ctx, 4, func() {
 			status := []fdbjobs.Status{fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished}[s.intN(3)]
 			var n, listed int64
 			err := p.db.Transact(ctx, func(tx kv.Transaction) error {
-				jobs, err := typ.List(tx.Snapshot(), "", s.plan.ids+1, fdbjobs.Parts(status)...)
+				jobs, err := queue.List(tx.Snapshot(), "", s.plan.ids+1, fdbjobs.Parts(status)...)
 				if err != nil {
 					return err
 				}
 				listed = int64(len(jobs))
-				n, err = typ.Count(tx.Snapshot(), fdbjobs.Parts(status)...)
+				n, err = queue.Count(tx.Snapshot(), fdbjobs.Parts(status)...)
 				return err
 			})
 			if s.must(err, "list") && n != listed {
@@ -216,31 +216,31 @@ func (s *simulation) reader(p *simProcess, typ *fdbjobs.Type) {
 	})
 }
 
-// tidier removes what has expired.
-func (s *simulation) tidier(p *simProcess, typ *fdbjobs.Type) {
+// tidier removes expired jobs.
+func (s *simulation) tidier(p *simProcess, queue *fdbjobs.Queue) {
 	s.actor(p, "tidier", func(ctx context.Context) {
 		s.repeat(ctx, 5, func() {
 			by := &intent{does: expires, committed: map[string]bool{}}
-			_, _, err := typ.RemoveExpired(by.in(ctx))
+			_, _, err := queue.RemoveExpired(by.in(ctx))
 			s.must(err, "remove what has expired")
 		})
 	})
 }
 
-// governor sets timeouts and weights, and rolls usage up.
-func (s *simulation) governor(p *simProcess, typ *fdbjobs.Type) {
+// governor sets timeouts and weights, and rolls up usage.
+func (s *simulation) governor(p *simProcess, queue *fdbjobs.Queue) {
 	s.actor(p, "governor", func(ctx context.Context) {
 		s.repeat(ctx, 3, func() {
 			timeout := s.plan.timeouts[s.intN(len(s.plan.timeouts))]
 			owner, weight := fmt.Sprint("owner ", s.intN(s.plan.owners)), float64(1+s.intN(4))
 			s.must(p.db.Transact(ctx, func(tx kv.Transaction) error {
-				if err := typ.SetWeight(tx, owner, weight); err != nil {
+				if err := queue.SetWeight(tx, owner, weight); err != nil {
 					return err
 				}
-				return typ.SetTimeout(tx, timeout)
+				return queue.SetTimeout(tx, timeout)
 			}), "set the timeout")
 			s.counts["timeouts set"]++
-			_, err := typ.RollUp(ctx, fdbjobs.Usage{
+			_, err := queue.RollUp(ctx, fdbjobs.Usage{
 				Interval: 10 * time.Second, Coeff: 0.5, Running: int64(10 * s.intN(3)),
 			})
 			s.must(err, "roll up")
@@ -248,11 +248,11 @@ func (s *simulation) governor(p *simProcess, typ *fdbjobs.Type) {
 	})
 }
 
-func (s *simulation) monitor(p *simProcess, typ *fdbjobs.Type) {
+func (s *simulation) monitor(p *simProcess, queue *fdbjobs.Queue) {
 	s.actor(p, "monitor", func(ctx context.Context) {
 		by := &intent{does: monitors, committed: map[string]bool{}}
-		s.monitors = append(s.monitors, &monitoring{process: p, book: s.ledger.book(typ.Name()), began: time.Now()})
-		err := typ.RunMonitor(by.in(ctx), fdbjobs.MonitorOptions{
+		s.monitors = append(s.monitors, &monitoring{process: p, book: s.ledger.book(queue.Name()), began: time.Now()})
+		err := queue.RunMonitor(by.in(ctx), fdbjobs.MonitorOptions{
 			Failed: func(err error) { s.fail("monitor: %v", err) },
 		})
 		turnstile.Pass(ctx, "monitor ended") // it ends at once with its context
@@ -261,18 +261,18 @@ func (s *simulation) monitor(p *simProcess, typ *fdbjobs.Type) {
 }
 
 // acceptor takes jobs, as long as the process lives.
-func (s *simulation) acceptor(p *simProcess, typ *fdbjobs.Type) {
+func (s *simulation) acceptor(p *simProcess, queue *fdbjobs.Queue) {
 	s.actor(p, "acceptor", func(ctx context.Context) {
 		for {
-			s.accept(ctx, p, typ)
+			s.accept(ctx, p, queue)
 			s.gate.Sleep(ctx, s.upTo(2*time.Second))
 		}
 	})
 }
 
-func (s *simulation) accept(ctx context.Context, p *simProcess, typ *fdbjobs.Type) {
-	opts := fdbjobs.AcceptOptions{Count: 1 + max(0, s.intN(6)-3), Charge: int64(s.intN(2))}
-	latest := time.Now()
+func (s *simulation) accept(ctx context.Context, p *simProcess, queue *fdbjobs.Queue) {
+	opts := fdbjobs.AcceptOptions{Count: 1 + max(0, s.intN(6)-3)}
+	latest := p.now()
 	switch s.intN(8) {
 	case 0, 1:
 		latest = latest.Add(time.Duration(s.intN(10)) * time.Second)
@@ -280,12 +280,13 @@ func (s *simulation) accept(ctx context.Context, p *simProcess, typ *fdbjobs.Typ
 	case 2:
 		opts.NoSchedule = true
 	case 3:
-		opts.Yielding = s.yielding(p, typ)
+		opts.Yielding = s.yielding(p, queue)
 	}
-	if s.intN(2) == 0 || opts.Yielding != nil {
+	// A call with Latest that waits for ever may be left with jobs that were scheduled later.
+	if s.intN(2) == 0 || opts.Yielding != nil || !opts.Latest.IsZero() {
 		opts.Wait = time.Duration(s.intN(10)-2) * time.Second
 	}
-	// Now and then it gives up, whether or not a job is on the way.
+	// Sometimes it gives up, whether or not a job is on the way.
 	ctx = p.Name(ctx, s.name("accept"))
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -293,7 +294,7 @@ func (s *simulation) accept(ctx context.Context, p *simProcess, typ *fdbjobs.Typ
 		waiting, cancel = context.WithTimeout(waiting, s.upTo(4*time.Second))
 		defer cancel()
 	}
-	held, err := typ.Accept(waiting, opts)
+	held, err := queue.Accept(waiting, opts)
 	if errors.Is(err, context.DeadlineExceeded) {
 		s.counts["cancelled accepts"]++
 	} else {
@@ -302,23 +303,23 @@ func (s *simulation) accept(ctx context.Context, p *simProcess, typ *fdbjobs.Typ
 	s.exchanged(held, opts)
 	for _, h := range held {
 		s.handed(p, h, opts, latest)
-		s.actor(p, "hold", func(ctx context.Context) { s.hold(ctx, p, typ, h) })
+		s.actor(p, "hold", func(ctx context.Context) { s.hold(ctx, p, queue, h) })
 	}
 }
 
 // yielding are the jobs that a process holds, as it offers them.
-func (s *simulation) yielding(p *simProcess, typ *fdbjobs.Type) []fdbjobs.Yielding {
+func (s *simulation) yielding(p *simProcess, queue *fdbjobs.Queue) []fdbjobs.Yielding {
 	offered := []fdbjobs.Yielding{}
 	for _, lock := range slices.Sorted(maps.Keys(s.ledger.holdings)) {
 		h := s.ledger.holdings[lock]
-		if h.by == p && s.ledger.book(typ.Name()).entries[h.entry.id] == h.entry && h.held.Context().Err() == nil {
+		if h.by == p && s.ledger.book(queue.Name()).entries[h.entry.id] == h.entry && h.held.Context().Err() == nil {
 			offered = append(offered, fdbjobs.Yielding{ID: h.entry.id, Owner: h.held.Job().Owner})
 		}
 	}
 	return offered
 }
 
-// exchanged checks that each job was taken in exchange for another one of those offered.
+// exchanged checks that each job was taken in exchange for a different one of those offered.
 func (s *simulation) exchanged(held []*fdbjobs.Held, opts fdbjobs.AcceptOptions) {
 	if opts.Yielding == nil {
 		return
@@ -328,7 +329,7 @@ func (s *simulation) exchanged(held []*fdbjobs.Held, opts fdbjobs.AcceptOptions)
 		s.counts["exchanged"]++
 		i := slices.IndexFunc(offered, func(y fdbjobs.Yielding) bool { return y.ID == h.Instead() })
 		if i < 0 {
-			s.fail("%q was taken in exchange for %q, which is not to be had (any more)", h.Job().ID, h.Instead())
+			s.fail("%q was taken in exchange for %q, which was not offered or is gone", h.Job().ID, h.Instead())
 			return
 		}
 		offered = slices.Delete(offered, i, i+1)
@@ -344,7 +345,7 @@ func (s *simulation) handed(p *simProcess, h *fdbjobs.Held, opts fdbjobs.AcceptO
 		return
 	case holding.held != nil:
 		s.fail("%q was accepted twice", job.ID)
-	case opts.Latest.IsZero() && !opts.NoSchedule && job.Scheduled.After(time.Now()):
+	case opts.Latest.IsZero() && !opts.NoSchedule && job.Scheduled.After(time.Now().Add(s.plan.clocks/2)):
 		s.fail("%q was accepted %v before its time", job.ID, time.Until(job.Scheduled))
 	case !opts.Latest.IsZero() && job.Scheduled.After(latest):
 		s.fail("%q was accepted %v too early", job.ID, job.Scheduled.Sub(latest))
@@ -355,8 +356,8 @@ func (s *simulation) handed(p *simProcess, h *fdbjobs.Held, opts fdbjobs.AcceptO
 	holding.held, holding.by = h, p
 }
 
-// hold processes a job to some end.
-func (s *simulation) hold(ctx context.Context, p *simProcess, typ *fdbjobs.Type, h *fdbjobs.Held) {
+// hold works on a job until some end.
+func (s *simulation) hold(ctx context.Context, p *simProcess, queue *fdbjobs.Queue, h *fdbjobs.Held) {
 	var args struct{ N int }
 	s.must(json.Unmarshal(h.Job().Args, &args), "args")
 	for range s.intN(4) {
@@ -370,6 +371,9 @@ func (s *simulation) hold(ctx context.Context, p *simProcess, typ *fdbjobs.Type,
 			return
 		}
 	}
+	if !s.rest(ctx, h) {
+		return
+	}
 	switch u := s.intN(12); {
 	case s.draining || u > 4:
 		_ = s.write(ctx, h, args.N, true, h.Finish)
@@ -379,15 +383,15 @@ func (s *simulation) hold(ctx context.Context, p *simProcess, typ *fdbjobs.Type,
 			return h.FinishFor(ctx, keep, state, also)
 		})
 	case u < 3:
-		at := time.Now().Add(time.Duration(s.intN(20)-10) * time.Second)
+		at := p.now().Add(time.Duration(s.intN(20)-10) * time.Second)
 		_ = s.write(ctx, h, args.N, true, func(ctx context.Context, _ json.RawMessage, _ func(kv.Transaction) error) error {
 			return h.Resubmit(ctx, at, nil, nil)
 		})
 	case u == 3: // dies
-	case u == 4: // sleeps for so long that it must have lost the job
+	case u == 4: // sleeps for so long that it must lose the job
 		slept := time.Now()
 		s.gate.Sleep(ctx, 3*slices.Max(s.plan.timeouts))
-		// One that was frozen may wake before the timer does that ends the context.
+		// A frozen process may wake before the timer that ends the context.
 		if p.disturbed.Before(slept) && !errors.Is(context.Cause(h.Context()), fdbjobs.ErrHalt) {
 			s.fail("%q was not updated, and its holder goes on", h.Job().ID)
 		}
@@ -395,8 +399,8 @@ func (s *simulation) hold(ctx context.Context, p *simProcess, typ *fdbjobs.Type,
 	}
 }
 
-// rest waits until it is time for another update: by sleeping, or until the job is lost,
-// and reports whether it may still be held.
+// rest waits until the next update, by sleeping or until the job is lost, and reports whether the job may still be
+// held.
 func (s *simulation) rest(ctx context.Context, h *fdbjobs.Held) bool {
 	d := s.upTo(h.Heartbeat())
 	switch s.intN(4) {
@@ -420,13 +424,18 @@ func (s *simulation) rest(ctx context.Context, h *fdbjobs.Held) bool {
 		if _, err := h.IsResubmitted(ctx); !errors.Is(err, fdbjobs.ErrHalt) {
 			s.must(err, "is resubmitted")
 		}
-	default:
+	case 2:
 		s.gate.Sleep(ctx, d)
+	default:
+		// Holders that wake at the same moment write in one transaction.
+		s.gate.Sleep(ctx, time.Until(time.Now().Truncate(4*time.Second).Add(4*time.Second)))
 	}
 	return true
 }
 
-// write is what a holder writes, with something of its own in the same transaction.
+var errAdded = errors.New("what the holder adds fails")
+
+// write is what a holder writes, with another write in the same transaction.
 func (s *simulation) write(
 	ctx context.Context, h *fdbjobs.Held, args int, ends bool,
 	do func(context.Context, json.RawMessage, func(kv.Transaction) error) error,
@@ -436,10 +445,16 @@ func (s *simulation) write(
 		does: holds, lock: h.Lock(), args: args, ends: ends, state: fmt.Sprintf(`{"s":%d}`, s.names),
 		committed: map[string]bool{},
 	}
+	by.fails = s.intN(20) == 0
+	s.ledger.writing[by.lock] = by
 	err := do(by.in(ctx), text(by.state), func(tx kv.Transaction) error {
-		tx.Set(append(slices.Clone(fencePrefix), h.Job().ID...), []byte(h.Lock()))
+		tx.Set(append(slices.Clone(fencePrefix), by.lock...), nil)
+		if by.fails {
+			return errAdded
+		}
 		return nil
 	})
+	delete(s.ledger.writing, by.lock)
 	switch {
 	case errors.Is(err, fdbjobs.ErrHalt):
 		s.counts["halts"]++
@@ -447,8 +462,10 @@ func (s *simulation) write(
 			s.fail("%q is not held, and its holder goes on", h.Job().ID)
 		}
 		if now := s.ledger.holdings[h.Lock()].entry.row; by.done && now.Lock == h.Lock() && now.Status != fdbjobs.Running {
-			s.fail("%q was ended by its holder, who is told that it was not", h.Job().ID)
+			s.fail("%q was ended by its holder, and its call returned ErrHalt", h.Job().ID)
 		}
+	case by.fails && errors.Is(err, errAdded):
+		s.counts["failed alone"]++
 	case s.must(err, "write") && !by.committed[h.Job().ID]:
 		s.fail("%q was written, and nothing was committed", h.Job().ID)
 	case ends && by.written > 0:

@@ -13,17 +13,18 @@ import (
 	"settee/pkg/kv/turnstile"
 )
 
-// ledger knows what was committed, and finds what must not be.
+// ledger records what was committed, and checks it.
 type ledger struct {
 	s        *simulation
 	books    []*book
 	commits  int
 	holdings map[string]*holding // by lock
+	writing  map[string]*intent  // by lock: what a holder writes now, in its own transaction or another holder's
 }
 
-// book is the ledger of one type.
+// book is the ledger of one queue.
 type book struct {
-	typ     *fdbjobs.Type // without faults
+	queue   *fdbjobs.Queue // without faults
 	entries map[string]*entry
 }
 
@@ -32,13 +33,13 @@ type entry struct {
 	id      string
 	row     fdbjobs.JobRow
 	args    int       // of the latest add
-	state   string    // that the last holder ended it with
-	updated time.Time // when a holder was last heard of
-	// ended says for each status how many commits there were when it last was over.
+	state   string    // written by the last holder at the end
+	updated time.Time // last update of a holder
+	// ended has, for each status, the number of commits when the job last left it.
 	ended map[fdbjobs.Status]int
 }
 
-// had reports whether the job had a status at a commit or at one after it.
+// had reports whether the job had a status at a commit or after it.
 func (e *entry) had(status fdbjobs.Status, since int) bool {
 	return e.row.Status == status || e.ended[status] > since
 }
@@ -54,31 +55,31 @@ type holding struct {
 	by         *simProcess
 }
 
-// waiting is a call of Wait.
+// waiting is a pending call of Wait.
 type waiting struct {
 	name    string
 	process *simProcess
 	book    *book
 	ids     []string
-	since   int // commits
+	since   int // number of commits
 	began   time.Time
-	due     time.Time // when it has to be told; zero: nothing has happened
-	removed string    // the job whose removal it is to be told of
+	due     time.Time // when it must return; zero: nothing has happened
+	removed string    // the job whose removal it must report
 }
 
 func (w *waiting) String() string { return fmt.Sprintf("%s, which waits for %v", w.name, w.ids) }
 
 func newLedger(s *simulation) *ledger {
-	l := &ledger{s: s, holdings: map[string]*holding{}}
-	layer := fdbjobs.OpenSeeded(s.store, prefix, [32]byte{})
-	for _, name := range s.plan.types {
-		l.books = append(l.books, &book{typ: layer.Type(name), entries: map[string]*entry{}})
+	l := &ledger{s: s, holdings: map[string]*holding{}, writing: map[string]*intent{}}
+	layer := fdbjobs.Open(s.store, prefix, fdbjobs.Options{Seed: [32]byte{1}})
+	for _, name := range s.plan.queues {
+		l.books = append(l.books, &book{queue: layer.Queue(name), entries: map[string]*entry{}})
 	}
 	return l
 }
 
 func (l *ledger) book(name string) *book {
-	return l.books[slices.IndexFunc(l.books, func(b *book) bool { return b.typ.Name() == name })]
+	return l.books[slices.IndexFunc(l.books, func(b *book) bool { return b.queue.Name() == name })]
 }
 
 func (b *book) entry(id string) *entry {
@@ -92,28 +93,38 @@ func (b *book) entry(id string) *entry {
 
 var fencePrefix = []byte("fence/")
 
-// checkEvery is how many commits there are between two checks of everything.
+// checkEvery is the number of commits between two full checks.
 const checkEvery = 97
 
 // committed is called after a commit, before anything else happens.
 func (l *ledger) committed(ctx context.Context, keys [][]byte) {
 	l.commits++
 	by, _ := ctx.Value(intentKey{}).(*intent)
-	who := turnstile.NameOf(ctx)
-	if by != nil && slices.ContainsFunc(keys, func(k []byte) bool { return bytes.HasPrefix(k, fencePrefix) }) {
-		l.fenced(who, by)
+	actor := turnstile.NameOf(ctx)
+	written, again := 0, false
+	for _, key := range keys {
+		if lock, ok := bytes.CutPrefix(key, fencePrefix); ok {
+			again = l.fenced(actor, string(lock)) || again
+			written++
+		}
+	}
+	if written > 1 {
+		l.s.counts["shared"]++
+		if again {
+			l.s.counts["shared, reported unknown"]++
+		}
 	}
 	for _, b := range l.books {
 		var ids []string
 		for _, key := range keys {
-			if id := b.typ.JobOf(key); id != "" && !slices.Contains(ids, id) {
+			if id := b.queue.JobOf(key); id != "" && !slices.Contains(ids, id) {
 				ids = append(ids, id)
 			}
 		}
 		slices.Sort(ids)
 		for _, id := range ids {
-			if err := l.read(func(tx kv.ReadTransaction) error { return l.changed(tx, b, id, who, by) }); err != nil {
-				l.s.fail("%s commits: %s %q: %v", who, b.typ.Name(), id, err)
+			if err := l.read(func(tx kv.ReadTransaction) error { return l.changed(tx, b, id, actor, by) }); err != nil {
+				l.s.fail("%s commits: %s %q: %v", actor, b.queue.Name(), id, err)
 			}
 		}
 	}
@@ -126,28 +137,38 @@ func (l *ledger) read(fn func(tx kv.ReadTransaction) error) error {
 	return l.s.store.Transact(context.Background(), func(tx kv.Transaction) error { return fn(tx.Snapshot()) })
 }
 
-// fenced is a commit of what a holder adds to an update: it is made only while the job
-// is held, and once if it ends the job.
-func (l *ledger) fenced(who string, by *intent) {
-	h := l.holdings[by.lock]
-	if by.written++; by.ends && by.written > 1 {
-		l.s.fail("%s commits its last words for %q twice", who, h.entry.id)
+// fenced is a commit of what a holder adds to an update: it is made only while the job is held, and once if it ends the
+// job. It reports whether the same call has committed before.
+func (l *ledger) fenced(actor, lock string) (again bool) {
+	h, by := l.holdings[lock], l.writing[lock]
+	switch {
+	case by == nil || h.process != processOf(actor):
+		l.s.fail("%s commits what the holder of %q adds to no call", actor, h.entry.id)
+		return false
+	case by.fails:
+		l.s.fail("%s commits for %q what has failed", actor, h.entry.id)
 	}
+	by.written++
+	if by.ends && by.written > 1 {
+		l.s.fail("%s commits the end of %q twice", actor, h.entry.id)
+	}
+	return by.written > 1
 }
 
 // changed checks what a commit did to a job.
-func (l *ledger) changed(tx kv.ReadTransaction, b *book, id, who string, by *intent) error {
+func (l *ledger) changed(tx kv.ReadTransaction, b *book, id, actor string, by *intent) error {
 	e := b.entry(id)
-	now, err := b.typ.ReadRow(tx, id)
+	by = l.writer(e, actor, by)
+	now, err := b.queue.ReadRow(tx, id)
 	if err != nil {
 		return err
 	}
-	if err := b.typ.CheckPlaces(tx, e.row, now); err != nil {
+	if err := b.queue.CheckKeys(tx, e.row, now); err != nil {
 		return err
 	}
 	before := e.row
-	l.s.trace.add(who, "commits:", change{id, before, now})
-	if err := l.allowed(e, now, who, by); err != nil {
+	l.s.trace.add(actor, "commits:", change{id, before, now})
+	if err := l.allowed(e, now, actor, by); err != nil {
 		return fmt.Errorf("%s -> %s: %w", describe(before), describe(now), err)
 	}
 	if now.Status != before.Status {
@@ -162,6 +183,21 @@ func (l *ledger) changed(tx kv.ReadTransaction, b *book, id, who string, by *int
 		by.committed[id] = true
 	}
 	return nil
+}
+
+// writer returns what a commit for by intends with a job: what its holder writes, if the holder's process commits. A
+// process commits the writes of its holders together, in the transaction of one of them.
+func (l *ledger) writer(e *entry, actor string, by *intent) *intent {
+	if by != nil && by.does != holds || e.row.Status != fdbjobs.Running {
+		return by
+	}
+	if writes := l.writing[e.row.Lock]; writes != nil && l.holdings[e.row.Lock].process == processOf(actor) {
+		return writes
+	}
+	if by != nil && by.lock != e.row.Lock {
+		return nil
+	}
+	return by
 }
 
 type change struct {
@@ -187,14 +223,14 @@ func describe(r fdbjobs.JobRow) string {
 	return out
 }
 
-// allowed says what is wrong with a change of a job, if anything is.
-func (l *ledger) allowed(e *entry, now fdbjobs.JobRow, who string, by *intent) error {
+// allowed returns what is wrong with a change of a job.
+func (l *ledger) allowed(e *entry, now fdbjobs.JobRow, actor string, by *intent) error {
 	does := ""
 	if by != nil {
 		does = by.does
 	}
 	if (does == adds || does == removes) && !slices.Contains(by.ids, e.id) {
-		return fmt.Errorf("a job of somebody else's")
+		return fmt.Errorf("a job that the call does not name")
 	}
 	from, to := e.row.Status, now.Status
 	switch {
@@ -213,21 +249,21 @@ func (l *ledger) allowed(e *entry, now fdbjobs.JobRow, who string, by *intent) e
 		l.s.counts["expired"]++
 		return nil
 	case does == "" && from == fdbjobs.Pending && to == fdbjobs.Running:
-		return l.claimed(e, now, who)
+		return l.claimed(e, now, actor)
 	case does == "" && e.row.Waits && to == fdbjobs.Pending && !now.Waits:
-		if now.Scheduled > time.Now().Unix() {
+		if now.Scheduled > time.Now().Add(l.s.plan.clocks/2).Unix() {
 			return fmt.Errorf("ready before its time")
 		}
 		return nil
 	case does == "" && from == fdbjobs.Running && to == fdbjobs.Pending:
 		h := l.holdings[e.row.Lock]
-		if h.held != nil || h.process != processOf(who) {
+		if h.held != nil || h.process != processOf(actor) {
 			return fmt.Errorf("given back by a claimer that does not have it")
 		}
 		l.s.counts["given back"]++
 		return nil
 	}
-	return fmt.Errorf("not what somebody may do who %s", does)
+	return fmt.Errorf("not a change of an actor that %q", does)
 }
 
 func processOf(name string) string {
@@ -252,8 +288,8 @@ func (l *ledger) added(e *entry, now fdbjobs.JobRow, by *intent) error {
 	return fmt.Errorf("not what adding does")
 }
 
-// claimed: a job is taken under a lock that nobody had, and not twice.
-func (l *ledger) claimed(e *entry, now fdbjobs.JobRow, who string) error {
+// claimed: a job is taken under a new lock, and not twice.
+func (l *ledger) claimed(e *entry, now fdbjobs.JobRow, actor string) error {
 	if now.Lock == "" || l.holdings[now.Lock] != nil {
 		return fmt.Errorf("a lock that is not new")
 	}
@@ -262,16 +298,16 @@ func (l *ledger) claimed(e *entry, now fdbjobs.JobRow, who string) error {
 	}
 	l.s.counts["claims"]++
 	l.holdings[now.Lock] = &holding{
-		entry: e, process: processOf(who), at: time.Now(), args: e.args, generation: now.Generation,
+		entry: e, process: processOf(actor), at: time.Now(), args: e.args, generation: now.Generation,
 	}
 	return nil
 }
 
-// written: a holder changes a job that runs under its lock.
+// written: a holder changes only a job that runs under its lock.
 func (l *ledger) written(e *entry, now fdbjobs.JobRow, by *intent) error {
 	h := l.holdings[by.lock]
 	if e.row.Status != fdbjobs.Running || e.row.Lock != by.lock || h.entry != e {
-		return fmt.Errorf("written by one who does not hold it: %s", by.lock[:6])
+		return fmt.Errorf("written under the lock %s, which does not hold the job", by.lock[:6])
 	}
 	again := e.row.Generation != h.generation
 	switch now.Status {
@@ -301,8 +337,7 @@ func (l *ledger) written(e *entry, now fdbjobs.JobRow, by *intent) error {
 	return nil
 }
 
-// requeued: a monitor takes a job only from a holder that has given it up, unless that was
-// frozen.
+// requeued: a monitor takes a job only from a holder that has given it up, or was frozen.
 func (l *ledger) requeued(e *entry, now fdbjobs.JobRow) error {
 	l.s.counts["requeues"]++
 	if now.Lock != "" {
@@ -313,18 +348,16 @@ func (l *ledger) requeued(e *entry, now fdbjobs.JobRow) error {
 	}
 	h := l.holdings[e.row.Lock]
 	if h.held != nil && !h.by.Dead() && h.by.disturbed.Before(e.updated) && h.held.Context().Err() == nil {
-		return fmt.Errorf("taken from one who believes to hold it")
+		return fmt.Errorf("taken from a holder that may still work on it")
 	}
 	return nil
 }
 
-// tellWithin is how long it takes at most until a waiter knows: its watch may be lost,
-// and the store slow.
+// tellWithin is the longest time until a waiter returns: its watch may be lost, and the store slow.
 const tellWithin = 30*time.Second + 15*time.Second
 
-// expectTold notes which of those who wait for a job are to be told of a change: of its
-// end whatever becomes of it, of its removal unless it is added again. Whether one that has
-// just begun has subscribed yet cannot be seen.
+// expectTold records which waiters must return after a change: after the job's end in any case, after its removal
+// unless it is added again. It is not visible whether a waiter that has just begun has subscribed yet.
 func (l *ledger) expectTold(b *book, id string, before, now fdbjobs.Status) {
 	for _, w := range l.s.waiters {
 		if w.book != b || !slices.Contains(w.ids, id) {
@@ -350,12 +383,11 @@ type monitoring struct {
 	began   time.Time
 }
 
-// requeueWithin is how much later than a timeout and a monitor's period a job may be queued
-// that nobody updates: the store may be slow.
+// requeueWithin is how much later than a timeout and a monitor's period an abandoned job may be queued: the store may
+// be slow.
 const requeueWithin = 4 * time.Second
 
-// handWithin is how long it takes at most from a claim's commit until the job is handed to
-// somebody or given back.
+// handWithin is the longest time from a claim's commit until the job is passed to an acceptor or resubmitted.
 const handWithin = 10 * time.Second
 
 // lookForLate finds what should have happened by now.
@@ -381,13 +413,13 @@ func (l *ledger) lookForLate() {
 	}
 }
 
-// lookForLateRun looks at a running job, of a type that a monitor has watched since a time;
-// zero: there is none.
+// lookForLateRun checks a running job of a queue that a monitor has watched since a time. Zero means that there is no
+// monitor.
 func (l *ledger) lookForLateRun(b *book, e *entry, watched time.Time) {
 	h := l.holdings[e.row.Lock]
 	for _, p := range l.s.processes {
 		if p.String() == h.process && h.held == nil && p.disturbed.Before(h.at) && time.Since(h.at) > handWithin {
-			l.s.fail("%s %q was claimed by %s, and nobody has it", b.typ.Name(), e.id, p)
+			l.s.fail("%s %q was claimed by %s, and no acceptor has got it", b.queue.Name(), e.id, p)
 		}
 	}
 	if watched.IsZero() {
@@ -399,12 +431,11 @@ func (l *ledger) lookForLateRun(b *book, e *entry, watched time.Time) {
 	}
 	timeout := slices.Max(l.s.plan.timeouts)
 	if late := time.Since(since) - timeout - timeout/6; late > requeueWithin {
-		l.s.fail("%s %q has not been queued again %v after its timeout", b.typ.Name(), e.id, late)
+		l.s.fail("%s %q has not been queued again %v after its timeout", b.queue.Name(), e.id, late)
 	}
 }
 
-// watchedSince returns since when the monitor of a type has run that has done so undisturbed
-// for the longest, the zero time if there is none.
+// watchedSince returns the start of the monitor of a queue that has run undisturbed for the longest, or the zero time.
 func (s *simulation) watchedSince(b *book) (watched time.Time) {
 	for _, m := range s.monitors {
 		since := m.began
@@ -430,8 +461,8 @@ func (b *book) ids() []string {
 // checkAll checks all keys.
 func (l *ledger) checkAll() {
 	for _, b := range l.books {
-		if err := l.read(b.typ.Check); err != nil {
-			l.s.fail("after %d commits: %s: %v", l.commits, b.typ.Name(), err)
+		if err := l.read(b.queue.Check); err != nil {
+			l.s.fail("after %d commits: %s: %v", l.commits, b.queue.Name(), err)
 		}
 	}
 }
@@ -439,12 +470,12 @@ func (l *ledger) checkAll() {
 // drained reports whether all jobs have been finished or removed.
 func (l *ledger) drained() bool { return l.left() == "" }
 
-// left names the first job that has not.
+// left returns the first job that has not been finished or removed.
 func (l *ledger) left() string {
 	for _, b := range l.books {
 		for _, id := range b.ids() {
 			if status := b.entries[id].row.Status; status == fdbjobs.Pending || status == fdbjobs.Running {
-				return fmt.Sprintf("%s %q, %s", b.typ.Name(), id, describe(b.entries[id].row))
+				return fmt.Sprintf("%s %q, %s", b.queue.Name(), id, describe(b.entries[id].row))
 			}
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"settee/pkg/kv"
 )
 
-// recorded is the store as the ledger sees it: each commit, as soon as it is made.
+// recorded is the store as the ledger sees it: each commit at once.
 type recorded struct {
 	kv.Database
 	ledger *ledger
@@ -24,7 +24,7 @@ func (r *recorded) Transact(ctx context.Context, fn func(kv.Transaction) error) 
 	return err
 }
 
-// recordedTx keeps the keys that were written one by one.
+// recordedTx keeps the single keys that were written.
 type recordedTx struct {
 	kv.Transaction
 	keys [][]byte
@@ -50,21 +50,22 @@ func (tx *recordedTx) SetVersionstampedValue(key, value []byte) {
 	tx.Transaction.SetVersionstampedValue(key, value)
 }
 
-// intent is what a goroutine of the program is about to do: what the commits of its
-// context may do. A commit without one is the layer's.
+// intent is what a goroutine of the program is about to do, which limits what the commits of its context may do. A
+// commit without one is the layer's.
 type intent struct {
 	does string // one of the constants below
 	ids  []string
-	n    int // the args that are added
+	n    int // the args to add
 
 	lock    string // of the holder
 	ends    bool   // it finishes the job, or resubmits it
-	args    int    // that the holder has
-	state   string // that the holder writes
-	written int    // how many commits wrote what the holder adds
-	done    bool   // a commit did end it
+	args    int    // of the holder
+	state   string // written by the holder
+	written int    // number of commits that wrote what the holder adds
+	done    bool   // a commit ended it
+	fails   bool   // what the holder adds fails
 
-	committed map[string]bool // ids that were written, or found as they should be
+	committed map[string]bool // ids that were written, or found in the right state
 }
 
 const (

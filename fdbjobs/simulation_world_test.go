@@ -29,58 +29,62 @@ type simulation struct {
 	trace  trace
 	plan   plan
 
-	// All of this is touched by one goroutine at a time: the one that was drawn, or
-	// the scheduler between two draws.
-	random    *rand.Rand    // for what is drawn in the program
-	chaos     *rand.Rand    // for what is drawn between
-	processes []*simProcess // that live
+	// One goroutine at a time uses these fields: the one that was drawn, or the scheduler between two draws.
+	random    *rand.Rand    // for draws of the program
+	chaos     *rand.Rand    // for draws between
+	processes []*simProcess // alive
 	spawned   int
 	draws     int
 	names     int
 	main      *turnstile.Process
-	draining  bool // nothing is added any more, and nobody dies
+	draining  bool // no more additions or deaths
 	over      bool
 	failure   string
 	counts    map[string]int
 	waiters   []*waiting // the longest waiting first
 	monitors  []*monitoring
-	looked    time.Time // when the ledger last looked for what is late
+	looked    time.Time // when lookForLate was last called
 }
 
-// plan is what sort of simulation it is.
+// plan is the kind of a simulation.
 type plan struct {
 	processes, actors int
 	creating          time.Duration
-	types             []string
+	queues            []string
 	ids, owners       int
 	timeouts          []time.Duration
 	rates             faultkv.Rates
 	reads             float64
-	kill, freeze      float64 // for each draw
+	clocks            time.Duration // how far the clocks of two processes may differ
+	shared            int           // transactions under way before a holder waits for one to share
+	kill, freeze      float64       // for each draw
 }
 
 func (p plan) String() string {
-	return fmt.Sprintf("%d processes, %d actors, %d ids, %d owners, timeouts %v", p.processes, p.actors, p.ids, p.owners, p.timeouts)
+	return fmt.Sprintf("%d processes, %d actors, %d ids, %d owners, timeouts %v, clocks %v apart",
+		p.processes, p.actors, p.ids, p.owners, p.timeouts, p.clocks)
 }
 
 func newPlan(r *rand.Rand) plan {
 	p := plan{
-		processes: 3 + r.IntN(6),
+		processes: 1 + r.IntN(8),
 		actors:    20 + int(280*math.Pow(r.Float64(), 6)),
 		creating:  time.Duration(10+r.IntN(30)) * time.Second,
-		types:     []string{"work", "play"},
-		ids:       4 + r.IntN(30),
+		queues:    []string{"work", "play"},
+		ids:       4 + r.IntN(60),
 		owners:    1 + r.IntN(6),
 		timeouts:  []time.Duration{time.Duration(6+r.IntN(10)) * time.Second},
 		rates:     faultkv.Rates{},
 		reads:     0.2 * r.Float64(),
+		shared:    1 + r.IntN(2),
 		kill:      r.Float64() / 600,
 		freeze:    r.Float64() / 600,
 	}
+	p.clocks = []time.Duration{0, 15 * time.Second, 5 * time.Minute}[r.IntN(3)]
 	if r.IntN(3) == 0 {
 		p.timeouts = append(p.timeouts, time.Duration(6+r.IntN(20))*time.Second)
 	}
-	// Some seeds have few faults: a bug may be hidden by another fault's retry.
+	// Some seeds have few faults: the retry of another fault may hide a bug.
 	much := r.Float64()
 	for fault, most := range []float64{
 		faultkv.Conflict: 0.1, faultkv.UnknownCommitted: 0.2, faultkv.UnknownNotCommitted: 0.1, faultkv.TooOld: 0.02,
@@ -117,14 +121,19 @@ func newSimulation(t *testing.T, seed uint64) *simulation {
 type simProcess struct {
 	*turnstile.Process
 	db        kv.Database
-	types     []*fdbjobs.Type
-	disturbed time.Time // until when it was frozen at least once
+	queues    []*fdbjobs.Queue
+	ahead     time.Duration // of its clock
+	disturbed time.Time     // until when it was frozen at least once
 }
 
-// spawn starts a process. Its goroutines are called for by the caller.
+// now is the time that the clock of the process shows.
+func (p *simProcess) now() time.Time { return time.Now().Add(p.ahead) }
+
+// spawn starts a process. The caller starts its goroutines.
 func (s *simulation) spawn() *simProcess {
 	s.spawned++
 	p := &simProcess{Process: s.gate.Process(fmt.Sprint("p", s.spawned))}
+	p.ahead = time.Duration(s.chaos.Int64N(int64(s.plan.clocks)+1)) - s.plan.clocks/2
 	p.db = s.gate.Wrap(faultkv.Wrap(&recorded{s.store, s.ledger}, faultkv.Options{
 		Seed: s.chaos.Uint64(), Rates: s.plan.rates, Now: time.Now, Sleep: s.gate.Sleep, Pause: s.gate.Pause,
 		Observe: func(e faultkv.Event) {
@@ -134,18 +143,20 @@ func (s *simulation) spawn() *simProcess {
 	}))
 	var seed [32]byte
 	binary.BigEndian.PutUint64(seed[:], s.chaos.Uint64())
-	layer := fdbjobs.OpenSeeded(p.db, prefix, seed)
+	layer := fdbjobs.Open(p.db, prefix, fdbjobs.Options{Seed: seed, Now: p.now})
 	layer.SetTurnstile(&names{process: p.Process, given: map[string]int{}})
 	p.Cleanup(layer.Close)
-	for _, name := range s.plan.types {
-		p.types = append(p.types, layer.Type(name))
+	for _, name := range s.plan.queues {
+		queue := layer.Queue(name)
+		queue.ShareAtOnce(s.plan.shared)
+		p.queues = append(p.queues, queue)
 	}
 	s.processes = append(s.processes, p)
 	return p
 }
 
-// names is the turnstile of a layer. It numbers the goroutines of one name: they do the
-// same, so that it does not matter which of several that begin at one time is which.
+// names is the turnstile of a layer. It numbers the goroutines of one name. They do the same, so it does not matter
+// which of several that begin at one time is which.
 type names struct {
 	process *turnstile.Process
 	mu      sync.Mutex
@@ -174,12 +185,12 @@ func (s *simulation) run() {
 	require.NoError(s.t, s.store.Close())
 }
 
-// program is the course of it all.
+// program is the course of the whole simulation.
 func (s *simulation) program(ctx context.Context) {
 	s.trace.add("main", "plan:", s.plan)
 	require.NoError(s.t, s.store.Transact(ctx, func(tx kv.Transaction) error {
 		for _, b := range s.ledger.books {
-			if err := b.typ.SetTimeout(tx, s.plan.timeouts[0]); err != nil {
+			if err := b.queue.SetTimeout(tx, s.plan.timeouts[0]); err != nil {
 				return err
 			}
 		}
@@ -196,10 +207,10 @@ func (s *simulation) program(ctx context.Context) {
 	s.draining = true
 	s.trace.add("main", "draining", nil)
 	last := s.spawn()
-	for _, typ := range last.types {
-		s.monitor(last, typ)
+	for _, queue := range last.queues {
+		s.monitor(last, queue)
 		for range 3 {
-			s.acceptor(last, typ)
+			s.acceptor(last, queue)
 		}
 	}
 	for ended := time.Now().Add(30 * time.Minute); !s.ledger.drained(); s.gate.Sleep(ctx, time.Second) {
@@ -247,8 +258,8 @@ func (s *simulation) kill(p *simProcess) {
 	p.Kill()
 }
 
-// freeze stops a process for a while: mostly for less than a transaction may take,
-// and sometimes for longer than a timeout.
+// freeze stops a process for a while: mostly for less than a transaction may take, and sometimes for longer than a
+// timeout.
 func (s *simulation) freeze(p *simProcess) {
 	d := time.Duration(s.chaos.Int64N(int64(2 * time.Second)))
 	switch s.chaos.IntN(4) {
@@ -283,18 +294,18 @@ func (s *simulation) fail(format string, args ...any) {
 	if s.failure == "" {
 		s.failure = fmt.Sprintf(format, args...)
 		s.trace.add("main", "failed:", words(s.failure))
-		s.trace.ended = true // how it is taken down says nothing
+		s.trace.ended = true // the end of the trace has no meaning
 	}
 }
 
 func (s *simulation) intN(n int) int { return s.random.IntN(n) }
 
-// upTo draws a time.
+// upTo draws a duration.
 func (s *simulation) upTo(most time.Duration) time.Duration {
 	return time.Duration(s.random.Int64N(int64(most)))
 }
 
-// name draws a name of a goroutine.
+// name draws the name of a goroutine.
 func (s *simulation) name(kind string) string {
 	s.names++
 	return fmt.Sprint(kind, " ", s.names)

@@ -3,24 +3,24 @@ package fdbjobs
 import (
 	"context"
 	"time"
+
+	"settee/pkg/kv"
 )
 
-// turnstile lets a simulation (simulation_test.go) run one goroutine at a time, in an
-// order that it draws. In production there is none, and nothing is held up.
+// turnstile lets a simulation (simulation_test.go) run one goroutine at a time, in an order that it draws. It is nil in
+// production.
 //
-// The rule that makes a simulation repeatable: a goroutine that was just started, or
-// that has waited for anything but the store, passes before it does anything else.
-// What it waited for, it asks only then and in a fixed order: which case of a select
-// woke it is chance.
+// To keep a simulation repeatable, a goroutine passes before anything else when it has started, and after it has waited
+// for anything except the store. Only after that it checks what it waited for, in a fixed order: the case of a select
+// that woke it is random.
 type turnstile interface {
 	// Name returns a context for a goroutine that passes under a name of its own.
 	Name(ctx context.Context, name string) context.Context
-	// Pass returns when it is the turn of the goroutine that ctx belongs to, also
-	// when ctx has ended.
+	// Pass returns when it is the turn of ctx's goroutine, even if ctx has ended.
 	Pass(ctx context.Context)
 }
 
-// named returns the context of a goroutine of the layer's.
+// named returns the context of a goroutine of the layer.
 func (l *Layer) named(ctx context.Context, name string) context.Context {
 	if l.turnstile == nil {
 		return ctx
@@ -28,14 +28,14 @@ func (l *Layer) named(ctx context.Context, name string) context.Context {
 	return l.turnstile.Name(ctx, name)
 }
 
-// pass is what a goroutine does that has waited.
+// pass is called by a goroutine that has waited.
 func (l *Layer) pass(ctx context.Context) {
 	if l.turnstile != nil {
 		l.turnstile.Pass(ctx)
 	}
 }
 
-// afterFunc is [time.AfterFunc]. ctx and name tell the timer from all others.
+// afterFunc is [time.AfterFunc]. ctx and name identify the timer.
 func (l *Layer) afterFunc(ctx context.Context, name string, d time.Duration, f func()) *time.Timer {
 	if l.turnstile == nil {
 		return time.AfterFunc(d, f)
@@ -44,4 +44,18 @@ func (l *Layer) afterFunc(ctx context.Context, name string, d time.Duration, f f
 		l.pass(l.named(ctx, name))
 		f()
 	})
+}
+
+// await waits for a watch, a time, which may be zero, or a token in wake.
+func (l *Layer) await(ctx context.Context, watch kv.Watch, until time.Time, wake <-chan struct{}) {
+	kv.AwaitChange(ctx, watch, kv.AwaitOptions{Until: until, Wake: wake, Pass: l.pass})
+}
+
+// pause waits, and reports whether the time has passed. It reports false if ctx has ended.
+func (l *Layer) pause(ctx context.Context, d time.Duration) bool {
+	if d > 0 && ctx.Err() == nil {
+		kv.Sleep(ctx, d)
+		l.pass(ctx)
+	}
+	return ctx.Err() == nil
 }

@@ -1,7 +1,6 @@
 package fdbjobs_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -11,13 +10,13 @@ import (
 
 	"settee/fdbjobs"
 	"settee/pkg/kv"
+	"settee/pkg/kv/enginetest"
 )
 
-// TestCommitUnknown: every call gives the right answer though each transaction is
-// made once more after its commit.
+// TestCommitUnknown: every call returns the right result although each transaction is made once more after its commit.
 func TestCommitUnknown(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
-		b := newBundle(t, unknownOnce(db))
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, enginetest.UnknownOnce(db))
 		state := func(pending, running, finished int) {
 			t.Helper()
 			assert.EqualValues(t, pending, b.count(t, fdbjobs.Pending))
@@ -27,7 +26,7 @@ func TestCommitUnknown(t *testing.T) {
 		}
 		ends := 0
 		also := func(tx kv.Transaction) error {
-			tx.Atomic(kv.MutationAdd, []byte("also"), []byte{1})
+			tx.Add([]byte("also"), 1)
 			ends++
 			return nil
 		}
@@ -52,7 +51,7 @@ func TestCommitUnknown(t *testing.T) {
 		require.NoError(t, two[1].Resubmit(t.Context(), time.Now().Add(time.Hour), nil, nil))
 		state(4, 0, 1)
 
-		// Added again: the generation is raised once.
+		// Added again: the generation grows once.
 		h := b.accept(t)
 		b.add(t, fdbjobs.Spec{ID: h.Job().ID, Token: "again"})
 		assert.Equal(t, h.Job().Generation+1, b.get(t, h.Job().ID).Generation)
@@ -78,19 +77,18 @@ func TestCommitUnknown(t *testing.T) {
 	})
 }
 
-// TestCommitUnknownOverTime: what happens by itself, with such a store.
+// TestCommitUnknownOverTime: the same for what happens without calls.
 func TestCommitUnknownOverTime(t *testing.T) {
-	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
-		b := newBundle(t, unknownOnce(db))
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, enginetest.UnknownOnce(db))
 		b.monitor(t)
 		for i := range 130 {
 			b.add(t, fdbjobs.Spec{ID: fmt.Sprint(i), Scheduled: time.Now().Add(time.Minute)})
 		}
 		waited := make(chan error)
 		go func() { _, err := b.jobs.Wait(t.Context(), "7"); waited <- err }()
-		for taken := 0; taken < 130; { // by processors that die
-			held, err := b.jobs.Accept(t.Context(), fdbjobs.AcceptOptions{Count: 64})
-			require.NoError(t, err)
+		for taken := 0; taken < 130; { // taken by processors that die
+			held := b.acceptBy(t, fdbjobs.AcceptOptions{Count: 64})
 			taken += len(held)
 		}
 		assert.EqualValues(t, 130, b.count(t, fdbjobs.Running))
@@ -106,32 +104,11 @@ func TestCommitUnknownOverTime(t *testing.T) {
 	})
 }
 
-// between runs something after a transaction's first commit, of which nobody hears,
-// and before its repetition.
-type between struct {
-	kv.Database
-	then func()
-}
-
-func (b *between) Transact(ctx context.Context, fn func(kv.Transaction) error) error {
-	run := 0
-	return b.Database.Transact(ctx, func(tx kv.Transaction) error {
-		if run++; run == 2 && b.then != nil {
-			then := b.then
-			b.then = nil
-			then()
-			return kv.ErrNotCommitted // to read what then wrote
-		}
-		return fn(tx)
-	})
-}
-
-// TestMeanwhile: what others do between a commit of unknown result and its
-// repetition.
+// TestMeanwhile: other calls run between a commit of unknown result and its repetition.
 func TestMeanwhile(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		other := newBundle(t, db)
-		store := &between{Database: unknownOnce(db)}
+		store := enginetest.Control(enginetest.UnknownOnce(db))
 		b := newBundle(t, store)
 		fresh := func() *fdbjobs.Held {
 			other.remove(t, "j")
@@ -139,9 +116,9 @@ func TestMeanwhile(t *testing.T) {
 			return b.accept(t)
 		}
 
-		// A claimed job that is added again keeps its first holder, who is halted.
+		// A claimed job that is added again keeps its first holder, which is halted.
 		other.add(t, fdbjobs.Spec{ID: "j"})
-		store.then = func() { other.add(t, fdbjobs.Spec{ID: "j", Args: text(`{"n":2}`)}) }
+		store.BetweenRuns(func() { other.add(t, fdbjobs.Spec{ID: "j", Args: text(`{"n":2}`)}) })
 		h := b.accept(t)
 		again, err := h.IsResubmitted(t.Context())
 		require.NoError(t, err)
@@ -150,22 +127,48 @@ func TestMeanwhile(t *testing.T) {
 		assert.Equal(t, fdbjobs.Pending, other.get(t, "j").Status)
 		other.check(t)
 
-		// A claimed job that is removed is not handed out.
-		store.then = func() { other.remove(t, "j") }
+		// A claimed job that is removed is not returned.
+		store.BetweenRuns(func() { other.remove(t, "j") })
 		assert.Empty(t, b.take(t, 1))
 
-		// The end of a job that begins anew was one.
+		// A job that begins again has still been finished before.
 		h = fresh()
-		store.then = func() { other.add(t, fdbjobs.Spec{ID: "j"}) }
+		store.BetweenRuns(func() { other.add(t, fdbjobs.Spec{ID: "j"}) })
 		require.NoError(t, h.Finish(t.Context(), nil, nil))
 		assert.Equal(t, fdbjobs.Pending, other.get(t, "j").Status)
 
-		// That of one which another has taken may be an ErrHalt, and leaves it alone.
+		// Finishing a job that another holder has taken may return ErrHalt, and does not change the job.
 		h = fresh()
 		var taken *fdbjobs.Held
-		store.then = func() { taken = other.accept(t) }
+		store.BetweenRuns(func() { taken = other.accept(t) })
 		require.ErrorIs(t, h.Resubmit(t.Context(), time.Now(), nil, nil), fdbjobs.ErrHalt)
 		require.NoError(t, taken.Finish(t.Context(), nil, nil))
 		other.check(t)
+	})
+}
+
+// TestLocksOfALostClaimAreNotUsedAgain: a claim whose commit was reported unknown takes other jobs with new locks if it
+// has lost the first ones meanwhile.
+func TestLocksOfALostClaimAreNotUsedAgain(t *testing.T) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
+		store := enginetest.Control(enginetest.UnknownOnce(db))
+		b, other := newBundle(t, store), newBundle(t, db)
+		lockOf := func(id string) (lock string) {
+			other.transact(t, func(tx kv.Transaction) (err error) {
+				lock, err = other.jobs.LockOf(tx, id)
+				return err
+			})
+			require.NotEmpty(t, lock, id)
+			return lock
+		}
+		other.add(t, fdbjobs.Spec{ID: "lost"})
+		var lost string
+		store.BetweenRuns(func() {
+			lost = lockOf("lost")
+			require.True(t, other.remove(t, "lost"))
+			other.add(t, fdbjobs.Spec{ID: "next"})
+		})
+		require.Equal(t, "next", b.accept(t).Job().ID)
+		assert.NotEqual(t, lost, lockOf("next"))
 	})
 }

@@ -9,45 +9,45 @@ import (
 	"settee/pkg/kv"
 )
 
-// UpkeepType is the type of the jobs that keep a store tidy, one for each [Task]. As
-// jobs they resume elsewhere when a process dies, and no two processes do the same.
-// To have a task run soon, add its job again, by its name.
-const UpkeepType = "upkeep"
+// UpkeepQueue is the name of the queue of the jobs that keep a store tidy, one for each [Task]. As jobs they continue
+// elsewhere when a process dies, and only one process runs each. To run a task soon, add its job, named like the task,
+// again.
+const UpkeepQueue = "upkeep"
 
 const (
-	// upkeepRetry is how long a task waits that has failed, or that this process does not
-	// know, if it would not run sooner anyway.
+	// upkeepRetry is the time until a task runs again that has failed, or that this process does not know, if it is not
+	// due earlier.
 	upkeepRetry = time.Minute
-	// upkeepGoodbye is how long a process that stops takes to put its task back.
+	// upkeepPause is how long RunUpkeep waits after an error of the store.
+	upkeepPause = time.Second
+	// upkeepGoodbye is the time limit for a stopping process to resubmit its task.
 	upkeepGoodbye = 5 * time.Second
 )
 
-// Task is something that is tidied up again and again.
+// Task is a repeated task of upkeep.
 type Task struct {
 	// Name is the id of its job.
 	Name string
-	// Every is how long it rests between two runs.
+	// Every is the time between two runs.
 	Every time.Duration
-	// Run does it, in small transactions, until there is nothing left to do or ctx
-	// ends, as it does when the job is not held any more. What it has to remember it
-	// writes with [Held.Update], and finds in the job's state, in the next run too.
-	// It need not call Update to keep the job: that is done for it.
+	// Run does the task in small transactions, until nothing is left to do or ctx ends. ctx also ends when the job is
+	// no longer held. Run can store what it needs with [Held.Update]. It is in the job's state in the next run too. Run
+	// need not keep the job alive.
 	Run func(ctx context.Context, h *Held) error
 }
 
 // UpkeepOptions are the options of [Layer.RunUpkeep].
 type UpkeepOptions struct {
 	Tasks []Task
-	// Failed, if not nil, is told of a task that failed, and that it will run again; or
-	// of an error of the store, with an empty name.
+	// Failed, if not nil, is called when a task failed and will run again, or with an empty name for an error of the
+	// store.
 	Failed func(task string, err error)
 }
 
-// RunUpkeep runs tasks until ctx ends, one at a time, and shares them with all other
-// processes that do. It also is the monitor of their type. It returns ctx's error, or
-// ErrClosed.
+// RunUpkeep runs tasks until ctx ends, one at a time. All processes that call it share the tasks. It also runs the
+// monitor of their queue. It returns ctx's error, or ErrClosed.
 func (l *Layer) RunUpkeep(ctx context.Context, opts UpkeepOptions) error {
-	u := upkeep{typ: l.Type(UpkeepType), opts: opts, tasks: map[string]Task{}}
+	u := upkeep{queue: l.Queue(UpkeepQueue), opts: opts, tasks: map[string]Task{}}
 	for _, task := range opts.Tasks {
 		u.tasks[task.Name] = task
 	}
@@ -58,7 +58,7 @@ func (l *Layer) RunUpkeep(ctx context.Context, opts UpkeepOptions) error {
 	go func() {
 		defer close(monitored)
 		l.pass(monitoring)
-		_ = u.typ.RunMonitor(monitoring, MonitorOptions{Failed: func(err error) { u.failed("", err) }})
+		_ = u.queue.RunMonitor(monitoring, MonitorOptions{Failed: func(err error) { u.failed("", err) }})
 	}()
 	defer func() { <-monitored }()
 	defer cancel()
@@ -71,13 +71,13 @@ func (l *Layer) RunUpkeep(ctx context.Context, opts UpkeepOptions) error {
 			return err
 		case err != nil:
 			u.failed("", err)
-			l.pause(ctx, poll)
+			l.pause(ctx, upkeepPause)
 		}
 	}
 }
 
 type upkeep struct {
-	typ   *Type
+	queue *Queue
 	opts  UpkeepOptions
 	tasks map[string]Task
 }
@@ -93,7 +93,7 @@ func (u *upkeep) runOnce(ctx context.Context) error {
 	if err := u.addMissing(ctx); err != nil {
 		return err
 	}
-	held, err := u.typ.Accept(ctx, AcceptOptions{})
+	held, err := u.queue.Accept(ctx, AcceptOptions{})
 	if err != nil {
 		return err
 	}
@@ -101,11 +101,11 @@ func (u *upkeep) runOnce(ctx context.Context) error {
 	task, known := u.tasks[h.Job().ID]
 	rest := task.Every
 	if !known {
-		rest = upkeepRetry // another version's
+		rest = upkeepRetry // of another version
 	} else if err := u.run(ctx, h, task); err != nil {
 		switch {
 		case errors.Is(err, ErrHalt), h.Context().Err() != nil:
-			return nil // it is queued already, or another's
+			return nil // already queued, or held by another process
 		case ctx.Err() != nil:
 			rest = 0
 		default:
@@ -115,18 +115,17 @@ func (u *upkeep) runOnce(ctx context.Context) error {
 	}
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), upkeepGoodbye)
 	defer cancel()
-	if err := h.Resubmit(ending, time.Now().Add(rest), nil, nil); err != nil && !errors.Is(err, ErrHalt) {
+	if err := h.Resubmit(ending, u.queue.layer.now().Add(rest), nil, nil); err != nil && !errors.Is(err, ErrHalt) {
 		return fmt.Errorf("queueing the task %q: %w", h.Job().ID, err)
 	}
 	return nil
 }
 
-// addMissing adds the jobs of tasks that have none.
 func (u *upkeep) addMissing(ctx context.Context) error {
-	return u.typ.layer.db.Transact(ctx, func(tx kv.Transaction) error {
+	return u.queue.layer.db.Transact(ctx, func(tx kv.Transaction) error {
 		rows := make([]kv.Future[[]byte], len(u.opts.Tasks))
 		for i, task := range u.opts.Tasks {
-			rows[i] = u.typ.readRow(tx, task.Name)
+			rows[i] = u.queue.readRow(tx, task.Name)
 		}
 		for i, task := range u.opts.Tasks {
 			row, err := awaitRow(rows[i])
@@ -136,7 +135,7 @@ func (u *upkeep) addMissing(ctx context.Context) error {
 			if row != nil && row.status != Finished {
 				continue
 			}
-			if err := u.typ.Add(tx, Spec{ID: task.Name, Order: uint16(i)}); err != nil {
+			if err := u.queue.Add(tx, Spec{ID: task.Name, Order: uint16(i)}); err != nil {
 				return err
 			}
 		}
@@ -144,19 +143,19 @@ func (u *upkeep) addMissing(ctx context.Context) error {
 	})
 }
 
-// run runs a task and keeps its job meanwhile.
+// run runs a task and keeps its job alive.
 func (u *upkeep) run(ctx context.Context, h *Held, task Task) error {
 	working, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	// What ends the holding ends the work.
+	// The work ends when the job is no longer held.
 	defer context.AfterFunc(h.Context(), func() { stop(context.Cause(h.Context())) })()
-	l, kept := u.typ.layer, make(chan struct{})
+	l, kept := u.queue.layer, make(chan struct{})
 	keeping := l.named(working, "keeping "+task.Name)
 	go func() {
 		defer close(kept)
 		l.pass(keeping)
 		for l.pause(keeping, h.Heartbeat()) {
-			// An error leaves the time that the process has left, and is tried again.
+			// After an error the update is repeated until Context ends.
 			_ = h.Update(keeping, nil, nil)
 		}
 	}()
@@ -165,21 +164,4 @@ func (u *upkeep) run(ctx context.Context, h *Held, task Task) error {
 	<-kept
 	l.pass(ctx)
 	return err
-}
-
-// Expiry is the task that removes the type's expired jobs ([Held.FinishFor]).
-func (t *Type) Expiry(every time.Duration) Task {
-	return Task{Name: "expired " + t.name, Every: every, Run: func(ctx context.Context, _ *Held) error {
-		for {
-			if _, more, err := t.RemoveExpired(ctx); err != nil || !more {
-				return err
-			}
-		}
-	}}
-}
-
-// pause waits, and reports whether the time has passed: otherwise ctx has ended.
-func (l *Layer) pause(ctx context.Context, d time.Duration) bool {
-	l.sleep(ctx, d, nil)
-	return ctx.Err() == nil
 }

@@ -2,107 +2,234 @@ package fdbjobs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"sync"
+	"time"
 
 	"settee/pkg/kv"
 )
 
-// rowsAtOnce is how many jobs' rows one transaction of WaitAny reads.
+// Who waits for a job watches its row, which changes with the job's status and generation. It also changes when the
+// holder renews its hold: the row is read again then, and nothing else. A row counts how often its job has entered each
+// status, so a waiter learns of a status that has passed before it could read it.
+
+// rowsAtOnce is the number of rows that one transaction reads.
 const rowsAtOnce = 1_000
 
-// Wait waits until a job has one of the statuses, Finished if none is given, and
-// returns it. A job that already has one is returned at once. So is one that takes one
-// after that was seen, even if it has moved on before it could be read: its Status says
-// what it has become. The error is ErrNotFound if there is no such job, or no more; ctx's;
-// ErrClosed; or the store's.
-func (t *Type) Wait(ctx context.Context, id string, statuses ...Status) (*Job, error) {
-	return t.WaitAny(ctx, []string{id}, statuses...)
+// Wait waits until a job has one of the statuses, Finished if none is given, and returns it. A job that already has one
+// is returned at once. A job that has had one since is returned even if it has changed again before it is read: its
+// Status is the current one. The errors are ErrNotFound if the job does not exist or was removed, ctx's, ErrClosed, and
+// the store's.
+func (q *Queue) Wait(ctx context.Context, id string, statuses ...Status) (*Job, error) {
+	return q.WaitAny(ctx, []string{id}, statuses...)
 }
 
-// WaitAny is Wait for the first of several jobs. Whoever wants all of them leaves out
-// the one that is returned and waits again.
-func (t *Type) WaitAny(ctx context.Context, ids []string, statuses ...Status) (*Job, error) {
+// WaitAny is Wait for the first of several jobs. To wait for all of them, call it again without the one that was
+// returned. It watches each job. With more than the store allows (kv.DefaultMaxWatches) it reads the others every second.
+func (q *Queue) WaitAny(ctx context.Context, ids []string, statuses ...Status) (*Job, error) {
 	if len(ids) == 0 {
 		return nil, fmt.Errorf("%w: there is nothing to wait for", ErrInvalid)
 	}
 	if len(statuses) == 0 {
 		statuses = []Status{Finished}
 	}
-	w, err := t.subscribers.subscribe(ctx, ids, statuses)
+	ids = slices.Compact(slices.Sorted(slices.Values(ids)))
+	var job *Job
+	err := q.layer.waiting(ctx, func(ctx context.Context) (err error) {
+		w := waiter{queue: q, statuses: statuses, entered: map[string]int64{}, changed: make(chan string, len(ids))}
+		job, err = w.wait(ctx, ids)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	defer t.subscribers.unsubscribe(w)
-	told := map[string]bool{}
-	began := int64(0) // the version of the first look: what was before, that has seen
+	return job, nil
+}
+
+// waiter is a call of WaitAny.
+type waiter struct {
+	queue    *Queue
+	statuses []Status
+	entered  map[string]int64 // how often each job had entered one of statuses at the first look
+	watching sync.WaitGroup
+	changed  chan string // ids whose rows may have changed; has room for all
+}
+
+func (w *waiter) wait(ctx context.Context, ids []string) (*Job, error) {
+	watched, cancel := context.WithCancel(ctx)
+	defer func() {
+		cancel()
+		w.watching.Wait()
+		w.queue.layer.pass(ctx)
+	}()
 	for {
 		for some := range slices.Chunk(ids, rowsAtOnce) {
-			job, version, err := t.firstOf(ctx, some, statuses, told)
-			if job != nil || err != nil {
+			if job, err := w.look(watched, some); job != nil || err != nil {
 				return job, err
 			}
-			if began == 0 {
-				began = version
-			}
 		}
-		if err := t.subscribers.next(ctx, w); err != nil {
+		var err error
+		if ids, err = w.next(ctx); err != nil {
 			return nil, err
 		}
-		ids, told = t.subscribers.changes(w, began)
 	}
 }
 
-// firstOf returns the first of some jobs that has one of the statuses, or has had it,
-// nil if none has, and the version at which it looked.
-func (t *Type) firstOf(
-	ctx context.Context, ids []string, statuses []Status, told map[string]bool,
-) (job *Job, version int64, err error) {
-	job, err = kv.TransactValue(ctx, t.layer.db, func(tx kv.Transaction) (*Job, error) {
-		at := tx.ReadVersion()
-		rows := make([]kv.Future[[]byte], len(ids))
-		for i, id := range ids {
-			rows[i] = t.readRow(tx.Snapshot(), id)
+// next waits until rows may have changed, and returns the ids.
+func (w *waiter) next(ctx context.Context) ([]string, error) {
+	var ids []string
+	select {
+	case id := <-w.changed:
+		ids = append(ids, id)
+	case <-ctx.Done():
+	}
+	w.queue.layer.pass(ctx)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	for len(w.changed) > 0 {
+		ids = append(ids, <-w.changed)
+	}
+	slices.Sort(ids)
+	return ids, nil
+}
+
+// sight is what a transaction of a waiter has seen: a job, or the rows of all and their watches.
+type sight struct {
+	job     *Job
+	rows    []*row
+	watches []kv.Watch
+}
+
+// look returns the first of some jobs that has, or has had, one of the statuses, or else watches them.
+func (w *waiter) look(ctx context.Context, ids []string) (*Job, error) {
+	seen, err := kv.TransactValue(ctx, w.queue.layer.db, func(tx kv.Transaction) (sight, error) { return w.read(tx, ids) })
+	if err != nil || seen.job != nil {
+		return seen.job, err
+	}
+	for i, id := range ids {
+		w.entered[id] = w.count(seen.rows[i])
+		ctx := w.queue.layer.named(ctx, "watch of "+id)
+		w.watching.Go(func() {
+			w.queue.layer.pass(ctx)
+			w.queue.layer.await(ctx, seen.watches[i], time.Time{}, nil)
+			w.changed <- id
+		})
+	}
+	return nil, nil
+}
+
+func (w *waiter) read(tx kv.Transaction, ids []string) (out sight, err error) {
+	reads := make([]kv.Future[[]byte], len(ids))
+	for i, id := range ids {
+		reads[i] = w.queue.readRow(tx.Snapshot(), id)
+	}
+	for i, id := range ids {
+		row, err := awaitRow(reads[i])
+		switch {
+		case err != nil:
+			return sight{}, err
+		case row == nil:
+			return sight{}, fmt.Errorf("%w: %q", ErrNotFound, id)
+		case w.meets(id, row):
+			out.job, err = w.queue.Get(tx.Snapshot(), id)
+			return out, err
 		}
-		for i, id := range ids {
-			row, err := awaitRow(rows[i])
-			switch {
-			case err != nil:
-				return nil, err
-			case row == nil:
-				return nil, fmt.Errorf("%w: %q", ErrNotFound, id)
-			case told[id] || slices.Contains(statuses, row.status):
-				return t.Get(tx.Snapshot(), id)
+		out.rows = append(out.rows, row)
+	}
+	for _, id := range ids {
+		out.watches = append(out.watches, tx.Watch(w.queue.keys.data.Pack(id)))
+	}
+	return out, nil
+}
+
+// meets reports whether a job has one of the statuses, or has entered one since the first look.
+func (w *waiter) meets(id string, r *row) bool {
+	if slices.Contains(w.statuses, r.status) {
+		return true
+	}
+	before, looked := w.entered[id]
+	// A job that was removed and added again counts from zero, so one of its statuses can be missed.
+	return looked && w.count(r) > 0 && w.count(r) != before
+}
+
+// count returns how often a job has entered one of the statuses.
+func (w *waiter) count(r *row) (n int64) {
+	for _, status := range w.statuses {
+		n += *r.entered.of(status)
+	}
+	return n
+}
+
+// Follow calls fn with a job, and again after each change of its status or its generation, until fn returns true or an
+// error, which Follow returns. One call may stand for several changes. fn runs in the caller's goroutine. Other errors
+// are Wait's.
+func (q *Queue) Follow(ctx context.Context, id string, fn func(*Job) (done bool, err error)) error {
+	var last *row
+	return q.followRow(ctx, id, func(tx kv.Transaction, now *row) (func() (bool, error), error) {
+		if now == nil {
+			return nil, fmt.Errorf("%w: %q", ErrNotFound, id)
+		}
+		if last != nil && now.generation == last.generation && now.entered == last.entered {
+			return func() (bool, error) { return false, nil }, nil
+		}
+		job, err := q.Get(tx.Snapshot(), id)
+		return func() (bool, error) {
+			last = now
+			return fn(job)
+		}, err
+	})
+}
+
+// followRow calls read in a transaction with a job's row, nil if there is none, and then what read returned, again after
+// each change of the row, until that returns true or an error.
+func (q *Queue) followRow(
+	ctx context.Context, id string, read func(kv.Transaction, *row) (then func() (done bool, err error), err error),
+) error {
+	type look struct {
+		then  func() (bool, error)
+		watch kv.Watch
+	}
+	return q.layer.waiting(ctx, func(ctx context.Context) error {
+		for {
+			found, err := kv.TransactValue(ctx, q.layer.db, func(tx kv.Transaction) (out look, err error) {
+				row, err := awaitRow(q.readRow(tx.Snapshot(), id))
+				if err != nil {
+					return out, err
+				}
+				if out.then, err = read(tx, row); err == nil {
+					out.watch = tx.Watch(q.keys.data.Pack(id))
+				}
+				return out, err
+			})
+			if err != nil {
+				return err
+			}
+			if done, err := found.then(); done || err != nil {
+				found.watch.Cancel()
+				return err
+			}
+			q.layer.await(ctx, found.watch, time.Time{}, nil)
+			if ctx.Err() != nil {
+				return ctx.Err()
 			}
 		}
-		version, err = at.Await()
-		return nil, err
 	})
-	return job, version, err
 }
 
-// Follow calls fn with a job as it is, and again after each change of its status or
-// its generation, until fn returns true or an error, which it returns. Several changes
-// in a short time may be one call. fn is called in this goroutine; further errors are
-// Wait's.
-func (t *Type) Follow(ctx context.Context, id string, fn func(*Job) (done bool, err error)) error {
-	w, err := t.subscribers.subscribe(ctx, []string{id}, nil)
-	if err != nil {
-		return err
+// waiting runs f, whose context also ends when the layer is closed, and returns its error. That is ErrClosed then.
+func (l *Layer) waiting(ctx context.Context, f func(context.Context) error) error {
+	if l.ctx.Err() != nil {
+		return ErrClosed
 	}
-	defer t.subscribers.unsubscribe(w)
-	for {
-		job, err := kv.TransactValue(ctx, t.layer.db, func(tx kv.Transaction) (*Job, error) {
-			return t.Get(tx.Snapshot(), id)
-		})
-		if err != nil {
-			return err
-		}
-		if done, err := fn(job); done || err != nil {
-			return err
-		}
-		if err := t.subscribers.next(ctx, w); err != nil {
-			return err
-		}
+	waits, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(l.ctx, cancel)()
+	err := f(waits)
+	if errors.Is(err, kv.ErrClosed) || errors.Is(err, context.Canceled) && ctx.Err() == nil && l.ctx.Err() != nil {
+		return ErrClosed
 	}
+	return err
 }

@@ -14,10 +14,11 @@ import (
 
 	"settee/fdbjobs"
 	"settee/pkg/kv"
+	"settee/pkg/kv/enginetest"
 )
 
 func TestWait(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
 		_, err := b.jobs.Wait(t.Context(), "j")
 		require.ErrorIs(t, err, fdbjobs.ErrNotFound)
@@ -42,12 +43,12 @@ func TestWait(t *testing.T) {
 	})
 }
 
-// TestWaiters: any number of waiters share one watch. They are told at once, each
-// once, and heartbeats do not concern them.
+// TestWaiters: each waiter returns at once and once. A heartbeat that renews a hold makes each waiter of the job read its
+// row once, and other heartbeats cause no reads.
 func TestWaiters(t *testing.T) {
-	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
 		const jobs, each = 20, 30
-		store := &counted{Database: db}
+		store := enginetest.Control(db)
 		b, elsewhere := newBundle(t, store), newBundle(t, db)
 		for i := range jobs {
 			elsewhere.add(t, fdbjobs.Spec{ID: fmt.Sprint(i)})
@@ -67,15 +68,19 @@ func TestWaiters(t *testing.T) {
 			}
 		}
 		after(time.Second)
-		runs := store.runs.Load()
-		assert.EqualValues(t, 1, store.watches.Load())
-		for range 50 {
+		runs := store.Runs.Load()
+		beat := func() (reads int64) {
 			for _, h := range held {
 				require.NoError(t, h.Update(t.Context(), text(`{"s":1}`), nil))
 			}
+			after(time.Second)
+			reads, runs = store.Runs.Load()-runs, store.Runs.Load()
+			return reads
 		}
-		after(time.Second)
-		assert.Equal(t, runs, store.runs.Load(), "heartbeats cause no reads")
+		assert.Zero(t, beat())
+		after(fdbjobs.DefaultTimeout / 6)
+		assert.EqualValues(t, jobs*each, beat())
+		assert.Zero(t, beat())
 		began := time.Now()
 		for i, h := range held {
 			want := h.Job().ID
@@ -92,48 +97,17 @@ func TestWaiters(t *testing.T) {
 		assert.Zero(t, time.Since(began))
 		after(time.Hour)
 		assert.Empty(t, told)
-		assert.LessOrEqual(t, store.watches.Load(), int64(jobs+1))
-		// Nothing is read when nobody waits any more.
-		runs = store.runs.Load()
+		// Nothing is read without waiters.
+		runs = store.Runs.Load()
 		after(time.Hour)
-		assert.Equal(t, runs, store.runs.Load())
+		assert.Equal(t, runs, store.Runs.Load())
 	})
 }
 
-// TestManyTransitions: more of them at once than one transaction reads.
-func TestManyTransitions(t *testing.T) {
-	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
-		slow := &gated{Database: db}
-		b, elsewhere := newBundle(t, slow), newBundle(t, db)
-		later := time.Now().Add(time.Hour)
-		elsewhere.add(t, fdbjobs.Spec{ID: "first", Scheduled: later}, fdbjobs.Spec{ID: "last", Scheduled: later})
-		ended := make(chan error, 2)
-		for _, id := range []string{"first", "last"} {
-			go func() { _, err := b.jobs.Wait(t.Context(), id); ended <- err }()
-		}
-		after(time.Second)
-		open := slow.shut(&slow.before)
-		elsewhere.remove(t, "first")
-		for i := range 25 {
-			var specs []fdbjobs.Spec
-			for j := range 100 {
-				specs = append(specs, fdbjobs.Spec{ID: fmt.Sprint(i, j), Scheduled: later})
-			}
-			elsewhere.add(t, specs...)
-		}
-		elsewhere.remove(t, "last")
-		began := time.Now()
-		open()
-		require.ErrorIs(t, <-ended, fdbjobs.ErrNotFound)
-		require.ErrorIs(t, <-ended, fdbjobs.ErrNotFound)
-		assert.Zero(t, time.Since(began))
-	})
-}
-
-// TestWaitersComeAndGo: whoever gives up leaves the others in peace, and one that
-// comes when the last has gone is served.
+// TestWaitersComeAndGo: a waiter that gives up does not disturb the others, and one that comes after the last has gone
+// is served.
 func TestWaitersComeAndGo(t *testing.T) {
-	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
 		b.add(t, fdbjobs.Spec{ID: "j"})
 		for range 200 {
@@ -157,12 +131,12 @@ func TestWaitersComeAndGo(t *testing.T) {
 	})
 }
 
-// TestWaitBeforeReady: a waiter whose context ends while the store does not answer.
+// TestWaitBeforeReady: a waiter's context ends while the store does not answer.
 func TestWaitBeforeReady(t *testing.T) {
-	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
-		hung := &gated{Database: db}
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
+		hung := enginetest.Control(db)
 		b := newBundle(t, hung)
-		open := hung.shut(&hung.before)
+		open := hung.HoldBefore()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err := b.jobs.Wait(ctx, "j")
@@ -172,7 +146,7 @@ func TestWaitBeforeReady(t *testing.T) {
 }
 
 func TestFollow(t *testing.T) {
-	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
 		b.add(t, fdbjobs.Spec{ID: "j"})
 		seen, ended := make(chan *fdbjobs.Job), make(chan error)
@@ -205,7 +179,7 @@ func TestFollow(t *testing.T) {
 
 // TestWaitAny: the first of several jobs that ends is returned.
 func TestWaitAny(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
 		var ids []string
 		for i := range 20 {
@@ -240,11 +214,10 @@ func TestWaitAny(t *testing.T) {
 	})
 }
 
-// TestWaitMissesNothing: who waits is told of an end, though the job was added again
-// before it could look.
+// TestWaitMissesNothing: Wait returns when a job has ended, even if the job was added again before Wait read it.
 func TestWaitMissesNothing(t *testing.T) {
-	inBubbleParallel(t, func(t *testing.T, db kv.Database) {
-		store := &gated{Database: db}
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
+		store := enginetest.Control(db)
 		waiting, b := newBundle(t, store), newBundle(t, db)
 		b.add(t, fdbjobs.Spec{ID: "j"})
 		type result struct {
@@ -259,7 +232,7 @@ func TestWaitMissesNothing(t *testing.T) {
 			}()
 		}
 		synctest.Wait()
-		open := store.shut(&store.before)
+		open := store.HoldBefore()
 		require.NoError(t, b.accept(t).Finish(t.Context(), nil, nil))
 		b.add(t, fdbjobs.Spec{ID: "j"})
 		open()

@@ -16,8 +16,7 @@ import (
 // conflict; gone was deleted. Their revisions are 1-r, the winner of conflict is 1-s.
 func (n *node) listed() *docstore.Database {
 	n.Helper()
-	db, err := n.docs.Create(n.Context(), "db")
-	require.NoError(n, err)
+	db := n.newDatabase("db")
 	for _, id := range []string{"_design/d", "a", "b", "B", "ü", "conflict"} {
 		n.replicated(db, id, `{"v":1}`, false, []string{"r"})
 	}
@@ -78,7 +77,7 @@ func TestAllDocs(t *testing.T) {
 		`key="bb"`:                    {"", 4.0},
 		`key="gone"`:                  {"", 5.0},
 		`key="b"&inclusive_end=false`: {"", 3.0},
-		// What is no string comes before all ids.
+		// A key that is not a string sorts before all ids.
 		`startkey=7`:                             {all, 0.0},
 		`startkey=null`:                          {all, 0.0},
 		`startkey=""`:                            {all, 0.0},
@@ -97,8 +96,7 @@ func TestAllDocs(t *testing.T) {
 		`keys=["","_x","_local/a"]`: {"!not_found _x!not_found _local/a!not_found", nil},
 		`keys=[7,"a",null]`:         {"7!not_found a <nil>!not_found", nil},
 	} {
-		got := n.get("/db/_all_docs?" + escapedQuery(t, query))
-		require.Equal(t, http.StatusOK, got.status, "%s: %s", query, got.body)
+		got := n.get("/db/_all_docs?"+escapedQuery(t, query)).is(t, http.StatusOK)
 		require.Equal(t, want.rows, rows(t, got.body), query)
 		answered := got.json(t)
 		require.EqualValues(t, 6, answered["total_rows"])
@@ -107,16 +105,15 @@ func TestAllDocs(t *testing.T) {
 		require.Equal(t, "application/json", got.header.Get("Content-Type"))
 		require.Empty(t, n.do(http.MethodHead, "/db/_all_docs?"+escapedQuery(t, query), "").body)
 
-		// A body says the same as a URL.
+		// A body has the same meaning as a query.
 		require.Equal(t, got.body, n.do(http.MethodPost, "/db/_all_docs", asBody(t, query)).body, query)
-		several := n.do(http.MethodPost, "/db/_all_docs/queries", `{"queries":[`+asBody(t, query)+`,{"key":"a"}]}`)
-		require.Equal(t, http.StatusOK, several.status)
+		several := n.do(http.MethodPost, "/db/_all_docs/queries", `{"queries":[`+asBody(t, query)+`,{"key":"a"}]}`).is(t, http.StatusOK)
 		require.Equal(t, `{"results":[`+"\r\n"+strings.TrimSuffix(got.body, "\n")+",\r\n"+
 			`{"total_rows":6,"offset":2,"rows":[`+"\r\n"+`{"id":"a","key":"a","value":{"rev":"1-r"}}`+"\r\n]}\r\n]}\n", several.body)
 	}
 }
 
-// What the URL says goes before what the body says.
+// The query takes precedence over the body.
 func TestAllDocsAskedForTwice(t *testing.T) {
 	t.Parallel()
 	n := start(t)
@@ -217,8 +214,7 @@ func TestDesignDocs(t *testing.T) {
 func TestAllDocsOfManyDocuments(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	db, err := n.docs.Create(t.Context(), "db")
-	require.NoError(t, err)
+	db := n.newDatabase("db")
 	n.fill(db, 2_000, `{}`)
 	offset := func(query string) any {
 		return n.get("/db/_all_docs?limit=1&" + escapedQuery(t, query)).json(t)["offset"]
@@ -229,7 +225,7 @@ func TestAllDocsOfManyDocuments(t *testing.T) {
 	require.Nil(t, offset(`startkey="000998"&descending=true`))
 	require.Equal(t, 1500.0, offset(`skip=1500`))
 
-	// More keys than are looked up at once, from both ends.
+	// More keys than are looked up at once, in both directions.
 	var keys, want []string
 	for i := range 1_999 {
 		keys, want = append(keys, fmt.Sprintf(`"%06d"`, i)), append(want, fmt.Sprintf("%06d", i))
@@ -248,12 +244,8 @@ func (n *node) fill(db *docstore.Database, count int, body string) {
 	for i := 0; i < count; i += 500 {
 		var edits []docstore.Edit
 		for id := i; id < min(i+500, count); id++ {
-			edits = append(edits, docstore.Edit{ID: fmt.Sprintf("%06d", id), Body: []byte(body)})
+			edits = append(edits, doc(fmt.Sprintf("%06d", id), body))
 		}
-		results, err := db.Write(n.Context(), edits, docstore.WriteOptions{})
-		require.NoError(n, err)
-		for _, result := range results {
-			require.NoError(n, result.Err)
-		}
+		write(n, db, edits...)
 	}
 }

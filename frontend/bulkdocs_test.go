@@ -24,7 +24,7 @@ func (a answer) results(t *testing.T) (results []map[string]any) {
 func TestBulkDocs(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	db := n.create("db")
+	db := n.newDatabase("db")
 	rev := n.put("/db/old", `{}`).rev(t)
 	got := n.postJSON("/db/_bulk_docs", `{"docs":[
 		{"_id":"a","v":1,"_attachments":{"f":{"data":"aGVs\nbG8="}}}, {"v":2}, {"_id":"old","_rev":"`+rev+`","_deleted":true},
@@ -59,7 +59,7 @@ func TestBulkDocs(t *testing.T) {
 func TestBulkDocsReplicated(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	db := n.create("db")
+	db := n.newDatabase("db")
 	got := n.postJSON("/db/_bulk_docs", `{"docs":[
 		{"_id":"a","_revisions":{"start":3,"ids":["c","b","a"]},"v":1,"_attachments":{"f":{"data":"aGVsbG8=","revpos":2,"digest":"md5-x"}}},
 		{"_id":"a","_rev":"2-x","_deleted":true},
@@ -92,7 +92,7 @@ func TestBulkDocsReplicated(t *testing.T) {
 func TestBulkDocsRefused(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	n.create("db")
+	n.newDatabase("db")
 	before := n.rows()
 	var many strings.Builder
 	for i := range 2000 {
@@ -126,7 +126,7 @@ func TestBulkDocsRefused(t *testing.T) {
 func TestBulkDocsOfManyBatches(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	db := n.create("db")
+	db := n.newDatabase("db")
 	const count = 3000
 	var body strings.Builder
 	body.WriteString(`{"docs":[`)

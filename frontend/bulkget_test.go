@@ -41,8 +41,7 @@ func TestBulkGet(t *testing.T) {
 		`{}`:                  failed("null", "document id missed", "null", "bad_request"),
 		`"doc"`:               failed("null", "document must be a JSON object", "null", "bad_request"),
 	} {
-		got := n.do(http.MethodPost, "/db/_bulk_get", ` {"docs": [`+item+` , {"id":"doc","rev":"2-b"}], "x": [1]} `)
-		require.Equal(t, http.StatusOK, got.status, "%s", got.body)
+		got := n.do(http.MethodPost, "/db/_bulk_get", ` {"docs": [`+item+` , {"id":"doc","rev":"2-b"}], "x": [1]} `).is(t, http.StatusOK)
 		require.Equal(t, "application/json", got.header.Get("Content-Type"))
 		results := decode(t, got.body).(map[string]any)["results"].([]any)
 		require.Len(t, results, 2, item)
@@ -68,8 +67,7 @@ func TestBulkGetAsMultipart(t *testing.T) {
 	for accept, mediaType := range map[string]string{
 		"multipart/mixed": "multipart/mixed", "multipart/related": "multipart/related", "multipart/*": "multipart/mixed",
 	} {
-		got := n.do(http.MethodPost, "/db/_bulk_get", body, "Accept", accept)
-		require.Equal(t, http.StatusOK, got.status)
+		got := n.do(http.MethodPost, "/db/_bulk_get", body, "Accept", accept).is(t, http.StatusOK)
 		require.Regexp(t, "^"+mediaType+`; boundary="--[0-9a-f]{32}"$`, got.header.Get("Content-Type"))
 		all := parts(t, got.header.Get("Content-Type"), got.body)
 		require.Len(t, all, 5)
@@ -85,7 +83,7 @@ func TestBulkGetAsMultipart(t *testing.T) {
 			require.Equal(t, part{header: map[string][]string{"Content-Type": {`application/json; error="true"`}}, body: want}, all[2+i])
 		}
 	}
-	// JSON is sent to whoever takes it, contents only if they were asked for.
+	// JSON is sent if the client accepts it, with contents only if the client asked for them.
 	for _, accept := range []string{"*/*", "multipart/mixed, application/json;q=0.1", "text/plain"} {
 		got := n.do(http.MethodPost, "/db/_bulk_get", body, "Accept", accept)
 		require.Equal(t, "application/json", got.header.Get("Content-Type"))

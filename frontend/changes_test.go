@@ -18,7 +18,7 @@ import (
 	"settee/pkg/docstore"
 )
 
-// wireChanges makes the database that CouchDB had when its feeds were recorded, but for the
+// wireChanges makes the database that CouchDB had when its feeds were recorded, except for the
 // contents of the attachments.
 func wireChanges(n *node) *docstore.Database {
 	db := n.newDatabase("wire")
@@ -38,13 +38,13 @@ func wireChanges(n *node) *docstore.Database {
 	return db
 }
 
-// sequences are all that a feed says of them.
+// sequences matches the sequences in the text of a feed.
 var sequences = regexp.MustCompile(`("seq":|"last_seq":|id: )"([^"]*)"`)
 
-// anySequence has the feed's text without what differs from server to server.
+// anySequence returns the text of a feed without its sequences, which differ from server to server.
 func anySequence(text string) string { return sequences.ReplaceAllString(text, `$1"..."`) }
 
-// seqs are the sequences of a feed, that of its end included.
+// seqs returns the sequences of a feed, including last_seq.
 func seqs(text string) (found []string) {
 	for _, match := range sequences.FindAllStringSubmatch(text, -1) {
 		found = append(found, match[2])
@@ -58,16 +58,12 @@ func TestRecordedChanges(t *testing.T) {
 	wireChanges(n)
 	last := slices.Max(seqs(n.get("/wire/_changes").body))
 	for _, number := range []int{32, 33, 35, 38, 39, 40, 41, 42, 45} {
-		e := recording(t, number)
+		e := recorded(t, number)
 		if number == 35 { // from the end on
 			e.target = regexp.MustCompile(`since=[^&]*`).ReplaceAllString(e.target, "since="+last)
 		}
 		want, got := e.answer, n.send(e)
-		require.Equal(t, want.status, got.status, "%d %s", number, got.body)
-		for _, name := range []string{"Content-Type", "Cache-Control"} {
-			require.Equal(t, want.header.Get(name), got.header.Get(name), number)
-		}
-		require.Equal(t, want.header.Get("Etag") != "", got.header.Get("Etag") != "", number)
+		n.requireSame(e, got, sameHead)
 		switch number {
 		case 39: // CouchDB counts there what the filter has left out
 			want.body = strings.Replace(want.body, `"pending":4`, `"pending":0`, 1)
@@ -110,8 +106,7 @@ func (n *node) changes(query, body string) page {
 	if body != "" {
 		method = http.MethodPost
 	}
-	got := n.do(method, "/db/_changes"+query, body)
-	require.Equal(n, http.StatusOK, got.status, "%s %s %s", query, body, got.body)
+	got := n.do(method, "/db/_changes"+query, body).is(n.T, http.StatusOK)
 	var p page
 	require.NoError(n, json.Unmarshal([]byte(got.body), &p), "%s", got.body)
 	return p
@@ -167,7 +162,7 @@ func TestChangesQueries(t *testing.T) {
 		require.Equal(t, test.last, p.LastSeq, test.query)
 		require.Equal(t, test.pending, *p.Pending, test.query)
 	}
-	// Where the sequences are is CouchDB's: it counts from its limit down.
+	// CouchDB decides which rows have a sequence by counting down from the limit.
 	for query, want := range map[string]string{
 		"?seq_interval=2&limit=6": "x.x.x.", "?seq_interval=3&limit=5": "..x..", "?seq_interval=1": "xxxxxx", "?seq_interval=4": "x...x.",
 		"?seq_interval=100&limit=3": "...",
@@ -254,7 +249,7 @@ func TestChangesThatAreRefused(t *testing.T) {
 	require.Equal(t, http.StatusOK, n.do(http.MethodPost, "/db/_changes", "").status)
 }
 
-// failed is an answer that says why it is none.
+// failed is an answer that is an error.
 type failed struct {
 	status       int
 	code, reason string
@@ -348,7 +343,7 @@ func TestChangesWithDocuments(t *testing.T) {
 			require.JSONEq(t, want[i], string(row.Doc), query)
 		}
 	}
-	// A row is a line, however its document was written.
+	// A row is one line, even if its document was written with line ends.
 	continuous := n.get("/db/_changes?include_docs=true&feed=continuous&timeout=0").body
 	require.Len(t, strings.Split(continuous, "\n"), 5)
 	require.Contains(t, continuous, `,"doc":{"_id":"c","_rev":"2-ee","v":"ü\n"}}`+"\n")
@@ -406,15 +401,7 @@ func TestChangesWithAttachments(t *testing.T) {
 func TestChangesPending(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	db := n.newDatabase("db")
-	edits := make([]docstore.Edit, 0, 500)
-	for i := range 10_002 {
-		edits = append(edits, doc(fmt.Sprint(i), `{}`))
-		if len(edits) == cap(edits) || i == 10_001 {
-			write(t, db, edits...)
-			edits = edits[:0]
-		}
-	}
+	n.fill(n.newDatabase("db"), 10_002, `{}`)
 	for query, want := range map[string]string{
 		"?limit=1": "null", "?limit=2": "10000", "?limit=3": "9999", "?limit=1&descending=true": "null", "?limit=2&descending=true": "10000",
 		"?feed=longpoll&limit=1": "null",
@@ -430,19 +417,16 @@ func TestChangesTag(t *testing.T) {
 	tag := n.get("/db/_changes").header.Get("ETag")
 	require.Regexp(t, `^"[0-9A-Z]+"$`, tag)
 	for _, known := range []string{tag, "W/" + tag, `"x", ` + tag, "*"} {
-		got := n.do(http.MethodGet, "/db/_changes", "", "If-None-Match", known)
-		require.Equal(t, http.StatusNotModified, got.status)
+		got := n.do(http.MethodGet, "/db/_changes", "", "If-None-Match", known).is(t, http.StatusNotModified)
 		require.Equal(t, tag, got.header.Get("ETag"))
 		require.Empty(t, got.body)
 	}
-	head := n.do(http.MethodHead, "/db/_changes", "")
-	require.Equal(t, http.StatusOK, head.status)
+	head := n.do(http.MethodHead, "/db/_changes", "").is(t, http.StatusOK)
 	require.Equal(t, tag, head.header.Get("ETag"))
 	require.Equal(t, http.StatusOK, n.do(http.MethodHead, "/db/_changes?feed=continuous", "").status)
 	require.Equal(t, http.StatusOK, n.do(http.MethodPost, "/db/_changes", "{}", "If-None-Match", tag).status)
 	write(t, db, doc("a", `{}`))
-	changed := n.do(http.MethodGet, "/db/_changes", "", "If-None-Match", tag)
-	require.Equal(t, http.StatusOK, changed.status)
+	changed := n.do(http.MethodGet, "/db/_changes", "", "If-None-Match", tag).is(t, http.StatusOK)
 	require.NotEqual(t, tag, changed.header.Get("ETag"))
 	require.NoError(t, db.Delete(t.Context()))
 	n.newDatabase("db")

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"settee/pkg/kv/enginetest"
 )
 
 // client is one connection to a node.
@@ -30,14 +32,25 @@ func (n *node) connect() *client {
 	return &client{n.T, conn, bufio.NewReader(conn)}
 }
 
-// send sends what is a request, or a part of one. One that the node has closed may refuse it.
+// send sends a request, or a part of one. If the node has closed the connection, sending may fail.
 func (c *client) send(text string) { _, _ = io.WriteString(c, text) }
 
 func (c *client) ask() {
 	c.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
 }
 
-// status is that of the next answer; 0 where the connection ends without one.
+// answer reads the next answer. closes reports whether it is the last one on its connection.
+func (c *client) answer() (got answer, closes bool) {
+	c.Helper()
+	response, err := http.ReadResponse(c.answers, nil)
+	require.NoError(c, err)
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	require.NoError(c, err)
+	return answer{status: response.StatusCode, header: response.Header, body: string(text)}, response.Close
+}
+
+// status returns the status of the next answer, or 0 if the connection ends without one.
 func (c *client) status() int {
 	c.Helper()
 	response, err := http.ReadResponse(c.answers, nil)
@@ -50,7 +63,7 @@ func (c *client) status() int {
 	return response.StatusCode
 }
 
-// Who waits longest without a request makes room.
+// The connection that has had no request for the longest time makes room.
 func TestMaxConnections(t *testing.T) {
 	t.Parallel()
 	n := start(t, "chttpd/max_connections=3")
@@ -83,20 +96,20 @@ func (n *node) idle(clients ...*client) {
 		want = append(want, c.LocalAddr().String())
 	}
 	slices.Sort(want)
-	require.Eventually(n, func() bool { return slices.Equal(want, slices.Sorted(slices.Values(n.handler.Idle()))) }, time.Minute, time.Millisecond)
+	require.Eventually(n, func() bool { return slices.Equal(want, slices.Sorted(slices.Values(n.handler.Usage().Idle))) }, time.Minute, time.Millisecond)
 }
 
-// Those that are being answered keep their connections, and nobody else gets one.
+// Requests that are being answered keep their connections, and no other connection is accepted.
 func TestMaxConnectionsWithRequests(t *testing.T) {
 	t.Parallel()
-	db := &hanging{memory(t), make(chan struct{})}
+	db := enginetest.Control(memory(t))
 	n := startOn(t, db, listenTCP(t), "chttpd/max_connections=2")
-	close(db.stuck)
+	_ = db.HoldBefore()
 	busy := []*client{n.connect(), n.connect()}
 	for _, c := range busy {
 		c.send("GET /db HTTP/1.1\r\n" + rawHead + "\r\n")
 	}
-	require.Eventually(t, func() bool { return n.handler.Requests() == 2 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return n.handler.Usage().Requests == 2 }, time.Minute, time.Millisecond)
 	for range 3 {
 		refused := n.connect()
 		refused.ask()
@@ -120,17 +133,17 @@ func TestMaxConnectionsWithRequests(t *testing.T) {
 	}, time.Minute, time.Millisecond)
 }
 
-// receiving waits until the node waits for the bodies of these, in this order.
+// receiving waits until the node waits for the bodies of these clients, in this order.
 func (n *node) receiving(clients ...*client) {
 	n.Helper()
 	want := []string{}
 	for _, c := range clients {
 		want = append(want, c.LocalAddr().String())
 	}
-	require.Eventually(n, func() bool { return slices.Equal(want, n.handler.Receiving()) }, time.Minute, time.Millisecond)
+	require.Eventually(n, func() bool { return slices.Equal(want, n.handler.Usage().Receiving) }, time.Minute, time.Millisecond)
 }
 
-// follow begins a feed, with a body or without.
+// follow opens a feed, with or without a body.
 func (c *client) follow(request, body string) {
 	c.Helper()
 	c.send(fmt.Sprintf("%s HTTP/1.1\r\n%sContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", request, rawHead, len(body), body))
@@ -139,13 +152,12 @@ func (c *client) follow(request, body string) {
 	require.Equal(c, "HTTP/1.1 200 OK\r\n", line)
 }
 
-// Whose body does not go on makes room, but not before those without a request, and not before
-// those who sent some of theirs later. Whoever has sent all of it, and waits for changes, does so
-// after all of these.
+// A connection whose body stalls makes room, after the connections without a request, and in the order in which the
+// bodies stalled. A feed that waits for changes, whose body has arrived, makes room after all of these.
 func TestMaxConnectionsWithBodies(t *testing.T) {
 	t.Parallel()
 	n := start(t, "chttpd/max_connections=5")
-	n.create("db")
+	n.newDatabase("db")
 	var slow []*client
 	for range 4 {
 		c := n.connect()
@@ -190,8 +202,7 @@ func TestMaxConnectionsWithBodies(t *testing.T) {
 func TestMaxConnectionsChanges(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	got := n.do(http.MethodPut, "/_node/_local/_config/chttpd/max_connections", `"1"`)
-	require.Equal(t, http.StatusOK, got.status, got.body)
+	n.do(http.MethodPut, "/_node/_local/_config/chttpd/max_connections", `"1"`).is(t, http.StatusOK)
 	var before *client
 	for range 3 {
 		c := n.connect()
@@ -205,12 +216,12 @@ func TestMaxConnectionsChanges(t *testing.T) {
 	require.Equal(t, http.StatusBadRequest, n.do(http.MethodPut, "/_node/_local/_config/chttpd/max_connections", `"0"`).status)
 }
 
-// A browser takes answers for what they say they are, and errors do not say which version
-// this is.
+// Browsers are told not to guess the type of an answer, and errors do not name the version of
+// this program.
 func TestHeadersOfAnswers(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	n.create("db")
+	n.newDatabase("db")
 	for _, target := range []string{"/", "/db", "/db/_all_docs", "/db/_changes", "/nothing", "/db/nothing", "/_node/_local/_config"} {
 		for _, method := range []string{http.MethodGet, http.MethodHead, "BREW"} {
 			got := n.do(method, target, "")

@@ -10,7 +10,7 @@ import (
 
 const aPage = "https://app.example.com"
 
-// What is about CORS in an answer.
+// The headers of an answer that are about CORS.
 func aboutCORS(a answer) map[string]string {
 	all := map[string]string{}
 	for name, short := range map[string]string{
@@ -28,12 +28,11 @@ func TestNoCORSUnlessConfigured(t *testing.T) {
 	t.Parallel()
 	n := start(t, "cors/origins=*")
 	require.Empty(t, aboutCORS(n.do(http.MethodGet, "/", "", "Origin", aPage)))
-	got := n.do(http.MethodOptions, "/", "", "Origin", aPage, "Access-Control-Request-Method", "GET")
-	require.Equal(t, http.StatusMethodNotAllowed, got.status)
+	got := n.do(http.MethodOptions, "/", "", "Origin", aPage, "Access-Control-Request-Method", "GET").is(t, http.StatusMethodNotAllowed)
 	require.Empty(t, aboutCORS(got))
 	require.Equal(t, http.StatusForbidden, n.do(http.MethodPut, "/db", "", "Origin", aPage, "Sec-Fetch-Site", "cross-site").status)
 
-	// It is for the configuration of all nodes, too, and holds at once.
+	// The configuration of all nodes can change it, with effect at once.
 	require.Equal(t, http.StatusOK, n.do(http.MethodPut, "/_node/_local/_config/chttpd/enable_cors", `"true"`).status)
 	require.Equal(t, aPage, aboutCORS(n.do(http.MethodGet, "/", "", "Origin", aPage))["origin"])
 }
@@ -102,19 +101,18 @@ func TestCORSRequests(t *testing.T) {
 		// A form, or one that wants no answer.
 		{http.StatusForbidden, []string{"Origin", aPage, "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate"}},
 		{http.StatusForbidden, []string{"Origin", aPage, "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors"}},
-		// Credentials are not for this page.
+		// This page may not use credentials.
 		{http.StatusForbidden, []string{"Origin", aPage, "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "cors", "Cookie", "session=x"}},
 	} {
 		require.Equal(t, test.status, n.do(http.MethodPut, fmt.Sprint("/db", i), "", test.headers...).status, test.headers)
 	}
-	// Nor are passwords that the browser remembers; what has one of the page's own it asks for first.
+	// Nor may it use passwords that the browser remembers. Before a request with a password of the page's own, the browser asks.
 	for kind, want := range map[string]int{"": http.StatusForbidden, "text/plain;charset=UTF-8": http.StatusForbidden, "application/json": http.StatusAccepted} {
 		got := n.do(http.MethodPost, "/db0/_compact", "{}", "Origin", aPage, "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "cors", "Content-Type", kind)
 		require.Equal(t, want, got.status, "%q: %s", kind, got.body)
 	}
 	n = start(t, "chttpd/enable_cors=true", "cors/origins="+aPage, "cors/credentials=true", "cors/exposed_headers=X-Own")
-	got := n.do(http.MethodPut, "/db", "", "Origin", aPage, "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "cors", "Cookie", "session=x")
-	require.Equal(t, http.StatusCreated, got.status)
+	got := n.do(http.MethodPut, "/db", "", "Origin", aPage, "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "cors", "Cookie", "session=x").is(t, http.StatusCreated)
 	require.Equal(t, map[string]string{
 		"origin": aPage, "credentials": "true", "exposed": "content-type, cache-control, x-own", "vary": "Origin",
 	}, aboutCORS(got))

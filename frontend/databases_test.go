@@ -1,12 +1,8 @@
 package frontend_test
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"regexp"
 	"strings"
@@ -16,7 +12,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"settee/pkg/couch/couchtest"
 	"settee/pkg/docstore"
 	"settee/replicator"
 )
@@ -61,57 +56,19 @@ func leaf(id string, deleted bool, body string, pos int64, path ...string) docst
 	return docstore.Edit{ID: id, Pos: pos, Path: path, Deleted: deleted, Body: []byte(body)}
 }
 
-// recording returns one of the exchanges that were recorded with CouchDB. The answer may have
-// been cut.
-func recording(t *testing.T, number int) exchange {
-	t.Helper()
-	for _, r := range couchtest.Recordings(t) {
-		if r.Number != number {
-			continue
-		}
-		request, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(r.Request)))
-		require.NoError(t, err)
-		response, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(r.Response)), request)
-		require.NoError(t, err)
-		body, err := io.ReadAll(response.Body)
-		if !errors.Is(err, io.ErrUnexpectedEOF) {
-			require.NoError(t, err)
-		}
-		require.NoError(t, response.Body.Close())
-		_, sent, _ := bytes.Cut(r.Request, []byte("\r\n\r\n"))
-		return exchange{
-			method: request.Method, target: request.RequestURI, body: strings.TrimSuffix(string(sent), "\n"),
-			answer: answer{response.StatusCode, response.Header, string(body)},
-		}
-	}
-	require.Failf(t, "missing", "recording %d", number)
-	return exchange{}
-}
-
-// samePlain requires the recorded status, body and headers.
-func samePlain(t *testing.T, want, got answer) {
-	t.Helper()
-	require.Equal(t, want.status, got.status, "%s", got.body)
-	require.Equal(t, want.body, got.body)
-	for _, name := range []string{"Content-Type", "Cache-Control"} {
-		require.Equal(t, want.header.Get(name), got.header.Get(name))
-	}
-}
-
 func TestDatabase(t *testing.T) {
 	t.Parallel()
 	n := start(t)
 	for _, number := range []int{3, 4} {
-		e := recording(t, number)
-		samePlain(t, e.answer, n.send(e))
+		e := recorded(t, number)
+		n.requireSame(e, n.send(e), sameText)
 	}
-	e := recording(t, 5)
+	e := recorded(t, 5)
 	got := n.send(e)
-	samePlain(t, e.answer, got)
-	require.Equal(t, "http://"+n.address+"/wire", got.header.Get("Location"))
+	n.requireSame(e, got, sameText)
 	for _, number := range []int{6, 7} {
-		e := recording(t, number)
-		samePlain(t, e.answer, n.send(e))
+		e := recorded(t, number)
+		n.requireSame(e, n.send(e), sameText)
 	}
 
 	db, err := n.docs.Database(t.Context(), "wire")
@@ -119,9 +76,8 @@ func TestDatabase(t *testing.T) {
 	revs := write(t, db, doc("a", `{"x":1}`), doc("b", `{}`), doc("_design/c", `{}`))
 	write(t, db, docstore.Edit{ID: "a", Rev: revs[0], Deleted: true})
 	got = n.get("/wire")
-	want := recording(t, 34).answer
-	require.Equal(t, keys(t, want.body), keys(t, got.body))
-	sameHeader(t, want, got)
+	want := recorded(t, 34)
+	n.requireSame(want, got, sameKeys)
 	info := got.json(t)
 	created := info["instance_start_time"].(string)
 	require.Regexp(t, `^[0-9]{10}$`, created)
@@ -132,25 +88,23 @@ func TestDatabase(t *testing.T) {
 	} {
 		require.Equal(t, value, info[name], name)
 	}
-	head := n.do(http.MethodHead, "/wire", "")
-	require.Equal(t, http.StatusOK, head.status)
+	head := n.do(http.MethodHead, "/wire", "").is(t, http.StatusOK)
 	require.Equal(t, got.header.Get("Content-Length"), head.header.Get("Content-Length"))
 
-	e = recording(t, 60)
+	e = recorded(t, 60)
 	got = n.send(e)
 	e.answer.body = regexp.MustCompile(`[0-9]{10}`).ReplaceAllString(e.answer.body, created)
-	samePlain(t, e.answer, got)
+	n.requireSame(e, got, sameText)
 	require.Equal(t, http.StatusNotFound, n.do(http.MethodPost, "/nowhere/_ensure_full_commit", "").status)
 
 	refused(t, n.do(http.MethodDelete, "/wire?rev=1-a", ""), http.StatusBadRequest, "bad_request",
 		"You tried to DELETE a database with a ?=rev parameter. Did you mean to DELETE a document instead?")
 	require.Equal(t, "{\"ok\":true}\n", n.do(http.MethodDelete, "/wire", "").body)
-	missing := recording(t, 3).answer
-	samePlain(t, missing, n.get("/wire"))
-	samePlain(t, missing, n.do(http.MethodDelete, "/wire", ""))
+	missing := recorded(t, 3)
+	n.requireSame(missing, n.get("/wire"), sameText)
+	n.requireSame(missing, n.do(http.MethodDelete, "/wire", ""), sameText)
 	require.Equal(t, http.StatusNotFound, n.do(http.MethodHead, "/wire", "").status)
-	got = n.do(http.MethodPatch, "/wire", "")
-	require.Equal(t, http.StatusMethodNotAllowed, got.status)
+	n.do(http.MethodPatch, "/wire", "").is(t, http.StatusMethodNotAllowed)
 }
 
 func TestCreateDatabase(t *testing.T) {
@@ -160,8 +114,7 @@ func TestCreateDatabase(t *testing.T) {
 		"/a?q=8&n=3&placement=x:1": "a", "/x%2F_replicator": "x/_replicator", "/_users/": "_users", "/_replicator": "_replicator",
 		"/a_$()+-%2Fz9?partitioned=false": "a_$()+-/z9", "/" + strings.Repeat("n", 238): strings.Repeat("n", 238),
 	} {
-		got := n.do(http.MethodPut, target, "")
-		require.Equal(t, http.StatusCreated, got.status, "%s %s", target, got.body)
+		got := n.do(http.MethodPut, target, "").is(t, http.StatusCreated)
 		require.Equal(t, name, n.get(strings.Split(target, "?")[0]).json(t)["db_name"])
 		location := strings.TrimPrefix(got.header.Get("Location"), "http://"+n.address)
 		require.Equal(t, name, n.get(location).json(t)["db_name"])
@@ -169,8 +122,7 @@ func TestCreateDatabase(t *testing.T) {
 	proxied := n.do(http.MethodPut, "/b", "", "X-Forwarded-Host", "db.example", "X-Forwarded-Proto", "https")
 	require.Equal(t, "https://db.example/b", proxied.header.Get("Location"))
 	for _, name := range []string{"_nope", "A", "1a", "a%20b", "a.b", "%C3%BC", "_users2"} {
-		got := n.do(http.MethodPut, "/"+name, "")
-		require.Equal(t, http.StatusBadRequest, got.status, name)
+		got := n.do(http.MethodPut, "/"+name, "").is(t, http.StatusBadRequest)
 		require.Equal(t, "illegal_database_name", got.json(t)["error"], name)
 	}
 	long := strings.Repeat("n", 239)
@@ -207,8 +159,7 @@ func TestListDatabases(t *testing.T) {
 		`?startkey=""&descending=true`:            `[]`,
 		`?startkey="d"&endkey="b"`:                `[]`,
 	} {
-		got := n.get("/_all_dbs" + query)
-		require.Equal(t, http.StatusOK, got.status, "%s %s", query, got.body)
+		got := n.get("/_all_dbs"+query).is(t, http.StatusOK)
 		require.Equal(t, want+"\n", got.body, query)
 		require.Equal(t, "application/json", got.header.Get("Content-Type"))
 
@@ -229,8 +180,7 @@ func TestListDatabases(t *testing.T) {
 		require.Equal(t, want, string(text), query)
 	}
 	for _, query := range []string{"?limit=x", "?skip=-1", "?startkey=a", "?end_key=1", "?descending=1", "?limit=%zz"} {
-		got := n.get("/_all_dbs" + query)
-		require.Equal(t, http.StatusBadRequest, got.status, query)
+		got := n.get("/_all_dbs"+query).is(t, http.StatusBadRequest)
 		require.Equal(t, "query_parse_error", got.json(t)["error"], query)
 		require.Equal(t, http.StatusBadRequest, n.get("/_dbs_info"+query).status, query)
 	}
@@ -258,8 +208,7 @@ func TestDatabaseInfos(t *testing.T) {
 	t.Parallel()
 	n := start(t, "chttpd/max_db_number_for_dbs_info_req=3")
 	n.newDatabase("a")
-	got := n.do(http.MethodPost, "/_dbs_info", `{"keys": ["a", "no", "No!"]}`, "Content-Type", "application/json")
-	require.Equal(t, http.StatusOK, got.status, got.body)
+	got := n.do(http.MethodPost, "/_dbs_info", `{"keys": ["a", "no", "No!"]}`, "Content-Type", "application/json").is(t, http.StatusOK)
 	require.Equal(t, `[{"key":"a","info":`+strings.TrimSpace(n.get("/a").body)+
 		`},{"key":"no","error":"not_found"},{"key":"No!","error":"not_found"}]`+"\n", got.body)
 	for body, reason := range map[string]string{
@@ -284,8 +233,7 @@ func TestUUIDs(t *testing.T) {
 	n := start(t, "uuids/max_count=50")
 	seen := map[string]bool{}
 	for query, want := range map[string]int{"": 1, "?count=1": 1, "?count=0": 0, "?count=50": 50} {
-		got := n.get("/_uuids" + query)
-		require.Equal(t, http.StatusOK, got.status)
+		got := n.get("/_uuids"+query).is(t, http.StatusOK)
 		require.Equal(t, "no-cache", got.header.Get("Cache-Control"))
 		require.Equal(t, "no-cache", got.header.Get("Pragma"))
 		expires, err := http.ParseTime(got.header.Get("Expires"))
@@ -318,11 +266,11 @@ func TestActiveTasks(t *testing.T) {
 	run := n.accept()
 	require.NoError(t, run.Update(t.Context(), progressed))
 
-	want := recording(t, 80).answer
+	want := recorded(t, 80)
 	got := n.get("/_active_tasks")
-	sameHeader(t, want, got)
+	n.requireSame(want, got, sameHead)
 	expected := []string{}
-	for _, key := range keys(t, want.body) {
+	for _, key := range keys(t, want.answer.body) {
 		switch key {
 		case "[].process_status": // of an Erlang process
 			continue

@@ -1,21 +1,21 @@
-// Package frontend is the HTTP interface of an api_frontend node: it accepts
-// replications, waits for them on behalf of clients, cancels and lists them. Paths,
-// shapes and statuses are CouchDB 3.5's; where CouchDB answers a bad request with
-// 500 or an Erlang term, the answer here is a 4xx whose reason names what is wrong.
+// Package frontend is the HTTP interface of an api_frontend node. It serves databases, and accepts replications, waits
+// for them, cancels and lists them. Paths, shapes and statuses are those of CouchDB 3.5. Where CouchDB answers a bad
+// request with 500 or an Erlang term, the answer here is a 4xx whose reason names what is wrong.
 //
 //	GET  /                        what server this is
 //	GET  /_up                     whether it can reach its store
 //	POST /_replicate              replicate, or cancel a replication
-//	GET  /_scheduler/jobs         the replications that have not ended
+//	GET  /_scheduler/jobs         replications that have not ended
 //	GET  /_scheduler/jobs/{id}    one of them, or one that has ended
 //	GET  /_scheduler/jobs/{id}/failures
-//	                              what its target refused
-//	GET  /_scheduler/docs         the replications of documents, those that have ended included
+//	                              the documents that its target refused
+//	GET  /_scheduler/docs         replications of documents, including those that have ended
 //	GET  /_scheduler/docs/{db}    those of one replicator database
 //	GET  /_scheduler/docs/{db}/{doc}
-//	GET  /_active_tasks           the replications that run
+//	GET  /_scheduler/shares       running time by replicator database
+//	GET  /_active_tasks           running replications
 //	GET  /_all_dbs                the databases
-//	GET  /_dbs_info               what they say of themselves; POST: some of them
+//	GET  /_dbs_info               their information; POST: that of some of them
 //	GET  /_uuids                  ids for new documents
 //	GET  /_node/_local            the name of this node
 //	GET  /_node/_local/_config    the configuration of this node, secrets masked
@@ -23,9 +23,9 @@
 //	GET, PUT, DELETE /_node/_local/_config/{section}/{key}
 //	                              a value; PUT and DELETE are for all nodes
 //	POST /_node/_local/_config/_reload
-//	                              have this node read its files again
+//	                              make this node read its files again
 //	GET  /_node/_local/_prometheus
-//	                              what this node counts
+//	                              the metrics of this node
 //
 //	PUT, GET, DELETE /{db}        create, look at, delete a database; POST: write a document
 //	GET, POST /{db}/_changes      its changes feed
@@ -35,37 +35,35 @@
 //	GET, PUT, DELETE, COPY /{db}/{doc}
 //	GET, PUT, DELETE       /{db}/{doc}/{attachment}
 //
-// What CouchDB has besides (views, _find, partitions, _purge) is 501 not_implemented, with a
-// reason.
+// CouchDB's other paths (views, _find, partitions, _purge) are answered with 501 not_implemented and a reason.
 //
 // HEAD is answered like GET. An error is {"error": ..., "reason": ...}.
 //
-// The package makes no outbound requests and runs no replication: all it does is to
-// read and write jobs in the store (package replicator/jobs). It shows and logs no
-// credentials: neither those of endpoints nor any in a request.
+// The package makes no outbound requests and runs no replication: it reads and writes jobs in the store (package
+// replicator/jobs). It neither shows nor logs credentials, be they those of endpoints or of requests.
 //
-// # Writing
+// # Rooms
 //
-// JSON that has documents is spooled, to a file if it is large, and checked as a whole before
-// anything is written (package docbody). Of a document its body is in memory; the contents of
-// attachments go to the store in pieces, those in parts or bodies of their own while they
-// arrive. They are stored before the revision that refers to them, and discarded if it is
-// not written. A bulk write is many transactions, and each document has its own result.
-// batch=ok is answered with 202, and the document has been written all the same.
+// The package only wires its rooms: frontend.go makes them, and routes.go has the paths. Imports among the rooms run one
+// way: server, replication and databases -> access -> web.
+//
+//	internal/web            what all requests have in common: bodies, answers, failures, limits, CORS
+//	internal/access         users, rules and rights, sessions, security objects
+//	internal/databases      documents, changes feeds, attachments, bulk requests
+//	internal/replication    _replicate, _scheduler, _active_tasks
+//	internal/server         the welcome, _up, _node, lists of databases, _uuids
+//
+//	accounts                the users: administrators of [admins], and documents of _users
+//	internal/auth           passwords, cookies, tokens and security objects, without a store
+//	internal/docbody        the JSON and multipart bodies of documents
+//	internal/dbinfo         the JSON of GET /{db}
+//	internal/networks       waiting clients by network
 //
 // # Waiting
 //
-// POST /_replicate for a replication that is not continuous is answered when that
-// has ended, be it after days; nothing is sent until then, as in CouchDB. Clients
-// that hang up, and nodes that go away, leave the job as it is: the same request,
-// sent to any node, waits for it again. What a waiting request keeps in memory does
-// not depend on the size of its body.
+// POST /_replicate for a replication that is not continuous is answered when the replication has ended, even after days.
+// As in CouchDB nothing is sent before. If the client hangs up or the node goes away, the job goes on: the same request,
+// sent to any node, waits for it again. The memory of a waiting request does not depend on the size of its body.
 //
-// A changes feed that waits has the goroutine of its request, and one watch for all feeds of
-// a database. It ends when the client hangs up, when it was silent as long as it may be,
-// when the database is deleted, when others need its place, and when the node goes away: then
-// with the sequence up to which it came, so that its client goes on from there.
-//
-// Where there are as many connections or requests as there may be, what waits makes room: see
-// connections.
+// When there are too many connections or requests, requests that wait make room: see web.Connections.
 package frontend

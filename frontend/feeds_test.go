@@ -14,8 +14,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"settee/internal/bubbletest"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
+	"settee/pkg/kv/enginetest"
 )
 
 // Time is the bubble's in these tests, and the network and the store are in memory.
@@ -90,8 +92,7 @@ const (
 // inBubble runs a test of a node with the database db, in which there is one document.
 func inBubble(t *testing.T, settings []string, test func(t *testing.T, n *node, db *docstore.Database)) {
 	t.Helper()
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		n := startOn(t, memory(t), listenPipe(), settings...)
 		db := n.newDatabase("db")
 		write(t, db, doc("first", `{"n":1}`))
@@ -222,7 +223,7 @@ func TestFilteredFeeds(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, n *node, db *docstore.Database) {
 		stop := n.traffic(db)
 		defer stop()
-		// What does not pass keeps a feed from nothing: neither from ending nor from its heartbeats.
+		// Changes that do not pass the filter delay neither the end of a feed nor its heartbeats.
 		for _, request := range [][2]string{
 			{"?filter=_doc_ids", `{"doc_ids":["first"]}`}, {"?filter=_selector", `{"selector":{"n":1}}`}, {"?filter=_design", ""},
 		} {
@@ -273,10 +274,10 @@ func (n *node) traffic(db *docstore.Database) (stop func()) {
 	}
 }
 
-// slow is a store whose transactions take a second each once it is told so.
+// slow is a store whose transactions take a second each after now is closed.
 type slow struct {
 	kv.Database
-	now chan struct{} // closed: it is
+	now chan struct{}
 }
 
 func (s *slow) Transact(ctx context.Context, fn func(kv.Transaction) error) error {
@@ -288,22 +289,15 @@ func (s *slow) Transact(ctx context.Context, fn func(kv.Transaction) error) erro
 	return s.Database.Transact(ctx, fn)
 }
 
-// A feed that reads long what it does not show is alive all the same, and shows what it has
-// found before.
+// A feed that reads many changes that do not pass its filter sends heartbeats meanwhile, and sends what it has found
+// before.
 func TestFeedsThatReadLong(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		store := &slow{memory(t), make(chan struct{})}
 		n := startOn(t, store, listenPipe())
 		db := n.newDatabase("db")
 		write(t, db, doc("_design/x", `{}`))
-		for page := range 20 { // of what one transaction reads
-			edits := make([]docstore.Edit, 500)
-			for i := range edits {
-				edits[i] = doc(fmt.Sprintf("%d/%d", page, i), `{}`)
-			}
-			write(t, db, edits...)
-		}
+		n.fill(db, 20*500, `{}`) // 500 is what one transaction reads
 		close(store.now)
 		f := n.follow("?filter=_design&feed=continuous&heartbeat=3000")
 		f.expect(changed("_design/x"))
@@ -341,7 +335,7 @@ func TestFeedsEndWhenTheNodeDrains(t *testing.T) {
 		require.Equal(t, "{\"results\":[\n\n"+tail, waiting.rest())
 		waiting.after(time.Second)
 		write(t, db, doc("second", `{}`))
-		// Those that come now get what there is.
+		// Feeds that are opened now get the changes that there are.
 		f := n.follow("?heartbeat=50000&feed=continuous&since=now")
 		require.Equal(t, last, f.rest())
 		f = n.follow("?heartbeat=50000&feed=continuous")
@@ -383,51 +377,39 @@ func TestClientOfAFeedThatHangsUp(t *testing.T) {
 
 func TestClientOfAFeedThatDoesNotRead(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, n *node, _ *docstore.Database) {
-		conn, err := n.dial(t.Context())
-		require.NoError(t, err)
-		defer conn.Close()
+		conn := n.connect()
 		began := time.Now()
-		_, err = io.WriteString(conn, "GET /db/_changes?feed=continuous&heartbeat=10000 HTTP/1.1\r\n"+rawHead+"\r\n")
-		require.NoError(t, err)
+		conn.send("GET /db/_changes?feed=continuous&heartbeat=10000 HTTP/1.1\r\n" + rawHead + "\r\n")
 		require.EqualValues(t, 200, n.log.line(t, `"path":"/db/_changes"`)["status"])
 		require.Equal(t, time.Minute, time.Since(began))
 	})
 }
 
 func TestStoreThatFailsWhileAFeedWaits(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		store := &failing{memory(t), make(chan error, 1)}
+	bubbletest.Test(t, func(t *testing.T) {
+		store := enginetest.Control(memory(t))
 		n := startOn(t, store, listenPipe())
 		write(t, n.newDatabase("db"), doc("first", `{}`))
 		f := n.follow("?feed=continuous&heartbeat=60000")
 		f.expect(changed("first"))
 		synctest.Wait()
-		store.failure <- errors.New("broken")
+		store.Fail(errors.New("broken"))
 		_, err := io.ReadAll(f.lines)
 		require.Error(t, err, "an answer that is not whole does not look so")
 		require.Contains(t, n.log.line(t, "could not be finished")["reason"], "broken")
-		require.Error(t, <-store.failure)
 	})
 }
 
 func TestChangesBodyThatStandsStill(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, n *node, _ *docstore.Database) {
-		conn, err := n.dial(t.Context())
-		require.NoError(t, err)
-		defer conn.Close()
-		_, err = io.WriteString(conn, "POST /db/_changes?filter=_doc_ids HTTP/1.1\r\n"+rawHead+"Content-Length: 21\r\n\r\n")
-		require.NoError(t, err)
+		conn := n.connect()
+		conn.send("POST /db/_changes?filter=_doc_ids HTTP/1.1\r\n" + rawHead + "Content-Length: 21\r\n\r\n")
 		for _, c := range `{"doc_ids":["firs` { // slow, but it comes
 			time.Sleep(50 * time.Second)
-			_, err = io.WriteString(conn, string(c))
-			require.NoError(t, err)
+			conn.send(string(c))
 		}
 		began := time.Now()
-		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		require.NoError(t, err)
-		defer response.Body.Close()
+		require.Equal(t, http.StatusRequestTimeout, conn.status())
 		require.Equal(t, time.Minute, time.Since(began))
-		require.Equal(t, http.StatusRequestTimeout, response.StatusCode)
 	})
 }

@@ -8,12 +8,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Where two readers of a connection may find different ends of a request, nothing that follows it
-// is taken for another one (RFC 9112, 6.1).
+// If two readers of a connection could disagree about the end of a request, what follows it
+// is not read as another request (RFC 9112, 6.1).
 func TestFramingThatIsNotClear(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	n.create("db")
+	n.newDatabase("db")
 	const chunks = "9\r\n{\"a\": 1}\n\r\n0\r\n\r\n"
 	for name, test := range map[string]struct {
 		request string
@@ -46,7 +46,7 @@ func TestFramingThatIsNotClear(t *testing.T) {
 			require.Error(t, err, "what follows is not answered")
 		})
 	}
-	// Where the end is clear the connection goes on.
+	// If the end is clear, the connection stays open.
 	c := n.connect()
 	for range 2 {
 		c.send("POST /db HTTP/1.1\r\n" + rawHead + "Content-Type: application/json\r\nContent-Length: 8\r\n\r\n{\"a\": 1}")

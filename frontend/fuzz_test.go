@@ -17,8 +17,8 @@ import (
 	"settee/pkg/docstore"
 )
 
-// fuzzed are the endpoints whose queries, headers and bodies are fuzzed. The selectors of feeds, and
-// what replications are, other packages read.
+// fuzzed are the endpoints whose queries, headers and bodies are fuzzed. Selectors and replications are parsed, and
+// fuzzed, in other packages.
 var fuzzed = []struct{ method, path, contentType string }{
 	{http.MethodGet, "/db/_changes", ""},
 	{http.MethodPost, "/db/_changes", "application/json"},
@@ -45,11 +45,11 @@ var fuzzed = []struct{ method, path, contentType string }{
 	{http.MethodPost, "/_session", "application/x-www-form-urlencoded"},
 }
 
-// requestBound is what answering a request may cost, what its selectors are compiled to included.
+// requestBound is what answering a request may cost, including the compiled form of its selectors.
 var requestBound = costtest.Bound{Memory: 4 << 20, MemoryPerByte: 4_000}
 
-// FuzzRequest sends anything to an endpoint: its query, a header and its body. No answer says that this
-// node failed, each is JSON or what was asked for, and what it costs is in proportion to the request.
+// FuzzRequest sends anything to an endpoint: its query, a header and its body. No answer has
+// the status 500, each error is JSON with a reason, and the cost is in proportion to the request.
 func FuzzRequest(f *testing.F) {
 	for _, seed := range []struct {
 		endpoint            byte
@@ -120,7 +120,7 @@ func fuzzedHandler(t *testing.T) *frontend.Handler {
 	return h
 }
 
-// FuzzListBounds reads any bounds of a listing: it never lists what is outside of them.
+// FuzzListBounds sends any bounds to a listing, which never has rows outside of them.
 func FuzzListBounds(f *testing.F) {
 	f.Add(`"a"`, `"z"`, true)
 	f.Add(`null`, `"_local/x"`, false)

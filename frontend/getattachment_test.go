@@ -17,8 +17,7 @@ import (
 func TestGetAttachment(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	db, err := n.docs.Create(t.Context(), "db")
-	require.NoError(t, err)
+	db := n.newDatabase("db")
 	for _, id := range []string{"doc/x", "_design/x"} {
 		n.replicated(db, id, `{}`, false, []string{"a"},
 			n.upload(db, id, "dir/a b.txt", "text/plain; charset=utf-8", strings.NewReader("old"), docstore.UploadOptions{}),
@@ -36,8 +35,7 @@ func TestGetAttachment(t *testing.T) {
 		"/db/_design/x/dir/a%20b.txt?rev=2-b":               "old",
 		"/db/_design%2Fx/dir/a%20b.txt?rev=2-b&unknown=%22": "old",
 	} {
-		got := n.get(target)
-		require.Equal(t, http.StatusOK, got.status, target)
+		got := n.get(target).is(t, http.StatusOK)
 		require.Equal(t, want, got.body, target)
 		tag := `"` + strings.TrimPrefix(digest(want), "md5-") + `"`
 		for name, value := range map[string]string{
@@ -71,8 +69,7 @@ func TestGetAttachment(t *testing.T) {
 func TestGetEncodedAttachment(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	db, err := n.docs.Create(t.Context(), "db")
-	require.NoError(t, err)
+	db := n.newDatabase("db")
 	plain := strings.Repeat("hello ", 20_000)
 	stored := gzipped(t, plain)
 	upload := func(name, content string, opts docstore.UploadOptions) docstore.EditAttachment {
@@ -85,6 +82,9 @@ func TestGetEncodedAttachment(t *testing.T) {
 		upload("long", stored, docstore.UploadOptions{Encoding: "gzip", DecodedLength: int64(len(plain)) + 1}),
 		upload("broken", stored[:len(stored)-20], docstore.UploadOptions{Encoding: "gzip"}),
 		upload("none", plain, docstore.UploadOptions{Encoding: "gzip"}),
+		upload("corrupt", stored[:10]+"\xff"+stored[11:], docstore.UploadOptions{Encoding: "gzip"}),
+		upload("truncated", stored[:11], docstore.UploadOptions{Encoding: "gzip"}),
+		upload("nothing", "", docstore.UploadOptions{Encoding: "gzip"}),
 		upload("other", plain, docstore.UploadOptions{Encoding: "zstd"}))
 
 	for accept, want := range map[string]string{
@@ -92,8 +92,7 @@ func TestGetEncodedAttachment(t *testing.T) {
 		"": plain, "identity": plain, "gzip;q=0, *": plain, "deflate;q=1.0": plain,
 	} {
 		for _, name := range []string{"known", "unknown"} {
-			got := n.do(http.MethodGet, "/db/doc/"+name, "", "Accept-Encoding", accept, "Range", "bytes=0-9")
-			require.Equal(t, http.StatusOK, got.status)
+			got := n.do(http.MethodGet, "/db/doc/"+name, "", "Accept-Encoding", accept, "Range", "bytes=0-9").is(t, http.StatusOK)
 			require.Equal(t, want, got.body, accept)
 			encoding, length := "", ""
 			if want == stored {
@@ -109,14 +108,16 @@ func TestGetEncodedAttachment(t *testing.T) {
 		}
 	}
 
-	// What is not what its writer said ends before its end.
+	// A content that is not as long as its writer declared is cut off.
 	for _, name := range []string{"short", "long", "broken"} {
 		require.Equal(t, stored[:10], n.do(http.MethodGet, "/db/doc/"+name, "", "Accept-Encoding", "gzip").body[:10])
 		_, err := n.request(http.MethodGet, "/db/doc/"+name, "")
 		require.ErrorIs(t, err, io.ErrUnexpectedEOF, name)
 	}
 	const why = "the attachment can only be read as it was written, with its encoding in Accept-Encoding: it is stored as "
-	refused(t, n.get("/db/doc/none"), http.StatusNotAcceptable, "not_acceptable", why+"gzip, but is none")
+	for _, name := range []string{"none", "corrupt", "truncated", "nothing"} {
+		refused(t, n.get("/db/doc/"+name), http.StatusNotAcceptable, "not_acceptable", why+"gzip, but is none")
+	}
 	refused(t, n.get("/db/doc/other"), http.StatusNotAcceptable, "not_acceptable", why+`"zstd", which this node cannot decode`)
 	require.Equal(t, plain, n.do(http.MethodGet, "/db/doc/other", "", "Accept-Encoding", "zstd").body)
 }
@@ -124,8 +125,7 @@ func TestGetEncodedAttachment(t *testing.T) {
 func TestAttachmentRanges(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	db, err := n.docs.Create(t.Context(), "db")
-	require.NoError(t, err)
+	db := n.newDatabase("db")
 	const size = 2_500_000 // some pieces of the store
 	content := binary(size)
 	n.replicated(db, "doc", `{}`, false, []string{"a"},
@@ -144,8 +144,7 @@ func TestAttachmentRanges(t *testing.T) {
 		"bytes=-9999999":           {0, size - 1},
 		"bytes=0-2499999":          {0, size - 1},
 	} {
-		got := n.do(http.MethodGet, "/db/doc/bin", "", "Range", header, "If-Range", etag)
-		require.Equal(t, http.StatusPartialContent, got.status, header)
+		got := n.do(http.MethodGet, "/db/doc/bin", "", "Range", header, "If-Range", etag).is(t, http.StatusPartialContent)
 		require.Equal(t, "bytes "+strconv.Itoa(want.first)+"-"+strconv.Itoa(want.last)+"/2500000", got.header.Get("Content-Range"))
 		require.Equal(t, strconv.Itoa(want.last-want.first+1), got.header.Get("Content-Length"))
 		require.Equal(t, etag, got.header.Get("ETag"))
@@ -155,8 +154,7 @@ func TestAttachmentRanges(t *testing.T) {
 		"", "bytes=0-", "bytes=", "bytes=a-b", "bytes=5", "bytes=--5", "lines=1-2", "bytes=1-2,x",
 		"bytes=0-0,1-1,2-2,3-3,4-4,5-5,6-6,7-7,8-8,9-9", "bytes=99999999999999999999-",
 	} {
-		got := n.do(http.MethodGet, "/db/doc/bin", "", "Range", header)
-		require.Equal(t, http.StatusOK, got.status, header)
+		got := n.do(http.MethodGet, "/db/doc/bin", "", "Range", header).is(t, http.StatusOK)
 		require.Len(t, got.body, size)
 	}
 	require.Equal(t, http.StatusOK, n.do(http.MethodGet, "/db/doc/bin", "", "Range", "bytes=1-2", "If-Range", `"x"`).status)
@@ -167,8 +165,7 @@ func TestAttachmentRanges(t *testing.T) {
 	}
 	require.Equal(t, http.StatusRequestedRangeNotSatisfiable, n.do(http.MethodGet, "/db/doc/empty", "", "Range", "bytes=0-0").status)
 
-	got := n.do(http.MethodGet, "/db/doc/bin", "", "Range", "bytes=300-302, 1000000-1000001,-1")
-	require.Equal(t, http.StatusPartialContent, got.status)
+	got := n.do(http.MethodGet, "/db/doc/bin", "", "Range", "bytes=300-302, 1000000-1000001,-1").is(t, http.StatusPartialContent)
 	require.Equal(t, etag, got.header.Get("ETag"))
 	var want []part
 	for span, text := range map[string][]byte{
@@ -183,7 +180,7 @@ func TestAttachmentRanges(t *testing.T) {
 	require.Equal(t, answer{status: http.StatusPartialContent}, answer{status: head.status, body: head.body})
 }
 
-// replacing is the answer to a request during which the document doc is replaced by a
+// replacing returns the answer to a request during which the document is replaced by a
 // revision without its attachment.
 func (n *node) replacing(db *docstore.Database, method, target, body string, headers ...string) (text []byte, err error) {
 	n.Helper()
@@ -208,12 +205,11 @@ func (n *node) replacing(db *docstore.Database, method, target, body string, hea
 	return io.ReadAll(response.Body)
 }
 
-// An answer whose content fails is cut off, and never looks whole.
+// If reading a content fails, the answer is cut off in a way that the client can see.
 func TestContentThatIsRemovedMeanwhile(t *testing.T) {
 	t.Parallel()
 	n := startOn(t, memory(t), listenPipe()) // which holds nothing back
-	db, err := n.docs.Create(t.Context(), "db")
-	require.NoError(t, err)
+	db := n.newDatabase("db")
 	const get, post = http.MethodGet, http.MethodPost
 	const bulk = `{"docs":[{"id":"ID"},{"id":"no"}]}`
 	for name, read := range map[string]func() ([]byte, error){

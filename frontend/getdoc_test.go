@@ -37,8 +37,7 @@ func digest(text string) string {
 // 2-b and, deleted, 2-a.
 func (n *node) conflicted() *docstore.Database {
 	n.Helper()
-	db, err := n.docs.Create(n.Context(), "db")
-	require.NoError(n, err)
+	db := n.newDatabase("db")
 	n.replicated(db, "doc", `{"v":"b"}`, false, []string{"b", "r"})
 	n.replicated(db, "doc", `{"v":"a"}`, true, []string{"a", "r"})
 	n.replicated(db, "doc", "{\r\n  \"v\": \"c\",\n  \"w\": \"\\n\"\n}", false, []string{"c", "x", "r"})
@@ -67,10 +66,9 @@ func TestGetDocument(t *testing.T) {
 		"?rev=2-b&latest=true":                  `}`,
 		"?rev=9-zzz&latest=true&conflicts=true": `,"_conflicts":["2-b"]}`,
 	} {
-		got := n.get("/db/doc" + query)
-		require.Equal(t, http.StatusOK, got.status, query)
+		got := n.get("/db/doc"+query).is(t, http.StatusOK)
 		want = winner + want
-		sameJSON(t, want+"\n", got.body)
+		equalJSON(t, want+"\n", got.body)
 		require.Equal(t, 1, strings.Count(got.body, "\n"), "a document is one line")
 		etag := ""
 		if !strings.Contains(want, "conflicts") && !strings.Contains(want, "info") {
@@ -144,8 +142,7 @@ func TestDocumentParameters(t *testing.T) {
 		code, reason, _ := strings.Cut(want, ": ")
 		refused(t, n.get("/db/doc?"+query), http.StatusBadRequest, code, reason)
 	}
-	got := n.do(http.MethodTrace, "/db/doc", "")
-	require.Equal(t, http.StatusMethodNotAllowed, got.status)
+	n.do(http.MethodTrace, "/db/doc", "").is(t, http.StatusMethodNotAllowed)
 }
 
 func TestDocumentThatTheClientHas(t *testing.T) {
@@ -162,8 +159,7 @@ func TestDocumentThatTheClientHas(t *testing.T) {
 		`"1-x","2-b"`: "/db/doc?rev=2-b&meta=true",
 		local:         "/db/_local/x",
 	} {
-		got := n.do(http.MethodGet, target, "", "If-None-Match", header)
-		require.Equal(t, http.StatusNotModified, got.status, header)
+		got := n.do(http.MethodGet, target, "", "If-None-Match", header).is(t, http.StatusNotModified)
 		require.Empty(t, got.body)
 		require.Contains(t, header, got.header.Get("ETag"))
 		require.NotEmpty(t, got.header.Get("ETag"))
@@ -201,8 +197,7 @@ func TestGetLocalDocument(t *testing.T) {
 // new.txt, which are stored as gzip.
 func (n *node) attached() *docstore.Database {
 	n.Helper()
-	db, err := n.docs.Create(n.Context(), "db")
-	require.NoError(n, err)
+	db := n.newDatabase("db")
 	old := n.upload(db, "doc", "old.txt", "text/plain", strings.NewReader("old"), docstore.UploadOptions{})
 	n.replicated(db, "doc", `{}`, false, []string{"a"}, old)
 	unknown := n.upload(db, "doc", "new.txt", "text/plain", strings.NewReader(gzipped(n.T, "new")), docstore.UploadOptions{Encoding: "gzip"})
@@ -223,7 +218,7 @@ func TestDocumentWithAttachments(t *testing.T) {
 	stored := gzipped(t, "new")
 	size := strconv.Itoa(len(stored))
 	for query, want := range map[string]string{
-		// Nobody said how long new.txt is.
+		// The length of new.txt was not declared.
 		"":                       new0 + `"length":SIZE,"stub":true},` + oldStub,
 		"att_encoding_info=true": new0 + `"length":SIZE,"stub":true` + encoding + `},` + oldStub,
 		"attachments=true":       new0 + `"data":"bmV3"},` + oldData,
@@ -252,8 +247,7 @@ func TestDocumentAsMultipart(t *testing.T) {
 		if accept != "" {
 			headers = []string{"Accept", accept}
 		}
-		got := n.do(http.MethodGet, "/db/doc?atts_since=%5B%221-a%22%5D", "", headers...)
-		require.Equal(t, http.StatusOK, got.status)
+		got := n.do(http.MethodGet, "/db/doc?atts_since=%5B%221-a%22%5D", "", headers...).is(t, http.StatusOK)
 		all := parts(t, got.header.Get("Content-Type"), got.body)
 		require.Len(t, all, 2)
 		require.Equal(t, map[string][]string{"Content-Type": {"application/json"}}, all[0].header)
@@ -266,7 +260,7 @@ func TestDocumentAsMultipart(t *testing.T) {
 			"Content-Length": {strconv.Itoa(len(gzipped(t, "new")))}, "Content-Encoding": {"gzip"},
 		}, body: gzipped(t, "new")}, all[1])
 	}
-	// What follows nothing is JSON.
+	// Without attachments to follow, the answer is JSON.
 	for target, accept := range map[string]string{
 		"/db/doc":                                 "multipart/related",
 		"/db/doc?atts_since=%5B%222-b%22%5D":      "multipart/related",
@@ -284,8 +278,7 @@ func TestDocumentAsMultipart(t *testing.T) {
 func TestPartsHeadersAreNotTheClients(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	db, err := n.docs.Create(t.Context(), "db")
-	require.NoError(t, err)
+	db := n.newDatabase("db")
 	const id = "a\r\nX-Evil: 1"
 	n.replicated(db, id, `{}`, false, []string{"a"},
 		n.upload(db, id, "ü \"x\"\r\nX-Evil: 1", "text/plain\nX-Evil: 1", strings.NewReader("text"), docstore.UploadOptions{}))
@@ -303,12 +296,11 @@ func TestPartsHeadersAreNotTheClients(t *testing.T) {
 	}
 }
 
-// Whoever reads names finds those that the attachments have, and can write the document back.
+// The names of attachments can be read from an answer, and the document can be written back with them.
 func TestNamesOfParts(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	db, err := n.docs.Create(t.Context(), "db")
-	require.NoError(t, err)
+	db := n.newDatabase("db")
 	for i, test := range []struct{ name, want string }{
 		{"plain.txt", `attachment; filename="plain.txt"`},
 		{"a b/c;d=e", `attachment; filename="a b/c;d=e"`},
@@ -331,8 +323,7 @@ func TestNamesOfParts(t *testing.T) {
 		require.Equal(t, map[string]string{"filename": test.name}, params)
 
 		n.do(http.MethodPut, "/copy", "")
-		put := n.do(http.MethodPut, "/copy/"+id+"?new_edits=false", got.body, "Content-Type", kind)
-		require.Equal(t, http.StatusCreated, put.status, put.body)
+		n.do(http.MethodPut, "/copy/"+id+"?new_edits=false", got.body, "Content-Type", kind).is(t, http.StatusCreated)
 		require.Equal(t, "text", n.get("/copy/"+id+"/"+url.PathEscape(test.name)).body)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/frontend"
+	"settee/internal/bubbletest"
 )
 
 // overHTTP2 serves n's handler once more, by HTTP/2, and returns a client.
@@ -51,10 +52,9 @@ func overHTTP2(t *testing.T, n *node) *http.Client {
 	return &http.Client{Transport: asAdmin{transport}}
 }
 
-// One request that is not finished keeps nobody waiting, and is not waited for.
+// A request that is not finished delays no other, and shutting down does not wait for it.
 func TestBodyThatDoesNotComeOverHTTP2(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		n := startOn(t, memory(t), listenPipe())
 		client := overHTTP2(t, n)
 		body, never := io.Pipe()
@@ -72,7 +72,7 @@ func TestBodyThatDoesNotComeOverHTTP2(t *testing.T) {
 			}
 			defer response.Body.Close()
 			text, _ := io.ReadAll(response.Body)
-			slow <- answer{response.StatusCode, response.Header, string(text)}
+			slow <- answer{status: response.StatusCode, header: response.Header, body: string(text)}
 		}()
 		synctest.Wait()
 		response, err := client.Get("https://a/_up")
@@ -87,8 +87,7 @@ func TestBodyThatDoesNotComeOverHTTP2(t *testing.T) {
 }
 
 func TestReplicateWaitsForHoursOverHTTP2(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		n := startOn(t, memory(t), listenPipe())
 		client := overHTTP2(t, n)
 		type result struct {

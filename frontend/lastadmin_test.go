@@ -55,7 +55,7 @@ func (n *lonely) remove(name string) answer {
 	return ask(n.handler, http.MethodDelete, configPath+"/"+name, "")
 }
 
-// refusal is of what would leave no administrator.
+// refusal requires that a change was refused because it would leave no administrator.
 func refusal(t *testing.T, a answer) {
 	t.Helper()
 	refused(t, a, http.StatusConflict, "conflict", "no server administrator could log in any more: add another one to [admins] first")
@@ -78,8 +78,7 @@ func TestTheLastAdministratorStays(t *testing.T) {
 	// An administrator with a hash that cannot be used does not count.
 	says(t, n.put("chttpd_auth/max_iterations", "20"), "1000000")
 	slow := auth.NewHash("x", "sha256", 21).String()
-	got := n.put("admins/slow", slow)
-	require.Equal(t, http.StatusBadRequest, got.status, got.body)
+	got := n.put("admins/slow", slow).is(t, http.StatusBadRequest)
 	require.Contains(t, got.json(t)["reason"], "[admins] slow: it has 21 iterations, and [chttpd_auth] max_iterations is 20")
 	says(t, n.put("chttpd_auth/max_iterations", "21"), "20")
 	says(t, n.put("admins/slow", slow), "")

@@ -21,6 +21,7 @@ import (
 	"settee/fdbjobs"
 	"settee/frontend"
 	"settee/frontend/accounts"
+	"settee/internal/racetest"
 	"settee/pkg/config"
 	"settee/pkg/couch/couchtest"
 	"settee/pkg/docstore"
@@ -31,10 +32,19 @@ import (
 	"settee/replicator/jobs"
 )
 
+// underRace returns the size or the number of something large. It is smaller under the race detector, which shows
+// nothing more with a larger one.
+func underRace(size, smaller int) int {
+	if racetest.Enabled {
+		return smaller
+	}
+	return size
+}
+
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, kvtest.NetworkThread) }
 
-// secret is in every credential of these tests, and nowhere else: no answer and no
-// line of the log may have it.
+// secret is a part of every credential in these tests, and of nothing else: no answer and no
+// line of the log may contain it.
 const secret = "s3same"
 
 // journal is a log that tests can wait for.
@@ -58,7 +68,7 @@ func (j *journal) read() (lines string, more <-chan struct{}) {
 	return j.text.String(), j.written
 }
 
-// line waits for a line that has all of the texts.
+// line waits for a line that contains all of the texts.
 func (j *journal) line(t *testing.T, texts ...string) map[string]any {
 	t.Helper()
 	for {
@@ -82,18 +92,18 @@ func (j *journal) line(t *testing.T, texts ...string) map[string]any {
 	}
 }
 
-// The administrator whose client that of a node is.
+// The account of the administrator, which a node's client uses.
 const adminName, adminPassword = "admin", "adm-" + secret
 
-// asAdmin makes requests as the administrator, unless they say whose they are.
+// asAdmin makes requests as the administrator, unless they have other credentials.
 type asAdmin struct{ http.RoundTripper }
 
-// rawHead is what follows the first line of a request that is written by hand: the host, and the
+// rawHead has the headers of a request that is written by hand: the host, and the credentials of the
 // administrator.
 var rawHead = "Host: a\r\nAuthorization: Basic " +
 	base64.StdEncoding.EncodeToString([]byte(adminName+":"+adminPassword)) + "\r\n"
 
-// onlyAdmin returns accounts that have nobody but the administrator, for handlers without a store.
+// onlyAdmin returns accounts with the administrator only, for handlers without a store.
 func onlyAdmin(t *testing.T) *accounts.Accounts {
 	t.Helper()
 	_, _, only := emptyStore(t)
@@ -120,7 +130,7 @@ func emptyStore(t *testing.T) (*docstore.Store, *config.Live, *accounts.Accounts
 
 var adminSettings = []string{"chttpd_auth/iterations=1", "admins/" + adminName + "=" + adminPassword}
 
-// nobody, as the value of Authorization, is for requests that do not.
+// nobody, as the value of Authorization, makes asAdmin send no credentials.
 const nobody = "nobody"
 
 func (a asAdmin) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -133,7 +143,7 @@ func (a asAdmin) RoundTrip(r *http.Request) (*http.Response, error) {
 	return a.RoundTripper.RoundTrip(r)
 }
 
-// node is a frontend, the store behind it, and a client, which is the administrator's.
+// node is a frontend, its store, and a client that makes requests as the administrator.
 type node struct {
 	*testing.T
 	db       kv.Database
@@ -175,7 +185,7 @@ func startOn(t *testing.T, db kv.Database, listener net.Listener, settings ...st
 	return startWith(t, db, listener, nil, settings...)
 }
 
-// startWith starts a node whose documents have hooks; nil: those of replicator databases.
+// startWith starts a node whose document store has these hooks, or those of replicator databases if hooks is nil.
 func startWith(t *testing.T, db kv.Database, listener net.Listener, hooks *docstore.Hooks, settings ...string) *node {
 	t.Helper()
 	cfg, _, err := config.Load(config.Options{
@@ -183,7 +193,7 @@ func startWith(t *testing.T, db kv.Database, listener net.Listener, hooks *docst
 	})
 	require.NoError(t, err)
 	n := &node{T: t, db: db, log: &journal{written: make(chan struct{})}, address: listener.Addr().String()}
-	n.layer = fdbjobs.Open(db, []byte("jobs"))
+	n.layer = fdbjobs.Open(db, []byte("jobs"), fdbjobs.Options{})
 	n.jobs, err = jobs.Open(t.Context(), db, n.layer, jobs.Options{UUID: "0123456789abcdef0123456789abcdef", Documents: []byte("docs")})
 	require.NoError(t, err)
 	if hooks == nil {
@@ -234,9 +244,17 @@ func startWith(t *testing.T, db kv.Database, listener net.Listener, hooks *docst
 
 // answer is what a client got.
 type answer struct {
-	status int
-	header http.Header
-	body   string
+	request string // its method and target, if they are known
+	status  int
+	header  http.Header
+	body    string
+}
+
+// is requires the answer's status, and returns the answer.
+func (a answer) is(t *testing.T, status int) answer {
+	t.Helper()
+	require.Equal(t, status, a.status, "%s: %s", a.request, a.body)
+	return a
 }
 
 func (a answer) json(t *testing.T) map[string]any {
@@ -277,7 +295,7 @@ func (n *node) request(method, target, body string, headers ...string) (answer, 
 	for name, values := range response.Header {
 		assert.NotContains(n, strings.Join(values, " "), secret, name)
 	}
-	return answer{response.StatusCode, response.Header, string(text)}, err
+	return answer{method + " " + target, response.StatusCode, response.Header, string(text)}, err
 }
 
 func (n *node) do(method, target, body string, headers ...string) answer {
@@ -297,7 +315,7 @@ func (n *node) post(body string) answer {
 	return n.do(http.MethodPost, "/_replicate", body, "Content-Type", "application/json")
 }
 
-// posting posts, and does not wait for the answer.
+// posting posts without waiting for the answer.
 func (n *node) posting(body string) <-chan answer {
 	out := make(chan answer, 1)
 	go func() {
@@ -334,15 +352,15 @@ func (n *node) complete(run *jobs.Run, result string) {
 
 func refused(t *testing.T, a answer, status int, code, reason string) {
 	t.Helper()
-	require.Equal(t, status, a.status, "%s", a.body)
+	require.Equal(t, status, a.status, "%s: %s", a.request, a.body)
 	want := map[string]any{"error": code, "reason": reason}
 	require.Equal(t, want, a.json(t))
 }
 
-// listenPipe is a network in memory, of a synctest bubble for instance.
+// listenPipe returns a network in memory, which a synctest bubble can use.
 func listenPipe() *couchtest.PipeListener { return couchtest.ListenPipe() }
 
-// accepting takes a job and starts it, if there is one before the test ends.
+// accepting takes a job and starts it when there is one, unless the test ends before that.
 func (n *node) accepting() <-chan *jobs.Run {
 	out := make(chan *jobs.Run, 1)
 	go func() {

@@ -35,15 +35,15 @@ func (n *node) setConfig(name, text string) answer {
 	return n.do(http.MethodPut, configPath+"/"+name, string(body))
 }
 
-// ask has a handler of its own answer.
+// ask sends a request to a handler without a server.
 func ask(h http.Handler, method, target, body string) answer {
 	out, r := httptest.NewRecorder(), httptest.NewRequest(method, target, strings.NewReader(body))
 	r.SetBasicAuth(adminName, adminPassword)
 	h.ServeHTTP(out, r)
-	return answer{out.Code, out.Header(), out.Body.String()}
+	return answer{status: out.Code, header: out.Header(), body: out.Body.String()}
 }
 
-// says checks an answer that is a text.
+// says requires an answer that is a JSON string.
 func says(t *testing.T, a answer, text string) {
 	t.Helper()
 	require.Equal(t, http.StatusOK, a.status, "%s", a.body)
@@ -57,8 +57,7 @@ func TestNodeName(t *testing.T) {
 	t.Parallel()
 	n := start(t)
 	for _, path := range []string{"/_node/_local", "/_node/_local/", "/_node/node1.example", "/_node/node1%2Eexample"} {
-		got := n.get(path)
-		require.Equal(t, http.StatusOK, got.status, path)
+		got := n.get(path).is(t, http.StatusOK)
 		require.JSONEq(t, `{"name":"node1.example"}`, got.body)
 	}
 	for _, path := range []string{"", "/_config", "/_config/log", "/_config/log/level"} {
@@ -76,8 +75,7 @@ func TestReadConfig(t *testing.T) {
 	n := start(t, "replicator/max_jobs=7", "replicator.shares/a/_replicator=5", "admins/root="+secret,
 		"nouveau/url=http://u:"+secret+"@host/", "chttpd_auth/secret="+secret)
 	var all map[string]map[string]string
-	got := n.get(configPath)
-	require.Equal(t, http.StatusOK, got.status)
+	got := n.get(configPath).is(t, http.StatusOK)
 	require.NoError(t, json.Unmarshal([]byte(got.body), &all))
 	require.Equal(t, "7", all["replicator"]["max_jobs"])
 	require.Equal(t, "2", all["replicator"]["max_acceptors"])
@@ -111,7 +109,7 @@ func TestConfigMethods(t *testing.T) {
 	}
 }
 
-// No administrator is made that could not log in.
+// An administrator that could not log in is refused.
 func TestAdministratorsThatAreRefused(t *testing.T) {
 	t.Parallel()
 	n := start(t)
@@ -158,9 +156,9 @@ func TestRefusedConfig(t *testing.T) {
 		"replicator/max_jobs":            "[replicator] max_jobs (request): \"lots\" is refused: it must be a whole number from 0 to 2147483647",
 		"replicator/max_jbos":            "[replicator] max_jbos: it is not a setting",
 		"replicator.shares/_replicator":  "[replicator.shares] _replicator (request): \"lots\" is refused: it must be a whole number from 1 to 1000",
-		"settee/store":                   "[settee] store: it counts when a node starts: it is set in a file, the environment or a flag of each node",
-		"chttpd/port":                    "[chttpd] port: it counts when a node starts: it is set in a file, the environment or a flag of each node",
-		"chttpd_auth/proxy_use_secret":   "[chttpd_auth] proxy_use_secret: a secret that has no effect is not stored: there is no proxy authentication",
+		"settee/store":                   "[settee] store: it is read only when a node starts: set it in a file, the environment or a flag of each node",
+		"chttpd/port":                    "[chttpd] port: it is read only when a node starts: set it in a file, the environment or a flag of each node",
+		"chttpd_auth/proxy_use_secret":   "[chttpd_auth] proxy_use_secret: a secret that has no effect is not stored: proxy authentication is not supported",
 		"x%5D/y":                         "the name of a section or a key has 1 to 1000 bytes of printable characters other than [ and ], and no space at its ends",
 		"replicator/max_backoff_penalty": "[replicator] max_backoff_penalty: it is not a setting",
 	} {
@@ -257,7 +255,7 @@ type shared struct{ kv.Database }
 
 func (shared) Close() error { return nil }
 
-// What is set at one node holds at others, with every request from then on.
+// What is set at one node holds for every later request at the others.
 func TestConfigReachesOtherNodes(t *testing.T) {
 	t.Parallel()
 	db := memory(t)

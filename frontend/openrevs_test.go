@@ -21,7 +21,7 @@ func TestOpenRevs(t *testing.T) {
 	)
 	for query, want := range map[string]string{
 		"open_revs=all": `[` + c + `,` + b + `,` + a + `]`,
-		// As in CouchDB what belongs to the whole document is not said of a leaf.
+		// As in CouchDB a leaf has no members about the document as a whole.
 		"open_revs=all&meta=true":                 `[` + c + `,` + b + `,` + a + `]`,
 		`open_revs=["2-b","9-z"]`:                 `[` + b + `,{"missing":"9-z"}]`,
 		`open_revs=["2-b"]&revs=true`:             `[` + history + `]`,
@@ -64,16 +64,15 @@ func TestOpenRevsAsMultipart(t *testing.T) {
 	json := map[string][]string{"Content-Type": {"application/json"}}
 	failed := map[string][]string{"Content-Type": {`application/json; error="true"`}}
 
-	got := n.do(http.MethodGet, "/db/doc?"+escapedQuery(t, `open_revs=["2-b","9-z","1-a"]&latest=true&atts_since=["1-a"]`), "")
-	require.Equal(t, http.StatusOK, got.status)
+	got := n.do(http.MethodGet, "/db/doc?"+escapedQuery(t, `open_revs=["2-b","9-z","1-a"]&latest=true&atts_since=["1-a"]`), "").is(t, http.StatusOK)
 	all := parts(t, got.header.Get("Content-Type"), got.body)
 	require.Len(t, all, 2) // the latest of 1-a is 2-b, which has been sent
 	require.Len(t, all[0].parts, 2)
 	require.Equal(t, gzipped(t, "new"), all[0].parts[1].body)
 	require.Equal(t, part{header: failed, body: `{"missing":"9-z"}`}, all[1])
 
-	// As in CouchDB contents come without attachments=true; of what the client has they
-	// do not.
+	// As in CouchDB contents are sent without attachments=true, except those that the client
+	// has.
 	got = n.get("/db/doc?open_revs=all")
 	require.Len(t, parts(t, got.header.Get("Content-Type"), got.body)[0].parts, 3)
 	got = n.get("/db/doc?" + escapedQuery(t, `open_revs=all&atts_since=["2-b"]`))
@@ -89,8 +88,7 @@ func TestOpenRevsAsMultipart(t *testing.T) {
 func TestManyLeaves(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	db, err := n.docs.Create(t.Context(), "db")
-	require.NoError(t, err)
+	db := n.newDatabase("db")
 	body := `{"text":"` + strings.Repeat("x", 1_500_000) + `"}` // more than the store reads at once
 	for _, id := range []string{"a", "b", "c", "d", "e"} {
 		n.replicated(db, "doc", body, false, []string{id})

@@ -1,11 +1,9 @@
 package frontend_test
 
 import (
-	"bufio"
 	"crypto/md5"
 	"encoding/base64"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -16,9 +14,8 @@ import (
 func TestPutAttachment(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	db := n.create("db")
-	first := n.put("/db/a/x/y%2Fz%20ü.txt", "hello", "Content-Type", "text/plain; charset=utf-8")
-	require.Equal(t, http.StatusCreated, first.status, first.body)
+	db := n.newDatabase("db")
+	first := n.put("/db/a/x/y%2Fz%20ü.txt", "hello", "Content-Type", "text/plain; charset=utf-8").is(t, http.StatusCreated)
 	require.Equal(t, `{"ok":true,"id":"a","rev":"`+first.rev(t)+`"}`+"\n", first.body)
 	require.Equal(t, "http://"+n.address+"/db/a/x%2Fy%2Fz%20%C3%BC.txt", first.header.Get("Location"))
 	require.Empty(t, first.header.Get("ETag"))
@@ -26,10 +23,9 @@ func TestPutAttachment(t *testing.T) {
 	require.Equal(t, "hello", n.content(db, doc, "x/y/z ü.txt"))
 	require.Equal(t, "text/plain; charset=utf-8", doc.Attachments[0].Type)
 
-	// It leaves the rest of the document as it is.
+	// The rest of the document stays as it is.
 	second := n.put("/db/a?rev="+first.rev(t), `{"v":1,"_attachments":{"x/y/z ü.txt":{"stub":true}}}`)
-	third := n.put("/db/a/b?rev="+second.rev(t), "")
-	require.Equal(t, http.StatusCreated, third.status, third.body)
+	third := n.put("/db/a/b?rev="+second.rev(t), "").is(t, http.StatusCreated)
 	fourth := n.put("/db/a/b", "new", "If-Match", `"`+third.rev(t)+`"`)
 	doc = n.doc(db, "a")
 	require.Equal(t, fourth.rev(t), doc.Rev.String())
@@ -46,21 +42,19 @@ func TestPutAttachment(t *testing.T) {
 
 	// A document that was deleted is made anew.
 	n.do(http.MethodDelete, "/db/a?rev="+doc.Rev.String(), "")
-	again := n.put("/db/a/c", "x")
-	require.Equal(t, http.StatusCreated, again.status, again.body)
+	n.put("/db/a/c", "x").is(t, http.StatusCreated)
 	require.Equal(t, "{}", string(n.doc(db, "a").Body))
 }
 
 func TestPutAttachmentRefused(t *testing.T) {
 	t.Parallel()
 	n := start(t, "couchdb/max_attachment_size=1000", "chttpd/max_http_request_size=5000")
-	n.create("db")
+	n.newDatabase("db")
 	rev := n.put("/db/a", `{}`).rev(t)
 	n.put("/db/a?rev="+rev, `{"v":1}`)
 	before := n.rows()
 	for _, target := range []string{"/db/a/f", "/db/a/f?rev=" + rev, "/db/a/f?rev=7-x", "/db/none/f?rev=1-x"} {
-		got := n.put(target, "content")
-		require.Equal(t, http.StatusConflict, got.status)
+		got := n.put(target, "content").is(t, http.StatusConflict)
 		require.Equal(t, conflict, got.body)
 	}
 	for target, reason := range map[string]string{
@@ -85,12 +79,10 @@ func TestPutAttachmentRefused(t *testing.T) {
 	require.Equal(t, http.StatusCreated, n.put("/db/b/f", strings.Repeat("x", 1000)).status)
 }
 
-// chunked puts an attachment in chunks, with its digest behind it, if there is one.
+// chunked puts an attachment in chunks, with its digest in the trailer if there is one.
 func (n *node) chunked(target, content, digest string) answer {
 	n.Helper()
-	conn, err := n.dial(n.Context())
-	require.NoError(n, err)
-	defer conn.Close()
+	conn := n.connect()
 	request := "PUT " + target + " HTTP/1.1\r\n" + rawHead + "Transfer-Encoding: chunked\r\nTrailer: Content-MD5\r\n\r\n"
 	for rest := content; rest != ""; rest = rest[min(len(rest), 100):] {
 		request += fmt.Sprintf("%x\r\n%s\r\n", min(len(rest), 100), rest[:min(len(rest), 100)])
@@ -99,14 +91,9 @@ func (n *node) chunked(target, content, digest string) answer {
 	if digest != "" {
 		request += "Content-MD5: " + digest + "\r\n"
 	}
-	_, err = io.WriteString(conn, request+"\r\n")
-	require.NoError(n, err)
-	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	require.NoError(n, err)
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	require.NoError(n, err)
-	return answer{response.StatusCode, response.Header, string(text)}
+	conn.send(request + "\r\n")
+	got, _ := conn.answer()
+	return got
 }
 
 func md5Of(text string) string {
@@ -117,7 +104,7 @@ func md5Of(text string) string {
 func TestAttachmentDigests(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	db := n.create("db")
+	db := n.newDatabase("db")
 	text := strings.Repeat("some text ", 50)
 	require.Equal(t, http.StatusCreated, n.put("/db/a/f", text, "Content-MD5", md5Of(text)).status)
 	require.Equal(t, http.StatusCreated, n.chunked("/db/b/f", text, md5Of(text)).status)
@@ -127,7 +114,7 @@ func TestAttachmentDigests(t *testing.T) {
 	refused(t, n.chunked("/db/d/f", text, md5Of("other")), http.StatusBadRequest, "content_md5_mismatch", "Possible message corruption.")
 	require.Equal(t, before, n.rows())
 
-	// What comes encoded is kept so, and the digest is that of what came.
+	// An encoded content is stored as it came, and the digest is that of the encoded bytes.
 	require.Equal(t, http.StatusCreated, n.put("/db/e/f", "not looked at", "Content-Encoding", "GZIP", "Content-MD5", md5Of("not looked at")).status)
 	a, _ := n.doc(db, "e").Attachment("f")
 	require.Equal(t, "gzip", a.Encoding)
@@ -137,15 +124,14 @@ func TestAttachmentDigests(t *testing.T) {
 func TestDeleteAttachment(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	db := n.create("db")
+	db := n.newDatabase("db")
 	rev := n.put("/db/a", `{"v":1,"_attachments":{"f":{"data":"aGVsbG8="},"g":{"data":"aGVsbG8="}}}`).rev(t)
 	refused(t, n.do(http.MethodDelete, "/db/none/f", ""), http.StatusNotFound, "not_found", "missing")
 	for _, target := range []string{"/db/a/none", "/db/a/none?rev=" + rev} {
 		refused(t, n.do(http.MethodDelete, target, ""), http.StatusNotFound, "not_found", "Document is missing attachment")
 	}
 	require.Equal(t, conflict, n.do(http.MethodDelete, "/db/a/f", "").body)
-	deleted := n.do(http.MethodDelete, "/db/a/f?rev="+rev, "")
-	require.Equal(t, http.StatusOK, deleted.status, deleted.body)
+	deleted := n.do(http.MethodDelete, "/db/a/f?rev="+rev, "").is(t, http.StatusOK)
 	require.Equal(t, `{"ok":true,"id":"a","rev":"`+deleted.rev(t)+`"}`+"\n", deleted.body)
 	require.Empty(t, deleted.header.Get("Location"))
 	doc := n.doc(db, "a")
@@ -169,7 +155,7 @@ func related(document string, contents ...string) string {
 func TestPutRelated(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	db := n.create("db")
+	db := n.newDatabase("db")
 	first := n.put("/db/a", related(`{"v":1,"_attachments":{
 		"f":{"follows":true,"content_type":"text/plain","length":5,"digest":"md5-XUFAKrxLKna5cZ2REBfFkg=="},
 		"i":{"data":"aGVsbG8="},
@@ -186,8 +172,7 @@ func TestPutRelated(t *testing.T) {
 	require.Equal(t, int64(9), z.Length)
 	require.Equal(t, int64(1), z.RevPos)
 
-	second := n.put("/db/a?rev="+first.rev(t), related(`{"v":2,"_attachments":{"f":{"stub":true},"n":{"follows":true}}}`, "new"), "Content-Type", relatedType)
-	require.Equal(t, http.StatusCreated, second.status, second.body)
+	n.put("/db/a?rev="+first.rev(t), related(`{"v":2,"_attachments":{"f":{"stub":true},"n":{"follows":true}}}`, "new"), "Content-Type", relatedType).is(t, http.StatusCreated)
 	doc = n.doc(db, "a")
 	require.Equal(t, "hello", n.content(db, doc, "f"))
 	require.Equal(t, "new", n.content(db, doc, "n"))
@@ -203,11 +188,11 @@ func TestPutRelated(t *testing.T) {
 	require.Equal(t, int64(2), a.RevPos)
 }
 
-// Nothing is left of a document that was not written, whatever was stored of it.
+// A document that was refused leaves nothing in the store, even if contents were stored before.
 func TestPutRelatedRefused(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	n.create("db")
+	n.newDatabase("db")
 	n.put("/db/there", `{}`)
 	before := n.rows()
 	const two = `{"_attachments":{"i":{"data":"aGVsbG8="},"f":{"follows":true,"length":5},"g":{"follows":true,"digest":"md5-XUFAKrxLKna5cZ2REBfFkg=="}}}`
@@ -240,16 +225,14 @@ func TestPutRelatedRefused(t *testing.T) {
 func TestUploadThatIsBrokenOff(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	n.create("db")
+	n.newDatabase("db")
 	before := n.rows()
 	content := strings.Repeat("x", 200_000)
 	for target, text := range map[string]string{
 		"/db/a/f": content, "/db/a": related(`{"_attachments":{"i":{"data":"aGVsbG8="},"f":{"follows":true}}}`, content)[:150_000],
 	} {
-		conn, err := n.dial(t.Context())
-		require.NoError(t, err)
-		_, err = fmt.Fprintf(conn, "PUT %s HTTP/1.1\r\n"+rawHead+"Content-Length: 1000000\r\nContent-Type: %s\r\n\r\n%s", target, relatedType, text)
-		require.NoError(t, err)
+		conn := n.connect()
+		conn.send(fmt.Sprintf("PUT %s HTTP/1.1\r\n"+rawHead+"Content-Length: 1000000\r\nContent-Type: %s\r\n\r\n%s", target, relatedType, text))
 		require.NoError(t, conn.Close())
 		n.log.line(t, `"path":"`+target+`"`)
 	}

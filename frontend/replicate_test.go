@@ -1,10 +1,8 @@
 package frontend_test
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -14,6 +12,7 @@ import (
 
 	"settee/fdbjobs"
 	"settee/pkg/kv"
+	"settee/pkg/kv/enginetest"
 	"settee/pkg/kv/faultkv"
 	"settee/pkg/kv/kvtest"
 	"settee/pkg/kv/pebblekv"
@@ -32,7 +31,7 @@ func TestReplicateOnDisk(t *testing.T) {
 	testReplicate(startOn(t, db, listenTCP(t)))
 }
 
-// The answers are the same when the store does not know of each of its commits.
+// The answers are the same if the results of commits are unknown.
 func TestCommitsOfUnknownResult(t *testing.T) {
 	t.Parallel()
 	db := faultkv.Wrap(memory(t), faultkv.Options{Script: faultkv.UnknownOnce})
@@ -52,8 +51,7 @@ func testReplicate(n *node) {
 	require.Equal(t, http.StatusOK, got.status)
 	require.Equal(t, `{"ok":true,"no_changes":true}`+"\n", got.body)
 
-	got = n.post(definition(`"continuous": true`))
-	require.Equal(t, http.StatusAccepted, got.status)
+	got = n.post(definition(`"continuous": true`)).is(t, http.StatusAccepted)
 	require.Equal(t, got.body, n.post(definition(`"continuous": true, "cancel": true`)).body)
 }
 
@@ -86,7 +84,7 @@ func TestReplicateWaitsWhileTheJobIsTriedAgain(t *testing.T) {
 	}
 }
 
-// Whoever waited for a replication of which documents were refused is told by which id these are listed.
+// If documents were refused, the answer has the id below which these are listed.
 func TestReplicateWithRefusedDocuments(t *testing.T) {
 	t.Parallel()
 	n := start(t)
@@ -101,8 +99,7 @@ func TestReplicateWithRefusedDocuments(t *testing.T) {
 	require.Equal(t, http.StatusOK, got.status)
 	id, _ := got.json(t)["_local_id"].(string)
 	require.Equal(t, fmt.Sprintf(`{"ok":true,"history":[],"_local_id":%q}`+"\n", id), got.body)
-	failures := n.get("/_scheduler/jobs/" + id + "/failures")
-	require.Equal(t, http.StatusOK, failures.status)
+	failures := n.get("/_scheduler/jobs/"+id+"/failures").is(t, http.StatusOK)
 	require.Contains(t, failures.body, `"id":"doc"`)
 }
 
@@ -122,8 +119,7 @@ func TestReplicateThatWasCancelled(t *testing.T) {
 	n := start(t)
 	waiting := n.posting(definition(""))
 	run := n.accept()
-	got := n.post(definition(`"cancel": true`))
-	require.Equal(t, http.StatusOK, got.status)
+	got := n.post(definition(`"cancel": true`)).is(t, http.StatusOK)
 	require.Equal(t, run.Job().ReplicationID(), got.localID(t))
 	refused(t, <-waiting, http.StatusNotFound, "not_found", "the replication was cancelled")
 	require.ErrorIs(t, run.Update(t.Context(), func(*replicator.JobState) {}), fdbjobs.ErrHalt)
@@ -139,8 +135,7 @@ func testCancelByID(n *node) {
 	for _, field := range []string{"id", "_local_id", "replication_id"} {
 		id := n.post(definition(`"continuous": true`)).localID(t)
 		body := fmt.Sprintf(`{"cancel": true, %q: %q}`, field, id)
-		got := n.post(body)
-		require.Equal(t, http.StatusOK, got.status)
+		got := n.post(body).is(t, http.StatusOK)
 		require.Equal(t, id, got.localID(t))
 		refused(t, n.post(body), http.StatusNotFound, "not_found", "missing")
 	}
@@ -154,14 +149,13 @@ func testCancelByID(n *node) {
 	refused(t, n.post(`{"cancel": true, "id": "`+strings.Repeat("x", 5_000)+`"}`), http.StatusNotFound, "not_found", "missing")
 }
 
-// The same body cancels what another user has posted, if an administrator sends it.
+// An administrator cancels the job of another user with the body that the user has posted.
 func TestCancelOfAnothersReplication(t *testing.T) {
 	t.Parallel()
 	n := start(t)
 	ann, bob := n.newUser("ann"), n.newUser("bob")
 	for _, members := range []string{`"continuous": true`, `"continuous": true, "doc_ids": ["x"]`} {
-		got := n.as(ann, http.MethodPost, "/_replicate", definition(members))
-		require.Equal(t, http.StatusAccepted, got.status, got.body)
+		got := n.as(ann, http.MethodPost, "/_replicate", definition(members)).is(t, http.StatusAccepted)
 		cancel := definition(members + `, "cancel": true`)
 		refused(t, n.as(bob, http.MethodPost, "/_replicate", cancel), http.StatusNotFound, "not_found", "missing")
 		require.Equal(t, got.localID(t), n.post(cancel).localID(t))
@@ -181,7 +175,7 @@ func TestReplicateWhoseIDAnotherJobHas(t *testing.T) {
 		"the replication "+theirs.ReplicationID()+" exists already")
 }
 
-// Whose document it is learns who sees that document as a whole.
+// The answer names the document only to users that may read all of it.
 func TestReplicateWhoseIDADocumentHas(t *testing.T) {
 	t.Parallel()
 	n := start(t)
@@ -199,12 +193,12 @@ func TestReplicateWhoseIDADocumentHas(t *testing.T) {
 	} {
 		refused(t, n.as(who, http.MethodPost, "/_replicate", definition("")), http.StatusConflict, "conflict", want)
 	}
-	// Who was of the database's members is told no more when that is over.
+	// A user that is no longer a member of the database is no longer told.
 	n.with("x/_replicator", `{"admins":{"names":["boss"],"roles":[]},"members":{"names":[],"roles":["others"]}}`)
 	refused(t, n.as(p.member, http.MethodPost, "/_replicate", definition("")), http.StatusConflict, "conflict", plain)
 }
 
-// So it is when that shows only as the job runs.
+// The same holds if the collision is found only when the job runs.
 func TestReplicateWhoseIDTurnsOutToBeAnothers(t *testing.T) {
 	t.Parallel()
 	n := start(t)
@@ -215,15 +209,14 @@ func TestReplicateWhoseIDTurnsOutToBeAnothers(t *testing.T) {
 	n.accept()
 	waiting := n.posting(definition(`"filter": "f/t"`))
 	run := n.accept()
-	name, err := replicator.ParseID(theirs.ReplicationID())
-	require.NoError(t, err)
+	name := replicator.ID{Base: theirs.ReplicationID()}
 	var collision *jobs.Collision
 	require.ErrorAs(t, run.Identify(t.Context(), name), &collision)
 	require.NoError(t, run.Fail(t.Context(), jobs.CollisionCode, collision.Explain(run.Job())))
 	refused(t, <-waiting, http.StatusConflict, "conflict", "the replication "+theirs.ReplicationID()+" exists already")
 }
 
-// A result that nobody saw before the job began anew is still the result.
+// The result of a job is answered even if the job was added again before it was read.
 func TestReplicateThatBeginsAnewAtOnce(t *testing.T) {
 	t.Parallel()
 	n := start(t)
@@ -279,8 +272,7 @@ func TestBadRequests(t *testing.T) {
 	for _, headers := range [][]string{
 		nil, {"Content-Type", "Application/JSON; charset=utf-8"}, {"Content-Type", ""}, {"Content-Encoding", "identity"},
 	} {
-		got := n.do(http.MethodPost, "/_replicate", tlsOnly[:len(tlsOnly)-1]+`, "continuous": true}`, headers...)
-		require.Equal(t, http.StatusAccepted, got.status, "%v %s", headers, got.body)
+		n.do(http.MethodPost, "/_replicate", tlsOnly[:len(tlsOnly)-1]+`, "continuous": true}`, headers...).is(t, http.StatusAccepted)
 	}
 }
 
@@ -299,18 +291,13 @@ func TestLargestBody(t *testing.T) {
 		refused(t, n.post(body(1_001)), http.StatusRequestEntityTooLarge, "too_large", reason)
 		refused(t, n.post(body(3_000_000)), http.StatusRequestEntityTooLarge, "too_large", reason)
 
-		// A body that does not say how long it is, and never ends.
-		conn, err := n.dial(t.Context())
-		require.NoError(t, err)
-		defer conn.Close()
-		_, err = io.WriteString(conn, "POST /_replicate HTTP/1.1\r\n"+rawHead+"Transfer-Encoding: chunked\r\n\r\n"+
+		// A body without a length that never ends.
+		conn := n.connect()
+		conn.send("POST /_replicate HTTP/1.1\r\n" + rawHead + "Transfer-Encoding: chunked\r\n\r\n" +
 			strings.Repeat("64\r\n"+strings.Repeat("x", 0x64)+"\r\n", 11))
-		require.NoError(t, err)
-		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		require.NoError(t, err)
-		defer response.Body.Close()
-		require.Equal(t, http.StatusRequestEntityTooLarge, response.StatusCode)
-		require.True(t, response.Close, "what is left of it is not read")
+		got, closes := conn.answer()
+		require.Equal(t, http.StatusRequestEntityTooLarge, got.status)
+		require.True(t, closes, "what is left of it is not read")
 	}
 }
 
@@ -326,17 +313,10 @@ func TestDefinitionThatGrowsTooLargeToBeStored(t *testing.T) {
 func TestBodyThatEndsTooEarly(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	conn, err := n.dial(t.Context())
-	require.NoError(t, err)
-	defer conn.Close()
-	_, err = io.WriteString(conn, "POST /_replicate HTTP/1.1\r\n"+rawHead+"Transfer-Encoding: chunked\r\n\r\nnot a length\r\n")
-	require.NoError(t, err)
-	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	require.NoError(t, err)
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	require.NoError(t, err)
-	refused(t, answer{status: response.StatusCode, body: string(text)}, http.StatusBadRequest, "bad_request",
+	conn := n.connect()
+	conn.send("POST /_replicate HTTP/1.1\r\n" + rawHead + "Transfer-Encoding: chunked\r\n\r\nnot a length\r\n")
+	got, _ := conn.answer()
+	refused(t, got, http.StatusBadRequest, "bad_request",
 		"the request body ends too early or is malformed")
 }
 
@@ -393,13 +373,11 @@ func TestDrain(t *testing.T) {
 	n := start(t)
 	n.handler.Drain()
 	n.handler.Drain()
-	got := n.post(definition(""))
-	require.Equal(t, http.StatusServiceUnavailable, got.status)
+	got := n.post(definition("")).is(t, http.StatusServiceUnavailable)
 	require.Contains(t, got.body, "goes on")
 	require.Equal(t, http.StatusAccepted, n.post(definition(`"continuous": true`)).status)
 	require.EqualValues(t, 2, n.get("/_scheduler/jobs").json(t)["total_rows"])
-	got = n.get("/_up")
-	require.Equal(t, http.StatusNotFound, got.status)
+	got = n.get("/_up").is(t, http.StatusNotFound)
 	require.Equal(t, `{"status":"maintenance_mode","seeds":{}}`+"\n", got.body)
 }
 
@@ -414,27 +392,11 @@ func TestStoreThatWasClosed(t *testing.T) {
 	require.Contains(t, got.body, run.Job().ReplicationID()+" goes on")
 }
 
-// failing is a store that fails, once it is told to.
-type failing struct {
-	kv.Database
-	failure chan error
-}
-
-func (f *failing) Transact(ctx context.Context, fn func(kv.Transaction) error) error {
-	select {
-	case err := <-f.failure:
-		f.failure <- err
-		return err
-	default:
-		return f.Database.Transact(ctx, fn)
-	}
-}
-
 func TestStoreThatFails(t *testing.T) {
 	t.Parallel()
-	db := &failing{Database: memory(t), failure: make(chan error, 1)}
+	db := enginetest.Control(memory(t))
 	n := startOn(t, db, listenTCP(t))
-	db.failure <- fmt.Errorf("disk at http://u:%s@h/ is full", secret)
+	db.Fail(fmt.Errorf("disk at http://u:%s@h/ is full", secret))
 	requests := map[string]func() answer{
 		"GET /_scheduler/jobs":      func() answer { return n.get("/_scheduler/jobs") },
 		"GET /_scheduler/jobs/{id}": func() answer { return n.get("/_scheduler/jobs/x") },
@@ -449,12 +411,11 @@ func TestStoreThatFails(t *testing.T) {
 		line := n.log.line(t, id, "request failed")
 		require.Contains(t, line["reason"], "disk at http://u:*****@h/ is full", name)
 	}
-	got := n.get("/_up")
-	require.Equal(t, http.StatusServiceUnavailable, got.status)
+	got := n.get("/_up").is(t, http.StatusServiceUnavailable)
 	require.Equal(t, `{"status":"store_unavailable","seeds":{}}`+"\n", got.body)
 
-	require.Error(t, <-db.failure)
+	db.Fail(nil)
 	require.Equal(t, http.StatusOK, n.get("/_up").status)
-	db.failure <- kv.ErrClosed
+	db.Fail(kv.ErrClosed)
 	refused(t, n.get("/_scheduler/jobs"), http.StatusServiceUnavailable, "service_unavailable", "this node is going away")
 }

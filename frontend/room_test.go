@@ -13,16 +13,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/frontend"
+	"settee/internal/bubbletest"
 	"settee/pkg/docstore"
 )
 
-// waits waits until so many requests wait for something to happen.
+// waits returns when so many requests wait for an event.
 func (n *node) waits(many int) {
 	n.Helper()
-	require.Eventually(n, func() bool { return n.handler.Waits() == many }, time.Minute, time.Millisecond)
+	require.Eventually(n, func() bool { return n.handler.Usage().Waits == many }, time.Minute, time.Millisecond)
 }
 
-// crowded is a listener whose clients come from the addresses that its test says.
+// crowded is a listener whose clients have addresses that the test chooses.
 type crowded struct {
 	net.Listener
 	addresses chan string
@@ -69,7 +70,7 @@ func (c *crowd) connectFrom(address string) *client {
 	return c.connect()
 }
 
-// crowdFeed is a feed of a connection of its own.
+// crowdFeed is a feed on a connection of its own.
 type crowdFeed struct {
 	*client
 	response *http.Response
@@ -88,7 +89,7 @@ func (c *client) followFeed(kind string) *crowdFeed {
 	return &crowdFeed{c, response}
 }
 
-// follow begins a feed and waits until it waits.
+// follow opens a feed and returns when it waits for changes.
 func (c *crowd) followFrom(address, kind string) *crowdFeed {
 	c.Helper()
 	f := c.connectFrom(address).followFeed(kind)
@@ -97,13 +98,13 @@ func (c *crowd) followFrom(address, kind string) *crowdFeed {
 	return f
 }
 
-// settled waits until all feeds wait that have not ended.
+// settled returns when all feeds that have not ended wait for changes.
 func (c *crowd) settled() {
 	c.Helper()
 	c.waits(min(len(c.feeds), 4))
 }
 
-// ends requires that the feed has ended as it should, and its connection.
+// ends requires that the feed has ended as it should, and that its connection is closed.
 func (f *crowdFeed) ends(want string) {
 	f.Helper()
 	text, err := io.ReadAll(f.response.Body)
@@ -152,10 +153,9 @@ func TestFeedsMakeRoom(t *testing.T) {
 	require.Contains(t, string(text), `"id":"a"`)
 }
 
-// With HTTP/2 it is the feeds that count, of which a connection has many.
+// With HTTP/2 a connection has many feeds, and each counts.
 func TestFeedsOfOneConnectionMakeRoom(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		n := startOn(t, memory(t), listenPipe(), "chttpd/max_connections=3")
 		db := n.newDatabase("db")
 		shared := overHTTP2(t, n)
@@ -184,8 +184,8 @@ func TestFeedsOfOneConnectionMakeRoom(t *testing.T) {
 	})
 }
 
-// A request that waits for a replication makes room after the feeds, and says what has become of
-// the replication.
+// A request that waits for a replication makes room after the feeds, and its answer says that the replication goes
+// on.
 func TestReplicationsMakeRoom(t *testing.T) {
 	t.Parallel()
 	c := startCrowd(t, "chttpd/max_connections=2")
@@ -222,11 +222,10 @@ func TestReplicationsMakeRoom(t *testing.T) {
 	require.Equal(t, http.StatusOK, again.status())
 }
 
-// A feed that was told to end, and whose client does not read, takes the place of no others, and
-// not many of them are left to that.
+// Feeds that were told to end, and whose clients do not read, do not keep others out, and their number is
+// bounded.
 func TestFeedsThatAreNotRead(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		n := startOn(t, memory(t), listenPipe(), "chttpd/max_connections=1") // which holds nothing
 		n.newDatabase("db")
 		var feeds []*crowdFeed
@@ -241,7 +240,7 @@ func TestFeedsThatAreNotRead(t *testing.T) {
 			f.ends(continuousEnd)
 		}
 		synctest.Wait()
-		require.Equal(t, 1, n.handler.Waits())
-		require.Equal(t, 1, n.handler.Requests())
+		require.Equal(t, 1, n.handler.Usage().Waits)
+		require.Equal(t, 1, n.handler.Usage().Requests)
 	})
 }

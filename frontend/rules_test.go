@@ -15,8 +15,8 @@ import (
 	"settee/pkg/docstore"
 )
 
-// people are who make requests: a server administrator, an administrator and a member of the
-// database, a user who is neither, and nobody.
+// people are the users that make requests: a server administrator, an administrator and a member of the
+// database, a user that is neither, and an anonymous one.
 type people struct{ root, admin, member, user string }
 
 const security = `{"admins":{"names":["boss"],"roles":[]},"members":{"names":[],"roles":["staff"]}}`
@@ -137,7 +137,7 @@ var rules = []struct {
 	{"DELETE", "/db/_design/d/a", "", 404, 404, 403, 403, 401},
 	{"POST", "/db", `{"_id":"_design/d"}`, 409, 409, 403, 403, 401},
 
-	// A database that nobody has given to anybody is the server administrators'.
+	// A database without a security object is for server administrators.
 	{"GET", "/fresh", "", 200, 403, 403, 403, 401},
 	{"POST", "/fresh", `{}`, 201, 403, 403, 403, 401},
 	{"GET", "/fresh/_security", "", 200, 403, 403, 403, 401},
@@ -203,7 +203,7 @@ func TestRules(t *testing.T) {
 }
 
 // A path that is not in the table is open to somebody by accident.
-// Who has the role _metrics reads metrics, and has no other right of a server administrator.
+// A user with the role _metrics reads metrics, and has no other right of a server administrator.
 func TestMonitors(t *testing.T) {
 	t.Parallel()
 	n := start(t)
@@ -273,7 +273,7 @@ func TestSecurityCountsAtOnce(t *testing.T) {
 	require.Equal(t, http.StatusOK, n.as(p.user, http.MethodGet, "/db", "").status)
 }
 
-// A feed ends when its user may no more have what it shows, or might not.
+// A feed ends when its user may no longer read the database, or when that is unknown.
 func TestFeedsEndWithTheirRights(t *testing.T) {
 	for name, test := range map[string]struct {
 		who  func(people) string
@@ -375,8 +375,7 @@ func TestUserDocuments(t *testing.T) {
 	n := start(t)
 	ann, eve := n.newUser("ann", "staff"), n.newUser("eve")
 	const mine = "/_users/org.couchdb.user:ann"
-	got := n.as(ann, http.MethodGet, mine, "")
-	require.Equal(t, http.StatusOK, got.status)
+	got := n.as(ann, http.MethodGet, mine, "").is(t, http.StatusOK)
 	doc := got.json(t)
 	require.Equal(t, "pbkdf2", doc["password_scheme"])
 	require.Equal(t, "sha256", doc["pbkdf2_prf"])
@@ -401,9 +400,8 @@ func TestUserDocuments(t *testing.T) {
 	ann = "ann:new-" + secret
 
 	// Revisions from elsewhere could win with any roles.
-	got = n.as(ann, http.MethodPut, mine+"?new_edits=false", `{"_rev":"9-a","type":"user","name":"ann","roles":["staff"]}`)
-	require.Equal(t, http.StatusForbidden, got.status, got.body)
-	// A user without a document, as by a token, cannot make one; nor can who has deleted it.
+	n.as(ann, http.MethodPut, mine+"?new_edits=false", `{"_rev":"9-a","type":"user","name":"ann","roles":["staff"]}`).is(t, http.StatusForbidden)
+	// A user without a document, as one with a token, cannot make one, and neither can a user that has deleted it.
 	rev := n.as(ann, http.MethodGet, mine, "").json(t)["_rev"].(string)
 	require.Equal(t, http.StatusForbidden, n.as(ann, "COPY", mine, "", "Destination", "org.couchdb.user:other").status)
 	refused(t, n.as(ann, "COPY", mine, "", "Destination", "_local/mine"), http.StatusForbidden, "forbidden", "You are not a db or server admin.")
@@ -458,11 +456,9 @@ func TestReplicationDocumentsOfOthers(t *testing.T) {
 	other := n.newUser("bob", "staff")
 	const database = "/x%2F_replicator"
 	n.with("x/_replicator", security)
-	got := n.as(p.member, http.MethodPut, database+"/rep", replication(""))
-	require.Equal(t, http.StatusCreated, got.status, got.body)
+	got := n.as(p.member, http.MethodPut, database+"/rep", replication("")).is(t, http.StatusCreated)
 	first := got.json(t)["rev"].(string)
-	got = n.as(p.member, http.MethodPut, database+"/rep?rev="+first, replication(`"n":2`))
-	require.Equal(t, http.StatusCreated, got.status, got.body)
+	got = n.as(p.member, http.MethodPut, database+"/rep?rev="+first, replication(`"n":2`)).is(t, http.StatusCreated)
 	rev := got.json(t)["rev"].(string)
 
 	for _, who := range []string{p.root, p.admin, p.member} {
@@ -478,8 +474,7 @@ func TestReplicationDocumentsOfOthers(t *testing.T) {
 		"/rep?open_revs=all", "/rep?open_revs=[%22" + rev + "%22]&revs=true", "/rep?local_seq=true&conflicts=true",
 	} {
 		for _, accept := range []string{"application/json", "multipart/mixed"} {
-			got := n.as(other, http.MethodGet, database+target, "", "Accept", accept)
-			require.Equal(t, http.StatusOK, got.status, got.body)
+			got := n.as(other, http.MethodGet, database+target, "", "Accept", accept).is(t, http.StatusOK)
 			for _, kept := range []string{first, rev} {
 				require.NotContains(t, got.body, kept[len("1-"):], target)
 				require.NotContains(t, got.header.Get("ETag"), kept[len("1-"):])
@@ -487,8 +482,7 @@ func TestReplicationDocumentsOfOthers(t *testing.T) {
 			require.Contains(t, got.body, `"source":"http://a.example/db","target":{"url":"http://b.example/db"}`, target)
 		}
 	}
-	got = n.as(other, http.MethodPost, database+"/_bulk_get?revs=true", `{"docs":[{"id":"rep"},{"id":"rep","rev":"`+rev+`"}]}`)
-	require.Equal(t, http.StatusOK, got.status, got.body)
+	got = n.as(other, http.MethodPost, database+"/_bulk_get?revs=true", `{"docs":[{"id":"rep"},{"id":"rep","rev":"`+rev+`"}]}`).is(t, http.StatusOK)
 	require.NotContains(t, got.body, rev[len("2-"):]+`","source`)
 	require.NotContains(t, got.body, first[len("1-"):])
 
@@ -497,13 +491,10 @@ func TestReplicationDocumentsOfOthers(t *testing.T) {
 	fake := stripped["_rev"].(string)
 	require.NotEqual(t, rev, fake)
 	// The made up one says nothing of the real one: the same is shown under the same.
-	got = n.as(p.member, http.MethodPut, database+"/rep?rev="+rev, strings.ReplaceAll(replication(`"n":2`), secret, "other-"+secret))
-	require.Equal(t, http.StatusCreated, got.status, got.body)
+	got = n.as(p.member, http.MethodPut, database+"/rep?rev="+rev, strings.ReplaceAll(replication(`"n":2`), secret, "other-"+secret)).is(t, http.StatusCreated)
 	third := got.json(t)["rev"].(string)
-	got = n.as(p.member, http.MethodPut, database+"/same", replication(""))
-	require.Equal(t, http.StatusCreated, got.status, got.body)
-	got = n.as(p.member, http.MethodPut, database+"/same?rev="+got.json(t)["rev"].(string), replication(`"n":2`))
-	require.Equal(t, http.StatusCreated, got.status, got.body)
+	got = n.as(p.member, http.MethodPut, database+"/same", replication("")).is(t, http.StatusCreated)
+	n.as(p.member, http.MethodPut, database+"/same?rev="+got.json(t)["rev"].(string), replication(`"n":2`)).is(t, http.StatusCreated)
 	require.Equal(t, fake, n.as(other, http.MethodGet, database+"/same", "").json(t)["_rev"])
 	rev = third
 	require.Equal(t, http.StatusConflict, n.as(other, http.MethodPut, database+"/rep?rev="+fake, replication("")).status)
@@ -537,11 +528,9 @@ func TestAttachmentsOfOthers(t *testing.T) {
 	other := n.newUser("bob", "staff")
 	const database = "/x%2F_replicator"
 	n.with("x/_replicator", security)
-	got := n.as(p.member, http.MethodPut, database+"/rep", replication(`"_attachments":{"a":{"data":"aGVsbG8="}}`))
-	require.Equal(t, http.StatusCreated, got.status, got.body)
+	got := n.as(p.member, http.MethodPut, database+"/rep", replication(`"_attachments":{"a":{"data":"aGVsbG8="}}`)).is(t, http.StatusCreated)
 	rev := got.json(t)["rev"].(string)
-	gotten := n.as(p.member, http.MethodGet, database+"/rep/a", "")
-	require.Equal(t, http.StatusOK, gotten.status)
+	gotten := n.as(p.member, http.MethodGet, database+"/rep/a", "").is(t, http.StatusOK)
 	etag := gotten.header.Get("ETag")
 
 	shape := func(a answer) string {
@@ -566,8 +555,7 @@ func TestAttachmentsOfOthers(t *testing.T) {
 		answers := map[string]string{}
 		for _, name := range []string{"a", "b"} {
 			for _, query := range []string{"", "?rev=" + rev, "?rev=1-00000000000000000000000000000000", "?rev=7-a", "?latest=true&rev=" + rev} {
-				got := n.as(other, request.method, database+"/rep/"+name+query, "", request.headers...)
-				require.Equal(t, http.StatusForbidden, got.status, "%s %s%s: %s", request.method, name, query, got.body)
+				got := n.as(other, request.method, database+"/rep/"+name+query, "", request.headers...).is(t, http.StatusForbidden)
 				answers[shape(got)] = name + query
 			}
 		}
@@ -582,8 +570,7 @@ func TestAttachmentsOfOthers(t *testing.T) {
 				`{"docs":[{"id":"rep","atts_since":["`+since+`"]}]}`, "Accept", accept)
 			require.Equal(t, http.StatusOK, got.status, got.body)
 			require.NotContains(t, got.body, "attachment")
-			got = n.as(other, http.MethodGet, database+`/rep?attachments=true&atts_since=["`+since+`"]`, "", "Accept", accept)
-			require.Equal(t, http.StatusOK, got.status, got.body)
+			got = n.as(other, http.MethodGet, database+`/rep?attachments=true&atts_since=["`+since+`"]`, "", "Accept", accept).is(t, http.StatusOK)
 			require.NotContains(t, got.body, "attachment")
 		}
 	}
@@ -592,8 +579,7 @@ func TestAttachmentsOfOthers(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, n.as(p.member, http.MethodGet, database+"/rep/b", "").status)
 	require.Equal(t, http.StatusConflict, n.as(p.member, http.MethodPut, database+"/rep/b?rev=7-a", "").status)
 	require.Equal(t, http.StatusNotFound, n.as(other, http.MethodGet, database+"/none/b", "").status)
-	got = n.as(p.member, http.MethodPut, database+"/rep?rev="+rev, `{"_deleted":true,"_attachments":{"a":{"stub":true}}}`)
-	require.Equal(t, http.StatusOK, got.status, got.body)
+	got = n.as(p.member, http.MethodPut, database+"/rep?rev="+rev, `{"_deleted":true,"_attachments":{"a":{"stub":true}}}`).is(t, http.StatusOK)
 	require.Equal(t, http.StatusForbidden, n.as(other, http.MethodGet, database+"/rep/a?rev="+got.json(t)["rev"].(string), "").status)
 	require.Equal(t, http.StatusOK, n.as(p.root, http.MethodGet, database+"/rep/a?rev="+got.json(t)["rev"].(string), "").status)
 }
@@ -634,8 +620,7 @@ func TestOwnersAndUserCtx(t *testing.T) {
 		require.Contains(t, n.get(path).body, `"owner":`+test.owner, test.members)
 	}
 	// What administrators replicate stays as it was.
-	got := n.do(http.MethodPut, database+"/replicated?new_edits=false", `{"_rev":"1-a","source":"http://a.example/x","target":"http://b.example/db"}`)
-	require.Equal(t, http.StatusCreated, got.status, got.body)
+	n.do(http.MethodPut, database+"/replicated?new_edits=false", `{"_rev":"1-a","source":"http://a.example/x","target":"http://b.example/db"}`).is(t, http.StatusCreated)
 	require.NotContains(t, n.get(database+"/replicated").body, "owner")
 }
 
@@ -644,13 +629,11 @@ func TestTransientJobsOfUsers(t *testing.T) {
 	n := start(t)
 	p := n.newPeople()
 	body := definition(`"continuous":true`)
-	got := n.as(p.member, http.MethodPost, "/_replicate", body)
-	require.Equal(t, http.StatusAccepted, got.status, got.body)
+	got := n.as(p.member, http.MethodPost, "/_replicate", body).is(t, http.StatusAccepted)
 	id := got.localID(t)
 	require.Equal(t, "ann", n.get("/_scheduler/jobs/" + strings.Replace(id, "+", "%2B", 1)).json(t)["user"])
-	// To another one who asks for the same it is a conflict that does not say with whom.
-	got = n.as(p.user, http.MethodPost, "/_replicate", body)
-	require.Equal(t, http.StatusConflict, got.status)
+	// Another user that posts the same gets a conflict that does not name the first one.
+	got = n.as(p.user, http.MethodPost, "/_replicate", body).is(t, http.StatusConflict)
 	require.NotContains(t, got.body, "ann")
 	cancel := `{"cancel":true,"replication_id":"` + id + `"}`
 	for _, who := range []string{p.user, p.admin} {

@@ -25,8 +25,7 @@ func TestListJobs(t *testing.T) {
 		require.Equal(t, http.StatusAccepted, n.post(definition(fmt.Sprintf(`"continuous": true, "doc_ids": ["%d"]`, i))).status)
 	}
 	list := func(query string) (total, offset int, ids []string) {
-		got := n.get("/_scheduler/jobs" + query)
-		require.Equal(t, http.StatusOK, got.status, "%s %s", query, got.body)
+		got := n.get("/_scheduler/jobs"+query).is(t, http.StatusOK)
 		var page struct {
 			TotalRows int `json:"total_rows"`
 			Offset    int `json:"offset"`
@@ -81,8 +80,7 @@ func TestJobInEachState(t *testing.T) {
 	id := n.post(definition(`"continuous": true`)).localID(t)
 	job := func() map[string]any {
 		t.Helper()
-		got := n.get("/_scheduler/jobs/" + id)
-		require.Equal(t, http.StatusOK, got.status)
+		got := n.get("/_scheduler/jobs/"+id).is(t, http.StatusOK)
 		row := got.json(t)
 		require.Equal(t, id, row["id"])
 		require.Equal(t, "http://a.example/db/", row["source"])
@@ -149,8 +147,7 @@ func TestJobOfADocument(t *testing.T) {
 	for _, name := range []string{
 		escaped, strings.Replace(escaped, "+", "%2B", 1), strings.Replace(escaped, "%7C", "|", 1), strings.Replace(escaped, "d", "%64", 1),
 	} {
-		got := n.get("/_scheduler/jobs/" + name)
-		require.Equal(t, http.StatusOK, got.status, name)
+		got := n.get("/_scheduler/jobs/"+name).is(t, http.StatusOK)
 		row := got.json(t)
 		require.Equal(t, want.String(), row["id"])
 		require.Equal(t, database, row["database"])

@@ -26,8 +26,7 @@ type docsPage struct {
 
 func (n *node) page(target string) (page docsPage) {
 	n.Helper()
-	got := n.get(target)
-	require.Equal(n, http.StatusOK, got.status, "%s %s", target, got.body)
+	got := n.get(target).is(n.T, http.StatusOK)
 	require.NoError(n, json.Unmarshal([]byte(got.body), &page))
 	return page
 }
@@ -50,8 +49,7 @@ func TestListDocs(t *testing.T) {
 	put := func(database, doc string) {
 		t.Helper()
 		body := definition(fmt.Sprintf(`"continuous": true, "doc_ids": ["%s"], "source_proxy": "http://u:%s@proxy:1/"`, database+doc, secret))
-		got := n.do(http.MethodPut, "/"+url.PathEscape(database)+"/"+url.PathEscape(doc), body)
-		require.Equal(t, http.StatusCreated, got.status, got.body)
+		n.do(http.MethodPut, "/"+url.PathEscape(database)+"/"+url.PathEscape(doc), body).is(t, http.StatusCreated)
 	}
 	for _, doc := range []string{"completed", "crashing", "failed", "running", "pending"} {
 		put("_replicator", doc)

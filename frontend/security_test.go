@@ -12,9 +12,8 @@ func TestSecurity(t *testing.T) {
 	t.Parallel()
 	n := start(t)
 	n.newDatabase("wire")
-	e := recording(t, 62)
-	got := n.send(e)
-	sameBytes(t, e.answer, got)
+	e := recorded(t, 62)
+	n.requireSame(e, n.send(e), sameText)
 
 	for _, object := range []string{
 		strings.TrimSpace(e.answer.body),
@@ -22,8 +21,7 @@ func TestSecurity(t *testing.T) {
 		`{"admins":{"names":["a"],"roles":[]},"members":{"names":[],"roles":["ü"]},"other":[1,{"x":null}]}`,
 		`{"admins":{},"readers":{"roles":["r"]}}`,
 	} {
-		put := n.do(http.MethodPut, "/wire/_security", object)
-		require.Equal(t, http.StatusOK, put.status, put.body)
+		put := n.do(http.MethodPut, "/wire/_security", object).is(t, http.StatusOK)
 		require.Equal(t, "{\"ok\":true}\n", put.body)
 		require.Equal(t, object+"\n", n.get("/wire/_security").body)
 	}
@@ -75,8 +73,7 @@ func TestMaintenance(t *testing.T) {
 	n := start(t)
 	n.newDatabase("db")
 	for _, path := range []string{"_compact", "_compact/ddoc", "_view_cleanup"} {
-		got := n.do(http.MethodPost, "/db/"+path, "", "Content-Type", "application/json")
-		require.Equal(t, http.StatusAccepted, got.status)
+		got := n.do(http.MethodPost, "/db/"+path, "", "Content-Type", "application/json").is(t, http.StatusAccepted)
 		require.Equal(t, "{\"ok\":true}\n", got.body)
 		require.Equal(t, http.StatusNotFound, n.do(http.MethodPost, "/nope/"+path, "").status)
 		require.Equal(t, http.StatusMethodNotAllowed, n.get("/db/"+path).status)
@@ -97,8 +94,7 @@ func TestWhatIsNotServed(t *testing.T) {
 		"_shards": "shards", "_shards/doc": "shards", "_sync_shards": "shards",
 	} {
 		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete} {
-			got := n.do(method, "/db/"+path, "{}")
-			require.Equal(t, http.StatusNotImplemented, got.status, "%s %s %s", method, path, got.body)
+			got := n.do(method, "/db/"+path, "{}").is(t, http.StatusNotImplemented)
 			require.Equal(t, "not_implemented", got.json(t)["error"])
 			require.Contains(t, got.json(t)["reason"], reason, path)
 		}

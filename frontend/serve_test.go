@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/frontend"
+	"settee/pkg/kv/enginetest"
 )
 
 func TestPathsAndMethods(t *testing.T) {
@@ -127,18 +128,16 @@ func TestServerLogHasNoCredentials(t *testing.T) {
 // it that what it asked for was done.
 func TestClientThatClosesItsSide(t *testing.T) {
 	t.Parallel()
-	db := &hanging{memory(t), make(chan struct{})}
+	db := enginetest.Control(memory(t))
 	n := startOn(t, db, listenTCP(t))
-	n.create("db")
-	close(db.stuck)
+	n.newDatabase("db")
+	_ = db.HoldBefore()
 	for request, body := range map[string]string{
 		"GET /db": "", "GET /db/_changes": "", "PUT /other": "", "DELETE /db/a?rev=1-a": "", "POST /_replicate": definition(""),
 	} {
-		conn, err := n.dial(t.Context())
-		require.NoError(t, err)
-		_, err = fmt.Fprintf(conn, "%s HTTP/1.1\r\n"+rawHead+"Content-Length: %d\r\n\r\n%s", request, len(body), body)
-		require.NoError(t, err)
-		require.NoError(t, conn.(*net.TCPConn).CloseWrite())
+		conn := n.connect()
+		conn.send(fmt.Sprintf("%s HTTP/1.1\r\n"+rawHead+"Content-Length: %d\r\n\r\n%s", request, len(body), body))
+		require.NoError(t, conn.Conn.(*net.TCPConn).CloseWrite())
 		answer, err := io.ReadAll(conn)
 		require.NoError(t, err)
 		require.Empty(t, string(answer), request)

@@ -1,8 +1,6 @@
 package frontend_test
 
 import (
-	"bufio"
-	"bytes"
 	"crypto/hmac"
 	"crypto/sha1"
 	"encoding/base64"
@@ -16,33 +14,12 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"settee/pkg/couch/couchtest"
+	"settee/internal/bubbletest"
 )
-
-// recordedRaw is a recorded exchange whose number does not belong to one of the other tests.
-func recordedRaw(t *testing.T, number int) exchange {
-	t.Helper()
-	for _, r := range couchtest.Recordings(t) {
-		if r.Number != number {
-			continue
-		}
-		request, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(r.Request)))
-		require.NoError(t, err)
-		head, body, _ := bytes.Cut(r.Response, []byte("\r\n\r\n"))
-		response, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(append(head, "\r\n\r\n"...))), request)
-		require.NoError(t, err)
-		require.NoError(t, response.Body.Close())
-		_, sent, _ := bytes.Cut(r.Request, []byte("\r\n\r\n"))
-		return exchange{request.Method, request.RequestURI, string(sent), answer{response.StatusCode, response.Header, string(body)}}
-	}
-	require.Fail(t, "no such recording")
-	return exchange{}
-}
 
 func basic(name, password string) string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(name+":"+password))
@@ -68,8 +45,7 @@ func (n *node) newUser(name string, roles ...string) (credentials string) {
 		"type": "user", "name": name, "roles": append([]string{}, roles...), "password": name + "-" + secret,
 	})
 	require.NoError(n, err)
-	got := n.do(http.MethodPut, "/_users/org.couchdb.user:"+name, string(text))
-	require.Equal(n, http.StatusCreated, got.status, got.body)
+	n.do(http.MethodPut, "/_users/org.couchdb.user:"+name, string(text)).is(n.T, http.StatusCreated)
 	return name + ":" + name + "-" + secret
 }
 
@@ -85,35 +61,29 @@ func TestRecordedSessions(t *testing.T) {
 	n := start(t, "admins/other=password")
 	n.newDatabase("wire")
 	for number, authorization := range map[int]string{8: nobody, 9: basic("admin", "nope")} {
-		e := recordedRaw(t, number)
+		e := recorded(t, number)
 		got := n.do(e.method, e.target, "", "Authorization", authorization)
-		require.Equal(t, e.answer.status, got.status)
-		require.Equal(t, e.answer.body, got.body)
+		n.requireSame(e, got, sameText)
 		require.Empty(t, got.header.Get("WWW-Authenticate"))
 	}
 	for number, password := range map[int]string{10: adminPassword, 11: "nope"} {
-		e := recordedRaw(t, number)
+		e := recorded(t, number)
 		got := n.as(nobody, e.method, e.target, `{"name": "admin", "password": "`+password+`"}`)
-		require.Equal(t, e.answer.status, got.status, got.body)
-		require.Equal(t, e.answer.body, got.body)
+		n.requireSame(e, got, sameText)
 		value := regexp.MustCompile(`AuthSession=[^;]*|Expires=[^;]*`)
 		want := value.ReplaceAllString(e.answer.header.Get("Set-Cookie"), "x")
 		require.Equal(t, want+"; SameSite=Lax", value.ReplaceAllString(got.header.Get("Set-Cookie"), "x"))
 		require.Equal(t, password == adminPassword, !strings.HasPrefix(got.header.Get("Set-Cookie"), "AuthSession=;"))
 		require.Regexp(t, `Expires=\w{3}, \d\d-\w{3}-\d{4} \d\d:\d\d:\d\d GMT;`, got.header.Get("Set-Cookie"))
 	}
-	e := recordedRaw(t, 12)
-	got := n.do(e.method, e.target, "")
-	require.Equal(t, e.answer.status, got.status)
-	require.Equal(t, e.answer.body, got.body)
+	e := recorded(t, 12)
+	n.requireSame(e, n.do(e.method, e.target, ""), sameText)
 
-	e = recordedRaw(t, 112)
+	e = recorded(t, 112)
 	for range 5 {
 		require.Equal(t, http.StatusUnauthorized, n.as(nobody, e.method, e.target, `{"name": "other", "password": "no"}`).status)
 	}
-	got = n.as(nobody, e.method, e.target, `{"name": "other", "password": "password"}`)
-	require.Equal(t, e.answer.status, got.status)
-	require.Equal(t, e.answer.body, got.body)
+	n.requireSame(e, n.as(nobody, e.method, e.target, `{"name": "other", "password": "password"}`), sameText)
 }
 
 // cookieOf returns the cookie that an answer sets.
@@ -125,13 +95,11 @@ func cookieOf(t *testing.T, a answer) string {
 }
 
 func TestSessionOfAUser(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		n := startOn(t, memory(t), listenPipe())
 		n.newUser("ann", "staff")
 		form := url.Values{"username": {"ann"}, "password": {"ann-" + secret}}.Encode()
-		got := n.as(nobody, http.MethodPost, "/_session?next=http://elsewhere.example", form, "Content-Type", "application/x-www-form-urlencoded; charset=utf-8")
-		require.Equal(t, http.StatusOK, got.status, got.body)
+		got := n.as(nobody, http.MethodPost, "/_session?next=http://elsewhere.example", form, "Content-Type", "application/x-www-form-urlencoded; charset=utf-8").is(t, http.StatusOK)
 		require.Equal(t, `{"ok":true,"name":"ann","roles":["staff"]}`+"\n", got.body)
 		require.NotContains(t, got.header.Get("Set-Cookie"), "Secure")
 		cookie := cookieOf(t, got)
@@ -152,8 +120,7 @@ func TestSessionOfAUser(t *testing.T) {
 		refused(t, session("AuthSession=nonsense"), http.StatusBadRequest, "bad_request", "Malformed AuthSession cookie. Please clear your cookies.")
 		refused(t, n.as(nobody, http.MethodGet, "/_session?basic=true", ""), http.StatusUnauthorized, "unauthorized", "Please login.")
 
-		got = n.do(http.MethodDelete, "/_session", "", "Authorization", nobody, "Cookie", renewed)
-		require.Equal(t, http.StatusOK, got.status)
+		got = n.do(http.MethodDelete, "/_session", "", "Authorization", nobody, "Cookie", renewed).is(t, http.StatusOK)
 		require.True(t, strings.HasPrefix(got.header.Get("Set-Cookie"), "AuthSession=; "), got.header.Get("Set-Cookie"))
 
 		// A proxy speaks TLS to the client.
@@ -171,10 +138,8 @@ func TestSessionOfAUser(t *testing.T) {
 		} {
 			refused(t, n.as(nobody, http.MethodPost, "/_session", body), http.StatusBadRequest, "bad_request", reason)
 		}
-		got = n.as(nobody, http.MethodPost, "/_session", `{}`, "Content-Type", "text/plain")
-		require.Equal(t, http.StatusUnsupportedMediaType, got.status)
-		got = n.as(nobody, http.MethodPost, "/_session", strings.Repeat("x", 70_000))
-		require.Equal(t, http.StatusRequestEntityTooLarge, got.status)
+		n.as(nobody, http.MethodPost, "/_session", `{}`, "Content-Type", "text/plain").is(t, http.StatusUnsupportedMediaType)
+		n.as(nobody, http.MethodPost, "/_session", strings.Repeat("x", 70_000)).is(t, http.StatusRequestEntityTooLarge)
 		refused(t, n.do(http.MethodGet, "/", "", "Authorization", "Basic !"), http.StatusBadRequest, "bad_request",
 			"Authorization header has invalid base64 value")
 	})
@@ -197,8 +162,7 @@ func TestRequireValidUser(t *testing.T) {
 			}
 			require.Equal(t, challenge, got.header.Get("WWW-Authenticate"), setting)
 		}
-		got := n.as(nobody, http.MethodPost, "/_session", `{"name":"`+adminName+`","password":"`+adminPassword+`"}`)
-		require.Equal(t, http.StatusOK, got.status, "to log in is always possible")
+		n.as(nobody, http.MethodPost, "/_session", `{"name":"`+adminName+`","password":"`+adminPassword+`"}`).is(t, http.StatusOK)
 	}
 }
 
@@ -245,7 +209,7 @@ func TestUserIsInTheLog(t *testing.T) {
 	n.as(nobody, http.MethodGet, "/_active_tasks", "")
 	require.Empty(t, n.log.line(t, `"path":"/_active_tasks"`)["user"])
 	n.as(adminName+":wrong", http.MethodGet, "/_up", "")
-	line := n.log.line(t, "somebody failed to log in")
+	line := n.log.line(t, "a login failed")
 	require.Equal(t, "127.0.0.1", line["from"])
 	require.Equal(t, adminName, line["name"])
 }

@@ -15,15 +15,13 @@ func TestListShares(t *testing.T) {
 	require.Equal(t, http.StatusAccepted, n.post(definition(`"continuous": true`)).status)
 	require.Equal(t, http.StatusCreated, n.do(http.MethodPut, "/a%2F_replicator", "").status)
 	for _, id := range []string{"1", "2"} {
-		put := n.do(http.MethodPut, "/a%2F_replicator/"+id, definition(`"doc_ids": ["`+id+`"]`))
-		require.Equal(t, http.StatusCreated, put.status, put.body)
+		n.do(http.MethodPut, "/a%2F_replicator/"+id, definition(`"doc_ids": ["`+id+`"]`)).is(t, http.StatusCreated)
 	}
 	var list struct {
 		TotalRows int `json:"total_rows"`
 		Shares    []map[string]any
 	}
-	got := n.get("/_scheduler/shares")
-	require.Equal(t, http.StatusOK, got.status)
+	got := n.get("/_scheduler/shares").is(t, http.StatusOK)
 	require.NoError(t, json.Unmarshal([]byte(got.body), &list))
 	require.Equal(t, 2, list.TotalRows)
 	require.Equal(t, []map[string]any{

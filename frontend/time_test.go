@@ -1,8 +1,6 @@
 package frontend_test
 
 import (
-	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -15,14 +13,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"settee/pkg/kv"
+	"settee/internal/bubbletest"
+	"settee/pkg/kv/enginetest"
 )
 
 // Time is the bubble's in these tests, and the network and the store are in memory.
 
 func TestReplicateWaitsForHours(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		n := startOn(t, memory(t), listenPipe())
 		waiting := n.posting(definition(""))
 		run := n.accept()
@@ -35,55 +33,39 @@ func TestReplicateWaitsForHours(t *testing.T) {
 }
 
 func TestBodyThatDoesNotCome(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		n := startOn(t, memory(t), listenPipe())
-		conn, err := n.dial(t.Context())
-		require.NoError(t, err)
-		defer conn.Close()
-		_, err = io.WriteString(conn, "POST /_replicate HTTP/1.1\r\n"+rawHead+"Content-Length: 100\r\n\r\n{")
-		require.NoError(t, err)
+		conn := n.connect()
+		conn.send("POST /_replicate HTTP/1.1\r\n" + rawHead + "Content-Length: 100\r\n\r\n{")
 		began := time.Now()
-		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		require.NoError(t, err)
-		text, err := io.ReadAll(response.Body)
-		require.NoError(t, err)
-		require.NoError(t, response.Body.Close())
+		got, closes := conn.answer()
 		require.Equal(t, time.Minute, time.Since(began))
-		require.True(t, response.Close)
-		refused(t, answer{status: response.StatusCode, body: string(text)}, http.StatusRequestTimeout, "timeout",
+		require.True(t, closes)
+		refused(t, got, http.StatusRequestTimeout, "timeout",
 			"the request body was not received within 1m0s")
 	})
 }
 
 func TestHeadersThatDoNotCome(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		n := startOn(t, memory(t), listenPipe())
-		conn, err := n.dial(t.Context())
-		require.NoError(t, err)
-		defer conn.Close()
-		_, err = io.WriteString(conn, "GET / HTTP/1.1\r\nHost:")
-		require.NoError(t, err)
+		conn := n.connect()
+		conn.send("GET / HTTP/1.1\r\nHost:")
 		began := time.Now()
-		_, err = io.ReadAll(conn)
+		_, err := io.ReadAll(conn)
 		require.NoError(t, err)
 		require.Equal(t, 30*time.Second, time.Since(began))
 	})
 }
 
 func TestAnswerThatIsNotTaken(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		n := startOn(t, memory(t), listenPipe())
-		conn, err := n.dial(t.Context())
-		require.NoError(t, err)
-		defer conn.Close()
+		conn := n.connect()
 		for i := range 10 {
 			require.Equal(t, http.StatusAccepted, n.post(definition(fmt.Sprintf(`"continuous": true, "doc_ids": ["%d"]`, i))).status)
 		}
-		_, err = io.WriteString(conn, "GET /_scheduler/jobs HTTP/1.1\r\n"+rawHead+"\r\n")
-		require.NoError(t, err)
+		conn.send("GET /_scheduler/jobs HTTP/1.1\r\n" + rawHead + "\r\n")
 		synctest.Wait()
 		time.Sleep(time.Minute + time.Second) // the client does nothing
 		text, err := io.ReadAll(conn)
@@ -92,28 +74,11 @@ func TestAnswerThatIsNotTaken(t *testing.T) {
 	})
 }
 
-// hanging is a store that answers no more once it is told to.
-type hanging struct {
-	kv.Database
-	stuck chan struct{} // closed: it hangs
-}
-
-func (h *hanging) Transact(ctx context.Context, fn func(kv.Transaction) error) error {
-	select {
-	case <-h.stuck:
-		<-ctx.Done()
-		return context.Cause(ctx)
-	default:
-		return h.Database.Transact(ctx, fn)
-	}
-}
-
 func TestStoreThatDoesNotAnswer(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		db := &hanging{memory(t), make(chan struct{})}
+	bubbletest.Test(t, func(t *testing.T) {
+		db := enginetest.Control(memory(t))
 		n := startOn(t, db, listenPipe())
-		close(db.stuck)
+		_ = db.HoldBefore()
 		began := time.Now()
 		got := n.get("/_up")
 		require.Equal(t, 2*time.Second, time.Since(began))
@@ -132,63 +97,75 @@ func TestStoreThatDoesNotAnswer(t *testing.T) {
 	})
 }
 
-// It is not parallel: other tests would be measured too.
 func TestWaitingRequestsKeepNothingOfTheirBodies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := startOn(t, memory(t), listenPipe())
 		const size, waiters = 800_000, 8
 		body := definition(`"doc_ids": ["` + strings.Repeat("x", size) + `"]`)
 		post := func() {
-			conn, err := n.dial(t.Context())
-			require.NoError(t, err)
-			t.Cleanup(func() { conn.Close() })
-			_, err = fmt.Fprintf(conn, "POST /_replicate HTTP/1.1\r\n"+rawHead+"Content-Length: %d\r\n\r\n%s", len(body), body)
-			require.NoError(t, err)
+			conn := n.connect()
+			conn.send(fmt.Sprintf("POST /_replicate HTTP/1.1\r\n"+rawHead+"Content-Length: %d\r\n\r\n%s", len(body), body))
 			synctest.Wait()
 		}
-		heap := func() int64 {
-			var m runtime.MemStats
-			runtime.GC() // twice: pools keep things for one collection
-			runtime.GC()
-			runtime.ReadMemStats(&m)
-			return int64(m.HeapAlloc)
-		}
 		post() // with it comes what is stored, once
-		before := heap()
+		_, stored := profiled("(*Endpoints).Replicate")
 		for range waiters {
 			post()
 		}
-		require.Less(t, heap()-before, int64(waiters*size/4))
+		allocated, inUse := profiled("(*Endpoints).Replicate")
+		require.Greater(t, allocated, int64(size), "the profile has no allocations of the endpoint")
+		require.Less(t, inUse-stored, int64(size))
 		require.EqualValues(t, 1, n.get("/_scheduler/jobs").json(t)["total_rows"])
 	})
 }
 
+// profiled returns the bytes that a function, and what it called, has allocated, and how many of them are in use. The
+// runtime samples allocations: most of those of 800,000 bytes are counted, and few small ones.
+func profiled(function string) (allocated, inUse int64) {
+	runtime.GC() // the profile is that of the last collection but one
+	runtime.GC()
+	var records []runtime.MemProfileRecord
+	count, ok := runtime.MemProfile(nil, true)
+	for !ok {
+		records = make([]runtime.MemProfileRecord, 2*count)
+		count, ok = runtime.MemProfile(records, true)
+	}
+	for _, record := range records[:count] {
+		frames := runtime.CallersFrames(record.Stack())
+		for more := true; more; {
+			var frame runtime.Frame
+			frame, more = frames.Next()
+			if strings.HasSuffix(frame.Function, function) {
+				allocated += record.AllocBytes
+				inUse += record.InUseBytes()
+				break
+			}
+		}
+	}
+	return allocated, inUse
+}
+
 func TestStoreThatFailsWhileARequestWaits(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		db := &failing{memory(t), make(chan error, 1)}
+	bubbletest.Test(t, func(t *testing.T) {
+		db := enginetest.Control(memory(t))
 		n := startOn(t, db, listenPipe())
 		waiting := n.posting(definition(""))
 		n.accept()
 		synctest.Wait()
-		db.failure <- errors.New("broken")
+		db.Fail(errors.New("broken"))
 		got := <-waiting // when the store is read the next time
 		require.Equal(t, http.StatusInternalServerError, got.status)
 		require.Contains(t, n.log.line(t, "request failed")["reason"], "broken")
-		require.Error(t, <-db.failure)
 	})
 }
 
 func TestClientThatHangsUpWhileTheStoreHangs(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		db := &hanging{memory(t), make(chan struct{})}
+	bubbletest.Test(t, func(t *testing.T) {
+		db := enginetest.Control(memory(t))
 		n := startOn(t, db, listenPipe())
-		close(db.stuck)
-		conn, err := n.dial(t.Context())
-		require.NoError(t, err)
-		_, err = io.WriteString(conn, "GET /_scheduler/jobs HTTP/1.1\r\n"+rawHead+"\r\n")
-		require.NoError(t, err)
+		_ = db.HoldBefore()
+		conn := n.connect()
+		conn.send("GET /_scheduler/jobs HTTP/1.1\r\n" + rawHead + "\r\n")
 		synctest.Wait()
 		require.NoError(t, conn.Close())
 		n.log.line(t, "the client hung up")

@@ -26,13 +26,13 @@ func TestUpAfterFailedWrite(t *testing.T) {
 	db, err := pebblekv.Open("/store", pebblekv.Options{FS: disk})
 	require.NoError(t, err)
 	n := startOn(t, db, listenTCP(t))
-	n.create("db")
+	n.newDatabase("db")
 	require.Equal(t, http.StatusOK, n.get("/_up").status)
 
 	full.Store(true)
 	require.Equal(t, http.StatusInternalServerError, n.do(http.MethodPut, "/db/a", `{}`).status)
 	full.Store(false) // which comes too late
 	refused(t, n.do(http.MethodGet, "/_up", "", "Authorization", nobody), http.StatusServiceUnavailable, "store_read_only",
-		"the store takes no more writes since one has failed (no space left on device), until this node is started again; its log says more")
+		"the store no longer accepts writes because one has failed (no space left on device), until this node is started again; its log says more")
 	require.Equal(t, http.StatusOK, n.get("/db").status)
 }

@@ -2,7 +2,6 @@ package frontend_test
 
 import (
 	"bytes"
-	"compress/gzip"
 	"math/rand/v2"
 	"net/http"
 	"strings"
@@ -20,40 +19,31 @@ const conflict = `{"error":"conflict","reason":"Document update conflict."}` + "
 func TestPutDocument(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	db := n.create("db")
-	first := n.put("/db/a", `{"_id":"other","v":1}`)
-	require.Equal(t, http.StatusCreated, first.status)
+	db := n.newDatabase("db")
+	first := n.put("/db/a", `{"_id":"other","v":1}`).is(t, http.StatusCreated)
 	require.Equal(t, `{"ok":true,"id":"a","rev":"`+first.rev(t)+`"}`+"\n", first.body)
 	require.Equal(t, `{"v":1}`, string(n.doc(db, "a").Body))
 
 	// The revision is in the document, in the query or in a header.
 	rev := first.rev(t)
-	second := n.put("/db/a", `{"_rev":"`+rev+`","v":2}`)
-	require.Equal(t, http.StatusCreated, second.status, second.body)
-	third := n.put("/db/a?rev="+second.rev(t), `{"v":3}`)
-	require.Equal(t, http.StatusCreated, third.status, third.body)
-	fourth := n.put("/db/a", `{"v":4}`, "If-Match", `"`+third.rev(t)+`"`)
-	require.Equal(t, http.StatusCreated, fourth.status, fourth.body)
+	second := n.put("/db/a", `{"_rev":"`+rev+`","v":2}`).is(t, http.StatusCreated)
+	third := n.put("/db/a?rev="+second.rev(t), `{"v":3}`).is(t, http.StatusCreated)
+	fourth := n.put("/db/a", `{"v":4}`, "If-Match", `"`+third.rev(t)+`"`).is(t, http.StatusCreated)
 	rev = fourth.rev(t)
-	fifth := n.put("/db/a?rev="+rev, `{"v":5,"_rev":"`+rev+`"}`, "If-Match", rev)
-	require.Equal(t, http.StatusCreated, fifth.status, fifth.body)
+	fifth := n.put("/db/a?rev="+rev, `{"v":5,"_rev":"`+rev+`"}`, "If-Match", rev).is(t, http.StatusCreated)
 	require.True(t, strings.HasPrefix(fifth.rev(t), "5-"))
 	rev = fifth.rev(t)
 	for _, stale := range []string{"?rev=" + first.rev(t), "", "?rev=7-x"} {
-		got := n.put("/db/a"+stale, `{}`)
-		require.Equal(t, http.StatusConflict, got.status)
+		got := n.put("/db/a"+stale, `{}`).is(t, http.StatusConflict)
 		require.Equal(t, conflict, got.body)
 	}
 
-	deleted := n.put("/db/a?rev="+rev, `{"_deleted":true,"why":1}`)
-	require.Equal(t, http.StatusOK, deleted.status)
+	deleted := n.put("/db/a?rev="+rev, `{"_deleted":true,"why":1}`).is(t, http.StatusOK)
 	require.Equal(t, `"`+deleted.rev(t)+`"`, deleted.header.Get("ETag"))
-	again := n.put("/db/a", `{}`)
-	require.Equal(t, http.StatusCreated, again.status)
+	again := n.put("/db/a", `{}`).is(t, http.StatusCreated)
 	require.True(t, strings.HasPrefix(again.rev(t), "7-"))
 
-	batch := n.put("/db/b?batch=ok", `{"v":1}`)
-	require.Equal(t, http.StatusAccepted, batch.status)
+	batch := n.put("/db/b?batch=ok", `{"v":1}`).is(t, http.StatusAccepted)
 	require.Equal(t, `{"ok":true,"id":"b"}`+"\n", batch.body)
 	require.Equal(t, `{"v":1}`, string(n.doc(db, "b").Body))
 }
@@ -61,7 +51,7 @@ func TestPutDocument(t *testing.T) {
 func TestPutDocumentIDs(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	db := n.create("a/b")
+	db := n.newDatabase("a/b")
 	for path, want := range map[string]struct{ id, location string }{
 		"_design/x":           {"_design/x", "_design%2Fx"},
 		"_design%2Fy":         {"_design/y", "_design%2Fy"},
@@ -69,8 +59,7 @@ func TestPutDocumentIDs(t *testing.T) {
 		"c%2Fd:e~f@g!":        {"c/d:e~f@g!", "c%2Fd:e%7Ef%40g%21"},
 		"100%25%20+%E2%9C%93": {"100% +✓", "100%25%20%2B%E2%9C%93"},
 	} {
-		got := n.put("/a%2Fb/"+path, `{}`, "X-Forwarded-Host", "couch.example", "X-Forwarded-Proto", "https")
-		require.Equal(t, http.StatusCreated, got.status, got.body)
+		got := n.put("/a%2Fb/"+path, `{}`, "X-Forwarded-Host", "couch.example", "X-Forwarded-Proto", "https").is(t, http.StatusCreated)
 		require.Equal(t, want.id, got.json(t)["id"])
 		require.Equal(t, "https://couch.example/a%2Fb/"+want.location, got.header.Get("Location"))
 		n.doc(db, want.id)
@@ -93,14 +82,13 @@ func TestPutDocumentIDs(t *testing.T) {
 func TestPutReplicated(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	db := n.create("db")
+	db := n.newDatabase("db")
 	for _, write := range []struct{ target, body string }{
 		{"/db/a?new_edits=false", `{"_rev":"2-b","_revisions":{"start":2,"ids":["b","a"]},"v":1}`},
 		{"/db/a?new_edits=false", `{"_rev":"2-b","v":"not looked at: it is there"}`},
 		{"/db/a?new_edits=false&rev=2-c", `{"v":2}`},
 	} {
-		got := n.put(write.target, write.body)
-		require.Equal(t, http.StatusCreated, got.status, got.body)
+		n.put(write.target, write.body).is(t, http.StatusCreated)
 	}
 	doc, err := db.Get(t.Context(), "a", docstore.GetOptions{Conflicts: true})
 	require.NoError(t, err)
@@ -110,8 +98,7 @@ func TestPutReplicated(t *testing.T) {
 		"When `new_edits: false`, the document needs `_rev` or `_revisions` specified")
 	refused(t, n.put("/db/a?new_edits=no", `{"v":1}`), http.StatusBadRequest, "query_parse_error",
 		"Invalid value for boolean parameter `new_edits`: \"no\" must be true or false")
-	got := n.put("/db/a?new_edits=false", `{"_revisions":{"start":1,"ids":["b","a"]}}`)
-	require.Equal(t, http.StatusBadRequest, got.status)
+	got := n.put("/db/a?new_edits=false", `{"_revisions":{"start":1,"ids":["b","a"]}}`).is(t, http.StatusBadRequest)
 	require.Equal(t, "bad_request", got.json(t)["error"])
 }
 
@@ -119,7 +106,7 @@ func TestPutReplicated(t *testing.T) {
 func TestReplicationStateIsKept(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	db := n.create("db")
+	db := n.newDatabase("db")
 	const body = `{"v":1,"_replication_state":"failed","_replication_state_reason":"no \u00fc"}`
 	require.Equal(t, http.StatusCreated, n.put("/db/a", body).status)
 	require.Equal(t, body, string(n.doc(db, "a").Body))
@@ -128,7 +115,7 @@ func TestReplicationStateIsKept(t *testing.T) {
 func TestBadDocuments(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	n.create("db")
+	n.newDatabase("db")
 	rev := n.put("/db/a", `{}`).rev(t)
 	for _, test := range []struct {
 		target, body string
@@ -160,32 +147,20 @@ func TestBadDocuments(t *testing.T) {
 func TestCompressedBodyThatGrows(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	n.create("db")
+	n.newDatabase("db")
 	const megabyte = 1 << 20
-	compressed := func(chunk []byte, times int, rest string) string {
-		var body bytes.Buffer
-		w, err := gzip.NewWriterLevel(&body, gzip.BestSpeed)
-		require.NoError(t, err)
-		for range times {
-			_, err = w.Write(chunk)
-			require.NoError(t, err)
-		}
-		_, err = w.Write([]byte(rest))
-		require.NoError(t, err)
-		require.NoError(t, w.Close())
-		return body.String()
+	compressed := func(chunk []byte, times int) string { // in members, which gzip allows: the chunk is compressed once
+		return strings.Repeat(gzipped(t, string(chunk)), times) + gzipped(t, `{}`)
 	}
 	uniform := bytes.Repeat([]byte(" "), megabyte)
-	got := n.put("/db/small", compressed(uniform, 60, `{}`), "Content-Encoding", "gzip")
-	require.Equal(t, http.StatusCreated, got.status, got.body)
+	n.put("/db/small", compressed(uniform, underRace(60, 2)), "Content-Encoding", "gzip").is(t, http.StatusCreated)
 	various := make([]byte, megabyte)
 	for i := range various {
 		various[i] = " \t\r\n"[rand.IntN(4)]
 	}
-	got = n.put("/db/various", compressed(various, 70, `{}`), "Content-Encoding", "gzip")
-	require.Equal(t, http.StatusCreated, got.status, got.body)
+	n.put("/db/various", compressed(various, underRace(70, 2)), "Content-Encoding", "gzip").is(t, http.StatusCreated)
 
-	bomb := compressed(uniform, 70, `{}`)
+	bomb := compressed(uniform, 70)
 	for _, target := range []string{"/db/bomb", "/db/_local/bomb"} {
 		refused(t, n.put(target, bomb, "Content-Encoding", "gzip"), http.StatusRequestEntityTooLarge, "too_large",
 			"the request body becomes more than 32 times as large when it is decompressed, which only one of up to 67108864 bytes may: send it as it is, or in several requests")
@@ -197,22 +172,20 @@ func TestCompressedBodyThatGrows(t *testing.T) {
 func TestCompressedBody(t *testing.T) {
 	t.Parallel()
 	n := start(t, "chttpd/max_http_request_size=3000")
-	db := n.create("db")
-	compressed := func(text string) string {
-		var body bytes.Buffer
-		w := gzip.NewWriter(&body)
-		_, err := w.Write([]byte(text))
-		require.NoError(t, err)
-		require.NoError(t, w.Close())
-		return body.String()
-	}
-	text := compressed(`{"v":"` + strings.Repeat("x", 2000) + `"}`)
-	got := n.put("/db/a", text, "Content-Encoding", "gzip")
-	require.Equal(t, http.StatusCreated, got.status, got.body)
+	db := n.newDatabase("db")
+	text := gzipped(t, `{"v":"`+strings.Repeat("x", 2000)+`"}`)
+	n.put("/db/a", text, "Content-Encoding", "gzip").is(t, http.StatusCreated)
 	require.Len(t, n.doc(db, "a").Body, 2008)
-	refused(t, n.put("/db/b", text[:len(text)-9], "Content-Encoding", "gzip"), http.StatusBadRequest, "bad_request",
-		"the request body is not compressed as its Content-Encoding says")
-	refused(t, n.put("/db/b", compressed(`{"v":"`+strings.Repeat("x", 4000)+`"}`), "Content-Encoding", "gzip"),
+	corrupt := func(at int) string { return text[:at] + "\xff" + text[at+1:] }
+	for name, bad := range map[string]string{
+		"truncated": text[:len(text)-9], "header": corrupt(1), "block": corrupt(10), "within the block": corrupt(20), "checksum": corrupt(len(text) - 8),
+	} {
+		t.Run(name, func(t *testing.T) {
+			refused(t, n.put("/db/b", bad, "Content-Encoding", "gzip"), http.StatusBadRequest, "bad_request",
+				"the request body is not compressed as its Content-Encoding says")
+		})
+	}
+	refused(t, n.put("/db/b", gzipped(t, `{"v":"`+strings.Repeat("x", 4000)+`"}`), "Content-Encoding", "gzip"),
 		http.StatusRequestEntityTooLarge, "too_large",
 		"the request body has more than 3000 bytes, which is the limit ([chttpd] max_http_request_size)")
 }
@@ -220,9 +193,8 @@ func TestCompressedBody(t *testing.T) {
 func TestPostDocument(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	db := n.create("db")
-	made := n.postJSON("/db", `{"v":1,"_rev":"1-of_another"}`)
-	require.Equal(t, http.StatusCreated, made.status, made.body)
+	db := n.newDatabase("db")
+	made := n.postJSON("/db", `{"v":1,"_rev":"1-of_another"}`).is(t, http.StatusCreated)
 	id := made.json(t)["id"].(string)
 	require.Regexp(t, "^[0-9a-f]{32}$", id)
 	require.Equal(t, "http://"+n.address+"/db/"+id, made.header.Get("Location"))
@@ -233,12 +205,10 @@ func TestPostDocument(t *testing.T) {
 	require.Equal(t, `{"ok":true,"id":"_design/x","rev":"`+named.rev(t)+`"}`+"\n", named.body)
 	require.Equal(t, "hello", n.content(db, n.doc(db, "_design/x"), "f"))
 	require.Equal(t, conflict, n.postJSON("/db", `{"_id":"_design/x"}`).body)
-	updated := n.postJSON("/db", `{"_id":"_design/x","_rev":"`+named.rev(t)+`","_attachments":{"f":{"stub":true}}}`)
-	require.Equal(t, http.StatusCreated, updated.status)
+	n.postJSON("/db", `{"_id":"_design/x","_rev":"`+named.rev(t)+`","_attachments":{"f":{"stub":true}}}`).is(t, http.StatusCreated)
 	local := n.postJSON("/db", `{"_id":"_local/x","v":1}`)
 	require.Equal(t, "0-1", local.rev(t))
-	batch := n.postJSON("/db?batch=ok", `{"_id":"b"}`)
-	require.Equal(t, http.StatusAccepted, batch.status)
+	batch := n.postJSON("/db?batch=ok", `{"_id":"b"}`).is(t, http.StatusAccepted)
 	require.Equal(t, `{"ok":true,"id":"b"}`+"\n", batch.body)
 	n.doc(db, "b")
 
@@ -255,14 +225,13 @@ func TestPostDocument(t *testing.T) {
 func TestDeleteDocument(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	n.create("db")
+	n.newDatabase("db")
 	rev := n.put("/db/a", `{}`).rev(t)
 	refused(t, n.do(http.MethodDelete, "/db/none?rev=1-x", ""), http.StatusNotFound, "not_found", "missing")
 	require.Equal(t, conflict, n.do(http.MethodDelete, "/db/a", "").body)
 	require.Equal(t, conflict, n.do(http.MethodDelete, "/db/a?rev=1-x", "").body)
 	refused(t, n.do(http.MethodDelete, "/db/a?rev=x", ""), http.StatusBadRequest, "bad_request", "Invalid rev format")
-	deleted := n.do(http.MethodDelete, "/db/a", "", "If-Match", `"`+rev+`"`)
-	require.Equal(t, http.StatusOK, deleted.status)
+	deleted := n.do(http.MethodDelete, "/db/a", "", "If-Match", `"`+rev+`"`).is(t, http.StatusOK)
 	require.Equal(t, `{"ok":true,"id":"a","rev":"`+deleted.rev(t)+`"}`+"\n", deleted.body)
 	require.Equal(t, `"`+deleted.rev(t)+`"`, deleted.header.Get("ETag"))
 	refused(t, n.do(http.MethodDelete, "/db/a?rev="+deleted.rev(t), ""), http.StatusNotFound, "not_found", "deleted")
@@ -271,7 +240,7 @@ func TestDeleteDocument(t *testing.T) {
 func TestLocalDocuments(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	db := n.create("db")
+	db := n.newDatabase("db")
 	first := n.put("/db/_local%2Fa", `{"v":1}`)
 	require.Equal(t, `{"ok":true,"id":"_local/a","rev":"0-1"}`+"\n", first.body)
 	require.Equal(t, "http://"+n.address+"/db/_local%2Fa", first.header.Get("Location"))
@@ -289,13 +258,11 @@ func TestLocalDocuments(t *testing.T) {
 		refused(t, got, http.StatusBadRequest, "bad_request", "_local documents do not accept attachments.")
 	}
 
-	deleted := n.do(http.MethodDelete, "/db/_local/a?rev=0-3", "")
-	require.Equal(t, http.StatusOK, deleted.status)
+	deleted := n.do(http.MethodDelete, "/db/_local/a?rev=0-3", "").is(t, http.StatusOK)
 	require.Equal(t, `{"ok":true,"id":"_local/a","rev":"0-0"}`+"\n", deleted.body)
 	refused(t, n.do(http.MethodDelete, "/db/_local/a", ""), http.StatusNotFound, "not_found", "missing")
 	n.put("/db/_local/a", `{}`)
-	deleted = n.put("/db/_local/a", `{"_deleted":true}`)
-	require.Equal(t, http.StatusOK, deleted.status)
+	n.put("/db/_local/a", `{"_deleted":true}`).is(t, http.StatusOK)
 	_, err = db.GetLocal(t.Context(), "_local/a")
 	require.ErrorIs(t, err, docstore.ErrNotFound)
 }
@@ -303,13 +270,11 @@ func TestLocalDocuments(t *testing.T) {
 func TestCopyDocument(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	db := n.create("db")
+	db := n.newDatabase("db")
 	source := n.put("/db/a", `{"v":1,"_attachments":{"f":{"data":"aGVsbG8=","content_type":"text/plain"}}}`)
-	gzipped := n.put("/db/a/g?rev="+source.rev(t), "xyz", "Content-Encoding", "gzip")
-	require.Equal(t, http.StatusCreated, gzipped.status)
+	gzipped := n.put("/db/a/g?rev="+source.rev(t), "xyz", "Content-Encoding", "gzip").is(t, http.StatusCreated)
 
-	copied := n.do("COPY", "/db/a", "", "Destination", "b%2Fc")
-	require.Equal(t, http.StatusCreated, copied.status, copied.body)
+	copied := n.do("COPY", "/db/a", "", "Destination", "b%2Fc").is(t, http.StatusCreated)
 	require.Equal(t, `{"ok":true,"id":"b/c","rev":"`+copied.rev(t)+`"}`+"\n", copied.body)
 	require.Equal(t, `"`+copied.rev(t)+`"`, copied.header.Get("ETag"))
 	require.Equal(t, "http://"+n.address+"/db/b%2Fc", copied.header.Get("Location"))
@@ -322,8 +287,7 @@ func TestCopyDocument(t *testing.T) {
 
 	require.Equal(t, conflict, n.do("COPY", "/db/a", "", "Destination", "b%2Fc").body)
 	n.put("/db/other", `{"v":2}`)
-	over := n.do("COPY", "/db/other", "", "Destination", "b%2Fc?rev="+copied.rev(t))
-	require.Equal(t, http.StatusCreated, over.status)
+	n.do("COPY", "/db/other", "", "Destination", "b%2Fc?rev="+copied.rev(t)).is(t, http.StatusCreated)
 	require.Equal(t, `{"v":2}`, string(n.doc(db, "b/c").Body))
 	require.Equal(t, http.StatusCreated, n.do("COPY", "/db/a?rev="+gzipped.rev(t), "", "Destination", "d").status)
 	require.Equal(t, http.StatusCreated, n.do("COPY", "/db/a", "", "Destination", "e", "If-Match", gzipped.rev(t)).status)
@@ -347,15 +311,14 @@ func TestCopyDocument(t *testing.T) {
 // A hook refuses a document with the same words however it is written.
 func TestRefusedByAHook(t *testing.T) {
 	t.Parallel()
-	all := play(t, 50)
-	hooks := docstore.Hooks{Before: func(_ kv.Transaction, _ *docstore.Database, change *docstore.Change) error {
+	hooks := docstore.Hooks{Before: func(_ kv.Transaction, _ *docstore.Database, change *docstore.Change) (any, error) {
 		if strings.Contains(string(change.Body), "bad") || strings.Contains(string(change.Body), "unauth") {
-			return &replicator.ParseError{Field: "bad", Reason: "bad document"}
+			return nil, &replicator.ParseError{Field: "bad", Reason: "bad document"}
 		}
-		return nil
+		return nil, nil
 	}}
 	n := startWith(t, memory(t), listenTCP(t), &hooks)
-	db := n.create("wirev")
+	db := n.newDatabase("wirev")
 	before := n.rows()
 	for _, got := range []answer{
 		n.put("/wirev/x", `{"bad":true,"_attachments":{"f":{"data":"aGVsbG8="}}}`), n.postJSON("/wirev", `{"_id":"x","bad":true}`),
@@ -363,7 +326,7 @@ func TestRefusedByAHook(t *testing.T) {
 		refused(t, got, http.StatusForbidden, "forbidden", "bad document")
 	}
 	require.Equal(t, before, n.rows())
-	got := n.play(all[50], all[50].request.RequestURI)
+	got := n.send(recorded(t, 50))
 	require.Equal(t, `[{"id":"no","rev":"1-aaaa","error":"forbidden","reason":"bad document"},`+
 		`{"id":"no2","rev":"1-aaaa","error":"forbidden","reason":"bad document"}]`+"\n", got.body)
 	require.Equal(t, "1-aaaa", n.doc(db, "ok").Rev.String())

@@ -7,90 +7,86 @@ import (
 	"settee/pkg/redact"
 )
 
-// Doing is what a run is doing, in a word.
+// Doing says what a run is doing, in one word.
 type Doing string
 
-// What a run may be doing. Of those that apply, the first of this list is told:
-// what holds a run up is worth more than what it is busy with.
+// The values of Doing. If several apply, the first one in this list is reported: what delays a
+// run matters more than what it works on.
 const (
-	// DoingStopping: it ends as soon as it can, to let others run.
+	// DoingStopping: it ends as soon as possible, to let other jobs run.
 	DoingStopping Doing = "stopping"
-	// DoingRateLimited: an endpoint wants requests to wait, see Activity.Waiting.
+	// DoingRateLimited: an endpoint asked for requests to wait, see Activity.Waiting.
 	DoingRateLimited Doing = "rate_limited"
 	// DoingRetrying: a request failed and is repeated, see Activity.Waiting.
 	DoingRetrying Doing = "retrying"
-	// DoingStarting: it opens the databases and finds out where to go on.
+	// DoingStarting: it opens the databases and looks for the latest checkpoint.
 	DoingStarting Doing = "starting"
-	// DoingRefused: it copies, but the target takes nothing, see Activity.Refusing.
+	// DoingRefused: it copies, but the target refuses everything, see Activity.Refusing.
 	DoingRefused Doing = "target_refusing"
-	// DoingCopying: it copies what the changes feed had.
+	// DoingCopying: it copies the changes that it has read.
 	DoingCopying Doing = "copying"
-	// DoingFiltering: the source has more changes, but nothing passes the filter.
+	// DoingFiltering: the source has more changes, but none passes the filter.
 	DoingFiltering Doing = "filtering"
-	// DoingReading: it waits for the next of the changes that the source has.
+	// DoingReading: the source has more changes, and it waits for the next one.
 	DoingReading Doing = "reading_changes"
-	// DoingWaiting: it has copied all there is, and waits for changes.
+	// DoingWaiting: it has copied everything and waits for new changes.
 	DoingWaiting Doing = "waiting_for_changes"
-	// DoingFinishing: it has copied all there is, and writes the last checkpoint.
+	// DoingFinishing: it has copied everything and writes the last checkpoint.
 	DoingFinishing Doing = "finishing"
 )
 
-// Activity says what a run is doing at the moment: why a replication does not move.
-// Its JSON form is that of `activity` in the `info` object of listings.
+// Activity says what a run is doing at the moment, and so why a replication makes no progress.
+// Its JSON form is the `activity` member of the `info` object in listings.
 type Activity struct {
 	Doing Doing     `json:"doing"`
 	Since time.Time `json:"since"`
-	// BatchesInFlight is how many batches of changes are being copied.
+	// BatchesInFlight is the number of batches of changes being copied.
 	BatchesInFlight int `json:"batches_in_flight"`
-	// LastProgress is when the latest batch was done with; zero if none was yet.
+	// LastProgress is when the latest batch was completed; zero if none was.
 	LastProgress time.Time `json:"last_progress,omitzero"`
-	// Waiting are requests that failed and are repeated, or that are held back
-	// because the endpoint refused others: of each endpoint at most one, which is one
-	// that the endpoint asked to wait if there is such, else the one whose turn comes
-	// last.
+	// Waiting has at most one request for each endpoint: one that the endpoint asked to wait, if
+	// there is one, else the request that will be sent last.
 	Waiting []Wait `json:"waiting,omitempty"`
-	// Refusing is there while the target takes nothing.
+	// Refusing is set while the target refuses everything.
 	Refusing *Refusing `json:"refusing,omitempty"`
 }
 
-// Wait is a request that failed and is repeated, or that is held back.
+// Wait is a request that failed and is repeated, or that is held back because the endpoint
+// refused other requests.
 type Wait struct {
 	// Endpoint is "source" or "target".
 	Endpoint string `json:"endpoint"`
-	// Method and Path say which request it is. The path has neither credentials
-	// nor a query.
+	// Method and Path identify the request. The path has no credentials and no query.
 	Method string `json:"method"`
 	Path   string `json:"path"`
-	// Error is how its latest try failed.
+	// Error is the error of the latest attempt.
 	Error string `json:"error"`
-	// RateLimited says that the endpoint asked to be left alone, with the status 429
-	// or with a Retry-After header.
+	// RateLimited reports whether the endpoint asked for a pause, with status 429 or a
+	// Retry-After header.
 	RateLimited bool `json:"rate_limited"`
-	// Attempt is the number of the try that waits, 1 if it is held back, 2 for the
-	// first repetition, and Attempts how many there are at most, 0 if there is no such
-	// limit.
+	// Attempt is the number of the next attempt: 1 for a request that is held back, 2 for the
+	// first repetition. Attempts is the most attempts there are, 0 for no limit.
 	Attempt  int `json:"attempt"`
 	Attempts int `json:"attempts,omitempty"`
-	// Since is when the first try failed. Until is when the next one is made; if
-	// that is over, it is under way.
+	// Since is when the first attempt failed. Until is when the next one is made; if that is
+	// past, the attempt is under way.
 	Since time.Time `json:"since"`
 	Until time.Time `json:"until"`
 }
 
-// Refusing are revisions that the target refused, with none that it took after
-// the first of them.
+// Refusing counts the revisions that the target refused since it last took one.
 type Refusing struct {
 	Count int64     `json:"count"`
 	Since time.Time `json:"since"`
-	// Latest is the latest one.
+	// Latest is the latest of them.
 	Latest Failure `json:"latest"`
 }
 
-// maxActivityText is how many bytes of a text an activity has room for.
+// maxActivityText is the most bytes of one text in an activity.
 const maxActivityText = 300
 
-// MarshalJSON writes times in UTC and whole seconds, masks credentials in texts,
-// and cuts long ones, so that it all takes less than 20,000 bytes.
+// MarshalJSON writes times in UTC and whole seconds, masks credentials, and truncates long texts,
+// so that the result has less than 20,000 bytes.
 func (a Activity) MarshalJSON() ([]byte, error) {
 	type plain Activity
 	a.Since, a.LastProgress = wholeSeconds(a.Since), wholeSeconds(a.LastProgress)

@@ -46,7 +46,7 @@ func TestActivityInListings(t *testing.T) {
 	require.Equal(t, DoingRateLimited, again.Activity.Doing)
 	require.EqualValues(t, 7, again.Activity.Refusing.Count)
 
-	// Only a job that runs is doing something.
+	// Only a running job has an activity.
 	for _, other := range []State{StatePending, StateCrashing, StateCompleted, StateFailed} {
 		state.State = other
 		require.Nil(t, state.Info().Activity)

@@ -18,7 +18,7 @@ import (
 
 var idsSeed = flag.Uint64("ids.seed", 0, "the seed of the documents whose ids are compared with CouchDB's; 0 draws one")
 
-// filterCodes are functions as a design document may have them.
+// filterCodes are the texts of filter functions.
 var filterCodes = []string{
 	"function(doc, req) { return true; }", "  function(doc) { return doc.a; } ", "function(doc) {\n  return true;\n}\n",
 	" function(doc) {\n  return 1;\n}  ", "function(doc) { return 'ü'; }\n", "\tfunction(doc) { return 2; }\t",
@@ -32,8 +32,9 @@ func TestIDsOfCouchDB(t *testing.T) {
 		seed = rand.Uint64()
 	}
 	t.Logf("replay it with -ids.seed=%d", seed)
-	// It is to compute ids, not to run what has them, and to read filters without a login for each. Twice in each
-	// interval it looks for replicator databases whose creation it has missed, as it may while it starts.
+	// The server only has to compute ids and to read filters without a login; it must not run the
+	// replications. Twice in each interval it looks for replicator databases whose creation it
+	// has missed, which can happen while it starts.
 	server := couchtest.StartCouchDB(t, map[string]map[string]string{
 		"replicator": {"max_jobs": "1", "interval": "2000", "auth_plugins": "couch_replicator_auth_noop", "cluster_start_period": "1"},
 	})
@@ -74,8 +75,8 @@ func TestIDsOfCouchDB(t *testing.T) {
 	}
 }
 
-// computed waits until a CouchDB has the ids of so many documents, and returns them by document. It computes
-// them in the background.
+// computed waits until a CouchDB has computed the ids of count documents, which it does in the
+// background, and returns them by document.
 func computed(t *testing.T, server *couchtest.CouchDB, count int) map[string]string {
 	t.Helper()
 	for deadline := time.Now().Add(5 * time.Minute); ; {
@@ -101,7 +102,7 @@ func computed(t *testing.T, server *couchtest.CouchDB, count int) map[string]str
 	}
 }
 
-// idGenerator makes a replication document. No two have the same name.
+// idGenerator writes a replication document. No two have the same name.
 type idGenerator struct {
 	*rand.Rand
 	server *couchtest.CouchDB
@@ -141,7 +142,7 @@ func (g idGenerator) document() string {
 	return shuffled(g.Rand, fields)
 }
 
-// endpoint writes a URL as one of an endpoint's forms.
+// endpoint writes a URL in one of the forms of an endpoint.
 func (g idGenerator) endpoint(location string) string {
 	if g.IntN(2) == 0 {
 		return quoted(location)
@@ -195,7 +196,7 @@ func (g idGenerator) params() string {
 	return shuffled(g.Rand, params)
 }
 
-// selector writes a selector with so many levels of combinations.
+// selector writes a selector with that many levels of combinations.
 func (g idGenerator) selector(levels int) string {
 	if levels > 0 && g.IntN(3) == 0 {
 		switch operator := pick(g.Rand, "$and", "$or", "$nor", "$not"); operator {
@@ -241,7 +242,7 @@ func (g idGenerator) condition(levels int) string {
 	}
 }
 
-// value writes a JSON value that nests so deep.
+// value writes a JSON value of that depth.
 func (g idGenerator) value(levels int) string {
 	if levels > 0 && g.IntN(4) == 0 {
 		return g.list(0, 3, func() string { return g.value(levels - 1) })

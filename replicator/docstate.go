@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// The fields that say in a document what became of its job. All others are the
-// user's.
+// The fields of a document that record the outcome of its job. All others are the user's.
 const (
 	fieldState     = "_replication_state"
 	fieldStateTime = "_replication_state_time"
@@ -29,12 +28,13 @@ func (s DocumentStats) MarshalJSON() ([]byte, error) {
 	return json.Marshal(plain(s))
 }
 
-// DocumentStats returns what a document is told of the work that its job has done.
+// DocumentStats returns the statistics for the job's document.
 func (s *JobState) DocumentStats() DocumentStats {
 	return DocumentStats{Progress: s.Progress(), StartTime: s.StartTime}
 }
 
-// SetDocumentStats takes over what a document was told of the work of a job that ended elsewhere.
+// SetDocumentStats sets the progress to the statistics of a document whose job ended in another
+// system.
 func (s *JobState) SetDocumentStats(stats DocumentStats) {
 	s.StartTime, s.ChangesPending, s.CheckpointedSourceSeq = stats.StartTime, stats.ChangesPending, stats.CheckpointedSourceSeq
 	s.Stats = Stats{
@@ -44,20 +44,19 @@ func (s *JobState) SetDocumentStats(stats DocumentStats) {
 	}
 }
 
-// UpdateDocument returns the text of the job's document as it is when the job has
-// come into this state, at LastUpdated. The fields that it writes are
+// UpdateDocument returns the text of the job's document after the job has come into this state,
+// at LastUpdated. It writes these fields:
 //
-//	job        _replication_state  _reason  _stats  _replication_id
-//	completed  completed           removed  set     as it was
-//	failed     failed              set      removed as it was
-//	running    triggered           removed  removed set
-//	crashing   error               set      removed set, null if not known
-//	pending    as it was           as it was ...
+//	job        _replication_state  _reason  _stats   _replication_id
+//	completed  completed           removed  set      kept
+//	failed     failed              set      removed  kept
+//	running    triggered           removed  removed  set
+//	crashing   error               set      removed  set, null if not known
+//	pending    kept                kept     kept     kept
 //
-// and `_replication_state_time` (RFC 3339, UTC, whole seconds) where the state is
-// another than before. Running and crashing are only for update_docs = true. Every
-// other byte of the text stays. The error is a *ParseError if text is no
-// JSON object.
+// It also writes `_replication_state_time` (RFC 3339, UTC, whole seconds) if the state changes or has no time yet.
+// Running and crashing are written only with update_docs = true. Every other byte of the text is
+// kept. The error is a *ParseError if text is not a JSON object.
 func (s *JobState) UpdateDocument(text []byte) ([]byte, error) {
 	state, edits, err := s.documentEdits()
 	if err != nil || edits == nil {
@@ -76,8 +75,8 @@ func (s *JobState) UpdateDocument(text []byte) ([]byte, error) {
 	return doc.edited(append(first, edits...)), nil
 }
 
-// documentEdits returns the state that a document has for a job in this state, and
-// what else changes in it; nil if nothing does.
+// documentEdits returns the document state for a job in this state, and the other changes to the
+// document; nil if there are none.
 func (s *JobState) documentEdits() (DocumentState, []edit, error) {
 	reason := encodeJSON(cleanReason(s.Error))
 	switch s.State {
@@ -101,10 +100,9 @@ func (s *JobState) documentEdits() (DocumentState, []edit, error) {
 	return "", nil, nil
 }
 
-// ClearDocumentState returns the text of a document without the fields that say
-// what became of its job, and with every other byte as it was. CouchDB does so with
-// a document that an older version left triggered or in error. The error is a
-// *ParseError if text is no JSON object.
+// ClearDocumentState returns the text of a document without the fields that record the outcome of
+// its job; every other byte is kept. CouchDB does this to a document that an older version left
+// triggered or in error. The error is a *ParseError if text is not a JSON object.
 func ClearDocumentState(text []byte) ([]byte, error) {
 	doc, err := splitObject(text)
 	if err != nil {

@@ -11,12 +11,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// ownFields are what a job writes into a document.
+// ownFields are the fields that a job writes into a document.
 var ownFields = []string{
 	"_replication_state", "_replication_state_time", "_replication_state_reason", "_replication_id", "_replication_stats",
 }
 
-// documentStates are a job in each of its states.
+// documentStates has a job in each state.
 var documentStates = []replicator.JobState{
 	{State: replicator.StatePending, LastUpdated: unrounded, ReplicationID: "abc"},
 	{State: replicator.StateRunning, LastUpdated: unrounded, ReplicationID: "abc+continuous", StartTime: unrounded},
@@ -57,44 +57,44 @@ func TestUpdateDocument(t *testing.T) {
 		{"failed", replicator.StateFailed, user, kept + "," + failedAs + " \n}\n"},
 		{"triggered", replicator.StateRunning, user, kept + "," + runningAs + " \n}\n"},
 		{"error", replicator.StateCrashing, user, kept + "," + crashingAs + " \n}\n"},
-		{"of nothing", replicator.StateFailed, ` { } `, ` {` + failedAs + ` } `},
+		{"empty object", replicator.StateFailed, ` { } `, ` {` + failedAs + ` } `},
 		{
-			"in its place", replicator.StateFailed,
+			"replaces in place", replicator.StateFailed,
 			`{"_replication_state" : "triggered", "a": 1, "_replication_state_time": "2020-01-01T00:00:00Z", "b": 2}`,
 			`{"_replication_state" : "failed", "a": 1, "_replication_state_time": "2026-11-21T01:48:29Z", "b": 2,"_replication_state_reason":"why & how"}`,
 		},
 		{
-			"the time is since when", replicator.StateFailed,
+			"keeps the time of an unchanged state", replicator.StateFailed,
 			`{"_replication_state": "failed", "_replication_state_time": "2020-01-01T00:00:00Z"}`,
 			`{"_replication_state": "failed", "_replication_state_time": "2020-01-01T00:00:00Z","_replication_state_reason":"why & how"}`,
 		},
 		{
-			"what is missing is added", replicator.StateFailed,
+			"adds missing fields", replicator.StateFailed,
 			`{"_replication_state": "failed"}`,
 			`{"_replication_state": "failed","_replication_state_time":"2026-11-21T01:48:29Z","_replication_state_reason":"why & how"}`,
 		},
 		{
-			"a reason goes", replicator.StateCompleted,
+			"removes the reason", replicator.StateCompleted,
 			`{"_replication_state_reason": "x", "_replication_id": "i", "a": 1}`,
 			`{"_replication_id": "i", "a": 1,` + completedAs + `}`,
 		},
 		{
-			"statistics go", replicator.StateFailed,
+			"removes the statistics", replicator.StateFailed,
 			`{"a": 1, "_replication_stats": {"docs_read": [1, 2]}, "b": 2}`,
 			`{"a": 1, "b": 2,` + failedAs + `}`,
 		},
 		{
-			"doubles go", replicator.StateRunning,
+			"removes duplicates", replicator.StateRunning,
 			`{"_replication_state": 1, "a": 1, "_replication_state": 2, "_replication_stats": 1, "_replication_stats": 2}`,
 			`{"a": 1, "_replication_state": "triggered","_replication_state_time":"2026-11-21T01:48:29Z","_replication_id":"abc+continuous"}`,
 		},
 		{
-			"names in escapes", replicator.StateFailed,
+			"escaped names", replicator.StateFailed,
 			`{"_replication\u005fstate": "completed"}`,
 			`{"_replication\u005fstate": "failed","_replication_state_time":"2026-11-21T01:48:29Z","_replication_state_reason":"why & how"}`,
 		},
 		{
-			"names inside others are the user's", replicator.StateFailed,
+			"ignores nested names", replicator.StateFailed,
 			`{"a": {"_replication_state": "x", "_replication_stats": 1}, "b": ["_replication_stats"]}`,
 			`{"a": {"_replication_state": "x", "_replication_stats": 1}, "b": ["_replication_stats"],` + failedAs + `}`,
 		},
@@ -144,7 +144,7 @@ func TestClearDocumentState(t *testing.T) {
 	}
 }
 
-// What a job says in its document is read back from it.
+// A document reads back what a job wrote into it.
 func TestUpdatedDocumentsAreReadBack(t *testing.T) {
 	t.Parallel()
 	want := map[replicator.State]replicator.Document{
@@ -159,7 +159,7 @@ func TestUpdatedDocumentsAreReadBack(t *testing.T) {
 	for _, state := range documentStates {
 		text, err := state.UpdateDocument(definition(""))
 		require.NoError(t, err)
-		got, err := replicator.ParseDocument(text, replicator.ParseOptions{})
+		got, err := parseDocument(text, replicator.ParseOptions{})
 		require.NoError(t, err)
 		expected := want[state.State]
 		expected.Replication = parse(t, definition(""))
@@ -170,7 +170,7 @@ func TestUpdatedDocumentsAreReadBack(t *testing.T) {
 	}
 }
 
-// usersMembers returns the members of an object, but the fields that a job writes.
+// usersMembers returns the members of an object, without the fields that a job writes.
 func usersMembers(t *testing.T, text []byte) map[string]json.RawMessage {
 	t.Helper()
 	var members map[string]json.RawMessage
@@ -181,13 +181,13 @@ func usersMembers(t *testing.T, text []byte) map[string]json.RawMessage {
 	return members
 }
 
-// checkUpdate checks that a job's state leaves what is the user's byte for byte.
+// checkUpdate checks that writing a job's state keeps every byte of the user.
 func checkUpdate(t *testing.T, text []byte, state replicator.JobState) {
 	t.Helper()
 	before := bytes.Clone(text)
 	updated, err := state.UpdateDocument(text)
 	require.NoError(t, err)
-	require.Equal(t, before, text, "what is passed in is not written to")
+	require.Equal(t, before, text, "the argument is not changed")
 	require.True(t, json.Valid(updated), "%s", updated)
 	require.Equal(t, usersMembers(t, text), usersMembers(t, updated))
 
@@ -205,7 +205,7 @@ func checkUpdate(t *testing.T, text []byte, state replicator.JobState) {
 	require.Equal(t, usersMembers(t, text), members)
 }
 
-// FuzzUpdateDocument checks this for every text that is an object.
+// FuzzUpdateDocument runs checkUpdate for every text that is an object.
 func FuzzUpdateDocument(f *testing.F) {
 	for _, text := range []string{
 		`{}`, ` { } `, `{"_replication_state":1,"a":2,"_replication_state":3}`, "{\n \"a\" : {\"b\": [ ]},\r\t\"_replication_stats\" : -0.0 }",

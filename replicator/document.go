@@ -2,41 +2,36 @@ package replicator
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 )
 
 // Document is a document of a replicator database.
 type Document struct {
-	// ID, Rev and Deleted are what the document's _id, _rev and _deleted say; zero
-	// for those it has not.
 	ID      string
-	Rev     string
 	Deleted bool
 
-	// State is what became of the document's job, as it was last written into the
-	// document, and StateTime since when. StateReason says what went wrong, and
-	// Stats, a JSON object, what was done. ReplicationID is that of the job. They
-	// are zero where the document does not say, or says it in a form that no
-	// version of CouchDB wrote.
+	// State, StateTime, StateReason, ReplicationID and Stats, a JSON object, are the outcome of
+	// the document's job, as last written into the document. StateTime is when State was written.
+	// They are zero if absent or not in a form that some version of CouchDB wrote.
 	State         DocumentState
 	StateTime     time.Time
 	StateReason   string
 	ReplicationID string
 	Stats         json.RawMessage
 
-	// Replication is what the document asks for. It is nil if the document is
-	// deleted or ignored, and may be nil if its state is failed: it can be the
-	// definition that is at fault then.
+	// Replication is the definition. It is nil if the document is deleted or ignored. It may be
+	// nil if the state is failed, because then the definition may be invalid.
 	Replication *Replication
 }
 
 // DocumentState is the value of `_replication_state`.
 type DocumentState string
 
-// What `_replication_state` may be. Triggered and error were written by CouchDB
-// before 2.1, and by later ones with update_docs = true: a document that has them
-// is replicated like one that has none.
+// The values of `_replication_state`. CouchDB before 2.1 wrote triggered and error, and so do
+// later versions with update_docs = true. A document with one of these two is replicated like one
+// without a state.
 const (
 	DocumentTriggered DocumentState = "triggered"
 	DocumentError     DocumentState = "error"
@@ -44,42 +39,19 @@ const (
 	DocumentFailed    DocumentState = "failed"
 )
 
-// Terminal reports whether a document in this state is left alone until a write
-// takes the state away.
+// Terminal reports whether a document in this state is ignored until a write removes the state.
 func (s DocumentState) Terminal() bool {
 	return s == DocumentCompleted || s == DocumentFailed
 }
 
-// ParseDocument parses a document of a replicator database, as clients write and
-// read it. Its errors are of type *ParseError; [ParseError.Forbidden] is what a
-// write is refused with.
+// ParseBody parses a document of a replicator database, whose id and deletion the store keeps apart
+// from its text. Its errors are of type *ParseError; [ParseError.Forbidden] is the body of the
+// response that refuses a write.
 //
-// Fields that it does not know are ignored: users keep data of their own in such
-// documents. So are the ids that name a replication to cancel. `cancel` itself
-// must not be true: a document is cancelled by deleting it. Of documents that are
-// deleted, and of those that [IgnoredID] tells, only _id, _rev and _deleted are
-// looked at. A document that failed need not be valid, so that what is at fault
-// can be seen in it.
-func ParseDocument(text []byte, options ParseOptions) (*Document, error) {
-	f, err := readFields(text, notDocument)
-	if err != nil {
-		return nil, err
-	}
-	d := &Document{Deleted: f.flag("_deleted")}
-	d.ID, _ = f.text("_id", "a string")
-	d.Rev, _ = f.text("_rev", "a string")
-	if err := f.err(); err != nil {
-		return nil, err
-	}
-	if err := d.read(f, options); err != nil {
-		return nil, err
-	}
-	return d, nil
-}
-
-// ParseBody is ParseDocument for a store that keeps _id, _rev and _deleted apart
-// from the text of a document. The text of one that is deleted or ignored may be
-// anything.
+// Unknown fields are ignored, because users keep data of their own in such documents. So are the
+// fields that name a replication to cancel. `cancel` must not be true: a document is cancelled by
+// deleting it. The text of a document that is deleted, or for which [IgnoredID] is true, may be
+// anything. A failed document need not be valid, so that the fault can be seen in it.
 func ParseBody(id string, deleted bool, body []byte, options ParseOptions) (*Document, error) {
 	d := &Document{ID: id, Deleted: deleted}
 	if deleted || IgnoredID(id) {
@@ -97,17 +69,14 @@ func ParseBody(id string, deleted bool, body []byte, options ParseOptions) (*Doc
 
 const notDocument = "Document must be a JSON object"
 
-// IgnoredID reports whether a document of that id is none that replicates: a
-// design document or a local one.
+// IgnoredID reports whether a document with this id is not a replication: design documents and
+// local documents are not.
 func IgnoredID(id string) bool {
 	return strings.HasPrefix(id, "_design/") || strings.HasPrefix(id, "_local/")
 }
 
-// read reads what a document says of itself and asks for.
+// read reads the state and the definition.
 func (d *Document) read(f *fields, options ParseOptions) error {
-	if d.Deleted || IgnoredID(d.ID) {
-		return nil
-	}
 	d.State = f.documentState()
 	if err := f.err(); err != nil {
 		return err
@@ -152,8 +121,8 @@ func (f *fields) documentState() DocumentState {
 	return ""
 }
 
-// stateTime takes what CouchDB has written over the years: a time of RFC 3339, or
-// seconds since the Unix epoch.
+// stateTime accepts the forms that versions of CouchDB wrote: RFC 3339, or seconds since the Unix
+// epoch.
 func (f *fields) stateTime() time.Time {
 	at, err := time.Parse(time.RFC3339, f.textIfAny(fieldStateTime))
 	if err != nil {
@@ -169,7 +138,7 @@ func (f *fields) stateTime() time.Time {
 	return at
 }
 
-// textIfAny returns a string, or nothing for what is none.
+// textIfAny returns the value of a string, or "" for any other value.
 func (f *fields) textIfAny(name string) string {
 	var text string
 	if raw, given := f.values[name]; !given || json.Unmarshal(raw, &text) != nil {
@@ -178,37 +147,25 @@ func (f *fields) textIfAny(name string) string {
 	return text
 }
 
-// Wanted returns the replication that there is to be a job for, or nil. That of a
-// document that does not exist is nil, too.
-func (d *Document) Wanted() *Replication {
-	if d == nil || d.State.Terminal() {
-		return nil
-	}
-	return d.Replication
-}
-
 // Effect is what a write of a document does to the document's job.
 type Effect int
 
 // The effects of writes.
 const (
-	// KeepJob leaves the job alone, or leaves it at there being none.
+	// KeepJob changes nothing: the job stays, or there is no job.
 	KeepJob Effect = iota
-	// StartJob makes the job; one that there is already gets the new definition and
-	// starts anew.
+	// StartJob adds the job. A job that exists gets the new definition and starts anew.
 	StartJob
-	// RemoveJob cancels the job and forgets it, if there is one.
+	// RemoveJob cancels the job and removes it, if there is one.
 	RemoveJob
 )
 
-// Effect returns what to do about the document's job now that the document is
-// written. current is the definition of the job that the document has, if that is
-// pending or running, else nil. So that after.Effect(before.Wanted()) compares two
-// versions of a document: KeepJob says that they ask for the same, and that no more
-// than the user's own fields, or how the others are spelled, has changed.
+// Effect returns what a write of d does to the document's job. current is the definition of the
+// document's job if that is pending or running, else nil. The effect is KeepJob if the document
+// asks for the same replication, whatever else has changed.
 //
-// A state that is terminal leaves the document alone, and its job with it, but not
-// a job that does what the document no longer says.
+// With a terminal state nothing starts, but a job whose definition differs from the document's is
+// removed.
 func (d *Document) Effect(current *Replication) Effect {
 	switch {
 	case IgnoredID(d.ID):
@@ -225,17 +182,24 @@ func (d *Document) Effect(current *Replication) Effect {
 	return KeepJob
 }
 
-// SetOwner returns a document as it is stored when user writes it, nil being an
-// anonymous one: with `owner` set to the user if it has none, and with every other
-// byte as it was. It returns a *ParseError if the document is somebody else's,
-// which only an administrator may write. Documents that IgnoredID tells have no
-// owner.
-func SetOwner(doc []byte, user *string, admin bool) ([]byte, error) {
-	text, err := splitObject(doc)
+// Draft is the text of a replication document that a user writes.
+type Draft struct{ object *objectText }
+
+// ReadDraft returns a draft of a JSON text. The error is a *ParseError.
+func ReadDraft(text []byte) (*Draft, error) {
+	object, err := splitObject(text)
 	if err != nil {
 		return nil, err
 	}
-	f := text.fields("owner")
+	return &Draft{object}, nil
+}
+
+// WithOwner returns the document as it is stored when user writes it: with `owner` set to
+// the user if it has none, and with every other byte as it was. nil is an anonymous user.
+// The error is a *ParseError if the document has another owner, and the user is no
+// administrator. Documents that IgnoredID tells have no owner.
+func (d *Draft) WithOwner(user *string, admin bool) ([]byte, error) {
+	f := d.object.fields("owner")
 	owner := f.owner()
 	if err := f.err(); err != nil {
 		return nil, err
@@ -243,14 +207,34 @@ func SetOwner(doc []byte, user *string, admin bool) ([]byte, error) {
 	_, given := f.values["owner"]
 	switch {
 	case given && sameUser(owner, user):
-		return doc, nil
+		return d.object.text, nil
 	case given && !admin:
-		// CouchDB's words.
+		// CouchDB's text.
 		return nil, &ParseError{Field: "owner", Reason: "Can't update replication documents from other users."}
 	case owner != nil:
-		return doc, nil
+		return d.object.text, nil
 	}
-	return text.edited([]edit{{"owner", encodeJSON(user)}}), nil
+	return d.object.edited([]edit{{"owner", encodeJSON(user)}}), nil
+}
+
+// CheckUserCtx returns a *ParseError if the `user_ctx` of the document is another user than the
+// one that writes it, or has roles that the user does not have. Only administrators may write
+// such documents.
+func (d *Draft) CheckUserCtx(user *string, roles []string) error {
+	f := d.object.fields("user_ctx")
+	ctx := f.userCtx()
+	if err := f.err(); err != nil || ctx == nil {
+		return err
+	}
+	if !sameUser(ctx.Name, user) {
+		return &ParseError{Field: "user_ctx", Reason: "`user_ctx.name` can only be your own name"}
+	}
+	for _, role := range ctx.Roles {
+		if !slices.Contains(roles, role) {
+			return &ParseError{Field: "user_ctx", Reason: "`user_ctx.roles` can only have roles of your own"}
+		}
+	}
+	return nil
 }
 
 func sameUser(a, b *string) bool {

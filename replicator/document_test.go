@@ -13,12 +13,12 @@ import (
 
 func document(t *testing.T, members string) *replicator.Document {
 	t.Helper()
-	d, err := replicator.ParseDocument(definition(members), replicator.ParseOptions{})
+	d, err := parseDocument(definition(members), replicator.ParseOptions{})
 	require.NoError(t, err, members)
 	return d
 }
 
-func TestParseDocumentGivesWhatItSaysOfItself(t *testing.T) {
+func TestMembersOfDocuments(t *testing.T) {
 	t.Parallel()
 	d := document(t, `"_id": "my rep", "_rev": "3-abc", "_deleted": false, "mine": {"any": ["thing"]},
 		"_replication_state": "completed", "_replication_state_time": "2026-11-21T02:48:31+01:00", "_replication_state_reason": "why",
@@ -26,7 +26,7 @@ func TestParseDocumentGivesWhatItSaysOfItself(t *testing.T) {
 	require.NotNil(t, d.Replication)
 	d.Replication = nil
 	require.Equal(t, &replicator.Document{
-		ID: "my rep", Rev: "3-abc", State: replicator.DocumentCompleted,
+		ID: "my rep", State: replicator.DocumentCompleted,
 		StateTime:   time.Date(2026, 11, 21, 1, 48, 31, 0, time.UTC),
 		StateReason: "why", ReplicationID: "abc+continuous", Stats: json.RawMessage(`{"docs_read": 8}`),
 	}, d)
@@ -35,7 +35,7 @@ func TestParseDocumentGivesWhatItSaysOfItself(t *testing.T) {
 	require.Equal(t, &replicator.Document{Replication: parse(t, definition(""))}, d)
 }
 
-func TestFieldsThatADocumentSaysOfItself(t *testing.T) {
+func TestDocumentStateFields(t *testing.T) {
 	t.Parallel()
 	const state = "parameter `_replication_state` must be completed, failed, triggered or error, or missing"
 	for _, name := range []string{"completed", "failed", "triggered", "error"} {
@@ -45,19 +45,16 @@ func TestFieldsThatADocumentSaysOfItself(t *testing.T) {
 		require.NotNil(t, d.Replication)
 	}
 	for _, test := range []refusedValue{
-		{`"_id": 5`, "_id", "parameter `_id` must be a string"},
-		{`"_rev": null`, "_rev", "parameter `_rev` must be a string"},
-		{`"_deleted": "true"`, "_deleted", "parameter `_deleted` must be a boolean"},
 		{`"_replication_state": "done"`, "_replication_state", state},
 		{`"_replication_state": ""`, "_replication_state", state},
 		{`"_replication_state": null`, "_replication_state", state},
 		{`"_replication_state": ["failed"]`, "_replication_state", state},
 	} {
-		_, err := replicator.ParseDocument(definition(test.members), replicator.ParseOptions{})
+		_, err := parseDocument(definition(test.members), replicator.ParseOptions{})
 		require.Equal(t, &replicator.ParseError{Field: test.field, Reason: test.reason}, err, test.members)
 	}
 
-	// The others were written by many versions of CouchDB; no form of them is refused.
+	// Versions of CouchDB wrote the other fields in many forms; none is refused.
 	for literal, want := range map[string]time.Time{
 		`"2011-02-17T16:22:02+01:00"`: time.Date(2011, 2, 17, 15, 22, 2, 0, time.UTC),
 		`1297956122`:                  time.Date(2011, 2, 17, 15, 22, 2, 0, time.UTC),
@@ -72,27 +69,27 @@ func TestFieldsThatADocumentSaysOfItself(t *testing.T) {
 	}
 }
 
-func TestParseDocumentLooksNoFurther(t *testing.T) {
+func TestParseBodyOfDeletedIgnoredAndFailed(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
 		`{"_id": "_design/d", "source": 5, "_replication_state": 5}`,
 		`{"_id": "_local/x", "continuous": "yes"}`,
 		`{"_id": "x", "_deleted": true, "source": 5, "_replication_state": "done"}`,
 	} {
-		d, err := replicator.ParseDocument([]byte(text), replicator.ParseOptions{})
+		d, err := parseDocument([]byte(text), replicator.ParseOptions{})
 		require.NoError(t, err, text)
 		require.Nil(t, d.Replication)
-		require.Nil(t, d.Wanted())
+		require.Nil(t, wanted(d))
 	}
-	// What is at fault may be the reason that it failed for.
-	d, err := replicator.ParseDocument([]byte(`{"_replication_state": "failed", "source": 5}`), replicator.ParseOptions{})
+	// An invalid definition may be the reason of the failure.
+	d, err := parseDocument([]byte(`{"_replication_state": "failed", "source": 5}`), replicator.ParseOptions{})
 	require.NoError(t, err)
 	require.Equal(t, &replicator.Document{State: replicator.DocumentFailed}, d)
-	// As in CouchDB, one that completed must be valid.
-	_, err = replicator.ParseDocument([]byte(`{"_replication_state": "completed", "source": 5, "target": 5}`), replicator.ParseOptions{})
+	// As in CouchDB, a completed document must be valid.
+	_, err = parseDocument([]byte(`{"_replication_state": "completed", "source": 5, "target": 5}`), replicator.ParseOptions{})
 	require.EqualError(t, err, "parameter `source` must be the URL of a database, or an object with its `url`")
 
-	// Names that only begin like those of design and local documents.
+	// These names only begin like those of design and local documents.
 	for _, id := range []string{"_design", "_localx", "design/x", ""} {
 		require.False(t, replicator.IgnoredID(id), id)
 	}
@@ -166,7 +163,7 @@ func TestEffect(t *testing.T) {
 		{plain, broken, replicator.RemoveJob},
 		{plain, deleted, replicator.RemoveJob},
 
-		// Until a write takes the state away.
+		// The document is ignored until a write removes the state.
 		{completed, spelled, replicator.StartJob},
 		{failed, plain, replicator.StartJob},
 		{broken, plain, replicator.StartJob},
@@ -182,14 +179,14 @@ func TestEffect(t *testing.T) {
 		if test.before != none {
 			before = document(t, test.before)
 		}
-		require.Equal(t, test.want, document(t, test.after).Effect(before.Wanted()), "%s then %s", test.before, test.after)
+		require.Equal(t, test.want, document(t, test.after).Effect(wanted(before)), "%s then %s", test.before, test.after)
 	}
 }
 
 func TestEffectOfEveryParameter(t *testing.T) {
 	t.Parallel()
 	const filtered = `, "filter": "d/f", "query_params": {"a": "1", "b": "2"}`
-	before := document(t, `"mine": 1`).Wanted()
+	before := wanted(document(t, `"mine": 1`))
 	for _, members := range []string{
 		`"create_target": true`, `"create_target_params": {}`, `"continuous": true`, `"doc_ids": []`, `"selector": {}`, `"filter": "d/f"`,
 		`"query_params": {}`, `"since_seq": 0`, `"winning_revs_only": true`, `"use_checkpoints": true`, `"checkpoint_interval": 1`,
@@ -198,17 +195,25 @@ func TestEffectOfEveryParameter(t *testing.T) {
 		`"source": "http://a.example/db3"`, `"source": "http://u:p@a.example/db1"`, `"target": {"url": "http://b.example/db2", "headers": {"X": "y"}}`,
 	} {
 		require.Equal(t, replicator.StartJob, document(t, members).Effect(before), members)
-		require.Equal(t, replicator.KeepJob, document(t, members+`, "mine": 2`).Effect(document(t, members).Wanted()), members)
+		require.Equal(t, replicator.KeepJob, document(t, members+`, "mine": 2`).Effect(wanted(document(t, members))), members)
 	}
-	// The order of members, and where equal parameters stand, do not count.
+	// The order of members and the place of equal parameters do not count.
 	require.Equal(t, replicator.KeepJob, document(t, `"source": {"auth": {"basic": {"password": "p", "username": "u"}}, "url": "http://a.example:80/db1/"}`+filtered).
-		Effect(document(t, `"query_params": {"b": "2", "a": "1"}, "filter": "d/f", "source": "http://u:p@a.example/db1"`).Wanted()))
+		Effect(wanted(document(t, `"query_params": {"b": "2", "a": "1"}, "filter": "d/f", "source": "http://u:p@a.example/db1"`))))
 	// A password is a parameter, although ids do not cover it.
 	require.Equal(t, replicator.StartJob, document(t, `"source": "http://u:new@a.example/db1"`).
-		Effect(document(t, `"source": "http://u:old@a.example/db1"`).Wanted()))
+		Effect(wanted(document(t, `"source": "http://u:old@a.example/db1"`))))
 }
 
-func TestSetOwner(t *testing.T) {
+func withOwner(doc []byte, user *string, admin bool) ([]byte, error) {
+	draft, err := replicator.ReadDraft(doc)
+	if err != nil {
+		return nil, err
+	}
+	return draft.WithOwner(user, admin)
+}
+
+func TestWithOwner(t *testing.T) {
 	t.Parallel()
 	joe, ann := new("joe"), new("ann")
 	const others = "Can't update replication documents from other users."
@@ -230,7 +235,7 @@ func TestSetOwner(t *testing.T) {
 		{`{"owner": "joe", "x": 2, "owner": null}`, ann, true, `{"x": 2, "owner": "ann"}`},
 	}
 	for _, test := range tests {
-		got, err := replicator.SetOwner([]byte(test.doc), test.user, test.admin)
+		got, err := withOwner([]byte(test.doc), test.user, test.admin)
 		if test.want == "" {
 			require.Equal(t, &replicator.ParseError{Field: "owner", Reason: others}, err, test.doc)
 			continue
@@ -239,7 +244,7 @@ func TestSetOwner(t *testing.T) {
 		require.Equal(t, test.want, string(got), test.doc)
 	}
 	for _, doc := range []string{`[]`, `{`, `{"owner": 5}`} {
-		_, err := replicator.SetOwner([]byte(doc), joe, true)
+		_, err := withOwner([]byte(doc), joe, true)
 		var parseErr *replicator.ParseError
 		require.ErrorAs(t, err, &parseErr, doc)
 	}

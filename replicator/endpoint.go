@@ -3,44 +3,39 @@ package replicator
 import (
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 
 	"settee/pkg/redact"
 )
 
-// Endpoint is one side of a replication: a database at a URL and what it takes
-// to reach it. No way of printing it shows the credentials, JSON included:
-// [JobArgs.Stored] is the form that has them.
+// Endpoint is one side of a replication: the URL of a database and what is needed to reach it.
+// Printing it never shows the credentials, not even as JSON; [JobArgs.Stored] returns the form
+// that has them.
 type Endpoint struct {
-	// URL is http or https, without user name, password and query. Its path keeps
-	// the percent-encoding it was given with and ends in a slash.
+	// URL is http or https, without user name, password and query. Its path keeps the
+	// percent-encoding that it was given with and ends in a slash.
 	URL string `json:"url"`
 
-	// Username and Password are for basic or session authentication; both are
-	// empty for none. They come from the auth.basic object of the definition,
-	// else from the URL, else from an Authorization header, and are held in no
-	// other place.
+	// Username and Password are for basic or session authentication; both are empty for none.
+	// They come from the auth.basic object of the definition, else from the URL, else from an
+	// Authorization header. No other field holds them.
 	Username string `json:"username,omitempty"`
 	Password string `json:"password,omitempty"`
 
-	// WrittenUsername is the user name as the URL spelled it, where that differs
-	// from Username: replication ids cover that spelling.
+	// WrittenUsername is the user name as the URL spells it, if that differs from Username.
+	// Replication ids cover this spelling.
 	WrittenUsername string `json:"written_username,omitempty"`
 
-	// Headers go out with every request, without an Authorization that held
-	// basic credentials. They are in the order that replication ids cover, which
-	// is that of their names.
+	// Headers are sent with every request. An Authorization header with basic credentials is not
+	// among them. They are sorted by name, as replication ids cover them.
 	Headers []Header `json:"headers,omitempty"`
 
-	// Proxy is the URL of the proxy to go through, with its credentials if it
-	// needs any, or empty. net/url can parse it.
+	// Proxy is the URL of the proxy, with credentials if needed, or empty. net/url can parse it.
 	Proxy string `json:"proxy,omitempty"`
 }
 
-// Header is one header of an endpoint's requests. Its value may be a secret: it is
-// not printed.
+// Header is one header of an endpoint's requests. Its value may be secret and is not printed.
 type Header struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
@@ -60,24 +55,17 @@ func (e Endpoint) String() string {
 	return l.String()
 }
 
-// RedactedProxy returns the proxy's URL with its password masked, as listings
-// show it, or "" if there is none.
+// RedactedProxy returns the proxy's URL with its password masked, or "" if there is none.
 func (e Endpoint) RedactedProxy() string {
 	return redact.Text(e.Proxy)
 }
 
-// GoString keeps %#v from showing the password.
-func (e Endpoint) GoString() string {
-	return fmt.Sprintf("replicator.Endpoint(%q)", e.String())
-}
-
-// Format writes String for every verb, and GoString for %#v, so that no way of
-// printing an endpoint shows its password or its headers.
+// Format writes String for every verb, so that none of them shows the password.
 func (e Endpoint) Format(f fmt.State, verb rune) {
-	redact.Format(f, verb, e.String(), e.GoString())
+	redact.Format(f, verb, e.String(), fmt.Sprintf("replicator.Endpoint(%q)", e.String()))
 }
 
-// MarshalJSON writes the endpoint as it may be printed.
+// MarshalJSON writes the endpoint without its credentials.
 func (e Endpoint) MarshalJSON() ([]byte, error) {
 	type plain Endpoint
 	e.URL, e.Proxy = e.String(), e.RedactedProxy()
@@ -87,34 +75,23 @@ func (e Endpoint) MarshalJSON() ([]byte, error) {
 	return json.Marshal(plain(e))
 }
 
-// LogValue implements slog.LogValuer.
-func (e Endpoint) LogValue() slog.Value { return slog.StringValue(e.String()) }
-
-// String returns the name alone.
+// String returns the name and a mask for the value.
 func (h Header) String() string {
 	return h.Name + ": " + masked
 }
 
-// MarshalJSON writes the header as it may be printed.
+// MarshalJSON writes the header without its value.
 func (h Header) MarshalJSON() ([]byte, error) {
 	return json.Marshal(storedHeader{h.Name, masked})
 }
 
-// LogValue implements slog.LogValuer.
-func (h Header) LogValue() slog.Value { return slog.StringValue(h.String()) }
-
-// GoString keeps %#v from showing the value.
-func (h Header) GoString() string {
-	return fmt.Sprintf("replicator.Header(%q)", h.String())
-}
-
-// Format writes String for every verb, and GoString for %#v.
+// Format writes String for every verb, so that none of them shows the value.
 func (h Header) Format(f fmt.State, verb rune) {
-	redact.Format(f, verb, h.String(), h.GoString())
+	redact.Format(f, verb, h.String(), fmt.Sprintf("replicator.Header(%q)", h.String()))
 }
 
-// idTerm returns the endpoint as version 4 ids cover it:
-// {remote, User, Host, Port, Path, Headers, undefined}.
+// idTerm returns the Erlang term of the endpoint in version 4 ids: {remote, User, Host, Port,
+// Path, Headers, undefined}.
 func (e Endpoint) idTerm() (tuple, error) {
 	l, err := splitURL(e.URL)
 	if err != nil {
@@ -144,14 +121,13 @@ func (e Endpoint) writtenUsername() string {
 	return e.Username
 }
 
-// isDefault reports whether the header is one that CouchDB's replicator sends of
-// its own accord, and leaves out of ids.
+// isDefault reports whether CouchDB's replicator sends this header by default and leaves it out
+// of ids.
 func (h Header) isDefault() bool {
 	return h.Name == "Accept" && h.Value == "application/json"
 }
 
-// idPort returns the port as ids cover it: CouchDB's own port is as good as
-// HTTP's.
+// idPort returns the port as ids cover it. For http, 5984 is a default port like 80.
 func (l location) idPort() any {
 	switch {
 	case l.scheme == "https" && (l.port == 0 || l.port == 443),
@@ -161,8 +137,7 @@ func (l location) idPort() any {
 	return int64(l.port)
 }
 
-// canonicalURL returns the URL in a form that is the same for all spellings of
-// its scheme, host and port.
+// canonicalURL returns the URL in one form for all spellings of its scheme, host and port.
 func (e Endpoint) canonicalURL() string {
 	l, err := splitURL(e.URL)
 	if err != nil {
@@ -175,8 +150,8 @@ func (e Endpoint) canonicalURL() string {
 	return l.String()
 }
 
-// canonicalHeaders returns the headers that ids cover, with names in lower case
-// and in an order that does not depend on how the credentials were given.
+// canonicalHeaders returns the headers that ids cover, with names in lower case, in an order that
+// does not depend on where the credentials were given.
 func (e Endpoint) canonicalHeaders() []Header {
 	var headers []Header
 	for _, h := range e.Headers {

@@ -16,7 +16,7 @@ import (
 	"settee/replicator"
 )
 
-// withSource returns a document with that source, a JSON value.
+// withSource returns a document with that JSON value as its source.
 func withSource(source string) []byte {
 	return fmt.Appendf(nil, `{"source": %s, "target": "http://b.example/db2"}`, source)
 }
@@ -49,7 +49,7 @@ func TestEndpointURL(t *testing.T) {
 	}
 }
 
-// withSide returns a document whose source or target is that JSON value.
+// withSide returns a document with that JSON value as its source or target.
 func withSide(side, value string) []byte {
 	other := map[string]string{"source": "target", "target": "source"}[side]
 	return fmt.Appendf(nil, `{%q: %s, %q: "http://b.example/db2"}`, side, value, other)
@@ -141,7 +141,7 @@ func TestEndpointRefusals(t *testing.T) {
 		{`{"url": "http://h/db", "auth": {"basic": {"password": "p"}}}`, "@.auth.basic.username", username},
 		{`{"url": "http://h/db", "auth": {"basic": {"username": "u"}}}`, "@.auth.basic.password", password},
 		{`{"url": "http://h/db", "auth": {"basic": {"username": "u", "password": null}}}`, "@.auth.basic.password", password},
-		// Where there are better credentials, the others must be sound all the same.
+		// Credentials that are not used must be valid too.
 		{`{"url": "http://u:p@h/db", "auth": {"basic": {"username": 5, "password": "p"}}}`, "@.auth.basic.username", username},
 	}
 	for _, side := range []string{"source", "target"} {
@@ -165,7 +165,7 @@ func TestCredentials(t *testing.T) {
 		"none":                          {`"http://h/db"`, "", ""},
 		"in the URL":                    {`"http://u:p@h/db"`, "u", "p"},
 		"escaped in the URL":            {`"http://us%40er:p%3Aw@h/db"`, "us@er", "p:w"},
-		"with escapes that are none":    {`"http://u:100%@h/db"`, "u", "100%"},
+		"with invalid escapes":          {`"http://u:100%@h/db"`, "u", "100%"},
 		"with a colon in the password":  {`"http://u:p:w@h/db"`, "u", "p:w"},
 		"with an empty password":        {`"http://u:@h/db"`, "u", ""},
 		"a user name alone is not used": {`"http://u@h/db"`, "", ""},
@@ -196,7 +196,7 @@ func TestHeaders(t *testing.T) {
 	e := parse(t, withSource(`{"url": "http://h/db", "headers": {"b": "1", "A": "2", "Z": "3", "c": "4"}}`)).Source
 	require.Equal(t, []replicator.Header{{Name: "A", Value: "2"}, {Name: "Z", Value: "3"}, {Name: "b", Value: "1"}, {Name: "c", Value: "4"}}, e.Headers)
 
-	// An Authorization of another kind stays, and changes the order.
+	// An Authorization header of another scheme stays and changes the order.
 	e = parse(t, withSource(`{"url": "http://u:p@h/db", "headers": {"b": "1", "A": "2", "Z": "3", "Authorization": "Bearer x"}}`)).Source
 	require.Equal(t, "u", e.Username)
 	require.Equal(t, []replicator.Header{
@@ -237,20 +237,20 @@ func TestPrintingShowsNoSecrets(t *testing.T) {
 	require.Equal(t, "X-Token: *****", fmt.Sprint(r.Source.Headers[0]))
 	require.Equal(t, "http://adm:*****@p.example", r.Source.RedactedProxy())
 
-	// One that was not made by parsing.
+	// An endpoint that was not parsed.
 	require.Equal(t, "http://h/db", replicator.Endpoint{URL: "http://adm:s3cret@h/db"}.String())
 	require.Equal(t, "http://adm:*****@h h/", replicator.Endpoint{URL: "http://adm:s3cret@h h/"}.String())
 	require.Empty(t, replicator.Endpoint{}.String())
 	require.Empty(t, replicator.Endpoint{}.RedactedProxy())
 
-	// Stored they are, or no job could run.
+	// The stored form has the secrets.
 	require.JSONEq(t, `{
 		"source": {"url": "http://h/db/", "username": "adm", "password": "s3cret", "headers": [{"name": "X-Token", "value": "s3cret"}], "proxy": "http://adm:s3cret@p.example"},
 		"target": {"url": "http://h/db2/", "username": "adm", "password": "s3cret", "proxy": "http://adm:s3cret@p.example"},
 		"filter": "d/f", "query_params": {"token": "s3cret"}}`, string(storedForm(t, r)))
 }
 
-// storedForm is what is stored of a replication.
+// storedForm returns the stored form of a replication.
 func storedForm(t testing.TB, r *replicator.Replication) json.RawMessage {
 	t.Helper()
 	text, err := (&replicator.JobArgs{Replication: r}).Stored()
@@ -262,7 +262,7 @@ func storedForm(t testing.TB, r *replicator.Replication) json.RawMessage {
 	return args.Replication
 }
 
-// What a replication's endpoints are told, they may repeat.
+// Endpoints may repeat the secrets that they receive.
 func TestSecrets(t *testing.T) {
 	t.Parallel()
 	r := parse(t, []byte(`{

@@ -8,15 +8,14 @@ import (
 	"unicode/utf8"
 )
 
-// credentials are a user name and a password from one of the places where they
-// may stand.
+// credentials are a user name and a password from one of the places that may hold them.
 type credentials struct {
 	username, password string
-	written            string // the user name as a URL spelled it
+	written            string // the user name as the URL spells it
 }
 
-// endpoint parses a source or a target: the URL of a database, or an object with
-// url, headers and auth.
+// endpoint parses a source or a target: the URL of a database, or an object with url, headers and
+// auth.
 func (f *fields) endpoint(name string, options ParseOptions) Endpoint {
 	const what = "the URL of a database, or an object with its `url`"
 	raw, given := f.values[name]
@@ -62,8 +61,7 @@ func (e *Endpoint) set(c *credentials) {
 	}
 }
 
-// endpointURL returns an endpoint at that URL and the credentials that stood in
-// it.
+// endpointURL returns the endpoint at a URL, and the credentials in that URL.
 func (f *fields) endpointURL(name, text string, options ParseOptions) (Endpoint, *credentials) {
 	protocols := options.endpointProtocols()
 	if !strings.Contains(text, "://") {
@@ -100,8 +98,8 @@ func (f *fields) endpointURL(name, text string, options ParseOptions) (Endpoint,
 	return e, &c
 }
 
-// basicAuth returns the credentials of the object auth.basic. Other members of
-// auth are for kinds of authentication that CouchDB has as plugins.
+// basicAuth returns the credentials of the object auth.basic. Other members of auth belong to
+// authentication plugins of CouchDB and are ignored.
 func (f *fields) basicAuth() *credentials {
 	auth := f.object("auth", "an object")
 	if auth == nil {
@@ -122,8 +120,8 @@ func (f *fields) basicAuth() *credentials {
 	return &credentials{username: username, password: password, written: username}
 }
 
-// headers returns the headers in the order that replication ids cover, and the
-// credentials of an Authorization header, which is not among them then.
+// headers returns the headers in the order that replication ids cover, without a basic
+// Authorization header, and the credentials of that header.
 func (f *fields) headers() ([]Header, *credentials) {
 	given := f.object("headers", "an object of strings")
 	if given == nil {
@@ -151,8 +149,8 @@ func (f *fields) headers() ([]Header, *credentials) {
 	if authorizations > 1 {
 		given.fail("Authorization", "parameter `%sheaders` must not have Authorization more than once", f.prefix)
 	}
-	// CouchDB sorts the headers by name. Where it looked into an Authorization
-	// header, it has sorted them once more, by name in lower case.
+	// CouchDB sorts the headers by name. If there was an Authorization header, it sorts them
+	// again by name in lower case.
 	if authorizations > 0 {
 		slices.SortStableFunc(list, func(a, b Header) int {
 			return strings.Compare(strings.ToLower(a.Name), strings.ToLower(b.Name))
@@ -171,7 +169,7 @@ func (f *fields) basicHeader(name, encoded string) *credentials {
 	return &credentials{username: username, password: password, written: username}
 }
 
-// A header's name is a token of RFC 9110.
+// validHeaderName reports whether name is a token of RFC 9110.
 func validHeaderName(name string) bool {
 	for _, c := range []byte(name) {
 		if !isAlphanumeric(c) && strings.IndexByte("!#$%&'*+-.^_`|~", c) < 0 {
@@ -181,7 +179,7 @@ func validHeaderName(name string) bool {
 	return name != ""
 }
 
-// A header's value has no line ends and no other control characters.
+// validHeaderValue reports whether value has no control characters except tabs.
 func validHeaderValue(value string) bool {
 	for _, c := range []byte(value) {
 		if c < ' ' && c != '\t' || c == 0x7F {

@@ -25,9 +25,8 @@ import (
 //	110 SMALL_BIG        1 byte n, 1 byte sign, n bytes    integers of up to 255 bytes
 //	111 LARGE_BIG        4 bytes n, 1 byte sign, n bytes   longer ones
 //
-// Numbers are big-endian, but the bytes of a big integer begin with the lowest.
-// What minor version 1 decides is the form of floats (0 wrote them as text) and
-// of atoms (2 writes them in UTF-8).
+// Numbers are big-endian, except that the bytes of a big integer begin with the lowest. Minor
+// version 1 decides the form of floats (0 wrote text) and of atoms (2 writes UTF-8).
 const (
 	etfVersion      = 131
 	etfNewFloat     = 70
@@ -47,11 +46,11 @@ const (
 // *big.Int, float64, []any, object) and these, which JSON does not have.
 type (
 	atom  string
-	chars string // a list of bytes, as Erlang writes text in quotes
+	chars string // a list of bytes, Erlang's quoted text
 	tuple []any
 )
 
-// encodeTerm returns the external form of term, its version byte included.
+// encodeTerm returns the external form of term, including the version byte.
 func encodeTerm(term any) []byte {
 	return appendTerm([]byte{etfVersion}, term)
 }
@@ -121,8 +120,8 @@ func appendChars(b []byte, text chars) []byte {
 	return append(b, etfNil)
 }
 
-// appendList writes a list. Erlang cannot tell the JSON array [1,2] from text,
-// so such a list has the form of text here too.
+// appendList writes a list. In Erlang the JSON array [1,2] is a text, so such a list is written
+// as one.
 func appendList(b []byte, list []any) []byte {
 	if text, ok := listAsChars(list); ok {
 		return appendChars(b, text)

@@ -56,7 +56,7 @@ func TestEncodeTerm(t *testing.T) {
 
 func TestEncodeTermOfLongText(t *testing.T) {
 	t.Parallel()
-	// Up to 65535 bytes a list of bytes has a form of its own.
+	// A list of up to 65535 bytes has a form of its own.
 	short := encodeTerm(chars(strings.Repeat("x", math.MaxUint16)))
 	require.Equal(t, []byte{131, 107, 0xff, 0xff, 'x'}, short[:5])
 	require.Len(t, short, 4+math.MaxUint16)
@@ -73,7 +73,7 @@ func TestEncodeTermOfLongText(t *testing.T) {
 	require.Equal(t, long, encodeTerm(list))
 }
 
-func TestEncodeTermRefusesWhatIsNoTerm(t *testing.T) {
+func TestEncodeTermRefusesOtherTypes(t *testing.T) {
 	t.Parallel()
 	require.PanicsWithValue(t, "replicator: no Erlang term for int", func() { encodeTerm(5) })
 }

@@ -5,27 +5,26 @@ import (
 	"time"
 )
 
-// MaxFailures is how many of its latest failures are listed of a replication job.
+// MaxFailures is the most failures listed for a replication job, the latest ones.
 const MaxFailures = 1000
 
-// Failure is a revision that the target of a replication refused: the replication
-// goes on without it. Its JSON form is that of listings.
+// Failure is a revision that the target refused. The replication goes on without it. Its JSON
+// form is that of listings.
 type Failure struct {
 	ID  string `json:"id"`
 	Rev string `json:"rev"`
-	// Status is the HTTP status of the refusal, or, of one among many in an answer
-	// that went well, the status that goes with its code; 0 if there is none.
+	// Status is the HTTP status of the refusal. For a row of a bulk response it is the status
+	// that belongs to its code, 0 if there is none.
 	Status int `json:"status"`
-	// Code and Reason are the target's words, such as "forbidden" and what a
-	// validation function said.
+	// Code and Reason are the target's, such as "forbidden" and the text of a validation
+	// function.
 	Code   string    `json:"error"`
 	Reason string    `json:"reason"`
 	Time   time.Time `json:"timestamp"`
 }
 
-// MarshalJSON writes the time in UTC and whole seconds, masks credentials in the
-// texts, and cuts a long text to 1,000 bytes: what is refused may be refused for
-// its long id.
+// MarshalJSON writes the time in UTC and whole seconds, masks credentials, and truncates each
+// text to 1,000 bytes: a revision may be refused because its id is too long.
 func (f Failure) MarshalJSON() ([]byte, error) {
 	type plain Failure
 	f.ID, f.Rev = cut(f.ID, maxReason), cut(f.Rev, maxReason)

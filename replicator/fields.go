@@ -9,13 +9,15 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"settee/pkg/jsontext"
+	"settee/pkg/sockopt"
 )
 
-// fields are the members of a JSON object under parsing. The first failure of any
-// of its methods, and of those of the objects inside it, is kept; the methods
-// after it still return something, which nobody looks at.
+// fields are the members of a JSON object that is being parsed. The first error in it, or in an
+// object inside it, is kept. After an error the methods return values that must not be used.
 type fields struct {
-	prefix string // what comes before a name in errors, such as "source."
+	prefix string // prefix of names in errors, such as "source."
 	values map[string]json.RawMessage
 	first  *firstError
 }
@@ -24,32 +26,35 @@ type firstError struct {
 	err *ParseError
 }
 
-// readFields reads the members of a definition; of several with one name the last
-// counts, as in CouchDB.
+// readFields reads the members of a definition. The last of several members with one name counts,
+// as in CouchDB.
 func readFields(text []byte, notObject string) (*fields, error) {
 	if !validJSON(text) {
 		return nil, errInvalidJSON()
 	}
-	f := &fields{first: &firstError{}}
-	if err := json.Unmarshal(text, &f.values); err != nil || f.values == nil {
+	if !jsontext.IsObject(text) {
 		return nil, &ParseError{Reason: notObject}
+	}
+	f := &fields{values: map[string]json.RawMessage{}, first: &firstError{}}
+	for m := range jsontext.Members(text) {
+		f.values[string(m.Key)] = text[m.Value:m.End:m.End]
 	}
 	return f, nil
 }
 
-// errInvalidJSON has CouchDB's words, which clients know.
+// errInvalidJSON has CouchDB's text, which clients know.
 func errInvalidJSON() *ParseError {
 	return &ParseError{Reason: "invalid UTF-8 JSON"}
 }
 
-// fail records that the field of that name is at fault.
+// fail records an error in the named field.
 func (f *fields) fail(name, format string, args ...any) {
 	if f.first.err == nil {
 		f.first.err = &ParseError{Field: f.prefix + name, Reason: fmt.Sprintf(format, args...)}
 	}
 }
 
-// mustBe records that the field of that name is not what it must be.
+// mustBe records that the named field is not what it must be.
 func (f *fields) mustBe(name, what string) {
 	f.fail(name, "parameter `%s` must be %s", f.prefix+name, what)
 }
@@ -61,7 +66,7 @@ func (f *fields) err() error {
 	return f.first.err
 }
 
-// text returns a string, and whether one was given.
+// text returns the value of a string, and whether it was given.
 func (f *fields) text(name, what string) (string, bool) {
 	raw, given := f.values[name]
 	if !given {
@@ -92,8 +97,8 @@ func (f *fields) flag(name string) bool {
 	return value != nil && *value
 }
 
-// integer returns an integer from minimum to maximum. Like CouchDB it takes one
-// that is written as a string, and refuses 5.0.
+// integer returns an integer from minimum to maximum. Like CouchDB it accepts an integer written
+// as a string, and refuses 5.0.
 func (f *fields) integer(name string, minimum, maximum int64) *int {
 	raw, given := f.values[name]
 	if !given {
@@ -111,7 +116,7 @@ func (f *fields) integer(name string, minimum, maximum int64) *int {
 	return new(int(n))
 }
 
-// object returns the members of an object; nil if none was given.
+// object returns the members of an object, or nil if it was not given.
 func (f *fields) object(name, what string) *fields {
 	raw, given := f.values[name]
 	if !given {
@@ -125,8 +130,7 @@ func (f *fields) object(name, what string) *fields {
 	return inner
 }
 
-// orderedObject returns the members of an object in their order, and its text as
-// it is stored.
+// orderedObject returns the members of an object in their order, and its text as it is stored.
 func (f *fields) orderedObject(name, what string) (object, json.RawMessage) {
 	raw, given := f.values[name]
 	if !given {
@@ -144,8 +148,8 @@ func (f *fields) orderedObject(name, what string) (object, json.RawMessage) {
 	return members, storedJSON(raw)
 }
 
-// replicationID returns the id of a replication to cancel. Where a + of it was
-// taken for an encoded space, as happens on the way through a URL, it comes back.
+// replicationID returns the id of the replication to cancel. It replaces spaces by +, because a +
+// in a URL may have been decoded as a space.
 func (f *fields) replicationID() string {
 	id := ""
 	for _, name := range []string{"replication_id", "_local_id", "id"} {
@@ -178,9 +182,8 @@ func (f *fields) createTargetParams() json.RawMessage {
 	return raw
 }
 
-// docIDs returns the ids decoded, sorted and without doubles. A null is as good as
-// none given. CouchDB takes + for an encoded space here, so that an id with a plus
-// sign has to be written with %2B.
+// docIDs returns the ids decoded, sorted and without duplicates. null means not given. CouchDB
+// decodes + as a space here, so a plus sign in an id has to be written as %2B.
 func (f *fields) docIDs() []string {
 	raw, given := f.values["doc_ids"]
 	if !given || string(raw) == "null" {
@@ -211,7 +214,7 @@ func (f *fields) docIDs() []string {
 	return slices.Compact(ids)
 }
 
-// decodeDocID decodes the escapes of id; a percent sign that begins none stays.
+// decodeDocID decodes percent-escapes and + in id. Invalid escapes stay.
 func decodeDocID(id string) string {
 	if !strings.ContainsAny(id, "%+") {
 		return id
@@ -233,7 +236,7 @@ func decodeDocID(id string) string {
 }
 
 func (f *fields) filter() string {
-	// CouchDB's words, which say all that there is to say.
+	// CouchDB's text.
 	const reason = "Invalid filter. Must match `ddocname/filtername`."
 	raw, given := f.values["filter"]
 	if !given {
@@ -256,8 +259,7 @@ func (f *fields) filter() string {
 	return name
 }
 
-// checkViewParam checks the parameter that tells the built-in filter _view which
-// view's map function to filter by.
+// checkViewParam checks the parameter of the built-in filter _view, which names the view.
 func (f *fields) checkViewParam() {
 	const what = "`ddocname/viewname` when `filter` is `_view`"
 	var view string
@@ -275,8 +277,8 @@ func (f *fields) queryParams() json.RawMessage {
 	return raw
 }
 
-// checkTextParams is CouchDB's rule for the query_params of a request; those of a
-// document may be of any type.
+// checkTextParams requires the query_params of a request to be strings, as CouchDB does. Those of
+// a document may be of any type.
 func (f *fields) checkTextParams() {
 	members, _ := f.orderedObject("query_params", "an object")
 	for _, m := range members {
@@ -298,8 +300,7 @@ func (f *fields) selector() json.RawMessage {
 	return raw
 }
 
-// sinceSeq takes what sequences have been over the versions of CouchDB: integers,
-// arrays and strings.
+// sinceSeq accepts the sequences of all versions of CouchDB: integers, arrays and strings.
 func (f *fields) sinceSeq() json.RawMessage {
 	raw, given := f.values["since_seq"]
 	if !given {
@@ -325,12 +326,12 @@ func (f *fields) sinceSeq() json.RawMessage {
 	return storedJSON(raw)
 }
 
-func (f *fields) socketOptions() *SocketOptions {
+func (f *fields) socketOptions() *sockopt.Options {
 	text, given := f.text("socket_options", "a string")
 	if !given {
 		return nil
 	}
-	options, err := ParseSocketOptions(text)
+	options, err := sockopt.Parse(text)
 	if err != nil {
 		f.fail("socket_options", "parameter `socket_options` %v", err)
 		return nil
@@ -377,8 +378,7 @@ func (f *fields) owner() *string {
 	return &name
 }
 
-// proxies returns the proxies of the source and of the target. An empty string is
-// as good as none given.
+// proxies returns the proxies of the source and of the target. An empty string means not given.
 func (f *fields) proxies(options ParseOptions) (source, target string) {
 	both := f.proxy("proxy", options)
 	source = f.proxy("source_proxy", options)
@@ -395,8 +395,7 @@ func (f *fields) proxies(options ParseOptions) (source, target string) {
 	return both, both
 }
 
-// proxy returns a URL that net/url can parse whatever the user name and password
-// have in them.
+// proxy returns a URL that net/url can parse, with any user name and password.
 func (f *fields) proxy(name string, options ParseOptions) string {
 	protocols := options.proxyProtocols()
 	text, given := f.text(name, "a URL with protocol "+orList(protocols))

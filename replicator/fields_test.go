@@ -7,32 +7,31 @@ import (
 	"strings"
 	"testing"
 
+	"settee/pkg/sockopt"
 	"settee/replicator"
 
 	"github.com/stretchr/testify/require"
 )
 
-// fieldTest is what one field of a definition may be, in a document and in a
-// request alike.
+// fieldTest has the values that one field of a definition may have, in documents and in requests.
 type fieldTest struct {
 	got      func(*replicator.Replication) any
 	accepted []acceptedValue
 	refused  []refusedValue
 }
 
-// acceptedValue are members of a definition and what the field becomes by them.
+// acceptedValue has the members of a definition and the resulting field.
 type acceptedValue struct {
 	members string
 	want    any
 }
 
-// refusedValue are members of a definition, the field that is at fault, and the
-// whole reason.
+// refusedValue has the members of a definition, the field at fault, and the whole reason.
 type refusedValue struct {
 	members, field, reason string
 }
 
-// values are the refusals of a field that is at fault itself, for one reason.
+// values returns refusals of one field for one reason.
 func values(name, reason string, literals ...string) []refusedValue {
 	var refused []refusedValue
 	for _, literal := range literals {
@@ -93,8 +92,8 @@ const (
 	exclusiveProxy   = "`proxy` is mutually exclusive with "
 )
 
-// fieldTests has an entry for every field but source and target, which
-// endpoint_test.go is about.
+// fieldTests has an entry for every field except source and target, which are in
+// endpoint_test.go.
 var fieldTests = map[string]fieldTest{
 	"create_target": booleanTest("create_target",
 		func(r *replicator.Replication) any { return r.CreateTarget }, true, false),
@@ -227,11 +226,11 @@ var fieldTests = map[string]fieldTest{
 	"socket_options": {
 		got: func(r *replicator.Replication) any { return r.SocketOptions },
 		accepted: []acceptedValue{
-			{`"socket_options": "[]"`, &replicator.SocketOptions{}},
-			{`"socket_options": "[{keepalive, false}]"`, &replicator.SocketOptions{KeepAlive: new(false)}},
+			{`"socket_options": "[]"`, &sockopt.Options{}},
+			{`"socket_options": "[{keepalive, false}]"`, &sockopt.Options{KeepAlive: new(false)}},
 			{
 				`"socket_options": "[{priority,1}, {nodelay, true} , {sndbuf,4096}, {linger, {true, 0}}]"`,
-				&replicator.SocketOptions{NoDelay: new(true), SendBuffer: new(4096)},
+				&sockopt.Options{NoDelay: new(true), SendBuffer: new(4096)},
 			},
 		},
 		refused: append(
@@ -263,7 +262,7 @@ func TestFields(t *testing.T) {
 	require.Equal(t, "continuous", refusal(t, definition(`"continuous": true, "continuous": "yes"`)).Field)
 }
 
-// Integers that are converted have a limit, in whatever field they are.
+// Integers that are converted have a limit in every field.
 func TestLongIntegers(t *testing.T) {
 	t.Parallel()
 	digits := func(n int) string { return strings.Repeat("9", n) }
@@ -289,15 +288,15 @@ func TestLongIntegers(t *testing.T) {
 	}
 	// A field of the user's own is not converted, so its integers may have any length.
 	_ = parse(t, definition(`"mine": `+digits(10_000)))
-	// Of one that must be small its length says enough.
+	// A field with a small range fails its range check, whatever the length.
 	require.Equal(t, "worker_processes", refusal(t, definition(`"worker_processes": `+digits(1_000_000))).Field)
-	_, err := replicator.ParseDocument(definition(`"user_ctx": {"roles": [`+digits(1_000_000)+`]}`), replicator.ParseOptions{})
+	_, err := parseDocument(definition(`"user_ctx": {"roles": [`+digits(1_000_000)+`]}`), replicator.ParseOptions{})
 	var refused *replicator.ParseError
 	require.ErrorAs(t, err, &refused)
 	require.Equal(t, "user_ctx.roles", refused.Field)
 }
 
-// A selector has the size that sources take.
+// A selector may have the size that sources accept.
 func TestLargeSelectors(t *testing.T) {
 	t.Parallel()
 	selector := func(text string) []byte { return definition(`"selector": ` + text) }
@@ -318,7 +317,7 @@ func TestLargeSelectors(t *testing.T) {
 	}
 }
 
-// Every field of a definition has its tests, here or where the comment says.
+// Every field of a definition is tested, here or where the comment says.
 func TestEveryFieldIsTested(t *testing.T) {
 	t.Parallel()
 	elsewhere := []string{"source", "target", "user_ctx", "owner"}
@@ -334,8 +333,8 @@ func TestEveryFieldIsTested(t *testing.T) {
 	}
 }
 
-// These are taken from documents alone: the user of a request is who sends it, and
-// a request may cancel.
+// These fields are for documents only: the user of a request is the one that sends it, and a
+// request may cancel.
 func TestFieldsOfDocumentsOnly(t *testing.T) {
 	t.Parallel()
 	const (
@@ -371,7 +370,7 @@ func TestFieldsOfDocumentsOnly(t *testing.T) {
 		{`"owner": {}`, "owner", "parameter `owner` must be a string or null"},
 	}
 	for _, test := range tests {
-		_, err := replicator.ParseDocument(definition(test.members), replicator.ParseOptions{})
+		_, err := parseDocument(definition(test.members), replicator.ParseOptions{})
 		require.Equal(t, &replicator.ParseError{Field: test.field, Reason: test.reason}, err, test.members)
 
 		request, err := replicator.ParseRequest(definition(test.members), replicator.ParseOptions{})
@@ -385,7 +384,7 @@ func TestFieldsOfDocumentsOnly(t *testing.T) {
 	require.Equal(t, "parameter `cancel` must be a boolean", refusal(t, definition(`"cancel": null`)).Reason)
 }
 
-// What is refused says which field it is about, in the words of CouchDB's 403.
+// Refusals name the field, in the form of CouchDB's 403.
 func TestReasonsNameTheField(t *testing.T) {
 	t.Parallel()
 	for _, test := range fieldTests {

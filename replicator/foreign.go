@@ -2,12 +2,11 @@ package replicator
 
 import (
 	"encoding/json"
-	"slices"
 	"strings"
 )
 
-// DocumentOwner returns the owner of a document of a replicator database. It is nil for one that
-// is anonymous; given is false for one that says nothing of it, or nothing that could be meant.
+// DocumentOwner returns the owner of a document of a replicator database, nil for the anonymous
+// user. given is false if the document has no valid owner.
 func DocumentOwner(doc []byte) (owner *string, given bool) {
 	text, err := splitObject(doc)
 	if err != nil {
@@ -19,40 +18,15 @@ func DocumentOwner(doc []byte) (owner *string, given bool) {
 	return owner, given && f.err() == nil
 }
 
-// OwnedBy reports whether a document says that it is a user's, nil being an anonymous one.
+// OwnedBy reports whether the owner of a document is user; nil is the anonymous user.
 func OwnedBy(doc []byte, user *string) bool {
 	owner, given := DocumentOwner(doc)
 	return given && sameUser(owner, user)
 }
 
-// CheckUserCtx returns a *ParseError if a document asks to be replicated on behalf of another
-// user than the one who writes it, or with roles that the user does not have. Administrators may
-// ask for that.
-func CheckUserCtx(doc []byte, user *string, roles []string) error {
-	text, err := splitObject(doc)
-	if err != nil {
-		return err
-	}
-	f := text.fields("user_ctx")
-	ctx := f.userCtx()
-	if err := f.err(); err != nil || ctx == nil {
-		return err
-	}
-	if !sameUser(ctx.Name, user) {
-		return &ParseError{Field: "user_ctx", Reason: "`user_ctx.name` can only be your own name"}
-	}
-	for _, role := range ctx.Roles {
-		if !slices.Contains(roles, role) {
-			return &ParseError{Field: "user_ctx", Reason: "`user_ctx.roles` can only have roles of your own"}
-		}
-	}
-	return nil
-}
-
-// StripDocument returns a document of a replicator database as users see it whose it is not: its
-// endpoints and proxies are URLs without user names and passwords, and nothing else that an
-// endpoint has is left. Of the parameters of its filter the names are. Every other member is as it
-// was.
+// StripDocument returns a document as users other than its owner see it. Endpoints and proxies
+// are URLs without user names and passwords, and endpoints have no other members. The parameters
+// of the filter keep their names, with masked values. Every other member is kept.
 func StripDocument(doc []byte) ([]byte, error) {
 	text, err := splitObject(doc)
 	if err != nil {
@@ -72,8 +46,8 @@ func StripDocument(doc []byte) ([]byte, error) {
 	return text.edited(edits), nil
 }
 
-// stripParams masks the parameters of a filter. What are none, as a document may have that failed,
-// are null.
+// stripParams masks the parameters of a filter. Parameters that are not an object, which a failed
+// document may have, become null.
 func stripParams(raw json.RawMessage) json.RawMessage {
 	params, err := splitObject(raw)
 	if err != nil {
@@ -86,8 +60,8 @@ func stripParams(raw json.RawMessage) json.RawMessage {
 	return params.edited(edits)
 }
 
-// stripEndpoint returns what others may see of an endpoint. One that is neither a text nor an
-// object, as a document may have that failed, is null.
+// stripEndpoint returns an endpoint without secrets. A value that is neither a string nor an
+// object, which a failed document may have, becomes null.
 func stripEndpoint(raw json.RawMessage) json.RawMessage {
 	var url string
 	if json.Unmarshal(raw, &url) == nil && raw[0] == '"' {
@@ -104,8 +78,8 @@ func stripEndpoint(raw json.RawMessage) json.RawMessage {
 	return json.RawMessage(`{"url":` + string(encodeJSON(stripURL(url))) + "}")
 }
 
-// stripURL returns a URL without user name and password. Of one that cannot be read, or that has
-// an @ in its path, as where a password had a slash, nothing is left.
+// stripURL returns a URL without user name and password. It masks the whole URL if that is
+// invalid or has an @ in its path, as after a password with a slash.
 func stripURL(text string) string {
 	if text == "" {
 		return ""

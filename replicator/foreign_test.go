@@ -35,7 +35,7 @@ func TestStripDocument(t *testing.T) {
 func TestOwnedBy(t *testing.T) {
 	t.Parallel()
 	ann := "ann"
-	for doc, want := range map[string][2]bool{ // ann's, nobody's
+	for doc, want := range map[string][2]bool{ // owned by ann, by the anonymous user
 		`{"owner":"ann"}`:               {true, false},
 		`{"owner":"bob","owner":"ann"}`: {true, false},
 		`{"owner":"Ann"}`:               {false, false},
@@ -52,6 +52,11 @@ func TestOwnedBy(t *testing.T) {
 func TestCheckUserCtx(t *testing.T) {
 	t.Parallel()
 	ann := "ann"
+	check := func(doc string, user *string, roles ...string) error {
+		draft, err := replicator.ReadDraft([]byte(doc))
+		require.NoError(t, err)
+		return draft.CheckUserCtx(user, roles)
+	}
 	for doc, reason := range map[string]string{
 		`{}`:                          "",
 		`{"user_ctx":{"name":"ann"}}`: "",
@@ -61,13 +66,13 @@ func TestCheckUserCtx(t *testing.T) {
 		`{"user_ctx":{"name":"ann"},"user_ctx":{"name":"bob"}}`: "`user_ctx.name` can only be your own name",
 		`{"user_ctx":{}}`: "`user_ctx.name` can only be your own name",
 	} {
-		err := replicator.CheckUserCtx([]byte(doc), &ann, []string{"a", "b"})
+		err := check(doc, &ann, "a", "b")
 		if reason == "" {
 			require.NoError(t, err, doc)
 		} else {
 			require.EqualError(t, err, reason, doc)
 		}
 	}
-	require.NoError(t, replicator.CheckUserCtx([]byte(`{"user_ctx":{}}`), nil, nil))
-	require.Error(t, replicator.CheckUserCtx([]byte(`{"user_ctx":7}`), &ann, nil))
+	require.NoError(t, check(`{"user_ctx":{}}`, nil))
+	require.Error(t, check(`{"user_ctx":7}`, &ann))
 }

@@ -11,10 +11,10 @@ import (
 
 // ID is a replication id of version 4.
 type ID struct {
-	// Base is 32 lower-case hex digits. Checkpoints are named after it.
+	// Base is 32 lower-case hex digits. It names the checkpoints.
 	Base string
-	// Continuous and CreateTarget are those of the replication. Runs with and
-	// without them share their checkpoints.
+	// Continuous and CreateTarget are those of the replication. Runs with and without them share
+	// checkpoints.
 	Continuous   bool
 	CreateTarget bool
 }
@@ -23,9 +23,6 @@ const (
 	continuousSuffix   = "+continuous"
 	createTargetSuffix = "+create_target"
 )
-
-// ErrInvalidID is what ParseID returns for a text that no ID has.
-var ErrInvalidID = errors.New("not a replication id")
 
 // String returns the base, then "+continuous" and "+create_target" as they apply.
 func (id ID) String() string {
@@ -39,29 +36,10 @@ func (id ID) String() string {
 	return text
 }
 
-// ParseID parses what ID.String returns, or returns an error that wraps
-// ErrInvalidID.
-func ParseID(text string) (ID, error) {
-	var id ID
-	rest, found := strings.CutSuffix(text, createTargetSuffix)
-	id.CreateTarget = found
-	id.Base, id.Continuous = strings.CutSuffix(rest, continuousSuffix)
-	if !isBaseID(id.Base) {
-		return ID{}, fmt.Errorf("parsing %q: %w", text, ErrInvalidID)
-	}
-	return id, nil
-}
-
-func isBaseID(text string) bool {
-	digest, err := hex.DecodeString(text)
-	return err == nil && len(digest) == md5.Size && text == strings.ToLower(text)
-}
-
-// ID returns the replication id that CouchDB 3.x computes, as version 4, for this
-// replication on a server with that uuid ([couchdb] uuid). filterCode is the text
-// of the filter function as it is stored at the source; it counts only if
-// NeedsFilterCode. An error means that the replication is not one that parsing
-// gave.
+// ID returns the version 4 id that CouchDB 3.x computes for this replication on a server with
+// that uuid ([couchdb] uuid). filterCode is the text of the filter function as stored at the
+// source; it counts only if NeedsFilterCode is true. ID fails only for a replication that parsing
+// did not return.
 func (r *Replication) ID(serverUUID, filterCode string) (ID, error) {
 	source, err := r.Source.idTerm()
 	if err != nil {
@@ -87,7 +65,7 @@ func (r *Replication) ID(serverUUID, filterCode string) (ID, error) {
 	}, nil
 }
 
-// filterTerms returns what the id covers of doc_ids, selector or filter.
+// filterTerms returns the terms of the id for doc_ids, selector or filter.
 func (r *Replication) filterTerms(filterCode string) ([]any, error) {
 	switch {
 	case r.DocIDs != nil:
@@ -119,7 +97,7 @@ func (r *Replication) filterTerms(filterCode string) ([]any, error) {
 	return nil, nil
 }
 
-// decodeObjectJSON decodes a JSON object; no text at all is an empty one.
+// decodeObjectJSON decodes a JSON object; nil is an empty one.
 func decodeObjectJSON(raw json.RawMessage) (object, error) {
 	if raw == nil {
 		return object{}, nil
@@ -135,9 +113,9 @@ func decodeObjectJSON(raw json.RawMessage) (object, error) {
 	return decoded, nil
 }
 
-// trimFilterCode takes away what CouchDB takes away before it hashes a filter
-// function: the spaces around a text of one line. A text of several lines stays
-// as it is, and so does one line feed at the end.
+// trimFilterCode trims a filter function as CouchDB does before it hashes it. It removes the
+// spaces around a text of one line and keeps one line feed at the end. A text of several lines
+// stays as it is.
 func trimFilterCode(code string) string {
 	line, ended := strings.CutSuffix(code, "\n")
 	if strings.Contains(line, "\n") {

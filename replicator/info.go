@@ -2,18 +2,18 @@ package replicator
 
 import "encoding/json"
 
-// Info is the `info` object of a job in listings: the progress of a job that
-// runs, ran or waits for its next turn, or the error of one that is crashing or
-// failed. Beside what CouchDB has there, a job that runs says what it is doing.
+// Info is the `info` object of a job in listings. It has the progress of a job, or the error of
+// one that is crashing or failed. A running job also has its activity, which CouchDB does not
+// report.
 type Info struct {
 	Error string `json:"error,omitempty"`
 	*Progress
 	Activity *Activity `json:"activity,omitempty"`
 }
 
-// Progress is how far a job has come, in the form of CouchDB's listings and of
-// `_replication_stats` in documents. SourceSeq and ThroughSeq are left out where
-// they are nil; the other unknown values are null.
+// Progress is the progress of a job, in the form of CouchDB's listings and of
+// `_replication_stats` in documents. SourceSeq and ThroughSeq are left out if nil; other unknown
+// values are null.
 type Progress struct {
 	RevisionsChecked      int64           `json:"revisions_checked"`
 	MissingRevisionsFound int64           `json:"missing_revisions_found"`
@@ -28,8 +28,8 @@ type Progress struct {
 	ThroughSeq            json.RawMessage `json:"through_seq,omitempty"`
 }
 
-// Info returns what listings show of the job, or nil, which is null in JSON, if it
-// never ran and has no error.
+// Info returns what listings show of the job, or nil (null in JSON) if it never ran and has no
+// error.
 func (s *JobState) Info() *Info {
 	if s.Error != "" && (s.State == StateCrashing || s.State == StateFailed) {
 		return &Info{Error: cleanReason(s.Error)}
@@ -49,8 +49,7 @@ func (s *JobState) Info() *Info {
 	return info
 }
 
-// Progress returns the counters and the checkpointed sequence, which is what is
-// kept of a job that has ended.
+// Progress returns the counters and the checkpointed sequence.
 func (s *JobState) Progress() Progress {
 	return Progress{
 		RevisionsChecked:      s.Stats.RevisionsChecked,

@@ -16,7 +16,7 @@ import (
 
 var epoch = time.Date(2026, 11, 21, 1, 48, 29, 0, time.UTC)
 
-// unrounded is the same second in another zone, with a fraction.
+// unrounded is epoch with a fraction of a second, in another time zone.
 var unrounded = epoch.Add(987654321 * time.Nanosecond).In(time.FixedZone("", 3600))
 
 func TestStates(t *testing.T) {
@@ -159,8 +159,7 @@ func TestInfo(t *testing.T) {
 	state.State = replicator.StateCompleted
 	require.Equal(t, counters+`}`, shown(state))
 
-	// An error is shown while it is what the job is in, and does not hide progress
-	// that came after it.
+	// Only a crashing or failed job shows its error; later progress is shown again.
 	state.SetError("", "boom")
 	require.Equal(t, counters+`}`, shown(state))
 	for _, broken := range []replicator.State{replicator.StateCrashing, replicator.StateFailed} {

@@ -13,8 +13,8 @@ func PersistentJobID(dbInstanceUUID, docID string) string {
 	return dbInstanceUUID + "|" + docID
 }
 
-// jobIdentity is what the id of a transient job covers: all that the replication
-// id covers, but a filter function by its name instead of its text.
+// jobIdentity is what the id of a transient job covers. It covers what the replication id covers,
+// except that a filter function counts by its name, not by its text.
 type jobIdentity struct {
 	User            string           `json:"user"`
 	Source          endpointIdentity `json:"source"`
@@ -34,11 +34,10 @@ type endpointIdentity struct {
 	Headers []storedHeader `json:"headers"`
 }
 
-// JobID returns the job id of a transient replication of that user ("" for an
-// anonymous one): 32 lower-case hex digits, half of a SHA-256. Replications that
-// ask for the same have the same id, however they are written: the order of keys,
-// of headers and of document ids does not count, nor does where the credentials
-// stand. Passwords do not count either, as in replication ids.
+// JobID returns the job id of a transient replication of that user ("" for the anonymous user):
+// 32 lower-case hex digits, half of a SHA-256. Equal replications have equal ids: the order of
+// keys, headers and document ids does not count, nor the place of the credentials. Passwords do
+// not count, as in replication ids.
 func (r *Replication) JobID(user string) string {
 	identity := jobIdentity{
 		User:            user,
@@ -67,8 +66,8 @@ func (e Endpoint) identity() endpointIdentity {
 	return endpointIdentity{URL: e.canonicalURL(), User: e.Username, Headers: storedHeaders(e.canonicalHeaders())}
 }
 
-// sortedJSON returns raw with sorted keys, or, should it not be JSON, as a JSON
-// string: a replication that was not parsed here has an id all the same.
+// sortedJSON returns raw with sorted keys. If raw is not JSON, it returns raw as a JSON string,
+// so that a replication that was not parsed has an id too.
 func sortedJSON(raw json.RawMessage) json.RawMessage {
 	sorted, err := canonicalJSON(raw)
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"math/big"
 	"strconv"
 	"strings"
-	"unicode/utf8"
+
+	"settee/pkg/jsontext"
 )
 
 // object is a JSON object with its members in their order, which replication
@@ -20,49 +21,11 @@ type member struct {
 	value any
 }
 
-// validJSON reports whether CouchDB would take text as JSON. It is stricter than
+// validJSON reports whether CouchDB accepts text as JSON. It is stricter than
 // encoding/json, which replaces what is not UTF-8 instead of refusing it: two
 // different texts must not become the same replication.
 func validJSON(text []byte) bool {
-	return utf8.Valid(text) && json.Valid(text) && pairedSurrogates(text)
-}
-
-// pairedSurrogates reports whether every \u escape of a surrogate is half of a
-// pair. text is valid JSON, so that a backslash can only stand in a string, with
-// a complete escape behind it.
-func pairedSurrogates(text []byte) bool {
-	for {
-		i := bytes.IndexByte(text, '\\')
-		if i < 0 {
-			return true
-		}
-		text = text[i:]
-		if text[1] != 'u' {
-			text = text[2:]
-			continue
-		}
-		switch unit := escapedUnit(text); {
-		case unit >= 0xD800 && unit < 0xDC00:
-			text = text[6:]
-			if !bytes.HasPrefix(text, []byte(`\u`)) {
-				return false
-			}
-			if low := escapedUnit(text); low < 0xDC00 || low > 0xDFFF {
-				return false
-			}
-		case unit >= 0xDC00 && unit <= 0xDFFF:
-			return false
-		}
-		text = text[6:]
-	}
-}
-
-func escapedUnit(escape []byte) uint64 {
-	unit, err := strconv.ParseUint(string(escape[2:6]), 16, 16)
-	if err != nil {
-		panic("replicator: an escape that is not valid JSON")
-	}
-	return unit
+	return jsontext.Check(text, jsontext.PairedSurrogates) == nil
 }
 
 // storedJSON returns raw as encoding/json writes it inside another value:
@@ -108,57 +71,66 @@ var errTooManyDigits = fmt.Errorf("an integer has more than %d digits", MaxDigit
 // is a float if it has a fraction or an exponent, else an integer of up to
 // MaxDigits digits.
 func decodeJSON(raw json.RawMessage) (any, error) {
-	decoder := json.NewDecoder(bytes.NewReader(raw))
-	decoder.UseNumber()
-	return decodeValue(decoder)
+	if err := jsontext.Check(raw, jsontext.AnySurrogates); err != nil {
+		return nil, fmt.Errorf("decoding JSON: it is %w", err)
+	}
+	d := decoding{raw, jsontext.ReadTokens(raw)}
+	return d.value(d.next())
 }
 
-func decodeValue(decoder *json.Decoder) (any, error) {
-	token, err := decoder.Token()
-	if err != nil {
-		return nil, fmt.Errorf("decoding JSON: %w", err)
-	}
-	switch t := token.(type) {
-	case json.Delim:
-		if t == '{' {
-			return decodeObject(decoder)
-		}
-		return decodeArray(decoder)
-	case json.Number:
-		return decodeNumber(t.String())
-	default:
-		return t, nil
-	}
+// decoding is a text that is being decoded.
+type decoding struct {
+	text   []byte
+	tokens *jsontext.Tokens
 }
 
-func decodeArray(decoder *json.Decoder) (any, error) {
+func (d decoding) next() jsontext.Token {
+	token, _ := d.tokens.Next() // the text is valid: no value ends too early
+	return token
+}
+
+// value decodes the value that begins with a token.
+func (d decoding) value(token jsontext.Token) (any, error) {
+	text := d.text[token.Start:token.End]
+	switch token.Kind {
+	case '{':
+		return d.object()
+	case '[':
+		return d.array()
+	case '"':
+		s, _ := jsontext.String(text)
+		return s, nil
+	case '0':
+		return decodeNumber(string(text))
+	case 'n':
+		return nil, nil
+	}
+	return token.Kind == 't', nil
+}
+
+func (d decoding) array() (any, error) {
 	list := []any{}
-	for decoder.More() {
-		element, err := decodeValue(decoder)
+	for token := d.next(); token.Kind != ']'; token = d.next() {
+		element, err := d.value(token)
 		if err != nil {
 			return nil, err
 		}
 		list = append(list, element)
 	}
-	_, err := decoder.Token()
-	return list, err
+	return list, nil
 }
 
-func decodeObject(decoder *json.Decoder) (any, error) {
+func (d decoding) object() (any, error) {
 	members := object{}
-	for decoder.More() {
-		name, err := decoder.Token()
-		if err != nil {
-			return nil, fmt.Errorf("decoding JSON: %w", err)
-		}
-		value, err := decodeValue(decoder)
+	for name := d.next(); name.Kind != '}'; name = d.next() {
+		key, _ := jsontext.String(d.text[name.Start:name.End])
+		value, err := d.value(d.next())
 		if err != nil {
 			return nil, err
 		}
-		members = append(members, member{name: name.(string), value: value})
+		members = append(members, member{name: key, value: value})
 	}
-	_, err := decoder.Token()
-	return members.lastOfEach(), err
+	return members.lastOfEach(), nil
 }
 
 // lastOfEach drops every member that a later one of the same name replaces.

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// location is a URL in the parts that endpoints, proxies and ids need. It is cut
-// by hand because net/url refuses user names and passwords that CouchDB's users
-// write into URLs, and because ids need every part as it was spelled.
+// location is a URL split into the parts that endpoints, proxies and ids need. net/url is not
+// used because it refuses user names and passwords that users of CouchDB write into URLs, and
+// because ids need every part as spelled.
 type location struct {
 	scheme   string // lower case
 	userinfo string // as written, "" if there is none
@@ -19,8 +19,7 @@ type location struct {
 	path     string // with the query, as written; "" or begins with / or ?
 }
 
-// splitURL cuts text into its parts. Its errors never quote text, which may hold
-// a password.
+// splitURL splits text into its parts. Its errors never quote text, which may contain a password.
 func splitURL(text string) (location, error) {
 	scheme, rest, found := strings.Cut(text, "://")
 	if !found || scheme == "" {
@@ -92,9 +91,9 @@ func (l location) hostPort() string {
 	return host
 }
 
-// credentials returns the user name and password of the URL. A user name without
-// a password is none, as in CouchDB. Escapes are decoded; a part that they are
-// broken in is taken as it stands.
+// credentials returns the user name and password of the URL. A user name without a password does
+// not count, as in CouchDB. Escapes are decoded; a part with an invalid escape is returned as
+// written.
 func (l location) credentials() (credentials, bool) {
 	user, password, found := strings.Cut(l.userinfo, ":")
 	if !found {
@@ -110,8 +109,8 @@ func unescape(text string) string {
 	return text
 }
 
-// A host is a name or an IPv4 address. Names in other alphabets are written in
-// their ASCII form.
+// validHost reports whether host may be a name or an IPv4 address. Internationalized names have
+// to be in their ASCII form.
 func validHost(host string) bool {
 	if host == "" {
 		return false
@@ -124,8 +123,8 @@ func validHost(host string) bool {
 	return true
 }
 
-// validPath reports whether path has only the characters that RFC 3986 allows in
-// a path and a query.
+// validPath reports whether path has only the characters that RFC 3986 allows in a path and a
+// query.
 func validPath(path string) bool {
 	for i := 0; i < len(path); i++ {
 		c := path[i]

@@ -4,22 +4,16 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"strings"
+
+	"settee/pkg/jsontext"
 )
 
 // objectText is the text of a JSON object, which is to be changed without being
 // written anew.
 type objectText struct {
-	text  []byte
-	spans []memberSpan
-	last  map[string]int // of several members with one name, the one that counts
-}
-
-// memberSpan is where a member stands in a text.
-type memberSpan struct {
-	name       string
-	start, end int // from the quote that begins its name to behind its value
-	value      int // where its value begins
+	text    []byte
+	members []jsontext.Member
+	last    map[string]int // of several members with one name, the one that counts
 }
 
 // edit says what a member is to be; a value of nil takes it away.
@@ -34,24 +28,13 @@ func splitObject(text []byte) (*objectText, error) {
 	if !validJSON(text) {
 		return nil, errInvalidJSON()
 	}
-	i := skipSpace(text, 0)
-	if text[i] != '{' {
+	if !jsontext.IsObject(text) {
 		return nil, &ParseError{Reason: notDocument}
 	}
 	o := &objectText{text: text, last: map[string]int{}}
-	for i = skipSpace(text, i+1); text[i] != '}'; i = skipSpace(text, i) {
-		if text[i] == ',' {
-			i++
-			continue
-		}
-		span := memberSpan{start: i}
-		i = skipString(text, i)
-		span.name = memberName(text[span.start:i])
-		span.value = skipSpace(text, skipSpace(text, i)+1) // behind the colon
-		i = skipValue(text, span.value)
-		span.end = i
-		o.last[span.name] = len(o.spans)
-		o.spans = append(o.spans, span)
+	for m := range jsontext.Members(text) {
+		o.last[string(m.Key)] = len(o.members)
+		o.members = append(o.members, m)
 	}
 	return o, nil
 }
@@ -61,7 +44,7 @@ func (o *objectText) fields(names ...string) *fields {
 	f := &fields{values: map[string]json.RawMessage{}, first: &firstError{}}
 	for _, name := range names {
 		if i, there := o.last[name]; there {
-			f.values[name] = o.text[o.spans[i].value:o.spans[i].end]
+			f.values[name] = o.text[o.members[i].Value:o.members[i].End]
 		}
 	}
 	return f
@@ -79,25 +62,25 @@ func (o *objectText) edited(edits []edit) []byte {
 	// what stands between two goes with the second.
 	end := bytes.IndexByte(o.text, '{') + 1
 	lead := o.text[:end]
-	if len(o.spans) > 0 {
-		lead = o.text[:o.spans[0].start]
+	if len(o.members) > 0 {
+		lead = o.text[:o.members[0].Start]
 	}
 	out := bytes.NewBuffer(make([]byte, 0, len(o.text)+1024))
-	for i, span := range o.spans {
-		between := o.text[end:span.start]
-		end = span.end
-		value, changes := values[span.name]
-		if changes && (value == nil || i != o.last[span.name]) {
+	for i, m := range o.members {
+		between := o.text[end:m.Start]
+		end = m.End
+		value, changes := values[string(m.Key)]
+		if changes && (value == nil || i != o.last[string(m.Key)]) {
 			continue
 		}
 		if lead != nil {
 			between, lead = lead, nil
 		}
 		if !changes {
-			value = o.text[span.value:span.end]
+			value = o.text[m.Value:m.End]
 		}
 		out.Write(between)
-		out.Write(o.text[span.start:span.value])
+		out.Write(o.text[m.Start:m.Value])
 		out.Write(value)
 	}
 	for _, e := range edits {
@@ -115,68 +98,11 @@ func (o *objectText) edited(edits []edit) []byte {
 	return out.Bytes()
 }
 
-// These go over a text that is valid JSON; i is where something begins, and what
-// they return is where it has ended.
-
-func skipSpace(text []byte, i int) int {
-	for i < len(text) && (text[i] == ' ' || text[i] == '\t' || text[i] == '\r' || text[i] == '\n') {
-		i++
-	}
-	return i
-}
-
-func skipString(text []byte, i int) int {
-	for i++; text[i] != '"'; i++ {
-		if text[i] == '\\' {
-			i++
-		}
-	}
-	return i + 1
-}
-
-func skipValue(text []byte, i int) int {
-	depth := 0
-	for {
-		switch text[i] {
-		case '"':
-			i = skipString(text, i)
-		case '{', '[':
-			depth++
-			i++
-		case '}', ']':
-			depth--
-			i++
-		case ',', ':', ' ', '\t', '\r', '\n': // inside an object or an array
-			i++
-		default:
-			for i < len(text) && strings.IndexByte(",:]} \t\r\n", text[i]) < 0 {
-				i++
-			}
-		}
-		if depth == 0 {
-			return i
-		}
-	}
-}
-
-func memberName(quoted []byte) string {
-	if bytes.IndexByte(quoted, '\\') < 0 {
-		return string(quoted[1 : len(quoted)-1])
-	}
-	var name string
-	if err := json.Unmarshal(quoted, &name); err != nil {
-		panic(fmt.Sprintf("replicator: a member's name in valid JSON: %v", err))
-	}
-	return name
-}
-
 // encodeJSON returns the JSON form of a text, or null.
 func encodeJSON[T string | *string | DocumentState](value T) json.RawMessage {
-	var b bytes.Buffer
-	encoder := json.NewEncoder(&b)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(value); err != nil {
+	text, err := jsontext.Encode(value)
+	if err != nil {
 		panic(fmt.Sprintf("replicator: encoding a text: %v", err))
 	}
-	return bytes.TrimSpace(b.Bytes())
+	return text
 }

@@ -6,14 +6,13 @@ import (
 	"slices"
 )
 
-// ParseError says why a definition is refused.
+// ParseError is the error for a definition that is refused.
 type ParseError struct {
-	// Field is the name of the field at fault, such as "doc_ids", or
-	// "source.auth.basic.password" for one inside another; empty if the text as a
-	// whole is not a definition.
+	// Field is the name of the field at fault, such as "doc_ids", or "source.auth.basic.password"
+	// for a field inside another. It is empty if the text as a whole is not a definition.
 	Field string
-	// Reason is a sentence that names the field and says what it may be. It quotes
-	// no URLs and no credentials.
+	// Reason is a sentence that names the field and says what it may be. It quotes no URLs and no
+	// credentials.
 	Reason string
 }
 
@@ -22,27 +21,25 @@ func (e *ParseError) Error() string {
 	return e.Reason
 }
 
-// Refusal is why a server does not do what it was asked for, in the form of
-// CouchDB's bodies and of the rows of its bulk answers.
+// Refusal is why a server refuses a request, in the form of CouchDB's bodies and of the rows of
+// its bulk responses.
 type Refusal struct {
 	Error  string `json:"error"`
 	Reason string `json:"reason"`
 }
 
-// Forbidden returns the body of the 403 that a write of such a document is
-// answered with.
+// Forbidden returns the body of the 403 response to a write of such a document.
 func (e *ParseError) Forbidden() Refusal {
 	return Refusal{Error: "forbidden", Reason: e.Reason}
 }
 
-// ParseOptions are the settings that parsing depends on. The zero value has
-// CouchDB's defaults.
+// ParseOptions are the settings that parsing depends on. The zero value has CouchDB's defaults.
 type ParseOptions struct {
-	// EndpointProtocols are the URL schemes that a source and a target may have, a
-	// part of http and https ([replicator] valid_endpoint_protocols). nil is both.
+	// EndpointProtocols are the allowed URL schemes of sources and targets, a subset of http and
+	// https ([replicator] valid_endpoint_protocols). nil allows both.
 	EndpointProtocols []string
-	// ProxyProtocols are those of proxies, a part of http, https and socks5
-	// ([replicator] valid_proxy_protocols). nil is all three.
+	// ProxyProtocols are the allowed URL schemes of proxies, a subset of http, https and socks5
+	// ([replicator] valid_proxy_protocols). nil allows all three.
 	ProxyProtocols []string
 }
 
@@ -63,23 +60,21 @@ func configured(protocols, known []string) []string {
 	})
 }
 
-// Request is what the body of POST /_replicate asks for.
+// Request is the parsed body of POST /_replicate.
 type Request struct {
-	// Replication is nil if an id alone says what to cancel.
+	// Replication is nil if only an id says what to cancel.
 	Replication *Replication
-	// Cancel asks for the replication to be stopped and forgotten.
+	// Cancel asks to stop and remove the replication.
 	Cancel bool
-	// ID is the replication to cancel, if one was named by `id`, `_local_id` or
-	// `replication_id`, else empty. It need not be one that ParseID takes.
+	// ID is the `id`, `_local_id` or `replication_id` of the replication to cancel, or empty. It
+	// may be a text that no ID has.
 	ID string
 }
 
-// ParseRequest parses the body of POST /_replicate. Its errors are of type
-// *ParseError.
+// ParseRequest parses the body of POST /_replicate. Its errors are of type *ParseError.
 //
-// Fields that it does not know are ignored, `owner` and `user_ctx` among them:
-// the user is the one who sent the request. A body that cancels by id needs
-// nothing else.
+// Unknown fields are ignored, and so are `owner` and `user_ctx`: the user is the one that sent
+// the request. A body that cancels by id needs no other fields.
 func ParseRequest(body []byte, options ParseOptions) (*Request, error) {
 	f, err := readFields(body, "Request body must be a JSON object")
 	if err != nil {
@@ -97,8 +92,8 @@ func ParseRequest(body []byte, options ParseOptions) (*Request, error) {
 	return request, nil
 }
 
-// Check reports, with a *ParseError, whether the protocols of a replication that
-// was accepted once are allowed still.
+// Check returns a *ParseError if the protocols of a replication that was accepted earlier are no
+// longer allowed.
 func (r *Replication) Check(options ParseOptions) error {
 	for _, side := range []struct {
 		name     string
@@ -123,7 +118,7 @@ func protocolError(name string, protocols []string) *ParseError {
 	return &ParseError{Field: name, Reason: fmt.Sprintf("parameter `%s` must be a URL with protocol %s", name, orList(protocols))}
 }
 
-// replication parses what requests and documents have in common.
+// replication parses the fields that requests and documents share.
 func (f *fields) replication(options ParseOptions) *Replication {
 	sourceProxy, targetProxy := f.proxies(options)
 	r := &Replication{

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"settee/pkg/sockopt"
 	"settee/replicator"
 
 	"github.com/stretchr/testify/require"
@@ -20,17 +21,36 @@ func definition(members string) []byte {
 	return []byte(text + "}")
 }
 
+// parseDocument parses a document with _id and _deleted in its text, which a store keeps apart.
+func parseDocument(text []byte, options replicator.ParseOptions) (*replicator.Document, error) {
+	var apart struct {
+		ID      string `json:"_id"`
+		Deleted bool   `json:"_deleted"`
+	}
+	_ = json.Unmarshal(text, &apart) // invalid text is the parser's to refuse
+	return replicator.ParseBody(apart.ID, apart.Deleted, text, options)
+}
+
+// wanted returns the replication that needs a job, or nil. It is nil for a nil document.
+func wanted(d *replicator.Document) *replicator.Replication {
+	if d == nil || d.State.Terminal() {
+		return nil
+	}
+	return d.Replication
+}
+
 func parse(t *testing.T, doc []byte) *replicator.Replication {
 	t.Helper()
-	d, err := replicator.ParseDocument(doc, replicator.ParseOptions{})
+	d, err := parseDocument(doc, replicator.ParseOptions{})
 	require.NoError(t, err, "%s", doc)
 	return d.Replication
 }
 
-// refusal returns the error that both forms of a definition are refused with.
+// refusal returns the error for a definition, which must be the same in a document and in a
+// request.
 func refusal(t *testing.T, doc []byte) *replicator.ParseError {
 	t.Helper()
-	_, docErr := replicator.ParseDocument(doc, replicator.ParseOptions{})
+	_, docErr := parseDocument(doc, replicator.ParseOptions{})
 	_, requestErr := replicator.ParseRequest(doc, replicator.ParseOptions{})
 	var parseErr *replicator.ParseError
 	require.ErrorAs(t, docErr, &parseErr, "%s", doc)
@@ -38,7 +58,7 @@ func refusal(t *testing.T, doc []byte) *replicator.ParseError {
 	return parseErr
 }
 
-func TestParseGivesEveryField(t *testing.T) {
+func TestParseEveryField(t *testing.T) {
 	t.Parallel()
 	r := parse(t, definition(`
 		"create_target": true, "create_target_params": {"q": 8, "partitioned": true},
@@ -69,13 +89,13 @@ func TestParseGivesEveryField(t *testing.T) {
 		HTTPConnections:    new(10),
 		ConnectionTimeout:  new(60000),
 		RetriesPerRequest:  new(0),
-		SocketOptions:      &replicator.SocketOptions{KeepAlive: new(false)},
+		SocketOptions:      &sockopt.Options{KeepAlive: new(false)},
 		UserCtx:            &replicator.UserCtx{Name: new("joe"), Roles: []string{"r1", "r2"}},
 		Owner:              new("joe"),
 	}, r)
 }
 
-func TestParseLeavesUnsetWhatIsNotGiven(t *testing.T) {
+func TestParseLeavesMissingFieldsUnset(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, &replicator.Replication{
 		Source: replicator.Endpoint{URL: "http://a.example/db1/"},
@@ -83,7 +103,7 @@ func TestParseLeavesUnsetWhatIsNotGiven(t *testing.T) {
 	}, parse(t, definition("")))
 }
 
-func TestParseRefusesTextsThatAreNoDefinition(t *testing.T) {
+func TestParseRefusesInvalidTexts(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{``, `{`, `{"source":`, `{} x`, "{\"a\": \"\xff\"}", `{"a": "\ud800"}`, `{"a": "\udc00\ud800"}`, `{"a": "\ud800\u0041"}`} {
 		err := refusal(t, []byte(text))
@@ -93,10 +113,10 @@ func TestParseRefusesTextsThatAreNoDefinition(t *testing.T) {
 	for _, text := range []string{`[]`, `null`, `5`, `"x"`} {
 		_, err := replicator.ParseRequest([]byte(text), replicator.ParseOptions{})
 		require.EqualError(t, err, "Request body must be a JSON object")
-		_, err = replicator.ParseDocument([]byte(text), replicator.ParseOptions{})
+		_, err = parseDocument([]byte(text), replicator.ParseOptions{})
 		require.EqualError(t, err, "Document must be a JSON object")
 	}
-	// Pairs of surrogates, and backslashes that begin no escape of one, are fine.
+	// Surrogate pairs are valid, and so are backslashes that begin other escapes.
 	parse(t, definition(`"note": "\ud83d\ude00 \\ud800 \"\\"`))
 }
 
@@ -108,7 +128,7 @@ func TestParseRequestCancels(t *testing.T) {
 		return request
 	}
 	for _, name := range []string{"id", "_local_id", "replication_id"} {
-		// A cancel by id needs nothing else, and looks at nothing else.
+		// A cancel by id needs and reads no other field.
 		request := byID(t, fmt.Sprintf(`{"cancel": true, %q: "abc+continuous", "source": 5}`, name))
 		require.Equal(t, &replicator.Request{Cancel: true, ID: "abc+continuous"}, request)
 	}
@@ -148,15 +168,15 @@ func TestProtocolsAreASetting(t *testing.T) {
 	options := replicator.ParseOptions{EndpointProtocols: []string{"https", "ftp"}, ProxyProtocols: []string{"socks5"}}
 	const https = `{"source": "https://a.example/db", "target": "https://b.example/db"`
 
-	_, err := replicator.ParseDocument(definition(""), options)
+	_, err := parseDocument(definition(""), options)
 	require.EqualError(t, err, "parameter `source` must be a URL with protocol https")
-	_, err = replicator.ParseDocument([]byte(https+`, "proxy": "http://p"}`), options)
+	_, err = parseDocument([]byte(https+`, "proxy": "http://p"}`), options)
 	require.EqualError(t, err, "parameter `proxy` must be a URL with protocol socks5")
-	d, err := replicator.ParseDocument([]byte(https+`, "proxy": "socks5://p"}`), options)
+	d, err := parseDocument([]byte(https+`, "proxy": "socks5://p"}`), options)
 	require.NoError(t, err)
 	require.NoError(t, d.Replication.Check(options))
 
-	// What was accepted once may be refused under later settings.
+	// A definition that was accepted may be refused under later settings.
 	require.NoError(t, parse(t, definition("")).Check(replicator.ParseOptions{}))
 	var parseErr *replicator.ParseError
 	require.ErrorAs(t, parse(t, definition("")).Check(options), &parseErr)

@@ -29,8 +29,8 @@ func pick(random *rand.Rand, choices ...string) string {
 	return choices[random.IntN(len(choices))]
 }
 
-// randomEndpoint returns a function that writes one endpoint, each time with its
-// parts in another order.
+// randomEndpoint returns a function that writes one endpoint, each time with its parts in another
+// order.
 func randomEndpoint(random *rand.Rand) func() string {
 	location := fmt.Sprintf("http%s://%s%s/%s", pick(random, "", "s"), pick(random, "h", "h.example", "[::1]", "127.0.0.1"),
 		pick(random, "", ":80", ":5984", ":6984"), pick(random, "db", "db/", "a%2Fb", "a/b"))
@@ -57,8 +57,8 @@ func randomEndpoint(random *rand.Rand) func() string {
 	}
 }
 
-// randomDocument returns a function that writes one document, each time with its
-// parts in another order.
+// randomDocument returns a function that writes one document, each time with its parts in another
+// order.
 func randomDocument(random *rand.Rand) func() string {
 	source, target := randomEndpoint(random), randomEndpoint(random)
 	optional := []field{
@@ -86,7 +86,7 @@ func randomDocument(random *rand.Rand) func() string {
 	}
 }
 
-func TestParsedDefinitionsSurviveTheStore(t *testing.T) {
+func TestDefinitionsReadBackFromTheStore(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
@@ -115,10 +115,10 @@ func TestOrderDoesNotChangeIDs(t *testing.T) {
 	}
 }
 
-// randomSpelling returns a function that writes one endpoint each time in another way: where
-// its credentials stand and how they are encoded, a default port, a slash at the end. loose
-// allows what CouchDB's replication ids tell apart and a job's id does not: upper and lower
-// case in the names of hosts and headers, and user names that URLs have to encode.
+// randomSpelling returns a function that writes one endpoint, each time with another place and
+// encoding of its credentials, with or without a default port and a final slash. With loose it
+// also varies what CouchDB's replication ids distinguish and job ids do not: the case of host and
+// header names, and user names that URLs have to encode.
 func randomSpelling(random *rand.Rand, loose bool) func() string {
 	scheme := pick(random, "http", "https")
 	defaultPort := map[string]string{"http": ":80", "https": ":443"}[scheme]
@@ -169,9 +169,9 @@ func quoted(text string) string {
 	return string(out)
 }
 
-// randomlySpelled returns a function that writes one definition each time in another way:
-// members that say what holds anyway come and go, and so do those that change how a
-// replication is done, but not which one it is.
+// randomlySpelled returns a function that writes one definition, each time in another spelling:
+// with or without members that have their default, and with any values of the options that ids do
+// not cover.
 func randomlySpelled(random *rand.Rand, loose bool) func() string {
 	source, target := randomSpelling(random, loose), randomSpelling(random, loose)
 	continuous, create, filter := random.IntN(2) == 0, random.IntN(2) == 0, random.IntN(4)
@@ -213,7 +213,7 @@ func randomlySpelled(random *rand.Rand, loose bool) func() string {
 	}
 }
 
-// Replications that are the same have the same ids, however they are written.
+// Equal replications have equal ids, whatever their spelling.
 func TestSpellingDoesNotChangeIDs(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(5, 6))

@@ -8,11 +8,11 @@ import (
 	"settee/pkg/redact"
 )
 
-// masked stands where a password was.
+// masked replaces a secret.
 const masked = redact.Mask
 
-// Secrets are those of the replication, for whoever repeats what its endpoints say of its
-// requests: passwords, the values of headers, and the texts in the parameters of its filter.
+// Secrets returns the secrets of the replication, to be masked in texts that quote its endpoints:
+// passwords, the values of headers, and strings in the parameters of its filter.
 func (r *Replication) Secrets() redact.Set {
 	var set redact.Set
 	for _, e := range []Endpoint{r.Source, r.Target} {
@@ -35,27 +35,27 @@ func (e Endpoint) secrets(set redact.Set) redact.Set {
 	return set
 }
 
-// leastParam is how long a parameter of a filter is, in bytes, to be looked for: shorter ones are
-// words that many texts have.
-const leastParam = 8
+// minSecretParam is the least length in bytes of a secret among a filter's parameters. Shorter
+// strings are words that many texts contain.
+const minSecretParam = 8
 
-// secretParams are the texts among the parameters of the filter: they may be tokens, and are part
-// of the URL of the changes feed.
+// secretParams returns the strings in the filter's parameters. They may be tokens, and the URL of
+// the changes feed contains them.
 func (r *Replication) secretParams() (texts []string) {
 	var params map[string]any
 	if json.Unmarshal(r.QueryParams, &params) != nil {
 		return nil
 	}
 	for _, value := range params {
-		if text, ok := value.(string); ok && len(text) >= leastParam {
+		if text, ok := value.(string); ok && len(text) >= minSecretParam {
 			texts = append(texts, text)
 		}
 	}
 	return texts
 }
 
-// Redact masks secrets in what the state says of the endpoints' words, which is shown to others
-// than those who know the secrets.
+// Redact masks secrets in the parts of the state that quote the endpoints, because users that do
+// not know the secrets can see the state.
 func (s *JobState) Redact(secrets redact.Set) {
 	s.Error, s.ErrorCode = secrets.Text(s.Error), secrets.Text(s.ErrorCode)
 	s.History = slices.Clone(s.History)
@@ -64,7 +64,7 @@ func (s *JobState) Redact(secrets redact.Set) {
 	}
 	for _, value := range []*json.RawMessage{&s.SourceSeq, &s.ThroughSeq, &s.CheckpointedSourceSeq, &s.Result} {
 		if secrets.Has(string(*value)) {
-			*value = nil // it is the endpoint's, and no more than shown
+			*value = nil // only shown, never used
 		}
 	}
 	if s.Activity == nil {
@@ -84,7 +84,7 @@ func (s *JobState) Redact(secrets redact.Set) {
 	s.Activity = &activity
 }
 
-// Redacted is the failure with secrets masked in its texts.
+// Redacted returns the failure with secrets masked in its texts.
 func (f Failure) Redacted(secrets redact.Set) Failure {
 	f.ID, f.Rev = secrets.Text(f.ID), secrets.Text(f.Rev)
 	f.Code, f.Reason = secrets.Text(f.Code), secrets.Text(f.Reason)

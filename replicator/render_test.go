@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"settee/pkg/sockopt"
 	"settee/replicator"
 
 	"github.com/stretchr/testify/require"
@@ -28,7 +29,7 @@ func oneOf[T any](random *rand.Rand, values ...T) T {
 	return values[random.IntN(len(values))]
 }
 
-// randomReplication returns a replication as parsing gives one.
+// randomReplication returns a replication as parsing returns it.
 func randomReplication(random *rand.Rand) *replicator.Replication {
 	one, ten := 1, 10
 	flag := func() bool { return random.IntN(2) == 0 }
@@ -47,7 +48,7 @@ func randomReplication(random *rand.Rand) *replicator.Replication {
 		HTTPConnections:    maybe(random, one, replicator.MaxHTTPConnections),
 		ConnectionTimeout:  maybe(random, one, ten),
 		RetriesPerRequest:  maybe(random, 0, replicator.MaxRetries),
-		SocketOptions:      maybe(random, replicator.SocketOptions{}, replicator.SocketOptions{KeepAlive: new(true), SendBuffer: new(9)}),
+		SocketOptions:      maybe(random, sockopt.Options{}, sockopt.Options{KeepAlive: new(true), SendBuffer: new(9)}),
 		UserCtx:            maybe(random, replicator.UserCtx{Roles: []string{}}, replicator.UserCtx{Name: new("joe"), Roles: []string{"a", "_admin"}}),
 		Owner:              maybe(random, "joe", "", "ü\x00\u2028"),
 	}
@@ -81,7 +82,7 @@ func randomSide(random *rand.Rand) replicator.Endpoint {
 	return e
 }
 
-// render writes a replication as a document, in one of its many spellings.
+// render writes a replication as a document in a random spelling.
 func render(t *testing.T, random *rand.Rand, r *replicator.Replication) []byte {
 	t.Helper()
 	doc := map[string]any{"mine": map[string]any{"source": 5}}
@@ -141,8 +142,7 @@ func renderIDs(random *rand.Rand, ids []string) []string {
 	return written
 }
 
-// renderSide writes an endpoint with its credentials in a place where they mean
-// what they are.
+// renderSide writes an endpoint with its credentials in one of the places that may hold them.
 func renderSide(random *rand.Rand, e replicator.Endpoint) any {
 	at := e.URL
 	if random.IntN(2) == 0 {
@@ -175,7 +175,7 @@ func renderSide(random *rand.Rand, e replicator.Endpoint) any {
 	return side
 }
 
-// What is rendered is parsed to what it was, and so are its ids.
+// Parsing a rendered replication returns the replication, with the same ids.
 func TestParsingUndoesRendering(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(5, 6))
@@ -191,7 +191,7 @@ func TestParsingUndoesRendering(t *testing.T) {
 
 		request, err := replicator.ParseRequest(one, replicator.ParseOptions{})
 		if err != nil {
-			// Those of a request are texts.
+			// The parameters of a request are strings.
 			require.EqualError(t, err, "parameter `query_params` must have strings for values: `x` has another")
 			continue
 		}
@@ -200,8 +200,7 @@ func TestParsingUndoesRendering(t *testing.T) {
 	}
 }
 
-// Replications that ask for the same have the same job id, and those with another
-// job id do not ask for the same.
+// Equal replications have equal job ids.
 func TestEqualReplicationsHaveEqualJobIDs(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(7, 8))

@@ -5,15 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 
 	"settee/pkg/redact"
+	"settee/pkg/sockopt"
 )
 
-// The most that a replication may ask for of what a node has to share among all:
-// a run holds a batch for each of its workers in memory, and a connection is a
-// file descriptor.
+// Limits of what a replication may ask for. They protect resources that all jobs of a node share:
+// a run holds a batch in memory for each of its workers, and a connection is a file descriptor.
 const (
 	MaxWorkerProcesses = 100
 	MaxWorkerBatchSize = 10_000 // changes
@@ -21,37 +20,36 @@ const (
 	MaxRetries         = 1_000
 )
 
-// Replication is the whole definition of a replication. Its fields have the names
-// that documents of replicator databases have. Pointers are nil for what was not
-// given: the configuration of the node that runs the job decides then.
+// Replication is the definition of a replication. Its fields have the names of those in documents
+// of replicator databases. A nil pointer means not given: the configuration of the node that runs
+// the job decides.
 type Replication struct {
 	Source Endpoint `json:"source"`
 	Target Endpoint `json:"target"`
 
-	// CreateTarget asks for the target database to be made if it is missing, with
-	// CreateTargetParams, a JSON object of text, numbers and booleans, as the
-	// query of that request (q, n, partitioned).
+	// CreateTarget asks to create the target database if it is missing. CreateTargetParams, a
+	// JSON object of strings, numbers and booleans, is the query of that request (q, n,
+	// partitioned).
 	CreateTarget       bool            `json:"create_target,omitempty"`
 	CreateTargetParams json.RawMessage `json:"create_target_params,omitempty"`
 
-	// Continuous replications go on when they reach the end of the changes feed.
+	// Continuous replications wait for changes at the end of the changes feed.
 	Continuous bool `json:"continuous,omitempty"`
 
-	// At most one of DocIDs, Filter and Selector is given. DocIDs are decoded,
-	// sorted and without doubles; an empty list that is not nil selects nothing.
-	// Filter is `ddoc/name` or a built-in filter, which begins with an underscore.
-	// QueryParams, a JSON object, are the filter's. Selector is a JSON object in
-	// CouchDB's selector syntax, with its keys in their order.
+	// At most one of DocIDs, Filter and Selector is given. DocIDs are decoded, sorted and without
+	// duplicates; an empty list that is not nil selects nothing. Filter is `ddoc/name` or a
+	// built-in filter, which begins with an underscore. QueryParams, a JSON object, are the
+	// parameters of the filter. Selector is a JSON object in CouchDB's selector syntax, with its
+	// keys in their order.
 	DocIDs      []string        `json:"doc_ids,omitzero"`
 	Filter      string          `json:"filter,omitempty"`
 	QueryParams json.RawMessage `json:"query_params,omitempty"`
 	Selector    json.RawMessage `json:"selector,omitempty"`
 
-	// SinceSeq is where to start in the changes feed: a JSON string, integer or
-	// array, opaque.
+	// SinceSeq is where to start in the changes feed: an opaque JSON string, integer or array.
 	SinceSeq json.RawMessage `json:"since_seq,omitempty"`
 
-	// WinningRevsOnly leaves conflicting revisions behind.
+	// WinningRevsOnly skips conflicting revisions.
 	WinningRevsOnly bool `json:"winning_revs_only,omitempty"`
 
 	UseCheckpoints     *bool `json:"use_checkpoints,omitempty"`
@@ -63,17 +61,17 @@ type Replication struct {
 	ConnectionTimeout  *int  `json:"connection_timeout,omitempty"` // milliseconds
 	RetriesPerRequest  *int  `json:"retries_per_request,omitempty"`
 
-	SocketOptions *SocketOptions `json:"socket_options,omitempty"`
+	SocketOptions *sockopt.Options `json:"socket_options,omitempty"`
 
-	// UserCtx is the user on whose behalf a document says it replicates. A body of
-	// POST /_replicate has none: its user is the request's.
+	// UserCtx is the user on whose behalf a document replicates. It is nil for POST /_replicate,
+	// where the user is that of the request.
 	UserCtx *UserCtx `json:"user_ctx,omitempty"`
 
-	// Owner is the user who wrote the document.
+	// Owner is the user that wrote the document.
 	Owner *string `json:"owner,omitempty"`
 }
 
-// UserCtx is a user name, nil for an anonymous one, and roles.
+// UserCtx is a user name, nil for the anonymous user, and roles.
 type UserCtx struct {
 	Name  *string  `json:"name"`
 	Roles []string `json:"roles"`
@@ -84,41 +82,33 @@ func (r Replication) String() string {
 	return r.Source.String() + " to " + r.Target.String()
 }
 
-// GoString keeps %#v from showing passwords.
-func (r Replication) GoString() string {
-	return fmt.Sprintf("replicator.Replication(%q)", r.String())
-}
-
-// Format writes String for every verb, and GoString for %#v. That an Endpoint
-// does so is not enough: a verb that does not fit a pointer, such as %s, makes fmt
-// print what it points to without asking the parts for their form.
+// Format writes String for every verb. Endpoint.Format alone is not enough: for a verb that does
+// not fit a pointer, such as %s, fmt prints the value that it points to without calling the
+// methods of its fields.
 func (r Replication) Format(f fmt.State, verb rune) {
-	redact.Format(f, verb, r.String(), r.GoString())
+	redact.Format(f, verb, r.String(), fmt.Sprintf("replicator.Replication(%q)", r.String()))
 }
 
-// MarshalJSON writes the replication as it may be printed: without credentials, and
-// without what selects documents, which may be large, and secret.
+// MarshalJSON writes the replication without credentials and without what selects documents,
+// which may be large or secret.
 func (r Replication) MarshalJSON() ([]byte, error) {
 	type plain Replication
 	r.DocIDs, r.QueryParams, r.Selector, r.CreateTargetParams = nil, nil, nil, nil
 	return json.Marshal(plain(r))
 }
 
-// LogValue implements slog.LogValuer.
-func (r Replication) LogValue() slog.Value { return slog.StringValue(r.String()) }
-
-// ErrNoFilterFunction is what [Replication.FilterName] returns for a replication
-// whose filter is not a function of a design document.
+// ErrNoFilterFunction is the error of [Replication.FilterName] for a replication whose filter is
+// not a function of a design document.
 var ErrNoFilterFunction = errors.New("the replication has no filter function")
 
-// NeedsFilterCode reports whether the replication's id covers the source text of
-// a filter function, which has to be fetched from the source database.
+// NeedsFilterCode reports whether the replication id covers the source text of a filter function,
+// which has to be fetched from the source.
 func (r *Replication) NeedsFilterCode() bool {
 	return r.Filter != "" && !strings.HasPrefix(r.Filter, "_")
 }
 
-// FilterName returns the names of the design document, without "_design/", and of
-// the filter function in it, or ErrNoFilterFunction.
+// FilterName returns the names of the design document, without "_design/", and of its filter
+// function. It returns ErrNoFilterFunction if there is none.
 func (r *Replication) FilterName() (ddoc, filter string, err error) {
 	if !r.NeedsFilterCode() {
 		return "", "", ErrNoFilterFunction
@@ -130,9 +120,9 @@ func (r *Replication) FilterName() (ddoc, filter string, err error) {
 	return ddoc, filter, nil
 }
 
-// Equal reports whether r and other ask for the same in every respect, however
-// they were written: a job whose document was rewritten need not start anew then.
-// Unlike ids, it covers passwords, options and the owner.
+// Equal reports whether r and other ask for the same in every respect, in whatever spelling. If
+// they do, a job whose document was rewritten need not start anew. Unlike ids, Equal covers
+// passwords, options and the owner.
 func (r *Replication) Equal(other *Replication) bool {
 	if r == nil || other == nil {
 		return r == other
@@ -142,7 +132,7 @@ func (r *Replication) Equal(other *Replication) bool {
 	return errA == nil && errB == nil && bytes.Equal(a, b)
 }
 
-// canonical returns a JSON form of r that is the same for equal replications.
+// canonical returns a JSON form that is the same for equal replications.
 func (r *Replication) canonical() ([]byte, error) {
 	c := *r
 	for _, raw := range []*json.RawMessage{&c.CreateTargetParams, &c.QueryParams, &c.Selector, &c.SinceSeq} {

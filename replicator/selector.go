@@ -9,9 +9,8 @@ import (
 	"strings"
 )
 
-// A replication id covers a selector in the form that CouchDB's query engine
-// normalises it to, with the keys of every object sorted. Normalising takes
-// three steps, each over the whole selector:
+// A replication id covers a selector as CouchDB's query engine normalises it, with the keys of
+// every object sorted. Normalising takes three steps, each over the whole selector:
 //
 //   - operators: several members of one object become an explicit $and of
 //     objects with one member, in their order, and a bare value becomes $eq;
@@ -20,11 +19,11 @@ import (
 //   - negations: $not and $nor are pushed to the values, where most operators
 //     have an opposite.
 //
-// Because $and keeps the order of the members that it was made of, selectors
-// that differ in the order of keys have different ids, as they have in CouchDB.
+// $and keeps the order of the members it was made of. Therefore selectors with another order of
+// keys have different ids, as in CouchDB.
 
-// normalSelector returns the normalised, sorted selector that ids cover. Its
-// errors say what is wrong with the selector, for its author to read.
+// normalSelector returns the normalised, sorted selector that ids cover. Its errors are for the
+// author of the selector.
 func normalSelector(selector object) (object, error) {
 	if len(selector) == 0 {
 		return selector, nil
@@ -49,19 +48,17 @@ func normalSelector(selector object) (object, error) {
 	return sortedKeys(normal).(object), nil
 }
 
-// single returns an object with one member, the only kind that normalised
-// selectors are made of.
+// single returns an object with one member. Normalised selectors consist of such objects.
 func single(name string, value any) object {
 	return object{{name: name, value: value}}
 }
 
-// What a selector may be. The limits are those of settee/pkg/docstore/selector,
-// which a source that is a settee has, and which this package does not know.
+// Limits of a selector. They are those of settee/pkg/docstore/selector, which applies them when
+// the source is a settee, and which this package does not import.
 const (
-	// MaxSelectorBytes is the size of a selector's JSON text.
+	// MaxSelectorBytes is the most bytes of a selector's JSON text.
 	MaxSelectorBytes = 1 << 20
-	// MaxSelectorNodes is how many fields, operators and elements of $and, $or and
-	// $nor it has.
+	// MaxSelectorNodes is the most fields, operators and elements of $and, $or and $nor.
 	MaxSelectorNodes = 50_000
 )
 
@@ -150,8 +147,8 @@ func (r *operatorReader) all(name string, parts []any) (object, error) {
 	return single(name, explicit), nil
 }
 
-// checkArgument checks the argument of an operator that has no selectors below
-// it. The pattern of $regex is not compiled: its syntax is the source's.
+// checkArgument checks the argument of an operator that contains no selectors. It does not
+// compile the pattern of $regex, because the source decides its syntax.
 func checkArgument(name string, arg any) error {
 	ok, want := true, ""
 	switch name {
@@ -205,9 +202,9 @@ func isNegative(value any) bool {
 	return false
 }
 
-// maxFieldBytes is how long the field names of a normalised selector may be
-// together. Each of them repeats the names above it, so that a small selector
-// could fill the memory otherwise. CouchDB has no such limit.
+// maxFieldBytes bounds the total length of the field names in a normalised selector. Each name
+// repeats the names above it, so without a bound a small selector could exhaust the memory.
+// CouchDB has no such limit.
 const maxFieldBytes = 8 << 20
 
 // fieldFlattener pushes field names down to the operators on their values.
@@ -215,8 +212,8 @@ type fieldFlattener struct {
 	left int // of maxFieldBytes
 }
 
-// flat takes and gives objects with one member, as operatorReader made them.
-// path is the field that the selector applies to, "" at the top.
+// flat takes and returns objects with one member, as operatorReader makes them. path is the field
+// that the selector applies to, "" at the top.
 func (f *fieldFlattener) flat(selector object, path string) (object, error) {
 	if f.left -= len(path); f.left < 0 {
 		return nil, errors.New("its field names are too long")
@@ -270,8 +267,7 @@ func pushNegations(selector object) (object, error) {
 	return selector, nil
 }
 
-// opposites are the operators whose negation is another operator with the same
-// argument.
+// opposites maps an operator to the operator with the same argument that negates it.
 var opposites = map[string]string{
 	"$lt": "$gte", "$gte": "$lt",
 	"$lte": "$gt", "$gt": "$lte",
@@ -320,8 +316,8 @@ func mapParts(name string, parts any, step func(object) (object, error)) (object
 	return single(name, mapped), nil
 }
 
-// sortedKeys returns value with the members of every object in it, also of those
-// in arrays, in the byte order of their names.
+// sortedKeys returns value with the members of every object in it, including those in arrays, in
+// the byte order of their names.
 func sortedKeys(value any) any {
 	switch v := value.(type) {
 	case object:

@@ -15,8 +15,7 @@ func decodeSelector(t *testing.T, text string) object {
 	return selector
 }
 
-// The expectations are what CouchDB 3.5.0's mango_selector:normalize gives, with
-// sorted keys.
+// The expectations are the results of CouchDB 3.5.0's mango_selector:normalize, with sorted keys.
 func TestNormalSelector(t *testing.T) {
 	t.Parallel()
 	tests := map[string]string{
@@ -59,7 +58,7 @@ func TestNormalSelector(t *testing.T) {
 	}
 }
 
-// A field name that stands above many conditions is repeated in each of them.
+// The name of a field above many conditions is repeated in each of them.
 func TestNormalSelectorIsBounded(t *testing.T) {
 	t.Parallel()
 	conditions := make([]any, 20_000)
@@ -115,8 +114,8 @@ func TestNormalSelectorRefuses(t *testing.T) {
 	}
 }
 
-// FuzzSelector checks that normalising never panics and has a form that ids can cover, and that what the JSON of a
-// selector says is read as encoding/json reads it.
+// FuzzSelector checks that normalising never panics, that its result can be encoded for an id,
+// and that JSON is read as encoding/json reads it.
 func FuzzSelector(f *testing.F) {
 	for _, seed := range []string{
 		`{"$nor": [{"a": {"$not": {"$in": [1, -5e-7, 99999999999999999999]}}}]}`, `{"a": {"$elemMatch": {"$or": [1, {"$exists": true}]}}}`,

@@ -8,12 +8,12 @@ import (
 
 // State is the state of a replication job (RFC 016, "Replicator Job States").
 //
-//	State      job layer  what it means
-//	pending    pending    waits for its turn
+//	State      job layer  meaning
+//	pending    pending    waits in the queue
 //	running    running    held by a node
-//	crashing   pending    waits, scheduled for later, after a run that failed
-//	completed  finished   a one-shot replication that reached its end
-//	failed     finished   cannot run, or is not tried again
+//	crashing   pending    waits after a failed run, scheduled for later
+//	completed  finished   a one-shot replication that has copied everything
+//	failed     finished   cannot run, or is not run again
 type State string
 
 // The states of replication jobs.
@@ -25,12 +25,12 @@ const (
 	StateFailed    State = "failed"
 )
 
-// ErrUnknownState is what ParseState returns for a text that names no state.
+// ErrUnknownState is wrapped by the error of ParseState.
 var ErrUnknownState = errors.New("must be one of initializing, error, running, pending, crashing, completed, failed")
 
-// ParseState returns the state of that name, in lower or upper case. The two
-// states that CouchDB 3.x had more are those they became (RFC 016, "State
-// Differences From CouchDB <= 3.x"): initializing is pending, error is crashing.
+// ParseState returns the state of that name, in lower or upper case. CouchDB 3.x had two more
+// states: initializing is pending, error is crashing (RFC 016, "State Differences From CouchDB <=
+// 3.x"). The error wraps ErrUnknownState.
 func ParseState(name string) (State, error) {
 	switch state := State(strings.ToLower(name)); state {
 	case StatePending, StateRunning, StateCrashing, StateCompleted, StateFailed:
@@ -43,8 +43,8 @@ func ParseState(name string) (State, error) {
 	return "", fmt.Errorf("state %q: %w", name, ErrUnknownState)
 }
 
-// Terminal reports whether a job in this state has ended: it does not run again
-// unless it is added again.
+// Terminal reports whether a job in this state has ended: it does not run again unless it is
+// added again.
 func (s State) Terminal() bool {
 	return s == StateCompleted || s == StateFailed
 }

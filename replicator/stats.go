@@ -1,7 +1,7 @@
 package replicator
 
-// Stats are the counters of a replication, over all runs with one replication id.
-// Their JSON form is that of the `info` object in CouchDB's listings.
+// Stats are the counters of a replication, over all runs with one replication id. Their JSON form
+// is that of the `info` object in CouchDB's listings.
 type Stats struct {
 	RevisionsChecked      int64 `json:"revisions_checked"`
 	MissingRevisionsFound int64 `json:"missing_revisions_found"`
@@ -12,8 +12,8 @@ type Stats struct {
 	BulkGetAttempts       int64 `json:"bulk_get_attempts"`
 }
 
-// CheckpointStats are the same counters in the form that an entry of a
-// checkpoint's history has. Each type converts to the other.
+// CheckpointStats are the same counters in the form of a checkpoint's history entry. Each type
+// converts to the other.
 type CheckpointStats struct {
 	RevisionsChecked      int64 `json:"missing_checked"`
 	MissingRevisionsFound int64 `json:"missing_found"`
@@ -24,7 +24,7 @@ type CheckpointStats struct {
 	BulkGetAttempts       int64 `json:"bulk_get_attempts"`
 }
 
-// Add adds what other counted.
+// Add adds the counters of other.
 func (s *Stats) Add(other Stats) {
 	s.RevisionsChecked += other.RevisionsChecked
 	s.MissingRevisionsFound += other.MissingRevisionsFound
@@ -35,7 +35,7 @@ func (s *Stats) Add(other Stats) {
 	s.BulkGetAttempts += other.BulkGetAttempts
 }
 
-// Subtract takes the counters of another one away.
+// Subtract subtracts the counters of other.
 func (s *Stats) Subtract(other Stats) {
 	s.RevisionsChecked -= other.RevisionsChecked
 	s.MissingRevisionsFound -= other.MissingRevisionsFound

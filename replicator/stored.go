@@ -2,8 +2,9 @@ package replicator
 
 import "encoding/json"
 
-// The types of this file are those of the same names, but for the JSON form, which has all that
-// they hold. It is for the store, and for comparisons. Reading it needs nothing of them.
+// The types of this file are the types of the same names with a JSON form that has all their
+// fields, credentials included. It is for storing and comparing. The plain types can be read from
+// it.
 
 type storedHeader Header
 
@@ -44,9 +45,9 @@ func (r *Replication) stored() *storedReplication {
 	return &storedReplication{plainReplication(*r), r.Source.stored(), r.Target.stored()}
 }
 
-// Stored returns the JSON form that the job layer stores, which holds the credentials: it goes
-// nowhere else. Times in it are in UTC and whole seconds. A JobArgs is read from it with
-// json.Unmarshal.
+// Stored returns the JSON form that the job layer stores. It contains the credentials and must
+// not be used for anything else. Times are in UTC and whole seconds. json.Unmarshal reads it into
+// a JobArgs.
 func (a *JobArgs) Stored() ([]byte, error) {
 	type plain JobArgs
 	args := plain(*a)

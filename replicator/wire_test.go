@@ -1,189 +1,146 @@
 package replicator_test
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/json"
-	"fmt"
-	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"settee/replicator"
-
 	"github.com/stretchr/testify/require"
+
+	"settee/pkg/couch/couchtest"
+	"settee/replicator"
 )
 
-// recorded returns the body of the request of that number, and the status and the
-// body of what CouchDB 3.5.0 answered.
-func recorded(t *testing.T, number string) (request []byte, status int, response []byte) {
-	t.Helper()
-	read := func(kind string) *bufio.Reader {
-		names, err := filepath.Glob("../testdata/wire/" + number + "-*." + kind)
-		require.NoError(t, err)
-		require.Len(t, names, 1, number)
-		text, err := os.ReadFile(names[0])
-		require.NoError(t, err)
-		return bufio.NewReader(bytes.NewReader(text))
-	}
-	// The bodies hold other host names than those that were sent, so that
-	// Content-Length does not fit: they go to the end of the file.
-	body := func(r *bufio.Reader) []byte {
-		text, err := io.ReadAll(r)
-		require.NoError(t, err)
-		_, text, found := bytes.Cut(text, []byte("\r\n\r\n"))
-		require.True(t, found)
-		return bytes.TrimSpace(text)
-	}
-	answer, err := http.ReadResponse(read("response"), nil)
-	require.NoError(t, err)
-	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	require.NoError(t, err)
-	return body(read("request")), answer.StatusCode, text
-}
-
-func reasonOf(t *testing.T, body []byte) string {
+func reasonOf(t *testing.T, body string) string {
 	t.Helper()
 	var answer struct{ Reason string }
-	require.NoError(t, json.Unmarshal(body, &answer))
+	require.NoError(t, json.Unmarshal([]byte(body), &answer))
 	return answer.Reason
+}
+
+// decodeStrictly decodes a JSON text that has no other members than the value.
+func decodeStrictly(t *testing.T, text string, value any) {
+	t.Helper()
+	decoder := json.NewDecoder(strings.NewReader(text))
+	decoder.DisallowUnknownFields()
+	require.NoError(t, decoder.Decode(value))
 }
 
 func TestRecordedRequestsThatCouchDBRefused(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
-		number, field, reason string
-		couchDBs              bool // the reason is CouchDB's own
+		number        int
+		field, reason string
+		couchDBs      bool // the reason is CouchDB's text
 	}{
-		{"072", "source", "parameter `source` is missing: it must be the URL of a database, or an object with its `url`", false},
-		{"073", "", "invalid UTF-8 JSON", true},
-		{"074", "continuous", "parameter `continuous` must be a boolean", true},
-		{"075", "filter", "`doc_ids`,`filter`,`selector` are mutually exclusive", true},
-		{"097", "target", "parameter `target` is missing: it must be the URL of a database, or an object with its `url`", false},
-		{"098", "worker_processes", "parameter `worker_processes` must be an integer from 1 to 100", false},
-		{"099", "selector", "`doc_ids`,`filter`,`selector` are mutually exclusive", false},
-		{"100", "source", "parameter `source` must be the URL of a database, or an object with its `url`", false},
-		{"101", "source", "parameter `source` has an invalid url: its host is not valid", false},
-		{"102", "source", "parameter `source` must be a URL with protocol http or https", false},
-		{"103", "proxy", "`proxy` is mutually exclusive with `source_proxy`", false},
-		{"104", "doc_ids", "parameter `doc_ids` must be an array", false},
-		{"105", "user_ctx", "parameter `user_ctx` must be an object with `name` and `roles`", false},
-		{"106", "source", "parameter `source` must be a full URL with protocol http or https: names of local databases are not supported", false},
-		{"107", "continuous", "parameter `continuous` must be a boolean", false},
-		{"110", "filter", "Invalid filter. Must match `ddocname/filtername`.", true},
-		{"111", "proxy", "parameter `proxy` must be a URL with protocol http, https or socks5", false},
+		{72, "source", "parameter `source` is missing: it must be the URL of a database, or an object with its `url`", false},
+		{73, "", "invalid UTF-8 JSON", true},
+		{74, "continuous", "parameter `continuous` must be a boolean", true},
+		{75, "filter", "`doc_ids`,`filter`,`selector` are mutually exclusive", true},
+		{97, "target", "parameter `target` is missing: it must be the URL of a database, or an object with its `url`", false},
+		{98, "worker_processes", "parameter `worker_processes` must be an integer from 1 to 100", false},
+		{99, "selector", "`doc_ids`,`filter`,`selector` are mutually exclusive", false},
+		{100, "source", "parameter `source` must be the URL of a database, or an object with its `url`", false},
+		{101, "source", "parameter `source` has an invalid url: its host is not valid", false},
+		{102, "source", "parameter `source` must be a URL with protocol http or https", false},
+		{103, "proxy", "`proxy` is mutually exclusive with `source_proxy`", false},
+		{104, "doc_ids", "parameter `doc_ids` must be an array", false},
+		{105, "user_ctx", "parameter `user_ctx` must be an object with `name` and `roles`", false},
+		{106, "source", "parameter `source` must be a full URL with protocol http or https: names of local databases are not supported", false},
+		{107, "continuous", "parameter `continuous` must be a boolean", false},
+		{110, "filter", "Invalid filter. Must match `ddocname/filtername`.", true},
+		{111, "proxy", "parameter `proxy` must be a URL with protocol http, https or socks5", false},
 	}
 	for _, test := range tests {
-		t.Run(test.number, func(t *testing.T) {
+		r := couchtest.Recorded(t, test.number)
+		t.Run(r.Name, func(t *testing.T) {
 			t.Parallel()
-			body, status, answer := recorded(t, test.number)
-			require.GreaterOrEqual(t, status, 400)
-			parse := func() error {
-				_, err := replicator.ParseDocument(body, replicator.ParseOptions{})
-				return err
-			}
-			if test.number < "097" {
-				parse = func() error {
-					_, err := replicator.ParseRequest(body, replicator.ParseOptions{})
-					return err
-				}
+			require.GreaterOrEqual(t, r.Status, 400)
+			var err error
+			if r.Target == "/_replicate" {
+				_, err = replicator.ParseRequest([]byte(r.RequestBody), replicator.ParseOptions{})
+			} else {
+				_, err = parseDocument([]byte(r.RequestBody), replicator.ParseOptions{})
 			}
 			var parseErr *replicator.ParseError
-			require.ErrorAs(t, parse(), &parseErr)
+			require.ErrorAs(t, err, &parseErr)
 			require.Equal(t, &replicator.ParseError{Field: test.field, Reason: test.reason}, parseErr)
 			require.Contains(t, parseErr.Error(), test.field)
 			if test.couchDBs {
-				require.Equal(t, reasonOf(t, answer), test.reason)
-			} else if strings.Contains(reasonOf(t, answer), "bad_request") {
+				require.Equal(t, reasonOf(t, r.Body), test.reason)
+			} else if strings.Contains(reasonOf(t, r.Body), "bad_request") {
 				// CouchDB's reason is an Erlang term around this text.
-				require.Contains(t, reasonOf(t, answer), test.reason)
+				require.Contains(t, reasonOf(t, r.Body), test.reason)
 			}
 		})
 	}
 }
 
-// CouchDB takes a since_seq that is no sequence, and its job crashes for good.
-func TestRecordedSinceSeqObject(t *testing.T) {
+func TestRecordedRequestsThatCouchDBAccepted(t *testing.T) {
 	t.Parallel()
-	body, status, _ := recorded(t, "108")
-	require.Equal(t, http.StatusCreated, status)
-	_, err := replicator.ParseDocument(body, replicator.ParseOptions{})
-	require.EqualError(t, err, "parameter `since_seq` must be an update sequence: a string, an array, or an integer of 0 or more")
-}
-
-func TestRecordedRequestsThatCouchDBTook(t *testing.T) {
-	t.Parallel()
-	for _, number := range []string{"065", "066", "067", "068", "069", "070", "071", "077", "081", "082", "083"} {
-		body, _, _ := recorded(t, number)
-		_, err := replicator.ParseRequest(body, replicator.ParseOptions{})
+	var request *replicator.Request
+	for _, number := range []int{65, 66, 67, 68, 69, 70, 71, 77, 81, 82, 83} {
+		var err error
+		request, err = replicator.ParseRequest([]byte(couchtest.Recorded(t, number).RequestBody), replicator.ParseOptions{})
 		require.NoError(t, err, number)
 	}
-	body, _, _ := recorded(t, "083")
-	request, err := replicator.ParseRequest(body, replicator.ParseOptions{})
-	require.NoError(t, err)
 	require.Equal(t, &replicator.Request{Cancel: true, ID: "abc+continuous"}, request)
 }
 
-// Writes of documents: what CouchDB took is taken, and what it answered 403 to is
-// refused in the form of that answer.
+// Document writes that CouchDB accepted are accepted, and those it answered with 403 are refused
+// in that form.
 func TestRecordedDocumentWrites(t *testing.T) {
 	t.Parallel()
 	for number := 85; number <= 111; number++ {
-		name := fmt.Sprintf("%03d", number)
-		body, status, answer := recorded(t, name)
-		if len(body) == 0 {
+		r := couchtest.Recorded(t, number)
+		if r.RequestBody == "" {
 			continue // a GET
 		}
-		d, err := replicator.ParseDocument(body, replicator.ParseOptions{})
-		if status == http.StatusCreated && name != "108" { // which TestRecordedSinceSeqObject is about
-			require.NoError(t, err, name)
-			require.Equal(t, replicator.StartJob, d.Effect(nil), name)
-			continue
+		d, err := parseDocument([]byte(r.RequestBody), replicator.ParseOptions{})
+		switch {
+		case number == 108: // CouchDB takes a since_seq that is no sequence, and its job crashes for good
+			require.Equal(t, http.StatusCreated, r.Status)
+			require.EqualError(t, err, "parameter `since_seq` must be an update sequence: a string, an array, or an integer of 0 or more")
+		case r.Status == http.StatusCreated:
+			require.NoError(t, err, r.Name)
+			require.Equal(t, replicator.StartJob, d.Effect(nil), r.Name)
+		default:
+			require.Equal(t, http.StatusForbidden, r.Status, r.Name)
+			var parseErr *replicator.ParseError
+			require.ErrorAs(t, err, &parseErr, r.Name)
+			var theirs replicator.Refusal
+			decodeStrictly(t, r.Body, &theirs)
+			require.Equal(t, theirs.Error, parseErr.Forbidden().Error, r.Name)
 		}
-		var parseErr *replicator.ParseError
-		require.ErrorAs(t, err, &parseErr, name)
-		if name == "108" {
-			continue
-		}
-		require.Equal(t, http.StatusForbidden, status, name)
-		var theirs replicator.Refusal
-		decoder := json.NewDecoder(bytes.NewReader(answer))
-		decoder.DisallowUnknownFields()
-		require.NoError(t, decoder.Decode(&theirs), name)
-		require.Equal(t, theirs.Error, parseErr.Forbidden().Error, name)
 	}
 }
 
-// A document as it was written and as it is stored: with an owner.
+// A document as written, and as stored with an owner.
 func TestRecordedOwner(t *testing.T) {
 	t.Parallel()
-	written, _, _ := recorded(t, "085")
-	_, _, stored := recorded(t, "090")
-	owned, err := replicator.SetOwner(written, new("admin"), true)
+	written, stored := couchtest.Recorded(t, 85).RequestBody, couchtest.Recorded(t, 90).Body
+	owned, err := withOwner([]byte(written), new("admin"), true)
 	require.NoError(t, err)
 	var want map[string]json.RawMessage
-	require.NoError(t, json.Unmarshal(stored, &want))
+	require.NoError(t, json.Unmarshal([]byte(stored), &want))
 	delete(want, "_id")
 	delete(want, "_rev")
 	text, err := json.Marshal(want)
 	require.NoError(t, err)
 	require.JSONEq(t, string(text), strings.ReplaceAll(string(owned), "couch.example:5984", "127.0.0.1:15984"))
 
-	// What was added is no other replication, but for whose it is.
-	before, err := replicator.ParseDocument(owned, replicator.ParseOptions{})
+	// Only the owner is added.
+	before, err := parseDocument(owned, replicator.ParseOptions{})
 	require.NoError(t, err)
-	require.Equal(t, new("admin"), before.Wanted().Owner)
-	again, err := replicator.SetOwner(owned, new("admin"), true)
+	require.Equal(t, new("admin"), wanted(before).Owner)
+	again, err := withOwner(owned, new("admin"), true)
 	require.NoError(t, err)
 	require.Equal(t, string(owned), string(again))
 }
 
-// Documents whose jobs have ended, byte for byte.
+// Documents of completed and failed jobs, byte for byte.
 func TestRecordedTerminalStates(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 21, 1, 48, 31, 0, time.UTC)
@@ -196,10 +153,9 @@ func TestRecordedTerminalStates(t *testing.T) {
 		Error: "Replication `721cacbc2676c193091b9dd4825d86c2+continuous` specified by document `w4` already started, " +
 			"triggered by document `w1` from db `_replicator`",
 	}
-	for number, state := range map[string]replicator.JobState{"089": completed, "091": failed} {
-		_, _, text := recorded(t, number)
-		text = bytes.TrimSpace(text)
-		d, err := replicator.ParseDocument(text, replicator.ParseOptions{})
+	for number, state := range map[int]replicator.JobState{89: completed, 91: failed} {
+		text := []byte(strings.TrimSpace(couchtest.Recorded(t, number).Body))
+		d, err := parseDocument(text, replicator.ParseOptions{})
 		require.NoError(t, err)
 		require.Equal(t, replicator.DocumentState(state.State), d.State)
 		require.Equal(t, state.LastUpdated, d.StateTime)
@@ -215,7 +171,7 @@ func TestRecordedTerminalStates(t *testing.T) {
 		without, err := replicator.ClearDocumentState(text)
 		require.NoError(t, err)
 		require.NotContains(t, string(without), "_replication_")
-		d, err = replicator.ParseDocument(without, replicator.ParseOptions{})
+		d, err = parseDocument(without, replicator.ParseOptions{})
 		require.NoError(t, err)
 		require.Equal(t, replicator.StartJob, d.Effect(nil))
 
@@ -225,8 +181,8 @@ func TestRecordedTerminalStates(t *testing.T) {
 	}
 }
 
-// A running, a completed, a crashing and a failed document as _scheduler/docs and
-// _scheduler/jobs show them.
+// A running, a completed, a crashing and a failed document in _scheduler/docs and
+// _scheduler/jobs.
 func TestRecordedInfo(t *testing.T) {
 	t.Parallel()
 	var listing struct {
@@ -235,14 +191,11 @@ func TestRecordedInfo(t *testing.T) {
 			Info  json.RawMessage
 		}
 	}
-	_, _, answer := recorded(t, "092")
-	require.NoError(t, json.Unmarshal(answer, &listing))
+	require.NoError(t, json.Unmarshal([]byte(couchtest.Recorded(t, 92).Body), &listing))
 	require.Len(t, listing.Docs, 4)
 	for _, doc := range listing.Docs {
 		var info *replicator.Info
-		decoder := json.NewDecoder(bytes.NewReader(doc.Info))
-		decoder.DisallowUnknownFields()
-		require.NoError(t, decoder.Decode(&info))
+		decodeStrictly(t, string(doc.Info), &info)
 		state := replicator.JobState{State: doc.State}
 		if info != nil && info.Error != "" {
 			state.SetError("", info.Error)
@@ -263,26 +216,24 @@ func TestRecordedInfo(t *testing.T) {
 	}
 }
 
-// The counters in a recorded checkpoint.
+// The counters of a recorded checkpoint.
 func TestRecordedCheckpointStats(t *testing.T) {
 	t.Parallel()
-	_, _, answer := recorded(t, "067")
 	var checkpoint struct {
 		History []replicator.CheckpointStats
 	}
-	require.NoError(t, json.Unmarshal(answer, &checkpoint))
+	require.NoError(t, json.Unmarshal([]byte(couchtest.Recorded(t, 67).Body), &checkpoint))
 	require.Equal(t, replicator.Stats{
 		RevisionsChecked: 1, MissingRevisionsFound: 1, DocsRead: 1, DocsWritten: 1, BulkGetDocs: 1, BulkGetAttempts: 1,
 	}, replicator.Stats(checkpoint.History[0]))
 }
 
-// The errors of POST /_replicate, and the form that listings have them in.
+// The errors of POST /_replicate, and their form in listings.
 func TestRecordedErrors(t *testing.T) {
 	t.Parallel()
-	for _, number := range []string{"068", "069", "070", "071"} {
-		_, _, answer := recorded(t, number)
+	for _, number := range []int{68, 69, 70, 71} {
 		var body struct{ Error, Reason string }
-		require.NoError(t, json.Unmarshal(answer, &body))
+		require.NoError(t, json.Unmarshal([]byte(couchtest.Recorded(t, number).Body), &body))
 		var state replicator.JobState
 		state.SetError(body.Error, body.Reason)
 		code, reason := state.ErrorBody()

@@ -14,14 +14,13 @@ import (
 
 	"settee/pkg/config"
 	"settee/pkg/docstore"
-	"settee/pkg/kv/memkv"
+	"settee/pkg/kv/enginetest"
 )
 
-// A store without an administrator gets one, on a terminal, and once.
+// A store without an administrator gets one, once, if there is a terminal.
 func TestFirstAdmin(t *testing.T) {
-	db, err := memkv.Open(memkv.Options{})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, db.Close()) }()
+	t.Parallel()
+	db := enginetest.Memory(t)
 	docs := docstore.Open(db, []byte("docs"), docstore.Options{})
 	defer docs.Close()
 	cfg, _, err := config.Load(config.Options{Flags: []string{"chttpd_auth/iterations=10"}})
@@ -56,41 +55,37 @@ func TestFirstAdmin(t *testing.T) {
 	require.Empty(t, screen.String())
 }
 
-// With accounts a node listens on any address, and lets nobody do what is not for everybody.
+// With accounts a node may listen on any address, and only authenticated users may make requests that are not public.
 func TestPublicAddress(t *testing.T) {
+	t.Parallel()
 	node := serveNode(t, "mem:", "chttpd/bind_address=0.0.0.0")
 	url := strings.Replace(withoutAdmin(node.url), "0.0.0.0", "127.0.0.1", 1)
 	for path, want := range map[string]int{"": 200, "_up": 200, "_all_dbs": 401, "_replicator": 401, "_node/_local/_config": 401} {
 		status, answer := request(t, http.MethodGet, url+path, "")
 		assert.Equal(t, want, status, "%s: %s", path, answer)
-		status, answer = request(t, http.MethodGet, withAdmin(url)+path, "")
-		assert.Equal(t, http.StatusOK, status, "%s: %s", path, answer)
+		ask(t, http.StatusOK, http.MethodGet, withAdmin(url)+path, "")
 	}
-	status, _ := request(t, http.MethodPut, url+"anything", "")
-	assert.Equal(t, http.StatusUnauthorized, status)
+	ask(t, http.StatusUnauthorized, http.MethodPut, url+"anything", "")
 	assert.Zero(t, node.end(syscall.SIGTERM))
 	assert.NotContains(t, node.logged(), adminPassword)
 }
 
 // A frontend renews a weak hash when its user logs in.
 func TestHashesAreRenewed(t *testing.T) {
+	t.Parallel()
 	node := serveNode(t, "mem:")
 	const path = "_users/org.couchdb.user:ann"
-	// Of the password "password" and the salt "salt".
+	// The hash of the password "password" with the salt "salt".
 	status, answer := node.request(http.MethodPut, path, `{"type":"user","name":"ann","roles":[],
 		"password_scheme":"simple","salt":"salt","password_sha":"c88e9c67041a74e0357befdff93f87dde0904214"}`)
 	require.Equal(t, http.StatusCreated, status, answer)
-	status, answer = node.request(http.MethodGet, "_users/_changes", "")
-	require.Equal(t, http.StatusOK, status)
+	answer = node.ask(http.StatusOK, http.MethodGet, "_users/_changes", "")
 	seq := regexp.MustCompile(`"last_seq":"([^"]+)"`).FindStringSubmatch(answer)
 	require.NotNil(t, seq, answer)
-	status, answer = request(t, http.MethodGet, strings.Replace(withoutAdmin(node.url), "://", "://ann:password@", 1)+"_session", "")
-	require.Equal(t, http.StatusOK, status, answer)
-	status, answer = node.request(http.MethodGet, "_users/_changes?feed=longpoll&since="+seq[1], "")
-	require.Equal(t, http.StatusOK, status)
+	ask(t, http.StatusOK, http.MethodGet, strings.Replace(withoutAdmin(node.url), "://", "://ann:password@", 1)+"_session", "")
+	answer = node.ask(http.StatusOK, http.MethodGet, "_users/_changes?feed=longpoll&since="+seq[1], "")
 	require.Contains(t, answer, "org.couchdb.user:ann")
-	status, answer = node.request(http.MethodGet, path, "")
-	require.Equal(t, http.StatusOK, status)
+	answer = node.ask(http.StatusOK, http.MethodGet, path, "")
 	require.Contains(t, answer, `"password_scheme":"pbkdf2"`)
 	require.Zero(t, node.end(syscall.SIGTERM))
 }

@@ -4,35 +4,25 @@ import (
 	"context"
 	"strings"
 
-	"github.com/rs/zerolog"
-
-	"settee/frontend/accounts"
 	"settee/pkg/config"
 )
 
-// hashAdmins puts hashes in the place of passwords that the files of the configuration have in
-// [admins] in plain text, now and when the configuration changes, until ctx ends. They are those of
-// the store: every node that reads such a file takes the same sessions.
-func hashAdmins(ctx context.Context, live *config.Live, known *accounts.Accounts, files []string, log zerolog.Logger) {
+// hashAdmins replaces plain-text passwords in [admins] of the configuration files by hashes, now and after each change
+// of the configuration, until ctx ends. The hashes come from the store, so all nodes that read the same file accept the
+// same sessions.
+func (n *node) hashAdmins(ctx context.Context) {
 	said := ""
-	for ctx.Err() == nil {
-		changed := live.Changed()
-		if err := hashAdminsOnce(ctx, live.Current(), known, files, log); err != nil && ctx.Err() == nil && err.Error() != said {
+	n.follow(ctx, func(cfg *config.Config) {
+		if err := n.hashAdminsOf(ctx, cfg); err != nil && ctx.Err() == nil && err.Error() != said {
 			said = err.Error()
-			log.Warn().Str("reason", strings.ReplaceAll(said, "\n", "; ")).
-				Msg("passwords of [admins] stay in plain text in the configuration's files")
+			n.log.Warn().Str("reason", strings.ReplaceAll(said, "\n", "; ")).
+				Msg("passwords of [admins] stay in plain text in the configuration files")
 		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-		}
-	}
+	})
 }
 
-func hashAdminsOnce(
-	ctx context.Context, cfg *config.Config, known *accounts.Accounts, files []string, log zerolog.Logger,
-) error {
-	hashed, err := known.HashedAdmins(ctx, cfg)
+func (n *node) hashAdminsOf(ctx context.Context, cfg *config.Config) error {
+	hashed, err := n.accounts.HashedAdmins(ctx, cfg)
 	if err != nil {
 		return err
 	}
@@ -45,9 +35,9 @@ func hashAdminsOnce(
 	if len(replacements) == 0 {
 		return nil
 	}
-	changed, err := config.ReplaceInFiles(files, replacements)
+	changed, err := config.ReplaceInFiles(n.files, replacements)
 	for _, file := range changed {
-		log.Info().Str("file", file).Msg("passwords of [admins] were in plain text in this file, and are hashed now")
+		n.log.Info().Str("file", file).Msg("passwords of [admins] were in plain text in this file and are hashed now")
 	}
 	return err
 }

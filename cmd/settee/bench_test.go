@@ -13,11 +13,9 @@ import (
 	"settee/pkg/kv/kvtest"
 )
 
-// BenchmarkReplicateOne posts to _replicate of a node what copies a database of one
-// document into a new one, both on that node, and waits for the answer. replicate/put
-// compares this with the PUT that wrote the document, in the median. With a FoundationDB,
-// a node on that takes turns with a node on a directory, and fdb/pebble is the ratio
-// of their times.
+// BenchmarkReplicateOne times a POST to _replicate that copies a database with one document into a new one on the same
+// node. replicate/put is the median ratio to the PUT that wrote the document. With FoundationDB, nodes on FoundationDB
+// and on a directory take turns, and fdb/pebble is the ratio of their times.
 func BenchmarkReplicateOne(b *testing.B) {
 	embedded := serveTimed(b, "pebble:"+filepath.Join(b.TempDir(), "data"))
 	nodes := map[string]*timedNode{"pebble": embedded}
@@ -30,7 +28,7 @@ func BenchmarkReplicateOne(b *testing.B) {
 			node.replicateOne(b, n)
 		}
 	}
-	b.ReportMetric(0, "ns/op") // it is of more than is measured
+	b.ReportMetric(0, "ns/op") // ns/op includes more than what is measured
 	for engine, node := range nodes {
 		replicate, put := median(node.replicates), median(node.puts)
 		b.ReportMetric(float64(replicate.Microseconds())/1000, engine+"-ms")
@@ -41,7 +39,7 @@ func BenchmarkReplicateOne(b *testing.B) {
 	}
 }
 
-// timedNode is a node, and how long it took for requests.
+// timedNode is a node with the durations of its requests.
 type timedNode struct {
 	*process
 	puts, replicates []time.Duration
@@ -52,7 +50,7 @@ func serveTimed(b *testing.B, store string) *timedNode {
 	return &timedNode{process: serveNode(b, store)}
 }
 
-// replicateOne makes a database of one document and replicates it.
+// replicateOne creates a database with one document and replicates it.
 func (n *timedNode) replicateOne(b *testing.B, number int) {
 	b.Helper()
 	source, target := fmt.Sprint("source", number), fmt.Sprint("target", number)
@@ -62,7 +60,7 @@ func (n *timedNode) replicateOne(b *testing.B, number int) {
 		fmt.Sprintf(`{"source":%q,"target":%q,"create_target":true}`, n.url+"/"+source, n.url+"/"+target), http.StatusOK))
 }
 
-// timed does a request, and returns how long the node took to answer it with the status.
+// timed makes a request, checks the status and returns the duration.
 func (n *timedNode) timed(b *testing.B, method, path, body string, want int) time.Duration {
 	b.Helper()
 	began := time.Now()

@@ -15,7 +15,7 @@ import (
 	"settee/pkg/couch/couchtest"
 )
 
-// PouchDB syncs with a database of a node, both ways.
+// PouchDB syncs with a database of a node in both directions.
 func TestPouchDB(t *testing.T) {
 	t.Parallel()
 	node := serveNode(t, aStore(t))
@@ -31,23 +31,21 @@ func TestNano(t *testing.T) {
 	assert.Zero(t, node.end(syscall.SIGTERM))
 }
 
-// PouchDB Server replicates from a node's database and to another one, and the node from
-// one to the other by way of PouchDB Server.
+// PouchDB Server replicates from a node's database and to another one, and the node replicates from one to the other
+// through PouchDB Server.
 func TestPouchDBServer(t *testing.T) {
 	t.Parallel()
 	peer := couchtest.Start(t)
 	node := serveNode(t, aStore(t))
 	source := node.url + "source"
-	status, answer := node.request(http.MethodPut, "source", "")
-	require.Equal(t, http.StatusCreated, status, answer)
+	node.ask(http.StatusCreated, http.MethodPut, "source", "")
 	couchtest.Populate(t, source, couchtest.Population{
 		Seed: 3, Docs: 500, Conflicted: 50, Deleted: 50, Attachments: couchtest.Sizes(3, 30, 1<<20),
 	})
 	by := func(server, source, target string) {
 		t.Helper()
 		body := fmt.Sprintf(`{"source":%q,"target":%q,"create_target":true}`, source, target)
-		status, answer := request(t, http.MethodPost, server+"/_replicate", body)
-		require.Equal(t, http.StatusOK, status, answer)
+		ask(t, http.StatusOK, http.MethodPost, server+"/_replicate", body)
 		couchtest.SameTrees(t, source, target)
 	}
 	server := strings.TrimSuffix(node.url, "/")
@@ -59,24 +57,21 @@ func TestPouchDBServer(t *testing.T) {
 	assert.Zero(t, node.end(syscall.SIGTERM))
 }
 
-// A run between databases of its own node writes its checkpoint there when the node is stopped.
+// A run between databases of its own node writes its checkpoint when the node is stopped.
 func TestStopWithReplicationOfItself(t *testing.T) {
 	t.Parallel()
 	store := aStore(t)
 	node := serveNode(t, store, "settee/grace_period_sec=120")
 	for _, path := range []string{"from", "to"} {
-		status, answer := node.request(http.MethodPut, path, "")
-		require.Equal(t, http.StatusCreated, status, answer)
+		node.ask(http.StatusCreated, http.MethodPut, path, "")
 	}
 	body := fmt.Sprintf(`{"source":%q,"target":%q,"continuous":true}`, node.url+"from", node.url+"to")
-	status, answer := node.request(http.MethodPost, "_replicate", body)
-	require.Equal(t, http.StatusAccepted, status, answer)
+	answer := node.ask(http.StatusAccepted, http.MethodPost, "_replicate", body)
 	var accepted struct {
 		LocalID string `json:"_local_id"`
 	}
 	require.NoError(t, json.Unmarshal([]byte(answer), &accepted))
-	status, answer = node.request(http.MethodPut, "from/one", `{"n":1}`)
-	require.Equal(t, http.StatusCreated, status, answer)
+	node.ask(http.StatusCreated, http.MethodPut, "from/one", `{"n":1}`)
 	require.Eventually(t, exists(t, node.url+"to/one"), limit, 5*time.Millisecond)
 	assert.Zero(t, node.end(syscall.SIGTERM))
 	<-node.read
@@ -84,32 +79,27 @@ func TestStopWithReplicationOfItself(t *testing.T) {
 	assert.NotContains(t, node.logged(), "grace period")
 
 	node = serveNode(t, store)
-	status, answer = node.request(http.MethodGet, "to/_local/"+strings.TrimSuffix(accepted.LocalID, "+continuous"), "")
-	require.Equal(t, http.StatusOK, status, answer)
+	answer = node.ask(http.StatusOK, http.MethodGet, "to/_local/"+strings.TrimSuffix(accepted.LocalID, "+continuous"), "")
 	assert.Contains(t, answer, `"docs_written":1`)
 	assert.Zero(t, node.end(syscall.SIGTERM))
 }
 
-// The replications of one node are replicated to another one, and run there as well.
+// The replication documents of one node are replicated to another one, and run there as well.
 func TestReplicatorDatabaseIsReplicated(t *testing.T) {
 	t.Parallel()
 	first, second := serveNode(t, aStore(t)), serveNode(t, aStore(t))
-	status, answer := first.request(http.MethodPut, "a", "")
-	require.Equal(t, http.StatusCreated, status, answer)
+	first.ask(http.StatusCreated, http.MethodPut, "a", "")
 	for n := range 5 {
 		body := fmt.Sprintf(`{"source":%q,"target":%q,"create_target":true,"continuous":true,"tag":"mine"}`,
 			first.url+"a", fmt.Sprintf("%sb%d", second.url, n))
-		status, answer = first.request(http.MethodPut, fmt.Sprintf("_replicator/job-%d", n), body)
-		require.Equal(t, http.StatusCreated, status, answer)
+		first.ask(http.StatusCreated, http.MethodPut, fmt.Sprintf("_replicator/job-%d", n), body)
 	}
 	body := fmt.Sprintf(`{"source":%q,"target":%q}`, first.url+"_replicator", second.url+"_replicator")
-	status, answer = first.request(http.MethodPost, "_replicate", body)
-	require.Equal(t, http.StatusOK, status, answer)
+	first.ask(http.StatusOK, http.MethodPost, "_replicate", body)
 	couchtest.SameTrees(t, first.url+"_replicator", second.url+"_replicator")
 
 	jobs := func() (ids []string) {
-		status, answer := second.request(http.MethodGet, "_scheduler/jobs", "")
-		require.Equal(t, http.StatusOK, status, answer)
+		answer := second.ask(http.StatusOK, http.MethodGet, "_scheduler/jobs", "")
 		var list struct {
 			Jobs []struct {
 				DocID    string `json:"doc_id"`
@@ -124,23 +114,19 @@ func TestReplicatorDatabaseIsReplicated(t *testing.T) {
 		return ids
 	}
 	assert.ElementsMatch(t, []string{"job-0", "job-1", "job-2", "job-3", "job-4"}, jobs())
-	// Both nodes run them.
-	status, answer = first.request(http.MethodPut, "a/late", "{}")
-	require.Equal(t, http.StatusCreated, status, answer)
+	// Both nodes run the replications.
+	first.ask(http.StatusCreated, http.MethodPut, "a/late", "{}")
 	for n := range 5 {
 		require.Eventually(t, exists(t, fmt.Sprintf("%sb%d/late", second.url, n)), limit, 20*time.Millisecond)
 	}
 	// A deletion is replicated as well.
-	status, answer = first.request(http.MethodGet, "_replicator/job-3", "")
-	require.Equal(t, http.StatusOK, status, answer)
+	answer := first.ask(http.StatusOK, http.MethodGet, "_replicator/job-3", "")
 	var doc struct {
 		Rev string `json:"_rev"`
 	}
 	require.NoError(t, json.Unmarshal([]byte(answer), &doc))
-	status, answer = first.request(http.MethodDelete, "_replicator/job-3?rev="+doc.Rev, "")
-	require.Equal(t, http.StatusOK, status, answer)
-	status, answer = first.request(http.MethodPost, "_replicate", body)
-	require.Equal(t, http.StatusOK, status, answer)
+	first.ask(http.StatusOK, http.MethodDelete, "_replicator/job-3?rev="+doc.Rev, "")
+	first.ask(http.StatusOK, http.MethodPost, "_replicate", body)
 	assert.ElementsMatch(t, []string{"job-0", "job-1", "job-2", "job-4"}, jobs())
 	assert.Zero(t, first.end(syscall.SIGTERM))
 	assert.Zero(t, second.end(syscall.SIGTERM))

@@ -13,26 +13,26 @@ import (
 	"settee/replicator/jobs"
 )
 
-// ledger keeps, in the store itself, each state of a replication job that a node writes: in the
-// transaction that writes it, at the place of its commit. So it has what was
-// committed and nothing else, whatever the node was told, in the order of the commits.
+// ledger records each state of a replication job that a node writes, in the same transaction, keyed by the commit's
+// versionstamp. So it has exactly the committed states, in the order of the commits, even if a node does not learn the
+// result of a commit.
 type ledger struct {
 	states tuple.Subspace // (state, type) of the job layer
 	rows   tuple.Subspace
-	writes atomic.Int64 // that were tried
+	writes atomic.Int64 // attempted
 }
 
-// stateTag is fdbjobs' first element of the keys of states.
+// stateTag is the first element of fdbjobs' keys of states.
 const stateTag = 1
 
 func newLedger(prefix []byte) *ledger {
 	return &ledger{
-		states: tuple.SubspaceFromBytes(prefix).Sub(stateTag, jobs.Type),
+		states: tuple.SubspaceFromBytes(prefix).Sub(stateTag, jobs.QueueName),
 		rows:   tuple.NewSubspace("ledger"),
 	}
 }
 
-// record returns the store of a node whose writes are to be kept.
+// record returns a store that records the writes of a node.
 func (l *ledger) record(db kv.Database) kv.Database { return recorded{db, l} }
 
 type recorded struct {
@@ -62,13 +62,12 @@ func (tx *recordedTx) Set(key, value []byte) {
 	stamp := tuple.IncompleteVersionstamp(uint16(tx.writes.Add(1)))
 	row, err := tx.ledger.rows.PackWithVersionstamp(stamp, id[0])
 	if err != nil {
-		panic(err) // there is one stamp in it
+		panic(err) // the key has one versionstamp
 	}
 	tx.SetVersionstampedKey(row, value)
 }
 
-// await waits until the nodes have written so many more states. It returns false if ctx ends
-// first.
+// await waits until the nodes have written n more states. It returns false if ctx ends first.
 func (l *ledger) await(ctx context.Context, writes int) bool {
 	until := l.writes.Load() + int64(writes)
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -83,12 +82,12 @@ func (l *ledger) await(ctx context.Context, writes int) bool {
 	return true
 }
 
-// history is what the ledger says of one job.
+// history is the history of one job in the ledger.
 type history struct {
-	runs   map[string]bool // all so far, by node and name there
+	runs   map[string]bool // all so far, by node and run name
 	run    string          // the latest
 	last   replicator.JobState
-	trail  []string // what was written
+	trail  []string // states written
 	faults []string
 }
 
@@ -124,9 +123,8 @@ func (l *ledger) read(ctx context.Context, db kv.Database) (map[string]*history,
 	return found, nil
 }
 
-// add takes the next state. A run that has written nothing for good when another one has, or
-// after which the job has ended, has not overlapped with any. Statistics of one
-// replication id do not shrink.
+// add checks the next state. Runs must not overlap: a run must not write after another one has, or after the end of the
+// job. The statistics of a replication id must not shrink.
 func (h *history) add(state replicator.JobState) {
 	run := state.Node + "/" + state.PID
 	h.trail = append(h.trail, fmt.Sprintf("%s %s %s docs_written=%d %v",

@@ -3,11 +3,10 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,56 +14,45 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"settee/cmd/settee/internal/lifecycle"
 	"settee/fdbjobs"
-	"settee/frontend"
 	"settee/pkg/config"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
+	"settee/pkg/kv/enginetest"
 	"settee/pkg/kv/faultkv"
-	"settee/pkg/kv/kvtest"
-	"settee/pkg/kv/memkv"
+	"settee/pkg/sealed"
 	"settee/replicator/jobs"
 	"settee/replicator/scheduler"
 )
 
-// cluster is a store with one api_frontend node, which listens, and replication nodes that
-// come and go, all in this process. The databases that are replicated are the frontend's.
+// cluster is a store with one listening api_frontend node, and with replication nodes that come and go, all in this
+// process. The replicated databases are the frontend's.
 type cluster struct {
 	*testing.T
 	db     kv.Database
 	ledger *ledger
 	config *config.Config // of the replication nodes
-	url    string         // of the frontend, with its administrator and a slash at its end
+	url    string         // of the frontend, with administrator and final slash
 	jobs   *jobs.Store
 	docs   *docstore.Store
-	feeds  atomic.Int64 // that are being served now
+	feeds  atomic.Int64 // being served now
 	log    *logCounts
 	end    func() // of the frontend
 
 	mu      sync.Mutex
-	nodes   []*runner // those that run
+	nodes   []*runner // running
 	started int
 }
 
-var (
-	jobsPrefix = []byte("jobs")
-	docsPrefix = []byte("docs")
-)
-
-// clusterTimeout is how long a job may go without a sign of life.
+// clusterTimeout is the activity timeout of jobs.
 const clusterTimeout = 6 * time.Second
 
 func newCluster(t *testing.T, sets ...string) *cluster {
-	db, ok := kvtest.Cluster(t)
-	if !ok {
-		var err error
-		db, err = memkv.Open(memkv.Options{})
-		require.NoError(t, err)
-	}
+	db := enginetest.ClusterOr(t, enginetest.Memory)
 	cfg, _, err := config.Load(config.Options{Flags: sets})
 	require.NoError(t, err)
 	c := &cluster{T: t, db: db, ledger: newLedger(jobsPrefix), config: cfg, log: &logCounts{counts: map[string]int{}}}
@@ -73,7 +61,7 @@ func newCluster(t *testing.T, sets ...string) *cluster {
 	return c
 }
 
-// faulty returns the store as one process sees it, with faults of its own.
+// faulty returns a process's view of the store, with faults of its own.
 func (c *cluster) faulty(seed uint64) kv.Database {
 	return faultkv.Wrap(c.db, faultkv.Options{Seed: seed, MaxLag: 2 * time.Second, Rates: faultkv.Rates{
 		faultkv.Conflict: 0.03, faultkv.UnknownCommitted: 0.05, faultkv.UnknownNotCommitted: 0.03,
@@ -85,38 +73,23 @@ func (c *cluster) faulty(seed uint64) kv.Database {
 func (c *cluster) listen() {
 	cfg, _, err := config.Load(config.Options{Environ: adminEnvironment, Flags: []string{"chttpd_auth/iterations=10"}})
 	require.NoError(c, err)
-	db := c.faulty(1 << 32)
-	layer := fdbjobs.Open(db, jobsPrefix)
-	c.jobs, err = jobs.Open(c.Context(), db, layer, jobs.Options{Documents: docsPrefix})
-	require.NoError(c, err)
-	live, err := config.OpenLive(c.Context(), cfg, config.LiveOptions{Store: db, Prefix: []byte("config/")})
-	require.NoError(c, err)
-	c.docs = openDocuments(db, docsPrefix, c.jobs, live.Current)
-	require.NoError(c, createDatabases(c.Context(), c.docs))
-	known, err := openAccounts(c.Context(), db, nil, c.docs, live, nil, zerolog.Nop())
-	require.NoError(c, err)
-	n := node{live: live, log: zerolog.Nop(), jobs: c.jobs, docs: c.docs}
-	n.keepUp(layer)
-	handler := frontend.New(frontend.Options{
-		Jobs: c.jobs, Documents: c.docs, Accounts: known, Config: live, Version: "test", Log: zerolog.Nop(),
-	})
-	n.frontend, n.drain = frontend.NewServer(handler), handler.Drain
-	n.frontend.Handler = c.countFeeds(n.frontend.Handler)
-	listener, err := new(net.ListenConfig).Listen(c.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(c, err)
-	c.url = withAdmin("http://" + listener.Addr().String() + "/")
-	var serving sync.WaitGroup
-	serving.Go(func() { assert.ErrorIs(c, n.frontend.Serve(listener), http.ErrServerClosed) })
-	c.end = func() {
-		err := n.shutdown()
-		serving.Wait()
-		c.docs.Close()
-		layer.Close()
-		require.NoError(c, errors.Join(err, c.db.Close()))
-	}
+	n := &node{cfg: cfg, db: c.faulty(1 << 32), keys: new(sealed.Keys)}
+	stop := runParts(c.T, n,
+		lifecycle.Part{Start: n.openConfiguration}, n.jobsPart(), n.documentsPart(),
+		lifecycle.Part{Start: n.createDatabases}, lifecycle.Part{Start: n.openAccounts},
+		n.frontendPart(),
+		lifecycle.Part{Start: func(ctx context.Context) error {
+			n.frontend.Handler = c.countFeeds(n.frontend.Handler)
+			address, err := n.frontend.listen(ctx, netip.MustParseAddrPort("127.0.0.1:0"), n.frontend.Serve, n.fail)
+			c.url = withAdmin("http://" + address + "/")
+			return err
+		}},
+		lifecycle.Worker(n.runUpkeep))
+	c.jobs, c.docs = n.jobs, n.docs
+	c.end = stop
 }
 
-// countFeeds counts the changes feeds that wait for changes: jobs have one each.
+// countFeeds counts the waiting changes feeds, one per job.
 func (c *cluster) countFeeds(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/_changes") && r.URL.Query().Get("feed") == "continuous" {
@@ -130,7 +103,7 @@ func (c *cluster) countFeeds(next http.Handler) http.Handler {
 // runner is a replication node.
 type runner struct {
 	name   string
-	db     *gatedDB
+	db     *enginetest.Controlled
 	server *scheduler.Server
 	drop   context.CancelFunc
 	ended  chan struct{}
@@ -143,11 +116,11 @@ func (c *cluster) start() {
 	defer c.mu.Unlock()
 	c.started++
 	w := &runner{name: fmt.Sprint("node", c.started), ended: make(chan struct{})}
-	w.db = newGatedDB(c.ledger.record(c.faulty(uint64(c.started))))
-	layer := fdbjobs.Open(w.db, jobsPrefix)
+	w.db = enginetest.Control(c.ledger.record(c.faulty(uint64(c.started))))
+	layer := fdbjobs.Open(w.db, jobsPrefix, fdbjobs.Options{})
 	store, err := jobs.Open(c.Context(), w.db, layer, jobs.Options{Documents: docsPrefix})
 	if err != nil {
-		panic(err) // of no fault that the store has
+		panic(err) // not caused by the store's faults
 	}
 	w.server = scheduler.New(scheduler.Options{Jobs: store, Config: func() *config.Config { return c.config }, Node: w.name, Log: zerolog.New(c.log)})
 	var ctx context.Context
@@ -164,7 +137,7 @@ func (c *cluster) start() {
 	c.nodes = append(c.nodes, w)
 }
 
-// take takes a random node out of those that run, unless it is the last one.
+// take removes a random running node from nodes, unless it is the last one.
 func (c *cluster) take(random *rand.Rand) *runner {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -183,10 +156,9 @@ func (c *cluster) running() int {
 	return len(c.nodes)
 }
 
-// disturb drops nodes at random moments, so many times, and starts others; or cuts one off
-// from the store for a time, with all that it is doing. Moments are counted in states that
-// the nodes write, about as many as pause at most from one to the next. At the end there are three nodes, or
-// more.
+// disturb drops nodes at random moments, the given number of times, and starts others, or cuts a node off from the
+// store for some time. Moments are counted in states written by the nodes, with at most pause states from one to the
+// next. At the end there are at least three nodes.
 func (c *cluster) disturb(ctx context.Context, random *rand.Rand, times, pause int) {
 	for range times {
 		if !c.ledger.await(ctx, pause/10+random.IntN(pause)) {
@@ -213,21 +185,20 @@ func (c *cluster) disturb(ctx context.Context, random *rand.Rand, times, pause i
 	}
 }
 
-// cut cuts a node off from the store, for less or more than the time after which others take
-// its jobs.
+// cut cuts a node off from the store, for less or more than the time after which other nodes take its jobs.
 func (c *cluster) cut(ctx context.Context, w *runner, length time.Duration) {
-	w.db.shut()
+	reach := w.db.HoldBefore()
 	select {
 	case <-time.After(length):
 	case <-ctx.Done():
 	}
-	w.db.open()
+	reach()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.nodes = append(c.nodes, w)
 }
 
-// stop ends the replication nodes: they put their jobs back.
+// stop stops the replication nodes, which put their jobs back.
 func (c *cluster) stop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -259,7 +230,7 @@ func (l *logCounts) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// leftBehind is how many jobs the nodes did not put back, or do not know of whether they did.
+// leftBehind returns the number of jobs that the nodes did not put back, or may not have put back.
 func (l *logCounts) leftBehind() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -275,41 +246,4 @@ func (l *logCounts) String() string {
 		fmt.Fprintf(&out, "%6d %s\n", count, message)
 	}
 	return out.String()
-}
-
-// gatedDB is a store that a process can be cut off from.
-type gatedDB struct {
-	kv.Database
-	mu   sync.Mutex
-	gate chan struct{} // closed while the store can be reached
-}
-
-func newGatedDB(db kv.Database) *gatedDB {
-	g := &gatedDB{Database: db, gate: make(chan struct{})}
-	close(g.gate)
-	return g
-}
-
-func (g *gatedDB) shut() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.gate = make(chan struct{})
-}
-
-func (g *gatedDB) open() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	close(g.gate)
-}
-
-func (g *gatedDB) Transact(ctx context.Context, fn func(kv.Transaction) error) error {
-	g.mu.Lock()
-	gate := g.gate
-	g.mu.Unlock()
-	select {
-	case <-gate:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	return g.Database.Transact(ctx, fn)
 }

@@ -8,7 +8,7 @@ import (
 	"settee/pkg/config"
 )
 
-// configFlags are the flags of commands that read the configuration.
+// configFlags are the flags of all commands that read the configuration.
 type configFlags struct {
 	files, sets []string
 	store       string
@@ -16,11 +16,11 @@ type configFlags struct {
 
 func (f *configFlags) register(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVar(&f.files, "config", nil,
-		"an ini file, or a directory of them; may be given several times, later ones are stronger")
+		"an ini file, or a directory of ini files; may be repeated, and later ones win")
 	cmd.Flags().StringArrayVar(&f.sets, "set", nil,
-		"a setting, as section/key=value; may be given several times")
+		"a setting, as section/key=value; may be repeated")
 	cmd.Flags().StringVar(&f.store, "store", "",
-		"where everything is kept: pebble:DIRECTORY or mem:")
+		"the URL of the store: pebble:DIRECTORY, mem: or fdb:CLUSTER_FILE?prefix=NAME")
 }
 
 func (f *configFlags) load() (*config.Config, []config.Warning, error) {

@@ -2,37 +2,37 @@ package main
 
 import (
 	"net/http"
-	"slices"
 	"strings"
 	"sync/atomic"
 
 	"github.com/rs/zerolog"
 
 	"settee/pkg/config"
-	"settee/pkg/couch"
+	"settee/pkg/outbound"
 	"settee/pkg/redact"
+	"settee/pkg/sockopt"
 	"settee/replicator"
 )
 
-// connections are those of a node, to the endpoints of all its jobs.
+// connections are the connections of a node to the endpoints of all its jobs.
 type connections struct {
-	pool    *couch.Pool
+	pool    *outbound.Pool
 	current func() *config.Config
 	log     zerolog.Logger
 
 	requests, successes, failures atomic.Int64 // so far
 }
 
-// newConnections makes a node's pool. It reads the configuration again for each request.
+// newConnections returns a node's connections. They read the configuration again for each request.
 func newConnections(current func() *config.Config, log zerolog.Logger) *connections {
 	c := &connections{current: current, log: log}
 	type reading struct {
 		of   *config.Config // which never changes
-		pool couch.PoolConfig
+		pool outbound.PoolConfig
 	}
 	var last atomic.Pointer[reading]
-	c.pool = couch.NewPool(couch.PoolOptions{
-		Config: func() couch.PoolConfig {
+	c.pool = outbound.NewPool(outbound.PoolOptions{
+		Config: func() outbound.PoolConfig {
 			cfg := current()
 			r := last.Load()
 			if r == nil || r.of != cfg {
@@ -46,23 +46,19 @@ func newConnections(current func() *config.Config, log zerolog.Logger) *connecti
 	return c
 }
 
-// poolConfig is what the configuration says of connections.
-func poolConfig(cfg *config.Config) couch.PoolConfig {
-	depth := config.CertificateMaxDepth.Get(cfg)
-	if depth == 0 {
-		depth = -1 // 0 is the default there
-	}
-	return couch.PoolConfig{
+// poolConfig returns the configuration of the pool.
+func poolConfig(cfg *config.Config) outbound.PoolConfig {
+	return outbound.PoolConfig{
 		ConnectTimeout: config.ConnectionTimeout.Get(cfg),
 		IdleTimeout:    config.ConnectionCloseInterval.Get(cfg),
-		Sockets:        socketDefaults(config.SocketOptionDefaults.Get(cfg)),
+		Sockets:        config.SocketOptionDefaults.Get(cfg),
 		ConnectTo:      overrides(config.ConnectToOverrides.Get(cfg)),
 		Denied:         config.DeniedNetworks.Get(cfg),
-		TLS: couch.TLSConfig{
+		TLS: outbound.TLSConfig{
 			Insecure:    !config.VerifyCertificates.Get(cfg),
 			Report:      config.VerifyCertificatesLog.Get(cfg),
 			CAFile:      config.TrustedCertificatesFile.Get(cfg),
-			MaxDepth:    depth,
+			MaxDepth:    new(config.CertificateMaxDepth.Get(cfg)),
 			CertFile:    config.CertificateFile.Get(cfg),
 			KeyFile:     config.KeyFile.Get(cfg),
 			KeyPassword: config.KeyPassword.Get(cfg),
@@ -70,60 +66,30 @@ func poolConfig(cfg *config.Config) couch.PoolConfig {
 	}
 }
 
-func overrides(list []config.ConnectTo) []couch.ConnectTo {
-	var rules []couch.ConnectTo
+func overrides(list []config.ConnectTo) []outbound.ConnectTo {
+	var rules []outbound.ConnectTo
 	for _, c := range list {
-		rules = append(rules, couch.ConnectTo(c))
+		rules = append(rules, outbound.ConnectTo(c))
 	}
 	return rules
 }
 
-func socketDefaults(o config.SocketOptions) couch.SocketOptions {
-	return sockets(o.KeepAlive, o.NoDelay, o.SendBuffer, o.ReceiveBuffer)
-}
-
-// sockets makes options of those that are set; the others are Go's.
-func sockets(keepAlive, noDelay *bool, send, receive *int) couch.SocketOptions {
-	var o couch.SocketOptions
-	o.NoKeepAlive = keepAlive != nil && !*keepAlive
-	o.Delay = noDelay != nil && !*noDelay
-	if send != nil {
-		o.SendBuffer = *send
-	}
-	if receive != nil {
-		o.ReceiveBuffer = *receive
-	}
-	return o
-}
-
-// jobSockets are the options that a job has and may have, or nil for the node's.
-func jobSockets(o *replicator.SocketOptions, valid []string) *couch.SocketOptions {
+// jobSockets returns a job's socket options that are in valid. It returns nil, for the node's options, if the job has
+// none.
+func jobSockets(o *sockopt.Options, valid []string) *sockopt.Options {
 	if o == nil {
 		return nil
 	}
-	allowed := *o
-	if !slices.Contains(valid, "keepalive") {
-		allowed.KeepAlive = nil
-	}
-	if !slices.Contains(valid, "nodelay") {
-		allowed.NoDelay = nil
-	}
-	if !slices.Contains(valid, "sndbuf") {
-		allowed.SendBuffer = nil
-	}
-	if !slices.Contains(valid, "recbuf") {
-		allowed.ReceiveBuffer = nil
-	}
-	return new(sockets(allowed.KeepAlive, allowed.NoDelay, allowed.SendBuffer, allowed.ReceiveBuffer))
+	return new(o.Only(valid))
 }
 
-// transport is what makes the requests of a run to one of its endpoints. It is scheduler.Options.Transport.
-func (c *connections) transport(endpoint replicator.Endpoint, options *replicator.SocketOptions) http.RoundTripper {
+// transport returns the transport for a run's requests to an endpoint. It is a scheduler.Options.Transport.
+func (c *connections) transport(endpoint replicator.Endpoint, options *sockopt.Options) http.RoundTripper {
 	cfg := c.current()
 	if config.ValidEndpointProtocolsLog.Get(cfg) && strings.HasPrefix(endpoint.URL, "http:") {
-		c.log.Warn().Stringer("endpoint", endpoint).Msg("an endpoint is plain http: whoever can get in between reads and changes everything")
+		c.log.Warn().Stringer("endpoint", endpoint).Msg("an endpoint is plain http: an attacker on the network can read and change everything")
 	}
-	t, err := c.pool.Transport(couch.TransportOptions{
+	t, err := c.pool.Transport(outbound.TransportOptions{
 		Proxy:   endpoint.Proxy,
 		Sockets: jobSockets(options, config.ValidSocketOptions.Get(cfg)),
 	})
@@ -133,7 +99,7 @@ func (c *connections) transport(endpoint replicator.Endpoint, options *replicato
 	return counting{c, t}
 }
 
-// failing makes no requests: a job with a proxy that makes no sense must not do without.
+// failing fails every request. A job with an invalid proxy must not connect without it.
 type failing struct{ err error }
 
 func (f failing) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -143,7 +109,7 @@ func (f failing) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, f.err
 }
 
-// counting counts requests and how they were answered.
+// counting counts requests and their results.
 type counting struct {
 	to   *connections
 	next http.RoundTripper

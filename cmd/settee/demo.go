@@ -14,7 +14,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -29,7 +28,7 @@ const (
 	demoSource    = "animals"
 	demoTarget    = "animals-copy"
 	demoAdmin     = "demo" // the name of the administrator
-	// demoAnswer bounds what the demo waits for an answer, and for the node to start or stop.
+	// demoAnswer is the time limit for a response, and for starting and stopping the node.
 	demoAnswer = 30 * time.Second
 )
 
@@ -39,9 +38,8 @@ func newDemo() *cobra.Command {
 		Use:   "demo",
 		Short: "Show a replication: start a node, fill a database, copy it, and clean up",
 		Long: "demo starts a node on a temporary directory and a free port, fills a database, and copies it\n" +
-			"to another one of the same node with a document in _replicator. It shows the requests that it\n" +
-			"makes, how far the replication is, and the result. Then it stops the node and removes the\n" +
-			"directory.",
+			"to another one of the same node with a document in _replicator. It shows its requests, the\n" +
+			"progress of the replication and the result. Then it stops the node and removes the directory.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if documents < 1 {
@@ -52,15 +50,15 @@ func newDemo() *cobra.Command {
 			return demo(ctx, cmd.OutOrStdout(), documents)
 		},
 	}
-	cmd.Flags().IntVar(&documents, "documents", documents, "how many documents to copy")
+	cmd.Flags().IntVar(&documents, "documents", documents, "the number of documents to copy")
 	return cmd
 }
 
-// demo runs the demonstration with a node of its own.
+// demo starts a node, runs the demonstration with it and stops it.
 func demo(ctx context.Context, out io.Writer, documents int) (err error) {
 	dir, err := os.MkdirTemp("", "settee-demo")
 	if err != nil {
-		return fmt.Errorf("making a directory for the store: %w", err)
+		return fmt.Errorf("creating a directory for the store: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	node, err := startDemoNode(ctx, dir)
@@ -68,120 +66,109 @@ func demo(ctx context.Context, out io.Writer, documents int) (err error) {
 		return err
 	}
 	d := demonstration{out: out, url: node.url, password: node.password}
-	d.say("A node of its own runs at %s, its store is in %s.", node.url, dir)
+	d.say("A node for this demo runs at %s. Its store is in %s.", node.url, dir)
 	err = d.run(ctx, documents)
 	if stopErr := node.stop(); err == nil {
 		err = stopErr
 	}
 	if err == nil {
-		d.say("The node has stopped, and its store is removed.")
+		d.say("The node has stopped, and its store has been removed.")
 	}
 	return err
 }
 
-// demoNode is settee serve in a process of its own.
+// demoNode is a process that runs settee serve.
 type demoNode struct {
 	cmd      *exec.Cmd
 	url      string // ends in a slash
-	password string // of its administrator
-	log      *tail
+	password string // the administrator's
+
+	read chan struct{} // closed when the process has closed its standard error
+	log  string        // the end of it, once read is closed
 }
 
-// startDemoNode returns when the node accepts requests.
+// startDemoNode starts a node and returns when it accepts requests.
 func startDemoNode(ctx context.Context, dir string) (*demoNode, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("finding the program: %w", err)
 	}
 	n := &demoNode{
-		// Not killed with ctx: the node is stopped as operators do it.
-		//nolint:gosec // the program is this one
+		// ctx does not kill the node; stop stops it with SIGTERM.
+		//nolint:gosec // it runs this program
 		cmd:      exec.CommandContext(context.WithoutCancel(ctx), self, "serve", "--store", "pebble:"+dir, "--set", "chttpd/port=0", "--set", "log/level=info"),
-		log:      &tail{url: make(chan string, 1)},
 		password: rand.Text(),
+		read:     make(chan struct{}),
 	}
-	n.cmd.Stderr = n.log
-	// Whatever roles and administrators this shell gives its nodes, this one needs both, and has its
-	// own: not in a flag, which others can see.
+	// The node has both roles and its own administrator, whatever the environment says. The password
+	// is not in a flag, because other users of this host can see flags.
 	n.cmd.Env = append(os.Environ(), "COUCHDB_NODE_TYPE_API_FRONTEND=true", "COUCHDB_NODE_TYPE_REPLICATION=true",
 		"COUCHDB_USER="+demoAdmin, "COUCHDB_PASSWORD="+n.password)
-	if err := n.cmd.Start(); err != nil {
+	stderr, err := n.cmd.StderrPipe()
+	if err == nil {
+		err = n.cmd.Start()
+	}
+	if err != nil {
 		return nil, fmt.Errorf("starting the node: %w", err)
 	}
+	url := make(chan string, 1)
+	go n.readLog(stderr, url)
 	select {
-	case n.url = <-n.log.url:
+	case n.url = <-url:
 		return n, nil
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	case <-time.After(demoAnswer):
-		err = fmt.Errorf("it does not accept requests after %s", demoAnswer)
+		err = fmt.Errorf("it did not accept requests within %s", demoAnswer)
 	}
 	return nil, errors.Join(fmt.Errorf("starting the node: %w", err), n.stop())
 }
 
-// stop stops the node, and returns what it ended with.
+// maxLog is the approximate number of bytes of a log that are kept.
+const maxLog = 4_000
+
+// readLog reads the node's log, and sends the node's URL.
+func (n *demoNode) readLog(stderr io.Reader, url chan<- string) {
+	defer close(n.read)
+	for lines := bufio.NewScanner(stderr); lines.Scan(); {
+		n.log = n.log[max(0, len(n.log)-maxLog):] + lines.Text() + "\n"
+		var line struct {
+			URL string `json:"url"`
+		}
+		if json.Unmarshal(lines.Bytes(), &line) == nil && line.URL != "" {
+			select {
+			case url <- line.URL:
+			default: // it is known
+			}
+		}
+	}
+}
+
+// stop stops the node, and returns an error if it ended with one.
 func (n *demoNode) stop() error {
-	_ = n.cmd.Process.Signal(syscall.SIGTERM) // the error is that it has ended
+	_ = n.cmd.Process.Signal(syscall.SIGTERM) // fails only if the node has ended
 	killer := time.AfterFunc(demoAnswer, func() { _ = n.cmd.Process.Kill() })
 	defer killer.Stop()
+	<-n.read
 	if err := n.cmd.Wait(); err != nil {
-		return fmt.Errorf("the node ended with %w; the end of its log:\n%s", err, n.log)
+		return fmt.Errorf("the node ended with %w. The end of its log:\n%s", err, n.log)
 	}
 	return nil
 }
 
-// tail keeps the end of a node's log, and finds in it where the node listens.
-type tail struct {
-	url chan string
-
-	mu    sync.Mutex
-	lines bytes.Buffer
-}
-
-// maxTail is how much of a log is kept, about.
-const maxTail = 4_000
-
-func (t *tail) Write(text []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.lines.Len() > maxTail {
-		t.lines.Reset()
-	}
-	t.lines.Write(text)
-	scanner := bufio.NewScanner(bytes.NewReader(text))
-	for scanner.Scan() {
-		var line struct {
-			URL string `json:"url"`
-		}
-		if json.Unmarshal(scanner.Bytes(), &line) == nil && line.URL != "" {
-			select {
-			case t.url <- line.URL:
-			default:
-			}
-		}
-	}
-	return len(text), nil
-}
-
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.lines.String()
-}
-
-// demonstration is the requests of the demo.
+// demonstration makes the requests of the demo.
 type demonstration struct {
 	out      io.Writer
 	url      string
 	password string // of the node's administrator
 }
 
-// endpoint is the URL of a database, with the administrator's name and a password.
+// endpoint returns the URL of a database, with the administrator's name and the given password.
 func (d *demonstration) endpoint(database, password string) string {
 	return strings.Replace(d.url, "://", "://"+demoAdmin+":"+password+"@", 1) + database
 }
 
-// definition is the replication.
+// definition returns the replication document.
 func (d *demonstration) definition(password string) map[string]any {
 	return map[string]any{
 		"source": d.endpoint(demoSource, password), "target": d.endpoint(demoTarget, password), "create_target": true,
@@ -222,12 +209,12 @@ func (d *demonstration) run(ctx context.Context, documents int) error {
 	d.say("GET  /%s: %d documents, after %s (%.0f a second)",
 		demoTarget, target.Documents, took.Round(time.Millisecond), float64(target.Documents)/took.Seconds())
 	if target.Documents != documents {
-		return fmt.Errorf("the copy has %d documents, and the source %d", target.Documents, documents)
+		return fmt.Errorf("the copy has %d documents, but the source has %d", target.Documents, documents)
 	}
 	return nil
 }
 
-// fill makes the source database.
+// fill creates and fills the source database.
 func (d *demonstration) fill(ctx context.Context, documents int) error {
 	if err := d.do(ctx, http.MethodPut, demoSource, nil, nil); err != nil {
 		return err
@@ -245,7 +232,7 @@ func (d *demonstration) fill(ctx context.Context, documents int) error {
 	return nil
 }
 
-// follow shows how far the replication is, until it has ended.
+// follow shows the progress of the replication until it has ended.
 func (d *demonstration) follow(ctx context.Context, documents int) error {
 	bar := progressbar.DefaultSilent(int64(documents))
 	if file, ok := d.out.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
@@ -287,12 +274,13 @@ func (d *demonstration) follow(ctx context.Context, documents int) error {
 	}
 }
 
-// demoError is an answer that is not the one that the demo expects.
+// demoError is the error of a response with a status of 400 or more.
 type demoError struct{ request, answer string }
 
 func (e *demoError) Error() string { return e.request + ": " + e.answer }
 
-// do makes a request, with a body as JSON if there is one, and reads the answer's.
+// do makes a request, with body as JSON if it is not nil, and decodes the response into into if that
+// is not nil.
 func (d *demonstration) do(ctx context.Context, method, path string, body, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, demoAnswer)
 	defer cancel()

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -14,29 +15,29 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"settee/fdbjobs"
+	"settee/cmd/settee/internal/lifecycle"
 	"settee/pkg/config"
 	"settee/pkg/couch/couchtest"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
+	"settee/pkg/kv/enginetest"
 	"settee/pkg/kv/faultkv"
-	"settee/pkg/kv/memkv"
-	"settee/pkg/tuple"
+	"settee/pkg/sealed"
 	"settee/replicator"
 	"settee/replicator/jobs"
-	"settee/replicator/scheduler"
 )
 
-// The databases that every server has are there from the start, and stay over a restart.
+// The databases that every server has exist from the start, and survive a restart.
 func TestSystemDatabases(t *testing.T) {
+	t.Parallel()
 	store := aStore(t)
 	for range 2 {
 		assert.Zero(t, serveNode(t, store).end(syscall.SIGTERM))
 	}
-	db, err := kv.Open(t.Context(), store)
+	db, err := kv.Open(t.Context(), store, kv.Options{})
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, db.Close()) }()
-	docs := docstore.Open(db, tuple.NewSubspace("docs").Bytes(), docstore.Options{})
+	docs := docstore.Open(db, docsPrefix, docstore.Options{})
 	defer docs.Close()
 	var names []string
 	for name, err := range docs.Databases(t.Context(), docstore.ListOptions{}) {
@@ -46,58 +47,74 @@ func TestSystemDatabases(t *testing.T) {
 	assert.Equal(t, []string{"_replicator", "_users"}, names)
 }
 
-// parts are what serve puts together, on a store with faults.
-type parts struct {
-	*testing.T
-	jobs *jobs.Store
-	docs *docstore.Store
+// runParts starts parts of a node, and returns a function that stops them.
+func runParts(t *testing.T, n *node, parts ...lifecycle.Part) (stop func()) {
+	t.Helper()
+	n.log, n.failed = zerolog.Nop(), make(chan error, 1)
+	ctx, cancel := context.WithCancel(context.Background())
+	started, ended := make(chan struct{}), make(chan error, 1)
+	go func() {
+		ended <- lifecycle.Run(ctx, append(parts, lifecycle.Part{Start: func(context.Context) error {
+			close(started)
+			return nil
+		}}), lifecycle.Options{Failed: n.failed, Grace: n.gracePeriod, Ending: func() {}, CutOff: func() {}})
+	}()
+	select {
+	case <-started:
+	case err := <-ended:
+		require.NoError(t, err, "starting the node")
+	}
+	return func() {
+		cancel()
+		assert.NoError(t, <-ended)
+	}
 }
 
-func assemble(t *testing.T, sets ...string) *parts {
-	db, err := memkv.Open(memkv.Options{})
-	require.NoError(t, err)
+// documents is a node without a frontend, on a store with faults.
+type documents struct {
+	*testing.T
+	*node
+}
+
+func serveDocuments(t *testing.T, sets ...string) *documents {
+	db := enginetest.Memory(t)
 	faulty := faultkv.Wrap(db, faultkv.Options{Seed: 1, Rates: faultkv.Rates{
 		faultkv.Conflict: 0.05, faultkv.UnknownCommitted: 0.1, faultkv.UnknownNotCommitted: 0.05, faultkv.Delay: 0.05,
 	}})
 	cfg, _, err := config.Load(config.Options{Flags: sets})
 	require.NoError(t, err)
-	layer, prefix := fdbjobs.Open(faulty, []byte("jobs")), []byte("docs")
-	p := &parts{T: t}
-	p.jobs, err = jobs.Open(t.Context(), faulty, layer, jobs.Options{Documents: prefix})
-	require.NoError(t, err)
-	live, err := config.OpenLive(t.Context(), cfg, config.LiveOptions{Store: faulty, Prefix: []byte("config/")})
-	require.NoError(t, err)
-	p.docs = openDocuments(faulty, prefix, p.jobs, live.Current)
-	n := node{live: live, log: zerolog.Nop(), jobs: p.jobs, docs: p.docs}
-	n.scheduler = scheduler.New(scheduler.Options{Jobs: p.jobs, Config: live.Current, Node: "n"})
-	var running sync.WaitGroup
-	running.Go(func() { _ = n.scheduler.Run(context.Background()) })
-	n.keepUp(layer)
+	n := &node{cfg: cfg, db: faulty, keys: new(sealed.Keys)}
+	stop := runParts(t, n,
+		lifecycle.Part{Start: n.openConfiguration}, n.jobsPart(), n.documentsPart(), lifecycle.Worker(n.runUpkeep), n.replicationPart())
 	t.Cleanup(func() {
-		assert.NoError(t, n.shutdown())
-		running.Wait()
-		p.docs.Close()
-		layer.Close()
-		assert.NoError(t, db.Close())
+		stop()
 	})
-	// As nodes do that start together.
+	// As by nodes that start at the same time.
 	var creating sync.WaitGroup
 	for range 3 {
-		creating.Go(func() { assert.NoError(t, createDatabases(context.Background(), p.docs)) })
+		creating.Go(func() { assert.NoError(t, n.createDatabases(context.Background())) })
 	}
 	creating.Wait()
-	return p
+	return &documents{t, n}
 }
 
-func (p *parts) put(id, format string, args ...any) error {
+// put writes a new document. A commit of unknown result is repeated, and the result is a conflict if the document's job
+// has changed it meanwhile.
+func (p *documents) put(id, format string, args ...any) error {
 	db, err := p.docs.Database(p.Context(), "_replicator")
 	require.NoError(p, err)
 	_, err = db.Put(p.Context(), docstore.Edit{ID: id, Body: fmt.Appendf(nil, format, args...)})
+	if errors.Is(err, docstore.ErrConflict) {
+		doc, err := db.Get(p.Context(), id, docstore.GetOptions{})
+		require.NoError(p, err)
+		require.Greater(p, doc.Rev.Pos, int64(1), "the job has changed it")
+		return nil
+	}
 	return err
 }
 
-// state waits for a document to say how its replication ended.
-func (p *parts) state(id string) (members map[string]any) {
+// state waits until a document records how its replication ended.
+func (p *documents) state(id string) (members map[string]any) {
 	p.Helper()
 	require.Eventually(p, func() bool {
 		db, err := p.docs.Database(p.Context(), "_replicator")
@@ -111,7 +128,7 @@ func (p *parts) state(id string) (members map[string]any) {
 	return members
 }
 
-func (p *parts) listed() (ids []string) {
+func (p *documents) listed() (ids []string) {
 	list, err := p.jobs.List(p.Context(), jobs.ListOptions{Limit: jobs.MaxLimit})
 	require.NoError(p, err)
 	for _, job := range list.Jobs {
@@ -121,12 +138,13 @@ func (p *parts) listed() (ids []string) {
 	return ids
 }
 
-// Documents make replications, which are run and written to their ends.
+// Documents start replications, and get the results.
 func TestReplicatorDatabase(t *testing.T) {
+	t.Parallel()
 	couchtest.Each(t, func(t *testing.T, peer couchtest.Peer) {
 		source, target := peer.DB(t, "docsource"), peer.DB(t, "doctarget")
 		couchtest.Populate(t, source, couchtest.Population{Seed: 5, Docs: 60, Conflicted: 5, Deleted: 5})
-		p := assemble(t, "replicator/retries_per_request=0", "replicator/valid_proxy_protocols=http")
+		p := serveDocuments(t, "replicator/retries_per_request=0", "replicator/valid_proxy_protocols=http")
 
 		require.NoError(t, p.put("once", `{"source":%q,"target":%q,"mine":[1]}`, source, target))
 		ended := p.state("once")
@@ -152,7 +170,7 @@ func TestReplicatorDatabase(t *testing.T) {
 		require.ErrorAs(t, p.put("bad", `{"source":%q,"target":%q,"proxy":"socks5://h/"}`, source, target), &refused)
 		assert.Equal(t, "proxy", refused.Field)
 
-		// With the database everything ends that it has begun.
+		// When the database is deleted, its replications end.
 		db, err := p.docs.Database(t.Context(), "_replicator")
 		require.NoError(t, err)
 		live := replicator.PersistentJobID(db.Instance(), "live")
@@ -160,7 +178,7 @@ func TestReplicatorDatabase(t *testing.T) {
 		assert.Empty(t, p.listed())
 		_, err = p.jobs.Get(t.Context(), live)
 		require.ErrorIs(t, err, jobs.ErrNotFound)
-		require.NoError(t, createDatabases(t.Context(), p.docs))
+		require.NoError(t, p.createDatabases(t.Context()))
 		require.NoError(t, p.put("live", `{"source":%q,"target":%q}`, source, target))
 		assert.Equal(t, "completed", p.state("live")["_replication_state"])
 	})

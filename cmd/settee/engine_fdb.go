@@ -2,5 +2,5 @@
 
 package main
 
-// The engine that needs FoundationDB's C library.
+// This engine needs FoundationDB's C library.
 import _ "settee/pkg/kv/fdbkv"

@@ -24,7 +24,7 @@ import (
 	"settee/pkg/ipv4in6"
 )
 
-// resolverFile is where a host says which name servers it asks.
+// resolverFile is the file that lists the name servers of the host.
 const resolverFile = "/etc/resolv.conf"
 
 func newFirewall() *cobra.Command {
@@ -34,18 +34,18 @@ func newFirewall() *cobra.Command {
 		Use:   "firewall",
 		Short: "Print nftables rules for a node, from its configuration",
 		Long: "firewall prints nftables rules for the host, or the network namespace, of a node that is started\n" +
-			"with the same flags and environment. They replace the table inet settee and touch no other. What they\n" +
-			"do not name is dropped, whether it comes in or goes out:\n\n" +
-			"  api_frontend  its ports are open, unless they listen on loopback; of other hosts it reaches the\n" +
-			"                coordinators that the store's cluster file names\n" +
-			"  replication   no port is open; it reaches the store, the name servers of " + resolverFile + " and, over\n" +
-			"                TCP, every address outside [replicator] denied_networks\n\n" +
-			"A cluster whose servers are not all coordinators, the port of ssh, a clock: --in and --out let more\n" +
-			"through, as nft writes it.",
+			"with the same flags and environment. They replace the table inet settee and change no other table.\n" +
+			"They drop all traffic, incoming and outgoing, except:\n\n" +
+			"  api_frontend  incoming: its ports, unless they listen on loopback; outgoing: the coordinators in the\n" +
+			"                store's cluster file\n" +
+			"  replication   incoming: nothing; outgoing: the store, the name servers of " + resolverFile + " and,\n" +
+			"                over TCP, every address outside [replicator] denied_networks\n\n" +
+			"--in and --out allow more, with expressions of nft: for servers of the cluster that are not\n" +
+			"coordinators, for ssh, or for a time server.",
 		Example: "  settee firewall --config /etc/settee/local.ini --in 'tcp dport 22' |\n    nft --file -",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, _, err := flags.load() // serve warns
+			cfg, _, err := flags.load() // serve prints the warnings
 			if err != nil {
 				return err
 			}
@@ -63,30 +63,30 @@ func newFirewall() *cobra.Command {
 		},
 	}
 	flags.register(cmd)
-	cmd.Flags().StringArrayVar(&in, "in", nil, "what else may come in, as an nft expression; may be given several times")
-	cmd.Flags().StringArrayVar(&out, "out", nil, "what else may go out, as an nft expression; may be given several times")
+	cmd.Flags().StringArrayVar(&in, "in", nil, "an nft expression for other incoming traffic to allow; may be repeated")
+	cmd.Flags().StringArrayVar(&out, "out", nil, "an nft expression for other outgoing traffic to allow; may be repeated")
 	return cmd
 }
 
-// rules are what goes into ruleset.
+// rules are the values of the template ruleset.
 type rules struct {
 	Roles     config.Roles
-	Listeners []netip.AddrPort // that others can reach
-	Store     []netip.AddrPort // the coordinators; none where the store is this host's
-	Resolvers []netip.Addr     // the name servers that are asked, if any has to be
-	Denied    []netip.Prefix   // none contains another
-	Masked    []masked         // what is denied beside them
+	Listeners []netip.AddrPort // that other hosts can reach
+	Store     []netip.AddrPort // the coordinators; none if the store is on this host
+	Resolvers []netip.Addr     // the name servers, if the node resolves names
+	Denied    []netip.Prefix   // no prefix contains another
+	Masked    []masked         // denied addresses that Denied does not contain
 	MoreIn    []string
 	MoreOut   []string
 }
 
-// newRules makes the rules of a node.
+// newRules returns the rules of a node.
 func newRules(ctx context.Context, cfg *config.Config, resolvers string) (*rules, error) {
 	r := &rules{Roles: cfg.Roles()}
 	if r.Roles.APIFrontend {
 		for _, e := range entrances(cfg) {
 			if e.address.Port() == 0 {
-				return nil, errors.New("a port is 0, which takes any that is free: the rules need its number")
+				return nil, errors.New("a port is 0, which means any free port: the rules need its number")
 			}
 			if !e.address.Addr().IsLoopback() {
 				r.Listeners = append(r.Listeners, e.address)
@@ -108,15 +108,15 @@ func newRules(ctx context.Context, cfg *config.Config, resolvers string) (*rules
 	return r, nil
 }
 
-// findStore finds the coordinators of a store that is a FoundationDB cluster, and reports
-// whether any of them is known by a name.
+// findStore sets Store to the coordinators of a store on FoundationDB, and reports whether the
+// cluster file has a coordinator by name.
 func (r *rules) findStore(ctx context.Context, store string) (byName bool, err error) {
 	u, err := url.Parse(store)
 	if err != nil || u.Scheme != "fdb" {
 		return false, err
 	}
 	if u.Path == "" {
-		return false, fmt.Errorf("%v names no cluster file, from which the rules are made", config.Store)
+		return false, fmt.Errorf("%v names no cluster file: the rules need one to find the coordinators", config.Store)
 	}
 	text, err := os.ReadFile(u.Path)
 	if err != nil {
@@ -162,11 +162,11 @@ func (r *rules) resolveCoordinator(ctx context.Context, coordinator string) erro
 	return err
 }
 
-// readResolvers returns the name servers of a resolv.conf that are other hosts.
+// readResolvers returns the name servers in the file that are not on this host.
 func readResolvers(path string) ([]netip.Addr, error) {
 	text, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("reading which name servers are asked: %w", err)
+		return nil, fmt.Errorf("reading the list of name servers: %w", err)
 	}
 	var all []netip.Addr
 	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
@@ -181,14 +181,14 @@ func readResolvers(path string) ([]netip.Addr, error) {
 	return all, nil
 }
 
-// masked is IPv6 addresses that have one of some values where a mask has ones.
+// masked are the IPv6 addresses that have one of the values in the bits that are set in the mask.
 type masked struct {
 	Mask   netip.Addr
 	Values []netip.Addr
 }
 
-// spelledOut returns networks with the IPv6 addresses that carry one of their IPv4 addresses: those that are
-// networks, too, and the others.
+// spelledOut returns the networks, and the IPv6 addresses that embed one of their IPv4 addresses, as networks if
+// possible, otherwise as masked values.
 func spelledOut(networks []netip.Prefix) ([]netip.Prefix, []masked) {
 	var all []netip.Prefix
 	others := map[netip.Addr][]netip.Addr{} // values by mask
@@ -210,7 +210,7 @@ func spelledOut(networks []netip.Prefix) ([]netip.Prefix, []masked) {
 	return outermost(all), rest
 }
 
-// outermost returns networks in order, without those that are part of another one: nft refuses a set that has such.
+// outermost returns the networks in order, without those inside another one, because nft refuses overlapping networks.
 func outermost(networks []netip.Prefix) []netip.Prefix {
 	byWidth := slices.SortedStableFunc(slices.Values(networks), func(a, b netip.Prefix) int { return cmp.Compare(a.Bits(), b.Bits()) })
 	var outer []netip.Prefix
@@ -223,13 +223,12 @@ func outermost(networks []netip.Prefix) []netip.Prefix {
 	return outer
 }
 
-// The names in icmpv6 are what IPv6 cannot do without on a network: neighbours and routers
-// find one another by them.
+// ruleset allows the ICMPv6 messages that every IPv6 network needs to find neighbours and routers.
 var ruleset = template.Must(template.New("ruleset").Funcs(template.FuncMap{
 	"to": func(a netip.Addr) string {
 		switch {
 		case a.IsUnspecified() && a.Is6():
-			return "" // of both kinds
+			return "" // IPv4 and IPv6
 		case a.IsUnspecified():
 			return "meta nfproto ipv4 "
 		case a.Is4():

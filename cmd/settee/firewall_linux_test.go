@@ -21,15 +21,14 @@ import (
 	"settee/pkg/couch/couchtest"
 )
 
-// patience is how long an attempt waits that is to come to nothing: the rules drop it, or
-// refuse it at once.
+// patience is the time limit of an attempt that should fail, because the rules drop or refuse it.
 const patience = time.Second
 
-// printRules returns what scripts/firewall prints.
+// printRules returns the output of scripts/firewall.
 func printRules(t *testing.T, role string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command("../../scripts/firewall", args...)
-	cmd.Env = append(os.Environ(), "SETTEE="+built, "COUCHDB_NODE_TYPE_API_FRONTEND=false", "COUCHDB_NODE_TYPE_REPLICATION=false",
+	cmd.Env = append(os.Environ(), "SETTEE="+built(), "COUCHDB_NODE_TYPE_API_FRONTEND=false", "COUCHDB_NODE_TYPE_REPLICATION=false",
 		"COUCHDB_NODE_TYPE_"+strings.ToUpper(role)+"=true")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
@@ -48,7 +47,7 @@ func (n *network) protect(t *testing.T) {
 		"--out", fmt.Sprintf("ip daddr %s udp dport 53", outsideHost.four)), "nft", "--file", "-")
 }
 
-// attempt is a connection that somebody tries to make.
+// attempt is an attempt to connect.
 type attempt struct {
 	from     *netns.Namespace
 	protocol string
@@ -60,7 +59,7 @@ func (a attempt) String() string {
 	return fmt.Sprintf("from %s to %s over %s", a.from.Name, a.to, a.protocol)
 }
 
-// make makes it, for some time. It is there when an answer comes back.
+// make makes the attempt, with a time limit. It succeeds when an answer arrives.
 func (a attempt) make(ctx context.Context, most time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
@@ -78,7 +77,7 @@ func (a attempt) make(ctx context.Context, most time.Duration) error {
 	return err
 }
 
-// answerAll answers whatever comes to a host over TCP on some ports, and over UDP on port 53.
+// answerAll answers everything that a host receives over TCP on some ports, and over UDP on port 53.
 func answerAll(n *netns.Namespace, ports ...string) {
 	n.Helper()
 	for _, port := range ports {
@@ -143,10 +142,10 @@ func TestFirewall(t *testing.T) {
 	add(n.frontend, denied, replicationHost, "5984", "17986")
 	add(n.replication, allowed, storeHost, "4500")
 	add(n.replication, allowed, outsideHost, "5984", "443")
-	add(n.replication, allowed, frontendHost, "5984") // an endpoint as any other
+	add(n.replication, allowed, frontendHost, "5984") // an endpoint like any other
 	add(n.replication, denied, frontendHost, "22")
 	attempts = append(attempts,
-		// By default [replicator] denied_networks has link-local addresses.
+		// By default [replicator] denied_networks contains link-local addresses.
 		attempt{n.replication, "tcp", outsideHost.local + ":443", denied},
 		attempt{n.frontend, "udp", outsideHost.four + ":53", denied},
 		attempt{n.frontend, "udp", "[" + outsideHost.six + "]:53", denied},
@@ -154,11 +153,11 @@ func TestFirewall(t *testing.T) {
 		attempt{n.replication, "udp", storeHost.four + ":53", denied},
 		attempt{n.outside, "udp", replicationHost.four + ":53", denied},
 		attempt{n.outside, "udp", frontendHost.four + ":53", denied},
-		// A host is no stranger to itself.
+		// A host may connect to itself.
 		attempt{n.frontend, "tcp", frontendHost.four + ":22", allowed},
 		attempt{n.replication, "tcp", "[::1]:17986", allowed},
 	)
-	// Those of IPv6 that carry an address of IPv4 are with it. All of them are the host outside here.
+	// IPv6 addresses that embed a denied IPv4 address are denied as well. All of them belong to the outside host here.
 	for address, allows := range map[string]bool{
 		"64:ff9b::169.254.84.2": denied, "64:ff9b::192.0.2.33": allowed,
 		"2002:a9fe:5402::1": denied, "2002:c000:221::1": allowed,
@@ -190,11 +189,11 @@ func TestFirewall(t *testing.T) {
 	}
 	try(false)
 	n.protect(t)
-	n.protect(t) // loading them again changes nothing
+	n.protect(t) // loading the rules again changes nothing
 	try(true)
 }
 
-// startFoundationDB starts a server with the cluster file that protect has in mind.
+// startFoundationDB starts a server with the cluster file that protect uses.
 func (n *network) startFoundationDB(t *testing.T) (storeURL string) {
 	dir := t.TempDir()
 	cluster := filepath.Join(dir, "fdb.cluster")

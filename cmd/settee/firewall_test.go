@@ -13,6 +13,7 @@ import (
 )
 
 func TestFirewallRules(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
@@ -24,7 +25,7 @@ func TestFirewallRules(t *testing.T) {
 	resolvers := write("resolv.conf", "search example.org\nnameserver 169.254.169.253\nnameserver 127.0.0.53\nnameserver 2001:db8::53\n")
 	const frontend, replication = "node_types/replication=false", "node_types/api_frontend=false"
 	for name, test := range map[string]struct {
-		sets, in, out []string // the lines of the chains that are not always there
+		sets, in, out []string // the optional lines of the chains
 	}{
 		"frontend": {[]string{frontend, cluster, "chttpd/bind_address=any"}, []string{"tcp dport 5984 accept"}, []string{
 			"ip daddr 10.0.3.1 tcp dport 4500 accept", "ip daddr 10.0.3.2 tcp dport 4500 accept",
@@ -77,8 +78,9 @@ func TestFirewallRules(t *testing.T) {
 	}
 }
 
-// Without a name server of another host, this host's own asks.
+// Without a name server on another host, only this host's own resolver asks.
 func TestFirewallRulesWithAResolverOfTheHost(t *testing.T) {
+	t.Parallel()
 	cfg, _, err := config.Load(config.Options{Flags: []string{"replicator/denied_networks=none"}})
 	require.NoError(t, err)
 	r, err := newRules(t.Context(), cfg, filepath.Join(t.TempDir(), "none"))
@@ -93,6 +95,7 @@ func TestFirewallRulesWithAResolverOfTheHost(t *testing.T) {
 }
 
 func TestFirewallRefuses(t *testing.T) {
+	t.Parallel()
 	empty := filepath.Join(t.TempDir(), "empty")
 	require.NoError(t, os.WriteFile(empty, nil, 0o600))
 	for name, test := range map[string]struct {

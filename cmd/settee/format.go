@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -12,45 +13,64 @@ import (
 	"settee/pkg/tuple"
 )
 
-// format is the version of everything that this binary writes into a store. Nodes
-// of one format may run together, and on a store of theirs alone.
+// format is the version of everything that this binary writes into a store. Nodes of the same
+// format may run together. A node converts a store of format 4 or 5, and refuses other formats than
+// this one and sealedFormat.
 //
-// 2: the job layer has owners' standings, an index by owner, and expiries. There is no
-// way from 1, which no release wrote.
+// 2 adds the usage of owners, an index of jobs by owner, and expiries to the job layer. A store of
+// format 1 cannot be converted: no release wrote it.
 //
-// 3: there are databases, and jobs of their documents. A node of 2 would run such a job
-// without writing its end into the document, and on after the document's database was
-// deleted, so the two must not run together. There is no way from 2, which no release wrote.
+// 3 adds databases and the jobs of their documents. A node of format 2 would run such a job
+// without writing the result into the document, and would go on after the document's database was
+// deleted. So nodes of 2 and 3 must not run together. A store of format 2 cannot be converted: no
+// release wrote it.
 //
-// 4: the job layer counts an owner's jobs by tag, which a node of 3 does not. There is no way
-// from 3, which no release wrote.
-const format = int64(4)
+// 4 adds counts of an owner's jobs by tag to the job layer, which a node of format 3 does not
+// maintain. A store of format 3 cannot be converted: no release wrote it. 5 is 4 with sealed values.
+//
+// 6 has no transitions of jobs, for which nodes of formats 4 and 5 wait, and counts in a job's row
+// how often it has entered each status, which they cannot read. Their rows are read as they are.
+const format = int64(6)
 
-// sealedFormat is that of a store in which something may be sealed, since a node has had keys
-// ([secrets] key_file). Otherwise it is 4, so nodes that know nothing of it must be replaced
-// before: they would take what is sealed for broken, and end the jobs.
-const sealedFormat = int64(5)
+// sealedFormat is the format of a store that may have sealed values, because a node had keys
+// ([secrets] key_file). Everything else is as in format 6. A node that knows only format 6 refuses
+// such a store: it would treat sealed values as corrupt, and fail the jobs.
+const sealedFormat = int64(7)
 
-// noteEvery is how often a node notes how far the store's versions have come.
-const noteEvery = 10 * time.Second
+// converted has the formats that are converted, and what each becomes.
+var converted = map[int64]int64{4: format, 5: sealedFormat}
+
+const (
+	// noteEvery is the interval at which a node stores the current version of the store, and its key.
+	noteEvery = 10 * time.Second
+	// quietFor is how long no node may have stored the version of a store that is to be converted.
+	quietFor = 2 * noteEvery
+)
+
+// The prefixes of the layers' keys. All keys of a store begin with one of these, or with (meta).
+var (
+	accountsPrefix = tuple.NewSubspace("accounts").Bytes()
+	configPrefix   = tuple.NewSubspace("config").Bytes()
+	docsPrefix     = tuple.NewSubspace("docs").Bytes()
+	jobsPrefix     = tuple.NewSubspace("fdbjobs").Bytes()
+)
 
 // The keys of (meta):
 //
 //	(meta, "format") -> (format)
-//	(meta, "stamp")  -> versionstamp of the latest noting, 10 bytes
+//	(meta, "stamp")  -> versionstamp of the commit that wrote it last, 10 bytes
 //	(meta, "keys", id): see metaKeys
 //
-// Rows are ordered by versionstamps throughout. A backup that is restored into a
-// cluster whose versions are lower would get new rows in front of old ones: hence
-// the stamp.
+// Many rows are ordered by versionstamps. If a backup is restored into a cluster whose versions are
+// lower, new rows would come before old ones. The stamp shows this when a node starts.
 var (
 	metaFormat = tuple.NewSubspace("meta").Pack("format")
 	metaStamp  = tuple.NewSubspace("meta").Pack("stamp")
 )
 
-// openStore opens the store of a configuration, having checked that this binary may use it.
-func openStore(ctx context.Context, cfg *config.Config) (kv.Database, error) {
-	db, err := kv.Open(ctx, config.Store.Get(cfg))
+// openStore opens the configured store, and checks that this binary may use it.
+func openStore(ctx context.Context, cfg *config.Config, opts kv.Options) (kv.Database, error) {
+	db, err := kv.Open(ctx, config.Store.Get(cfg), opts)
 	if err == nil {
 		if err = checkStore(ctx, db); err != nil {
 			err = errors.Join(err, db.Close())
@@ -62,58 +82,98 @@ func openStore(ctx context.Context, cfg *config.Config) (kv.Database, error) {
 	return db, nil
 }
 
-// checkStore makes sure that this binary may use the store, and makes a new one
-// its own.
+// checkStore returns an error if this binary must not use the store. It writes the format into a
+// new store, and converts a store of an earlier format, unless nodes that know only that one use it.
 func checkStore(ctx context.Context, db kv.Database) error {
+	var earlier []byte // the stamp of a store to convert
+	err := db.Transact(ctx, func(tx kv.Transaction) (err error) {
+		earlier, err = checkIn(tx, nil, kv.Exclusive(db))
+		return err
+	})
+	if err != nil || earlier == nil {
+		return err
+	}
+	kv.Sleep(ctx, quietFor)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	return db.Transact(ctx, func(tx kv.Transaction) error {
-		stored, stamp, version := tx.Get(metaFormat), tx.Get(metaStamp), tx.ReadVersion()
-		value, err := stored.Await()
-		if err != nil {
-			return err
-		}
-		if value == nil {
-			tx.Set(metaFormat, tuple.Tuple{format}.Pack())
-		} else if err := checkFormat(value); err != nil {
-			return err
-		}
-		highest, err := stamp.Await()
-		if err != nil {
-			return err
-		}
-		current, err := version.Await()
-		if err != nil {
-			return err
-		}
-		if len(highest) == len(kv.Versionstamp{}) {
-			if seen := int64(binary.BigEndian.Uint64(highest)); seen > current {
-				return fmt.Errorf("the store has seen version %d, and is at %d now: it was restored into a younger cluster. "+
-					"New rows would come before old ones. Stop all nodes, run `advanceversion %d` in fdbcli, and start again",
-					seen, current, seen+1_000_000_000)
-			}
-		}
-		noteVersion(tx)
-		return nil
+		_, err := checkIn(tx, earlier, false)
+		return err
 	})
 }
 
-func checkFormat(value []byte) error {
-	elements, err := tuple.Unpack(value)
-	if err != nil || len(elements) != 1 {
-		return errors.New("the store's format is not one of settee's: something else is kept there")
+// checkIn is a transaction of checkStore. It converts a store of an earlier format if it is quiet: if no other process
+// has it, or if its stamp is still the one given. Otherwise it returns the stamp, or an error if one was given.
+func checkIn(tx kv.Transaction, given []byte, exclusive bool) (earlier []byte, err error) {
+	stored, stamp, version := tx.Get(metaFormat), tx.Get(metaStamp), tx.ReadVersion()
+	value, err := stored.Await()
+	if err != nil {
+		return nil, err
 	}
-	if elements[0] != format && elements[0] != sealedFormat {
-		return fmt.Errorf("the store has format %v, and this version of settee knows %d and %d only", elements[0], format, sealedFormat)
+	highest, err := stamp.Await()
+	if err != nil {
+		return nil, err
+	}
+	next, err := nextFormat(value)
+	switch {
+	case err != nil:
+		return nil, err
+	case next == 0: // this one
+	case value == nil || exclusive || given != nil && bytes.Equal(highest, given):
+		tx.Set(metaFormat, tuple.Tuple{next}.Pack())
+	case given == nil:
+		return append([]byte{}, highest...), nil // not nil
+	default:
+		return nil, errors.New("the store has the format of an earlier version of settee, and nodes of that version use it: stop all of them, and start this one again")
+	}
+	if err := checkVersion(highest, version); err != nil {
+		return nil, err
+	}
+	noteVersion(tx)
+	return nil, nil
+}
+
+// checkVersion returns an error if the store has been at a later version than it is now.
+func checkVersion(highest []byte, version kv.Future[int64]) error {
+	current, err := version.Await()
+	if err != nil || len(highest) != len(kv.Versionstamp{}) {
+		return err
+	}
+	if seen := int64(binary.BigEndian.Uint64(highest)); seen > current {
+		return fmt.Errorf("the store has been at version %d and is at %d now, because it was restored into a younger cluster. "+
+			"New rows would come before old ones. Stop all nodes, run `advanceversion %d` in fdbcli, and start them again",
+			seen, current, seen+1_000_000_000)
 	}
 	return nil
 }
 
-// noteVersion stores the stamp of this transaction's commit.
-func noteVersion(tx kv.Transaction) {
-	tx.SetVersionstampedValue(metaStamp, make([]byte, len(kv.Versionstamp{})+4)) // 4 bytes of offset: 0
+// nextFormat returns the format to give a store that has one, nil if it is new: 0 if it has this binary's.
+func nextFormat(value []byte) (int64, error) {
+	if value == nil {
+		return format, nil
+	}
+	elements, err := tuple.Unpack(value)
+	if err != nil || len(elements) != 1 {
+		return 0, errors.New("the store's format is not one of settee's: something else uses this store")
+	}
+	if elements[0] == format || elements[0] == sealedFormat {
+		return 0, nil
+	}
+	stored, _ := elements[0].(int64)
+	if next := converted[stored]; next != 0 {
+		return next, nil
+	}
+	return 0, fmt.Errorf("the store has format %v, but this version of settee knows only 4 to %d", elements[0], sealedFormat)
 }
 
-// noteVersions notes how far the versions have come until ctx ends.
-func noteVersions(ctx context.Context, db kv.Database) {
+// noteVersion stores the versionstamp of this transaction's commit.
+func noteVersion(tx kv.Transaction) {
+	tx.SetVersionstampedValue(metaStamp, make([]byte, len(kv.Versionstamp{})+4)) // the last 4 bytes are the offset of the stamp, 0
+}
+
+// noteVersions calls noteVersion at intervals until ctx ends.
+func (n *node) noteVersions(ctx context.Context) {
 	tick := time.NewTicker(noteEvery)
 	defer tick.Stop()
 	for {
@@ -122,8 +182,8 @@ func noteVersions(ctx context.Context, db kv.Database) {
 			return
 		case <-tick.C:
 		}
-		// One that fails is made up for by the next.
-		_ = db.Transact(ctx, func(tx kv.Transaction) error {
+		// a later call makes up for a failure
+		_ = n.db.Transact(ctx, func(tx kv.Transaction) error {
 			noteVersion(tx)
 			return nil
 		})

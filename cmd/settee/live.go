@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"os"
-	"sync"
 
 	"github.com/rs/zerolog"
 
@@ -11,21 +9,11 @@ import (
 	"settee/replicator/jobs"
 )
 
-// follow keeps the configuration up to date until ctx ends, and reads its files again with
-// each signal.
-func follow(ctx context.Context, live *config.Live, reloads <-chan os.Signal, log zerolog.Logger) {
-	var following sync.WaitGroup
-	following.Go(func() { _ = live.Run(ctx) }) // it ends by ctx: the store is closed later
-	following.Go(func() { followLevel(ctx, live) })
-	following.Go(func() { reload(ctx, live, reloads, log) })
-	following.Wait()
-}
-
-// followLevel keeps the level of what is logged what the configuration says.
-func followLevel(ctx context.Context, live *config.Live) {
+// follow calls do with the configuration, now and after each change, until ctx ends.
+func (n *node) follow(ctx context.Context, do func(*config.Config)) {
 	for ctx.Err() == nil {
-		changed := live.Changed()
-		zerolog.SetGlobalLevel(config.LogLevel.Get(live.Current()))
+		changed := n.live.Changed()
+		do(n.live.Current())
 		select {
 		case <-changed:
 		case <-ctx.Done():
@@ -33,19 +21,24 @@ func followLevel(ctx context.Context, live *config.Live) {
 	}
 }
 
+// followLevel sets the level of the log to the configuration's.
+func (n *node) followLevel(ctx context.Context) {
+	n.follow(ctx, func(cfg *config.Config) { zerolog.SetGlobalLevel(config.LogLevel.Get(cfg)) })
+}
+
 // reload reads the files of the configuration again on each signal.
-func reload(ctx context.Context, live *config.Live, signals <-chan os.Signal, log zerolog.Logger) {
+func (n *node) reload(ctx context.Context) {
 	for {
 		select {
-		case <-signals:
+		case <-n.reloads:
 		case <-ctx.Done():
 			return
 		}
-		if err := live.Reload(); err != nil {
-			log.Error().Err(err).Msg("the files of the configuration cannot be used, and what they said before stays")
+		if err := n.live.Reload(); err != nil {
+			n.log.Error().Err(err).Msg("the configuration files cannot be used, and the values that were read before stay in force")
 			continue
 		}
-		log.Info().Msg("the files of the configuration were read again")
+		n.log.Info().Msg("the configuration files were read again")
 	}
 }
 

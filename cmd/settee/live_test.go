@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// says waits until the process has logged all of the texts.
+// says waits until the process has logged all texts.
 func (p *process) says(texts ...string) {
 	p.t.Helper()
 	for _, text := range texts {
@@ -21,6 +21,7 @@ func (p *process) says(texts ...string) {
 }
 
 func TestReloadOnSignal(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "local.ini")
 	write := func(text string) { require.NoError(t, os.WriteFile(path, []byte(text), 0o600)) }
 	write("[replicator]\nmax_jobs = 3")
@@ -38,32 +39,31 @@ func TestReloadOnSignal(t *testing.T) {
 
 	write("[replicator]\nmax_jobs = many\nmax_history = none")
 	require.NoError(t, node.cmd.Process.Signal(syscall.SIGHUP))
-	node.says("what they said before stays", `many`, `none`)
+	node.says("the values that were read before stay in force", `many`, `none`)
 	require.Equal(t, "\"4\"\n", value("replicator/max_jobs"))
 	require.Zero(t, node.end(syscall.SIGTERM))
 }
 
-// What is logged follows the configuration, which outlives the process in the store.
+// The log level follows the configuration, and the store keeps it over a restart.
 func TestTheLevelOfTheLogChanges(t *testing.T) {
+	t.Parallel()
 	store := aStore(t)
 	node := serveNode(t, store)
 	debugs := func() {
 		t.Helper()
 		require.Eventually(t, func() bool {
-			node.request(http.MethodGet, "_up", "") // which is logged for debugging only
+			node.request(http.MethodGet, "_up", "") // logged at level debug
 			return strings.Contains(node.logged(), `"path":"/_up"`)
 		}, limit, 5*time.Millisecond)
 	}
-	status, answer := node.request(http.MethodPut, "_node/_local/_config/log/level", `"debug"`)
-	require.Equal(t, http.StatusOK, status)
+	answer := node.ask(http.StatusOK, http.MethodPut, "_node/_local/_config/log/level", `"debug"`)
 	require.Equal(t, "\"info\"\n", answer)
 	debugs()
 	require.Zero(t, node.end(syscall.SIGTERM))
 
 	node = serveNode(t, store)
 	debugs()
-	status, answer = node.request(http.MethodDelete, "_node/_local/_config/log/level", "")
-	require.Equal(t, http.StatusOK, status)
+	answer = node.ask(http.StatusOK, http.MethodDelete, "_node/_local/_config/log/level", "")
 	require.Equal(t, "\"debug\"\n", answer)
 	require.Zero(t, node.end(syscall.SIGTERM))
 }

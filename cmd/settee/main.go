@@ -1,5 +1,5 @@
-// Command settee is a replication service for CouchDB databases: a node of it, and
-// the same engine for a single replication in the foreground.
+// Command settee is a replication service for CouchDB databases. It runs nodes of the service, and
+// single replications in the foreground.
 package main
 
 import (
@@ -17,16 +17,15 @@ import (
 	"settee/pkg/redact"
 )
 
-// The exit statuses. Another one is 128 and the number of the signal that ended the
-// process.
+// The exit statuses besides 0, and besides 128 plus the number of a signal that ended the command.
 const (
 	exitFailed  = 1
 	exitUsage   = 2
-	exitRefused = 3 // a replication that is complete but for what the target refused
+	exitRefused = 3 // the replication is complete, except for documents that the target refused
 )
 
-// exitError is an error with an exit status of its own. Its text may be empty, when
-// everything has been said.
+// exitError is an error with its own exit status. Its text is empty if the command has already
+// printed everything.
 type exitError struct {
 	status int
 	err    error
@@ -67,9 +66,9 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "settee",
 		Short: "A replication service for CouchDB databases",
-		Long: "settee copies CouchDB databases to one another, as CouchDB's replicator does,\n" +
-			"as a service of its own: requests and documents become jobs in a durable queue,\n" +
-			"from which any number of nodes take them.",
+		Long: "settee copies CouchDB databases to one another, as CouchDB's replicator does, but as a\n" +
+			"separate service: requests and documents become jobs in a durable queue, and any\n" +
+			"number of nodes run them.",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.NoArgs,
@@ -90,7 +89,7 @@ func newRoot() *cobra.Command {
 	return root
 }
 
-// usage is the error of a command line that cannot be meant.
+// usage returns the error of a wrong command line.
 func usage(cmd *cobra.Command, err error) error {
 	return &exitError{exitUsage, fmt.Errorf("%w\nTry '%s --help'", err, cmd.CommandPath())}
 }

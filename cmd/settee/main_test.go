@@ -22,43 +22,52 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"settee/pkg/couch/couchtest"
 	"settee/pkg/kv/kvtest"
 )
 
-// limit is how long a test waits for what must happen.
+// limit is the timeout of waits in tests.
 const limit = 2 * time.Minute
 
-// built is the path of the command, built once.
-var built string
-
-func TestMain(m *testing.M) { os.Exit(build(m)) }
-
-func build(m *testing.M) int {
-	if panics() != "" {
-		return m.Run() // which needs no command
+func TestMain(m *testing.M) {
+	status := m.Run()
+	http.DefaultClient.CloseIdleConnections()
+	if err := goleak.Find(kvtest.NetworkThread); err != nil && status == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		status = 1
 	}
+	if builtIn != "" {
+		_ = os.RemoveAll(builtIn)
+	}
+	os.Exit(status)
+}
+
+// builtIn is the directory of the command. It is empty until a test needs the command.
+var builtIn string
+
+// built builds the command once, and returns its path.
+var built = sync.OnceValue(func() string {
 	dir, err := os.MkdirTemp("", "settee")
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+		panic(err)
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	built = filepath.Join(dir, "settee")
-	if out, err := exec.Command("go", "build", "-tags", tags, "-o", built, ".").CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "%s%v\n", out, err)
-		return 1
+	builtIn = dir
+	path := filepath.Join(dir, "settee")
+	// It links faster without debugging information.
+	if out, err := exec.Command("go", "build", "-tags", tags, "-ldflags=-w", "-o", path, ".").CombinedOutput(); err != nil {
+		panic(fmt.Sprintf("building the command: %v\n%s", err, out))
 	}
-	return m.Run()
-}
+	return path
+})
 
 // settee runs a command to its end.
 func settee(t *testing.T, args ...string) (stdout, stderr string, status int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, built, args...)
+	cmd := exec.CommandContext(ctx, built(), args...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()
@@ -69,19 +78,19 @@ func settee(t *testing.T, args ...string) (stdout, stderr string, status int) {
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// process is a command that runs.
+// process is a running command.
 type process struct {
 	t   testing.TB
 	cmd *exec.Cmd
-	url string // of a node's frontend, with its administrator
-	// read is closed when all that the process has said is in the log.
+	url string // of a node's frontend, with the administrator
+	// read is closed when all output of the process is in the log.
 	read chan struct{}
 
 	mu  sync.Mutex
 	log bytes.Buffer
 }
 
-// The administrator of the nodes of tests.
+// The administrator of nodes in tests.
 const adminName, adminPassword = "admin", "relax"
 
 var adminEnvironment = []string{"COUCHDB_USER=" + adminName, "COUCHDB_PASSWORD=" + adminPassword}
@@ -91,28 +100,28 @@ func withAdmin(url string) string {
 	return strings.Replace(url, "://", "://"+adminName+":"+adminPassword+"@", 1)
 }
 
-// withoutAdmin takes that away.
+// withoutAdmin removes the name and password again.
 func withoutAdmin(url string) string {
 	return strings.Replace(url, adminName+":"+adminPassword+"@", "", 1)
 }
 
-// begin starts a command, and returns when a line of its standard error has the
-// text.
+// begin starts a command, and returns when a line of its standard error contains the text.
 func begin(t testing.TB, text string, env []string, args ...string) *process {
 	t.Helper()
 	return beginBy(t, (*exec.Cmd).Start, text, env, args...)
 }
 
-// beginBy has start start the command.
+// beginBy is begin with a function that starts the command.
 func beginBy(t testing.TB, start func(*exec.Cmd) error, text string, env []string, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, cmd: exec.Command(built, args...), read: make(chan struct{})}
+	p := &process{t: t, cmd: exec.Command(built(), args...), read: make(chan struct{})}
 	p.cmd.Env = slices.Concat(os.Environ(), adminEnvironment, env)
 	pipe, err := p.cmd.StderrPipe()
 	require.NoError(t, err)
 	require.NoError(t, start(p.cmd))
 	t.Cleanup(func() {
 		_ = p.cmd.Process.Kill()
+		<-p.read
 		_ = p.cmd.Wait()
 		if t.Failed() {
 			t.Log(p.logged())
@@ -138,7 +147,7 @@ func beginBy(t testing.TB, start func(*exec.Cmd) error, text string, env []strin
 	select {
 	case <-seen:
 	case <-time.After(limit):
-		require.Fail(t, "nothing was said of "+text)
+		require.Fail(t, "the command did not print "+text)
 	}
 	return p
 }
@@ -166,12 +175,13 @@ func (p *process) logged() string {
 func (p *process) end(s os.Signal) int {
 	p.t.Helper()
 	require.NoError(p.t, p.cmd.Process.Signal(s))
-	_ = p.cmd.Wait() // the status says it
+	<-p.read         // Wait closes the pipe
+	_ = p.cmd.Wait() // the status is enough
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// aStore returns the URL of a new store that outlives a node: on FoundationDB, if
-// there is one to test with, else in a directory.
+// aStore returns the URL of a new store that outlives a node: on FoundationDB if the tests have one, otherwise in a
+// directory.
 func aStore(t *testing.T) string {
 	if storeURL, ok := kvtest.ClusterURL(t); ok {
 		return storeURL
@@ -188,7 +198,7 @@ func serveNode(t testing.TB, store string, sets ...string) *process {
 	return begin(t, "settee is running", nil, args...)
 }
 
-// request does a request of the node, and returns the status and the body.
+// request makes a request to the node, and returns the status and the body.
 func (p *process) request(method, path, body string) (int, string) {
 	p.t.Helper()
 	return request(p.t, method, p.url+path, body)
@@ -199,7 +209,20 @@ func request(t testing.TB, method, url, body string) (int, string) {
 	return requestBy(t, http.DefaultClient, method, url, body)
 }
 
-// requestBy has a client do the request.
+// ask makes a request to the node, checks the status, and returns the body.
+func (p *process) ask(status int, method, path, body string) string {
+	p.t.Helper()
+	return ask(p.t, status, method, p.url+path, body)
+}
+
+func ask(t testing.TB, status int, method, url, body string) string {
+	t.Helper()
+	got, answer := request(t, method, url, body)
+	require.Equal(t, status, got, answer)
+	return answer
+}
+
+// requestBy makes the request with a client.
 func requestBy(t testing.TB, client *http.Client, method, url, body string) (int, string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -225,6 +248,7 @@ func exists(t *testing.T, url string) func() bool {
 }
 
 func TestVersion(t *testing.T) {
+	t.Parallel()
 	out, _, status := settee(t, "version")
 	assert.Zero(t, status)
 	assert.Regexp(t, `(?m)^settee \S+$`, out)
@@ -232,12 +256,14 @@ func TestVersion(t *testing.T) {
 }
 
 func TestConfig(t *testing.T) {
+	t.Parallel()
 	out, _, status := settee(t, "config", "--set", "replicator/max_jobs=7")
 	assert.Zero(t, status)
 	assert.Regexp(t, `max_jobs = 7\s+; --set`, out)
 }
 
 func TestCommandLine(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		args   []string
 		status int
@@ -264,22 +290,22 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
-// The main job: a real database is copied through the queue, with everything that
-// is in it.
+// A real database with documents of all kinds is copied through the queue.
 func TestReplicateWholeDatabase(t *testing.T) {
+	t.Parallel()
+	const docs = 1_200 // more than two batches
 	couchtest.Each(t, func(t *testing.T, peer couchtest.Peer) {
 		source := peer.DB(t, "whole")
 		target := source + "-target"
 		t.Cleanup(func() { peer.Remove(t, target) })
 		couchtest.Populate(t, source, couchtest.Population{
-			Seed: 7, Docs: 10_000, Conflicted: 200, Deleted: 300, Attachments: couchtest.Sizes(7, 100, 5<<20),
+			Seed: 7, Docs: docs, Conflicted: 120, Deleted: 180, Attachments: couchtest.Sizes(7, 60, 5<<20),
 		})
 		node := serveNode(t, aStore(t))
 		body := fmt.Sprintf(`{"source":%q,"target":%q,"create_target":true}`, source, target)
 
 		began := time.Now()
-		status, answer := node.request(http.MethodPost, "_replicate", body)
-		require.Equal(t, http.StatusOK, status, answer)
+		answer := node.ask(http.StatusOK, http.MethodPost, "_replicate", body)
 		t.Logf("copied in %s", time.Since(began))
 		couchtest.SameTrees(t, source, target)
 
@@ -295,10 +321,9 @@ func TestReplicateWholeDatabase(t *testing.T) {
 		assert.True(t, result.OK)
 		assert.False(t, result.NoChanges)
 		require.Len(t, result.History, 1)
-		assert.GreaterOrEqual(t, result.History[0].DocsWritten, 10_000)
+		assert.GreaterOrEqual(t, result.History[0].DocsWritten, docs)
 
-		status, again := node.request(http.MethodPost, "_replicate", body)
-		require.Equal(t, http.StatusOK, status, again)
+		again := node.ask(http.StatusOK, http.MethodPost, "_replicate", body)
 		session := result.SessionID
 		require.NoError(t, json.Unmarshal([]byte(again), &result))
 		assert.True(t, result.NoChanges)
@@ -308,14 +333,14 @@ func TestReplicateWholeDatabase(t *testing.T) {
 }
 
 func TestContinuousOverRestart(t *testing.T) {
+	t.Parallel()
 	couchtest.Each(t, func(t *testing.T, peer couchtest.Peer) {
 		source, target := peer.DB(t, "restartsource"), peer.DB(t, "restarttarget")
 		store := aStore(t)
-		node := serveNode(t, store)
+		node := serveNode(t, store, "replicator/checkpoint_interval=3600000")
 
 		body := fmt.Sprintf(`{"source":%q,"target":%q,"continuous":true}`, source, target)
-		status, answer := node.request(http.MethodPost, "_replicate", body)
-		require.Equal(t, http.StatusAccepted, status, answer)
+		answer := node.ask(http.StatusAccepted, http.MethodPost, "_replicate", body)
 		var accepted struct {
 			LocalID string `json:"_local_id"`
 		}
@@ -324,28 +349,26 @@ func TestContinuousOverRestart(t *testing.T) {
 
 		request(t, http.MethodPut, source+"/one", `{"n":1}`)
 		require.Eventually(t, exists(t, target+"/one"), limit, 10*time.Millisecond)
-		// From here the job only waits: a new document is over long before its next checkpoint.
+		// From here the job only waits. A new document arrives before its next checkpoint, which is an hour away.
 		request(t, http.MethodPut, source+"/two", `{"n":2}`)
-		require.Eventually(t, exists(t, target+"/two"), 15*time.Second, 5*time.Millisecond)
+		require.Eventually(t, exists(t, target+"/two"), limit, 5*time.Millisecond)
 
-		// SIGTERM puts the job back, and the next process goes on with it at once.
+		// SIGTERM puts the job back, and the next process continues it at once.
 		assert.Zero(t, node.end(syscall.SIGTERM))
 		request(t, http.MethodPut, source+"/three", `{"n":3}`)
 		node = serveNode(t, store)
 		require.Eventually(t, exists(t, target+"/three"), limit, 10*time.Millisecond)
-		status, answer = node.request(http.MethodGet, "_scheduler/jobs/"+accepted.LocalID, "")
-		require.Equal(t, http.StatusOK, status, answer)
+		answer = node.ask(http.StatusOK, http.MethodGet, "_scheduler/jobs/"+accepted.LocalID, "")
 		assert.Contains(t, answer, `"type":"stopped"`)
 
-		status, answer = node.request(http.MethodPost, "_replicate", strings.Replace(body, `"continuous"`, `"cancel":true,"continuous"`, 1))
-		require.Equal(t, http.StatusOK, status, answer)
-		status, answer = node.request(http.MethodGet, "_scheduler/jobs", "")
-		require.Equal(t, http.StatusOK, status)
+		node.ask(http.StatusOK, http.MethodPost, "_replicate", strings.Replace(body, `"continuous"`, `"cancel":true,"continuous"`, 1))
+		answer = node.ask(http.StatusOK, http.MethodGet, "_scheduler/jobs", "")
 		assert.Contains(t, answer, `"total_rows":0`)
 	})
 }
 
 func TestWrongSource(t *testing.T) {
+	t.Parallel()
 	couchtest.EachWithAdmin(t, func(t *testing.T, peer couchtest.Peer) {
 		target := peer.DB(t, "target")
 		bare, username, password := couchtest.Credentials(target)
@@ -355,10 +378,9 @@ func TestWrongSource(t *testing.T) {
 		for name, test := range map[string]struct{ source, code, reason string }{
 			"missing":           {target + "-nosuchdb", "db_not_found", "could not open " + bare + "-nosuchdb/"},
 			"wrong credentials": {couchtest.As(target, stranger, wrong), "replication_auth_error", stranger},
-			"nobody there":      {couchtest.As("http://127.0.0.1:1/db", username, password), "error", "GET http://127.0.0.1:1/db"},
+			"no server":         {couchtest.As("http://127.0.0.1:1/db", username, password), "error", "GET http://127.0.0.1:1/db"},
 		} {
-			status, answer := node.request(http.MethodPost, "_replicate", fmt.Sprintf(`{"source":%q,"target":%q}`, test.source, target))
-			assert.Equal(t, http.StatusInternalServerError, status, name)
+			answer := node.ask(http.StatusInternalServerError, http.MethodPost, "_replicate", fmt.Sprintf(`{"source":%q,"target":%q}`, test.source, target))
 			var failure struct{ Error, Reason string }
 			require.NoError(t, json.Unmarshal([]byte(answer), &failure), name)
 			assert.Equal(t, test.code, failure.Error, name)
@@ -372,12 +394,14 @@ func TestWrongSource(t *testing.T) {
 }
 
 func TestRoles(t *testing.T) {
+	t.Parallel()
 	node := begin(t, "settee is running", []string{"COUCHDB_NODE_TYPE_API_FRONTEND=false"}, "serve", "--store", "mem:")
-	assert.Empty(t, node.url, "a replication node listens to nobody")
+	assert.Empty(t, node.url, "a replication node listens on no address")
 	assert.Zero(t, node.end(syscall.SIGTERM))
 }
 
 func TestOneStoreTwoNodes(t *testing.T) {
+	t.Parallel()
 	store := "pebble:" + filepath.Join(t.TempDir(), "data")
 	serveNode(t, store)
 	_, errs, status := settee(t, "serve", "--store", store, "--set", "chttpd/port=0", "--set", "admins/a=b")
@@ -386,6 +410,7 @@ func TestOneStoreTwoNodes(t *testing.T) {
 }
 
 func TestForeground(t *testing.T) {
+	t.Parallel()
 	couchtest.Each(t, func(t *testing.T, peer couchtest.Peer) {
 		source, target := peer.DB(t, "foresource"), peer.DB(t, "foretarget")
 		couchtest.Populate(t, source, couchtest.Population{Seed: 3, Docs: 50})

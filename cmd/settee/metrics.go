@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	stdlog "log"
-	"net"
 	"net/http"
 	"net/netip"
 	"strconv"
@@ -17,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/rs/zerolog"
 
+	"settee/cmd/settee/internal/lifecycle"
 	"settee/frontend"
 	"settee/pkg/config"
 	"settee/pkg/redact"
@@ -26,16 +25,17 @@ import (
 )
 
 const (
-	// countTimeout bounds what the store may take for the numbers of jobs.
+	// countTimeout is the time limit for reading the numbers of jobs from the store.
 	countTimeout = 5 * time.Second
-	// scrapes is how many requests for metrics are answered at a time.
+	// scrapes is the number of requests for metrics that are answered at the same time.
 	scrapes = 4
-	// metricsTimeout is how long a client of the metrics' own port may take for anything.
+	// metricsTimeout is the time limit of the metrics' own port for reading a request, for writing
+	// a response, and for an idle connection.
 	metricsTimeout = 30 * time.Second
 )
 
-// metrics are what a node counts. Where CouchDB counts the same they have its names, which
-// are those of its statistics with couchdb_ before them.
+// metrics are the metrics of a node. A metric that CouchDB has too is named couchdb_ and CouchDB's name of the
+// statistic.
 type metrics struct {
 	registry *prometheus.Registry
 	requests prometheus.Counter
@@ -44,7 +44,8 @@ type metrics struct {
 	duration prometheus.Histogram
 }
 
-func newMetrics(store *jobs.Store) *metrics {
+// newMetrics returns the metrics of every node. slow is the number of its slow transactions.
+func newMetrics(store *jobs.Store, slow *atomic.Int64) *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
 		requests: prometheus.NewCounter(prometheus.CounterOpts{
@@ -57,7 +58,7 @@ func newMetrics(store *jobs.Store) *metrics {
 			Name: "couchdb_httpd_status_codes", Help: "number of HTTP responses by status code",
 		}, []string{"code"}),
 		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "couchdb_request_time_seconds", Help: "length of a request, with all that it waits for",
+			Name: "couchdb_request_time_seconds", Help: "duration of a request, including its waits",
 			Buckets: []float64{.001, .005, .01, .05, .1, .5, 1, 5, 10, 60},
 		}),
 	}
@@ -67,15 +68,18 @@ func newMetrics(store *jobs.Store) *metrics {
 		m.requests, m.methods, m.statuses, m.duration, newJobNumbers(store),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "couchdb_uptime_seconds", Help: "how long this node has run"},
 			func() float64 { return time.Since(began).Seconds() }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "settee_slow_transactions_total", Help: "transactions with the store that this node was repeating after 30 seconds",
+		}, func() float64 { return float64(slow.Load()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "settee_build_info", Help: "1, of the version that the label says",
+			Name: "settee_build_info", Help: "always 1; the label is the version of this node",
 			ConstLabels: prometheus.Labels{"version": currentVersion()},
 		}, func() float64 { return 1 }),
 	)
 	return m
 }
 
-// replicating adds what a replication node does, as counts says.
+// replicating adds the metrics of a replication node. counts returns their values.
 func (m *metrics) replicating(counts func() scheduler.Counts) {
 	for _, c := range []struct {
 		name, help string
@@ -103,7 +107,7 @@ func (m *metrics) replicating(counts func() scheduler.Counts) {
 	}
 }
 
-// connecting adds what connections counts.
+// connecting adds the numbers of requests to endpoints.
 func (m *metrics) connecting(c *connections) {
 	for name, of := range map[string]struct {
 		help  string
@@ -119,12 +123,12 @@ func (m *metrics) connecting(c *connections) {
 	}
 }
 
-// request counts a request. The status is 0 where nothing was answered.
+// request counts a request. The status is 0 if there was no response.
 func (m *metrics) request(method string, status int, took time.Duration) {
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodOptions, "COPY":
 	default:
-		method = "other" // what clients choose names nothing
+		method = "other" // a client must not choose the values of a label
 	}
 	m.requests.Inc()
 	m.methods.WithLabelValues(method).Inc()
@@ -134,7 +138,7 @@ func (m *metrics) request(method string, status int, took time.Duration) {
 	m.duration.Observe(took.Seconds())
 }
 
-// handler answers with all metrics that there are: one that cannot be had is left out.
+// handler returns the handler that responds with all metrics. It leaves out those that cannot be collected.
 func (m *metrics) handler(log zerolog.Logger) http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
 		ErrorLog: stdlog.New(errorLines{log}, "", 0), ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: scrapes,
@@ -145,12 +149,12 @@ func (m *metrics) handler(log zerolog.Logger) http.Handler {
 type errorLines struct{ log zerolog.Logger }
 
 func (l errorLines) Write(line []byte) (int, error) {
-	l.log.Error().Str("reason", redact.Text(string(line))).Msg("a metric could not be had")
+	l.log.Error().Str("reason", redact.Text(string(line))).Msg("a metric could not be collected")
 	return len(line), nil
 }
 
-// jobNumbers are the numbers of jobs by state. They are read from the store, so they are of
-// the whole of it, and the same on every node.
+// jobNumbers collects the numbers of jobs by state. It reads them from the store, so they count
+// the jobs of all nodes and are the same on every node.
 type jobNumbers struct {
 	store  *jobs.Store
 	states map[replicator.State]*prometheus.Desc
@@ -196,7 +200,7 @@ func (n *jobNumbers) Collect(out chan<- prometheus.Metric) {
 	out <- prometheus.MustNewConstMetric(n.total, prometheus.GaugeValue, total)
 }
 
-// unsniffed has browsers take answers for what they say they are.
+// unsniffed tells browsers to use the Content-Type of a response, and not to guess another one.
 func unsniffed(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -204,32 +208,32 @@ func unsniffed(next http.Handler) http.Handler {
 	})
 }
 
-// listenForScrapes serves the metrics on a port of their own, as a node may that accepts no
-// other requests, if it is to.
-func (n *node) listenForScrapes(ctx context.Context, cfg *config.Config) error {
-	if !config.MetricsListen.Get(cfg) {
-		return nil
+// metricsPart serves the metrics on a port of their own. A replication node has no other port.
+func (n *node) metricsPart() lifecycle.Part {
+	return lifecycle.Part{
+		Start: n.listenForScrapes,
+		Drain: func() { n.scrapes.refuse() },
+		Stop:  func(ctx context.Context) error { return n.scrapes.stop(ctx) },
 	}
-	address := netip.AddrPortFrom(config.MetricsAddress.Get(cfg), uint16(config.MetricsPort.Get(cfg)))
+}
+
+func (n *node) listenForScrapes(ctx context.Context) error {
+	address := netip.AddrPortFrom(config.MetricsAddress.Get(n.cfg), uint16(config.MetricsPort.Get(n.cfg)))
 	if !address.Addr().IsLoopback() {
-		return fmt.Errorf("%v is %s, which others can reach, but this port asks nobody who they are: it is on loopback "+
-			"addresses only; administrators find the metrics at /_node/_local/_prometheus too", config.MetricsAddress, address.Addr())
-	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address.String())
-	if err != nil {
-		return fmt.Errorf("listening for requests for metrics: %w", err)
+		return fmt.Errorf("%v is %s, which other hosts can reach. This port has no authentication, so it needs a loopback "+
+			"address. Administrators can also read the metrics at /_node/_local/_prometheus of the frontend", config.MetricsAddress, address.Addr())
 	}
 	paths := http.NewServeMux()
 	paths.Handle("GET /_node/_local/_prometheus", n.metrics.handler(n.log))
-	n.scrapes = &http.Server{
+	n.scrapes = &server{Server: &http.Server{
 		Handler: unsniffed(frontend.OnlyLocalNames(paths)), ReadTimeout: metricsTimeout, WriteTimeout: metricsTimeout, IdleTimeout: metricsTimeout,
 		ErrorLog: stdlog.New(errorLines{n.log}, "", 0),
+	}}
+	failed := func(err error) { n.fail(fmt.Errorf("accepting requests for metrics: %w", err)) }
+	bound, err := n.scrapes.listen(ctx, address, n.scrapes.Serve, failed)
+	if err != nil {
+		return fmt.Errorf("listening for requests for metrics: %w", err)
 	}
-	go func() {
-		if err := n.scrapes.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			n.failed <- fmt.Errorf("accepting requests for metrics: %w", err)
-		}
-	}()
-	n.log.Info().Str("metrics", "http://"+listener.Addr().String()+"/_node/_local/_prometheus").Msg("settee shows metrics")
+	n.log.Info().Str("metrics", "http://"+bound+"/_node/_local/_prometheus").Msg("settee serves metrics")
 	return nil
 }

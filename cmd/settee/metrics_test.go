@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// metricsURL is where a node shows its metrics on a port of their own.
+// metricsURL returns the URL of the metrics on a port of their own.
 func (p *process) metricsURL() string {
 	p.t.Helper()
 	found := regexp.MustCompile(`"metrics":"([^"]+)"`).FindStringSubmatch(p.logged())
@@ -21,6 +21,7 @@ func (p *process) metricsURL() string {
 }
 
 func TestMetrics(t *testing.T) {
+	t.Parallel()
 	node := serveNode(t, "mem:", "replicator/max_jobs=0", "prometheus/additional_port=true", "prometheus/port=0")
 	for i := range 3 {
 		status, answer := node.request(http.MethodPost, "_replicate",
@@ -30,8 +31,7 @@ func TestMetrics(t *testing.T) {
 	node.request(http.MethodGet, "nothing", "")
 	node.request("BREW", "nothing", "")
 	for _, url := range []string{node.url + "_node/_local/_prometheus", node.metricsURL()} {
-		status, text := request(t, http.MethodGet, url, "")
-		require.Equal(t, http.StatusOK, status)
+		text := ask(t, http.StatusOK, http.MethodGet, url, "")
 		for _, line := range []string{
 			"couchdb_couch_replicator_jobs_pending 3",
 			"couchdb_couch_replicator_jobs_running 0",
@@ -39,6 +39,7 @@ func TestMetrics(t *testing.T) {
 			"couchdb_couch_replicator_jobs_total 3",
 			"couchdb_couch_replicator_jobs_starts_total 0",
 			"couchdb_couch_replicator_requests_total 0",
+			"settee_slow_transactions_total 0",
 			`couchdb_httpd_request_methods{method="POST"} 3`,
 			`couchdb_httpd_request_methods{method="other"} 1`,
 			`couchdb_httpd_status_codes{code="202"} 3`,
@@ -53,31 +54,30 @@ func TestMetrics(t *testing.T) {
 		}
 		assert.NotContains(t, text, "BREW")
 	}
-	status, _ := request(t, http.MethodGet, strings.TrimSuffix(node.metricsURL(), "_node/_local/_prometheus"), "")
-	assert.Equal(t, http.StatusNotFound, status, "nothing else is on that port")
+	ask(t, http.StatusNotFound, http.MethodGet, strings.TrimSuffix(node.metricsURL(), "_node/_local/_prometheus"), "")
 	r, err := http.NewRequest(http.MethodGet, node.metricsURL(), nil)
 	require.NoError(t, err)
 	r.Host = "evil.example.com"
 	response, err := http.DefaultClient.Do(r)
 	require.NoError(t, err)
 	require.NoError(t, response.Body.Close())
-	assert.Equal(t, http.StatusForbidden, response.StatusCode, "a page had its name lead here")
+	assert.Equal(t, http.StatusForbidden, response.StatusCode, "a web page whose host name resolves to this address")
 	assert.Equal(t, "nosniff", response.Header.Get("X-Content-Type-Options"))
 	assert.Zero(t, node.end(syscall.SIGTERM))
 }
 
-// A replication node shows its metrics nowhere else.
+// A replication node serves its metrics only on that port.
 func TestMetricsOfAReplicationNode(t *testing.T) {
+	t.Parallel()
 	node := begin(t, "settee is running", []string{"COUCHDB_NODE_TYPE_API_FRONTEND=false"},
 		"serve", "--store", "mem:", "--set", "prometheus/additional_port=true", "--set", "prometheus/port=0")
 	assert.Empty(t, node.url)
-	status, text := request(t, http.MethodGet, node.metricsURL(), "")
-	assert.Equal(t, http.StatusOK, status)
+	text := ask(t, http.StatusOK, http.MethodGet, node.metricsURL(), "")
 	assert.Contains(t, text, "couchdb_couch_replicator_jobs_total 0\n")
 	assert.Zero(t, node.end(syscall.SIGTERM))
 
 	_, errs, status := settee(t, "serve", "--store", "mem:", "--set", "chttpd/port=0",
 		"--set", "prometheus/additional_port=true", "--set", "prometheus/bind_address=any")
 	assert.Equal(t, exitFailed, status)
-	assert.Contains(t, errs, "[prometheus] bind_address is ::, which others can reach")
+	assert.Contains(t, errs, "[prometheus] bind_address is ::, which other hosts can reach")
 }

@@ -6,8 +6,8 @@ import (
 	"settee/internal/netns"
 )
 
-// network is four hosts on a switch, each of which reaches all the others. The switch is
-// the store's. Each has an IPv4 and an IPv6 address, and one that is link-local.
+// network is four hosts on a switch, which all reach each other. The switch is the store's host. Each has an IPv4 and
+// an IPv6 address, and a link-local one.
 type network struct {
 	store, outside, frontend, replication *netns.Namespace
 }
@@ -22,7 +22,7 @@ var (
 
 type host struct{ four, six, local string }
 
-// newNetwork makes a network, or says what it lacks for that.
+// newNetwork creates a network. If it cannot, lacks is the reason.
 func newNetwork(t *testing.T) (n *network, lacks string) {
 	n = new(network)
 	for _, of := range []struct {

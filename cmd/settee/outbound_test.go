@@ -13,11 +13,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// apart names the environment variable that has this test run in a process of its own,
-// which is spoilt for others.
+// apart is the environment variable that makes this test run in a process of its own, which is unusable for others.
 const apart = "SETTEE_TEST_APART"
 
 func TestOutboundIsRefused(t *testing.T) {
+	t.Parallel()
 	if os.Getenv(apart) == "" {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestOutboundIsRefused$", "-test.v")
 		cmd.Env = append(os.Environ(), apart+"=1")
@@ -26,7 +26,7 @@ func TestOutboundIsRefused(t *testing.T) {
 		require.Contains(t, string(out), "--- PASS: TestOutboundIsRefused")
 		return
 	}
-	peer := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("somebody came through") }))
+	peer := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a request was not refused") }))
 	defer peer.Close()
 	secure := httptest.NewTLSServer(peer.Config.Handler)
 	defer secure.Close()
@@ -53,7 +53,7 @@ func TestOutboundIsRefused(t *testing.T) {
 	} {
 		require.ErrorIs(t, attempt(), errNoOutbound, name)
 	}
-	// net does not say why the resolver failed other than in words.
+	// net gives the reason of the resolver's failure only as text.
 	for name, attempt := range map[string]func() error{
 		"name":   func() error { _, err := net.LookupHost("couch.example.org"); return err },
 		"record": func() error { _, err := net.LookupTXT("couch.example.org"); return err },

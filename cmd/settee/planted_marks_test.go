@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// marks are secrets that are planted wherever one can be, and looked for wherever none may be.
+// marks are secrets planted wherever there can be one, and searched for wherever there must be none.
 type marks struct {
 	mu     sync.Mutex
 	fields []string
@@ -38,8 +38,8 @@ func (m *marks) all() map[string]string {
 	return secrets
 }
 
-// in returns the fields whose secrets a text has: as they are, in any case of letters, in base64
-// at any place of it, in hexadecimal digits, and as fmt prints bytes.
+// in returns the fields whose secrets a text contains: as they are, in any case, in base64 at any offset, in
+// hexadecimal, and as fmt prints bytes.
 func (m *marks) in(text string) (found []string) {
 	lower := strings.ToLower(text)
 	for field, secret := range m.all() {
@@ -57,12 +57,12 @@ func (m *marks) in(text string) (found []string) {
 	return found
 }
 
-// inBase64 returns what base64 makes of a text that stands anywhere in another one.
+// inBase64 returns the base64 forms of a text at any position in another text.
 func inBase64(text string) (out []string) {
 	for _, encoding := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
 		for shift := range 3 {
 			coded := encoding.EncodeToString([]byte(strings.Repeat("x", shift) + text))
-			begin := (shift*8 + 5) / 6 // the first character that is of text alone
+			begin := (shift*8 + 5) / 6 // the first character that depends on text alone
 			out = append(out, coded[begin:len(coded)-2])
 		}
 	}
@@ -70,6 +70,7 @@ func inBase64(text string) (out []string) {
 }
 
 func TestMarksAreFound(t *testing.T) {
+	t.Parallel()
 	var m marks
 	secret := m.plant("field")
 	for _, text := range []string{

@@ -23,8 +23,9 @@ import (
 	"settee/replicator"
 )
 
-// A panic in a run ends the process: what that prints of it has no secrets either.
+// A panic in a run ends the process. Its output contains no secrets either.
 func TestPanicInARun(t *testing.T) {
+	t.Parallel()
 	if panics() != "" {
 		panicInARun(t)
 		return
@@ -63,7 +64,7 @@ func panicInARun(t *testing.T) {
 	store := &panicking{Database: db, definition: plantedDefinition(m, "http://127.0.0.1:1/x", "http://127.0.0.1:1/y", "")}
 	cfg, _, err := config.Load(config.Options{
 		Environ: []string{"COUCHDB_USER=admin", "COUCHDB_PASSWORD=" + m.all()["admin-environment"]},
-		Flags:   []string{"chttpd/port=0", "chttpd_auth/iterations=10", "log/level=debug", "replicator/retries_per_request=0"}, Store: plantedEngine(store),
+		Flags:   []string{"chttpd/port=0", "chttpd_auth/iterations=10", "log/level=debug", "replicator/retries_per_request=0"}, Store: plantedEngine(func(kv.Options) (kv.Database, error) { return store, nil }),
 	})
 	require.NoError(t, err)
 	log := &logtest.Journal{}
@@ -74,7 +75,7 @@ func panicInARun(t *testing.T) {
 	n := &plantedNode{T: t, m: m, seen: map[string]string{}}
 	n.url = regexp.MustCompile(`"url":"(http://[^"]+)"`).FindStringSubmatch(log.String())[1]
 	_, _, _ = n.ask(n.admin(), http.MethodPost, "_replicate", store.definition)
-	<-time.After(limit) // the process ends before
+	<-time.After(limit) // the process ends earlier
 }
 
 // panicking panics in the first write of a run's progress.
@@ -120,7 +121,7 @@ func (p *panicking) panic() {
 
 const panicVariable = "SETTEE_TEST_PANIC"
 
-// panics says whether this process is the one that panics, and with what.
+// panics reports whether this process should panic, and with which value.
 func panics() string { return os.Getenv(panicVariable) }
 
 func runPanicking(ctx context.Context, self, what string) (string, error) {

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// hostilePeer is a server that says to everybody all that it was told: in errors of each status,
-// as JSON and as text, in redirects, in the middle of feeds, in answers that are none.
+// hostilePeer is a server that repeats everything that it received: in errors of each status, as JSON and as text, in
+// redirects, within feeds, and in malformed answers.
 func hostilePeer(t *testing.T, m *marks) *httptest.Server {
 	cookie := m.plant("session-cookie")
 	hang := make(chan struct{})
@@ -25,7 +25,7 @@ func hostilePeer(t *testing.T, m *marks) *httptest.Server {
 			echo += fmt.Sprintf("; %s: %s", name, values)
 		}
 		inJSON := func() string {
-			text, _ := json.Marshal(echo) // of a string
+			text, _ := json.Marshal(echo) // strings always encode
 			return string(text)
 		}
 		segments := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
@@ -112,7 +112,7 @@ func hostilePeer(t *testing.T, m *marks) *httptest.Server {
 				fmt.Fprintf(w, `{"results":[{"seq":"1-x",%s:1,"changes":[{"rev":"1-a"}]}],"last_seq":"1-x"}`, inJSON())
 			case "late-error":
 				if since := r.URL.Query().Get("since"); since != "" && since != "0" {
-					refuse(http.StatusInternalServerError) // or else there would be progress, and no end
+					refuse(http.StatusInternalServerError) // otherwise the run would never end
 					return
 				}
 				fmt.Fprintf(w, `{"results":[{"seq":"1-x","id":"a","changes":[{"rev":"1-a"}]},{"error":%s,"reason":%s}`, inJSON(), inJSON())

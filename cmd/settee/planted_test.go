@@ -36,7 +36,7 @@ import (
 	"settee/replicator"
 )
 
-// plantedStore is the store of a node under test. It fails, and panics, in requests alone, when told to.
+// plantedStore is the store of a node under test. It fails or panics on demand, only in requests.
 type plantedStore struct {
 	kv.Database
 	fault atomic.Pointer[func()] // nil: none
@@ -64,16 +64,16 @@ func (s *plantedStore) Transact(ctx context.Context, fn func(kv.Transaction) err
 
 type storeError struct{ error }
 
-// plantedEngine makes a store known by a URL, and returns that.
-func plantedEngine(store kv.Database) string {
+// plantedEngine registers what opens a store under a URL, and returns the URL.
+func plantedEngine(open func(kv.Options) (kv.Database, error)) string {
 	scheme := fmt.Sprintf("planted%d", plantedEngines.Add(1))
-	kv.Register(scheme, func(context.Context, *url.URL) (kv.Database, error) { return store, nil })
+	kv.Register(scheme, func(_ context.Context, _ *url.URL, opts kv.Options) (kv.Database, error) { return open(opts) })
 	return scheme + ":"
 }
 
 var plantedEngines atomic.Int64
 
-// plantedNode is a node with all its roles, in this process, and all that was seen of it.
+// plantedNode is a node with all roles in this process, with everything that was seen of it.
 type plantedNode struct {
 	*testing.T
 	m     *marks
@@ -83,7 +83,7 @@ type plantedNode struct {
 	stop  func()
 
 	mu   sync.Mutex
-	seen map[string]string // what was seen where
+	seen map[string]string // text by the place where it was seen
 }
 
 // startPlanted starts a node on a store.
@@ -102,7 +102,7 @@ func startPlanted(t *testing.T, m *marks, db kv.Database, sets ...string) *plant
 			"nouveau/url=http://u:" + m.all()["setting-url"] + "@search.example.org", "other/api_token=" + m.all()["setting-token"],
 			"chttpd_auth_lockout/mode=warn",
 		}, sets...),
-		Store: plantedEngine(store),
+		Store: plantedEngine(func(kv.Options) (kv.Database, error) { return store, nil }),
 	})
 	require.NoError(t, err)
 	var printed bytes.Buffer
@@ -113,7 +113,7 @@ func startPlanted(t *testing.T, m *marks, db kv.Database, sets ...string) *plant
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
-		// Not the log of the command, whose last line of defence would hide what comes to it.
+		// Not the command's log, because its filter would hide leaks.
 		assert.NoError(t, serve(ctx, cfg, nil, nil, nil, zerolog.New(n.log)))
 	})
 	n.stop = sync.OnceFunc(func() {
@@ -134,10 +134,10 @@ func (n *plantedNode) saw(where, text string) {
 	n.seen[where] += text + "\n"
 }
 
-// by is who makes a request.
+// by is the user of a request.
 type by struct{ user, password string }
 
-// do makes a request, whose answer belongs to what was seen.
+// do makes a request and adds the answer to what was seen.
 func (n *plantedNode) do(who by, method, path, body string, header ...string) (int, string) {
 	n.Helper()
 	status, answer, shown := n.ask(who, method, path, body, header...)
@@ -145,7 +145,7 @@ func (n *plantedNode) do(who by, method, path, body string, header ...string) (i
 	return status, answer
 }
 
-// ask makes a request whose answer may have secrets: it is their owner's.
+// ask makes a request whose answer may contain its owner's secrets.
 func (n *plantedNode) ask(who by, method, path, body string, header ...string) (status int, answer, shown string) {
 	n.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
@@ -182,13 +182,13 @@ func (n *plantedNode) clean() {
 	}
 }
 
-// atRest returns the fields whose secrets a store has, in any key or value.
+// atRest returns the fields whose secrets a store contains, in any key or value.
 func atRest(t *testing.T, m *marks, db kv.Database) []string {
 	t.Helper()
 	var found []string
 	for r := (kv.KeyRange{End: []byte{0xff}}); ; {
 		pairs, err := kv.TransactValue(t.Context(), db, func(tx kv.Transaction) ([]kv.KeyValue, error) {
-			return tx.Snapshot().GetRange(r, kv.RangeOptions{Limit: 500, Mode: kv.StreamWantAll}).Slice()
+			return tx.Snapshot().GetRange(r, kv.RangeOptions{Limit: 500}).Slice()
 		})
 		require.NoError(t, err)
 		for _, pair := range pairs {
@@ -207,7 +207,7 @@ func atRest(t *testing.T, m *marks, db kv.Database) []string {
 	return found
 }
 
-// definition is a replication with a secret in each field that can have one.
+// definition returns a replication with a secret in each field that can have one.
 func plantedDefinition(m *marks, source, target, more string) string {
 	withUser := func(text, field string) string {
 		return strings.Replace(text, "://", "://u:"+m.plant(field)+"@", 1)
@@ -219,17 +219,25 @@ func plantedDefinition(m *marks, source, target, more string) string {
 		target, m.plant("target-auth"), m.plant("target-bearer"), more)
 }
 
-// TestPlantedSecrets plants secrets in all fields that can have them, goes all ways on which
-// something fails, and looks for them in all that is seen of it, and in the store.
+// TestPlantedSecrets plants secrets in all fields that can have them, causes every kind of failure, and searches for
+// them in all output and in the store.
 func TestPlantedSecrets(t *testing.T) {
+	t.Parallel()
 	memory := func(t *testing.T) kv.Database {
 		db, err := memkv.Open(memkv.Options{})
 		require.NoError(t, err)
 		return db
 	}
-	t.Run("memkv", func(t *testing.T) { plantedSecrets(t, memory(t), true) })
-	t.Run("memkv without keys", func(t *testing.T) { plantedSecrets(t, memory(t), false) })
+	t.Run("memkv", func(t *testing.T) {
+		t.Parallel()
+		plantedSecrets(t, memory(t), true)
+	})
+	t.Run("memkv without keys", func(t *testing.T) {
+		t.Parallel()
+		plantedSecrets(t, memory(t), false)
+	})
 	t.Run("pebblekv", func(t *testing.T) {
+		t.Parallel()
 		dir := filepath.Join(t.TempDir(), "data")
 		db, err := pebblekv.Open(dir, pebblekv.Options{})
 		require.NoError(t, err)
@@ -256,7 +264,7 @@ func plantedSecrets(t *testing.T, db kv.Database, withKeys bool) *marks {
 	var sets []string
 	if withKeys {
 		file := newKeyFile(t, "a")
-		key := m.plant("key--of-32-bytes") // which has 32 bytes
+		key := m.plant("key--of-32-bytes") // it has 32 bytes
 		require.Len(t, []byte(key + "-------")[:32], 32)
 		key = string([]byte(key + "-------")[:32])
 		require.NoError(t, os.WriteFile(file.path, []byte("a "+base64.StdEncoding.EncodeToString([]byte(key))+"\n"), 0o600))
@@ -290,7 +298,7 @@ func (n *plantedNode) admin() by { return by{"admin", n.m.all()["admin-environme
 func (n *plantedNode) owner() by { return by{"owner", n.m.all()["owner-password"]} }
 func (n *plantedNode) other() by { return by{"other", n.m.all()["other-password"]} }
 
-// users makes two, of whom neither may see what is the other one's.
+// users creates two users, neither of which may see the other's data.
 func (n *plantedNode) users() {
 	for _, name := range []string{"owner", "other"} {
 		status, answer := n.do(n.admin(), http.MethodPut, "_users/org.couchdb.user:"+name,
@@ -301,8 +309,8 @@ func (n *plantedNode) users() {
 	require.Equal(n, http.StatusOK, status, answer)
 }
 
-// secondFactors makes users with keys of one-time passwords, in revisions of all kinds. It returns the fields
-// that the store must hold.
+// secondFactors creates users with keys of one-time passwords, in revisions of all kinds. It returns the fields that
+// the store must hold.
 func (n *plantedNode) secondFactors() (stored []string) {
 	status, answer := n.do(n.admin(), http.MethodPut, "x%2F_users", "")
 	require.Equal(n, http.StatusCreated, status, answer)
@@ -319,7 +327,7 @@ func (n *plantedNode) secondFactors() (stored []string) {
 		_, answer := n.do(n.admin(), http.MethodGet, database+"/_all_docs?keys=[%22org.couchdb.user:totp%22]", "")
 		rev := regexp.MustCompile(`"rev":"([^"]+)"`).FindStringSubmatch(answer)
 		require.NotNil(n, rev, answer)
-		stored = stored[:len(stored)-1] // the next revision takes its place
+		stored = stored[:len(stored)-1] // the next revision replaces it
 		put(fmt.Sprint("totp-key-", i), path, fmt.Sprintf(`"_rev":%q,`, rev[1]))
 		put(fmt.Sprint("totp-conflict-", i), path+"?new_edits=false", `"_rev":"2-00000000000000000000000000000000",`)
 		put(fmt.Sprint("totp-local-", i), database+"/_local/totp", "")
@@ -327,8 +335,8 @@ func (n *plantedNode) secondFactors() (stored []string) {
 	return stored
 }
 
-// replications runs one for each way in which a peer fails. It returns the fields of one whose
-// secrets have to be stored.
+// replications runs a replication for each way in which a peer fails. It returns the fields of one whose secrets must
+// be stored.
 func (n *plantedNode) replications() (stored []string) {
 	peer := hostilePeer(n.T, n.m)
 	secure := httptest.NewUnstartedServer(http.NotFoundHandler())
@@ -337,7 +345,7 @@ func (n *plantedNode) replications() (stored []string) {
 	n.Cleanup(secure.Close)
 	closed, err := new(net.ListenConfig).Listen(n.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(n, err)
-	nobody := closed.Addr().String()
+	noServer := closed.Addr().String()
 	require.NoError(n, closed.Close())
 
 	good := peer.URL + "/good/x"
@@ -349,7 +357,7 @@ func (n *plantedNode) replications() (stored []string) {
 	}
 	hostile := strings.TrimPrefix(peer.URL, "http://")
 	cases := map[string]string{
-		"refused":        plantedDefinition(n.m, "http://"+nobody+"/x", good, ""),
+		"refused":        plantedDefinition(n.m, "http://"+noServer+"/x", good, ""),
 		"unresolved":     plantedDefinition(n.m, "http://nobody.invalid/x", good, ""),
 		"untrusted":      plantedDefinition(n.m, secure.URL+"/x", good, ""),
 		"not TLS":        plantedDefinition(n.m, "https://"+hostile+"/x/y", good, ""),
@@ -357,8 +365,8 @@ func (n *plantedNode) replications() (stored []string) {
 		"proxy refuses":  plantedDefinition(n.m, "https://source.invalid/x", good, proxy("http", hostile)),
 		"proxy answers":  plantedDefinition(n.m, "http://source.invalid/status500/x", good, proxy("http", hostile)),
 		"proxy not TLS":  plantedDefinition(n.m, "http://source.invalid/x", good, proxy("https", hostile)),
-		"proxy nobody":   plantedDefinition(n.m, "http://source.invalid/x", good, proxy("http", nobody)),
-		"socks nobody":   plantedDefinition(n.m, "http://source.invalid/x", good, proxy("socks5", nobody)),
+		"no proxy":       plantedDefinition(n.m, "http://source.invalid/x", good, proxy("http", noServer)),
+		"no SOCKS proxy": plantedDefinition(n.m, "http://source.invalid/x", good, proxy("socks5", noServer)),
 		"socks is none":  plantedDefinition(n.m, "http://source.invalid/x", good, proxy("socks5", hostile)),
 		"target proxy":   plantedDefinition(n.m, good, "http://target.invalid/status403/x", fmt.Sprintf(`,"target_proxy":"http://u:%s@%s"`, n.m.plant("target-proxy"), hostile)),
 		"target fails":   plantedDefinition(n.m, good, peer.URL+"/status500/x", ""),
@@ -375,9 +383,9 @@ func (n *plantedNode) replications() (stored []string) {
 	} {
 		cases[kind] = plantedDefinition(n.m, peer.URL+"/"+kind+"/x", good, "")
 		if kind == "status429" {
-			continue // both would wait for one another
+			continue // they would wait for each other
 		}
-		// So that there is a login, too.
+		// The same with a login.
 		cases[kind+" with a session"] = fmt.Sprintf(`{"source":"http://u:%s@%s/%s/y","target":"http://u:%s@%s/good/y"}`,
 			n.m.plant("session-source"), hostile, kind, n.m.plant("session-target"), hostile)
 	}
@@ -388,15 +396,15 @@ func (n *plantedNode) replications() (stored []string) {
 		status, answer := n.do(n.owner(), http.MethodPut, "_replicator/"+id, definition)
 		require.Equal(n, http.StatusCreated, status, "%s: %s", name, answer)
 		if name == "filter code" || name == "status429" {
-			continue // which would wait until it is tried again
+			continue // it would wait for the retry
 		}
-		once := strings.TrimSuffix(definition, "}") + `,"winning_revs_only":true}` // another replication
+		once := strings.TrimSuffix(definition, "}") + `,"winning_revs_only":true}` // a different replication id
 		posting.Go(func() {
 			_, answer, shown := n.ask(n.owner(), http.MethodPost, "_replicate", once)
 			n.saw("the answer to _replicate, "+name, shown+answer)
 		})
 	}
-	// While requests are repeated the reason is in the listings.
+	// While requests are repeated, the listings show the reason.
 	for range 20 {
 		n.do(n.admin(), http.MethodGet, "_scheduler/jobs?limit=1000", "")
 		n.do(n.admin(), http.MethodGet, "_active_tasks", "")
@@ -408,7 +416,7 @@ func (n *plantedNode) replications() (stored []string) {
 			return status == http.StatusOK && regexp.MustCompile(`"state":"(crashing|failed|completed)"`).MatchString(answer)
 		}, limit, 20*time.Millisecond, name)
 	}
-	// One that fails for good: another job has its replication id.
+	// A job that fails for good, because another job has its replication id.
 	status, answer := n.do(n.owner(), http.MethodPut, "_replicator/twin", cases["bad-row"])
 	require.Equal(n, http.StatusCreated, status, answer)
 	require.Eventually(n, func() bool {
@@ -421,7 +429,7 @@ func (n *plantedNode) replications() (stored []string) {
 	}
 }
 
-// requests makes some that are refused, with secrets in all their parts.
+// requests makes requests that are refused, with secrets in all their parts.
 func (n *plantedNode) requests() {
 	plant := n.m.plant
 	definitions := []string{
@@ -508,7 +516,7 @@ func (n *plantedNode) settings() {
 		"chttpd_auth/secret":  plant("stored-cookie-secret"),
 	} {
 		if name == "nouveau/url" {
-			continue // it is no secret by its name, and stored as it is: see README
+			continue // not a secret by its name, and stored unchanged; see docs/security.md
 		}
 		for range 2 {
 			status, answer := put(name, value)
@@ -531,7 +539,7 @@ func (n *plantedNode) settings() {
 	n.do(n.admin(), http.MethodDelete, path+"admins/third", "")
 }
 
-// panics has requests fail in ways in which they should not.
+// panics makes requests panic.
 func (n *plantedNode) panics() {
 	password := n.m.plant("panic")
 	endpoint := replicator.Endpoint{URL: "http://h/x/", Username: "u", Password: password, Headers: []replicator.Header{{Name: "X-Token", Value: password}}}
@@ -553,7 +561,7 @@ func (n *plantedNode) panics() {
 	assert.GreaterOrEqual(n, strings.Count(n.log.String(), "request panicked"), 6)
 }
 
-// observe asks for all that others than the owner may see.
+// observe makes all requests that users other than the owner may make.
 func (n *plantedNode) observe() {
 	_, docs, _ := n.ask(n.admin(), http.MethodGet, "_replicator/_all_docs?include_docs=true", "")
 	var list struct {

@@ -16,28 +16,29 @@ import (
 	"settee/pkg/config"
 	"settee/pkg/couch"
 	"settee/pkg/docstore"
+	"settee/pkg/outbound"
 	"settee/pkg/redact"
 )
 
-// No way of printing a value that holds a secret shows it.
+// Printing a value with a secret never shows the secret.
 func TestSecretsAreNotPrinted(t *testing.T) {
 	t.Parallel()
 	m := &marks{}
 	secret := m.plant("printed")
 	cfg, _, err := config.Load(config.Options{Flags: []string{"admins/root=" + secret, "chttpd_auth/secret=" + secret, "other/url=http://u:" + secret + "@h"}})
 	require.NoError(t, err)
-	endpoint := couch.Config{
-		URL: "http://h/x", Username: "u", Password: secret, Header: http.Header{"X-Token": {secret}}, Proxy: "http://u:" + secret + "@h",
-		Secrets: redact.Set{}.With(secret),
-	}
+	endpoint := couch.DefaultConfig()
+	endpoint.URL, endpoint.Username, endpoint.Password = "http://h/x", "u", secret
+	endpoint.Header, endpoint.Proxy = http.Header{"X-Token": {secret}}, "http://u:"+secret+"@h"
+	endpoint.Secrets = redact.Set{}.With(secret)
 	opened, err := couch.Open(endpoint)
 	require.NoError(t, err)
 	defer opened.Close()
 	body := json.RawMessage(`{"password":"` + secret + `"}`)
 	for _, value := range []any{
 		cfg, config.Value{Section: "admins", Key: "root", Text: secret}, config.Layer{{Section: "jwt_keys", Key: "hmac:a", Text: secret}},
-		endpoint, opened, couch.TLSConfig{KeyPassword: secret}, couch.PoolConfig{TLS: couch.TLSConfig{KeyPassword: secret}},
-		couch.TransportOptions{Proxy: "http://u:" + secret + "@h"},
+		endpoint, opened, outbound.TLSConfig{KeyPassword: secret}, outbound.PoolConfig{TLS: outbound.TLSConfig{KeyPassword: secret}},
+		outbound.TransportOptions{Proxy: "http://u:" + secret + "@h"},
 		fdbjobs.Job{ID: "j", Args: body}, fdbjobs.Spec{ID: "j", Args: body},
 		docstore.Edit{ID: "d", Body: body}, docstore.Document{ID: "d", Body: body}, docstore.LocalDocument{ID: "_local/d", Body: body},
 		docstore.Change{ID: "d", Body: body}, accounts.Write{ID: "d", Body: body, Before: body},
@@ -56,7 +57,7 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 	}
 }
 
-// What comes to the log of the command with a password in a URL goes on without.
+// The command's log removes passwords from URLs.
 func TestTheLogIsTheLastLineOfDefence(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer

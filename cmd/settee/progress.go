@@ -15,19 +15,19 @@ import (
 	"settee/replicator/worker"
 )
 
-// display shows how far a run is: a bar on a terminal, lines elsewhere. It is the
-// run's reporter.
+// display shows the progress of a run: with a bar on a terminal, otherwise with lines. It
+// implements worker.Reporter.
 type display struct {
 	out   io.Writer
-	bar   *progressbar.ProgressBar // nil: lines
+	bar   *progressbar.ProgressBar // nil if lines are printed
 	began time.Time
-	total int64 // changes, as far as is known
+	total int64 // the largest number of pending changes so far
 
-	mu      sync.Mutex // guards the count: refusals come from several goroutines
+	mu      sync.Mutex // several goroutines report refusals
 	refusal int
 }
 
-// newDisplay returns a display and how often it wants to be told.
+// newDisplay returns a display and the interval at which Report should be called.
 func newDisplay(out io.Writer) (*display, time.Duration) {
 	d := &display{out: out, began: time.Now()}
 	file, ok := out.(*os.File)
@@ -44,7 +44,7 @@ func newDisplay(out io.Writer) (*display, time.Duration) {
 	return d, progressEvery
 }
 
-// Identify is told the replication id, which names the checkpoints.
+// Identify prints the replication id, which is also the id of the checkpoints.
 func (d *display) Identify(_ context.Context, id replicator.ID) error {
 	if d.bar != nil {
 		return nil
@@ -61,9 +61,9 @@ func (d *display) Report(_ context.Context, p worker.Progress) error {
 	}
 	d.bar.Describe(d.describe(p) + pending(p))
 	if p.ChangesPending == nil {
-		return d.bar.Add64(0) // turns the spinner
+		return d.bar.Add64(0) // moves the spinner
 	}
-	// Changes arrive while the run goes on, so the whole may grow.
+	// The total grows when changes arrive during the run.
 	if *p.ChangesPending > d.total {
 		d.total = *p.ChangesPending
 		d.bar.ChangeMax64(d.total)
@@ -71,7 +71,7 @@ func (d *display) Report(_ context.Context, p worker.Progress) error {
 	if d.total == 0 {
 		return d.bar.Add64(0)
 	}
-	return d.bar.Set64(min(d.total-*p.ChangesPending, d.total-1)) // the end of the bar is the end of the run
+	return d.bar.Set64(min(d.total-*p.ChangesPending, d.total-1)) // the bar is full only when the run has ended
 }
 
 func (d *display) describe(p worker.Progress) string {
@@ -86,7 +86,7 @@ func pending(p worker.Progress) string {
 	return fmt.Sprintf(", %d changes pending", *p.ChangesPending)
 }
 
-// refused names a revision that the target does not take, unless many were named.
+// refused prints a revision that the target has refused, up to shownRefusals of them.
 func (d *display) refused(r worker.Refusal) {
 	d.mu.Lock()
 	d.refusal++
@@ -96,18 +96,18 @@ func (d *display) refused(r worker.Refusal) {
 	case n <= shownRefusals:
 		d.print(fmt.Sprintf("refused: %q %s: %s: %s\n", r.ID, r.Rev, r.Code, r.Reason))
 	case n == shownRefusals+1:
-		d.print("more documents were refused; they are only counted from here on\n")
+		d.print("more documents were refused; from here on they are only counted\n")
 	}
 }
 
 func (d *display) print(line string) {
 	if d.bar != nil {
-		_ = d.bar.Clear() // it is drawn again with the next report
+		_ = d.bar.Clear() // the next report draws it again
 	}
 	_, _ = io.WriteString(d.out, line)
 }
 
-// end takes the bar away.
+// end removes the bar.
 func (d *display) end() {
 	if d.bar != nil {
 		_ = d.bar.Clear()

@@ -23,15 +23,15 @@ import (
 )
 
 const (
-	// progressEvery is how often progress is shown on a terminal, linesEvery as lines.
+	// progressEvery is the interval between updates of the progress bar, linesEvery between lines without a terminal.
 	progressEvery = 250 * time.Millisecond
 	linesEvery    = 5 * time.Second
-	// shownRefusals is how many refused documents are named.
+	// shownRefusals is the number of refused documents that are printed by name.
 	shownRefusals = 20
 )
 
-// replicateFlags are the parts of a replication that the command line has flags
-// for. They have the names of a replication document's fields.
+// replicateFlags are the flags of settee replicate. Those of a replication have the names of a
+// replication document's fields.
 type replicateFlags struct {
 	configFlags
 	continuous, createTarget, winningRevsOnly bool
@@ -44,7 +44,7 @@ func newReplicate() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replicate SOURCE TARGET",
 		Short: "Copy a database to another in the foreground, and show the progress",
-		Long: "replicate copies the database at the URL SOURCE to the one at the URL TARGET, and goes on\n" +
+		Long: "replicate copies the database at the URL SOURCE to the one at the URL TARGET. It continues\n" +
 			"from the checkpoint of an earlier run. It needs no node and no store. URLs may have a\n" +
 			"user name and a password, as in https://user:password@example.org/db.\n\n" +
 			"The exit status is 0 if everything was copied, 1 if the replication failed, 2 if the command\n" +
@@ -52,7 +52,7 @@ func newReplicate() *cobra.Command {
 			"143 if a signal stopped it.",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 {
-				return errors.New("two URLs are needed: that of the source database and that of the target")
+				return errors.New("two URLs are needed: the source database's and the target database's")
 			}
 			return nil
 		},
@@ -66,19 +66,19 @@ func newReplicate() *cobra.Command {
 	}
 	flags.register(cmd)
 	f := cmd.Flags()
-	f.BoolVar(&flags.continuous, "continuous", false, "go on at the end of the changes feed, until stopped")
-	f.BoolVar(&flags.createTarget, "create-target", false, "make the target database if it is missing")
-	f.BoolVar(&flags.winningRevsOnly, "winning-revs-only", false, "leave conflicting revisions behind")
-	f.StringArrayVar(&flags.docIDs, "doc-id", nil, "copy this document only; may be given several times")
-	f.StringVar(&flags.filter, "filter", "", "copy what a filter function of the source passes: ddoc/name")
-	f.StringVar(&flags.queryParams, "query-params", "", "the filter function's parameters, a JSON object")
-	f.StringVar(&flags.selector, "selector", "", "copy what matches a selector, a JSON object")
-	f.StringVar(&flags.sinceSeq, "since-seq", "", "where to begin in the changes feed if there is no checkpoint")
+	f.BoolVar(&flags.continuous, "continuous", false, "wait for new changes at the end of the changes feed, until stopped")
+	f.BoolVar(&flags.createTarget, "create-target", false, "create the target database if it is missing")
+	f.BoolVar(&flags.winningRevsOnly, "winning-revs-only", false, "do not copy conflicting revisions")
+	f.StringArrayVar(&flags.docIDs, "doc-id", nil, "copy only this document; may be repeated")
+	f.StringVar(&flags.filter, "filter", "", "copy the documents that a filter function of the source passes: ddoc/name")
+	f.StringVar(&flags.queryParams, "query-params", "", "the parameters of the filter function, a JSON object")
+	f.StringVar(&flags.selector, "selector", "", "copy the documents that match a selector, a JSON object")
+	f.StringVar(&flags.sinceSeq, "since-seq", "", "the sequence of the changes feed to start from if there is no checkpoint")
 	return cmd
 }
 
-// parse goes through the body of POST /_replicate, so that the same things are
-// accepted here and refused with the same words.
+// parse converts the command line into a body of POST /_replicate and parses that, so that the command accepts what a
+// node accepts, with the same error messages.
 func (f *replicateFlags) parse(source, target string) (*replicator.Replication, error) {
 	body := map[string]any{"source": source, "target": target}
 	for name, on := range map[string]bool{
@@ -152,23 +152,22 @@ func (f *replicateFlags) run(cmd *cobra.Command, replication *replicator.Replica
 	return summary(cmd.OutOrStdout(), result, err, time.Since(began), sig)
 }
 
-// foregroundUUID is what the replication ids of this command cover: the configured
-// uuid, else one that is the same whenever it runs on this host, so that it finds
-// its checkpoints again.
+// foregroundUUID returns the server uuid for the replication ids of this command: the configured one, or one that
+// depends only on the host name, so that a later run finds the checkpoints.
 func foregroundUUID(cfg *config.Config) (string, error) {
 	if id := config.UUID.Get(cfg); id != "" {
 		return id, nil
 	}
 	host, err := os.Hostname()
 	if err != nil {
-		return "", fmt.Errorf("naming this host's checkpoints: %w", err)
+		return "", fmt.Errorf("making the server uuid from the name of this host: %w", err)
 	}
 	sum := sha256.Sum256([]byte("settee replicate on " + host))
 	return hex.EncodeToString(sum[:16]), nil
 }
 
-// stopOnSignal returns a channel that is closed by the first SIGINT or SIGTERM,
-// and the signal. The second one ends the process.
+// stopOnSignal returns a channel that is closed at the first SIGINT or SIGTERM, and a function that
+// returns this signal. A second signal ends the process. release stops waiting for signals.
 func stopOnSignal() (stop <-chan struct{}, received func() syscall.Signal, release func()) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
@@ -181,7 +180,7 @@ func stopOnSignal() (stop <-chan struct{}, received func() syscall.Signal, relea
 			if s, ok := got.(syscall.Signal); ok {
 				number.Store(int64(s))
 			}
-			signal.Stop(signals) // the next one has its ordinary effect
+			signal.Stop(signals) // the next signal ends the process
 			close(asked)
 		case <-done:
 			signal.Stop(signals)
@@ -190,7 +189,7 @@ func stopOnSignal() (stop <-chan struct{}, received func() syscall.Signal, relea
 	return asked, func() syscall.Signal { return syscall.Signal(number.Load()) }, func() { close(done) }
 }
 
-// summary says how a run ended, and makes the exit status of it.
+// summary prints how a run ended, and returns the error with the exit status.
 func summary(out io.Writer, result worker.Result, err error, took time.Duration, received func() syscall.Signal) error {
 	stats := result.Stats
 	outcome := "completed"
@@ -205,7 +204,7 @@ func summary(out io.Writer, result worker.Result, err error, took time.Duration,
 		took.Round(time.Millisecond), float64(stats.DocsWritten)/max(took.Seconds(), 0.001))
 	switch {
 	case errors.Is(err, worker.ErrStopped):
-		return &exitError{128 + int(received()), errors.New("stopped; the same command goes on from the checkpoint")}
+		return &exitError{128 + int(received()), errors.New("stopped; the same command continues from the checkpoint")}
 	case err != nil:
 		return err
 	case stats.DocWriteFailures > 0:

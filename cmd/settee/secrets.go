@@ -9,7 +9,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
 	"settee/fdbjobs"
@@ -22,18 +21,18 @@ import (
 	"settee/replicator/jobs"
 )
 
-// metaKeys has the keys that values of the store may be sealed with:
+// metaKeys has a note for each key that values of the store may be sealed with:
 //
-//	(meta, "keys", id) -> a text that was sealed with the key
+//	(meta, "keys", id) -> sealedText, sealed with the key
 //
-// A key is noted before anything is sealed with it. So a node that has not all keys, or another
-// one by the same id, is found out when it starts, and not by each value that it cannot open.
+// A node notes a key before it seals anything with it. So a node that lacks a key, or has a
+// different key with the same id, fails when it starts, and not at each value that it cannot open.
 var metaKeys = tuple.NewSubspace("meta", "keys")
 
-// sealedText is what is sealed there.
+// sealedText is the text in the notes.
 var sealedText = []byte("settee")
 
-// readKeys reads the key file, if there is one.
+// readKeys reads the key file. It returns no keys if none is configured.
 func readKeys(cfg *config.Config) (*sealed.Keys, error) {
 	path := config.SecretsKeyFile.Get(cfg)
 	if path == "" {
@@ -42,31 +41,30 @@ func readKeys(cfg *config.Config) (*sealed.Keys, error) {
 	return sealed.Read(path)
 }
 
-// sealedDatabase reports whether the documents of a database of that name are sealed: those that have credentials of
-// endpoints, or keys of one-time passwords.
+// sealedDatabase reports whether the documents of a database are sealed, because they have credentials of endpoints or
+// keys of one-time passwords.
 func sealedDatabase(name string) bool {
 	return jobs.SealedDatabase(name) || accounts.IsDatabase(name)
 }
 
-// openKeys returns the keys of a node, having checked that they are all that it needs, and noted
-// the one that it seals with.
-func openKeys(ctx context.Context, db kv.Database, cfg *config.Config, log zerolog.Logger) (*sealed.Keys, error) {
-	keys, err := readKeys(cfg)
-	if err != nil {
-		return nil, err
+// openKeys reads the node's keys, checks that none that the store needs is missing, and notes the key that new values
+// are sealed with.
+func (n *node) openKeys(ctx context.Context) (err error) {
+	if n.keys, err = readKeys(n.cfg); err != nil {
+		return err
 	}
-	if err := db.Transact(ctx, func(tx kv.Transaction) error { return checkKeys(tx, keys) }); err != nil {
-		return nil, err
+	if err := n.db.Transact(ctx, func(tx kv.Transaction) error { return checkKeys(tx, n.keys) }); err != nil {
+		return err
 	}
-	if keys.First() == "" {
-		log.Info().Msg("the credentials of replications and the keys of one-time passwords are stored as they are: [secrets] key_file is not set")
+	if n.keys.First() == "" {
+		n.log.Info().Msg("the credentials of replications and the keys of one-time passwords are stored in plain text: [secrets] key_file is not set")
 	} else {
-		log.Info().Strs("keys", keys.IDs()).Msg("the credentials of replications and the keys of one-time passwords are stored encrypted, with the first of the keys")
+		n.log.Info().Strs("keys", n.keys.IDs()).Msg("the credentials of replications and the keys of one-time passwords are stored encrypted, with the first of the keys")
 	}
-	return keys, noteKey(ctx, db, keys)
+	return noteKey(ctx, n.db, n.keys)
 }
 
-// checkKeys returns an error if the store needs other keys.
+// checkKeys returns an error if the store needs a key that keys lacks or that differs in keys.
 func checkKeys(tx kv.ReadTransaction, keys *sealed.Keys) error {
 	noted, err := notedKeys(tx)
 	if err != nil {
@@ -77,10 +75,10 @@ func checkKeys(tx kv.ReadTransaction, keys *sealed.Keys) error {
 		var unknown *sealed.UnknownKeyError
 		switch {
 		case errors.As(err, &unknown):
-			return fmt.Errorf("the store may have values that are %w. If it is lost, and they with it, "+
+			return fmt.Errorf("the store may have values that are %w. If the key is lost, these values are lost too, and "+
 				"`settee secrets forget %s` lets nodes start without it", unknown, id)
 		case err != nil:
-			return fmt.Errorf("the key %q of the key file ([secrets] key_file) is not the one of that id which the store's values are sealed with", id)
+			return fmt.Errorf("the key %q of the key file ([secrets] key_file) is not the key of this id that the store's values are sealed with", id)
 		}
 	}
 	return nil
@@ -88,7 +86,7 @@ func checkKeys(tx kv.ReadTransaction, keys *sealed.Keys) error {
 
 func notedKeys(tx kv.ReadTransaction) (map[string][]byte, error) {
 	begin, end := metaKeys.Range()
-	pairs, err := tx.GetRange(kv.KeyRange{Begin: begin, End: end}, kv.RangeOptions{Mode: kv.StreamWantAll}).Slice()
+	pairs, err := tx.GetRange(kv.KeyRange{Begin: begin, End: end}, kv.RangeOptions{}).Slice()
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +94,7 @@ func notedKeys(tx kv.ReadTransaction) (map[string][]byte, error) {
 	for _, pair := range pairs {
 		key, err := metaKeys.Unpack(pair.Key)
 		if err != nil || len(key) != 1 {
-			return nil, fmt.Errorf("reading of the keys of the store: unknown form %v", key)
+			return nil, fmt.Errorf("reading the notes of keys: unknown form %v", key)
 		}
 		id, _ := key[0].(string)
 		noted[id] = pair.Value
@@ -104,8 +102,8 @@ func notedKeys(tx kv.ReadTransaction) (map[string][]byte, error) {
 	return noted, nil
 }
 
-// noteKey notes the key that is sealed with. Nodes of versions that know nothing of sealed values
-// do not start from then on.
+// noteKey notes the key that new values are sealed with, and sets the store's format to
+// sealedFormat. Nodes of versions that do not know sealed values refuse the store from then on.
 func noteKey(ctx context.Context, db kv.Database, keys *sealed.Keys) error {
 	id := keys.First()
 	if id == "" {
@@ -123,32 +121,32 @@ func noteKey(ctx context.Context, db kv.Database, keys *sealed.Keys) error {
 	})
 }
 
-// keepNoted notes the key again, until ctx ends, should it have been taken for one that nobody
-// uses any more.
-func keepNoted(ctx context.Context, db kv.Database, keys *sealed.Keys) {
+// keepNoted notes the key at intervals until ctx ends, because reseal on another node may have removed the note while
+// the key had no values.
+func (n *node) keepNoted(ctx context.Context) {
 	tick := time.NewTicker(noteEvery)
 	defer tick.Stop()
-	for keys.First() != "" {
+	for n.keys.First() != "" {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
-		_ = noteKey(ctx, db, keys) // one that fails is made up for by the next
+		_ = noteKey(ctx, n.db, n.keys) // a later call makes up for a failure
 	}
 }
 
 func newSecrets() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "secrets",
-		Short: "Make and rotate the keys that credentials are encrypted with in the store",
+		Short: "Make and rotate the keys that encrypt credentials in the store",
 		Long: "With [secrets] key_file set, a node stores the credentials of replications encrypted. The key\n" +
 			"file has a key in each line: the first one encrypts, all of them decrypt.\n\n" +
-			"To rotate: make a new key, put its line behind the others on all nodes and start them again;\n" +
-			"then put it first on all nodes and start them again; then settee secrets reseal. What it says\n" +
-			"is not needed any more can be taken out.\n\n" +
-			"A store in a directory belongs to one process: stop the node before keys, reseal and forget.\n" +
-			"A FoundationDB cluster's nodes may run.",
+			"To rotate the keys: make a new key, append its line to the key files of all nodes and restart the\n" +
+			"nodes. Then make it the first line on all nodes and restart them. Then run settee secrets reseal.\n" +
+			"Keys that it shows as not needed can be removed from the files.\n\n" +
+			"Only one process can open a store in a directory: stop the node before you run keys, reseal or\n" +
+			"forget. With a store on FoundationDB the nodes may run.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -159,7 +157,7 @@ func newSecrets() *cobra.Command {
 func newSecretsNewKey() *cobra.Command {
 	return &cobra.Command{
 		Use:   "new-key ID",
-		Short: "Print a line for the key file, with a new key of that id",
+		Short: "Print a line for the key file, with a new key that has this id",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			line, err := sealed.NewLine(args[0])
@@ -176,7 +174,7 @@ func newSecretsKeys() *cobra.Command {
 	var flags configFlags
 	cmd := &cobra.Command{
 		Use:   "keys",
-		Short: "Count what is encrypted in the store, by key",
+		Short: "Count the encrypted values of the store by key",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return withVault(cmd, &flags, func(ctx context.Context, v *vault) error {
@@ -200,9 +198,10 @@ func newSecretsReseal() *cobra.Command {
 	var flags configFlags
 	cmd := &cobra.Command{
 		Use:   "reseal",
-		Short: "Encrypt with the first key what is encrypted with another, or not at all",
-		Long: "reseal goes through the whole store. It can be broken off and started again at any time. Start\n" +
-			"it when all nodes have the first key.",
+		Short: "Encrypt all values with the first key",
+		Long: "reseal goes through the whole store, and encrypts with the first key of the key file what is\n" +
+			"encrypted with another key or not at all. It can be interrupted and started again at any time.\n" +
+			"Run it when all nodes have the first key.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return withVault(cmd, &flags, func(ctx context.Context, v *vault) error { return v.rotate(ctx, cmd) })
@@ -217,16 +216,15 @@ func newSecretsForget() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "forget ID",
 		Short: "Let nodes start without a key that is lost",
-		Long: "forget lets nodes start that have not the key of that id. What is encrypted with it is lost:\n" +
-			"its jobs crash, its documents can be replaced but not read, so that users have no account before\n" +
-			"an administrator replaces theirs, sessions have ended, and settings that were put into the store\n" +
-			"do not hold.",
+		Long: "forget lets nodes start without the key of this id. The values that are encrypted with it are\n" +
+			"lost: jobs crash; documents can be replaced but not read, so users cannot log in before an\n" +
+			"administrator has replaced theirs; sessions end; encrypted settings in the store have no effect.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withVault(cmd, &flags, func(ctx context.Context, v *vault) error {
 				if v.keys.Has(args[0]) {
-					return fmt.Errorf("the key %q is not lost: the key file ([secrets] key_file) has it. settee secrets reseal "+
-						"replaces one that is there, and forgets it when it is not needed any more", args[0])
+					return fmt.Errorf("the key %q is not lost: the key file ([secrets] key_file) has it. Run settee secrets reseal "+
+						"to replace it; that also forgets a key that is no longer needed", args[0])
 				}
 				noted, err := v.noted(ctx)
 				if err != nil {
@@ -234,7 +232,7 @@ func newSecretsForget() *cobra.Command {
 				}
 				counts, err := v.reseal(ctx, "")
 				if err == nil && noted[args[0]] == nil && counts[args[0]] == 0 {
-					err = fmt.Errorf("the store knows no key %q", args[0])
+					err = fmt.Errorf("the store has no key %q", args[0])
 				}
 				if err != nil {
 					return err
@@ -247,13 +245,13 @@ func newSecretsForget() *cobra.Command {
 	return cmd
 }
 
-// vault is all of a store that may be sealed.
+// vault is a store and the keys of its sealed values.
 type vault struct {
 	db   kv.Database
 	keys *sealed.Keys
 }
 
-// withVault opens the store for a command.
+// withVault calls do with the configured store.
 func withVault(cmd *cobra.Command, flags *configFlags, do func(context.Context, *vault) error) (err error) {
 	cfg, _, err := flags.load()
 	if err != nil {
@@ -264,7 +262,7 @@ func withVault(cmd *cobra.Command, flags *configFlags, do func(context.Context, 
 		return err
 	}
 	ctx := cmd.Context()
-	db, err := openStore(ctx, cfg)
+	db, err := openStore(ctx, cfg, kv.Options{})
 	if err != nil {
 		return err
 	}
@@ -272,22 +270,23 @@ func withVault(cmd *cobra.Command, flags *configFlags, do func(context.Context, 
 	return do(ctx, &vault{db, keys})
 }
 
-// reseal counts what is sealed, by key. If keyID is not empty it is that of the first key, and
-// what is sealed with another is sealed anew.
+// reseal returns the number of sealed values by key id; the id "" stands for values that are not
+// sealed. If keyID is not empty, it must be the id of the first key, and reseal seals all other
+// values with this key.
 func (v *vault) reseal(ctx context.Context, keyID string) (map[string]int64, error) {
-	docs := docstore.Open(v.db, tuple.NewSubspace("docs").Bytes(), docstore.Options{Sealer: v.keys, Sealed: sealedDatabase})
+	docs := docstore.Open(v.db, docsPrefix, docstore.Options{Sealer: v.keys, Sealed: sealedDatabase})
 	defer docs.Close()
-	layer := fdbjobs.OpenSealed(v.db, tuple.NewSubspace("fdbjobs").Bytes(), v.keys)
+	layer := fdbjobs.Open(v.db, jobsPrefix, fdbjobs.Options{Sealer: v.keys})
 	defer layer.Close()
 	all := map[string]int64{}
 	for _, part := range []func(context.Context, string) (map[string]int64, error){
 		docs.Reseal,
-		layer.Type(jobs.Type).Reseal,
+		layer.Queue(jobs.QueueName).Reseal,
 		func(ctx context.Context, keyID string) (map[string]int64, error) {
-			return config.Reseal(ctx, v.db, tuple.NewSubspace("config").Bytes(), v.keys, keyID)
+			return config.Reseal(ctx, v.db, configPrefix, v.keys, keyID)
 		},
 		func(ctx context.Context, keyID string) (map[string]int64, error) {
-			return accounts.Reseal(ctx, v.db, tuple.NewSubspace("accounts").Bytes(), v.keys, keyID)
+			return accounts.Reseal(ctx, v.db, accountsPrefix, v.keys, keyID)
 		},
 	} {
 		counts, err := part(ctx, keyID)
@@ -301,7 +300,7 @@ func (v *vault) reseal(ctx context.Context, keyID string) (map[string]int64, err
 	return all, nil
 }
 
-// rotate seals all anew, and forgets the keys that are not needed any more.
+// rotate seals all values with the first key, and forgets the keys that are no longer needed.
 func (v *vault) rotate(ctx context.Context, cmd *cobra.Command) error {
 	first := v.keys.First()
 	if first == "" {
@@ -316,7 +315,7 @@ func (v *vault) rotate(ctx context.Context, cmd *cobra.Command) error {
 	if _, err := v.reseal(ctx, first); err != nil {
 		return err
 	}
-	// What was written meanwhile, and what could not be opened.
+	// Values that were written meanwhile or could not be opened.
 	left, err := v.reseal(ctx, "")
 	if err != nil {
 		return err
@@ -343,19 +342,19 @@ func (v *vault) rotate(ctx context.Context, cmd *cobra.Command) error {
 	id := slices.Sorted(maps.Keys(left))[0]
 	switch {
 	case id == "":
-		return fmt.Errorf("%d values are not encrypted: a node writes without a key", left[id])
+		return fmt.Errorf("%d values are not encrypted: a node is running without a key", left[id])
 	case v.keys.Has(id):
-		return fmt.Errorf("%d values are encrypted with the key %q: a node writes with it, or they cannot be decrypted", left[id], id)
+		return fmt.Errorf("%d values are encrypted with the key %q: a node is encrypting with it, or they cannot be decrypted", left[id], id)
 	}
-	return fmt.Errorf("%d values are encrypted with the key %q, which is lost: the documents and jobs among them are to be "+
-		"replaced or deleted", left[id], id)
+	return fmt.Errorf("%d values are encrypted with the key %q, which is lost: replace or delete the documents and jobs "+
+		"among them", left[id], id)
 }
 
 func (v *vault) noted(ctx context.Context) (map[string][]byte, error) {
 	return kv.TransactValue(ctx, v.db, func(tx kv.Transaction) (map[string][]byte, error) { return notedKeys(tx) })
 }
 
-// forget lets nodes start without a key.
+// forget removes the note of a key, so that nodes start without it.
 func (v *vault) forget(ctx context.Context, id string) error {
 	return v.db.Transact(ctx, func(tx kv.Transaction) error {
 		tx.Clear(metaKeys.Pack(id))
@@ -363,15 +362,15 @@ func (v *vault) forget(ctx context.Context, id string) error {
 	})
 }
 
-// giveUp is forget for a key that is lost, with what no node starts without.
+// giveUp forgets a lost key. It also removes the values sealed with it that a node needs to start.
 func (v *vault) giveUp(ctx context.Context, id string) error {
 	return v.db.Transact(ctx, func(tx kv.Transaction) error {
 		tx.Clear(metaKeys.Pack(id))
-		return accounts.Forget(tx, tuple.NewSubspace("accounts").Bytes(), v.keys, id)
+		return accounts.Forget(tx, accountsPrefix, v.keys, id)
 	})
 }
 
-// print writes a table of the keys.
+// print prints a table of the keys.
 func (v *vault) print(cmd *cobra.Command, counts map[string]int64, noted map[string][]byte) error {
 	rows := maps.Clone(counts)
 	for id := range noted {
@@ -381,7 +380,7 @@ func (v *vault) print(cmd *cobra.Command, counts map[string]int64, noted map[str
 		rows[id] += 0
 	}
 	table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-	// What is written here goes nowhere before Flush, whose error counts.
+	// Flush writes the table and returns the error.
 	_, _ = fmt.Fprintln(table, "key\tvalues\tin the key file\tneeded")
 	for _, id := range slices.Sorted(maps.Keys(rows)) {
 		name, has, needed := id, "no", "no"

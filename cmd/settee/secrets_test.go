@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/pkg/kv"
-	"settee/pkg/kv/memkv"
+	"settee/pkg/kv/enginetest"
 	"settee/pkg/sealed"
 	"settee/pkg/tuple"
 )
@@ -34,7 +34,7 @@ func newKeyFile(t *testing.T, ids ...string) *keyFile {
 	return f
 }
 
-// write has the file have some keys, the first one first. An id always means the same key.
+// write writes keys into the file, the current one first. An id always stands for the same key.
 func (f *keyFile) write(ids ...string) {
 	f.Helper()
 	var text strings.Builder
@@ -59,6 +59,7 @@ func (f *keyFile) keys() *sealed.Keys {
 }
 
 func TestSecretsNewKey(t *testing.T) {
+	t.Parallel()
 	out, _, status := settee(t, "secrets", "new-key", "2026-02")
 	require.Zero(t, status)
 	path := filepath.Join(t.TempDir(), "keys")
@@ -76,8 +77,9 @@ func TestSecretsNewKey(t *testing.T) {
 	require.Contains(t, out, "reseal")
 }
 
-// A key comes and goes as the help says, and nodes do not start without those that they need.
+// A key is added and removed as the help says, and nodes do not start without the keys that they need.
 func TestKeyRotation(t *testing.T) {
+	t.Parallel()
 	store := aStore(t)
 	file := newKeyFile(t, "old")
 	run := func(args ...string) (string, string, int) {
@@ -87,17 +89,15 @@ func TestKeyRotation(t *testing.T) {
 	}
 	const body = `{"source":"http://u:relax-pass@127.0.0.1:1/a","target":"http://127.0.0.1:1/b"}`
 
-	const idle = "node_types/replication=false" // what is there stays as it is
+	const idle = "node_types/replication=false" // existing data does not change
 	node := serveNode(t, store, idle)
 	node.says("key_file is not set")
-	status, answer := node.request(http.MethodPut, "_replicator/plain", body)
-	require.Equal(t, http.StatusCreated, status, answer)
+	node.ask(http.StatusCreated, http.MethodPut, "_replicator/plain", body)
 	require.Zero(t, node.end(syscall.SIGTERM))
 
 	node = serveNode(t, store, idle, file.set())
 	node.says("stored encrypted", `"keys":["old"]`)
-	status, answer = node.request(http.MethodPut, "_replicator/sealed", body)
-	require.Equal(t, http.StatusCreated, status, answer)
+	node.ask(http.StatusCreated, http.MethodPut, "_replicator/sealed", body)
 	require.Zero(t, node.end(syscall.SIGTERM))
 
 	out, errs, status := run("keys")
@@ -105,7 +105,7 @@ func TestKeyRotation(t *testing.T) {
 	require.Regexp(t, `\(not encrypted\) +3 *\n`, out) // a document, a job and the secret of sessions
 	require.Regexp(t, `\nold +2 +first +yes\n`, out)
 
-	// Without the key, or with another one of its id, no node starts.
+	// Without the key, or with another key under its id, no node starts.
 	_, errs, status = settee(t, "serve", "--store", store, "--set", "chttpd/port=0", "--set", "admins/a=b")
 	require.Equal(t, exitFailed, status)
 	require.Contains(t, errs, `sealed with the key "old", which the key file ([secrets] key_file) does not have`)
@@ -114,13 +114,12 @@ func TestKeyRotation(t *testing.T) {
 	for _, command := range [][]string{{"serve", "--set", "chttpd/port=0", "--set", "admins/a=b"}, {"secrets", "reseal"}} {
 		_, errs, status = settee(t, append(command, "--store", store, "--set", other.set())...)
 		require.Equal(t, exitFailed, status)
-		require.Contains(t, errs, `the key "old" of the key file ([secrets] key_file) is not the one of that id`)
+		require.Contains(t, errs, `the key "old" of the key file ([secrets] key_file) is not the key of this id`)
 	}
 
 	file.write("new", "old")
 	node = serveNode(t, store, idle, file.set())
-	status, answer = node.request(http.MethodGet, "_replicator/sealed", "")
-	require.Equal(t, http.StatusOK, status)
+	answer := node.ask(http.StatusOK, http.MethodGet, "_replicator/sealed", "")
 	require.Contains(t, answer, "relax-pass")
 	require.Zero(t, node.end(syscall.SIGTERM))
 	out, errs, status = run("reseal")
@@ -131,27 +130,26 @@ func TestKeyRotation(t *testing.T) {
 	file.write("new")
 	node = serveNode(t, store, idle, file.set())
 	for _, id := range []string{"plain", "sealed"} {
-		status, answer = node.request(http.MethodGet, "_replicator/"+id, "")
-		require.Equal(t, http.StatusOK, status)
+		answer = node.ask(http.StatusOK, http.MethodGet, "_replicator/"+id, "")
 		require.Contains(t, answer, "relax-pass")
 	}
 	require.NotContains(t, node.logged(), "relax-pass")
 	require.Zero(t, node.end(syscall.SIGTERM))
 
-	// A key that is lost.
+	// A lost key.
 	file.write("newer")
 	_, errs, status = run("reseal")
 	require.Equal(t, exitFailed, status)
 	require.Contains(t, errs, `sealed with the key "new"`)
 	_, errs, status = run("forget", "nothing")
 	require.Equal(t, exitFailed, status)
-	require.Contains(t, errs, `the store knows no key "nothing"`)
+	require.Contains(t, errs, `the store has no key "nothing"`)
 	file.write("newer", "new")
 	_, errs, status = run("forget", "new")
 	require.Equal(t, exitFailed, status)
 	require.Contains(t, errs, `the key "new" is not lost`)
 	file.write("newer")
-	for range 2 { // once more says the same
+	for range 2 { // a second call has the same result
 		_, errs, status = run("forget", "new")
 		require.Zero(t, status, errs)
 	}
@@ -160,23 +158,19 @@ func TestKeyRotation(t *testing.T) {
 	require.Contains(t, errs, `4 values are encrypted with the key "new", which is lost`)
 	require.Regexp(t, `\nnew +4 +no +yes\nnewer +0 +first +yes\n$`, out)
 
-	// Nodes start, and what is lost can be replaced.
+	// Nodes start, and lost values can be replaced.
 	node = serveNode(t, store, idle, file.set())
 	for _, id := range []string{"plain", "sealed"} {
 		path := "_replicator/" + id
-		status, answer = node.request(http.MethodGet, path, "")
-		require.Equal(t, http.StatusInternalServerError, status, answer)
+		answer = node.ask(http.StatusInternalServerError, http.MethodGet, path, "")
 		require.Contains(t, answer, `sealed with the key \"new\"`)
 		var rows struct {
 			Rows []struct{ Value struct{ Rev string } }
 		}
-		status, answer = node.request(http.MethodGet, "_replicator/_all_docs?key=%22"+id+"%22", "")
-		require.Equal(t, http.StatusOK, status, answer)
+		answer = node.ask(http.StatusOK, http.MethodGet, "_replicator/_all_docs?key=%22"+id+"%22", "")
 		require.NoError(t, json.Unmarshal([]byte(answer), &rows))
-		status, answer = node.request(http.MethodPut, path+"?rev="+rows.Rows[0].Value.Rev, body)
-		require.Equal(t, http.StatusCreated, status, answer)
-		status, answer = node.request(http.MethodGet, path, "")
-		require.Equal(t, http.StatusOK, status, answer)
+		node.ask(http.StatusCreated, http.MethodPut, path+"?rev="+rows.Rows[0].Value.Rev, body)
+		node.ask(http.StatusOK, http.MethodGet, path, "")
 	}
 	require.Zero(t, node.end(syscall.SIGTERM))
 }
@@ -184,6 +178,7 @@ func TestKeyRotation(t *testing.T) {
 // Documents of users are sealed with the current key. A user whose document's key is lost cannot log in until an
 // administrator replaces the document.
 func TestKeysOfUsers(t *testing.T) {
+	t.Parallel()
 	store := aStore(t)
 	file := newKeyFile(t, "old")
 	const document = `{"type":"user","name":"ann","roles":["staff"],"password":"relax","totp_of":"nobody"%s}`
@@ -199,8 +194,7 @@ func TestKeysOfUsers(t *testing.T) {
 	}
 
 	node = serveNode(t, store, idle)
-	status, answer := node.request(http.MethodPut, path, fmt.Sprintf(document, ""))
-	require.Equal(t, http.StatusCreated, status, answer)
+	node.ask(http.StatusCreated, http.MethodPut, path, fmt.Sprintf(document, ""))
 	require.Equal(t, http.StatusOK, login())
 	require.Zero(t, node.end(syscall.SIGTERM))
 	out, errs, status := secrets("keys")
@@ -217,8 +211,7 @@ func TestKeysOfUsers(t *testing.T) {
 	node = serveNode(t, store, idle, file.set())
 	require.Equal(t, http.StatusOK, login())
 	for _, list := range []string{"_users/_all_docs?include_docs=true", "_users/_changes?include_docs=true"} {
-		status, answer = node.request(http.MethodGet, list, "")
-		require.Equal(t, http.StatusOK, status, answer)
+		answer := node.ask(http.StatusOK, http.MethodGet, list, "")
 		require.Contains(t, answer, `"totp_of":"nobody"`)
 	}
 	require.Zero(t, node.end(syscall.SIGTERM))
@@ -228,29 +221,25 @@ func TestKeysOfUsers(t *testing.T) {
 	require.Zero(t, status, errs)
 	node = serveNode(t, store, idle, file.set())
 	require.Equal(t, http.StatusUnauthorized, login(), "as one that there is not")
-	require.Eventually(t, func() bool { // the log comes through a pipe
+	require.Eventually(t, func() bool { // the log arrives through a pipe
 		return strings.Contains(node.logged(), "the document of a user cannot be decrypted")
 	}, limit, 5*time.Millisecond)
-	status, answer = node.request(http.MethodGet, path, "")
-	require.Equal(t, http.StatusInternalServerError, status, answer)
+	answer := node.ask(http.StatusInternalServerError, http.MethodGet, path, "")
 	require.Contains(t, answer, `sealed with the key \"new\"`)
-	status, answer = node.request(http.MethodGet, "_users/_all_docs", "")
-	require.Equal(t, http.StatusOK, status, answer)
+	answer = node.ask(http.StatusOK, http.MethodGet, "_users/_all_docs", "")
 	rev := regexp.MustCompile(`"rev":"([^"]+)"`).FindStringSubmatch(answer)
 	require.NotNil(t, rev, answer)
-	status, answer = node.request(http.MethodPut, path, fmt.Sprintf(document, `,"_rev":"`+rev[1]+`"`))
-	require.Equal(t, http.StatusCreated, status, answer)
+	node.ask(http.StatusCreated, http.MethodPut, path, fmt.Sprintf(document, `,"_rev":"`+rev[1]+`"`))
 	require.Equal(t, http.StatusOK, login())
 	require.Zero(t, node.end(syscall.SIGTERM))
 	out, errs, status = secrets("reseal")
 	require.Zero(t, status, errs+out)
 }
 
-// Nodes that know nothing of sealed values must not touch them.
+// Nodes that do not know sealed values must not change them.
 func TestSealedFormat(t *testing.T) {
-	db, err := memkv.Open(memkv.Options{})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	t.Parallel()
+	db := enginetest.Memory(t)
 	stored := func() any {
 		value, err := kv.TransactValue(t.Context(), db, func(tx kv.Transaction) ([]byte, error) { return tx.Get(metaFormat).Await() })
 		require.NoError(t, err)
@@ -268,8 +257,9 @@ func TestSealedFormat(t *testing.T) {
 }
 
 func TestBadKeyFiles(t *testing.T) {
+	t.Parallel()
 	file := newKeyFile(t, "a")
-	require.NoError(t, os.Chmod(file.path, 0o640)) //nolint:gosec // that others may read it is what is refused
+	require.NoError(t, os.Chmod(file.path, 0o640)) //nolint:gosec // the test needs a file that others may read
 	_, errs, status := settee(t, "serve", "--store", "mem:", "--set", "chttpd/port=0", "--set", file.set())
 	require.Equal(t, exitFailed, status)
 	require.Contains(t, errs, "chmod 600")

@@ -28,7 +28,7 @@ type socket struct {
 	listening     bool
 }
 
-// sockets returns those that the process has, as the kernel knows them.
+// sockets returns the sockets of the process, as listed by the kernel.
 func (p *process) sockets() (all []socket) {
 	p.t.Helper()
 	dir := fmt.Sprintf("/proc/%d/", p.cmd.Process.Pid)
@@ -36,7 +36,7 @@ func (p *process) sockets() (all []socket) {
 	require.NoError(p.t, err)
 	own := make(map[string]bool) // by inode
 	for _, link := range links {
-		if to, err := os.Readlink(link); err == nil { // else it was closed meanwhile
+		if to, err := os.Readlink(link); err == nil { // otherwise it was closed meanwhile
 			own[to] = true
 		}
 	}
@@ -54,15 +54,15 @@ func (p *process) sockets() (all []socket) {
 	return all
 }
 
-// kernelAddress reads an address as /proc writes it: words of 32 bits in the byte order of
-// the machine, in hexadecimal, a colon, and the port.
+// kernelAddress parses an address in the format of /proc: hexadecimal 32-bit words in the byte order of the machine, a
+// colon, and the port.
 func kernelAddress(t testing.TB, text string) netip.AddrPort {
 	host, port, ok := strings.Cut(text, ":")
 	require.True(t, ok, text)
 	raw, err := hex.DecodeString(host)
 	require.NoError(t, err)
 	for word := range slices.Chunk(raw, 4) {
-		slices.Reverse(word) // the machines of these tests are little-endian
+		slices.Reverse(word) // these tests assume little-endian machines
 	}
 	addr, ok := netip.AddrFromSlice(raw)
 	require.True(t, ok, text)
@@ -71,7 +71,7 @@ func kernelAddress(t testing.TB, text string) netip.AddrPort {
 	return netip.AddrPortFrom(addr.Unmap(), uint16(n))
 }
 
-// listeners are the addresses that a process listens on.
+// listeners returns the addresses that a process listens on.
 func (p *process) listeners() (all []netip.AddrPort) {
 	for _, s := range p.sockets() {
 		if s.listening {
@@ -81,13 +81,13 @@ func (p *process) listeners() (all []netip.AddrPort) {
 	return all
 }
 
-// goroutines ends the process, and returns the stacks of all that it was doing.
+// goroutines ends the process, and returns the stacks of its goroutines.
 func (p *process) goroutines() string {
 	p.t.Helper()
 	before := len(p.logged())
 	require.NoError(p.t, p.cmd.Process.Signal(syscall.SIGQUIT))
-	<-p.read         // it has ended
-	_ = p.cmd.Wait() // with the status of a crash
+	<-p.read         // the process has ended
+	_ = p.cmd.Wait() // the status is that of a crash
 	return p.logged()[before:]
 }
 
@@ -97,8 +97,9 @@ func addressOf(t *testing.T, text string) netip.AddrPort {
 	return netip.MustParseAddrPort(u.Host)
 }
 
-// A frontend has one listener, takes no job that is posted to it, and connects to nobody.
+// A frontend has one listener, does not run jobs posted to it, and connects to no other host.
 func TestRoleOfAFrontend(t *testing.T) {
+	t.Parallel()
 	peer, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer peer.Close()
@@ -117,7 +118,7 @@ func TestRoleOfAFrontend(t *testing.T) {
 			require.Equal(t, http.StatusAccepted, status, answer)
 			assert.Empty(t, strangers(t, node), "connections to others")
 		} else {
-			// The job that the first one left alone comes to its source.
+			// The job that the frontend did not run reaches its source.
 			conn, err := peer.Accept()
 			require.NoError(t, err)
 			require.NotEmpty(t, strangers(t, node))
@@ -127,15 +128,14 @@ func TestRoleOfAFrontend(t *testing.T) {
 		assert.Equal(t, test.runs, strings.Contains(text, "jobs_starts_total"))
 		stacks := node.goroutines()
 		require.Contains(t, stacks, "fdbjobs.(*Layer).RunUpkeep")
-		// The acceptors are the scheduler's.
+		// Only the scheduler has acceptors.
 		for _, part := range []string{"settee/replicator/scheduler.", "settee/replicator/worker."} {
 			assert.Equal(t, test.runs, strings.Contains(stacks, part), part)
 		}
 	}
 }
 
-// strangers are the connections of a node whose other end is neither a client of it nor
-// the store.
+// strangers returns a node's connections to hosts other than its clients and the store.
 func strangers(t *testing.T, node *process) (all []socket) {
 	t.Helper()
 	for _, s := range node.sockets() {
@@ -146,7 +146,7 @@ func strangers(t *testing.T, node *process) (all []socket) {
 	return all
 }
 
-// storePorts are the addresses of the FoundationDB that the tests run on, if there is one.
+// storePorts returns the addresses of the tests' FoundationDB, if there is one.
 func storePorts(t *testing.T) (all []netip.AddrPort) {
 	t.Helper()
 	name := os.Getenv(kvtest.ClusterVariable)
@@ -166,8 +166,9 @@ func storePorts(t *testing.T) (all []netip.AddrPort) {
 	return all
 }
 
-// A replication node listens to nobody, or on loopback, to those who ask for its metrics.
+// A replication node listens on no address, or on loopback for its metrics only.
 func TestRoleOfAReplicationNode(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name string
 		sets []string

@@ -2,7 +2,7 @@
 
 package main
 
-// The build tags of this test, and the engines that they bring.
+// The build tags of this test, and their engines.
 const (
 	tags    = "fdb"
 	engines = "fdb, mem, pebble"

@@ -24,13 +24,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// certificate is one with its key.
+// certificate is a certificate with its key.
 type certificate struct {
 	*x509.Certificate
 	key *ecdsa.PrivateKey
 }
 
-// issue makes a certificate for 127.0.0.1 that an issuer signs, or that signs itself.
+// issue creates a certificate for 127.0.0.1 that an issuer signs, or that is self-signed.
 func issue(t *testing.T, serial int64, issuer *certificate) *certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -66,7 +66,7 @@ func (c *certificate) forTLS() tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{c.Raw}, PrivateKey: c.key}
 }
 
-// tlsAddress is where a node accepts TLS connections.
+// tlsAddress returns the address where a node accepts TLS connections.
 func (p *process) tlsAddress() string {
 	p.t.Helper()
 	found := regexp.MustCompile(`"tls_url":"https://([^"]+)/"`).FindStringSubmatch(p.logged())
@@ -74,15 +74,15 @@ func (p *process) tlsAddress() string {
 	return found[1]
 }
 
-// tlsNode starts a node with the certificate of the files.
+// tlsNode starts a node with the certificate in the files.
 func tlsNode(t *testing.T, certFile, keyFile string, sets ...string) *process {
 	return serveNode(t, "mem:", append([]string{
 		"ssl/enable=true", "ssl/port=0", "ssl/cert_file=" + certFile, "ssl/key_file=" + keyFile, "log/level=debug",
 	}, sets...)...)
 }
 
-// handshake returns what client and node agree on, once both are content: with TLS 1.3 a
-// node refuses a client's certificate afterwards.
+// handshake returns the state of a connection that both sides accept. With TLS 1.3 a node refuses a client's
+// certificate after the handshake.
 func handshake(address string, client *tls.Config) (tls.ConnectionState, error) {
 	conn, err := tls.Dial("tcp", address, client)
 	if err != nil {
@@ -99,6 +99,7 @@ func handshake(address string, client *tls.Config) (tls.ConnectionState, error) 
 }
 
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	certFile, keyFile := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	first := issue(t, 1, nil)
@@ -127,18 +128,17 @@ func TestTLS(t *testing.T) {
 		assert.True(t, strings.HasPrefix(answer.Header.Get("Location"), "https://"+address+"/db"), answer.Header)
 		transport.CloseIdleConnections()
 	}
-	status, _ := node.request(http.MethodGet, "db2", "")
-	assert.Equal(t, http.StatusOK, status, "plain HTTP is there, too")
+	node.ask(http.StatusOK, http.MethodGet, "db2", "")
 
-	//nolint:gosec // which old versions are refused is what is tested
+	//nolint:gosec // the test checks which old versions are refused
 	_, err := handshake(address, &tls.Config{RootCAs: trusted, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11})
 	require.ErrorContains(t, err, "protocol version")
 	node.says(`"level":"debug","reason":"http: TLS handshake error`)
 
-	// A new certificate is shown to new connections, and one that is of no use to none.
+	// New connections get a new certificate, and never an invalid one.
 	issue(t, 2, nil).write(t, certFile, keyFile)
 	shown := func() int64 {
-		state, err := handshake(address, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // any certificate is to be seen
+		state, err := handshake(address, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // the test accepts any certificate
 		require.NoError(t, err)
 		return state.PeerCertificates[0].SerialNumber.Int64()
 	}
@@ -151,6 +151,7 @@ func TestTLS(t *testing.T) {
 }
 
 func TestTLSAsConfigured(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	certFile, keyFile, caFile := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), filepath.Join(dir, "ca.pem")
 	server, authority := issue(t, 1, nil), issue(t, 2, nil)
@@ -188,6 +189,7 @@ func TestTLSAsConfigured(t *testing.T) {
 }
 
 func TestTLSThatCannotBe(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	certFile, keyFile := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	issue(t, 1, nil).write(t, certFile, keyFile)
@@ -195,14 +197,14 @@ func TestTLSThatCannotBe(t *testing.T) {
 		sets []string
 		says string
 	}{
-		"no certificate":      {nil, "[ssl] cert_file is not set"},
-		"none there":          {[]string{"ssl/cert_file=/nowhere/cert.pem"}, "/nowhere/cert.pem"},
-		"no key":              {[]string{"ssl/cert_file=" + certFile}, "TLS for clients: the node's certificate"},
-		"no authority":        {[]string{"ssl/cert_file=" + certFile, "ssl/verify_ssl_certificates=true"}, "[ssl] cacert_file"},
-		"asks nobody":         {[]string{"ssl/cert_file=" + certFile, "ssl/fail_if_no_peer_cert=true"}, "[ssl] verify_ssl_certificates"},
-		"authority not there": {[]string{"ssl/cert_file=" + certFile, "ssl/key_file=" + keyFile, "ssl/verify_ssl_certificates=true", "ssl/cacert_file=/nowhere/ca.pem"}, "/nowhere/ca.pem"},
-		"a version of old":    {[]string{"ssl/tls_versions=['tlsv1.1', 'tlsv1.2']"}, `"tlsv1.1" is not`},
-		"a cipher of old":     {[]string{`ssl/ciphers=["ECDHE-RSA-AES128-GCM-SHA256", "AES128-SHA"]`}, `"AES128-SHA" is not`},
+		"no certificate":                  {nil, "[ssl] cert_file is not set"},
+		"none there":                      {[]string{"ssl/cert_file=/nowhere/cert.pem"}, "/nowhere/cert.pem"},
+		"no key":                          {[]string{"ssl/cert_file=" + certFile}, "TLS for clients: the node's certificate"},
+		"no authority":                    {[]string{"ssl/cert_file=" + certFile, "ssl/verify_ssl_certificates=true"}, "[ssl] cacert_file"},
+		"without verify_ssl_certificates": {[]string{"ssl/cert_file=" + certFile, "ssl/fail_if_no_peer_cert=true"}, "[ssl] verify_ssl_certificates"},
+		"authority not there":             {[]string{"ssl/cert_file=" + certFile, "ssl/key_file=" + keyFile, "ssl/verify_ssl_certificates=true", "ssl/cacert_file=/nowhere/ca.pem"}, "/nowhere/ca.pem"},
+		"a version of old":                {[]string{"ssl/tls_versions=['tlsv1.1', 'tlsv1.2']"}, `"tlsv1.1" is not`},
+		"a cipher of old":                 {[]string{`ssl/ciphers=["ECDHE-RSA-AES128-GCM-SHA256", "AES128-SHA"]`}, `"AES128-SHA" is not`},
 	} {
 		args := []string{"serve", "--store", "mem:", "--set", "chttpd/port=0", "--set", "ssl/port=0", "--set", "ssl/enable=true",
 			"--set", "admins/admin=relax"}

@@ -11,10 +11,10 @@ import (
 	"settee/pkg/kv"
 )
 
-// version is set when a release is linked.
+// version is the version of a release. The linker sets it.
 var version string
 
-// currentVersion is the release's, or the commit's, or "devel".
+// currentVersion returns the version of the release, or devel- and the commit, or "devel".
 func currentVersion() string {
 	if version != "" {
 		return version

@@ -3,19 +3,17 @@ package main
 import (
 	"context"
 
-	"github.com/rs/zerolog"
-
 	"settee/pkg/kv"
 )
 
-// logWriteFailure waits until the store takes no more writes, or ctx ends. What goes on then are
-// reads: whoever has written is told, and so is who asks for /_up.
-func logWriteFailure(ctx context.Context, db kv.Database, log zerolog.Logger) {
-	writable := kv.Writable(db)
+// logWriteFailure logs when the store stops accepting writes, and returns. It also returns when ctx ends. The node
+// continues to read. Each write fails with an error, and so does GET /_up.
+func (n *node) logWriteFailure(ctx context.Context) {
+	writable := kv.Writable(n.db)
 	select {
 	case <-writable.Done():
-		log.Error().Err(context.Cause(writable)).
-			Msg("the store takes no more writes since one has failed: mend what failed, and start this node again")
+		n.log.Error().Err(context.Cause(writable)).
+			Msg("the store no longer accepts writes because one has failed: remove the cause and restart this node")
 	case <-ctx.Done():
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"settee/pkg/kv"
 )
 
-// stopper is a store that may stop writing.
+// stopper is a store that can stop accepting writes.
 type stopper struct {
 	kv.Database
 	writable context.Context
@@ -20,7 +20,7 @@ type stopper struct {
 
 func (s stopper) Writable() context.Context { return s.writable }
 
-// A store that has stopped writing is said once, in the log.
+// The log says once that the store no longer accepts writes.
 func TestLogOfFailedWrite(t *testing.T) {
 	t.Parallel()
 	writable, stop := context.WithCancelCause(t.Context())
@@ -28,11 +28,12 @@ func TestLogOfFailedWrite(t *testing.T) {
 	ended, end := context.WithCancel(t.Context())
 	end()
 	var log bytes.Buffer
-	logWriteFailure(ended, db, zerolog.New(&log))
+	n := node{db: db, log: zerolog.New(&log)}
+	n.logWriteFailure(ended)
 	assert.Empty(t, log.String())
 
 	stop(syscall.ENOSPC)
-	logWriteFailure(t.Context(), db, zerolog.New(&log))
+	n.logWriteFailure(t.Context())
 	assert.Equal(t, 1, bytes.Count(log.Bytes(), []byte("\n")))
 	assert.Contains(t, log.String(), `"level":"error"`)
 	assert.Contains(t, log.String(), "no space left on device")

@@ -22,24 +22,24 @@ import (
 	"settee/pkg/tuple"
 )
 
-// Why a login fails.
+// The errors of a login.
 var (
-	// ErrWrong says that the name or the password is wrong, and not which.
+	// ErrWrong: the name or the password is wrong; it does not say which.
 	ErrWrong = errors.New("name or password is incorrect")
-	// ErrLocked says that there were too many failures.
+	// ErrLocked: the account is locked after too many failures.
 	ErrLocked = errors.New("account is temporarily locked due to multiple authentication failures")
-	// ErrTooMany says that too many attempts from one address are being checked, or wait, already.
+	// ErrTooMany: too many logins from one address are being checked or wait.
 	ErrTooMany = errors.New("too many attempts to log in from one address")
-	// ErrBusy says that too many passwords wait to be hashed.
+	// ErrBusy: too many passwords wait to be hashed.
 	ErrBusy = errors.New("too many passwords are being checked")
-	// ErrConflicts says that the password is right, and that the account's document has conflicts.
+	// ErrConflicts: the password is right, but the account's document has conflicts.
 	ErrConflicts = errors.New("user document conflicts must be resolved before the document is used for authentication purposes")
 )
 
-// ErrNoAdmin is why the configuration is not changed: see [KeepAdmin].
+// ErrNoAdmin refuses a change of the configuration, see [KeepAdmin].
 var ErrNoAdmin = errors.New("no server administrator could log in any more: add another one to [admins] first")
 
-// Configuration is where the administrators and the rules are: *config.Live is one.
+// Configuration has the administrators and the settings. *config.Live implements it.
 type Configuration interface {
 	Current() *config.Config
 	SetFirst(ctx context.Context, section, key, text string) (bool, error)
@@ -48,19 +48,19 @@ type Configuration interface {
 
 // Options are the options of [Open].
 type Options struct {
-	// Store is where what frontends have in common is, below Prefix.
+	// Store and Prefix are where the data shared by frontends is.
 	Store  kv.Database
 	Prefix []byte
-	// Sealer is of the secret of sessions. Default: none.
+	// Sealer seals the secret of sessions. Default: none.
 	Sealer kv.Sealer
 	// Documents has the database _users.
 	Documents *docstore.Store
 	Config    Configuration
-	// Log gets failures to log in.
+	// Log gets failed logins.
 	Log zerolog.Logger
 }
 
-// Accounts are the accounts of a store. It is safe for concurrent use.
+// Accounts are the accounts of a store. They are safe for concurrent use.
 type Accounts struct {
 	store  kv.Database
 	space  tuple.Subspace
@@ -68,8 +68,8 @@ type Accounts struct {
 	config Configuration
 	log    zerolog.Logger
 
-	secret  string   // of cookies, where the configuration has none
-	process [32]byte // what is remembered is keyed with
+	secret  string   // signs cookies, unless the configuration has one
+	process [32]byte // the key of MACs in memory
 	hashing chan struct{}
 	waiting chan struct{} // for hashing
 	verify  func(auth.Hash, string) bool
@@ -77,27 +77,29 @@ type Accounts struct {
 	failures *failures
 	recent   *recent
 
-	mu     sync.Mutex // guards what follows; never held during I/O
+	mu     sync.Mutex // guards the fields below; never held during I/O
 	hashed map[string]hashedAdmin
-	// renewals is the queue of RenewHashes. renewing has the names in it, and the name that is being renewed.
+	// renewals is the queue of RenewHashes. renewing has the names in the queue and the name
+	// being renewed.
 	renewals chan renewal
 	renewing map[string]bool
 }
 
-// hashedAdmin is the password of an administrator whom the configuration has in plain text.
+// hashedAdmin is the hash of an administrator's password that the configuration has in plain
+// text.
 type hashedAdmin struct {
-	plain [32]byte // its MAC
+	plain [32]byte // the MAC of the plain text
 	hash  auth.Hash
 }
 
 const (
-	// maxWaiting is how many passwords wait to be hashed, and hashWithin how long.
+	// maxWaiting is how many logins may wait for hashing, and hashWithin how long.
 	maxWaiting = 100
 	hashWithin = 10 * time.Second
 )
 
-// Open reads what frontends have in common, or makes it, and hashes the passwords of
-// administrators that are not.
+// Open reads the data shared by frontends, or creates it, and hashes the plain passwords of
+// administrators.
 func Open(ctx context.Context, opts Options) (*Accounts, error) {
 	a := &Accounts{
 		store: opts.Store, space: tuple.SubspaceFromBytes(opts.Prefix), docs: opts.Documents, config: opts.Config, log: opts.Log,
@@ -115,7 +117,7 @@ func Open(ctx context.Context, opts Options) (*Accounts, error) {
 			return nil, err
 		} else if !known {
 			a.log.Warn().Str("name", name).Bool("hashed", config.Hashed(text)).
-				Msg("this entry of [admins] lets nobody in: it looks hashed, and is not what CouchDB writes, or has too many iterations")
+				Msg("this administrator cannot log in: the password looks hashed, but is malformed or has too many iterations")
 		}
 	}
 	return a, nil
@@ -124,11 +126,12 @@ func Open(ctx context.Context, opts Options) (*Accounts, error) {
 // HasAdmin reports whether there is a server administrator.
 func (a *Accounts) HasAdmin() bool { return len(config.Admins.Get(a.config.Current())) > 0 }
 
-// FirstAdmin is what the administrator is called that a store without one gets.
+// FirstAdmin is the name of the first administrator of a store.
 const FirstAdmin = "admin"
 
-// MakeAdmin makes an administrator, if there is none, and returns the password, which is kept
-// nowhere. It is empty if there is one: of several nodes that start together one makes it.
+// MakeAdmin adds the administrator FirstAdmin, if there is none, and returns the password, which
+// is not stored. The password is empty if there is an administrator, or if another node was
+// faster.
 func (a *Accounts) MakeAdmin(ctx context.Context) (password string, err error) {
 	if a.HasAdmin() {
 		return "", nil
@@ -145,7 +148,7 @@ func (a *Accounts) MakeAdmin(ctx context.Context) (password string, err error) {
 	return password, nil
 }
 
-// Hash hashes a new password. The error is ErrBusy, or ctx's.
+// Hash hashes a new password. It returns ErrBusy or ctx's error.
 func (a *Accounts) Hash(ctx context.Context, password string) (auth.Hash, error) {
 	prf, iterations := ofNewHashes(a.config.Current())
 	var hash auth.Hash
@@ -153,12 +156,14 @@ func (a *Accounts) Hash(ctx context.Context, password string) (auth.Hash, error)
 	return hash, err
 }
 
-// ofNewHashes returns the pseudorandom function and the iterations of new hashes, at most as many as a login accepts.
+// ofNewHashes returns the pseudorandom function and the iterations of new hashes, limited to the
+// iterations that a login accepts.
 func ofNewHashes(cfg *config.Config) (prf string, iterations int) {
 	return config.PasswordPRF.Get(cfg), min(config.PasswordIterations.Get(cfg), config.MaxPasswordIterations.Get(cfg))
 }
 
-// slowly does what takes a processor for long, when there is one. The error is ErrBusy, or ctx's.
+// slowly calls do, which takes a processor for long, when one is free. It returns ErrBusy or
+// ctx's error.
 func (a *Accounts) slowly(ctx context.Context, do func()) error {
 	select {
 	case a.waiting <- struct{}{}:
@@ -180,7 +185,7 @@ func (a *Accounts) slowly(ctx context.Context, do func()) error {
 	return nil
 }
 
-// account is whom a name stands for.
+// account is an account for a login.
 type account struct {
 	auth.User
 	hash      auth.Hash
@@ -189,7 +194,7 @@ type account struct {
 	replace   replace // nil: the hash stays as it is
 }
 
-// find returns the account of a name. known is false if there is none.
+// find returns the account with a name. known is false if there is none.
 func (a *Accounts) find(ctx context.Context, name string) (found account, known bool, err error) {
 	if found, known, err = a.admin(ctx, name); err != nil || known {
 		return found, known, err
@@ -218,15 +223,15 @@ func (a *Accounts) admin(ctx context.Context, name string) (account, bool, error
 	return found, err == nil, err
 }
 
-// admits reports whether a value of [admins] can let its administrator in. It cannot if it only looks like a hash, or
-// has too many iterations.
+// admits reports whether an administrator with this value of [admins] can log in. That is false
+// for a malformed hash or one with too many iterations.
 func admits(cfg *config.Config, text string) bool {
 	hash, _, err := auth.ParseAdmin(text)
 	return err == nil && hash.Iterations <= config.MaxPasswordIterations.Get(cfg)
 }
 
-// KeepAdmin is a [config.Check]. It refuses, with ErrNoAdmin, a change after which no server administrator can log in
-// although one could before.
+// KeepAdmin is a [config.Check]. It returns ErrNoAdmin for a change after which no server
+// administrator can log in, if one could before.
 func KeepAdmin(before, after *config.Config) error {
 	if countAdmins(before) > 0 && countAdmins(after) == 0 {
 		return ErrNoAdmin
@@ -234,7 +239,7 @@ func KeepAdmin(before, after *config.Config) error {
 	return nil
 }
 
-// countAdmins returns how many server administrators can log in.
+// countAdmins returns the number of server administrators that can log in.
 func countAdmins(cfg *config.Config) (n int) {
 	for _, text := range config.Admins.Get(cfg) {
 		if admits(cfg, text) {
@@ -244,8 +249,8 @@ func countAdmins(cfg *config.Config) (n int) {
 	return n
 }
 
-// HashedAdmins returns the passwords of administrators that the configuration has in plain text, by
-// name, as [admins] has hashed ones.
+// HashedAdmins returns, by name, the hashes of administrators' passwords that the configuration
+// has in plain text, in the form of [admins].
 func (a *Accounts) HashedAdmins(ctx context.Context, cfg *config.Config) (map[string]string, error) {
 	all := map[string]string{}
 	for name, text := range config.Admins.Get(cfg) {
@@ -261,8 +266,8 @@ func (a *Accounts) HashedAdmins(ctx context.Context, cfg *config.Config) (map[st
 	return all, nil
 }
 
-// hashAdmin returns the hash of a password that the configuration has in plain text: the one that
-// the store has, or a new one.
+// hashAdmin returns the hash of a plain password in the configuration: the stored one or a new
+// one.
 func (a *Accounts) hashAdmin(ctx context.Context, name, plain string) (auth.Hash, error) {
 	mac := auth.MAC(a.process[:], name, plain)
 	a.mu.Lock()
@@ -281,9 +286,9 @@ func (a *Accounts) hashAdmin(ctx context.Context, name, plain string) (auth.Hash
 	return hash, nil
 }
 
-// agree returns the hash of a password that all frontends have. Nothing is hashed within a
-// transaction, which must not take long: what the store has is read, compared, and replaced unless
-// somebody was faster.
+// agree returns the hash of a password that all frontends share. Hashing is too slow for a
+// transaction, so the stored hash is read, compared, and replaced unless it has changed
+// meanwhile.
 func (a *Accounts) agree(ctx context.Context, name, plain string) (auth.Hash, error) {
 	key := a.space.Pack("admin", name)
 	stored, err := kv.TransactValue(ctx, a.store, func(tx kv.Transaction) ([]byte, error) { return tx.Get(key).Await() })
@@ -320,16 +325,16 @@ func (a *Accounts) agree(ctx context.Context, name, plain string) (auth.Hash, er
 	}
 }
 
-// Login returns whom a name and a password stand for. address is where the attempt comes from. For
-// users who have a second factor no password is right: they log in with LoginTwice.
+// Login returns the user with a name and a password. address is the client's. A user with a
+// second factor must use LoginTwice instead; for such a user every password is wrong.
 //
-// The error is one of this package, or of the store, or ctx's.
+// The error is one of this package's, the store's, or ctx's.
 func (a *Accounts) Login(ctx context.Context, name, password, address string) (auth.User, error) {
 	return a.login(ctx, name, password, address, func(second *auth.OneTime) (int64, bool, error) { return 0, second == nil, nil })
 }
 
-// LoginTwice is Login with a one-time password, which is checked if the user has a second factor. It is good for one
-// login.
+// LoginTwice is Login with a one-time password, which is checked if the user has a second factor.
+// It is accepted once.
 func (a *Accounts) LoginTwice(ctx context.Context, name, password, oneTime, address string) (auth.User, error) {
 	return a.login(ctx, name, password, address, func(second *auth.OneTime) (int64, bool, error) {
 		var step int64
@@ -340,14 +345,14 @@ func (a *Accounts) LoginTwice(ctx context.Context, name, password, oneTime, addr
 		if !right {
 			step, _ = auth.OneTimeSteps(time.Now())
 		}
-		// Read for every name and every password, so that the time it takes tells nothing.
+		// The row is read for every name and password, so that the time does not reveal anything.
 		fresh, err := a.isFresh(ctx, name, step)
 		return step, second == nil || right && fresh, err
 	})
 }
 
-// login checks a password and, by calling passes, a second factor. passes returns the time step of a right one-time
-// password.
+// login checks a password and, by calling passes, a second factor. passes returns the time step
+// of a right one-time password.
 func (a *Accounts) login(
 	ctx context.Context, name, password, address string, passes func(*auth.OneTime) (step int64, right bool, err error),
 ) (auth.User, error) {
@@ -356,10 +361,10 @@ func (a *Accounts) login(
 		return auth.User{}, err
 	}
 	if !known {
-		found = account{hash: a.nobody()}
+		found = account{hash: a.decoyHash()}
 	}
 	cfg := a.config.Current()
-	attempt := attempt{name: name, salt: found.hash.Salt, address: networks.Of(address), rules: rulesOf(cfg)}
+	attempt := attempt{name: name, salt: found.hash.Salt, address: networks.Of(address), lockout: lockoutOf(cfg)}
 	if a.failures.locked(attempt, time.Now()) {
 		return auth.User{}, a.refuse(attempt, ErrLocked)
 	}
@@ -378,8 +383,8 @@ func (a *Accounts) login(
 	defer end()
 	right, locked := false, false
 	err = a.slowly(ctx, func() {
-		// Others were checked meanwhile: guesses, or requests of the same client, which begins with
-		// many at once.
+		// Other logins were checked meanwhile: guesses, or requests of the same client, which may
+		// start with many at once.
 		if locked = a.failures.locked(attempt, time.Now()); locked {
 			return
 		}
@@ -408,8 +413,8 @@ func (a *Accounts) login(
 	return user, err
 }
 
-// result returns the user of an account after its passwords were found right. If the account has a second factor, it
-// uses up the one-time password of the time step.
+// result returns the user of an account after its passwords were found right. If the account has
+// a second factor, it uses up the one-time password of the time step.
 func (a *Accounts) result(ctx context.Context, at attempt, found account, step int64) (auth.User, error) {
 	if found.conflicts {
 		return auth.User{}, ErrConflicts
@@ -430,17 +435,17 @@ func (a *Accounts) result(ctx context.Context, at attempt, found account, step i
 
 func (a *Accounts) refuse(at attempt, reason error) error {
 	a.log.Warn().Str("name", at.name[:min(len(at.name), maxLogged)]).Str("from", at.address).Str("reason", reason.Error()).
-		Msg("somebody failed to log in")
+		Msg("a login failed")
 	return reason
 }
 
-// maxLogged is how many bytes are logged of a name.
+// maxLogged is the most bytes of a name that are logged.
 const maxLogged = 100
 
-// lengthen takes the time by which a comparison with a hash is shorter than one with nobody's: one of earlier
-// versions has few iterations, and would tell that there is such an account.
+// lengthen adds the time by which checking a hash is shorter than checking the decoy. An old hash
+// with few iterations would reveal otherwise that the account exists.
 func (a *Accounts) lengthen(h auth.Hash, password string) {
-	rest := a.nobody()
+	rest := a.decoyHash()
 	if h.Scheme != auth.Simple {
 		rest.Iterations -= h.Iterations
 	}
@@ -449,8 +454,9 @@ func (a *Accounts) lengthen(h auth.Hash, password string) {
 	}
 }
 
-// nobody is what a password is compared with if there is no such account: it takes as long.
-func (a *Accounts) nobody() auth.Hash {
+// decoyHash returns the hash that is checked for an unknown name, which takes as long as a known
+// one.
+func (a *Accounts) decoyHash() auth.Hash {
 	prf, iterations := ofNewHashes(a.config.Current())
 	return auth.Hash{
 		Scheme: auth.PBKDF2, PRF: prf, Iterations: iterations,
@@ -458,7 +464,8 @@ func (a *Accounts) nobody() auth.Hash {
 	}
 }
 
-// SignSession returns the value of a cookie for a user that has just logged in.
+// SignSession returns the value of a session cookie for a user that has just logged in. It
+// returns ErrWrong if the account was deleted meanwhile.
 func (a *Accounts) SignSession(ctx context.Context, name string) (string, error) {
 	found, known, err := a.find(ctx, name)
 	if err != nil {
@@ -482,9 +489,9 @@ func (a *Accounts) cookieSecret() string {
 	return a.secret
 }
 
-// Session returns whom a cookie is of: nobody, if it is good no more. renewed is the value of the
-// cookie that is to take its place, if it is due. The error is auth.ErrCookie, or of the store, or
-// ctx's.
+// Session returns the user that a cookie belongs to, or no user if the cookie has expired or is
+// invalid. renewed is the value of a new cookie if one is due. The error is auth.ErrCookie, the
+// store's, or ctx's.
 func (a *Accounts) Session(ctx context.Context, value string) (user auth.User, renewed string, err error) {
 	cookie, err := auth.ParseCookie(value)
 	if err != nil {
@@ -507,23 +514,24 @@ func (a *Accounts) Session(ctx context.Context, value string) (user auth.User, r
 	return found.User, renewed, nil
 }
 
-// Standing stands for an account: it changes with the password and the roles, and when the account
-// is deleted. Another process has another one.
-type Standing [32]byte
+// Fingerprint identifies a state of an account. It changes with the password and the roles, and
+// when the account is deleted. Fingerprints of different processes differ.
+type Fingerprint [32]byte
 
-// Standing returns that of a name. The error is of the store, or ctx's.
-func (a *Accounts) Standing(ctx context.Context, name string) (Standing, error) {
+// Fingerprint returns the fingerprint of the account with a name, zero if there is none. The
+// error is the store's or ctx's.
+func (a *Accounts) Fingerprint(ctx context.Context, name string) (Fingerprint, error) {
 	found, known, err := a.find(ctx, name)
 	if err != nil || !known {
-		return Standing{}, err
+		return Fingerprint{}, err
 	}
 	return auth.MAC(a.process[:], append(slices.Clone(found.Roles), string(found.hash.Scheme), found.hash.Salt, found.hash.Key)...), nil
 }
 
-// Token returns whom a JSON web token is of. The error is an *auth.TokenError.
+// Token returns the user of a JSON web token. The error is an *auth.TokenError.
 func (a *Accounts) Token(token string) (auth.User, error) {
 	cfg := a.config.Current()
-	claims, _ := auth.ParseClaims(config.RequiredClaims.Get(cfg)) // the setting is one
+	claims, _ := auth.ParseClaims(config.RequiredClaims.Get(cfg)) // config has checked the setting
 	tokens := auth.Tokens{
 		Keys: config.TokenKeys.Get(cfg), Required: claims,
 		RolesPath: auth.ParseRolesPath(config.RolesClaimPath.Get(cfg)), RolesName: config.RolesClaimName.Get(cfg),

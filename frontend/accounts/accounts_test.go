@@ -34,18 +34,18 @@ func TestAdmins(t *testing.T) {
 	n.fails(accounts.ErrWrong, "nobody", "s3same")
 	n.fails(accounts.ErrWrong, "", "")
 	assert.True(t, n.HasAdmin())
-	assert.Contains(t, n.log.String(), "this entry of [admins] lets nobody in")
+	assert.Contains(t, n.log.String(), "this administrator cannot log in")
 	assert.NotContains(t, n.log.String(), "s3same")
 }
 
 func TestUsers(t *testing.T) {
 	t.Parallel()
 	n := open(t, memory(t), "admins/root=s3same", "chttpd_auth/max_iterations=1000")
-	n.fails(accounts.ErrWrong, "ann", "pass") // there is no _users yet
+	n.fails(accounts.ErrWrong, "ann", "pass") // _users does not exist yet
 	rev := n.user("ann", "pass", "staff", "blue")
 	n.is([]string{"ann", "staff", "blue"}, "ann", "pass")
 	rev = n.write(rev, "ann", map[string]any{"password": "word"})
-	n.fails(accounts.ErrWrong, "ann", "pass") // though it was right a moment ago
+	n.fails(accounts.ErrWrong, "ann", "pass") // although it was right before
 	n.is([]string{"ann"}, "ann", "word")
 
 	slow := auth.NewHash("x", "sha256", 1001)
@@ -67,7 +67,8 @@ func TestUsers(t *testing.T) {
 	require.NoError(t, err)
 	n.is([]string{"eve", "x"}, "eve", "p")
 
-	// An account with conflicts lets nobody in before an administrator has resolved them.
+	// The user of an account with conflicts cannot log in until an administrator has resolved
+	// them.
 	doc, err := db.Get(t.Context(), "org.couchdb.user:ann", docstore.GetOptions{})
 	require.NoError(t, err)
 	results, err := db.Write(t.Context(), []docstore.Edit{{ID: doc.ID, Pos: 2, Path: []string{"zz"}, Body: doc.Body}},
@@ -84,7 +85,7 @@ func TestUsers(t *testing.T) {
 	n.fails(accounts.ErrWrong, "ann", "word")
 }
 
-// What one frontend hashed the others take, and so each one's cookies.
+// Frontends accept each other's hashes and cookies.
 func TestFrontendsAgree(t *testing.T) {
 	t.Parallel()
 	db := memory(t)
@@ -100,7 +101,7 @@ func TestFrontendsAgree(t *testing.T) {
 		name, _ := n.session(cookie)
 		assert.Equal(t, "root", name)
 	}
-	// Another password is another account: its sessions have ended.
+	// A new password ends the account's sessions.
 	changed := open(t, db, "admins/root=other")
 	changed.is([]string{"root", "_admin"}, "root", "other")
 	name, _ := changed.session(cookie)
@@ -180,10 +181,10 @@ func TestCookieSecret(t *testing.T) {
 	name, _ := two.session(one.cookie("root"))
 	assert.Equal(t, "root", name)
 	name, _ = one.session(two.cookie("root"))
-	assert.Empty(t, name, "SHA-512 is none of its algorithms")
+	assert.Empty(t, name, "SHA-512 is not one of its algorithms")
 }
 
-// As in CouchDB: a name is locked for an address, whatever the password is then.
+// As in CouchDB, a name is locked for an address, whatever password follows.
 func TestLockout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := open(t, memory(t), "admins/root=s3same")
@@ -228,9 +229,9 @@ func TestLockoutModes(t *testing.T) {
 	})
 }
 
-// An address that tries many names waits longer each time, and so does who tries a name from many
-// addresses.
-func TestSlowing(t *testing.T) {
+// An address that tries many names is delayed longer each time, and so is a name that is tried
+// from many addresses.
+func TestDelays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := open(t, memory(t), "admins/root=s3same")
 		n.is([]string{"root", "_admin"}, "root", "s3same")
@@ -248,7 +249,7 @@ func TestSlowing(t *testing.T) {
 		}
 		began := time.Now()
 		n.is([]string{"root", "_admin"}, "root", "s3same")
-		assert.Zero(t, time.Since(began), "who has logged in does not wait")
+		assert.Zero(t, time.Since(began), "a remembered login does not wait")
 		assert.Zero(t, took("192.0.2.2:1", "other"), "nor does another address")
 
 		for i := range 5 {
@@ -258,7 +259,7 @@ func TestSlowing(t *testing.T) {
 			assert.EqualValues(t, want, took("203.0.113."+strconv.Itoa(i)+":1", "root").Milliseconds())
 		}
 
-		// Of one address some wait, and no more.
+		// A bounded number of logins from one address wait.
 		var waiting sync.WaitGroup
 		errs := make(chan error, 20)
 		for i := range cap(errs) {
@@ -287,7 +288,7 @@ func TestSlowing(t *testing.T) {
 	})
 }
 
-// All of a client's IPv6 network are one address.
+// An IPv6 network counts as one address.
 func TestNetworks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := open(t, memory(t), "admins/root=s3same")
@@ -308,7 +309,7 @@ func TestNetworks(t *testing.T) {
 	})
 }
 
-// Many guesses at the same time are not more guesses.
+// Concurrent guesses are not more guesses.
 func TestParallelGuesses(t *testing.T) {
 	t.Parallel()
 	n := open(t, memory(t), "admins/root=s3same", "chttpd_auth/iterations=1000")
@@ -329,7 +330,7 @@ func TestParallelGuesses(t *testing.T) {
 	n.fails(accounts.ErrLocked, "root", "s3same")
 }
 
-// Who has a second factor does not get in without, as their clients know it from CouchDB.
+// A user with a second factor needs it to log in, with the same API as in CouchDB.
 func TestSecondFactor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := open(t, memory(t))
@@ -362,7 +363,8 @@ func TestSecondFactor(t *testing.T) {
 
 func TestTokens(t *testing.T) {
 	t.Parallel()
-	// {"alg":"HS256","typ":"JWT"} {"sub":"ann","exp":4102444800,"_couchdb.roles":["staff"]}, by a secret of three bytes
+	// {"alg":"HS256","typ":"JWT"} {"sub":"ann","exp":4102444800,"_couchdb.roles":["staff"]},
+	// signed with a secret of three bytes
 	const token = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiJhbm4iLCJleHAiOjQxMDI0NDQ4MDAsIl9jb3VjaGRiLnJvbGVzIjpbInN0YWZmIl19.4euW1e_OsgKo7IahVEd4Ik57QF1NrT0o1mlsv08Y1gQ"
 	n := open(t, memory(t), "jwt_keys/hmac:_default=a2V5")
 	user, err := n.Token(token)
@@ -379,7 +381,7 @@ func TestTokens(t *testing.T) {
 	assert.Equal(t, []string{"ann"}, user.Roles)
 }
 
-// What is written is written once, whether its commit was heard of or not.
+// A write takes effect once, whether the result of its commit is known or not.
 func TestUnknownCommits(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(20) {
@@ -397,9 +399,8 @@ func TestUnknownCommits(t *testing.T) {
 	}
 }
 
-// Nobody waits forever for others' passwords to be hashed, and no address can have that all
-// addresses wait.
-func TestManyWait(t *testing.T) {
+// No login waits forever for others' hashes, and no address can make all addresses wait.
+func TestManyWaitingLogins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := open(t, memory(t), "admins/root=s3same")
 		giveBack := n.Occupy()
@@ -429,16 +430,16 @@ func TestManyWait(t *testing.T) {
 		}
 		assert.Equal(t, 10*time.Second, time.Since(began))
 
-		// They were not failures.
+		// They do not count as failures.
 		giveBack()
 		attempts.Wait()
 		n.is([]string{"root", "_admin"}, "root", "s3same")
 	})
 }
 
-// A client that begins with many requests at once has its password hashed as often as there are
-// processors, and not again before it has paused.
-func TestManyAtOnce(t *testing.T) {
+// The password of a client that starts with many requests is hashed at most once for each
+// processor, and not again before a pause.
+func TestManyConcurrentLogins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := open(t, memory(t), "admins/root=s3same")
 		hashed := n.CountHashed()
@@ -467,8 +468,7 @@ func TestManyAtOnce(t *testing.T) {
 	})
 }
 
-// However long names are, failures take little room.
-// A wrong password takes as long for an account that CouchDB hashed years ago as for none.
+// A wrong password takes as long for an account with an old hash as for an unknown name.
 func TestOldHashesTakeAsLong(t *testing.T) {
 	t.Parallel()
 	n := open(t, memory(t), "chttpd_auth/iterations=500", "chttpd_auth_lockout/mode=off",
@@ -481,27 +481,8 @@ func TestOldHashesTakeAsLong(t *testing.T) {
 	}
 }
 
-func TestLongNames(t *testing.T) { // alone, for it looks at the memory of all
-	n := open(t, memory(t), "chttpd_auth_lockout/threshold=1000000")
-	n.fails(accounts.ErrWrong, "a", "guess")
-	before := liveHeap()
-	for i := range 500 {
-		n.fails(accounts.ErrWrong, strings.Repeat("n", 48<<10)+strconv.Itoa(i), "guess")
-	}
-	assert.Less(t, liveHeap()-before, int64(8<<20)) // the names have 24 MiB
-	n.fails(accounts.ErrWrong, "a", "guess")
-}
-
-func liveHeap() int64 {
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
-}
-
-// A hash with more than [chttpd_auth] max_iterations is never computed, and its user cannot log in.
-// A password that was hashed with more iterations than a login accepts could not be used.
-func TestNewHashesHaveNoMoreIterationsThanALoginAccepts(t *testing.T) {
+// New hashes have no more iterations than a login accepts.
+func TestNewHashesRespectMaxIterations(t *testing.T) {
 	t.Parallel()
 	n := open(t, memory(t), "chttpd_auth/iterations=200", "chttpd_auth/max_iterations=100", "admins/root=s3same")
 	n.user("ann", "pass")
@@ -509,6 +490,7 @@ func TestNewHashesHaveNoMoreIterationsThanALoginAccepts(t *testing.T) {
 	n.is([]string{"root", "_admin"}, "root", "s3same")
 }
 
+// A hash with more than [chttpd_auth] max_iterations is never computed.
 func TestHostileIterations(t *testing.T) {
 	t.Parallel()
 	slow := auth.NewHash("x", "sha256", 5)

@@ -1,61 +1,59 @@
-// Package accounts knows who may log in to a frontend: the server administrators of [admins], and
-// the users of the database _users.
+// Package accounts authenticates the users of a frontend: the server administrators of [admins],
+// and the users of the database _users.
 //
-// All frontends of a store take the same passwords and the same cookies. What they have in
-// common is below a prefix of the store, as tuples:
+// All frontends of a store accept the same passwords and the same cookies. They share these keys,
+// tuples below a prefix of the store:
 //
-//	("secret")      -> what cookies are signed with, where the configuration says nothing
-//	("admin", name) -> the password of an administrator whom the configuration has in plain
-//	                   text, hashed. Who hashes it first decides about the salt.
+//	("secret")      -> the secret that signs cookies, unless the configuration has one
+//	("admin", name) -> the hash of an administrator's password that the configuration has in
+//	                   plain text. The first frontend that hashes it chooses the salt.
 //	("onetime", step, name) -> the id of the login with the user's one-time password of a time
-//	                   step, 30 seconds since the epoch; for an hour
+//	                   step, 30 seconds since the epoch; kept for an hour
 //
 // # What is sealed
 //
 // With a Sealer the secret of sessions is sealed, and so are the documents of databases of users
-// ([IsDatabase]) as a whole, because they hold the keys of one-time passwords. The caller passes
-// IsDatabase to [docstore.Open], which seals all revisions and local documents, as it does for
-// replicator databases. Sealing the member totp alone would be a second mechanism, which every reader of
-// these documents would have to know. A document that cannot be opened, because its key is lost, is treated
-// as missing.
+// ([IsDatabase]), because they contain the keys of one-time passwords. The caller passes
+// IsDatabase to [docstore.Open], which seals all revisions and local documents, as for replicator
+// databases. A document that cannot be opened, because its key is lost, is treated as missing.
 //
 // # One-time passwords
 //
-// A one-time password is good for one login, and ends those of earlier time steps (RFC 6238, section
-// 5.2). The transaction that records the login checks that, so it holds across frontends. Rows are ordered
-// by time, and each login with a one-time password removes the rows that are older than an hour. So they
-// need no upkeep, and those of deleted users go too. A used one-time password is treated as a wrong one
-// before the password is checked. A login without a second factor writes nothing.
+// A one-time password is accepted for one login, and rules out those of earlier time steps (RFC
+// 6238, section 5.2). The transaction that records the login checks that, so it holds across
+// frontends. Each such login removes the rows that are older than an hour, including those of
+// deleted users, so they need no upkeep. A used one-time password counts as a wrong one before
+// the password is checked. A login without a second factor writes nothing.
 //
 // # What a login costs
 //
-// Passwords are hashed so slowly that guessing them is, too. So that nobody can keep a node
-// busy with that, no more of them are hashed at a time than there are processors, and some more wait;
-// what is beyond, or waits for long, is refused ([ErrBusy]), and so is who has half of them
-// ([ErrTooMany]). A login that succeeded is remembered until it was not made for a minute, in a
-// form from which no password can be had, and no longer than its account stays as it is: clients
-// that send their password with each request are not held up.
+// Hashing a password is slow, so that guessing is slow. To protect the node, at most as many
+// passwords are hashed at a time as there are processors, and a bounded number waits. Further
+// logins, and those that wait for too long, fail with [ErrBusy]; an address with half of the
+// waiting logins gets [ErrTooMany]. A successful login is remembered until it is not repeated for
+// a minute, as long as its account does not change, so that clients that send their password with
+// each request need not wait. The remembered form does not reveal the password.
 //
-// A name that does not exist is hashed, counted and locked as one that does.
+// An unknown name is hashed, counted and locked like a known one.
 //
 // # Old hashes
 //
 // If a login's password has a weaker hash than a new one would be (another scheme, a weaker
 // pseudorandom function, fewer iterations), the hash is renewed, as in CouchDB ([chttpd_auth]
-// upgrade_hash_on_auth). [Accounts.RenewHashes] does that after the login, one hash at a time, from a
-// bounded queue. It writes only if the account is still as it was when the password was checked: the
-// revision of a user's document, the value of [admins] in the store, or the row ("admin", name). Other
-// values of [admins] stay as they are. A renewed hash is weaker than the old one in no respect, so
-// frontends with different settings do not undo each other's work. Its salt stays, so sessions go on.
-// Feeds that wait end, as with any change of an account.
+// upgrade_hash_on_auth). [Accounts.RenewHashes] does that after the login, one hash at a time,
+// from a bounded queue. It writes only if the account has not changed since the password was
+// checked: the revision of a user's document, the value of [admins] in the store, or the row
+// ("admin", name). Other values of [admins] are not renewed. A renewed hash is weaker than the
+// old one in no respect, so frontends with different settings do not undo each other's work. It
+// keeps the salt, so sessions stay valid. Waiting feeds end, as with any change of an account.
 //
 // # Repeated failures
 //
-// As in CouchDB a name is locked, for the address that the failures came from, after some of
-// them, and for some time ([ErrLocked]); the right password does not help. Besides, attempts wait,
-// the longer the more have failed: those of an address, whichever names it tries, and, less so,
-// those of a name, wherever they come from; who has many of them wait is refused ([ErrTooMany]).
-// Each frontend counts for itself, in a bounded room.
+// As in CouchDB a name is locked, for the address of the failed logins, after some of them and
+// for some time ([ErrLocked]), even for the right password. Logins are also delayed, longer with
+// each failure: by the failures of their address, for any names, and by fewer seconds by the
+// failures of their name, from any addresses. An address with many delayed logins gets
+// [ErrTooMany]. Each frontend counts for itself, in bounded memory.
 //
-// The package starts no goroutines: RenewHashes runs in one of its caller's.
+// The package starts no goroutines: the caller runs RenewHashes in one.
 package accounts

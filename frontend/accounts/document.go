@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"settee/frontend/internal/auth"
+	"settee/pkg/jsontext"
 )
 
 // DocumentError says why a document of _users is refused, in CouchDB's words where it has some.
@@ -19,23 +20,23 @@ func (e *DocumentError) Error() string { return e.Reason }
 
 func refuse(format string, args ...any) error { return &DocumentError{fmt.Sprintf(format, args...)} }
 
-// Write is a revision of a document of _users that somebody wants to write.
+// Write is a write of a document of _users.
 type Write struct {
 	ID      string
 	Deleted bool
 	Body    []byte `json:"-"` // a JSON object
-	// Before is the body of the revision that it replaces, nil if there is none.
+	// Before is the body of the revision that is replaced, nil if there is none.
 	Before []byte `json:"-"`
 	By     auth.User
-	// Admin says that By is an administrator of the database.
+	// Admin reports whether By is an administrator of the database.
 	Admin bool
 }
 
-// Document returns the body that a revision is stored with: if it has a password, that is
-// hashed. Design documents are left alone. The error is a *DocumentError, or ErrBusy, or ctx's.
+// Document returns the body to be stored for a write, with the password hashed. Design documents
+// are not changed. The error is a *DocumentError, ErrBusy, or ctx's.
 func (a *Accounts) Document(ctx context.Context, w Write) ([]byte, error) {
 	if strings.HasPrefix(w.ID, "_design/") {
-		return w.Body, nil // for administrators, whom the caller knows
+		return w.Body, nil // the caller allows only administrators to write these
 	}
 	if !w.Admin && w.ID != IDPrefix+w.By.Name {
 		return nil, refuse("You may only update your own user document.")
@@ -44,12 +45,10 @@ func (a *Accounts) Document(ctx context.Context, w Write) ([]byte, error) {
 		return w.Body, nil
 	}
 	var members map[string]json.RawMessage
-	if err := json.Unmarshal(w.Body, &members); err != nil {
+	if !jsontext.Valid(w.Body) || json.Unmarshal(w.Body, &members) != nil || members == nil {
 		return nil, refuse("the document must be a JSON object")
 	}
-	if name, err := repeated(w.Body); err != nil {
-		return nil, err
-	} else if name != "" {
+	if name := repeated(w.Body); name != "" {
 		return nil, refuse("`%.100s` is there more than once", name)
 	}
 	if err := w.check(members); err != nil {
@@ -70,49 +69,24 @@ func (a *Accounts) Document(ctx context.Context, w Write) ([]byte, error) {
 	return hashedBody(w.Body, hash)
 }
 
-// repeated returns the name of a member that an object has more than once; empty: there is none.
-// Which of them counts readers of JSON do not agree about, and what was checked has to be what
-// every server sees that the document is replicated to.
-func repeated(body []byte) (string, error) {
+// repeated returns the name of a member that an object has more than once, or "" if there is
+// none. JSON readers do not agree which of them counts, and every server that the document is
+// replicated to has to see what was checked.
+func repeated(body []byte) (twice string) {
 	seen := map[string]bool{}
-	twice := ""
-	err := eachMember(body, func(name string, _ json.RawMessage) error {
-		if seen[name] {
-			twice = name
+	for m := range jsontext.Members(body) {
+		if seen[string(m.Key)] {
+			twice = string(m.Key)
 		}
-		seen[name] = true
-		return nil
-	})
-	return twice, err
+		seen[string(m.Key)] = true
+	}
+	return twice
 }
 
-// eachMember calls do for the members of an object, in their order.
-func eachMember(body []byte, do func(name string, value json.RawMessage) error) error {
-	decoder := json.NewDecoder(bytes.NewReader(body))
-	if _, err := decoder.Token(); err != nil {
-		return fmt.Errorf("reading the document of a user: %w", err)
-	}
-	for decoder.More() {
-		var value json.RawMessage
-		token, err := decoder.Token()
-		if err == nil {
-			err = decoder.Decode(&value)
-		}
-		if err != nil {
-			return fmt.Errorf("reading the document of a user: %w", err)
-		}
-		name, _ := token.(string)
-		if err := do(name, value); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// check is CouchDB's validation of users' documents.
+// check applies the rules of CouchDB's validation of users' documents.
 func (w *Write) check(members map[string]json.RawMessage) error {
 	name, _ := text(members, "name")
-	roles, isList := textList(members["roles"])
+	roles, isList := jsontext.Strings(members["roles"])
 	kind, _ := text(members, "type")
 	switch {
 	case kind != "user":
@@ -137,35 +111,35 @@ func (w *Write) check(members map[string]json.RawMessage) error {
 	return checkHash(members)
 }
 
-// isSystemRole reports whether a role is none that a document can give.
+// isSystemRole reports whether a document cannot grant a role.
 func isSystemRole(role string) bool { return strings.HasPrefix(role, "_") && role != auth.MetricsRole }
 
-// rolesOf returns the roles of a document, in their order; of one that does not exist, none.
+// rolesOf returns the roles of a document, in their order, or none if body is nil.
 func rolesOf(body []byte) []string {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(body, &members) != nil {
 		return nil
 	}
-	roles, _ := textList(members["roles"])
+	roles, _ := jsontext.Strings(members["roles"])
 	slices.Sort(roles)
 	return roles
 }
 
-// checkHash refuses what looks like a hashed password and could let nobody in.
+// checkHash refuses a hashed password with which nobody could log in.
 func checkHash(members map[string]json.RawMessage) error {
 	if password, given := members["password"]; given && string(password) != "null" {
-		return nil // which takes its place
+		return nil // the new password replaces the hash
 	}
 	raw, given := members["password_scheme"]
 	if !given && members["password_sha"] == nil {
-		return nil // a user who cannot log in with a password
+		return nil // a user without a password
 	}
 	if scheme, _ := text(members, "password_scheme"); given &&
 		!slices.Contains([]auth.Scheme{auth.Simple, auth.PBKDF2, auth.SimplePBKDF2}, auth.Scheme(scheme)) {
 		return refuse("Password scheme `%.100s` not supported.", string(raw))
 	}
 	if _, ok := auth.ParseUser(members); !ok {
-		return refuse("the hashed password is none: it has pbkdf2_prf, salt, iterations and derived_key, or password_sha and salt")
+		return refuse("the hashed password is malformed: it must have pbkdf2_prf, salt, iterations and derived_key, or password_sha and salt")
 	}
 	return nil
 }
@@ -178,21 +152,7 @@ func text(members map[string]json.RawMessage, name string) (string, bool) {
 	return *value, true
 }
 
-// textList reads a list of strings.
-func textList(raw json.RawMessage) ([]string, bool) {
-	var list []*string
-	if json.Unmarshal(raw, &list) != nil || list == nil || slices.Contains(list, nil) {
-		return nil, false
-	}
-	texts := make([]string, len(list))
-	for i, text := range list {
-		texts[i] = *text
-	}
-	return texts, true
-}
-
-// hashedBody returns a body with a hash in the place of the password. Its other members are as
-// they were.
+// hashedBody returns a body with a hash in place of the password. Other members are kept.
 func hashedBody(body []byte, hash auth.Hash) ([]byte, error) {
 	var out bytes.Buffer
 	comma := "{"
@@ -217,12 +177,14 @@ func hashedBody(body []byte, hash auth.Hash) ([]byte, error) {
 			return nil, err
 		}
 	}
-	err := eachMember(body, func(name string, value json.RawMessage) error {
-		if slices.Contains(auth.PasswordMembers, name) {
-			return nil
+	for m := range jsontext.Members(body) {
+		if slices.Contains(auth.PasswordMembers, string(m.Key)) {
+			continue
 		}
-		return add(name, value)
-	})
+		if err := add(string(m.Key), body[m.Value:m.End]); err != nil {
+			return nil, err
+		}
+	}
 	out.WriteByte('}')
-	return out.Bytes(), err
+	return out.Bytes(), nil
 }

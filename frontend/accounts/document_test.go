@@ -29,7 +29,7 @@ func TestDocumentIsHashed(t *testing.T) {
 	assert.Equal(t, 10, hash.Iterations)
 	assert.NotContains(t, string(body), "old")
 
-	// What has no new password stays as it is.
+	// A document without a new password is not changed.
 	again, err := n.Document(t.Context(), accounts.Write{ID: annID, Body: body, Before: body, By: auth.User{Name: "ann"}})
 	require.NoError(t, err)
 	assert.Equal(t, string(body), string(again))
@@ -77,9 +77,9 @@ func TestDocumentRules(t *testing.T) {
 		{root, annID, `{"type":"user","name":"ann","roles":[],"password":1}`, "", "doc.password must be a string"},
 		{root, annID, `{"type":"user","name":"ann","roles":[],"password_scheme":"md5"}`, "", "Password scheme `\"md5\"` not supported."},
 		{root, annID, `{"type":"user","name":"ann","roles":[],"password_scheme":"pbkdf2","iterations":"1"}`, "",
-			"the hashed password is none: it has pbkdf2_prf, salt, iterations and derived_key, or password_sha and salt"},
+			"the hashed password is malformed: it must have pbkdf2_prf, salt, iterations and derived_key, or password_sha and salt"},
 		{root, annID, `{"type":"user","name":"ann","roles":[],"password_sha":"x"}`, "",
-			"the hashed password is none: it has pbkdf2_prf, salt, iterations and derived_key, or password_sha and salt"},
+			"the hashed password is malformed: it must have pbkdf2_prf, salt, iterations and derived_key, or password_sha and salt"},
 	} {
 		_, err := n.Document(t.Context(), accounts.Write{
 			ID: test.id, Body: []byte(test.body), Before: []byte(test.before), By: test.by, Admin: test.by.IsAdmin(),

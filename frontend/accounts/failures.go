@@ -12,39 +12,39 @@ import (
 )
 
 const (
-	// maxCounted is how many names, addresses and pairs of them failures are counted of.
+	// maxCounted is the most names, addresses and pairs whose failures are counted.
 	maxCounted = 10_000
-	// firstDelay is how long an attempt waits when the failures have reached the threshold. Each
-	// further one doubles that, up to the longest.
+	// firstDelay is the delay of a login when the failures have reached the threshold. Each
+	// further failure doubles it, up to the longest.
 	firstDelay      = 100 * time.Millisecond
-	longestDelay    = 5 * time.Second // of an address
-	longestForNames = time.Second     // of a name: its owner waits as well
-	// maxDelayed is how many attempts of an address are under way when they have to wait, and
-	// maxAttempts otherwise, so that none has all of maxWaiting.
+	longestDelay    = 5 * time.Second // for the failures of an address
+	longestForNames = time.Second     // for those of a name, because its owner has to wait too
+	// maxDelayed is the most delayed logins of an address under way, maxAttempts the most others,
+	// so that no address takes all of maxWaiting.
 	maxDelayed  = 8
 	maxAttempts = maxWaiting / 2
 )
 
-// rules are what the configuration says of failures.
-type rules struct {
+// lockout has the settings of [chttpd_auth_lockout].
+type lockout struct {
 	mode      string
 	threshold int
 	lifetime  time.Duration
 }
 
-func rulesOf(cfg *config.Config) rules {
-	return rules{config.LockoutMode.Get(cfg), config.LockoutThreshold.Get(cfg), config.LockoutLifetime.Get(cfg)}
+func lockoutOf(cfg *config.Config) lockout {
+	return lockout{config.LockoutMode.Get(cfg), config.LockoutThreshold.Get(cfg), config.LockoutLifetime.Get(cfg)}
 }
 
 // attempt is an attempt to log in.
 type attempt struct {
 	name, salt string // a new password has another salt, and is not locked
 	address    string
-	rules      rules
+	lockout    lockout
 }
 
-// subject is what failures are counted of: a name, an address or both, as a MAC, which is short
-// however long a name is.
+// subject is what failures are counted for: a name, an address or both, as a MAC, which is short
+// for long names too.
 type subject [32]byte
 
 func (f *failures) both(at attempt) subject {
@@ -61,7 +61,7 @@ type failures struct {
 	mu       sync.Mutex
 	counts   map[subject]*list.Element
 	oldest   *list.List     // of *count, in the order in which they began
-	attempts map[string]int // that are under way, by address
+	attempts map[string]int // under way, by address
 }
 
 // count is the failures of one name, address or pair.
@@ -77,9 +77,9 @@ func newFailures() *failures {
 	return f
 }
 
-// locked reports whether an attempt is not to be made.
+// locked reports whether an attempt must be refused.
 func (f *failures) locked(at attempt, now time.Time) bool {
-	return at.rules.mode == "enforce" && f.number(f.both(at), at.rules.lifetime, now) >= at.rules.threshold
+	return at.lockout.mode == "enforce" && f.number(f.both(at), at.lockout.lifetime, now) >= at.lockout.threshold
 }
 
 func (f *failures) number(of subject, lifetime time.Duration, now time.Time) int {
@@ -95,14 +95,14 @@ func (f *failures) number(of subject, lifetime time.Duration, now time.Time) int
 
 // add counts a failure.
 func (f *failures) add(at attempt, now time.Time) {
-	if at.rules.mode == "off" {
+	if at.lockout.mode == "off" {
 		return
 	}
 	subjects := []subject{f.both(at), f.address(at), f.name(at)}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, of := range subjects {
-		f.addOne(of, at.rules.lifetime, now)
+		f.addOne(of, at.lockout.lifetime, now)
 	}
 }
 
@@ -123,16 +123,16 @@ func (f *failures) addOne(of subject, lifetime time.Duration, now time.Time) {
 	}
 }
 
-// begin waits as long as an attempt has to. end is called when the attempt has been checked. The
-// error is ErrTooMany, or ctx's.
+// begin waits for the delay of an attempt. The caller calls end after the check. It returns
+// ErrTooMany or ctx's error.
 func (f *failures) begin(ctx context.Context, at attempt) (end func(), err error) {
-	if at.rules.mode != "enforce" {
+	if at.lockout.mode != "enforce" {
 		return func() {}, nil
 	}
 	now := time.Now()
 	wait := max(
-		delay(f.number(f.address(at), at.rules.lifetime, now)-at.rules.threshold, longestDelay),
-		delay(f.number(f.name(at), at.rules.lifetime, now)-at.rules.threshold, longestForNames))
+		delay(f.number(f.address(at), at.lockout.lifetime, now)-at.lockout.threshold, longestDelay),
+		delay(f.number(f.name(at), at.lockout.lifetime, now)-at.lockout.threshold, longestForNames))
 	most := maxAttempts
 	if wait > 0 {
 		most = maxDelayed

@@ -15,8 +15,9 @@ import (
 	"settee/pkg/kv/memkv"
 )
 
-// FuzzUserDocument asserts that a user's document is refused with a reason or stored without a password, and that it does
-// not raise its user's rights. Reading and writing it allocate in proportion to its length.
+// FuzzUserDocument asserts that a user's document is refused with a reason or stored without a
+// password, and that it does not extend its user's rights. Reading and writing it allocate in
+// proportion to its length.
 func FuzzUserDocument(f *testing.F) {
 	const most = 1000
 	for _, seed := range []string{

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, kvtest.NetworkThread) }
 
-// quick makes passwords cheap.
+// quick makes hashing cheap.
 const quick = "chttpd_auth/iterations=10"
 
 // node is the accounts of a frontend.
@@ -112,7 +112,7 @@ func (n *node) fails(want error, name, password string) {
 	require.ErrorIs(n, err, want)
 }
 
-// session returns whose a cookie is, and the one that takes its place.
+// session returns the user of a cookie, and the renewed cookie.
 func (n *node) session(cookie string) (name, renewed string) {
 	n.Helper()
 	user, renewed, err := n.Session(n.Context(), cookie)

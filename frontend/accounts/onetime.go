@@ -11,17 +11,18 @@ import (
 	"settee/pkg/kv"
 )
 
-// keptSteps is the number of time steps, of 30 seconds each, for which logins with one-time passwords are recorded: an
-// hour. A one-time password is right for three. The rest is room for a frontend with a clock that is ahead: it must not
-// remove a row that another frontend still needs.
+// keptSteps is the number of time steps of 30 seconds, an hour, for which logins with one-time
+// passwords are recorded. A one-time password is accepted in three. The rest allows for frontends
+// whose clock is ahead, so that they do not remove rows that others need.
 const keptSteps = 120
 
 func (a *Accounts) usedKey(step int64, name string) []byte {
 	return a.space.Pack("onetime", step, name)
 }
 
-// logins returns the ids of a user's logins with the one-time passwords of a time step and of later ones. It looks
-// one step beyond the passwords that are right now: a frontend with a clock that is ahead may have recorded one there.
+// logins returns the ids of a user's logins with the one-time passwords of a time step and of
+// later ones. It also reads the step after the last one that is right now, because a frontend
+// whose clock is ahead may have recorded a login there.
 func (a *Accounts) logins(tx kv.ReadTransaction, name string, step int64) ([]string, error) {
 	_, last := auth.OneTimeSteps(time.Now())
 	var reads []kv.Future[[]byte]
@@ -43,7 +44,7 @@ func (a *Accounts) logins(tx kv.ReadTransaction, name string, step int64) ([]str
 
 // isFresh reports whether a user has not logged in with the one-time password of a time step, or of a later one.
 func (a *Accounts) isFresh(ctx context.Context, name string, step int64) (bool, error) {
-	if len(name) > docstore.MaxIDSize { // no key can be made of it, and there is no such user
+	if len(name) > docstore.MaxIDSize { // too long for a key, and no such user exists
 		return true, nil
 	}
 	earlier, err := kv.TransactValue(ctx, a.store, func(tx kv.Transaction) ([]string, error) {
@@ -52,8 +53,9 @@ func (a *Accounts) isFresh(ctx context.Context, name string, step int64) (bool, 
 	return len(earlier) == 0, err
 }
 
-// use records that a user logs in with the one-time password of a time step, and reports whether it was fresh. Of
-// several logins at the same time one gets true. It also removes the rows of all users that are older than keptSteps.
+// use records a login with the one-time password of a time step, and reports whether it was
+// fresh. If several logins call it at the same time, one gets true. It also removes the rows of
+// all users that are older than keptSteps.
 func (a *Accounts) use(ctx context.Context, name string, step int64) (fresh bool, err error) {
 	id := rand.Text()
 	return kv.TransactValue(ctx, a.store, func(tx kv.Transaction) (bool, error) {

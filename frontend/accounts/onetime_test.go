@@ -19,7 +19,7 @@ import (
 	"settee/pkg/kv/kvtest"
 )
 
-// codeAt returns the one-time password of a time, of the key of RFC 6238, appendix B.
+// codeAt returns the one-time password at a time, for the key of RFC 6238, appendix B.
 func codeAt(at time.Time) string {
 	mac := hmac.New(sha1.New, []byte("12345678901234567890"))
 	_ = binary.Write(mac, binary.BigEndian, at.Unix()/30)
@@ -41,7 +41,7 @@ func (n *node) twice(name, password, oneTime string) error {
 	return err
 }
 
-// used counts what the store has of one-time passwords that were used.
+// used returns the number of recorded logins with one-time passwords.
 func used(t *testing.T, db kv.Database) int {
 	t.Helper()
 	return kvtest.Holding(t, db, []byte("accounts"), "onetime")
@@ -52,8 +52,8 @@ const (
 	noLockout = "chttpd_auth_lockout/mode=off"
 )
 
-// RFC 6238, section 5.2: a one-time password that was accepted is not accepted again, nor is one of
-// an earlier step; on any frontend.
+// RFC 6238, section 5.2: no frontend accepts a one-time password again, or one of an earlier
+// step.
 func TestOneTimePasswordsAreGoodOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := memory(t)
@@ -65,14 +65,14 @@ func TestOneTimePasswordsAreGoodOnce(t *testing.T) {
 		codes := []string{codeAt(now), codeAt(now.Add(step)), codeAt(now.Add(2 * step))}
 
 		require.ErrorIs(t, one.twice("ann", "guess", codes[0]), accounts.ErrWrong)
-		assert.Zero(t, used(t, db), "who does not know the password uses nothing up")
+		assert.Zero(t, used(t, db), "a wrong password does not use it up")
 		require.NoError(t, one.twice("ann", "pass", codes[0]))
 		for _, n := range []*node{one, other} {
 			require.ErrorIs(t, n.twice("ann", "pass", codes[0]), accounts.ErrWrong)
 		}
-		require.NoError(t, other.twice("bob", "pass", codes[0]), "another user has another one, of the same digits")
+		require.NoError(t, other.twice("bob", "pass", codes[0]), "another user has a password of its own with the same digits")
 
-		// The next one is good ahead of its time, and the one between is then too old.
+		// The next one is accepted early, and the one between is then too old.
 		time.Sleep(step)
 		require.NoError(t, other.twice("ann", "pass", codes[2]))
 		for _, n := range []*node{one, other} {
@@ -111,8 +111,8 @@ func TestUsedOneTimePasswordsAreForgotten(t *testing.T) {
 	})
 }
 
-// A used one-time password does not help to guess the password: that is hashed each time, as with a wrong one-time
-// password.
+// A used one-time password does not help to guess the password, which is hashed each time, as
+// with a wrong one-time password.
 func TestUsedOneTimePasswordsTellNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := open(t, memory(t), noLockout)
@@ -128,7 +128,7 @@ func TestUsedOneTimePasswordsTellNothing(t *testing.T) {
 	})
 }
 
-// Used one-time passwords are counted as failures.
+// A used one-time password counts as a failure.
 func TestUsedOneTimePasswordsCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := open(t, memory(t))

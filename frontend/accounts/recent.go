@@ -7,20 +7,18 @@ import (
 )
 
 const (
-	// remembered is how long a login is good for without its password being hashed again, since
-	// it was last made.
+	// remembered is how long a login is remembered after it was last made.
 	remembered = time.Minute
-	// maxRecent is how many are.
+	// maxRecent is the most logins that are remembered.
 	maxRecent = 10_000
 )
 
-// recent is the logins that succeeded not long ago: their MACs, under a key that this process
-// alone has, over the name, the password and what that was compared with. An account that changes
-// has other ones.
+// recent has the MACs of recent successful logins, over the name, the password and the hash, with
+// a key of this process. If an account changes, its MACs change.
 type recent struct {
 	mu     sync.Mutex
 	logins map[[32]byte]*list.Element
-	oldest *list.List // of *recentLogin, in the order in which they were last made
+	oldest *list.List // of *recentLogin, by the time of their last use
 }
 
 type recentLogin struct {
@@ -30,8 +28,7 @@ type recentLogin struct {
 
 func newRecent() *recent { return &recent{logins: map[[32]byte]*list.Element{}, oldest: list.New()} }
 
-// has reports whether a login is remembered, and goes on remembering it: whoever does not pause
-// for long is not held up by the guesses of others.
+// has reports whether a login is remembered, and remembers it for longer.
 func (r *recent) has(login [32]byte, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -54,7 +51,7 @@ func (r *recent) add(login [32]byte, now time.Time) {
 	r.forget(now)
 }
 
-// forget forgets what was not made for long, and what is too much.
+// forget removes logins that have expired, and the oldest ones if there are too many.
 func (r *recent) forget(now time.Time) {
 	for first := r.oldest.Front(); first != nil; first = r.oldest.Front() {
 		oldest := first.Value.(*recentLogin)

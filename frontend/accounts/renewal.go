@@ -13,25 +13,25 @@ import (
 )
 
 const (
-	// maxRenewals is the most hashes that wait to be renewed. Further ones are left to a later login.
+	// maxRenewals is the most hashes in the queue. Others are renewed after a later login.
 	maxRenewals = 100
 	// renewWithin is the longest that one renewal may take.
 	renewWithin = 30 * time.Second
 )
 
-// replace stores a new hash of an account, unless the account has changed since its old hash was read. It reports
-// whether it did.
+// replace stores a new hash of an account, unless the account has changed since its old hash was
+// read, and reports whether it did.
 type replace func(ctx context.Context, hash auth.Hash) (bool, error)
 
-// renewal is a hash to be renewed, and the password that it was found to belong to.
+// renewal is a hash to be renewed, and its password.
 type renewal struct {
 	name, password string
 	hash           auth.Hash
 	replace        replace
 }
 
-// offer queues an account's hash for renewal if it is weaker than a new one. It does not wait: it does nothing if the
-// queue is full, or has that name already.
+// offer queues an account's hash for renewal if it is weaker than a new one. It does nothing if
+// the queue is full or has that name already.
 func (a *Accounts) offer(found account, password string) {
 	cfg := a.config.Current()
 	prf, iterations := ofNewHashes(cfg)
@@ -61,9 +61,9 @@ func (a *Accounts) RenewHashes(ctx context.Context) {
 			a.mu.Unlock()
 			switch {
 			case err != nil && ctx.Err() == nil:
-				a.log.Warn().Err(err).Str("name", r.name).Msg("the hash of a password was not renewed: a later login does it")
+				a.log.Warn().Err(err).Str("name", r.name).Msg("the hash of a password could not be renewed; the next login will retry")
 			case renewed:
-				a.log.Info().Str("name", r.name).Msg("the hash of a password was weaker than a new one, and was renewed")
+				a.log.Info().Str("name", r.name).Msg("a weak hash of a password was renewed")
 			}
 		case <-ctx.Done():
 			return
@@ -82,8 +82,8 @@ func (a *Accounts) renew(ctx context.Context, r renewal) (renewed bool, err erro
 	return r.replace(ctx, hash)
 }
 
-// replaceInDocument returns a replace for one revision of a user's document. It does nothing if the document has another
-// revision by then.
+// replaceInDocument returns a replace for one revision of a user's document. It does nothing if
+// the document has another winning revision by then.
 func replaceInDocument(db *docstore.Database, id string, rev docstore.Rev) replace {
 	return func(ctx context.Context, hash auth.Hash) (bool, error) {
 		doc, err := db.Get(ctx, id, docstore.GetOptions{Rev: rev})
@@ -121,8 +121,7 @@ func (a *Accounts) replaceInConfig(name, was string) replace {
 	}
 }
 
-// replaceAgreed returns a replace for the hash that the frontends share of a password that the configuration has in
-// plain text.
+// replaceAgreed returns a replace for the shared hash of a plain password in the configuration.
 func (a *Accounts) replaceAgreed(name, plain string, was auth.Hash) replace {
 	key := a.space.Pack("admin", name)
 	return func(ctx context.Context, hash auth.Hash) (bool, error) {

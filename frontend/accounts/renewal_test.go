@@ -25,7 +25,7 @@ import (
 
 const salt = "0123456789abcdef0123456789abcdef"
 
-// oldHash returns the members of a document that CouchDB has hashed long ago.
+// oldHash returns the members of a document with an old hash of CouchDB's.
 func oldHash(t *testing.T, scheme auth.Scheme, prf, salt, password string, iterations int) map[string]any {
 	t.Helper()
 	sum := sha1.Sum([]byte(password + salt))
@@ -41,7 +41,7 @@ func oldHash(t *testing.T, scheme auth.Scheme, prf, salt, password string, itera
 	return map[string]any{"password_scheme": scheme, "salt": salt, "iterations": iterations, "derived_key": hex.EncodeToString(key)}
 }
 
-// renewing has the accounts renew hashes until the end of the test, or until it is ended.
+// renewing runs RenewHashes until the end of the test, or until the returned function is called.
 func (n *node) renewing() (end func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -101,7 +101,7 @@ func TestOldHashesAreRenewed(t *testing.T) {
 			require.Len(t, key, 64)
 
 			session, _ := n.session(cookie)
-			require.Equal(t, name, session, "sessions go on")
+			require.Equal(t, name, session, "sessions stay valid")
 			for range 3 {
 				n.is([]string{name, "staff"}, name, "pass")
 				n.fails(accounts.ErrWrong, name, "guess")
@@ -186,7 +186,7 @@ func TestRenewedDocumentsKeepAttachments(t *testing.T) {
 	})
 }
 
-// A renewal does not undo a change that is made between the login and the renewal.
+// A change between the login and the renewal is not overwritten.
 func TestRenewalsDoNotUndo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := open(t, memory(t))
@@ -289,7 +289,7 @@ func TestHashesOfAdministrators(t *testing.T) {
 	})
 }
 
-// An administrator's password that is changed meanwhile stays changed.
+// A change of an administrator's password is not overwritten by a renewal.
 func TestRenewalsDoNotUndoAdministrators(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sum := sha1.Sum([]byte("pass" + salt))
@@ -316,7 +316,7 @@ func TestRenewalsOfUnknownCommits(t *testing.T) {
 			n.write(docstore.Rev{}, "ann", oldHash(t, auth.Simple, "", salt, "pass", 0))
 			end := n.renewing()
 			n.is([]string{"ann"}, "ann", "pass")
-			time.Sleep(minute) // in which the store is asked again
+			time.Sleep(minute) // the transaction is repeated meanwhile
 			end()
 			doc, members := n.document("ann")
 			assert.EqualValues(t, 2, doc.Rev.Pos)

@@ -5,13 +5,13 @@ import (
 	"crypto/rand"
 
 	"settee/pkg/kv"
+	"settee/pkg/kv/rows"
 	"settee/pkg/tuple"
 )
 
 const secretPlace = "secret of sessions"
 
-// readSecret returns the secret of sessions that the store has, which is that of whoever wrote it
-// first.
+// readSecret returns the secret of sessions in the store. The first frontend writes it.
 func readSecret(ctx context.Context, db kv.Database, space tuple.Subspace, sealer kv.Sealer) (string, error) {
 	if sealer == nil {
 		sealer = kv.Plain{}
@@ -31,8 +31,8 @@ func readSecret(ctx context.Context, db kv.Database, space tuple.Subspace, seale
 	})
 }
 
-// Forget removes the secret of sessions if it is sealed with a key, which is lost: the next frontend that
-// starts makes another one, and who had a session has to log in again.
+// Forget removes the secret of sessions if it is sealed with a lost key. The next frontend that
+// starts makes another one, and the users of existing sessions have to log in again.
 func Forget(tx kv.Transaction, prefix []byte, sealer kv.Sealer, keyID string) error {
 	key := tuple.SubspaceFromBytes(prefix).Pack("secret")
 	stored, err := tx.Get(key).Await()
@@ -43,21 +43,21 @@ func Forget(tx kv.Transaction, prefix []byte, sealer kv.Sealer, keyID string) er
 }
 
 // Reseal returns with which key the secret of sessions is sealed, if there is one, as the number 1
-// by the key's id; the empty id is that of a plain one. If keyID is not empty it is that of the key
-// that is sealed with now, and a secret with another is sealed anew, unless it cannot be opened.
+// by the key's id; the empty id is that of a plain one. If keyID is not empty, it is the id of the
+// key that sealer seals with now, and a secret that was sealed with another is sealed anew, unless
+// it cannot be opened.
 func Reseal(ctx context.Context, db kv.Database, prefix []byte, sealer kv.Sealer, keyID string) (map[string]int64, error) {
 	key := tuple.SubspaceFromBytes(prefix).Pack("secret")
-	return kv.TransactValue(ctx, db, func(tx kv.Transaction) (map[string]int64, error) {
+	only := kv.KeyRange{Begin: key, End: kv.KeyAfter(key)}
+	return rows.Reseal(ctx, db, sealer, keyID, only, func(tx kv.Transaction, _ kv.KeyRange) ([]rows.Sealed, []byte, error) {
 		stored, err := tx.Get(key).Await()
 		if err != nil || stored == nil {
-			return nil, err
+			return nil, nil, err
 		}
-		found := sealer.KeyID(stored)
-		if keyID != "" && found != keyID {
+		return []rows.Sealed{{Begin: key, Stored: stored, Reseal: func() {
 			if secret, err := sealer.Open(stored, secretPlace); err == nil {
 				tx.Set(key, sealer.Seal(secret, secretPlace))
 			}
-		}
-		return map[string]int64{found: 1}, nil
+		}}}, nil, nil
 	})
 }

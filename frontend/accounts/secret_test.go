@@ -16,7 +16,7 @@ import (
 	"settee/pkg/tuple"
 )
 
-// The secret of sessions is one for all, sealed or not.
+// All frontends have one secret of sessions, sealed or not.
 func TestSealedSecret(t *testing.T) {
 	t.Parallel()
 	db, err := memkv.Open(memkv.Options{})
@@ -46,7 +46,7 @@ func TestSealedSecret(t *testing.T) {
 		return counts
 	}
 
-	require.Empty(t, reseal(sealedtest.Keys(t, "a"), "a"), "there is none")
+	require.Empty(t, reseal(sealedtest.Keys(t, "a"), "a"), "there is no secret")
 	plain, err := start(nil)
 	require.NoError(t, err)
 	secret := stored()
@@ -68,7 +68,7 @@ func TestSealedSecret(t *testing.T) {
 		require.NoError(t, err)
 		takes(known)
 	}
-	require.Equal(t, map[string]int64{"a": 1}, reseal(sealedtest.Keys(t, "b"), "b"), "it could not be opened")
+	require.Equal(t, map[string]int64{"a": 1}, reseal(sealedtest.Keys(t, "b"), "b"), "the secret could not be opened")
 	require.Equal(t, map[string]int64{"a": 1}, reseal(sealedtest.Keys(t, "b", "a"), "b"))
 	known, err := start(sealedtest.Keys(t, "b"))
 	require.NoError(t, err)
@@ -78,7 +78,7 @@ func TestSealedSecret(t *testing.T) {
 		require.ErrorContains(t, err, `sealed with the key "b"`)
 	}
 
-	// One that is made with keys is sealed from the start.
+	// With keys, a new secret is sealed.
 	require.NoError(t, db.Transact(t.Context(), func(tx kv.Transaction) error {
 		tx.Clear(tuple.SubspaceFromBytes([]byte("accounts")).Pack("secret"))
 		return nil

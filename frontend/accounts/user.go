@@ -12,14 +12,15 @@ import (
 	"settee/pkg/kv"
 )
 
-// Database is where the documents of users are.
+// Database is the database with the documents of users.
 const Database = "_users"
 
-// IDPrefix is how the ids of users' documents begin. The name follows.
+// IDPrefix is the prefix of the ids of users' documents, before the user's name.
 const IDPrefix = "org.couchdb.user:"
 
-// IsDatabase reports whether the documents of a database of that name are those of users: [Database], and any
-// that ends with it behind a slash, such as x/_users. They are sealed: see the package comment.
+// IsDatabase reports whether a database of that name has documents of users: [Database], and any
+// name that ends in a slash and Database, such as x/_users. These documents are sealed, see the
+// package comment.
 func IsDatabase(name string) bool {
 	return name == Database || strings.HasSuffix(name, "/"+Database)
 }
@@ -40,8 +41,8 @@ func (a *Accounts) user(ctx context.Context, name string) (account, bool, error)
 	case errors.Is(err, docstore.ErrNotFound), errors.Is(err, docstore.ErrDatabaseNotFound), errors.Is(err, docstore.ErrDocumentID):
 		return account{}, false, nil
 	case errors.Is(err, docstore.ErrSealed):
-		// Its user cannot log in. The client does not learn that there is such an account.
-		a.log.Error().Err(err).Msg("the document of a user cannot be decrypted: the account is missing until it is replaced")
+		// The user cannot log in. The client does not learn that the account exists.
+		a.log.Error().Err(err).Msg("the document of a user cannot be decrypted: its user cannot log in until it is replaced")
 		return account{}, false, nil
 	case err != nil:
 		return account{}, false, err
@@ -52,7 +53,7 @@ func (a *Accounts) user(ctx context.Context, name string) (account, bool, error)
 	return found, known, nil
 }
 
-// parseUser reads the document of a user. Who cannot log in with it has no account.
+// parseUser parses the document of a user. It returns false if the user cannot log in with it.
 func parseUser(name string, body []byte, maxIterations int) (account, bool) {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(body, &members) != nil {
@@ -71,7 +72,7 @@ func parseUser(name string, body []byte, maxIterations int) (account, bool) {
 	}
 	user := auth.User{Name: name}
 	for _, role := range roles {
-		if !isSystemRole(role) { // a document cannot give these, whoever wrote it
+		if !isSystemRole(role) { // a document cannot grant these
 			user.Roles = append(user.Roles, role)
 		}
 	}

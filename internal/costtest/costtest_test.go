@@ -10,7 +10,7 @@ import (
 	"settee/internal/costtest"
 )
 
-// failures is a test that notes whether it failed.
+// failures is a test that records whether it failed.
 type failures struct {
 	testing.TB
 	failed bool
@@ -33,7 +33,7 @@ func TestCheck(t *testing.T) {
 	require.True(t, check(costtest.Memory(10_000), 1000, allocate))
 	require.False(t, check(costtest.Bound{MemoryPerByte: 9_000, Units: 1000}, 1000, allocate))
 
-	// This is the work of a unit, five times.
+	// The work of a unit, five times.
 	expr, text := regexp.MustCompile(`[ab]{400}x`), strings.Repeat("ab", 10_000)
 	spend := func() { expr.MatchString(text) }
 	require.Positive(t, costtest.Unit())

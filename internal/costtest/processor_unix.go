@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// processorTime is what the process has used.
+// processorTime returns the processor time of the process so far.
 func processorTime() time.Duration {
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {

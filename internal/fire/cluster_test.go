@@ -19,6 +19,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,11 +36,11 @@ import (
 )
 
 const (
-	// limit is how long the test waits for what must happen.
+	// limit is how long the test waits for an expected event.
 	limit = 2 * time.Minute
-	// activityTimeout is that of the jobs.
+	// activityTimeout is the activity timeout of the jobs.
 	activityTimeout = 8 * time.Second
-	// patience is how long a client of the cluster waits for an answer that it does not have to wait for.
+	// patience is how long a client waits for an immediate response.
 	patience = 10 * time.Second
 
 	prefix    = "fire"
@@ -48,37 +49,37 @@ const (
 	frontends, replicators, fdbservers = 2, 3, 3
 )
 
-// The peers with the databases: two CouchDBs, and the frontends with the cluster's own databases.
+// The peers with databases: two CouchDBs, and the frontends with the cluster's own databases.
 const (
 	couch0 = "couch0"
 	couch1 = "couch1"
 	hosted = "hosted"
 )
 
-// cluster is all that runs.
+// cluster has all running parts.
 type cluster struct {
 	*testing.T
-	program  string // settee
+	program  string // the path of settee
 	logs     string // the directory of the nodes' logs
 	password string // of the nodes' administrator
-	spaces   bool   // whether each node is in a network namespace
+	host     *netns.Namespace
+	spaces   bool // whether each node is in a network namespace of its own
 	fdb      *servers.FoundationDB
 	couches  map[string]*couchtest.CouchDB
-	nodes    []*node  // the frontends first
-	named    sync.Map // the names of all processes of nodes, by their pids
-	door     string   // the address at which the test reaches whichever frontend is sound
+	nodes    []*node  // frontends first
+	named    sync.Map // the names of the nodes' processes, by pid
 	ports    map[string]int
-	peers    map[string]*url.URL // as the test reaches them
+	peers    map[string]*url.URL // for the test
 	toPeers  *http.Transport
 	recorder *recorder
 
-	store kv.Database // as the test reaches it
+	store kv.Database // for the test
 	jobs  *jobs.Store
 }
 
 // newCluster starts everything.
 func newCluster(t *testing.T) *cluster {
-	c := &cluster{T: t, password: rand.Text(), couches: map[string]*couchtest.CouchDB{}, ports: map[string]int{},
+	c := &cluster{T: t, host: netns.Host(t), password: rand.Text(), couches: map[string]*couchtest.CouchDB{}, ports: map[string]int{},
 		peers: map[string]*url.URL{}, recorder: &recorder{cookies: map[string]bool{}},
 		toPeers: &http.Transport{MaxIdleConnsPerHost: 200}}
 	c.Cleanup(c.toPeers.CloseIdleConnections)
@@ -107,7 +108,7 @@ func newCluster(t *testing.T) *cluster {
 	c.endpoints(c.nodes[frontends:]...)
 	for n, node := range c.nodes {
 		if n == frontends {
-			c.openStore() // the monitors of replication nodes are to know the timeout from the beginning
+			c.openStore() // sets the timeout before replication nodes start their monitors
 		}
 		require.NoError(t, node.start())
 	}
@@ -131,7 +132,7 @@ func (c *cluster) startServers() {
 	})
 	for _, name := range []string{couch0, couch1} {
 		couch := couchtest.StartCouchDB(c, map[string]map[string]string{
-			"cluster": {"q": "1"}, "couchdb": {"max_dbs_open": "2000"}, // there are many databases, and small ones
+			"cluster": {"q": "1"}, "couchdb": {"max_dbs_open": "2000"}, // there are many small databases
 		})
 		to, err := url.Parse(couch.URL)
 		require.NoError(c, err)
@@ -142,81 +143,46 @@ func (c *cluster) startServers() {
 	c.Cleanup(c.fdb.Stop)
 }
 
-// freePort returns a port that nothing listens on.
+// freePort returns a free port.
 func freePort(t *testing.T) int {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	ports, err := servers.FreePorts(1)
 	require.NoError(t, err)
-	defer listener.Close()
-	return listener.Addr().(*net.TCPAddr).Port
+	return ports[0]
 }
 
-// openDoor listens for connections to the frontends, as what balances load in front of them would: each goes to a
-// frontend that is sound, and stays with it.
+// openDoor listens for connections to the frontends, like a load balancer: each goes to a healthy
+// frontend and stays with it.
 func (c *cluster) openDoor() {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(c, err)
-	c.door = listener.Addr().String()
-	c.peers[hosted], c.ports[hosted] = &url.URL{Scheme: "http", Host: c.door}, freePort(c.T)
-	var passing sync.WaitGroup
-	var mu sync.Mutex
-	open := map[net.Conn]bool{}
-	passing.Go(func() {
-		for turn := 0; ; turn++ {
-			from, err := listener.Accept()
-			if err != nil {
-				return
+	door := "127.0.0.1:" + strconv.Itoa(freePort(c.T))
+	c.peers[hosted], c.ports[hosted] = &url.URL{Scheme: "http", Host: door}, freePort(c.T)
+	var turn atomic.Int64
+	c.host.Relay(door, func(ctx context.Context) (conn net.Conn, err error) {
+		first := int(turn.Add(1))
+		err = errNoAnswer
+		for n := range frontends {
+			node := c.nodes[(first+n)%frontends]
+			if _, healthy := node.now(); healthy {
+				if conn, err = node.space.Dial(ctx, "tcp", node.address); err == nil {
+					return conn, nil
+				}
 			}
-			mu.Lock()
-			open[from] = true
-			mu.Unlock()
-			passing.Go(func() {
-				c.pass(from, turn)
-				mu.Lock()
-				delete(open, from)
-				mu.Unlock()
-			})
 		}
-	})
-	c.Cleanup(func() {
-		_ = listener.Close()
-		mu.Lock()
-		for conn := range open {
-			_ = conn.Close()
-		}
-		mu.Unlock()
-		passing.Wait()
+		return nil, err
 	})
 }
 
-// pass passes a connection on to a frontend.
-func (c *cluster) pass(from net.Conn, turn int) {
-	defer from.Close()
-	for n := range frontends {
-		node := c.nodes[(turn+n)%frontends]
-		if _, isSound := node.now(); !isSound {
-			continue
-		}
-		to, err := node.dial(context.Background())
-		if err != nil {
-			continue
-		}
-		defer to.Close()
-		go func() {
-			_, _ = io.Copy(to, from)
-			_ = to.Close()
-		}()
-		_, _ = io.Copy(from, to)
-		return
-	}
-}
-
-// openStore opens the store as a node does, but takes no job.
-func (c *cluster) openStore() {
+// storeURL returns the URL of the nodes' store.
+func (c *cluster) storeURL() string {
 	u := url.URL{Scheme: "fdb", Path: c.fdb.ClusterFile, RawQuery: url.Values{"prefix": {prefix}}.Encode()}
+	return u.String()
+}
+
+// openStore opens the store as a node does, without accepting jobs.
+func (c *cluster) openStore() {
 	var err error
-	c.store, err = kv.Open(c.Context(), u.String())
+	c.store, err = kv.Open(c.Context(), c.storeURL(), kv.Options{})
 	require.NoError(c, err)
-	layer := fdbjobs.Open(c.store, tuple.NewSubspace("fdbjobs").Bytes())
+	layer := fdbjobs.Open(c.store, tuple.NewSubspace("fdbjobs").Bytes(), fdbjobs.Options{})
 	c.jobs, err = jobs.Open(c.Context(), c.store, layer, jobs.Options{Documents: tuple.NewSubspace("docs").Bytes()})
 	require.NoError(c, err)
 	require.NoError(c, c.jobs.SetTimeout(c.Context(), activityTimeout))
@@ -226,8 +192,8 @@ func (c *cluster) openStore() {
 	})
 }
 
-// forTest is the URL of a database as the test reaches it, forNodes as the nodes do. Both have credentials. The name of
-// the database is escaped as paths are.
+// forTest returns the URL of a database for the test, forNodes that for the nodes, both with
+// credentials. The name of the database is path-escaped.
 func (c *cluster) forTest(peer, database string) string {
 	return c.at(peer, c.peers[peer].Host) + database
 }
@@ -236,7 +202,7 @@ func (c *cluster) forNodes(peer, database string) string {
 	return c.at(peer, "127.0.0.1:"+strconv.Itoa(c.ports[peer])) + database
 }
 
-// at is the root of a peer at an address.
+// at returns the root URL of a peer at an address.
 func (c *cluster) at(peer, host string) string {
 	user := url.UserPassword(adminName, c.password)
 	if couch := c.couches[peer]; couch != nil {
@@ -245,61 +211,61 @@ func (c *cluster) at(peer, host string) string {
 	return (&url.URL{Scheme: "http", User: user, Host: host, Path: "/"}).String()
 }
 
-// errNoAnswer says that nobody answered a request, or that who did could not do it now.
+// errNoAnswer is the error of a request without a response, or with a 502 or 503.
 var errNoAnswer = errors.New("no answer")
 
-// ask makes a request with a body of JSON, and reads the answer into into (nil: not at all). The error is errNoAnswer if
-// there is none, be it that a gateway or the server says so.
-func ask(ctx context.Context, wait time.Duration, method, target, body string, into any) (status int, err error) {
+// ask makes a request with a JSON body, and returns the response if it arrives in time.
+func ask(ctx context.Context, wait time.Duration, method, target, body string) (status int, answer string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, method, target, strings.NewReader(body))
 	if err != nil {
-		return 0, err
+		return 0, "", err
 	}
 	request.Header.Set("Content-Type", "application/json")
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return 0, fmt.Errorf("%w: %w", errNoAnswer, err)
+		return 0, "", fmt.Errorf("%w: %w", errNoAnswer, err)
 	}
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("%w: %w", errNoAnswer, err)
+		return 0, "", fmt.Errorf("%w: %w", errNoAnswer, err)
 	case response.StatusCode == http.StatusBadGateway, response.StatusCode == http.StatusServiceUnavailable:
-		return response.StatusCode, fmt.Errorf("%w: %d %s", errNoAnswer, response.StatusCode, text)
-	case into == nil:
-		return response.StatusCode, nil
+		return 0, "", fmt.Errorf("%w: %d %s", errNoAnswer, response.StatusCode, text)
 	}
-	if raw, ok := into.(*string); ok {
-		*raw = string(text)
-		return response.StatusCode, nil
-	}
-	return response.StatusCode, json.Unmarshal(text, into)
+	return response.StatusCode, string(text), nil
 }
 
-// must makes a request until there is an answer, whose status must be want.
+// askAgain repeats ask until there is a response, at most for limit. retry reports whether to
+// ignore a response with a status.
+func askAgain(ctx context.Context, wait time.Duration, method, target, body string, retry func(status int) bool) (status int, answer string, err error) {
+	for deadline := time.Now().Add(limit + wait); ; {
+		status, answer, err = ask(ctx, wait, method, target, body)
+		again := errors.Is(err, errNoAnswer) || err == nil && retry(status)
+		if !again || time.Now().After(deadline) {
+			return status, answer, err
+		}
+		pause(ctx, 100*time.Millisecond)
+	}
+}
+
+// anyAnswer makes askAgain accept any response.
+func anyAnswer(int) bool { return false }
+
+// must repeats a request until there is a response, whose status must be want.
 func (c *cluster) must(method, target, body string, want int, into any) {
 	c.Helper()
-	for deadline := time.Now().Add(limit); ; {
-		var text string
-		status, err := ask(c.Context(), patience, method, target, body, &text)
-		switch {
-		case err == nil:
-			require.Equal(c, want, status, text)
-			if into != nil {
-				require.NoError(c, json.Unmarshal([]byte(text), into))
-			}
-			return
-		case time.Now().After(deadline):
-			require.NoError(c, err)
-		}
-		time.Sleep(100 * time.Millisecond)
+	status, answer, err := askAgain(c.Context(), patience, method, target, body, anyAnswer)
+	require.NoError(c, err)
+	require.Equal(c, want, status, answer)
+	if into != nil {
+		require.NoError(c, json.Unmarshal([]byte(answer), into))
 	}
 }
 
-// logged returns the paths of all logs of nodes.
+// logged returns the paths of all logs of the nodes.
 func (c *cluster) logged() (paths []string) {
 	entries, err := os.ReadDir(c.logs)
 	require.NoError(c, err)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,61 +22,37 @@ import (
 	"settee/internal/servers"
 )
 
-// condition is what was done to a node.
-type condition int
-
-const (
-	down condition = iota
-	sound
-	frozen
-	cutOff
-)
-
-// node is a place in the cluster: a process of settee, and after its end the next one.
+// node is a slot in the cluster for one process of settee at a time.
 type node struct {
 	*testing.T
 	c       *cluster
 	name    string
 	args    []string
 	environ []string
-	address string // of a frontend
-	space   *netns.Namespace
-	logs    string // a directory with a file for each process
+	address string           // for a frontend
+	space   *netns.Namespace // its own, or the test's
+	logs    string           // a directory with a file for each process
 
-	started int // processes
+	started int // number of processes started
 
-	mu        sync.Mutex
-	process   *servers.Process // the latest
-	condition condition
-	thawed    []thawed
+	mu             sync.Mutex
+	process        *servers.Process // the latest
+	healthy        bool             // the process is running, and neither frozen nor cut off
+	unhealthySince time.Time        // when it last became unhealthy
+	thawed         []thawed
 }
 
-// thawed is when a process was let go on.
+// thawed is when a process was thawed.
 type thawed struct {
 	pid int
 	at  time.Time
 }
 
-// in calls f where the node is.
-func (n *node) in(f func()) {
-	if n.space == nil {
-		f()
-		return
-	}
-	n.space.In(f)
-}
-
-// dial connects to the node.
-func (n *node) dial(ctx context.Context) (conn net.Conn, err error) {
-	n.in(func() { conn, err = new(net.Dialer).DialContext(ctx, "tcp", n.address) })
-	return conn, err
-}
-
-// errExited says that a process has ended before it was at work.
+// errExited is the error for a process that exits before it is ready.
 var errExited = errors.New("a node has exited")
 
-// start starts a process, and returns when it is at work. One that exits before, as nodes do that cannot open the store
-// for some seconds, is started again, as what supervises a service does.
+// start starts a process, and returns when it is ready. It restarts a process that exits before
+// that, as a supervisor does; nodes exit if they cannot open the store for some seconds.
 func (n *node) start() error {
 	for deadline := time.Now().Add(limit); ; {
 		if err := n.startOnce(); !errors.Is(err, errExited) || time.Now().After(deadline) {
@@ -93,7 +68,7 @@ func (n *node) startOnce() error {
 	command.Env = append(os.Environ(), n.environ...)
 	var process *servers.Process
 	var err error
-	n.in(func() { process, err = servers.Run(command, log, "") })
+	n.space.In(func() { process, err = servers.Run(command, log, "") })
 	if err != nil {
 		return err
 	}
@@ -104,11 +79,11 @@ func (n *node) startOnce() error {
 	if err := awaitLine(n.Context(), process, log, "settee is running"); err != nil {
 		return err
 	}
-	n.become(sound)
+	n.setHealthy(true)
 	return nil
 }
 
-// awaitLine waits until a process has logged something.
+// awaitLine waits until a process has logged some words.
 func awaitLine(ctx context.Context, process *servers.Process, log, words string) error {
 	for deadline := time.Now().Add(limit); ; {
 		text, err := os.ReadFile(log)
@@ -130,30 +105,41 @@ func awaitLine(ctx context.Context, process *servers.Process, log, words string)
 	}
 }
 
-// become notes what is done to the node, before it is done if it is bad.
-func (n *node) become(condition condition) {
+// setHealthy records whether the process is healthy. It is called before any fault and after its
+// end.
+func (n *node) setHealthy(healthy bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.condition = condition
+	if n.healthy && !healthy {
+		n.unhealthySince = time.Now()
+	}
+	n.healthy = healthy
 }
 
-// now returns the latest process of the node, nil before the first, and whether it is sound.
-func (n *node) now() (process *servers.Process, isSound bool) {
+// lastFault returns when the latest process of the node became unhealthy.
+func (n *node) lastFault() time.Time {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.process, n.condition == sound
+	return n.unhealthySince
+}
+
+// now returns the latest process of the node, nil before the first, and whether it is healthy.
+func (n *node) now() (process *servers.Process, healthy bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.process, n.healthy
 }
 
 // kill ends the process with SIGKILL.
 func (n *node) kill() {
-	n.become(down)
+	n.setHealthy(false)
 	process, _ := n.now()
 	process.Kill()
 }
 
-// terminate asks the process to end, and waits until it has.
+// terminate sends SIGTERM to the process, and waits until it has ended.
 func (n *node) terminate() error {
-	n.become(down)
+	n.setHealthy(false)
 	process, _ := n.now()
 	if err := process.Signal(syscall.SIGTERM); err != nil {
 		return err
@@ -163,12 +149,12 @@ func (n *node) terminate() error {
 			return fmt.Errorf("%s does not end", n.name)
 		}
 	}
-	process.Kill() // whom it has left behind
+	process.Kill() // ends its children
 	return nil
 }
 
 func (n *node) freeze() error {
-	n.become(frozen)
+	n.setHealthy(false)
 	process, _ := n.now()
 	return process.Signal(syscall.SIGSTOP)
 }
@@ -179,30 +165,31 @@ func (n *node) thaw() error {
 	n.thawed = append(n.thawed, thawed{process.PID(), time.Now()})
 	n.mu.Unlock()
 	err := process.Signal(syscall.SIGCONT)
-	n.become(sound)
+	n.setHealthy(true)
 	return err
 }
 
-// cut cuts the node off from the store, by rules that mend takes away; without namespaces it freezes it.
+// cut cuts the node off from the store by firewall rules, which mend removes. Without namespaces
+// it freezes the node.
 func (n *node) cut() error {
-	if n.space == nil {
+	if n.space.IsHost() {
 		return n.freeze()
 	}
-	n.become(cutOff)
+	n.setHealthy(false)
 	n.space.Run(cutRules(n.c.fdb.Addresses()), "nft", "--file", "-")
 	return nil
 }
 
 func (n *node) mend() error {
-	if n.space == nil {
+	if n.space.IsHost() {
 		return n.thaw()
 	}
 	n.space.Run("delete table inet cut\n", "nft", "--file", "-")
-	n.become(sound)
+	n.setHealthy(true)
 	return nil
 }
 
-// cutRules drop what goes to addresses of this host, and what comes back.
+// cutRules returns rules that drop packets to and from addresses of this host.
 func cutRules(addresses []string) string {
 	var ports []string
 	for _, address := range addresses {
@@ -214,7 +201,7 @@ func cutRules(addresses []string) string {
 		"  tcp dport " + set + " drop\n  tcp sport " + set + " drop\n }\n}\n"
 }
 
-// sinceThaw is how long before a process was let go on, if that was less than momentum.
+// sinceThaw returns the time since a process was thawed, if that was less than momentum.
 func (c *cluster) sinceThaw(pid int, at time.Time) (since time.Duration, ok bool) {
 	for _, n := range c.nodes {
 		for _, t := range n.thawed {
@@ -226,17 +213,17 @@ func (c *cluster) sinceThaw(pid int, at time.Time) (since time.Duration, ok bool
 	return 0, false
 }
 
-// nameOf returns the name of a process, which its log has too.
+// nameOf returns the name of a process, which is also that of its log.
 func (c *cluster) nameOf(pid int) string {
 	if name, ok := c.named.Load(pid); ok {
 		return name.(string)
 	}
-	return "nobody"
+	return "no node"
 }
 
-// newNode makes a node with relays to all that it may reach, and starts it.
+// newNode makes a node with relays to everything that it may reach, and starts it.
 func (c *cluster) newNode(name, role string, sets ...string) *node {
-	n := &node{T: c.T, c: c, name: name, logs: c.logs}
+	n := &node{T: c.T, c: c, name: name, logs: c.logs, space: c.host}
 	if c.spaces {
 		space, err := netns.New(c.T, name)
 		require.NoError(c, err)
@@ -247,8 +234,7 @@ func (c *cluster) newNode(name, role string, sets ...string) *node {
 			})
 		}
 	}
-	store := url.URL{Scheme: "fdb", Path: c.fdb.ClusterFile, RawQuery: url.Values{"prefix": {prefix}}.Encode()}
-	n.args = []string{"serve", "--store", store.String(), "--set", "log/level=debug", "--set", "chttpd_auth/iterations=10"}
+	n.args = []string{"serve", "--store", c.storeURL(), "--set", "log/level=debug", "--set", "chttpd_auth/iterations=10"}
 	for _, set := range sets {
 		n.args = append(n.args, "--set", set)
 	}

@@ -22,21 +22,22 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// write is a request with which a job changes an endpoint.
+// write is a request by which a job changes an endpoint.
 type write struct {
-	at   time.Time // when its head came
-	pid  int       // of the process that sent it; 0 if that has ended before it was known
-	path string    // the peer, the database and what is below it
+	at   time.Time // when its header arrived
+	pid  int       // of the sending process; 0 if that ended before it was found
+	path string    // peer, database and the path in it
 }
 
-// recorder stands between the nodes and the endpoints of their jobs, and keeps all writes.
+// recorder proxies the requests of nodes to the endpoints of their jobs, and records all writes.
 type recorder struct {
 	mu      sync.Mutex
 	writes  []write
-	cookies map[string]bool // the values of all that were given to nodes
+	cookies map[string]bool // the values of all cookies given to nodes
 }
 
-// writing are the requests that change something: documents in bulk or alone, with their attachments, and checkpoints.
+// writing reports whether a request is a write: of documents, with their attachments, or of a
+// checkpoint.
 func writing(r *http.Request) bool {
 	switch r.Method {
 	case http.MethodPut, http.MethodDelete:
@@ -49,7 +50,8 @@ func writing(r *http.Request) bool {
 
 type pidKey struct{}
 
-// between returns a handler that passes the requests of nodes on to a peer. The transport reaches it.
+// between returns a handler that forwards the requests of nodes to a peer, with a transport for
+// the peer.
 func (r *recorder) between(peer string, to *url.URL, transport http.RoundTripper) http.Handler {
 	proxy := &httputil.ReverseProxy{
 		Rewrite:       func(p *httputil.ProxyRequest) { p.SetURL(to) },
@@ -78,7 +80,7 @@ func (r *recorder) between(peer string, to *url.URL, transport http.RoundTripper
 	})
 }
 
-// serve accepts the connections of nodes. owner says which process has a connection.
+// serve accepts the connections of nodes. owner returns the process of a connection.
 func (r *recorder) serve(listener net.Listener, handler http.Handler, owner func(net.Conn) int) *http.Server {
 	server := &http.Server{
 		Handler: handler, ReadHeaderTimeout: limit, ErrorLog: stdlog.New(io.Discard, "", 0),
@@ -86,11 +88,12 @@ func (r *recorder) serve(listener net.Listener, handler http.Handler, owner func
 			return context.WithValue(ctx, pidKey{}, owner(conn))
 		},
 	}
-	go func() { _ = server.Serve(listener) }() // it ends by Close only
+	go func() { _ = server.Serve(listener) }() // returns only after Close
 	return server
 }
 
-// endpoints lets the nodes reach the peers: each node in its own namespace, or all of them here.
+// endpoints makes the peers reachable for the nodes: for each node in its own namespace, or for
+// all of them on this host.
 func (c *cluster) endpoints(nodes ...*node) {
 	c.Helper()
 	for peer, port := range c.ports {
@@ -98,7 +101,7 @@ func (c *cluster) endpoints(nodes ...*node) {
 		for _, n := range nodes {
 			var listener net.Listener
 			var err error
-			n.in(func() { listener, err = net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port)) })
+			n.space.In(func() { listener, err = net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port)) })
 			require.NoError(c, err)
 			owner := func(net.Conn) int {
 				if process, _ := n.now(); process != nil {
@@ -106,26 +109,26 @@ func (c *cluster) endpoints(nodes ...*node) {
 				}
 				return 0
 			}
-			if n.space == nil {
+			if n.space.IsHost() {
 				owner = ownerOf(nodes)
 			}
 			server := c.recorder.serve(listener, handler, owner)
 			c.Cleanup(func() { _ = server.Close() })
-			if n.space == nil {
-				break // for all
+			if n.space.IsHost() {
+				break // serves all nodes
 			}
 		}
 	}
 }
 
-// ownerOf finds the node whose process has the other end of a connection, among those of this host.
+// ownerOf returns a function that finds the node at the other end of a connection, on this host.
 func ownerOf(nodes []*node) func(net.Conn) int {
 	return func(conn net.Conn) int {
 		table, err := os.ReadFile("/proc/net/tcp")
 		if err != nil {
 			return 0
 		}
-		// A port alone may be that of connections to several peers.
+		// Connections to several peers may have the same port.
 		end := func(address net.Addr) string {
 			return fmt.Sprintf("[0-9A-F]{8}:%04X ", address.(*net.TCPAddr).Port)
 		}
@@ -140,7 +143,7 @@ func ownerOf(nodes []*node) func(net.Conn) int {
 			if process == nil {
 				continue
 			}
-			files, _ := filepath.Glob("/proc/" + strconv.Itoa(process.PID()) + "/fd/*") // the pattern is well-formed
+			files, _ := filepath.Glob("/proc/" + strconv.Itoa(process.PID()) + "/fd/*") // the pattern is valid
 			for _, file := range files {
 				if to, err := os.Readlink(file); err == nil && to == socket {
 					return process.PID()

@@ -18,64 +18,67 @@ import (
 )
 
 const (
-	// lookEvery is the time between two looks at the store.
-	lookEvery = 200 * time.Millisecond
-	// prompt is how long a commit takes at most while jobs can be run, and promptLook a look at all of them: what takes
-	// over a job needs a dozen commits. The time for a take-over begins anew when one takes longer, be it for a blow or
-	// because the machine is busy.
-	prompt     = 400 * time.Millisecond
-	promptLook = time.Second
-	// takeOver is how long a job may be without a sound process while one could run it.
+	// sampleEvery is the time between two samples of the store.
+	sampleEvery = 200 * time.Millisecond
+	// prompt is the longest time of a commit while jobs can be run, and promptSample that of
+	// reading all of them; taking over a job takes a dozen commits. If one takes longer, because
+	// of a fault or a busy machine, the time for a take-over starts anew.
+	prompt       = 400 * time.Millisecond
+	promptSample = time.Second
+	// takeOver is how long a job may be without a healthy process while one could run it.
 	takeOver = activityTimeout + 5*time.Second
-	// momentum is for how long a process that was frozen may go on with what it was sending when that happened.
+	// soonest is the least time between the end of a process and the take-over of its jobs: the
+	// last heartbeat is at most a third of the timeout old.
+	soonest = activityTimeout / 2
+	// momentum is how long a thawed process may continue to send a request.
 	momentum = time.Second
 )
 
-// run is one run of a job: the process, and the run's name in it. Of a job that was taken, and has not said by
-// whom, it is what was last said.
+// run is the latest run in a job's state: the process, and the run's name in it. current is false
+// if a node has accepted the job and its run has not written the state yet.
 type run struct {
-	pid   int
-	name  string
-	known bool // by whom
+	pid     int
+	name    string
+	current bool
 }
 
-// look is what the store said: which run each running job is in, by its target and by its replication id.
-type look struct {
+// sample is the run of each running job, by its target and by its replication id.
+type sample struct {
 	began, ended time.Time
 	runs         map[string]run
 }
 
-// late is a task that was without a sound process for too long.
+// late is a task that was without a healthy process for too long.
 type late struct {
 	*task
 	at      time.Time
 	without time.Duration
 }
 
-// lookout looks at the store, and at the nodes, all the time.
-type lookout struct {
+// observer samples the store and the nodes all the time.
+type observer struct {
 	*cluster
-	work  *work
-	looks []look
+	work    *work
+	samples []sample
 
-	able  time.Time           // since when jobs could be run; zero: they cannot be now
-	ill   map[*task]time.Time // since when a task has had no sound process, or another one that is not sound
-	last  map[*task]run       // that a task was in
-	told  map[*task]bool      // that has been said
-	late  []late              // what was said
-	worst time.Duration       // that a task was without a sound process while one could run it
-	slow  int                 // looks, or commits beside them, that were not prompt
-	dead  []string            // processes that exited by themselves
-	swept int                 // writes that came when another process had the job, by the momentum of a thawed one
+	able  time.Time           // since when jobs can be run; zero if they cannot
+	ill   map[*task]time.Time // since when a task has had no healthy process
+	last  map[*task]run       // the latest run of a task
+	told  map[*task]bool      // reported already
+	late  []late              // reported
+	worst time.Duration       // the longest time of a task without a healthy process
+	slow  int                 // samples or commits that were not prompt
+	dead  []string            // processes that exited unexpectedly
+	swept int                 // writes of a thawed process after another one had taken the job
 }
 
-// watch looks until ctx ends.
-func (l *lookout) watch(ctx context.Context) {
+// watch takes samples until ctx ends.
+func (l *observer) watch(ctx context.Context) {
 	l.ill, l.last, l.told = map[*task]time.Time{}, map[*task]run{}, map[*task]bool{}
 	var lastCommit time.Time
 	var mu sync.Mutex
 	var committing sync.WaitGroup
-	// Commits are on their own: one that takes long is to be noticed while it does.
+	// Commits have a goroutine of their own, so that a slow one is noticed while it lasts.
 	committing.Go(func() {
 		for n := 0; ctx.Err() == nil; n++ {
 			began := time.Now()
@@ -88,22 +91,22 @@ func (l *lookout) watch(ctx context.Context) {
 				lastCommit = time.Now()
 			}
 			mu.Unlock()
-			pause(ctx, lookEvery)
+			pause(ctx, sampleEvery)
 		}
 	})
 	defer committing.Wait()
 	for ctx.Err() == nil {
 		began := time.Now()
 		looking, cancel := context.WithTimeout(ctx, patience)
-		now, err := l.look(looking)
+		now, err := l.take(looking)
 		cancel()
 		mu.Lock()
-		commits := time.Since(lastCommit) < lookEvery+2*prompt
+		commits := time.Since(lastCommit) < sampleEvery+2*prompt
 		mu.Unlock()
 		if err == nil {
-			l.looks = append(l.looks, now)
+			l.samples = append(l.samples, now)
 		}
-		if err == nil && commits && time.Since(began) < promptLook {
+		if err == nil && commits && time.Since(began) < promptSample {
 			if l.able.IsZero() {
 				l.able = time.Now()
 			}
@@ -115,10 +118,10 @@ func (l *lookout) watch(ctx context.Context) {
 		for _, n := range l.nodes {
 			if process, isSound := n.now(); isSound && process.Exited() {
 				l.dead = append(l.dead, n.name)
-				n.become(down)
+				n.setHealthy(false)
 			}
 		}
-		pause(ctx, lookEvery)
+		pause(ctx, sampleEvery)
 	}
 }
 
@@ -129,15 +132,15 @@ func pause(ctx context.Context, length time.Duration) {
 	}
 }
 
-// look reads the jobs that run.
-func (l *lookout) look(ctx context.Context) (look, error) {
-	now := look{began: time.Now(), runs: map[string]run{}}
+// take reads the running jobs.
+func (l *observer) take(ctx context.Context) (sample, error) {
+	now := sample{began: time.Now(), runs: map[string]run{}}
 	for job, err := range l.jobs.Running(ctx) {
 		if err != nil {
 			return now, err
 		}
 		pid, _, _ := strings.Cut(job.State.PID, ".")
-		n, _ := strconv.Atoi(pid) // none before the first run
+		n, _ := strconv.Atoi(pid) // empty before the first run
 		r := run{n, job.State.PID, job.State.State == replicator.StateRunning}
 		now.runs[targetOf(job.Args.Replication.Target.URL)] = r
 		if id, _, _ := strings.Cut(job.State.ReplicationID, "+"); id != "" {
@@ -148,7 +151,7 @@ func (l *lookout) look(ctx context.Context) (look, error) {
 	return now, nil
 }
 
-// targetOf is the last part of the path of a database's URL: the name of a task.
+// targetOf returns the last part of a database's URL, the name of a task.
 func targetOf(target string) string {
 	u, err := url.Parse(target)
 	if err != nil {
@@ -157,24 +160,24 @@ func targetOf(target string) string {
 	return path.Base(u.Path)
 }
 
-// judge looks for tasks that have been without a sound process for too long. The frontends' own databases come and go
-// with them, so tasks that have one may crash.
-func (l *lookout) judge(now look) {
-	sound := map[int]bool{}
+// judge looks for tasks that have been without a healthy process for too long. It ignores tasks
+// with a database at the frontends, because these come and go.
+func (l *observer) judge(now sample) {
+	healthy := map[int]bool{}
 	for _, n := range l.nodes {
 		if process, isSound := n.now(); isSound {
-			sound[process.PID()] = true
+			healthy[process.PID()] = true
 		}
 	}
+	fault := l.lastFault()
 	for _, k := range l.work.all() {
 		if !k.continuous || !k.between() {
 			continue
 		}
 		r, runs := now.runs[k.name]
-		// A node that took the job may have been struck before it could do or say anything.
 		taken := runs && r != l.last[k]
 		l.last[k] = r
-		if runs && sound[r.pid] {
+		if runs && healthy[r.pid] {
 			delete(l.ill, k)
 			continue
 		}
@@ -183,10 +186,15 @@ func (l *lookout) judge(now look) {
 			l.ill[k], l.told[k] = now.ended, false
 			continue
 		}
-		if l.able.After(since) {
-			since = l.able
+		begin := since
+		if l.able.After(begin) {
+			begin = l.able
 		}
-		without := now.ended.Sub(since)
+		// A fault may have hit the node that took the job over before it wrote the state.
+		if fault.After(since.Add(soonest)) && fault.After(begin) {
+			begin = fault
+		}
+		without := now.ended.Sub(begin)
 		l.worst = max(l.worst, without)
 		if without > takeOver && !l.told[k] {
 			l.told[k] = true
@@ -195,20 +203,30 @@ func (l *lookout) judge(now look) {
 	}
 }
 
-// said are all that were late, with the runs that they were in around that time.
-func (l *lookout) said() (all []string) {
+// lastFault returns the time of the latest fault of a replication node.
+func (l *observer) lastFault() (at time.Time) {
+	for _, n := range l.nodes[frontends:] {
+		if n.lastFault().After(at) {
+			at = n.lastFault()
+		}
+	}
+	return at
+}
+
+// reports describes all late tasks, with their runs around that time.
+func (l *observer) reports() (all []string) {
 	for _, k := range l.late {
-		all = append(all, fmt.Sprintf("%s had no sound process at %s for %s: %s", k.name, k.at.Format(time.TimeOnly), k.without,
+		all = append(all, fmt.Sprintf("%s had no healthy process at %s for %s: %s", k.name, k.at.Format(time.TimeOnly), k.without,
 			l.trail(k.name, k.at.Add(-2*takeOver), k.at.Add(2*takeOver))))
 	}
 	return all
 }
 
-// trail says which runs a job was in.
-func (l *lookout) trail(key string, begin, end time.Time) string {
+// trail describes the runs of a job in a period.
+func (l *observer) trail(key string, begin, end time.Time) string {
 	var out strings.Builder
 	last := run{}
-	for _, now := range l.looks {
+	for _, now := range l.samples {
 		if r := now.runs[key]; r != last && now.ended.After(begin) && now.ended.Before(end) {
 			fmt.Fprintf(&out, "%s %s %s, ", now.ended.Format("04:05.0"), l.nameOf(r.pid), r.name)
 			last = r
@@ -217,19 +235,19 @@ func (l *lookout) trail(key string, begin, end time.Time) string {
 	return out.String()
 }
 
-// lateWrites are those of a process for a job that another one had taken, and had still: the look that had ended before
-// the write and the one that began after it found the same run.
-func (l *lookout) lateWrites(writes []write) (late []string) {
+// lateWrites returns the writes of a process for a job that another process had taken: the
+// samples before and after the write show the same run of that process.
+func (l *observer) lateWrites(writes []write) (late []string) {
 	for _, w := range writes {
-		after := sort.Search(len(l.looks), func(n int) bool { return l.looks[n].began.After(w.at) })
-		before := sort.Search(len(l.looks), func(n int) bool { return !l.looks[n].ended.Before(w.at) }) - 1
-		if w.pid == 0 || before < 0 || after == len(l.looks) {
+		after := sort.Search(len(l.samples), func(n int) bool { return l.samples[n].began.After(w.at) })
+		before := sort.Search(len(l.samples), func(n int) bool { return !l.samples[n].ended.Before(w.at) }) - 1
+		if w.pid == 0 || before < 0 || after == len(l.samples) {
 			continue
 		}
 		key := keyOf(w.path)
-		if r := l.looks[before].runs[key]; r.known && r.pid != w.pid && r == l.looks[after].runs[key] {
+		if r := l.samples[before].runs[key]; r.current && r.pid != w.pid && r == l.samples[after].runs[key] {
 			if since, ok := l.sinceThaw(w.pid, w.at); ok {
-				l.Logf("%s wrote %s %s after it was let go on, when %s had taken it", l.nameOf(w.pid), w.path, since, l.nameOf(r.pid))
+				l.Logf("%s wrote %s %s after it was thawed, when %s had taken the job", l.nameOf(w.pid), w.path, since, l.nameOf(r.pid))
 				l.swept++
 				continue
 			}
@@ -241,7 +259,7 @@ func (l *lookout) lateWrites(writes []write) (late []string) {
 	return late
 }
 
-// keyOf is the task or the replication id that a write is of.
+// keyOf returns the task or the replication id of a write.
 func keyOf(at string) string {
 	parts := strings.Split(at, "/")
 	for n, part := range parts {

@@ -5,7 +5,6 @@ package fire
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -22,32 +21,32 @@ import (
 	"settee/pkg/couch/couchtest"
 )
 
-// source is a database that is replicated, and what is known of its documents.
+// source is a database that is replicated, and its known documents.
 type source struct {
 	peer, database string
 
 	mu    sync.Mutex
-	acked map[string]string // the latest revision whose write was acknowledged, by document
-	wrote int               // documents, acknowledged or not
+	acked map[string]string // the latest acknowledged revision, by document
+	wrote int               // number of documents, acknowledged or not
 }
 
 func (s *source) String() string { return s.peer + "/" + s.database }
 
-// known returns all that was acknowledged so far.
+// known returns all acknowledged revisions so far.
 func (s *source) known() map[string]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.acked)
 }
 
-// task is a job.
+// task is a replication that the test asks for.
 type task struct {
 	name       string
-	document   string // the replicator database that has its document; empty: it is posted
+	document   string // the replicator database of its document; empty for a POST
 	source     *source
-	peer       string            // of the target, whose database has the task's name
-	continuous bool              // it goes on for ever; else it completes
-	before     map[string]string // what was acknowledged when a task that completes was added
+	peer       string            // of the target, a database with the task's name
+	continuous bool              // otherwise it completes
+	before     map[string]string // the acknowledged revisions when it was added
 }
 
 func (k *task) target() string { return k.peer + "/" + k.name }
@@ -55,7 +54,7 @@ func (k *task) target() string { return k.peer + "/" + k.name }
 // between reports whether both ends of a task are CouchDBs.
 func (k *task) between() bool { return k.source.peer != hosted && k.peer != hosted }
 
-// definition is the task's document, or what is posted.
+// definition returns the task's document, or the body of its POST.
 func (k *task) definition(c *cluster) string {
 	text, _ := json.Marshal(map[string]any{ // strings
 		"source": c.forNodes(k.source.peer, k.source.database), "target": c.forNodes(k.peer, k.name),
@@ -66,20 +65,20 @@ func (k *task) definition(c *cluster) string {
 
 var replicatorDatabases = []string{"_replicator", "a/_replicator", "b/_replicator"}
 
-// work is all that is asked of the cluster.
+// work is the load on the cluster.
 type work struct {
 	*cluster
 	random  *rand.Rand
 	sources []*source
 
-	mu     sync.Mutex
-	tasks  []*task
-	posted int // replications that were posted, and answered
-	lies   []string
-	writes int // that were acknowledged
+	mu           sync.Mutex
+	tasks        []*task
+	posted       int // replications that were posted and got a response
+	wrongAnswers []string
+	writes       int // acknowledged writes
 }
 
-// anyPeer draws a peer: seldom the cluster itself, whose frontends come and go.
+// anyPeer draws a peer, seldom the cluster itself, whose frontends come and go.
 func anyPeer(random *rand.Rand) string {
 	return []string{couch0, couch0, couch1, couch1, hosted}[random.IntN(5)]
 }
@@ -120,7 +119,8 @@ func (w *work) all() []*task {
 	return slices.Clone(w.tasks)
 }
 
-// change writes one document of a source: a new one, or another revision of an earlier one, or its deletion.
+// change writes a random document of a source: a new one, or a new revision or the deletion of an
+// old one.
 func (w *work) change(ctx context.Context, random *rand.Rand, s *source) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,11 +135,11 @@ func (w *work) change(ctx context.Context, random *rand.Rand, s *source) {
 	if rev != "" {
 		doc["_rev"], doc["_deleted"] = rev, random.IntN(4) == 0
 	}
-	body, _ := json.Marshal(doc) // strings and numbers
+	body, _ := json.Marshal(doc) // of strings and numbers
+	status, answer, err := ask(ctx, patience, http.MethodPut, w.forTest(s.peer, s.database)+"/"+id, string(body))
 	var written struct{ Rev string }
-	status, err := ask(ctx, patience, http.MethodPut, w.forTest(s.peer, s.database)+"/"+id, string(body), &written)
 	switch {
-	case err == nil && (status == http.StatusCreated || status == http.StatusAccepted):
+	case err == nil && (status == http.StatusCreated || status == http.StatusAccepted) && json.Unmarshal([]byte(answer), &written) == nil:
 		s.acked[id] = written.Rev
 		if doc["_deleted"] == true {
 			s.acked[id] += " deleted"
@@ -148,16 +148,17 @@ func (w *work) change(ctx context.Context, random *rand.Rand, s *source) {
 		w.writes++
 		w.mu.Unlock()
 	case err == nil && status == http.StatusConflict:
-		w.lie("%s does not have %s %s, which it acknowledged", s, id, rev)
+		w.wrongAnswer("%s does not have %s %s, which it acknowledged", s, id, rev)
 		delete(s.acked, id)
 	default:
-		// Perhaps it was written, perhaps not: nobody may ask for it, nor write it again.
+		// It is unknown whether the document was written, so it is neither checked nor written
+		// again.
 		delete(s.acked, id)
 	}
 }
 
-// write writes into the sources of some peers until ctx ends, one document at a time.
-func (w *work) write(ctx context.Context, random *rand.Rand, pause time.Duration, wanted func(*source) bool) {
+// write writes to the sources of some peers until ctx ends, one document at a time.
+func (w *work) write(ctx context.Context, random *rand.Rand, between time.Duration, wanted func(*source) bool) {
 	var own []*source
 	for _, s := range w.sources {
 		if wanted(s) {
@@ -166,30 +167,18 @@ func (w *work) write(ctx context.Context, random *rand.Rand, pause time.Duration
 	}
 	for ctx.Err() == nil {
 		w.change(context.WithoutCancel(ctx), random, own[random.IntN(len(own))])
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
+		pause(ctx, between)
 	}
 }
 
 // document adds a task as a document of a replicator database.
 func (w *work) document(k *task, database string) {
 	k.document, k.before = database, k.source.known()
-	for deadline := time.Now().Add(limit); ; {
-		var answer string
-		status, err := ask(w.Context(), patience, http.MethodPut, w.forTest(hosted, url.PathEscape(database))+"/"+k.name, k.definition(w.cluster), &answer)
-		switch {
-		case err == nil && status == http.StatusConflict, err == nil && status == http.StatusCreated:
-			return // conflict: it was written by a request that had no answer
-		case err == nil:
-			w.lie("the document of %s is refused: %d %s", k.name, status, answer)
-			return
-		case time.Now().After(deadline):
-			w.lie("the document of %s: %v", k.name, err)
-			return
-		}
-		time.Sleep(100 * time.Millisecond)
+	at := w.forTest(hosted, url.PathEscape(database)) + "/" + k.name
+	status, answer, err := askAgain(w.Context(), patience, http.MethodPut, at, k.definition(w.cluster), anyAnswer)
+	// A conflict means that an attempt without a response has written it.
+	if err != nil || status != http.StatusCreated && status != http.StatusConflict {
+		w.wrongAnswer("the document of %s is refused: %d %s, %v", k.name, status, answer, err)
 	}
 }
 
@@ -206,17 +195,14 @@ func (w *work) begin(count int) {
 }
 
 // addDocuments adds tasks that complete, as documents, until ctx ends.
-func (w *work) addDocuments(ctx context.Context, random *rand.Rand, pause time.Duration) {
+func (w *work) addDocuments(ctx context.Context, random *rand.Rand, between time.Duration) {
 	for n := 0; ctx.Err() == nil; n++ {
 		w.document(w.newTask(random, false), replicatorDatabases[n%len(replicatorDatabases)])
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
+		pause(ctx, between)
 	}
 }
 
-// post posts replications, and waits for each, until ctx ends.
+// post posts replications one after another until ctx ends.
 func (w *work) post(ctx context.Context, random *rand.Rand) {
 	for ctx.Err() == nil {
 		if random.IntN(8) == 0 {
@@ -235,10 +221,10 @@ func (w *work) post(ctx context.Context, random *rand.Rand) {
 		status := w.postUntilAnswered(k.definition(w.cluster), k.between(), &answer)
 		switch {
 		case status != http.StatusOK || !answer.OK || len(answer.History) == 0 || answer.History[0].DocWriteFailures > 0:
-			w.lie("%s to %s: %d %+v", k.source, k.target(), status, answer)
+			w.wrongAnswer("%s to %s: %d %+v", k.source, k.target(), status, answer)
 		default:
 			for _, lacks := range w.lacking(k) {
-				w.lie("%s to %s was said to be complete: %s", k.source, k.target(), lacks)
+				w.wrongAnswer("%s to %s was reported complete: %s", k.source, k.target(), lacks)
 			}
 		}
 	}
@@ -249,42 +235,38 @@ func (w *work) postImpossible() {
 	nowhere := &task{name: "nowhere", source: &source{peer: couch0, database: "nowhere"}, peer: couch1}
 	var answer struct{ Error string }
 	if status := w.postUntilAnswered(nowhere.definition(w.cluster), true, &answer); status != http.StatusInternalServerError || answer.Error != "db_not_found" {
-		w.lie("a replication of what does not exist: %d %s", status, answer.Error)
+		w.wrongAnswer("a replication of a missing database: %d %s", status, answer.Error)
 	}
 }
 
-// postUntilAnswered posts a replication, again until somebody says how it has ended. A run between CouchDBs ends well,
-// or in the way it has to; one with an end at the frontends fails when these are gone for too long.
+// postUntilAnswered posts a replication until a response says how it has ended. A run between
+// CouchDBs ends as expected; one with a database at the frontends may fail because they are gone,
+// and is posted again.
 func (w *work) postUntilAnswered(definition string, steady bool, into any) (status int) {
-	for deadline := time.Now().Add(2 * limit); ; {
-		var text string
-		status, err := ask(w.Context(), limit, http.MethodPost, w.forTest(hosted, "_replicate"), definition, &text)
-		switch {
-		case err == nil && !steady && status == http.StatusInternalServerError && time.Now().Before(deadline):
-		case err == nil:
-			w.mu.Lock()
-			w.posted++
-			w.mu.Unlock()
-			if err := json.Unmarshal([]byte(text), into); err != nil {
-				w.lie("%d %s: %v", status, text, err)
-			}
-			return status
-		case !errors.Is(err, errNoAnswer) || time.Now().After(deadline):
-			w.lie("no answer: %v", err)
-			return 0
-		}
-		time.Sleep(100 * time.Millisecond)
+	status, answer, err := askAgain(w.Context(), limit, http.MethodPost, w.forTest(hosted, "_replicate"), definition, func(status int) bool {
+		return !steady && status == http.StatusInternalServerError
+	})
+	if err != nil {
+		w.wrongAnswer("%v", err)
+		return 0
 	}
+	w.mu.Lock()
+	w.posted++
+	w.mu.Unlock()
+	if err := json.Unmarshal([]byte(answer), into); err != nil {
+		w.wrongAnswer("%d %s: %v", status, answer, err)
+	}
+	return status
 }
 
-// lie notes an answer that was not true.
-func (w *work) lie(format string, args ...any) {
+// wrongAnswer records a response that was not true.
+func (w *work) wrongAnswer(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.lies = append(w.lies, fmt.Sprintf(format, args...))
+	w.wrongAnswers = append(w.wrongAnswers, fmt.Sprintf(format, args...))
 }
 
-// lacking lists what the target of a task that has completed does not have, of what was acknowledged before it was added.
+// lacking returns the acknowledged documents that the target of a completed task lacks.
 func (w *work) lacking(k *task) (lacks []string) {
 	var changes struct {
 		Results []struct {
@@ -307,18 +289,19 @@ func (w *work) lacking(k *task) (lacks []string) {
 	return lacks
 }
 
-// generation is the number before the hash of a revision. No source has conflicts, so that it tells revisions of a
-// document apart.
+// generation returns the number at the start of a revision. Sources have no conflicts, so it
+// identifies the revisions of a document.
 func generation(rev string) int {
 	before, _, _ := strings.Cut(rev, "-")
 	n, err := strconv.Atoi(before)
 	if err != nil {
-		panic(err) // revisions are those of the peers
+		panic(err) // all revisions come from the peers
 	}
 	return n
 }
 
-// compare waits until the continuous tasks have brought everything over, and checks that what was acknowledged is there.
+// compare waits until the continuous tasks have copied everything, and checks the acknowledged
+// documents.
 func (w *work) compare() {
 	want := map[*source]map[string]couchtest.Tree{}
 	for _, s := range w.sources {
@@ -330,21 +313,28 @@ func (w *work) compare() {
 		}
 		want[s] = trees
 	}
-	for _, k := range w.all() {
-		if !k.continuous {
-			continue
+	for deadline := time.Now().Add(limit); ; pause(w.Context(), 100*time.Millisecond) {
+		if behind := w.behind(want); len(behind) == 0 {
+			break
+		} else if time.Now().After(deadline) {
+			w.Fatalf("targets that lack changes of their sources: %s", behind)
 		}
-		at := w.forTest(k.peer, k.name)
-		assert.EventuallyWithT(w, func(t *assert.CollectT) {
-			got := couchtest.Trees(w.T, at)
-			missing := 0
-			for id, tree := range want[k.source] {
-				if !assert.ObjectsAreEqual(tree, got[id]) {
-					missing++
-				}
-			}
-			assert.Zero(t, missing, "documents of %s that %s does not have", k.source, k.target())
-			assert.Len(t, got, len(want[k.source]))
-		}, limit, 100*time.Millisecond)
 	}
+	for _, k := range w.all() {
+		if k.continuous {
+			assert.Equal(w, want[k.source], couchtest.Trees(w.T, w.forTest(k.peer, k.name)), "%s and %s", k.source, k.target())
+		}
+	}
+}
+
+// behind returns the continuous tasks whose targets do not have the same leaves as their sources.
+func (w *work) behind(want map[*source]map[string]couchtest.Tree) (behind []string) {
+	for _, k := range w.all() {
+		if k.continuous && !maps.EqualFunc(want[k.source], couchtest.Leaves(w, w.forTest(k.peer, k.name)), func(tree couchtest.Tree, leaves []string) bool {
+			return slices.Equal(slices.Sorted(maps.Keys(tree.Leaves)), leaves)
+		}) {
+			behind = append(behind, k.target())
+		}
+	}
+	return behind
 }

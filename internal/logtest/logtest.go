@@ -1,4 +1,4 @@
-// Package logtest keeps logs for tests to look into.
+// Package logtest collects logs for tests.
 package logtest
 
 import (
@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// Journal is a log that may be read while it is written. The zero value is an empty one.
+// Journal is a log that may be read while it is written. The zero value is empty.
 type Journal struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -19,7 +19,7 @@ func (j *Journal) Write(line []byte) (int, error) {
 	return j.text.Write(line)
 }
 
-// String returns all that was written so far.
+// String returns the log so far.
 func (j *Journal) String() string {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -1,3 +1,3 @@
-// Package netns gives tests network namespaces: hosts of their own, as far as the network goes. It needs Linux, root,
-// and the programs ip and nft.
+// Package netns gives tests network namespaces, which are separate hosts to the network. It needs
+// Linux, root, and the programs ip and nft.
 package netns

@@ -17,15 +17,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Namespace is a network namespace: a host of its own, as far as the network goes. It is
-// gone with the test, and what was started in it.
+// Namespace is a network namespace. It ends with the test, and so do the processes in it.
 type Namespace struct {
 	*testing.T
 	Name string
-	file *os.File // keeps it
+	file *os.File // keeps the namespace open; nil for the test's own
 }
 
-// New makes a namespace whose loopback works. The error says what this machine or its user lacks.
+// Host returns the test's own namespace.
+func Host(t *testing.T) *Namespace { return &Namespace{T: t, Name: "host"} }
+
+// IsHost reports whether this is the test's own namespace.
+func (n *Namespace) IsHost() bool { return n.file == nil }
+
+// New makes a namespace with a loopback interface. The error says what the machine or the user
+// lacks.
 func New(t *testing.T, name string) (*Namespace, error) {
 	for _, tool := range []string{"ip", "nft"} {
 		if _, err := exec.LookPath(tool); err != nil {
@@ -48,21 +54,25 @@ func New(t *testing.T, name string) (*Namespace, error) {
 	return n, nil
 }
 
-// onThread calls f on a thread that is used for nothing else, and ends with it.
+// onThread calls f on a new thread and ends the thread.
 func onThread(f func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // for good
+		runtime.LockOSThread() // the thread ends with the goroutine
 		f()
 	}()
 	<-done
 }
 
-// In calls f in the namespace. The sockets that f makes, and the processes that it starts,
-// stay there.
+// In calls f in the namespace. The sockets that f opens and the processes that it starts stay
+// there.
 func (n *Namespace) In(f func()) {
 	n.Helper()
+	if n.IsHost() {
+		f()
+		return
+	}
 	var err error
 	onThread(func() {
 		if err = unix.Setns(int(n.file.Fd()), unix.CLONE_NEWNET); err == nil {
@@ -72,7 +82,7 @@ func (n *Namespace) In(f func()) {
 	require.NoError(n, err)
 }
 
-// Path is the namespace for ip.
+// Path returns the path of the namespace for the command ip.
 func (n *Namespace) Path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), n.file.Fd()) }
 
 // Run runs a command in the namespace.
@@ -93,14 +103,14 @@ func (n *Namespace) Start(cmd *exec.Cmd) (err error) {
 	return err
 }
 
-// Dial connects from the namespace to an address, not to a name.
+// Dial connects from the namespace to an IP address.
 func (n *Namespace) Dial(ctx context.Context, network, address string) (conn net.Conn, err error) {
 	n.In(func() { conn, err = new(net.Dialer).DialContext(ctx, network, address) })
 	return conn, err
 }
 
-// Listen accepts connections in the namespace, on all addresses or on one, and gives each
-// to serve, which closes it.
+// Listen accepts TCP connections in the namespace at an address and calls serve for each, which
+// must close it.
 func (n *Namespace) Listen(address string, serve func(net.Conn)) {
 	n.Helper()
 	var listener net.Listener
@@ -123,7 +133,7 @@ func (n *Namespace) Listen(address string, serve func(net.Conn)) {
 	})
 }
 
-// Relay passes the connections that come to an address of the namespace on.
+// Relay forwards the connections to an address of the namespace.
 func (n *Namespace) Relay(address string, dial func(context.Context) (net.Conn, error)) {
 	n.Helper()
 	n.Listen(address, func(from net.Conn) {

@@ -1,11 +1,12 @@
-// Package seeds runs tests whose course a seed decides, for a few seeds each time and for very many when asked:
+// Package seeds runs tests that depend on a seed: for a few seeds by default, and for any number
+// on request.
 //
-//	SETTEE_SEEDS=100000       so many seeds instead of the usual number
-//	SETTEE_SEEDS=1h           as many seeds as this time allows
-//	SETTEE_FIRST_SEED=7       the first of them; the others follow it
+//	SETTEE_SEEDS=100000       that many seeds
+//	SETTEE_SEEDS=1h           as many seeds as fit into this time
+//	SETTEE_FIRST_SEED=7       the first seed; the others follow it
 //
-// A seed that fails is replayed with SETTEE_SEEDS=1 and the seed as SETTEE_FIRST_SEED. make soak sets the first
-// variable, and shows the line that each test prints at its end.
+// To replay a failure, set SETTEE_SEEDS=1 and SETTEE_FIRST_SEED to the seed. make soak sets the
+// first variable and shows the last line of each test.
 package seeds
 
 import (
@@ -25,17 +26,17 @@ const (
 	FirstVariable = "SETTEE_FIRST_SEED"
 )
 
-// maxFailures is how many seeds may fail before a test gives up.
+// maxFailures is how many seeds may fail before a test stops.
 const maxFailures = 3
 
-// plan says which seeds are run.
+// plan says which seeds to run.
 type plan struct {
 	first uint64
 	count uint64        // 0 for any number
-	time  time.Duration // in which seeds are begun, if count is 0
+	time  time.Duration // how long to start seeds, if count is 0
 }
 
-// read makes a plan of the environment. Without it there are usual seeds, from first on.
+// read returns the plan in the environment. The default is usual seeds from first on.
 func read(first uint64, usual int) (plan, error) {
 	p := plan{first: first, count: uint64(usual)}
 	if text := os.Getenv(FirstVariable); text != "" {
@@ -61,16 +62,18 @@ func read(first uint64, usual int) (plan, error) {
 	return p, nil
 }
 
-// has reports whether the seed at a place, from 0, is begun after some time. The first one always is.
-func (p plan) has(place uint64, after time.Duration) bool {
+// has reports whether to start the seed with an index, from 0, after some time. The first one is
+// always started.
+func (p plan) has(index uint64, after time.Duration) bool {
 	if p.count > 0 {
-		return place < p.count
+		return index < p.count
 	}
-	return place == 0 || after < p.time
+	return index == 0 || after < p.time
 }
 
-// Each runs a test for each seed, as subtests, as many at a time as there are processors: usual seeds from first on,
-// unless the environment says otherwise. It gives up after three seeds that fail, and returns when all have ended.
+// Each runs a test for each seed, as subtests, as many at a time as there are processors: usual
+// seeds from first on, unless the environment says otherwise. It stops after maxFailures
+// failures, and returns when all subtests have ended.
 func Each(t *testing.T, first uint64, usual int, test func(t *testing.T, seed uint64)) {
 	t.Helper()
 	p, err := read(first, usual)
@@ -85,11 +88,11 @@ func Each(t *testing.T, first uint64, usual int, test func(t *testing.T, seed ui
 			t.Run(fmt.Sprint("part ", part), func(t *testing.T) {
 				t.Parallel()
 				for failed.Load() < maxFailures {
-					place := begun.Add(1) - 1
-					if !p.has(place, time.Since(began)) {
+					index := begun.Add(1) - 1
+					if !p.has(index, time.Since(began)) {
 						return
 					}
-					seed := p.first + place
+					seed := p.first + index
 					if !t.Run(fmt.Sprint(seed), func(t *testing.T) { test(t, seed) }) {
 						failed.Add(1)
 						t.Logf("replay: %s=1 %s=%d go test -run '^%s$'", CountVariable, FirstVariable, seed, name)

@@ -21,20 +21,20 @@ import (
 	"syscall"
 )
 
-// CouchDBHome is the environment variable that names the folder of CouchDB's release.
+// CouchDBHome is the environment variable with the directory of CouchDB's release.
 const CouchDBHome = "COUCHDB_HOME"
 
-// couchDBFolder is where CouchDB's own packages put the release.
+// couchDBFolder is the directory of the release in CouchDB's packages.
 const couchDBFolder = "/opt/couchdb"
 
-// couchDBLog is the name of the file that a server logs to.
+// couchDBLog is the name of a server's log file.
 const couchDBLog = "couchdb.log"
 
 // CouchDB is a single-node CouchDB.
 type CouchDB struct {
 	// URL is the server's root, without a slash at its end and without credentials.
 	URL string
-	// Username and Password are those of the administrator.
+	// Username and Password are the administrator's.
 	Username, Password string
 
 	home, dir string
@@ -44,21 +44,21 @@ type CouchDB struct {
 	process   *Process
 }
 
-// CouchDBOptions says how a CouchDB is started.
+// CouchDBOptions are the options of StartCouchDB.
 type CouchDBOptions struct {
 	// Dir is an existing directory without spaces in its path. The server keeps its databases, its
 	// configuration and couchdb.log there.
 	Dir string
-	// Port is the port of 127.0.0.1 that it listens on; 0 stands for a free one.
+	// Port is the port of 127.0.0.1 to listen on; 0 means a free one.
 	Port int
-	// Temporary has the directory removed if this process ends before the server does.
+	// Temporary removes the directory if this process ends before the server.
 	Temporary bool
-	// Settings are further settings, by section and key.
+	// Settings are more settings, by section and key.
 	Settings map[string]map[string]string
 }
 
-// FindCouchDB returns the folder of CouchDB's release. The error is ErrNotInstalled if COUCHDB_HOME is not set
-// and there is no release in /opt/couchdb.
+// FindCouchDB returns the directory of CouchDB's release. The error wraps ErrNotInstalled if
+// COUCHDB_HOME is not set and there is no release in /opt/couchdb.
 func FindCouchDB() (string, error) {
 	named := os.Getenv(CouchDBHome)
 	home := cmp.Or(named, couchDBFolder)
@@ -66,13 +66,14 @@ func FindCouchDB() (string, error) {
 	case err == nil:
 		return home, nil
 	case named != "":
-		return "", fmt.Errorf("%s=%s names no CouchDB release: %w", CouchDBHome, named, err)
+		return "", fmt.Errorf("%s=%s has no CouchDB release: %w", CouchDBHome, named, err)
 	default:
 		return "", fmt.Errorf("CouchDB: no release in %s, and %s is not set: %w", home, CouchDBHome, ErrNotInstalled)
 	}
 }
 
-// StartCouchDB starts a CouchDB, with an administrator and the system databases, and returns when it answers.
+// StartCouchDB starts a CouchDB, creates an administrator and the system databases, and returns
+// when it is ready.
 func StartCouchDB(ctx context.Context, options CouchDBOptions) (*CouchDB, error) {
 	home, err := FindCouchDB()
 	if err != nil {
@@ -96,19 +97,22 @@ func StartCouchDB(ctx context.Context, options CouchDBOptions) (*CouchDB, error)
 	return c, err
 }
 
-// configure writes the files that no start changes.
+// configure writes the configuration files that stay the same for all starts.
 func (c *CouchDB) configure(settings map[string]map[string]string) error {
 	args, err := os.ReadFile(filepath.Join(c.home, "etc", "vm.args"))
 	if err != nil {
 		return err
 	}
-	// Without a name the Erlang node is not distributed: it needs no epmd, and any number run side by side.
+	// Without a name the Erlang node is not distributed: it needs no epmd, and several can run
+	// side by side.
 	var kept []string
 	for line := range strings.Lines(string(args)) {
 		if word, _, _ := strings.Cut(line, " "); word != "-name" && word != "-sname" && word != "-setcookie" {
 			kept = append(kept, line)
 		}
 	}
+	// Schedulers that wait busily take processor time from the tests.
+	kept = append(kept, "\n+sbwt none\n+sbwtdcpu none\n+sbwtdio none\n")
 	data := filepath.Join(c.dir, "data")
 	all := map[string]map[string]string{
 		"couchdb":     {"single_node": "true", "uuid": c.uuid, "database_dir": data, "view_index_dir": data},
@@ -149,18 +153,20 @@ func (c *CouchDB) file(name string) string { return filepath.Join(c.dir, name) }
 func (c *CouchDB) listen(ctx context.Context, port int) error {
 	c.port, c.URL = port, "http://127.0.0.1:"+strconv.Itoa(port)
 	chttpd := map[string]map[string]string{"chttpd": {"port": strconv.Itoa(port), "bind_address": "127.0.0.1"}}
-	err := errors.Join(os.WriteFile(c.file("port.ini"), ini(chttpd), 0o600), os.RemoveAll(c.file(couchDBLog))) // of another port
+	err := errors.Join(os.WriteFile(c.file("port.ini"), ini(chttpd), 0o600), os.RemoveAll(c.file(couchDBLog))) // the log may be from another port
 	if err != nil {
 		return err
 	}
 	return c.Start(ctx)
 }
 
-// Start starts the server again after Kill, on the same data and the same port, and returns when it answers.
+// Start starts the server again after Kill, with the same data and port, and returns when it is
+// ready.
 func (c *CouchDB) Start(ctx context.Context) error {
 	command := exec.Command(filepath.Join(c.home, "bin", "couchdb"), "-noinput")
 	command.Dir = c.dir
-	// The server writes what is set through its API, such as the administrator's hash, into the last file.
+	// The server writes settings made through its API, such as the administrator's hash, to the
+	// last file.
 	files := []string{filepath.Join(c.home, "etc", "default.ini"), c.file("port.ini"), c.file("local.ini")}
 	command.Env = append(os.Environ(), "HOME="+c.dir, "ERL_CRASH_DUMP="+c.file("erl_crash.dump"),
 		"COUCHDB_ARGS_FILE="+c.file("vm.args"), "COUCHDB_INI_FILES="+strings.Join(files, " "))
@@ -171,15 +177,15 @@ func (c *CouchDB) Start(ctx context.Context) error {
 	process, err := Run(command, c.file(couchDBLog), remove)
 	if err == nil {
 		c.process = process
-		if err = process.await(ctx, c.answers); err == nil {
+		if err = process.Await(ctx, c.answers); err == nil {
 			return nil
 		}
 		process.Kill()
 	}
-	return fmt.Errorf("starting CouchDB on port %d: %w; the end of its log: %s", c.port, err, lastLines(c.file(couchDBLog)))
+	return fmt.Errorf("starting CouchDB on port %d: %w; the end of its log: %s", c.port, err, LastLines(c.file(couchDBLog)))
 }
 
-// answers reports whether the server is up. It fails with errPortTaken if another one answers.
+// answers reports whether the server is ready. It returns errPortTaken if another server answers.
 func (c *CouchDB) answers(ctx context.Context) (bool, error) {
 	var root struct {
 		UUID string `json:"uuid"`
@@ -197,7 +203,7 @@ func (c *CouchDB) answers(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// get makes one request on a connection of its own. known is false if there is no answer.
+// get makes one request on a connection of its own. known is false if there is no response.
 func (c *CouchDB) get(ctx context.Context, path string) (status int, body []byte, known bool) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.URL+path, nil)
 	if err != nil {
@@ -218,13 +224,13 @@ func (c *CouchDB) get(ctx context.Context, path string) (status int, body []byte
 func (c *CouchDB) Admin() string {
 	u, err := url.Parse(c.URL)
 	if err != nil {
-		panic(err) // listen made it
+		panic(err) // listen made a valid URL
 	}
 	u.User = url.UserPassword(c.Username, c.Password)
 	return u.String()
 }
 
-// Log returns what the server has logged. The server logs an event a while after it happens.
+// Log returns the server's log. The server writes it with a delay.
 func (c *CouchDB) Log() (string, error) {
 	text, err := os.ReadFile(c.file(couchDBLog))
 	return string(text), err
@@ -233,8 +239,8 @@ func (c *CouchDB) Log() (string, error) {
 // Kill ends the server with SIGKILL.
 func (c *CouchDB) Kill() { c.process.Kill() }
 
-// Freeze stops the server with SIGSTOP, and Thaw lets it go on.
+// Freeze stops the server with SIGSTOP.
 func (c *CouchDB) Freeze() error { return c.process.Signal(syscall.SIGSTOP) }
 
-// Thaw lets a frozen server go on.
+// Thaw continues a frozen server.
 func (c *CouchDB) Thaw() error { return c.process.Signal(syscall.SIGCONT) }

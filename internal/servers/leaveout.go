@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// RequireVariable is the environment variable that lists the servers whose absence is a failure, with commas
-// between: fdb, couchdb. The tests of a server that is not listed and not installed are skipped.
+// RequireVariable is the environment variable that lists the required servers, separated by
+// commas: fdb, couchdb. Tests of other servers are skipped if these are not installed.
 const RequireVariable = "SETTEE_REQUIRE"
 
 // The names of the servers in RequireVariable.
@@ -19,8 +19,8 @@ const (
 	NameFoundationDB = "fdb"
 )
 
-// Required reports whether the absence of a server is a failure. It fails if RequireVariable lists a server
-// that is not known.
+// Required reports whether a server is required. It returns an error if RequireVariable lists an
+// unknown server.
 func Required(name string) (bool, error) {
 	listed := strings.FieldsFunc(os.Getenv(RequireVariable), func(c rune) bool { return c == ',' || c == ' ' })
 	for _, one := range listed {
@@ -31,8 +31,8 @@ func Required(name string) (bool, error) {
 	return slices.Contains(listed, name), nil
 }
 
-// LeaveOut ends a test whose server did not start because of err: the test is skipped if the server is neither
-// installed nor required, and fails otherwise.
+// LeaveOut ends a test whose server did not start because of err. It skips the test if the server
+// is neither installed nor required, and fails it otherwise.
 func LeaveOut(t testing.TB, name string, err error) {
 	t.Helper()
 	required, wrong := Required(name)

@@ -15,54 +15,55 @@ import (
 	"time"
 )
 
-// ErrNotInstalled says that this machine does not have a server.
+// ErrNotInstalled is the error if a server is not installed.
 var ErrNotInstalled = errors.New("not installed")
 
 const (
-	// startLimit is how long a server may take to answer its first request. It bounds a start that would
-	// otherwise wait for ever; an idle machine takes seconds.
+	// startLimit is how long a server may take to become ready. An idle machine takes seconds.
 	startLimit = 5 * time.Minute
-	// portTries is how many free ports a start tries if other processes take them first.
+	// portTries is the most attempts to start on a free port that another process takes first.
 	portTries = 5
-	// askLimit is how long one question to a server that is starting may take.
+	// askLimit is how long one readiness check may take.
 	askLimit = 15 * time.Second
-	// poll is the pause between two questions to a server that is starting.
+	// poll is the pause between two readiness checks.
 	poll = 50 * time.Millisecond
-	// shownLines is how many of the last lines of a log an error has.
+	// shownLines is the number of the last log lines in an error.
 	shownLines = 5
 )
 
-var errPortTaken = errors.New("another process has its port")
+var errPortTaken = errors.New("another process uses its port")
 
-// Process is a process that does not outlive its owner, in a process group of its own.
+// Process is a process in a process group of its own. It ends at the latest with this process.
 type Process struct {
 	command *exec.Cmd
-	output  string // the file with what it prints
+	output  string // the file with its output
 	guard   *exec.Cmd
-	alive   io.Closer // the guard kills the process group when this end of its pipe is closed
+	alive   io.Closer // closing it makes the guard kill the process group
 
-	// No goroutine waits for the process: one that is shared by all tests would be left at their end.
+	// No goroutine waits for the process, because it would outlive the tests that share the
+	// process.
 	mu     sync.Mutex
-	reaped bool // it has exited, and its number may be another's
+	reaped bool // it has exited, and its id may be reused
 	killed bool
 }
 
-// guardScript reads the process group's number, waits for the end of its standard input, kills the group, and
-// removes the directory that is its argument, if any.
+// guardScript reads the id of a process group, waits for the end of its standard input, kills the
+// group, and removes the directory in its argument, if any.
 const guardScript = `read -r group || exit 0
 cat >/dev/null
 kill -s KILL -- "-$group" 2>/dev/null
 [ -z "$1" ] || rm -rf "$1"`
 
-// Run starts a command with its output appended to a file. If this process ends before the command does, the
-// guard kills the command and removes a directory (empty for none).
+// Run starts a command with its output appended to a file, in a process group of its own, and
+// otherwise with its SysProcAttr. If this process ends before the command, the guard kills the
+// command and removes a directory ("" for none).
 func Run(command *exec.Cmd, output, remove string) (*Process, error) {
 	file, err := os.OpenFile(output, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	// The guard is started first, so that no server is ever without one for longer than a write takes.
+	// The guard is started first, so that a server is never without one for longer than a write.
 	p := &Process{command: command, output: output, guard: exec.Command("/bin/sh", "-c", guardScript, "guard", remove)}
 	p.guard.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	pipe, err := p.guard.StdinPipe()
@@ -73,7 +74,10 @@ func Run(command *exec.Cmd, output, remove string) (*Process, error) {
 	if err := p.guard.Start(); err != nil {
 		return nil, err
 	}
-	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if command.SysProcAttr == nil {
+		command.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	command.SysProcAttr.Setpgid = true
 	command.Stdout, command.Stderr = file, file
 	if err := command.Start(); err != nil {
 		p.dismiss()
@@ -81,13 +85,13 @@ func Run(command *exec.Cmd, output, remove string) (*Process, error) {
 	}
 	if _, err := fmt.Fprintln(pipe, command.Process.Pid); err != nil {
 		p.Kill()
-		return nil, fmt.Errorf("telling the guard of %s: %w", command.Path, err)
+		return nil, fmt.Errorf("writing to the guard of %s: %w", command.Path, err)
 	}
 	return p, nil
 }
 
-// Kill ends the process and its children with SIGKILL, and returns when the process has exited. A second call
-// does nothing.
+// Kill ends the process and its children with SIGKILL, and returns when the process has exited. A
+// second call does nothing.
 func (p *Process) Kill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -95,15 +99,15 @@ func (p *Process) Kill() {
 		return
 	}
 	p.killed = true
-	_ = p.Signal(syscall.SIGKILL) // children may be left of a process that has exited
+	_ = p.Signal(syscall.SIGKILL) // an exited process may have left children
 	if !p.reaped {
-		_, _ = p.command.Process.Wait() // how it ended is known
+		_, _ = p.command.Process.Wait() // it was killed
 		p.reaped = true
 	}
 	p.dismiss()
 }
 
-// PID returns the process's number.
+// PID returns the process id.
 func (p *Process) PID() int { return p.command.Process.Pid }
 
 // Exited reports whether the process has exited.
@@ -117,8 +121,7 @@ func (p *Process) Exited() bool {
 	return p.reaped
 }
 
-// dismiss ends the guard without an action of its own, so that it cannot kill a stranger that has the number
-// of a process group that has ended.
+// dismiss ends the guard, so that it cannot kill another process group that reuses the id.
 func (p *Process) dismiss() {
 	_ = p.guard.Process.Kill()
 	_ = p.guard.Wait()
@@ -130,9 +133,9 @@ func (p *Process) Signal(s syscall.Signal) error {
 	return syscall.Kill(-p.command.Process.Pid, s)
 }
 
-// await returns when ready returns true. It fails if the process exits, if ready returns an error, or after
-// startLimit.
-func (p *Process) await(ctx context.Context, ready func(context.Context) (bool, error)) error {
+// Await returns when ready returns true. It fails if the process exits, if ready returns an
+// error, or after startLimit.
+func (p *Process) Await(ctx context.Context, ready func(context.Context) (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	tick := time.NewTicker(poll)
@@ -141,7 +144,7 @@ func (p *Process) await(ctx context.Context, ready func(context.Context) (bool, 
 		if p.Exited() {
 			return p.exitError()
 		}
-		if ok, err := within(ctx, ready); ok || err != nil {
+		if ok, err := p.ask(ctx, ready); ok || err != nil {
 			return err
 		}
 		select {
@@ -152,20 +155,31 @@ func (p *Process) await(ctx context.Context, ready func(context.Context) (bool, 
 	}
 }
 
-// within asks once, for askLimit at most.
-func within(ctx context.Context, ready func(context.Context) (bool, error)) (bool, error) {
+// ask calls ready, whose context ends after askLimit, or when the process exits.
+func (p *Process) ask(ctx context.Context, ready func(context.Context) (bool, error)) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	var watching sync.WaitGroup
+	defer watching.Wait()
 	defer cancel()
+	watching.Go(func() {
+		for ctx.Err() == nil && !p.Exited() {
+			select {
+			case <-ctx.Done():
+			case <-time.After(poll):
+			}
+		}
+		cancel()
+	})
 	return ready(ctx)
 }
 
-// exitError says why a process has exited by itself, as far as its output tells.
+// exitError returns why a process has exited, as far as its output shows.
 func (p *Process) exitError() error {
 	text, err := os.ReadFile(p.output)
 	if err != nil {
 		return err
 	}
-	for _, words := range []string{"eaddrinuse", "address in use"} { // CouchDB's and FoundationDB's
+	for _, words := range []string{"eaddrinuse", "address in use"} { // in CouchDB's and FoundationDB's output
 		if bytes.Contains(bytes.ToLower(text), []byte(words)) {
 			return errPortTaken
 		}
@@ -173,7 +187,7 @@ func (p *Process) exitError() error {
 	return errors.New("it exited")
 }
 
-// FreePorts returns ports of 127.0.0.1 that nothing listens on at the moment, all different.
+// FreePorts returns n different ports of 127.0.0.1 on which no process listens.
 func FreePorts(n int) ([]int, error) {
 	var ports []int
 	for range n {
@@ -181,13 +195,13 @@ func FreePorts(n int) ([]int, error) {
 		if err != nil {
 			return nil, fmt.Errorf("looking for a free port: %w", err)
 		}
-		defer listener.Close() // after all have been found
+		defer listener.Close() // after all are found
 		ports = append(ports, listener.Addr().(*net.TCPAddr).Port)
 	}
 	return ports, nil
 }
 
-// retryPort calls start, again if another process took the port meanwhile.
+// retryPort calls start, and again if another process has taken the port.
 func retryPort(start func() error) error {
 	for try := 1; ; try++ {
 		if err := start(); !errors.Is(err, errPortTaken) || try == portTries {
@@ -196,8 +210,8 @@ func retryPort(start func() error) error {
 	}
 }
 
-// lastLines returns the end of a log, as one line.
-func lastLines(log string) string {
+// LastLines returns the end of a log in one line.
+func LastLines(log string) string {
 	text, err := os.ReadFile(log)
 	if err != nil {
 		return err.Error()

@@ -22,7 +22,7 @@ import (
 	"settee/internal/servers"
 )
 
-// ownerVariable makes the test binary the owner of a server, for TestServersEndWithTheirOwner.
+// ownerVariable makes the test binary own a server, for TestServersEndWithTheirOwner.
 const ownerVariable = "SETTEE_TEST_OWNER"
 
 func TestMain(m *testing.M) {
@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// release makes a folder that looks like a release of CouchDB whose program is a shell script.
+// release makes a directory that looks like a release of CouchDB whose program is a shell script.
 func release(t *testing.T, script string) {
 	t.Helper()
 	home := t.TempDir()
@@ -48,7 +48,7 @@ func release(t *testing.T, script string) {
 func TestCouchDBHomeWithoutRelease(t *testing.T) {
 	t.Setenv(servers.CouchDBHome, filepath.Join(t.TempDir(), "nowhere"))
 	_, err := servers.StartCouchDB(t.Context(), servers.CouchDBOptions{Dir: t.TempDir()})
-	require.ErrorContains(t, err, "nowhere names no CouchDB release")
+	require.ErrorContains(t, err, "nowhere has no CouchDB release")
 	assert.NotErrorIs(t, err, servers.ErrNotInstalled, "what was asked for is missing")
 }
 
@@ -59,7 +59,7 @@ func TestCouchDBThatExits(t *testing.T) {
 	assert.NotContains(t, err.Error(), "\n", "one line")
 }
 
-// TestCouchDBPortTaken has another server on the port, which is not taken for the one that was started.
+// TestCouchDBPortTaken checks that another server on the port is not mistaken for the new one.
 func TestCouchDBPortTaken(t *testing.T) {
 	release(t, "exec sleep 1000")
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -68,7 +68,7 @@ func TestCouchDBPortTaken(t *testing.T) {
 	defer other.Close()
 	port := other.Listener.Addr().(*net.TCPAddr).Port
 	_, err := servers.StartCouchDB(t.Context(), servers.CouchDBOptions{Dir: t.TempDir(), Port: port})
-	require.ErrorContains(t, err, fmt.Sprintf("starting CouchDB on port %d: another process has its port", port))
+	require.ErrorContains(t, err, fmt.Sprintf("starting CouchDB on port %d: another process uses its port", port))
 }
 
 func TestStartEndsWithItsContext(t *testing.T) {
@@ -121,10 +121,10 @@ func TestRequired(t *testing.T) {
 	assert.False(t, required)
 }
 
-// serverPipe is the file descriptor of a pipe in the owner and in its server.
+// serverPipe is the file descriptor of a pipe in the owner and the server.
 const serverPipe = 3
 
-// owner starts a server that has the pipe open, says so, and waits to be killed.
+// owner starts a server with the pipe, reports that, and waits to be killed.
 func owner() {
 	syscall.CloseOnExec(serverPipe) // not for the guard
 	server := exec.Command("sleep", "1000")
@@ -137,9 +137,10 @@ func owner() {
 	select {}
 }
 
-// TestServersEndWithTheirOwner kills a process that has a server. The server holds the only other end of a
-// pipe, which therefore ends with it.
+// TestServersEndWithTheirOwner kills a process that owns a server. The server has the only other
+// end of a pipe, so the pipe ends with it.
 func TestServersEndWithTheirOwner(t *testing.T) {
+	t.Parallel()
 	reader, writer, err := os.Pipe()
 	require.NoError(t, err)
 	defer reader.Close()
@@ -185,6 +186,7 @@ func request(t *testing.T, method, url, body string) (int, string) {
 }
 
 func TestCouchDB(t *testing.T) {
+	t.Parallel()
 	server := couchDB(t, map[string]map[string]string{"chttpd_auth": {"timeout": "7"}})
 	status, value := request(t, http.MethodGet, server.Admin()+"/_node/_local/_config/chttpd_auth/timeout", "")
 	assert.Equal(t, http.StatusOK, status)
@@ -206,8 +208,9 @@ func TestCouchDB(t *testing.T) {
 	assert.Equal(t, http.StatusOK, status)
 }
 
-// TestCouchDBPortTakenReally has a CouchDB on a port that another process listens on without an answer.
-func TestCouchDBPortTakenReally(t *testing.T) {
+// TestPortOfCouchDBTaken starts a real CouchDB on a port of a process that does not answer.
+func TestPortOfCouchDBTaken(t *testing.T) {
+	t.Parallel()
 	if _, err := servers.FindCouchDB(); err != nil {
 		servers.LeaveOut(t, servers.NameCouchDB, err)
 	}
@@ -216,16 +219,18 @@ func TestCouchDBPortTakenReally(t *testing.T) {
 	defer silent.Close()
 	port := silent.Addr().(*net.TCPAddr).Port
 	_, err = servers.StartCouchDB(t.Context(), servers.CouchDBOptions{Dir: t.TempDir(), Port: port})
-	require.ErrorContains(t, err, "another process has its port")
+	require.ErrorContains(t, err, "another process uses its port")
 }
 
 func TestFoundationDB(t *testing.T) {
+	t.Parallel()
 	cluster, err := servers.StartFoundationDB(t.Context(), servers.FoundationDBOptions{Dir: t.TempDir(), Processes: 3, Disk: true})
 	if err != nil {
 		servers.LeaveOut(t, servers.NameFoundationDB, err)
 	}
 	t.Cleanup(cluster.Stop)
-	// After each change the cluster takes some seconds, in which fdbcli gives up, to appoint other processes.
+	// After each change the cluster takes some seconds to recruit other processes; fdbcli times
+	// out meanwhile.
 	answers := func(command, want string) {
 		t.Helper()
 		require.EventuallyWithT(t, func(t *assert.CollectT) {

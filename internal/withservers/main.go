@@ -3,16 +3,16 @@
 //	go tool withservers [-fdb] [-couchdb] command [argument ...]
 //	go tool withservers [-fdb] [-couchdb] -missing
 //
-// Environment variables name the servers to the tests that the command runs: SETTEE_TEST_FDB has the path of
-// the cluster file, SETTEE_TEST_COUCHDB the URL of the CouchDB with its administrator. Where a variable is set
-// already it stays, and no server of that kind is started.
+// Environment variables tell the command's tests about the servers: SETTEE_TEST_FDB has the path
+// of the cluster file, SETTEE_TEST_COUCHDB the URL of the CouchDB with its administrator's
+// credentials. If a variable is set already, no server of that kind is started.
 //
-// A server that is not installed is left out, with one line on standard error before the command and one after
-// it. It is a failure where the environment variable SETTEE_REQUIRE lists it (fdb, couchdb). With -missing, the
-// lines are printed and nothing is run.
+// If a server is not installed, withservers prints one line on standard error before the command
+// and one after it, or fails if the environment variable SETTEE_REQUIRE lists the server (fdb,
+// couchdb). With -missing it prints these lines and runs nothing.
 //
-// The exit status is the command's, 1 if a server is missing that is required or did not start, or 2 for wrong
-// arguments.
+// The exit status is the command's, 1 if a required server is missing or a server did not start,
+// or 2 for wrong arguments.
 package main
 
 import (
@@ -41,9 +41,10 @@ func main() {
 type kind struct {
 	name, about string
 	variable    string
-	// find fails with servers.ErrNotInstalled if there is none.
+	// find returns an error that wraps servers.ErrNotInstalled if the server is not installed.
 	find func() error
-	// start starts one and returns the value of variable and what ends the server.
+	// start starts a server and returns the value of variable and a function that ends the
+	// server.
 	start func(ctx context.Context, dir string) (value string, stop func(), err error)
 }
 
@@ -64,8 +65,8 @@ func findCouchDB() error {
 	return err
 }
 
-// leftOut returns the line that says that a server is left out, or "" if it is installed. The server must not
-// be required then.
+// leftOut returns the line about a server that is not installed, or "" if it is. It returns an
+// error if a missing server is required.
 func (k kind) leftOut() (string, error) {
 	err := k.find()
 	if !errors.Is(err, servers.ErrNotInstalled) {
@@ -100,12 +101,12 @@ func withServers(args []string) (status int, err error) {
 	for i, kind := range kinds {
 		wanted[i] = flags.Bool(kind.name, false, "start "+kind.about)
 	}
-	missing := flags.Bool("missing", false, "say which of the servers are not installed, and end")
+	missing := flags.Bool("missing", false, "print which of the servers are not installed, and exit")
 	if err := flags.Parse(args); err != nil {
-		return 2, nil // the flag package has said why
+		return 2, nil // the flag package has printed the error
 	}
 	if *missing == (flags.NArg() > 0) {
-		return 2, errors.New("it takes a command, or -missing")
+		return 2, errors.New("give either a command or -missing")
 	}
 	var left []string
 	var chosen []kind
@@ -123,16 +124,16 @@ func withServers(args []string) (status int, err error) {
 			left = append(left, line)
 		}
 	}
-	say := func() {
+	report := func() {
 		for _, line := range left {
 			fmt.Fprintln(os.Stderr, line)
 		}
 	}
-	say()
+	report()
 	if *missing {
 		return 0, nil
 	}
-	defer say()
+	defer report()
 	return withKinds(chosen, flags.Args())
 }
 
@@ -161,7 +162,7 @@ func withKinds(chosen []kind, args []string) (status int, err error) {
 	return run(ctx, environ, args)
 }
 
-// run runs the command. When ctx ends, the command gets SIGINT.
+// run runs the command, and sends SIGINT to it when ctx ends.
 func run(ctx context.Context, environ, args []string) (int, error) {
 	command := exec.CommandContext(ctx, args[0], args[1:]...)
 	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }

@@ -15,7 +15,7 @@ import (
 	"settee/internal/servers"
 )
 
-// asCommand makes the test binary the command.
+// asCommand makes the test binary run the command.
 const asCommand = "SETTEE_TEST_WITHSERVERS"
 
 func TestMain(m *testing.M) {
@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// withServersRun runs the command with a PATH that leads to neither server, and with more environment variables.
+// withServersRun runs the command with a PATH without servers and more environment variables.
 func withServersRun(t *testing.T, env []string, args ...string) (printed, said string, status int) {
 	t.Helper()
 	command := exec.Command(os.Args[0], args...)
@@ -59,14 +59,14 @@ func TestCommand(t *testing.T) {
 		env       []string
 		args      []string
 		status    int
-		out, errs string // in part; errs empty: nothing is said
+		out, errs string // parts; empty errs: no output
 	}{
-		"no command":      {nil, nil, 2, "", "it takes a command, or -missing"},
-		"command, too":    {nil, []string{"-missing", "true"}, 2, "", "it takes a command, or -missing"},
+		"no command":      {nil, nil, 2, "", "give either a command or -missing"},
+		"command, too":    {nil, []string{"-missing", "true"}, 2, "", "give either a command or -missing"},
 		"unknown flag":    {nil, []string{"-mysql", "true"}, 2, "", "not defined: -mysql"},
 		"no servers":      {nil, []string{"sh", "-c", "echo ran; exit 7"}, 7, "ran\n", ""},
 		"unknown command": {nil, []string{"nosuchcommand"}, 1, "", "nosuchcommand"},
-		"no release":      {[]string{"COUCHDB_HOME=" + nowhere}, []string{"-couchdb", "echo", "ran"}, 1, "", nowhere + " names no CouchDB release"},
+		"no release":      {[]string{"COUCHDB_HOME=" + nowhere}, []string{"-couchdb", "echo", "ran"}, 1, "", nowhere + " has no CouchDB release"},
 		"named already":   {[]string{"COUCHDB_HOME=" + nowhere, "SETTEE_TEST_COUCHDB=http://a:b@c"}, []string{"-couchdb", "sh", "-c", "echo $SETTEE_TEST_COUCHDB"}, 0, "http://a:b@c\n", ""},
 		"unknown server required": {[]string{"COUCHDB_HOME=" + nowhere, "SETTEE_REQUIRE=mysql"}, []string{"-fdb", "-missing"}, 1, "",
 			`SETTEE_REQUIRE lists "mysql": it may list couchdb and fdb`},

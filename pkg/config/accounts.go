@@ -8,8 +8,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// Hashed reports whether a value of [admins] is a password that was hashed, as CouchDB writes
-// it, and not one that is yet to be.
+// Hashed reports whether a value of [admins] is a password hash in CouchDB's form.
 func Hashed(text string) bool {
 	for _, prefix := range []string{"-pbkdf2-", "-pbkdf2:", "-hashed-"} {
 		if strings.HasPrefix(text, prefix) {
@@ -19,7 +18,7 @@ func Hashed(text string) bool {
 	return false
 }
 
-// oneOf is one of some words.
+// oneOf accepts one of some words, in any case.
 func oneOf(allowed ...string) kind[string] {
 	return kind[string]{
 		want: "one of " + strings.Join(allowed, ", "),
@@ -37,8 +36,8 @@ func oneOf(allowed ...string) kind[string] {
 
 var handlerName = regexp.MustCompile(`^\s*\{\s*chttpd_auth\s*,\s*(cookie|default|jwt)_authentication_handler\s*\}\s*(?:,|$)`)
 
-// handlers is CouchDB's list of ways in which requests say whose they are: cookie, default (which
-// is basic authentication) and jwt.
+// handlers accepts CouchDB's list of authentication handlers: cookie, default (basic
+// authentication) and jwt.
 func handlers() kind[[]string] {
 	return kind[[]string]{
 		want: "a list of {chttpd_auth, NAME_authentication_handler}, where NAME is cookie, default or jwt",
@@ -58,7 +57,7 @@ func handlers() kind[[]string] {
 
 var claimList = regexp.MustCompile(`^(?:\s*(?:[a-z]+|\{\s*[a-z]+\s*,\s*"[^"]+"\s*\})\s*(?:,|$))*$`)
 
-// claims is CouchDB's list of claims.
+// claims accepts CouchDB's list of claims.
 func claims() kind[string] {
 	return kind[string]{
 		want:  `a list of claims such as exp, {iss, "a name"}`,
@@ -66,7 +65,7 @@ func claims() kind[string] {
 	}
 }
 
-// tokenKey is a key of JSON web tokens, whose kind its name begins with.
+// tokenKey accepts a key of JSON web tokens. Its name begins with its kind.
 func tokenKey(name string) kind[any] {
 	pem := func(text string) []byte { return []byte(strings.ReplaceAll(text, `\n`, "\n")) }
 	switch name[:strings.Index(name, ":")+1] {
@@ -78,7 +77,7 @@ func tokenKey(name string) kind[any] {
 	case "rsa:":
 		return publicKey("an RSA", func(text string) (any, error) { return jwt.ParseRSAPublicKeyFromPEM(pem(text)) })
 	case "ec:":
-		return publicKey("an elliptic curve's", func(text string) (any, error) { return jwt.ParseECPublicKeyFromPEM(pem(text)) })
+		return publicKey("an elliptic curve", func(text string) (any, error) { return jwt.ParseECPublicKeyFromPEM(pem(text)) })
 	case "ed:":
 		return publicKey("an Ed25519", func(text string) (any, error) { return jwt.ParseEdPublicKeyFromPEM(pem(text)) })
 	}
@@ -86,13 +85,13 @@ func tokenKey(name string) kind[any] {
 }
 
 func publicKey(of string, parse func(text string) (any, error)) kind[any] {
-	return kind[any]{want: of + ` public key as PEM, with \n for the ends of lines`, parse: func(text string) (any, bool) {
+	return kind[any]{want: of + ` public key as PEM, with \n for line ends`, parse: func(text string) (any, bool) {
 		key, err := parse(text)
 		return key, err == nil
 	}}
 }
 
-// someText is a text that is not empty.
+// someText accepts any text that is not empty.
 func someText(want string) kind[string] {
 	return kind[string]{want: want, parse: func(text string) (string, bool) { return text, text != "" }}
 }

@@ -8,8 +8,7 @@ import (
 	"settee/pkg/redact"
 )
 
-// Origin is the kind of place that a value comes from. A later one beats an earlier
-// one.
+// Origin is the kind of place that a value comes from. A later origin overrides an earlier one.
 type Origin int
 
 // The origins, the weakest first.
@@ -19,7 +18,7 @@ const (
 	OriginStore
 	OriginEnvironment
 	OriginFlag
-	origins int = iota // how many there are
+	origins int = iota // the number of origins
 )
 
 // String returns the origin in one word: default, file, store, environment, flag.
@@ -27,13 +26,13 @@ func (o Origin) String() string {
 	return [...]string{"default", "file", "store", "environment", "flag"}[o]
 }
 
-// Value is a setting as some place gives it: text that nobody has checked yet.
+// Value is a setting in one layer, as unchecked text.
 type Value struct {
 	Section, Key, Text string
-	From               string // the place, for messages, such as local.ini:12
+	From               string // the place, such as local.ini:12
 }
 
-// String is the value as it may be printed: a secret is masked.
+// String returns the value for printing, with a secret masked.
 func (v Value) String() string {
 	return fmt.Sprintf("%v, %s: %q", v.name(), v.From, show(v.name(), v.Text))
 }
@@ -43,25 +42,26 @@ func (v Value) Format(f fmt.State, verb rune) {
 	redact.Format(f, verb, v.String(), "config.Value("+v.String()+")")
 }
 
-// MarshalText is String, for logs in JSON.
+// MarshalText returns String, for logs in JSON.
 func (v Value) MarshalText() ([]byte, error) { return []byte(v.String()), nil }
 
 func (v Value) name() name { return name{v.Section, v.Key} }
 
-// Layer is what one place says, in its order. Of a key that is there twice, the
-// last one holds.
+// Layer has the values of one place, in their order. The last of several values with one key
+// counts.
 type Layer []Value
 
-// Config is one state of all settings. It never changes, so any number of
-// goroutines may read it. The zero Config has every setting at its default.
+// Config is one immutable state of all settings. It is safe for concurrent use. The zero Config
+// has every setting at its default.
 type Config struct {
 	layers [origins][]Layer
 	values map[*definition]resolved
-	// families has the values of sections whose keys are names.
+	// families has the values of sections with free keys.
 	families map[*family]map[string]resolved
 }
 
-// Format writes no more than that it is one, for every verb: see Shown and WriteINI.
+// Format writes a constant for every verb, because settings may be secret. Use Shown or WriteINI
+// to print settings.
 func (c *Config) Format(f fmt.State, verb rune) {
 	redact.Format(f, verb, "a configuration", "config.Config(...)")
 }
@@ -70,30 +70,28 @@ func (c *Config) find(d *definition) resolved {
 	if r, ok := c.values[d]; ok {
 		return r
 	}
-	return d.standard
+	return d.byDefault
 }
 
-// With returns a Config in which the layers of one origin, the strongest last, take
-// the place of those that c has of it; without any layer, that origin says nothing
-// any more. A Value's From defaults to the name of the origin. The warnings are
-// about the new layers.
+// With returns a Config with the layers of one origin, the strongest last, in place of the layers
+// that c has of it. Without layers, that origin sets nothing. A Value's From defaults to the name
+// of the origin. The warnings are about the new layers.
 //
-// The error joins a *ValueError for every value of the new layers that its setting
-// cannot have, and an error for every pair of settings that contradict each other;
-// c stays as it is, and stays usable.
+// The error joins a *ValueError for every value in the new layers that its setting cannot have,
+// and an error for every pair of settings that contradict each other. c does not change.
 func (c *Config) With(origin Origin, layers ...Layer) (*Config, []Warning, error) {
 	if origin <= OriginDefault || int(origin) >= origins {
-		panic("config: no layer can have the origin " + fmt.Sprint(int(origin)))
+		panic("config: a layer cannot have the origin " + fmt.Sprint(int(origin)))
 	}
 	next := &Config{layers: c.layers}
 	next.layers[origin] = named(origin, layers)
-	if err := next.settle(); err != nil {
+	if err := next.resolve(); err != nil {
 		return nil, nil, err
 	}
 	return next, warningsOf(origin, next.layers[origin]), nil
 }
 
-// named returns a copy of layers in which every value says where it comes from.
+// named returns a copy of layers in which every value has a From.
 func named(origin Origin, layers []Layer) []Layer {
 	all := make([]Layer, len(layers))
 	for i, layer := range layers {
@@ -107,8 +105,8 @@ func named(origin Origin, layers []Layer) []Layer {
 	return all
 }
 
-// settle finds the value of every setting from the layers.
-func (c *Config) settle() error {
+// resolve computes the value of every setting from the layers.
+func (c *Config) resolve() error {
 	var problems []error
 	c.values = make(map[*definition]resolved)
 	c.families = make(map[*family]map[string]resolved)
@@ -117,7 +115,7 @@ func (c *Config) settle() error {
 		for _, layer := range layers {
 			depth++
 			for _, v := range layer {
-				if err := c.settleOne(v, depth); err != nil {
+				if err := c.resolveOne(v, depth); err != nil {
 					problems = append(problems, err)
 				}
 			}
@@ -129,8 +127,8 @@ func (c *Config) settle() error {
 	return errors.Join(problems...)
 }
 
-// settleOne takes in a value of a layer, which beats those of the layers below it.
-func (c *Config) settleOne(v Value, depth int) error {
+// resolveOne adds a value of a layer, which overrides those of the layers below.
+func (c *Config) resolveOne(v Value, depth int) error {
 	if f := familyOf(v.Section); f != nil {
 		value, err := f.member(v.Key).check(v)
 		if err != nil {
@@ -157,8 +155,7 @@ func (c *Config) settleOne(v Value, depth int) error {
 	return nil
 }
 
-// check parses a value. It must also fit an ini file, or WriteINI could not print
-// what holds.
+// check parses a value. The value must also fit an ini file, so that WriteINI can write it.
 func (s spelling) check(v Value) (any, error) {
 	value, ok := s.parse(v.Text)
 	want := s.want
@@ -174,7 +171,7 @@ func (s spelling) check(v Value) (any, error) {
 	return value, nil
 }
 
-// contradictions returns what is wrong with settings that are each fine alone.
+// contradictions returns the errors about settings that are valid each but not together.
 func (c *Config) contradictions() []error {
 	var problems []error
 	if low, high := MinBackoffPenalty.Get(c), MaxBackoffPenalty.Get(c); low > high {
@@ -183,7 +180,7 @@ func (c *Config) contradictions() []error {
 			MaxBackoffPenalty, high.Seconds(), MaxBackoffPenalty.From(c)), MinBackoffPenalty.def, MaxBackoffPenalty.def))
 	}
 	if c.Roles() == (Roles{}) {
-		problems = append(problems, contradict(fmt.Sprintf("%v (%s) and %v (%s) are both false, which leaves this node nothing to do",
+		problems = append(problems, contradict(fmt.Sprintf("%v (%s) and %v (%s) are both false, so this node has no role",
 			apiFrontend, apiFrontend.From(c), replication, replication.From(c)), apiFrontend.def, replication.def))
 	}
 	if TLSEnable.Get(c) && TLSCertFile.Get(c) == "" {
@@ -191,21 +188,21 @@ func (c *Config) contradictions() []error {
 			TLSEnable, TLSEnable.From(c), TLSCertFile), TLSEnable.def, TLSCertFile.def))
 	}
 	if TLSVerifyClients.Get(c) && TLSClientCAFile.Get(c) == "" {
-		problems = append(problems, contradict(fmt.Sprintf("%v is true (%s), but %v, which would say whose certificates count, is not set",
+		problems = append(problems, contradict(fmt.Sprintf("%v is true (%s), but %v is not set",
 			TLSVerifyClients, TLSVerifyClients.From(c), TLSClientCAFile), TLSVerifyClients.def, TLSClientCAFile.def))
 	}
 	if TLSRequireClients.Get(c) && !TLSVerifyClients.Get(c) {
-		problems = append(problems, contradict(fmt.Sprintf("%v is true (%s), but clients are asked for certificates only where %v is true",
+		problems = append(problems, contradict(fmt.Sprintf("%v is true (%s), but clients are asked for certificates only if %v is true",
 			TLSRequireClients, TLSRequireClients.From(c), TLSVerifyClients), TLSRequireClients.def, TLSVerifyClients.def))
 	}
 	if CORSCredentials.Get(c) && slices.Contains(CORSOrigins.Get(c), "*") {
-		problems = append(problems, contradict(fmt.Sprintf("%v is true (%s), and %v (%s) has *: every page of the web could then act as whoever looks at it",
+		problems = append(problems, contradict(fmt.Sprintf("%v is true (%s), and %v (%s) has *: every page of the web could then act as its visitor",
 			CORSCredentials, CORSCredentials.From(c), CORSOrigins, CORSOrigins.From(c)), CORSCredentials.def, CORSOrigins.def))
 	}
 	return problems
 }
 
-// contradiction is settings that are each fine alone.
+// contradiction is the error about settings that contradict each other.
 type contradiction struct {
 	between []*definition
 	text    string
@@ -213,18 +210,18 @@ type contradiction struct {
 
 func contradict(text string, between ...*definition) error { return &contradiction{between, text} }
 
-// Error names the settings, their values and their places.
+// Error returns the settings, their values and their origins.
 func (c *contradiction) Error() string { return c.text }
 
-// ValueError says that a setting was given a value that it cannot have.
+// ValueError is the error for a value that its setting cannot have.
 type ValueError struct {
 	Section, Key string
 	Shown        string // the value; a secret is masked
-	From         string // where it was given
+	From         string // the place of the value
 	Want         string // completes "it must be ..."
 }
 
-// Error names the setting, the place, the value and what it may be.
+// Error returns the setting, the place, the value and the values that are allowed.
 func (e *ValueError) Error() string {
 	const most = 100 // bytes of a value: enough to recognize it
 	shown := e.Shown

@@ -22,7 +22,7 @@ func file(t *testing.T, name, data string) string {
 	return path
 }
 
-// load loads what must load.
+// load loads a valid configuration.
 func load(t *testing.T, o config.Options) *config.Config {
 	t.Helper()
 	cfg, _, err := config.Load(o)
@@ -80,7 +80,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-func TestLaterLayersBeatEarlierOnes(t *testing.T) {
+func TestLaterLayersOverrideEarlierOnes(t *testing.T) {
 	t.Parallel()
 	value := func(text string) config.Layer {
 		return config.Layer{{Section: "node_types", Key: "replication", Text: text}}
@@ -139,14 +139,14 @@ func TestLaterLayersBeatEarlierOnes(t *testing.T) {
 	}
 }
 
-func TestTheStoreFlagBeatsASetFlag(t *testing.T) {
+func TestStoreFlagOverridesSetFlag(t *testing.T) {
 	t.Parallel()
 	cfg := load(t, config.Options{Store: "mem:", Flags: []string{"settee/store=pebble:/x"}})
 	require.Equal(t, "mem:", config.Store.Get(cfg))
 	require.Equal(t, "--store", config.Store.From(cfg))
 }
 
-func TestTheLastOfEqualKeysOfAFileHolds(t *testing.T) {
+func TestLastOfEqualKeysOfAFileCounts(t *testing.T) {
 	t.Parallel()
 	cfg := load(t, config.Options{Files: []string{file(t, "a.ini", "[log]\nlevel = debug\n[x]\n[log]\nlevel = error")}})
 	require.Equal(t, zerolog.ErrorLevel, config.LogLevel.Get(cfg))
@@ -193,11 +193,10 @@ func TestShares(t *testing.T) {
 	want := map[string]int{"_replicator": 50, "high/_replicator": 300, "a/b/_replicator": 1}
 	require.Equal(t, want, config.Shares.Get(cfg))
 	config.Shares.Get(cfg)["_replicator"] = 7
-	require.Equal(t, want, config.Shares.Get(cfg), "what Get returns is the caller's own")
+	require.Equal(t, want, config.Shares.Get(cfg), "the result of Get is a copy")
 	require.Equal(t, path+":4", config.Shares.From(cfg, "high/_replicator"))
 	require.Equal(t, "--set", config.Shares.From(cfg, "a/b/_replicator"))
 	require.Equal(t, "default", config.Shares.From(cfg, "other/_replicator"))
-	require.Equal(t, "[replicator.shares]", config.Shares.String())
 
 	stored, _, err := cfg.With(config.OriginStore, config.Layer{
 		{Section: "replicator.shares", Key: "_replicator", Text: "70"},
@@ -213,7 +212,7 @@ func TestShares(t *testing.T) {
 		`[replicator.shares] b (--set): "5000" is refused: it must be a whole number from 1 to 1000`)
 }
 
-func TestGoodValues(t *testing.T) {
+func TestValidValues(t *testing.T) {
 	t.Parallel()
 	get := func(t *testing.T, set string) *config.Config { return load(t, config.Options{Flags: []string{set}}) }
 	t.Run("store", func(t *testing.T) {
@@ -239,7 +238,7 @@ func TestGoodValues(t *testing.T) {
 		t.Parallel()
 		require.Equal(t, "0123456789abcdef", config.UUID.Get(get(t, "couchdb/uuid=0123456789abcdef")))
 	})
-	t.Run("as CouchDB's documentation advises", func(t *testing.T) {
+	t.Run("uuid advised by CouchDB's documentation", func(t *testing.T) {
 		t.Parallel()
 		require.Equal(t, 9999999, config.MaxJobs.Get(get(t, "replicator/max_jobs=9999999")))
 	})
@@ -251,7 +250,7 @@ func TestGoodValues(t *testing.T) {
 			require.Equal(t, want, config.ValidEndpointProtocols.Get(get(t, "replicator/valid_endpoint_protocols="+text)))
 		}
 	})
-	t.Run("how requests show who makes them", func(t *testing.T) {
+	t.Run("authentication plugins", func(t *testing.T) {
 		t.Parallel()
 		for text, want := range map[string]bool{
 			"couch_replicator_auth_session,couch_replicator_auth_noop":   true,
@@ -261,12 +260,12 @@ func TestGoodValues(t *testing.T) {
 			require.Equal(t, want, config.SessionAuth.Get(get(t, "replicator/auth_plugins="+text)))
 		}
 	})
-	t.Run("a time or any", func(t *testing.T) {
+	t.Run("time or infinity", func(t *testing.T) {
 		t.Parallel()
 		require.Equal(t, 1500*time.Millisecond, config.RequestTimeout.Get(get(t, "replicator/request_timeout=1500")))
 		require.Zero(t, config.RequestTimeout.Get(get(t, "replicator/request_timeout=infinity")))
 	})
-	t.Run("part of a whole", func(t *testing.T) {
+	t.Run("fraction", func(t *testing.T) {
 		t.Parallel()
 		for text, want := range map[string]float64{"0": 0, "1": 1, "1.0": 1, "0.25": 0.25, ".5": 0.5} {
 			require.InDelta(t, want, config.UsageCoeff.Get(get(t, "replicator/usage_coeff="+text)), 0, text)
@@ -284,7 +283,7 @@ func TestGoodValues(t *testing.T) {
 	})
 }
 
-func TestBadValues(t *testing.T) {
+func TestInvalidValues(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ section, key, text, want string }{
 		{"settee", "store", "/var/lib/settee", "a URL such as pebble:///"},
@@ -351,7 +350,7 @@ func TestBadValues(t *testing.T) {
 	}
 }
 
-func TestAValueMustFitALineOfAFile(t *testing.T) {
+func TestValuesMustFitALineOfAFile(t *testing.T) {
 	t.Parallel()
 	layer := config.Layer{{Section: "settee", Key: "store", Text: "mem: ;x"}}
 	_, _, err := new(config.Config).With(config.OriginStore, layer)
@@ -419,7 +418,7 @@ func TestRolesFromTheEnvironment(t *testing.T) {
 	}{
 		{nil, "api_frontend, replication"},
 		{[]string{"COUCHDB_NODE_TYPE_API_FRONTEND=false"}, "replication"},
-		{[]string{"COUCHDB_NODE_TYPE_REPLICATION=False"}, "api_frontend"}, // CouchDB lowers the case
+		{[]string{"COUCHDB_NODE_TYPE_REPLICATION=False"}, "api_frontend"}, // CouchDB ignores the case
 		{[]string{"COUCHDB_NODE_TYPE_API_FRONTEND=true"}, "api_frontend, replication"},
 		{
 			[]string{"COUCHDB_NODE_TYPE_REPLICATION=false", "COUCHDB_NODE_TYPE_REPLICATION=true"},
@@ -481,7 +480,7 @@ func TestWithReplacesTheLayersOfItsOrigin(t *testing.T) {
 
 	cleared, warnings, err := reread.With(config.OriginStore)
 	require.NoError(t, err)
-	require.Empty(t, warnings, "they are about the new layers alone")
+	require.Empty(t, warnings, "they are about the new layers only")
 	require.Equal(t, 4, config.MaxJobs.Get(cleared))
 
 	cleared, _, err = cleared.With(config.OriginFile)
@@ -511,41 +510,41 @@ func TestWarnings(t *testing.T) {
 		flags   []string
 		want    []string // FILE stands for the file
 	}{
-		{name: "nothing wrong", data: "[replicator]\nmax_jobs = 5"},
-		{name: "not honoured", data: "[replicator]\npriority_coeff = 0.9",
-			want: []string{"[replicator] priority_coeff, FILE:2: has no effect: jobs have no priority of their own, their databases take turns"}},
+		{name: "no warnings", data: "[replicator]\nmax_jobs = 5"},
+		{name: "not supported", data: "[replicator]\npriority_coeff = 0.9",
+			want: []string{"[replicator] priority_coeff, FILE:2: has no effect: jobs have no priority, their databases share the running time"}},
 		{name: "once for a key", data: "[replicator]\nibrowse_options = a\nibrowse_options = b",
-			want: []string{"[replicator] ibrowse_options, FILE:2: has no effect: it is for another HTTP client; IPv6 and IPv4 both work without"}},
+			want: []string{"[replicator] ibrowse_options, FILE:2: has no effect: it is for another HTTP client; IPv6 and IPv4 work without it"}},
 		{name: "unknown keys", data: "[replicator]\nmax_jbos = 5\n[settee]\nStore = mem:", want: []string{
 			"[replicator] max_jbos, FILE:2: is not a setting", "[settee] Store, FILE:4: is not a setting",
 		}},
 		{name: "unknown section, once", data: "[replikator]\nmax_jobs = 5\nmax_history = 6",
 			want: []string{"[replikator], FILE:2: is neither a section of settee nor one of CouchDB"}},
 		{name: "TLS of older servers", data: "[daemons]\nhttpsd = {chttpd, start_link, [https]}",
-			want: []string{"[daemons] httpsd, FILE:2: has no effect: TLS is for [ssl] enable to switch on"}},
+			want: []string{"[daemons] httpsd, FILE:2: has no effect: [ssl] enable switches TLS on"}},
 		{name: "accounts", data: "[admins]\nroot = hunter2",
 			want: nil},
 		{name: "sections of CouchDB", data: "[couchdb_engines]\ncouch = couch_bt_engine\n[smoosh.ratio_dbs]\npriority = ratio\n" +
 			"[feature_flags]\npartitioned||* = true"},
 		{name: "CORS of one host", data: "[cors:http://example.com]\ncredentials = false\nmax_age = 1",
-			want: []string{"[cors:http://example.com], FILE:2: has no effect: what [cors] says holds for every host"}},
+			want: []string{"[cors:http://example.com], FILE:2: has no effect: [cors] applies to every host"}},
 		{
 			name: "unused keys beside used ones",
 			data: "[couchdb]\nuuid = 1\ndatabase_dir = /data\n[chttpd_auth]\nproxy_use_secret = true",
 			want: []string{
 				"[couchdb] database_dir, FILE:3: is not used by settee",
-				"[chttpd_auth] proxy_use_secret, FILE:5: has no effect: there is no proxy authentication",
+				"[chttpd_auth] proxy_use_secret, FILE:5: has no effect: proxy authentication is not supported",
 			},
 		},
-		{name: "lines without a meaning", data: "max_jobs = 5\n[replicator]\npassword hunter2\n[log];x\nmax_jobs=", want: []string{
-			"FILE:1: ignored: it stands before the first section",
+		{name: "ignored lines", data: "max_jobs = 5\n[replicator]\npassword hunter2\n[log];x\nmax_jobs=", want: []string{
+			"FILE:1: ignored: it is before the first section",
 			"FILE:3: ignored: not a section, a setting or a comment",
-			"FILE:4: ignored: not a section header of the form [name]; what follows still belongs to [replicator]",
+			"FILE:4: ignored: not a section header of the form [name]; the next settings still belong to [replicator]",
 			"FILE:5: ignored: it has a key but no value",
 		}},
-		{name: "roles of CouchDB alone", environ: []string{"COUCHDB_NODE_TYPE_VIEW_INDEXING=whatever"},
+		{name: "roles of CouchDB only", environ: []string{"COUCHDB_NODE_TYPE_VIEW_INDEXING=whatever"},
 			want: []string{"[node_types] view_indexing, environment variable COUCHDB_NODE_TYPE_VIEW_INDEXING: is not a setting"}},
-		{name: "a flag of CouchDB alone", flags: []string{"mango/default_limit=5"},
+		{name: "a flag of CouchDB only", flags: []string{"mango/default_limit=5"},
 			want: []string{"[mango] default_limit, --set: is not used by settee"}},
 	}
 	for _, tt := range tests {

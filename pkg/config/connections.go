@@ -5,48 +5,27 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"settee/pkg/sockopt"
 )
 
 // ConnectTo is an entry of [replicator] connect_to: connections to Host and Port go to Target and
 // TargetPort instead.
 type ConnectTo struct {
-	Host       string // a * in front stands for anything
+	Host       string // may begin with the wildcard *
 	Port       int
 	Target     string // a name, or an address without brackets
 	TargetPort int
 }
 
-// connectTo is CouchDB's list of HOST:PORT:TARGET:TARGETPORT. CouchDB passes over entries that it cannot
-// read; here they are refused, since connections would go where nobody wants them.
+// connectTo accepts CouchDB's list of HOST:PORT:TARGET:TARGETPORT. CouchDB ignores invalid
+// entries. Here they are errors, because connections would go to the wrong host.
 func connectTo() kind[[]ConnectTo] {
-	parse := func(text string) (list []ConnectTo, wrong string) {
-		for entry := range strings.SplitSeq(text, ",") {
-			if entry = trimBlanks(entry); entry == "" {
-				continue
-			}
-			c, ok := parseConnectTo(entry)
-			if !ok {
-				return nil, entry
-			}
-			list = append(list, c)
-		}
-		return list, ""
-	}
-	return kind[[]ConnectTo]{
-		want: "a list of HOST:PORT:TARGET:TARGETPORT, separated by commas, such as *.example.com:443:[2001:db8::1]:8443",
-		parse: func(text string) ([]ConnectTo, bool) {
-			list, wrong := parse(text)
-			return list, wrong == ""
-		},
-		wrong: func(text string) string {
-			_, entry := parse(text)
-			return entry
-		},
-	}
+	return list("a list of HOST:PORT:TARGET:TARGETPORT, separated by commas, such as *.example.com:443:[2001:db8::1]:8443",
+		entries, parseConnectTo)
 }
 
-// An address as the target has brackets if it is IPv6; the host is a name or an IPv4 address, with a *
-// at most in front.
+// HOST is a name or an IPv4 address and may begin with *. An IPv6 address as TARGET has brackets.
 var connectToEntry = regexp.MustCompile(`^(\*?[^:\[\]*\s]*):(\d{1,5}):([^:\[\]\s]+|\[[^\[\]\s]+\]):(\d{1,5})$`)
 
 func parseConnectTo(entry string) (ConnectTo, bool) {
@@ -71,38 +50,19 @@ func parsePort(text string) (int, bool) {
 	return int(n), err == nil && n > 0
 }
 
-// networks is a list of networks and addresses. The result is of networks.
+// networks accepts a list of networks and addresses, and returns networks.
 func networks() kind[[]netip.Prefix] {
-	parse := func(text string) (list []netip.Prefix, wrong string) {
-		if text == "none" {
-			return nil, ""
-		}
-		for entry := range strings.SplitSeq(text, ",") {
-			if entry = trimBlanks(entry); entry == "" {
-				continue
+	return list("a list of networks and addresses, separated by commas, such as 10.0.0.0/8, fe80::/10, 192.0.2.1; or none",
+		func(text string) []string {
+			if text == "none" {
+				return nil
 			}
-			network, ok := parseNetwork(entry)
-			if !ok {
-				return nil, entry
-			}
-			list = append(list, network)
-		}
-		return list, ""
-	}
-	return kind[[]netip.Prefix]{
-		want: "a list of networks and addresses, separated by commas, such as 10.0.0.0/8, fe80::/10, 192.0.2.1; or none",
-		parse: func(text string) ([]netip.Prefix, bool) {
-			list, wrong := parse(text)
-			return list, wrong == ""
-		},
-		wrong: func(text string) string {
-			_, entry := parse(text)
-			return entry
-		},
-	}
+			return entries(text)
+		}, parseNetwork)
 }
 
-// parseNetwork makes IPv4 networks of those that are written as IPv6, and a network of an address.
+// parseNetwork returns the network of an address or a network. IPv4 networks in IPv6 form become
+// IPv4 networks.
 func parseNetwork(text string) (netip.Prefix, bool) {
 	network, err := netip.ParsePrefix(text)
 	if err != nil {
@@ -119,90 +79,31 @@ func parseNetwork(text string) (netip.Prefix, bool) {
 	return network.Masked(), true
 }
 
-// SocketOptions are the options of sockets that are set; nil is for what is left alone.
-type SocketOptions struct {
-	KeepAlive, NoDelay        *bool
-	SendBuffer, ReceiveBuffer *int // bytes
-}
-
-var (
-	socketList   = regexp.MustCompile(`^\[\s*(?:\{[^{}]*\}(?:\s*,\s*\{[^{}]*\})*)?\s*\]$`)
-	socketOption = regexp.MustCompile(`\{\s*([^{},\s]+)\s*,\s*([^{},\s]+)\s*\}`)
-)
-
-// socketOptions is CouchDB's list of Erlang's options. Its buffer and priority have no counterpart and no
-// effect; others are refused.
-func socketOptions() kind[SocketOptions] {
-	return kind[SocketOptions]{
+// socketOptions is CouchDB's list of Erlang's options.
+func socketOptions() kind[sockopt.Options] {
+	return kind[sockopt.Options]{
 		want: "a list such as [{keepalive, true}, {nodelay, false}, {sndbuf, 262144}, {recbuf, 262144}]",
-		parse: func(text string) (SocketOptions, bool) {
-			var options SocketOptions
-			if !socketList.MatchString(text) {
-				return options, false
-			}
-			found := socketOption.FindAllStringSubmatch(text, -1)
-			if len(found) != strings.Count(text, "{") {
-				return options, false
-			}
-			for _, option := range found {
-				if !options.set(option[1], option[2]) {
-					return options, false
-				}
-			}
-			return options, true
+		parse: func(text string) (sockopt.Options, bool) {
+			options, err := sockopt.ParseKnown(text)
+			return options, err == nil
 		},
 	}
-}
-
-func (o *SocketOptions) set(name, value string) bool {
-	flag, isFlag := map[string]bool{"true": true, "false": false}[value]
-	size, err := strconv.ParseInt(value, 10, 32)
-	isSize := err == nil && size > 0
-	switch name {
-	case "keepalive":
-		o.KeepAlive = new(flag)
-		return isFlag
-	case "nodelay":
-		o.NoDelay = new(flag)
-		return isFlag
-	case "sndbuf":
-		o.SendBuffer = new(int(size))
-		return isSize
-	case "recbuf":
-		o.ReceiveBuffer = new(int(size))
-		return isSize
-	case "buffer":
-		return isSize
-	case "priority":
-		return err == nil && size >= 0
-	}
-	return false
 }
 
 // words is a list of words of small letters, separated by commas.
 func words() kind[[]string] {
 	word := regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
-	return kind[[]string]{
-		want: "a list of words in small letters, separated by commas",
-		parse: func(text string) ([]string, bool) {
-			var list []string
-			for item := range strings.SplitSeq(text, ",") {
-				if item = trimBlanks(item); !word.MatchString(item) {
-					return nil, false
-				}
-				list = append(list, item)
-			}
-			return list, true
-		},
-	}
+	return list("a list of words in small letters, separated by commas", items, func(item string) (string, bool) {
+		return item, word.MatchString(item)
+	})
 }
 
-// filePath is the path of a file, or nothing. Whether the file is there is found out when it is read.
+// filePath accepts the path of a file, or nothing. The file is checked when it is read.
 func filePath() kind[string] {
 	return kind[string]{want: "the path of a file", parse: func(text string) (string, bool) { return text, true }}
 }
 
-// secretText is any text.
+// secretText accepts any text.
 func secretText() kind[string] {
 	return kind[string]{want: "a text", parse: func(text string) (string, bool) { return text, true }}
 }

@@ -5,54 +5,51 @@ import (
 	"strings"
 )
 
-// ineffective names the settings of CouchDB 3.5, and of the replicator that its RFC
-// 016 describes, that settee does not honour, with what happens instead: the rest of
-// the warning "has no effect: ...".
+// ineffective has the settings of CouchDB 3.5, and of the replicator in RFC 016, that settee does
+// not support. The text says what happens instead and completes the warning "has no effect: ...".
 //
-// Together with the table of settings it has every key of [replicator] in CouchDB's
-// default.ini, documentation and code. What gets built moves from here to there.
+// Together with the table of settings it has every key of [replicator] in CouchDB's default.ini,
+// documentation and code.
 var ineffective = map[name]string{
 	// Scheduling.
 	{"replicator", "startup_jitter"}:       "accept_jitter spreads the starts of jobs",
-	{"replicator", "cluster_start_period"}: "a node takes jobs as soon as it is up",
+	{"replicator", "cluster_start_period"}: "a node accepts jobs as soon as it has started",
 	{"replicator", "cluster_quiet_period"}: "jobs are not divided among nodes in advance",
-	{"replicator", "priority_coeff"}:       "jobs have no priority of their own, their databases take turns",
+	{"replicator", "priority_coeff"}:       "jobs have no priority, their databases share the running time",
 
 	// Requests.
-	{"replicator", "ibrowse_options"}:       "it is for another HTTP client; IPv6 and IPv4 both work without",
+	{"replicator", "ibrowse_options"}:       "it is for another HTTP client; IPv6 and IPv4 work without it",
 	{"replicator", "valid_ibrowse_options"}: "it is for another HTTP client",
 
 	// TLS.
 	{"replicator", "cacert_reload_interval_hours"}: "the operating system's trusted certificates are read once; ssl_trusted_certificates_file is read again when it changes",
 
-	{"ssl", "secure_renegotiate"}:        "there is no renegotiation",
-	{"ssl", "signature_algs"}:            "those of Go are used",
-	{"ssl", "ecc_curves"}:                "those of Go are used",
-	{"ssl", "verify_fun"}:                "there is no Erlang here",
-	{"ssl", "ssl_certificate_max_depth"}: "the certificates of clients may have any number between them and one of cacert_file",
-	{"daemons", "httpsd"}:                "TLS is for [ssl] enable to switch on",
+	{"ssl", "secure_renegotiate"}:        "renegotiation is not supported",
+	{"ssl", "signature_algs"}:            "Go's defaults are used",
+	{"ssl", "ecc_curves"}:                "Go's defaults are used",
+	{"ssl", "verify_fun"}:                "Erlang functions are not supported",
+	{"ssl", "ssl_certificate_max_depth"}: "client certificates may have any number of intermediate certificates",
+	{"daemons", "httpsd"}:                "[ssl] enable switches TLS on",
 
-	// Settings elsewhere whose absence leaves open what an operator believes closed.
-	{"chttpd_auth", "password_scheme"}:        "passwords are hashed with PBKDF2; simple ones that are there already are taken",
-	{"chttpd_auth", "password_regexp"}:        "any password is taken",
-	{"chttpd_auth", "proxy_use_secret"}:       "there is no proxy authentication",
-	{"chttpd_auth", "users_db_public"}:        "documents of _users are read by their owner and administrators",
-	{"chttpd_auth", "public_fields"}:          "documents of _users are read by their owner and administrators",
-	{"chttpd_auth", "authentication_db"}:      "it is _users",
-	{"chttpd", "admin_only_all_dbs"}:          "_all_dbs and _dbs_info are for administrators",
-	{"couchdb", "default_security"}:           "new databases are for administrators only, until their _security says otherwise",
+	// Settings whose absence could leave open what the operator has closed.
+	{"chttpd_auth", "password_scheme"}:        "new passwords are hashed with PBKDF2; existing simple hashes are accepted",
+	{"chttpd_auth", "password_regexp"}:        "any password is accepted",
+	{"chttpd_auth", "proxy_use_secret"}:       "proxy authentication is not supported",
+	{"chttpd_auth", "users_db_public"}:        "only its owner and administrators can read a document of _users",
+	{"chttpd_auth", "public_fields"}:          "only its owner and administrators can read a document of _users",
+	{"chttpd_auth", "authentication_db"}:      "it is always _users",
+	{"chttpd", "admin_only_all_dbs"}:          "only administrators can use _all_dbs and _dbs_info",
+	{"couchdb", "default_security"}:           "only administrators can use a new database until its _security allows others",
 	{"couchdb", "users_db_security_editable"}: "the _security of _users cannot be changed",
 }
 
-// whollyKnown are the sections of which every key is either a setting, ineffective
-// or a mistake.
+// whollyKnown are the sections whose keys are all known: any other key in them is a mistake.
 var whollyKnown = []string{"settee", "replicator", "node_types", "secrets"}
 
 // partlyUsed are the sections of CouchDB of which settee uses some keys.
 var partlyUsed = []string{"chttpd", "chttpd_auth", "chttpd_auth_lockout", "cors", "couchdb", "daemons", "jwt_auth", "log", "prometheus", "ssl", "uuids"}
 
-// couchDBSections are the sections of CouchDB 3.5 and of its predecessors that
-// settee has nothing to do with. A file may have them.
+// couchDBSections are the other sections of CouchDB 3.5 and earlier, which settee ignores.
 var couchDBSections = []string{
 	"attachments", "bt_engine_cache", "chttpd_auth_cache", "cluster", "compaction_daemon", "compactions",
 	"config", "couch_auto_purge_plugin", "couch_httpd_auth", "couch_passwords_cache",
@@ -67,8 +64,8 @@ var couchDBSections = []string{
 	"view_compaction", "view_updater", "view_upgrade", "x_frame_options",
 }
 
-// ofCouchDB says whether a section is one of CouchDB's, or below one of them, as
-// [smoosh.ratio_dbs] and [cors:http://example.com] are.
+// ofCouchDB reports whether a section is one of these, or below one, such as [smoosh.ratio_dbs]
+// and [cors:http://example.com].
 func ofCouchDB(section string) bool {
 	if i := strings.IndexAny(section, ".:"); i > 0 {
 		section = section[:i]

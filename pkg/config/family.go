@@ -5,12 +5,11 @@ import (
 	"slices"
 )
 
-// Family is a section of which every key is a name that an operator chooses, such as
-// that of a database, with a value of type T.
+// Family is a section whose keys are names that an operator chooses, such as names of databases,
+// with values of type T.
 type Family[T any] struct{ def *family }
 
-// Get returns the values that c has, by key: nil when it has none. The map is the
-// caller's own.
+// Get returns the values in c by key, nil if there are none. The caller may modify the map.
 func (f Family[T]) Get(c *Config) map[string]T {
 	members := c.families[f.def]
 	if len(members) == 0 {
@@ -23,7 +22,7 @@ func (f Family[T]) Get(c *Config) map[string]T {
 	return values
 }
 
-// From says where the value of a key comes from: see [Setting.From].
+// From returns the origin of the value of a key, see [Setting.From].
 func (f Family[T]) From(c *Config, key string) string {
 	if r, ok := c.families[f.def][key]; ok {
 		return r.from
@@ -31,25 +30,22 @@ func (f Family[T]) From(c *Config, key string) string {
 	return OriginDefault.String()
 }
 
-// String returns the section as an operator knows it: "[replicator.shares]".
-func (f Family[T]) String() string { return "[" + f.def.section + "]" }
-
-// family is a row of the table of settings that stands for a whole section.
+// family is a row of the table of settings for a whole section.
 type family struct {
 	section string
 	member  func(key string) spelling
-	want    string // of the values of all keys
+	want    string // describes the values of all keys
 	comment string
-	// absent is what holds for a key that is not there.
+	// absent is the value of a key that is not set.
 	absent string
 }
 
-// defineFamily adds a section of such keys to the table, whose values are of one kind.
+// defineFamily adds a section with free keys to the table, with values of one kind.
 func defineFamily[T any](section, absent string, k kind[T], comment string) Family[T] {
 	return defineNamed(section, absent, k.want, func(string) kind[T] { return k }, comment)
 }
 
-// defineNamed is defineFamily where the kind of a value depends on its key; want is what they all are.
+// defineNamed is defineFamily with a kind that depends on the key. want describes all values.
 func defineNamed[T any](section, absent, want string, k func(key string) kind[T], comment string) Family[T] {
 	if familyOf(section) != nil {
 		panic("config: [" + section + "] is defined twice")
@@ -75,13 +71,13 @@ func familyOf(section string) *family {
 	return nil
 }
 
-// known says whether a name is one of a setting.
+// known reports whether a name is that of a setting.
 func known(n name) bool {
 	_, _, ok := lookup(n)
 	return ok || familyOf(n.section) != nil
 }
 
-// members returns the keys of a family, in their order.
+// members returns the keys of a family in c, sorted.
 func (c *Config) members(f *family) []string {
 	return slices.Sorted(maps.Keys(c.families[f]))
 }

@@ -12,7 +12,7 @@ import (
 	"settee/internal/costtest"
 )
 
-// addFiles adds files that are as they should be, and ones that are to cost much.
+// addFiles adds valid files and files that may be expensive to parse.
 func addFiles(f *testing.F) {
 	f.Helper()
 	for _, name := range []string{"testdata/local.ini", "testdata/effective.ini"} {
@@ -36,8 +36,8 @@ func addFiles(f *testing.F) {
 	}
 }
 
-// FuzzParseINI asserts that whatever is in a file, its reader comes to an end with entries that can be written down and
-// read again as they are, and that a file costs as much as it is long.
+// FuzzParseINI asserts that any file is parsed to entries that can be written and read back, at a
+// cost proportional to its length.
 func FuzzParseINI(f *testing.F) {
 	addFiles(f)
 	f.Fuzz(func(t *testing.T, data string) {
@@ -65,7 +65,7 @@ func FuzzParseINI(f *testing.F) {
 	})
 }
 
-// FuzzReplaceINI asserts that nothing but the value changes that is replaced.
+// FuzzReplaceINI asserts that only the replaced values change.
 func FuzzReplaceINI(f *testing.F) {
 	addFiles(f)
 	f.Fuzz(func(t *testing.T, data string) {
@@ -88,8 +88,8 @@ func FuzzReplaceINI(f *testing.F) {
 	})
 }
 
-// FuzzFile asserts that any file is refused with the places in it, or becomes a configuration, which can be shown, written
-// and read again; and that this costs as much as the file is long.
+// FuzzFile asserts that any file is refused with line numbers, or becomes a configuration that
+// can be shown, written and read back, at a cost proportional to its length.
 func FuzzFile(f *testing.F) {
 	addFiles(f)
 	f.Fuzz(func(t *testing.T, data string) {

@@ -11,32 +11,31 @@ type entry struct {
 	line               int // the first line is 1
 }
 
-// remark is a line of an ini file that has no meaning to CouchDB, and so none here.
-// It does not repeat the line: a line that was mistyped may hold a password.
+// remark is a line of an ini file that CouchDB ignores, and settee too. It does not quote the
+// line, because a mistyped line may contain a password.
 type remark struct {
 	line   int
 	reason string
 }
 
-// parseINI reads an ini file as CouchDB 3.5 reads it (src/config/src/config.erl).
-// Its dialect is not quite anyone else's, and a password or a URL that another
-// reader would cut, unquote or join with the next line has to arrive whole:
+// parseINI parses an ini file as CouchDB 3.5 does (src/config/src/config.erl). Other readers
+// would cut, unquote or join some passwords and URLs.
 //
-//   - Lines end with LF, CR LF, CR or SUB (0x1a). Nothing continues a line.
+//   - Lines end with LF, CR LF, CR or SUB (0x1a). There are no continuation lines.
 //   - A comment starts with ; as the first character of a line, or after a space or
 //     a tab anywhere in it. One addition: a line that starts with # is a comment too
 //     (to CouchDB it is a setting whose name starts with #, which no setting does).
-//   - "[name]" begins a section. The name is everything up to the bracket, spaces
-//     included. What has anything else behind the bracket is no section header, and
-//     the section before it goes on.
-//   - "key = value" is split at the first " = ", so that a key may contain "=" (the
+//   - "[name]" begins a section. The name is everything up to the bracket, including
+//     spaces. A line with anything else after the bracket is not a section header,
+//     and the section before it continues.
+//   - "key = value" is split at the first " = ", so that a key may contain "=" (as the
 //     base64 key ids of [jwt_keys] do); a line without one is split at the first "=".
-//   - Keys and values are what is left after spaces and tabs are trimmed. Case
-//     counts. Quotes, backslashes, % and $ mean themselves.
-//   - A key without a value is not set, it does not become empty.
-//   - Of a key that is set twice, the last one holds; both are returned here.
+//   - Spaces and tabs around keys and values are trimmed. Case counts. Quotes,
+//     backslashes, % and $ have no special meaning.
+//   - A key without a value is ignored.
+//   - The last of several values with one key counts; all are returned here.
 //
-// The lines that CouchDB silently skips come back as remarks.
+// The lines that CouchDB silently ignores are returned as remarks.
 func parseINI(data string) ([]entry, []remark) {
 	var (
 		entries []entry
@@ -61,7 +60,7 @@ func parseINI(data string) ([]entry, []remark) {
 			}
 			section = name
 		case section == "":
-			skip(line, "ignored: it stands before the first section")
+			skip(line, "ignored: it is before the first section")
 		default:
 			key, value, ok := splitSetting(text)
 			switch {
@@ -77,7 +76,8 @@ func parseINI(data string) ([]entry, []remark) {
 	return entries, remarks
 }
 
-// maxShownSection is how many bytes a remark shows of a section's name: a file may have many remarks.
+// maxShownSection is the most bytes of a section's name in a remark, because a file may have many
+// remarks.
 const maxShownSection = 100
 
 func stillIn(section string) string {
@@ -87,7 +87,7 @@ func stillIn(section string) string {
 	if len(section) > maxShownSection {
 		section = strings.ToValidUTF8(section[:maxShownSection], "") + "..."
 	}
-	return "; what follows still belongs to [" + section + "]"
+	return "; the next settings still belong to [" + section + "]"
 }
 
 // stripComment returns a line without its comment and the blanks around it.
@@ -104,7 +104,7 @@ func stripComment(line string) string {
 	return line
 }
 
-// splitSetting splits "key = value" or "key=value"; ok is false without an "=".
+// splitSetting splits "key = value" or "key=value"; ok is false if there is no "=".
 func splitSetting(line string) (key, value string, ok bool) {
 	key, value, ok = strings.Cut(line, " = ")
 	if !ok {
@@ -115,11 +115,11 @@ func splitSetting(line string) (key, value string, ok bool) {
 
 func trimBlanks(s string) string { return strings.Trim(s, " \t") }
 
-// formatSetting returns the line that parseINI reads as this key and this text, and
-// false when there is none (a text with a line break in it, or with " ;").
+// formatSetting returns a line that parseINI parses to this key and text, and false if there is
+// none (for a text with a line break or " ;" in it).
 func formatSetting(key, text string) (string, bool) {
 	want := []entry{{section: "s", key: key, text: text, line: 2}}
-	for _, delimiter := range []string{" = ", "="} { // the second for a text that starts with ;
+	for _, delimiter := range []string{" = ", "="} { // the second is for a text that starts with ;
 		line := key + delimiter + text
 		if got, _ := parseINI("[s]\n" + line); slices.Equal(got, want) {
 			return line, true

@@ -33,7 +33,7 @@ func TestParseINIDialect(t *testing.T) {
 			{"a", "k", `"v"`, 2}, {"a", "l", "'v'", 3}, {"a", "m", "`v`", 4}, {"a", "n", `"""v`, 5},
 		}},
 		{"backslash at the end", "[a]\nk = v\\\nl = w\\n", []entry{{"a", "k", `v\`, 2}, {"a", "l", `w\n`, 3}}},
-		{"nothing is interpolated", "[a]\nk = %(l)s ${l} $l", []entry{{"a", "k", "%(l)s ${l} $l", 2}}},
+		{"no interpolation", "[a]\nk = %(l)s ${l} $l", []entry{{"a", "k", "%(l)s ${l} $l", 2}}},
 		{"Erlang terms", "[a]\nk = [{keepalive, true}, {nodelay, false}]", []entry{
 			{"a", "k", "[{keepalive, true}, {nodelay, false}]", 2},
 		}},
@@ -47,7 +47,7 @@ func TestParseINIDialect(t *testing.T) {
 		{"a database's name as a key", "[replicator.shares]\nhigh/_replicator = 200\nwww.example.com:80 = /db", []entry{
 			{"replicator.shares", "high/_replicator", "200", 2}, {"replicator.shares", "www.example.com:80", "/db", 3},
 		}},
-		{"keys that mean something elsewhere", "[a]\n- = 1\nexport k = 2\n\"q\" = 3", []entry{
+		{"keys that are special in other dialects", "[a]\n- = 1\nexport k = 2\n\"q\" = 3", []entry{
 			{"a", "-", "1", 2}, {"a", "export k", "2", 3}, {"a", `"q"`, "3", 4},
 		}},
 
@@ -80,9 +80,9 @@ func TestParseINIRemarks(t *testing.T) {
 		{"no key", "[a]\n= v", 0, 2, "not a section, a setting"},
 		{"no value", "[a]\nk =", 0, 2, "no value"},
 		{"only a comment for a value", "[a]\nk = ; v", 0, 2, "no value"},
-		{"empty header", "[a]\n[]\nk = v", 1, 2, "still belongs to [a]"},
-		{"open header", "[a]\n[b\nk = v", 1, 2, "still belongs to [a]"},
-		{"header with a tail", "[a]\n[b];c\nk = v", 1, 2, "still belongs to [a]"},
+		{"empty header", "[a]\n[]\nk = v", 1, 2, "still belong to [a]"},
+		{"open header", "[a]\n[b\nk = v", 1, 2, "still belong to [a]"},
+		{"header with a tail", "[a]\n[b];c\nk = v", 1, 2, "still belong to [a]"},
 		{"header with a tail, first", "[b] c\n", 0, 1, "form [name]"},
 	}
 	for _, tt := range tests {

@@ -13,16 +13,17 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// kind is what a setting may be: how its text becomes a T, and the same in words,
-// which complete the sentence "it must be ...".
+// kind is the type of a setting: it parses the setting's text, and want describes the allowed
+// values, completing "it must be ...".
 type kind[T any] struct {
 	want  string
+	unit  string // of a number, in the plural; empty for a plain count and for what is no number
 	parse func(text string) (T, bool)
-	// wrong, if not nil, returns the part of a text that is refused which is at fault.
+	// wrong, if not nil, returns the invalid part of a refused text.
 	wrong func(text string) string
 }
 
-// whole is a whole number from low to high, in decimal.
+// whole accepts a whole number from low to high, in decimal.
 func whole[T int | int64](low, high T) kind[T] {
 	return kind[T]{
 		want: fmt.Sprintf("a whole number from %d to %d", low, high),
@@ -33,7 +34,7 @@ func whole[T int | int64](low, high T) kind[T] {
 	}
 }
 
-// decimal is a number from low to high, with or without a fraction.
+// decimal accepts a number from low to high, with or without a fraction.
 func decimal(low, high float64) kind[float64] {
 	return kind[float64]{
 		want: fmt.Sprintf("a number from %g to %g, such as %g", low, high, (low+high)/2),
@@ -45,18 +46,19 @@ func decimal(low, high float64) kind[float64] {
 	}
 }
 
-// wholeBytes is a size from low to high, in bytes.
+// wholeBytes accepts a size in bytes from low to high.
 func wholeBytes(low, high int64) kind[int64] {
 	k := whole(low, high)
-	k.want = fmt.Sprintf("a whole number of bytes from %d to %d", low, high)
+	k.want, k.unit = fmt.Sprintf("a whole number of bytes from %d to %d", low, high), "bytes"
 	return k
 }
 
-// bytesOrInfinity is a size in bytes, or CouchDB's word for any.
+// bytesOrInfinity accepts a size in bytes, or infinity, which is math.MaxInt64.
 func bytesOrInfinity() kind[int64] {
 	number := wholeBytes(1, math.MaxInt64)
 	return kind[int64]{
 		want: number.want + ", or infinity",
+		unit: number.unit,
 		parse: func(text string) (int64, bool) {
 			if text == "infinity" {
 				return math.MaxInt64, true
@@ -74,11 +76,12 @@ func seconds(low, high time.Duration) kind[time.Duration] {
 	return duration(time.Second, "seconds", low, high)
 }
 
-// duration is a time from low to high, written as a whole number of units.
+// duration accepts a time from low to high, as a whole number of units.
 func duration(unit time.Duration, name string, low, high time.Duration) kind[time.Duration] {
 	number := whole(int64(low/unit), int64(high/unit))
 	return kind[time.Duration]{
 		want: fmt.Sprintf("a whole number of %s from %d to %d", name, low/unit, high/unit),
+		unit: name,
 		parse: func(text string) (time.Duration, bool) {
 			n, ok := number.parse(text)
 			return time.Duration(n) * unit, ok
@@ -86,11 +89,12 @@ func duration(unit time.Duration, name string, low, high time.Duration) kind[tim
 	}
 }
 
-// millisecondsOrInfinity is a time, or CouchDB's word for any, which is 0.
+// millisecondsOrInfinity accepts a time in milliseconds, or infinity, which is 0.
 func millisecondsOrInfinity(low, high time.Duration) kind[time.Duration] {
 	number := milliseconds(low, high)
 	return kind[time.Duration]{
 		want: number.want + ", or infinity",
+		unit: number.unit,
 		parse: func(text string) (time.Duration, bool) {
 			if text == "infinity" {
 				return 0, true
@@ -100,17 +104,15 @@ func millisecondsOrInfinity(low, high time.Duration) kind[time.Duration] {
 	}
 }
 
-// authPlugins is CouchDB's list of modules that authenticate at endpoints, of which there are two. They
-// are asked in their order, and the second one takes on everything.
+// authPlugins accepts CouchDB's list of authentication plugins. There are two. They are tried in
+// order, and the second one accepts everything. The value reports whether the session plugin
+// comes first.
 func authPlugins() kind[bool] {
 	const session, noop = "couch_replicator_auth_session", "couch_replicator_auth_noop"
 	return kind[bool]{
 		want: session + "," + noop + ", or " + noop + " alone",
 		parse: func(text string) (bool, bool) {
-			var list []string
-			for item := range strings.SplitSeq(text, ",") {
-				list = append(list, trimBlanks(item))
-			}
+			list := items(text)
 			return list[0] == session, slices.Equal(list, []string{session, noop}) || slices.Equal(list, []string{noop})
 		},
 	}
@@ -123,10 +125,10 @@ func boolean() kind[bool] {
 	}
 }
 
-// ipAddress is an IP address, or CouchDB's word for all of them.
+// ipAddress accepts an IP address, or any for all addresses.
 func ipAddress() kind[netip.Addr] {
 	return kind[netip.Addr]{
-		want: "an IP address such as 127.0.0.1 or ::1, or any for all of this machine's",
+		want: "an IP address such as 127.0.0.1 or ::1, or any for all addresses of this machine",
 		parse: func(text string) (netip.Addr, bool) {
 			if text == "any" {
 				return netip.IPv6Unspecified(), true
@@ -137,8 +139,7 @@ func ipAddress() kind[netip.Addr] {
 	}
 }
 
-// storeURL is the URL of a store. Which engines there are is not known here: that
-// depends on the binary, and opening the store says what is missing.
+// storeURL accepts the URL of a store. It does not check the engine: opening the store does.
 func storeURL() kind[string] {
 	return kind[string]{
 		want: "a URL such as pebble:///var/lib/settee, pebble:./data, " +
@@ -150,10 +151,10 @@ func storeURL() kind[string] {
 	}
 }
 
-// identifier is printable ASCII without spaces, or nothing.
+// identifier accepts printable ASCII without spaces, or nothing.
 func identifier(most int) kind[string] {
 	return kind[string]{
-		want: fmt.Sprintf("at most %d letters, digits or punctuation marks of ASCII, without spaces", most),
+		want: fmt.Sprintf("at most %d ASCII letters, digits or punctuation marks, without spaces", most),
 		parse: func(text string) (string, bool) {
 			foreign := strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' })
 			return text, len(text) <= most && !foreign
@@ -161,28 +162,22 @@ func identifier(most int) kind[string] {
 	}
 }
 
-// protocols is a list of URL schemes from those allowed, separated by commas. The
-// result is in the order of the text, in lower case, each scheme once.
+// protocols accepts a list of the allowed words, separated by commas. The value is in the order
+// of the text, in lower case, without duplicates.
 func protocols(allowed ...string) kind[[]string] {
-	return kind[[]string]{
-		want: "one or more of " + strings.Join(allowed, ", ") + ", separated by commas",
-		parse: func(text string) ([]string, bool) {
-			var list []string
-			for item := range strings.SplitSeq(strings.ToLower(text), ",") {
-				item = trimBlanks(item)
-				if !slices.Contains(allowed, item) {
-					return nil, false
-				}
-				if !slices.Contains(list, item) {
-					list = append(list, item)
+	return list("one or more of "+strings.Join(allowed, ", ")+", separated by commas",
+		func(text string) (unique []string) {
+			for _, item := range items(strings.ToLower(text)) {
+				if !slices.Contains(unique, item) {
+					unique = append(unique, item)
 				}
 			}
-			return list, true
+			return unique
 		},
-	}
+		func(item string) (string, bool) { return item, slices.Contains(allowed, item) })
 }
 
-// logLevel is one of CouchDB's log levels by any of its names or by its number.
+// logLevel accepts one of CouchDB's log levels, by name or number.
 func logLevel() kind[zerolog.Level] {
 	return kind[zerolog.Level]{
 		want: "debug, info, notice, warning, error, critical, alert, emergency or none",

@@ -15,47 +15,44 @@ import (
 )
 
 const (
-	// reread is how long a watch is relied upon.
-	reread = 30 * time.Second
-	// firstPause and longestPause are between readings of a store that fails.
+	// firstPause and longestPause bound the pauses between readings of a store that fails.
 	firstPause   = time.Second
 	longestPause = 30 * time.Second
 )
 
-// LiveOptions say where a configuration that changes comes from.
+// LiveOptions are the options of OpenLive.
 type LiveOptions struct {
-	// Store is below which prefix of which store its layer is.
+	// Store and Prefix are where the store's layer is.
 	Store  kv.Database
 	Prefix []byte
-	// Sealer is of the secrets that the store has. Default: none.
+	// Sealer seals the secrets in the store. Default: none.
 	Sealer kv.Sealer
-	// Files are those that Reload reads: the ones given to Load.
+	// Files are the files that Reload reads, as given to Load.
 	Files []string
-	// Log gets what changes, with secrets masked, and what the store has to no effect.
+	// Log gets changes, with secrets masked, and warnings about stored values without effect.
 	Log zerolog.Logger
 }
 
-// Live is the configuration of a node that runs: what Load has read, the layer of the
-// store, which may change at any time, and the files, which may be read again. It is safe
-// for concurrent use.
+// Live is the configuration of a running node: what Load has read, the layer of the store, which
+// may change at any time, and the files, which may be read again. It is safe for concurrent use.
 type Live struct {
 	storage storage
 	files   []string
 	log     zerolog.Logger
-	started *Config // what the node began with
+	started *Config // as the node started with it
 
 	current atomic.Pointer[Config]
-	reloads atomic.Int64 // how many readings of the files have begun
+	reloads atomic.Int64 // the number of started reloads
 
-	mu       sync.Mutex       // guards what follows; never held during I/O
+	mu       sync.Mutex       // guards the fields below; never held during I/O
 	own      *Config          // without the layer of the store
 	stored   stored           // the latest
-	reloaded int64            // which reading of the files is in own
+	reloaded int64            // the reload that own is from
 	warned   map[Warning]bool // about the layer of the store
 	changed  chan struct{}
 }
 
-// OpenLive reads the layer of the store into what Load has read. Run keeps it up to date.
+// OpenLive adds the layer of the store to cfg. Run keeps it up to date.
 func OpenLive(ctx context.Context, cfg *Config, opts LiveOptions) (*Live, error) {
 	l := &Live{
 		storage: newStorage(opts.Store, opts.Prefix, opts.Sealer), files: slices.Clone(opts.Files), log: opts.Log,
@@ -72,8 +69,7 @@ func OpenLive(ctx context.Context, cfg *Config, opts LiveOptions) (*Live, error)
 	return l, nil
 }
 
-// renew notes what there is to warn of in the layer of the store, and returns what was not
-// known before.
+// renew records the warnings about the layer of the store, and returns the new ones.
 func (l *Live) renew(warnings []Warning) (fresh []Warning) {
 	known := l.warned
 	l.warned = make(map[Warning]bool, len(warnings))
@@ -92,22 +88,22 @@ func (l *Live) warn(warnings []Warning) {
 	}
 }
 
-// Current returns the configuration as it is now. Who needs several settings reads them
-// from one, so as never to see half of a change.
+// Current returns the current configuration. Read settings that belong together from one Config,
+// so that you never see half of a change.
 func (l *Live) Current() *Config { return l.current.Load() }
 
-// Changed returns a channel that is closed when Current changes the next time. Who takes
-// it before calling Current misses no change.
+// Changed returns a channel that is closed at the next change of Current. Call it before Current
+// to miss no change.
 func (l *Live) Changed() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.changed
 }
 
-// Run follows the store until ctx ends, and returns ctx's error then, or kv.ErrClosed when
-// the store was closed. A change that any node makes is taken in within about a second. A
-// store that cannot be read leaves the configuration as it is, and is read again, after
-// half a minute at most.
+// Run follows the store until ctx ends, and then returns ctx's error, or until the store is
+// closed, and then returns kv.ErrClosed. A change by any node is applied within about a second.
+// While the store cannot be read the configuration stays as it is, and Run tries again at least
+// every half minute.
 func (l *Live) Run(ctx context.Context) error {
 	pause := firstPause
 	for {
@@ -118,42 +114,19 @@ func (l *Live) Run(ctx context.Context) error {
 		case errors.Is(err, kv.ErrClosed):
 			return err
 		case err != nil:
-			l.log.Error().Err(err).Msg("the configuration in the store could not be read, and is read again")
-			sleep(ctx, pause)
+			l.log.Error().Err(err).Msg("the configuration in the store could not be read: trying again")
+			kv.Sleep(ctx, pause)
 			pause = min(2*pause, longestPause)
 			continue
 		}
 		pause = firstPause
 		l.take(found)
-		if await(ctx, watch) != nil {
-			sleep(ctx, firstPause) // a watch that cannot be had is made up for
-		}
+		kv.AwaitChange(ctx, watch, kv.AwaitOptions{})
 	}
 }
 
-// await waits for a watch, for as long as it is relied upon.
-func await(ctx context.Context, watch kv.Watch) error {
-	defer watch.Cancel()
-	waiting, cancel := context.WithTimeout(ctx, reread)
-	defer cancel()
-	err := watch.Wait(waiting)
-	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		return nil
-	}
-	return err
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
-
-// Reload reads the node's own files again. The error joins all that is wrong with them, as
-// Load's does, and leaves the configuration as it is.
+// Reload reads the node's files again. The error joins everything that is wrong with them, as Load's
+// does; then the configuration stays as it is.
 func (l *Live) Reload() error {
 	reading := l.reloads.Add(1)
 	layers, warnings, err := ReadFiles(l.files)
@@ -162,7 +135,7 @@ func (l *Live) Reload() error {
 		return err
 	}
 	taken := l.update(func() bool {
-		if reading < l.reloaded { // a later reading was faster
+		if reading < l.reloaded { // a later reload has finished already
 			return false
 		}
 		l.own, l.reloaded = own, reading
@@ -175,7 +148,7 @@ func (l *Live) Reload() error {
 	for _, d := range l.started.differences(own) {
 		if d.atStart {
 			l.log.Warn().Stringer("setting", d.name).Str("from", d.from).
-				Msg("the setting has another value than at the start, which counts when the node starts again")
+				Msg("the setting has changed since the node started: the new value takes effect when the node restarts")
 		}
 	}
 	return nil
@@ -188,7 +161,7 @@ func (l *Live) without() *Config {
 	return l.own
 }
 
-// take takes in what the store has, unless something later is known.
+// take applies what was read from the store, unless it is older than what is known.
 func (l *Live) take(found stored) {
 	l.update(func() bool {
 		if found.version <= l.stored.version {
@@ -200,8 +173,7 @@ func (l *Live) take(found stored) {
 	})
 }
 
-// update makes the current configuration anew, if prepare says that what it is made of has
-// changed.
+// update builds the current configuration again, if prepare reports that its parts have changed.
 func (l *Live) update(prepare func() bool) bool {
 	l.mu.Lock()
 	if !prepare() {
@@ -224,17 +196,16 @@ func (l *Live) update(prepare func() bool) bool {
 	return true
 }
 
-// note says of a value that was put into the store if something else beats it here.
+// note logs a warning if a value that was stored is overridden on this node.
 func (l *Live) note(v Value) {
 	if from := l.Current().from(v.name()); v.Text != "" && from != OriginStore.String() {
 		l.log.Warn().Stringer("setting", v.name()).Str("from", from).
-			Msg("what was put into the store does not count on this node, whose own value is stronger")
+			Msg("the stored value has no effect on this node, because the value of another origin overrides it")
 	}
 }
 
-// SetFirst puts a value into the store unless it has one in that section already: of several
-// nodes that do it at the same time, one does. It reports whether it was this one. The error is
-// one of Set's.
+// SetFirst stores a value unless its section has one in the store, and reports whether it did. If
+// several nodes call it at the same time, one of them succeeds. Its errors are those of Set.
 func (l *Live) SetFirst(ctx context.Context, section, key, text string) (first bool, err error) {
 	first, err = write(ctx, &l.storage, func(rows Layer) (Layer, bool, error) {
 		if slices.ContainsFunc(rows, func(row Value) bool { return row.Section == section }) {
@@ -254,7 +225,8 @@ func (l *Live) SetFirst(ctx context.Context, section, key, text string) (first b
 	return first, nil
 }
 
-// Replace changes a value in the store if its text is still was, and reports whether it did. The error is one of Set's.
+// Replace stores a value if the stored text is was, and reports whether it did. Its errors are
+// those of Set.
 func (l *Live) Replace(ctx context.Context, section, key, was, text string) (replaced bool, err error) {
 	v := Value{section, key, text, OriginStore.String()}
 	replaced, err = write(ctx, &l.storage, func(rows Layer) (Layer, bool, error) {

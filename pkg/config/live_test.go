@@ -16,38 +16,19 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"settee/internal/bubbletest"
 	"settee/internal/logtest"
 	"settee/pkg/config"
 	"settee/pkg/kv"
+	"settee/pkg/kv/enginetest"
 	"settee/pkg/kv/faultkv"
-	"settee/pkg/kv/kvtest"
 	"settee/pkg/kv/memkv"
 	"settee/pkg/tuple"
 )
 
 var layerPrefix = []byte("config/")
 
-func memory(t *testing.T) kv.Database {
-	t.Helper()
-	db, err := memkv.Open(memkv.Options{})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	return db
-}
-
-// onEngines runs a test in memory, and on FoundationDB if there is one to test with.
-func onEngines(t *testing.T, test func(t *testing.T, db kv.Database)) {
-	t.Parallel()
-	t.Run("memkv", func(t *testing.T) {
-		t.Parallel()
-		test(t, memory(t))
-	})
-	if db, ok := kvtest.Cluster(t); ok {
-		t.Run("fdbkv", func(t *testing.T) { test(t, db) })
-	}
-}
-
-// node is a node's configuration.
+// node is the configuration of a node.
 type node struct {
 	*testing.T
 	*config.Live
@@ -66,7 +47,7 @@ func open(t *testing.T, db kv.Database, o config.Options) *node {
 	return n
 }
 
-// follow has the node follow the store until the test ends.
+// follow makes the node follow the store until the test ends.
 func (n *node) follow() {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -77,7 +58,7 @@ func (n *node) follow() {
 	})
 }
 
-// await returns when the current configuration has what is wanted.
+// await waits until the current configuration has the wanted value.
 func (n *node) await(wanted func(*config.Config) bool) {
 	n.Helper()
 	for {
@@ -88,7 +69,7 @@ func (n *node) await(wanted func(*config.Config) bool) {
 		select {
 		case <-changed:
 		case <-n.Context().Done():
-			require.Fail(n, "the configuration has not become what it should")
+			require.Fail(n, "the configuration did not change as expected")
 		}
 	}
 }
@@ -115,20 +96,20 @@ func hasJobs(want int) func(*config.Config) bool {
 }
 
 func TestSetReachesOtherNodes(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		one, other := open(t, db, config.Options{}), open(t, db, config.Options{})
 		other.follow()
 		first := other.Current()
 
 		require.Equal(t, "500", one.set("replicator", "max_jobs", "7"), "the default")
-		require.Equal(t, 7, config.MaxJobs.Get(one.Current()), "at once where it was set")
+		require.Equal(t, 7, config.MaxJobs.Get(one.Current()), "at once on the node that set it")
 		other.await(hasJobs(7))
 		require.Equal(t, "store", config.MaxJobs.From(other.Current()))
 		require.Equal(t, 500, config.MaxJobs.Get(first), "a Config does not change")
 
 		require.Equal(t, "7", one.set("replicator", "max_jobs", "8"))
 		other.await(hasJobs(8))
-		require.Empty(t, one.set("replicator.shares", "a/_replicator", "200"), "there was none")
+		require.Empty(t, one.set("replicator.shares", "a/_replicator", "200"), "there was no value")
 		other.await(func(c *config.Config) bool { return config.Shares.Get(c)["a/_replicator"] == 200 })
 
 		old, err := one.Delete(t.Context(), "replicator", "max_jobs")
@@ -139,23 +120,23 @@ func TestSetReachesOtherNodes(t *testing.T) {
 		require.ErrorIs(t, err, config.ErrNotSet)
 
 		late := open(t, db, config.Options{})
-		require.Equal(t, map[string]int{"a/_replicator": 200}, config.Shares.Get(late.Current()), "what was set stays")
+		require.Equal(t, map[string]int{"a/_replicator": 200}, config.Shares.Get(late.Current()), "the value stays")
 		require.Contains(t, other.log.String(), `"setting":"[replicator] max_jobs","value":"7","was":"500","from":"store"`)
 	})
 }
 
-func TestSetEmptyGivesUpWhatTheStoreHas(t *testing.T) {
+func TestSetEmptyRemovesTheStoredValue(t *testing.T) {
 	t.Parallel()
-	n := open(t, memory(t), config.Options{Flags: []string{"log/level=error"}})
+	n := open(t, enginetest.Memory(t), config.Options{Flags: []string{"log/level=error"}})
 	n.set("replicator", "max_jobs", "7")
 	require.Equal(t, "7", n.set("replicator", "max_jobs", ""))
-	require.Equal(t, "500", n.set("replicator", "max_jobs", ""), "nothing is left to give up")
+	require.Equal(t, "500", n.set("replicator", "max_jobs", ""), "there is no value left to remove")
 	require.Equal(t, 500, config.MaxJobs.Get(n.Current()))
 }
 
-func TestOneSpellingMakesWayForAnother(t *testing.T) {
+func TestSetReplacesOtherSpellings(t *testing.T) {
 	t.Parallel()
-	n := open(t, memory(t), config.Options{})
+	n := open(t, enginetest.Memory(t), config.Options{})
 	n.set("replicator", "interval", "60000")
 	require.Equal(t, "60000", n.shown("replicator", "interval"))
 	require.Empty(t, n.set("replicator", "interval_sec", "5"))
@@ -167,8 +148,8 @@ func TestOneSpellingMakesWayForAnother(t *testing.T) {
 
 func TestRefusals(t *testing.T) {
 	t.Parallel()
-	n := open(t, memory(t), config.Options{Flags: []string{"replicator/max_backoff_penalty_sec=1000"}})
-	const atStart = "it counts when a node starts"
+	n := open(t, enginetest.Memory(t), config.Options{Flags: []string{"replicator/max_backoff_penalty_sec=1000"}})
+	const atStart = "it is read only when a node starts"
 	for _, tt := range []struct{ section, key, text, reason string }{
 		{"replicator", "max_jobs", "many", `[replicator] max_jobs (request): "many" is refused: it must be a whole number from 0`},
 		{"replicator", "usage_coeff", "2", "it must be a number from 0 to 1"},
@@ -180,8 +161,8 @@ func TestRefusals(t *testing.T) {
 		{"chttpd", "port", "1", atStart},
 		{"chttpd", "bind_address", "::", atStart},
 		{"couchdb", "uuid", "1", atStart},
-		{"admins", "root", "hunter2", "[admins] root: the store has hashed passwords only"},
-		{"chttpd_auth", "proxy_use_secret", "hunter2", "a secret that has no effect is not stored: there is no proxy authentication"},
+		{"admins", "root", "hunter2", "[admins] root: the store accepts only hashed passwords"},
+		{"chttpd_auth", "proxy_use_secret", "hunter2", "a secret that has no effect is not stored: proxy authentication is not supported"},
 		{"other", "password", "hunter2", "a secret that has no effect is not stored"},
 		{"replicator", "min_backoff_penalty_sec", "1001", "which is more than [replicator] max_backoff_penalty_sec, 1000 (--set)"},
 		{"replicator", "startup_jitter", "1\n2", "one line"},
@@ -208,9 +189,9 @@ func TestRefusals(t *testing.T) {
 	require.Equal(t, new(config.Config).Shown()["log"], n.Current().Shown()["log"])
 }
 
-func TestWhatSetteeDoesNotUseIsKept(t *testing.T) {
+func TestUnusedSettingsAreKept(t *testing.T) {
 	t.Parallel()
-	n := open(t, memory(t), config.Options{})
+	n := open(t, enginetest.Memory(t), config.Options{})
 	for _, v := range []config.Value{
 		{Section: "replicator", Key: "startup_jitter", Text: "5000"},
 		{Section: "couchdb", Key: "max_dbs_open", Text: "100"},
@@ -228,18 +209,18 @@ func TestWhatSetteeDoesNotUseIsKept(t *testing.T) {
 	require.NotContains(t, n.log.String(), "hunter2")
 }
 
-func TestAnOwnValueThatIsStronger(t *testing.T) {
+func TestOverriddenStoredValue(t *testing.T) {
 	t.Parallel()
-	n := open(t, memory(t), config.Options{Flags: []string{"replicator/interval_sec=5"}})
-	require.Empty(t, n.set("replicator", "interval", "60000"), "the other spelling holds")
+	n := open(t, enginetest.Memory(t), config.Options{Flags: []string{"replicator/interval_sec=5"}})
+	require.Empty(t, n.set("replicator", "interval", "60000"), "the other spelling is in effect")
 	require.Equal(t, 5*time.Second, config.Interval.Get(n.Current()))
 	require.Contains(t, n.log.String(), `"setting":"[replicator] interval","from":"--set",`)
-	require.Contains(t, n.log.String(), "does not count on this node")
+	require.Contains(t, n.log.String(), "has no effect on this node")
 }
 
 func TestContradictionsInTheStore(t *testing.T) {
 	t.Parallel()
-	db := memory(t)
+	db := enginetest.Memory(t)
 	n := open(t, db, config.Options{})
 	n.set("replicator", "max_backoff_penalty_sec", "400000")
 	n.set("replicator", "min_backoff_penalty_sec", "300000")
@@ -248,7 +229,7 @@ func TestContradictionsInTheStore(t *testing.T) {
 	require.ErrorAs(t, err, &refused)
 	require.Contains(t, refused.Reason, "min_backoff_penalty_sec is 300000 (store), which is more than [replicator] max_backoff_penalty_sec, 172800 (default)")
 
-	// To a node with other files it is one, and that node goes on with what it has.
+	// It contradicts the files of another node, which keeps running with its own values.
 	path := file(t, "local.ini", "[replicator]\nmax_jobs = 3")
 	other := open(t, db, config.Options{Files: []string{path}, Flags: []string{"replicator/max_backoff_penalty_sec=100"}})
 	require.Equal(t, 32*time.Second, config.MinBackoffPenalty.Get(other.Current()))
@@ -262,10 +243,10 @@ func TestContradictionsInTheStore(t *testing.T) {
 	require.Equal(t, 9, config.MaxJobs.Get(other.Current()))
 }
 
-// What another version of settee has put into the store is left out, and the rest counts.
+// Values stored by another version of settee are ignored, and the others apply.
 func TestUnusableRowsAreIgnored(t *testing.T) {
 	t.Parallel()
-	db := memory(t)
+	db := enginetest.Memory(t)
 	n := open(t, db, config.Options{})
 	n.follow()
 	space := tuple.SubspaceFromBytes(layerPrefix)
@@ -291,14 +272,14 @@ func TestUnusableRowsAreIgnored(t *testing.T) {
 		require.Equal(t, "pebble:./data", config.Store.Get(c))
 		require.Equal(t, zerolog.DebugLevel, config.LogLevel.Get(c))
 	}
-	require.Eventually(t, func() bool { // it is said after the values are in force
+	require.Eventually(t, func() bool { // the warning follows the change
 		said := n.log.String()
 		return strings.Contains(said, "[replicator] max_jobs, store: ignored: it must be a whole number") &&
 			strings.Contains(said, "[settee] store, store: ignored: ")
 	}, time.Minute, time.Millisecond)
 
-	// They can be replaced, and taken out.
-	require.Equal(t, "500", n.set("replicator", "max_jobs", "5"), "what held, not what lay there")
+	// They can be replaced and removed.
+	require.Equal(t, "500", n.set("replicator", "max_jobs", "5"), "the text in effect, not the stored one")
 	for _, key := range []string{"of_the_future", "max_jobs"} {
 		_, err := n.Delete(t.Context(), "replicator", key)
 		require.NoError(t, err)
@@ -308,9 +289,9 @@ func TestUnusableRowsAreIgnored(t *testing.T) {
 	require.Equal(t, "mem:", old)
 }
 
-func TestTheStoreTakesOnlySoMuch(t *testing.T) {
+func TestStoreLimits(t *testing.T) {
 	t.Parallel()
-	db := memory(t)
+	db := enginetest.Memory(t)
 	long := strings.Repeat("x", 10_000)
 	require.NoError(t, db.Transact(t.Context(), func(tx kv.Transaction) error {
 		for i := range 99 {
@@ -325,10 +306,10 @@ func TestTheStoreTakesOnlySoMuch(t *testing.T) {
 	n.refused("vendor", "98", long, "the store takes 1000000 bytes")
 }
 
-// Every commit is made, and reported as unknown once: each answer is still the right one.
+// Every commit succeeds and is reported as unknown once: each answer is still right.
 func TestUnknownResults(t *testing.T) {
 	t.Parallel()
-	n := open(t, faultkv.Wrap(memory(t), faultkv.Options{Script: faultkv.UnknownOnce}), config.Options{})
+	n := open(t, enginetest.UnknownOnce(enginetest.Memory(t)), config.Options{})
 	require.Equal(t, "500", n.set("replicator", "max_jobs", "7"))
 	require.Equal(t, "7", n.set("replicator", "max_jobs", "8"))
 	require.Equal(t, "8", n.set("replicator", "max_jobs", "8"))
@@ -340,10 +321,10 @@ func TestUnknownResults(t *testing.T) {
 	n.refused("replicator", "max_jobs", "many", "it must be")
 }
 
-// Others change the value between a commit and the discovery that it was made.
-func TestAnUnknownResultIsFoundBehindOthers(t *testing.T) {
+// Other changes follow between a commit and the discovery that it was made.
+func TestUnknownResultFollowedByOtherChanges(t *testing.T) {
 	t.Parallel()
-	db := memory(t)
+	db := enginetest.Memory(t)
 	one := open(t, db, config.Options{})
 	var once sync.Once
 	other := open(t, faultkv.Wrap(db, faultkv.Options{Script: func(c faultkv.Call) faultkv.Fault {
@@ -359,11 +340,11 @@ func TestAnUnknownResultIsFoundBehindOthers(t *testing.T) {
 	require.Equal(t, 9, config.MaxJobs.Get(other.Current()), "it is not written twice")
 }
 
-// Sets from several nodes, with faults, are one after the other: each answers the value of
-// the one before it.
+// Concurrent Sets from several nodes, with faults, are serializable: each returns the value of
+// the one before.
 func TestConcurrentSets(t *testing.T) {
 	t.Parallel()
-	db := memory(t)
+	db := enginetest.Memory(t)
 	var mu sync.Mutex
 	after := map[string]string{} // the value that replaced a value
 	var setting sync.WaitGroup
@@ -399,7 +380,7 @@ func TestConcurrentSets(t *testing.T) {
 func TestReload(t *testing.T) {
 	t.Parallel()
 	path := file(t, "local.ini", "[replicator]\nmax_jobs = 3\n[chttpd]\nport = 1")
-	n := open(t, memory(t), config.Options{Files: []string{path}, Flags: []string{"log/level=error"}})
+	n := open(t, enginetest.Memory(t), config.Options{Files: []string{path}, Flags: []string{"log/level=error"}})
 	n.set("replicator", "max_history", "20")
 
 	write := func(text string) { require.NoError(t, os.WriteFile(path, []byte(text), 0o600)) }
@@ -409,11 +390,11 @@ func TestReload(t *testing.T) {
 	<-changed
 	require.Equal(t, 4, config.MaxJobs.Get(n.Current()))
 	require.Equal(t, path+":2", config.MaxJobs.From(n.Current()))
-	require.Equal(t, 20, config.MaxHistory.Get(n.Current()), "the store beats files")
-	require.Equal(t, zerolog.ErrorLevel, config.LogLevel.Get(n.Current()), "flags stay what they were")
+	require.Equal(t, 20, config.MaxHistory.Get(n.Current()), "the store overrides files")
+	require.Equal(t, zerolog.ErrorLevel, config.LogLevel.Get(n.Current()), "flags do not change")
 	require.Contains(t, n.log.String(), `"setting":"[replicator] max_jobs","value":"4","was":"3"`)
 	require.Contains(t, n.log.String(), "[replicator] max_jbos, "+path+":4: is not a setting")
-	require.Contains(t, n.log.String(), `"setting":"[chttpd] port","from":"`+path+`:8","message":"the setting has another value than at the start`)
+	require.Contains(t, n.log.String(), `"setting":"[chttpd] port","from":"`+path+`:8","message":"the setting has changed since the node started`)
 
 	before, changed := n.Current(), n.Changed()
 	write("[replicator]\nmax_jobs = x\nmax_history = y")
@@ -429,10 +410,10 @@ func TestReload(t *testing.T) {
 	}
 }
 
-func TestReloadsAtOnce(t *testing.T) {
+func TestConcurrentReloads(t *testing.T) {
 	t.Parallel()
 	path := file(t, "local.ini", "[replicator]\nmax_jobs = 3")
-	n := open(t, memory(t), config.Options{Files: []string{path}})
+	n := open(t, enginetest.Memory(t), config.Options{Files: []string{path}})
 	n.follow()
 	require.NoError(t, os.WriteFile(path, []byte("[replicator]\nmax_jobs = 4"), 0o600))
 	var reloading sync.WaitGroup
@@ -448,66 +429,39 @@ func TestReloadsAtOnce(t *testing.T) {
 	require.Len(t, config.Shares.Get(n.Current()), 8)
 }
 
-// unreliable is a store whose transactions fail while it is broken.
-type unreliable struct {
-	kv.Database
-	mu     sync.Mutex
-	broken error
-	calls  int
-}
-
-func (u *unreliable) breakWith(err error) (calls int) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.broken = err
-	return u.calls
-}
-
-func (u *unreliable) Transact(ctx context.Context, fn func(kv.Transaction) error) error {
-	u.mu.Lock()
-	err := u.broken
-	u.calls++
-	u.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	return u.Database.Transact(ctx, fn)
-}
-
-func TestAStoreThatFailsForAWhile(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		inner := memory(t)
-		db := &unreliable{Database: inner}
+func TestStoreThatFailsForAWhile(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
+		inner := enginetest.Memory(t)
+		db := enginetest.Control(inner)
 		n, other := open(t, db, config.Options{}), open(t, inner, config.Options{})
 		n.follow()
 		synctest.Wait()
-		began := db.breakWith(errors.New("no quorum"))
+		began := db.Transactions.Load()
+		db.Fail(errors.New("no quorum"))
 		other.set("replicator", "max_jobs", "7") // ends the watch
 		time.Sleep(10 * time.Minute)
+		synctest.Wait()
 		require.Equal(t, 500, config.MaxJobs.Get(n.Current()))
 		require.Contains(t, n.log.String(), "no quorum")
-		calls := db.breakWith(nil)
-		require.Less(t, calls-began, 30, "it is not asked all the time")
+		db.Fail(nil)
+		require.Less(t, db.Transactions.Load()-began, int64(30), "it is not read all the time")
 		time.Sleep(30 * time.Second)
+		synctest.Wait()
 		require.Equal(t, 7, config.MaxJobs.Get(n.Current()))
 
 		closed := open(t, db, config.Options{})
-		db.breakWith(kv.ErrClosed)
+		db.Fail(kv.ErrClosed)
 		require.ErrorIs(t, closed.Live.Run(t.Context()), kv.ErrClosed)
-		db.breakWith(nil)
+		db.Fail(nil)
 	})
 }
 
-// A watch may miss a change, or not be had at all.
-func TestWatchesThatAreNoUse(t *testing.T) {
+// A watch may miss a change, or be refused.
+func TestWatchesThatFail(t *testing.T) {
 	t.Parallel()
 	test := func(t *testing.T, opts memkv.Options, within time.Duration) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			inner, err := memkv.Open(opts)
-			require.NoError(t, err)
-			t.Cleanup(func() { require.NoError(t, inner.Close()) })
+		bubbletest.Test(t, func(t *testing.T) {
+			inner := enginetest.MemoryWith(t, opts)
 			db := faultkv.Wrap(inner, faultkv.Options{Script: func(c faultkv.Call) faultkv.Fault {
 				if c.Op == faultkv.Watch {
 					return faultkv.LostWatch
@@ -530,11 +484,11 @@ func TestWatchesThatAreNoUse(t *testing.T) {
 	t.Run("too many", func(t *testing.T) { test(t, memkv.Options{MaxWatches: 1}, time.Second) })
 }
 
-func TestAStoreThatCannotBeRead(t *testing.T) {
+func TestOpenLiveWithoutTheStore(t *testing.T) {
 	t.Parallel()
-	db := &unreliable{Database: memory(t)}
+	db := enginetest.Control(enginetest.Memory(t))
 	n := open(t, db, config.Options{})
-	db.breakWith(errors.New("no quorum"))
+	db.Fail(errors.New("no quorum"))
 	_, err := config.OpenLive(t.Context(), new(config.Config), config.LiveOptions{Store: db})
 	require.ErrorContains(t, err, "reading the configuration in the store: no quorum")
 	_, err = n.Set(t.Context(), "replicator", "max_jobs", "7")
@@ -555,15 +509,15 @@ func TestShown(t *testing.T) {
 	require.Equal(t, map[string]string{"root": "****"}, shown["admins"])
 	require.Equal(t, "****", shown["replicator"]["password"])
 	require.Equal(t, map[string]string{"url": "http://****@search.example.invalid:5987"}, shown["nouveau"])
-	require.NotContains(t, new(config.Config).Shown()["couchdb"], "uuid", "what is empty is left out")
+	require.NotContains(t, new(config.Config).Shown()["couchdb"], "uuid", "empty texts are left out")
 	require.NotContains(t, new(config.Config).Shown(), "replicator.shares")
 }
 
-// Of several nodes that make the first administrator one does.
+// If several nodes set the first administrator, one of them succeeds.
 func TestSetFirst(t *testing.T) {
 	t.Parallel()
 	const hashed = "-hashed-c88e9c67041a74e0357befdff93f87dde0904214,salt"
-	db := memory(t)
+	db := enginetest.Memory(t)
 	nodes := []*config.Live{open(t, db, config.Options{}).Live, open(t, db, config.Options{}).Live}
 	first := make([]bool, len(nodes))
 	var setting sync.WaitGroup
@@ -580,7 +534,7 @@ func TestSetFirst(t *testing.T) {
 	for _, node := range nodes {
 		require.Equal(t, want, config.Admins.Get(node.Current()))
 	}
-	_, err := open(t, memory(t), config.Options{}).SetFirst(t.Context(), "admins", "admin", "hunter2")
+	_, err := open(t, enginetest.Memory(t), config.Options{}).SetFirst(t.Context(), "admins", "admin", "hunter2")
 	var refused *config.RefusedError
 	require.ErrorAs(t, err, &refused)
 }

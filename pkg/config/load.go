@@ -8,27 +8,24 @@ import (
 	"strings"
 )
 
-// Options are the places that Load reads.
+// Options are the options of Load.
 type Options struct {
-	// Files are ini files, the strongest last. A directory stands for the files
-	// named *.ini in it, in the order of their names (CouchDB's local.d).
+	// Files are ini files, the strongest last. A directory means its files *.ini, sorted by name
+	// (CouchDB's local.d).
 	Files []string
-	// Environ is the environment as os.Environ returns it. COUCHDB_NODE_TYPE_<ROLE>
-	// is true or false and sets [node_types] <role> (RFC 013). COUCHDB_USER and
-	// COUCHDB_PASSWORD, if both are there, are an entry of [admins], as CouchDB's container
-	// images have it. Nothing else is read.
+	// Environ is the environment, in the form of os.Environ. COUCHDB_NODE_TYPE_<ROLE>, true or
+	// false, sets [node_types] <role> (RFC 013). COUCHDB_USER and COUCHDB_PASSWORD together set
+	// an entry of [admins], as in CouchDB's container images. Other variables are ignored.
 	Environ []string
-	// Flags are the values of --set: section/key=value.
+	// Flags are the values of --set, section/key=value.
 	Flags []string
-	// Store is the value of --store, or empty: the same as [settee] store among
-	// Flags, and stronger.
+	// Store is the value of --store, or empty. It overrides [settee] store in Flags.
 	Store string
 }
 
-// Load reads all places and returns the configuration that they make together. The
-// warnings are for the log of a node that starts. The error joins everything that
-// is wrong: files that cannot be read, flags without a name or a value, and what
-// With refuses.
+// Load reads all sources and returns the resulting configuration. The warnings are for the log.
+// The error joins all problems: files that cannot be read, malformed flags, and the errors of
+// With.
 func Load(o Options) (*Config, []Warning, error) {
 	files, warnings, err := ReadFiles(o.Files)
 	problems := []error{err}
@@ -39,7 +36,7 @@ func Load(o Options) (*Config, []Warning, error) {
 	cfg.layers[OriginFile] = files
 	cfg.layers[OriginEnvironment] = []Layer{environmentLayer(o.Environ)}
 	cfg.layers[OriginFlag] = []Layer{flags}
-	problems = append(problems, cfg.settle())
+	problems = append(problems, cfg.resolve())
 	if err := errors.Join(problems...); err != nil {
 		return nil, nil, err
 	}
@@ -49,10 +46,9 @@ func Load(o Options) (*Config, []Warning, error) {
 	return cfg, warnings, nil
 }
 
-// ReadFiles reads ini files, and the ini files of directories, into a layer each. A
-// node that is told to read its files again puts them in with With(OriginFile, ...).
-// The warnings are about lines that mean nothing; the error joins those of all files
-// that cannot be read.
+// ReadFiles reads ini files, and the ini files of directories, into one layer each. To reload
+// files, pass the layers to With(OriginFile, ...). The warnings are about lines that are ignored;
+// the error joins the errors of all files that cannot be read.
 func ReadFiles(paths []string) ([]Layer, []Warning, error) {
 	var (
 		layers   []Layer
@@ -111,9 +107,9 @@ func fileLayer(file, data string) (Layer, []Warning) {
 	return layer, warnings
 }
 
-// environmentLayer takes the roles and an administrator from the environment. RFC 013 reads anything but
-// false as true; here that is refused with everything else that is neither, since a
-// frontend that somebody meant to switch off with "no" must not start.
+// environmentLayer reads the roles and an administrator from the environment. RFC 013 reads any
+// text except false as true. Here other texts are refused, because a frontend that was meant to
+// be switched off with "no" must not start.
 func environmentLayer(environ []string) Layer {
 	const prefix = "COUCHDB_NODE_TYPE_"
 	var layer Layer
@@ -143,9 +139,9 @@ func environmentLayer(environ []string) Layer {
 	return layer
 }
 
-// flagLayer takes the flags: section/key=value, where "key=value" is split as a line
-// of an ini file is. The section ends at the first slash, since a key may have some
-// (the name of a replicator database, in [replicator.shares]).
+// flagLayer parses flags of the form section/key=value. "key=value" is split like a line of an
+// ini file. The section ends at the first slash, because keys may contain slashes (names of
+// replicator databases in [replicator.shares]).
 func flagLayer(o Options) (Layer, error) {
 	var (
 		layer    Layer
@@ -155,7 +151,7 @@ func flagLayer(o Options) (Layer, error) {
 		path, text, _ := splitSetting(flag)
 		section, key, _ := strings.Cut(path, "/")
 		if section == "" || key == "" || text == "" {
-			// Of the flag itself only what cannot be a secret.
+			// Quote only the part of the flag that cannot be a secret.
 			start, _, _ := strings.Cut(flag, "=")
 			start, _, _ = strings.Cut(start, "/")
 			problems = append(problems, fmt.Errorf("--set %q...: it must be section/key=value, with a value", start))

@@ -4,5 +4,5 @@ package config
 
 import "io/fs"
 
-// ownerOf knows of no owners here.
+// ownerOf reports that the owner is not known.
 func ownerOf(fs.FileInfo) (user, group int, known bool) { return 0, 0, false }

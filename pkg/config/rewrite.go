@@ -10,19 +10,19 @@ import (
 	"strings"
 )
 
-// ErrNotWritable says that a file is not to be written, or cannot be replaced.
+// ErrNotWritable is the error for a file that must not or cannot be replaced.
 var ErrNotWritable = errors.New("the file is not writable")
 
-// Replacement is a text that takes the place of another one where a file has that.
+// Replacement replaces the text Was of a setting by Text.
 type Replacement struct{ Section, Key, Was, Text string }
 
 // ReplaceInFiles changes values in ini files, and in the ini files of directories, and leaves
-// every other byte as it was. It returns the files that it changed.
+// every other byte as it is. It returns the files that it changed.
 //
-// A file is replaced as a whole by one that has its mode and its owner, so that who reads it at
-// the same time, or after a crash, sees the one or the other. One without permission to write, be it
-// for this process or for anybody, is left alone. The error joins those of all files that have such
-// a value and were not changed; it is ErrNotWritable for those.
+// A file is replaced atomically by one with the same mode and owner. A file without write
+// permission for this process, or for all, is not changed. The error joins the errors of all
+// files with such a value that were not changed; it is ErrNotWritable for files that cannot be
+// written.
 func ReplaceInFiles(paths []string, replacements []Replacement) (changed []string, err error) {
 	var problems []error
 	for _, path := range paths {
@@ -45,7 +45,7 @@ func ReplaceInFiles(paths []string, replacements []Replacement) (changed []strin
 }
 
 func replaceInFile(path string, replacements []Replacement) (changed bool, err error) {
-	path, err = filepath.EvalSymlinks(path) // what a link leads to is the file
+	path, err = filepath.EvalSymlinks(path) // replace the target of a link, not the link
 	if err != nil {
 		return false, err
 	}
@@ -63,10 +63,10 @@ func replaceInFile(path string, replacements []Replacement) (changed bool, err e
 	return true, nil
 }
 
-// replaceINI returns an ini file with other values.
+// replaceINI returns the text of an ini file with some values replaced.
 func replaceINI(data string, replacements []Replacement) string {
 	entries, _ := parseINI(data)
-	next := make(map[int]string) // texts, by the lines that are to have them
+	next := make(map[int]string) // new texts by line
 	for _, e := range entries {
 		for _, r := range replacements {
 			if (name{e.section, e.key}) != (name{r.Section, r.Key}) || e.text != r.Was {
@@ -90,7 +90,7 @@ func replaceINI(data string, replacements []Replacement) string {
 		}
 		rest = rest[len(raw)+len(end):]
 		if text, wanted := next[line]; wanted {
-			// The value is the end of what is no comment.
+			// The value is at the end of the line without its comment.
 			setting := stripComment(raw)
 			_, value, _ := splitSetting(setting)
 			at := strings.Index(raw, setting) + len(setting)
@@ -102,13 +102,13 @@ func replaceINI(data string, replacements []Replacement) string {
 	return out.String()
 }
 
-// replaceFile writes a file anew, unless it is another one than before by now.
+// replaceFile replaces a file, unless it is no longer equal to before.
 func replaceFile(path string, before, after []byte) (err error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return err
 	}
-	if !info.Mode().IsRegular() || info.Mode().Perm()&0o222 == 0 { // which does not keep root from writing
+	if !info.Mode().IsRegular() || info.Mode().Perm()&0o222 == 0 { // root could write the file all the same
 		return ErrNotWritable
 	}
 	writable, err := os.OpenFile(path, os.O_WRONLY, 0)
@@ -117,7 +117,8 @@ func replaceFile(path string, before, after []byte) (err error) {
 	}
 	_ = writable.Close() // nothing was written
 
-	// Beside it, so that it can take its place, and with a name that no directory of files is read for.
+	// The temporary file is in the same directory, so that a rename replaces the file. Its name
+	// does not end in .ini, so that it is not read.
 	temporary, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.new")
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNotWritable, err)
@@ -129,7 +130,7 @@ func replaceFile(path string, before, after []byte) (err error) {
 	}()
 	_, err = temporary.Write(after)
 	if err == nil {
-		err = likeness(temporary, info)
+		err = copyOwnerAndMode(temporary, info)
 	}
 	if err == nil {
 		err = temporary.Sync()
@@ -138,16 +139,16 @@ func replaceFile(path string, before, after []byte) (err error) {
 		return err
 	}
 	if now, err := os.ReadFile(path); err != nil || !bytes.Equal(now, before) {
-		return errors.Join(err, errors.New("it was changed at the same time"))
+		return errors.Join(err, errors.New("the file was changed meanwhile"))
 	}
-	if err := os.Rename(temporary.Name(), path); err != nil { // as of what is mounted
+	if err := os.Rename(temporary.Name(), path); err != nil { // such as a mounted file
 		return fmt.Errorf("%w: %w", ErrNotWritable, err)
 	}
 	return nil
 }
 
-// likeness gives a file the owner and the mode of another one.
-func likeness(file *os.File, other fs.FileInfo) error {
+// copyOwnerAndMode gives a file the owner and the mode of another one.
+func copyOwnerAndMode(file *os.File, other fs.FileInfo) error {
 	own, err := file.Stat()
 	if err != nil {
 		return err
@@ -155,7 +156,7 @@ func likeness(file *os.File, other fs.FileInfo) error {
 	user, group, known := ownerOf(own)
 	if u, g, _ := ownerOf(other); known && (u != user || g != group) {
 		if err := file.Chown(u, g); err != nil {
-			return fmt.Errorf("%w: it belongs to somebody else: %w", ErrNotWritable, err)
+			return fmt.Errorf("%w: it belongs to another user: %w", ErrNotWritable, err)
 		}
 	}
 	return file.Chmod(other.Mode().Perm())

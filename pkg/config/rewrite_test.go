@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// hash is what takes the place of a password.
+// hash replaces a password.
 const hash = "-pbkdf2:sha256-abcd,ef,10"
 
 var hashed = []Replacement{{"admins", "root", "pass word", hash}, {"admins", "a = b", "x", hash}}
@@ -80,13 +80,13 @@ func TestReplaceInFiles(t *testing.T) {
 	changed, err = ReplaceInFiles([]string{first, local}, hashed)
 	require.NoError(t, err)
 	assert.Empty(t, changed)
-	for path, want := range map[string]int{dir: 6, local: 3} { // nothing is left behind
+	for path, want := range map[string]int{dir: 6, local: 3} { // no temporary files are left
 		entries, err := os.ReadDir(path)
 		require.NoError(t, err)
 		assert.Len(t, entries, want, path)
 	}
 
-	// What somebody else has changed meanwhile stays theirs.
+	// A file that was changed meanwhile is not replaced.
 	require.Error(t, replaceFile(first, []byte(with), []byte("mine")))
 	has(without, first, 0o640)
 }

@@ -1,17 +1,17 @@
 package config
 
-// Roles is what a node does (RFC 013, "Node Types").
+// Roles are the roles of a node (RFC 013, "Node Types").
 type Roles struct {
-	APIFrontend bool // accepts HTTP requests, opens no connection to the outside
-	Replication bool // runs replication jobs, listens to nobody outside
+	APIFrontend bool // accepts HTTP requests, opens no outbound connections
+	Replication bool // runs replication jobs, does not listen except for metrics
 }
 
-// Roles returns the roles of this node: at least one.
+// Roles returns the roles of this node, at least one.
 func (c *Config) Roles() Roles {
 	return Roles{APIFrontend: apiFrontend.Get(c), Replication: replication.Get(c)}
 }
 
-// String names the roles as the settings do: "api_frontend, replication".
+// String returns the roles as the settings name them: "api_frontend, replication".
 func (r Roles) String() string {
 	switch {
 	case r.APIFrontend && r.Replication:

@@ -10,6 +10,7 @@ import (
 	"settee/internal/logtest"
 	"settee/pkg/config"
 	"settee/pkg/kv"
+	"settee/pkg/kv/enginetest"
 	"settee/pkg/kv/kvtest"
 	"settee/pkg/sealed"
 	"settee/pkg/sealed/sealedtest"
@@ -26,9 +27,9 @@ func openSealed(t *testing.T, db kv.Database, keys *sealed.Keys) *node {
 	return n
 }
 
-// Secrets are sealed in the store, and count all the same.
+// Secrets are sealed in the store and have their effect.
 func TestSealedSettings(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		reseal := func(keys *sealed.Keys, keyID string) map[string]int64 {
 			t.Helper()
 			counts, err := config.Reseal(t.Context(), db, layerPrefix, keys, keyID)
@@ -59,7 +60,7 @@ func TestSealedSettings(t *testing.T) {
 		before := map[string]int64{"": 1, "a": 2}
 		require.Equal(t, before, reseal(sealedtest.Keys(t, "b", "a"), ""))
 		require.Equal(t, before, reseal(sealedtest.Keys(t, "b"), "b"))
-		require.Equal(t, map[string]int64{"b": 1, "a": 2}, reseal(sealedtest.Keys(t, "b", "a"), "b"), "what could not be opened stayed")
+		require.Equal(t, map[string]int64{"b": 1, "a": 2}, reseal(sealedtest.Keys(t, "b", "a"), "b"), "values that could not be opened stayed")
 		require.Equal(t, map[string]int64{"b": 3}, reseal(sealedtest.Keys(t, "b", "a"), "b"))
 		require.Zero(t, kvtest.Holding(t, db, layerPrefix, "relax"))
 		now := openSealed(t, db, sealedtest.Keys(t, "b"))
@@ -70,9 +71,9 @@ func TestSealedSettings(t *testing.T) {
 	})
 }
 
-// A node that has not the key goes without the setting, says so, and can give it another value.
+// A node without the key ignores the setting with a warning, and can set another value.
 func TestSettingsWithoutTheKey(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		n := openSealed(t, db, sealedtest.Keys(t, "a"))
 		for _, key := range []string{"hmac:x", "hmac:y", "hmac:z"} {
 			_, err := n.Set(t.Context(), "jwt_keys", key, "relaxing")
@@ -95,7 +96,7 @@ func TestSettingsWithoutTheKey(t *testing.T) {
 	})
 }
 
-// secret is what an hmac key of [jwt_keys] means.
+// secret is the parsed value of an hmac key of [jwt_keys].
 func secret(text string) []byte {
 	key, err := base64.StdEncoding.DecodeString(text)
 	if err != nil {
@@ -104,10 +105,10 @@ func secret(text string) []byte {
 	return key
 }
 
-// The store takes nothing that looks as if it could not be opened.
+// The store refuses values that look like sealed ones.
 func TestValuesThatLookLocked(t *testing.T) {
 	t.Parallel()
-	n := openSealed(t, memory(t), nil)
+	n := openSealed(t, enginetest.Memory(t), nil)
 	_, err := n.Set(t.Context(), "jwt_keys", "hmac:x", "\x00sealed\x00why")
 	require.Error(t, err)
 }

@@ -6,11 +6,11 @@ import (
 	"settee/pkg/redact"
 )
 
-// masked stands for a secret in everything that is printed.
+// masked replaces a secret in everything that is printed.
 const masked = "****"
 
-// show returns a setting's text as it may be printed: a secret becomes masked, if there is
-// one, and so does what stands before the host in a URL.
+// show returns a setting's text for printing. It masks a secret, and the user name and password
+// of a URL.
 func show(n name, text string) string {
 	if secret(n) && text != "" {
 		return masked
@@ -18,14 +18,13 @@ func show(n name, text string) string {
 	return redact.Whole(text, masked)
 }
 
-// secret says whether nobody is to see a setting's value. It knows the settings of
-// CouchDB that are, and takes those of unknown sections by their names: a value too
-// many masked does no harm.
+// secret reports whether a setting's value must not be shown. It knows CouchDB's secrets, and
+// recognises others by words in the key. It may mask too much.
 func secret(n name) bool {
 	if n.section == "admins" || n.section == "jwt_keys" {
 		return true
 	}
-	if n == CORSCredentials.def.name() { // whether there may be some
+	if n == CORSCredentials.def.name() { // only a boolean
 		return false
 	}
 	key := strings.ToLower(n.key)

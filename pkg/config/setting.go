@@ -1,21 +1,19 @@
 package config
 
-// Setting is one setting, with values of type T. The settings are the variables of
-// this package.
+// Setting is one setting, with values of type T. The settings are the variables of this package.
 type Setting[T any] struct{ def *definition }
 
-// Get returns the setting's value in c. A slice is shared with c: it is not to be
-// written to.
+// Get returns the setting's value in c. A slice must not be modified.
 func (s Setting[T]) Get(c *Config) T { return c.find(s.def).value.(T) }
 
-// From says where the value in c comes from: "default", FILE:LINE, the name of an
-// environment variable or a flag.
+// From returns the origin of the value in c: "default", FILE:LINE, the name of an environment
+// variable or a flag.
 func (s Setting[T]) From(c *Config) string { return c.find(s.def).from }
 
-// String returns the setting's name as an operator knows it: "[replicator] max_jobs".
+// String returns the setting's name, such as "[replicator] max_jobs".
 func (s Setting[T]) String() string { return s.def.name().String() }
 
-// name is what identifies a setting: CouchDB's section and key.
+// name identifies a setting: CouchDB's section and key.
 type name struct{ section, key string }
 
 func (n name) String() string { return "[" + n.section + "] " + n.key }
@@ -23,56 +21,56 @@ func (n name) String() string { return "[" + n.section + "] " + n.key }
 // definition is a row of the table of settings.
 type definition struct {
 	section string
-	// spellings are the keys that set it. The first is the setting's own; a later
-	// one wins over an earlier one in the same layer.
+	// spellings are the keys that set it. The first one is the setting's name. In one layer a
+	// later spelling overrides an earlier one.
 	spellings []spelling
-	standard  resolved
+	byDefault resolved
 	comment   string
-	// atStart says that the setting counts when a node starts, and not again.
+	// atStart marks a setting that is read only when a node starts.
 	atStart bool
 }
 
 func (d *definition) name() name { return name{d.section, d.spellings[0].key} }
 
-// spelling is one key of a setting, with the unit and the bounds that it has there.
+// spelling is one key of a setting, with the unit and the bounds of its values.
 type spelling struct {
-	key, want string
-	parse     func(text string) (any, bool)
-	wrong     func(text string) string // kind.wrong
+	key, want, unit string
+	parse           func(text string) (any, bool)
+	wrong           func(text string) string // kind.wrong
 }
 
-// resolved is the value of a setting and where it comes from.
+// resolved is the value of a setting and its origin.
 type resolved struct {
 	value      any
 	text, from string
 	rank       int // the spelling, as an index
-	layer      int // counted from the bottom; the default is below all of them
+	layer      int // counted from the weakest; -1 is the default
 }
 
-// beats says whether r holds where both r and other are given.
+// beats reports whether r overrides other.
 func (r resolved) beats(other resolved) bool {
 	if r.layer != other.layer {
 		return r.layer > other.layer
 	}
-	return r.rank >= other.rank // of equals the later line of a file
+	return r.rank >= other.rank // the later of two lines in a file
 }
 
-// table is every setting, in the order of settings.go. Only define and
-// defineFamily write to it, while the package's variables are initialized.
+// table has every setting, in the order of settings.go. Only define and defineFamily write it,
+// while the package's variables are initialized.
 var table struct {
 	settings []*definition
 	byName   map[name]*definition
 	families []*family
 }
 
-// alias is a further key of a setting.
+// alias is another key of a setting.
 type alias[T any] struct {
 	key  string
 	kind kind[T]
 }
 
-// define adds a setting to the table. A default that is not a value of its kind,
-// or a key that is taken, is a mistake in the table and panics.
+// define adds a setting to the table. It panics if the default is not a value of its kind, or if
+// a key is defined twice.
 func define[T any](section, key, standard string, k kind[T], comment string, also ...alias[T]) Setting[T] {
 	d := &definition{section: section, comment: comment}
 	if table.byName == nil {
@@ -84,7 +82,7 @@ func define[T any](section, key, standard string, k kind[T], comment string, als
 			panic("config: " + n.String() + " is defined twice")
 		}
 		table.byName[n] = d
-		d.spellings = append(d.spellings, spelling{a.key, a.kind.want, func(text string) (any, bool) {
+		d.spellings = append(d.spellings, spelling{a.key, a.kind.want, a.kind.unit, func(text string) (any, bool) {
 			value, ok := a.kind.parse(text)
 			return value, ok
 		}, a.kind.wrong})
@@ -93,19 +91,19 @@ func define[T any](section, key, standard string, k kind[T], comment string, als
 	if !ok {
 		panic("config: the default of " + d.name().String() + " is not " + k.want)
 	}
-	d.standard = resolved{value: value, text: standard, from: OriginDefault.String(), layer: -1}
+	d.byDefault = resolved{value: value, text: standard, from: OriginDefault.String(), layer: -1}
 	table.settings = append(table.settings, d)
 	return Setting[T]{d}
 }
 
-// atStart marks a setting that counts when a node starts, and not again. The store, which
-// is open only then, cannot have it.
+// atStart marks a setting that is read only when a node starts. The store cannot have it, because
+// the store is opened later.
 func atStart[T any](s Setting[T]) Setting[T] {
 	s.def.atStart = true
 	return s
 }
 
-// lookup returns the setting of a name and the index of its spelling.
+// lookup returns the setting of a name, and the index of its spelling.
 func lookup(n name) (d *definition, rank int, ok bool) {
 	d, ok = table.byName[n]
 	if !ok {

@@ -7,37 +7,36 @@ import (
 	"time"
 )
 
-// Bounds that stand for "as much as one likes": what a 32-bit number holds, so that
-// no time overflows and no count needs another type.
+// Upper bounds for settings without a natural one. They fit 32 bits, so that no time overflows.
 const (
 	many        = math.MaxInt32
 	longMillis  = many * time.Millisecond
 	longSeconds = many * time.Second
 )
 
-// maxReplicateBody is the limit of the job layer for a job's args, in bytes. What is
-// posted to _replicate becomes the args of its job.
+// maxReplicateBody is the limit of the job layer for a job's args, in bytes. The body of a POST
+// to _replicate becomes the args of its job.
 const maxReplicateBody = 4_000_000
 
-// The settings, by section. The comment is what an operator reads in `settee config`.
+// The settings, by section. `settee config` prints the comments.
 
-// [settee]: what CouchDB has no setting for.
+// [settee]: settings that CouchDB does not have.
 var (
 	Store = atStart(define("settee", "store", "pebble:./data", storeURL(),
-		"Where everything is kept: an embedded store in a directory, a FoundationDB cluster\n"+
-			"(several nodes need that), or memory, which is gone when the process is."))
+		"The store of all data: an embedded store in a directory, a FoundationDB cluster\n"+
+			"(needed for several nodes), or memory, which is lost when the process ends."))
 	MaxReplicateBody = define("settee", "max_replicate_body", "4000000", wholeBytes(1_000, maxReplicateBody),
 		"The largest body of a POST to _replicate.")
 	GracePeriod = define("settee", "grace_period_sec", "15", seconds(0, longSeconds),
-		"How long a node that is told to stop waits for its running jobs to write a checkpoint\n"+
-			"and for its requests to be answered.")
+		"How long a stopping node waits for its running jobs to write a checkpoint and for\n"+
+			"its requests to be answered.")
 )
 
-// [secrets]: what the store has of them. CouchDB has no such section.
+// [secrets]: encryption of secrets in the store. CouchDB has no such section.
 var (
 	SecretsKeyFile = atStart(define("secrets", "key_file", "", filePath(),
-		"The keys that credentials and users in the store are encrypted with (\"settee secrets new-key\").\n"+
-			"Nobody but its owner may have access to the file. When not set, they are stored as they are."))
+		"The keys that encrypt credentials and users in the store (\"settee secrets new-key\").\n"+
+			"Only its owner may have access to the file. When not set, nothing is encrypted."))
 )
 
 // [chttpd]
@@ -49,58 +48,58 @@ var (
 	MaxHTTPRequestSize = define("chttpd", "max_http_request_size", "4294967296", wholeBytes(1, math.MaxInt64),
 		"The largest body of any request.")
 	MaxConnections = define("chttpd", "max_connections", "10000", whole(1, many),
-		"How many connections clients may have to an api_frontend node, and requests at a time. Idle\n"+
-			"connections make room first, then stalled bodies, then feeds of the address with the most.")
+		"The most client connections to an api_frontend node, and the most concurrent requests.\n"+
+			"Idle connections are closed first, then stalled bodies, then feeds of the busiest address.")
 	ChangesTimeout = define("chttpd", "changes_timeout", "60000", milliseconds(time.Millisecond, longMillis),
-		"How long a changes feed waits for a change before it ends, unless it sends heartbeats;\n"+
-			"and the time between heartbeats where a request does not say more often.")
+		"How long a changes feed without heartbeats waits for a change before it ends, and the\n"+
+			"longest time between heartbeats.")
 	EnableCORS = define("chttpd", "enable_cors", "false", boolean(),
-		"Whether pages of other origins may use this node from a browser, as [cors] says.")
+		"Whether browsers may use this node from pages of other origins, as [cors] says.")
 	MaxDatabaseInfos = define("chttpd", "max_db_number_for_dbs_info_req", "100", whole(1, 10_000),
-		"How many databases a POST to _dbs_info may ask about.")
+		"The most databases in a POST to _dbs_info.")
 	RequireValidUser = define("chttpd", "require_valid_user", "false", boolean(),
-		"Whether nobody may ask for anything without saying who they are, but to log in.")
+		"Whether all requests except logins must be authenticated.")
 	RequireValidUserExceptUp = define("chttpd", "require_valid_user_except_for_up", "false", boolean(),
-		"The same, with /_up for everybody.")
+		"The same, except for /_up.")
 	AuthenticationHandlers = define("chttpd", "authentication_handlers",
 		"{chttpd_auth, cookie_authentication_handler}, {chttpd_auth, default_authentication_handler}", handlers(),
-		"How requests may say whose they are, in this order: with the cookie of a session, with basic\n"+
+		"How requests may be authenticated, in this order: with a session cookie, with basic\n"+
 			"authentication (default), or with a JSON web token (jwt).")
 )
 
 // [chttpd_auth]
 var (
 	SessionTimeout = define("chttpd_auth", "timeout", "600", seconds(time.Second, longSeconds),
-		"How long a session lasts that is not used.")
+		"How long an unused session is valid.")
 	CookieSecret = define("chttpd_auth", "secret", "", secretText(),
-		"What the cookies of sessions are signed with. When not set, a secret is made once and kept\n"+
+		"The secret that signs session cookies. When not set, a secret is made once and kept\n"+
 			"in the store.")
 	PersistentCookies = define("chttpd_auth", "allow_persistent_cookies", "true", boolean(),
-		"Whether browsers keep the cookie when they are closed.")
+		"Whether browsers keep the session cookie when they are closed.")
 	SameSite = define("chttpd_auth", "same_site", "lax", oneOf("none", "lax", "strict"),
-		"Whether browsers send the cookie along with what pages of other sites ask for.")
+		"Whether browsers send the session cookie with requests of pages of other sites.")
 	HashAlgorithms = define("chttpd_auth", "hash_algorithms", "sha256,sha", protocols("sha", "sha224", "sha256", "sha384", "sha512"),
-		"The hash functions of cookies: new ones are signed with the first, and all are taken.")
+		"The hash functions of session cookies: the first one signs new ones, all are accepted.")
 	PasswordPRF = define("chttpd_auth", "pbkdf2_prf", "sha256", oneOf("sha", "sha224", "sha256", "sha384", "sha512"),
 		"The hash function of new passwords.")
 	PasswordIterations = define("chttpd_auth", "iterations", "600000", whole(1, 100_000_000),
-		"How often new passwords are hashed, at most max_iterations. Half a million is about a tenth of a second.")
+		"The PBKDF2 iterations of new password hashes, at most max_iterations. Half a million take about 0.1 s.")
 	MaxPasswordIterations = define("chttpd_auth", "max_iterations", "1000000", whole(1, 100_000_000),
-		"How often passwords are hashed at most: one that says more of itself lets nobody in.")
+		"The most PBKDF2 iterations: a password hash with more is refused.")
 	UpgradeHashOnAuth = define("chttpd_auth", "upgrade_hash_on_auth", "true", boolean(),
-		"Whether a password whose hash is weaker than a new one is hashed again when its user logs in.\n"+
-			"Those of [admins] that are in files, the environment or flags stay as they are.")
+		"Whether a password with a weaker hash than a new one is hashed again when its user logs in.\n"+
+			"Passwords of [admins] in files, the environment or flags are not changed.")
 )
 
 // [chttpd_auth_lockout]
 var (
 	LockoutMode = define("chttpd_auth_lockout", "mode", "enforce", oneOf("off", "warn", "enforce"),
-		"What is done about repeated failures to log in: nothing; a warning; or the account is locked\n"+
-			"for the address that they came from, and further attempts are slowed down.")
+		"What happens after repeated failed logins: nothing, a warning, or the account is locked\n"+
+			"for the client's address and further attempts are slowed down.")
 	LockoutThreshold = define("chttpd_auth_lockout", "threshold", "5", whole(1, many),
-		"How many failures those are.")
+		"The number of failed logins that count as repeated.")
 	LockoutLifetime = define("chttpd_auth_lockout", "max_lifetime", "300000", milliseconds(time.Second, longMillis),
-		"How long failures count, from the first on.")
+		"How long failed logins count, from the first one on.")
 )
 
 // [jwt_auth]
@@ -108,83 +107,83 @@ var (
 	RequiredClaims = define("jwt_auth", "required_claims", "exp", claims(),
 		"The claims that tokens must have.")
 	RolesClaimName = define("jwt_auth", "roles_claim_name", "_couchdb.roles", someText("the name of a claim"),
-		"The claim that has the roles of a token's user.")
+		"The claim with the roles of a token's user.")
 	RolesClaimPath = define("jwt_auth", "roles_claim_path", "", secretText(),
-		"Where the roles are in a token, with stops between the names, if not in a claim of their own.")
+		"The path of the roles in a token, with dots between the names, if they are not in a claim of their own.")
 )
 
-// Admins are the server administrators: names and passwords. One that was not hashed is hashed
-// before it is used; the store has hashed ones only.
-var Admins = defineFamily("admins", "none", someText("a password, or one that CouchDB has hashed"),
-	"The server administrators: a name, and its password.")
+// Admins are the server administrators, names and passwords. A password is hashed before it is
+// used; the store has only hashed ones.
+var Admins = defineFamily("admins", "none", someText("a password, or its hash in CouchDB's form"),
+	"The server administrators: names and passwords.")
 
-// TokenKeys are the keys of JSON web tokens: KIND:ID, where KIND is hmac, rsa, ec or ed. They are a []byte, an
-// *rsa.PublicKey, an *ecdsa.PublicKey or an ed25519.PublicKey.
-var TokenKeys = defineNamed("jwt_keys", "none", "a secret in base64, or a public key as PEM with \\n for the ends of lines", tokenKey,
-	"The keys of JSON web tokens, as hmac:ID, rsa:ID, ec:ID or ed:ID; the ID of tokens that name none\n"+
+// TokenKeys are the keys of JSON web tokens, by KIND:ID. By kind the values are: hmac []byte, rsa
+// *rsa.PublicKey, ec *ecdsa.PublicKey, ed ed25519.PublicKey.
+var TokenKeys = defineNamed("jwt_keys", "none", "a secret in base64, or a public key as PEM with \\n for line ends", tokenKey,
+	"The keys of JSON web tokens, as hmac:ID, rsa:ID, ec:ID or ed:ID. The ID for tokens without one\n"+
 		"is _default.")
 
-// [ssl]: TLS for api_frontend nodes, on a port of its own. The files are read again when they change.
+// [ssl]: TLS for api_frontend nodes, on a port of its own.
 var (
 	TLSEnable = atStart(define("ssl", "enable", "false", boolean(),
-		"Whether an api_frontend node listens for TLS too."))
-	// TLSAddress is not valid where none is set: it is BindAddress then.
+		"Whether an api_frontend node also listens for TLS connections."))
+	// TLSAddress is the zero Addr if it is not set; then BindAddress applies.
 	TLSAddress = atStart(define("ssl", "bind_address", "", addressOrNone(),
-		"The address that it does so on, where it is not that of [chttpd]: so plain HTTP can be kept\n"+
-			"on loopback."))
+		"The address for TLS, if it differs from that of [chttpd]. Plain HTTP can be kept on\n"+
+			"loopback that way."))
 	TLSPort = atStart(define("ssl", "port", "6984", whole(0, math.MaxUint16),
-		"The port that it does so on. 0 takes a free one."))
+		"The port for TLS. 0 takes a free one."))
 	TLSCertFile = atStart(define("ssl", "cert_file", "", filePath(),
-		"The node's certificate (PEM), and intermediate ones behind it. This file and the next ones are\n"+
+		"The node's certificate (PEM), followed by intermediate ones. This file and the next ones are\n"+
 			"read again when they change."))
 	TLSKeyFile = atStart(define("ssl", "key_file", "", filePath(),
-		"The private key of cert_file (PEM). Without it the key is looked for in cert_file itself."))
+		"The private key of cert_file (PEM). When not set, the key is read from cert_file."))
 	TLSKeyPassword = atStart(define("ssl", "password", "", secretText(),
 		"The password of key_file, if that is encrypted."))
-	// TLSVersions are crypto/tls's numbers, the lowest first.
+	// TLSVersions are constants of crypto/tls, the lowest first.
 	TLSVersions = atStart(define("ssl", "tls_versions", "['tlsv1.2', 'tlsv1.3']", tlsVersions(),
-		"The versions of TLS that are spoken."))
-	// TLSCiphers are crypto/tls's numbers; none for its own choice.
+		"The accepted versions of TLS."))
+	// TLSCiphers are constants of crypto/tls; none means Go's default.
 	TLSCiphers = atStart(define("ssl", "ciphers", "", tlsCiphers(),
-		"The ciphers that are offered in TLS 1.2, by OpenSSL's names. When not set, all that are safe;\n"+
-			"those of TLS 1.3 are always."))
+		"The ciphers for TLS 1.2, by OpenSSL's names. When not set, all secure ones. Those of\n"+
+			"TLS 1.3 are always accepted."))
 	TLSClientCAFile = atStart(define("ssl", "cacert_file", "", filePath(),
-		"The certificates that those of clients are verified by (PEM)."))
+		"The certificates of the authorities for client certificates (PEM)."))
 	TLSVerifyClients = atStart(define("ssl", "verify_ssl_certificates", "false", boolean(),
-		"Whether clients are asked for a certificate, which must be one that cacert_file vouches for."))
+		"Whether clients are asked for a certificate, which cacert_file must verify."))
 	TLSRequireClients = atStart(define("ssl", "fail_if_no_peer_cert", "false", boolean(),
-		"Whether they must have one, where they are asked."))
+		"Whether clients that are asked must have a certificate."))
 )
 
-// [cors]: which pages may use a node from a browser, if [chttpd] enable_cors is true. An empty list is
-// CouchDB's.
+// [cors]: the pages that may use a node from a browser if [chttpd] enable_cors is true. An empty
+// list has CouchDB's default.
 var (
-	// CORSOrigins are in lower case; * among them is any.
+	// CORSOrigins are in lower case; * means any.
 	CORSOrigins = define("cors", "origins", "", webOrigins(),
-		"The origins of pages that may. * is all of them.")
+		"The origins of pages that may use this node. * means all.")
 	CORSCredentials = define("cors", "credentials", "false", boolean(),
-		"Whether they may with the credentials that the browser has for this node. Not together with *.")
+		"Whether they may send the browser's credentials for this node. Not allowed together with *.")
 	CORSHeaders = define("cors", "headers", "", tokens(strings.ToLower),
-		"The headers that they may send. When not set, those that CouchDB's clients use.")
+		"The request headers that they may send. When not set, those that CouchDB's clients use.")
 	CORSMethods = define("cors", "methods", "", tokens(strings.ToUpper),
-		"The methods that they may use. When not set, all that there are.")
+		"The methods that they may use. When not set, all.")
 	CORSExposedHeaders = define("cors", "exposed_headers", "", tokens(strings.ToLower),
-		"The headers of answers that they may see, beside content-type and cache-control. When not set,\n"+
-			"all that say something.")
+		"The response headers that they may read, beside content-type and cache-control. When not set,\n"+
+			"those that CouchDB exposes.")
 	CORSMaxAge = define("cors", "max_age", "600", seconds(0, longSeconds),
-		"How long a browser may remember what this node allows.")
+		"How long a browser may cache what this node allows.")
 )
 
 // [couchdb]
 var (
-	// UUID is the empty string where none is set.
+	// UUID is empty if it is not set.
 	UUID = atStart(define("couchdb", "uuid", "", identifier(256),
-		"This server's id, which is part of every replication id: with the uuid of a CouchDB\n"+
-			"cluster its checkpoints are found again. When not set, one is made once and kept in the store."))
+		"This server's id, which is part of every replication id. With the uuid of a CouchDB\n"+
+			"cluster, jobs continue from its checkpoints. When not set, one is made once and kept in the store."))
 	MaxDocumentSize = define("couchdb", "max_document_size", "8000000", wholeBytes(1, math.MaxInt64),
-		"The largest body of a document, as JSON, without its attachments. More than 8000000 is as\n"+
-			"good as that; a document of a replicator database has at most 4000000.")
-	// MaxAttachmentSize is math.MaxInt64 where there is no limit.
+		"The largest body of a document, as JSON, without its attachments. Values above 8000000\n"+
+			"have no effect. In replicator databases the limit is 4000000.")
+	// MaxAttachmentSize is math.MaxInt64 for no limit.
 	MaxAttachmentSize = define("couchdb", "max_attachment_size", "1073741824", bytesOrInfinity(),
 		"The largest attachment.")
 )
@@ -192,18 +191,18 @@ var (
 // [prometheus]
 var (
 	MetricsListen = atStart(define("prometheus", "additional_port", "false", boolean(),
-		"Whether metrics are shown on a port of their own too: the only one of a node that is no\n"+
-			"api_frontend."))
+		"Whether metrics are also served on a port of their own. A node that is not an api_frontend\n"+
+			"has no other port."))
 	MetricsAddress = atStart(define("prometheus", "bind_address", "127.0.0.1", ipAddress(),
-		"The address of that port."))
+		"The address for metrics."))
 	MetricsPort = atStart(define("prometheus", "port", "17986", whole(0, math.MaxUint16),
-		"The number of that port. 0 takes a free one."))
+		"The port for metrics. 0 takes a free one."))
 )
 
 // [uuids]
 var (
 	MaxUUIDs = define("uuids", "max_count", "1000", whole(1, 100_000),
-		"How many ids a request to _uuids may ask for.")
+		"The most ids in a request to _uuids.")
 )
 
 // [node_types]: see Config.Roles.
@@ -216,49 +215,49 @@ var (
 
 // [log]
 var (
-	// LogLevel is CouchDB's level in zerolog's terms: notice counts as info, and all
-	// above error as fatal.
+	// LogLevel is CouchDB's level as a zerolog level: notice becomes info, and levels above error
+	// become fatal.
 	LogLevel = define("log", "level", "info", logLevel(),
-		"The least important messages that are logged.")
+		"The least severe level that is logged.")
 )
 
 // [replicator]: which jobs run.
 var (
 	MaxJobs = define("replicator", "max_jobs", "500", whole(0, many),
-		"How many replication jobs one node runs at a time. 0 starts none.")
+		"The most replication jobs that one node runs at a time. 0 starts none.")
 	Interval = define("replicator", "interval_sec", "15", seconds(time.Second, longSeconds),
-		"How often the scheduler looks at the running and the waiting jobs.",
+		"How often the scheduler compares the running and the waiting jobs.",
 		alias[time.Duration]{"interval", milliseconds(time.Second, longMillis)})
 	MaxChurn = define("replicator", "max_churn", "100", whole(0, many),
-		"How many running jobs, at most, one node stops each interval to make room for waiting\n"+
+		"The most running jobs that one node stops each interval to make room for waiting\n"+
 			"ones. 0 stops none.")
 	MinRunTime = define("replicator", "min_run_time_sec", "60", seconds(0, longSeconds),
-		"How long a job runs, at least, before it is stopped to make room for a waiting one.")
+		"The shortest time that a job runs before it is stopped to make room for a waiting one.")
 	UsageCoeff = define("replicator", "usage_coeff", "0.5", decimal(0, 1),
-		"What part of a database's usage still counts after an interval: with 0, what was used\n"+
-			"before is forgotten at once, and with 1 never.")
+		"The part of a database's usage that still counts after an interval. With 0 past usage\n"+
+			"is forgotten at once, with 1 never.")
 	MaxAcceptors = define("replicator", "max_acceptors", "2", whole(1, 1_000),
-		"How many acceptors of one node wait for a job while there is room for more.")
+		"How many acceptors of one node wait for jobs while it may run more.")
 	AcceptJitter = define("replicator", "accept_jitter", "2000", milliseconds(0, longMillis),
 		"An acceptor that could not reach the store waits a random time up to this before it\n"+
-			"tries again, so that nodes do not all come back at the same moment.")
+			"tries again, so that nodes do not retry all at the same time.")
 	HealthThreshold = define("replicator", "health_threshold_sec", "120", seconds(0, longSeconds),
 		"A job that ran longer than this before it crashed starts with a fresh count of errors.",
 		alias[time.Duration]{"health_threshold", seconds(0, longSeconds)})
 	MinBackoffPenalty = define("replicator", "min_backoff_penalty_sec", "32", seconds(time.Second, longSeconds),
-		"The base of the time that a crashed job waits. Every crash in a row doubles that time.")
+		"How long a job waits after its first crash. Each further crash in a row doubles that time.")
 	MaxBackoffPenalty = define("replicator", "max_backoff_penalty_sec", "172800", seconds(time.Second, longSeconds),
-		"The longest that a crashed job waits.")
+		"The longest time that a crashed job waits.")
 	TransientJobMaxAge = define("replicator", "transient_job_max_age_sec", "86400", seconds(time.Second, longSeconds),
-		"How long a job that was posted to _replicate is kept when it has ended, for its result\n"+
-			"to be read.")
-	// MaxHistory is bounded because a job's history is part of its state, which is at
-	// most 100,000 bytes, and every event may carry a reason.
+		"How long a job posted to _replicate is kept after its end, so that its result can be\n"+
+			"read.")
+	// MaxHistory is bounded because a job's history is part of its state of at most 100,000
+	// bytes, and every event may have a reason.
 	MaxHistory = define("replicator", "max_history", "10", whole(1, 100),
-		"How many of its latest events a job remembers.")
+		"How many of the latest events of a job are kept.")
 	UpdateDocs = define("replicator", "update_docs", "false", boolean(),
-		"Whether replication documents also say when their job runs or crashes (triggered and\n"+
-			"error), as before CouchDB 2.1, and not only how it ended.")
+		"Whether replication documents also record that their job runs or crashes (triggered and\n"+
+			"error), as before CouchDB 2.1, and not only its end.")
 )
 
 // [replicator]: how a job runs. Jobs may set most of these for themselves.
@@ -274,107 +273,107 @@ var (
 			"With HTTP/2, how many requests at a time share one.")
 	ConnectionTimeout = define("replicator", "connection_timeout", "30000", milliseconds(time.Millisecond, longMillis),
 		"How long a connection to an endpoint may be silent: while it is made, and while a request\n"+
-			"is sent or an answer comes. What hardly moves ends, too.")
-	// RequestTimeout is 0 where it is infinity.
+			"is sent or an answer comes. A connection with almost no traffic ends, too.")
+	// RequestTimeout is 0 for infinity.
 	RequestTimeout = define("replicator", "request_timeout", "infinity",
 		millisecondsOrInfinity(time.Millisecond, longMillis),
 		"How long an endpoint may take until it answers a request that was sent. Unless it is set,\n"+
 			"that is connection_timeout. For changes feeds it always is.")
 	RetriesPerRequest = define("replicator", "retries_per_request", "5", whole(0, 1_000),
 		"How often a failed request is tried again before the job crashes.")
-	// SessionAuth is whether there are sessions.
+	// SessionAuth reports whether jobs use sessions.
 	SessionAuth = define("replicator", "auth_plugins", "couch_replicator_auth_session,couch_replicator_auth_noop",
 		authPlugins(),
-		"How jobs show who they are: with a session's cookie where the endpoint has sessions, and\n"+
-			"else with basic authentication; or, with couch_replicator_auth_noop alone, always so.")
+		"How jobs authenticate: with a session's cookie if the endpoint has sessions, otherwise with\n"+
+			"basic authentication. With couch_replicator_auth_noop alone, always with basic authentication.")
 	SessionRefreshInterval = define("replicator", "session_refresh_interval_sec", "550", seconds(time.Second, longSeconds),
-		"After how long a session is renewed whose cookie does not say how long it is good for.\n"+
-			"Others are renewed after nine tenths of their time.")
+		"After how long a session is renewed if its cookie does not say how long it is valid. Other\n"+
+			"sessions are renewed after nine tenths of their time.")
 	SessionMinUpdateInterval = define("replicator", "session_min_update_interval", "5", seconds(0, longSeconds),
-		"A session that its endpoint does not take any more is renewed, if it is that old in seconds.")
+		"A session that its endpoint refuses is renewed if it is at least this old, in seconds.")
 	CheckpointInterval = define("replicator", "checkpoint_interval", "30000",
 		milliseconds(time.Millisecond, longMillis),
-		"How often a running job records how far it came.")
+		"How often a running job writes a checkpoint.")
 	UseCheckpoints = define("replicator", "use_checkpoints", "true", boolean(),
-		"Whether jobs record how far they came. Without that, every run starts at the beginning.")
+		"Whether jobs write checkpoints. Without them every run starts at the beginning.")
 	UseBulkGet = define("replicator", "use_bulk_get", "true", boolean(),
 		"Whether documents are fetched with _bulk_get where the source has it.")
 	MissingDocRetry = define("replicator", "missing_doc_retry_msec", "2000", milliseconds(0, longMillis),
-		"How long a job waits before it asks again for a revision that the source announced and\n"+
-			"does not have: its cluster may be a moment behind.")
-	// MaxDocumentIDLength is math.MaxInt64 where there is no limit.
+		"How long a job waits before it requests a revision again that the source listed but did\n"+
+			"not return. The nodes of the source may be out of step for a moment.")
+	// MaxDocumentIDLength is math.MaxInt64 for no limit.
 	MaxDocumentIDLength = define("replicator", "max_document_id_length", "infinity", bytesOrInfinity(),
-		"The longest id of a document that is replicated. Documents with longer ones count as\n"+
+		"The longest document id that is replicated. Documents with longer ids count as\n"+
 			"refused by the target.")
-	// MaxReplicatedDocument fits an int of any machine.
+	// MaxReplicatedDocument fits an int on any machine.
 	MaxReplicatedDocument = define("replicator", "max_document_size", "67108864", wholeBytes(1<<20, 1<<30),
-		"The largest document, without its attachments, that is read from a source. A job with a larger\n"+
-			"one fails. Each running job may need memory for six of them.")
+		"The largest document, without its attachments, that is read from a source. A larger one\n"+
+			"makes the job fail. Each running job may need memory for six such documents.")
 	ValidEndpointProtocols = define("replicator", "valid_endpoint_protocols", "http,https",
 		protocols("http", "https"),
-		"The protocols that a source or a target may have.")
+		"The protocols of sources and targets.")
 	ValidProxyProtocols = define("replicator", "valid_proxy_protocols", "http,https,socks5",
 		protocols("http", "https", "socks5"),
-		"The protocols that a proxy may have.")
+		"The protocols of proxies.")
 )
 
-// DefaultShares is the share of a replicator database of which [replicator.shares] says
-// nothing.
+// DefaultShares is the share of a replicator database that [replicator.shares] does not list.
 const DefaultShares = 100
 
-// Shares are the shares of replicator databases, by name: only those that somebody set.
-// Running time is divided in proportion to the shares.
+// Shares are the configured shares of replicator databases, by name. Running time is divided in
+// proportion to the shares.
 var Shares = defineFamily("replicator.shares", strconv.Itoa(DefaultShares), whole(1, 1_000),
-	"How running time is divided: a replicator database with twice the shares of another one\n"+
-		"runs its jobs twice as long. The keys are the names of replicator databases.")
+	"The shares of running time: the jobs of a replicator database with twice the shares of\n"+
+		"another one run twice as long. The keys are the names of replicator databases.")
 
-// [replicator]: connections. A node has them in common for all of its jobs. A setting that changes while
-// the node runs counts for the next request.
+// [replicator]: connections, shared by all jobs of a node. A change applies from the next request
+// on.
 var (
 	ConnectionCloseInterval = define("replicator", "connection_close_interval", "90000",
 		milliseconds(time.Millisecond, longMillis),
-		"How long a connection is kept that no job uses.")
+		"How long an unused connection is kept.")
 	ConnectToOverrides = define("replicator", "connect_to", "", connectTo(),
-		"Other addresses for endpoints: certificates and Host headers stay those of the URL.\n"+
-			"Endpoints behind a proxy are left to the proxy.")
-	// DeniedNetworks has link-local addresses, of which 169.254.169.254 is the metadata service of most
-	// clouds, and the others that cloud providers hand out credentials at, or manage their machines from:
-	// AWS over IPv6 (and its agent for containers), Google over IPv6, Alibaba, Oracle, Azure.
+		"Other addresses for endpoints. Certificates and Host headers are still those of the URL.\n"+
+			"Endpoints behind a proxy are not affected.")
+	// DeniedNetworks contains link-local addresses, among them 169.254.169.254, the metadata
+	// service of most clouds, and other addresses at which clouds hand out credentials or manage
+	// machines: AWS over IPv6 (and its agent for containers), Google over IPv6, Alibaba, Oracle,
+	// Azure.
 	DeniedNetworks = define("replicator", "denied_networks",
 		"169.254.0.0/16, fe80::/10, fd00:ec2::254, fd00:ec2::23, fd20:ce::254, 100.100.100.200, 192.0.0.192, 168.63.129.16",
 		networks(),
-		"Networks that no connection is made to, whatever name or redirect leads there: by default\n"+
-			"link-local ones and where clouds keep the credentials of machines.")
+		"Networks that are never connected to, whatever name or redirect leads there. By default\n"+
+			"link-local ones and those where clouds hand out credentials of machines.")
 	SocketOptionDefaults = define("replicator", "socket_options", "[{keepalive, true}, {nodelay, true}]",
 		socketOptions(),
-		"The options of sockets, for jobs that have none. buffer and priority have no effect.")
+		"The socket options of jobs that set none. buffer and priority have no effect.")
 	ValidSocketOptions = define("replicator", "valid_socket_options",
 		"buffer,keepalive,nodelay,priority,recbuf,sndbuf", words(),
-		"The socket options that jobs may set. Their others are ignored.")
+		"The socket options that jobs may set. Others are ignored.")
 	CompressRequests = define("replicator", "compress_requests", "true", boolean(),
-		"Whether large requests are compressed, to CouchDB and settee. Those to loopback and private\n"+
-			"addresses are not: such networks are faster than the compression.")
+		"Whether large requests to CouchDB and settee are compressed. Those to loopback and private\n"+
+			"addresses never are, because such networks are faster than the compression.")
 	ValidEndpointProtocolsLog = define("replicator", "valid_endpoint_protocols_log", "false", boolean(),
-		"Whether a warning is logged of each run with an endpoint that is plain http.")
+		"Whether a warning is logged for each run with a plain http endpoint.")
 )
 
 // [replicator]: TLS.
 var (
 	VerifyCertificates = define("replicator", "verify_ssl_certificates", "true", boolean(),
 		"Whether the certificates of endpoints and proxies are verified. CouchDB does not, unless told\n"+
-			"to: false lets whoever can get in between read and change everything.")
+			"to. With false an attacker on the network can read and change everything.")
 	VerifyCertificatesLog = define("replicator", "verify_ssl_certificates_log", "false", boolean(),
-		"Whether a warning is logged of certificates that would not pass, where they are not verified.")
+		"Whether a warning is logged for invalid certificates that are accepted without verification.")
 	TrustedCertificatesFile = define("replicator", "ssl_trusted_certificates_file", "", filePath(),
-		"The certificates that are trusted (PEM), instead of the operating system's. This file and\n"+
+		"The trusted certificates (PEM), instead of the operating system's. This file and\n"+
 			"the next two are read again when they change.")
 	CertificateFile = define("replicator", "cert_file", "", filePath(),
-		"The certificate that this node presents to endpoints which ask for one (PEM).")
+		"This node's certificate for endpoints that ask for one (PEM).")
 	KeyFile = define("replicator", "key_file", "", filePath(),
-		"The private key of cert_file (PEM). Without it the key is looked for in cert_file itself.")
+		"The private key of cert_file (PEM). When not set, the key is read from cert_file.")
 	KeyPassword = define("replicator", "password", "", secretText(),
 		"The password of key_file, if that is encrypted.")
 	CertificateMaxDepth = define("replicator", "ssl_certificate_max_depth", "3", whole(0, 100),
-		"How many intermediate certificates there may be between that of an endpoint and one that\n"+
+		"The most intermediate certificates between that of an endpoint and one that\n"+
 			"is trusted.")
 )

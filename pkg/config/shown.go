@@ -2,9 +2,8 @@ package config
 
 import "slices"
 
-// Shown returns all that is set as sections of keys and texts: each setting by the key
-// that decides it, and what is no setting. Secrets are masked, and what is empty is left
-// out.
+// Shown returns all texts that are set, by section and key: each setting by the spelling that is
+// used, and unknown keys. Secrets are masked, and empty texts are left out.
 func (c *Config) Shown() map[string]map[string]string {
 	all := make(map[string]map[string]string)
 	c.each(func(n name, text string) {
@@ -16,7 +15,7 @@ func (c *Config) Shown() map[string]map[string]string {
 	return all
 }
 
-// each calls f for all that Shown returns, with the text as it is.
+// each calls f for each text that Shown returns, unmasked.
 func (c *Config) each(f func(n name, text string)) {
 	for _, d := range table.settings {
 		if r := c.find(d); r.text != "" {
@@ -28,14 +27,14 @@ func (c *Config) each(f func(n name, text string)) {
 			f(name{family.section, key}, r.text)
 		}
 	}
-	for _, v := range c.strangers() {
+	for _, v := range c.unknown() {
 		if v.Text != "" {
 			f(v.name(), v.Text)
 		}
 	}
 }
 
-// text returns what Shown has of one name, unmasked, and where it comes from.
+// text returns the text that Shown has for a name, unmasked, and its origin.
 func (c *Config) text(n name) (text, from string) {
 	if f := familyOf(n.section); f != nil {
 		r := c.families[f][n.key]
@@ -47,7 +46,7 @@ func (c *Config) text(n name) (text, from string) {
 		}
 		return "", ""
 	}
-	for _, v := range c.strangers() {
+	for _, v := range c.unknown() {
 		if v.name() == n {
 			return v.Text, v.From
 		}
@@ -55,7 +54,7 @@ func (c *Config) text(n name) (text, from string) {
 	return "", ""
 }
 
-// from says where what holds for a name comes from, whichever spelling of a setting it is.
+// from returns the origin of the value of a name, in any spelling of the setting.
 func (c *Config) from(n name) string {
 	if d, _, ok := lookup(n); ok {
 		return c.find(d).from
@@ -64,16 +63,15 @@ func (c *Config) from(n name) string {
 	return from
 }
 
-// difference is a setting that two configurations have different values for.
+// difference is a setting with different values in two configurations.
 type difference struct {
-	name     name // as the second one has it
+	name     name // as spelled in the second one
 	was, now string
 	from     string
 	atStart  bool
 }
 
-// differences returns the settings that another configuration has another value for, in
-// the order of the table.
+// differences returns the settings with another value in other, in the order of the table.
 func (c *Config) differences(other *Config) []difference {
 	var all []difference
 	for _, d := range table.settings {

@@ -9,25 +9,26 @@ import (
 	"strings"
 
 	"settee/pkg/kv"
+	"settee/pkg/kv/rows"
 	"settee/pkg/tuple"
 )
 
-// ErrNotSet says that the store has no value to give up.
+// ErrNotSet is the error of Delete if the store has no such value.
 var ErrNotSet = errors.New("the store has no such value")
 
 const (
 	tokenSize = 16 // bytes
-	// tokensKept is how many of the latest changes are known. A change whose commit had
-	// an unknown result is recognized unless as many others came before it was looked for.
+	// tokensKept is the number of latest changes that are remembered. A change whose commit had
+	// an unknown result is recognised unless that many other changes followed before the check.
 	tokensKept = 64
 )
 
-// locked begins the text of a value that cannot be opened. What follows is why.
+// locked begins the text of a value that cannot be opened. The reason follows.
 const locked = "\x00sealed\x00"
 
 // storage is the layer of the store:
 //
-//	("value", section, key) -> text, sealed if it is a secret, but for the hashes of [admins]
+//	("value", section, key) -> text, sealed if it is a secret, except the hashes of [admins]
 //	("changes")             -> the tokens of the latest changes, the latest first; watched
 type storage struct {
 	db      kv.Database
@@ -46,11 +47,10 @@ func newStorage(db kv.Database, prefix []byte, sealer kv.Sealer) storage {
 
 func place(n name) []string { return []string{"setting", n.section, n.key} }
 
-// isSealed says whether a value is to be sealed: the store has no passwords of administrators, but
-// their hashes.
+// isSealed reports whether a value is sealed. The hashes of administrators' passwords are not.
 func isSealed(n name) bool { return secret(n) && n.section != Admins.def.section }
 
-// seal returns what is stored of a value.
+// seal returns the stored form of a value.
 func (s *storage) seal(v Value) []byte {
 	if !isSealed(v.name()) {
 		return []byte(v.Text)
@@ -58,7 +58,7 @@ func (s *storage) seal(v Value) []byte {
 	return s.sealer.Seal([]byte(v.Text), place(v.name())...)
 }
 
-// open returns the text of a value.
+// open returns the text of a stored value.
 func (s *storage) open(n name, stored []byte) string {
 	text, err := s.sealer.Open(stored, place(n)...)
 	if err != nil {
@@ -67,43 +67,43 @@ func (s *storage) open(n name, stored []byte) string {
 	return string(text)
 }
 
-// Reseal goes through the secrets that the layer of a store has. It returns with which keys they
-// were sealed, and how many with each; the empty id is that of plain ones. If keyID is not empty
-// it is that of the key that is sealed with now, and secrets with any other are sealed anew, but
-// for those that cannot be opened.
+// Reseal goes through the secrets in a store's layer of the configuration. It returns how
+// many were sealed with each key, by the key's id; the empty id is that of plain ones. If
+// keyID is not empty, it is the id of the key that sealer seals with now, and secrets that
+// were sealed with another are sealed anew, except those that cannot be opened.
 func Reseal(ctx context.Context, db kv.Database, prefix []byte, sealer kv.Sealer, keyID string) (map[string]int64, error) {
 	s := newStorage(db, prefix, sealer)
-	return kv.TransactValue(ctx, db, func(tx kv.Transaction) (map[string]int64, error) {
-		counts := map[string]int64{}
-		rows, err := s.rows(tx)
-		if err != nil {
-			return nil, err
+	return rows.Reseal(ctx, db, s.sealer, keyID, rows.Range(s.values), s.sealedValues)
+}
+
+// sealedValues reads the secrets, all at once. Reading conflicts with a change of any value.
+func (s *storage) sealedValues(tx kv.Transaction, _ kv.KeyRange) (values []rows.Sealed, rest []byte, err error) {
+	all, err := s.rows(tx)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, v := range all {
+		if !isSealed(v.name()) {
+			continue
 		}
-		for _, v := range rows {
-			if !isSealed(v.name()) {
-				continue
-			}
-			stored, err := tx.Get(s.key(v.name())).Await()
-			if err != nil {
-				return nil, err
-			}
-			found := s.sealer.KeyID(stored)
-			counts[found]++
-			if keyID != "" && found != keyID && !strings.HasPrefix(v.Text, locked) {
+		stored, err := tx.Get(s.key(v.name())).Await()
+		if err != nil {
+			return nil, nil, err
+		}
+		values = append(values, rows.Sealed{Begin: s.key(v.name()), Stored: stored, Reseal: func() {
+			if !strings.HasPrefix(v.Text, locked) {
 				tx.Set(s.key(v.name()), s.seal(v))
 			}
-		}
-		return counts, nil
-	})
+		}})
+	}
+	return values, nil, nil
 }
 
 func (s *storage) key(n name) []byte { return s.values.Pack(n.section, n.key) }
 
-// rows reads all values, in the order of their names. A key that is none of a value's, as
-// no version writes, is left out.
+// rows returns all values, sorted by name. It ignores malformed keys.
 func (s *storage) rows(tx kv.ReadTransaction) (Layer, error) {
-	begin, end := s.values.Range()
-	pairs, err := tx.GetRange(kv.KeyRange{Begin: begin, End: end}, kv.RangeOptions{Mode: kv.StreamWantAll}).Slice()
+	pairs, err := tx.GetRange(rows.Range(s.values), kv.RangeOptions{}).Slice()
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +124,7 @@ func (s *storage) rows(tx kv.ReadTransaction) (Layer, error) {
 	return layer, nil
 }
 
-// stored is what one reading found.
+// stored is the result of one read.
 type stored struct {
 	rows    Layer
 	version int64
@@ -135,7 +135,7 @@ func (s *storage) read(ctx context.Context) (stored, error) {
 	return kv.TransactValue(ctx, s.db, s.readIn)
 }
 
-// watch reads all values, and watches for the next change.
+// watch reads all values, and returns a watch for the next change.
 func (s *storage) watch(ctx context.Context) (out stored, watch kv.Watch, err error) {
 	err = s.db.Transact(ctx, func(tx kv.Transaction) error {
 		out, err = s.readIn(tx)
@@ -155,11 +155,11 @@ func (s *storage) readIn(tx kv.Transaction) (out stored, err error) {
 	return out, err
 }
 
-// write changes one value as plan says, which is given all there is and returns what is
-// to be there instead, and the answer to give. It runs with each run of the transaction.
+// write changes the layer as plan says, and returns plan's answer. plan gets all values and
+// returns the new ones; it is called for each attempt of the transaction.
 //
-// A run whose result was unknown left its token if it was committed: the answer is then
-// the one that it had.
+// If an attempt had an unknown result and its token is there, it was committed, and its answer is
+// returned.
 func write[T any](ctx context.Context, s *storage, plan func(rows Layer) (Layer, T, error)) (T, error) {
 	type run struct {
 		token  string
@@ -196,7 +196,7 @@ func write[T any](ctx context.Context, s *storage, plan func(rows Layer) (Layer,
 	})
 }
 
-// replace writes what two states differ in, and reports whether they do.
+// replace writes the differences between two states, and reports whether there are any.
 func (s *storage) replace(tx kv.Transaction, rows, next Layer) bool {
 	gone := make(map[name]string, len(rows))
 	for _, row := range rows {
@@ -217,18 +217,18 @@ func (s *storage) replace(tx kv.Transaction, rows, next Layer) bool {
 	return changed
 }
 
-// Check decides whether the store's layer may change. before and after are this node's configuration without and with the
-// change. An error refuses the change. A Check is called inside the change's transaction, which may run several times.
+// Check decides whether the store's layer may change. before and after are this node's
+// configuration without and with the change. An error refuses the change. A Check may be called
+// several times for one change.
 type Check func(before, after *Config) error
 
-// Set puts a value into the store, from where it reaches all nodes; of several spellings
-// of a setting the store has the latest that was set. An empty text is none: the store
-// gives up what it has. It returns the text that held before, of whatever origin, and
-// masked if it is a secret: empty where there was none.
+// Set stores a value for all nodes. It replaces the values of other spellings of the setting. An
+// empty text removes the value. Set returns the text that was in effect before, from any origin,
+// masked if it is a secret, and empty if there was none.
 //
-// The error is a *RefusedError where the store does not take the value: the setting
-// cannot have it, or it counts when a node starts, or settee does not know it in a section
-// that is its own. Others are those of checks, of the store, or ctx's.
+// The error is a *RefusedError if the setting cannot have the value, is read only when a node
+// starts, or is unknown in a section whose keys are all known. Other errors are those of checks,
+// of the store, or ctx's.
 func (l *Live) Set(ctx context.Context, section, key, text string, checks ...Check) (old string, err error) {
 	v := Value{section, key, text, "request"}
 	return l.write(ctx, v, func(own *Config, rows Layer) (Layer, string, error) {
@@ -239,9 +239,9 @@ func (l *Live) Set(ctx context.Context, section, key, text string, checks ...Che
 	})
 }
 
-// Delete takes a value out of the store, so that what the other places say holds again. It
-// returns the text that the store had, masked if it is a secret. The error is ErrNotSet
-// where it had none, and otherwise one of Set's.
+// Delete removes a value from the store, so that the other origins apply again. It returns the
+// stored text, masked if it is a secret. The error is ErrNotSet if there is no value, and
+// otherwise one of Set's.
 func (l *Live) Delete(ctx context.Context, section, key string, checks ...Check) (old string, err error) {
 	v := Value{Section: section, Key: key}
 	return l.write(ctx, v, func(own *Config, rows Layer) (Layer, string, error) {
@@ -254,8 +254,7 @@ func (l *Live) Delete(ctx context.Context, section, key string, checks ...Check)
 	})
 }
 
-// write changes the store, and takes the change in here: who asks this node afterwards
-// finds it.
+// write changes the store and applies the change to this node before it returns.
 func (l *Live) write(
 	ctx context.Context, v Value, plan func(own *Config, rows Layer) (Layer, string, error),
 ) (string, error) {
@@ -265,7 +264,7 @@ func (l *Live) write(
 	}
 	if found, err := l.storage.read(ctx); err == nil {
 		l.take(found)
-	} // or else the watch makes up for it
+	} // otherwise Run applies the change
 	l.note(v)
 	return old, nil
 }

@@ -9,31 +9,32 @@ import (
 	"unicode/utf8"
 )
 
-// The limits of what the store has, in bytes.
+// Limits of the layer of the store, in bytes.
 const (
-	maxStoredName = 1_000 // of a section or a key
+	maxStoredName = 1_000 // a section or a key
 	maxStoredText = 10_000
-	// maxStored is that of all sections, keys and texts: every node reads them at once.
+	// maxStored limits the sum of all sections, keys and texts. Every node reads them at once.
 	maxStored = 1_000_000
 )
 
-// RefusedError says why the store does not take a value, or does not give one up.
+// RefusedError is the error for a value that the store does not accept, or a change that is
+// refused.
 type RefusedError struct {
-	Reason string // names the setting, and has no secret
+	Reason string // names the setting, without secrets
 	err    error
 }
 
 // Error returns the reason.
 func (e *RefusedError) Error() string { return e.Reason }
 
-// Unwrap returns a *ValueError where the value is one that the setting cannot have.
+// Unwrap returns a *ValueError if the setting cannot have the value.
 func (e *RefusedError) Unwrap() error { return e.err }
 
 func refuse(n name, format string, args ...any) error {
 	return &RefusedError{Reason: n.String() + ": " + fmt.Sprintf(format, args...)}
 }
 
-// checkStorable returns why a value cannot be one of the store's, whatever else that has.
+// checkStorable returns an error if the store cannot have a value, whatever other values it has.
 func checkStorable(v Value) error {
 	n := v.name()
 	if err := checkName(n); err != nil {
@@ -50,15 +51,15 @@ func checkStorable(v Value) error {
 	var err error
 	switch {
 	case isSetting && d.atStart:
-		return refuse(n, "it counts when a node starts: it is set in a file, the environment or a flag of each node")
+		return refuse(n, "it is read only when a node starts: set it in a file, the environment or a flag of each node")
 	case isSetting:
 		_, err = d.spellings[rank].check(v)
 	case f == Admins.def && !Hashed(v.Text):
-		return refuse(n, "the store has hashed passwords only")
+		return refuse(n, "the store accepts only hashed passwords")
 	case f != nil:
 		_, err = f.member(v.Key).check(v)
 	default:
-		return checkStranger(v)
+		return checkUnknown(v)
 	}
 	if err != nil {
 		return &RefusedError{err.Error(), err}
@@ -66,7 +67,7 @@ func checkStorable(v Value) error {
 	return nil
 }
 
-// checkName refuses names that no file could have.
+// checkName refuses names that cannot be in an ini file.
 func checkName(n name) error {
 	for _, part := range []string{n.section, n.key} {
 		strange := strings.ContainsFunc(part, func(r rune) bool { return !unicode.IsPrint(r) || r == '[' || r == ']' })
@@ -81,9 +82,9 @@ func checkName(n name) error {
 	return nil
 }
 
-// checkStranger refuses what is no setting and cannot be meant, and a secret that nobody
-// would make use of. What CouchDB has besides is kept.
-func checkStranger(v Value) error {
+// checkUnknown refuses an unknown key in a section whose keys are all known, and a secret without
+// effect. CouchDB's other settings are accepted.
+func checkUnknown(v Value) error {
 	n := v.name()
 	why, without := ineffective[n]
 	_, fits := formatSetting(n.key, v.Text)
@@ -100,9 +101,8 @@ func checkStranger(v Value) error {
 	return nil
 }
 
-// withStored returns a configuration with what the store has. What a node cannot use it
-// leaves out, and says so in a warning: the value may be that of a later or an earlier
-// version.
+// withStored returns a configuration with the layer of the store. It ignores values that this
+// node cannot use, which another version may have stored, and returns warnings about them.
 func (c *Config) withStored(rows Layer) (*Config, []Warning) {
 	var usable Layer
 	var warnings []Warning
@@ -119,7 +119,7 @@ func (c *Config) withStored(rows Layer) (*Config, []Warning) {
 			case isLocked:
 				ignore(v, why)
 			default:
-				ignore(v, "the store cannot have it")
+				ignore(v, "it cannot be set in the store")
 			}
 			continue
 		}
@@ -127,8 +127,8 @@ func (c *Config) withStored(rows Layer) (*Config, []Warning) {
 	}
 	next, without, err := c.With(OriginStore, usable)
 	if err != nil {
-		// Each value is fine alone, so some contradict what this node has, which is fine
-		// without them.
+		// Each value is valid, so some of them contradict this node's own values, which do not
+		// contradict each other.
 		usable = slices.DeleteFunc(usable, func(v Value) bool {
 			against := contradicted(err, v.name())
 			if against != nil {
@@ -143,7 +143,7 @@ func (c *Config) withStored(rows Layer) (*Config, []Warning) {
 	return next, append(warnings, without...)
 }
 
-// contradicted returns the contradiction in an error of With that a setting takes part in.
+// contradicted returns the contradiction in an error of With that involves a setting, or nil.
 func contradicted(err error, n name) *contradiction {
 	var against *contradiction
 	d, _, ok := lookup(n)
@@ -153,11 +153,11 @@ func contradicted(err error, n name) *contradiction {
 	return nil
 }
 
-// change returns what the store has to have so that a value holds, or, where its text is
-// empty, that the store has none. Another spelling of the same setting makes way for it.
+// change returns the stored values with v added or replaced, or without it if its text is empty.
+// It removes other spellings of the same setting.
 //
-// The error is a *RefusedError where the value cannot be one of the store's, or where
-// what there is then contradicts itself.
+// The error is a *RefusedError if the store cannot have the value, or if it contradicts other
+// settings.
 func (c *Config) change(rows Layer, v Value) (Layer, error) {
 	d, _, isSetting := lookup(v.name())
 	next := slices.DeleteFunc(slices.Clone(rows), func(row Value) bool {
@@ -181,7 +181,7 @@ func (c *Config) change(rows Layer, v Value) (Layer, error) {
 	return next, nil
 }
 
-// checked is change, unless one of some checks refuses it.
+// checked is change with the checks of the caller.
 func (c *Config) checked(rows Layer, v Value, checks []Check) (Layer, error) {
 	next, err := c.change(rows, v)
 	if err != nil || len(checks) == 0 {

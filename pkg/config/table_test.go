@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Every key of [replicator] in CouchDB 3.5: in its default.ini, its documentation or
-// only in its code; and those of RFC 016's replicator.
+// Every key of [replicator] in CouchDB 3.5, from its default.ini, its documentation or its code,
+// and in RFC 016.
 var replicatorKeys = []string{
 	"auth_plugins", "cacert_reload_interval_hours", "cert_file", "checkpoint_interval", "cluster_start_period",
 	"connect_to", "connection_close_interval", "connection_timeout", "health_threshold", "http_connections",
@@ -24,7 +24,7 @@ var replicatorKeys = []string{
 	"min_backoff_penalty_sec", "min_run_time_sec", "transient_job_max_age_sec",
 }
 
-func TestEveryReplicatorKeyIsHonouredOrNamed(t *testing.T) {
+func TestEveryReplicatorKeyIsSupportedOrIneffective(t *testing.T) {
 	t.Parallel()
 	for _, key := range replicatorKeys {
 		n := name{"replicator", key}
@@ -34,13 +34,13 @@ func TestEveryReplicatorKeyIsHonouredOrNamed(t *testing.T) {
 	}
 }
 
-func TestTheTableIsConsistent(t *testing.T) {
+func TestTableIsConsistent(t *testing.T) {
 	t.Parallel()
 	for _, d := range table.settings {
 		require.NotEmpty(t, d.comment, d.name())
 		require.LessOrEqual(t, strings.Count(d.comment, "\n"), 1, "%v: a comment has one or two lines", d.name())
 		require.True(t, strings.HasSuffix(d.comment, "."), d.name())
-		require.False(t, secret(d.name()) && d.standard.text != "", "%v: a secret has a default", d.name())
+		require.False(t, secret(d.name()) && d.byDefault.text != "", "%v: a secret has a default", d.name())
 		for _, s := range d.spellings {
 			require.NotContains(t, ineffective, name{d.section, s.key})
 			require.NotEmpty(t, s.want)

@@ -16,7 +16,7 @@ import (
 	"settee/pkg/config"
 )
 
-// A key of JSON web tokens is one of the kind that its name begins with, or the node does not start.
+// A key of JSON web tokens must be of the kind that its name begins with.
 func TestTokenKeys(t *testing.T) {
 	t.Parallel()
 	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -34,7 +34,7 @@ func TestTokenKeys(t *testing.T) {
 		texts[kind] = strings.ReplaceAll(string(block), "\n", `\n`)
 	}
 
-	wants := map[string]string{"rsa": "an RSA public key", "ec": "an elliptic curve's", "ed": "an Ed25519", "hmac": "a secret in base64"}
+	wants := map[string]string{"rsa": "an RSA public key", "ec": "an elliptic curve public key", "ed": "an Ed25519", "hmac": "a secret in base64"}
 	for name, want := range wants {
 		for of, text := range texts {
 			cfg, _, err := config.Load(config.Options{Flags: []string{"jwt_keys/" + name + ":a=" + text}})

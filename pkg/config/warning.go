@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// Warning is something in the configuration that has no effect. It holds no secrets.
+// Warning is about a part of the configuration that has no effect. It contains no secrets.
 type Warning struct {
-	Section string // empty where a line belongs to none
-	Key     string // empty where it is about a whole section
-	From    string // where it stands, such as local.ini:12; the first place of several
-	Reason  string // what is the matter, and what happens instead
+	Section string // empty for a line outside of sections
+	Key     string // empty for a whole section
+	From    string // the first place, such as local.ini:12
+	Reason  string // the problem, and what happens instead
 }
 
-// String is the warning as one line of a log.
+// String returns the warning in one line.
 func (w Warning) String() string {
 	subject := ""
 	switch {
@@ -26,8 +26,8 @@ func (w Warning) String() string {
 	return printable(fmt.Sprintf("%s%s: %s", subject, w.From, w.Reason))
 }
 
-// warningsOf returns what layers of one origin say to no effect, once for each key,
-// or once for each section where that says as much.
+// warningsOf returns the warnings about layers of one origin, at most one for each key or
+// section.
 func warningsOf(origin Origin, layers []Layer) []Warning {
 	var warnings []Warning
 	seen := make(map[name]bool)
@@ -43,9 +43,8 @@ func warningsOf(origin Origin, layers []Layer) []Warning {
 	return warnings
 }
 
-// warningOf returns the warning about one value, if there is one. A section of
-// CouchDB that settee has nothing to do with goes without, except in a flag, which
-// nobody gives by accident.
+// warningOf returns the warning about one value, if there is one. There is none for a CouchDB
+// section that settee does not use, except in a flag.
 func warningOf(origin Origin, v Value) (Warning, bool) {
 	if known(v.name()) {
 		return Warning{}, false
@@ -58,7 +57,7 @@ func warningOf(origin Origin, v Value) (Warning, bool) {
 	}
 	switch {
 	case strings.HasPrefix(v.Section, "cors:"):
-		section.Reason = "has no effect: what [cors] says holds for every host"
+		section.Reason = "has no effect: [cors] applies to every host"
 		return section, true
 	case slices.Contains(whollyKnown, v.Section):
 		key.Reason = "is not a setting"

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// addressOrNone is an IP address, CouchDB's word for all of them, or nothing.
+// addressOrNone accepts what ipAddress accepts, or nothing.
 func addressOrNone() kind[netip.Addr] {
 	address := ipAddress()
 	return kind[netip.Addr]{want: address.want, parse: func(text string) (netip.Addr, bool) {
@@ -21,7 +21,7 @@ func addressOrNone() kind[netip.Addr] {
 	}}
 }
 
-// terms reads an Erlang list of atoms and strings, or the same without brackets and quotes.
+// terms splits an Erlang list of atoms and strings, with or without brackets and quotes.
 func terms(text string) []string {
 	text = trimBlanks(text)
 	if inner, ok := strings.CutPrefix(text, "["); ok {
@@ -29,9 +29,8 @@ func terms(text string) []string {
 			text = inner
 		}
 	}
-	var list []string
-	for item := range strings.SplitSeq(text, ",") {
-		item = trimBlanks(item)
+	list := items(text)
+	for i, item := range list {
 		for _, quote := range []string{`'`, `"`} {
 			if inner, ok := strings.CutPrefix(item, quote); ok {
 				if inner, ok = strings.CutSuffix(inner, quote); ok {
@@ -39,45 +38,34 @@ func terms(text string) []string {
 				}
 			}
 		}
-		list = append(list, item)
+		list[i] = item
 	}
 	return list
 }
 
-// eachOf is a list of values by their names, sorted, each once.
+// eachOf accepts a list of names and returns their values, sorted and without duplicates.
 func eachOf[T cmp.Ordered](want string, values map[string]T) kind[[]T] {
-	parse := func(text string) (list []T, wrong string) {
-		for _, item := range terms(text) {
-			value, ok := values[item]
-			if !ok {
-				return nil, item
-			}
-			list = append(list, value)
-		}
+	each := list(want, terms, func(item string) (T, bool) {
+		value, ok := values[item]
+		return value, ok
+	})
+	parse := each.parse
+	each.parse = func(text string) ([]T, bool) {
+		list, ok := parse(text)
 		slices.Sort(list)
-		return slices.Compact(list), ""
+		return slices.Compact(list), ok
 	}
-	return kind[[]T]{
-		want: want,
-		parse: func(text string) ([]T, bool) {
-			list, _ := parse(text)
-			return list, list != nil
-		},
-		wrong: func(text string) string {
-			_, item := parse(text)
-			return item
-		},
-	}
+	return each
 }
 
-// tlsVersions are those that are not broken.
+// tlsVersions accepts the versions of TLS that are considered secure.
 func tlsVersions() kind[[]uint16] {
 	return eachOf("a list of versions from 'tlsv1.2' and 'tlsv1.3', such as ['tlsv1.2', 'tlsv1.3']",
 		map[string]uint16{"tlsv1.2": tls.VersionTLS12, "tlsv1.3": tls.VersionTLS13})
 }
 
-// tlsCiphers are the ciphers of TLS 1.2 that crypto/tls holds for safe, by OpenSSL's names,
-// and by their own. Those of TLS 1.3 may be among them.
+// tlsCiphers accepts the ciphers that crypto/tls considers secure, by OpenSSL's names or Go's.
+// Ciphers of TLS 1.3 are accepted too.
 func tlsCiphers() kind[[]uint16] {
 	byName := make(map[string]uint16)
 	var names []string
@@ -90,18 +78,19 @@ func tlsCiphers() kind[[]uint16] {
 		}
 	}
 	slices.Sort(names)
-	list := eachOf("a list of ciphers from "+strings.Join(names, ", "), byName)
-	parse := list.parse
-	list.parse = func(text string) ([]uint16, bool) {
+	ciphers := eachOf("a list of ciphers from "+strings.Join(names, ", "), byName)
+	parse := ciphers.parse
+	ciphers.parse = func(text string) ([]uint16, bool) {
 		if text == "" {
 			return nil, true
 		}
 		return parse(text)
 	}
-	return list
+	return ciphers
 }
 
-// opensslName makes ECDHE-RSA-AES128-GCM-SHA256 of TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256.
+// opensslName returns OpenSSL's name of a cipher: ECDHE-RSA-AES128-GCM-SHA256 for
+// TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256.
 func opensslName(name string) string {
 	if before, ok := strings.CutSuffix(name, "_CHACHA20_POLY1305_SHA256"); ok {
 		name = before + "_CHACHA20_POLY1305"
@@ -109,10 +98,10 @@ func opensslName(name string) string {
 	return strings.NewReplacer("TLS_", "", "_WITH", "", "AES_", "AES", "_CBC", "", "_", "-").Replace(name)
 }
 
-// webOrigins is a list of origins of pages, or * for all of them; or nothing.
+// webOrigins accepts a list of origins of pages, * for all of them, or nothing.
 func webOrigins() kind[[]string] {
-	return listOf("a list of origins, separated by commas, such as https://app.example.com, http://localhost:8080; or *",
-		func(item string) (string, bool) {
+	return list("a list of origins, separated by commas, such as https://app.example.com, http://localhost:8080; or *",
+		itemsOrNone, func(item string) (string, bool) {
 			item = strings.ToLower(item)
 			u, err := url.Parse(item)
 			plain := err == nil && u.Scheme != "" && u.Host != "" && item == u.Scheme+"://"+u.Host
@@ -120,39 +109,11 @@ func webOrigins() kind[[]string] {
 		})
 }
 
-// tokens is a list of names of headers or methods, in the case that they are compared in;
-// or nothing.
+// tokens accepts a list of header or method names, or nothing. inCase converts a name to the case
+// that it is compared in.
 func tokens(inCase func(string) string) kind[[]string] {
 	token := regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$") // RFC 9110, section 5.6.2
-	return listOf("a list of names, separated by commas", func(item string) (string, bool) {
+	return list("a list of names, separated by commas", itemsOrNone, func(item string) (string, bool) {
 		return inCase(item), token.MatchString(item)
 	})
-}
-
-// listOf is a list separated by commas, each item as one returns it; or nothing.
-func listOf(want string, one func(item string) (string, bool)) kind[[]string] {
-	parse := func(text string) (list []string, wrong string, ok bool) {
-		if text == "" {
-			return nil, "", true
-		}
-		for item := range strings.SplitSeq(text, ",") {
-			value, ok := one(trimBlanks(item))
-			if !ok {
-				return nil, trimBlanks(item), false
-			}
-			list = append(list, value)
-		}
-		return list, "", true
-	}
-	return kind[[]string]{
-		want: want,
-		parse: func(text string) ([]string, bool) {
-			list, _, ok := parse(text)
-			return list, ok
-		},
-		wrong: func(text string) string {
-			_, item, _ := parse(text)
-			return item
-		},
-	}
 }

@@ -29,8 +29,8 @@ func TestTLSSettings(t *testing.T) {
 		{"ssl/tls_versions=['tlsv1.2'", `"['tlsv1.2'" is not`, nil, nil},
 		{"ssl/ciphers=[ECDHE-RSA-RC4-SHA]", `"ECDHE-RSA-RC4-SHA" is not`, nil, nil},
 		{"ssl/enable=true", "[ssl] enable is true (--set), but [ssl] cert_file is not set", nil, nil},
-		{"ssl/verify_ssl_certificates=true", "[ssl] cacert_file, which would say whose certificates count, is not set", nil, nil},
-		{"ssl/fail_if_no_peer_cert=true", "only where [ssl] verify_ssl_certificates is true", nil, nil},
+		{"ssl/verify_ssl_certificates=true", "[ssl] cacert_file is not set", nil, nil},
+		{"ssl/fail_if_no_peer_cert=true", "only if [ssl] verify_ssl_certificates is true", nil, nil},
 	} {
 		cfg, _, err := config.Load(config.Options{Flags: []string{test.set}})
 		if test.refused != "" {

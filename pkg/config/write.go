@@ -8,16 +8,16 @@ import (
 	"unicode"
 )
 
-// WriteINI writes the effective configuration as an ini file: for every setting its
-// comment, what it may be, its value and, in a comment behind that, where the value
-// comes from. Read again, the file gives every setting the value that it has now.
+// WriteINI writes the effective configuration as an ini file: for every setting its comment, its
+// allowed values, its value and, in a comment after that, its origin. Loading the file gives
+// every setting the same value.
 //
-// What is no setting follows as a comment in its section. So does, masked, a value
-// that is a secret or a URL that has one: no placeholder can be read as a value.
+// Unknown keys follow as comments in their section. Secrets, and URLs that contain one, are
+// masked and written as comments, so that a mask is never read as a value.
 func (c *Config) WriteINI(w io.Writer) error {
 	var b strings.Builder
-	b.WriteString("; The effective configuration of settee. Behind each value is where it comes from.\n")
-	strangers, foreign := c.strangersBySection()
+	b.WriteString("; The effective configuration of settee. The comment after each value is its origin.\n")
+	unknown, foreign := c.unknownBySection()
 	for _, section := range ownSections() {
 		fmt.Fprintf(&b, "\n[%s]\n", section)
 		for _, d := range table.settings {
@@ -28,11 +28,11 @@ func (c *Config) WriteINI(w io.Writer) error {
 		if f := familyOf(section); f != nil {
 			writeFamily(&b, c, f)
 		}
-		writeStrangers(&b, strangers[section])
+		writeUnknown(&b, unknown[section])
 	}
 	for _, section := range foreign {
 		fmt.Fprintf(&b, "\n;[%s]\n", printable(section))
-		writeStrangers(&b, strangers[section])
+		writeUnknown(&b, unknown[section])
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -44,19 +44,19 @@ func writeSetting(b *strings.Builder, d *definition, r resolved) {
 		note := ""
 		switch {
 		case i > 0:
-			note = " Wins over " + d.spellings[0].key + "."
-		case d.standard.text != "":
-			note = " Default: " + d.standard.text
+			note = " Overrides " + d.spellings[0].key + "."
+		case d.byDefault.text != "":
+			note = " Default: " + d.byDefault.text
 		}
 		fmt.Fprintf(b, "; %s: %s.%s\n", s.key, s.want, note)
 	}
 	if d.atStart {
-		b.WriteString("; It counts when the node starts; the store cannot have it.\n")
+		b.WriteString("; It is read only when the node starts and cannot be set in the store.\n")
 	}
 	writeLine(b, name{d.section, d.spellings[r.rank].key}, r)
 }
 
-// writeFamily writes the keys that a section of names has, in their order.
+// writeFamily writes the values of a family, sorted by key.
 func writeFamily(b *strings.Builder, c *Config, f *family) {
 	writeComment(b, f.comment)
 	fmt.Fprintf(b, "; KEY: %s. Default: %s\n", f.want, f.absent)
@@ -72,7 +72,7 @@ func writeComment(b *strings.Builder, comment string) {
 	}
 }
 
-// writeLine writes a value and where it comes from.
+// writeLine writes a value and its origin.
 func writeLine(b *strings.Builder, n name, r resolved) {
 	shown := show(n, r.text)
 	line, ok := formatSetting(n.key, shown)
@@ -82,9 +82,9 @@ func writeLine(b *strings.Builder, n name, r resolved) {
 	fmt.Fprintf(b, "%s ; %s\n", line, printable(r.from))
 }
 
-// writeStrangers writes what a section has that is no setting, as comments.
-func writeStrangers(b *strings.Builder, strangers []Value) {
-	for i, v := range strangers {
+// writeUnknown writes the unknown keys of a section as comments.
+func writeUnknown(b *strings.Builder, unknown []Value) {
+	for i, v := range unknown {
 		if i == 0 {
 			b.WriteString("\n; Without effect:\n")
 		}
@@ -92,7 +92,7 @@ func writeStrangers(b *strings.Builder, strangers []Value) {
 	}
 }
 
-// ownSections returns the sections of the settings, in their order.
+// ownSections returns the sections of the settings, in the order of the table.
 func ownSections() []string {
 	var own []string
 	for _, d := range table.settings {
@@ -106,23 +106,23 @@ func ownSections() []string {
 	return own
 }
 
-// strangersBySection returns the strangers of each section, and those sections, in the order in which they first come,
-// that have nothing else.
-func (c *Config) strangersBySection() (strangers map[string][]Value, foreign []string) {
+// unknownBySection returns the unknown values of each section, and the sections without settings,
+// in the order of their first values.
+func (c *Config) unknownBySection() (unknown map[string][]Value, foreign []string) {
 	own := ownSections()
-	strangers = make(map[string][]Value)
-	for _, v := range c.strangers() {
-		if strangers[v.Section] == nil && !slices.Contains(own, v.Section) {
+	unknown = make(map[string][]Value)
+	for _, v := range c.unknown() {
+		if unknown[v.Section] == nil && !slices.Contains(own, v.Section) {
 			foreign = append(foreign, v.Section)
 		}
-		strangers[v.Section] = append(strangers[v.Section], v)
+		unknown[v.Section] = append(unknown[v.Section], v)
 	}
-	return strangers, foreign
+	return unknown, foreign
 }
 
-// strangers returns the values in all layers that are no settings: of each name the
-// strongest, in the order in which the names first come.
-func (c *Config) strangers() []Value {
+// unknown returns the unknown values in all layers: the strongest one of each name, in the order
+// of the first ones.
+func (c *Config) unknown() []Value {
 	var all []Value
 	at := make(map[name]int)
 	for _, layers := range c.layers {
@@ -143,7 +143,7 @@ func (c *Config) strangers() []Value {
 	return all
 }
 
-// printable replaces what would end a line or move a terminal's cursor.
+// printable replaces control characters.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {

@@ -2,7 +2,6 @@ package config_test
 
 import (
 	"errors"
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,8 +11,6 @@ import (
 
 	"settee/pkg/config"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 // written returns what WriteINI writes.
 func written(t *testing.T, cfg *config.Config) string {
@@ -47,7 +44,7 @@ func TestWriteINIGolden(t *testing.T) {
 	require.NoError(t, err)
 	got := written(t, cfg)
 	const golden = "testdata/effective.ini"
-	if *update {
+	if *config.Update {
 		require.NoError(t, os.WriteFile(golden, []byte(got), 0o600))
 	}
 	want, err := os.ReadFile(golden)
@@ -57,7 +54,7 @@ func TestWriteINIGolden(t *testing.T) {
 	require.NotContains(t, got, "\x1b")
 }
 
-func TestWriteINIReadsBackAsItIs(t *testing.T) {
+func TestWriteINIReadsBack(t *testing.T) {
 	t.Parallel()
 	for _, cfg := range []*config.Config{
 		{},
@@ -99,7 +96,7 @@ func TestWriteINIMasksSecrets(t *testing.T) {
 	}
 }
 
-func TestWriteINIStaysOneLineAValue(t *testing.T) {
+func TestWriteINIWritesOneLinePerValue(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "a\nb = c")
 	require.NoError(t, os.Mkdir(dir, 0o700))

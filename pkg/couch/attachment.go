@@ -14,28 +14,28 @@ import (
 	"strings"
 )
 
-// AttachmentReader is an attachment's bytes, as they travel: compressed, if the attachment has an
-// Encoding. It fails if there are fewer of them, or more, than the document announced, and with
-// [ErrDigest], instead of io.EOF, if they are others than those of its digest.
+// AttachmentReader reads an attachment's bytes as transferred: compressed if the attachment has an Encoding. It fails
+// if their number differs from the size in the document, and with [ErrDigest] instead of io.EOF if they do not match
+// the digest.
 type AttachmentReader struct {
 	Attachment
 
 	r    io.Reader
-	left int64 // of the announced size; negative if that is not known
+	left int64 // of the announced size; negative if unknown
 	end  func() error
-	// explain, if not nil, says what an error is of.
+	// explain, if not nil, adds to an error what was being read.
 	explain func(error) error
 
-	sum  []byte    // what the digest says
-	hash hash.Hash // of what was read; nil if the digest says nothing
+	sum  []byte    // from the digest
+	hash hash.Hash // of the bytes read; nil if there is nothing to compare with
 }
 
-// NewAttachmentReader returns the attachment a with the bytes of r. A digest of another kind than CouchDB's,
-// or none, is not checked.
+// NewAttachmentReader returns an AttachmentReader for the attachment a with the bytes of r. It checks only digests of
+// CouchDB's kind (MD5).
 func NewAttachmentReader(a Attachment, r io.Reader) *AttachmentReader {
 	reader := &AttachmentReader{Attachment: a, r: r, left: a.size()}
 	if text, ok := strings.CutPrefix(a.Digest, "md5-"); ok {
-		// CouchDB says "md5-" of what it stored before it had digests.
+		// CouchDB says "md5-" for attachments older than its digests.
 		if sum, err := base64.StdEncoding.DecodeString(text); err == nil && len(sum) == md5.Size {
 			reader.sum, reader.hash = sum, md5.New()
 		}
@@ -81,7 +81,7 @@ func (a *AttachmentReader) read(p []byte) (int, error) {
 	return n, err
 }
 
-// overrun makes sure that there are no more bytes than announced.
+// overrun checks that there are no more bytes than announced.
 func (a *AttachmentReader) overrun() error {
 	var one [1]byte
 	n, err := io.ReadFull(a.r, one[:])
@@ -96,7 +96,7 @@ func (a *AttachmentReader) overrun() error {
 	return err
 }
 
-// check returns io.EOF if what was read is what the digest says.
+// check returns io.EOF if the bytes match the digest.
 func (a *AttachmentReader) check() error {
 	if a.hash != nil && !bytes.Equal(a.hash.Sum(nil), a.sum) {
 		return fmt.Errorf("attachment %q: %w, %s", a.Name, ErrDigest, excerpt(a.Digest))
@@ -104,7 +104,7 @@ func (a *AttachmentReader) check() error {
 	return io.EOF
 }
 
-// Close gives up what was not read. Only what [Database.Attachment] returned needs it.
+// Close abandons the unread bytes. Only a reader returned by [Database.Attachment] must be closed.
 func (a *AttachmentReader) Close() error {
 	if a.end == nil {
 		return nil
@@ -112,10 +112,9 @@ func (a *AttachmentReader) Close() error {
 	return a.end()
 }
 
-// Attachment asks for one attachment of a document's revision. about is what the document says of it;
-// its Length is checked, and its Encoding ignored: the bytes come as they are without one. Its digest is
-// checked if it has no Encoding, whose bytes it would be of: CouchDB says which it has only to who asks for
-// att_encoding_info.
+// Attachment requests one attachment of a document's revision. about describes it as in the document. Its Length is
+// checked. Its Encoding is ignored, because the server sends the bytes uncompressed. Its digest is checked only without
+// an Encoding, since it is that of the stored bytes. CouchDB gives the Encoding only with att_encoding_info.
 func (d *Database) Attachment(ctx context.Context, id, rev string, about Attachment) (*AttachmentReader, error) {
 	return d.attachment(ctx, id, rev, about, false)
 }

@@ -8,15 +8,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// net/http asks a body of known length for more when all of it was read. A server may have answered by
-// then: that is the end, and no reason to break the connection that the answer comes from.
+// net/http reads on after the last byte of a body of known length. If the server has answered by then, the body must
+// end, because an error would break the connection with the answer.
 func TestABodyThatWasReadHasEndedAlsoWhenTheExchangeIsOver(t *testing.T) {
 	t.Parallel()
 	doc, err := ParseDocument([]byte(`{"_id":"d","_rev":"1-a","_attachments":{"f":{"content_type":"a/b","length":3,"follows":true}}}`))
 	require.NoError(t, err)
 	streamed := &streamedBody{source: &oneAttachment{}, attachments: []Attachment{{Name: "f", ContentType: "a/b", Length: 3}}}
 	streamed.multipart(doc, "edge")
-	docs := &docsBody{docs: []Document{doc, doc}}
+	docs := bulkDocsBody([]Document{doc, doc})
 	for name, body := range map[string]requestBody{"streamed": streamed, "documents": docs} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -34,11 +34,11 @@ func TestABodyThatWasReadHasEndedAlsoWhenTheExchangeIsOver(t *testing.T) {
 	}
 }
 
-// What is to come of a body does not, once the exchange is over: its memory is used for something else.
+// After the exchange a body returns no more bytes, because its memory may be reused.
 func TestABodyEndsWithTheExchange(t *testing.T) {
 	t.Parallel()
-	docs := &docsBody{docs: []Document{{Body: []byte(`{"_id":"a"}`)}, {Body: []byte(`{"_id":"b"}`)}}}
-	for range 2 { // it can be sent again
+	docs := bulkDocsBody([]Document{{Body: []byte(`{"_id":"a"}`)}, {Body: []byte(`{"_id":"b"}`)}})
+	for range 2 { // the body can be sent again
 		r, length := docs.open()
 		all, err := io.ReadAll(r)
 		require.NoError(t, err)
@@ -53,7 +53,7 @@ func TestABodyEndsWithTheExchange(t *testing.T) {
 	require.Equal(t, errExchangeOver, err)
 }
 
-// oneAttachment is a source of one.
+// oneAttachment is a source of one attachment.
 type oneAttachment struct{ done bool }
 
 func (o *oneAttachment) NextAttachment() (*AttachmentReader, error) {

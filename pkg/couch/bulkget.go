@@ -8,10 +8,12 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+
+	"settee/pkg/jsontext"
 )
 
-// maxAnswers bounds how many documents a server may answer per revision that it was asked for. With
-// latest=true it answers with all leaves that descend from it.
+// maxAnswers is the maximum number of documents in an answer per requested revision. With latest=true an answer has all
+// leaves that descend from a revision.
 const maxAnswers = 1000
 
 // DocRef names a revision of a document.
@@ -20,36 +22,36 @@ type DocRef struct {
 	Rev string // empty: the winner
 }
 
-// Fetched is an answer to a DocRef: a document, or the reason why there is none.
+// Fetched is the answer to a DocRef: a document or an error.
 type Fetched struct {
-	// At is the place, among what was asked for, of the DocRef or of another one with the same ID.
+	// At is the index, in the request, of the DocRef or of another one with the same ID.
 	At int
-	// ID is the document's, and Rev its revision, or the one that was asked for if there is none.
+	// ID is the document's id. Rev is its revision, or the requested one if there is no document.
 	ID, Rev string
 	Doc     Document
 	Err     error // a *DocError, if there is no document
 }
 
-// BulkResults are the answers of a _bulk_get, one at a time. They are not safe for concurrent use; what
-// ends a Next that waits is its context.
+// BulkResults iterates over the answers of a _bulk_get. It is not safe for concurrent use. The context ends a waiting
+// Next.
 type BulkResults struct {
 	p *response
-	j *jsonReader
+	j answerReader
 
 	maxDocument int
 	refs        []DocRef
 	places      places
 	answered    []bool          // for each of refs
-	silent      map[string]bool // the ids that nothing is to be said of any more; made at the end
-	over        int             // how many of refs were seen to at the end
-	left        int             // how many answers are still believed
+	silent      map[string]bool // ids that need no further answer; made at the end
+	over        int             // number of refs handled at the end
+	left        int             // number of answers still accepted
 
 	at  place
-	id  string // of the entry that is being read
-	err error  // of Next, from its first on
+	id  string // of the current entry
+	err error  // the first error of Next
 }
 
-// place is where in {"results": [{"id": ..., "docs": [{"ok": ...}]}]} the reader stands.
+// place is the reader's position in {"results": [{"id": ..., "docs": [{"ok": ...}]}]}.
 type place int
 
 const (
@@ -60,12 +62,11 @@ const (
 	atEnd // of the results
 )
 
-// BulkGet asks for documents, each with its revisions' history (_revisions) and its attachments as
-// stubs. If a revision has descendants, its latest leaves come instead (latest=true).
+// BulkGet requests documents with their revision histories (_revisions) and with attachments as stubs. A revision that
+// has descendants is answered with its latest leaves (latest=true).
 //
-// If the server has no _bulk_get the error is [ErrNoBulkGet], and the documents are to be read with
-// [Database.OpenRevs]. The order of the answers is the server's. Each id that was asked for is answered
-// at least once: of one that the server says nothing of, an answer says just that.
+// If the server has no _bulk_get, the error is [ErrNoBulkGet]; use [Database.OpenRevs]. The answers come in the
+// server's order. Each id is answered at least once: if the server leaves one out, its answer has an error.
 func (d *Database) BulkGet(ctx context.Context, refs []DocRef) (*BulkResults, error) {
 	results := newBulkResults(refs, d.cfg.MaxDocument)
 	if len(refs) == 0 {
@@ -80,8 +81,8 @@ func (d *Database) BulkGet(ctx context.Context, refs []DocRef) (*BulkResults, er
 		return nil, d.noBulkGet(ctx, err)
 	}
 	results.p = p
-	results.j = newJSONReader(p, bulkWindow)
-	results.j.large = d.large(ctx)
+	results.j = newAnswerReader(p, jsontext.Window)
+	results.j.OnLarge = d.large(ctx)
 	return results, nil
 }
 
@@ -114,8 +115,8 @@ func newBulkResults(refs []DocRef, maxDocument int) *BulkResults {
 	}
 }
 
-// noBulkGet finds out what a refused _bulk_get means. CouchDB 1 takes it for a document's id and
-// answers 404, 405 or 415, others 400 or 501. A database that does not exist answers 404 as well.
+// noBulkGet interprets a refused _bulk_get. CouchDB 1 takes _bulk_get for a document id and answers 404, 405 or 415.
+// Other servers answer 400 or 501. A missing database also answers 404.
 func (d *Database) noBulkGet(ctx context.Context, err error) error {
 	e, ok := errors.AsType[*Error](err)
 	if !ok {
@@ -133,13 +134,13 @@ func (d *Database) noBulkGet(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", ErrNoBulkGet, err)
 }
 
-// Next returns the next answer, and io.EOF after the last one. The document's Body is good until the next
-// call: who keeps it makes a copy. After an error all later calls return the same.
+// Next returns the next answer, and io.EOF after the last one. The document's Body is valid until the next call. After
+// an error all later calls return the same error.
 func (b *BulkResults) Next() (Fetched, error) {
 	if b.err != nil {
 		return Fetched{}, b.err
 	}
-	b.j.forget()
+	b.j.Forget()
 	f, err := b.next()
 	if err == nil {
 		f.redact(b.p)
@@ -160,7 +161,7 @@ func (b *BulkResults) Next() (Fetched, error) {
 	return Fetched{}, b.err
 }
 
-// redact takes secrets out of what an answer says in place of a document.
+// redact removes secrets from an error in an answer.
 func (f *Fetched) redact(p *response) {
 	if e, ok := errors.AsType[*DocError](f.Err); ok && p != nil {
 		f.Err = e.redacted(p.hidden())
@@ -168,12 +169,12 @@ func (f *Fetched) redact(p *response) {
 }
 
 func (b *BulkResults) free() {
-	if b.j != nil {
-		b.j.free()
+	if b.j.Reader != nil {
+		b.j.Free()
 	}
 }
 
-// Close gives up what was not read. It may be called more than once.
+// Close abandons the unread answers. It may be called more than once.
 func (b *BulkResults) Close() error {
 	if b.err == nil {
 		b.err = errors.New("the results are closed")
@@ -216,10 +217,10 @@ func (b *BulkResults) enter() error {
 	return b.j.openResults(func(string) error { return b.j.skip() })
 }
 
-// enterEntry steps into the next result, or to the end of the answer. A result that has one document, as
-// most do, is read at once if it is spelled as most servers do.
+// enterEntry steps into the next result, or to the end of the answer. A result with one document in the usual spelling
+// is read at once.
 func (b *BulkResults) enterEntry() (f Fetched, found bool, err error) {
-	ok, err := b.j.element()
+	ok, err := b.j.Element()
 	if err != nil {
 		return f, false, err
 	}
@@ -228,7 +229,7 @@ func (b *BulkResults) enterEntry() (f Fetched, found bool, err error) {
 			return f, true, nil
 		}
 		b.at, b.id = inEntry, ""
-		return f, false, b.j.open('{')
+		return f, false, b.j.Open('{')
 	}
 	b.at = atEnd
 	for {
@@ -242,38 +243,38 @@ func (b *BulkResults) enterEntry() (f Fetched, found bool, err error) {
 	}
 }
 
-// entry reads a whole result, if it looks like most.
+// entry reads a whole result if it has the usual spelling.
 func (b *BulkResults) entry() (Fetched, bool) {
 	f, end := b.entryAhead()
-	if end == notWhole && b.j.widen() {
+	if end == jsontext.NotWhole && b.j.Widen() {
 		f, end = b.entryAhead()
 	}
-	return f, b.j.passed(end, end)
+	return f, b.j.Passed(end, end)
 }
 
-// entryAhead is entry for what is in the window. It returns where the result ends, or what checkValue would
-// say; notJSON of one that looks different.
+// entryAhead is entry for the window. It returns where the result ends, or a code of jsontext.End: jsontext.NotJSON if
+// the spelling differs.
 func (b *BulkResults) entryAhead() (f Fetched, end int) {
 	const first, second, last = `{"id":"`, `","docs":[`, `]}`
-	ahead := b.j.ahead()
+	ahead := b.j.Ahead()
 	raw, end := cutPrefix(ahead, first)
 	if end < 0 {
 		return f, end
 	}
-	id := raw[:pastPlain(raw, 0)]
+	id := raw[:jsontext.PastPlain(raw, 0)]
 	if raw, end = cutPrefix(raw[len(id):], second); end < 0 {
 		return f, end
 	}
 	at, ok := b.places.find(id)
 	if !ok {
-		return f, notJSON
+		return f, jsontext.NotJSON
 	}
 	f, end, err := parseFetched(b.refs[at], raw)
 	switch {
 	case end < 0:
 		return f, end
 	case err != nil || end > b.maxDocument:
-		return f, notJSON
+		return f, jsontext.NotJSON
 	}
 	if raw, end = cutPrefix(raw[end:], last); end < 0 {
 		return f, end
@@ -281,18 +282,18 @@ func (b *BulkResults) entryAhead() (f Fetched, end int) {
 	return f, len(ahead) - len(raw)
 }
 
-// cutPrefix returns what follows a prefix. Without it, end is notJSON, or notWhole if it may be on its way.
+// cutPrefix returns what follows a prefix. Without the prefix, end is jsontext.NotJSON, or jsontext.NotWhole if more
+// bytes could complete it.
 func cutPrefix(b []byte, prefix string) (rest []byte, end int) {
 	switch {
 	case len(b) >= len(prefix) && string(b[:len(prefix)]) == prefix:
 		return b[len(prefix):], 0
 	case len(b) < len(prefix) && prefix[:len(b)] == string(b):
-		return b, notWhole
+		return b, jsontext.NotWhole
 	}
-	return b, notJSON
+	return b, jsontext.NotJSON
 }
 
-// member reads a member of a result.
 func (b *BulkResults) member() error {
 	name, ok, err := b.j.member()
 	switch {
@@ -302,18 +303,18 @@ func (b *BulkResults) member() error {
 		b.at = inResults
 		return nil
 	case name == "id":
-		b.id, err = b.j.textOf(maxKey, b.places.text)
+		b.id, err = b.j.text(maxKey, b.places.text)
 		return err
 	case name == "docs":
 		b.at = inDocs
-		return b.j.open('[')
+		return b.j.Open('[')
 	}
 	return b.j.skip()
 }
 
 // doc reads one of the documents of a result.
 func (b *BulkResults) doc() (Fetched, bool, error) {
-	ok, err := b.j.element()
+	ok, err := b.j.Element()
 	if err != nil {
 		return Fetched{}, false, err
 	}
@@ -328,7 +329,7 @@ func (b *BulkResults) doc() (Fetched, bool, error) {
 	return f, err == nil, err
 }
 
-// accept checks that an answer is one that was asked for.
+// accept checks that an answer was requested.
 func (b *BulkResults) accept(f Fetched) (Fetched, error) {
 	at, asked := b.places.find([]byte(f.ID))
 	if !asked {
@@ -345,21 +346,21 @@ func (b *BulkResults) accept(f Fetched) (Fetched, error) {
 	return f, nil
 }
 
-// fetched reads what a result has in its docs.
+// fetched reads an element of a result's docs.
 func (b *BulkResults) fetched() (Fetched, error) {
 	want := DocRef{ID: b.id}
 	if at := b.places.at; at < len(b.refs) && b.refs[at].ID == b.id {
 		want = b.refs[at]
 	}
 	// Most are whole in the window, and in order.
-	f, end, err := parseFetched(want, b.j.ahead())
-	if end == notWhole && b.j.widen() {
-		f, end, err = parseFetched(want, b.j.ahead())
+	f, end, err := parseFetched(want, b.j.Ahead())
+	if end == jsontext.NotWhole && b.j.Widen() {
+		f, end, err = parseFetched(want, b.j.Ahead())
 	}
-	if err == nil && b.j.passed(end, b.maxDocument) {
+	if err == nil && b.j.Passed(end, b.maxDocument) {
 		return f, nil
 	}
-	raw, err := b.j.value(b.maxDocument)
+	raw, err := b.j.Value(b.maxDocument)
 	if err != nil {
 		return Fetched{}, fmt.Errorf("document %q: %w", b.id, limited(err, b.maxDocument))
 	}
@@ -367,7 +368,7 @@ func (b *BulkResults) fetched() (Fetched, error) {
 	return f, err
 }
 
-// leftOver answers, at the end, for the ids that the server left out.
+// leftOver returns an answer for each id that the server left out.
 func (b *BulkResults) leftOver() (Fetched, error) {
 	for ; b.over < len(b.refs); b.over++ {
 		if b.answered[b.over] {
@@ -391,20 +392,19 @@ func (b *BulkResults) leftOver() (Fetched, error) {
 	return Fetched{}, io.EOF
 }
 
-// parseFetched reads {"ok": document} or {"error": {...}}, as _bulk_get and open_revs answer, from the
-// beginning of b, and returns where it ends, or what checkValue says of bytes that are not JSON. PouchDB
-// Server says {"missing": rev} or {} instead of an error, open_revs of CouchDB the former. The document's
-// bytes are those of b. If there is none, the answer's Err is a DocError. want is what was asked for, as far
-// as it is known.
+// parseFetched reads {"ok": document} or {"error": {...}}, as in answers to _bulk_get and open_revs, from the beginning
+// of b. It returns where the value ends, or a code of jsontext.End if b is not JSON. Instead of an error, PouchDB
+// Server sends {"missing": rev} or {}, and CouchDB's open_revs sends {"missing": rev}. The document shares the bytes of
+// b. Without a document, Err is a DocError. want is the requested revision, as far as known.
 func parseFetched(want DocRef, b []byte) (Fetched, int, error) {
 	f := Fetched{ID: want.ID}
 	if !isObject(b) {
 		return f, 0, fmt.Errorf("%w: document %q: an answer that is not an object", ErrMalformed, want.ID)
 	}
 	if raw, ok := bytes.CutPrefix(b, []byte(`{"ok":`)); ok {
-		// So most servers say it.
+		// the usual spelling
 		doc, end, err := documentAt(raw, want)
-		if end == notWhole {
+		if end == jsontext.NotWhole {
 			return f, end, err
 		}
 		if err == nil && end < len(raw) && raw[end] == '}' {
@@ -414,25 +414,25 @@ func parseFetched(want DocRef, b []byte) (Fetched, int, error) {
 	}
 	failure := DocError{Code: "not_found", Reason: "missing"}
 	found := false
-	scan := scanMembers(b)
-	m := &scan.member
-	for scan.name() {
-		if string(m.key) == "ok" && !found {
+	scan := jsontext.WalkObject(b)
+	m := &scan.Member
+	for scan.Name() {
+		if string(m.Key) == "ok" && !found {
 			found = true
-			doc, end, err := documentAt(b[m.value:], want)
+			doc, end, err := documentAt(b[m.Value:], want)
 			if err != nil {
 				return f, end, err
 			}
 			f.ID, f.Rev, f.Doc = doc.ID, doc.Rev, doc
-			if !scan.pass(m.value + end) {
+			if !scan.Pass(m.Value + end) {
 				break
 			}
 			continue
 		}
-		if !scan.pass(checkAt(b, m.value, 1)) {
+		if !scan.Check() {
 			break
 		}
-		switch value := b[m.value:m.end]; string(m.key) {
+		switch value := b[m.Value:m.End]; string(m.Key) {
 		case "missing":
 			failure.Rev = words(value)
 		case "error":
@@ -445,7 +445,7 @@ func parseFetched(want DocRef, b []byte) (Fetched, int, error) {
 			failure.Reason = words(value)
 		}
 	}
-	end := scan.over()
+	end := scan.Over()
 	if end < 0 {
 		return f, end, fmt.Errorf("%w: document %q: an answer that is not JSON", ErrMalformed, want.ID)
 	}

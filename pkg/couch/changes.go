@@ -12,54 +12,48 @@ import (
 	"net/url"
 	"strconv"
 	"time"
+
+	"settee/pkg/jsontext"
 )
 
 // Feed is a kind of changes feed.
 type Feed string
 
 const (
-	// FeedNormal ends with the last change there is.
+	// FeedNormal ends with the last change.
 	FeedNormal Feed = "normal"
-	// FeedLongpoll is FeedNormal, but waits for a change if there is none.
-	FeedLongpoll Feed = "longpoll"
-	// FeedContinuous does not end, unless with Timeout or Limit.
+	// FeedContinuous does not end, except with Limit.
 	FeedContinuous Feed = "continuous"
 )
 
 const (
-	// maxRow is the size in bytes of the largest row of a feed: one with some 200,000 leaves.
+	// maxRow is the maximum size of a row in bytes. A row of 16 MiB has some 200,000 leaves.
 	maxRow = 16 << 20
-	// silentBeats is how many heartbeats may be missed before a feed is declared stalled.
+	// silentBeats is the number of missed heartbeats after which a feed is stalled.
 	silentBeats = 3
-	// serverTimeout is after how long CouchDB ends a live feed that asks for neither a heartbeat nor a
-	// timeout ([chttpd] changes_timeout).
+	// serverTimeout is the time after which CouchDB ends a live feed without heartbeats ([chttpd] changes_timeout).
 	serverTimeout = 60 * time.Second
 )
 
-// ChangesOptions says which changes to read. The zero value reads all, as they are now.
+// ChangesOptions selects the changes to read. The zero value reads all present changes.
 type ChangesOptions struct {
 	Feed Feed // default: FeedNormal
-	// Since is the sequence after which to begin, as a server gave it (Row.Seq, LastSeq, UpdateSeq).
-	// Empty: from the beginning.
+	// Since is the sequence after which the feed begins, as the server gave it (Row.Seq, LastSeq, UpdateSeq). Empty:
+	// the feed begins with the first change.
 	Since json.RawMessage
-	// AllLeaves asks for all leaves of each document (style=all_docs), not the winner only.
+	// AllLeaves requests all leaves of each document (style=all_docs), not only the winner.
 	AllLeaves bool
-	// Heartbeat asks for a sign of life whenever there was no change for so long. A feed that is silent
-	// for three times that is stalled. Servers filter without a word, so that FeedNormal needs it too.
+	// Heartbeat requests a heartbeat whenever there was no change for this long. A feed that is silent for three times
+	// as long is stalled. FeedNormal needs heartbeats too, because a filter may leave out many changes.
 	Heartbeat time.Duration
-	// Patience, if not 0, is how long nothing but signs of life may come before the feed is stalled. A filter
-	// may leave out a great many changes.
+	// Patience, if not 0, is how long a feed may send nothing but heartbeats before it is stalled. A filter may leave
+	// out a great many changes.
 	Patience time.Duration
-	// Timeout ends FeedLongpoll and FeedContinuous when there was no change for so long, on servers that
-	// know it. CouchDB ignores it where there is a heartbeat.
-	Timeout time.Duration
-	Limit   int // default: no limit
-	// SeqInterval asks for a sequence on every so manieth row only: the others have none.
-	SeqInterval int
+	Limit    int // default: no limit
 
 	// At most one of these three is set.
-	DocIDs   []string        // the documents of these ids (filter _doc_ids)
-	Selector json.RawMessage // the documents that match a selector (filter _selector)
+	DocIDs   []string        // documents with these ids (filter _doc_ids)
+	Selector json.RawMessage // documents that match a selector (filter _selector)
 	Filter   string          // a filter function, "ddoc/name", or "_view" or "_design"
 
 	// Query has the parameters of the filter function, and the view of "_view".
@@ -68,29 +62,28 @@ type ChangesOptions struct {
 
 // Row is one change.
 type Row struct {
-	// Seq is the change's sequence: a number, a string or an array. Nil if the server left it out, as
-	// it does between two multiples of SeqInterval.
+	// Seq is the change's sequence: a number, a string or an array. It is nil if the server left it out.
 	Seq json.RawMessage
-	// ID is empty of a document that nobody can read: old releases of CouchDB let some in.
+	// ID is empty for some documents that old releases of CouchDB accepted. They cannot be read.
 	ID      string
 	Revs    []string // the winner, or all leaves
-	Deleted bool     // the winner is
+	Deleted bool     // whether the winner is deleted
 }
 
-// Changes is a feed. It is not safe for concurrent use; what ends a Next that waits is its context.
+// Changes is a changes feed. It is not safe for concurrent use. The context ends a waiting Next.
 type Changes struct {
 	p       *response
-	j       *jsonReader
-	live    bool // one row after the other, without an array around
-	beats   bool // between rows come signs of life
+	j       answerReader
+	live    bool // rows come without an array around them
+	beats   bool // the feed has heartbeats
 	inside  bool // the array of rows was entered
 	lastSeq json.RawMessage
 	pending *int64
 	quiet   quiet
-	number  int64 // the last row's sequence, if that was a number
-	rows    []Row // what some returns
+	number  int64 // the last row's sequence, if it is a number
+	rows    []Row // buffer of some
 	text    []byte
-	err     error // of Next, from its first on
+	err     error // the first error of Next
 }
 
 // Changes opens a feed. It uses no slot of MaxConnections.
@@ -106,25 +99,25 @@ func (d *Database) Changes(ctx context.Context, o ChangesOptions) (*Changes, err
 	c := newChanges(p, o.Feed)
 	c.p = p
 	c.quiet.patience = o.Patience
-	c.beats = o.Heartbeat > 0 || c.live || o.Feed == FeedLongpoll
+	c.beats = o.Heartbeat > 0 || c.live
 	return c, nil
 }
 
 func newChanges(r io.Reader, feed Feed) *Changes {
 	c := &Changes{live: feed == FeedContinuous}
-	if feed == FeedNormal || feed == "" {
-		c.j = newJSONReader(r, bulkWindow)
+	if c.live {
+		c.j = asAnswer(jsontext.NewLiveReader(r))
 	} else {
-		c.j = newLiveReader(r)
+		c.j = newAnswerReader(r, jsontext.Window)
 	}
-	c.j.blank = 0 // heartbeats
-	c.j.onBlank = c.quiet.more
+	c.j.Blank = 0 // heartbeats
+	c.j.OnBlank = c.quiet.more
 	return c
 }
 
-// Next returns the next change, and waits for it on a live feed. After the last one the error is
-// io.EOF. A feed that breaks off, however politely, wraps io.ErrUnexpectedEOF; one that falls silent
-// wraps [ErrStalled]. After an error all later calls return the same.
+// Next returns the next change. On a live feed it waits for one. After the last change the error is io.EOF. The error
+// wraps io.ErrUnexpectedEOF if the feed is cut off, even if the connection ends properly, and [ErrStalled] if the feed
+// falls silent. After an error all later calls return the same error.
 func (c *Changes) Next() (Row, error) {
 	rows, err := c.some(1)
 	if err != nil {
@@ -135,18 +128,18 @@ func (c *Changes) Next() (Row, error) {
 	return row, nil
 }
 
-// NextRows is Next for the changes that have come already: it returns at least one, and waits for that, and
-// at most 64. The slice and the rows' sequences are good until the next call: who keeps one makes a copy.
+// NextRows waits like Next, and returns all changes that have already arrived: at least one and at most 64. The slice
+// and the sequences are valid until the next call.
 func (c *Changes) NextRows() ([]Row, error) { return c.some(maxRows) }
 
-// some returns at most so many changes.
+// some returns at most n changes.
 func (c *Changes) some(most int) ([]Row, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
-	c.j.forget()
-	// Thousands of goroutines may wait here. What is read then has its place on the stack only when there is
-	// something to read.
+	c.j.Forget()
+	// Thousands of goroutines may wait here, so the buffers for reading go on the stack only when there is something to
+	// read.
 	err := c.await()
 	if err == nil {
 		err = c.next(most)
@@ -158,18 +151,18 @@ func (c *Changes) some(most int) ([]Row, error) {
 	return nil, c.end(err)
 }
 
-// await waits for the beginning of a row of a live feed. What is wrong with it is for next to say.
+// await waits for the beginning of a row of a live feed. It leaves errors to next.
 func (c *Changes) await() error {
 	if !c.live {
 		return nil
 	}
-	if len(c.j.ahead()) == 0 && cap(c.rows) > fewRows {
+	if len(c.j.Ahead()) == 0 && cap(c.rows) > fewRows {
 		c.rows, c.text = nil, nil
 	}
 	return c.begin()
 }
 
-// end notes how the feed ended, and returns what Next is to say of it.
+// end records how the feed ended, and returns the error for Next.
 func (c *Changes) end(err error) error {
 	if c.err = err; err != io.EOF {
 		c.err = c.explain(err)
@@ -182,11 +175,11 @@ func (c *Changes) end(err error) error {
 			c.p.Close()
 		}
 	}
-	c.j.free()
+	c.j.Free()
 	return c.err
 }
 
-// explain says what an error means for the feed. Whatever the network did to it, it was cut.
+// explain converts an error. A network failure means that the feed was cut off.
 func (c *Changes) explain(err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("the changes feed was cut: %w", err)
@@ -201,11 +194,11 @@ func (c *Changes) explain(err error) error {
 	return fmt.Errorf("the changes feed was cut: %w: %w", io.ErrUnexpectedEOF, err)
 }
 
-// LastSeq is the sequence up to which the feed was read, once Next has returned io.EOF: the place to go
-// on from. With a filter it may lie beyond the last row's.
+// LastSeq returns the sequence up to which the feed was read, after Next has returned io.EOF. With a filter it may be
+// later than the last row's.
 func (c *Changes) LastSeq() json.RawMessage { return c.lastSeq }
 
-// Pending is how many changes were left when the feed ended, if the server says so.
+// Pending returns the number of changes left when the feed ended, if the server gave it.
 func (c *Changes) Pending() (int64, bool) {
 	if c.pending == nil {
 		return 0, false
@@ -213,11 +206,11 @@ func (c *Changes) Pending() (int64, bool) {
 	return *c.pending, true
 }
 
-// Close gives up what was not read. It may be called more than once.
+// Close abandons the rest of the feed. It may be called more than once.
 func (c *Changes) Close() error {
 	if c.err == nil {
 		c.err = errors.New("the changes feed is closed")
-		c.j.free()
+		c.j.Free()
 	}
 	if c.p == nil {
 		return nil
@@ -225,7 +218,7 @@ func (c *Changes) Close() error {
 	return c.p.Close()
 }
 
-// next reads at most so many rows.
+// next reads at most n rows.
 func (c *Changes) next(most int) error {
 	if !c.live {
 		if !c.inside {
@@ -235,7 +228,7 @@ func (c *Changes) next(most int) error {
 			c.inside = true
 		}
 		c.resting(true)
-		ok, err := c.j.element()
+		ok, err := c.j.Element()
 		c.resting(false)
 		if err != nil {
 			return c.lateRefusal(err)
@@ -255,7 +248,7 @@ func (c *Changes) next(most int) error {
 	return err
 }
 
-// nextRow reads a row, however it is spelled.
+// nextRow reads a row in any spelling.
 func (c *Changes) nextRow() (Row, error) {
 	if c.live {
 		return c.nextLine()
@@ -264,49 +257,44 @@ func (c *Changes) nextRow() (Row, error) {
 	return row, err
 }
 
-// row reads a row. If it is none for want of an id, raw has its bytes, until the next call.
+// row reads a row. If an object lacks an id, raw has its bytes, valid until the next call.
 func (c *Changes) row() (row Row, raw []byte, err error) {
-	// Most are whole in the window.
-	row, end, err := parseRow(c.j.ahead())
-	if end == notWhole && c.j.widen() {
-		row, end, err = parseRow(c.j.ahead())
+	row, end, err := parseRow(c.j.Ahead())
+	if end == jsontext.NotWhole && c.j.Widen() {
+		row, end, err = parseRow(c.j.Ahead())
 	}
-	if err == nil && c.j.passed(end, maxRow) {
+	if err == nil && c.j.Passed(end, maxRow) {
 		return row, nil, nil
 	}
-	if raw, err = c.j.value(maxRow); err != nil {
+	if raw, err = c.j.Value(maxRow); err != nil {
 		return Row{}, nil, err
 	}
 	row, _, err = parseRow(raw)
 	return row, raw, err
 }
 
-// nextLine reads a row of a continuous feed, which ends with an object that has last_seq.
+// nextLine reads a row of a continuous feed. The feed ends with an object that has last_seq.
 func (c *Changes) nextLine() (Row, error) {
 	row, raw, err := c.row()
 	if err == nil || !isObject(raw) {
 		return row, err
 	}
 	end := false
-	members(raw, func(m member) bool {
-		end = end || string(m.key) == "last_seq"
-		return !end
-	})
+	for m := range jsontext.Members(raw) {
+		end = end || string(m.Key) == "last_seq"
+	}
 	if !end {
 		return row, err
 	}
-	err = nil
-	members(raw, func(m member) bool {
-		err = c.tail(string(m.key), raw[m.value:m.end])
-		return err == nil
-	})
-	if err == nil {
-		err = io.EOF
+	for m := range jsontext.Members(raw) {
+		if err := c.tail(string(m.Key), raw[m.Value:m.End]); err != nil {
+			return Row{}, err
+		}
 	}
-	return Row{}, err
+	return Row{}, io.EOF
 }
 
-// enter reads up to the rows of a feed that is one object. What stands before them may be its tail.
+// enter reads up to the rows of a feed that is one object. Members before the rows are like those of the tail.
 func (c *Changes) enter() error {
 	if err := c.begin(); err != nil {
 		return err
@@ -314,22 +302,22 @@ func (c *Changes) enter() error {
 	return c.j.openResults(c.readTail)
 }
 
-// begin waits for the first byte of what comes next.
+// begin waits for the first byte of the next row.
 func (c *Changes) begin() error {
 	c.resting(true)
 	defer c.resting(false)
-	_, err := c.j.next()
+	_, err := c.j.Next()
 	return err
 }
 
-// resting says whether the feed may have nothing to say but that it is alive.
+// resting records whether the feed may send nothing but heartbeats.
 func (c *Changes) resting(may bool) {
 	if c.beats {
 		c.p.dog.rest(may)
 	}
 }
 
-// leave reads from the end of the rows to the end of the feed, and returns io.EOF if all is well.
+// leave reads from the end of the rows to the end of the feed. It returns io.EOF on success.
 func (c *Changes) leave() error {
 	for {
 		name, ok, err := c.j.member()
@@ -350,20 +338,20 @@ func (c *Changes) leave() error {
 }
 
 func (c *Changes) readTail(name string) error {
-	raw, err := c.j.value(maxRow)
+	raw, err := c.j.Value(maxRow)
 	if err != nil {
 		return err
 	}
 	return c.tail(name, raw)
 }
 
-// tail takes a member of the feed that is not a row.
+// tail reads a member of the feed that is not a row.
 func (c *Changes) tail(name string, raw []byte) error {
 	switch name {
 	case "last_seq":
 		c.lastSeq = bytes.Clone(raw)
 	case "pending":
-		// null has been seen; nothing depends on it.
+		// Servers have sent null. The value is optional.
 		if n, err := count(raw); err == nil {
 			c.pending = &n
 		}
@@ -373,16 +361,16 @@ func (c *Changes) tail(name string, raw []byte) error {
 	return nil
 }
 
-// lateRefusal looks for CouchDB's last words: an error that it meets after the feed has begun follows
-// the rows as an object of its own, without a comma. It has a status (code), an error and a reason.
+// lateRefusal looks for an error that CouchDB met after the feed had begun. It follows the rows as an object of its
+// own, without a comma, and has a status (code), an error and a reason.
 func (c *Changes) lateRefusal(err error) error {
 	if !errors.Is(err, ErrMalformed) {
 		return err
 	}
-	if b, peekErr := c.j.peek(); peekErr != nil || b != '{' {
+	if b, peekErr := c.j.Peek(); peekErr != nil || b != '{' {
 		return err
 	}
-	raw, readErr := c.j.value(maxRow)
+	raw, readErr := c.j.Value(maxRow)
 	if readErr != nil {
 		return err
 	}
@@ -392,8 +380,8 @@ func (c *Changes) lateRefusal(err error) error {
 	return err
 }
 
-// parseRow reads the row that b begins with, and returns where it ends, or what checkValue says of bytes
-// that are not JSON. Its sequence's bytes are those of b.
+// parseRow reads the row at the beginning of b. It returns where the row ends, or a code of jsontext.End if b is not
+// JSON. The sequence shares the bytes of b.
 func parseRow(b []byte) (Row, int, error) {
 	var row Row
 	var last gaveUp
@@ -401,11 +389,11 @@ func parseRow(b []byte) (Row, int, error) {
 	if !isObject(b) {
 		return row, 0, fmt.Errorf("%w: a row that is not an object", ErrMalformed)
 	}
-	scan := scanMembers(b)
-	m := &scan.member
-	for scan.next() {
+	scan := jsontext.WalkObject(b)
+	m := &scan.Member
+	for scan.Name() && scan.Check() {
 		var err error
-		switch value := b[m.value:m.end]; string(m.key) {
+		switch value := b[m.Value:m.End]; string(m.Key) {
 		case "seq":
 			if string(value) != "null" {
 				row.Seq = value
@@ -427,10 +415,10 @@ func parseRow(b []byte) (Row, int, error) {
 			last.reason = words(value)
 		}
 		if err != nil {
-			return row, 0, fmt.Errorf("row of %q, member %s: %w", row.ID, m.key, err)
+			return row, 0, fmt.Errorf("row of %q, member %s: %w", row.ID, m.Key, err)
 		}
 	}
-	end := scan.over()
+	end := scan.Over()
 	switch {
 	case end < 0:
 		return row, end, fmt.Errorf("%w: a row that is not JSON", ErrMalformed)
@@ -445,49 +433,38 @@ func parseRow(b []byte) (Row, int, error) {
 	return row, end, nil
 }
 
-// parseRevs reads [{"rev": "1-a"}, ...], which is known to be JSON.
+// parseRevs reads [{"rev": "1-a"}, ...], which is valid JSON.
 func parseRevs(raw []byte) ([]string, error) {
 	const before, after = `[{"rev":"`, `"}]`
 	// Most documents have one leaf.
 	if rev, ok := bytes.CutPrefix(raw, []byte(before)); ok {
-		if rev, ok = bytes.CutSuffix(rev, []byte(after)); ok && pastPlain(rev, 0) == len(rev) {
+		if rev, ok = bytes.CutSuffix(rev, []byte(after)); ok && jsontext.PastPlain(rev, 0) == len(rev) {
 			return []string{string(rev)}, nil
 		}
 	}
 	var revs []string
-	err := eachObject(raw, func(change []byte) (err error) {
-		members(change, func(m member) bool {
-			if string(m.key) == "rev" {
-				var rev string
-				if rev, err = unquote(change[m.value:m.end]); err == nil {
-					revs = append(revs, rev)
-				}
-			}
-			return err == nil
-		})
-		return err
-	})
-	return revs, err
-}
-
-// eachObject calls visit for each element of raw, which must be an array of objects.
-func eachObject(raw []byte, visit func([]byte) error) error {
 	if !isArray(raw) {
-		return fmt.Errorf("%w: not an array", ErrMalformed)
+		return nil, fmt.Errorf("%w: not an array", ErrMalformed)
 	}
-	var err error
-	elements(raw, func(element []byte) bool {
-		if !isObject(element) {
-			err = fmt.Errorf("%w: not an object", ErrMalformed)
-			return false
+	for _, change := range jsontext.Elements(raw) {
+		if !isObject(change) {
+			return revs, fmt.Errorf("%w: not an object", ErrMalformed)
 		}
-		err = visit(element)
-		return err == nil
-	})
-	return err
+		for m := range jsontext.Members(change) {
+			if string(m.Key) != "rev" {
+				continue
+			}
+			rev, err := unquote(change[m.Value:m.End])
+			if err != nil {
+				return revs, err
+			}
+			revs = append(revs, rev)
+		}
+	}
+	return revs, nil
 }
 
-// request makes the request of these options.
+// request returns the request for these options.
 func (o ChangesOptions) request(connectionTimeout time.Duration) (*request, error) {
 	q := maps.Clone(o.Query)
 	if q == nil {
@@ -509,10 +486,8 @@ func (o ChangesOptions) request(connectionTimeout time.Duration) (*request, erro
 		q.Set("style", "all_docs")
 	}
 	for name, value := range map[string]int64{
-		"heartbeat":    o.Heartbeat.Milliseconds(),
-		"timeout":      o.Timeout.Milliseconds(),
-		"limit":        int64(o.Limit),
-		"seq_interval": int64(o.SeqInterval),
+		"heartbeat": o.Heartbeat.Milliseconds(),
+		"limit":     int64(o.Limit),
 	} {
 		if value < 0 {
 			return nil, fmt.Errorf("changes feed: %s is negative", name)
@@ -526,7 +501,7 @@ func (o ChangesOptions) request(connectionTimeout time.Duration) (*request, erro
 	return r, o.filter(r)
 }
 
-// filter adds what selects documents.
+// filter adds the parameters that select documents.
 func (o ChangesOptions) filter(r *request) error {
 	set := 0
 	for _, is := range []bool{o.DocIDs != nil, o.Selector != nil, o.Filter != ""} {
@@ -546,7 +521,7 @@ func (o ChangesOptions) filter(r *request) error {
 			return errors.New("changes feed: the selector is not JSON")
 		}
 		r.query.Set("filter", "_selector")
-		r.body = pieces{[]byte(`{"selector":`), o.Selector, []byte("}")}
+		r.body = bytesBody([]byte(`{"selector":`), o.Selector, []byte("}"))
 	case o.Filter != "":
 		r.query.Set("filter", o.Filter)
 	}
@@ -556,7 +531,7 @@ func (o ChangesOptions) filter(r *request) error {
 	return nil
 }
 
-// idle is how long the feed may be silent.
+// idle returns how long the feed may be silent.
 func (o ChangesOptions) idle(connectionTimeout time.Duration) time.Duration {
 	beats := silentBeats * o.Heartbeat
 	switch {
@@ -564,14 +539,12 @@ func (o ChangesOptions) idle(connectionTimeout time.Duration) time.Duration {
 		return max(beats, connectionTimeout)
 	case o.Heartbeat > 0:
 		return beats
-	case o.Timeout > 0:
-		return o.Timeout + connectionTimeout
 	}
 	return serverTimeout + connectionTimeout
 }
 
-// sequenceParameter spells a sequence as CouchDB wants it in a query: a string without its quotes, all
-// else as JSON.
+// sequenceParameter encodes a sequence for a query as CouchDB expects it: a string without its quotes, any other value
+// as JSON.
 func sequenceParameter(seq json.RawMessage) (string, error) {
 	seq = bytes.TrimSpace(seq)
 	if !json.Valid(seq) {

@@ -13,18 +13,18 @@ import (
 	"sync"
 )
 
-// compressOver is the size in bytes from which on a request's body is compressed: less is one or two
-// packets in any case.
+// compressOver is the minimum size in bytes of a body that is compressed. A smaller one takes one or two packets
+// anyway.
 const compressOver = 4 << 10
 
-// compressors are gzip writers that are not in use. One has about a megabyte of tables.
+// compressors holds idle gzip writers. Each has about a megabyte of tables.
 var compressors = sync.Pool{New: func() any {
 	w, _ := gzip.NewWriterLevel(io.Discard, gzip.BestSpeed) // the level is valid
 	return w
 }}
 
-// post posts JSON, compressed where that pays. A server that does not take it so is asked once more,
-// without, and if that was the reason never again with.
+// post posts JSON, compressed if that pays. If a server refuses the compressed request, post sends it uncompressed. If
+// that succeeds, it never compresses again for this database.
 func (d *Database) post(ctx context.Context, path string, body requestBody, read func(*response) error) error {
 	plain := func() *request {
 		return &request{method: http.MethodPost, path: path, content: jsonType, body: body}
@@ -49,16 +49,15 @@ func (d *Database) post(ctx context.Context, path string, body requestBody, read
 	return err
 }
 
-// compresses reports whether requests are worth compressing: for a server that is known to take them so,
-// over a network that is likely to be slower than the compressor. That manages about 90 MB/s per core at
-// its fastest level and leaves a quarter of JSON such as documents are, so it pays up to some 500 Mbit/s.
-// The networks of this machine and of its site are faster, and there it would cost a core for nothing:
-// what has a loopback or a private address is not compressed for.
+// compresses reports whether to compress requests: if the server is known to accept that and the network is probably
+// slower than the compressor. At its fastest level gzip compresses about 90 MB/s per core and leaves a quarter of
+// typical documents, so it pays up to some 500 Mbit/s. Loopback and private networks are faster, so it does not
+// compress for such addresses.
 func (d *Database) compresses() bool {
 	return !d.cfg.NoCompression && d.gunzips.Load() && !d.near.Load() && !d.wantsPlain.Load()
 }
 
-// compress compresses a body, if it is large and becomes smaller by that.
+// compress compresses a large body if that makes it smaller.
 func compress(body requestBody) ([]byte, bool) {
 	plain, length := body.open()
 	if length < compressOver {
@@ -72,13 +71,13 @@ func compress(body requestBody) ([]byte, bool) {
 	var out bytes.Buffer
 	out.Grow(int(length / 4))
 	w.Reset(&out)
-	_, _ = io.Copy(w, plain) // both are in memory: a buffer takes all
+	_, _ = io.Copy(w, plain) // in memory: never fails
 	_ = w.Close()
 	return out.Bytes(), int64(out.Len()) < length
 }
 
-// learnEncodings notes whether a server takes compressed requests: all of CouchDB's that have JSON in
-// them do, and settee's.
+// learnEncodings records whether a server accepts compressed requests. CouchDB and settee do for all requests with
+// JSON.
 func (d *Database) learnEncodings(header http.Header) {
 	server := header.Get("Server")
 	if strings.HasPrefix(server, "CouchDB/") || server == "settee" {
@@ -86,14 +85,14 @@ func (d *Database) learnEncodings(header http.Header) {
 	}
 }
 
-// learnAddress notes whether the other end of a connection, which may be a proxy's, is near.
+// learnAddress records whether the other end of a connection, possibly a proxy, is near.
 func (d *Database) learnAddress(conn net.Conn) {
 	if conn == nil {
 		return
 	}
 	to, err := netip.ParseAddrPort(conn.RemoteAddr().String())
 	if err != nil {
-		return // a pipe of a test
+		return // a pipe in a test
 	}
 	addr := to.Addr().Unmap()
 	d.near.Store(addr.IsLoopback() || addr.IsPrivate() || addr.IsLinkLocalUnicast())

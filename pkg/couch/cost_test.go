@@ -21,7 +21,7 @@ func TestDocumentsWithTooManyAttachments(t *testing.T) {
 	}
 }
 
-// The budgets of the fuzz tests hold for what is large, too.
+// The budgets of the fuzz tests also hold for large input.
 func TestLargeAnswersKeepTheirBudgets(t *testing.T) {
 	const many = 20_000
 	asked := []DocRevs{{ID: "y", Revs: []string{"1-c"}}}
@@ -49,8 +49,8 @@ func TestLargeAnswersKeepTheirBudgets(t *testing.T) {
 	}
 }
 
-// Answers whose author chose both what was asked and what is said to it cost what they are long. If they cost
-// its square, this would take hours.
+// The cost of an answer is linear even if one author chose both the request and the answer. Quadratic cost would take
+// hours.
 func TestHostileAnswersCostTheirLength(t *testing.T) {
 	const many = 200_000
 	revs := make([]string, many)

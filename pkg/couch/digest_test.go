@@ -47,7 +47,7 @@ func TestDigestsAreChecked(t *testing.T) {
 	}
 }
 
-// What does not match is found out before the target has all of the request, whichever shape that has.
+// A mismatch is detected before the target has the whole request, for each form of request.
 func TestDigestsThatDoNotMatchEndAWrite(t *testing.T) {
 	t.Parallel()
 	var zipped bytes.Buffer
@@ -85,7 +85,7 @@ func TestDigestsThatDoNotMatchEndAWrite(t *testing.T) {
 					w.WriteHeader(http.StatusCreated)
 					_, _ = io.WriteString(w, `{"ok":true}`)
 				})
-				_, err := db.Info(t.Context()) // which says whose server it is
+				_, err := db.Info(t.Context()) // detects the kind of server
 				require.NoError(t, err)
 				a := test.about
 				if a.Name == "" {
@@ -119,8 +119,8 @@ func TestDigestsThatDoNotMatchEndAWrite(t *testing.T) {
 	}
 }
 
-// A server that answers open_revs with JSON has attachments asked for one by one, decompressed: their
-// digests are those of the compressed bytes, and cannot be checked nor passed on.
+// From a server that answers open_revs with JSON, attachments are requested one by one, decompressed. Their digests are
+// of the compressed bytes, so they are neither checked nor passed on.
 func TestDigestsOfWhatIsStoredCompressed(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int32
@@ -136,7 +136,7 @@ func TestDigestsOfWhatIsStoredCompressed(t *testing.T) {
 		fmt.Fprintf(w, `[{"ok":{"_id":"x","_rev":"1-a","_attachments":{"f":{"stub":true,"length":5,"encoding":"gzip","encoded_length":9,"digest":%q}}}}]`,
 			digestOf([]byte("zzzzzzzzz")))
 	})
-	leaves, err := db.OpenRevs(t.Context(), "x", []string{"1-a"}, couch.OpenRevsOptions{Attachments: true})
+	leaves, err := db.OpenRevs(t.Context(), "x", "1-a", nil)
 	require.NoError(t, err)
 	defer leaves.Close()
 	leaf, err := leaves.Next()

@@ -2,28 +2,30 @@ package couch
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+
+	"settee/pkg/jsontext"
 )
 
 // Document is one revision of a document, as a server sent it.
 type Document struct {
 	ID, Rev string
 	Deleted bool
-	// Body is the whole JSON object, exactly as it came: the spelling of numbers, the order of members
-	// and the escapes in strings are the server's.
+	// Body is the whole JSON object exactly as received, with the server's spelling of numbers, order of members and
+	// escapes.
 	Body []byte
 
-	attachments span // of the value of "_attachments" in Body
-	parsed      bool // attachments is known; not so in a Document that a caller put together
+	attachments span // the value of "_attachments" in Body
+	parsed      bool // attachments is set; false if a caller made the Document
 }
 
-// span is a part of a byte slice; the zero span is none.
+// span is a part of a byte slice. The zero span is empty.
 type span struct{ start, end int }
 
-// limited says of which setting the limit is, if it was that of a document's size that err is about.
+// limited adds the name of the setting to err if err is about the size limit of documents.
 func limited(err error, most int) error {
 	if !errors.Is(err, ErrLimit) {
 		return err
@@ -31,14 +33,13 @@ func limited(err error, most int) error {
 	return fmt.Errorf("%w: a document of more than %d bytes, see [replicator] max_document_size", ErrLimit, most)
 }
 
-// ParseDocument reads the members of a document that this package knows, from a JSON object. The
-// Document keeps body, which must not be changed any more. It fails with [ErrMalformed] if body is not
-// an object in valid UTF-8, if it has no _id, or if a member that it reads has the wrong type or is
-// there twice.
+// ParseDocument parses a JSON object as a document. The Document keeps body, which must not be changed. It fails with
+// [ErrMalformed] if body is not an object in valid UTF-8, if it has no _id, or if a known member has the wrong type or
+// occurs twice.
 func ParseDocument(body []byte) (Document, error) {
 	body = bytes.TrimSpace(body)
 	d, end, err := documentAt(body, DocRef{})
-	if end != len(body) && !validJSON(body) {
+	if end != len(body) && !jsontext.Valid(body) {
 		return Document{}, errNoJSON
 	}
 	return d, err
@@ -46,29 +47,27 @@ func ParseDocument(body []byte) (Document, error) {
 
 var errNoJSON = fmt.Errorf("%w: a document that is not JSON", ErrMalformed)
 
-// documentAt reads the document that b begins with, and returns where it ends, or what checkValue says of
-// bytes that are not JSON. The document's Body is these bytes; its id and its revision are the strings of
-// want, if they are the same.
+// documentAt reads the document at the beginning of b. It returns where the document ends, or a code of jsontext.End if
+// b is not JSON. Body shares the bytes of b. The id and the revision share the strings of want if they are equal.
 func documentAt(b []byte, want DocRef) (Document, int, error) {
 	d := Document{parsed: true}
 	if !isObject(b) {
 		return d, 0, fmt.Errorf("%w: a document that is not an object", ErrMalformed)
 	}
-	var seen uint // a bit for each member that is known
-	scan := scanMembers(b)
-	m := &scan.member
-	for scan.special() && scan.pass(checkAt(b, m.value, 1)) {
-		m.resolve()
-		bit, err := d.take(m, b[m.value:m.end], want)
+	var seen uint // a bit for each known member
+	scan := jsontext.WalkObject(b)
+	m := &scan.Member
+	for scan.Special() && scan.Check() {
+		bit, err := d.take(m, b[m.Value:m.End], want)
 		if err == nil && seen&bit != 0 {
 			err = fmt.Errorf("%w: there twice", ErrMalformed)
 		}
 		if err != nil {
-			return d, 0, fmt.Errorf("document %q, member %s: %w", d.ID, m.key, err)
+			return d, 0, fmt.Errorf("document %q, member %s: %w", d.ID, m.Key, err)
 		}
 		seen |= bit
 	}
-	end := scan.over()
+	end := scan.Over()
 	if end < 0 {
 		return d, end, errNoJSON
 	}
@@ -79,9 +78,9 @@ func documentAt(b []byte, want DocRef) (Document, int, error) {
 	return d, end, nil
 }
 
-// take reads a member of a document, and returns a bit that stands for it, if it is one that is known.
-func (d *Document) take(m *member, value []byte, want DocRef) (bit uint, err error) {
-	switch string(m.key) {
+// take reads a member of a document, and returns its bit, or 0 if the member is unknown.
+func (d *Document) take(m *jsontext.Member, value []byte, want DocRef) (bit uint, err error) {
+	switch string(m.Key) {
 	case "_id":
 		d.ID, err = unquoteAs(value, want.ID)
 		return 1, err
@@ -92,7 +91,7 @@ func (d *Document) take(m *member, value []byte, want DocRef) (bit uint, err err
 		d.Deleted, err = flag(value)
 		return 4, err
 	case "_attachments":
-		d.attachments = span{m.value, m.end}
+		d.attachments = span{m.Value, m.End}
 		if !isObject(value) {
 			err = fmt.Errorf("%w: not an object", ErrMalformed)
 		}
@@ -101,7 +100,6 @@ func (d *Document) take(m *member, value []byte, want DocRef) (bit uint, err err
 	return 0, nil
 }
 
-// flag reads true or false.
 func flag(raw []byte) (bool, error) {
 	switch string(raw) {
 	case "true":
@@ -112,27 +110,27 @@ func flag(raw []byte) (bool, error) {
 	return false, fmt.Errorf("%w: neither true nor false", ErrMalformed)
 }
 
-// maxAttachments is how many attachments a document may have: what is kept of one takes more than the six bytes that
-// name it.
+// maxAttachments is the maximum number of attachments of a document. It bounds memory, because an attachment takes more
+// memory than the six bytes that can name it.
 const maxAttachments = 100_000
 
-// Attachment is what a document says of one of its attachments.
+// Attachment describes an attachment, as in its document.
 type Attachment struct {
 	Name        string
 	ContentType string
-	Digest      string // "md5-" and base64, of the bytes as they are stored
+	Digest      string // "md5-" and base64, of the stored bytes
 	RevPos      int64
-	Length      int64 // bytes of the content; -1 if the document does not say it
-	// Encoding is "gzip" where the attachment's bytes travel compressed, in EncodedLength bytes.
+	Length      int64 // bytes of the content; -1 if unknown
+	// Encoding is "gzip" if the bytes are transferred compressed, in EncodedLength bytes.
 	Encoding      string
-	EncodedLength int64 // -1 if the document does not say it
+	EncodedLength int64 // -1 if unknown
 
 	Stub    bool // the bytes are not here
 	Follows bool // the bytes come after the document, in a multipart body
 	Inline  bool // the bytes are in the document's body, in base64
 }
 
-// size is how many bytes the attachment has on the way, or -1.
+// size returns the number of bytes transferred, or -1.
 func (a Attachment) size() int64 {
 	if a.Encoding != "" {
 		return a.EncodedLength
@@ -140,11 +138,10 @@ func (a Attachment) size() int64 {
 	return a.Length
 }
 
-// HasAttachments reports whether the document has any. It is quick, and false for a body that is not a
-// document.
+// HasAttachments reports whether the document has attachments. It is fast, and false if Body is not a document.
 func (d Document) HasAttachments() bool {
 	raw := d.rawAttachments()
-	return len(raw) > 0 && raw[pastBlank(raw, 1)] != '}'
+	return len(raw) > 0 && raw[jsontext.PastBlank(raw, 1)] != '}'
 }
 
 func (d Document) rawAttachments() []byte {
@@ -157,8 +154,7 @@ func (d Document) rawAttachments() []byte {
 	return d.Body[d.attachments.start:d.attachments.end]
 }
 
-// Attachments returns what the document says of its attachments, in the order of the JSON text, which
-// is the order in which their bytes follow.
+// Attachments returns the document's attachments in the order of the JSON text, in which their bytes follow.
 func (d Document) Attachments() ([]Attachment, error) {
 	var all []Attachment
 	err := d.eachAttachment(func(a Attachment, _, _ []byte) error {
@@ -168,28 +164,25 @@ func (d Document) Attachments() ([]Attachment, error) {
 	return all, err
 }
 
-// eachAttachment calls visit for each attachment with its name, as it is spelled in the JSON text, and
-// the object that describes it.
+// eachAttachment calls visit for each attachment with its name, as spelled in the JSON text, and the object that
+// describes it.
 func (d Document) eachAttachment(visit func(a Attachment, name, object []byte) error) error {
 	raw := d.rawAttachments()
 	if len(raw) == 0 {
 		return nil
 	}
-	var err error
 	n := 0
-	members(raw, func(m member) bool {
+	for m := range jsontext.Members(raw) {
+		a, err := parseAttachment(string(m.Key), raw[m.Value:m.End])
 		if n++; n > maxAttachments {
 			err = fmt.Errorf("%w: more than %d", ErrLimit, maxAttachments)
-			return false
 		}
-		var a Attachment
-		if a, err = parseAttachment(string(m.key), raw[m.value:m.end]); err == nil {
-			err = visit(a, raw[m.start:m.keyEnd], raw[m.value:m.end])
+		if err == nil {
+			err = visit(a, raw[m.Start:m.KeyEnd], raw[m.Value:m.End])
 		}
-		return err == nil
-	})
-	if err != nil {
-		return fmt.Errorf("attachments of document %q: %w", d.ID, err)
+		if err != nil {
+			return fmt.Errorf("attachments of document %q: %w", d.ID, err)
+		}
 	}
 	return nil
 }
@@ -199,10 +192,10 @@ func parseAttachment(name string, raw []byte) (Attachment, error) {
 	if !isObject(raw) {
 		return a, fmt.Errorf("%w: attachment %q is not an object", ErrMalformed, name)
 	}
-	var err error
-	members(raw, func(m member) bool {
-		value := raw[m.value:m.end]
-		switch string(m.key) {
+	for m := range jsontext.Members(raw) {
+		var err error
+		value := raw[m.Value:m.End]
+		switch string(m.Key) {
 		case "content_type":
 			a.ContentType, err = unquote(value)
 		case "digest":
@@ -223,14 +216,13 @@ func parseAttachment(name string, raw []byte) (Attachment, error) {
 			a.Inline = true
 		}
 		if err != nil {
-			err = fmt.Errorf("attachment %q, member %s: %w", name, m.key, err)
+			return a, fmt.Errorf("attachment %q, member %s: %w", name, m.Key, err)
 		}
-		return err == nil
-	})
-	return a, err
+	}
+	return a, nil
 }
 
-// count reads a number of bytes or of revisions.
+// count reads a number that is not negative.
 func count(raw []byte) (int64, error) {
 	n, err := strconv.ParseUint(string(raw), 10, 63)
 	if err != nil {
@@ -239,8 +231,8 @@ func count(raw []byte) (int64, error) {
 	return int64(n), nil
 }
 
-// withAttachments returns the document with each attachment's object replaced by what edit makes of
-// it. All bytes outside of the value of "_attachments" stay as they are.
+// withAttachments returns the document with each attachment's object replaced by the result of edit. All bytes outside
+// the value of "_attachments" stay the same.
 func (d Document) withAttachments(edit func(a Attachment, object []byte) ([]byte, error)) (Document, error) {
 	if !d.parsed {
 		var err error
@@ -278,8 +270,7 @@ func (d Document) withAttachments(edit func(a Attachment, object []byte) ([]byte
 	return d, nil
 }
 
-// following returns the document with its stubs turned into announcements of bytes that follow, which are
-// not compressed.
+// following returns the document with its stubs changed to follows, uncompressed.
 func (d Document) following() (Document, error) {
 	return d.withAttachments(func(a Attachment, object []byte) ([]byte, error) {
 		if !a.Stub {
@@ -293,45 +284,34 @@ func (d Document) following() (Document, error) {
 	})
 }
 
-// withoutMembers returns an object without the members of the given names, and with one more, if added
-// is not empty, at its end.
+// withoutMembers returns an object without the named members, and with added, if not empty, as its last member.
 func withoutMembers(object []byte, added string, names ...string) []byte {
 	kept := []byte{'{'}
-	members(object, func(m member) bool {
-		for _, name := range names {
-			if string(m.key) == name {
-				return true
-			}
+	for m := range jsontext.Members(object) {
+		if slices.Contains(names, string(m.Key)) {
+			continue
 		}
 		if len(kept) > 1 {
 			kept = append(kept, ',')
 		}
-		kept = append(kept, object[m.start:m.end]...)
-		return true
-	})
+		kept = append(kept, object[m.Start:m.End]...)
+	}
 	if len(kept) > 1 && added != "" {
 		kept = append(kept, ',')
 	}
 	return append(append(kept, added...), '}')
 }
 
-// appendQuoted appends s as a JSON string that says no more than it must: a name with < or & in it stays
-// readable, as CouchDB writes it.
+// appendQuoted appends s as a JSON string with the fewest escapes, like CouchDB: < and & stay as they are.
 func appendQuoted(b []byte, s string) []byte {
 	start := len(b)
 	b = append(append(append(b, '"'), s...), '"')
-	if pastPlain(b, start+1) == len(b)-1 {
+	if jsontext.PastPlain(b, start+1) == len(b)-1 {
 		return b
 	}
-	return append(b[:start], escaped(s)...)
-}
-
-func escaped(s string) []byte {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(s); err != nil {
+	escaped, err := jsontext.Encode(s)
+	if err != nil {
 		panic(err) // a string always encodes
 	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+	return append(b[:start], escaped...)
 }

@@ -13,83 +13,81 @@ import (
 	"strings"
 	"time"
 
+	"settee/pkg/jsontext"
+	"settee/pkg/outbound"
 	"settee/pkg/redact"
 )
 
-// What a caller decides on. An [*Error] or a [DocError] matches those that apply, through [errors.Is].
+// These are the sentinels for [errors.Is]. An [*Error] or a [DocError] matches those that apply.
 var (
 	// ErrNotFound: 404, of a database, a document, a revision or a filter.
 	ErrNotFound = errors.New("not found")
-	// ErrNoDatabase: the 404 of a database that does not exist. It goes with ErrNotFound.
+	// ErrNoDatabase: 404 of a missing database. It implies ErrNotFound.
 	ErrNoDatabase = errors.New("database does not exist")
-	// ErrUnauthorized: 401, wrong credentials or none where they are needed.
+	// ErrUnauthorized: 401, wrong or missing credentials.
 	ErrUnauthorized = errors.New("unauthorized")
-	// ErrForbidden: 403, refused by a validation function, or an account that is locked.
+	// ErrForbidden: 403, refused by a validation function or for a locked account.
 	ErrForbidden = errors.New("forbidden")
 	// ErrConflict: 409.
 	ErrConflict = errors.New("conflict")
-	// ErrExists: 412 file_exists, of a database that is there already.
+	// ErrExists: 412 file_exists, the database exists.
 	ErrExists = errors.New("database exists")
-	// ErrMissingStub: 412 missing_stub, of a document that refers to an attachment which the database
-	// does not have.
+	// ErrMissingStub: 412 missing_stub, the document has a stub of an attachment that the database does not have.
 	ErrMissingStub = errors.New("attachment stub without its attachment")
-	// ErrTooLarge: 413, a document or a whole request that the server does not take.
+	// ErrTooLarge: 413, a document or request that is too large for the server.
 	ErrTooLarge = errors.New("too large for the server")
-	// ErrTooManyRequests: 429, or a request that was not even sent because others had met that.
+	// ErrTooManyRequests: 429, or a request that was not sent because of earlier 429s.
 	ErrTooManyRequests = errors.New("too many requests")
-	// ErrBackedOff goes with ErrTooManyRequests: the server has refused too much for too long, and is to be
-	// left alone. [Error.RetryAfter] says for how long.
+	// ErrBackedOff implies ErrTooManyRequests: the server has refused requests for so long that it should be left
+	// alone. [Error.RetryAfter] says for how long.
 	ErrBackedOff = errors.New("backed off")
-	// ErrSession goes with ErrUnauthorized and ErrForbidden: the answer is not about what was asked for, but
-	// about the session. The login was refused, or the session had ended, and the request could not be made
-	// again with a new one because its body is spent.
+	// ErrSession goes with ErrUnauthorized or ErrForbidden: the session failed, not the request. The login was refused,
+	// or the session had expired and the request could not be repeated because its body was consumed.
 	ErrSession = errors.New("session at fault")
 
-	// ErrNoBulkGet: the server has no _bulk_get; its documents are to be read one by one, with
-	// [Database.OpenRevs].
+	// ErrNoBulkGet: the server has no _bulk_get. Use [Database.OpenRevs].
 	ErrNoBulkGet = errors.New("_bulk_get is not supported")
-	// ErrStalled: nothing moved on the connection for longer than it may. The error says in which step.
+	// ErrStalled: no bytes were transferred for too long. The error names the step.
 	ErrStalled = errors.New("stalled")
-	// ErrTooSlow goes with ErrStalled: an answer comes so slowly that it might never end.
+	// ErrTooSlow implies ErrStalled: an answer comes so slowly that it might never end.
 	ErrTooSlow = fmt.Errorf("%w: too slow", ErrStalled)
-	// ErrMalformed: the server's answer is not what CouchDB's protocol says.
+	// ErrMalformed: the answer does not follow CouchDB's protocol.
 	ErrMalformed = errors.New("malformed answer")
-	// ErrLimit: something in the server's answer is larger than this client takes.
+	// ErrLimit: something in the answer is larger than this client accepts.
 	ErrLimit = errors.New("larger than this client takes")
-	// ErrDigest: the bytes of an attachment are not those that its document tells the digest of.
+	// ErrDigest: the bytes of an attachment do not match its digest.
 	ErrDigest = errors.New("its bytes do not match its digest")
-	// ErrRedirect: the server sends the client elsewhere, out of the database's origin or in a circle.
+	// ErrRedirect: the server redirects outside of the database's origin, or in a circle.
 	ErrRedirect = errors.New("redirect not followed")
 )
 
-// Error is a request that failed: refused by the server (Status is not 0), or broken in between.
+// Error is the error of a request that the server refused (Status is not 0) or that failed on the way.
 type Error struct {
 	Method string
 	URL    string // without credentials and query
-	// Status is 0 if there was no answer. Of an answer that began well and ended with a refusal, it is the
-	// refusal's.
+	// Status is 0 if there was no answer. For an answer that began with success and ended with an error, it is the
+	// status of that error.
 	Status int
 
-	// Code and Reason are the members "error" and "reason" of CouchDB's answer. If the answer was not
-	// CouchDB's, Code is empty and Reason has the first 200 bytes of its text, without markup.
+	// Code and Reason are the members "error" and "reason" of CouchDB's answer. For an answer not from CouchDB, Code is
+	// empty and Reason has the first 200 bytes of the text, without markup.
 	Code, Reason string
 
-	// RetryAfter is how long the server wants to be left alone, from its Retry-After header. With
-	// ErrBackedOff it is never 0.
+	// RetryAfter is the value of the Retry-After header. With ErrBackedOff it is never 0.
 	RetryAfter time.Duration
 
-	// Err is what went wrong, if the server's answer did not say it.
+	// Err is the cause, unless it is the server's answer.
 	Err error
 
 	database   bool // the request was for the database itself
-	challenged bool // the answer asks for basic authentication, or the like
+	challenged bool // the answer has a WWW-Authenticate header
 	session    bool // it is ErrSession
 }
 
-// Error says which request failed and how: "GET http://host/db: 404 not_found: missing".
+// Error names the request and the cause: "GET http://host/db: 404 not_found: missing".
 func (e *Error) Error() string { return e.Method + " " + e.URL + ": " + e.Cause() }
 
-// Cause says how the request failed, without which it was: "404 not_found: missing".
+// Cause returns the cause without the request: "404 not_found: missing".
 func (e *Error) Cause() string {
 	words := []string{e.Code, e.Reason}
 	if e.Err != nil {
@@ -102,7 +100,7 @@ func (e *Error) Cause() string {
 	return what
 }
 
-// inWords is an error's text. What Go says of a connection that ended is known to programmers only.
+// inWords returns an error's text, with plain words for Go's errors of closed connections.
 func inWords(err error) string {
 	text := err.Error()
 	switch {
@@ -117,7 +115,7 @@ func inWords(err error) string {
 // Unwrap returns Err.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Is reports whether target is the sentinel of this error's status and code.
+// Is reports whether target is a sentinel that applies to the status and code.
 func (e *Error) Is(target error) bool {
 	switch target {
 	case ErrNotFound:
@@ -144,22 +142,43 @@ func (e *Error) Is(target error) bool {
 	return false
 }
 
+// Temporary reports whether the same request may succeed later. It is true for 408, 429, 5xx except 501, and network
+// failures.
+func (e *Error) Temporary() bool {
+	switch {
+	case e.Status == http.StatusRequestTimeout, e.Status == http.StatusTooManyRequests:
+		return true
+	case e.Status == http.StatusNotImplemented:
+		return false
+	case e.Status >= 500:
+		return true
+	case e.Status >= 300, e.Err == nil:
+		return false
+	}
+	for _, final := range []error{ErrRedirect, ErrLimit, ErrMalformed, ErrTooSlow, ErrBackedOff} {
+		if errors.Is(e.Err, final) {
+			return false
+		}
+	}
+	return !outbound.Final(e.Err)
+}
+
 // isNoDatabase knows the reasons of CouchDB 2 and 3, and of CouchDB 1 and PouchDB Server.
 func isNoDatabase(reason string) bool {
 	return strings.HasPrefix(reason, "Database does not exist") || reason == "no_db_file"
 }
 
-// DocError is what a server says of one document of a request that, as a whole, went well.
+// DocError is the server's refusal of one document, in an answer to a request that otherwise succeeded.
 type DocError struct {
 	ID  string
-	Rev string // may be empty: not every server repeats it
+	Rev string // empty if the server does not send it
 
-	// Code and Reason are CouchDB's "error" and "reason": "not_found" and "missing", "forbidden" and
-	// what the validation function said.
+	// Code and Reason are CouchDB's "error" and "reason": "not_found" and "missing", or "forbidden" and the message of
+	// a validation function.
 	Code, Reason string
 }
 
-// Error names the document and gives the server's words.
+// Error names the document, the code and the reason.
 func (e *DocError) Error() string {
 	name := strconv.Quote(e.ID)
 	if e.Rev != "" {
@@ -168,7 +187,7 @@ func (e *DocError) Error() string {
 	return fmt.Sprintf("document %s: %s: %s", name, e.Code, e.Reason)
 }
 
-// Is reports whether target is the sentinel of this error's code.
+// Is reports whether target is a sentinel that applies to the code.
 func (e *DocError) Is(target error) bool {
 	switch target {
 	case ErrNotFound:
@@ -187,11 +206,11 @@ func (e *DocError) Is(target error) bool {
 	return false
 }
 
-// say fills e with the words of an answer whose status is not a success.
+// say fills in e from an answer whose status is an error.
 func (e *Error) say(header http.Header, body []byte, hidden redact.Set) {
 	var said struct {
 		Error  string `json:"error"`
-		Reason any    `json:"reason"` // null and objects have been seen
+		Reason any    `json:"reason"` // servers have sent null and objects
 	}
 	if err := json.Unmarshal(body, &said); err != nil || said.Error == "" {
 		e.Reason = excerpt(hidden.Text(plainText(header.Get("Content-Type"), body)))
@@ -205,14 +224,14 @@ func (e *Error) say(header http.Header, body []byte, hidden redact.Set) {
 	e.challenged = header.Get("WWW-Authenticate") != ""
 }
 
-// gaveUp is an error that a server met in the middle of a successful answer. The status is that of
-// the answer which it would have given before, 0 if it does not say.
+// gaveUp is a server's error in the middle of a successful answer. status is the status for that error, or 0 if
+// unknown.
 type gaveUp struct {
 	status       int
 	code, reason string
 }
 
-// isRefusal reports whether what was asked for is at fault, so that asking again is of no use.
+// isRefusal reports whether the request is at fault, so that repeating it does not help.
 func (g *gaveUp) isRefusal() bool { return g.status >= 400 && g.status < 500 }
 
 var errGaveUp = errors.New("the server gave up in the middle of its answer")
@@ -220,7 +239,7 @@ var errGaveUp = errors.New("the server gave up in the middle of its answer")
 func (g *gaveUp) Error() string        { return errGaveUp.Error() }
 func (g *gaveUp) Is(target error) bool { return target == errGaveUp }
 
-// words is a server's error or reason, whatever kind of JSON value it took for it.
+// words returns a server's error or reason, a JSON value of any kind, as text.
 func words(raw []byte) string {
 	if text, err := unquote(raw); err == nil {
 		return excerpt(text)
@@ -228,15 +247,14 @@ func words(raw []byte) string {
 	return excerpt(string(raw))
 }
 
-// docError reads an object with error and reason, which is known to be JSON. Without a member "error"
-// it is not one.
+// docError reads a valid JSON object with error and reason. It returns false if there is no "error".
 func docError(raw []byte) (*DocError, bool) {
 	var e DocError
 	if !isObject(raw) {
 		return nil, false
 	}
-	members(raw, func(m member) bool {
-		switch value := raw[m.value:m.end]; string(m.key) {
+	for m := range jsontext.Members(raw) {
+		switch value := raw[m.Value:m.End]; string(m.Key) {
 		case "id":
 			e.ID, _ = unquote(value)
 		case "rev":
@@ -246,8 +264,7 @@ func docError(raw []byte) (*DocError, bool) {
 		case "reason":
 			e.Reason = words(value)
 		}
-		return true
-	})
+	}
 	return &e, e.Code != ""
 }
 
@@ -262,8 +279,7 @@ func retryAfter(value string, now time.Time) time.Duration {
 	return 0
 }
 
-// secretsOf are what must not appear in an error: an endpoint, or a proxy, may well quote the request
-// that it refuses.
+// secretsOf returns what must not appear in errors. A server or a proxy may quote the request that it refuses.
 func secretsOf(cfg Config, proxy *url.URL) redact.Set {
 	set := cfg.Secrets
 	if cfg.Username != "" || cfg.Password != "" {
@@ -289,7 +305,7 @@ func clean(hidden redact.Set, err error) error {
 	return hidden.Error(err)
 }
 
-// redacted is what a server says of a document, without secrets.
+// redacted returns e without secrets.
 func (e *DocError) redacted(hidden redact.Set) *DocError {
 	return &DocError{ID: e.ID, Rev: hidden.Text(e.Rev), Code: hidden.Text(e.Code), Reason: hidden.Text(e.Reason)}
 }

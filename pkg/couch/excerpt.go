@@ -8,12 +8,12 @@ import (
 	"unicode/utf8"
 )
 
-// excerpt makes one short printable line of what a server said.
+// excerpt converts a server's text into one short printable line.
 func excerpt(s string) string {
 	const most = 200
 	s = strings.ToValidUTF8(s, "?")
 	s = strings.Join(strings.FieldsFunc(s, func(r rune) bool {
-		// Characters of no width can turn the line around on the reader's screen.
+		// Format characters can change the direction of the line.
 		return unicode.IsSpace(r) || unicode.IsControl(r) || unicode.Is(unicode.Cf, r)
 	}), " ")
 	if len(s) <= most {
@@ -26,7 +26,7 @@ func excerpt(s string) string {
 	return s[:cut] + "..."
 }
 
-// plainText is the text of an error's body: of a page, which proxies send, what a reader would see.
+// plainText returns the text of an error's body, without the markup of a page such as proxies send.
 func plainText(contentType string, body []byte) string {
 	text := string(body)
 	media, _, _ := mime.ParseMediaType(contentType)
@@ -35,15 +35,15 @@ func plainText(contentType string, body []byte) string {
 	}
 	shown := withoutMarkup(text, "head", "script", "style")
 	if strings.TrimSpace(shown) == "" {
-		shown = withoutMarkup(text, "script", "style") // there may be a title
+		shown = withoutMarkup(text, "script", "style") // the title may have text
 	}
 	return html.UnescapeString(shown)
 }
 
-// withoutMarkup puts a space in place of each tag, of each comment, and of some elements as a whole.
+// withoutMarkup replaces each tag, each comment and the named elements with a space.
 func withoutMarkup(page string, elements ...string) string {
 	lower := strings.ToLower(page)
-	if len(lower) != len(page) { // some letters change their length with their case
+	if len(lower) != len(page) { // some letters change their length in lower case
 		lower = page
 	}
 	var text strings.Builder

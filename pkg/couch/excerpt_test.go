@@ -5,14 +5,14 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
+	"settee/internal/bubbletest"
 	"settee/pkg/couch"
 )
 
-// An error's text is for people: without markup, without control characters, and without secrets.
+// An error's text has no markup, control characters or secrets.
 func TestErrorsOfServersThatAreNotCouchDB(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ content, body, want string }{
@@ -37,17 +37,14 @@ func TestErrorsOfServersThatAreNotCouchDB(t *testing.T) {
 		"not UTF-8":      {"text/plain", "a\xffb", "502 a?b"},
 		"a lot":          {"text/plain", strings.Repeat("ü", 300), "502 " + strings.Repeat("ü", 100) + "..."},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				db := piped(t, func(w http.ResponseWriter, r *http.Request) {
-					w.Header().Set("Content-Type", test.content)
-					w.WriteHeader(http.StatusBadGateway)
-					_, _ = io.WriteString(w, test.body)
-				}, noRetries, func(cfg *couch.Config) { cfg.Username, cfg.Password = "me", "s3cret" })
-				_, err := db.Info(t.Context())
-				require.EqualError(t, err, "GET http://couch.example/db: "+test.want)
-			})
+		bubbletest.Run(t, name, func(t *testing.T) {
+			db := piped(t, func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", test.content)
+				w.WriteHeader(http.StatusBadGateway)
+				_, _ = io.WriteString(w, test.body)
+			}, noRetries, func(cfg *couch.Config) { cfg.Username, cfg.Password = "me", "s3cret" })
+			_, err := db.Info(t.Context())
+			require.EqualError(t, err, "GET http://couch.example/db: "+test.want)
 		})
 	}
 }

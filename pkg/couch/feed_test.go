@@ -67,7 +67,7 @@ func TestFeedGoesWrong(t *testing.T) {
 	}
 }
 
-// TestFeedTorn is a connection that is reset in the middle of a feed.
+// TestFeedTorn resets the connection in the middle of a feed.
 func TestFeedTorn(t *testing.T) {
 	t.Parallel()
 	for _, feed := range []couch.Feed{couch.FeedNormal, couch.FeedContinuous} {
@@ -154,7 +154,7 @@ func TestFeedOptions(t *testing.T) {
 	}
 }
 
-// Old releases of CouchDB let a document in whose id is empty.
+// Old releases of CouchDB accepted a document with an empty id.
 func TestARowMayHaveAnEmptyID(t *testing.T) {
 	t.Parallel()
 	db := saying(t, "application/json", `{"results":[{"seq":1,"id":"","changes":[{"rev":"1-a"}]}],"last_seq":1}`)

@@ -13,15 +13,15 @@ import (
 	"settee/internal/costtest"
 )
 
-// What may be allocated for each byte of an answer. Most of it is garbage at once.
+// Bytes that may be allocated per byte of an answer. Most of them are garbage at once.
 const (
 	changesBudget = 64  // an id, a slice of revisions and a revision, for a row of 33 bytes
-	bulkBudget    = 128 // what is said in place of a document, for {}, of 3 bytes
+	bulkBudget    = 128 // an error instead of a document, for {}, of 3 bytes
 	partsBudget   = 256 // two buffers of 4 KiB for a part that has parts, of some 80 bytes; what a document says of an attachment, for "":{},
 	cookieBudget  = 64
 )
 
-// counted is a reader that counts what is asked of it.
+// counted is a reader that counts requested bytes.
 type counted struct {
 	io.Reader
 	calls, bytes int
@@ -34,7 +34,7 @@ func (c *counted) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// once fails the test if bytes were read more than once, or looked for in vain.
+// once fails the test if bytes were read or searched more than once.
 func (c *counted) once(t *testing.T, text string) {
 	t.Helper()
 	if c.bytes > len(text) || c.calls > len(text)+100 {
@@ -42,7 +42,7 @@ func (c *counted) once(t *testing.T, text string) {
 	}
 }
 
-// in returns a text as a reader of it, or byte by byte.
+// in returns a reader of a text, optionally byte by byte.
 func in(text string, pieces bool) *counted {
 	if pieces {
 		return &counted{Reader: iotest.OneByteReader(strings.NewReader(text))}
@@ -62,7 +62,7 @@ func FuzzChanges(f *testing.F) {
 	f.Add(`{"results":[{"seq":"` + strings.Repeat("g", 5_000) + `","id":"a","changes":[{"rev":"1-a"}]},` + row + `],"last_seq":""}`)
 	f.Add(`{"results":[` + strings.Repeat(`{"a":`, 200))
 	f.Fuzz(func(t *testing.T, text string) {
-		for _, feed := range []Feed{FeedNormal, FeedLongpoll, FeedContinuous} {
+		for _, feed := range []Feed{FeedNormal, FeedContinuous} {
 			_ = drainChanges(strings.NewReader(text), feed)
 			allRows(t, text, feed)
 			for _, pieces := range []bool{false, true} {
@@ -107,7 +107,7 @@ func FuzzBulkGet(f *testing.F) {
 
 func drainBulkGet(r io.Reader) error {
 	b := newBulkResults([]DocRef{{ID: "x", Rev: "1-a"}, {ID: "y"}}, 1000)
-	b.j = newJSONReader(r, 16)
+	b.j = newAnswerReader(r, 16)
 	answered := map[string]bool{}
 	for {
 		f, err := b.Next()
@@ -182,7 +182,7 @@ func readParts(t *testing.T, r io.Reader, text string, read bool) {
 		if leaf.Err == nil && !json.Valid(leaf.Doc.Body) {
 			t.Fatal("a document that should have been refused")
 		}
-		leaf.fail = func(err error) error { return err } // which Leaves does otherwise
+		leaf.fail = func(err error) error { return err } // normally set by Leaves
 		for read {
 			a, err := leaf.NextAttachment()
 			if err == io.EOF {
@@ -199,7 +199,7 @@ func readParts(t *testing.T, r io.Reader, text string, read bool) {
 	}
 }
 
-// FuzzLeaves is for servers that answer open_revs with JSON.
+// FuzzLeaves reads JSON answers to open_revs.
 func FuzzLeaves(f *testing.F) {
 	f.Add(`[{"ok":{"_id":"x","_rev":"1-a","_attachments":{"f":{"stub":true,"length":3}}}},{"missing":"1-b"}]`)
 	f.Add(`[` + strings.Repeat(`{},`, 300) + `{"ok":{"_id":"x"}}]`)
@@ -208,7 +208,7 @@ func FuzzLeaves(f *testing.F) {
 		r := in(text, len(text)%2 == 0)
 		costtest.Memory(partsBudget).Check(t, len(text), func() {
 			none := func(string, Attachment) (*AttachmentReader, error) { return nil, io.EOF }
-			leaves := &jsonLeaves{j: newJSONReader(r, 16), id: "x", maxDocument: 1000, attachment: none}
+			leaves := &jsonLeaves{j: newAnswerReader(r, 16), id: "x", maxDocument: 1000, attachment: none}
 			for {
 				leaf, err := leaves.next()
 				if err != nil {
@@ -240,7 +240,7 @@ func FuzzSessionCookie(f *testing.F) {
 			if g.cookie == "" || g.age < 0 {
 				t.Fatalf("a cookie that is none: %+v", g)
 			}
-			// It can be sent, and comes as what it is.
+			// It can be sent, and arrives unchanged.
 			r := http.Request{Header: http.Header{"Cookie": {sessionCookie + "=" + g.cookie}}}
 			if c, err := r.Cookie(sessionCookie); err != nil || strings.Trim(c.Value, " ") != strings.Trim(g.cookie, " ") || strings.ContainsAny(g.cookie, "\r\n;") {
 				t.Fatalf("%q is sent as %v: %v", g.cookie, c, err)

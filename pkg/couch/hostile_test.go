@@ -22,12 +22,12 @@ import (
 	"settee/pkg/couch/couchtest"
 )
 
-// answer is a whole response with a body that the connection's end ends.
+// answer returns a response whose body ends with the connection.
 func answer(contentType, body string) []byte {
 	return []byte("HTTP/1.1 200 OK\r\nContent-Type: " + contentType + "\r\nConnection: close\r\n\r\n" + body)
 }
 
-// saying opens a database that answers its first request so.
+// saying opens a database that gives this answer to its first request.
 func saying(t *testing.T, contentType, body string, edit ...func(*couch.Config)) *couch.Database {
 	t.Helper()
 	return open(t, couchtest.ReplayBytes(t, answer(contentType, body)).URL+"/db", append(edit, noRetries)...)
@@ -42,22 +42,24 @@ func serving(t *testing.T, handler http.HandlerFunc, edit ...func(*couch.Config)
 
 func TestConfig(t *testing.T) {
 	t.Parallel()
-	for _, cfg := range []couch.Config{
-		{},
-		{URL: "db"},
-		{URL: "ftp://host/db"},
-		{URL: "http://host"},
-		{URL: "http://host/"},
-		{URL: "http://user:secret@host/db"},
-		{URL: "http://host/db?secret=1"},
-		{URL: "http://host/db#secret"},
-		{URL: "http://ho%zzst/secret"},
-		{URL: "http://host/db", ConnectionTimeout: -1},
-		{URL: "http://host/db", MaxConnections: -1},
-		{URL: "http://host/db", Proxy: "http://user:secret@%zz/"},
-		{URL: "http://host/db", Proxy: "ftp://user:secret@proxy/"},
-		{URL: "http://host/db", Proxy: "http://proxy", Transport: http.DefaultTransport},
+	for _, spoil := range []func(*couch.Config){
+		func(c *couch.Config) { c.URL = "" },
+		func(c *couch.Config) { c.URL = "db" },
+		func(c *couch.Config) { c.URL = "ftp://host/db" },
+		func(c *couch.Config) { c.URL = "http://host" },
+		func(c *couch.Config) { c.URL = "http://host/" },
+		func(c *couch.Config) { c.URL = "http://user:secret@host/db" },
+		func(c *couch.Config) { c.URL = "http://host/db?secret=1" },
+		func(c *couch.Config) { c.URL = "http://host/db#secret" },
+		func(c *couch.Config) { c.URL = "http://ho%zzst/secret" },
+		func(c *couch.Config) { c.ConnectionTimeout = 0 },
+		func(c *couch.Config) { c.MaxConnections = -1 },
+		func(c *couch.Config) { c.Proxy = "http://user:secret@%zz/" },
+		func(c *couch.Config) { c.Proxy = "ftp://user:secret@proxy/" },
 	} {
+		cfg := couch.DefaultConfig()
+		cfg.URL = "http://host/db"
+		spoil(&cfg)
 		_, err := couch.Open(cfg)
 		require.Error(t, err, cfg.URL+cfg.Proxy)
 		require.NotContains(t, err.Error(), "secret")
@@ -86,12 +88,13 @@ func TestHeaders(t *testing.T) {
 	require.Equal(t, "other.example", host)
 }
 
-// TestConnectionsAreUsedAgain: an answer is read to its end, so that its connection can be.
+// TestConnectionsAreUsedAgain checks that answers are read to their ends, which connections need for reuse.
 func TestConnectionsAreUsedAgain(t *testing.T) {
 	t.Parallel()
 	var opened atomic.Int32
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
+		pouch(w, r)
 		flush(w) // chunked
 		switch path := strings.TrimPrefix(r.URL.Path, "/db"); {
 		case path == "/_changes":
@@ -119,7 +122,7 @@ func TestConnectionsAreUsedAgain(t *testing.T) {
 		require.NoError(t, err)
 		allRows(t, db, couch.ChangesOptions{})
 		fetchAll(t, db, couch.DocRef{ID: "x"})
-		readLeaves(t, db, "x", []string{"1-a"}, couch.OpenRevsOptions{})
+		readLeaves(t, db, "x", "1-a")
 		_, err = db.BulkDocs(t.Context(), []couch.Document{document(t, `{"_id":"x"}`)})
 		require.NoError(t, err)
 	}
@@ -141,7 +144,7 @@ func TestHTTP2(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []couch.DocError{{Code: "HTTP/2.0", Reason: fmt.Sprintf("%d bytes", len(doc.Body)+29)}}, refused)
 
-	// A certificate that is not trusted will not be after a wait, either.
+	// Waiting does not make a certificate trusted.
 	patient := open(t, server.URL+"/db", func(c *couch.Config) { c.RetryBase = time.Minute })
 	_, err = patient.Info(ctxFor(t, 30*time.Second))
 	require.ErrorContains(t, err, "certificate")
@@ -152,7 +155,7 @@ func TestNoCredentialsInErrors(t *testing.T) {
 	secret := func(c *couch.Config) {
 		c.Username, c.Password = "user", "s3cr3t/pass word"
 		c.Header = http.Header{"Cookie": {"AuthSession=s3cr3t"}}
-		c.Retries = -1
+		c.Retries = 0
 	}
 	check := func(t *testing.T, err error) {
 		t.Helper()
@@ -173,7 +176,7 @@ func TestNoCredentialsInErrors(t *testing.T) {
 	}
 	t.Run("quoted by the server", func(t *testing.T) {
 		t.Parallel()
-		for _, pad := range []int{0, 150, 170, 190} { // at the place where a long text is cut
+		for _, pad := range []int{0, 150, 170, 190} { // near the length at which a text is cut
 			db := serving(t, func(w http.ResponseWriter, r *http.Request) {
 				w.WriteHeader(http.StatusBadGateway)
 				fmt.Fprintf(w, "%s bad header %s, %s, user s3cr3t/pass word s3cr3t%%2Fpass+word", strings.Repeat("x", pad),
@@ -189,7 +192,7 @@ func TestNoCredentialsInErrors(t *testing.T) {
 			check(t, err)
 		}
 	})
-	t.Run("nobody there", func(t *testing.T) {
+	t.Run("no server", func(t *testing.T) {
 		t.Parallel()
 		db := open(t, "http://127.0.0.1:1/db", secret)
 		_, err := db.Changes(t.Context(), couch.ChangesOptions{Query: url.Values{"key": {"s3cr3t"}}})
@@ -271,7 +274,7 @@ func TestRedirects(t *testing.T) {
 	_, err = db.RevsDiff(t.Context(), []couch.DocRevs{{ID: "x"}})
 	require.ErrorIs(t, err, couch.ErrRedirect)
 	for _, id := range []string{"circle", "away", "nowhere"} {
-		_, err = db.Get(t.Context(), id, nil)
+		_, err = db.Get(t.Context(), id)
 		require.ErrorIs(t, err, couch.ErrRedirect, id)
 	}
 	require.Zero(t, stranger.Load())
@@ -298,21 +301,21 @@ func TestCompressedAnswers(t *testing.T) {
 	info, err := db.Info(t.Context())
 	require.NoError(t, err)
 	require.EqualValues(t, 1, info.DocCount)
-	_, err = db.Get(t.Context(), "bomb", nil)
+	_, err = db.Get(t.Context(), "bomb")
 	require.ErrorIs(t, err, couch.ErrLimit)
 	encoding, _ := asked.Load("/db")
 	require.Equal(t, "gzip", encoding)
 }
 
-// expectant waits for a server's word to go on, however busy the machine is.
+// expectant waits for 100 Continue even on a busy machine.
 func expectant(t *testing.T) func(*couch.Config) {
 	transport := &http.Transport{ExpectContinueTimeout: time.Minute}
 	t.Cleanup(transport.CloseIdleConnections)
 	return func(c *couch.Config) { c.Transport = transport }
 }
 
-// TestRefusedBeforeTheBody is a server that refuses a large request by its length and hangs up. Sent
-// all the same, the body would take the answer's place.
+// TestRefusedBeforeTheBody uses a server that refuses a large request by its length and hangs up. If the body were
+// sent, the answer would be lost.
 func TestRefusedBeforeTheBody(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -343,10 +346,10 @@ func TestRefusedBeforeTheBody(t *testing.T) {
 
 	doc, source := withAttachments(t, "y", "1-aa", plainAttachment("f", "a/b", make([]byte, 8<<20)))
 	require.ErrorIs(t, db.PutMultipart(t.Context(), doc, source), couch.ErrTooLarge)
-	require.Len(t, *source, 1) // it was not touched
+	require.Len(t, *source, 1) // it was not used
 }
 
-// endless serves prefix, then filler for as long as someone reads.
+// endless serves prefix, then filler until the client leaves.
 func endless(prefix, filler string) http.HandlerFunc {
 	chunk := []byte(strings.Repeat(filler, 64<<10/len(filler)))
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -360,7 +363,7 @@ func endless(prefix, filler string) http.HandlerFunc {
 
 func TestEndlessAnswers(t *testing.T) {
 	t.Parallel()
-	small := func(c *couch.Config) { c.MaxDocument = 1 << 20; c.Retries = -1 }
+	small := func(c *couch.Config) { c.MaxDocument = 1 << 20; c.Retries = 0 }
 	t.Run("row", func(t *testing.T) {
 		t.Parallel()
 		for _, feed := range []couch.Feed{couch.FeedNormal, couch.FeedContinuous} {
@@ -401,7 +404,7 @@ func TestEndlessAnswers(t *testing.T) {
 	})
 	t.Run("leaves", func(t *testing.T) {
 		t.Parallel()
-		leaves, err := serving(t, endless(`[{"missing":"1-a"}`, `,{"ok":{"_id":"x"}}`), small).OpenRevs(t.Context(), "x", []string{"1-a"}, couch.OpenRevsOptions{})
+		leaves, err := serving(t, endless(`[{"missing":"1-a"}`, `,{"ok":{"_id":"x"}}`), small).OpenRevs(t.Context(), "x", "1-a", nil)
 		require.NoError(t, err)
 		for err == nil {
 			_, err = leaves.Next()
@@ -508,7 +511,7 @@ func TestProxy(t *testing.T) {
 	require.Equal(t, "http://couch.example/db", info.Name)
 }
 
-// TestSlotsComeBack does everything that can go wrong with one connection, and then needs it.
+// TestSlotsComeBack causes every failure with a single connection, and then uses it.
 func TestSlotsComeBack(t *testing.T) {
 	t.Parallel()
 	var fail atomic.Bool
@@ -538,8 +541,8 @@ func TestSlotsComeBack(t *testing.T) {
 		require.NoError(t, err)
 		_, err = results.Next()
 		require.Equal(t, failing, err != nil)
-		require.NoError(t, results.Close()) // before the end
-		leaves, err := db.OpenRevs(ctx, "x", []string{"1-a"}, couch.OpenRevsOptions{Attachments: true})
+		require.NoError(t, results.Close())
+		leaves, err := db.OpenRevs(ctx, "x", "1-a", nil)
 		require.NoError(t, err)
 		leaf, err := leaves.Next()
 		require.Equal(t, failing, err != nil)
@@ -552,6 +555,6 @@ func TestSlotsComeBack(t *testing.T) {
 		require.NoError(t, leaves.Close())
 		require.NoError(t, leaves.Close())
 		_, err = db.RevsDiff(ctx, []couch.DocRevs{{ID: "x"}})
-		require.Error(t, err) // the server's answer is no difference
+		require.Error(t, err) // whatever the server answers
 	}
 }

@@ -2,29 +2,32 @@ package couch_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"settee/pkg/couch"
+	"settee/pkg/couch/couchtest"
 )
 
-// mixed is a multipart/mixed answer of one document with two attachments.
+// mixed is a multipart/mixed answer with one document with two attachments.
 const mixedHead = "--out\r\nContent-Type: multipart/related; boundary=\"in\"\r\n\r\n" +
 	"--in\r\nContent-Type: application/json\r\n\r\n" +
 	`{"_id":"x","_rev":"1-a","_attachments":{"a":{"follows":true,"length":3},"old":{"stub":true,"length":9},"b":{"follows":true,"length":2}}}`
 
 const mixedType = `multipart/mixed; boundary="out"`
 
-// leavesUntil reads leaves with all their attachments until something fails.
+// leavesUntil reads leaves with all their attachments until an error.
 func leavesUntil(t *testing.T, db *couch.Database, id string) (read int, err error) {
 	t.Helper()
-	leaves, err := db.OpenRevs(t.Context(), id, []string{"1-a"}, couch.OpenRevsOptions{Attachments: true})
+	leaves, err := db.OpenRevs(t.Context(), id, "1-a", nil)
 	if err != nil {
 		return 0, err
 	}
@@ -109,14 +112,36 @@ func TestMultipartLeaves(t *testing.T) {
 			endless("--out\r\nContent-Type: application/json\r\n\r\n", "x")(w, r)
 		}, func(c *couch.Config) { c.MaxDocument = 1 << 20 })
 		_, err := leavesUntil(t, db, "x")
-		require.ErrorIs(t, err, couch.ErrMalformed) // the handler's type is overwritten: JSON without end
+		require.ErrorIs(t, err, couch.ErrMalformed) // the handler's type is replaced: endless JSON
 	})
 }
 
-// TestEveryCut cuts a recorded answer at every byte: never may a part pass for the whole.
+func TestAncestorsFitInAQuery(t *testing.T) {
+	t.Parallel()
+	ancestors := make([]string, 1000)
+	for i := range ancestors {
+		ancestors[i] = fmt.Sprintf("%d-%032x", i+1, i)
+	}
+	var query string
+	db := serving(t, func(w http.ResponseWriter, r *http.Request) {
+		query = r.URL.RawQuery
+		w.Header().Set("Content-Type", mixedType)
+		_, _ = io.WriteString(w, "--out--")
+	})
+	require.Empty(t, readLeaves(t, db, "x", "1001-a", ancestors...))
+	values, err := url.ParseQuery(query)
+	require.NoError(t, err)
+	var named []string
+	require.NoError(t, json.Unmarshal([]byte(values.Get("atts_since")), &named))
+	require.NotEmpty(t, named)
+	require.Equal(t, ancestors[:len(named)], named)
+	require.Less(t, len(query), 7000)
+}
+
+// TestEveryCut cuts a recorded answer at every byte. A part must never pass for the whole.
 func TestEveryCut(t *testing.T) {
 	t.Parallel()
-	_, chunked, _ := bytes.Cut(recording(t, 25).Response, []byte("\r\n\r\n"))
+	_, chunked, _ := bytes.Cut(couchtest.Recorded(t, 25).Response, []byte("\r\n\r\n"))
 	whole := unchunk(t, chunked)
 	boundary := `multipart/mixed; boundary="14f09049fec56b1aeb6b1aa58444b603"`
 	server := make(chan []byte, 1)

@@ -8,32 +8,31 @@ import (
 	"time"
 )
 
-// The figures of the rate limiter, which are those of CouchDB's replicator where it has them.
+// The parameters of the rate limiter are those of CouchDB's replicator where it has them.
 const (
-	baseInterval    = 20 * time.Millisecond // the first interval, and what a success takes off per settleTime
-	backoffFactor   = 1.2                   // by which a refusal multiplies it
-	longestInterval = 25 * time.Second      // where nothing is sent any more
-	// settleTime is how long answers are expected to be those to requests sent before an interval changed.
+	baseInterval    = 20 * time.Millisecond // the first interval, and the decrease per settleTime of success
+	backoffFactor   = 1.2                   // factor of the increase after a refusal
+	longestInterval = 25 * time.Second      // at which requests are no longer sent
+	// settleTime is how long answers may belong to requests sent before the interval changed.
 	settleTime = 80 * time.Millisecond
-	// An endpoint that has not answered anything for longer than idleTime beyond its interval loses
-	// idleDecay of that interval for each unit of time.
+	// After idleTime beyond its interval without an answer, an endpoint's interval decays by idleDecay per unit of
+	// time.
 	idleTime  = time.Second
 	idleDecay = 2
 
 	limiterShards = 16
 )
 
-// Limiter makes requests wait for endpoints that refuse them with 429. Everything in a process that
-// talks to the same servers is to share one. The zero value is ready; a Limiter is not to be copied.
+// Limiter delays requests to endpoints that refuse them with 429. All clients in a process should share one. The zero
+// value is ready to use. A Limiter must not be copied.
 //
-// What is limited is a method at a server: scheme, host, port, and the path before the database's name, through
-// one proxy or none, and with one Host header.
-// (CouchDB's replicator tells databases apart. Servers count by client or by account, so that what one
-// database's requests found out holds for its neighbours.) A server that never answers 429 has no entry,
-// and its requests do not wait.
+// Each method at a server has its own limit. A server is a scheme, host, port and the path before the database's name,
+// through one proxy or none, with one Host header. (CouchDB's replicator limits databases separately. But servers count
+// by client or account, so one limit fits all databases.) A server that never answers 429 has no entry, and its
+// requests do not wait.
 //
-// For the others there is an interval. Each request waits for half of it to all of it, at random, before it
-// is sent. The interval is found by additive increase and multiplicative decrease of the rate:
+// Other servers have an interval. Each request waits for a random time between half the interval and the whole of it.
+// The interval follows additive increase and multiplicative decrease of the rate:
 //
 //	429      the interval times 1.2, from 20 ms on, if its last raise was half an interval ago: until then
 //	         the answers are to requests that were sent before it was raised
@@ -41,11 +40,11 @@ const (
 //	         until an eighth of it has passed since the last 429
 //	silence  a second after it should have been heard of: twice the time that has passed since
 //
-// Where an interval has come down to nothing the entry is gone. Where it has come up to Longest, requests
-// end with [ErrTooManyRequests] instead of being sent. Retry-After holds all requests of its method back
-// for so long, up to a minute, and lets them go over an interval's time.
+// An interval of 0 removes the entry. At Longest, requests end with [ErrTooManyRequests] without being sent.
+// Retry-After holds back all requests with its method for that long, up to a minute, and then spreads them over one
+// interval.
 type Limiter struct {
-	// Longest is the interval at which the endpoint is left alone. Default: 25 s.
+	// Longest is the interval at which requests are no longer sent. Default: 25 s.
 	Longest time.Duration
 
 	shards [limiterShards]limiterShard
@@ -54,17 +53,16 @@ type Limiter struct {
 type limiterShard struct {
 	mu    sync.Mutex
 	all   map[limitKey]*restraint
-	sweep time.Time // when expired entries are looked for next
+	sweep time.Time // time of the next search for expired entries
 }
 
-// limitKey is what has an interval. A proxy, or another host than the URL's, may answer in the server's name: what
-// it says counts for those who ask it.
+// limitKey identifies an interval. It includes the proxy and the Host header, because a proxy or another host may
+// answer in the server's name.
 type limitKey struct{ server, host, proxy, method string }
 
-// limiterSeed spreads the keys over the shards.
 var limiterSeed = maphash.MakeSeed()
 
-// restraint is what is known of an endpoint that refused requests. Its interval is that of seen.
+// restraint is the state of an endpoint that refused requests. interval is as of seen.
 type restraint struct {
 	interval time.Duration
 	raised   time.Time // by a 429
@@ -81,7 +79,7 @@ func (l *Limiter) longest() time.Duration {
 	return longestInterval
 }
 
-// with calls f with the shard of a key, locked.
+// with locks the shard of a key and calls f.
 func (l *Limiter) with(key limitKey, f func(s *limiterShard, now time.Time)) {
 	s := &l.shards[maphash.Comparable(limiterSeed, key)%limiterShards]
 	s.mu.Lock()
@@ -93,7 +91,7 @@ func (l *Limiter) with(key limitKey, f func(s *limiterShard, now time.Time)) {
 	f(s, now)
 }
 
-// wait returns how long the next request waits, and whether the endpoint is to be left alone instead.
+// wait returns how long the next request waits, and whether the endpoint should be left alone instead.
 func (l *Limiter) wait(key limitKey) (wait time.Duration, alone bool) {
 	l.with(key, func(s *limiterShard, now time.Time) {
 		known := s.all[key]
@@ -102,7 +100,7 @@ func (l *Limiter) wait(key limitKey) (wait time.Duration, alone bool) {
 		}
 		interval := known.at(now)
 		if held := known.until.Sub(now); held > 0 {
-			// Those that were held back are not to come back all at once.
+			// Spread the requests that were held back.
 			wait = held + rand.N(interval+1)
 		} else {
 			wait = interval/2 + rand.N(interval/2+1)
@@ -112,13 +110,13 @@ func (l *Limiter) wait(key limitKey) (wait time.Duration, alone bool) {
 	return wait, alone
 }
 
-// note takes account of an answer.
+// note updates the interval after an answer.
 func (l *Limiter) note(key limitKey, status int, retryAfter time.Duration) {
 	switch {
 	case status == http.StatusTooManyRequests:
 		l.failure(key, retryAfter)
 	case status == http.StatusRequestTimeout, status >= 500:
-		// What an endpoint in trouble says is about the trouble, not about the rate.
+		// Other failures say nothing about the rate.
 	default:
 		l.success(key)
 	}
@@ -152,10 +150,10 @@ func (l *Limiter) success(key limitKey) {
 			return
 		}
 		known.interval, known.seen = known.at(now), now
-		if now.Sub(later(known.refused, known.until)) < settles(known.interval/8) {
+		if min(now.Sub(known.refused), now.Sub(known.until)) < settles(known.interval/8) {
 			return
 		}
-		passed := min(now.Sub(later(known.changed, known.until)), settles(known.interval))
+		passed := min(now.Sub(known.changed), now.Sub(known.until), settles(known.interval))
 		known.interval -= time.Duration(float64(passed) * float64(baseInterval) / float64(settleTime))
 		known.changed = now
 		if known.gone(now) {
@@ -164,23 +162,22 @@ func (l *Limiter) success(key limitKey) {
 	})
 }
 
-// settles is a part of an interval, but not so short that the answers to requests that were sent at the
-// same moment are taken for news.
+// settles returns part, a part of an interval, but at least settleTime.
 func settles(part time.Duration) time.Duration { return max(part, settleTime) }
 
-// at is the interval at a later time: what the endpoint's silence leaves of it.
+// at returns the interval at a later time, after the decay by silence.
 func (r *restraint) at(now time.Time) time.Duration {
-	silent := now.Sub(later(r.seen, r.until)) - r.interval
+	silent := min(now.Sub(r.seen), now.Sub(r.until)) - r.interval
 	if silent <= idleTime {
 		return r.interval
 	}
 	return max(r.interval-idleDecay*silent, 0)
 }
 
-// gone reports whether there is nothing left to wait for.
+// gone reports whether the entry can be removed.
 func (r *restraint) gone(now time.Time) bool { return r.at(now) <= 0 && !now.Before(r.until) }
 
-// expire drops the entries of endpoints that nobody has asked about since, every now and then.
+// expire removes entries without an interval, at most once in every.
 func (s *limiterShard) expire(now time.Time, every time.Duration) {
 	if s.all == nil {
 		s.all = map[limitKey]*restraint{}
@@ -194,11 +191,4 @@ func (s *limiterShard) expire(now time.Time, every time.Duration) {
 			delete(s.all, key)
 		}
 	}
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }

@@ -11,9 +11,8 @@ import (
 	"settee/pkg/couch"
 )
 
-// Whoever brings a proxy, or a Host header, that says in a server's name that there were too many requests is
-// the only one to wait.
-func TestOnlyThoseWaitWhoAskTheSameWay(t *testing.T) {
+// If a proxy or a host named by a Host header answers 429 in a server's name, only jobs that use it wait.
+func TestOnlyRequestsOfTheSameRouteWait(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Host == "other.example" {
@@ -27,28 +26,26 @@ func TestOnlyThoseWaitWhoAskTheSameWay(t *testing.T) {
 	t.Cleanup(proxy.Close)
 
 	var limiter couch.Limiter
-	open := func(cfg couch.Config) *couch.Database {
-		cfg.URL, cfg.Limiter = server.URL+"/db", &limiter
-		db, err := couch.Open(cfg)
-		require.NoError(t, err)
-		t.Cleanup(db.Close)
-		return db
-	}
-	for _, misled := range []couch.Config{
-		{Proxy: proxy.URL}, {Header: http.Header{"Host": {"other.example"}}},
+	url, share := server.URL+"/db", func(c *couch.Config) { c.Limiter = &limiter }
+	for _, mislead := range []func(*couch.Config){
+		func(c *couch.Config) { c.Proxy = proxy.URL },
+		func(c *couch.Config) { c.Header = http.Header{"Host": {"other.example"}} },
 	} {
 		ctx, cancel := context.WithCancel(t.Context())
-		misled.Retrying = func(context.Context, couch.Retry) func() {
-			cancel()
-			return func() {}
-		}
-		_, err := open(misled).Info(ctx)
+		_, err := open(t, url, share, mislead, func(c *couch.Config) {
+			c.Retrying = func(context.Context, couch.Retry) func() {
+				cancel()
+				return func() {}
+			}
+		}).Info(ctx)
 		require.ErrorIs(t, err, context.Canceled)
 	}
-	untouched := open(couch.Config{Retrying: func(_ context.Context, retry couch.Retry) func() {
-		t.Errorf("it waits: %v", retry.Err)
-		return func() {}
-	}})
+	untouched := open(t, url, share, func(c *couch.Config) {
+		c.Retrying = func(_ context.Context, retry couch.Retry) func() {
+			t.Errorf("it waits: %v", retry.Err)
+			return func() {}
+		}
+	})
 	_, err := untouched.Info(t.Context())
 	require.NoError(t, err)
 }

@@ -9,11 +9,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"settee/internal/bubbletest"
 )
 
-func sleep(d time.Duration) { <-time.After(d) }
-
-// entry is what a limiter knows of a key, or nil. It does not change anything.
+// entry returns a limiter's entry for a key, or nil, without changing it.
 func (l *Limiter) entry(key limitKey) *restraint {
 	for i := range l.shards {
 		s := &l.shards[i]
@@ -38,7 +38,7 @@ func (l *Limiter) entries() int {
 	return n
 }
 
-// Whatever a server answers, in whatever order and at whatever pace.
+// Properties of the limiter for any answers in any order and at any rate.
 func TestTheLimiterStaysWithinItsBounds(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(60) {
@@ -78,9 +78,9 @@ func TestTheLimiterStaysWithinItsBounds(t *testing.T) {
 						require.Zero(t, wait)
 					}
 				}
-				require.True(t, refused || l.entries() == 0, "nobody was refused, and there is an entry")
-				// From microseconds to a minute, the short ones more often.
-				sleep(time.Duration(random.Int64N(int64(1) << (10 + random.IntN(26)))))
+				require.True(t, refused || l.entries() == 0, "no request was refused, but there is an entry")
+				// From microseconds to a minute, mostly short.
+				time.Sleep(time.Duration(random.Int64N(int64(1) << (10 + random.IntN(26)))))
 			}
 			wait, alone := l.wait(other)
 			require.Zero(t, wait)
@@ -88,7 +88,7 @@ func TestTheLimiterStaysWithinItsBounds(t *testing.T) {
 
 			l.note(key, http.StatusTooManyRequests, 0)
 			require.NotNil(t, l.entry(key))
-			sleep(maxPause + 2*l.longest() + idleTime)
+			time.Sleep(maxPause + 2*l.longest() + idleTime)
 			wait, alone = l.wait(key)
 			require.Zero(t, wait)
 			require.False(t, alone)
@@ -98,20 +98,19 @@ func TestTheLimiterStaysWithinItsBounds(t *testing.T) {
 }
 
 func TestTheLimiterFollowsRefusalsAndSuccesses(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		l, key := &Limiter{}, limitKey{server: "http://a", method: "GET"}
 		at := func() time.Duration { return l.entry(key).at(time.Now()) }
 		l.failure(key, 0)
 		require.Equal(t, 24*time.Millisecond, at())
 		for range 100 {
-			l.failure(key, 0) // these were under way when the first one came back
+			l.failure(key, 0) // sent before the first refusal arrived
 		}
 		require.Equal(t, 24*time.Millisecond, at())
 		raises := 0
 		for at() < l.longest() {
 			before := at()
-			sleep(max(before, settleTime))
+			time.Sleep(max(before, settleTime))
 			l.failure(key, 0)
 			require.Equal(t, min(time.Duration(backoffFactor*float64(before)), l.longest()), at())
 			raises++
@@ -120,29 +119,29 @@ func TestTheLimiterFollowsRefusalsAndSuccesses(t *testing.T) {
 		_, alone := l.wait(key)
 		require.True(t, alone)
 
-		// A second beyond the interval nothing happens, then twice the silence comes off.
-		sleep(25*time.Second + idleTime)
+		// One second after the interval, the interval begins to fall by twice the time of silence.
+		time.Sleep(25*time.Second + idleTime)
 		require.Equal(t, 25*time.Second, at())
-		sleep(time.Second)
+		time.Sleep(time.Second)
 		require.Equal(t, 21*time.Second, at())
 		_, alone = l.wait(key)
 		require.False(t, alone)
 
-		// With successes it falls by a quarter of a second for each second.
+		// With successes it falls by a quarter of a second per second.
 		l.success(key)
 		before := at()
 		for range 1000 {
-			sleep(10 * time.Millisecond)
+			time.Sleep(10 * time.Millisecond)
 			l.success(key)
 		}
 		require.InDelta(t, (before - 2500*time.Millisecond).Seconds(), at().Seconds(), 0.01)
-		// A lone one counts for what has passed since the last, but a quarter of the interval at most.
+		// A single success counts for the time since the last one, up to a quarter of the interval.
 		before = at()
-		sleep(before)
+		time.Sleep(before)
 		l.success(key)
 		require.InDelta(t, before.Seconds()*0.75, at().Seconds(), 0.01)
 		for range 10_000 {
-			sleep(10 * time.Millisecond)
+			time.Sleep(10 * time.Millisecond)
 			l.success(key)
 		}
 		require.Zero(t, l.entries())
@@ -150,8 +149,7 @@ func TestTheLimiterFollowsRefusalsAndSuccesses(t *testing.T) {
 }
 
 func TestTheLimiterHoldsRequestsBackForRetryAfter(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		l, key := &Limiter{}, limitKey{server: "http://a", method: "GET"}
 		l.failure(key, 10*time.Second)
 		for range 100 {
@@ -160,49 +158,30 @@ func TestTheLimiterHoldsRequestsBackForRetryAfter(t *testing.T) {
 			require.GreaterOrEqual(t, wait, 10*time.Second)
 			require.LessOrEqual(t, wait, 10*time.Second+24*time.Millisecond)
 		}
-		sleep(4 * time.Second)
-		l.failure(key, time.Second) // less than what was said before
+		time.Sleep(4 * time.Second)
+		l.failure(key, time.Second) // shorter than the previous one
 		wait, _ := l.wait(key)
 		require.GreaterOrEqual(t, wait, 6*time.Second)
 		l.failure(key, 1000*time.Hour)
 		wait, _ = l.wait(key)
 		require.LessOrEqual(t, wait, maxPause+time.Second)
 		require.GreaterOrEqual(t, wait, maxPause)
-		sleep(maxPause + time.Second)
+		time.Sleep(maxPause + time.Second)
 		wait, _ = l.wait(key)
 		require.Less(t, wait, time.Second)
 	})
 }
 
-// Endpoints that nobody asks about any more are forgotten without that anybody does.
+// Unused endpoints are forgotten without a request to them.
 func TestTheLimiterForgets(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		var l Limiter
 		for minute := range 60 {
 			for i := range 100 {
 				l.failure(limitKey{server: fmt.Sprintf("http://host-%d-%d", minute, i), method: "GET"}, 0)
 			}
 			require.LessOrEqual(t, l.entries(), 200)
-			sleep(time.Minute)
+			time.Sleep(time.Minute)
 		}
 	})
-}
-
-func BenchmarkLimiter(b *testing.B) {
-	for name, refused := range map[string]bool{"none was refused": false, "one was refused": true} {
-		b.Run(name, func(b *testing.B) {
-			var l Limiter
-			key := limitKey{server: "http://a", method: "GET"}
-			if refused {
-				l.failure(key, 0)
-			}
-			b.ReportAllocs()
-			b.RunParallel(func(pb *testing.PB) {
-				for pb.Next() {
-					l.wait(key)
-				}
-			})
-		})
-	}
 }

@@ -8,11 +8,12 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
-	"unicode/utf8"
+
+	"settee/pkg/jsontext"
 )
 
-// GetLocal reads a local document by its id, without _local/. [ErrNotFound] says that there is none;
-// if that is because there is no database, [ErrNoDatabase] matches too.
+// GetLocal reads a local document by its id, without _local/. [ErrNotFound] means that it does not exist;
+// [ErrNoDatabase] matches too if the database does not exist.
 func (d *Database) GetLocal(ctx context.Context, id string) (json.RawMessage, error) {
 	var doc json.RawMessage
 	err := d.fetch(ctx, &request{
@@ -24,12 +25,11 @@ func (d *Database) GetLocal(ctx context.Context, id string) (json.RawMessage, er
 	return doc, err
 }
 
-// PutLocal writes a local document by its id, without _local/, and returns its new revision. body is
-// an object; it has the revision that it replaces as _rev, if there is one. [ErrConflict] says that
-// another writer came first.
+// PutLocal writes a local document by its id, without _local/, and returns its new revision. body is a JSON object
+// whose _rev, if any, is the revision that it replaces. [ErrConflict] means that another writer came first.
 //
-// A request whose answer was lost may have been carried out. If its repetition meets a conflict, the
-// document is read: if it is what was to be written, that was this call, and it succeeds.
+// A request without an answer may have been carried out. If its repetition meets a conflict, PutLocal reads the
+// document, and succeeds if the content is that of body.
 func (d *Database) PutLocal(ctx context.Context, id string, body json.RawMessage) (string, error) {
 	var written struct {
 		Rev string `json:"rev"`
@@ -57,8 +57,8 @@ func (d *Database) PutLocal(ctx context.Context, id string, body json.RawMessage
 	return "", err
 }
 
-// sameContent reports whether two documents differ at most in _id and _rev, and in how numbers and
-// strings are spelled, and returns the revision of the first.
+// sameContent reports whether two documents are equal except for _id, _rev and the spelling of numbers and strings, and
+// returns the revision of the first.
 func sameContent(stored, written json.RawMessage) (string, bool) {
 	var a, b map[string]any
 	if json.Unmarshal(stored, &a) != nil || json.Unmarshal(written, &b) != nil {
@@ -75,7 +75,7 @@ func sameContent(stored, written json.RawMessage) (string, bool) {
 // wholeObject checks that body is one JSON object in valid UTF-8.
 func wholeObject(body []byte) (json.RawMessage, error) {
 	body = bytes.TrimSpace(body)
-	if !isObject(body) || !json.Valid(body) || !utf8.Valid(body) {
+	if !isObject(body) || !jsontext.Valid(body) {
 		return nil, fmt.Errorf("%w: a document that is not a JSON object", ErrMalformed)
 	}
 	return body, nil

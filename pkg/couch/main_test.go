@@ -16,10 +16,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// open opens a database whose retries do not slow tests down, unless edit says otherwise.
+// open opens a database whose retries do not slow down tests, unless edit changes that.
 func open(t testing.TB, url string, edit ...func(*couch.Config)) *couch.Database {
 	t.Helper()
-	cfg := couch.Config{URL: url, RetryBase: time.Millisecond}
+	cfg := couch.DefaultConfig()
+	cfg.URL, cfg.RetryBase = url, time.Millisecond
 	for _, e := range edit {
 		e(&cfg)
 	}
@@ -29,8 +30,8 @@ func open(t testing.TB, url string, edit ...func(*couch.Config)) *couch.Database
 	return db
 }
 
-// noRetries makes a database's first failure its last.
-func noRetries(cfg *couch.Config) { cfg.Retries = -1 }
+// noRetries makes a database fail at the first failure.
+func noRetries(cfg *couch.Config) { cfg.Retries = 0 }
 
 func document(t testing.TB, body string) couch.Document {
 	t.Helper()
@@ -92,7 +93,7 @@ func fetchAll(t testing.TB, db *couch.Database, refs ...couch.DocRef) []couch.Fe
 	}
 }
 
-// content is a leaf with its attachments read.
+// content is a leaf with the contents of its attachments.
 type content struct {
 	couch.Fetched
 	Attachments []attached
@@ -103,10 +104,10 @@ type attached struct {
 	Bytes []byte
 }
 
-// readLeaves reads revisions of a document with all that follows them.
-func readLeaves(t testing.TB, db *couch.Database, id string, revs []string, o couch.OpenRevsOptions) []content {
+// readLeaves reads a revision of a document, or its descendants, with their attachments.
+func readLeaves(t testing.TB, db *couch.Database, id, rev string, attsSince ...string) []content {
 	t.Helper()
-	leaves, err := db.OpenRevs(t.Context(), id, revs, o)
+	leaves, err := db.OpenRevs(t.Context(), id, rev, attsSince)
 	require.NoError(t, err)
 	defer leaves.Close()
 	var all []content
@@ -145,7 +146,7 @@ func ids(rows []couch.Row) []string {
 
 func raw(s string) json.RawMessage { return json.RawMessage(s) }
 
-// ctxFor is for calls that a broken test would leave waiting.
+// ctxFor returns a context for calls that might hang in a broken test.
 func ctxFor(t testing.TB, d time.Duration) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)

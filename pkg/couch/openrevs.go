@@ -11,127 +11,98 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+
+	"settee/pkg/jsontext"
 )
 
-// maxQuery is the size in bytes of the longest query that is sent. Servers and proxies refuse longer
-// request lines, CouchDB's own replicator stays below 7,000 characters.
-const maxQuery = 6500
+// maxAttsSince is the maximum size in bytes of the parameter atts_since. Servers and proxies refuse long request lines.
+// CouchDB's replicator stays below 7,000 characters.
+const maxAttsSince = 6500 / 3
 
-// OpenRevsOptions says how to read a document's revisions.
-type OpenRevsOptions struct {
-	// Attachments asks for the attachments' bytes. Without it they are stubs.
-	Attachments bool
-	// AttsSince are revisions whose attachments need not come: those that are older stay stubs, on
-	// servers that know it. If they are too many for a URL, the first ones count.
-	AttsSince []string
-}
-
-// Leaves are revisions of one document, one at a time. They are not safe for concurrent use; what ends
-// a Next that waits is its context.
+// Leaves iterates over revisions of a document. It is not safe for concurrent use. The context ends a waiting Next.
 type Leaves struct {
 	d    *Database
-	ctx  context.Context // of the requests that are made while the leaves are read
+	ctx  context.Context // of requests made while leaves are read
 	id   string
-	opts OpenRevsOptions
+	left int // number of answers still accepted
 
-	revs []string // that are not asked for yet
-	all  bool     // no revisions were named: one request asks for all leaves
-	left int      // how many answers are still believed; negative if any number
-
-	p       *response // nil between two requests
+	p       *response
 	answer  leafReader
 	current *Leaf
-	err     error // of Next, from its first on
+	err     error // the first error of Next
 }
 
-// leafReader reads the leaves of one answer. After the last one, next returns io.EOF.
+// leafReader reads the leaves of one answer. next returns io.EOF after the last one.
 type leafReader interface {
 	next() (*Leaf, error)
 }
 
-// Leaf is a revision of a document, or the reason why there is none, with its attachments.
+// Leaf is a revision of a document with its attachments, or an error.
 type Leaf struct {
 	Fetched
 
-	attachments func() (*AttachmentReader, error) // nil: there are none to come
-	open        *AttachmentReader                 // the last one that was handed out
-	fail        func(error) error                 // adds which request it was
+	attachments func() (*AttachmentReader, error) // nil if no more attachments follow
+	open        *AttachmentReader                 // the last one returned
+	fail        func(error) error                 // adds the request to an error
 }
 
-// OpenRevs asks for revisions of a document, or for all its leaves if revs is empty, each with its
-// history (_revisions). If a revision has descendants, its latest leaves come instead (latest=true).
+// OpenRevs requests a revision of a document with its history (_revisions) and its attachments. If the revision has
+// descendants, the answer has their leaves instead (latest=true). attsSince are revisions whose attachments are not
+// needed: attachments that are as old stay stubs, if the server supports that. If there are too many revisions for a
+// URL, the first ones are used.
 //
-// The leaves come as multipart/mixed, with the attachments' bytes, from CouchDB. From a server that
-// answers JSON, documents come without them, and each attachment is asked for when its turn comes; so
-// no attachment is ever in memory. In both cases a document says "follows" of the attachments that
-// [Leaf.NextAttachment] will return, as [Database.PutMultipart] wants it.
-func (d *Database) OpenRevs(ctx context.Context, id string, revs []string, opts OpenRevsOptions) (*Leaves, error) {
-	l := &Leaves{d: d, ctx: ctx, id: id, opts: opts, revs: revs, all: len(revs) == 0, left: -1}
-	if !l.all {
-		l.left = maxAnswers * len(revs)
+// CouchDB sends the leaves as multipart/mixed, with the attachments' bytes. Other servers send JSON, and each
+// attachment is requested when its turn comes. Either way no attachment is held in memory, and a document says
+// "follows" for the attachments that [Leaf.NextAttachment] returns, as [Database.PutMultipart] requires.
+func (d *Database) OpenRevs(ctx context.Context, id, rev string, attsSince []string) (*Leaves, error) {
+	l := &Leaves{d: d, ctx: ctx, id: id, left: maxAnswers}
+	q := url.Values{
+		"open_revs": {string(appendStrings(nil, []string{rev}))}, "revs": {"true"}, "latest": {"true"},
+		"att_encoding_info": {"true"},
 	}
-	if err := l.ask(); err != nil {
-		return nil, err
-	}
-	return l, nil
-}
-
-// ask makes the next request, for as many revisions as a URL has room for.
-func (l *Leaves) ask() error {
-	q := url.Values{"revs": {"true"}, "latest": {"true"}, "open_revs": {"all"}}
-	if !l.all {
-		n := fitting(l.revs, maxQuery*2/3)
-		q.Set("open_revs", string(appendStrings(nil, l.revs[:n])))
-		l.revs = l.revs[n:]
-	}
-	if l.opts.Attachments {
-		q.Set("att_encoding_info", "true")
-	}
-	inline := l.opts.Attachments && !l.d.jsonLeaves.Load()
+	inline := !d.jsonLeaves.Load()
 	if inline {
 		q.Set("attachments", "true")
-		if n := fitting(l.opts.AttsSince, maxQuery/3); n > 0 {
-			q.Set("atts_since", string(appendStrings(nil, l.opts.AttsSince[:n])))
+		if n := fitting(attsSince, maxAttsSince); n > 0 {
+			q.Set("atts_since", string(appendStrings(nil, attsSince[:n])))
 		}
 	}
-	p, err := l.d.stream(l.ctx, &request{
-		method: http.MethodGet, path: docPath(l.id), query: q,
+	p, err := d.stream(ctx, &request{
+		method: http.MethodGet, path: docPath(id), query: q,
 		accept: mixedType, identity: inline,
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	media, params, err := mime.ParseMediaType(p.header.Get("Content-Type"))
 	if err == nil && media == mixedType {
-		l.p = p
-		leaves, err := newMultipartLeaves(p, params["boundary"], l.id, l.d.cfg.MaxDocument)
+		leaves, err := newMultipartLeaves(p, params["boundary"], id, d.cfg.MaxDocument)
 		if err != nil {
 			p.Close()
-			return p.fail(err)
+			return nil, p.fail(err)
 		}
-		leaves.large = l.d.large(l.ctx)
-		l.answer = leaves
-		return nil
+		leaves.large = d.large(ctx)
+		l.p, l.answer = p, leaves
+		return l, nil
 	}
-	l.d.jsonLeaves.Store(true)
+	d.jsonLeaves.Store(true)
 	if inline {
 		// This answer has whole attachments in its JSON. Ask again, without them.
 		p.Close()
 		q.Del("attachments")
 		q.Del("atts_since")
-		p, err = l.d.stream(l.ctx, &request{method: http.MethodGet, path: docPath(l.id), query: q})
+		p, err = d.stream(ctx, &request{method: http.MethodGet, path: docPath(id), query: q})
 		if err != nil {
-			return err
+			return nil, err
 		}
 	}
-	l.p = p
-	j := newJSONReader(p, bulkWindow)
-	j.large = l.d.large(l.ctx)
-	l.answer = &jsonLeaves{j: j, id: l.id, maxDocument: l.d.cfg.MaxDocument, attachment: l.attachment}
-	return nil
+	j := newAnswerReader(p, jsontext.Window)
+	j.OnLarge = d.large(ctx)
+	l.p, l.answer = p, &jsonLeaves{j: j, id: id, maxDocument: d.cfg.MaxDocument, attachment: l.attachment}
+	return l, nil
 }
 
-// fitting is how many of the revisions, at least one, take at most size bytes as an escaped JSON array.
+// fitting returns how many of the revisions, at least one, fit in size bytes as an escaped JSON array.
 func fitting(revs []string, size int) int {
 	const around = len("%22%22%2C")
 	for i, rev := range revs {
@@ -142,8 +113,8 @@ func fitting(revs []string, size int) int {
 	return len(revs)
 }
 
-// Next returns the next leaf, and io.EOF after the last one. What was not read of the attachments of
-// the leaf before is skipped. After an error all later calls return the same.
+// Next returns the next leaf, and io.EOF after the last one. It skips unread attachments of the previous leaf. After an
+// error all later calls return the same error.
 func (l *Leaves) Next() (*Leaf, error) {
 	if l.err != nil {
 		return nil, l.err
@@ -156,11 +127,8 @@ func (l *Leaves) Next() (*Leaf, error) {
 	}
 	l.current = nil
 	if l.err = err; err != io.EOF {
-		l.err = fmt.Errorf("reading document %q: %w", l.id, err)
-		if l.p != nil {
-			l.err = l.p.fail(l.err)
-			l.p.Close()
-		}
+		l.err = l.p.fail(fmt.Errorf("reading document %q: %w", l.id, err))
+		l.p.Close()
 	}
 	return nil, l.err
 }
@@ -169,26 +137,17 @@ func (l *Leaves) next() (*Leaf, error) {
 	if l.current != nil {
 		l.current.Close()
 	}
-	for {
-		leaf, err := l.answer.next()
-		if err == nil {
-			return leaf, l.accept(leaf)
-		}
-		if err != io.EOF {
-			return nil, err
-		}
-		l.p.finish()
-		l.p = nil
-		if len(l.revs) == 0 {
-			return nil, io.EOF
-		}
-		if err := l.ask(); err != nil {
-			return nil, err
-		}
+	leaf, err := l.answer.next()
+	if err == nil {
+		return leaf, l.accept(leaf)
 	}
+	if err == io.EOF {
+		l.p.finish()
+	}
+	return nil, err
 }
 
-// accept checks that a leaf is one that was asked for.
+// accept checks that a leaf was requested.
 func (l *Leaves) accept(leaf *Leaf) error {
 	if leaf.ID != l.id {
 		return fmt.Errorf("%w: document %q was not asked for", ErrMalformed, leaf.ID)
@@ -197,20 +156,17 @@ func (l *Leaves) accept(leaf *Leaf) error {
 		return fmt.Errorf("%w: more than %d answers for a revision", ErrLimit, maxAnswers)
 	}
 	l.left--
-	if !l.opts.Attachments {
-		leaf.attachments = nil
-	}
 	leaf.fail = l.p.fail
 	return nil
 }
 
-// attachment asks for an attachment of a leaf that came as JSON. The request travels in the leaf's own
-// slot: for a second one it could wait for ever.
+// attachment requests an attachment of a leaf that came as JSON. It uses the leaf's slot, because waiting for a second
+// slot could deadlock.
 func (l *Leaves) attachment(rev string, about Attachment) (*AttachmentReader, error) {
 	return l.d.attachment(l.ctx, l.id, rev, about, true)
 }
 
-// Close gives up what was not read. It may be called more than once.
+// Close abandons the unread leaves. It may be called more than once.
 func (l *Leaves) Close() error {
 	if l.err == nil {
 		l.err = errors.New("the leaves are closed")
@@ -218,14 +174,11 @@ func (l *Leaves) Close() error {
 	if l.current != nil {
 		l.current.Close()
 	}
-	if l.p == nil {
-		return nil
-	}
 	return l.p.Close()
 }
 
-// NextAttachment returns the next of the attachments that follow, in the order in which the document
-// names them, and io.EOF after the last one. Until the next call it is good to be read.
+// NextAttachment returns the next attachment that follows, in the document's order, and io.EOF after the last one. It
+// is valid until the next call.
 func (l *Leaf) NextAttachment() (*AttachmentReader, error) {
 	if l.open != nil {
 		if err := l.open.Close(); err != nil {
@@ -247,12 +200,12 @@ func (l *Leaf) NextAttachment() (*AttachmentReader, error) {
 	return a, err
 }
 
-// explain says of what an attachment's error is.
+// explain adds the attachment's name to an error.
 func (l *Leaf) explain(err error) error {
 	return l.fail(fmt.Errorf("attachments of document %q: %w", l.ID, err))
 }
 
-// Close gives up the attachment that is being read. Leaves closes its leaves itself.
+// Close abandons the current attachment. Leaves closes its leaves itself.
 func (l *Leaf) Close() {
 	if l.open != nil {
 		l.open.Close()
@@ -263,7 +216,7 @@ func (l *Leaf) Close() {
 
 // jsonLeaves reads [{"ok": document}, {"missing": rev}, ...].
 type jsonLeaves struct {
-	j           *jsonReader
+	j           answerReader
 	id          string
 	maxDocument int
 	attachment  func(rev string, about Attachment) (*AttachmentReader, error)
@@ -271,26 +224,26 @@ type jsonLeaves struct {
 }
 
 func (l *jsonLeaves) next() (*Leaf, error) {
-	l.j.forget()
+	l.j.Forget()
 	if !l.inside {
-		if err := l.j.open('['); err != nil {
+		if err := l.j.Open('['); err != nil {
 			return nil, err
 		}
 		l.inside = true
 	}
-	ok, err := l.j.element()
+	ok, err := l.j.Element()
 	if err != nil {
 		return nil, err
 	}
 	if !ok {
 		return nil, io.EOF
 	}
-	raw, err := l.j.value(l.maxDocument)
+	raw, err := l.j.Value(l.maxDocument)
 	if err != nil {
 		return nil, limited(err, l.maxDocument)
 	}
 	f, _, err := parseFetched(DocRef{ID: l.id}, raw)
-	f.Doc.Body = bytes.Clone(f.Doc.Body) // raw is good until the next call
+	f.Doc.Body = bytes.Clone(f.Doc.Body) // raw is valid until the next call
 	leaf := &Leaf{Fetched: f}
 	if err == nil && f.Doc.HasAttachments() {
 		err = l.attach(leaf)
@@ -298,7 +251,7 @@ func (l *jsonLeaves) next() (*Leaf, error) {
 	return leaf, err
 }
 
-// attach makes a leaf whose attachments are stubs look like one whose attachments follow.
+// attach makes the stubs of a leaf look like attachments that follow.
 func (l *jsonLeaves) attach(leaf *Leaf) error {
 	doc, err := leaf.Doc.following()
 	if err != nil {
@@ -321,13 +274,13 @@ func (l *jsonLeaves) attach(leaf *Leaf) error {
 	return nil
 }
 
-// multipartLeaves reads a multipart/mixed body. Each of its parts is a document, a document with the
-// parts of its attachments (multipart/related), or an error.
+// multipartLeaves reads a multipart/mixed body. Each part is a document, a document with its attachments
+// (multipart/related), or an error.
 type multipartLeaves struct {
 	parts       *partsReader
 	id          string
 	maxDocument int
-	large       func() error // see jsonReader
+	large       func() error // see jsontext.Reader
 }
 
 func newMultipartLeaves(r io.Reader, boundary, id string, maxDocument int) (*multipartLeaves, error) {
@@ -368,7 +321,7 @@ func (l *multipartLeaves) next() (*Leaf, error) {
 	return leaf, nil
 }
 
-// document reads a part that is JSON: a document, or an error in the shape of one of _bulk_get's.
+// document reads a part that is JSON: a document, or an error like those of _bulk_get.
 func (l *multipartLeaves) document(r io.Reader, refused bool) (*Leaf, error) {
 	body, err := l.readAll(r)
 	if err != nil {
@@ -384,7 +337,7 @@ func (l *multipartLeaves) document(r io.Reader, refused bool) (*Leaf, error) {
 	return &Leaf{Fetched: Fetched{ID: doc.ID, Rev: doc.Rev, Doc: doc}}, err
 }
 
-// readAll reads a part, as jsonReader reads a value.
+// readAll reads a part, with the same limits as a jsontext.Reader.
 func (l *multipartLeaves) readAll(r io.Reader) ([]byte, error) {
 	body := make([]byte, 0, 4<<10)
 	for {
@@ -392,7 +345,7 @@ func (l *multipartLeaves) readAll(r io.Reader) ([]byte, error) {
 			if cap(body) > l.maxDocument {
 				return nil, limited(ErrLimit, l.maxDocument)
 			}
-			if next := 2 * cap(body); next > largeValue && cap(body) <= largeValue && l.large != nil {
+			if next := 2 * cap(body); next > jsontext.LargeValue && cap(body) <= jsontext.LargeValue && l.large != nil {
 				if err := l.large(); err != nil {
 					return nil, err
 				}
@@ -410,9 +363,17 @@ func (l *multipartLeaves) readAll(r io.Reader) ([]byte, error) {
 	}
 }
 
-// followingParts returns a function that returns, one by one, the parts of the attachments that follow.
+// cut converts io.EOF into io.ErrUnexpectedEOF.
+func cut(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// followingParts returns an iterator over the parts of the attachments that follow.
 func followingParts(parts *partsReader, about []Attachment) func() (*AttachmentReader, error) {
-	var following map[string]int // how many attachments are left from the one of that name on; made if need be
+	var following map[string]int // number of attachments left, by name; made when needed
 	return func() (*AttachmentReader, error) {
 		for len(about) > 0 && !about[0].Follows {
 			about = about[1:]
@@ -426,8 +387,8 @@ func followingParts(parts *partsReader, about []Attachment) func() (*AttachmentR
 		}
 		a := about[0]
 		about = about[1:]
-		// Parts have no names of their own that could be relied on: their order says which is which.
-		// Only a part that clearly is another's is not taken.
+		// Names of parts are not reliable, so the order decides. A part that clearly belongs to another attachment is
+		// an error.
 		if name, escaped := partNames(part); name != a.Name && escaped != a.Name {
 			if following == nil {
 				following = make(map[string]int, len(about))
@@ -447,7 +408,6 @@ func followingParts(parts *partsReader, about []Attachment) func() (*AttachmentR
 	}
 }
 
-// partsReader reads the parts of a multipart body.
 type partsReader struct {
 	parts *multipart.Reader
 	body  *sealed
@@ -458,7 +418,7 @@ func newPartsReader(r io.Reader, boundary string) *partsReader {
 	return &partsReader{parts: multipart.NewReader(body, boundary), body: body}
 }
 
-// next returns the next part, with its bytes as they are, and io.EOF after the last one.
+// next returns the next part undecoded, and io.EOF after the last one.
 func (p *partsReader) next() (*multipart.Part, error) {
 	part, err := p.parts.NextRawPart()
 	switch {
@@ -468,7 +428,7 @@ func (p *partsReader) next() (*multipart.Part, error) {
 	case !p.body.begun && p.body.err == io.ErrUnexpectedEOF:
 		return nil, fmt.Errorf("%w: it ends before its boundary has come: %w", ErrMalformed, io.ErrUnexpectedEOF)
 	case p.body.err != nil:
-		return nil, p.body.err // what mime/multipart makes of it is less clear
+		return nil, p.body.err // clearer than the error of mime/multipart
 	}
 	if !p.body.begun {
 		return nil, fmt.Errorf("%w: a multipart body without its boundary", ErrMalformed)
@@ -476,20 +436,20 @@ func (p *partsReader) next() (*multipart.Part, error) {
 	return nil, fmt.Errorf("%w: %s", ErrMalformed, excerpt(err.Error()))
 }
 
-// sealed is a multipart body that cannot end but with its last boundary. mime/multipart takes some
-// bodies that were cut off for ones that ended, so this one never ends: where r does, it is broken.
-// Only a last boundary without the end of its line, as CouchDB sends it, is given one first.
+// sealed is a multipart body that ends only with its last boundary. mime/multipart accepts some bodies that were cut
+// off, so sealed returns an error instead of the end of r. It completes a last boundary that lacks the end of its line,
+// as CouchDB sends it.
 type sealed struct {
 	r    io.Reader
 	tail [2]byte // the last bytes read
-	over bool    // r has ended, and the line was
+	over bool    // r has ended and the line is complete
 	err  error   // the first
 
 	begun  bool  // the first part has come
-	before int64 // how much was read before that
+	before int64 // bytes read before it
 }
 
-// maxPreamble is how many bytes may stand before the first part of a multipart body.
+// maxPreamble is the maximum number of bytes before the first part of a multipart body.
 const maxPreamble = 64 << 10
 
 func (s *sealed) Read(b []byte) (int, error) {
@@ -516,7 +476,7 @@ func (s *sealed) Read(b []byte) (int, error) {
 	case err != io.EOF:
 		s.err = err
 	case n > 0:
-		// The end is met again by the next call.
+		// The next call meets the end again.
 	case string(s.tail[:]) == "--":
 		s.over = true
 		n = copy(b, "\r\n")
@@ -526,8 +486,8 @@ func (s *sealed) Read(b []byte) (int, error) {
 	return n, s.err
 }
 
-// partNames returns the file name in a part's Content-Disposition in two readings: as CouchDB writes
-// it, between quotes as it is, and as RFC 6266 says, which is empty if it cannot be read so.
+// partNames returns the file name in a part's Content-Disposition in two readings: the raw text between the quotes, as
+// CouchDB writes it, and the value by RFC 6266, which is empty if malformed.
 func partNames(part *multipart.Part) (plain, escaped string) {
 	disposition := part.Header.Get("Content-Disposition")
 	_, plain, _ = strings.Cut(disposition, `filename="`)

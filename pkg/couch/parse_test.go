@@ -55,91 +55,6 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// readers are ways for a text to arrive.
-func readers(text string) map[string]*jsonReader {
-	return map[string]*jsonReader{
-		"whole":          newJSONReader(strings.NewReader(text), 4096),
-		"byte by byte":   newJSONReader(iotest.OneByteReader(strings.NewReader(text)), 4096),
-		"tiny window":    newJSONReader(strings.NewReader(text), 3),
-		"data and error": newJSONReader(iotest.DataErrReader(strings.NewReader(text)), 16),
-	}
-}
-
-func TestJSONReader(t *testing.T) {
-	t.Parallel()
-	const text = ` { "a\u0062" : [ 1.50 , "x\"]}\\" , {"k":[{}]} , [ ] , true ] , "" : null , "last" : {} } `
-	for name, j := range readers(text) {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			require.NoError(t, j.open('{'))
-			key, ok, err := j.member()
-			require.NoError(t, err)
-			require.True(t, ok)
-			require.Equal(t, "ab", key)
-			require.NoError(t, j.open('['))
-			for _, want := range []string{`1.50`, `"x\"]}\\"`, `{"k":[{}]}`, `[ ]`, `true`} {
-				ok, err := j.element()
-				require.NoError(t, err)
-				require.True(t, ok)
-				raw, err := j.value(100)
-				require.NoError(t, err)
-				require.Equal(t, want, string(raw))
-			}
-			ok, err = j.element()
-			require.NoError(t, err)
-			require.False(t, ok)
-			key, ok, err = j.member()
-			require.NoError(t, err)
-			require.True(t, ok)
-			require.Empty(t, key)
-			require.NoError(t, j.skip())
-			key, _, err = j.member()
-			require.NoError(t, err)
-			require.Equal(t, "last", key)
-			require.NoError(t, j.open('{'))
-			_, ok, err = j.member()
-			require.NoError(t, err)
-			require.False(t, ok)
-			_, ok, err = j.member()
-			require.NoError(t, err)
-			require.False(t, ok)
-			_, err = j.peek()
-			require.Equal(t, io.EOF, err)
-		})
-	}
-}
-
-func TestJSONReaderValues(t *testing.T) {
-	t.Parallel()
-	for text, is := range map[string]error{
-		`17`: nil, `"x"`: nil, `{"a":[1,{"b":"}"}]}`: nil, `-0.0e+1`: nil, `"\ud800"`: nil,
-		``: io.ErrUnexpectedEOF, `"x`: io.ErrUnexpectedEOF, `"x\"`: io.ErrUnexpectedEOF, `[1`: io.ErrUnexpectedEOF,
-		`{"a":"]"`: io.ErrUnexpectedEOF, `,`: ErrMalformed, `]`: ErrMalformed, `nul`: ErrMalformed, `01`: ErrMalformed,
-		`[1,]`: ErrMalformed, `[}`: ErrMalformed, "\"\x01\"": ErrMalformed, "\"\xc3\x28\"": ErrMalformed, `x"y"`: ErrMalformed,
-		`"` + strings.Repeat("x", 200) + `"`: ErrLimit, strings.Repeat("[", 200): ErrLimit, strings.Repeat("1", 200): ErrLimit,
-	} {
-		for name, j := range readers(text) {
-			raw, err := j.value(100)
-			if is != nil {
-				require.ErrorIs(t, err, is, "%s of %q", name, text)
-				continue
-			}
-			require.NoError(t, err, "%s of %q", name, text)
-			require.Equal(t, text, string(raw))
-		}
-	}
-}
-
-func TestJSONReaderKeepsNoGiants(t *testing.T) {
-	t.Parallel()
-	j := newJSONReader(strings.NewReader(`"`+strings.Repeat("x", 5<<20)+`" 1 2`), 64)
-	for range 3 {
-		_, err := j.value(6 << 20)
-		require.NoError(t, err)
-	}
-	require.Less(t, cap(j.scratch), 1<<20)
-}
-
 // TestEveryCutOfJSON cuts answers at every byte.
 func TestEveryCutOfJSON(t *testing.T) {
 	t.Parallel()
@@ -174,7 +89,7 @@ func TestEveryCutOfJSON(t *testing.T) {
 		"leaves": {
 			`[{"ok":{"_id":"x"}},{"missing":"1-a"}]`,
 			func(s string) error {
-				l := &jsonLeaves{j: newJSONReader(strings.NewReader(s), 16), maxDocument: 1000}
+				l := &jsonLeaves{j: newAnswerReader(strings.NewReader(s), 16), maxDocument: 1000}
 				for {
 					if _, err := l.next(); err == io.EOF {
 						return nil
@@ -215,7 +130,7 @@ func TestParseDocument(t *testing.T) {
 		{Name: "h", Length: 9, Encoding: "gzip", EncodedLength: 7, Follows: true},
 	}, all)
 
-	// A Document that was put together by hand knows as much.
+	// A Document made by a caller works the same.
 	byHand := Document{ID: d.ID, Body: d.Body}
 	require.True(t, byHand.HasAttachments())
 	again, err := byHand.Attachments()
@@ -269,7 +184,7 @@ func FuzzDocument(f *testing.F) {
 		if !json.Valid(followed.Body) {
 			t.Fatalf("%q became %q", d.Body, followed.Body)
 		}
-		// All but the value of _attachments stays as it is.
+		// Everything except the value of _attachments stays the same.
 		at, tail := d.attachments.start, d.Body[d.attachments.end:]
 		if !bytes.HasPrefix(followed.Body, d.Body[:at]) || !bytes.HasSuffix(followed.Body, tail) {
 			t.Fatalf("%q became %q", d.Body, followed.Body)
@@ -287,7 +202,7 @@ func FuzzDocument(f *testing.F) {
 	})
 }
 
-// A row that is spelled as CouchDB does is the same row in any other spelling.
+// A row in CouchDB's spelling is equal to the row in any other spelling.
 func TestPlainRows(t *testing.T) {
 	t.Parallel()
 	for text, plain := range map[string]bool{
@@ -316,7 +231,7 @@ func TestPlainRows(t *testing.T) {
 	}
 }
 
-// Rows come in groups as one by one, however many there are and wherever they are cut on their way.
+// Reading rows in groups gives the same rows as reading them one by one, for any number of rows and any cuts.
 func TestRowsComeInGroups(t *testing.T) {
 	t.Parallel()
 	for _, feed := range []Feed{FeedNormal, FeedContinuous} {
@@ -324,7 +239,7 @@ func TestRowsComeInGroups(t *testing.T) {
 		var want []Row
 		for i := range 300 {
 			row := Row{ID: fmt.Sprintf("d%d", i), Seq: fmt.Appendf(nil, `"%d-x"`, i), Revs: []string{fmt.Sprintf("1-%d", i)}, Deleted: i%7 == 0}
-			spaces := strings.Repeat(" ", i%50/49) // another spelling
+			spaces := strings.Repeat(" ", i%50/49) // a different spelling
 			text := fmt.Sprintf(`{"seq":%s%s,"id":%q,"changes":[{"rev":%q}]`, spaces, row.Seq, row.ID, row.Revs[0])
 			if row.Deleted {
 				text += `,"deleted":true`
@@ -339,7 +254,7 @@ func TestRowsComeInGroups(t *testing.T) {
 	}
 }
 
-// allRows reads a feed in groups, and requires that it is the same row by row, and in pieces.
+// allRows reads a feed in groups, and requires the same result row by row and in pieces.
 func allRows(t *testing.T, text string, feed Feed) []Row {
 	t.Helper()
 	var all []Row

@@ -11,8 +11,8 @@ import (
 	"settee/pkg/couch/couchtest"
 )
 
-// piped starts a server inside a synctest bubble, on connections that are pipes in memory, and opens a
-// database of it. Inside the bubble time passes only while everyone waits. The server has all names.
+// piped starts a server in a synctest bubble, on connections in memory, and opens a database of it. In the bubble time
+// passes only while all goroutines wait. The server answers for every host name.
 func piped(t *testing.T, handler http.HandlerFunc, edit ...func(*couch.Config)) *couch.Database {
 	t.Helper()
 	listener := couchtest.ListenPipe()
@@ -31,7 +31,8 @@ func piped(t *testing.T, handler http.HandlerFunc, edit ...func(*couch.Config)) 
 		server.Close()
 		running.Wait()
 	})
-	cfg := couch.Config{URL: "http://couch.example/db", Transport: transport}
+	cfg := couch.DefaultConfig()
+	cfg.URL, cfg.Transport = "http://couch.example/db", transport
 	for _, e := range edit {
 		e(&cfg)
 	}

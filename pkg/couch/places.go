@@ -1,7 +1,7 @@
 package couch
 
-// places finds ids among those of a question. Most servers answer in the order in which they were asked,
-// so that the place of the last id that was found and the next one are tried before an index is made.
+// places finds the index of an id in a request. Most servers answer in the order of the request, so it tries the last
+// index and the next one before it builds a map.
 type places struct {
 	id    func(place int) string
 	n     int
@@ -9,7 +9,7 @@ type places struct {
 	index map[string]int
 }
 
-// find returns a place of an id. Of ids that stand in several places it may be any.
+// find returns an index of an id. If the id occurs several times, it may be any of them.
 func (p *places) find(id []byte) (int, bool) {
 	for next := p.at; next < p.n && next <= p.at+1; next++ {
 		if p.id(next) == string(id) {
@@ -30,7 +30,7 @@ func (p *places) find(id []byte) (int, bool) {
 	return at, ok
 }
 
-// text is a string as it was asked for, if it is that of raw, and else a new one.
+// text returns the id of the request that equals raw, or else a new string.
 func (p *places) text(raw []byte) string {
 	if at, ok := p.find(raw); ok {
 		return p.id(at)

@@ -20,29 +20,28 @@ import (
 )
 
 const (
-	// maxPouchDocument is the size in bytes of the largest document that PouchDB Server takes in a
-	// multipart body: to a larger one it never answers.
+	// maxPouchDocument is the maximum size in bytes of a document that PouchDB Server accepts in a multipart body. It
+	// never answers to a larger one.
 	maxPouchDocument = 2 << 20
-	// maxKept is how many bytes of a body are kept while it is sent, so that a small one can be sent
-	// again although its attachments come from a stream.
+	// maxKept is the number of bytes of a body that are kept while it is sent, so that a small one can be sent again
+	// although its attachments come from a stream.
 	maxKept = 64 << 10
 )
 
-// AttachmentSource hands out attachments one by one, and io.EOF after the last one. An attachment is
-// read before the next one is asked for. [Leaf] is one.
+// AttachmentSource returns attachments one by one, and io.EOF after the last one. Each is read before the next call.
+// [Leaf] is an AttachmentSource.
 type AttachmentSource interface {
 	NextAttachment() (*AttachmentReader, error)
 }
 
-// PutMultipart writes a revision as it is (new_edits=false), together with those of its attachments
-// that it says follow. source hands them out in the order in which the document names them, and is not
-// touched if there are none. Each is streamed: none is ever in memory.
+// PutMultipart writes a revision as it is (new_edits=false) with those of its attachments that follow. source returns
+// them in the document's order, and is not used if there are none. Attachments are streamed and never held in memory.
 //
-// The write is repeated after an error only while what was sent of it is small; for larger ones the
-// caller starts over, with a new source. An error of source is returned as it is, with the attachment's
-// name in front; all others are of the database that was written to.
+// The write is repeated after an error only if little of it was sent. For larger writes the caller starts over with a
+// new source. An error of source is returned unchanged, prefixed with the attachment's name. All other errors come from
+// the target database.
 //
-// PouchDB Server is spared what it does not understand, see attachedBody.
+// Requests to PouchDB Server differ; see attachedBody.
 func (d *Database) PutMultipart(ctx context.Context, doc Document, source AttachmentSource) error {
 	body, content, err := d.attachedBody(doc, source)
 	if err != nil {
@@ -58,8 +57,8 @@ func (d *Database) PutMultipart(ctx context.Context, doc Document, source Attach
 	return err
 }
 
-// putAnswer finds a refusal in the answer to a write. CouchDB's is an object that says that it was done; that
-// of PouchDB Server is an array, as if it were of _bulk_docs.
+// putAnswer finds a refusal in the answer to a write. CouchDB answers with an object, PouchDB Server with an array like
+// that of _bulk_docs.
 func putAnswer(doc Document, answer []byte, hidden redact.Set) error {
 	answer = bytes.TrimSpace(answer)
 	if !json.Valid(answer) {
@@ -82,8 +81,7 @@ func putAnswer(doc Document, answer []byte, hidden redact.Set) error {
 	return e.redacted(hidden)
 }
 
-// saysWritten reports whether an answer says that a document was written. A gateway may answer 200 and have written
-// nothing.
+// saysWritten reports whether an answer confirms the write. A gateway may answer 200 without having written anything.
 func saysWritten(answer []byte) bool {
 	var said struct {
 		OK    bool   `json:"ok"`
@@ -93,12 +91,12 @@ func saysWritten(answer []byte) bool {
 	return json.Unmarshal(answer, &said) == nil && said.Error == "" && (said.OK || said.Rev != "")
 }
 
-// attachedBody makes the body of a document with its attachments.
+// attachedBody returns the body of a document with its attachments.
 //
-// It is multipart/related. Where CouchDB counts the parts, PouchDB Server goes by their names, and
-// decodes these as browsers encode them; a name that does not survive that, or a document above
-// maxPouchDocument, goes there as plain JSON with the attachments in base64. Nor does it know encodings:
-// what is compressed is decompressed for it.
+// It is multipart/related. CouchDB matches parts by their order. PouchDB Server matches them by their names, which it
+// decodes like those of browsers. If a name does not survive that, or the document is larger than maxPouchDocument,
+// PouchDB Server gets plain JSON with the attachments in base64. It does not support encodings, so compressed
+// attachments are decompressed for it.
 func (d *Database) attachedBody(doc Document, source AttachmentSource) (*streamedBody, string, error) {
 	pouch := d.express.Load()
 	if pouch {
@@ -134,7 +132,7 @@ func (d *Database) attachedBody(doc Document, source AttachmentSource) (*streame
 	return body, `multipart/related; boundary="` + boundary + `"`, nil
 }
 
-// decoded returns the document with its compressed attachments announced as plain ones.
+// decoded returns the document with its compressed attachments described as plain ones.
 func (d Document) decoded() (Document, error) {
 	return d.withAttachments(func(a Attachment, object []byte) ([]byte, error) {
 		if !a.Follows || a.Encoding == "" {
@@ -161,12 +159,12 @@ func (s decodedSource) NextAttachment() (*AttachmentReader, error) {
 		return nil, fmt.Errorf("attachment %q: decompressing it: %w", a.Name, err)
 	}
 	about := a.Attachment
-	about.Encoding, about.EncodedLength, about.Digest = "", -1, "" // of the compressed bytes, which a checks
+	about.Encoding, about.EncodedLength, about.Digest = "", -1, "" // these describe the compressed bytes, which a checks
 	return NewAttachmentReader(about, plain), nil
 }
 
-// fitsPouchPart reports whether an attachment's name and type survive PouchDB Server's reading of a
-// part's headers, from which it takes both.
+// fitsPouchPart reports whether PouchDB Server would read an attachment's name and type correctly from a part's
+// headers.
 func fitsPouchPart(a Attachment) bool {
 	for _, trap := range []string{`"`, `\`, "%22", "&#"} {
 		if strings.Contains(a.Name, trap) {
@@ -181,7 +179,7 @@ func fitsPouchPart(a Attachment) bool {
 	return true
 }
 
-// headerValue makes text fit for a header.
+// headerValue makes text safe for a header.
 func headerValue(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
@@ -191,8 +189,8 @@ func headerValue(text string) string {
 	}, text)
 }
 
-// streamedBody is a request's body that is made while it is sent: the pieces of between, and an
-// attachment after each but the last.
+// streamedBody is a request body built while it is sent: the elements of between, with an attachment after each except
+// the last.
 type streamedBody struct {
 	source      AttachmentSource
 	attachments []Attachment
@@ -201,16 +199,16 @@ type streamedBody struct {
 
 	mu       sync.Mutex
 	closed   bool   // the exchange is over
-	kept     []byte // what was sent, while it is small
-	outgrown bool   // it was not small enough to be kept
-	replay   int    // how much of kept this try has sent
+	kept     []byte // bytes sent so far, while they are few
+	outgrown bool   // too much was sent to be kept
+	replay   int    // bytes of kept that this try has sent
 	at       int    // index in between
 	piece    io.Reader
 	err      error // of source
 }
 
-// multipart makes the body of parts: the document, and a part for each attachment. CouchDB takes an
-// attachment's name and type from the document, by the order of the parts.
+// multipart returns a body with one part for the document and one for each attachment. CouchDB takes an attachment's
+// name and type from the document, by the order of the parts.
 func (s *streamedBody) multipart(doc Document, boundary string) {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "--%s\r\nContent-Type: application/json\r\n\r\n", boundary)
@@ -232,13 +230,13 @@ func (s *streamedBody) multipart(doc Document, boundary string) {
 	s.between = append(s.between, b.Bytes())
 }
 
-// inline makes a JSON body with the attachments in base64.
+// inline returns a JSON body with the attachments in base64.
 func (s *streamedBody) inline(doc Document) {
 	s.base64 = true
 	span := doc.attachments
 	rest := append([]byte(nil), doc.Body[:span.start]...)
 	separator := byte('{')
-	// The document was read just before: it has no error left.
+	// The document was parsed before and has no error.
 	_ = doc.eachAttachment(func(a Attachment, name, object []byte) error {
 		rest = append(append(append(rest, separator), name...), ':')
 		separator = ','
@@ -254,7 +252,7 @@ func (s *streamedBody) inline(doc Document) {
 	s.between = append(s.between, append(append(rest, '}'), doc.Body[span.end:]...))
 }
 
-// open begins the body, or repeats what was sent of it before it goes on.
+// open begins the body. In a later try it repeats the kept bytes first.
 func (s *streamedBody) open() (io.Reader, int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -263,7 +261,7 @@ func (s *streamedBody) open() (io.Reader, int64) {
 	return s, s.length()
 }
 
-// length is the body's size in bytes, or -1 if an attachment's is not known.
+// length returns the body's size in bytes, or -1 if it is unknown.
 func (s *streamedBody) length() int64 {
 	var total int64
 	for _, piece := range s.between {
@@ -288,7 +286,7 @@ func (s *streamedBody) again() bool {
 	return !s.outgrown && s.err == nil
 }
 
-// done waits for a Read that is under way, and lets no other begin.
+// done waits for an active Read and prevents further ones.
 func (s *streamedBody) done() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -309,7 +307,7 @@ func (s *streamedBody) Read(p []byte) (int, error) {
 	defer s.mu.Unlock()
 	if s.closed {
 		if s.err == nil && s.sentAll() {
-			return 0, io.EOF // an answer may come before the transport has looked for the end
+			return 0, io.EOF // the answer may come before the transport has read the end
 		}
 		return 0, errExchangeOver
 	}
@@ -328,7 +326,6 @@ func (s *streamedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// sentAll reports whether all of the body was read.
 func (s *streamedBody) sentAll() bool {
 	if s.replay < len(s.kept) || s.at <= 2*len(s.attachments) {
 		return false
@@ -337,7 +334,7 @@ func (s *streamedBody) sentAll() bool {
 	return s.piece == nil || ok && last.Len() == 0
 }
 
-// make makes the next bytes of the body.
+// make produces the next bytes of the body.
 func (s *streamedBody) make(p []byte) (int, error) {
 	for {
 		if s.piece == nil {
@@ -366,7 +363,7 @@ func (s *streamedBody) make(p []byte) (int, error) {
 	}
 }
 
-// nextPiece returns the piece with the number at: those between attachments are even.
+// nextPiece returns piece number at. Even pieces come from between, odd ones are attachments.
 func (s *streamedBody) nextPiece() (io.Reader, error) {
 	if s.at%2 == 0 {
 		return bytes.NewReader(s.between[s.at/2]), nil
@@ -393,7 +390,7 @@ type base64Reader struct {
 	r       io.Reader
 	raw     [3 << 10]byte
 	encoded [4 << 10]byte
-	out     []byte // of encoded, not yet read
+	out     []byte // encoded, not yet read
 	err     error  // of r
 }
 
@@ -405,7 +402,7 @@ func (b *base64Reader) Read(p []byte) (int, error) {
 		var n int
 		n, b.err = io.ReadFull(b.r, b.raw[:])
 		if b.err == io.ErrUnexpectedEOF {
-			b.err = io.EOF // the last, shorter piece; what was cut off says more than that
+			b.err = io.EOF // the last, shorter piece; a cut-off input has a clearer error
 		}
 		base64.StdEncoding.Encode(b.encoded[:], b.raw[:n])
 		b.out = b.encoded[:base64.StdEncoding.EncodedLen(n)]

@@ -15,15 +15,15 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"settee/internal/bubbletest"
 	"settee/pkg/couch"
 )
 
-// put is what a server got as one PUT.
+// put is a PUT request that a server received.
 type put struct {
 	length   int64
 	encoding []string // Transfer-Encoding
@@ -31,7 +31,7 @@ type put struct {
 	body     []byte
 }
 
-// putServer opens a database that keeps what is put, after refusing the first few tries.
+// putServer opens a database that records PUT requests, after refusing the first few.
 func putServer(t *testing.T, refusals int, refuse http.HandlerFunc, edit ...func(*couch.Config)) (*couch.Database, func() []put) {
 	t.Helper()
 	puts := make(chan put, 10)
@@ -203,11 +203,10 @@ func TestPutMultipartSources(t *testing.T) {
 	})
 }
 
-// TestPutMultipartAnswerComesEarly has an answer arrive while the source is being read: no one may
-// touch the source any more when PutMultipart has returned.
+// TestPutMultipartAnswerComesEarly answers while the source is being read. The source must not be used after
+// PutMultipart has returned.
 func TestPutMultipartAnswerComesEarly(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		db := piped(t, func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.ReadFull(r.Body, make([]byte, 100))
 			w.Header().Set("Connection", "close")
@@ -218,7 +217,7 @@ func TestPutMultipartAnswerComesEarly(t *testing.T) {
 		source := &counting{about: about(t, doc)[0]}
 		err := db.PutMultipart(t.Context(), doc, source)
 		require.ErrorIs(t, err, couch.ErrForbidden)
-		source.n++ // a race, if it is still being read
+		source.n++ // a data race if it is still being read
 	})
 }
 
@@ -236,7 +235,7 @@ func (c *counting) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// pouch answers as PouchDB Server does, as far as the client looks.
+// pouch answers as PouchDB Server does, as far as the client can tell.
 func pouch(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-Powered-By", "Express") }
 
 func TestPutToPouch(t *testing.T) {
@@ -250,7 +249,7 @@ func TestPutToPouch(t *testing.T) {
 
 	known := func(t *testing.T) (*couch.Database, func() []put) {
 		db, puts := putServer(t, 1, pouch)
-		_ = db.Create(t.Context(), nil) // the client learns what it talks to
+		_ = db.Create(t.Context(), nil) // the client detects the kind of server
 		return db, puts
 	}
 	t.Run("decompressed", func(t *testing.T) {
@@ -312,15 +311,14 @@ func TestPutToPouch(t *testing.T) {
 	})
 }
 
-// A server may answer at the moment when it has the last byte, and take its time with the rest of its answer.
+// A server may answer as soon as it has the last byte, and delay the rest of its answer.
 func TestPutMultipartAnswerComesAtOnce(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		db := piped(t, func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.CopyN(io.Discard, r.Body, r.ContentLength)
 			w.WriteHeader(http.StatusCreated)
 			flush(w)
-			pass(time.Second)
+			time.Sleep(time.Second)
 			_, _ = io.WriteString(w, `{"ok":true}`)
 		}, noRetries)
 		for size := range 200 {
@@ -330,7 +328,7 @@ func TestPutMultipartAnswerComesAtOnce(t *testing.T) {
 	})
 }
 
-// An old proxy does not know what Expect: 100-continue means, and says so. Nothing of the body was sent by then.
+// An old proxy does not support Expect: 100-continue and says so, before any of the body was sent.
 func TestServersThatDoNotWantToBeAsked(t *testing.T) {
 	t.Parallel()
 	var asked []string
@@ -357,7 +355,7 @@ func TestServersThatDoNotWantToBeAsked(t *testing.T) {
 	require.Equal(t, []string{"PUT100-continue", "PUT", "PUT", "POST"}, asked)
 }
 
-// A success that does not say that the document was written is none; and no refusal repeats a password.
+// A success that does not confirm the write counts as a failure. No refusal repeats a password.
 func TestAnswersToAWrite(t *testing.T) {
 	t.Parallel()
 	answer := ""
@@ -386,7 +384,8 @@ func TestAnswersToAWrite(t *testing.T) {
 	}
 }
 
-// TestSendingMayEnd has somebody say, while a body is sent, that it must not be: nobody gets it, and it is not sent again.
+// TestSendingMayEnd makes Config.Sending fail before a body is sent, and in the middle of it. The server must not get
+// the document, and the request must not be repeated.
 func TestSendingMayEnd(t *testing.T) {
 	t.Parallel()
 	held := errors.New("the job is another node's")

@@ -8,23 +8,23 @@ import (
 )
 
 const (
-	// maxBlank is how many bytes of white space a feed may have within blankTime, where nothing else comes.
-	// A heartbeat has one or two.
+	// maxBlank is the maximum number of bytes of white space that a feed may send within blankTime without a row. A
+	// heartbeat has one or two.
 	maxBlank  = 1 << 20
 	blankTime = time.Hour
 )
 
-// quiet is the time in which a feed has nothing but signs of life.
+// quiet measures how long a feed has sent nothing but heartbeats.
 type quiet struct {
-	patience time.Duration // 0: without end
+	patience time.Duration // 0: unlimited
 
-	began  time.Time // zero when there is none
-	from   time.Time // where blank is counted from
+	began  time.Time // zero if the feed is not quiet
+	from   time.Time // start of the count of blank
 	counts int64
 }
 
-// more notes that there was white space, blank bytes of it in this place. It is called only when the feed is
-// read to where it came to, so that rows cost no look at the clock.
+// more records white space, blank bytes of it in this place. It is called only when all received bytes are read, so
+// rows need no look at the clock.
 func (q *quiet) more(blank int64) error {
 	now := time.Now()
 	if q.began.IsZero() || blank < q.counts {
@@ -45,18 +45,18 @@ func (q *quiet) more(blank int64) error {
 	return nil
 }
 
-// end notes that a row came.
+// end records that a row came.
 func (q *quiet) end() { q.began = time.Time{} }
 
-// ascends checks that sequences which are numbers do not go back: a checkpoint on the way would leave out
-// what comes with a lower one. Of others only their server knows which is the later.
+// ascends checks that numeric sequences do not decrease, because a checkpoint in between would skip the changes with
+// lower ones. Only the server can compare other sequences.
 func (c *Changes) ascends(seq json.RawMessage) error {
 	if len(seq) == 0 || seq[0] < '0' || seq[0] > '9' {
 		return nil
 	}
 	number, err := strconv.ParseInt(string(seq), 10, 64)
 	if err != nil {
-		return nil //nolint:nilerr // it is not a number of CouchDB's
+		return nil //nolint:nilerr // not a sequence number
 	}
 	if number < c.number {
 		return fmt.Errorf("%w: sequence %d comes after %d", ErrMalformed, number, c.number)

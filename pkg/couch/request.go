@@ -11,19 +11,20 @@ import (
 	"net/http/httptrace"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
+	"settee/pkg/outbound"
 	"settee/pkg/redact"
 )
 
 const (
-	// maxRedirects bounds how often one request is sent elsewhere.
+	// maxRedirects is the maximum number of redirects of a request.
 	maxRedirects = 5
-	// expectOver is the size in bytes from which on a request asks before it sends its body. A server
-	// that refuses a large body often closes the connection on it, and its answer may be lost with that.
+	// expectOver is the body size in bytes above which a request has Expect: 100-continue. A server that refuses a
+	// large body often closes the connection, and its answer may be lost.
 	expectOver = 1 << 20
-	// drainWait and drainSize bound what is spent on a body's last bytes, so that its connection can be
-	// used again.
+	// drainWait and drainSize bound the reading of the rest of a body, which allows its connection to be reused.
 	drainWait = time.Second
 	drainSize = 64 << 10
 
@@ -41,34 +42,34 @@ type request struct {
 	content string      // Content-Type of the body
 	body    requestBody // nil for none
 
-	// idle is how long the network may be silent before the answer and in it. Default: AnswerTimeout and
+	// idle is how long the network may be silent before and within the answer. Default: AnswerTimeout and
 	// ConnectionTimeout.
 	idle time.Duration
-	// identity asks for bytes that are not compressed on the way: for attachments, whose bytes are not
-	// to be touched, and for feeds, whose rows would wait in a compressor's buffer.
+	// identity requests uncompressed bytes: for attachments, whose bytes must not change, and for feeds, whose rows
+	// would wait in a compressor's buffer.
 	identity bool
 	gzipped  bool // the body is compressed
-	once     bool // must not be repeated once it was sent, unless it was refused unread
-	noSlot   bool // does not count as one of MaxConnections
+	once     bool // must not be repeated after it was sent, except if refused unread
+	noSlot   bool // does not count towards MaxConnections
 
-	tries   int  // how often it was sent
-	renewed bool // it has had its session renewed
+	tries   int  // number of times sent
+	renewed bool // it has renewed its session
 }
 
-// requestBody makes a request's body, anew for each try.
+// requestBody creates a request's body for each try.
 type requestBody interface {
-	// open returns the body from its beginning, and its length in bytes or -1.
+	// open returns the body and its length in bytes, or -1.
 	open() (io.Reader, int64)
 	// again reports whether open can be called once more.
 	again() bool
-	// done is called when the exchange is over: the reader is not read any more after it returns.
+	// done is called at the end of the exchange. After it returns the reader is not used.
 	done()
 }
 
-// again reports whether the request can be sent once more.
+// again reports whether the request can be sent again.
 func (r *request) again() bool { return r.body == nil || r.body.again() }
 
-// response is the successful answer to a request. It is to be closed.
+// response is the successful answer to a request. It must be closed.
 type response struct {
 	d      *Database
 	r      *request
@@ -77,14 +78,14 @@ type response struct {
 	header http.Header
 
 	body    io.ReadCloser
-	hidden  func() redact.Set // what its errors must not repeat
+	hidden  func() redact.Set // secrets to keep out of its errors
 	outer   context.Context   // the caller's
 	end     context.CancelFunc
 	dog     *watchdog
 	release func()
 }
 
-// Read reads the body. Its errors are those of broken; fail adds which request it was.
+// Read reads the body. Its errors are those of broken. fail adds the request.
 func (p *response) Read(b []byte) (int, error) {
 	if err := p.dog.receiving(); err != nil {
 		return 0, err
@@ -97,7 +98,7 @@ func (p *response) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// fail makes an error of the request that was going well until err.
+// fail returns the request's error for err, which ended a successful answer.
 func (p *response) fail(err error) error {
 	var e *Error
 	if err == nil || errors.As(err, &e) {
@@ -114,7 +115,7 @@ func (p *response) fail(err error) error {
 	return e
 }
 
-// Close gives up what is left of the answer.
+// Close abandons the rest of the answer.
 func (p *response) Close() error {
 	p.end()
 	p.dog.stop()
@@ -123,8 +124,8 @@ func (p *response) Close() error {
 	return err
 }
 
-// finish closes an answer of which everything that matters was read. If only its end is missing, that
-// is read too, so that the connection can be used again.
+// finish closes an answer that has been read. If only its end is missing, finish reads it, so that the connection can
+// be reused.
 func (p *response) finish() {
 	giveUp := time.AfterFunc(drainWait, p.end)
 	defer giveUp.Stop()
@@ -132,8 +133,7 @@ func (p *response) finish() {
 	p.Close()
 }
 
-// broken says why an exchange ended: because its caller wanted so, because nothing moved, or because of
-// what net/http met.
+// broken returns the reason why an exchange ended: its context, a stall, or the error of net/http.
 func broken(ctx context.Context, dog *watchdog, hidden redact.Set, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -143,21 +143,21 @@ func broken(ctx context.Context, dog *watchdog, hidden redact.Set, err error) er
 	}
 	err = clean(hidden, err)
 	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
-		// A limit of the transport's came first.
+		// A timeout of the transport came first.
 		return fmt.Errorf("%w %s: %w", ErrStalled, dog.where(), err)
 	}
 	return err
 }
 
-// errorOf starts the error of a request.
+// errorOf returns an Error that names the request.
 func (d *Database) errorOf(r *request, where string) *Error {
 	return &Error{Method: r.method, URL: where, database: r.path == ""}
 }
 
-// shown is a URL as errors have it.
+// shown returns a URL as shown in errors.
 func shown(u *url.URL) string { return u.Scheme + "://" + u.Host + u.EscapedPath() }
 
-// fetch makes a request and hands its whole answer, of at most limit bytes, to parse (if not nil).
+// fetch makes a request and passes its whole answer, of at most limit bytes, to parse (if not nil).
 func (d *Database) fetch(ctx context.Context, r *request, limit int, parse func([]byte) error) error {
 	return d.call(ctx, r, func(p *response) error {
 		body, err := io.ReadAll(io.LimitReader(p, int64(limit)+1))
@@ -173,8 +173,7 @@ func (d *Database) fetch(ctx context.Context, r *request, limit int, parse func(
 	})
 }
 
-// call makes a request and lets read take its answer. An answer that breaks off while it is read is one
-// more reason to repeat the request.
+// call makes a request and calls read with its answer. If the answer is cut off, the request may be repeated.
 func (d *Database) call(ctx context.Context, r *request, read func(*response) error) error {
 	return d.repeat(ctx, r, func(release func()) error {
 		p, err := d.follow(ctx, r)
@@ -191,8 +190,8 @@ func (d *Database) call(ctx context.Context, r *request, read func(*response) er
 	})
 }
 
-// stream makes a request and returns its answer, to be read and closed by the caller. Once it has begun
-// it is not repeated.
+// stream makes a request and returns its answer, which the caller must close. It is not repeated after the answer has
+// begun.
 func (d *Database) stream(ctx context.Context, r *request) (*response, error) {
 	var p *response
 	err := d.repeat(ctx, r, func(release func()) (err error) {
@@ -204,7 +203,7 @@ func (d *Database) stream(ctx context.Context, r *request) (*response, error) {
 	return p, err
 }
 
-// where is the URL of a path below the database.
+// where returns the URL of a path below the database.
 func (d *Database) where(path string) string {
 	if path == "" {
 		return d.root
@@ -212,7 +211,7 @@ func (d *Database) where(path string) string {
 	return d.root + "/" + path
 }
 
-// follow makes one try of a request, and goes where the server sends it within the database's origin.
+// follow makes one try of a request, and follows redirects within the database's origin.
 func (d *Database) follow(ctx context.Context, r *request) (*response, error) {
 	where := d.where(r.path)
 	if query := r.query.Encode(); query != "" {
@@ -261,8 +260,8 @@ func isRedirect(status int) bool {
 	return false
 }
 
-// exchange sends a request and returns the answer if it is a success or a redirect. If the server does
-// not take the session, that is renewed, once for each request.
+// exchange sends a request and returns the answer if it is a success or a redirect. If the server refuses the session,
+// it renews that, once per request.
 func (d *Database) exchange(ctx context.Context, r *request, target *url.URL) (*response, error) {
 	for {
 		t, err := d.ticket(ctx)
@@ -294,8 +293,8 @@ func (d *Database) exchange(ctx context.Context, r *request, target *url.URL) (*
 	}
 }
 
-// refusesToBeAsked reports whether a server, an old proxy rather, does not know what Expect: 100-continue means
-// (RFC 9110, section 10.1.1).
+// refusesToBeAsked reports whether a server, usually an old proxy, does not support Expect: 100-continue (RFC 9110,
+// section 10.1.1).
 func refusesToBeAsked(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.Status == http.StatusExpectationFailed
@@ -330,7 +329,7 @@ func (d *Database) send(outer context.Context, r *request, target *url.URL, t ti
 		d.limiter.note(d.limitKey(r.method), p.status, 0)
 		return p, nil
 	}
-	// What cannot be read of an error's body, in time, is not worth more than its status.
+	// An error's body that cannot be read in time is ignored.
 	giveUp := time.AfterFunc(limits.idle, p.end)
 	defer giveUp.Stop()
 	body, _ := io.ReadAll(io.LimitReader(p, maxErrorBody))
@@ -341,8 +340,7 @@ func (d *Database) send(outer context.Context, r *request, target *url.URL, t ti
 	return nil, e
 }
 
-// learn notes what kind of server the database is on. CouchDB behind a proxy made with Express is
-// CouchDB.
+// learn records the kind of server. CouchDB behind a proxy made with Express counts as CouchDB.
 func (d *Database) learn(header http.Header) {
 	if d.express.Load() || strings.HasPrefix(header.Get("Server"), "CouchDB/") {
 		return
@@ -356,7 +354,7 @@ func (d *Database) learn(header http.Header) {
 func (d *Database) roundTrip(
 	ctx context.Context, r *request, target *url.URL, t ticket, dog *watchdog,
 ) (*http.Response, error) {
-	ctx = withConnectTimeout(ctx, d.cfg.ConnectionTimeout)
+	ctx = outbound.WithConnectTimeout(ctx, d.cfg.ConnectionTimeout)
 	ctx = httptrace.WithClientTrace(ctx, dog.trace(d.learnAddress))
 	hr, err := http.NewRequestWithContext(ctx, r.method, target.String(), nil)
 	if err != nil {
@@ -365,7 +363,7 @@ func (d *Database) roundTrip(
 	d.setHeader(hr, r, t)
 	if r.body != nil {
 		body, length := r.body.open()
-		// The transport may go on reading for a moment after it has returned; done waits for that.
+		// The transport may still read the body after it has returned. done waits for that.
 		defer r.body.done()
 		hr.ContentLength = length
 		hr.Body = &upload{r: body, w: dog, may: d.cfg.Sending}
@@ -387,7 +385,7 @@ func (d *Database) setHeader(hr *http.Request, r *request, t ticket) {
 		}
 		hr.Header[http.CanonicalHeaderKey(name)] = values
 	}
-	// Without one net/http asks for gzip, and undoes it.
+	// Without this header net/http requests gzip and decompresses it.
 	hr.Header.Del("Accept-Encoding")
 	hr.Header.Set("Accept", jsonType)
 	if r.accept != "" {
@@ -406,28 +404,44 @@ func (d *Database) setHeader(hr *http.Request, r *request, t ticket) {
 	d.authorize(hr, t)
 }
 
-// pieces is a request's body that lies in memory, in pieces that are not copied together.
-type pieces [][]byte
+// pieces is a request body in memory, in pieces that are not copied together.
+type pieces struct {
+	all      [][]byte
+	borrowed bool // the caller may change the bytes after done
 
-func bytesBody(b []byte) pieces { return pieces{b} }
+	mu     sync.Mutex // held by Read
+	closed bool
+	left   [][]byte
+	at     int // in left[0]
+}
 
-func (s pieces) open() (io.Reader, int64) {
+func bytesBody(all ...[]byte) *pieces { return &pieces{all: all} }
+
+func (p *pieces) open() (io.Reader, int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed, p.left, p.at = false, p.all, 0
 	var length int64
-	for _, piece := range s {
+	for _, piece := range p.all {
 		length += int64(len(piece))
 	}
-	return &piecesReader{left: s}, length
+	return p, length
 }
 
-func (s pieces) again() bool { return true }
-func (s pieces) done()       {}
+func (p *pieces) again() bool { return true }
 
-type piecesReader struct {
-	left [][]byte
-	at   int // in left[0]
+func (p *pieces) done() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = p.borrowed
 }
 
-func (p *piecesReader) Read(b []byte) (int, error) {
+func (p *pieces) Read(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed && len(p.left) > 0 {
+		return 0, errExchangeOver
+	}
 	n := 0
 	for n < len(b) && len(p.left) > 0 {
 		copied := copy(b[n:], p.left[0][p.at:])

@@ -2,7 +2,6 @@ package couch
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -11,33 +10,30 @@ import (
 )
 
 const (
-	// maxPause bounds one wait between two tries. A server that asks for a longer one has its answer
-	// returned to the caller, who can do something else meanwhile.
-	maxPause = time.Minute
-	// patience bounds how long a request goes on that is refused with 429 and nothing else.
+	// patience bounds the time during which a request is repeated after nothing but 429.
 	patience = 90 * time.Second
-	// toldFrom is the shortest wait worth telling of before a request has failed.
+	// toldFrom is the shortest wait before a first try that is reported to Config.Retrying.
 	toldFrom = time.Second
 )
 
-// trial is a request with the tries that it takes.
+// trial is a request and the state of its tries.
 type trial struct {
 	d *Database
 	r *request
 
-	failures int           // of tries that count
-	pause    time.Duration // the next wait, which doubles
-	due      time.Duration // what the latest failure is worth in waiting
+	failures int // failed tries that count
+	backoff  Backoff
+	due      time.Duration // wait after the latest failure
 	last     *Error        // the latest failure; nil before the first
 	since    time.Time     // of the first failure, or wait
-	refused  time.Time     // of the first 429 in a row; zero if the latest failure was another
+	refused  time.Time     // of the first 429 in a row; zero after another failure
 	over     func()        // what Config.Retrying returned
 }
 
-// repeat runs try until it succeeds, fails for good, or has used up the request's retries. A try that
-// succeeds, or that returns after it got an answer, owns release, which gives the request's slot back.
+// repeat runs try until it succeeds, fails for good, or has used up the request's retries. A try that succeeds or
+// returns after an answer must call release, which frees the request's slot.
 func (d *Database) repeat(ctx context.Context, r *request, try func(release func()) error) error {
-	t := &trial{d: d, r: r, pause: d.cfg.RetryBase, over: func() {}}
+	t := &trial{d: d, r: r, backoff: Backoff{Base: d.cfg.RetryBase}, over: func() {}}
 	defer func() { t.over() }()
 	for {
 		if err := t.wait(ctx); err != nil {
@@ -58,11 +54,11 @@ func (d *Database) repeat(ctx context.Context, r *request, try func(release func
 	}
 }
 
-// wait lets the time pass that the latest failure and the endpoint's rate demand.
+// wait waits as the latest failure and the limiter require.
 func (t *trial) wait(ctx context.Context) error {
 	method := t.r.method
 	if t.last != nil {
-		method = t.last.Method // it may have been a login's
+		method = t.last.Method // it may be that of a login
 	}
 	held, alone := t.d.limiter.wait(t.d.limitKey(method))
 	due := max(t.due, held)
@@ -80,25 +76,13 @@ func (t *trial) wait(ctx context.Context) error {
 	if t.d.cfg.Retrying != nil && (t.last != nil || due >= toldFrom) {
 		t.tell(ctx, due)
 	}
-	if pass(ctx, due) != nil {
+	if Wait(ctx, due) != nil {
 		return t.d.interrupted(ctx, t.r)
 	}
 	return nil
 }
 
-// pass waits, unless ctx ends before.
-func pass(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-// leaveAlone is the error of a request to an endpoint that is to be left alone.
+// leaveAlone returns the error of a request to an endpoint that should be left alone.
 func (t *trial) leaveAlone(why error) error {
 	e := t.d.errorOf(t.r, t.d.where(t.r.path))
 	if t.last != nil && t.last.Status == http.StatusTooManyRequests {
@@ -109,7 +93,7 @@ func (t *trial) leaveAlone(why error) error {
 	return e
 }
 
-// tell tells of the wait to come.
+// tell calls Config.Retrying before a wait.
 func (t *trial) tell(ctx context.Context, due time.Duration) {
 	next := Retry{
 		Err: t.last, Attempt: t.r.tries + 1, Attempts: t.d.cfg.Retries + 1, Since: t.since, Until: time.Now().Add(due),
@@ -126,8 +110,7 @@ func (t *trial) tell(ctx context.Context, due time.Duration) {
 	t.over = over
 }
 
-// again reports whether the request may be made again after err, and whether that could help. If so, wait
-// is next.
+// again reports whether repeating the request after err is safe and may help. If so, wait is next.
 func (t *trial) again(ctx context.Context, err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	if !ok || ctx.Err() != nil || !t.r.again() {
@@ -139,8 +122,7 @@ func (t *trial) again(ctx context.Context, err error) bool {
 	}
 	t.last = e
 	if e.Status == http.StatusTooManyRequests {
-		// The server has not done anything: that is safe to repeat, and no failure. The limiter knows for
-		// how long to wait.
+		// The server did nothing, so repeating is safe and this is no failure. The limiter determines the wait.
 		if t.refused.IsZero() {
 			t.refused = now
 		}
@@ -149,43 +131,16 @@ func (t *trial) again(ctx context.Context, err error) bool {
 	}
 	t.refused = time.Time{}
 	t.failures++
-	wait := max(t.pause, e.RetryAfter)
-	if t.r.once || t.failures > t.d.cfg.Retries || wait > maxPause || !passing(e) {
+	wait := max(t.backoff.Next(), e.RetryAfter)
+	if t.r.once || t.failures > t.d.cfg.Retries || wait > maxPause || !e.Temporary() {
 		return false
 	}
-	// Many that failed at the same moment are not to come back at the same moment.
+	// Spread requests that failed at the same moment.
 	t.due = wait + rand.N(wait/4+1)
-	t.pause = min(2*t.pause, maxPause)
 	return true
 }
 
-// passing reports whether another try could help.
-func passing(e *Error) bool {
-	switch {
-	case e.Status == http.StatusRequestTimeout:
-		return true
-	case e.Status == http.StatusNotImplemented:
-		return false
-	case e.Status >= 500:
-		return true
-	case e.Status >= 300, e.Err == nil:
-		return false
-	}
-	if _, ok := errors.AsType[*tls.CertificateVerificationError](e.Err); ok {
-		return false
-	}
-	if connect, ok := errors.AsType[*ConnectError](e.Err); ok && connect.final() {
-		return false
-	}
-	for _, final := range []error{ErrRedirect, ErrLimit, ErrMalformed, ErrCertificates, ErrTooSlow} {
-		if errors.Is(e.Err, final) {
-			return false
-		}
-	}
-	return true
-}
-
-// slot waits until another request may be made. The function it returns may be called twice.
+// slot waits until another request may be made. The function that it returns may be called twice.
 func (d *Database) slot(ctx context.Context, r *request) (func(), error) {
 	if ctx.Err() != nil {
 		return nil, d.interrupted(ctx, r)

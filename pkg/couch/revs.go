@@ -7,9 +7,11 @@ import (
 	"io"
 	"math/bits"
 	"slices"
+
+	"settee/pkg/jsontext"
 )
 
-// maxAncestors is how many possible ancestors of a document are kept.
+// maxAncestors is the maximum number of possible ancestors kept for a document.
 const maxAncestors = 100
 
 // DocRevs names revisions of a document.
@@ -18,44 +20,28 @@ type DocRevs struct {
 	Revs []string
 }
 
-// Missing is what a database does not have of a document.
+// Missing has the revisions of a document that a database lacks.
 type Missing struct {
-	Revs []string
-	// PossibleAncestors are revisions that it does have, of a lower generation than one of Revs: for
-	// [OpenRevsOptions.AttsSince], at most 100. Not every server says them.
+	Revs []string // empty if nothing is missing
+	// PossibleAncestors are revisions in the database with a lower generation than one of Revs, at most 100, for
+	// [Database.OpenRevs]. Not every server sends them.
 	PossibleAncestors []string
 }
 
-// RevsDiff asks which of these revisions the database does not have. An id of which it has all is not
-// in the result. An id may be named more than once.
-func (d *Database) RevsDiff(ctx context.Context, docs []DocRevs) (map[string]Missing, error) {
-	list, err := d.MissingRevs(ctx, docs)
-	if err != nil {
-		return nil, err
-	}
-	missing := map[string]Missing{}
-	for i, m := range list {
-		if len(m.Revs) > 0 {
-			missing[docs[i].ID] = m
-		}
-	}
-	return missing, nil
-}
-
-// MissingRevs is RevsDiff with the answers in the order of docs, and one without Revs where nothing is missing.
-// What is missing of an id that is named more than once stands at the first place.
-func (d *Database) MissingRevs(ctx context.Context, docs []DocRevs) ([]Missing, error) {
+// RevsDiff returns, for each element of docs, which of its revisions the database lacks. An id may occur more than once.
+// Then the first answer has all its missing revisions.
+func (d *Database) RevsDiff(ctx context.Context, docs []DocRevs) ([]Missing, error) {
 	if len(docs) == 0 {
 		return nil, nil
 	}
 	if nameTwice(docs) {
 		return d.gatherMissing(ctx, docs)
 	}
-	return d.missingRevs(ctx, docs)
+	return d.revsDiff(ctx, docs)
 }
 
-// missingRevs is MissingRevs for ids of which each is named once.
-func (d *Database) missingRevs(ctx context.Context, docs []DocRevs) ([]Missing, error) {
+// revsDiff is RevsDiff for distinct ids.
+func (d *Database) revsDiff(ctx context.Context, docs []DocRevs) ([]Missing, error) {
 	var missing []Missing
 	err := d.post(ctx, "_revs_diff", bytesBody(revsDiffBody(docs)), func(p *response) (err error) {
 		missing, err = readRevsDiff(p, docs)
@@ -64,10 +50,10 @@ func (d *Database) missingRevs(ctx context.Context, docs []DocRevs) ([]Missing, 
 	return missing, err
 }
 
-// gatherMissing is MissingRevs for ids that are named more than once: a JSON object has each once.
+// gatherMissing is RevsDiff for repeated ids. It merges them, because a JSON object has each name once.
 func (d *Database) gatherMissing(ctx context.Context, docs []DocRevs) ([]Missing, error) {
 	merged, places := gather(docs)
-	missing, err := d.missingRevs(ctx, merged)
+	missing, err := d.revsDiff(ctx, merged)
 	if err != nil {
 		return nil, err
 	}
@@ -99,9 +85,9 @@ func revsDiffBody(docs []DocRevs) []byte {
 
 var idSeed = maphash.MakeSeed()
 
-// nameTwice reports whether an id is named more than once.
+// nameTwice reports whether an id occurs more than once.
 func nameTwice(docs []DocRevs) bool {
-	// A table of places in docs, from 1 on, by the hashes of their ids: half of it is free.
+	// A hash table of indexes in docs plus 1, at most half full.
 	table := make([]uint32, 1<<bits.Len(uint(2*len(docs))))
 	mask := uint64(len(table) - 1)
 	for i := range docs {
@@ -116,11 +102,11 @@ func nameTwice(docs []DocRevs) bool {
 	return false
 }
 
-// gather merges the revisions that are named for an id, in the order of its first mention, and returns the
-// places of these in docs. It leaves docs alone.
+// gather merges the revisions of each id, in the order of first occurrence, and returns the indexes of the ids in docs.
+// It does not change docs.
 func gather(docs []DocRevs) (merged []DocRevs, places []int) {
-	first := make(map[string]int, len(docs)) // in merged
-	known := map[int]map[string]struct{}{}   // the revisions of those that are named again
+	first := make(map[string]int, len(docs)) // index in merged
+	known := map[int]map[string]struct{}{}   // revisions of repeated ids
 	for i, doc := range docs {
 		at, twice := first[doc.ID]
 		if !twice {
@@ -142,18 +128,18 @@ func gather(docs []DocRevs) (merged []DocRevs, places []int) {
 	return merged, places
 }
 
-// readRevsDiff reads {"id": {"missing": [...], "possible_ancestors": [...]}, ...}, and returns what it says of
-// each document that was asked for. No id is asked for twice.
+// readRevsDiff reads {"id": {"missing": [...], "possible_ancestors": [...]}, ...}, and returns the answer for each
+// document of the request, whose ids are distinct.
 func readRevsDiff(r io.Reader, asked []DocRevs) ([]Missing, error) {
-	j := newJSONReader(&bounded{r: r, left: maxRevsDiff}, bulkWindow)
-	defer j.free()
+	j := newAnswerReader(&bounded{r: r, left: maxRevsDiff}, jsontext.Window)
+	defer j.Free()
 	missing := make([]Missing, len(asked))
-	if err := j.open('{'); err != nil {
+	if err := j.Open('{'); err != nil {
 		return nil, fmt.Errorf("reading the revisions' difference: %w", err)
 	}
 	ids := places{id: func(i int) string { return asked[i].ID }, n: len(asked)}
 	for {
-		more, err := j.more('}')
+		more, err := j.More('}')
 		if err == nil && !more {
 			return missing, nil
 		}
@@ -166,9 +152,8 @@ func readRevsDiff(r io.Reader, asked []DocRevs) ([]Missing, error) {
 	}
 }
 
-// readMissing reads what is missing of one document. Only what was asked for is answered: a server that adds
-// to it is not followed.
-func readMissing(j *jsonReader, asked []DocRevs, ids *places, missing []Missing) error {
+// readMissing reads the answer for one document. It ignores revisions that were not in the request.
+func readMissing(j answerReader, asked []DocRevs, ids *places, missing []Missing) error {
 	if at, ok := allMissing(j, asked, ids); ok {
 		missing[at] = Missing{Revs: asked[at].Revs}
 		return nil
@@ -177,7 +162,7 @@ func readMissing(j *jsonReader, asked []DocRevs, ids *places, missing []Missing)
 	if err != nil {
 		return err
 	}
-	raw, err := j.value(maxRow)
+	raw, err := j.Value(maxRow)
 	if err != nil {
 		return err
 	}
@@ -193,11 +178,11 @@ func readMissing(j *jsonReader, asked []DocRevs, ids *places, missing []Missing)
 	return err
 }
 
-// allMissing reads what most servers say of a document with one leaf that they have nothing of, in the order
-// of the question. If it is anything else it reads nothing.
-func allMissing(j *jsonReader, asked []DocRevs, ids *places) (at int, ok bool) {
+// allMissing reads the usual answer for a document with one leaf of which the server has nothing. For any other answer
+// it reads nothing.
+func allMissing(j answerReader, asked []DocRevs, ids *places) (at int, ok bool) {
 	const before, between, after = `"`, `":{"missing":["`, `"]}`
-	ahead := j.ahead()
+	ahead := j.Ahead()
 	id, end, ok := textAfter(ahead, 0, before)
 	if !ok {
 		return 0, false
@@ -210,52 +195,54 @@ func allMissing(j *jsonReader, asked []DocRevs, ids *places) (at int, ok bool) {
 	if !ok || len(asked[at].Revs) != 1 || asked[at].Revs[0] != string(rev) {
 		return 0, false
 	}
-	return at, j.passed(end+len(after), len(ahead))
+	return at, j.Passed(end+len(after), len(ahead))
 }
 
-// parseMissing reads what is missing of the revisions that were asked for.
+// parseMissing parses the answer for the revisions in the request.
 func parseMissing(raw []byte, asked []string) (Missing, error) {
 	var m Missing
 	if !isObject(raw) {
 		return m, fmt.Errorf("%w: not an object", ErrMalformed)
 	}
-	var err error
-	members(raw, func(one member) bool {
-		switch string(one.key) {
+	for one := range jsontext.Members(raw) {
+		var err error
+		switch string(one.Key) {
 		case "missing":
-			m.Revs, err = parseAsked(raw[one.value:one.end], asked)
+			m.Revs, err = parseAsked(raw[one.Value:one.End], asked)
 		case "possible_ancestors":
-			m.PossibleAncestors, err = parseStrings(raw[one.value:one.end])
-			// More of them than were asked for may come, and a URL has room for no more.
+			m.PossibleAncestors, err = parseStrings(raw[one.Value:one.End])
+			// There may be many, and a URL has room for few.
 			if len(m.PossibleAncestors) > maxAncestors {
 				m.PossibleAncestors = slices.Clone(m.PossibleAncestors[:maxAncestors])
 			}
 		}
-		return err == nil
-	})
-	return m, err
+		if err != nil {
+			return m, err
+		}
+	}
+	return m, nil
 }
 
-// parseAsked reads an array of strings and returns those that were asked for, each once.
+// parseAsked reads an array of strings and returns those that are in the request, each once.
 func parseAsked(raw []byte, asked []string) ([]string, error) {
 	if !isArray(raw) {
 		return nil, fmt.Errorf("%w: not an array", ErrMalformed)
 	}
 	found := asked[:0:0]
-	matches := 0                   // all so far were asked for in this order
-	var others map[string]struct{} // what else was asked for, if they are not
-	var err error
-	elements(raw, func(element []byte) bool {
-		var want, rev string
+	matches := 0                   // number of strings so far in the order of the request
+	var others map[string]struct{} // rest of the request, if the order differs
+	for _, element := range jsontext.Elements(raw) {
+		var want string
 		if matches >= 0 && matches < len(asked) {
 			want = asked[matches]
 		}
-		if rev, err = unquoteAs(element, want); err != nil {
-			return false
+		rev, err := unquoteAs(element, want)
+		if err != nil {
+			return nil, err
 		}
 		if matches >= 0 && want != "" && rev == want {
 			matches++
-			return true
+			continue
 		}
 		if matches >= 0 {
 			found = slices.Clone(asked[:matches])
@@ -266,12 +253,11 @@ func parseAsked(raw []byte, asked []string) ([]string, error) {
 			delete(others, rev)
 			found = append(found, rev)
 		}
-		return true
-	})
+	}
 	if matches > 0 {
 		found = asked[:matches:matches]
 	}
-	return found, err
+	return found, nil
 }
 
 func setOf(list []string) map[string]struct{} {
@@ -283,19 +269,11 @@ func setOf(list []string) map[string]struct{} {
 }
 
 func parseStrings(raw []byte) ([]string, error) {
-	if !isArray(raw) {
-		return nil, fmt.Errorf("%w: not an array", ErrMalformed)
+	list, ok := jsontext.Strings(raw)
+	if !ok {
+		return nil, fmt.Errorf("%w: %s where a list of strings should be", ErrMalformed, excerpt(string(raw)))
 	}
-	var list []string
-	var err error
-	elements(raw, func(element []byte) bool {
-		var s string
-		if s, err = unquote(element); err == nil {
-			list = append(list, s)
-		}
-		return err == nil
-	})
-	return list, err
+	return list, nil
 }
 
 // bounded is a reader that fails with ErrLimit after a number of bytes.

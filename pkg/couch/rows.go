@@ -1,21 +1,23 @@
 package couch
 
+import "settee/pkg/jsontext"
+
 const (
-	// maxRows is how many rows of a feed are read at a time.
+	// maxRows is the maximum number of rows read at a time.
 	maxRows = 64
-	// fewRows is how many rows a feed has room for while it waits.
+	// fewRows is the capacity for rows of a waiting feed.
 	fewRows = 4
 )
 
-// plainRows reads rows, at most so many, that are whole in the window, and spelled as CouchDB spells those of
-// documents with one leaf. It reports whether there are any.
+// plainRows reads at most n rows that are whole in the window and spelled as CouchDB spells those of documents with one
+// leaf. It reports whether there are any.
 //
-// The strings of all are made together: of rows in a feed's thousands it is the memory that takes time.
+// All strings share one allocation, because allocations dominate the time of reading a feed.
 func (c *Changes) plainRows(most int) bool {
 	var ends [maxRows]struct{ id, rev int } // in text
 	rows, text := c.rows[:0], c.text[:0]
 	for len(rows) < most {
-		b := c.j.ahead()
+		b := c.j.Ahead()
 		at := 0
 		if len(rows) > 0 {
 			at = c.nextPlain(b)
@@ -29,7 +31,7 @@ func (c *Changes) plainRows(most int) bool {
 		text = append(text, row.rev...)
 		ends[len(rows)].rev = len(text)
 		rows = append(rows, Row{Seq: row.seq, Deleted: row.deleted})
-		c.j.passed(at+row.end, len(b))
+		c.j.Passed(at+row.end, len(b))
 	}
 	c.rows, c.text = rows, text
 	all := string(text)
@@ -44,11 +46,11 @@ func (c *Changes) plainRows(most int) bool {
 	return len(rows) > 0
 }
 
-// nextPlain returns where in b, which begins after a row, the next one begins, if there is one.
+// nextPlain returns where the next row begins in b, which begins after a row, if there is one.
 func (c *Changes) nextPlain(b []byte) int {
-	at := pastBlank(b, 0)
+	at := jsontext.PastBlank(b, 0)
 	if !c.live && at < len(b) && b[at] == ',' {
-		return pastBlank(b, at+1)
+		return jsontext.PastBlank(b, at+1)
 	}
 	if c.live {
 		return at
@@ -56,7 +58,7 @@ func (c *Changes) nextPlain(b []byte) int {
 	return len(b)
 }
 
-// spelledRow is a row as it lies in the window.
+// spelledRow is a row in the window.
 type spelledRow struct {
 	seq     []byte // with its quotes
 	id, rev []byte
@@ -64,7 +66,7 @@ type spelledRow struct {
 	end     int
 }
 
-// parsePlainRow reads the row that b begins with, if it is spelled in this one way.
+// parsePlainRow reads the row at the beginning of b, if it has this spelling.
 func parsePlainRow(b []byte) (row spelledRow, ok bool) {
 	const seq, id, rev, last, deleted = `{"seq":"`, `","id":"`, `","changes":[{"rev":"`, `"}]`, `,"deleted":true`
 	if row.seq, row.end, ok = textAfter(b, 0, seq); !ok {
@@ -86,14 +88,14 @@ func parsePlainRow(b []byte) (row spelledRow, ok bool) {
 	return row, ok
 }
 
-// textAfter returns what follows before, which is at b[at], up to the first byte that needs a closer look, and
-// where that is.
+// textAfter returns the text after before, which is at b[at], up to the first byte that is not plain, and the index of
+// that byte.
 func textAfter(b []byte, at int, before string) (text []byte, end int, ok bool) {
 	if !follows(b, at, before) {
 		return nil, at, false
 	}
 	at += len(before)
-	end = pastPlain(b, at)
+	end = jsontext.PastPlain(b, at)
 	return b[at:end], end, true
 }
 

@@ -18,33 +18,31 @@ import (
 )
 
 const (
-	// sessionCookie is the name that CouchDB and PouchDB Server give to the cookie of a session.
+	// sessionCookie is the name of the session cookie of CouchDB and PouchDB Server.
 	sessionCookie = "AuthSession"
-	// longestSession bounds for how long a cookie is believed to be good.
+	// longestSession bounds the lifetime of a cookie.
 	longestSession = time.Hour
-	// withoutSession is how long a server that has no sessions is not asked for one again.
+	// withoutSession is the time until a server without sessions is asked for one again.
 	withoutSession = 10 * time.Minute
-	// idleSessions is how many logins are kept that no database uses.
+	// idleSessions is the maximum number of logins kept that no database uses.
 	idleSessions = 1000
-	// firstSweep is how many logins there are before any is looked at whether it is still of use.
+	// firstSweep is the number of logins at which useless ones are first removed.
 	firstSweep = 64
 )
 
-// Sessions are logins at servers, which all databases share that have the same server, user and password, and go
-// there through the same proxy or none: 500 jobs log in once. The zero value is ready; Sessions are not to be
-// copied.
+// Sessions holds logins at servers. Databases with the same server, user, password and proxy share one, so that 500
+// jobs log in once. The zero value is ready to use. Sessions must not be copied.
 //
-// A password is not kept, nor can one be found out from what is kept: what a login is found by is a keyed
-// hash. Logins are kept while a database that uses them is open; of others as many as are still good, up
-// to a thousand.
+// Passwords are not kept: a login's key is a keyed hash. A login is kept while an open database uses it. Of the others
+// up to a thousand that are still valid are kept.
 type Sessions struct {
 	mu    sync.Mutex
-	key   []byte // of the hash
+	key   []byte // key of the hash
 	all   map[[sha256.Size]byte]*session
-	sweep int // how many there may be until the useless ones are looked for
+	sweep int // number of logins at which useless ones are removed
 }
 
-// acquire returns the session of what has this identity, to be released.
+// acquire returns the session for an identity. The caller must release it.
 func (s *Sessions) acquire(identity ...string) *session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,7 +68,7 @@ func (s *Sessions) acquire(identity ...string) *session {
 	return one
 }
 
-// drop forgets the logins that are of no use, and of those that nobody uses all but a number.
+// drop removes logins that no database uses: those due for renewal, and those beyond idleSessions.
 func (s *Sessions) drop() {
 	now, idle := time.Now(), 0
 	for name, one := range s.all {
@@ -93,57 +91,56 @@ func mustJSON(list []string) []byte {
 	return b
 }
 
-// session is one login. A nil session is that of a database that has none.
+// session is one login. It is nil for a database without one.
 type session struct {
 	mu    sync.Mutex
-	users int // databases that have it
+	users int // number of databases using it
 
-	cookie  string    // "" for none
-	epoch   int       // raised with each new cookie
+	cookie  string    // "" if there is none
+	epoch   int       // incremented with each new cookie
 	since   time.Time // when the cookie came
-	renew   time.Time // when it is to be renewed
-	expires time.Time // when it is over
-	// refused is the epoch of a cookie that was fresh when the server forbade something: no other cookie
-	// is going to change that.
+	renew   time.Time // when to renew it
+	expires time.Time // when it expires
+	// refused is the epoch of a fresh cookie with which the server refused a request. Another cookie would not help.
 	refused int
 
-	without  time.Time // until when the server counts as one without sessions
-	basicToo bool      // to log in takes basic authentication
+	without  time.Time // the server counts as one without sessions until then
+	basicToo bool      // a login needs basic authentication
 
-	login  *login // under way
-	failed error  // why the latest login was refused
+	login  *login // in progress, or nil
+	failed error  // error of the latest login
 	again  time.Time
 }
 
-// login is an attempt to log in, which others wait for.
+// login is an attempt to log in that other requests wait for.
 type login struct {
 	done chan struct{}
-	err  error // nil also if it was given up
+	err  error // also nil if the attempt was abandoned
 }
 
-// ticket is what a request shows. The zero ticket is that of basic authentication, or of none.
+// ticket is the authentication of a request. The zero ticket stands for basic authentication or none.
 type ticket struct {
 	cookie string
 	epoch  int
 }
 
-// grant is what a login is answered with. The zero grant says that there are no sessions.
+// grant is the answer to a login. The zero grant means that the server has no sessions.
 type grant struct {
 	cookie string
-	age    time.Duration // how long it is good for; 0 if the server does not say
+	age    time.Duration // lifetime; 0 if unknown
 }
 
-// openSession finds the session of a database's user.
+// openSession returns the session of a database's user.
 func (d *Database) openSession() {
-	// What a job says of its authentication itself is not to be mixed with another.
+	// A job's own authentication must not be mixed with another.
 	own := d.cfg.Header.Get("Authorization") != "" || d.cfg.Header.Get("Cookie") != ""
 	if d.cfg.Sessions != nil && d.cfg.Username != "" && !own {
-		// A proxy, or another host than the URL's, may answer in the server's name: see limitKey.
+		// As in limitKey, a proxy or another host may answer in the server's name.
 		d.session = d.cfg.Sessions.acquire(d.server, d.cfg.Header.Get("Host"), d.proxy, d.cfg.Username, d.cfg.Password)
 	}
 }
 
-// release is called once by each database that has acquired the session.
+// release is called once by each database that acquired the session.
 func (s *session) release() {
 	if s == nil {
 		return
@@ -153,7 +150,7 @@ func (s *session) release() {
 	s.users--
 }
 
-// authorize adds to a request what shows who makes it. Headers of the job's own are left alone.
+// authorize adds the credentials or the session's cookie to a request. It does not replace the job's own headers.
 func (d *Database) authorize(hr *http.Request, t ticket) {
 	switch {
 	case t.cookie != "":
@@ -164,10 +161,10 @@ func (d *Database) authorize(hr *http.Request, t ticket) {
 	}
 }
 
-// loggingIn is the epoch of a ticket for a login, which has the user and the password in its body.
+// loggingIn is the epoch of a login's ticket. A login has the user and the password in its body.
 const loggingIn = -1
 
-// ticket returns what the next request shows, after a login if there has to be one first.
+// ticket returns the ticket for the next request, after a login if needed.
 func (d *Database) ticket(ctx context.Context) (ticket, error) {
 	s := d.session
 	if s == nil {
@@ -199,8 +196,7 @@ func (d *Database) ticket(ctx context.Context) (ticket, error) {
 	}
 }
 
-// show returns the ticket that is good now, or the login to wait for, which is the caller's to make if it
-// is the first to want it.
+// show returns the valid ticket, or the login to wait for. The first caller to need a login makes it.
 func (s *session) show() (t ticket, attempt *login, first bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -220,7 +216,7 @@ func (s *session) show() (t ticket, attempt *login, first bool, err error) {
 	return ticket{}, s.login, true, nil
 }
 
-// copyOf is an error of its own for each who is told.
+// copyOf returns a copy of an error for one of several requests that fail with it.
 func copyOf(err error) error {
 	e, ok := errors.AsType[*Error](err)
 	if !ok {
@@ -230,7 +226,7 @@ func copyOf(err error) error {
 	return &own
 }
 
-// lacks reports whether there is no cookie that could be used in spite of a login that failed.
+// lacks reports whether there is no usable cookie after a login that failed.
 func (s *session) lacks() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -250,19 +246,19 @@ func (s *session) settle(ctx context.Context, attempt *login, g grant, basicToo 
 	case err == nil:
 		s.take(g, now, cfg)
 	case ctx.Err() != nil:
-		// Who waits for it makes an attempt of its own.
+		// Each waiting request makes an attempt of its own.
 	default:
 		attempt.err = copyOf(err)
 		again := now.Add(max(cfg.SessionMinAge, time.Second))
-		s.renew = again // if there still is a cookie
+		s.renew = again // for a cookie that is still valid
 		if errors.Is(err, ErrUnauthorized) || errors.Is(err, ErrForbidden) {
-			// To ask again at once would lock the account.
+			// Another login at once could lock the account.
 			s.failed, s.again = attempt.err, again
 		}
 	}
 }
 
-// take keeps a new cookie. s.mu is held.
+// take stores a new cookie. The caller holds s.mu.
 func (s *session) take(g grant, now time.Time, cfg Config) {
 	s.cookie, s.since = g.cookie, now
 	s.epoch++
@@ -275,7 +271,7 @@ func (s *session) take(g grant, now time.Time, cfg Config) {
 	s.renew, s.expires = now.Add(age-age/10), now.Add(age)
 }
 
-// answered takes the new cookie that a server may send with any answer when the old one nears its end.
+// answered stores the new cookie that a server may send with any answer when the old one is about to expire.
 func (s *session) answered(t ticket, p *response, cfg Config) {
 	if s == nil || t.cookie == "" || p.status >= 300 {
 		return
@@ -291,10 +287,9 @@ func (s *session) answered(t ticket, p *response, cfg Config) {
 	}
 }
 
-// rejected takes account of a request that was refused although it had a ticket, and reports whether
-// another ticket may help. A cookie that is younger than SessionMinAge and that was to last longer, or that the
-// request has had renewed, is not renewed: the server, or what stands before it, does not want cookies, or the
-// user may not do what was asked for.
+// rejected handles a request that was refused although it had a ticket, and reports whether another ticket may help. It
+// does not renew a cookie that this request has renewed, or that is younger than SessionMinAge and not expired: then
+// the server does not accept cookies, or the user lacks the permission.
 func (s *session) rejected(t ticket, status int, renewed bool, cfg Config) bool {
 	if s == nil || t.cookie == "" || status != http.StatusUnauthorized && status != http.StatusForbidden {
 		return false
@@ -305,7 +300,7 @@ func (s *session) rejected(t ticket, status int, renewed bool, cfg Config) bool 
 	forbidden := status == http.StatusForbidden
 	switch young := renewed || now.Sub(s.since) < cfg.SessionMinAge && now.Before(s.renew); {
 	case t.epoch != s.epoch:
-		return !renewed // there is a new one already
+		return !renewed // another request has renewed it
 	case forbidden && s.refused == s.epoch:
 		return false
 	case young && forbidden:
@@ -321,8 +316,8 @@ func (s *session) rejected(t ticket, status int, renewed bool, cfg Config) bool 
 	return true
 }
 
-// doubted has the cookie of a request renewed that was never answered: PouchDB Server, started again, does
-// so with what anonymous clients may not do.
+// doubted expires the cookie of a request that got no answer: after a restart, PouchDB Server does not answer requests
+// that anonymous users may not make.
 func (s *session) doubted(t ticket) {
 	if s == nil || t.cookie == "" {
 		return
@@ -334,14 +329,14 @@ func (s *session) doubted(t ticket) {
 	}
 }
 
-// logIn asks for a cookie. A server that has no sessions is no error.
+// logIn requests a cookie. A server without sessions is not an error.
 func (d *Database) logIn(ctx context.Context, s *session) (g grant, basicToo bool, err error) {
 	s.mu.Lock()
 	basicToo = s.basicToo
 	s.mu.Unlock()
 	target, err := url.Parse(d.server + "/_session")
 	if err != nil {
-		return grant{}, false, err // it is part of a URL that was parsed before
+		return grant{}, false, err // cannot fail: the URL was parsed before
 	}
 	for {
 		t := ticket{epoch: loggingIn}
@@ -360,7 +355,7 @@ func (d *Database) logIn(ctx context.Context, s *session) (g grant, basicToo boo
 		case !ok:
 			return grant{}, basicToo, err
 		case e.Status == http.StatusUnauthorized && e.challenged && !basicToo:
-			basicToo = true // whoever is not known already may not even log in
+			basicToo = true // the login itself needs credentials
 			continue
 		case e.Status == http.StatusUnauthorized, e.Status == http.StatusForbidden:
 			e.session = true
@@ -368,14 +363,14 @@ func (d *Database) logIn(ctx context.Context, s *session) (g grant, basicToo boo
 		case e.Status == http.StatusRequestTimeout, e.Status == http.StatusTooManyRequests:
 			return grant{}, basicToo, err
 		case e.Status >= 400 && e.Status < 500, e.Status == http.StatusNotImplemented:
-			return grant{}, basicToo, nil // there is no _session, or none that is like CouchDB's
+			return grant{}, basicToo, nil // there is no _session like CouchDB's
 		}
 		return grant{}, basicToo, err
 	}
 }
 
-// loginFailed is the error of a request that needs a login. What the network did to the login it would have
-// done to the request.
+// loginFailed returns the error of a request whose login failed. A network failure of the login counts as one of the
+// request.
 func (d *Database) loginFailed(r *request, target *url.URL, err error) error {
 	login, ok := errors.AsType[*Error](err)
 	if ok && login.Status != 0 {
@@ -389,14 +384,13 @@ func (d *Database) loginFailed(r *request, target *url.URL, err error) error {
 	return e
 }
 
-// credentials is the body of a login.
 func (d *Database) credentials() requestBody {
 	body := appendQuoted([]byte(`{"name":`), d.cfg.Username)
 	body = appendQuoted(append(body, `,"password":`...), d.cfg.Password)
 	return bytesBody(append(body, '}'))
 }
 
-// granted finds the cookie of a session in an answer. A cookie that is over, or empty, is none.
+// granted returns the session cookie in an answer. An expired or empty cookie counts as none.
 func granted(header http.Header) grant {
 	for _, line := range header.Values("Set-Cookie") {
 		cookie, err := http.ParseSetCookie(line)
@@ -410,7 +404,7 @@ func granted(header http.Header) grant {
 			continue
 		case cookie.MaxAge > 0:
 			g.age = time.Duration(min(cookie.MaxAge, int(longestSession/time.Second))) * time.Second
-		case cookie.Expires.IsZero() || dated != nil: // by which clock?
+		case cookie.Expires.IsZero() || dated != nil: // the clocks may differ
 		case !cookie.Expires.After(date):
 			continue
 		default:

@@ -3,18 +3,24 @@ package couch_test
 import (
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"settee/pkg/couch"
+	"settee/pkg/outbound"
 )
 
-// Jobs of several users go to one server, with the same name and password: one through a proxy of its own that
-// answers in the server's name. What that says of the server, and of sessions there, counts for this job alone.
+// wrapped is a transport around another one, like a node's, that counts requests.
+type wrapped struct{ http.RoundTripper }
+
+// Jobs of several users connect to one server with the same name and password, one of them through its own proxy, which
+// answers in the server's name. The proxy's answers about the server and its sessions affect this job only.
 func TestAProxyMisleadsOnlyItsOwnJobs(t *testing.T) {
 	t.Parallel()
 	for name, login := range map[string]http.HandlerFunc{
@@ -38,15 +44,23 @@ func TestAProxyMisleadsOnlyItsOwnJobs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			door := &doorman{}
-			var authorized []string // what logins had besides their body
-			server := newCounted(t, func(w http.ResponseWriter, r *http.Request) {
+			var authorized []string // Authorization headers of logins
+			var opened atomic.Int32
+			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if _, _, basic := r.BasicAuth(); basic && r.URL.Path == "/_session" {
 					door.mu.Lock()
 					authorized = append(authorized, r.Header.Get("Authorization"))
 					door.mu.Unlock()
 				}
 				door.ServeHTTP(w, r)
-			})
+			}))
+			server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+				if state == http.StateNew {
+					opened.Add(1)
+				}
+			}
+			server.Start()
+			t.Cleanup(server.Close)
 			hostile := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if r.URL.Path == "/_session" {
 					login(w, r)
@@ -61,19 +75,23 @@ func TestAProxyMisleadsOnlyItsOwnJobs(t *testing.T) {
 			honest := httptest.NewServer(forward)
 			t.Cleanup(honest.Close)
 
-			pool, _ := newPool(t, couch.PoolOptions{})
+			pool := outbound.NewPool(outbound.PoolOptions{})
+			t.Cleanup(pool.Close)
 			var sessions couch.Sessions
 			by := func(proxy string) *couch.Database {
-				return through(t, pool, server.URL+"/db", couch.TransportOptions{Proxy: proxy}, func(cfg *couch.Config) {
+				transport, err := pool.Transport(outbound.TransportOptions{Proxy: proxy})
+				require.NoError(t, err)
+				return open(t, server.URL+"/db", noRetries, func(cfg *couch.Config) {
+					cfg.Transport, cfg.Proxy = wrapped{transport}, proxy
 					cfg.Username, cfg.Password, cfg.Sessions = "me", "s3cret", &sessions
 				})
 			}
 			for range 2 {
-				_, _ = by(hostile.URL).Info(t.Context()) // with whatever result
+				_, _ = by(hostile.URL).Info(t.Context()) // with any result
 			}
 			_, logins := door.since()
 			require.Zero(t, logins)
-			require.Zero(t, server.opened.Load())
+			require.Zero(t, opened.Load())
 
 			for i, proxy := range []string{honest.URL, ""} {
 				for range 2 {
@@ -87,7 +105,7 @@ func TestAProxyMisleadsOnlyItsOwnJobs(t *testing.T) {
 			door.mu.Lock()
 			defer door.mu.Unlock()
 			require.Empty(t, authorized)
-			require.EqualValues(t, 2, server.opened.Load(), "connections are not shared either")
+			require.EqualValues(t, 2, opened.Load(), "connections are not shared either")
 		})
 	}
 }

@@ -10,26 +10,25 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"settee/internal/bubbletest"
 	"settee/pkg/couch"
 	"settee/pkg/couch/couchtest"
 )
 
-// doorman is a database that wants to know who asks. Its cookies are numbered, and good until they are
-// revoked.
+// doorman is a database that requires authentication. Its cookies are numbered, and valid until revoked.
 type doorman struct {
 	mu      sync.Mutex
-	login   http.HandlerFunc // answers a login in another way
-	extra   string           // what follows the cookie
+	login   http.HandlerFunc // replaces the answer to a login
+	extra   string           // attributes of the cookie
 	refusal int              // default: 401
-	revoked int              // cookies up to this are not good
+	revoked int              // cookies up to this number are invalid
 	logins  int
-	asked   []string // by what means: cookie 1, basic, nothing
+	asked   []string // authentication of requests: cookie 1, basic, nothing
 	bodies  []string // of logins
 	paths   []string // of logins
 }
@@ -81,14 +80,14 @@ func (d *doorman) grant(w http.ResponseWriter) {
 	_, _ = io.WriteString(w, `{"ok":true,"name":"me","roles":[]}`)
 }
 
-// revoke makes all cookies bad that there are.
+// revoke makes all existing cookies invalid.
 func (d *doorman) revoke() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.revoked = d.logins
 }
 
-// since returns how requests have shown who they are since the last call, and the number of logins.
+// since returns the authentication of requests since the last call, and the number of logins.
 func (d *doorman) since() ([]string, int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -97,7 +96,7 @@ func (d *doorman) since() ([]string, int) {
 	return asked, logins
 }
 
-// knocks opens a database of a doorman's, as a user that it knows.
+// knocks opens a doorman's database as a user that it knows.
 func knocks(t *testing.T, d *doorman, edit ...func(*couch.Config)) *couch.Database {
 	t.Helper()
 	db := piped(t, d.ServeHTTP, append([]func(*couch.Config){func(cfg *couch.Config) {
@@ -113,15 +112,8 @@ func info(t *testing.T, db *couch.Database) {
 	require.NoError(t, err)
 }
 
-// inSession runs a test in a bubble.
-func inSession(t *testing.T, test func(t *testing.T)) {
-	t.Helper()
-	t.Parallel()
-	synctest.Test(t, test)
-}
-
 func TestDatabasesShareALogin(t *testing.T) {
-	inSession(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		var sessions couch.Sessions
 		door := &doorman{}
 		var running sync.WaitGroup
@@ -146,7 +138,7 @@ func TestDatabasesShareALogin(t *testing.T) {
 		require.Equal(t, []string{"POST /_session"}, door.paths)
 		require.JSONEq(t, `{"name":"me","password":"s3cret"}`, door.bodies[0])
 
-		// Others have logins of their own.
+		// Other databases have logins of their own.
 		for _, edit := range []func(*couch.Config){
 			func(cfg *couch.Config) { cfg.Username = "you" },
 			func(cfg *couch.Config) { cfg.Password = "other" },
@@ -171,7 +163,7 @@ func TestSessionsAreRenewedInTime(t *testing.T) {
 		renew time.Duration
 	}{
 		"Max-Age": {extra: "; Max-Age=600", renew: 540 * time.Second},
-		// The server's clock is that of the bubble.
+		// The server uses the bubble's clock.
 		"Expires":          {extra: "; Expires=Sat, 01-Jan-2000 00:10:00 GMT", renew: 540 * time.Second},
 		"both":             {extra: "; Expires=Sat, 01-Jan-2000 00:10:00 GMT; Max-Age=100", renew: 90 * time.Second},
 		"neither":          {renew: 550 * time.Second},
@@ -179,190 +171,174 @@ func TestSessionsAreRenewedInTime(t *testing.T) {
 		"years":            {extra: "; Max-Age=100000000", renew: 54 * time.Minute},
 		"nonsense":         {extra: "; Max-Age=soon; Expires=never", renew: 550 * time.Second},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inSession(t, func(t *testing.T) {
-				door := &doorman{extra: test.extra}
-				db := knocks(t, door, func(cfg *couch.Config) {
-					if test.cfg != nil {
-						test.cfg(cfg)
-					}
-				})
-				info(t, db)
-				pass(test.renew - time.Millisecond)
-				info(t, db)
-				door.extra = "; Max-Age=600"
-				pass(2 * time.Millisecond)
-				info(t, db)
-				asked, logins := door.since()
-				require.Equal(t, []string{"c1", "c1", "c2"}, asked)
-				require.Equal(t, 2, logins)
+		bubbletest.Run(t, name, func(t *testing.T) {
+			door := &doorman{extra: test.extra}
+			db := knocks(t, door, func(cfg *couch.Config) {
+				if test.cfg != nil {
+					test.cfg(cfg)
+				}
 			})
+			info(t, db)
+			time.Sleep(test.renew - time.Millisecond)
+			info(t, db)
+			door.extra = "; Max-Age=600"
+			time.Sleep(2 * time.Millisecond)
+			info(t, db)
+			asked, logins := door.since()
+			require.Equal(t, []string{"c1", "c1", "c2"}, asked)
+			require.Equal(t, 2, logins)
 		})
 	}
-	t.Run("while others go on with the old one", func(t *testing.T) {
-		inSession(t, func(t *testing.T) {
-			door := &doorman{extra: "; Max-Age=100"}
-			db := knocks(t, door)
-			info(t, db)
-			pass(91 * time.Second)
-			door.login = func(w http.ResponseWriter, r *http.Request) {
-				door.mu.Unlock()
-				pass(2 * time.Second)
-				door.mu.Lock()
-				door.grant(w)
-			}
-			var running sync.WaitGroup
-			running.Go(func() { info(t, db) })
-			pass(time.Second)
-			info(t, db)
-			running.Wait()
-			asked, _ := door.since()
-			require.Equal(t, []string{"c1", "c1", "c2"}, asked)
-		})
+	bubbletest.Run(t, "while others go on with the old one", func(t *testing.T) {
+		door := &doorman{extra: "; Max-Age=100"}
+		db := knocks(t, door)
+		info(t, db)
+		time.Sleep(91 * time.Second)
+		door.login = func(w http.ResponseWriter, r *http.Request) {
+			door.mu.Unlock()
+			time.Sleep(2 * time.Second)
+			door.mu.Lock()
+			door.grant(w)
+		}
+		var running sync.WaitGroup
+		running.Go(func() { info(t, db) })
+		time.Sleep(time.Second)
+		info(t, db)
+		running.Wait()
+		asked, _ := door.since()
+		require.Equal(t, []string{"c1", "c1", "c2"}, asked)
 	})
-	t.Run("with what the server sends by itself", func(t *testing.T) {
-		inSession(t, func(t *testing.T) {
-			door, n := &doorman{extra: "; Max-Age=100"}, 1
-			db := piped(t, func(w http.ResponseWriter, r *http.Request) {
-				if r.Method == http.MethodGet {
-					n++
-					w.Header().Add("Set-Cookie", "other=1")
-					w.Header().Add("Set-Cookie", fmt.Sprintf("AuthSession=c%d; Max-Age=100", n))
-				}
-				door.ServeHTTP(w, r)
-			}, func(cfg *couch.Config) {
-				cfg.Username, cfg.Password, cfg.Sessions = "me", "s3cret", &couch.Sessions{}
-			})
-			for range 4 {
-				info(t, db)
-				pass(60 * time.Second)
+	bubbletest.Run(t, "with what the server sends by itself", func(t *testing.T) {
+		door, n := &doorman{extra: "; Max-Age=100"}, 1
+		db := piped(t, func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodGet {
+				n++
+				w.Header().Add("Set-Cookie", "other=1")
+				w.Header().Add("Set-Cookie", fmt.Sprintf("AuthSession=c%d; Max-Age=100", n))
 			}
-			asked, logins := door.since()
-			require.Equal(t, []string{"c1", "c2", "c3", "c4"}, asked)
-			require.Equal(t, 1, logins)
+			door.ServeHTTP(w, r)
+		}, func(cfg *couch.Config) {
+			cfg.Username, cfg.Password, cfg.Sessions = "me", "s3cret", &couch.Sessions{}
 		})
+		for range 4 {
+			info(t, db)
+			time.Sleep(60 * time.Second)
+		}
+		asked, logins := door.since()
+		require.Equal(t, []string{"c1", "c2", "c3", "c4"}, asked)
+		require.Equal(t, 1, logins)
 	})
-	t.Run("the old one is good enough if that fails", func(t *testing.T) {
-		inSession(t, func(t *testing.T) {
-			door := &doorman{extra: "; Max-Age=100"}
-			db := knocks(t, door)
-			info(t, db)
-			pass(91 * time.Second)
-			door.login = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }
-			info(t, db)
-			info(t, db)
-			asked, logins := door.since()
-			require.Equal(t, []string{"c1", "c1", "c1"}, asked)
-			require.Equal(t, 2, logins, "the login is not tried again for each request")
-			pass(6 * time.Second)
-			info(t, db)
-			door.login = nil
-			pass(6 * time.Second)
-			info(t, db)
-			asked, logins = door.since()
-			require.Equal(t, []string{"c1", "c4"}, asked)
-			require.Equal(t, 4, logins)
-		})
+	bubbletest.Run(t, "the old one is good enough if that fails", func(t *testing.T) {
+		door := &doorman{extra: "; Max-Age=100"}
+		db := knocks(t, door)
+		info(t, db)
+		time.Sleep(91 * time.Second)
+		door.login = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }
+		info(t, db)
+		info(t, db)
+		asked, logins := door.since()
+		require.Equal(t, []string{"c1", "c1", "c1"}, asked)
+		require.Equal(t, 2, logins, "the login is not tried again for each request")
+		time.Sleep(6 * time.Second)
+		info(t, db)
+		door.login = nil
+		time.Sleep(6 * time.Second)
+		info(t, db)
+		asked, logins = door.since()
+		require.Equal(t, []string{"c1", "c4"}, asked)
+		require.Equal(t, 4, logins)
 	})
 }
 
 func TestCookiesThatTheServerDoesNotTake(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{http.StatusUnauthorized, http.StatusForbidden} {
-		t.Run(fmt.Sprint(status), func(t *testing.T) {
-			inSession(t, func(t *testing.T) {
-				door := &doorman{refusal: status}
-				db := knocks(t, door)
-				info(t, db)
-				pass(time.Minute)
-				door.revoke()
-				info(t, db)
-				// A write, too.
-				pass(time.Minute)
-				door.revoke()
-				require.NoError(t, db.PutMultipart(t.Context(), document(t, `{"_id":"x","_rev":"1-a"}`), nil))
-				asked, logins := door.since()
-				require.Equal(t, []string{"c1", "c1", "c2", "c2", "c3"}, asked)
-				require.Equal(t, 3, logins)
-			})
+		bubbletest.Run(t, fmt.Sprint(status), func(t *testing.T) {
+			door := &doorman{refusal: status}
+			db := knocks(t, door)
+			info(t, db)
+			time.Sleep(time.Minute)
+			door.revoke()
+			info(t, db)
+			// The same for a write.
+			time.Sleep(time.Minute)
+			door.revoke()
+			require.NoError(t, db.PutMultipart(t.Context(), document(t, `{"_id":"x","_rev":"1-a"}`), nil))
+			asked, logins := door.since()
+			require.Equal(t, []string{"c1", "c1", "c2", "c2", "c3"}, asked)
+			require.Equal(t, 3, logins)
 		})
-		t.Run(fmt.Sprintf("%d always", status), func(t *testing.T) {
-			inSession(t, func(t *testing.T) {
-				door := &doorman{refusal: status}
-				db := knocks(t, door)
-				info(t, db)
-				door.mu.Lock()
-				door.revoked = 1000
-				door.mu.Unlock()
-				door.since()
-				_, err := db.Info(t.Context()) // the cookie is new
-				require.ErrorContains(t, err, fmt.Sprintf("GET http://couch.example/db: %d unauthorized: You are not", status))
-				asked, logins := door.since()
-				require.Equal(t, []string{"c1"}, asked)
-				require.Equal(t, 1, logins)
+		bubbletest.Run(t, fmt.Sprintf("%d always", status), func(t *testing.T) {
+			door := &doorman{refusal: status}
+			db := knocks(t, door)
+			info(t, db)
+			door.mu.Lock()
+			door.revoked = 1000
+			door.mu.Unlock()
+			door.since()
+			_, err := db.Info(t.Context()) // the cookie is fresh
+			require.ErrorContains(t, err, fmt.Sprintf("GET http://couch.example/db: %d unauthorized: You are not", status))
+			asked, logins := door.since()
+			require.Equal(t, []string{"c1"}, asked)
+			require.Equal(t, 1, logins)
 
-				pass(time.Minute)
-				for range 10 {
-					_, err = db.Info(t.Context())
-					require.Error(t, err)
-				}
-				asked, logins = door.since()
-				require.Less(t, len(asked), 13)
-				require.LessOrEqual(t, logins, 2, "logins for nothing")
-				if status == http.StatusForbidden {
-					// Someone is not allowed to do something: no other cookie changes that.
-					pass(time.Minute)
-					_, err = db.Info(t.Context())
-					require.ErrorIs(t, err, couch.ErrForbidden)
-					_, logins = door.since()
-					require.LessOrEqual(t, logins, 2)
-				}
-				require.NotContains(t, err.Error(), "c1")
-			})
+			time.Sleep(time.Minute)
+			for range 10 {
+				_, err = db.Info(t.Context())
+				require.Error(t, err)
+			}
+			asked, logins = door.since()
+			require.Less(t, len(asked), 13)
+			require.LessOrEqual(t, logins, 2, "logins for nothing")
+			if status == http.StatusForbidden {
+				// The user lacks a permission. Another cookie does not change that.
+				time.Sleep(time.Minute)
+				_, err = db.Info(t.Context())
+				require.ErrorIs(t, err, couch.ErrForbidden)
+				_, logins = door.since()
+				require.LessOrEqual(t, logins, 2)
+			}
+			require.NotContains(t, err.Error(), "c1")
 		})
 	}
-	t.Run("when the body is spent", func(t *testing.T) {
-		inSession(t, func(t *testing.T) {
-			door := &doorman{}
-			db := knocks(t, door)
-			info(t, db)
-			pass(time.Minute)
-			door.revoke()
-			doc, source := withAttachments(t, "x", "1-aa", plainAttachment("a", "a/b", make([]byte, 200_000)))
-			err := db.PutMultipart(t.Context(), doc, source)
-			require.ErrorIs(t, err, couch.ErrUnauthorized)
-			require.ErrorIs(t, err, couch.ErrSession)
-			doc, source = withAttachments(t, "x", "1-aa", plainAttachment("a", "a/b", make([]byte, 200_000)))
-			require.NoError(t, db.PutMultipart(t.Context(), doc, source))
-			asked, _ := door.since()
-			require.Equal(t, []string{"c1", "c1", "c2"}, asked)
-		})
+	bubbletest.Run(t, "when the body is spent", func(t *testing.T) {
+		door := &doorman{}
+		db := knocks(t, door)
+		info(t, db)
+		time.Sleep(time.Minute)
+		door.revoke()
+		doc, source := withAttachments(t, "x", "1-aa", plainAttachment("a", "a/b", make([]byte, 200_000)))
+		err := db.PutMultipart(t.Context(), doc, source)
+		require.ErrorIs(t, err, couch.ErrUnauthorized)
+		require.ErrorIs(t, err, couch.ErrSession)
+		doc, source = withAttachments(t, "x", "1-aa", plainAttachment("a", "a/b", make([]byte, 200_000)))
+		require.NoError(t, db.PutMultipart(t.Context(), doc, source))
+		asked, _ := door.since()
+		require.Equal(t, []string{"c1", "c1", "c2"}, asked)
 	})
-	t.Run("many meet it at once", func(t *testing.T) {
-		inSession(t, func(t *testing.T) {
-			door := &doorman{}
-			db := knocks(t, door)
-			info(t, db)
-			pass(time.Minute)
-			door.revoke()
-			var running sync.WaitGroup
-			for range 100 {
-				running.Go(func() {
-					_, err := db.Info(t.Context())
-					assert.NoError(t, err)
-				})
-			}
-			running.Wait()
-			_, logins := door.since()
-			require.Equal(t, 2, logins)
-		})
+	bubbletest.Run(t, "many meet it at once", func(t *testing.T) {
+		door := &doorman{}
+		db := knocks(t, door)
+		info(t, db)
+		time.Sleep(time.Minute)
+		door.revoke()
+		var running sync.WaitGroup
+		for range 100 {
+			running.Go(func() {
+				_, err := db.Info(t.Context())
+				assert.NoError(t, err)
+			})
+		}
+		running.Wait()
+		_, logins := door.since()
+		require.Equal(t, 2, logins)
 	})
 }
 
-// A session ends while its request is under way. It lasts for less time than there is between two logins, and the
-// request is made again all the same.
+// A session expires during its request. It lasts for less than the minimum time between two logins, and the request is
+// repeated all the same.
 func TestShortSessionsThatEndDuringARequest(t *testing.T) {
-	inSession(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		door := &doorman{extra: "; Max-Age=2"}
 		slow := true
 		db := piped(t, func(w http.ResponseWriter, r *http.Request) {
@@ -409,22 +385,20 @@ func TestServersWithoutSessions(t *testing.T) {
 		"a past cookie":   answer(200, "Set-Cookie", "AuthSession=c1; Expires=Fri, 31-Dec-1999 23:00:00 GMT"),
 		"no such cookie":  answer(200, "Set-Cookie", "AuthSession"),
 	} {
-		t.Run(name, func(t *testing.T) {
-			inSession(t, func(t *testing.T) {
-				door := &doorman{login: login}
-				db := knocks(t, door)
-				info(t, db)
-				pass(9 * time.Minute)
-				info(t, db)
-				asked, logins := door.since()
-				require.Equal(t, []string{"basic", "basic"}, asked)
-				require.Equal(t, 1, logins)
-				door.login = nil
-				pass(2 * time.Minute)
-				info(t, db)
-				asked, _ = door.since()
-				require.Equal(t, []string{"c2"}, asked)
-			})
+		bubbletest.Run(t, name, func(t *testing.T) {
+			door := &doorman{login: login}
+			db := knocks(t, door)
+			info(t, db)
+			time.Sleep(9 * time.Minute)
+			info(t, db)
+			asked, logins := door.since()
+			require.Equal(t, []string{"basic", "basic"}, asked)
+			require.Equal(t, 1, logins)
+			door.login = nil
+			time.Sleep(2 * time.Minute)
+			info(t, db)
+			asked, _ = door.since()
+			require.Equal(t, []string{"c2"}, asked)
 		})
 	}
 	for name, edit := range map[string]func(*couch.Config){
@@ -433,27 +407,25 @@ func TestServersWithoutSessions(t *testing.T) {
 		"no name":           func(cfg *couch.Config) { cfg.Username, cfg.Password = "", "" },
 		"no sessions":       func(cfg *couch.Config) { cfg.Sessions = nil },
 	} {
-		t.Run(name, func(t *testing.T) {
-			inSession(t, func(t *testing.T) {
-				door := &doorman{}
-				var header http.Header
-				db := piped(t, func(w http.ResponseWriter, r *http.Request) {
-					header = r.Header
-					door.ServeHTTP(w, r)
-				}, func(cfg *couch.Config) {
-					cfg.Username, cfg.Password, cfg.Sessions = "me", "s3cret", &couch.Sessions{}
-					edit(cfg)
-				}, noRetries)
-				_, _ = db.Info(t.Context())
-				_, logins := door.since()
-				require.Zero(t, logins)
-				switch name {
-				case "own Authorization":
-					require.Equal(t, []string{"Bearer x"}, header.Values("Authorization"))
-				case "own Cookie":
-					require.Equal(t, []string{"AuthSession=mine"}, header.Values("Cookie"))
-				}
-			})
+		bubbletest.Run(t, name, func(t *testing.T) {
+			door := &doorman{}
+			var header http.Header
+			db := piped(t, func(w http.ResponseWriter, r *http.Request) {
+				header = r.Header
+				door.ServeHTTP(w, r)
+			}, func(cfg *couch.Config) {
+				cfg.Username, cfg.Password, cfg.Sessions = "me", "s3cret", &couch.Sessions{}
+				edit(cfg)
+			}, noRetries)
+			_, _ = db.Info(t.Context())
+			_, logins := door.since()
+			require.Zero(t, logins)
+			switch name {
+			case "own Authorization":
+				require.Equal(t, []string{"Bearer x"}, header.Values("Authorization"))
+			case "own Cookie":
+				require.Equal(t, []string{"AuthSession=mine"}, header.Values("Cookie"))
+			}
 		})
 	}
 }
@@ -480,110 +452,100 @@ func TestLoginsThatFail(t *testing.T) {
 			"POST http://couch.example/_session: 403 forbidden: Account is temporarily locked for me:*****",
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inSession(t, func(t *testing.T) {
-				var sessions couch.Sessions
-				door := &doorman{login: test.login}
-				for range 20 {
-					_, err := knocks(t, door, func(cfg *couch.Config) { cfg.Sessions = &sessions }).Info(t.Context())
-					require.ErrorIs(t, err, test.is)
-					require.ErrorIs(t, err, couch.ErrSession)
-					require.EqualError(t, err, test.says)
-				}
-				asked, logins := door.since()
-				require.Empty(t, asked)
-				require.Equal(t, 1, logins, "an account is locked by that")
-				pass(6 * time.Second)
-				door.login = nil
-				info(t, knocks(t, door, func(cfg *couch.Config) { cfg.Sessions = &sessions }))
-			})
+		bubbletest.Run(t, name, func(t *testing.T) {
+			var sessions couch.Sessions
+			door := &doorman{login: test.login}
+			for range 20 {
+				_, err := knocks(t, door, func(cfg *couch.Config) { cfg.Sessions = &sessions }).Info(t.Context())
+				require.ErrorIs(t, err, test.is)
+				require.ErrorIs(t, err, couch.ErrSession)
+				require.EqualError(t, err, test.says)
+			}
+			asked, logins := door.since()
+			require.Empty(t, asked)
+			require.Equal(t, 1, logins, "an account is locked by that")
+			time.Sleep(6 * time.Second)
+			door.login = nil
+			info(t, knocks(t, door, func(cfg *couch.Config) { cfg.Sessions = &sessions }))
 		})
 	}
-	t.Run("for a while", func(t *testing.T) {
-		inSession(t, func(t *testing.T) {
-			start, door := time.Now(), &doorman{}
-			door.login = func(w http.ResponseWriter, r *http.Request) {
-				if door.logins < 4 {
-					refuse([]int{500, 429, 503}[door.logins-1], `{}`)(w, r)
-					return
-				}
-				door.grant(w)
+	bubbletest.Run(t, "for a while", func(t *testing.T) {
+		start, door := time.Now(), &doorman{}
+		door.login = func(w http.ResponseWriter, r *http.Request) {
+			if door.logins < 4 {
+				refuse([]int{500, 429, 503}[door.logins-1], `{}`)(w, r)
+				return
 			}
-			info(t, knocks(t, door))
-			require.InDelta(t, 0.75, time.Since(start).Seconds(), 0.25)
-		})
+			door.grant(w)
+		}
+		info(t, knocks(t, door))
+		require.InDelta(t, 0.75, time.Since(start).Seconds(), 0.25)
 	})
-	t.Run("for all who wait for it", func(t *testing.T) {
-		inSession(t, func(t *testing.T) {
-			door := &doorman{}
-			door.login = func(w http.ResponseWriter, r *http.Request) {
-				door.mu.Unlock()
-				pass(time.Second)
-				door.mu.Lock()
-				refuse(500, `{"error":"internal","reason":"ill"}`)(w, r)
-			}
-			db := knocks(t, door, noRetries)
-			var running sync.WaitGroup
-			for range 20 {
-				running.Go(func() {
-					_, err := db.Info(t.Context())
-					assert.ErrorContains(t, err, "POST http://couch.example/_session: 500 internal: ill")
-				})
-			}
-			running.Wait()
-			_, logins := door.since()
-			require.Equal(t, 1, logins)
-		})
-	})
-	t.Run("but not if who made it has gone", func(t *testing.T) {
-		inSession(t, func(t *testing.T) {
-			door := &doorman{}
-			door.login = func(w http.ResponseWriter, r *http.Request) {
-				door.mu.Unlock()
-				pass(time.Second)
-				door.mu.Lock()
-				door.grant(w)
-			}
-			db := knocks(t, door)
-			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-			defer cancel()
-			var running sync.WaitGroup
+	bubbletest.Run(t, "for all waiting requests", func(t *testing.T) {
+		door := &doorman{}
+		door.login = func(w http.ResponseWriter, r *http.Request) {
+			door.mu.Unlock()
+			time.Sleep(time.Second)
+			door.mu.Lock()
+			refuse(500, `{"error":"internal","reason":"ill"}`)(w, r)
+		}
+		db := knocks(t, door, noRetries)
+		var running sync.WaitGroup
+		for range 20 {
 			running.Go(func() {
-				_, err := db.Info(ctx)
-				assert.ErrorIs(t, err, context.DeadlineExceeded)
+				_, err := db.Info(t.Context())
+				assert.ErrorContains(t, err, "POST http://couch.example/_session: 500 internal: ill")
 			})
-			pass(100 * time.Millisecond)
-			info(t, db)
-			running.Wait()
-			asked, _ := door.since()
-			require.Equal(t, []string{"c2"}, asked)
-		})
+		}
+		running.Wait()
+		_, logins := door.since()
+		require.Equal(t, 1, logins)
 	})
-	t.Run("unless it is made with basic authentication", func(t *testing.T) {
-		inSession(t, func(t *testing.T) {
-			door := &doorman{extra: "; Max-Age=10"}
-			door.login = func(w http.ResponseWriter, r *http.Request) {
-				if _, _, ok := r.BasicAuth(); !ok {
-					w.Header().Set("WWW-Authenticate", `Basic realm="server"`)
-					refuse(401, refusedBody)(w, r)
-					return
-				}
-				door.grant(w)
-			}
-			db := knocks(t, door)
-			info(t, db)
-			pass(20 * time.Second)
-			info(t, db)
-			asked, logins := door.since()
-			require.Equal(t, []string{"c2", "c3"}, asked)
-			require.Equal(t, 3, logins, "it is known the second time")
+	bubbletest.Run(t, "but not if the request that made it is canceled", func(t *testing.T) {
+		door := &doorman{}
+		door.login = func(w http.ResponseWriter, r *http.Request) {
+			door.mu.Unlock()
+			time.Sleep(time.Second)
+			door.mu.Lock()
+			door.grant(w)
+		}
+		db := knocks(t, door)
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		var running sync.WaitGroup
+		running.Go(func() {
+			_, err := db.Info(ctx)
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
 		})
+		time.Sleep(100 * time.Millisecond)
+		info(t, db)
+		running.Wait()
+		asked, _ := door.since()
+		require.Equal(t, []string{"c2"}, asked)
+	})
+	bubbletest.Run(t, "unless it is made with basic authentication", func(t *testing.T) {
+		door := &doorman{extra: "; Max-Age=10"}
+		door.login = func(w http.ResponseWriter, r *http.Request) {
+			if _, _, ok := r.BasicAuth(); !ok {
+				w.Header().Set("WWW-Authenticate", `Basic realm="server"`)
+				refuse(401, refusedBody)(w, r)
+				return
+			}
+			door.grant(w)
+		}
+		db := knocks(t, door)
+		info(t, db)
+		time.Sleep(20 * time.Second)
+		info(t, db)
+		asked, logins := door.since()
+		require.Equal(t, []string{"c2", "c3"}, asked)
+		require.Equal(t, 3, logins, "it is known the second time")
 	})
 }
 
-// A server in the same origin gets the cookie when it sends the client elsewhere in it.
+// A redirect within the origin carries the cookie.
 func TestRedirectsKeepTheSession(t *testing.T) {
-	inSession(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		door := &doorman{}
 		db := piped(t, func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/db" {
@@ -602,7 +564,7 @@ func TestRedirectsKeepTheSession(t *testing.T) {
 	})
 }
 
-// The answers are CouchDB 3.5's.
+// These are CouchDB 3.5's answers.
 func TestWireSessions(t *testing.T) {
 	t.Parallel()
 	for number, test := range map[int]struct {
@@ -642,10 +604,10 @@ func TestWireSessions(t *testing.T) {
 	}
 }
 
-// PouchDB Server: its cookies do not say how long they are good for.
+// The cookies of PouchDB Server have no lifetime.
 func TestLiveSessions(t *testing.T) {
 	t.Parallel()
-	server := couchtest.Start(t, couchtest.WithAdmin("adm", "s3cret/ü"))
+	server := couchtest.StartWithAdmin(t, "adm", "s3cret/ü")
 	url, _, _ := couchtest.Credentials(server.DB(t, "sessions"))
 	var mu sync.Mutex
 	shown := map[string]int{}
@@ -678,7 +640,7 @@ func TestLiveSessions(t *testing.T) {
 	})
 	info(t, db)
 	write(t, db, revision("a", 1, "aa"))
-	doc, err := db.Get(t.Context(), "a", nil)
+	doc, err := db.Get(t.Context(), "a")
 	require.NoError(t, err)
 	require.True(t, json.Valid(doc))
 	rev, err := db.PutLocal(t.Context(), "x", raw(`{"a":1}`))

@@ -3,16 +3,16 @@ package couch
 import (
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"settee/internal/bubbletest"
 )
 
-// Logins of databases that were closed are kept while they are of use, and not too many of them.
+// Logins of closed databases are kept while they are useful, up to a limit.
 func TestSessionsAreForgotten(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		var s Sessions
 		held := s.acquire("http://a", "me")
 		count := 0
@@ -37,7 +37,7 @@ func TestSessionsAreForgotten(t *testing.T) {
 		s.mu.Unlock()
 		require.Len(t, s.all, 1)
 
-		// What is used is kept, however much it is.
+		// All logins in use are kept.
 		for i := range 3 * idleSessions {
 			s.acquire("http://b", fmt.Sprint(i))
 		}

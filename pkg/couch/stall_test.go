@@ -15,29 +15,30 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"settee/internal/bubbletest"
 	"settee/pkg/couch"
 )
 
-// silence is a connection to someone who takes whatever comes and says nothing.
+// silence is a connection to a server that reads everything and sends nothing.
 func silence(context.Context, string, string) (net.Conn, error) {
 	client, server := net.Pipe()
 	go func() { _, _ = io.Copy(io.Discard, server) }() // until the client closes its end
 	return client, nil
 }
 
-// deafness is a connection to someone who takes nothing.
+// deafness is a connection to a server that reads nothing.
 func deafness(context.Context, string, string) (net.Conn, error) {
 	client, _ := net.Pipe()
 	return client, nil
 }
 
-// never gives a connection, for an hour. Who waited for it may have gone.
+// never returns no connection for an hour. Its caller may have gone by then.
 func never(context.Context, string, string) (net.Conn, error) {
-	pass(time.Hour)
+	time.Sleep(time.Hour)
 	return nil, net.ErrClosed
 }
 
-// A stall says in which step it was, and each step has its limit.
+// The error of a stall names the step, and each step has its own limit.
 func TestStallsAreNamedByTheirStep(t *testing.T) {
 	t.Parallel()
 	const connect, answer = 10 * time.Second, 25 * time.Second
@@ -50,7 +51,7 @@ func TestStallsAreNamedByTheirStep(t *testing.T) {
 	}{
 		"name": {
 			transport: &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-				httptrace.ContextClientTrace(ctx).DNSStart(httptrace.DNSStartInfo{}) // as a net.Dialer does
+				httptrace.ContextClientTrace(ctx).DNSStart(httptrace.DNSStartInfo{}) // like a net.Dialer
 				return never(ctx, network, addr)
 			}},
 			took: connect,
@@ -62,7 +63,7 @@ func TestStallsAreNamedByTheirStep(t *testing.T) {
 		},
 		"connection, by the transport's limit": {
 			transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-				pass(2 * time.Second)
+				time.Sleep(2 * time.Second)
 				return nil, &net.OpError{Op: "dial", Net: "tcp", Err: context.DeadlineExceeded}
 			}},
 			took: 2 * time.Second, says: "stalled while connecting: dial tcp: ",
@@ -113,10 +114,9 @@ func TestStallsAreNamedByTheirStep(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				cfg := couch.Config{
-					URL: "http://couch.example/db", Transport: test.transport.Clone(), Retries: -1,
-					ConnectionTimeout: connect, AnswerTimeout: answer,
-				}
+				cfg := couch.DefaultConfig()
+				cfg.URL, cfg.Transport, cfg.Retries = "http://couch.example/db", test.transport.Clone(), 0
+				cfg.ConnectionTimeout, cfg.AnswerTimeout = connect, answer
 				if test.url != "" {
 					cfg.URL = test.url
 				}
@@ -133,19 +133,19 @@ func TestStallsAreNamedByTheirStep(t *testing.T) {
 				require.ErrorIs(t, err, couch.ErrStalled)
 				require.ErrorContains(t, err, test.says)
 				require.Equal(t, test.took, time.Since(start))
-				pass(3 * time.Hour) // until the transport has given up, too
+				time.Sleep(3 * time.Hour) // until the transport gives up as well
 			})
 		})
 	}
 }
 
-// A server that says something every second, but next to nothing, does not hold anyone for ever.
+// A server that sends a little every second does not hold a request for ever.
 func TestAnswersThatDripEnd(t *testing.T) {
 	t.Parallel()
 	drip := func(w http.ResponseWriter, r *http.Request, text string) {
 		w.WriteHeader(http.StatusOK)
 		for i := 0; r.Context().Err() == nil && i < len(text); i++ {
-			pass(time.Second)
+			time.Sleep(time.Second)
 			_, _ = io.WriteString(w, text[i:i+1])
 			flush(w)
 		}
@@ -172,21 +172,18 @@ func TestAnswersThatDripEnd(t *testing.T) {
 			return nextOf(ctx, db, couch.ChangesOptions{})
 		}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				start, tries := time.Now(), 0
-				db := piped(t, func(w http.ResponseWriter, r *http.Request) {
-					tries++
-					drip(w, r, test.text)
-				})
-				err := test.read(t.Context(), db)
-				require.ErrorIs(t, err, couch.ErrTooSlow)
-				require.ErrorIs(t, err, couch.ErrStalled)
-				require.ErrorContains(t, err, "stalled: too slow: 30 bytes in 30s")
-				require.Equal(t, 1, tries, "it was repeated")
-				require.InDelta(t, 150, time.Since(start).Seconds(), 30)
+		bubbletest.Run(t, name, func(t *testing.T) {
+			start, tries := time.Now(), 0
+			db := piped(t, func(w http.ResponseWriter, r *http.Request) {
+				tries++
+				drip(w, r, test.text)
 			})
+			err := test.read(t.Context(), db)
+			require.ErrorIs(t, err, couch.ErrTooSlow)
+			require.ErrorIs(t, err, couch.ErrStalled)
+			require.ErrorContains(t, err, "stalled: too slow: 30 bytes in 30s")
+			require.Equal(t, 1, tries, "it was repeated")
+			require.InDelta(t, 150, time.Since(start).Seconds(), 30)
 		})
 	}
 	t.Run("heartbeats", func(t *testing.T) {
@@ -200,7 +197,7 @@ func TestAnswersThatDripEnd(t *testing.T) {
 					}
 					for i := range 100 {
 						for range 100 {
-							pass(5 * time.Second)
+							time.Sleep(5 * time.Second)
 							_, _ = io.WriteString(w, "\n")
 							flush(w)
 						}
@@ -212,7 +209,7 @@ func TestAnswersThatDripEnd(t *testing.T) {
 					if feed == couch.FeedNormal {
 						_, _ = io.WriteString(w, "]")
 						flush(w)
-						pass(5 * time.Second)
+						time.Sleep(5 * time.Second)
 						_, _ = io.WriteString(w, `,"last_seq":99}`)
 					} else {
 						_, _ = io.WriteString(w, "\n"+`{"last_seq":99}`)

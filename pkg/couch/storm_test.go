@@ -8,16 +8,16 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"settee/internal/bubbletest"
 	"settee/pkg/couch"
 )
 
-// limited is a server in memory that takes so many requests a second, and refuses the others with 429.
+// limited is a server in memory that accepts rate requests per second and refuses the others with 429.
 type limited struct {
 	rate    float64 // a second
 	burst   float64
@@ -45,7 +45,7 @@ func (l *limited) take() bool {
 	return true
 }
 
-// counts returns how many requests were taken and refused since the last call.
+// counts returns the numbers of accepted and refused requests since the last call.
 func (l *limited) counts() (taken, refused int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -66,14 +66,14 @@ func (l *limited) RoundTrip(r *http.Request) (*http.Response, error) {
 		if l.after != "" {
 			response.Header.Set("Retry-After", l.after)
 		}
-		pass(l.latency / 10)
+		time.Sleep(l.latency / 10)
 		return response, r.Context().Err()
 	}
-	pass(l.latency)
+	time.Sleep(l.latency)
 	return response, r.Context().Err()
 }
 
-// Fifty databases on a server that limits its clients find out what it takes, and use that.
+// Fifty databases on a server with a rate limit find the limit and use all of it.
 func TestManyDatabasesShareWhatALimitedServerTakes(t *testing.T) {
 	t.Parallel()
 	const databases = 50
@@ -88,53 +88,51 @@ func TestManyDatabasesShareWhatALimitedServerTakes(t *testing.T) {
 		{&limited{rate: 100, burst: 100, latency: 20 * time.Millisecond, after: "1"}, 4},
 	} {
 		server := test.server
-		t.Run(fmt.Sprintf("%v a second, %d workers, Retry-After %q", server.rate, test.workers, server.after), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				var limiter couch.Limiter
-				var running sync.WaitGroup
-				ctx, cancel := context.WithCancel(t.Context())
-				for i := range databases {
-					db, err := couch.Open(couch.Config{
-						URL: fmt.Sprintf("http://couch.example/db%d", i), Transport: server, Limiter: &limiter,
-					})
-					require.NoError(t, err)
-					for range test.workers {
-						running.Go(func() {
-							for ctx.Err() == nil {
-								if _, err := db.Info(ctx); ctx.Err() == nil {
-									assert.NoError(t, err)
-								}
+		bubbletest.Run(t, fmt.Sprintf("%v a second, %d workers, Retry-After %q", server.rate, test.workers, server.after), func(t *testing.T) {
+			var limiter couch.Limiter
+			var running sync.WaitGroup
+			ctx, cancel := context.WithCancel(t.Context())
+			for i := range databases {
+				cfg := couch.DefaultConfig()
+				cfg.URL, cfg.Transport, cfg.Limiter = fmt.Sprintf("http://couch.example/db%d", i), server, &limiter
+				db, err := couch.Open(cfg)
+				require.NoError(t, err)
+				for range test.workers {
+					running.Go(func() {
+						for ctx.Err() == nil {
+							if _, err := db.Info(ctx); ctx.Err() == nil {
+								assert.NoError(t, err)
 							}
-						})
-					}
+						}
+					})
 				}
-				pass(90 * time.Second)
-				server.counts()
-				const minutes = 2
-				pass(minutes * time.Minute)
-				taken, refused := server.counts()
-				cancel()
-				running.Wait()
+			}
+			time.Sleep(90 * time.Second)
+			server.counts()
+			const minutes = 2
+			time.Sleep(minutes * time.Minute)
+			taken, refused := server.counts()
+			cancel()
+			running.Wait()
 
-				used := float64(taken) / (minutes * 60 * server.rate)
-				share := float64(refused) / float64(taken+refused)
-				t.Logf("%.0f%% of what the server takes, %.0f%% of the requests refused", 100*used, 100*share)
-				require.Greater(t, used, 0.7)
-				require.Less(t, share, 0.2)
-			})
+			used := float64(taken) / (minutes * 60 * server.rate)
+			share := float64(refused) / float64(taken+refused)
+			t.Logf("%.0f%% of what the server takes, %.0f%% of the requests refused", 100*used, 100*share)
+			require.Greater(t, used, 0.7)
+			require.Less(t, share, 0.2)
 		})
 	}
 }
 
-// A server that refuses everything has its requests end, and is then left alone for a while by all.
+// Requests to a server that refuses everything end, and then all clients leave it alone for a while.
 func TestAServerThatRefusesEverythingIsLeftAlone(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		server := &limited{}
 		limiter := &couch.Limiter{Longest: 10 * time.Second}
 		db := func(name string) *couch.Database {
-			db, err := couch.Open(couch.Config{URL: "http://couch.example/" + name, Transport: server, Limiter: limiter})
+			cfg := couch.DefaultConfig()
+			cfg.URL, cfg.Transport, cfg.Limiter = "http://couch.example/"+name, server, limiter
+			db, err := couch.Open(cfg)
 			require.NoError(t, err)
 			return db
 		}
@@ -149,7 +147,7 @@ func TestAServerThatRefusesEverythingIsLeftAlone(t *testing.T) {
 		_, tries := server.counts()
 		require.InDelta(t, 50, tries, 15)
 
-		// Another database of the server does not even ask.
+		// Another database of the server sends no request.
 		start = time.Now()
 		_, err = db("b").Info(t.Context())
 		require.ErrorIs(t, err, couch.ErrBackedOff)
@@ -160,24 +158,23 @@ func TestAServerThatRefusesEverythingIsLeftAlone(t *testing.T) {
 		require.Zero(t, time.Since(start))
 		_, tries = server.counts()
 		require.Zero(t, tries)
-		// Another method does.
+		// Another method is not affected.
 		_, err = db("a").RevsDiff(ctxFor(t, time.Second), []couch.DocRevs{{ID: "x", Revs: []string{"1-a"}}})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		_, tries = server.counts()
 		require.NotZero(t, tries)
 
 		server.rate, server.burst = 1e6, 1e6
-		pass(e.RetryAfter + 8*time.Second)
+		time.Sleep(e.RetryAfter + 8*time.Second)
 		_, err = db("b").Info(t.Context())
 		require.NoError(t, err)
 	})
 }
 
-// Where each refused request is one of very many, the interval may stay short for long: a request ends for
-// its own bad luck.
+// If a refused request is one of very many, the interval may stay short for long. The request then ends because of its
+// own refusals.
 func TestARequestIsNotRefusedForEver(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		db := piped(t, func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/db" {
@@ -192,10 +189,9 @@ func TestARequestIsNotRefusedForEver(t *testing.T) {
 	})
 }
 
-// Who watches knows of a request that is held back for what others met.
+// Retrying is called for a request that is delayed because of others' refusals.
 func TestRequestsThatAreHeldBackAreToldOf(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		var limiter couch.Limiter
 		refuse := true
 		open := func(told *[]couch.Retry) *couch.Database {
@@ -223,7 +219,7 @@ func TestRequestsThatAreHeldBackAreToldOf(t *testing.T) {
 			_, err := a.Info(t.Context())
 			assert.NoError(t, err)
 		})
-		pass(5 * time.Second)
+		time.Sleep(5 * time.Second)
 		_, err := b.Info(t.Context())
 		require.NoError(t, err)
 		running.Wait()

@@ -14,28 +14,24 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"settee/internal/bubbletest"
 	"settee/pkg/couch"
 )
 
 const dbInfo = `{"db_name":"db","update_seq":"5-x","instance_start_time":"0","doc_count":1,"doc_del_count":0}`
 
-// pass lets time pass, inside a synctest bubble.
-func pass(d time.Duration) { <-time.After(d) }
-
-// soon says that something took as long as it was to take, or up to a quarter longer, as chance would have
-// it.
+// soon requires that something took the given time, or up to a quarter longer because of jitter.
 func soon(t *testing.T, want, took time.Duration) {
 	t.Helper()
 	require.GreaterOrEqual(t, took, want)
 	require.LessOrEqual(t, took, want+want/4+time.Millisecond)
 }
 
-// flush sends what was written so far.
+// flush sends the bytes written so far.
 func flush(w http.ResponseWriter) { w.(http.Flusher).Flush() }
 
 func TestRetriesDoubleTheirWait(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		var at []time.Duration
 		db := piped(t, func(w http.ResponseWriter, r *http.Request) {
@@ -52,11 +48,11 @@ func TestRetriesDoubleTheirWait(t *testing.T) {
 	})
 }
 
-// Whoever watches knows at each moment which requests are in trouble, and is told once of each end.
+// Retrying shows at each moment which requests are in trouble, and each end is reported once.
 func TestRetriesAreToldOf(t *testing.T) {
 	t.Parallel()
 	type told struct {
-		open     int // how many are not over
+		open     int // number not over yet
 		attempt  int
 		attempts int
 		wait     time.Duration
@@ -86,49 +82,46 @@ func TestRetriesAreToldOf(t *testing.T) {
 			{2, 3, 6, 500 * ms, "503 internal: busy"},
 		}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				start := time.Now()
-				var seen []told
-				open := 0
-				type key struct{}
-				db := piped(t, func(w http.ResponseWriter, r *http.Request) {
-					status := test.answers[0]
-					test.answers = test.answers[1:]
-					switch {
-					case status == 0:
-						<-r.Context().Done()
-						return
-					case status == 200:
-						_, _ = io.WriteString(w, dbInfo)
-						return
-					case test.pause != "" && len(test.answers) < 2 && status != 404 && len(seen) > 0:
-						w.Header().Set("Retry-After", test.pause)
-					}
-					http.Error(w, `{"error":"internal","reason":"busy"}`, status)
-				}, func(cfg *couch.Config) {
-					cfg.Retrying = func(ctx context.Context, r couch.Retry) func() {
-						require.Equal(t, 1, ctx.Value(key{}))
-						require.Equal(t, start, r.Since)
-						i := len(seen)
-						require.Less(t, i, len(test.want))
-						soon(t, test.want[i].wait, time.Until(r.Until))
-						open++
-						seen = append(seen, told{open, r.Attempt, r.Attempts, test.want[i].wait, r.Err.Cause()})
-						return func() { open-- }
-					}
-				})
-				ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), key{}, 1), 10*time.Second)
-				defer cancel()
-				if name == "its caller gave up" {
-					time.AfterFunc(time.Second, cancel)
+		bubbletest.Run(t, name, func(t *testing.T) {
+			start := time.Now()
+			var seen []told
+			open := 0
+			type key struct{}
+			db := piped(t, func(w http.ResponseWriter, r *http.Request) {
+				status := test.answers[0]
+				test.answers = test.answers[1:]
+				switch {
+				case status == 0:
+					<-r.Context().Done()
+					return
+				case status == 200:
+					_, _ = io.WriteString(w, dbInfo)
+					return
+				case test.pause != "" && len(test.answers) < 2 && status != 404 && len(seen) > 0:
+					w.Header().Set("Retry-After", test.pause)
 				}
-				_, _ = db.Info(ctx)
-				require.Equal(t, test.want, seen)
-				require.Zero(t, open)
-				soon(t, test.end, time.Since(start))
+				http.Error(w, `{"error":"internal","reason":"busy"}`, status)
+			}, func(cfg *couch.Config) {
+				cfg.Retrying = func(ctx context.Context, r couch.Retry) func() {
+					require.Equal(t, 1, ctx.Value(key{}))
+					require.Equal(t, start, r.Since)
+					i := len(seen)
+					require.Less(t, i, len(test.want))
+					soon(t, test.want[i].wait, time.Until(r.Until))
+					open++
+					seen = append(seen, told{open, r.Attempt, r.Attempts, test.want[i].wait, r.Err.Cause()})
+					return func() { open-- }
+				}
 			})
+			ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), key{}, 1), 10*time.Second)
+			defer cancel()
+			if name == "its caller gave up" {
+				time.AfterFunc(time.Second, cancel)
+			}
+			_, _ = db.Info(ctx)
+			require.Equal(t, test.want, seen)
+			require.Zero(t, open)
+			soon(t, test.end, time.Since(start))
 		})
 	}
 }
@@ -146,22 +139,19 @@ func TestRetriesSucceed(t *testing.T) {
 		"timeout": func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusRequestTimeout) },
 		"silent":  func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				var tries atomic.Int32
-				db := piped(t, func(w http.ResponseWriter, r *http.Request) {
-					if tries.Add(1) < 3 {
-						failure(w, r)
-						return
-					}
-					_, _ = io.WriteString(w, dbInfo)
-				})
-				info, err := db.Info(t.Context())
-				require.NoError(t, err)
-				require.Equal(t, `"5-x"`, string(info.UpdateSeq))
-				require.EqualValues(t, 3, tries.Load())
+		bubbletest.Run(t, name, func(t *testing.T) {
+			var tries atomic.Int32
+			db := piped(t, func(w http.ResponseWriter, r *http.Request) {
+				if tries.Add(1) < 3 {
+					failure(w, r)
+					return
+				}
+				_, _ = io.WriteString(w, dbInfo)
 			})
+			info, err := db.Info(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, `"5-x"`, string(info.UpdateSeq))
+			require.EqualValues(t, 3, tries.Load())
 		})
 	}
 }
@@ -169,37 +159,30 @@ func TestRetriesSucceed(t *testing.T) {
 func TestNotRetried(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{400, 401, 403, 404, 405, 409, 412, 413, 415, 501} {
-		t.Run(http.StatusText(status), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				var tries atomic.Int32
-				db := piped(t, func(w http.ResponseWriter, r *http.Request) {
-					tries.Add(1)
-					w.WriteHeader(status)
-				})
-				_, err := db.Info(t.Context())
-				require.ErrorContains(t, err, http.StatusText(status))
-				require.EqualValues(t, 1, tries.Load())
-			})
-		})
-	}
-	t.Run("creation", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
+		bubbletest.Run(t, http.StatusText(status), func(t *testing.T) {
 			var tries atomic.Int32
-			db := piped(t, func(http.ResponseWriter, *http.Request) {
+			db := piped(t, func(w http.ResponseWriter, r *http.Request) {
 				tries.Add(1)
-				panic(http.ErrAbortHandler)
+				w.WriteHeader(status)
 			})
-			require.Error(t, db.Create(t.Context(), nil))
+			_, err := db.Info(t.Context())
+			require.ErrorContains(t, err, http.StatusText(status))
 			require.EqualValues(t, 1, tries.Load())
 		})
+	}
+	bubbletest.Run(t, "creation", func(t *testing.T) {
+		var tries atomic.Int32
+		db := piped(t, func(http.ResponseWriter, *http.Request) {
+			tries.Add(1)
+			panic(http.ErrAbortHandler)
+		})
+		require.Error(t, db.Create(t.Context(), nil))
+		require.EqualValues(t, 1, tries.Load())
 	})
 }
 
 func TestRetryAfter(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		header := "7"
 		tries := 0
@@ -215,13 +198,13 @@ func TestRetryAfter(t *testing.T) {
 		require.NoError(t, err)
 		soon(t, 7*time.Second, time.Since(start))
 
-		pass(time.Until(start.Add(10 * time.Second)))
+		time.Sleep(time.Until(start.Add(10 * time.Second)))
 		header = time.Now().Add(20 * time.Second).UTC().Format(http.TimeFormat)
 		_, err = db.Info(t.Context())
 		require.NoError(t, err)
 		soon(t, 30*time.Second, time.Since(start))
 
-		// Longer than a request waits: its caller is told.
+		// Longer than a request waits: its caller gets the error.
 		header, start = "3600", time.Now()
 		_, err = db.Info(t.Context())
 		require.ErrorIs(t, err, couch.ErrTooManyRequests)
@@ -247,27 +230,24 @@ func TestContextEndsAWait(t *testing.T) {
 			<-r.Context().Done()
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				start := time.Now()
-				db := piped(t, handler)
-				ctx, cancel := context.WithCancelCause(t.Context())
-				time.AfterFunc(3*time.Second, func() { cancel(cause) })
-				_, err := db.Info(ctx)
-				require.ErrorIs(t, err, cause)
-				require.ErrorContains(t, err, "GET http://couch.example/db: the job was cancelled")
-				require.Equal(t, 3*time.Second, time.Since(start))
-				_, err = db.Info(ctx)
-				require.ErrorIs(t, err, cause)
-			})
+		bubbletest.Run(t, name, func(t *testing.T) {
+			start := time.Now()
+			db := piped(t, handler)
+			ctx, cancel := context.WithCancelCause(t.Context())
+			time.AfterFunc(3*time.Second, func() { cancel(cause) })
+			_, err := db.Info(ctx)
+			require.ErrorIs(t, err, cause)
+			require.ErrorContains(t, err, "GET http://couch.example/db: the job was cancelled")
+			require.Equal(t, 3*time.Second, time.Since(start))
+			_, err = db.Info(ctx)
+			require.ErrorIs(t, err, cause)
 		})
 	}
 }
 
 func TestStalls(t *testing.T) {
 	t.Parallel()
-	once := func(c *couch.Config) { c.Retries, c.ConnectionTimeout = -1, 10*time.Second }
+	once := func(c *couch.Config) { c.Retries, c.ConnectionTimeout = 0, 10*time.Second }
 	for name, handler := range map[string]http.HandlerFunc{
 		"before the answer": func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
 		"in the body": func(w http.ResponseWriter, r *http.Request) {
@@ -276,126 +256,105 @@ func TestStalls(t *testing.T) {
 			<-r.Context().Done()
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				start := time.Now()
-				_, err := piped(t, handler, once).Info(t.Context())
-				require.ErrorIs(t, err, couch.ErrStalled)
-				require.ErrorContains(t, err, "nothing moved for 10s")
-				require.Equal(t, 10*time.Second, time.Since(start))
-			})
-		})
-	}
-	t.Run("while the server takes nothing", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
+		bubbletest.Run(t, name, func(t *testing.T) {
 			start := time.Now()
-			over := make(chan struct{})
-			defer close(over)
-			db := piped(t, func(w http.ResponseWriter, r *http.Request) {
-				_, _ = io.ReadFull(r.Body, make([]byte, 100_000))
-				<-over
-			}, once)
-			body := `{"_id":"x","_rev":"1-a","v":"` + strings.Repeat("x", 3<<20) + `"}`
-			_, err := db.BulkDocs(t.Context(), []couch.Document{document(t, body)})
+			_, err := piped(t, handler, once).Info(t.Context())
 			require.ErrorIs(t, err, couch.ErrStalled)
+			require.ErrorContains(t, err, "nothing moved for 10s")
 			require.Equal(t, 10*time.Second, time.Since(start))
 		})
+	}
+	bubbletest.Run(t, "while the server takes nothing", func(t *testing.T) {
+		start := time.Now()
+		over := make(chan struct{})
+		defer close(over)
+		db := piped(t, func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.ReadFull(r.Body, make([]byte, 100_000))
+			<-over
+		}, once)
+		body := `{"_id":"x","_rev":"1-a","v":"` + strings.Repeat("x", 3<<20) + `"}`
+		_, err := db.BulkDocs(t.Context(), []couch.Document{document(t, body)})
+		require.ErrorIs(t, err, couch.ErrStalled)
+		require.Equal(t, 10*time.Second, time.Since(start))
 	})
-	t.Run("slow but steady", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			start := time.Now()
-			db := piped(t, func(w http.ResponseWriter, r *http.Request) {
-				for range 100 {
-					pass(5 * time.Second)
-					_, _ = io.WriteString(w, strings.Repeat(" ", 600))
-					flush(w)
-				}
-				_, _ = io.WriteString(w, dbInfo)
-			}, once)
-			_, err := db.Info(t.Context())
-			require.NoError(t, err)
-			require.Equal(t, 500*time.Second, time.Since(start))
-		})
-	})
-	t.Run("slow error", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			start := time.Now()
-			db := piped(t, func(w http.ResponseWriter, r *http.Request) {
-				w.WriteHeader(http.StatusNotFound)
-				for r.Context().Err() == nil {
-					_, _ = io.WriteString(w, "x")
-					flush(w)
-					pass(time.Second)
-				}
-			}, once)
-			_, err := db.Info(t.Context())
-			require.ErrorIs(t, err, couch.ErrNotFound)
-			require.LessOrEqual(t, time.Since(start), 12*time.Second)
-		})
-	})
-	t.Run("a feed that goes on after its end", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			start := time.Now()
-			db := piped(t, func(w http.ResponseWriter, r *http.Request) {
-				_, _ = io.WriteString(w, `{"results":[],"last_seq":5}`)
-				for r.Context().Err() == nil {
-					_, _ = io.WriteString(w, "\n")
-					flush(w)
-					pass(500 * time.Millisecond)
-				}
-			}, once)
-			_, feed := allRows(t, db, couch.ChangesOptions{})
-			require.Equal(t, "5", string(feed.LastSeq()))
-			require.LessOrEqual(t, time.Since(start), 2*time.Second)
-		})
-	})
-	t.Run("a caller may take its time", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			db := piped(t, func(w http.ResponseWriter, r *http.Request) {
-				fmt.Fprint(w, `{"results":[`)
-				for i := range 1000 {
-					fmt.Fprintf(w, `{"seq":%d,"id":"%d","changes":[{"rev":"1-a"}]},`+"\n", i, i)
-				}
-				fmt.Fprint(w, `{"seq":1000,"id":"z","changes":[{"rev":"1-a"}]}],"last_seq":1000}`)
-			}, once)
-			feed, err := db.Changes(t.Context(), couch.ChangesOptions{})
-			require.NoError(t, err)
-			n := 0
-			for err == nil {
-				pass(time.Minute)
-				_, err = feed.Next()
-				n++
+	bubbletest.Run(t, "slow but steady", func(t *testing.T) {
+		start := time.Now()
+		db := piped(t, func(w http.ResponseWriter, r *http.Request) {
+			for range 100 {
+				time.Sleep(5 * time.Second)
+				_, _ = io.WriteString(w, strings.Repeat(" ", 600))
+				flush(w)
 			}
-			require.Equal(t, io.EOF, err)
-			require.Equal(t, 1002, n)
-		})
+			_, _ = io.WriteString(w, dbInfo)
+		}, once)
+		_, err := db.Info(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 500*time.Second, time.Since(start))
 	})
-	t.Run("a source may take its time", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			var got int64
-			db := piped(t, func(w http.ResponseWriter, r *http.Request) {
-				got, _ = io.Copy(io.Discard, r.Body)
-				w.WriteHeader(http.StatusCreated)
-				_, _ = io.WriteString(w, `{"ok":true}`)
-			}, once)
-			doc, _ := withAttachments(t, "x", "1-aa", plainAttachment("a", "a/b", []byte("xxxxxxxxxx")))
-			about, err := doc.Attachments()
-			require.NoError(t, err)
-			source := &slow{about: about[0]}
-			require.NoError(t, db.PutMultipart(t.Context(), doc, source))
-			require.Greater(t, got, int64(len(doc.Body)))
-		})
+	bubbletest.Run(t, "slow error", func(t *testing.T) {
+		start := time.Now()
+		db := piped(t, func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(http.StatusNotFound)
+			for r.Context().Err() == nil {
+				_, _ = io.WriteString(w, "x")
+				flush(w)
+				time.Sleep(time.Second)
+			}
+		}, once)
+		_, err := db.Info(t.Context())
+		require.ErrorIs(t, err, couch.ErrNotFound)
+		require.LessOrEqual(t, time.Since(start), 12*time.Second)
+	})
+	bubbletest.Run(t, "a feed that goes on after its end", func(t *testing.T) {
+		start := time.Now()
+		db := piped(t, func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, `{"results":[],"last_seq":5}`)
+			for r.Context().Err() == nil {
+				_, _ = io.WriteString(w, "\n")
+				flush(w)
+				time.Sleep(500 * time.Millisecond)
+			}
+		}, once)
+		_, feed := allRows(t, db, couch.ChangesOptions{})
+		require.Equal(t, "5", string(feed.LastSeq()))
+		require.LessOrEqual(t, time.Since(start), 2*time.Second)
+	})
+	bubbletest.Run(t, "a caller may take its time", func(t *testing.T) {
+		db := piped(t, func(w http.ResponseWriter, r *http.Request) {
+			fmt.Fprint(w, `{"results":[`)
+			for i := range 1000 {
+				fmt.Fprintf(w, `{"seq":%d,"id":"%d","changes":[{"rev":"1-a"}]},`+"\n", i, i)
+			}
+			fmt.Fprint(w, `{"seq":1000,"id":"z","changes":[{"rev":"1-a"}]}],"last_seq":1000}`)
+		}, once)
+		feed, err := db.Changes(t.Context(), couch.ChangesOptions{})
+		require.NoError(t, err)
+		n := 0
+		for err == nil {
+			time.Sleep(time.Minute)
+			_, err = feed.Next()
+			n++
+		}
+		require.Equal(t, io.EOF, err)
+		require.Equal(t, 1002, n)
+	})
+	bubbletest.Run(t, "a source may take its time", func(t *testing.T) {
+		var got int64
+		db := piped(t, func(w http.ResponseWriter, r *http.Request) {
+			got, _ = io.Copy(io.Discard, r.Body)
+			w.WriteHeader(http.StatusCreated)
+			_, _ = io.WriteString(w, `{"ok":true}`)
+		}, once)
+		doc, _ := withAttachments(t, "x", "1-aa", plainAttachment("a", "a/b", []byte("xxxxxxxxxx")))
+		about, err := doc.Attachments()
+		require.NoError(t, err)
+		source := &slow{about: about[0]}
+		require.NoError(t, db.PutMultipart(t.Context(), doc, source))
+		require.Greater(t, got, int64(len(doc.Body)))
 	})
 }
 
-// slow is a source of one attachment of ten bytes, a byte a minute.
+// slow is a source of one attachment of ten bytes, one byte per minute.
 type slow struct {
 	about couch.Attachment
 	n     int
@@ -409,7 +368,7 @@ func (s *slow) Read(p []byte) (int, error) {
 	if s.n++; s.n > 10 {
 		return 0, io.EOF
 	}
-	pass(time.Minute)
+	time.Sleep(time.Minute)
 	return copy(p, "x"), nil
 }
 
@@ -419,7 +378,7 @@ func TestHeartbeats(t *testing.T) {
 	beating := func(beats int) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			for range beats {
-				pass(beat)
+				time.Sleep(beat)
 				_, _ = io.WriteString(w, "\n")
 				flush(w)
 			}
@@ -456,7 +415,6 @@ func TestFeedsWithoutHeartbeat(t *testing.T) {
 	}{
 		{couch.ChangesOptions{}, 30 * time.Second},
 		{couch.ChangesOptions{Heartbeat: time.Minute}, 3 * time.Minute},
-		{couch.ChangesOptions{Feed: couch.FeedLongpoll, Timeout: 5 * time.Second}, 35 * time.Second},
 		{couch.ChangesOptions{Feed: couch.FeedContinuous}, 90 * time.Second},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -473,40 +431,36 @@ func TestFeedsWithoutHeartbeat(t *testing.T) {
 func TestLostWrite(t *testing.T) {
 	t.Parallel()
 	for name, other := range map[string]bool{"own write": false, "another's": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				stored := ""
-				db := piped(t, func(w http.ResponseWriter, r *http.Request) {
-					switch {
-					case r.Method == http.MethodGet:
-						_, _ = io.WriteString(w, stored)
-					case stored == "":
-						stored = `{"_id":"_local/x","_rev":"0-4","seq":5,"n":1,"s":"ü"}`
-						if other {
-							stored = `{"_id":"_local/x","_rev":"0-4","seq":6}`
-						}
-						panic(http.ErrAbortHandler)
-					default:
-						w.WriteHeader(http.StatusConflict)
-						_, _ = io.WriteString(w, `{"error":"conflict","reason":"Document update conflict."}`)
+		bubbletest.Run(t, name, func(t *testing.T) {
+			stored := ""
+			db := piped(t, func(w http.ResponseWriter, r *http.Request) {
+				switch {
+				case r.Method == http.MethodGet:
+					_, _ = io.WriteString(w, stored)
+				case stored == "":
+					stored = `{"_id":"_local/x","_rev":"0-4","seq":5,"n":1,"s":"ü"}`
+					if other {
+						stored = `{"_id":"_local/x","_rev":"0-4","seq":6}`
 					}
-				})
-				rev, err := db.PutLocal(t.Context(), "x", raw(`{"_rev":"0-3","s":"\u00fc","seq":5.0,"n":1}`))
-				if other {
-					require.ErrorIs(t, err, couch.ErrConflict)
-					return
+					panic(http.ErrAbortHandler)
+				default:
+					w.WriteHeader(http.StatusConflict)
+					_, _ = io.WriteString(w, `{"error":"conflict","reason":"Document update conflict."}`)
 				}
-				require.NoError(t, err)
-				require.Equal(t, "0-4", rev)
 			})
+			rev, err := db.PutLocal(t.Context(), "x", raw(`{"_rev":"0-3","s":"\u00fc","seq":5.0,"n":1}`))
+			if other {
+				require.ErrorIs(t, err, couch.ErrConflict)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, "0-4", rev)
 		})
 	}
 }
 
 func TestMaxConnections(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		var now, most atomic.Int32
 		db := piped(t, func(w http.ResponseWriter, r *http.Request) {
 			if strings.HasSuffix(r.URL.Path, "/_changes") {
@@ -515,11 +469,11 @@ func TestMaxConnections(t *testing.T) {
 				return
 			}
 			most.Store(max(most.Load(), now.Add(1)))
-			pass(time.Second)
+			time.Sleep(time.Second)
 			now.Add(-1)
 			_, _ = io.WriteString(w, dbInfo)
 		}, func(c *couch.Config) { c.MaxConnections = 3 })
-		feed, err := db.Changes(t.Context(), couch.ChangesOptions{Feed: couch.FeedContinuous}) // does not count
+		feed, err := db.Changes(t.Context(), couch.ChangesOptions{Feed: couch.FeedContinuous}) // does not use a slot
 		require.NoError(t, err)
 		defer feed.Close()
 		start := time.Now()

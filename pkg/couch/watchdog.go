@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// Of an answer's body more than slowSize bytes come in each slowTime (or time that the network may be
-// silent, if that is longer), or else not less than that slowTimes in a row.
+// An answer is too slow if fewer than slowSize bytes arrive in each of slowTimes consecutive windows. A window is
+// slowTime, or the time that the network may be silent if that is longer.
 const (
 	slowSize  = 1 << 10
 	slowTime  = 10 * time.Second
 	slowTimes = 5
 )
 
-// step is where an exchange waits for the network, in words that follow "stalled".
+// step is the step in which an exchange waits for the network, in words that follow "stalled".
 type step string
 
 const (
@@ -30,8 +30,7 @@ const (
 	stepBody    step = "between two bytes of the answer"
 )
 
-// waits are how long the network may be silent: until there is a connection and the request is sent,
-// before the answer, and in its body.
+// waits are the times that the network may be silent: until the request is sent, before the answer, and in its body.
 type waits struct{ connect, answer, idle time.Duration }
 
 func (l waits) of(s step) time.Duration {
@@ -44,9 +43,9 @@ func (l waits) of(s step) time.Duration {
 	return l.connect
 }
 
-// watchdog ends an exchange in which nothing has moved for as long as its step may take, or hardly
-// anything for much longer. It counts only the time during which the exchange waits for the network: a
-// caller that is slow to read, or slow to say what is to be written, is not a stall.
+// watchdog ends an exchange when no bytes have moved for as long as its step allows, or hardly any for much longer. It
+// counts only the time in which the exchange waits for the network, not the time in which the caller reads or provides
+// data.
 type watchdog struct {
 	limits waits
 	end    func()
@@ -54,14 +53,14 @@ type watchdog struct {
 	mu        sync.Mutex
 	timer     *time.Timer
 	step      step
-	connected bool // what other connections do that were tried does not count any more
-	answered  bool // the response has begun: what the request's body does no longer counts
+	connected bool // other connection attempts no longer count
+	answered  bool // the response has begun; the request's body no longer counts
 	stopped   bool
 	stalled   error
 	pace      pace
 }
 
-// watch starts a watchdog that is waiting for a connection. It calls end at most once.
+// watch starts a watchdog that waits for a connection. It calls end at most once.
 func watch(limits waits, end func()) *watchdog {
 	w := &watchdog{limits: limits, end: end, step: stepConnect}
 	w.mu.Lock()
@@ -79,21 +78,21 @@ func (w *watchdog) bark() {
 	w.end()
 }
 
-// why is the error of a stall, or nil.
+// why returns the error of a stall, or nil.
 func (w *watchdog) why() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.stalled
 }
 
-// where is the step that the exchange is in.
+// where returns the current step.
 func (w *watchdog) where() step {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.step
 }
 
-// set says whether the exchange waits for the network. w.mu is held.
+// set records whether the exchange waits for the network. The caller holds w.mu.
 func (w *watchdog) set(waiting bool) {
 	switch {
 	case w.stopped:
@@ -104,8 +103,7 @@ func (w *watchdog) set(waiting bool) {
 	}
 }
 
-// trace tells the watchdog of each step on the way to an answer: each is a wait of its own. got is told of
-// the connection.
+// trace reports each step before the answer to the watchdog, with a wait of its own. got is called with the connection.
 func (w *watchdog) trace(got func(net.Conn)) *httptrace.ClientTrace {
 	return &httptrace.ClientTrace{
 		GetConn: func(string) {
@@ -135,7 +133,7 @@ func (w *watchdog) trace(got func(net.Conn)) *httptrace.ClientTrace {
 	}
 }
 
-// enter goes on to a step before the answer. w.mu is held.
+// enter begins a step before the answer. The caller holds w.mu.
 func (w *watchdog) enter(s step) {
 	if !w.answered {
 		w.step = s
@@ -143,8 +141,8 @@ func (w *watchdog) enter(s step) {
 	}
 }
 
-// dialing goes on to a step on the way to a connection. It may be one for later: a request that waits for
-// a connection takes another one that becomes free.
+// dialing begins a step before the connection. The connection may be for a later request: a waiting request takes any
+// that becomes free.
 func (w *watchdog) dialing(s step) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -153,7 +151,7 @@ func (w *watchdog) dialing(s step) {
 	}
 }
 
-// sending says whether the exchange waits for the network to take the request.
+// sending records whether the exchange waits for the network to accept the request.
 func (w *watchdog) sending(waiting bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -162,7 +160,7 @@ func (w *watchdog) sending(waiting bool) {
 	}
 }
 
-// answer says that the answer has begun, or that there is none.
+// answer records that the answer has begun, or that there is none.
 func (w *watchdog) answer() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -170,8 +168,8 @@ func (w *watchdog) answer() {
 	w.set(false)
 }
 
-// receiving says that the exchange waits for the answer's next bytes. Its error is that of an answer that
-// was too slow until now.
+// receiving records that the exchange waits for the answer's next bytes. It fails if the answer has been too slow so
+// far.
 func (w *watchdog) receiving() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -184,7 +182,7 @@ func (w *watchdog) receiving() error {
 	return nil
 }
 
-// received says that n bytes of the answer have come.
+// received records n bytes of the answer.
 func (w *watchdog) received(n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -192,7 +190,7 @@ func (w *watchdog) received(n int) {
 	w.pace.add(n, max(w.limits.idle, slowTime))
 }
 
-// rest says that the bytes to come are signs of life, however few, until it is told otherwise.
+// rest records whether the next bytes are heartbeats, which may be few.
 func (w *watchdog) rest(on bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -206,17 +204,17 @@ func (w *watchdog) stop() {
 	w.timer.Stop()
 }
 
-// pace tells an answer that is slow from one that is made to last for ever.
+// pace detects an answer so slow that it may never end.
 type pace struct {
 	rest   bool
-	since  time.Time // of the read under way
+	since  time.Time // of the current read
 	waited time.Duration
 	bytes  int
-	slow   int // how many windows in a row were slow
+	slow   int // number of slow windows in a row
 	err    error
 }
 
-// add counts n bytes that have come since p.since.
+// add counts n bytes received since p.since.
 func (p *pace) add(n int, window time.Duration) {
 	if p.rest {
 		return
@@ -236,14 +234,14 @@ func (p *pace) add(n int, window time.Duration) {
 	p.waited, p.bytes = 0, 0
 }
 
-// upload is a request's body under a watchdog.
+// upload is a request body with a watchdog.
 type upload struct {
 	r   io.Reader
 	w   *watchdog
 	may func() error // Config.Sending
 }
 
-// Read is called when the network has taken what the last call returned.
+// The transport calls Read when the network has accepted the bytes of the last call.
 func (u *upload) Read(p []byte) (int, error) {
 	u.w.sending(false)
 	defer u.w.sending(true)
@@ -255,5 +253,5 @@ func (u *upload) Read(p []byte) (int, error) {
 	return u.r.Read(p)
 }
 
-// Close does nothing: who made the reader ends it.
+// Close does nothing. The caller that made the reader closes it.
 func (u *upload) Close() error { return nil }

@@ -7,39 +7,40 @@ import (
 
 	"settee/pkg/docstore/internal/revtree"
 	"settee/pkg/kv"
+	"settee/pkg/kv/rows"
 	"settee/pkg/tuple"
 )
 
-// AllDocsOptions says what [Database.AllDocs] yields. The zero value is all documents.
+// AllDocsOptions says what [Database.AllDocs] yields. The zero value yields all documents.
 type AllDocsOptions struct {
-	// Start and End are the first and the last id; empty is none. With Descending the ids
-	// go down from Start to End. ExclusiveEnd leaves End itself out.
+	// Start and End are the first and the last id. Empty is no bound. With Descending the ids go down from Start to
+	// End. ExclusiveEnd leaves End out.
 	Start, End   string
 	ExclusiveEnd bool
 	Descending   bool
-	// Keys, if not nil, are the ids to look up instead, in their order.
+	// Keys, if not nil, are the ids to look up instead, in this order.
 	Keys []string
-	// Skip leaves the first rows out; each costs as much as a row. Limit is how many rows
-	// there are at most; 0 is no limit.
+	// Skip is the number of rows to leave out at the beginning. Each costs as much as a row. Limit is the maximum
+	// number of rows. 0 is no limit.
 	Skip, Limit int
-	// Documents reads the winning revisions, which are in memory up to 4 MB at a time, or
-	// one by one; Conflicts fills that field of theirs.
+	// Documents reads the winning revisions, up to 4 MB at a time or one larger document. Conflicts fills the field of
+	// that name.
 	Documents, Conflicts bool
 }
 
-// DocRow is a document of a listing.
+// DocRow is a row of a listing.
 type DocRow struct {
 	ID string
-	// Rev is the winning revision; zero for a key of which there is no document.
+	// Rev is the winning revision, or zero for a key without a document.
 	Rev Rev
-	// Deleted documents are among those of Keys only.
+	// Deleted is set for deleted documents, which are only listed for Keys.
 	Deleted bool
-	// Document is the winning revision, if it was asked for and is not deleted.
+	// Document is the winning revision, if it was requested and is not deleted.
 	Document *Document
 }
 
-// AllDocs yields the documents that are not deleted, in the order of the bytes of their
-// ids; or the documents of keys. Each some hundred are of one moment.
+// AllDocs yields the documents that are not deleted, in byte order of their ids, or the documents of opts.Keys. It
+// reads some hundred documents per transaction.
 func (db *Database) AllDocs(ctx context.Context, opts AllDocsOptions) iter.Seq2[DocRow, error] {
 	p := &docsPager{db: db, opts: opts, keys: slices.Clone(opts.Keys)}
 	if opts.Keys == nil {
@@ -52,7 +53,7 @@ func (db *Database) AllDocs(ctx context.Context, opts AllDocsOptions) iter.Seq2[
 		for !p.done {
 			most := rowsAtOnce
 			switch {
-			case skip > 0: // of these nothing but the number is needed
+			case skip > 0: // skipped rows are only counted
 				most = min(most, skip)
 			case opts.Documents:
 				most = documentsAtOnce
@@ -73,11 +74,9 @@ func (db *Database) AllDocs(ctx context.Context, opts AllDocsOptions) iter.Seq2[
 				if !yield(row, nil) {
 					return
 				}
-				if opts.Limit > 0 {
-					if left--; left == 0 {
-						return
-					}
-				}
+			}
+			if left -= len(rows); opts.Limit > 0 && left == 0 {
+				return
 			}
 		}
 	}
@@ -87,15 +86,15 @@ func (db *Database) AllDocs(ctx context.Context, opts AllDocsOptions) iter.Seq2[
 type docsPager struct {
 	db     *Database
 	opts   AllDocsOptions
-	within kv.KeyRange // what remains, if there are no keys
-	keys   []string    // that remain
+	within kv.KeyRange // what remains, without Keys
+	keys   []string    // what remains of Keys
 	done   bool
 }
 
 // docsPage is what one transaction has read.
 type docsPage struct {
 	rows []DocRow
-	last []byte // the key of the last one
+	last []byte // the key of the last row
 }
 
 // next reads the next rows, as many as fit into memory.
@@ -133,7 +132,7 @@ func (p *docsPager) page(tx kv.ReadTransaction, most int, documents bool) (docsP
 // ranged reads the next rows of the index.
 func (p *docsPager) ranged(tx kv.ReadTransaction, most int, documents bool) (page docsPage, err error) {
 	pairs, err := tx.GetRange(p.within, kv.RangeOptions{
-		Limit: most, Reverse: p.opts.Descending, Mode: kv.StreamWantAll,
+		Limit: most, Reverse: p.opts.Descending,
 	}).Slice()
 	if err != nil {
 		return page, err
@@ -158,7 +157,7 @@ func (p *docsPager) ranged(tx kv.ReadTransaction, most int, documents bool) (pag
 	return page, nil
 }
 
-// keyed looks keys up, of which there may be deleted documents or none.
+// keyed looks up keys, which may have deleted documents or none.
 func (p *docsPager) keyed(tx kv.ReadTransaction, keys []string, documents bool) (page docsPage, err error) {
 	reads := make([]*winnerRead, len(keys))
 	for i, id := range keys {
@@ -168,7 +167,7 @@ func (p *docsPager) keyed(tx kv.ReadTransaction, keys []string, documents bool) 
 		}
 	}
 	var docs documentsRead
-	var rows []int // of docs.reads
+	var rows []int // indexes in page.rows of docs.reads
 	for i, id := range keys {
 		row := DocRow{ID: id}
 		var winner *leaf
@@ -196,15 +195,15 @@ func (p *docsPager) keyed(tx kv.ReadTransaction, keys []string, documents bool) 
 	return page, nil
 }
 
-// parseIndex returns a row, and the size of the document's body.
+// parseIndex returns a row and the size of the document's body.
 func (db *Database) parseIndex(pair kv.KeyValue) (row DocRow, size int64, err error) {
-	if row.ID, err = lastName(db.keys.index, pair.Key); err != nil {
+	if row.ID, err = rows.LastString(db.keys.index, pair.Key); err != nil {
 		return row, 0, err
 	}
 	t, err := tuple.Unpack(pair.Value)
 	var raw []byte
 	var isHex bool
-	if err != nil || len(t) != 4 || !as(t[0], &row.Rev.Pos) || !as(t[1], &raw) || !as(t[2], &isHex) || !as(t[3], &size) {
+	if err != nil || len(t) != 4 || !rows.As(t[0], &row.Rev.Pos) || !rows.As(t[1], &raw) || !rows.As(t[2], &isHex) || !rows.As(t[3], &size) {
 		return row, 0, corrupt("a document in the index: %v (%w)", t, err)
 	}
 	row.Rev.ID = revtree.FromRaw(raw, isHex)

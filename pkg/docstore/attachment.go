@@ -7,11 +7,12 @@ import (
 	"io"
 
 	"settee/pkg/kv"
+	"settee/pkg/kv/rows"
 	"settee/pkg/tuple"
 )
 
-// AttachmentReader reads the stored bytes of an attachment. It implements [io.ReadSeeker]
-// and needs not be closed. One goroutine may use it at a time.
+// AttachmentReader reads the stored bytes of an attachment. It implements [io.ReadSeeker] and needs no closing. One
+// goroutine may use it at a time.
 type AttachmentReader struct {
 	ctx   context.Context
 	db    *Database
@@ -19,14 +20,12 @@ type AttachmentReader struct {
 	of    Attachment
 	space tuple.Subspace
 	at    int64
-	piece []byte // what was read and not yet handed out; it begins at at
+	piece []byte // read and not yet returned; it begins at at
 }
 
-// ReadAttachment returns a reader of the content of an attachment that a revision of the
-// document has. It reads nothing yet, and later one megabyte at a time, each in a
-// transaction of its own. A read is [ErrNotFound] if the last revision that refers to the
-// content was replaced, and [ErrDatabaseNotFound] if the database was deleted. ctx is that
-// of all reads.
+// ReadAttachment returns a reader for the content of an attachment of a revision of the document. The call reads
+// nothing. The reader reads up to one megabyte at a time, each in a transaction of its own, with ctx. A read returns
+// [ErrNotFound] if no revision refers to the content any longer, and [ErrDatabaseNotFound] if the database was deleted.
 func (db *Database) ReadAttachment(ctx context.Context, id string, a Attachment) *AttachmentReader {
 	return &AttachmentReader{ctx: ctx, db: db, id: id, of: a, space: db.keys.chunks.Sub(id, a.key[:])}
 }
@@ -52,25 +51,19 @@ func (r *AttachmentReader) Read(p []byte) (int, error) {
 
 // fetch reads the piece at r.at.
 func (r *AttachmentReader) fetch() error {
-	first := r.at / chunkSize
-	last := min(first+chunksAtOnce, (r.of.StoredLength+chunkSize-1)/chunkSize) // exclusive
-	piece, err := kv.TransactValue(r.ctx, r.db.store.kv, func(tx kv.Transaction) ([]byte, error) {
-		snap := tx.Snapshot()
-		exists := r.db.exists(snap)
-		chunks := snap.GetRange(kv.KeyRange{Begin: r.space.Pack(first), End: r.space.Pack(last)},
-			kv.RangeOptions{Mode: kv.StreamWantAll})
-		if err := exists.await(); err != nil {
-			return nil, err
-		}
-		return joinChunks(chunks)
+	first := r.at / rows.ChunkSize
+	last := min(first+chunksAtOnce, (r.of.StoredLength+rows.ChunkSize-1)/rows.ChunkSize) // exclusive
+	piece, err := read(r.ctx, r.db, func(tx kv.ReadTransaction) func() ([]byte, error) {
+		chunks := tx.GetRange(kv.KeyRange{Begin: r.space.Pack(first), End: r.space.Pack(last)}, kv.RangeOptions{})
+		return func() ([]byte, error) { return rows.JoinChunks(chunks) }
 	})
 	if err != nil {
 		return err
 	}
-	if int64(len(piece)) != min(last*chunkSize, r.of.StoredLength)-first*chunkSize {
-		return ErrNotFound // all of it is there, or nothing
+	if int64(len(piece)) != min(last*rows.ChunkSize, r.of.StoredLength)-first*rows.ChunkSize {
+		return ErrNotFound // a content is stored in full or not at all
 	}
-	r.piece = piece[r.at-first*chunkSize:]
+	r.piece = piece[r.at-first*rows.ChunkSize:]
 	return nil
 }
 

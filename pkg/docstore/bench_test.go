@@ -12,18 +12,15 @@ import (
 
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
-	"settee/pkg/kv/pebblekv"
+	"settee/pkg/kv/enginetest"
 )
 
-// turn is how long each of two things goes on that are compared, before it is the
-// other's turn: the machine may have other users.
+// turn is how long each of two compared things runs before the other's turn, because the machine may have other users.
 const turn = 500 * time.Millisecond
 
 func openDisk(b *testing.B) (kv.Database, *docstore.Database) {
 	b.Helper()
-	db, err := pebblekv.Open(b.TempDir(), pebblekv.Options{})
-	require.NoError(b, err)
-	b.Cleanup(func() { require.NoError(b, db.Close()) })
+	db := enginetest.Disk(b)
 	store := docstore.Open(db, prefix, docstore.Options{})
 	b.Cleanup(store.Close)
 	docs, err := store.Create(b.Context(), "db")
@@ -31,7 +28,7 @@ func openDisk(b *testing.B) (kv.Database, *docstore.Database) {
 	return db, docs
 }
 
-// rate is how much was done in how long.
+// rate is an amount of work and the time that it took.
 type rate struct {
 	done int
 	took time.Duration
@@ -39,7 +36,7 @@ type rate struct {
 
 func (r *rate) perSecond() float64 { return float64(r.done) / r.took.Seconds() }
 
-// work lets n goroutines do steps for a turn.
+// work lets n goroutines repeat step for a turn.
 func (r *rate) work(b *testing.B, n int, step func() (done int, err error)) {
 	b.Helper()
 	var all atomic.Int64
@@ -65,9 +62,8 @@ func (r *rate) work(b *testing.B, n int, step func() (done int, err error)) {
 	r.took += time.Since(began)
 }
 
-// BenchmarkWrite writes new documents of 1 kB, and compares that with plain commits of as
-// many bytes on the same store by as many goroutines: writes/commit is documents per second
-// over plain commits per second.
+// BenchmarkWrite writes new documents of 1 kB, and compares that with plain commits of as many bytes on the same store
+// by as many goroutines: writes/commit is documents per second over plain commits per second.
 func BenchmarkWrite(b *testing.B) {
 	for _, bulk := range []int{1, 100} {
 		for _, writers := range []int{1, 16, 64} {
@@ -98,7 +94,7 @@ func BenchmarkWrite(b *testing.B) {
 					commits.work(b, writers, plain)
 					writes.work(b, writers, write)
 				}
-				b.ReportMetric(0, "ns/op") // it is of two turns
+				b.ReportMetric(0, "ns/op") // it would include both turns
 				b.ReportMetric(writes.perSecond(), "docs/s")
 				b.ReportMetric(commits.perSecond(), "commits/s")
 				b.ReportMetric(writes.perSecond()/commits.perSecond(), "writes/commit")
@@ -107,8 +103,8 @@ func BenchmarkWrite(b *testing.B) {
 	}
 }
 
-// BenchmarkChanges reads a feed of 20,000 changes, and compares that with reading as many
-// plain rows in pages of the same size.
+// BenchmarkChanges reads a feed of 20,000 changes, and compares that with reading as many plain rows in pages of the
+// same size.
 func BenchmarkChanges(b *testing.B) {
 	const rows = 20_000
 	db, docs := openDisk(b)
@@ -130,7 +126,7 @@ func BenchmarkChanges(b *testing.B) {
 		for r := kv.PrefixRange([]byte("plain/")); err == nil; {
 			var pairs []kv.KeyValue
 			pairs, err = kv.TransactValue(b.Context(), db, func(tx kv.Transaction) ([]kv.KeyValue, error) {
-				return tx.Snapshot().GetRange(r, kv.RangeOptions{Limit: docstore.RowsAtOnce, Mode: kv.StreamWantAll}).Slice()
+				return tx.Snapshot().GetRange(r, kv.RangeOptions{Limit: docstore.RowsAtOnce}).Slice()
 			})
 			if len(pairs) == 0 {
 				break
@@ -156,7 +152,7 @@ func BenchmarkChanges(b *testing.B) {
 				plainRows.work(b, 1, plain)
 				changes.work(b, 1, feed)
 			}
-			b.ReportMetric(0, "ns/op") // it is of two turns
+			b.ReportMetric(0, "ns/op") // it would include both turns
 			b.ReportMetric(changes.perSecond(), "changes/s")
 			b.ReportMetric(plainRows.perSecond(), "rows/s")
 			b.ReportMetric(changes.perSecond()/plainRows.perSecond(), "changes/row")

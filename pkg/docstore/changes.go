@@ -7,22 +7,23 @@ import (
 
 	"settee/pkg/docstore/internal/revtree"
 	"settee/pkg/kv"
+	"settee/pkg/kv/rows"
 	"settee/pkg/tuple"
 )
 
-// ChangesOptions says what [Database.Changes] yields. The zero value is all changes.
+// ChangesOptions says what [Database.Changes] yields. The zero value yields all changes.
 type ChangesOptions struct {
-	// Since leaves out the changes up to it. It has no meaning with Descending.
+	// Since leaves out all changes up to this sequence. It is ignored with Descending.
 	Since Sequence
-	// Limit is how many changes there are at most; 0 is no limit.
+	// Limit is the maximum number of changes. 0 is no limit.
 	Limit int
-	// Descending begins with the last change.
+	// Descending yields the last change first.
 	Descending bool
-	// IDs, if not nil, are the documents whose changes there are, in the order of the
-	// changes. It costs a read for each, and not for each change of the database.
+	// IDs, if not nil, are the documents whose changes are yielded, in the order of the changes. The cost is a read per
+	// document, whatever the number of changes in the database.
 	IDs []string
-	// Documents reads the winning revisions, which are in memory up to 4 MB at a time, or
-	// one by one; Conflicts fills that field of theirs.
+	// Documents reads the winning revisions, up to 4 MB at a time or one larger document. Conflicts fills the field of
+	// that name.
 	Documents, Conflicts bool
 }
 
@@ -30,40 +31,38 @@ type ChangesOptions struct {
 type ChangeRow struct {
 	Sequence Sequence
 	ID       string
-	// Deleted reports whether the winning revision is.
+	// Deleted reports whether the winning revision is deleted.
 	Deleted bool
-	// Revs are the leaf revisions, in the order in which they win; deleted ones too.
+	// Revs are the leaf revisions in winning order, deleted ones included.
 	Revs []Rev
-	// Document is the winning revision, deleted or not, if it was asked for.
+	// Document is the winning revision, deleted or not, if it was requested.
 	Document *Document
 }
 
-// Changes is a reading of a changes feed.
+// Changes is one pass over a changes feed.
 type Changes struct {
 	db   *Database
 	opts ChangesOptions
 	last Sequence
 }
 
-// Changes returns a reading of the changes: each document at its last change, in the order
-// of the changes. It never ends with one that other changes will yet come before.
+// Changes returns a pass over the changes: each document at its last change, in the order of the changes. No change can
+// later appear before one that was yielded.
 //
-// It reads some hundred rows in each transaction, and ends with a transaction that has found
-// the last of all rows. So each document that there was when it began is in it, one that
-// changed before it was reached at its new place, and one that changed afterwards at both.
-// Only a descending reading does not have those that changed before they were reached.
+// The pass reads some hundred rows per transaction, and ends with a transaction that has found the last row. So it has
+// each document that existed when it began. A document that changes before its row is reached appears at its new
+// position, one that changes later appears at both. Only a descending pass leaves out documents that change before
+// their row is reached.
 func (db *Database) Changes(opts ChangesOptions) *Changes {
 	return &Changes{db: db, opts: opts, last: opts.Since}
 }
 
-// Last returns up to where the changes have been read: that of the last row, if there were
-// more than the limit, or the loop over them was left; otherwise that of the last change of
-// the database, or with IDs what that was when the reading began, but not less than Since.
-// Another reading goes on from there.
-// Descending readings cannot be gone on with.
+// Last returns the sequence after which another pass continues. If All stopped at the limit or its loop was left, that
+// is the last row's sequence. Otherwise it is the sequence of the database's last change or, with IDs, of the last
+// change when the pass began, and at least Since. A descending pass cannot be continued.
 func (c *Changes) Last() Sequence { return c.last }
 
-// All yields the changes. It is called once.
+// All yields the changes. It may be called once.
 func (c *Changes) All(ctx context.Context) iter.Seq2[ChangeRow, error] {
 	return func(yield func(ChangeRow, error) bool) {
 		p, err := c.begin(ctx)
@@ -83,11 +82,9 @@ func (c *Changes) All(ctx context.Context) iter.Seq2[ChangeRow, error] {
 				if !yield(row, nil) {
 					return
 				}
-				if c.opts.Limit > 0 {
-					if left--; left == 0 {
-						return
-					}
-				}
+			}
+			if left -= len(rows); c.opts.Limit > 0 && left == 0 {
+				return
 			}
 		}
 		if p.through.Compare(c.opts.Since) > 0 && !c.opts.Descending {
@@ -100,26 +97,26 @@ func (c *Changes) All(ctx context.Context) iter.Seq2[ChangeRow, error] {
 type changesPager struct {
 	db      *Database
 	opts    ChangesOptions
-	through Sequence // the last change when the reading began, if that is of interest
+	through Sequence // the last change when the pass began, with IDs or Descending
 	done    bool
 
-	within kv.KeyRange // what remains, if there are no ids
-	stamps []stampOf   // of the ids' changes that remain
-	moved  []string    // ids whose change was not there any more
-	rounds int         // that stamps were looked for
+	within kv.KeyRange // what remains, without IDs
+	stamps []stampOf   // of the changes that remain, with IDs
+	moved  []string    // ids whose row was gone
+	rounds int         // of looking for stamps
 }
 
-// stampOf is where the last change of a document was.
+// stampOf is the position of a document's last change.
 type stampOf struct {
 	tuple.Versionstamp
 	id string
 }
 
-// maxRounds is how often documents are looked for that changed before they were reached. Each round reads those
-// that changed during the one before.
+// maxRounds is how often documents are looked up again that changed before they were reached. Each round reads those
+// that changed during the previous one.
 const maxRounds = 10
 
-// begin finds where the feed begins.
+// begin finds the first row of the pass.
 func (c *Changes) begin(ctx context.Context) (*changesPager, error) {
 	p := &changesPager{db: c.db, opts: c.opts}
 	if !c.opts.Descending && c.opts.IDs == nil {
@@ -140,9 +137,9 @@ func (c *Changes) begin(ctx context.Context) (*changesPager, error) {
 	return p, err
 }
 
-// changesAfter is the range of the changes after a sequence.
+// changesAfter returns the range of the changes after a sequence.
 func (db *Database) changesAfter(since Sequence) kv.KeyRange {
-	r := keyRange(db.keys.changes)
+	r := rows.Range(db.keys.changes)
 	if stamp := since.stamp(); !stamp.IsComplete() {
 		r.Begin = r.End
 	} else if since != (Sequence{}) {
@@ -151,7 +148,7 @@ func (db *Database) changesAfter(since Sequence) kv.KeyRange {
 	return r
 }
 
-// changesRange is the range of the changes after one sequence and up to another.
+// changesRange returns the range of the changes after one sequence and up to another.
 func (db *Database) changesRange(since, through Sequence) kv.KeyRange {
 	r := db.changesAfter(since)
 	if end := kv.KeyAfter(db.keys.changes.Pack(through.stamp())); string(end) < string(r.Begin) {
@@ -162,7 +159,7 @@ func (db *Database) changesRange(since, through Sequence) kv.KeyRange {
 	return r
 }
 
-// find looks where the changes of ids are.
+// find finds the rows of the changes of ids.
 func (p *changesPager) find(ctx context.Context, ids []string) error {
 	p.rounds++
 	ids = slices.Clone(ids)
@@ -222,13 +219,13 @@ func (p *changesPager) findSome(tx kv.ReadTransaction, ids []string) (stamps []s
 // changesPage is what one transaction has read.
 type changesPage struct {
 	rows  []ChangeRow
-	read  int      // how many rows were read: some may be gone
-	moved []string // the ids of those
-	last  []byte   // the key of the last one
-	end   bool     // behind them there is none; for ids the pager knows
+	read  int      // number of rows read, including rows that are gone
+	moved []string // the ids of the rows that are gone
+	last  []byte   // the key of the last row
+	end   bool     // no rows follow; not set with IDs
 }
 
-// next reads the next rows, as many as fit into memory and a limit.
+// next reads the next rows, at most limit and as many as fit into memory.
 func (p *changesPager) next(ctx context.Context, limit int) ([]ChangeRow, error) {
 	most := rowsAtOnce
 	if p.opts.Documents {
@@ -297,11 +294,11 @@ func (p *changesPager) readPage(tx kv.ReadTransaction, most int) (page changesPa
 	return page, nil
 }
 
-// pairs returns the next rows. Those of ids are without a value if there are newer ones.
+// pairs returns the next rows. With IDs, a row has no value if the document has changed again.
 func (p *changesPager) pairs(tx kv.ReadTransaction, most int) ([]kv.KeyValue, error) {
 	if p.opts.IDs == nil {
 		return tx.GetRange(p.within, kv.RangeOptions{
-			Limit: most, Reverse: p.opts.Descending, Mode: kv.StreamWantAll,
+			Limit: most, Reverse: p.opts.Descending,
 		}).Slice()
 	}
 	stamps := p.stamps[:min(len(p.stamps), most)]
@@ -320,16 +317,16 @@ func (p *changesPager) pairs(tx kv.ReadTransaction, most int) ([]kv.KeyValue, er
 	return pairs, nil
 }
 
-// parseChange returns a row, and the size of the winner's body.
+// parseChange returns a row and the size of the winner's body.
 func (db *Database) parseChange(pair kv.KeyValue) (row ChangeRow, size int64, err error) {
 	key, err := db.keys.changes.Unpack(pair.Key)
 	var stamp tuple.Versionstamp
-	if err != nil || len(key) != 1 || !as(key[0], &stamp) {
+	if err != nil || len(key) != 1 || !rows.As(key[0], &stamp) {
 		return row, 0, corrupt("the key of a change: %v (%w)", key, err)
 	}
 	row.Sequence = sequenceOf(stamp)
 	t, err := tuple.Unpack(pair.Value)
-	if err != nil || len(t) < 3 || !as(t[0], &row.ID) || !as(t[1], &size) {
+	if err != nil || len(t) < 3 || !rows.As(t[0], &row.ID) || !rows.As(t[1], &size) {
 		return row, 0, corrupt("a change of %d elements (%w)", len(t), err)
 	}
 	for i, element := range t[2:] {
@@ -337,7 +334,7 @@ func (db *Database) parseChange(pair kv.KeyValue) (row ChangeRow, size int64, er
 		var raw []byte
 		var rev Rev
 		var isHex, deleted bool
-		if !as(element, &l) || len(l) != 4 || !as(l[0], &rev.Pos) || !as(l[1], &raw) || !as(l[2], &isHex) || !as(l[3], &deleted) {
+		if !rows.As(element, &l) || len(l) != 4 || !rows.As(l[0], &rev.Pos) || !rows.As(l[1], &raw) || !rows.As(l[2], &isHex) || !rows.As(l[3], &deleted) {
 			return row, 0, corrupt("a leaf in a change: %v", element)
 		}
 		rev.ID = revtree.FromRaw(raw, isHex)
@@ -349,14 +346,14 @@ func (db *Database) parseChange(pair kv.KeyValue) (row ChangeRow, size int64, er
 	return row, size, nil
 }
 
-// lastRead is the last change that is being read.
+// lastRead is a pending read of the last change.
 type lastRead struct {
 	db   *Database
 	last kv.RangeResult
 }
 
 func (db *Database) lastChange(tx kv.ReadTransaction) lastRead {
-	return lastRead{db, tx.GetRange(keyRange(db.keys.changes), kv.RangeOptions{Limit: 1, Reverse: true})}
+	return lastRead{db, tx.GetRange(rows.Range(db.keys.changes), kv.RangeOptions{Limit: 1, Reverse: true})}
 }
 
 func (r lastRead) await() (Sequence, error) {
@@ -370,30 +367,18 @@ func (r lastRead) await() (Sequence, error) {
 
 // UpdateSequence returns the sequence of the last change.
 func (db *Database) UpdateSequence(ctx context.Context) (Sequence, error) {
-	return kv.TransactValue(ctx, db.store.kv, func(tx kv.Transaction) (Sequence, error) {
-		exists, last := db.exists(tx.Snapshot()), db.lastChange(tx.Snapshot())
-		if err := exists.await(); err != nil {
-			return Sequence{}, err
-		}
-		return last.await()
-	})
+	return read(ctx, db, func(tx kv.ReadTransaction) func() (Sequence, error) { return db.lastChange(tx).await })
 }
 
-// CountChanges returns how many changes there are after a sequence, but counts no further
-// than limit, which is what it costs.
+// CountChanges returns the number of changes after a sequence, but at most limit. It reads each change that it counts.
 func (db *Database) CountChanges(ctx context.Context, since Sequence, limit int) (int, error) {
 	n := 0
 	within := db.changesRange(since, since)
-	within.End = keyRange(db.keys.changes).End
+	within.End = rows.Range(db.keys.changes).End
 	for n < limit {
 		most := min(limit-n, countAtOnce)
-		pairs, err := kv.TransactValue(ctx, db.store.kv, func(tx kv.Transaction) ([]kv.KeyValue, error) {
-			exists := db.exists(tx.Snapshot())
-			pairs := tx.Snapshot().GetRange(within, kv.RangeOptions{Limit: most, Mode: kv.StreamWantAll})
-			if err := exists.await(); err != nil {
-				return nil, err
-			}
-			return pairs.Slice()
+		pairs, err := read(ctx, db, func(tx kv.ReadTransaction) func() ([]kv.KeyValue, error) {
+			return tx.GetRange(within, kv.RangeOptions{Limit: most}).Slice
 		})
 		if err != nil {
 			return 0, err

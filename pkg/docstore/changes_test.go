@@ -1,11 +1,9 @@
 package docstore_test
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -13,10 +11,11 @@ import (
 
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
+	"settee/pkg/kv/enginetest"
 )
 
 func TestChanges(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db, docstore.Options{})
 		rows, last := b.changes(t, docstore.ChangesOptions{})
 		assert.Empty(t, rows)
@@ -68,9 +67,9 @@ func TestChanges(t *testing.T) {
 	})
 }
 
-// TestChangesOfIDs: a feed of some documents is as that of all, without the others.
+// TestChangesOfIDs: a feed of some documents equals the feed of all, without the others.
 func TestChangesOfIDs(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db, docstore.Options{})
 		var ids []string
 		for _, i := range []int{5, 3, 8, 1, 9, 2} {
@@ -95,17 +94,16 @@ func TestChangesOfIDs(t *testing.T) {
 	})
 }
 
-// TestChangesMeanwhile: what changes while a feed is read is in it all the same, at its new place. So a replication that ends
-// with the feed has every document that there was when it began.
+// TestChangesMeanwhile: a document that changes while a feed is read still appears, at its new position. So a
+// replication that ends with the feed has every document that existed when it began.
 func TestChangesMeanwhile(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db, docstore.Options{})
 		var edits []docstore.Edit
 		for i := range 2*docstore.RowsAtOnce + 50 {
 			edits = append(edits, docstore.Edit{ID: fmt.Sprintf("%05d", i)})
 		}
-		results, err := b.db.Write(t.Context(), edits, docstore.WriteOptions{})
-		require.NoError(t, err)
+		results := b.write(t, edits, docstore.WriteOptions{})
 		for _, ids := range [][]string{nil, listedIDs(b.allDocs(t, docstore.AllDocsOptions{}))} {
 			for _, documents := range []bool{false, true} {
 				feed := b.db.Changes(docstore.ChangesOptions{IDs: ids, Documents: documents})
@@ -113,7 +111,7 @@ func TestChangesMeanwhile(t *testing.T) {
 				for row, err := range feed.All(t.Context()) {
 					require.NoError(t, err)
 					seen[row.ID]++
-					if changed < 0 { // the last one, which has not been read yet
+					if changed < 0 { // the last change, which has not been read yet
 						for i := range results {
 							if results[i].ID == lastChanged(t, b) {
 								changed = i
@@ -131,7 +129,7 @@ func TestChangesMeanwhile(t *testing.T) {
 				rows, _ := b.changes(t, docstore.ChangesOptions{Since: feed.Last()})
 				if ids == nil {
 					assert.Empty(t, rows)
-				} else { // from where the reading began
+				} else { // from where the pass began
 					assert.Equal(t, []string{results[changed].ID}, changedIDs(rows))
 				}
 			}
@@ -152,46 +150,34 @@ func lastChanged(t *testing.T, b *bundle) string {
 	return rows[0].ID
 }
 
-// TestLargeListings: documents that do not fit into memory together.
-// counted counts transactions.
-type counted struct {
-	kv.Database
-	n atomic.Int64
-}
-
-func (c *counted) Transact(ctx context.Context, fn func(kv.Transaction) error) error {
-	c.n.Add(1)
-	return c.Database.Transact(ctx, fn)
-}
-
-// TestChangesAreReadOnce: a feed that waits reads again with every change, and does not look
-// for rows behind those that it has found to be the last.
+// TestChangesAreReadOnce: a waiting feed reads again with every change, and does not look for rows after those that it
+// has found to be the last.
 func TestChangesAreReadOnce(t *testing.T) {
 	t.Parallel()
-	db := &counted{Database: openMem(t)}
+	db := enginetest.Control(enginetest.Memory(t))
 	b := newBundle(t, db, docstore.Options{})
 	for _, test := range []struct{ rows, transactions int }{{0, 1}, {1, 1}, {499, 1}, {500, 2}, {501, 2}} {
 		for have := int(b.info(t).DocCount); have < test.rows; have++ {
 			b.put(t, fmt.Sprint(have), "", `{}`)
 		}
 		for _, descending := range []bool{false, true} {
-			before, found := db.n.Load(), 0
+			before, found := db.Transactions.Load(), 0
 			transactions := test.transactions
 			if descending {
-				transactions++ // for where it begins
+				transactions++ // to find where it begins
 			}
 			for _, err := range b.db.Changes(docstore.ChangesOptions{Descending: descending}).All(t.Context()) {
 				require.NoError(t, err)
 				found++
 			}
 			assert.Equal(t, test.rows, found)
-			assert.EqualValues(t, transactions, db.n.Load()-before, test.rows)
+			assert.EqualValues(t, transactions, db.Transactions.Load()-before, test.rows)
 		}
 	}
 }
 
 func TestLargeListings(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db, docstore.Options{})
 		keys := []string{}
 		for i := range 5 {
@@ -217,7 +203,7 @@ func TestLargeListings(t *testing.T) {
 }
 
 func TestAllDocs(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db, docstore.Options{})
 		assert.Empty(t, b.allDocs(t, docstore.AllDocsOptions{}))
 		for _, id := range []string{"c", "a", "_design/x", "e", "gone", "B", "ü"} {
@@ -267,9 +253,9 @@ func TestAllDocs(t *testing.T) {
 	})
 }
 
-// TestLongBounds: a bound may be longer than any id is, and than a key.
+// TestLongBounds: a bound may be longer than an id or a key can be.
 func TestLongBounds(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db, docstore.Options{})
 		longest := strings.Repeat("m", docstore.MaxIDSize)
 		for _, id := range []string{"a", longest[1:], longest, "z"} {
@@ -289,9 +275,9 @@ func TestLongBounds(t *testing.T) {
 	})
 }
 
-// TestManyDocs: listings of several pages.
+// TestManyDocs: listings have several pages.
 func TestManyDocs(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db, docstore.Options{})
 		var edits []docstore.Edit
 		var ids []string
@@ -299,8 +285,7 @@ func TestManyDocs(t *testing.T) {
 			ids = append(ids, fmt.Sprintf("%05d", i))
 			edits = append(edits, docstore.Edit{ID: ids[i]})
 		}
-		_, err := b.db.Write(t.Context(), edits, docstore.WriteOptions{})
-		require.NoError(t, err)
+		b.write(t, edits, docstore.WriteOptions{})
 		assert.Equal(t, ids, listedIDs(b.allDocs(t, docstore.AllDocsOptions{})))
 		assert.Equal(t, ids[600:900], listedIDs(b.allDocs(t, docstore.AllDocsOptions{Skip: 600, Limit: 300, Documents: true})))
 		assert.Equal(t, ids, listedIDs(b.allDocs(t, docstore.AllDocsOptions{Keys: ids, Documents: true})))

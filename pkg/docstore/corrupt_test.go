@@ -10,14 +10,14 @@ import (
 
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
+	"settee/pkg/kv/enginetest"
 	"settee/pkg/tuple"
 )
 
-// TestCorrupt: what no version of the package has written is an error, and not a document
-// that is made up.
+// TestCorrupt: a row that no version of the package has written is an error, not a document.
 func TestCorrupt(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t, openMem(t), docstore.Options{})
+	b := newBundle(t, enginetest.Memory(t), docstore.Options{})
 	ctx := t.Context()
 	b.put(t, "d", "", `{}`)
 	b.merge(t, "d", "2-x y")
@@ -74,8 +74,8 @@ func TestCorrupt(t *testing.T) {
 	require.NoError(t, calls())
 }
 
-// unchecked are the rows whose value is anything (local documents), or is not read by any
-// call: that which is watched, and the counts of references.
+// unchecked are the rows that may have any value (local documents), or that no call reads: the watched row, and the
+// counts of references.
 var unchecked = map[int64]bool{6: true, 8: true, 9: true}
 
 // last returns the error that ends a sequence.

@@ -15,27 +15,26 @@ import (
 	"github.com/google/uuid"
 
 	"settee/pkg/kv"
+	"settee/pkg/kv/rows"
 	"settee/pkg/tuple"
 )
 
 const (
-	// DefaultRevsLimit is how many revisions of a path are kept where a database says
-	// nothing else.
+	// DefaultRevsLimit is the number of revisions of a path that are kept by default.
 	DefaultRevsLimit = 1_000
-	// MaxRevsLimit is the most that it can say: a path is in the row of its leaf.
+	// MaxRevsLimit is the maximum of [Database.SetRevsLimit]. A path is stored in the row of its leaf.
 	MaxRevsLimit = 10_000
-	// MaxDatabaseNameSize is that of CouchDB, in bytes.
+	// MaxDatabaseNameSize is CouchDB's maximum length of a name, in bytes.
 	MaxDatabaseNameSize = 238
 )
 
 // databaseName is CouchDB's rule for names (couch_db.erl, DBNAME_REGEX).
 var databaseName = regexp.MustCompile(`^[a-z][a-z0-9_$()+/-]*$`)
 
-// systemNames are the ones that may begin with an underscore. Behind a prefix (x/_users)
-// the rule allows them anyway.
+// systemNames are the names that may begin with an underscore. With a prefix (x/_users) the rule allows them anyway.
 var systemNames = []string{"_users", "_replicator", "_global_changes"}
 
-// CheckDatabaseName returns [ErrDatabaseName] if CouchDB has no databases of that name.
+// CheckDatabaseName returns [ErrDatabaseName] if CouchDB does not allow the name for a database.
 func CheckDatabaseName(name string) error {
 	if len(name) > MaxDatabaseNameSize || !databaseName.MatchString(name) && !slices.Contains(systemNames, name) {
 		return fmt.Errorf("%w: %s", ErrDatabaseName, quote(name))
@@ -43,9 +42,9 @@ func CheckDatabaseName(name string) error {
 	return nil
 }
 
-// Database is one instance of a database: what is created by the name of one that was
-// deleted is another. Every call of one that was deleted returns [ErrDatabaseNotFound]. It
-// holds no state, and may be used by any number of goroutines.
+// Database is one instance of a database. A database that is created under the name of a deleted one is another
+// instance. Every call of a deleted instance returns [ErrDatabaseNotFound]. A Database holds no state, and any number
+// of goroutines may use it.
 type Database struct {
 	store    *Store
 	name     string
@@ -57,15 +56,15 @@ func (s *Store) database(name string, instance uuid.UUID) *Database {
 	return &Database{store: s, name: name, instance: instance, keys: newDatabaseKeys(&s.keys, name, instance)}
 }
 
-// Name returns the database's name.
+// Name returns the name of the database.
 func (db *Database) Name() string { return db.name }
 
-// Instance returns the 32 hexadecimal digits that tell the database from all others, earlier
-// ones of its name included.
+// Instance returns the 32 hexadecimal digits that identify the instance among all databases, including earlier ones of
+// the same name.
 func (db *Database) Instance() string { return hex.EncodeToString(db.instance[:]) }
 
-// Instance returns the database that has a name and what [Database.Instance] returned. It
-// reads nothing: whether it still exists the first call tells. The error is [ErrInvalid].
+// Instance returns the database with a name and an instance that [Database.Instance] returned. It reads nothing: the
+// first call of the database reports whether it still exists. The error is [ErrInvalid].
 func (s *Store) Instance(name, instance string) (*Database, error) {
 	b, err := hex.DecodeString(instance)
 	if err != nil || len(b) != len(uuid.UUID{}) {
@@ -89,13 +88,13 @@ func awaitDatabaseRow(f kv.Future[[]byte]) (row databaseRow, err error) {
 		return row, ErrDatabaseNotFound
 	}
 	t, err := tuple.Unpack(value)
-	if err != nil || len(t) != 2 || !as(t[0], &row.instance) || !as(t[1], &row.created) {
+	if err != nil || len(t) != 2 || !rows.As(t[0], &row.instance) || !rows.As(t[1], &row.created) {
 		return row, corrupt("a database of %d elements (%w)", len(t), err)
 	}
 	return row, nil
 }
 
-// exists reads that the database exists.
+// exists is a pending check that the database exists.
 type exists struct {
 	db  *Database
 	row kv.Future[[]byte]
@@ -119,7 +118,19 @@ func (e exists) created() (int64, error) {
 	return row.created, nil
 }
 
-// Create makes a database. The errors are [ErrDatabaseExists] and [ErrDatabaseName].
+// read reads in one transaction, without conflicts, if the database exists. begin starts the reads, and returns the
+// function that waits for them.
+func read[T any](ctx context.Context, db *Database, begin func(tx kv.ReadTransaction) func() (T, error)) (T, error) {
+	return kv.TransactValue(ctx, db.store.kv, func(tx kv.Transaction) (value T, err error) {
+		exists, await := db.exists(tx.Snapshot()), begin(tx.Snapshot())
+		if err := exists.await(); err != nil {
+			return value, err
+		}
+		return await()
+	})
+}
+
+// Create creates a database. The errors are [ErrDatabaseExists] and [ErrDatabaseName].
 func (s *Store) Create(ctx context.Context, name string) (*Database, error) {
 	if err := CheckDatabaseName(name); err != nil {
 		return nil, err
@@ -133,11 +144,11 @@ func (s *Store) Create(ctx context.Context, name string) (*Database, error) {
 			return err
 		}
 		if value != nil {
-			// This call's own, of a commit whose result was unknown, is what it wants.
+			// The row may be from an earlier run of this call, whose result was unknown.
 			return db.orExists(value)
 		}
 		if buried, err := trash.Await(); err != nil || buried != nil {
-			return err // that one was deleted already, and must not come back
+			return err // created by an earlier run and deleted since: it must not come back
 		}
 		tx.Set(db.keys.row, tuple.Tuple{db.instance, created}.Pack())
 		return nil
@@ -157,21 +168,21 @@ func (db *Database) orExists(value []byte) error {
 	return err
 }
 
-// known is the future of a value that is there.
+// known is a future whose value is known.
 type known []byte
 
 func (k known) Await() ([]byte, error) { return k, nil }
 
-// Database returns the database of a name. The error is [ErrDatabaseNotFound].
+// Database returns the database with a name. The error is [ErrDatabaseNotFound].
 func (s *Store) Database(ctx context.Context, name string) (*Database, error) {
 	return kv.TransactValue(ctx, s.kv, func(tx kv.Transaction) (*Database, error) {
 		return s.DatabaseIn(tx, name)
 	})
 }
 
-// DatabaseIn is [Store.Database] in a transaction of the caller's.
+// DatabaseIn is [Store.Database] in the caller's transaction.
 func (s *Store) DatabaseIn(tx kv.ReadTransaction, name string) (*Database, error) {
-	if len(name) > MaxDatabaseNameSize { // for which no key may have room
+	if len(name) > MaxDatabaseNameSize { // may be too long for a key
 		return nil, fmt.Errorf("database %s: %w", quote(name), ErrDatabaseNotFound)
 	}
 	row, err := awaitDatabaseRow(tx.Get(s.keys.databases.Pack(name)))
@@ -181,15 +192,15 @@ func (s *Store) DatabaseIn(tx kv.ReadTransaction, name string) (*Database, error
 	return s.database(name, row.instance), nil
 }
 
-// Delete deletes the database. When it returns nothing of it is visible, whatever was being
-// written has been committed before or is refused, and feeds that wait have been woken; the
-// rows are removed by upkeep.
+// Delete deletes the database. When it returns, nothing of the database is visible, each write in progress has either
+// been committed before or is refused, and waiting feeds have been woken. [Store.RemoveDatabases] removes the rows
+// later.
 func (db *Database) Delete(ctx context.Context) error {
 	began := false
 	err := db.store.kv.Transact(ctx, func(tx kv.Transaction) error {
 		if err := db.exists(tx).await(); err != nil {
 			if began && errors.Is(err, ErrDatabaseNotFound) {
-				return nil // deleted by a run of this call whose result was unknown, or meanwhile
+				return nil // deleted by an earlier run whose result was unknown, or by another call
 			}
 			return err
 		}
@@ -212,21 +223,20 @@ func (db *Database) Delete(ctx context.Context) error {
 
 // ListOptions says which databases [Store.Databases] yields.
 type ListOptions struct {
-	// Start and End are the first and the last name, both included; empty is none. With
-	// Descending the names go down from Start to End.
+	// Start and End are the first and the last name, both included. Empty is no bound. With Descending the names go
+	// down from Start to End.
 	Start, End string
 	Descending bool
 }
 
-// Databases yields the names of the databases, in the order of their bytes. Each some
-// hundred are of one moment.
+// Databases yields the names of the databases in byte order. It reads some hundred names per transaction.
 func (s *Store) Databases(ctx context.Context, opts ListOptions) iter.Seq2[string, error] {
 	r := nameRange(s.keys.databases, opts.Start, opts.End, opts.Descending, false)
 	return func(yield func(string, error) bool) {
 		for {
 			pairs, err := kv.TransactValue(ctx, s.kv, func(tx kv.Transaction) ([]kv.KeyValue, error) {
 				return tx.Snapshot().GetRange(r, kv.RangeOptions{
-					Limit: rowsAtOnce, Reverse: opts.Descending, Mode: kv.StreamWantAll,
+					Limit: rowsAtOnce, Reverse: opts.Descending,
 				}).Slice()
 			})
 			if err != nil {
@@ -234,7 +244,7 @@ func (s *Store) Databases(ctx context.Context, opts ListOptions) iter.Seq2[strin
 				return
 			}
 			for _, pair := range pairs {
-				name, err := lastName(s.keys.databases, pair.Key)
+				name, err := rows.LastString(s.keys.databases, pair.Key)
 				if !yield(name, err) || err != nil {
 					return
 				}
@@ -250,9 +260,9 @@ func (s *Store) Databases(ctx context.Context, opts ListOptions) iter.Seq2[strin
 // rowsAtOnce is how many rows of a range one transaction reads.
 const rowsAtOnce = 500
 
-// nameRange is the range of the keys (name) below s from start to end, which may be empty.
+// nameRange returns the range of the keys (name) below s from start to end. Either may be empty.
 func nameRange(s tuple.Subspace, start, end string, descending, exclusive bool) kv.KeyRange {
-	r := keyRange(s)
+	r := rows.Range(s)
 	low, high := start, end
 	if descending {
 		low, high = end, start
@@ -269,8 +279,8 @@ func nameRange(s tuple.Subspace, start, end string, descending, exclusive bool) 
 	return r
 }
 
-// nameKey is the key of a name, or the one behind it. A bound may be longer than any name is,
-// and than a key: then it lies right behind its beginning.
+// nameKey returns the key of a name, or the key after it. A bound that is too long for a key is cut, and the key after
+// the cut is returned.
 func nameKey(s tuple.Subspace, name string, behind bool) []byte {
 	if len(name) > MaxIDSize {
 		name, behind = name[:MaxIDSize], true
@@ -282,7 +292,7 @@ func nameKey(s tuple.Subspace, name string, behind bool) []byte {
 	return key
 }
 
-// rest is what remains of a range behind key.
+// rest returns the part of a range after key.
 func rest(r kv.KeyRange, key []byte, descending bool) kv.KeyRange {
 	if descending {
 		r.End = key
@@ -292,34 +302,21 @@ func rest(r kv.KeyRange, key []byte, descending bool) kv.KeyRange {
 	return r
 }
 
-func lastName(s tuple.Subspace, key []byte) (string, error) {
-	t, err := s.Unpack(key)
-	if err != nil {
-		return "", corrupt("a key: %w", err)
-	}
-	var name string
-	if len(t) == 0 || !as(t[len(t)-1], &name) {
-		return "", corrupt("a key of unknown form %v", t)
-	}
-	return name, nil
-}
-
-// Info is what a database says of itself.
+// Info describes a database.
 type Info struct {
 	Name string
-	// InstanceStartTime is when the database was created: seconds since the epoch, as text,
-	// as CouchDB 3 has it.
+	// InstanceStartTime is the time of creation in seconds since the epoch, as text, as in CouchDB 3.
 	InstanceStartTime string
 	// UpdateSeq is the sequence of the last change.
 	UpdateSeq Sequence
-	// DocCount and DeletedCount are how many documents there are, and how many were deleted.
+	// DocCount is the number of documents that are not deleted, DeletedCount the number of deleted ones.
 	DocCount, DeletedCount int64
-	// BodyBytes is the size of all leaf revisions' bodies, AttachmentBytes that of their
-	// attachments as they are stored, each counted once.
+	// BodyBytes is the size of the bodies of all leaf revisions. AttachmentBytes is the stored size of their
+	// attachments, each counted once.
 	BodyBytes, AttachmentBytes int64
 }
 
-// Info reads a few counters, whatever the size of the database.
+// Info reads a few counters. Its cost does not depend on the size of the database.
 func (db *Database) Info(ctx context.Context) (Info, error) {
 	return kv.TransactValue(ctx, db.store.kv, func(tx kv.Transaction) (Info, error) {
 		snap := tx.Snapshot()
@@ -340,7 +337,7 @@ func (db *Database) Info(ctx context.Context) (Info, error) {
 		}
 		info.InstanceStartTime = strconv.FormatInt(created, 10)
 		for _, c := range counters {
-			if *c.into, err = awaitInt(c.read); err != nil {
+			if *c.into, err = rows.AwaitInt(c.read); err != nil {
 				return info, err
 			}
 		}
@@ -349,15 +346,12 @@ func (db *Database) Info(ctx context.Context) (Info, error) {
 	})
 }
 
-// Security returns the database's security object, a JSON object; that of [Options] if none
-// was set. It is not to be written to.
+// Security returns the database's security object, a JSON object, or that of [Options] if none was set. The caller must
+// not modify it.
 func (db *Database) Security(ctx context.Context) (json.RawMessage, error) {
-	return kv.TransactValue(ctx, db.store.kv, func(tx kv.Transaction) (json.RawMessage, error) {
-		exists, value := db.exists(tx.Snapshot()), tx.Snapshot().Get(db.keys.security)
-		if err := exists.await(); err != nil {
-			return nil, err
-		}
-		return db.orDefault(value.Await())
+	return read(ctx, db, func(tx kv.ReadTransaction) func() (json.RawMessage, error) {
+		value := tx.Get(db.keys.security)
+		return func() (json.RawMessage, error) { return db.orDefault(value.Await()) }
 	})
 }
 
@@ -368,7 +362,7 @@ func (db *Database) orDefault(security json.RawMessage, err error) (json.RawMess
 	return security, err
 }
 
-// DatabaseSecurity is [Store.Database] and [Database.Security] at one moment.
+// DatabaseSecurity is [Store.Database] and [Database.Security] in one transaction.
 func (s *Store) DatabaseSecurity(ctx context.Context, name string) (*Database, json.RawMessage, error) {
 	var db *Database
 	security, err := kv.TransactValue(ctx, s.kv, func(tx kv.Transaction) (json.RawMessage, error) {
@@ -381,8 +375,8 @@ func (s *Store) DatabaseSecurity(ctx context.Context, name string) (*Database, j
 	return db, security, err
 }
 
-// SetSecurity sets the security object: a JSON object of at most [MaxSecuritySize] bytes.
-// What it means is the caller's. The errors are [ErrInvalid] and [ErrTooLarge].
+// SetSecurity sets the security object: a JSON object of at most [MaxSecuritySize] bytes. The package does not
+// interpret it. The errors are [ErrInvalid] and [ErrTooLarge].
 func (db *Database) SetSecurity(ctx context.Context, object json.RawMessage) error {
 	if len(object) > MaxSecuritySize {
 		return fmt.Errorf("%w: a security object of %d bytes; the most is %d", ErrTooLarge, len(object), MaxSecuritySize)
@@ -393,32 +387,29 @@ func (db *Database) SetSecurity(ctx context.Context, object json.RawMessage) err
 	return db.configure(ctx, db.keys.security, object)
 }
 
-// RevsLimit returns how many revisions of a path are kept.
+// RevsLimit returns the number of revisions of a path that are kept.
 func (db *Database) RevsLimit(ctx context.Context) (int, error) {
-	return kv.TransactValue(ctx, db.store.kv, func(tx kv.Transaction) (int, error) {
-		exists, value := db.exists(tx.Snapshot()), tx.Snapshot().Get(db.keys.revsLimit)
-		if err := exists.await(); err != nil {
-			return 0, err
-		}
-		return awaitRevsLimit(value)
+	return read(ctx, db, func(tx kv.ReadTransaction) func() (int, error) {
+		value := tx.Get(db.keys.revsLimit)
+		return func() (int, error) { return awaitRevsLimit(value) }
 	})
 }
 
 func awaitRevsLimit(f kv.Future[[]byte]) (int, error) {
-	n, err := awaitInt(f)
+	n, err := rows.AwaitInt(f)
 	if n == 0 {
 		n = DefaultRevsLimit
 	}
 	return int(n), err
 }
 
-// SetRevsLimit sets how many revisions of a path are kept, from 1 to [MaxRevsLimit]. It
-// holds for the paths of a document from its next write on. The error is [ErrInvalid].
+// SetRevsLimit sets the number of revisions of a path that are kept, from 1 to [MaxRevsLimit]. It takes effect with the
+// next write of each document. The error is [ErrInvalid].
 func (db *Database) SetRevsLimit(ctx context.Context, limit int) error {
 	if limit < 1 || limit > MaxRevsLimit {
 		return fmt.Errorf("%w: a revs_limit of %d; it is from 1 to %d", ErrInvalid, limit, MaxRevsLimit)
 	}
-	return db.configure(ctx, db.keys.revsLimit, littleEndian(int64(limit)))
+	return db.configure(ctx, db.keys.revsLimit, rows.Int(int64(limit)))
 }
 
 func (db *Database) configure(ctx context.Context, key, value []byte) error {

@@ -7,14 +7,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"settee/fdbjobs"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
+	"settee/pkg/kv/enginetest"
 )
 
 func TestDatabaseNames(t *testing.T) {
@@ -34,7 +33,7 @@ func TestDatabaseNames(t *testing.T) {
 }
 
 func TestDatabases(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db, docstore.Options{})
 		_, err := b.store.Create(t.Context(), "db")
 		require.ErrorIs(t, err, docstore.ErrDatabaseExists)
@@ -79,8 +78,8 @@ func TestDatabases(t *testing.T) {
 }
 
 func TestSecurity(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
-		b := newBundle(t, unknownOnce(db), docstore.Options{})
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, enginetest.UnknownOnce(db), docstore.Options{})
 		object, err := b.db.Security(t.Context())
 		require.NoError(t, err)
 		assert.Equal(t, `{}`, string(object))
@@ -106,11 +105,11 @@ func TestSecurity(t *testing.T) {
 	})
 }
 
-// TestDeletedDatabase: every call of it says so, its successor is empty, and upkeep leaves
-// nothing of it.
+// TestDeletedDatabase: every call of a deleted database returns an error, its successor is empty, and upkeep removes
+// all its rows.
 func TestDeletedDatabase(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
-		b := newBundle(t, unknownOnce(db), docstore.Options{})
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, enginetest.UnknownOnce(db), docstore.Options{})
 		for i := range 20 {
 			b.put(t, fmt.Sprint(i), "", `{}`)
 		}
@@ -181,9 +180,9 @@ func first[T any](seq func(yield func(T, error) bool)) (err error) {
 	return nil
 }
 
-// TestDeletedWhileWritten: databases come and go while writers write into whatever there is.
+// TestDeletedWhileWritten: databases are created and deleted while writers write into them.
 func TestDeletedWhileWritten(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db, docstore.Options{})
 		stop := make(chan struct{})
 		var writers sync.WaitGroup
@@ -226,16 +225,18 @@ func TestDeletedWhileWritten(t *testing.T) {
 	})
 }
 
-// TestCreatedAndDeletedMeanwhile: a database whose creation nobody heard of, and which was
-// deleted before that could be found out, does not come back.
+// TestCreatedAndDeletedMeanwhile: a database whose creation was reported unknown, and which was deleted before the
+// repetition, does not come back.
 func TestCreatedAndDeletedMeanwhile(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db, docstore.Options{})
-		other := docstore.Open(&between{Database: unknownOnce(db), then: func() {
+		store := enginetest.Control(enginetest.UnknownOnce(db))
+		store.BetweenRuns(func() {
 			made, err := b.store.Database(t.Context(), "short")
 			require.NoError(t, err)
 			require.NoError(t, made.Delete(t.Context()))
-		}}, prefix, docstore.Options{})
+		})
+		other := docstore.Open(store, prefix, docstore.Options{})
 		defer other.Close()
 		made, err := other.Create(t.Context(), "short")
 		require.NoError(t, err)
@@ -247,8 +248,8 @@ func TestCreatedAndDeletedMeanwhile(t *testing.T) {
 }
 
 func TestLocal(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
-		b := newBundle(t, unknownOnce(db), docstore.Options{})
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, enginetest.UnknownOnce(db), docstore.Options{})
 		ctx := t.Context()
 		_, err := b.db.GetLocal(ctx, "_local/x")
 		require.ErrorIs(t, err, docstore.ErrNotFound)
@@ -284,18 +285,18 @@ func TestLocal(t *testing.T) {
 		}
 		_, err = b.db.PutLocal(ctx, "_local/x", "", []byte(`{"_a":1}`))
 		require.ErrorIs(t, err, docstore.ErrDocument)
-		_, err = b.db.PutLocal(ctx, "_local/x", "", large(docstore.DefaultMaxDocumentSize+1))
+		_, err = b.db.PutLocal(ctx, "_local/x", "", large(docstore.MaxDocumentSize+1))
 		require.ErrorIs(t, err, docstore.ErrTooLarge)
-		_, err = b.db.PutLocal(ctx, "_local/_x", "", large(docstore.DefaultMaxDocumentSize))
+		_, err = b.db.PutLocal(ctx, "_local/_x", "", large(docstore.MaxDocumentSize))
 		require.NoError(t, err)
 		assert.Equal(t, docstore.Sequence{}, b.info(t).UpdateSeq) // none of it is in the feed
 		assert.Empty(t, b.allDocs(t, docstore.AllDocsOptions{}))
 	})
 }
 
-// TestUpkeep: the tasks run as jobs.
-func TestUpkeep(t *testing.T) {
-	inBubble(t, func(t *testing.T, db kv.Database) {
+// TestRemovalIsBounded: each call removes at most 100 databases, and reports whether there are more.
+func TestRemovalIsBounded(t *testing.T) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db, docstore.Options{})
 		for i := range 120 {
 			made, err := b.store.Create(t.Context(), fmt.Sprint("n", i))
@@ -304,25 +305,13 @@ func TestUpkeep(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, made.Delete(t.Context()))
 		}
-		b.upload(t, "d", noise(10))
-		layer := fdbjobs.Open(db, []byte("jobs/"))
-		defer layer.Close()
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			err := layer.RunUpkeep(t.Context(), fdbjobs.UpkeepOptions{Tasks: b.store.Tasks(), Failed: func(task string, err error) {
-				t.Errorf("%s: %v", task, err)
-			}})
-			assert.ErrorIs(t, err, fdbjobs.ErrClosed)
-		}()
-		after(time.Minute)
-		instances, err := kv.TransactValue(t.Context(), b.kv, func(tx kv.Transaction) (int, error) { return b.store.Instances(tx) })
-		require.NoError(t, err)
-		assert.Equal(t, 1, instances)
-		assert.NotEmpty(t, b.rows(t))
-		after(docstore.UploadLife + 10*time.Minute)
-		assert.Empty(t, b.rows(t))
-		layer.Close()
-		<-ended
+		for _, left := range []int{20, 0} {
+			more, err := b.store.RemoveDatabases(t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, left > 0, more)
+			instances, err := kv.TransactValue(t.Context(), b.kv, func(tx kv.Transaction) (int, error) { return b.store.Instances(tx) })
+			require.NoError(t, err)
+			assert.Equal(t, left, instances)
+		}
 	})
 }

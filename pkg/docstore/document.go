@@ -7,6 +7,7 @@ import (
 
 	"settee/pkg/docstore/internal/revtree"
 	"settee/pkg/kv"
+	"settee/pkg/kv/rows"
 )
 
 // Document is one leaf revision of a document.
@@ -14,18 +15,17 @@ type Document struct {
 	ID      string
 	Rev     Rev
 	Deleted bool
-	// Body is the JSON object as it was written, with no other members than those of
-	// [BodyMember].
+	// Body is the JSON object as it was written. Its members are those that [BodyMember] allows.
 	Body []byte `json:"-"`
-	// Path is the ids of the revision, its parent and so on, as far as they are kept. Of
-	// those behind the first nothing is available but the id.
+	// Path is the ids of the revision, its parent and so on, as far as they are kept. Only the id is kept of all
+	// revisions except the first.
 	Path []string
 	// Attachments are sorted by name.
 	Attachments []Attachment
-	// Conflicts are the other leaves that are not deleted, DeletedConflicts those that are,
-	// in the order in which they would win. Only if [GetOptions] ask for them.
+	// Conflicts are the other leaves that are not deleted, DeletedConflicts the deleted ones, each in winning order.
+	// They are read only if [GetOptions] ask for them.
 	Conflicts, DeletedConflicts []Rev
-	// Sequence is that of the document's last change. Only if [GetOptions] ask for it.
+	// Sequence is the sequence of the document's last change. It is read only if [GetOptions] ask for it.
 	Sequence Sequence
 }
 
@@ -34,34 +34,41 @@ func (d *Document) Attachment(name string) (Attachment, bool) {
 	return (&leafRow{attachments: d.Attachments}).attachment(name)
 }
 
-// GetOptions says what [Database.Get] reads. The zero value is the winning revision.
+// GetOptions says what [Database.Get] reads. The zero value reads the winning revision.
 type GetOptions struct {
-	// Rev is the revision to read; zero is the winning one.
+	// Rev is the revision to read. Zero is the winning one.
 	Rev Rev
-	// Latest reads, if Rev is no leaf, the winner among the leaves that descend from it.
+	// Latest reads the winner among the leaves that descend from Rev, if Rev is not a leaf.
 	Latest bool
-	// Conflicts and Sequence fill the fields of the document.
+	// Conflicts and Sequence fill the fields of that name.
 	Conflicts, Sequence bool
 }
 
-// Get reads a document. The error is [ErrNotFound]; [ErrDeleted], which is one too, if its
-// winning revision is deleted and no revision was asked for; [ErrDocumentID].
+// Get reads a document. The errors are [ErrNotFound], [ErrDeleted] if the winning revision is deleted and opts name no
+// revision, and [ErrDocumentID].
 func (db *Database) Get(ctx context.Context, id string, opts GetOptions) (*Document, error) {
 	return kv.TransactValue(ctx, db.store.kv, func(tx kv.Transaction) (*Document, error) {
 		return db.GetIn(tx.Snapshot(), id, opts)
 	})
 }
 
-// GetIn is [Database.Get] in a transaction of the caller's.
+// GetIn is [Database.Get] in the caller's transaction.
 func (db *Database) GetIn(tx kv.ReadTransaction, id string, opts GetOptions) (*Document, error) {
 	if err := checkID(id); err != nil {
 		return nil, inDocument(id, err)
 	}
-	read := db.get(tx, id, opts)
-	if err := read.exists.await(); err != nil {
+	exists, leaves := db.exists(tx), db.readLeaves(tx, id, opts.Conflicts || opts.Rev != (Rev{}))
+	var header kv.Future[[]byte]
+	if opts.Sequence {
+		header = tx.Get(db.keys.docs.Pack(id))
+	}
+	if err := exists.await(); err != nil {
 		return nil, err
 	}
-	doc, err := read.await()
+	doc, err := db.awaitDocument(tx, id, opts, leaves)
+	if err == nil && opts.Sequence {
+		doc.Sequence, err = awaitSequence(header)
+	}
 	if err == nil && doc.Deleted && opts.Rev == (Rev{}) {
 		err = ErrDeleted
 	}
@@ -71,102 +78,63 @@ func (db *Database) GetIn(tx kv.ReadTransaction, id string, opts GetOptions) (*D
 	return doc, nil
 }
 
-// documentRead is a document that is being read.
-type documentRead struct {
-	db     *Database
-	tx     kv.ReadTransaction
-	id     string
-	opts   GetOptions
-	exists exists
-	winner *winnerRead // if no more is needed
-	tree   *treeRead   // otherwise
-	header kv.Future[[]byte]
-}
-
-func (db *Database) get(tx kv.ReadTransaction, id string, opts GetOptions) documentRead {
-	r := documentRead{db: db, tx: tx, id: id, opts: opts, exists: db.exists(tx)}
-	if opts.Rev == (Rev{}) && !opts.Conflicts {
-		winner := db.readWinner(tx, id)
-		r.winner = &winner
-	} else {
-		tree := db.readTree(tx, id)
-		r.tree = &tree
-	}
-	if opts.Sequence {
-		r.header = tx.Get(db.keys.docs.Pack(id))
-	}
-	return r
-}
-
-// await returns the document, deleted or not; ErrNotFound if there is none.
-func (r documentRead) await() (*Document, error) {
-	l, tree, err := r.leaf()
+// awaitDocument returns the leaf that opts ask for, deleted or not. The error is ErrNotFound if there is none.
+func (db *Database) awaitDocument(tx kv.ReadTransaction, id string, opts GetOptions, leaves leavesRead) (*Document, error) {
+	l, tree, err := leaves.await()
 	if err != nil {
 		return nil, err
+	}
+	if opts.Rev != (Rev{}) {
+		l = nil
+		if named := named(tree, opts.Rev, opts.Latest); len(named) > 0 {
+			l = named[0]
+		}
 	}
 	if l == nil {
 		return nil, ErrNotFound
 	}
-	doc, err := r.db.document(r.tx, r.id, l)
-	if err != nil {
-		return nil, err
-	}
-	if r.opts.Conflicts {
+	doc, err := db.document(tx, id, l)
+	if err == nil && opts.Conflicts {
 		doc.conflicts(tree)
 	}
-	if r.header != nil {
-		header, err := r.header.Await()
-		if err != nil {
-			return nil, err
-		}
-		stamp, err := parseHeader(header)
-		if err != nil {
-			return nil, err
-		}
-		doc.Sequence = sequenceOf(*stamp)
-	}
-	return doc, nil
+	return doc, err
 }
 
-// leaf returns the leaf that was asked for, nil if there is none.
-func (r documentRead) leaf() (*leaf, leafTree, error) {
-	if r.winner != nil {
-		l, err := r.winner.await()
-		return l, nil, err
+// awaitSequence returns the sequence that a document's header has.
+func awaitSequence(header kv.Future[[]byte]) (Sequence, error) {
+	value, err := header.Await()
+	if err != nil {
+		return Sequence{}, err
 	}
-	tree, err := r.tree.await()
-	if err != nil || r.opts.Rev == (Rev{}) {
-		return tree.Winner(), tree, err
+	stamp, err := parseHeader(value)
+	if err != nil {
+		return Sequence{}, err
 	}
-	rev := revtree.Rev(r.opts.Rev)
-	l := tree.Leaf(rev)
-	if l == nil && r.opts.Latest {
-		if descendants := descendants(tree, rev); len(descendants) > 0 {
-			l = descendants[0]
-		}
-	}
-	return l, tree, nil
+	return sequenceOf(*stamp), nil
 }
 
-// descendants returns the leaves that descend from a revision, or are it; the winner first.
-func descendants(t leafTree, rev revtree.Rev) (leaves []*leaf) {
+// named returns the leaf that is rev. If there is none and latest is set, it returns the leaves that descend from rev,
+// the winner first.
+func named(t leafTree, rev Rev, latest bool) (leaves []*leaf) {
+	if l := t.Leaf(revtree.Rev(rev)); l != nil {
+		return []*leaf{l}
+	}
 	for i := range slices.Backward(t) {
-		if t[i].Contains(rev) {
+		if latest && t[i].Contains(revtree.Rev(rev)) {
 			leaves = append(leaves, &t[i])
 		}
 	}
 	return leaves
 }
 
-// document reads the body of a leaf.
 func (db *Database) document(tx kv.ReadTransaction, id string, l *leaf) (*Document, error) {
 	return db.documentOf(id, l, readAll(tx, db.keys.body(id, Rev(l.Rev()))))
 }
 
-// documentOf makes a document of a leaf and its body.
+// documentOf returns a leaf and its body as a document.
 func (db *Database) documentOf(id string, l *leaf, chunks kv.RangeResult) (*Document, error) {
 	rev := Rev(l.Rev())
-	stored, err := joinChunks(chunks)
+	stored, err := rows.JoinChunks(chunks)
 	if err != nil {
 		return nil, err
 	}
@@ -182,7 +150,7 @@ func (db *Database) documentOf(id string, l *leaf, chunks kv.RangeResult) (*Docu
 	}, nil
 }
 
-// conflicts fills in the leaves that the document is not.
+// conflicts fills in the leaves other than the document's.
 func (d *Document) conflicts(t leafTree) {
 	for _, l := range slices.Backward(t) {
 		switch rev := Rev(l.Rev()); {
@@ -197,28 +165,27 @@ func (d *Document) conflicts(t leafTree) {
 
 // OpenRevsOptions says what [Database.OpenRevs] reads.
 type OpenRevsOptions struct {
-	// Revs are the revisions to read; nil is all leaves.
+	// Revs are the revisions to read. nil is all leaves.
 	Revs []Rev
-	// Latest reads, for a revision that is no leaf, all leaves that descend from it.
+	// Latest reads all leaves that descend from a revision, if it is not a leaf.
 	Latest bool
 }
 
-// OpenRev is a revision that was asked for.
+// OpenRev is a result of [Database.OpenRevs].
 type OpenRev struct {
-	// Rev is the revision that was asked for, or a leaf.
+	// Rev is the requested revision, or a leaf.
 	Rev Rev
-	// Document is nil if it is no leaf.
+	// Document is nil if Rev is not a leaf.
 	Document *Document
 }
 
-// bodiesAtOnce is how many bytes of bodies a transaction reads that could read more.
+// bodiesAtOnce is how many bytes of bodies one transaction reads, except that it always reads one body.
 const bodiesAtOnce = 4_000_000
 
-// OpenRevs yields leaf revisions of a document: all of them, the winner first, or some, in
-// their order, none twice. A document that does not exist has none; revisions that are asked
-// for are missing then. The bodies in memory are one, or some of 4 MB together, which are of
-// one moment; of the later ones a leaf that was replaced meanwhile is yielded as its
-// successors are, if all were asked for, or the latest.
+// OpenRevs yields leaf revisions of a document: all of them, the winner first, or the requested ones in their order,
+// each once. If the document does not exist, all requested revisions are missing. One transaction reads up to 4 MB of
+// bodies, or one larger body, and these are consistent with each other. If a leaf is replaced between two transactions,
+// its successors are yielded instead, if all leaves or the latest were requested.
 func (db *Database) OpenRevs(ctx context.Context, id string, opts OpenRevsOptions) iter.Seq2[OpenRev, error] {
 	return func(yield func(OpenRev, error) bool) {
 		if err := checkID(id); err != nil {
@@ -245,25 +212,25 @@ func (db *Database) OpenRevs(ctx context.Context, id string, opts OpenRevsOption
 	}
 }
 
-// opening is a call of OpenRevs.
+// opening is the state of a call of OpenRevs.
 type opening struct {
 	db     *Database
 	id     string
 	rest   []Rev
 	all    bool
-	begin  bool // what remains is not known yet
+	begin  bool // rest is not known yet
 	latest bool
-	seen   map[Rev]bool // what was yielded
+	seen   map[Rev]bool // already yielded
 	done   bool
 }
 
-// opened is what one transaction has read, and what remains.
+// opened is what one transaction has read, and what remains to be read.
 type opened struct {
 	revs []OpenRev
 	rest []Rev
 }
 
-// next reads as many as fit into memory.
+// next reads as many revisions as fit into memory.
 func (o *opening) next(tx kv.ReadTransaction) (out opened, err error) {
 	exists, read := o.db.exists(tx), o.db.readTree(tx, o.id)
 	if err := exists.await(); err != nil {
@@ -282,7 +249,7 @@ func (o *opening) next(tx kv.ReadTransaction) (out opened, err error) {
 	var size int64
 	here := map[Rev]bool{}
 	for i, rev := range rest {
-		leaves := o.wanted(tree, rev)
+		leaves := named(tree, rev, o.latest)
 		if len(leaves) == 0 && !o.all && !o.seen[rev] && !here[rev] {
 			here[rev] = true
 			out.revs = append(out.revs, OpenRev{Rev: rev})
@@ -305,14 +272,4 @@ func (o *opening) next(tx kv.ReadTransaction) (out opened, err error) {
 		}
 	}
 	return out, nil
-}
-
-func (o *opening) wanted(t leafTree, rev Rev) []*leaf {
-	if l := t.Leaf(revtree.Rev(rev)); l != nil {
-		return []*leaf{l}
-	}
-	if o.latest {
-		return descendants(t, revtree.Rev(rev))
-	}
-	return nil
 }

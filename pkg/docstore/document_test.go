@@ -10,10 +10,11 @@ import (
 
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
+	"settee/pkg/kv/enginetest"
 )
 
 func TestDocument(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db, docstore.Options{})
 		body := "{ \"big\":12345678901234567890, \"f\":1.0, \"a\":{\"_x\":1}, \"u\":\"\\u00fc\\ud83d\\ude00\u2028\" }\n"
 		first := b.put(t, "a/b", "", body)
@@ -27,7 +28,7 @@ func TestDocument(t *testing.T) {
 		_, err := b.tryPut(t, "a/b", "", `{}`)
 		require.ErrorIs(t, err, docstore.ErrConflict)
 		require.EqualError(t, err, `document "a/b": document update conflict`)
-		_, err = b.tryPut(t, "a/b", "", body) // the same again is as much of a conflict
+		_, err = b.tryPut(t, "a/b", "", body) // the same again is a conflict too
 		require.ErrorIs(t, err, docstore.ErrConflict)
 		_, err = b.tryPut(t, "new", first, `{}`)
 		require.ErrorIs(t, err, docstore.ErrConflict)
@@ -67,9 +68,9 @@ func TestDocument(t *testing.T) {
 	})
 }
 
-// TestRevisionIDs: the id of a revision is that of its content, and nothing else.
+// TestRevisionIDs: the id of a revision depends on its content only.
 func TestRevisionIDs(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db, docstore.Options{})
 		one, same := b.put(t, "one", "", `{"n":1}`), b.put(t, "same", "", `{"n":1}`)
 		assert.Equal(t, one, same)
@@ -81,7 +82,7 @@ func TestRevisionIDs(t *testing.T) {
 }
 
 func TestInvalid(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db, docstore.Options{})
 		for id, ok := range map[string]bool{
 			"": false, "_x": false, "_design": false, "_design/": false, "_design/x": true, "_local/x": false,
@@ -117,14 +118,13 @@ func TestInvalid(t *testing.T) {
 			_, err := docstore.ParseRev(rev)
 			require.ErrorIs(t, err, docstore.ErrRevision, "%q", rev)
 		}
-		results, err := b.db.Write(t.Context(), []docstore.Edit{
+		results := b.write(t, []docstore.Edit{
 			{ID: "r", Pos: 1, Path: []string{"a", "b"}}, {ID: "r", Pos: 1}, {ID: "r", Pos: 2, Path: []string{"a", ""}}, {ID: "r"},
 		}, docstore.WriteOptions{Replicated: true})
-		require.NoError(t, err)
 		for _, r := range results {
 			require.ErrorIs(t, r.Err, docstore.ErrRevision)
 		}
-		_, err = b.db.Put(t.Context(), docstore.Edit{ID: "r", Rev: docstore.Rev{Pos: -1, ID: "x"}})
+		_, err := b.db.Put(t.Context(), docstore.Edit{ID: "r", Rev: docstore.Rev{Pos: -1, ID: "x"}})
 		require.ErrorIs(t, err, docstore.ErrRevision)
 		for _, s := range []string{"", "x", "00", strings.Repeat("ff", 12), strings.Repeat("0", 26)} {
 			_, err := docstore.ParseSequence(s)
@@ -133,15 +133,15 @@ func TestInvalid(t *testing.T) {
 	})
 }
 
-// TestReplicated: what TestMerge of package revtree shows of trees reaches the store.
+// TestReplicated: the results of TestMerge of package revtree reach the store.
 func TestReplicated(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db, docstore.Options{})
 		b.merge(t, "d", "2-b a")
 		before := b.info(t).UpdateSeq
 		b.merge(t, "d", "2-b a", "1-a") // known
 		assert.Equal(t, before, b.info(t).UpdateSeq)
-		b.merge(t, "d", "3-c b a", "3-d b a", "4-x!", "2-z y") // several of one document at once
+		b.merge(t, "d", "3-c b a", "3-d b a", "4-x!", "2-z y") // several of one document in one write
 		assert.Equal(t, []string{"4-x!", "2-z y", "3-c b a", "3-d b a"}, b.leaves(t, "d"))
 		assert.NotEqual(t, before, b.info(t).UpdateSeq)
 
@@ -151,7 +151,7 @@ func TestReplicated(t *testing.T) {
 		assert.Equal(t, []string{"3-c", "2-z"}, revs(doc.Conflicts))
 		assert.Equal(t, []string{"4-x"}, revs(doc.DeletedConflicts))
 
-		// What an edit tells of the history of others counts, and is no change.
+		// What an edit knows of others' history is stored, and is not a change.
 		before = b.info(t).UpdateSeq
 		b.merge(t, "d", "2-z y")
 		b.merge(t, "d", "4-x w v!")
@@ -168,7 +168,7 @@ func TestReplicated(t *testing.T) {
 		assert.Equal(t, []string{"3-c", "2-z"}, revs(rows[0].Revs[:2]))
 		assert.Len(t, rows[0].Revs, 4)
 
-		// A leaf that turns out to be an ancestor is none any more.
+		// A leaf that turns out to be an ancestor is no longer a leaf.
 		b.merge(t, "e", "4-d c", "2-b a")
 		assert.Len(t, b.leaves(t, "e"), 2)
 		b.merge(t, "e", "3-c b")
@@ -177,7 +177,7 @@ func TestReplicated(t *testing.T) {
 }
 
 func TestStemming(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db, docstore.Options{})
 		limit, err := b.db.RevsLimit(t.Context())
 		require.NoError(t, err)
@@ -203,7 +203,7 @@ func TestStemming(t *testing.T) {
 }
 
 func TestOpenRevs(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db, docstore.Options{})
 		b.merge(t, "d", "3-c b a", "3-d b a", "2-x!")
 		open := func(opts docstore.OpenRevsOptions) []string {
@@ -235,15 +235,14 @@ func TestOpenRevs(t *testing.T) {
 	})
 }
 
-// TestOpenLargeRevs: leaves that do not fit into memory together, and change meanwhile.
+// TestOpenLargeRevs: leaves that do not fit into memory together change while they are read.
 func TestOpenLargeRevs(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db, docstore.Options{})
 		for _, path := range []string{"2-a", "2-b", "2-c"} {
 			edit := replicated(t, "d", path)
 			edit.Body = large(docstore.BodiesAtOnce * 2 / 3)
-			results, err := b.db.Write(t.Context(), []docstore.Edit{edit}, docstore.WriteOptions{Replicated: true})
-			require.NoError(t, err)
+			results := b.write(t, []docstore.Edit{edit}, docstore.WriteOptions{Replicated: true})
 			require.NoError(t, results[0].Err)
 		}
 		var found []string
@@ -259,7 +258,7 @@ func TestOpenLargeRevs(t *testing.T) {
 }
 
 func TestRevsDiff(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db, docstore.Options{})
 		b.merge(t, "d", "3-c b a", "2-x!")
 		var queries []docstore.RevsQuery

@@ -12,70 +12,68 @@ import (
 	"unicode/utf8"
 )
 
-// Edit is a revision to be written.
+// Edit is a revision to write.
 type Edit struct {
-	// ID is the document's: not empty, no _local document, and if it begins with an
-	// underscore, _design/ and a name.
+	// ID is the document's id. It is not empty and not the id of a _local document. If it begins with an underscore, it
+	// is _design/ and a name.
 	ID string
-	// Rev is the leaf that the revision replaces; zero for a document that does not exist,
-	// or is deleted. Not for a replicated revision.
+	// Rev is the leaf that the revision replaces. It is zero if the document does not exist or is deleted, and for a
+	// replicated revision.
 	Rev Rev
-	// Path is that of a replicated revision ([WriteOptions]): its id, that of its parent
-	// and so on, as far as they are known. Its position is Pos.
+	// Path, for a replicated revision ([WriteOptions]), is its id, its parent's id and so on, as far as they are known.
+	// Pos is the revision's position.
 	Path []string
 	Pos  int64
 
 	Deleted bool
-	// Body is a JSON object, which is kept byte for byte. It has the members that
-	// [BodyMember] allows. nil is {}. Edit keeps it until the write is over.
+	// Body is a JSON object, which is kept byte for byte, with the members that [BodyMember] allows. nil is {}. It must
+	// not change until the write returns.
 	Body []byte `json:"-"`
-	// Attachments are all that the revision has.
+	// Attachments are all attachments of the revision.
 	Attachments []EditAttachment
 }
 
-// EditAttachment is an attachment of a revision to be written: one that was uploaded, or a
-// stub, which is one that the document has already.
+// EditAttachment is an attachment of a revision to write. It is either an upload or a stub, which stands for an
+// attachment that the document already has.
 type EditAttachment struct {
 	Name string
-	// Upload is the content; nil for a stub.
+	// Upload is the content, or nil for a stub.
 	Upload *Upload
 	// Type is the content type of an upload.
 	Type string
-	// Digest, if not empty, is that of the stub: md5- and the digest in base64.
+	// Digest, if not empty, is the digest of a stub: md5- and the MD5 in base64.
 	Digest string
-	// RevPos is the position of the revision that brought the attachment, of a replicated
-	// upload; 0 is the edit's own.
+	// RevPos, for a replicated upload, is the position of the revision that added the attachment. 0 is the edit's own.
 	RevPos int64
 }
 
 // WriteOptions are the options of [Database.Write].
 type WriteOptions struct {
-	// Replicated edits are CouchDB's new_edits=false: the revisions have their ids already,
-	// and become part of the tree wherever their paths belong. Otherwise each one replaces
-	// a leaf, and gets an id that is an MD5 over its content and its parent; in databases that
-	// [Options].Sealed takes over something random, too.
+	// Replicated is CouchDB's new_edits=false: the revisions already have their ids and are merged into the tree.
+	// Otherwise each edit replaces a leaf and gets an id that is an MD5 of its content and its parent, and of a random
+	// value in the databases that [Options].Sealed selects.
 	Replicated bool
 
-	// For [Database.WriteIn] alone:
+	// The other fields are for [Database.WriteIn] only.
 
-	// Token is drawn at random, outside the transaction's function. With it the function
-	// finds what an earlier run of it wrote, and says so; without it that is a conflict.
+	// Token is a random text, drawn outside the transaction's function. With a token, a repeated run of the function
+	// reports what an earlier run wrote as written. Without one, it reports a conflict.
 	Token string
-	// Order is the place of the first document among those that the transaction writes in
-	// this database. Each takes one place.
+	// Order is the number of the call's first document among those that the transaction writes in this database. Each
+	// document takes one number.
 	Order uint16
 }
 
-// Result is what became of an edit.
+// Result is the result of an edit.
 type Result struct {
 	ID string
-	// Rev is the revision that was written, or was there already.
+	// Rev is the revision that was written, or that existed already.
 	Rev Rev
-	// Err is why the edit was not made, a [DocumentError].
+	// Err says why the edit was not made. It is a [DocumentError].
 	Err error
 }
 
-// checkID returns ErrDocumentID if CouchDB has no documents of that id.
+// checkID returns ErrDocumentID if CouchDB does not allow the id for a document.
 func checkID(id string) error {
 	switch {
 	case id == "":
@@ -92,7 +90,7 @@ func checkID(id string) error {
 	return nil
 }
 
-// check returns what is wrong with an edit whatever the document is.
+// check returns the errors of an edit that do not depend on the stored document.
 func (e *Edit) check(db *Database, opts WriteOptions) error {
 	if err := checkID(e.ID); err != nil {
 		return err
@@ -100,16 +98,16 @@ func (e *Edit) check(db *Database, opts WriteOptions) error {
 	if err := e.checkRevisions(opts); err != nil {
 		return err
 	}
-	if err := db.checkContent(e.Body); err != nil {
+	if err := checkContent(e.Body); err != nil {
 		return err
 	}
 	return e.checkAttachments(db)
 }
 
-// checkContent checks the body of a document; nil stands for one.
-func (db *Database) checkContent(body []byte) error {
-	if most := db.store.maxDocumentSize; len(body) > most {
-		return fmt.Errorf("%w: a document of %d bytes; the most is %d", ErrTooLarge, len(body), most)
+// checkContent checks the body of a document. nil is valid.
+func checkContent(body []byte) error {
+	if len(body) > MaxDocumentSize {
+		return fmt.Errorf("%w: a document of %d bytes; the most is %d", ErrTooLarge, len(body), MaxDocumentSize)
 	}
 	if body == nil {
 		return nil
@@ -158,9 +156,9 @@ func (e *Edit) checkAttachments(db *Database) error {
 	return nil
 }
 
-// resolve returns the attachments of an edit's revision, sorted by name. Stubs are looked
-// for in the leaf that the revision replaces, and in a replicated one, whose writer may
-// know another, in all leaves for the same digest.
+// resolve returns the attachments of an edit's revision, sorted by name. Stubs are looked up in the leaf that the
+// revision replaces. For a replicated revision, which may come from another branch, they are then looked up by digest
+// in all leaves.
 func (e *Edit) resolve(parent *leaf, t leafTree, pos int64, opts WriteOptions) ([]Attachment, error) {
 	var attachments []Attachment
 	for _, a := range e.Attachments {
@@ -199,8 +197,7 @@ func findStub(a EditAttachment, parent *leaf, t leafTree, opts WriteOptions) (At
 	return Attachment{}, false
 }
 
-// newRev returns the revision that replaces parent: its id is a hash over all that it is, and over salt, if
-// there is one.
+// newRev returns the revision that replaces parent. Its id is a hash of its content, parent and salt, which may be nil.
 func newRev(parent Rev, deleted bool, body []byte, attachments []Attachment, salt []byte) Rev {
 	h := md5.New()
 	hashNumber(h, parent.Pos)
@@ -225,7 +222,7 @@ func hashNumber(h hash.Hash, n int64) {
 	_, _ = h.Write(binary.BigEndian.AppendUint64(nil, uint64(n))) // never fails (hash.Hash)
 }
 
-// hashBytes hashes the length too, so that no two lists of byte strings are one input.
+// hashBytes hashes the length too, so that no two lists of byte strings are the same input.
 func hashBytes(h hash.Hash, b []byte) {
 	hashNumber(h, int64(len(b)))
 	_, _ = h.Write(b)

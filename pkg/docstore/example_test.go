@@ -8,7 +8,7 @@ import (
 	"settee/pkg/kv/memkv"
 )
 
-// A document is written, replaced and deleted; a feed tells the last of it.
+// A document is written, replaced and deleted. A feed has its last change.
 func Example() {
 	ctx := context.Background()
 	db, err := memkv.Open(memkv.Options{})

@@ -1,7 +1,6 @@
 package docstore
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,12 +10,13 @@ import (
 
 	"settee/pkg/docstore/internal/revtree"
 	"settee/pkg/kv"
+	"settee/pkg/kv/rows"
 	"settee/pkg/tuple"
 )
 
-// The sizes at which things are divided.
+// The sizes at which reads and writes are split.
 const (
-	ChunkSize      = chunkSize
+	ChunkSize      = rows.ChunkSize
 	ChunksAtOnce   = chunksAtOnce
 	BodiesAtOnce   = bodiesAtOnce
 	BatchSize      = batchSize
@@ -26,7 +26,7 @@ const (
 	MaxChangeSize  = maxChangeSize
 )
 
-// Waiting returns how many tickers there are, and calls of WaitChange.
+// Waiting returns the number of tickers, and of calls of WaitChange.
 func (s *Store) Waiting() (tickers, waiting int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -34,14 +34,6 @@ func (s *Store) Waiting() (tickers, waiting int) {
 		waiting += t.waiting
 	}
 	return len(s.tickers), waiting
-}
-
-// RemoveDatabases and RemoveUploads are what the tasks do.
-func (s *Store) RemoveDatabases(ctx context.Context) (more bool, err error) {
-	return s.removeDatabases(ctx)
-}
-func (s *Store) RemoveUploads(ctx context.Context) (more bool, err error) {
-	return s.removeUploads(ctx)
 }
 
 // Leaf is a leaf as it is stored, for models.
@@ -61,8 +53,7 @@ func (db *Database) Leaves(tx kv.ReadTransaction, id string) ([]Leaf, error) {
 	return leaves, err
 }
 
-// Check reads all keys of the store and reports what contradicts the invariants in the
-// package's comment.
+// Check reads all keys of the store and reports violations of the invariants in the package's doc comment.
 func (s *Store) Check(tx kv.ReadTransaction) error {
 	c := storeChecker{store: s, tx: tx, live: map[uuid.UUID]*Database{}, trash: map[uuid.UUID]bool{}, uploads: map[string]bool{}}
 	for _, step := range []func() error{c.databases, c.deleted, c.pending, c.instances, c.contents} {
@@ -133,7 +124,7 @@ func (c *storeChecker) pending() error {
 	})
 }
 
-// instances says that there are rows of live databases and of those in the trash alone.
+// instances checks that only live databases and those in the trash have rows.
 func (c *storeChecker) instances() error {
 	seen := map[uuid.UUID]bool{}
 	return each(c.tx, c.store.keys.instances, func(key tuple.Tuple, _ []byte) error {
@@ -252,7 +243,7 @@ func (c *checker) bodies() error {
 		if sizes[id] == nil {
 			sizes[id] = map[revtree.Rev][]byte{}
 		}
-		if n := int64(len(sizes[id][rev])); key[4] != n/chunkSize || n%chunkSize != 0 {
+		if n := int64(len(sizes[id][rev])); key[4] != n/rows.ChunkSize || n%rows.ChunkSize != 0 {
 			c.say("%q: chunk %v of the body of %s comes after %d bytes", id, key[4], Rev(rev), n)
 		}
 		sizes[id][rev] = append(sizes[id][rev], value...)
@@ -337,7 +328,7 @@ func (c *checker) index() error {
 	return err
 }
 
-// references are those of attachments to contents.
+// references are the references of attachments to contents.
 func (c *checker) references() error {
 	err := each(c.tx, c.db.keys.blobs, func(key tuple.Tuple, value []byte) error {
 		blob := c.blobs[string(c.db.keys.chunks.Sub(key...).Bytes())]
@@ -373,7 +364,7 @@ func (c *checker) chunks() error {
 		if c.blobs[place] == nil && !c.uploads[place] {
 			c.say("%q: chunk %v of a content that is nowhere", key[0], key[2])
 		}
-		if n := lengths[place]; key[2] != n/chunkSize || n%chunkSize != 0 {
+		if n := lengths[place]; key[2] != n/rows.ChunkSize || n%rows.ChunkSize != 0 {
 			c.say("%q: chunk %v of a content comes after %d bytes", key[0], key[2], n)
 		}
 		lengths[place] += int64(len(value))
@@ -412,7 +403,7 @@ func (c *checker) counters() error {
 		{"bytes of bodies", c.db.keys.bodyBytes, bodies},
 		{"bytes of attachments", c.db.keys.attachmentBytes, attachments},
 	} {
-		n, err := awaitInt(c.tx.Get(counter.key))
+		n, err := rows.AwaitInt(c.tx.Get(counter.key))
 		if err != nil {
 			return err
 		}
@@ -437,7 +428,7 @@ func (s *Store) Contents(tx kv.ReadTransaction) (keys []string, err error) {
 	}))
 }
 
-// Instances returns how many databases there are rows of, deleted ones included.
+// Instances returns the number of databases with rows, deleted ones included.
 func (s *Store) Instances(tx kv.ReadTransaction) (int, error) {
 	instances := map[any]bool{}
 	for _, space := range []tuple.Subspace{s.keys.instances, s.keys.trash} {

@@ -3,38 +3,27 @@ package docstore
 import (
 	"context"
 	"errors"
-	"time"
 
 	"settee/pkg/kv"
 )
 
-const (
-	// reread is how long a change is waited for before the store is read again: a watch may
-	// miss one (package kv, "Watches").
-	reread = 30 * time.Second
-	// poll is how often the store is read while no watch is to be had.
-	poll = time.Second
-)
-
-// ticker knows the last change of a database while anybody waits for one. One goroutine and
-// one watch do that for all who wait.
+// ticker tracks the last change of a database, with one goroutine and one watch for all feeds that wait for it.
 type ticker struct {
 	db   *Database
 	ctx  context.Context
 	stop context.CancelFunc
 
-	// Guarded by Store.mu.
+	// The fields below are guarded by Store.mu.
 	waiting int
 	next    chan struct{} // closed when one of the following changes
 	known   bool
 	last    Sequence
-	err     error // why nothing will be known any more
+	err     error // set once the ticker has stopped
 }
 
-// WaitChange returns when there are changes after a sequence: at once, if there are. So a
-// feed that goes on reads [Database.Changes], waits for what is behind [Changes.Last], and
-// reads again. The error is [ErrDatabaseNotFound] when the database is deleted,
-// [ErrClosed], ctx's, or the store's.
+// WaitChange returns when there are changes after a sequence, at once if there are some already. A continuous feed
+// reads [Database.Changes], waits for changes after [Changes.Last], and reads again. The error is [ErrDatabaseNotFound]
+// when the database is deleted, [ErrClosed], ctx's, or the store's.
 func (db *Database) WaitChange(ctx context.Context, since Sequence) error {
 	t := db.store.join(db)
 	if t == nil {
@@ -54,15 +43,14 @@ func (db *Database) WaitChange(ctx context.Context, since Sequence) error {
 	}
 }
 
-// told reports whether there are changes after since, as far as is known; if not, next is
-// closed when more is.
+// told reports whether there are known changes after since. If not, next is closed when more is known.
 func (t *ticker) told(since Sequence) (done bool, next <-chan struct{}, err error) {
 	t.db.store.mu.Lock()
 	defer t.db.store.mu.Unlock()
 	return t.known && t.last.Compare(since) > 0, t.next, t.err
 }
 
-// join returns the ticker of a database, nil if the store was closed.
+// join returns the ticker of a database, or nil if the store is closed.
 func (s *Store) join(db *Database) *ticker {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,7 +68,7 @@ func (s *Store) join(db *Database) *ticker {
 	return t
 }
 
-// leave ends the ticker when nobody waits for it any more.
+// leave stops the ticker when no feed waits for it.
 func (s *Store) leave(t *ticker) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,7 +77,7 @@ func (s *Store) leave(t *ticker) {
 	}
 }
 
-// forget ends a ticker. The next one who waits makes another. The caller holds mu.
+// forget stops a ticker. The next feed that waits starts another. The caller holds mu.
 func (s *Store) forget(t *ticker) {
 	t.stop()
 	if s.tickers[t.db.instance] == t {
@@ -105,18 +93,18 @@ func (t *ticker) run() {
 			return
 		}
 		t.tell(read.last)
-		t.await(read.watch)
+		kv.AwaitChange(t.ctx, read.watch, kv.AwaitOptions{})
 	}
 }
 
 // tick is what one transaction has read.
 type tick struct {
 	last  Sequence
-	watch kv.Watch // of the next change
+	watch kv.Watch // ends with the next change
 }
 
-// read reads the last change and watches for the next: what is committed before the read is
-// in last, and what is after it ends the watch.
+// read reads the last change and watches for the next. A change that is committed before the read is in last, and one
+// that is committed after it ends the watch.
 func (t *ticker) read() (tick, error) {
 	return kv.TransactValue(t.ctx, t.db.store.kv, func(tx kv.Transaction) (out tick, err error) {
 		exists, last := t.db.exists(tx.Snapshot()), t.db.lastChange(tx.Snapshot())
@@ -131,24 +119,6 @@ func (t *ticker) read() (tick, error) {
 	})
 }
 
-// await returns when the watch ends, it is time to read again, or nobody waits any more.
-func (t *ticker) await(watch kv.Watch) {
-	defer watch.Cancel()
-	began := time.Now()
-	ctx, cancel := context.WithTimeout(t.ctx, reread)
-	defer cancel()
-	err := watch.Wait(ctx)
-	if err == nil || ctx.Err() != nil || errors.Is(err, kv.ErrClosed) {
-		return
-	}
-	timer := time.NewTimer(poll - time.Since(began))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
-
 func (t *ticker) tell(last Sequence) {
 	t.db.store.mu.Lock()
 	defer t.db.store.mu.Unlock()
@@ -160,7 +130,7 @@ func (t *ticker) tell(last Sequence) {
 	t.next = make(chan struct{})
 }
 
-// fail tells those who wait that there is nothing more to know.
+// fail passes the error to the waiting feeds and stops the ticker.
 func (t *ticker) fail(err error) {
 	s := t.db.store
 	s.mu.Lock()

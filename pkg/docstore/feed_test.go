@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,13 +12,15 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"settee/internal/bubbletest"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
+	"settee/pkg/kv/enginetest"
 	"settee/pkg/kv/faultkv"
 	"settee/pkg/kv/memkv"
 )
 
-// wait begins to wait for a change after a sequence.
+// wait starts waiting for a change after a sequence.
 func (b *bundle) wait(ctx context.Context, since docstore.Sequence) <-chan error {
 	told := make(chan error, 1)
 	go func() { told <- b.db.WaitChange(ctx, since) }()
@@ -27,7 +28,7 @@ func (b *bundle) wait(ctx context.Context, since docstore.Sequence) <-chan error
 }
 
 func TestWaitChange(t *testing.T) {
-	inBubble(t, func(t *testing.T, db kv.Database) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db, docstore.Options{})
 		feeds := make([]<-chan error, 50)
 		for i := range feeds {
@@ -71,8 +72,8 @@ func TestWaitChange(t *testing.T) {
 	})
 }
 
-// TestWaitWithFaults: watches may be lost, late, or end for nothing; who waits is told all
-// the same, within 30 seconds and a little.
+// TestWaitWithFaults: watches may be lost, late, or end without a change. A waiter still returns within little more
+// than 30 seconds.
 func TestWaitWithFaults(t *testing.T) {
 	for name, rates := range map[string]faultkv.Rates{
 		"lost":     {faultkv.LostWatch: 1},
@@ -81,7 +82,7 @@ func TestWaitWithFaults(t *testing.T) {
 		"unknown":  {faultkv.UnknownCommitted: 0.5, faultkv.UnknownNotCommitted: 0.2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, db kv.Database) {
+			enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
 				b := newBundle(t, faultkv.Wrap(db, faultkv.Options{Seed: 1, Rates: rates}), docstore.Options{})
 				last := docstore.Sequence{}
 				for i := range 5 {
@@ -98,14 +99,10 @@ func TestWaitWithFaults(t *testing.T) {
 	}
 }
 
-// TestTooManyWatches: feeds go on without a watch.
+// TestTooManyWatches: feeds continue without a watch.
 func TestTooManyWatches(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		db, err := memkv.Open(memkv.Options{MaxWatches: 1})
-		require.NoError(t, err)
-		defer func() { assert.NoError(t, db.Close()) }()
-		store := docstore.Open(db, prefix, docstore.Options{})
+	bubbletest.Test(t, func(t *testing.T) {
+		store := docstore.Open(enginetest.MemoryWith(t, memkv.Options{MaxWatches: 1}), prefix, docstore.Options{})
 		defer store.Close()
 		var told []<-chan error
 		var dbs []*docstore.Database
@@ -126,32 +123,19 @@ func TestTooManyWatches(t *testing.T) {
 	})
 }
 
-// failing is a store that fails while it is told to.
-type failing struct {
-	kv.Database
-	err atomic.Pointer[error]
-}
-
-func (f *failing) Transact(ctx context.Context, fn func(kv.Transaction) error) error {
-	if err := f.err.Load(); err != nil {
-		return *err
-	}
-	return f.Database.Transact(ctx, fn)
-}
-
-// TestFailedFeed: an error of the store ends the waiting, and the next one waits anew.
+// TestFailedFeed: an error of the store ends the waiting, and the next call waits again.
 func TestFailedFeed(t *testing.T) {
-	inBubble(t, func(t *testing.T, db kv.Database) {
-		f := &failing{Database: db}
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
+		f := enginetest.Control(db)
 		b := newBundle(t, f, docstore.Options{})
 		told := b.wait(t.Context(), docstore.Sequence{})
 		synctest.Wait()
 		broken := errors.New("broken")
-		f.err.Store(&broken)
+		f.Fail(broken)
 		after(31 * time.Second)
 		require.ErrorIs(t, <-told, broken)
 		require.ErrorIs(t, b.db.WaitChange(t.Context(), docstore.Sequence{}), broken)
-		f.err.Store(nil)
+		f.Fail(nil)
 		told = b.wait(t.Context(), docstore.Sequence{})
 		synctest.Wait()
 		b.put(t, "d", "", `{}`)
@@ -159,10 +143,10 @@ func TestFailedFeed(t *testing.T) {
 	})
 }
 
-// TestFollow: a feed that follows concurrent writers, and goes on from each of its ends, is
-// told of every document's last revision, and never goes back.
+// TestFollow: a feed that follows concurrent writers, and continues from each of its ends, gets every document's last
+// revision, and never goes back.
 func TestFollow(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db, docstore.Options{})
 		const writers, rounds = 4, 30
 		var wg sync.WaitGroup

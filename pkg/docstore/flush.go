@@ -6,14 +6,14 @@ import (
 	"strings"
 
 	"settee/pkg/docstore/internal/revtree"
+	"settee/pkg/kv/rows"
 	"settee/pkg/tuple"
 )
 
-// maxChangeSize is that of a row in changes, which is one value.
+// maxChangeSize is the maximum size of a row in changes, which is one value.
 const maxChangeSize = 90_000
 
-// checkTree returns ErrTooManyLeaves if a document has more leaves than its rows have room
-// for.
+// checkTree returns ErrTooManyLeaves if a document has more leaves than fit into its row in changes.
 func checkTree(t leafTree) error {
 	if len(t) > MaxLeaves {
 		return fmt.Errorf("%w: %d leaf revisions; the most is %d", ErrTooManyLeaves, len(t), MaxLeaves)
@@ -28,11 +28,11 @@ func checkTree(t leafTree) error {
 	return nil
 }
 
-// maxRevSize is what a revision may take in a row of changes besides its id: two bytes as a
-// tuple, nine for the position, two around the id, and two flags.
+// maxRevSize is the maximum size of a revision in a row of changes without its id: two bytes as a tuple, nine for the
+// position, two around the id, and two flags.
 const maxRevSize = 15
 
-// flush writes what the edits have made of a document.
+// flush writes the changes that the edits made to a document.
 func (w *writer) flush(d *docWrite) error {
 	changed := w.flushLeaves(d)
 	if !changed.rows {
@@ -40,8 +40,7 @@ func (w *writer) flush(d *docWrite) error {
 	}
 	w.flushAttachments(d)
 	if !changed.revisions {
-		// Only paths have grown, of which no row but the leaves' tells. Other writes of the
-		// document have to see it all the same.
+		// Only paths have grown, which only the leaves' rows contain. Other writes of the document must still see it.
 		w.tx.AddWriteConflictKey(w.db.keys.docs.Pack(d.id))
 		return nil
 	}
@@ -52,7 +51,7 @@ func (w *writer) flush(d *docWrite) error {
 	return w.after(d)
 }
 
-// differences say what is different in a document.
+// differences says whether any row has changed, and whether the set of leaf revisions has.
 type differences struct{ rows, revisions bool }
 
 func (w *writer) flushLeaves(d *docWrite) (changed differences) {
@@ -65,13 +64,13 @@ func (w *writer) flushLeaves(d *docWrite) (changed differences) {
 		}
 		changed.rows = true
 		space := keys.leaf(d.id, Rev(old.Rev()), old.Deleted)
-		w.tx.ClearRange(keyRange(space))
+		w.tx.ClearRange(rows.Range(space))
 		if now != nil {
-			setChunks(w.tx, space, packLeaf(now))
+			rows.SetChunks(w.tx, space, packLeaf(now))
 			continue
 		}
 		changed.revisions = true
-		w.tx.ClearRange(keyRange(keys.body(d.id, Rev(old.Rev()))))
+		w.tx.ClearRange(rows.Range(keys.body(d.id, Rev(old.Rev()))))
 	}
 	for i := range d.tree {
 		l := &d.tree[i]
@@ -80,21 +79,20 @@ func (w *writer) flushLeaves(d *docWrite) (changed differences) {
 		}
 		changed = differences{true, true}
 		rev := Rev(l.Rev())
-		setChunks(w.tx, keys.leaf(d.id, rev, l.Deleted), packLeaf(l))
-		setChunks(w.tx, keys.body(d.id, rev), w.db.sealBody(d.bodies[l.Rev()], place{d.id, rev}))
+		rows.SetChunks(w.tx, keys.leaf(d.id, rev, l.Deleted), packLeaf(l))
+		rows.SetChunks(w.tx, keys.body(d.id, rev), w.db.sealBody(d.bodies[l.Rev()], place{d.id, rev}))
 	}
 	return changed
 }
 
-// content is what attachments of a document's leaves refer to.
+// content is the content of one or more attachments of a document's leaves.
 type content struct {
 	Attachment
-	before, after int64 // how many do
+	before, after int64 // the number of attachments that refer to it
 	upload        *Upload
 }
 
-// flushAttachments counts the references of leaves to attachments' contents, and removes
-// what has none.
+// flushAttachments counts the references of leaves to attachments' contents, and removes contents without references.
 func (w *writer) flushAttachments(d *docWrite) {
 	contents := map[[16]byte]*content{}
 	get := func(a Attachment) *content {
@@ -125,7 +123,7 @@ func (w *writer) flushAttachments(d *docWrite) {
 	add(w.tx, w.db.keys.attachmentBytes, delta)
 }
 
-// flushContent returns how many bytes a document's contents have grown by.
+// flushContent writes one content, and returns the change of the stored bytes.
 func (w *writer) flushContent(d *docWrite, c *content) int64 {
 	keys := &w.db.keys
 	if c.upload != nil {
@@ -136,7 +134,7 @@ func (w *writer) flushContent(d *docWrite, c *content) int64 {
 	blob := keys.blobs.Pack(d.id, c.key[:])
 	if c.after == 0 {
 		w.tx.Clear(blob)
-		w.tx.ClearRange(keyRange(keys.chunks.Sub(d.id, c.key[:])))
+		w.tx.ClearRange(rows.Range(keys.chunks.Sub(d.id, c.key[:])))
 	} else {
 		w.tx.Set(blob, tuple.Tuple{c.StoredLength, c.MD5[:], c.after}.Pack())
 	}
@@ -176,8 +174,8 @@ func (w *writer) flushIndexes(d *docWrite) error {
 	return nil
 }
 
-// packChange returns a document's value in changes: its id, the size of the winner's body,
-// and the leaves, the winner first.
+// packChange returns a document's value in changes: its id, the size of the winner's body, and the leaves, the winner
+// first.
 func packChange(id string, t leafTree) []byte {
 	value := tuple.Tuple{id, t.Winner().Value.size}
 	for _, l := range slices.Backward(t) {
@@ -187,13 +185,13 @@ func packChange(id string, t leafTree) []byte {
 	return value.Pack()
 }
 
-// packIndex returns a document's value in all: its winner and the size of that one's body.
+// packIndex returns a document's value in all: its winner and the size of the winner's body.
 func packIndex(winner *leaf) []byte {
 	raw, isHex := revtree.Raw(winner.IDs[0])
 	return tuple.Tuple{winner.Pos, raw, isHex, winner.Value.size}.Pack()
 }
 
-// count changes the counters by what the document has changed, and wakes who waits for it.
+// count updates the counters for a document, and wakes waiting feeds.
 func (w *writer) count(d *docWrite) {
 	keys := &w.db.keys
 	var docs, deleted, bodies int64
@@ -218,7 +216,7 @@ func (w *writer) count(d *docWrite) {
 	add(w.tx, keys.watch, 1)
 }
 
-// after tells the hook, if the document has another winner.
+// after calls the hook After, if the document has a new winner.
 func (w *writer) after(d *docWrite) error {
 	after := w.db.store.hooks.After
 	before, now := d.old.Winner(), d.tree.Winner()
@@ -228,7 +226,7 @@ func (w *writer) after(d *docWrite) error {
 	body, added := d.bodies[now.Rev()]
 	if !added {
 		rev := Rev(now.Rev())
-		stored, err := joinChunks(readAll(w.tx.Snapshot(), w.db.keys.body(d.id, rev)))
+		stored, err := rows.JoinChunks(readAll(w.tx.Snapshot(), w.db.keys.body(d.id, rev)))
 		if err != nil {
 			return err
 		}
@@ -236,13 +234,15 @@ func (w *writer) after(d *docWrite) error {
 			return inDocument(d.id, err)
 		}
 	}
-	if err := after(w.tx, w.db, d.change(now, body, before)); err != nil {
+	change := d.change(now, body, before)
+	change.Draft = d.drafts[now.Rev()]
+	if err := after(w.tx, w.db, change); err != nil {
 		return inDocument(d.id, err)
 	}
 	return nil
 }
 
-// change is what a hook is told of a leaf.
+// change returns what a hook gets for a leaf.
 func (d *docWrite) change(l *leaf, body []byte, winner *leaf) *Change {
 	c := &Change{
 		ID: d.id, Rev: Rev(l.Rev()), Deleted: l.Deleted, Body: body, Attachments: l.Value.attachments, Order: d.order,

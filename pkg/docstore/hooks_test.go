@@ -11,13 +11,13 @@ import (
 
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
+	"settee/pkg/kv/enginetest"
 	"settee/pkg/tuple"
 )
 
 var errRefused = errors.New("refused")
 
-// mirror is hooks that keep, in rows of their own, what documents are: as a queue that
-// follows a database does.
+// mirror is hooks that keep the state of documents in rows of their own, like a queue that follows a database.
 type mirror struct{ fail error }
 
 func mirrored(name, id string) []byte {
@@ -26,15 +26,18 @@ func mirrored(name, id string) []byte {
 
 func (m *mirror) hooks() docstore.Hooks {
 	return docstore.Hooks{
-		Before: func(_ kv.Transaction, _ *docstore.Database, c *docstore.Change) error {
+		Before: func(_ kv.Transaction, _ *docstore.Database, c *docstore.Change) (any, error) {
 			if string(c.Body) == `{"bad":true}` {
-				return errRefused
+				return nil, errRefused
 			}
-			return nil
+			return c.Rev, nil
 		},
 		After: func(tx kv.Transaction, db *docstore.Database, c *docstore.Change) error {
 			if m.fail != nil {
 				return m.fail
+			}
+			if c.Draft != nil && c.Draft != c.Rev {
+				return fmt.Errorf("the draft of %v for %v", c.Draft, c.Rev)
 			}
 			if c.Deleted {
 				tx.Clear(mirrored(db.Name(), c.ID))
@@ -55,8 +58,7 @@ func (m *mirror) hooks() docstore.Hooks {
 	}
 }
 
-// stamped is a key that the hooks of one transaction would write twice, were it not for the
-// order.
+// stamped is a key that the hooks of one transaction would write twice without the order.
 func stamped(order uint16) []byte {
 	key, err := tuple.SubspaceFromBytes([]byte("stamps/")).PackWithVersionstamp(tuple.IncompleteVersionstamp(order))
 	if err != nil {
@@ -75,13 +77,12 @@ func (b *bundle) mirror(t *testing.T, id string) string {
 }
 
 func TestHooks(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		m := &mirror{}
-		b := newBundle(t, unknownOnce(db), docstore.Options{Hooks: m.hooks()})
-		results, err := b.db.Write(t.Context(), []docstore.Edit{
+		b := newBundle(t, enginetest.UnknownOnce(db), docstore.Options{Hooks: m.hooks()})
+		results := b.write(t, []docstore.Edit{
 			{ID: "a", Body: []byte(`{"n":1}`)}, {ID: "b", Body: []byte(`{"bad":true}`)}, {ID: "c"},
 		}, docstore.WriteOptions{})
-		require.NoError(t, err)
 		require.NoError(t, results[0].Err)
 		require.ErrorIs(t, results[1].Err, errRefused)
 		require.EqualError(t, results[1].Err, `document "b": refused`)
@@ -91,16 +92,16 @@ func TestHooks(t *testing.T) {
 		assert.Equal(t, "", b.mirror(t, "b"))
 		assert.NotEmpty(t, b.mirror(t, "c"))
 
-		_, err = b.tryPut(t, "a", a, `{"bad":true}`)
+		_, err := b.tryPut(t, "a", a, `{"bad":true}`)
 		require.ErrorIs(t, err, errRefused)
 		assert.Equal(t, a, b.get(t, "a", docstore.GetOptions{}).Rev.String())
 
-		// Of a revision that does not win nothing is told; of the next winner, its content.
+		// After is called only for a revision that wins. The next winner is passed with its content.
 		b.merge(t, "d", "2-x y", "2-w y")
 		assert.Equal(t, `2-x {"was":"2-x y"} was  false`, b.mirror(t, "d"))
 		before := b.mirror(t, "d")
 		b.merge(t, "d", "1-z")
-		b.merge(t, "d", "2-x y") // known, whatever the hook would say
+		b.merge(t, "d", "2-x y") // known, whatever the hook would return
 		assert.Equal(t, before, b.mirror(t, "d"))
 		b.remove(t, "d", "2-x")
 		assert.Equal(t, `2-w {"was":"2-w y"} was 2-x false`, b.mirror(t, "d"))
@@ -112,7 +113,7 @@ func TestHooks(t *testing.T) {
 		assert.Contains(t, b.mirror(t, "d"), rev)
 		assert.Contains(t, b.mirror(t, "d"), "true")
 
-		// An error of After, or of Deleted, keeps everything as it was.
+		// An error of After or Deleted changes nothing.
 		m.fail = errors.New("failed")
 		results, err = b.db.Write(t.Context(), []docstore.Edit{{ID: "e"}, {ID: "f"}}, docstore.WriteOptions{})
 		require.ErrorIs(t, err, m.fail)
@@ -130,9 +131,9 @@ func TestHooks(t *testing.T) {
 	})
 }
 
-// TestLargeHooks: documents whose hooks write so much that they need a transaction each.
+// TestLargeHooks: the hooks of each document write so much that it needs a transaction of its own.
 func TestLargeHooks(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db, docstore.Options{Hooks: docstore.Hooks{
 			After: func(tx kv.Transaction, _ *docstore.Database, c *docstore.Change) error {
 				pieces := 40
@@ -150,8 +151,7 @@ func TestLargeHooks(t *testing.T) {
 			edits = append(edits, docstore.Edit{ID: fmt.Sprint(i)})
 		}
 		edits = append(edits, docstore.Edit{ID: "too much"})
-		results, err := b.db.Write(t.Context(), edits, docstore.WriteOptions{})
-		require.NoError(t, err)
+		results := b.write(t, edits, docstore.WriteOptions{})
 		for _, r := range results[:5] {
 			require.NoError(t, r.Err)
 		}
@@ -160,16 +160,26 @@ func TestLargeHooks(t *testing.T) {
 	})
 }
 
-// TestSlowHooks: documents whose hooks take so long that no transaction lives for all of them.
+// TestSlowHooks: the hooks of several documents take longer than a transaction may.
 func TestSlowHooks(t *testing.T) {
-	inBubble(t, func(t *testing.T, db kv.Database) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
 		told := map[string]int{}
-		b := newBundle(t, unknownOnce(db), docstore.Options{Hooks: docstore.Hooks{
+		slowly := false
+		b := newBundle(t, enginetest.UnknownOnce(db), docstore.Options{Hooks: docstore.Hooks{
+			Before: func(tx kv.Transaction, _ *docstore.Database, c *docstore.Change) (any, error) {
+				if slowly {
+					<-time.After(200 * time.Millisecond)
+				}
+				_, err := tx.Get([]byte("anything")).Await()
+				return nil, err
+			},
 			After: func(tx kv.Transaction, _ *docstore.Database, c *docstore.Change) error {
 				told[c.ID]++
-				<-time.After(200 * time.Millisecond)
+				if !slowly {
+					<-time.After(200 * time.Millisecond)
+				}
 				if c.ID == "39" {
-					<-time.After(2 * time.Second) // more than is left for several
+					<-time.After(2 * time.Second) // more than the time that is left for several
 				}
 				_, err := tx.Get([]byte("anything")).Await()
 				return err
@@ -179,26 +189,34 @@ func TestSlowHooks(t *testing.T) {
 		for i := range 40 {
 			edits = append(edits, docstore.Edit{ID: fmt.Sprint(i)})
 		}
-		results, err := b.db.Write(t.Context(), edits, docstore.WriteOptions{})
-		require.NoError(t, err)
+		results := b.write(t, edits, docstore.WriteOptions{})
 		for _, r := range results {
 			require.NoError(t, r.Err)
 			assert.NotZero(t, told[r.ID])
 		}
 		assert.Equal(t, int64(40), b.info(t).DocCount)
+
+		slowly = true // the checks of all documents come before the first is written
+		for i := range edits {
+			edits[i].ID += " more"
+		}
+		for _, r := range b.write(t, edits, docstore.WriteOptions{}) {
+			require.NoError(t, r.Err)
+		}
+		assert.Equal(t, int64(80), b.info(t).DocCount)
 	})
 }
 
-// TestFailingStore: an error of the store that a hook meets is not one of the document.
+// TestFailingStore: an error of the store in a hook is not an error of the document.
 func TestFailingStore(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		runs := 0
 		b := newBundle(t, db, docstore.Options{Hooks: docstore.Hooks{
-			Before: func(kv.Transaction, *docstore.Database, *docstore.Change) error {
+			Before: func(kv.Transaction, *docstore.Database, *docstore.Change) (any, error) {
 				if runs++; runs == 1 {
-					return fmt.Errorf("reading: %w", kv.ErrTransactionTooOld)
+					return nil, fmt.Errorf("reading: %w", kv.ErrTransactionTooOld)
 				}
-				return nil
+				return nil, nil
 			},
 		}})
 		b.put(t, "d", "", `{}`)

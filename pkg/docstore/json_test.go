@@ -23,8 +23,8 @@ func TestBodyMember(t *testing.T) {
 	}
 }
 
-// FuzzBody reads bytes as the body of a document: what is taken is an object without special
-// members, as another parser reads it, and comes back byte for byte.
+// FuzzBody reads bytes as the body of a document. An accepted body is an object without special members to another
+// parser too, and is stored byte for byte.
 func FuzzBody(f *testing.F) {
 	for _, seed := range []string{
 		`{}`, `{"a":[1,{"_b":"\"}"}],"c":"\\"}`, `{"_id":"x"}`, `{"\u005f":1}`, `{"a":"\ud83d\ude00"}`, `{"a":"\ud83d"}`,
@@ -52,7 +52,7 @@ func FuzzBody(f *testing.F) {
 		written, err := docs.Put(t.Context(), docstore.Edit{ID: "d", Rev: rev, Body: body})
 		if err != nil {
 			require.ErrorIs(t, err, docstore.ErrDocument)
-			if valid { // that parser takes half of a surrogate pair
+			if valid { // the other parser accepts half of a surrogate pair
 				require.Contains(t, strings.ToLower(string(body)), `\ud`)
 			}
 			return

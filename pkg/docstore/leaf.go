@@ -3,32 +3,29 @@ package docstore
 import (
 	"encoding/base64"
 	"encoding/binary"
-	"iter"
 	"slices"
 
 	"settee/pkg/docstore/internal/revtree"
 	"settee/pkg/kv"
+	"settee/pkg/kv/rows"
 	"settee/pkg/tuple"
 )
 
-// Attachment is what a revision says of one of its attachments. [Database.ReadAttachment]
-// reads its content.
+// Attachment describes an attachment of a revision. [Database.ReadAttachment] reads its content.
 type Attachment struct {
 	Name string
 	// Type is the content type.
 	Type string
-	// Length is that of the content in bytes; 0 if it is stored in an Encoding, and its
-	// writer did not say.
+	// Length is the length of the content in bytes, without Encoding. It is 0 if there is an Encoding and the upload
+	// did not give the length.
 	Length int64
-	// Encoding is the content coding in which the content is stored, such as gzip; empty
-	// is none.
+	// Encoding is the content coding in which the content is stored, such as gzip. Empty is none.
 	Encoding string
-	// StoredLength is the number of bytes that are stored: Length unless there is an
-	// Encoding.
+	// StoredLength is the number of bytes that are stored. It is Length if there is no Encoding.
 	StoredLength int64
 	// MD5 is the digest of the stored bytes.
 	MD5 [16]byte
-	// RevPos is the position of the revision that brought the attachment.
+	// RevPos is the position of the revision that added the attachment.
 	RevPos int64
 
 	key [16]byte // of the content
@@ -44,11 +41,11 @@ func (a Attachment) tuple() tuple.Tuple {
 func parseAttachment(element any) (a Attachment, ok bool) {
 	var t tuple.Tuple
 	var md5, key []byte
-	if !as(element, &t) || len(t) != 8 {
+	if !rows.As(element, &t) || len(t) != 8 {
 		return a, false
 	}
-	ok = as(t[0], &a.Name) && as(t[1], &a.Type) && as(t[2], &a.Length) && as(t[3], &a.Encoding) &&
-		as(t[4], &a.StoredLength) && as(t[5], &md5) && as(t[6], &a.RevPos) && as(t[7], &key) &&
+	ok = rows.As(t[0], &a.Name) && rows.As(t[1], &a.Type) && rows.As(t[2], &a.Length) && rows.As(t[3], &a.Encoding) &&
+		rows.As(t[4], &a.StoredLength) && rows.As(t[5], &md5) && rows.As(t[6], &a.RevPos) && rows.As(t[7], &key) &&
 		len(md5) == len(a.MD5) && len(key) == len(a.key)
 	if ok {
 		a.MD5, a.key = [16]byte(md5), [16]byte(key)
@@ -56,10 +53,10 @@ func parseAttachment(element any) (a Attachment, ok bool) {
 	return a, ok
 }
 
-// leafRow is what is stored of a leaf, besides its revision and path.
+// leafRow is what is stored of a leaf, without its revision and path.
 type leafRow struct {
 	size        int64  // of the body, in bytes
-	token       []byte // of the write that made the leaf; none of a replicated one
+	token       []byte // of the write that made the leaf; nil if replicated
 	attachments []Attachment
 }
 
@@ -85,7 +82,7 @@ func packLeaf(l *leaf) []byte {
 	return tuple.Tuple{packPath(l.IDs), l.Value.size, l.Value.token, attachments}.Pack()
 }
 
-// packPath writes each id as its length, doubled, plus one for digits; and its bytes.
+// packPath writes, for each id, its length times two, plus one if it is hexadecimal, and its bytes.
 func packPath(ids []string) []byte {
 	packed := make([]byte, 0, 17*len(ids))
 	for _, id := range ids {
@@ -114,13 +111,12 @@ func parsePath(packed []byte) ([]string, error) {
 	return ids, nil
 }
 
-// parseLeaf reads a leaf from the elements of its key behind the document's id, and its
-// value.
+// parseLeaf parses a leaf from its value and the elements of its key after the document's id.
 func parseLeaf(key tuple.Tuple, value []byte) (leaf, error) {
 	l := leaf{Value: &leafRow{}}
 	var alive, isHex bool
 	var raw, path []byte
-	if len(key) < 4 || !as(key[0], &alive) || !as(key[1], &l.Pos) || !as(key[2], &raw) || !as(key[3], &isHex) {
+	if len(key) < 4 || !rows.As(key[0], &alive) || !rows.As(key[1], &l.Pos) || !rows.As(key[2], &raw) || !rows.As(key[3], &isHex) {
 		return l, corrupt("the key of a leaf of unknown form %v", key)
 	}
 	l.Deleted = !alive
@@ -129,7 +125,7 @@ func parseLeaf(key tuple.Tuple, value []byte) (leaf, error) {
 		return l, corrupt("a leaf: %w", err)
 	}
 	var attachments tuple.Tuple
-	if len(t) != 4 || !as(t[0], &path) || !as(t[1], &l.Value.size) || !as(t[2], &l.Value.token) || !as(t[3], &attachments) {
+	if len(t) != 4 || !rows.As(t[0], &path) || !rows.As(t[1], &l.Value.size) || !rows.As(t[2], &l.Value.token) || !rows.As(t[3], &attachments) {
 		return l, corrupt("a leaf of unknown form, of %d elements", len(t))
 	}
 	for _, element := range attachments {
@@ -148,66 +144,54 @@ func parseLeaf(key tuple.Tuple, value []byte) (leaf, error) {
 	return l, nil
 }
 
-// readTree begins to read all leaves of a document.
+// readTree starts reading all leaves of a document.
 func (db *Database) readTree(tx kv.ReadTransaction, id string) treeRead {
 	space := db.keys.leaves.Sub(id)
 	return treeRead{space, readAll(tx, space)}
 }
 
-// treeRead is leaves that are being read.
+// treeRead is a pending read of leaves.
 type treeRead struct {
 	space tuple.Subspace // of the document's leaves
 	pairs kv.RangeResult
 }
 
-// await returns the leaves, in their order.
+// await returns the leaves in key order. A row whose key ends in 0 is the first chunk of a leaf.
 func (r treeRead) await() (t leafTree, err error) {
-	for l, err := range r.all() {
+	var key tuple.Tuple // of the leaf whose chunks are in value
+	var value []byte
+	add := func() error {
+		if key == nil {
+			return nil
+		}
+		l, err := parseLeaf(key, value)
+		t = append(t, l)
+		return err
+	}
+	for pair, err := range r.pairs.All() {
 		if err != nil {
 			return nil, err
 		}
-		t = append(t, l)
+		next, err := r.space.Unpack(pair.Key)
+		if err != nil || len(next) != 5 {
+			return nil, corrupt("the key of a leaf of unknown form %v (%w)", next, err)
+		}
+		if n, ok := next[4].(int64); ok && n > 0 && key != nil {
+			value = append(value, pair.Value...)
+			continue
+		}
+		if err := add(); err != nil {
+			return nil, err
+		}
+		key, value = next, pair.Value
+	}
+	if err := add(); err != nil {
+		return nil, err
 	}
 	return t, nil
 }
 
-// all yields the leaves one by one. Their rows are chunks of which the first has number 0.
-func (r treeRead) all() iter.Seq2[leaf, error] {
-	return func(yield func(leaf, error) bool) {
-		var key tuple.Tuple // of the leaf whose chunks are in value
-		var value []byte
-		done := func() bool {
-			l, err := parseLeaf(key, value)
-			return yield(l, err) && err == nil
-		}
-		for pair, err := range r.pairs.All() {
-			var next tuple.Tuple
-			if err == nil {
-				next, err = r.space.Unpack(pair.Key)
-			}
-			if err == nil && len(next) != 5 {
-				err = corrupt("the key of a leaf of unknown form %v", next)
-			}
-			if err != nil {
-				yield(leaf{}, err)
-				return
-			}
-			if n, ok := next[4].(int64); ok && n > 0 && key != nil {
-				value = append(value, pair.Value...)
-				continue
-			}
-			if key != nil && !done() {
-				return
-			}
-			key, value = next, pair.Value
-		}
-		if key != nil {
-			done()
-		}
-	}
-}
-
-// winnerRead is a winner that is being read.
+// winnerRead is a pending read of a winner.
 type winnerRead struct {
 	db   *Database
 	tx   kv.ReadTransaction
@@ -215,13 +199,13 @@ type winnerRead struct {
 	last kv.RangeResult
 }
 
-// readWinner begins to read the winning leaf of a document, which is the last one.
+// readWinner starts reading the winning leaf of a document, which is the last in key order.
 func (db *Database) readWinner(tx kv.ReadTransaction, id string) winnerRead {
-	last := tx.GetRange(keyRange(db.keys.leaves.Sub(id)), kv.RangeOptions{Limit: 1, Reverse: true})
+	last := tx.GetRange(rows.Range(db.keys.leaves.Sub(id)), kv.RangeOptions{Limit: 1, Reverse: true})
 	return winnerRead{db, tx, id, last}
 }
 
-// await returns the winner, nil if there is no document.
+// await returns the winner, or nil if there is no document.
 func (r winnerRead) await() (*leaf, error) {
 	pairs, err := r.last.Slice()
 	if err != nil || len(pairs) == 0 {
@@ -234,10 +218,35 @@ func (r winnerRead) await() (*leaf, error) {
 	}
 	value := pairs[0].Value
 	if key[4] != int64(0) { // the last of several chunks
-		if value, err = joinChunks(readAll(r.tx, space.Sub(key[:4]...))); err != nil {
+		if value, err = rows.JoinChunks(readAll(r.tx, space.Sub(key[:4]...))); err != nil {
 			return nil, err
 		}
 	}
 	l, err := parseLeaf(key, value)
 	return &l, err
+}
+
+// leavesRead is a pending read of a document's winner, or of all its leaves.
+type leavesRead struct {
+	all    bool
+	tree   treeRead // if all
+	winner winnerRead
+}
+
+// readLeaves starts reading the winning leaf of a document, or all leaves.
+func (db *Database) readLeaves(tx kv.ReadTransaction, id string, all bool) leavesRead {
+	if all {
+		return leavesRead{all: true, tree: db.readTree(tx, id)}
+	}
+	return leavesRead{winner: db.readWinner(tx, id)}
+}
+
+// await returns the winner, or nil if there is no document. The tree is empty if only the winner was read.
+func (r leavesRead) await() (winner *leaf, t leafTree, err error) {
+	if r.all {
+		t, err = r.tree.await()
+		return t.Winner(), t, err
+	}
+	winner, err = r.winner.await()
+	return winner, nil, err
 }

@@ -8,17 +8,18 @@ import (
 	"unicode/utf8"
 
 	"settee/pkg/kv"
+	"settee/pkg/kv/rows"
 )
 
-// LocalDocument is a document that is not replicated and is in no feed or listing. It has
-// no history: its revision is 0-N, where N counts its writes.
+// LocalDocument is a document that is not replicated and appears in no feed or listing. It has no history: its revision
+// is 0-N, where N counts its writes.
 type LocalDocument struct {
 	ID   string
 	Rev  string
 	Body []byte `json:"-"` // a JSON object, as it was written
 }
 
-// localPrefix is how the ids of local documents begin.
+// localPrefix is the prefix of the ids of local documents.
 const localPrefix = "_local/"
 
 func checkLocalID(id string) error {
@@ -44,7 +45,7 @@ func (db *Database) GetLocal(ctx context.Context, id string) (*LocalDocument, er
 		if err := exists.await(); err != nil {
 			return nil, err
 		}
-		value, err := joinChunks(chunks)
+		value, err := rows.JoinChunks(chunks)
 		if err == nil && value == nil {
 			err = ErrNotFound
 		}
@@ -65,16 +66,16 @@ func (db *Database) GetLocal(ctx context.Context, id string) (*LocalDocument, er
 
 func localRev(n uint64) string { return "0-" + strconv.FormatUint(n, 10) }
 
-// PutLocal writes a local document and returns its revision: 0-1 if rev is empty, otherwise
-// the one that follows rev. As in CouchDB 3.5 rev is not compared with what is stored.
-// The errors are [ErrDocumentID], [ErrRevision], [ErrTooLarge] and [ErrDocument].
+// PutLocal writes a local document and returns its revision: 0-1 if rev is empty, otherwise the one after rev. As in
+// CouchDB 3.5, rev is not compared with the stored revision. The errors are [ErrDocumentID], [ErrRevision],
+// [ErrTooLarge] and [ErrDocument].
 func (db *Database) PutLocal(ctx context.Context, id, rev string, body []byte) (string, error) {
 	if err := checkLocalID(id); err != nil {
 		return "", err
 	}
 	n, err := nextLocalRev(rev)
 	if err == nil {
-		err = db.checkContent(body)
+		err = checkContent(body)
 	}
 	if err != nil {
 		return "", inDocument(id, err)
@@ -88,8 +89,8 @@ func (db *Database) PutLocal(ctx context.Context, id, rev string, body []byte) (
 		if err := db.exists(tx).await(); err != nil {
 			return err
 		}
-		tx.ClearRange(keyRange(space))
-		setChunks(tx, space, value)
+		tx.ClearRange(rows.Range(space))
+		rows.SetChunks(tx, space, value)
 		return nil
 	})
 	if err != nil {
@@ -128,12 +129,12 @@ func (db *Database) DeleteLocal(ctx context.Context, id string) error {
 		}
 		if value == nil {
 			if began {
-				return nil // a run of this call whose result was unknown has removed it, or another did meanwhile
+				return nil // removed by an earlier run whose result was unknown, or by another call
 			}
 			return ErrNotFound
 		}
 		began = true
-		tx.ClearRange(keyRange(space))
+		tx.ClearRange(rows.Range(space))
 		return nil
 	})
 	if err != nil {

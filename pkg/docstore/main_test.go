@@ -10,16 +10,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
-	"settee/pkg/kv/faultkv"
 	"settee/pkg/kv/kvtest"
-	"settee/pkg/kv/memkv"
-	"settee/pkg/kv/pebblekv"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, kvtest.NetworkThread) }
@@ -33,7 +29,7 @@ type bundle struct {
 	db    *docstore.Database
 }
 
-// newBundle closes the store at the end of the test, and finds it in order.
+// newBundle closes the store at the end of the test, and checks its invariants.
 func newBundle(t *testing.T, db kv.Database, opts docstore.Options) *bundle {
 	b := &bundle{kv: db, store: docstore.Open(db, prefix, opts)}
 	var err error
@@ -46,48 +42,10 @@ func newBundle(t *testing.T, db kv.Database, opts docstore.Options) *bundle {
 	return b
 }
 
-func openMem(t *testing.T) kv.Database {
-	db, err := memkv.Open(memkv.Options{})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	return db
-}
-
-// onEngines runs a test that does not wait for anything, on every engine.
-func onEngines(t *testing.T, test func(t *testing.T, db kv.Database)) {
-	t.Parallel()
-	t.Run("memkv", func(t *testing.T) {
-		t.Parallel()
-		test(t, openMem(t))
-	})
-	if db, ok := kvtest.Cluster(t); ok {
-		t.Run("fdbkv", func(t *testing.T) { test(t, db) })
-		require.NoError(t, db.Close())
-	}
-	t.Run("pebblekv", func(t *testing.T) {
-		t.Parallel()
-		db, err := pebblekv.Open("/store", pebblekv.Options{FS: vfs.NewMem()})
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, db.Close()) })
-		test(t, db)
-	})
-}
-
-// inBubble runs a test in memory, where time passes only while all wait.
-func inBubble(t *testing.T, test func(t *testing.T, db kv.Database)) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) { test(t, openMem(t)) })
-}
-
 // after lets time pass in a bubble.
 func after(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
-}
-
-// unknownOnce makes each of a store's commits be reported unknown once.
-func unknownOnce(db kv.Database) kv.Database {
-	return faultkv.Wrap(db, faultkv.Options{Script: faultkv.UnknownOnce})
 }
 
 func (b *bundle) check(t *testing.T) {
@@ -97,7 +55,7 @@ func (b *bundle) check(t *testing.T) {
 	}))
 }
 
-// put writes a document that replaces rev, "" for none.
+// put writes a document that replaces rev, which may be "".
 func (b *bundle) put(t *testing.T, id, rev, body string) string {
 	t.Helper()
 	got, err := b.tryPut(t, id, rev, body)
@@ -109,6 +67,13 @@ func (b *bundle) tryPut(t *testing.T, id, rev, body string) (string, error) {
 	t.Helper()
 	got, err := b.db.Put(t.Context(), docstore.Edit{ID: id, Rev: parse(t, rev), Body: []byte(body)})
 	return got.String(), err
+}
+
+func (b *bundle) write(t *testing.T, edits []docstore.Edit, opts docstore.WriteOptions) []docstore.Result {
+	t.Helper()
+	results, err := b.db.Write(t.Context(), edits, opts)
+	require.NoError(t, err)
+	return results
 }
 
 func (b *bundle) remove(t *testing.T, id, rev string) string {
@@ -128,7 +93,7 @@ func parse(t *testing.T, rev string) docstore.Rev {
 	return r
 }
 
-// replicated reads "4-d c b", a path, or "4-d c b!" of a deleted revision.
+// replicated parses a path such as "4-d c b", or "4-d c b!" for a deleted revision.
 func replicated(t *testing.T, id, path string) docstore.Edit {
 	t.Helper()
 	text, deleted := strings.CutSuffix(path, "!")
@@ -138,16 +103,14 @@ func replicated(t *testing.T, id, path string) docstore.Edit {
 	return docstore.Edit{ID: id, Pos: rev.Pos, Path: ids, Deleted: deleted, Body: fmt.Appendf(nil, `{"was":%q}`, path)}
 }
 
-// merge writes replicated revisions, all at once, and each has to succeed.
+// merge writes replicated revisions in one call. Each must succeed.
 func (b *bundle) merge(t *testing.T, id string, paths ...string) {
 	t.Helper()
 	var edits []docstore.Edit
 	for _, path := range paths {
 		edits = append(edits, replicated(t, id, path))
 	}
-	results, err := b.db.Write(t.Context(), edits, docstore.WriteOptions{Replicated: true})
-	require.NoError(t, err)
-	for _, r := range results {
+	for _, r := range b.write(t, edits, docstore.WriteOptions{Replicated: true}) {
 		require.NoError(t, r.Err)
 	}
 }
@@ -159,7 +122,7 @@ func (b *bundle) get(t *testing.T, id string, opts docstore.GetOptions) *docstor
 	return doc
 }
 
-// leaves returns the leaves of a document, as replicated reads them, the winner last.
+// leaves returns the leaves of a document in the form that replicated parses, the winner last.
 func (b *bundle) leaves(t *testing.T, id string) []string {
 	t.Helper()
 	leaves, err := kv.TransactValue(t.Context(), b.kv, func(tx kv.Transaction) ([]docstore.Leaf, error) {

@@ -18,12 +18,13 @@ import (
 	"settee/internal/seeds"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
+	"settee/pkg/kv/enginetest"
 	"settee/pkg/kv/faultkv"
 )
 
-// TestRandom lets processes write, merge, delete and attach at random, on a store with all
-// faults, while others follow and tidy up. After each step all invariants hold; in the end
-// the leaves, with all they have, are those of a model, and so is what the feed has told.
+// TestRandom lets processes write, merge, delete and attach at random, on a store with all faults, while others follow
+// and run upkeep. After each step all invariants hold. At the end the leaves, with all their content, and the changes
+// in the feed equal those of a model.
 func TestRandom(t *testing.T) {
 	t.Parallel()
 	seeds.Each(t, 0, 4, func(t *testing.T, seed uint64) {
@@ -42,11 +43,11 @@ type world struct {
 	store     *bundle              // without faults
 	processes []*docstore.Database // with faults
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	random   *rand.Rand
 	written  map[string]map[docstore.Rev]made
 	replaced map[string]map[docstore.Rev]bool
-	doubtful map[string]map[docstore.Rev]bool // a conflict, which may be of a write that was made and replaced
+	doubtful map[string]map[docstore.Rev]bool // conflicts that may be of a write that was made and then replaced
 }
 
 // made is a revision that was written.
@@ -57,7 +58,7 @@ type made struct {
 }
 
 func newWorld(t *testing.T, seed uint64) *world {
-	db := openMem(t)
+	db := enginetest.Memory(t)
 	w := &world{
 		t: t, store: newBundle(t, db, docstore.Options{}), random: rand.New(rand.NewPCG(seed, 1)),
 		written: map[string]map[docstore.Rev]made{}, replaced: map[string]map[docstore.Rev]bool{},
@@ -131,7 +132,7 @@ func (w *world) writer(number int) {
 	}
 }
 
-// pause lets time pass where several goroutines do.
+// pause lets time pass while several goroutines run.
 func pause(d time.Duration) { <-time.After(d) }
 
 // put replaces a leaf, and may keep its attachment.
@@ -172,7 +173,7 @@ func (w *world) put(db *docstore.Database, edit docstore.Edit, m made) {
 	}
 }
 
-// merge adds a revision with a path that branches off somewhere.
+// merge adds a revision whose path branches off at a random place.
 func (w *world) merge(db *docstore.Database, edit docstore.Edit, m made) {
 	leaves, err := kv.TransactValue(w.t.Context(), w.store.kv, func(tx kv.Transaction) ([]docstore.Leaf, error) {
 		return w.store.db.Leaves(tx, edit.ID)
@@ -234,7 +235,7 @@ func (w *world) upkeep(ctx context.Context) {
 	}
 }
 
-// compare finds in the store what was written and not replaced.
+// compare checks that the store has what was written and not replaced.
 func (w *world) compare(told map[string]docstore.ChangeRow) {
 	for id, written := range w.written {
 		var got []string
@@ -258,7 +259,7 @@ func (w *world) compare(told map[string]docstore.ChangeRow) {
 		}
 		var want []string
 		for rev := range written {
-			// An edit without a revision extends a deleted leaf, which one its result does not say.
+			// An edit without a revision extends a deleted leaf, and its result does not say which.
 			doubtful := w.doubtful[id][rev] || w.doubtful[id][docstore.Rev{}] && written[rev].deleted
 			if !w.replaced[id][rev] && !(doubtful && ancestors[rev]) {
 				want = append(want, rev.String())

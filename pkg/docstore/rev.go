@@ -11,17 +11,16 @@ import (
 	"settee/pkg/tuple"
 )
 
-// MaxRevIDSize is how long the id of a revision may be, in bytes. CouchDB's have 32.
+// MaxRevIDSize is the maximum length of a revision's id, in bytes. CouchDB's have 32.
 const MaxRevIDSize = 200
 
-// Rev names a revision of a document: its position in the history, from 1, and its id. The
-// zero value is none.
+// Rev names a revision of a document: its position in the history, from 1, and its id. The zero value is no revision.
 type Rev struct {
 	Pos int64
 	ID  string
 }
 
-// ParseRev reads N-id. The error is [ErrRevision].
+// ParseRev parses a revision of the form N-id. The error is [ErrRevision].
 func ParseRev(s string) (Rev, error) {
 	pos, id, found := strings.Cut(s, "-")
 	n, err := strconv.ParseInt(pos, 10, 64)
@@ -39,9 +38,8 @@ func (r Rev) String() string {
 	return strconv.FormatInt(r.Pos, 10) + "-" + r.ID
 }
 
-// Compare orders revisions as CouchDB does when it looks for the winner among leaves that
-// are all deleted, or all not: by position, then by the bytes of the id, which are those
-// that 32 lower-case hexadecimal digits stand for.
+// Compare orders revisions as CouchDB does to find the winner among leaves that are all deleted, or all not: by
+// position, then by the bytes of the id. 32 lower-case hexadecimal digits count as the 16 bytes that they stand for.
 func (r Rev) Compare(s Rev) int { return revtree.Rev(r).Compare(revtree.Rev(s)) }
 
 func (r Rev) check() error {
@@ -51,11 +49,11 @@ func (r Rev) check() error {
 	return nil
 }
 
-// Sequence is the place of a document's last change among all changes of a database. It
-// never goes back, across restarts too. The zero value lies before all changes.
+// Sequence is the position of a document's last change among all changes of a database. Sequences only grow, also
+// across restarts. The zero value lies before all changes.
 type Sequence [12]byte
 
-// ParseSequence reads what [Sequence.String] returns. The error is [ErrInvalid].
+// ParseSequence parses the result of [Sequence.String]. The error is [ErrInvalid].
 func ParseSequence(s string) (Sequence, error) {
 	var seq Sequence
 	if s == "0" {
@@ -68,7 +66,7 @@ func ParseSequence(s string) (Sequence, error) {
 	return Sequence(b), nil
 }
 
-// String returns 24 hexadecimal digits, which sort as the sequences do; 0 for the zero value.
+// String returns 24 hexadecimal digits, which sort as the sequences do, or 0 for the zero value.
 func (s Sequence) String() string {
 	if s == (Sequence{}) {
 		return "0"
@@ -76,7 +74,7 @@ func (s Sequence) String() string {
 	return hex.EncodeToString(s[:])
 }
 
-// Compare returns -1, 0 or +1 as s lies before t, is t, or lies after t.
+// Compare returns -1, 0 or +1 if s lies before t, is t, or lies after t.
 func (s Sequence) Compare(t Sequence) int { return s.stamp().Compare(t.stamp()) }
 
 func (s Sequence) stamp() tuple.Versionstamp {
@@ -86,7 +84,7 @@ func (s Sequence) stamp() tuple.Versionstamp {
 
 func sequenceOf(stamp tuple.Versionstamp) Sequence { return Sequence(stamp.Bytes()) }
 
-// quote shortens a name that may be anybody's text, for an error.
+// quote quotes and shortens a name, which may be any text, for an error.
 func quote(s string) string {
 	const most = 200
 	if len(s) <= most {

@@ -13,24 +13,24 @@ type RevsQuery struct {
 	Revs []Rev
 }
 
-// RevsDiff is what is missing of a document.
+// RevsDiff lists the missing revisions of a document.
 type RevsDiff struct {
 	ID string
 	// Missing are revisions that are neither leaves nor known ancestors of one.
 	Missing []Rev
-	// PossibleAncestors are the leaves that lie before any of Missing.
+	// PossibleAncestors are the leaves whose position is below that of a missing revision.
 	PossibleAncestors []Rev
 }
 
 const (
-	// treesAtOnce is how many documents' leaves one transaction reads,
+	// treesAtOnce is the maximum number of documents whose leaves one transaction reads.
 	treesAtOnce = 50
-	// pathsAtOnce of how many revisions in their paths at most, but of one document all.
+	// pathsAtOnce is the number of revisions in paths after which a transaction reads no further document.
 	pathsAtOnce = 200_000
 )
 
-// RevsDiff returns what is missing of documents, without those of which nothing is. An id
-// that no document can have misses all.
+// RevsDiff returns the missing revisions of documents, without the documents that miss none. If an id is not valid for
+// a document, all its revisions are missing.
 func (db *Database) RevsDiff(ctx context.Context, queries []RevsQuery) ([]RevsDiff, error) {
 	var diffs []RevsDiff
 	for len(queries) > 0 {
@@ -46,7 +46,7 @@ func (db *Database) RevsDiff(ctx context.Context, queries []RevsQuery) ([]RevsDi
 	return diffs, nil
 }
 
-// diffed is what one transaction has found, and of how many queries.
+// diffed is what one transaction has found, and for how many queries.
 type diffed struct {
 	diffs   []RevsDiff
 	queries int

@@ -8,14 +8,14 @@ import (
 
 	"settee/pkg/docstore/internal/revtree"
 	"settee/pkg/kv"
+	"settee/pkg/kv/rows"
 	"settee/pkg/tuple"
 )
 
-// secret reports whether bodies are to be read by nobody who has the store.
+// secret reports whether the bodies of this database are sealed.
 func (db *Database) secret() bool { return db.store.sealed != nil && db.store.sealed(db.name) }
 
-// sealBody returns what is stored of a body in a place. Its revision and its size, wherever they
-// are told, are those of the body itself.
+// sealBody returns the stored form of a body. Its revision and its size are those of the plain body.
 func (db *Database) sealBody(body []byte, p place) []byte {
 	if !db.secret() {
 		return body
@@ -23,7 +23,7 @@ func (db *Database) sealBody(body []byte, p place) []byte {
 	return db.store.sealer.Seal(body, p.names(db)...)
 }
 
-// openBody returns a body, whatever is sealed now.
+// openBody returns the plain body of a stored one, sealed or not.
 func (db *Database) openBody(stored []byte, p place) ([]byte, error) {
 	if db.store.sealer.KeyID(stored) == "" {
 		return stored, nil
@@ -35,7 +35,7 @@ func (db *Database) openBody(stored []byte, p place) ([]byte, error) {
 	return body, nil
 }
 
-// place is whose body something is: a revision's, or a local document's.
+// place is what a body belongs to: a revision, or a local document.
 type place struct {
 	id  string
 	rev Rev // zero for a local document
@@ -48,8 +48,7 @@ func (p place) names(db *Database) []string {
 	return []string{"document", db.Instance(), p.id, p.rev.String()}
 }
 
-// joinLocal returns the value of a local document, splitLocal its revision, and its body as it is
-// stored.
+// joinLocal returns the value of a local document. splitLocal returns its revision and stored body.
 func joinLocal(rev uint64, stored []byte) []byte {
 	value := binary.AppendUvarint(make([]byte, 0, len(stored)+binary.MaxVarintLen64), rev)
 	return append(value, stored...)
@@ -63,18 +62,13 @@ func splitLocal(id string, value []byte) (rev uint64, stored []byte, err error) 
 	return rev, value[size:], nil
 }
 
-const (
-	// resealRows is how many rows one transaction of Reseal reads, but for those of the last
-	// document, and resealSize how many bytes it writes, if it is of several documents.
-	resealRows = 20
-	resealSize = 1_000_000
-)
+// resealRows is the number of rows that one transaction of Reseal reads, without the rest of its last document.
+const resealRows = 20
 
-// Reseal goes through all documents, local ones too, of the databases that are sealed. It returns
-// with which keys their bodies were sealed, and how many with each; the empty id is that of plain
-// ones. If keyID is not empty it is that of the key that is sealed with now, and bodies with any
-// other are sealed anew, but for those that cannot be opened. It may be broken off at any time, and
-// repeated, while documents are written.
+// Reseal reads all documents, local ones included, of the databases that are sealed. It returns the number of bodies by
+// the id of the key that sealed them. The empty id is for plain bodies. If keyID is not empty, it is the id of the
+// store's current key, and Reseal reseals with it all bodies that were sealed with another key or not at all, except
+// those that cannot be opened. It may be interrupted, repeated, and run while documents are written.
 func (s *Store) Reseal(ctx context.Context, keyID string) (map[string]int64, error) {
 	all := map[string]int64{}
 	for name, err := range s.Databases(ctx, ListOptions{}) {
@@ -97,73 +91,55 @@ func (s *Store) resealDatabase(ctx context.Context, name, keyID string, all map[
 		return err
 	}
 	for _, space := range []tuple.Subspace{db.keys.bodies, db.keys.local} {
-		for r := keyRange(space); ; {
-			some, err := kv.TransactValue(ctx, s.kv, func(tx kv.Transaction) (resealed, error) {
-				return db.resealSome(tx, space, r, keyID)
-			})
-			if errors.Is(err, ErrDatabaseNotFound) {
-				return nil
-			}
-			if err != nil {
-				return fmt.Errorf("database %s: %w", quote(name), err)
-			}
-			for id, n := range some.counts {
-				all[id] += n
-			}
-			if some.rest == nil {
-				break
-			}
-			r.Begin = some.rest
+		read := func(tx kv.Transaction, r kv.KeyRange) ([]rows.Sealed, []byte, error) {
+			return db.sealedBodies(tx, space, r)
+		}
+		counts, err := rows.Reseal(ctx, s.kv, s.sealer, keyID, rows.Range(space), read)
+		if errors.Is(err, ErrDatabaseNotFound) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("database %s: %w", quote(name), err)
+		}
+		for id, n := range counts {
+			all[id] += n
 		}
 	}
 	return nil
 }
 
-// resealed is what one transaction has done.
-type resealed struct {
-	counts map[string]int64
-	rest   []byte // where to go on, nil if there is no more
-}
-
-// value is what is stored of one body, in chunks.
-type value struct {
-	chunks tuple.Subspace
-	key    tuple.Tuple // that of the chunks, but for their numbers
-	stored []byte
-}
-
-func (db *Database) resealSome(tx kv.Transaction, space tuple.Subspace, r kv.KeyRange, keyID string) (resealed, error) {
-	out := resealed{counts: map[string]int64{}}
+// sealedBodies reads the first bodies of a range of space.
+func (db *Database) sealedBodies(tx kv.Transaction, space tuple.Subspace, r kv.KeyRange) (bodies []rows.Sealed, rest []byte, err error) {
 	if err := db.exists(tx).await(); err != nil {
-		return out, err
+		return nil, nil, err
 	}
 	values, rest, err := readValues(tx.Snapshot(), space, r)
 	if err != nil {
-		return out, err
+		return nil, nil, err
 	}
-	out.rest = rest
-	size := 0
-	for i, v := range values {
+	for _, v := range values {
 		e, err := db.envelope(space, v)
 		if err != nil {
-			return out, err
+			return nil, nil, err
 		}
-		found := db.store.sealer.KeyID(e.stored)
-		if keyID != "" && found != keyID {
-			if size += len(v.stored); size > resealSize && i > 0 {
-				out.rest = keyRange(v.chunks).Begin
-				return out, nil
-			}
-			db.reseal(tx, v.chunks, e)
-		}
-		out.counts[found]++
+		bodies = append(bodies, rows.Sealed{
+			Begin: rows.Range(v.chunks).Begin, Stored: e.stored,
+			Reseal: func() { db.reseal(tx, v.chunks, e) },
+		})
 	}
-	return out, nil
+	return bodies, rest, nil
 }
 
-// readValues reads the first values of a range, and where the next one is.
+// value is the stored value of one body, which is in chunks.
+type value struct {
+	chunks tuple.Subspace
+	key    tuple.Tuple // of the chunks, without their numbers
+	stored []byte
+}
+
+// readValues reads the first values of a range, and returns the key at which the next one begins.
 func readValues(tx kv.ReadTransaction, space tuple.Subspace, r kv.KeyRange) (values []value, rest []byte, err error) {
-	pairs, err := tx.GetRange(r, kv.RangeOptions{Limit: resealRows, Mode: kv.StreamWantAll}).Slice()
+	pairs, err := tx.GetRange(r, kv.RangeOptions{Limit: resealRows}).Slice()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -182,48 +158,47 @@ func readValues(tx kv.ReadTransaction, space tuple.Subspace, r kv.KeyRange) (val
 	if len(pairs) < resealRows {
 		return values, nil, nil
 	}
-	// Of the last one there may be more.
+	// The last value may have more chunks.
 	last := &values[len(values)-1]
-	if last.stored, err = joinChunks(readAll(tx, last.chunks)); err != nil {
+	if last.stored, err = rows.JoinChunks(readAll(tx, last.chunks)); err != nil {
 		return nil, nil, err
 	}
-	return values, keyRange(last.chunks).End, nil
+	return values, rows.Range(last.chunks).End, nil
 }
 
-// envelope is a body as it is stored.
+// envelope is the stored form of a body.
 type envelope struct {
 	place  place
 	stored []byte
-	value  func(stored []byte) []byte // what holds it
+	value  func(stored []byte) []byte // returns the value that contains it
 }
 
 func (db *Database) envelope(space tuple.Subspace, v value) (e envelope, err error) {
 	var id string
-	if !as(v.key[0], &id) {
+	if !rows.As(v.key[0], &id) {
 		return e, corrupt("the key of a body: %v", v.key)
 	}
-	if len(v.key) == 1 { // as those of local documents are
+	if len(v.key) == 1 { // a local document's key
 		rev, stored, err := splitLocal(id, v.stored)
 		return envelope{place{id: id}, stored, func(stored []byte) []byte { return joinLocal(rev, stored) }}, err
 	}
 	var rev Rev
 	var raw []byte
 	var isHex bool
-	if len(v.key) != 4 || !as(v.key[1], &rev.Pos) || !as(v.key[2], &raw) || !as(v.key[3], &isHex) {
+	if len(v.key) != 4 || !rows.As(v.key[1], &rev.Pos) || !rows.As(v.key[2], &raw) || !rows.As(v.key[3], &isHex) {
 		return e, corrupt("the key of a body: %v", v.key)
 	}
 	rev.ID = revtree.FromRaw(raw, isHex)
 	return envelope{place{id, rev}, v.stored, func(stored []byte) []byte { return stored }}, nil
 }
 
-// reseal seals a body anew, unless it cannot be opened. It conflicts with whatever becomes of it
-// meanwhile.
+// reseal seals a body again, unless it cannot be opened. It conflicts with any change of the body.
 func (db *Database) reseal(tx kv.Transaction, chunks tuple.Subspace, e envelope) {
 	body, err := db.openBody(e.stored, e.place)
 	if err != nil {
 		return
 	}
-	tx.AddReadConflictRange(keyRange(chunks))
-	tx.ClearRange(keyRange(chunks))
-	setChunks(tx, chunks, e.value(db.sealBody(body, e.place)))
+	tx.AddReadConflictRange(rows.Range(chunks))
+	tx.ClearRange(rows.Range(chunks))
+	rows.SetChunks(tx, chunks, e.value(db.sealBody(body, e.place)))
 }

@@ -9,6 +9,7 @@ import (
 
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
+	"settee/pkg/kv/enginetest"
 	"settee/pkg/kv/faultkv"
 	"settee/pkg/kv/kvtest"
 	"settee/pkg/sealed"
@@ -40,15 +41,15 @@ func (b *bundle) reseal(t *testing.T, keyID string) map[string]int64 {
 
 const secretBody = `{"password":"relax-and-enjoy"}`
 
-// Whatever is sealed, nothing that can be seen of documents is another.
+// Sealing changes nothing that can be seen of documents.
 func TestSealedDocuments(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		hooked := []string{}
 		opts := sealing(sealedtest.Keys(t, "a"))
 		opts.Hooks = docstore.Hooks{
-			Before: func(_ kv.Transaction, _ *docstore.Database, c *docstore.Change) error {
+			Before: func(_ kv.Transaction, _ *docstore.Database, c *docstore.Change) (any, error) {
 				hooked = append(hooked, "before "+string(c.Body))
-				return nil
+				return nil, nil
 			},
 			After: func(_ kv.Transaction, _ *docstore.Database, c *docstore.Change) error {
 				hooked = append(hooked, "after "+string(c.Body))
@@ -73,8 +74,7 @@ func TestSealedDocuments(t *testing.T) {
 			{ID: "c", Pos: 3, Path: []string{"d", "c", "a"}, Body: []byte(`{"password":"relax-2"}`)},
 			{ID: "c", Pos: 4, Path: []string{"e", "d2"}, Deleted: true, Body: []byte(`{"password":"relax-3"}`)},
 		}
-		results, err := b.db.Write(t.Context(), edits, docstore.WriteOptions{Replicated: true})
-		require.NoError(t, err)
+		results := b.write(t, edits, docstore.WriteOptions{Replicated: true})
 		for _, r := range results {
 			require.NoError(t, r.Err)
 		}
@@ -109,14 +109,14 @@ func TestSealedDocuments(t *testing.T) {
 	})
 }
 
-// Bodies of all sizes fit, and count as large as they are.
+// Bodies of all sizes fit, and their sizes are those of the plain text.
 func TestSealedSizes(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db, sealing(sealedtest.Keys(t, "a")))
 		total := int64(0)
 		for _, size := range []int{
 			docstore.ChunkSize - 32, docstore.ChunkSize - 31, docstore.ChunkSize - 30, docstore.ChunkSize, 10 * docstore.ChunkSize,
-			docstore.DefaultMaxDocumentSize,
+			docstore.MaxDocumentSize,
 		} {
 			body := `{"x":"` + strings.Repeat("x", size-8) + `"}`
 			id := fmt.Sprint(size)
@@ -125,7 +125,7 @@ func TestSealedSizes(t *testing.T) {
 			total += int64(size)
 		}
 		require.Equal(t, total, b.info(t).BodyBytes)
-		_, err := b.tryPut(t, "large", "", `{"x":"`+strings.Repeat("x", docstore.DefaultMaxDocumentSize)+`"}`)
+		_, err := b.tryPut(t, "large", "", `{"x":"`+strings.Repeat("x", docstore.MaxDocumentSize)+`"}`)
 		require.ErrorIs(t, err, docstore.ErrTooLarge)
 		require.Equal(t, map[string]int64{"a": 6}, b.other(t, sealing(sealedtest.Keys(t, "bbbb", "a"))).reseal(t, "bbbb"))
 		require.Equal(t, map[string]int64{"bbbb": 6}, b.other(t, sealing(sealedtest.Keys(t, "bbbb"))).reseal(t, ""))
@@ -138,9 +138,9 @@ func TestSealedSizes(t *testing.T) {
 	})
 }
 
-// Without the key documents are there, and their bodies are not.
+// Without the key documents exist, but their bodies cannot be read.
 func TestBodiesWithoutTheKey(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db, sealing(sealedtest.Keys(t, "a")))
 		rev := b.put(t, "doc", "", secretBody)
 		_, err := b.db.PutLocal(t.Context(), "_local/x", "", []byte(secretBody))
@@ -173,14 +173,14 @@ func TestBodiesWithoutTheKey(t *testing.T) {
 			require.Equal(t, map[string]int64{"a": 2}, o.reseal(t, "b"), "what cannot be opened stays")
 		}
 		o := b.other(t, docstore.Options{})
-		o.put(t, "doc", rev, `{"a":1}`) // who writes needs not read
+		o.put(t, "doc", rev, `{"a":1}`) // a write reads no body
 		require.Equal(t, `{"a":1}`, string(b.get(t, "doc", docstore.GetOptions{}).Body))
 	})
 }
 
-// The body of one revision is no other one's, and none of another document or database.
+// A sealed body cannot be moved to another revision, document or database.
 func TestMovedBodies(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db, sealing(sealedtest.Keys(t, "a")))
 		b.put(t, "x", "", secretBody)
 		b.put(t, "y", "", `{"password":"relax-and-entry"}`)
@@ -214,9 +214,9 @@ func TestMovedBodies(t *testing.T) {
 	})
 }
 
-// Plain bodies are sealed, and those of an earlier key anew.
+// Plain bodies are sealed, and bodies with an earlier key are sealed again.
 func TestResealDocuments(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		plain := newBundle(t, db, docstore.Options{Sealer: sealedtest.Keys(t, "c", "bbbb", "a")})
 		other, err := plain.store.Create(t.Context(), "other")
 		require.NoError(t, err)
@@ -255,9 +255,9 @@ func TestResealDocuments(t *testing.T) {
 	})
 }
 
-// What documents become while their bodies are sealed anew, they are.
+// Changes of documents during a Reseal are kept.
 func TestResealAndWrite(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		plain := newBundle(t, db, docstore.Options{Sealer: sealedtest.Keys(t, "a")})
 		for _, id := range []string{"changed", "deleted", "same"} {
 			plain.put(t, id, "", secretBody)
@@ -290,21 +290,21 @@ func TestResealAndWrite(t *testing.T) {
 	})
 }
 
-// A commit of unknown result seals what was sealed already, and neither loses it.
+// A commit of unknown result may seal a body twice, which loses nothing.
 func TestResealUnknown(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		plain := newBundle(t, db, docstore.Options{Sealer: sealedtest.Keys(t, "a")})
 		plain.put(t, "doc", "", secretBody)
-		b := (&bundle{kv: unknownOnce(db), db: plain.db}).other(t, sealing(sealedtest.Keys(t, "a")))
+		b := (&bundle{kv: enginetest.UnknownOnce(db), db: plain.db}).other(t, sealing(sealedtest.Keys(t, "a")))
 		b.reseal(t, "a")
 		require.Equal(t, map[string]int64{"a": 1}, b.reseal(t, ""))
 		require.Equal(t, secretBody, string(plain.get(t, "doc", docstore.GetOptions{}).Body))
 	})
 }
 
-// A body whose secret is guessed is not told by its revision, as it is in other databases.
+// A guessed secret cannot be checked by the revision, as it can in other databases.
 func TestRevisionsOfSecretBodies(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db, sealing(nil))
 		open, err := b.store.Create(t.Context(), "open")
 		require.NoError(t, err)

@@ -10,60 +10,52 @@ import (
 	"settee/pkg/kv"
 )
 
-// The limits of documents, which follow from those of a transaction.
+// The limits of documents, derived from those of a transaction.
 const (
-	// DefaultMaxDocumentSize is the most bytes of JSON that a document's body has, and the
-	// most that [Options] may say.
-	DefaultMaxDocumentSize = 8_000_000
-	// MaxIDSize is that of a document's id, in bytes. Keys hold it, and have at most 10,000.
+	// MaxDocumentSize is the maximum size of a document's body, in bytes of JSON.
+	MaxDocumentSize = 8_000_000
+	// MaxIDSize is the maximum length of a document's id, in bytes. Keys contain it, and have at most 10,000 bytes.
 	MaxIDSize = 2_000
-	// MaxLeaves is how many leaf revisions a document may have, deleted ones included.
+	// MaxLeaves is the maximum number of leaf revisions of a document, deleted ones included.
 	MaxLeaves = 1_000
-	// MaxLeafSize is that of what is stored of a revision besides its body, in bytes: the
-	// ids of its ancestors, and the names and types of its attachments.
+	// MaxLeafSize is the maximum size of what is stored of a revision without its body, in bytes: the ids of its
+	// ancestors, and the names and types of its attachments.
 	MaxLeafSize = 500_000
-	// MaxSecuritySize is that of a security object, in bytes of JSON.
+	// MaxSecuritySize is the maximum size of a security object, in bytes of JSON.
 	MaxSecuritySize = 90_000
 )
 
 // Options of a store. The zero value works.
 type Options struct {
-	// MaxDocumentSize is the most bytes that a document's body may have, as JSON text.
-	// Default: DefaultMaxDocumentSize; more than that is DefaultMaxDocumentSize too.
-	MaxDocumentSize int
 	// Hooks run inside the transactions of writes.
 	Hooks Hooks
-	// Security is the security object of databases that were given none, a JSON object.
-	// Default: {}.
+	// Security is the security object, a JSON object, of databases that have not been given one. Default: {}.
 	Security json.RawMessage
-	// Sealer seals the bodies of documents of the databases whose names Sealed takes, local documents
-	// included, but not their attachments; what was sealed is opened in any database. Whether there is a
-	// Sealer or not, who knows all of such a document but a password cannot find that by the revision.
-	// Default: none, and no database.
+	// Sealer seals the bodies of documents, local ones included, in the databases for whose names Sealed returns true.
+	// It does not seal attachments. A sealed body is opened in any database. Revision ids in these databases contain a
+	// random part even without a Sealer, so a password cannot be guessed from the revision and the rest of the
+	// document. Default: no Sealer, and no database.
 	Sealer kv.Sealer
 	Sealed func(database string) bool
 }
 
-// Hooks let other code take part in writes, in their transaction: what they write is
-// committed if the document is. As any function of a transaction they may run several
-// times, though not for a revision that an earlier run has committed. A hook waits for nothing
-// but the store, and not for long. Each may be nil.
+// Hooks let other code take part in the transactions of writes: what a hook writes is committed with the document. Like
+// any function of a transaction, a hook may run several times, but not for a revision that an earlier run has
+// committed. A hook must only wait for the store, and not for long. Each may be nil.
 type Hooks struct {
-	// Before is asked before a revision is added: an error refuses the revision and is the
-	// error of its [Result]; other documents are written all the same, and so is what the
-	// hook itself wrote before it refused. It is not asked about a revision that is there
-	// already. An error of the store's (kv.Error) or of a context, wrapped or not, is the
-	// transaction's, which is made again if the error is retryable.
-	Before func(tx kv.Transaction, db *Database, change *Change) error
-	// After is told when a document has another winning revision. An error fails the
-	// transaction, and all documents in it.
+	// Before is called before a revision is added. An error refuses the revision and becomes the error of its [Result].
+	// Other documents are still written, and so is what the hook wrote before it refused. It is not called for a
+	// revision that exists already. An error of the store (kv.Error) or of a context, wrapped or not, fails the
+	// transaction, which is repeated if the error is retryable. The draft is passed to After, if the revision wins.
+	Before func(tx kv.Transaction, db *Database, change *Change) (draft any, err error)
+	// After is called when a document has a new winning revision. An error fails the transaction, and all documents in
+	// it.
 	After func(tx kv.Transaction, db *Database, change *Change) error
-	// Deleted is told when a database is deleted. An error keeps it.
+	// Deleted is called when a database is deleted. An error keeps the database.
 	Deleted func(tx kv.Transaction, db *Database) error
 }
 
-// Change is what a hook is told: of a revision that is to be added, or of a document's
-// winning revision. Nothing in it may be changed.
+// Change describes a revision that is to be added, or a document's new winning revision. Hooks must not modify it.
 type Change struct {
 	ID      string
 	Rev     Rev
@@ -72,45 +64,43 @@ type Change struct {
 	Body []byte `json:"-"`
 	// Attachments are sorted by name.
 	Attachments []Attachment
-	// Winner is the winning revision as it was before; zero: the document did not exist.
+	// Winner is the previous winning revision, or zero if the document did not exist.
 	Winner Rev
-	// WinnerDeleted reports whether that was deleted.
+	// WinnerDeleted reports whether Winner was deleted.
 	WinnerDeleted bool
-	// Order is the place of the document among those of the transaction, from 0. No two have
-	// the same, so it can tell stamped writes of a hook apart.
+	// Order is the number of the document within the transaction, from 0. It is unique, so a hook can use it in its own
+	// versionstamps.
 	Order uint16
+	// Draft is what Before returned for this revision. In After it is nil if the revision was not added in this
+	// transaction.
+	Draft any
 }
 
 // Store is the databases below one prefix of a store. It is safe for concurrent use.
 type Store struct {
-	kv              kv.Database
-	keys            storeKeys
-	maxDocumentSize int
-	hooks           Hooks
-	security        json.RawMessage
-	sealer          kv.Sealer
-	sealed          func(database string) bool // nil: none
+	kv       kv.Database
+	keys     storeKeys
+	hooks    Hooks
+	security json.RawMessage
+	sealer   kv.Sealer
+	sealed   func(database string) bool // nil: no database
 
 	ctx   context.Context // of waiting feeds; Close ends it
 	close context.CancelFunc
 	wg    sync.WaitGroup
 
-	mu      sync.Mutex // guards what follows; never held during I/O
+	mu      sync.Mutex // guards the fields below; never held during I/O
 	closed  bool
-	tickers map[uuid.UUID]*ticker // of databases that somebody waits for
+	tickers map[uuid.UUID]*ticker // of databases with waiting feeds
 }
 
-// Open returns the databases of db below prefix. It reads nothing and starts nothing yet.
-// Whoever uses it calls Close before the store's.
+// Open returns the databases of db below prefix. It reads nothing and starts nothing. The caller calls Close before it
+// closes db.
 func Open(db kv.Database, prefix []byte, opts Options) *Store {
 	s := &Store{
 		kv: db, keys: newStoreKeys(prefix),
-		maxDocumentSize: opts.MaxDocumentSize, hooks: opts.Hooks, security: opts.Security,
-		sealer: opts.Sealer, sealed: opts.Sealed,
+		hooks: opts.Hooks, security: opts.Security, sealer: opts.Sealer, sealed: opts.Sealed,
 		tickers: map[uuid.UUID]*ticker{},
-	}
-	if s.maxDocumentSize <= 0 || s.maxDocumentSize > DefaultMaxDocumentSize {
-		s.maxDocumentSize = DefaultMaxDocumentSize
 	}
 	if s.security == nil {
 		s.security = emptyBody
@@ -122,8 +112,8 @@ func Open(db kv.Database, prefix []byte, opts Options) *Store {
 	return s
 }
 
-// Close ends all waiting, with ErrClosed, and returns when the store's goroutines have
-// ended. Other calls are not held up by it.
+// Close ends all waiting feeds with ErrClosed, and returns when the store's goroutines have ended. Other calls are not
+// affected.
 func (s *Store) Close() {
 	s.mu.Lock()
 	s.closed = true

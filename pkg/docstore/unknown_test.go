@@ -11,13 +11,13 @@ import (
 
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
+	"settee/pkg/kv/enginetest"
 )
 
-// TestCommitUnknown: every call gives the right answer though each transaction is made once
-// more after its commit.
+// TestCommitUnknown: every call returns the right result although each transaction is made once more after its commit.
 func TestCommitUnknown(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
-		b := newBundle(t, unknownOnce(db), docstore.Options{})
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, enginetest.UnknownOnce(db), docstore.Options{})
 		rev := b.put(t, "d", "", `{"n":1}`)
 		rev = b.put(t, "d", rev, `{"n":2}`)
 		b.remove(t, "d", rev)
@@ -37,13 +37,12 @@ func TestCommitUnknown(t *testing.T) {
 		assert.Equal(t, int64(300_005), info.AttachmentBytes)
 		b.check(t)
 
-		// Several of one batch, some of which depend on others.
+		// Several edits of one batch, some of which depend on others.
 		var edits []docstore.Edit
 		for i := range 20 {
 			edits = append(edits, docstore.Edit{ID: fmt.Sprint("bulk ", i%10), Body: fmt.Appendf(nil, `{"n":%d}`, i)})
 		}
-		results, err := b.db.Write(t.Context(), edits, docstore.WriteOptions{})
-		require.NoError(t, err)
+		results := b.write(t, edits, docstore.WriteOptions{})
 		for i, r := range results {
 			if i < 10 {
 				require.NoError(t, r.Err)
@@ -52,17 +51,15 @@ func TestCommitUnknown(t *testing.T) {
 				require.ErrorIs(t, r.Err, docstore.ErrConflict)
 			}
 		}
-		results, err = b.db.Write(t.Context(), edits[:10], docstore.WriteOptions{})
-		require.NoError(t, err)
+		results = b.write(t, edits[:10], docstore.WriteOptions{})
 		for i, r := range results {
 			require.NoError(t, r.Err)
 			assert.Greater(t, r.Rev.Pos, edits[i].Rev.Pos)
 		}
 
-		// One replaces what another has written.
+		// An edit replaces what another has written.
 		first := parse(t, b.put(t, "same", "", `{}`)) // of the same content, and so of the same id
-		results, err = b.db.Write(t.Context(), []docstore.Edit{{ID: "chain"}, {ID: "chain", Rev: first}}, docstore.WriteOptions{})
-		require.NoError(t, err)
+		results = b.write(t, []docstore.Edit{{ID: "chain"}, {ID: "chain", Rev: first}}, docstore.WriteOptions{})
 		require.NoError(t, results[0].Err)
 		require.NoError(t, results[1].Err)
 		assert.EqualValues(t, 2, results[1].Rev.Pos)
@@ -74,105 +71,68 @@ func TestCommitUnknown(t *testing.T) {
 	})
 }
 
-// between runs something after a transaction's first commit, of which nobody hears,
-// and before its repetition.
-type between struct {
-	kv.Database
-	then func()
-}
-
-func (b *between) Transact(ctx context.Context, fn func(kv.Transaction) error) error {
-	run := 0
-	return b.Database.Transact(ctx, func(tx kv.Transaction) error {
-		if run++; run == 2 && b.then != nil {
-			then := b.then
-			b.then = nil
-			then()
-			return kv.ErrNotCommitted // to read what then wrote
-		}
-		return fn(tx)
-	})
-}
-
-// TestMeanwhile: what others do between a commit of unknown result and its repetition.
+// TestMeanwhile: other calls run between a commit of unknown result and its repetition.
 func TestMeanwhile(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		other := newBundle(t, db, docstore.Options{})
-		hole := &between{Database: unknownOnce(db)}
+		hole := enginetest.Control(enginetest.UnknownOnce(db))
 		store := docstore.Open(hole, prefix, docstore.Options{})
 		defer store.Close()
 		mine, err := store.Database(t.Context(), "db")
 		require.NoError(t, err)
 
-		// Another writes a conflict: the edit is still a leaf.
-		hole.then = func() { other.merge(t, "d", "9-z") }
+		// Another write makes a conflict: the edit is still a leaf.
+		hole.BetweenRuns(func() { other.merge(t, "d", "9-z") })
 		rev, err := mine.Put(t.Context(), docstore.Edit{ID: "d"})
 		require.NoError(t, err)
 		assert.Len(t, other.leaves(t, "d"), 2)
 
-		// Another replaces it: what it says may be a conflict, and nothing is written twice.
-		hole.then = func() {
+		// Another write replaces it: the result may be a conflict, and nothing is written twice.
+		hole.BetweenRuns(func() {
 			for _, leaf := range other.leaves(t, "d") {
 				if leaf[:1] == "2" {
 					other.remove(t, "d", leaf[:34])
 				}
 			}
-		}
+		})
 		_, err = mine.Put(t.Context(), docstore.Edit{ID: "d", Rev: rev})
 		require.ErrorIs(t, err, docstore.ErrConflict)
 		assert.Len(t, other.leaves(t, "d"), 2)
 
-		// Another deletes the database, and makes a new one.
-		hole.then = func() {
+		// Another call deletes the database and creates a new one.
+		hole.BetweenRuns(func() {
 			require.NoError(t, other.db.Delete(t.Context()))
 			var err error
 			other.db, err = other.store.Create(t.Context(), "db")
 			require.NoError(t, err)
-		}
+		})
 		_, err = mine.Put(t.Context(), docstore.Edit{ID: "e"})
 		require.ErrorIs(t, err, docstore.ErrDatabaseNotFound)
 
-		// It stays deleted though there is another one by its name.
+		// It stays deleted although there is a new one of its name.
 		mine, err = store.Database(t.Context(), "db")
 		require.NoError(t, err)
-		hole.then = func() {
+		hole.BetweenRuns(func() {
 			var err error
 			other.db, err = other.store.Create(t.Context(), "db")
 			require.NoError(t, err)
-		}
+		})
 		require.NoError(t, mine.Delete(t.Context()))
 		_, err = other.db.Info(t.Context())
 		require.NoError(t, err)
 	})
 }
 
-// interrupted runs something after a transaction's function, before its commit.
-type interrupted struct {
-	kv.Database
-	then func()
-}
-
-func (i *interrupted) Transact(ctx context.Context, fn func(kv.Transaction) error) error {
-	return i.Database.Transact(ctx, func(tx kv.Transaction) error {
-		err := fn(tx)
-		if then := i.then; err == nil && then != nil {
-			i.then = nil
-			then()
-		}
-		return err
-	})
-}
-
-// TestInterrupted: what is committed between a transaction's reads and its commit.
+// TestInterrupted: something is committed between a transaction's reads and its commit.
 func TestInterrupted(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		other := newBundle(t, db, docstore.Options{})
-		hole := &interrupted{Database: db}
+		hole := enginetest.Control(db)
 		store := docstore.Open(hole, prefix, docstore.Options{})
 		defer store.Close()
 		ctx := t.Context()
 
-		// The database is deleted: nothing is written into it any more.
+		// The database is deleted: nothing more is written into it.
 		for name, write := range map[string]func(db *docstore.Database) error{
 			"Put":          func(db *docstore.Database) error { _, err := db.Put(ctx, docstore.Edit{ID: "d"}); return err },
 			"PutLocal":     func(db *docstore.Database) error { _, err := db.PutLocal(ctx, "_local/d", "", nil); return err },
@@ -189,9 +149,9 @@ func TestInterrupted(t *testing.T) {
 			require.NoError(t, err)
 			_, err = mine.PutLocal(ctx, "_local/x", "", nil)
 			require.NoError(t, err)
-			hole.then = func() { require.NoError(t, other.db.Delete(ctx)) }
+			hole.BeforeCommit(func() { require.NoError(t, other.db.Delete(ctx)) })
 			if err := write(mine); name == "Delete" {
-				require.NoError(t, err) // it is gone, whoever did it
+				require.NoError(t, err) // it is gone, as intended
 			} else {
 				require.ErrorIs(t, err, docstore.ErrDatabaseNotFound, name)
 			}
@@ -200,41 +160,41 @@ func TestInterrupted(t *testing.T) {
 			require.NoError(t, err)
 		}
 
-		// Another creates the same.
-		hole.then = func() {
+		// Another call creates the same.
+		hole.BeforeCommit(func() {
 			_, err := other.store.Create(ctx, "second")
 			require.NoError(t, err)
-		}
+		})
 		_, err := store.Create(ctx, "second")
 		require.ErrorIs(t, err, docstore.ErrDatabaseExists)
 
-		// Another writes the same.
+		// Another call writes the same.
 		mine, err := store.Database(ctx, "db")
 		require.NoError(t, err)
-		hole.then = func() { other.put(t, "d", "", `{}`) }
+		hole.BeforeCommit(func() { other.put(t, "d", "", `{}`) })
 		_, err = mine.Put(ctx, docstore.Edit{ID: "d"})
 		require.ErrorIs(t, err, docstore.ErrConflict)
 
 		// The upload is removed.
 		upload, err := mine.Upload(ctx, "e", bytes.NewReader(noise(10)), docstore.UploadOptions{})
 		require.NoError(t, err)
-		hole.then = func() { require.NoError(t, other.db.Discard(ctx, upload)) }
+		hole.BeforeCommit(func() { require.NoError(t, other.db.Discard(ctx, upload)) })
 		_, err = mine.Put(ctx, docstore.Edit{ID: "e", Attachments: []docstore.EditAttachment{{Name: "a", Upload: upload}}})
 		require.ErrorIs(t, err, docstore.ErrMissingStub)
 		other.check(t)
 
-		// The upload is referred to.
+		// A revision refers to the upload.
 		upload, err = mine.Upload(ctx, "f", bytes.NewReader(noise(10)), docstore.UploadOptions{})
 		require.NoError(t, err)
-		hole.then = func() { other.attach(t, "f", "", map[string]*docstore.Upload{"a": upload}) }
+		hole.BeforeCommit(func() { other.attach(t, "f", "", map[string]*docstore.Upload{"a": upload}) })
 		require.NoError(t, mine.Discard(ctx, upload))
 		assert.Equal(t, noise(10), other.content(t, other.get(t, "f", docstore.GetOptions{}), "a"))
 	})
 }
 
-// TestCancelled: what was not written says so, each of several.
+// TestCancelled: each edit that was not written has an error.
 func TestCancelled(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		ctx, cancel := context.WithCancel(t.Context())
 		b := newBundle(t, db, docstore.Options{})
 		cancel()

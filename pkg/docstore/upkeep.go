@@ -6,60 +6,39 @@ import (
 
 	"github.com/google/uuid"
 
-	"settee/fdbjobs"
 	"settee/pkg/kv"
+	"settee/pkg/kv/rows"
 )
 
-const (
-	// upkeepEvery is how long the tasks rest.
-	upkeepEvery = 5 * time.Minute
-	// removeAtOnce is how many databases or uploads one transaction removes.
-	removeAtOnce = 100
-)
+// removeAtOnce is the number of databases or uploads that one transaction removes.
+const removeAtOnce = 100
 
-// Tasks returns what has to be tidied up now and then: what is left of deleted databases,
-// and uploads that no revision refers to within [UploadLife].
-func (s *Store) Tasks() []fdbjobs.Task {
-	task := func(name string, some func(ctx context.Context) (more bool, err error)) fdbjobs.Task {
-		return fdbjobs.Task{Name: name, Every: upkeepEvery, Run: func(ctx context.Context, _ *fdbjobs.Held) error {
-			for {
-				if more, err := some(ctx); err != nil || !more {
-					return err
-				}
-			}
-		}}
-	}
-	return []fdbjobs.Task{
-		task("deleted databases", s.removeDatabases),
-		task("unused uploads", s.removeUploads),
-	}
-}
-
-// removeDatabases clears some deleted databases. No write of theirs can come after: each
-// reads that its database exists.
-func (s *Store) removeDatabases(ctx context.Context) (more bool, err error) {
+// RemoveDatabases removes the rows of up to 100 deleted databases in one transaction, and reports whether there may be
+// more. It cannot race with a write to such a database, because each write reads that its database exists.
+func (s *Store) RemoveDatabases(ctx context.Context) (more bool, err error) {
 	return kv.TransactValue(ctx, s.kv, func(tx kv.Transaction) (bool, error) {
-		trash, err := tx.Snapshot().GetRange(keyRange(s.keys.trash), kv.RangeOptions{Limit: removeAtOnce}).Slice()
+		trash, err := tx.Snapshot().GetRange(rows.Range(s.keys.trash), kv.RangeOptions{Limit: removeAtOnce}).Slice()
 		if err != nil {
 			return false, err
 		}
 		for _, pair := range trash {
 			key, err := s.keys.trash.Unpack(pair.Key)
 			var instance uuid.UUID
-			if err != nil || len(key) != 1 || !as(key[0], &instance) {
+			if err != nil || len(key) != 1 || !rows.As(key[0], &instance) {
 				return false, corrupt("the key of a deleted database: %v (%w)", key, err)
 			}
 			tx.Clear(pair.Key)
-			tx.ClearRange(keyRange(s.keys.instances.Sub(instance)))
+			tx.ClearRange(rows.Range(s.keys.instances.Sub(instance)))
 		}
 		return len(trash) == removeAtOnce, nil
 	})
 }
 
-// removeUploads removes some uploads that are old. It reads their rows with a conflict, as
-// whoever goes on with an upload or refers to it does: one of them is first.
-func (s *Store) removeUploads(ctx context.Context) (more bool, err error) {
-	old := keyRange(s.keys.uploads)
+// RemoveUploads removes up to 100 uploads that are older than [UploadLife] and that no revision refers to. It uses one
+// transaction, and reports whether there may be more. Like the writes that continue an upload or refer to it, it reads
+// the upload's row with a conflict: only one of them commits.
+func (s *Store) RemoveUploads(ctx context.Context) (more bool, err error) {
+	old := rows.Range(s.keys.uploads)
 	old.End = s.keys.uploads.Pack(time.Now().Add(-UploadLife).Unix())
 	return kv.TransactValue(ctx, s.kv, func(tx kv.Transaction) (bool, error) {
 		pairs, err := tx.GetRange(old, kv.RangeOptions{Limit: removeAtOnce}).Slice()
@@ -72,11 +51,11 @@ func (s *Store) removeUploads(ctx context.Context) (more bool, err error) {
 			var instance uuid.UUID
 			var id string
 			var attachment []byte
-			if err != nil || len(key) != 4 || !as(key[0], &stamp) || !as(key[1], &instance) || !as(key[2], &id) || !as(key[3], &attachment) {
+			if err != nil || len(key) != 4 || !rows.As(key[0], &stamp) || !rows.As(key[1], &instance) || !rows.As(key[2], &id) || !rows.As(key[3], &attachment) {
 				return false, corrupt("the key of an upload: %v (%w)", key, err)
 			}
 			tx.Clear(pair.Key)
-			tx.ClearRange(keyRange(newDatabaseKeys(&s.keys, "", instance).chunks.Sub(id, attachment)))
+			tx.ClearRange(rows.Range(newDatabaseKeys(&s.keys, "", instance).chunks.Sub(id, attachment)))
 		}
 		return len(pairs) == removeAtOnce, nil
 	})

@@ -11,23 +11,24 @@ import (
 	"time"
 
 	"settee/pkg/kv"
+	"settee/pkg/kv/rows"
 )
 
 const (
-	// chunksAtOnce is how many chunks of an attachment one transaction writes or reads, and
-	// how many are in memory.
+	// chunksAtOnce is the number of chunks of an attachment that one transaction writes or reads, and that are in
+	// memory.
 	chunksAtOnce = 10
-	// UploadLife is how long an upload is kept that no revision refers to: since its last
-	// bytes arrived, or up to uploadRestamp less.
+	// UploadLife is how long an upload without a revision is kept after its last bytes arrived. It may be up to
+	// uploadRestamp shorter.
 	UploadLife = time.Hour
-	// uploadRestamp is how old the row of an upload grows while bytes arrive.
+	// uploadRestamp is the age at which the row of an upload is renewed while bytes arrive.
 	uploadRestamp = 5 * time.Minute
-	// cleanupTimeout is how long it is tried to remove an upload that failed.
+	// cleanupTimeout is the time limit for removing a failed upload.
 	cleanupTimeout = 5 * time.Second
 )
 
-// Upload is the content of an attachment that was stored, for a revision to refer to. One
-// that no revision refers to within [UploadLife] is removed by upkeep.
+// Upload is the stored content of an attachment, for a revision to refer to. If no revision refers to it within
+// [UploadLife], [Store.RemoveUploads] removes it.
 type Upload struct {
 	db         *Database
 	id         string
@@ -35,35 +36,31 @@ type Upload struct {
 	attachment Attachment
 }
 
-// Length returns how many bytes were stored.
+// Length returns the number of stored bytes.
 func (u *Upload) Length() int64 { return u.attachment.StoredLength }
 
-// Digest returns md5- and the MD5 of the stored bytes in base64.
+// Digest returns the digest of the stored bytes: md5- and the MD5 in base64.
 func (u *Upload) Digest() string { return u.attachment.Digest() }
 
 // UploadOptions are the options of [Database.Upload]. The zero value works.
 type UploadOptions struct {
-	// Digest, if not empty, is that of the bytes to be stored: md5- and the MD5 in base64.
+	// Digest, if not empty, is the expected digest of the stored bytes: md5- and the MD5 in base64.
 	Digest string
-	// Length, if positive, is how many they are.
-	Length int64
-	// MaxLength, if positive, is how many they may be.
+	// MaxLength, if positive, is the maximum number of stored bytes.
 	MaxLength int64
-	// Encoding is the content coding in which the content arrives and is kept, such as
-	// gzip; empty is none.
+	// Encoding is the content coding of the content, such as gzip. The content is stored in it. Empty is none.
 	Encoding string
-	// DecodedLength is the length of content that has an Encoding without it, if known.
+	// DecodedLength is the length of the content without its Encoding, or 0 if it is not known.
 	DecodedLength int64
 }
 
-// Upload stores content for an attachment of a document, which need not exist yet. It takes
-// many transactions for much content and one megabyte of memory, and holds no transaction
-// open while it reads.
+// Upload stores content for an attachment of a document, which need not exist yet. It uses one transaction for each
+// megabyte, and one megabyte of memory. No transaction is open while it reads.
 //
-// The errors are [ErrDigest] for content that is not what opts announce, [ErrTooLarge],
-// [ErrDocumentID], [ErrDatabaseNotFound], [ErrMissingStub] if the bytes came so slowly that
-// the upload was given up, and that of content. Nothing is left of an upload that failed
-// but, if the store failed too, what upkeep removes.
+// The errors are [ErrDigest] if the content is not as opts announce, [ErrTooLarge], [ErrDocumentID],
+// [ErrDatabaseNotFound], [ErrMissingStub] if the bytes came so slowly that [Store.RemoveUploads] removed the upload,
+// and the errors of content. A failed upload leaves nothing in the store. If the store failed too, RemoveUploads
+// removes what is left.
 func (db *Database) Upload(ctx context.Context, id string, content io.Reader, opts UploadOptions) (*Upload, error) {
 	if err := checkID(id); err != nil {
 		return nil, inDocument(id, err)
@@ -74,8 +71,7 @@ func (db *Database) Upload(ctx context.Context, id string, content io.Reader, op
 	}
 	_, _ = rand.Read(u.attachment.key[:]) // never fails (crypto/rand.Read)
 	if err := u.run(ctx); err != nil {
-		// What cannot be removed here is upkeep's. That whoever uploads has gone, as ctx says
-		// then, is no reason to leave it.
+		// ctx may have ended because the client is gone. If removing the rows fails, RemoveUploads removes them later.
 		cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 		defer cancel()
 		return nil, inDocument(id, fmt.Errorf("storing an attachment: %w", errors.Join(err, db.Discard(cleanup, u.Upload))))
@@ -83,7 +79,7 @@ func (db *Database) Upload(ctx context.Context, id string, content io.Reader, op
 	return u.Upload, nil
 }
 
-// Discard removes an upload that no revision refers to, and that none will.
+// Discard removes an upload that no revision refers to or will refer to.
 func (db *Database) Discard(ctx context.Context, u *Upload) error {
 	return db.store.kv.Transact(ctx, func(tx kv.Transaction) error {
 		row, err := tx.Get(u.row()).Await()
@@ -95,29 +91,29 @@ func (db *Database) Discard(ctx context.Context, u *Upload) error {
 	})
 }
 
-// row is the upload's key in uploads.
+// row returns the upload's key in uploads.
 func (u *Upload) row() []byte {
 	return u.db.store.keys.uploads.Pack(u.stamp, u.db.instance, u.id, u.attachment.key[:])
 }
 
 func (u *Upload) remove(tx kv.Transaction) {
 	tx.Clear(u.row())
-	tx.ClearRange(keyRange(u.db.keys.chunks.Sub(u.id, u.attachment.key[:])))
+	tx.ClearRange(rows.Range(u.db.keys.chunks.Sub(u.id, u.attachment.key[:])))
 }
 
-// uploading is an upload that is under way.
+// uploading is an upload in progress.
 type uploading struct {
 	*Upload
 	content io.Reader
 	opts    UploadOptions
 	digest  hash.Hash
-	chunks  int64 // that were written
-	begun   bool  // the row is there
+	chunks  int64 // number of chunks written
+	begun   bool  // the row was written
 }
 
 func (u *uploading) run(ctx context.Context) error {
 	// Most attachments are small: the first piece is one chunk.
-	piece := make([]byte, chunkSize)
+	piece := make([]byte, rows.ChunkSize)
 	for {
 		n, err := io.ReadFull(u.content, piece)
 		last := err == io.EOF || err == io.ErrUnexpectedEOF
@@ -133,22 +129,19 @@ func (u *uploading) run(ctx context.Context) error {
 		if last {
 			return nil
 		}
-		if len(piece) == chunkSize {
-			piece = make([]byte, chunksAtOnce*chunkSize)
+		if len(piece) == rows.ChunkSize {
+			piece = make([]byte, chunksAtOnce*rows.ChunkSize)
 		}
 	}
 }
 
-// take counts and digests what has arrived, and checks it at the end.
+// take counts and digests a piece, and checks the totals after the last one.
 func (u *uploading) take(piece []byte, last bool) error {
 	a := &u.attachment
 	a.StoredLength += int64(len(piece))
 	_, _ = u.digest.Write(piece) // never fails (hash.Hash)
 	if most := u.opts.MaxLength; most > 0 && a.StoredLength > most {
 		return fmt.Errorf("%w: an attachment of more than %d bytes", ErrTooLarge, most)
-	}
-	if want := u.opts.Length; want > 0 && (a.StoredLength > want || last && a.StoredLength < want) {
-		return fmt.Errorf("%w: it has not %d bytes", ErrDigest, want)
 	}
 	if !last {
 		return nil
@@ -164,8 +157,8 @@ func (u *uploading) take(piece []byte, last bool) error {
 	return nil
 }
 
-// write writes a piece in one transaction, unless upkeep has given the upload up meanwhile:
-// both read the row with a conflict.
+// write writes a piece in one transaction, unless RemoveUploads has removed the upload. Both read its row with a
+// conflict.
 func (u *uploading) write(ctx context.Context, piece []byte) error {
 	before, after := u.row(), u.row()
 	if now := time.Now().Unix(); now-u.stamp >= int64(uploadRestamp.Seconds()) {
@@ -180,7 +173,7 @@ func (u *uploading) write(ctx context.Context, piece []byte) error {
 		}
 		there, err := old.Await()
 		if err == nil && there == nil {
-			there, err = restamped.Await() // by an earlier run of this
+			there, err = restamped.Await() // written by an earlier run of this function
 		}
 		if err != nil {
 			return err
@@ -191,13 +184,13 @@ func (u *uploading) write(ctx context.Context, piece []byte) error {
 		tx.Clear(before)
 		tx.Set(after, nil)
 		for n, rest := u.chunks, piece; len(rest) > 0; n++ {
-			size := min(len(rest), chunkSize)
+			size := min(len(rest), rows.ChunkSize)
 			tx.Set(space.Pack(n), rest[:size])
 			rest = rest[size:]
 		}
 		return nil
 	})
 	u.begun = true
-	u.chunks += int64((len(piece) + chunkSize - 1) / chunkSize)
+	u.chunks += int64((len(piece) + rows.ChunkSize - 1) / rows.ChunkSize)
 	return err
 }

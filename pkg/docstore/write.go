@@ -12,19 +12,20 @@ import (
 
 	"settee/pkg/docstore/internal/revtree"
 	"settee/pkg/kv"
+	"settee/pkg/kv/rows"
 	"settee/pkg/tuple"
 )
 
 const (
-	// batchSize is how many bytes of documents one transaction writes, if it writes several.
+	// batchSize is the largest total size in bytes of several documents in one transaction.
 	batchSize = 1_000_000
-	// batchDocuments is how many documents one transaction writes.
+	// batchDocuments is the largest number of documents in one transaction.
 	batchDocuments = 500
-	// editOverhead is about what an edit takes besides its body, in bytes.
+	// editOverhead is the approximate size of an edit without its body, in bytes.
 	editOverhead = 1_000
 )
 
-// Put writes one edit, not a replicated one. The error is a [DocumentError].
+// Put writes one edit that is not replicated. The error is a [DocumentError].
 func (db *Database) Put(ctx context.Context, edit Edit) (Rev, error) {
 	results, err := db.Write(ctx, []Edit{edit}, WriteOptions{})
 	if err != nil {
@@ -33,18 +34,15 @@ func (db *Database) Put(ctx context.Context, edit Edit) (Rev, error) {
 	return results[0].Rev, results[0].Err
 }
 
-// Write makes edits, several of them in one transaction. Each has its own result, at its
-// place: one that is refused is no error of the others. An edit whose result says that it
-// was made has been committed.
+// Write makes edits, several in one transaction. results[i] is the result of edits[i]. A refused edit does not fail the
+// others. An edit whose result has no error is committed.
 //
-// The errors of results wrap [ErrDocumentID], [ErrRevision], [ErrDocument], [ErrTooLarge],
-// [ErrConflict], [ErrTooManyLeaves], [ErrMissingStub] and what a hook returned. An edit of
-// Write's own that was committed without anybody hearing of it is made; if it was itself
-// replaced before that could be found out, it is a conflict.
+// The errors of results wrap [ErrDocumentID], [ErrRevision], [ErrDocument], [ErrTooLarge], [ErrConflict],
+// [ErrTooManyLeaves], [ErrMissingStub] or the error of a hook. An edit of a commit whose result was unknown is reported
+// as made if its leaf is found. If another write has replaced that leaf, the result is a conflict.
 //
-// The error is of the store, or [ErrDatabaseNotFound], or ctx's; the results of the edits
-// that it kept from being made have it too. Where that is [kv.ErrCommitUnknown] some of
-// them may have been made.
+// The returned error is the store's, [ErrDatabaseNotFound] or ctx's. The results of all edits that it stopped have it
+// too. If it is [kv.ErrCommitUnknown], some of these edits may have been made.
 func (db *Database) Write(ctx context.Context, edits []Edit, opts WriteOptions) ([]Result, error) {
 	opts.Token, opts.Order = rand.Text(), 0
 	results := make([]Result, len(edits))
@@ -66,10 +64,10 @@ func (db *Database) Write(ctx context.Context, edits []Edit, opts WriteOptions) 
 	return results, nil
 }
 
-// emptyBody is that of a document that is given none.
+// emptyBody is the body of a document that is written without one.
 var emptyBody = []byte("{}")
 
-// prepared is an edit that can be made as far as can be told without the store.
+// prepared is an edit that passed the checks that need no read.
 type prepared struct {
 	*Edit
 	index int // of its result
@@ -77,7 +75,7 @@ type prepared struct {
 	body  []byte
 }
 
-// prepare returns the edits but for those that cannot be made, whose results it writes.
+// prepare returns the edits that pass the checks, and writes the results of the others.
 func (db *Database) prepare(edits []Edit, opts WriteOptions, results []Result) []*prepared {
 	ready := make([]*prepared, 0, len(edits))
 	for i := range edits {
@@ -105,14 +103,14 @@ type batch struct {
 	ids   map[string]bool
 }
 
-// add reports whether there is room for p.
+// add adds p, and reports whether there was room for it.
 func (b *batch) add(p *prepared, opts WriteOptions) bool {
 	size := len(p.body) + 2*len(p.ID) + 20*len(p.Path) + editOverhead*(1+len(p.Attachments))
 	if len(b.edits) > 0 && (b.size+size > batchSize || len(b.edits) == batchDocuments) {
 		return false
 	}
 	if b.ids[p.ID] && !opts.Replicated {
-		return false // it would not find the first edit's revision among the leaves if it ran again
+		return false // a repeated run would not find the first edit's revision among the leaves
 	}
 	if b.ids == nil {
 		b.ids = map[string]bool{}
@@ -123,7 +121,7 @@ func (b *batch) add(p *prepared, opts WriteOptions) bool {
 	return true
 }
 
-// fail gives the edits that have no result an error.
+// fail sets err as the result of all edits that have none.
 func (b *batch) fail(results []Result, err error) {
 	for _, p := range b.edits {
 		if r := &results[p.index]; r.Err == nil && r.Rev == (Rev{}) {
@@ -132,24 +130,25 @@ func (b *batch) fail(results []Result, err error) {
 	}
 }
 
-// writeTime is how long the documents of one transaction may take, if they are several: hooks
-// read for each of them, and it has to be committed before kv.MaxTransactionAge is over.
+// writeTime is the longest time for the documents of one transaction, if there are several. Hooks read for each
+// document, and the commit has to come before kv.MaxTransactionAge.
 const writeTime = kv.MaxTransactionAge / 3
 
-// errSlow ends a transaction that has taken writeTime.
-var errSlow = errors.New("the documents take too long for one transaction")
-
-// writeBatch makes edits in one transaction, or in several if hooks make it too large or too
-// slow.
+// writeBatch makes edits in one transaction, or in several if hooks make it too large or too slow.
 func (db *Database) writeBatch(ctx context.Context, edits []*prepared, opts WriteOptions, results []Result) error {
 	if len(edits) == 0 {
 		return nil
 	}
 	made, err := kv.TransactValue(ctx, db.store.kv, func(tx kv.Transaction) ([]Result, error) {
-		return db.write(tx, edits, opts, time.Now().Add(writeTime))
+		var until time.Time
+		if len(edits) > 1 {
+			until = time.Now().Add(writeTime)
+		}
+		made, err := db.write(tx, edits, opts, until)
+		return made, kv.InTime(until, err)
 	})
 	switch {
-	case (errors.Is(err, kv.ErrTransactionTooLarge) || errors.Is(err, errSlow)) && len(edits) > 1:
+	case kv.TooMuch(err) && len(edits) > 1:
 		half := len(edits) / 2
 		if err := db.writeBatch(ctx, edits[:half], opts, results); err != nil {
 			return err
@@ -167,9 +166,8 @@ func (db *Database) writeBatch(ctx context.Context, edits []*prepared, opts Writ
 	return nil
 }
 
-// WriteIn is [Database.Write] in a transaction of the caller's, which has to keep to a
-// store's limits with all that it writes. A document can be written by one call in a
-// transaction: the second one is kv.ErrUnreadable, and so is then the commit.
+// WriteIn is [Database.Write] in the caller's transaction, which must stay within the store's limits. A transaction can
+// write a document with one call only: a second call returns kv.ErrUnreadable, and so does the commit.
 func (db *Database) WriteIn(tx kv.Transaction, edits []Edit, opts WriteOptions) ([]Result, error) {
 	results := make([]Result, len(edits))
 	ready := db.prepare(edits, opts, results)
@@ -191,7 +189,7 @@ type writer struct {
 	revsLimit int
 	docs      map[string]*docWrite
 	uploads   map[*Upload]kv.Future[[]byte] // their rows
-	used      map[*Upload]*prepared         // by which edit
+	used      map[*Upload]*prepared         // the edit that uses it
 }
 
 // docWrite is a document whose edits are being made.
@@ -201,14 +199,15 @@ type docWrite struct {
 	header kv.Future[[]byte]
 	leaves treeRead
 
-	sequence  *tuple.Versionstamp // of its row in changes; nil: it does not exist
+	sequence  *tuple.Versionstamp // of its row in changes; nil if the document does not exist
 	old, tree leafTree
 	bodies    map[revtree.Rev][]byte // of the leaves that were added
-	fresh     map[*Upload]bool       // that belong to one now
+	drafts    map[revtree.Rev]any    // what the hook Before returned for them
+	fresh     map[*Upload]bool       // used by this write
 }
 
-// write begins all reads before it waits for the first. The error is errSlow if there is more
-// than one document, and not all are written until a time, unless that is zero.
+// write starts all reads before it waits for the first. The error is kv.ErrSlow if not all documents are written by
+// until. A zero until is no limit.
 func (db *Database) write(tx kv.Transaction, edits []*prepared, opts WriteOptions, until time.Time) ([]Result, error) {
 	w := writer{
 		db: db, tx: tx, opts: opts,
@@ -252,9 +251,9 @@ func (db *Database) write(tx kv.Transaction, edits []*prepared, opts WriteOption
 			results[i] = Result{ID: p.ID, Err: inDocument(p.ID, err)}
 		}
 	}
-	for i, d := range docs {
-		if i > 0 && !until.IsZero() && time.Now().After(until) {
-			return nil, errSlow
+	for _, d := range docs {
+		if err := kv.InTime(until, nil); err != nil {
+			return nil, err
 		}
 		if err := w.flush(d); err != nil {
 			return nil, err
@@ -263,20 +262,19 @@ func (db *Database) write(tx kv.Transaction, edits []*prepared, opts WriteOption
 	return results, nil
 }
 
-// ofTransaction reports whether an error fails the transaction, and not one edit.
+// ofTransaction reports whether an error fails the transaction, not just one edit.
 func ofTransaction(err error) bool {
 	var store *kv.Error
 	return errors.As(err, &store) || errors.Is(err, kv.ErrClosed) ||
 		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// read begins to read a document. Each write of it reads the header with a conflict, and
-// writes it: two writes of one document are one after the other, and what is read of the
-// document besides needs no conflicts.
+// read starts reading a document. Each write reads the header with a conflict and writes it, so two writes of one
+// document are serial, and the other reads of the document need no conflicts.
 func (w *writer) read(id string) *docWrite {
 	return &docWrite{
 		id: id, header: w.tx.Get(w.db.keys.docs.Pack(id)), leaves: w.db.readTree(w.tx.Snapshot(), id),
-		bodies: map[revtree.Rev][]byte{}, fresh: map[*Upload]bool{},
+		bodies: map[revtree.Rev][]byte{}, drafts: map[revtree.Rev]any{}, fresh: map[*Upload]bool{},
 	}
 }
 
@@ -298,14 +296,14 @@ func (d *docWrite) await() error {
 func parseHeader(value []byte) (*tuple.Versionstamp, error) {
 	t, err := tuple.Unpack(value)
 	var stamp tuple.Versionstamp
-	if err != nil || len(t) != 1 || !as(t[0], &stamp) {
+	if err != nil || len(t) != 1 || !rows.As(t[0], &stamp) {
 		return nil, corrupt("the header of a document: %v (%w)", t, err)
 	}
 	return &stamp, nil
 }
 
-// apply makes an edit of a document in memory and returns its revision. Its errors refuse
-// the edit, but for those of the transaction.
+// apply makes an edit of a document in memory and returns its revision. An error refuses the edit, except if it is the
+// transaction's (ofTransaction).
 func (w *writer) apply(d *docWrite, p *prepared) (Rev, error) {
 	if l := d.made(p); l != nil {
 		return Rev(l.Rev()), nil
@@ -317,7 +315,7 @@ func (w *writer) apply(d *docWrite, p *prepared) (Rev, error) {
 	rev := l.Rev()
 	merged, added := d.tree.Merge(l, w.revsLimit)
 	if !added {
-		d.tree = merged // what the edit knows of the history may be new
+		d.tree = merged // the edit may know more of the history
 		return Rev(rev), nil
 	}
 	if err := checkTree(merged); err != nil {
@@ -330,9 +328,11 @@ func (w *writer) apply(d *docWrite, p *prepared) (Rev, error) {
 		return Rev{}, err
 	}
 	if before := w.db.store.hooks.Before; before != nil {
-		if err := before(w.tx, w.db, d.change(&l, p.body, d.tree.Winner())); err != nil {
+		draft, err := before(w.tx, w.db, d.change(&l, p.body, d.tree.Winner()))
+		if err != nil {
 			return Rev{}, err
 		}
+		d.drafts[rev] = draft
 	}
 	d.tree = merged
 	d.bodies[rev] = p.body
@@ -345,9 +345,8 @@ func (w *writer) apply(d *docWrite, p *prepared) (Rev, error) {
 	return Rev(rev), nil
 }
 
-// made returns the leaf that an earlier run of this transaction has made, if there is one.
-// That another write makes the same revision is a conflict, as it must be for who takes a
-// document as a lock: therefore the token.
+// made returns the leaf that an earlier run of this transaction made, or nil. It compares tokens, not revisions: if
+// another write has made the same revision, this one must get a conflict, because clients use documents as locks.
 func (d *docWrite) made(p *prepared) *leaf {
 	if p.token == nil {
 		return nil
@@ -386,7 +385,7 @@ func (w *writer) place(d *docWrite, p *prepared) (leaf, error) {
 	}
 	var salt []byte
 	if w.db.secret() {
-		salt = p.token // the same in all runs of the transaction's function
+		salt = p.token // the same in all runs of the transaction
 	}
 	rev := newRev(from, p.Deleted, p.body, attachments, salt)
 	return leaf{
@@ -395,8 +394,8 @@ func (w *writer) place(d *docWrite, p *prepared) (leaf, error) {
 	}, nil
 }
 
-// parent returns the leaf that an edit replaces: the one it names; or the winner, if that
-// is deleted; nil if there is no document.
+// parent returns the leaf that an edit replaces: the one it names, or a deleted winner if it names none. It returns nil
+// if there is no document.
 func (d *docWrite) parent(rev Rev) (*leaf, error) {
 	winner := d.tree.Winner()
 	if rev == (Rev{}) {
@@ -412,7 +411,7 @@ func (d *docWrite) parent(rev Rev) (*leaf, error) {
 	return l, nil
 }
 
-// replaced returns the newest leaf in the path of a replicated revision, nil if there is none.
+// replaced returns the newest leaf in the path of a replicated revision, or nil.
 func replaced(t leafTree, l *leaf) (newest *leaf) {
 	for i := range t {
 		if l.Contains(t[i].Rev()) && (newest == nil || t[i].Pos > newest.Pos) {
@@ -422,8 +421,8 @@ func replaced(t leafTree, l *leaf) (newest *leaf) {
 	return newest
 }
 
-// checkUploads returns ErrMissingStub if the content of an attachment is not there any more,
-// or belongs to a revision already. That its row is read conflicts with its removal.
+// checkUploads returns ErrMissingStub if an upload was removed or already belongs to a revision. Reading its row
+// conflicts with its removal.
 func (w *writer) checkUploads(p *prepared) error {
 	for _, a := range p.Attachments {
 		if a.Upload == nil {

@@ -12,18 +12,19 @@ import (
 
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
+	"settee/pkg/kv/enginetest"
 )
 
 // TestBulk: each edit has its own result.
 func TestBulk(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
-		b := newBundle(t, db, docstore.Options{MaxDocumentSize: 1000})
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db, docstore.Options{})
 		old := b.put(t, "old", "", `{}`)
-		results, err := b.db.Write(t.Context(), []docstore.Edit{
+		results := b.write(t, []docstore.Edit{
 			{ID: "new"},
 			{ID: "old"},
 			{ID: "_bad"},
-			{ID: "large", Body: large(1001)},
+			{ID: "large", Body: large(docstore.MaxDocumentSize + 1)},
 			{ID: "fits", Body: large(1000)},
 			{ID: "old", Rev: parse(t, old), Body: []byte(`{"n":2}`)},
 			{ID: "old", Rev: parse(t, old), Body: []byte(`{"n":3}`)},
@@ -31,7 +32,6 @@ func TestBulk(t *testing.T) {
 			{ID: "array", Body: []byte(`[]`)},
 			{ID: "stub", Attachments: []docstore.EditAttachment{{Name: "a"}}},
 		}, docstore.WriteOptions{})
-		require.NoError(t, err)
 		for i, want := range []error{
 			nil, docstore.ErrConflict, docstore.ErrDocumentID, docstore.ErrTooLarge, nil, nil, docstore.ErrConflict,
 			nil, docstore.ErrConflict, docstore.ErrDocument, docstore.ErrMissingStub,
@@ -45,15 +45,14 @@ func TestBulk(t *testing.T) {
 		}
 		assert.Equal(t, `{"n":2}`, string(b.get(t, "old", docstore.GetOptions{}).Body))
 		assert.Equal(t, int64(4), b.info(t).DocCount)
-		results, err = b.db.Write(t.Context(), nil, docstore.WriteOptions{})
-		require.NoError(t, err)
+		results = b.write(t, nil, docstore.WriteOptions{})
 		assert.Empty(t, results)
 	})
 }
 
 // TestLargeBulk: more documents than fit into a transaction, by number and by size.
 func TestLargeBulk(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db, docstore.Options{})
 		var edits []docstore.Edit
 		for i := range 2*docstore.BatchDocuments + 1 {
@@ -63,8 +62,7 @@ func TestLargeBulk(t *testing.T) {
 			edits = append(edits, docstore.Edit{ID: fmt.Sprint("large ", i), Body: large(docstore.BatchSize / 3)})
 		}
 		edits = append(edits, docstore.Edit{ID: "very large", Body: large(3 * docstore.BatchSize)})
-		results, err := b.db.Write(t.Context(), edits, docstore.WriteOptions{})
-		require.NoError(t, err)
+		results := b.write(t, edits, docstore.WriteOptions{})
 		for i, r := range results {
 			require.NoError(t, r.Err)
 			assert.Equal(t, edits[i].ID, r.ID)
@@ -73,15 +71,15 @@ func TestLargeBulk(t *testing.T) {
 	})
 }
 
-// TestSizes: bodies around the size of a chunk, and as large as they may be.
+// TestSizes: bodies have sizes around that of a chunk, and the maximum.
 func TestSizes(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
-		b := newBundle(t, db, docstore.Options{MaxDocumentSize: 1 << 40})
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db, docstore.Options{})
 		for _, size := range []int{
 			docstore.ChunkSize - 1, docstore.ChunkSize, docstore.ChunkSize + 1, 2 * docstore.ChunkSize,
-			kv.MaxValueSize, kv.MaxValueSize + 1, docstore.DefaultMaxDocumentSize,
+			kv.MaxValueSize, kv.MaxValueSize + 1, docstore.MaxDocumentSize,
 		} {
-			// Of all ids the one that takes the most room in keys.
+			// The id that takes the most room in keys.
 			id := strings.Repeat("\x00", docstore.MaxIDSize-8) + fmt.Sprintf("%08d", size)
 			body := large(size)
 			rev := b.put(t, id, "", string(body))
@@ -91,23 +89,22 @@ func TestSizes(t *testing.T) {
 			b.remove(t, id, rev)
 			b.check(t)
 		}
-		_, err := b.tryPut(t, "d", "", string(large(docstore.DefaultMaxDocumentSize+1)))
+		_, err := b.tryPut(t, "d", "", string(large(docstore.MaxDocumentSize+1)))
 		require.ErrorIs(t, err, docstore.ErrTooLarge)
 		require.ErrorContains(t, err, `document "d"`)
 	})
 }
 
-// TestManyLeaves: a document has as many leaves as its rows have room for.
+// TestManyLeaves: a document has as many leaves as fit into its row in changes.
 func TestManyLeaves(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db, docstore.Options{})
 		write := func(id string, n int, rev func(i int) string) (made int) {
 			var edits []docstore.Edit
 			for i := range n {
 				edits = append(edits, docstore.Edit{ID: id, Pos: 1, Path: []string{rev(i)}})
 			}
-			results, err := b.db.Write(t.Context(), edits, docstore.WriteOptions{Replicated: true})
-			require.NoError(t, err)
+			results := b.write(t, edits, docstore.WriteOptions{Replicated: true})
 			for _, r := range results {
 				if r.Err == nil {
 					made++
@@ -122,15 +119,15 @@ func TestManyLeaves(t *testing.T) {
 		made := write("long", 500, long)
 		assert.Less(t, made, docstore.MaxChangeSize/docstore.MaxRevIDSize)
 		assert.Greater(t, made, docstore.MaxChangeSize*8/10/docstore.MaxRevIDSize)
-		b.remove(t, "d", fmt.Sprintf("1-%032x", 7)) // others still can be replaced
+		b.remove(t, "d", fmt.Sprintf("1-%032x", 7)) // existing leaves can still be replaced
 		rows, _ := b.changes(t, docstore.ChangesOptions{})
 		assert.Len(t, rows[1].Revs, docstore.MaxLeaves)
 	})
 }
 
-// TestLongPaths: paths that take several chunks, and more than there is room for.
+// TestLongPaths: paths take several chunks, or are too long.
 func TestLongPaths(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db, docstore.Options{})
 		require.NoError(t, b.db.SetRevsLimit(t.Context(), docstore.MaxRevsLimit))
 		path := func(n int, format string) (ids []string) {
@@ -140,12 +137,11 @@ func TestLongPaths(t *testing.T) {
 			return ids
 		}
 		ids := path(docstore.MaxRevsLimit+1, "%032x")
-		results, err := b.db.Write(t.Context(), []docstore.Edit{
+		results := b.write(t, []docstore.Edit{
 			{ID: "d", Pos: int64(len(ids)), Path: ids},
 			{ID: "d", Pos: int64(len(ids)), Path: append([]string{"x"}, ids[1:]...)},
 			{ID: "long", Pos: 4000, Path: path(4000, "%0200d")},
 		}, docstore.WriteOptions{Replicated: true})
-		require.NoError(t, err)
 		require.NoError(t, results[0].Err)
 		require.NoError(t, results[1].Err)
 		require.ErrorIs(t, results[2].Err, docstore.ErrTooLarge)
@@ -160,11 +156,10 @@ func TestLongPaths(t *testing.T) {
 	})
 }
 
-// TestConcurrentWriters: of those who replace one leaf at the same time, with the same
-// content, one does.
+// TestConcurrentWriters: of several writers that replace one leaf at the same time with the same content, one succeeds.
 func TestConcurrentWriters(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
-		b := newBundle(t, unknownOnce(db), docstore.Options{})
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, enginetest.UnknownOnce(db), docstore.Options{})
 		const writers, rounds = 4, 8
 		rev := docstore.Rev{}
 		for range rounds {
@@ -195,10 +190,10 @@ func TestConcurrentWriters(t *testing.T) {
 	})
 }
 
-// TestWriteIn: a document is written in one transaction with something else.
+// TestWriteIn: a document is written in one transaction with another key.
 func TestWriteIn(t *testing.T) {
-	onEngines(t, func(t *testing.T, db kv.Database) {
-		b := newBundle(t, unknownOnce(db), docstore.Options{})
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, enginetest.UnknownOnce(db), docstore.Options{})
 		write := func(fail error, token string, edits ...docstore.Edit) ([]docstore.Result, error) {
 			return kv.TransactValue(t.Context(), b.kv, func(tx kv.Transaction) ([]docstore.Result, error) {
 				tx.Set([]byte("else"), []byte("x"))
@@ -215,7 +210,7 @@ func TestWriteIn(t *testing.T) {
 		require.NoError(t, results[0].Err)
 		require.ErrorIs(t, results[1].Err, docstore.ErrDocumentID)
 		require.NoError(t, results[2].Err)
-		results, err = write(nil, "", docstore.Edit{ID: "d", Rev: results[0].Rev}) // without a token its repetition is a conflict
+		results, err = write(nil, "", docstore.Edit{ID: "d", Rev: results[0].Rev}) // without a token the repetition is a conflict
 		require.NoError(t, err)
 		require.ErrorIs(t, results[0].Err, docstore.ErrConflict)
 
@@ -225,7 +220,7 @@ func TestWriteIn(t *testing.T) {
 				return err
 			}
 			if string(doc.Body) != `{}` {
-				return nil // by an earlier run
+				return nil // written by an earlier run
 			}
 			results, err := b.db.WriteIn(tx, []docstore.Edit{{ID: "e", Rev: doc.Rev, Body: []byte(`{"done":true}`)}}, docstore.WriteOptions{Order: 7})
 			if err != nil {

@@ -6,106 +6,84 @@ import (
 	"time"
 )
 
-// FoundationDB's limits, which every engine keeps
-// (https://apple.github.io/foundationdb/known-limitations.html).
+// FoundationDB's limits, which every engine has (https://apple.github.io/foundationdb/known-limitations.html).
 const (
 	MaxKeySize         = 10_000          // bytes
 	MaxValueSize       = 100_000         // bytes
-	MaxTransactionSize = 10_000_000      // bytes; 44 for each write and 24 for each conflict range are counted, too
+	MaxTransactionSize = 10_000_000      // bytes, plus 44 for each write and 24 for each conflict range
 	MaxTransactionAge  = 5 * time.Second // from the read version to the commit
 )
 
-// DefaultMaxWatches is how many watches a process may have armed at once unless
-// its engine was opened with another limit.
+// DefaultMaxWatches is the default limit of armed watches in a process.
 const DefaultMaxWatches = 10_000
 
 // Database is a store. It is safe for concurrent use.
 type Database interface {
-	// Transact runs fn in a transaction and commits it. On a retryable error of
-	// fn or of the commit (see [Retryable]) it waits a little and runs fn again
-	// in a new transaction, until ctx ends. An error of fn that is not
-	// retryable is returned as it is, and nothing is committed.
+	// Transact runs fn in a transaction and commits it. On a retryable error of fn or of the commit (see [Retryable])
+	// it waits a little and runs fn again in a new transaction, until ctx ends. If fn returns an error that is not
+	// retryable, Transact returns it and commits nothing.
 	//
-	// When ctx ends during a commit the error is [ErrCommitUnknown]: that
-	// commit may still happen. When it ends at any other time the error is
-	// ctx's, and nothing of the last run was or will be committed.
+	// If ctx ends during a commit, the error is [ErrCommitUnknown]: that commit may still happen. If it ends at any
+	// other time, the error is ctx's, and nothing of the last run was or will be committed.
 	Transact(ctx context.Context, fn func(Transaction) error) error
 
-	// Close releases the store. It waits for running transactions; watches
-	// that are still armed end with [ErrClosed].
+	// Close releases the store. It waits for running transactions. Armed watches end with [ErrClosed].
 	Close() error
 }
 
 // ReadTransaction is the reading part of a transaction.
 type ReadTransaction interface {
-	// Get reads the value of key, nil when there is none. A stored value of no
-	// bytes is an empty slice that is not nil.
+	// Get reads the value of key, or nil if it has none. An empty value is an empty slice that is not nil.
 	Get(key []byte) Future[[]byte]
 
-	// GetKey reads the key that sel selects: "" when it lies before the first
-	// key, "\xff" when it lies behind the last.
-	GetKey(sel KeySelector) Future[[]byte]
+	// GetRange reads the pairs of r in key order. An inverted range has none. Reading starts at once, but only pairs
+	// taken from the result conflict with other transactions.
+	GetRange(r KeyRange, opts RangeOptions) RangeResult
 
-	// GetRange reads the pairs of r in the order of their keys. Reading starts
-	// at once; only what has been taken from the result conflicts with other
-	// transactions.
-	GetRange(r Range, opts RangeOptions) RangeResult
-
-	// ReadVersion is the version at which this transaction reads: it sees all
-	// commits up to it and none after.
+	// ReadVersion returns the version at which this transaction reads: it sees all commits up to this version and none
+	// after it.
 	ReadVersion() Future[int64]
 }
 
-// Transaction is one run of the function given to [Database.Transact]. It may
-// be used by several goroutines, and not after the function has returned.
-//
-// Slices passed in are copied; slices handed out belong to the caller.
+// Transaction is one run of the function passed to [Database.Transact]. Several goroutines may use it, until the
+// function returns. It copies the slices passed to it. The slices that it returns belong to the caller.
 type Transaction interface {
 	ReadTransaction
 
-	// Snapshot returns the same view for reads that do not conflict.
+	// Snapshot returns the same view for reads without conflicts.
 	Snapshot() ReadTransaction
 
 	Set(key, value []byte)
 	Clear(key []byte)
 	// ClearRange removes the keys from begin (inclusive) to end (exclusive).
 	ClearRange(r KeyRange)
-	// Atomic changes the value of key without reading it here, and so without
-	// a read conflict.
-	Atomic(op MutationType, key, operand []byte)
+	// Add adds n to the value of key, a little-endian integer of 8 bytes. A missing value counts as 0. A value of
+	// another length is first cut, or extended with zero bytes. Add does not read the value, so there is no read
+	// conflict.
+	Add(key []byte, n int64)
 
-	// SetVersionstampedKey sets a key that holds the commit's versionstamp. The
-	// last 4 bytes of key are a little-endian offset: the 10 bytes there are
-	// replaced by the stamp, and the offset is cut off.
+	// SetVersionstampedKey sets a key that contains the commit's versionstamp. The last 4 bytes of key are a
+	// little-endian offset. They are cut off, and the 10 bytes at the offset are replaced by the stamp.
 	SetVersionstampedKey(key, value []byte)
-	// SetVersionstampedValue does the same with a value.
+	// SetVersionstampedValue does the same for a value.
 	SetVersionstampedValue(key, value []byte)
 
 	AddReadConflictKey(key []byte)
 	AddReadConflictRange(r KeyRange)
 	AddWriteConflictKey(key []byte)
-	AddWriteConflictRange(r KeyRange)
 
-	// Watch returns a watch on key, which is armed when this transaction
-	// commits. It ends when the value differs from what this transaction
-	// would read.
+	// Watch returns a watch on key, which is armed when this transaction commits. It ends when the value differs from
+	// what this transaction would read.
 	Watch(key []byte) Watch
-
-	// Versionstamp returns the stamp of this transaction's commit. It is
-	// awaited after Transact has returned; a transaction that wrote nothing has
-	// none ([ErrNoCommitVersion]), and that of a run whose result is unknown is
-	// not known either ([ErrCommitUnknown]).
-	Versionstamp() Future[Versionstamp]
 }
 
-// Future is the result of a read that may still be under way. Await waits for
-// it; it may be called several times.
+// Future is the result of a read. Await waits for it, and may be called several times.
 type Future[T any] interface {
 	Await() (T, error)
 }
 
-// Versionstamp is the place of a commit among all commits: 8 bytes of version
-// and 2 bytes of order within it, big-endian.
+// Versionstamp is the position of a commit among all commits: 8 bytes of version and 2 bytes of order within it,
+// big-endian.
 type Versionstamp [10]byte
 
 // KeyValue is a pair of a range read.
@@ -115,29 +93,16 @@ type KeyValue struct {
 
 // RangeOptions says how a range is read.
 type RangeOptions struct {
-	// Limit is the largest number of pairs; 0 is no limit.
+	// Limit is the maximum number of pairs. 0 is no limit.
 	Limit int
 	// Reverse reads from the end of the range to its beginning.
 	Reverse bool
-	// Mode says how much to fetch per round trip.
-	Mode StreamingMode
 }
 
-// StreamingMode is a hint for the size of the batches in which a range arrives.
-type StreamingMode int
-
-const (
-	// StreamIterator begins with small batches that grow: for a reader that
-	// may stop early.
-	StreamIterator StreamingMode = iota
-	// StreamWantAll fetches as much as fits: for a reader that takes it all.
-	StreamWantAll
-)
-
-// RangeResult is the result of a range read.
+// RangeResult is the result of a range read. It arrives in batches of the largest size that fits: a reader of less than
+// the whole range sets a limit.
 type RangeResult interface {
-	// All yields the pairs one by one as they arrive. After an error, which
-	// comes with an empty pair, it stops. It reads the range once.
+	// All yields the pairs as they arrive. It yields an error with an empty pair and then stops. It may be called once.
 	All() iter.Seq2[KeyValue, error]
 	// Slice returns all pairs.
 	Slice() ([]KeyValue, error)
@@ -145,34 +110,16 @@ type RangeResult interface {
 
 // Watch waits for a change of one key.
 type Watch interface {
-	// Wait returns nil when the key has (or may have) changed, ctx's error when
-	// that ended first, [ErrClosed] when the store was closed,
-	// [ErrWatchCancelled] after Cancel or when the transaction did not commit,
-	// and [ErrTooManyWatches] when it could not be armed.
+	// Wait returns nil when the key has (or may have) changed, ctx's error if ctx ended first, [ErrClosed] if the store
+	// was closed, [ErrWatchCancelled] after Cancel or if the transaction did not commit, and [ErrTooManyWatches] if the
+	// watch could not be armed.
 	Wait(ctx context.Context) error
-	// Cancel gives the watch up and frees its place among the max_watches.
+	// Cancel ends the watch, so that it no longer counts towards max_watches.
 	Cancel()
 }
 
-// MutationType is an atomic operation. Operands and values are little-endian
-// unsigned integers for Add, Min and Max: an existing value is cut or
-// zero-extended to the operand's length first. They are byte strings for the
-// other two, which leave or replace the value as it is. A missing value becomes
-// the operand.
-type MutationType int
-
-// The atomic operations.
-const (
-	MutationAdd MutationType = iota
-	MutationMin
-	MutationMax
-	MutationByteMin
-	MutationByteMax
-)
-
-// TransactValue is [Database.Transact] for a function with a result. It returns
-// the result of the run that was committed, so that nothing of an earlier run
-// is left in a variable.
+// TransactValue is [Database.Transact] for a function with a result. It returns the result of the committed run, so
+// that no variable keeps results of earlier runs.
 func TransactValue[T any](ctx context.Context, db Database, fn func(Transaction) (T, error)) (T, error) {
 	var result T
 	err := db.Transact(ctx, func(tx Transaction) error {

@@ -13,12 +13,14 @@ import (
 
 func TestOpen(t *testing.T) {
 	t.Parallel()
-	db, err := kv.Open(t.Context(), "mem:")
+	db, err := kv.Open(t.Context(), "mem:", kv.Options{})
 	require.NoError(t, err)
+	assert.False(t, kv.Exclusive(db), "it is no store that a process could find again")
+	assert.NoError(t, kv.Writable(db).Err())
 	require.NoError(t, db.Close())
 	assert.Contains(t, kv.Engines(), "mem")
 
-	// None of these opens anything, and each says what to do.
+	// Each of these fails, and the error says what to do.
 	for url, says := range map[string]string{
 		"fdb:///etc/fdb.cluster?prefix=settee": "built without FoundationDB; \"make build-fdb\" builds one",
 		"/var/lib/settee":                      "a store is a URL such as pebble:///var/lib/settee",
@@ -28,7 +30,7 @@ func TestOpen(t *testing.T) {
 		if url[:3] == "fdb" && slices.Contains(kv.Engines(), "fdb") {
 			continue
 		}
-		_, err := kv.Open(t.Context(), url)
+		_, err := kv.Open(t.Context(), url, kv.Options{})
 		assert.ErrorContains(t, err, says, url)
 	}
 }

@@ -13,35 +13,32 @@ const (
 	maxBackoff     = time.Second
 )
 
-// Retrier is the loop of [Database.Transact] for engines that have none of their
-// own. The zero value works.
+// Retrier is the loop of [Database.Transact] for engines without one of their own. The zero value works.
 type Retrier struct {
-	// Pause waits for a random time of at most most, or until ctx ends; nil draws
-	// from the machine's randomness and waits by its clock. In a simulation both come
-	// from a seed.
+	// Pause waits for a random time up to most, or until ctx ends. nil uses random numbers and the clock of the
+	// machine. A simulation draws both from a seed.
 	Pause func(ctx context.Context, most time.Duration)
+	// Options say what to do when the calls take long.
+	Options Options
 }
 
-// Retry is [Retrier.Retry] of the zero value.
-func Retry(ctx context.Context, attempt func() error) error { return Retrier{}.Retry(ctx, attempt) }
-
-// Retry calls attempt until that succeeds, fails for good, or ctx ends. The delay
-// doubles from 1 ms to 1 s, and a random part of it is waited.
+// Retry calls attempt until it succeeds, returns an error that is not retryable, or ctx ends. Between two calls it
+// waits for a random part of a delay that doubles from 1 ms to 1 s.
 //
-// An attempt whose ctx ended while its commit was under way returns
-// [ErrCommitUnknown]. When ctx ends after any attempt did, that may still be
-// the truth, so the error is ErrCommitUnknown joined with ctx's.
+// If ctx ends during a commit, attempt returns [ErrCommitUnknown]. If ctx ends later and any attempt returned
+// ErrCommitUnknown, the result is still unknown, and the error is ErrCommitUnknown joined with ctx's.
 func (r Retrier) Retry(ctx context.Context, attempt func() error) error {
 	if r.Pause == nil {
 		r.Pause = pause
 	}
-	backoff := initialBackoff
+	backoff, runs := initialBackoff, r.Options.Runs()
 	var unknown error
 	for ctx.Err() == nil {
 		err := attempt()
 		if err == nil || !Retryable(err) {
 			return err
 		}
+		runs.Failed(err)
 		if errors.Is(err, ErrCommitUnknown) {
 			unknown = err
 		}
@@ -54,11 +51,4 @@ func (r Retrier) Retry(ctx context.Context, attempt func() error) error {
 	return context.Cause(ctx)
 }
 
-func pause(ctx context.Context, most time.Duration) {
-	timer := time.NewTimer(rand.N(most))
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
-}
+func pause(ctx context.Context, most time.Duration) { Sleep(ctx, rand.N(most)) }

@@ -1,25 +1,25 @@
 package kv
 
-// Sealer has values stored in a form that nobody reads who has but the store. What it returns is a
-// value like any other: a layer decides which of its values are sealed, and an engine knows nothing
-// of it. A place is what a value is part of: a Sealer opens it there alone.
+// Sealer gives values a form that cannot be read with access to the store alone. A layer decides which of its values
+// are sealed. An engine handles sealed values like others. place names what a value is part of: Open fails for any
+// other place.
 type Sealer interface {
-	// Seal returns what is stored of a text, which is some hundred bytes longer at most.
+	// Seal returns the stored form of a text. It is at most some hundred bytes longer.
 	Seal(text []byte, place ...string) []byte
-	// Open returns the text. What was stored without a Sealer is one.
+	// Open returns the text of a stored value. It returns a plain value as it is.
 	Open(stored []byte, place ...string) ([]byte, error)
-	// KeyID names the key that something was sealed with, empty if it is plain.
+	// KeyID returns the id of the key that sealed a stored value, or "" for a plain value.
 	KeyID(stored []byte) string
 }
 
-// Plain is the Sealer of who has no keys: it stores a text as it is.
+// Plain is the Sealer of a layer without keys. It stores a text as it is.
 type Plain struct{}
 
 // Seal returns the text.
 func (Plain) Seal(text []byte, _ ...string) []byte { return text }
 
-// Open returns what is stored, and never an error.
+// Open returns the stored value, and never an error.
 func (Plain) Open(stored []byte, _ ...string) ([]byte, error) { return stored, nil }
 
-// KeyID returns no id.
+// KeyID returns "".
 func (Plain) KeyID([]byte) string { return "" }

@@ -1,15 +1,15 @@
-// Package redact takes secrets out of what is printed: the one place that decides what of a URL,
-// a header or a server's words may be seen in logs, errors, listings and stored reasons.
+// Package redact removes secrets from texts. It decides which parts of a URL, a header or a
+// server's response may appear in logs, errors, listings and stored reasons.
 //
 // There are three ways, for three kinds of text:
 //
-//   - [Text] masks the passwords in all URLs of a text, whatever it is. Texts that are made of
-//     foreign errors go through it, and so does, as the last line of defence, every line that is
+//   - [Text] masks the passwords in all URLs of any text. Error texts from other
+//     systems go through it, and so does, as a last defence, every line that is
 //     logged ([Writer]).
-//   - A [Set] masks secrets that are known: the passwords, headers and cookies of a request, in
-//     what its server said of it, in any of the spellings that servers echo.
-//   - Types that hold secrets print themselves with [Format], and say nothing of the secrets,
-//     whatever the verb. Where their JSON has secrets, that is for storing, and named so.
+//   - A [Set] masks known secrets: the passwords, headers and cookies of a request,
+//     in whatever spelling a server repeats them.
+//   - Types with secrets print themselves with [Format], without the secrets for
+//     every verb. A JSON form with secrets is only for storing, and named so.
 //
 // Each masks too much rather than too little.
 package redact
@@ -19,11 +19,11 @@ import (
 	"io"
 )
 
-// Mask stands where a secret was.
+// Mask replaces a secret.
 const Mask = "*****"
 
-// Format is for the Format methods of types that hold secrets: it writes text for every verb, and
-// goText for %#v. That the types have a String method is not enough: other verbs do not ask for it.
+// Format implements fmt.Formatter for types with secrets: it writes text for every verb, and
+// goText for %#v. A String method is not enough, because some verbs do not call it.
 func Format(f fmt.State, verb rune, text, goText string) {
 	if verb == 'v' && f.Flag('#') {
 		text = goText

@@ -41,11 +41,11 @@ func TestText(t *testing.T) {
 		"://u:p@":                                                        "://u:*****@",
 	} {
 		require.Equal(t, want, redact.Text(text), text)
-		require.Equal(t, want, redact.Text(want), "twice is as good as once")
+		require.Equal(t, want, redact.Text(want), "masking twice changes nothing")
 	}
 }
 
-// Error texts may quote what a source sent, which may be long and of any form.
+// Error texts may quote what a source sent, in any length and form.
 func TestTextOfLongTexts(t *testing.T) {
 	t.Parallel()
 	for _, part := range []string{"://", "://u:p@", "://u:p/", "a://b@c ", "http://u:p"} {
@@ -83,7 +83,7 @@ func TestSet(t *testing.T) {
 		"http://u:p@h/ api-key-1":               "http://u:*****@h/ *****",
 	} {
 		require.Equal(t, want, set.Text(said), said)
-		require.Equal(t, want, set.Text(want), "twice is as good as once")
+		require.Equal(t, want, set.Text(want), "masking twice changes nothing")
 		require.Equal(t, want != said && !strings.Contains(said, "://"), set.Has(said) && !strings.Contains(said, "://"), said)
 	}
 	require.True(t, set.Has("API-KEY-1.example"))
@@ -95,7 +95,7 @@ func TestSet(t *testing.T) {
 	}
 }
 
-// A set that grows does not change those that it was made of.
+// Extending a set does not change the set it was made from.
 func TestSetsDoNotChange(t *testing.T) {
 	t.Parallel()
 	a := redact.Set{}.With("secret-a")
@@ -136,8 +136,8 @@ type broken struct{}
 
 func (broken) Write([]byte) (int, error) { return 0, errBroken }
 
-// FuzzText checks that masking what is masked changes nothing, and
-// that it touches no text without a user name.
+// FuzzText checks that masking twice changes nothing more, and that a text without a user name
+// does not change.
 func FuzzText(f *testing.F) {
 	for _, text := range []string{"http://u:p@h/", "a://b:c/d@e://f@g", "http://[::1]:x@", "://@://:@", "no"} {
 		f.Add(text)
@@ -154,7 +154,7 @@ func FuzzText(f *testing.F) {
 	})
 }
 
-// Whatever a server says, no secret is left of it.
+// No secret remains in what a server says.
 func FuzzSet(f *testing.F) {
 	set := redact.Set{}.With("secret%20a", "se/cr?t", "aaaa", "***")
 	for _, seed := range []string{"", "secret%20a", "aaaaa", "aaa...", "%73ecret%2520a", "http://u:p@h", "%", "****", "se%2fcr%3ft"} {

@@ -11,20 +11,20 @@ import (
 	"strings"
 )
 
-// leastLength is that of the secrets that are looked for. A shorter one is part of many words:
-// to replace it there would give it away.
-const leastLength = 4
+// minLength is the least length in bytes of a secret. Shorter ones are part of many words, and
+// masking those would reveal the secret.
+const minLength = 4
 
-// Set is secrets that are known, to be masked in what others say. The zero value has none. A Set
-// never changes, and may be used by any number of goroutines.
+// Set is a set of known secrets, to be masked in texts. The zero value is empty. A Set is
+// immutable and safe for concurrent use.
 //
-// It prints as nothing of them: that takes a function, since fmt asks no unexported field of a
-// struct for its form, and follows pointers where a verb does not fit.
+// The secrets are behind a function so that printing a Set never shows them: fmt does not call
+// the methods of unexported fields, and follows pointers for verbs that do not fit.
 type Set struct{ of func() known }
 
 type known struct {
 	plain []string // as they are
-	spelt []string // in all spellings that are looked for, the longest first
+	spelt []string // in all spellings, the longest first
 }
 
 func (s Set) known() known {
@@ -34,9 +34,9 @@ func (s Set) known() known {
 	return s.of()
 }
 
-// With returns the set with some more secrets. Those of less than four bytes are left out.
+// With returns the set with more secrets. It ignores secrets of less than four bytes.
 func (s Set) With(secrets ...string) Set {
-	secrets = slices.DeleteFunc(slices.Clone(secrets), func(secret string) bool { return len(secret) < leastLength })
+	secrets = slices.DeleteFunc(slices.Clone(secrets), func(secret string) bool { return len(secret) < minLength })
 	if len(secrets) == 0 {
 		return s
 	}
@@ -50,15 +50,14 @@ func (s Set) With(secrets ...string) Set {
 	return Set{func() known { return now }}
 }
 
-// WithBasic returns the set with a password, and with what basic authentication makes of it and
-// the user's name, however short the password is.
+// WithBasic returns the set with a password, and with its basic authentication token, however
+// short the password is.
 func (s Set) WithBasic(username, password string) Set {
 	return s.With(password, BasicToken(username, password))
 }
 
-// WithHeader returns the set with the value of a header. Of those that say no more than what a
-// client is or takes there is no secret; of cookies, and behind a scheme such as Bearer, the parts
-// are secrets too.
+// WithHeader returns the set with the value of a header, unless the header never has secrets. The
+// values of cookies, and the part after a scheme such as Bearer, are added too.
 func (s Set) WithHeader(name, value string) Set {
 	name = strings.ToLower(name)
 	if slices.Contains(harmless, name) {
@@ -77,18 +76,19 @@ func (s Set) WithHeader(name, value string) Set {
 	return s.With(secrets...)
 }
 
-// harmless are headers that have no secrets, and values that many texts have.
+// harmless are headers without secrets, whose values appear in many texts.
 var harmless = []string{
 	"accept", "accept-charset", "accept-encoding", "accept-language", "cache-control", "connection", "content-type",
 	"expect", "host", "user-agent",
 }
 
-// BasicToken is what follows "Basic " in an Authorization header.
+// BasicToken returns the part of an Authorization header after "Basic ".
 func BasicToken(username, password string) string {
 	return base64.StdEncoding.EncodeToString([]byte(username + ":" + password))
 }
 
-// spellings are how servers repeat a secret: as it is, in URLs, in JSON, in HTML.
+// spellings returns the forms in which servers repeat a secret: plain, and escaped for URLs, JSON
+// and HTML.
 func spellings(secret string) []string {
 	list := []string{
 		secret, url.QueryEscape(secret), url.PathEscape(secret), html.EscapeString(secret),
@@ -105,8 +105,8 @@ func spellings(secret string) []string {
 	return list
 }
 
-// Text returns text with the secrets masked, and with the passwords in its URLs masked. Where a
-// text was cut, and ends in "...", what is left of a secret before that is masked, too.
+// Text returns text with the secrets masked, and with the passwords in its URLs masked. In a text
+// that ends in "...", the beginning of a secret before that is masked too.
 func (s Set) Text(text string) string { return Text(s.hide(text)) }
 
 func (s Set) hide(text string) string {
@@ -117,15 +117,15 @@ func (s Set) hide(text string) string {
 		text = s.hideStart(start) + "..."
 	}
 	if s.among(unescape(text)) {
-		return Mask // in a spelling that nobody thought of
+		return Mask // in another spelling
 	}
 	return text
 }
 
-// hideStart masks the beginning of a secret that text ends with.
+// hideStart masks the beginning of a secret at the end of text.
 func (s Set) hideStart(text string) string {
 	for _, secret := range s.known().spelt {
-		for n := len(secret) - 1; n >= leastLength; n-- {
+		for n := len(secret) - 1; n >= minLength; n-- {
 			if start, found := strings.CutSuffix(text, secret[:n]); found {
 				return start + Mask
 			}
@@ -134,7 +134,7 @@ func (s Set) hideStart(text string) string {
 	return text
 }
 
-// Has reports whether text has one of the secrets, in upper or lower case.
+// Has reports whether text contains one of the secrets, in upper or lower case.
 func (s Set) Has(text string) bool {
 	if s.hide(text) != text {
 		return true
@@ -143,7 +143,7 @@ func (s Set) Has(text string) bool {
 	return slices.ContainsFunc(s.known().spelt, func(secret string) bool { return strings.Contains(text, strings.ToLower(secret)) })
 }
 
-// Format writes how many secrets there are, for every verb.
+// Format writes the number of secrets for every verb.
 func (s Set) Format(f fmt.State, verb rune) {
 	text := fmt.Sprintf("%d secrets", len(s.known().plain))
 	Format(f, verb, text, "redact.Set("+text+")")
@@ -153,7 +153,7 @@ func (s Set) among(text string) bool {
 	return slices.ContainsFunc(s.known().plain, func(secret string) bool { return strings.Contains(text, secret) })
 }
 
-// unescape undoes percent-encoding where there is any, and leaves what is none.
+// unescape decodes percent-escapes, and leaves invalid ones.
 func unescape(text string) string {
 	if !strings.Contains(text, "%") {
 		return text
@@ -172,8 +172,8 @@ func unescape(text string) string {
 	return b.String()
 }
 
-// Error returns err as it is if its text has no secret. Otherwise the text is masked; what err
-// wraps can be found still, and must not be printed.
+// Error returns err if its text has no secret. Otherwise it returns an error with the text masked
+// that wraps err. The wrapped error must not be printed.
 func (s Set) Error(err error) error {
 	if err == nil {
 		return nil

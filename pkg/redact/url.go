@@ -5,20 +5,18 @@ import (
 	"strings"
 )
 
-// userinfo is what stands between the scheme and the host of a URL. It reaches to the
-// last @, since a password that was not escaped may hold any character; a URL without
-// a host (pebble:///a@b) has none.
+// userinfo matches from the scheme to the last @ of a URL, because a password that was not
+// escaped may have any character. It does not match a URL without a host (pebble:///a@b).
 var userinfo = regexp.MustCompile(`(?s)://[^/].*@`)
 
-// Whole returns a text that is one value, such as a setting: if that is a URL, with mask
-// for all that stands before its host, or before the last of several.
+// Whole returns a text that is one value, such as a setting. If it is a URL, mask replaces the
+// part before its host; in a text with several URLs, all up to the last host.
 func Whole(text, mask string) string { return userinfo.ReplaceAllLiteralString(text, "://"+mask+"@") }
 
-// Text returns text with the passwords in its URLs masked: in
-// "http://adm:secret@host/db" the part "secret" becomes five asterisks, and in
-// "http://token@host/db" the part "token" does. It is meant for error texts,
-// which quote URLs in many ways, and masks too much rather than too little. A
-// text without user names and passwords comes back as it is.
+// Text returns text with the passwords in its URLs masked: in "http://adm:secret@host/db" the
+// part "secret" becomes five asterisks, and in "http://token@host/db" the part "token". It is for
+// error texts, which quote URLs in many ways, and masks too much rather than too little. A text
+// without user names and passwords does not change.
 func Text(text string) string {
 	if !strings.Contains(text, schemeEnd) {
 		return text
@@ -31,7 +29,7 @@ func Text(text string) string {
 			maskWord(&b, text)
 			return b.String()
 		case end == 0:
-			end = 1 // what ends a URL is one byte long
+			end = 1 // the end of a URL is one byte
 			b.WriteString(text[:end])
 		default:
 			maskWord(&b, text[:end])
@@ -43,10 +41,10 @@ func Text(text string) string {
 
 const schemeEnd = "://"
 
-// maskWord writes a word, which may have URLs in it, to b.
+// maskWord writes a word to b, with the URLs in it masked.
 func maskWord(b *strings.Builder, word string) {
 	lastAt := strings.LastIndexByte(word, '@')
-	from := 0 // what is before it is written
+	from := 0 // the bytes before it are written
 	for from <= lastAt {
 		i := strings.Index(word[from:], schemeEnd)
 		if i < 0 {
@@ -73,8 +71,7 @@ func userinfoEnd(word string, start, lastAt int) int {
 	if at := strings.LastIndexByte(authority, '@'); at >= 0 {
 		return start + at
 	}
-	// What stands where a port does but is no number is a password with a slash
-	// in it.
+	// A port that is not a number is part of a password with a slash.
 	colon := strings.IndexByte(authority, ':')
 	if colon >= 0 && authority[0] != '[' && !isNumber(authority[colon+1:]) && lastAt >= start {
 		return lastAt

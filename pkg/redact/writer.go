@@ -2,8 +2,8 @@ package redact
 
 import "io"
 
-// Writer passes lines on, with the passwords in URLs masked: the last line of defence of a log,
-// whose writer writes each line at once.
+// Writer returns a writer that masks the passwords in URLs, as the last defence of a log. Each
+// Write must have whole lines.
 func Writer(to io.Writer) io.Writer { return writer{to} }
 
 type writer struct{ to io.Writer }

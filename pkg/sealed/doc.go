@@ -1,17 +1,17 @@
-// Package sealed keeps secrets in a store that others may come to read: in its files, its
-// backups, or from another client of its cluster. Values are sealed with authenticated
-// encryption (AEAD), AES-256-GCM, under one of several keys that each have an id, so that keys
-// can be rotated while values of earlier ones are there.
+// Package sealed encrypts secrets in a store that others may be able to read: its files, its
+// backups, or the data of its cluster through another client. Values are sealed with
+// authenticated encryption (AEAD), AES-256-GCM, under one of several keys. Each key has an id, so
+// that keys can be rotated while values of earlier keys exist.
 //
 // # Keys
 //
 // A key file has one key in each line, its id and 32 bytes in base64:
 //
-//	# the first one seals, all of them open
+//	# the first key seals, all keys open
 //	2026-02 mLbFyYFKsEgT...=
 //	2025-11 4tLrZ3VUjO0s...=
 //
-// Empty lines, and those that begin with a #, say nothing. [NewLine] makes a line.
+// Empty lines and lines that begin with # are ignored. [NewLine] makes a line.
 //
 // # Values
 //
@@ -24,14 +24,14 @@
 //	ciphertext    as long as the text
 //	tag           16 bytes
 //
-// Additional data binds it to its place, a list of texts such as the kind of value and the id of
-// what it is part of: a value that was moved to another place does not open. An earlier value of
-// the same place does, and which values there are, when they change and how long they are, can be
-// seen.
+// Additional data binds a value to its place, a list of texts such as the kind of value and the
+// id of the row it belongs to: a value that was moved to another place does not open. An earlier
+// value of the same place does open. The number of values, their lengths and the times of their
+// changes are visible.
 //
-// A nonce is drawn for each value. One key is good for 2^32 of them (NIST SP 800-38D, section
-// 8.3), of which there are 49 days' worth at a thousand a second.
+// The nonce of each value is random. One key can seal 2^32 values (NIST SP 800-38D, section 8.3),
+// which is 49 days at a thousand a second.
 //
-// What does not begin with the version is a plain value, of the time before there were keys, and
-// opens as it is: plain texts must not begin with a byte of 1, as no JSON does.
+// A value that does not begin with the version byte is plain, written before there were keys, and
+// is returned as it is. Plain texts must therefore not begin with the byte 1; JSON never does.
 package sealed

@@ -10,14 +10,15 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 )
 
-// maxFile is how many bytes a key file may have.
+// maxFile is the most bytes of a key file.
 const maxFile = 1 << 20
 
-// Read reads a key file. One that its group or others may read or write is refused, as ssh
-// refuses keys. Errors name the file, and the line, but quote nothing of it.
+// Read reads a key file. It refuses a file that its group or others may read or write, as ssh
+// does. Errors name the file and the line, but quote none of it.
 func Read(path string) (*Keys, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -31,9 +32,9 @@ func Read(path string) (*Keys, error) {
 	if info.IsDir() {
 		return nil, fmt.Errorf("reading the key file: %s is a directory", path)
 	}
-	// Windows has other permissions, which these bits do not tell.
+	// The permissions of Windows are not in these bits.
 	if open := info.Mode().Perm() & 0o077; open != 0 && runtime.GOOS != "windows" {
-		return nil, fmt.Errorf("reading the key file: %s has the permissions %04o: nobody but its owner may have access to it (chmod 600)",
+		return nil, fmt.Errorf("reading the key file: %s has the permissions %04o: only its owner may have access to it (chmod 600)",
 			path, info.Mode().Perm())
 	}
 	text, err := io.ReadAll(io.LimitReader(file, maxFile+1))
@@ -46,10 +47,10 @@ func Read(path string) (*Keys, error) {
 	return Parse(path, text)
 }
 
-// Parse reads the text of a key file of that name.
+// Parse parses the text of a key file with that name.
 func Parse(name string, text []byte) (*Keys, error) {
 	keys := &Keys{}
-	lines := map[string]int{} // of ids
+	lines := map[string]int{} // by id
 	var secrets [][]byte
 	number := 0
 	for line := range bytes.Lines(text) {
@@ -62,9 +63,9 @@ func Parse(name string, text []byte) (*Keys, error) {
 		switch before := lines[id]; {
 		case err != nil:
 		case before != 0:
-			err = fmt.Errorf("the id %q is that of line %d", id, before)
-		case has(secrets, secret):
-			err = fmt.Errorf("the key %q is another one's, too", id)
+			err = fmt.Errorf("the id %q is already used in line %d", id, before)
+		case slices.ContainsFunc(secrets, func(other []byte) bool { return subtle.ConstantTimeCompare(other, secret) == 1 }):
+			err = fmt.Errorf("the key %q is already used with another id", id)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s:%d: %w", name, number, err)
@@ -78,18 +79,9 @@ func Parse(name string, text []byte) (*Keys, error) {
 		secrets = append(secrets, secret)
 	}
 	if len(keys.all) == 0 {
-		return nil, fmt.Errorf("%s: it has no key", name)
+		return nil, fmt.Errorf("%s: the file has no key", name)
 	}
 	return keys, nil
-}
-
-func has(secrets [][]byte, secret []byte) bool {
-	for _, other := range secrets {
-		if subtle.ConstantTimeCompare(other, secret) == 1 {
-			return true
-		}
-	}
-	return false
 }
 
 func parseLine(fields []string) (id string, secret []byte, err error) {
@@ -101,7 +93,7 @@ func parseLine(fields []string) (id string, secret []byte, err error) {
 	}
 	secret, err = base64.StdEncoding.Strict().DecodeString(fields[1])
 	if err != nil {
-		return "", nil, errors.New("the key is not base64") // the decoder's error tells of it
+		return "", nil, errors.New("the key is not base64") // the decoder's error would quote it
 	}
 	if len(secret) != keySize {
 		return "", nil, fmt.Errorf("the key must have %d bytes, and has %d", keySize, len(secret))
@@ -109,8 +101,8 @@ func parseLine(fields []string) (id string, secret []byte, err error) {
 	return fields[0], secret, nil
 }
 
-// CheckID returns an error if a key cannot have that id: from 1 to 32 letters of ASCII, digits,
-// and . _ -. The error does not quote it: it may be a key, in the wrong place.
+// CheckID returns an error if a key cannot have that id. Ids have 1 to 32 ASCII letters, digits,
+// and . _ -. The error does not quote the id, which may be a key in the wrong place.
 func CheckID(id string) error {
 	strange := strings.ContainsFunc(id, func(c rune) bool {
 		return (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') && c != '.' && c != '_' && c != '-'
@@ -121,7 +113,7 @@ func CheckID(id string) error {
 	return nil
 }
 
-// NewLine returns a line of a key file, with a new key of that id.
+// NewLine returns a line of a key file with a new key.
 func NewLine(id string) (string, error) {
 	if err := CheckID(id); err != nil {
 		return "", err

@@ -7,23 +7,23 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
+	"slices"
 	"strings"
 )
 
 const (
 	version = 1
-	// MaxIDSize is that of a key's id, in bytes.
+	// MaxIDSize is the most bytes of a key's id.
 	MaxIDSize = 32
-	// MaxOverhead is how many bytes a sealed value may have more than its text.
+	// MaxOverhead is the most bytes by which a sealed value is longer than its text.
 	MaxOverhead = 2 + MaxIDSize + overhead
-	// overhead is that of the nonce and the tag.
+	// overhead is the length of the nonce and the tag.
 	overhead = 12 + 16
 	keySize  = 32 // bytes: AES-256
 )
 
-// Keys are the keys of one file. The zero value, and nil, have none: they seal nothing, and open
-// plain values. They may be used by any number of goroutines. No way of printing them shows a key.
+// Keys are the keys of one file. The zero value and nil have no keys: they do not seal, and open
+// only plain values. Keys are safe for concurrent use. Printing them never shows a key.
 type Keys struct {
 	all []key // the first one seals
 }
@@ -33,19 +33,19 @@ type key struct {
 	aead cipher.AEAD // with random nonces, which are part of the ciphertext
 }
 
-// Why a sealed value does not open.
+// The errors of [Keys.Open], beside [UnknownKeyError].
 var (
-	// ErrNotAuthentic: the value is not as it was sealed, or it was sealed for another place, or
-	// with another key of the same id.
+	// ErrNotAuthentic: the value was changed, belongs to another place, or was sealed with
+	// another key of the same id.
 	ErrNotAuthentic = errors.New("not authentic: it was changed, moved from another place, or sealed with another key of this id")
-	// ErrMalformed: the value begins as a sealed one, and is none.
+	// ErrMalformed: the value begins like a sealed one, but is not.
 	ErrMalformed = errors.New("malformed sealed value")
 )
 
-// UnknownKeyError says that a value was sealed with a key that is not among the keys.
+// UnknownKeyError is the error for a value that was sealed with an unknown key.
 type UnknownKeyError struct{ ID string }
 
-// Error names the key and the setting.
+// Error returns the key's id and the setting.
 func (e *UnknownKeyError) Error() string {
 	return fmt.Sprintf("sealed with the key %q, which the key file ([secrets] key_file) does not have", e.ID)
 }
@@ -59,7 +59,7 @@ func newKey(id string, secret []byte) (key, error) {
 	return key{id, aead}, err
 }
 
-// Seal seals a text for a place, with the first key. Without keys it returns the text itself.
+// Seal seals a text for a place with the first key. Without keys it returns the text.
 func (k *Keys) Seal(text []byte, place ...string) []byte {
 	if k == nil || len(k.all) == 0 {
 		return text
@@ -68,10 +68,10 @@ func (k *Keys) Seal(text []byte, place ...string) []byte {
 	out := make([]byte, 0, 2+len(with.id)+overhead+len(text))
 	out = append(out, version, byte(len(with.id)))
 	out = append(out, with.id...)
-	return with.aead.Seal(out, nil, text, additional(with.id, place)) //nolint:gosec // it draws the nonce itself
+	return with.aead.Seal(out, nil, text, additional(with.id, place)) //nolint:gosec // it generates the nonce
 }
 
-// Open returns the text of a value that was sealed for a place, or the value itself if that is
+// Open returns the text of a value that was sealed for a place, or the value itself if it is
 // plain. The error is ErrNotAuthentic, ErrMalformed or an *UnknownKeyError.
 func (k *Keys) Open(value []byte, place ...string) ([]byte, error) {
 	id, rest, isSealed, err := split(value)
@@ -99,8 +99,8 @@ func (k *Keys) Open(value []byte, place ...string) ([]byte, error) {
 	return nil, &UnknownKeyError{id}
 }
 
-// KeyID returns the id of the key that a value says it was sealed with: empty if it is plain, and
-// a question mark, which is no id, if it is malformed.
+// KeyID returns the id of the key in a sealed value, "" for a plain one, and "?", which is not an
+// id, for a malformed one.
 func (k *Keys) KeyID(value []byte) string {
 	id, _, _, err := split(value)
 	if err != nil {
@@ -109,10 +109,10 @@ func (k *Keys) KeyID(value []byte) string {
 	return id
 }
 
-// IsSealed reports whether a value is not plain.
+// IsSealed reports whether a value is sealed.
 func IsSealed(value []byte) bool { return len(value) > 0 && value[0] == version }
 
-// split returns the key id and what follows it.
+// split returns the key id and the rest after it.
 func split(value []byte) (id string, rest []byte, isSealed bool, err error) {
 	if !IsSealed(value) {
 		return "", nil, false, nil
@@ -127,8 +127,8 @@ func split(value []byte) (id string, rest []byte, isSealed bool, err error) {
 	return id, value[end:], true, nil
 }
 
-// additional is the additional data: of the key id, and of each part of the place, the length and
-// the text, so that no two lists are one.
+// additional returns the additional data: the key id and each part of the place with their
+// lengths, so that different lists give different data.
 func additional(id string, place []string) []byte {
 	data := appendText([]byte{version}, id)
 	for _, part := range place {
@@ -141,7 +141,7 @@ func appendText(data []byte, text string) []byte {
 	return append(binary.AppendUvarint(data, uint64(len(text))), text...)
 }
 
-// First returns the id of the key that seals, empty if there is none.
+// First returns the id of the key that seals, or "".
 func (k *Keys) First() string {
 	if k == nil || len(k.all) == 0 {
 		return ""
@@ -161,24 +161,14 @@ func (k *Keys) IDs() []string {
 	return ids
 }
 
-// Has reports whether there is a key of an id.
-func (k *Keys) Has(id string) bool {
-	for _, own := range k.IDs() {
-		if own == id {
-			return true
-		}
-	}
-	return false
-}
+// Has reports whether there is a key with that id.
+func (k *Keys) Has(id string) bool { return slices.Contains(k.IDs(), id) }
 
-// String names the keys by their ids.
+// String returns the ids of the keys.
 func (k *Keys) String() string { return "keys: " + strings.Join(k.IDs(), ", ") }
 
-// Format writes String for every verb, so that no way of printing keys shows one.
+// Format writes String for every verb, so that printing keys never shows one.
 func (k *Keys) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, k.String()) }
 
-// MarshalText is for logs in JSON: it is String.
+// MarshalText returns String, for logs in JSON.
 func (k *Keys) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
-
-// LogValue implements slog.LogValuer.
-func (k *Keys) LogValue() slog.Value { return slog.StringValue(k.String()) }

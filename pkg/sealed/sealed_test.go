@@ -16,7 +16,7 @@ import (
 	"settee/pkg/sealed"
 )
 
-// keyOf is a key that is not random: 32 times one byte.
+// keyOf returns a key of 32 equal bytes.
 func keyOf(b byte) string { return base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{b}, 32)) }
 
 func parse(t testing.TB, lines ...string) *sealed.Keys {
@@ -45,8 +45,8 @@ func TestSealAndOpen(t *testing.T) {
 	}
 }
 
-// What was sealed with the old key opens after the new one was put before it, and not after the
-// old one was taken away.
+// A value sealed with the old key opens after a new key is put first, and no longer after the old
+// key is removed.
 func TestRotation(t *testing.T) {
 	t.Parallel()
 	value := parse(t, "old "+keyOf(2)).Seal([]byte("text"), "a")
@@ -72,7 +72,7 @@ func TestWithoutKeys(t *testing.T) {
 		require.Empty(t, keys.First())
 		require.Empty(t, keys.IDs())
 	}
-	// Plain values stay what they are, with keys too.
+	// Plain values open with keys too.
 	for _, keys := range []*sealed.Keys{nil, parse(t, "a "+keyOf(1))} {
 		for _, text := range []string{"", "{}", "\x00", "relax"} {
 			opened, err := keys.Open([]byte(text), "a")
@@ -83,7 +83,7 @@ func TestWithoutKeys(t *testing.T) {
 	}
 }
 
-// A value opens in its own place only, and as it was sealed.
+// A value opens only in its place and unchanged.
 func TestPlace(t *testing.T) {
 	t.Parallel()
 	keys := parse(t, "a "+keyOf(1), "b "+keyOf(1^255))
@@ -119,8 +119,8 @@ func TestParse(t *testing.T) {
 
 	long := strings.Repeat("i", 33)
 	for text, want := range map[string]string{
-		"":                                  "it has no key",
-		"# a " + keyOf(1):                   "it has no key",
+		"":                                  "the file has no key",
+		"# a " + keyOf(1):                   "the file has no key",
 		keyOf(1):                            "keys:1: a line must have an id and a key",
 		"\n\na b c":                         "keys:3: a line must have an id and a key",
 		keyOf(1) + " a":                     "keys:1: the id of a key must",
@@ -130,8 +130,8 @@ func TestParse(t *testing.T) {
 		"a " + keyOf(1)[1:]:                 "keys:1: the key is not base64",
 		"a !" + keyOf(1)[1:]:                "keys:1: the key is not base64",
 		"a " + keyOf(1)[:40]:                "keys:1: the key must have 32 bytes, and has 30",
-		"a " + keyOf(1) + "\na " + keyOf(2): `keys:2: the id "a" is that of line 1`,
-		"a " + keyOf(1) + "\nb " + keyOf(1): `keys:2: the key "b" is another one's`,
+		"a " + keyOf(1) + "\na " + keyOf(2): `keys:2: the id "a" is already used in line 1`,
+		"a " + keyOf(1) + "\nb " + keyOf(1): `keys:2: the key "b" is already used with another id`,
 	} {
 		_, err := sealed.Parse("keys", []byte(text))
 		require.ErrorContains(t, err, want, text)
@@ -215,8 +215,8 @@ func FuzzOpen(f *testing.F) {
 		switch {
 		case sealed.IsSealed(stored) && err != nil:
 			require.Nil(t, opened)
-		case sealed.IsSealed(stored): // of this process, or of another one that had the same seeds
-			require.Equal(t, "text", string(opened), "nobody but who has the key seals")
+		case sealed.IsSealed(stored): // by this process, or by another one with the same seeds
+			require.Equal(t, "text", string(opened), "only the holder of the key can seal")
 		default:
 			require.NoError(t, err)
 			require.Equal(t, string(stored), string(opened))
@@ -232,7 +232,7 @@ func FuzzParse(f *testing.F) {
 		keys, err := sealed.Parse("keys", text)
 		if err != nil {
 			require.Nil(t, keys)
-			for _, field := range strings.Fields(string(text)) { // keys are in no error
+			for _, field := range strings.Fields(string(text)) { // errors do not quote keys
 				if len(field) > sealed.MaxIDSize {
 					require.NotContains(t, err.Error(), field)
 				}

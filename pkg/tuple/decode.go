@@ -5,24 +5,21 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"math/big"
 	"strings"
 
 	"github.com/google/uuid"
 )
 
-// Unpack returns the tuple that b encodes; empty bytes encode the empty tuple.
-// Its elements have the types that the package comment's table gives, and share
-// no memory with b. Byte strings and nested tuples are never nil.
+// Unpack returns the tuple that b encodes; empty bytes encode the empty tuple. Its elements have
+// the types in the package comment's table and share no memory with b. Byte strings and nested
+// tuples are never nil.
 //
-// Bytes that no tuple has give an error that wraps ErrMalformed: an element that
-// is cut short, an unknown type code, more than MaxDepth levels of nesting. Any
-// bytes at all may be passed; time and memory are linear in their number.
+// Invalid bytes give an error that wraps ErrMalformed: an element that is cut short, an unknown
+// type code, an integer below -2^63, more than MaxDepth levels of nesting. b may hold any bytes; time and memory are
+// linear in their number.
 //
-// Integers in more bytes than they need are read, although Pack does not write
-// them, because the bindings differ "at the outside of the possible range"
-// (specification, "Integer"): Python's writes 2^64-1 with a length byte. So
-// several keys may unpack to one tuple; the one that Pack writes is the shortest.
+// Integers in more bytes than necessary are accepted, although Pack does not write them. So
+// several keys may unpack to one tuple. The one that Pack writes is the shortest.
 func Unpack(b []byte) (Tuple, error) {
 	return unpackFrom(b, 0)
 }
@@ -43,15 +40,15 @@ func unpackFrom(b []byte, pos int) (Tuple, error) {
 	return t, nil
 }
 
-// decoder reads elements of buf from pos on. pos only grows, and no byte is
-// looked at more than a fixed number of times.
+// decoder reads elements of buf from pos on. pos only grows, and each byte is read a bounded
+// number of times.
 type decoder struct {
 	buf []byte
 	pos int
 }
 
-// element reads one element of a tuple at the given depth. In a nested tuple a
-// zero byte is the caller's affair: it may be the tuple's end.
+// element reads one element of a tuple at the given depth. In a nested tuple the caller handles
+// zero bytes, which may end the tuple.
 func (dec *decoder) element(depth int) (any, error) {
 	start := dec.pos
 	code := dec.buf[start]
@@ -65,14 +62,10 @@ func (dec *decoder) element(depth int) (any, error) {
 		return dec.unicodeString(start)
 	case code == codeNested:
 		return dec.nested(start, depth+1)
-	case code == codeNegBig, code == codePosBig:
-		return dec.bigInteger(start)
 	case code >= codeNegInt8 && code <= codePosInt8:
 		return dec.integer(start)
-	case code == codeFloat32:
-		return fixed(dec, start, 4, decodeFloat32)
 	case code == codeFloat64:
-		return fixed(dec, start, 8, decodeFloat64)
+		return fixed(dec, start, 8, decodeFloat)
 	case code == codeFalse, code == codeTrue:
 		return code == codeTrue, nil
 	case code == codeUUID:
@@ -174,49 +167,14 @@ func (dec *decoder) integer(start int) (any, error) {
 		u = u<<8 | uint64(b)
 	}
 	switch {
-	case negative && u <= signBit64:
+	case negative && u <= signBit:
 		return int64(-u), nil
 	case negative:
-		i := new(big.Int).SetUint64(u)
-		return i.Neg(i), nil
+		return nil, malformed(start, "integer below -2^63")
 	case u <= math.MaxInt64:
 		return int64(u), nil
 	default:
 		return u, nil
-	}
-}
-
-// bigInteger reads an integer whose length is in the byte after its code.
-func (dec *decoder) bigInteger(start int) (any, error) {
-	header, err := dec.take(start, 1)
-	if err != nil {
-		return nil, err
-	}
-	n := header[0]
-	negative := dec.buf[start] == codeNegBig
-	if negative {
-		n = ^n
-	}
-	raw, err := dec.take(start, int(n))
-	if err != nil {
-		return nil, err
-	}
-	i := new(big.Int)
-	if negative {
-		raw = bytes.Clone(raw)
-		complement(raw)
-		i.SetBytes(raw)
-		i.Neg(i)
-	} else {
-		i.SetBytes(raw)
-	}
-	switch {
-	case i.IsInt64():
-		return i.Int64(), nil
-	case i.IsUint64():
-		return i.Uint64(), nil
-	default:
-		return i, nil
 	}
 }
 
@@ -230,20 +188,10 @@ func (dec *decoder) take(start, n int) ([]byte, error) {
 	return raw, nil
 }
 
-func decodeFloat32(raw []byte) float32 {
-	u := binary.BigEndian.Uint32(raw)
-	if u&signBit32 != 0 {
-		u ^= signBit32
-	} else {
-		u = ^u
-	}
-	return math.Float32frombits(u)
-}
-
-func decodeFloat64(raw []byte) float64 {
+func decodeFloat(raw []byte) float64 {
 	u := binary.BigEndian.Uint64(raw)
-	if u&signBit64 != 0 {
-		u ^= signBit64
+	if u&signBit != 0 {
+		u ^= signBit
 	} else {
 		u = ^u
 	}

@@ -1,29 +1,26 @@
-// Package tuple turns tuples of typed values into keys whose byte order is the
-// order of the tuples, and back, in the encoding that FoundationDB's language
-// bindings share. It is pure Go, does no I/O and knows of no store: keys that
-// it packs are byte for byte the ones that the official bindings pack.
+// Package tuple encodes tuples of typed values as keys whose byte order is the order of the
+// tuples, and decodes them. The encoding is that of FoundationDB's language bindings, byte for
+// byte, for the elements that the layers of this project use. The package is pure Go and does no
+// I/O.
 //
 // The rules are those of design/tuple.md in FoundationDB's source tree ("FDB
 // Tuple layer typecodes", below: the specification). Every element is a type
 // code followed by its bytes:
 //
-//	code       element                     Go type packed           unpacked as
-//	0x00       null                        nil                      nil
-//	0x01       byte string                 []byte                   []byte
-//	0x02       Unicode string              string                   string
-//	0x05       nested tuple                Tuple                    Tuple
-//	0x0b       integer, -2^2040 < i        *big.Int                 *big.Int
-//	0x0c-0x1c  integer of up to 8 bytes    any int, uint, *big.Int  int64, uint64 or *big.Int
-//	0x1d       integer, i < 2^2040         *big.Int                 *big.Int
-//	0x20       IEEE 754 single             float32                  float32
-//	0x21       IEEE 754 double             float64                  float64
-//	0x26 0x27  false, true                 bool                     bool
-//	0x30       UUID                        uuid.UUID                uuid.UUID
-//	0x33       versionstamp, 96 bits       Versionstamp             Versionstamp
+//	code       element                   Go type packed            unpacked as
+//	0x00       null                      nil                       nil
+//	0x01       byte string               []byte                    []byte
+//	0x02       Unicode string            string                    string
+//	0x05       nested tuple              Tuple                     Tuple
+//	0x0c-0x1c  integer of up to 8 bytes  int, int64, uint, uint64  int64 or uint64
+//	0x21       IEEE 754 double           float64                   float64
+//	0x26 0x27  false, true               bool                      bool
+//	0x30       UUID                      uuid.UUID                 uuid.UUID
+//	0x33       versionstamp, 96 bits     Versionstamp              Versionstamp
 //
-// An integer is unpacked as the first of int64, uint64 and *big.Int that holds
-// it, whatever it was packed from. The codes that the specification reserves or
-// deprecates are neither written nor read.
+// Integers are from -2^63 to 2^64-1. One is unpacked as an int64 if it fits, and as a uint64
+// otherwise. Other codes of the specification are neither written nor read: longer integers,
+// singles, and what is reserved or deprecated.
 //
 // # Order
 //
@@ -36,14 +33,12 @@
 //
 // # Versionstamps
 //
-// The place of a commit in the order of all commits is known only once it has
-// happened. A key that contains it is therefore packed with an incomplete
-// [Versionstamp] by PackWithVersionstamp, which appends the offset at which the
-// store puts the ten bytes in.
+// The position of a commit in the order of all commits is known only after the commit. A key that
+// contains it is packed with an incomplete [Versionstamp] by PackWithVersionstamp, which appends
+// the offset at which the store writes the ten bytes.
 //
 // # Subspaces
 //
-// A [Subspace] is a prefix under which tuples are packed. Layers that share a
-// store each keep to one of their own; subspaces below a subspace are made from
-// the first elements that their keys have in common.
+// A [Subspace] is a prefix under which tuples are packed. Layers that share a store use one
+// subspace each. A subspace of a subspace is made from the first elements that its keys share.
 package tuple

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"math/big"
 	"math/bits"
 	"reflect"
 	"strings"
@@ -19,12 +18,9 @@ const (
 	codeBytes        = 0x01
 	codeString       = 0x02
 	codeNested       = 0x05
-	codeNegBig       = 0x0b // the complement of the number's length, then the number
 	codeNegInt8      = 0x0c // eight bytes; from here to codeZero the length falls to none
 	codeZero         = 0x14 // from here to codePosInt8 the length grows
 	codePosInt8      = 0x1c
-	codePosBig       = 0x1d // the number's length, then the number
-	codeFloat32      = 0x20
 	codeFloat64      = 0x21
 	codeFalse        = 0x26
 	codeTrue         = 0x27
@@ -36,21 +32,16 @@ const (
 	// terminator ends strings, byte strings and nested tuples.
 	terminator = 0x00
 
-	// escape after a zero byte says that the zero is content (in a nested
-	// tuple: a null) and not the end. It is no type code and never will be, so
-	// a terminator before the next element cannot be mistaken for content.
+	// escape after a zero byte says that the zero is content (in a nested tuple: a null) and not
+	// the end. No type code has this value, so a terminator before the next element is never
+	// mistaken for content.
 	escape = 0xff
 
-	// maxIntBytes is the greatest length that the one length byte of codeNegBig
-	// and codePosBig can state.
-	maxIntBytes = 0xff
-
-	signBit32 = 1 << 31
-	signBit64 = 1 << 63
+	signBit = 1 << 63
 )
 
-// encoder appends elements to buf and notes the incomplete versionstamps among
-// them: how many, and where in buf the ten bytes of the last one begin.
+// encoder appends elements to buf. It counts the incomplete versionstamps and records where the
+// ten bytes of the last one begin.
 type encoder struct {
 	buf     []byte
 	stamps  int
@@ -80,30 +71,14 @@ func (enc *encoder) element(element any, depth int) {
 		enc.nested(v, depth+1)
 	case int:
 		enc.buf = appendInt(enc.buf, int64(v))
-	case int8:
-		enc.buf = appendInt(enc.buf, int64(v))
-	case int16:
-		enc.buf = appendInt(enc.buf, int64(v))
-	case int32:
-		enc.buf = appendInt(enc.buf, int64(v))
 	case int64:
 		enc.buf = appendInt(enc.buf, v)
 	case uint:
 		enc.buf = appendUint(enc.buf, uint64(v))
-	case uint8:
-		enc.buf = appendUint(enc.buf, uint64(v))
-	case uint16:
-		enc.buf = appendUint(enc.buf, uint64(v))
-	case uint32:
-		enc.buf = appendUint(enc.buf, uint64(v))
 	case uint64:
 		enc.buf = appendUint(enc.buf, v)
-	case *big.Int:
-		enc.buf = appendBig(enc.buf, v)
-	case float32:
-		enc.buf = appendFloat32(enc.buf, v)
 	case float64:
-		enc.buf = appendFloat64(enc.buf, v)
+		enc.buf = appendFloat(enc.buf, v)
 	case bool:
 		code := byte(codeFalse)
 		if v {
@@ -115,8 +90,8 @@ func (enc *encoder) element(element any, depth int) {
 	case Versionstamp:
 		enc.versionstamp(v)
 	default:
-		// Only the type goes into the message: passing the element itself to a
-		// formatting function would move every packed element to the heap.
+		// The message has only the type: formatting the element would move every packed element
+		// to the heap.
 		panic("tuple: cannot pack an element of type " + reflect.TypeOf(element).String())
 	}
 }
@@ -152,7 +127,7 @@ func appendBytes(dst, b []byte) []byte {
 	}
 }
 
-// appendString is appendBytes for strings: converting one would copy it.
+// appendString is appendBytes for a string, without a copy.
 func appendString(dst []byte, s string) []byte {
 	dst = append(dst, codeString)
 	for {
@@ -192,52 +167,14 @@ func appendLow(dst []byte, u uint64, n int) []byte {
 	return append(dst, b[8-n:]...)
 }
 
-func appendBig(dst []byte, i *big.Int) []byte {
-	if i == nil {
-		panic("tuple: cannot pack a nil *big.Int")
-	}
-	n := bytesFor(i.BitLen())
-	negative := i.Sign() < 0
-	switch {
-	case n > maxIntBytes:
-		panic(fmt.Sprintf("tuple: cannot pack an integer of %d bytes, more than %d", n, maxIntBytes))
-	case n > 8 && negative:
-		dst = append(dst, codeNegBig, ^byte(n))
-	case n > 8:
-		dst = append(dst, codePosBig, byte(n))
-	case negative:
-		dst = append(dst, byte(codeZero-n))
-	default:
-		dst = append(dst, byte(codeZero+n))
-	}
-	start := len(dst)
-	dst = append(dst, make([]byte, n)...)
-	i.FillBytes(dst[start:])
-	if negative {
-		complement(dst[start:])
-	}
-	return dst
-}
-
-// appendFloat32 appends f's bits so that they sort as unsigned numbers: all of
-// them are flipped in a negative number, the sign alone in a positive one.
-func appendFloat32(dst []byte, f float32) []byte {
-	u := math.Float32bits(f)
-	if u&signBit32 != 0 {
-		u = ^u
-	} else {
-		u ^= signBit32
-	}
-	return binary.BigEndian.AppendUint32(append(dst, codeFloat32), u)
-}
-
-// appendFloat64 is appendFloat32 for doubles.
-func appendFloat64(dst []byte, f float64) []byte {
+// appendFloat appends f's bits so that they sort as unsigned numbers: a negative number has all
+// bits flipped, a positive one the sign bit.
+func appendFloat(dst []byte, f float64) []byte {
 	u := math.Float64bits(f)
-	if u&signBit64 != 0 {
+	if u&signBit != 0 {
 		u = ^u
 	} else {
-		u ^= signBit64
+		u ^= signBit
 	}
 	return binary.BigEndian.AppendUint64(append(dst, codeFloat64), u)
 }
@@ -245,16 +182,8 @@ func appendFloat64(dst []byte, f float64) []byte {
 // bytesFor returns how many bytes hold the given number of bits.
 func bytesFor(bitLen int) int { return (bitLen + 7) / 8 }
 
-// complement flips every bit of b.
-func complement(b []byte) {
-	for i := range b {
-		b[i] = ^b[i]
-	}
-}
-
-// sizeHint returns the room to make for elements, in bytes. It is enough unless
-// zero bytes have to be escaped or an integer has more than eight bytes, and
-// may be too little for nested tuples.
+// sizeHint returns the number of bytes to allocate for elements. It is enough unless zero bytes
+// have to be escaped or tuples are nested.
 func sizeHint(elements []any) int {
 	n := 0
 	for _, element := range elements {

@@ -33,7 +33,7 @@ func Example() {
 func ExampleTuple_PackWithVersionstamp() {
 	key, err := tuple.Tuple{"active", tuple.IncompleteVersionstamp(1)}.PackWithVersionstamp(nil)
 	fmt.Printf("%x %v\n", key[:8], err)
-	fmt.Printf("%x\n", key[8:len(key)-4]) // the type code, ten bytes to fill in, and two of the writer's
+	fmt.Printf("%x\n", key[8:len(key)-4]) // the type code, ten bytes to fill in, and the writer's two
 	fmt.Printf("%x\n", key[len(key)-4:])  // where the ten bytes begin
 	// Output:
 	// 0261637469766500 <nil>

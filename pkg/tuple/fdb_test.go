@@ -5,7 +5,6 @@ package tuple_test
 import (
 	"fmt"
 	"math"
-	"math/big"
 	"math/rand/v2"
 	"testing"
 
@@ -17,7 +16,7 @@ import (
 	"settee/pkg/tuple"
 )
 
-// theirs returns t in the types of FoundationDB's own binding.
+// theirs returns t with the types of FoundationDB's binding.
 func theirs(t tuple.Tuple) fdbtuple.Tuple {
 	converted := make(fdbtuple.Tuple, len(t))
 	for i, element := range t {
@@ -28,18 +27,6 @@ func theirs(t tuple.Tuple) fdbtuple.Tuple {
 			converted[i] = fdbtuple.UUID(e)
 		case tuple.Versionstamp:
 			converted[i] = fdbtuple.Versionstamp(e)
-		case int8: // of the integers it takes only these
-			converted[i] = int64(e)
-		case int16:
-			converted[i] = int64(e)
-		case int32:
-			converted[i] = int64(e)
-		case uint8:
-			converted[i] = uint64(e)
-		case uint16:
-			converted[i] = uint64(e)
-		case uint32:
-			converted[i] = uint64(e)
 		default:
 			converted[i] = e
 		}
@@ -47,8 +34,8 @@ func theirs(t tuple.Tuple) fdbtuple.Tuple {
 	return converted
 }
 
-// equalEncodings checks both directions: the same bytes come of t, and their
-// bytes read back give what ours do.
+// equalEncodings checks that both packages encode t to the same bytes, and decode these to equal
+// tuples.
 func equalEncodings(t *testing.T, value tuple.Tuple) {
 	t.Helper()
 	want := theirs(value).Pack()
@@ -63,13 +50,10 @@ func equalEncodings(t *testing.T, value tuple.Tuple) {
 
 func TestFoundationDBBinding(t *testing.T) {
 	t.Parallel()
-	negative := new(big.Int).Neg(new(big.Int).Lsh(big.NewInt(1), 8*254))
 	for _, element := range []any{
 		nil, []byte(nil), []byte("a\x00\xffb"), "", "žluť\x00", tuple.Tuple{}, tuple.Tuple{nil, tuple.Tuple{nil, ""}, []byte{0}},
-		math.MinInt, int8(math.MinInt8), int16(math.MinInt16), int32(math.MinInt32), int64(math.MinInt64), int64(math.MaxInt64),
-		uint(math.MaxUint), uint8(math.MaxUint8), uint16(math.MaxUint16), uint32(math.MaxUint32), uint64(math.MaxUint64), 0, -1,
-		new(big.Int), new(big.Int).Lsh(big.NewInt(1), 64), new(big.Int).Neg(new(big.Int).Lsh(big.NewInt(1), 64)), negative,
-		float32(-0.5), float32(math.Inf(1)), math.Copysign(0, -1), math.NaN(), math.SmallestNonzeroFloat64, true, false,
+		math.MinInt, int64(math.MinInt64), int64(math.MaxInt64), uint(math.MaxUint), uint64(math.MaxUint64), 0, -1,
+		-0.5, math.Inf(1), math.Copysign(0, -1), math.NaN(), math.SmallestNonzeroFloat64, true, false,
 		uuid.UUID{0, 0xff, 1}, tuple.Versionstamp{UserVersion: math.MaxUint16},
 	} {
 		equalEncodings(t, tuple.Tuple{element})

@@ -13,8 +13,8 @@ import (
 	"settee/pkg/tuple"
 )
 
-// compareTuples orders tuples as the package promises, without a look at their
-// encoding: it returns -1, 0 or +1 as a sorts before, with or after b.
+// compareTuples implements the documented order without the encoding. It returns -1, 0 or +1 as a
+// sorts before b, is equal, or sorts after it.
 func compareTuples(a, b tuple.Tuple) int {
 	for i := range min(len(a), len(b)) {
 		if c := compareElements(a[i], b[i]); c != 0 {
@@ -37,10 +37,8 @@ func compareElements(a, b any) int {
 		return cmp.Compare(a, b.(string))
 	case tuple.Tuple:
 		return compareTuples(a, b.(tuple.Tuple))
-	case float32:
-		return compareFloats(single(a), single(b.(float32)))
 	case float64:
-		return compareFloats(double(a), double(b.(float64)))
+		return compareFloats(a, b.(float64))
 	case bool:
 		switch {
 		case a == b.(bool):
@@ -60,7 +58,7 @@ func compareElements(a, b any) int {
 	}
 }
 
-// rank is the place of an element's type among the types.
+// rank orders the types of elements.
 func rank(element any) int {
 	switch element.(type) {
 	case nil:
@@ -71,16 +69,14 @@ func rank(element any) int {
 		return 2
 	case tuple.Tuple:
 		return 3
-	case float32:
-		return 5
 	case float64:
-		return 6
+		return 5
 	case bool:
-		return 7
+		return 6
 	case uuid.UUID:
-		return 8
+		return 7
 	case tuple.Versionstamp:
-		return 9
+		return 8
 	default:
 		return 4 // integers
 	}
@@ -88,9 +84,6 @@ func rank(element any) int {
 
 // exact returns the value of an element that is an integer of any type.
 func exact(element any) *big.Int {
-	if i, ok := element.(*big.Int); ok {
-		return i
-	}
 	v := reflect.ValueOf(element)
 	switch {
 	case v.CanInt():
@@ -98,52 +91,37 @@ func exact(element any) *big.Int {
 	case v.CanUint():
 		return new(big.Int).SetUint64(v.Uint())
 	default:
-		panic(fmt.Sprintf("%T is no integer", element))
+		panic(fmt.Sprintf("%T is not an integer", element))
 	}
 }
 
-// number is what the total order of IEEE 754 looks at.
-type number struct {
-	negative bool
-	nan      bool
-	value    float64 // where it is no NaN
-	mantissa uint64
-}
-
-func single(f float32) number {
-	u := math.Float32bits(f)
-	return number{u>>31 == 1, f != f, float64(f), uint64(u & (1<<23 - 1))}
-}
-
-func double(f float64) number {
-	u := math.Float64bits(f)
-	return number{u>>63 == 1, f != f, f, u & (1<<52 - 1)}
-}
-
-func compareFloats(a, b number) int {
-	if a.negative != b.negative {
-		if a.negative {
+// compareFloats compares by IEEE 754's total order.
+func compareFloats(a, b float64) int {
+	if math.Signbit(a) != math.Signbit(b) {
+		if math.Signbit(a) {
 			return -1
 		}
 		return +1
 	}
-	outward := 1 // the sign of numbers that lie further from zero
-	if a.negative {
+	outward := 1 // the sign of numbers farther from zero
+	if math.Signbit(a) {
 		outward = -1
 	}
 	switch {
-	case a.nan && b.nan:
-		return outward * cmp.Compare(a.mantissa, b.mantissa)
-	case a.nan:
+	case math.IsNaN(a) && math.IsNaN(b):
+		return outward * cmp.Compare(mantissa(a), mantissa(b))
+	case math.IsNaN(a):
 		return outward
-	case b.nan:
+	case math.IsNaN(b):
 		return -outward
 	default:
-		return cmp.Compare(a.value, b.value)
+		return cmp.Compare(a, b)
 	}
 }
 
-// identical reports whether a and b are the same elements of the same types.
+func mantissa(f float64) uint64 { return math.Float64bits(f) & (1<<52 - 1) }
+
+// identical reports whether a and b have the same elements of the same types.
 func identical(a, b tuple.Tuple) bool {
 	if compareTuples(a, b) != 0 || (a == nil) != (b == nil) {
 		return false

@@ -5,13 +5,12 @@ import (
 	"slices"
 )
 
-// Subspace is the part of a key space whose keys begin with a prefix. Tuples
-// packed in it carry the prefix, and unpacked from it they lose it. A Subspace
-// does not change once made and may be used by any number of goroutines; the
-// zero value has the empty prefix and is the whole key space.
+// Subspace is the part of a key space whose keys begin with a prefix. Pack adds the prefix and
+// Unpack removes it. A Subspace is immutable and safe for concurrent use. The zero value has the
+// empty prefix and is the whole key space.
 //
-// Methods that take elements take those of a tuple: a Tuple t is passed as t...,
-// whereas t alone would be one nested element. They panic where Tuple.Pack does.
+// Methods with variadic elements take those of a tuple: pass a Tuple t as t..., because t alone
+// would be one nested element. They panic where Tuple.Pack does.
 type Subspace struct {
 	prefix []byte
 }
@@ -32,7 +31,7 @@ func (s Subspace) Sub(elements ...any) Subspace {
 	return Subspace{prefix: s.Pack(elements...)}
 }
 
-// Bytes returns the prefix. It must not be written to.
+// Bytes returns the prefix. It must not be modified.
 func (s Subspace) Bytes() []byte {
 	return s.prefix[:len(s.prefix):len(s.prefix)]
 }
@@ -47,8 +46,8 @@ func (s Subspace) Append(dst []byte, elements ...any) []byte {
 	return Append(append(dst, s.prefix...), elements...)
 }
 
-// PackWithVersionstamp returns what a versionstamped set takes for the key of
-// elements in s. The form and the errors are those of Tuple.PackWithVersionstamp.
+// PackWithVersionstamp returns the argument of a versionstamped set for the key of elements in s.
+// Form and errors are those of Tuple.PackWithVersionstamp.
 func (s Subspace) PackWithVersionstamp(elements ...any) ([]byte, error) {
 	return Tuple(elements).PackWithVersionstamp(s.prefix)
 }
@@ -71,31 +70,7 @@ func (s Subspace) Contains(key []byte) bool {
 // Range returns the range, from begin up to but without end, that holds the key
 // of every tuple of s except the empty one's: a key with at least one element
 // behind the prefix, since no element's code is 0xff. The key that is the prefix
-// itself lies outside; PrefixRange includes it.
+// itself lies outside.
 func (s Subspace) Range() (begin, end []byte) {
 	return slices.Concat(s.prefix, []byte{0x00}), slices.Concat(s.prefix, []byte{0xff})
-}
-
-// Strinc returns the first key that sorts after every key with the given
-// prefix: the prefix without its trailing 0xff bytes, and its last byte raised
-// by one. The error is ErrNoUpperBound if that leaves nothing to raise.
-func Strinc(prefix []byte) ([]byte, error) {
-	for last := len(prefix) - 1; last >= 0; last-- {
-		if prefix[last] != 0xff {
-			end := bytes.Clone(prefix[:last+1])
-			end[last]++
-			return end, nil
-		}
-	}
-	return nil, ErrNoUpperBound
-}
-
-// PrefixRange returns the range, from begin up to but without end, of all keys
-// that begin with prefix, prefix itself included. Its error is Strinc's.
-func PrefixRange(prefix []byte) (begin, end []byte, err error) {
-	end, err = Strinc(prefix)
-	if err != nil {
-		return nil, nil, err
-	}
-	return bytes.Clone(prefix), end, nil
 }

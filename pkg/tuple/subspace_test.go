@@ -31,8 +31,8 @@ func TestSubspaceIsPrefix(t *testing.T) {
 	require.Equal(t, jobs.Bytes(), all.Sub("jobs", 1).Bytes())
 }
 
-// TestSubspaceDoesNotChange: neither through the bytes it was made from nor
-// through slices that it gave out.
+// TestSubspaceDoesNotChange modifies the bytes that a subspace was made from, and slices that it
+// returned.
 func TestSubspaceDoesNotChange(t *testing.T) {
 	t.Parallel()
 	prefix := []byte("prefix")
@@ -40,7 +40,7 @@ func TestSubspaceDoesNotChange(t *testing.T) {
 	clear(prefix)
 	require.Equal(t, "prefix", string(s.Bytes()))
 
-	// Several appends to one prefix must not share what lies behind it.
+	// Several appends to one prefix must not share memory after it.
 	s = s.Sub(1, 2, 3)
 	first := append(s.Bytes(), 'a')
 	second := append(s.Bytes(), 'b')
@@ -110,8 +110,8 @@ func TestSubspaceRange(t *testing.T) {
 	require.Equal(t, []byte{0xff}, end)
 }
 
-// TestSubspaceRangeHoldsItsTuples: a random tuple lies in the range of another
-// exactly if it begins with it and goes on.
+// TestSubspaceRangeHoldsItsTuples checks that the range of a tuple holds exactly the longer
+// tuples that begin with it.
 func TestSubspaceRangeHoldsItsTuples(t *testing.T) {
 	t.Parallel()
 	inside := 0
@@ -130,45 +130,4 @@ func TestSubspaceRangeHoldsItsTuples(t *testing.T) {
 		}
 	}
 	require.Greater(t, inside, 1000, "the seeds must draw both cases")
-}
-
-func TestStrinc(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct{ prefix, want string }{
-		{"00", "01"},
-		{"61", "62"},
-		{"6161", "6162"},
-		{"61ff", "62"},
-		{"61ffff", "62"},
-		{"feff", "ff"},
-		{"ff00", "ff01"},
-		{"ff00ff", "ff01"},
-	} {
-		prefix := unhex(t, c.prefix)
-		end, err := tuple.Strinc(prefix)
-		require.NoError(t, err, c.prefix)
-		require.Equal(t, unhex(t, c.want), end, c.prefix)
-		require.Equal(t, unhex(t, c.prefix), prefix, "the argument is left alone")
-	}
-	for _, prefix := range [][]byte{nil, {}, {0xff}, {0xff, 0xff}} {
-		_, err := tuple.Strinc(prefix)
-		require.ErrorIs(t, err, tuple.ErrNoUpperBound)
-		_, _, err = tuple.PrefixRange(prefix)
-		require.ErrorIs(t, err, tuple.ErrNoUpperBound)
-	}
-}
-
-func TestPrefixRange(t *testing.T) {
-	t.Parallel()
-	prefix := []byte{'a', 0xff}
-	begin, end, err := tuple.PrefixRange(prefix)
-	require.NoError(t, err)
-	for _, key := range []string{"a\xff", "a\xff\x00", "a\xffb", "a\xff\xff\xff"} {
-		require.True(t, within([]byte(key), begin, end), "%q", key)
-	}
-	for _, key := range []string{"", "a", "a\xfe", "a\xfe\xff", "b", "b\x00"} {
-		require.False(t, within([]byte(key), begin, end), "%q", key)
-	}
-	clear(prefix)
-	require.Equal(t, []byte{'a', 0xff}, begin)
 }

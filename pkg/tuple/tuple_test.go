@@ -3,7 +3,6 @@ package tuple_test
 import (
 	"bytes"
 	"cmp"
-	"math/big"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -31,8 +30,8 @@ func TestVectors(t *testing.T) {
 	}
 }
 
-// TestVectorsSorted checks the hand-made bytes and the tests' own comparison
-// against one another, before either is used to judge the package.
+// TestVectorsSorted checks the vectors and the tests' own comparison against each other, before
+// other tests rely on them.
 func TestVectorsSorted(t *testing.T) {
 	t.Parallel()
 	for _, a := range vectors {
@@ -47,17 +46,11 @@ func TestVectorsSorted(t *testing.T) {
 func TestPackGoIntegers(t *testing.T) {
 	t.Parallel()
 	minusTwo, two := tuple.Tuple{int64(-2)}.Pack(), tuple.Tuple{int64(2)}.Pack()
-	for _, element := range []any{int(-2), int8(-2), int16(-2), int32(-2), int64(-2), big.NewInt(-2)} {
-		require.Equal(t, minusTwo, tuple.Tuple{element}.Pack(), "%T", element)
-	}
-	for _, element := range []any{
-		int(2), int8(2), int16(2), int32(2), int64(2), big.NewInt(2),
-		uint(2), uint8(2), uint16(2), uint32(2), uint64(2),
-	} {
+	require.Equal(t, minusTwo, tuple.Tuple{-2}.Pack())
+	for _, element := range []any{2, uint(2), uint64(2)} {
 		require.Equal(t, two, tuple.Tuple{element}.Pack(), "%T", element)
 	}
-	require.Equal(t, []byte{0x14}, tuple.Tuple{new(big.Int)}.Pack())
-	require.Equal(t, []byte{0x14}, tuple.Tuple{uint8(0)}.Pack())
+	require.Equal(t, []byte{0x14}, tuple.Tuple{uint64(0)}.Pack())
 }
 
 func TestPackNilSlices(t *testing.T) {
@@ -65,13 +58,6 @@ func TestPackNilSlices(t *testing.T) {
 	require.Equal(t, []byte{0x01, 0x00}, tuple.Tuple{[]byte(nil)}.Pack())
 	require.Equal(t, []byte{0x05, 0x00}, tuple.Tuple{tuple.Tuple(nil)}.Pack())
 	require.Empty(t, tuple.Tuple(nil).Pack())
-}
-
-func TestPackLeavesIntegersAlone(t *testing.T) {
-	t.Parallel()
-	i := integer("-0102030405060708090a")
-	tuple.Tuple{i}.Pack()
-	require.Equal(t, integer("-0102030405060708090a"), i)
 }
 
 func TestAppend(t *testing.T) {
@@ -84,7 +70,7 @@ func TestAppend(t *testing.T) {
 	require.Equal(t, []byte{0xaa}, tuple.Append(buf))
 }
 
-// deep returns a tuple with the given number of levels of nesting below it.
+// deep returns a tuple with that many levels of nesting in it.
 func deep(levels int) tuple.Tuple {
 	t := tuple.Tuple{}
 	for range levels {
@@ -107,15 +93,8 @@ func TestPackPanics(t *testing.T) {
 		{"defined type", tuple.Tuple{name("a")}, "tuple: cannot pack an element of type tuple_test.name"},
 		{"slice", tuple.Tuple{"a", []any{"b"}}, "tuple: cannot pack an element of type []interface {}"},
 		{"nested", tuple.Tuple{tuple.Tuple{struct{}{}}}, "tuple: cannot pack an element of type struct {}"},
-		{"nil integer", tuple.Tuple{(*big.Int)(nil)}, "tuple: cannot pack a nil *big.Int"},
-		{
-			"integer too large", tuple.Tuple{new(big.Int).Lsh(big.NewInt(1), 2040)},
-			"tuple: cannot pack an integer of 256 bytes, more than 255",
-		},
-		{
-			"integer too small", tuple.Tuple{new(big.Int).Lsh(big.NewInt(-1), 2040)},
-			"tuple: cannot pack an integer of 256 bytes, more than 255",
-		},
+		{"integer of another type", tuple.Tuple{uint16(1)}, "tuple: cannot pack an element of type uint16"},
+		{"single", tuple.Tuple{float32(1)}, "tuple: cannot pack an element of type float32"},
 		{
 			"incomplete versionstamp", tuple.Tuple{tuple.Tuple{tuple.IncompleteVersionstamp(0)}},
 			"tuple: incomplete versionstamp outside PackWithVersionstamp",
@@ -131,7 +110,7 @@ func TestPackPanics(t *testing.T) {
 	}
 }
 
-// TestOrder: the bytes of two tuples compare as the tuples do.
+// TestOrder checks that the bytes of two tuples compare as the tuples do.
 func TestOrder(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(20_000) {
@@ -145,8 +124,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestOrderOfMany sorts one set of tuples by value and by key: unlike pairs, a
-// set would also show an order that is not transitive.
+// TestOrderOfMany sorts one set of tuples by value and by key. Unlike pairs, a set also shows an
+// order that is not transitive.
 func TestOrderOfMany(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 0))
@@ -253,8 +232,8 @@ func TestPackWithVersionstampCounts(t *testing.T) {
 	require.Panics(t, func() { _, _ = tuple.Tuple{incomplete(0), uuid.NullUUID{}}.PackWithVersionstamp(nil) })
 }
 
-// TestStampedKeyUnpacks does what a store does with a versionstamped key, and
-// reads the stamp back from the key that results.
+// TestStampedKeyUnpacks completes a versionstamped key as a store does, and reads the
+// versionstamp back.
 func TestStampedKeyUnpacks(t *testing.T) {
 	t.Parallel()
 	committed := [10]byte{0, 0, 0, 0, 0, 1, 2, 3, 0, 4}

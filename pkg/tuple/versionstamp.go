@@ -13,28 +13,28 @@ const versionstampSize = 12
 
 var incompleteVersion = [10]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
-// Versionstamp is the place of one write in the order of all writes of a store.
-// Encoded, it is TransactionVersion followed by UserVersion, big-endian.
+// Versionstamp is the position of one write in the order of all writes of a store. It is encoded
+// as TransactionVersion followed by UserVersion, big-endian.
 type Versionstamp struct {
-	// TransactionVersion is the commit's place among all commits: eight bytes
-	// of commit version and two of order among the commits of that version, both
-	// big-endian. The store knows it when it commits; until then it is ten 0xff
-	// bytes, and the versionstamp is called incomplete.
+	// TransactionVersion is the commit's position among all commits: eight bytes of commit
+	// version and two of order among the commits of that version, both big-endian. The store
+	// knows it when it commits; until then it is ten 0xff bytes, and the versionstamp is
+	// incomplete.
 	TransactionVersion [10]byte
 
-	// UserVersion is set by the writer and orders the writes of one commit.
-	// Two stamped writes of one transaction need different ones.
+	// UserVersion is set by the writer and orders the writes of one commit. It must differ for
+	// each stamped write of a transaction.
 	UserVersion uint16
 }
 
-// IncompleteVersionstamp returns a versionstamp whose transaction version the
-// store fills in when it commits. Among encoded versionstamps it sorts last.
+// IncompleteVersionstamp returns a versionstamp whose transaction version the store sets when it
+// commits. It sorts after all complete ones.
 func IncompleteVersionstamp(userVersion uint16) Versionstamp {
 	return Versionstamp{TransactionVersion: incompleteVersion, UserVersion: userVersion}
 }
 
-// ParseVersionstamp returns the versionstamp whose Bytes are b. Its error wraps
-// ErrMalformed: b is not 12 bytes long.
+// ParseVersionstamp returns the versionstamp with those Bytes. Its error wraps ErrMalformed if b
+// is not 12 bytes long.
 func ParseVersionstamp(b []byte) (Versionstamp, error) {
 	if len(b) != versionstampSize {
 		return Versionstamp{}, fmt.Errorf("%w: versionstamp of %d bytes, want %d", ErrMalformed, len(b), versionstampSize)
@@ -42,12 +42,12 @@ func ParseVersionstamp(b []byte) (Versionstamp, error) {
 	return decodeVersionstamp(b), nil
 }
 
-// IsComplete reports whether v has the place of a commit in it.
+// IsComplete reports whether v has the position of a commit.
 func (v Versionstamp) IsComplete() bool {
 	return v.TransactionVersion != incompleteVersion
 }
 
-// Compare returns -1, 0 or +1 as v lies before w, is w, or lies after w.
+// Compare returns -1, 0 or +1 as v sorts before w, is equal, or sorts after it.
 func (v Versionstamp) Compare(w Versionstamp) int {
 	if c := bytes.Compare(v.TransactionVersion[:], w.TransactionVersion[:]); c != 0 {
 		return c

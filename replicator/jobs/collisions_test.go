@@ -6,26 +6,26 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"settee/fdbjobs"
+	"settee/internal/bubbletest"
 	"settee/replicator"
 	"settee/replicator/jobs"
 )
 
-// newcomer is a job that comes to want a replication id, and how it asks for it.
+// newcomer is a job that wants a replication id that another job may hold.
 type newcomer struct {
 	transient bool
-	// begin makes one, and returns what asks for the id.
-	begin func(b *bundle, name replicator.ID) (claim func() error)
+	// begin adds the job and returns a function that reserves the id.
+	begin func(b *bundle, name replicator.ID) (reserve func() error)
 }
 
-// newcomers are all kinds of them. A transient job whose id is known asks when it is added, all
-// others when they run.
+// newcomers has all kinds of newcomers. A transient job whose id is known reserves it when it is
+// added, all others when they run.
 var newcomers = map[string]newcomer{
 	"posted": {true, func(b *bundle, _ replicator.ID) func() error {
 		return func() error {
@@ -47,27 +47,27 @@ var newcomers = map[string]newcomer{
 	}},
 }
 
-// identifier takes the one job that is due, and returns what claims an id for it.
+// identifier accepts the only job that is due and returns a function that reserves an id for it.
 func (b *bundle) identifier(name replicator.ID) func() error {
 	run := b.accept()
 	return func() error { return run.Identify(b.Context(), name) }
 }
 
-// owners are what can have become of a job that has claimed an id before a newcomer wants it:
-// each prepares one, which is a user's or a document's, and says whether the claim holds.
+// owners has the states of a job that has reserved an id before a newcomer wants it. Each makes a
+// transient job or a document's, and says whether its reservation holds.
 var owners = map[string]struct {
 	holds     bool
-	documents bool // only these
+	documents bool // only for jobs of documents
 	prepare   func(b *bundle, owner string)
 }{
 	"running":   {true, false, func(b *bundle, _ string) { require.NoError(b, b.accept().Update(b.Context(), nothing)) }},
 	"crashing":  {true, false, func(b *bundle, _ string) { b.crash() }},
 	"completed": {false, false, func(b *bundle, _ string) { require.NoError(b, b.accept().Complete(b.Context(), nil)) }},
 	"failed":    {false, false, func(b *bundle, _ string) { require.NoError(b, b.accept().Fail(b.Context(), "", "no")) }},
-	"cancelled": {false, false, func(b *bundle, owner string) { b.cancel(owner) }},
+	"cancelled": {false, false, func(b *bundle, owner string) { b.cancelOwner(owner) }},
 	"cancelled while it ran": {false, false, func(b *bundle, owner string) {
 		b.accept()
-		b.cancel(owner)
+		b.cancelOwner(owner)
 	}},
 	"of a deleted database":            {false, true, func(b *bundle, _ string) { require.NoError(b, b.database("x/_replicator").Delete(b.Context())) }},
 	"running in a deleted database":    {false, true, func(b *bundle, _ string) { b.accept(); b.recreate("x/_replicator", false) }},
@@ -83,14 +83,13 @@ func (b *bundle) crash() {
 	require.NoError(b, b.accept().Crash(b.Context(), time.Now().Add(time.Hour), 1, "", "boom"))
 }
 
-func (b *bundle) cancel(owner string) {
+func (b *bundle) cancelOwner(owner string) {
 	b.Helper()
 	if owner == "document" {
 		b.remove("x/_replicator", "old", b.document("x/_replicator", "old")["_rev"].(string))
 		return
 	}
-	_, err := b.store.Cancel(b.Context(), b.definition("").JobID("alice"))
-	require.NoError(b, err)
+	b.cancel(b.definition("").JobID("alice"))
 }
 
 func (b *bundle) recreate(name string, again bool) {
@@ -101,8 +100,7 @@ func (b *bundle) recreate(name string, again bool) {
 	}
 }
 
-// Whoever has claimed an id keeps it for as long as its job has not ended, whatever state that
-// is in, and loses it then.
+// A job keeps its id until it has ended, in every state.
 func TestCollisions(t *testing.T) {
 	t.Parallel()
 	for state, owner := range owners {
@@ -127,28 +125,27 @@ func TestCollisions(t *testing.T) {
 						want.JobID, want.Database, want.DocID = b.jobID("x/_replicator", "old"), "x/_replicator", "old"
 						want.ReplicationID = b.get(want.JobID).ReplicationID()
 					}
-					require.Equal(t, want.JobID, b.claims()[want.ReplicationID], "it is claimed as soon as it is known")
+					require.Equal(t, want.JobID, b.reservations()[want.ReplicationID], "it is reserved as soon as it is known")
 					owner.prepare(b, kind)
-					name, err := replicator.ParseID(want.ReplicationID)
-					require.NoError(t, err)
-					claim := comer.begin(b, name)
-					err = claim()
+					name := parsedID(want.ReplicationID)
+					reserve := comer.begin(b, name)
+					err := reserve()
 					if !owner.holds {
 						require.NoError(t, err)
-						require.NotEqual(t, want.JobID, b.claims()[want.ReplicationID])
+						require.NotEqual(t, want.JobID, b.reservations()[want.ReplicationID])
 						return
 					}
 					var collision *jobs.Collision
 					require.ErrorAs(t, err, &collision)
 					require.Equal(t, &want, collision)
-					require.Equal(t, want.JobID, b.claims()[want.ReplicationID])
+					require.Equal(t, want.JobID, b.reservations()[want.ReplicationID])
 				})
 			}
 		}
 	}
 }
 
-// One that is queued has its id as well: nobody gets it for coming to run first.
+// A pending job holds its id: a job that runs first does not get it.
 func TestCollisionWithPendingJob(t *testing.T) {
 	t.Parallel()
 	for what, comer := range newcomers {
@@ -157,21 +154,21 @@ func TestCollisionWithPendingJob(t *testing.T) {
 			b := setup(t)
 			b.create(repdb)
 			b.db.on.Store(true)
-			// The newcomer runs already when the owner is added.
+			// The newcomer is running when the owner is added.
 			wanted, err := b.definition("").ID(serverUUID, "")
 			require.NoError(t, err)
-			var claim func() error
+			var reserve func() error
 			if what == "document" {
-				b.put(repdb, "new", "", `"filter": "f/t"`) // any other would have the id first
-				claim = b.identifier(wanted)
+				b.put(repdb, "new", "", `"filter": "f/t"`) // a document without a filter would reserve the id first
+				reserve = b.identifier(wanted)
 			} else {
-				claim = comer.begin(b, wanted)
+				reserve = comer.begin(b, wanted)
 			}
 			owner, err := b.store.Replicate(t.Context(), b.definition(""), new("alice"))
 			require.NoError(t, err)
 			require.Equal(t, fdbjobs.Pending, b.get(owner.ID).Status)
 			var collision *jobs.Collision
-			require.ErrorAs(t, claim(), &collision)
+			require.ErrorAs(t, reserve(), &collision)
 			require.Equal(t, owner.ID, collision.JobID)
 		})
 	}
@@ -204,12 +201,11 @@ func TestExplainCollision(t *testing.T) {
 	require.Equal(t, "the replication "+name+" exists already", byUser.Name())
 }
 
-// Two jobs want one id at the same moment, on a store with all faults: one of them has it and
-// the other one learns so, whoever commits first. What becomes of an owner at that moment
-// changes no more than who that is.
+// Two jobs reserve one id at the same time, on a store with all faults. One of them gets it and the
+// other one gets a Collision, whatever happens to the holder at that time.
 func TestCollisionRace(t *testing.T) {
 	t.Parallel()
-	meanwhile := map[string]func(w *world, run *jobs.Run) error{ // to the one that has it
+	meanwhile := map[string]func(w *world, run *jobs.Run) error{ // happens to the holder
 		"nothing": func(*world, *jobs.Run) error { return nil },
 		"stopped": func(w *world, run *jobs.Run) error { return run.Stop(w.Context(), nil) },
 		"crashed": func(w *world, run *jobs.Run) error {
@@ -230,15 +226,12 @@ func TestCollisionRace(t *testing.T) {
 	t.Run("seeds", func(t *testing.T) {
 		for what, then := range meanwhile {
 			for _, kinds := range [][2]bool{{true, true}, {true, false}, {false, false}} {
-				for seed := range uint64(24) { // of eight, one kind of job may lose each race
-					t.Run(fmt.Sprint(what, kinds, seed), func(t *testing.T) {
-						t.Parallel()
-						synctest.Test(t, func(t *testing.T) {
-							first := newWorld(t, seed).race(kinds, slices.Contains([]string{"nothing", "stopped", "crashed"}, what), then)
-							mu.Lock()
-							defer mu.Unlock()
-							won[fmt.Sprint(kinds, first)]++
-						})
+				for seed := range uint64(24) { // with eight, one kind of job may lose each race
+					bubbletest.Run(t, fmt.Sprint(what, kinds, seed), func(t *testing.T) {
+						first := newWorld(t, seed).race(kinds, slices.Contains([]string{"nothing", "stopped", "crashed"}, what), then)
+						mu.Lock()
+						defer mu.Unlock()
+						won[fmt.Sprint(kinds, first)]++
 					})
 				}
 			}
@@ -252,8 +245,8 @@ func TestCollisionRace(t *testing.T) {
 	t.Log(won)
 }
 
-// race lets a job of each of two kinds, transient or not, claim one id, and one that has it go
-// on: its claim holds, or not. It returns which job it was, the former if it was both.
+// race lets two jobs, each transient or not, reserve one id, and then calls then for the holder,
+// whose reservation holds afterwards or not. It returns the index of the first holder.
 func (w *world) race(transient [2]bool, holds bool, then func(*world, *jobs.Run) error) (first int) {
 	ctx := w.Context()
 	var runs [2]*jobs.Run
@@ -290,7 +283,7 @@ func (w *world) race(transient [2]bool, holds bool, then func(*world, *jobs.Run)
 	winner, loser := runs[first].Job(), runs[1-first].Job()
 	var collision *jobs.Collision
 	if !holds && !errors.As(errs[1-first], &collision) {
-		// The claim of one was over when the other one came.
+		// The reservation of the first holder was over when the second job came.
 		require.NoError(w, errs[1-first])
 		return first
 	}
@@ -298,6 +291,6 @@ func (w *world) race(transient [2]bool, holds bool, then func(*world, *jobs.Run)
 	require.Equal(w, winner.ID, collision.JobID)
 	require.Equal(w, winner.Transient(), collision.Transient)
 	require.Empty(w, loser.ReplicationID())
-	require.NotEqual(w, loser.ID, w.claims()[id('a').String()])
+	require.NotEqual(w, loser.ID, w.reservations()[id('a').String()])
 	return first
 }

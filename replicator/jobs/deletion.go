@@ -3,7 +3,6 @@ package jobs
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -14,44 +13,48 @@ import (
 )
 
 const (
-	// upkeepEvery is how long the tasks rest.
+	// upkeepEvery is the interval of the tasks.
 	upkeepEvery = time.Minute
-	// removeAtOnce is how many jobs one transaction removes, unless that are too many bytes.
+	// removeAtOnce is the most jobs that one transaction removes.
 	removeAtOnce = 200
-	// deletedAtOnce is how many deleted databases one transaction reads of.
+	// removeTime is the longest time for one transaction that removes several. Its commit must come before
+	// kv.MaxTransactionAge.
+	removeTime = kv.MaxTransactionAge / 2
+	// deletedAtOnce is the most deleted databases that one transaction reads.
 	deletedAtOnce = 100
 
 	cancelledTask = "replications of deleted databases"
 	expiredTask   = "expired replications"
 )
 
-// cancelAll cancels the jobs of a database in the transaction that deletes it, however many
-// there are: from its commit on they are no jobs any more (see [Store.alive]), and upkeep,
-// which it wakes, removes what is left of them. None can be added later, because whoever adds
-// one reads with a conflict that its database exists.
+// cancelAll cancels the jobs of a database in the transaction that deletes it, in constant time:
+// once that commits they no longer count (see [Store.ownerExists]). It wakes upkeep, which
+// removes them. No job can be added later, because adding one reads with a conflict that the
+// database exists.
 func (s *Store) cancelAll(tx kv.Transaction, db *docstore.Database) error {
 	tx.Set(s.space.Pack("deleted", db.Instance()), []byte(databaseOwner(db.Name(), db.Instance())))
 	return s.upkeep.Add(tx, fdbjobs.Spec{ID: cancelledTask})
 }
 
-// deletedDatabase is a database whose jobs may not have been removed yet.
+// deletedDatabase is a deleted database that may still have jobs.
 type deletedDatabase struct {
 	instance, owner string
-	jobs            int64 // that had not ended
+	jobs            int64 // not ended
 }
 
-// first and last are ids before and behind those of all its jobs, and of no others.
+// first and last return ids before and after the ids of all its jobs, and of no other jobs.
 func (d deletedDatabase) first() string { return d.instance + "|" }
 func (d deletedDatabase) last() string  { return d.instance + "}" }
 
-// deletedDatabases reads of some databases, by instance, of those behind after.
+// deletedDatabases returns up to deletedAtOnce deleted databases with instances greater than
+// after.
 func (s *Store) deletedDatabases(tx kv.ReadTransaction, after string) ([]deletedDatabase, error) {
 	begin, end := s.space.Sub("deleted").Range()
 	if after != "" {
 		begin = kv.KeyAfter(s.space.Pack("deleted", after))
 	}
 	all := kv.KeyRange{Begin: begin, End: end}
-	pairs, err := tx.GetRange(all, kv.RangeOptions{Limit: deletedAtOnce, Mode: kv.StreamWantAll}).Slice()
+	pairs, err := tx.GetRange(all, kv.RangeOptions{Limit: deletedAtOnce}).Slice()
 	if err != nil {
 		return nil, err
 	}
@@ -59,15 +62,15 @@ func (s *Store) deletedDatabases(tx kv.ReadTransaction, after string) ([]deleted
 	for i, pair := range pairs {
 		_, instance, ok := ownerDatabase(string(pair.Value))
 		if !ok {
-			return nil, fmt.Errorf("reading of a deleted replicator database: unknown form %q", pair.Value)
+			return nil, fmt.Errorf("reading a deleted replicator database: malformed owner %q", pair.Value)
 		}
 		deleted[i] = deletedDatabase{instance: instance, owner: string(pair.Value)}
 	}
 	return deleted, nil
 }
 
-// Tasks returns what has to be tidied up now and then: the jobs of deleted databases, and
-// transient ones that ended long enough ago.
+// Tasks returns the upkeep tasks: removing the jobs of deleted databases, and transient jobs that
+// have expired.
 func (s *Store) Tasks() []fdbjobs.Task {
 	task := func(name string, run func(context.Context) error) fdbjobs.Task {
 		return fdbjobs.Task{Name: name, Every: upkeepEvery, Run: func(ctx context.Context, _ *fdbjobs.Held) error {
@@ -83,8 +86,9 @@ func (s *Store) removeExpired(ctx context.Context) error {
 	})
 }
 
-// removeCancelled removes the jobs of deleted databases, and then what told of them. It can
-// be broken off anywhere. A database where that fails does not keep it from the others.
+// removeCancelled removes the jobs of deleted databases, and then the records of these databases.
+// It may be interrupted anywhere. A failure in one database does not stop the others; the first
+// one is returned.
 func (s *Store) removeCancelled(ctx context.Context) error {
 	var failures error
 	for after := ""; ; {
@@ -106,8 +110,8 @@ func (s *Store) removeCancelled(ctx context.Context) error {
 	}
 }
 
-// removeOwned removes the jobs of one database: first those that run, whose holders wait to
-// be told.
+// removeOwned removes the jobs of one database. Running jobs come first, so that their runs stop
+// soon.
 func (s *Store) removeOwned(ctx context.Context, d deletedDatabase) error {
 	for _, states := range [][]replicator.State{{replicator.StateRunning}, allStates} {
 		err := s.removeAll(ctx, func(tx kv.Transaction, before string, limit int) ([]*fdbjobs.Job, error) {
@@ -123,32 +127,26 @@ func (s *Store) removeOwned(ctx context.Context, d deletedDatabase) error {
 	})
 }
 
-// removeAll removes jobs, with their claims, some in each transaction, until one finds
-// fewer. Each goes on where the one before has ended, as a store passes slowly over what has
-// just been removed. Where some are too large for one transaction, fewer are removed at once.
+// removeAll removes jobs and their reservations, some per transaction, until there are no more. Each
+// transaction starts after the last job of the one before, because reading a range of removed
+// keys is slow. If a transaction is too large or too slow, the next ones remove fewer jobs.
 func (s *Store) removeAll(
 	ctx context.Context, some func(tx kv.Transaction, last string, limit int) ([]*fdbjobs.Job, error),
 ) error {
 	limit := removeAtOnce
 	for last := ""; ; {
 		removed, err := kv.TransactValue(ctx, s.db, func(tx kv.Transaction) ([]*fdbjobs.Job, error) {
+			var until time.Time
+			if limit > 1 {
+				until = time.Now().Add(removeTime)
+			}
 			removed, err := some(tx, last, limit)
-			if err != nil {
-				return nil, err
+			if err == nil {
+				err = s.removeRest(tx, removed)
 			}
-			claims := make([]claim, len(removed))
-			for i, job := range removed {
-				claims[i] = claimOf(job)
-				if err := s.dropFailures(tx, job.ID); err != nil {
-					return nil, err
-				}
-				if job.Label == labelTransient {
-					s.forgetEnd(tx, job.ID)
-				}
-			}
-			return removed, s.release(tx, claims...)
+			return removed, kv.InTime(until, err)
 		})
-		if errors.Is(err, kv.ErrTransactionTooLarge) && limit > 1 {
+		if kv.TooMuch(err) && limit > 1 {
 			limit /= 2
 			continue
 		}
@@ -157,4 +155,19 @@ func (s *Store) removeAll(
 		}
 		last = removed[len(removed)-1].ID
 	}
+}
+
+// removeRest removes what belongs to jobs that were removed.
+func (s *Store) removeRest(tx kv.Transaction, removed []*fdbjobs.Job) error {
+	reservations, ids := make([]reservation, len(removed)), make([]string, len(removed))
+	for i, job := range removed {
+		reservations[i], ids[i] = reservationOf(job), job.ID
+		if job.Label == labelTransient {
+			s.forgetEnd(tx, job.ID)
+		}
+	}
+	if err := s.dropFailures(tx, ids...); err != nil {
+		return err
+	}
+	return s.release(tx, reservations...)
 }

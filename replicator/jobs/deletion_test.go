@@ -13,7 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/fdbjobs"
+	"settee/internal/bubbletest"
 	"settee/pkg/kv"
+	"settee/pkg/kv/enginetest"
 	"settee/replicator"
 	"settee/replicator/jobs"
 )
@@ -26,7 +28,7 @@ func (b *bundle) upkeep() {
 	}
 }
 
-// stored is how many jobs there are in the job layer, of documents that are gone too.
+// stored returns the number of jobs in the job layer, including those of deleted databases.
 func (b *bundle) stored() int64 {
 	b.Helper()
 	n, err := kv.TransactValue(b.Context(), b.db, func(tx kv.Transaction) (int64, error) {
@@ -36,8 +38,7 @@ func (b *bundle) stored() int64 {
 	return n
 }
 
-// With its database a document's job is gone, whatever it was doing, though nothing of it has
-// been removed yet.
+// Deleting a database hides the jobs of its documents in every state, before any is removed.
 func TestDeletedDatabase(t *testing.T) {
 	onLossyEngines(t, func(b *bundle) {
 		finished := map[string]func(*jobs.Run) error{
@@ -75,32 +76,32 @@ func TestDeletedDatabase(t *testing.T) {
 			require.ErrorIs(b, context.Cause(runs[name].Context()), fdbjobs.ErrHalt, name)
 			require.ErrorIs(b, runs[name].Stop(b.Context(), nil), fdbjobs.ErrHalt, name)
 		}
-		assert.EqualValues(b, 9-len(finished), b.stored(), "whoever was told has removed its job")
+		assert.EqualValues(b, 9-len(finished), b.stored(), "halted runs have removed their jobs")
 
-		// One of the same name has its own documents and jobs, and the old ones' ids are free.
+		// A new database of the same name has its own documents and jobs, and the replication ids
+		// of the old jobs are free.
 		b.create(repdb)
 		b.put(repdb, "0", "", `"doc_ids": ["4"]`)
 		assert.Equal(b, 1, b.total())
 		run := b.accept()
 		assert.Equal(b, b.jobID(repdb, "0"), run.Job().ID, "what is dropped is not run")
-		name, err := replicator.ParseID(run.Job().Args.ReplicationID)
-		require.NoError(b, err)
+		name := parsedID(run.Job().Args.ReplicationID)
 		require.NoError(b, run.Identify(b.Context(), name))
 
 		b.upkeep()
 		assert.EqualValues(b, 1, b.stored())
-		assert.Equal(b, map[string]string{name.String(): run.Job().ID}, b.claims())
+		assert.Equal(b, map[string]string{name.String(): run.Job().ID}, b.reservations())
 		assert.Empty(b, b.deletions())
 		require.NoError(b, run.Complete(b.Context(), nil))
 		assert.Equal(b, "completed", b.document(repdb, "0")["_replication_state"])
 
-		// One that is no replicator database has no jobs to be told of.
+		// Other databases have no jobs to cancel.
 		require.NoError(b, b.create("x").Delete(b.Context()))
 		assert.Empty(b, b.deletions())
 	})
 }
 
-// The jobs of a deleted database that are taken before upkeep comes are dropped.
+// Accept drops jobs of deleted databases that upkeep has not removed yet.
 func TestAcceptDropsTheJobsOfDeletedDatabases(t *testing.T) {
 	onLossyEngines(t, func(b *bundle) {
 		for i := range 10 {
@@ -114,16 +115,15 @@ func TestAcceptDropsTheJobsOfDeletedDatabases(t *testing.T) {
 			ended <- err
 		}()
 		require.Eventually(b, func() bool { return b.stored() == 0 }, time.Minute, time.Millisecond)
-		assert.Empty(b, b.claims())
+		assert.Empty(b, b.reservations())
 		cancel()
 		require.ErrorIs(b, <-ended, context.Canceled)
 	})
 }
 
-// Upkeep is woken by the deletion, and tells those who run a job of it.
+// The deletion wakes upkeep, which stops the running jobs.
 func TestUpkeepAfterDeletion(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		b := setup(t)
 		b.create(repdb)
 		const many = 450
@@ -134,7 +134,7 @@ func TestUpkeepAfterDeletion(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- b.layer.RunUpkeep(ctx, fdbjobs.UpkeepOptions{Tasks: b.store.Tasks()}) }()
-		synctest.Wait() // the tasks rest
+		synctest.Wait() // the tasks are idle
 		began := time.Now()
 		lost := make(chan error)
 		go func() { lost <- run.Lost(t.Context()) }()
@@ -142,18 +142,19 @@ func TestUpkeepAfterDeletion(t *testing.T) {
 		require.ErrorIs(t, <-lost, fdbjobs.ErrHalt)
 		require.Less(t, time.Since(began), time.Second)
 		time.Sleep(time.Second) // of the bubble's clock
+		synctest.Wait()         // tasks may be due at this very moment
 		require.Zero(t, b.stored())
 		require.Empty(t, b.deletions())
-		require.Empty(t, b.claims())
+		require.Empty(t, b.reservations())
 		cancel()
 		require.ErrorIs(t, <-ended, context.Canceled)
 	})
 }
 
-// A list passes over the jobs of deleted databases wherever they stand.
+// A list skips the jobs of deleted databases anywhere in it.
 func TestListWithoutDeletedDatabases(t *testing.T) {
 	onLossyEngines(t, func(b *bundle) {
-		b.db.on.Store(false) // of which there is nothing to see
+		b.db.on.Store(false) // faults make no difference here
 		require.NoError(b, b.database(repdb).Delete(b.Context()))
 		var kept, deleted []string
 		for i := range 8 {
@@ -203,10 +204,9 @@ func TestListWithoutDeletedDatabases(t *testing.T) {
 	})
 }
 
-// Transient jobs that ended are kept for a time, and then nothing is left of them.
+// Ended transient jobs are kept for a time, and then removed completely.
 func TestTransientJobsExpire(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		b := setup(t, jobs.Options{TransientMaxAge: time.Hour})
 		b.create(repdb)
 		b.put(repdb, "d", "", "")
@@ -232,12 +232,12 @@ func TestTransientJobsExpire(t *testing.T) {
 		}
 		b.get(running.ID)
 		b.get(b.jobID(repdb, "d"))
-		require.Len(t, b.claims(), 2)
+		require.Len(t, b.reservations(), 2)
 		require.Empty(t, b.rows("ended"))
 	})
 }
 
-// Jobs that are too large for one transaction together are removed in several.
+// Jobs too large for one transaction are removed in several.
 func TestUpkeepOfLargeJobs(t *testing.T) {
 	onEngines(t, func(b *bundle) {
 		for name, id := range map[string]string{"x/_replicator": strings.Repeat("x", 1800), "y/_replicator": strings.Repeat("\x00", 900)} {
@@ -250,5 +250,27 @@ func TestUpkeepOfLargeJobs(t *testing.T) {
 		b.upkeep()
 		require.Zero(b, b.stored())
 		require.Empty(b, b.deletions())
+	})
+}
+
+// Jobs are removed from a store that takes long for each read. A transaction that reads them one by one would pass its
+// five seconds, and be repeated for ever.
+func TestUpkeepOfASlowStore(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
+		store := enginetest.Control(enginetest.Memory(t))
+		b := setupOn(t, store)
+		for delay, jobs := range map[time.Duration]int{30 * time.Millisecond: 400, 700 * time.Millisecond: 20} {
+			store.Delay.Store(0)
+			b.create(repdb)
+			for i := range jobs {
+				b.put(repdb, fmt.Sprint(i), "", fmt.Sprintf(`"doc_ids": ["%d"]`, i))
+			}
+			require.NoError(t, b.database(repdb).Delete(t.Context()))
+			store.Delay.Store(int64(delay))
+			began := time.Now()
+			b.upkeep()
+			require.Less(t, time.Since(began), 5*time.Minute, delay)
+			require.Zero(t, b.stored())
+		}
 	})
 }

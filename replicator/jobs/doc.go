@@ -1,63 +1,64 @@
-// Package jobs keeps replication jobs in the store: which job a request or a
-// document is, which state it is in, and which job has a replication id. Nodes that
-// accept replications add, await, list and cancel jobs here, and give the hooks to
-// their databases that make jobs of documents ([Store.Hooks]); nodes that run them
-// accept jobs ([Store.Accept]) and record what becomes of each ([Run]).
+// Package jobs keeps replication jobs in the store: the job of each request and document, the
+// state of each job, and the job that holds each replication id. Nodes that accept replications
+// use it to add, await, list and cancel jobs, and its hooks make jobs of documents
+// ([Store.Hooks]). Nodes that run replications accept jobs ([Store.Accept]) and record the
+// progress and the end of each ([Run]).
 //
-// The jobs themselves are package fdbjobs', of type [Type]. Their args are a
-// replicator.JobArgs, their state is a replicator.JobState.
+// The jobs are fdbjobs jobs in the queue [QueueName]. Their args are a replicator.JobArgs, their state is a
+// replicator.JobState.
 //
 // # States
 //
-// What a job's state says was true when its processor last wrote it. Whether it is
-// queued, running or finished the job layer knows better, since a node may have
-// died: [Job.Condition] puts the two together.
+// A job's state is what its processor last wrote. Because a node may have died since, the job
+// layer knows better whether the job is pending, running or finished: [Job.Condition] combines
+// the two.
 //
 // # Documents
 //
-// A job is transient, of a request, or it is of a document in a replicator database:
-// one whose winning revision asks for a replication and does not say how that has
-// ended. The two are changed in one transaction: the write of the document adds,
-// changes or removes the job, and the end of the job writes the document. Neither
-// exists without the other at any time. If Options.UpdateDocs is set the document also says
-// that a run has its replication id, and that a run has crashed. What it says of a job that
-// has not ended does not affect the job. Without UpdateDocs it is taken out when a run starts.
+// A job is transient, made from a request, or belongs to a document in a replicator database: one
+// whose winning revision asks for a replication and has no terminal state. Document and job
+// change in one transaction: a write of the document adds, changes or removes the job, and the
+// end of the job writes the document. With Options.UpdateDocs the document also records that a
+// run has its replication id, and that a run has crashed. These two states do not affect the job.
+// Without UpdateDocs they are removed from the document when a run starts.
 //
-// A document that comes to ask for something else has another job, by the same id. If the
-// old one runs, it has to be let go of first: until then the args are of the new
-// definition and the state is of the old one, which shows in what each calls its
-// definition.
+// If a document changes what it asks for, its job keeps its id and gets a new definition. If the
+// job is running, its processor has to let go of it first. Until then the args have the new
+// Definition and the state has the old one.
 //
 // # Deleted databases
 //
-// The jobs of a database are cancelled by the transaction that deletes it, which cannot
-// remove a hundred thousand of them: the job of a database that does not exist is no job.
-// It is not found and not listed, claims nothing, is dropped by whoever takes it, and
-// whoever runs it reads with each write that its database exists. Upkeep removes what is
-// left ([Store.Tasks]).
+// A transaction that deletes a database cancels its jobs, but cannot remove a hundred thousand of
+// them. Therefore the job of a database that does not exist does not count: it is not found and
+// not listed, holds no replication id, and is dropped when it is accepted. A run reads with each
+// write that its database exists. Upkeep removes the jobs ([Store.Tasks]).
 //
 // # Owners
 //
-// In whose queue a job waits is its user, as "user:" and the name, or its database, as
-// the name, a bar and the database's instance. So a database that is created by the
-// name of a deleted one does not wait behind its jobs. What an operator sets for a
-// replicator database by its name is meant for the owners that begin with it and a bar.
+// The owner of a job, in whose queue it waits, is its user, as "user:" and the name, or its
+// database, as the name, a bar and the database's instance. So a database does not wait behind
+// the jobs of a deleted database of the same name. A setting for a replicator database by name
+// applies to all owners that begin with the name and a bar.
 //
 // # Replication ids
 //
-// Two jobs with one replication id would write the same checkpoints. So a job
-// claims its id before it reads any: when it is added if the id is known then,
-// else when a run starts. A claim holds while its job is pending, crashing or
-// running; that of a job that has ended or is gone is taken over. Whoever commits
-// first has it. A document is accepted though its id is another job's: that shows
-// when its job runs.
+// Two jobs with one replication id would write the same checkpoints. Therefore a job reserves its
+// id before it reads any checkpoint: when it is added if the id is known then, else when a run
+// starts. A reservation holds while its job is pending, crashing or running; after that another job
+// may take it over. The first commit wins. A document is accepted even if another job holds its id:
+// the collision is found when its job runs.
+//
+// A write that changes or deletes a document ends the reservation of its job at once, so that a
+// document with the same replication can follow. The run that had it stops when it hears of that,
+// at the latest three quarters of the timeout after its last update. If another job starts before
+// that, both write the same revisions, and neither claims a sequence that is not in the target. One
+// may find the other's checkpoint in the place of its own. It crashes then, and is tried again.
 //
 // # Secrets
 //
-// Credentials are in the args of jobs and in the bodies of documents, and nowhere else: what
-// jobs are found and listed by has none, nor has what is said of how they went. Either is sealed
-// where it is stored, if there are keys ([fdbjobs.OpenSealed], docstore.Options), and a node that
-// has not the key of a job leaves it to others.
+// Only the args of jobs and the bodies of documents contain credentials. Both are sealed if there
+// are keys ([fdbjobs.Options], docstore.Options). A node without the key of a job leaves that
+// job to others.
 //
 // # Keys
 //
@@ -65,10 +66,10 @@
 //
 //	("uuid")                             -> the server uuid, made once
 //	("replication_ids", replication_id)  -> job id
-//	("failures", job id)                 -> (how many were listed, token, how many there were)   revisions that the target refused
-//	("failures", job id, n)              -> the nth of the latest, modulo their number
-//	("ended", job id, "life" | "state")  -> life, state    of a transient job, before it began anew
-//	("deleted", instance)                -> owner    a database whose jobs may not all be removed
-//	("ran", slice, owner)                -> int64    milliseconds that an owner's jobs ran, see usage.go
-//	("entitled", slice, owner)           -> int64    those that they were entitled to
+//	("failures", job id)                 -> (listed, token, total), see failures.go
+//	("failures", job id, n)              -> the nth of the latest failures, modulo their number
+//	("ended", job id, "life" | "state")  -> life, state of a transient job before it was added again
+//	("deleted", instance)                -> owner: a deleted database that may still have jobs
+//	("ran", slice, owner)                -> int64: milliseconds that an owner's jobs ran, see usage.go
+//	("entitled", slice, owner)           -> int64: milliseconds that they were entitled to
 package jobs

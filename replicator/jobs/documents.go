@@ -16,10 +16,10 @@ import (
 )
 
 const (
-	// MaxDocumentSize is the most bytes of JSON that the body of a document of a replicator
-	// database may have. It and the args of its job are written in one transaction.
+	// MaxDocumentSize is the most bytes of JSON in the body of a document of a replicator
+	// database. One transaction writes it together with the args of its job.
 	MaxDocumentSize = 4_000_000
-	// MaxDocumentIDSize is that of the id of such a document, which is part of its job's.
+	// MaxDocumentIDSize is the most bytes of such a document's id, which is part of the job id.
 	MaxDocumentIDSize = fdbjobs.MaxNameSize - 33
 )
 
@@ -28,31 +28,35 @@ func IsReplicatorDatabase(name string) bool {
 	return name == "_replicator" || strings.HasSuffix(name, "/_replicator")
 }
 
-// Hooks are for the docstore.Store whose databases are to have jobs; options are what the
-// node allows. They act on replicator databases, and there on all but design documents.
+// Hooks returns the hooks for the docstore.Store whose replicator databases make jobs. options
+// are the node's settings. Design documents are ignored.
 //
-// A revision whose definition is invalid is refused with a *replicator.ParseError, one that
-// is over [MaxDocumentSize], or whose job would be too large, with docstore.ErrTooLarge, and
-// a document whose id is over [MaxDocumentIDSize] with docstore.ErrDocumentID.
+// A revision with an invalid definition is refused with a *replicator.ParseError. One that
+// exceeds [MaxDocumentSize], or whose job would be too large, is refused with
+// docstore.ErrTooLarge, and a document id over [MaxDocumentIDSize] with docstore.ErrDocumentID.
 //
-// The job of a document is that of its winning revision. It is added, changed or removed in
-// the transaction in which that becomes another one; one that asks for the same leaves it
-// alone. A replication id that another job has claimed is no reason to refuse anything: a job
-// that cannot have its id learns that when it runs ([Run.Identify]). One that comes from
-// elsewhere and says how its replication ended has a job that has ended so, for lists to show.
+// The job of a document follows its winning revision. It is added, changed or removed in the
+// transaction that changes that revision; a revision that asks for the same replication changes
+// nothing. A replication id that another job holds is not a reason to refuse: the collision is
+// reported when the job runs ([Run.Identify]). A new document that says that its replication has
+// ended elsewhere gets a job that has ended, so that listings show it.
 func (s *Store) Hooks(options replicator.ParseOptions) docstore.Hooks {
 	return s.HooksFor(func() replicator.ParseOptions { return options })
 }
 
-// HooksFor are [Store.Hooks] whose options may change: they are asked for each time a revision
-// is checked.
+// HooksFor is [Store.Hooks] with options that may change: options is called for each revision
+// that is checked.
 func (s *Store) HooksFor(options func() replicator.ParseOptions) docstore.Hooks {
 	return docstore.Hooks{
-		Before: func(_ kv.Transaction, db *docstore.Database, change *docstore.Change) error {
+		Before: func(_ kv.Transaction, db *docstore.Database, change *docstore.Change) (any, error) {
 			if !makesJob(db, change) || change.Deleted {
-				return nil
+				return nil, nil
 			}
-			return s.checkDocument(db, change, options())
+			draft, err := s.checkDocument(db, change, options())
+			if draft == nil {
+				return nil, err
+			}
+			return draft, nil
 		},
 		After: func(tx kv.Transaction, db *docstore.Database, change *docstore.Change) error {
 			if !makesJob(db, change) {
@@ -73,40 +77,49 @@ func makesJob(db *docstore.Database, change *docstore.Change) bool {
 	return IsReplicatorDatabase(db.Name()) && !replicator.IgnoredID(change.ID)
 }
 
-// checkDocument refuses a revision that could not have a job.
-func (s *Store) checkDocument(db *docstore.Database, change *docstore.Change, options replicator.ParseOptions) error {
+// documentDraft is a revision that can have a job: what the hook before its commit passes to the one after it.
+type documentDraft struct {
+	document *replicator.Document
+	job      *Job
+	args     json.RawMessage // of the job, in their stored form
+	listed   json.RawMessage // of the job
+}
+
+// checkDocument refuses a revision that cannot have a job. It returns nil instead of a draft if the revision was not
+// parsed as a whole: options may forbid the definition of a document that has failed.
+func (s *Store) checkDocument(db *docstore.Database, change *docstore.Change, options replicator.ParseOptions) (*documentDraft, error) {
 	if len(change.ID) > MaxDocumentIDSize {
-		return fmt.Errorf("%w: in a replicator database it may have %d bytes, and it has %d",
+		return nil, fmt.Errorf("%w: in a replicator database it may have %d bytes, and it has %d",
 			docstore.ErrDocumentID, MaxDocumentIDSize, len(change.ID))
 	}
 	if len(change.Body) > MaxDocumentSize {
-		return fmt.Errorf("%w: a replication document of %d bytes; the most is %d",
+		return nil, fmt.Errorf("%w: a replication document of %d bytes; the most is %d",
 			docstore.ErrTooLarge, len(change.Body), MaxDocumentSize)
 	}
 	doc, err := replicator.ParseBody(change.ID, false, change.Body, options)
 	if err != nil || doc.Replication == nil {
-		return err
+		return nil, err
 	}
-	job, err := s.documentJob(db, change, doc.Replication) // also of one that has ended elsewhere
+	job, err := s.documentJob(db, change, doc.Replication) // also for a replication that has ended elsewhere
 	if err != nil {
-		return err
+		return nil, err
 	}
-	args, _, err := job.encode()
+	args, err := job.encodeArgs()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	listed, err := job.summary()
 	switch {
 	case err != nil:
-		return err
+		return nil, err
 	case len(args) > fdbjobs.MaxArgsSize:
-		return fmt.Errorf("%w: a replication that has %d bytes as it is stored; the most is %d",
+		return nil, fmt.Errorf("%w: a replication of %d bytes in its stored form; the most is %d",
 			docstore.ErrTooLarge, len(args), fdbjobs.MaxArgsSize)
 	case len(listed) > fdbjobs.MaxListedSize:
-		return fmt.Errorf("%w: source, target and user_ctx.name of a replication, which have %d bytes as lists have them; the most is %d",
+		return nil, fmt.Errorf("%w: source, target and user_ctx.name of a replication have %d bytes in listings; the most is %d",
 			docstore.ErrTooLarge, len(listed), fdbjobs.MaxListedSize)
 	}
-	return nil
+	return &documentDraft{doc, job, args, listed}, nil
 }
 
 // documentJob returns the job of a document.
@@ -122,56 +135,57 @@ func (s *Store) documentJob(db *docstore.Database, change *docstore.Change, r *r
 		return nil, err
 	}
 	id := replicator.PersistentJobID(db.Instance(), change.ID)
-	return &Job{ID: id, Status: fdbjobs.Pending, Args: args, State: s.begin(args, nil)}, nil
+	return &Job{ID: id, Status: fdbjobs.Pending, Args: args, State: s.initialState(args, nil)}, nil
 }
 
-// follow makes the job of a document what its winning revision wants.
+// follow brings the job of a document in line with its winning revision.
 //
-// Neither it nor anything it calls needs to know its own work when the transaction's function
-// runs again: docstore does not tell of a revision that is there already.
+// It need not recognise its own work when the transaction's function runs again, because docstore
+// does not call the hook for a revision that exists already.
 func (s *Store) follow(tx kv.Transaction, db *docstore.Database, change *docstore.Change) error {
 	id := replicator.PersistentJobID(db.Instance(), change.ID)
 	if len(id) > fdbjobs.MaxNameSize {
-		return nil // it was refused but for its deletions
+		return nil // only deletions of such a document are accepted
 	}
 	existing, err := s.read(tx, id)
 	if err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, fdbjobs.ErrSealed) {
-		return err // one whose definition cannot be opened can be replaced and removed
+		return err // a job whose args cannot be opened can be replaced and removed
 	}
 	var current *replicator.Replication
 	if existing != nil && existing.Status != fdbjobs.Finished {
 		current = existing.Args.Replication
 	}
-	doc, effect := effectOf(change, current)
-	ended := doc != nil && !doc.Deleted && doc.State.Terminal() && doc.Replication != nil
+	draft, effect := effectOf(change, current)
+	ended := draft != nil && draft.document.State.Terminal()
 	switch {
 	case effect == replicator.RemoveJob && existing != nil:
 		if err := s.remove(tx, existing); err != nil || !ended {
 			return err
 		}
-		return s.addEnded(tx, db, change, doc)
 	case effect == replicator.KeepJob && existing == nil && ended:
-		return s.addEnded(tx, db, change, doc)
 	case effect == replicator.StartJob:
-		job, err := s.documentJob(db, change, doc.Wanted())
-		if err != nil {
+	default:
+		return nil
+	}
+	if draft.job == nil {
+		if draft.job, err = s.documentJob(db, change, draft.document.Replication); err != nil {
 			return err
 		}
-		return s.start(tx, job, existing, change.Order)
 	}
-	return nil
+	if ended {
+		return s.addEnded(tx, draft, change.Order)
+	}
+	return s.start(tx, draft, existing, change.Order)
 }
 
-// maxEndedSequence is how many bytes the sequence of a replication may have that ended elsewhere: a state has room for it.
+// maxEndedSequence is the most bytes of the sequence of a replication that ended elsewhere, so
+// that the state has room for it.
 const maxEndedSequence = 60_000
 
-// addEnded adds the job of a document that says how its replication has ended, as it was
-// elsewhere: lists show it as CouchDB's do.
-func (s *Store) addEnded(tx kv.Transaction, db *docstore.Database, change *docstore.Change, doc *replicator.Document) error {
-	job, err := s.documentJob(db, change, doc.Replication)
-	if err != nil {
-		return err
-	}
+// addEnded adds a job that has ended, for a document that says so. Listings show it, as CouchDB's
+// do.
+func (s *Store) addEnded(tx kv.Transaction, draft *documentDraft, order uint16) error {
+	doc, job := draft.document, draft.job
 	state := job.State
 	state.History = nil
 	if !doc.StateTime.IsZero() {
@@ -184,52 +198,64 @@ func (s *Store) addEnded(tx kv.Transaction, db *docstore.Database, change *docst
 	} else {
 		state.State = replicator.StateCompleted
 		var stats replicator.DocumentStats
-		_ = json.Unmarshal(doc.Stats, &stats) // what it has of them, if anything
+		_ = json.Unmarshal(doc.Stats, &stats) // ignores what has another form
 		if len(stats.CheckpointedSourceSeq) > maxEndedSequence {
 			stats.CheckpointedSourceSeq = nil
 		}
 		state.SetDocumentStats(stats)
 	}
-	return s.add(tx, job, fdbjobs.Spec{Order: change.Order, Ended: true, Tag: part("", state.State).Tag})
+	return s.add(tx, job, draft.spec(fdbjobs.Spec{Order: order, Ended: true, Tag: part("", state.State).Tag}))
 }
 
-// effectOf returns what becomes of the job of a document. What the settings forbid is not
-// looked at: a revision that was accepted under others may win at any time, and its job
-// fails when it runs. One that no settings allow, as an earlier version may have
-// accepted, has no job.
-func effectOf(change *docstore.Change, current *replicator.Replication) (*replicator.Document, replicator.Effect) {
-	doc, err := replicator.ParseBody(change.ID, change.Deleted, change.Body, replicator.ParseOptions{})
-	if err != nil {
-		return nil, replicator.RemoveJob
+// effectOf returns the effect of a change on the document's job. The draft is nil if the document has no definition, and
+// has no job if the revision was not checked in this transaction. It ignores the settings: a revision that was accepted
+// under other settings may win at any time, and its job fails when it runs. A revision that is invalid under any
+// settings, which an earlier version may have accepted, has no job.
+func effectOf(change *docstore.Change, current *replicator.Replication) (*documentDraft, replicator.Effect) {
+	if draft, _ := change.Draft.(*documentDraft); draft != nil {
+		return draft, draft.document.Effect(current)
 	}
-	return doc, doc.Effect(current)
+	doc, err := replicator.ParseBody(change.ID, change.Deleted, change.Body, replicator.ParseOptions{})
+	switch {
+	case err != nil:
+		return nil, replicator.RemoveJob
+	case doc.Replication == nil:
+		return nil, doc.Effect(current)
+	}
+	return &documentDraft{document: doc}, doc.Effect(current)
 }
 
-// start adds the job of a document, or gives it the new definition: in effect it is another
-// job then, but one that runs begins anew only when its processor has let go of it. Until
-// then it keeps its state, and has no claim to the replication id that it will have.
-func (s *Store) start(tx kv.Transaction, job, existing *Job, order uint16) error {
+// spec returns a spec with what is encoded of the job already.
+func (d *documentDraft) spec(spec fdbjobs.Spec) fdbjobs.Spec {
+	spec.Args, spec.Listed = d.args, d.listed
+	return spec
+}
+
+// start adds the job of a document, or gives it a new definition. A running job keeps its state
+// until its processor lets go of it, and does not reserve the new replication id before that.
+func (s *Store) start(tx kv.Transaction, draft *documentDraft, existing *Job, order uint16) error {
+	job := draft.job
 	if existing != nil {
-		if err := s.unclaim(tx, existing, job.Args.ReplicationID); err != nil {
+		if err := s.releaseExcept(tx, existing, job.Args.ReplicationID); err != nil {
 			return err
 		}
 	}
 	if existing == nil || existing.Status != fdbjobs.Running {
-		// What waits would keep its state, too.
+		// The job layer would keep the state of a pending job too.
 		if _, err := s.jobs.Remove(tx, job.ID); err != nil {
 			return err
 		}
 		if err := s.dropFailures(tx, job.ID); err != nil {
 			return err
 		}
-		if err := s.claimFree(tx, job.Args.ReplicationID, job.ID); err != nil {
+		if err := s.reserveFree(tx, job.Args.ReplicationID, job.ID); err != nil {
 			return err
 		}
 	}
-	return s.add(tx, job, fdbjobs.Spec{Order: order})
+	return s.add(tx, job, draft.spec(fdbjobs.Spec{Order: order}))
 }
 
-// remove removes a job, which stops if it runs.
+// remove removes a job. If it is running, its run stops.
 func (s *Store) remove(tx kv.Transaction, job *Job) error {
 	if _, err := s.jobs.Remove(tx, job.ID); err != nil {
 		return err
@@ -237,24 +263,24 @@ func (s *Store) remove(tx kv.Transaction, job *Job) error {
 	if err := s.dropFailures(tx, job.ID); err != nil {
 		return err
 	}
-	return s.unclaim(tx, job, "")
+	return s.releaseExcept(tx, job, "")
 }
 
-// say returns what writes the state of a job that has not ended into its document, if it is
-// one of a document and is to tell.
-func (r *Run) say() func(kv.Transaction, *replicator.JobState) error {
+// liveStateWriter returns a function that writes the state of a job that has not ended into its
+// document, if it has one and UpdateDocs is set.
+func (r *Run) liveStateWriter() func(kv.Transaction, *replicator.JobState) error {
 	if r.job.Transient() || !r.store.settings().UpdateDocs {
 		return func(kv.Transaction, *replicator.JobState) error { return nil }
 	}
 	return r.documentWriter()
 }
 
-// documentWriter returns what writes the state of a job into its document, in the transaction
-// that gives it to the job: a revision that replaces the winning one, with the same
-// attachments and all else that it has, unless it says all that already.
+// documentWriter returns a function that writes the state of a job into its document, in the
+// transaction that writes the job's state. The new revision replaces the winning one and keeps
+// its attachments. There is no write if the document has the state already.
 //
-// The job is held by a definition that the document still has: a write that changes it
-// raises the job's generation or removes the job, and then nothing of this is committed.
+// The document still has the definition that the job is held with: a write that changes it raises
+// the job's generation or removes the job, and then this transaction does not commit.
 func (r *Run) documentWriter() func(kv.Transaction, *replicator.JobState) error {
 	token := rand.Text()
 	return func(tx kv.Transaction, state *replicator.JobState) error { return r.writeDocument(tx, state, token) }
@@ -262,20 +288,21 @@ func (r *Run) documentWriter() func(kv.Transaction, *replicator.JobState) error 
 
 func (r *Run) writeDocument(tx kv.Transaction, state *replicator.JobState, token string) error {
 	if state.State == replicator.StatePending {
-		return nil // which no document says
+		return nil // not recorded in documents
 	}
 	return r.editDocument(tx, state.UpdateDocument, token)
 }
 
-// clearState returns what takes out of a job's document, when a run starts, that the job is triggered or in error: another
-// system wrote that, or this one with other settings. Otherwise it would stay there until the job ends.
+// clearState returns a function that removes the state triggered or error from a job's document
+// when a run starts. Another system, or this one with UpdateDocs, has written it, and it would
+// stay until the job ends.
 func (r *Run) clearState() func(kv.Transaction) error {
 	if r.job.Transient() || r.store.settings().UpdateDocs {
-		return func(kv.Transaction) error { return nil } // what it says becomes true at once
+		return func(kv.Transaction) error { return nil } // the run writes the state anew
 	}
 	token := rand.Text()
 	return func(tx kv.Transaction) error {
-		// Most say nothing, and no write of a user's is to be in the way of a start.
+		// Most documents have no such state, and a user's write must not conflict with the start.
 		_, doc, err := r.document(tx.Snapshot())
 		if err != nil || bytes.Equal(withoutPassing(doc.Body), doc.Body) {
 			return err
@@ -284,7 +311,7 @@ func (r *Run) clearState() func(kv.Transaction) error {
 	}
 }
 
-// withoutPassing returns the text of a document without what it says of its job, if that is a state that passes.
+// withoutPassing returns the text of a document without its state, if that is triggered or error.
 func withoutPassing(body []byte) []byte {
 	var says struct {
 		State replicator.DocumentState `json:"_replication_state"`
@@ -299,7 +326,8 @@ func withoutPassing(body []byte) []byte {
 	return cleared
 }
 
-// document reads the job's document. Without one the job is none any more: the error is fdbjobs.ErrHalt.
+// document reads the job's document. If it does not exist the job is gone, and the error is
+// fdbjobs.ErrHalt.
 func (r *Run) document(tx kv.ReadTransaction) (*docstore.Database, *docstore.Document, error) {
 	db, err := r.store.docs.Instance(*r.job.Args.Database, r.job.instance())
 	if err != nil {
@@ -334,5 +362,5 @@ func (r *Run) editDocument(tx kv.Transaction, change func([]byte) ([]byte, error
 	if err := results[0].Err; err != nil && !errors.Is(err, docstore.ErrTooLarge) {
 		return err
 	}
-	return nil // one that has no room for it stays as it is: the job knows
+	return nil // a document too large for the state stays as it is: the job has the state
 }

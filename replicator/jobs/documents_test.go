@@ -7,13 +7,13 @@ import (
 	"io"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"settee/fdbjobs"
+	"settee/internal/bubbletest"
 	"settee/pkg/docstore"
 	"settee/replicator"
 	"settee/replicator/jobs"
@@ -23,7 +23,6 @@ const repdb = "_replicator"
 
 // onLossyEngines runs a test on each engine, with every commit reported unknown once.
 func onLossyEngines(t *testing.T, test func(b *bundle)) {
-	t.Parallel()
 	onEngines(t, func(b *bundle) {
 		b.db.on.Store(true)
 		b.create(repdb)
@@ -33,7 +32,7 @@ func onLossyEngines(t *testing.T, test func(b *bundle)) {
 
 func nothing(*replicator.JobState) {}
 
-// The job of a document follows it through its life.
+// The job of a document follows each write of the document.
 func TestDocumentAndItsJob(t *testing.T) {
 	onLossyEngines(t, func(b *bundle) {
 		rev := b.put(repdb, "d", "", `"user_ctx": {"name": "bob"}, "mine": 1`)
@@ -51,12 +50,12 @@ func TestDocumentAndItsJob(t *testing.T) {
 		assert.Equal(b, id, b.get(want.String()).ID)
 		assert.Equal(b, 1, b.total())
 
-		// What is the user's own, and how the rest is spelled, is of no consequence.
+		// Fields of the user's own and another spelling make no difference.
 		run := b.accept()
 		rev = b.put(repdb, "d", rev, `"mine": [2], "continuous": false, "user_ctx": {"roles": [], "name": "bob"}`)
 		require.NoError(b, run.Update(b.Context(), nothing))
 
-		// Another definition: the run ends, and the next one has it, with a state of its own.
+		// Another definition ends the run, and the next run has it, with a new state.
 		require.NoError(b, run.Update(b.Context(), func(s *replicator.JobState) { s.Stats.DocsRead, s.ErrorCount = 7, 3 }))
 		rev = b.put(repdb, "d", rev, `"continuous": true`)
 		assert.Equal(b, want.String()+"+continuous", b.get(id).ReplicationID())
@@ -68,7 +67,7 @@ func TestDocumentAndItsJob(t *testing.T) {
 		assert.Zero(b, run.Job().State.ErrorCount)
 		assert.Equal(b, []string{"started", "added"}, eventTypes(b.get(id)))
 
-		// So for one that waits, if only for another try.
+		// So it is with a pending or a crashing job.
 		require.NoError(b, run.Crash(b.Context(), time.Now().Add(time.Hour), 5, "db_not_found", "no"))
 		rev = b.put(repdb, "d", rev, `"continuous": true, "mine": 3`)
 		assert.Equal(b, replicator.StateCrashing, b.get(id).Condition(), "it goes on waiting")
@@ -78,7 +77,7 @@ func TestDocumentAndItsJob(t *testing.T) {
 		assert.Zero(b, job.State.ErrorCount)
 		assert.Equal(b, []string{"added"}, eventTypes(job))
 		rev = b.put(repdb, "d", rev, `"doc_ids": ["x"], "worker_processes": 2`)
-		assert.Equal(b, map[string]string{b.get(id).ReplicationID(): id}, b.claims(), "it need not run to have its new id")
+		assert.Equal(b, map[string]string{b.get(id).ReplicationID(): id}, b.reservations(), "it need not run to have its new id")
 		run = b.accept()
 		assert.Equal(b, 2, *run.Job().Args.Replication.WorkerProcesses)
 
@@ -88,22 +87,21 @@ func TestDocumentAndItsJob(t *testing.T) {
 		require.ErrorIs(b, run.Update(b.Context(), nothing), fdbjobs.ErrHalt)
 		require.ErrorIs(b, run.Stop(b.Context(), nil), fdbjobs.ErrHalt)
 		assert.Zero(b, b.total())
-		assert.Empty(b, b.claims())
+		assert.Empty(b, b.reservations())
 
-		// It can come back.
+		// The document can be created again.
 		b.put(repdb, "d", "", "")
 		assert.Equal(b, replicator.StatePending, b.get(id).Condition())
 	})
 }
 
-// A node that died is not taken for one that let go of a job with another definition.
+// A node that died is not mistaken for one that let go of a job with a new definition.
 func TestHistoryTellsDeathFromChange(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		b := setup(t)
 		b.create(repdb)
 		rev := b.put(repdb, "d", "", "")
-		b.accept() // and is not heard of again
+		b.accept() // its node dies
 		requeued := make(chan struct{})
 		watching := b.monitor(func([]string) { close(requeued) })
 		<-requeued
@@ -119,7 +117,7 @@ func TestHistoryTellsDeathFromChange(t *testing.T) {
 	})
 }
 
-// Refused is what no job can be made of, however it arrives.
+// Documents without a valid job are refused, whether they are written or replicated.
 func TestRefusedDocuments(t *testing.T) {
 	onLossyEngines(t, func(b *bundle) {
 		longest := strings.Repeat("x", jobs.MaxDocumentIDSize)
@@ -135,10 +133,10 @@ func TestRefusedDocuments(t *testing.T) {
 			"unknown state":     {"d", definitionText(`"_replication_state": "odd"`), nil, "_replication_state"},
 			"completed nothing": {"d", []byte(`{"_replication_state": "completed"}`), nil, "source"},
 			"too large":         {"d", atLimit(jobs.MaxDocumentSize + 1), docstore.ErrTooLarge, "replication document of 4000001 bytes"},
-			// Such letters are stored as six.
-			"too large as a job": {"d", definitionText(`"doc_ids": ["` + strings.Repeat("<", 1_000_000) + `"]`), docstore.ErrTooLarge, "as it is stored"},
+			// Such a letter is stored as six bytes.
+			"too large as a job": {"d", definitionText(`"doc_ids": ["` + strings.Repeat("<", 1_000_000) + `"]`), docstore.ErrTooLarge, "in its stored form"},
 			"too large, and over": {"d", definitionText(`"_replication_state": "completed", "doc_ids": ["` + strings.Repeat("<", 1_000_000) + `"]`),
-				docstore.ErrTooLarge, "as it is stored"},
+				docstore.ErrTooLarge, "in its stored form"},
 			"user too long": {"d", definitionText(`"user_ctx": {"name": "` + strings.Repeat("n", 20_000) + `"}`), docstore.ErrTooLarge, "user_ctx.name"},
 			"id too long":   {longest + "x", definitionText(""), docstore.ErrDocumentID, "1968"},
 		} {
@@ -157,7 +155,7 @@ func TestRefusedDocuments(t *testing.T) {
 		}
 		assert.Zero(b, b.total())
 
-		// One that failed may be as wrong as it likes, one that is deleted anything.
+		// A failed document may be invalid, and a deleted one may be anything.
 		_, err := b.write(repdb, "failed", "", []byte(`{"_replication_state": "failed", "source": 5}`))
 		require.NoError(b, err)
 		require.NoError(b, b.merge(repdb, longest+"x", "2-b a", nil))
@@ -165,7 +163,7 @@ func TestRefusedDocuments(t *testing.T) {
 	})
 }
 
-// atLimit is a definition of so many bytes.
+// atLimit returns a definition of that many bytes.
 func atLimit(size int) []byte {
 	text := definitionText(`"x": ""`)
 	return bytes.Replace(text, []byte(`"x": "`), append([]byte(`"x": "`), letters(size-len(text))...), 1)
@@ -173,7 +171,7 @@ func atLimit(size int) []byte {
 
 func letters(n int) []byte { return bytes.Repeat([]byte("a"), n) }
 
-// The other documents of a batch are written, and have jobs.
+// The other documents of the batch are written and get jobs.
 func TestBatchWithRefusedDocuments(t *testing.T) {
 	onLossyEngines(t, func(b *bundle) {
 		rev := b.put(repdb, "old", "", "")
@@ -191,7 +189,7 @@ func TestBatchWithRefusedDocuments(t *testing.T) {
 			assert.Equal(b, i == 8, result.Err != nil, "%d: %v", i, result.Err)
 		}
 		assert.Equal(b, 19, b.total())
-		assert.Len(b, b.claims(), 10)
+		assert.Len(b, b.reservations(), 10)
 		b.gone(b.jobID(repdb, "old"))
 	})
 }
@@ -215,8 +213,8 @@ func TestDocumentsThatMakeNoJobs(t *testing.T) {
 	})
 }
 
-// Documents that say how they ended, as those do that come from another server, are listed as
-// that, and do not run.
+// Documents with a terminal state, as another server writes them, are listed in that state and do
+// not run.
 func TestDocumentsThatEndedElsewhere(t *testing.T) {
 	onLossyEngines(t, func(b *bundle) {
 		done := b.put(repdb, "done", "", `"_replication_state": "completed",
@@ -255,7 +253,7 @@ func TestDocumentsThatEndedElsewhere(t *testing.T) {
 	})
 }
 
-// The job is that of the winning revision, whichever that becomes.
+// The job is that of the winning revision, whenever that changes.
 func TestConflictingRevisions(t *testing.T) {
 	onLossyEngines(t, func(b *bundle) {
 		id := b.jobID(repdb, "d")
@@ -276,13 +274,13 @@ func TestConflictingRevisions(t *testing.T) {
 		b.remove(repdb, "d", "2-b")
 		assert.Equal(b, 2, workers())
 
-		// One that is completed puts an end to the job of another.
+		// A completed revision ends the job of another one.
 		require.NoError(b, b.merge(repdb, "d", "5-e", definitionText(`"_replication_state": "completed"`)))
 		assert.Equal(b, replicator.StateCompleted, b.get(id).Condition())
 		b.remove(repdb, "d", "5-e")
 		assert.Equal(b, 2, workers())
 
-		// The end is written into the winner, and leaves the others.
+		// The end is written into the winning revision and leaves the others unchanged.
 		require.NoError(b, b.merge(repdb, "d", "9-f", body(4)))
 		run = b.accept()
 		require.NoError(b, run.Complete(b.Context(), nil))
@@ -292,7 +290,7 @@ func TestConflictingRevisions(t *testing.T) {
 	})
 }
 
-// What the settings forbid now was accepted under others.
+// A definition was accepted under settings that allowed it.
 func TestSettingsForbid(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -314,13 +312,13 @@ func TestSettingsForbid(t *testing.T) {
 	_, err = db.Put(t.Context(), docstore.Edit{ID: "d", Rev: b.rev("2-x"), Deleted: true})
 	require.NoError(t, err)
 	require.Equal(t, "http://a.example/db/", b.get(b.jobID(repdb, "d")).Args.Replication.Source.String())
-	// Its run finds that out, and says so in the document, whatever the settings are.
+	// Its run finds that out and writes it into the document under any settings.
 	require.NoError(t, b.accept().Fail(t.Context(), "bad_request", "no http"))
 	require.Equal(t, "bad_request: no http", b.document(repdb, "d")["_replication_state_reason"])
 }
 
-// How a replication ended is written into its document, and nothing else of it changes.
-func TestTheEndIsWritten(t *testing.T) {
+// The end of a replication is written into its document, which is unchanged otherwise.
+func TestEndIsWritten(t *testing.T) {
 	onLossyEngines(t, func(b *bundle) {
 		db := b.database(repdb)
 		content := bytes.Repeat([]byte("content"), 30_000)
@@ -369,19 +367,19 @@ func TestTheEndIsWritten(t *testing.T) {
 		require.NoError(b, err)
 		assert.EqualValues(b, len(content), info.AttachmentBytes)
 
-		// That was no write of a user's: the job has ended, and stays so.
+		// That write is not a user's: the job stays ended.
 		assert.Equal(b, replicator.StateCompleted, b.get(id).Condition())
 		assert.Zero(b, b.total())
 		rev, err := b.write(repdb, "d", doc.Rev.String(), append(doc.Body[:len(doc.Body)-1], `,"more":1}`...))
 		require.NoError(b, err)
 		assert.Equal(b, replicator.StateCompleted, b.get(id).Condition())
 
-		// In another database that it is replicated to it has ended as well.
+		// In a database that the document is replicated to, its job has ended as well.
 		b.create("copy/_replicator")
 		require.NoError(b, b.merge("copy/_replicator", "d", "2-"+doc.Rev.ID+" "+first.ID, doc.Body))
 		assert.Equal(b, replicator.StateCompleted, b.get(b.jobID("copy/_replicator", "d")).Condition())
 
-		// Without the state it is replicated anew.
+		// Without the state the document is replicated anew.
 		rev = b.put(repdb, "d", rev, "")
 		job := b.get(id)
 		assert.Equal(b, replicator.StatePending, job.Condition())
@@ -397,18 +395,16 @@ func TestTheEndIsWritten(t *testing.T) {
 	})
 }
 
-// With update_docs documents say more of their jobs, each time in the transaction that makes
-// it true, and are no changes of a user's by that.
+// With update_docs documents record more states of their jobs, each in the transaction that
+// changes the state. These writes do not count as a user's.
 func TestUpdateDocs(t *testing.T) {
-	t.Parallel()
 	onEngines(t, func(b *bundle) {
 		b.reopen(jobs.Options{UpdateDocs: true})
 		b.db.on.Store(true)
 		b.create(repdb)
 		first := b.put(repdb, "d", "", `"continuous": true, "mine": 1`)
 		jobID := b.jobID(repdb, "d")
-		name, err := replicator.ParseID(b.get(jobID).ReplicationID())
-		require.NoError(b, err)
+		name := parsedID(b.get(jobID).ReplicationID())
 		rev := first
 		says := func(changed bool, state, reason any) map[string]any {
 			b.Helper()
@@ -457,7 +453,7 @@ func TestUpdateDocs(t *testing.T) {
 		require.NoError(b, run.Complete(b.Context(), nil))
 		says(true, "completed", nil)
 
-		// An id that another job has triggers nothing. A transient job has no document.
+		// A job whose id another job holds is not triggered. A transient job has no document.
 		b.replicate(`"doc_ids": ["y"]`)
 		other := b.accept()
 		require.NoError(b, other.Identify(b.Context(), id('c')))
@@ -466,7 +462,7 @@ func TestUpdateDocs(t *testing.T) {
 		var collision *jobs.Collision
 		require.ErrorAs(b, run.Identify(b.Context(), id('c')), &collision)
 		assert.Equal(b, rev, b.document(repdb, "twin")["_rev"])
-		// What became another document meanwhile is not told.
+		// A document whose definition has changed is not written.
 		rev = b.put(repdb, "twin", rev, "")
 		require.ErrorIs(b, run.Crash(b.Context(), time.Now(), 1, "", "late"), fdbjobs.ErrHalt)
 		assert.Equal(b, rev, b.document(repdb, "twin")["_rev"])
@@ -474,13 +470,13 @@ func TestUpdateDocs(t *testing.T) {
 		b.remove(repdb, "twin", rev)
 		require.ErrorIs(b, run.Identify(b.Context(), id('d')), fdbjobs.ErrHalt)
 		require.ErrorIs(b, run.Stop(b.Context(), nil), fdbjobs.ErrHalt)
-		assert.NotContains(b, b.claims(), id('d').String())
+		assert.NotContains(b, b.reservations(), id('d').String())
 	})
 }
 
-// What a document says of a job that has not ended, whoever wrote it, does not keep the job
-// from running.
-func TestDocumentsThatSayTriggered(t *testing.T) {
+// A state that has not ended, written by a user or another server, does not keep the job from
+// running.
+func TestDocumentsTriggeredElsewhere(t *testing.T) {
 	onLossyEngines(t, func(b *bundle) {
 		for _, state := range []string{"triggered", "error"} {
 			members := fmt.Sprintf(`"doc_ids": [%q], "_replication_state": %q, "_replication_state_time": "2020-01-01T00:00:00Z", `+
@@ -494,7 +490,7 @@ func TestDocumentsThatSayTriggered(t *testing.T) {
 				require.Equal(b, replicator.StatePending, b.get(jobID).Condition())
 				run := b.accept()
 				require.Equal(b, jobID, run.Job().ID)
-				// It does not say any more what was so elsewhere.
+				// The state that was written elsewhere is removed.
 				said := b.document(repdb, doc)
 				rev := said["_rev"].(string)
 				for _, member := range []string{"_replication_state", "_replication_state_time", "_replication_state_reason", "_replication_id"} {
@@ -503,7 +499,7 @@ func TestDocumentsThatSayTriggered(t *testing.T) {
 				require.Equal(b, []any{state}, said["doc_ids"])
 				b.put(repdb, doc, rev, members+`, "mine": 1`)
 				require.NoError(b, run.Update(b.Context(), nothing), "a user's own field")
-				// Nor does it when it came to say so again while the job waited.
+				// So is one that is written while the job waits.
 				require.NoError(b, run.Stop(b.Context(), nil))
 				run = b.accept()
 				require.Equal(b, jobID, run.Job().ID)
@@ -511,13 +507,13 @@ func TestDocumentsThatSayTriggered(t *testing.T) {
 				require.EqualValues(b, 1, b.document(repdb, doc)["mine"])
 				require.NoError(b, run.Complete(b.Context(), nil))
 				require.Equal(b, "completed", b.document(repdb, doc)["_replication_state"])
-				// One that says nothing is left alone.
+				// A document without a state is not changed.
 				b.put(repdb, doc, b.document(repdb, doc)["_rev"].(string), fmt.Sprintf(`"doc_ids": [%q]`, state))
 				rev = b.document(repdb, doc)["_rev"].(string)
 				run = b.accept()
 				require.Equal(b, rev, b.document(repdb, doc)["_rev"])
 				require.NoError(b, run.Complete(b.Context(), nil))
-				// Restarted as it was before.
+				// The job restarts with the same definition.
 				b.put(repdb, doc, b.document(repdb, doc)["_rev"].(string), members)
 				require.Equal(b, replicator.StatePending, b.get(jobID).Condition())
 				require.NoError(b, b.accept().Fail(b.Context(), "", "no"))
@@ -526,14 +522,14 @@ func TestDocumentsThatSayTriggered(t *testing.T) {
 	})
 }
 
-// What happens to the document between the last update of a run and its end.
-func TestTheEndOfAChangedDocument(t *testing.T) {
+// The document changes between the last update of a run and its end.
+func TestEndOfAChangedDocument(t *testing.T) {
 	onLossyEngines(t, func(b *bundle) {
 		begin := func(id string) (run *jobs.Run, rev string) {
 			rev = b.put(repdb, id, "", fmt.Sprintf(`"doc_ids": [%q]`, id))
 			return b.accept(), rev
 		}
-		// The user's own fields: the end is written behind them.
+		// A field of the user's own changes: the end is written beside it.
 		run, rev := begin("own")
 		b.put(repdb, "own", rev, `"doc_ids": ["own"], "mine": 1`)
 		require.NoError(b, run.Complete(b.Context(), nil))
@@ -541,7 +537,8 @@ func TestTheEndOfAChangedDocument(t *testing.T) {
 		assert.Equal(b, "completed", doc["_replication_state"])
 		assert.EqualValues(b, 1, doc["mine"])
 
-		// What is to be done, or whether: the run was halted, and says nothing.
+		// The definition changes or the document is deleted: the run is halted and writes
+		// nothing.
 		run, rev = begin("changed")
 		b.put(repdb, "changed", rev, `"doc_ids": ["other"]`)
 		require.ErrorIs(b, run.Fail(b.Context(), "", "late"), fdbjobs.ErrHalt)
@@ -560,14 +557,15 @@ func TestTheEndOfAChangedDocument(t *testing.T) {
 		assert.Equal(b, again, b.document(repdb, "deleted")["_rev"])
 		require.NoError(b, b.accept().Complete(b.Context(), nil))
 
-		// A user may say that it is completed. That leaves the job alone, which has its own end.
+		// A user may write that the document is completed. The job goes on and has its own end.
 		run, rev = begin("said")
 		b.put(repdb, "said", rev, `"doc_ids": ["said"], "_replication_state": "completed"`)
 		require.NoError(b, run.Update(b.Context(), nothing))
 		require.NoError(b, run.Fail(b.Context(), "", "but no"))
 		assert.Equal(b, "failed", b.document(repdb, "said")["_replication_state"])
 
-		// A conflict that arrives and wins with the same definition: it says how that ended.
+		// A conflicting revision with the same definition arrives and wins: the end is written
+		// into it.
 		run, rev = begin("conflict")
 		require.NoError(b, b.merge(repdb, "conflict", "7-x", definitionText(`"doc_ids": ["conflict"]`)))
 		require.NoError(b, run.Complete(b.Context(), nil))
@@ -580,8 +578,8 @@ func TestTheEndOfAChangedDocument(t *testing.T) {
 	})
 }
 
-// A document that has no room for how it ended stays as it is, and its job ends.
-func TestNoRoomForTheEnd(t *testing.T) {
+// A document without room for the end stays as it is, and its job ends.
+func TestEndThatDoesNotFit(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	db := b.create(repdb)
@@ -602,8 +600,8 @@ func TestNoRoomForTheEnd(t *testing.T) {
 	require.Equal(t, replicator.StateCompleted, b.get(b.jobID(repdb, "d")).Condition())
 }
 
-// Documents that describe the same replication: whoever runs the second job learns whose the
-// first one is, and whether that is transient (RFC 016, "Replication ID Collisions").
+// If two documents describe the same replication, the run of the second job gets the document of
+// the first one, and whether that is transient (RFC 016, "Replication ID Collisions").
 func TestCollisionsOfDocuments(t *testing.T) {
 	onLossyEngines(t, func(b *bundle) {
 		name, err := b.definition("").ID(b.store.ServerUUID(), "")
@@ -623,7 +621,7 @@ func TestCollisionsOfDocuments(t *testing.T) {
 		assert.Equal(b, &jobs.Collision{ReplicationID: name.String(), JobID: first, Database: repdb, DocID: "first"}, collision)
 		require.NoError(b, runs[first].Identify(b.Context(), name))
 
-		// Another definition gives the id up, and so does the end, and a deletion.
+		// Another definition releases the id, and so do the end and a deletion.
 		b.put(repdb, "first", rev, `"doc_ids": ["x"]`)
 		require.NoError(b, runs[second].Identify(b.Context(), name))
 		assert.Equal(b, second, b.get(name.String()).ID)
@@ -636,7 +634,7 @@ func TestCollisionsOfDocuments(t *testing.T) {
 		b.remove(repdb, "third", b.document(repdb, "third")["_rev"].(string))
 		transient := b.replicate("")
 
-		// A transient owner is told apart.
+		// A transient owner is reported as such.
 		b.put(repdb, "fourth", "", "")
 		require.ErrorIs(b, runs[first].Update(b.Context(), nothing), fdbjobs.ErrHalt)
 		for {
@@ -650,7 +648,7 @@ func TestCollisionsOfDocuments(t *testing.T) {
 	})
 }
 
-// Two documents exchange their definitions while they wait: neither is in the other's way.
+// Two documents exchange their definitions while their jobs are pending, without a collision.
 func TestExchangedDefinitions(t *testing.T) {
 	onLossyEngines(t, func(b *bundle) {
 		x, y := `"doc_ids": ["x"]`, `"doc_ids": ["y"]`
@@ -659,10 +657,9 @@ func TestExchangedDefinitions(t *testing.T) {
 		b.put(repdb, "other", other, x)
 		for range 2 {
 			run := b.accept()
-			name, err := replicator.ParseID(run.Job().Args.ReplicationID)
-			require.NoError(b, err)
+			name := parsedID(run.Job().Args.ReplicationID)
 			require.NoError(b, run.Identify(b.Context(), name))
 		}
-		assert.Len(b, b.claims(), 2)
+		assert.Len(b, b.reservations(), 2)
 	})
 }

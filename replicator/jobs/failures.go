@@ -12,21 +12,21 @@ import (
 	"settee/replicator"
 )
 
-// The latest revisions that a job's target refused are a ring of rows: the nth that was listed
-// is in row n modulo replicator.MaxFailures. The key ("failures", job id) has how many were
-// listed, the token of the transaction that wrote the last ones, by which a repeated one finds
-// that it was committed, and how many there were with those that nobody has listed.
+// The latest failures of a job are a ring of rows: the nth listed failure is in row n modulo
+// replicator.MaxFailures. The key ("failures", job id) has the number of listed failures, the
+// token of the transaction that wrote the latest ones, by which a repeated transaction recognises
+// its own commit, and the number of all failures, including those that were not listed.
 
-// failuresAtOnce is how many rows one transaction writes or reads: they have up to 6,000 bytes.
+// failuresAtOnce is the most rows in one transaction. A row has up to 6,000 bytes.
 const failuresAtOnce = 200
 
 // Failures are the revisions that the target of a replication refused.
 type Failures struct {
-	// Total is how many there were, over all runs of the job, be they listed or not. As in
-	// replicator.Stats a revision counts again when it is refused again: when a run ended after it was
-	// listed and before a checkpoint was past it.
+	// Total is their number over all runs of the job, listed or not. A revision that is refused
+	// again counts again, as in replicator.Stats. That happens when a run ends after the failure
+	// and before the next checkpoint.
 	Total int64
-	// Latest are the latest of them, replicator.MaxFailures at most, the newest first.
+	// Latest are the latest ones, the newest first, at most replicator.MaxFailures.
 	Latest []json.RawMessage // a replicator.Failure each
 }
 
@@ -34,9 +34,8 @@ func (s *Store) failureKey(jobID string) []byte { return s.space.Pack("failures"
 
 func (s *Store) failureRows(jobID string) tuple.Subspace { return s.space.Sub("failures", jobID) }
 
-// ListRefused adds to the list of what the job's target refused: the latest, the oldest first,
-// of so many. It says that the job is being worked on, as an update does, and may be called at
-// the same time as one.
+// ListRefused adds to the job's failures: count of them, of which latest are the latest ones, the
+// oldest first. It is also an update of the job, and may be called concurrently with one.
 func (r *Run) ListRefused(ctx context.Context, latest []replicator.Failure, count int64) error {
 	rows := make([][]byte, len(latest))
 	for i, failure := range latest {
@@ -63,18 +62,18 @@ func (r *Run) ListRefused(ctx context.Context, latest []replicator.Failure, coun
 	return nil
 }
 
-// addFailures lists failures, and counts those before them that nobody lists.
+// addFailures adds rows to the list, and counts unlisted failures before them.
 func (s *Store) addFailures(tx kv.Transaction, jobID string, rows [][]byte, unlisted int64, token string) error {
-	had, err := awaitFailures(tx.Get(s.failureKey(jobID)))
-	if err != nil || had.token == token {
+	previous, err := awaitFailures(tx.Get(s.failureKey(jobID)))
+	if err != nil || previous.token == token {
 		return err
 	}
 	ring := s.failureRows(jobID)
 	for i, row := range rows {
-		tx.Set(ring.Pack((had.listed+int64(i))%replicator.MaxFailures), row)
+		tx.Set(ring.Pack((previous.listed+int64(i))%replicator.MaxFailures), row)
 	}
 	n := int64(len(rows))
-	tx.Set(s.failureKey(jobID), tuple.Tuple{had.listed + n, token, had.total + unlisted + n}.Pack())
+	tx.Set(s.failureKey(jobID), tuple.Tuple{previous.listed + n, token, previous.total + unlisted + n}.Pack())
 	return nil
 }
 
@@ -84,7 +83,7 @@ type failureCount struct {
 	token         string
 }
 
-// awaitFailures returns how many failures there were, and the token of the last ones.
+// awaitFailures returns the counts, zero if there are none.
 func awaitFailures(read kv.Future[[]byte]) (failureCount, error) {
 	value, err := read.Await()
 	if err != nil || value == nil {
@@ -92,35 +91,44 @@ func awaitFailures(read kv.Future[[]byte]) (failureCount, error) {
 	}
 	e, err := tuple.Unpack(value)
 	if err != nil || len(e) != 2 && len(e) != 3 {
-		return failureCount{}, fmt.Errorf("reading the failures of a replication job: unknown form %x", value)
+		return failureCount{}, fmt.Errorf("reading the failures of a replication job: malformed value %x", value)
 	}
-	if len(e) == 2 { // as earlier versions wrote it, which counted what they listed
+	if len(e) == 2 { // written by earlier versions, which listed all
 		e = append(e, e[0])
 	}
 	listed, isListed := e[0].(int64)
 	token, isToken := e[1].(string)
 	total, isTotal := e[2].(int64)
 	if !isListed || !isToken || !isTotal {
-		return failureCount{}, fmt.Errorf("reading the failures of a replication job: unknown form %v", e)
+		return failureCount{}, fmt.Errorf("reading the failures of a replication job: malformed value %v", e)
 	}
 	return failureCount{listed, total, token}, nil
 }
 
-// dropFailures removes the list of a job that goes.
-func (s *Store) dropFailures(tx kv.Transaction, jobID string) error {
-	had, err := awaitFailures(tx.Get(s.failureKey(jobID)))
-	if err != nil || had.listed == 0 {
-		return err
+// dropFailures removes the failures of jobs that are removed.
+func (s *Store) dropFailures(tx kv.Transaction, jobIDs ...string) error {
+	reads := make([]kv.Future[[]byte], len(jobIDs))
+	for i, id := range jobIDs {
+		reads[i] = tx.Get(s.failureKey(id))
 	}
-	tx.Clear(s.failureKey(jobID))
-	begin, end := s.failureRows(jobID).Range()
-	tx.ClearRange(kv.KeyRange{Begin: begin, End: end})
+	for i, id := range jobIDs {
+		count, err := awaitFailures(reads[i])
+		if err != nil {
+			return err
+		}
+		if count.listed == 0 {
+			continue
+		}
+		tx.Clear(s.failureKey(id))
+		begin, end := s.failureRows(id).Range()
+		tx.ClearRange(kv.KeyRange{Begin: begin, End: end})
+	}
 	return nil
 }
 
-// Failures returns what the target of a job refused. The id is as for [Store.Get]. The error
-// is ErrNotFound if there is no such job. What is refused meanwhile may be missing, and
-// something in its place be newer.
+// Failures returns the failures of a job; id is as for [Store.Get]. It returns ErrNotFound if
+// there is no such job. Failures that are listed at the same time may be missing, or replace
+// others in the result.
 func (s *Store) Failures(ctx context.Context, id string) (Failures, error) {
 	job, err := s.Get(ctx, id)
 	if err != nil {
@@ -133,7 +141,7 @@ func (s *Store) Failures(ctx context.Context, id string) (Failures, error) {
 	for more := true; more; {
 		page, err := kv.TransactValue(ctx, s.db, func(tx kv.Transaction) ([]kv.KeyValue, error) {
 			read := tx.Snapshot().Get(s.failureKey(job.ID))
-			pairs, err := tx.Snapshot().GetRange(ring, kv.RangeOptions{Limit: failuresAtOnce, Mode: kv.StreamWantAll}).Slice()
+			pairs, err := tx.Snapshot().GetRange(ring, kv.RangeOptions{Limit: failuresAtOnce}).Slice()
 			if err != nil {
 				return nil, err
 			}
@@ -150,7 +158,7 @@ func (s *Store) Failures(ctx context.Context, id string) (Failures, error) {
 		more = len(page) == failuresAtOnce
 	}
 	if len(rows) > 0 {
-		next := int(count.listed) % len(rows) // where the oldest one is, once the ring is full
+		next := int(count.listed) % len(rows) // the oldest row of a full ring
 		if len(rows) < replicator.MaxFailures {
 			next = 0
 		}

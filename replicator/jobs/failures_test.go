@@ -14,7 +14,7 @@ import (
 	"settee/replicator/jobs"
 )
 
-// What a target refused is listed, the latest thousand, and goes with the job.
+// The latest thousand failures are listed, and removed with the job.
 func TestFailures(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -62,7 +62,7 @@ func TestFailures(t *testing.T) {
 		require.Equal(t, fmt.Sprint("doc ", 1_249-n), named(many, n))
 	}
 
-	// Those that nobody listed count, and leave no gap in the list.
+	// Unlisted failures count and leave no gap in the list.
 	refuse(10_000, 10_000+replicator.MaxFailures, 8_750)
 	refuse(20_000, 20_001, 0)
 	all := list()
@@ -73,9 +73,8 @@ func TestFailures(t *testing.T) {
 		require.Equal(t, fmt.Sprint("doc ", 10_000+replicator.MaxFailures-n), named(all, n))
 	}
 
-	_, err := b.store.Cancel(t.Context(), job.ReplicationID())
-	require.NoError(t, err)
-	_, err = b.store.Failures(t.Context(), job.ReplicationID())
+	b.cancel(job.ReplicationID())
+	_, err := b.store.Failures(t.Context(), job.ReplicationID())
 	require.ErrorIs(t, err, jobs.ErrNotFound)
 	require.ErrorIs(t, run.ListRefused(t.Context(), []replicator.Failure{{ID: "late"}}, 1), fdbjobs.ErrHalt)
 	again := b.replicate("")
@@ -84,7 +83,7 @@ func TestFailures(t *testing.T) {
 	assert.Zero(t, failures.Total)
 }
 
-// A document that is edited makes another job, also while the one before runs.
+// A document with a new definition has no failures, also if the job was running.
 func TestFailuresOfAnotherDefinition(t *testing.T) {
 	onLossyEngines(t, func(b *bundle) {
 		rev := b.put(repdb, "d", "", "")
@@ -107,7 +106,7 @@ func TestFailuresOfAnotherDefinition(t *testing.T) {
 	})
 }
 
-// What an earlier version has counted is gone on with.
+// Counts written by earlier versions continue.
 func TestFailuresOfEarlierVersions(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

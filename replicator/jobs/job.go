@@ -17,11 +17,12 @@ type Job struct {
 	Args   *replicator.JobArgs
 	State  *replicator.JobState
 
-	anew bool // it was given a new definition while it ran, and has not run with that
+	redefined bool // got a new definition while running, and has not run with it yet
 }
 
-// parse reads a job. The state of one that was given a new definition, and has not run with
-// it, is the one that it begins with. With fdbjobs.ErrSealed comes what is known of it without its args.
+// parse parses a job. If the job has a new definition that it has not run with, its state is the
+// initial one. If the args cannot be opened, the error wraps fdbjobs.ErrSealed, and the job has
+// all the rest.
 func (s *Store) parse(raw *fdbjobs.Job) (*Job, error) {
 	job := &Job{ID: raw.ID, Status: raw.Status, Args: new(replicator.JobArgs), State: new(replicator.JobState)}
 	if err := json.Unmarshal(raw.State, job.State); err != nil {
@@ -37,32 +38,33 @@ func (s *Store) parse(raw *fdbjobs.Job) (*Job, error) {
 		return nil, fmt.Errorf("reading the args of the replication job %q: no replication", raw.ID)
 	}
 	if raw.Status == fdbjobs.Pending && raw.Tag != tagCrashing {
-		// By its tag lists find it, and count it. Whoever has queued it for a run that never began, after a crash, wrote
-		// no state.
+		// Listings find and count the job by its tag. A job that is accepted after a crash, by a
+		// node that dies before the run starts, is queued again with the state of the crash and
+		// without the tag.
 		job.State.State = replicator.StatePending
 	}
 	if job.Args.Definition != job.State.Definition {
-		job.anew = true
+		job.redefined = true
 		s.renew(job)
 	}
 	return job, nil
 }
 
-// renew gives a job the state that it begins with. A transient one goes on: its new
-// definition is of the same replication, with other options.
+// renew sets the initial state for a new definition. A transient job keeps its progress, because
+// its new definition is of the same replication with other options.
 func (s *Store) renew(job *Job) {
 	if !job.Transient() {
-		job.State = s.begin(job.Args, nil)
+		job.State = s.initialState(job.Args, nil)
 		return
 	}
 	old := job.State
-	job.State = s.begin(job.Args, old.History)
+	job.State = s.initialState(job.Args, old.History)
 	job.State.ReplicationID, job.State.Stats, job.State.ChangesPending = old.ReplicationID, old.Stats, old.ChangesPending
 	job.State.SourceSeq, job.State.ThroughSeq, job.State.CheckpointedSourceSeq = old.SourceSeq, old.ThroughSeq, old.CheckpointedSourceSeq
 }
 
-// begin returns the state that a job with these args begins with.
-func (s *Store) begin(args *replicator.JobArgs, history replicator.History) *replicator.JobState {
+// initialState returns the state of a job that was just added.
+func (s *Store) initialState(args *replicator.JobArgs, history replicator.History) *replicator.JobState {
 	state := &replicator.JobState{
 		State: replicator.StatePending, Definition: args.Definition, ReplicationID: args.ReplicationID,
 		LastUpdated: args.Added, History: slices.Clone(history),
@@ -71,22 +73,29 @@ func (s *Store) begin(args *replicator.JobArgs, history replicator.History) *rep
 	return state
 }
 
-// encode returns what the job layer stores of a job.
-func (j *Job) encode() (args, state json.RawMessage, err error) {
-	if args, err = j.Args.Stored(); err != nil {
-		return nil, nil, fmt.Errorf("writing the args of the replication job %q: %w", j.ID, err)
+// encodeArgs returns the args of a job as the job layer stores them.
+func (j *Job) encodeArgs() (json.RawMessage, error) {
+	args, err := j.Args.Stored()
+	if err != nil {
+		return nil, fmt.Errorf("writing the args of the replication job %q: %w", j.ID, err)
 	}
-	if state, err = json.Marshal(j.State); err != nil {
-		return nil, nil, fmt.Errorf("writing the state of the replication job %q: %w", j.ID, err)
-	}
-	return args, state, nil
+	return args, nil
 }
 
-// Transient reports whether the job was posted to _replicate.
+// encodeState returns the state of a job as the job layer stores it.
+func (j *Job) encodeState() (json.RawMessage, error) {
+	state, err := json.Marshal(j.State)
+	if err != nil {
+		return nil, fmt.Errorf("writing the state of the replication job %q: %w", j.ID, err)
+	}
+	return state, nil
+}
+
+// Transient reports whether the job was added by POST /_replicate.
 func (j *Job) Transient() bool { return j.Args.Database == nil }
 
-// Condition is the state of the job now. Its State.State may be that of a run
-// whose node has died, or of the time before a run that has just begun.
+// Condition returns the current state of the job. State.State may be out of date: that of a run
+// whose node has died, or that before a run that has just been accepted.
 func (j *Job) Condition() replicator.State {
 	switch {
 	case j.Status == fdbjobs.Running:
@@ -105,14 +114,14 @@ func (j *Job) ReplicationID() string {
 	return j.Args.ReplicationID
 }
 
-// has reports whether a replication id is the job's: that of its latest run, or
-// that of its definition, which may have changed since.
+// has reports whether a replication id is that of the job's latest run or of its definition,
+// which may have changed since.
 func (j *Job) has(replicationID string) bool {
 	return j.State.ReplicationID == replicationID || j.Args.ReplicationID == replicationID
 }
 
-// owner is in whose queue a job waits: its replicator database, or its user. A database
-// that is deleted leaves its queue behind, and one that is created by its name has another.
+// owner returns the owner of the queue that the job waits in: its replicator database or its
+// user. A database that is deleted and created again is another owner.
 func (j *Job) owner() string {
 	if j.Transient() {
 		return userPrefix + deref(j.Args.User)
@@ -120,13 +129,12 @@ func (j *Job) owner() string {
 	return databaseOwner(*j.Args.Database, j.instance())
 }
 
-// userPrefix begins the owners that are users. No database's name has a colon, and none has
-// a bar.
+// userPrefix begins the owners that are users. Database names contain no colon and no bar.
 const userPrefix = "user:"
 
 func databaseOwner(name, instance string) string { return name + "|" + instance }
 
-// ownerDatabase returns the database that an owner is, ok false if it is a user.
+// ownerDatabase returns the database of an owner, and ok false if the owner is a user.
 func ownerDatabase(owner string) (name, instance string, ok bool) {
 	if strings.HasPrefix(owner, userPrefix) {
 		return "", "", false
@@ -134,7 +142,7 @@ func ownerDatabase(owner string) (name, instance string, ok bool) {
 	return strings.Cut(owner, "|")
 }
 
-// instance is that of the replicator database of a job that is not transient.
+// instance returns the instance of the job's replicator database.
 func (j *Job) instance() string {
 	instance, _, _ := strings.Cut(j.ID, "|")
 	return instance

@@ -1,7 +1,7 @@
 //go:build !race
 
-// Under the race detector documents of four megabytes come near the five seconds that a
-// transaction has.
+// Under the race detector, writing documents of four megabytes takes almost the five seconds that
+// a transaction may take.
 
 package jobs_test
 
@@ -17,7 +17,6 @@ import (
 	"settee/replicator/jobs"
 )
 
-// What fits, fits.
 func TestLargestDocuments(t *testing.T) {
 	onLossyEngines(t, func(b *bundle) {
 		longest := strings.Repeat("x", jobs.MaxDocumentIDSize)
@@ -32,13 +31,13 @@ func TestLargestDocuments(t *testing.T) {
 	})
 }
 
-// The largest document has a job with keys as without.
+// The largest document fits with sealing too.
 func TestTheLargestSealedDocument(t *testing.T) {
 	onEngines(t, func(b *bundle) {
 		b = b.withKeys(sealedtest.Keys(b, "a"))
 		b.create("_replicator")
 		members := `"doc_ids": ["%s"]`
-		size := jobs.MaxDocumentSize - len(definitionText(members)) + len("%s") - 1000 // the job has somewhat more
+		size := jobs.MaxDocumentSize - len(definitionText(members)) + len("%s") - 1000 // the job is a little larger
 		b.put("_replicator", "large", "", fmt.Sprintf(members, strings.Repeat("x", size)))
 		run := b.accept()
 		require.Len(b, run.Job().Args.Replication.DocIDs[0], size)

@@ -19,46 +19,46 @@ const (
 	MaxSkip  = 10_000
 )
 
-// listBatch is how many jobs one transaction reads: the state of each may have 100,000
-// bytes.
+// listBatch is the most jobs that one transaction reads. Each state may have 100,000 bytes.
 const listBatch = 50
 
-// Get returns the job that has an id, as its job id or its replication id, also
-// one that has ended. The error is ErrNotFound if there is none.
+// Get returns the job with that job id or replication id, including jobs that have ended. It
+// returns ErrNotFound if there is none.
 func (s *Store) Get(ctx context.Context, id string) (*Job, error) {
 	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (*Job, error) {
 		return s.resolve(tx.Snapshot(), id)
 	})
 }
 
-// ListOptions say which part of a list is wanted. The zero value is none of it.
+// ListOptions select a page of a list. The zero value selects nothing.
 type ListOptions struct {
-	// After is the start key of a page: the Next of the one before it. Empty is the start.
+	// After is where the page starts: the Next of the page before, empty for the first.
 	After string
-	// Skip leaves jobs out, MaxSkip at most; Limit is how many there are, MaxLimit at most.
+	// Skip is the number of jobs to skip, at most MaxSkip. Limit is the most jobs on the page, at
+	// most MaxLimit.
 	Skip, Limit int
 }
 
-// List is a page of a list of jobs. The definitions of its jobs are not whole: what may be
-// large is left out of them (document ids, selectors, parameters), and so are credentials.
+// List is a page of a list of jobs. Their definitions have no credentials and no document ids,
+// selectors and parameters, which may be large.
 type List struct {
 	Jobs []*Job
-	// Total is how many jobs there are in all, whatever was asked for of them.
+	// Total is the number of jobs in the whole list.
 	Total int64
-	// Next is the start key of the page behind this one, empty if there is none.
+	// Next is where the next page starts, empty if this is the last one.
 	Next string
 }
 
-// List returns jobs that have not ended, by job id. A list that takes several transactions
-// to read shows each part as it was when it was read.
+// List returns the jobs that have not ended, by job id. A long list is read in several
+// transactions, each of which sees a later state.
 func (s *Store) List(ctx context.Context, opts ListOptions) (List, error) {
 	live := parts(liveStates, labelDocument, labelTransient)
 	return s.list(ctx, opts, listing{parts: live, counted: live, statuses: []fdbjobs.Status{fdbjobs.Pending, fdbjobs.Running}})
 }
 
-// ListDocuments returns the jobs of documents that are in one of some states, nil for all:
-// of one replicator database, by document id, or of all if database is empty. The error is
-// docstore.ErrDatabaseNotFound.
+// ListDocuments returns the jobs of documents in the given states, nil for all. They are those of
+// one replicator database, by document id, or those of all databases if database is empty. It
+// returns docstore.ErrDatabaseNotFound if there is no such database.
 func (s *Store) ListDocuments(ctx context.Context, database string, states []replicator.State, opts ListOptions) (List, error) {
 	if states == nil {
 		states = allStates
@@ -77,15 +77,15 @@ func (s *Store) ListDocuments(ctx context.Context, database string, states []rep
 	return s.list(ctx, opts, l)
 }
 
-// Document returns the job of a document of a replicator database. The errors are
-// ErrNotFound and docstore.ErrDatabaseNotFound.
+// Document returns the job of a document of a replicator database. It returns
+// docstore.ErrDatabaseNotFound or ErrNotFound.
 func (s *Store) Document(ctx context.Context, database, id string) (*Job, error) {
 	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (*Job, error) {
 		db, err := s.docs.DatabaseIn(tx.Snapshot(), database)
 		if err != nil {
 			return nil, err
 		}
-		jobID := db.Instance() + "|" + id
+		jobID := replicator.PersistentJobID(db.Instance(), id)
 		if len(jobID) > fdbjobs.MaxNameSize {
 			return nil, ErrNotFound
 		}
@@ -93,7 +93,7 @@ func (s *Store) Document(ctx context.Context, database, id string) (*Job, error)
 	})
 }
 
-// Running yields the jobs that a node runs, by job id, as those of a [List].
+// Running yields the running jobs of all nodes, by job id, in the form of a [List].
 func (s *Store) Running(ctx context.Context) iter.Seq2[*Job, error] {
 	l := listing{parts: parts([]replicator.State{replicator.StateRunning}, labelDocument, labelTransient)}
 	return func(yield func(*Job, error) bool) {
@@ -113,8 +113,8 @@ func (s *Store) Running(ctx context.Context) iter.Seq2[*Job, error] {
 	}
 }
 
-// Counts returns how many jobs there are in each state. Jobs of deleted databases count until
-// upkeep has removed them. It reads some counters, however many jobs there are.
+// Counts returns the number of jobs in each state, from counters. Jobs of deleted databases count
+// until upkeep has removed them.
 func (s *Store) Counts(ctx context.Context) (map[replicator.State]int64, error) {
 	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (map[replicator.State]int64, error) {
 		counts := make(map[replicator.State]int64, len(allStates))
@@ -129,11 +129,11 @@ func (s *Store) Counts(ctx context.Context) (map[replicator.State]int64, error) 
 	})
 }
 
-// listing is a list of jobs.
+// listing describes a list of jobs.
 type listing struct {
-	owner    string // of all of them; empty: of any
+	owner    string // empty: any
 	parts    []fdbjobs.Part
-	counted  []fdbjobs.Part // of which the total is
+	counted  []fdbjobs.Part // for the total
 	statuses []fdbjobs.Status
 }
 
@@ -166,7 +166,7 @@ func (s *Store) list(ctx context.Context, opts ListOptions, l listing) (List, er
 	return out, nil
 }
 
-// beginList counts the jobs of a list, and finds behind which one a page begins.
+// beginList returns the total of a list, and the id after which the page begins.
 func (s *Store) beginList(tx kv.ReadTransaction, opts ListOptions, l listing) (total int64, after string, err error) {
 	if l.owner != "" {
 		if total, err = s.jobs.CountOwned(tx, l.owner, l.statuses...); err != nil {
@@ -189,22 +189,21 @@ func (s *Store) beginList(tx kv.ReadTransaction, opts ListOptions, l listing) (t
 	return total, after, err
 }
 
-// page is some jobs of a list.
+// page is a part of a list.
 type page struct {
 	jobs  []*Job
 	after string // where the next page begins
 	more  bool   // whether there may be one
 }
 
-// readPage reads up to n jobs of a list behind an id.
+// readPage returns up to n jobs of a list with ids greater than after.
 func (s *Store) readPage(ctx context.Context, l listing, after string, n int) (page, error) {
 	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (page, error) {
 		return s.page(tx.Snapshot(), l, after, n)
 	})
 }
 
-// page is readPage in a transaction. Jobs of a deleted database are passed over at once,
-// however many they are.
+// page is readPage in a transaction. It skips all jobs of a deleted database in one step.
 func (s *Store) page(tx kv.ReadTransaction, l listing, after string, n int) (out page, err error) {
 	var batch []*fdbjobs.Job
 	if l.owner != "" {
@@ -217,14 +216,14 @@ func (s *Store) page(tx kv.ReadTransaction, l listing, after string, n int) (out
 	}
 	out.more = len(batch) == n
 	for _, raw := range batch {
-		alive, err := s.alive(tx, raw.Owner)
+		exists, err := s.ownerExists(tx, raw.Owner)
 		if err != nil {
 			return out, err
 		}
-		if !alive && l.owner != "" {
+		if !exists && l.owner != "" {
 			return page{}, docstore.ErrDatabaseNotFound
 		}
-		if !alive {
+		if !exists {
 			_, instance, _ := ownerDatabase(raw.Owner)
 			out.after, out.more = deletedDatabase{instance: instance}.last(), true
 			return out, nil
@@ -238,7 +237,7 @@ func (s *Store) page(tx kv.ReadTransaction, l listing, after string, n int) (out
 	return out, nil
 }
 
-// parseListed reads a job of a list, whose args are a summary.
+// parseListed parses a job of a list, whose args are a summary.
 func (s *Store) parseListed(raw *fdbjobs.Job) (*Job, error) {
 	listed := *raw
 	if listed.Args = raw.Listed; listed.Args == nil {
@@ -247,8 +246,8 @@ func (s *Store) parseListed(raw *fdbjobs.Job) (*Job, error) {
 	return s.parse(&listed)
 }
 
-// deletedJobs reads which databases were deleted and have jobs of some statuses. While there
-// are more than a hundred, until upkeep has come to them, some jobs count that are none.
+// deletedJobs returns the deleted databases that have jobs in some statuses. If there are more
+// than deletedAtOnce, totals include jobs of the rest.
 func (s *Store) deletedJobs(tx kv.ReadTransaction, statuses []fdbjobs.Status) ([]deletedDatabase, error) {
 	deleted, err := s.deletedDatabases(tx, "")
 	if err != nil {
@@ -262,9 +261,9 @@ func (s *Store) deletedJobs(tx kv.ReadTransaction, statuses []fdbjobs.Status) ([
 	return slices.DeleteFunc(deleted, func(d deletedDatabase) bool { return d.jobs == 0 }), nil
 }
 
-// skip returns the id of the nth job behind an id, or the last one's where there are fewer, not counting
-// those of deleted databases, whose ids are ranges. It walks in steps, which are halved where
-// one would come into or over such a range.
+// skip returns the id of the nth job after an id, or of the last one if there are fewer. It does
+// not count the jobs of deleted databases, whose ids form ranges. It walks in steps, and halves a
+// step that would reach such a range.
 func (s *Store) skip(tx kv.ReadTransaction, deleted []deletedDatabase, after string, n int, parts []fdbjobs.Part) (string, error) {
 	for step := n; n > 0; {
 		next, err := s.jobs.Skip(tx, after, step, parts...)
@@ -279,7 +278,7 @@ func (s *Store) skip(tx kv.ReadTransaction, deleted []deletedDatabase, after str
 			step = min(step, n)
 		case step > 1:
 			step /= 2
-		default: // the next job is one of that database's
+		default: // the next job belongs to that database
 			after, step = deleted[i].last(), n
 		}
 	}

@@ -15,10 +15,9 @@ import (
 	"settee/fdbjobs"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
+	"settee/pkg/kv/enginetest"
 	"settee/pkg/kv/faultkv"
 	"settee/pkg/kv/kvtest"
-	"settee/pkg/kv/memkv"
-	"settee/pkg/kv/pebblekv"
 	"settee/pkg/tuple"
 	"settee/replicator"
 	"settee/replicator/jobs"
@@ -26,13 +25,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, kvtest.NetworkThread) }
 
-// store is one that can lose the result of each commit once, so that the
-// transaction runs again after it, and that can be broken.
+// store can lose the result of each commit once, so that the transaction runs again, and can be
+// broken.
 type store struct {
 	*faultkv.DB
 	on     atomic.Bool
 	broken atomic.Bool // every transaction fails
-	mute   atomic.Bool // nobody hears how a transaction ended
+	mute   atomic.Bool // the results of transactions are lost
 }
 
 func newStore(db kv.Database) *store {
@@ -58,7 +57,7 @@ func (s *store) Transact(ctx context.Context, fn func(kv.Transaction) error) err
 	return kv.ErrCommitUnknown
 }
 
-// bundle is replication jobs on a store of their own.
+// bundle is the replication jobs of a store of their own.
 type bundle struct {
 	testing.TB
 	db    *store
@@ -71,26 +70,21 @@ var docsPrefix = []byte("docs/")
 
 func setup(t testing.TB, opts ...jobs.Options) *bundle {
 	t.Helper()
-	db, err := memkv.Open(memkv.Options{})
-	require.NoError(t, err)
-	return setupOn(t, db, opts...)
+	return setupOn(t, enginetest.Memory(t), opts...)
 }
 
 func setupOn(t testing.TB, db kv.Database, opts ...jobs.Options) *bundle {
 	t.Helper()
 	b := &bundle{TB: t, db: newStore(db)}
-	b.layer = fdbjobs.Open(b.db, []byte("jobs"))
-	t.Cleanup(func() {
-		b.layer.Close()
-		require.NoError(t, db.Close())
-	})
+	b.layer = fdbjobs.Open(b.db, []byte("jobs"), fdbjobs.Options{})
+	t.Cleanup(b.layer.Close)
 	b.reopen(append(opts, jobs.Options{})[0])
 	return b
 }
 
 const serverUUID = "0123456789abcdef0123456789abcdef"
 
-// reopen opens the jobs, and the databases that have them, with these options.
+// reopen opens the jobs and their databases with these options.
 func (b *bundle) reopen(opts jobs.Options) {
 	b.Helper()
 	opts.Documents = docsPrefix
@@ -104,21 +98,10 @@ func (b *bundle) reopen(opts jobs.Options) {
 	b.Cleanup(b.docs.Close)
 }
 
-// onEngines runs a test on each engine.
+// onEngines runs a parallel test on each engine.
 func onEngines(t *testing.T, test func(b *bundle)) {
-	t.Run("memkv", func(t *testing.T) {
-		t.Parallel()
-		test(setup(t))
-	})
-	if db, ok := kvtest.Cluster(t); ok {
-		t.Run("fdbkv", func(t *testing.T) { test(setupOn(t, db)) })
-	}
-	t.Run("pebblekv", func(t *testing.T) {
-		t.Parallel()
-		db, err := pebblekv.Open(t.TempDir(), pebblekv.Options{})
-		require.NoError(t, err)
-		test(setupOn(t, db))
-	})
+	t.Helper()
+	enginetest.Each(t, func(t *testing.T, db kv.Database) { test(setupOn(t, db)) })
 }
 
 // definition parses a body of POST /_replicate with the given members.
@@ -137,7 +120,7 @@ func definitionText(members string) []byte {
 	return []byte(text + "}")
 }
 
-// replicate adds the replication with the given members.
+// replicate adds a replication with the given members.
 func (b *bundle) replicate(members string) *jobs.Job {
 	b.Helper()
 	job, err := b.store.Replicate(b.Context(), b.definition(members), nil)
@@ -145,7 +128,14 @@ func (b *bundle) replicate(members string) *jobs.Job {
 	return job
 }
 
-// accept takes a job, and starts it.
+// cancel cancels a job.
+func (b *bundle) cancel(id string) {
+	b.Helper()
+	_, err := b.store.Cancel(b.Context(), id)
+	require.NoError(b, err)
+}
+
+// accept accepts a job and starts it.
 func (b *bundle) accept() *jobs.Run {
 	b.Helper()
 	run, err := accept(b.Context(), b.store)
@@ -167,7 +157,7 @@ func (b *bundle) gone(id string) {
 	require.ErrorIs(b, err, jobs.ErrNotFound)
 }
 
-// create makes a database.
+// create creates a database.
 func (b *bundle) create(name string) *docstore.Database {
 	b.Helper()
 	db, err := b.docs.Create(b.Context(), name)
@@ -182,8 +172,8 @@ func (b *bundle) database(name string) *docstore.Database {
 	return db
 }
 
-// put writes a document that asks for a replication with the given members, in place of a
-// revision, "" for none. It returns its revision.
+// put writes a document with the given members of a replication, replacing revision rev, "" for
+// none. It returns the new revision.
 func (b *bundle) put(database, id, rev, members string) string {
 	b.Helper()
 	written, err := b.write(database, id, rev, definitionText(members))
@@ -204,7 +194,7 @@ func (b *bundle) remove(database, id, rev string) string {
 	return written.String()
 }
 
-// merge writes a replicated revision, "2-b a", of a document with that body.
+// merge writes a replicated revision path, such as "2-b a", of a document.
 func (b *bundle) merge(database, id, path string, body []byte) error {
 	b.Helper()
 	ids := strings.Fields(path)
@@ -227,7 +217,7 @@ func (b *bundle) rev(text string) docstore.Rev {
 	return rev
 }
 
-// document returns what a document says, and its revision as _rev.
+// document returns the members of a document, with _rev.
 func (b *bundle) document(database, id string) map[string]any {
 	b.Helper()
 	doc, err := b.database(database).Get(b.Context(), id, docstore.GetOptions{})
@@ -238,13 +228,13 @@ func (b *bundle) document(database, id string) map[string]any {
 	return members
 }
 
-// jobID is the id of a document's job.
+// jobID returns the job id of a document.
 func (b *bundle) jobID(database, id string) string {
 	b.Helper()
 	return replicator.PersistentJobID(b.database(database).Instance(), id)
 }
 
-// total is how many jobs have not ended.
+// total returns the number of jobs that have not ended.
 func (b *bundle) total() int {
 	b.Helper()
 	found, total, err := b.store.ListFrom(b.Context(), 0, jobs.MaxLimit)
@@ -269,13 +259,13 @@ func eventTypes(job *jobs.Job) []string {
 	return types
 }
 
-// claims are the replication ids that jobs have claimed, and which.
-func (b *bundle) claims() map[string]string {
+// reservations returns the reserved replication ids and their jobs.
+func (b *bundle) reservations() map[string]string {
 	b.Helper()
 	return b.rows("replication_ids")
 }
 
-// deletions are the deleted databases whose jobs may not have been removed yet.
+// deletions returns the deleted databases that may still have jobs.
 func (b *bundle) deletions() map[string]string {
 	b.Helper()
 	return b.rows("deleted")
@@ -298,7 +288,7 @@ func (b *bundle) rows(name string) map[string]string {
 	return rows
 }
 
-// monitor runs an activity monitor until the function that it returns is called.
+// monitor runs an activity monitor until stop is called.
 func (b *bundle) monitor(requeued func([]string)) (stop func()) {
 	ctx, cancel := context.WithCancel(b.Context())
 	var running sync.WaitGroup
@@ -311,11 +301,19 @@ func (b *bundle) monitor(requeued func([]string)) (stop func()) {
 	}
 }
 
-// accept takes a job.
+// accept accepts a job.
 func accept(ctx context.Context, store *jobs.Store) (*jobs.Run, error) {
 	runs, err := store.Accept(ctx, jobs.AcceptOptions{})
 	if err != nil {
 		return nil, err
 	}
 	return runs[0], nil
+}
+
+// parsedID returns the id whose text this is.
+func parsedID(text string) replicator.ID {
+	base, suffixes, _ := strings.Cut(text, "+")
+	return replicator.ID{
+		Base: base, Continuous: strings.Contains(suffixes, "continuous"), CreateTarget: strings.Contains(suffixes, "create_target"),
+	}
 }

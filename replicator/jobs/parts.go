@@ -9,8 +9,8 @@ import (
 	"settee/replicator"
 )
 
-// The labels and tags by which jobs are listed: a job is transient or a document's, and its
-// state is its status in the job layer, or that and a tag. They are stored.
+// Jobs are listed by these labels and tags, which are stored. A job's label says whether it is
+// transient. Its state is its status in the job layer, or the status and a tag.
 const (
 	labelTransient = "transient"
 	labelDocument  = "document"
@@ -20,7 +20,7 @@ const (
 	tagFailed    = "failed"
 )
 
-// part returns where the jobs of a state are listed.
+// part returns the part of the listings that has the jobs of a state.
 func part(label string, state replicator.State) fdbjobs.Part {
 	switch state {
 	case replicator.StateRunning:
@@ -35,7 +35,7 @@ func part(label string, state replicator.State) fdbjobs.Part {
 	return fdbjobs.Pending.In(label, "")
 }
 
-// parts are those of some states, of jobs of all the labels.
+// parts returns the parts for some states and labels.
 func parts(states []replicator.State, labels ...string) []fdbjobs.Part {
 	var out []fdbjobs.Part
 	for _, label := range labels {
@@ -63,11 +63,11 @@ func (j *Job) label() string {
 	return labelDocument
 }
 
-// maxShownURL is how much lists show of an endpoint's URL, in bytes.
+// maxShownURL is the most bytes of an endpoint's URL in listings.
 const maxShownURL = 2_000
 
-// summary returns what lists show of a job's args: without what may be large, and without
-// credentials.
+// summary returns a job's args as listings show them: without credentials and without members
+// that may be large.
 func (j *Job) summary() (json.RawMessage, error) {
 	args, r := *j.Args, *j.Args.Replication
 	args.Replication = &replicator.Replication{

@@ -18,15 +18,15 @@ import (
 	"settee/internal/seeds"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
+	"settee/pkg/kv/enginetest"
 	"settee/pkg/kv/faultkv"
-	"settee/pkg/kv/memkv"
 	"settee/replicator"
 	"settee/replicator/jobs"
 )
 
-// TestRandom lets processes write, merge and delete documents, delete and create their
-// databases, run jobs to all kinds of ends, die, and tidy up, on a store with all faults. In the end
-// jobs and documents agree.
+// TestRandom runs processes that write, merge and delete documents, delete and create their
+// databases, run jobs to all kinds of ends, die, and do upkeep, on a store with all faults. In
+// the end jobs and documents must agree.
 func TestRandom(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -64,9 +64,9 @@ type world struct {
 	// processes have faults.
 	processes []*process
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	random *rand.Rand
-	counts map[string]int // of what was seen to happen
+	counts map[string]int // of observed events
 }
 
 type process struct {
@@ -76,8 +76,7 @@ type process struct {
 }
 
 func newWorld(t *testing.T, seed uint64) *world {
-	db, err := memkv.Open(memkv.Options{})
-	require.NoError(t, err)
+	db := enginetest.Memory(t)
 	opts := jobs.Options{
 		UUID: serverUUID, TransientMaxAge: 10 * time.Second, Documents: docsPrefix, UpdateDocs: seed%2 == 0,
 	}
@@ -88,8 +87,9 @@ func newWorld(t *testing.T, seed uint64) *world {
 			faultkv.TooOld: 0.01, faultkv.Delay: 0.1,
 			faultkv.LostWatch: 0.05, faultkv.LateWatch: 0.1, faultkv.SpuriousWatch: 0.1,
 		}})
-		p := &process{layer: fdbjobs.Open(faulty, []byte("jobs"))}
+		p := &process{layer: fdbjobs.Open(faulty, []byte("jobs"), fdbjobs.Options{})}
 		t.Cleanup(p.layer.Close)
+		var err error
 		p.jobs, err = jobs.Open(t.Context(), faulty, p.layer, opts)
 		require.NoError(t, err)
 		p.docs = docstore.Open(faulty, docsPrefix, docstore.Options{Hooks: p.jobs.Hooks(replicator.ParseOptions{})})
@@ -114,10 +114,10 @@ func (w *world) count(what string) {
 
 func pick[T any](w *world, from []T) T { return from[w.intN(len(from))] }
 
-// pause lets time pass where several goroutines do.
-func (w *world) pause(most time.Duration) { <-time.After(time.Duration(w.intN(int(most)))) }
+// pause sleeps for a random time below limit, on the bubble's clock.
+func (w *world) pause(limit time.Duration) { <-time.After(time.Duration(w.intN(int(limit)))) }
 
-// must reports what is no answer to what was asked.
+// must reports an error that is not expected, and returns whether there was none.
 func (w *world) must(err error, but ...error) bool {
 	if err == nil {
 		return true
@@ -153,7 +153,7 @@ func (w *world) run() {
 		})
 	}
 	writing.Wait()
-	<-time.After(2 * time.Minute) // for upkeep, and for what can run to run
+	<-time.After(2 * time.Minute) // for upkeep and for jobs that can run
 	cancel()
 	others.Wait()
 	w.compare()
@@ -161,8 +161,8 @@ func (w *world) run() {
 
 func (w *world) failed(task string, err error) { w.Errorf("%s: %v", task, err) }
 
-// body asks for one of few replications, so that they collide, or is refused, or says that it
-// has ended.
+// body returns one of few replications, so that they collide, or an invalid one, or one that has
+// ended.
 func (w *world) body() []byte {
 	switch w.intN(12) {
 	case 0:
@@ -222,7 +222,7 @@ func (w *world) put(db *docstore.Database, id string) {
 	w.written(err, edit.Deleted, "written")
 }
 
-// merge adds a revision from elsewhere, which may win.
+// merge adds a replicated revision, which may win.
 func (w *world) merge(db *docstore.Database, id string) {
 	edit := docstore.Edit{
 		ID: id, Pos: int64(1 + w.intN(12)), Path: []string{fmt.Sprintf("%032x", w.intN(1<<30))}, Body: w.body(), Deleted: w.intN(4) == 0,
@@ -263,7 +263,7 @@ func (w *world) deleter() {
 	}
 }
 
-// runner runs one job after the other.
+// runner runs one job after another.
 func (w *world) runner(ctx context.Context) {
 	for ctx.Err() == nil {
 		run, err := accept(ctx, pick(w, w.processes).jobs)
@@ -281,14 +281,14 @@ func (w *world) runner(ctx context.Context) {
 	}
 }
 
-// work is a run. It takes no longer than its job's timeout lets it.
+// work runs one job, within the job's timeout.
 func (w *world) work(run *jobs.Run) error {
 	ctx := w.Context()
 	if err := run.Start(ctx, "node", "pid"); err != nil {
 		return err
 	}
-	if name, err := replicator.ParseID(run.Job().Args.ReplicationID); err == nil {
-		err := run.Identify(ctx, name)
+	if id := run.Job().Args.ReplicationID; id != "" {
+		err := run.Identify(ctx, parsedID(id))
 		var collision *jobs.Collision
 		if errors.As(err, &collision) {
 			w.count("collided")
@@ -324,14 +324,14 @@ func (w *world) work(run *jobs.Run) error {
 	return err
 }
 
-// compare finds each job that a document wants, and no other.
+// compare checks that exactly the documents that need a job have one.
 func (w *world) compare() {
 	all := w.allJobs()
-	claimed := map[string]bool{}
-	for _, id := range w.claims() {
-		assert.Contains(w, all, id, "a claim is left of a job that is gone")
-		assert.False(w, claimed[id], "two claims of %s", id)
-		claimed[id] = true
+	reserved := map[string]bool{}
+	for _, id := range w.reservations() {
+		assert.Contains(w, all, id, "a reservation is left of a job that is gone")
+		assert.False(w, reserved[id], "two reservations of %s", id)
+		reserved[id] = true
 	}
 	assert.Empty(w, w.deletions())
 	for _, name := range worldDatabases {
@@ -348,7 +348,7 @@ func (w *world) compare() {
 	}
 }
 
-// allJobs reads the jobs as the job layer has them.
+// allJobs returns the jobs as the job layer has them.
 func (w *world) allJobs() map[string]*jobs.Job {
 	raw, err := kv.TransactValue(w.Context(), w.db, func(tx kv.Transaction) ([]*fdbjobs.Job, error) {
 		return w.store.Jobs().List(tx.Snapshot(), "", 1_000, jobs.Everywhere(fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished)...)
@@ -361,17 +361,17 @@ func (w *world) allJobs() map[string]*jobs.Job {
 	return all
 }
 
-// agree checks a document and its job, nil if it has none.
+// agree checks a document and its job, nil if there is none.
 func (w *world) agree(doc *docstore.Document, job *jobs.Job) {
 	parsed, err := replicator.ParseBody(doc.ID, false, doc.Body, replicator.ParseOptions{})
 	require.NoError(w, err)
 	what := fmt.Sprintf("%s %s %s", doc.ID, doc.Rev, doc.Body)
 	switch {
 	case job == nil:
-		assert.Nil(w, parsed.Wanted(), what)
+		assert.True(w, parsed.Replication == nil || parsed.State.Terminal(), what)
 	case job.Status == fdbjobs.Finished:
 		assert.True(w, parsed.State.Terminal(), "the job has ended: %s", what)
-	default: // also if a user has said of what is still being done that it has ended
+	default: // also if a user has written a terminal state while the job runs
 		assert.True(w, job.Args.Replication.Equal(parsed.Replication), what)
 	}
 }

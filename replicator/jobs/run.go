@@ -14,33 +14,32 @@ import (
 	"settee/replicator"
 )
 
-// Run is a job that this node holds. Its methods are called by one goroutine at a
-// time. Those that write return fdbjobs.ErrHalt when the job is not held any more;
-// nothing was written then.
+// Run is a job that this node holds. Its methods must not be called concurrently. Methods that
+// write return fdbjobs.ErrHalt if the job is no longer held; then nothing was written.
 type Run struct {
 	store *Store
 	held  *fdbjobs.Held
 	job   *Job
-	gone  bool // the job's database, or its document, does not exist any more
+	gone  bool // the job's database or document no longer exists
 	meter meter
-	// secrets are those of the job's definition. Nothing that is written of it has any.
+	// secrets are the secrets of the job's definition. They are masked in everything that is
+	// written.
 	secrets redact.Set
 }
 
-// AcceptOptions say what [Store.Accept] takes.
+// AcceptOptions are the options of [Store.Accept].
 type AcceptOptions struct {
-	// Count is how many jobs to take at most. Default: 1.
+	// Count is the most jobs to accept. Default: 1.
 	Count int
-	// Yielding, if not nil, are this node's runs that can make room: see
-	// fdbjobs.AcceptOptions. Then Accept does not wait.
+	// Yielding, if not nil, are runs of this node that can be stopped for other jobs, see
+	// fdbjobs.AcceptOptions. With it Accept does not wait.
 	Yielding []*Run
 }
 
-// Accept waits for jobs that are due and takes them, or takes those that there are in
-// exchange for others. The job of a database that was deleted is dropped. One that cannot be
-// read, as no version of settee leaves one, fails and is passed over; one whose definition this
-// node has not the key of goes back to the queue for a while. With an error there may be runs,
-// too. The errors are those of fdbjobs.Type.Accept, and fdbjobs.ErrSealed.
+// Accept waits for jobs that are due and returns runs for them. It drops the job of a deleted
+// database, and fails a job that cannot be parsed. If this node does not have the key of a job, it
+// queues the job again for later. Its errors are those of fdbjobs.Queue.Accept, and
+// fdbjobs.ErrSealed. It may return both runs and an error.
 func (s *Store) Accept(ctx context.Context, opts AcceptOptions) (runs []*Run, err error) {
 	accept := fdbjobs.AcceptOptions{Count: opts.Count}
 	if opts.Yielding != nil {
@@ -52,7 +51,7 @@ func (s *Store) Accept(ctx context.Context, opts AcceptOptions) (runs []*Run, er
 		if err != nil {
 			return nil, err
 		}
-		taken := time.Now() // which is when it begins to count: there may have been nothing to do for long
+		taken := time.Now() // the time waiting for a job is not charged
 		var failed error
 		for _, h := range held {
 			run, err := s.take(ctx, h)
@@ -60,7 +59,7 @@ func (s *Store) Accept(ctx context.Context, opts AcceptOptions) (runs []*Run, er
 				continue
 			}
 			if err != nil {
-				failed = err // the activity monitor queues it again
+				failed = err // the activity monitor will queue it again
 				continue
 			}
 			run.meter = meter{counted: taken}
@@ -80,20 +79,19 @@ func yielding(runs []*Run) []fdbjobs.Yielding {
 	return out
 }
 
-// Yield returns the ids of up to n of this node's runs that are to go first when there is less
-// room: see fdbjobs.Type.Yield.
+// Yield returns the ids of up to n of this node's runs to stop first when fewer may run, see
+// fdbjobs.Queue.Yield.
 func (s *Store) Yield(ctx context.Context, runs []*Run, n int) ([]string, error) {
 	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) ([]string, error) {
 		return s.jobs.Yield(tx.Snapshot(), yielding(runs), n)
 	})
 }
 
-// Instead returns the id of the job that is to make room for this one: see
+// Instead returns the id of the job to stop in exchange for this one, see
 // [AcceptOptions].Yielding.
 func (r *Run) Instead() string { return r.held.Instead() }
 
-// take makes a run of a job that is held, unless there is nothing to run: the error is
-// fdbjobs.ErrHalt then.
+// take makes a run of a held job. It returns fdbjobs.ErrHalt if there is nothing to run.
 func (s *Store) take(ctx context.Context, held *fdbjobs.Held) (*Run, error) {
 	if err := held.Job().ArgsErr; err != nil {
 		return nil, errors.Join(err, s.setAside(ctx, held, err))
@@ -104,7 +102,7 @@ func (s *Store) take(ctx context.Context, held *fdbjobs.Held) (*Run, error) {
 	}
 	run := &Run{store: s, held: held, job: job, secrets: job.Args.Replication.Secrets()}
 	if !job.Transient() {
-		// Another error is none of the job's, which is held: its first update checks again.
+		// Other errors are ignored: the first update checks again.
 		_ = s.db.Transact(ctx, func(tx kv.Transaction) error { return run.check(tx.Snapshot()) })
 		if run.gone {
 			return nil, run.drop(ctx)
@@ -114,11 +112,11 @@ func (s *Store) take(ctx context.Context, held *fdbjobs.Held) (*Run, error) {
 	return run, nil
 }
 
-// asideFor is how long a job waits that this node has not the key of. Others may have it, and this
-// one too, when it starts again.
-const asideFor = time.Minute
+// setAsideDelay is how long a job waits if this node does not have its key. Another node may have
+// it, or this one after a restart.
+const setAsideDelay = time.Minute
 
-// setAside queues a job again whose definition cannot be opened.
+// setAside queues a job for later because its definition cannot be opened.
 func (s *Store) setAside(ctx context.Context, held *fdbjobs.Held, why error) error {
 	state := new(replicator.JobState)
 	if err := json.Unmarshal(held.Job().State, state); err != nil {
@@ -134,10 +132,10 @@ func (s *Store) setAside(ctx context.Context, held *fdbjobs.Held, why error) err
 		return fmt.Errorf("writing the state of the replication job %q: %w", held.Job().ID, err)
 	}
 	held.SetTag(tagCrashing)
-	return held.Resubmit(ctx, state.LastUpdated.Add(asideFor), text, nil)
+	return held.Resubmit(ctx, state.LastUpdated.Add(setAsideDelay), text, nil)
 }
 
-// fail ends a job that cannot be read.
+// fail ends a job that cannot be parsed.
 func (s *Store) fail(ctx context.Context, held *fdbjobs.Held, why error) error {
 	failed := &replicator.JobState{State: replicator.StateFailed, LastUpdated: time.Now()}
 	failed.SetError("error", why.Error())
@@ -152,13 +150,13 @@ func (s *Store) fail(ctx context.Context, held *fdbjobs.Held, why error) error {
 	return fdbjobs.ErrHalt
 }
 
-// check returns fdbjobs.ErrHalt if the job's database was deleted. It is part of each
-// transaction that writes the job, but for those that put it back: what they put back is
-// dropped by whoever takes it.
+// check returns fdbjobs.ErrHalt if the job's database was deleted. It is part of each transaction
+// that writes the job, except those that queue it again: such a job is dropped when it is
+// accepted.
 func (r *Run) check(tx kv.ReadTransaction) error {
-	alive, err := r.store.alive(tx, r.job.owner())
-	if err == nil && !alive {
-		r.gone = true // and never comes back
+	exists, err := r.store.ownerExists(tx, r.job.owner())
+	if err == nil && !exists {
+		r.gone = true // an instance never comes back
 		err = fdbjobs.ErrHalt
 	}
 	return err
@@ -170,39 +168,38 @@ func (r *Run) drop(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return r.held.Update(ctx, nil, nil) // which lets go of it
+	return r.held.Update(ctx, nil, nil) // releases the job
 }
 
-// Job returns the job. Its State is as this run last wrote it, or may have written it.
+// Job returns the job. Its State is what this run last wrote, or may have written.
 func (r *Run) Job() *Job { return r.job }
 
-// Redact returns an error whose text has none of the job's secrets: for logs.
+// Redact returns an error with the job's secrets masked, for logs.
 func (r *Run) Redact(err error) error { return r.secrets.Error(err) }
 
-// Context ends when the job must not be worked on any more: see
+// Context returns a context that ends when the job must no longer be worked on, see
 // fdbjobs.Held.Context.
 func (r *Run) Context() context.Context { return r.held.Context() }
 
-// Check returns fdbjobs.ErrHalt if the job may be another node's by now: see
-// fdbjobs.Held.Check.
+// Check returns fdbjobs.ErrHalt if another node may hold the job, see fdbjobs.Held.Check.
 func (r *Run) Check() error { return r.held.Check() }
 
-// Heartbeat returns the longest time between two updates: see
-// fdbjobs.Held.Heartbeat.
+// Heartbeat returns the longest time between two updates, see fdbjobs.Held.Heartbeat.
 func (r *Run) Heartbeat() time.Duration { return r.held.Heartbeat() }
 
-// Lost waits until the job was cancelled, was given a new definition, or is with
-// another node: see fdbjobs.Held.Lost.
+// Lost waits until the job was cancelled, got a new definition, or is held by another node, see
+// fdbjobs.Held.Lost.
 func (r *Run) Lost(ctx context.Context) error { return r.held.Lost(ctx) }
 
-// Start records that the run starts, on a node and under a name there. It belongs
-// directly behind Accept. Unless UpdateDocs is set, the job's document loses that it is triggered or in error.
+// Start records that the run has started: the node, and the run's name there. It must be the
+// first call after Accept. Unless UpdateDocs is set, it removes the state triggered or error from
+// the job's document.
 func (r *Run) Start(ctx context.Context, node, pid string) error {
 	clearDocument := r.clearState()
 	return r.update(ctx, func(state *replicator.JobState) {
 		now := time.Now()
 		if state.State == replicator.StateRunning {
-			// Its last processor never said how it ended.
+			// The node of the previous run died.
 			r.event(state, now, replicator.EventCrashed, "the node "+state.Node+" stopped keeping the job alive")
 		}
 		state.State, state.Node, state.PID, state.StartTime = replicator.StateRunning, node, pid, now
@@ -212,15 +209,15 @@ func (r *Run) Start(ctx context.Context, node, pid string) error {
 		if err := clearDocument(tx); err != nil {
 			return err
 		}
-		if !r.job.anew || r.job.Transient() {
+		if !r.job.redefined || r.job.Transient() {
 			return nil
 		}
-		return r.store.dropFailures(tx, r.job.ID) // of the job that it was
+		return r.store.dropFailures(tx, r.job.ID) // of the old definition
 	})
 }
 
-// Update changes the job's state and says that it is being worked on. It is called
-// at least every third of the type's timeout.
+// Update changes the job's state and keeps the job alive. It must be called at least every third
+// of the queue's timeout.
 func (r *Run) Update(ctx context.Context, change func(*replicator.JobState)) error {
 	return r.update(ctx, change, func(kv.Transaction, *replicator.JobState) error { return nil })
 }
@@ -239,9 +236,10 @@ func (r *Run) update(
 	})
 }
 
-// Identify claims the replication id for this run, before any checkpoint is read.
-// Statistics of another id are dropped. The error is a *Collision if another job
-// has it. With UpdateDocs the job's document says that it is triggered.
+// Identify reserves the replication id for this run. It must precede the first read of a
+// checkpoint. If the id has changed, it resets the statistics. The error is a *Collision if
+// another job holds the id. With UpdateDocs it writes the state triggered into the job's
+// document.
 func (r *Run) Identify(ctx context.Context, id replicator.ID) error {
 	name := id.String()
 	change := func(state *replicator.JobState) {
@@ -250,15 +248,15 @@ func (r *Run) Identify(ctx context.Context, id replicator.ID) error {
 		}
 		state.ReplicationID = name
 	}
-	say := r.say()
+	writeDocument := r.liveStateWriter()
 	return r.update(ctx, change, func(tx kv.Transaction, state *replicator.JobState) error {
-		if err := r.store.unclaim(tx, r.job, name); err != nil {
+		if err := r.store.releaseExcept(tx, r.job, name); err != nil {
 			return err
 		}
-		if err := r.store.claim(tx, name, r.job.ID); err != nil {
+		if err := r.store.reserve(tx, name, r.job.ID); err != nil {
 			return err
 		}
-		return say(tx, state)
+		return writeDocument(tx, state)
 	})
 }
 
@@ -267,8 +265,7 @@ func dropProgress(state *replicator.JobState) {
 	state.SourceSeq, state.ThroughSeq, state.CheckpointedSourceSeq, state.ChangesPending = nil, nil, nil, nil
 }
 
-// Complete ends the job: it has done what was asked for. change, if not nil, sets
-// its last progress and its result.
+// Complete ends the job as completed. change, if not nil, sets its last progress and its result.
 func (r *Run) Complete(ctx context.Context, change func(*replicator.JobState)) error {
 	return r.finish(ctx, func(state *replicator.JobState) {
 		if change != nil {
@@ -281,7 +278,7 @@ func (r *Run) Complete(ctx context.Context, change func(*replicator.JobState)) e
 	})
 }
 
-// Fail ends the job: it cannot run, or is not tried again.
+// Fail ends the job as failed.
 func (r *Run) Fail(ctx context.Context, code, reason string) error {
 	return r.finish(ctx, func(state *replicator.JobState) {
 		state.State = replicator.StateFailed
@@ -291,8 +288,8 @@ func (r *Run) Fail(ctx context.Context, code, reason string) error {
 	})
 }
 
-// Crash queues the job again for a time, after a run that failed. Its errors in a
-// row are counted in ErrorCount. With UpdateDocs the job's document says why.
+// Crash queues the job again at a later time, after a failed run. errorCount is the number of
+// crashes in a row. With UpdateDocs it writes the state error into the job's document.
 func (r *Run) Crash(ctx context.Context, at time.Time, errorCount int, code, reason string) error {
 	return r.resubmit(ctx, at, func(state *replicator.JobState) {
 		state.State = replicator.StateCrashing
@@ -302,9 +299,8 @@ func (r *Run) Crash(ctx context.Context, at time.Time, errorCount int, code, rea
 	})
 }
 
-// Stop queues the job again, to be gone on with as soon as there is room. change,
-// if not nil, sets its last progress. Errors in a row before this run still count, unless
-// change says otherwise: that it was stopped is no success.
+// Stop queues the job again, to continue when there is room. change, if not nil, sets its last
+// progress. ErrorCount stays unless change resets it, because a stop is not a success.
 func (r *Run) Stop(ctx context.Context, change func(*replicator.JobState)) error {
 	return r.resubmit(ctx, time.Now(), func(state *replicator.JobState) {
 		if change != nil {
@@ -316,8 +312,7 @@ func (r *Run) Stop(ctx context.Context, change func(*replicator.JobState)) error
 	})
 }
 
-// Restart queues the job again, to start anew without what it has counted: its
-// replication id has changed.
+// Restart queues the job again without its progress, because its replication id has changed.
 func (r *Run) Restart(ctx context.Context, reason string) error {
 	return r.resubmit(ctx, time.Now(), func(state *replicator.JobState) {
 		dropProgress(state)
@@ -331,8 +326,8 @@ func (r *Run) event(state *replicator.JobState, at time.Time, what, reason strin
 	state.History.Push(replicator.Event{Timestamp: at, Type: what, Reason: reason}, r.store.settings().MaxHistory)
 }
 
-// finish ends the job: a transient one for a time, that of a document together with what
-// the document says of it.
+// finish ends the job. A transient job is kept for TransientMaxAge; the job of a document writes
+// the document too.
 func (r *Run) finish(ctx context.Context, change func(*replicator.JobState)) error {
 	writeDocument := r.documentWriter()
 	return r.write(change, func(state *replicator.JobState, text json.RawMessage, b bill) error {
@@ -350,23 +345,23 @@ func (r *Run) finish(ctx context.Context, change func(*replicator.JobState)) err
 	})
 }
 
-// resubmit queues the job again, unless it is none any more.
+// resubmit queues the job again, or removes it if its database or document is gone.
 func (r *Run) resubmit(ctx context.Context, at time.Time, change func(*replicator.JobState)) error {
 	if r.gone {
 		return r.drop(ctx)
 	}
-	say := r.say()
+	writeDocument := r.liveStateWriter()
 	return r.write(change, func(state *replicator.JobState, text json.RawMessage, b bill) error {
 		r.held.SetTag(part("", state.State).Tag)
 		return r.held.Resubmit(ctx, at, text, func(tx kv.Transaction) error {
 			r.store.charge(tx, b)
-			return say(tx, state)
+			return writeDocument(tx, state)
 		})
 	})
 }
 
-// write changes a copy of the state, and keeps it if it could be stored, or may have been.
-// The job's owner is charged for the time that it ran.
+// write changes a copy of the state and stores it. The run keeps the copy if it was stored or may
+// have been. The job's owner is charged for the running time.
 func (r *Run) write(
 	change func(*replicator.JobState), store func(*replicator.JobState, json.RawMessage, bill) error,
 ) error {
@@ -381,24 +376,23 @@ func (r *Run) write(
 	}
 	b := r.meter.bill(r.job.owner())
 	err = store(&next, text, b)
-	if err == nil || mayBeMade(err) {
+	if err == nil || mayHaveCommitted(err) {
 		r.meter.counted = b.at
 	}
-	if err == nil || mayBeMade(err) && next.State == replicator.StateRunning && next.ReplicationID == r.job.State.ReplicationID {
+	if err == nil || mayHaveCommitted(err) && next.State == replicator.StateRunning && next.ReplicationID == r.job.State.ReplicationID {
 		r.job.State = &next
 	}
 	return err
 }
 
-// mayBeMade reports whether a write may have been made that ended with an error. What comes
-// after such an update goes on from it, and takes none of its progress back.
-func mayBeMade(err error) bool {
+// mayHaveCommitted reports whether a write that failed with err may have been committed. Later
+// updates continue from such a write, so that no progress is taken back.
+func mayHaveCommitted(err error) bool {
 	return errors.Is(err, kv.ErrCommitUnknown) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// encodeState writes a state in the size that the job layer takes. Servers choose
-// the length of sequences and of reasons: what can be spared is dropped, the oldest
-// events first, rather than that the job cannot go on.
+// encodeState encodes a state in the size that the job layer accepts. Servers choose the length
+// of sequences and reasons, so it drops what is not essential, oldest events first.
 func encodeState(state *replicator.JobState) (json.RawMessage, error) {
 	for {
 		text, err := json.Marshal(state)
@@ -413,7 +407,7 @@ func encodeState(state *replicator.JobState) (json.RawMessage, error) {
 		case len(state.Result) > len(resultWithoutHistory):
 			state.Result = json.RawMessage(resultWithoutHistory)
 		default:
-			return text, nil // what the job layer says to that
+			return text, nil // the job layer will refuse it
 		}
 	}
 }

@@ -11,15 +11,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/fdbjobs"
+	"settee/internal/bubbletest"
 	"settee/pkg/kv"
 	"settee/pkg/kv/faultkv"
 	"settee/replicator"
 	"settee/replicator/jobs"
 )
 
-func TestLifeOfAJob(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+func TestJobLifeCycle(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		b := setup(t)
 		job := b.replicate("")
 		time.Sleep(time.Second) // of the bubble's clock
@@ -65,21 +65,21 @@ func TestLifeOfAJob(t *testing.T) {
 	})
 }
 
-// A node that does not hear that an update was made does not take it back.
-func TestUpdateThatNobodyHeardOf(t *testing.T) {
+// A node that does not learn that its update was committed does not take the update back.
+func TestUpdateOfUnknownResult(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	job := b.replicate("")
 	run, err := accept(t.Context(), b.store)
 	require.NoError(t, err)
-	unheard := func(update func() error) {
+	unknown := func(update func() error) {
 		b.db.mute.Store(true)
 		require.ErrorIs(t, update(), kv.ErrCommitUnknown)
 		b.db.mute.Store(false)
 	}
-	unheard(func() error { return run.Start(t.Context(), "node2", "pid2") })
+	unknown(func() error { return run.Start(t.Context(), "node2", "pid2") })
 	require.Equal(t, "pid2", run.Job().State.PID)
-	unheard(func() error {
+	unknown(func() error {
 		return run.Update(t.Context(), func(s *replicator.JobState) { s.Stats.DocsWritten = 7 })
 	})
 	require.NoError(t, run.Stop(t.Context(), nil))
@@ -89,7 +89,7 @@ func TestUpdateThatNobodyHeardOf(t *testing.T) {
 	require.Equal(t, "node2", stored.State.Node)
 	require.Equal(t, []string{"stopped", "started", "added"}, eventTypes(stored))
 
-	// The end of a job that was not made is none.
+	// An end that was not committed does not count.
 	run = b.accept()
 	b.db.broken.Store(true)
 	require.ErrorIs(t, run.Complete(t.Context(), nil), errBroken)
@@ -98,11 +98,10 @@ func TestUpdateThatNobodyHeardOf(t *testing.T) {
 	require.EqualValues(t, 7, b.get(job.ID).State.Stats.DocsWritten)
 }
 
-// A job that crashed, and that a node took and died with before its run began, waits for its next run, by
-// itself as by lists and counts.
-func TestCrashedAndTakenInVain(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+// A job that crashed, and that was accepted by a node that died before its run began, is pending
+// in its own state, in listings and in counts.
+func TestAcceptedAfterACrashButNotStarted(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		b := setup(t)
 		b.create(repdb)
 		b.put(repdb, "a", "", `"continuous": true`)
@@ -151,7 +150,7 @@ func TestCondition(t *testing.T) {
 		want    replicator.State
 	}{
 		{fdbjobs.Pending, replicator.StatePending, replicator.StatePending},
-		{fdbjobs.Pending, replicator.StateRunning, replicator.StatePending}, // its node died
+		{fdbjobs.Pending, replicator.StateRunning, replicator.StatePending}, // its node has died
 		{fdbjobs.Pending, replicator.StateCrashing, replicator.StateCrashing},
 		{fdbjobs.Running, replicator.StatePending, replicator.StateRunning}, // just accepted
 		{fdbjobs.Running, replicator.StateCrashing, replicator.StateRunning},
@@ -197,7 +196,7 @@ func TestIdentify(t *testing.T) {
 	require.NoError(t, runs[other.ID].Identify(t.Context(), id('a')), "the id that was given up is free")
 }
 
-// A header's name can be written in several ways, and replication ids cover how.
+// A header's name can be spelled in several ways, and replication ids cover the spelling.
 func TestReplacedDefinitionWithAnotherReplicationID(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -224,23 +223,21 @@ func TestReplacedDefinitionWithAnotherReplicationID(t *testing.T) {
 
 	require.ErrorIs(t, run.Update(t.Context(), func(*replicator.JobState) {}), fdbjobs.ErrHalt)
 	run = b.accept()
-	name, err := replicator.ParseID(second.Args.ReplicationID)
-	require.NoError(t, err)
+	name := parsedID(second.Args.ReplicationID)
 	require.NoError(t, run.Identify(t.Context(), name))
 	b.gone(first.Args.ReplicationID)
-	_, err = b.store.Cancel(t.Context(), second.Args.ReplicationID)
-	require.NoError(t, err)
+	b.cancel(second.Args.ReplicationID)
 	_, err = b.store.Replicate(t.Context(), second.Args.Replication, &alice)
 	require.NoError(t, err)
 }
 
-func TestStatesThatAreTooLargeLoseWhatCanBeSpared(t *testing.T) {
+func TestLargeStatesAreTruncated(t *testing.T) {
 	t.Parallel()
 	b := setup(t, jobs.Options{MaxHistory: 100})
 	job := b.replicate("")
 	sequence := func(size int) json.RawMessage { return json.RawMessage(`"` + strings.Repeat("s", size) + `"`) }
 	for range 99 {
-		// Control characters need six bytes each.
+		// A control character takes six bytes.
 		require.NoError(t, b.accept().Crash(t.Context(), time.Now().Add(-time.Second), 1, "", strings.Repeat("\x01", 900)))
 	}
 	stored := b.get(job.ID)
@@ -261,7 +258,7 @@ func TestStatesThatAreTooLargeLoseWhatCanBeSpared(t *testing.T) {
 	require.JSONEq(t, `{"ok":true}`, string(b.get(job.ID).State.Result))
 }
 
-func TestJobThatCannotBeReadFailsAndIsPassedOver(t *testing.T) {
+func TestMalformedJobFailsAndIsSkipped(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	for jobID, args := range map[string]string{"a": `{"replication": 5}`, "b": `{}`} {
@@ -288,16 +285,16 @@ func TestJobThatCannotBeReadFailsAndIsPassedOver(t *testing.T) {
 	require.Equal(t, last.ID, (<-run).Job().ID)
 }
 
-// Every call finds its own commit when the store did not learn of it.
+// Every call recognises its own commit when the result of that was unknown.
 func TestCommitsOfUnknownResult(t *testing.T) {
 	t.Parallel()
-	// held has a job that was accepted, and its run.
+	// held accepts a job and returns its run.
 	held := func(t *testing.T) (*bundle, *jobs.Run) {
 		b := setup(t)
 		b.replicate(`"filter": "f/t"`)
 		return b, b.accept()
 	}
-	// repeat runs a call whose commits are all lost once.
+	// repeat makes a call whose commits are each reported unknown once.
 	repeat := func(b *bundle, call func() error) {
 		b.db.on.Store(true)
 		defer b.db.on.Store(false)
@@ -446,12 +443,10 @@ func TestLost(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(*bundle, *jobs.Run){
 		"cancelled": func(b *bundle, run *jobs.Run) {
-			_, err := b.store.Cancel(b.Context(), run.Job().ID)
-			require.NoError(b, err)
+			b.cancel(run.Job().ID)
 		},
 		"cancelled, added and accepted again": func(b *bundle, run *jobs.Run) {
-			_, err := b.store.Cancel(b.Context(), run.Job().ID)
-			require.NoError(b, err)
+			b.cancel(run.Job().ID)
 			b.replicate("")
 			b.accept()
 		},
@@ -469,28 +464,25 @@ func TestLost(t *testing.T) {
 			require.ErrorIs(b, <-ended, context.Canceled)
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				b := setup(t)
-				require.NoError(t, b.store.SetTimeout(t.Context(), 30*time.Second))
-				b.replicate("")
-				run := b.accept()
-				require.Equal(t, 10*time.Second, run.Heartbeat())
-				ctx, giveUp := context.WithCancel(t.Context())
-				impatient, lost := make(chan error, 1), make(chan error, 1)
-				go func() { impatient <- run.Lost(ctx) }()
-				go func() { lost <- run.Lost(t.Context()) }()
-				synctest.Wait()
-				giveUp()
-				require.ErrorIs(t, <-impatient, context.Canceled)
-				require.NoError(t, run.Update(t.Context(), func(*replicator.JobState) {}))
-				synctest.Wait()
-				require.Empty(t, lost)
-				lose(b, run)
-				require.ErrorIs(t, <-lost, fdbjobs.ErrHalt)
-				require.ErrorIs(t, run.Stop(t.Context(), nil), fdbjobs.ErrHalt)
-			})
+		bubbletest.Run(t, name, func(t *testing.T) {
+			b := setup(t)
+			require.NoError(t, b.store.SetTimeout(t.Context(), 30*time.Second))
+			b.replicate("")
+			run := b.accept()
+			require.Equal(t, 10*time.Second, run.Heartbeat())
+			ctx, giveUp := context.WithCancel(t.Context())
+			impatient, lost := make(chan error, 1), make(chan error, 1)
+			go func() { impatient <- run.Lost(ctx) }()
+			go func() { lost <- run.Lost(t.Context()) }()
+			synctest.Wait()
+			giveUp()
+			require.ErrorIs(t, <-impatient, context.Canceled)
+			require.NoError(t, run.Update(t.Context(), func(*replicator.JobState) {}))
+			synctest.Wait()
+			require.Empty(t, lost)
+			lose(b, run)
+			require.ErrorIs(t, <-lost, fdbjobs.ErrHalt)
+			require.ErrorIs(t, run.Stop(t.Context(), nil), fdbjobs.ErrHalt)
 		})
 	}
 }

@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"context"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"settee/fdbjobs"
+	"settee/internal/bubbletest"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
 	"settee/pkg/sealed"
@@ -18,10 +18,10 @@ import (
 	"settee/replicator/jobs"
 )
 
-// withKeys is another process, which has keys.
+// withKeys returns another process with these keys.
 func (b *bundle) withKeys(keys *sealed.Keys) *bundle {
 	b.Helper()
-	other := &bundle{TB: b.TB, db: b.db, layer: fdbjobs.OpenSealed(b.db, []byte("jobs"), keys)}
+	other := &bundle{TB: b.TB, db: b.db, layer: fdbjobs.Open(b.db, []byte("jobs"), fdbjobs.Options{Sealer: keys})}
 	b.Cleanup(other.layer.Close)
 	var err error
 	other.store, err = jobs.Open(b.Context(), b.db, other.layer, jobs.Options{UUID: serverUUID, Documents: docsPrefix, Sealer: keys})
@@ -33,7 +33,7 @@ func (b *bundle) withKeys(keys *sealed.Keys) *bundle {
 	return other
 }
 
-// holds reports whether any key or value of the store has a text.
+// holds reports whether a key or value of the store contains a text.
 func (b *bundle) holds(text string) bool {
 	b.Helper()
 	pairs, err := kv.TransactValue(b.Context(), b.db, func(tx kv.Transaction) ([]kv.KeyValue, error) {
@@ -53,7 +53,7 @@ const secretMembers = `"query_params": {"token": "relax-1"},
 	"target": {"url": "http://b.example/db", "auth": {"basic": {"username": "adm", "password": "relax-4"}}},
 	"source_proxy": "http://u:relax-5@p.example"`
 
-// Jobs and documents do all that they do, and nothing of their secrets is in the store.
+// Jobs and documents work as without keys, and the store contains none of their secrets.
 func TestSealedJobs(t *testing.T) {
 	onEngines(t, func(b *bundle) {
 		b = b.withKeys(sealedtest.Keys(b, "a"))
@@ -85,21 +85,19 @@ func TestSealedJobs(t *testing.T) {
 		require.False(b, b.holds("relax"))
 		again := b.replicate(secretMembers + `, "winning_revs_only": true`)
 		require.Equal(b, transient.ID, again.ID)
-		_, err = b.store.Cancel(b.Context(), again.ID)
-		require.NoError(b, err)
+		b.cancel(again.ID)
 		require.False(b, b.holds("relax"))
 
-		// Without keys the same is seen.
+		// A process without keys sees the same.
 		plain := b.withKeys(nil)
 		plain.put("_replicator", "plain", "", secretMembers+`, "doc_ids": ["x"]`)
 		require.True(b, b.holds("relax-4"))
 	})
 }
 
-// A node that has not the key of a job does not spoil it for those who have, and says why.
-func TestAJobWithoutTheKey(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+// A node without the key of a job leaves the job to other nodes and reports why.
+func TestJobWithoutTheKey(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		b := setup(t)
 		has, hasNot := b.withKeys(sealedtest.Keys(t, "a")), b.withKeys(sealedtest.Keys(t, "b"))
 		has.create("_replicator")
@@ -150,7 +148,8 @@ func TestAJobWithoutTheKey(t *testing.T) {
 	})
 }
 
-// Where the key is lost, documents and what is posted again take the place of what cannot be opened.
+// If a key is lost, documents and requests that are sent again replace the jobs that cannot be
+// opened.
 func TestJobsWhoseKeyIsLostAreReplaced(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

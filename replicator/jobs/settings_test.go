@@ -3,25 +3,24 @@ package jobs_test
 import (
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"settee/internal/bubbletest"
 	"settee/pkg/docstore"
 	"settee/replicator"
 	"settee/replicator/jobs"
 )
 
-// Settings that change count from the next time on that they matter.
+// A changed setting applies from its next use.
 func TestSettingsThatChange(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		var current atomic.Pointer[jobs.Settings]
 		current.Store(&jobs.Settings{MaxHistory: 10, TransientMaxAge: time.Hour})
 		b := setup(t, jobs.Options{
 			Settings:   func() jobs.Settings { return *current.Load() },
-			MaxHistory: 1, UpdateDocs: true, // not looked at
+			MaxHistory: 1, UpdateDocs: true, // ignored
 		})
 		b.create(repdb)
 		b.put(repdb, "d", "", "")
@@ -36,7 +35,7 @@ func TestSettingsThatChange(t *testing.T) {
 		require.Len(t, b.get(id).State.History, 3)
 
 		current.Store(&jobs.Settings{MaxHistory: 2, TransientMaxAge: time.Minute, UpdateDocs: true})
-		require.NoError(t, b.accept().Complete(t.Context(), nil)) // the one that was posted
+		require.NoError(t, b.accept().Complete(t.Context(), nil)) // the transient job
 		crash()
 		require.Equal(t, "error", b.document(repdb, "d")["_replication_state"])
 		require.Equal(t, []string{"crashed", "started"}, eventTypes(b.get(id)))
@@ -46,7 +45,7 @@ func TestSettingsThatChange(t *testing.T) {
 	})
 }
 
-// What is allowed is asked for with each document.
+// The options are read for each document.
 func TestHooksWhoseOptionsChange(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

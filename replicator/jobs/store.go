@@ -16,63 +16,64 @@ import (
 	"settee/pkg/tuple"
 )
 
-// Type is the job type of replications.
-const Type = "replication"
+// QueueName is the name of the queue of replications.
+const QueueName = "replication"
 
-// ErrNotFound says that there is no such replication job.
+// ErrNotFound is returned if there is no such replication job.
 var ErrNotFound = errors.New("no such replication")
 
 // Options are the options of [Open].
 type Options struct {
-	// UUID is the server uuid that replication ids cover ([couchdb] uuid). Default: the
-	// store's own.
+	// UUID is the server uuid that replication ids cover ([couchdb] uuid). Default: the uuid kept
+	// in the store.
 	UUID string
-	// MaxHistory is how many events a job remembers. Default: 10.
+	// MaxHistory is the most events kept in a job's history. Default: 10.
 	MaxHistory int
-	// TransientMaxAge is how long a transient job is kept that has ended, in whole seconds.
+	// TransientMaxAge is how long a transient job is kept after its end, in whole seconds.
 	// Default: a day.
 	TransientMaxAge time.Duration
-	// UpdateDocs has documents say also that their job runs, and why it crashes ([replicator]
-	// update_docs).
+	// UpdateDocs makes documents record also that their job runs, and why it crashes
+	// ([replicator] update_docs).
 	UpdateDocs bool
-	// Settings, where they may change while the store is used, are asked for each time they
-	// count, in place of MaxHistory, TransientMaxAge and UpdateDocs.
+	// Settings, if not nil, replaces MaxHistory, TransientMaxAge and UpdateDocs. It is called for
+	// each use, so that they may change while the store is used.
 	Settings func() Settings
-	// Documents is the prefix below which the store's databases are (docstore.Open), and Sealer is
-	// that of theirs which have jobs: see [SealedDatabase]. That of the jobs is the layer's.
+	// Documents is the key prefix of the store's databases (docstore.Open). Sealer seals the
+	// databases for which [SealedDatabase] is true; jobs are sealed by the job layer.
 	Documents []byte
 	Sealer    kv.Sealer
 }
 
-// SealedDatabase reports whether the documents of a database of that name are to be sealed:
-// those that make jobs, which hold credentials as the jobs do.
+// SealedDatabase reports whether the documents of a database of that name are sealed. Documents
+// that make jobs are, because they contain credentials.
 func SealedDatabase(name string) bool { return IsReplicatorDatabase(name) }
 
-// Settings are what may change while a store is used: see the [Options] of these names. They
-// have no defaults.
+// Settings are the [Options] of the same names that may change while a store is used. They have
+// no defaults.
 type Settings struct {
 	MaxHistory      int
 	TransientMaxAge time.Duration
 	UpdateDocs      bool
 }
 
-// Store is the replication jobs of a store. It is safe for concurrent use.
+// Store keeps the replication jobs of a store. It is safe for concurrent use.
 type Store struct {
 	db           kv.Database
-	jobs, upkeep *fdbjobs.Type
+	jobs, upkeep *fdbjobs.Queue
 	space        tuple.Subspace
 	uuid         string
 	settings     func() Settings
-	// docs has no hooks: what a job writes into its document is no change of a user's. Nothing waits in it, so it needs not be closed.
+	// docs has no hooks, because a job's write to its document is not a user's. It starts no
+	// goroutines, so it need not be closed.
 	docs   *docstore.Store
 	sealer kv.Sealer
 }
 
-// Open returns the replication jobs of a store. It reads the server uuid, or makes
-// it if there is none yet.
+// Open returns the replication jobs of a store. It reads the server uuid from the store, and
+// makes one first if there is none.
 func Open(ctx context.Context, db kv.Database, layer *fdbjobs.Layer, opts Options) (*Store, error) {
 	s := &Store{
-		db: db, jobs: layer.Type(Type), upkeep: layer.Type(fdbjobs.UpkeepType), space: tuple.NewSubspace("replicator"),
+		db: db, jobs: layer.Queue(QueueName), upkeep: layer.Queue(fdbjobs.UpkeepQueue), space: tuple.NewSubspace("replicator"),
 		uuid: opts.UUID, settings: opts.Settings,
 		sealer: opts.Sealer, docs: docstore.Open(db, opts.Documents, docstore.Options{Sealer: opts.Sealer, Sealed: SealedDatabase}),
 	}
@@ -102,25 +103,20 @@ func Open(ctx context.Context, db kv.Database, layer *fdbjobs.Layer, opts Option
 	return s, nil
 }
 
-// Sealer returns that of the options: whoever opens the databases seals as this store does.
-func (s *Store) Sealer() kv.Sealer { return s.sealer }
-
 // ServerUUID returns the uuid that replication ids cover.
 func (s *Store) ServerUUID() string { return s.uuid }
 
-// Jobs returns the job layer's view of these jobs: for activity monitors and
-// timeouts.
-func (s *Store) Jobs() *fdbjobs.Type { return s.jobs }
+// Jobs returns the job layer's view of the jobs, for activity monitors and timeouts.
+func (s *Store) Jobs() *fdbjobs.Queue { return s.jobs }
 
-// SetTimeout sets how long a running job may go without a sign of life before it
-// is queued again.
+// SetTimeout sets the time after which a running job without an update is queued again.
 func (s *Store) SetTimeout(ctx context.Context, timeout time.Duration) error {
 	return s.db.Transact(ctx, func(tx kv.Transaction) error {
 		return s.jobs.SetTimeout(tx, timeout)
 	})
 }
 
-// read reads a job. The error is ErrNotFound if there is none.
+// read returns a job, or an error that wraps ErrNotFound.
 func (s *Store) read(tx kv.ReadTransaction, id string) (*Job, error) {
 	raw, err := s.jobs.Get(tx, id)
 	if errors.Is(err, fdbjobs.ErrNotFound) {
@@ -129,20 +125,19 @@ func (s *Store) read(tx kv.ReadTransaction, id string) (*Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	alive, err := s.alive(tx, raw.Owner)
+	exists, err := s.ownerExists(tx, raw.Owner)
 	if err != nil {
 		return nil, err
 	}
-	if !alive {
+	if !exists {
 		return nil, fmt.Errorf("%w: %q", ErrNotFound, id)
 	}
 	return s.parse(raw)
 }
 
-// alive reports whether the jobs of an owner are jobs at all: those of a database that was
-// deleted are not, whether they have been removed yet or not. It conflicts with the deletion,
-// unless tx is a snapshot.
-func (s *Store) alive(tx kv.ReadTransaction, owner string) (bool, error) {
+// ownerExists reports whether an owner is a user or a database that exists. It conflicts with the
+// deletion of the database, unless tx is a snapshot.
+func (s *Store) ownerExists(tx kv.ReadTransaction, owner string) (bool, error) {
 	name, instance, ok := ownerDatabase(owner)
 	if !ok {
 		return true, nil
@@ -157,17 +152,17 @@ func (s *Store) alive(tx kv.ReadTransaction, owner string) (bool, error) {
 	return db.Instance() == instance, nil
 }
 
-// resolve returns the job that has an id, as its job id or its replication id.
+// resolve returns the job with that job id or replication id.
 func (s *Store) resolve(tx kv.ReadTransaction, id string) (*Job, error) {
 	if len(id) > fdbjobs.MaxNameSize {
-		return nil, ErrNotFound // no key can be made of it
+		return nil, ErrNotFound // too long for a key
 	}
-	claimed := tx.Get(s.claimKey(id))
+	reserved := tx.Get(s.reservationKey(id))
 	job, err := s.read(tx, id)
 	if !errors.Is(err, ErrNotFound) {
 		return job, err
 	}
-	jobID, err := claimed.Await()
+	jobID, err := reserved.Await()
 	if err != nil {
 		return nil, err
 	}

@@ -15,7 +15,7 @@ import (
 
 	"settee/fdbjobs"
 	"settee/pkg/kv"
-	"settee/pkg/kv/memkv"
+	"settee/pkg/kv/enginetest"
 	"settee/pkg/kv/pebblekv"
 	"settee/replicator"
 	"settee/replicator/jobs"
@@ -24,16 +24,13 @@ import (
 func TestServerUUIDIsMadeOnce(t *testing.T) {
 	t.Parallel()
 	for _, lossy := range []bool{false, true} {
-		db, err := memkv.Open(memkv.Options{})
-		require.NoError(t, err)
-		defer db.Close()
-		store := newStore(db)
+		store := newStore(enginetest.Memory(t))
 		store.on.Store(lossy)
 		uuids := make([]string, 20)
 		var wg sync.WaitGroup
 		for i := range uuids {
 			wg.Go(func() {
-				layer := fdbjobs.Open(store, []byte("jobs"))
+				layer := fdbjobs.Open(store, []byte("jobs"), fdbjobs.Options{})
 				defer layer.Close()
 				if s, err := jobs.Open(t.Context(), store, layer, jobs.Options{}); assert.NoError(t, err) {
 					uuids[i] = s.ServerUUID()
@@ -46,14 +43,14 @@ func TestServerUUIDIsMadeOnce(t *testing.T) {
 	}
 }
 
-func TestServerUUIDIsKeptUnlessOneIsGiven(t *testing.T) {
+func TestServerUUIDOfOptionsIsNotStored(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	open := func(given string) string {
 		db, err := pebblekv.Open(dir, pebblekv.Options{})
 		require.NoError(t, err)
 		defer db.Close()
-		layer := fdbjobs.Open(db, []byte("jobs"))
+		layer := fdbjobs.Open(db, []byte("jobs"), fdbjobs.Options{})
 		defer layer.Close()
 		s, err := jobs.Open(t.Context(), db, layer, jobs.Options{UUID: given})
 		require.NoError(t, err)
@@ -65,7 +62,6 @@ func TestServerUUIDIsKeptUnlessOneIsGiven(t *testing.T) {
 }
 
 func TestList(t *testing.T) {
-	t.Parallel()
 	onEngines(t, func(b *bundle) {
 		empty, total, err := b.store.ListFrom(b.Context(), 0, 10)
 		require.NoError(b, err)
@@ -77,10 +73,10 @@ func TestList(t *testing.T) {
 		for i := range n {
 			want = append(want, b.replicate(fmt.Sprintf(`"doc_ids": ["%d"]`, i)).ID)
 		}
-		for range 5 { // running ones stay in the list, by id
+		for range 5 { // running jobs stay in the list, by id
 			b.accept()
 		}
-		for range 2 { // one that has ended does not
+		for range 2 { // ended jobs do not
 			run := b.accept()
 			require.NoError(b, run.Complete(b.Context(), nil))
 			want = slices.DeleteFunc(want, func(id string) bool { return id == run.Job().ID })
@@ -109,14 +105,13 @@ func TestList(t *testing.T) {
 }
 
 func TestRunning(t *testing.T) {
-	t.Parallel()
 	onEngines(t, func(b *bundle) {
 		running := func() []string {
 			ids := []string{}
 			for job, err := range b.store.Running(b.Context()) {
 				require.NoError(b, err)
 				require.Equal(b, replicator.StateRunning, job.Condition())
-				require.Nil(b, job.Args.Replication.DocIDs, "what may be large is left out")
+				require.Nil(b, job.Args.Replication.DocIDs, "large members are left out")
 				ids = append(ids, job.ID)
 			}
 			return ids
@@ -130,7 +125,7 @@ func TestRunning(t *testing.T) {
 		for i := range n {
 			run := b.accept()
 			runs[run.Job().ID] = run
-			if i == 9 { // as many as one transaction reads
+			if i == 9 { // the most that one transaction reads
 				require.Equal(b, slices.Sorted(maps.Keys(runs)), running())
 			}
 		}
@@ -146,7 +141,7 @@ func TestRunning(t *testing.T) {
 	})
 }
 
-func TestListLeavesOutWhatMayBeLarge(t *testing.T) {
+func TestListLeavesOutLargeMembers(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	large := strings.Repeat("x", 3_000_000)
@@ -215,7 +210,7 @@ func TestStoreThatFails(t *testing.T) {
 	require.NoError(t, run.Complete(t.Context(), nil))
 }
 
-func TestJobThatCannotBeReadIsAnError(t *testing.T) {
+func TestMalformedJobIsAnError(t *testing.T) {
 	t.Parallel()
 	for args, state := range map[string]string{`{"replication": {}}`: `{"state": 5}`, `{"replication": 5}`: `{}`, `{}`: `{}`} {
 		b := setup(t)

@@ -13,31 +13,33 @@ import (
 	"settee/replicator"
 )
 
-// Replicate adds a transient job, or joins the one that asks for the same and has
-// not ended; if that one is to be done with other passwords or options than
-// before, it goes on with the new ones. user is who asks, nil for an anonymous one.
-// It returns the job as it is then; its Args.Life is for [Store.Await].
+// Replicate adds a transient job. If a job for the same replication exists and has not ended, it
+// returns that one; if r has other passwords or options, that job continues with them. user is
+// the user that asks, nil for the anonymous user. Args.Life of the returned job is for
+// [Store.Await].
 //
-// The error is a *Collision if another job has the replication id.
+// The error is a *Collision if another job holds the replication id.
 func (s *Store) Replicate(ctx context.Context, r *replicator.Replication, user *string) (*Job, error) {
 	token := rand.Text()
 	args := &replicator.JobArgs{Replication: r, Definition: token, Life: token, User: user, Added: time.Now()}
 	if err := s.computeID(args); err != nil {
 		return nil, err
 	}
-	job := &Job{ID: r.JobID(deref(user)), Status: fdbjobs.Pending, Args: args, State: s.begin(args, nil)}
+	job := &Job{ID: r.JobID(deref(user)), Status: fdbjobs.Pending, Args: args, State: s.initialState(args, nil)}
 	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (*Job, error) {
 		return s.addOrJoin(tx, job, token)
 	})
 }
 
-// computeID computes the replication id of a definition, if that needs no filter function.
+// computeID sets the replication id of a definition, if that does not depend on a filter
+// function.
 func (s *Store) computeID(args *replicator.JobArgs) (err error) {
 	args.ReplicationID, err = s.ReplicationID(args.Replication)
 	return err
 }
 
-// ReplicationID returns the id that a replication has here, or "" if that needs the code of a filter function.
+// ReplicationID returns the id of a replication on this server, or "" if it depends on a filter
+// function.
 func (s *Store) ReplicationID(r *replicator.Replication) (string, error) {
 	if r.NeedsFilterCode() {
 		return "", nil
@@ -54,18 +56,18 @@ func (s *Store) addOrJoin(tx kv.Transaction, job *Job, token string) (*Job, erro
 	switch {
 	case errors.Is(err, ErrNotFound):
 	case errors.Is(err, fdbjobs.ErrSealed):
-		// Whether it is the same nobody can say: it gives way.
-		if err := s.unclaim(tx, existing, job.Args.ReplicationID); err != nil {
+		// The existing job cannot be compared. It is replaced.
+		if err := s.releaseExcept(tx, existing, job.Args.ReplicationID); err != nil {
 			return nil, err
 		}
 	case err != nil:
 		return nil, err
 	case existing.Args.Definition == token:
-		return existing, nil // an earlier run of the transaction added it
+		return existing, nil // an earlier attempt of this transaction added it
 	case existing.Status != fdbjobs.Finished && existing.Args.Replication.Equal(job.Args.Replication):
 		return existing, nil
 	case existing.Status != fdbjobs.Finished:
-		// It keeps its id until its next run has the new one.
+		// The job keeps its id until its next run has the new one.
 		replaced, args := *existing, *job.Args
 		args.Life = existing.Args.Life
 		replaced.Args = &args
@@ -75,37 +77,44 @@ func (s *Store) addOrJoin(tx kv.Transaction, job *Job, token string) (*Job, erro
 		if err := s.keepEnd(tx, existing); err != nil {
 			return nil, err
 		}
-		if err := s.unclaim(tx, existing, job.Args.ReplicationID); err != nil {
+		if err := s.releaseExcept(tx, existing, job.Args.ReplicationID); err != nil {
 			return nil, err
 		}
 	}
 	if job.Args.ReplicationID != "" {
-		if err := s.claim(tx, job.Args.ReplicationID, job.ID); err != nil {
+		if err := s.reserve(tx, job.Args.ReplicationID, job.ID); err != nil {
 			return nil, err
 		}
 	}
 	return job, s.add(tx, job, fdbjobs.Spec{Token: token})
 }
 
-// add writes a job. spec has what the job does not say.
+// add writes a job. spec has what the job does not say, and may have its Args and Listed if they are encoded already.
 func (s *Store) add(tx kv.Transaction, job *Job, spec fdbjobs.Spec) (err error) {
 	spec.ID, spec.Owner, spec.Label = job.ID, job.owner(), job.label()
-	if spec.Args, spec.State, err = job.encode(); err != nil {
-		return err
+	if spec.Args == nil {
+		if spec.Args, err = job.encodeArgs(); err != nil {
+			return err
+		}
 	}
-	if spec.Listed, err = job.summary(); err != nil {
+	if spec.Listed == nil {
+		if spec.Listed, err = job.summary(); err != nil {
+			return err
+		}
+	}
+	if spec.State, err = job.encodeState(); err != nil {
 		return err
 	}
 	return s.jobs.Add(tx, spec)
 }
 
-// Await waits until a job has ended, and returns it. If a life is given (JobArgs.Life), it
-// is that one's end, also if it was over and followed by another before anybody looked: of
-// the args the Life alone is known then. The error is ErrNotFound if there is no such job, or if it was cancelled, and
-// ErrForgotten if how that life ended is not known any more.
+// Await waits until a job has ended, and returns it. If life (JobArgs.Life) is not empty, Await
+// returns the end of that life, even if the job was added again since; Args has only the Life
+// then. It returns ErrNotFound if there is no such job or it was cancelled, and ErrForgotten if
+// the end of that life is no longer known.
 func (s *Store) Await(ctx context.Context, jobID, life string) (*Job, error) {
 	var ended *fdbjobs.Job
-	over := false // the life is, and there is another one
+	over := false // the life has ended, and another one has begun
 	err := s.jobs.Follow(ctx, jobID, func(job *fdbjobs.Job) (bool, error) {
 		now, err := lifeOf(job)
 		switch {
@@ -115,7 +124,7 @@ func (s *Store) Await(ctx context.Context, jobID, life string) (*Job, error) {
 			over = true
 			return true, nil
 		case job.Status != fdbjobs.Finished:
-			return false, nil // and not kept: its args may be large, and the wait long
+			return false, nil // not kept, because its args may be large
 		}
 		ended = job
 		return true, nil
@@ -132,7 +141,7 @@ func (s *Store) Await(ctx context.Context, jobID, life string) (*Job, error) {
 	return s.parse(ended)
 }
 
-// lifeOf reads no more of a job's args, which may be large, than which life it has.
+// lifeOf parses only the Life of a job's args, which may be large.
 func lifeOf(job *fdbjobs.Job) (string, error) {
 	var args struct {
 		Life string `json:"life"`
@@ -146,17 +155,17 @@ func lifeOf(job *fdbjobs.Job) (string, error) {
 	return args.Life, nil
 }
 
-// ErrForgotten says that a transient job has ended and begun anew, so that it is not known
-// any more how the life that was asked for has ended.
-var ErrForgotten = errors.New("the replication has ended, and has begun anew since")
+// ErrForgotten is returned if a transient job has ended and was added again, so that the end of
+// the given life is no longer known.
+var ErrForgotten = errors.New("the replication has ended and was added again since")
 
-// endKeys are the keys that say which life of a job was the latest that another one has
-// followed, and how it ended: for those who wait for it and have not seen it yet.
+// endKeys are the keys of the life before the current one, and of its last state. They are for
+// waiters that have not seen its end yet.
 func (s *Store) endKeys(jobID string) (life, state []byte) {
 	return s.space.Pack("ended", jobID, "life"), s.space.Pack("ended", jobID, "state")
 }
 
-// keepEnd keeps how a job has ended that is about to begin anew.
+// keepEnd stores the end of a job that is added again.
 func (s *Store) keepEnd(tx kv.Transaction, job *Job) error {
 	text, err := json.Marshal(job.State)
 	if err != nil {
@@ -174,7 +183,7 @@ func (s *Store) forgetEnd(tx kv.Transaction, jobID string) {
 	tx.Clear(state)
 }
 
-// readEnd returns a job as it was at the end of a life that another one has followed.
+// readEnd returns a job as it was at the end of an earlier life.
 func (s *Store) readEnd(ctx context.Context, jobID, life string) (*Job, error) {
 	lifeKey, stateKey := s.endKeys(jobID)
 	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (*Job, error) {
@@ -188,7 +197,7 @@ func (s *Store) readEnd(ctx context.Context, jobID, life string) (*Job, error) {
 		case err != nil:
 			return nil, err
 		case latest == nil:
-			return nil, fmt.Errorf("%w: %q", ErrNotFound, jobID) // it was cancelled, and added anew
+			return nil, fmt.Errorf("%w: %q", ErrNotFound, jobID) // it was cancelled and added again
 		case string(latest) != life:
 			return nil, fmt.Errorf("%w: %q", ErrForgotten, jobID)
 		}
@@ -200,18 +209,16 @@ func (s *Store) readEnd(ctx context.Context, jobID, life string) (*Job, error) {
 	})
 }
 
-// Cancel removes the transient job that has an id, its job id or its replication
-// id, unless it has ended: its run stops. It returns the job as it was. The error is
-// ErrNotFound if there is no such job.
+// Cancel removes the transient job with that job id or replication id, unless it has ended; its
+// run stops. It returns the job as it was. It returns ErrNotFound if there is no such job.
 func (s *Store) Cancel(ctx context.Context, id string) (*Job, error) {
 	return s.CancelIf(ctx, id, func(*Job) error { return nil })
 }
 
-// CancelIf is [Store.Cancel] of a job that may be cancelled: an error of may keeps it, and is
-// returned.
+// CancelIf is [Store.Cancel] for a job that may allows to cancel. An error of may is returned,
+// and the job stays.
 func (s *Store) CancelIf(ctx context.Context, id string, may func(*Job) error) (*Job, error) {
-	// What an earlier run of the function found. If its commit was made although
-	// nobody said so, the job is not there any more.
+	// before is what an earlier attempt found. If that attempt was committed, the job is gone.
 	var before *Job
 	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (*Job, error) {
 		job, err := s.resolve(tx, id)
@@ -234,6 +241,6 @@ func (s *Store) CancelIf(ctx context.Context, id string, may func(*Job) error) (
 			return nil, err
 		}
 		s.forgetEnd(tx, job.ID)
-		return job, s.unclaim(tx, job, "")
+		return job, s.releaseExcept(tx, job, "")
 	})
 }

@@ -13,14 +13,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/fdbjobs"
+	"settee/internal/bubbletest"
+	"settee/pkg/kv/enginetest"
 	"settee/pkg/kv/faultkv"
-	"settee/pkg/kv/memkv"
 	"settee/replicator"
 	"settee/replicator/jobs"
 )
 
 func TestReplicateAddsAJobAndFindsItByBothIDs(t *testing.T) {
-	t.Parallel()
 	onEngines(t, func(b *bundle) {
 		job := b.replicate(`"continuous": true`)
 		require.Equal(b, fdbjobs.Pending, job.Status)
@@ -38,7 +38,7 @@ func TestReplicateAddsAJobAndFindsItByBothIDs(t *testing.T) {
 	})
 }
 
-func TestReplicateJoinsTheJobThatAsksForTheSame(t *testing.T) {
+func TestReplicateJoinsAnEqualJob(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	first := b.replicate(`"doc_ids": ["a", "b"]`)
@@ -83,10 +83,10 @@ func TestReplicateWithAnotherPasswordReplacesTheDefinition(t *testing.T) {
 	require.ErrorIs(t, context.Cause(run.Context()), fdbjobs.ErrHalt)
 	next := b.accept()
 	require.Equal(t, "three", next.Job().Args.Replication.Source.Password)
-	require.Equal(t, id('a').String(), next.Job().ReplicationID(), "its state stayed")
+	require.Equal(t, id('a').String(), next.Job().ReplicationID(), "its state is kept")
 }
 
-func TestReplicateAfterTheEndStartsAnew(t *testing.T) {
+func TestReplicateAfterTheEndAddsTheJobAgain(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	first := b.replicate(`"filter": "f/t"`)
@@ -106,7 +106,7 @@ func TestReplicateAfterTheEndStartsAnew(t *testing.T) {
 	b.gone(id('a').String())
 }
 
-func TestReplicateIsRefusedWhileAnotherJobHasTheReplicationID(t *testing.T) {
+func TestReplicateFailsWhileAnotherJobHoldsTheReplicationID(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	alice := "alice"
@@ -124,7 +124,7 @@ func TestReplicateIsRefusedWhileAnotherJobHasTheReplicationID(t *testing.T) {
 	b.gone(r.JobID(""))
 	require.Equal(t, 1, b.total())
 
-	// Running and crashing jobs keep their id, one that has ended loses it.
+	// Running and crashing jobs keep their id, an ended job loses it.
 	run := b.accept()
 	_, err = b.store.Replicate(t.Context(), r, nil)
 	require.ErrorAs(t, err, &collision)
@@ -133,8 +133,7 @@ func TestReplicateIsRefusedWhileAnotherJobHasTheReplicationID(t *testing.T) {
 	require.ErrorAs(t, err, &collision)
 	_, err = b.store.Replicate(t.Context(), r, &alice)
 	require.NoError(t, err, "its own job is joined")
-	_, err = b.store.Cancel(t.Context(), theirs.ID)
-	require.NoError(t, err)
+	b.cancel(theirs.ID)
 	ours, err := b.store.Replicate(t.Context(), r, nil)
 	require.NoError(t, err)
 	require.Equal(t, ours.ID, b.get(ours.ReplicationID()).ID)
@@ -146,7 +145,7 @@ func TestReplicateIsRefusedWhileAnotherJobHasTheReplicationID(t *testing.T) {
 	require.Equal(t, theirs.ID, b.get(theirs.ReplicationID()).ID)
 }
 
-func TestIdentifyReportsTheDocumentThatHasTheID(t *testing.T) {
+func TestIdentifyReportsTheDocumentThatHoldsTheID(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.create("_replicator")
@@ -206,7 +205,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-func TestNamesThatNoJobCanHave(t *testing.T) {
+func TestIDsThatAreTooLong(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.replicate("")
@@ -218,8 +217,7 @@ func TestNamesThatNoJobCanHave(t *testing.T) {
 }
 
 func TestAwait(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		b := setup(t)
 		_, err := b.store.Await(t.Context(), "nope", "")
 		require.ErrorIs(t, err, jobs.ErrNotFound)
@@ -245,7 +243,7 @@ func TestAwait(t *testing.T) {
 		giveUp()
 		require.ErrorIs(t, (<-impatient).err, context.Canceled)
 
-		// It crashes, is told to wait, and completes an hour later.
+		// The job crashes, is scheduled for later, and completes an hour later.
 		run := b.accept()
 		require.NoError(t, run.Crash(t.Context(), time.Now().Add(time.Hour), 1, "", "too many requests"))
 		synctest.Wait()
@@ -264,15 +262,14 @@ func TestAwait(t *testing.T) {
 
 		job = b.replicate(`"create_target": true`)
 		waiting = await(t.Context(), job.ID)
-		_, err = b.store.Cancel(t.Context(), job.ID)
-		require.NoError(t, err)
+		b.cancel(job.ID)
 		require.ErrorIs(t, (<-waiting).err, jobs.ErrNotFound)
 	})
 }
 
-// Whoever waits has the end of the job's life that was waited for, though it is over and the
-// job has begun anew before that is seen.
-func TestAwaitItsOwnEnd(t *testing.T) {
+// Await returns the end of the life that it waits for, even if the job was added again before
+// Await reads that end.
+func TestAwaitEndOfItsLife(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	life := func(members string) *jobs.Job {
@@ -294,7 +291,7 @@ func TestAwaitItsOwnEnd(t *testing.T) {
 	}
 	first := life("")
 	require.Equal(t, first.Args.Life, life("").Args.Life, "joined")
-	require.Equal(t, first.Args.Life, life(`"worker_processes": 2`).Args.Life, "goes on with other options")
+	require.Equal(t, first.Args.Life, life(`"worker_processes": 2`).Args.Life, "continues with other options")
 	running := b.accept()
 	require.Equal(t, first.Args.Life, life(`"worker_processes": 3`).Args.Life)
 	require.ErrorIs(t, running.Complete(t.Context(), nil), fdbjobs.ErrHalt)
@@ -318,10 +315,9 @@ func TestAwaitItsOwnEnd(t *testing.T) {
 	code, reason := ended.State.ErrorBody()
 	require.Equal(t, "db_not_found: gone", code+": "+reason)
 	_, err = b.store.Await(t.Context(), first.ID, first.Args.Life)
-	require.ErrorIs(t, err, jobs.ErrForgotten, "but no more than one is kept")
+	require.ErrorIs(t, err, jobs.ErrForgotten, "only the latest end is kept")
 
-	_, err = b.store.Cancel(t.Context(), third.ID)
-	require.NoError(t, err)
+	b.cancel(third.ID)
 	fourth := life("")
 	_, err = b.store.Await(t.Context(), third.ID, third.Args.Life)
 	require.ErrorIs(t, err, jobs.ErrNotFound, "it was cancelled")
@@ -330,24 +326,21 @@ func TestAwaitItsOwnEnd(t *testing.T) {
 	require.Empty(t, b.rows("ended"))
 	life("")
 	require.Len(t, b.rows("ended"), 1)
-	_, err = b.store.Cancel(t.Context(), third.ID)
-	require.NoError(t, err)
-	require.Empty(t, b.rows("ended"), "nothing is left of a job that is gone")
+	b.cancel(third.ID)
+	require.Empty(t, b.rows("ended"), "nothing is left of a removed job")
 }
 
-// So it is between the wake-ups of one who waits: the end and the new beginning are one for
-// it, however late it hears of them.
+// The same holds between two wake-ups of a waiter, however late it reads the job.
 func TestAwaitBetweenWakeUps(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) {
-			db, err := memkv.Open(memkv.Options{})
-			require.NoError(t, err)
+			db := enginetest.Memory(t)
 			b := setupOn(t, db)
-			// Those who wait hear late, or nothing, of what happens.
+			// Watches fire late or never.
 			deaf := fdbjobs.Open(faultkv.Wrap(db, faultkv.Options{Seed: seed, Rates: faultkv.Rates{
 				faultkv.LostWatch: 0.3, faultkv.LateWatch: 0.7, faultkv.UnknownCommitted: 0.2,
-			}}), []byte("jobs"))
+			}}), []byte("jobs"), fdbjobs.Options{})
 			defer deaf.Close()
 			store, err := jobs.Open(t.Context(), b.db, deaf, jobs.Options{UUID: serverUUID, Documents: docsPrefix})
 			require.NoError(t, err)
@@ -363,7 +356,7 @@ func TestAwaitBetweenWakeUps(t *testing.T) {
 			}
 			first := b.replicate("")
 			go wait(first)
-			go wait(b.replicate("")) // which joins
+			go wait(b.replicate("")) // joins
 			synctest.Wait()
 			end := func(text string) {
 				require.NoError(t, b.accept().Complete(t.Context(), func(s *replicator.JobState) { s.Result = json.RawMessage(text) }))
@@ -374,7 +367,7 @@ func TestAwaitBetweenWakeUps(t *testing.T) {
 			for range 2 {
 				require.Equal(t, `{"run":1}`, <-results)
 			}
-			require.LessOrEqual(t, time.Since(began), time.Minute, "it is not left waiting for another run")
+			require.LessOrEqual(t, time.Since(began), time.Minute, "it does not wait for another run")
 			go wait(second)
 			synctest.Wait()
 			end(`{"run":2}`)
@@ -386,7 +379,7 @@ func TestAwaitBetweenWakeUps(t *testing.T) {
 func TestTooLargeDefinitionIsRefusedAndNothingStored(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	// What JSON escapes needs more room than in the request.
+	// JSON escapes make it larger than in the request.
 	r := b.definition(`"doc_ids": ["` + strings.Repeat("<", fdbjobs.MaxArgsSize/6) + `"]`)
 	_, err := b.store.Replicate(t.Context(), r, nil)
 	require.ErrorIs(t, err, fdbjobs.ErrTooLarge)

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -15,49 +16,47 @@ import (
 	"settee/pkg/tuple"
 )
 
-// What a replication job uses is the time that it runs. Its owner is charged for that with
-// each write of the job's state, in milliseconds, and beside that the time is added to a sum
-// of the hour:
+// The usage of a replication job is its running time. Its owner is charged for that with each
+// write of the job's state, in milliseconds. The time is also added to a sum for the last hour:
 //
 //	(ran, slice, owner)      -> int64    milliseconds that the owner's jobs ran
 //	(entitled, slice, owner) -> int64    milliseconds that they were entitled to run
 //
-// A slice is a twelfth of an hour, by the number of them since the epoch. Slices that are
-// over an hour old are removed, so that nothing stays of an owner that is gone.
+// A slice is five minutes, numbered from the Unix epoch. Slices older than an hour are removed.
 const (
 	sliceLength = 5 * time.Minute
 	slices1h    = int64(time.Hour / sliceLength)
 )
 
-// Tariff says how long usage counts: it is multiplied by Coeff, from 0 to 1, each Interval.
-// All nodes have the same.
+// Tariff says how fast usage decays: it is multiplied by Coeff, from 0 to 1, each Interval. It
+// must be the same on all nodes.
 type Tariff struct {
 	Interval time.Duration
 	Coeff    float64
 }
 
-// maxIntervals bounds for how long usage counts, in intervals.
+// maxIntervals bounds how many intervals the usage of a running job counts for.
 const maxIntervals = 10
 
-// weightOfRunning is how much more what runs counts than what ran. What ran follows what runs
-// with a delay; if it counted as much, an owner whose jobs cannot be stopped at once, as
-// one-shot replications cannot, would have too many and too few of them in turn.
+// weightOfRunning is how much more a running job counts than past usage. Past usage lags behind:
+// if both counted the same, an owner whose jobs cannot be stopped at once, such as one-shot
+// replications, would alternate between too many and too few.
 const weightOfRunning = 4
 
-// running is what a job counts because it runs: a multiple of what the usage of one comes to
-// that runs all the time.
+// running returns the usage that a job counts while it runs: a multiple of the usage that it
+// would converge to if it ran all the time.
 func (t Tariff) running() time.Duration {
 	return time.Duration(float64(t.Interval) * min(1/(1-t.Coeff), maxIntervals) * weightOfRunning)
 }
 
-// meter counts what a run is charged.
+// meter holds the time up to which a run was charged.
 type meter struct{ counted time.Time }
 
-// bill is what one write of the state charges.
+// bill is the charge of one write of the state.
 type bill struct {
 	owner string
 	at    time.Time
-	ran   time.Duration // since the last one
+	ran   time.Duration // since the last bill
 }
 
 func (m meter) bill(owner string) bill {
@@ -68,7 +67,7 @@ func (m meter) bill(owner string) bill {
 	return b
 }
 
-// charge is part of the transaction that writes the state. It conflicts with nothing.
+// charge adds a bill in the transaction that writes the state. It conflicts with nothing.
 func (s *Store) charge(tx kv.Transaction, b bill) {
 	if b.ran > 0 {
 		s.jobs.Charge(tx, b.owner, b.ran.Milliseconds())
@@ -78,15 +77,15 @@ func (s *Store) charge(tx kv.Transaction, b bill) {
 
 func (s *Store) addTime(tx kv.Transaction, sum string, at time.Time, owner string, d time.Duration) {
 	if ms := d.Milliseconds(); ms > 0 {
-		tx.Atomic(kv.MutationAdd, s.space.Pack(sum, sliceOf(at), owner), binary.LittleEndian.AppendUint64(nil, uint64(ms)))
+		tx.Add(s.space.Pack(sum, sliceOf(at), owner), ms)
 	}
 }
 
 func sliceOf(t time.Time) int64 { return t.Unix() / int64(sliceLength/time.Second) }
 
-// RollUp lets usage decay, if an interval has passed since that was done by any node, and
-// then also gives databases their weights: those that are not in the map have
-// fdbjobs.DefaultWeight, as do users. Each node calls it each interval.
+// RollUp decays usage if no node has done so for an interval. Then it also sets the weights of
+// databases: those not in the map have fdbjobs.DefaultWeight, as users have. Each node calls it
+// each interval.
 func (s *Store) RollUp(ctx context.Context, tariff Tariff, weights map[string]float64) error {
 	due, err := s.jobs.RollUp(ctx, fdbjobs.Usage{
 		Interval: tariff.Interval, Coeff: tariff.Coeff, Running: tariff.running().Milliseconds(),
@@ -100,36 +99,46 @@ func (s *Store) RollUp(ctx context.Context, tariff Tariff, weights map[string]fl
 	return s.entitle(ctx, tariff.Interval)
 }
 
-// setWeights gives owners the weights of their databases. It costs what there are of those,
-// not of owners.
+// weightsAtOnce is the most weights that one transaction sets. It reads their databases one by one.
+const weightsAtOnce = 50
+
+// setWeights sets the weights of owners that are databases. Its cost grows with the number of
+// weights, not of owners.
 func (s *Store) setWeights(ctx context.Context, weights map[string]float64) error {
-	return s.db.Transact(ctx, func(tx kv.Transaction) error {
-		current, err := s.jobs.Weights(tx)
+	unset, err := kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (map[string]float64, error) {
+		return s.jobs.Weights(tx.Snapshot())
+	})
+	if err != nil {
+		return err
+	}
+	current := maps.Clone(unset)
+	for names := range slices.Chunk(slices.Sorted(maps.Keys(weights)), weightsAtOnce) {
+		err := s.db.Transact(ctx, func(tx kv.Transaction) error {
+			for _, name := range names {
+				owner, err := s.weighted(tx, name)
+				if err != nil {
+					return err
+				}
+				if owner == "" {
+					continue
+				}
+				delete(unset, owner)
+				before, set := current[owner]
+				if set && before == weights[name] || !set && weights[name] == fdbjobs.DefaultWeight {
+					continue
+				}
+				if err := s.jobs.SetWeight(tx, owner, weights[name]); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
 		if err != nil {
 			return err
 		}
-		for name, weight := range weights {
-			if !IsReplicatorDatabase(name) {
-				continue
-			}
-			db, err := s.docs.DatabaseIn(tx, name)
-			if errors.Is(err, docstore.ErrDatabaseNotFound) || errors.Is(err, docstore.ErrDatabaseName) {
-				continue
-			}
-			if err != nil {
-				return err
-			}
-			owner := databaseOwner(name, db.Instance())
-			before, set := current[owner]
-			delete(current, owner)
-			if set && before == weight || !set && weight == fdbjobs.DefaultWeight {
-				continue
-			}
-			if err := s.jobs.SetWeight(tx, owner, weight); err != nil {
-				return err
-			}
-		}
-		for owner := range current {
+	}
+	return s.db.Transact(ctx, func(tx kv.Transaction) error {
+		for owner := range unset {
 			if err := s.jobs.SetWeight(tx, owner, fdbjobs.DefaultWeight); err != nil {
 				return err
 			}
@@ -138,19 +147,33 @@ func (s *Store) setWeights(ctx context.Context, weights map[string]float64) erro
 	})
 }
 
-// entitle adds to the sums of the hour what owners were entitled to in an interval, and
-// removes sums that are over.
+// weighted returns the owner that is a replicator database with a name, empty if there is none.
+func (s *Store) weighted(tx kv.Transaction, name string) (owner string, err error) {
+	if !IsReplicatorDatabase(name) {
+		return "", nil
+	}
+	db, err := s.docs.DatabaseIn(tx, name)
+	if errors.Is(err, docstore.ErrDatabaseNotFound) || errors.Is(err, docstore.ErrDatabaseName) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	return databaseOwner(name, db.Instance()), nil
+}
+
+// entitle adds the entitlements of an interval to the sums, and removes old slices.
 func (s *Store) entitle(ctx context.Context, interval time.Duration) error {
 	owners, err := s.owners(ctx)
 	if err != nil {
 		return err
 	}
 	now := time.Now()
-	parts := entitlements(owners)
+	entitled := entitlements(owners)
 	for some := range slices.Chunk(owners, 500) {
 		err := s.db.Transact(ctx, func(tx kv.Transaction) error {
 			for _, o := range some {
-				s.addTime(tx, "entitled", now, o.Name, time.Duration(parts[o.Name]*float64(interval)))
+				s.addTime(tx, "entitled", now, o.Name, time.Duration(entitled[o.Name]*float64(interval)))
 			}
 			return nil
 		})
@@ -168,7 +191,7 @@ func (s *Store) entitle(ctx context.Context, interval time.Duration) error {
 	})
 }
 
-// owners reads all owners that have jobs, in several transactions.
+// owners returns all owners that have jobs, read in several transactions.
 func (s *Store) owners(ctx context.Context) (all []fdbjobs.Owner, err error) {
 	const atOnce = 200
 	for after := ""; ; after = all[len(all)-1].Name {
@@ -185,13 +208,13 @@ func (s *Store) owners(ctx context.Context) (all []fdbjobs.Owner, err error) {
 	}
 }
 
-// wants is how many of an owner's jobs would run if there were room.
-func wants(o fdbjobs.Owner) int64 { return o.Running + o.Pending - crashing(o) }
+// demand returns how many of an owner's jobs would run if there were room.
+func demand(o fdbjobs.Owner) int64 { return o.Running + o.Pending - crashing(o) }
 
-// crashing is how many of an owner's jobs wait because they failed.
+// crashing returns how many of an owner's jobs wait after a failure.
 func crashing(o fdbjobs.Owner) int64 { return o.Tagged[fdbjobs.Pending.In("", tagCrashing)] }
 
-// entitlements divides the jobs that run among their owners by weight. What one has no jobs
+// entitlements divides the running jobs among their owners by weight. What an owner has no jobs
 // for is divided among the others (max-min fairness).
 func entitlements(owners []fdbjobs.Owner) map[string]float64 {
 	left, weight := 0.0, 0.0
@@ -199,38 +222,37 @@ func entitlements(owners []fdbjobs.Owner) map[string]float64 {
 		left += float64(o.Running)
 		weight += o.Weight
 	}
-	// In the order in which they would be content: each gets what it wants, or else its
-	// part of what is left.
+	// The owners with the least demand per weight come first: each gets its demand, or its share
+	// of what is left.
 	order := slices.SortedFunc(slices.Values(owners), func(a, b fdbjobs.Owner) int {
-		return cmp.Compare(float64(wants(a))/a.Weight, float64(wants(b))/b.Weight)
+		return cmp.Compare(float64(demand(a))/a.Weight, float64(demand(b))/b.Weight)
 	})
 	parts := make(map[string]float64, len(owners))
 	for _, o := range order {
-		parts[o.Name] = min(float64(wants(o)), left*o.Weight/weight)
+		parts[o.Name] = min(float64(demand(o)), left*o.Weight/weight)
 		left -= parts[o.Name]
 		weight -= o.Weight
 	}
 	return parts
 }
 
-// Share is what is known of an owner of jobs: a replicator database, or a user of transient
+// Share is the fair share of an owner: a replicator database, or a user of transient
 // replications.
 type Share struct {
-	// Database or User is its name. An anonymous user has neither.
+	// Database or User is its name. The anonymous user has neither.
 	Database, User string
-	// Weight is its share among the others, Usage what it has used lately: running time that
-	// decays.
+	// Weight is its configured share, Usage its decayed running time.
 	Weight float64
 	Usage  time.Duration
-	// How many of its jobs there are.
+	// The number of its jobs in these states.
 	Running, Pending, Crashing int64
-	// Ran and Entitled are its part, from 0 to 1, of all running time of the last hour, and
-	// the part it was entitled to.
+	// Ran is its fraction, from 0 to 1, of all running time of the last hour. Entitled is the
+	// fraction that it was entitled to.
 	Ran, Entitled float64
 }
 
-// Shares returns the owners that have jobs which have not ended, or had some within the last
-// hour, by name: databases before users.
+// Shares returns the owners that have jobs that have not ended, or that had some within the last
+// hour, by name, databases before users.
 func (s *Store) Shares(ctx context.Context) ([]Share, error) {
 	owners, err := s.owners(ctx)
 	if err != nil {
@@ -260,7 +282,7 @@ func (s *Store) Shares(ctx context.Context) ([]Share, error) {
 	}
 	for _, o := range owners {
 		if o.Pending+o.Running == 0 {
-			continue // and forgotten soon
+			continue // its row is removed soon
 		}
 		share := at(o.Name)
 		share.Weight = o.Weight
@@ -274,11 +296,11 @@ func (s *Store) Shares(ctx context.Context) ([]Share, error) {
 	for owner, part := range entitled {
 		at(owner).Entitled = part
 	}
-	return s.living(ctx, byName)
+	return s.existing(ctx, byName)
 }
 
-// living sorts shares, without those of databases that were deleted.
-func (s *Store) living(ctx context.Context, byName map[string]*Share) ([]Share, error) {
+// existing returns the shares sorted, without those of deleted databases.
+func (s *Store) existing(ctx context.Context, byName map[string]*Share) ([]Share, error) {
 	names := make([]string, 0, len(byName))
 	for name := range byName {
 		names = append(names, name)
@@ -289,21 +311,21 @@ func (s *Store) living(ctx context.Context, byName map[string]*Share) ([]Share, 
 	})
 	shares := make([]Share, 0, len(names))
 	for some := range slices.Chunk(names, 200) {
-		alive, err := kv.TransactValue(ctx, s.db, func(tx kv.Transaction) ([]bool, error) {
-			alive := make([]bool, len(some))
+		exists, err := kv.TransactValue(ctx, s.db, func(tx kv.Transaction) ([]bool, error) {
+			exists := make([]bool, len(some))
 			for i, name := range some {
 				var err error
-				if alive[i], err = s.alive(tx.Snapshot(), name); err != nil {
+				if exists[i], err = s.ownerExists(tx.Snapshot(), name); err != nil {
 					return nil, err
 				}
 			}
-			return alive, nil
+			return exists, nil
 		})
 		if err != nil {
 			return nil, err
 		}
 		for i, name := range some {
-			if alive[i] {
+			if exists[i] {
 				shares = append(shares, *byName[name])
 			}
 		}
@@ -311,7 +333,7 @@ func (s *Store) living(ctx context.Context, byName map[string]*Share) ([]Share, 
 	return shares, nil
 }
 
-// kind is 0 for databases, 1 for users.
+// kind orders databases before users.
 func kind(s *Share) int {
 	if s.Database != "" {
 		return 0
@@ -319,7 +341,7 @@ func kind(s *Share) int {
 	return 1
 }
 
-// lastHour returns each owner's part of a sum over the slices of the last hour.
+// lastHour returns each owner's fraction of a sum over the last hour.
 func (s *Store) lastHour(ctx context.Context, sum string) (map[string]float64, error) {
 	const atOnce = 2_000
 	sums := s.space.Sub(sum)
@@ -328,7 +350,7 @@ func (s *Store) lastHour(ctx context.Context, sum string) (map[string]float64, e
 	parts, total := map[string]float64{}, 0.0
 	for {
 		pairs, err := kv.TransactValue(ctx, s.db, func(tx kv.Transaction) ([]kv.KeyValue, error) {
-			return tx.Snapshot().GetRange(rest, kv.RangeOptions{Limit: atOnce, Mode: kv.StreamWantAll}).Slice()
+			return tx.Snapshot().GetRange(rest, kv.RangeOptions{Limit: atOnce}).Slice()
 		})
 		if err != nil {
 			return nil, err

@@ -1,25 +1,27 @@
 package jobs_test
 
 import (
+	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"settee/fdbjobs"
+	"settee/internal/bubbletest"
 	"settee/replicator/jobs"
 )
 
-// What an owner cannot use the others get, by weight; and nobody gets more than it has jobs.
+// What an owner cannot use is divided among the others by weight, and no owner gets more than it
+// has jobs.
 func TestEntitlements(t *testing.T) {
 	crashing := map[fdbjobs.Part]int64{fdbjobs.Pending.In("", "crashing"): 500}
 	for name, c := range map[string]struct {
 		owners []fdbjobs.Owner
 		want   map[string]float64
 	}{
-		"nobody":     {nil, map[string]float64{}},
+		"no owners":  {nil, map[string]float64{}},
 		"alone":      {[]fdbjobs.Owner{{Name: "a", Weight: 3, Running: 12, Pending: 40}}, map[string]float64{"a": 12}},
 		"idle nodes": {[]fdbjobs.Owner{{Name: "a", Weight: 1, Running: 2}, {Name: "b", Weight: 9, Running: 1}}, map[string]float64{"a": 2, "b": 1}},
 		"by weight": {
@@ -41,10 +43,9 @@ func TestEntitlements(t *testing.T) {
 	}
 }
 
-// What is charged begins when a job is taken, not when somebody began to wait for one.
+// Charging begins when a job is accepted, not when a node began to wait for one.
 func TestWaitingIsNotCharged(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		b := setup(t)
 		b.create(repdb)
 		taken := make(chan *jobs.Run)
@@ -61,5 +62,43 @@ func TestWaitingIsNotCharged(t *testing.T) {
 		shares, err := b.store.Shares(b.Context())
 		require.NoError(t, err)
 		require.Equal(t, 2*time.Second, shares[0].Usage)
+	})
+}
+
+// TestWeights: the weights of many databases are set, and fall back when they are no longer configured.
+func TestWeights(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
+		b := setup(t)
+		const databases = 120
+		weights := map[string]float64{"no replicator database": 2, "missing/_replicator": 2}
+		for i := range databases {
+			name := fmt.Sprintf("d%03d/_replicator", i)
+			b.create(name)
+			b.put(name, "doc", "", fmt.Sprintf(`"doc_ids": ["%d"]`, i))
+			weights[name] = float64(i%3 + 1)
+		}
+		rollUp := func(weights map[string]float64) {
+			time.Sleep(time.Hour)
+			require.NoError(t, b.store.RollUp(t.Context(), jobs.Tariff{Interval: time.Minute, Coeff: 0.5}, weights))
+		}
+		shares := func() (found map[string]float64) {
+			all, err := b.store.Shares(t.Context())
+			require.NoError(t, err)
+			found = map[string]float64{}
+			for _, share := range all {
+				found[share.Database] = share.Weight
+			}
+			return found
+		}
+		rollUp(weights)
+		found := shares()
+		require.Len(t, found, databases)
+		for name, weight := range found {
+			require.Equal(t, weights[name], weight, name)
+		}
+		rollUp(nil)
+		for name, weight := range shares() {
+			require.InDelta(t, fdbjobs.DefaultWeight, weight, 0, name)
+		}
 	})
 }

@@ -1,6 +1,5 @@
-// Package scheduler is the job server of a replication node: it takes replication
-// jobs from the queue, as many at a time as the node may run, runs them, and
-// decides what becomes of each when its run has ended.
+// Package scheduler is the job server of a replication node. It takes replication jobs from the queue, up to the number
+// that the node may run, runs them, and decides the next state of each job when its run has ended.
 //
 //	the run ended because               the job
 //	it reached the end of the feed      completed
@@ -11,31 +10,28 @@
 //	it failed, and is a document's      crashing, scheduled later and later
 //	it failed, and is transient         failed; crashing if an endpoint asked for patience, or
 //	                                    its filter function could not be read
-//	it is not held any more             whoever took it knows
+//	its lock is lost                    as the node that took it decides
 //
-// Crashes in a row make a job wait longer each time. A run that lasts longer than
-// health_threshold breaks the row; one that was stopped before that does not.
+// A job waits longer after each consecutive crash. A run longer than health_threshold resets the count. A run that is
+// stopped earlier does not.
 //
 // # Turns
 //
-// While fewer jobs run than max_jobs says, those that are due start at once. When all slots are
-// taken, the node looks at its jobs every interval: it takes up to max_churn that are due in
-// exchange for continuous ones that have run for min_run_time, which stop then, write a
-// checkpoint and go to the end of their owner's queue. Which ones, one transaction decides over
-// what the owners of all jobs have used on all nodes (package fdbjobs, "The queue"):
+// While fewer than max_jobs jobs run, due jobs start at once. When all slots are in use, the node starts up to
+// max_churn due jobs every interval. For each of them it stops a continuous job that has run for min_run_time. That job
+// writes a checkpoint and goes to the end of its owner's queue. One transaction chooses both jobs by the usage of all
+// owners on all nodes (package fdbjobs, "The queue"):
 //
 //   - an owner is a replicator database, or the user of transient jobs; its weight is its shares;
-//   - it is charged for the time that its jobs run, which decays by usage_coeff each interval;
-//   - what runs now counts beside that, and counts more, so that what changes counts at once;
-//   - a job goes if its owner will still have as much for its weight as the one that is served,
-//     or for another job of its owner's.
+//   - its usage is the time that its jobs have run, which decays by usage_coeff each interval;
+//   - jobs that run now count in addition, and count more, so that a change has an effect at once;
+//   - a job is stopped for another job of the same owner, or if its owner will still have at least as
+//     much usage per weight as the owner that is served.
 //
-// So running time is divided by shares, an owner that cannot use its part leaves it to the others,
-// and within an owner the job that has waited longest is next. When max_jobs is lowered, the jobs
-// of the owners that have used most stop first, one-shot ones only if there are too few others.
+// So running time is divided by shares, other owners use what an owner leaves unused, and within an owner the job that
+// has waited longest is next. When max_jobs is lowered, jobs of the owners with the most usage stop first, and one-shot
+// jobs only if there are too few others.
 //
-// All of that is in the store: a node that comes late, or dies, changes nothing for the others.
-//
-// A node that dies leaves its jobs to the activity monitors of the others. Each
-// node runs one.
+// All of this state is in the store, so a node that starts late or dies does not affect the others. Each node has an
+// activity monitor, which takes over the jobs of nodes that died.
 package scheduler

@@ -13,8 +13,8 @@ import (
 	"settee/replicator/jobs"
 )
 
-// A job whose peer does something wrong crashes with words for it, again and again, and copies all when it
-// does so no more.
+// A job whose peer misbehaves crashes repeatedly with an explanation, and copies everything when the peer stops
+// misbehaving.
 func TestHostilePeersCrashJobs(t *testing.T) {
 	for name, test := range map[string]struct {
 		onTarget bool
@@ -54,7 +54,7 @@ func TestHostilePeersCrashJobs(t *testing.T) {
 				lacking, err := target.Lacks(source, nil)
 				require.NoError(t, err)
 				require.Empty(t, lacking)
-				time.Sleep(time.Minute) // of the bubble's: what the faults have left behind ends
+				time.Sleep(time.Minute) // in the bubble: the effects of the faults end
 			})
 		})
 	}

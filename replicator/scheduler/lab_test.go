@@ -16,10 +16,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/fdbjobs"
+	"settee/internal/bubbletest"
 	"settee/pkg/config"
 	"settee/pkg/docstore"
+	"settee/pkg/kv/enginetest"
 	"settee/pkg/kv/faultkv"
-	"settee/pkg/kv/memkv"
+	"settee/pkg/sockopt"
 	"settee/replicator"
 	"settee/replicator/jobs"
 	"settee/replicator/scheduler"
@@ -27,8 +29,7 @@ import (
 
 const repdb = "_replicator"
 
-// lab is a node in a bubble, whose clock tests control: its store has faults, and its peers
-// are in memory.
+// lab is a node in a bubble, whose clock tests control. Its store has faults, and its peers are in memory.
 type lab struct {
 	*testing.T
 	peers  *peers
@@ -36,23 +37,22 @@ type lab struct {
 	ofNode *jobs.Store // with faults
 	docs   *docstore.Store
 	sets   []string
-	end    func()            // of the node that runs
-	others http.RoundTripper // in place of peers, if a test wants them
+	end    func()            // of the running node
+	others http.RoundTripper // replaces peers if not nil
 }
 
-// inLab runs a test in a bubble. Options of the jobs are completed.
+// inLab runs a test in a bubble. It completes the options of the jobs.
 func inLab(t *testing.T, opts jobs.Options, sets []string, test func(l *lab)) {
 	t.Helper()
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		db, err := memkv.Open(memkv.Options{})
-		require.NoError(t, err)
+	bubbletest.Test(t, func(t *testing.T) {
+		db := enginetest.Memory(t)
 		faulty := faultkv.Wrap(db, faultkv.Options{Seed: 1, Rates: faultkv.Rates{
 			faultkv.Conflict: 0.05, faultkv.UnknownCommitted: 0.2, faultkv.UnknownNotCommitted: 0.05,
 		}})
-		layers := [2]*fdbjobs.Layer{fdbjobs.Open(db, []byte("jobs")), fdbjobs.Open(faulty, []byte("jobs"))}
+		layers := [2]*fdbjobs.Layer{fdbjobs.Open(db, []byte("jobs"), fdbjobs.Options{}), fdbjobs.Open(faulty, []byte("jobs"), fdbjobs.Options{})}
 		opts.Documents = []byte("docs")
 		l := &lab{T: t, peers: &peers{answers: map[string]answer{}}, sets: append([]string{"replicator/retries_per_request=0"}, sets...)}
+		var err error
 		l.jobs, err = jobs.Open(t.Context(), db, layers[0], opts)
 		require.NoError(t, err)
 		l.ofNode, err = jobs.Open(t.Context(), faulty, layers[1], opts)
@@ -68,7 +68,6 @@ func inLab(t *testing.T, opts jobs.Options, sets []string, test func(l *lab)) {
 			l.docs.Close()
 			layers[0].Close()
 			layers[1].Close()
-			assert.NoError(t, db.Close())
 		}()
 		test(l)
 	})
@@ -80,7 +79,7 @@ func (l *lab) start(sets ...string) {
 	require.NoError(l, err)
 	server := scheduler.New(scheduler.Options{
 		Jobs: l.ofNode, Config: func() *config.Config { return cfg }, Node: "n", Log: zerolog.Nop(),
-		Transport: func(replicator.Endpoint, *replicator.SocketOptions) http.RoundTripper { return l.transport() },
+		Transport: func(replicator.Endpoint, *sockopt.Options) http.RoundTripper { return l.transport() },
 	})
 	var running sync.WaitGroup
 	running.Go(func() { assert.NoError(l, server.Run(context.Background())) })
@@ -98,8 +97,7 @@ func (l *lab) transport() http.RoundTripper {
 	return l.peers
 }
 
-// put writes a document with the given members in place of the one that is there. It returns
-// the id of its job.
+// put writes a document with the given members, replacing an existing one, and returns the id of its job.
 func (l *lab) put(database, id, members string) string {
 	l.Helper()
 	db, err := l.docs.Database(context.Background(), database)
@@ -111,7 +109,7 @@ func (l *lab) put(database, id, members string) string {
 	return replicator.PersistentJobID(db.Instance(), id)
 }
 
-// edit replaces the document that is there.
+// edit replaces the existing document.
 func (l *lab) edit(db *docstore.Database, id string) docstore.Edit {
 	edit := docstore.Edit{ID: id}
 	if doc, err := db.Get(context.Background(), id, docstore.GetOptions{}); err == nil {
@@ -130,7 +128,7 @@ func (l *lab) remove(database, id string) {
 	require.NoError(l, err)
 }
 
-// post adds a transient replication of a user's.
+// post adds a user's transient replication.
 func (l *lab) post(user, members string) (*jobs.Job, error) {
 	l.Helper()
 	request, err := replicator.ParseRequest([]byte(`{"source": "http://a.example/db", "target": "http://b.example/db"`+members+`}`), replicator.ParseOptions{})
@@ -138,7 +136,7 @@ func (l *lab) post(user, members string) (*jobs.Job, error) {
 	return l.jobs.Replicate(context.Background(), request.Replication, &user)
 }
 
-// says returns what a document says of its job.
+// says returns a document's state fields.
 func (l *lab) says(database, id string) (state, reason any) {
 	l.Helper()
 	db, err := l.docs.Database(context.Background(), database)
@@ -157,7 +155,7 @@ func (l *lab) get(id string) *jobs.Job {
 	return job
 }
 
-// scheduled is when a job may run.
+// scheduled returns the time from which a job may run.
 func (l *lab) scheduled(id string) time.Time {
 	l.Helper()
 	var at time.Time
@@ -168,7 +166,7 @@ func (l *lab) scheduled(id string) time.Time {
 	return at
 }
 
-// until lets time pass until a job is as a test wants it, an hour at most.
+// until lets time pass, at most an hour, until a job satisfies a condition.
 func (l *lab) until(id string, ready func(*jobs.Job) bool) *jobs.Job {
 	l.Helper()
 	for began := time.Now(); time.Since(began) < time.Hour; time.Sleep(500 * time.Millisecond) {
@@ -181,7 +179,7 @@ func (l *lab) until(id string, ready func(*jobs.Job) bool) *jobs.Job {
 	return nil
 }
 
-// crashes lets time pass until a job has crashed so often in a row.
+// crashes lets time pass until a job has crashed that many times in a row.
 func (l *lab) crashes(id string, count int) *jobs.Job {
 	l.Helper()
 	return l.until(id, func(j *jobs.Job) bool {
@@ -194,16 +192,16 @@ func (l *lab) in(id string, state replicator.State) *jobs.Job {
 	return l.until(id, func(j *jobs.Job) bool { return j.Condition() == state && j.State.State == state })
 }
 
-// answer is what a peer says to a request; a status of 0 is what it says by itself.
+// answer is a peer's answer to a request. A status of 0 stands for the normal answer.
 type answer func(r *http.Request) (status int, body string)
 
-// peers are databases in memory, which are empty: live feeds of theirs go on, and others end.
+// peers are empty databases in memory. Their live feeds continue, other feeds end.
 type peers struct {
 	mu      sync.Mutex
 	answers map[string]answer // by method, host and path
 }
 
-// on answers a request such as "GET a.example/db" in another way.
+// on sets the answer to a request such as "GET a.example/db".
 func (p *peers) on(request string, a answer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -244,7 +242,7 @@ func (p *peers) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// feed is a feed without changes, which shows signs of life.
+// feed is a feed without changes, with heartbeats.
 type feed struct{ ctx context.Context }
 
 func (f feed) Read(b []byte) (int, error) {
@@ -258,7 +256,7 @@ func (f feed) Read(b []byte) (int, error) {
 
 func (f feed) Close() error { return nil }
 
-// pause lets time pass before a peer answers, unless nobody waits any more.
+// pause delays a peer's answer, unless the request has ended.
 func pause(r *http.Request, d time.Duration) {
 	select {
 	case <-r.Context().Done():

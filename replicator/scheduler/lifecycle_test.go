@@ -22,8 +22,8 @@ func missing(*http.Request) (int, string) {
 	return 404, `{"error":"not_found","reason":"Database does not exist."}`
 }
 
-// A job that crashes again and again waits min_backoff_penalty * 2^errors, max_backoff_penalty
-// at most, and up to a quarter less.
+// A job that crashes repeatedly waits min_backoff_penalty * 2^errors, at most max_backoff_penalty, less up to a
+// quarter.
 func TestCrashesInARow(t *testing.T) {
 	inLab(t, jobs.Options{UpdateDocs: true, MaxHistory: 5}, []string{"replicator/max_backoff_penalty_sec=300"}, func(l *lab) {
 		l.peers.on("GET a.example/db", missing)
@@ -52,8 +52,8 @@ func TestCrashesInARow(t *testing.T) {
 	})
 }
 
-// A job whose endpoint refuses everything with 429 ends its run and waits, even if nobody has said for how
-// long, and even a transient one. Other jobs of the node leave that endpoint alone meanwhile.
+// If an endpoint refuses everything with 429, the job's run ends and the job waits, even if there was no Retry-After
+// and even if the job is transient. Other jobs of the node leave the endpoint alone meanwhile.
 func TestEndpointsThatRefuseEverythingAreLeftAlone(t *testing.T) {
 	inLab(t, jobs.Options{}, nil, func(l *lab) {
 		var asked atomic.Int32
@@ -75,7 +75,7 @@ func TestEndpointsThatRefuseEverythingAreLeftAlone(t *testing.T) {
 	})
 }
 
-// Two jobs of one node share what one of them has met.
+// Two jobs of a node share the rate limit that one of them has met.
 func TestJobsOfANodeShareWhatTheyKnowOfEndpoints(t *testing.T) {
 	inLab(t, jobs.Options{}, nil, func(l *lab) {
 		var asked atomic.Int32
@@ -114,14 +114,14 @@ func TestPenalty(t *testing.T) {
 		errors     int
 		retryAfter time.Duration
 		most       time.Duration
-		least      time.Duration // with all that jitter takes off
+		least      time.Duration // with the largest jitter
 	}{
 		{false, 1, 0, 64 * s, 48 * s},
 		{false, 2, 0, 128 * s, 96 * s},
 		{false, 4, 0, 512 * s, 384 * s},
 		{false, 5, 0, 1000 * s, 750 * s},
 		{false, 1 << 40, 0, 1000 * s, 750 * s},
-		// An endpoint that asks for more gets it, within reason.
+		// An endpoint that asks for a longer wait gets it, up to a limit.
 		{false, 1, 60 * s, 64 * s, 60 * s},
 		{false, 1, 600 * s, 600 * s, 600 * s},
 		{false, 1, time.Hour, 1000 * s, 1000 * s},
@@ -137,8 +137,8 @@ func TestPenalty(t *testing.T) {
 	}
 }
 
-// What breaks a row of crashes is a run that is well for longer than health_threshold, and nothing
-// else, such as one that waits for an answer: also if it was ended from here, or its node is dropped later.
+// Only a run that is well for longer than health_threshold resets the count of crashes. Waiting for an answer does not,
+// even if the run was stopped or its node is dropped later.
 func TestHealth(t *testing.T) {
 	const threshold = 120 * time.Second
 	inLab(t, jobs.Options{}, []string{"replicator/connection_timeout=600000"}, func(l *lab) {
@@ -151,7 +151,7 @@ func TestHealth(t *testing.T) {
 		id := l.put(repdb, "d", `, "continuous": true`)
 		for i, run := range []struct {
 			lasts time.Duration
-			count int // after it
+			count int // after the run
 		}{
 			{time.Second, 1}, {time.Second, 2}, {threshold - time.Second, 3}, {threshold + time.Second, 4}, {time.Second, 5}, {time.Second, 6},
 		} {
@@ -163,18 +163,18 @@ func TestHealth(t *testing.T) {
 			assert.Equal(l, run.count, job.State.ErrorCount, i)
 		}
 
-		// Rotated out, or with its node shut down, after a run that was short, it keeps its errors.
+		// A job that is rotated out or shut down after a short run keeps its errors.
 		l.peers.on("GET a.example/db", nil)
 		job := l.in(id, replicator.StateRunning)
 		assert.Equal(l, 6, job.State.ErrorCount)
 		l.end()
-		job = l.get(id)
-		assert.Equal(l, replicator.StatePending, job.Condition())
+		// The node may have been taking the job when it stopped. The job layer queues it again.
+		job = l.until(id, func(j *jobs.Job) bool { return j.Condition() == replicator.StatePending })
 		assert.Equal(l, 6, job.State.ErrorCount)
 		assert.Empty(l, job.State.Error)
 		assert.Equal(l, replicator.EventStopped, job.State.History[0].Type)
 
-		// One that was healthy has none, as soon as it is.
+		// A healthy job has no errors as soon as it is healthy.
 		l.start()
 		job = l.in(id, replicator.StateRunning)
 		assert.Equal(l, 6, job.State.ErrorCount)
@@ -189,8 +189,8 @@ func TestHealth(t *testing.T) {
 	})
 }
 
-// Where jobs take turns that are shorter than all the repetitions of a request, one whose source does not answer crashes
-// all the same: it is put off, and says why.
+// If turns are shorter than the repetitions of a request, a job whose source does not answer still crashes, backs off,
+// and gives the reason.
 func TestTurnsOfJobsThatDoNotGetOn(t *testing.T) {
 	inLab(t, jobs.Options{}, []string{"replicator/retries_per_request=5", "replicator/max_jobs=1"}, func(l *lab) {
 		l.peers.on("GET a.example/db", func(r *http.Request) (int, string) {
@@ -209,8 +209,8 @@ func TestTurnsOfJobsThatDoNotGetOn(t *testing.T) {
 	})
 }
 
-// The code of a filter that cannot be read is a reason as any other: the job of a document waits for it, and a
-// transient one fails, unless the source has asked for time.
+// A filter whose code cannot be read is an ordinary error: a document's job waits, and a transient job fails, unless
+// the source asked for a pause.
 func TestFilterThatCannotBeRead(t *testing.T) {
 	inLab(t, jobs.Options{UpdateDocs: true}, nil, func(l *lab) {
 		id := l.put(repdb, "d", `, "filter": "f/t"`)
@@ -243,7 +243,7 @@ func TestFilterThatCannotBeRead(t *testing.T) {
 		other, err := l.post("joe", `, "filter": "f/u"`)
 		require.NoError(l, err)
 		assert.Equal(l, "filter_fetch_error", l.crashes(other.ID, 1).State.ErrorCode)
-		// Without the function it fails now.
+		// Without the function it fails.
 		l.peers.on("GET a.example/db/_design/f", func(*http.Request) (int, string) {
 			return 200, `{"_id":"_design/f","_rev":"1-a","filters":{"t":"function() { return true; }"}}`
 		})
@@ -256,7 +256,7 @@ func TestFilterThatCannotBeRead(t *testing.T) {
 	})
 }
 
-// What the settings of the day forbid fails when it is accepted, and its document says so.
+// A job that the current settings forbid fails when it is accepted, and its document says so.
 func TestInvalidUnderTodaysSettings(t *testing.T) {
 	inLab(t, jobs.Options{}, []string{"replicator/valid_endpoint_protocols=https"}, func(l *lab) {
 		id := l.put(repdb, "d", `, "continuous": true`)
@@ -267,7 +267,7 @@ func TestInvalidUnderTodaysSettings(t *testing.T) {
 		assert.Contains(l, reason, "source")
 		assert.Equal(l, job.State.Error, reason)
 
-		// It begins anew when somebody has seen to it.
+		// It starts again after the settings were corrected.
 		l.end()
 		l.start("replicator/valid_endpoint_protocols=http")
 		l.put(repdb, "d", "")
@@ -275,7 +275,7 @@ func TestInvalidUnderTodaysSettings(t *testing.T) {
 	})
 }
 
-// RFC 016, "Replication ID Collisions": what becomes of who comes second.
+// RFC 016, "Replication ID Collisions": the state of the second job.
 func TestCollisions(t *testing.T) {
 	inLab(t, jobs.Options{UpdateDocs: true}, nil, func(l *lab) {
 		l.peers.on("GET a.example/db/_design/f", func(*http.Request) (int, string) {
@@ -298,12 +298,12 @@ func TestCollisions(t *testing.T) {
 		var collision *jobs.Collision
 		require.ErrorAs(l, err, &collision)
 
-		// One that is gone is no obstacle.
+		// A removed job does not collide.
 		l.remove(repdb, "w1")
 		assert.Equal(l, name, l.in(l.put(repdb, "w4", live), replicator.StateRunning).ReplicationID())
 		l.remove(repdb, "w4")
 
-		// A transient one is not for ever.
+		// A transient job does not block for ever.
 		theirs, err := l.post("joe", live)
 		require.NoError(l, err)
 		l.in(theirs.ID, replicator.StateRunning)
@@ -322,7 +322,7 @@ func TestCollisions(t *testing.T) {
 			return j.Condition() == replicator.StateRunning && state == "triggered" && reason == nil
 		})
 
-		// One that learns its id when it runs fails then, if it is transient.
+		// A transient job that computes its id in its run fails in the run.
 		first, err := l.post("joe", live+`, "filter": "f/t"`)
 		require.NoError(l, err)
 		named := l.until(first.ID, func(j *jobs.Job) bool { return j.ReplicationID() != "" }).ReplicationID()
@@ -337,7 +337,8 @@ func TestCollisions(t *testing.T) {
 	})
 }
 
-// An owner counts while it is crashing, and who comes second need not get at its databases to learn so.
+// A crashing job keeps its replication id, and the second job reports the collision even if its databases cannot be
+// opened.
 func TestCollisionOfJobsThatCannotOpenTheirDatabases(t *testing.T) {
 	inLab(t, jobs.Options{}, nil, func(l *lab) {
 		l.peers.on("GET a.example/db", missing)
@@ -352,12 +353,12 @@ func TestCollisionOfJobsThatCannotOpenTheirDatabases(t *testing.T) {
 			reason)
 		assert.Equal(l, replicator.StateCrashing, l.get(first).Condition())
 
-		// With the first one gone there is nothing in its way.
+		// After the first job is removed, the second one runs.
 		l.remove(repdb, "first")
 		third := l.put(repdb, "third", "")
 		assert.Equal(l, name, l.crashes(third, 1).ReplicationID())
 
-		// The code of a filter names the replication as well, when the target is away.
+		// A filter's code determines the id as well, even if the target does not answer.
 		l.peers.on("GET a.example/db", nil)
 		l.peers.on("GET b.example/db", missing)
 		l.peers.on("GET a.example/db/_design/f", func(*http.Request) (int, string) {

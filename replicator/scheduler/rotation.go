@@ -12,9 +12,9 @@ import (
 	"settee/replicator/jobs"
 )
 
-// tick looks at the running and the waiting jobs each interval, and when settings have
-// changed. Ticks of one node are exactly an interval apart, so that jobs which began at one
-// have run for min_run_time at another; those of different nodes are spread.
+// tick reschedules jobs at each interval, and reconsiders the limits when settings change. The ticks of one node are
+// exactly an interval apart, so that a job started at one tick has run for min_run_time at a later one. The first tick
+// is at a random time, which spreads the ticks of different nodes.
 func (s *Server) tick(ctx, accepting context.Context) {
 	interval := config.Interval.Get(s.opts.Config())
 	if err := s.rollUp(accepting); err != nil && accepting.Err() == nil { // the next tick tries again
@@ -51,14 +51,14 @@ func (s *Server) tick(ctx, accepting context.Context) {
 	}
 }
 
-// rollUp lets usage decay when it is time to.
+// rollUp applies the decay of usage when it is due.
 func (s *Server) rollUp(ctx context.Context) error {
 	cfg := s.opts.Config()
 	tariff := jobs.Tariff{Interval: config.Interval.Get(cfg), Coeff: config.UsageCoeff.Get(cfg)}
 	return s.opts.Jobs.RollUp(ctx, tariff, weights(cfg))
 }
 
-// weights are the shares of databases, in terms of what one has by default.
+// weights returns the shares of databases, relative to the default.
 func weights(cfg *config.Config) map[string]float64 {
 	weights := map[string]float64{}
 	for name, n := range config.Shares.Get(cfg) {
@@ -67,7 +67,7 @@ func weights(cfg *config.Config) map[string]float64 {
 	return weights
 }
 
-// reschedule does what is due at a tick.
+// reschedule does the work of a tick.
 func (s *Server) reschedule(ctx, accepting context.Context, at time.Time) error {
 	cfg := s.opts.Config()
 	rolled := s.rollUp(accepting)
@@ -82,8 +82,7 @@ func (s *Server) reschedule(ctx, accepting context.Context, at time.Time) error 
 	return rolled
 }
 
-// shrink stops so many jobs, for fewer may run than before: one-shot ones only if there are
-// not enough others.
+// shrink stops n jobs after max_jobs was lowered. It stops one-shot jobs only if there are not enough others.
 func (s *Server) shrink(ctx context.Context, list []*running, n int) error {
 	for _, continuous := range []bool{true, false} {
 		var yielding []*jobs.Run
@@ -104,8 +103,8 @@ func (s *Server) shrink(ctx context.Context, list []*running, n int) error {
 	return nil
 }
 
-// rotate takes jobs that are due in exchange for continuous ones that have run for long
-// enough: those that fair share says, and no more than max_churn of them.
+// rotate starts due jobs in exchange for continuous ones that have run for min_run_time, as fair share decides, and at
+// most max_churn of them.
 func (s *Server) rotate(ctx, accepting context.Context, list []*running, at time.Time, cfg *config.Config) error {
 	var yielding []*jobs.Run
 	for _, job := range list {

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,15 +20,13 @@ import (
 	"settee/replicator/worker"
 )
 
-// putBack is how long a run that was ended for want of time may take to put its job
-// back into the queue.
+// putBack is the time that a run has to put its job back into the queue after it was cut off.
 const putBack = 2 * time.Second
 
-// errNoTime is the cause of a run's end when the node cannot wait any longer.
+// errNoTime is the cause of the context's end when the node's shutdown runs out of time.
 var errNoTime = errors.New("the node is shutting down")
 
-// run runs a job once, and records what became of it. ctx ends when the node is
-// dropped.
+// run runs a job once and records the result. ctx ends when the node drops its jobs.
 func (s *Server) run(ctx context.Context, r *running) {
 	run, job := r.run, r.run.Job()
 	log := s.opts.Log.With().Str("job", job.ID).
@@ -43,11 +42,10 @@ func (s *Server) run(ctx context.Context, r *running) {
 	}
 	switch {
 	case err == nil:
-	case ctx.Err() != nil: // dropped: others will find out
+	case ctx.Err() != nil: // dropped: the activity monitors of other nodes notice
 	case errors.Is(err, fdbjobs.ErrHalt):
-		// A job with a new definition waits for this node to let go of it, and so does
-		// one that this node could not keep alive but nobody has taken yet. For one
-		// that was removed or taken this changes nothing.
+		// Release the job if its definition changed, or if this node could not keep it alive and no other node has
+		// taken it yet. If it was removed or taken, this has no effect.
 		last, cancel := context.WithTimeout(ctx, putBack)
 		defer cancel()
 		s.counter.add(func(c *Counts) { c.Stops++ })
@@ -60,7 +58,7 @@ func (s *Server) run(ctx context.Context, r *running) {
 	}
 }
 
-// replicate is the run itself and its end. Its error is that of recording it.
+// replicate performs a run and records its end. Its error is that of the recording.
 func (s *Server) replicate(ctx context.Context, job *running, log zerolog.Logger) error {
 	cfg, run := s.opts.Config(), job.run
 	r := run.Job().Args.Replication
@@ -94,7 +92,7 @@ func (s *Server) replicate(ctx context.Context, job *running, log zerolog.Logger
 	return s.ended(ctx, run, result, err, health, log)
 }
 
-// refuse fails a job whose replication is not valid, any more, under this node's settings.
+// refuse fails a job whose replication is not valid under this node's current settings.
 func (s *Server) refuse(
 	ctx context.Context, run *jobs.Run, cfg *config.Config, log zerolog.Logger,
 ) (invalid bool, err error) {
@@ -110,13 +108,13 @@ func (s *Server) refuse(
 	return true, run.Fail(ctx, "bad_request", err.Error())
 }
 
-// ended records the end of a run. It is apart from replicate, so that what is on the stack here is not there
-// while thousands of jobs wait for changes.
+// ended records the end of a run. It is separate from replicate to keep the stack small while thousands of jobs wait
+// for changes.
 func (s *Server) ended(
 	ctx context.Context, run *jobs.Run, result worker.Result, err error, health *health, log zerolog.Logger,
 ) error {
 	if errors.Is(err, worker.ErrStopped) && s.accepting.Err() == nil && !run.Job().Transient() && health.stuck() {
-		// Its turns are shorter than a request's repetitions: it would never be known to fail, and never be put off.
+		// The job's turns are shorter than a request's retries. Without this it would never fail and never back off.
 		err = health.failure()
 	}
 	var collision *jobs.Collision
@@ -145,23 +143,23 @@ func (s *Server) ended(
 	case errors.As(err, &collision):
 		return s.collided(ctx, run, collision, log)
 	}
-	// What was counted since the last report is not to be lost with the run.
+	// Keep the statistics since the last report.
 	if err := run.Update(ctx, result.CopyTo); err != nil {
 		return err
 	}
 	return s.crashed(ctx, run, err, health, log)
 }
 
-// health is that of a run: one that is well for longer than a threshold is taken for a success, and
-// the errors in a row before it are forgotten. To wait for an endpoint that does not answer is not to be well, which a run
-// with the default settings does for three minutes.
+// health tracks the health of a run. A run that is well for longer than the threshold counts as a success, and earlier
+// consecutive errors are forgotten. Waiting for an endpoint that does not answer, as a run does for three minutes by
+// default, is not well.
 type health struct {
 	began, well time.Time
 	threshold   time.Duration
-	failing     *replicator.Wait // the request that failed at the last report and is repeated
+	failing     *replicator.Wait // the failed request that was being repeated at the last report
 }
 
-// saw notes what the run is doing: it is well once it has opened its databases, and while no request is repeated.
+// saw records what the run is doing. A run is well after it has opened its databases, while no request is repeated.
 func (h *health) saw(a *replicator.Activity) {
 	if h.failing = nil; a == nil {
 		return
@@ -175,12 +173,15 @@ func (h *health) saw(a *replicator.Activity) {
 
 func (h *health) good() bool { return h.well.Sub(h.began) > h.threshold }
 
-// stuck reports whether the run was held up by a request that had been failing for a while.
+// stuckAfter is how long a request must fail to count as the reason for the end of a run.
+const stuckAfter = 10 * time.Second
+
+// stuck reports whether a request of the run has been failing for at least stuckAfter.
 func (h *health) stuck() bool {
-	return h.failing != nil && time.Since(h.failing.Since) >= reportInterval
+	return h.failing != nil && time.Since(h.failing.Since) >= stuckAfter
 }
 
-// failure is the error of a run that is stuck.
+// failure returns the error of a run that is stuck.
 func (h *health) failure() error {
 	w := h.failing
 	return &worker.Error{
@@ -188,8 +189,7 @@ func (h *health) failure() error {
 	}
 }
 
-// heal returns what changes the state of a job as change does, and forgets its errors if the
-// run is in good health.
+// heal returns a function that changes a job's state like change, and also forgets its errors if the run is healthy.
 func (h *health) heal(change func(*replicator.JobState)) func(*replicator.JobState) {
 	return func(state *replicator.JobState) {
 		change(state)
@@ -199,8 +199,7 @@ func (h *health) heal(change func(*replicator.JobState)) func(*replicator.JobSta
 	}
 }
 
-// collided ends a run whose replication id another job has (RFC 016, "Replication
-// ID Collisions").
+// collided ends a run whose replication id belongs to another job (RFC 016, "Replication ID Collisions").
 func (s *Server) collided(ctx context.Context, run *jobs.Run, c *jobs.Collision, log zerolog.Logger) error {
 	log.Warn().Str("other", c.JobID).Msg("another job has the same replication id")
 	failure := &worker.Error{Reason: c.Explain(run.Job())}
@@ -231,17 +230,16 @@ func (s *Server) crashed(ctx context.Context, run *jobs.Run, err error, health *
 	return s.crash(ctx, run, failure, errorCount)
 }
 
-// crash queues the job for later.
+// crash puts the job back into the queue with a delay.
 func (s *Server) crash(ctx context.Context, run *jobs.Run, failure *worker.Error, errorCount int) error {
 	s.counter.add(func(c *Counts) { c.Crashes++ })
 	wait := s.penalty(run.Job().Transient(), errorCount, failure.RetryAfter, rand.Float64())
 	return run.Crash(ctx, time.Now().Add(wait), errorCount, failure.Code, failure.Reason)
 }
 
-// penalty returns how long a job waits after so many errors in a row, less what jitter takes
-// off, and no shorter than the endpoint asked for. For a transient one that was asked to wait
-// somebody waits, too: it is back when the endpoint wants to see it again, if that is not
-// with the same words each time.
+// penalty returns the wait of a job after so many consecutive errors. jitter shortens it by up to a quarter, but not
+// below the wait that the endpoint asked for. A transient job waits exactly as long as the endpoint asked, because a
+// client waits for the job. That wait doubles if the endpoint asks again.
 func (s *Server) penalty(transient bool, errorCount int, retryAfter time.Duration, jitter float64) time.Duration {
 	cfg := s.opts.Config()
 	longest := config.MaxBackoffPenalty.Get(cfg)
@@ -252,56 +250,41 @@ func (s *Server) penalty(transient bool, errorCount int, retryAfter time.Duratio
 	return max(wait, min(retryAfter, longest))
 }
 
-// reportInterval is how often the progress of a run is recorded at least.
-const reportInterval = 10 * time.Second
-
 func (s *Server) workerConfig(run *jobs.Run, current *config.Config) worker.Config {
 	cfg := WorkerConfig(current)
 	cfg.ListRefused = run.ListRefused
 	cfg.Sending = run.Check
 	cfg.ServerUUID = s.opts.Jobs.ServerUUID()
-	cfg.ReportInterval = min(reportInterval, run.Heartbeat())
-	cfg.UserAgent = s.opts.UserAgent
+	cfg.ReportInterval = min(cfg.ReportInterval, run.Heartbeat())
+	cfg.UserAgent = cmp.Or(s.opts.UserAgent, cfg.UserAgent)
 	cfg.Transport = s.opts.Transport
 	cfg.Shared = &s.shared
 	return cfg
 }
 
-// WorkerConfig returns what the configuration says of how a job runs.
+// WorkerConfig returns the configuration's settings for runs.
 func WorkerConfig(cfg *config.Config) worker.Config {
-	retries := config.RetriesPerRequest.Get(cfg)
-	if retries == 0 {
-		retries = -1 // 0 is the default there
-	}
-	missing := config.MissingDocRetry.Get(cfg)
-	if missing == 0 {
-		missing = -1
-	}
-	minAge := config.SessionMinUpdateInterval.Get(cfg)
-	if minAge == 0 {
-		minAge = -1
-	}
-	return worker.Config{
-		WorkerProcesses:     config.WorkerProcesses.Get(cfg),
-		WorkerBatchSize:     config.WorkerBatchSize.Get(cfg),
-		HTTPConnections:     config.HTTPConnections.Get(cfg),
-		RetriesPerRequest:   retries,
-		ConnectionTimeout:   config.ConnectionTimeout.Get(cfg),
-		RequestTimeout:      config.RequestTimeout.Get(cfg),
-		BasicAuth:           !config.SessionAuth.Get(cfg),
-		SessionRefresh:      config.SessionRefreshInterval.Get(cfg),
-		SessionMinAge:       minAge,
-		CheckpointInterval:  config.CheckpointInterval.Get(cfg),
-		NoCheckpoints:       !config.UseCheckpoints.Get(cfg),
-		NoBulkGet:           !config.UseBulkGet.Get(cfg),
-		NoCompression:       !config.CompressRequests.Get(cfg),
-		MissingDocRetry:     missing,
-		MaxDocument:         int(config.MaxReplicatedDocument.Get(cfg)),
-		MaxDocumentIDLength: config.MaxDocumentIDLength.Get(cfg),
-	}
+	c := worker.DefaultConfig()
+	c.WorkerProcesses = config.WorkerProcesses.Get(cfg)
+	c.WorkerBatchSize = config.WorkerBatchSize.Get(cfg)
+	c.HTTPConnections = config.HTTPConnections.Get(cfg)
+	c.RetriesPerRequest = config.RetriesPerRequest.Get(cfg)
+	c.ConnectionTimeout = config.ConnectionTimeout.Get(cfg)
+	c.RequestTimeout = config.RequestTimeout.Get(cfg)
+	c.BasicAuth = !config.SessionAuth.Get(cfg)
+	c.SessionRefresh = config.SessionRefreshInterval.Get(cfg)
+	c.SessionMinAge = config.SessionMinUpdateInterval.Get(cfg)
+	c.CheckpointInterval = config.CheckpointInterval.Get(cfg)
+	c.NoCheckpoints = !config.UseCheckpoints.Get(cfg)
+	c.NoBulkGet = !config.UseBulkGet.Get(cfg)
+	c.NoCompression = !config.CompressRequests.Get(cfg)
+	c.MissingDocRetry = config.MissingDocRetry.Get(cfg)
+	c.MaxDocument = int(config.MaxReplicatedDocument.Get(cfg))
+	c.MaxDocumentIDLength = config.MaxDocumentIDLength.Get(cfg)
+	return c
 }
 
-// reporter records what a run reports in its job.
+// reporter records the reports of a run in its job.
 type reporter struct {
 	run     *jobs.Run
 	log     zerolog.Logger
@@ -313,8 +296,8 @@ func (r reporter) Identify(ctx context.Context, id replicator.ID) error {
 	return r.run.Identify(ctx, id)
 }
 
-// Report keeps the job alive. That it fails once is no reason to end the run: the
-// job's context ends when it has failed for too long.
+// Report keeps the job alive. A single failure does not end the run: the job's context ends after it has failed for too
+// long.
 func (r reporter) Report(ctx context.Context, progress worker.Progress) error {
 	r.counted.count(progress.Stats)
 	r.health.saw(progress.Activity)

@@ -15,24 +15,25 @@ import (
 
 	"settee/fdbjobs"
 	"settee/pkg/config"
+	"settee/pkg/sockopt"
 	"settee/replicator"
 	"settee/replicator/jobs"
 	"settee/replicator/worker"
 )
 
-// Options are what a job server is made of.
+// Options are the options of [New].
 type Options struct {
 	Jobs *jobs.Store
-	// Config returns the settings as they are now, and Changed, if not nil, a channel that is
-	// closed when they change. They count from the next run on, or the next tick.
+	// Config returns the current settings. Changed, if not nil, returns a channel that is closed when they change.
+	// Changes apply to the next run or tick.
 	Config  func() *config.Config
 	Changed func() <-chan struct{}
-	// Node is this node's name in listings. Default: the host's name.
+	// Node is this node's name in listings. Default: the host name.
 	Node string
 	// UserAgent is the User-Agent header of requests to endpoints. Default: settee.
 	UserAgent string
-	// Transport is worker.Config's.
-	Transport func(replicator.Endpoint, *replicator.SocketOptions) http.RoundTripper
+	// Transport is passed to worker.Config.
+	Transport func(replicator.Endpoint, *sockopt.Options) http.RoundTripper
 	// Replicate runs a job once. Default: worker.Run.
 	Replicate func(context.Context, worker.Job, worker.Config, worker.Reporter) (worker.Result, error)
 	Log       zerolog.Logger
@@ -42,23 +43,23 @@ type Options struct {
 type Server struct {
 	opts Options
 
-	accepting     context.Context // ends when no more jobs are to be taken
+	accepting     context.Context // ends when the server stops taking jobs
 	stopAccepting context.CancelFunc
-	hurry         context.Context // ends when runs have had the time to come to an end
+	hurry         context.Context // ends when the time for shutting down is over
 	stopRuns      context.CancelFunc
 	done          chan struct{} // closed when Run returns
 
 	slots   *slots
 	runs    sync.WaitGroup
-	count   atomic.Int64 // of runs so far, which names them
+	count   atomic.Int64 // number of runs so far; part of their names
 	counter counter
-	shared  worker.Shared // by all runs
+	shared  worker.Shared
 }
 
 // New returns a job server. Run starts it.
 func New(opts Options) *Server {
 	if opts.Node == "" {
-		opts.Node, _ = os.Hostname() // an empty name is shown as it is
+		opts.Node, _ = os.Hostname() // an empty name is allowed
 	}
 	if opts.Replicate == nil {
 		opts.Replicate = worker.Run
@@ -69,9 +70,8 @@ func New(opts Options) *Server {
 	return s
 }
 
-// Run takes and runs jobs until Shutdown, and returns nil then. When ctx ends it
-// drops everything at once, as if the node had died, and returns ctx's error. It is
-// called once.
+// Run takes and runs jobs until Shutdown, and then returns nil. When ctx ends, it drops everything at once, as if the
+// node had died, and returns ctx's error. Run must be called only once.
 func (s *Server) Run(ctx context.Context) error {
 	defer close(s.done)
 	accepting, cancel := merge(ctx, s.accepting)
@@ -85,9 +85,9 @@ func (s *Server) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Shutdown takes no more jobs, and gives those that run until ctx ends to write a
-// checkpoint and to go back to the queue; then it ends them without one. It returns
-// when Run has, with ctx's error if that came first. Run must have been called.
+// Shutdown stops taking jobs. Running jobs have until ctx ends to write a checkpoint and go back to the queue. After
+// that they are cut off without a checkpoint. Shutdown returns when Run has returned, with ctx's error if ctx ended
+// first. Run must have been called.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.stopAccepting()
 	s.slots.close()
@@ -102,7 +102,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// merge returns a context that ends with either of two.
+// merge returns a context that ends when either a or b ends.
 func merge(a, b context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(a)
 	stop := context.AfterFunc(b, func() { cancel(context.Cause(b)) })
@@ -112,18 +112,17 @@ func merge(a, b context.Context) (context.Context, context.CancelFunc) {
 	}
 }
 
-// monitor queues the jobs of dead nodes again.
+// monitor puts the jobs of dead nodes back into the queue.
 func (s *Server) monitor(ctx context.Context) {
 	_ = s.opts.Jobs.Jobs().RunMonitor(ctx, fdbjobs.MonitorOptions{
 		Requeued: func(ids []string) {
-			s.opts.Log.Warn().Strs("jobs", ids).Msg("queued the jobs again that nobody kept alive")
+			s.opts.Log.Warn().Strs("jobs", ids).Msg("queued jobs again that no node kept alive")
 		},
 		Failed: func(err error) { s.opts.Log.Error().Err(err).Msg("the activity monitor failed, and tries again") },
 	})
 }
 
-// accept takes jobs that are due while there is room, as many at a time as there are
-// acceptors.
+// accept takes due jobs while there is room, up to max_acceptors at a time.
 func (s *Server) accept(ctx, accepting context.Context) {
 	for {
 		waiting, n := s.slots.room(accepting, s.limits)
@@ -131,7 +130,7 @@ func (s *Server) accept(ctx, accepting context.Context) {
 			return
 		}
 		runs, err := s.opts.Jobs.Accept(waiting, jobs.AcceptOptions{Count: n})
-		changed := waiting.Err() != nil // and accepting may not be over
+		changed := waiting.Err() != nil // checked first: accepting may end later
 		for _, run := range runs {
 			s.start(ctx, run, time.Now())
 		}
@@ -151,13 +150,13 @@ func (s *Server) accept(ctx, accepting context.Context) {
 	}
 }
 
-// limits are how many jobs may run, and how many may be taken at a time.
+// limits returns how many jobs may run, and how many may be taken at a time.
 func (s *Server) limits() (running, atOnce int) {
 	cfg := s.opts.Config()
 	return config.MaxJobs.Get(cfg), config.MaxAcceptors.Get(cfg)
 }
 
-// start runs a job in a goroutine of its own, which counts as begun at a time.
+// start runs a job in a goroutine. began is when the run counts as started.
 func (s *Server) start(ctx context.Context, run *jobs.Run, began time.Time) {
 	job := &running{run: run, began: began, stop: make(chan struct{})}
 	s.slots.add(job)
@@ -167,7 +166,7 @@ func (s *Server) start(ctx context.Context, run *jobs.Run, began time.Time) {
 	})
 }
 
-// pid names a run on this node, for listings.
+// pid returns a name for a run on this node, for listings.
 func (s *Server) pid() string {
 	return fmt.Sprintf("%d.%d", os.Getpid(), s.count.Add(1))
 }

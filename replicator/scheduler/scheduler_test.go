@@ -24,9 +24,9 @@ import (
 	"settee/pkg/config"
 	"settee/pkg/couch/couchtest"
 	"settee/pkg/docstore"
+	"settee/pkg/kv/enginetest"
 	"settee/pkg/kv/faultkv"
 	"settee/pkg/kv/kvtest"
-	"settee/pkg/kv/memkv"
 	"settee/replicator"
 	"settee/replicator/jobs"
 	"settee/replicator/scheduler"
@@ -34,38 +34,31 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, kvtest.NetworkThread) }
 
-// limit is how long a test waits for what must happen.
+// limit is the timeout of waits in tests.
 const limit = time.Minute
 
-// cluster is a store with the nodes on it.
+// cluster is a store with its nodes.
 type cluster struct {
 	t   *testing.T
 	log *logtest.Journal
-	// open returns another process's view of the store.
+	// open opens the store as another process would.
 	open func(jobs.Options) *jobs.Store
 	// documents opens the store's databases, without faults.
 	documents func(docstore.Hooks) *docstore.Store
 }
 
 func newCluster(t *testing.T) *cluster {
-	db, ok := kvtest.Cluster(t)
-	if !ok {
-		var err error
-		db, err = memkv.Open(memkv.Options{})
-		require.NoError(t, err)
-	}
-	t.Cleanup(func() { assert.NoError(t, db.Close()) })
+	db := enginetest.ClusterOr(t, enginetest.Memory)
 	var processes atomic.Uint64
 	documents := func(hooks docstore.Hooks) *docstore.Store {
 		return docstore.Open(db, docsPrefix, docstore.Options{Hooks: hooks})
 	}
 	return &cluster{t: t, documents: documents, log: new(logtest.Journal), open: func(opts jobs.Options) *jobs.Store {
-		// Each process has faults of its own.
 		faulty := faultkv.Wrap(db, faultkv.Options{Seed: processes.Add(1), Rates: faultkv.Rates{
 			faultkv.Conflict: 0.05, faultkv.UnknownCommitted: 0.1, faultkv.UnknownNotCommitted: 0.05,
 			faultkv.TooOld: 0.01, faultkv.Delay: 0.05, faultkv.SpuriousWatch: 0.1,
 		}})
-		layer := fdbjobs.Open(faulty, []byte("jobs"))
+		layer := fdbjobs.Open(faulty, []byte("jobs"), fdbjobs.Options{})
 		t.Cleanup(layer.Close)
 		store, err := jobs.Open(t.Context(), faulty, layer, opts)
 		require.NoError(t, err)
@@ -73,16 +66,16 @@ func newCluster(t *testing.T) *cluster {
 	}}
 }
 
-// node is one process's view of the store, and its job server.
+// node is a process: its store and its job server.
 type node struct {
 	*cluster
 	jobs   *jobs.Store
 	server *scheduler.Server
-	drop   context.CancelFunc // ends the node as its death would
+	drop   context.CancelFunc // kills the node
 	ended  chan error
 }
 
-// start adds a node. It is dropped at the end of the test at the latest.
+// start adds a node, which is dropped at the end of the test at the latest.
 func (c *cluster) start(name string, sets ...string) *node {
 	n := c.join()
 	cfg, _, err := config.Load(config.Options{Flags: sets})
@@ -102,7 +95,7 @@ func (c *cluster) start(name string, sets ...string) *node {
 	return n
 }
 
-// die ends the node as its death would, before the end of the test.
+// die kills the node before the end of the test.
 func (n *node) die() {
 	n.drop()
 	require.ErrorIs(n.t, <-n.ended, context.Canceled)
@@ -116,7 +109,7 @@ func (c *cluster) join() *node {
 
 var docsPrefix = []byte("docs")
 
-// document writes a document that asks for a replication, and returns the id of its job.
+// document writes a replication document, and returns the id of its job.
 func (n *node) document(id, format string, args ...any) (jobID string) {
 	n.t.Helper()
 	docs := n.documents(n.jobs.Hooks(replicator.ParseOptions{}))
@@ -146,7 +139,7 @@ func (n *node) await(id string) *jobs.Job {
 	return job
 }
 
-// until waits for a job to be in a state that its status does not show.
+// until waits for a state of a job that its status does not show.
 func (n *node) until(id string, ready func(*jobs.Job) bool) *jobs.Job {
 	n.t.Helper()
 	var last *jobs.Job
@@ -158,18 +151,17 @@ func (n *node) until(id string, ready func(*jobs.Job) bool) *jobs.Job {
 	return last
 }
 
-// gate is a proxy in front of a database, whose credentials it adds to each request. It holds requests back, and
-// remembers them.
+// gate is a proxy for a database that adds credentials. It holds requests back, and records them.
 type gate struct {
 	url string
 
 	mu       sync.Mutex
 	requests []*http.Request
-	held     chan struct{} // closed once a request is held
-	open     chan struct{} // closed to let all through
+	held     chan struct{} // closed when a request is held
+	open     chan struct{} // closed to let all requests through
 }
 
-// newGate holds the requests back for which hold is true.
+// newGate returns a gate that holds back requests for which hold returns true.
 func newGate(t *testing.T, target string, hold func(r *http.Request, before int) bool) *gate {
 	u, err := url.Parse(target)
 	require.NoError(t, err)
@@ -211,7 +203,7 @@ func (g *gate) note(r *http.Request, hold func(*http.Request, int) bool) bool {
 	return true
 }
 
-// feeds returns the since parameter of each reading of the changes feed. To ask how many there are left is none.
+// feeds returns the since parameter of each reading of the changes feed, without counts of the changes left.
 func (g *gate) feeds() []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -301,22 +293,21 @@ func TestContinuousThenShutdown(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), limit)
 		defer cancel()
 		require.NoError(t, n.server.Shutdown(ctx))
-		stopped, err := n.jobs.Get(ctx, job.ID)
-		require.NoError(t, err)
-		assert.Equal(t, fdbjobs.Pending, stopped.Status)
+		// The node may have been taking the job again when it stopped. The job layer queues it.
+		stopped := n.until(job.ID, func(j *jobs.Job) bool { return j.Status == fdbjobs.Pending })
 		assert.Equal(t, replicator.StatePending, stopped.Condition())
 		assert.Equal(t, replicator.EventStopped, stopped.State.History[0].Type)
 		assert.NotEmpty(t, stopped.State.CheckpointedSourceSeq)
 
-		// The next node goes on from there.
+		// The next node continues from there.
 		put(t, source+"/second", `{"n":2}`)
 		other := c.start("b", "replicator/checkpoint_interval=100")
 		require.Eventually(t, func() bool { return exists(target + "/second") }, limit, 5*time.Millisecond)
 		running := other.until(job.ID, func(j *jobs.Job) bool { return j.State.Stats.DocsWritten == 2 })
 		assert.Equal(t, replicator.StateRunning, running.Condition())
 
-		// Cancelled, it stops.
-		_, err = other.jobs.Cancel(ctx, job.ReplicationID())
+		// It stops when cancelled.
+		_, err := other.jobs.Cancel(ctx, job.ReplicationID())
 		require.NoError(t, err)
 		require.Eventually(t, func() bool { return strings.Contains(c.log.String(), "replication stopped") }, limit, 5*time.Millisecond)
 		_, err = other.jobs.Get(ctx, job.ID)
@@ -324,8 +315,8 @@ func TestContinuousThenShutdown(t *testing.T) {
 	})
 }
 
-// A node is dropped in the middle of a run. The other one takes the job up after
-// the activity timeout, at the last checkpoint.
+// A node is dropped in the middle of a run. The other one takes over the job after the activity timeout, from the last
+// checkpoint.
 func TestDroppedNode(t *testing.T) {
 	couchtest.Each(t, func(t *testing.T, peer couchtest.Peer) {
 		source, target := peer.DB(t, "dropsource"), peer.DB(t, "droptarget")
@@ -334,7 +325,7 @@ func TestDroppedNode(t *testing.T) {
 		c := newCluster(t)
 		frontend := c.join()
 		require.NoError(t, frontend.jobs.SetTimeout(t.Context(), 3*time.Second))
-		// The first batches pass; then everything hangs.
+		// The first batches pass, then all requests hang.
 		g := newGate(t, source, func(r *http.Request, before int) bool {
 			return strings.HasSuffix(r.URL.Path, "/_bulk_get") && before >= 10
 		})
@@ -362,8 +353,7 @@ func TestDroppedNode(t *testing.T) {
 	})
 }
 
-// A job that is given new options starts anew with them at once, not when somebody
-// notices that nobody keeps it alive.
+// A job with new options restarts with them at once, not after the activity timeout.
 func TestNewOptions(t *testing.T) {
 	couchtest.Each(t, func(t *testing.T, peer couchtest.Peer) {
 		source, target := peer.DB(t, "optionsource"), peer.DB(t, "optiontarget")
@@ -381,12 +371,11 @@ func TestNewOptions(t *testing.T) {
 	})
 }
 
-// A filter function that is another one at the source makes another replication of the job of
-// a document, at its next checkpoint.
+// A changed filter function at the source changes the replication id of a document's job at its next checkpoint.
 func TestFilterThatChanges(t *testing.T) {
 	couchtest.Each(t, func(t *testing.T, peer couchtest.Peer) {
 		source, target := peer.DB(t, "filtersource"), peer.DB(t, "filtertarget")
-		// A revision that wins over the earlier one, whatever that is called.
+		// A revision that always wins over the earlier one.
 		filter := func(rev, code string) {
 			post(t, source+"/_bulk_docs", `{"new_edits":false,"docs":[{"_id":"_design/d","_rev":%q,"filters":{"f":%q}}]}`, rev, code)
 		}
@@ -404,7 +393,7 @@ func TestFilterThatChanges(t *testing.T) {
 		assert.False(t, exists(target+"/doc1"))
 
 		filter("2-b", "function(doc) { return doc.kind == 'b'; }")
-		// Whichever of the two the feed follows by now, one of these is a change to be recorded.
+		// Either filter passes one of these, so that there is a change to record.
 		put(t, source+"/doc8", `{"kind":"a"}`)
 		put(t, source+"/doc9", `{"kind":"b"}`)
 		second := n.until(id, func(j *jobs.Job) bool {
@@ -434,7 +423,7 @@ func TestFailures(t *testing.T) {
 	target := server.DB(t, "failuretarget")
 	const password = "s3cr3t-word"
 	withPassword := func(u string) string { return strings.Replace(u, "http://", "http://someone:"+password+"@", 1) }
-	guarded := couchtest.Start(t, couchtest.WithAdmin("someone", password))
+	guarded := couchtest.StartWithAdmin(t, "someone", password)
 	busy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Retry-After", "3600")
 		w.WriteHeader(http.StatusTooManyRequests)
@@ -451,7 +440,7 @@ func TestFailures(t *testing.T) {
 		assert.Equal(t, "could not open "+guarded.URL+"/nosuchdb/", reason)
 		assert.Equal(t, replicator.EventCrashed, job.State.History[0].Type)
 	})
-	t.Run("nobody there", func(t *testing.T) {
+	t.Run("no server there", func(t *testing.T) {
 		job := n.await(n.replicate(`{"source":%q,"target":%q}`, withPassword("http://127.0.0.1:1/db"), target).ID)
 		assert.Equal(t, replicator.StateFailed, job.State.State)
 		_, reason := job.State.ErrorBody()
@@ -465,7 +454,7 @@ func TestFailures(t *testing.T) {
 	})
 	t.Run("filter that the settings refuse", func(t *testing.T) {
 		strict := c.start("strict", "replicator/valid_endpoint_protocols=https", "replicator/max_acceptors=1")
-		n.die() // only the strict one is left
+		n.die() // only the strict node is left
 		job := strict.await(strict.replicate(`{"source":%q,"target":%q}`, server.URL+"/x", target).ID)
 		assert.Equal(t, replicator.StateFailed, job.State.State)
 		assert.Contains(t, job.State.Error, "source")
@@ -498,6 +487,6 @@ func TestSlots(t *testing.T) {
 			break
 		}
 	}
-	// The slot of the cancelled one is free when its run has noticed.
+	// The cancelled job's slot is free after its run has ended.
 	require.Eventually(t, func() bool { return running() == 2 }, limit, 5*time.Millisecond)
 }

@@ -9,9 +9,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/pkg/config"
+	"settee/replicator/scheduler"
+	"settee/replicator/worker"
 )
 
-// settings are what nodes read, and tests change.
+// settings are settings of nodes that tests change.
 type settings struct {
 	t       *testing.T
 	current atomic.Pointer[config.Config]
@@ -34,7 +36,7 @@ func (s *settings) set(sets ...string) {
 
 func (s *settings) Changed() <-chan struct{} { return *s.changed.Load() }
 
-// running is how many jobs of a database run.
+// running returns the number of running jobs of a database.
 func (w *world) running(database string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -47,14 +49,14 @@ func (w *world) running(database string) int {
 	return n
 }
 
-// starts is how many runs have begun.
+// starts returns the number of runs so far.
 func (w *world) starts() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.begun
 }
 
-// Where there are free slots a due job starts at once, whatever the interval is.
+// With a free slot, a due job starts at once, whatever the interval is.
 func TestFreeSlots(t *testing.T) {
 	inWorld(t, []string{"replicator/interval_sec=3600"}, func(w *world) {
 		w.start("n1")
@@ -65,8 +67,8 @@ func TestFreeSlots(t *testing.T) {
 	})
 }
 
-// When fewer jobs may run than do, continuous ones stop within an interval, and one-shot ones
-// only if there are not enough of those; and when more may, they start at once.
+// When max_jobs falls, continuous jobs stop within an interval, and one-shot jobs only if there are not enough
+// continuous ones. When it rises, jobs start at once.
 func TestMaxJobsChanges(t *testing.T) {
 	inWorld(t, []string{"replicator/max_jobs=20"}, func(w *world) {
 		w.start("n1")
@@ -98,21 +100,21 @@ func TestMaxJobsChanges(t *testing.T) {
 	})
 }
 
-// Shares and the interval may change; what follows does so within an interval.
+// Changes of shares and of the interval take effect within an interval.
 func TestSharesChange(t *testing.T) {
 	inWorld(t, slots12, func(w *world) {
 		w.start("n1", "n2", "n3")
 		w.add("a/_replicator", 50, true)
 		w.add("b/_replicator", 50, true)
-		w.pass(30 * time.Minute)
+		w.pass(15 * time.Minute)
 		w.settings.set(append([]string{"replicator.shares/b/_replicator=300", "replicator/interval_sec=5"}, slots12...)...)
 		from := w.at() + 2
-		w.pass(62 * time.Minute)
-		w.has(from, from+60, map[string]float64{"a/_replicator": 0.25, "b/_replicator": 0.75})
+		w.pass(32 * time.Minute)
+		w.has(from, from+30, map[string]float64{"a/_replicator": 0.25, "b/_replicator": 0.75})
 	})
 }
 
-// Only as many jobs have turns as max_churn says.
+// Only max_churn jobs have turns.
 func TestMaxChurn(t *testing.T) {
 	inWorld(t, []string{"replicator/max_jobs=50", "replicator/max_churn=10"}, func(w *world) {
 		w.start("n1")
@@ -125,7 +127,13 @@ func TestMaxChurn(t *testing.T) {
 			assert.LessOrEqual(t, now-before, 10)
 			before = now
 		}
-		// Half of them wait at most: five intervals' worth, and the minute that one has to run.
+		// At most half of them wait: five intervals, and the minute that one must run.
 		w.waitsFor("a/_replicator", 100/50.+1, max(time.Minute, 5*15*time.Second))
 	})
+}
+
+// The configuration and a run have the same defaults.
+func TestWorkerDefaults(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, worker.DefaultConfig(), scheduler.WorkerConfig(new(config.Config)))
 }

@@ -1,7 +1,6 @@
 package scheduler_test
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,17 +15,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/fdbjobs"
+	"settee/internal/bubbletest"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
-	"settee/pkg/kv/memkv"
+	"settee/pkg/kv/enginetest"
 	"settee/replicator"
 	"settee/replicator/jobs"
 	"settee/replicator/scheduler"
 	"settee/replicator/worker"
 )
 
-// world is several nodes on one store in a bubble, whose clock runs ahead while all wait.
-// Scheduler, queue and store are the real ones. What a run does is not: it lasts.
+// world is several nodes on one store in a bubble, whose clock advances while all goroutines wait. Scheduler, queue and
+// store are real. Runs are simulated by waiting.
 type world struct {
 	*testing.T
 	db       kv.Database
@@ -35,71 +35,69 @@ type world struct {
 	docs     *docstore.Store
 	settings *settings
 	began    time.Time
-	beat     time.Duration // how often runs report; 0: as they are told to
+	beat     time.Duration // interval of reports
 
 	nodes map[string]*simulated
 
 	mu     sync.Mutex
 	owners map[string]*tally
 	runs   map[string]*simulatedJob // by target
-	begun  int                      // runs
+	begun  int                      // number of runs
 }
 
 // simulated is a node.
 type simulated struct {
-	end  func() // as on SIGTERM
+	end  func() // like SIGTERM
 	kill func()
 }
 
-// simulatedJob is what is known of a job.
+// simulatedJob is the state of a job.
 type simulatedJob struct {
 	owner   string
-	running string    // the node on which it runs
-	since   time.Time // it has waited, or run
-	counted time.Time // what it ran until then is counted
+	running string    // the node that runs it
+	since   time.Time // when it began to wait or run
+	counted time.Time // running time is counted up to here
 }
 
-// tally is what an owner's jobs have done.
+// tally counts what an owner's jobs have done.
 type tally struct {
 	jobs    int
-	minutes map[int]time.Duration // that they ran, by minute of the world
-	longest time.Duration         // that one has waited after it had run, or since it was added
-	lasts   time.Duration         // of a run of a one-shot replication; by default a second
-	crashes bool                  // at the end of that, continuous or not
+	minutes map[int]time.Duration // running time by minute of the world
+	longest time.Duration         // longest wait of a job after a run or since it was added
+	lasts   time.Duration         // duration of a one-shot run; default: a second
+	crashes bool                  // each run crashes at its end
 }
 
 func inWorld(t *testing.T, sets []string, test func(w *world)) {
 	t.Helper()
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		db, err := memkv.Open(memkv.Options{})
-		require.NoError(t, err)
+	bubbletest.Test(t, func(t *testing.T) {
 		w := &world{
-			T: t, db: db, settings: newSettings(t, sets...), began: time.Now(), nodes: map[string]*simulated{},
+			T: t, db: enginetest.Memory(t), settings: newSettings(t, sets...), began: time.Now(), nodes: map[string]*simulated{},
 			owners: map[string]*tally{}, runs: map[string]*simulatedJob{},
+			// The longest interval that keeps jobs alive: reports take most of the time of a simulation.
+			beat: fdbjobs.DefaultTimeout / 3,
 		}
 		w.layer, w.jobs = w.open()
-		w.docs = docstore.Open(db, []byte("docs"), docstore.Options{Hooks: w.jobs.Hooks(replicator.ParseOptions{})})
+		w.docs = docstore.Open(w.db, []byte("docs"), docstore.Options{Hooks: w.jobs.Hooks(replicator.ParseOptions{})})
 		defer func() {
 			for _, n := range w.nodes {
 				n.end()
 			}
 			w.docs.Close()
 			w.layer.Close()
-			assert.NoError(t, db.Close())
 		}()
 		test(w)
 	})
 }
 
 func (w *world) open() (*fdbjobs.Layer, *jobs.Store) {
-	layer := fdbjobs.Open(w.db, []byte("jobs"))
+	layer := fdbjobs.Open(w.db, []byte("jobs"), fdbjobs.Options{})
 	store, err := jobs.Open(context.Background(), w.db, layer, jobs.Options{Documents: []byte("docs")})
 	require.NoError(w, err)
 	return layer, store
 }
 
-// start starts nodes of some names.
+// start starts nodes with these names.
 func (w *world) start(names ...string) {
 	w.Helper()
 	for _, name := range names {
@@ -140,7 +138,7 @@ func (w *world) kill(name string) {
 	delete(w.nodes, name)
 }
 
-// add adds jobs to a replicator database, which is made if it is missing.
+// add adds jobs to a replicator database, which it creates if it is missing.
 func (w *world) add(database string, n int, continuous bool) *tally {
 	w.Helper()
 	db, err := w.docs.Database(context.Background(), database)
@@ -197,13 +195,13 @@ func targetOf(database, id string) string {
 	return "http://b.example/" + strings.ReplaceAll(database, "/", "-") + "-" + id + "/"
 }
 
-// replicate is a run.
+// replicate simulates a run.
 func (w *world) replicate(
 	ctx context.Context, node string, job worker.Job, cfg worker.Config, reporter worker.Reporter,
 ) (worker.Result, error) {
 	of := w.begin(node, job.Replication.Target.URL)
 	defer w.finish(job.Replication.Target.URL)
-	tick := time.NewTicker(cmp.Or(w.beat, cfg.ReportInterval))
+	tick := time.NewTicker(w.beat)
 	defer tick.Stop()
 	var over <-chan time.Time
 	if of.crashes || !job.Replication.Continuous {
@@ -248,7 +246,7 @@ func (w *world) finish(target string) {
 	job.running, job.since = "", time.Now()
 }
 
-// count counts what a job that runs has run so far. w.mu is held.
+// count adds a running job's time so far. The caller holds w.mu.
 func (w *world) count(job *simulatedJob) {
 	of, now := w.owners[job.owner], time.Now()
 	for job.counted.Before(now) {
@@ -262,16 +260,15 @@ func (w *world) count(job *simulatedJob) {
 	}
 }
 
-// pass lets time pass.
 func (w *world) pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// at is the minute of the world that it is.
+// at returns the current minute of the world.
 func (w *world) at() int { return int(time.Since(w.began) / time.Minute) }
 
-// parts returns which part of the running time databases had from one minute to another.
+// parts returns the databases' parts of the running time between two minutes.
 func (w *world) parts(from, to int) map[string]float64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -294,7 +291,7 @@ func (w *world) parts(from, to int) map[string]float64 {
 	return parts
 }
 
-// waits is the longest time that a job of a database has waited, or waits now.
+// waits returns the longest wait of a job of a database, including current ones.
 func (w *world) waits(database string) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -10,21 +10,21 @@ import (
 	"settee/replicator/jobs"
 )
 
-// slots are the jobs that run on this node. One that is to stop gives its slot to the next
-// one at once, while it still writes its last checkpoint.
+// slots are the running jobs of this node. A job that is stopping gives up its slot at once, while it still writes its
+// last checkpoint.
 type slots struct {
 	mu     sync.Mutex
 	jobs   map[string]*running
-	closed bool               // what is added is to stop
-	change chan struct{}      // holds a token when there may be more room, or less
-	wait   context.CancelFunc // ends what was begun with the room that there was
+	closed bool               // new jobs stop at once
+	change chan struct{}      // holds a token when the room may have changed
+	wait   context.CancelFunc // ends the context that room returned last
 }
 
-// running is a job that runs.
+// running is a running job.
 type running struct {
 	run   *jobs.Run
 	began time.Time
-	stop  chan struct{} // closed when it is to stop
+	stop  chan struct{} // closed to stop the job
 	// stopping is guarded by the mutex of slots.
 	stopping bool
 }
@@ -36,7 +36,7 @@ func newSlots() *slots {
 	return &slots{jobs: map[string]*running{}, change: make(chan struct{}, 1), wait: func() {}}
 }
 
-// end has the job stop. The mutex of slots is held.
+// end stops the job. The caller holds the mutex of slots.
 func (r *running) end() {
 	if !r.stopping {
 		r.stopping = true
@@ -44,7 +44,7 @@ func (r *running) end() {
 	}
 }
 
-// poke has room look again.
+// poke wakes room.
 func (s *slots) poke() {
 	select {
 	case s.change <- struct{}{}:
@@ -52,15 +52,14 @@ func (s *slots) poke() {
 	}
 }
 
-// room waits until fewer jobs run than may, and returns how many of them to take at once. The
-// context that it returns ends when that may be different. Without any more room to come, for
-// ctx has ended, it returns 0. One goroutine calls it.
+// room waits until a slot is free, and returns how many jobs to take at once. The returned context ends when that
+// number may have changed. If ctx ends, room returns 0. Only one goroutine calls it.
 func (s *slots) room(ctx context.Context, limits func() (running, atOnce int)) (context.Context, int) {
 	for ctx.Err() == nil {
 		most, atOnce := limits()
 		s.mu.Lock()
 		if n := min(most-s.taken(), atOnce); n > 0 {
-			s.wait() // what it ended has ended
+			s.wait() // release the previous context
 			waiting, cancel := context.WithCancel(ctx)
 			s.wait = cancel
 			s.mu.Unlock()
@@ -78,7 +77,7 @@ func (s *slots) room(ctx context.Context, limits func() (running, atOnce int)) (
 	return ctx, 0
 }
 
-// reconsider ends the waiting for jobs that was begun with other limits.
+// reconsider ends the context that room returned last, because the limits may have changed.
 func (s *slots) reconsider() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,7 +85,7 @@ func (s *slots) reconsider() {
 	s.poke()
 }
 
-// taken is how many slots are. s.mu is held.
+// taken is the number of slots in use. The caller holds s.mu.
 func (s *slots) taken() int {
 	n := 0
 	for _, job := range s.jobs {
@@ -109,13 +108,13 @@ func (s *slots) add(job *running) {
 func (s *slots) remove(job *running) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.jobs[job.id()] == job { // this node may have taken it again already
+	if s.jobs[job.id()] == job { // this node may have taken the job again already
 		delete(s.jobs, job.id())
 	}
 	s.poke()
 }
 
-// stop has jobs stop, by id. Some may have ended.
+// stop stops jobs by id. It ignores ids of jobs that have ended.
 func (s *slots) stop(ids ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,7 +126,7 @@ func (s *slots) stop(ids ...string) {
 	s.poke()
 }
 
-// close has all jobs stop, and those that come.
+// close stops all jobs, including those added later.
 func (s *slots) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,8 +136,7 @@ func (s *slots) close() {
 	}
 }
 
-// list returns the jobs that run and are not to stop, the one that has run for the longest
-// time first.
+// list returns the jobs that are not stopping, the one that has run longest first.
 func (s *slots) list() []*running {
 	s.mu.Lock()
 	defer s.mu.Unlock()

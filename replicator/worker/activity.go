@@ -13,33 +13,32 @@ import (
 	"settee/replicator"
 )
 
-// moments are when a run came to where it is: what its activity is made of. run.mu guards them.
+// moments are the times from which a run's activity is derived. run.mu guards them.
 type moments struct {
-	began    bool      // all that comes before the first change was done
+	began    bool      // begin is done
 	opened   time.Time // the changes feed was opened
-	live     bool      // it is one that waits for changes
+	live     bool      // the feed waits for changes
 	row      time.Time // the latest row was read
-	busy     time.Time // rows were read after all before them had been dealt with
+	busy     time.Time // the first row was read after all earlier ones were dealt with
 	passed   time.Time // the latest batch was dealt with
-	finished time.Time // all of a feed that ended was dealt with
+	finished time.Time // the feed ended and all of it was dealt with
 	stopping time.Time // the run was asked to stop
 }
 
-// feedOpened notes that the changes feed answers.
+// feedOpened records that the changes feed was opened.
 func (r *run) feedOpened(live bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.opened, r.live = time.Now(), live
 }
 
-// note sets one of the moments to now.
 func (r *run) note(moment *time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	*moment = time.Now()
 }
 
-// activity says what the run is doing. run.mu is held.
+// activity returns what the run is doing. The caller holds run.mu.
 func (r *run) activity() *replicator.Activity {
 	a := &replicator.Activity{
 		BatchesInFlight: int(r.inFlight.Load()), LastProgress: r.passed,
@@ -49,7 +48,7 @@ func (r *run) activity() *replicator.Activity {
 	return a
 }
 
-// doing is the first of the list in package replicator that applies.
+// doing returns the first value that applies, in the order of the list in package replicator.
 func (r *run) doing(a *replicator.Activity) (replicator.Doing, time.Time) {
 	held := slices.IndexFunc(a.Waiting, func(w replicator.Wait) bool { return w.RateLimited })
 	idle := later(r.opened, later(r.row, r.passed))
@@ -83,14 +82,13 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// troubles are the requests of a run that failed and are repeated. The zero value has none. Only requests
-// that fail come here.
+// troubles are the failed requests of a run that are being repeated. The zero value is empty.
 type troubles struct {
 	mu  sync.Mutex
 	all map[*replicator.Wait]struct{}
 }
 
-// add adds a request until over is called.
+// add adds a request. The caller removes it with over.
 func (t *troubles) add(w replicator.Wait) (over func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -105,7 +103,7 @@ func (t *troubles) add(w replicator.Wait) (over func()) {
 	}
 }
 
-// waiting returns of each endpoint the request that replicator.Activity tells of, the source's first.
+// waiting returns one request per endpoint, chosen as replicator.Activity says, the source's first.
 func (t *troubles) waiting() []replicator.Wait {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -127,10 +125,10 @@ func (t *troubles) waiting() []replicator.Wait {
 	return told
 }
 
-// aside marks the requests of a context as ones that hold nothing up when they fail.
+// aside is the context key of requests whose failure delays nothing.
 type aside struct{}
 
-// retrying is a couch.Config's.
+// retrying returns the couch.Config.Retrying of a side.
 func (r *run) retrying(side string) func(context.Context, couch.Retry) func() {
 	return func(ctx context.Context, retry couch.Retry) func() {
 		if ctx.Value(aside{}) != nil {
@@ -140,8 +138,8 @@ func (r *run) retrying(side string) func(context.Context, couch.Retry) func() {
 	}
 }
 
-// repeating notes, until over is called, that p is asked again for what failed with err. It is the
-// attempts-th try, since the first failed, and is made in a while.
+// repeating records, until over is called, that an operation on p that failed with err is repeated after wait. attempt
+// counts from the first failure at since.
 func (r *run) repeating(p *peer, err error, attempt, attempts int, since time.Time, wait time.Duration) (over func()) {
 	e, ok := errors.AsType[*couch.Error](err)
 	if !ok {

@@ -4,26 +4,26 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"settee/replicator"
 	"settee/replicator/worker"
 )
 
-// doing runs a replication until it reports that it does what is asked for, and returns that report.
+// doing runs a replication until it reports the given activity, and returns that report.
 func doing(t *testing.T, what replicator.Doing, rep *replicator.Replication, edit ...func(*worker.Config)) *replicator.Activity {
 	t.Helper()
 	activity, _ := activityOf(t, func(a *replicator.Activity) bool { return a.Doing == what }, rep, edit...)
 	return activity
 }
 
-// activityOf runs a replication until it reports something that fits, and returns that, and the run, which
-// goes on.
+// activityOf runs a replication until a report matches, and returns the report and the run, which continues.
 func activityOf(
 	t *testing.T, fits func(*replicator.Activity) bool, rep *replicator.Replication, edit ...func(*worker.Config),
 ) (*replicator.Activity, *running) {
@@ -57,32 +57,21 @@ func activityOf(
 	return nil, nil
 }
 
-// silent has a request wait for its end.
+// silent blocks a request until its context ends.
 func silent(s *stub, request string) {
-	s.on(request, func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
-		w.WriteHeader(http.StatusOK)
-		w.(http.Flusher).Flush()
-		<-r.Context().Done()
-		return true
-	})
+	s.on(request, func(w http.ResponseWriter, r *http.Request, _ []byte) bool { return stay(w, r, "") })
 }
 
-// live has a stub's continuous feed wait for changes that never come.
+// live makes a stub's continuous feed wait for ever.
 func live(s *stub) {
 	s.on("GET /_changes", func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
-		if r.URL.Query().Get("feed") == "continuous" {
-			w.WriteHeader(http.StatusOK)
-			w.(http.Flusher).Flush()
-			<-r.Context().Done()
-			return true
-		}
-		return false
+		return r.URL.Query().Get("feed") == "continuous" && stay(w, r, "")
 	})
 }
 
 func longPause(cfg *worker.Config) { cfg.RetryBase = 40 * time.Second }
 
-// held checks what an activity says of the one request that holds the run up.
+// held checks what an activity says about the one request that holds up the run.
 func held(t *testing.T, a *replicator.Activity, want replicator.Wait, pause time.Duration) {
 	t.Helper()
 	require.Len(t, a.Waiting, 1)
@@ -130,9 +119,8 @@ func TestARunSaysWhichRequestHoldsItUp(t *testing.T) {
 		t.Parallel()
 		source, target := stubs(t, 1)
 		source.on("GET /_changes", func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
-			fmt.Fprint(w, `{"results":[`)
-			w.(http.Flusher).Flush()
-			panic(http.ErrAbortHandler)
+			cutOff(w, `{"results":[`)
+			return true
 		})
 		a := doing(t, replicator.DoingRetrying, replication(t, source.URL, target.URL), longPause)
 		require.Contains(t, a.Waiting[0].Error, "the changes feed was cut")
@@ -154,12 +142,11 @@ func TestARunSaysWhichRequestHoldsItUp(t *testing.T) {
 	t.Run("a stream breaks off", func(t *testing.T) {
 		t.Parallel()
 		source, target := stubs(t, 0)
-		source.add("_design/d", "1-a", "{}") // these come one by one
+		source.add("_design/d", "1-a", "{}") // design documents are read one by one
 		source.on("GET /_design/d", func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
 			w.Header().Set("Content-Type", `multipart/mixed; boundary="edge"`)
-			fmt.Fprint(w, "--edge\r\nContent-Type: application/json\r\n\r\n{")
-			w.(http.Flusher).Flush()
-			panic(http.ErrAbortHandler)
+			cutOff(w, "--edge\r\nContent-Type: application/json\r\n\r\n{")
+			return true
 		})
 		a := doing(t, replicator.DoingRetrying, replication(t, source.URL, target.URL), longPause)
 		a.Waiting[0].Error = ""
@@ -271,36 +258,44 @@ func TestARunSaysWhatItWaitsFor(t *testing.T) {
 	})
 }
 
-// Where the source has changes, and none comes through the filter, that is what a user has to know.
+// If the source has changes but none passes the filter, the user must see that.
 func TestARunSaysThatItsFilterLetsNothingPass(t *testing.T) {
 	t.Parallel()
-	source, target := stubs(t, 3)
-	source.on("POST /_changes", func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
-		if r.URL.Query().Get("feed") == "continuous" {
-			w.WriteHeader(http.StatusOK)
-			w.(http.Flusher).Flush()
-			<-r.Context().Done()
-			return true
-		}
-		return refuse(w, 200, `{"results":[],"last_seq":"3-x","pending":0}`)
+	passesNothing := func(source *stub) {
+		source.addSmall(3)
+		source.on("POST /_changes", func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+			if r.URL.Query().Get("feed") == "continuous" {
+				return stay(w, r, "")
+			}
+			return refuse(w, 200, `{"results":[],"last_seq":"3-x","pending":0}`)
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		source, _, begin := pipedStubs(t)
+		passesNothing(source)
+		var asked atomic.Int32
+		source.on("GET /_changes", func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+			assert.Equal(t, "3-x", r.URL.Query().Get("since"))
+			asked.Add(1)
+			return refuse(w, 200, `{"results":[{"seq":"4-x","id":"x","changes":[{"rev":"1-a"}]}],"last_seq":"4-x","pending":3}`)
+		})
+		r := begin(`"continuous":true`, `"selector":{"a":1}`)
+		time.Sleep(25 * time.Second) // two reports; the source may be silent for 30 s
+		synctest.Wait()
+		require.Positive(t, asked.Load())
+		r.mu.Lock()
+		a := r.reports[len(r.reports)-1].Activity
+		r.mu.Unlock()
+		require.Equal(t, replicator.DoingFiltering, a.Doing)
+		require.Empty(t, a.Waiting)
+		require.Zero(t, a.BatchesInFlight)
 	})
-	asked := make(chan struct{})
-	tell := sync.OnceFunc(func() { close(asked) })
-	source.on("GET /_changes", func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
-		if r.URL.Query().Get("since") != "3-x" {
-			return refuse(w, 500, `{"error":"internal","reason":"asked before the feed was read"}`) // it asks again
-		}
-		tell()
-		return refuse(w, 200, `{"results":[{"seq":"4-x","id":"x","changes":[{"rev":"1-a"}]}],"last_seq":"4-x","pending":3}`)
-	})
-	rep := replication(t, source.URL, target.URL, `"continuous":true`, `"selector":{"a":1}`)
-	a := doing(t, replicator.DoingFiltering, rep)
-	require.Empty(t, a.Waiting)
-	require.Zero(t, a.BatchesInFlight)
-	<-asked
 
-	// To ask how many changes there are is no reason to be held up.
+	// A failed count of the changes left does not hold up the run.
+	source, target := stubs(t, 0)
+	passesNothing(source)
 	source.fail("GET /_changes", 500, `{"error":"internal","reason":"ill"}`)
+	rep := replication(t, source.URL, target.URL, `"continuous":true`, `"selector":{"a":1}`)
 	a, r := activityOf(t, func(a *replicator.Activity) bool { return a.Doing == replicator.DoingWaiting }, rep, longPause)
 	require.Empty(t, a.Waiting)
 	close(r.stop)
@@ -336,7 +331,7 @@ func TestARunSaysThatTheTargetRefuses(t *testing.T) {
 	require.Equal(t, "d3", a.Refusing.Latest.ID)
 	require.Equal(t, "read-only", a.Refusing.Latest.Reason)
 
-	// One that takes some of what it gets does not.
+	// A target that accepts some documents is not refusing.
 	source, target = stubs(t, 6)
 	live(source)
 	target.fail("POST /_bulk_docs", 201, `[{"id":"d1","rev":"1-a","error":"forbidden","reason":"no"}]`)

@@ -6,16 +6,16 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"settee/internal/bubbletest"
 	"settee/replicator/worker"
 )
 
-// What a proxy says, or a gateway, is no word about a document: it is neither written nor refused.
-func TestWordsThatAreNotOfADocument(t *testing.T) {
+// An answer of a proxy or a gateway is not about a document: the document counts as neither written nor refused.
+func TestAnswersThatAreNotAboutADocument(t *testing.T) {
 	t.Parallel()
 	source, _ := stubs(t, 2)
 	source.add("_design/d", "1-a", `{"_id":"_design/d","_rev":"1-a"}`)
@@ -51,11 +51,9 @@ func TestWordsThatAreNotOfADocument(t *testing.T) {
 	require.Empty(t, target.locals)
 }
 
-// Something on the way ends all answers after some minutes. Where nothing changes, that is no reason to give up, however
-// often it happens.
+// A proxy cuts off all answers after some minutes. A run without changes tolerates that any number of times.
 func TestAnIdleFeedIsCutAgainAndAgain(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		source, _, begin := pipedStubs(t)
 		source.add("d0", "1-a", `{"_id":"d0","_rev":"1-a"}`)
 		var opened atomic.Int32
@@ -73,7 +71,7 @@ func TestAnIdleFeedIsCutAgainAndAgain(t *testing.T) {
 		close(r.stop)
 		require.ErrorIs(t, r.end(t), worker.ErrStopped)
 
-		// One that is cut at once is.
+		// A feed that is cut off at once fails.
 		source.on("GET /_changes", func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
 			if r.URL.Query().Get("feed") != "continuous" {
 				return false
@@ -85,9 +83,8 @@ func TestAnIdleFeedIsCutAgainAndAgain(t *testing.T) {
 	})
 }
 
-// beat sends heartbeats for some time.
 func beat(w http.ResponseWriter, r *http.Request, d time.Duration) {
-	for began := time.Now(); ; time.Sleep(5 * time.Second) {
+	for began := time.Now(); ; time.Sleep(10 * time.Second) {
 		_, _ = fmt.Fprint(w, "\n")
 		w.(http.Flusher).Flush()
 		if time.Since(began) >= d || r.Context().Err() != nil {
@@ -96,10 +93,9 @@ func beat(w http.ResponseWriter, r *http.Request, d time.Duration) {
 	}
 }
 
-// A live feed does not say how far a filter has looked that lets nothing through.
+// A live feed does not say how far it has got if its filter passes nothing.
 func TestAFilterThatLetsNothingThroughMakesProgress(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		source, _, begin := pipedStubs(t)
 		var last atomic.Int32
 		source.on("POST /_changes", func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
@@ -118,75 +114,69 @@ func TestAFilterThatLetsNothingThroughMakesProgress(t *testing.T) {
 	})
 }
 
-// A filter may look for long at changes that it leaves out, but not for longer than there are such.
+// A filter may take long to leave out changes, but only as long as there are such changes.
 func TestAFilteredFeedOfHeartbeatsEnds(t *testing.T) {
 	t.Parallel()
 	const nothingBut = "source: the changes feed of http://a.example/db/ has had nothing but heartbeats for "
 	for name, test := range map[string]struct {
-		left  string // what the source answers when it is asked how many changes are left
-		info  string // and how many documents it has
+		left  string // the source's count of the changes left
+		info  string // the source's description with the number of documents
 		lasts time.Duration
 		says  string
 	}{
 		"no changes are left":     {left: `{"results":[],"last_seq":"0","pending":0}`, lasts: 5 * time.Minute, says: ": 0 changes are left"},
 		"some are left":           {left: `{"results":[],"last_seq":"0","pending":36000}`, lasts: 65 * time.Minute, says: ": 36000 changes are left"},
-		"more than anybody has":   {left: `{"results":[],"last_seq":"0","pending":1000000000000000}`, lasts: 24 * time.Hour, says: "1000000000000000 changes are left"},
+		"more than a source has":  {left: `{"results":[],"last_seq":"0","pending":1000000000000000}`, lasts: 24 * time.Hour, says: "1000000000000000 changes are left"},
 		"documents are counted":   {left: `{"results":[],"last_seq":"0"}`, info: `"doc_count":5000,"doc_del_count":1000`, lasts: 15 * time.Minute, says: ": 6000 changes are left"},
 		"it does not say":         {left: `{"results":[],"last_seq":"0"}`, lasts: 24 * time.Hour, says: "how many changes are left is not known"},
 		"it gives another answer": {left: `{"results":`, info: `"doc_count":-5`, lasts: 24 * time.Hour, says: "how many changes are left is not known"},
 	} {
 		for _, continuous := range []string{"false", "true"} {
-			t.Run(name+", continuous: "+continuous, func(t *testing.T) {
-				t.Parallel()
-				synctest.Test(t, func(t *testing.T) {
-					source, _, begin := pipedStubs(t)
-					source.add("a", "1-a", `{"_id":"a","_rev":"1-a"}`)
-					var quiet time.Time // since when there are heartbeats
-					source.on("POST /_changes", func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
-						_, _ = fmt.Fprintf(w, `{"results":[%s`, source.rows[0])
-						quiet = time.Now()
-						beat(w, r, 48*time.Hour)
-						return true
-					})
-					source.fail("GET /_changes", 200, test.left)
-					if test.info != "" {
-						source.fail("GET ", 200, `{"db_name":"db","update_seq":"9",`+test.info+`}`)
-					}
-					err := begin(`"continuous":`+continuous, `"selector":{"a":1}`, `"retries_per_request":1`).ended()
-					require.ErrorContains(t, err, nothingBut+test.lasts.String())
-					require.ErrorContains(t, err, test.says)
-					require.InDelta(t, test.lasts, time.Since(quiet), float64(10*time.Second))
+			bubbletest.Run(t, name+", continuous: "+continuous, func(t *testing.T) {
+				source, _, begin := pipedStubs(t)
+				source.add("a", "1-a", `{"_id":"a","_rev":"1-a"}`)
+				var quiet time.Time // start of the heartbeats
+				source.on("POST /_changes", func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+					_, _ = fmt.Fprintf(w, `{"results":[%s`, source.rows[0])
+					quiet = time.Now()
+					beat(w, r, 48*time.Hour)
+					return true
 				})
+				source.fail("GET /_changes", 200, test.left)
+				if test.info != "" {
+					source.fail("GET ", 200, `{"db_name":"db","update_seq":"9",`+test.info+`}`)
+				}
+				err := begin(`"continuous":`+continuous, `"selector":{"a":1}`, `"retries_per_request":1`).ended()
+				require.ErrorContains(t, err, nothingBut+test.lasts.String())
+				require.ErrorContains(t, err, test.says)
+				require.InDelta(t, test.lasts, time.Since(quiet), float64(10*time.Second))
 			})
 		}
 	}
-	t.Run("it comes to its end", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			source, target, begin := pipedStubs(t)
-			source.add("a", "1-a", `{"_id":"a","_rev":"1-a"}`)
-			source.add("b", "1-a", `{"_id":"b","_rev":"1-a"}`)
-			source.on("POST /_changes", func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
-				_, _ = fmt.Fprintf(w, `{"results":[%s`, source.rows[0])
-				beat(w, r, 59*time.Minute)
-				_, _ = fmt.Fprintf(w, `,%s`, source.rows[1])
-				beat(w, r, 59*time.Minute)
-				_, _ = fmt.Fprint(w, `],"last_seq":"9-x"}`)
-				return true
-			})
-			source.fail("GET /_changes", 200, `{"results":[],"last_seq":"0","pending":36000}`)
-			// What the target takes its time for is no silence of the source's.
-			target.on("POST /_revs_diff", func(http.ResponseWriter, *http.Request, []byte) bool {
-				time.Sleep(25 * time.Second)
-				return false
-			})
-			require.NoError(t, begin(`"selector":{"a":1}`).ended())
-			require.Len(t, target.bodies(), 2)
+	bubbletest.Run(t, "it comes to its end", func(t *testing.T) {
+		source, target, begin := pipedStubs(t)
+		source.add("a", "1-a", `{"_id":"a","_rev":"1-a"}`)
+		source.add("b", "1-a", `{"_id":"b","_rev":"1-a"}`)
+		source.on("POST /_changes", func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+			_, _ = fmt.Fprintf(w, `{"results":[%s`, source.rows[0])
+			beat(w, r, 59*time.Minute)
+			_, _ = fmt.Fprintf(w, `,%s`, source.rows[1])
+			beat(w, r, 59*time.Minute)
+			_, _ = fmt.Fprint(w, `],"last_seq":"9-x"}`)
+			return true
 		})
+		source.fail("GET /_changes", 200, `{"results":[],"last_seq":"0","pending":36000}`)
+		// A slow target does not count as silence of the source.
+		target.on("POST /_revs_diff", func(http.ResponseWriter, *http.Request, []byte) bool {
+			time.Sleep(25 * time.Second)
+			return false
+		})
+		require.NoError(t, begin(`"selector":{"a":1}`).ended())
+		require.Len(t, target.bodies(), 2)
 	})
 }
 
-// A source that can be read with GET only is read document by document.
+// A source that only supports GET is read document by document.
 func TestASourceForGETOnly(t *testing.T) {
 	t.Parallel()
 	source, target := stubs(t, 6)
@@ -201,7 +191,7 @@ func TestASourceForGETOnly(t *testing.T) {
 	require.EqualValues(t, 6, result.Stats.DocsWritten)
 }
 
-// The ancestors that a target may have make a URL long.
+// Many possible ancestors make a URL long.
 func TestASourceForShortURLsOnly(t *testing.T) {
 	t.Parallel()
 	source, target := stubs(t, 1)
@@ -225,7 +215,7 @@ func TestASourceForShortURLsOnly(t *testing.T) {
 	require.EqualValues(t, 1, long.Load())
 }
 
-// A stream that breaks off behind a leaf that was written does not have it written, or counted, once more.
+// If a stream is cut off after a leaf that was written, the leaf is not written or counted again.
 func TestLeavesAreWrittenOnce(t *testing.T) {
 	t.Parallel()
 	source, target := stubs(t, 0)
@@ -249,10 +239,9 @@ func TestLeavesAreWrittenOnce(t *testing.T) {
 	require.Len(t, target.bodies(), 2)
 }
 
-// What a run that began with now has seen nothing of is not left out by the next one.
+// A run that began with since=now and saw nothing must not make the next one skip changes.
 func TestNowIsTheTimeOfTheFirstRun(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		source, target, begin := pipedStubs(t)
 		var asked []string
 		source.on("GET /_changes", func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
@@ -293,7 +282,7 @@ func TestNowIsTheTimeOfTheFirstRun(t *testing.T) {
 	})
 }
 
-// Nor is what the source cannot deliver.
+// Nor may changes be skipped that the source cannot deliver.
 func TestRevisionsThatAreMissingSinceNow(t *testing.T) {
 	t.Parallel()
 	source, target := stubs(t, 0)

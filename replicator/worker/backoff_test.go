@@ -12,7 +12,7 @@ import (
 	"settee/replicator/worker"
 )
 
-// An endpoint that refuses everything with 429 ends a run, and says so.
+// An endpoint that refuses everything with 429 ends a run with an error that says so.
 func TestEndpointsThatRefuseEverything(t *testing.T) {
 	t.Parallel()
 	for _, request := range []string{"GET /_changes", "POST /_revs_diff", "POST /_bulk_docs", "PUT /d1"} {
@@ -35,7 +35,7 @@ func TestEndpointsThatRefuseEverything(t *testing.T) {
 	}
 }
 
-// What one run met holds the others back, and they say so.
+// A 429 that one run meets delays the others, and their reports say so.
 func TestARunSaysThatItIsHeldBack(t *testing.T) {
 	t.Parallel()
 	source, target := stubs(t, 1)

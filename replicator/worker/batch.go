@@ -11,62 +11,62 @@ import (
 )
 
 const (
-	// maxAhead is how many batches may be ended or under way beyond one that is not ended.
+	// maxAhead is the number of batches that may be started or done after the oldest unfinished one.
 	maxAhead = 1000
-	// maxBatch is about how many bytes of memory the rows of a batch take, but for one larger row.
+	// firstRows is the initial capacity of a batch, in rows.
+	firstRows = 500
+	// maxBatch is the approximate limit on the memory for the rows of a batch, in bytes. One row may be larger.
 	maxBatch = 512 << 10
-	// linger is how long a batch of a feed that ends waits for more rows: a filter may find few.
+	// linger is how long a batch of a feed that ends waits for more rows. A filter may pass only a few.
 	linger = time.Second
 )
 
-// batch is a part of the changes feed.
 type batch struct {
 	number int // in the feed's order
 	rows   []couch.Row
 	size   int             // bytes of the rows
-	seq    json.RawMessage // up to where the feed was read for it; nil if it does not say
-	due    bool            // it is not to wait for more rows
+	seq    json.RawMessage // the feed was read up to it; nil if unknown
+	due    bool            // it does not wait for more rows
 	ended  bool            // the feed ended with it
 }
 
-// position is how far a run is in the changes feed. run.mu guards it.
+// position is a run's position in the changes feed. run.mu guards it.
 type position struct {
 	read, through, committed json.RawMessage // as in Progress
 
 	rowsRead, rowsPassed int64
-	left                 *int64 // how many changes lie beyond read, if the source said so
+	left                 *int64 // changes after read; nil if the source does not say
 
-	issued int                     // how many batches were begun
-	next   int                     // the first batch that has not ended
-	done   map[int]json.RawMessage // the sequences of those that ended out of order
+	issued int                     // number of batches begun
+	next   int                     // the oldest unfinished batch
+	done   map[int]json.RawMessage // sequences of batches that ended out of order
 }
 
 func newPosition() position { return position{done: map[int]json.RawMessage{}} }
 
-// intake gathers rows into batches, in the feed's order, and starts them: in goroutines that are there only
-// as long as their batch. A batch of a feed that ends is a full one, or the last. A batch of a live feed
-// takes what is there at the moment and leaves as soon as there is room for it: the busier the run is, the
-// larger it grows. run.mu guards the intake.
+// intake gathers rows into batches, in the feed's order, and starts a goroutine for each. A batch of a feed that ends
+// is full, except the last one. A batch of a live feed takes the rows available at the moment and starts as soon as
+// there is room for it, so batches grow with the load. run.mu guards the intake.
 type intake struct {
 	r *run
-	// start has copy called, in a goroutine, and does not block.
+	// start calls copy in a goroutine and does not block.
 	start func(*batch)
 
-	filling *batch // nil if none was begun
+	filling *batch // nil if there is none
 	linger  *time.Timer
-	asking  int           // batches of which the target is not asked yet what it has
-	space   chan struct{} // an element when the one who waits is to look again
+	asking  int           // batches that are still to ask the target
+	space   chan struct{} // wakes the waiting reader
 
-	busy   int           // goroutines that read the feed or copy a batch
-	copied chan struct{} // closed when there are none any more
+	busy   int           // goroutines reading the feed or copying a batch
+	copied chan struct{} // closed when busy drops to 0
 }
 
-// newIntake returns the intake of one who reads the feed. start is to be set.
+// newIntake returns an intake. The caller sets start.
 func newIntake(r *run) *intake {
 	return &intake{r: r, space: make(chan struct{}, 1), busy: 1, copied: make(chan struct{})}
 }
 
-// take adds an item of the feed to batches, and waits for room for it. One goroutine calls it.
+// take adds an item of the feed to batches, and waits until there is room for it. Only one goroutine calls it.
 func (q *intake) take(ctx context.Context, item feedItem) error {
 	for {
 		q.r.mu.Lock()
@@ -88,7 +88,7 @@ func (q *intake) take(ctx context.Context, item feedItem) error {
 	}
 }
 
-// hasRoom reports whether another item has a place, and begins a batch if there is none.
+// hasRoom reports whether a batch can take another item. It begins a batch if there is none.
 func (q *intake) hasRoom() bool {
 	if q.filling != nil {
 		return !q.r.isFull(q.filling) && !q.filling.ended
@@ -101,7 +101,7 @@ func (q *intake) hasRoom() bool {
 	return true
 }
 
-// add adds an item to the batch that is filled, and returns the rows that it has no room for.
+// add adds an item to the batch being filled, and returns the rows that do not fit.
 func (q *intake) add(item feedItem) (left []couch.Row) {
 	r, b := q.r, q.filling
 	first := len(b.rows) == 0
@@ -109,12 +109,12 @@ func (q *intake) add(item feedItem) (left []couch.Row) {
 		b.due, b.ended = true, true
 	} else {
 		if b.rows == nil && !item.live {
-			b.rows = make([]couch.Row, 0, min(r.batchSize, defaultWorkerBatchSize))
+			b.rows = make([]couch.Row, 0, min(r.batchSize, firstRows))
 		}
 		n := 0
 		for n < len(item.rows) && !r.isFull(b) {
 			row := item.rows[n]
-			row.Seq = nil // of the last one it is the batch's
+			row.Seq = nil // the batch keeps the last one
 			b.rows = append(b.rows, row)
 			b.size += rowSize(row)
 			n++
@@ -139,7 +139,7 @@ func (q *intake) add(item feedItem) (left []couch.Row) {
 	return left
 }
 
-// lingered lets a batch go as it is.
+// lingered starts a batch that has waited long enough.
 func (q *intake) lingered(b *batch) {
 	q.r.mu.Lock()
 	defer q.r.mu.Unlock()
@@ -149,7 +149,7 @@ func (q *intake) lingered(b *batch) {
 	}
 }
 
-// launch starts the batch that is filled, if it is due and there is room for it.
+// launch starts the batch being filled if it is due and there is room for it.
 func (q *intake) launch() {
 	b := q.filling
 	if b == nil || !b.due || q.asking >= q.r.workers {
@@ -166,7 +166,7 @@ func (q *intake) launch() {
 	q.look()
 }
 
-// look has the goroutine that waits for room look again.
+// look wakes the goroutine that waits for room.
 func (q *intake) look() {
 	select {
 	case q.space <- struct{}{}:
@@ -174,7 +174,7 @@ func (q *intake) look() {
 	}
 }
 
-// asked notes that the target was asked what it has of a batch: another one may be started.
+// asked records that a batch has asked the target, so that another may start.
 func (q *intake) asked() {
 	q.r.mu.Lock()
 	defer q.r.mu.Unlock()
@@ -182,7 +182,7 @@ func (q *intake) asked() {
 	q.launch()
 }
 
-// end notes that the feed was read, or given up with what was gathered last.
+// end records the end of the feed. After an error the batch being filled is dropped.
 func (q *intake) end(err error) {
 	q.r.mu.Lock()
 	defer q.r.mu.Unlock()
@@ -195,14 +195,14 @@ func (q *intake) end(err error) {
 	q.leave()
 }
 
-// leave notes that one of the goroutines has ended.
+// leave records that a goroutine has ended.
 func (q *intake) leave() {
 	if q.busy--; q.busy == 0 {
 		close(q.copied)
 	}
 }
 
-// copy copies a batch, as copyBatch says, and starts the next one.
+// copy calls copyBatch and makes room for the next batch.
 func (q *intake) copy(ctx, writing context.Context, b *batch, fail func(error)) error {
 	var once sync.Once
 	asked := func() { once.Do(q.asked) }
@@ -215,17 +215,16 @@ func (q *intake) copy(ctx, writing context.Context, b *batch, fail func(error)) 
 	}
 	q.r.mu.Lock()
 	defer q.r.mu.Unlock()
-	q.look() // to begin one that was too far ahead
+	q.look() // a batch that was too far ahead may begin now
 	q.leave()
 	return err
 }
 
-// isFull reports whether a batch takes no more rows.
 func (r *run) isFull(b *batch) bool { return len(b.rows) >= r.batchSize || b.size >= maxBatch }
 
-// rowSize is about how many bytes of memory a row takes in a batch.
+// rowSize returns the approximate memory of a row in a batch, in bytes.
 func rowSize(row couch.Row) int {
-	const words = 9 // of 64 bits: the row's own
+	const words = 9 // 64-bit words of a couch.Row
 	size := 8*words + len(row.ID)
 	for _, rev := range row.Revs {
 		size += len(rev) + 16
@@ -233,7 +232,7 @@ func rowSize(row couch.Row) int {
 	return size
 }
 
-// pass notes that all changes of a batch are dealt with.
+// pass records that all changes of a batch are dealt with.
 func (r *run) pass(b *batch) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -242,7 +241,7 @@ func (r *run) pass(b *batch) {
 	}
 	r.rowsPassed += int64(len(b.rows))
 	r.done[b.number] = b.seq
-	// Of batches in a row that have ended the last one's sequence is enough: a server's may be long.
+	// Sequences may be long, so adjacent finished batches keep only the last one's.
 	if _, before := r.done[b.number-1]; before && b.seq != nil {
 		r.done[b.number-1] = nil
 	}
@@ -262,14 +261,14 @@ func (r *run) pass(b *batch) {
 	}
 }
 
-// setLeft notes how many changes lie beyond what was read.
+// setLeft records how many changes follow the last one read.
 func (r *run) setLeft(left int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.left = &left
 }
 
-// setLeftSince does so for an answer that is true of since: what was read meanwhile is not known then.
+// setLeftSince is setLeft for an answer that counts from since. It is ignored if more has been read meanwhile.
 func (r *run) setLeftSince(since json.RawMessage, left int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -278,7 +277,7 @@ func (r *run) setLeftSince(since json.RawMessage, left int64) {
 	}
 }
 
-// changesPending is how many changes are not dealt with yet, as far as that is known.
+// changesPending returns how many changes are not dealt with yet, or nil if that is not known.
 func (p *position) changesPending() *int64 {
 	if p.left == nil {
 		return nil

@@ -14,8 +14,8 @@ import (
 	"settee/replicator"
 )
 
-// batching is the intake of a run with one worker, whose feed is the test. Its batches are copied when the
-// test takes them out of the channel.
+// batching is the intake of a run with one worker, fed by the test. A batch is copied when the test receives it from
+// the channel.
 func batching(size int) (*intake, chan *batch) {
 	r := &run{
 		settings: settings{batchSize: size, workers: 1},
@@ -58,7 +58,7 @@ func TestBatchesOfAFeedThatEndsAreFull(t *testing.T) {
 		require.Len(t, b.rows, 3)
 		require.Equal(t, "3", string(b.seq))
 
-		// A filter that finds little holds nothing up.
+		// A filter that passes little delays nothing.
 		began := time.Now()
 		take(row(4, false))
 		b = <-batches
@@ -105,7 +105,7 @@ func TestBatchesOfALiveFeedLeaveAtOnceAndGrowWhileWorkersAreBusy(t *testing.T) {
 		cancel()
 		require.ErrorIs(t, <-taken, context.Canceled)
 
-		// What was gathered last goes with the feed.
+		// The last rows are dropped with the feed.
 		q.end(context.Canceled)
 		require.Len(t, (<-batches).rows, 1)
 		<-q.copied
@@ -118,7 +118,7 @@ func TestAFeedThatIsGivenUpLeavesNoTimer(t *testing.T) {
 		require.NoError(t, q.take(t.Context(), row(1, false)))
 		q.end(context.Canceled)
 		<-q.copied
-		time.Sleep(2 * linger) // nothing is started: it would stay, and the bubble would not end
+		time.Sleep(2 * linger) // a batch started now would block the bubble's end
 	})
 }
 

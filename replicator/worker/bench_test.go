@@ -9,16 +9,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"settee/pkg/sockopt"
 	"settee/replicator"
 	"settee/replicator/worker"
 )
 
-// BenchmarkSmallDocuments copies documents of 1 KiB from and to a server, in a process of its own, that
-// answers with prepared bytes. It compares the rate with that of a client which reads the same answers of
-// _bulk_get and posts the same bodies of _bulk_docs.
+// BenchmarkSmallDocuments copies documents of 1 KiB from and to a server in another process that answers with prepared
+// bytes. It compares the rate with that of a client which reads the same _bulk_get answers and posts the same
+// _bulk_docs bodies.
 func BenchmarkSmallDocuments(b *testing.B) {
 	const docs = 50_000
-	server := startPrepared(b)[0]
+	server := startPrepared(b)
 	source, target := fmt.Sprintf("%s/docs/%d", server, docs), server+"/target/0"
 	bare := newBareCopy(source, target, docs, 500)
 	defer bare.client.CloseIdleConnections()
@@ -29,7 +30,7 @@ func BenchmarkSmallDocuments(b *testing.B) {
 		runtime.ReadMemStats(&before)
 		began := time.Now()
 		result := run(b, replication(b, source, target), func(c *worker.Config) {
-			c.Transport = func(replicator.Endpoint, *replicator.SocketOptions) http.RoundTripper { return transport }
+			c.Transport = func(replicator.Endpoint, *sockopt.Options) http.RoundTripper { return transport }
 		})
 		took := time.Since(began)
 		runtime.ReadMemStats(&after)
@@ -41,7 +42,7 @@ func BenchmarkSmallDocuments(b *testing.B) {
 		require.NoError(b, bare.run(b.Context()))
 		return time.Since(began)
 	}
-	// The first of each prepares the server's bytes and opens the connections.
+	// The first copy of each kind prepares the server's bytes and opens the connections.
 	copied()
 	barely()
 	const rounds = 10
@@ -62,7 +63,7 @@ func BenchmarkSmallDocuments(b *testing.B) {
 	if allocated/uint64(n) > 2<<10 {
 		b.Fatalf("%d bytes are allocated per document", allocated/uint64(n))
 	}
-	// A third is what an idle machine is to show. Where others want the processors, too, it is less.
+	// An idle machine should reach a third. A busy one reaches less.
 	if ratio < 1./4 {
 		b.Fatalf("documents are copied at %.2f of the rate at which they are read and written", ratio)
 	}

@@ -2,8 +2,8 @@ package worker_test
 
 import (
 	"fmt"
+	"io"
 	"net/http"
-	"runtime"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -13,69 +13,101 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"settee/internal/bubbletest"
+	"settee/internal/racetest"
 	"settee/pkg/couch/couchtest"
+	"settee/pkg/sockopt"
+	"settee/replicator"
 	"settee/replicator/worker"
 )
 
-// liveHeap collects garbage all the time and notes how much the process holds.
-type liveHeap struct {
-	start, peak uint64
-	stop, done  chan struct{}
+// counted counts what a run holds from the servers behind a transport: the bytes of documents read and not yet written,
+// and the responses not closed.
+type counted struct {
+	http.RoundTripper
+	mu         sync.Mutex
+	held, most int // bytes of documents; most is the maximum of held
+	read       int // total bytes of documents
+	open       int // responses
 }
 
-func watchLiveHeap() *liveHeap {
-	h := &liveHeap{stop: make(chan struct{}), done: make(chan struct{})}
-	live := func() uint64 {
-		runtime.GC()
-		return couchtest.ReadMemory().Live
+func (c *counted) add(bytes, responses int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.held += bytes
+	c.read += max(bytes, 0)
+	c.most = max(c.most, c.held)
+	c.open += responses
+}
+
+func (c *counted) RoundTrip(r *http.Request) (*http.Response, error) {
+	writes := strings.HasSuffix(r.URL.Path, "/_bulk_docs") || r.Method == http.MethodPut && !strings.Contains(r.URL.Path, "/_local/")
+	if writes && r.Body != nil {
+		r = r.Clone(r.Context())
+		r.Body = &countedBody{r.Body, func(n int) { c.add(-n, 0) }, func() {}}
 	}
-	h.start = live()
-	go func() {
-		defer close(h.done)
-		tick := time.NewTicker(20 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			h.peak = max(h.peak, live())
-			select {
-			case <-h.stop:
-				return
-			case <-tick.C:
-			}
-		}
-	}()
-	return h
+	answer, err := c.RoundTripper.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	read := func(int) {}
+	if strings.HasSuffix(r.URL.Path, "/_bulk_get") || r.URL.Query().Has("open_revs") {
+		read = func(n int) { c.add(n, 0) }
+	}
+	c.add(0, 1)
+	answer.Body = &countedBody{answer.Body, read, sync.OnceFunc(func() { c.add(0, -1) })}
+	return answer, nil
 }
 
-func (h *liveHeap) end() uint64 {
-	close(h.stop)
-	<-h.done
-	return max(h.peak, h.start) - h.start
+type countedBody struct {
+	io.ReadCloser
+	read   func(int)
+	closed func()
 }
 
-// mostMemory is the formula of the package's comment, in bytes.
-func mostMemory(workers, connections, document int) uint64 {
-	return uint64(4*workers+1+6*workers+2*connections)<<20 + 2*3*uint64(document)
+func (b *countedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.read(n)
+	return n, err
 }
 
-// However large documents and attachments are, what a run holds of them is bounded. The peers of this test
-// hold nothing.
+func (b *countedBody) Close() error {
+	b.closed()
+	return b.ReadCloser.Close()
+}
+
+func (p *hostilePair) count(t *testing.T) *counted {
+	p.to(t, p.target)
+	c := &counted{RoundTripper: p.transport}
+	p.transport = c
+	return c
+}
+
+// mostMemory is the formula in the package comment, in bytes.
+func mostMemory(workers, connections, document int) int {
+	return (4*workers+1+6*workers+2*connections)<<20 + 2*3*document
+}
+
+// The memory of a run is bounded for documents and attachments of any size. The peers of this test hold nothing.
 func TestMemoryIsBounded(t *testing.T) {
 	quietly(t)
-	const largest = 8 << 20
+	documents, largest := 80, 8<<20
+	if racetest.Enabled { // slow, and pointless for memory
+		documents, largest = 24, 1<<20
+	}
 	for name, test := range map[string]struct {
 		fields     string
 		workers    int
 		attachment int64
 	}{
-		"in bulk":    {`"worker_processes":4`, 4, 200 << 20},
+		"in bulk":    {`"worker_processes":4`, 4, 80 << 20},
 		"singly":     {`"worker_processes":1,"use_bulk_get":false`, 1, 1 << 20},
-		"in a hurry": {`"worker_processes":16,"worker_batch_size":4`, 16, 1 << 20},
+		"in a hurry": {`"worker_processes":6,"worker_batch_size":4`, 6, 1 << 20},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := &hostilePair{source: couchtest.NewHostile(1), target: couchtest.NewHostile(2)}
-			documents := 120
-			if raceEnabled { // which is slow, and not about memory
-				documents, test.attachment = 24, min(test.attachment, 10<<20)
+			if racetest.Enabled {
+				test.attachment = min(test.attachment, 10<<20)
 			}
 			for i := range documents {
 				switch i % 4 {
@@ -84,36 +116,76 @@ func TestMemoryIsBounded(t *testing.T) {
 				case 2:
 					p.source.Add(fmt.Sprintf("d%d", i), 900<<10)
 				case 3:
-					p.source.Add(fmt.Sprintf("d%d", i), largest-1000-i*20_000) // down to some megabytes
+					p.source.Add(fmt.Sprintf("d%d", i), largest-1000-i*largest/500) // down to five sixths
 				}
 				if i%40 == 20 {
 					p.source.Add(fmt.Sprintf("m%d", i), 2<<20, 3<<20)
 				}
 			}
 			p.source.Add("att", 100, test.attachment, 10)
-			p.to(t, p.target)
-			heap := watchLiveHeap()
-			_, err := p.run(t, func(_ *worker.Config, job *worker.Job) {
+			counts := p.count(t)
+			_, err := p.run(t, func(cfg *worker.Config, job *worker.Job) {
+				cfg.NoCompression = true // so that as many bytes are written as read
 				job.Replication = replication(t, "http://a.example/db", "http://b.example/db", test.fields)
 			})
-			peak := heap.end()
 			require.NoError(t, err)
 			p.complete(t)
-			most := mostMemory(test.workers, 20, largest)
-			t.Logf("%d MiB of at most %d", peak>>20, most>>20)
-			require.Less(t, peak, most)
+			t.Logf("%d MiB of at most %d, of %d", counts.most>>20, mostMemory(test.workers, 20, largest)>>20, counts.read>>20)
+			require.Greater(t, counts.read, int(test.attachment))
+			require.Less(t, counts.most, mostMemory(test.workers, 20, largest))
+			if !racetest.Enabled {
+				require.Greater(t, counts.read, mostMemory(test.workers, 20, largest), "the bound is less than the whole")
+			}
 		})
 	}
 }
 
-// Rows may be large, too: a batch has fewer of them then.
+// An attachment is streamed: a run never holds more of it than some buffers.
+func TestAttachmentsAreStreamed(t *testing.T) {
+	t.Parallel()
+	p := &hostilePair{source: couchtest.NewHostile(1), target: couchtest.NewHostile(2)}
+	p.guard()
+	p.source.Add("att", 100, 50<<20)
+	counts := p.count(t)
+	_, err := p.run(t)
+	require.NoError(t, err)
+	p.complete(t)
+	require.Greater(t, counts.read, 50<<20)
+	require.Less(t, counts.most, 1<<20)
+}
+
+// A replication that waits for changes holds only its feed's connection.
+func TestAReplicationThatWaitsHoldsItsFeedOnly(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
+		source, target := bareStub(t), bareStub(t)
+		source.add("d0", "1-a", `{"_id":"d0","_rev":"1-a"}`)
+		live(source)
+		c := &counted{RoundTripper: couchtest.Pipe(t, map[string]http.Handler{"a.example": source, "b.example": target})}
+		cfg := worker.DefaultConfig()
+		cfg.ServerUUID = serverUUID
+		cfg.Transport = func(replicator.Endpoint, *sockopt.Options) http.RoundTripper { return c }
+		rep := replication(t, "http://a.example/db", "http://b.example/db", `"continuous":true`)
+		r := start(t, worker.Job{Replication: rep}, cfg)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Len(t, target.bodies(), 1)
+		c.mu.Lock()
+		require.Equal(t, 1, c.open)
+		c.mu.Unlock()
+		close(r.stop)
+		require.ErrorIs(t, r.end(t), worker.ErrStopped)
+		require.Zero(t, c.open)
+	})
+}
+
+// A batch has fewer rows if they are large.
 func TestLargeRows(t *testing.T) {
 	quietly(t)
 	defer debug.SetGCPercent(debug.SetGCPercent(50))
 	p := &hostilePair{source: couchtest.NewHostile(1), target: couchtest.NewHostile(2)}
 	p.guard()
 	rows := 300
-	if raceEnabled {
+	if racetest.Enabled {
 		rows = 60
 	}
 	for i := range rows {
@@ -123,12 +195,11 @@ func TestLargeRows(t *testing.T) {
 	_, err := p.run(t)
 	require.NoError(t, err)
 	p.complete(t)
-	// Each has 50 kB, and what a batch has of them is half a megabyte, or one more.
+	// Each row has 50 kB, and a batch has at most half a megabyte of rows and one more.
 	require.Greater(t, p.target.Requests(couchtest.RevsDiff), rows*50_000/600_000)
 }
 
-// One large attachment on a slow source holds up nothing else: neither what is in its own batch, nor what is
-// in others.
+// A large attachment on a slow source delays neither the rest of its batch nor other batches.
 func TestLargeAttachmentsHoldUpNothing(t *testing.T) {
 	t.Parallel()
 	for _, fields := range []string{`"worker_processes":2,"worker_batch_size":10`, `"worker_processes":2,"worker_batch_size":10,"use_bulk_get":false`} {
@@ -153,7 +224,7 @@ func TestLargeAttachmentsHoldUpNothing(t *testing.T) {
 			job := worker.Job{Replication: replication(t, "http://a.example/db", "http://b.example/db", fields)}
 			r := start(t, job, p.config())
 			<-held
-			time.Sleep(5 * time.Second) // of the bubble's
+			time.Sleep(5 * time.Second) // in the bubble
 			synctest.Wait()
 			lacking, err := p.target.Lacks(p.source, nil)
 			require.NoError(t, err)

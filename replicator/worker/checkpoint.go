@@ -6,32 +6,32 @@ import (
 	"net/http"
 	"time"
 
+	"settee/pkg/jsontext"
 	"settee/replicator"
 )
 
 const (
-	// maxHistory is how many sessions a checkpoint remembers, as CouchDB has it.
+	// maxHistory is the number of sessions in a checkpoint, as in CouchDB.
 	maxHistory = 50
-	// maxResult is the size in bytes of the largest Result.History: it is stored with the job's state.
+	// maxResult is the maximum size in bytes of Result.History, which is stored with the job's state.
 	maxResult = 60_000
 )
 
-// beginning is the sequence before the first change.
 var beginning = json.RawMessage("0")
 
-// checkpoint is what is read of a checkpoint document, whoever wrote it. The zero value is that of none.
+// checkpoint has the members of a checkpoint document that are used. The zero value stands for a missing document.
 type checkpoint struct {
 	rev     string
 	session string
-	seq     json.RawMessage // source_last_seq; nil if there is none that could be one
+	seq     json.RawMessage // source_last_seq; nil if missing or malformed
 	version json.RawMessage
-	docIDs  docIDsStats // what the checkpoints of replications by document ids have besides
+	docIDs  docIDsStats // only in replications by document ids
 	history []session   // newest first
-	// about is which databases it is about, in the target's. A document that says nothing of it has none.
+	// about identifies the databases, in the target's checkpoint only.
 	about instances
 }
 
-// instances are when both databases were created, by their instance_start_time; nil of one that does not say.
+// instances has the instance_start_time of both databases, or nil where it is unknown.
 type instances struct {
 	Source json.RawMessage `json:"source,omitempty"`
 	Target json.RawMessage `json:"target,omitempty"`
@@ -43,11 +43,11 @@ type session struct {
 	seq     json.RawMessage // recorded_seq
 	checked int64           // missing_checked
 	ended   time.Time       // end_time
-	raw     json.RawMessage // the whole entry
+	raw     json.RawMessage
 }
 
-// docIDsStats are members that replications by document ids have repeated outside of the history since
-// CouchDB 0.11.
+// docIDsStats are members that checkpoints of replications by document ids repeat outside the history, since CouchDB
+// 0.11.
 type docIDsStats struct {
 	StartTime        string `json:"start_time,omitempty"`
 	EndTime          string `json:"end_time,omitempty"`
@@ -56,7 +56,7 @@ type docIDsStats struct {
 	DocWriteFailures *int64 `json:"doc_write_failures,omitempty"`
 }
 
-// entry is an entry of a history as it is written.
+// entry is a history entry to be written.
 type entry struct {
 	SessionID    string          `json:"session_id"`
 	StartTime    string          `json:"start_time"`
@@ -67,7 +67,7 @@ type entry struct {
 	replicator.CheckpointStats
 }
 
-// record is a checkpoint as it is written, and, with OK, as POST /_replicate answers.
+// record is a checkpoint to be written, or, with OK, the answer to POST /_replicate.
 type record struct {
 	OK        bool `json:"ok,omitempty"`
 	NoChanges bool `json:"no_changes,omitempty"`
@@ -81,12 +81,12 @@ type record struct {
 	docIDsStats
 	History []json.RawMessage `json:"history,omitempty"`
 
-	// About is in the target's alone: see run.record.
+	// About is in the target's checkpoint only; see run.record.
 	About *instances `json:"about,omitempty"`
 }
 
-// parseCheckpoint reads a checkpoint document. What is not as CouchDB writes it counts as not there: a
-// stranger's document leads to a longer way, never to a gap.
+// parseCheckpoint reads a checkpoint document. Members that CouchDB would not write count as missing, so a foreign
+// document can only make the run copy more.
 func parseCheckpoint(doc json.RawMessage) checkpoint {
 	var c checkpoint
 	fields := members(doc)
@@ -120,7 +120,7 @@ func parseCheckpoint(doc json.RawMessage) checkpoint {
 	return c
 }
 
-// members are the members of a JSON object; nil of anything else.
+// members returns the members of a JSON object, or nil for any other value.
 func members(raw json.RawMessage) map[string]json.RawMessage {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(raw, &fields) != nil {
@@ -143,7 +143,7 @@ func count(raw json.RawMessage) *int64 {
 	return n
 }
 
-// sequence returns raw if it could be a sequence: a string, a number or an array.
+// sequence returns raw if it can be a sequence: a string, a number or an array.
 func sequence(raw json.RawMessage) json.RawMessage {
 	raw = bytes.TrimSpace(raw)
 	if len(raw) == 0 || string(raw) == `""` {
@@ -156,7 +156,7 @@ func sequence(raw json.RawMessage) json.RawMessage {
 	return nil
 }
 
-// latest is the session that wrote the checkpoint, as far as its history says.
+// latest returns the history entry of the session that wrote the checkpoint, or a zero session.
 func (c *checkpoint) latest() session {
 	for _, s := range c.history {
 		if s.id == c.session {
@@ -166,12 +166,12 @@ func (c *checkpoint) latest() session {
 	return session{}
 }
 
-// commonAncestor returns the sequence up to which the two checkpoints agree that all was copied, and the
-// sessions that led there; nil if they have nothing in common.
+// commonAncestor returns the sequence up to which both checkpoints agree that everything was copied, and the sessions
+// before it. It returns nil if they have nothing in common.
 //
-// As in CouchDB that is what the session recorded that wrote both, else the newest session that both
-// histories have. Where the two sides do not say the same of it, the earlier word counts: a run that
-// ended between its two writes leaves the target ahead, a target restored from a backup falls behind.
+// As in CouchDB, that is the sequence of the session that wrote both, or else of the newest session in both histories.
+// If the two sides differ on a session, the earlier state counts: a run that ended between its two writes leaves the
+// target ahead, and a target restored from a backup is behind.
 func commonAncestor(source, target checkpoint) (json.RawMessage, []session) {
 	if source.session != "" && source.session == target.session && source.seq != nil && target.seq != nil {
 		if target.latest().before(source.latest()) {
@@ -201,8 +201,7 @@ func commonAncestor(source, target checkpoint) (json.RawMessage, []session) {
 	return nil, nil
 }
 
-// before reports whether s is an earlier state of the same session: its counter and its end grow from
-// one checkpoint to the next.
+// before reports whether s is an earlier state of the same session. Its counter and end time grow with each checkpoint.
 func (s session) before(other session) bool {
 	if s.checked != other.checked {
 		return s.checked < other.checked
@@ -210,7 +209,7 @@ func (s session) before(other session) bool {
 	return s.ended.Before(other.ended)
 }
 
-// newRecord makes the checkpoint of a session that has come to seq.
+// newRecord returns the checkpoint of a session that has reached seq.
 func newRecord(e entry, seq json.RawMessage, before []session, byDocIDs bool) record {
 	rec := record{
 		SessionID: e.SessionID, SourceLastSeq: seq, Version: json.RawMessage("4"),
@@ -229,7 +228,7 @@ func newRecord(e entry, seq json.RawMessage, before []session, byDocIDs bool) re
 	return rec
 }
 
-// recordOf is the record of a checkpoint that was read.
+// recordOf converts a checkpoint that was read.
 func recordOf(c checkpoint) record {
 	rec := record{SessionID: c.session, SourceLastSeq: c.seq, Version: c.version, docIDsStats: c.docIDs}
 	for _, s := range c.history {
@@ -238,7 +237,7 @@ func recordOf(c checkpoint) record {
 	return rec
 }
 
-// result is what POST /_replicate answers, without the oldest sessions if it grows too large.
+// result returns the answer to POST /_replicate, without the oldest sessions if it would be too large.
 func (rec record) result(noChanges bool) json.RawMessage {
 	rec.OK, rec.NoChanges, rec.ID, rec.Rev = true, noChanges, "", ""
 	for {
@@ -247,22 +246,20 @@ func (rec record) result(noChanges bool) json.RawMessage {
 		case len(encoded) <= maxResult:
 			return encoded
 		case len(rec.History) == 0:
-			// A sequence that large helps nobody.
+			// The sequence itself is too large.
 			return encode(record{OK: true, NoChanges: noChanges, SessionID: rec.SessionID})
 		}
 		rec.History = rec.History[:len(rec.History)-1]
 	}
 }
 
-// encode writes JSON without changing <, > and & in what servers gave.
+// encode encodes a value of this package as JSON.
 func encode(value any) json.RawMessage {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(value); err != nil {
-		panic("worker: " + err.Error()) // strings, numbers, and JSON that was parsed before
+	text, err := jsontext.Encode(value)
+	if err != nil {
+		panic("worker: " + err.Error()) // value has only strings, numbers and valid JSON
 	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+	return text
 }
 
 func httpTime(t time.Time) string { return t.UTC().Format(http.TimeFormat) }

@@ -3,11 +3,12 @@ package worker
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"settee/pkg/couch/couchtest"
 )
 
 func parsed(text string) checkpoint { return parseCheckpoint(json.RawMessage(text)) }
@@ -67,22 +68,16 @@ func TestCommonAncestor(t *testing.T) {
 
 func TestRecordedCheckpoints(t *testing.T) {
 	t.Parallel()
-	body := func(name string) json.RawMessage {
-		text, err := os.ReadFile("../../testdata/wire/" + name + ".response")
-		require.NoError(t, err)
-		_, rest, found := strings.Cut(string(text), "\r\n\r\n")
-		require.True(t, found)
-		return json.RawMessage(strings.TrimSpace(rest))
-	}
-	require.Equal(t, checkpoint{rev: "0-1", session: "s2"}, parseCheckpoint(body("059-local-get")))
+	body := func(number int) string { return strings.TrimSpace(couchtest.Recorded(t, number).Body) }
+	require.Equal(t, checkpoint{rev: "0-1", session: "s2"}, parsed(body(59)))
 
-	// An answer of POST /_replicate is the checkpoint with one member more, or two.
-	for _, name := range []string{"065-replicate-one-shot", "066-replicate-no-changes", "067-replicate-doc-ids"} {
-		answer := body(name)
-		c := parseCheckpoint(answer)
+	// The answer to POST /_replicate is the checkpoint with one or two more members.
+	for _, number := range []int{65, 66, 67} {
+		answer := body(number)
+		c := parsed(answer)
 		require.Len(t, c.history, 1)
 		require.Equal(t, c.seq, c.history[0].seq)
-		require.Equal(t, string(answer), string(recordOf(c).result(strings.HasPrefix(name, "066"))))
+		require.Equal(t, answer, string(recordOf(c).result(number == 66)))
 	}
 }
 
@@ -124,7 +119,7 @@ func FuzzParseCheckpoint(f *testing.F) {
 		if seq != nil && !json.Valid(seq) {
 			t.Fatalf("%q is not a sequence", seq)
 		}
-		// What is made of it is JSON, and says the same.
+		// The result is JSON with the same meaning.
 		rec := newRecord(entry{SessionID: "s", StartLastSeq: beginning, EndLastSeq: beginning, RecordedSeq: beginning}, beginning, history, true)
 		if again := parseCheckpoint(encode(rec)); again.session != "s" || len(again.history) != min(len(history), maxHistory-1)+1 {
 			t.Fatalf("%s became %s", doc, encode(rec))

@@ -13,12 +13,12 @@ import (
 	"settee/replicator"
 )
 
-// keepCheckpoint writes a checkpoint if there is something to record, and looks whether the filter is still
-// the same. For whole see checkpoint.
+// keepCheckpoint writes a checkpoint if there is progress to record, and otherwise checks that the filter has not
+// changed. whole is as in checkpoint.
 func (r *run) keepCheckpoint(ctx, whole context.Context) error {
 	wrote, err := r.checkpoint(ctx, whole)
 	if err == nil && !wrote {
-		// A filter that lets nothing pass may have been changed for one that does.
+		// A filter that passes nothing may have been replaced.
 		err = r.sameID(ctx)
 	}
 	if err == nil && wrote {
@@ -27,8 +27,8 @@ func (r *run) keepCheckpoint(ctx, whole context.Context) error {
 	return err
 }
 
-// checkpoint records how far the run is, if that is further than the last checkpoint, and reports
-// whether it did. When ctx ends while it writes, it goes on for a while, but no longer than whole.
+// checkpoint records the run's position if it has moved since the last checkpoint, and reports whether it did. If ctx
+// ends during the write, the write continues for up to StopTimeout, but not after the end of whole.
 func (r *run) checkpoint(ctx, whole context.Context) (bool, error) {
 	r.mu.Lock()
 	seq, stats, moved := r.through, r.stats, !bytes.Equal(r.through, r.committed)
@@ -36,11 +36,11 @@ func (r *run) checkpoint(ctx, whole context.Context) (bool, error) {
 	if !r.useCheckpoints || !moved {
 		return false, nil
 	}
-	// All that was refused up to there is among what is listed now.
+	// This lists every revision refused up to seq.
 	if err := r.tellRefused(ctx); err != nil {
 		return false, err
 	}
-	// What was read since the filter changed may be the choice of either.
+	// If the filter has changed, either version may have chosen the latest changes.
 	if err := r.sameID(ctx); err != nil {
 		return false, err
 	}
@@ -55,8 +55,8 @@ func (r *run) checkpoint(ctx, whole context.Context) (bool, error) {
 		CheckpointStats: replicator.CheckpointStats(stats),
 	}, seq, r.earlier, r.rep.DocIDs != nil)
 
-	// What is written is to be confirmed, whatever else fails meanwhile: when a database is made anew, other
-	// requests meet that, too.
+	// The write must be confirmed even if other requests fail meanwhile: a database that was created anew makes them
+	// fail, too.
 	ctx, end := lasting(ctx, whole, r.stopTimeout)
 	defer end()
 	if err := r.record(ctx, rec); err != nil {
@@ -69,16 +69,16 @@ func (r *run) checkpoint(ctx, whole context.Context) (bool, error) {
 	return true, nil
 }
 
-// record writes a checkpoint on both sides and makes sure that it counts. One of the databases may be made anew just
-// before it is written, and the run may be killed before it finds that out. So what the target has says which databases
-// it is about, as far as they say that: see takeBack.
+// record writes a checkpoint on both sides and verifies it. A database may be created anew just before the write, and
+// the run may be killed before it notices. So the target's checkpoint also names the databases that it is about, as far
+// as known; see takeBack.
 func (r *run) record(ctx context.Context, rec record) error {
 	first := rec
 	if about := (instances{Source: created(r.source.instance), Target: created(r.target.instance)}); about.Source != nil || about.Target != nil {
 		first.About = &about
 	}
-	// The target first: a run that ends in between leaves the source behind, and the source's word is
-	// what the next run starts from.
+	// The target comes first: if the run ends in between, the source is behind, and the next run starts from the
+	// source's sequence.
 	if err := r.target.record(ctx, r.id.Base, r.session, first); err != nil {
 		return err
 	}
@@ -88,8 +88,8 @@ func (r *run) record(ctx context.Context, rec record) error {
 	return r.onBoth(ctx, func(ctx context.Context, p *peer) error { return p.confirm(ctx, r.id.Base) })
 }
 
-// sameID reads the filter's code again, if the replication has one, and returns ErrIDChanged if it is
-// another by now.
+// sameID reads the filter's code again, if the replication has a filter, and returns ErrIDChanged if the code has
+// changed.
 func (r *run) sameID(ctx context.Context) error {
 	if !r.rep.NeedsFilterCode() {
 		return nil
@@ -101,8 +101,7 @@ func (r *run) sameID(ctx context.Context) error {
 	return err
 }
 
-// commit has the database put on disk what was written, and makes sure that it is the one that was there
-// when the run began.
+// commit makes the database flush its writes to disk, and checks that it is still the database that the run began with.
 func (p *peer) commit(ctx context.Context, id string) error {
 	said, err := p.db.EnsureFullCommit(ctx)
 	if err != nil && !lacksFullCommit(err) {
@@ -123,7 +122,7 @@ func (p *peer) commit(ctx context.Context, id string) error {
 	return nil
 }
 
-// answer is what a server says to a question that not every server knows.
+// answer is the answer to a question that not every server supports.
 type answer int
 
 const (
@@ -132,8 +131,7 @@ const (
 	no
 )
 
-// isSame asks whether the database is the one that was there when the run began, by its
-// instance_start_time.
+// isSame compares instance_start_time to tell whether the database is the one that the run began with.
 func (p *peer) isSame(ctx context.Context) (answer, error) {
 	if p.instance == nil {
 		return unknown, nil
@@ -144,15 +142,15 @@ func (p *peer) isSame(ctx context.Context) (answer, error) {
 	}
 	switch now := instance(info); {
 	case now == nil:
-		return unknown, nil // a cluster's nodes may be of different versions
+		return unknown, nil // nodes of a cluster may run different versions
 	case bytes.Equal(now, p.instance):
 		return yes, nil
 	}
 	return no, nil
 }
 
-// lacksFullCommit reports whether a server does not know _ensure_full_commit, as one that commits every
-// write need not.
+// lacksFullCommit reports whether a server does not support _ensure_full_commit. A server that commits every write need
+// not.
 func lacksFullCommit(err error) bool {
 	e, ok := errors.AsType[*couch.Error](err)
 	if !ok || errors.Is(err, couch.ErrNoDatabase) {
@@ -165,8 +163,8 @@ func lacksFullCommit(err error) bool {
 	return false
 }
 
-// stillThere looks for the checkpoint that this run read or wrote before, on a server that has no other
-// sign of a database that was deleted and made anew.
+// stillThere checks that the checkpoint that this run read or wrote still exists. It is for servers without another
+// sign that a database was deleted and created anew.
 func (p *peer) stillThere(ctx context.Context, id string) error {
 	if p.local.rev == "" {
 		return nil
@@ -196,13 +194,13 @@ func (p *peer) record(ctx context.Context, id, session string, rec record) error
 	}
 	err := write()
 	if errors.Is(err, couch.ErrConflict) {
-		// Either a write of this session was carried out although it was given up, or there is another
-		// run of the same replication.
+		// Either an earlier write of this session was carried out after it had been given up, or another run of the
+		// same replication is active.
 		known := p.local.session
 		if err := p.readLocal(ctx, id); err != nil {
 			return err
 		}
-		// A checkpoint that is gone is a sign of a database that was made anew, if there is no better one.
+		// Without instance_start_time, a missing checkpoint means that the database was created anew.
 		lost := p.local.rev == ""
 		if lost && p.instance == nil {
 			return p.recreated()
@@ -223,8 +221,8 @@ func (p *peer) record(ctx context.Context, id, session string, rec record) error
 	return p.uncommitted(err, "Error updating the %s checkpoint document: %s", p.side, err)
 }
 
-// confirm makes sure that the checkpoint was not written into a database that was made anew just before.
-// There it would claim what is not there, so it is taken back. The next run finds nothing in common then.
+// confirm checks that the checkpoint was not written to a database that was created anew just before. Such a checkpoint
+// is false, so confirm retracts it, and the next run starts from the beginning.
 func (p *peer) confirm(ctx context.Context, id string) error {
 	same, err := p.isSame(ctx)
 	if err != nil || same != no {
@@ -236,7 +234,7 @@ func (p *peer) confirm(ctx context.Context, id string) error {
 	return p.recreated()
 }
 
-// retract takes the checkpoint document back.
+// retract empties the checkpoint document.
 func (p *peer) retract(ctx context.Context, id string) error {
 	rev, err := p.db.PutLocal(ctx, id, encode(record{ID: "_local/" + id, Rev: p.local.rev}))
 	if err != nil {
@@ -246,8 +244,8 @@ func (p *peer) retract(ctx context.Context, id string) error {
 	return nil
 }
 
-// takeBack takes back what a run that was killed has written into a database that had been made anew: one that is not
-// what the target's checkpoint is about.
+// takeBack retracts checkpoints that a killed run wrote to a database created anew: one that differs from the databases
+// named in the target's checkpoint.
 func (r *run) takeBack(ctx context.Context) error {
 	about := r.target.local.about
 	return r.onBoth(ctx, func(ctx context.Context, p *peer) error {
@@ -262,8 +260,8 @@ func (r *run) takeBack(ctx context.Context) error {
 	})
 }
 
-// uncommitted is the error of a checkpoint that could not be written. A database that is gone, or wants
-// to be left alone, is more than that, and so is a server that does not let the user in.
+// uncommitted returns the error for a checkpoint that could not be written. A missing database, a server that asks for
+// a pause and a failed session keep their own errors.
 func (p *peer) uncommitted(err error, format string, args ...any) error {
 	for _, more := range []error{couch.ErrNoDatabase, couch.ErrTooManyRequests, couch.ErrSession} {
 		if errors.Is(err, more) {
@@ -273,7 +271,7 @@ func (p *peer) uncommitted(err error, format string, args ...any) error {
 	return newError(codeCheckpoint, err, format, args...)
 }
 
-// codeOf is what a server gave as its error.
+// codeOf returns the server's error code, or the text of err.
 func codeOf(err error) string {
 	if e, ok := errors.AsType[*couch.Error](err); ok && e.Code != "" {
 		return e.Code
@@ -281,8 +279,7 @@ func codeOf(err error) string {
 	return fmt.Sprint(err)
 }
 
-// computeID computes the replication id, with the code of the filter function at the source if the id
-// covers it.
+// computeID computes the replication id. It reads the filter's code from the source if the id depends on it.
 func (r *run) computeID(ctx context.Context) (replicator.ID, error) {
 	code := ""
 	if r.rep.NeedsFilterCode() {
@@ -298,13 +295,13 @@ func (r *run) computeID(ctx context.Context) (replicator.ID, error) {
 	return id, nil
 }
 
-// filterCode reads the text of the filter function.
+// filterCode reads the code of the filter function.
 func (r *run) filterCode(ctx context.Context) (string, error) {
 	ddoc, filter, err := r.rep.FilterName()
 	if err != nil {
 		return "", newError(codeFilter, err, "%s", err)
 	}
-	doc, err := r.source.db.GetDesignDoc(ctx, ddoc)
+	doc, err := r.source.db.Get(ctx, "_design/"+ddoc)
 	if err != nil {
 		return "", newError(codeFilter, err,
 			"Couldn't open document `_design/%s` from source database `%s`: %s", ddoc, r.source.uri, r.unopened(err))
@@ -325,8 +322,7 @@ func (r *run) filterCode(ctx context.Context) (string, error) {
 	return *code, nil
 }
 
-// unopened says why the source did not give a document: in CouchDB's word if that is because there is
-// none.
+// unopened says why the source did not return a document, with CouchDB's code if there is none.
 func (r *run) unopened(err error) string {
 	if errors.Is(err, couch.ErrNotFound) && !errors.Is(err, couch.ErrNoDatabase) {
 		return "not_found"

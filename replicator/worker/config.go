@@ -1,149 +1,159 @@
 package worker
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
+	"math"
 	"net/http"
 	"time"
 
 	"settee/pkg/couch"
+	"settee/pkg/sockopt"
 	"settee/replicator"
 )
 
-const (
-	defaultWorkerProcesses    = 4                // [replicator] worker_processes
-	defaultWorkerBatchSize    = 500              // [replicator] worker_batch_size
-	defaultHTTPConnections    = 20               // [replicator] http_connections
-	defaultRetriesPerRequest  = 5                // [replicator] retries_per_request
-	defaultConnectionTimeout  = 30 * time.Second // [replicator] connection_timeout
-	defaultCheckpointInterval = 30 * time.Second // [replicator] checkpoint_interval
-	defaultMissingDocRetry    = 2 * time.Second  // [replicator] missing_doc_retry_msec
-	defaultReportInterval     = 10 * time.Second
-	defaultStopTimeout        = 5 * time.Second
-	defaultRetryBase          = 250 * time.Millisecond
-)
+// DefaultConfig returns the default settings of a node. They are CouchDB's where CouchDB has the setting. The fields
+// that it leaves empty are optional.
+func DefaultConfig() Config {
+	requests := couch.DefaultConfig()
+	return Config{
+		WorkerProcesses:     4,   // [replicator] worker_processes
+		WorkerBatchSize:     500, // [replicator] worker_batch_size
+		HTTPConnections:     requests.MaxConnections,
+		RetriesPerRequest:   requests.Retries,
+		RetryBase:           requests.RetryBase,
+		ConnectionTimeout:   requests.ConnectionTimeout,
+		CheckpointInterval:  30 * time.Second, // [replicator] checkpoint_interval
+		MissingDocRetry:     2 * time.Second,  // [replicator] missing_doc_retry_msec
+		MaxDocument:         requests.MaxDocument,
+		MaxDocumentIDLength: math.MaxInt64,
+		ReportInterval:      10 * time.Second,
+		StopTimeout:         5 * time.Second,
+		SessionRefresh:      requests.SessionRefresh,
+		SessionMinAge:       requests.SessionMinAge,
+		UserAgent:           requests.UserAgent,
+	}
+}
 
-// Config is what the node that runs a job decides. The options of a replication override the fields of
-// the same name.
+// Config has the settings of the node that runs a job. The options of a replication override the fields of the same
+// name. [DefaultConfig] returns the defaults.
 type Config struct {
-	// ServerUUID is [couchdb] uuid, of which replication ids are made.
+	// ServerUUID is [couchdb] uuid. It is part of every replication id.
 	ServerUUID string
 
 	WorkerProcesses int // batches that are copied at a time; default: 4
 	WorkerBatchSize int // changes in a batch; default: 500
 	HTTPConnections int // requests at a time to each of the two databases; default: 20
-	// RetriesPerRequest is how often a request is repeated, and how often in a row a changes feed that
-	// breaks off before it has said anything is opened again. Default: 5; negative: never.
+	// RetriesPerRequest is the number of times that a request is repeated, and that a changes feed which breaks off
+	// before its first row is opened again in a row. Default: 5.
 	RetriesPerRequest int
 	// RetryBase is the wait before the first repetition. It doubles each time. Default: 250 ms.
 	RetryBase time.Duration
 	// ConnectionTimeout bounds each wait for the network, but no request as a whole. Default: 30 s.
 	ConnectionTimeout time.Duration
-	// RequestTimeout bounds the wait for an answer to a request that was sent. Default: ConnectionTimeout.
+	// RequestTimeout bounds the wait for an answer to a request that was sent. 0: ConnectionTimeout.
 	RequestTimeout time.Duration
 	// CheckpointInterval is the time between two checkpoints. Default: 30 s.
 	CheckpointInterval time.Duration
 	NoCheckpoints      bool // [replicator] use_checkpoints = false
 	NoBulkGet          bool // [replicator] use_bulk_get = false
 	NoCompression      bool // [replicator] compress_requests = false
-	// MissingDocRetry is the wait before a revision is asked for again that the source announced and does
-	// not have. Default: 2 s; negative: none.
+	// MissingDocRetry is the wait before a revision is requested again that the source announced but does not have.
+	// Default: 2 s.
 	MissingDocRetry time.Duration
-	// MaxDocument is the size in bytes of the largest document, without its attachments, that the run reads; it
-	// fails with a larger one. Default: 64 MiB.
+	// MaxDocument is the size in bytes of the largest document, without its attachments, that the run reads. It fails
+	// with a larger one. Default: 64 MiB.
 	MaxDocument int
-	// MaxDocumentIDLength is how many bytes the id of a document may have; longer ones count as refused.
-	// Default: no limit.
+	// MaxDocumentIDLength is the longest document id, in bytes. Documents with longer ids count as refused. Default:
+	// math.MaxInt64.
 	MaxDocumentIDLength int64
 
 	// ReportInterval is the longest time between two reports. Default: 10 s.
 	ReportInterval time.Duration
-	// StopTimeout bounds how long a run that is to stop waits for the batches in flight, and then how
-	// long its last checkpoint may take. Default: 5 s.
+	// StopTimeout bounds how long a run that was asked to stop waits for the batches in flight, and then how long its
+	// last checkpoint may take. Default: 5 s.
 	StopTimeout time.Duration
 
-	// Shared is what all runs of a node share. Default: something of the run's own.
+	// Shared is the state that all runs of a node share. nil: the run has its own.
 	Shared *Shared
-	// BasicAuth has requests carry the endpoint's user and password. Without it they carry the cookie of a
-	// session, where the endpoint has sessions.
+	// BasicAuth makes requests carry the endpoint's user and password. Without it they carry a session cookie if the
+	// endpoint supports sessions.
 	BasicAuth bool
-	// SessionRefresh and SessionMinAge are couch.Config's: 550 s and 5 s by default.
+	// SessionRefresh and SessionMinAge are passed to couch.Config. Default: 550 s and 5 s.
 	SessionRefresh, SessionMinAge time.Duration
 
 	UserAgent string // default: "settee"
 
-	// Transport, if not nil, chooses what makes the requests to an endpoint: many runs may share one. It
-	// has to see to the endpoint's proxy and to socket options (nil for none), and must not follow
-	// redirects: couch.Pool makes such. If it is nil, or returns nil, the run has a pool of its own, with
-	// couch.Pool's defaults, which leaves socket options alone.
-	Transport func(endpoint replicator.Endpoint, options *replicator.SocketOptions) http.RoundTripper
+	// Transport, if not nil, returns the transport for requests to an endpoint. Runs may share one. It must use the
+	// endpoint's proxy and the socket options (nil for none), and must not follow redirects. outbound.Pool makes such
+	// transports. If Transport is nil or returns nil, the run uses a pool of its own with outbound.Pool's defaults,
+	// which ignores socket options.
+	Transport func(endpoint replicator.Endpoint, options *sockopt.Options) http.RoundTripper
 
-	// Sending, if not nil, is couch.Config's.
+	// Sending, if not nil, is passed to couch.Config.
 	Sending func() error
 
-	// Refused, if not nil, is told at once of each revision that the target refused. Several goroutines
-	// may call it at a time; the run waits for it.
+	// Refused, if not nil, is called at once for each revision that the target refused. The run waits for it. Several
+	// goroutines may call it at a time.
 	Refused func(Refusal)
-	// ListRefused, if not nil, is for those who keep a list: it is told of the same revisions, the oldest first,
-	// and of how many there were since the last call. Of more than replicator.MaxFailures it gets the latest,
-	// and the count of all. It is called by the goroutine that calls the Reporter, before a report and before a
-	// checkpoint: none covers a revision that is neither on the target nor was told here. An error ends the
-	// run with it, as one of the Reporter's does, and nothing that was told with it counts as listed.
+	// ListRefused, if not nil, is called with the latest refused revisions since the last call, oldest first and at
+	// most replicator.MaxFailures, and the count of all since then. The goroutine that calls the Reporter calls it,
+	// before each report and each checkpoint, so that every revision below a checkpoint is either on the target or
+	// listed. An error ends the run like an error of the Reporter, and the revisions of that call do not count as
+	// listed.
 	ListRefused func(ctx context.Context, latest []Refusal, count int64) error
 }
 
-// Shared is what the runs of one node have in common: what they know of servers that want their requests
-// to come more slowly, and logins at servers, so that a login is made once and not by each run. The zero
-// value is ready; it is not to be copied.
+// Shared holds what the runs of one node share: the request rates that servers accept, and sessions. The zero value is
+// ready to use. It must not be copied.
 type Shared struct {
 	limiter  couch.Limiter
 	sessions couch.Sessions
 }
 
-// Refusal is a revision that the target does not take. The run goes on without it.
+// Refusal is a revision that the target refused. The run continues without it.
 type Refusal = replicator.Failure
 
-// Job is what is to run.
+// Job is a replication to run and its stored state.
 type Job struct {
 	Replication *replicator.Replication
 
-	// ReplicationID and Stats are what earlier runs left. If the id is still that of the replication, its
-	// statistics go on from there; else they start at zero.
+	// ReplicationID and Stats come from earlier runs. The statistics continue from there if the replication still has
+	// that id. Otherwise they start at zero.
 	ReplicationID string
 	Stats         replicator.Stats
 
-	// Stop, when it is closed, asks the run to end soon: it reads no more changes, gives the batches in
-	// flight a moment, and writes a checkpoint for what is done. nil: never.
+	// Stop, when it is closed, asks the run to end soon. The run stops reading changes, waits up to StopTimeout for the
+	// batches in flight, and writes a checkpoint for what is done. nil: never.
 	Stop <-chan struct{}
 }
 
-// Reporter is who a run answers to. Its methods are called by one goroutine, one at a time. The run goes
-// on meanwhile, but for Identify.
+// Reporter receives the reports of a run. One goroutine calls its methods, one at a time. The run continues meanwhile,
+// except during Identify.
 type Reporter interface {
-	// Identify is called once per run, as soon as the replication id is known: before anything is asked of the
-	// databases, or, if the id needs the filter's code, as soon as that was read from the source, before anything
-	// is asked of the target. An error ends the run with it.
+	// Identify is called once per run, as soon as the replication id is known: before the first request to the
+	// databases, or, if the id depends on the filter's code, after reading that from the source and before the first
+	// request to the target. An error ends the run.
 	Identify(ctx context.Context, id replicator.ID) error
-	// Report is told how far the run is: at least every ReportInterval from its beginning to its end, also
-	// while the endpoints are silent, and after each checkpoint but the last. An error, such as that the
-	// job's lock was taken, ends the run at once with that error. What comes after the last report is in
-	// the Result.
+	// Report is called with the run's progress at least every ReportInterval, even while the endpoints are silent, and
+	// after each checkpoint except the last. An error, for example that the job's lock was lost, ends the run at once.
+	// The Result has what happens after the last report.
 	Report(ctx context.Context, progress Progress) error
 }
 
-// Progress is how far a run is. Its sequences must not be changed.
+// Progress is the progress of a run. Its sequences must not be modified.
 type Progress struct {
 	// ReplicationID and Stats are those of the Job until the run has called Identify.
 	ReplicationID string
-	Stats         replicator.Stats // over all runs of this replication id
+	Stats         replicator.Stats // of all runs with this replication id
 
-	// SourceSeq is how far the changes feed was read, ThroughSeq up to where all of it was dealt with,
-	// CheckpointedSourceSeq what of that a checkpoint recorded, or where the run began; nil if not known yet.
+	// SourceSeq is the sequence up to which the changes feed was read, ThroughSeq the one up to which every change was
+	// dealt with, and CheckpointedSourceSeq the one of the latest checkpoint or of the run's start. They are nil until
+	// known.
 	SourceSeq, ThroughSeq, CheckpointedSourceSeq json.RawMessage
-	// ChangesPending is how many changes are left to be dealt with, or nil if the source does not say.
+	// ChangesPending is the number of changes still to be dealt with, or nil if the source does not say.
 	ChangesPending *int64
-	// Activity is what the run is doing; nil when it has ended.
+	// Activity is what the run is doing; nil after its end.
 	Activity *replicator.Activity
 }
 
@@ -158,42 +168,42 @@ func (p Progress) CopyTo(state *replicator.JobState) {
 	state.Activity = p.Activity
 }
 
-// Result is what a run leaves, however it ended. Its statistics have all that was counted, which may be
-// more than the last report had.
+// Result is the state of a run at its end, successful or not. Its statistics are complete and may exceed those of the
+// last report.
 type Result struct {
 	Progress
-	// History is the JSON object that POST /_replicate answers with, of at most 60,000 bytes. It is nil
-	// unless a one-shot replication has come to its end.
+	// History is the answer to POST /_replicate, a JSON object of at most 60,000 bytes. It is nil unless a one-shot
+	// replication reached the end of the feed.
 	History json.RawMessage
 }
 
-// settings are a Config with its defaults and the options of a replication filled in.
+// settings are the settings of a Config with the options of the replication applied.
 type settings struct {
 	workers, batchSize, connections int
-	retries                         int // 0: none
+	retries                         int
 	retryBase                       time.Duration
 	connectionTimeout               time.Duration
 	requestTimeout                  time.Duration // 0: as connectionTimeout
 	checkpointInterval              time.Duration
 	reportInterval, stopTimeout     time.Duration
 	missingDocRetry                 time.Duration
-	maxDocumentID                   int64 // bytes; 0: any number
+	maxDocumentID                   int64 // bytes
 	useCheckpoints, useBulkGet      bool
 }
 
 func newSettings(cfg Config, rep *replicator.Replication) settings {
 	s := settings{
-		workers:            cmp.Or(cfg.WorkerProcesses, defaultWorkerProcesses),
-		batchSize:          cmp.Or(cfg.WorkerBatchSize, defaultWorkerBatchSize),
-		connections:        cmp.Or(cfg.HTTPConnections, defaultHTTPConnections),
-		retries:            cmp.Or(cfg.RetriesPerRequest, defaultRetriesPerRequest),
-		retryBase:          cmp.Or(cfg.RetryBase, defaultRetryBase),
-		connectionTimeout:  cmp.Or(cfg.ConnectionTimeout, defaultConnectionTimeout),
+		workers:            cfg.WorkerProcesses,
+		batchSize:          cfg.WorkerBatchSize,
+		connections:        cfg.HTTPConnections,
+		retries:            cfg.RetriesPerRequest,
+		retryBase:          cfg.RetryBase,
+		connectionTimeout:  cfg.ConnectionTimeout,
 		requestTimeout:     cfg.RequestTimeout,
-		checkpointInterval: cmp.Or(cfg.CheckpointInterval, defaultCheckpointInterval),
-		reportInterval:     cmp.Or(cfg.ReportInterval, defaultReportInterval),
-		stopTimeout:        cmp.Or(cfg.StopTimeout, defaultStopTimeout),
-		missingDocRetry:    max(cmp.Or(cfg.MissingDocRetry, defaultMissingDocRetry), 0),
+		checkpointInterval: cfg.CheckpointInterval,
+		reportInterval:     cfg.ReportInterval,
+		stopTimeout:        cfg.StopTimeout,
+		missingDocRetry:    cfg.MissingDocRetry,
 		maxDocumentID:      cfg.MaxDocumentIDLength,
 		useCheckpoints:     !cfg.NoCheckpoints,
 		useBulkGet:         !cfg.NoBulkGet,
@@ -207,7 +217,7 @@ func newSettings(cfg Config, rep *replicator.Replication) settings {
 	overrideMilliseconds(&s.connectionTimeout, rep.ConnectionTimeout)
 	overrideMilliseconds(&s.checkpointInterval, rep.CheckpointInterval)
 
-	// The node's own settings may be larger, and so may what was accepted once.
+	// The node's settings are not limited, nor are options stored by older versions.
 	s.workers = min(max(s.workers, 1), replicator.MaxWorkerProcesses)
 	s.batchSize = min(max(s.batchSize, 1), replicator.MaxWorkerBatchSize)
 	s.connections = min(max(s.connections, 1), replicator.MaxHTTPConnections)

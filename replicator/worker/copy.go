@@ -16,23 +16,22 @@ import (
 )
 
 const (
-	// maxBulkFailures is how many requests of _bulk_get in a row may come to nothing before the run goes on
-	// without it.
+	// maxBulkFailures is the number of _bulk_get requests that may fail in a row before the run stops using it.
 	maxBulkFailures = 3
-	// designPrefix begins the ids of design documents.
+	// designPrefix is the prefix of the ids of design documents.
 	designPrefix = "_design/"
 )
 
-// ref names a revision that the target does not have.
+// ref names a revision that the target is missing.
 type ref struct {
 	id, rev string
-	// ancestors are revisions that the target has, which may be ancestors.
+	// ancestors are revisions on the target that may be ancestors of rev.
 	ancestors []string
 }
 
 func (f ref) design() bool { return strings.HasPrefix(f.id, designPrefix) }
 
-// missing asks the target which of the revisions in rows it does not have, in as many requests as it needs.
+// missing returns the revisions in rows that the target does not have. It makes as many requests as needed.
 func (r *run) missing(ctx context.Context, rows []couch.Row) ([]ref, error) {
 	var refs []ref
 	for len(rows) > 0 {
@@ -56,15 +55,15 @@ func (r *run) missing(ctx context.Context, rows []couch.Row) ([]ref, error) {
 	return refs, nil
 }
 
-// isIllegalID reports whether a server does not allow one of the ids that a request has.
+// isIllegalID reports whether a server rejected a request because of a document id in it.
 func isIllegalID(err error) bool {
 	refused, ok := errors.AsType[*couch.Error](err)
 	return ok && refused.Status == http.StatusBadRequest && refused.Code == "illegal_docid"
 }
 
-// missingAllowed is missingOf for rows of which the target may not allow all ids. A partitioned database, for one,
-// allows none without a partition, and refuses to answer for the others then. So each half is asked for alone, and a
-// row that is refused alone counts as refused by the target.
+// missingAllowed is missingOf for rows with ids that the target may reject. A partitioned database, for example,
+// rejects a request if one of its ids has no partition. missingAllowed then asks for each half alone. A row that is
+// rejected alone counts as refused by the target.
 func (r *run) missingAllowed(ctx context.Context, rows []couch.Row) ([]ref, error) {
 	refs, err := r.missingOf(ctx, rows)
 	if !isIllegalID(err) {
@@ -88,7 +87,7 @@ func (r *run) missingAllowed(ctx context.Context, rows []couch.Row) ([]ref, erro
 	return refs, nil
 }
 
-// askedSize is about how many bytes of a _revs_diff a row takes.
+// askedSize returns the approximate size of a row in a _revs_diff request, in bytes.
 func askedSize(row couch.Row) int {
 	size := len(row.ID) + len(`"":[],`)
 	for _, rev := range row.Revs {
@@ -97,7 +96,7 @@ func askedSize(row couch.Row) int {
 	return size
 }
 
-// missingOf makes one request of missing.
+// missingOf makes one request for missing.
 func (r *run) missingOf(ctx context.Context, rows []couch.Row) ([]ref, error) {
 	asked := make([]couch.DocRevs, len(rows))
 	checked := 0
@@ -105,7 +104,7 @@ func (r *run) missingOf(ctx context.Context, rows []couch.Row) ([]ref, error) {
 		asked[i] = couch.DocRevs{ID: row.ID, Revs: row.Revs}
 		checked += len(row.Revs)
 	}
-	missing, err := r.target.db.MissingRevs(ctx, asked)
+	missing, err := r.target.db.RevsDiff(ctx, asked)
 	if err != nil {
 		return nil, err
 	}
@@ -123,9 +122,9 @@ func (r *run) missingOf(ctx context.Context, rows []couch.Row) ([]ref, error) {
 	return refs, nil
 }
 
-// copyInBulk reads documents with _bulk_get and gives those without attachments to w. It returns the
-// revisions that are to be read singly: design documents, whose refusal _bulk_docs does not show, those
-// with attachments, and those that the answer does not have.
+// copyInBulk reads documents with _bulk_get and gives those without attachments to w. It returns the revisions to read
+// one by one: design documents, because _bulk_docs does not show their refusal, documents with attachments, and
+// revisions that the answer lacks.
 func (r *run) copyInBulk(ctx context.Context, refs []ref, w *writer) ([]ref, error) {
 	left := refs
 	var single []ref
@@ -155,20 +154,19 @@ func (r *run) copyInBulk(ctx context.Context, refs []ref, w *writer) ([]ref, err
 			r.noBulkGet.Store(true)
 			return append(single, left...), nil
 		case len(unanswered) == len(left):
-			// Whatever it is, one by one it shows which document it is with, if it is not gone then. If
-			// it is with none, and lasts, it is not worth the time of another batch.
+			// Nothing was answered. Reading one by one shows which document causes the failure, if any does. If the
+			// failure lasts, _bulk_get is not worth another try.
 			if r.bulkFailures.Add(1) >= maxBulkFailures {
 				r.noBulkGet.Store(true)
 			}
 			return append(single, left...), nil
 		}
-		left = unanswered // the answer broke off
+		left = unanswered // the answer was cut off
 	}
 	return single, nil
 }
 
-// errFinal marks an error that another try to read the same would not mend: what failed has its own
-// repetitions behind it.
+// errFinal marks an error that is not worth another read, because the failed operation has already been retried.
 var errFinal = errors.New("tried often enough")
 
 type finalError struct{ error }
@@ -176,8 +174,8 @@ type finalError struct{ error }
 func (e finalError) Unwrap() error        { return e.error }
 func (e finalError) Is(target error) bool { return target == errFinal }
 
-// bulkGet makes one _bulk_get. It returns the revisions that were not answered with a document, and those
-// that have attachments. With an error that is all that was not read yet.
+// bulkGet makes one _bulk_get request. It returns the revisions that were not answered with a document and those that
+// have attachments. With an error, these are all revisions that were not read.
 func (r *run) bulkGet(ctx context.Context, refs []ref, w *writer) (unanswered, attached []ref, err error) {
 	asked := make([]couch.DocRef, len(refs))
 	for i, f := range refs {
@@ -220,17 +218,15 @@ func (r *run) bulkGet(ctx context.Context, refs []ref, w *writer) (unanswered, a
 	return unanswered, answers.attached, err
 }
 
-// answers are what a _bulk_get said of the revisions that it was asked for: those of one document stand
-// together.
+// answers collects what a _bulk_get answers for refs. The refs of one document are adjacent.
 type answers struct {
 	refs     []ref
 	answered []bool               // for each of refs
 	attached []ref                // those that have attachments
-	places   map[couch.DocRef]int // of refs; made when there is a document with more than one
+	places   map[couch.DocRef]int // indexes of refs; made when a document has several
 }
 
-// take notes for which revisions a document is the answer: its own, or those that it descends from. It
-// reports whether there is any.
+// take marks the revisions that a document answers, its own or its ancestors, and reports whether there are any.
 func (a *answers) take(f couch.Fetched) bool {
 	found := a.covered(f)
 	for _, i := range found {
@@ -242,8 +238,8 @@ func (a *answers) take(f couch.Fetched) bool {
 	return len(found) > 0
 }
 
-// covered returns the places of the revisions that a document is the answer for. A document may have very many leaves,
-// and as many answers.
+// covered returns the indexes of the revisions that a document answers. It is fast for a document with very many
+// leaves, and as many answers.
 func (a *answers) covered(f couch.Fetched) []int {
 	alone := (f.At == 0 || a.refs[f.At-1].id != f.ID) && (f.At+1 == len(a.refs) || a.refs[f.At+1].id != f.ID)
 	if rev := a.refs[f.At].rev; alone {
@@ -274,8 +270,7 @@ func (a *answers) covered(f couch.Fetched) []int {
 	return found
 }
 
-// write writes documents without attachments with _bulk_docs, in smaller portions where the target takes
-// no larger ones.
+// write writes documents without attachments with _bulk_docs, in smaller portions if the target requires that.
 func (r *run) write(ctx context.Context, docs []couch.Document) error {
 	if len(docs) == 0 {
 		return nil
@@ -303,7 +298,7 @@ func (r *run) write(ctx context.Context, docs []couch.Document) error {
 	if !ok {
 		return r.writeHalves(ctx, docs)
 	}
-	defer r.took(len(docs) - len(which)) // at the end: a target that takes some is not one that refuses
+	defer r.took(len(docs) - len(which)) // last, because accepting a document ends a series of refusals
 	for i := range docs {
 		refusal, is := which[i]
 		if !is {
@@ -313,7 +308,7 @@ func (r *run) write(ctx context.Context, docs []couch.Document) error {
 			r.refuse(docs[i], refusal)
 			continue
 		}
-		// It may be the server's failure and no refusal. The answer to a request of its own tells.
+		// This may be a failure of the server and not a refusal. A request of its own tells.
 		if err := r.put(ctx, docs[i], nil, false); err != nil {
 			return err
 		}
@@ -321,8 +316,7 @@ func (r *run) write(ctx context.Context, docs []couch.Document) error {
 	return nil
 }
 
-// writeParts writes documents that are too large together, in portions of the size that the target takes by
-// what is known when each one begins.
+// writeParts writes documents that are too large together. It reads the size limit again before each portion.
 func (r *run) writeParts(ctx context.Context, docs []couch.Document) error {
 	for len(docs) > 0 {
 		n, _ := r.writing.fit(len(docs), func(i int) int { return len(docs[i].Body) + 1 })
@@ -341,22 +335,21 @@ func (r *run) writeHalves(ctx context.Context, docs []couch.Document) error {
 	return r.write(ctx, docs[len(docs)/2:])
 }
 
-// isWhole reports whether a server refused a request for what is in it: for its size, or because of one
-// document, for which CouchDB refuses all that come with it. (A 400 without CouchDB's words is a proxy's,
-// and not about documents.)
+// isWhole reports whether a server refused a request as a whole for its content: for its size, or because CouchDB
+// refuses all documents of a request for one of them. A 400 without CouchDB's codes comes from a proxy and is not about
+// documents.
 func isWhole(err error) bool {
 	e, ok := errors.AsType[*couch.Error](err)
 	return ok && (e.Status == http.StatusRequestEntityTooLarge || e.Status == http.StatusBadRequest && isRefusal(e.Code))
 }
 
-// isAboutOne reports whether a server refused a request for one of its documents, and says so.
+// isAboutOne reports whether a server refused a request because of one of its documents.
 func isAboutOne(err error) bool {
 	e, ok := errors.AsType[*couch.Error](err)
 	return ok && isRefusal(e.Code) && e.Code != "too_large"
 }
 
-// match finds the documents that refusals are about, by their indexes. It fails if a server does not say
-// which one it is.
+// match maps indexes of docs to their refusals. It fails if the server does not identify a document.
 func match(refused []couch.DocError, docs []couch.Document) (map[int]*couch.DocError, bool) {
 	which := make(map[int]*couch.DocError, len(refused))
 	for n := range refused {
@@ -376,8 +369,8 @@ func match(refused []couch.DocError, docs []couch.Document) (map[int]*couch.DocE
 	return which, true
 }
 
-// copySingly reads revisions one by one, several at a time, and writes those with attachments at once. The
-// others do not wait for these longer than linger.
+// copySingly reads revisions one by one, several in parallel, and writes those with attachments at once. The others
+// wait no longer than linger to be written.
 func (r *run) copySingly(ctx context.Context, refs []ref, w *writer) error {
 	g, ctx := errgroup.WithContext(ctx)
 	copied := make(chan struct{})
@@ -391,7 +384,7 @@ func (r *run) copySingly(ctx context.Context, refs []ref, w *writer) error {
 
 func (r *run) copyEach(ctx context.Context, refs []ref, w *writer) error {
 	g, ctx := errgroup.WithContext(ctx)
-	// Two connections are left for what does not take long.
+	// Two connections are kept for short requests.
 	g.SetLimit(max(1, (r.connections-2)/r.workers))
 	for _, f := range refs {
 		if ctx.Err() != nil {
@@ -402,7 +395,7 @@ func (r *run) copyEach(ctx context.Context, refs []ref, w *writer) error {
 	return g.Wait()
 }
 
-// flushUntil writes what was gathered, again and again.
+// flushUntil flushes w every linger until copied is closed.
 func (w *writer) flushUntil(ctx context.Context, copied <-chan struct{}) error {
 	tick := time.NewTicker(linger)
 	defer tick.Stop()

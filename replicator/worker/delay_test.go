@@ -13,18 +13,19 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/pkg/couch/couchtest"
+	"settee/pkg/sockopt"
 	"settee/replicator"
 	"settee/replicator/worker"
 )
 
 const (
-	// roundTrip is what a delayed link adds to each round trip.
+	// roundTrip is the delay that a link adds to each round trip.
 	roundTrip = 50 * time.Millisecond
-	// delayedDocs is how many documents are copied over it.
+	// delayedDocs is the number of documents copied over it.
 	delayedDocs = 10_000
 )
 
-// BenchmarkDelay copies 10,000 documents between two PouchDB Servers, near and far away.
+// BenchmarkDelay copies 10,000 documents between two PouchDB Servers, with and without delay.
 func BenchmarkDelay(b *testing.B) {
 	source, target := couchtest.Start(b), couchtest.Start(b)
 	from := source.DB(b, "source")
@@ -32,17 +33,16 @@ func BenchmarkDelay(b *testing.B) {
 	compareDelayed(b, func() (string, string) { return from, target.DB(b, "target") }, 2)
 }
 
-// BenchmarkDelayPrepared does so between databases that answer at once, with prepared bytes. What is left
-// without them is round trips: those before the first document and after the last one, and of the rest those
-// that no other hides.
+// BenchmarkDelayPrepared is BenchmarkDelay with databases that answer at once with prepared bytes. It shows the round
+// trips before the first document, after the last one, and those that do not overlap others.
 func BenchmarkDelayPrepared(b *testing.B) {
-	server := startPrepared(b)[0]
+	server := startPrepared(b)
 	compareDelayed(b, func() (string, string) {
 		return fmt.Sprintf("%s/docs/%d", server, delayedDocs), server + "/target/0"
 	}, 0)
 }
 
-// compareDelayed fails if a copy from far away takes more than most times as long as a near one; 0 is any.
+// compareDelayed fails if a copy with delay takes more than most times as long as one without. 0 is no limit.
 func compareDelayed(b *testing.B, databases func() (source, target string), most float64) {
 	near, far := time.Hour, time.Hour
 	var trips float64
@@ -64,7 +64,7 @@ func compareDelayed(b *testing.B, databases func() (source, target string), most
 	}
 }
 
-// copyVia copies documents over links with a delay, and returns how many requests that took.
+// copyVia copies documents over links with a delay, and returns the number of requests.
 func copyVia(b *testing.B, databases func() (source, target string), delay time.Duration) (time.Duration, int) {
 	b.Helper()
 	source, target := databases()
@@ -76,7 +76,7 @@ func copyVia(b *testing.B, databases func() (source, target string), delay time.
 	counting := &requestCounter{RoundTripper: transport}
 	began := time.Now()
 	result := run(b, replication(b, from.url, to.url), func(c *worker.Config) {
-		c.Transport = func(replicator.Endpoint, *replicator.SocketOptions) http.RoundTripper { return counting }
+		c.Transport = func(replicator.Endpoint, *sockopt.Options) http.RoundTripper { return counting }
 	})
 	took := time.Since(began)
 	require.EqualValues(b, delayedDocs, result.Stats.DocsWritten)
@@ -96,8 +96,8 @@ func (c *requestCounter) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.RoundTripper.RoundTrip(r)
 }
 
-// link forwards connections to a database. What is sent in either direction arrives half a delay later; how
-// much may be under way is not limited.
+// link forwards connections to a database. Data arrives half a delay later in each direction. The amount of data in
+// transit is not limited.
 type link struct {
 	url      string
 	listener net.Listener
@@ -140,7 +140,7 @@ func startLink(t testing.TB, database string, delay time.Duration) *link {
 	return l
 }
 
-// keep notes connections that close is to close.
+// keep records connections for close.
 func (l *link) keep(connections ...net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -164,13 +164,13 @@ func (l *link) close() {
 	l.copying.Wait()
 }
 
-// parcel is a piece of what was sent.
+// parcel is a piece of data in transit.
 type parcel struct {
 	bytes []byte
 	due   time.Time
 }
 
-// carry takes what comes from one side to the other, and closes both at its end.
+// carry forwards data from one side to the other, and closes both at its end.
 func (l *link) carry(from, to net.Conn) {
 	var mu sync.Mutex
 	var under []parcel

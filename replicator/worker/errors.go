@@ -8,19 +8,20 @@ import (
 	"time"
 
 	"settee/pkg/couch"
+	"settee/pkg/outbound"
 	"settee/pkg/redact"
 )
 
 var (
-	// ErrStopped is how a run ends that was asked to stop. If its last checkpoint failed, the error wraps
-	// the reason too: nothing is lost but the way since the checkpoint before.
+	// ErrStopped is the error of a run that was asked to stop. If its last checkpoint failed, the error wraps the
+	// reason as well. Only the progress since the checkpoint before is lost.
 	ErrStopped = errors.New("the run was stopped")
-	// ErrIDChanged says that the filter function at the source is not the one anymore whose replication
-	// id the run has: the job is to start anew, with fresh statistics.
+	// ErrIDChanged means that the code of the filter function at the source has changed, and the replication id with
+	// it. The job must start anew, with fresh statistics.
 	ErrIDChanged = errors.New("the replication id has changed")
 )
 
-// The codes of errors, which are CouchDB's. Others come from a database as they are.
+// The codes of errors are CouchDB's. Codes that a database returns are passed on unchanged.
 const (
 	codePlain        = "error"                     // CouchDB's word where it has no other
 	codeNoDatabase   = "db_not_found"              // source or target does not exist
@@ -28,30 +29,30 @@ const (
 	codeAuth         = "replication_auth_error"    // credentials are wrong
 	codeForbidden    = "forbidden"                 // credentials are not enough
 	codeUnresolved   = "nxdomain"                  // no such host
-	codeMaxBackoff   = "max_backoff"               // told to slow down until no retry was left
+	codeMaxBackoff   = "max_backoff"               // 429 until no retry was left
 	codeFilter       = "filter_fetch_error"        // the filter function's code could not be read
 	codeCheckpoint   = "checkpoint_commit_failure" // a checkpoint could not be written
-	codeMissingDoc   = "missing_doc"               // the source announced what it does not have
+	codeMissingDoc   = "missing_doc"               // the source lacks a revision that it announced
 	codeRevsDiff     = "revs_diff_failed"
 	codeBulkDocs     = "bulk_docs_failed"
 )
 
-// leastRetryAfter is how long an endpoint is left alone that answers 429 and does not say for how long.
+// leastRetryAfter is the wait after a 429 without Retry-After.
 const leastRetryAfter = 10 * time.Second
 
-// Error is why a run failed. Its texts have no credentials in them.
+// Error is the error of a failed run. Its texts contain no credentials.
 type Error struct {
 	// Code and Reason are CouchDB's "error" and "reason", for replicator.JobState.SetError. The code is
 	// "error" where CouchDB has no word for the kind of failure.
 	Code, Reason string
-	// RetryAfter is how long the endpoint is to be left alone: after 429 always, after 503 if it asked for
-	// that; else 0.
+	// RetryAfter is the time to wait before the next request to the endpoint. It is set after every 429, and after a
+	// 503 with Retry-After. Otherwise it is 0.
 	RetryAfter time.Duration
 	// Err is the cause, if there is one.
 	Err error
 }
 
-// Error gives the code, unless it says nothing, and the reason.
+// Error returns the code, unless it is "error", and the reason.
 func (e *Error) Error() string {
 	if e.Code == codePlain {
 		return e.Reason
@@ -62,8 +63,8 @@ func (e *Error) Error() string {
 // Unwrap returns Err.
 func (e *Error) Unwrap() error { return e.Err }
 
-// newError makes an Error with a code of its own. What err knows of the endpoint's wishes stays known: with
-// any other status than these, Retry-After is not about being left alone.
+// newError returns an Error with the given code. It keeps Retry-After only of a 429 or 503: with other statuses the
+// header does not ask for a pause.
 func newError(code string, err error, format string, args ...any) *Error {
 	e := &Error{Code: code, Reason: redact.Text(fmt.Sprintf(format, args...)), Err: err}
 	request, ok := errors.AsType[*couch.Error](err)
@@ -77,8 +78,8 @@ func newError(code string, err error, format string, args ...any) *Error {
 	return e
 }
 
-// failed says, in CouchDB's words, why a request to this database failed for good. code is for what has
-// no word of its own. An *Error stays what it is.
+// failed returns the error, with CouchDB's code and words, for a request to this database that failed for good. code is
+// used if CouchDB has none for err. An *Error is returned unchanged.
 func (p *peer) failed(code string, err error) error {
 	if err == nil {
 		return nil
@@ -101,19 +102,19 @@ func (p *peer) failed(code string, err error) error {
 	case errors.Is(err, couch.ErrTooManyRequests):
 		return newError(codeMaxBackoff, err, "%s: %s", p.side, err)
 	case code == codePlain:
-		// CouchDB's word for it, in front of what it prints as a term.
+		// CouchDB puts this word before an Erlang term.
 		return newError(code, err, "http_request_failed: %s: %s", p.side, err)
 	}
 	return newError(code, err, "%s: %s", p.side, err)
 }
 
-// byProxy reports whether err is about a proxy, or about a connection through one.
+// byProxy reports whether err comes from a proxy or from a connection through one.
 func byProxy(err error) bool {
-	e, ok := errors.AsType[*couch.ConnectError](err)
+	e, ok := errors.AsType[*outbound.ConnectError](err)
 	return ok && e.Proxy != ""
 }
 
-// serverSaid is what a server gave as its reason.
+// serverSaid returns ": " and the server's reason, or "".
 func serverSaid(err error) string {
 	if e, ok := errors.AsType[*couch.Error](err); ok && e.Reason != "" {
 		return ": " + e.Reason

@@ -2,7 +2,7 @@ package worker
 
 import "time"
 
-// Impatient is what runs share whose requests soon give up on a server that answers 429.
+// Impatient is a Shared whose requests soon give up on a server that answers 429.
 func Impatient() *Shared {
 	s := &Shared{}
 	s.limiter.Longest = 100 * time.Millisecond

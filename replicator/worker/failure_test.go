@@ -14,8 +14,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"settee/internal/bubbletest"
 	"settee/pkg/couch"
 	"settee/pkg/couch/couchtest"
 	"settee/replicator"
@@ -35,18 +37,18 @@ func TestFailuresHaveTheRecordedWords(t *testing.T) {
 		require.NoError(t, listener.Close())
 
 		for _, test := range []struct {
-			number, source, target string
-			reason                 string // the recorded one has another host in it
+			number         int
+			source, target string
+			reason         string // the recorded one names another host
 		}{
-			{"068", missing, good, "could not open " + bare + "-nosuchdb/"},
-			{"069", good, missing, "could not open " + bare + "-nosuchdb/"},
-			{"070", couchtest.As(good, rand.Text(), wrong), good, ""},
-			{"071", refusing, good, ""},
+			{68, missing, good, "could not open " + bare + "-nosuchdb/"},
+			{69, good, missing, "could not open " + bare + "-nosuchdb/"},
+			{70, couchtest.As(good, rand.Text(), wrong), good, ""},
+			{71, refusing, good, ""},
 		} {
 			failure := fails(t, replication(t, test.source, test.target))
 			var want, got struct{ Error, Reason string }
-			_, body := recorded(t, test.number)
-			require.NoError(t, json.Unmarshal(body, &want))
+			require.NoError(t, json.Unmarshal([]byte(couchtest.Recorded(t, test.number).Body), &want))
 			state := replicator.JobState{State: replicator.StateFailed}
 			state.SetError(failure.Code, failure.Reason)
 			got.Error, got.Reason = state.ErrorBody()
@@ -82,7 +84,7 @@ func TestServersThatWantToBeLeftAlone(t *testing.T) {
 		require.Contains(t, []string{"max_backoff", "revs_diff_failed"}, failure.Code)
 		require.ErrorAs(t, failure, new(*couch.Error))
 	}
-	// With another status it is not about being left alone.
+	// With other statuses Retry-After is not a request for a pause.
 	target.on("POST /_revs_diff", func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
 		w.Header().Set("Retry-After", "3600")
 		return refuse(w, http.StatusForbidden, `{"error":"forbidden","reason":"no"}`)
@@ -90,8 +92,7 @@ func TestServersThatWantToBeLeftAlone(t *testing.T) {
 	require.Zero(t, fails(t, replication(t, source.URL, target.URL)).RetryAfter)
 }
 
-// What a node shares among all jobs is bounded, whatever a job was once allowed to
-// ask for.
+// A job's use of the node's resources is bounded, whatever options an older version accepted.
 func TestGreedyOptionsAreBounded(t *testing.T) {
 	t.Parallel()
 	source, target := stubs(t, 6)
@@ -103,10 +104,10 @@ func TestGreedyOptionsAreBounded(t *testing.T) {
 	require.EqualValues(t, 6, result.Stats.DocsWritten)
 }
 
-func TestEndpointsThatNobodyCanOpen(t *testing.T) {
+func TestEndpointsThatCannotBeOpened(t *testing.T) {
 	t.Parallel()
 	rep := replication(t, "http://a.example/db", "http://b.example/db")
-	rep.Source.URL += "?x=1" // as no parser leaves it
+	rep.Source.URL += "?x=1" // no parser returns this
 	_, err := worker.Run(t.Context(), worker.Job{Replication: rep}, testConfig(), &recorder{})
 	var failure *worker.Error
 	require.ErrorAs(t, err, &failure)
@@ -124,11 +125,10 @@ func TestFeedsThatBreakOffGoOn(t *testing.T) {
 			fmt.Fprintf(w, `{"results":[%s],"last_seq":"6-x"}`, rows)
 			return true
 		}
-		fmt.Fprintf(w, `{"results":[%s,`, source.rows[len(since)-1])
-		w.(http.Flusher).Flush()
-		panic(http.ErrAbortHandler)
+		cutOff(w, `{"results":[`+source.rows[len(since)-1]+",")
+		return true
 	})
-	// One failure in a row is allowed, and none of these are in a row.
+	// One failure in a row is allowed, and these are never in a row.
 	result := run(t, replication(t, source.URL, target.URL), func(cfg *worker.Config) { cfg.RetriesPerRequest = 1 })
 	require.Equal(t, []string{"0", "1-x", "2-x", "3-x"}, since)
 	require.EqualValues(t, 6, result.Stats.DocsWritten)
@@ -138,9 +138,8 @@ func TestFeedsThatBreakOffGoOn(t *testing.T) {
 	opened := 0
 	source.on("GET /_changes", func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
 		opened++
-		fmt.Fprint(w, `{"results":[`)
-		w.(http.Flusher).Flush()
-		panic(http.ErrAbortHandler)
+		cutOff(w, `{"results":[`)
+		return true
 	})
 	failure := fails(t, replication(t, source.URL, target.URL), func(cfg *worker.Config) { cfg.RetriesPerRequest = 2 })
 	require.Contains(t, failure.Reason, "the changes feed was cut")
@@ -156,7 +155,7 @@ func TestFilteredFeedsRecordHowFarTheyLooked(t *testing.T) {
 	require.Contains(t, string(result.History), `"no_changes":true`)
 	require.EqualValues(t, 0, *result.ChangesPending)
 
-	// Without a filter there was nothing to look at, and the sequence's spelling says nothing.
+	// Without a filter, a new spelling of the sequence means nothing.
 	source.fail("GET /_changes", 200, `{"results":[],"last_seq":"0-xyz"}`)
 	result = run(t, replication(t, source.URL, target.URL))
 	require.Equal(t, `0`, string(result.CheckpointedSourceSeq))
@@ -165,25 +164,23 @@ func TestFilteredFeedsRecordHowFarTheyLooked(t *testing.T) {
 
 func TestDatabasesThatAreMadeAnew(t *testing.T) {
 	t.Parallel()
-	for _, side := range []string{"source", "target"} {
-		// The server has a word for it.
+	for _, name := range []string{"source", "target"} {
+		// The server says that the database is another one.
 		source, target := stubs(t, 2)
-		peer := map[string]*stub{"source": source, "target": target}[side]
+		peer := side(name, source, target)
 		peer.on("POST /_ensure_full_commit", func(http.ResponseWriter, *http.Request, []byte) bool {
-			peer.mu.Lock()
-			defer peer.mu.Unlock()
-			peer.instance = `"1700000001"`
+			peer.anew()
 			return false
 		})
 		failure := fails(t, replication(t, source.URL, target.URL))
 		require.Equal(t, "checkpoint_commit_failure", failure.Code)
-		require.Contains(t, failure.Reason, side)
+		require.Contains(t, failure.Reason, name)
 		require.Empty(t, source.locals)
 		require.Empty(t, target.locals)
 
-		// It has none, but the checkpoint is gone.
+		// It does not say so, and the checkpoint is gone.
 		source, target = stubs(t, 2)
-		peer = map[string]*stub{"source": source, "target": target}[side]
+		peer = side(name, source, target)
 		peer.instance = `"0"`
 		rep := replication(t, source.URL, target.URL)
 		run(t, rep)
@@ -196,25 +193,23 @@ func TestDatabasesThatAreMadeAnew(t *testing.T) {
 		})
 		failure = fails(t, rep)
 		require.Equal(t, "checkpoint_commit_failure", failure.Code)
-		require.Contains(t, failure.Reason, side)
+		require.Contains(t, failure.Reason, name)
 	}
 }
 
 func TestCheckpointsThatCannotBeWritten(t *testing.T) {
 	t.Parallel()
+	// conflict makes the first write meet another checkpoint.
 	conflict := func(s *stub, stored string) {
 		puts := 0
-		s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/_local/") {
-				if puts++; puts == 1 {
-					s.mu.Lock()
-					s.locals[strings.TrimPrefix(r.URL.Path, "/db/_local/")] = stored
-					s.mu.Unlock()
-					refuse(w, 409, `{"error":"conflict","reason":"Document update conflict."}`)
-					return
-				}
+		s.on("PUT /_local/", func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+			if puts++; puts > 1 {
+				return false
 			}
-			s.ServeHTTP(w, r)
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.locals[strings.TrimPrefix(r.URL.Path, "/db/_local/")] = stored
+			return refuse(w, 409, `{"error":"conflict","reason":"Document update conflict."}`)
 		})
 	}
 	source, target := stubs(t, 2)
@@ -226,18 +221,12 @@ func TestCheckpointsThatCannotBeWritten(t *testing.T) {
 	require.Empty(t, source.locals, "the target comes first")
 
 	source, target = stubs(t, 2)
-	conflict(target, `{"_rev":"0-7","history":[]}`) // not news: no session wrote it
+	conflict(target, `{"_rev":"0-7","history":[]}`) // harmless: no session wrote it
 	run(t, replication(t, source.URL, target.URL))
 	require.Len(t, source.locals, 1)
 
 	source, target = stubs(t, 2)
-	source.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPut {
-			refuse(w, 403, `{"error":"forbidden","reason":"read-only"}`)
-			return
-		}
-		source.ServeHTTP(w, r)
-	})
+	source.fail("PUT /_local/", 403, `{"error":"forbidden","reason":"read-only"}`)
 	failure = fails(t, replication(t, source.URL, target.URL))
 	require.Equal(t, "checkpoint_commit_failure", failure.Code)
 	require.Contains(t, failure.Reason, "use_checkpoints")
@@ -256,30 +245,9 @@ func TestAStopWhoseCheckpointFails(t *testing.T) {
 	t.Parallel()
 	source, target := stubs(t, 2)
 	target.fail("POST /_ensure_full_commit", 500, `{"error":"disk","reason":"full"}`)
-	source.on("GET /_changes", func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
-		if r.URL.Query().Get("feed") == "continuous" {
-			w.WriteHeader(http.StatusOK)
-			w.(http.Flusher).Flush()
-			<-r.Context().Done()
-			return true
-		}
-		return false
-	})
-	cfg := testConfig()
-	cfg.RetriesPerRequest = -1
-	cfg.ReportInterval = 10 * time.Millisecond
-	through := make(chan string)
-	r := start(t, worker.Job{Replication: replication(t, source.URL, target.URL, `"continuous":true`)}, cfg, func(r *running) {
-		r.report = func(p worker.Progress) error {
-			select {
-			case through <- string(p.ThroughSeq):
-			default: // the test has seen enough
-			}
-			return nil
-		}
-	})
-	for <-through != `"2-x"` {
-	}
+	live(source)
+	_, r := activityOf(t, func(a *replicator.Activity) bool { return a.Doing == replicator.DoingWaiting },
+		replication(t, source.URL, target.URL, `"continuous":true`), func(cfg *worker.Config) { cfg.RetriesPerRequest = 0 })
 	close(r.stop)
 	err := r.end(t)
 	require.ErrorIs(t, err, worker.ErrStopped)
@@ -297,9 +265,8 @@ func TestBulkAnswersThatBreakOff(t *testing.T) {
 			return false
 		}
 		n := strings.Count(string(body), `"id"`)
-		fmt.Fprintf(w, `{"results":[{"id":"d%d","docs":[{"ok":{"_id":"d%d","_rev":"1-a"}}]},`, 10-n, 10-n)
-		w.(http.Flusher).Flush()
-		panic(http.ErrAbortHandler)
+		cutOff(w, fmt.Sprintf(`{"results":[{"id":"d%d","docs":[{"ok":{"_id":"d%d","_rev":"1-a"}}]},`, 10-n, 10-n))
+		return true
 	})
 	result := run(t, replication(t, source.URL, target.URL))
 	require.Equal(t, 3, asked)
@@ -307,48 +274,41 @@ func TestBulkAnswersThatBreakOff(t *testing.T) {
 }
 
 func TestPendingChangesAreAskedFor(t *testing.T) {
-	t.Parallel()
-	source, target := stubs(t, 4)
-	blocked := make(chan struct{})
-	release := sync.OnceFunc(func() { close(blocked) })
-	t.Cleanup(release) // before the servers are closed
-	target.on("POST /_revs_diff", func(http.ResponseWriter, *http.Request, []byte) bool {
-		<-blocked
-		return false
-	})
-	source.on("GET /_changes", func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
-		if r.URL.Query().Get("limit") == "1" {
-			if r.URL.Query().Get("since") != "2-x" {
-				return refuse(w, 500, `{"error":"internal","reason":"asked before two rows were read"}`) // it asks again
+	bubbletest.Test(t, func(t *testing.T) {
+		source, target, begin := pipedStubs(t)
+		source.addSmall(4)
+		blocked := make(chan struct{})
+		target.on("POST /_revs_diff", func(http.ResponseWriter, *http.Request, []byte) bool {
+			<-blocked
+			return false
+		})
+		source.on("GET /_changes", func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+			if r.URL.Query().Get("limit") == "1" {
+				assert.Equal(t, "2-x", r.URL.Query().Get("since"), "two rows were read")
+				fmt.Fprint(w, `{"results":[{"seq":"9-x","id":"z","changes":[{"rev":"1-a"}]}],"last_seq":"9-x","pending":6}`)
+				return true
 			}
-			fmt.Fprint(w, `{"results":[{"seq":"9-x","id":"z","changes":[{"rev":"1-a"}]}],"last_seq":"9-x","pending":6}`)
+			fmt.Fprintf(w, `{"results":[%s`, strings.Join(source.rows[:2], ","))
+			w.(http.Flusher).Flush()
+			<-blocked
+			fmt.Fprintf(w, `,%s],"last_seq":"4-x","pending":0}`, strings.Join(source.rows[2:], ","))
 			return true
-		}
-		fmt.Fprintf(w, `{"results":[%s`, strings.Join(source.rows[:2], ","))
-		w.(http.Flusher).Flush()
-		<-blocked
-		fmt.Fprintf(w, `,%s],"last_seq":"4-x","pending":0}`, strings.Join(source.rows[2:], ","))
-		return true
+		})
+		r := begin()
+		time.Sleep(25 * time.Second) // two reports; the source may be silent for 30 s
+		synctest.Wait()
+		r.mu.Lock()
+		pending := r.reports[len(r.reports)-1].ChangesPending
+		r.mu.Unlock()
+		// Seven after those read, and two that were read and wait.
+		require.Equal(t, new(int64(9)), pending)
+		close(blocked)
+		require.NoError(t, r.ended())
+		require.Zero(t, *r.result.ChangesPending)
 	})
-	cfg := testConfig()
-	cfg.ReportInterval = 10 * time.Millisecond
-	known := make(chan int64, 1)
-	r := start(t, worker.Job{Replication: replication(t, source.URL, target.URL)}, cfg, func(r *running) {
-		r.report = func(p worker.Progress) error {
-			if p.ChangesPending != nil && len(known) == 0 {
-				known <- *p.ChangesPending
-			}
-			return nil
-		}
-	})
-	// Seven beyond what was read, and the two that were read and wait.
-	require.EqualValues(t, 9, <-known)
-	release()
-	require.NoError(t, r.end(t))
-	require.EqualValues(t, 0, *r.result.ChangesPending)
 }
 
-// What has attachments is streamed, so that its request cannot be repeated: the revision is read again.
+// Documents with attachments are streamed, so their requests cannot be repeated. The revision is read again.
 func TestStreamsThatBreakOffBeginAnew(t *testing.T) {
 	couchtest.Each(t, func(t *testing.T, peer couchtest.Peer) {
 		t.Parallel()
@@ -399,7 +359,7 @@ func TestStreamsThatBreakOffBeginAnew(t *testing.T) {
 	})
 }
 
-// A source that refuses a feed after its first rows says so again however often it is asked, and however long it was
+// A source that refuses a feed after its first rows refuses it each time, and the run ends, however long the feed was
 // alive before.
 func TestAFeedThatIsRefusedInItsMiddle(t *testing.T) {
 	t.Parallel()

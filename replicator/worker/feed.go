@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"math"
+	"net/http"
 	"slices"
 	"time"
 
@@ -14,53 +15,51 @@ import (
 )
 
 const (
-	// beatsPerTimeout is how many heartbeats a feed sends per connection timeout, as in CouchDB.
+	// beatsPerTimeout is the number of heartbeats per connection timeout, as in CouchDB.
 	beatsPerTimeout = 3
-	// patientTimeouts is how many connection timeouts patience lasts.
+	// patientTimeouts is the length of patience, in connection timeouts.
 	patientTimeouts = 10
-	// maxPause bounds the wait before a feed is opened again.
-	maxPause = time.Minute
-	// quietFor is how long a filter may let nothing through before the feed is asked how far it has looked.
+	// quietFor is how long a feed may pass no change through a filter before the run checks how far the source has got.
 	quietFor = 5 * time.Minute
-	// pendingInterval is the time between two questions for how many changes are left.
+	// pendingInterval is the time between two requests for the number of changes left.
 	pendingInterval = 30 * time.Second
 )
 
-// feedItem is some rows of the changes feed, or the end of a feed.
+// feedItem is a group of rows of the changes feed, or the end of a feed.
 type feedItem struct {
-	rows []couch.Row // their sequences are not to be kept
-	live bool        // the rows come from a feed that waits for changes
+	rows []couch.Row // their sequences must not be kept
+	live bool        // from a feed that waits for changes
 
 	end bool            // there are no more for now
-	seq json.RawMessage // the end's: up to where all changes were read; nil if the last row's says as much
+	seq json.RawMessage // of the end: everything up to it was read; nil if the last row has it
 }
 
 // reader reads the changes feed of a run.
 type reader struct {
 	r     *run
 	to    *intake
-	since json.RawMessage // after the last row that was read
+	since json.RawMessage // sequence of the last row read
 	rows  int64
-	over  func() // what is called when a feed that broke off is open again
+	over  func() // called when a feed that was cut off is open again
 
-	lasted  time.Duration // how long the latest feed was open
-	quiet   *time.Timer   // runs while a filter lets nothing through of a live feed; nil without one
-	silence *silence      // of a filtered feed that is to end; nil without one
+	lasted  time.Duration // how long the last feed was open
+	quiet   *time.Timer   // fires if a live feed passes nothing through its filter; nil without filter
+	silence *silence      // of a filtered feed that ends; nil for others
 }
 
-// errQuiet ends a live feed of which a filter has let nothing through for some time.
+// errQuiet ends a live feed whose filter has passed nothing for quietFor.
 var errQuiet = errors.New("no change has come through the filter")
 
-// readFeed reads the changes feed. A continuous replication first catches up with a feed that ends: its
-// rows come in full batches, and its end says up to where a filter found nothing. A live feed never says that
-// while it is alive; so one that is quiet for long gives way to one that ends.
+// readFeed reads the changes feed. A continuous replication first catches up with a feed that ends. That feed gives
+// full batches, and its last sequence covers the changes that a filter left out. A live feed never gives that sequence,
+// so after quietFor without a row a feed that ends takes its place.
 func (r *run) readFeed(ctx context.Context, to *intake) error {
 	f := &reader{r: r, to: to, since: r.start, over: func() {}}
 	defer func() { f.over() }()
 	if err := f.follow(ctx, false); err != nil || !r.rep.Continuous {
 		return err
 	}
-	pause := r.retryBase
+	backoff := couch.Backoff{Base: r.retryBase}
 	for {
 		before := f.rows
 		err := f.follow(ctx, true)
@@ -70,22 +69,22 @@ func (r *run) readFeed(ctx context.Context, to *intake) error {
 		if err != nil {
 			return err
 		}
-		// A server may end a live feed when it likes, but not keep the run busy with that.
+		// A server may end a live feed at any time, but must not keep the run busy with that.
 		if f.rows > before || f.wasAlive() {
-			pause = r.retryBase
+			backoff.Reset()
 		}
-		if err := wait(ctx, pause); err != nil {
+		if err := couch.Wait(ctx, backoff.Next()); err != nil {
 			return err
 		}
-		pause = min(2*pause, maxPause)
 	}
 }
 
-// follow reads a feed to its end. One that breaks off is opened again after the last row that was read,
-// so many times in a row as a request may be repeated.
+// follow reads a feed to its end. If the feed is cut off, follow opens it again after the last row, as many times in a
+// row as a request may be repeated.
 func (f *reader) follow(ctx context.Context, live bool) error {
 	failures := 0
-	var since time.Time // of the first of them
+	var since time.Time // of the first failure
+	backoff := couch.Backoff{Base: f.r.retryBase}
 	for {
 		before := f.rows
 		err := f.once(ctx, live)
@@ -98,36 +97,36 @@ func (f *reader) follow(ctx context.Context, live bool) error {
 		if errors.Is(err, errQuiet) {
 			return err
 		}
-		// One that was alive was cut by the network, or by a proxy that gives no answer more time: a database that
-		// is idle may meet that any number of times.
+		// A feed that was alive was cut off by the network or by a proxy's time limit. On an idle database that may
+		// happen any number of times.
 		alive := live && f.wasAlive() && !errors.Is(err, couch.ErrStalled)
 		if f.rows > before || alive || failures == 0 {
 			failures, since = 0, time.Now()
+			backoff.Reset()
 		}
 		failures++
 		if !isCut(err) || failures > f.r.retries {
 			return f.r.source.failed(codePlain, err)
 		}
-		pause := min(f.r.retryBase<<min(failures-1, 16), maxPause)
+		pause := backoff.Next()
 		f.over = f.r.repeating(f.r.source, err, failures+1, f.r.retries+1, since, pause)
-		if err := wait(ctx, pause); err != nil {
+		if err := couch.Wait(ctx, pause); err != nil {
 			return err
 		}
 	}
 }
 
-// wasAlive reports whether the latest feed was open for at least the time between two heartbeats.
+// wasAlive reports whether the last feed was open for at least one heartbeat interval.
 func (f *reader) wasAlive() bool { return f.lasted >= f.r.heartbeat() }
 
-// isCut reports whether a feed that had begun was broken off, by the network or by the server. One that
-// cannot be opened was tried often enough.
+// isCut reports whether an open feed was cut off, by the network or by the server. The request that opens a feed has
+// retries of its own.
 func isCut(err error) bool {
 	e, ok := errors.AsType[*couch.Error](err)
-	return ok && e.Status == 200 && !errors.Is(err, couch.ErrMalformed) && !errors.Is(err, couch.ErrLimit) &&
-		!errors.Is(err, couch.ErrTooSlow)
+	return ok && e.Status == http.StatusOK && e.Temporary()
 }
 
-// once opens the feed and reads it until it ends, with nil, or breaks off.
+// once opens the feed and reads it. It returns nil at the end of the feed and an error if the feed is cut off.
 func (f *reader) once(ctx context.Context, live bool) error {
 	f.lasted = 0
 	reading := ctx
@@ -148,7 +147,7 @@ func (f *reader) once(ctx context.Context, live bool) error {
 	return f.read(ctx, reading, live)
 }
 
-// read opens the feed and reads it, while reading lasts.
+// read opens the feed and reads it until reading ends.
 func (f *reader) read(ctx, reading context.Context, live bool) error {
 	feed, err := f.open(reading, live)
 	f.over()
@@ -176,8 +175,7 @@ func (f *reader) open(ctx context.Context, live bool) (*couch.Changes, error) {
 	return f.r.source.db.Changes(ctx, options)
 }
 
-// pass passes on what the feed says. This is where a replication waits for changes: the less there is on
-// the stack, the smaller it may be.
+// pass passes the rows to the intake. A waiting replication stays here, so the stack should be small.
 func (f *reader) pass(ctx context.Context, feed *couch.Changes, live bool) error {
 	length := feedLength{r: f.r, live: live}
 	for {
@@ -217,7 +215,7 @@ func (f *reader) take(ctx context.Context, rows []couch.Row, live bool) error {
 	return nil
 }
 
-// lastSequence returns a copy of the last sequence that rows have, or nil.
+// lastSequence returns a copy of the last sequence in rows, or nil.
 func lastSequence(rows []couch.Row) json.RawMessage {
 	for _, row := range slices.Backward(rows) {
 		if row.Seq != nil {
@@ -227,8 +225,8 @@ func lastSequence(rows []couch.Row) json.RawMessage {
 	return nil
 }
 
-// ended passes on that the feed has ended. Where no filter leaves rows out, a feed without a row says
-// nothing new: the spelling of a cluster's sequence may differ from one answer to the next.
+// ended passes the end of the feed to the intake. Without a filter, the last sequence of a feed without rows is
+// ignored: the spelling of a cluster's sequence may change from one answer to the next.
 func (f *reader) ended(ctx context.Context, feed *couch.Changes, live bool) error {
 	end := feedItem{end: true, live: live}
 	if last := sequence(feed.LastSeq()); last != nil {
@@ -243,7 +241,7 @@ func (f *reader) ended(ctx context.Context, feed *couch.Changes, live bool) erro
 	return f.to.take(ctx, end)
 }
 
-// feedOptions says which changes the replication is about.
+// feedOptions returns the options that select the changes of the replication.
 func (r *run) feedOptions() (couch.ChangesOptions, error) {
 	o := couch.ChangesOptions{
 		AllLeaves: !r.rep.WinningRevsOnly,
@@ -257,7 +255,7 @@ func (r *run) feedOptions() (couch.ChangesOptions, error) {
 	if err != nil {
 		return o, newError(codePlain, err, "query_params: %s", err)
 	}
-	// These are not the filter's, and would make of the feed another than is read here.
+	// These are not for the filter, and would change the kind of feed.
 	for _, name := range []string{
 		"attachments", "att_encoding_info", "conflicts", "descending", "doc_ids", "filter", "include_docs",
 		"last-event-id", "limit", "seq_interval", "style", "timeout",
@@ -268,15 +266,15 @@ func (r *run) feedOptions() (couch.ChangesOptions, error) {
 	return o, nil
 }
 
-// feedLength counts the rows of a feed that ends: one for each document. A server that sends more of them
-// than it has documents would go on for ever.
+// feedLength counts the rows of a feed that ends, which has one row per document. It detects a server that sends rows
+// without end.
 type feedLength struct {
 	r              *run
 	live           bool
 	rows, believed int64
 }
 
-// manyRows is how many rows are believed without asking, and how many more than there should be.
+// manyRows is the number of rows accepted without a check, and the tolerance of the check.
 const manyRows = 10_000
 
 func (l *feedLength) count(ctx context.Context, rows int) error {
@@ -287,7 +285,7 @@ func (l *feedLength) count(ctx context.Context, rows int) error {
 	if err != nil {
 		return l.r.source.failed(codePlain, err)
 	}
-	// The shards of a cluster may send some twice, and not every server counts.
+	// Shards of a cluster may send rows twice, and some servers do not count documents.
 	documents := info.DocCount + info.DocDelCount
 	if l.believed = 2*documents + manyRows; documents == 0 {
 		l.believed = math.MaxInt64
@@ -299,31 +297,18 @@ func (l *feedLength) count(ctx context.Context, rows int) error {
 		l.r.source.side, l.r.source.uri, l.rows, documents)
 }
 
-// patience is how long a feed that is to end, and leaves nothing out, may have nothing but heartbeats.
+// patience is how long an unfiltered feed that ends may send nothing but heartbeats.
 func (r *run) patience() time.Duration { return patientTimeouts * r.connectionTimeout }
 
-// heartbeat is how long a changes feed may be silent.
+// heartbeat is the interval of heartbeats.
 func (r *run) heartbeat() time.Duration {
 	return max(r.connectionTimeout/beatsPerTimeout, time.Millisecond)
 }
 
-// wait waits, or returns the cause of ctx.
-func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-// pendingQuestion asks the source how many changes lie beyond what was read. A server that does not know is
-// asked once. Where all that is known was read there is no need to ask, but with a filter, which may keep
-// all that is new from being read.
+// pendingQuestion asks the source how many changes follow the last one read. It stops if the source does not know. It
+// asks again only if more was read since, except with a filter, which may hide new changes.
 type pendingQuestion struct {
-	asked   json.RawMessage // since when the last answer was
+	asked   json.RawMessage // the since of the last answer
 	useless bool
 }
 
@@ -338,7 +323,7 @@ func (q *pendingQuestion) ask(ctx context.Context, r *run) {
 	}
 	left, known, err := r.pendingSince(ctx, since)
 	switch {
-	case err != nil: // who reads the feed will meet it, if it lasts
+	case err != nil: // the reader of the feed reports lasting errors
 	case !known:
 		q.useless = true
 	default:
@@ -347,7 +332,7 @@ func (q *pendingQuestion) ask(ctx context.Context, r *run) {
 	}
 }
 
-// readSince is the sequence up to which the feed was read.
+// readSince returns the sequence up to which the feed was read.
 func (r *run) readSince() json.RawMessage {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -357,8 +342,7 @@ func (r *run) readSince() json.RawMessage {
 	return r.read
 }
 
-// pendingSince asks how many changes there are after a sequence. As in CouchDB, those that a filter
-// leaves out count: only the server's filter could tell.
+// pendingSince asks how many changes follow a sequence. As in CouchDB, changes that a filter leaves out count.
 func (r *run) pendingSince(ctx context.Context, since json.RawMessage) (int64, bool, error) {
 	feed, err := r.source.db.Changes(ctx, couch.ChangesOptions{Since: since, Limit: 1})
 	if err != nil {

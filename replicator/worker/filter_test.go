@@ -13,7 +13,7 @@ import (
 	"settee/replicator/worker"
 )
 
-// feeds notes the requests for a changes feed, and answers with one row less than there are.
+// feeds records the requests for a changes feed, and answers with all rows but one.
 func feeds(s *stub) *[]string {
 	var asked []string
 	note := func(w http.ResponseWriter, r *http.Request, body []byte) bool {
@@ -27,7 +27,7 @@ func feeds(s *stub) *[]string {
 	return &asked
 }
 
-// What selects documents goes to the source, lists and selectors in the body, where there is room for them.
+// The source gets the parameters that select documents. Lists and selectors are in the body, which has room for them.
 func TestFiltersAreTheSources(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ fields, want string }{
@@ -74,7 +74,7 @@ func TestViewsFilter(t *testing.T) {
 	})
 }
 
-// Whatever keeps the filter's code from being read, the error's code says that it was that.
+// Every failure to read the filter's code has the same error code.
 func TestFiltersThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	source, target := stubs(t, 2)
@@ -109,7 +109,7 @@ func TestFiltersThatCannotBeRead(t *testing.T) {
 	require.NotEqual(t, "filter_fetch_error", fails(t, rep).Code)
 }
 
-// A live feed goes on with the filter it began with. One that lets nothing pass is looked at all the same.
+// A live feed keeps the filter it began with. The run also reads the code of a filter that passes nothing.
 func TestAFilterThatLetsNothingPassMayChange(t *testing.T) {
 	t.Parallel()
 	for _, checkpoints := range []string{"true", "false"} {

@@ -11,29 +11,27 @@ import (
 )
 
 const (
-	// limitSteps is how many requests of about the size that the target takes lately must go well in a row
-	// before a larger one is tried, and limitGrowth what part of itself is added to the limit then. Each try
-	// in vain doubles the steps to the next one, up to maxLimitSteps.
+	// After limitSteps successful requests in a row of about the limit's size, the limit grows by 1/limitGrowth. Each
+	// time that fails, the steps double, up to maxLimitSteps.
 	limitSteps, maxLimitSteps, limitGrowth = 8, 128, 8
-	// cutSize is the size in bytes of a request from which on it may be its size for which a server hangs
-	// up on it.
+	// cutSize is the request size in bytes above which a closed connection may mean that the request was too large.
 	cutSize = 64 << 10
 )
 
-// sizeLimit is how large requests may be that a target takes: it halves when one is refused for its size, but
-// not to less than one that was taken, and grows back, so that a limit that was changed is found again. It is
-// safe for concurrent use.
+// sizeLimit is the size limit for requests to the target. It halves when a request is refused for its size, but not
+// below a size that was accepted. It grows again, because the server's limit may have been raised. It is safe for
+// concurrent use.
 type sizeLimit struct {
-	most int // bytes; what it begins with
+	most int // initial limit in bytes
 
 	mu     sync.Mutex
 	size   int // 0: most
-	proven int // bytes; the largest that was taken since one that was no larger was refused
-	took   int // requests in a row of about that size
-	steps  int // requests in a row before a larger one is tried; set with proven
+	proven int // bytes; largest accepted size below any refused one
+	took   int // successes in a row at about the current limit
+	steps  int // successes needed before the limit grows; set with proven
 }
 
-// limit is the size in bytes that a request of more than one document should not exceed.
+// limit returns the size in bytes that a request of several documents should not exceed.
 func (l *sizeLimit) limit() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -47,7 +45,7 @@ func (l *sizeLimit) now() int {
 	return l.size
 }
 
-// refused notes that a request of so many bytes was too large: the limit is less from now on.
+// refused lowers the limit after a request of size bytes was too large.
 func (l *sizeLimit) refused(size int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -56,7 +54,7 @@ func (l *sizeLimit) refused(size int) {
 	}
 	to := max(size/2, l.proven, 1)
 	if to >= l.now() {
-		return // one of those that were under way when the limit became less
+		return // the request was sent before the limit fell
 	}
 	if to == l.proven {
 		l.steps = min(2*l.steps, maxLimitSteps)
@@ -64,7 +62,7 @@ func (l *sizeLimit) refused(size int) {
 	l.size, l.took = to, 0
 }
 
-// taken notes that a request of so many bytes was not.
+// taken records that a request of size bytes was accepted.
 func (l *sizeLimit) taken(size int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -80,7 +78,7 @@ func (l *sizeLimit) taken(size int) {
 	}
 }
 
-// fit is how many of n values, and at least one, a request has room for, and how large it is then.
+// fit returns how many of n values fit in a request, at least one, and their total size.
 func (l *sizeLimit) fit(n int, size func(int) int) (fits, total int) {
 	limit := l.limit()
 	for fits < n {
@@ -94,8 +92,8 @@ func (l *sizeLimit) fit(n int, size func(int) int) (fits, total int) {
 	return fits, total
 }
 
-// isTooLarge reports whether a target may have refused a request of more than one document, of so many bytes,
-// for its size: because it says so, or because it hangs up on large ones.
+// isTooLarge reports whether a target may have refused a request of size bytes for its size: it said so, or it closed
+// the connection on a large request.
 func isTooLarge(err error, size int) bool {
 	if e, ok := errors.AsType[*couch.Error](err); ok && e.Status == 0 && size > cutSize {
 		for _, cut := range []error{io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, syscall.ECONNRESET, syscall.EPIPE} {

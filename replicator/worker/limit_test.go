@@ -8,25 +8,25 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
+	"settee/internal/bubbletest"
 	"settee/pkg/couch/couchtest"
 	"settee/replicator"
 	"settee/replicator/worker"
 )
 
-// sized is a target that refuses requests of more than limit bytes, and notes how large they are.
+// sized is a target that refuses requests of more than limit bytes, and records their sizes.
 type sized struct {
 	*couchtest.Hostile
 
 	mu      sync.Mutex
 	limit   int64 // 0: none
 	hangsUp bool
-	relents int // the limit goes after so many requests
+	relents int // number of requests after which the limit is removed
 
-	sizes   []int64 // of the requests that were taken
+	sizes   []int64 // of the accepted requests
 	refused int
 }
 
@@ -69,8 +69,7 @@ func (p *hostilePair) to(t *testing.T, target http.Handler) {
 }
 
 func TestPortionsStayBelowTheTargetsLimit(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		p := newHostilePair(t)
 		p.many(10_000)
 		target := &sized{Hostile: p.target, limit: 20_000}
@@ -93,7 +92,7 @@ func TestPortionsStayBelowTheTargetsLimit(t *testing.T) {
 		lacking, err := p.target.Lacks(p.source, nil)
 		require.NoError(t, err)
 		require.Equal(t, []string{"large"}, lacking)
-		// What is too large is tried seldom.
+		// Requests that are too large are rare.
 		require.Less(t, target.refused, len(target.sizes)/10)
 		var total int64
 		for _, size := range target.sizes {
@@ -104,17 +103,16 @@ func TestPortionsStayBelowTheTargetsLimit(t *testing.T) {
 }
 
 func TestPortionsGrowBack(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		p := newHostilePair(t)
-		p.many(20_000)
-		target := &sized{Hostile: p.target, limit: 50_000, relents: 100}
+		p.many(16_000)
+		target := &sized{Hostile: p.target, limit: 50_000, relents: 50}
 		p.to(t, target)
 		_, err := p.run(t, func(cfg *worker.Config, _ *worker.Job) { cfg.NoCompression = true })
 		require.NoError(t, err)
 		lacking, err := p.target.Lacks(p.source, nil)
 		require.NoError(t, err)
-		require.Equal(t, []string{"large"}, lacking) // its turn came before
+		require.Equal(t, []string{"large"}, lacking) // it came first
 		var before, after int64
 		for i, size := range target.sizes {
 			if i < target.relents {
@@ -148,7 +146,7 @@ func TestTargetsThatHangUpOnLargeRequests(t *testing.T) {
 	require.Empty(t, lacking)
 	require.NotZero(t, limited.refused)
 
-	// One that hangs up on everything is not too small, but ill.
+	// A server that closes every connection has no size limit; it is broken.
 	target2 := &sized{Hostile: couchtest.NewHostile(3), limit: 1, hangsUp: true}
 	server := httptest.NewServer(target2)
 	t.Cleanup(server.Close)
@@ -157,7 +155,7 @@ func TestTargetsThatHangUpOnLargeRequests(t *testing.T) {
 	require.Empty(t, target2.Checkpoints())
 }
 
-// TestServersOwnLimits has targets that refuse documents of more than 200 kB.
+// TestServersOwnLimits uses targets that refuse documents of more than 200 kB.
 func TestServersOwnLimits(t *testing.T) {
 	for name, start := range map[string]func(t *testing.T) couchtest.Peer{
 		"PouchDB Server": func(t *testing.T) couchtest.Peer {

@@ -30,15 +30,15 @@ func TestMain(m *testing.M) {
 
 const serverUUID = "0123456789abcdef0123456789abcdef"
 
-// testConfig is one whose repetitions do not slow tests down.
+// testConfig returns a Config whose retries do not slow down tests.
 func testConfig() worker.Config {
-	return worker.Config{
-		ServerUUID: serverUUID, RetryBase: time.Millisecond, MissingDocRetry: time.Millisecond, ConnectionTimeout: 30 * time.Second,
-		Shared: worker.Impatient(),
-	}
+	cfg := worker.DefaultConfig()
+	cfg.ServerUUID, cfg.Shared = serverUUID, worker.Impatient()
+	cfg.RetryBase, cfg.MissingDocRetry = time.Millisecond, time.Millisecond
+	return cfg
 }
 
-// replication parses the body of a POST /_replicate with more fields than source and target.
+// replication parses the body of a POST /_replicate with further fields.
 func replication(t testing.TB, source, target string, more ...string) *replicator.Replication {
 	t.Helper()
 	body := `{"source":` + quoted(source) + `,"target":` + quoted(target)
@@ -55,7 +55,7 @@ func quoted(s string) string {
 	return string(b)
 }
 
-// recorder is a Reporter that notes what it is told.
+// recorder is a Reporter that records its calls.
 type recorder struct {
 	identify func(replicator.ID) error
 	report   func(worker.Progress) error
@@ -85,7 +85,7 @@ func (r *recorder) Report(_ context.Context, progress worker.Progress) error {
 	return nil
 }
 
-// run runs a replication that is to succeed.
+// run runs a replication that must succeed.
 func run(t testing.TB, rep *replicator.Replication, edit ...func(*worker.Config)) worker.Result {
 	t.Helper()
 	cfg := testConfig()
@@ -97,11 +97,11 @@ func run(t testing.TB, rep *replicator.Replication, edit ...func(*worker.Config)
 	return result
 }
 
-// fails runs a replication that is to fail, and returns why.
+// fails runs a replication that must fail, and returns its error.
 func fails(t testing.TB, rep *replicator.Replication, edit ...func(*worker.Config)) *worker.Error {
 	t.Helper()
 	cfg := testConfig()
-	cfg.RetriesPerRequest = -1
+	cfg.RetriesPerRequest = 0
 	for _, e := range edit {
 		e(&cfg)
 	}
@@ -141,7 +141,7 @@ func start(t testing.TB, job worker.Job, cfg worker.Config, edit ...func(*runnin
 	return r
 }
 
-// ended waits for the run's end, in a bubble, whose time passes at once.
+// ended waits for the run's end in a bubble, whose time passes at once.
 func (r *running) ended() error {
 	<-r.done
 	return r.err
@@ -159,8 +159,7 @@ func (r *running) end(t testing.TB) error {
 	}
 }
 
-// proxy stands in front of a database, whose credentials it adds to each request. before may answer a request
-// itself, by returning true.
+// proxy forwards requests to a database and adds credentials. before may answer a request itself, by returning true.
 type proxy struct {
 	*httptest.Server
 	mu       sync.Mutex
@@ -190,7 +189,7 @@ func newProxy(t testing.TB, dbURL string, before func(w http.ResponseWriter, r *
 	return p
 }
 
-// count is how many requests there were of that method and path.
+// count returns the number of requests with that method and path.
 func (p *proxy) count(request string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -203,9 +202,9 @@ func (p *proxy) count(request string) int {
 	return n
 }
 
-// hang answers nothing until the client gives up, and then breaks the connection.
+// hang waits until the client gives up, and then breaks the connection.
 func hang(r *http.Request) {
-	_, _ = io.Copy(io.Discard, r.Body) // only then the server watches the connection
+	_, _ = io.Copy(io.Discard, r.Body) // the server watches the connection only after that
 	<-r.Context().Done()
 	panic(http.ErrAbortHandler)
 }
@@ -225,7 +224,7 @@ func pair(t testing.TB, peer couchtest.Peer, p couchtest.Population) (source, ta
 	return source, target
 }
 
-// mixed is a small population with everything in it.
+// mixed is a small population with documents of all kinds.
 func mixed(seed uint64) couchtest.Population {
 	return couchtest.Population{Seed: seed, Docs: 60, Conflicted: 8, Deleted: 6, Attachments: couchtest.Sizes(seed, 6, 100_000)}
 }

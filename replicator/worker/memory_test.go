@@ -15,27 +15,27 @@ import (
 	"testing"
 )
 
-// memory is a database in memory that can be made anew, lose its local documents and forget history, at
-// any moment. Each document has one leaf. Ids that begin with "att" have an attachment, as a target it
-// refuses those that begin with "bad".
+// memory is a database in memory that can be recreated, lose its local documents and forget history at any moment. Each
+// document has one leaf. Documents whose ids begin with "att" have an attachment. As a target it refuses ids that begin
+// with "bad".
 type memory struct {
 	*httptest.Server
 
-	// before is called, with mu held, for each request. What it returns is called, without mu, instead of
+	// before is called with mu held for each request. If it returns a function, that is called without mu instead of
 	// answering.
 	before func(r *http.Request) http.HandlerFunc
-	// stored is called, with mu held, when a checkpoint was written.
+	// stored is called with mu held after a checkpoint was written.
 	stored func(doc map[string]any)
 
-	conflicts bool // a local document is to be written with its revision, as on PouchDB Server
+	conflicts bool // writing a local document requires its revision, as on PouchDB Server
 	changed   *sync.Cond
 
 	mu       *sync.Mutex // may be shared
 	docs     map[string]*version
 	seq      int // of the latest change
 	locals   map[string]map[string]any
-	instance int    // 0 if the server has no word for it
-	hidden   string // the id of a document that cannot be read at the moment
+	instance int    // 0 if the server has no useful instance_start_time
+	hidden   string // id of a document that cannot be read now
 
 	answering int // requests
 }
@@ -44,7 +44,7 @@ type memory struct {
 type version struct {
 	seq    int
 	leaf   int
-	oldest int // of the revisions that are not forgotten
+	oldest int // oldest revision not forgotten
 	known  map[string]bool
 }
 
@@ -61,7 +61,7 @@ func newMemory(t testing.TB, mu *sync.Mutex, instance int) *memory {
 	return m
 }
 
-// wipe deletes the database and makes it anew.
+// wipe deletes and recreates the database.
 func (m *memory) wipe() {
 	m.docs, m.locals, m.seq = map[string]*version{}, map[string]map[string]any{}, 0
 	if m.instance > 0 {
@@ -71,8 +71,7 @@ func (m *memory) wipe() {
 
 func revision(n int) string { return fmt.Sprintf("%d-r%d", n, n) }
 
-// edit makes a document or a new revision of it. If it forgets, nobody can tell that the new one comes
-// from the ones before.
+// edit creates a document or a new revision. If it forgets, the new revision has no history.
 func (m *memory) edit(id string, forgets bool) {
 	m.seq++
 	v := m.docs[id]
@@ -93,7 +92,6 @@ func (m *memory) has(id, rev string) bool {
 	return v != nil && v.known[rev]
 }
 
-// body is a document's JSON.
 func (m *memory) body(id string, attachment string) string {
 	v := m.docs[id]
 	ids := make([]string, 0, v.leaf)
@@ -107,7 +105,7 @@ func (m *memory) body(id string, attachment string) string {
 		id, revision(v.leaf), v.leaf, strings.Join(ids, ","), attachment)
 }
 
-// finds reports whether a revision, or what came of it, can be read.
+// finds reports whether a revision or a descendant of it can be read.
 func (m *memory) finds(id, rev string) bool {
 	number, _, _ := strings.Cut(rev, "-")
 	n, _ := strconv.Atoi(number)
@@ -137,7 +135,7 @@ func (m *memory) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	other(w, r)
 }
 
-// rest waits until no request is being answered. mu is held.
+// rest waits until no request is being answered. The caller holds mu.
 func (m *memory) rest() {
 	for m.answering > 0 {
 		m.changed.Wait()
@@ -211,13 +209,13 @@ func (m *memory) local(w http.ResponseWriter, r *http.Request, id string, body [
 	fmt.Fprintf(w, `{"ok":true,"rev":%q}`, doc["_rev"])
 }
 
-// number is that of a sequence.
+// number returns the number in a sequence.
 func number(seq string) int {
 	n, _ := strconv.Atoi(strings.SplitN(strings.Trim(seq, `"`), "-", 2)[0])
 	return n
 }
 
-// changes answers the feed as it is, or waits for more.
+// changes sends the present changes, or waits for more.
 func (m *memory) changes(w http.ResponseWriter, r *http.Request, body []byte) {
 	var only struct {
 		IDs []string `json:"doc_ids"`
@@ -342,7 +340,7 @@ func members(doc []byte) leafMembers {
 	return m
 }
 
-// store writes a revision, unless it is refused.
+// store writes a revision unless it refuses it.
 func (m *memory) store(doc []byte) bool {
 	d := members(doc)
 	if strings.HasPrefix(d.ID, "bad") {

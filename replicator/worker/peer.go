@@ -18,13 +18,13 @@ import (
 // peer is one of the two databases.
 type peer struct {
 	db   *couch.Database
-	side string // source or target
+	side string // "source" or "target"
 	uri  string // as CouchDB prints it, without credentials
 	user string
 
-	// instance is the database's instance_start_time, or nil where the server has no use for one.
+	// instance is the database's instance_start_time, or nil if the server's value is meaningless.
 	instance json.RawMessage
-	// local is the checkpoint document as this run last saw it.
+	// local is the checkpoint document as last seen by this run.
 	local checkpoint
 }
 
@@ -46,13 +46,8 @@ func (r *run) openPeer(side string, endpoint replicator.Endpoint, cfg Config) (*
 	if !cfg.BasicAuth {
 		c.Sessions = &cfg.Shared.sessions
 	}
-	if r.retries == 0 {
-		c.Retries = -1
-	}
 	if cfg.Transport != nil {
-		if c.Transport = cfg.Transport(endpoint, r.rep.SocketOptions); c.Transport != nil {
-			c.Proxy = ""
-		}
+		c.Transport = cfg.Transport(endpoint, r.rep.SocketOptions)
 	}
 	db, err := couch.Open(c)
 	if err != nil {
@@ -61,7 +56,7 @@ func (r *run) openPeer(side string, endpoint replicator.Endpoint, cfg Config) (*
 	return &peer{db: db, side: side, uri: endpoint.String(), user: endpoint.Username}, nil
 }
 
-// open makes sure that the database is there.
+// open checks that the database exists.
 func (p *peer) open(ctx context.Context) error {
 	info, err := p.db.Info(ctx)
 	if err != nil {
@@ -85,14 +80,14 @@ func (p *peer) create(ctx context.Context, params json.RawMessage) error {
 	if createErr == nil || errors.Is(createErr, couch.ErrExists) {
 		return p.open(ctx)
 	}
-	// An answer that was lost may have been good news.
+	// The request may have succeeded although its answer was lost.
 	if err := p.open(ctx); !errors.Is(err, couch.ErrNoDatabase) {
 		return err
 	}
 	return p.failed(codePlain, createErr)
 }
 
-// instance returns instance_start_time if it means something: CouchDB 2 says "0" of all databases.
+// instance returns instance_start_time, or nil if it is meaningless: CouchDB 2 returns "0" for every database.
 func instance(info couch.Info) json.RawMessage {
 	switch value := string(info.InstanceStartTime); value {
 	case "", "null", "0", `"0"`, `""`:
@@ -101,9 +96,9 @@ func instance(info couch.Info) json.RawMessage {
 	return info.InstanceStartTime
 }
 
-// created returns an instance if it is that of a database for as long as it exists: CouchDB, from 3.3 on, and settee give
-// the seconds since the epoch when it was created, as a text. The milliseconds of PouchDB Server and the microseconds
-// of CouchDB 1 are when the server was started.
+// created returns instance if it identifies the database for its lifetime, else nil. CouchDB 3.3 and later and settee
+// return the creation time in seconds since the Unix epoch, as a string. The milliseconds of PouchDB Server and the
+// microseconds of CouchDB 1 are the start time of the server.
 func created(instance json.RawMessage) json.RawMessage {
 	const digits = 11
 	seconds := text(instance)
@@ -113,7 +108,7 @@ func created(instance json.RawMessage) json.RawMessage {
 	return instance
 }
 
-// parameters makes a query of a JSON object: texts as they are, all else as JSON.
+// parameters converts a JSON object into a query. Strings are used as they are, other values as JSON.
 func parameters(object json.RawMessage) (url.Values, error) {
 	query := url.Values{}
 	if len(object) == 0 {
@@ -133,8 +128,8 @@ func parameters(object json.RawMessage) (url.Values, error) {
 	return query, nil
 }
 
-// openBoth opens the databases. Of two failures the source's counts, and a target is not created for a
-// source that does not exist.
+// openBoth opens the databases. If both fail, it returns the source's error. It does not create a target for a missing
+// source.
 func (r *run) openBoth(ctx context.Context) error {
 	if !r.rep.CreateTarget {
 		return r.onBoth(ctx, func(ctx context.Context, p *peer) error { return p.open(ctx) })
@@ -145,7 +140,7 @@ func (r *run) openBoth(ctx context.Context) error {
 	return r.openTarget(ctx)
 }
 
-// openTarget opens the target, and creates it if it is missing and wanted.
+// openTarget opens the target, and creates it if it is missing and create_target is set.
 func (r *run) openTarget(ctx context.Context) error {
 	if !r.rep.CreateTarget {
 		return r.target.open(ctx)
@@ -153,7 +148,7 @@ func (r *run) openTarget(ctx context.Context) error {
 	return r.target.create(ctx, r.rep.CreateTargetParams)
 }
 
-// readCheckpoints reads the checkpoint documents and finds out where to start.
+// readCheckpoints reads the checkpoint documents and sets the start.
 func (r *run) readCheckpoints(ctx context.Context) error {
 	start := beginning
 	if r.useCheckpoints {
@@ -168,8 +163,7 @@ func (r *run) readCheckpoints(ctx context.Context) error {
 			start, r.earlier = seq, history
 		}
 	}
-	// since_seq counts where there is no checkpoint to go on from, so that a run that was interrupted
-	// does not begin at since_seq again.
+	// since_seq applies only without a checkpoint: an interrupted run must not begin at since_seq again.
 	if len(r.rep.SinceSeq) > 0 && bytes.Equal(start, beginning) {
 		start = r.rep.SinceSeq
 	}
@@ -195,7 +189,7 @@ func (p *peer) readLocal(ctx context.Context, id string) error {
 	return nil
 }
 
-// onBoth does something to both databases at once. Of two errors it returns the source's.
+// onBoth calls do for both databases in parallel. If both fail, it returns the source's error.
 func (r *run) onBoth(ctx context.Context, do func(context.Context, *peer) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

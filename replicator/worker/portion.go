@@ -7,18 +7,18 @@ import (
 	"settee/pkg/couch"
 )
 
-// maxPortion is the size in bytes of the largest _bulk_docs of more than one document. Up to a megabyte a
-// request is sent without asking the server first.
+// maxPortion is the maximum size in bytes of a _bulk_docs request of several documents. Requests of up to a megabyte
+// are sent without Expect: 100-continue.
 const maxPortion = 1<<20 - 4<<10
 
-// minPortion is the size in bytes of the memory that a portion begins with.
+// minPortion is the size in bytes of a portion's first buffer.
 const minPortion = 4 << 10
 
-// portion is what one _bulk_docs writes.
+// portion has the documents of one _bulk_docs request.
 type portion struct {
 	docs  []couch.Document
-	size  int    // of the request, but for what is always the same
-	bytes []byte // where the documents' bodies are copied to; full ones before are held by the documents
+	size  int    // bytes of the request, without its frame
+	bytes []byte // buffer for bodies; the documents keep earlier, full buffers
 }
 
 var portions = sync.Pool{New: func() any { return new(portion) }}
@@ -36,27 +36,26 @@ func (p *portion) add(doc couch.Document) {
 	p.size += len(doc.Body) + 1
 }
 
-// free lets the memory be used for another portion.
+// free returns the portion to the pool.
 func (p *portion) free() {
 	clear(p.docs)
 	p.docs, p.bytes, p.size = p.docs[:0], p.bytes[:0], 0
 	portions.Put(p)
 }
 
-// writer gathers the documents of a batch into portions, and writes these while more is read. It is safe
-// for concurrent use.
+// writer gathers the documents of a batch into portions, and writes them while more documents are read. It is safe for
+// concurrent use.
 type writer struct {
 	r      *run
 	ctx    context.Context // of the writes
-	fail   func(error)     // what is told if one fails
+	fail   func(error)     // called when a write fails
 	writes sync.WaitGroup
 
 	mu      sync.Mutex
-	portion *portion // nil for an empty one
+	portion *portion // nil if empty
 }
 
-// add takes a copy of a document, and begins to write a portion if there is one. It waits while as many
-// are being written as may be.
+// add copies a document and begins to write a portion when it is full. It blocks while the write step is full.
 func (w *writer) add(ctx context.Context, doc couch.Document) error {
 	if len(doc.Body) > maxPortion {
 		return w.writeAlone(ctx, doc)
@@ -64,8 +63,8 @@ func (w *writer) add(ctx context.Context, doc couch.Document) error {
 	return w.write(ctx, w.push(doc))
 }
 
-// writeAlone writes a large document where it lies. It does not wait for others, and is not in memory longer
-// than the call: its room is another's then.
+// writeAlone writes a large document without copying it. It returns when the document is no longer needed, so that the
+// caller can give up its room.
 func (w *writer) writeAlone(ctx context.Context, doc couch.Document) error {
 	release, err := w.r.steps.write.enter(ctx)
 	if err != nil {
@@ -75,7 +74,7 @@ func (w *writer) writeAlone(ctx context.Context, doc couch.Document) error {
 	return w.r.write(w.ctx, []couch.Document{doc})
 }
 
-// push takes a document, and returns a portion that is to be written, or nil.
+// push adds a document, and returns a portion that is ready to be written, or nil.
 func (w *writer) push(doc couch.Document) *portion {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -90,7 +89,7 @@ func (w *writer) push(doc couch.Document) *portion {
 	return full
 }
 
-// flush begins to write what is left.
+// flush begins to write the last portion.
 func (w *writer) flush(ctx context.Context) error {
 	w.mu.Lock()
 	p := w.portion
@@ -99,7 +98,7 @@ func (w *writer) flush(ctx context.Context) error {
 	return w.write(ctx, p)
 }
 
-// write begins to write a portion, as soon as that may be.
+// write begins to write a portion as soon as the write step has room.
 func (w *writer) write(ctx context.Context, p *portion) error {
 	if p == nil {
 		return nil

@@ -4,13 +4,8 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/md5"
-	"encoding/base64"
-	"errors"
 	"fmt"
 	"io"
-	"mime"
-	"mime/multipart"
 	"net"
 	"net/http"
 	"os"
@@ -24,15 +19,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// preparedEnv tells a test binary that is started by another one to be a server with prepared bytes.
+// preparedEnv is the environment variable that makes a test binary a server with prepared bytes.
 const preparedEnv = "SETTEE_TEST_PREPARED"
 
-// preparedPorts is how many addresses that server has: each gives a client its 28,000 local ports.
-const preparedPorts = 4
-
-// startPrepared starts this test binary once more, as a server with the databases of servePrepared, so that
-// what it allocates is not counted here. It returns the server's addresses.
-func startPrepared(t testing.TB) []string {
+// startPrepared starts this test binary again as a server (see servePrepared), so that its allocations are not counted
+// here. It returns the server's address.
+func startPrepared(t testing.TB) string {
 	t.Helper()
 	binary, err := os.Executable()
 	require.NoError(t, err)
@@ -50,46 +42,39 @@ func startPrepared(t testing.TB) []string {
 	})
 	line, err := bufio.NewReader(stdout).ReadString('\n')
 	require.NoError(t, err)
-	return strings.Fields(line)
+	return strings.TrimSpace(line)
 }
 
-// servePrepared is the whole of that process: it prints its addresses and ends with its standard input.
+// servePrepared is the main function of that process. It prints its address and ends with its standard input.
 //
 //	/docs/N, /docs/N/...        a source of N documents of 1 KiB
-//	/attachment/N, ...          a source of one document with an attachment of N bytes
-//	/waiting/..., ...           a source without documents, whose continuous feed waits
 //	/target/..., ...            a target that takes everything and has nothing
 func servePrepared() {
-	raiseFileLimit()
 	s := &preparedServer{sources: map[int]*preparedDocs{}}
 	for i := range maxPreparedDocs {
 		s.missing = fmt.Appendf(s.missing, `"d%08d":{"missing":[%q]},`, i, preparedRev(i))
 	}
 	s.lacks = len(s.missing) / maxPreparedDocs
-	var addresses []string
-	for range preparedPorts {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			panic(err)
-		}
-		addresses = append(addresses, "http://"+listener.Addr().String())
-		server := &http.Server{Handler: s, ReadHeaderTimeout: time.Minute}
-		go func() { panic(server.Serve(listener)) }()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
 	}
-	fmt.Fprintln(os.Stdout, strings.Join(addresses, " "))
+	server := &http.Server{Handler: s, ReadHeaderTimeout: time.Minute}
+	go func() { panic(server.Serve(listener)) }()
+	fmt.Fprintln(os.Stdout, "http://"+listener.Addr().String())
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
-// preparedServer answers with the bytes of one slice each.
+// preparedServer answers with parts of prepared slices.
 type preparedServer struct {
-	missing []byte // what _revs_diff says of the documents of all sources, with a comma after each
+	missing []byte // _revs_diff answers for the documents of all sources, with a comma after each
 	lacks   int    // the size of each
 
 	mu      sync.Mutex
 	sources map[int]*preparedDocs
 }
 
-// maxPreparedDocs is how many documents a source may have.
+// maxPreparedDocs is the maximum number of documents of a source.
 const maxPreparedDocs = 100_000
 
 func (s *preparedServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -113,10 +98,6 @@ func (s *preparedServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, `{"ok":true,"id":"_local/x","rev":"0-1"}`)
 	case kind == "docs":
 		s.source(n).serve(w, r, path)
-	case kind == "attachment":
-		serveAttachment(w, r, path, int64(n))
-	case kind == "waiting":
-		serveWaiting(w, r)
 	default:
 		s.target(w, r, path)
 	}
@@ -131,15 +112,15 @@ func (s *preparedServer) source(n int) *preparedDocs {
 	return s.sources[n]
 }
 
-// preparedDocs are documents d00000000 and so on. Their pieces of each answer are of the same size, so
-// that an answer about a number of them in a row is a piece of a slice.
+// preparedDocs are the documents d00000000 and so on. Their parts of each answer have equal sizes, so that an answer
+// about consecutive documents is part of a slice.
 type preparedDocs struct {
 	changes []byte
 	results []byte // of _bulk_get, with a comma after each
 	result  int    // the size of each
 }
 
-// preparedDoc is a document of 1 KiB: some strings, numbers and lists, as an application has them.
+// preparedDoc returns a document of 1 KiB with some strings, numbers and lists, like an application's.
 func preparedDoc(i int) []byte {
 	rev := preparedRev(i)
 	doc := fmt.Appendf(nil, `{"_id":"d%08d","_rev":%q,"_revisions":{"start":1,"ids":[%q]},`, i, rev, rev[2:])
@@ -177,10 +158,10 @@ func prepareDocs(n int) *preparedDocs {
 	return p
 }
 
-// bodies are where requests are read to.
+// bodies are buffers for requests.
 var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// readBody reads a request's body and hands it to use.
+// readBody reads a request's body and passes it to use.
 func readBody(r *http.Request, use func(body []byte)) {
 	b := bodies.Get().(*bytes.Buffer)
 	defer bodies.Put(b)
@@ -217,7 +198,7 @@ func (p *preparedDocs) serve(w http.ResponseWriter, r *http.Request, path string
 	}
 }
 
-// numberAt reads eight digits.
+// numberAt parses eight digits.
 func numberAt(b []byte, at int) int {
 	n, err := strconv.Atoi(string(b[at : at+8]))
 	if err != nil {
@@ -226,7 +207,7 @@ func numberAt(b []byte, at int) int {
 	return n
 }
 
-// target answers what is asked of one that has nothing and takes all.
+// target answers for a target that has nothing and accepts everything.
 func (s *preparedServer) target(w http.ResponseWriter, r *http.Request, path string) {
 	switch {
 	case path == "_revs_diff":
@@ -235,19 +216,12 @@ func (s *preparedServer) target(w http.ResponseWriter, r *http.Request, path str
 		_, _ = io.Copy(io.Discard, r.Body)
 		w.WriteHeader(http.StatusCreated)
 		_, _ = io.WriteString(w, "[]")
-	case r.Method == http.MethodPut:
-		if err := takeAttachment(r); err != nil {
-			refuse(w, http.StatusPreconditionFailed, fmt.Sprintf(`{"error":"digest","reason":%q}`, err))
-			return
-		}
-		w.WriteHeader(http.StatusCreated)
-		_, _ = io.WriteString(w, `{"ok":true}`)
 	default:
 		refuse(w, http.StatusInternalServerError, `{"error":"not_prepared","reason":"no"}`)
 	}
 }
 
-// lack answers a _revs_diff about documents of preparedDocs.
+// lack answers a _revs_diff about preparedDocs.
 func (s *preparedServer) lack(w http.ResponseWriter, body []byte) {
 	before := []byte(`"d`)
 	first := numberAt(body, bytes.Index(body, before)+len(before))
@@ -262,124 +236,7 @@ func (s *preparedServer) lack(w http.ResponseWriter, body []byte) {
 	_, _ = io.WriteString(w, `}`)
 }
 
-// attachmentBytes is what an attachment repeats.
-var attachmentBytes = func() []byte {
-	b := make([]byte, 64<<10)
-	for i := range b {
-		b[i] = byte(i * i >> 3)
-	}
-	return b
-}()
-
-// writeAttachment writes n bytes.
-func writeAttachment(w io.Writer, n int64) {
-	for n > 0 {
-		wrote, err := w.Write(attachmentBytes[:min(n, int64(len(attachmentBytes)))])
-		if err != nil {
-			return
-		}
-		n -= int64(wrote)
-	}
-}
-
-var attachmentDigest = sync.OnceValue(func() func(int64) string {
-	var mu sync.Mutex
-	known := map[int64]string{}
-	return func(n int64) string {
-		mu.Lock()
-		defer mu.Unlock()
-		if known[n] == "" {
-			hash := md5.New()
-			writeAttachment(hash, n)
-			known[n] = "md5-" + base64.StdEncoding.EncodeToString(hash.Sum(nil))
-		}
-		return known[n]
-	}
-})
-
-// serveAttachment is a source of one document with an attachment of n bytes.
-func serveAttachment(w http.ResponseWriter, r *http.Request, path string, n int64) {
-	const id = "d00000000" // as the target knows it
-	rev := preparedRev(0)
-	doc := func(how string) string {
-		return fmt.Sprintf(`{"_id":%q,"_rev":%q,"_revisions":{"start":1,"ids":[%q]},"_attachments":{"film":`+
-			`{"content_type":"video/mp4","revpos":1,"digest":%q,"length":%d,%q:true}}}`, id, rev, rev[2:], attachmentDigest()(n), n, how)
-	}
-	switch {
-	case path == "_changes":
-		fmt.Fprintf(w, `{"results":[{"seq":"1-x","id":%q,"changes":[{"rev":%q}]}],"last_seq":"1-x","pending":0}`, id, rev)
-	case path == "_bulk_get":
-		_, _ = io.Copy(io.Discard, r.Body)
-		fmt.Fprintf(w, `{"results":[{"id":%q,"docs":[{"ok":%s}]}]}`, id, doc("stub"))
-	default:
-		w.Header().Set("Content-Type", `multipart/mixed; boundary="out"`)
-		fmt.Fprintf(w, "--out\r\nContent-Type: multipart/related; boundary=\"in\"\r\n\r\n"+
-			"--in\r\nContent-Type: application/json\r\n\r\n%s\r\n"+
-			"--in\r\nContent-Disposition: attachment; filename=\"film\"\r\nContent-Type: video/mp4\r\nContent-Length: %d\r\n\r\n",
-			doc("follows"), n)
-		writeAttachment(w, n)
-		_, _ = io.WriteString(w, "\r\n--in--\r\n--out--")
-	}
-}
-
-// takeAttachment reads a document with an attachment and checks the digest that the document has of it.
-func takeAttachment(r *http.Request) error {
-	_, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	if err != nil {
-		return err
-	}
-	parts := multipart.NewReader(r.Body, params["boundary"])
-	part, err := parts.NextPart()
-	if err != nil {
-		return err
-	}
-	doc, err := io.ReadAll(part)
-	if err != nil {
-		return err
-	}
-	if part, err = parts.NextPart(); err != nil {
-		return err
-	}
-	hash := md5.New()
-	if _, err := io.Copy(hash, part); err != nil {
-		return err
-	}
-	if _, err := parts.NextPart(); err != io.EOF {
-		return fmt.Errorf("after the attachment: %w", err)
-	}
-	if !bytes.Contains(doc, []byte(`"md5-`+base64.StdEncoding.EncodeToString(hash.Sum(nil))+`"`)) {
-		return errors.New("these are other bytes")
-	}
-	_, _ = io.Copy(io.Discard, r.Body)
-	return nil
-}
-
-// serveWaiting is a source without a change.
-func serveWaiting(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Query().Get("feed") != "continuous" {
-		_, _ = io.WriteString(w, `{"results":[],"last_seq":"0-x","pending":0}`)
-		return
-	}
-	flusher := w.(http.Flusher)
-	flusher.Flush()
-	beat, _ := strconv.Atoi(r.URL.Query().Get("heartbeat"))
-	ticker := time.NewTicker(time.Duration(max(beat, 1)) * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ticker.C:
-			if _, err := io.WriteString(w, "\n"); err != nil {
-				return
-			}
-			flusher.Flush()
-		case <-r.Context().Done():
-			return
-		}
-	}
-}
-
-// bareCopy reads the answers of _bulk_get and posts the bodies of _bulk_docs that a run of n documents
-// needs, four batches at a time, and does nothing else.
+// bareCopy only reads the _bulk_get answers and posts the _bulk_docs bodies for n documents, four batches at a time.
 type bareCopy struct {
 	client         *http.Client
 	source, target string

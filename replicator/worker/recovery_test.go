@@ -17,7 +17,7 @@ import (
 	"settee/replicator/worker"
 )
 
-// since notes from where the changes feed of a stub is read, and answers it from there.
+// since records the since of each changes feed of a stub, and answers from there.
 func since(s *stub) *[]string {
 	var asked []string
 	s.on("GET /_changes", func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
@@ -30,17 +30,6 @@ func since(s *stub) *[]string {
 	return &asked
 }
 
-// locals makes the writes of local documents fail.
-func failLocals(s *stub, fail bool) {
-	s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if fail && r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/_local/") {
-			refuse(w, 500, `{"error":"internal","reason":"ill"}`)
-			return
-		}
-		s.ServeHTTP(w, r)
-	})
-}
-
 func TestOnlyOneCheckpointCouldBeWritten(t *testing.T) {
 	t.Parallel()
 	source, target := stubs(t, 2)
@@ -48,22 +37,22 @@ func TestOnlyOneCheckpointCouldBeWritten(t *testing.T) {
 	rep := replication(t, source.URL, target.URL)
 	run(t, rep)
 
-	// The target has the checkpoint of the second run, the source has not.
+	// The target has the checkpoint of the second run, the source does not.
 	source.add("new", "1-a", `{"_id":"new","_rev":"1-a"}`)
-	failLocals(source, true)
+	source.noCheckpoints()
 	require.Equal(t, "checkpoint_commit_failure", fails(t, rep).Code)
-	failLocals(source, false)
+	source.on("PUT /_local/", nil)
 	result := run(t, rep)
 	require.Equal(t, []string{"0", "2-x", "2-x"}, *asked, "what both know of counts")
 	require.Equal(t, `"3-x"`, string(result.CheckpointedSourceSeq))
 
-	// The target has none at all.
+	// The target has no checkpoint.
 	source, target = stubs(t, 2)
 	asked = since(source)
-	failLocals(target, true)
+	target.noCheckpoints()
 	rep = replication(t, source.URL, target.URL)
 	require.Equal(t, "checkpoint_commit_failure", fails(t, rep).Code)
-	failLocals(target, false)
+	target.on("PUT /_local/", nil)
 	run(t, rep)
 	require.Equal(t, []string{"0", "0"}, *asked)
 }
@@ -81,7 +70,7 @@ func TestCheckpointsThatAreLost(t *testing.T) {
 		run(t, rep)
 		require.Equal(t, []string{"0", "0", "2-x"}, *asked)
 	}
-	// Within a run, on a server that tells that the database is still the same, and minds conflicts.
+	// Within a run, on a server that says that the database is the same, and that checks for conflicts.
 	source, target := stubs(t, 2)
 	asked := since(source)
 	rep := replication(t, source.URL, target.URL)
@@ -93,27 +82,13 @@ func TestCheckpointsThatAreLost(t *testing.T) {
 		clear(target.locals)
 		return false
 	})
-	target.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	target.on("PUT /_local/", func(w http.ResponseWriter, _ *http.Request, body []byte) bool {
 		target.mu.Lock()
-		gone := len(target.locals) == 0
-		target.mu.Unlock()
-		if r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/_local/") && gone && r.ContentLength > 0 {
-			body := make([]byte, r.ContentLength)
-			_, _ = r.Body.Read(body)
-			if strings.Contains(string(body), `"_rev"`) {
-				refuse(w, 409, `{"error":"conflict","reason":"Document update conflict."}`)
-				return
-			}
-			target.mu.Lock()
-			target.locals[strings.TrimPrefix(r.URL.Path, "/db/_local/")] = strings.Replace(string(body), "{", `{"_rev":"0-1",`, 1)
-			target.mu.Unlock()
-			refuse(w, 201, `{"ok":true,"rev":"0-1"}`)
-			return
-		}
-		target.ServeHTTP(w, r)
+		defer target.mu.Unlock()
+		conflict := len(target.locals) == 0 && strings.Contains(string(body), `"_rev"`)
+		return conflict && refuse(w, 409, `{"error":"conflict","reason":"Document update conflict."}`)
 	})
 	run(t, rep)
-	target.Config.Handler = target
 	run(t, rep)
 	require.Equal(t, []string{"0", "2-x", "3-x"}, *asked)
 }
@@ -122,7 +97,7 @@ func TestSinceSeqAndUseCheckpoints(t *testing.T) {
 	t.Parallel()
 	source, target := stubs(t, 4)
 	asked := since(source)
-	// since_seq is no part of the id: it counts only where no checkpoint says more.
+	// since_seq is not part of the id. It applies only without a later checkpoint.
 	from := replication(t, source.URL, target.URL, `"since_seq":"2-x"`)
 	result := run(t, from)
 	require.EqualValues(t, 2, result.Stats.DocsWritten)
@@ -130,7 +105,7 @@ func TestSinceSeqAndUseCheckpoints(t *testing.T) {
 	run(t, from)
 	require.Equal(t, []string{"2-x", "4-x"}, *asked)
 
-	// Without checkpoints none is looked at, none is written, and since_seq counts each time.
+	// With use_checkpoints false, none is read or written, and since_seq applies each time.
 	for _, m := range []*stub{source, target} {
 		m.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			assert.NotContains(t, r.URL.Path, "_local")
@@ -174,32 +149,22 @@ func TestCheckpointsRememberFiftySessions(t *testing.T) {
 	}
 }
 
-// A database that is made anew at the very moment when a checkpoint is written does not keep it.
+// A database that is created anew just when a checkpoint is written does not keep the checkpoint.
 func TestACheckpointIsTakenBack(t *testing.T) {
 	t.Parallel()
-	for _, side := range []string{"source", "target"} {
+	for _, name := range []string{"source", "target"} {
 		source, target := stubs(t, 2)
-		peer := map[string]*stub{"source": source, "target": target}[side]
+		peer := side(name, source, target)
 		var written []string
-		peer.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/_local/") {
-				peer.mu.Lock()
-				peer.instance = `"1700000001"`
-				peer.mu.Unlock()
-				defer func() {
-					peer.mu.Lock()
-					defer peer.mu.Unlock()
-					for _, doc := range peer.locals {
-						written = append(written, doc)
-					}
-				}()
-			}
-			peer.ServeHTTP(w, r)
+		peer.on("PUT /_local/", func(_ http.ResponseWriter, _ *http.Request, body []byte) bool {
+			peer.anew()
+			written = append(written, string(body))
+			return false
 		})
 		rep := replication(t, source.URL, target.URL)
 		failure := fails(t, rep)
 		require.Equal(t, "checkpoint_commit_failure", failure.Code)
-		require.Contains(t, failure.Reason, "the "+side+" database")
+		require.Contains(t, failure.Reason, "the "+name+" database")
 		require.Len(t, written, 2)
 		require.Contains(t, written[0], "source_last_seq")
 		require.NotContains(t, written[1], "source_last_seq")
@@ -209,11 +174,10 @@ func TestACheckpointIsTakenBack(t *testing.T) {
 	}
 }
 
-// It does not either when the run fails at that moment, as it does where other requests meet the database that
-// is made anew.
+// Nor does it if the run fails at that moment because other requests meet the new database.
 func TestACheckpointOfARunThatFailsIsTakenBack(t *testing.T) {
 	t.Parallel()
-	for _, side := range []string{"source", "target"} {
+	for _, name := range []string{"source", "target"} {
 		source, target := stubs(t, 3)
 		asked := since(source)
 		anew, reading, failed := make(chan struct{}), make(chan struct{}), make(chan struct{})
@@ -225,28 +189,25 @@ func TestACheckpointOfARunThatFailsIsTakenBack(t *testing.T) {
 				return refuse(w, 401, `{"error":"unauthorized","reason":"no"}`)
 			case strings.Contains(string(body), `"d2"`):
 				close(reading)
-				<-r.Context().Done() // which the failure of the other one brings
+				<-r.Context().Done() // ended by the failure of the other request
 				close(failed)
 				return true
 			}
 			return false
 		})
-		peer := map[string]*stub{"source": source, "target": target}[side]
-		peer.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/_local/") {
-				peer.mu.Lock()
-				first := peer.instance == `"1700000000"`
-				peer.instance = `"1700000001"`
-				peer.mu.Unlock()
-				if first {
-					close(anew)
-					<-failed
-				}
+		peer := side(name, source, target)
+		first := true
+		peer.on("PUT /_local/", func(http.ResponseWriter, *http.Request, []byte) bool {
+			peer.anew()
+			if first {
+				first = false
+				close(anew)
+				<-failed
 			}
-			peer.ServeHTTP(w, r)
+			return false
 		})
 		rep := replication(t, source.URL, target.URL, `"worker_batch_size":1`, `"worker_processes":3`, `"checkpoint_interval":1`)
-		_ = fails(t, rep) // with the error of either
+		_ = fails(t, rep) // with the error of either one
 		require.Len(t, peer.locals, 1)
 		for _, doc := range peer.locals {
 			require.NotContains(t, doc, "source_last_seq")
@@ -257,22 +218,22 @@ func TestACheckpointOfARunThatFailsIsTakenBack(t *testing.T) {
 	}
 }
 
-// A run that is killed after it has written a checkpoint into a database that was made anew cannot take it back.
-// The next one does.
+// A run that is killed after it has written a checkpoint into a database created anew cannot retract it. The next run
+// does.
 func TestACheckpointOfAKilledRunIsTakenBack(t *testing.T) {
 	t.Parallel()
-	for _, side := range []string{"source", "target"} {
+	for _, name := range []string{"source", "target"} {
 		for _, killedAt := range []string{"the other write", "the confirmation"} {
 			for _, earlier := range []bool{false, true} {
-				t.Run(fmt.Sprintf("%s, killed at %s, earlier checkpoint: %v", side, killedAt, earlier), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%s, killed at %s, earlier checkpoint: %v", name, killedAt, earlier), func(t *testing.T) {
 					t.Parallel()
 					source, target := stubs(t, 2)
-					peer := map[string]*stub{"source": source, "target": target}[side]
+					peer := side(name, source, target)
 					asked := since(source)
 					rep := replication(t, source.URL, target.URL)
 					ctx, cancel := context.WithCancelCause(t.Context())
 					defer cancel(nil)
-					var watched atomic.Bool // the run that is to be killed
+					var watched atomic.Bool // set for the run to be killed
 					handle := func(s *stub) http.HandlerFunc {
 						return func(w http.ResponseWriter, r *http.Request) {
 							if !watched.Load() {
@@ -287,7 +248,7 @@ func TestACheckpointOfAKilledRunIsTakenBack(t *testing.T) {
 								clear(peer.locals)
 							}
 							peer.mu.Unlock()
-							// The target's is the first write.
+							// The target is written first.
 							if anew && (killedAt == "the other write" || !write) && ctx.Err() == nil {
 								cancel(errKilled)
 								panic(http.ErrAbortHandler)
@@ -306,11 +267,11 @@ func TestACheckpointOfAKilledRunIsTakenBack(t *testing.T) {
 					require.Equal(t, errKilled, err)
 					require.Len(t, peer.locals, 1)
 					for _, doc := range peer.locals {
-						require.Contains(t, doc, "source_last_seq", "it is there")
+						require.Contains(t, doc, "source_last_seq", "the checkpoint is there")
 					}
 					watched.Store(false)
 
-					// Nor does a run that comes to nothing leave it for another replicator.
+					// A failed run does not leave it for another replicator, either.
 					source.fail("POST /_bulk_get", 401, `{"error":"unauthorized","reason":"no"}`)
 					target.fail("POST /_revs_diff", 401, `{"error":"unauthorized","reason":"no"}`)
 					*asked = nil
@@ -329,7 +290,7 @@ func TestACheckpointOfAKilledRunIsTakenBack(t *testing.T) {
 	}
 }
 
-// Servers whose instance_start_time is only the time of their own start lose no checkpoint when they start again.
+// Servers whose instance_start_time is their start time lose no checkpoint when they restart.
 func TestACheckpointOutlastsItsServer(t *testing.T) {
 	t.Parallel()
 	for before, after := range map[string]string{
@@ -349,9 +310,8 @@ func TestACheckpointOutlastsItsServer(t *testing.T) {
 	}
 }
 
-// A cluster whose nodes are not all of the version that has a word for it is not taken for one whose
-// databases are made anew.
-func TestServersThatLoseTheWordForIt(t *testing.T) {
+// If only some nodes of a cluster send instance_start_time, the database does not count as created anew.
+func TestServersThatNoLongerTellTheInstance(t *testing.T) {
 	t.Parallel()
 	source, target := stubs(t, 2)
 	target.on("POST /_ensure_full_commit", func(http.ResponseWriter, *http.Request, []byte) bool {
@@ -364,7 +324,7 @@ func TestServersThatLoseTheWordForIt(t *testing.T) {
 	require.Len(t, target.locals, 1)
 }
 
-// The statistics only grow: within a run, over its failures, and from one run to the next.
+// The statistics only grow: within a run, across its failures, and from one run to the next.
 func TestStatisticsNeverShrink(t *testing.T) {
 	t.Parallel()
 	source, target := stubs(t, 60)
@@ -382,7 +342,7 @@ func TestStatisticsNeverShrink(t *testing.T) {
 		last = s
 	}
 	cfg := testConfig()
-	cfg.ReportInterval, cfg.RetriesPerRequest = time.Millisecond, -1
+	cfg.ReportInterval, cfg.RetriesPerRequest = time.Millisecond, 0
 	job := worker.Job{Replication: rep}
 	for _, failing := range []string{"POST /_bulk_docs", "POST /_revs_diff", "POST /_bulk_get", ""} {
 		var calls atomic.Int32

@@ -16,7 +16,7 @@ import (
 	"settee/replicator/worker"
 )
 
-// refusals collects what a run tells of.
+// refusals collects the refusals of a run.
 type refusals struct {
 	all []replicator.Failure
 }
@@ -28,7 +28,7 @@ func (r *refusals) collect(cfg *worker.Config) {
 	}
 }
 
-// without returns them without their times, which must be those of the test.
+// without returns the refusals without their times, after checking that those are within the test.
 func (r *refusals) without(t *testing.T) []replicator.Failure {
 	t.Helper()
 	var all []replicator.Failure
@@ -82,7 +82,7 @@ func TestRefusedDocumentsAreCounted(t *testing.T) {
 			"bad 1-b": "forbidden: bad document", "who 1-c": "unauthorized: who are you",
 			"att 1-e": "forbidden: bad document", "who att 1-f": "unauthorized: who are you",
 		}, said)
-		require.Zero(t, run(t, replication(t, source, target)).Stats, "they are not tried again")
+		require.Zero(t, run(t, replication(t, source, target)).Stats, "refused documents are not tried again")
 	})
 }
 
@@ -131,8 +131,7 @@ func TestPortionsAreBoundedInBytes(t *testing.T) {
 	require.Equal(t, 8, total)
 }
 
-// A server that could not write a document says so in the same place where it says that it does not want
-// it. Only the latter is passed over.
+// A server reports failures to write in the same place as refusals. Only refused documents are skipped.
 func TestFailuresAreNotRefusals(t *testing.T) {
 	t.Parallel()
 	const internal = `[{"id":"d1","rev":"1-a","error":"internal_server_error","reason":"timeout"}]`
@@ -165,7 +164,7 @@ func TestFailuresAreNotRefusals(t *testing.T) {
 	}
 }
 
-func TestRefusalsThatNameNobodyAreLookedInto(t *testing.T) {
+func TestRefusalsThatNameNoDocumentAreLookedInto(t *testing.T) {
 	t.Parallel()
 	source, target := stubs(t, 8)
 	target.on("POST /_bulk_docs", func(w http.ResponseWriter, _ *http.Request, body []byte) bool {
@@ -193,29 +192,13 @@ func TestOneBadDocumentDoesNotSpoilItsPortion(t *testing.T) {
 	require.Equal(t, "forbidden", fails(t, replication(t, source.URL, target.URL)).Code)
 }
 
-// Each way on which a document comes to the target has its own kind of refusal.
+// Each way of writing a document has its own kind of refusal.
 func TestRefusalsOnEachWay(t *testing.T) {
 	t.Parallel()
 	const large = `{"error":"document_too_large","reason":"d1"}`
-	withAttachment := func(s *stub) {
-		body := `{"_id":"d1","_rev":"1-a","_attachments":{"f":{"content_type":"a/b","revpos":1,"length":3,"stub":true}}}`
-		s.docs["d1 1-a"] = body
-		s.on("GET /d1", func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
-			w.Header().Set("Content-Type", `multipart/mixed; boundary="edge"`)
-			_, _ = w.Write([]byte("--edge\r\nContent-Type: multipart/related; boundary=\"in\"\r\n\r\n--in\r\nContent-Type: application/json\r\n\r\n" +
-				strings.Replace(body, `"stub"`, `"follows"`, 1) + "\r\n--in\r\n\r\n123\r\n--in--\r\n--edge--"))
-			return true
-		})
-	}
+	withAttachment := func(s *stub) { s.attach("d1", "123") }
 	nothing := func(*stub) {}
-	inBulk := func(answer string) func(*stub) {
-		return func(s *stub) {
-			s.on("POST /_bulk_docs", func(w http.ResponseWriter, _ *http.Request, body []byte) bool {
-				return strings.Contains(string(body), `"d1"`) && refuse(w, 201, answer)
-			})
-		}
-	}
-	whole := func(status int, answer string) func(*stub) {
+	bulk := func(status int, answer string) func(*stub) {
 		return func(s *stub) {
 			s.on("POST /_bulk_docs", func(w http.ResponseWriter, _ *http.Request, body []byte) bool {
 				return strings.Contains(string(body), `"d1"`) && refuse(w, status, answer)
@@ -229,17 +212,17 @@ func TestRefusalsOnEachWay(t *testing.T) {
 		source, target func(*stub)
 		want           replicator.Failure
 	}{
-		"one of many": {nothing, inBulk(`[{"id":"d1","rev":"1-a","error":"forbidden","reason":"no"}]`),
+		"one of many": {nothing, bulk(201, `[{"id":"d1","rev":"1-a","error":"forbidden","reason":"no"}]`),
 			replicator.Failure{Status: 403, Code: "forbidden", Reason: "no"}},
-		"one of many is too large": {nothing, inBulk(`[{"id":"d1","rev":"1-a","error":"document_too_large","reason":"d1"}]`),
+		"one of many is too large": {nothing, bulk(201, `[{"id":"d1","rev":"1-a","error":"document_too_large","reason":"d1"}]`),
 			replicator.Failure{Status: 413, Code: "document_too_large", Reason: "d1"}},
-		"one of many has an id that may not be": {nothing, inBulk(`[{"id":"d1","error":"illegal_docid","reason":"too long"}]`),
+		"one of many has an id that may not be": {nothing, bulk(201, `[{"id":"d1","error":"illegal_docid","reason":"too long"}]`),
 			replicator.Failure{Status: 400, Code: "illegal_docid", Reason: "too long"}},
-		"all for one that is too large": {nothing, whole(413, large),
+		"all for one that is too large": {nothing, bulk(413, large),
 			replicator.Failure{Status: 413, Code: "document_too_large", Reason: "d1"}},
-		"all for one that is too large for a proxy": {nothing, whole(413, `<html>nginx</html>`),
+		"all for one that is too large for a proxy": {nothing, bulk(413, `<html>nginx</html>`),
 			replicator.Failure{Status: 413, Code: "Request Entity Too Large", Reason: "nginx"}},
-		"all for an id that may not be": {nothing, whole(400, `{"error":"illegal_docid","reason":"Document id is too long"}`),
+		"all for an id that may not be": {nothing, bulk(400, `{"error":"illegal_docid","reason":"Document id is too long"}`),
 			replicator.Failure{Status: 400, Code: "illegal_docid", Reason: "Document id is too long"}},
 		"with an attachment": {withAttachment, single(403, `{"error":"forbidden","reason":"no"}`),
 			replicator.Failure{Status: 403, Code: "forbidden", Reason: "no"}},
@@ -270,7 +253,7 @@ func TestRefusalsOnEachWay(t *testing.T) {
 			require.EqualValues(t, 4, result.Stats.DocsRead)
 		})
 	}
-	// What a proxy says of a request it cannot pass on is not about the document.
+	// A proxy's error is not about the document.
 	for _, status := range []int{400, 404, 405, 407, 408, 429, 500, 502} {
 		source, target := stubs(t, 4)
 		withAttachment(source)
@@ -319,7 +302,7 @@ func TestRefusalsAreListedBeforeACheckpointCoversThem(t *testing.T) {
 	require.Empty(t, target.locals)
 	require.Empty(t, source.locals)
 
-	// Without checkpoints, and after an error, too.
+	// Also without checkpoints, and after an error.
 	for _, fail := range []bool{false, true} {
 		source, target = stubs(t, 3)
 		target.fail("POST /_bulk_docs", 201, refusal)
@@ -337,7 +320,7 @@ func TestRefusalsAreListedBeforeACheckpointCoversThem(t *testing.T) {
 	}
 }
 
-// However many are refused, a bounded number of them waits to be listed, and all are counted.
+// The number of refusals that wait to be listed is bounded, and all are counted.
 func TestTheLatestRefusalsAreListed(t *testing.T) {
 	t.Parallel()
 	const n = 3*replicator.MaxFailures + 3
@@ -364,7 +347,7 @@ func TestTheLatestRefusalsAreListed(t *testing.T) {
 
 func TestAnnouncedRevisionsThatAreMissing(t *testing.T) {
 	t.Parallel()
-	// The feed goes on announcing it, and so the run does not pass it over.
+	// The feed still announces it, so the run does not skip it.
 	source, target := stubs(t, 3)
 	delete(source.docs, "d1 1-a")
 	failure := fails(t, replication(t, source.URL, target.URL))
@@ -372,11 +355,11 @@ func TestAnnouncedRevisionsThatAreMissing(t *testing.T) {
 	require.Contains(t, failure.Reason, `document "d1", revision 1-a`)
 	require.Empty(t, target.locals)
 
-	// The feed cannot be asked for one document.
+	// The feed cannot be filtered by document id.
 	source.fail("POST /_changes", 404, `{"error":"not_found","reason":"missing"}`)
 	require.Equal(t, "missing_doc", fails(t, replication(t, source.URL, target.URL)).Code)
 
-	// It was replaced; or the source knows nothing of the document any more, which is listed.
+	// It was replaced, or the source no longer has the document, which is listed.
 	for rows, failures := range map[string]int{`{"seq":"9-x","id":"d1","changes":[{"rev":"7-b"},{"rev":"1-aa"}]}`: 0, ``: 1} {
 		asked := ""
 		source.on("POST /_changes", func(w http.ResponseWriter, r *http.Request, body []byte) bool {
@@ -398,7 +381,7 @@ func TestAnnouncedRevisionsThatAreMissing(t *testing.T) {
 		require.Equal(t, `0 all_docs {"doc_ids":["d1"]}`, asked)
 	}
 
-	// It comes a little later.
+	// It appears a little later.
 	source, target = stubs(t, 3)
 	source.docs["d1 1-a"] = ""
 	times := 0
@@ -416,14 +399,14 @@ func TestAnnouncedRevisionsThatAreMissing(t *testing.T) {
 	require.Equal(t, 2, times)
 	require.GreaterOrEqual(t, time.Since(began), 50*time.Millisecond)
 
-	// _bulk_get does not have it, the document's own URL does.
+	// _bulk_get does not return it, the document's own URL does.
 	source, target = stubs(t, 3)
 	source.fail("POST /_bulk_get", 200, `{"results":[{"id":"d0","docs":[{"ok":{"_id":"d0","_rev":"1-a"}}]},{"id":"d1","docs":[{"error":{"id":"d1","rev":"1-a","error":"not_found","reason":"missing"}}]}]}`)
 	result = run(t, replication(t, source.URL, target.URL))
 	require.EqualValues(t, 3, result.Stats.DocsWritten)
 	require.EqualValues(t, 1, result.Stats.BulkGetDocs)
 
-	// It was updated since: a descendant answers for it.
+	// It was updated since, and the answer is a descendant.
 	source, target = stubs(t, 2)
 	source.docs["d1 1-a"] = `{"_id":"d1","_rev":"3-c","_revisions":{"start":3,"ids":["c","b","a"]}}`
 	result = run(t, replication(t, source.URL, target.URL))
@@ -442,14 +425,7 @@ func TestStubsWhoseAttachmentsAreNotThere(t *testing.T) {
 	asked := 0
 	source.on("GET /d", func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
 		asked++
-		w.Header().Set("Content-Type", `multipart/mixed; boundary="edge"`)
-		body := "--edge\r\nContent-Type: application/json\r\n\r\n" + about(`"stub":true`) + "\r\n--edge--"
-		if r.URL.Query().Get("atts_since") == "" {
-			body = "--edge\r\nContent-Type: multipart/related; boundary=\"in\"\r\n\r\n--in\r\nContent-Type: application/json\r\n\r\n" +
-				about(`"follows":true`) + "\r\n--in\r\n\r\n123\r\n--in--\r\n--edge--"
-		}
-		_, _ = w.Write([]byte(body))
-		return true
+		return r.URL.Query().Get("atts_since") == "" && sendAttached(w, about(`"follows":true`), "123")
 	})
 	target.on("PUT /d", func(w http.ResponseWriter, _ *http.Request, body []byte) bool {
 		return !strings.Contains(string(body), "123") && refuse(w, 412, `{"error":"missing_stub","reason":"Invalid attachment stub in d for f"}`)
@@ -461,7 +437,7 @@ func TestStubsWhoseAttachmentsAreNotThere(t *testing.T) {
 	require.Len(t, target.bodies(), 1)
 }
 
-// A target that does not allow an id refuses the whole question of what it has.
+// A target that does not allow an id refuses the whole _revs_diff.
 func TestIllegalIDsAreRefusedAlone(t *testing.T) {
 	t.Parallel()
 	source, target := stubs(t, 0)

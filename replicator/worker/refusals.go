@@ -11,18 +11,18 @@ import (
 	"settee/replicator"
 )
 
-// refusals are what the target did not take. The zero value is empty.
+// refusals records the revisions that the target refused. The zero value is empty.
 type refusals struct {
 	told func(Refusal)                                 // Config.Refused, or nil
 	list func(context.Context, []Refusal, int64) error // Config.ListRefused, or nil
 
 	mu       sync.Mutex
-	unlisted []Refusal           // that list was not told of yet; only the latest are listed
-	untold   int64               // how many that list was not told of yet
-	series   replicator.Refusing // since the target last took something; Count is 0 if nothing
+	unlisted []Refusal           // not passed to list yet; only the latest are kept
+	untold   int64               // number of refusals not passed to list yet
+	series   replicator.Refusing // since the target last accepted a document; Count is 0 if there are none
 }
 
-// add notes a refusal.
+// add records a refusal.
 func (r *refusals) add(f Refusal) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -41,19 +41,19 @@ func (r *refusals) add(f Refusal) {
 	r.unlisted = append(r.unlisted, f)
 }
 
-// latest are those of unlisted that are still to be listed.
+// latest returns the part of unlisted that list is called with.
 func (r *refusals) latest() []Refusal {
 	return r.unlisted[max(0, len(r.unlisted)-replicator.MaxFailures):]
 }
 
-// taken notes that the target took something.
+// taken records that the target accepted a document.
 func (r *refusals) taken() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.series = replicator.Refusing{}
 }
 
-// refusing are the refusals since the target last took something, or nil.
+// refusing returns the refusals since the target last accepted a document, or nil.
 func (r *refusals) refusing() *replicator.Refusing {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -64,8 +64,8 @@ func (r *refusals) refusing() *replicator.Refusing {
 	return &series
 }
 
-// tell has what was refused listed. What cannot be is told again the next time. The goroutine that talks
-// to the Reporter calls it.
+// tell calls list with the refusals. If that fails, they are listed again the next time. Only the goroutine that calls
+// the Reporter calls it.
 func (r *refusals) tell(ctx context.Context) error {
 	r.mu.Lock()
 	told, count := r.latest(), r.untold
@@ -84,7 +84,7 @@ func (r *refusals) tell(ctx context.Context) error {
 	return err
 }
 
-// refuse notes that the target does not take a document.
+// refuse records that the target refused a document.
 func (r *run) refuse(doc couch.Document, err error) {
 	f := Refusal{ID: doc.ID, Rev: doc.Rev, Code: codePlain, Reason: err.Error(), Time: time.Now()}
 	var whole *couch.Error
@@ -101,7 +101,7 @@ func (r *run) refuse(doc couch.Document, err error) {
 	r.fail(f)
 }
 
-// fail counts and lists a revision that is not on the target and need not be.
+// fail counts and lists a revision that is not copied.
 func (r *run) fail(f Refusal) {
 	r.refusals.add(f)
 	if r.refusals.told != nil {
@@ -110,7 +110,7 @@ func (r *run) fail(f Refusal) {
 	r.count(replicator.Stats{DocWriteFailures: 1})
 }
 
-// took counts documents that the target took.
+// took counts n documents that the target accepted.
 func (r *run) took(n int) {
 	if n > 0 {
 		r.refusals.taken()
@@ -118,8 +118,8 @@ func (r *run) took(n int) {
 	}
 }
 
-// refusalStatus has the codes of documents that a target does not want, rather than could not write, each
-// with the status that it has where the answer is about one document alone.
+// refusalStatus has the error codes that mean that a target refuses a document, as opposed to failing to write it, with
+// the status of an answer about that document alone.
 var refusalStatus = map[string]int{
 	"forbidden": http.StatusForbidden, "unauthorized": http.StatusUnauthorized, "conflict": http.StatusConflict,
 	"bad_request": http.StatusBadRequest, "doc_validation": http.StatusBadRequest,
@@ -133,17 +133,16 @@ var refusalStatus = map[string]int{
 
 func statusOf(code string) int { return refusalStatus[code] }
 
-// isRefusal reports whether a code is that of a document which the target does not want, rather than one
-// of a server that could not write it.
+// isRefusal reports whether an error code means that the target refuses the document.
 func isRefusal(code string) bool { return refusalStatus[code] != 0 }
 
-// readable returns the changes that can be copied. The ids of the others are more than the node may
-// replicate, or empty, as some are that old releases of CouchDB let in: nobody can read these.
+// readable returns the changes that can be copied. The others count as refused: their ids are longer than the node
+// allows, or empty. Old releases of CouchDB accepted empty ids, and such documents cannot be read.
 func (r *run) readable(rows []couch.Row) []couch.Row {
-	var kept []couch.Row // nil while all are
+	var kept []couch.Row // nil while no row is left out
 	for i, row := range rows {
 		f := Refusal{ID: row.ID, Code: "illegal_docid", Reason: "the document's id is empty"}
-		if r.maxDocumentID > 0 && int64(len(row.ID)) > r.maxDocumentID {
+		if int64(len(row.ID)) > r.maxDocumentID {
 			f.Reason = "the document's id is longer than max_document_id_length"
 		} else if row.ID != "" {
 			if kept != nil {

@@ -2,11 +2,11 @@ package worker
 
 import "context"
 
-// largeAtATime is how many documents of more than a megabyte a run holds in memory at a time. Others wait,
-// with their answers half read, and hold up nothing but what is behind them there.
+// largeAtATime is the number of documents of more than a megabyte that a run holds in memory. Other goroutines wait
+// with their answers half read, and delay only the rest of those answers.
 const largeAtATime = 2
 
-// room is the place in memory that one goroutine has for a large document, while it reads and writes it.
+// room is the permission of one goroutine to hold a large document in memory.
 type room struct {
 	r     *run
 	taken bool
@@ -14,13 +14,13 @@ type room struct {
 
 type roomKey struct{}
 
-// withRoom gives the requests of ctx a place for one large document at a time. It is to be left.
+// withRoom returns a context whose requests may hold one large document at a time. The caller must call leave.
 func (r *run) withRoom(ctx context.Context) (context.Context, *room) {
 	m := &room{r: r}
 	return context.WithValue(ctx, roomKey{}, m), m
 }
 
-// enterRoom waits for the place of a large document. It is a couch.Config's.
+// enterRoom waits for room for a large document. It is a couch.Config.Large.
 func enterRoom(ctx context.Context) error {
 	m, ok := ctx.Value(roomKey{}).(*room)
 	if !ok || m.taken {
@@ -35,7 +35,7 @@ func enterRoom(ctx context.Context) error {
 	}
 }
 
-// leave gives the place back. The document that had it is not needed any more.
+// leave releases the room. The large document must not be used afterwards.
 func (m *room) leave() {
 	if m.taken {
 		m.taken = false

@@ -18,7 +18,7 @@ import (
 	"settee/replicator"
 )
 
-// errAbandoned ends the batches in flight that a stopped run has waited for long enough.
+// errAbandoned ends the batches that are still in flight StopTimeout after a stop.
 var errAbandoned = errors.New("the batch was abandoned")
 
 // run is one run of a job.
@@ -32,47 +32,45 @@ type run struct {
 
 	source, target *peer
 
-	// Written while the run begins, by one goroutine, and only read after that.
+	// These are written by one goroutine during begin and only read afterwards.
 	id       replicator.ID
-	filtered bool            // the feed may leave changes out
+	filtered bool            // the feed may omit changes
 	session  string          // 32 hex digits
 	started  time.Time       //
 	start    json.RawMessage // where the feed begins
-	earlier  []session       // the history that led to start
+	earlier  []session       // the history before start
 
-	// latest is the checkpoint as it was last written, or else read. Only one goroutine at a time writes
-	// checkpoints.
+	// latest is the checkpoint as last read or written. Only one goroutine at a time writes checkpoints.
 	latest record
 
 	steps           steps
-	asking, writing sizeLimit     // of _revs_diff and _bulk_docs
-	large           chan struct{} // an element for each large document in memory
+	asking, writing sizeLimit     // for _revs_diff and _bulk_docs
+	large           chan struct{} // one element per large document in memory
 
-	noBulkGet    atomic.Bool  // the source has none
-	bulkFailures atomic.Int32 // requests of _bulk_get in a row that came to nothing
-	inFlight     atomic.Int32 // batches that are being copied
+	noBulkGet    atomic.Bool  // the source has no working _bulk_get
+	bulkFailures atomic.Int32 // failed _bulk_get requests in a row
+	inFlight     atomic.Int32 // batches being copied
 	troubles     troubles
 
-	calls chan call // to the goroutine that talks to the Reporter
+	calls chan call // to the goroutine that calls the Reporter
 
 	mu       sync.Mutex
-	known    string           // the replication id that Progress has
+	known    string           // Progress.ReplicationID
 	base     replicator.Stats // of earlier runs
 	stats    replicator.Stats // of this run
 	position                  // in the changes feed
 	moments
 }
 
-// call is something to be told to the Reporter.
+// call is a function for the goroutine that calls the Reporter.
 type call struct {
 	say    func(context.Context, Reporter) error
-	beat   bool       // it is as good as a report
-	answer chan error // with room for the answer
+	beat   bool       // it counts as a report
+	answer chan error // has a buffer of one
 }
 
-// Run runs a job once: a one-shot replication to the end of the changes feed, a continuous one until
-// something ends it. The package's comment lists the errors. The Result has what was reached in every
-// case, also if there is an error.
+// Run runs a job once: a one-shot replication to the end of the changes feed, a continuous one until something ends it.
+// The package comment lists the errors. The Result is valid even if there is an error.
 func Run(ctx context.Context, job Job, cfg Config, reporter Reporter) (Result, error) {
 	r, err := newRun(job, cfg)
 	if err != nil {
@@ -94,14 +92,14 @@ func Run(ctx context.Context, job Job, cfg Config, reporter Reporter) (Result, e
 	<-done
 	if err == nil {
 		if err = ended; ctx.Err() == nil {
-			// What was refused is listed however the run ended.
+			// Refused revisions are listed even if the run failed.
 			err = cmp.Or(r.refusals.tell(ctx), err)
 		}
 	}
 	return r.result(ctx, err)
 }
 
-// result is what Run returns for a run that ended with err.
+// result returns the results of Run for a run that ended with err.
 func (r *run) result(ctx context.Context, err error) (Result, error) {
 	result := Result{Progress: r.progress()}
 	result.Activity = nil
@@ -146,8 +144,8 @@ func newRun(job Job, cfg Config) (*run, error) {
 	return r, nil
 }
 
-// report tells the Reporter how far the run is, in time, until the run is done or the Reporter wants it to
-// end. This is the one goroutine that talks to the Reporter.
+// report calls the Reporter until the run is done or the Reporter returns an error. No other goroutine calls the
+// Reporter.
 func (r *run) report(ctx context.Context, reporter Reporter, done <-chan struct{}) error {
 	tick := time.NewTicker(r.reportInterval)
 	defer tick.Stop()
@@ -171,7 +169,7 @@ func (r *run) report(ctx context.Context, reporter Reporter, done <-chan struct{
 	}
 }
 
-// reportTo makes a report. The goroutine that talks to the Reporter calls it.
+// reportTo makes a report. Only the goroutine of report calls it.
 func (r *run) reportTo(ctx context.Context, reporter Reporter) error {
 	if err := r.refusals.tell(ctx); err != nil {
 		return err
@@ -179,12 +177,12 @@ func (r *run) reportTo(ctx context.Context, reporter Reporter) error {
 	return reporter.Report(ctx, r.progress())
 }
 
-// tell has the reporting goroutine say something to the Reporter, and returns what it answered.
+// tell runs say on the goroutine that calls the Reporter and returns its error.
 func (r *run) tell(ctx context.Context, say func(context.Context, Reporter) error) error {
 	return r.call(ctx, call{say: say, beat: true})
 }
 
-// tellRefused has that goroutine list what was refused so far.
+// tellRefused lists the refused revisions on that goroutine.
 func (r *run) tellRefused(ctx context.Context) error {
 	return r.call(ctx, call{say: func(ctx context.Context, _ Reporter) error { return r.refusals.tell(ctx) }})
 }
@@ -217,14 +215,13 @@ func (r *run) progress() Progress {
 	}
 }
 
-// count adds to the statistics.
 func (r *run) count(add replicator.Stats) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stats.Add(add)
 }
 
-// history is what POST /_replicate answers with.
+// history returns the answer to POST /_replicate.
 func (r *run) history() json.RawMessage {
 	r.mu.Lock()
 	idle := r.rowsRead == 0
@@ -235,7 +232,7 @@ func (r *run) history() json.RawMessage {
 	return r.latest.result(idle)
 }
 
-// replicate is the run itself.
+// replicate performs the run.
 func (r *run) replicate(ctx context.Context) error {
 	if err := r.untilStopped(ctx, r.begin); err != nil {
 		return err
@@ -252,7 +249,7 @@ func (r *run) replicate(ctx context.Context) error {
 	return r.stopped(ctx)
 }
 
-// untilStopped does something that is to be given up when the run is to stop.
+// untilStopped calls do, and cancels it with ErrStopped when the run is asked to stop.
 func (r *run) untilStopped(ctx context.Context, do func(context.Context) error) error {
 	until, end := context.WithCancelCause(ctx)
 	var watch sync.WaitGroup
@@ -272,7 +269,7 @@ func (r *run) untilStopped(ctx context.Context, do func(context.Context) error) 
 	return err
 }
 
-// verdict makes an *Error of what is not one of the errors that Run returns as they are.
+// verdict turns err into an *Error unless it is one of the errors that Run returns unchanged.
 func verdict(err error) error {
 	if err == nil || errors.Is(err, ErrStopped) || errors.Is(err, ErrIDChanged) {
 		return err
@@ -283,8 +280,8 @@ func verdict(err error) error {
 	return newError(codePlain, err, "%s", err)
 }
 
-// begin does all that comes before the first change. The id comes first: of two jobs that want the same one must
-// know so, also while neither gets at its databases.
+// begin does everything before the first change. The id comes first, because two jobs with the same id must find that
+// out even while neither can reach its databases.
 func (r *run) begin(ctx context.Context) error {
 	open := r.openBoth
 	if r.rep.NeedsFilterCode() {
@@ -302,7 +299,7 @@ func (r *run) begin(ctx context.Context) error {
 	return r.readCheckpoints(ctx)
 }
 
-// identify computes the replication id and tells it.
+// identify computes the replication id and passes it to the Reporter.
 func (r *run) identify(ctx context.Context) error {
 	id, err := r.computeID(ctx)
 	if err != nil {
@@ -328,18 +325,18 @@ func (r *run) stopped(ctx context.Context) error {
 	return ErrStopped
 }
 
-// copying is what copies changes.
+// copying is the state of copy.
 type copying struct {
 	r *run
 	*errgroup.Group
-	ctx      context.Context // ends when something failed
-	whole    context.Context // does not end then
+	ctx      context.Context // ends at the first failure
+	whole    context.Context // outlives a failure
 	intake   *intake
 	complete bool // the feed's end was reached
 
-	abandoned bool // the run was to stop, and took too long for it
+	abandoned bool // the batches did not end within StopTimeout
 
-	// These end the reading of the feed, and all of it; release ends what is left of their contexts.
+	// endReading ends the reading of the feed and abandon ends everything. release frees the contexts.
 	endReading, abandon context.CancelCauseFunc
 	release             func()
 	reading             context.Context
@@ -348,16 +345,16 @@ type copying struct {
 	checkpointing, asking errand
 }
 
-// copy copies changes until the feed ends or until the run is to stop. complete says that the feed's end was
-// reached and all of it dealt with.
+// copy copies changes until the feed ends or the run is asked to stop. complete reports that the feed ended and that
+// all of it was dealt with.
 //
-// While a live feed waits for changes there are two goroutines, the one that reads the feed and this one,
-// which starts from time to time what has its time.
+// While a live feed waits for changes there are two goroutines: the reader of the feed, and this one, which starts
+// periodic work.
 func (r *run) copy(ctx context.Context) (complete bool, err error) {
 	c := r.startCopying(ctx)
 	defer c.release()
 	c.attend()
-	c.endReading(nil) // a question for what is left needs no answer any more
+	c.endReading(nil) // stops a pending count, too
 	err = c.Wait()
 	if err != nil && c.abandoned {
 		return false, nil
@@ -390,19 +387,19 @@ func (r *run) startCopying(ctx context.Context) *copying {
 		c.complete = err == nil && !r.rep.Continuous
 		c.intake.end(err)
 		if errors.Is(err, ErrStopped) {
-			return nil // the batches go on for a while
+			return nil // the batches may still finish
 		}
 		return err
 	})
 	return c
 }
 
-// attend does what has its time until all is copied, or given up. When the run is to stop, the reader ends
-// at once, and the batches after a while.
+// attend does the periodic work until everything is copied or abandoned. When the run is asked to stop, the reader ends
+// at once and the batches after StopTimeout at the latest.
 func (c *copying) attend() {
 	checkpoints := time.NewTicker(c.r.checkpointInterval)
 	defer checkpoints.Stop()
-	// Replications that end soon never ask how much is left.
+	// Short replications never ask how much is left.
 	questions := time.NewTimer(min(c.r.reportInterval, pendingInterval))
 	defer questions.Stop()
 	stop := c.r.stop
@@ -438,10 +435,10 @@ func (c *copying) askPending() {
 	})
 }
 
-// errand is something that is done now and then, in a goroutine, and not by two at a time.
+// errand is periodic work in a goroutine that never runs twice at the same time.
 type errand struct{ under atomic.Bool }
 
-// run does it, unless it is being done.
+// run calls do in a goroutine of g unless an earlier call is still running.
 func (e *errand) run(g *errgroup.Group, do func() error) {
 	if !e.under.CompareAndSwap(false, true) {
 		return

@@ -13,14 +13,14 @@ import (
 	"settee/replicator/worker"
 )
 
-// lodge has a stub want sessions: what has no good cookie, or basic authentication too, is refused.
+// lodge makes a stub require sessions. It refuses requests without a valid cookie, also with basic authentication.
 type lodge struct {
 	*stub
 	mu     sync.Mutex
 	logins int
-	good   int // the number of the oldest good cookie
+	good   int // number of the oldest valid cookie
 	locked bool
-	before func(r *http.Request) // of each request but logins
+	before func(r *http.Request) // called for each request except logins
 }
 
 func lodgeOf(s *stub) *lodge {
@@ -86,20 +86,7 @@ func TestRunsShareLogins(t *testing.T) {
 	require.Equal(t, 1, source.count())
 }
 
-// attach gives a stub a document with an attachment. One of more than 64 KiB cannot be sent twice.
-func attach(s *stub, size int) {
-	body := fmt.Sprintf(`{"_id":"big","_rev":"1-a","_attachments":{"f":{"content_type":"a/b","revpos":1,"length":%d,"stub":true}}}`, size)
-	s.add("big", "1-a", body)
-	s.on("GET /big", func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
-		w.Header().Set("Content-Type", `multipart/mixed; boundary="edge"`)
-		_, _ = w.Write([]byte("--edge\r\nContent-Type: multipart/related; boundary=\"in\"\r\n\r\n--in\r\n" +
-			"Content-Type: application/json\r\n\r\n" + strings.Replace(body, `"stub"`, `"follows"`, 1) +
-			"\r\n--in\r\n\r\n" + strings.Repeat("x", size) + "\r\n--in--\r\n--edge--"))
-		return true
-	})
-}
-
-// That a session has ended, or that there cannot be one, is nothing that a target says of a document.
+// An expired or impossible session is not a refusal of a document.
 func TestSessionsThatEndRefuseNoDocument(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{100, 400_000} {
@@ -107,7 +94,8 @@ func TestSessionsThatEndRefuseNoDocument(t *testing.T) {
 			t.Run(fmt.Sprintf("%d bytes, locked: %v", size, locked), func(t *testing.T) {
 				t.Parallel()
 				source, target := lodges(t, 2)
-				attach(source.stub, size)
+				source.add("big", "1-a", "")
+				source.attach("big", strings.Repeat("x", size)) // more than 64 KiB cannot be sent twice
 				ended := false
 				target.before = func(r *http.Request) {
 					if r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/big") && !ended {
@@ -117,7 +105,7 @@ func TestSessionsThatEndRefuseNoDocument(t *testing.T) {
 				}
 				refused := 0
 				edit := func(cfg *worker.Config) {
-					cfg.SessionMinAge = -1
+					cfg.SessionMinAge = 0
 					cfg.Refused = func(worker.Refusal) { refused++ }
 				}
 				if !locked {
@@ -154,7 +142,7 @@ func TestLoginsThatAreRefused(t *testing.T) {
 	}
 }
 
-// A job's own proxy can say what it likes in a server's name. No other job sends the cookie that it gave.
+// A job's own proxy can answer anything in a server's name. No other job sends the cookie from it.
 func TestACookieOfAProxyIsSentByItsJobAlone(t *testing.T) {
 	t.Parallel()
 	source, target := lodges(t, 3)

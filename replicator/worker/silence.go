@@ -10,14 +10,14 @@ import (
 )
 
 const (
-	// filterTime is the longest time that a filter is expected to take for one change. CouchDB's take a
+	// filterTime is the longest time that a filter is expected to need for one change. CouchDB's filters need a
 	// hundredth of that.
 	filterTime = 100 * time.Millisecond
-	// longestSilence bounds what a source can have by saying how many changes are left.
+	// longestSilence bounds the silence, however many changes the source says are left.
 	longestSilence = 24 * time.Hour
 )
 
-// silence is the time in which the reader of a feed waits for its source.
+// silence measures how long the reader of a feed waits for its source.
 type silence struct {
 	mu    sync.Mutex
 	since time.Time // zero while the reader does something else
@@ -32,7 +32,7 @@ func (s *silence) set(since time.Time) {
 	s.since = since
 }
 
-// lasts returns how long the silence has lasted; 0 if there is none.
+// lasts returns how long the silence has lasted, or 0 if there is none.
 func (s *silence) lasts() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -42,9 +42,8 @@ func (s *silence) lasts() time.Duration {
 	return time.Since(s.since)
 }
 
-// onceFiltered is once for a filtered feed that is to end. It may have nothing but heartbeats while the source looks
-// at changes that the filter leaves out. So it is given up only when the source could have looked at all that it says
-// are left.
+// onceFiltered is once for a filtered feed that ends. The feed may send nothing but heartbeats while the filter leaves
+// changes out, so it is given up only when the source could have filtered all changes that it says are left.
 func (f *reader) onceFiltered(ctx context.Context) error {
 	reading, end := context.WithCancelCause(ctx)
 	f.silence = &silence{}
@@ -65,16 +64,16 @@ func (f *reader) onceFiltered(ctx context.Context) error {
 	return err
 }
 
-// outlast waits until a filtered feed is silent for too long, and returns the error that says so, or nil when ctx has
-// ended.
+// outlast waits until a filtered feed has been silent for too long and returns the error for that. It returns nil when
+// ctx ends.
 func (r *run) outlast(ctx context.Context, s *silence) error {
 	for allowed := quietFor; ; {
 		lasts := s.lasts()
 		if lasts < quietFor {
-			allowed = quietFor // what was allowed was so before the latest row
+			allowed = quietFor // a row has come since
 		}
 		if lasts < allowed {
-			if wait(ctx, min(allowed-lasts, quietFor)) != nil {
+			if couch.Wait(ctx, min(allowed-lasts, quietFor)) != nil {
 				return nil //nolint:nilerr // the feed has ended
 			}
 			continue
@@ -98,8 +97,8 @@ func (r *run) outlast(ctx context.Context, s *silence) error {
 	}
 }
 
-// leftToFilter asks the source how many changes there are after those that were read, or else how many documents it
-// has: a feed has at most one row for each. known is false if it does not say.
+// leftToFilter asks the source how many changes are left, or else how many documents it has, because a feed has at most
+// one row per document. known is false if the source does not say.
 func (r *run) leftToFilter(ctx context.Context) (left int64, known bool) {
 	ctx = context.WithValue(ctx, aside{}, true)
 	left, known, err := r.pendingSince(ctx, r.readSince())

@@ -17,16 +17,15 @@ import (
 )
 
 const (
-	// maxStreams is how often a revision is read and written, from its beginning, if that fails.
+	// maxStreams is the number of times that a revision is read and written from its beginning if that fails.
 	maxStreams = 3
-	// maxRetryAfter is the longest wait that a server may ask for within a run.
+	// maxRetryAfter is the longest Retry-After that is waited for within a run.
 	maxRetryAfter = time.Minute
 )
 
-// errMissing says that the source does not have a revision that its changes feed announced.
 var errMissing = errors.New("the source announced a revision that it does not have")
 
-// errSource marks an error of the source in the middle of a write.
+// errSource marks an error of the source during a write to the target.
 var errSource = errors.New("reading from the source")
 
 type sourceError struct{ error }
@@ -36,24 +35,24 @@ func (e sourceError) Is(target error) bool { return target == errSource }
 
 // copyRevision copies one revision, or the leaves that descend from it.
 func (r *run) copyRevision(ctx context.Context, f ref, w *writer) error {
-	pause := r.retryBase
+	backoff := couch.Backoff{Base: r.retryBase}
 	tries, missed := 0, false
-	settled := map[string]bool{} // leaves that were handed on: another try leaves them out
-	var since time.Time          // of the first failure
+	settled := map[string]bool{} // leaves already copied, which another try skips
+	var since time.Time
 	over := func() {}
 	defer func() { over() }()
 	for {
 		err := r.copyLeaves(ctx, f, w, settled)
 		over()
-		delay := pause
+		var delay time.Duration
 		switch {
 		case err == nil:
 			return nil
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case len(f.ancestors) > 0 && (errors.Is(err, couch.ErrMissingStub) || isTooLongURL(err)):
-			// What was thought to be there is not, or something on the way takes shorter URLs only: all
-			// attachments are to come along.
+			// The target lacks the ancestors' attachments, or the URL that names the ancestors is too long. Read all
+			// attachments.
 			f.ancestors = nil
 			continue
 		case errors.Is(err, errMissing) && missed:
@@ -65,7 +64,7 @@ func (r *run) copyRevision(ctx context.Context, f ref, w *writer) error {
 			if tries++; tries >= min(maxStreams, r.retries+1) || !passing(err) {
 				return err
 			}
-			pause *= 2
+			delay = backoff.Next()
 		}
 		if since.IsZero() {
 			since = time.Now()
@@ -76,20 +75,20 @@ func (r *run) copyRevision(ctx context.Context, f ref, w *writer) error {
 		} else {
 			over = r.repeating(r.blame(err), err, tries+1, min(maxStreams, r.retries+1), since, delay)
 		}
-		if err := wait(ctx, delay); err != nil {
+		if err := couch.Wait(ctx, delay); err != nil {
 			return err
 		}
 	}
 }
 
-// isTooLongURL reports whether the URL of a read was refused for its length.
+// isTooLongURL reports whether the source, or a proxy, refused the URL of a read for its length.
 func isTooLongURL(err error) bool {
 	e, ok := errors.AsType[*couch.Error](err)
 	return ok && errors.Is(err, errSource) &&
 		(e.Status == http.StatusRequestURITooLong || e.Status == http.StatusRequestHeaderFieldsTooLarge)
 }
 
-// blame is which of the two databases failed.
+// blame returns the database that failed with err.
 func (r *run) blame(err error) *peer {
 	if errors.Is(err, errSource) {
 		return r.source
@@ -97,7 +96,7 @@ func (r *run) blame(err error) *peer {
 	return r.target
 }
 
-// missingWait says that a revision is asked for again that the source does not have.
+// missingWait describes the wait before a missing revision is requested again.
 func (r *run) missingWait(f ref, since time.Time, delay time.Duration) replicator.Wait {
 	w := replicator.Wait{
 		Endpoint: r.source.side, Method: http.MethodGet,
@@ -110,11 +109,10 @@ func (r *run) missingWait(f ref, since time.Time, delay time.Duration) replicato
 	return w
 }
 
-// missed decides what it means that the source does not have a revision. If its changes feed announces the
-// document without it, the revision was replaced since the feed was read, by what comes later in the feed. If
-// it announces nothing of the document any more, that was purged, or a copy of it in the source's cluster is behind
-// that cannot be told from a purge: the revision is passed over and listed. Else the run fails rather than leave it
-// out.
+// missed handles a revision that the source announced but does not have. If its changes feed now announces the document
+// without the revision, the revision was replaced, and its successor comes later in the feed. If the feed no longer
+// announces the document, it was purged, or a node of the source's cluster is behind, which looks the same: the
+// revision is skipped and listed. Otherwise the run fails.
 func (r *run) missed(ctx context.Context, f ref, missing error) error {
 	document, revision, err := r.isAnnounced(ctx, f)
 	switch {
@@ -125,14 +123,14 @@ func (r *run) missed(ctx context.Context, f ref, missing error) error {
 	case !document:
 		r.fail(Refusal{
 			ID: f.id, Rev: f.rev, Status: http.StatusNotFound, Code: "not_found", Time: time.Now(),
-			Reason: missing.Error() + ", and announces the document no more",
+			Reason: missing.Error() + ", and no longer announces the document",
 		})
 	}
 	return nil
 }
 
-// isAnnounced reports whether the changes feed of the source, from where the run has not got through it
-// yet, has a document, and whether it has a revision of it.
+// isAnnounced reports whether the source's changes feed, read from the run's position, has the document and the
+// revision.
 func (r *run) isAnnounced(ctx context.Context, f ref) (document, revision bool, err error) {
 	r.mu.Lock()
 	since := r.through
@@ -160,7 +158,9 @@ func (r *run) isAnnounced(ctx context.Context, f ref) (document, revision bool, 
 	}
 }
 
-// passing reports whether an error may be gone by another try.
+// passing reports whether copying a revision may succeed if it is repeated. That holds for temporary errors, most
+// errors of the source during a write, a lost session, and a write whose answer is malformed, because writing twice is
+// harmless.
 func passing(err error) bool {
 	for _, final := range []error{errFinal, couch.ErrLimit, couch.ErrTooSlow, couch.ErrBackedOff} {
 		if errors.Is(err, final) {
@@ -170,12 +170,11 @@ func passing(err error) bool {
 	if retryAfter(err) > maxRetryAfter {
 		return false
 	}
-	e, ok := errors.AsType[*couch.Error](err)
-	if !ok {
-		return errors.Is(err, errSource)
+	if errors.Is(err, errSource) || errors.Is(err, couch.ErrSession) {
+		return true
 	}
-	return errors.Is(err, errSource) || errors.Is(err, couch.ErrSession) || e.Status < 300 || e.Status >= 500 ||
-		e.Status == http.StatusTooManyRequests || e.Status == http.StatusRequestTimeout
+	e, ok := errors.AsType[*couch.Error](err)
+	return ok && (e.Status < 300 || e.Temporary())
 }
 
 func retryAfter(err error) time.Duration {
@@ -185,12 +184,11 @@ func retryAfter(err error) time.Duration {
 	return 0
 }
 
-// copyLeaves makes one try of copyRevision. It leaves out the leaves that are settled, and adds to them.
+// copyLeaves makes one try of copyRevision. It skips the leaves in settled and adds the leaves that it copies.
 func (r *run) copyLeaves(ctx context.Context, f ref, w *writer, settled map[string]bool) error {
 	ctx, room := r.withRoom(ctx)
 	defer room.leave()
-	leaves, err := r.source.db.OpenRevs(ctx, f.id, []string{f.rev},
-		couch.OpenRevsOptions{Attachments: true, AttsSince: f.ancestors})
+	leaves, err := r.source.db.OpenRevs(ctx, f.id, f.rev, f.ancestors)
 	if err != nil {
 		if err = r.unread(err); !errors.Is(err, errMissing) {
 			err = finalError{err}
@@ -232,17 +230,17 @@ func (r *run) copyLeaves(ctx context.Context, f ref, w *writer, settled map[stri
 	}
 }
 
-// unread is the error of a read from the source.
+// unread returns the error for a failed read from the source.
 func (r *run) unread(err error) error {
 	if errors.Is(err, couch.ErrNotFound) && !errors.Is(err, couch.ErrNoDatabase) {
-		return errMissing // a server's way to say that there is no such document at all
+		return errMissing // some servers answer so for a missing document
 	}
 	return r.source.failed(codePlain, sourceError{err})
 }
 
-// put writes a document in a request of its own, with the attachments that follow it. If the target
-// refuses it, that is noted, and no error; only that it misses attachments which were left out (partial)
-// is couch.ErrMissingStub.
+// put writes a document in a request of its own, with the attachments that follow it. A refusal by the target is
+// recorded and is not an error. If partial is set, ancestors' attachments were left out, and put returns
+// couch.ErrMissingStub if the target does not have them.
 func (r *run) put(ctx context.Context, doc couch.Document, leaf *couch.Leaf, partial bool) error {
 	source := &watchedSource{leaf: leaf}
 	err := r.target.db.PutMultipart(ctx, doc, source)
@@ -265,7 +263,7 @@ func (r *run) put(ctx context.Context, doc couch.Document, leaf *couch.Leaf, par
 	return r.target.failed(codePlain, err)
 }
 
-// isRefused reports whether the answer to the write of one document is a word about that document.
+// isRefused reports whether err, from writing one document, is a refusal of that document.
 func (r *run) isRefused(ctx context.Context, err error) (bool, error) {
 	if one, ok := errors.AsType[*couch.DocError](err); ok {
 		return isRefusal(one.Code), err
@@ -276,19 +274,18 @@ func (r *run) isRefused(ctx context.Context, err error) (bool, error) {
 	}
 	switch {
 	case e.Status == http.StatusRequestEntityTooLarge, e.Status == http.StatusRequestURITooLong:
-		return true, err // whoever says so
+		return true, err // whether the target or a proxy says so
 	case !isRefusal(e.Code):
-		return false, err // a proxy's words, or CouchDB's about something else
+		return false, err // from a proxy, or about something else
 	case e.Status == http.StatusUnauthorized, e.Status == http.StatusForbidden:
-		// A validation function may say so, too. Who is let in otherwise is not unknown, nor locked out.
+		// A validation function may have refused it. If the user can still read the database, it did.
 		_, infoErr := r.target.db.Info(ctx)
 		return infoErr == nil, err
 	}
 	return true, err
 }
 
-// watchedSource is a leaf that remembers an error of its own, so that it is not taken for one of the
-// database that is written to.
+// watchedSource remembers an error of the leaf, so that it is not mistaken for an error of the target.
 type watchedSource struct {
 	leaf *couch.Leaf
 	err  error
@@ -306,7 +303,7 @@ func (s *watchedSource) NextAttachment() (*couch.AttachmentReader, error) {
 		return nil, err
 	}
 	about := a.Attachment
-	about.Digest = "" // a checks it
+	about.Digest = "" // a verifies it
 	return couch.NewAttachmentReader(about, &watchedReader{a, s}), nil
 }
 
@@ -323,7 +320,7 @@ func (w *watchedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// ancestors are the revisions in a document's _revisions.
+// ancestors returns the revisions in a document's _revisions.
 func ancestors(doc couch.Document) map[string]bool {
 	var fields struct {
 		Revisions struct {

@@ -6,13 +6,11 @@ import (
 	"time"
 )
 
-// steps are what is done with a batch, one after the other. In each of them WorkerProcesses batches may be
-// at a time, or portions of them: while one is written, the next one is read, and of the one after that the
-// target is asked what it has, so that no step waits for the round trips of another.
+// steps are the stages of a batch. Each admits WorkerProcesses batches or portions at a time: while one is written, the
+// next is read, and the one after that is compared with the target.
 //
-// A batch stays in a step until there is room in the next, so that a database that is slow holds up what
-// comes before it, and memory is bounded. Documents that are read singly have a step of their own: large
-// ones are read and written there for as long as it takes.
+// A batch stays in a step until the next has room. So a slow database holds up the steps before it, and memory is
+// bounded. Reading documents singly is a step of its own, because large documents take long.
 type steps struct {
 	diff, read, single, write step
 }
@@ -24,7 +22,7 @@ func newSteps(size int) steps {
 // step is a semaphore.
 type step chan struct{}
 
-// enter waits for room. The function that it returns may be called more than once.
+// enter waits for room. leave may be called more than once.
 func (s step) enter(ctx context.Context) (leave func(), err error) {
 	select {
 	case s <- struct{}{}:
@@ -40,9 +38,8 @@ func (s step) enter(ctx context.Context) (leave func(), err error) {
 	}, nil
 }
 
-// copyBatch brings the target all that it is missing of a batch. It calls asked when the step of asking
-// what that is has room for another one. What fails is told to fail at once; what is being written then is
-// written, until writing ends.
+// copyBatch copies everything in a batch that the target is missing. It calls asked when the next batch may ask the
+// target. On an error it calls fail at once; writes that have begun continue until writing ends.
 func (r *run) copyBatch(ctx, writing context.Context, b *batch, asked func(), fail func(error)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -55,10 +52,10 @@ func (r *run) copyBatch(ctx, writing context.Context, b *batch, asked func(), fa
 		w.fail(err)
 	}
 	w.writes.Wait()
-	return context.Cause(ctx) // the first error, which ended the rest
+	return context.Cause(ctx) // the first error
 }
 
-// carry does all of it but for waiting for the last writes.
+// carry is copyBatch without the wait for the last writes.
 func (r *run) carry(ctx context.Context, b *batch, w *writer, asked func()) error {
 	missing, err := r.missing(ctx, r.readable(b.rows))
 	if err != nil || len(missing) == 0 {
@@ -77,7 +74,7 @@ func (r *run) carry(ctx context.Context, b *batch, w *writer, asked func()) erro
 			return err
 		}
 	}
-	// What was read does not wait for what is large.
+	// Documents already read do not wait for large ones.
 	if err := w.flush(ctx); err != nil || len(single) == 0 {
 		return err
 	}
@@ -93,8 +90,7 @@ func (r *run) carry(ctx context.Context, b *batch, w *writer, asked func()) erro
 	return w.flush(ctx)
 }
 
-// lasting returns a context that goes on for a while when ctx has ended, but no longer than whole. end is to
-// be called when it is not needed any more.
+// lasting returns a context that lasts d longer than ctx, but not longer than whole. The caller must call end.
 func lasting(ctx, whole context.Context, d time.Duration) (longer context.Context, end func()) {
 	longer, cancel := context.WithCancelCause(whole)
 	var mu sync.Mutex

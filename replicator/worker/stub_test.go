@@ -13,12 +13,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/pkg/couch/couchtest"
+	"settee/pkg/sockopt"
 	"settee/replicator"
 	"settee/replicator/worker"
 )
 
-// stub is a database that answers as CouchDB does, with the bytes that a test gives it: as a source it
-// has docs, as a target it lacks everything.
+// stub is a database that answers as CouchDB does, with bytes given by a test. As a source it has docs. As a target it
+// lacks everything.
 type stub struct {
 	*httptest.Server
 	t testing.TB
@@ -32,7 +33,7 @@ type stub struct {
 	answers  map[string]func(w http.ResponseWriter, r *http.Request, body []byte) bool
 }
 
-// bareStub is one without a server.
+// bareStub is a stub without a server.
 func bareStub(t testing.TB) *stub {
 	return &stub{
 		t: t, docs: map[string]string{}, locals: map[string]string{}, instance: `"1700000000"`,
@@ -40,16 +41,15 @@ func bareStub(t testing.TB) *stub {
 	}
 }
 
-// pipedStubs are a source and a target in memory, and what makes a run of its configuration between them: in a bubble,
-// with its time.
+// pipedStubs returns a source and a target in memory, in a bubble with its time, and a function that makes a job and a
+// configuration for a run between them.
 func pipedStubs(t testing.TB) (source, target *stub, begin func(more ...string) *running) {
 	source, target = bareStub(t), bareStub(t)
 	transport := couchtest.Pipe(t, map[string]http.Handler{"a.example": source, "b.example": target})
 	return source, target, func(more ...string) *running {
-		cfg := worker.Config{
-			ServerUUID: serverUUID,
-			Transport:  func(replicator.Endpoint, *replicator.SocketOptions) http.RoundTripper { return transport },
-		}
+		cfg := worker.DefaultConfig()
+		cfg.ServerUUID = serverUUID
+		cfg.Transport = func(replicator.Endpoint, *sockopt.Options) http.RoundTripper { return transport }
 		rep := replication(t, "http://a.example/db", "http://b.example/db", more...)
 		return start(t, worker.Job{Replication: rep}, cfg)
 	}
@@ -66,22 +66,77 @@ func newStub(t testing.TB) *stub {
 	return s
 }
 
-// add adds a document with one leaf to a source.
 func (s *stub) add(id, rev, body string) {
 	s.rows = append(s.rows, fmt.Sprintf(`{"seq":"%d-x","id":%q,"changes":[{"rev":%q}]}`, len(s.rows)+1, id, rev))
 	s.docs[id+" "+rev] = body
 }
 
-// on answers a request such as "POST /_bulk_docs" in another way, unless f returns false.
+// addSmall adds n small documents, d0 to d(n-1).
+func (s *stub) addSmall(n int) {
+	for i := range n {
+		id := fmt.Sprintf("d%d", i)
+		s.add(id, "1-a", fmt.Sprintf(`{"_id":%q,"_rev":"1-a"}`, id))
+	}
+}
+
+// on answers a request such as "POST /_bulk_docs" with f, unless f returns false. "PUT /_local/" stands for all local
+// documents.
 func (s *stub) on(request string, f func(w http.ResponseWriter, r *http.Request, body []byte) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.answers[request] = f
 }
 
-// fail has a request refused.
+// attach adds an attachment f to a document.
+func (s *stub) attach(id, content string) {
+	body := fmt.Sprintf(`{"_id":%q,"_rev":"1-a","_attachments":{"f":{"content_type":"a/b","revpos":1,"length":%d,"stub":true}}}`, id, len(content))
+	s.docs[id+" 1-a"] = body
+	s.on("GET /"+id, func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+		return sendAttached(w, strings.Replace(body, `"stub"`, `"follows"`, 1), content)
+	})
+}
+
+// sendAttached answers like open_revs, with one document and its attachment.
+func sendAttached(w http.ResponseWriter, doc, content string) bool {
+	w.Header().Set("Content-Type", `multipart/mixed; boundary="edge"`)
+	_, _ = io.WriteString(w, "--edge\r\nContent-Type: multipart/related; boundary=\"in\"\r\n\r\n--in\r\n"+
+		"Content-Type: application/json\r\n\r\n"+doc+"\r\n--in\r\n\r\n"+content+"\r\n--in--\r\n--edge--")
+	return true
+}
+
+// fail makes the stub refuse a request.
 func (s *stub) fail(request string, status int, body string) {
 	s.on(request, func(w http.ResponseWriter, _ *http.Request, _ []byte) bool { return refuse(w, status, body) })
+}
+
+// noCheckpoints makes writes of local documents fail.
+func (s *stub) noCheckpoints() { s.fail("PUT /_local/", 500, `{"error":"internal","reason":"ill"}`) }
+
+// anew makes the database look like another one.
+func (s *stub) anew() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.instance = `"1700000001"`
+}
+
+// side returns the source or the target.
+func side(name string, source, target *stub) *stub {
+	return map[string]*stub{"source": source, "target": target}[name]
+}
+
+// cutOff sends the beginning of an answer and ends the connection.
+func cutOff(w http.ResponseWriter, beginning string) {
+	_, _ = io.WriteString(w, beginning)
+	w.(http.Flusher).Flush()
+	panic(http.ErrAbortHandler)
+}
+
+// stay sends the beginning of an answer and then nothing.
+func stay(w http.ResponseWriter, r *http.Request, beginning string) bool {
+	_, _ = io.WriteString(w, beginning)
+	w.(http.Flusher).Flush()
+	<-r.Context().Done()
+	return true
 }
 
 func (s *stub) bodies() []string {
@@ -93,11 +148,14 @@ func (s *stub) bodies() []string {
 func (s *stub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return // the run has ended, and gave the request up
+		return // the run has ended and abandoned the request
 	}
 	path := strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, "/db"), "/db")
 	s.mu.Lock()
 	answer := s.answers[r.Method+" "+path]
+	if strings.HasPrefix(path, "/_local/") {
+		answer = s.answers[r.Method+" /_local/"]
+	}
 	s.mu.Unlock()
 	if answer != nil && answer(w, r, body) {
 		return
@@ -203,18 +261,15 @@ func assertNoError(t testing.TB, err error) {
 	}
 }
 
-// stubs are a source with n small documents, d0 to d(n-1), and a target.
+// stubs returns a source with n small documents, d0 to d(n-1), and a target.
 func stubs(t testing.TB, n int) (source, target *stub) {
 	t.Helper()
 	source, target = newStub(t), newStub(t)
-	for i := range n {
-		id := fmt.Sprintf("d%d", i)
-		source.add(id, "1-a", fmt.Sprintf(`{"_id":%q,"_rev":"1-a"}`, id))
-	}
+	source.addSmall(n)
 	return source, target
 }
 
-// idsIn are the ids in the body of a _bulk_docs.
+// idsIn returns the ids in the body of a _bulk_docs.
 func idsIn(t testing.TB, body string) []string {
 	t.Helper()
 	var docs struct {

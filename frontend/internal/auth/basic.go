@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// ErrBasic says that a header is none of basic authentication, though it says so.
-var ErrBasic = errors.New("Authorization header has invalid base64 value") //nolint:staticcheck // CouchDB's words
+// ErrBasic is the error for a malformed header of basic authentication.
+var ErrBasic = errors.New("Authorization header has invalid base64 value") //nolint:staticcheck // CouchDB's text
 
-// ParseBasic reads a header of basic authentication. given is false for any other header, and
-// for the name _ with the password _, which is how a client of CouchDB logs out. The error is
+// ParseBasic parses a header of basic authentication. given is false for any other header, and
+// for the name _ with the password _, with which CouchDB's clients log out. The error is
 // ErrBasic.
 func ParseBasic(header string) (name, password string, given bool, err error) {
 	encoded, ok := cutScheme(header, "Basic")
@@ -30,7 +30,7 @@ func ParseBasic(header string) (name, password string, given bool, err error) {
 	return name, password, true, nil
 }
 
-// cutScheme returns what a header has behind the name of a scheme, which is of any case.
+// cutScheme returns the part of a header after the name of a scheme, in any case.
 func cutScheme(header, scheme string) (string, bool) {
 	name, rest, found := strings.Cut(header, " ")
 	if !found || !strings.EqualFold(name, scheme) {

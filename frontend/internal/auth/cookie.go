@@ -10,19 +10,18 @@ import (
 	"time"
 )
 
-// CookieName is what the cookie of a session is called.
+// CookieName is the name of the session cookie.
 const CookieName = "AuthSession"
 
-// maxCookie is how long the value of a cookie may be, in bytes: clients keep no more.
+// maxCookie is the most bytes of a cookie's value. Clients keep no larger ones.
 const maxCookie = 4096
 
-// ErrCookie says that a cookie is none that any server has made.
+// ErrCookie is the error for a malformed cookie.
 var ErrCookie = errors.New("malformed AuthSession cookie")
 
-// Cookie is a session as its client keeps it: the base64url of NAME:TIME:MAC, where the time
-// is seconds since the epoch in hexadecimal digits, and the MAC is made of what stands before it,
-// with the secret of the server and the salt of the account as the key. A session ends with the
-// password.
+// Cookie is a session cookie: the base64url of NAME:TIME:MAC. TIME is in seconds since the epoch,
+// as hexadecimal digits. The MAC is over NAME:TIME, and its key is the server's secret and the
+// account's salt, so a session ends when the password changes.
 type Cookie struct {
 	Name   string
 	Signed time.Time
@@ -30,7 +29,7 @@ type Cookie struct {
 	mac    []byte
 }
 
-// SignCookie returns the value of a cookie. The algorithm is one of PRFs.
+// SignCookie returns the value of a cookie. algorithm is one of PRFs.
 func SignCookie(name string, now time.Time, secret, salt, algorithm string) string {
 	text := name + ":" + strings.ToUpper(strconv.FormatInt(now.Unix(), 16))
 	value := append([]byte(text+":"), sign(text, secret, salt, algorithm)...)
@@ -43,8 +42,7 @@ func sign(text, secret, salt, algorithm string) []byte {
 	return mac.Sum(nil)
 }
 
-// ParseCookie reads the value of a cookie, of which nothing is to be believed before it is
-// verified. The error is ErrCookie.
+// ParseCookie parses the value of a cookie, which must then be verified. The error is ErrCookie.
 func ParseCookie(value string) (Cookie, error) {
 	if len(value) > maxCookie {
 		return Cookie{}, ErrCookie
@@ -67,7 +65,7 @@ func ParseCookie(value string) (Cookie, error) {
 	}, nil
 }
 
-// Verify reports whether the cookie was signed with the secret and the salt, with any of the
+// Verify reports whether the cookie was signed with the secret and the salt, by one of the
 // algorithms.
 func (c Cookie) Verify(secret, salt string, algorithms []string) bool {
 	if secret == "" {
@@ -82,9 +80,9 @@ func (c Cookie) Verify(secret, salt string, algorithms []string) bool {
 	return verified
 }
 
-// Left is how long the cookie is good for yet, if that is timeout from when it was signed: not
-// positive where it has expired.
+// Left returns how long the cookie is still valid if it is valid for timeout after it was signed.
+// It is not positive if the cookie has expired.
 func (c Cookie) Left(now time.Time, timeout time.Duration) time.Duration {
-	// Of a time that is far from now the difference is cut, and as good.
+	// Sub saturates for a time far from now, which is good enough.
 	return timeout - now.Sub(c.Signed)
 }

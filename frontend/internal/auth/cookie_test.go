@@ -35,10 +35,10 @@ func TestCookie(t *testing.T) {
 	}
 	c, err := auth.ParseCookie(auth.SignCookie("admin", signed, "", "", "sha"))
 	require.NoError(t, err)
-	assert.False(t, c.Verify("", "", algorithms), "without a secret nobody has a session")
+	assert.False(t, c.Verify("", "", algorithms), "without a secret no session is valid")
 }
 
-// Nothing of a cookie can be changed.
+// Any change of a cookie invalidates it.
 func TestForgedCookie(t *testing.T) {
 	t.Parallel()
 	plain, err := base64.RawURLEncoding.DecodeString(auth.SignCookie("admin", signed, "secret", "salt", "sha256"))

@@ -19,8 +19,8 @@ import (
 	"settee/internal/costtest"
 )
 
-// FuzzCookie asserts that no bytes panic or cost much, and that a cookie is good only with the very text that was
-// signed.
+// FuzzCookie asserts that no bytes panic or cost much, and that a cookie is valid only with the
+// text that was signed.
 func FuzzCookie(f *testing.F) {
 	const secret = "a secret"
 	algorithms := []string{"sha256", "sha"}
@@ -51,7 +51,8 @@ func FuzzCookie(f *testing.F) {
 		if !good {
 			return
 		}
-		// A good cookie is one that was signed, except for the spelling of the digits of its time.
+		// A valid cookie is one that was signed, except for the spelling of the digits of its
+		// time.
 		plain, err := base64.RawURLEncoding.DecodeString(strings.TrimRight(value, "="))
 		require.NoError(t, err)
 		made := slices.ContainsFunc(algorithms, func(algorithm string) bool {
@@ -62,8 +63,8 @@ func FuzzCookie(f *testing.F) {
 	})
 }
 
-// FuzzToken asserts that no text panics or costs much, and that a token is taken only if it has a signature that its
-// key makes.
+// FuzzToken asserts that no text panics or costs much, and that a token is accepted only with a
+// signature by its key.
 func FuzzToken(f *testing.F) {
 	keys := newKeyring(f)
 	f.Add(sign(f, jwt.SigningMethodHS256, keys.private["hmac"], nil, good))
@@ -87,7 +88,7 @@ func FuzzToken(f *testing.F) {
 			return
 		}
 		require.NotEmpty(t, user.Name)
-		// The library's own check, without what this package adds to it.
+		// The library's own check, without this package's.
 		_, err = jwt.Parse(text, func(token *jwt.Token) (any, error) {
 			switch token.Method.(type) {
 			case *jwt.SigningMethodHMAC:
@@ -105,7 +106,7 @@ func FuzzToken(f *testing.F) {
 	})
 }
 
-// FuzzSignedToken asserts the same of headers and claims with a good signature.
+// FuzzSignedToken asserts the same of headers and claims with a valid signature.
 func FuzzSignedToken(f *testing.F) {
 	tokens := auth.Tokens{
 		Keys: map[string]any{"hmac:_default": []byte("a secret")}, RolesPath: []string{"a", "b.c"},
@@ -142,7 +143,7 @@ func FuzzSignedToken(f *testing.F) {
 	})
 }
 
-// FuzzBasic asserts that what is read of a header is what it encodes.
+// FuzzBasic asserts that a header parses to what it encodes.
 func FuzzBasic(f *testing.F) {
 	for _, seed := range []string{
 		"", "Basic", "Basic ", "basic YTpi", "BASIC  YTpi ", "Basic YTpiOmM=", "Basic YTpiOmM", "Basic !", "Basic Xzpf", "Bearer a.b.c", "Basic Og==",
@@ -174,8 +175,8 @@ func FuzzBasic(f *testing.F) {
 	})
 }
 
-// FuzzHash asserts that a hash of any document or any value of [admins] is refused or can be checked and kept, and that
-// nothing is computed by how many iterations it claims.
+// FuzzHash asserts that a hash in any document or value of [admins] is refused, or can be checked
+// and stored, and that parsing does not compute the iterations that it claims.
 func FuzzHash(f *testing.F) {
 	for _, text := range slices.Sorted(maps.Values(admins)) {
 		f.Add(text)
@@ -239,8 +240,8 @@ func members(h auth.Hash) map[string]any {
 	return all
 }
 
-// checkHash asserts that passwords can be compared with a hash, and that it can be renewed. The number of iterations
-// is its user's to bound.
+// checkHash asserts that passwords can be checked with a hash, and that it can be renewed. The
+// caller bounds the iterations.
 func checkHash(t *testing.T, h auth.Hash) {
 	t.Helper()
 	require.NotEmpty(t, h.Key)

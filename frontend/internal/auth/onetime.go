@@ -12,22 +12,22 @@ import (
 	"time"
 )
 
-// oneTimeStep is how long a one-time password counts (RFC 6238, section 5.2); those of the steps
-// before and behind are taken, too, as by CouchDB.
+// oneTimeStep is the time step of one-time passwords (RFC 6238, section 5.2). Those of the steps
+// before and after are accepted too, as in CouchDB.
 const oneTimeStep = 30 * time.Second
 
-// OneTime is what a user's one-time passwords are made of (RFC 6238), as the member totp of a
-// document of _users has it: a key in base32, an algorithm, which is one of PRFs, and how many
-// digits they have. The zero value has none that are right.
+// OneTime generates a user's one-time passwords (RFC 6238), from the member totp of a document of
+// _users: a key in base32, an algorithm, which is one of PRFs, and the number of digits. For the
+// zero value no password is right.
 type OneTime struct {
 	key       []byte
 	algorithm string
 	length    int
 }
 
-// ParseOneTime reads the member totp of a document of _users. given is false where there is none.
-// Of one that makes no sense no password is right: a user who is to have a second factor must not
-// get in without.
+// ParseOneTime parses the member totp of a document of _users. given is false if there is none.
+// If it is malformed, no password is right, because a user with a second factor must not log in
+// without it.
 func ParseOneTime(members map[string]json.RawMessage) (o OneTime, given bool) {
 	raw, given := members["totp"]
 	if !given {
@@ -50,8 +50,9 @@ func ParseOneTime(members map[string]json.RawMessage) (o OneTime, given bool) {
 	return OneTime{plain, algorithm, length}, true
 }
 
-// Verify reports whether a one-time password is right now, and returns its time step, the latest if several steps have
-// the same password. The caller checks that it was not used before (RFC 6238, section 5.2).
+// Verify reports whether a one-time password is right at a time, and returns its time step, the
+// latest one if several steps have that password. The caller checks that it was not used before
+// (RFC 6238, section 5.2).
 func (o OneTime) Verify(password string, now time.Time) (step int64, right bool) {
 	if len(o.key) == 0 {
 		return 0, false
@@ -65,7 +66,8 @@ func (o OneTime) Verify(password string, now time.Time) (step int64, right bool)
 	return step, right
 }
 
-// OneTimeSteps returns the first and the last time step with a one-time password that is right at a time.
+// OneTimeSteps returns the first and the last time step whose one-time passwords are right at a
+// time.
 func OneTimeSteps(now time.Time) (first, last int64) {
 	const seconds = int64(oneTimeStep / time.Second)
 	return now.Add(-oneTimeStep).Unix() / seconds, now.Add(oneTimeStep).Unix() / seconds

@@ -53,7 +53,7 @@ func TestOneTime(t *testing.T) {
 	}
 }
 
-func TestOneTimeThatMakesNoSense(t *testing.T) {
+func TestMalformedOneTime(t *testing.T) {
 	t.Parallel()
 	for _, totp := range []string{
 		`null`, `7`, `{}`, `[]`, `{"key":""}`, `{"key":null}`, `{"key":"1"}`, `{"key":"GE","length":5}`, `{"key":"GE","length":9}`,

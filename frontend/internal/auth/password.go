@@ -4,7 +4,7 @@ import (
 	"crypto/hmac"
 	"crypto/pbkdf2"
 	"crypto/rand"
-	"crypto/sha1" // CouchDB's older hashes are made with it
+	"crypto/sha1" // for old hashes of CouchDB
 	"crypto/sha256"
 	"crypto/sha512"
 	"crypto/subtle"
@@ -18,27 +18,27 @@ import (
 	"strings"
 )
 
-// Scheme is how a password was hashed.
+// Scheme is the way a password was hashed.
 type Scheme string
 
 // CouchDB's schemes.
 const (
-	Simple       Scheme = "simple" // SHA-1 of password and salt; for what was hashed long ago
+	Simple       Scheme = "simple" // SHA-1 of password and salt, for old hashes
 	PBKDF2       Scheme = "pbkdf2"
 	SimplePBKDF2 Scheme = "simple+pbkdf2" // PBKDF2 of the hexadecimal digits of Simple
 )
 
-// DefaultPRF is the pseudorandom function of new hashes, and DefaultIterations is how many
-// CouchDB 3.5 makes.
+// DefaultPRF and DefaultIterations are the pseudorandom function and the iterations of new hashes
+// in CouchDB 3.5.
 const (
 	DefaultPRF        = "sha256"
 	DefaultIterations = 600_000
 )
 
-// PRFs are CouchDB's names of the hash functions that PBKDF2 is made with, the weakest first.
+// PRFs are CouchDB's names of the hash functions for PBKDF2, the weakest first.
 var PRFs = []string{"sha", "sha224", "sha256", "sha384", "sha512"}
 
-// hashFunction returns the hash function of CouchDB's name for it, nil if there is none.
+// hashFunction returns the hash function with that name in CouchDB, or nil.
 func hashFunction(name string) func() hash.Hash {
 	switch name {
 	case "sha":
@@ -55,20 +55,20 @@ func hashFunction(name string) func() hash.Hash {
 	return nil
 }
 
-// Hash is a password as it is kept. Two of one password have different salts.
+// Hash is a hashed password. Hashes of one password have different salts.
 type Hash struct {
 	Scheme     Scheme
-	PRF        string // of PBKDF2: one of PRFs
+	PRF        string // for PBKDF2: one of PRFs
 	Salt       string
-	Iterations int    // of PBKDF2
+	Iterations int    // for PBKDF2
 	Key        string // hexadecimal digits
 }
 
-// ErrHash says that a text looks like a hashed password, and is none.
-var ErrHash = errors.New("it is not a hashed password as CouchDB writes it")
+// ErrHash is the error for a malformed password hash.
+var ErrHash = errors.New("not a password hash in CouchDB's form")
 
-// NewHash hashes a password with PBKDF2 and a random salt. It takes as long as there are
-// iterations: with DefaultIterations about a tenth of a second.
+// NewHash hashes a password with PBKDF2 and a random salt. The time grows with the iterations:
+// DefaultIterations take about a tenth of a second.
 func NewHash(password, prf string, iterations int) Hash {
 	h := Hash{Scheme: PBKDF2, PRF: prf, Salt: newSalt(), Iterations: iterations}
 	h.Key = h.derive(password)
@@ -81,17 +81,19 @@ func newSalt() string {
 	return hex.EncodeToString(salt[:])
 }
 
-// IsWeaker reports whether a hash is weaker than a new one would be: of another scheme, with a weaker pseudorandom
-// function or with fewer iterations.
+// IsWeaker reports whether a hash is weaker than a new one: of another scheme, with a weaker
+// pseudorandom function or fewer iterations.
 func (h Hash) IsWeaker(prf string, iterations int) bool {
 	return h.Scheme != PBKDF2 || slices.Index(PRFs, h.PRF) < slices.Index(PRFs, prf) || h.Iterations < iterations
 }
 
-// keepsSalt matches a salt that a renewed hash keeps: 16 or more characters, none of which has a meaning in [admins].
+// keepsSalt matches a salt that a renewed hash keeps: 16 or more characters without a meaning in
+// [admins].
 var keepsSalt = regexp.MustCompile("^[0-9A-Za-z]{16,}$")
 
-// Renew returns a new hash of the same password, at least as strong as NewHash's and as h in each respect. So servers with
-// different settings do not undo each other's work. A salt that is long enough stays, because cookies are signed with it.
+// Renew returns a new hash of the same password, in each respect at least as strong as h and as
+// NewHash's, so that servers with different settings do not undo each other's work. It keeps a
+// salt that is long enough, because the salt is part of the key of cookies.
 func (h Hash) Renew(password, prf string, iterations int) Hash {
 	renewed := Hash{Scheme: PBKDF2, PRF: prf, Salt: h.Salt, Iterations: max(h.Iterations, iterations)}
 	if slices.Index(PRFs, h.PRF) > slices.Index(PRFs, prf) {
@@ -104,8 +106,8 @@ func (h Hash) Renew(password, prf string, iterations int) Hash {
 	return renewed
 }
 
-// Verify reports whether the password is the one that was hashed. It takes about the same
-// time for any password.
+// Verify reports whether the hash is that of the password. It takes about the same time for any
+// password.
 func (h Hash) Verify(password string) bool {
 	key := ""
 	switch h.Scheme {
@@ -124,32 +126,33 @@ func simple(password, salt string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// derive returns the key of PBKDF2, empty if the hash cannot have one.
+// derive returns the key of PBKDF2, or "" for an invalid hash.
 func (h Hash) derive(password string) string {
 	function := hashFunction(h.PRF)
 	if function == nil || h.Iterations < 1 {
 		return ""
 	}
 	key, err := pbkdf2.Key(function, password, []byte(h.Salt), h.Iterations, function().Size())
-	if err != nil { // the size is fine, and no other error is documented but for FIPS mode
+	if err != nil { // only in FIPS mode
 		return ""
 	}
 	return hex.EncodeToString(key)
 }
 
-// String is the hash as [admins] has it: -pbkdf2:PRF-KEY,SALT,ITERATIONS, or -hashed-KEY,SALT.
+// String returns the hash in the form of [admins]: -pbkdf2:PRF-KEY,SALT,ITERATIONS, or
+// -hashed-KEY,SALT.
 func (h Hash) String() string {
 	switch h.Scheme {
 	case Simple:
 		return "-hashed-" + h.Key + "," + h.Salt
-	case SimplePBKDF2: // which only documents have
+	case SimplePBKDF2: // only in documents
 		return ""
 	}
 	return "-pbkdf2:" + h.PRF + "-" + h.Key + "," + h.Salt + "," + strconv.Itoa(h.Iterations)
 }
 
-// ParseAdmin reads a value of [admins]. hashed is false for a password as its user types it.
-// The error is ErrHash.
+// ParseAdmin parses a value of [admins]. hashed is false for a plain password. The error is
+// ErrHash.
 func ParseAdmin(text string) (h Hash, hashed bool, err error) {
 	rest, isSimple := strings.CutPrefix(text, "-hashed-")
 	if isSimple {
@@ -186,8 +189,7 @@ func (h Hash) hasKey(size int) bool {
 	return err == nil && len(key) == size
 }
 
-// ParseUser reads the hash from the members of a document of _users. ok is false where there
-// is none that a password could have.
+// ParseUser parses the hash in a document of _users. ok is false if there is no valid one.
 func ParseUser(members map[string]json.RawMessage) (h Hash, ok bool) {
 	text := func(name, otherwise string) string {
 		var value *string
@@ -213,7 +215,7 @@ func ParseUser(members map[string]json.RawMessage) (h Hash, ok bool) {
 	return h, false
 }
 
-// Members are the members of a document of _users that hold the hash, in CouchDB's order.
+// Members returns the members of a document of _users with the hash, in CouchDB's order.
 func (h Hash) Members() []Member {
 	if h.Scheme == Simple {
 		return []Member{{"password_scheme", Simple}, {"salt", h.Salt}, {"password_sha", h.Key}}
@@ -229,13 +231,12 @@ type Member struct {
 	Value any
 }
 
-// PasswordMembers are the members of a document of _users that a new password takes the place
-// of.
+// PasswordMembers are the members of a document of _users that a new password replaces.
 var PasswordMembers = []string{
 	"derived_key", "iterations", "password", "password_scheme", "password_sha", "preserve_salt", "pbkdf2_prf", "salt",
 }
 
-// MAC returns the HMAC-SHA256 of some texts, which stay apart, under a key.
+// MAC returns the HMAC-SHA256 of a list of texts. Different lists have different MACs.
 func MAC(key []byte, texts ...string) [sha256.Size]byte {
 	mac := hmac.New(sha256.New, key)
 	for _, text := range texts {

@@ -11,7 +11,7 @@ import (
 	"settee/frontend/internal/auth"
 )
 
-// The keys were made by other implementations of PBKDF2 and SHA-1.
+// Other implementations of PBKDF2 and SHA-1 made the keys.
 var admins = map[string]string{
 	"simple":      "-hashed-c88e9c67041a74e0357befdff93f87dde0904214,salt",
 	"before 3.4":  "-pbkdf2-6e88be8bad7eae9d9e10aa061224034fed48d03f,salt,1000",

@@ -4,15 +4,17 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+
+	"settee/pkg/jsontext"
 )
 
-// Security is whom a database lets in. The zero value lets everybody in, and has no
-// administrators but the server's.
+// Security is a database's security object. The zero value allows every user, and has no
+// administrators except the server's.
 type Security struct {
 	Admins, Members Who
 }
 
-// Who is some users, by their names and by their roles.
+// Who is a set of users, by names and roles.
 type Who struct {
 	Names, Roles []string
 }
@@ -24,31 +26,31 @@ func (w Who) has(u User) bool {
 	return slices.ContainsFunc(u.Roles, func(role string) bool { return slices.Contains(w.Roles, role) })
 }
 
-// IsAdmin reports whether a user is an administrator of the database. Those of the server are.
+// IsAdmin reports whether a user is an administrator of the database. Server administrators are.
 func (s Security) IsAdmin(u User) bool { return u.IsAdmin() || s.Admins.has(u) }
 
-// IsMember reports whether a user may read and write documents. Administrators may, and where
-// there are no members, everybody.
+// IsMember reports whether a user may read and write documents: administrators, members, and
+// every user if there are no members.
 func (s Security) IsMember(u User) bool {
 	public := len(s.Members.Names) == 0 && len(s.Members.Roles) == 0
 	return public || s.IsAdmin(u) || s.Members.has(u)
 }
 
-// SecurityError says which part of a security object is not what it must be.
+// SecurityError is the error for an invalid security object.
 type SecurityError struct{ Reason string }
 
 // Error returns the reason.
 func (e *SecurityError) Error() string { return e.Reason }
 
-// ParseSecurity reads a security object: a JSON object. Members of it that CouchDB does not read
-// are their makers' own. The error is a *SecurityError.
+// ParseSecurity parses a security object, a JSON object. It ignores unknown members. The error is
+// a *SecurityError.
 func ParseSecurity(text []byte) (Security, error) {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(text, &members) != nil || members == nil {
 		return Security{}, &SecurityError{"the security object must be a JSON object"}
 	}
 	var s Security
-	var readers Who // the old name of members, which counts where those are not given
+	var readers Who // the old name of members, used if there are none
 	for name, into := range map[string]*Who{"admins": &s.Admins, "members": &s.Members, "readers": &readers} {
 		if err := readWho(name, members, into); err != nil {
 			return Security{}, err
@@ -74,12 +76,8 @@ func readWho(name string, members map[string]json.RawMessage, into *Who) error {
 		if !given {
 			continue
 		}
-		var texts []*string
-		if json.Unmarshal(raw, &texts) != nil || texts == nil || slices.Contains(texts, nil) {
+		if *list, given = jsontext.Strings(raw); !given {
 			return &SecurityError{fmt.Sprintf("`%s.%s` must be a JSON list of strings", name, what)}
-		}
-		for _, text := range texts {
-			*list = append(*list, *text)
 		}
 	}
 	return nil

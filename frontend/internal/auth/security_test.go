@@ -16,7 +16,7 @@ func TestSecurity(t *testing.T) {
 		ann    = auth.User{Name: "ann", Roles: []string{"staff"}}
 		bob    = auth.User{Name: "bob"}
 		root   = auth.User{Name: "root", Roles: []string{auth.AdminRole}}
-		named  = auth.User{Name: "staff"} // as a role is called
+		named  = auth.User{Name: "staff"} // also the name of a role
 	)
 	for text, want := range map[string]struct{ admins, members []auth.User }{
 		`{}`: {[]auth.User{root}, []auth.User{nobody, ann, bob, root, named}},
@@ -70,10 +70,10 @@ func FuzzSecurity(f *testing.F) {
 		}
 		user := auth.User{Name: "a", Roles: []string{"r"}}
 		if s.IsAdmin(user) && !s.IsMember(user) {
-			t.Fatalf("an administrator who is no member: %s", text)
+			t.Fatalf("an administrator is not a member: %s", text)
 		}
 		if s.IsAdmin(auth.User{}) {
-			t.Fatalf("nobody is an administrator: %s", text)
+			t.Fatalf("the anonymous user is an administrator: %s", text)
 		}
 	})
 }

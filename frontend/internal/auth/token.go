@@ -13,30 +13,30 @@ import (
 	"settee/pkg/redact"
 )
 
-// Tokens says which JSON web tokens are taken. It is made for each request, from what the
-// configuration says then.
+// Tokens says which JSON web tokens are accepted. It is made for each request from the current
+// configuration.
 type Tokens struct {
-	// Keys are those of [jwt_keys]: KIND:ID, and the key, which is of that kind: a []byte for hmac,
-	// and for rsa, ec and ed a public key. Tokens that name no key have _default.
+	// Keys are the keys of [jwt_keys] by KIND:ID: a []byte for hmac, a public key for rsa, ec and
+	// ed. Tokens without a key id use the id _default.
 	Keys map[string]any `json:"-"`
 	// Required are the claims that a token must have.
 	Required []Claim
-	// RolesPath is where the roles are, one name within the other; RolesName is what they are
-	// called where there is no path. They are a list, or a text with commas.
+	// RolesPath is the path of the roles in the claims. RolesName is their claim if there is no
+	// path. Roles are a list, or a text separated by commas.
 	RolesPath []string
 	RolesName string
 }
 
-// Format writes no more than that there are keys, for every verb: none is printed.
+// Format writes a constant for every verb, so that no key is printed.
 func (t Tokens) Format(f fmt.State, verb rune) { redact.Format(f, verb, "tokens", "auth.Tokens(...)") }
 
-// Claim is a claim that a token must have. One without a Value need not have any particular one.
+// Claim is a claim that a token must have, with any value if Value is empty.
 type Claim struct{ Name, Value string }
 
-// TokenError says why a token is not taken.
+// TokenError says why a token is refused.
 type TokenError struct {
-	// Expired says that the token was good at another time: CouchDB answers 401 then, and
-	// otherwise 400.
+	// Expired reports whether the token is valid at another time. CouchDB then responds with 401,
+	// otherwise with 400.
 	Expired bool
 	Reason  string
 }
@@ -46,10 +46,10 @@ func (e *TokenError) Error() string { return e.Reason }
 
 func badToken(reason string) error { return &TokenError{Reason: reason} }
 
-// maxToken is how long a token may be, in bytes.
+// maxToken is the most bytes of a token.
 const maxToken = 16 << 10
 
-// algorithms are those that tokens may be signed with, and the kinds of their keys.
+// algorithms are the accepted signature algorithms and the kinds of their keys.
 var algorithms = map[string]string{
 	"HS256": "hmac", "HS384": "hmac", "HS512": "hmac",
 	"RS256": "rsa", "RS384": "rsa", "RS512": "rsa",
@@ -60,7 +60,7 @@ var algorithms = map[string]string{
 // ParseBearer returns the token of a header.
 func ParseBearer(header string) (token string, given bool) { return cutScheme(header, "Bearer") }
 
-// Verify returns whom a token is of, at a time. The error is a *TokenError.
+// Verify returns the user of a token. The error is a *TokenError.
 func (t *Tokens) Verify(token string, now time.Time) (User, error) {
 	if len(token) > maxToken || strings.Count(token, ".") != 2 {
 		return User{}, badToken("Malformed authentication token")
@@ -93,10 +93,10 @@ func tokenFailure(err error) error {
 	return badToken("Malformed authentication token")
 }
 
-// key returns the key of a token: one of the kind that its algorithm has, so that no public key
-// is ever taken for a secret.
+// key returns the key of a token. The key is of the kind of the token's algorithm, so that a
+// public key is never used as a secret.
 func (t *Tokens) key(token *jwt.Token) (any, error) {
-	if _, given := token.Header["crit"]; given { // RFC 7515, section 4.1.11: nothing that it may name is known here
+	if _, given := token.Header["crit"]; given { // RFC 7515, section 4.1.11: no extensions are supported
 		return nil, badToken("Invalid crit header parameter")
 	}
 	algorithm, _ := token.Header["alg"].(string)
@@ -118,8 +118,8 @@ func (t *Tokens) key(token *jwt.Token) (any, error) {
 	return key, nil
 }
 
-// check checks the claims, and those of the header (alg, kid, typ). One that says when the token is
-// good is checked even where it is not required.
+// check checks the claims, and those in the header (alg, kid, typ). The times are checked even if
+// they are not required.
 func (t *Tokens) check(header map[string]any, claims jwt.MapClaims, now time.Time) error {
 	for _, required := range t.Required {
 		value, given := claims[required.Name]
@@ -164,7 +164,7 @@ func claimTime(value any) (time.Time, bool) {
 	return time.Unix(int64(seconds), 0), true
 }
 
-// roles returns the roles that a token gives its user. A token that has none is fine.
+// roles returns the roles in a token, which may be none.
 func (t *Tokens) roles(claims jwt.MapClaims) ([]string, error) {
 	value := any(map[string]any(claims))
 	path := t.RolesPath
@@ -198,10 +198,10 @@ func (t *Tokens) roles(claims jwt.MapClaims) ([]string, error) {
 	return roles, nil
 }
 
-// claimSyntax is CouchDB's list of claims: exp, {iss, "name"}.
+// claimSyntax matches an element of CouchDB's list of claims: exp, {iss, "name"}.
 var claimSyntax = regexp.MustCompile(`^\s*(?:([a-z]+)|\{\s*([a-z]+)\s*,\s*"([^"]+)"\s*\})\s*(?:,|$)`)
 
-// ParseClaims reads a list of claims that are required, such as: exp, {iss, "name"}.
+// ParseClaims parses a list of required claims, such as exp, {iss, "name"}.
 func ParseClaims(text string) (claims []Claim, ok bool) {
 	for strings.TrimSpace(text) != "" {
 		m := claimSyntax.FindStringSubmatch(text)
@@ -214,8 +214,8 @@ func ParseClaims(text string) (claims []Claim, ok bool) {
 	return claims, true
 }
 
-// ParseRolesPath reads a path of names with stops between them. A name's own stops stand behind
-// a backslash.
+// ParseRolesPath parses a path of names separated by dots. A dot in a name is escaped with a
+// backslash.
 func ParseRolesPath(text string) []string {
 	if text == "" {
 		return nil

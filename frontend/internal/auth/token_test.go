@@ -22,7 +22,7 @@ import (
 	"settee/frontend/internal/auth"
 )
 
-// keyring is a key of each kind.
+// keyring has a key of each kind.
 type keyring struct {
 	private map[string]any
 	tokens  auth.Tokens
@@ -123,7 +123,7 @@ func TestRefusedToken(t *testing.T) {
 		"Malformed token":                       hmac(nil, jwt.MapClaims{"_couchdb.roles": []any{"a", 1}}),
 		"Malformed token ":                      hmac(nil, jwt.MapClaims{"_couchdb.roles": true}),
 		"Bad signature in authentication token": sign(t, jwt.SigningMethodHS256, []byte("another"), nil, with(nil)),
-		// A public key is no secret, whatever the header says.
+		// A public key is not a secret, whatever the header says.
 		"Bad signature in authentication token ": sign(t, jwt.SigningMethodHS256, public, nil, with(nil)),
 	} {
 		_, err := k.tokens.Verify(token, signed)

@@ -8,27 +8,25 @@ import (
 	"strings"
 )
 
-// DefaultContentType is that of an attachment of which nobody says what it is.
+// DefaultContentType is the content type of an attachment without one.
 const DefaultContentType = "application/octet-stream"
 
-// Attachment is an attachment of a document that a client sent: a stub, which is one that
-// the document has already; one that follows in a part of its own; or one that is inline.
+// Attachment is an attachment of a document that a client sent: a stub, which the document has already, one that
+// follows in a part of its own, or an inline one.
 type Attachment struct {
 	Name          string
 	ContentType   string
 	Stub, Follows bool
-	// Digest is md5- and the digest in base64, of the content as it is stored; empty if the
-	// client did not say, or gave one of another kind. What it says of an inline attachment
-	// may be that of an encoded content somewhere else, and is not given.
+	// Digest is "md5-" and the base64 digest of the stored content. It is empty if the client sent none or one of
+	// another kind, and for inline attachments, whose digest may be that of a content encoded elsewhere.
 	Digest string
-	// RevPos is the position of the revision that brought the attachment; 0 if the client
-	// did not say.
+	// RevPos is the generation of the revision that added the attachment, or 0 if the client sent none.
 	RevPos int64
-	// Length is how many bytes the content has, -1 if the client did not say. An inline
-	// attachment has it always.
+	// Length is the size of the content in bytes, or -1 if the client sent none. It is always set for an inline
+	// attachment.
 	Length int64
-	// Encoding is the content coding of an attachment that follows: gzip, or empty.
-	// EncodedLength is how many bytes it has so, -1 if the client did not say.
+	// Encoding is the content coding of an attachment that follows: "gzip" or empty. EncodedLength is its encoded size
+	// in bytes, or -1 if the client sent none.
 	Encoding      string
 	EncodedLength int64
 
@@ -39,13 +37,13 @@ type Attachment struct {
 // Inline reports whether the content is part of the JSON.
 func (a *Attachment) Inline() bool { return !a.Stub && !a.Follows }
 
-// Open returns a reader of the content of an inline attachment, which was checked to be
-// base64. It reads from the spool, as any number of readers may.
+// Open returns a reader for the content of an inline attachment. It reads from the spool. Several readers may be used
+// at a time.
 func (a *Attachment) Open() io.Reader {
 	return base64.NewDecoder(base64.StdEncoding, a.content.open(a.spool))
 }
 
-// sent returns how many bytes of content the client announces, -1 if it does not.
+// sent returns the size in bytes of the content that the client sends, or -1 if it is unknown.
 func (a *Attachment) sent() int64 {
 	if a.Encoding != "" {
 		return a.EncodedLength
@@ -58,8 +56,8 @@ func (r *reading) attachments() error {
 	r.doc.Attachments = nil
 	last := map[string]int{}
 	err := r.members(func(name string) error {
-		r.left -= int64(len(r.key.text))
-		if r.peek() != '{' {
+		r.left -= int64(len(r.key))
+		if !r.begins('{') {
 			return refuse(DocumentInvalid, "the attachment %s must be an object", quote(name))
 		}
 		if strings.HasPrefix(name, "_") {
@@ -80,17 +78,16 @@ func (r *reading) attachments() error {
 	r.doc.Attachments = all[:0]
 	for i, a := range all {
 		if last[a.Name] != i {
-			continue // there is a later one of that name
+			continue // a later one has the same name
 		}
 		r.doc.Attachments = append(r.doc.Attachments, a)
 	}
 	return nil
 }
 
-// attachment reads one attachment.
 func (r *reading) attachment(a *Attachment) error {
 	err := r.members(func(name string) error {
-		if name == "data" && r.peek() == '"' {
+		if name == "data" && r.begins('"') {
 			var err error
 			a.content, err = r.content()
 			return err
@@ -110,7 +107,7 @@ func (r *reading) attachment(a *Attachment) error {
 	return a.check(r.opts.Attachment)
 }
 
-// read reads a member of an attachment, or says what it must be.
+// read reads a member of an attachment. On failure it returns what the member must be.
 func (a *Attachment) read(name string, value []byte) string {
 	if string(value) == "null" {
 		return ""
@@ -151,7 +148,7 @@ func (a *Attachment) read(name string, value []byte) string {
 	return ""
 }
 
-// check checks an attachment whose members have all been read.
+// check checks an attachment after all its members were read.
 func (a *Attachment) check(limit Limit) error {
 	a.Follows = a.Follows && !a.Stub
 	if !strings.HasPrefix(a.Digest, "md5-") {

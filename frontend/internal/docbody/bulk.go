@@ -4,44 +4,48 @@ import (
 	"encoding/json"
 	"errors"
 	"iter"
+
+	"settee/pkg/jsontext"
 )
 
-// maxOther is how many bytes the members of a bulk write besides its documents may have.
+// maxOther is the maximum size in bytes of the members of a bulk write other than its documents.
 const maxOther = 100_000
 
-// Bulk is a list of documents to be written.
+// Bulk is a bulk write.
 type Bulk struct {
-	// NewEdits is false if the documents have their revisions already.
+	// NewEdits is false if the documents already have their revisions.
 	NewEdits bool
-	// AllOrNothing is whether none of the documents is to be written if one cannot be.
+	// AllOrNothing is true if either all documents must be written or none.
 	AllOrNothing bool
 
 	spool *Spool
 	opts  Options
-	// docs is where the list of documents is.
+	// docs is the position of the list of documents.
 	docs int64
-	// found says that there is one; other whether there is something else by its name.
+	// found is true if docs is a list, other if it is another value.
 	found, other bool
-	// unrevised says that there is a document without a revision.
+	// unrevised is true if a document has no revision.
 	unrevised bool
-	rest      capped
+	// left is the number of bytes left for the other members.
+	left int
 }
 
-// ReadBulk checks the body of a bulk write: an object with `docs`, a list of documents, and
-// maybe `new_edits`, in any order.
+// ReadBulk checks the body of a bulk write: an object with `docs`, a list of documents, and optionally `new_edits`, in
+// any order.
 func ReadBulk(s *Spool, opts Options) (*Bulk, error) {
-	b := &Bulk{NewEdits: true, spool: s, opts: opts, rest: capped{most: maxOther}}
-	scan := newScanner(s, 0)
-	if c := scan.space(); c != '{' && beginsValue(c) {
-		return nil, refuse(BadRequest, "Request body must be a JSON object")
+	b := &Bulk{NewEdits: true, spool: s, opts: opts, left: maxOther}
+	scan := newScanner(s, 0, s.Size())
+	defer scan.Free()
+	err := scan.object(refuse(BadRequest, "Request body must be a JSON object"))
+	if err == nil {
+		err = scan.members(func(name string) error { return b.member(scan, name) })
 	}
-	err := scan.members(func(name string) error { return b.member(scan, name) })
 	if err == nil {
 		err = scan.end()
 	}
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, wrong(err)
 	case b.other:
 		return nil, refuse(BadRequest, "`docs` parameter must be an array.")
 	case !b.found:
@@ -54,7 +58,8 @@ func ReadBulk(s *Spool, opts Options) (*Bulk, error) {
 
 func (b *Bulk) member(scan *scanner, name string) error {
 	if name == "docs" {
-		b.found, b.other, b.docs, b.unrevised = true, scan.peek() != '[', scan.at(), false
+		b.found, b.other, b.unrevised = true, !scan.begins('['), false
+		b.docs = scan.at()
 		if !b.other {
 			return b.scan(scan, func(doc *Document) error {
 				b.unrevised = b.unrevised || doc.Rev == ""
@@ -62,10 +67,14 @@ func (b *Bulk) member(scan *scanner, name string) error {
 			})
 		}
 	}
-	value, err := b.capture(scan)
+	value, err := scan.Value(b.left)
+	if errors.Is(err, jsontext.ErrTooLarge) {
+		return refuse(TooLarge, "the members of the body besides `docs` have more than %d bytes", maxOther)
+	}
 	if err != nil {
 		return err
 	}
+	b.left -= len(value)
 	switch name {
 	case "new_edits":
 		if json.Unmarshal(value, &b.NewEdits) != nil || string(value) == "null" {
@@ -77,26 +86,7 @@ func (b *Bulk) member(scan *scanner, name string) error {
 	return nil
 }
 
-// capture passes over a value and returns it.
-func (b *Bulk) capture(scan *scanner) ([]byte, error) {
-	before := len(b.rest.text)
-	scan.into = &b.rest
-	err := scan.value()
-	scan.into = nil
-	switch {
-	case err != nil:
-		return nil, err
-	case b.rest.over:
-		return nil, refuse(TooLarge, "the members of the body besides `docs` have more than %d bytes", maxOther)
-	}
-	value := b.rest.text[before:]
-	if !valid(value) {
-		return nil, errJSON
-	}
-	return value, nil
-}
-
-// scan reads the list of documents at which a scanner is.
+// scan reads the list of documents at the scanner's position.
 func (b *Bulk) scan(scan *scanner, each func(*Document) error) error {
 	return scan.elements(func() error {
 		doc, err := readDocument(scan, b.spool, b.opts)
@@ -109,18 +99,19 @@ func (b *Bulk) scan(scan *scanner, each func(*Document) error) error {
 
 var errStop = errors.New("no more documents are wanted")
 
-// Documents yields the documents, in their order. One has gone from memory when the next
-// is read, but for what the caller keeps of it. The errors are those of the file system.
+// Documents yields the documents in order. Only the current one is in memory. The errors are those of the file system.
 func (b *Bulk) Documents() iter.Seq2[*Document, error] {
 	return func(yield func(*Document, error) bool) {
-		err := b.scan(newScanner(b.spool, b.docs), func(doc *Document) error {
+		scan := newScanner(b.spool, b.docs, b.spool.Size()-b.docs)
+		defer scan.Free()
+		err := b.scan(scan, func(doc *Document) error {
 			if !yield(doc, nil) {
 				return errStop
 			}
 			return nil
 		})
 		if err != nil && !errors.Is(err, errStop) {
-			yield(nil, err)
+			yield(nil, wrong(err))
 		}
 	}
 }

@@ -134,17 +134,3 @@ func TestSpool(t *testing.T) {
 	_, err = docbody.NewSpool(strings.NewReader(text.String()), docbody.Limit{})
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
-
-func BenchmarkReadBulk(b *testing.B) {
-	doc := `{"_id":"0123456789abcdef","_revisions":{"start":2,"ids":["0123456789abcdef0123456789abcdef","b"]},"text":"` +
-		strings.Repeat("some text ", 80) + `","list":[1,2,3,{"a":"b"}],"n":12.5},`
-	text := `{"new_edits":false,"docs":[` + strings.Repeat(doc, 999) + strings.TrimSuffix(doc, ",") + `]}`
-	s, err := docbody.NewSpool(strings.NewReader(text), docbody.Limit{})
-	require.NoError(b, err)
-	b.SetBytes(s.Size())
-	b.ReportAllocs()
-	for b.Loop() {
-		_, err := docbody.ReadBulk(s, docbody.Options{})
-		require.NoError(b, err)
-	}
-}

@@ -5,13 +5,13 @@ import (
 	"io"
 )
 
-// content is a string of base64 in a spool.
+// content is a base64 string in a spool.
 type content struct {
-	// offset and size are where it is, without its quotes.
+	// offset and size give its position, without its quotes.
 	offset, size int64
-	// plain says that it has nothing but base64: no escapes, no white space.
+	// plain is true if it has no escapes and no white space.
 	plain bool
-	// length is how many bytes it stands for, if it is base64.
+	// length is the decoded size in bytes, if it is valid.
 	length int64
 	found  bool
 	base64 base64Check
@@ -19,26 +19,53 @@ type content struct {
 
 func (c *content) good() bool { return c.found && c.base64.done() }
 
-// base64Check checks base64 digit by digit.
+// base64Check checks base64 piece by piece, and skips white space.
 type base64Check struct {
 	digits, padding int64
 	bad             bool
 }
 
-func (b *base64Check) add(c byte) {
-	switch {
-	case c == '=':
-		b.padding++
-	case !isBase64(c) || b.padding > 0:
-		b.bad = true
-	default:
-		b.digits++
+// Write implements io.Writer. It never fails.
+func (b *base64Check) Write(part []byte) (int, error) {
+	n := 0
+	if b.padding == 0 {
+		n = pastBase64(part)
 	}
+	b.digits += int64(n)
+	for _, c := range part[n:] { // usually a few digits and the padding
+		switch {
+		case notBase64[c] == 0 && b.padding == 0:
+			b.digits++
+		case c == '=':
+			b.padding++
+		case !isSpace(c):
+			b.bad = true
+		}
+	}
+	return len(part), nil
 }
 
-func isBase64(c byte) bool {
-	return c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '+' || c == '/'
+// pastBase64 returns a number of base64 digits that b begins with. At most seven more may follow.
+func pastBase64(b []byte) (n int) {
+	for ; n+8 <= len(b); n += 8 {
+		c := b[n : n+8]
+		if notBase64[c[0]]|notBase64[c[1]]|notBase64[c[2]]|notBase64[c[3]]|notBase64[c[4]]|notBase64[c[5]]|notBase64[c[6]]|notBase64[c[7]] != 0 {
+			break
+		}
+	}
+	return n
 }
+
+// notBase64 is 0 for the base64 digits, and 1 for all other bytes.
+var notBase64 = func() (not [256]uint8) {
+	for c := range not {
+		not[c] = 1
+	}
+	for _, c := range []byte("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/") {
+		not[c] = 0
+	}
+	return not
+}()
 
 func (b *base64Check) done() bool {
 	return !b.bad && b.padding <= 2 && (b.digits+b.padding)%4 == 0
@@ -46,93 +73,58 @@ func (b *base64Check) done() bool {
 
 func (b *base64Check) length() int64 { return (b.digits+b.padding)/4*3 - b.padding }
 
-// content passes over a string, and checks that it is base64.
+// content reads a string, and checks that it is base64.
 func (s *scanner) content() (content, error) {
-	s.pass(1)
-	c := content{offset: s.at(), plain: true, found: true}
-	for s.fill() {
-		n := 0
-		for n < len(s.window) && isBase64(s.window[n]) {
-			n++
-		}
-		if c.base64.padding > 0 && n > 0 {
-			c.base64.bad = true
-		}
-		c.base64.digits += int64(n)
-		s.pass(n)
-		if len(s.window) == 0 {
-			continue
-		}
-		switch char := s.window[0]; {
-		case char == '"':
-			c.size = s.at() - c.offset
-			c.length = c.base64.length()
-			s.pass(1)
-			return c, nil
-		case char == '\\':
-			c.plain = false
-			char, err := s.escape()
-			if err != nil {
-				return c, err
-			}
-			if !isSpace(char) {
-				c.base64.add(byte(min(char, 0xff)))
-			}
-		case char < ' ':
-			return c, errJSON
-		case char == ' ':
-			c.plain = false
-			s.pass(1)
-		default:
-			c.base64.add(char)
-			s.pass(1)
-		}
+	text, err := s.OpenString()
+	if err != nil {
+		return content{}, err
 	}
-	return c, s.bad()
+	c := content{offset: s.at(), found: true}
+	if _, err := text.WriteTo(&c.base64); err != nil {
+		return c, err
+	}
+	c.size = s.at() - 1 - c.offset // without the closing quote
+	c.plain = c.size == c.base64.digits+c.base64.padding
+	c.length = c.base64.length()
+	return c, nil
 }
 
-// isSpace reports whether CouchDB passes over a character in base64.
-func isSpace(c rune) bool { return c == ' ' || c == '\t' || c == '\r' || c == '\n' }
+// isSpace reports whether CouchDB skips a character in base64.
+func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\r' || c == '\n' }
 
-// open returns a reader of the base64.
 func (c *content) open(spool *Spool) io.Reader {
-	section := io.NewSectionReader(spool, c.offset, c.size)
 	if c.plain {
-		return bufio.NewReaderSize(section, windowSize)
+		return bufio.NewReaderSize(io.NewSectionReader(spool, c.offset, c.size), windowSize)
 	}
-	return &unescaping{newScanner(section, 0)}
+	return &blankless{quoted: newScanner(spool, c.offset-1, c.size+2)} // with its quotes
 }
 
-// unescaping reads the base64 out of a string that has escapes and white space.
-type unescaping struct{ *scanner }
+// blankless reads a string and skips white space.
+type blankless struct {
+	quoted *scanner
+	text   io.Reader // nil before the first Read
+}
 
 // Read implements io.Reader.
-func (u *unescaping) Read(p []byte) (int, error) {
-	for n := 0; ; {
-		if n == len(p) || n > 0 && len(u.window) == 0 {
-			return n, nil
+func (b *blankless) Read(p []byte) (int, error) {
+	if b.text == nil {
+		text, err := b.quoted.OpenString()
+		if err != nil {
+			return 0, err
 		}
-		switch c := u.peek(); c {
-		case 0:
-			if u.failed != nil {
-				return n, u.failed
+		b.text = text
+	}
+	for {
+		n, err := b.text.Read(p)
+		kept := 0
+		for _, c := range p[:n] {
+			if !isSpace(c) {
+				p[kept] = c
+				kept++
 			}
-			return n, io.EOF
-		case ' ':
-			u.pass(1)
-		case '\\':
-			char, err := u.escape()
-			if err != nil {
-				return n, err
-			}
-			if !isSpace(char) {
-				p[n] = byte(char)
-				n++
-			}
-		default:
-			u.pass(1)
-			p[n] = c
-			n++
+		}
+		if kept > 0 || err != nil || len(p) == 0 {
+			return kept, err
 		}
 	}
 }

@@ -1,19 +1,15 @@
-// Package docbody reads documents out of the bodies of requests, as CouchDB's clients
-// send them: one document ([ReadDocument]), a list of them ([ReadBulk]), or one with the
-// contents of its attachments behind it ([ReadRelated]).
+// Package docbody reads documents from request bodies of CouchDB's clients: one document ([ReadDocument]), a list of
+// them ([ReadBulk]), or one followed by the contents of its attachments ([ReadRelated]).
 //
-// What it holds in memory does not depend on the size of a body. JSON is spooled
-// ([Spool]): a large one lies in a file. Of attachments that are inline, in base64, a
-// document only knows where they are, and reads them from there. Those that follow in
-// parts of their own are read as they arrive. Of a document itself the JSON object is in
-// memory, up to [Options], and of a list one document at a time.
+// Its use of memory does not depend on the size of a body. JSON is spooled ([Spool]), a large one to a file. A document
+// has only the positions of its inline attachments, which are in base64, and reads them from the spool. Attachments
+// that follow are read as they arrive. The JSON object of a document is in memory, up to the limit in [Options], and of
+// a list only one document at a time.
 //
-// A body is checked as a whole before any of it is given out, contents that follow
-// aside: that it is JSON, that its documents are documents, that its base64 is that.
-// What a revision or an attachment means, and whether a document may be written, is not
-// looked at.
+// A whole body, except contents that follow, is checked before any of it is returned: that it is JSON, and that its
+// documents and its base64 are well-formed. The package does not check the meaning of a revision or an attachment, nor
+// whether a document may be written.
 //
-// JSON is what CouchDB takes: UTF-8, no half of a surrogate pair without the other, of
-// several members of one name the last one. The errors are of type [Error], or those of
-// the reader and of the file system.
+// JSON is as in CouchDB: it is UTF-8, surrogates are paired, and of several members with the same name the last one
+// counts. The errors are of type [Error], or those of the reader and of the file system.
 package docbody

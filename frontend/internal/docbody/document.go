@@ -1,38 +1,37 @@
 package docbody
 
 import (
-	"bytes"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"settee/pkg/jsontext"
 )
 
-// maxSpecial is how many bytes the members of a document that begin with an underscore
-// may have together, contents of attachments aside. It is several times what the
-// longest history and the attachments of a revision take.
+// maxSpecial is the maximum total size in bytes of the members of a document whose names begin with an underscore,
+// without contents of attachments. It is several times the size of the longest history and attachments of a revision.
 const maxSpecial = 2_000_000
 
 // Document is a document as a client sent it.
 type Document struct {
-	// ID is that of the JSON; empty if there is none, otherwise one that [CheckID] takes.
+	// ID is the id in the JSON. It is empty, or valid by [CheckID].
 	ID string
-	// Rev is the revision that the document says it has, by its _revisions or else its
-	// _rev: N-id; empty is none.
+	// Rev is the document's revision, N-id, from its _revisions or else its _rev. It is empty if there is none.
 	Rev     string
 	Deleted bool
-	// Revisions is nil if there is none, or none that names a revision.
+	// Revisions is nil if there is none or if it has no ids.
 	Revisions *Revisions
-	// Body is the JSON object without the members that are not part of it; each of the
-	// others is as it was sent.
+	// Body is the JSON object without its special members. The other members are unchanged.
 	Body []byte
 	// Attachments are in the order of the JSON.
 	Attachments []Attachment
 }
 
-// Revisions is the history of a revision: Start is the position of the first of IDs,
-// which lead from the revision to its ancestors.
+// Revisions is the history of a revision: Start is the generation of the first of IDs, which lead from the revision to
+// its ancestors.
 type Revisions struct {
 	Start int64
 	IDs   []string
@@ -48,15 +47,19 @@ func ReadDocument(s *Spool, opts Options) (*Document, error) {
 }
 
 func readOne(s *Spool, opts Options) (*Document, error) {
-	scan := newScanner(s, 0)
+	scan := newScanner(s, 0, s.Size())
+	defer scan.Free()
 	doc, err := readDocument(scan, s, opts)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = scan.end()
 	}
-	return doc, scan.end()
+	if err != nil {
+		return nil, wrong(err)
+	}
+	return doc, nil
 }
 
-// checkWhole checks a document that nothing follows.
+// checkWhole checks a document that nothing may follow.
 func (d *Document) checkWhole() error {
 	for i := range d.Attachments {
 		if a := &d.Attachments[i]; a.Follows {
@@ -66,7 +69,7 @@ func (d *Document) checkWhole() error {
 	return nil
 }
 
-// CheckID returns an error if CouchDB has no documents of an id.
+// CheckID returns an error if CouchDB does not accept id as a document id.
 func CheckID(id string) error {
 	switch {
 	case id == "":
@@ -81,36 +84,31 @@ func CheckID(id string) error {
 	return nil
 }
 
-// reading is a document while it is read.
+// reading is the state of reading a document.
 type reading struct {
 	*scanner
 	spool *Spool
 	opts  Options
 	doc   *Document
 	body  capped
-	// special is the value of the member that begins with an underscore that was read
-	// last; left is what such members may have besides.
-	special capped
-	left    int64
+	// left is the number of bytes left for special members.
+	left int64
 }
 
 func readDocument(scan *scanner, spool *Spool, opts Options) (*Document, error) {
-	if c := scan.space(); c != '{' {
-		if beginsValue(c) {
-			return nil, errNotObject
-		}
-		return nil, scan.bad()
+	if err := scan.object(errNotObject); err != nil {
+		return nil, err
 	}
 	r := &reading{scanner: scan, spool: spool, opts: opts, doc: new(Document), left: maxSpecial}
 	r.body = capped{text: scan.scratch[:0], most: opts.Document.Bytes}
 	if r.body.most <= 0 {
 		r.body.most = spool.Size()
 	}
-	r.body.addText("{")
+	r.body.add([]byte("{"))
 	if err := r.members(r.member); err != nil {
 		return nil, err
 	}
-	r.body.addText("}")
+	r.body.add([]byte("}"))
 	if r.body.over {
 		what := "the document"
 		if r.doc.ID != "" {
@@ -118,14 +116,14 @@ func readDocument(scan *scanner, spool *Spool, opts Options) (*Document, error) 
 		}
 		return nil, opts.Document.refuse(DocumentTooLarge, what)
 	}
-	if !valid(r.body.text) {
+	if jsontext.Check(r.body.text, r.Surrogates) != nil {
 		return nil, errJSON
 	}
 	r.takeBody()
 	return r.doc, nil
 }
 
-// takeBody gives the document its body. The buffer of a small one is for the next document.
+// takeBody sets the document's body. It keeps the buffer of a small one for the next document.
 func (r *reading) takeBody() {
 	r.doc.Body, r.scratch = r.body.text, nil
 	if len(r.body.text) <= windowSize {
@@ -133,32 +131,26 @@ func (r *reading) takeBody() {
 	}
 }
 
-// valid reports whether a text whose strings were passed over by a scanner is JSON.
-func valid(text []byte) bool { return json.Valid(text) && utf8.Valid(text) }
-
 // member reads a member of a document.
 func (r *reading) member(name string) error {
 	if !r.opts.bodyMember(name) {
 		return r.specialMember(name)
 	}
 	if len(r.body.text) > 1 {
-		r.body.addText(",")
+		r.body.add([]byte(","))
 	}
-	r.body.add(r.key.text)
-	r.body.addText(":")
-	r.into = &r.body
-	err := r.value()
-	r.into = nil
-	return err
+	r.body.add(r.key)
+	r.body.add([]byte(":"))
+	return r.Copy(&r.body)
 }
 
-// specialMember reads a member that says something of the document. Those that CouchDB
-// adds to documents that it sends are ignored.
+// specialMember reads a member whose name begins with an underscore. It ignores those that CouchDB adds to documents in
+// its responses.
 func (r *reading) specialMember(name string) error {
 	switch {
-	case name == "_attachments" && r.peek() == '{':
+	case name == "_attachments" && r.begins('{'):
 		return r.attachments()
-	case name == "_revisions" && r.peek() == '{':
+	case name == "_revisions" && r.begins('{'):
 		return r.revisions()
 	}
 	value, err := r.capture()
@@ -167,13 +159,15 @@ func (r *reading) specialMember(name string) error {
 	}
 	switch name {
 	case "_id":
-		if r.doc.ID, err = text(value); err != nil {
+		id, ok := jsontext.String(value)
+		if !ok {
 			return refuse(DocumentID, "Document id must be a string")
 		}
-		return CheckID(r.doc.ID)
+		r.doc.ID = id
+		return CheckID(id)
 	case "_rev":
-		rev, err := text(value)
-		if err != nil || !isRevision(rev) {
+		rev, ok := jsontext.String(value)
+		if !ok || !isRevision(rev) {
 			return refuse(BadRequest, "Invalid rev format")
 		}
 		if r.doc.Revisions == nil {
@@ -195,37 +189,16 @@ func (r *reading) specialMember(name string) error {
 	return refuse(DocumentInvalid, "Bad special document member: %s", name)
 }
 
-// capture passes over a value and returns it. It is overwritten by the next one.
+// capture reads a value. It is valid until the next call.
 func (r *reading) capture() ([]byte, error) {
-	r.left -= int64(len(r.key.text))
-	r.special = capped{text: r.special.text[:0], most: max(r.left, 0)}
-	r.into = &r.special
-	err := r.value()
-	r.into = nil
-	switch {
-	case err != nil:
-		return nil, err
-	case r.special.over || r.left < 0:
+	r.left -= int64(len(r.key))
+	value, err := r.Value(int(max(r.left, 0)))
+	if errors.Is(err, jsontext.ErrTooLarge) || r.left < 0 {
 		return nil, refuse(DocumentTooLarge,
 			"the members of a document that begin with an underscore may have %d bytes, contents of attachments aside", maxSpecial)
-	case !valid(r.special.text):
-		return nil, errJSON
 	}
-	r.left -= int64(len(r.special.text))
-	return r.special.text, nil
-}
-
-// text reads a string.
-func text(value []byte) (string, error) {
-	if value[0] != '"' {
-		return "", errJSON
-	}
-	if bytes.IndexByte(value, '\\') < 0 {
-		return string(value[1 : len(value)-1]), nil
-	}
-	var out string
-	err := json.Unmarshal(value, &out)
-	return out, err
+	r.left -= int64(len(value))
+	return value, err
 }
 
 // isRevision reports whether text is N-id.
@@ -235,21 +208,21 @@ func isRevision(text string) bool {
 	return found && id != "" && err == nil
 }
 
-// revisions reads _revisions. One without ids says nothing.
+// revisions reads _revisions. It ignores one without ids.
 func (r *reading) revisions() error {
 	var start *int64
 	var ids []string
 	listed := false
 	err := r.members(func(name string) error {
-		if name == "ids" && r.peek() == '[' {
+		if name == "ids" && r.begins('[') {
 			ids, listed = nil, true
 			return r.elements(func() error {
 				value, err := r.capture()
 				if err != nil {
 					return err
 				}
-				id, err := text(value)
-				if err != nil {
+				id, ok := jsontext.String(value)
+				if !ok {
 					return refuse(DocumentInvalid, "RevId isn't a string")
 				}
 				ids = append(ids, id)

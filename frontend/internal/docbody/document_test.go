@@ -35,7 +35,7 @@ func content(t testing.TB, a docbody.Attachment) string {
 	return string(text)
 }
 
-// refused requires an error that a client is told.
+// refused requires an error for the client.
 func refused(t testing.TB, err error, code docbody.Code, reason string) {
 	t.Helper()
 	var bad *docbody.Error
@@ -207,8 +207,7 @@ func TestAttachments(t *testing.T) {
 	require.Equal(t, "\x01", content(t, twice))
 }
 
-// Contents are read from a file, over the ends of what is read at a time, with and
-// without escapes.
+// Contents are read from a file, across the ends of windows, with and without escapes.
 func TestLargeAttachment(t *testing.T) {
 	t.Parallel()
 	plain := strings.Repeat("0123456789", 200_000)
@@ -267,13 +266,13 @@ func TestLimits(t *testing.T) {
 		"the members of a document that begin with an underscore may have 2000000 bytes, contents of attachments aside")
 }
 
-// documentBound is what a document may cost: its window and some copies of it.
+// documentBound bounds the memory for a document: its window and some copies of it.
 var documentBound = costtest.Bound{Memory: 2 << 20, MemoryPerByte: 100, Units: 10, BytesPerUnit: 16 << 10}
 
-// bodyBound is what a request of several documents or parts may cost.
+// bodyBound bounds the memory for a request of several documents or parts.
 var bodyBound = costtest.Bound{Memory: 1 << 20, MemoryPerByte: 200}
 
-// FuzzDocument reads anything as a document: what is taken is what encoding/json sees.
+// FuzzDocument reads any bytes as a document. The result of an accepted one is that of encoding/json.
 func FuzzDocument(f *testing.F) {
 	for _, seed := range []string{
 		`{}`, `{"a":[1,{"_b":"\"}"}],"c":"\\"}`, `{"_id":"x","_rev":"1-a","_deleted":false}`, `{"\u005fid":"x"}`,
@@ -305,7 +304,7 @@ func FuzzDocument(f *testing.F) {
 	})
 }
 
-// sameMembers compares a document with what encoding/json makes of its text.
+// sameMembers compares a document with encoding/json's reading of its text.
 func sameMembers(t *testing.T, members map[string]json.RawMessage, doc *docbody.Document) {
 	t.Helper()
 	var body map[string]json.RawMessage
@@ -341,8 +340,7 @@ func sameMembers(t *testing.T, members map[string]json.RawMessage, doc *docbody.
 	}
 }
 
-// FuzzBulk reads anything as a bulk write: what is taken is a list of documents, each of which can be
-// read again.
+// FuzzBulk reads any bytes as a bulk write. An accepted one is a list of documents, each of which can be read again.
 func FuzzBulk(f *testing.F) {
 	for _, seed := range []string{
 		`{"docs":[]}`, `{"docs":[{"_id":"a","_rev":"1-x"},{"v":1}],"new_edits":false}`, `{"docs":5,"docs":[{}]}`, `[]`, `{"docs":[{},]}`,

@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// Code is CouchDB's word for what is wrong.
+// Code is CouchDB's code for an error.
 type Code string
 
-// What can be wrong with a body.
+// The codes of errors in a body.
 const (
 	BadRequest         Code = "bad_request"
 	BadContentType     Code = "bad_content_type"
@@ -19,7 +19,7 @@ const (
 	AttachmentTooLarge Code = "attachment_too_large"
 )
 
-// Error is why a body is refused.
+// Error is the reason why a body is refused.
 type Error struct {
 	Code   Code
 	Reason string
@@ -37,29 +37,29 @@ var (
 	errNotObject error = &Error{BadRequest, "Document must be a JSON object"}
 )
 
-// Limit is the most bytes that something may have. The zero value is no limit.
+// Limit is a size limit in bytes. The zero value is unlimited.
 type Limit struct {
 	Bytes int64
-	// Name is how an operator knows it.
+	// Name is the name of the setting.
 	Name string
 }
 
-// allows reports whether something may have n bytes.
+// allows reports whether n bytes are within the limit.
 func (l Limit) allows(n int64) bool { return l.Bytes <= 0 || n <= l.Bytes }
 
-// refuse is the error of something that has more.
+// refuse returns the error for a size above the limit.
 func (l Limit) refuse(code Code, what string) error {
 	return refuse(code, "%s has more than %d bytes, which is the limit (%s)", what, l.Bytes, l.Name)
 }
 
-// Options say what documents may be.
+// Options are the limits on documents.
 type Options struct {
-	// Document is the limit of a document's body.
+	// Document limits the size of a document's body.
 	Document Limit
-	// Attachment is that of an attachment, as it is stored.
+	// Attachment limits the stored size of an attachment.
 	Attachment Limit
-	// BodyMember reports whether a member is part of a document's body. nil is all whose
-	// names do not begin with an underscore. The others say something of the document.
+	// BodyMember reports whether a member is part of a document's body. The other members are special: they describe
+	// the document. nil: all members whose names do not begin with an underscore are part of the body.
 	BodyMember func(name string) bool
 }
 
@@ -70,5 +70,5 @@ func (o *Options) bodyMember(name string) bool {
 	return o.BodyMember(name)
 }
 
-// quote shows at most some bytes of what a client sent.
+// quote quotes client input, shortened.
 func quote(text string) string { return fmt.Sprintf("%.200q", text) }

@@ -7,16 +7,15 @@ import (
 	"mime/multipart"
 )
 
-// Related is a multipart/related body: a document, and the contents of those of its
-// attachments that follow.
+// Related is a multipart/related body: a document, and the contents of its attachments that follow.
 type Related struct {
 	Document *Document
 
 	source *source
 	parts  *multipart.Reader
-	spool  *Spool // of the document
-	// follows has the attachments that follow by their names, and whether their contents have come.
-	// next is before the first of the document's whose content has not; left is how many have not.
+	spool  *Spool
+	// follows has the attachments that follow by name, and whether their contents have come. next is at or before the
+	// index of the first one without content. left is the number of those without content.
 	follows map[string]*following
 	next    int
 	left    int
@@ -28,8 +27,7 @@ type following struct {
 	came  bool
 }
 
-// source is the body. It keeps its error, which multipart hides from those who look
-// for an end.
+// source is the body. It keeps its error, which package multipart replaces.
 type source struct {
 	io.Reader
 	failed error
@@ -50,8 +48,7 @@ func IsRelated(contentType string) bool {
 	return kind == "multipart/related"
 }
 
-// ReadRelated reads the first part of a body, the document. The body is not to be read
-// by anybody else.
+// ReadRelated reads the first part of a body, the document. The caller must not read from the body.
 func ReadRelated(body io.Reader, contentType string, opts Options) (*Related, error) {
 	_, params, err := mime.ParseMediaType(contentType)
 	if err != nil || params["boundary"] == "" {
@@ -72,7 +69,7 @@ func ReadRelated(body io.Reader, contentType string, opts Options) (*Related, er
 	return r, nil
 }
 
-// Close gives the document up, whose inline attachments have no contents then.
+// Close closes the document's spool. Its inline attachments can then no longer be read.
 func (r *Related) Close() error {
 	if r.spool == nil {
 		return nil
@@ -103,8 +100,7 @@ func isJSON(contentType string) bool {
 	return kind == "application/json"
 }
 
-// broken is what an error of multipart means: that of the source, or a body that is not as it
-// should be.
+// broken converts an error of package multipart: to that of the source, or to an error for a malformed body.
 func (r *Related) broken(err error) error {
 	switch {
 	case r.source.failed != nil:
@@ -115,13 +111,12 @@ func (r *Related) broken(err error) error {
 	return refuse(BadRequest, "the body is not made of parts with headers, as its Content-Type says")
 }
 
-// Next returns which of the document's attachments follows next, and its content, which has
-// to be read to its end before the next call. The error is io.EOF if the contents of all
-// have been returned and nothing else is there. That a content is longer or shorter than
-// the document says is an error of reading it.
+// Next returns the index of the attachment that comes next, and a reader for its content, which must be read to its end
+// before the next call. The error is io.EOF if all contents have been returned and nothing follows. A content that is
+// longer or shorter than announced is a read error.
 //
-// A part belongs to the attachment that its Content-Disposition names, if there is one
-// that has no content yet; otherwise to the first such one.
+// A part belongs to the attachment that its Content-Disposition names, or, if no attachment has that name, to the first
+// one without content.
 func (r *Related) Next() (int, io.Reader, error) {
 	part, err := r.parts.NextRawPart()
 	switch {
@@ -144,7 +139,7 @@ func (r *Related) Next() (int, io.Reader, error) {
 	return f.index, &partReader{related: r, part: part, name: a.Name, want: a.sent()}, nil
 }
 
-// first returns the first attachment that follows whose content has not come. There is one.
+// first returns the first attachment that follows and has no content yet. There must be one.
 func (r *Related) first() *following {
 	for ; ; r.next++ {
 		if f := r.follows[r.Document.Attachments[r.next].Name]; f != nil && !f.came {
@@ -153,14 +148,14 @@ func (r *Related) first() *following {
 	}
 }
 
-// belongs returns to which of the attachments that follow a part belongs. multipart itself
-// would give the last segment of the file name alone.
+// belongs returns the attachment that a part belongs to. It parses the file name itself because package multipart
+// returns only the last path segment.
 func (r *Related) belongs(part *multipart.Part) (*following, error) {
 	_, params, _ := mime.ParseMediaType(part.Header.Get("Content-Disposition"))
 	name, named := params["filename"]
 	f := r.follows[name]
 	switch {
-	case !named, f == nil: // CouchDB does not look at names, and not all clients write them as they are
+	case !named, f == nil: // CouchDB ignores names, and not all clients write them correctly
 		return r.first(), nil
 	case f.came:
 		return nil, refuse(BadRequest, "the body has two parts for the attachment %s", quote(name))
@@ -168,12 +163,12 @@ func (r *Related) belongs(part *multipart.Part) (*following, error) {
 	return f, nil
 }
 
-// partReader reads a part. Its errors are those that a client is told, or the source's.
+// partReader reads a part. Its errors are those for the client, or the source's.
 type partReader struct {
 	related *Related
 	part    *multipart.Part
 	name    string // of the attachment
-	want    int64  // how many bytes it should have; -1 is any number
+	want    int64  // expected size in bytes; -1 if unknown
 	n       int64
 }
 
@@ -182,7 +177,7 @@ func (p *partReader) Read(b []byte) (int, error) {
 	n, err := p.part.Read(b)
 	p.n += int64(n)
 	switch {
-	case p.related.source.failed != nil: // what was read last may be a part of a boundary
+	case p.related.source.failed != nil: // the last bytes may belong to a boundary
 		return n, p.related.source.failed
 	case p.want >= 0 && p.n > p.want:
 		return n, p.mismatch("longer")

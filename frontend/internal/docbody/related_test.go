@@ -2,9 +2,7 @@ package docbody_test
 
 import (
 	"errors"
-	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -16,7 +14,7 @@ import (
 
 const relatedType = `multipart/related; boundary="abc"`
 
-// body makes a body of parts: headers, an empty line and the content.
+// body builds a body of parts: headers, an empty line and the content.
 func body(parts ...string) string {
 	var text strings.Builder
 	for _, part := range parts {
@@ -29,7 +27,6 @@ func body(parts ...string) string {
 	return text.String() + "--abc--"
 }
 
-// contents reads a body to its end.
 func contents(t testing.TB, text io.Reader, contentType string) (*docbody.Document, map[string]string, error) {
 	t.Helper()
 	related, err := docbody.ReadRelated(text, contentType, docbody.Options{})
@@ -145,8 +142,7 @@ func TestRelatedThatIsNotReceived(t *testing.T) {
 	}
 }
 
-// FuzzMultipart reads anything as multipart: what is taken has a content for each attachment
-// that follows.
+// FuzzMultipart reads any bytes as multipart. An accepted body has a content for each attachment that follows.
 func FuzzMultipart(f *testing.F) {
 	f.Add([]byte(body(two, "\n\n12345", "\n\nxy")))
 	f.Add([]byte(body(two, "Content-Disposition: attachment; filename=\"b/ü\"\n\nxy", "\n\n12345")))
@@ -173,36 +169,4 @@ func FuzzMultipart(f *testing.F) {
 		}
 		require.Len(t, found, n)
 	})
-}
-
-// manyParts is a body with so many attachments that follow, the last one first.
-func manyParts(n int) string {
-	var text strings.Builder
-	text.WriteString("--abc\r\n\r\n{\"_attachments\":{")
-	for i := range n {
-		if i > 0 {
-			text.WriteString(",")
-		}
-		fmt.Fprintf(&text, `"%d":{"follows":true}`, i)
-	}
-	text.WriteString("}}\r\n--abc")
-	for i := range n {
-		fmt.Fprintf(&text, "\r\nContent-Disposition: attachment; filename=\"%d\"\r\n\r\nx\r\n--abc", n-1-i)
-	}
-	return text.String() + "--"
-}
-
-// Each attachment takes as long where there are many.
-func BenchmarkManyParts(b *testing.B) {
-	for _, n := range []int{1_000, 32_000} {
-		text := manyParts(n)
-		b.Run(strconv.Itoa(n), func(b *testing.B) {
-			for b.Loop() {
-				_, found, err := contents(b, strings.NewReader(text), relatedType)
-				require.NoError(b, err)
-				require.Len(b, found, n)
-			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/attachment")
-		})
-	}
 }

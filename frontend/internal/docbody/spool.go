@@ -9,12 +9,11 @@ import (
 	"os"
 )
 
-// spoolMemory is how much of a body is kept in memory. A larger one is in a file.
+// spoolMemory is the maximum size in bytes of a body kept in memory. Larger ones are in a file.
 const spoolMemory = 1 << 20
 
-// Spool is a body that was received, to be read any number of times and from anywhere.
-// The file of a large one has no name: it is gone when the spool is closed, or the
-// process ends.
+// Spool is a received body that can be read repeatedly and at any position. The file of a large one has no name, so it
+// disappears when the spool is closed or the process ends.
 type Spool struct {
 	memory []byte
 	file   *os.File // if not nil, all of the body
@@ -23,8 +22,7 @@ type Spool struct {
 
 var _ io.ReaderAt = (*Spool)(nil)
 
-// NewSpool reads a body to its end. The errors are those of body, an [Error] of code
-// [TooLarge], and those of a file.
+// NewSpool reads a body to its end. The errors are those of body, an [Error] with code [TooLarge], and those of a file.
 func NewSpool(body io.Reader, limit Limit) (*Spool, error) {
 	if limit.Bytes > 0 && limit.Bytes < math.MaxInt64 {
 		body = io.LimitReader(body, limit.Bytes+1)
@@ -46,7 +44,7 @@ func NewSpool(body io.Reader, limit Limit) (*Spool, error) {
 	return s, nil
 }
 
-// toFile moves what there is to a file, and puts the rest behind it.
+// toFile writes the bytes so far and the rest of the body to a file.
 func (s *Spool) toFile(rest io.Reader) error {
 	file, err := os.CreateTemp("", "settee-body-")
 	if err != nil {
@@ -65,7 +63,7 @@ func (s *Spool) toFile(rest io.Reader) error {
 	return err
 }
 
-// Size returns how many bytes the body has.
+// Size returns the size of the body in bytes.
 func (s *Spool) Size() int64 { return s.size }
 
 // ReadAt implements io.ReaderAt.
@@ -83,7 +81,7 @@ func (s *Spool) ReadAt(p []byte, offset int64) (int, error) {
 	return n, nil
 }
 
-// Close gives the body up. The documents that were read from it have no contents then.
+// Close releases the body. Inline attachments of its documents can then no longer be read.
 func (s *Spool) Close() error {
 	s.memory = nil
 	if s.file == nil {

@@ -5,34 +5,34 @@ import (
 	"container/list"
 )
 
-// Crowd holds what waits, by network. It knows at any time which network has the most and which
-// of that network's has waited longest. Add and Remove take time in proportion to the logarithm
-// of the number of networks. The zero value is empty. It is not safe for concurrent use.
+// Crowd is a set of waiting members, by network. Add and Remove take time proportional to the
+// logarithm of the number of networks. The zero value is empty. It is not safe for concurrent
+// use.
 type Crowd[T any] struct {
 	networks map[string]*group[T]
 	largest  largest[T]
-	added    uint64 // members so far
+	added    uint64 // number of calls of Add
 }
 
-// Member is what waits in a crowd.
+// Member is a member of a crowd.
 type Member[T any] struct {
 	Value T
 
-	group *group[T]
-	place *list.Element
-	order uint64 // in which the members of the crowd were added
+	group   *group[T]
+	element *list.Element
+	order   uint64 // of the calls of Add
 }
 
-// group has the members of one network, the longest first. It is never empty.
+// group has the members of one network, the oldest first. It is never empty.
 type group[T any] struct {
 	network string
 	members list.List // of *Member[T]
-	place   int       // in Crowd.largest
+	index   int       // index in Crowd.largest
 }
 
 func (g *group[T]) first() *Member[T] { return g.members.Front().Value.(*Member[T]) }
 
-// Add adds what begins to wait.
+// Add adds a member, the youngest.
 func (c *Crowd[T]) Add(network string, value T) *Member[T] {
 	if c.networks == nil {
 		c.networks = make(map[string]*group[T])
@@ -45,30 +45,29 @@ func (c *Crowd[T]) Add(network string, value T) *Member[T] {
 	}
 	c.added++
 	m := &Member[T]{Value: value, group: g, order: c.added}
-	m.place = g.members.PushBack(m)
+	m.element = g.members.PushBack(m)
 	if isNew {
 		heap.Push(&c.largest, g)
 	} else {
-		heap.Fix(&c.largest, g.place)
+		heap.Fix(&c.largest, g.index)
 	}
 	return m
 }
 
-// Remove removes a member that is in the crowd.
+// Remove removes a member. It must be in the crowd.
 func (c *Crowd[T]) Remove(m *Member[T]) {
 	g := m.group
 	if g.members.Len() == 1 {
-		heap.Remove(&c.largest, g.place)
+		heap.Remove(&c.largest, g.index)
 		delete(c.networks, g.network)
 		return
 	}
-	g.members.Remove(m.place)
-	heap.Fix(&c.largest, g.place)
+	g.members.Remove(m.element)
+	heap.Fix(&c.largest, g.index)
 }
 
-// Next returns the member that is to make room: that which has waited longest of the network
-// that has the most members. Where several networks have as many, it is the one that has waited
-// longest of all of theirs. It returns nil if the crowd is empty.
+// Next returns the member that should make room: the oldest one of the network with the most
+// members, or of these networks if there are several. It returns nil if the crowd is empty.
 func (c *Crowd[T]) Next() *Member[T] {
 	if len(c.largest) == 0 {
 		return nil
@@ -76,7 +75,7 @@ func (c *Crowd[T]) Next() *Member[T] {
 	return c.largest[0].first()
 }
 
-// largest is a heap whose first group has the most members.
+// largest is a heap of the groups, the one with the most members first.
 type largest[T any] []*group[T]
 
 // Len implements heap.Interface.
@@ -93,13 +92,13 @@ func (l largest[T]) Less(i, j int) bool {
 // Swap implements heap.Interface.
 func (l largest[T]) Swap(i, j int) {
 	l[i], l[j] = l[j], l[i]
-	l[i].place, l[j].place = i, j
+	l[i].index, l[j].index = i, j
 }
 
 // Push implements heap.Interface.
 func (l *largest[T]) Push(g any) {
 	added := g.(*group[T])
-	added.place = len(*l)
+	added.index = len(*l)
 	*l = append(*l, added)
 }
 

@@ -18,9 +18,9 @@ func TestCrowd(t *testing.T) {
 	a1 := crowd.Add("a", "a1")
 	require.Equal(t, "a1", crowd.Next().Value)
 	b1 := crowd.Add("b", "b1")
-	require.Equal(t, "a1", crowd.Next().Value, "as many, and it waits longer")
+	require.Equal(t, "a1", crowd.Next().Value, "both have as many, and it is older")
 	crowd.Add("b", "b2")
-	require.Equal(t, "b1", crowd.Next().Value, "its network has the most")
+	require.Equal(t, "b1", crowd.Next().Value, "its network has the most members")
 	crowd.Add("b", "b3")
 	crowd.Remove(b1)
 	require.Equal(t, "b2", crowd.Next().Value)
@@ -32,13 +32,13 @@ func TestCrowd(t *testing.T) {
 	require.Nil(t, crowd.Next())
 }
 
-// member is one of the model's, in the order in which they were added.
+// member is a member of the model.
 type member struct {
 	network string
 	in      *networks.Member[int]
 }
 
-// next looks through all members for the one that is to make room.
+// next searches all members for the one that should make room.
 func next(members []member) *networks.Member[int] {
 	count := map[string]int{}
 	for _, m := range members {
@@ -54,8 +54,8 @@ func next(members []member) *networks.Member[int] {
 	return found
 }
 
-// A crowd chooses what a search through all of its members finds.
-func TestCrowdIsWhatASearchFinds(t *testing.T) {
+// Next finds the same member as a search through all members.
+func TestCrowdAgreesWithASearch(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(20) {
 		random := rand.New(rand.NewPCG(seed, 0))

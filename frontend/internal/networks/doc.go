@@ -1,5 +1,5 @@
-// Package networks groups clients by the network that they come from ([Of]), and chooses which of
-// those that wait makes room for others ([Crowd]).
+// Package networks groups clients by network ([Of]), and chooses which of many waiting requests
+// is ended to make room for others ([Crowd]).
 //
-// It does no I/O and starts nothing.
+// It does no I/O and starts no goroutines.
 package networks

@@ -2,9 +2,8 @@ package networks
 
 import "net/netip"
 
-// Of returns what stands for the network of an address, with or without a port: the address
-// itself, and of IPv6 the /64 that it is in, because one client has all of that. What is no
-// address is returned as it is.
+// Of returns the network of an address, with or without a port: an IPv4 address itself, and the
+// /64 of an IPv6 address, because one client has all of that. It returns any other text as it is.
 func Of(address string) string {
 	if port, err := netip.ParseAddrPort(address); err == nil {
 		address = port.Addr().String()

@@ -16,62 +16,54 @@ import (
 	"settee/internal/servers"
 )
 
-// CouchDBVariable is the environment variable that names a CouchDB for tests: its root, with an administrator's
-// name and password. Tests make databases of their own there, and remove them.
+// CouchDBVariable is the environment variable with the URL of a CouchDB for tests: its root, with an administrator's
+// name and password. Tests create databases there and remove them.
 const CouchDBVariable = "SETTEE_TEST_COUCHDB"
 
-// CouchDB is a running CouchDB 3.5, which has an administrator and no admin party.
+// CouchDB is a running CouchDB 3.5 with an administrator.
 type CouchDB struct {
 	// URL is the server's root, without a slash at its end and without credentials.
 	URL string
-	// Username and Password are those of the administrator.
+	// Username and Password are the administrator's.
 	Username, Password string
 
-	// Process is the server if this process has started it, and nil otherwise. The server ends when nothing refers
-	// to it.
+	// Process is the server if this process started it, otherwise nil. The server ends when nothing refers to it.
 	Process *servers.CouchDB
 }
 
 // Peer is a server with databases to replicate: a [Server] or a [CouchDB].
 type Peer interface {
-	// DB creates a database of a name that no other call returns, and returns its URL, with credentials if the
-	// server asks for them.
+	// DB creates a database with a unique name, and returns its URL, with credentials if the server requires them.
 	DB(t testing.TB, name string) string
-	// Remove deletes the database at a URL, such as one that a replication has created, also while t ends.
+	// Remove deletes the database at a URL, for example one that a replication created. It also works while t ends.
 	Remove(t testing.TB, dbURL string)
 }
 
-// Each runs a test with each kind of peer, as subtests. That of CouchDB is skipped where none is installed.
+// Each runs a test with each kind of peer, as subtests. It skips CouchDB if none is installed.
 func Each(t *testing.T, test func(t *testing.T, peer Peer)) {
 	t.Run("PouchDB Server", func(t *testing.T) { test(t, Shared(t)) })
 	t.Run("CouchDB", func(t *testing.T) { test(t, SharedCouchDB(t)) })
 }
 
-// EachWithAdmin runs a test as Each does, with peers that have an administrator and refuse wrong passwords. The URLs
-// of their databases have the administrator's name and password.
+// EachWithAdmin is Each with peers that have an administrator and refuse wrong passwords. The URLs of their databases
+// contain the administrator's name and password.
 func EachWithAdmin(t *testing.T, test func(t *testing.T, peer Peer)) {
-	t.Run("PouchDB Server", func(t *testing.T) { test(t, Start(t, WithAdmin("someone", "s3cret-word"))) })
+	t.Run("PouchDB Server", func(t *testing.T) { test(t, StartWithAdmin(t, "someone", "s3cret-word")) })
 	t.Run("CouchDB", func(t *testing.T) { test(t, SharedCouchDB(t)) })
 }
 
-var sharedCouchDB struct {
-	once   sync.Once
-	server *CouchDB
-	err    error
-}
+var sharedCouchDB = sync.OnceValues(openCouchDB)
 
-// SharedCouchDB returns the CouchDB that all tests of this process share: the one that CouchDBVariable names, or
-// the installed one, which is started for the first test and ends with the process. A test is skipped if there
-// is none and it is not required (see package servers).
+// SharedCouchDB returns the CouchDB that all tests of this process share: the one in CouchDBVariable, or the installed
+// one, which is started for the first test and ends with the process. If there is none and it is not required (see
+// package servers), it skips the test.
 func SharedCouchDB(t testing.TB) *CouchDB {
 	t.Helper()
-	sharedCouchDB.once.Do(func() {
-		sharedCouchDB.server, sharedCouchDB.err = openCouchDB()
-	})
-	if sharedCouchDB.err != nil {
-		servers.LeaveOut(t, servers.NameCouchDB, sharedCouchDB.err)
+	server, err := sharedCouchDB()
+	if err != nil {
+		servers.LeaveOut(t, servers.NameCouchDB, err)
 	}
-	return sharedCouchDB.server
+	return server
 }
 
 func openCouchDB() (*CouchDB, error) {
@@ -82,7 +74,7 @@ func openCouchDB() (*CouchDB, error) {
 	if err != nil {
 		return nil, err
 	}
-	// No test's context: the server outlives the test that starts it.
+	// Not a test's context, because the server outlives the test.
 	server, err := servers.StartCouchDB(context.Background(), servers.CouchDBOptions{Dir: dir, Temporary: true})
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
@@ -90,8 +82,8 @@ func openCouchDB() (*CouchDB, error) {
 	return ofProcess(server), nil
 }
 
-// StartCouchDB starts a CouchDB for t alone, with settings by section and key, and ends it when t ends. It skips t
-// where SharedCouchDB would.
+// StartCouchDB starts a CouchDB for t alone, with settings by section and key, and ends it when t ends. It skips t like
+// SharedCouchDB.
 func StartCouchDB(t testing.TB, settings map[string]map[string]string) *CouchDB {
 	t.Helper()
 	server, err := servers.StartCouchDB(t.Context(), servers.CouchDBOptions{Dir: t.TempDir(), Settings: settings})
@@ -106,7 +98,7 @@ func ofProcess(server *servers.CouchDB) *CouchDB {
 	return &CouchDB{URL: server.URL, Username: server.Username, Password: server.Password, Process: server}
 }
 
-// namedCouchDB reads the URL of a CouchDB and asks whether the server answers.
+// namedCouchDB parses the URL of a CouchDB and checks that the server answers.
 func namedCouchDB(named string) (*CouchDB, error) {
 	u, err := url.Parse(named)
 	if err != nil || u.User == nil || u.Host == "" {
@@ -146,11 +138,11 @@ func (c *CouchDB) Remove(t testing.TB, dbURL string) {
 	c.Do(t, http.MethodDelete, parsed(dbURL).EscapedPath(), nil, http.StatusOK)
 }
 
-// Do makes a request as the administrator, with a JSON body (nil for none), and returns the body of the answer,
-// whose status must be want.
+// Do makes a request as the administrator, with a JSON body (nil for none), and returns the body of the answer. The
+// status must be want.
 func (c *CouchDB) Do(t testing.TB, method, path string, body []byte, want int) []byte {
 	t.Helper()
-	// Also while a test ends, when its context has ended.
+	// Works even after the test's context has ended.
 	status, answer, err := c.do(context.WithoutCancel(t.Context()), method, path, body)
 	if err != nil || status != want {
 		t.Fatalf("%s %s: status %d instead of %d, body %q, error %v", method, path, status, want, answer, err)
@@ -159,11 +151,5 @@ func (c *CouchDB) Do(t testing.TB, method, path string, body []byte, want int) [
 }
 
 func (c *CouchDB) do(ctx context.Context, method, path string, body []byte) (int, []byte, error) {
-	request, err := http.NewRequestWithContext(ctx, method, c.URL+path, bytes.NewReader(body))
-	if err != nil {
-		return 0, nil, err
-	}
-	request.SetBasicAuth(c.Username, c.Password)
-	request.Header.Set("Content-Type", "application/json")
-	return roundTrip(request)
+	return roundTrip(ctx, method, As(c.URL, c.Username, c.Password)+path, body)
 }

@@ -17,9 +17,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func get(t *testing.T, u string) (int, string) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, u, nil)
-	require.NoError(t, err)
-	status, body, err := roundTrip(request)
+	status, body, err := roundTrip(t.Context(), http.MethodGet, u, nil)
 	require.NoError(t, err)
 	return status, string(body)
 }
@@ -43,16 +41,12 @@ func TestStart(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestWithAdmin(t *testing.T) {
+func TestStartWithAdmin(t *testing.T) {
 	t.Parallel()
-	server := Start(t, WithAdmin("admin", "p@ss:word"))
+	server := StartWithAdmin(t, "admin", "p@ss:word")
 	db := server.DB(t, "x")
 	for password, want := range map[string]int{"p@ss:word": http.StatusOK, "wrong": http.StatusUnauthorized} {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, db, nil)
-		require.NoError(t, err)
-		request.SetBasicAuth("admin", password)
-		status, _, err := roundTrip(request)
-		require.NoError(t, err)
+		status, _ := get(t, As(db, "admin", password))
 		require.Equal(t, want, status)
 	}
 }
@@ -64,7 +58,7 @@ func TestShared(t *testing.T) {
 	require.Equal(t, http.StatusOK, status)
 }
 
-// TestPortTaken has someone else on the port: whoever answers there is not taken for the server.
+// TestPortTaken puts another server on the port, which must not be mistaken for the server.
 func TestPortTaken(t *testing.T) {
 	t.Parallel()
 	stranger := ReplayBytes(t, []byte("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}"))
@@ -86,7 +80,7 @@ func TestNotInstalled(t *testing.T) {
 	require.ErrorContains(t, err, "npm ci")
 }
 
-// TestLockFile: the lock file pins packages by hash, wherever they come from.
+// TestLockFile checks that the lock file pins packages by hash, independent of their origin.
 func TestLockFile(t *testing.T) {
 	t.Parallel()
 	lock, err := os.ReadFile("package-lock.json")
@@ -120,7 +114,7 @@ func TestReplay(t *testing.T) {
 	require.Len(t, received, 3)
 	require.Equal(t, "GET /a?q=1", received[0].Method+" "+received[0].Target)
 	require.Equal(t, "abc", string(received[1].Body))
-	idle, err := net.Dial("tcp", strings.TrimPrefix(server.URL, "http://")) // does not hold up the end
+	idle, err := net.Dial("tcp", strings.TrimPrefix(server.URL, "http://")) // does not delay the end
 	require.NoError(t, err)
 	t.Cleanup(func() { idle.Close() })
 }

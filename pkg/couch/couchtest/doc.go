@@ -10,10 +10,10 @@
 //
 // [Script] runs scripts that use clients of CouchDB's, of the same package.json.
 //
-// [Replay] answers with recorded bytes of a CouchDB 3.5 (testdata/wire), one recording per request.
+// [Recorded] reads an exchange that was recorded with a CouchDB 3.5 (testdata/wire), and [Replay] answers with the
+// bytes of such exchanges, one for each request.
 //
-// [Hostile] is a peer that answers wrongly, [Pipe] a network in memory for peers of all kinds, and
-// [ReadMemory] says how much memory a test takes.
+// [Hostile] is a peer that answers wrongly, and [Pipe] a network in memory for peers of all kinds.
 //
 // # Where PouchDB Server 4.2.0 differs from CouchDB
 //

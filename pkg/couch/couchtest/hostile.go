@@ -17,15 +17,15 @@ import (
 	"time"
 )
 
-// Hostile is a database in memory that answers as CouchDB does, whatever its name: one to copy from and to
-// copy to, with prepared documents. [Hostile.Switch] makes its answers wrong, while it runs, and right
-// again. It is an http.Handler, for real sockets or those of [Pipe], in whose bubble time is nobody's
-// matter. It checks no digest, so that a test sees what a client lets through.
+// Hostile is a database in memory that answers as CouchDB does, under any name, with prepared documents. It can be a
+// source or a target. [Hostile.Switch] makes its answers wrong, and right again, while it runs. It is an http.Handler
+// for real sockets or for [Pipe], with a bubble's time. It checks no digests, so that a test sees what a client
+// accepts.
 type Hostile struct {
-	// Numbers makes its sequences numbers, as those of CouchDB 1 and of PouchDB are. Set it at first.
+	// Numbers makes its sequences numbers, as those of CouchDB 1 and PouchDB are. Set it before use.
 	Numbers bool
-	// Username and Password, if not empty, are what every request must have, or a cookie of _session.
-	// Set them at first.
+	// Username and Password, if not empty, are required in every request, or else a cookie of _session. Set them before
+	// use.
 	Username, Password string
 
 	seed uint64
@@ -33,7 +33,7 @@ type Hostile struct {
 	mu      sync.Mutex
 	changed chan struct{} // closed when there is a new row
 	docs    map[string]*prepared
-	rows    []string // ids, in the order of their sequences, which begin with 1
+	rows    []string // ids in the order of their sequences, which begin with 1
 	locals  map[string]json.RawMessage
 	faults  map[Endpoint]Fault
 	seen    map[Endpoint]int
@@ -43,11 +43,11 @@ type Hostile struct {
 	cookies int
 }
 
-// prepared is a document of one leaf.
+// prepared is a document with one leaf.
 type prepared struct {
 	rev   string
 	seq   int
-	size  int // of its filler, which is nowhere in memory
+	size  int // of its filler, which is not held in memory
 	files []file
 }
 
@@ -61,7 +61,7 @@ type file struct {
 
 func (f file) open() io.Reader { return io.LimitReader(rand.NewChaCha8(f.seed), f.size) }
 
-// NewHostile returns an empty database in good order. The seed is that of the contents of its documents.
+// NewHostile returns an empty database without faults. The seed determines the contents of its documents.
 func NewHostile(seed uint64) *Hostile {
 	return &Hostile{
 		seed: seed, changed: make(chan struct{}), docs: map[string]*prepared{}, locals: map[string]json.RawMessage{},
@@ -69,7 +69,7 @@ func NewHostile(seed uint64) *Hostile {
 	}
 }
 
-// Add prepares a document of about size bytes, with attachments of these sizes, which are named a0, a1 ...
+// Add prepares a document of about size bytes, with attachments of these sizes, named a0, a1 ...
 func (h *Hostile) Add(id string, size int, attachments ...int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -89,7 +89,7 @@ func (h *Hostile) Add(id string, size int, attachments ...int64) {
 
 func digestText(sum []byte) string { return "md5-" + base64.StdEncoding.EncodeToString(sum) }
 
-// keep stores a document as the latest change. h.mu is held.
+// keep stores a document as the latest change. The caller holds h.mu.
 func (h *Hostile) keep(id string, doc *prepared) {
 	if known := h.docs[id]; known != nil {
 		h.rows[known.seq-1] = ""
@@ -101,31 +101,30 @@ func (h *Hostile) keep(id string, doc *prepared) {
 	h.changed = make(chan struct{})
 }
 
-// Limit makes it refuse requests with larger bodies than size bytes (0: none): with 413, or by hanging up
-// on them before it has read them.
+// Limit makes it refuse requests with bodies of more than size bytes (0: none): with 413, or by closing the connection
+// before it has read them.
 func (h *Hostile) Limit(size int64, hangUp bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.limit, h.resets = size, hangUp
 }
 
-// Stream has pause called between any two pieces of the attachments of a document that it sends, with how
-// much of the current one was sent.
+// Stream sets a function that is called between the pieces of the attachments of a document being sent, with the number
+// of bytes sent of the current one.
 func (h *Hostile) Stream(pause func(id string, sent int64)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.pause = pause
 }
 
-// Requests is how often an endpoint was asked for something.
+// Requests returns the number of requests to an endpoint.
 func (h *Hostile) Requests(e Endpoint) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.seen[e]
 }
 
-// Has reports whether it has a document. Its contents are the source's, as far as their digests tell, or
-// that is an error.
+// Has reports whether it has a document. It returns an error if the contents differ from the source's by their digests.
 func (h *Hostile) Has(id string, source *Hostile) (bool, error) {
 	h.mu.Lock()
 	doc := h.docs[id]
@@ -148,8 +147,8 @@ func (h *Hostile) Has(id string, source *Hostile) (bool, error) {
 	return true, nil
 }
 
-// Lacks returns the ids of the source's documents, up to a sequence of the source's (nil: any), that it does
-// not have. One that it has in other shape than the source is an error.
+// Lacks returns the ids of the source's documents, up to a sequence of the source (nil: any), that it lacks. A document
+// that differs from the source's is an error.
 func (h *Hostile) Lacks(source *Hostile, upTo json.RawMessage) ([]string, error) {
 	last := source.number(string(upTo))
 	source.mu.Lock()
@@ -173,7 +172,7 @@ func (h *Hostile) Lacks(source *Hostile, upTo json.RawMessage) ([]string, error)
 	return lacking, errors.Join(errs...)
 }
 
-// Checkpoints are the sequences that its checkpoints say the target has everything below of.
+// Checkpoints returns the sequences in its checkpoints.
 func (h *Hostile) Checkpoints() []json.RawMessage {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -189,7 +188,7 @@ func (h *Hostile) Checkpoints() []json.RawMessage {
 	return all
 }
 
-// find returns a document, or nil. Those of rows that are sent for ever are there for ever. h.mu is held.
+// find returns a document, or nil. It finds every document of an endless feed. The caller holds h.mu.
 func (h *Hostile) find(id string) *prepared {
 	if strings.HasPrefix(id, endless) {
 		return &prepared{rev: "1-a"}
@@ -197,10 +196,10 @@ func (h *Hostile) find(id string) *prepared {
 	return h.docs[id]
 }
 
-// endless begins the ids of documents that a feed without an end makes up.
+// endless is the prefix of the ids of an endless feed.
 const endless = "endless"
 
-// sequence spells one.
+// sequence encodes a sequence.
 func (h *Hostile) sequence(n int) string {
 	if h.Numbers {
 		return strconv.Itoa(n)
@@ -214,7 +213,7 @@ func (h *Hostile) number(seq string) int {
 	return n
 }
 
-// answer answers as CouchDB does, but for some faults that change what it says.
+// answer answers as CouchDB does, except for faults that change the content.
 func (h *Hostile) answer(w http.ResponseWriter, r *http.Request, e Endpoint, fault Fault) {
 	w.Header().Set("Server", "CouchDB/3.5.0 (Erlang OTP/25)")
 	w.Header().Set("Content-Type", "application/json")
@@ -292,7 +291,7 @@ func (h *Hostile) local(w http.ResponseWriter, r *http.Request, body []byte) {
 	fmt.Fprintf(w, `{"ok":true,"id":"_local/x","rev":"0-%d"}`, n+1)
 }
 
-// changes answers a feed; what is wrong with it may be in its rows.
+// changes sends a feed. Faults may be in its rows.
 func (h *Hostile) changes(w http.ResponseWriter, r *http.Request, fault Fault) {
 	var only struct {
 		IDs []string `json:"doc_ids"`
@@ -332,7 +331,7 @@ func (h *Hostile) revsDiff(w io.Writer, body []byte) {
 	_ = json.NewEncoder(w).Encode(missing)
 }
 
-// writeText writes a document's JSON, with its attachments as stubs or announced to follow.
+// writeText writes a document's JSON, with its attachments as stubs or as following.
 func (d *prepared) writeText(w io.Writer, id string, how string) error {
 	var files []string
 	for _, f := range d.files {
@@ -356,8 +355,8 @@ func (d *prepared) writeText(w io.Writer, id string, how string) error {
 
 var filler = strings.Repeat("x", 32<<10)
 
-// squeeze reads a JSON text in which runs of fillers are written as how many there are of them: so it is
-// short, whatever the documents are.
+// squeeze reads a JSON text and replaces runs of fillers by their lengths, so that the result is short for any
+// document.
 func squeeze(r io.Reader) ([]byte, error) {
 	var short []byte
 	run := 0
@@ -386,7 +385,7 @@ func squeeze(r io.Reader) ([]byte, error) {
 	}
 }
 
-// shortRun is how many letters in a row are a filler.
+// shortRun is the number of equal letters in a row that count as filler.
 const shortRun = 8
 
 func (h *Hostile) bulkGet(w io.Writer, body []byte) {
@@ -415,7 +414,7 @@ func (h *Hostile) bulkGet(w io.Writer, body []byte) {
 	_, _ = io.WriteString(w, `]}`)
 }
 
-// openRevs answers with multipart/mixed, as CouchDB does whoever asks for it.
+// openRevs answers with multipart/mixed, as CouchDB does to every client that accepts it.
 func (h *Hostile) openRevs(w http.ResponseWriter, r *http.Request, fault Fault) {
 	var revs []string
 	_ = json.Unmarshal([]byte(r.URL.Query().Get("open_revs")), &revs)
@@ -467,7 +466,7 @@ func (h *Hostile) openRevs(w http.ResponseWriter, r *http.Request, fault Fault) 
 	fmt.Fprint(w, "--edge--")
 }
 
-// flipped is content whose first byte is another.
+// flipped is content whose first byte is changed.
 type flipped struct {
 	r    io.Reader
 	done bool
@@ -482,7 +481,7 @@ func (f *flipped) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// paused is content whose reader is held up.
+// paused is content whose reader is delayed.
 type paused struct {
 	r     io.Reader
 	pause func(sent int64)
@@ -512,7 +511,7 @@ func (h *Hostile) session(w http.ResponseWriter, body []byte) {
 	fmt.Fprintf(w, `{"ok":true,"name":%q,"roles":[]}`, given.Name)
 }
 
-// allowed reports whether a request may be answered. With CookieExpires no cookie counts.
+// allowed reports whether a request may be answered. With CookieExpires no cookie is valid.
 func (h *Hostile) allowed(r *http.Request, fault Fault) bool {
 	if h.Username == "" && h.Password == "" {
 		return true
@@ -524,7 +523,7 @@ func (h *Hostile) allowed(r *http.Request, fault Fault) bool {
 	return name == h.Username && password == h.Password
 }
 
-// quotedBytes is text as JSON.
+// quotedBytes returns text as JSON.
 func quotedBytes(text string) []byte {
 	b, err := json.Marshal(text)
 	if err != nil {

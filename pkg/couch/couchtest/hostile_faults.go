@@ -6,13 +6,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 )
 
-// Endpoint is what of a [Hostile] is asked for something.
+// Endpoint is a kind of request to a [Hostile].
 type Endpoint string
 
 // The endpoints of a Hostile.
@@ -29,7 +30,7 @@ const (
 	Session  Endpoint = "_session"
 )
 
-// endpointOf tells the endpoint of a request; the first part of its path is the database's name.
+// endpointOf returns the endpoint of a request. The first part of its path is the database's name.
 func endpointOf(r *http.Request) Endpoint {
 	_, path, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	switch {
@@ -53,11 +54,10 @@ func endpointOf(r *http.Request) Endpoint {
 	return Get
 }
 
-// Fault is something that an endpoint does wrong.
+// Fault is a wrong behaviour of an endpoint.
 type Fault string
 
-// The faults of a Hostile. Requests are carried out, and their answers are wrong, but for those that are
-// answered with a status only.
+// The faults of a Hostile. Requests are carried out and answered wrongly, except those answered with only a status.
 const (
 	None Fault = ""
 
@@ -76,7 +76,7 @@ const (
 	Status503    Fault = "503"
 	Status429    Fault = "429" // without Retry-After
 	Status404    Fault = "404"
-	NoDatabase   Fault = "no database" // 404, in CouchDB's words
+	NoDatabase   Fault = "no database" // 404 with CouchDB's words
 	RedirectLoop Fault = "redirect loop"
 
 	// Of Changes.
@@ -85,18 +85,18 @@ const (
 	DescendingSequences Fault = "descending sequences"
 	NoEnd               Fault = "no end"            // heartbeats after the last row, for ever
 	RowsForEver         Fault = "rows for ever"     // of new documents
-	OldRowsForEver      Fault = "old rows for ever" // of those that there are
+	OldRowsForEver      Fault = "old rows for ever" // of existing documents
 
 	// Of Get.
 	WrongBoundary Fault = "wrong boundary"
 	MissingParts  Fault = "missing parts"
 	WrongDigest   Fault = "wrong digest"
 
-	// CookieExpires makes all that is asked with a cookie unauthorized, of an endpoint but Session.
+	// CookieExpires makes every request with a cookie unauthorized, at endpoints other than Session.
 	CookieExpires Fault = "a cookie that always expires"
 )
 
-// Switch turns a fault on, in place of another, or with None off.
+// Switch sets the fault of an endpoint. None removes it.
 func (h *Hostile) Switch(fault Fault, endpoints ...Endpoint) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -132,7 +132,7 @@ func (h *Hostile) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if fault == NeverAnswers {
-		_, _ = io.Copy(io.Discard, r.Body) // only then the server watches the connection
+		_, _ = io.Copy(io.Discard, r.Body) // the server watches the connection only after that
 		<-r.Context().Done()
 		panic(http.ErrAbortHandler)
 	}
@@ -145,15 +145,15 @@ func (h *Hostile) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.answer(w, r, e, fault)
 		return
 	}
-	right := &recorded{header: http.Header{}, status: http.StatusOK}
+	right := recorded{httptest.NewRecorder()}
 	h.answer(right, r, e, fault)
-	for name, values := range right.header {
+	for name, values := range right.Header() {
 		w.Header()[name] = values
 	}
 	right.distort(w, r, fault)
 }
 
-// status answers with a status, if that is the fault.
+// status answers with a status if the fault is one.
 func status(w http.ResponseWriter, r *http.Request, fault Fault) bool {
 	code := map[Fault]int{
 		Status500: 500, Status503: 503, Status429: 429, Status404: 404, NoDatabase: 404, RedirectLoop: 307,
@@ -177,25 +177,16 @@ func status(w http.ResponseWriter, r *http.Request, fault Fault) bool {
 	return true
 }
 
-// recorded is a right answer.
-type recorded struct {
-	header http.Header
-	status int
-	body   bytes.Buffer
-}
+// recorded is a correct answer.
+type recorded struct{ *httptest.ResponseRecorder }
 
-func (a *recorded) Header() http.Header         { return a.header }
-func (a *recorded) WriteHeader(status int)      { a.status = status }
-func (a *recorded) Write(b []byte) (int, error) { return a.body.Write(b) }
-func (a *recorded) Flush()                      {}
-
-// distort sends it in another shape.
-func (a *recorded) distort(w http.ResponseWriter, r *http.Request, fault Fault) {
-	body := a.body.Bytes()
+// distort sends the answer with the fault.
+func (a recorded) distort(w http.ResponseWriter, r *http.Request, fault Fault) {
+	body := a.Body.Bytes()
 	half := body[:len(body)/2]
 	switch fault {
 	case OneByteASec:
-		w.WriteHeader(a.status)
+		w.WriteHeader(a.Code)
 		for i := range body {
 			time.Sleep(time.Second)
 			if _, err := w.Write(body[i : i+1]); err != nil {
@@ -208,13 +199,13 @@ func (a *recorded) distort(w http.ResponseWriter, r *http.Request, fault Fault) 
 		}
 	case ClosesMidway:
 		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-		w.WriteHeader(a.status)
+		w.WriteHeader(a.Code)
 		_, _ = w.Write(half)
 		w.(http.Flusher).Flush()
 		panic(http.ErrAbortHandler)
 	case AnnouncesMore:
 		w.Header().Set("Content-Length", strconv.Itoa(len(body)+1000))
-		w.WriteHeader(a.status)
+		w.WriteHeader(a.Code)
 		_, _ = w.Write(body)
 	case AnnouncesLess:
 		a.announceLess(w)
@@ -231,22 +222,22 @@ func (a *recorded) distort(w http.ResponseWriter, r *http.Request, fault Fault) 
 	}
 }
 
-// announceLess is not something that net/http would do.
-func (a *recorded) announceLess(w http.ResponseWriter) {
+// announceLess hijacks the connection, because net/http would not do this.
+func (a recorded) announceLess(w http.ResponseWriter) {
 	conn, buffer, err := w.(http.Hijacker).Hijack()
 	if err != nil {
 		return
 	}
 	defer conn.Close()
-	body := a.body.Bytes()
+	body := a.Body.Bytes()
 	fmt.Fprintf(buffer, "HTTP/1.1 %d OK\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s",
-		a.status, a.header.Get("Content-Type"), len(body)/2, body)
+		a.Code, a.Header().Get("Content-Type"), len(body)/2, body)
 	if buffer.Flush() == nil {
 		_, _ = io.Copy(io.Discard, conn) // it stays open until the client closes it
 	}
 }
 
-// inString is the body up to somewhere in its first longer string, or all of it if there is none.
+// inString returns the body up to the middle of its first longer string, or all of it if there is none.
 func inString(body []byte) []byte {
 	for _, sign := range []string{`"_id":"`, `"id":"`, `":"`, `["`, `"`} {
 		if i := bytes.Index(body, []byte(sign)); i >= 0 {
@@ -256,8 +247,8 @@ func inString(body []byte) []byte {
 	return append(bytes.TrimSuffix(body, []byte("]")), '"')
 }
 
-func (a *recorded) endless(w http.ResponseWriter, prefix []byte, filler string) {
-	w.WriteHeader(a.status)
+func (a recorded) endless(w http.ResponseWriter, prefix []byte, filler string) {
+	w.WriteHeader(a.Code)
 	_, err := w.Write(prefix)
 	for chunk := []byte(strings.Repeat(filler, 64<<10)); err == nil; {
 		_, err = w.Write(chunk)
@@ -265,9 +256,9 @@ func (a *recorded) endless(w http.ResponseWriter, prefix []byte, filler string) 
 }
 
 // explode sends the prefix and then a gigabyte of one string, compressed to a megabyte.
-func (a *recorded) explode(w http.ResponseWriter, prefix []byte) {
+func (a recorded) explode(w http.ResponseWriter, prefix []byte) {
 	w.Header().Set("Content-Encoding", "gzip")
-	w.WriteHeader(a.status)
+	w.WriteHeader(a.Code)
 	zip := gzip.NewWriter(w)
 	if _, err := zip.Write(prefix); err != nil || zip.Close() != nil {
 		return
@@ -280,20 +271,20 @@ func (a *recorded) explode(w http.ResponseWriter, prefix []byte) {
 	}
 }
 
-// charge is a member of a gzip file that has 16 MiB of one letter.
+// charge returns a member of a gzip file with 16 MiB of one letter.
 var charge = sync.OnceValue(func() []byte {
 	var b bytes.Buffer
 	zip := gzip.NewWriter(&b)
 	for chunk := bytes.Repeat([]byte("x"), 1<<20); b.Len() < 16<<10; {
 		if _, err := zip.Write(chunk); err != nil {
-			panic(err) // a buffer takes all
+			panic(err) // writing to a buffer never fails
 		}
 	}
 	_ = zip.Close()
 	return b.Bytes()
 })
 
-// replaced is the body with one place, in the middle if it can be, in another spelling.
+// replaced returns the body with one occurrence of a text, in the middle if possible, replaced.
 func replaced(body []byte, from, to string) []byte {
 	at := bytes.Index(body, []byte(`"_rev":`))
 	if at < 0 {
@@ -310,7 +301,6 @@ func replaced(body []byte, from, to string) []byte {
 	return bytes.Join([][]byte{body[:at+i], body[at+i+len(from):]}, []byte(to))
 }
 
-// feed is a changes feed.
 type feed struct {
 	h            *Hostile
 	w            http.ResponseWriter
@@ -362,7 +352,7 @@ func (f *feed) serve() {
 	}
 }
 
-// rows are those since the last ones. h.mu is held.
+// rows returns the rows since the last call. The caller holds h.mu.
 func (f *feed) rows() []string {
 	h := f.h
 	var rows []string
@@ -388,7 +378,6 @@ func (f *feed) row(seq int, id, rev string) string {
 	return fmt.Sprintf(`{"seq":%s,"id":%s,"changes":[{"rev":%q}]}`, f.h.sequence(seq), quotedBytes(id), rev)
 }
 
-// send writes a row.
 func (f *feed) send(row string) bool {
 	if f.sent++; !f.live && f.sent > 1 {
 		row = ",\n" + row
@@ -421,7 +410,7 @@ func (f *feed) huge() {
 	}
 }
 
-// forEver sends rows until nobody reads them.
+// forEver sends rows until the client leaves.
 func (f *feed) forEver(rows []string) {
 	f.h.mu.Lock()
 	seq := len(f.h.rows)

@@ -6,11 +6,11 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"settee/internal/bubbletest"
 	"settee/pkg/couch/couchtest"
 )
 
@@ -99,8 +99,7 @@ func TestHostileSessions(t *testing.T) {
 }
 
 func TestHostileInABubble(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		h := couchtest.NewHostile(1)
 		h.Switch(couchtest.OneByteASec, couchtest.Info)
 		client := &http.Client{Transport: couchtest.Pipe(t, map[string]http.Handler{"a.example": h})}

@@ -27,7 +27,7 @@ func (h *Hostile) bulkDocs(w http.ResponseWriter, body []byte) {
 	fmt.Fprint(w, `[]`)
 }
 
-// store keeps a document that was written, of which text is the squeezed one.
+// store keeps a written document. text is its squeezed text.
 func (h *Hostile) store(text []byte, files []file) error {
 	var doc struct {
 		ID     string `json:"_id"`
@@ -47,7 +47,7 @@ func (h *Hostile) store(text []byte, files []file) error {
 	return nil
 }
 
-// put takes a document with the attachments that follow it, once all of the request is there.
+// put stores a document with the attachments that follow it, after reading the whole request.
 func (h *Hostile) put(w http.ResponseWriter, r *http.Request) {
 	media, params, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	var text []byte

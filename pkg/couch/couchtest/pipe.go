@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Pipe serves hosts, by their names, on connections in memory, and returns a transport to them. In a bubble
-// of testing/synctest it is a network whose time is the bubble's. All of it ends with t.
+// Pipe serves hosts by name on connections in memory, and returns a transport to them. In a bubble of testing/synctest
+// the connections use the bubble's time. Everything ends with t.
 func Pipe(t testing.TB, hosts map[string]http.Handler) *http.Transport {
 	t.Helper()
 	listeners := map[string]*PipeListener{}
@@ -65,20 +65,20 @@ func Pipe(t testing.TB, hosts map[string]http.Handler) *http.Transport {
 	return transport
 }
 
-// PipeListener is a net.Listener of connections in memory, on which a write waits until it was read. In a
-// bubble of testing/synctest they are the bubble's.
+// PipeListener is a net.Listener of connections in memory. A write blocks until it is read. In a bubble of
+// testing/synctest the connections are part of the bubble.
 type PipeListener struct {
 	conns  chan net.Conn
 	closed chan struct{}
 	once   sync.Once
 }
 
-// ListenPipe returns a listener for [PipeListener.Dial] to connect to. It is for who serves it to close.
+// ListenPipe returns a listener for [PipeListener.Dial]. The caller must close it.
 func ListenPipe() *PipeListener {
 	return &PipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
 }
 
-// Dial connects to the listener, once it accepts. When it is closed, the error is net.ErrClosed.
+// Dial connects to the listener when it accepts. After Close the error is net.ErrClosed.
 func (l *PipeListener) Dial(ctx context.Context) (net.Conn, error) {
 	client, server := net.Pipe()
 	select {
@@ -101,11 +101,11 @@ func (l *PipeListener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close implements net.Listener. Connections that were accepted stay open.
+// Close implements net.Listener. Accepted connections stay open.
 func (l *PipeListener) Close() error {
 	l.once.Do(func() { close(l.closed) })
 	return nil
 }
 
-// Addr is an address that a URL may have. Nobody listens there.
+// Addr implements net.Listener. The address is valid in a URL, but no server listens there.
 func (l *PipeListener) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }

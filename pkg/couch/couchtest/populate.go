@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -15,11 +14,11 @@ import (
 	"testing"
 )
 
-// Population says what Populate writes. The same Population is the same documents, byte for byte.
+// Population selects the documents that Populate writes. The same Population gives the same documents, byte for byte.
 type Population struct {
 	Seed uint64
-	// Docs is how many documents there are. The first ones are Conflicted, the next Deleted, the next
-	// have attachments, one document for each element of Attachments; the rest are plain.
+	// Docs is the number of documents. The first ones are Conflicted, the next Deleted, and the next have attachments,
+	// one document for each element of Attachments. The rest are plain.
 	Docs       int
 	Conflicted int // documents with two or three leaves, one of which may be deleted
 	Deleted    int // documents with a deleted winner
@@ -27,8 +26,8 @@ type Population struct {
 	Attachments [][]int
 }
 
-// Sizes returns the attachments of n documents, one to three for each, of 0 up to most bytes. Most of
-// them are small, as in life; one is exactly most.
+// Sizes returns the attachments of n documents, one to three for each, of 0 to most bytes. Most are small, and one has
+// exactly most bytes.
 func Sizes(seed uint64, n, most int) [][]int {
 	random := rand.New(newSource(seed, 1))
 	sizes := make([][]int, n)
@@ -53,8 +52,8 @@ const (
 	portionBytes = 8 << 20
 )
 
-// Populate writes documents into the database at dbURL, which may have credentials in it. They are
-// written as replication does (new_edits=false), so that their revisions are those of p.
+// Populate writes documents to the database at dbURL, which may contain credentials. It writes them like replication
+// (new_edits=false), so that their revisions are those of p.
 func Populate(t testing.TB, dbURL string, p Population) {
 	t.Helper()
 	if p.Conflicted+p.Deleted+len(p.Attachments) > p.Docs {
@@ -88,14 +87,14 @@ type generator struct {
 	content *rand.ChaCha8 // the source of random
 }
 
-// newSource makes one of several sources that a seed stands for.
+// newSource returns one of several random sources for a seed.
 func newSource(seed uint64, which byte) *rand.ChaCha8 {
 	key := [32]byte{which}
 	binary.BigEndian.PutUint64(key[1:], seed)
 	return rand.NewChaCha8(key)
 }
 
-// document makes all leaves of document number n.
+// document returns all leaves of document number n.
 func (g generator) document(p Population, n int) [][]byte {
 	id := fmt.Sprintf("doc-%06d", n)
 	conflicted, deleted := p.Conflicted, p.Conflicted+p.Deleted
@@ -110,7 +109,7 @@ func (g generator) document(p Population, n int) [][]byte {
 	return [][]byte{g.leaf(id, g.history(1+g.random.IntN(3)), false, nil)}
 }
 
-// leaves makes a document with two or three leaves that have their first revision in common.
+// leaves returns a document with two or three leaves that share their first revision.
 func (g generator) leaves(id string) [][]byte {
 	root := g.history(1)
 	leaves := make([][]byte, 2+g.random.IntN(2))
@@ -121,7 +120,7 @@ func (g generator) leaves(id string) [][]byte {
 	return leaves
 }
 
-// history makes revisions' hashes, the newest first.
+// history returns the hashes of revisions, newest first.
 func (g generator) history(n int) []string {
 	hashes := make([]string, n)
 	for i := range hashes {
@@ -152,7 +151,7 @@ func (g generator) leaf(id string, history []string, deleted bool, sizes []int) 
 	}
 	body, err := json.Marshal(doc)
 	if err != nil {
-		panic(err) // there is nothing in it that JSON does not have
+		panic(err) // all values can be encoded
 	}
 	return body
 }
@@ -163,7 +162,7 @@ func (g generator) bytes(n int) []byte {
 	return b
 }
 
-// bulkDocs writes revisions that are to be taken, all of them.
+// bulkDocs writes revisions, all of which the server must accept.
 func bulkDocs(t testing.TB, dbURL string, docs [][]byte) {
 	t.Helper()
 	var refused []struct{ ID, Error, Reason string }
@@ -176,38 +175,25 @@ func bulkDocs(t testing.TB, dbURL string, docs [][]byte) {
 	}
 }
 
-// exchange makes a request with a JSON body (nil for none) and decodes the answer, if it is a success,
-// into answer. Numbers that answer has as any keep their spelling.
+// exchange makes a request with a JSON body (nil for none) and decodes a successful answer into answer. Numbers in
+// values of type any keep their spelling.
 func exchange(t testing.TB, method, target string, body []byte, answer any) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), method, target, bytes.NewReader(body))
+	status, said, err := roundTrip(t.Context(), method, target, body)
 	if err != nil {
 		t.Fatalf("%s %s: %v", method, redacted(target), err)
 	}
-	if user := request.URL.User; user != nil {
-		password, _ := user.Password()
-		request.SetBasicAuth(user.Username(), password)
+	if status >= 300 {
+		t.Fatalf("%s %s: %d: %.1000s", method, redacted(target), status, said)
 	}
-	request.Header.Set("Content-Type", "application/json")
-	request.Header.Set("Accept", "application/json")
-	request.Close = true
-	response, err := http.DefaultTransport.RoundTrip(request)
-	if err != nil {
-		t.Fatalf("%s %s: %v", method, redacted(target), err)
-	}
-	defer response.Body.Close()
-	if response.StatusCode >= 300 {
-		said, _ := io.ReadAll(io.LimitReader(response.Body, 1000))
-		t.Fatalf("%s %s: %s: %s", method, redacted(target), response.Status, said)
-	}
-	decoder := json.NewDecoder(response.Body)
+	decoder := json.NewDecoder(bytes.NewReader(said))
 	decoder.UseNumber()
 	if err := decoder.Decode(answer); err != nil {
 		t.Fatalf("%s %s: %v", method, redacted(target), err)
 	}
 }
 
-// redacted is a URL without the password that it may have.
+// redacted returns a URL without its password.
 func redacted(text string) string {
 	u, err := url.Parse(text)
 	if err != nil {

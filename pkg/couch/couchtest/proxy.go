@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Proxy returns a handler that passes each request on to the server of the database at dbURL, with the
-// credentials of that URL. It answers 502 if the server does not answer.
+// Proxy returns a handler that forwards each request to the server of the database at dbURL, with that URL's
+// credentials. It answers 502 if the server does not answer.
 func Proxy(t testing.TB, dbURL string) http.Handler {
 	t.Helper()
 	bare, username, password := Credentials(dbURL)
@@ -25,7 +25,7 @@ func Proxy(t testing.TB, dbURL string) http.Handler {
 			}
 		},
 		Transport:     transport,
-		ErrorLog:      log.New(io.Discard, "", 0), // clients that give up are part of the tests
+		ErrorLog:      log.New(io.Discard, "", 0), // tests have clients that give up
 		FlushInterval: -1,
 	}
 }

@@ -7,9 +7,8 @@ import (
 	"testing"
 )
 
-// Script runs a script of Node.js that may use the packages of this directory: pouchdb and
-// nano, clients that were written for CouchDB. It fails the test if the script fails, with
-// what it printed.
+// Script runs a Node.js script that may use the packages of this directory: pouchdb and nano, which are clients for
+// CouchDB. If the script fails, Script fails the test with the script's output.
 func Script(t testing.TB, script string, args ...string) {
 	t.Helper()
 	home, err := packageDir()

@@ -24,10 +24,10 @@ import (
 )
 
 const (
-	// startLimit is how long a server may take to answer its first request. It takes a second on an
-	// idle machine; the bound is there to end a test that would otherwise wait for ever.
+	// startLimit is the time limit for a server's first answer. It takes a second on an idle machine. The limit only
+	// prevents a test from waiting for ever.
 	startLimit = 60 * time.Second
-	// portTries is how often a start is repeated when another process took the free port first.
+	// portTries is the number of starts when other processes take the free port first.
 	portTries = 5
 )
 
@@ -37,37 +37,37 @@ var errPortTaken = errors.New("another process took its port")
 type Server struct {
 	// URL is the server's root, without a slash at its end and without credentials.
 	URL string
-	// Username and Password are the admin's, and empty in an admin party (where everyone is admin).
+	// Username and Password are the administrator's, or empty in an admin party (where everyone is admin).
 	Username, Password string
 
 	command *exec.Cmd
 	stdin   io.Closer // the process ends with it
-	output  string    // the file with what the process printed
+	output  string    // file with the output of the process
 	names   atomic.Int64
 }
 
-// Option changes how a server is started.
-type Option func(*settings)
-
+// settings say how a server is started.
 type settings struct {
-	username, password string
-	ownDir             bool // the process removes its directory when it leaves
+	username, password string // the administrator's; empty for an admin party
+	ownDir             bool   // the process removes its directory at its end
 }
 
-// WithAdmin gives the server an admin, so that it refuses wrong passwords, and refuses everyone else
-// what only an admin may do.
-func WithAdmin(username, password string) Option {
-	return func(s *settings) { s.username, s.password = username, password }
-}
-
-// Start starts a server of its own for t, and stops it when t ends. It fails t if the server does not
-// answer within a minute.
-func Start(t testing.TB, options ...Option) *Server {
+// Start starts a server for t alone, and stops it when t ends. It fails t if the server does not answer within a
+// minute.
+func Start(t testing.TB) *Server {
 	t.Helper()
-	var s settings
-	for _, option := range options {
-		option(&s)
-	}
+	return startFor(t, settings{})
+}
+
+// StartWithAdmin is Start for a server with an administrator. It refuses wrong passwords, and reserves some requests
+// for the administrator.
+func StartWithAdmin(t testing.TB, username, password string) *Server {
+	t.Helper()
+	return startFor(t, settings{username: username, password: password})
+}
+
+func startFor(t testing.TB, s settings) *Server {
+	t.Helper()
 	server, err := start(t.TempDir(), s)
 	if err != nil {
 		t.Fatalf("starting PouchDB Server: %v", err)
@@ -80,30 +80,26 @@ func Start(t testing.TB, options ...Option) *Server {
 	return server
 }
 
-var shared struct {
-	once   sync.Once
-	server *Server
-	err    error
-}
+var shared = sync.OnceValues(func() (*Server, error) {
+	dir, err := os.MkdirTemp("", "couchtest-")
+	if err != nil {
+		return nil, err
+	}
+	return start(dir, settings{ownDir: true})
+})
 
-// Shared returns the one server that all tests of this process share, starting it for the first of
-// them. It lives as long as the test process: it leaves when its standard input closes.
-// Use [Server.DB] to stay out of other tests' way.
+// Shared returns the server that all tests of this process share. It is started for the first of them and ends with the
+// process, when its standard input closes. Use [Server.DB] to keep tests apart.
 func Shared(t testing.TB) *Server {
 	t.Helper()
-	shared.once.Do(func() {
-		var dir string
-		if dir, shared.err = os.MkdirTemp("", "couchtest-"); shared.err == nil {
-			shared.server, shared.err = start(dir, settings{ownDir: true})
-		}
-	})
-	if shared.err != nil {
-		t.Fatalf("starting PouchDB Server: %v", shared.err)
+	server, err := shared()
+	if err != nil {
+		t.Fatalf("starting PouchDB Server: %v", err)
 	}
-	return shared.server
+	return server
 }
 
-// DB implements [Peer]. The URL has the admin's name and password if there is an admin. The database ends with the
+// DB implements [Peer]. The URL has the administrator's name and password if there is one. The database ends with the
 // server.
 func (s *Server) DB(t testing.TB, name string) string {
 	t.Helper()
@@ -121,25 +117,18 @@ func (s *Server) Remove(t testing.TB, dbURL string) {
 	s.do(t, http.MethodDelete, dbURL, http.StatusOK)
 }
 
-// do makes a request for a database as the admin. The status of the answer must be want.
+// do makes a request. The status of the answer must be want.
 func (s *Server) do(t testing.TB, method, dbURL string, want int) {
 	t.Helper()
-	// Also while a test ends, when its context has ended.
-	request, err := http.NewRequestWithContext(context.WithoutCancel(t.Context()), method, dbURL, nil)
-	if err != nil {
-		t.Fatalf("%s %s: %v", method, redacted(dbURL), err)
-	}
-	if s.Username != "" {
-		request.SetBasicAuth(s.Username, s.Password)
-	}
-	status, body, err := roundTrip(request)
+	// Works even after the test's context has ended.
+	status, body, err := roundTrip(context.WithoutCancel(t.Context()), method, dbURL, nil)
 	if err != nil || status != want {
 		t.Fatalf("%s %s: status %d instead of %d, body %q, error %v; the server printed: %s",
 			method, redacted(dbURL), status, want, body, err, s.Output())
 	}
 }
 
-// Output returns what the server printed so far.
+// Output returns the server's output so far.
 func (s *Server) Output() string {
 	b, err := os.ReadFile(s.output)
 	if err != nil {
@@ -148,7 +137,7 @@ func (s *Server) Output() string {
 	return string(b)
 }
 
-// start runs a server in dir, trying another port when the first is taken by someone else in between.
+// start runs a server in dir. It tries another port if another process took the first one.
 func start(dir string, s settings) (*Server, error) {
 	home, err := packageDir()
 	if err != nil {
@@ -159,8 +148,7 @@ func start(dir string, s settings) (*Server, error) {
 		return nil, errors.New("PouchDB Server is not installed: run make test, or npm ci in pkg/couch/couchtest")
 	}
 	for try := 1; ; try++ {
-		// The server takes its identity from its configuration, so that whoever answers on the port can
-		// be told from a stranger.
+		// The server's identity comes from its configuration, so that another server on the port can be detected.
 		identity := rand.Text()
 		server, err := launch(home, binary, dir, identity, s)
 		if err != nil {
@@ -180,7 +168,7 @@ func start(dir string, s settings) (*Server, error) {
 	}
 }
 
-// launch starts the process on a port that was free a moment ago.
+// launch starts the process on a port that was free just before.
 func launch(home, binary, dir, identity string, s settings) (*Server, error) {
 	ports, err := servers.FreePorts(1)
 	if err != nil {
@@ -207,7 +195,7 @@ func launch(home, binary, dir, identity string, s settings) (*Server, error) {
 	defer output.Close()
 
 	command := exec.Command("node",
-		// The server was written when an unhandled rejection was a warning; some requests cause one.
+		// The server dates from when unhandled rejections were warnings. Some requests cause one.
 		"--unhandled-rejections=warn",
 		"--require", filepath.Join(home, "exit-with-stdin.js"),
 		binary, "--in-memory", "--no-stdout-logs", "--host", "127.0.0.1", "--port", strconv.Itoa(ports[0]))
@@ -231,18 +219,14 @@ func launch(home, binary, dir, identity string, s settings) (*Server, error) {
 	}, nil
 }
 
-// await returns when the server answers as identity.
+// await returns when the server answers with identity.
 func (s *Server) await(identity string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+"/", nil)
-		if err != nil {
-			return err
-		}
-		_, body, err := roundTrip(request)
+		_, body, err := roundTrip(ctx, http.MethodGet, s.URL+"/", nil)
 		switch {
 		case err == nil && bytes.Contains(body, []byte(identity)):
 			return nil
@@ -270,20 +254,29 @@ func (s *Server) stop() error {
 	return nil
 }
 
-// roundTrip makes one request on a connection of its own and returns the status and the body.
-func roundTrip(request *http.Request) (int, []byte, error) {
+// roundTrip makes a request on a new connection, with the URL's credentials and a JSON body (nil for none), and returns
+// the status and the body of the answer.
+func roundTrip(ctx context.Context, method, target string, body []byte) (int, []byte, error) {
+	request, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(body))
+	if err != nil {
+		return 0, nil, err
+	}
 	request.Close = true
-	response, err := http.DefaultTransport.RoundTrip(request)
+	request.Header.Set("Accept", "application/json")
+	if body != nil {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		return 0, nil, err
 	}
 	defer response.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
-	return response.StatusCode, body, err
+	answer, err := io.ReadAll(response.Body)
+	return response.StatusCode, answer, err
 }
 
-// packageDir is this package's directory in the source tree, found from the module's root: a test runs
-// in its own package's directory, somewhere below that.
+// packageDir returns this package's directory, found from the module's root, because a test runs in its own package's
+// directory.
 func packageDir() (string, error) {
 	root, err := moduleRoot()
 	return filepath.Join(root, "pkg", "couch", "couchtest"), err

@@ -8,39 +8,33 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 const (
-	// fetchDocs is how many revisions are read at a time for a comparison.
+	// fetchDocs is the number of revisions read at a time.
 	fetchDocs = 1000
-	// shownDifferences is how many differences a failed comparison lists.
+	// shownDifferences is the number of differences that a failed comparison lists.
 	shownDifferences = 10
 )
 
-// Tree is what a database has of a document.
+// Tree is a document in a database.
 type Tree struct {
 	Winner  string // in _all_docs; empty if the winner is deleted
-	Deleted bool   // as _changes says it
-	// Leaves are all revisions at the ends of branches, by revision.
+	Deleted bool   // from _changes
+	// Leaves are the leaves by revision.
 	Leaves map[string]string
 }
 
-// Trees reads all documents of the database at dbURL, which may have credentials in it. A leaf is given
-// as its body in JSON with sorted members, with its history (_revisions) and, instead of the attachments'
-// stubs, their digests, lengths and types. Local documents are not read.
+// Trees reads all documents of the database at dbURL, which may contain credentials, except local ones. A leaf is its
+// body as JSON with sorted members, with its history (_revisions), and with the digests, lengths and types of its
+// attachments in place of the stubs.
 func Trees(t testing.TB, dbURL string) map[string]Tree {
 	t.Helper()
-	var changes struct {
-		Results []struct {
-			ID      string
-			Deleted bool
-			Changes []struct{ Rev string }
-		}
-	}
-	exchange(t, http.MethodGet, dbURL+"/_changes?style=all_docs", nil, &changes)
-	trees := make(map[string]Tree, len(changes.Results))
+	rows := changedRows(t, dbURL)
+	trees := make(map[string]Tree, len(rows))
 	var refs []map[string]string
-	for _, row := range changes.Results {
+	for _, row := range rows {
 		trees[row.ID] = Tree{Deleted: row.Deleted, Leaves: make(map[string]string, len(row.Changes))}
 		for _, change := range row.Changes {
 			refs = append(refs, map[string]string{"id": row.ID, "rev": change.Rev})
@@ -62,6 +56,47 @@ func Trees(t testing.TB, dbURL string) map[string]Tree {
 		readLeaves(t, dbURL, portion, trees)
 	}
 	return trees
+}
+
+// Leaves returns the revisions of the leaves of all documents of the database, by document id, sorted.
+func Leaves(t testing.TB, dbURL string) map[string][]string {
+	t.Helper()
+	rows := changedRows(t, dbURL)
+	leaves := make(map[string][]string, len(rows))
+	for _, row := range rows {
+		for _, change := range row.Changes {
+			leaves[row.ID] = append(leaves[row.ID], change.Rev)
+		}
+		slices.Sort(leaves[row.ID])
+	}
+	return leaves
+}
+
+type changedRow struct {
+	ID      string
+	Deleted bool
+	Changes []struct{ Rev string }
+}
+
+// changedRows reads the changes feed with all leaves.
+func changedRows(t testing.TB, dbURL string) []changedRow {
+	t.Helper()
+	var changes struct{ Results []changedRow }
+	exchange(t, http.MethodGet, dbURL+"/_changes?style=all_docs", nil, &changes)
+	return changes.Results
+}
+
+// AwaitSameTrees waits until both databases have the same leaves, up to a time limit, and then calls SameTrees. The
+// databases may change until then.
+func AwaitSameTrees(t testing.TB, wantURL, gotURL string, limit time.Duration) {
+	t.Helper()
+	for deadline := time.Now().Add(limit); !maps.EqualFunc(Leaves(t, wantURL), Leaves(t, gotURL), slices.Equal); {
+		if time.Now().After(deadline) {
+			break // SameTrees reports the differences
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	SameTrees(t, wantURL, gotURL)
 }
 
 // readLeaves reads revisions into trees.
@@ -93,7 +128,7 @@ func readLeaves(t testing.TB, dbURL string, refs []map[string]string, trees map[
 	}
 }
 
-// normalised is a leaf as a text that is the same wherever the leaf is.
+// normalised returns a leaf as text that does not depend on the server.
 func normalised(doc map[string]any) string {
 	if attachments, ok := doc["_attachments"].(map[string]any); ok {
 		for name, value := range attachments {
@@ -103,29 +138,22 @@ func normalised(doc map[string]any) string {
 	}
 	text, err := json.Marshal(doc)
 	if err != nil {
-		panic(err) // it was JSON a moment ago
+		panic(err) // it was decoded from JSON
 	}
 	return string(text)
 }
 
-// SameTrees fails t, with the first few differences, unless two databases have the same documents: the
-// same winners, the same leaves with the same histories and bodies, and attachments of the same content.
+// SameTrees fails t, with the first few differences, unless two databases have the same documents: the same winners,
+// leaves, histories and bodies, and attachments with the same content.
 func SameTrees(t testing.TB, wantURL, gotURL string) {
 	t.Helper()
-	if differences := Differences(t, wantURL, gotURL); len(differences) > 0 {
+	if differences := compare(Trees(t, wantURL), Trees(t, gotURL)); len(differences) > 0 {
 		shown := differences[:min(len(differences), shownDifferences)]
 		t.Fatalf("%s and %s differ in %d documents:\n%s",
 			redacted(wantURL), redacted(gotURL), len(differences), strings.Join(shown, "\n"))
 	}
 }
 
-// Differences says what SameTrees would fail with: a text for each document that differs, or nil.
-func Differences(t testing.TB, wantURL, gotURL string) []string {
-	t.Helper()
-	return compare(Trees(t, wantURL), Trees(t, gotURL))
-}
-
-// compare lists the documents that differ.
 func compare(want, got map[string]Tree) []string {
 	ids := slices.Collect(maps.Keys(want))
 	for id := range got {

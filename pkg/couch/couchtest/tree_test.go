@@ -73,7 +73,7 @@ func TestSizes(t *testing.T) {
 	require.Empty(t, couchtest.Sizes(1, 0, 5000))
 }
 
-// failing is a test that notes why it fails.
+// failing is a test that records its failures.
 type failing struct {
 	testing.TB
 	message string

@@ -3,7 +3,6 @@ package selector
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"slices"
 	"strings"
 	"sync"
@@ -13,38 +12,18 @@ import (
 	"golang.org/x/text/language"
 )
 
-// Compare compares two JSON texts by CouchDB's collation, the order of view
-// keys: it returns -1, 0 or 1 as a sorts before b, with it, or behind it. Texts
-// that differ may compare as equal, as 1 and 1.0 do. Whatever is not a JSON
-// text in UTF-8 sorts before all that is, by its bytes.
-//
-// The order of ids in _all_docs is that of their bytes, not this one.
-func Compare(a, b json.RawMessage) int {
-	x, errA := decode(a)
-	y, errB := decode(b)
-	switch {
-	case errA != nil && errB != nil:
-		return bytes.Compare(a, b)
-	case errA != nil:
-		return -1
-	case errB != nil:
-		return 1
-	}
-	return unlimited().compare(collation, x, y)
-}
-
-// An order is one of the two in which values compare.
+// An order is an order of values.
 type order uint8
 
 const (
-	// collation is the order of views, and of conditions on any field but _id.
+	// collation is the order of views, and of conditions on any field except _id.
 	collation order = iota
-	// termOrder is the order of Erlang's terms: numbers, atoms by name, objects,
-	// arrays, strings by their bytes.
+	// termOrder is the order of Erlang terms: numbers, atoms by name, objects, arrays, strings by
+	// their bytes.
 	termOrder
 )
 
-// rank is the place of values of a kind among those of others.
+// rank orders the kinds of values.
 func (o order) rank(k kind) int {
 	if o == collation {
 		return int(k)
@@ -63,7 +42,7 @@ func (o order) rank(k kind) int {
 	}
 }
 
-// compare compares two values: it returns less than 0, 0 or more than 0.
+// compare returns less than 0, 0 or more than 0.
 func (w *work) compare(o order, a, b value) int {
 	w.spend(1)
 	if c := cmp.Compare(o.rank(a.kind()), o.rank(b.kind())); c != 0 {
@@ -88,7 +67,7 @@ func (w *work) compare(o order, a, b value) int {
 }
 
 func compareArrays(a, b value, compare func(a, b value) int) int {
-	// Both tapes are walked at once: an array may be long.
+	// Both tapes are walked at once because an array may be long.
 	x, y := a.index+1, b.index+1
 	for x < a.entry().next && y < b.entry().next {
 		if c := compare(value{a.tape, x}, value{b.tape, y}); c != 0 {
@@ -110,8 +89,8 @@ func (w *work) compareObjects(a, b value, compare func(a, b member) int) int {
 	return slices.CompareFunc(w.members(a), w.members(b), compare)
 }
 
-// identical says whether two values are the same term, as $all has it: strings
-// byte for byte. With exact, 1 and 1.0 are two terms.
+// identical reports whether two values are the same term, as $all requires: strings byte for
+// byte. With exact, 1 and 1.0 differ.
 func (w *work) identical(a, b value, exact bool) bool {
 	w.spend(1)
 	if a.kind() != b.kind() {
@@ -142,7 +121,7 @@ func (w *work) identical(a, b value, exact bool) bool {
 	}
 }
 
-// compareStrings compares by bytes, or by the root collation.
+// compareStrings compares by bytes or by the root collation.
 func (w *work) compareStrings(o order, a, b string) int {
 	if o == termOrder {
 		return strings.Compare(a, b)
@@ -157,8 +136,8 @@ func (w *work) compareStrings(o order, a, b string) int {
 	return c.CompareString(a, b)
 }
 
-// A collator compares strings by the root collation. It keeps what it read
-// last, and is for one goroutine at a time.
+// A collator compares strings by the root collation. It keeps buffers and is not safe for
+// concurrent use.
 type collator struct {
 	*collate.Collator
 	keys collate.Buffer
@@ -166,19 +145,18 @@ type collator struct {
 
 var collators = sync.Pool{New: func() any { return &collator{Collator: collate.New(language.Und)} }}
 
-// release gives back a collator that has read so many bytes.
+// release returns a collator to the pool. read is the number of bytes it has compared.
 func (c *collator) release(read int) {
-	const tooLongToKeep = 64 << 10 // its buffers grow with its strings
+	const tooLongToKeep = 64 << 10 // the buffers grow with the strings
 	if read < tooLongToKeep {
 		c.keys.Reset()
 		collators.Put(c)
 	}
 }
 
-// withoutCommonPrefix takes off what two strings have in common at their
-// beginning, up to where both go on with ASCII or end: no sequence of
-// characters that collates as one has an ASCII character behind its first, so
-// the rests compare as the strings do.
+// withoutCommonPrefix removes a common prefix of two strings that ends where both continue with
+// ASCII or end. A sequence of characters that collates as one has ASCII only as its first
+// character, so the rests compare as the strings do.
 func withoutCommonPrefix(a, b string) (restA, restB string) {
 	ends := func(s string, i int) bool { return i == len(s) || s[i] < utf8.RuneSelf }
 	cut := 0

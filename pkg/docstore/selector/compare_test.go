@@ -15,8 +15,8 @@ import (
 	"settee/pkg/docstore/selector"
 )
 
-// TestCollation checks each pair of a list in order, in which a row holds texts
-// that compare as equal.
+// TestCollation checks each pair of texts in an ordered list. The texts in a row compare as
+// equal.
 func TestCollation(t *testing.T) {
 	rows := [][]string{
 		{`null`, ` null `},
@@ -97,20 +97,7 @@ func TestCollation(t *testing.T) {
 	}
 }
 
-func TestCompareOfWhatIsNoJSON(t *testing.T) {
-	order := []string{``, `nul`, `x`, "\"\xff\"", `null`, `1`}
-	for i, a := range order[1:] {
-		b := order[i]
-		if b == `x` { // 0x22 is less than 'x'
-			continue
-		}
-		assert.Equal(t, 1, selector.Compare([]byte(a), []byte(b)), "%q with %q", a, b)
-		assert.Equal(t, -1, selector.Compare([]byte(b), []byte(a)), "%q with %q", b, a)
-		assert.Zero(t, selector.Compare([]byte(a), []byte(a)), "%q", a)
-	}
-}
-
-// TestCompareDeep compares what nests as deep as a JSON text may.
+// TestCompareDeep compares values of the greatest depth of JSON texts.
 func TestCompareDeep(t *testing.T) {
 	nest := func(core string) []byte {
 		return []byte(strings.Repeat(`[{"a":`, 4999) + core + strings.Repeat(`}]`, 4999))
@@ -156,8 +143,8 @@ func randomNumber(r *rand.Rand) string {
 	return n
 }
 
-// TestStringsAgreeWithCollator compares random strings, many of which begin
-// alike, with the collator alone; and checks that the order is one.
+// TestStringsAgreeWithCollator compares random strings, many with a common prefix, with the plain
+// collator, and checks that the order is total.
 func TestStringsAgreeWithCollator(t *testing.T) {
 	alphabet := []rune("aAbBeElL0 \x01\x7f\u0301\u0327\u200b\u00b7-_中😀ñéก\u0e40ข\ufff0")
 	r := rand.New(rand.NewPCG(3, 4))

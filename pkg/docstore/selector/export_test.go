@@ -1,12 +1,28 @@
 package selector
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"regexp/syntax"
 )
 
-// Steps returns what a match took.
+// Compare compares two JSON texts by CouchDB's collation, the order of view keys. Invalid JSON sorts before all JSON.
+func Compare(a, b json.RawMessage) int {
+	x, errA := decode(a)
+	y, errB := decode(b)
+	switch {
+	case errA != nil && errB != nil:
+		return bytes.Compare(a, b)
+	case errA != nil:
+		return -1
+	case errB != nil:
+		return 1
+	}
+	return unlimited().compare(collation, x, y)
+}
+
+// Steps returns the steps of a match.
 func (s *Selector) Steps(doc json.RawMessage) (int64, error) {
 	v, err := decode(doc)
 	if err != nil {
@@ -18,7 +34,7 @@ func (s *Selector) Steps(doc json.RawMessage) (int64, error) {
 	return before - w.left, err
 }
 
-// MatchWithin is Match with a budget of its own.
+// MatchWithin is Match with another limit of steps.
 func (s *Selector) MatchWithin(ctx context.Context, steps int64, doc json.RawMessage) (bool, error) {
 	v, err := decode(doc)
 	if err != nil {
@@ -29,8 +45,7 @@ func (s *Selector) MatchWithin(ctx context.Context, steps int64, doc json.RawMes
 	return w.do(s.root, v)
 }
 
-// Instructions returns how many instructions an expression counts as, and how
-// many it has.
+// Instructions returns the counted and the actual number of instructions of an expression.
 func Instructions(expr string) (counted, compiled int, err error) {
 	parts, err := parsePattern(expr)
 	if err != nil {

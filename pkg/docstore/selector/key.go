@@ -2,12 +2,11 @@ package selector
 
 import "encoding/binary"
 
-// endOfList stands behind the elements of an array and the members of an object.
-// No kind of a value has this number.
+// endOfList ends the key of an array or an object. It differs from all kinds.
 const endOfList = 0xff
 
-// key returns bytes that two values have in common if, and only if, they compare
-// as equal by an order. They are overwritten by the next call.
+// key returns bytes that are equal for two values if and only if the values compare as equal. The
+// next call overwrites them.
 func (w *work) key(o order, v value) []byte {
 	w.text = w.appendKey(w.text[:0], o, v)
 	return w.text
@@ -53,11 +52,11 @@ func appendText[T string | []byte](b []byte, text T) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
 }
 
-// collationSteps is what it takes to read a string for the root collation.
+// collationSteps is the cost of collating a string.
 func collationSteps(s string) int {
 	steps := len(s)
 	for i := range len(s) {
-		if 0xea <= s[i] && s[i] <= 0xed { // how a syllable of Hangul begins in UTF-8
+		if 0xea <= s[i] && s[i] <= 0xed { // the first byte of a Hangul syllable in UTF-8
 			steps += stepsPerSyllable
 		}
 	}

@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"regexp"
-	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"settee/internal/costtest"
 	"settee/pkg/docstore/selector"
 )
 
@@ -27,7 +27,7 @@ func repeat(n int, item func(i int) string) string {
 
 func same(s string) func(int) string { return func(int) string { return s } }
 
-// TestLimits checks what is taken at a limit and refused beyond it.
+// TestLimits checks that a limit can be reached and not exceeded.
 func TestLimits(t *testing.T) {
 	padded := func(size int) string {
 		const frame = `{"a":""}`
@@ -72,22 +72,19 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestHostileExpressions checks that nothing of a selector with too many
-// instructions is compiled: that would take a gigabyte.
+// TestHostileExpressions checks that a selector with too many instructions is refused before it
+// is compiled, which would take a gigabyte.
 func TestHostileExpressions(t *testing.T) {
 	for _, expr := range []string{".{1000}", "(?:a{30}){30}", "(?:x?){1000}", "(?:(?:ab){31}){31}", "(?i)(?:straße){1000}"} {
 		text := []byte(`{"$or":[` + repeat(10_000, same(`{"a":{"$regex":"`+expr+`"}}`)) + `]}`)
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		_, err := selector.Parse(text)
-		runtime.ReadMemStats(&after)
-		require.ErrorContains(t, err, "instructions together", expr)
-		allocated := after.TotalAlloc - before.TotalAlloc
-		assert.Less(t, allocated, uint64(60*len(text)), expr)
+		costtest.Memory(60).Check(t, len(text), func() {
+			_, err := selector.Parse(text)
+			require.ErrorContains(t, err, "instructions together", expr)
+		})
 	}
 }
 
-// randomExpression nests what repeats.
+// randomExpression nests repetitions.
 func randomExpression(r *rand.Rand, depth int) string {
 	pick := func(of ...string) string { return of[r.IntN(len(of))] }
 	if depth == 0 {
@@ -130,8 +127,7 @@ func TestInstructionsAreCounted(t *testing.T) {
 	require.Less(t, counted, 2*compiled, "the count is far too high")
 }
 
-// TestLongValues compares values that are matched byte by byte with package
-// regexp, which gets them whole.
+// TestLongValues compares matching byte by byte with package regexp.
 func TestLongValues(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 10))
 	matched, tested := 0, 0
@@ -177,8 +173,8 @@ func quoted(t *testing.T, s string) string {
 	return string(text)
 }
 
-// hostile returns a document, and a selector that takes n steps of work on it or
-// more, for each kind of work that there is.
+// hostile returns a document and a selector that takes at least n steps on it, for each kind of
+// work.
 func hostile(n int) map[string][2]string {
 	text := strings.Repeat("ab", n/2)
 	root := 1
@@ -201,8 +197,8 @@ func hostile(n int) map[string][2]string {
 	}
 }
 
-// TestWorkIsCounted checks that each kind of work is: a match of much of it ends
-// with an error, and one of little does not.
+// TestWorkIsCounted checks each kind of work: a match with much of it ends with an error, one
+// with little does not.
 func TestWorkIsCounted(t *testing.T) {
 	for what, little := range hostile(10_000) {
 		s, err := selector.Parse([]byte(little[1]))
@@ -223,8 +219,8 @@ func TestWorkIsCounted(t *testing.T) {
 	}
 }
 
-// TestTheBudgetIsOfADocument checks that all conditions of a selector share it.
-func TestTheBudgetIsOfADocument(t *testing.T) {
+// TestConditionsShareTheBudget checks that all conditions of a selector share the steps.
+func TestConditionsShareTheBudget(t *testing.T) {
 	doc := []byte(`{"a":"` + strings.Repeat("ab", 10_000) + `"}`)
 	parse := func(n int) *selector.Selector {
 		s, err := selector.Parse([]byte(`{"$or":[` + repeat(n, same(`{"a":{"$regex":"[ab]{400}x"}}`)) + `]}`))
@@ -237,14 +233,14 @@ func TestTheBudgetIsOfADocument(t *testing.T) {
 	require.ErrorIs(t, err, selector.ErrTooMuchWork)
 }
 
-// TestExpressionsThatEndEarly checks that only what an expression reads is spent.
+// TestExpressionsThatEndEarly checks that an expression spends only what it reads.
 func TestExpressionsThatEndEarly(t *testing.T) {
 	long := strings.Repeat("x", 1_000_000)
 	assert.False(t, match(t, `{"a":{"$regex":"^a.{900}b"}}`, `{"a":"`+long+`"}`))
 	assert.True(t, match(t, `{"a":{"$regex":"x{900}"}}`, `{"a":"`+long+`"}`))
 }
 
-// endsLater is a context that ends when it has been looked at some times.
+// endsLater is a context that ends after it has been checked some times.
 type endsLater struct {
 	context.Context
 	looks *int
@@ -257,14 +253,14 @@ func (c endsLater) Err() error {
 	return nil
 }
 
-// TestMatchEndsWithItsContext checks that a match looks at its context while it
-// goes on, in the middle of an expression too, and ends at once then.
+// TestMatchEndsWithItsContext checks that a match ends soon after its context, also in the middle
+// of an expression.
 func TestMatchEndsWithItsContext(t *testing.T) {
 	gone, cancel := context.WithCancelCause(t.Context())
 	cancel(fmt.Errorf("the client is gone: %w", context.Canceled))
 	for what, test := range hostile(1_500_000) {
 		if what == "remainders" {
-			continue // it takes far less
+			continue // takes far fewer steps
 		}
 		s, err := selector.Parse([]byte(test[1]))
 		require.NoError(t, err, what)
@@ -278,7 +274,7 @@ func TestMatchEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// nastyValue makes values that often compare as equal without being the same.
+// nastyValue makes values that often compare as equal without being identical.
 func nastyValue(r *rand.Rand, depth int) string {
 	pick := func(of ...string) string { return of[r.IntN(len(of))] }
 	list := func(item func() string) string { return repeat(r.IntN(3), func(int) string { return item() }) }
@@ -304,7 +300,7 @@ func nastyValue(r *rand.Rand, depth int) string {
 	}
 }
 
-// TestMembershipAgreesWithComparison compares $in with as many $eq.
+// TestMembershipAgreesWithComparison compares $in with the $or of $eq.
 func TestMembershipAgreesWithComparison(t *testing.T) {
 	r := rand.New(rand.NewPCG(11, 12))
 	found := 0
@@ -312,7 +308,7 @@ func TestMembershipAgreesWithComparison(t *testing.T) {
 	for range rounds {
 		v := nastyValue(r, 2)
 		args := make([]string, r.IntN(6))
-		equals := []string{`{"$elemMatch":{"x":1}}`} // $or of nothing matches
+		equals := []string{`{"$elemMatch":{"x":1}}`} // an empty $or would match
 		for i := range args {
 			args[i] = nastyValue(r, 2)
 			if !strings.HasPrefix(v, "[") {
@@ -334,8 +330,8 @@ func TestMembershipAgreesWithComparison(t *testing.T) {
 	require.Greater(t, found, rounds/20)
 }
 
-// TestLongLists checks that what membership takes does not grow with the product
-// of two lists: of 20,000 values and 5,000 it would be a hundred million.
+// TestLongLists checks that the cost of $in does not grow with the product of two lists. For
+// 20,000 and 5,000 values that would be a hundred million.
 func TestLongLists(t *testing.T) {
 	for _, item := range []string{"%d", `"v%d"`, "[%d]", `{"a":%d}`, "1e%d"} {
 		list := func(n, from int) string {

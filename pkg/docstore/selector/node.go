@@ -7,23 +7,23 @@ import (
 	"unicode/utf8"
 )
 
-// node is a part of a selector. Combinations and fields match a document or an
-// element; the other nodes match the value of a field.
+// node is a part of a selector. Combinations and fields match a document or an element; other
+// nodes match the value of a field.
 type node interface {
-	// match says whether a value matches. What it takes is spent of the work.
+	// match reports whether a value matches, and spends steps of w.
 	match(w *work, v value) bool
 }
 
-// settle moves negations down to the conditions, which says what they mean for
-// a missing field: not (a = 1) becomes a != 1, which wants a to be there.
-func settle(n node) node {
+// pushNegations moves negations down to the conditions, which defines their meaning for a missing
+// field: not (a = 1) becomes a != 1, which requires a.
+func pushNegations(n node) node {
 	switch n := n.(type) {
 	case not:
 		return negate(n.node)
 	case allOf:
-		return allOf(each(n, settle))
+		return allOf(each(n, pushNegations))
 	case anyOf:
-		return anyOf(each(n, settle))
+		return anyOf(each(n, pushNegations))
 	default:
 		return n
 	}
@@ -32,7 +32,7 @@ func settle(n node) node {
 func negate(n node) node {
 	switch n := n.(type) {
 	case not:
-		return settle(n.node)
+		return pushNegations(n.node)
 	case allOf:
 		return anyOf(each(n, negate))
 	case anyOf:
@@ -84,7 +84,7 @@ func (n anyOf) match(w *work, v value) bool {
 	return len(n) == 0
 }
 
-// not is $not where it cannot move further down.
+// not is a $not that cannot move further down.
 type not struct{ node }
 
 func (n not) match(w *work, v value) bool { return !n.node.match(w, v) }
@@ -110,7 +110,7 @@ func (n field) match(w *work, v value) bool {
 type comparison struct {
 	order                order
 	arg                  value
-	less, equal, greater bool // which of them match
+	less, equal, greater bool // the results that match
 }
 
 func (n comparison) match(w *work, v value) bool {
@@ -124,12 +124,12 @@ func (n comparison) match(w *work, v value) bool {
 	}
 }
 
-// exists is $exists, of a field that is there.
+// exists is $exists for an existing field.
 type exists bool
 
 func (n exists) match(*work, value) bool { return bool(n) }
 
-// in is $in and $nin. It finds a value by its key, however many there are.
+// in is $in and $nin. It looks a value up by its key.
 type in struct {
 	order   order
 	keys    map[string]struct{}
@@ -170,7 +170,7 @@ func (n containsAll) match(w *work, v value) bool {
 	if len(n) == 0 || v.kind() != kindArray {
 		return false
 	}
-	if len(n) == 1 && w.identical(n[0], v, false) { // {"$all": [[1, 2]]} of [1, 2]
+	if len(n) == 1 && w.identical(n[0], v, false) { // {"$all": [[1, 2]]} matches [1, 2]
 		return true
 	}
 	for _, arg := range n {
@@ -236,8 +236,8 @@ func (n beginsWith) match(w *work, v value) bool {
 	return ok && (n == "" || !goesOn(string(n), rest))
 }
 
-// goesOn says whether the user-perceived character at a prefix's end goes on
-// behind it: "e" is no prefix of an "é" that is written as e and an accent.
+// goesOn reports whether the user-perceived character at the end of prefix continues in rest, as
+// an e does with an accent.
 func goesOn(prefix, rest string) bool {
 	last, _ := utf8.DecodeLastRuneInString(prefix)
 	next, size := utf8.DecodeRuneInString(rest)
@@ -255,8 +255,8 @@ func goesOn(prefix, rest string) bool {
 	}
 }
 
-// joiners continue a character without being marks: the zero width non-joiner
-// and joiner, and the skin tones of emoji.
+// joiners continue a character without being marks: the zero width non-joiner and joiner, and the
+// skin tones of emoji.
 var joiners = &unicode.RangeTable{
 	R16: []unicode.Range16{{Lo: 0x200c, Hi: 0x200d, Stride: 1}},
 	R32: []unicode.Range32{{Lo: 0x1f3fb, Hi: 0x1f3ff, Stride: 1}},
@@ -278,7 +278,7 @@ func (n elemMatch) match(w *work, v value) bool {
 	return false
 }
 
-// allMatch is $allMatch, which an empty array does not match.
+// allMatch is $allMatch. An empty array does not match.
 type allMatch struct{ sub node }
 
 func (n allMatch) match(w *work, v value) bool {

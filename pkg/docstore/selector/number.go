@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// isInteger says whether a number is written as one: 10 is, 10.0 and 1e1 are
-// floats to CouchDB.
+// isInteger reports whether a number is written as an integer. 10.0 and 1e1 are floats in
+// CouchDB.
 func isInteger(literal []byte) bool {
 	for _, c := range literal {
 		if c == '.' || c == 'e' || c == 'E' {
@@ -33,9 +33,9 @@ func (w *work) compareNumbers(x, y value) int {
 	return parseDecimal(string(a)).compare(parseDecimal(string(b)))
 }
 
-// decimal is a number as sign * 0.digits * 10^exponent. The digits neither
-// begin nor end with a zero, so that every number has one form and comparing
-// two takes no arithmetic: 1e1000000000 is as cheap as 1.
+// decimal is a number in the form sign * 0.digits * 10^exponent. The digits neither begin nor end
+// with a zero, so every number has one form, and comparing needs no arithmetic: 1e1000000000 is
+// as cheap as 1.
 type decimal struct {
 	sign     int // -1, 0 or 1
 	exponent int64
@@ -61,16 +61,15 @@ func parseDecimal(literal string) decimal {
 	return d
 }
 
-// parseExponent takes an exponent beyond 10^18 for 10^18: two numbers that are
-// both beyond differ by their digits alone.
+// parseExponent bounds exponents by 10^18.
 func parseExponent(s string) int64 {
-	const most = 1_000_000_000_000_000_000
-	n, err := strconv.ParseInt(s, 10, 64) // what is out of range is cut to it
-	if err != nil || n > most || n < -most {
+	const limit = 1_000_000_000_000_000_000
+	n, err := strconv.ParseInt(s, 10, 64) // out of range n is the nearest int64
+	if err != nil || n > limit || n < -limit {
 		if strings.HasPrefix(s, "-") {
-			return -most
+			return -limit
 		}
-		return most
+		return limit
 	}
 	return n
 }
@@ -85,9 +84,8 @@ func (d decimal) compare(other decimal) int {
 	return d.sign * strings.Compare(d.digits, other.digits)
 }
 
-// remainder is an integer's remainder by a divisor, with the integer's sign. It
-// takes the digits piece by piece: reading a long number whole would take time
-// that grows with the square of its length.
+// remainder returns an integer's remainder by a divisor, with the integer's sign. It converts the
+// digits in pieces, because converting a long number as a whole takes quadratic time.
 func (w *work) remainder(literal []byte, divisor *big.Int) *big.Int {
 	const piece = 18
 	digits, negative := bytes.CutPrefix(literal, []byte("-"))

@@ -11,8 +11,7 @@ import (
 	"strings"
 )
 
-// Parse reads a selector. It keeps no reference to the text. Its errors are of
-// type *Error.
+// Parse parses a selector. It keeps no reference to text. Its errors are of type *Error.
 func Parse(text json.RawMessage) (*Selector, error) {
 	if len(text) > MaxBytes {
 		return nil, tooLarge("Selector has more than %d bytes.", MaxBytes)
@@ -28,15 +27,15 @@ func Parse(text json.RawMessage) (*Selector, error) {
 	if len(p.free.members(v)) == 0 {
 		return &Selector{}, nil
 	}
-	root, err := p.parse(v, place{})
+	root, err := p.parse(v, position{})
 	if err != nil {
 		return nil, err
 	}
-	root = settle(root)
+	root = pushNegations(root)
 	if f, ok := root.(field); ok && f.path.name == "" {
 		return nil, &Error{"invalid_selector", "One or more conditions is missing a field name."}
 	}
-	// All of them were counted: now they can be compiled.
+	// Compile only after all expressions were counted.
 	for _, part := range p.parts {
 		if part.expr, err = regexp.Compile(part.source); err != nil {
 			return nil, &Error{"bad_arg", "Bad argument for operator $regex: " + err.Error()}
@@ -45,14 +44,14 @@ func Parse(text json.RawMessage) (*Selector, error) {
 	return &Selector{root: root}, nil
 }
 
-// parser counts what it has read of a selector, up to the limits.
+// parser counts the parts of a selector against the limits.
 type parser struct {
-	free         *work // reads the selector, which is small
+	free         *work // without a limit, because the selector is small
 	nodes        int
 	nameBytes    int // of fields
 	exprBytes    int // of expressions
 	instructions int
-	parts        []*part // of expressions, yet to be compiled
+	parts        []*part // of expressions, not compiled yet
 }
 
 // node counts a part of the selector.
@@ -63,29 +62,29 @@ func (p *parser) node() error {
 	return nil
 }
 
-// place is where in a selector something stands.
-type place struct {
+// position is a position in a selector.
+type position struct {
 	path  path
 	depth int
-	outer order // of the fields below, except _id
+	outer order // of inner fields, except _id
 }
 
-// order is that of the conditions on the field.
-func (at place) order() order {
+// order returns the order of the conditions on the field.
+func (at position) order() order {
 	if at.path.name == "_id" {
 		return termOrder
 	}
 	return at.outer
 }
 
-// below is a level deeper, on the same field.
-func (at place) below() place {
+// below returns the next level on the same field.
+func (at position) below() position {
 	at.depth++
 	return at
 }
 
-// field is a level deeper, on a field below.
-func (p *parser) field(at place, name string) (place, error) {
+// field returns the next level on an inner field.
+func (p *parser) field(at position, name string) (position, error) {
 	var err error
 	if at.path, err = at.path.join(name); err != nil {
 		return at, err
@@ -96,8 +95,8 @@ func (p *parser) field(at place, name string) (place, error) {
 	return at.below(), nil
 }
 
-// parse reads what stands below a field: a selector, operators, or a value.
-func (p *parser) parse(v value, at place) (node, error) {
+// parse parses the value of a field: a selector, operators, or a value.
+func (p *parser) parse(v value, at position) (node, error) {
 	if at.depth > maxDepth {
 		return nil, tooLarge("Selector is nested more than %d levels deep.", maxDepth)
 	}
@@ -122,9 +121,9 @@ func (p *parser) parse(v value, at place) (node, error) {
 	return all, nil
 }
 
-// parseMember reads one member of an object: an operator with its argument, or
-// a field with its condition.
-func (p *parser) parseMember(m member, at place) (node, error) {
+// parseMember parses one member of an object: an operator with its argument, or a field with its
+// condition.
+func (p *parser) parseMember(m member, at position) (node, error) {
 	if err := p.node(); err != nil {
 		return nil, err
 	}
@@ -154,7 +153,7 @@ func (p *parser) parseMember(m member, at place) (node, error) {
 	return field{at.path, cond}, nil
 }
 
-func (p *parser) parseCombination(m member, at place) (node, error) {
+func (p *parser) parseCombination(m member, at position) (node, error) {
 	if m.value.kind() != kindArray {
 		return nil, badArg(m.key, m.value)
 	}
@@ -179,13 +178,13 @@ func (p *parser) parseCombination(m member, at place) (node, error) {
 	}
 }
 
-// parseQuantifier reads $elemMatch and the like. Their selector is about an
-// element, so paths begin anew in it.
-func (p *parser) parseQuantifier(m member, at place) (node, error) {
+// parseQuantifier parses $elemMatch, $allMatch and $keyMapMatch. Paths in their selector begin at
+// the element.
+func (p *parser) parseQuantifier(m member, at position) (node, error) {
 	if m.value.kind() != kindObject {
 		return nil, badArg(m.key, m.value)
 	}
-	sub, err := p.parse(m.value, place{depth: at.depth + 1, outer: at.order()})
+	sub, err := p.parse(m.value, position{depth: at.depth + 1, outer: at.order()})
 	if err != nil {
 		return nil, err
 	}
@@ -199,8 +198,8 @@ func (p *parser) parseQuantifier(m member, at place) (node, error) {
 	}
 }
 
-// parseCondition reads an operator that is about a single value.
-func (p *parser) parseCondition(operator string, arg value, at place) (node, error) {
+// parseCondition parses an operator on a single value.
+func (p *parser) parseCondition(operator string, arg value, at position) (node, error) {
 	o := at.order()
 	switch operator {
 	case "$lt":
@@ -234,9 +233,9 @@ func (p *parser) parseCondition(operator string, arg value, at place) (node, err
 	return read(operator, arg)
 }
 
-func (at place) equal(arg value) node { return comparison{order: at.order(), arg: arg, equal: true} }
+func (at position) equal(arg value) node { return comparison{order: at.order(), arg: arg, equal: true} }
 
-// conditions reads the operators whose argument must be of some kind.
+// conditions parses the operators whose argument must have a certain type.
 var conditions = map[string]func(operator string, arg value) (node, error){
 	"$all":        parseAll,
 	"$exists":     parseExists,
@@ -277,7 +276,7 @@ func parseSize(operator string, arg value) (node, error) {
 	}
 	n, err := strconv.ParseInt(string(arg.literal()), 10, 64)
 	if err != nil && n > 0 {
-		n = math.MaxInt64 // no array is that long, nor longer
+		n = math.MaxInt64 // no array is that long
 	}
 	if n < 0 {
 		return nil, badArg(operator, arg)

@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-// path is where a field is, as names from the document or the element down. The
-// zero path is the document or element itself.
+// path is the path of a field from the document or element down. The zero path is the document or
+// element itself.
 type path struct {
-	name  string // as the selector has it, joined with dots
+	name  string // as in the selector, joined with dots
 	names []string
 }
 
-// join returns the path of a field below p. It is read anew from the joined
-// name, as in CouchDB: {"a": {"b.c": 1}} is about a, b and c.
+// join returns the path of a field below p. It splits the joined name again, as CouchDB does:
+// {"a": {"b.c": 1}} is about a, b and c.
 func (p path) join(name string) (path, error) {
 	if p.name != "" {
 		name = p.name + "." + name
@@ -31,7 +31,7 @@ func (p path) join(name string) (path, error) {
 	return path{name, names}, nil
 }
 
-// splitName splits a name at its dots, but for those behind a backslash.
+// splitName splits a name at its dots, except those after a backslash.
 func splitName(name string) []string {
 	var names []string
 	start := 0
@@ -44,16 +44,16 @@ func splitName(name string) []string {
 	return append(names, name[start:])
 }
 
-// whereabouts is what became of a path in a document.
-type whereabouts int
+// lookupResult is the result of finding a path in a document.
+type lookupResult int
 
 const (
-	found whereabouts = iota
+	found lookupResult = iota
 	missing
-	unreachable // through no object, or past an array's end: not even $exists false matches
+	unreachable // through a value that is not an object, or past an array's end: not even $exists false matches
 )
 
-func (p path) find(w *work, v value) (value, whereabouts) {
+func (p path) find(w *work, v value) (value, lookupResult) {
 	for _, name := range p.names {
 		switch v.kind() {
 		case kindObject:
@@ -75,8 +75,7 @@ func (p path) find(w *work, v value) (value, whereabouts) {
 	return v, found
 }
 
-// element returns an array's element by its position, counted from 0 and
-// written in decimal, with a sign or without.
+// element returns an array's element by its index, from 0, in decimal with or without a sign.
 func (w *work) element(array value, position string) (value, bool) {
 	n, err := strconv.ParseInt(position, 10, 64)
 	if err != nil || n < 0 {

@@ -19,8 +19,8 @@ import (
 	"settee/pkg/docstore/selector"
 )
 
-// The reference decides on decoded values, in one recursion that carries the
-// path and whether it is inside a negation. An object keeps its keys' order.
+// The reference decides on decoded values, in one recursion with the path and whether it is
+// inside a negation. Objects keep the order of their keys.
 type (
 	object []pair
 	pair   struct {
@@ -63,10 +63,10 @@ func parseReference(t require.TestingT, text string) any {
 	return read()
 }
 
-// reference is a selector's meaning for one value.
+// reference evaluates a selector on one value.
 type reference struct {
 	root     any
-	pushDown bool // negations reach the conditions; not so inside elements
+	pushDown bool // negations move down to the conditions, except inside elements
 }
 
 func (r reference) eval(sel any, path []string, negated bool) bool {
@@ -210,7 +210,7 @@ func rank(v any) int {
 	}
 }
 
-// compareReference compares values whose strings are lower-case letters.
+// compareReference compares values. Strings must be lower-case letters.
 func compareReference(a, b any) int {
 	if rank(a) != rank(b) {
 		return rank(a) - rank(b)
@@ -236,8 +236,7 @@ func compareReference(a, b any) int {
 	}
 }
 
-// generator makes documents and selectors that meet often: of few names and
-// few values.
+// generator makes documents and selectors that match often, from few names and values.
 type generator struct{ *rand.Rand }
 
 func (g generator) pick(of ...string) string { return of[g.IntN(len(of))] }
@@ -267,7 +266,7 @@ func (g generator) object(depth int) string {
 	return "{" + g.list(3, func() string { return fmt.Sprintf("%q:%s", g.name(), g.value(depth)) }) + "}"
 }
 
-// selector makes what may stand below a field, and an object if it must be one.
+// selector makes the value of a field, which is an object if it must be.
 func (g generator) selector(depth int, mustBeObject bool) string {
 	if depth == 0 {
 		if !mustBeObject && g.IntN(3) == 0 {
@@ -316,14 +315,13 @@ func (g generator) condition() string {
 	}
 }
 
-// TestMatchAgreesWithReference also checks the laws of negation, which hold
-// whatever the two selectors are.
+// TestMatchAgreesWithReference also checks the laws of negation for any two selectors.
 func TestMatchAgreesWithReference(t *testing.T) {
 	g := generator{rand.New(rand.NewPCG(5, 6))}
 	matched := 0
 	const rounds = 3000
 	for range rounds {
-		// A second condition keeps Parse from refusing one without a field.
+		// The second condition keeps Parse from refusing a selector without a field.
 		p := fmt.Sprintf(`{"$and":[%s,{"a":{"$exists":true}}]}`, g.selector(3, true))
 		q := fmt.Sprintf(`{"$or":[%s,{"b":1}]}`, g.selector(3, true))
 		doc := g.object(3)
@@ -353,15 +351,15 @@ func TestMatchAgreesWithReference(t *testing.T) {
 	require.Less(t, matched, rounds*19/20, "the generator rarely makes a mismatch")
 }
 
-// parseBound and matchBound are what a selector and a document may cost, whatever
-// they are: the limits of the package, and some bytes for each of theirs.
+// parseBound and matchBound limit the memory of Parse and Match: the limits of the package, and
+// some bytes for each byte of the selector and the document.
 var (
 	parseBound = costtest.Bound{Memory: 32 << 20, MemoryPerByte: 400, Units: 20, BytesPerUnit: 4 << 10}
 	matchBound = costtest.Bound{Memory: 32 << 20, MemoryPerByte: 400, Units: 100, BytesPerUnit: 4 << 10}
 )
 
-// FuzzParse checks that nothing panics or costs too much, that a selector is
-// refused for a named reason, and that a value equals itself.
+// FuzzParse checks that nothing panics or costs too much, that a refused selector has an error
+// with a name, and that a value equals itself.
 func FuzzParse(f *testing.F) {
 	for _, seed := range [][2]string{
 		{`{"a.b": {"$gt": 1, "$regex": "^(?!x[)])y$"}}`, `{"a": {"b": "y\n"}}`},
@@ -381,7 +379,7 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, sel, doc []byte) {
 		if len(sel)+len(doc) > 50_000 {
-			return // long texts say nothing new, slowly
+			return // long texts are slow and find nothing new
 		}
 		var s *selector.Selector
 		var err error
@@ -404,7 +402,7 @@ func FuzzParse(f *testing.F) {
 
 		require.Zero(t, selector.Compare(doc, doc))
 		require.Equal(t, -selector.Compare(doc, sel), selector.Compare(sel, doc))
-		equal := []byte(fmt.Sprintf(`{"a": {"$eq": %s}}`, doc)) // two levels deeper, which may be too deep
+		equal := []byte(fmt.Sprintf(`{"a": {"$eq": %s}}`, doc)) // two levels deeper, maybe too deep
 		if json.Valid(equal) && bytes.HasPrefix(bytes.TrimSpace(doc), []byte("{")) {
 			same, err := selector.Parse(equal)
 			require.NoError(t, err)

@@ -9,22 +9,22 @@ import (
 	"unicode/utf8"
 )
 
-// pattern is a $regex: a value matches if each part does what it must.
+// pattern is a $regex. It matches if each part does what must says.
 type pattern []*part
 
 type part struct {
 	source       string
-	instructions int            // that expr has, or more
-	expr         *regexp.Regexp // nil until all of a selector's expressions were counted
-	must         bool           // match, or not match
+	instructions int            // an upper bound of those of expr
+	expr         *regexp.Regexp // nil until all expressions of the selector are counted
+	must         bool           // whether it must match, or must not
 }
 
 var (
 	lookaround    = regexp.MustCompile(`\(\?<?[=!]`)
-	errLookaround = errors.New("of lookaround, only lookahead right behind a leading ^ is supported")
+	errLookaround = errors.New("lookaround is only supported as lookahead directly after a leading ^")
 )
 
-// parsePattern reads a regular expression in Perl's syntax. It compiles nothing.
+// parsePattern parses a regular expression in Perl's syntax, without compiling it.
 func parsePattern(expr string) (pattern, error) {
 	expr = widen(expr)
 	whole, err := parseExpr(conjunct{expr, true})
@@ -58,10 +58,9 @@ func (p pattern) matches(w *work, s string) bool {
 	return true
 }
 
-// matches says whether the expression matches somewhere in a value. Each of its
-// instructions looks at each byte once at most: where that is much, the value is
-// handed out byte by byte, so that what is not read need not be paid, and the
-// match can end at any of them.
+// matches reports whether the expression matches somewhere in a value. Each instruction reads
+// each byte at most once. If that may be expensive, the value is read byte by byte, so that only
+// bytes that are read cost steps and the match can end at any byte.
 func (p *part) matches(w *work, s string) bool {
 	const little = 1 << 16 // steps
 	if all := p.instructions * (len(s) + 1); all <= little {
@@ -73,8 +72,8 @@ func (p *part) matches(w *work, s string) bool {
 	return matched
 }
 
-// metered reads the bytes of a value as characters, as widen does. Each costs the
-// same number of steps. When no steps are left, the value ends.
+// metered reads the bytes of a value as characters, as widen returns them. Each costs the same
+// number of steps. The value ends when no steps are left.
 type metered struct {
 	work  *work
 	rest  string
@@ -92,8 +91,8 @@ func (m *metered) ReadRune() (r rune, size int, err error) {
 	return r, 1, nil
 }
 
-// widen makes each byte of a string a character of its own, as CouchDB's
-// regular expressions see it.
+// widen makes each byte of a string a character, because CouchDB's regular expressions match
+// bytes.
 func widen(s string) string {
 	ascii := true
 	for i := range len(s) {
@@ -110,8 +109,8 @@ func widen(s string) string {
 	return b.String()
 }
 
-// parseExpr reads what package regexp can express. A $ that stands for the end
-// of the text also stands for a newline there.
+// parseExpr parses an expression for package regexp. A $ for the end of the text also matches
+// before a newline at the end.
 func parseExpr(c conjunct) (*part, error) {
 	tree, err := syntax.Parse(c.expr, syntax.Perl)
 	if err != nil {
@@ -120,14 +119,13 @@ func parseExpr(c conjunct) (*part, error) {
 	if replaceDollar(tree) {
 		c.expr = tree.String()
 	}
-	const frame = 2 // a program begins with a failure and ends with a match
+	const frame = 2 // the failure at the start and the match at the end of a program
 	return &part{source: c.expr, instructions: frame + instructions(tree), must: c.must}, nil
 }
 
-// instructions is how many instructions an expression is compiled to at most.
-// What repeats is compiled as often as it may, or must, repeat. The tree of an
-// expression is bounded by its length, the numbers are not: package syntax takes
-// 1,000 repetitions, nested ones together.
+// instructions returns an upper bound of the number of instructions that an expression compiles
+// to. Repeated parts are compiled as often as they repeat. The length of an expression bounds its
+// tree but not the number of repetitions, which package syntax bounds by 1,000.
 func instructions(tree *syntax.Regexp) int {
 	inner := 0
 	for _, sub := range tree.Sub {
@@ -147,16 +145,16 @@ func instructions(tree *syntax.Regexp) int {
 	}
 }
 
-// classCost is what the classes of Unicode's characters in an expression add to
-// its length: each has up to some hundred ranges as soon as it is parsed.
+// classCost is what Unicode classes add to the length of an expression: each expands to hundreds
+// of ranges when it is parsed.
 func classCost(expr string) int {
 	const cost = 1000
 	return cost * (strings.Count(expr, `\p`) + strings.Count(expr, `\P`))
 }
 
-// replaceDollar replaces each $ by an optional newline and the end of the text,
-// which differs from Perl's only where the expression goes on to match that
-// newline. It says whether there was any.
+// replaceDollar replaces each $ by an optional newline and the end of the text, and reports
+// whether there was any. That differs from Perl only if the expression goes on to match the
+// newline.
 func replaceDollar(tree *syntax.Regexp) bool {
 	if tree.Op == syntax.OpEndText && tree.Flags&syntax.WasDollar != 0 {
 		end, err := syntax.Parse(`\n?\z`, syntax.Perl)
@@ -179,16 +177,16 @@ type conjunct struct {
 	must bool
 }
 
-// leadingAnchor is the beginning of an expression that matches at the
-// beginning of the text only: not one with the flag m.
+// leadingAnchor matches the start of an expression that matches only at the beginning of the
+// text, so not with the flag m.
 var leadingAnchor = regexp.MustCompile(`^((?:\(\?[isU]+\))?)(?:\^|\\A)`)
 
-// splitLookahead takes an expression that begins with an anchor and lookahead
-// apart. As all of it looks at the text's beginning, it matches if each
-// positive lookahead and the rest match there and no negative one does.
+// splitLookahead splits an expression that begins with an anchor and lookahead into conjuncts.
+// All of them are anchored, so the expression matches if each positive lookahead and the rest
+// match, and no negative lookahead does.
 func splitLookahead(expr string) (conjuncts []conjunct, ok bool) {
 	anchor := leadingAnchor.FindStringSubmatch(expr)
-	if anchor == nil || strings.Contains(expr, `\Q`) { // a quoted parenthesis is none
+	if anchor == nil || strings.Contains(expr, `\Q`) { // parentheses may be quoted
 		return nil, false
 	}
 	flags, rest := anchor[1], expr[len(anchor[0]):]
@@ -200,16 +198,15 @@ func splitLookahead(expr string) (conjuncts []conjunct, ok bool) {
 		conjuncts = append(conjuncts, conjunct{flags + "^(?:" + rest[len("(?="):end] + ")", rest[2] == '='})
 		rest = rest[end+1:]
 	}
-	// ^(?!a)b|c is ^(?!a)b or c, which is no conjunction.
+	// ^(?!a)b|c is ^(?!a)b or c, which is not a conjunction.
 	if _, alternation, closed := closing(rest, 0); len(conjuncts) == 0 || closed || alternation {
 		return nil, false
 	}
 	return append(conjuncts, conjunct{flags + "^(?:" + rest + ")", true}), true
 }
 
-// closing returns where the parenthesis is that closes the group in which
-// expr[i:] stands, and whether there is an alternation at that group's level
-// before it. Without such a parenthesis it is not ok.
+// closing returns the index of the parenthesis that closes the group around expr[i:], and whether
+// that group has an alternation before it. ok is false if there is no such parenthesis.
 func closing(expr string, i int) (end int, alternation, ok bool) {
 	depth := 0
 	for ; i < len(expr); i++ {
@@ -232,8 +229,7 @@ func closing(expr string, i int) (end int, alternation, ok bool) {
 	return i, alternation, false
 }
 
-// classEnd returns where the bracket is that closes the character class at
-// expr[i].
+// classEnd returns the index of the bracket that closes the character class at expr[i].
 func classEnd(expr string, i int) int {
 	i++
 	if strings.HasPrefix(expr[i:], "^") {

@@ -12,12 +12,12 @@ type Selector struct {
 	root node // nil matches every document
 }
 
-// Match says whether a document matches. The document is a JSON object, with
-// its _id, _rev and whatever else of its metadata the selector may ask for; it
-// is an error if it is none. The empty selector does not look at it.
+// Match reports whether a document matches. The document is a JSON object, including _id, _rev
+// and other metadata that the selector may use; otherwise Match returns an error. The empty
+// selector matches without reading the document.
 //
-// A match that takes more than [MaxSteps] ends with [ErrTooMuchWork], and one
-// whose context ends soon ends with that context's cause.
+// Match returns [ErrTooMuchWork] if it takes more than [MaxSteps]. If ctx ends, it soon returns
+// the cause.
 func (s *Selector) Match(ctx context.Context, doc json.RawMessage) (bool, error) {
 	if s.root == nil {
 		return true, nil
@@ -27,7 +27,7 @@ func (s *Selector) Match(ctx context.Context, doc json.RawMessage) (bool, error)
 		return false, fmt.Errorf("matching a document: %w", err)
 	}
 	if v.kind() != kindObject {
-		return false, errors.New("matching a document: it is no JSON object")
+		return false, errors.New("matching a document: not a JSON object")
 	}
 	matched, err := newWork(ctx).do(s.root, v)
 	if err != nil {
@@ -36,40 +36,40 @@ func (s *Selector) Match(ctx context.Context, doc json.RawMessage) (bool, error)
 	return matched, nil
 }
 
-// An Error says why a text is no selector. Name and Reason are the "error" and
-// "reason" of CouchDB's answer from _find, whose status is 400; its answer from
-// _changes has the reason and the error "bad_request". Where CouchDB's reason
-// shows a value as an Erlang term, this one has its JSON text; and $regex or
-// $beginsWith with no string is a bad_arg, not an invalid_operator.
+// An Error says why a text is not a valid selector. Name and Reason are the "error" and "reason"
+// of CouchDB's response from _find, with status 400. Its response from _changes has the reason
+// and the error "bad_request". Where CouchDB's reason shows a value as an Erlang term, this one
+// has its JSON text. $regex or $beginsWith without a string is a bad_arg, not an invalid_operator
+// as in CouchDB.
 //
-//	bad_arg                an operator's argument is of the wrong kind
-//	invalid_operator       there is no such operator
-//	not_supported          an operator that is known and not implemented: $where, $text and those of geometry
-//	invalid_field_name     a field's name has an empty part, as "a..b" has
+//	bad_arg                an operator's argument has the wrong type
+//	invalid_operator       the operator is unknown
+//	not_supported          the operator is not implemented: $where, $text and the geometric ones
+//	invalid_field_name     a field's name has an empty part, such as "a..b"
 //	invalid_selector       a condition without a field, more than 100 levels of fields and operators,
-//	                       or more than one of the limits of this package
-//	invalid_selector_json  the selector is no object
-//	bad_request            the text is no JSON in UTF-8
+//	                       or more than another limit of this package
+//	invalid_selector_json  the selector is not an object
+//	bad_request            the text is not JSON in UTF-8
 type Error struct {
 	Name   string
 	Reason string
 }
 
-// Error is the name and the reason.
+// Error returns the name and the reason.
 func (e *Error) Error() string { return e.Name + ": " + e.Reason }
 
 func badArg(operator string, arg value) *Error {
 	return &Error{"bad_arg", fmt.Sprintf("Bad argument for operator %s: %s", operator, excerpt(arg))}
 }
 
-// excerpt is the beginning of a value's text, for a reason.
+// excerpt returns the beginning of a value's text, for a reason.
 func excerpt(v value) string {
-	const most = 200 // bytes
+	const limit = 200 // bytes
 	text := v.literal()
-	if len(text) <= most {
+	if len(text) <= limit {
 		return string(text)
 	}
-	end := most
+	end := limit
 	for text[end]&0xc0 == 0x80 { // inside a character
 		end--
 	}

@@ -27,8 +27,8 @@ func match(t *testing.T, sel, doc string) bool {
 	return ok
 }
 
-// TestConditions checks what is below a field x, and that $not says the
-// opposite of each value that is there.
+// TestConditions checks conditions on a field x, and that $not of them is the opposite for each
+// existing value.
 func TestConditions(t *testing.T) {
 	tests := []struct {
 		cond     string
@@ -131,7 +131,7 @@ func TestConditions(t *testing.T) {
 				assert.Equal(t, want, match(t, plain, doc), "%s of %s", plain, doc)
 				assert.Equal(t, want, match(t, twice, doc), "%s of %s", twice, doc)
 				doc = fmt.Sprintf(`{"x": {"x": %s}}`, v)
-				// A path into the value ends elsewhere for a negation, too.
+				// A path into the value is not found with a negation either.
 				if !strings.HasPrefix(test.cond, `{"a"`) {
 					assert.Equal(t, !want, match(t, negated, doc), "%s of %s", negated, doc)
 				}
@@ -140,7 +140,7 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-// TestSelectors checks combinations, paths and fields that are missing.
+// TestSelectors checks combinations, paths and missing fields.
 func TestSelectors(t *testing.T) {
 	tests := []struct {
 		sel  string
@@ -154,7 +154,7 @@ func TestSelectors(t *testing.T) {
 		{` { "a" : 1 } `, " {\t\"a\" :\r\n1 } ", true},
 		{`{"a": 2, "a": 1}`, `{"a":1}`, true},
 
-		// A field that is missing.
+		// Missing fields.
 		{`{"a": null}`, `{}`, false},
 		{`{"a": {"$ne": 1}}`, `{}`, false},
 		{`{"a": {"$lte": null}}`, `{}`, false},
@@ -192,7 +192,7 @@ func TestSelectors(t *testing.T) {
 		{`{"a": {"$or": [{"b": 1}, {"c": {"$gt": 1}}]}}`, `{"a":{"c":2}}`, true},
 		{`{"a": {"$not": {"b": 1}}}`, `{"a":{"b":2}}`, true},
 		{`{"a": {"$not": {"b": 1}}}`, `{"a":{}}`, false},
-		{`{"$and": [{}]}`, `{}`, true}, // the document is the empty object
+		{`{"$and": [{}]}`, `{}`, true}, // an empty element requires an empty document
 		{`{"$and": [{}]}`, `{"a":1}`, false},
 		{`{"$and": [{"$type": "object"}]}`, `{"a":1}`, true},
 		{`{"$keyMapMatch": {"$eq": "a"}, "a": 1}`, `{"a":1}`, true},
@@ -204,7 +204,7 @@ func TestSelectors(t *testing.T) {
 		{`{"a.b": 1}`, `{"a.b":1}`, false},
 		{`{"a\\.b": 1}`, `{"a.b":1}`, true},
 		{`{"a\\.b.c\\.d": 1}`, `{"a.b":{"c.d":1}}`, true},
-		{`{"a\\\\.b": 1}`, `{"a.b":1}`, true}, // all backslashes go
+		{`{"a\\\\.b": 1}`, `{"a.b":1}`, true}, // all backslashes are removed
 		{`{"\\$a": 1}`, `{"$a":1}`, true},
 		{`{"\\": 1}`, `{"":1}`, true},
 		{`{"": {"a": 1}}`, `{"a":1}`, true},
@@ -224,7 +224,7 @@ func TestSelectors(t *testing.T) {
 		{`{"a.99999999999999999999": {"$exists": false}}`, `{"a":[1]}`, false},
 		{`{"a.x": {"$not": {"$exists": true}}}`, `{"a":"b"}`, false},
 
-		// _id compares as Erlang's terms: its strings by their bytes.
+		// _id compares as Erlang terms do, strings by their bytes.
 		{`{"_id": {"$gt": "a"}}`, `{"_id":"B"}`, false},
 		{`{"b": {"$gt": "a"}}`, `{"b":"B"}`, true},
 		{`{"_id": {"$gt": null}}`, `{"_id":"a"}`, true},
@@ -322,8 +322,7 @@ func TestErrors(t *testing.T) {
 	assert.NoError(t, err)
 }
 
-// TestUnsupportedLookaround checks that what cannot be matched in linear time
-// is refused instead of taken for something else.
+// TestUnsupportedLookaround checks that expressions that need more than linear time are refused.
 func TestUnsupportedLookaround(t *testing.T) {
 	for _, expr := range []string{
 		`(?!a)b`, `a(?!b)`, `^(?!a)b|c`, `^(?!a)(b|(?!c))`, `^a|(?!b)`, `(?m)^(?!a)`, `^(?!a`, `^(?!a)*`,
@@ -338,7 +337,7 @@ func TestUnsupportedLookaround(t *testing.T) {
 	assert.ErrorContains(t, err, "lookaround")
 }
 
-func TestMatchRefusesWhatIsNoDocument(t *testing.T) {
+func TestMatchRefusesOtherValues(t *testing.T) {
 	s, err := selector.Parse([]byte(`{"a": 1}`))
 	require.NoError(t, err)
 	for _, doc := range []string{``, `{`, `{"a":1}{}`, `{"a":01}`, "{\"a\":\"\xc3\"}", strings.Repeat("[", 20000)} {
@@ -347,7 +346,7 @@ func TestMatchRefusesWhatIsNoDocument(t *testing.T) {
 	}
 	for _, doc := range []string{`null`, `[{"a":1}]`, `"a"`, `1`} {
 		_, err := s.Match(t.Context(), []byte(doc))
-		require.EqualError(t, err, "matching a document: it is no JSON object", doc)
+		require.EqualError(t, err, "matching a document: not a JSON object", doc)
 	}
 }
 
@@ -404,7 +403,7 @@ func TestConcurrentMatches(t *testing.T) {
 	sel := []byte(`{"s": {"$gte": "b\u00e9", "$ne": {"a": "\u00e9"}}, "r": {"$regex": "^(?!x)y"}, "n": {"$mod": [7, 3]}}`)
 	s, err := selector.Parse(sel)
 	require.NoError(t, err)
-	clear(sel) // the text is the caller's
+	clear(sel) // the caller may overwrite the text
 	var g errgroup.Group
 	for i := range 8 {
 		g.Go(func() error {

@@ -1,11 +1,11 @@
 package selector
 
 import (
-	"encoding/json"
+	"bytes"
 	"errors"
 	"math"
-	"strings"
-	"unicode/utf8"
+
+	"settee/pkg/jsontext"
 )
 
 // kind is what a JSON value is. The constants are in collation order.
@@ -72,90 +72,33 @@ func decode(text []byte) (value, error) {
 	if len(text) > math.MaxInt32 {
 		return value{}, errTooLong
 	}
-	if !utf8.Valid(text) || !json.Valid(text) {
+	if !jsontext.Valid(text) {
 		return value{}, errInvalidJSON
 	}
 	t := &tape{text: text}
-	t.scan(t.space(0))
+	var open []int // the entries of the arrays and objects that have not ended
+	tokens := jsontext.ReadTokens(text)
+	for token, more := tokens.Next(); more; token, more = tokens.Next() {
+		at := len(t.entries)
+		switch token.Kind {
+		case '{', '[':
+			open = append(open, at)
+		case '}', ']':
+			at, open = open[len(open)-1], open[:len(open)-1]
+			t.entries[at].end, t.entries[at].next = uint32(token.End), uint32(len(t.entries))
+			continue
+		}
+		t.entries = append(t.entries, entry{
+			start: uint32(token.Start), end: uint32(token.End), next: uint32(at + 1), kind: kinds[token.Kind],
+			escaped: token.Kind == '"' && bytes.IndexByte(text[token.Start:token.End], '\\') >= 0,
+		})
+	}
 	return value{tape: t}, nil
 }
 
-// scan appends the value that begins at text[i] and returns where it ends. The
-// text is valid: nothing is checked again.
-func (t *tape) scan(i int) int {
-	at := len(t.entries)
-	t.entries = append(t.entries, entry{start: uint32(i)})
-	var k kind
-	end := i
-	switch t.text[i] {
-	case '{':
-		k, end = kindObject, t.scanMembers(i+1)
-	case '[':
-		k, end = kindArray, t.scanElements(i+1)
-	case '"':
-		k = kindString
-		end, t.entries[at].escaped = t.quoted(i)
-	case 'n':
-		k, end = kindNull, i+len("null")
-	case 'f':
-		k, end = kindFalse, i+len("false")
-	case 't':
-		k, end = kindTrue, i+len("true")
-	default:
-		k = kindNumber
-		for end < len(t.text) && strings.IndexByte("+-.0123456789eE", t.text[end]) >= 0 {
-			end++
-		}
-	}
-	e := &t.entries[at]
-	e.kind, e.end, e.next = k, uint32(end), uint32(len(t.entries))
-	return end
-}
-
-func (t *tape) scanElements(i int) int {
-	for {
-		i = t.space(i)
-		switch t.text[i] {
-		case ']':
-			return i + 1
-		case ',':
-			i++
-		default:
-			i = t.scan(i)
-		}
-	}
-}
-
-func (t *tape) scanMembers(i int) int {
-	for {
-		i = t.space(i)
-		switch t.text[i] {
-		case '}':
-			return i + 1
-		case ',', ':':
-			i++
-		default:
-			i = t.scan(i)
-		}
-	}
-}
-
-func (t *tape) space(i int) int {
-	for i < len(t.text) && (t.text[i] == ' ' || t.text[i] == '\t' || t.text[i] == '\r' || t.text[i] == '\n') {
-		i++
-	}
-	return i
-}
-
-// quoted returns where the string that begins at text[i] ends.
-func (t *tape) quoted(i int) (end int, escaped bool) {
-	for i++; t.text[i] != '"'; i++ {
-		if t.text[i] == '\\' {
-			escaped = true
-			i++
-		}
-	}
-	return i + 1, escaped
+// kinds are those of jsontext's tokens.
+var kinds = [256]kind{
+	'n': kindNull, 'f': kindFalse, 't': kindTrue, '0': kindNumber, '"': kindString, '[': kindArray, '{': kindObject,
 }
 
 func (v value) entry() entry { return v.tape.entries[v.index] }
@@ -253,10 +196,7 @@ func (w *work) str(v value) string {
 		return string(text[1 : len(text)-1])
 	}
 	w.spend(len(text))
-	var s string
-	if err := json.Unmarshal(text, &s); err != nil {
-		panic(err) // decode has checked the text
-	}
+	s, _ := jsontext.String(text) // decode has checked the text
 	return s
 }
 

@@ -6,37 +6,36 @@ import (
 	"math"
 )
 
-// What some work counts as, in steps: measured, and rounded up.
+// Costs of some work, in steps: measured, and rounded up.
 const (
-	bytesPerStep     = 16 // that are copied or scanned
-	stepsPerNumber   = 5  // that is compared
-	stepsPerMember   = 10 // of an object that is compared
+	bytesPerStep     = 16 // copied or scanned
+	stepsPerNumber   = 5  // compared
+	stepsPerMember   = 10 // of a compared object
 	stepsPerDivision = 10
-	stepsPerSyllable = 50 // of Hangul: the collation takes each apart
+	stepsPerSyllable = 50 // of Hangul, which the collation decomposes
 )
 
-// ErrTooMuchWork is the error of a match that takes more than [MaxSteps].
+// ErrTooMuchWork is the error of a match that would take more than [MaxSteps].
 var ErrTooMuchWork = fmt.Errorf("the selector takes more than %d steps to match the document", MaxSteps)
 
-// work is what is left of the steps that a match may take, and why it ends
-// early. It is for one match.
+// work counts the steps of one match, and says why it ends early.
 type work struct {
 	ctx      context.Context
 	left     int64
-	unlooked int64 // steps since the context was looked at
-	err      error // why the match ends: nil while it goes on
+	unlooked int64 // steps since the last check of the context
+	err      error // why the match ends; nil while it continues
 	text     []byte
 }
 
-// stopped is what spend panics with. It leaves the package as work.err.
+// stopped is the panic value of spend. do turns it into work.err.
 type stopped struct{}
 
 func newWork(ctx context.Context) *work { return &work{ctx: ctx, left: MaxSteps} }
 
-// unlimited is the work of a comparison that is bounded by other means.
+// unlimited returns a work for comparisons that are bounded by other means.
 func unlimited() *work { return &work{ctx: context.Background(), left: math.MaxInt64} }
 
-// take takes steps, and reports whether the match may go on.
+// take spends steps, and reports whether the match may continue.
 func (w *work) take(steps int) bool {
 	const look = 1 << 16 // about a millisecond
 	w.left -= int64(steps)
@@ -51,7 +50,7 @@ func (w *work) take(steps int) bool {
 	return w.err == nil
 }
 
-// spend takes steps. It ends the match if it may not go on.
+// spend spends steps, and ends the match if it may not continue.
 func (w *work) spend(steps int) {
 	if !w.take(steps) {
 		panic(stopped{})

@@ -2,7 +2,6 @@ package faultkv_test
 
 import (
 	"path"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,8 +13,8 @@ import (
 	"settee/pkg/kv/memkv"
 )
 
-// TestConformance: an engine with faults is still one that conforms. Left out are
-// the faults that keep a group of the suite from what it looks for.
+// TestConformance: an engine with faults still conforms. The faults that prevent what a group of the suite tests are
+// left out.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -26,11 +25,11 @@ func TestConformance(t *testing.T) {
 		"every commit unknown once": {
 			opts: faultkv.Options{Script: faultkv.UnknownOnce},
 			exempt: map[string]faultkv.Options{
-				"Isolation": {}, // looks for transactions whose first run succeeds
+				"Isolation": {}, // needs transactions whose first run succeeds
 			},
 		},
 		"from a seed": {
-			// A watch that never ends is what the suite finds wrong.
+			// The suite rejects a watch that never ends.
 			opts: faultkv.Options{Seed: 1, MaxLag: 10 * time.Millisecond, Rates: faultkv.Rates{
 				faultkv.Conflict: 0.1, faultkv.UnknownCommitted: 0.1, faultkv.UnknownNotCommitted: 0.1,
 				faultkv.TooOld: 0.01, faultkv.Delay: 0.05, faultkv.SpuriousWatch: 0.2, faultkv.LateWatch: 0.2,
@@ -44,24 +43,19 @@ func TestConformance(t *testing.T) {
 				if other, ok := c.exempt[path.Base(t.Name())]; ok {
 					opts = other
 				}
-				db := &movable{}
-				plain, err := memkv.Open(memkv.Options{Now: db.now})
+				clock := &kvtest.Clock{}
+				plain, err := memkv.Open(memkv.Options{Now: clock.Now})
 				require.NoError(t, err)
-				db.DB = faultkv.Wrap(plain, opts)
+				db := faultkv.Wrap(plain, opts)
 				t.Cleanup(func() { require.NoError(t, db.Close()) })
-				return db
+				return clocked{db, clock}
 			})
 		})
 	}
 }
 
-// movable is a store whose engine's clock goes faster when the suite wants it to.
-type movable struct {
+// clocked is a store with a clock of its own.
+type clocked struct {
 	*faultkv.DB
-	ahead atomic.Int64
+	*kvtest.Clock
 }
-
-func (m *movable) now() time.Time { return time.Now().Add(time.Duration(m.ahead.Load())) }
-
-// Advance implements kvtest.Advancer.
-func (m *movable) Advance(d time.Duration) { m.ahead.Add(int64(d)) }

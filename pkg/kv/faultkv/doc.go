@@ -1,23 +1,21 @@
-// Package faultkv makes faults, from a seed or from a script, around any engine
-// of package kv. It is for the tests of whatever is built on a store.
+// Package faultkv adds faults, from a seed or a script, to any engine of package kv. It is for tests of what is built
+// on a store.
 //
-// A [DB] keeps the contract of package kv: all that it does to its callers, they
-// have to expect of any engine. It never says that a commit failed which was made,
-// gives each run of a function its own outcome, and passes on what the engine
-// below does by itself. Without rates and without a script it changes nothing.
+// A [DB] keeps the contract of package kv: its callers must expect all its faults from any engine. It never reports
+// that a commit failed if it was made, gives each run of a function its own outcome, and passes on what the inner
+// engine does. Without rates and script it changes nothing.
 //
-// # Each call under "committed, but reported unknown"
+// # Each commit made, but reported unknown
 //
-// With [UnknownOnce] every transaction runs once more after its commit. A layer
-// whose tests pass on it recognizes its own commits:
+// With [UnknownOnce] every transaction runs once more after its commit. A layer whose tests pass recognizes its own
+// commits:
 //
 //	db := faultkv.Wrap(store, faultkv.Options{Script: faultkv.UnknownOnce})
 //	accounts := bank.Open(db)
 //	require.NoError(t, accounts.Deposit(ctx, "alice", 10))
 //	require.Equal(t, 10, accounts.Balance(ctx, "alice"))
 //
-// An operation of several transactions is taken through each of its commits in
-// turn with [At], until there is no further one:
+// To test an operation of several transactions, use [At] for each of its commits in turn, until there are no more:
 //
 //	for n := 1; ; n++ {
 //		db := faultkv.Wrap(open(t), faultkv.Options{
@@ -39,13 +37,10 @@
 //		Observe: func(e faultkv.Event) { t.Log(e) },
 //	})
 //
-// A fault is drawn at the call that it hits: the read, the commit, the watch.
-// Every call takes the same number of draws whether a fault comes of it or not, so
-// the same seed and the same order of calls make the same faults, and a rate that
-// changes no calls, such as that of Delay, can be changed without moving the
-// others. Where several goroutines use the store, their order is part of the
-// input: a simulation that releases one of them at a time, as package turnstile does,
-// replays from the seed. What such a simulation has to give is [Options].Sleep and
-// Pause, the latter to the engine too: the pauses between the runs of a transaction
-// are drawn from no seed otherwise ([kv.Retrier]).
+// A fault is drawn at the call that it hits: the read, the commit, the watch. Every call draws the same number of
+// random values, whether or not a fault results. So the same seed and the same order of calls give the same faults, and
+// a rate that does not affect the calls, such as that of Delay, can be changed without affecting the others. If several
+// goroutines use the store, their order matters too. A simulation that runs one of them at a time, as package turnstile
+// does, can be replayed from the seed. It must set [Options].Sleep and Pause, and Pause of the engine too, because the
+// pauses between the runs of a transaction are otherwise random ([kv.Retrier]).
 package faultkv

@@ -13,17 +13,17 @@ type plan struct {
 	call  Call
 	fault Fault
 	delay time.Duration
-	part  float64 // from 0 to below 1: where or how much of something
+	part  float64 // from 0 to below 1: a position or a fraction
 }
 
-// draws are what is drawn at each call: always all of it, so that what becomes of
-// one call does not depend on what came of those before it.
+// draws are the values drawn at each call. All are always drawn, so that the result for one call does not depend on
+// earlier ones.
 type draws struct {
 	fault, delay, part float64
 	seed               [2]uint64 // for Options.Delays
 }
 
-// decide numbers a call, and draws or asks the script what is to hit it.
+// decide numbers a call, and draws its fault or gets it from the script.
 func (db *DB) decide(call Call) plan {
 	call.Key = bytes.Clone(call.Key)
 	db.mu.Lock()
@@ -54,7 +54,7 @@ func (db *DB) decide(call Call) plan {
 	return p
 }
 
-// drawn returns the fault that u, from 0 to below 1, stands for.
+// drawn returns the fault for u, from 0 to below 1.
 func (db *DB) drawn(op Op, u float64) Fault {
 	for _, fault := range possible[op] {
 		if u -= db.opts.Rates[fault]; u < 0 {
@@ -74,26 +74,25 @@ func (db *DB) hit(call Call, fault Fault, d time.Duration) {
 	}
 }
 
-// Hits returns how often a fault has hit so far.
+// Hits returns the number of times that a fault has hit.
 func (db *DB) Hits(f Fault) int {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	return db.hits[f]
 }
 
-// Calls returns how many calls of a kind there have been so far.
+// Calls returns the number of calls of a kind so far.
 func (db *DB) Calls(op Op) int {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	return db.calls[op]
 }
 
-// pairs returns after how many pairs a faulty range read fails: from 0 to 254, one
-// in two within the first 15.
+// pairs returns the number of pairs after which a faulty range read fails: from 0 to 254, half of them within the first
+// 15.
 func (p plan) pairs() int { return int(math.Exp2(8*p.part)) - 1 }
 
-// split returns the part of a commit's delay that passes before the commit is made,
-// and the rest.
+// split returns the parts of a commit's delay before and after the commit is made.
 func (p plan) split() (before, after time.Duration) {
 	before = time.Duration(p.part * float64(p.delay))
 	return before, p.delay - before

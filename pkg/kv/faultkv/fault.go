@@ -5,45 +5,37 @@ import (
 	"time"
 )
 
-// Fault is what can go wrong.
+// Fault is a kind of fault.
 type Fault int
 
 // The faults, each with the calls that it can hit.
 const (
 	// None is no fault.
 	None Fault = iota
-	// Conflict: the commit is not made, and reported as kv.ErrNotCommitted. It
-	// hits the commit of a transaction that has read something other than by a
-	// snapshot read: nothing else can conflict.
+	// Conflict: the commit is not made, and returns kv.ErrNotCommitted. It hits the commit of a transaction with reads
+	// other than snapshot reads. Others cannot conflict.
 	Conflict
-	// UnknownCommitted: the commit is made, and reported as
-	// kv.ErrCommitUnknown. It hits a commit that the engine makes. The
-	// versionstamp of that run is not to be had, and its watches are cancelled.
+	// UnknownCommitted: the commit is made, and returns kv.ErrCommitUnknown. It hits a commit that the engine makes.
+	// The watches of that run are cancelled.
 	UnknownCommitted
-	// UnknownNotCommitted: the commit is not made, and reported as
-	// kv.ErrCommitUnknown.
+	// UnknownNotCommitted: the commit is not made, and returns kv.ErrCommitUnknown.
 	UnknownNotCommitted
-	// TooOld: a read ends with kv.ErrTransactionTooOld, a range read at any of
-	// its pairs or after the last, and so does all that the transaction reads
-	// later; or the commit of a transaction that has read as for Conflict is
-	// not made for that reason.
+	// TooOld: a read returns kv.ErrTransactionTooOld, a range read at any of its pairs or after the last, and so do all
+	// later reads of the transaction. Or the commit of a transaction with reads as for Conflict is not made, for that
+	// reason.
 	TooOld
-	// Delay: the result of a read comes later, by a time from Options.Delays
-	// after the read was issued; or that time passes while the commit is under
-	// way, a part of it before the commit is made and the rest after. A ctx
-	// that ends meanwhile ends the delay, and makes the result of the commit
-	// unknown.
+	// Delay: the result of a read is late by a time from Options.Delays after the read was issued. Or a commit takes
+	// that much longer, a part of it before the commit is made and the rest after. If ctx ends meanwhile, the delay
+	// ends, and the result of the commit is unknown.
 	Delay
-	// LostWatch: the watch does not notice the change.
+	// LostWatch: the watch misses the change.
 	LostWatch
-	// LateWatch: the watch ends up to Options.MaxLag after Wait could have
-	// noticed the change.
+	// LateWatch: the watch ends up to Options.MaxLag after Wait could have noticed the change.
 	LateWatch
-	// SpuriousWatch: the watch ends as soon as its transaction has committed,
-	// also where it would find that it could not be armed.
+	// SpuriousWatch: the watch ends as soon as its transaction has committed, even if it could not have been armed.
 	SpuriousWatch
 
-	faults = iota // how many there are, with None
+	faults = iota // the number of faults, with None
 )
 
 var faultNames = [faults]string{
@@ -65,24 +57,21 @@ type Op int
 
 // The kinds of calls that faults can hit.
 const (
-	// Read is Get, GetKey, GetRange or ReadVersion, which can be delayed only,
-	// of a transaction or its snapshot.
+	// Read is Get, GetRange or ReadVersion of a transaction or its snapshot. ReadVersion can only be delayed.
 	Read Op = iota
-	// Commit is the commit of a transaction that has written something. A
-	// transaction that only read has none.
+	// Commit is the commit of a transaction that has written something. A transaction that only reads has none.
 	Commit
 	// Watch is the watch of a transaction.
 	Watch
 
-	ops = iota // how many there are
+	ops = iota // the number of kinds
 )
 
 var opNames = [ops]string{Read: "read", Commit: "commit", Watch: "watch"}
 
 func (o Op) String() string { return opNames[o] }
 
-// possible are the faults, apart from Delay, that can hit each kind of call. No
-// more than one of them does.
+// possible are the faults other than Delay that can hit each kind of call, at most one at a time.
 var possible = [ops][]Fault{
 	Read:   {TooOld},
 	Commit: {Conflict, UnknownCommitted, UnknownNotCommitted, TooOld},
@@ -92,15 +81,13 @@ var possible = [ops][]Fault{
 // Call is one call to the store.
 type Call struct {
 	Op Op
-	// N is the number of the call among those of its kind, from 1.
+	// N is the number of the call among the calls of its kind, from 1.
 	N int
-	// Transaction is the number of the call of Transact that it belongs to, from
-	// 1, and Run that of the run of its function, from 1.
+	// Transaction is the number of the call of Transact, from 1, and Run the number of the run of its function, from 1.
 	Transaction, Run int
-	// Unknown is how many commits of earlier runs were reported unknown.
+	// Unknown is the number of earlier runs whose commits were reported unknown.
 	Unknown int
-	// Key is the key that is read or watched, or that of the selector at which
-	// a range begins. A commit has none, nor has ReadVersion.
+	// Key is the key that is read or watched, or the begin of a range. Commit and ReadVersion have none.
 	Key []byte
 }
 
@@ -108,7 +95,7 @@ type Call struct {
 type Event struct {
 	Call  Call
 	Fault Fault
-	// Delay is how long a Delay takes or a LateWatch lags.
+	// Delay is the length of a Delay or the lag of a LateWatch.
 	Delay time.Duration
 }
 
@@ -124,13 +111,12 @@ func (e Event) String() string {
 	return fmt.Sprintf("%s: %v", call, e.Fault)
 }
 
-// Script decides which fault hits a call. One that cannot hit it is none. A script
-// may be called by several goroutines at once.
+// Script decides which fault hits a call. A fault that cannot hit the call is ignored. Several goroutines may call it
+// at the same time.
 type Script func(Call) Fault
 
-// UnknownOnce is a [Script] that has each transaction that writes made once more
-// after its commit: the commit of the first run that the engine commits is
-// reported unknown.
+// UnknownOnce is a [Script] that repeats each writing transaction once after its commit: the first commit that the
+// engine makes is reported unknown.
 func UnknownOnce(c Call) Fault {
 	if c.Op == Commit && c.Unknown == 0 {
 		return UnknownCommitted
@@ -138,7 +124,7 @@ func UnknownOnce(c Call) Fault {
 	return None
 }
 
-// At returns a [Script] that hits the n-th call of a kind, counted from 1, with f.
+// At returns a [Script] that hits the nth call of a kind, from 1, with f.
 func At(op Op, n int, f Fault) Script {
 	return func(c Call) Fault {
 		if c.Op == op && c.N == n {

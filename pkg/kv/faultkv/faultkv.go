@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"settee/pkg/kv"
+	"settee/pkg/kv/internal/engine"
 )
 
 // DB is a kv.Database with faults. It is safe for concurrent use.
@@ -14,15 +15,13 @@ type DB struct {
 	inner kv.Database
 	opts  Options
 
-	mu           sync.Mutex // guards what follows
+	mu           sync.Mutex // guards the fields below
 	random       *rand.Rand
 	transactions int
 	calls        [ops]int
 	hits         [faults]int
 
-	runMu   sync.RWMutex
-	closed  bool
-	running sync.WaitGroup
+	gate engine.Gate
 
 	// life ends with kv.ErrClosed when the database is closed.
 	life context.Context
@@ -31,11 +30,10 @@ type DB struct {
 
 var _ kv.Database = (*DB)(nil)
 
-// Wrap returns a database that passes everything on to inner, apart from the faults
-// that it makes. It panics when opts contradict themselves.
+// Wrap returns a database that passes all calls on to inner and adds faults. It panics if opts contradict each other.
 //
-// Several may share an inner, each a process with faults of its own. One that is
-// not closed holds nothing but memory.
+// Several databases may share one inner, each as a process with its own faults. A database that is not closed holds
+// only memory.
 func Wrap(inner kv.Database, opts Options) *DB {
 	db := &DB{
 		inner:  inner,
@@ -51,10 +49,10 @@ func (db *DB) Unwrap() kv.Database { return db.inner }
 
 // Transact implements kv.Database.
 func (db *DB) Transact(ctx context.Context, fn func(kv.Transaction) error) error {
-	if !db.enter() {
+	if !db.gate.Enter() {
 		return kv.ErrClosed
 	}
-	defer db.running.Done()
+	defer db.gate.Leave()
 	t := &transact{db: db, ctx: ctx, fn: fn}
 	db.mu.Lock()
 	db.transactions++
@@ -63,29 +61,12 @@ func (db *DB) Transact(ctx context.Context, fn func(kv.Transaction) error) error
 	return kv.Retrier{Pause: db.opts.Pause}.Retry(ctx, t.attempt)
 }
 
-// enter counts a running transaction, unless the database is closed.
-func (db *DB) enter() bool {
-	db.runMu.RLock()
-	defer db.runMu.RUnlock()
-	if db.closed {
-		return false
-	}
-	db.running.Add(1)
-	return true
-}
-
 // Close implements kv.Database. It closes the inner database too.
 func (db *DB) Close() error {
-	db.runMu.Lock()
-	wasClosed := db.closed
-	db.closed = true
-	db.runMu.Unlock()
-	if wasClosed {
+	// Between two attempts of a transaction the inner database does not wait for it.
+	if !db.gate.Close() {
 		return kv.ErrClosed
 	}
-	// Between two of its attempts a transaction is not the inner database's to
-	// wait for.
-	db.running.Wait()
 	err := db.inner.Close()
 	db.end(kv.ErrClosed)
 	return err
@@ -93,10 +74,9 @@ func (db *DB) Close() error {
 
 // transact is one call of Transact.
 //
-// A fault before the commit is an error of the function that the inner database
-// runs: it does with it what it does with its own, and what it retries by itself is
-// another run here. After a commit it is no longer asked: one that is reported
-// unknown is followed by an attempt in another of its transactions.
+// A fault before the commit is an error of the function that the inner database runs. If the inner database retries it,
+// that is another run here. After a commit the inner database is not asked again: a commit that is reported unknown is
+// followed by an attempt in another of its transactions.
 type transact struct {
 	db      *DB
 	ctx     context.Context
@@ -104,11 +84,11 @@ type transact struct {
 	number  int
 	runs    int
 	unknown int          // commits reported unknown
-	last    *transaction // of the present attempt
+	last    *transaction // of the current attempt
 }
 
-// attempt runs one transaction of the inner database, and returns
-// kv.ErrCommitUnknown when it was committed and that is not to be heard.
+// attempt runs one transaction of the inner database. It returns kv.ErrCommitUnknown if the transaction was committed
+// and a fault hides that.
 func (t *transact) attempt() error {
 	t.last = nil
 	heard := false
@@ -149,16 +129,15 @@ func (t *transact) run(inner kv.Transaction) error {
 	return nil
 }
 
-// failed returns what an attempt ends with that the inner database gave up with
-// err.
+// failed returns the error of an attempt that the inner database ended with err.
 func (t *transact) failed(err error) error {
 	if errors.Is(err, kv.ErrCommitUnknown) {
 		t.unknown++
 		return err
 	}
 	if t.unknown > 0 && t.ctx.Err() != nil && (errors.Is(err, t.ctx.Err()) || errors.Is(err, context.Cause(t.ctx))) {
-		// This attempt committed nothing, but an earlier run may have, which kv.Retry says together with ctx's
-		// error. The error may be the function's: that of a read of its.
+		// This attempt committed nothing, but an earlier run may have. kv.Retrier adds that to ctx's error. The error
+		// may also be from a read of the function.
 		return kv.ErrCommitUnknown
 	}
 	return err

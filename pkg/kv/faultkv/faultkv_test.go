@@ -2,24 +2,22 @@ package faultkv_test
 
 import (
 	"context"
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"settee/internal/bubbletest"
 	"settee/pkg/kv"
 	"settee/pkg/kv/faultkv"
 	"settee/pkg/kv/memkv"
 )
 
-// TestReplay: the same seed and the same order of calls make the same faults.
+// TestReplay: the same seed and the same order of calls give the same faults.
 func TestReplay(t *testing.T) {
 	t.Parallel()
 	run := func(seed uint64) (trace []string) {
@@ -47,7 +45,7 @@ func TestReplay(t *testing.T) {
 	assert.NotEqual(t, first, run(2))
 }
 
-// TestRatesAreApart: delays do not move the faults of other kinds.
+// TestRatesAreApart: delays do not affect the faults of other kinds.
 func TestRatesAreApart(t *testing.T) {
 	t.Parallel()
 	run := func(rates faultkv.Rates) (watches []string) {
@@ -71,135 +69,7 @@ func TestRatesAreApart(t *testing.T) {
 	assert.Equal(t, alone, run(faultkv.Rates{faultkv.SpuriousWatch: 0.3, faultkv.Delay: 0.5}))
 }
 
-// TestRate: about as many calls are hit as the rate says.
-func TestRate(t *testing.T) {
-	t.Parallel()
-	inBubble(t, faultkv.Options{Seed: 1, Rates: faultkv.Rates{
-		faultkv.Conflict: 0.25, faultkv.UnknownCommitted: 0.5,
-	}}, func(t *testing.T, b *bundle) {
-		for range 500 {
-			require.NoError(t, b.db.Transact(t.Context(), write("k")))
-		}
-		commits := float64(b.db.Calls(faultkv.Commit))
-		assert.InDelta(t, 2000, commits, 200)
-		assert.InDelta(t, 0.25, float64(b.db.Hits(faultkv.Conflict))/commits, 0.03)
-		assert.InDelta(t, 0.5, float64(b.db.Hits(faultkv.UnknownCommitted))/commits, 0.03)
-	})
-}
-
-// TestIncrement: an atomic addition counts twice when its commit is made and
-// reported unknown. Guarded by a mark of its own, which the transaction reads, it
-// counts once.
-func TestIncrement(t *testing.T) {
-	t.Parallel()
-	const increments = 100
-	naive := func(int) func(kv.Transaction) error {
-		return func(tx kv.Transaction) error {
-			tx.Atomic(kv.MutationAdd, []byte("counter"), one)
-			return nil
-		}
-	}
-	guarded := func(n int) func(kv.Transaction) error {
-		mark := fmt.Append(nil, "mark ", n) // drawn outside of the function
-		return func(tx kv.Transaction) error {
-			if mine, err := tx.Get(mark).Await(); mine != nil || err != nil {
-				return err
-			}
-			tx.Set(mark, nil)
-			tx.Atomic(kv.MutationAdd, []byte("counter"), one)
-			return nil
-		}
-	}
-	for name, opts := range map[string]faultkv.Options{
-		"once each": {Script: faultkv.UnknownOnce},
-		"often":     {Seed: 1, Rates: faultkv.Rates{faultkv.UnknownCommitted: 0.6, faultkv.UnknownNotCommitted: 0.1}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			count := func(increment func(int) func(kv.Transaction) error) (counted, unknown int) {
-				inBubble(t, opts, func(t *testing.T, b *bundle) {
-					for n := range increments {
-						require.NoError(t, b.db.Transact(t.Context(), increment(n)))
-					}
-					counted, unknown = b.number(t, "counter"), b.db.Hits(faultkv.UnknownCommitted)
-				})
-				return counted, unknown
-			}
-			counted, unknown := count(naive)
-			assert.NotZero(t, unknown)
-			assert.Equal(t, increments+unknown, counted)
-			counted, unknown = count(guarded)
-			assert.NotZero(t, unknown)
-			assert.Equal(t, increments, counted)
-		})
-	}
-}
-
-// TestConcurrently: with all faults and many goroutines, transactions that keep the
-// rules of package kv lose nothing and count nothing twice.
-func TestConcurrently(t *testing.T) {
-	t.Parallel()
-	const workers, transfers = 8, 40
-	opts := faultkv.Options{Seed: 1, Rates: faultkv.Rates{
-		faultkv.Conflict: 0.1, faultkv.UnknownCommitted: 0.2, faultkv.UnknownNotCommitted: 0.1,
-		faultkv.TooOld: 0.05, faultkv.Delay: 0.3, faultkv.SpuriousWatch: 0.1, faultkv.LateWatch: 0.1, faultkv.LostWatch: 0.1,
-	}}
-	inBubble(t, opts, func(t *testing.T, b *bundle) {
-		ctx := t.Context()
-		var working sync.WaitGroup
-		watched := make(chan error, 1)
-		go func() { watched <- watchCounter(ctx, b.db, workers*transfers) }()
-		for w := range workers {
-			working.Go(func() {
-				for i := range transfers {
-					mark := fmt.Appendf(nil, "mark %d/%d", w, i)
-					assert.NoError(t, b.db.Transact(ctx, func(tx kv.Transaction) error {
-						if mine, err := tx.Get(mark).Await(); mine != nil || err != nil {
-							return err
-						}
-						tx.Set(mark, nil)
-						tx.Atomic(kv.MutationAdd, []byte("counter"), one)
-						return nil
-					}))
-				}
-			})
-		}
-		working.Wait()
-		assert.Equal(t, workers*transfers, b.number(t, "counter"))
-		require.NoError(t, <-watched)
-		for _, fault := range []faultkv.Fault{faultkv.Conflict, faultkv.UnknownCommitted, faultkv.TooOld} {
-			assert.NotZero(t, b.db.Hits(fault), "%v", fault)
-		}
-	})
-}
-
-// watchCounter waits, as package kv says one has to, until the counter is n.
-func watchCounter(ctx context.Context, db kv.Database, n int) error {
-	for {
-		var watch kv.Watch
-		value, err := kv.TransactValue(ctx, db, func(tx kv.Transaction) ([]byte, error) {
-			watch = tx.Watch([]byte("counter"))
-			return tx.Get([]byte("counter")).Await()
-		})
-		if err != nil {
-			return err
-		}
-		if value != nil && int(binary.LittleEndian.Uint64(value)) == n {
-			watch.Cancel()
-			return nil
-		}
-		wait, cancel := context.WithTimeout(ctx, 30*time.Second)
-		err = watch.Wait(wait)
-		cancel()
-		watch.Cancel()
-		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
-			return err
-		}
-	}
-}
-
-// TestAtEachCommit takes an operation of three transactions through each of its
-// commits, as doc.go says.
+// TestAtEachCommit runs an operation of three transactions through each of its commits, as doc.go describes.
 func TestAtEachCommit(t *testing.T) {
 	t.Parallel()
 	twice := []int{}
@@ -209,7 +79,7 @@ func TestAtEachCommit(t *testing.T) {
 		}, func(t *testing.T, b *bundle) {
 			for step := range 3 {
 				require.NoError(t, b.db.Transact(t.Context(), func(tx kv.Transaction) error {
-					tx.Atomic(kv.MutationAdd, fmt.Append(nil, step), one)
+					tx.Add(fmt.Append(nil, step), 1)
 					return nil
 				}))
 			}
@@ -226,7 +96,7 @@ func TestAtEachCommit(t *testing.T) {
 	assert.Equal(t, []int{0, 1, 2}, twice)
 }
 
-// TestScript: what a script is told, and that it comes before what was drawn.
+// TestScript: the script gets each call, and its fault comes before a drawn one.
 func TestScript(t *testing.T) {
 	t.Parallel()
 	var calls []faultkv.Call
@@ -240,7 +110,7 @@ func TestScript(t *testing.T) {
 			case c.Op == faultkv.Commit && c.Run == 3:
 				return faultkv.Delay
 			}
-			return faultkv.LostWatch // which hits neither a read nor a commit
+			return faultkv.LostWatch // hits neither a read nor a commit
 		},
 	}
 	inBubble(t, opts, func(t *testing.T, b *bundle) {
@@ -262,7 +132,7 @@ func TestScript(t *testing.T) {
 	})
 }
 
-// TestUnknownOnceAfterConflict: a conflict is not the one time.
+// TestUnknownOnceAfterConflict: a conflict does not count as the one fault.
 func TestUnknownOnceAfterConflict(t *testing.T) {
 	t.Parallel()
 	inBubble(t, faultkv.Options{Script: faultkv.UnknownOnce}, func(t *testing.T, b *bundle) {
@@ -280,7 +150,7 @@ func TestUnknownOnceAfterConflict(t *testing.T) {
 	})
 }
 
-// TestFakeClock: Now and Sleep are all the time there is.
+// TestFakeClock: all times come from Now and Sleep.
 func TestFakeClock(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(0, 0)
@@ -307,7 +177,7 @@ func TestFakeClock(t *testing.T) {
 	require.NoError(t, db.Close())
 }
 
-// TestClose: it waits for transactions between two of their attempts too.
+// TestClose: Close waits for transactions between two of their attempts too.
 func TestClose(t *testing.T) {
 	t.Parallel()
 	inBubble(t, faultkv.Options{Rates: faultkv.Rates{faultkv.UnknownCommitted: 0.9}}, func(t *testing.T, b *bundle) {
@@ -329,10 +199,9 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// TestShared: two processes on one store, one of them around the other.
+// TestShared: two processes use one store, one of them through the other.
 func TestShared(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		b := wrap(t, faultkv.Options{Seed: 1, Rates: faultkv.Rates{faultkv.UnknownCommitted: 0.5}})
 		outer := faultkv.Wrap(b.db, faultkv.Options{Script: faultkv.UnknownOnce})
 		for range 10 {

@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// bundle is a store with faults and the same without.
+// bundle is a store with faults, and the same store without.
 type bundle struct {
 	plain kv.Database
 	db    *faultkv.DB
@@ -26,7 +26,7 @@ type bundle struct {
 	events []faultkv.Event
 }
 
-// inBubble runs a test on a fresh store in memory, on a clock that costs no time.
+// inBubble runs a test on a new store in memory, on the clock of a bubble.
 func inBubble(t *testing.T, opts faultkv.Options, test func(t *testing.T, b *bundle)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -51,7 +51,7 @@ func wrap(t *testing.T, opts faultkv.Options) *bundle {
 	return b
 }
 
-// trace returns what was observed, as lines.
+// trace returns the observed events as lines.
 func (b *bundle) trace() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -97,9 +97,7 @@ func (b *bundle) number(t *testing.T, key string) int {
 	return int(binary.LittleEndian.Uint64([]byte(value)))
 }
 
-var one = []byte{1, 0, 0, 0, 0, 0, 0, 0}
-
-// write reads one key and writes another one: a commit that every fault can hit.
+// write reads one key and writes another: a commit that every fault can hit.
 func write(key string) func(kv.Transaction) error {
 	return func(tx kv.Transaction) error {
 		if _, err := tx.Get([]byte("read")).Await(); err != nil {

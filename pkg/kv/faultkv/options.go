@@ -5,47 +5,43 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"settee/pkg/kv"
 )
 
-// Rates are the probabilities of faults, from 0 to 1, for each call that they can
-// hit. Those of a commit except Delay's are at most 1 together, and so are those of
-// a watch.
+// Rates are the probabilities of faults, from 0 to 1, for each call that they can hit. The sum over the faults of a
+// commit except Delay is at most 1, and so is the sum over those of a watch.
 type Rates map[Fault]float64
 
-// Options of a DB. Its zero value makes no faults.
+// Options of a DB. The zero value makes no faults.
 type Options struct {
-	// Seed is where all that is drawn comes from.
+	// Seed seeds all that is drawn.
 	Seed uint64
-	// Rates say how often each fault is drawn.
+	// Rates are the probabilities of the faults.
 	Rates Rates
-	// Script is asked at each call, if it is not nil. The fault that it returns
-	// hits the call in place of a drawn one, apart from a drawn Delay, which
-	// stays; None leaves everything to the draws.
+	// Script, if not nil, is called at each call. Its fault replaces a drawn one, except a drawn Delay, which stays.
+	// None keeps what was drawn.
 	Script Script
-	// Observe, if it is not nil, is told of each fault when it hits: a Delay
-	// and a watch's at the call, the others when they are reported. It may be
-	// called by several goroutines at once.
+	// Observe, if not nil, is called with each fault that hits: for a Delay or a watch at the call, for others when
+	// they are reported. Several goroutines may call it at the same time.
 	Observe func(Event)
 
-	// Delays returns how long a Delay is; nil is an exponential distribution
-	// with a mean of 5 ms. It draws from the source that it is given, which is
-	// made for this one delay.
+	// Delays returns the length of a Delay, drawn from random, which is made for this delay only. nil is an exponential
+	// distribution with a mean of 5 ms.
 	Delays func(*rand.Rand) time.Duration
-	// MaxLag is how late a LateWatch can be; 0 is 30 seconds, after which
-	// whoever waits reads again anyway.
+	// MaxLag is the longest lag of a LateWatch. 0 is 30 seconds, after which callers read again anyway.
 	MaxLag time.Duration
 
-	// Now and Sleep are the clock; nil is the machine's, which in a bubble of
-	// testing/synctest is that bubble's. Sleep returns when d is over by Now, or
-	// when ctx ends. One is not set without the other.
+	// Now and Sleep are the clock. nil is the machine's, or that of a bubble of testing/synctest. Sleep returns when d
+	// has passed by Now, or when ctx ends. Either both are set or none.
 	Now   func() time.Time
 	Sleep func(ctx context.Context, d time.Duration)
-	// Pause is kv.Retrier's: what passes between two attempts. It is set with Now and
-	// Sleep where a seed is to decide everything.
+	// Pause is the Pause of kv.Retrier, between two attempts. It is set together with Now and Sleep if a seed is to
+	// decide everything.
 	Pause func(ctx context.Context, most time.Duration)
 }
 
-// defaultMaxLag is how long a waiter relies on its watch (package kv, "Watches").
+// defaultMaxLag is how long a caller waits for its watch (package kv, "Watches").
 const defaultMaxLag = 30 * time.Second
 
 const meanDelay = 5 * time.Millisecond
@@ -54,18 +50,7 @@ func exponential(random *rand.Rand) time.Duration {
 	return time.Duration(random.ExpFloat64() * float64(meanDelay))
 }
 
-// sleep waits for d or until ctx ends.
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
-}
-
-// withDefaults returns opts with nothing left open. It panics when opts make no
-// sense.
+// withDefaults returns opts with all defaults. It panics if opts are not valid.
 func (opts Options) withDefaults() Options {
 	for fault, rate := range opts.Rates {
 		if fault <= None || fault >= faults {
@@ -88,7 +73,7 @@ func (opts Options) withDefaults() Options {
 		panic("faultkv: Now and Sleep are one clock: set both or neither")
 	}
 	if opts.Now == nil {
-		opts.Now, opts.Sleep = time.Now, sleep
+		opts.Now, opts.Sleep = time.Now, kv.Sleep
 	}
 	if opts.Delays == nil {
 		opts.Delays = exponential

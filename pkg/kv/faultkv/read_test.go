@@ -18,16 +18,11 @@ func fixed(d time.Duration) func(*rand.Rand) time.Duration {
 	return func(*rand.Rand) time.Duration { return d }
 }
 
-// TestTooOldRead: a read that finds the transaction too old is not the last to do
-// so, and neither its commit nor any other read of that run succeeds.
+// TestTooOldRead: after a read that is too old, neither the commit nor any other read of that run succeeds.
 func TestTooOldRead(t *testing.T) {
 	t.Parallel()
 	reads := map[string]func(tx kv.ReadTransaction) error{
 		"Get": func(tx kv.ReadTransaction) error { _, err := tx.Get([]byte("k")).Await(); return err },
-		"GetKey": func(tx kv.ReadTransaction) error {
-			_, err := tx.GetKey(kv.LastLessThan([]byte("k"))).Await()
-			return err
-		},
 		"GetRange": func(tx kv.ReadTransaction) error {
 			_, err := tx.GetRange(between("a", "z"), kv.RangeOptions{}).Slice()
 			return err
@@ -58,7 +53,7 @@ func TestTooOldRead(t *testing.T) {
 						} else {
 							require.NoError(t, err)
 						}
-						// The function that ignores it fails to commit.
+						// A function that ignores it fails to commit.
 						tx.Set([]byte("w"), fmt.Append(nil, runs))
 						return nil
 					}))
@@ -71,8 +66,7 @@ func TestTooOldRead(t *testing.T) {
 	}
 }
 
-// TestTooOldSnapshotRead: nothing of a transaction that has made snapshot reads alone
-// is checked at its commit.
+// TestTooOldSnapshotRead: the commit of a transaction with only snapshot reads checks nothing.
 func TestTooOldSnapshotRead(t *testing.T) {
 	t.Parallel()
 	inBubble(t, faultkv.Options{Script: faultkv.At(faultkv.Read, 1, faultkv.TooOld)}, func(t *testing.T, b *bundle) {
@@ -86,8 +80,8 @@ func TestTooOldSnapshotRead(t *testing.T) {
 	})
 }
 
-// TestRangeEndsMidway: a faulty range read yields a true beginning of the range, of
-// any length, and then the error alone.
+// TestRangeEndsMidway: a faulty range read yields the true beginning of the range, of any length, and then only the
+// error.
 func TestRangeEndsMidway(t *testing.T) {
 	t.Parallel()
 	var keys []string
@@ -128,7 +122,7 @@ func TestRangeEndsMidway(t *testing.T) {
 	assert.True(t, lengths[len(keys)], "after the last pair")
 	assert.Greater(t, len(lengths), 10)
 
-	// A reader that stops before does not meet it.
+	// A reader that stops earlier does not get the error.
 	missed := 0
 	for seed := range uint64(20) {
 		opts := faultkv.Options{Seed: seed, Script: faultkv.At(faultkv.Read, 1, faultkv.TooOld)}
@@ -149,29 +143,8 @@ func TestRangeEndsMidway(t *testing.T) {
 	assert.NotZero(t, missed)
 }
 
-// TestRangeOfAgedTransaction: a range that is being read ends when another read finds
-// the transaction too old.
-func TestRangeOfAgedTransaction(t *testing.T) {
-	t.Parallel()
-	inBubble(t, faultkv.Options{Script: faultkv.At(faultkv.Read, 2, faultkv.TooOld)}, func(t *testing.T, b *bundle) {
-		b.set(t, "a", "b", "c")
-		runs := 0
-		require.NoError(t, b.db.Transact(t.Context(), func(tx kv.Transaction) error {
-			runs++
-			for _, err := range tx.GetRange(between("", "\xff"), kv.RangeOptions{}).All() {
-				if err != nil {
-					return err
-				}
-				_, _ = tx.Snapshot().Get([]byte("a")).Await()
-			}
-			return nil
-		}))
-		assert.Equal(t, 2, runs)
-	})
-}
-
-// TestDelays: reads that were issued together are under way together, a commit and
-// each read that waited for another take their own time.
+// TestDelays: reads that were issued together are delayed at the same time. A commit, and each read that waited for
+// another, takes its own time.
 func TestDelays(t *testing.T) {
 	t.Parallel()
 	opts := faultkv.Options{Rates: faultkv.Rates{faultkv.Delay: 1}, Delays: fixed(time.Second)}
@@ -216,8 +189,7 @@ func TestDelays(t *testing.T) {
 	})
 }
 
-// TestAfterTheFunction: the transaction is of no use to whoever kept it, also while
-// its commit is under way.
+// TestAfterTheFunction: a transaction cannot be used after its function, even during its commit.
 func TestAfterTheFunction(t *testing.T) {
 	t.Parallel()
 	var kept kv.Transaction

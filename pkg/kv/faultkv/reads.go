@@ -7,7 +7,7 @@ import (
 	"settee/pkg/kv"
 )
 
-// reads are those of a transaction, or of its snapshot.
+// reads are the reads of a transaction or its snapshot.
 type reads struct {
 	tx        *transaction
 	inner     kv.ReadTransaction
@@ -25,12 +25,7 @@ func (r reads) Get(key []byte) kv.Future[[]byte] {
 	return point(r, key, func() kv.Future[[]byte] { return r.inner.Get(key) })
 }
 
-func (r reads) GetKey(sel kv.KeySelector) kv.Future[[]byte] {
-	return point(r, sel.Key, func() kv.Future[[]byte] { return r.inner.GetKey(sel) })
-}
-
-// ReadVersion is never too old: where the version was known, nothing is read, and
-// where it was not, it is new.
+// ReadVersion is never too old: a known version needs no read, and a new one is current.
 func (r reads) ReadVersion() kv.Future[int64] {
 	if err := r.usable(false); err != nil {
 		return future[int64]{tx: r.tx, err: err}
@@ -39,7 +34,7 @@ func (r reads) ReadVersion() kv.Future[int64] {
 	return future[int64]{tx: r.tx, ready: r.tx.ready(p), inner: r.inner.ReadVersion()}
 }
 
-// usable returns why nothing can be read any more, or nil.
+// usable returns an error if the transaction can no longer read.
 func (r reads) usable(reading bool) error {
 	r.tx.mu.Lock()
 	defer r.tx.mu.Unlock()
@@ -55,7 +50,7 @@ func (r reads) usable(reading bool) error {
 	return nil
 }
 
-// age makes the transaction too old to read any more.
+// age makes the transaction too old to read.
 func (tx *transaction) age(call Call) error {
 	tx.mu.Lock()
 	tx.tooOld = true
@@ -64,8 +59,8 @@ func (tx *transaction) age(call Call) error {
 	return kv.ErrTransactionTooOld
 }
 
-// ready returns when the result of a read is there, the zero time for one that is
-// not delayed. Several that were issued together are under way together.
+// ready returns the time at which the result of a read arrives, or the zero time without a delay. Reads that are issued
+// together are delayed at the same time.
 func (tx *transaction) ready(p plan) time.Time {
 	if p.delay == 0 {
 		return time.Time{}
@@ -73,8 +68,7 @@ func (tx *transaction) ready(p plan) time.Time {
 	return tx.transact.db.opts.Now().Add(p.delay)
 }
 
-// await waits until a result is there. When ctx ends, that is now: the commit finds
-// what ctx's end means.
+// await waits until a result arrives, or until ctx ends. The commit handles the end of ctx.
 func (tx *transaction) await(ready time.Time) {
 	if ready.IsZero() {
 		return
@@ -85,7 +79,7 @@ func (tx *transaction) await(ready time.Time) {
 	}
 }
 
-// point issues the read of one thing.
+// point issues the read of a single value.
 func point[T any](r reads, key []byte, issue func() kv.Future[T]) kv.Future[T] {
 	if err := r.usable(true); err != nil {
 		return future[T]{tx: r.tx, err: err}
@@ -97,12 +91,12 @@ func point[T any](r reads, key []byte, issue func() kv.Future[T]) kv.Future[T] {
 	return future[T]{tx: r.tx, ready: r.tx.ready(p), inner: issue()}
 }
 
-// future is the result of the read of one thing.
+// future is the pending read of a single value.
 type future[T any] struct {
 	tx    *transaction
 	ready time.Time
 	inner kv.Future[T]
-	err   error // instead
+	err   error // returned instead of a result
 }
 
 func (f future[T]) Await() (T, error) {
@@ -114,11 +108,11 @@ func (f future[T]) Await() (T, error) {
 	return f.inner.Await()
 }
 
-func (r reads) GetRange(of kv.Range, opts kv.RangeOptions) kv.RangeResult {
+func (r reads) GetRange(of kv.KeyRange, opts kv.RangeOptions) kv.RangeResult {
 	if err := r.usable(false); err != nil {
 		return failedRange{err}
 	}
-	p := r.tx.transact.db.decide(r.tx.call(Read, of.Selectors().Begin.Key))
+	p := r.tx.transact.db.decide(r.tx.call(Read, of.Begin))
 	return rangeResult{reads: r, plan: p, ready: r.tx.ready(p), inner: r.inner.GetRange(of, opts)}
 }
 
@@ -130,8 +124,8 @@ type rangeResult struct {
 	inner kv.RangeResult
 }
 
-// All yields the pairs up to the one at which the read fails. A fault comes after
-// the last pair at the latest, so it is missed only by a reader that stops before.
+// All yields the pairs before the one at which the read fails. A fault comes at the latest after the last pair, so only
+// a reader that stops earlier misses it.
 func (r rangeResult) All() iter.Seq2[kv.KeyValue, error] {
 	return func(yield func(kv.KeyValue, error) bool) {
 		r.reads.tx.await(r.ready)
@@ -155,8 +149,8 @@ func (r rangeResult) All() iter.Seq2[kv.KeyValue, error] {
 	}
 }
 
-// step returns the error that a reader meets at a pair or at the end: the fault's
-// if this is its place, or that of a transaction that aged by another read.
+// step returns the error at a pair or at the end: the fault's if this is its place, or that of a transaction that
+// another read has aged.
 func (r rangeResult) step(place bool) error {
 	if err := r.reads.usable(true); err != nil {
 		return err

@@ -16,12 +16,12 @@ type transaction struct {
 
 	commit plan // set before the commit
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	ended     bool       // the function has returned
-	wrote     bool       // so there is something to commit
+	wrote     bool       // there is something to commit
 	conflicts bool       // it has read something that can conflict
 	tooOld    bool
-	outcome   error // of this run, if a fault made it
+	outcome   error // of this run, if a fault caused it
 	watches   []*watch
 }
 
@@ -43,8 +43,7 @@ func (tx *transaction) finish() {
 	tx.ended = true
 }
 
-// ask is the way of the commit to the store: what goes wrong here happens before
-// the commit is made.
+// ask is called on the way of the commit to the store. A fault here happens before the commit is made.
 func (tx *transaction) ask() error {
 	tx.mu.Lock()
 	wrote, conflicts, tooOld := tx.wrote, tx.conflicts, tx.tooOld
@@ -79,8 +78,8 @@ func (tx *transaction) ask() error {
 	return err
 }
 
-// answer is the way back from a commit that was made. Nothing was decided about a
-// transaction that had nothing to commit.
+// answer is called on the way back from a commit that was made. There is no fault for a transaction with nothing to
+// commit.
 func (tx *transaction) answer() error {
 	t := tx.transact
 	if _, after := tx.commit.split(); after > 0 {
@@ -97,7 +96,7 @@ func (tx *transaction) answer() error {
 	return kv.ErrCommitUnknown
 }
 
-// arm puts the watches of the run into force whose result the caller gets.
+// arm arms the watches of the run whose result the caller gets.
 func (tx *transaction) arm() {
 	tx.mu.Lock()
 	watches := tx.watches
@@ -108,8 +107,8 @@ func (tx *transaction) arm() {
 	}
 }
 
-// discard ends a run that is not the one whose result the caller gets: because of
-// a fault's err, or nil if the inner transaction knows why. The first error counts.
+// discard ends a run whose result the caller does not get. err is the fault's, or nil if the inner transaction has its
+// own error. The first error counts.
 func (tx *transaction) discard(err error) {
 	tx.mu.Lock()
 	if tx.outcome == nil {
@@ -124,30 +123,7 @@ func (tx *transaction) discard(err error) {
 	}
 }
 
-// Versionstamp implements kv.Transaction.
-func (tx *transaction) Versionstamp() kv.Future[kv.Versionstamp] {
-	return stamp{tx, tx.inner.Versionstamp()}
-}
-
-// stamp is the versionstamp of one run. A run whose commit was reported as failed
-// or unknown has none, though the store may have given it one.
-type stamp struct {
-	tx    *transaction
-	inner kv.Future[kv.Versionstamp]
-}
-
-func (s stamp) Await() (kv.Versionstamp, error) {
-	s.tx.mu.Lock()
-	err := s.tx.outcome
-	s.tx.mu.Unlock()
-	if err != nil {
-		return kv.Versionstamp{}, err
-	}
-	return s.inner.Await()
-}
-
-// write reports whether the transaction may still be written to, and if so, notes
-// that there is something to commit.
+// write reports whether the transaction can still be written to. If so, it records that there is something to commit.
 func (tx *transaction) write() bool {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
@@ -158,7 +134,7 @@ func (tx *transaction) write() bool {
 	return true
 }
 
-// conflict does the same for an explicit read conflict.
+// conflict is write for an explicit read conflict.
 func (tx *transaction) conflict() bool {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
@@ -190,9 +166,9 @@ func (tx *transaction) ClearRange(r kv.KeyRange) {
 	}
 }
 
-func (tx *transaction) Atomic(op kv.MutationType, key, operand []byte) {
+func (tx *transaction) Add(key []byte, n int64) {
 	if tx.write() {
-		tx.inner.Atomic(op, key, operand)
+		tx.inner.Add(key, n)
 	}
 }
 
@@ -223,11 +199,5 @@ func (tx *transaction) AddReadConflictRange(r kv.KeyRange) {
 func (tx *transaction) AddWriteConflictKey(key []byte) {
 	if tx.write() {
 		tx.inner.AddWriteConflictKey(key)
-	}
-}
-
-func (tx *transaction) AddWriteConflictRange(r kv.KeyRange) {
-	if tx.write() {
-		tx.inner.AddWriteConflictRange(r)
 	}
 }

@@ -17,8 +17,7 @@ type watch struct {
 	fault Fault
 	lag   time.Duration // of a LateWatch
 
-	// armed is closed when the run is known to be the one whose result the
-	// caller gets; discarded is set when it is known not to be.
+	// armed is closed once the run is the one whose result the caller gets. discarded is set if it is not.
 	armed     chan struct{}
 	discarded atomic.Bool
 
@@ -27,7 +26,7 @@ type watch struct {
 	cancel context.CancelCauseFunc
 
 	mu  sync.Mutex
-	due time.Time // when a LateWatch ends that has noticed the change
+	due time.Time // when a LateWatch that has noticed the change ends
 }
 
 // Watch implements kv.Transaction.
@@ -60,7 +59,7 @@ func (w *watch) Cancel() {
 	w.cancel(kv.ErrWatchCancelled)
 }
 
-// discard cancels the watch of a run that does not count, also if it has fired.
+// discard cancels the watch of a discarded run, even if it has fired.
 func (w *watch) discard() {
 	w.discarded.Store(true)
 	w.Cancel()
@@ -88,8 +87,7 @@ func (w *watch) Wait(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// waitSpurious ends as soon as the watch is armed, and frees its place as a watch
-// does that has fired.
+// waitSpurious ends as soon as the watch is armed, and frees its place like a watch that has fired.
 func (w *watch) waitSpurious(ctx context.Context) error {
 	select {
 	case <-w.db.life.Done():
@@ -103,7 +101,7 @@ func (w *watch) waitSpurious(ctx context.Context) error {
 	case <-w.gone.Done():
 	case <-ctx.Done():
 	}
-	// Of several that are so already the choice is not left to chance.
+	// If several are ready already, the choice must not be random.
 	select {
 	case <-w.armed:
 		w.inner.Cancel()
@@ -113,8 +111,7 @@ func (w *watch) waitSpurious(ctx context.Context) error {
 	}
 }
 
-// remaining returns how much later than now the watch ends, which lags behind the
-// first Wait that has noticed the change.
+// remaining returns the time until the watch ends, counted from the first Wait that noticed the change.
 func (w *watch) remaining() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -125,8 +122,7 @@ func (w *watch) remaining() time.Duration {
 	return max(0, w.due.Sub(now))
 }
 
-// until returns a context that ends with ctx, with the watch or with the store, with
-// the cause of the first.
+// until returns a context that ends with ctx, the watch or the store, with the cause of the first.
 func (w *watch) until(ctx context.Context) (joined context.Context, release func()) {
 	joined, cancel := context.WithCancelCause(ctx)
 	var releases []func()

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"settee/internal/bubbletest"
 	"settee/pkg/kv"
 	"settee/pkg/kv/faultkv"
 	"settee/pkg/kv/memkv"
@@ -36,7 +37,7 @@ func TestLostWatch(t *testing.T) {
 		lost, cancelled, closed := b.watch(t, "k"), b.watch(t, "k"), b.watch(t, "k")
 		require.ErrorIs(t, within(t, time.Minute, lost), context.DeadlineExceeded, "nothing has changed")
 		b.set(t, "k")
-		require.ErrorIs(t, within(t, time.Hour, lost), context.DeadlineExceeded, "it does not notice")
+		require.ErrorIs(t, within(t, time.Hour, lost), context.DeadlineExceeded, "the watch does not notice the change")
 		errs := make(chan error)
 		go func() { errs <- cancelled.Wait(t.Context()) }()
 		synctest.Wait()
@@ -66,7 +67,7 @@ func TestLateWatch(t *testing.T) {
 			require.ErrorIs(t, within(t, lag-1, w), context.DeadlineExceeded)
 			require.NoError(t, within(t, time.Hour, w))
 			assert.Equal(t, lag, time.Since(start))
-			require.NoError(t, w.Wait(t.Context()), "it stays so")
+			require.NoError(t, w.Wait(t.Context()), "the watch stays ended")
 			assert.Equal(t, lag, time.Since(start))
 			require.ErrorIs(t, within(t, time.Hour, idle), context.DeadlineExceeded)
 			idle.Cancel()
@@ -76,15 +77,14 @@ func TestLateWatch(t *testing.T) {
 }
 
 func TestSpuriousWatch(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		plain, err := memkv.Open(memkv.Options{MaxWatches: 1})
 		require.NoError(t, err)
 		b := &bundle{plain: plain, db: faultkv.Wrap(plain, faultkv.Options{Rates: faultkv.Rates{faultkv.SpuriousWatch: 1}})}
 		w := b.watch(t, "k")
 		require.NoError(t, w.Wait(t.Context()))
-		require.NoError(t, w.Wait(t.Context()), "it stays so")
-		// It has freed its place, as one does that has fired.
+		require.NoError(t, w.Wait(t.Context()), "the watch stays ended")
+		// It no longer counts, like a watch that has fired.
 		other, err := kv.TransactValue(t.Context(), plain, func(tx kv.Transaction) (kv.Watch, error) {
 			return tx.Watch([]byte("k")), nil
 		})
@@ -94,7 +94,7 @@ func TestSpuriousWatch(t *testing.T) {
 		w.Cancel()
 		require.ErrorIs(t, w.Wait(t.Context()), kv.ErrWatchCancelled)
 
-		// Not before its transaction has committed.
+		// It does not end before its transaction has committed.
 		ended := make(chan error, 1)
 		require.NoError(t, b.db.Transact(t.Context(), func(tx kv.Transaction) error {
 			w = tx.Watch([]byte("k"))
@@ -110,7 +110,7 @@ func TestSpuriousWatch(t *testing.T) {
 			return context.Canceled
 		}), context.Canceled)
 		require.ErrorIs(t, w.Wait(t.Context()), kv.ErrWatchCancelled)
-		// Nor if that conflicts.
+		// It does not end either if the transaction conflicts.
 		var watches []kv.Watch
 		require.NoError(t, b.db.Transact(t.Context(), func(tx kv.Transaction) error {
 			watches = append(watches, tx.Watch([]byte("k")))
@@ -128,42 +128,13 @@ func TestSpuriousWatch(t *testing.T) {
 	})
 }
 
-// TestWatchesOfRuns: only the watches of the last run are armed, though an earlier
-// one was committed too, and what that one had taken is free again.
-func TestWatchesOfRuns(t *testing.T) {
-	t.Parallel()
-	for _, fault := range []faultkv.Fault{
-		faultkv.UnknownCommitted, faultkv.UnknownNotCommitted, faultkv.Conflict, faultkv.TooOld,
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			plain, err := memkv.Open(memkv.Options{MaxWatches: 1})
-			require.NoError(t, err)
-			db := faultkv.Wrap(plain, faultkv.Options{Script: faultkv.At(faultkv.Commit, 1, fault)})
-			b := &bundle{plain: plain, db: db}
-			var watches []kv.Watch
-			require.NoError(t, db.Transact(t.Context(), func(tx kv.Transaction) error {
-				watches = append(watches, tx.Watch([]byte("k")))
-				return write("other")(tx)
-			}))
-			require.Len(t, watches, 2)
-			require.ErrorIs(t, watches[0].Wait(t.Context()), kv.ErrWatchCancelled)
-			require.ErrorIs(t, within(t, time.Second, watches[1]), context.DeadlineExceeded)
-			b.set(t, "k")
-			require.NoError(t, watches[1].Wait(t.Context()))
-			require.NoError(t, db.Close())
-		})
-	}
-}
-
-// TestFiredBeforeTheReport: a watch of a commit that was reported unknown is
-// cancelled even when it has fired.
+// TestFiredBeforeTheReport: a watch of a commit that was reported unknown is cancelled even if it has fired.
 func TestFiredBeforeTheReport(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		b := wrap(t, faultkv.Options{})
 		b.db = faultkv.Wrap(b.plain, faultkv.Options{
 			Script: faultkv.UnknownOnce,
-			// Told of the fault when the commit has been made.
+			// Observe is called after the commit.
 			Observe: func(faultkv.Event) { b.set(t, "k") },
 		})
 		var watches []kv.Watch

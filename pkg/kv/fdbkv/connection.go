@@ -9,8 +9,7 @@ import (
 	"github.com/apple/foundationdb/bindings/go/src/fdb"
 )
 
-// apiVersion is the version of FoundationDB's client interface that this
-// package is written for.
+// apiVersion is the version of FoundationDB's client interface that this package uses.
 const apiVersion = 730
 
 // connection is the client's connection to one cluster.
@@ -21,14 +20,14 @@ type connection struct {
 	stores      int // under connections.mu
 }
 
-// connections are the open ones by cluster file. The binding keeps such a map of
-// its own, but neither guards it nor counts who uses an entry.
+// connections are the open connections by cluster file. The binding has such a map too, but it is neither guarded nor
+// counts its users.
 var connections = struct {
 	mu     sync.Mutex
 	byFile map[string]*connection
 }{byFile: map[string]*connection{}}
 
-// connect returns the connection for clusterFile, for one more store.
+// connect returns the connection for clusterFile, and counts one more store.
 func connect(clusterFile string, maxWatches int) (*connection, error) {
 	connections.mu.Lock()
 	defer connections.mu.Unlock()
@@ -55,7 +54,7 @@ func connect(clusterFile string, maxWatches int) (*connection, error) {
 	return c, nil
 }
 
-// release gives the connection back for one store; the last one closes it.
+// release ends the use of the connection by one store. The last one closes it.
 func (c *connection) release() {
 	connections.mu.Lock()
 	defer connections.mu.Unlock()

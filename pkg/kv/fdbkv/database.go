@@ -6,46 +6,28 @@ import (
 	"context"
 	"errors"
 	"math"
-	"sync"
 	"time"
 
 	"github.com/apple/foundationdb/bindings/go/src/fdb"
 
 	"settee/pkg/kv"
+	"settee/pkg/kv/internal/engine"
 )
 
 // database is a kv.Database in a cluster.
 type database struct {
 	connection *connection
 	keys       keySpace
+	opts       kv.Options
 	watches    watches
-
-	mu      sync.Mutex
-	closed  bool
-	running sync.WaitGroup
-}
-
-// enter counts a running transaction, unless the database is closed.
-func (db *database) enter() bool {
-	db.mu.Lock()
-	defer db.mu.Unlock()
-	if db.closed {
-		return false
-	}
-	db.running.Add(1)
-	return true
+	gate       engine.Gate
 }
 
 // Close implements kv.Database.
 func (db *database) Close() error {
-	db.mu.Lock()
-	wasClosed := db.closed
-	db.closed = true
-	db.mu.Unlock()
-	if wasClosed {
+	if !db.gate.Close() {
 		return kv.ErrClosed
 	}
-	db.running.Wait()
 	db.watches.close()
 	db.connection.release()
 	return nil
@@ -53,10 +35,10 @@ func (db *database) Close() error {
 
 // Transact implements kv.Database.
 func (db *database) Transact(ctx context.Context, fn func(kv.Transaction) error) error {
-	if !db.enter() {
+	if !db.gate.Enter() {
 		return kv.ErrClosed
 	}
-	defer db.running.Done()
+	defer db.gate.Leave()
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -66,6 +48,7 @@ func (db *database) Transact(ctx context.Context, fn func(kv.Transaction) error)
 	}
 	defer r.end()
 	var unknown error
+	runs := db.opts.Runs()
 	for ctx.Err() == nil {
 		err := r.attempt(fn)
 		if errors.Is(err, kv.ErrCommitUnknown) {
@@ -73,10 +56,11 @@ func (db *database) Transact(ctx context.Context, fn func(kv.Transaction) error)
 		}
 		if err == nil || !r.again(err) {
 			if unknown != nil && ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
-				return errors.Join(unknown, err) // of an earlier attempt
+				return errors.Join(unknown, err) // from an earlier attempt
 			}
 			return err
 		}
+		runs.Failed(err)
 	}
 	if unknown != nil {
 		return errors.Join(unknown, context.Cause(ctx))
@@ -84,8 +68,8 @@ func (db *database) Transact(ctx context.Context, fn func(kv.Transaction) error)
 	return context.Cause(ctx)
 }
 
-// run is one call of Transact: a transaction of the client that is used for one
-// attempt after the other, since it knows how long to wait between them.
+// run is one call of Transact. All attempts use one transaction of the client, because it determines the time between
+// them.
 type run struct {
 	ctx context.Context
 	db  *database
@@ -105,27 +89,25 @@ func (db *database) begin(ctx context.Context) (*run, error) {
 	cancelled := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(cancelled)
-		// All futures of the transaction end, and with them whoever awaits one.
+		// All futures of the transaction end, and with them each Await.
 		tr.Cancel()
-		// A client with several libraries that has no connection yet has no
-		// transaction to cancel either, but it heeds the time-out. There is
-		// nobody to tell of an error, and the option's range is known.
+		// A client with several libraries and no connection yet has no transaction to cancel, but it observes the
+		// time-out. An error could not be reported, and the option's range is known.
 		_ = tr.Options().SetTimeout(1)
 	})
 	r.end = func() {
 		if !stop() {
 			<-cancelled
 		}
-		// The binding leaves its transactions to the garbage collector, which
-		// does not see how much memory of the client they hold. This frees it,
-		// and ends reads that nobody waited for. Watches that are armed stay.
+		// The binding leaves its transactions to the garbage collector, which does not see the client's memory that
+		// they hold. Reset frees it, and ends reads that were not awaited. Armed watches stay.
 		tr.Reset()
 	}
 	return r, nil
 }
 
-// limit makes the client give up when ctx's deadline has passed. Without one it
-// goes on until ctx is cancelled; the number of retries has no limit.
+// limit sets the client's time-out to ctx's deadline. Without a deadline the client continues until ctx is cancelled.
+// The number of retries has no limit.
 func (r *run) limit() error {
 	deadline, ok := r.ctx.Deadline()
 	if !ok {
@@ -141,8 +123,8 @@ func (r *run) limit() error {
 	return nil
 }
 
-// again waits as long as the client wants after err and reports whether the
-// function is to be run again. After the end of ctx it only reports.
+// again waits as long as the client asks for after err, and reports whether to run the function again. After the end of
+// ctx it does not wait.
 func (r *run) again(err error) bool {
 	var e *kv.Error
 	if !errors.As(err, &e) {
@@ -157,9 +139,8 @@ func (r *run) again(err error) bool {
 	if !kv.Retryable(err) {
 		return false
 	}
-	// ctx has ended meanwhile, which the caller looks at, or the code is one that
-	// this set-up of the client never has itself and so does not know, such as
-	// cluster_version_changed without further libraries.
+	// Either ctx has ended meanwhile, which the caller checks, or the client does not know the code because it never
+	// produces it in this configuration, such as cluster_version_changed without further libraries.
 	r.tr.Reset()
 	return r.limit() == nil
 }
@@ -178,7 +159,7 @@ func (r *run) attempt(fn func(kv.Transaction) error) error {
 		return context.Cause(r.ctx)
 	}
 	if err := r.tr.Commit().Get(); err != nil {
-		return tx.notCommitted(r.commitFailure(err))
+		return r.commitFailure(err)
 	}
 	tx.committed()
 	return nil
@@ -186,7 +167,7 @@ func (r *run) attempt(fn func(kv.Transaction) error) error {
 
 // commitFailure returns the error for a commit that failed with err.
 func (r *run) commitFailure(err error) error {
-	if r.gaveUp(err) {
+	if r.gaveUp(err) || hasCode(err, codeClusterVersionChanged) {
 		return kv.ErrCommitUnknown
 	}
 	return asKV(err)
@@ -203,7 +184,7 @@ func (r *run) readFailure(err error) error {
 // gaveUp reports whether an operation failed with err because ctx has ended.
 func (r *run) gaveUp(err error) bool {
 	if hasCode(err, codeTransactionTimedOut) {
-		<-r.ctx.Done() // its deadline, by another clock
+		<-r.ctx.Done() // the client's clock may be ahead of ctx's deadline
 	}
 	return r.ctx.Err() != nil && hasCode(err, codeTransactionTimedOut, codeTransactionCancelled, codeOperationCancelled)
 }

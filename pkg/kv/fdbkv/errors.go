@@ -4,6 +4,7 @@ package fdbkv
 
 import (
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/apple/foundationdb/bindings/go/src/fdb"
@@ -11,15 +12,18 @@ import (
 	"settee/pkg/kv"
 )
 
-// Codes of the client that tell that an operation was given up here, and not
-// what became of it.
+// Codes of the client for operations that were given up here, whose result is not known.
 const (
 	codeTransactionCancelled = 1025
 	codeTransactionTimedOut  = 1031
 	codeOperationCancelled   = 1101
 )
 
-// asKV returns an error of the client as one of package kv with the same code.
+// codeClusterVersionChanged is the code of what was under way when the client changed its library, because the cluster
+// was upgraded. A commit may have happened (fdb_error_predicate, FDB_ERROR_PREDICATE_MAYBE_COMMITTED).
+const codeClusterVersionChanged = 1039
+
+// asKV returns the error of package kv with the code of a client's error.
 func asKV(err error) error {
 	var e fdb.Error
 	if !errors.As(err, &e) {
@@ -36,13 +40,5 @@ func asKV(err error) error {
 // hasCode reports whether err is an error of the client with one of the codes.
 func hasCode(err error, codes ...int) bool {
 	var e fdb.Error
-	if !errors.As(err, &e) {
-		return false
-	}
-	for _, code := range codes {
-		if e.Code == code {
-			return true
-		}
-	}
-	return false
+	return errors.As(err, &e) && slices.Contains(codes, e.Code)
 }

@@ -18,9 +18,10 @@ import (
 )
 
 func init() {
-	kv.Register("fdb", func(ctx context.Context, u *url.URL) (kv.Database, error) {
+	kv.Register("fdb", func(ctx context.Context, u *url.URL, common kv.Options) (kv.Database, error) {
 		clusterFile, opts, err := parseURL(u)
 		if err == nil {
+			opts.Options = common
 			var db kv.Database
 			if db, err = Open(ctx, clusterFile, opts); err == nil {
 				return db, nil
@@ -32,27 +33,27 @@ func init() {
 
 // Options of a store.
 type Options struct {
-	// Prefix begins each of the store's keys in the cluster; empty is the whole
-	// cluster. It has at most MaxPrefixSize bytes and does not begin with \xff.
+	kv.Options
+	// Prefix is the prefix of the store's keys in the cluster. Empty is the whole cluster. It has at most MaxPrefixSize
+	// bytes and does not begin with \xff.
 	Prefix []byte
-	// MaxWatches is how many watches may be armed, up to MostWatches; 0 is
-	// kv.DefaultMaxWatches. Stores on one cluster file share them, and so must
-	// be opened with the same number.
+	// MaxWatches is the maximum number of armed watches, up to MostWatches. 0 is kv.DefaultMaxWatches. Stores on one
+	// cluster file share it, so they must use the same number.
 	MaxWatches int
-	// Timeout is how long Open waits for the cluster; 0 is DefaultTimeout.
+	// Timeout is how long Open waits for the cluster. 0 is DefaultTimeout.
 	Timeout time.Duration
 }
 
 const (
-	// MaxPrefixSize is the length of the longest prefix in bytes.
+	// MaxPrefixSize is the maximum length of a prefix, in bytes.
 	MaxPrefixSize = 1_000
 	// MostWatches is FoundationDB's limit for max_watches.
 	MostWatches = 1_000_000
-	// DefaultTimeout is how long Open waits for the cluster.
+	// DefaultTimeout is the default of Options.Timeout.
 	DefaultTimeout = 10 * time.Second
 )
 
-// parseURL returns what a store's URL says.
+// parseURL parses a store's URL.
 func parseURL(u *url.URL) (clusterFile string, opts Options, err error) {
 	switch {
 	case u.Host != "" && u.Host != "localhost":
@@ -74,7 +75,7 @@ func parseURL(u *url.URL) (clusterFile string, opts Options, err error) {
 	}
 	for name, values := range query {
 		if len(values) > 1 {
-			return "", opts, fmt.Errorf("the parameter %s is there twice", name)
+			return "", opts, fmt.Errorf("the parameter %s is given twice", name)
 		}
 		switch name {
 		case "prefix":
@@ -91,9 +92,8 @@ func parseURL(u *url.URL) (clusterFile string, opts Options, err error) {
 	return clusterFile, opts, nil
 }
 
-// Open opens the store of a cluster that clusterFile names; "" is the file that
-// FoundationDB's own tools would take. It returns when the cluster has answered
-// a read; one that does not in time is an error that names the cluster file.
+// Open opens the store of a cluster. An empty clusterFile is the default of FoundationDB's own tools. Open returns when
+// the cluster has answered a read. If that takes too long, the error names the cluster file.
 func Open(ctx context.Context, clusterFile string, opts Options) (kv.Database, error) {
 	switch {
 	case len(opts.Prefix) > MaxPrefixSize:
@@ -117,17 +117,15 @@ func Open(ctx context.Context, clusterFile string, opts Options) (kv.Database, e
 	if err != nil {
 		return nil, fmt.Errorf("cluster file %s: %w", clusterFile, err)
 	}
-	db := &database{connection: c, keys: keySpace{slices.Clone(opts.Prefix)}}
+	db := &database{connection: c, keys: keySpace{slices.Clone(opts.Prefix)}, opts: opts.Options}
 	if err := db.probe(ctx, opts.Timeout); err != nil {
 		return nil, errors.Join(fmt.Errorf("cluster file %s: %w", clusterFile, err), db.Close())
 	}
 	return db, nil
 }
 
-// findClusterFile returns the path of a cluster file that can be read. An empty
-// name is looked up as FoundationDB does
-// (https://apple.github.io/foundationdb/administration.html#default-cluster-file),
-// here because an error has to say which file was meant.
+// findClusterFile returns the path of a readable cluster file. It looks up an empty name as FoundationDB does
+// (https://apple.github.io/foundationdb/administration.html#default-cluster-file), so that errors can name the file.
 func findClusterFile(name string) (string, error) {
 	if name == "" {
 		name = os.Getenv("FDB_CLUSTER_FILE")

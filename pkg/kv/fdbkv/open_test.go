@@ -23,7 +23,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The client's thread lasts as long as the process.
+	// The client's thread runs until the process ends.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/apple/foundationdb/bindings/go/src/fdb._Cfunc_fdb_run_network"))
 }
 
@@ -35,10 +35,10 @@ func cluster(t *testing.T) string {
 	return file
 }
 
-// randomPrefix returns a prefix that nobody else uses.
+// randomPrefix returns a new prefix.
 func randomPrefix() string {
 	var b [8]byte
-	_, _ = rand.Read(b[:]) // it never fails
+	_, _ = rand.Read(b[:]) // never fails
 	return "settee test " + hex.EncodeToString(b[:]) + "/"
 }
 
@@ -46,16 +46,16 @@ func randomPrefix() string {
 func open(t *testing.T, clusterFile, prefix string) kv.Database {
 	t.Helper()
 	u := url.URL{Scheme: "fdb", Path: clusterFile, RawQuery: url.Values{"prefix": {prefix}}.Encode()}
-	db, err := kv.Open(t.Context(), u.String())
+	db, err := kv.Open(t.Context(), u.String(), kv.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	return db
 }
 
-// everything is the keys of a store.
+// everything is the range of all keys of a store.
 var everything = kv.KeyRange{End: []byte{0xff}}
 
-// empty opens a store on a prefix of its own, which is cleared when t ends.
+// empty opens a store with a new prefix, which is cleared when t ends.
 func empty(t *testing.T) (db kv.Database, prefix string) {
 	t.Helper()
 	return emptyOn(t, cluster(t))
@@ -95,7 +95,7 @@ func TestURL(t *testing.T) {
 		"fdb:///etc/fdb.cluster?prefix=%zz":       "invalid URL escape",
 		"fdb:etc/%zz":                             "invalid URL escape",
 		"fdb:///etc/fdb.cluster?prefx=a":          `unknown parameter "prefx"`,
-		"fdb:?prefix=a&prefix=b":                  "prefix is there twice",
+		"fdb:?prefix=a&prefix=b":                  "prefix is given twice",
 		"fdb:?prefix=%ff":                         "FoundationDB's own",
 		"fdb:?max_watches=0":                      "max_watches",
 		"fdb:?max_watches=1000001":                "from 1 to 1000000",
@@ -107,7 +107,7 @@ func TestURL(t *testing.T) {
 		"fdb://" + garbage + "?prefix=settee":     "cluster file " + garbage,
 		"fdb:?prefix=" + fmt.Sprintf("%1001d", 0): "more than 1000",
 	} {
-		_, err := kv.Open(t.Context(), raw)
+		_, err := kv.Open(t.Context(), raw, kv.Options{})
 		require.ErrorContains(t, err, want, raw)
 		require.NotContains(t, err.Error(), "secret")
 	}
@@ -117,13 +117,13 @@ func TestURL(t *testing.T) {
 
 func TestDefaultClusterFile(t *testing.T) {
 	t.Setenv("FDB_CLUSTER_FILE", cluster(t))
-	db, err := kv.Open(t.Context(), "fdb:?prefix="+url.QueryEscape(randomPrefix()))
+	db, err := kv.Open(t.Context(), "fdb:?prefix="+url.QueryEscape(randomPrefix()), kv.Options{})
 	require.NoError(t, err)
 	require.NoError(t, db.Close())
 
 	dir := t.TempDir()
 	t.Setenv("FDB_CLUSTER_FILE", filepath.Join(dir, "elsewhere"))
-	_, err = kv.Open(t.Context(), "fdb:")
+	_, err = kv.Open(t.Context(), "fdb:", kv.Options{})
 	require.ErrorContains(t, err, filepath.Join(dir, "elsewhere"))
 
 	t.Setenv("FDB_CLUSTER_FILE", "")
@@ -131,13 +131,12 @@ func TestDefaultClusterFile(t *testing.T) {
 	raw, err := os.ReadFile(cluster(t))
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile("fdb.cluster", raw, 0o600))
-	db, err = kv.Open(t.Context(), "fdb:")
+	db, err = kv.Open(t.Context(), "fdb:", kv.Options{})
 	require.NoError(t, err)
 	require.NoError(t, db.Close())
 }
 
-// silent returns a cluster file that names a server which accepts connections
-// and says nothing.
+// silent returns a cluster file with the address of a server that accepts connections and never answers.
 func silent(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -157,19 +156,18 @@ func TestUnreachable(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	_, err = kv.Open(ctx, "fdb://"+file)
+	_, err = kv.Open(ctx, "fdb://"+file, kv.Options{})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.ErrorContains(t, err, file)
 
 	ctx, cancel = context.WithCancel(t.Context())
 	time.AfterFunc(50*time.Millisecond, cancel)
-	_, err = kv.Open(ctx, "fdb://"+file)
+	_, err = kv.Open(ctx, "fdb://"+file, kv.Options{})
 	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorContains(t, err, file)
 }
 
-// TestSharedConnection: stores on one cluster file share its watches, and the
-// last one closes the connection.
+// TestSharedConnection: stores on one cluster file share its watches, and the last one closes the connection.
 func TestSharedConnection(t *testing.T) {
 	t.Parallel()
 	file := ownClusterFile(t)
@@ -190,8 +188,7 @@ func TestSharedConnection(t *testing.T) {
 	require.NoError(t, third.Close())
 }
 
-// ownClusterFile returns a copy of the cluster file, which makes for a
-// connection of its own.
+// ownClusterFile returns a copy of the cluster file, which gets a connection of its own.
 func ownClusterFile(t *testing.T) string {
 	t.Helper()
 	raw, err := os.ReadFile(cluster(t))

@@ -3,11 +3,13 @@
 package fdbkv
 
 import (
+	"encoding/binary"
 	"sync"
 
 	"github.com/apple/foundationdb/bindings/go/src/fdb"
 
 	"settee/pkg/kv"
+	"settee/pkg/kv/internal/engine"
 )
 
 // transaction is one attempt of a run.
@@ -15,22 +17,17 @@ type transaction struct {
 	run  *run
 	keys keySpace
 
-	// mu guards the fields below, and is held while tr is called, so that
-	// nothing of this attempt gets into the next one, which has the same tr. No
-	// call of tr waits for the cluster.
+	// mu guards the fields below. It is held during calls of tr, so that nothing of this attempt gets into the next
+	// one, which uses the same tr. No call of tr waits for the cluster.
 	mu      sync.Mutex
 	tr      fdb.Transaction
 	ended   bool
 	failed  error // of a write, reported by the next read or the commit
 	watches []*watch
-
-	stamped fdb.FutureKey // nil unless the versionstamp was asked for
-	stamp   kv.Versionstamp
-	noStamp error // why there is no stamp
 }
 
-// use checks whether the transaction may be used, given what the arguments'
-// check said. The caller holds mu.
+// use returns an error if the transaction cannot be used. check is the result of checking the arguments. The caller
+// holds mu.
 func (tx *transaction) use(check error) error {
 	switch {
 	case tx.ended:
@@ -49,7 +46,7 @@ func (tx *transaction) finish() error {
 	return tx.failed
 }
 
-// committed takes over what a commit brings.
+// committed arms the watches.
 func (tx *transaction) committed() {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
@@ -57,26 +54,9 @@ func (tx *transaction) committed() {
 		tx.run.db.watches.arm(w)
 	}
 	tx.watches = nil
-	if tx.stamped == nil {
-		return
-	}
-	stamp, err := tx.stamped.Get() // it is there since the commit
-	tx.noStamp = nil
-	if err != nil {
-		tx.noStamp = asKV(err)
-	}
-	copy(tx.stamp[:], stamp)
 }
 
-// notCommitted remembers why there is no versionstamp.
-func (tx *transaction) notCommitted(err error) error {
-	tx.mu.Lock()
-	defer tx.mu.Unlock()
-	tx.noStamp = err
-	return err
-}
-
-// end gives up what has not been committed.
+// end discards what has not been committed.
 func (tx *transaction) end() {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
@@ -87,7 +67,7 @@ func (tx *transaction) end() {
 	tx.watches = nil
 }
 
-// future is a read under way.
+// future is a pending read.
 type future[T any] struct {
 	run *run
 	get func() (T, error) // of the client's future
@@ -102,21 +82,13 @@ func (f future[T]) Await() (T, error) {
 	return value, nil
 }
 
-// done is a future whose result is known.
-type done[T any] struct {
-	value T
-	err   error
-}
-
-func (f done[T]) Await() (T, error) { return f.value, f.err }
-
 func (tx *transaction) Get(key []byte) kv.Future[[]byte] { return tx.get(tx.tr, key) }
 
 func (tx *transaction) get(view fdb.ReadTransaction, key []byte) kv.Future[[]byte] {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
 	if err := tx.use(tx.keys.checkKey(key)); err != nil {
-		return done[[]byte]{err: err}
+		return engine.Known[[]byte]{Err: err}
 	}
 	return future[[]byte]{tx.run, view.Get(tx.keys.key(key)).Get}
 }
@@ -125,7 +97,7 @@ func (tx *transaction) ReadVersion() kv.Future[int64] {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
 	if err := tx.use(nil); err != nil {
-		return done[int64]{err: err}
+		return engine.Known[int64]{Err: err}
 	}
 	return future[int64]{tx.run, tx.tr.GetReadVersion().Get}
 }
@@ -137,18 +109,13 @@ func (tx *transaction) Snapshot() kv.ReadTransaction { return snapshot{tx} }
 
 func (s snapshot) Get(key []byte) kv.Future[[]byte] { return s.tx.get(s.tx.tr.Snapshot(), key) }
 
-func (s snapshot) GetKey(sel kv.KeySelector) kv.Future[[]byte] {
-	return s.tx.getKey(s.tx.tr.Snapshot(), sel)
-}
-
-func (s snapshot) GetRange(r kv.Range, opts kv.RangeOptions) kv.RangeResult {
+func (s snapshot) GetRange(r kv.KeyRange, opts kv.RangeOptions) kv.RangeResult {
 	return s.tx.getRange(s.tx.tr.Snapshot(), r, opts)
 }
 
 func (s snapshot) ReadVersion() kv.Future[int64] { return s.tx.ReadVersion() }
 
-// write calls apply unless the transaction has failed, and keeps the first error
-// that checks find.
+// write calls apply unless the transaction has failed, and keeps the first error of a check.
 func (tx *transaction) write(check error, apply func() error) {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
@@ -185,30 +152,16 @@ func (tx *transaction) ClearRange(r kv.KeyRange) {
 	})
 }
 
-// atomics are the client's calls for the atomic operations.
-var atomics = map[kv.MutationType]func(tr fdb.Transaction, key fdb.KeyConvertible, operand []byte){
-	kv.MutationAdd:     fdb.Transaction.Add,
-	kv.MutationMin:     fdb.Transaction.Min,
-	kv.MutationMax:     fdb.Transaction.Max,
-	kv.MutationByteMin: fdb.Transaction.ByteMin,
-	kv.MutationByteMax: fdb.Transaction.ByteMax,
-}
-
-func (tx *transaction) Atomic(op kv.MutationType, key, operand []byte) {
-	err := tx.keys.checkPair(key, operand)
-	mutate, known := atomics[op]
-	if err == nil && !known {
-		err = kv.ErrInvalidOperation
-	}
-	tx.write(err, func() error {
-		mutate(tx.tr, tx.keys.key(key), operand)
+func (tx *transaction) Add(key []byte, n int64) {
+	tx.write(tx.keys.checkKey(key), func() error {
+		tx.tr.Add(tx.keys.key(key), binary.LittleEndian.AppendUint64(nil, uint64(n)))
 		return nil
 	})
 }
 
 func (tx *transaction) SetVersionstampedKey(key, value []byte) {
 	err := tx.keys.checkPair(key, value)
-	if err == nil && !hasRoomForStamp(key) {
+	if err == nil && !engine.HasRoomForStamp(key) {
 		err = kv.ErrInvalidOperation
 	}
 	tx.write(err, func() error {
@@ -219,7 +172,7 @@ func (tx *transaction) SetVersionstampedKey(key, value []byte) {
 
 func (tx *transaction) SetVersionstampedValue(key, value []byte) {
 	err := tx.keys.checkPair(key, value)
-	if err == nil && !hasRoomForStamp(value) {
+	if err == nil && !engine.HasRoomForStamp(value) {
 		err = kv.ErrInvalidOperation
 	}
 	tx.write(err, func() error {
@@ -240,10 +193,6 @@ func (tx *transaction) AddWriteConflictKey(key []byte) {
 	tx.write(tx.keys.checkKey(key), func() error { return tx.tr.AddWriteConflictKey(tx.keys.key(key)) })
 }
 
-func (tx *transaction) AddWriteConflictRange(r kv.KeyRange) {
-	tx.write(tx.keys.checkRange(r), func() error { return tx.tr.AddWriteConflictRange(tx.keys.keyRange(r)) })
-}
-
 func (tx *transaction) Watch(key []byte) kv.Watch {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
@@ -253,25 +202,4 @@ func (tx *transaction) Watch(key []byte) kv.Watch {
 	w := newWatch(tx.tr.Watch(tx.keys.key(key)))
 	tx.watches = append(tx.watches, w)
 	return w
-}
-
-func (tx *transaction) Versionstamp() kv.Future[kv.Versionstamp] {
-	tx.mu.Lock()
-	defer tx.mu.Unlock()
-	if err := tx.use(nil); err != nil {
-		return done[kv.Versionstamp]{err: err}
-	}
-	if tx.stamped == nil {
-		tx.stamped, tx.noStamp = tx.tr.GetVersionstamp(), kv.ErrNoCommitVersion
-	}
-	return stampFuture{tx}
-}
-
-// stampFuture is the versionstamp of a commit.
-type stampFuture struct{ tx *transaction }
-
-func (f stampFuture) Await() (kv.Versionstamp, error) {
-	f.tx.mu.Lock()
-	defer f.tx.mu.Unlock()
-	return f.tx.stamp, f.tx.noStamp
 }

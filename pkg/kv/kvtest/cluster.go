@@ -13,13 +13,12 @@ import (
 	"settee/pkg/kv"
 )
 
-// ClusterVariable names the environment variable that holds the path of a
-// FoundationDB cluster file, for tests to run there too (make test-fdb).
+// ClusterVariable is the name of the environment variable with the path of a FoundationDB cluster file, to run tests
+// there too (make test-fdb).
 const ClusterVariable = "SETTEE_TEST_FDB"
 
-// ClusterURL returns the URL of an empty store on the FoundationDB cluster that
-// ClusterVariable names, or ok false if it names none. What is in the store is
-// removed when t ends. The engine has to be in the binary: the build tag is fdb.
+// ClusterURL returns the URL of an empty store on the FoundationDB cluster in ClusterVariable. ok is false if that is
+// not set. The store is cleared when t ends. The engine must be in the binary: the build tag is fdb.
 func ClusterURL(t testing.TB) (storeURL string, ok bool) {
 	t.Helper()
 	file := os.Getenv(ClusterVariable)
@@ -28,7 +27,7 @@ func ClusterURL(t testing.TB) (storeURL string, ok bool) {
 	}
 	u := url.URL{Scheme: "fdb", Path: file, RawQuery: url.Values{"prefix": {"test-" + rand.Text() + "-"}}.Encode()}
 	t.Cleanup(func() {
-		db, err := kv.Open(context.Background(), u.String())
+		db, err := kv.Open(context.Background(), u.String(), kv.Options{})
 		require.NoError(t, err)
 		defer func() { require.NoError(t, db.Close()) }()
 		require.NoError(t, db.Transact(context.Background(), func(tx kv.Transaction) error {
@@ -39,18 +38,18 @@ func ClusterURL(t testing.TB) (storeURL string, ok bool) {
 	return u.String(), true
 }
 
-// Cluster opens what ClusterURL returns. The caller closes it.
+// Cluster opens the store of ClusterURL. The caller closes it.
 func Cluster(t testing.TB) (db kv.Database, ok bool) {
 	t.Helper()
 	storeURL, ok := ClusterURL(t)
 	if !ok {
 		return nil, false
 	}
-	db, err := kv.Open(t.Context(), storeURL)
+	db, err := kv.Open(t.Context(), storeURL, kv.Options{})
 	require.NoError(t, err)
 	return db, true
 }
 
-// NetworkThread is for goleak in the tests that use a cluster: FoundationDB's client
-// has a thread for its network, which ends with the process.
+// NetworkThread is an option of goleak for tests that use a cluster: the network thread of FoundationDB's client ends
+// with the process.
 var NetworkThread = goleak.IgnoreTopFunction("github.com/apple/foundationdb/bindings/go/src/fdb._Cfunc_fdb_run_network")

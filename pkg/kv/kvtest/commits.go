@@ -14,14 +14,13 @@ import (
 	"settee/pkg/kv"
 )
 
-// commitTurn is how long commits and syncs go on before it is the other's turn.
+// commitTurn is how long commits and syncs each run before the other's turn.
 const commitTurn = 250 * time.Millisecond
 
-// BenchmarkDurableCommits commits transactions that write one small key of their own,
-// from 1 to 512 goroutines. open returns a database of the engine that is closed when
-// b ends. The ratio, commits/sync, is to the rate at which one goroutine can write as
-// much to a file and sync it. The two take turns, as the disk may have other users. The
-// file is in the directory for temporary files, and so should the store be.
+// BenchmarkDurableCommits commits transactions that each write one small key, from 1 to 512 goroutines. open returns a
+// database of the engine that is closed when b ends. commits/sync is the ratio to the rate at which one goroutine
+// writes as much to a file and syncs it. The two take turns, as the disk may have other users. The file is in the
+// directory for temporary files, and the store should be there too.
 func BenchmarkDurableCommits(b *testing.B, open func(b *testing.B) kv.Database) {
 	for _, goroutines := range []int{1, 8, 64, 512} {
 		b.Run(fmt.Sprintf("clients=%d", goroutines), func(b *testing.B) {
@@ -37,7 +36,7 @@ func BenchmarkDurableCommits(b *testing.B, open func(b *testing.B) kv.Database) 
 				syncs, syncing = syncs+n, syncing+took
 			}
 			ours, theirs := float64(keys.Load())/committing.Seconds(), float64(syncs)/syncing.Seconds()
-			b.ReportMetric(0, "ns/op") // it is of turns
+			b.ReportMetric(0, "ns/op") // it would include both turns
 			b.ReportMetric(ours, "commits/s")
 			b.ReportMetric(theirs, "syncs/s")
 			b.ReportMetric(ours/theirs, "commits/sync")
@@ -46,8 +45,8 @@ func BenchmarkDurableCommits(b *testing.B, open func(b *testing.B) kv.Database) 
 	}
 }
 
-// commitFor commits from goroutines for a while, and returns how long that took. Each
-// commit writes the key that has the next number.
+// commitFor commits from goroutines for a while, and returns how long that took. Each commit writes the key with the
+// next number.
 func commitFor(b *testing.B, db kv.Database, goroutines int, d time.Duration, keys *atomic.Int64) time.Duration {
 	b.Helper()
 	start := time.Now()
@@ -71,8 +70,7 @@ func commitFor(b *testing.B, db kv.Database, goroutines int, d time.Duration, ke
 	return time.Since(start)
 }
 
-// syncFor appends a few bytes to a file and syncs it, again and again, and returns how
-// often and how long that took.
+// syncFor repeatedly appends a few bytes to a file and syncs it. It returns how often, and how long that took.
 func syncFor(b *testing.B, file *os.File, d time.Duration) (n int, took time.Duration) {
 	b.Helper()
 	record := make([]byte, 100)

@@ -9,8 +9,8 @@ import (
 	"settee/pkg/kv"
 )
 
-// Holding counts the pairs below a prefix that have a text in their key or their value. It is for
-// stores that one transaction can read.
+// Holding returns the number of pairs below a prefix with a text in their key or value. It reads them in one
+// transaction.
 func Holding(t testing.TB, db kv.Database, prefix []byte, text string) (n int) {
 	t.Helper()
 	pairs, err := kv.TransactValue(t.Context(), db, func(tx kv.Transaction) ([]kv.KeyValue, error) {

@@ -1,12 +1,9 @@
-// Package kvtest is the conformance suite of package kv: what every engine must
-// do, as tests that hold on FoundationDB too.
+// Package kvtest is the conformance suite of package kv: tests for every engine, including FoundationDB.
 //
-// The store may be shared and may be a real cluster. Everything that the suite
-// writes lies behind a random prefix, which is cleared when a test ends; it
-// asserts nothing about other keys, and nothing that FoundationDB does not
-// promise: a transaction may run again at any time for no reason of the test's,
-// or after a commit that did happen, a watch may end early, and a conflict may
-// be seen where there is none.
+// The store may be shared and may be a real cluster. All keys of the suite begin with a random prefix, and are cleared
+// when a test ends. The suite asserts nothing about other keys, and nothing that FoundationDB does not promise: a
+// transaction may run again at any time without a reason in the test, or after a commit that was made, a watch may end
+// early, and a conflict may be reported where there is none.
 package kvtest
 
 import (
@@ -16,6 +13,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,25 +22,31 @@ import (
 	"settee/pkg/kv"
 )
 
-// Advancer is a database whose clock the suite can move. With any other one it
-// waits.
+// Advancer is a database whose clock the suite can move. With other databases the suite waits.
 type Advancer interface {
 	// Advance lets d pass on the database's clock.
 	Advance(d time.Duration)
 }
 
-// Run runs the suite. open returns a database of the engine that is closed when
-// t ends; it may be the same for several tests. A database that is an [Advancer]
-// makes the suite faster by some seconds.
+// Clock is a clock that only Advance moves. A store with its Now, together with the clock, is an [Advancer].
+type Clock struct{ sinceEpoch atomic.Int64 }
+
+// Now returns the clock's time, which begins at the Unix epoch.
+func (c *Clock) Now() time.Time { return time.Unix(0, c.sinceEpoch.Load()) }
+
+// Advance implements [Advancer].
+func (c *Clock) Advance(d time.Duration) { c.sinceEpoch.Add(int64(d)) }
+
+// Run runs the suite. open returns a database of the engine that is closed when t ends. It may be the same for several
+// tests. With an [Advancer] the suite is some seconds faster.
 func Run(t *testing.T, open func(t *testing.T) kv.Database) {
 	groups := []struct {
 		name string
 		test func(*testing.T, *bench)
 	}{
 		{"Reads", testReads},
-		{"Selectors", testSelectors},
 		{"Writes", testWrites},
-		{"Atomic", testAtomic},
+		{"Add", testAdd},
 		{"ReadYourWrites", testReadYourWrites},
 		{"Unreadable", testUnreadable},
 		{"Versionstamps", testVersionstamps},
@@ -55,7 +59,7 @@ func Run(t *testing.T, open func(t *testing.T) kv.Database) {
 		{"Model", testModel},
 		{"Linearizable", testLinearizable},
 	}
-	// The watches of a process have one limit: nobody else may need one now.
+	// Watches have one limit for a process, so no other test may need one now.
 	t.Run("TooManyWatches", func(t *testing.T) { testTooManyWatches(t, newBench(t, open(t))) })
 	for _, group := range groups {
 		t.Run(group.name, func(t *testing.T) {
@@ -65,11 +69,11 @@ func Run(t *testing.T, open func(t *testing.T) kv.Database) {
 	}
 }
 
-// bench is a database under test and the place in it that is the test's own.
+// bench is a database under test and the test's keys in it.
 type bench struct {
 	t  *testing.T
 	db kv.Database
-	// data begins the keys of the test, marks those that write leaves.
+	// data is the prefix of the test's keys, marks that of the keys that write leaves.
 	data, marks string
 }
 
@@ -90,7 +94,7 @@ func randomName() string {
 	return hex.EncodeToString(name[:])
 }
 
-// patience is how long a test waits for what must happen.
+// patience is the longest time that a test waits for an event.
 const patience = time.Minute
 
 func (b *bench) ctx() context.Context {
@@ -99,17 +103,17 @@ func (b *bench) ctx() context.Context {
 	return ctx
 }
 
-// key returns the database's key for one of the test.
+// key returns the database's key for a key of the test.
 func (b *bench) key(key string) []byte { return []byte(b.data + key) }
 
 func (b *bench) between(begin, end string) kv.KeyRange {
 	return kv.KeyRange{Begin: b.key(begin), End: b.key(end)}
 }
 
-// all is the range of the test's keys.
+// all returns the range of the test's keys.
 func (b *bench) all() kv.KeyRange { return kv.PrefixRange([]byte(b.data)) }
 
-// own takes the prefix off a key of the database.
+// own removes the prefix from a key of the database.
 func (b *bench) own(key []byte) string {
 	own, ok := strings.CutPrefix(string(key), b.data)
 	if !ok {
@@ -118,18 +122,16 @@ func (b *bench) own(key []byte) string {
 	return own
 }
 
-// aborted carries an error out of a function under test to Transact.
+// aborted carries an error from a function under test to Transact.
 type aborted struct{ err error }
 
-// check ends a run on an error: the transaction runs again, or its error is
-// returned.
+// check ends a run if there is an error. The transaction runs again, or returns the error.
 func (b *bench) check(err error) {
 	if err != nil {
 		panic(aborted{err})
 	}
 }
 
-// run runs fn in a transaction.
 func (b *bench) run(fn func(tx kv.Transaction)) error {
 	return b.runErr(func(tx kv.Transaction) error {
 		fn(tx)
@@ -158,10 +160,10 @@ func (b *bench) read(fn func(tx kv.Transaction)) {
 	require.NoError(b.t, b.run(fn))
 }
 
-// errRollback ends a transaction that is not to be committed.
+// errRollback ends a transaction that must not be committed.
 var errRollback = errors.New("not to be committed")
 
-// try runs fn and commits nothing of it.
+// try runs fn and commits nothing.
 func (b *bench) try(fn func(tx kv.Transaction)) {
 	b.t.Helper()
 	require.ErrorIs(b.t, b.runErr(func(tx kv.Transaction) error {
@@ -170,8 +172,7 @@ func (b *bench) try(fn func(tx kv.Transaction)) {
 	}), errRollback)
 }
 
-// write runs fn and commits it once: a run after a commit whose result was lost
-// finds the mark that it left.
+// write runs fn and commits it once: if a commit's result was lost, the next run finds its mark.
 func (b *bench) write(fn func(tx kv.Transaction)) {
 	b.t.Helper()
 	require.NoError(b.t, b.once(fn))
@@ -194,7 +195,7 @@ func (b *bench) once(fn func(tx kv.Transaction)) error {
 	})
 }
 
-// failure runs fn in a transaction that must fail for good, and returns why.
+// failure runs fn in a transaction that must fail without a retry, and returns the error.
 func (b *bench) failure(fn func(tx kv.Transaction) error) error {
 	b.t.Helper()
 	err := b.runErr(fn)
@@ -202,7 +203,7 @@ func (b *bench) failure(fn func(tx kv.Transaction) error) error {
 	return err
 }
 
-// set writes pairs, given in turn as key and value.
+// set writes pairs, given as key, value, key, value and so on.
 func (b *bench) set(pairs ...string) {
 	b.t.Helper()
 	b.write(func(tx kv.Transaction) {
@@ -212,7 +213,7 @@ func (b *bench) set(pairs ...string) {
 	})
 }
 
-// reset makes pairs all that there is.
+// reset replaces all pairs.
 func (b *bench) reset(pairs ...string) {
 	b.t.Helper()
 	b.write(func(tx kv.Transaction) {
@@ -223,7 +224,7 @@ func (b *bench) reset(pairs ...string) {
 	})
 }
 
-// none stands for no value.
+// none stands for a missing value.
 const none = "<none>"
 
 // value reads one key in a transaction of its own.
@@ -243,24 +244,8 @@ func (b *bench) get(tx kv.ReadTransaction, key string) string {
 	return string(value)
 }
 
-// selected reads the key that sel, a selector among the test's keys, selects;
-// "<" is any key before them, and ">" any behind them.
-func (b *bench) selected(tx kv.ReadTransaction, sel kv.KeySelector) string {
-	b.t.Helper()
-	sel.Key = b.key(string(sel.Key))
-	key, err := tx.GetKey(sel).Await()
-	b.check(err)
-	switch r := b.all(); {
-	case string(key) < string(r.Begin):
-		return "<"
-	case string(key) >= string(r.End):
-		return ">"
-	}
-	return b.own(key)
-}
-
 // pairs reads a range as key=value.
-func (b *bench) pairs(tx kv.ReadTransaction, r kv.Range, opts kv.RangeOptions) []string {
+func (b *bench) pairs(tx kv.ReadTransaction, r kv.KeyRange, opts kv.RangeOptions) []string {
 	b.t.Helper()
 	pairs, err := tx.GetRange(r, opts).Slice()
 	b.check(err)

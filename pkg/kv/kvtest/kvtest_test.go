@@ -27,11 +27,11 @@ type unserializable struct{ kv.Transaction }
 
 func (tx unserializable) Get(key []byte) kv.Future[[]byte] { return tx.Snapshot().Get(key) }
 
-func (tx unserializable) GetRange(r kv.Range, opts kv.RangeOptions) kv.RangeResult {
+func (tx unserializable) GetRange(r kv.KeyRange, opts kv.RangeOptions) kv.RangeResult {
 	return tx.Snapshot().GetRange(r, opts)
 }
 
-// forgetful gives the values of keys as they were when they were first read.
+// forgetful returns the values of keys as they were when they were first read.
 type forgetful struct {
 	kv.Transaction
 	mu     *sync.Mutex
@@ -53,7 +53,7 @@ type known []byte
 
 func (f known) Await() ([]byte, error) { return f, nil }
 
-// TestCheckerSeesWeakIsolation: a history that no order explains is found.
+// TestCheckerSeesWeakIsolation: the checker finds a history that no order explains.
 func TestCheckerSeesWeakIsolation(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -12,7 +12,7 @@ import (
 	"settee/pkg/kv"
 )
 
-// limitCase is something that a transaction must not do.
+// limitCase is an operation that must fail.
 type limitCase struct {
 	name string
 	want error
@@ -20,7 +20,7 @@ type limitCase struct {
 }
 
 func testLimits(t *testing.T, b *bench) {
-	// A store behind a prefix has less room in its keys: nine tenths it has.
+	// A store with a prefix has less room for keys: at least nine tenths.
 	long := b.key(string(bytes.Repeat([]byte("k"), kv.MaxKeySize*9/10-len(b.data))))
 	b.write(func(tx kv.Transaction) { tx.Set(long, make([]byte, kv.MaxValueSize)) })
 	b.read(func(tx kv.Transaction) {
@@ -38,16 +38,12 @@ func testLimits(t *testing.T, b *bench) {
 			return nil
 		})
 		require.ErrorIs(t, err, c.want, c.name)
-		require.Equal(t, none, b.value("beside"), "%s: nothing of it is stored", c.name)
+		require.Equal(t, none, b.value("beside"), "%s: the transaction stores nothing", c.name)
 	}
 	for name, read := range map[string]func(tx kv.ReadTransaction) error{
 		"get": func(tx kv.ReadTransaction) error { _, err := tx.Get([]byte("\xff/x")).Await(); return err },
 		"range": func(tx kv.ReadTransaction) error {
 			_, err := tx.GetRange(kv.KeyRange{Begin: b.key("a"), End: []byte("\xff\xff")}, kv.RangeOptions{}).Slice()
-			return err
-		},
-		"selector": func(tx kv.ReadTransaction) error {
-			_, err := tx.GetKey(kv.FirstGreaterThan([]byte("\xff/x"))).Await()
 			return err
 		},
 	} {
@@ -56,7 +52,7 @@ func testLimits(t *testing.T, b *bench) {
 		err = b.failure(func(tx kv.Transaction) error { return read(tx.Snapshot()) })
 		require.ErrorIs(t, err, kv.ErrKeyOutsideLegalRange, name)
 	}
-	// An error of a write comes out of the next read, too.
+	// The next read returns an error of a write too.
 	err := b.failure(func(tx kv.Transaction) error {
 		tx.Set(b.key("big"), make([]byte, kv.MaxValueSize+1))
 		_, err := tx.Get(b.key("a")).Await()
@@ -79,15 +75,13 @@ func limitCases(b *bench) []limitCase {
 	noRoom := []byte("short\x00\x00\x00\x00")
 	return []limitCase{
 		{"set of a long key", kv.ErrKeyTooLarge, func(tx kv.Transaction) { tx.Set(tooLong, nil) }},
-		{"atomic operation on a long key", kv.ErrKeyTooLarge,
-			func(tx kv.Transaction) { tx.Atomic(kv.MutationAdd, tooLong, []byte{1}) }},
+		{"addition to a long key", kv.ErrKeyTooLarge,
+			func(tx kv.Transaction) { tx.Add(tooLong, 1) }},
 		{"stamped value of a long key", kv.ErrKeyTooLarge,
 			func(tx kv.Transaction) { tx.SetVersionstampedValue(tooLong, stampedValue("", 0)) }},
 		{"long stamped key", kv.ErrKeyTooLarge,
 			func(tx kv.Transaction) { tx.SetVersionstampedKey(stampedKey(tooLong, 0), nil) }},
 		{"long value", kv.ErrValueTooLarge, func(tx kv.Transaction) { tx.Set(b.key("v"), tooMuch) }},
-		{"long operand", kv.ErrValueTooLarge,
-			func(tx kv.Transaction) { tx.Atomic(kv.MutationByteMax, b.key("v"), tooMuch) }},
 		{"long value of a stamped key", kv.ErrValueTooLarge,
 			func(tx kv.Transaction) { tx.SetVersionstampedKey(stampedKey(b.key("s"), 0), tooMuch) }},
 		{"set of a system key", kv.ErrKeyOutsideLegalRange, func(tx kv.Transaction) { tx.Set(system, nil) }},
@@ -95,27 +89,22 @@ func limitCases(b *bench) []limitCase {
 		{"clear of system keys", kv.ErrKeyOutsideLegalRange, func(tx kv.Transaction) {
 			tx.ClearRange(kv.KeyRange{Begin: system, End: []byte("\xff/y")})
 		}},
-		{"atomic operation on a system key", kv.ErrKeyOutsideLegalRange,
-			func(tx kv.Transaction) { tx.Atomic(kv.MutationAdd, system, []byte{1}) }},
+		{"addition to a system key", kv.ErrKeyOutsideLegalRange,
+			func(tx kv.Transaction) { tx.Add(system, 1) }},
 		{"read conflict with system keys", kv.ErrKeyOutsideLegalRange, func(tx kv.Transaction) {
 			tx.AddReadConflictRange(kv.KeyRange{Begin: system, End: []byte("\xff/y")})
 		}},
-		{"write conflict with system keys", kv.ErrKeyOutsideLegalRange, func(tx kv.Transaction) {
-			tx.AddWriteConflictRange(kv.KeyRange{Begin: system, End: []byte("\xff/y")})
-		}},
+		{"write conflict with a system key", kv.ErrKeyOutsideLegalRange,
+			func(tx kv.Transaction) { tx.AddWriteConflictKey(system) }},
 		{"inverted clear", kv.ErrInvertedRange, func(tx kv.Transaction) { tx.ClearRange(b.between("b", "a")) }},
 		{"inverted read conflict", kv.ErrInvertedRange,
 			func(tx kv.Transaction) { tx.AddReadConflictRange(b.between("b", "a")) }},
-		{"inverted write conflict", kv.ErrInvertedRange,
-			func(tx kv.Transaction) { tx.AddWriteConflictRange(b.between("b", "a")) }},
 		{"stamped key without room", kv.ErrInvalidOperation,
 			func(tx kv.Transaction) { tx.SetVersionstampedKey(noRoom, nil) }},
 		{"stamped key without an offset", kv.ErrInvalidOperation,
 			func(tx kv.Transaction) { tx.SetVersionstampedKey([]byte("k"), nil) }},
 		{"stamped value without room", kv.ErrInvalidOperation,
 			func(tx kv.Transaction) { tx.SetVersionstampedValue(b.key("v"), noRoom) }},
-		{"unknown atomic operation", kv.ErrInvalidOperation,
-			func(tx kv.Transaction) { tx.Atomic(kv.MutationByteMax+1, b.key("v"), []byte{1}) }},
 		{"many writes", kv.ErrTransactionTooLarge, func(tx kv.Transaction) {
 			for i := range 110 {
 				tx.Set(b.key(fmt.Sprint("big ", i)), make([]byte, kv.MaxValueSize))
@@ -141,13 +130,12 @@ func limitCases(b *bench) []limitCase {
 	}
 }
 
-// testAge: a transaction reads for five seconds less a tenth, and not for ever.
-// FoundationDB forgets old versions a while after that, and what a transaction
-// has read once it may read again without asking.
+// testAge: a transaction reads for a tenth less than five seconds, and not forever. FoundationDB drops old versions
+// some time after that, and may answer repeated reads of a transaction by itself.
 func testAge(t *testing.T, b *bench) {
 	const tenth = kv.MaxTransactionAge / 10
 	b.set("k", "1", "m", "1")
-	for i := range 20 { // so that each read below is one of something new
+	for i := range 20 { // so that each read below is of a new key
 		b.set(fmt.Sprintf("l%02d", i), "1")
 	}
 	for name, read := range map[string]func(tx kv.Transaction, key string) error{
@@ -155,10 +143,6 @@ func testAge(t *testing.T, b *bench) {
 		"snapshot": func(tx kv.Transaction, key string) error { _, err := tx.Snapshot().Get(b.key(key)).Await(); return err },
 		"range": func(tx kv.Transaction, key string) error {
 			_, err := tx.GetRange(b.between(key, key+"\x00"), kv.RangeOptions{}).Slice()
-			return err
-		},
-		"selector": func(tx kv.Transaction, key string) error {
-			_, err := tx.GetKey(kv.FirstGreaterOrEqual(b.key(key))).Await()
 			return err
 		},
 		"commit": nil,
@@ -171,7 +155,7 @@ func testAge(t *testing.T, b *bench) {
 			tooOld := false
 			b.read(func(tx kv.Transaction) {
 				if tooOld {
-					return // the run after
+					return // the next run
 				}
 				b.get(tx, "k")
 				b.pass(kv.MaxTransactionAge - tenth)

@@ -15,9 +15,8 @@ import (
 	"settee/pkg/kv"
 )
 
-// testLinearizable records random transactions of concurrent clients and looks
-// for an order in which, one after the other, they would have had the same
-// results: one that agrees with the times at which they began and ended.
+// testLinearizable records random transactions of concurrent clients and searches for a serial order with the same
+// results that agrees with the times at which they began and ended.
 func testLinearizable(t *testing.T, b *bench) {
 	for range 3 {
 		b.reset()
@@ -27,21 +26,21 @@ func testLinearizable(t *testing.T, b *bench) {
 	}
 }
 
-// How much is recorded at once.
+// The size of a recording.
 const (
 	linearClients      = 6
 	linearTransactions = 30
 	linearKeys         = 4
 )
 
-// registers is the state of the model: the values of the keys, 0 for none.
+// registers is the state of the model: the values of the keys, 0 for no value.
 type registers [linearKeys]int
 
 // step is one operation of a recorded transaction.
 type step struct {
 	kind  stepKind
 	key   int
-	value int // of a write: unlike all others
+	value int // of a write; unique
 }
 
 type stepKind int
@@ -52,7 +51,7 @@ const (
 	stepSet
 	stepClear
 	stepClearRange // from key on
-	stepCopy       // sets key to the value of the next one
+	stepCopy       // sets key to the value of the next key
 	numSteps
 )
 
@@ -76,7 +75,7 @@ var transactionModel = porcupine.Model{
 	DescribeOperation: func(input, output any) string { return fmt.Sprint(input, " -> ", output) },
 }
 
-// apply returns what the step reads and what it leaves.
+// apply returns what the step reads, and the new state.
 func (s step) apply(values registers) (read []int, after registers) {
 	switch s.kind {
 	case stepGet:
@@ -103,7 +102,7 @@ func checkHistory(history []porcupine.Operation) porcupine.CheckResult {
 	return porcupine.CheckOperationsTimeout(transactionModel, history, patience)
 }
 
-// record runs the clients and returns what they did.
+// record runs the clients and returns their transactions.
 func (b *bench) record(seed uint64) ([]porcupine.Operation, error) {
 	var (
 		mu      sync.Mutex
@@ -148,9 +147,8 @@ func randomTransaction(random *rand.Rand, number int) []step {
 	return steps
 }
 
-// recorded runs the steps in a transaction and returns what they read. The
-// transaction leaves that in a mark of its own, where a run after a commit
-// whose result was lost finds it.
+// recorded runs the steps in a transaction and returns what they read. The transaction stores that in a mark of its
+// own, where the next run finds it if a commit's result was lost.
 func (b *bench) recorded(steps []step) (read []int, err error) {
 	mark := []byte(b.marks + randomName())
 	first := true
@@ -170,7 +168,7 @@ func (b *bench) recorded(steps []step) (read []int, err error) {
 		for _, s := range steps {
 			read = append(read, b.perform(tx, s)...)
 			writes = writes || s.kind != stepGet && s.kind != stepRange
-			runtime.Gosched() // lets the others come between
+			runtime.Gosched() // lets other goroutines run in between
 		}
 		if writes {
 			done, err := json.Marshal(read)

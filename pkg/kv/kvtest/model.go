@@ -25,8 +25,8 @@ func testModel(t *testing.T, b *bench) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	contents := model{}
 	for range 100 {
-		// The reads are made in a transaction that is not committed: one that is
-		// may run twice, and would see its own writes.
+		// The reads are in a transaction that is not committed: a committed one may run twice, and would see its own
+		// writes.
 		of := random.Uint64()
 		var after model
 		b.try(func(tx kv.Transaction) { after = b.randomSteps(tx, of, contents, true) })
@@ -36,13 +36,12 @@ func testModel(t *testing.T, b *bench) {
 	}
 }
 
-// model is what the test's part of a store holds.
+// model is the content of the test's part of a store.
 type model map[string]string
 
 func (m model) keys() []string { return slices.Sorted(maps.Keys(m)) }
 
-// randomSteps makes the transaction that belongs to a seed, with or without its
-// reads, and returns what it leaves.
+// randomSteps runs the transaction of a seed on the store, with or without its reads, and returns the resulting model.
 func (b *bench) randomSteps(tx kv.Transaction, seed uint64, before model, reads bool) model {
 	r := rand.New(rand.NewPCG(seed, 1))
 	contents := maps.Clone(before)
@@ -54,8 +53,8 @@ func (b *bench) randomSteps(tx kv.Transaction, seed uint64, before model, reads 
 		}
 		value := fmt.Sprint(r.IntN(1000))
 		opts := kv.RangeOptions{Limit: r.IntN(6), Reverse: r.IntN(2) == 0}
-		sel := kv.KeySelector{Key: []byte(begin), OrEqual: r.IntN(2) == 0, Offset: r.IntN(9) - 4}
-		switch r.IntN(9) {
+		n := r.IntN(1000) - 500
+		switch r.IntN(8) {
 		case 0, 1:
 			tx.Set(b.key(begin), []byte(value))
 			contents[begin] = value
@@ -66,26 +65,22 @@ func (b *bench) randomSteps(tx kv.Transaction, seed uint64, before model, reads 
 			tx.ClearRange(b.between(begin, end))
 			maps.DeleteFunc(contents, func(k, _ string) bool { return k >= begin && k < end })
 		case 4:
-			tx.Atomic(kv.MutationByteMax, b.key(begin), []byte(value))
-			contents[begin] = max(contents[begin], value)
-		case 5:
-			tx.Atomic(kv.MutationAdd, b.key(begin), []byte(number(uint64(len(value)), 2)))
-			contents[begin] = added(contents[begin], len(value))
+			tx.Add(b.key(begin), int64(n))
+			contents[begin] = added(contents[begin], n)
 		default:
 			if reads {
 				b.compareRange(tx, contents, b.between(begin, end), opts)
 				b.compareRange(tx.Snapshot(), contents, b.between(begin, end), opts)
-				b.compareSelector(tx, contents, sel)
 			}
 		}
 	}
 	return contents
 }
 
-// added adds n to a number of two bytes.
+// added adds n to a number of 8 bytes.
 func added(old string, n int) string {
-	sum := binary.LittleEndian.Uint16(append([]byte(old), 0, 0)) + uint16(n)
-	return string(binary.LittleEndian.AppendUint16(nil, sum))
+	sum := binary.LittleEndian.Uint64(append([]byte(old), make([]byte, 8)...)) + uint64(n)
+	return number(sum, 8)
 }
 
 func (b *bench) compareRange(tx kv.ReadTransaction, contents model, r kv.KeyRange, opts kv.RangeOptions) {
@@ -103,21 +98,4 @@ func (b *bench) compareRange(tx kv.ReadTransaction, contents model, r kv.KeyRang
 		want = want[:opts.Limit]
 	}
 	require.Equal(b.t, want, b.pairs(tx, r, opts), "[%s, %s) %+v", r.Begin, r.End, opts)
-}
-
-func (b *bench) compareSelector(tx kv.ReadTransaction, contents model, sel kv.KeySelector) {
-	b.t.Helper()
-	keys := contents.keys()
-	at, found := slices.BinarySearch(keys, string(sel.Key))
-	if found && sel.OrEqual {
-		at++
-	}
-	want := "<"
-	switch at += sel.Offset - 1; {
-	case at >= len(keys):
-		want = ">"
-	case at >= 0:
-		want = keys[at]
-	}
-	require.Equal(b.t, want, b.selected(tx, sel), "%+v of %v", sel, keys)
 }

@@ -30,11 +30,10 @@ func testTransact(t *testing.T, b *bench) {
 	_, err = after.Get(b.key("x")).Await()
 	require.ErrorIs(t, err, kv.ErrUsedAfterEnd)
 	after.Set(b.key("x"), nil)
-	require.Equal(t, none, b.value("x"), "a write after the end is nothing")
+	require.Equal(t, none, b.value("x"), "a write after the end has no effect")
 }
 
-// testRetries: a retryable error runs the function again, and nothing of the
-// run is left.
+// testRetries: a retryable error runs the function again, and nothing of the failed run remains.
 func (b *bench) testRetries() {
 	for _, cause := range []error{kv.ErrNotCommitted, kv.ErrTransactionTooOld, kv.ErrCommitUnknown} {
 		b.reset()
@@ -51,7 +50,7 @@ func (b *bench) testRetries() {
 	}
 }
 
-// testContext: Transact ends with its context, and says what is known then.
+// testContext: Transact ends with its context, and its error says what is known.
 func (b *bench) testContext() {
 	gone := errors.New("gone")
 	ctx, cancel := context.WithCancelCause(context.Background())

@@ -12,8 +12,7 @@ import (
 	"settee/pkg/kv"
 )
 
-// watch arms a watch. A run whose commit was reported unknown leaves one that
-// is cancelled: the last run counts.
+// watch arms a watch. A run whose commit was reported unknown leaves a cancelled watch, so the last run counts.
 func (b *bench) watch(key string) (w kv.Watch) {
 	b.t.Helper()
 	b.read(func(tx kv.Transaction) { w = tx.Watch(b.key(key)) })
@@ -30,7 +29,7 @@ func testWatches(t *testing.T, b *bench) {
 		{"new", func(tx kv.Transaction, key []byte) { tx.Set(key, nil) }},
 		{"k", func(tx kv.Transaction, key []byte) { tx.Clear(key) }},
 		{"cleared", func(tx kv.Transaction, _ []byte) { tx.ClearRange(b.between("c", "d")) }},
-		{"sum", func(tx kv.Transaction, key []byte) { tx.Atomic(kv.MutationAdd, key, []byte{1}) }},
+		{"sum", func(tx kv.Transaction, key []byte) { tx.Add(key, 1) }},
 		{"stamped", func(tx kv.Transaction, key []byte) { tx.SetVersionstampedValue(key, stampedValue("", 0)) }},
 	} {
 		first, second := b.watch(c.key), b.watch(c.key)
@@ -43,8 +42,7 @@ func testWatches(t *testing.T, b *bench) {
 	b.testWatchesThatEnd()
 }
 
-// testWatchesOfWriters: a watch waits for a change of what its transaction
-// would read, and so of what that wrote.
+// testWatchesOfWriters: a watch waits for a change of what its transaction would read, including its own writes.
 func (b *bench) testWatchesOfWriters() {
 	var w kv.Watch
 	require.NoError(b.t, b.run(func(tx kv.Transaction) {
@@ -60,8 +58,7 @@ func (b *bench) testWatchesOfWriters() {
 	require.NoError(b.t, w.Wait(b.ctx()))
 }
 
-// watchesBesides is besides for a transaction that writes nothing, which runs
-// until it is committed.
+// watchesBesides is besides for a transaction that writes nothing, which runs until it is committed.
 func (b *bench) watchesBesides(first, other func(tx kv.Transaction)) bool {
 	b.t.Helper()
 	for range 10 {
@@ -72,19 +69,19 @@ func (b *bench) watchesBesides(first, other func(tx kv.Transaction)) bool {
 	return false
 }
 
-// testWatchesThatEnd: the ends of a watch that are not a change.
+// testWatchesThatEnd tests the ends of a watch other than a change.
 func (b *bench) testWatchesThatEnd() {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	gone := errors.New("gone")
 	cancel(gone)
 	idle := b.watch("kept")
-	// It may have ended for no reason.
+	// It may have ended without a change.
 	if err := idle.Wait(ctx); err != nil {
 		require.ErrorIs(b.t, err, gone)
 		idle.Cancel()
 		require.ErrorIs(b.t, idle.Wait(b.ctx()), kv.ErrWatchCancelled)
 	}
-	idle.Cancel() // again does no harm
+	idle.Cancel() // a second call has no effect
 
 	var dropped kv.Watch
 	b.try(func(tx kv.Transaction) { dropped = tx.Watch(b.key("kept")) })
@@ -101,8 +98,7 @@ func (b *bench) testWatchesThatEnd() {
 	require.ErrorIs(b.t, err, kv.ErrKeyOutsideLegalRange)
 }
 
-// testTooManyWatches: max_watches bounds the armed watches, and one that was
-// cancelled frees its place.
+// testTooManyWatches: max_watches limits the armed watches, and a cancelled one no longer counts.
 func testTooManyWatches(t *testing.T, b *bench) {
 	const perTransaction = 1000
 	var armed []kv.Watch
@@ -131,7 +127,7 @@ func testTooManyWatches(t *testing.T, b *bench) {
 	defer found()
 	var refused atomic.Int64
 	var waiting sync.WaitGroup
-	for _, w := range armed { // an engine may take its time to say so
+	for _, w := range armed { // an engine may report it late
 		waiting.Go(func() {
 			if errors.Is(w.Wait(ctx), kv.ErrTooManyWatches) {
 				refused.Add(1)

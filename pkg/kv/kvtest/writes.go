@@ -30,10 +30,10 @@ func testWrites(t *testing.T, b *bench) {
 		tx.Clear(b.key("b"))
 		tx.Set(b.key("e"), []byte("set, then added to"))
 		tx.ClearRange(b.between("e", "f"))
-		tx.Atomic(kv.MutationAdd, b.key("e"), []byte{7})
+		tx.Add(b.key("e"), 7)
 	})
 	require.Equal(t, none, b.value("b"))
-	require.Equal(t, "\x07", b.value("e"))
+	require.Equal(t, number(7, 8), b.value("e"))
 }
 
 func number(n uint64, size int) string {
@@ -42,41 +42,26 @@ func number(n uint64, size int) string {
 	return string(buf[:size])
 }
 
-func testAtomic(t *testing.T, b *bench) {
+func testAdd(t *testing.T, b *bench) {
 	cases := []struct {
-		op                 kv.MutationType
-		old, operand, want string
+		old  string
+		n    int64
+		want uint64
 	}{
-		{kv.MutationAdd, none, number(5, 4), number(5, 4)},
-		{kv.MutationAdd, "", number(5, 4), number(5, 4)},
-		{kv.MutationAdd, number(250, 2), number(10, 2), number(260, 2)},
-		{kv.MutationAdd, number(250, 1), number(10, 2), number(260, 2)},
-		{kv.MutationAdd, number(0x010203, 4), number(1, 1), number(0x04, 1)},
-		{kv.MutationAdd, number(255, 1), number(1, 1), number(0, 1)},
-		{kv.MutationAdd, number(1, 8), "\xff\xff\xff\xff\xff\xff\xff\xff", number(0, 8)},
-		{kv.MutationMin, none, number(5, 2), number(5, 2)},
-		{kv.MutationMin, number(300, 2), number(5, 2), number(5, 2)},
-		{kv.MutationMin, number(4, 2), number(5, 2), number(4, 2)},
-		{kv.MutationMin, number(4, 1), number(500, 2), number(4, 2)},
-		{kv.MutationMin, number(0x0304, 2), number(5, 1), number(4, 1)},
-		{kv.MutationMax, none, number(5, 2), number(5, 2)},
-		{kv.MutationMax, number(300, 2), number(5, 2), number(300, 2)},
-		{kv.MutationMax, number(4, 2), number(5, 2), number(5, 2)},
-		{kv.MutationMax, number(9, 1), number(5, 2), number(9, 2)},
-		{kv.MutationMax, number(0x0904, 2), number(5, 1), number(5, 1)},
-		{kv.MutationByteMin, none, "b", "b"},
-		{kv.MutationByteMin, "a", "b", "a"},
-		{kv.MutationByteMin, "ab", "a", "a"},
-		{kv.MutationByteMin, "", "b", ""},
-		{kv.MutationByteMax, none, "", ""},
-		{kv.MutationByteMax, "a", "b", "b"},
-		{kv.MutationByteMax, "b", "a", "b"},
-		{kv.MutationByteMax, "ab", "a", "ab"},
+		{none, 5, 5},
+		{"", 5, 5},
+		{number(250, 8), 10, 260},
+		{number(250, 1), 10, 260},
+		{number(0x010203, 4), 1, 0x010204},
+		{number(7, 8), -7, 0},
+		{number(1, 8), -2, 1<<64 - 1},
+		{number(1<<64-1, 8), 1, 0},
+		{number(1, 8) + "cut off", 1, 2},
 	}
-	// However the old value came to be there, the transaction sees the result
-	// before the commit, alone and in ranges, and all see it afterwards.
-	for name, c := range map[string]struct {
-		stored bool // the old value, before the transaction
+	// Whatever the source of the old value, the transaction sees the result before the commit, by key and in ranges,
+	// and others see it afterwards.
+	for name, way := range map[string]struct {
+		stored bool // the old value was there before the transaction
 		within func(tx kv.Transaction, old string)
 	}{
 		"stored": {true, func(kv.Transaction, string) {}},
@@ -93,36 +78,36 @@ func testAtomic(t *testing.T, b *bench) {
 			}
 		}},
 	} {
-		for _, op := range cases {
+		for _, c := range cases {
 			b.reset("k", "something else")
-			if c.stored {
+			if way.stored {
 				b.reset()
-				if op.old != none {
-					b.set("k", op.old)
+				if c.old != none {
+					b.set("k", c.old)
 				}
 			}
 			apply := func(tx kv.Transaction) {
-				c.within(tx, op.old)
-				tx.Atomic(op.op, b.key("k"), []byte(op.operand))
+				way.within(tx, c.old)
+				tx.Add(b.key("k"), c.n)
 			}
+			want := number(c.want, 8)
 			b.try(func(tx kv.Transaction) {
 				apply(tx)
 				for _, view := range []kv.ReadTransaction{tx, tx.Snapshot()} {
-					require.Equal(t, op.want, b.get(view, "k"), "%s: %+v", name, op)
-					require.Equal(t, []string{"k=" + op.want}, b.pairs(view, b.all(), kv.RangeOptions{}), "%s: %+v", name, op)
-					require.Equal(t, []string{"k=" + op.want}, b.pairs(view, b.all(), kv.RangeOptions{Limit: 1, Reverse: true}),
-						"%s: %+v", name, op)
+					require.Equal(t, want, b.get(view, "k"), "%s: %+v", name, c)
+					require.Equal(t, []string{"k=" + want}, b.pairs(view, b.all(), kv.RangeOptions{}), "%s: %+v", name, c)
+					require.Equal(t, []string{"k=" + want}, b.pairs(view, b.all(), kv.RangeOptions{Limit: 1, Reverse: true}),
+						"%s: %+v", name, c)
 				}
 			})
 			b.write(apply)
-			require.Equal(t, op.want, b.value("k"), "%s: %+v", name, op)
+			require.Equal(t, want, b.value("k"), "%s: %+v", name, c)
 		}
 	}
 	b.reset()
 	b.write(func(tx kv.Transaction) { // several on one key
-		tx.Atomic(kv.MutationAdd, b.key("n"), []byte(number(1, 8)))
-		tx.Atomic(kv.MutationAdd, b.key("n"), []byte(number(2, 8)))
-		tx.Atomic(kv.MutationMax, b.key("n"), []byte(number(2, 8)))
+		tx.Add(b.key("n"), 1)
+		tx.Add(b.key("n"), 2)
 	})
 	require.Equal(t, number(3, 8), b.value("n"))
 }

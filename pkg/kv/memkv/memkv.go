@@ -1,6 +1,5 @@
-// Package memkv is a kv engine in memory: the whole contract of package kv
-// without a disk. It starts no goroutines, and it is deterministic for a caller
-// that is. Its scheme is mem.
+// Package memkv is a kv engine in memory with the whole contract of package kv. It starts no goroutines, and is
+// deterministic if its caller is. Its scheme is mem.
 package memkv
 
 import (
@@ -17,27 +16,29 @@ import (
 )
 
 func init() {
-	kv.Register("mem", func(_ context.Context, u *url.URL) (kv.Database, error) {
+	kv.Register("mem", func(_ context.Context, u *url.URL, opts kv.Options) (kv.Database, error) {
 		if u.Opaque != "" || u.Host != "" || u.Path != "" {
 			return nil, fmt.Errorf("store %q: a store in memory has no name; write mem: alone", u)
 		}
-		return Open(Options{})
+		return Open(Options{Options: opts})
 	})
 }
 
 // Options of a store.
 type Options struct {
-	// MaxWatches is how many watches may be armed; 0 is kv.DefaultMaxWatches.
+	kv.Options
+	// MaxWatches is the maximum number of armed watches. 0 is kv.DefaultMaxWatches.
 	MaxWatches int
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
-	// Pause is kv.Retrier's.
+	// Pause is the Pause of kv.Retrier.
 	Pause func(ctx context.Context, most time.Duration)
 }
 
 // Open returns an empty database.
 func Open(opts Options) (kv.Database, error) {
 	return optimistic.Open(&storage{}, optimistic.Options{
+		Options:    opts.Options,
 		MaxWatches: opts.MaxWatches,
 		Now:        opts.Now,
 		Pause:      opts.Pause,
@@ -45,7 +46,7 @@ func Open(opts Options) (kv.Database, error) {
 	})
 }
 
-// storage is a tree that is copied on write: a snapshot is a copy.
+// storage is a tree that is copied on write. A snapshot is a copy.
 type storage struct {
 	mu   sync.Mutex
 	tree btree.Map[string, []byte]
@@ -82,7 +83,7 @@ func (s snapshot) Iterate(begin, end []byte) (optimistic.Iterator, error) {
 
 func (s snapshot) Close() error { return nil }
 
-// batch is a copy that replaces the tree.
+// batch is a copy that will replace the tree.
 type batch struct {
 	view
 	storage *storage
@@ -122,7 +123,7 @@ func (b *batch) Apply() error {
 
 func (b *batch) Close() {}
 
-// iterator walks over the keys from begin to before end.
+// iterator iterates over the keys from begin to before end.
 type iterator struct {
 	iter       btree.MapIter[string, []byte]
 	begin, end string

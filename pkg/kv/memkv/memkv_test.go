@@ -3,12 +3,8 @@ package memkv_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"runtime"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -23,52 +19,33 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // clocked is a database with a clock of its own.
 type clocked struct {
 	kv.Database
-	mu  sync.Mutex
-	now time.Time
+	*kvtest.Clock
 }
 
-func (db *clocked) Now() time.Time {
-	db.mu.Lock()
-	defer db.mu.Unlock()
-	return db.now
-}
-
-func (db *clocked) Advance(d time.Duration) {
-	db.mu.Lock()
-	defer db.mu.Unlock()
-	db.now = db.now.Add(d)
-}
-
-func open(t *testing.T) *clocked {
+func open(t *testing.T) kv.Database {
 	t.Helper()
-	db := &clocked{now: time.Unix(0, 0)}
-	var err error
-	db.Database, err = memkv.Open(memkv.Options{Now: db.Now})
+	clock := &kvtest.Clock{}
+	db, err := memkv.Open(memkv.Options{Now: clock.Now})
 	require.NoError(t, err)
-	t.Cleanup(func() {
-		if err := db.Close(); !errors.Is(err, kv.ErrClosed) {
-			require.NoError(t, err)
-		}
-	})
-	return db
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	return clocked{db, clock}
 }
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	kvtest.Run(t, func(t *testing.T) kv.Database { return open(t) })
+	kvtest.Run(t, open)
 }
 
 func TestOpenByURL(t *testing.T) {
 	t.Parallel()
-	db, err := kv.Open(t.Context(), "mem:")
+	db, err := kv.Open(t.Context(), "mem:", kv.Options{})
 	require.NoError(t, err)
 	require.NoError(t, db.Close())
-	_, err = kv.Open(t.Context(), "mem://somewhere")
+	_, err = kv.Open(t.Context(), "mem://somewhere", kv.Options{})
 	require.ErrorContains(t, err, "has no name")
 }
 
-// TestExactLimits: the last key, value and transaction that fit, and the first
-// that does not.
+// TestExactLimits: the largest key, value and transaction fit, and the next larger ones do not.
 func TestExactLimits(t *testing.T) {
 	t.Parallel()
 	db := open(t)
@@ -84,7 +61,7 @@ func TestExactLimits(t *testing.T) {
 	require.ErrorIs(t, write(func(tx kv.Transaction) { tx.Set(kv.KeyAfter(key), nil) }), kv.ErrKeyTooLarge)
 	require.ErrorIs(t, write(func(tx kv.Transaction) { tx.Set(key, make([]byte, kv.MaxValueSize+1)) }), kv.ErrValueTooLarge)
 
-	const own = 44 + 24 + 3*4 + 1 // of a write and its conflict range, beside the value
+	const own = 44 + 24 + 3*4 + 1 // of a write and its conflict range, without the value
 	const pair = kv.MaxValueSize + own
 	fill := func(tx kv.Transaction, size int) {
 		for i := 0; size >= pair; i++ {
@@ -99,7 +76,7 @@ func TestExactLimits(t *testing.T) {
 		tx.AddReadConflictKey([]byte("x"))
 		fill(tx, kv.MaxTransactionSize)
 	}), kv.ErrTransactionTooLarge)
-	// What is only read has no size, and what is read twice counts once.
+	// Reads have no size, and what is read twice counts once.
 	require.NoError(t, write(func(tx kv.Transaction) {
 		for i := range 3000 {
 			tx.Get(append(key[:kv.MaxKeySize-8:kv.MaxKeySize-8], fmt.Sprintf("%08d", i)...))
@@ -113,30 +90,10 @@ func TestExactLimits(t *testing.T) {
 	}))
 }
 
-// TestEmptyConflictRanges: a range without keys conflicts with nothing.
-func TestEmptyConflictRanges(t *testing.T) {
-	t.Parallel()
-	db := open(t)
-	runs := 0
-	require.NoError(t, db.Transact(t.Context(), func(tx kv.Transaction) error {
-		runs++
-		_, err := tx.Get([]byte("k")).Await()
-		if err != nil {
-			return err
-		}
-		tx.Set([]byte("out"), nil)
-		return db.Transact(t.Context(), func(tx kv.Transaction) error {
-			tx.AddWriteConflictRange(kv.KeyRange{Begin: []byte("a"), End: []byte("a")})
-			return nil
-		})
-	}))
-	require.Equal(t, 1, runs)
-}
-
-// TestNoGoroutines: a store runs nothing of its own, also while it is used. It
-// counts the goroutines of the process, and so runs alone.
+// TestNoGoroutines: a store starts no goroutines, even while it is used. The test is not parallel, because it would
+// find the goroutines of other tests.
 func TestNoGoroutines(t *testing.T) {
-	before := runtime.NumGoroutine()
+	others := goleak.IgnoreCurrent()
 	db := open(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -148,11 +105,9 @@ func TestNoGoroutines(t *testing.T) {
 			tx.Set(fmt.Append(nil, i), nil)
 			return err
 		}))
-		require.LessOrEqual(t, runtime.NumGoroutine(), before)
+		require.NoError(t, goleak.Find(others))
 		w.Cancel()
 	}
-	require.NoError(t, db.Close())
-	require.LessOrEqual(t, runtime.NumGoroutine(), before)
 }
 
 // TestDeterminism: the same calls give the same versions and stamps.
@@ -161,18 +116,23 @@ func TestDeterminism(t *testing.T) {
 	run := func() (trace []string) {
 		db := open(t)
 		for i := range 50 {
-			var stamp kv.Future[kv.Versionstamp]
-			var version int64
-			require.NoError(t, db.Transact(t.Context(), func(tx kv.Transaction) (err error) {
-				tx.Atomic(kv.MutationAdd, []byte("n"), []byte{byte(i)})
-				stamp = tx.Versionstamp()
-				version, err = tx.ReadVersion().Await()
+			require.NoError(t, db.Transact(t.Context(), func(tx kv.Transaction) error {
+				tx.Add([]byte("n"), int64(i))
+				tx.SetVersionstampedKey(make([]byte, len(kv.Versionstamp{})+4), nil)
+				version, err := tx.ReadVersion().Await()
+				trace = append(trace, fmt.Sprint(version))
 				return err
 			}))
-			got, err := stamp.Await()
-			require.NoError(t, err)
-			trace = append(trace, fmt.Sprintf("%d %x", version, got))
 		}
+		require.NoError(t, db.Transact(t.Context(), func(tx kv.Transaction) error {
+			for pair, err := range tx.GetRange(kv.PrefixRange(nil), kv.RangeOptions{}).All() {
+				if err != nil {
+					return err
+				}
+				trace = append(trace, fmt.Sprintf("%x %x", pair.Key, pair.Value))
+			}
+			return nil
+		}))
 		return trace
 	}
 	first := run()

@@ -17,18 +17,18 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/stretchr/testify/require"
 
+	"settee/internal/bubbletest"
 	"settee/pkg/kv"
 	"settee/pkg/kv/pebblekv"
 )
 
-// gate holds syncs of files with an extension.
+// gate holds back syncs of files with an extension.
 type gate struct {
 	ext  string
 	held atomic.Pointer[chan error]
 }
 
-// hold makes syncs wait until the function that it returns is called, and
-// return the error that it is given.
+// hold makes syncs wait until the returned function is called, and return its argument.
 func (g *gate) hold() (release func(err error)) {
 	held := make(chan error)
 	g.held.Store(&held)
@@ -67,22 +67,18 @@ func get(ctx context.Context, db kv.Database, key string) (string, error) {
 	})
 }
 
-// TestContextEndsDuringCommit: a commit that has been begun may still happen;
-// one that waits for its turn is withdrawn.
+// TestContextEndsDuringCommit: a commit that has begun may still happen, and one that waits for its turn is withdrawn.
 func TestContextEndsDuringCommit(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		g := gate{ext: ".log"}
 		db := open(t, "/store", pebblekv.Options{FS: g.fs()})
 		release := g.hold()
 		ctx, cancel := context.WithCancelCause(t.Context())
 		gone := errors.New("gone")
 		first, second := make(chan error), make(chan error)
-		var stamp kv.Future[kv.Versionstamp]
 		go func() {
 			first <- db.Transact(ctx, func(tx kv.Transaction) error {
 				tx.Set([]byte("first"), []byte("1"))
-				stamp = tx.Versionstamp()
 				return nil
 			})
 		}()
@@ -93,13 +89,11 @@ func TestContextEndsDuringCommit(t *testing.T) {
 		err := <-first
 		require.ErrorIs(t, err, kv.ErrCommitUnknown)
 		require.ErrorIs(t, err, gone)
-		_, err = stamp.Await()
-		require.ErrorIs(t, err, kv.ErrCommitUnknown)
 		err = <-second
 		require.NotErrorIs(t, err, kv.ErrCommitUnknown)
 		require.ErrorIs(t, err, gone)
 
-		// Reads go on meanwhile, and see only what is durable.
+		// Reads continue meanwhile, and see only what is durable.
 		value, err := get(t.Context(), db, "first")
 		require.NoError(t, err)
 		require.Empty(t, value)
@@ -110,45 +104,43 @@ func TestContextEndsDuringCommit(t *testing.T) {
 		require.Equal(t, "1", value, "the commit of unknown result happened")
 		value, err = get(t.Context(), db, "second")
 		require.NoError(t, err)
-		require.Empty(t, value, "the one that was withdrawn did not")
+		require.Empty(t, value, "the withdrawn commit did not happen")
 		require.NoError(t, db.Close())
 	})
 }
 
 // TestSharedSync: commits that arrive during a sync share the next one.
 func TestSharedSync(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		g := gate{ext: ".log"}
 		db := open(t, "/store", pebblekv.Options{FS: g.fs()})
 		release := g.hold()
 		const commits = 33
 		var group sync.WaitGroup
-		stamps := make(chan kv.Versionstamp, commits)
-		for range commits {
+		stamps := make(chan string, commits)
+		for i := range commits {
 			group.Go(func() {
-				stamp, err := stampedWrite(t.Context(), db)
+				stamp, err := stampedWrite(t.Context(), db, fmt.Sprint(i))
 				require.NoError(t, err)
 				stamps <- stamp
 			})
-			synctest.Wait() // it waits for the sync, or behind it
+			synctest.Wait() // it waits for the sync, or after it
 		}
 		release(nil)
 		group.Wait()
 		close(stamps)
-		versions, seen := map[string]int{}, map[kv.Versionstamp]bool{}
+		versions, seen := map[string]int{}, map[string]bool{}
 		for stamp := range stamps {
-			versions[string(stamp[:8])]++
+			versions[stamp[:8]]++
 			seen[stamp] = true
 		}
 		require.Len(t, seen, commits)
-		require.Len(t, versions, 2, "the first commit has a sync to itself, the others share one")
+		require.Len(t, versions, 2, "the first commit has its own sync, the others share one")
 		require.NoError(t, db.Close())
 	})
 }
 
-// TestReadersDoNotBlockCommits: a reader in the middle of a range holds up
-// nobody.
+// TestReadersDoNotBlockCommits: a reader in the middle of a range does not delay commits.
 func TestReadersDoNotBlockCommits(t *testing.T) {
 	t.Parallel()
 	db := open(t, "/store", pebblekv.Options{FS: vfs.NewMem()})
@@ -164,7 +156,7 @@ func TestReadersDoNotBlockCommits(t *testing.T) {
 			if err := set(t.Context(), db, string(pair.Key), "new"); err != nil {
 				return err
 			}
-			require.Equal(t, "old", string(pair.Value), "and it sees nothing of it")
+			require.Equal(t, "old", string(pair.Value), "the reader does not see the new value")
 			n++
 		}
 		return nil
@@ -173,14 +165,13 @@ func TestReadersDoNotBlockCommits(t *testing.T) {
 	require.NoError(t, db.Close())
 }
 
-// TestSnapshotsAreReleased: a transaction gives its snapshot back when it ends,
-// and, when its function does not return, when it is too old to read.
+// TestSnapshotsAreReleased: a transaction releases its snapshot when it ends, or, if its function does not return, when
+// it is too old to read.
 func TestSnapshotsAreReleased(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		db, snapshots, err := pebblekv.OpenCounting("/store", pebblekv.Options{FS: vfs.NewMem()})
 		require.NoError(t, err)
-		require.Equal(t, 1, snapshots(), "that of the newest state")
+		require.Equal(t, 1, snapshots(), "the snapshot of the newest state")
 		hang := make(chan struct{})
 		var group sync.WaitGroup
 		for i := range 10 {
@@ -201,7 +192,7 @@ func TestSnapshotsAreReleased(t *testing.T) {
 		time.Sleep(kv.MaxTransactionAge - time.Second) // of the bubble's clock
 		require.Equal(t, 11, snapshots())
 		time.Sleep(2 * time.Second)
-		require.Equal(t, 1, snapshots(), "without a commit that looks after them")
+		require.Equal(t, 1, snapshots(), "released although nothing was committed")
 		close(hang)
 		group.Wait()
 
@@ -217,45 +208,41 @@ func TestSnapshotsAreReleased(t *testing.T) {
 	})
 }
 
-// TestBackPressure: while tables cannot be written as fast as commits come,
-// commits wait, so that memory is bounded, and reads go on; they end when the
-// tables are written, and also when that fails.
+// TestBackPressure: while commits come faster than tables can be written, commits wait, so that memory is bounded, and
+// reads continue. The waiting ends when the tables are written, or when that fails.
 func TestBackPressure(t *testing.T) {
 	t.Parallel()
 	for name, failure := range map[string]error{"slow disk": nil, "full disk": syscall.ENOSPC} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				g := gate{ext: ".sst"}
-				opts := pebblekv.WithMemTables(pebblekv.Options{FS: g.fs()}, smallMemTable)
-				db := open(t, "/store", opts)
-				require.NoError(t, set(t.Context(), db, "k", "v"))
-				release := g.hold()
-				const commits, size = 100, smallMemTable / 8
-				var acknowledged atomic.Int64
-				done := make(chan error)
-				go func() {
-					for i := range commits {
-						if err := set(t.Context(), db, fmt.Sprint("big", i), strings.Repeat("x", size)); err != nil {
-							done <- err
-							return
-						}
-						acknowledged.Add(1)
+		bubbletest.Run(t, name, func(t *testing.T) {
+			g := gate{ext: ".sst"}
+			opts := pebblekv.WithMemTables(pebblekv.Options{FS: g.fs()}, smallMemTable)
+			db := open(t, "/store", opts)
+			require.NoError(t, set(t.Context(), db, "k", "v"))
+			release := g.hold()
+			const commits, size = 100, smallMemTable / 8
+			var acknowledged atomic.Int64
+			done := make(chan error)
+			go func() {
+				for i := range commits {
+					if err := set(t.Context(), db, fmt.Sprint("big", i), strings.Repeat("x", size)); err != nil {
+						done <- err
+						return
 					}
-					done <- nil
-				}()
-				synctest.Wait()
-				require.Less(t, acknowledged.Load()*size, int64(6*smallMemTable))
-				value, err := get(t.Context(), db, "k")
-				require.NoError(t, err)
-				require.Equal(t, "v", value)
-				release(failure)
-				require.ErrorIs(t, <-done, failure)
-				value, err = get(t.Context(), db, "big0")
-				require.NoError(t, err)
-				require.Len(t, value, size)
-				require.NoError(t, db.Close())
-			})
+					acknowledged.Add(1)
+				}
+				done <- nil
+			}()
+			synctest.Wait()
+			require.Less(t, acknowledged.Load()*size, int64(6*smallMemTable))
+			value, err := get(t.Context(), db, "k")
+			require.NoError(t, err)
+			require.Equal(t, "v", value)
+			release(failure)
+			require.ErrorIs(t, <-done, failure)
+			value, err = get(t.Context(), db, "big0")
+			require.NoError(t, err)
+			require.Len(t, value, size)
+			require.NoError(t, db.Close())
 		})
 	}
 }

@@ -21,8 +21,8 @@ import (
 	"settee/pkg/kv/pebblekv"
 )
 
-// crashDirEnv makes the test binary a child of TestKill: a process that commits
-// to the store in this directory until it is killed.
+// crashDirEnv makes the test binary a child of TestKill: a process that commits to the store in this directory until it
+// is killed.
 const crashDirEnv = "PEBBLEKV_CRASH_DIR"
 
 func TestMain(m *testing.M) {
@@ -35,13 +35,11 @@ func TestMain(m *testing.M) {
 
 const (
 	crashWriters = 4
-	// smallMemTable makes Pebble write tables and change its manifest during
-	// the short life of a store under test.
+	// smallMemTable makes Pebble write tables and change its manifest during a short test.
 	smallMemTable = 64 << 10
 )
 
-// commitUntilKilled checks the store, says what it holds, and then commits from
-// several goroutines. Its lines are
+// commitUntilKilled checks the store, writes its content, and then commits from several goroutines. Its lines are
 //
 //	has <writer> <number>          for each writer
 //	committed <writer> <number> <stamp>
@@ -82,8 +80,7 @@ func commitUntilKilled(dir string) error {
 	return <-errs
 }
 
-// TestKill kills a process that commits, again and again, and looks whether the
-// next one finds what was acknowledged.
+// TestKill repeatedly kills a process that commits, and checks that the next one finds what was acknowledged.
 func TestKill(t *testing.T) {
 	t.Parallel()
 	const kills = 200
@@ -106,8 +103,8 @@ func TestKill(t *testing.T) {
 	require.NoError(t, db.Close())
 }
 
-// attempted returns what is known of a process that is gone: each writer may
-// have got one further than it told.
+// attempted returns what is known of a process that has ended: each writer may have got one transaction further than it
+// reported.
 func attempted(known *ledger) *ledger {
 	after := known.copy()
 	for writer := range crashWriters {
@@ -116,8 +113,7 @@ func attempted(known *ledger) *ledger {
 	return after
 }
 
-// runAndKill runs a child, kills it after some lines, and takes the lines up
-// to its end into what is known.
+// runAndKill runs a child, kills it after some lines, and records its lines to the end.
 func runAndKill(t *testing.T, dir string, known *ledger, lines int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -144,7 +140,7 @@ func runAndKill(t *testing.T, dir string, known *ledger, lines int) {
 	require.Empty(t, complaint.String())
 }
 
-// hear takes in a line of a child. had is what was known before it began.
+// hear records a line of a child. had is what was known before the child began.
 func (l *ledger) hear(had *ledger, line string) error {
 	var e ledgerEntry
 	var stamp string
@@ -172,8 +168,7 @@ func (l *ledger) hear(had *ledger, line string) error {
 	return nil
 }
 
-// TestPowerCut drops unsynced data at random, in the middle of commits, and
-// looks whether what was acknowledged is there.
+// TestPowerCut drops unsynced data at random, in the middle of commits, and checks that the acknowledged data remains.
 func TestPowerCut(t *testing.T) {
 	t.Parallel()
 	const chains, cuts = 10, 100
@@ -192,7 +187,7 @@ func TestPowerCut(t *testing.T) {
 	})
 }
 
-// cutPower runs a store from power cut to power cut, until something is wrong.
+// cutPower runs a store from power cut to power cut, until a check fails.
 func cutPower(ctx context.Context, opts pebblekv.Options, cuts int, random *rand.Rand) (wrong []string) {
 	fs := vfs.NewCrashableMem()
 	known := newLedger()
@@ -209,9 +204,9 @@ func cutPower(ctx context.Context, opts pebblekv.Options, cuts int, random *rand
 	return nil
 }
 
-// runAndCut opens a store that a power cut left, and compares it with what was
-// known before that and after. It then commits and cuts the power, and returns
-// what that left and what was known before; known is what is known after.
+// runAndCut opens a store after a power cut, and compares it with what was known before and after the cut. It then
+// commits and cuts the power, and returns the resulting file system and what was known before. known is then what is
+// known after.
 func runAndCut(ctx context.Context, opts pebblekv.Options, fs *vfs.MemFS, known, after *ledger, random *rand.Rand) (
 	crashed *vfs.MemFS, before *ledger, err error,
 ) {

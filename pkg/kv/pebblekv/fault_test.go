@@ -23,11 +23,11 @@ import (
 // disk is a file system whose writes begin to fail.
 type disk struct {
 	*vfs.MemFS
-	// left is how many writes succeed before; negative when all do.
+	// left is the number of writes that succeed first; negative when all do.
 	left atomic.Int64
 	// once makes one write fail instead of all from then on.
 	once bool
-	// only are the files that are hit; nil is all.
+	// only reports which files are hit; nil is all.
 	only func(path string) bool
 	err  error
 }
@@ -41,7 +41,6 @@ func isWrite(kind errorfs.OpKind) bool {
 	return false
 }
 
-// fs returns the file system.
 func (d *disk) fs() vfs.FS {
 	return errorfs.Wrap(d.MemFS, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if d.left.Load() < 0 || !isWrite(op.Kind) || d.only != nil && !d.only(op.Path) {
@@ -64,9 +63,8 @@ func isManifest(path string) bool {
 	return strings.HasPrefix(filepath.Base(path), "MANIFEST") || strings.HasPrefix(filepath.Base(path), "marker")
 }
 
-// TestFailingDisk: whatever is written when a disk is full or breaks, the
-// commit says so, later ones say why, reads go on, and once the disk is well
-// everything that was acknowledged is there.
+// TestFailingDisk: whichever write a full or broken disk refuses, the commit fails, later ones give the reason, reads
+// continue, and once the disk works again everything that was acknowledged is there.
 func TestFailingDisk(t *testing.T) {
 	t.Parallel()
 	files := map[string]func(string) bool{"any file": nil, "log": isLog, "table": isTable, "manifest": isManifest}
@@ -101,15 +99,15 @@ func testFailingDisk(t *testing.T, d *disk, random *rand.Rand) {
 	d.left.Store(random.Int64N(40))
 	writable := kv.Writable(faultkv.Wrap(db, faultkv.Options{})) // which is looked through
 	err := commitUntilError(t.Context(), db, known, random)
-	require.ErrorIs(t, context.Cause(writable), d.err, "it is told by then")
+	require.ErrorIs(t, context.Cause(writable), d.err, "the reason is reported by then")
 	require.ErrorIs(t, err, d.err, "the first commit that fails says why")
 	require.ErrorContains(t, err, "writing the store")
 	for range 3 {
 		err := commitUntilError(t.Context(), db, known, random)
-		require.ErrorIs(t, err, d.err, "and so do all later ones")
-		require.ErrorContains(t, err, "takes no more writes")
+		require.ErrorIs(t, err, d.err, "all later ones say why too")
+		require.ErrorContains(t, err, "no longer accepts writes")
 	}
-	// What can be read is what was acknowledged, and no more.
+	// Exactly what was acknowledged can be read.
 	state, err := readLedger(t.Context(), db)
 	require.NoError(t, err)
 	require.Empty(t, state.whole())
@@ -117,9 +115,9 @@ func testFailingDisk(t *testing.T, d *disk, random *rand.Rand) {
 	require.NoError(t, db.Transact(t.Context(), func(tx kv.Transaction) error {
 		_, err := tx.Get(account(0)).Await()
 		return err
-	}), "a transaction that only reads is none of the disk's business")
+	}), "a transaction that only reads does not write to the disk")
 
-	// It may still end in a power cut.
+	// A power cut may follow.
 	crashed := d.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: random.IntN(101), RNG: random})
 	require.NoError(t, db.Close())
 	for _, fs := range []vfs.FS{d.MemFS, crashed} {
@@ -132,13 +130,12 @@ func testFailingDisk(t *testing.T, d *disk, random *rand.Rand) {
 		require.Empty(t, state.whole())
 		require.Empty(t, state.agrees(known, after))
 		_, err = ledgerEntry{0, state.last[0] + 1}.commit(t.Context(), db, random, state.highest())
-		require.NoError(t, err, "commits go on")
+		require.NoError(t, err, "commits succeed again")
 		require.NoError(t, db.Close())
 	}
 }
 
-// commitUntilError commits one transaction after the other. It gives up after
-// more than any disk of the test lets through.
+// commitUntilError commits one transaction after the other. It gives up after more than any disk of the test accepts.
 func commitUntilError(ctx context.Context, db kv.Database, known *ledger, random *rand.Rand) error {
 	for range 100_000 {
 		e := known.attempt(0)
@@ -151,8 +148,7 @@ func commitUntilError(ctx context.Context, db kv.Database, known *ledger, random
 	return errors.New("no commit fails")
 }
 
-// TestFailingOpen: a store that cannot be opened says why, and leaves nothing
-// behind that keeps it from being opened later.
+// TestFailingOpen: opening a store can fail with a reason, and leaves nothing behind that prevents a later Open.
 func TestFailingOpen(t *testing.T) {
 	t.Parallel()
 	d := &disk{MemFS: vfs.NewMem(), err: syscall.ENOSPC}
@@ -174,7 +170,7 @@ func TestFailingOpen(t *testing.T) {
 	require.NoError(t, db.Close())
 }
 
-// TestUnreadableTable: an error of a read is the reader's alone.
+// TestUnreadableTable: an error of a read is returned to its reader only.
 func TestUnreadableTable(t *testing.T) {
 	t.Parallel()
 	var failing atomic.Bool
@@ -194,7 +190,7 @@ func TestUnreadableTable(t *testing.T) {
 		}))
 	}
 	require.NoError(t, db.Close())
-	db = open(t, "/store", opts) // with nothing in its cache
+	db = open(t, "/store", opts) // with an empty cache
 	writable := kv.Writable(db)
 	reads := map[string]func(tx kv.Transaction) error{
 		"get": func(tx kv.Transaction) error {
@@ -205,12 +201,8 @@ func TestUnreadableTable(t *testing.T) {
 			_, err := tx.GetRange(kv.PrefixRange(nil), kv.RangeOptions{}).Slice()
 			return err
 		},
-		"selector": func(tx kv.Transaction) error {
-			_, err := tx.GetKey(kv.KeySelector{Key: []byte("k300"), Offset: -250}).Await()
-			return err
-		},
-		"commit of an atomic operation": func(tx kv.Transaction) error {
-			tx.Atomic(kv.MutationAdd, []byte("k007"), []byte{1})
+		"commit of an addition": func(tx kv.Transaction) error {
+			tx.Add([]byte("k007"), 1)
 			return nil
 		},
 	}
@@ -223,5 +215,5 @@ func TestUnreadableTable(t *testing.T) {
 		require.NoError(t, in(read), name)
 	}
 	require.NoError(t, db.Close())
-	require.NoError(t, writable.Err(), "neither this nor closing keeps anybody from writing")
+	require.NoError(t, writable.Err(), "neither failed reads nor the close stop the writing")
 }

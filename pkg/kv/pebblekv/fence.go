@@ -12,33 +12,31 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// fence stands between Pebble and the file system. Pebble expects its process
-// to end when a write fails (a disk that is full, or broken): it panics, some
-// of it in goroutines of its own, or tries again without a pause. The fence
-// keeps that from happening. Once a write has failed nothing more is written:
+// fence stands between Pebble and the file system. If a write fails (a full or broken disk), Pebble expects its process
+// to end: it panics, partly in goroutines of its own, or repeats the write without a pause. The fence prevents that.
+// After a failed write nothing more is written:
 //
 //   - Writes to the log, the manifest and all other small files seem to
-//     succeed. Pebble never reads them back while it is open, and no commit is
-//     acknowledged any more: storage.failure is asked after each.
-//   - Writes to tables wait until the store is closed, and fail then: a table
-//     that seemed to be written would be read. What it was to hold stays in
-//     memory, where reads find it.
+//     succeed. Pebble never reads them back while it is open, and no further
+//     commit is acknowledged, because storage.failure is checked after each.
+//   - Writes to tables wait until the store is closed, and then fail: a table
+//     that seemed to be written would be read. Its content stays in memory,
+//     where reads find it.
 //   - Removals seem to succeed: what an earlier manifest names stays.
 //
-// So the directory holds what a crash at the moment of the failure would have
-// left. While Pebble opens the store, writes to tables do not wait, because it
-// would wait for them.
+// So the directory contains what a crash at the moment of the failure would have left. While Pebble opens the store,
+// writes to tables do not wait, because Pebble would wait for them.
 type fence struct {
 	vfs.FS
 
 	mu      sync.Mutex
 	opened  bool
 	failure error         // the first failed write
-	tell    func(error)   // is told of it
+	tell    func(error)   // is called with it
 	closing chan struct{} // closed by release
 }
 
-// errFenced is what a write to a table ends with that waited for the close.
+// errFenced is the error of a write to a table that waited for the close.
 var errFenced = errors.New("the store has stopped writing")
 
 func newFence(inner vfs.FS, tell func(error)) *fence {
@@ -48,7 +46,7 @@ func newFence(inner vfs.FS, tell func(error)) *fence {
 // Unwrap implements vfs.FS.
 func (f *fence) Unwrap() vfs.FS { return f.FS }
 
-// open says that the store is open. A failure before that is returned.
+// open marks the store as open. It returns an earlier failure.
 func (f *fence) open() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -56,18 +54,17 @@ func (f *fence) open() error {
 	return f.failure
 }
 
-// release ends the waiting of writes to tables.
+// release ends the waiting writes to tables.
 func (f *fence) release() { close(f.closing) }
 
-// Err returns why nothing is written any more, nil while all is well.
+// Err returns the failure that stopped the writing, or nil.
 func (f *fence) Err() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.failure
 }
 
-// stopped reports whether a write must not reach the file system, and whether it
-// may wait for the close.
+// stopped reports whether writes must not reach the file system, and whether they may wait for the close.
 func (f *fence) stopped() (stopped, mayWait bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -89,9 +86,8 @@ func isTable(name string) bool {
 	return ext == ".sst" || ext == ".blob"
 }
 
-// write runs do, a write to the file of this name, unless writing has stopped.
-// It returns nil where a write that did not happen is to look like one that
-// did.
+// write runs do, a write to the named file, unless writing has stopped. Then it returns nil for a write that must seem
+// to succeed.
 func (f *fence) write(name string, do func() error) error {
 	stopped, mayWait := f.stopped()
 	var err error
@@ -113,7 +109,7 @@ func (f *fence) write(name string, do func() error) error {
 	return nil
 }
 
-// openForWrite is write for what returns a file.
+// openForWrite is write for operations that return a file.
 func (f *fence) openForWrite(name string, open func() (vfs.File, error)) (vfs.File, error) {
 	var file vfs.File
 	err := f.write(name, func() (err error) {
@@ -141,7 +137,7 @@ func (f *fence) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCat
 	return f.openForWrite(newname, func() (vfs.File, error) { return f.FS.ReuseForWrite(oldname, newname, category) })
 }
 
-// OpenDir opens a directory, which is opened to be synced.
+// OpenDir opens a directory, in order to sync it.
 func (f *fence) OpenDir(name string) (vfs.File, error) {
 	dir, err := f.FS.OpenDir(name)
 	if err != nil {
@@ -158,7 +154,7 @@ func (f *fence) Rename(oldname, newname string) error {
 	return f.write(newname, func() error { return f.FS.Rename(oldname, newname) })
 }
 
-// Remove removes a file. Failing to costs space alone.
+// Remove removes a file. A failed removal only costs space.
 func (f *fence) Remove(name string) error {
 	if stopped, _ := f.stopped(); stopped {
 		return nil
@@ -173,7 +169,7 @@ func (f *fence) RemoveAll(name string) error {
 	return f.FS.RemoveAll(name)
 }
 
-// fencedFile is a file that is written to.
+// fencedFile is a file that is open for writing.
 type fencedFile struct {
 	vfs.File
 	fence *fence
@@ -223,8 +219,7 @@ func (f *fencedFile) Preallocate(offset, length int64) error {
 	return f.File.Preallocate(offset, length)
 }
 
-// Close releases the file in any case. An error of that may be a write that is
-// lost.
+// Close always releases the file. An error may mean a lost write.
 func (f *fencedFile) Close() error {
 	err := f.File.Close()
 	if stopped, _ := f.fence.stopped(); stopped {
@@ -233,7 +228,7 @@ func (f *fencedFile) Close() error {
 	return f.fence.write(f.name, func() error { return err })
 }
 
-// inertFile stands for a file that was not made because writing has stopped.
+// inertFile stands for a file that was not created because writing has stopped.
 type inertFile struct{ name string }
 
 func (f inertFile) Write(p []byte) (int, error)            { return len(p), nil }
@@ -253,7 +248,7 @@ func (f inertFile) notThere(op string) error {
 	return fmt.Errorf("%s %s: %w", op, f.name, fs.ErrNotExist)
 }
 
-// inertInfo is what an inertFile says of itself: it is empty.
+// inertInfo describes an inertFile: it is empty.
 type inertInfo struct{ name string }
 
 func (i inertInfo) Name() string           { return filepath.Base(i.name) }

@@ -12,17 +12,16 @@ import (
 	"settee/pkg/kv"
 )
 
-// The workload of the crash tests. Each writer commits its transactions 1, 2, 3
-// and so on, one after the other; each transaction writes
+// The workload of the crash tests. Each writer commits its transactions 1, 2, 3 and so on, one after the other. Each
+// transaction writes
 //
 //	last/<writer>                -> number
 //	row/<writer>/<number>/<part> -> the same text for each of the parts
 //	stamp/<writer>/<number>      -> the commit's versionstamp
 //	log/<versionstamp>           -> <writer>/<number>
 //
-// and moves an amount between two accounts, account/<n>, of which the total is
-// fixed. So whatever is missing, half there or repeated shows. Now and then one
-// removes the older half of its writer's, up to first/<writer>.
+// and transfers an amount between two accounts, account/<n>, whose total is fixed. So anything missing, incomplete or
+// repeated is visible. Sometimes a transaction removes the older half of its writer's, up to first/<writer>.
 const (
 	ledgerParts    = 3
 	ledgerAccounts = 4
@@ -30,7 +29,7 @@ const (
 	ledgerKept     = 60 // of each writer, at least
 )
 
-// ledgerEntry names a transaction of the workload.
+// ledgerEntry identifies a transaction of the workload.
 type ledgerEntry struct {
 	writer, number int
 }
@@ -50,7 +49,7 @@ func newLedger() *ledger {
 	return &ledger{attempted: map[int]int{}, acknowledged: map[int]int{}, stamps: map[ledgerEntry]string{}}
 }
 
-// copy returns what is known now.
+// copy returns a copy of the current state.
 func (l *ledger) copy() *ledger {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -89,7 +88,7 @@ func (e ledgerEntry) commit(ctx context.Context, db kv.Database, random *rand.Ra
 	number := binary.BigEndian.AppendUint64(nil, uint64(e.number))
 	text := []byte(strings.Repeat(fmt.Sprint(random.Uint64()), 1+random.IntN(40)))
 	from, to, amount := random.IntN(ledgerAccounts), random.IntN(ledgerAccounts), int64(random.IntN(5))
-	var stamp kv.Future[kv.Versionstamp]
+	stamp := "stamp/" + e.String()
 	err := db.Transact(ctx, func(tx kv.Transaction) error {
 		if e.number%ledgerKept == 0 && e.number > ledgerKept {
 			if err := e.removeOld(tx); err != nil {
@@ -100,29 +99,28 @@ func (e ledgerEntry) commit(ctx context.Context, db kv.Database, random *rand.Ra
 		for part := range ledgerParts {
 			tx.Set(fmt.Appendf(nil, "row/%s/%d", e, part), text)
 		}
-		tx.SetVersionstampedValue([]byte("stamp/"+e.String()), make([]byte, 14))
+		tx.SetVersionstampedValue([]byte(stamp), make([]byte, 14))
 		tx.SetVersionstampedKey([]byte("log/0123456789\x04\x00\x00\x00"), []byte(e.String()))
-		stamp = tx.Versionstamp()
 		if from != to {
-			tx.Atomic(kv.MutationAdd, account(from), amountOf(-amount))
-			tx.Atomic(kv.MutationAdd, account(to), amountOf(amount))
+			tx.Add(account(from), -amount)
+			tx.Add(account(to), amount)
 		}
 		return nil
 	})
 	if err != nil {
 		return "", err
 	}
-	got, err := stamp.Await()
-	if err == nil && string(got[:]) <= floor {
+	got, err := get(ctx, db, stamp)
+	if err == nil && got <= floor {
 		err = fmt.Errorf("stamp %x follows stamp %x", got, floor)
 	}
-	return string(got[:]), err
+	return got, err
 }
 
 // String is "<writer>/<number>", in the order of the numbers.
 func (e ledgerEntry) String() string { return fmt.Sprintf("%d/%08d", e.writer, e.number) }
 
-// removeOld removes the writer's transactions but for the last ones before e.
+// removeOld removes the writer's transactions except the last ones before e.
 func (e ledgerEntry) removeOld(tx kv.Transaction) error {
 	first := ledgerEntry{e.writer, e.number - ledgerKept + 1}
 	old := func(table string) kv.KeyRange {
@@ -144,7 +142,7 @@ func account(n int) []byte { return fmt.Appendf(nil, "account/%d", n) }
 
 func amountOf(n int64) []byte { return binary.LittleEndian.AppendUint64(nil, uint64(n)) }
 
-// openLedger makes the accounts where there are none yet.
+// openLedger creates the accounts if there are none yet.
 func openLedger(ctx context.Context, db kv.Database) error {
 	return db.Transact(ctx, func(tx kv.Transaction) error {
 		there, err := tx.Get(account(0)).Await()
@@ -158,15 +156,15 @@ func openLedger(ctx context.Context, db kv.Database) error {
 	})
 }
 
-// ledgerState is what a store holds of the workload.
+// ledgerState is the workload's content of a store.
 type ledgerState struct {
-	first  map[int]int // 0 for none, as long as nothing was removed
+	first  map[int]int // 0 if nothing was removed
 	last   map[int]int
 	rows   map[ledgerEntry][]string
 	stamps map[ledgerEntry]string
 	log    map[string]ledgerEntry
 	total  int64
-	opened bool // the accounts are there
+	opened bool // the accounts exist
 }
 
 func readLedger(ctx context.Context, db kv.Database) (*ledgerState, error) {
@@ -175,7 +173,7 @@ func readLedger(ctx context.Context, db kv.Database) (*ledgerState, error) {
 			first: map[int]int{}, last: map[int]int{}, rows: map[ledgerEntry][]string{}, stamps: map[ledgerEntry]string{},
 			log: map[string]ledgerEntry{},
 		}
-		for pair, err := range tx.GetRange(kv.PrefixRange(nil), kv.RangeOptions{Mode: kv.StreamWantAll}).All() {
+		for pair, err := range tx.GetRange(kv.PrefixRange(nil), kv.RangeOptions{}).All() {
 			if err != nil {
 				return nil, err
 			}
@@ -234,7 +232,7 @@ func (s *ledgerState) highest() (stamp string) {
 	return stamp
 }
 
-// whole returns what is wrong with the store in itself.
+// whole returns the first inconsistency within the store.
 func (s *ledgerState) whole() (wrong []string) {
 	if s.opened && s.total != ledgerAccounts*ledgerBalance {
 		wrong = append(wrong, fmt.Sprintf("the accounts have %d", s.total))
@@ -263,8 +261,8 @@ func (s *ledgerState) whole() (wrong []string) {
 	return wrong
 }
 
-// agrees returns where the store differs from what is known: before, of the
-// moment before it was cut off, and after, of the one after.
+// agrees returns the first difference between the store and what is known: before is from before the cut, after from
+// after it.
 func (s *ledgerState) agrees(before, after *ledger) (wrong []string) {
 	for writer, last := range before.acknowledged {
 		if s.last[writer] < last {
@@ -284,7 +282,7 @@ func (s *ledgerState) agrees(before, after *ledger) (wrong []string) {
 	return wrong
 }
 
-// resume takes over what the store holds as acknowledged: it will stay.
+// resume records the content of the store as acknowledged: it will stay.
 func (l *ledger) resume(s *ledgerState) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

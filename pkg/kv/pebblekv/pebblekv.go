@@ -1,17 +1,13 @@
-// Package pebblekv is the kv engine for one node: it keeps the data on disk in
-// Pebble. Its scheme is pebble, and the rest of the URL is a directory:
-// pebble:///var/lib/settee, or pebble:data for one below the working directory.
+// Package pebblekv is the kv engine for one node. It keeps the data on disk in Pebble. Its scheme is pebble, and the
+// rest of the URL is a directory: pebble:///var/lib/settee, or pebble:data for one below the working directory.
 //
-// A commit is acknowledged when Pebble's log is synced; commits that wait at
-// the same time share a sync. One process owns the directory. On disk each pair
-// is a pair of Pebble's, its key behind one byte, keyPrefix, because Pebble does
-// not like keys of no bytes; keys from \xff on are the engine's (package
-// optimistic).
+// A commit is acknowledged when Pebble's log is synced. Commits that wait at the same time share a sync. One process
+// owns the directory. On disk each pair is a pair of Pebble's, with the byte keyPrefix before the key, because Pebble
+// does not like empty keys. Keys from \xff on are the engine's (package optimistic).
 //
-// When the disk refuses a write (it is full, or broken), the commit that met it
-// and all later ones fail with that error, kv.Writable says so, and the store stays readable. Nothing
-// more is written until the store is opened again, with every acknowledged
-// commit in it; a commit that failed may be there too, but whole.
+// If the disk refuses a write (it is full or broken), that commit and all later ones fail with the error, kv.Writable
+// reports it, and the store stays readable. Nothing more is written until the store is opened again. It then has every
+// acknowledged commit. A failed commit is there completely or not at all.
 package pebblekv
 
 import (
@@ -34,7 +30,7 @@ import (
 )
 
 func init() {
-	kv.Register("pebble", func(_ context.Context, u *url.URL) (kv.Database, error) {
+	kv.Register("pebble", func(_ context.Context, u *url.URL, opts kv.Options) (kv.Database, error) {
 		dir := u.Path
 		if u.Opaque != "" {
 			dir = u.Opaque
@@ -47,51 +43,50 @@ func init() {
 		case dir == "":
 			return nil, fmt.Errorf("store %q names no directory", u)
 		}
-		return Open(dir, Options{})
+		return Open(dir, Options{Options: opts})
 	})
 }
 
 // Options of a store.
 type Options struct {
-	// MaxWatches is how many watches may be armed; 0 is kv.DefaultMaxWatches.
+	kv.Options
+	// MaxWatches is the maximum number of armed watches. 0 is kv.DefaultMaxWatches.
 	MaxWatches int
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
 	// FS is the file system; nil is the disk.
 	FS vfs.FS
-	// NoSync acknowledges commits before they are durable. It is for tests that
-	// show what the sync is for.
+	// NoSync acknowledges commits before they are durable. It is for tests of the sync.
 	NoSync bool
 
 	memTableBytes int // 0 is defaultMemTableBytes
 }
 
-// Memory given to Pebble, which takes that of its tables in memory out of the cache's: a
-// few of them wait to be written out, and blocks that were read are to have room too.
+// Pebble's memory. Its tables in memory are part of the cache: there must be room for a few that wait to be written,
+// and for blocks that were read.
 const (
 	cacheBytes           = 256 << 20
 	defaultMemTableBytes = 32 << 20
 )
 
-// bloomBits are those of each key in a table's filter: a key that is not there is
-// looked for in vain in one table of a hundred.
+// bloomBits is the number of bits for each key in a table's filter. A search for a missing key reads one table in a
+// hundred.
 const bloomBits = 10
 
-// Open opens the store in dir, which is made when it is missing. A directory
-// that another process has open is an error that says so.
+// Open opens the store in dir, and creates dir if it is missing. It fails if another process has dir open.
 func Open(dir string, opts Options) (kv.Database, error) {
 	s, err := openStorage(dir, opts)
 	if err != nil {
 		return nil, err
 	}
-	db, err := optimistic.Open(s, optimistic.Options{MaxWatches: opts.MaxWatches, Now: opts.Now})
+	db, err := optimistic.Open(s, optimistic.Options{Options: opts.Options, MaxWatches: opts.MaxWatches, Now: opts.Now})
 	if err != nil {
 		return nil, err
 	}
 	return database{db, s.writable}, nil
 }
 
-// database is a store that says when it has stopped writing.
+// database is a store that reports when it has stopped writing.
 type database struct {
 	*optimistic.DB
 	writable context.Context
@@ -99,9 +94,12 @@ type database struct {
 
 var _ kv.WriteStopper = database{}
 
-// Writable implements kv.WriteStopper. It ends with the first write that fails, be it of a
-// commit or of what Pebble does by itself.
+// Writable implements kv.WriteStopper. The context ends with the first failed write of a commit, or of Pebble's own
+// work.
 func (db database) Writable() context.Context { return db.writable }
+
+// Exclusive implements [kv.Exclusive]: the directory is locked.
+func (db database) Exclusive() {}
 
 func openStorage(dir string, opts Options) (*storage, error) {
 	if opts.FS == nil {
@@ -137,7 +135,7 @@ func openStorage(dir string, opts Options) (*storage, error) {
 	s.db, err = pebble.Open(abs, s.options(cache))
 	if err != nil {
 		if failure := fence.Err(); failure != nil {
-			err = failure // of which Pebble saw a consequence
+			err = failure // the cause of Pebble's error
 		}
 		return nil, errors.Join(fmt.Errorf("store %s: %w", abs, err), lock.Close())
 	}
@@ -156,9 +154,8 @@ func lockError(dir string, err error) error {
 		"several nodes need FoundationDB (fdb://)", dir, err)
 }
 
-// options returns Pebble's options. Pebble's own limits to what waits to be
-// flushed or compacted are out of reach, because it waits there for a disk that
-// may have failed; batch.Apply keeps to lower ones.
+// options returns Pebble's options. Pebble's own limits for pending flushes and compactions are set too high to be
+// reached, because Pebble would wait there for a disk that may have failed. batch.Apply keeps lower limits.
 func (s *storage) options(cache *pebble.Cache) *pebble.Options {
 	options := &pebble.Options{
 		Cache:                       cache,
@@ -173,11 +170,11 @@ func (s *storage) options(cache *pebble.Cache) *pebble.Options {
 			FlushEnd:        func(pebble.FlushInfo) { s.progressed() },
 			CompactionEnd:   func(pebble.CompactionInfo) { s.progressed() },
 			BackgroundError: s.backgroundError,
-			// The read that meets it returns the error.
+			// The read that finds it returns the error.
 			DataCorruption: func(pebble.DataCorruptionInfo) {},
 		},
 	}
-	options.Levels[0].FilterPolicy = bloom.FilterPolicy(bloomBits) // and so all below
+	options.Levels[0].FilterPolicy = bloom.FilterPolicy(bloomBits) // also for all lower levels
 	return options
 }
 
@@ -188,19 +185,19 @@ type storage struct {
 	fence *fence
 	sync  *pebble.WriteOptions
 
-	// writable ends by stop, which is given the reason.
+	// writable ends when stop is called with the reason.
 	writable context.Context
 	stop     context.CancelCauseFunc
 
 	memTableBytes uint64
-	// unchecked is how much was written since backlog was last looked at; it
-	// belongs to the one who applies batches.
+	// unchecked is the number of bytes written since backlog was last called. Only the goroutine that applies batches
+	// uses it.
 	unchecked uint64
-	// progress has an element when a flush or a compaction has ended.
+	// progress receives an element when a flush or a compaction has ended.
 	progress chan struct{}
 }
 
-// logger hears what Pebble calls errors.
+// logger receives what Pebble logs as errors.
 type logger struct{ fence *fence }
 
 func (logger) Infof(string, ...any) {}
@@ -209,9 +206,8 @@ func (logger) Errorf(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "pebble: "+format+"\n", args...)
 }
 
-// Fatalf returns when writing has failed: Pebble then goes on to return the
-// error, and the fence keeps what it does meanwhile off the disk. Anything else
-// that Pebble calls fatal is a broken invariant.
+// Fatalf returns if writing has failed: Pebble then returns the error, and the fence keeps its other writes off the
+// disk. Any other fatal error is a broken invariant.
 func (l logger) Fatalf(format string, args ...any) {
 	if l.fence.Err() == nil {
 		panic(fmt.Sprintf("pebble: "+format, args...))
@@ -226,14 +222,13 @@ func (s *storage) Close() error {
 	s.fence.release()
 	err := s.db.Close()
 	if s.fence.Err() != nil {
-		// Every commit since has said so, and nothing else is wrong.
+		// Every commit since has reported it, and nothing else is wrong.
 		err = nil
 	}
 	return errors.Join(err, s.lock.Close())
 }
 
-// backgroundError hears of what failed outside of commits and reads. Every
-// commit after a failed write tells of that.
+// backgroundError receives errors outside of commits and reads. After a failed write every commit reports it.
 func (s *storage) backgroundError(err error) {
 	if s.fence.Err() == nil {
 		logger{s.fence}.Errorf("background error: %v", err)
@@ -247,7 +242,7 @@ func (s *storage) progressed() {
 	}
 }
 
-// How much may wait to be flushed, in tables in memory, or to be compacted.
+// Limits for tables in memory that wait to be flushed, and for files that wait to be compacted.
 const (
 	maxMemTables = 3
 	maxSublevels = 12
@@ -277,7 +272,7 @@ func (s *storage) backlog() bool {
 	return m.MemTable.Size > maxMemTables*s.memTableBytes || m.Levels[0].Sublevels > maxSublevels
 }
 
-// keyPrefix stands before every key on disk.
+// keyPrefix is the first byte of every key on disk.
 const keyPrefix = 'k'
 
 func onDisk(key []byte) []byte {

@@ -2,14 +2,14 @@ package pebblekv_test
 
 import (
 	"context"
+	"fmt"
 	"net/url"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"settee/pkg/kv"
+	"settee/pkg/kv/faultkv"
 	"settee/pkg/kv/kvtest"
 	"settee/pkg/kv/pebblekv"
 )
@@ -21,64 +21,44 @@ func open(t *testing.T, dir string, opts pebblekv.Options) kv.Database {
 	return db
 }
 
-// clock is a clock that a test moves.
-type clock struct {
-	mu  sync.Mutex
-	now time.Time
-}
-
-func (c *clock) Now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
-}
-
-func (c *clock) Advance(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = c.now.Add(d)
-}
-
 // clocked is a database with a clock of its own.
 type clocked struct {
 	kv.Database
-	*clock
+	*kvtest.Clock
 }
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	kvtest.Run(t, func(t *testing.T) kv.Database {
-		c := &clock{now: time.Unix(0, 0)}
-		db := open(t, t.TempDir(), pebblekv.Options{Now: c.Now})
+		clock := &kvtest.Clock{}
+		db := open(t, t.TempDir(), pebblekv.Options{Now: clock.Now})
 		t.Cleanup(func() { require.NoError(t, db.Close()) })
-		return clocked{db, c}
+		return clocked{db, clock}
 	})
 }
 
-// stampedWrite commits one key that holds the commit's stamp and returns it.
-func stampedWrite(ctx context.Context, db kv.Database) (kv.Versionstamp, error) {
-	var stamp kv.Future[kv.Versionstamp]
+// stampedWrite writes the stamp of its commit as the value of key, and returns it.
+func stampedWrite(ctx context.Context, db kv.Database, key string) (string, error) {
 	err := db.Transact(ctx, func(tx kv.Transaction) error {
-		tx.SetVersionstampedKey(make([]byte, 14), []byte("x"))
-		stamp = tx.Versionstamp()
+		tx.SetVersionstampedValue([]byte(key), make([]byte, len(kv.Versionstamp{})+4))
 		return nil
 	})
 	if err != nil {
-		return kv.Versionstamp{}, err
+		return "", err
 	}
-	return stamp.Await()
+	return get(ctx, db, key)
 }
 
 func TestReopen(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	var last string
-	for range 5 {
+	for i := range 5 {
 		db := open(t, dir, pebblekv.Options{})
-		stamp, err := stampedWrite(t.Context(), db)
+		stamp, err := stampedWrite(t.Context(), db, fmt.Sprint(i))
 		require.NoError(t, err)
-		require.Greater(t, string(stamp[:]), last, "stamps grow across restarts")
-		last = string(stamp[:])
+		require.Greater(t, stamp, last, "stamps grow across restarts")
+		last = stamp
 		require.NoError(t, db.Close())
 	}
 	db := open(t, dir, pebblekv.Options{})
@@ -111,13 +91,14 @@ func TestOneProcess(t *testing.T) {
 	_, err := pebblekv.Open(dir, pebblekv.Options{})
 	require.ErrorContains(t, err, dir)
 	require.ErrorContains(t, err, "several nodes need FoundationDB")
+	require.True(t, kv.Exclusive(faultkv.Wrap(db, faultkv.Options{})))
 	require.NoError(t, db.Close())
 }
 
 func TestURL(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	db, err := kv.Open(t.Context(), (&url.URL{Scheme: "pebble", Path: dir}).String())
+	db, err := kv.Open(t.Context(), (&url.URL{Scheme: "pebble", Path: dir}).String(), kv.Options{})
 	require.NoError(t, err)
 	require.NoError(t, db.Close())
 	for raw, want := range map[string]string{
@@ -127,7 +108,7 @@ func TestURL(t *testing.T) {
 		"bolt:///x":          "unknown engine",
 		"/var/lib/x":         "a store is a URL",
 	} {
-		_, err := kv.Open(t.Context(), raw)
+		_, err := kv.Open(t.Context(), raw, kv.Options{})
 		require.ErrorContains(t, err, want, raw)
 	}
 }

@@ -7,10 +7,9 @@ import (
 	"settee/pkg/kv"
 )
 
-// Wrap returns inner with a turnstile in each of its calls: before each run of a
-// transaction's function; at a share of its reads; when it has returned, before the
-// commit; when Transact returns; and when a watch has ended. A context that is passed
-// in has the name of the goroutine that calls; a transaction is used by that one only.
+// Wrap returns inner with a turnstile in each of its calls: before each run of a transaction's function, at a share of
+// its reads, before the commit, when Transact returns, and when a watch ends. Contexts must have the name of the
+// calling goroutine. A transaction is used only by that goroutine.
 func (t *Turnstile) Wrap(inner kv.Database) kv.Database { return &database{inner, t} }
 
 type database struct {
@@ -42,9 +41,7 @@ type transaction struct {
 
 func (tx *transaction) Get(key []byte) kv.Future[[]byte] { return tx.reads.Get(key) }
 
-func (tx *transaction) GetKey(sel kv.KeySelector) kv.Future[[]byte] { return tx.reads.GetKey(sel) }
-
-func (tx *transaction) GetRange(r kv.Range, opts kv.RangeOptions) kv.RangeResult {
+func (tx *transaction) GetRange(r kv.KeyRange, opts kv.RangeOptions) kv.RangeResult {
 	return tx.reads.GetRange(r, opts)
 }
 
@@ -60,7 +57,7 @@ func (tx *transaction) Watch(key []byte) kv.Watch {
 	return watch{tx.Transaction.Watch(key), identityOf(tx.reads.ctx).process}
 }
 
-// reads are those of a transaction, or of its snapshot.
+// reads are the reads of a transaction or its snapshot.
 type reads struct {
 	inner     kv.ReadTransaction
 	ctx       context.Context
@@ -75,13 +72,9 @@ func (r reads) pass() {
 
 func (r reads) Get(key []byte) kv.Future[[]byte] { return future[[]byte]{r.inner.Get(key), r} }
 
-func (r reads) GetKey(sel kv.KeySelector) kv.Future[[]byte] {
-	return future[[]byte]{r.inner.GetKey(sel), r}
-}
-
 func (r reads) ReadVersion() kv.Future[int64] { return future[int64]{r.inner.ReadVersion(), r} }
 
-func (r reads) GetRange(of kv.Range, opts kv.RangeOptions) kv.RangeResult {
+func (r reads) GetRange(of kv.KeyRange, opts kv.RangeOptions) kv.RangeResult {
 	return rangeResult{r.inner.GetRange(of, opts), r}
 }
 
@@ -119,8 +112,7 @@ type watch struct {
 	process *Process
 }
 
-// Wait passes under a name of its own: that who waits may be waiting for other things
-// too.
+// Wait passes under a name of its own, because its caller may wait for other things too.
 func (w watch) Wait(ctx context.Context) error {
 	ctx = w.process.Name(ctx, "watch")
 	err := w.Watch.Wait(ctx)

@@ -5,20 +5,20 @@ import (
 	"time"
 )
 
-// Process is a group of goroutines that share a fate.
+// Process is a group of goroutines that are frozen and killed together.
 type Process struct {
 	turnstile *Turnstile
 	name      string
 	ctx       context.Context
 	cancel    context.CancelFunc
 
-	// Guarded by the turnstile's mu; dead is changed only while nobody runs.
+	// Guarded by the turnstile's mu; dead is changed only while no goroutine runs.
 	dead, frozen bool
-	thaws        int // how many timers are to thaw it
+	thaws        int // the number of timers that will thaw it
 	cleanups     []func()
 }
 
-// Process returns a process of a unique name.
+// Process returns a process with a unique name.
 func (t *Turnstile) Process(name string) *Process {
 	p := &Process{turnstile: t, name: name}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
@@ -28,8 +28,7 @@ func (t *Turnstile) Process(name string) *Process {
 // String returns the process's name.
 func (p *Process) String() string { return p.name }
 
-// Go starts a goroutine of the process, which passes first. Its ctx has its name, and
-// ends when the process is killed.
+// Go starts a goroutine of the process, which passes first. Its ctx has its name and ends when the process is killed.
 func (p *Process) Go(name string, f func(ctx context.Context)) {
 	t := p.turnstile
 	t.mu.Lock()
@@ -50,17 +49,16 @@ func (t *Turnstile) ended() {
 	t.signal()
 }
 
-// Cleanup has f called when the process was killed, in a goroutine that does not
-// pass: to close what would otherwise outlive it, such as what waits in goroutines
-// whose contexts are not the process's. Run waits for it.
+// Cleanup registers f to be called after the process was killed, in a goroutine that does not pass. It closes what
+// would outlive the process, such as goroutines with other contexts. Run waits for it.
 func (p *Process) Cleanup(f func()) {
 	p.turnstile.mu.Lock()
 	defer p.turnstile.mu.Unlock()
 	p.cleanups = append(p.cleanups, f)
 }
 
-// Kill ends the process: its contexts end, and each of its goroutines when it
-// passes next. It is called by Run's between.
+// Kill ends the process: its contexts end, and each of its goroutines ends when it next passes. It must be called by
+// Run's between.
 func (p *Process) Kill() {
 	t := p.turnstile
 	t.mu.Lock()
@@ -86,8 +84,8 @@ func (p *Process) Kill() {
 	t.signal()
 }
 
-// Freeze keeps the process from going on for a time, in which its timers end and its
-// requests are answered without its noticing. It is called by Run's between.
+// Freeze stops the process for a time. Its timers fire and its requests are answered meanwhile, without its noticing.
+// It must be called by Run's between.
 func (p *Process) Freeze(d time.Duration) {
 	t := p.turnstile
 	t.mu.Lock()
@@ -121,7 +119,7 @@ func (p *Process) Dead() bool {
 	return p.dead
 }
 
-// identity is who a goroutine is.
+// identity identifies a goroutine.
 type identity struct {
 	process *Process
 	name    string
@@ -137,8 +135,8 @@ func identityOf(ctx context.Context) identity {
 	return id
 }
 
-// Name returns a context under which another goroutine of the process passes: the name
-// in ctx, or the process's, and behind it name.
+// Name returns a context for another goroutine of the process. Its name is the name in ctx, or the process's, followed
+// by name.
 func (p *Process) Name(ctx context.Context, name string) context.Context {
 	above := p.name
 	if id, ok := ctx.Value(identityKey{}).(identity); ok {

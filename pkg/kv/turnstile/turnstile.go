@@ -11,43 +11,45 @@ import (
 	"sync"
 	"testing/synctest"
 	"time"
+
+	"settee/pkg/kv"
 )
 
-// ErrStuck is the end of a program in which nothing happens any more.
+// ErrStuck is returned by Run if no goroutine can continue.
 var ErrStuck = errors.New("turnstile: nothing has happened for a day")
 
 const stuckAfter = 24 * time.Hour
 
 // Options of a Turnstile. The zero value works.
 type Options struct {
-	// Seed is where the order of the goroutines comes from, and the length of pauses.
+	// Seed determines the order of the goroutines and the length of pauses.
 	Seed uint64
-	// Observe, if not nil, is told of each draw.
+	// Observe, if not nil, is called for each draw.
 	Observe func(Event)
-	// Reads is which share of the reads of a wrapped store pass when they are awaited,
-	// from 0 to 1. Every transaction passes before its first read anyway.
+	// Reads is the share of the reads of a wrapped store, from 0 to 1, that pass when they are awaited. Every
+	// transaction also passes before its first read.
 	Reads float64
 }
 
-// Event is a goroutine that was drawn.
+// Event is the draw of a goroutine.
 type Event struct {
-	Name string // of the goroutine
+	Name string // the goroutine's name
 	At   string // where it was parked
-	Dead bool   // its process was killed, and it ends here
+	Dead bool   // its process was killed, so it ends here
 }
 
-// Turnstile is where goroutines park. It belongs to one bubble of testing/synctest.
+// Turnstile schedules goroutines. It belongs to one bubble of testing/synctest.
 type Turnstile struct {
 	opts    Options
-	arrived chan struct{} // holds a token when someone has parked or may be drawn again
+	arrived chan struct{} // holds a token when a goroutine has parked or may be drawn again
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	random  *rand.Rand
-	parked  []*parked // the first sorted of them by name
+	parked  []*parked // the first sorted ones are sorted by name
 	sorted  int
 	free    []chan struct{} // for parked.drawn; channels belong to one bubble
-	dead    int             // of parked
-	running int             // goroutines that Go started and that have not ended
+	dead    int             // the number of parked goroutines whose process is dead
+	running int             // the number of goroutines started by Go that have not ended
 }
 
 // parked is a goroutine that waits to be drawn.
@@ -55,10 +57,10 @@ type parked struct {
 	process *Process
 	name    string
 	at      string
-	drawn   chan struct{} // gets a token
+	drawn   chan struct{} // receives a token
 }
 
-// New returns a turnstile. It is called in the bubble.
+// New returns a turnstile. It must be called in the bubble.
 func New(opts Options) *Turnstile {
 	return &Turnstile{
 		opts: opts, arrived: make(chan struct{}, 1),
@@ -66,10 +68,9 @@ func New(opts Options) *Turnstile {
 	}
 }
 
-// Run draws one goroutine after the other until all that [Process.Go] started have
-// ended and nobody is parked. Before each draw, while nobody else runs, it calls
-// between, if that is not nil. It is called by the bubble's first goroutine. The error
-// is ErrStuck.
+// Run draws one goroutine after another until all that [Process.Go] started have ended and none is parked. Before each
+// draw, while no goroutine runs, it calls between, if that is not nil. It must be called by the bubble's first
+// goroutine. It returns ErrStuck if nothing happens for a day.
 func (t *Turnstile) Run(between func()) error {
 	for {
 		synctest.Wait()
@@ -91,7 +92,7 @@ func (t *Turnstile) Run(between func()) error {
 	}
 }
 
-// wait lets time pass until someone may be drawn, and reports whether that came.
+// wait lets time pass until a goroutine may be drawn, and reports whether one may.
 func (t *Turnstile) wait() bool {
 	timer := time.NewTimer(stuckAfter)
 	defer timer.Stop()
@@ -103,15 +104,14 @@ func (t *Turnstile) wait() bool {
 	}
 }
 
-// ready reports whether someone can be drawn.
+// ready reports whether a goroutine can be drawn.
 func (t *Turnstile) ready() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.ContainsFunc(t.parked, func(g *parked) bool { return !g.process.frozen })
 }
 
-// draw takes a goroutine that is parked. With none to take it reports whether the
-// program has ended.
+// draw removes a random parked goroutine and returns it. If there is none it reports whether the program has ended.
 func (t *Turnstile) draw() (g *parked, ended bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -149,7 +149,7 @@ func (t *Turnstile) draw() (g *parked, ended bool) {
 	return g, false
 }
 
-// sort brings those in order who have parked since the last draw.
+// sort sorts the goroutines that have parked since the last draw.
 func (t *Turnstile) sort() {
 	if t.sorted == len(t.parked) {
 		return
@@ -163,9 +163,9 @@ func (t *Turnstile) sort() {
 	t.sorted = len(t.parked)
 }
 
-// Pass parks the goroutine that ctx belongs to until it is drawn; at says where that is.
-// It does not return when the goroutine's process was killed. It panics when ctx has no
-// name, and Run does when two of one name are parked.
+// Pass parks the goroutine of ctx until it is drawn; at describes the position in the program. It does not return if
+// the goroutine's process was killed. It panics if ctx has no name. Run panics if two goroutines with one name are
+// parked.
 func Pass(ctx context.Context, at string) {
 	id := identityOf(ctx)
 	t := id.process.turnstile
@@ -181,13 +181,13 @@ func Pass(ctx context.Context, at string) {
 	t.mu.Lock()
 	t.free = append(t.free, g.drawn)
 	t.mu.Unlock()
-	// Only the scheduler kills, so this cannot change while we run.
+	// Only the scheduler kills, so this does not change while we run.
 	if g.process.dead {
 		runtime.Goexit()
 	}
 }
 
-// channel returns a channel that nobody uses. The caller holds mu.
+// channel returns an unused channel. The caller holds mu.
 func (t *Turnstile) channel() chan struct{} {
 	if n := len(t.free); n > 0 {
 		c := t.free[n-1]
@@ -206,24 +206,19 @@ func (t *Turnstile) signal() {
 
 // Sleep waits for d or until ctx ends, and passes. It is faultkv.Options.Sleep.
 func (t *Turnstile) Sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
+	kv.Sleep(ctx, d)
 	Pass(ctx, "slept")
 }
 
-// Pause is Sleep for a drawn time of at most most. It is kv.Retrier.Pause.
-func (t *Turnstile) Pause(ctx context.Context, most time.Duration) {
+// Pause is Sleep for a random time below limit. It is kv.Retrier.Pause.
+func (t *Turnstile) Pause(ctx context.Context, limit time.Duration) {
 	t.mu.Lock()
-	d := time.Duration(t.random.Int64N(int64(most)))
+	d := time.Duration(t.random.Int64N(int64(limit)))
 	t.mu.Unlock()
 	t.Sleep(ctx, d)
 }
 
-// share draws whether something happens that has a probability.
+// share reports true with a probability.
 func (t *Turnstile) share(probability float64) bool {
 	if probability <= 0 {
 		return false

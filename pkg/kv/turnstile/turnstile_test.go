@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"settee/pkg/kv"
+	"settee/pkg/kv/enginetest"
 	"settee/pkg/kv/faultkv"
 	"settee/pkg/kv/memkv"
 	"settee/pkg/kv/turnstile"
@@ -21,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// program is a turnstile and what it did.
+// program is a turnstile and the log of its events.
 type program struct {
 	*turnstile.Turnstile
 	lines []string
@@ -44,18 +45,10 @@ func inBubble(t *testing.T, opts turnstile.Options, f func(t *testing.T, p *prog
 	return lines
 }
 
-func openMem(t *testing.T, opts memkv.Options) kv.Database {
-	db, err := memkv.Open(opts)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	return db
-}
-
-// increments lets goroutines of several processes add to one key, on a store with
-// faults, and returns what happened.
+// increments runs goroutines of several processes that add to one key, on a store with faults, and returns the log.
 func increments(t *testing.T, seed uint64) string {
 	return strings.Join(inBubble(t, turnstile.Options{Seed: seed, Reads: 0.5}, func(t *testing.T, p *program) {
-		store := openMem(t, memkv.Options{Pause: p.Pause})
+		store := enginetest.MemoryWith(t, memkv.Options{Pause: p.Pause})
 		for i := range 3 {
 			process := p.Process(fmt.Sprint("p", i))
 			db := p.Wrap(faultkv.Wrap(store, faultkv.Options{
@@ -93,7 +86,7 @@ func increments(t *testing.T, seed uint64) string {
 	}), "\n")
 }
 
-// check is for goroutines other than the test's.
+// check reports an error from another goroutine than the test's.
 func check(t *testing.T, err error) {
 	if err != nil {
 		t.Error(err)
@@ -127,11 +120,11 @@ func TestRepeats(t *testing.T) {
 	assert.Len(t, seen, 10)
 }
 
-// TestOneAtATime: whoever was drawn runs until it waits.
+// TestOneAtATime checks that a drawn goroutine runs alone until it waits.
 func TestOneAtATime(t *testing.T) {
 	t.Parallel()
 	inBubble(t, turnstile.Options{}, func(t *testing.T, p *program) {
-		n := 0 // the race detector finds that nobody else touches it
+		n := 0 // the race detector reports concurrent access
 		process := p.Process("p")
 		for i := range 50 {
 			process.Go(fmt.Sprint(i), func(ctx context.Context) {
@@ -148,11 +141,11 @@ func TestOneAtATime(t *testing.T) {
 	})
 }
 
-// TestKill: whoever passes next ends there, and only what was deferred happens.
+// TestKill checks that a goroutine ends when it next passes, running only deferred functions.
 func TestKill(t *testing.T) {
 	t.Parallel()
 	inBubble(t, turnstile.Options{}, func(t *testing.T, p *program) {
-		store := openMem(t, memkv.Options{Pause: p.Pause})
+		store := enginetest.MemoryWith(t, memkv.Options{Pause: p.Pause})
 		victim, other := p.Process("victim"), p.Process("other")
 		db := p.Wrap(store)
 		var deferred, cleaned, after int
@@ -183,16 +176,16 @@ func TestKill(t *testing.T) {
 		assert.True(t, victim.Dead())
 		assert.False(t, other.Dead())
 		assert.Equal(t, []int{4, 1, 0}, []int{deferred, cleaned, after})
-		assert.Equal(t, time.Second, time.Since(began), "its other sleep has ended")
+		assert.Equal(t, time.Second, time.Since(began), "the kill has ended the sleep of an hour")
 		value, err := kv.TransactValue(t.Context(), store, func(tx kv.Transaction) ([]byte, error) {
 			return tx.Get([]byte("n")).Await()
 		})
 		require.NoError(t, err)
-		assert.EqualValues(t, 1, binary.BigEndian.Uint64(value), "the other's alone")
+		assert.EqualValues(t, 1, binary.BigEndian.Uint64(value), "only the other process has added")
 	})
 }
 
-// TestFreeze: what is frozen does not notice that time passes, nor anything else.
+// TestFreeze checks that a frozen process does not notice that time passes.
 func TestFreeze(t *testing.T) {
 	t.Parallel()
 	inBubble(t, turnstile.Options{}, func(t *testing.T, p *program) {
@@ -212,12 +205,12 @@ func TestFreeze(t *testing.T) {
 			if !done {
 				done = true
 				frozen.Freeze(3 * time.Second)
-				frozen.Freeze(5 * time.Second) // the longer counts
+				frozen.Freeze(5 * time.Second) // the longer freeze counts
 				assert.True(t, frozen.Frozen())
 			}
 		}))
 		assert.False(t, frozen.Frozen())
-		assert.Equal(t, 6*time.Second, woke, "it begins after 5 s")
+		assert.Equal(t, 6*time.Second, woke, "the goroutine begins after 5 s and sleeps for one")
 		assert.Equal(t, time.Second, otherWoke)
 	})
 }

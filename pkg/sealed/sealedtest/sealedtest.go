@@ -1,4 +1,4 @@
-// Package sealedtest makes keys for the tests of what is sealed.
+// Package sealedtest makes keys for tests of sealed values.
 package sealedtest
 
 import (
@@ -12,8 +12,8 @@ import (
 	"settee/pkg/sealed"
 )
 
-// Keys returns keys of some ids, the first one first. A key is made of the first letter of its id:
-// the same id is the same key.
+// Keys returns keys with these ids, in this order. A key depends only on the first letter of its
+// id.
 func Keys(t testing.TB, ids ...string) *sealed.Keys {
 	t.Helper()
 	var text strings.Builder

@@ -2,22 +2,22 @@ package revtree
 
 import "slices"
 
-// Merge adds a revision with its path to a tree: it extends a leaf, branches off anywhere,
-// or stands alone if nothing of its path is known. Of paths no more than limit revisions
-// are kept, at least one.
+// Merge adds a revision with its path to a tree. The revision extends a leaf, branches off, or
+// stands alone if none of its path is known. Paths keep at most limit revisions, and at least
+// one.
 //
-// added is false if the revision was known. The tree may differ even so: paths grow by what
-// the edit knows of their history, and a leaf that turns out to be an ancestor of another
-// is none any more.
+// added is false if the revision was known. Even then the tree may change: paths grow by older
+// revisions that only the edit knows, and a leaf that turns out to be an ancestor of another one
+// is removed.
 func (t Tree[T]) Merge(edit Leaf[T], limit int) (merged Tree[T], added bool) {
 	limit = max(limit, 1)
 	edit.IDs = t.complete(edit)
 	merged = make(Tree[T], 0, len(t)+1)
 	for _, l := range t {
 		if edit.Contains(l.Rev()) && edit.Rev() != l.Rev() {
-			continue // it is no leaf any more
+			continue // it is no longer a leaf
 		}
-		// As paths agree, the edit can tell more of this one only if it has its oldest revision.
+		// Paths agree, so the edit can extend this one only if it contains its oldest revision.
 		if older := edit.Pos - l.oldest().Pos + 1; edit.Contains(l.oldest()) && older < int64(len(edit.IDs)) {
 			l.IDs = slices.Concat(l.IDs, edit.IDs[older:])
 		}
@@ -34,14 +34,14 @@ func (t Tree[T]) Merge(edit Leaf[T], limit int) (merged Tree[T], added bool) {
 
 func stem(ids []string, limit int) []string { return ids[:min(len(ids), limit):min(len(ids), limit)] }
 
-// oldest returns the oldest revision that is known of a leaf.
+// oldest returns the oldest known revision in a leaf's path.
 func (l Leaf[T]) oldest() Rev {
 	last := len(l.IDs) - 1
 	return Rev{l.Pos - int64(last), l.IDs[last]}
 }
 
-// complete returns the path of an edit with all that the leaves know of it. Where they
-// contradict it, they stand.
+// complete returns the path of an edit with all that the leaves know of it. If they contradict
+// it, they win.
 func (t Tree[T]) complete(edit Leaf[T]) []string {
 	path := slices.Clone(edit.IDs)
 	for i := 0; i < len(path); i++ {
@@ -50,13 +50,12 @@ func (t Tree[T]) complete(edit Leaf[T]) []string {
 		if len(older) > n || !slices.Equal(older[:n], path[i+1:i+1+n]) {
 			path = append(path[:i+1], older...)
 		}
-		i += max(len(older)-1, 0) // another leaf may know more of the oldest
+		i += max(len(older)-1, 0) // another leaf may know ancestors of the oldest
 	}
 	return path
 }
 
-// ancestors returns as many ids of ancestors of a revision as any leaf knows, its parent's
-// first.
+// ancestors returns the longest list of known ancestors of a revision, its parent's id first.
 func (t Tree[T]) ancestors(rev Rev) (older []string) {
 	for _, l := range t {
 		if l.Contains(rev) {

@@ -1,25 +1,23 @@
 // Package revtree merges the revisions of one document. It is pure: no I/O, no time, no
-// randomness, and nothing that is passed in is changed.
+// randomness, and it does not change its arguments.
 //
-// A [Tree] is the leaves of a document's revision tree, each with the ancestors that are
-// known of it. Interior revisions have no content and exist in the paths of leaves alone.
+// A [Tree] has the leaves of a document's revision tree, each with its known ancestors. Interior
+// revisions have no content and exist only in the paths of leaves.
 //
-// # What holds of a tree
+// # Invariants
 //
-//   - no leaf's revision is in the path of another leaf: it would not be a leaf;
-//   - paths agree: where two contain the same revision, they agree on all older ones,
-//     unless one was stemmed;
-//   - leaves are in the order of [Leaf.Compare], so that the last one is the winner.
+//   - No leaf's revision is in the path of another leaf.
+//   - Paths agree: two paths with the same revision have the same older ones,
+//     unless one was stemmed.
+//   - Leaves are in the order of [Leaf.Compare], so that the last one is the winner.
 //
-// # What a merge promises
+// # Merging
 //
-// Revisions have one parent each, as their ids are hashes over their history. The same
-// edits, of which none is longer than the limit, make the same tree in any order: what one
-// edit knows of the history of a revision, all leaves that descend from it know after the
-// merge. A path that contradicts what is known, because it names another parent of a
-// revision, counts up to that place: what was first stands. Paths that were stemmed have
-// forgotten where they belong, so a revision that is older than what they still know
-// becomes a leaf of its own, as in CouchDB.
+// A revision has one parent, because its id is a hash over its history. The same edits in any
+// order make the same tree, if none is longer than the limit. After a merge all leaves that
+// descend from a revision know all that any edit knows of its history. If a path names another
+// parent of a known revision, the rest of that path is ignored. A stemmed path has forgotten its
+// older revisions, so one of these becomes a leaf of its own when it is merged, as in CouchDB.
 package revtree
 
 import (
@@ -29,20 +27,19 @@ import (
 	"slices"
 )
 
-// Rev names a revision: how many it has before it, itself included, and its id.
+// Rev identifies a revision: its position, from 1, and its id.
 type Rev struct {
 	Pos int64
 	ID  string
 }
 
-// Compare orders revisions as CouchDB does where it looks for the winner: by position, then
-// by the bytes of the id, which are those that hexadecimal digits stand for.
+// Compare orders revisions as CouchDB does to find the winner: by position, then by Raw bytes.
 func (r Rev) Compare(s Rev) int {
 	if c := cmp.Compare(r.Pos, s.Pos); c != 0 {
 		return c
 	}
 	if isHex(r.ID) == isHex(s.ID) {
-		return cmp.Compare(r.ID, s.ID) // digits compare as what they stand for
+		return cmp.Compare(r.ID, s.ID) // hexadecimal digits sort like the bytes they encode
 	}
 	rawR, hexR := Raw(r.ID)
 	rawS, _ := Raw(s.ID)
@@ -55,16 +52,16 @@ func (r Rev) Compare(s Rev) int {
 	return -1
 }
 
-// rawSize is the length of an MD5 digest, which most ids are.
+// rawSize is the length of an MD5 digest. Most ids are such digests.
 const rawSize = 16
 
-// Raw returns the bytes of an id that it is compared and stored by: those that 32
-// lower-case hexadecimal digits stand for, otherwise those of its text.
+// Raw returns the bytes by which an id is compared and stored: the bytes that 32 lower-case
+// hexadecimal digits encode, else the text.
 func Raw(id string) (raw []byte, hexadecimal bool) {
 	if !isHex(id) {
 		return []byte(id), false
 	}
-	raw, _ = hex.DecodeString(id) // they are digits
+	raw, _ = hex.DecodeString(id) // isHex has checked them
 	return raw, true
 }
 
@@ -80,7 +77,7 @@ func isHex(id string) bool {
 	return true
 }
 
-// FromRaw returns the id of which Raw returned these.
+// FromRaw is the inverse of Raw.
 func FromRaw(raw []byte, hexadecimal bool) string {
 	if hexadecimal {
 		return hex.EncodeToString(raw)
@@ -88,10 +85,10 @@ func FromRaw(raw []byte, hexadecimal bool) string {
 	return string(raw)
 }
 
-// Leaf is a revision without successors. Value is whatever belongs to it.
+// Leaf is a revision without successors. Value belongs to the caller.
 type Leaf[T any] struct {
 	Pos int64
-	// IDs are the id of the revision, of its parent and so on; all that are known.
+	// IDs are the id of the revision, of its parent and so on, as far as known.
 	IDs     []string
 	Deleted bool
 	Value   T
@@ -106,8 +103,7 @@ func (l Leaf[T]) Contains(rev Rev) bool {
 	return i >= 0 && i < int64(len(l.IDs)) && l.IDs[i] == rev.ID
 }
 
-// Compare orders leaves: the winner is the last. One that is not deleted wins over one
-// that is.
+// Compare orders leaves, the winner last. A leaf that is not deleted wins over a deleted one.
 func (l Leaf[T]) Compare(m Leaf[T]) int {
 	if l.Deleted != m.Deleted {
 		if l.Deleted {
@@ -118,8 +114,8 @@ func (l Leaf[T]) Compare(m Leaf[T]) int {
 	return l.Rev().Compare(m.Rev())
 }
 
-// Tree is the leaves of a document, in the order of [Leaf.Compare]. The zero value is that
-// of a document that does not exist.
+// Tree has the leaves of a document in the order of [Leaf.Compare]. The zero value belongs to a
+// document that does not exist.
 type Tree[T any] []Leaf[T]
 
 // Winner returns the winning leaf, nil if there is no leaf.
@@ -130,7 +126,7 @@ func (t Tree[T]) Winner() *Leaf[T] {
 	return &t[len(t)-1]
 }
 
-// Leaf returns the leaf of a revision, nil if there is none.
+// Leaf returns the leaf with that revision, or nil.
 func (t Tree[T]) Leaf(rev Rev) *Leaf[T] {
 	for i := range t {
 		if t[i].Rev() == rev {

@@ -19,7 +19,8 @@ type (
 	tree = revtree.Tree[string]
 )
 
-// edit reads "4-d c b", a path, or "4-d c b!" of a deleted revision. Its value is its text.
+// edit parses a path such as "4-d c b", with ! at the end for a deleted revision. The value of
+// the leaf is the text.
 func edit(t testing.TB, s string) leaf {
 	text, deleted := strings.CutSuffix(s, "!")
 	pos, ids, ok := strings.Cut(text, "-")
@@ -29,7 +30,7 @@ func edit(t testing.TB, s string) leaf {
 	return leaf{Pos: n, IDs: strings.Fields(ids), Deleted: deleted, Value: s}
 }
 
-// show returns a tree as edit reads it, the winner last.
+// show formats a tree for edit, the winner last.
 func show(tr tree) []string {
 	shown := []string{}
 	for _, l := range tr {
@@ -47,16 +48,16 @@ func TestMerge(t *testing.T) {
 		name  string
 		limit int
 		edits []string
-		added string // y or n for each
+		added string // y or n for each edit
 		want  []string
 	}{
 		{"first", 9, []string{"1-a"}, "y", []string{"1-a"}},
-		{"first with a history", 9, []string{"3-c b a"}, "y", []string{"3-c b a"}},
+		{"first revision with a history", 9, []string{"3-c b a"}, "y", []string{"3-c b a"}},
 		{"again", 9, []string{"1-a", "1-a"}, "yn", []string{"1-a"}},
 		{"extends", 9, []string{"1-a", "2-b a"}, "yy", []string{"2-b a"}},
-		{"extends by several", 9, []string{"1-a", "4-d c b a"}, "yy", []string{"4-d c b a"}},
-		{"extends, knowing less", 9, []string{"2-b a", "3-c b"}, "yy", []string{"3-c b a"}},
-		{"extends, knowing more", 9, []string{"2-b", "3-c b a"}, "yy", []string{"3-c b a"}},
+		{"extends by several revisions", 9, []string{"1-a", "4-d c b a"}, "yy", []string{"4-d c b a"}},
+		{"extends with a shorter path", 9, []string{"2-b a", "3-c b"}, "yy", []string{"3-c b a"}},
+		{"extends with a longer path", 9, []string{"2-b", "3-c b a"}, "yy", []string{"3-c b a"}},
 		{"older", 9, []string{"3-c b a", "2-b a"}, "yn", []string{"3-c b a"}},
 		{"branches off", 9, []string{"3-c b a", "3-d b a"}, "yy", []string{"3-c b a", "3-d b a"}},
 		{"branches off far back", 9, []string{"3-c b a", "2-x a"}, "yy", []string{"2-x a", "3-c b a"}},
@@ -68,15 +69,15 @@ func TestMerge(t *testing.T) {
 		{"history for two branches", 9, []string{"3-c b", "3-d b", "2-b a"}, "yyn", []string{"3-c b a", "3-d b a"}},
 		{"deleted loses", 9, []string{"1-a", "1-b", "2-x b!"}, "yyy", []string{"2-x b!", "1-a"}},
 		{"all deleted", 9, []string{"1-a!", "2-b!"}, "yy", []string{"1-a!", "2-b!"}},
-		{"deleted and written anew", 9, []string{"1-a", "2-b a!", "3-c b a"}, "yyy", []string{"3-c b a"}},
+		{"deleted and created again", 9, []string{"1-a", "2-b a!", "3-c b a"}, "yyy", []string{"3-c b a"}},
 		{"a longer branch wins", 9, []string{"1-z", "2-b a"}, "yy", []string{"1-z", "2-b a"}},
 		{"stemmed", 2, []string{"1-a", "2-b a", "3-c b a"}, "yyy", []string{"3-c b"}},
-		{"stemmed, and known no more", 2, []string{"3-c b a", "1-a"}, "yy", []string{"1-a", "3-c b"}},
+		{"a stemmed revision becomes a leaf", 2, []string{"3-c b a", "1-a"}, "yy", []string{"1-a", "3-c b"}},
 		{"stemmed to one", 1, []string{"2-b a", "3-c b", "3-d b"}, "yyy", []string{"3-c", "3-d"}},
-		{"a limit of nothing", 0, []string{"2-b a"}, "y", []string{"2-b"}},
+		{"limit 0", 0, []string{"2-b a"}, "y", []string{"2-b"}},
 		{"stems the others too", 2, []string{"2-c", "3-b c a", "1-z"}, "yyy", []string{"1-z", "3-b c"}},
 		{"contradicts", 9, []string{"3-c b a", "4-d c x"}, "yy", []string{"4-d c b a"}},
-		{"contradicts, and leaves others alone", 9, []string{"3-c b a", "2-x", "4-d c x"}, "yyy", []string{"2-x", "4-d c b a"}},
+		{"a contradicting path does not change others", 9, []string{"3-c b a", "2-x", "4-d c x"}, "yyy", []string{"2-x", "4-d c b a"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var tr tree
@@ -100,9 +101,9 @@ func TestWinner(t *testing.T) {
 		{"9-z!", "1-a"},
 		{"9-z!", "10-a!"},
 		{"1-" + a, "1-" + f},
-		{"1-aa", "1-" + a},                       // by what the digits stand for: 0xa0 is more than 'a'
+		{"1-aa", "1-" + a},                       // as bytes: 0xa0 sorts after 'a'
 		{"1-" + strings.Repeat("31", 16), "1-2"}, // '1' sixteen times, and '2'
-		{"1-1111111111111111", "1-" + strings.Repeat("31", 16)}, // of the same bytes, the digits
+		{"1-1111111111111111", "1-" + strings.Repeat("31", 16)}, // for equal bytes, the digits win
 	} {
 		for _, order := range [][]string{{test.loser, test.winner}, {test.winner, test.loser}} {
 			var tr tree
@@ -123,8 +124,8 @@ func TestRaw(t *testing.T) {
 	}
 }
 
-// honest draws a history in which each revision has one parent, and edits of it, each with
-// as much of its path as the draw gives.
+// honest draws a history in which each revision has one parent, and edits with parts of their
+// paths.
 func honest(draw func(n int) int) (edits []leaf) {
 	type node struct{ ids []string }
 	nodes := []node{}
@@ -150,7 +151,7 @@ func honest(draw func(n int) int) (edits []leaf) {
 	return edits
 }
 
-// model is the tree of a set of edits, by its definition.
+// model returns the expected tree of a set of edits.
 func model(edits []leaf) (want []string) {
 	parents, inner, tips := map[revtree.Rev]revtree.Rev{}, map[revtree.Rev]bool{}, map[revtree.Rev]leaf{}
 	for _, e := range edits {
@@ -190,7 +191,7 @@ func checkOrders(t *testing.T, edits []leaf, draw func(n int) int) {
 			tr = merged
 		}
 		require.Equal(t, want, show(tr), "%v", show(edits))
-		for _, e := range edits { // all of them again change nothing
+		for _, e := range edits { // merging them again changes nothing
 			again, added := tr.Merge(e, 1000)
 			require.False(t, added)
 			require.Equal(t, want, show(again))
@@ -209,7 +210,7 @@ func TestAnyOrder(t *testing.T) {
 	}
 }
 
-// valid is what holds of any tree.
+// valid checks the invariants of a tree.
 func valid(t *testing.T, tr tree, limit int) {
 	t.Helper()
 	require.True(t, slices.IsSortedFunc(tr, leaf.Compare))
@@ -222,8 +223,8 @@ func valid(t *testing.T, tr tree, limit int) {
 	}
 }
 
-// FuzzMerge reads bytes as a history and edits of it, which make the same tree in any order;
-// and as paths that contradict each other and are stemmed, which make some tree.
+// FuzzMerge reads bytes as a history and edits of it, which must make the same tree in any order,
+// and as contradicting and stemmed paths, which must make a valid tree.
 func FuzzMerge(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{7, 1, 0, 2, 1, 3, 0, 1, 9, 4, 4, 2, 8, 1, 5, 3, 3, 1, 0, 2, 6, 5, 1, 4})
@@ -256,20 +257,4 @@ func FuzzMerge(f *testing.F) {
 			tr = merged
 		}
 	})
-}
-
-func BenchmarkMergeDeep(b *testing.B) {
-	l := leaf{Pos: 1000}
-	for i := range 1000 {
-		l.IDs = append(l.IDs, fmt.Sprintf("%032x", i))
-	}
-	branch := leaf{Pos: 1000, IDs: append([]string{"x"}, l.IDs[1:]...)}
-	for name, tr := range map[string]tree{"extend": {l}, "branches=2": {l, branch}} {
-		b.Run(name, func(b *testing.B) {
-			next := leaf{Pos: 1001, IDs: append([]string{"n"}, l.IDs...)}
-			for b.Loop() {
-				tr.Merge(next, 1000)
-			}
-		})
-	}
 }

@@ -4,22 +4,19 @@ import (
 	"slices"
 
 	"github.com/tidwall/btree"
-
-	"settee/pkg/kv"
 )
 
-// buffer holds the writes of a transaction: as a log for the commit, and, once the
-// transaction reads what it may have written, by key.
+// buffer holds the writes of a transaction, as a log for the commit and, once the transaction reads, by key.
 type buffer struct {
 	log []mutation
-	// conflicts are the write conflict ranges that were added to those of the log.
+	// conflicts are additional write conflict ranges, besides those of the log.
 	conflicts []span
-	// additions are the places in the log of additions that the next one to the same
-	// key can become part of: nothing else was done to the key since.
+	// additions are the indexes in the log of additions that the next addition to the same key can join, because
+	// nothing else was done to the key since.
 	additions map[string]int
 
-	own     layers // what the first seen mutations of the log make
-	applied int    // how many those are
+	own     layers // the effect of the first mutations of the log
+	applied int    // the number of these mutations
 }
 
 // see returns what the transaction's reads see above the snapshot.
@@ -30,44 +27,38 @@ func (b *buffer) see() *layers {
 	return &b.own
 }
 
-// layers are what a transaction's reads see above the snapshot: first
-// unreadable, then keys, then cleared.
+// layers are what a transaction's reads see above the snapshot, in this order: unreadable, keys, cleared.
 type layers struct {
-	// keys has what is known of each key that was written by itself.
+	// keys has what is known of each key that was written on its own.
 	keys btree.Map[string, written]
 	// cleared are the keys that were cleared as ranges.
 	cleared keySet
-	// unreadable are the keys that were written with a versionstamp, or that
-	// a stamped key may become. A key stays unreadable under later writes,
-	// but not when it is cleared.
+	// unreadable are the keys that were written with a versionstamp, and all keys that a stamped key may become. Later
+	// writes do not make a key readable again, but clearing it does.
 	unreadable keySet
 }
 
-// written is what a transaction knows of a key it wrote.
+// written is what a transaction knows of a key that it wrote.
 type written struct {
-	// ops are the atomic operations on a value that lies below the buffer;
-	// when there are none, value is the whole truth, nil for cleared.
-	ops   []mutation
+	// added is what was added to a value below the buffer. If it is nil, value is the key's value, nil if cleared.
+	added []byte
 	value []byte
 }
 
-// over returns what the key reads as when base lies below the buffer.
+// over returns the value of the key if base is its value below the buffer.
 func (w written) over(base []byte) []byte {
-	if len(w.ops) == 0 {
+	if w.added == nil {
 		return slices.Clone(w.value)
 	}
-	for _, m := range w.ops {
-		base = mutate(m.op, base, m.value)
-	}
-	return base
+	return add(base, w.added)
 }
 
 func (l *layers) empty() bool {
 	return l.keys.Len() == 0 && l.cleared.empty() && l.unreadable.empty()
 }
 
-// copy returns the layers as they are now, nil when they hide nothing. The
-// copy shares its nodes with the original until that is written to.
+// copy returns a copy of the layers, or nil if they are empty. The copy shares its nodes with the original until that
+// is written to.
 func (l *layers) copy() *layers {
 	if l.empty() {
 		return nil
@@ -79,12 +70,11 @@ func (l *layers) copy() *layers {
 	}
 }
 
-// hides returns what the layers make of key without a look below them: ok is
-// false when that look is needed.
+// hides returns what the layers know of key. ok is false if the value below them is needed.
 func (l *layers) hides(key string) (w written, own, ok bool) {
 	w, own = l.keys.Get(key)
 	if own {
-		return w, true, len(w.ops) == 0
+		return w, true, w.added == nil
 	}
 	_, cleared := l.cleared.around(key)
 	return written{}, false, cleared
@@ -93,41 +83,41 @@ func (l *layers) hides(key string) (w written, own, ok bool) {
 // wroteNothing reports whether there is nothing to commit.
 func (b *buffer) wroteNothing() bool { return len(b.log) == 0 && len(b.conflicts) == 0 }
 
-// apply adds a mutation to what is seen.
+// apply adds the effect of a mutation.
 func (l *layers) apply(m mutation) {
 	switch m.kind {
 	case mutationSet:
 		l.keys.Set(string(m.key), written{value: m.value})
 	case mutationClear:
 		l.keys.Set(string(m.key), written{})
-		l.unreadable.remove(pointSpanOf(m.key))
+		l.unreadable.remove(pointSpan(m.key))
 	case mutationClearRange:
 		cleared := m.span()
 		deleteBetween(&l.keys, cleared)
 		l.unreadable.remove(cleared)
 		l.cleared.add(cleared)
-	case mutationAtomic:
+	case mutationAdd:
 		key := string(m.key)
 		w, _, known := l.hides(key)
 		if known {
-			w.value = mutate(m.op, w.value, m.value)
+			w.value = add(w.value, m.value)
 		} else {
-			w.ops = append(slices.Clip(w.ops), m)
+			w.added = add(w.added, m.value)
 		}
 		l.keys.Set(key, w)
 	case mutationStampKey:
 		l.unreadable.add(stampRange(m.key))
 	case mutationStampValue:
 		l.keys.Set(string(m.key), written{value: m.value})
-		l.unreadable.add(pointSpanOf(m.key))
+		l.unreadable.add(pointSpan(m.key))
 	}
 }
 
-// write appends a mutation to the log. An addition becomes part of the one before it to
-// the same key: a counter that a transaction adds to a thousand times is one mutation.
+// write appends a mutation to the log. An addition joins the previous addition to the same key, so a counter that a
+// transaction adds to a thousand times is one mutation.
 func (b *buffer) write(m mutation) {
 	switch {
-	case m.kind == mutationAtomic && m.op == kv.MutationAdd:
+	case m.kind == mutationAdd:
 		if b.addMore(m) {
 			return
 		}
@@ -136,7 +126,7 @@ func (b *buffer) write(m mutation) {
 		}
 		b.additions[string(m.key)] = len(b.log)
 	case m.kind == mutationClearRange, m.kind == mutationStampKey:
-		// An addition to a key of the range comes after this.
+		// A later addition to a key of the range must stay after this mutation.
 		within := m.span()
 		if m.kind == mutationStampKey {
 			within = stampRange(m.key)
@@ -152,13 +142,13 @@ func (b *buffer) write(m mutation) {
 	b.log = append(b.log, m)
 }
 
-// addMore makes an addition part of the one before it to the same key, of the same
-// length, unless that has been seen, and reports whether there was one.
+// addMore joins an addition to the previous one of the same key, unless that one has been read, and reports whether it
+// did.
 func (b *buffer) addMore(m mutation) bool {
 	i, ok := b.additions[string(m.key)]
-	if !ok || i < b.applied || len(b.log[i].value) != len(m.value) {
+	if !ok || i < b.applied {
 		return false
 	}
-	b.log[i].value = mutate(kv.MutationAdd, b.log[i].value, m.value)
+	b.log[i].value = add(b.log[i].value, m.value)
 	return true
 }

@@ -12,37 +12,37 @@ import (
 	"settee/pkg/kv"
 )
 
-// maxGroupBytes bounds the writes of one group, and so the memory of its batch.
+// maxGroupBytes limits the writes of one group, and so the memory of its batch.
 const maxGroupBytes = 4 * kv.MaxTransactionSize
 
-// commit is a transaction that asks to be committed.
+// commit is a transaction to be committed.
 type commit struct {
 	began       bool      // something was read, at readVersion
-	start       time.Time // when that version was drawn
+	start       time.Time // when readVersion was drawn
 	readVersion int64
 	reads       []span
 	conflicts   []span
 	log         []mutation
 	size        int
 
-	// place is its place in the queue, nil once it was taken out.
+	// place is the commit's place in the queue, nil once it was removed.
 	place *list.Element
-	// done is closed when err and stamp are set, givenUp when the caller did
-	// not wait for that.
-	done, givenUp chan struct{}
-	err           error
-	stamp         kv.Versionstamp
+	// done is closed when err is set.
+	done chan struct{}
+	err  error
 }
 
-// committer orders commits. See the package comment.
+// committer orders commits. See the package's doc comment.
 type committer struct {
 	mu     sync.Mutex
 	queue  list.List // of the commits whose callers wait
-	active bool      // someone is in commitQueue
+	active bool      // commitQueue is running
 
-	// Touched by one committing goroutine at a time.
+	working sync.WaitGroup // commitQueue, which may outlive the transactions of its commits
+
+	// The fields below are used by one committing goroutine at a time.
 	history history
-	failed  error // of the storage: it takes no more writes
+	failed  error // of the storage, which is no longer written to
 }
 
 // submit waits for the result of c.
@@ -61,9 +61,9 @@ func (db *DB) submit(ctx context.Context, c *commit) error {
 	cs.active = true
 	cs.mu.Unlock()
 	if start {
-		// Whoever waits must be able to give up while the disk is slow, so the
-		// commit has a goroutine to itself. It ends with the queue.
-		db.running.Go(db.commitQueue)
+		// The caller must be able to give up while the disk is slow, so commitQueue has its own goroutine. It ends when
+		// the queue is empty.
+		cs.working.Go(db.commitQueue)
 	}
 	select {
 	case <-c.done:
@@ -73,8 +73,8 @@ func (db *DB) submit(ctx context.Context, c *commit) error {
 	}
 }
 
-// giveUp takes c out of the queue if it is still there, so that the queue is
-// never longer than there are callers, and returns what the caller knows of it.
+// giveUp removes c from the queue if it is still there, and returns what is known of its result. So the queue is never
+// longer than the number of callers.
 func (cs *committer) giveUp(ctx context.Context, c *commit) error {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -88,12 +88,11 @@ func (cs *committer) giveUp(ctx context.Context, c *commit) error {
 	case <-c.done:
 		return c.err
 	default:
-		close(c.givenUp)
 		return kv.ErrCommitUnknown
 	}
 }
 
-// commitQueue commits group after group until nothing waits.
+// commitQueue commits groups until the queue is empty.
 func (db *DB) commitQueue() {
 	for group := db.commits.take(); len(group) > 0; group = db.commits.take() {
 		db.commitGroup(group)
@@ -103,8 +102,7 @@ func (db *DB) commitQueue() {
 	}
 }
 
-// take removes the next group from the queue; when it is empty, the committer is
-// no longer active.
+// take removes the next group from the queue. If it is empty, the committer is no longer active.
 func (cs *committer) take() []*commit {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -135,10 +133,11 @@ func (db *DB) commitGroup(group []*commit) {
 		if c.err = cs.check(c, limit); c.err != nil {
 			continue
 		}
-		binary.BigEndian.PutUint64(c.stamp[:8], uint64(version))
-		binary.BigEndian.PutUint16(c.stamp[8:], uint16(len(accepted)))
+		var stamp kv.Versionstamp
+		binary.BigEndian.PutUint64(stamp[:8], uint64(version))
+		binary.BigEndian.PutUint16(stamp[8:], uint16(len(accepted)))
 		for i, m := range c.log {
-			c.log[i] = m.stamped(c.stamp)
+			c.log[i] = m.stamped(stamp)
 			if m.kind == mutationClearRange {
 				cs.history.wrote(string(m.key), string(m.value), version)
 			} else {
@@ -154,15 +153,15 @@ func (db *DB) commitGroup(group []*commit) {
 		return
 	}
 	if err := db.apply(accepted, version); err != nil {
-		// What was recorded in the history only makes for more conflicts.
+		// What was already recorded in the history only causes more conflicts.
 		for _, c := range accepted {
 			c.err = err
 		}
 		return
 	}
 	db.publish(version)
-	// The time is taken after the publication: who begins later reads at this
-	// version or above, which is what expire relies on.
+	// The time is taken after the publication: a transaction that begins later reads at this version or above, which
+	// expire relies on.
 	cs.history.committed(version, db.now())
 	for _, c := range accepted {
 		for _, m := range c.log {
@@ -171,16 +170,15 @@ func (db *DB) commitGroup(group []*commit) {
 	}
 }
 
-// check decides whether c may be committed after all commits so far.
+// check returns an error if c conflicts with the commits so far, or is too old.
 func (cs *committer) check(c *commit, limit time.Time) error {
 	switch {
 	case cs.failed != nil:
-		return fmt.Errorf("the store takes no more writes after a failure: %w", cs.failed)
+		return fmt.Errorf("the store no longer accepts writes after a failure: %w", cs.failed)
 	case len(c.reads) == 0:
 		return nil
 	case !c.began:
-		// Only explicit read conflicts: with no read version there is nothing
-		// they could conflict with.
+		// Only explicit read conflicts: without a read version there is nothing that they could conflict with.
 		return nil
 	case c.start.Before(limit):
 		return kv.ErrTransactionTooOld
@@ -198,11 +196,10 @@ func (m mutation) span() span {
 	if m.kind == mutationClearRange {
 		return span{string(m.key), string(m.value)}
 	}
-	return pointSpanOf(m.key)
+	return pointSpan(m.key)
 }
 
-// apply writes the accepted commits durably. When that fails after a batch was
-// handed over, the storage takes no more writes.
+// apply writes the accepted commits durably. If a batch fails, the storage is no longer written to.
 func (db *DB) apply(accepted []*commit, version int64) error {
 	batch := db.storage.NewBatch()
 	defer batch.Close()
@@ -224,38 +221,37 @@ func (db *DB) apply(accepted []*commit, version int64) error {
 	return db.commits.failed
 }
 
-// writer fills a batch. The keys of atomic operations it follows itself until the end
-// of the group, so that the batch need not be read, and a counter that each commit of
-// the group changes is read and written once.
+// writer fills a batch. It tracks the keys that the group adds to, so that the batch need not be read, and a counter
+// that each commit of the group changes is read and written once.
 type writer struct {
-	below   Reader // what was before the group
-	batch   Batch
-	atomics map[string]*atomicKey
+	below    Reader // the state before the group
+	batch    Batch
+	counters map[string]*counter
 }
 
-// atomicKey is a key that an atomic operation of the group changes.
-type atomicKey struct {
-	known   bool   // value is what the group has made of the key so far
-	value   []byte // nil: there is none
-	changed bool   // by an atomic operation
+// counter is a key that the group adds to.
+type counter struct {
+	known bool   // value is the current value
+	value []byte // nil if there is none
+	added bool   // the last change is an addition, which is not in the batch
 }
 
 func newWriter(below Reader, batch Batch, group []*commit) writer {
-	w := writer{below: below, batch: batch, atomics: map[string]*atomicKey{}}
+	w := writer{below: below, batch: batch, counters: map[string]*counter{}}
 	for _, c := range group {
 		for _, m := range c.log {
-			if m.kind == mutationAtomic {
-				w.atomics[string(m.key)] = &atomicKey{}
+			if m.kind == mutationAdd {
+				w.counters[string(m.key)] = &counter{}
 			}
 		}
 	}
 	return w
 }
 
-// follow notes that a mutation which is no atomic operation leaves value in the key.
+// follow records that a mutation other than an addition leaves value in the key.
 func (w writer) follow(key, value []byte) {
-	if k := w.atomics[string(key)]; k != nil {
-		*k = atomicKey{known: true, value: value}
+	if k := w.counters[string(key)]; k != nil {
+		*k = counter{known: true, value: value}
 	}
 }
 
@@ -266,14 +262,14 @@ func (w writer) write(m mutation) error {
 		return w.batch.Clear(m.key)
 	case mutationClearRange:
 		cleared := m.span()
-		for key, k := range w.atomics {
+		for key, k := range w.counters {
 			if cleared.has(key) {
-				*k = atomicKey{known: true}
+				*k = counter{known: true}
 			}
 		}
 		return w.batch.ClearRange(m.key, m.value)
-	case mutationAtomic:
-		k := w.atomics[string(m.key)]
+	case mutationAdd:
+		k := w.counters[string(m.key)]
 		if !k.known {
 			var err error
 			if k.value, err = w.below.Get(m.key); err != nil {
@@ -281,7 +277,7 @@ func (w writer) write(m mutation) error {
 			}
 			k.known = true
 		}
-		k.value, k.changed = mutate(m.op, k.value, m.value), true
+		k.value, k.added = add(k.value, m.value), true
 		return nil
 	default:
 		w.follow(m.key, notNil(m.value))
@@ -289,10 +285,10 @@ func (w writer) write(m mutation) error {
 	}
 }
 
-// finish writes what atomic operations have left.
+// finish writes the results of additions.
 func (w writer) finish() error {
-	for key, k := range w.atomics {
-		if !k.changed {
+	for key, k := range w.counters {
+		if !k.added {
 			continue
 		}
 		if err := w.batch.Set([]byte(key), k.value); err != nil {

@@ -5,26 +5,25 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"settee/pkg/kv"
+	"settee/pkg/kv/internal/engine"
 )
 
-// versionKey holds the version of the last commit, 8 bytes big-endian. It lies
-// in the engine's part of the key space.
+// versionKey has the version of the last commit, 8 bytes big-endian. It is one of the engine's own keys.
 const versionKey = "\xff\xff/version"
 
 // Options of a DB.
 type Options struct {
-	// MaxWatches is how many watches may be armed; 0 is kv.DefaultMaxWatches.
+	kv.Options
+	// MaxWatches is the maximum number of armed watches. 0 is kv.DefaultMaxWatches.
 	MaxWatches int
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
-	// Pause is kv.Retrier's.
+	// Pause is the Pause of kv.Retrier.
 	Pause func(ctx context.Context, most time.Duration)
-	// Inline commits in the goroutine of a caller instead of one started for
-	// it: for storage that never waits.
+	// Inline commits in the caller's goroutine instead of a new one. It is for storage that never waits.
 	Inline bool
 }
 
@@ -37,13 +36,10 @@ type DB struct {
 	watches watches
 	commits committer
 	views
-
-	runMu   sync.RWMutex // held for reading by each Transact
-	closed  bool
-	running sync.WaitGroup
+	gate engine.Gate
 }
 
-// Open returns a database over storage, which it owns from then on.
+// Open returns a database over storage, which then belongs to the database.
 func Open(storage Storage, opts Options) (*DB, error) {
 	if opts.MaxWatches == 0 {
 		opts.MaxWatches = kv.DefaultMaxWatches
@@ -63,7 +59,7 @@ func Open(storage Storage, opts Options) (*DB, error) {
 	if raw != nil {
 		version = int64(binary.BigEndian.Uint64(raw))
 	}
-	db := &DB{storage: storage, now: opts.Now, retrier: kv.Retrier{Pause: opts.Pause}, inline: opts.Inline}
+	db := &DB{storage: storage, now: opts.Now, retrier: kv.Retrier{Pause: opts.Pause, Options: opts.Options}, inline: opts.Inline}
 	db.watches.max = opts.MaxWatches
 	db.view = newView(version, snapshot)
 	db.commits.history.floor = version
@@ -72,22 +68,11 @@ func Open(storage Storage, opts Options) (*DB, error) {
 
 // Transact implements kv.Database.
 func (db *DB) Transact(ctx context.Context, fn func(kv.Transaction) error) error {
-	if !db.enter() {
+	if !db.gate.Enter() {
 		return kv.ErrClosed
 	}
-	defer db.running.Done()
+	defer db.gate.Leave()
 	return db.retrier.Retry(ctx, func() error { return db.attempt(ctx, fn) })
-}
-
-// enter counts a running transaction, unless the database is closed.
-func (db *DB) enter() bool {
-	db.runMu.RLock()
-	defer db.runMu.RUnlock()
-	if db.closed {
-		return false
-	}
-	db.running.Add(1)
-	return true
 }
 
 // attempt runs fn once and commits.
@@ -100,7 +85,7 @@ func (db *DB) attempt(ctx context.Context, fn func(kv.Transaction) error) (err e
 			if committed {
 				db.arm(w)
 			} else {
-				w.finish(kv.ErrWatchCancelled)
+				w.Finish(kv.ErrWatchCancelled)
 			}
 		}
 	}()
@@ -122,14 +107,10 @@ func (db *DB) attempt(ctx context.Context, fn func(kv.Transaction) error) (err e
 
 // Close implements kv.Database.
 func (db *DB) Close() error {
-	db.runMu.Lock()
-	wasClosed := db.closed
-	db.closed = true
-	db.runMu.Unlock()
-	if wasClosed {
+	if !db.gate.Close() {
 		return kv.ErrClosed
 	}
-	db.running.Wait()
+	db.commits.working.Wait()
 	db.watches.close()
 	db.stopExpiry()
 	return errors.Join(db.view.snapshot.Close(), db.storage.Close())

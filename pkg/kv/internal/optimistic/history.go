@@ -8,39 +8,34 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// history knows, for every key, the version at which it was last written, as
-// far back as a living transaction may have read.
+// history has the version of the last write of every key, as far back as a living transaction may have read.
 //
-// What was written lately is a list, and for single keys a map beside it: most
-// transactions read few keys that were written by themselves, a moment ago. Older
-// writes move on into a step function over the key space, as soon as a check has to
-// look further back: the entry at boundary k holds for the keys from k to the next
-// boundary. Versions up to floor count as never written; neighbouring steps that both
-// lie there are merged. So the size is bounded by the writes within the window.
+// Recent writes are a list and, for single keys, also a map, because most transactions read few keys that were written
+// on their own a moment ago. When a check has to look further back, older writes move into a step function over the key
+// space: the entry at boundary k holds for the keys from k to the next boundary. Versions up to floor count as never
+// written, and neighbouring steps below floor are merged. So the size is bounded by the writes within the window.
 type history struct {
-	// recent are the latest writes, in order of their versions. All of them are
-	// younger than what is in steps.
+	// recent are the latest writes, in order of their versions. All are younger than the writes in steps.
 	recent recentWrites
-	// ranges are those of recent that are not of one key.
+	// ranges are the writes of recent that are not of a single key.
 	ranges queue[rangeWrite]
-	// points are the versions of the last writes of single keys in recent, by the
-	// hash of the key: two keys of one hash make for a conflict that is none, once in
-	// a great while, and nothing here is for the garbage collector to follow.
+	// points are the versions of the last writes of single keys in recent, by the hash of the key. Two keys with one
+	// hash very rarely cause a needless conflict, and the map has no pointers for the garbage collector.
 	points map[uint64]int64
 	seed   maphash.Seed
 
 	steps btree.Map[string, int64]
-	// floor: no living transaction reads at a version below it.
+	// No living transaction reads at a version below floor.
 	floor int64
-	// aging holds the boundaries in the order in which they were set, to find
-	// those that fell under the floor without a walk over the steps.
+	// aging has the boundaries in the order in which they were set, to find those below the floor without scanning the
+	// steps.
 	aging queue[boundary]
-	// commits holds the time of each version, to move the floor.
+	// commits has the time of each version, to move the floor.
 	commits queue[commitTime]
 }
 
-// maxScan is how many recent writes a check of a range looks through. If that is not
-// enough to see all that it may conflict with, the others move into the steps.
+// maxScan is the number of recent writes that a check of a range looks at. If there may be more conflicts beyond, the
+// older writes move into the steps.
 const maxScan = 2_000
 
 type rangeWrite struct {
@@ -58,8 +53,7 @@ type commitTime struct {
 	at      time.Time
 }
 
-// wrote records that the keys from begin to end were written at version, which is
-// not below that of an earlier call.
+// wrote records that the keys from begin to end were written at version. Versions never decrease.
 func (h *history) wrote(begin, end string, version int64) {
 	s := span{begin, end}
 	switch {
@@ -81,7 +75,7 @@ func (h *history) wrotePoint(key []byte, version int64) {
 	h.points[maphash.Bytes(h.seed, key)] = version
 }
 
-// point returns the version of the last recent write of a key by itself.
+// point returns the version of the last recent write of a single key.
 func (h *history) point(key string) int64 {
 	if h.points == nil {
 		return 0
@@ -89,8 +83,7 @@ func (h *history) point(key string) int64 {
 	return h.points[maphash.String(h.seed, key)]
 }
 
-// settle moves the oldest recent write into the steps, or away if no living
-// transaction can conflict with it.
+// settle moves the oldest recent write into the steps, or drops it if no living transaction can conflict with it.
 func (h *history) settle() {
 	w := h.recent.pop()
 	var s span
@@ -105,9 +98,9 @@ func (h *history) settle() {
 		return
 	}
 	if s = (span{string(w.begin), string(w.end)}); w.isPoint() {
-		s = pointSpanOf(w.begin)
+		s = pointSpan(w.begin)
 	}
-	after := h.at(s.end) // what the keys from end on had before
+	after := h.at(s.end) // the version of the keys from end on
 	h.deleteWithin(s.begin, s.end)
 	h.set(s.begin, w.version)
 	if _, ok := h.steps.Get(s.end); !ok {
@@ -115,7 +108,7 @@ func (h *history) settle() {
 	}
 }
 
-// at returns the version of the last write of key that is in the steps.
+// at returns the version of key in the steps.
 func (h *history) at(key string) int64 {
 	version := int64(0)
 	h.steps.Descend(key, func(_ string, v int64) bool {
@@ -144,8 +137,7 @@ func (h *history) set(key string, version int64) {
 	h.aging.push(boundary{key, version})
 }
 
-// writtenSince reports whether any key from begin to end was written after
-// version.
+// writtenSince reports whether any key from begin to end was written after version.
 func (h *history) writtenSince(begin, end string, version int64) bool {
 	read := span{begin, end}
 	if begin >= end {
@@ -157,7 +149,7 @@ func (h *history) writtenSince(begin, end string, version int64) bool {
 	scanned := 0
 	for w := range h.recent.backward() {
 		if w.version <= version {
-			return false // and so are all older ones
+			return false // all older ones are too
 		}
 		if w.touches(read) {
 			return true
@@ -172,7 +164,7 @@ func (h *history) writtenSince(begin, end string, version int64) bool {
 	return h.steppedSince(read, version)
 }
 
-// rangeSince is writtenSince for what was written recently as a range.
+// rangeSince is writtenSince for recent writes of ranges.
 func (h *history) rangeSince(read span, version int64) bool {
 	for h.ranges.len() > maxScan {
 		h.settle()
@@ -188,7 +180,7 @@ func (h *history) rangeSince(read span, version int64) bool {
 	return false
 }
 
-// steppedSince is writtenSince for what is in the steps.
+// steppedSince is writtenSince for the steps.
 func (h *history) steppedSince(read span, version int64) bool {
 	if h.at(read.begin) > version {
 		return true
@@ -204,15 +196,15 @@ func (h *history) steppedSince(read span, version int64) bool {
 	return written
 }
 
-// committed records when version was committed, for expire.
+// committed records the time of a version, for expire.
 func (h *history) committed(version int64, at time.Time) {
 	h.commits.push(commitTime{version, at})
 }
 
-// expire forgets what no transaction that began after limit can conflict with.
+// expire drops what no transaction that began after limit can conflict with.
 func (h *history) expire(limit time.Time) {
-	// The last version committed before limit is one that such a transaction
-	// may read at; only what is older than the next one is out of reach.
+	// Such a transaction may read at the last version committed before limit. Only what is older than the next version
+	// cannot be reached.
 	for h.commits.len() > 0 && h.commits.front().at.Before(limit) {
 		h.floor = h.commits.pop().version
 	}
@@ -227,9 +219,8 @@ func (h *history) expire(limit time.Time) {
 	}
 }
 
-// mergeAt merges the step at key, which lies under the floor, with those
-// neighbours that do too. Invariant: when both of two neighbours are under the
-// floor, the younger of them is still to come in aging.
+// mergeAt merges the step at key, which is below the floor, with the neighbours below the floor. Invariant: if two
+// neighbours are both below the floor, the younger one is still in aging.
 func (h *history) mergeAt(key string) {
 	next, nextVersion, hasNext := "", int64(0), false
 	h.steps.Ascend(key+"\x00", func(k string, v int64) bool {
@@ -252,7 +243,7 @@ func (h *history) mergeAt(key string) {
 	}
 }
 
-// queue is a first-in first-out list whose memory follows its length.
+// queue is a first-in, first-out list whose memory follows its length.
 type queue[T any] struct {
 	items []T
 	head  int

@@ -11,8 +11,7 @@ import (
 	"settee/pkg/kv"
 )
 
-// TestHistoryAgainstList compares the step function with a plain list of all
-// writes, while old ones expire.
+// TestHistoryAgainstList compares the history with a plain list of all writes, while old ones expire.
 func TestHistoryAgainstList(t *testing.T) {
 	t.Parallel()
 	const window = 20
@@ -21,7 +20,7 @@ func TestHistoryAgainstList(t *testing.T) {
 		randomSpan := func() span {
 			a, b := random.IntN(50), random.IntN(50)
 			if random.IntN(2) == 0 {
-				return pointSpan(fmt.Sprintf("%02d", a))
+				return pointSpan(fmt.Appendf(nil, "%02d", a))
 			}
 			return span{fmt.Sprintf("%02d", min(a, b)), fmt.Sprintf("%02d", max(a, b)+1)}
 		}
@@ -67,22 +66,21 @@ func TestHistoryAgainstList(t *testing.T) {
 	}
 }
 
-// TestHistoryIsBoundedByItsWindow: however many commits there were, what is kept
-// is that of the last five seconds, and memory is given back.
+// TestHistoryIsBoundedByItsWindow: however many commits there were, only those of the last five seconds are kept, and
+// memory is freed.
 func TestHistoryIsBoundedByItsWindow(t *testing.T) {
 	t.Parallel()
 	var h history
 	now := time.Unix(0, 0)
 	version := int64(0)
-	// commit commits n times, step apart, with three writes of keys never seen
-	// before in each.
+	// commit commits n times, step apart, with three writes of new keys in each.
 	commit := func(n int, step time.Duration) {
 		for range n {
 			now = now.Add(step)
 			h.expire(now.Add(-kv.MaxTransactionAge))
 			version++
 			for i := range 3 {
-				s := pointSpan(fmt.Sprintf("%d/%d", version*7919%1_000_003, i))
+				s := pointSpan(fmt.Appendf(nil, "%d/%d", version*7919%1_000_003, i))
 				h.wrote(s.begin, s.end, version)
 			}
 			h.committed(version, now)
@@ -100,7 +98,7 @@ func TestHistoryIsBoundedByItsWindow(t *testing.T) {
 	require.LessOrEqual(t, h.steps.Len(), 2*3*(inWindow+2))
 	require.LessOrEqual(t, cap(h.aging.items), 4*2*2*3*(inWindow+2))
 	require.LessOrEqual(t, cap(h.commits.items), 4*2*(inWindow+2))
-	// A burst is kept for the window, and then forgotten by few commits.
+	// A burst is kept for the window, and then dropped by a few commits.
 	commit(20_000, time.Microsecond)
 	require.Greater(t, len(h.points), 20_000)
 	h.writtenSince("x", "y", h.floor)

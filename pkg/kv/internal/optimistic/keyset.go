@@ -5,36 +5,29 @@ import "github.com/tidwall/btree"
 // span is a range of keys, from begin to before end.
 type span struct{ begin, end string }
 
-// isPoint reports whether the range holds one key.
+// isPoint reports whether the range has exactly one key.
 func (s span) isPoint() bool {
 	return len(s.end) == len(s.begin)+1 && s.end[len(s.begin)] == 0 && s.end[:len(s.begin)] == s.begin
 }
 
 func (s span) has(key string) bool { return s.begin <= key && key < s.end }
 
-// pointSpan returns the range that holds key alone.
-func pointSpan(key string) span {
-	after := key + "\x00"
-	return span{after[:len(key)], after}
-}
-
-// pointSpanOf is pointSpan for bytes.
-func pointSpanOf(key []byte) span {
+// pointSpan returns the range with only key.
+func pointSpan(key []byte) span {
 	after := make([]byte, len(key)+1)
 	copy(after, key)
 	end := string(after)
 	return span{end[:len(key)], end}
 }
 
-// keySet is a set of keys, kept as ranges that neither overlap nor touch: the
-// begin of each maps to its end.
+// keySet is a set of keys, stored as ranges that neither overlap nor touch, as a map from begin to end.
 type keySet struct {
 	ranges btree.Map[string, string]
 }
 
 func (s *keySet) empty() bool { return s.ranges.Len() == 0 }
 
-// around returns the range that holds key.
+// around returns the range that contains key.
 func (s *keySet) around(key string) (found span, ok bool) {
 	s.ranges.Descend(key, func(begin, end string) bool {
 		found, ok = span{begin, end}, end > key
@@ -59,7 +52,7 @@ func (s *keySet) touches(r span) bool {
 	return found
 }
 
-// add puts the keys of r into the set.
+// add adds the keys of r.
 func (s *keySet) add(r span) {
 	if r.begin >= r.end {
 		return
@@ -81,7 +74,7 @@ func (s *keySet) add(r span) {
 	s.ranges.Set(r.begin, r.end)
 }
 
-// remove takes the keys of r out of the set.
+// remove removes the keys of r.
 func (s *keySet) remove(r span) {
 	if !s.touches(r) {
 		return

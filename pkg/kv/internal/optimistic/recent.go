@@ -4,9 +4,8 @@ import (
 	"iter"
 )
 
-// recentWrites is a list of writes in order of their versions. It lies in chunks that
-// hold no pointers, so that five seconds of writes are nothing for the garbage collector
-// to follow, and are given back as they expire.
+// recentWrites is a list of writes in order of their versions. It consists of chunks without pointers, so that the
+// garbage collector need not scan five seconds of writes. Chunks are freed when they expire.
 type recentWrites struct {
 	chunks queue[*recentChunk]
 	count  int
@@ -18,20 +17,20 @@ const (
 )
 
 type recentChunk struct {
-	head   int    // writes before it were popped
-	text   []byte // of the keys, one behind the other
+	head   int    // the first write that was not popped
+	text   []byte // of the keys, concatenated
 	writes []recentWrite
 }
 
-// recentWrite says where in the text the keys are.
+// recentWrite has the position of the keys in the text.
 type recentWrite struct {
 	version            int64
 	begin, middle, end uint32
 }
 
-// write is one of a key, which is begin then and has no end, or of a range.
+// write is a write of a range, or, without an end, of the key begin.
 type write struct {
-	begin, end []byte // not to be kept
+	begin, end []byte // must not be kept
 	version    int64
 }
 
@@ -44,7 +43,7 @@ func (w write) touches(r span) bool {
 	return string(w.begin) < r.end && r.begin < string(w.end)
 }
 
-// push appends a write of a range, or, with no end, of a key.
+// push appends a write of a range, or, without an end, of a key.
 func (r *recentWrites) push(begin, end []byte, version int64) {
 	size := len(begin) + len(end)
 	if r.chunks.len() == 0 || !r.last().has(size) {
@@ -63,7 +62,7 @@ func (r *recentWrites) push(begin, end []byte, version int64) {
 
 func (r *recentWrites) last() *recentChunk { return r.chunks.items[len(r.chunks.items)-1] }
 
-// has reports whether a chunk has room for a write with so many bytes of keys.
+// has reports whether a chunk has room for a write with size bytes of keys.
 func (c *recentChunk) has(size int) bool {
 	return len(c.writes) < cap(c.writes) && len(c.text)+size <= cap(c.text)
 }
@@ -79,7 +78,7 @@ func (r *recentWrites) oldest() int64 {
 	return c.writes[c.head].version
 }
 
-// pop takes the first write out of the list.
+// pop removes and returns the first write.
 func (r *recentWrites) pop() write {
 	c := *r.chunks.front()
 	w := c.at(c.head)

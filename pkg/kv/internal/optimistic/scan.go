@@ -6,21 +6,19 @@ import (
 	"settee/pkg/kv"
 )
 
-// scan walks over the pairs that a transaction sees between two keys: a
-// snapshot below the transaction's own writes as they were when the walk
-// began. It reads in batches and holds nothing of the storage between two.
+// scan iterates over the pairs that a transaction sees between two keys: a snapshot below the transaction's own writes
+// at the start of the scan. It reads in batches, and holds nothing of the storage between them.
 type scan struct {
-	own *layers // nil when there are none
-	// begin and end bound what is still ahead.
+	own *layers // nil without own writes
+	// begin and end are the bounds of the rest.
 	begin, end string
 	reverse    bool
 }
 
-// maxBatchBytes ends a batch after the pair that reaches it.
+// maxBatchBytes is the size at which a batch ends.
 const maxBatchBytes = 1 << 20
 
-// fetch returns the next pairs, at most n, and whether there may be more. With
-// an error come the pairs before it.
+// fetch returns the next pairs, at most n, and whether there may be more. With an error it returns the pairs before it.
 func (s *scan) fetch(snapshot Snapshot, n int) (pairs []kv.KeyValue, more bool, err error) {
 	if s.begin >= s.end {
 		return nil, false, nil
@@ -46,12 +44,12 @@ func (s *scan) fetch(snapshot Snapshot, n int) (pairs []kv.KeyValue, more bool, 
 	return pairs, true, nil
 }
 
-// pass leaves key behind.
+// pass moves the bounds past key.
 func (s *scan) pass(key []byte) {
 	if s.reverse {
 		s.end = string(key)
 	} else {
-		s.begin = pointSpanOf(key).end
+		s.begin = pointSpan(key).end
 	}
 }
 
@@ -59,7 +57,7 @@ func (s *scan) pass(key []byte) {
 type merge struct {
 	*scan
 	below Iterator
-	valid bool // below stands at a pair
+	valid bool // below is at a pair
 }
 
 func (m *merge) start() {
@@ -99,8 +97,7 @@ func (m *merge) next() (pair kv.KeyValue, ok bool, err error) {
 	}
 }
 
-// step moves to the next key of either side; the value of a key that turns out
-// to be cleared is nil.
+// step moves to the next key of either side. The value is nil if the key turns out to be cleared.
 func (m *merge) step() (pair kv.KeyValue, ok bool, err error) {
 	m.skipCleared()
 	if err := m.below.Error(); err != nil {
@@ -127,7 +124,7 @@ func (m *merge) step() (pair kv.KeyValue, ok bool, err error) {
 	return pair, true, nil
 }
 
-// take returns a copy of the pair at which below stands, and moves on.
+// take returns a copy of below's current pair, and moves on.
 func (m *merge) take() (kv.KeyValue, error) {
 	value, err := m.below.Value()
 	if err != nil {
@@ -149,7 +146,7 @@ func before(a, b string, reverse bool) bool {
 	return a < b
 }
 
-// skipCleared brings below to its first pair ahead that is not cleared.
+// skipCleared moves below to its next pair that is not cleared.
 func (m *merge) skipCleared() {
 	for m.valid && !m.own.cleared.empty() {
 		gap, ok := m.own.cleared.around(string(m.below.Key()))
@@ -164,7 +161,7 @@ func (m *merge) skipCleared() {
 	}
 }
 
-// nextWritten returns the first key ahead that was written by itself.
+// nextWritten returns the next key that was written on its own.
 func (m *merge) nextWritten() (key string, w written, ok bool) {
 	if m.own.keys.Len() == 0 {
 		return "", written{}, false
@@ -186,7 +183,7 @@ func (m *merge) nextWritten() (key string, w written, ok bool) {
 	return key, w, ok
 }
 
-// copyPair copies a pair; a value of no bytes is not nil.
+// copyPair copies a pair. The copy of an empty value is not nil.
 func copyPair(key, value []byte) kv.KeyValue {
 	buf := make([]byte, len(key)+len(value))
 	n := copy(buf, key)

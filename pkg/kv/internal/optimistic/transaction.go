@@ -10,18 +10,15 @@ import (
 	"settee/pkg/kv"
 )
 
-// endOfKeys is the first key that belongs to the engine.
-const endOfKeys = "\xff"
-
 // transaction is one run of a function.
 type transaction struct {
 	db *DB
 
 	mu     sync.Mutex
 	ended  bool
-	failed error // of a write, reported by the next read or the commit
-	// began says that a view was drawn, and start when: at the first read. view
-	// is nil before that, and after the transaction expired.
+	failed error // of a write, returned by the next read or the commit
+	// began is set at the first read, when a view was drawn, and start is that time. view is nil before that, and after
+	// the transaction expired.
 	began       bool
 	start       time.Time
 	view        *view
@@ -31,11 +28,9 @@ type transaction struct {
 	writeBytes  int // towards kv.MaxTransactionSize
 	reads       []span
 	armed       []*watch
-	commit      *commit // nil until the commit was handed in
 }
 
-// begin returns the view of this transaction, drawing it at the first call.
-// The caller holds mu.
+// begin returns the view of this transaction, and draws it at the first call. The caller holds mu.
 func (tx *transaction) begin() (*view, error) {
 	switch {
 	case tx.ended:
@@ -50,7 +45,7 @@ func (tx *transaction) begin() (*view, error) {
 	return tx.view, nil
 }
 
-// expire releases what a transaction holds that is too old to go on.
+// expire releases the view of a transaction that is too old.
 func (tx *transaction) expire() {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
@@ -77,8 +72,7 @@ func (tx *transaction) releaseView() {
 	}
 }
 
-// finish ends the use of the transaction and returns what is to be committed,
-// nil when it wrote nothing.
+// finish ends the use of the transaction and returns its commit, or nil if it wrote nothing.
 func (tx *transaction) finish() (*commit, error) {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
@@ -97,7 +91,7 @@ func (tx *transaction) finish() (*commit, error) {
 	if size > kv.MaxTransactionSize {
 		return nil, kv.ErrTransactionTooLarge
 	}
-	tx.commit = &commit{
+	return &commit{
 		began:       tx.began,
 		start:       tx.start,
 		readVersion: tx.readVersion,
@@ -106,13 +100,10 @@ func (tx *transaction) finish() (*commit, error) {
 		log:         tx.writes.log,
 		size:        size,
 		done:        make(chan struct{}),
-		givenUp:     make(chan struct{}),
-	}
-	return tx.commit, nil
+	}, nil
 }
 
-// joined returns spans sorted, with those that overlap or touch made one. It
-// reuses the slice.
+// joined sorts spans and merges those that overlap or touch. It reuses the slice.
 func joined(spans []span) []span {
 	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.begin, b.begin) })
 	kept := spans[:0]

@@ -9,9 +9,8 @@ import (
 	"settee/pkg/kv"
 )
 
-// view is a snapshot of the storage and its version. It is counted: by being
-// the published one, by each transaction that reads at it, and by each read
-// under way.
+// view is a snapshot of the storage and its version. Its users are counted: the published view has one, and so does
+// each transaction and each pending read that uses it.
 type view struct {
 	version  int64
 	snapshot Snapshot
@@ -25,12 +24,12 @@ func newView(version int64, snapshot Snapshot) *view {
 	return v
 }
 
-// keep adds a user. The caller knows of one that stays meanwhile.
+// keep adds a user. The view must have a user that stays meanwhile.
 func (v *view) keep() { v.users.Add(1) }
 
 func (v *view) release() {
 	if v.users.Add(-1) == 0 {
-		// A snapshot only pins what it shows: an error of its end is nobody's.
+		// A snapshot only pins what it shows: an error of closing it has no effect.
 		_ = v.snapshot.Close()
 	}
 }
@@ -41,13 +40,12 @@ type views struct {
 	view   *view // the published one
 	// readers are the transactions that hold a view, the oldest first.
 	readers list.List
-	// expiry runs expireReaders when the oldest reader will be too old; it is
-	// nil while there are no readers.
+	// expiry calls expire when the oldest reader will be too old. It is nil without readers.
 	expiry   *time.Timer
 	expiring sync.WaitGroup
 }
 
-// publish makes the storage's present state what new transactions see.
+// publish makes the current state of the storage visible to new transactions.
 func (db *DB) publish(version int64) {
 	next := newView(version, db.storage.Snapshot())
 	db.viewMu.Lock()
@@ -57,7 +55,7 @@ func (db *DB) publish(version int64) {
 	old.release()
 }
 
-// published returns the published view, kept for the caller.
+// published returns the published view, with a use counted for the caller.
 func (db *DB) published() *view {
 	db.viewMu.Lock()
 	defer db.viewMu.Unlock()
@@ -69,8 +67,7 @@ func (db *DB) published() *view {
 func (db *DB) beginReading(tx *transaction) {
 	db.viewMu.Lock()
 	defer db.viewMu.Unlock()
-	// The time is taken first: the history keeps what a transaction that began
-	// at this time can conflict with, which is never too little.
+	// The time is taken first: the history then keeps at least what the transaction can conflict with.
 	tx.began, tx.start = true, db.now()
 	db.view.keep()
 	tx.view, tx.readVersion = db.view, db.view.version
@@ -81,7 +78,7 @@ func (db *DB) beginReading(tx *transaction) {
 	}
 }
 
-// endReading forgets tx as a reader. The caller holds tx.mu.
+// endReading removes tx from the readers. The caller holds tx.mu.
 func (db *DB) endReading(tx *transaction) {
 	db.viewMu.Lock()
 	defer db.viewMu.Unlock()
@@ -91,9 +88,8 @@ func (db *DB) endReading(tx *transaction) {
 	}
 }
 
-// expireReaders releases the views of transactions that are too old to read, so
-// that one whose function hangs pins nothing. It returns how long the oldest of
-// the others has left.
+// expireReaders releases the views of transactions that are too old to read, so that a transaction whose function hangs
+// pins nothing. It returns the time until the oldest of the others is too old.
 func (db *DB) expireReaders() time.Duration {
 	for {
 		db.viewMu.Lock()
@@ -115,7 +111,7 @@ func (db *DB) expireReaders() time.Duration {
 	}
 }
 
-// expire is what the timer runs.
+// expire is called by the timer.
 func (db *DB) expire() {
 	defer db.expiring.Done()
 	left := db.expireReaders()
@@ -129,7 +125,7 @@ func (db *DB) expire() {
 	db.expiry.Reset(max(left, time.Millisecond))
 }
 
-// stopExpiry stops the timer. There are no readers any more.
+// stopExpiry stops the timer, because there are no readers.
 func (db *DB) stopExpiry() {
 	db.viewMu.Lock()
 	if db.expiry != nil && db.expiry.Stop() {

@@ -2,57 +2,32 @@ package optimistic
 
 import (
 	"bytes"
-	"context"
 	"sync"
 
 	"github.com/tidwall/btree"
 
 	"settee/pkg/kv"
+	"settee/pkg/kv/internal/engine"
 )
 
 // watch is one watch of one transaction.
 type watch struct {
+	*engine.Outcome
 	db   *DB
 	key  string
-	seen []byte // the value that its transaction saw
-	once sync.Once
-	done chan struct{}
-	err  error // set before done is closed
+	seen []byte // the value that the transaction saw
 }
 
 func newWatch(db *DB, key string) *watch {
-	return &watch{db: db, key: key, done: make(chan struct{})}
-}
-
-// finish ends the watch with err; only the first end counts.
-func (w *watch) finish(err error) {
-	w.once.Do(func() {
-		w.err = err
-		close(w.done)
-	})
-}
-
-func (w *watch) Wait(ctx context.Context) error {
-	select {
-	case <-w.done:
-		return w.err
-	default:
-	}
-	select {
-	case <-w.done:
-		return w.err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return &watch{Outcome: engine.NewOutcome(), db: db, key: key}
 }
 
 func (w *watch) Cancel() {
 	w.db.watches.remove(w)
-	w.finish(kv.ErrWatchCancelled)
+	w.Finish(kv.ErrWatchCancelled)
 }
 
-// watches are the armed watches, by key: a commit finds those that it ends
-// without looking at the others.
+// watches are the armed watches by key, so that a commit finds those that it ends without looking at the others.
 type watches struct {
 	mu    sync.Mutex
 	max   int
@@ -60,7 +35,7 @@ type watches struct {
 	byKey btree.Map[string, map[*watch]struct{}]
 }
 
-// add reports whether there was room.
+// add adds a watch, and reports whether there was room.
 func (ws *watches) add(w *watch) bool {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -113,7 +88,7 @@ func (ws *watches) written(s span) {
 		set, _ := ws.byKey.Delete(key)
 		ws.count -= len(set)
 		for w := range set {
-			w.finish(nil)
+			w.Finish(nil)
 		}
 	}
 }
@@ -124,7 +99,7 @@ func (ws *watches) close() {
 	defer ws.mu.Unlock()
 	ws.byKey.Scan(func(_ string, set map[*watch]struct{}) bool {
 		for w := range set {
-			w.finish(kv.ErrClosed)
+			w.Finish(kv.ErrClosed)
 		}
 		return true
 	})
@@ -132,11 +107,10 @@ func (ws *watches) close() {
 	ws.count, ws.max = 0, 0
 }
 
-// arm puts a watch of a transaction that committed into force. A change that
-// was published before is seen by the comparison, one after by written.
+// arm arms a watch of a committed transaction. The comparison sees earlier published changes, written sees later ones.
 func (db *DB) arm(w *watch) {
 	if !db.watches.add(w) {
-		w.finish(kv.ErrTooManyWatches)
+		w.Finish(kv.ErrTooManyWatches)
 		return
 	}
 	v := db.published()
@@ -144,7 +118,7 @@ func (db *DB) arm(w *watch) {
 	value, err := v.snapshot.Get([]byte(w.key))
 	if err != nil || (value == nil) != (w.seen == nil) || !bytes.Equal(value, w.seen) {
 		db.watches.remove(w)
-		w.finish(err)
+		w.Finish(err)
 	}
 	w.seen = nil // an armed watch need not keep it
 }

@@ -1,0 +1,316 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"settee/cmd/settee/internal/lifecycle"
+	"settee/fdbjobs"
+	"settee/frontend"
+	"settee/frontend/accounts"
+	"settee/pkg/config"
+	"settee/pkg/docstore"
+	"settee/pkg/kv"
+	"settee/pkg/sealed"
+	"settee/replicator"
+	"settee/replicator/jobs"
+	"settee/replicator/scheduler"
+)
+
+// node is a node of settee. Each part sets its fields when it starts, and uses those of the parts before it.
+type node struct {
+	cfg     *config.Config // at the start
+	files   []string       // the configuration files
+	reloads <-chan os.Signal
+	screen  io.Writer // the terminal, nil if there is none
+	log     zerolog.Logger
+	failed  chan error // see fail
+
+	db       kv.Database
+	slow     atomic.Int64 // transactions that were repeated for long
+	keys     *sealed.Keys
+	live     *config.Live
+	layer    *fdbjobs.Layer
+	jobs     *jobs.Store
+	docs     *docstore.Store
+	metrics  *metrics
+	scrapes  *server // serves the metrics' own port
+	accounts *accounts.Accounts
+
+	handler  *frontend.Handler
+	frontend *server
+
+	outbound  *connections
+	scheduler *scheduler.Server
+}
+
+// parts returns everything that the node runs, in the order in which it is started.
+//
+// The frontend stops after replication has: the databases of this node may be the sources and
+// targets of its own runs, which write their checkpoints there.
+func (n *node) parts() []lifecycle.Part {
+	parts := []lifecycle.Part{
+		{Start: n.openStore, Stop: func(context.Context) error { return n.db.Close() }},
+		{Start: n.openKeys},
+		{Start: n.openConfiguration},
+		lifecycle.Background(n.logWriteFailure),
+		lifecycle.Background(n.noteVersions),
+		lifecycle.Background(n.keepNoted),
+		lifecycle.Background(func(ctx context.Context) { _ = n.live.Run(ctx) }), // ends with ctx
+		lifecycle.Background(n.followLevel),
+		lifecycle.Background(n.reload),
+		n.jobsPart(),
+		n.documentsPart(),
+		{Start: n.warnOfMissingRole},
+	}
+	if config.MetricsListen.Get(n.cfg) {
+		parts = append(parts, n.metricsPart())
+	}
+	roles := n.cfg.Roles()
+	if roles.APIFrontend {
+		parts = append(parts,
+			lifecycle.Part{Start: n.createDatabases},
+			lifecycle.Part{Start: n.openAccounts},
+			lifecycle.Background(n.hashAdmins),
+			lifecycle.Background(func(ctx context.Context) { n.accounts.RenewHashes(ctx) }),
+			n.frontendPart(),
+		)
+		for _, e := range entrances(n.cfg) {
+			parts = append(parts, lifecycle.Part{Start: func(ctx context.Context) error { return n.accept(ctx, e) }})
+		}
+		parts = append(parts, lifecycle.Worker(n.runUpkeep))
+	}
+	if roles.Replication {
+		parts = append(parts, n.replicationPart())
+	}
+	return append(parts, lifecycle.Part{Start: func(context.Context) error {
+		n.log.Info().Stringer("roles", roles).Str("version", currentVersion()).Msg("settee is running")
+		return nil
+	}})
+}
+
+// fail ends the node with an error. Errors after the first one are dropped.
+func (n *node) fail(err error) {
+	select {
+	case n.failed <- err:
+	default:
+	}
+}
+
+// gracePeriod returns how long running jobs and requests have to end.
+func (n *node) gracePeriod() time.Duration {
+	if n.live == nil {
+		return config.GracePeriod.Get(n.cfg)
+	}
+	return config.GracePeriod.Get(n.live.Current())
+}
+
+func (n *node) openStore(ctx context.Context) (err error) {
+	n.db, err = openStore(ctx, n.cfg, kv.Options{Slow: n.slowTransaction})
+	return err
+}
+
+// warnOfMissingRole warns if nodes with the other role cannot open the store of this one.
+func (n *node) warnOfMissingRole(context.Context) error {
+	roles := n.cfg.Roles()
+	if roles != (config.Roles{APIFrontend: true, Replication: true}) && !strings.HasPrefix(config.Store.Get(n.cfg), "fdb:") {
+		n.log.Warn().Stringer("roles", roles).
+			Msg("only one process can open this store: while this node runs, no node can take the role that it does not have")
+	}
+	return nil
+}
+
+func (n *node) openConfiguration(ctx context.Context) (err error) {
+	n.live, err = config.OpenLive(ctx, n.cfg, config.LiveOptions{
+		Store: n.db, Prefix: configPrefix, Files: n.files, Log: n.log, Sealer: n.keys,
+	})
+	return err
+}
+
+func (n *node) jobsPart() lifecycle.Part {
+	return lifecycle.Part{Start: n.openJobs, Stop: func(context.Context) error {
+		n.layer.Close()
+		return nil
+	}}
+}
+
+// openJobs opens the job layer and the replication jobs in it.
+func (n *node) openJobs(ctx context.Context) (err error) {
+	n.layer = fdbjobs.Open(n.db, jobsPrefix, fdbjobs.Options{Sealer: n.keys})
+	n.jobs, err = jobs.Open(ctx, n.db, n.layer, jobs.Options{
+		UUID: config.UUID.Get(n.cfg), Documents: docsPrefix, Sealer: n.keys,
+		Settings: func() jobs.Settings { return jobSettings(n.live.Current()) },
+	})
+	if err == nil {
+		err = n.requeueJobs(ctx)
+	}
+	if err != nil {
+		n.layer.Close()
+		return err
+	}
+	n.metrics = newMetrics(n.jobs, &n.slow)
+	return nil
+}
+
+// requeueJobs queues the jobs that an earlier process held when it died, if the store belongs to one process. On a
+// shared store the activity monitor does that after their timeout.
+func (n *node) requeueJobs(ctx context.Context) error {
+	if !kv.Exclusive(n.db) {
+		return nil
+	}
+	for _, queue := range []*fdbjobs.Queue{n.jobs.Jobs(), n.layer.Queue(fdbjobs.UpkeepQueue)} {
+		jobs, err := queue.RequeueAll(ctx)
+		if err != nil {
+			return fmt.Errorf("queueing the jobs of an earlier process: %w", err)
+		}
+		if jobs > 0 {
+			n.log.Info().Str("queue", queue.Name()).Int("jobs", jobs).Msg("queued the jobs that the previous process was running")
+		}
+	}
+	return nil
+}
+
+func (n *node) documentsPart() lifecycle.Part {
+	return lifecycle.Part{Start: n.openDocuments, Stop: func(context.Context) error {
+		n.docs.Close()
+		return nil
+	}}
+}
+
+// openDocuments opens the databases. A write to a replicator database makes a job. The frontend
+// enforces the limits on the size of documents that are below the store's.
+func (n *node) openDocuments(context.Context) error {
+	n.docs = docstore.Open(n.db, docsPrefix, docstore.Options{
+		Sealer: n.keys, Sealed: sealedDatabase,
+		Security: json.RawMessage(frontend.DefaultSecurity),
+		Hooks: n.jobs.HooksFor(func() replicator.ParseOptions {
+			cfg := n.live.Current()
+			return replicator.ParseOptions{
+				EndpointProtocols: config.ValidEndpointProtocols.Get(cfg),
+				ProxyProtocols:    config.ValidProxyProtocols.Get(cfg),
+			}
+		}),
+	})
+	return nil
+}
+
+// createDatabases creates the databases that every server has, if they are missing. Several nodes may do so at the same
+// time.
+func (n *node) createDatabases(ctx context.Context) error {
+	for _, name := range []string{"_replicator", "_users"} {
+		if _, err := n.docs.Create(ctx, name); err != nil && !errors.Is(err, docstore.ErrDatabaseExists) {
+			return err
+		}
+	}
+	return nil
+}
+
+func (n *node) openAccounts(ctx context.Context) (err error) {
+	n.accounts, err = openAccounts(ctx, n.db, n.keys, n.docs, n.live, n.screen, n.log)
+	return err
+}
+
+// frontendPart answers requests, which arrive through the entrances, the parts after it.
+func (n *node) frontendPart() lifecycle.Part {
+	return lifecycle.Part{
+		Start: n.openFrontend,
+		Drain: func() { n.handler.Drain() },
+		Stop:  func(ctx context.Context) error { return n.frontend.stop(ctx) },
+	}
+}
+
+func (n *node) openFrontend(context.Context) error {
+	n.handler = frontend.New(frontend.Options{
+		Jobs: n.jobs, Documents: n.docs, Accounts: n.accounts, Config: n.live, Version: currentVersion(), Log: n.log,
+		Metrics: n.metrics.handler(n.log), Observe: n.metrics.request,
+		WriteFailure: func() error { return context.Cause(kv.Writable(n.db)) },
+	})
+	n.frontend = &server{Server: frontend.NewServer(n.handler)}
+	if !config.TLSEnable.Get(n.cfg) {
+		return nil
+	}
+	var err error
+	n.frontend.TLSConfig, err = serverTLS(n.cfg, n.log)
+	return err
+}
+
+// entrance is an address on which an api_frontend node accepts requests.
+type entrance struct {
+	address netip.AddrPort
+	secure  bool // uses TLS
+}
+
+// entrances returns the entrances of an api_frontend node.
+func entrances(cfg *config.Config) []entrance {
+	at := config.BindAddress.Get(cfg)
+	all := []entrance{{netip.AddrPortFrom(at, uint16(config.Port.Get(cfg))), false}} // ports are checked when the settings are read
+	if config.TLSEnable.Get(cfg) {
+		if own := config.TLSAddress.Get(cfg); own.IsValid() {
+			at = own
+		}
+		all = append(all, entrance{netip.AddrPortFrom(at, uint16(config.TLSPort.Get(cfg))), true})
+	}
+	return all
+}
+
+// accept accepts requests at an entrance.
+func (n *node) accept(ctx context.Context, e entrance) error {
+	serve, field, scheme := n.frontend.Serve, "url", "http://"
+	if e.secure {
+		serve = n.frontend.serveTLS
+		field, scheme = "tls_url", "https://"
+	}
+	address, err := n.frontend.listen(ctx, e.address, serve, func(err error) { n.fail(fmt.Errorf("accepting requests: %w", err)) })
+	if err != nil {
+		return fmt.Errorf("listening for requests: %w", err)
+	}
+	n.log.Info().Str(field, scheme+address+"/").Msg("settee accepts requests")
+	return nil
+}
+
+// runUpkeep takes part in the upkeep of the store until ctx ends.
+func (n *node) runUpkeep(ctx context.Context) {
+	_ = n.layer.RunUpkeep(ctx, fdbjobs.UpkeepOptions{ // the error is that of ctx
+		Tasks: upkeepTasks(n.docs, n.jobs),
+		Failed: func(task string, err error) {
+			n.log.Error().Err(err).Str("task", task).Msg("upkeep failed and will be tried again")
+		},
+	})
+}
+
+// replicationPart runs replication jobs.
+func (n *node) replicationPart() lifecycle.Part {
+	return lifecycle.Part{
+		Start: func(context.Context) error {
+			n.replicate()
+			return nil
+		},
+		Stop: func(ctx context.Context) error {
+			defer n.outbound.pool.Close()
+			return n.scheduler.Shutdown(ctx)
+		},
+	}
+}
+
+func (n *node) replicate() {
+	n.outbound = newConnections(n.live.Current, n.log)
+	n.scheduler = scheduler.New(scheduler.Options{
+		Jobs: n.jobs, Config: n.live.Current, Changed: n.live.Changed, UserAgent: "settee/" + currentVersion(), Log: n.log,
+		Transport: n.outbound.transport,
+	})
+	n.metrics.connecting(n.outbound)
+	n.metrics.replicating(n.scheduler.Counts)
+	go func() {
+		_ = n.scheduler.Run(context.Background()) // ends with Shutdown, which waits for it
+	}()
+}

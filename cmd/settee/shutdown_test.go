@@ -1,0 +1,101 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// holdRequest begins a request with an endless body, and returns when the node reads it.
+func (p *process) holdRequest() {
+	p.t.Helper()
+	u, err := url.Parse(p.url)
+	require.NoError(p.t, err)
+	conn, err := net.Dial("tcp", u.Host)
+	require.NoError(p.t, err)
+	p.t.Cleanup(func() { _ = conn.Close() })
+	r, err := http.NewRequest(http.MethodPut, p.url+"db/doc", nil)
+	require.NoError(p.t, err)
+	password, _ := u.User.Password()
+	r.SetBasicAuth(u.User.Username(), password)
+	_, err = fmt.Fprintf(conn, "PUT /db/doc HTTP/1.1\r\nHost: x\r\nAuthorization: %s\r\n"+
+		"Content-Type: application/json\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n", r.Header.Get("Authorization"))
+	require.NoError(p.t, err)
+	answer := make([]byte, len("HTTP/1.1 100 Continue"))
+	_, err = io.ReadFull(conn, answer)
+	require.NoError(p.t, err)
+	require.Equal(p.t, "HTTP/1.1 100 Continue", string(answer))
+}
+
+// A node that was told to stop waits for its requests, unless it is told again.
+func TestSecondSignal(t *testing.T) {
+	t.Parallel()
+	node := serveNode(t, "mem:", "settee/grace_period_sec=3600")
+	status, answer := node.request(http.MethodPut, "db", "")
+	require.Equal(t, http.StatusCreated, status, answer)
+	node.holdRequest()
+	require.NoError(t, node.cmd.Process.Signal(syscall.SIGTERM))
+	node.says("settee is shutting down")
+	var exit *exec.ExitError
+	require.NoError(t, node.cmd.Process.Signal(syscall.SIGTERM))
+	require.ErrorAs(t, node.cmd.Wait(), &exit)
+	ended, ok := exit.Sys().(syscall.WaitStatus)
+	require.True(t, ok)
+	assert.True(t, ended.Signaled(), "it ended by itself")
+	assert.Equal(t, syscall.SIGTERM, ended.Signal())
+}
+
+// Requests longer than the grace period are cut off, which is not a failure.
+func TestGracePeriod(t *testing.T) {
+	t.Parallel()
+	node := serveNode(t, "mem:", "settee/grace_period_sec=1", "prometheus/additional_port=true", "prometheus/port=0")
+	status, answer := node.request(http.MethodPut, "db", "")
+	require.Equal(t, http.StatusCreated, status, answer)
+	node.holdRequest()
+	assert.Zero(t, node.end(syscall.SIGTERM))
+	<-node.read
+	assert.Contains(t, node.logged(), "the grace period is over: what was still running was cut off")
+}
+
+// A node whose ports are in use reports that and ends.
+func TestPortsAreTaken(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close()
+	_, port, err := net.SplitHostPort(taken.Addr().String())
+	require.NoError(t, err)
+	cert, key := filepath.Join(t.TempDir(), "cert.pem"), filepath.Join(t.TempDir(), "key.pem")
+	issue(t, 1, nil).write(t, cert, key)
+	secure := []string{"ssl/enable=true", "ssl/cert_file=" + cert, "ssl/key_file=" + key, "ssl/port=" + port}
+	for name, test := range map[string]struct {
+		sets   []string
+		reason string
+		before string // expected before that
+	}{
+		"of requests":          {[]string{"chttpd/port=" + port}, "listening for requests: ", ""},
+		"of requests over TLS": {append(secure, "chttpd/port=0"), "listening for requests: ", "settee accepts requests"},
+		"of the metrics' own":  {[]string{"prometheus/additional_port=true", "prometheus/port=" + port}, "listening for requests for metrics: ", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			args := []string{"serve", "--store", "mem:", "--set", "admins/a=b", "--set", "chttpd_auth/iterations=10"}
+			for _, set := range test.sets {
+				args = append(args, "--set", set)
+			}
+			_, errs, status := settee(t, args...)
+			assert.Equal(t, exitFailed, status)
+			assert.Contains(t, errs, "settee: "+test.reason+"listen tcp 127.0.0.1:"+port)
+			assert.Contains(t, errs, test.before)
+			assert.NotContains(t, errs, "settee is running")
+		})
+	}
+}

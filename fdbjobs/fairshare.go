@@ -1,0 +1,339 @@
+package fdbjobs
+
+import (
+	"fmt"
+	"math"
+
+	"settee/pkg/kv"
+	"settee/pkg/kv/rows"
+	"settee/pkg/tuple"
+)
+
+// fairShare divides running time among the owners of one queue. It has its own keys. The queue uses these functions:
+//
+//   - line.enlist when a job becomes ready, enter when a job is taken that was never ready,
+//     leave when the owner has no ready jobs, forget when the owner has no jobs left;
+//   - turns and exchange in each run of a claim, to choose who is served next and what yields;
+//   - charge to add usage, and fold to make it part of the rank.
+//
+// Keys, below the layer's prefix:
+//
+//	(owners,  queue, owner)             -> (usage, rank, generation)
+//	(waiting, queue, owner)             -> ""       owners in line: with ready jobs, or until lately
+//	(ranks,   queue, waits, rank, owner) -> ""       owners by usage per weight; waits is 1 or 0
+//	(charges, queue, owner)             -> int64    usage that is not yet in (owners)
+//	(weights, queue, owner)             -> weight   of owners whose weight is not 1
+//	(rollup,  queue)                    -> (generation, time, coefficient, running) of the last roll-up
+type fairShare struct {
+	db                                          kv.Database
+	standings, waiting, ranks, charges, weights tuple.Subspace
+	rollup                                      []byte
+	// counts has the number of jobs by owner and status. The queue writes it.
+	counts tuple.Subspace
+	seen   sighting
+}
+
+func newFairShare(db kv.Database, root tuple.Subspace, queue string, counts tuple.Subspace) *fairShare {
+	return &fairShare{
+		db:        db,
+		standings: root.Sub(tagOwners, queue),
+		waiting:   root.Sub(tagWaiting, queue),
+		ranks:     root.Sub(tagRanks, queue),
+		charges:   root.Sub(tagCharges, queue),
+		weights:   root.Sub(tagWeights, queue),
+		rollup:    root.Pack(tagRollup, queue),
+		counts:    counts,
+	}
+}
+
+// DefaultWeight is the weight of an owner without one of its own.
+const DefaultWeight = 1.0
+
+// ownersAtATime is the number of owners that one transaction folds or checks for jobs.
+const ownersAtATime = 100
+
+// The two parts of ranks.
+const (
+	rankIdle    int64 = iota // nothing is ready
+	rankWaiting              // something is ready, or was until lately
+)
+
+// SetWeight sets an owner's weight, which is positive. It is kept when the owner has no jobs. DefaultWeight removes the
+// stored weight. The errors are ErrInvalid and ErrTooLarge.
+func (q *Queue) SetWeight(tx kv.Transaction, owner string, weight float64) error {
+	switch {
+	case len(owner) > MaxNameSize:
+		return fmt.Errorf("%w: the owner: %d bytes, at most %d", ErrTooLarge, len(owner), MaxNameSize)
+	case !(weight > 0) || math.IsInf(weight, 1):
+		return fmt.Errorf("%w: the weight of the owner %q is %v, not a positive number", ErrInvalid, owner, weight)
+	case weight == DefaultWeight:
+		tx.Clear(q.share.weights.Pack(owner))
+	default:
+		tx.Set(q.share.weights.Pack(owner), tuple.Tuple{weight}.Pack())
+	}
+	return q.share.fold(tx, []string{owner})
+}
+
+// Weights returns the weights by owner that are not [DefaultWeight].
+func (q *Queue) Weights(tx kv.ReadTransaction) (map[string]float64, error) {
+	weights := map[string]float64{}
+	for pair, err := range tx.GetRange(rows.Range(q.share.weights), kv.RangeOptions{}).All() {
+		if err != nil {
+			return nil, err
+		}
+		owner, err := rows.LastString(q.share.weights, pair.Key)
+		if err != nil {
+			return nil, err
+		}
+		if weights[owner], err = parseWeight(pair.Value); err != nil {
+			return nil, err
+		}
+	}
+	return weights, nil
+}
+
+// Charge adds to an owner's usage, in a unit that is the same for all owners. It belongs in a transaction that updates
+// or ends a job of the owner (also of [Held.Update]), because only an owner with jobs has a usage. Charges conflict
+// with nothing. A repeated transaction may charge twice.
+func (q *Queue) Charge(tx kv.Transaction, owner string, amount int64) {
+	q.share.charge(tx, owner, amount)
+}
+
+func (f *fairShare) charge(tx kv.Transaction, owner string, amount int64) {
+	tx.Add(f.charges.Pack(owner), amount)
+}
+
+// line is the line of waiting owners in one transaction.
+//
+// A transaction that makes a job ready conflicts on the owner's key in waiting, which is written only when an owner
+// enters or leaves the line. So transactions that add jobs of one owner do not conflict, and neither do changes of
+// its usage.
+type line struct {
+	share *fairShare
+	tx    kv.Transaction
+	reads map[string]kv.Future[[]byte] // nil: the owner is in line
+}
+
+func (f *fairShare) line(tx kv.Transaction) *line {
+	return &line{share: f, tx: tx, reads: map[string]kv.Future[[]byte]{}}
+}
+
+// want starts reading whether an owner is in the line.
+func (l *line) want(owner string) {
+	if _, ok := l.reads[owner]; !ok {
+		l.reads[owner] = l.tx.Get(l.share.waiting.Pack(owner))
+	}
+}
+
+// enlist puts the owner of a job that becomes ready into the line. It is called before that job's put. An owner without
+// jobs begins with the lowest usage of the others: its earlier use, or lack of use, does not count.
+func (l *line) enlist(owner string) error {
+	l.want(owner)
+	if l.reads[owner] == nil {
+		return nil
+	}
+	value, err := l.reads[owner].Await()
+	if err != nil {
+		return err
+	}
+	if value == nil {
+		if err := l.share.admit(l.tx, owner, rankWaiting); err != nil {
+			return err
+		}
+	}
+	l.reads[owner] = nil
+	return nil
+}
+
+// enter gives a standing to the owner of a job that is taken without having been ready. An existing standing does not
+// change.
+func (f *fairShare) enter(tx kv.Transaction, owner string) error { return f.admit(tx, owner, rankIdle) }
+
+// admit gives an owner a standing and a rank. An existing owner moves to rankWaiting, and is not changed for rankIdle.
+func (f *fairShare) admit(tx kv.Transaction, owner string, part int64) error {
+	// The transaction conflicts only on the owner's own rows. All other reads may be slightly out of date.
+	now := tx.Snapshot()
+	reading, rolled := f.readUsage(tx, now, owner), f.readRollup(now)
+	pending := now.Get(f.counts.Pack(owner, string(Pending)))
+	lowest := f.lowestUsage(now)
+
+	u, err := reading.await()
+	if err != nil {
+		return err
+	}
+	r, err := awaitRollup(rolled)
+	if err != nil {
+		return err
+	}
+	waiting, err := rows.AwaitInt(pending)
+	if err != nil {
+		return err
+	}
+	s := u.standing
+	if u.known && part == rankIdle {
+		return nil
+	}
+	if u.known {
+		tx.Clear(f.ranks.Pack(rankIdle, s.rank, owner))
+	}
+	if !u.known || waiting+u.running <= 0 {
+		least, err := lowest(owner, r)
+		if err != nil {
+			return err
+		}
+		s.usage, s.generation = least*u.weight, r.generation
+		s.rank = least + float64(r.running*u.running)/u.weight
+		tx.Clear(f.charges.Pack(owner))
+	}
+	tx.Set(f.standings.Pack(owner), s.pack())
+	tx.Set(f.ranks.Pack(part, s.rank, owner), nil)
+	if part == rankWaiting {
+		tx.Set(f.waiting.Pack(owner), nil)
+	}
+	return nil
+}
+
+// lowestOf is the number of owners with the lowest ranks whose charges are read. Newcomers begin with the lowest usage
+// among these.
+const lowestOf = 8
+
+// lowestUsage starts reading the lowest usage per weight among all owners except one, without what counts for running
+// jobs.
+func (f *fairShare) lowestUsage(tx kv.ReadTransaction) func(except string, r rollup) (float64, error) {
+	var parts []kv.RangeResult
+	for _, part := range []int64{rankIdle, rankWaiting} {
+		parts = append(parts, tx.GetRange(rows.Range(f.ranks.Sub(part)), kv.RangeOptions{Limit: lowestOf}))
+	}
+	return func(except string, r rollup) (float64, error) {
+		var reads []usageRead
+		for _, part := range parts {
+			for pair, err := range part.All() {
+				if err != nil {
+					return 0, err
+				}
+				_, owner, err := f.parseRank(pair.Key)
+				if err != nil {
+					return 0, err
+				}
+				if owner != except {
+					reads = append(reads, f.readUsage(tx, tx, owner))
+				}
+			}
+		}
+		lowest := math.Inf(1)
+		for _, read := range reads {
+			u, err := read.await()
+			if err != nil {
+				return 0, err
+			}
+			lowest = min(lowest, u.usage(r)/u.weight)
+		}
+		if math.IsInf(lowest, 1) {
+			lowest = 0
+		}
+		return lowest, nil
+	}
+}
+
+// parseRank parses a key of ranks.
+func (f *fairShare) parseRank(key []byte) (rank float64, owner string, err error) {
+	e, err := f.ranks.Unpack(key)
+	if err == nil && (len(e) != 3 || !rows.As(e[1], &rank) || !rows.As(e[2], &owner)) {
+		err = tuple.ErrMalformed
+	}
+	if err != nil {
+		err = fmt.Errorf("reading an owner's rank: %w", err)
+	}
+	return rank, owner, err
+}
+
+// leave starts reading an owner without ready jobs. The function that it returns takes the owner out of the line. An
+// owner whose job becomes ready meanwhile conflicts with that, or enters again.
+func (f *fairShare) leave(tx kv.Transaction, owner string) func() error {
+	reading := tx.Get(f.standings.Pack(owner))
+	return func() error {
+		s, known, err := awaitStanding(reading)
+		if err != nil || !known {
+			return err
+		}
+		tx.Clear(f.waiting.Pack(owner))
+		tx.Clear(f.ranks.Pack(rankWaiting, s.rank, owner))
+		tx.Set(f.ranks.Pack(rankIdle, s.rank, owner), nil)
+		return nil
+	}
+}
+
+// forget removes the rows of an owner without pending or running jobs, except its weight, and reports whether it had
+// any.
+func (f *fairShare) forget(tx kv.Transaction, owner string) (known bool, err error) {
+	s, known, err := awaitStanding(tx.Get(f.standings.Pack(owner)))
+	if err != nil || !known {
+		return false, err
+	}
+	for _, part := range []int64{rankIdle, rankWaiting} {
+		tx.Clear(f.ranks.Pack(part, s.rank, owner))
+	}
+	tx.Clear(f.standings.Pack(owner))
+	tx.Clear(f.waiting.Pack(owner))
+	tx.Clear(f.charges.Pack(owner))
+	return true, nil
+}
+
+// owners returns the names and stored standings of at most limit owners, from the first name that is greater than
+// after.
+func (f *fairShare) owners(tx kv.ReadTransaction, after string, limit int) (names []string, standings [][]byte, err error) {
+	r := rows.Range(f.standings)
+	if after != "" {
+		r.Begin = kv.KeyAfter(f.standings.Pack(after))
+	}
+	pairs, err := tx.GetRange(r, kv.RangeOptions{Limit: limit}).Slice()
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, pair := range pairs {
+		standings = append(standings, pair.Value)
+	}
+	names, err = lastStrings(f.standings, pairs)
+	return names, standings, err
+}
+
+// fold moves the charges of owners into their usage, and updates their ranks. It does not conflict with charges: it
+// subtracts what it moves.
+func (f *fairShare) fold(tx kv.Transaction, owners []string) error {
+	rolled := f.readRollup(tx.Snapshot())
+	waits, reads := make([]kv.Future[[]byte], len(owners)), make([]usageRead, len(owners))
+	for i, owner := range owners {
+		waits[i] = tx.Get(f.waiting.Pack(owner))
+		reads[i] = f.readUsage(tx, tx.Snapshot(), owner)
+	}
+	r, err := awaitRollup(rolled)
+	if err != nil {
+		return err
+	}
+	for i, owner := range owners {
+		u, err := reads[i].await()
+		if err != nil {
+			return err
+		}
+		waits, err := waits[i].Await()
+		if err != nil {
+			return err
+		}
+		if !u.known {
+			continue
+		}
+		next := standing{usage: max(u.usage(r), 0), generation: r.generation}
+		next.rank = (next.usage + float64(r.running*u.running)) / u.weight
+		if u.charged != 0 {
+			f.charge(tx, owner, -u.charged)
+		}
+		part := rankIdle
+		if waits != nil {
+			part = rankWaiting
+		}
+		tx.Clear(f.ranks.Pack(part, u.standing.rank, owner))
+		tx.Set(f.ranks.Pack(part, next.rank, owner), nil)
+		tx.Set(f.standings.Pack(owner), next.pack())
+	}
+	return nil
+}

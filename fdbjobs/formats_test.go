@@ -1,0 +1,92 @@
+package fdbjobs_test
+
+import (
+	"bufio"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"settee/fdbjobs"
+	"settee/pkg/kv"
+	"settee/pkg/kv/enginetest"
+)
+
+// readPairs reads the keys and values of a queue, which a version of the package has written.
+func readPairs(t *testing.T, file string) (pairs []kv.KeyValue) {
+	t.Helper()
+	f, err := os.Open(file)
+	require.NoError(t, err)
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		key, value, _ := strings.Cut(lines.Text(), " ")
+		k, err := hex.DecodeString(key)
+		require.NoError(t, err)
+		v, err := hex.DecodeString(value)
+		require.NoError(t, err)
+		pairs = append(pairs, kv.KeyValue{Key: append([]byte(string(prefix)), k...), Value: v})
+	}
+	return pairs
+}
+
+// TestStoreFormat5: the jobs of a store that a version with store format 5 has written carry on, and what it wrote and
+// nobody reads is gone. They are: a pending, a delayed, and two finished jobs, one that runs and has args and a state,
+// and one that was added again while it ran.
+func TestStoreFormat5(t *testing.T) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
+		old := readPairs(t, "testdata/store-5")
+		for range 20 { // the versions of a store do not go back
+			require.NoError(t, db.Transact(t.Context(), func(tx kv.Transaction) error { tx.Set([]byte("other"), nil); return nil }))
+		}
+		b := newBundle(t, db)
+		b.transact(t, func(tx kv.Transaction) error {
+			for _, pair := range old {
+				tx.Set(pair.Key, pair.Value)
+			}
+			return nil
+		})
+		b.check(t)
+		assert.EqualValues(t, 2, b.count(t, fdbjobs.Pending))
+		ended := make(chan string, 6)
+		wait := func(id string) {
+			go func() {
+				job, err := b.jobs.Wait(t.Context(), id)
+				if assert.NoError(t, err) {
+					ended <- fmt.Sprintf("%s %s", id, job.State)
+				}
+			}()
+		}
+		wait("finished")
+		assert.Equal(t, `finished {"done":2}`, <-ended)
+
+		wait("running")
+		wait("again")
+		b.monitor(t)
+		after(2 * fdbjobs.DefaultTimeout)
+		for _, h := range b.take(t, 4) {
+			if h.Job().ID == "running" {
+				assert.JSONEq(t, `{"n":1}`, string(h.Job().Args))
+				assert.JSONEq(t, `{"done":1}`, string(h.Job().State))
+			}
+			require.NoError(t, h.Finish(t.Context(), text(`{"done":3}`), nil))
+		}
+		assert.ElementsMatch(t, []string{`running {"done":3}`, `again {"done":3}`}, []string{<-ended, <-ended})
+		after(time.Hour)
+		assert.Equal(t, "delayed", b.accept(t).Job().ID)
+		b.transact(t, func(tx kv.Transaction) error {
+			for _, r := range b.jobs.Retired() {
+				pairs, err := tx.Snapshot().GetRange(r, kv.RangeOptions{Limit: 1}).Slice()
+				if err != nil {
+					return err
+				}
+				assert.Empty(t, pairs)
+			}
+			return nil
+		})
+	})
+}

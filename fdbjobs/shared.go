@@ -1,0 +1,336 @@
+package fdbjobs
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	"settee/pkg/kv"
+)
+
+// The updates, finishes and resubmissions of a process share transactions. A call that finds fewer than sharedAtOnce
+// transactions under way runs one at once. Other calls wait, and the next transaction carries them all: nothing waits
+// for a timer. A caller runs the transaction that carries its own write, and then lets one that waits lead, so there is
+// no goroutine to start or stop.
+//
+// The writes of a transaction stand alone. Each reads its own row, so a job that is no longer held is an ErrHalt for
+// its caller and changes nothing for the others. After an unknown result each recognises its own earlier commit. If a
+// transaction fails, it is taken apart: the write that returned an error runs alone, and the others run again. If no
+// write did, each half runs alone. New calls do not wait for a transaction that must be repeated.
+
+const (
+	// sharedAtOnce is the number of transactions that are under way before a call waits. With one, a transaction whose
+	// commit hangs would hold up all writes of the process.
+	sharedAtOnce = 4
+	// sharedWrites is the maximum number of writes in one transaction.
+	sharedWrites = 64
+	// sharedBytes limits the size of the jobs' rows and states in one transaction: a tenth of what a transaction may
+	// have. What callers add is not known before. If that makes it too large, it is taken apart.
+	sharedBytes = 1_000_000
+	// rowsSize is about what a write has besides ids, owners and the state: keys, stamps and what the store adds.
+	rowsSize = 4_000
+	// sharedRuns is how often a shared transaction runs before it is taken apart. Reads of callers that conflict, or
+	// that together take more than five seconds, can make it fail each time.
+	sharedRuns = 3
+)
+
+// errApart ends a shared transaction that has run often enough.
+var errApart = errors.New("a shared transaction is taken apart")
+
+// write is a pending call that writes a held job.
+type write struct {
+	ctx  context.Context
+	held *Held
+	// apply makes the call's own writes. old is the job's row, under the lock of held.
+	apply func(s *sharing, old *row) error
+	// also, if not nil, makes those of the caller, before apply.
+	also      func(kv.Transaction) error
+	renews    bool // apply needs the queue's timeout
+	resubmits bool // apply queues the job
+	size      int  // of rows and state in bytes, roughly
+
+	attempted bool // a run has found the job held
+	halted    bool // the latest run has not
+
+	wake chan struct{} // closed when the write leads or has ended
+	// Guarded by sharedWriter.mu until wake is closed.
+	leads, ended bool
+	leading      bool // it leads, and its transaction has not run yet
+	err          error
+}
+
+// sharing is a transaction as one of its writes sees it.
+type sharing struct {
+	tx      kv.Transaction
+	line    *line
+	timeout kv.Future[[]byte]
+	order   uint16 // unique among the writes
+}
+
+// sharedWriter runs the writes of one queue in this process.
+type sharedWriter struct {
+	queue *Queue
+
+	mu      sync.Mutex
+	atOnce  int      // sharedAtOnce
+	leaders int      // number of transactions under way, without those that are repeated
+	waiting []*write // the longest waiting first
+}
+
+func newSharedWriter(q *Queue) *sharedWriter { return &sharedWriter{queue: q, atOnce: sharedAtOnce} }
+
+// do runs a write. It returns ErrHalt if the job is not held.
+func (s *sharedWriter) do(w *write) error {
+	w.wake = make(chan struct{})
+	var led []*write
+	defer func() { s.abandon(w, led) }() // if a function of a caller panics
+	s.mu.Lock()
+	waits := s.leaders >= s.atOnce
+	if waits {
+		s.waiting = append(s.waiting, w)
+	} else {
+		s.appoint(w)
+	}
+	s.mu.Unlock()
+	if waits {
+		select {
+		case <-w.wake:
+		case <-w.ctx.Done():
+			s.leave(w)
+			<-w.wake // its transaction, if it is in one, ends with its context
+		}
+		s.queue.layer.pass(w.ctx)
+	}
+	if w.leads {
+		led = s.take(w)
+		s.run(led, func() { s.resign(w) })
+	}
+	return w.err
+}
+
+// appoint makes a write, which is not in waiting, a leader. The caller holds mu.
+func (s *sharedWriter) appoint(w *write) {
+	s.leaders++
+	w.leads, w.leading = true, true
+	close(w.wake)
+}
+
+// resign ends the lead of a write. The one that has waited longest leads instead.
+func (s *sharedWriter) resign(w *write) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.endLead(w)
+}
+
+// endLead is resign. The caller holds mu.
+func (s *sharedWriter) endLead(w *write) {
+	if !w.leading {
+		return
+	}
+	w.leading = false
+	s.leaders--
+	s.appointNext()
+}
+
+// appointNext appoints the write that has waited longest, if there is room for a transaction. The caller holds mu.
+func (s *sharedWriter) appointNext() {
+	if len(s.waiting) > 0 && s.leaders < s.atOnce {
+		next := s.waiting[0]
+		s.waiting = s.waiting[1:]
+		s.appoint(next)
+	}
+}
+
+// leave ends a write that is not in a transaction, because its context has ended.
+func (s *sharedWriter) leave(w *write) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i := slices.Index(s.waiting, w); i >= 0 {
+		s.waiting = slices.Delete(s.waiting, i, i+1)
+		s.finish(w, context.Cause(w.ctx))
+	}
+}
+
+// end ends a write that was in a transaction.
+func (s *sharedWriter) end(w *write, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.finish(w, err)
+}
+
+// finish ends a write. The caller holds mu.
+func (s *sharedWriter) finish(w *write, err error) {
+	w.err, w.ended = err, true
+	if !w.leads {
+		close(w.wake)
+	}
+}
+
+// abandon is called when the call of w returns. If its goroutine ends, in a function of a caller, then the writes that
+// it led and has not ended wait again.
+func (s *sharedWriter) abandon(w *write, led []*write) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, other := range led {
+		if other != w && !other.ended {
+			s.waiting = append(s.waiting, other)
+		}
+	}
+	s.endLead(w)
+	s.appointNext() // if w no longer led
+}
+
+// take takes the writes of the next transaction out of waiting: the leader's, and as many others as fit. Those with a
+// function of the caller come first.
+func (s *sharedWriter) take(leader *write) []*write {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	taken, jobs, size := []*write{leader}, map[string]bool{leader.held.job.ID: true}, leader.size
+	full := false
+	s.waiting = slices.DeleteFunc(s.waiting, func(w *write) bool {
+		full = full || len(taken) == sharedWrites || size+w.size > sharedBytes
+		if full || jobs[w.held.job.ID] { // a transaction writes a job once
+			return false
+		}
+		taken, size = append(taken, w), size+w.size
+		jobs[w.held.job.ID] = true
+		return true
+	})
+	slices.SortStableFunc(taken, func(a, b *write) int { return cmp.Compare(a.place(), b.place()) })
+	return taken
+}
+
+// place orders the writes of a transaction. A function of the caller may change other jobs, whose rows must not have
+// been written by then.
+func (w *write) place() int {
+	if w.also != nil {
+		return 0
+	}
+	return 1
+}
+
+// run runs a transaction with some writes, and ends them. repeats is called at the latest when it has run once.
+func (s *sharedWriter) run(writes []*write, repeats func()) {
+	failed, err := s.transact(writes, repeats)
+	repeats()
+	if err == nil || len(writes) == 1 {
+		for _, w := range writes {
+			if err == nil && w.halted {
+				s.end(w, ErrHalt)
+			} else {
+				s.end(w, err)
+			}
+		}
+		return
+	}
+	var rest []*write
+	for _, w := range writes {
+		switch {
+		case w.ctx.Err() != nil && errors.Is(err, kv.ErrCommitUnknown):
+			s.end(w, errors.Join(kv.ErrCommitUnknown, context.Cause(w.ctx)))
+		case w.ctx.Err() != nil:
+			s.end(w, context.Cause(w.ctx))
+		case w != failed:
+			rest = append(rest, w)
+		default:
+			s.run([]*write{w}, repeats)
+		}
+	}
+	if len(rest) == len(writes) {
+		half := len(rest) / 2
+		s.run(rest[:half], repeats)
+		rest = rest[half:]
+	}
+	if len(rest) > 0 {
+		s.run(rest, repeats)
+	}
+}
+
+// transact runs a transaction with some writes. If one of them failed, it returns that one too. repeats is called when
+// the transaction runs again.
+func (s *sharedWriter) transact(writes []*write, repeats func()) (failed *write, err error) {
+	ctx := writes[0].ctx
+	if len(writes) > 1 {
+		// It ends with the first of the contexts: the caller's function must not run after its call has returned.
+		shared, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+		defer cancel(nil)
+		for _, w := range writes {
+			stop := context.AfterFunc(w.ctx, func() { cancel(context.Cause(w.ctx)) })
+			defer stop()
+		}
+		ctx = shared
+	}
+	runs := 0
+	err = s.queue.layer.db.Transact(ctx, func(tx kv.Transaction) error {
+		if runs++; runs > 1 {
+			repeats()
+			if runs > sharedRuns && len(writes) > 1 {
+				failed = nil
+				return errApart
+			}
+		}
+		var err error
+		failed, err = s.apply(tx, writes)
+		return err
+	})
+	return failed, err
+}
+
+// apply makes some writes. If one of them fails, it returns that one too.
+func (s *sharedWriter) apply(tx kv.Transaction, writes []*write) (*write, error) {
+	sharing := &sharing{tx: tx, line: s.queue.share.line(tx)}
+	rows := make([]kv.Future[[]byte], len(writes))
+	for i, w := range writes {
+		rows[i] = s.queue.readRow(tx, w.held.job.ID)
+		if w.resubmits {
+			sharing.line.want(w.held.job.Owner)
+		}
+		if w.renews && sharing.timeout == nil {
+			sharing.timeout = tx.Snapshot().Get(s.queue.keys.timeout)
+		}
+	}
+	stale := false
+	for i, w := range writes {
+		if stale {
+			rows[i] = s.queue.readRow(tx, w.held.job.ID) // the store's client has it
+		}
+		sharing.order = uint16(i)
+		if err := w.run(sharing, rows[i]); err != nil {
+			return w, err
+		}
+		stale = stale || w.also != nil
+	}
+	return nil, nil
+}
+
+// run makes a write in a transaction, if the job is held.
+//
+// When the holder ends the job, its lock stays in the row. Any other transaction that takes the job away clears or
+// replaces the lock. So if an earlier run found the job held, and now it is not held but the row still has the lock,
+// then the earlier run was committed.
+func (w *write) run(s *sharing, reading kv.Future[[]byte]) error {
+	h := w.held
+	old, err := awaitRow(reading)
+	w.halted = true
+	switch {
+	case err != nil:
+		return err
+	case old == nil || old.lock != h.lock:
+		return nil
+	case old.status != Running:
+		w.halted = !w.attempted
+		return nil
+	case old.generation != h.job.Generation:
+		// Added again: the next run gets the new args.
+		return h.queue.requeue(s.tx, s.line, h.job.ID, old, s.order)
+	}
+	w.attempted, w.halted = true, false
+	if w.also != nil {
+		if err := w.also(s.tx); err != nil {
+			return err
+		}
+	}
+	return w.apply(s, old)
+}

@@ -1,5 +1,0 @@
-//go:build !race
-
-package fdbjobs_test
-
-const raceEnabled = false

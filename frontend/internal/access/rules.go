@@ -1,0 +1,99 @@
+package access
+
+import (
+	"net/http"
+	"strings"
+
+	"settee/frontend/accounts"
+	"settee/frontend/internal/auth"
+	"settee/pkg/docstore"
+	"settee/replicator/jobs"
+)
+
+// audience are the users who may make a request. Server administrators may make all of them, and administrators of
+// the database all those in it except the ones of server administrators.
+type audience int
+
+const (
+	anybody audience = iota
+	users            // users with a name
+	owner            // the user whose document of _users it is
+	members          // members of the database
+	databaseAdmins
+	monitors // users who may read metrics
+	serverAdmins
+)
+
+// DefaultSecurity is the security object of databases without one of their own, as in CouchDB 3.
+const DefaultSecurity = `{"members":{"roles":["_admin"]},"admins":{"roles":["_admin"]}}`
+
+// audienceOf returns who may make a request. No other code decides this. segments are the decoded segments of the
+// path. An unknown path is for server administrators.
+//
+// It does not know documents. What a user may write into a database, and read of the documents of other users, rights
+// decide.
+func audienceOf(method string, segments []string, user auth.User) audience {
+	reads := method == http.MethodGet || method == http.MethodHead
+	if len(segments) == 0 {
+		return anybody
+	}
+	database := segments[0]
+	if strings.HasPrefix(database, "_") && docstore.CheckDatabaseName(database) != nil {
+		return audienceOfServer(segments, reads)
+	}
+	if len(segments) == 1 {
+		switch {
+		case method == http.MethodPut, method == http.MethodDelete:
+			return serverAdmins
+		case accounts.IsDatabase(database):
+			return databaseAdmins
+		}
+		return members
+	}
+	if accounts.IsDatabase(database) {
+		if !user.IsNobody() && segments[1] == accounts.IDPrefix+user.Name {
+			return owner
+		}
+		return databaseAdmins
+	}
+	switch endpoint := segments[1]; endpoint {
+	case "_security", "_revs_limit":
+		if reads {
+			return members
+		}
+		return databaseAdmins
+	case "_compact", "_view_cleanup":
+		return databaseAdmins
+	case "_purge", "_purged_infos", "_purged_infos_limit", "_auto_purge", "_sync_shards":
+		return serverAdmins
+	case "_all_docs", "_design_docs", "_local_docs", "_changes", "_revs_diff", "_missing_revs":
+		if jobs.IsReplicatorDatabase(database) { // they show revisions of the documents of other users
+			return databaseAdmins
+		}
+	default:
+		if isDesign(endpoint) && (method == http.MethodPut || method == http.MethodDelete) {
+			return databaseAdmins
+		}
+	}
+	return members
+}
+
+// audienceOfServer is audienceOf for a path outside databases.
+func audienceOfServer(segments []string, reads bool) audience {
+	switch {
+	case reads && len(segments) == 3 && segments[0] == "_node" && segments[2] == "_prometheus":
+		return monitors
+	case len(segments) > 1:
+		return serverAdmins
+	}
+	switch segments[0] {
+	case "_up", "_uuids", "_session":
+		return anybody
+	case "_replicate":
+		return users
+	}
+	return serverAdmins
+}
+
+// isDesign reports whether an id, or the first segment of one, is that of a design document.
+func isDesign(id string) bool { return id == "_design" || strings.HasPrefix(id, "_design/") }

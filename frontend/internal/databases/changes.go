@@ -1,0 +1,238 @@
+package databases
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"settee/frontend/internal/web"
+	"settee/pkg/config"
+	"settee/pkg/docstore"
+)
+
+// feedKind is how a feed is sent, and when it ends.
+type feedKind string
+
+const (
+	feedNormal      feedKind = "normal"      // the changes that there are
+	feedLongpoll    feedKind = "longpoll"    // the changes that there are; if there are none, the next ones
+	feedContinuous  feedKind = "continuous"  // all changes, until the client hangs up, one per line
+	feedEventSource feedKind = "eventsource" // continuous, as server-sent events
+)
+
+const (
+	// noLimit is the default limit of CouchDB. It is visible: seq_interval counts rows from it.
+	noLimit = 1_000_000_000_000_000
+	// normalHeartbeat is the longest silence of a normal feed, while it reads changes that it does not show.
+	normalHeartbeat = 5 * time.Second
+	// minHeartbeat is the shortest interval between heartbeats. A client that asks for a shorter one gets this one,
+	// because a few feeds with very short intervals would keep a processor busy.
+	minHeartbeat = 100 * time.Millisecond
+)
+
+// changesRequest has the parameters of a feed.
+type changesRequest struct {
+	kind       feedKind
+	since      docstore.Sequence
+	now        bool // since is the latest change
+	limit      int
+	descending bool
+	interval   int // one row in so many has a sequence
+
+	leaves      bool // style=all_docs: a row has all leaves, not only the winner
+	documents   bool // include_docs
+	conflicts   bool // _conflicts of the documents
+	attachments bool
+	encodings   bool
+
+	heartbeat time.Duration // 0: none
+	timeout   time.Duration // how long it waits for a row, if it has no heartbeats
+
+	filter changesFilter
+}
+
+// Changes answers GET and POST /{db}/_changes.
+func (e *Endpoints) Changes(w http.ResponseWriter, r *http.Request, db *docstore.Database) error {
+	request, err := e.changesRequest(w, r, db)
+	if err != nil {
+		return err
+	}
+	// From now on the connection is read only to notice that the client hangs up.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+	if request.now || request.kind == feedNormal {
+		last, err := lastSequence(r, db)
+		if err != nil {
+			return err
+		}
+		if request.now {
+			request.since = last
+		}
+		if request.kind == feedNormal && unchanged(w, r, db, last) {
+			return nil
+		}
+	}
+	return newFeed(e, w, r, db, request).run()
+}
+
+func lastSequence(r *http.Request, db *docstore.Database) (docstore.Sequence, error) {
+	ctx, cancel := web.StoreContext(r)
+	defer cancel()
+	last, err := db.UpdateSequence(ctx)
+	return last, web.StoreFailure(err)
+}
+
+// unchanged sets the entity tag of a normal feed, which changes with each change in the database. It reports whether it
+// has answered a client that has the feed already.
+func unchanged(w http.ResponseWriter, r *http.Request, db *docstore.Database, last docstore.Sequence) bool {
+	tag := digestTag([]byte(db.Instance() + last.String()))
+	w.Header().Set("ETag", tag)
+	switch {
+	case r.Method == http.MethodPost:
+		return false
+	case r.Header.Get("If-None-Match") == "*": // of feeds alone, as CouchDB does not know it
+		w.WriteHeader(http.StatusNotModified)
+		return true
+	}
+	return web.NotModified(w, r, tag)
+}
+
+// changesRequest reads the query and the body of a request.
+func (e *Endpoints) changesRequest(w http.ResponseWriter, r *http.Request, db *docstore.Database) (*changesRequest, error) {
+	q := web.NewQuery(r)
+	request := &changesRequest{
+		limit:       q.Count("limit", noLimit),
+		descending:  q.Flag("descending", false),
+		interval:    q.Count("seq_interval", 1),
+		documents:   q.Flag("include_docs", false),
+		conflicts:   q.Flag("conflicts", false),
+		attachments: q.Flag("attachments", false),
+		encodings:   q.Flag("att_encoding_info", false),
+	}
+	if request.interval == 0 {
+		q.Refuse("`seq_interval` must be a whole number of at least 1")
+	}
+	request.kind = readKind(q)
+	switch style := q.Text("style"); style {
+	case "", "main_only":
+	case "all_docs":
+		request.leaves = true
+	default:
+		q.Refuse("`style` must be main_only or all_docs")
+	}
+	request.heartbeat, request.timeout = readPatience(q, config.ChangesTimeout.Get(e.Settings.Current()))
+	if request.kind == feedNormal && request.heartbeat == 0 {
+		request.heartbeat = normalHeartbeat
+	}
+	if q.Err != nil {
+		return nil, q.Err
+	}
+	if err := request.readSince(r, q); err != nil {
+		return nil, err
+	}
+	body, err := e.changesBody(w, r)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := web.StoreContext(r)
+	defer cancel()
+	request.filter, err = readFilter(ctx, q, body, db)
+	return request, err
+}
+
+// readKind reads the parameter feed.
+func readKind(q *web.Query) feedKind {
+	switch feed := q.Text("feed"); feed {
+	case "":
+		return feedNormal
+	case "live":
+		return feedContinuous
+	case "normal", "longpoll", "continuous", "eventsource":
+		return feedKind(feed)
+	}
+	q.Fail(web.BadRequest("Supported `feed` types: normal, continuous, live, longpoll, eventsource"))
+	return ""
+}
+
+// readPatience reads how long a feed that waits may be silent. standard is the longest time, and the default. A
+// feed with heartbeats does not end because of silence.
+func readPatience(q *web.Query, standard time.Duration) (heartbeat, timeout time.Duration) {
+	timeout = standard
+	if q.Has("timeout") {
+		timeout = min(standard, milliseconds(q, "timeout"))
+	}
+	if text := q.Text("heartbeat"); text == "true" {
+		heartbeat = standard
+	} else if q.Has("heartbeat") {
+		if heartbeat = min(standard, milliseconds(q, "heartbeat")); heartbeat == 0 {
+			q.Refuse("Invalid heartbeat value. Expecting a positive integer value (in milliseconds).")
+		}
+	}
+	if heartbeat > 0 {
+		heartbeat = max(heartbeat, minHeartbeat)
+	}
+	return heartbeat, timeout
+}
+
+func milliseconds(q *web.Query, name string) time.Duration {
+	const most = 1 << 40 // the product does not overflow
+	return time.Duration(min(q.Count(name, 0), most)) * time.Millisecond
+}
+
+// readSince reads the sequence where the feed begins. That of a browser that connects again (Last-Event-Id)
+// precedes that of the URL.
+func (c *changesRequest) readSince(r *http.Request, q *web.Query) error {
+	since := "0"
+	for _, name := range []string{"since", "last-event-id"} {
+		if q.Has(name) {
+			since = q.Text(name)
+		}
+	}
+	if seen := r.Header.Get("Last-Event-Id"); seen != "" && c.kind == feedEventSource {
+		since = seen
+	}
+	if since == "now" {
+		c.now = true
+		return nil
+	}
+	// The ids of events are JSON, as in CouchDB.
+	since = strings.TrimSuffix(strings.TrimPrefix(since, `"`), `"`)
+	seq, err := docstore.ParseSequence(since)
+	if err != nil {
+		return web.BadRequest("Malformed sequence supplied in 'since' parameter.")
+	}
+	c.since = seq
+	return nil
+}
+
+// changesBody reads the body of a POST, and returns nil if there is none.
+func (e *Endpoints) changesBody(w http.ResponseWriter, r *http.Request) (map[string]json.RawMessage, error) {
+	if r.Method != http.MethodPost {
+		return nil, nil
+	}
+	body, err := web.ReadJSON(w, r, e.Settings.Current())
+	if err != nil || len(body) == 0 {
+		return nil, err
+	}
+	return web.ParseObject(body)
+}
+
+// pendingMost is the most changes that are counted.
+const pendingMost = 10_000
+
+// pending returns the number of changes after a sequence, as JSON. It is null if there are more than pendingMost.
+func pending(ctx context.Context, db *docstore.Database, since docstore.Sequence) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, web.StoreTimeout)
+	defer cancel()
+	n, err := db.CountChanges(ctx, since, pendingMost+1)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("counting changes: %w", err)
+	case n > pendingMost:
+		return "null", nil
+	}
+	return strconv.Itoa(n), nil
+}

@@ -1,0 +1,172 @@
+package databases
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"settee/frontend/internal/web"
+	"settee/pkg/docstore"
+	"settee/pkg/docstore/selector"
+	"settee/pkg/jsontext"
+)
+
+// changesFilter is which changes a feed shows. The zero value shows all of them.
+type changesFilter struct {
+	ids      map[string]bool    // _doc_ids, if not nil: changes of these documents
+	design   bool               // _design: changes of design documents
+	selector *selector.Selector // _selector, if not nil: revisions that match
+}
+
+// all reports whether the filter shows every change.
+func (f *changesFilter) all() bool { return f.ids == nil && !f.design && f.selector == nil }
+
+// readFilter reads the filter from the query and the body.
+func readFilter(ctx context.Context, q *web.Query, body map[string]json.RawMessage, db *docstore.Database) (f changesFilter, err error) {
+	switch name := q.Text("filter"); {
+	case name == "":
+	case name == "_doc_ids":
+		f.ids, err = readIDs(q, body)
+	case name == "_selector":
+		f.selector, err = readSelector(body)
+	case name == "_design":
+		f.design = true
+	case name == "_view":
+		err = refuseFunction(ctx, db, q.Text("view"), "view")
+	case strings.HasPrefix(name, "_"):
+		err = web.BadRequest("unknown builtin filter name: there are _doc_ids, _selector and _design")
+	default:
+		err = refuseFunction(ctx, db, name, "filter")
+	}
+	return f, err
+}
+
+// readIDs reads doc_ids from the body, or from the query if the body has none.
+func readIDs(q *web.Query, body map[string]json.RawMessage) (map[string]bool, error) {
+	text, given := body["doc_ids"]
+	if !given {
+		text = []byte(q.Text("doc_ids"))
+	}
+	if !jsontext.Valid(text) {
+		text = nil
+	}
+	ids, ok := jsontext.Strings(text)
+	if !ok {
+		return nil, web.BadRequest("`doc_ids` filter parameter is not a list of doc ids.")
+	}
+	set := make(map[string]bool, len(ids))
+	for _, id := range ids {
+		set[id] = true
+	}
+	return set, nil
+}
+
+func readSelector(body map[string]json.RawMessage) (*selector.Selector, error) {
+	if body == nil {
+		return nil, web.BadRequest("Selector must be specified in POST payload")
+	}
+	text, given := body["selector"]
+	if !given || !bytes.HasPrefix(text, []byte("{")) {
+		return nil, web.BadRequest("Selector error: expected a JSON object")
+	}
+	parsed, err := selector.Parse(text)
+	var wrong *selector.Error
+	if errors.As(err, &wrong) {
+		return nil, web.BadRequest(wrong.Reason)
+	}
+	return parsed, err
+}
+
+// refuseFunction returns why a function of a design document is not run: it does not exist, or this server cannot
+// run it. kind is filter or view.
+func refuseFunction(ctx context.Context, db *docstore.Database, name, kind string) error {
+	if name == "" {
+		return web.BadRequest("`" + kind + "` filter parameter is not provided.")
+	}
+	var parts []string
+	for part := range strings.FieldsFuncSeq(name, func(c rune) bool { return c == '/' }) {
+		if decoded, err := url.PathUnescape(part); err == nil {
+			part = decoded
+		}
+		parts = append(parts, part)
+	}
+	if len(parts) != 2 {
+		return web.BadRequest("`" + kind + "` must be of the form `designname/" + kind + "name`")
+	}
+	design, err := db.Get(ctx, "_design/"+parts[0], docstore.GetOptions{})
+	if err != nil {
+		return web.StoreFailure(err)
+	}
+	var members, functions map[string]json.RawMessage
+	if err := json.Unmarshal(design.Body, &members); err != nil {
+		return err
+	}
+	if members[kind+"s"] == nil {
+		return web.NotFound("missing json key: " + kind + "s")
+	}
+	if json.Unmarshal(members[kind+"s"], &functions) != nil || functions[parts[1]] == nil {
+		return web.NotFound("missing json key: " + parts[1])
+	}
+	return web.NotImplemented("this server does not run the functions of design documents: " +
+		"the filters that it has are _doc_ids, _selector and _design")
+}
+
+// passing returns the revisions of a change that pass the filter. If there are none the change is not shown. The
+// candidates are the winner, or all leaves with style=all_docs.
+func (f *feed) passing(ctx context.Context, row *docstore.ChangeRow) ([]docstore.Rev, error) {
+	candidates := row.Revs
+	if !f.request.leaves {
+		candidates = candidates[:1]
+	}
+	filter := &f.request.filter
+	switch {
+	case filter.ids != nil && !filter.ids[row.ID], filter.design && !strings.HasPrefix(row.ID, "_design/"):
+		return nil, nil
+	case filter.selector == nil:
+		return candidates, nil
+	}
+	return f.matching(ctx, row, candidates)
+}
+
+// matching returns the candidates that match the selector. The first candidate is the document of the row.
+func (f *feed) matching(ctx context.Context, row *docstore.ChangeRow, candidates []docstore.Rev) (matched []docstore.Rev, err error) {
+	winner := *row.Document
+	if f.request.leaves {
+		// As in CouchDB: a leaf that is read by its revision has no _conflicts.
+		winner.Conflicts = nil
+	}
+	match := func(doc *docstore.Document) error {
+		var text bytes.Buffer
+		whole := web.Appender{To: &text}
+		if (shown{}).document(&whole, doc); whole.Err != nil {
+			return whole.Err
+		}
+		matches, err := f.request.filter.selector.Match(ctx, text.Bytes())
+		if matches {
+			matched = append(matched, doc.Rev)
+		}
+		if errors.Is(err, selector.ErrTooMuchWork) {
+			return web.BadRequest(fmt.Sprintf("Selector error: %v %.200q", selector.ErrTooMuchWork, doc.ID))
+		}
+		return err
+	}
+	if err := match(&winner); err != nil || len(candidates) == 1 {
+		return matched, err
+	}
+	for leaf, err := range f.db.OpenRevs(ctx, row.ID, docstore.OpenRevsOptions{Revs: candidates[1:]}) {
+		if err != nil {
+			return nil, err
+		}
+		if leaf.Document == nil {
+			continue // it was replaced meanwhile, and the feed will have the document again
+		}
+		if err := match(leaf.Document); err != nil {
+			return nil, err
+		}
+	}
+	return matched, nil
+}

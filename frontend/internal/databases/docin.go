@@ -1,0 +1,88 @@
+package databases
+
+import (
+	"errors"
+	"net/http"
+
+	"settee/frontend/internal/docbody"
+	"settee/frontend/internal/web"
+	"settee/pkg/config"
+	"settee/pkg/docstore"
+)
+
+// spool receives a body that is JSON, which may be compressed. The caller closes it.
+func (e *Endpoints) spool(w http.ResponseWriter, r *http.Request) (*docbody.Spool, error) {
+	cfg := e.Settings.Current()
+	plain, err := web.OpenPlain(w, r, web.RequestLimit(cfg))
+	if err != nil {
+		return nil, err
+	}
+	s, err := docbody.NewSpool(plain, docbody.Limit{Bytes: config.MaxHTTPRequestSize.Get(cfg), Name: config.MaxHTTPRequestSize.String()})
+	if err != nil {
+		return nil, bodyFailure(err)
+	}
+	if s.Size() == 0 {
+		_ = s.Close() // an empty body has no file
+		return nil, web.MissingBody()
+	}
+	return s, nil
+}
+
+// documentOptions returns the limits of documents.
+func (e *Endpoints) documentOptions() docbody.Options {
+	return docbody.Options{
+		Document:   docbody.Limit{Bytes: min(config.MaxDocumentSize.Get(e.Settings.Current()), docstore.MaxDocumentSize), Name: config.MaxDocumentSize.String()},
+		Attachment: e.attachmentLimit(),
+		BodyMember: docstore.BodyMember,
+	}
+}
+
+func (e *Endpoints) attachmentLimit() docbody.Limit {
+	return docbody.Limit{Bytes: config.MaxAttachmentSize.Get(e.Settings.Current()), Name: config.MaxAttachmentSize.String()}
+}
+
+// bodyFailure returns the failure for an error of package docbody. It returns other errors, and nil, as they are.
+func bodyFailure(err error) error {
+	var bad *docbody.Error
+	if !errors.As(err, &bad) {
+		return err
+	}
+	status := http.StatusBadRequest
+	switch bad.Code {
+	case docbody.BadContentType:
+		status = http.StatusUnsupportedMediaType
+	case docbody.TooLarge, docbody.DocumentTooLarge, docbody.AttachmentTooLarge:
+		status = http.StatusRequestEntityTooLarge
+	}
+	return web.NewFailure(status, string(bad.Code), bad.Reason)
+}
+
+// newEdit returns a document as an edit, without its attachments. rev is the revision that the request states; it
+// may be empty. A replicated document has its history, or at least a revision.
+func newEdit(doc *docbody.Document, rev string, replicated bool) (docstore.Edit, error) {
+	edit := docstore.Edit{ID: doc.ID, Deleted: doc.Deleted, Body: doc.Body}
+	switch {
+	case replicated && doc.Revisions != nil:
+		edit.Pos, edit.Path = doc.Revisions.Start, doc.Revisions.IDs
+		return edit, nil
+	case rev == "" && replicated:
+		return edit, web.BadRequest("When `new_edits: false`, the document needs `_rev` or `_revisions` specified")
+	case rev == "":
+		return edit, nil
+	}
+	parsed, err := parseRev(rev)
+	if replicated {
+		edit.Pos, edit.Path = parsed.Pos, []string{parsed.ID}
+	} else {
+		edit.Rev = parsed
+	}
+	return edit, err
+}
+
+func parseRev(text string) (docstore.Rev, error) {
+	rev, err := docstore.ParseRev(text)
+	if err != nil {
+		return rev, web.BadRequest("Invalid rev format")
+	}
+	return rev, nil
+}

@@ -1,0 +1,26 @@
+package databases
+
+import (
+	"net/http"
+
+	"settee/frontend/internal/web"
+	"settee/pkg/docstore"
+)
+
+// EnsureFullCommit answers at once: a write is on disk before it is answered.
+func (e *Endpoints) EnsureFullCommit(w http.ResponseWriter, r *http.Request, db *docstore.Database) error {
+	info, err := readInfo(r, db)
+	if err != nil {
+		return err
+	}
+	return web.Respond(w, r, http.StatusCreated, struct {
+		OK                bool   `json:"ok"`
+		InstanceStartTime string `json:"instance_start_time"`
+	}{true, info.InstanceStartTime})
+}
+
+// Tidied answers requests for compaction and cleaning of views. There is nothing to do: the store has no files that
+// grow with each write, and no views.
+func (e *Endpoints) Tidied(w http.ResponseWriter, r *http.Request, _ *docstore.Database) error {
+	return web.RespondOK(w, r, http.StatusAccepted)
+}

@@ -1,0 +1,95 @@
+package replication
+
+import (
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"settee/frontend/internal/web"
+	"settee/pkg/config"
+	"settee/replicator/jobs"
+)
+
+// activeTask is a running replication in CouchDB's _active_tasks.
+type activeTask struct {
+	Node                  *string         `json:"node"`
+	PID                   *string         `json:"pid"`
+	BulkGetAttempts       int64           `json:"bulk_get_attempts"`
+	BulkGetDocs           int64           `json:"bulk_get_docs"`
+	ChangesPending        *int64          `json:"changes_pending"`
+	CheckpointInterval    int64           `json:"checkpoint_interval"` // milliseconds
+	CheckpointedSourceSeq json.RawMessage `json:"checkpointed_source_seq"`
+	Continuous            bool            `json:"continuous"`
+	Database              *string         `json:"database"`
+	DocID                 *string         `json:"doc_id"`
+	DocWriteFailures      int64           `json:"doc_write_failures"`
+	DocsRead              int64           `json:"docs_read"`
+	DocsWritten           int64           `json:"docs_written"`
+	MissingRevisionsFound int64           `json:"missing_revisions_found"`
+	ReplicationID         *string         `json:"replication_id"`
+	RevisionsChecked      int64           `json:"revisions_checked"`
+	Source                string          `json:"source"`
+	SourceSeq             json.RawMessage `json:"source_seq"`
+	StartedOn             int64           `json:"started_on"` // seconds since the epoch
+	Target                string          `json:"target"`
+	ThroughSeq            json.RawMessage `json:"through_seq"`
+	Type                  string          `json:"type"`
+	UpdatedOn             int64           `json:"updated_on"` // seconds since the epoch
+	User                  *string         `json:"user"`
+}
+
+func (e *Endpoints) activeTask(job *jobs.Job) activeTask {
+	replication, state := job.Args.Replication, job.State
+	interval := config.CheckpointInterval.Get(e.Settings.Current()).Milliseconds()
+	if own := replication.CheckpointInterval; own != nil {
+		interval = int64(*own)
+	}
+	return activeTask{
+		Node:                  orNull(state.Node),
+		PID:                   orNull(state.PID),
+		BulkGetAttempts:       state.Stats.BulkGetAttempts,
+		BulkGetDocs:           state.Stats.BulkGetDocs,
+		ChangesPending:        state.ChangesPending,
+		CheckpointInterval:    interval,
+		CheckpointedSourceSeq: state.CheckpointedSourceSeq,
+		Continuous:            replication.Continuous,
+		Database:              job.Args.Database,
+		DocID:                 job.Args.DocID,
+		DocWriteFailures:      state.Stats.DocWriteFailures,
+		DocsRead:              state.Stats.DocsRead,
+		DocsWritten:           state.Stats.DocsWritten,
+		MissingRevisionsFound: state.Stats.MissingRevisionsFound,
+		ReplicationID:         orNull(job.ReplicationID()),
+		RevisionsChecked:      state.Stats.RevisionsChecked,
+		Source:                replication.Source.String(),
+		SourceSeq:             state.SourceSeq,
+		StartedOn:             unixSeconds(state.StartTime),
+		Target:                replication.Target.String(),
+		ThroughSeq:            state.ThroughSeq,
+		Type:                  "replication",
+		UpdatedOn:             unixSeconds(state.LastUpdated),
+		User:                  job.Args.User,
+	}
+}
+
+func unixSeconds(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.Unix()
+}
+
+// ActiveTasks answers GET /_active_tasks.
+func (e *Endpoints) ActiveTasks(w http.ResponseWriter, r *http.Request) error {
+	return web.SendList(w, r, func(yield func(activeTask, error) bool) {
+		for job, err := range e.Jobs.Running(r.Context()) {
+			if err != nil {
+				yield(activeTask{}, err)
+				return
+			}
+			if !yield(e.activeTask(job), nil) {
+				return
+			}
+		}
+	})
+}

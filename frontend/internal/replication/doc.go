@@ -1,0 +1,10 @@
+// Package replication answers the requests about replications.
+//
+//	replicate.go      POST /_replicate: adds, joins, awaits and cancels replications
+//	jobs.go           /_scheduler/jobs, and what targets refused
+//	docs.go           /_scheduler/docs: the replications of documents
+//	shares.go         /_scheduler/shares: who had how much of the running time
+//	activetasks.go    /_active_tasks
+//
+// The package reads and writes jobs in the store (package replicator/jobs). It runs no replication.
+package replication

@@ -1,0 +1,183 @@
+package replication
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gorilla/mux"
+
+	"settee/frontend/internal/web"
+	"settee/pkg/docstore"
+	"settee/replicator"
+	"settee/replicator/jobs"
+)
+
+// listedDocument is the job of a document in CouchDB's _scheduler/docs. If it has ended, it has no id, node and
+// proxies.
+type listedDocument struct {
+	Database    *string          `json:"database"`
+	DocID       *string          `json:"doc_id"`
+	ID          *string          `json:"id"`
+	Node        any              `json:"node,omitempty"`
+	Source      string           `json:"source"`
+	Target      string           `json:"target"`
+	State       replicator.State `json:"state"`
+	Info        *replicator.Info `json:"info"`
+	ErrorCount  int              `json:"error_count"`
+	LastUpdated *string          `json:"last_updated"`
+	StartTime   *string          `json:"start_time"`
+	SourceProxy any              `json:"source_proxy,omitempty"`
+	TargetProxy any              `json:"target_proxy,omitempty"`
+}
+
+func listedDoc(job *jobs.Job) listedDocument {
+	state := *job.State
+	state.State = job.Condition() // Info depends on it
+	r := job.Args.Replication
+	out := listedDocument{
+		Database: job.Args.Database, DocID: job.Args.DocID,
+		Source: r.Source.String(), Target: r.Target.String(),
+		State: state.State, Info: state.Info(), ErrorCount: state.ErrorCount,
+		LastUpdated: timeText(state.LastUpdated), StartTime: timeText(state.StartTime),
+	}
+	if !state.State.Terminal() {
+		out.ID = orNull(shownID(job))
+		out.Node, out.SourceProxy, out.TargetProxy = orNull(state.Node), shownProxy(r.Source), shownProxy(r.Target)
+	}
+	return out
+}
+
+// shownProxy returns the URL of the proxy of an endpoint, without a password.
+func shownProxy(e replicator.Endpoint) *string { return orNull(e.RedactedProxy()) }
+
+func timeText(t time.Time) *string {
+	if t.IsZero() {
+		return nil
+	}
+	return orNull(t.UTC().Format(time.RFC3339))
+}
+
+// ListDocs answers _scheduler/docs.
+func (e *Endpoints) ListDocs(w http.ResponseWriter, r *http.Request) error {
+	return e.listDocsOf(w, r, "")
+}
+
+// DocsBelow answers _scheduler/docs/{db} and _scheduler/docs/{db}/{doc}. As in CouchDB the slash in the name of a
+// database may be unencoded: the name ends with the first segment that is, or decodes to a name that ends in,
+// _replicator.
+func (e *Endpoints) DocsBelow(w http.ResponseWriter, r *http.Request) error {
+	segments := strings.Split(mux.Vars(r)["rest"], "/")
+	for i, segment := range segments {
+		plain, err := url.PathUnescape(segment)
+		if err != nil { // canonical paths have no such segment
+			break
+		}
+		segments[i] = plain
+		if plain != "_replicator" && !strings.HasSuffix(plain, "/_replicator") {
+			continue
+		}
+		database := strings.Join(segments[:i+1], "/")
+		if i+1 == len(segments) {
+			return e.listDocsOf(w, r, database)
+		}
+		doc := strings.Join(segments[i+1:], "/")
+		if id, err := url.PathUnescape(doc); err == nil {
+			doc = id
+		}
+		return e.getDocOf(w, r, database, doc)
+	}
+	return web.NotFound("Database does not exist.")
+}
+
+func (e *Endpoints) getDocOf(w http.ResponseWriter, r *http.Request, database, id string) error {
+	ctx, cancel := web.StoreContext(r)
+	defer cancel()
+	job, err := e.Jobs.Document(ctx, database, id)
+	switch {
+	case errors.Is(err, jobs.ErrNotFound):
+		return web.NotFound("missing")
+	case errors.Is(err, docstore.ErrDatabaseNotFound):
+		return web.StoreFailure(err)
+	case err != nil:
+		return fmt.Errorf("reading the job of a document: %w", err)
+	}
+	return web.Respond(w, r, http.StatusOK, listedDoc(job))
+}
+
+func (e *Endpoints) listDocsOf(w http.ResponseWriter, r *http.Request, database string) error {
+	q := web.NewQuery(r)
+	opts := listOptions(q)
+	states := readStates(q)
+	if q.Err != nil {
+		return q.Err
+	}
+	ctx, cancel := web.StoreContext(r)
+	defer cancel()
+	list, err := e.Jobs.ListDocuments(ctx, database, states, opts)
+	if errors.Is(err, docstore.ErrDatabaseNotFound) {
+		return web.StoreFailure(err)
+	}
+	if err != nil {
+		return fmt.Errorf("listing the jobs of documents: %w", err)
+	}
+	docs := make([]listedDocument, len(list.Jobs))
+	for i, job := range list.Jobs {
+		docs[i] = listedDoc(job)
+	}
+	return web.Respond(w, r, http.StatusOK, struct {
+		TotalRows int64            `json:"total_rows"`
+		Offset    int64            `json:"offset"`
+		Docs      []listedDocument `json:"docs"`
+		Next      string           `json:"next_start_key,omitempty"`
+	}{list.Total, min(int64(opts.Skip), list.Total), docs, list.Next})
+}
+
+// listOptions reads the parameters of a list of jobs: limit, skip, and start_key, which is the next_start_key of
+// the page before.
+func listOptions(q *web.Query) jobs.ListOptions {
+	opts := jobs.ListOptions{
+		After: q.Text("start_key"), Limit: upTo(q, "limit", defaultLimit, jobs.MaxLimit), Skip: upTo(q, "skip", 0, jobs.MaxSkip),
+	}
+	if len(opts.After) > maxStartKey {
+		q.Refuse("`start_key` must be the next_start_key of an earlier page")
+	}
+	return opts
+}
+
+// maxStartKey is the length of the longest job id, in bytes.
+const maxStartKey = 2_000
+
+// upTo returns a parameter that is a whole number from 0 to most, and missing if there is none.
+func upTo(q *web.Query, name string, missing, most int) int {
+	if !q.Has(name) {
+		return missing
+	}
+	n, err := strconv.Atoi(q.Text(name))
+	if err != nil || n < 0 || n > most {
+		q.Refuse("`%s` must be an integer from 0 to %d", name, most)
+		return 0
+	}
+	return n
+}
+
+// readStates returns the states that a list is restricted to, nil for all.
+func readStates(q *web.Query) []replicator.State {
+	if q.Text("states") == "" {
+		return nil
+	}
+	var out []replicator.State
+	for name := range strings.SplitSeq(q.Text("states"), ",") {
+		state, err := replicator.ParseState(strings.TrimSpace(name))
+		if err != nil {
+			q.Refuse("States must be one or more of [initializing,error,running,pending,crashing,completed,failed]")
+			return nil
+		}
+		out = append(out, state)
+	}
+	return out
+}

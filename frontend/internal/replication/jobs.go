@@ -1,0 +1,127 @@
+package replication
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+
+	"settee/frontend/internal/web"
+	"settee/replicator"
+	"settee/replicator/jobs"
+)
+
+// defaultLimit is the default number of jobs in a list, which is CouchDB's.
+const defaultLimit = 100
+
+// listedJob is a job in CouchDB's _scheduler/jobs, and its state.
+type listedJob struct {
+	Database  *string            `json:"database"`
+	ID        string             `json:"id"`
+	PID       *string            `json:"pid"`
+	Source    string             `json:"source"`
+	Target    string             `json:"target"`
+	User      *string            `json:"user"`
+	DocID     *string            `json:"doc_id"`
+	Info      *replicator.Info   `json:"info"`
+	History   replicator.History `json:"history"`
+	Node      *string            `json:"node"`
+	StartTime *string            `json:"start_time"`
+	State     replicator.State   `json:"state"`
+}
+
+func listed(job *jobs.Job) listedJob {
+	state := *job.State
+	state.State = job.Condition() // Info depends on it
+	if state.State != replicator.StateRunning {
+		state.PID = ""
+	}
+	out := listedJob{
+		Database: job.Args.Database,
+		ID:       shownID(job),
+		PID:      orNull(state.PID),
+		Source:   job.Args.Replication.Source.String(),
+		Target:   job.Args.Replication.Target.String(),
+		User:     job.Args.User,
+		DocID:    job.Args.DocID,
+		Info:     state.Info(),
+		History:  state.History,
+		Node:     orNull(state.Node),
+		State:    state.State,
+	}
+	if out.History == nil {
+		out.History = replicator.History{}
+	}
+	out.StartTime = timeText(state.StartTime)
+	return out
+}
+
+// ListFailures answers _scheduler/jobs/{id}/failures, which CouchDB does not have: the revisions that the target
+// refused, the newest first.
+func (e *Endpoints) ListFailures(w http.ResponseWriter, r *http.Request) error {
+	ctx, cancel := web.StoreContext(r)
+	defer cancel()
+	failures, err := e.Jobs.Failures(ctx, web.PathValue(r, "id"))
+	if errors.Is(err, jobs.ErrNotFound) {
+		return web.NotFound("missing")
+	}
+	if err != nil {
+		return fmt.Errorf("reading what the target of a replication refused: %w", err)
+	}
+	return web.SendStream(w, r, "application/json", func(out *web.Stream) error {
+		list := web.Appender{To: out}
+		list.Raw(`{"total":`).Number(failures.Total).Raw(`,"failures":[`)
+		for i, failure := range failures.Latest {
+			if i > 0 {
+				list.Raw(",\n")
+			}
+			list.Bytes(failure)
+		}
+		return list.Raw("]}\n").Err
+	})
+}
+
+func orNull(text string) *string {
+	if text == "" {
+		return nil
+	}
+	return &text
+}
+
+// ListJobs answers _scheduler/jobs.
+func (e *Endpoints) ListJobs(w http.ResponseWriter, r *http.Request) error {
+	q := web.NewQuery(r)
+	opts := listOptions(q)
+	if q.Err != nil {
+		return q.Err
+	}
+	ctx, cancel := web.StoreContext(r)
+	defer cancel()
+	list, err := e.Jobs.List(ctx, opts)
+	if err != nil {
+		return fmt.Errorf("listing the replication jobs: %w", err)
+	}
+	rows := make([]listedJob, len(list.Jobs))
+	for i, job := range list.Jobs {
+		rows[i] = listed(job)
+	}
+	return web.Respond(w, r, http.StatusOK, struct {
+		TotalRows int64       `json:"total_rows"`
+		Offset    int64       `json:"offset"`
+		Jobs      []listedJob `json:"jobs"`
+		Next      string      `json:"next_start_key,omitempty"`
+	}{list.Total, min(int64(opts.Skip), list.Total), rows, list.Next})
+}
+
+// GetJob answers _scheduler/jobs/{id}.
+func (e *Endpoints) GetJob(w http.ResponseWriter, r *http.Request) error {
+	ctx, cancel := web.StoreContext(r)
+	defer cancel()
+	job, err := e.Jobs.Get(ctx, web.PathValue(r, "id"))
+	if errors.Is(err, jobs.ErrNotFound) {
+		return web.NotFound("missing")
+	}
+	if err != nil {
+		return fmt.Errorf("reading a replication job: %w", err)
+	}
+	return web.Respond(w, r, http.StatusOK, listed(job))
+}

@@ -1,0 +1,50 @@
+package replication
+
+import (
+	"fmt"
+	"net/http"
+
+	"settee/frontend/internal/web"
+	"settee/pkg/config"
+	"settee/replicator/jobs"
+)
+
+// share is a replicator database, or a user of transient replications, in _scheduler/shares.
+type share struct {
+	Database *string `json:"database"`
+	User     *string `json:"user"`
+	Shares   float64 `json:"shares"`
+	Usage    float64 `json:"usage"` // seconds
+	Running  int64   `json:"running"`
+	Pending  int64   `json:"pending"`
+	Crashing int64   `json:"crashing"`
+	Ran      float64 `json:"ran"`
+	Entitled float64 `json:"entitled"`
+}
+
+func shareOf(s jobs.Share) share {
+	return share{
+		Database: orNull(s.Database), User: orNull(s.User), Shares: s.Weight * config.DefaultShares,
+		Usage: s.Usage.Seconds(), Running: s.Running, Pending: s.Pending, Crashing: s.Crashing,
+		Ran: s.Ran, Entitled: s.Entitled,
+	}
+}
+
+// ListShares answers _scheduler/shares, which CouchDB does not have: how much of the running time of the last hour
+// each replicator database had, and how much it was entitled to.
+func (e *Endpoints) ListShares(w http.ResponseWriter, r *http.Request) error {
+	ctx, cancel := web.StoreContext(r)
+	defer cancel()
+	shares, err := e.Jobs.Shares(ctx)
+	if err != nil {
+		return fmt.Errorf("reading the shares of replicator databases: %w", err)
+	}
+	rows := make([]share, len(shares))
+	for i, s := range shares {
+		rows[i] = shareOf(s)
+	}
+	return web.Respond(w, r, http.StatusOK, struct {
+		TotalRows int     `json:"total_rows"`
+		Shares    []share `json:"shares"`
+	}{len(rows), rows})
+}

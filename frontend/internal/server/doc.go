@@ -1,0 +1,9 @@
+// Package server answers the requests about the server, this node, and the list of databases.
+//
+//	root.go             / and /_up
+//	nodeconfig.go       /_node/{node}: its name, metrics and configuration
+//	listdatabases.go    /_all_dbs and /_dbs_info
+//	uuids.go            /_uuids
+//
+// It reads databases only for their names and what they say about themselves.
+package server

@@ -1,0 +1,199 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"settee/frontend/accounts"
+	"settee/frontend/internal/access"
+	"settee/frontend/internal/auth"
+	"settee/frontend/internal/web"
+	"settee/pkg/config"
+	"settee/pkg/jsontext"
+)
+
+// Configuration is the configuration of a node, which may change while the node runs. *config.Live is one, and
+// documents the methods.
+type Configuration interface {
+	Current() *config.Config
+	Set(ctx context.Context, section, key, text string, checks ...config.Check) (old string, err error)
+	Delete(ctx context.Context, section, key string, checks ...config.Check) (old string, err error)
+	Reload() error
+}
+
+// Defaults is a configuration that cannot be changed: the default of each setting.
+type Defaults struct{}
+
+// Current returns the defaults.
+func (Defaults) Current() *config.Config { return new(config.Config) }
+
+// Set fails.
+func (Defaults) Set(context.Context, string, string, string, ...config.Check) (string, error) {
+	return "", errNoConfiguration
+}
+
+// Delete fails.
+func (Defaults) Delete(context.Context, string, string, ...config.Check) (string, error) {
+	return "", errNoConfiguration
+}
+
+// Reload does nothing.
+func (Defaults) Reload() error { return nil }
+
+var errNoConfiguration = web.NotImplemented("the configuration of this node cannot be changed")
+
+// OfNode returns the action of a path of this node. The node is named by its name, or as _local: a node does not know
+// the others.
+func (e *Endpoints) OfNode(next http.Handler) web.Action {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		if name := web.PathValue(r, "node"); name != "_local" && name != e.Node {
+			return web.NotFound("no such node: " + web.Cut(name))
+		}
+		next.ServeHTTP(w, r)
+		return nil
+	}
+}
+
+// NodeName answers GET /_node/{node}.
+func (e *Endpoints) NodeName(w http.ResponseWriter, r *http.Request) error {
+	return web.Respond(w, r, http.StatusOK, map[string]string{"name": e.Node})
+}
+
+// Prometheus answers with the metrics of this node.
+func (e *Endpoints) Prometheus(w http.ResponseWriter, r *http.Request) error {
+	web.ExtendDeadline(w)
+	e.Metrics.ServeHTTP(w, r)
+	return nil
+}
+
+// WholeConfig answers with all settings, secrets masked.
+func (e *Endpoints) WholeConfig(w http.ResponseWriter, r *http.Request) error {
+	return web.Respond(w, r, http.StatusOK, e.Config.Current().Shown())
+}
+
+// ConfigSection answers with the settings of a section.
+func (e *Endpoints) ConfigSection(w http.ResponseWriter, r *http.Request) error {
+	section := e.Config.Current().Shown()[web.PathValue(r, "section")]
+	if section == nil {
+		section = map[string]string{}
+	}
+	return web.Respond(w, r, http.StatusOK, section)
+}
+
+// ConfigValue answers with the value of a setting.
+func (e *Endpoints) ConfigValue(w http.ResponseWriter, r *http.Request) error {
+	value, ok := e.Config.Current().Shown()[web.PathValue(r, "section")][web.PathValue(r, "key")]
+	if !ok {
+		return unknownConfigValue()
+	}
+	return web.Respond(w, r, http.StatusOK, value)
+}
+
+// SetConfigValue writes the value of a setting to the store, and answers with the previous value.
+func (e *Endpoints) SetConfigValue(w http.ResponseWriter, r *http.Request) error {
+	if err := checkPersist(r); err != nil {
+		return err
+	}
+	body, err := web.ReadJSON(w, r, e.Config.Current())
+	if err != nil {
+		return err
+	}
+	if !jsontext.Valid(body) {
+		return web.ErrInvalidJSON
+	}
+	var text *string
+	if json.Unmarshal(body, &text) != nil || text == nil {
+		return web.BadRequest("a JSON string expected")
+	}
+	ctx, cancel := web.StoreContext(r)
+	defer cancel()
+	section, key, value := web.PathValue(r, "section"), web.PathValue(r, "key"), strings.TrimSpace(*text)
+	if section == adminsSection && value != "" { // the empty value removes the administrator
+		if value, err = e.hashAdmin(ctx, key, value); err != nil {
+			return err
+		}
+	}
+	old, err := e.Config.Set(ctx, section, key, value, accounts.KeepAdmin)
+	if err != nil {
+		return configFailure(err)
+	}
+	return web.Respond(w, r, http.StatusOK, old)
+}
+
+// hashAdmin returns the hash of the password of an administrator. The password may be hashed already. A name or a
+// hash that cannot be used to log in is refused.
+func (e *Endpoints) hashAdmin(ctx context.Context, name, password string) (string, error) {
+	if strings.Contains(name, ":") {
+		return "", web.BadRequest("[admins]: a name has no colon, at which basic authentication ends it")
+	}
+	given, hashed, err := auth.ParseAdmin(password)
+	most := config.MaxPasswordIterations.Get(e.Config.Current())
+	switch {
+	case err != nil:
+		return "", web.BadRequest("[admins] " + name + ": it looks hashed, and is not what CouchDB writes")
+	case hashed && given.Iterations > most:
+		return "", web.BadRequest(fmt.Sprintf("[admins] %s: it has %d iterations, and %v is %d", name, given.Iterations,
+			config.MaxPasswordIterations, most))
+	case hashed:
+		return password, nil
+	}
+	hash, err := e.Accounts.Hash(ctx, password)
+	if err != nil {
+		return "", access.LoginFailure(err)
+	}
+	return hash.String(), nil
+}
+
+// DeleteConfigValue removes a setting from the store, and answers with its value.
+func (e *Endpoints) DeleteConfigValue(w http.ResponseWriter, r *http.Request) error {
+	if err := checkPersist(r); err != nil {
+		return err
+	}
+	ctx, cancel := web.StoreContext(r)
+	defer cancel()
+	old, err := e.Config.Delete(ctx, web.PathValue(r, "section"), web.PathValue(r, "key"), accounts.KeepAdmin)
+	if err != nil {
+		return configFailure(err)
+	}
+	return web.Respond(w, r, http.StatusOK, old)
+}
+
+// adminsSection is the section of passwords, which the store has only hashed.
+const adminsSection = "admins"
+
+// checkPersist refuses X-Couch-Persist: false. In CouchDB it changes one node until the node restarts. Here values
+// are in the store, and hold for all nodes.
+func checkPersist(r *http.Request) error {
+	if r.Header.Get("X-Couch-Persist") == "false" {
+		return web.BadRequest("X-Couch-Persist: false is not supported: values are kept in the store, and hold for all nodes")
+	}
+	return nil
+}
+
+// ReloadConfig makes the node read its files again.
+func (e *Endpoints) ReloadConfig(w http.ResponseWriter, r *http.Request) error {
+	if err := e.Config.Reload(); err != nil {
+		return web.BadRequest(strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	return web.RespondOK(w, r, http.StatusOK)
+}
+
+func unknownConfigValue() error { return web.NotFound("unknown_config_value") }
+
+// configFailure returns the failure for an error of the configuration. It returns other errors as they are.
+func configFailure(err error) error {
+	var refused *config.RefusedError
+	switch {
+	case errors.As(err, &refused):
+		return web.BadRequest(refused.Reason)
+	case errors.Is(err, config.ErrNotSet):
+		return unknownConfigValue()
+	case errors.Is(err, accounts.ErrNoAdmin):
+		return web.NewFailure(http.StatusConflict, "conflict", err.Error())
+	}
+	return err
+}

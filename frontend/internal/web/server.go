@@ -1,0 +1,190 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"settee/pkg/config"
+	"settee/pkg/redact"
+)
+
+// Settings is the configuration of a node, which may change while the node runs.
+type Settings interface {
+	Current() *config.Config
+}
+
+// sendTimeout is how long a client may take to receive an answer, or a piece of one that is sent in pieces.
+const sendTimeout = time.Minute
+
+// Action answers a request, or returns why it cannot. What the client sees of the error, Server.fail says.
+type Action func(http.ResponseWriter, *http.Request) error
+
+// Methods are the actions of a path by method. The action of GET is that of HEAD, too.
+type Methods map[string]Action
+
+func (m Methods) find(method string) (Action, bool) {
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	act, found := m[method]
+	return act, found
+}
+
+// allowed lists the methods as CouchDB does: GET,HEAD.
+func (m Methods) allowed() string {
+	var names []string
+	for name := range m {
+		names = append(names, name)
+		if name == http.MethodGet {
+			names = append(names, http.MethodHead)
+		}
+	}
+	slices.Sort(names)
+	return strings.Join(names, ",")
+}
+
+// Server does what all requests have in common: ids, logging, deadlines, limits, and the answers to errors.
+type Server struct {
+	Settings    Settings
+	Connections *Connections
+	Log         zerolog.Logger
+	// observe, if it is not nil, is called with each request that has ended. The status is 0 if nothing was answered.
+	Observe func(method string, status int, took time.Duration)
+	// The zero value refuses requests of browsers that change something and come from another origin.
+	origins http.CrossOriginProtection
+}
+
+// Endpoint serves one path.
+func (s *Server) Endpoint(m Methods) http.Handler {
+	return s.Action(func(w http.ResponseWriter, r *http.Request) error {
+		act, found := m.find(r.Method)
+		if !found {
+			w.Header().Set("Allow", m.allowed())
+			return NewFailure(http.StatusMethodNotAllowed, "method_not_allowed", "Only "+m.allowed()+" allowed")
+		}
+		return act(w, r)
+	})
+}
+
+// Action serves all methods of a path with one action.
+func (s *Server) Action(act Action) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := act(w, r); err != nil {
+			s.fail(w, r, err)
+		}
+	})
+}
+
+// Serve answers a request with an action, and logs the request. The action is not called if there are too many
+// requests, or if the rules for pages of other origins refuse or answer the request.
+func (s *Server) Serve(w http.ResponseWriter, r *http.Request, act Action) {
+	began, id := time.Now(), newRequestID()
+	log := s.Log.With().Str("request_id", id).Logger()
+	out := &answer{ResponseWriter: w}
+	header := out.Header()
+	header.Set("Cache-Control", "must-revalidate")
+	header.Set("Server", "settee") // GET / says the version
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("X-Couch-Request-ID", id)
+	if !framesClearly(r) {
+		CloseConnection(out)
+	}
+	// The writer of a test may have no deadlines.
+	control := http.NewResponseController(w)
+	var receiveBy time.Time // none: the connection is read only to notice that the client hangs up
+	if r.Body != http.NoBody {
+		receiveBy = time.Now().Add(receiveTimeout)
+	}
+	_ = control.SetReadDeadline(receiveBy)
+	_ = control.SetWriteDeadline(time.Time{})
+
+	served := r.WithContext(context.WithValue(log.WithContext(r.Context()), requestIDKey{}, id))
+	served.URL = Canonical(r.URL)
+	if s.Observe != nil {
+		defer func() { s.Observe(r.Method, out.status, time.Since(began)) }()
+	}
+	defer logAccess(&log, out, served, began)
+	defer recoverPanic(out, served)
+	served, ok, end := s.Connections.begin(served)
+	defer end()
+	defer out.leaveRest(served)
+	out.begins = func() { out.passRest(served) }
+	if !ok {
+		respondError(out, served, Unavailable("too many requests are being answered: try again later"))
+		return
+	}
+	if s.crossOrigin(out, served) {
+		return
+	}
+	if err := act(out, served); err != nil {
+		s.fail(out, served, err)
+	}
+}
+
+// framesClearly reports whether every reader of a connection finds the same end of a request. A request that has both
+// a Content-Length and chunks may be two requests, of which a proxy in front of this node has seen one. Its
+// connection has to end with the answer (RFC 9112, 6.1 and 11.2). net/http reads the chunks and hides the length, and
+// in HTTP/1.0 it hides the chunks. So all requests with chunks, and all of HTTP/1.0, end their connections.
+func framesClearly(r *http.Request) bool {
+	return r.ProtoMajor != 1 || r.ProtoAtLeast(1, 1) && len(r.TransferEncoding) == 0
+}
+
+// recoverPanic answers a request whose action panicked. If the answer has begun, it cuts the connection.
+func recoverPanic(out *answer, r *http.Request) {
+	reason := recover()
+	if reason == nil {
+		return
+	}
+	if err, ok := reason.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+		panic(reason)
+	}
+	zerolog.Ctx(r.Context()).Error().
+		Str("panic", redact.Text(fmt.Sprint(reason))).
+		Str("stack", string(debug.Stack())).
+		Msg("request panicked")
+	if out.status != 0 {
+		panic(http.ErrAbortHandler)
+	}
+	respondError(out, r, internalError(r))
+}
+
+// logAccess logs a request that was answered.
+func logAccess(log *zerolog.Logger, out *answer, r *http.Request, began time.Time) {
+	level := zerolog.InfoLevel
+	if r.URL.Path == "/_up" || strings.HasSuffix(r.URL.Path, "/_prometheus") { // requested every few seconds
+		level = zerolog.DebugLevel
+	}
+	log.WithLevel(level).
+		Str("remote", r.RemoteAddr).
+		Str("method", Cut(r.Method)).
+		Str("path", Cut(redact.Text(r.URL.Path))).
+		Str("user", Cut(out.user)).
+		Int("status", out.status).
+		Int64("bytes", out.bytes).
+		Dur("duration", time.Since(began)).
+		Msg("request")
+}
+
+// maxLogged is the number of bytes that are logged, or repeated in an answer, of a text that a client chose.
+const maxLogged = 500
+
+// Cut returns the beginning of a text that a client chose.
+func Cut(text string) string { return text[:min(len(text), maxLogged)] }
+
+type requestIDKey struct{}
+
+// newRequestID returns ten hexadecimal digits, as CouchDB's X-Couch-Request-ID has.
+func newRequestID() string { return NewUUID()[:10] }
+
+func requestID(ctx context.Context) string {
+	id, _ := ctx.Value(requestIDKey{}).(string)
+	return id
+}

@@ -1,0 +1,143 @@
+package frontend
+
+import (
+	"net/http"
+
+	"github.com/gorilla/mux"
+
+	"settee/frontend/internal/web"
+	"settee/pkg/docstore"
+)
+
+// routes returns the paths of the interface. A request has a path in the form that web.Canonical gives it. The first route
+// that matches a path is taken.
+func (h *Handler) routes() *mux.Router {
+	r := mux.NewRouter().UseEncodedPath().SkipClean(true)
+	h.serverRoutes(r)
+	h.replicationRoutes(r)
+	h.nodeRoutes(r)
+	h.databaseRoutes(r)
+	h.absentRoutes(r)
+	h.documentRoutes(r) // the last: {doc} is any name
+	r.NotFoundHandler = h.web.Action(web.UnknownPath)
+	return r
+}
+
+func (h *Handler) handle(r *mux.Router, path string, m web.Methods) {
+	r.Handle(path, h.web.Endpoint(m))
+}
+
+func (h *Handler) serverRoutes(r *mux.Router) {
+	s, g := h.server, h.guard
+	h.handle(r, "/", web.Methods{http.MethodGet: s.Welcome})
+	h.handle(r, "/_up", web.Methods{http.MethodGet: s.Up})
+	h.handle(r, "/_session", web.Methods{
+		http.MethodGet: g.GetSession, http.MethodPost: g.PostSession, http.MethodDelete: g.DeleteSession,
+	})
+	h.handle(r, "/_all_dbs", web.Methods{http.MethodGet: s.AllDatabases})
+	h.handle(r, "/_dbs_info", web.Methods{http.MethodGet: s.AllInfos, http.MethodPost: s.SomeInfos})
+	h.handle(r, "/_uuids", web.Methods{http.MethodGet: s.UUIDs})
+}
+
+func (h *Handler) replicationRoutes(r *mux.Router) {
+	e := h.replication
+	h.handle(r, "/_replicate", web.Methods{http.MethodPost: e.Replicate})
+	h.handle(r, "/_scheduler/jobs", web.Methods{http.MethodGet: e.ListJobs})
+	h.handle(r, "/_scheduler/jobs/{id}", web.Methods{http.MethodGet: e.GetJob})
+	h.handle(r, "/_scheduler/jobs/{id}/failures", web.Methods{http.MethodGet: e.ListFailures})
+	h.handle(r, "/_scheduler/shares", web.Methods{http.MethodGet: e.ListShares})
+	h.handle(r, "/_scheduler/docs", web.Methods{http.MethodGet: e.ListDocs})
+	h.handle(r, "/_scheduler/docs/{rest:.+}", web.Methods{http.MethodGet: e.DocsBelow})
+	h.handle(r, "/_active_tasks", web.Methods{http.MethodGet: e.ActiveTasks})
+}
+
+// nodeRoutes are the paths of this node.
+func (h *Handler) nodeRoutes(r *mux.Router) {
+	s := h.server
+	handle := func(path string, m web.Methods) {
+		r.Handle("/_node/{node}"+path, h.web.Action(s.OfNode(h.web.Endpoint(m))))
+	}
+	r.Handle("/_node", h.web.Action(func(http.ResponseWriter, *http.Request) error {
+		return web.BadRequest("Incomplete path to _node request")
+	}))
+	handle("", web.Methods{http.MethodGet: s.NodeName})
+	handle("/_config", web.Methods{http.MethodGet: s.WholeConfig})
+	handle("/_config/_reload", web.Methods{http.MethodPost: s.ReloadConfig})
+	if s.Metrics != nil {
+		handle("/_prometheus", web.Methods{http.MethodGet: s.Prometheus})
+	}
+	handle("/_config/{section}", web.Methods{http.MethodGet: s.ConfigSection})
+	handle("/_config/{section}/{key}", web.Methods{
+		http.MethodGet: s.ConfigValue, http.MethodPut: s.SetConfigValue, http.MethodDelete: s.DeleteConfigValue,
+	})
+	r.Handle("/_node/{node}/{rest:.+}", h.web.Action(web.UnknownPath))
+}
+
+func (h *Handler) databaseRoutes(r *mux.Router) {
+	e, in := h.databases, h.guard.InDatabase
+	h.handle(r, "/{db}", web.Methods{
+		http.MethodPut: e.CreateDatabase, http.MethodGet: in(e.DatabaseInfo), http.MethodPost: in(e.PostDocument),
+		http.MethodDelete: e.DeleteDatabase,
+	})
+	h.handle(r, "/{db}/_changes", web.Methods{http.MethodGet: in(e.Changes), http.MethodPost: in(e.Changes)})
+	h.handle(r, "/{db}/_revs_diff", web.Methods{http.MethodPost: in(e.RevsDiff)})
+	h.handle(r, "/{db}/_missing_revs", web.Methods{http.MethodPost: in(e.MissingRevs)})
+	h.handle(r, "/{db}/_security", web.Methods{http.MethodGet: in(h.guard.GetSecurity), http.MethodPut: in(h.guard.PutSecurity)})
+	h.handle(r, "/{db}/_revs_limit", web.Methods{http.MethodGet: in(e.GetRevsLimit), http.MethodPut: in(e.PutRevsLimit)})
+	h.handle(r, "/{db}/_ensure_full_commit", web.Methods{http.MethodPost: in(e.EnsureFullCommit)})
+	for _, path := range []string{"/{db}/_compact", "/{db}/_compact/{ddoc}", "/{db}/_view_cleanup"} {
+		h.handle(r, path, web.Methods{http.MethodPost: in(e.Tidied)})
+	}
+}
+
+// absentRoutes are paths of CouchDB's databases that settee does not serve, and the reasons.
+func (h *Handler) absentRoutes(r *mux.Router) {
+	const designFunctions = "/{function:_(?:view|show|list|update|rewrite|info|search|search_info|nouveau|nouveau_info)(?:/.*)?}"
+	for _, absent := range []struct {
+		reason string
+		paths  []string
+	}{
+		{"there are no views, nor other functions of design documents, on this server: design documents are kept and " +
+			"replicated, and not run", []string{
+			"/{db}/_design/{ddoc}" + designFunctions, "/{db}/{ddoc:_design%2F[^/]+}" + designFunctions, "/{db}/_temp_view",
+		}},
+		{"there are no queries by selector, nor indexes for them, on this server", []string{
+			"/{db}/{function:_(?:find|explain|index)(?:/.*)?}",
+		}},
+		{"there are no partitioned databases on this server", []string{"/{db}/{function:_partition(?:/.*)?}"}},
+		{"documents cannot be purged on this server: deleted ones are kept as CouchDB keeps them", []string{
+			"/{db}/{function:_(?:purge|purged_infos|purged_infos_limit|auto_purge)}",
+		}},
+		{"databases have no shards on this server", []string{"/{db}/{function:_(?:shards(?:/.*)?|sync_shards)}"}},
+	} {
+		refuse := h.web.Action(h.guard.InDatabase(func(http.ResponseWriter, *http.Request, *docstore.Database) error {
+			return web.NotImplemented(absent.reason)
+		}))
+		for _, path := range absent.paths {
+			r.Handle(path, refuse)
+		}
+	}
+}
+
+// documentPath is the path of a document. The slash behind _design and _local may be unencoded.
+const documentPath = "/{db}/{doc:(?:_(?:design|local)/)?[^/]+}"
+
+// documentRoutes are the paths of documents and their attachments.
+func (h *Handler) documentRoutes(r *mux.Router) {
+	e, in := h.databases, h.guard.InDatabase
+	h.handle(r, "/{db}/_all_docs", web.Methods{http.MethodGet: in(e.AllDocs), http.MethodPost: in(e.AllDocs)})
+	h.handle(r, "/{db}/_all_docs/queries", web.Methods{http.MethodPost: in(e.AllDocsQueries)})
+	h.handle(r, "/{db}/_design_docs", web.Methods{http.MethodGet: in(e.DesignDocs), http.MethodPost: in(e.DesignDocs)})
+	h.handle(r, "/{db}/_design_docs/queries", web.Methods{http.MethodPost: in(e.DesignDocsQueries)})
+	h.handle(r, "/{db}/_local_docs", web.Methods{http.MethodGet: in(e.LocalDocs), http.MethodPost: in(e.LocalDocs)})
+	h.handle(r, "/{db}/_local_docs/queries", web.Methods{http.MethodPost: in(e.LocalDocs)})
+	h.handle(r, "/{db}/_bulk_get", web.Methods{http.MethodPost: in(e.BulkGet)})
+	h.handle(r, "/{db}/_bulk_docs", web.Methods{http.MethodPost: in(e.BulkDocs)})
+	h.handle(r, documentPath, web.Methods{
+		http.MethodGet: in(e.GetDocument), http.MethodPut: in(e.PutDocument), http.MethodDelete: in(e.DeleteDocument),
+		"COPY": in(e.CopyDocument),
+	})
+	h.handle(r, documentPath+"/{attachment:.+}", web.Methods{
+		http.MethodGet: in(e.GetAttachment), http.MethodPut: in(e.PutAttachment), http.MethodDelete: in(e.DeleteAttachment),
+	})
+}

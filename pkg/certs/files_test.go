@@ -1,0 +1,29 @@
+package certs
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestFilesChange(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "cert.pem")
+	require.NoError(t, os.WriteFile(path, []byte("first"), 0o600))
+	files := Watch("", path)
+	now := time.Now()
+	require.False(t, files.Changed(now))
+
+	require.NoError(t, os.WriteFile(path, []byte("another"), 0o600))
+	require.False(t, files.Changed(now.Add(checkInterval-1)), "the files are looked at once a second")
+	now = now.Add(checkInterval)
+	require.True(t, files.Changed(now))
+	require.False(t, files.Changed(now.Add(checkInterval)), "a change is reported once")
+
+	require.NoError(t, os.Remove(path))
+	require.True(t, files.Changed(now.Add(2*checkInterval)))
+	require.False(t, Watch("").Changed(now))
+}

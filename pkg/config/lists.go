@@ -1,0 +1,53 @@
+package config
+
+import (
+	"slices"
+	"strings"
+)
+
+// list accepts a list. split returns the items of a text, and one parses an item.
+func list[T any](want string, split func(text string) []string, one func(item string) (T, bool)) kind[[]T] {
+	parse := func(text string) (values []T, wrong string, ok bool) {
+		for _, item := range split(text) {
+			value, ok := one(item)
+			if !ok {
+				return nil, item, false
+			}
+			values = append(values, value)
+		}
+		return values, "", true
+	}
+	return kind[[]T]{
+		want: want,
+		parse: func(text string) ([]T, bool) {
+			values, _, ok := parse(text)
+			return values, ok
+		},
+		wrong: func(text string) string {
+			_, item, _ := parse(text)
+			return item
+		},
+	}
+}
+
+// items returns the items of a list that are separated by commas, without the blanks around them.
+func items(text string) []string {
+	list := strings.Split(text, ",")
+	for i, item := range list {
+		list[i] = trimBlanks(item)
+	}
+	return list
+}
+
+// itemsOrNone is items with no item for an empty text.
+func itemsOrNone(text string) []string {
+	if text == "" {
+		return nil
+	}
+	return items(text)
+}
+
+// entries returns the items that are not empty.
+func entries(text string) []string {
+	return slices.DeleteFunc(items(text), func(item string) bool { return item == "" })
+}

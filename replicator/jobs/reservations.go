@@ -1,0 +1,144 @@
+package jobs
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"settee/fdbjobs"
+	"settee/pkg/kv"
+	"settee/replicator"
+)
+
+// Collision is the error of a job whose replication id another job holds.
+type Collision struct {
+	ReplicationID string
+	// JobID is the other job. If it is not Transient, Database and DocID are its document.
+	JobID           string
+	Transient       bool
+	Database, DocID string
+}
+
+// CollisionCode is the error code of a transient job that failed with a Collision. CouchDB has no
+// code for documents.
+const CollisionCode = "conflict"
+
+// Error names only the replication id, because not every user may know which job holds it.
+func (c *Collision) Error() string {
+	return fmt.Sprintf("the replication %s exists already", c.ReplicationID)
+}
+
+// Name is Error with the document of the other job, for users that may read it.
+func (c *Collision) Name() string {
+	if c.Transient {
+		return c.Error()
+	}
+	return fmt.Sprintf("%s, triggered by document `%s` from db `%s`", c.Error(), c.DocID, c.Database)
+}
+
+// Explain returns the reason for the job that cannot have the id, in CouchDB's words if it
+// belongs to a document. It names the other job's document only if both are in the same database,
+// where a user that can read one can read the other.
+func (c *Collision) Explain(to *Job) string {
+	if to.Transient() {
+		return c.Error()
+	}
+	subject := fmt.Sprintf("Replication `%s` specified by document `%s`", c.ReplicationID, *to.Args.DocID)
+	owner := &Job{ID: c.JobID}
+	switch {
+	case c.Transient:
+		return subject + " already running as transient replication, started via `_replicate` API endpoint"
+	case owner.instance() != to.instance():
+		return subject + " already started, triggered by a document from another db"
+	}
+	return subject + fmt.Sprintf(" already started, triggered by document `%s` from db `%s`", c.DocID, c.Database)
+}
+
+func (s *Store) reservationKey(replicationID string) []byte {
+	return s.space.Pack("replication_ids", replicationID)
+}
+
+// reserve reserves a replication id for a job. The error is a *Collision if another job holds it.
+func (s *Store) reserve(tx kv.Transaction, replicationID, jobID string) error {
+	key := s.reservationKey(replicationID)
+	reserved, err := tx.Get(key).Await()
+	if err != nil || string(reserved) == jobID {
+		return err
+	}
+	if reserved != nil {
+		other, err := s.read(tx, string(reserved))
+		switch {
+		case errors.Is(err, ErrNotFound):
+		case err != nil:
+			return err
+		case other.Status != fdbjobs.Finished && other.has(replicationID):
+			return &Collision{
+				ReplicationID: replicationID, JobID: other.ID, Transient: other.Transient(),
+				Database: deref(other.Args.Database), DocID: deref(other.Args.DocID),
+			}
+		}
+	}
+	tx.Set(key, []byte(jobID))
+	return nil
+}
+
+// reserveFree reserves a replication id for a job, unless there is a reservation of it. It does not
+// check whether that holds: one transaction may add several jobs, and cannot read a job that it has
+// added.
+func (s *Store) reserveFree(tx kv.Transaction, replicationID, jobID string) error {
+	if replicationID == "" {
+		return nil
+	}
+	key := s.reservationKey(replicationID)
+	reserved, err := tx.Get(key).Await()
+	if err == nil && reserved == nil {
+		tx.Set(key, []byte(jobID))
+	}
+	return err
+}
+
+// releaseExcept releases the job's replication ids, except keep.
+func (s *Store) releaseExcept(tx kv.Transaction, job *Job, keep string) error {
+	var reservations []reservation
+	for _, id := range []string{job.State.ReplicationID, job.Args.ReplicationID} {
+		if id != keep {
+			reservations = append(reservations, reservation{id, job.ID})
+		}
+	}
+	return s.release(tx, reservations...)
+}
+
+// reservation is a job's reservation of a replication id, which may be "".
+type reservation struct{ replicationID, jobID string }
+
+// reservationOf returns the reservation that a removed job may have, from its state alone. Only a
+// transient job that had not ended may have another one.
+func reservationOf(removed *fdbjobs.Job) reservation {
+	var state replicator.JobState
+	// If the state cannot be read, a reservation remains, but it does not hold.
+	_ = json.Unmarshal(removed.State, &state)
+	return reservation{state.ReplicationID, removed.ID}
+}
+
+// release removes reservations that are still the job's.
+func (s *Store) release(tx kv.Transaction, reservations ...reservation) error {
+	reads := make([]kv.Future[[]byte], len(reservations))
+	for i, r := range reservations {
+		if r.replicationID != "" {
+			reads[i] = tx.Get(s.reservationKey(r.replicationID))
+		}
+	}
+	for i, r := range reservations {
+		if reads[i] == nil {
+			continue
+		}
+		reserved, err := reads[i].Await()
+		if err != nil {
+			return err
+		}
+		if string(reserved) == r.jobID {
+			tx.Clear(s.reservationKey(r.replicationID))
+		}
+	}
+	return nil
+}
