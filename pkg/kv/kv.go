@@ -61,6 +61,8 @@ type Transaction interface {
 	// another length is first cut, or extended with zero bytes. Add does not read the value, so there is no read
 	// conflict.
 	Add(key []byte, n int64)
+	// AddOrClear is Add, and clears the key if the sum is 0. It does not read the value either.
+	AddOrClear(key []byte, n int64)
 
 	// SetVersionstampedKey sets a key that contains the commit's versionstamp. The last 4 bytes of key are a
 	// little-endian offset. They are cut off, and the 10 bytes at the offset are replaced by the stamp.

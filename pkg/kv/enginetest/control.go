@@ -248,6 +248,11 @@ func (tx controlledTx) Add(key []byte, n int64) {
 	tx.Transaction.Add(key, n)
 }
 
+func (tx controlledTx) AddOrClear(key []byte, n int64) {
+	tx.reads.of.KeysWritten.Add(1)
+	tx.Transaction.AddOrClear(key, n)
+}
+
 func (tx controlledTx) SetVersionstampedKey(key, value []byte) {
 	tx.reads.of.KeysWritten.Add(1)
 	tx.Transaction.SetVersionstampedKey(key, value)

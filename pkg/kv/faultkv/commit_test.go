@@ -105,6 +105,7 @@ func TestCommittingOps(t *testing.T) {
 		"Clear":                  func(tx kv.Transaction) { tx.Clear(key) },
 		"ClearRange":             func(tx kv.Transaction) { tx.ClearRange(between("a", "z")) },
 		"Add":                    func(tx kv.Transaction) { tx.Add(key, 1) },
+		"AddOrClear":             func(tx kv.Transaction) { tx.AddOrClear(key, 1) },
 		"SetVersionstampedKey":   func(tx kv.Transaction) { tx.SetVersionstampedKey(stamped, nil) },
 		"SetVersionstampedValue": func(tx kv.Transaction) { tx.SetVersionstampedValue(key, stamped) },
 		"AddWriteConflictKey":    func(tx kv.Transaction) { tx.AddWriteConflictKey(key) },

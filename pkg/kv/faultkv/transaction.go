@@ -172,6 +172,12 @@ func (tx *transaction) Add(key []byte, n int64) {
 	}
 }
 
+func (tx *transaction) AddOrClear(key []byte, n int64) {
+	if tx.write() {
+		tx.inner.AddOrClear(key, n)
+	}
+}
+
 func (tx *transaction) SetVersionstampedKey(key, value []byte) {
 	if tx.write() {
 		tx.inner.SetVersionstampedKey(key, value)

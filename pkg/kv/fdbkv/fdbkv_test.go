@@ -143,6 +143,7 @@ func TestPrefixCountsTowardsKeySize(t *testing.T) {
 		"set":   func(tx kv.Transaction) { tx.Set(kv.KeyAfter(longest), nil) },
 		"clear": func(tx kv.Transaction) { tx.Clear(kv.KeyAfter(longest)) },
 		"add":   func(tx kv.Transaction) { tx.Add(kv.KeyAfter(longest), 1) },
+		"count": func(tx kv.Transaction) { tx.AddOrClear(kv.KeyAfter(longest), 1) },
 		"stamp": func(tx kv.Transaction) { tx.SetVersionstampedKey(make([]byte, len(longest)+1), nil) },
 		"range": func(tx kv.Transaction) {
 			tx.ClearRange(kv.KeyRange{Begin: []byte("a"), End: bytes.Repeat([]byte("k"), len(longest)+2)})

@@ -159,6 +159,15 @@ func (tx *transaction) Add(key []byte, n int64) {
 	})
 }
 
+func (tx *transaction) AddOrClear(key []byte, n int64) {
+	tx.write(tx.keys.checkKey(key), func() error {
+		key := tx.keys.key(key)
+		tx.tr.Add(key, binary.LittleEndian.AppendUint64(nil, uint64(n)))
+		tx.tr.CompareAndClear(key, make([]byte, 8))
+		return nil
+	})
+}
+
 func (tx *transaction) SetVersionstampedKey(key, value []byte) {
 	err := tx.keys.checkPair(key, value)
 	if err == nil && !engine.HasRoomForStamp(key) {

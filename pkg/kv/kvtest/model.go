@@ -54,7 +54,7 @@ func (b *bench) randomSteps(tx kv.Transaction, seed uint64, before model, reads 
 		value := fmt.Sprint(r.IntN(1000))
 		opts := kv.RangeOptions{Limit: r.IntN(6), Reverse: r.IntN(2) == 0}
 		n := r.IntN(1000) - 500
-		switch r.IntN(8) {
+		switch r.IntN(9) {
 		case 0, 1:
 			tx.Set(b.key(begin), []byte(value))
 			contents[begin] = value
@@ -67,6 +67,11 @@ func (b *bench) randomSteps(tx kv.Transaction, seed uint64, before model, reads 
 		case 4:
 			tx.Add(b.key(begin), int64(n))
 			contents[begin] = added(contents[begin], n)
+		case 5:
+			tx.AddOrClear(b.key(begin), int64(n%3))
+			if contents[begin] = added(contents[begin], n%3); contents[begin] == number(0, 8) {
+				delete(contents, begin)
+			}
 		default:
 			if reads {
 				b.compareRange(tx, contents, b.between(begin, end), opts)

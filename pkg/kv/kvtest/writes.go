@@ -2,6 +2,7 @@ package kvtest
 
 import (
 	"encoding/binary"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -78,7 +79,7 @@ func testAdd(t *testing.T, b *bench) {
 			}
 		}},
 	} {
-		for _, c := range cases {
+		for i, c := range slices.Concat(cases, cases) {
 			b.reset("k", "something else")
 			if way.stored {
 				b.reset()
@@ -88,16 +89,24 @@ func testAdd(t *testing.T, b *bench) {
 			}
 			apply := func(tx kv.Transaction) {
 				way.within(tx, c.old)
-				tx.Add(b.key("k"), c.n)
+				if i < len(cases) {
+					tx.Add(b.key("k"), c.n)
+				} else {
+					tx.AddOrClear(b.key("k"), c.n)
+				}
 			}
-			want := number(c.want, 8)
+			want, pairs := number(c.want, 8), []string{}
+			if i >= len(cases) && c.want == 0 {
+				want = none
+			} else {
+				pairs = append(pairs, "k="+want)
+			}
 			b.try(func(tx kv.Transaction) {
 				apply(tx)
 				for _, view := range []kv.ReadTransaction{tx, tx.Snapshot()} {
 					require.Equal(t, want, b.get(view, "k"), "%s: %+v", name, c)
-					require.Equal(t, []string{"k=" + want}, b.pairs(view, b.all(), kv.RangeOptions{}), "%s: %+v", name, c)
-					require.Equal(t, []string{"k=" + want}, b.pairs(view, b.all(), kv.RangeOptions{Limit: 1, Reverse: true}),
-						"%s: %+v", name, c)
+					require.Equal(t, pairs, b.pairs(view, b.all(), kv.RangeOptions{}), "%s: %+v", name, c)
+					require.Equal(t, pairs, b.pairs(view, b.all(), kv.RangeOptions{Limit: 1, Reverse: true}), "%s: %+v", name, c)
 				}
 			})
 			b.write(apply)
@@ -110,4 +119,18 @@ func testAdd(t *testing.T, b *bench) {
 		tx.Add(b.key("n"), 2)
 	})
 	require.Equal(t, number(3, 8), b.value("n"))
+	for _, c := range []struct {
+		and  func(tx kv.Transaction)
+		want string
+	}{
+		{func(tx kv.Transaction) { tx.AddOrClear(b.key("n"), 0) }, number(3, 8)},
+		{func(tx kv.Transaction) { tx.AddOrClear(b.key("n"), -3); tx.Add(b.key("n"), 0) }, number(0, 8)},
+		{func(tx kv.Transaction) { tx.Add(b.key("n"), -3); tx.AddOrClear(b.key("n"), 0) }, none},
+		{func(tx kv.Transaction) { tx.AddOrClear(b.key("n"), -3); tx.AddOrClear(b.key("n"), 2) }, number(2, 8)},
+		{func(tx kv.Transaction) { tx.AddOrClear(b.key("n"), -2); tx.AddOrClear(b.key("n"), -1) }, none},
+	} {
+		b.set("n", number(3, 8))
+		b.write(c.and)
+		require.Equal(t, c.want, b.value("n"))
+	}
 }

@@ -40,17 +40,17 @@ type layers struct {
 
 // written is what a transaction knows of a key that it wrote.
 type written struct {
-	// added is what was added to a value below the buffer. If it is nil, value is the key's value, nil if cleared.
-	added []byte
+	// added is what was added to a value below the buffer. If it has no n, value is the key's value, nil if cleared.
+	added addend
 	value []byte
 }
 
 // over returns the value of the key if base is its value below the buffer.
 func (w written) over(base []byte) []byte {
-	if w.added == nil {
+	if w.added.n == nil {
 		return slices.Clone(w.value)
 	}
-	return add(base, w.added)
+	return w.added.to(base)
 }
 
 func (l *layers) empty() bool {
@@ -74,7 +74,7 @@ func (l *layers) copy() *layers {
 func (l *layers) hides(key string) (w written, own, ok bool) {
 	w, own = l.keys.Get(key)
 	if own {
-		return w, true, w.added == nil
+		return w, true, w.added.n == nil
 	}
 	_, cleared := l.cleared.around(key)
 	return written{}, false, cleared
@@ -96,13 +96,13 @@ func (l *layers) apply(m mutation) {
 		deleteBetween(&l.keys, cleared)
 		l.unreadable.remove(cleared)
 		l.cleared.add(cleared)
-	case mutationAdd:
+	case mutationAdd, mutationAddOrClear:
 		key := string(m.key)
 		w, _, known := l.hides(key)
 		if known {
-			w.value = add(w.value, m.value)
+			w.value = m.addend().to(w.value)
 		} else {
-			w.added = add(w.added, m.value)
+			w.added = w.added.and(m.addend())
 		}
 		l.keys.Set(key, w)
 	case mutationStampKey:
@@ -117,7 +117,7 @@ func (l *layers) apply(m mutation) {
 // transaction adds to a thousand times is one mutation.
 func (b *buffer) write(m mutation) {
 	switch {
-	case m.kind == mutationAdd:
+	case m.adds():
 		if b.addMore(m) {
 			return
 		}
@@ -149,6 +149,6 @@ func (b *buffer) addMore(m mutation) bool {
 	if !ok || i < b.applied {
 		return false
 	}
-	b.log[i].value = add(b.log[i].value, m.value)
+	b.log[i].value, b.log[i].kind = add(b.log[i].value, m.value), m.kind
 	return true
 }

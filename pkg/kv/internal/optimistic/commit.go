@@ -240,7 +240,7 @@ func newWriter(below Reader, batch Batch, group []*commit) writer {
 	w := writer{below: below, batch: batch, counters: map[string]*counter{}}
 	for _, c := range group {
 		for _, m := range c.log {
-			if m.kind == mutationAdd {
+			if m.adds() {
 				w.counters[string(m.key)] = &counter{}
 			}
 		}
@@ -268,7 +268,7 @@ func (w writer) write(m mutation) error {
 			}
 		}
 		return w.batch.ClearRange(m.key, m.value)
-	case mutationAdd:
+	case mutationAdd, mutationAddOrClear:
 		k := w.counters[string(m.key)]
 		if !k.known {
 			var err error
@@ -277,7 +277,7 @@ func (w writer) write(m mutation) error {
 			}
 			k.known = true
 		}
-		k.value, k.added = add(k.value, m.value), true
+		k.value, k.added = m.addend().to(k.value), true
 		return nil
 	default:
 		w.follow(m.key, notNil(m.value))
@@ -288,10 +288,15 @@ func (w writer) write(m mutation) error {
 // finish writes the results of additions.
 func (w writer) finish() error {
 	for key, k := range w.counters {
-		if !k.added {
-			continue
+		var err error
+		switch {
+		case !k.added:
+		case k.value == nil:
+			err = w.batch.Clear([]byte(key))
+		default:
+			err = w.batch.Set([]byte(key), k.value)
 		}
-		if err := w.batch.Set([]byte(key), k.value); err != nil {
+		if err != nil {
 			return err
 		}
 	}

@@ -24,6 +24,7 @@ const (
 	mutationClear
 	mutationClearRange
 	mutationAdd
+	mutationAddOrClear
 	mutationStampKey
 	mutationStampValue
 )
@@ -56,6 +57,31 @@ func stampRange(key []byte) span {
 		high[i] = 0xff
 	}
 	return span{string(fillStamp(key, low)), string(fillStamp(key, high)) + "\x00"}
+}
+
+// adds reports whether the mutation is an addition.
+func (m mutation) adds() bool { return m.kind == mutationAdd || m.kind == mutationAddOrClear }
+
+// addend is what one or more additions to a key add. They need not be kept apart: to add to a missing value is to add
+// to 0, so only the last of them decides whether a sum of 0 clears the key.
+type addend struct {
+	n      []byte // 8 bytes; nil: nothing was added
+	clears bool
+}
+
+// addend returns what an addition adds.
+func (m mutation) addend() addend { return addend{m.value, m.kind == mutationAddOrClear} }
+
+// and returns what a adds with a later addition.
+func (a addend) and(later addend) addend { return addend{add(a.n, later.n), later.clears} }
+
+// to returns the sum of old and the addend, nil for a key that it clears.
+func (a addend) to(old []byte) []byte {
+	sum := add(old, a.n)
+	if a.clears && binary.LittleEndian.Uint64(sum) == 0 {
+		return nil
+	}
+	return sum
 }
 
 // add returns the sum of old, which is nil if there is no value, and the 8 bytes n. Overflow is dropped.

@@ -26,7 +26,7 @@ func (tx *transaction) get(key []byte, snapshot bool) ([]byte, error) {
 	tx.mu.Unlock()
 	defer v.release()
 	value, err := v.snapshot.Get(key)
-	if err != nil || w.added == nil {
+	if err != nil || w.added.n == nil {
 		return value, err
 	}
 	return w.over(value), nil

@@ -61,10 +61,19 @@ func (tx *transaction) ClearRange(r kv.KeyRange) {
 	})
 }
 
-func (tx *transaction) Add(key []byte, n int64) {
-	operand := binary.LittleEndian.AppendUint64(nil, uint64(n))
-	tx.write(pointSize(key)+len(operand), engine.CheckKey(key, kv.MaxKeySize), func(b *buffer) {
-		b.write(mutation{kind: mutationAdd, key: slices.Clone(key), value: operand})
+func (tx *transaction) Add(key []byte, n int64) { tx.add(mutationAdd, pointSize(key), key, n) }
+
+// AddOrClear has the size of the two mutations that it is in FoundationDB, an addition and a comparison.
+func (tx *transaction) AddOrClear(key []byte, n int64) {
+	tx.add(mutationAddOrClear, 2*pointSize(key)+addendSize, key, n)
+}
+
+// addendSize is the size of what is added.
+const addendSize = 8
+
+func (tx *transaction) add(kind mutationKind, size int, key []byte, n int64) {
+	tx.write(size+addendSize, engine.CheckKey(key, kv.MaxKeySize), func(b *buffer) {
+		b.write(mutation{kind: kind, key: slices.Clone(key), value: binary.LittleEndian.AppendUint64(nil, uint64(n))})
 	})
 }
 
