@@ -22,8 +22,9 @@ type AcceptOptions struct {
 	// yet due. Default: due jobs. With a time in the past Accept may miss jobs: it looks only at those of each owner
 	// that have waited longest.
 	Latest time.Time
-	// NoSchedule takes pending jobs of any owner and scheduled time in the order of their ids, beginning at a random
-	// id. It conflicts least in queues with random ids that begin with hexadecimal digits. Latest is ignored.
+	// NoSchedule takes pending jobs of any owner and scheduled time. Owners take turns. The jobs of one are taken in the
+	// order of their ids, beginning at a random id: it conflicts least in queues with random ids that begin with
+	// hexadecimal digits. Latest is ignored.
 	NoSchedule bool
 	// Yielding, if not nil, are running jobs that can make room. The jobs of one owner are in the order in which they
 	// go. Accept takes at most as many jobs, each in exchange for a job of the owner with the highest usage per weight.

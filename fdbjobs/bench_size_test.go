@@ -120,7 +120,7 @@ func compareBacklogs(b *testing.B, short, long *backlog) {
 		}},
 		{"list", func(b *testing.B, l *backlog) time.Duration {
 			return l.read(b, func(tx kv.ReadTransaction) error {
-				jobs, err := l.jobs.List(tx, "", page, fdbjobs.Parts(fdbjobs.Pending)...)
+				jobs, err := l.jobs.List(tx, fdbjobs.Position{}, page, fdbjobs.Parts(fdbjobs.Pending)...)
 				if len(jobs) != page && err == nil {
 					err = fmt.Errorf("a page of %d jobs", len(jobs))
 				}

@@ -60,6 +60,7 @@ type memory struct {
 	noted   map[string]string    // the heads that were written: see noteHeads
 	noting  time.Time            // when heads were last written
 	folded  map[string]time.Time // when owners' charges were last folded
+	anyFrom string               // the owner with which the next claim of any jobs begins
 	delayed int64                // lower bound of delayed, without clock skew
 	full    time.Time            // when delayed was last read from its start
 	beat    time.Time            // when this claimer last wrote a beat
@@ -112,6 +113,7 @@ type claimRun struct {
 	known   []*candidate        // the owners in line, with the rest of their rows
 	left    map[string][][]byte // the rest of memory.stock, where it changed
 	saw     bool                // whether this run has read known
+	anyFrom string              // see memory; set by a claim of any jobs
 	looked  bool                // whether next is set
 	next    int64               // the earliest scheduled time, or 0
 	watch   kv.Watch
@@ -251,6 +253,9 @@ func (c *claimer) learn(tx claim, found claimRun, began time.Time) {
 	}
 	for owner, head := range found.heads {
 		note(c.memory.heads, owner, head)
+	}
+	if found.anyFrom != "" {
+		c.memory.anyFrom = found.anyFrom
 	}
 	c.memory.keep(found, began)
 	c.memory.unit = tx.turns.unit

@@ -22,11 +22,15 @@ func TestCorrupt(t *testing.T) {
 		"add":    func(b *bundle, tx kv.Transaction) error { return b.jobs.Add(tx, fdbjobs.Spec{ID: "j"}) },
 		"remove": func(b *bundle, tx kv.Transaction) error { _, err := b.jobs.Remove(tx, "j"); return err },
 		"list": func(b *bundle, tx kv.Transaction) error {
-			_, err := b.jobs.List(tx, "", 1, fdbjobs.Parts(fdbjobs.Pending)...)
+			_, err := b.jobs.List(tx, fdbjobs.Position{}, 1, fdbjobs.Parts(fdbjobs.Pending)...)
+			return err
+		},
+		"list owned": func(b *bundle, tx kv.Transaction) error {
+			_, err := b.jobs.ListOwned(tx, "o", "", 1, fdbjobs.Parts(fdbjobs.Pending)...)
 			return err
 		},
 		"skip": func(b *bundle, tx kv.Transaction) error {
-			_, err := b.jobs.Skip(tx, "", 1, fdbjobs.Parts(fdbjobs.Pending)...)
+			_, err := b.jobs.SkipOwned(tx, "o", "", 1, fdbjobs.Parts(fdbjobs.Pending)...)
 			return err
 		},
 		"count": func(b *bundle, tx kv.Transaction) error {
@@ -76,10 +80,11 @@ func TestCorrupt(t *testing.T) {
 		"a row of a wrong sequence":   {key(0, "j"), tuple.Tuple{1, "pending", "", 0, "", 0, nil, "", nil, 0, "", "", false}.Pack(), []string{"get"}},
 		"a row of a wrong resubmit":   {key(0, "j"), tuple.Tuple{nil, "pending", "", 0, "", 0, "x", "", nil, 0, "", "", false}.Pack(), []string{"get"}},
 		"a row of a wrong expiry":     {key(0, "j"), tuple.Tuple{nil, "pending", "", 0, "", 0, nil, "", "x", 0, "", "", false}.Pack(), []string{"get"}},
-		"an index of no tuple":        {append(key(13, "pending", "", ""), 0xfe), nil, []string{"list"}},
-		"an index of numbers":         {key(13, "pending", "", "", 1), nil, []string{"list", "skip"}},
-		"an index without jobs":       {key(13, "pending", "", "", "j"), nil, []string{"list"}},
-		"a short count":               {key(15, "pending", "", ""), []byte{1}, []string{"count"}},
+		"an index of no tuple":        {append(key(14, "o", "pending", "", ""), 0xfe), nil, []string{"list owned", "skip"}},
+		"an index of numbers":         {key(14, "o", "pending", "", "", 1), nil, []string{"list owned", "skip"}},
+		"an index without jobs":       {key(14, "o", "pending", "", "", "j"), nil, []string{"list owned"}},
+		"a short counter":             {key(26, "pending", "o", "", ""), []byte{1}, []string{"count", "list"}},
+		"a counter without a tag":     {key(26, "pending", "o", ""), make([]byte, 8), []string{"count", "list"}},
 		"a timeout that is no tuple":  {key(20), []byte{0xfe}, []string{"timeout", "accept", "monitor"}},
 		"a negative timeout":          {key(20), tuple.Tuple{-1.0}.Pack(), []string{"timeout", "accept", "monitor"}},
 		"a rank of no owner":          {key(7, 1, 0.0), nil, []string{"accept"}},
@@ -90,7 +95,6 @@ func TestCorrupt(t *testing.T) {
 		"a weight of zero":            {key(9, ""), tuple.Tuple{0.0}.Pack(), []string{"add"}},
 		"a roll-up of two elements":   {key(10), tuple.Tuple{1, 2}.Pack(), []string{"add", "owners", "rollup"}},
 		"a claimer of no time":        {key(11, "c"), tuple.Tuple{"x"}.Pack(), []string{"monitor"}},
-		"an owner's count of no job":  {key(16, 1), []byte{0}, []string{"monitor"}},
 		"an expiry without an id":     {key(17, 1), nil, []string{"expired"}},
 		"a due row without an id":     {key(3, 1), []byte("o"), []string{"accept"}},
 		"a delayed row without an id": {key(3, soon()), []byte("o"), []string{"accept", "accept early"}},

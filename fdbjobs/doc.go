@@ -70,16 +70,15 @@
 //	(active,  queue, stripe, stamp, id) -> seconds  running, by the last renewal of the hold; the timeout
 //	                                                that protects it. A hash of the id has 16 stripes
 //	(expiry,  queue, expires, id)       -> ""       finished, and to go by itself
-//	(status,  queue, part, id)          -> ""       all jobs by part: status, label and tag
-//	(owned,   queue, owner, part, id)   -> ""       all jobs, by owner and part
+//	(owned,   queue, owner, part, id)   -> ""       all jobs, by owner and part: status, label and tag
 //	(listed,  queue, id)                -> JSON     what lists show of a job besides its state
-//	(count,   queue, part)              -> int64    number of jobs; little-endian, like all counters
-//	(ownedcount, queue, owner, status)  -> int64    number of an owner's jobs
-//	(ownedtagged, queue, owner, status, tag) -> int64  number of those that have a tag
+//	(counts,  queue, status, owner, label, tag) -> int64  number of the owner's jobs in the part, more than 0;
+//	                                                little-endian, like all counters
 //	(heads, queue, owner)               -> stamp    the owner has no rows in ready below it
 //	(claimers, queue, claimer)          -> time     when a process last took jobs
 //	(timeout, queue)                    -> seconds
 //	(watch_ready, queue)                -> counter  changed whenever something is queued
+//	(layout)                            -> version  of these keys: see [Upgrade]
 //
 // and the keys of fair share: owners, waiting, ranks, charges, weights and rollup (fairshare.go).
 //
@@ -100,8 +99,8 @@
 //
 //   - a pending job has one row in delayed or ready, a running job one in active;
 //     a finished job has none of these, but one in expiry if it expires;
-//   - a row in ready, active, expiry, status or owned agrees with the job's own row;
-//   - the counts agree with the rows of status and of owned;
+//   - a row in ready, active, expiry or owned agrees with the job's own row;
+//   - the counts agree with the rows of owned, and none is 0;
 //
 // and by fairShare:
 //
@@ -145,7 +144,7 @@
 //
 // # Costs
 //
-// Nothing here reads all jobs. Lists by status or owner read pages of an index, counts are counters, and expired,
-// overdue and due jobs are each read from the head of their own range. [Queue.RollUp] and the monitors visit owners that
-// have jobs.
+// Nothing here reads all jobs. Lists read pages of owners' indexes, and know from the counters which owners to visit.
+// Counts of all owners read the counters of the owners that have jobs with a status. Expired, overdue and due jobs are
+// each read from the head of their own range. [Queue.RollUp] and the monitors visit owners that have jobs.
 package fdbjobs

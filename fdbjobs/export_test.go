@@ -2,7 +2,6 @@ package fdbjobs
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"time"
@@ -47,7 +46,7 @@ func (q *Queue) LockOf(tx kv.ReadTransaction, id string) (string, error) {
 
 // OwnerKeys returns the number of keys of owners, without those of weights.
 func (q *Queue) OwnerKeys(tx kv.ReadTransaction) (n int, err error) {
-	for _, s := range []tuple.Subspace{q.share.waiting, q.share.standings, q.share.ranks, q.share.charges, q.keys.heads, q.keys.ownedCount, q.keys.ownedTagged} {
+	for _, s := range []tuple.Subspace{q.share.waiting, q.share.standings, q.share.ranks, q.share.charges, q.keys.heads} {
 		err = errors.Join(err, each(tx, s, func(tuple.Tuple, []byte) error {
 			n++
 			return nil
@@ -94,7 +93,7 @@ func (q *Queue) Retired() []kv.KeyRange { return q.keys.retired }
 func (q *Queue) Check(tx kv.ReadTransaction) error {
 	c := checker{queue: q, tx: tx, rows: map[string]*row{}, places: map[string]int{}, line: map[string]bool{}}
 	for _, step := range []func() error{
-		c.readRows, c.delayed, c.owners, c.ready, c.active, c.expiry, c.statuses, c.owned, c.contents, c.jobs,
+		c.readRows, c.delayed, c.owners, c.ready, c.active, c.expiry, c.listed, c.owned, c.contents, c.jobs,
 	} {
 		if err := step(); err != nil {
 			return err
@@ -231,15 +230,13 @@ func (c *checker) expiry() error {
 	})
 }
 
-// owned are the index and the counts by owner.
+// owned are the index and the counters.
 func (c *checker) owned() error {
-	type counted struct{ owner, status string }
-	counts, indexed := map[counted]int64{}, 0
+	counts, indexed := map[counter]int64{}, 0
 	err := each(c.tx, c.queue.keys.owned, func(key tuple.Tuple, _ []byte) error {
-		p, id := counted{key[0].(string), key[1].(string)}, key[4].(string)
-		part := Part{Status(p.status), key[2].(string), key[3].(string)}
-		if r := c.rows[id]; r == nil || r.owner != p.owner || r.part() != part {
-			c.say("%q: indexed as %s of %q, and its row is %+v", id, p.status, p.owner, r)
+		p, id := counter{owner: key[0].(string), part: Part{Status(key[1].(string)), key[2].(string), key[3].(string)}}, key[4].(string)
+		if r := c.rows[id]; r == nil || r.owner != p.owner || r.part() != p.part {
+			c.say("%q: indexed as %v of %q, and its row is %+v", id, p.part, p.owner, r)
 		}
 		counts[p]++
 		indexed++
@@ -251,39 +248,24 @@ func (c *checker) owned() error {
 	if indexed != len(c.rows) {
 		c.say("%d jobs indexed by owner, and there are %d", indexed, len(c.rows))
 	}
-	err = each(c.tx, c.queue.keys.ownedCount, func(key tuple.Tuple, value []byte) error {
-		p := counted{key[0].(string), key[1].(string)}
-		if n := int64(binary.LittleEndian.Uint64(value)); n != counts[p] {
-			c.say("%d jobs of %q are counted as %s, and there are %d", n, p.owner, p.status, counts[p])
+	for pair, err := range c.tx.GetRange(rows.Range(c.queue.keys.counts), kv.RangeOptions{}).All() {
+		if err != nil {
+			return err
+		}
+		p, err := c.queue.keys.parseCounter(pair)
+		if err != nil {
+			return err
+		}
+		n := p.n
+		if p.n = 0; n == 0 || n != counts[p] {
+			c.say("%d jobs of %q are counted as %v, and there are %d", n, p.owner, p.part, counts[p])
 		}
 		delete(counts, p)
-		return nil
-	})
+	}
 	for p, n := range counts {
-		c.say("%d jobs of %q are %s, and not counted", n, p.owner, p.status)
+		c.say("%d jobs of %q are %v, and not counted", n, p.owner, p.part)
 	}
-	if err != nil {
-		return err
-	}
-	type tagged struct{ owner, status, tag string }
-	tags := map[tagged]int64{}
-	for _, r := range c.rows {
-		if r.tag != "" {
-			tags[tagged{r.owner, string(r.status), r.tag}]++
-		}
-	}
-	err = each(c.tx, c.queue.keys.ownedTagged, func(key tuple.Tuple, value []byte) error {
-		p := tagged{key[0].(string), key[1].(string), key[2].(string)}
-		if n := int64(binary.LittleEndian.Uint64(value)); n != tags[p] {
-			c.say("%d jobs of %q are counted as %s and tagged %q, and there are %d", n, p.owner, p.status, p.tag, tags[p])
-		}
-		delete(tags, p)
-		return nil
-	})
-	for p, n := range tags {
-		c.say("%d jobs of %q are %s and tagged %q, and not counted", n, p.owner, p.status, p.tag)
-	}
-	return err
+	return nil
 }
 
 func (c *checker) ready() error {
@@ -322,44 +304,9 @@ func (c *checker) active() error {
 	})
 }
 
-func (c *checker) statuses() error {
-	counts, ids := map[Part]int64{}, map[string]bool{}
-	err := each(c.tx, c.queue.keys.status, func(key tuple.Tuple, _ []byte) error {
-		part, id := Part{Status(key[0].(string)), key[1].(string), key[2].(string)}, key[3].(string)
-		if r := c.rows[id]; r == nil || r.part() != part {
-			c.say("%q: indexed as %v, and its row is %+v", id, part, r)
-		}
-		counts[part]++
-		ids[id] = true
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	for id := range c.rows {
-		if !ids[id] {
-			c.say("%q: not indexed by its status", id)
-		}
-	}
-	counted := map[Part]bool{}
-	err = each(c.tx, c.queue.keys.count, func(key tuple.Tuple, value []byte) error {
-		part := Part{Status(key[0].(string)), key[1].(string), key[2].(string)}
-		if n := int64(binary.LittleEndian.Uint64(value)); n != counts[part] {
-			c.say("%d jobs are counted as %v, and there are %d", n, part, counts[part])
-		}
-		counted[part] = true
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	for part, n := range counts {
-		if !counted[part] {
-			c.say("%d jobs are %v, and not counted", n, part)
-		}
-	}
+func (c *checker) listed() error {
 	listed := map[string]bool{}
-	err = each(c.tx, c.queue.keys.listed, func(key tuple.Tuple, _ []byte) error {
+	err := each(c.tx, c.queue.keys.listed, func(key tuple.Tuple, _ []byte) error {
 		listed[key[0].(string)] = true
 		if r := c.rows[key[0].(string)]; r == nil || !r.listed {
 			c.say("%q: has a listed part, and its row is %+v", key[0], r)
@@ -436,4 +383,10 @@ func (q *Queue) Delay(tx kv.Transaction, id string, scheduled time.Time) error {
 	q.setState(tx, id, nil)
 	q.put(tx, id, old, queued(row{}, scheduled.Unix(), scheduled.Unix()-1, 0))
 	return nil
+}
+
+// ForgetCounters removes what Upgrade writes.
+func (q *Queue) ForgetCounters(tx kv.Transaction) {
+	tx.ClearRange(rows.Range(q.keys.counts))
+	tx.Clear(q.layer.space.Pack(tagLayout))
 }

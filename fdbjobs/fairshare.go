@@ -28,7 +28,7 @@ type fairShare struct {
 	db                                          kv.Database
 	standings, waiting, ranks, charges, weights tuple.Subspace
 	rollup                                      []byte
-	// counts has the number of jobs by owner and status. The queue writes it.
+	// counts has the counters of jobs by status and owner. The queue writes it.
 	counts tuple.Subspace
 	seen   sighting
 }
@@ -154,7 +154,7 @@ func (f *fairShare) admit(tx kv.Transaction, owner string, part int64) error {
 	// The transaction conflicts only on the owner's own rows. All other reads may be slightly out of date.
 	now := tx.Snapshot()
 	reading, rolled := f.readUsage(tx, now, owner), f.readRollup(now)
-	pending := now.Get(f.counts.Pack(owner, string(Pending)))
+	pending := readOwnerCount(now, f.counts, owner, Pending)
 	lowest := f.lowestUsage(now)
 
 	u, err := reading.await()
@@ -165,7 +165,7 @@ func (f *fairShare) admit(tx kv.Transaction, owner string, part int64) error {
 	if err != nil {
 		return err
 	}
-	waiting, err := rows.AwaitInt(pending)
+	waiting, err := pending.await()
 	if err != nil {
 		return err
 	}

@@ -177,14 +177,17 @@ func parseWeight(value []byte) (weight float64, err error) {
 }
 
 // usageRead is a pending read of an owner's usage.
-type usageRead struct{ standing, weight, charges, running kv.Future[[]byte] }
+type usageRead struct {
+	standing, weight, charges kv.Future[[]byte]
+	running                   func() (int64, error)
+}
 
 // readUsage starts reading an owner's usage. It reads the standing and weight, which change together with the rank,
 // through own, and the rest through rest.
 func (f *fairShare) readUsage(own, rest kv.ReadTransaction, owner string) usageRead {
 	return usageRead{
 		standing: own.Get(f.standings.Pack(owner)), weight: own.Get(f.weights.Pack(owner)),
-		charges: rest.Get(f.charges.Pack(owner)), running: rest.Get(f.counts.Pack(owner, string(Running))),
+		charges: rest.Get(f.charges.Pack(owner)), running: readOwnerCount(rest, f.counts, owner, Running).await,
 	}
 }
 
@@ -201,7 +204,7 @@ type ownerUsage struct {
 func (f *fairShare) readCharged(tx kv.ReadTransaction, owner string, standing []byte) usageRead {
 	return usageRead{
 		standing: known(standing), weight: tx.Get(f.weights.Pack(owner)),
-		charges: tx.Get(f.charges.Pack(owner)), running: known(nil),
+		charges: tx.Get(f.charges.Pack(owner)), running: func() (int64, error) { return 0, nil },
 	}
 }
 
@@ -220,7 +223,7 @@ func (u usageRead) await() (o ownerUsage, err error) {
 	if o.charged, err = rows.AwaitInt(u.charges); err != nil {
 		return o, err
 	}
-	o.running, err = rows.AwaitInt(u.running)
+	o.running, err = u.running()
 	return o, err
 }
 

@@ -2,7 +2,9 @@ package fdbjobs_test
 
 import (
 	"bufio"
+	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -34,12 +36,17 @@ func readPairs(t *testing.T, file string) (pairs []kv.KeyValue) {
 	return pairs
 }
 
-// TestStoreFormat5: the jobs of a store that a version with store format 5 has written carry on, and what it wrote and
-// nobody reads is gone. They are: a pending, a delayed, and two finished jobs, one that runs and has args and a state,
-// and one that was added again while it ran.
-func TestStoreFormat5(t *testing.T) {
+// TestStoreFormats: the jobs of a store that an earlier version has written carry on, and what it wrote and nobody reads
+// is gone. They are: a pending, a delayed, and two finished jobs, one that runs and has args and a state, and one that
+// was added again while it ran.
+func TestStoreFormats(t *testing.T) {
+	t.Run("5", func(t *testing.T) { testStoreFormat(t, "testdata/store-5") })
+	t.Run("7", func(t *testing.T) { testStoreFormat(t, "testdata/store-7") })
+}
+
+func testStoreFormat(t *testing.T, file string) {
 	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
-		old := readPairs(t, "testdata/store-5")
+		old := readPairs(t, file)
 		for range 20 { // the versions of a store do not go back
 			require.NoError(t, db.Transact(t.Context(), func(tx kv.Transaction) error { tx.Set([]byte("other"), nil); return nil }))
 		}
@@ -50,6 +57,16 @@ func TestStoreFormat5(t *testing.T) {
 			}
 			return nil
 		})
+		// Two processes begin at once, and one of them is interrupted.
+		interrupted, interrupt := context.WithCancel(t.Context())
+		interrupt()
+		require.ErrorIs(t, fdbjobs.Upgrade(interrupted, db, prefix), context.Canceled)
+		upgraded := make(chan error)
+		for range 2 {
+			go func() { upgraded <- fdbjobs.Upgrade(t.Context(), db, prefix) }()
+		}
+		require.NoError(t, errors.Join(<-upgraded, <-upgraded))
+		require.NoError(t, fdbjobs.Upgrade(t.Context(), db, prefix))
 		b.check(t)
 		assert.EqualValues(t, 2, b.count(t, fdbjobs.Pending))
 		ended := make(chan string, 6)
@@ -89,4 +106,37 @@ func TestStoreFormat5(t *testing.T) {
 			return nil
 		})
 	})
+}
+
+// failsAt is a store that fails from its nth transaction on.
+type failsAt struct {
+	kv.Database
+	left int
+}
+
+func (f *failsAt) Transact(ctx context.Context, run func(tx kv.Transaction) error) error {
+	if f.left--; f.left < 0 {
+		return errors.New("it fails")
+	}
+	return f.Database.Transact(ctx, run)
+}
+
+// TestUpgradeInterrupted: an upgrade that failed anywhere is made by the next one.
+func TestUpgradeInterrupted(t *testing.T) {
+	db := enginetest.Memory(t)
+	b := newBundle(t, db)
+	for n := 0; n < 11_000; n += 1_000 {
+		var specs []fdbjobs.Spec
+		for i := range 1_000 {
+			specs = append(specs, fdbjobs.Spec{ID: fmt.Sprint(n + i), Owner: fmt.Sprint((n + i) % 2_500), Ended: true})
+		}
+		b.transact(t, func(tx kv.Transaction) error { return b.jobs.AddAll(tx, specs) })
+	}
+	b.transact(t, func(tx kv.Transaction) error { b.jobs.ForgetCounters(tx); return nil })
+	failed := 0
+	for fdbjobs.Upgrade(t.Context(), &failsAt{db, failed}, prefix) != nil {
+		failed++
+	}
+	assert.Equal(t, 1+2+3, failed) // to look, to read the index, to write
+	b.check(t)
 }

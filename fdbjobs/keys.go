@@ -26,7 +26,7 @@ const (
 	tagRollup
 	tagClaimers
 	tagActive
-	tagStatus
+	tagStatus // of store format 7 and before, like tagCount, tagOwnedCount and tagOwnedTagged
 	tagOwned
 	tagCount
 	tagOwnedCount
@@ -39,40 +39,41 @@ const (
 	tagHeads
 	tagListed
 	tagOwnedTagged
+	tagCounts
+	tagLayout
 )
 
 // keyspace packs the keys of one queue, except those of fairShare. The package's doc comment lists them.
 type keyspace struct {
-	data, state, args, delayed, ready, active             tuple.Subspace
-	claimers, heads, listed                               tuple.Subspace
-	status, owned, count, ownedCount, ownedTagged, expiry tuple.Subspace
-	timeout, watchReady                                   []byte
+	data, state, args, delayed, ready, active tuple.Subspace
+	claimers, heads, listed                   tuple.Subspace
+	owned, counts, expiry                     tuple.Subspace
+	timeout, watchReady                       []byte
 	// retired are what versions before this one wrote.
 	retired []kv.KeyRange
 }
 
 func newKeyspace(root tuple.Subspace, queue string) keyspace {
 	return keyspace{
-		data:        root.Sub(tagData, queue),
-		state:       root.Sub(tagState, queue),
-		args:        root.Sub(tagArgs, queue),
-		delayed:     root.Sub(tagDelayed, queue),
-		ready:       root.Sub(tagReady, queue),
-		claimers:    root.Sub(tagClaimers, queue),
-		heads:       root.Sub(tagHeads, queue),
-		listed:      root.Sub(tagListed, queue),
-		active:      root.Sub(tagActive, queue),
-		status:      root.Sub(tagStatus, queue),
-		owned:       root.Sub(tagOwned, queue),
-		count:       root.Sub(tagCount, queue),
-		ownedCount:  root.Sub(tagOwnedCount, queue),
-		ownedTagged: root.Sub(tagOwnedTagged, queue),
-		expiry:      root.Sub(tagExpiry, queue),
-		timeout:     root.Pack(tagTimeout, queue),
-		watchReady:  root.Pack(tagWatchReady, queue),
+		data:       root.Sub(tagData, queue),
+		state:      root.Sub(tagState, queue),
+		args:       root.Sub(tagArgs, queue),
+		delayed:    root.Sub(tagDelayed, queue),
+		ready:      root.Sub(tagReady, queue),
+		claimers:   root.Sub(tagClaimers, queue),
+		heads:      root.Sub(tagHeads, queue),
+		listed:     root.Sub(tagListed, queue),
+		active:     root.Sub(tagActive, queue),
+		owned:      root.Sub(tagOwned, queue),
+		counts:     root.Sub(tagCounts, queue),
+		expiry:     root.Sub(tagExpiry, queue),
+		timeout:    root.Pack(tagTimeout, queue),
+		watchReady: root.Pack(tagWatchReady, queue),
 		retired: []kv.KeyRange{
 			kv.PrefixRange(root.Pack(tagTransitions, queue)), kv.PrefixRange(root.Pack(tagTrimmed, queue)),
 			kv.PrefixRange(root.Pack(tagWatchTransitions, queue)),
+			rows.Range(root.Sub(tagStatus, queue)), rows.Range(root.Sub(tagCount, queue)),
+			rows.Range(root.Sub(tagOwnedCount, queue)), rows.Range(root.Sub(tagOwnedTagged, queue)),
 		},
 	}
 }

@@ -94,7 +94,7 @@ func (l *Layer) Queue(name string) *Queue {
 		return q
 	}
 	q := &Queue{layer: l, name: name, keys: newKeyspace(l.space, name)}
-	q.share = newFairShare(l.db, l.space, name, q.keys.ownedCount)
+	q.share = newFairShare(l.db, l.space, name, q.keys.counts)
 	q.claimer = newClaimer(q)
 	q.writer = newSharedWriter(q)
 	l.queues[name] = q

@@ -90,31 +90,59 @@ func (r jobRead) storedArgs(chunks int64) ([]byte, error) {
 	return args, nil
 }
 
-// List reads the jobs in some parts, by id: at most limit jobs, from the first id that is greater than after. It does
-// not read their args: see [Spec].Listed.
-func (q *Queue) List(tx kv.ReadTransaction, after string, limit int, parts ...Part) ([]*Job, error) {
-	return q.list(tx, q.keys.status, after, limit, parts)
-}
+// Position is a place in a list of jobs by owner and id: after this job, which need not exist.
+type Position struct{ Owner, ID string }
 
-// ListOwned is List for the jobs of one owner.
-func (q *Queue) ListOwned(tx kv.ReadTransaction, owner, after string, limit int, parts ...Part) ([]*Job, error) {
-	return q.list(tx, q.keys.owned.Sub(owner), after, limit, parts)
-}
+// AfterOwner returns the place after all jobs of an owner.
+func AfterOwner(owner string) Position { return Position{Owner: owner + "\x00"} }
 
-func (q *Queue) list(tx kv.ReadTransaction, index tuple.Subspace, after string, limit int, parts []Part) ([]*Job, error) {
-	found, err := ids(tx, index, after, limit, parts)
-	if err != nil {
-		return nil, err
+// List reads the jobs in some parts, by owner and id: at most limit jobs, from the first after a position. It reads the
+// counters of the owners from there that have jobs with the parts' statuses, and does not read args: see [Spec].Listed.
+func (q *Queue) List(tx kv.ReadTransaction, after Position, limit int, parts ...Part) ([]*Job, error) {
+	if limit <= 0 {
+		return nil, nil
 	}
-	reads := make([]jobRead, len(found))
-	for i, id := range found {
-		reads[i] = jobRead{
-			id: id, queue: q, tx: tx,
-			row: q.readRow(tx, id), state: tx.Get(q.keys.state.Pack(id)), listed: tx.Get(q.keys.listed.Pack(id)),
+	var reads []idRead
+	left := limit // without those of after.Owner, of which any number may come before after
+	for t, err := range q.talliesOf(tx, after.Owner, parts) {
+		if err != nil {
+			return nil, err
+		}
+		if t.owner == after.Owner {
+			reads = append(reads, q.readIDs(tx, t.owner, after.ID, limit, t.parts))
+			continue
+		}
+		reads = append(reads, q.readIDs(tx, t.owner, "", left, t.parts))
+		if left -= int(min(t.n, int64(left))); left == 0 {
+			break
+		}
+	}
+	return q.list(tx, limit, reads...)
+}
+
+// ListOwned is List for the jobs of one owner, from the first id that is greater than after.
+func (q *Queue) ListOwned(tx kv.ReadTransaction, owner, after string, limit int, parts ...Part) ([]*Job, error) {
+	return q.list(tx, limit, q.readIDs(tx, owner, after, limit, parts))
+}
+
+// list reads the jobs whose ids are read, at most limit.
+func (q *Queue) list(tx kv.ReadTransaction, limit int, reads ...idRead) ([]*Job, error) {
+	var found []jobRead
+	for _, read := range reads {
+		ids, err := read.await()
+		if err != nil {
+			return nil, err
+		}
+		for _, id := range ids[:min(len(ids), limit-len(found))] {
+			found = append(found, jobRead{
+				id: id, queue: q, tx: tx,
+				row: q.readRow(tx, id), state: tx.Get(q.keys.state.Pack(id)), listed: tx.Get(q.keys.listed.Pack(id)),
+			})
 		}
 	}
 	jobs := make([]*Job, len(found))
-	for i, read := range reads {
+	for i, read := range found {
+		var err error
 		if jobs[i], err = read.await(); err != nil {
 			return nil, fmt.Errorf("reading an index: %w", err)
 		}
@@ -122,41 +150,82 @@ func (q *Queue) list(tx kv.ReadTransaction, index tuple.Subspace, after string, 
 	return jobs, nil
 }
 
-// Skip returns the id of the nth job, from 1, of those that List would list after an id. It returns the last id if
-// there are fewer, and after itself if there are none. It reads n keys of the index for each part.
-func (q *Queue) Skip(tx kv.ReadTransaction, after string, n int, parts ...Part) (string, error) {
-	return lastOf(tx, q.keys.status, after, n, parts)
+// Skip returns the position of the nth job, from 1, of those that List would list after a position and whose owners are
+// not in without. If there are fewer, it returns the end of the list. It reads counters as List does, and at most n keys
+// of the index of the last owner.
+func (q *Queue) Skip(tx kv.ReadTransaction, after Position, n int, without []string, parts ...Part) (Position, error) {
+	if n <= 0 {
+		return after, nil
+	}
+	for t, err := range q.talliesOf(tx, after.Owner, parts) {
+		switch {
+		case err != nil:
+			return after, err
+		case slices.Contains(without, t.owner):
+			continue
+		case t.owner != after.Owner:
+			after = Position{Owner: t.owner}
+			if t.n <= int64(n) {
+				n -= int(t.n)
+				after = AfterOwner(t.owner)
+				break
+			}
+			fallthrough
+		default:
+			ids, err := q.readIDs(tx, t.owner, after.ID, n, t.parts).await()
+			if err != nil {
+				return after, err
+			}
+			if len(ids) > 0 {
+				after.ID = ids[len(ids)-1]
+			}
+			n -= len(ids)
+		}
+		if n == 0 {
+			break
+		}
+	}
+	return after, nil
 }
 
-// SkipOwned is Skip for the jobs of one owner.
+// SkipOwned is Skip for the jobs of one owner. It returns the id of the last job if there are fewer, and after itself if
+// there are none.
 func (q *Queue) SkipOwned(tx kv.ReadTransaction, owner, after string, n int, parts ...Part) (string, error) {
-	return lastOf(tx, q.keys.owned.Sub(owner), after, n, parts)
-}
-
-func lastOf(tx kv.ReadTransaction, index tuple.Subspace, after string, n int, parts []Part) (string, error) {
-	found, err := ids(tx, index, after, n, parts)
+	found, err := q.readIDs(tx, owner, after, n, parts).await()
 	if err != nil || len(found) == 0 {
 		return after, err
 	}
 	return found[len(found)-1], nil
 }
 
-// ids reads ids from index, whose keys end with a part and an id.
-func ids(tx kv.ReadTransaction, index tuple.Subspace, after string, limit int, parts []Part) ([]string, error) {
+// idRead is a pending read of an owner's ids.
+type idRead struct {
+	index  tuple.Subspace
+	ranges []kv.RangeResult
+	limit  int
+}
+
+// readIDs starts reading the ids of an owner's jobs in some parts that are greater than after.
+func (q *Queue) readIDs(tx kv.ReadTransaction, owner, after string, limit int, parts []Part) idRead {
+	r := idRead{index: q.keys.owned.Sub(owner), limit: max(limit, 0)}
 	if limit <= 0 {
-		return nil, nil
+		return r
 	}
-	ranges := make([]kv.RangeResult, len(parts))
-	for i, part := range parts {
-		s := index.Sub(part.elements()...)
+	for _, part := range parts {
+		s := r.index.Sub(part.elements()...)
 		var begin []byte
 		if after != "" {
 			begin = kv.KeyAfter(s.Pack(after))
 		}
-		ranges[i] = tx.GetRange(rows.From(s, begin), kv.RangeOptions{Limit: limit})
+		r.ranges = append(r.ranges, tx.GetRange(rows.From(s, begin), kv.RangeOptions{Limit: limit}))
 	}
-	found, err := idsOf(index, ranges)
-	return found[:min(limit, len(found))], err
+	return r
+}
+
+// await returns the ids in order, at most as many as the limit.
+func (r idRead) await() ([]string, error) {
+	found, err := idsOf(r.index, r.ranges)
+	return found[:min(r.limit, len(found))], err
 }
 
 // idsOf awaits ids from ranges of index, and sorts them.
@@ -188,35 +257,4 @@ func lastStrings(s tuple.Subspace, pairs []kv.KeyValue) ([]string, error) {
 		}
 	}
 	return all, nil
-}
-
-// Count returns the number of jobs in some parts. It reads a counter for each part.
-func (q *Queue) Count(tx kv.ReadTransaction, parts ...Part) (int64, error) {
-	reads := make([]kv.Future[[]byte], len(parts))
-	for i, part := range parts {
-		reads[i] = tx.Get(q.keys.count.Pack(part.elements()...))
-	}
-	return sum(reads)
-}
-
-// CountOwned returns the number of an owner's jobs with one of the statuses, whatever their labels and tags. It reads a
-// counter for each status.
-func (q *Queue) CountOwned(tx kv.ReadTransaction, owner string, statuses ...Status) (int64, error) {
-	reads := make([]kv.Future[[]byte], len(statuses))
-	for i, status := range statuses {
-		reads[i] = tx.Get(q.keys.ownedCount.Pack(owner, string(status)))
-	}
-	return sum(reads)
-}
-
-func sum(reads []kv.Future[[]byte]) (int64, error) {
-	var total int64
-	for _, read := range reads {
-		n, err := rows.AwaitInt(read)
-		if err != nil {
-			return 0, err
-		}
-		total += n
-	}
-	return total, nil
 }

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -19,7 +18,7 @@ const (
 	monitorParts = 6
 	// requeueBatch is the number of jobs that one transaction takes from their holders.
 	requeueBatch = 50
-	// sweepBatch is the number of owners whose counts a monitor checks in one look.
+	// sweepBatch is the number of owners that a monitor checks for jobs in one look.
 	sweepBatch = 300
 )
 
@@ -80,7 +79,7 @@ type monitor struct {
 	parts   []*activePart
 	timeout time.Duration // the queue's, at the last read
 	retired bool          // what versions before this one wrote is gone
-	counts  []byte        // where the next sweep of the owners' counts begins
+	swept   string        // the last owner of the latest sweep, unless that was the last of all
 }
 
 func newMonitor(q *Queue) *monitor {
@@ -114,39 +113,24 @@ func (m *monitor) runOnce(ctx context.Context) (timeout time.Duration, requeued 
 	return m.timeout, requeued, errors.Join(m.clearRetired(ctx), m.sweep(ctx))
 }
 
-// sweep checks the counts of the next owners, and forgets owners without jobs and old beats.
+// sweep forgets those of the next owners that have no jobs, and old beats.
 func (m *monitor) sweep(ctx context.Context) error {
-	counts := m.queue.keys.ownedCount
-	next, err := kv.TransactValue(ctx, m.queue.layer.db, func(tx kv.Transaction) ([]byte, error) {
+	last, err := kv.TransactValue(ctx, m.queue.layer.db, func(tx kv.Transaction) (string, error) {
 		claimers := tx.Snapshot().GetRange(rows.Range(m.queue.keys.claimers), kv.RangeOptions{Limit: claimersAtOnce})
-		pairs, err := tx.Snapshot().GetRange(rows.From(counts, m.counts), kv.RangeOptions{Limit: sweepBatch}).Slice()
+		owners, _, err := m.queue.share.owners(tx.Snapshot(), m.swept, sweepBatch)
 		if err != nil {
-			return nil, err
+			return "", err
 		}
-		var idle []string
-		for _, pair := range pairs {
-			key, err := counts.Unpack(pair.Key)
-			if err != nil {
-				return nil, fmt.Errorf("reading an owner's count: %w", err)
-			}
-			var owner string
-			if len(key) != 2 || !rows.As(key[0], &owner) {
-				return nil, fmt.Errorf("reading an owner's count: unknown form %v", key)
-			}
-			if !slices.ContainsFunc(pair.Value, func(b byte) bool { return b != 0 }) && !slices.Contains(idle, owner) {
-				idle = append(idle, owner)
-			}
+		if err := m.queue.settle(tx, owners); err != nil {
+			return "", err
 		}
-		if err := m.queue.settle(tx, idle); err != nil {
-			return nil, err
+		if err := m.queue.dropClaimers(tx, claimers); err != nil || len(owners) < sweepBatch {
+			return "", err
 		}
-		if err := m.queue.dropClaimers(tx, claimers); err != nil || len(pairs) < sweepBatch {
-			return nil, err
-		}
-		return kv.KeyAfter(pairs[len(pairs)-1].Key), nil
+		return owners[len(owners)-1], nil
 	})
 	if err == nil {
-		m.counts = next
+		m.swept = last
 	}
 	return err
 }

@@ -1,12 +1,8 @@
 package fdbjobs
 
 import (
-	"cmp"
-	"fmt"
-
 	"settee/pkg/kv"
 	"settee/pkg/kv/rows"
-	"settee/pkg/tuple"
 )
 
 // Owner is an owner that has pending or running jobs.
@@ -34,11 +30,12 @@ func (q *Queue) Owners(tx kv.ReadTransaction, after string, limit int) ([]Owner,
 	if err != nil {
 		return nil, err
 	}
-	usages, counts := make([]usageRead, len(names)), make([]ownerCounts, len(names))
-	tagged := make([]kv.RangeResult, len(names))
+	usages, counts := make([]usageRead, len(names)), make([][]kv.RangeResult, len(names))
 	for i, name := range names {
-		usages[i], counts[i] = q.share.readCharged(tx, name, standings[i]), q.readCounts(tx, name)
-		tagged[i] = tx.GetRange(rows.Range(q.keys.ownedTagged.Sub(name)), kv.RangeOptions{})
+		usages[i] = q.share.readCharged(tx, name, standings[i])
+		for _, status := range []Status{Pending, Running, Finished} {
+			counts[i] = append(counts[i], tx.GetRange(rows.Range(q.keys.counts.Sub(string(status), name)), kv.RangeOptions{}))
+		}
 	}
 	r, err := awaitRollup(rolled)
 	if err != nil {
@@ -51,88 +48,59 @@ func (q *Queue) Owners(tx kv.ReadTransaction, after string, limit int) ([]Owner,
 			return nil, err
 		}
 		owners[i] = Owner{Name: name, Weight: u.weight, Usage: u.usage(r)}
-		if err := counts[i].await(&owners[i]); err != nil {
-			return nil, err
-		}
-		if owners[i].Tagged, err = q.countTagged(tagged[i]); err != nil {
+		if err := q.count(&owners[i], counts[i]); err != nil {
 			return nil, err
 		}
 	}
 	return owners, nil
 }
 
-// countTagged returns the numbers of an owner's jobs with tags.
-func (q *Queue) countTagged(read kv.RangeResult) (map[Part]int64, error) {
-	counts := map[Part]int64{}
-	for pair, err := range read.All() {
-		if err != nil {
-			return nil, err
-		}
-		key, err := q.keys.ownedTagged.Unpack(pair.Key)
-		var status, tag string
-		if err == nil && (len(key) != 3 || !rows.As(key[1], &status) || !rows.As(key[2], &tag)) {
-			err = tuple.ErrMalformed
-		}
-		n, bad := rows.ParseInt(pair.Value)
-		if err := cmp.Or(err, bad); err != nil {
-			return nil, fmt.Errorf("reading how many jobs have a tag: %w", err)
-		}
-		if n != 0 {
-			counts[Status(status).In("", tag)] = n
-		}
-	}
-	return counts, nil
-}
-
-// ownerCounts is a pending read of the number of an owner's jobs.
-type ownerCounts struct{ pending, running, finished kv.Future[[]byte] }
-
-func (q *Queue) readCounts(tx kv.ReadTransaction, owner string) ownerCounts {
-	return ownerCounts{
-		pending:  tx.Get(q.keys.ownedCount.Pack(owner, string(Pending))),
-		running:  tx.Get(q.keys.ownedCount.Pack(owner, string(Running))),
-		finished: tx.Get(q.keys.ownedCount.Pack(owner, string(Finished))),
-	}
-}
-
-// await sets the counts of o.
-func (c ownerCounts) await(o *Owner) error {
-	for _, count := range []struct {
-		read kv.Future[[]byte]
-		into *int64
-	}{{c.pending, &o.Pending}, {c.running, &o.Running}, {c.finished, &o.Finished}} {
-		var err error
-		if *count.into, err = rows.AwaitInt(count.read); err != nil {
-			return err
+// count sets the counts of o from its counters.
+func (q *Queue) count(o *Owner, counters []kv.RangeResult) error {
+	o.Tagged = map[Part]int64{}
+	into := map[Status]*int64{Pending: &o.Pending, Running: &o.Running, Finished: &o.Finished}
+	for _, read := range counters {
+		for pair, err := range read.All() {
+			if err != nil {
+				return err
+			}
+			c, err := q.keys.parseCounter(pair)
+			if err != nil {
+				return err
+			}
+			*into[c.part.Status] += c.n
+			if c.part.Tag != "" {
+				o.Tagged[c.part.Status.In("", c.part.Tag)] += c.n
+			}
 		}
 	}
 	return nil
 }
 
-// settle forgets the usage of owners without pending or running jobs, and the counts of owners without any jobs. It
-// conflicts with adding a job to such an owner, and with nothing for the others.
+// settle forgets owners without pending or running jobs. It conflicts with adding a job to such an owner, and with
+// nothing for the others.
 func (q *Queue) settle(tx kv.Transaction, owners []string) error {
-	reads := make([]ownerCounts, len(owners))
+	live := []Status{Pending, Running}
+	reads := make([][]ownerCount, len(owners))
 	for i, owner := range owners {
-		reads[i] = q.readCounts(tx.Snapshot(), owner)
+		for _, status := range live {
+			reads[i] = append(reads[i], readOwnerCount(tx.Snapshot(), q.keys.counts, owner, status))
+		}
 	}
 	for i, owner := range owners {
-		var o Owner
-		if err := reads[i].await(&o); err != nil {
-			return err
+		jobs := int64(0)
+		for _, read := range reads[i] {
+			n, err := read.await()
+			if err != nil {
+				return err
+			}
+			jobs += n
 		}
-		if o.Pending+o.Running > 0 {
+		if jobs > 0 {
 			continue
 		}
-		gone := []Status{Pending, Running}
-		if o.Finished == 0 {
-			gone = append(gone, Finished)
-		}
-		for _, status := range gone {
-			key := q.keys.ownedCount.Pack(owner, string(status))
-			tx.AddReadConflictKey(key)
-			tx.Clear(key)
-			tx.ClearRange(rows.Range(q.keys.ownedTagged.Sub(owner, string(status))))
+		for _, status := range live {
+			tx.AddReadConflictRange(rows.Range(q.keys.counts.Sub(string(status), owner)))
 		}
 		known, err := q.share.forget(tx, owner)
 		if err != nil {

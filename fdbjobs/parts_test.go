@@ -21,7 +21,7 @@ func TestParts(t *testing.T) {
 		ids := func(parts ...fdbjobs.Part) string {
 			var found []string
 			b.transact(t, func(tx kv.Transaction) error {
-				jobs, err := b.jobs.List(tx, "", 100, parts...)
+				jobs, err := b.jobs.List(tx, fdbjobs.Position{}, 100, parts...)
 				if err != nil {
 					return err
 				}
@@ -78,7 +78,7 @@ func TestParts(t *testing.T) {
 
 		listed := func() (text string) {
 			b.transact(t, func(tx kv.Transaction) error {
-				jobs, err := b.jobs.List(tx, "", 1, fdbjobs.Pending.In("red", ""))
+				jobs, err := b.jobs.List(tx, fdbjobs.Position{}, 1, fdbjobs.Pending.In("red", ""))
 				if err == nil && len(jobs) == 1 {
 					text = string(jobs[0].Listed)
 				}

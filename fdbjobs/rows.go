@@ -5,7 +5,7 @@ import (
 	"settee/pkg/tuple"
 )
 
-// put replaces a job's row, and updates everything that depends on it: its place, indexes and counts. old is
+// put replaces a job's row, and updates everything that depends on it: its place, index and counter. old is
 // the row that the transaction read, or nil if there is no job. next is the row to write, or nil to remove the job. If
 // next belongs in ready or active, its sequence is an incomplete versionstamp whose order is unique within the
 // transaction. The owner of a job that becomes ready must be in line: see [line.enlist].
@@ -93,29 +93,19 @@ func (q *Queue) setRow(tx kv.Transaction, id string, r *row) {
 	tx.SetVersionstampedValue(q.keys.data.Pack(id), value)
 }
 
-// index adds the job to the indexes and counts, or removes it if n is -1.
+// index adds the job to its owner's index and counters, or removes it if n is -1.
 func (q *Queue) index(tx kv.Transaction, id string, r *row, n int64) {
-	for _, key := range q.indexKeys(id, r) {
-		if n > 0 {
-			tx.Set(key, nil)
-		} else {
-			tx.Clear(key)
-		}
+	if key := q.indexKey(id, r); n > 0 {
+		tx.Set(key, nil)
+	} else {
+		tx.Clear(key)
 	}
-	tx.Add(q.keys.count.Pack(r.part().elements()...), n)
-	tx.Add(q.keys.ownedCount.Pack(r.owner, string(r.status)), n)
-	if r.tag != "" {
-		tx.Add(q.keys.ownedTagged.Pack(r.owner, string(r.status), r.tag), n)
-	}
+	tx.AddOrClear(q.keys.counterOf(r), n)
 }
 
-// indexKeys returns the job's keys in status and owned.
-func (q *Queue) indexKeys(id string, r *row) [2][]byte {
-	p := r.part()
-	return [2][]byte{
-		q.keys.status.Pack(string(p.Status), p.Label, p.Tag, id),
-		q.keys.owned.Pack(r.owner, string(p.Status), p.Label, p.Tag, id),
-	}
+// indexKey returns the job's key in owned.
+func (q *Queue) indexKey(id string, r *row) []byte {
+	return q.keys.owned.Pack(r.owner, string(r.status), r.label, r.tag, id)
 }
 
 // stamped sets the key (stamp, id) of s.

@@ -201,7 +201,7 @@ func (s *simulation) reader(p *simProcess, queue *fdbjobs.Queue) {
 			status := []fdbjobs.Status{fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished}[s.intN(3)]
 			var n, listed int64
 			err := p.db.Transact(ctx, func(tx kv.Transaction) error {
-				jobs, err := queue.List(tx.Snapshot(), "", s.plan.ids+1, fdbjobs.Parts(status)...)
+				jobs, err := queue.List(tx.Snapshot(), fdbjobs.Position{}, s.plan.ids+1, fdbjobs.Parts(status)...)
 				if err != nil {
 					return err
 				}

@@ -47,8 +47,7 @@ func (q *Queue) ReadRow(tx kv.ReadTransaction, id string) (JobRow, error) {
 	out := JobRow{
 		Status: r.status, Lock: r.lock, Generation: r.generation, Owner: r.owner, Scheduled: r.scheduled, Waits: r.waits(),
 	}
-	indexed := q.indexKeys(id, r)
-	out.keys = indexed[:]
+	out.keys = [][]byte{q.indexKey(id, r)}
 	if r.sequence != nil {
 		out.Sequence = fmt.Sprint(*r.sequence)
 	}
@@ -87,7 +86,7 @@ func (q *Queue) CheckKeys(tx kv.ReadTransaction, before, now JobRow) error {
 
 // JobOf returns the job that a written key belongs to, or "" if it is another key.
 func (q *Queue) JobOf(key []byte) string {
-	for _, s := range []tuple.Subspace{q.keys.data, q.keys.state, q.keys.delayed, q.keys.ready, q.keys.active, q.keys.status, q.keys.owned, q.keys.expiry} {
+	for _, s := range []tuple.Subspace{q.keys.data, q.keys.state, q.keys.delayed, q.keys.ready, q.keys.active, q.keys.owned, q.keys.expiry} {
 		if !bytes.HasPrefix(key, s.Bytes()) {
 			continue
 		}

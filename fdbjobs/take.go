@@ -239,26 +239,45 @@ func (c *claim) takeRows(tx kv.Transaction, out *claimRun, picks []picked) error
 	return nil
 }
 
-// takeAny takes pending jobs of any owner and time, beginning at a random id.
+// takeAny takes pending jobs of any owner and time. Owners take turns, and of each the ids from a random one on are
+// first.
 func (c *claim) takeAny(tx kv.Transaction, out *claimRun) error {
-	pending := c.queue.keys.status.Sub(Part{Status: Pending}.elements()...)
-	all := rows.Range(pending)
-	middle := pending.Pack(fmt.Sprintf("%016x", c.random.Uint64()))
-	for _, part := range []kv.KeyRange{{Begin: middle, End: all.End}, {Begin: all.Begin, End: middle}} {
-		if c.enough(out) {
+	all := func(Part) bool { return true }
+	begin := c.memory.anyFrom
+	for _, from := range []string{begin, ""} {
+		for t, err := range c.queue.tallies(tx.Snapshot(), from, []Status{Pending}, all) {
+			if err != nil {
+				return err
+			}
+			if c.enough(out) || from == "" && begin != "" && t.owner >= begin {
+				break
+			}
+			out.anyFrom = AfterOwner(t.owner).Owner
+			if err := c.takeAnyOf(tx, out, t); err != nil {
+				return err
+			}
+		}
+		if begin == "" {
 			break
 		}
-		pairs, err := tx.Snapshot().GetRange(part, kv.RangeOptions{Limit: c.n - len(out.jobs)}).Slice()
+	}
+	return nil
+}
+
+// takeAnyOf is takeAny for one owner.
+func (c *claim) takeAnyOf(tx kv.Transaction, out *claimRun, t tally) error {
+	middle := fmt.Sprintf("%016x", c.random.Uint64())
+	for _, after := range []string{middle, ""} {
+		ids, err := c.queue.readIDs(tx.Snapshot(), t.owner, after, c.n-len(out.jobs), t.parts).await()
 		if err != nil {
 			return err
 		}
-		ids, err := lastStrings(pending, pairs)
-		if err != nil {
-			return err
+		if after == "" {
+			ids = slices.DeleteFunc(ids, func(id string) bool { return id > middle })
 		}
 		for some := range slices.Chunk(ids, readAtOnce) {
 			if c.enough(out) {
-				break
+				return nil
 			}
 			if err := c.takePending(tx, out, some); err != nil {
 				return err

@@ -1,17 +1,20 @@
 package frontend_test
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"settee/fdbjobs"
 	"settee/replicator"
 )
 
@@ -130,6 +133,11 @@ func TestListDocs(t *testing.T) {
 	assert.Len(t, n.page("/_scheduler/jobs").Jobs, 5, "those that have not ended, and the transient one")
 
 	refused(t, n.get("/_scheduler/docs/_replicator/nope"), http.StatusNotFound, "not_found", "missing")
+	long := base64.RawURLEncoding.EncodeToString([]byte(`["` + strings.Repeat("a", fdbjobs.MaxNameSize+1) + `",""]`))
+	for _, key := range []string{"b", "W10x", long} {
+		refused(t, n.get("/_scheduler/docs?start_key="+key), http.StatusBadRequest, "query_parse_error",
+			"`start_key` must be the next_start_key of an earlier page")
+	}
 	for _, path := range []string{"b", "none/_replicator", "none%2F_replicator/x", "_replicators"} {
 		refused(t, n.get("/_scheduler/docs/"+path), http.StatusNotFound, "not_found", "Database does not exist.")
 	}

@@ -8,13 +8,14 @@ import (
 	"fmt"
 	"time"
 
+	"settee/fdbjobs"
 	"settee/pkg/config"
 	"settee/pkg/kv"
 	"settee/pkg/tuple"
 )
 
 // format is the version of everything that this binary writes into a store. Nodes of the same
-// format may run together. A node converts a store of format 4 or 5, and refuses other formats than
+// format may run together. A node converts a store of formats 4 to 7, and refuses other formats than
 // this one and sealedFormat.
 //
 // 2 adds the usage of owners, an index of jobs by owner, and expiries to the job layer. A store of
@@ -29,16 +30,19 @@ import (
 // maintain. A store of format 3 cannot be converted: no release wrote it. 5 is 4 with sealed values.
 //
 // 6 has no transitions of jobs, for which nodes of formats 4 and 5 wait, and counts in a job's row
-// how often it has entered each status, which they cannot read. Their rows are read as they are.
-const format = int64(6)
+// how often it has entered each status, which they cannot read. Their rows are read as they are. 7 is 6 with sealed values.
+//
+// 8 has one index and one kind of counters of jobs, where 6 and 7 have two, which their nodes read:
+// see fdbjobs.Upgrade.
+const format = int64(8)
 
 // sealedFormat is the format of a store that may have sealed values, because a node had keys
-// ([secrets] key_file). Everything else is as in format 6. A node that knows only format 6 refuses
+// ([secrets] key_file). Everything else is as in format 8. A node that knows only format 8 refuses
 // such a store: it would treat sealed values as corrupt, and fail the jobs.
-const sealedFormat = int64(7)
+const sealedFormat = int64(9)
 
 // converted has the formats that are converted, and what each becomes.
-var converted = map[int64]int64{4: format, 5: sealedFormat}
+var converted = map[int64]int64{4: format, 5: sealedFormat, 6: format, 7: sealedFormat}
 
 const (
 	// noteEvery is the interval at which a node stores the current version of the store, and its key.
@@ -90,17 +94,24 @@ func checkStore(ctx context.Context, db kv.Database) error {
 		earlier, err = checkIn(tx, nil, kv.Exclusive(db))
 		return err
 	})
-	if err != nil || earlier == nil {
+	if err == nil && earlier != nil {
+		kv.Sleep(ctx, quietFor)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		err = db.Transact(ctx, func(tx kv.Transaction) error {
+			_, err := checkIn(tx, earlier, false)
+			return err
+		})
+	}
+	if err != nil {
 		return err
 	}
-	kv.Sleep(ctx, quietFor)
-	if ctx.Err() != nil {
-		return ctx.Err()
+	// Nodes of earlier formats refuse the store from here on.
+	if err := fdbjobs.Upgrade(ctx, db, jobsPrefix); err != nil {
+		return fmt.Errorf("converting the jobs of an earlier version: %w", err)
 	}
-	return db.Transact(ctx, func(tx kv.Transaction) error {
-		_, err := checkIn(tx, earlier, false)
-		return err
-	})
+	return nil
 }
 
 // checkIn is a transaction of checkStore. It converts a store of an earlier format if it is quiet: if no other process

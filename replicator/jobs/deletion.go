@@ -37,14 +37,7 @@ func (s *Store) cancelAll(tx kv.Transaction, db *docstore.Database) error {
 }
 
 // deletedDatabase is a deleted database that may still have jobs.
-type deletedDatabase struct {
-	instance, owner string
-	jobs            int64 // not ended
-}
-
-// first and last return ids before and after the ids of all its jobs, and of no other jobs.
-func (d deletedDatabase) first() string { return d.instance + "|" }
-func (d deletedDatabase) last() string  { return d.instance + "}" }
+type deletedDatabase struct{ instance, owner string }
 
 // deletedDatabases returns up to deletedAtOnce deleted databases with instances greater than
 // after.

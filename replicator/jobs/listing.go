@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
-	"slices"
 
 	"settee/fdbjobs"
 	"settee/pkg/docstore"
@@ -32,8 +31,8 @@ func (s *Store) Get(ctx context.Context, id string) (*Job, error) {
 
 // ListOptions select a page of a list. The zero value selects nothing.
 type ListOptions struct {
-	// After is where the page starts: the Next of the page before, empty for the first.
-	After string
+	// After is where the page starts: the Next of the page before, the zero value for the first.
+	After fdbjobs.Position
 	// Skip is the number of jobs to skip, at most MaxSkip. Limit is the most jobs on the page, at
 	// most MaxLimit.
 	Skip, Limit int
@@ -45,11 +44,11 @@ type List struct {
 	Jobs []*Job
 	// Total is the number of jobs in the whole list.
 	Total int64
-	// Next is where the next page starts, empty if this is the last one.
-	Next string
+	// Next is where the next page starts, nil if this is the last one.
+	Next *fdbjobs.Position
 }
 
-// List returns the jobs that have not ended, by job id. A long list is read in several
+// List returns the jobs that have not ended, by owner and job id. A long list is read in several
 // transactions, each of which sees a later state.
 func (s *Store) List(ctx context.Context, opts ListOptions) (List, error) {
 	live := parts(liveStates, labelDocument, labelTransient)
@@ -57,8 +56,8 @@ func (s *Store) List(ctx context.Context, opts ListOptions) (List, error) {
 }
 
 // ListDocuments returns the jobs of documents in the given states, nil for all. They are those of
-// one replicator database, by document id, or those of all databases if database is empty. It
-// returns docstore.ErrDatabaseNotFound if there is no such database.
+// one replicator database, by document id, or those of all databases if database is empty, by
+// database and document id. It returns docstore.ErrDatabaseNotFound if there is no such database.
 func (s *Store) ListDocuments(ctx context.Context, database string, states []replicator.State, opts ListOptions) (List, error) {
 	if states == nil {
 		states = allStates
@@ -93,11 +92,11 @@ func (s *Store) Document(ctx context.Context, database, id string) (*Job, error)
 	})
 }
 
-// Running yields the running jobs of all nodes, by job id, in the form of a [List].
+// Running yields the running jobs of all nodes, by owner and job id, in the form of a [List].
 func (s *Store) Running(ctx context.Context) iter.Seq2[*Job, error] {
 	l := listing{parts: parts([]replicator.State{replicator.StateRunning}, labelDocument, labelTransient)}
 	return func(yield func(*Job, error) bool) {
-		for after, more := "", true; more; {
+		for after, more := (fdbjobs.Position{}), true; more; {
 			page, err := s.readPage(ctx, l, after, listBatch)
 			if err != nil {
 				yield(nil, err)
@@ -118,12 +117,12 @@ func (s *Store) Running(ctx context.Context) iter.Seq2[*Job, error] {
 func (s *Store) Counts(ctx context.Context) (map[replicator.State]int64, error) {
 	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (map[replicator.State]int64, error) {
 		counts := make(map[replicator.State]int64, len(allStates))
+		byPart, err := s.jobs.Counts(tx.Snapshot(), fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished)
+		if err != nil {
+			return nil, err
+		}
 		for _, state := range allStates {
-			n, err := s.jobs.Count(tx.Snapshot(), parts([]replicator.State{state}, labelDocument, labelTransient)...)
-			if err != nil {
-				return nil, err
-			}
-			counts[state] = n
+			counts[state] = byPart[part(labelDocument, state)] + byPart[part(labelTransient, state)]
 		}
 		return counts, nil
 	})
@@ -138,12 +137,13 @@ type listing struct {
 }
 
 func (s *Store) list(ctx context.Context, opts ListOptions, l listing) (List, error) {
-	if opts.Skip < 0 || opts.Skip > MaxSkip || opts.Limit < 0 || opts.Limit > MaxLimit || len(opts.After) > fdbjobs.MaxNameSize {
-		return List{}, fmt.Errorf("listing replication jobs: skip %d, limit %d or a start key of %d bytes are out of range",
-			opts.Skip, opts.Limit, len(opts.After))
+	if opts.Skip < 0 || opts.Skip > MaxSkip || opts.Limit < 0 || opts.Limit > MaxLimit ||
+		max(len(opts.After.Owner), len(opts.After.ID)) > fdbjobs.MaxNameSize {
+		return List{}, fmt.Errorf("listing replication jobs: skip %d, limit %d or a start key of %d and %d bytes are out of range",
+			opts.Skip, opts.Limit, len(opts.After.Owner), len(opts.After.ID))
 	}
 	var out List
-	var after string
+	var after fdbjobs.Position
 	err := s.db.Transact(ctx, func(tx kv.Transaction) (err error) {
 		out.Total, after, err = s.beginList(tx.Snapshot(), opts, l)
 		return err
@@ -161,53 +161,60 @@ func (s *Store) list(ctx context.Context, opts ListOptions, l listing) (List, er
 		after, more = page.after, page.more
 	}
 	if more && opts.Limit > 0 {
-		out.Next = after
+		out.Next = &after
 	}
 	return out, nil
 }
 
-// beginList returns the total of a list, and the id after which the page begins.
-func (s *Store) beginList(tx kv.ReadTransaction, opts ListOptions, l listing) (total int64, after string, err error) {
+// beginList returns the total of a list, and the position after which the page begins. If there are
+// more than deletedAtOnce deleted databases, it counts the jobs of the rest.
+func (s *Store) beginList(tx kv.ReadTransaction, opts ListOptions, l listing) (total int64, after fdbjobs.Position, err error) {
+	after = opts.After
 	if l.owner != "" {
 		if total, err = s.jobs.CountOwned(tx, l.owner, l.statuses...); err != nil {
-			return 0, "", err
+			return 0, after, err
 		}
-		after, err = s.jobs.SkipOwned(tx, l.owner, opts.After, opts.Skip, l.parts...)
+		after.ID, err = s.jobs.SkipOwned(tx, l.owner, after.ID, opts.Skip, l.parts...)
 		return total, after, err
 	}
-	deleted, err := s.deletedJobs(tx, l.statuses)
+	deleted, err := s.deletedDatabases(tx, "")
 	if err != nil {
-		return 0, "", err
+		return 0, after, err
 	}
 	if total, err = s.jobs.Count(tx, l.counted...); err != nil {
-		return 0, "", err
+		return 0, after, err
 	}
-	for _, d := range deleted {
-		total -= d.jobs
+	without := make([]string, len(deleted))
+	for i, d := range deleted {
+		n, err := s.jobs.CountOwned(tx, d.owner, l.statuses...)
+		if err != nil {
+			return 0, after, err
+		}
+		total, without[i] = total-n, d.owner
 	}
-	after, err = s.skip(tx, deleted, opts.After, opts.Skip, l.parts)
+	after, err = s.jobs.Skip(tx, after, opts.Skip, without, l.parts...)
 	return total, after, err
 }
 
 // page is a part of a list.
 type page struct {
 	jobs  []*Job
-	after string // where the next page begins
-	more  bool   // whether there may be one
+	after fdbjobs.Position // where the next page begins
+	more  bool             // whether there may be one
 }
 
-// readPage returns up to n jobs of a list with ids greater than after.
-func (s *Store) readPage(ctx context.Context, l listing, after string, n int) (page, error) {
+// readPage returns up to n jobs of a list from a position on.
+func (s *Store) readPage(ctx context.Context, l listing, after fdbjobs.Position, n int) (page, error) {
 	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (page, error) {
 		return s.page(tx.Snapshot(), l, after, n)
 	})
 }
 
 // page is readPage in a transaction. It skips all jobs of a deleted database in one step.
-func (s *Store) page(tx kv.ReadTransaction, l listing, after string, n int) (out page, err error) {
+func (s *Store) page(tx kv.ReadTransaction, l listing, after fdbjobs.Position, n int) (out page, err error) {
 	var batch []*fdbjobs.Job
 	if l.owner != "" {
-		batch, err = s.jobs.ListOwned(tx, l.owner, after, n, l.parts...)
+		batch, err = s.jobs.ListOwned(tx, l.owner, after.ID, n, l.parts...)
 	} else {
 		batch, err = s.jobs.List(tx, after, n, l.parts...)
 	}
@@ -215,24 +222,25 @@ func (s *Store) page(tx kv.ReadTransaction, l listing, after string, n int) (out
 		return out, err
 	}
 	out.more = len(batch) == n
-	for _, raw := range batch {
-		exists, err := s.ownerExists(tx, raw.Owner)
-		if err != nil {
-			return out, err
+	exists := false
+	for i, raw := range batch {
+		if i == 0 || raw.Owner != batch[i-1].Owner {
+			if exists, err = s.ownerExists(tx, raw.Owner); err != nil {
+				return out, err
+			}
 		}
 		if !exists && l.owner != "" {
 			return page{}, docstore.ErrDatabaseNotFound
 		}
 		if !exists {
-			_, instance, _ := ownerDatabase(raw.Owner)
-			out.after, out.more = deletedDatabase{instance: instance}.last(), true
+			out.after, out.more = fdbjobs.AfterOwner(raw.Owner), true
 			return out, nil
 		}
 		job, err := s.parseListed(raw)
 		if err != nil {
 			return out, err
 		}
-		out.jobs, out.after = append(out.jobs, job), raw.ID
+		out.jobs, out.after = append(out.jobs, job), fdbjobs.Position{Owner: raw.Owner, ID: raw.ID}
 	}
 	return out, nil
 }
@@ -244,43 +252,4 @@ func (s *Store) parseListed(raw *fdbjobs.Job) (*Job, error) {
 		listed.Args = json.RawMessage("{}")
 	}
 	return s.parse(&listed)
-}
-
-// deletedJobs returns the deleted databases that have jobs in some statuses. If there are more
-// than deletedAtOnce, totals include jobs of the rest.
-func (s *Store) deletedJobs(tx kv.ReadTransaction, statuses []fdbjobs.Status) ([]deletedDatabase, error) {
-	deleted, err := s.deletedDatabases(tx, "")
-	if err != nil {
-		return nil, err
-	}
-	for i := range deleted {
-		if deleted[i].jobs, err = s.jobs.CountOwned(tx, deleted[i].owner, statuses...); err != nil {
-			return nil, err
-		}
-	}
-	return slices.DeleteFunc(deleted, func(d deletedDatabase) bool { return d.jobs == 0 }), nil
-}
-
-// skip returns the id of the nth job after an id, or of the last one if there are fewer. It does
-// not count the jobs of deleted databases, whose ids form ranges. It walks in steps, and halves a
-// step that would reach such a range.
-func (s *Store) skip(tx kv.ReadTransaction, deleted []deletedDatabase, after string, n int, parts []fdbjobs.Part) (string, error) {
-	for step := n; n > 0; {
-		next, err := s.jobs.Skip(tx, after, step, parts...)
-		if err != nil || next == after {
-			return after, err
-		}
-		i := slices.IndexFunc(deleted, func(d deletedDatabase) bool { return after < d.first() })
-		switch {
-		case i < 0 || next < deleted[i].first():
-			after = next
-			n -= step
-			step = min(step, n)
-		case step > 1:
-			step /= 2
-		default: // the next job belongs to that database
-			after, step = deleted[i].last(), n
-		}
-	}
-	return after, nil
 }

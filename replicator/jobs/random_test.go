@@ -351,7 +351,7 @@ func (w *world) compare() {
 // allJobs returns the jobs as the job layer has them.
 func (w *world) allJobs() map[string]*jobs.Job {
 	raw, err := kv.TransactValue(w.Context(), w.db, func(tx kv.Transaction) ([]*fdbjobs.Job, error) {
-		return w.store.Jobs().List(tx.Snapshot(), "", 1_000, jobs.Everywhere(fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished)...)
+		return w.store.Jobs().List(tx.Snapshot(), fdbjobs.Position{}, 1_000, jobs.Everywhere(fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished)...)
 	})
 	require.NoError(w, err)
 	all := map[string]*jobs.Job{}

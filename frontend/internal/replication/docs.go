@@ -1,6 +1,8 @@
 package replication
 
 import (
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/gorilla/mux"
 
+	"settee/fdbjobs"
 	"settee/frontend/internal/web"
 	"settee/pkg/docstore"
 	"settee/replicator"
@@ -134,23 +137,38 @@ func (e *Endpoints) listDocsOf(w http.ResponseWriter, r *http.Request, database 
 		Offset    int64            `json:"offset"`
 		Docs      []listedDocument `json:"docs"`
 		Next      string           `json:"next_start_key,omitempty"`
-	}{list.Total, min(int64(opts.Skip), list.Total), docs, list.Next})
+	}{list.Total, min(int64(opts.Skip), list.Total), docs, startKey(list.Next)})
 }
 
 // listOptions reads the parameters of a list of jobs: limit, skip, and start_key, which is the next_start_key of
 // the page before.
 func listOptions(q *web.Query) jobs.ListOptions {
-	opts := jobs.ListOptions{
-		After: q.Text("start_key"), Limit: upTo(q, "limit", defaultLimit, jobs.MaxLimit), Skip: upTo(q, "skip", 0, jobs.MaxSkip),
-	}
-	if len(opts.After) > maxStartKey {
-		q.Refuse("`start_key` must be the next_start_key of an earlier page")
+	opts := jobs.ListOptions{Limit: upTo(q, "limit", defaultLimit, jobs.MaxLimit), Skip: upTo(q, "skip", 0, jobs.MaxSkip)}
+	if key := q.Text("start_key"); key != "" {
+		var place [2]string
+		text, err := base64.RawURLEncoding.DecodeString(key)
+		if err == nil {
+			err = json.Unmarshal(text, &place)
+		}
+		if err != nil || max(len(place[0]), len(place[1])) > fdbjobs.MaxNameSize {
+			q.Refuse("`start_key` must be the next_start_key of an earlier page")
+		}
+		opts.After = fdbjobs.Position{Owner: place[0], ID: place[1]}
 	}
 	return opts
 }
 
-// maxStartKey is the length of the longest job id, in bytes.
-const maxStartKey = 2_000
+// startKey returns a position as the parameter start_key, or nothing without one.
+func startKey(place *fdbjobs.Position) string {
+	if place == nil {
+		return ""
+	}
+	text, err := json.Marshal([2]string{place.Owner, place.ID})
+	if err != nil {
+		panic(err) // strings have a text
+	}
+	return base64.RawURLEncoding.EncodeToString(text)
+}
 
 // upTo returns a parameter that is a whole number from 0 to most, and missing if there is none.
 func upTo(q *web.Query, name string, missing, most int) int {

@@ -109,7 +109,7 @@ func (e *Endpoints) ListJobs(w http.ResponseWriter, r *http.Request) error {
 		Offset    int64       `json:"offset"`
 		Jobs      []listedJob `json:"jobs"`
 		Next      string      `json:"next_start_key,omitempty"`
-	}{list.Total, min(int64(opts.Skip), list.Total), rows, list.Next})
+	}{list.Total, min(int64(opts.Skip), list.Total), rows, startKey(list.Next)})
 }
 
 // GetJob answers _scheduler/jobs/{id}.

@@ -1,0 +1,235 @@
+package fdbjobs
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+
+	"settee/pkg/kv"
+	"settee/pkg/kv/rows"
+	"settee/pkg/tuple"
+)
+
+// counter is the number of an owner's jobs in a part. A counter goes when it reaches 0, so a walk over the counters of
+// a status meets only owners that have such jobs.
+type counter struct {
+	owner string
+	part  Part
+	n     int64
+}
+
+// counterOf returns the key of the counter that counts a job.
+func (k *keyspace) counterOf(r *row) []byte {
+	return k.counts.Pack(string(r.status), r.owner, r.label, r.tag)
+}
+
+func (k *keyspace) parseCounter(pair kv.KeyValue) (c counter, err error) {
+	e, err := k.counts.Unpack(pair.Key)
+	var status string
+	if err == nil && (len(e) != 4 || !rows.As(e[0], &status) || !rows.As(e[1], &c.owner) ||
+		!rows.As(e[2], &c.part.Label) || !rows.As(e[3], &c.part.Tag)) {
+		err = tuple.ErrMalformed
+	}
+	if err == nil {
+		c.n, err = rows.ParseInt(pair.Value)
+	}
+	if err != nil {
+		return c, fmt.Errorf("reading a counter of jobs: %w", err)
+	}
+	c.part.Status = Status(status)
+	return c, nil
+}
+
+// ownerCount is a pending read of an owner's counters of a status.
+type ownerCount struct{ counters kv.RangeResult }
+
+func readOwnerCount(tx kv.ReadTransaction, counts tuple.Subspace, owner string, status Status) ownerCount {
+	return ownerCount{tx.GetRange(rows.Range(counts.Sub(string(status), owner)), kv.RangeOptions{})}
+}
+
+// await returns the sum of the counters.
+func (o ownerCount) await() (n int64, err error) {
+	for pair, err := range o.counters.All() {
+		if err != nil {
+			return 0, err
+		}
+		m, err := rows.ParseInt(pair.Value)
+		if err != nil {
+			return 0, fmt.Errorf("reading a counter of jobs: %w", err)
+		}
+		n += m
+	}
+	return n, nil
+}
+
+// The number of counters in one read of a walk. It doubles with each read.
+const (
+	firstCounters = 64
+	mostCounters  = 4096
+)
+
+// counterWalk walks the counters of a status by owner.
+type counterWalk struct {
+	tx    kv.ReadTransaction
+	keys  *keyspace
+	rest  kv.KeyRange
+	limit int
+	read  kv.RangeResult // of up to limit counters from rest
+	found []counter      // that were read and not yet taken
+}
+
+func (k *keyspace) walkCounters(tx kv.ReadTransaction, status Status, from string) *counterWalk {
+	s := k.counts.Sub(string(status))
+	w := &counterWalk{tx: tx, keys: k, rest: rows.From(s, s.Pack(from)), limit: firstCounters}
+	w.request()
+	return w
+}
+
+func (w *counterWalk) request() { w.read = w.tx.GetRange(w.rest, kv.RangeOptions{Limit: w.limit}) }
+
+// head returns the next counter, or nil after the last one.
+func (w *counterWalk) head() (*counter, error) {
+	if len(w.found) == 0 && w.read != nil {
+		pairs, err := w.read.Slice()
+		if err != nil {
+			return nil, err
+		}
+		for _, pair := range pairs {
+			c, err := w.keys.parseCounter(pair)
+			if err != nil {
+				return nil, err
+			}
+			w.found = append(w.found, c)
+		}
+		if w.read = nil; len(pairs) == w.limit {
+			w.rest.Begin = kv.KeyAfter(pairs[len(pairs)-1].Key)
+			w.limit = min(2*w.limit, mostCounters)
+			w.request()
+		}
+	}
+	if len(w.found) == 0 {
+		return nil, nil
+	}
+	return &w.found[0], nil
+}
+
+// tally is the number of an owner's jobs in some parts.
+type tally struct {
+	owner string
+	parts []Part
+	n     int64
+}
+
+// tallies yields the owners from one on that have jobs with some statuses in parts that match, by name.
+func (q *Queue) tallies(tx kv.ReadTransaction, from string, statuses []Status, match func(Part) bool) iter.Seq2[tally, error] {
+	return func(yield func(tally, error) bool) {
+		walks := make([]*counterWalk, len(statuses))
+		for i, status := range statuses {
+			walks[i] = q.keys.walkCounters(tx, status, from)
+		}
+		for {
+			next, err := nextTally(walks, match)
+			if err != nil {
+				yield(tally{}, err)
+				return
+			}
+			if next == nil || next.n > 0 && !yield(*next, nil) {
+				return
+			}
+		}
+	}
+}
+
+// nextTally takes the counters of the next owner from walks. It returns nil after the last one.
+func nextTally(walks []*counterWalk, match func(Part) bool) (*tally, error) {
+	var next *tally
+	for _, w := range walks {
+		head, err := w.head()
+		if err != nil {
+			return nil, err
+		}
+		if head != nil && (next == nil || head.owner < next.owner) {
+			next = &tally{owner: head.owner}
+		}
+	}
+	for _, w := range walks {
+		for {
+			head, err := w.head()
+			if err != nil {
+				return nil, err
+			}
+			if head == nil || head.owner != next.owner {
+				break
+			}
+			if match(head.part) {
+				next.parts = append(next.parts, head.part)
+				next.n += head.n
+			}
+			w.found = w.found[1:]
+		}
+	}
+	return next, nil
+}
+
+// talliesOf is tallies for parts.
+func (q *Queue) talliesOf(tx kv.ReadTransaction, from string, parts []Part) iter.Seq2[tally, error] {
+	return q.tallies(tx, from, statusesOf(parts), func(p Part) bool { return slices.Contains(parts, p) })
+}
+
+func statusesOf(parts []Part) (statuses []Status) {
+	for _, part := range parts {
+		if !slices.Contains(statuses, part.Status) {
+			statuses = append(statuses, part.Status)
+		}
+	}
+	return statuses
+}
+
+// Counts returns the number of jobs in each part that has a status of these. It reads a counter for each part of each
+// owner that has jobs in it.
+func (q *Queue) Counts(tx kv.ReadTransaction, statuses ...Status) (map[Part]int64, error) {
+	counts := map[Part]int64{}
+	walks := make([]*counterWalk, len(statuses))
+	for i, status := range statuses {
+		walks[i] = q.keys.walkCounters(tx, status, "")
+	}
+	for _, w := range walks {
+		for {
+			c, err := w.head()
+			if err != nil {
+				return nil, err
+			}
+			if c == nil {
+				break
+			}
+			counts[c.part] += c.n
+			w.found = w.found[1:]
+		}
+	}
+	return counts, nil
+}
+
+// Count returns the number of jobs in some parts. It reads what [Queue.Counts] reads.
+func (q *Queue) Count(tx kv.ReadTransaction, parts ...Part) (n int64, err error) {
+	counts, err := q.Counts(tx, statusesOf(parts)...)
+	for _, part := range parts {
+		n += counts[part]
+	}
+	return n, err
+}
+
+// CountOwned returns the number of an owner's jobs with one of the statuses, whatever their labels and tags.
+func (q *Queue) CountOwned(tx kv.ReadTransaction, owner string, statuses ...Status) (total int64, err error) {
+	reads := make([]ownerCount, len(statuses))
+	for i, status := range statuses {
+		reads[i] = readOwnerCount(tx, q.keys.counts, owner, status)
+	}
+	for _, read := range reads {
+		n, err := read.await()
+		if err != nil {
+			return 0, err
+		}
+		total += n
+	}
+	return total, nil
+}

@@ -1,0 +1,122 @@
+package fdbjobs_test
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"settee/fdbjobs"
+	"settee/pkg/kv"
+	"settee/pkg/kv/enginetest"
+)
+
+// TestListOwners compares lists, counts and skips over all owners with a sorted slice, for random jobs and positions.
+func TestListOwners(t *testing.T) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db)
+		random := rand.New(rand.NewPCG(1, 1))
+		labels, tags := []string{"", "red"}, []string{"", "late"}
+		var all []fdbjobs.Spec
+		for i := range 600 {
+			spec := fdbjobs.Spec{ID: fmt.Sprint(i), Owner: fmt.Sprint(random.IntN(200)), Label: labels[random.IntN(2)], Token: fmt.Sprint(i)}
+			if i%10 == 0 {
+				spec.Owner += "\x00" // comes after the owner without it
+			}
+			switch {
+			case i < 100:
+				spec.Owner = "100" // has many
+			case random.IntN(2) == 0:
+				spec.Scheduled = time.Now().Add(time.Hour)
+			}
+			if random.IntN(3) == 0 {
+				spec.Ended, spec.Tag = true, tags[random.IntN(2)]
+			}
+			all = append(all, spec)
+		}
+		for some := range slices.Chunk(all, 100) {
+			b.add(t, some...)
+		}
+		slices.SortFunc(all, func(x, y fdbjobs.Spec) int { return cmp.Or(cmp.Compare(x.Owner, y.Owner), cmp.Compare(x.ID, y.ID)) })
+		parts := []fdbjobs.Part{}
+		for _, label := range labels {
+			parts = append(parts, fdbjobs.Pending.In(label, ""), fdbjobs.Finished.In(label, ""), fdbjobs.Finished.In(label, "late"))
+		}
+		for range 150 {
+			var in []fdbjobs.Part
+			for _, part := range parts {
+				if random.IntN(3) > 0 {
+					in = append(in, part)
+				}
+			}
+			at, limit := all[random.IntN(len(all))], []int{0, 1, 7, 130, 1_000}[random.IntN(5)]
+			after := fdbjobs.Position{Owner: at.Owner, ID: at.ID}
+			switch random.IntN(4) {
+			case 0:
+				after = fdbjobs.Position{}
+			case 1:
+				after = fdbjobs.AfterOwner(at.Owner)
+			}
+			without := []string{all[random.IntN(len(all))].Owner, "100"}[:random.IntN(3)]
+
+			var want, counted []fdbjobs.Position
+			var end fdbjobs.Position
+			total := int64(0)
+			for _, spec := range all {
+				part := fdbjobs.Pending.In(spec.Label, "")
+				if spec.Ended {
+					part = fdbjobs.Finished.In(spec.Label, spec.Tag)
+				}
+				if !slices.Contains(in, part) {
+					continue
+				}
+				total++
+				if place := (fdbjobs.Position{Owner: spec.Owner, ID: spec.ID}); comparePositions(place, after) > 0 {
+					want = append(want, place)
+					if !slices.Contains(without, spec.Owner) {
+						counted = append(counted, place)
+					}
+				}
+			}
+			if len(counted) > 0 {
+				end = counted[min(max(limit, 1), len(counted))-1]
+			}
+			b.transact(t, func(tx kv.Transaction) error {
+				n, err := b.jobs.Count(tx, in...)
+				require.NoError(t, err)
+				assert.Equal(t, total, n)
+				jobs, err := b.jobs.List(tx, after, limit, in...)
+				require.NoError(t, err)
+				got := []fdbjobs.Position{}
+				for _, job := range jobs {
+					got = append(got, fdbjobs.Position{Owner: job.Owner, ID: job.ID})
+				}
+				require.Equal(t, append([]fdbjobs.Position{}, want[:min(limit, len(want))]...), got)
+
+				// What follows the position is what follows the job there.
+				place, err := b.jobs.Skip(tx, after, limit, without, in...)
+				require.NoError(t, err)
+				if limit == 0 || len(counted) == 0 {
+					assert.Equal(t, after, place)
+					return nil
+				}
+				next, err := b.jobs.List(tx, place, 10, in...)
+				require.NoError(t, err)
+				following, err := b.jobs.List(tx, end, 10, in...)
+				require.NoError(t, err)
+				assert.Equal(t, following, next, "%v and %v", place, end)
+				return nil
+			})
+		}
+		b.check(t)
+	})
+}
+
+func comparePositions(x, y fdbjobs.Position) int {
+	return cmp.Or(cmp.Compare(x.Owner, y.Owner), cmp.Compare(x.ID, y.ID))
+}
