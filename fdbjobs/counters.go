@@ -120,7 +120,8 @@ type tally struct {
 	n     int64
 }
 
-// tallies yields the owners from one on that have jobs with some statuses in parts that match, by name.
+// tallies yields the owners from one on that have jobs with some statuses in parts that match, by name. It reads the
+// counters of these statuses, a page at a time.
 func (q *Queue) tallies(tx kv.ReadTransaction, from string, statuses []Status, match func(Part) bool) iter.Seq2[tally, error] {
 	return func(yield func(tally, error) bool) {
 		walks := make([]*counterWalk, len(statuses))
@@ -170,6 +171,8 @@ func nextTally(walks []*counterWalk, match func(Part) bool) (*tally, error) {
 	}
 	return next, nil
 }
+
+func anyPart(Part) bool { return true }
 
 // talliesOf is tallies for parts.
 func (q *Queue) talliesOf(tx kv.ReadTransaction, from string, parts []Part) iter.Seq2[tally, error] {

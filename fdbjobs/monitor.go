@@ -121,7 +121,11 @@ func (m *monitor) sweep(ctx context.Context) error {
 		if err != nil {
 			return "", err
 		}
-		if err := m.queue.settle(tx, owners); err != nil {
+		idle, err := m.queue.withoutJobs(tx.Snapshot(), owners)
+		if err != nil {
+			return "", err
+		}
+		if err := m.queue.settle(tx, idle); err != nil {
 			return "", err
 		}
 		if err := m.queue.dropClaimers(tx, claimers); err != nil || len(owners) < sweepBatch {

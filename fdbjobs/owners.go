@@ -77,10 +77,34 @@ func (q *Queue) count(o *Owner, counters []kv.RangeResult) error {
 	return nil
 }
 
+// live are the statuses of jobs for which an owner has a place in fair share.
+var live = []Status{Pending, Running}
+
+// withoutJobs returns those of some owners, in order, that have no pending or running jobs.
+func (q *Queue) withoutJobs(tx kv.ReadTransaction, owners []string) (idle []string, err error) {
+	if len(owners) == 0 {
+		return nil, nil
+	}
+	for t, err := range q.tallies(tx, owners[0], live, anyPart) {
+		if err != nil {
+			return nil, err
+		}
+		for len(owners) > 0 && owners[0] < t.owner {
+			idle, owners = append(idle, owners[0]), owners[1:]
+		}
+		if len(owners) == 0 {
+			return idle, nil
+		}
+		if owners[0] == t.owner {
+			owners = owners[1:]
+		}
+	}
+	return append(idle, owners...), nil
+}
+
 // settle forgets owners without pending or running jobs. It conflicts with adding a job to such an owner, and with
 // nothing for the others.
 func (q *Queue) settle(tx kv.Transaction, owners []string) error {
-	live := []Status{Pending, Running}
 	reads := make([][]ownerCount, len(owners))
 	for i, owner := range owners {
 		for _, status := range live {

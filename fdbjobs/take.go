@@ -242,10 +242,9 @@ func (c *claim) takeRows(tx kv.Transaction, out *claimRun, picks []picked) error
 // takeAny takes pending jobs of any owner and time. Owners take turns, and of each the ids from a random one on are
 // first.
 func (c *claim) takeAny(tx kv.Transaction, out *claimRun) error {
-	all := func(Part) bool { return true }
 	begin := c.memory.anyFrom
 	for _, from := range []string{begin, ""} {
-		for t, err := range c.queue.tallies(tx.Snapshot(), from, []Status{Pending}, all) {
+		for t, err := range c.queue.tallies(tx.Snapshot(), from, []Status{Pending}, anyPart) {
 			if err != nil {
 				return err
 			}
