@@ -19,6 +19,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // CouchDBHome is the environment variable with the directory of CouchDB's release.
@@ -157,12 +158,27 @@ func (c *CouchDB) listen(ctx context.Context, port int) error {
 	if err != nil {
 		return err
 	}
-	return c.Start(ctx)
+	return c.start(ctx)
 }
 
 // Start starts the server again after Kill, with the same data and port, and returns when it is
-// ready.
+// ready. It waits while another process uses the port.
 func (c *CouchDB) Start(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	for {
+		if err := c.start(ctx); !errors.Is(err, errPortTaken) || ctx.Err() != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(poll):
+		}
+	}
+}
+
+// start starts the process and returns when the server is ready.
+func (c *CouchDB) start(ctx context.Context) error {
 	command := exec.Command(filepath.Join(c.home, "bin", "couchdb"), "-noinput")
 	command.Dir = c.dir
 	// The server writes settings made through its API, such as the administrator's hash, to the

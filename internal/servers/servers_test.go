@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -199,6 +200,18 @@ func TestCouchDB(t *testing.T) {
 	require.Equal(t, http.StatusCreated, status, said)
 
 	server.Kill()
+	// Another process uses the port for a while.
+	if other, err := net.Listen("tcp", strings.TrimPrefix(server.URL, "http://")); err == nil {
+		var leaving sync.WaitGroup
+		defer leaving.Wait()
+		leaving.Go(func() {
+			defer other.Close()
+			assert.Eventually(t, func() bool {
+				log, err := server.Log()
+				return err == nil && strings.Contains(log, "eaddrinuse")
+			}, 2*time.Minute, 50*time.Millisecond)
+		})
+	}
 	require.NoError(t, server.Start(t.Context()))
 	_, doc := request(t, http.MethodGet, server.Admin()+"/kept/doc", "")
 	assert.Contains(t, doc, `"a":1`)
