@@ -366,7 +366,8 @@ func (n *plantedNode) replications() (stored []string) {
 		"socks is none":  plantedDefinition(n.m, "http://source.invalid/x", good, proxy("socks5", hostile)),
 		"target proxy":   plantedDefinition(n.m, good, "http://target.invalid/status403/x", fmt.Sprintf(`,"target_proxy":"http://u:%s@%s"`, n.m.plant("target-proxy"), hostile)),
 		"target fails":   plantedDefinition(n.m, good, peer.URL+"/status500/x", ""),
-		"target refuses": plantedDefinition(n.m, good, good, ""),
+		// It must complete, on a busy machine as well.
+		"target refuses": plantedDefinition(n.m, good, good, fmt.Sprintf(`,"connection_timeout":%d`, limit.Milliseconds())),
 		"target crashes": plantedDefinition(n.m, good, peer.URL+"/bulk-docs-crash/x", ""),
 		"target created": plantedDefinition(n.m, good, peer.URL+"/status404/x", `,"create_target":true`),
 		"filter code":    plantedDefinition(n.m, peer.URL+"/filter-code/x", good, filter()),
