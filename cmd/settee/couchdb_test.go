@@ -198,7 +198,7 @@ func TestCouchDBCreatesTargets(t *testing.T) {
 // TestCouchDBSessionsExpire has sessions that last a few seconds. The run logs in again and continues.
 func TestCouchDBSessionsExpire(t *testing.T) {
 	t.Parallel()
-	const sessionTimeout = 2 * time.Second
+	const sessionTimeout = 5 * time.Second // a fresh cookie must not expire before a busy machine has used it
 	server := couchtest.StartCouchDB(t, map[string]map[string]string{"chttpd_auth": {"timeout": fmt.Sprint(sessionTimeout.Seconds())}})
 	node := serveNode(t, aStore(t))
 	source, target := server.DB(t, "session-source"), server.DB(t, "session-target")
