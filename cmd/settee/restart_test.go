@@ -29,10 +29,8 @@ func TestContinuousOverKill(t *testing.T) {
 
 	node.end(syscall.SIGKILL)
 	peer.ask(http.StatusCreated, http.MethodPut, "source/two", `{}`)
-	began := time.Now()
 	node = serveNode(t, store)
 	require.Eventually(t, exists(t, peer.url+"target/two"), limit, 10*time.Millisecond)
-	t.Logf("continued %s after the start", time.Since(began))
-	assert.Less(t, time.Since(began), 30*time.Second, "the activity timeout is a minute")
 	assert.Contains(t, node.logged(), `"queue":"replication","jobs":1`)
+	assert.NotContains(t, node.logged(), "that no node kept alive", "the activity timeout is over")
 }
