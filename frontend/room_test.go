@@ -204,7 +204,7 @@ func TestReplicationsMakeRoom(t *testing.T) {
 	another.ends(continuousEnd)
 	c.waits(2)
 	require.NoError(t, db.Close())
-	c.waits(1)
+	require.Eventually(t, func() bool { return c.handler.Usage().Open == 1 }, time.Minute, time.Millisecond)
 
 	run := c.accept()
 	again := c.connectFrom("192.0.2.3:1000")

@@ -467,6 +467,7 @@ func (b *receivedBody) Read(p []byte) (int, error) {
 
 // Usage is a snapshot of what the connections do, for tests. Clients are addresses.
 type Usage struct {
+	Open      int      // connections, without those that close when their requests have ended
 	Requests  int      // being answered, without those that were told to end
 	Waits     int      // requests that wait for an event
 	Idle      []string // clients without a request, the longest first
@@ -477,7 +478,10 @@ type Usage struct {
 func (c *Connections) Usage() Usage {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	u := Usage{Requests: c.requests, Idle: clients(&c.waiting), Receiving: clients(&c.receiving)}
+	u := Usage{
+		Open: len(c.open) - c.leaving.Len(), Requests: c.requests,
+		Idle: clients(&c.waiting), Receiving: clients(&c.receiving),
+	}
 	for _, conn := range c.open {
 		u.Waits += len(conn.waits)
 	}
