@@ -336,6 +336,7 @@ func TestDroppedNode(t *testing.T) {
 		frontend.until(job.ID, func(j *jobs.Job) bool {
 			return j.State.Node == "first" && len(j.State.CheckpointedSourceSeq) > 0 && string(j.State.CheckpointedSourceSeq) != "0"
 		})
+		before := len(g.feeds()) // more than one if a busy machine delays a heartbeat
 
 		second := c.start("second", sets...)
 		first.die()
@@ -345,9 +346,9 @@ func TestDroppedNode(t *testing.T) {
 		require.Equal(t, replicator.StateCompleted, done.State.State, done.State.Error)
 		assert.Equal(t, "second", done.State.Node)
 		couchtest.SameTrees(t, source, target)
-		feeds := g.feeds()
-		require.Greater(t, len(feeds), 1)
-		for _, since := range feeds[1:] {
+		feeds := g.feeds()[before:]
+		require.NotEmpty(t, feeds)
+		for _, since := range feeds {
 			assert.NotContains(t, []string{"", "0"}, since, "the second run began anew")
 		}
 	})
@@ -358,16 +359,14 @@ func TestNewOptions(t *testing.T) {
 	couchtest.Each(t, func(t *testing.T, peer couchtest.Peer) {
 		source, target := peer.DB(t, "optionsource"), peer.DB(t, "optiontarget")
 		n := newCluster(t).start("a")
+		require.NoError(t, n.jobs.SetTimeout(t.Context(), 10*limit)) // the job is not queued by a monitor
 		job := n.replicate(`{"source":%q,"target":%q,"continuous":true}`, source, target)
 		running := n.until(job.ID, func(j *jobs.Job) bool { return j.State.State == replicator.StateRunning })
 		n.replicate(`{"source":%q,"target":%q,"continuous":true,"worker_processes":2}`, source, target)
-
-		began := time.Now()
 		again := n.until(job.ID, func(j *jobs.Job) bool {
 			return j.Args.Replication.WorkerProcesses != nil && j.State.PID != running.State.PID && j.State.State == replicator.StateRunning
 		})
 		assert.Equal(t, fdbjobs.Running, again.Status)
-		assert.Less(t, time.Since(began), fdbjobs.DefaultTimeout/4*3)
 	})
 }
 
