@@ -30,6 +30,7 @@ import (
 	"settee/replicator"
 	"settee/replicator/jobs"
 	"settee/replicator/scheduler"
+	"settee/replicator/worker"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, kvtest.NetworkThread) }
@@ -82,6 +83,10 @@ func (c *cluster) start(name string, sets ...string) *node {
 	require.NoError(c.t, err)
 	n.server = scheduler.New(scheduler.Options{
 		Jobs: n.jobs, Config: func() *config.Config { return cfg }, Node: name, Log: zerolog.New(c.log).Level(zerolog.DebugLevel),
+		Replicate: func(ctx context.Context, job worker.Job, cfg worker.Config, reporter worker.Reporter) (worker.Result, error) {
+			cfg.StopTimeout = limit // a busy machine may take long for the last checkpoint
+			return worker.Run(ctx, job, cfg, reporter)
+		},
 	})
 	var ctx context.Context
 	ctx, n.drop = context.WithCancel(context.Background())
