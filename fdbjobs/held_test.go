@@ -260,6 +260,19 @@ func TestHeartbeats(t *testing.T) {
 	})
 }
 
+// also returns the number in the key "also".
+func (b *bundle) also(t *testing.T) (n uint64) {
+	t.Helper()
+	b.transact(t, func(tx kv.Transaction) error {
+		value, err := tx.Get([]byte("also")).Await()
+		if value != nil {
+			n = binary.LittleEndian.Uint64(value)
+		}
+		return err
+	})
+	return n
+}
+
 // TestAlso: also is written if and only if the call succeeds.
 func TestAlso(t *testing.T) {
 	enginetest.Each(t, func(t *testing.T, db kv.Database) {
@@ -273,35 +286,25 @@ func TestAlso(t *testing.T) {
 				return err
 			}
 		}
-		written := func() (n uint64) {
-			b.transact(t, func(tx kv.Transaction) error {
-				value, err := tx.Get([]byte("also")).Await()
-				if value != nil {
-					n = binary.LittleEndian.Uint64(value)
-				}
-				return err
-			})
-			return n
-		}
 		require.ErrorIs(t, h.Update(t.Context(), text(`{"s":1}`), also(refusal)), refusal)
 		require.ErrorIs(t, h.Finish(t.Context(), text(`{"s":1}`), also(refusal)), refusal)
 		require.ErrorIs(t, h.Resubmit(t.Context(), time.Now(), text(`{"s":1}`), also(refusal)), refusal)
 		assert.Equal(t, fdbjobs.Running, b.get(t, "j").Status)
 		assert.JSONEq(t, `{"s":0}`, string(b.get(t, "j").State))
-		assert.Zero(t, written())
+		assert.Zero(t, b.also(t))
 		require.NoError(t, h.Context().Err())
 		b.check(t)
 
 		require.NoError(t, h.Update(t.Context(), text(`{"s":1}`), also(nil)))
-		assert.EqualValues(t, 1, written())
+		assert.EqualValues(t, 1, b.also(t))
 		require.NoError(t, h.Resubmit(t.Context(), time.Now(), text(`{"s":1}`), also(nil)))
-		assert.EqualValues(t, 2, written())
+		assert.EqualValues(t, 2, b.also(t))
 		h = b.accept(t)
 		require.NoError(t, h.Finish(t.Context(), text(`{"s":2}`), func(tx kv.Transaction) error {
 			// Such as the next job.
 			return errors.Join(also(nil)(tx), b.jobs.Add(tx, fdbjobs.Spec{ID: "k"}))
 		}))
-		assert.EqualValues(t, 3, written())
+		assert.EqualValues(t, 3, b.also(t))
 		assert.Equal(t, fdbjobs.Finished, b.get(t, "j").Status)
 		assert.Equal(t, fdbjobs.Pending, b.get(t, "k").Status)
 	})

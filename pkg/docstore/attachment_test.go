@@ -269,13 +269,16 @@ func TestStreamed(t *testing.T) {
 		const size, most = 20_000_000, docstore.ChunkSize * docstore.ChunksAtOnce
 		const rows = 1000 // more bytes than are read besides the content
 		store := enginetest.Control(db)
+		// A cluster may run a transaction again, and the reads and writes of all runs count.
+		again := func() int64 { return store.Runs.Load() - store.Transactions.Load() }
 		b := newBundle(t, store, docstore.Options{})
 		store.BytesWritten.Store(0)
 		content := &stream{left: size, store: store}
 		upload, err := b.db.Upload(t.Context(), "d", content, docstore.UploadOptions{})
 		require.NoError(t, err)
 		assert.LessOrEqual(t, content.widest, int64(most))
-		assert.EqualValues(t, size, store.BytesWritten.Load())
+		assert.GreaterOrEqual(t, store.BytesWritten.Load(), int64(size))
+		assert.LessOrEqual(t, store.BytesWritten.Load(), size+again()*most)
 
 		b.attach(t, "d", "", map[string]*docstore.Upload{"a": upload})
 		a := b.get(t, "d", docstore.GetOptions{}).Attachments[0]
@@ -293,7 +296,8 @@ func TestStreamed(t *testing.T) {
 		require.ErrorIs(t, err, io.EOF)
 		assert.EqualValues(t, size, n)
 		assert.Equal(t, a.MD5[:], h.Sum(nil))
-		assert.InDelta(t, most, widest, rows)
+		assert.GreaterOrEqual(t, widest, int64(most-rows))
+		assert.LessOrEqual(t, widest, (1+again())*(most+rows))
 
 		// A range of it reads only what it needs.
 		store.BytesRead.Store(0)
@@ -302,7 +306,7 @@ func TestStreamed(t *testing.T) {
 		end, err := io.ReadAll(reader)
 		require.NoError(t, err)
 		assert.Len(t, end, 5)
-		assert.LessOrEqual(t, store.BytesRead.Load(), int64(docstore.ChunkSize+rows))
+		assert.LessOrEqual(t, store.BytesRead.Load(), (1+again())*(docstore.ChunkSize+rows))
 		_, err = reader.Seek(-1, io.SeekStart)
 		require.Error(t, err)
 	})

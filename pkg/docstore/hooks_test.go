@@ -220,6 +220,6 @@ func TestFailingStore(t *testing.T) {
 			},
 		}})
 		b.put(t, "d", "", `{}`)
-		assert.Equal(t, 2, runs)
+		assert.GreaterOrEqual(t, runs, 2) // a cluster may run it once more
 	})
 }
