@@ -26,7 +26,7 @@ import (
 const (
 	// startLimit is the time limit for a server's first answer. It takes a second on an idle machine. The limit only
 	// prevents a test from waiting for ever.
-	startLimit = 60 * time.Second
+	startLimit = 5 * time.Minute
 	// portTries is the number of starts when other processes take the free port first.
 	portTries = 5
 )
@@ -52,8 +52,8 @@ type settings struct {
 	ownDir             bool   // the process removes its directory at its end
 }
 
-// Start starts a server for t alone, and stops it when t ends. It fails t if the server does not answer within a
-// minute.
+// Start starts a server for t alone, and stops it when t ends. It fails t if the server does not answer within five
+// minutes.
 func Start(t testing.TB) *Server {
 	t.Helper()
 	return startFor(t, settings{})
