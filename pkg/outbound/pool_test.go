@@ -75,7 +75,7 @@ func (c client) begin(ctx context.Context) (*http.Response, error) {
 
 // get makes a request and returns the answer's text.
 func (c client) get(ctx context.Context) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	answer, err := c.begin(ctx)
 	if err != nil {

@@ -36,7 +36,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, kvtest.NetworkThread) }
 
 // limit is the timeout of waits in tests.
-const limit = time.Minute
+const limit = 2 * time.Minute
 
 // cluster is a store with its nodes.
 type cluster struct {

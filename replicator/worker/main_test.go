@@ -28,6 +28,9 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
+// patience is the longest time that a test waits for an event.
+const patience = 2 * time.Minute
+
 const serverUUID = "0123456789abcdef0123456789abcdef"
 
 // testConfig returns a Config whose retries do not slow down tests.
@@ -153,7 +156,7 @@ func (r *running) end(t testing.TB) error {
 	select {
 	case <-r.done:
 		return r.err
-	case <-time.After(time.Minute):
+	case <-time.After(patience):
 		require.Fail(t, "the run does not end")
 		return nil
 	}

@@ -20,7 +20,7 @@ import (
 )
 
 // patience is the longest time that a test waits for an event.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 func patient(t *testing.T) context.Context {
 	t.Helper()

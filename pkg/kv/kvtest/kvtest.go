@@ -95,7 +95,7 @@ func randomName() string {
 }
 
 // patience is the longest time that a test waits for an event.
-const patience = time.Minute
+const patience = 2 * time.Minute
 
 func (b *bench) ctx() context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
