@@ -446,13 +446,13 @@ func (q *Queue) promote(ctx context.Context, begin int64) error {
 		}
 		ids := make([]string, len(pairs))
 		rows := make([]kv.Future[[]byte], len(pairs))
-		line := q.share.line(tx)
+		batch := q.batch(tx)
 		for i, pair := range pairs {
 			if _, ids[i], err = q.parseDelayed(pair.Key); err != nil {
 				return err
 			}
 			rows[i] = q.readRow(tx, ids[i])
-			line.want(string(pair.Value))
+			batch.line.want(string(pair.Value))
 		}
 		for i, id := range ids {
 			old, err := awaitRow(rows[i])
@@ -462,7 +462,7 @@ func (q *Queue) promote(ctx context.Context, begin int64) error {
 			if old == nil || !old.waits() {
 				continue
 			}
-			if err := q.enqueue(tx, line, id, old, queued(*old, old.scheduled, now, uint16(i))); err != nil {
+			if err := batch.put(id, old, queued(*old, old.scheduled, now, uint16(i))); err != nil {
 				return err
 			}
 		}

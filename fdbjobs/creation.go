@@ -48,10 +48,10 @@ func (q *Queue) AddAll(tx kv.Transaction, specs []Spec) error {
 
 // addAll adds jobs that have been checked.
 func (q *Queue) addAll(tx kv.Transaction, specs []Spec) error {
-	line, reads := q.share.line(tx), make([]kv.Future[[]byte], len(specs))
+	batch, reads := q.batch(tx), make([]kv.Future[[]byte], len(specs))
 	for i, spec := range specs {
 		reads[i] = q.readRow(tx, spec.ID)
-		line.want(spec.Owner)
+		batch.want(spec.Owner, spec.Scheduled.Unix())
 	}
 	var left []string // previous owners, which may have no other jobs
 	for i, spec := range specs {
@@ -59,7 +59,7 @@ func (q *Queue) addAll(tx kv.Transaction, specs []Spec) error {
 		if err != nil {
 			return err
 		}
-		if err := q.add(tx, line, spec, old); err != nil {
+		if err := q.add(batch, spec, old); err != nil {
 			return err
 		}
 		if old != nil && old.owner != spec.Owner {
@@ -71,7 +71,7 @@ func (q *Queue) addAll(tx kv.Transaction, specs []Spec) error {
 }
 
 // add adds a job whose row is old, or nil if there is none.
-func (q *Queue) add(tx kv.Transaction, line *line, spec Spec, old *row) error {
+func (q *Queue) add(batch *batch, spec Spec, old *row) error {
 	if old != nil && spec.Token != "" && old.token == spec.Token {
 		return nil // done by an earlier run of the transaction
 	}
@@ -82,6 +82,7 @@ func (q *Queue) add(tx kv.Transaction, line *line, spec Spec, old *row) error {
 	if old != nil {
 		had = old.chunks
 	}
+	tx := batch.tx
 	chunks := q.setArgs(tx, spec.ID, spec.Args, had)
 	now := q.layer.now().Unix()
 	scheduled := now
@@ -110,7 +111,7 @@ func (q *Queue) add(tx kv.Transaction, line *line, spec Spec, old *row) error {
 		q.put(tx, spec.ID, old, &next)
 		return nil
 	}
-	return q.enqueue(tx, line, spec.ID, old, queued(next, scheduled, now, spec.Order))
+	return batch.put(spec.ID, old, queued(next, scheduled, now, spec.Order))
 }
 
 // setArgs writes the args of a job that had some chunks before, and returns the new number of chunks.

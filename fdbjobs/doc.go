@@ -77,7 +77,8 @@
 //	(heads, queue, owner)               -> stamp    the owner has no rows in ready below it
 //	(claimers, queue, claimer)          -> time     when a process last took jobs
 //	(timeout, queue)                    -> seconds
-//	(watch_ready, queue)                -> counter  changed whenever something is queued
+//	(watch_ready, queue)                -> counter  changed when a job becomes ready, or is delayed until before
+//	                                                all others
 //	(layout)                            -> version  of these keys: see [Upgrade]
 //
 // and the keys of fair share: owners, waiting, ranks, charges, weights and rollup (fairshare.go).
@@ -133,7 +134,8 @@
 // the window that are in its lane (lane.go), to avoid conflicts.
 //
 // The acceptors of a process share one claimer, which takes jobs for all of them in one transaction and waits for more
-// with one watch.
+// with one watch. It also waits for the time of the first delayed job. So a delayed job wakes claimers only if it comes
+// before all others (batch.go). A job that becomes ready wakes all.
 //
 // Rows are removed at the head, and for a while a store passes over removed rows as slowly as over others. Readers of
 // ready and active therefore begin where their last read began: stamps only grow, so nothing can have appeared before

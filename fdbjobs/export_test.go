@@ -381,8 +381,7 @@ func (q *Queue) Delay(tx kv.Transaction, id string, scheduled time.Time) error {
 		return err
 	}
 	q.setState(tx, id, nil)
-	q.put(tx, id, old, queued(row{}, scheduled.Unix(), scheduled.Unix()-1, 0))
-	return nil
+	return q.batch(tx).put(id, old, queued(row{}, scheduled.Unix(), scheduled.Unix()-1, 0))
 }
 
 // ForgetCounters removes what Upgrade writes.

@@ -235,11 +235,12 @@ func (h *Held) Resubmit(ctx context.Context, at time.Time, state json.RawMessage
 	if err := checkState(state); err != nil {
 		return err
 	}
-	return h.end(ctx, &write{also: also, resubmits: true, apply: func(s *sharing, old *row) error {
+	scheduled := at.Unix()
+	return h.end(ctx, &write{also: also, resubmits: &scheduled, apply: func(s *sharing, old *row) error {
 		h.setState(s.tx, state)
-		next := queued(*old, at.Unix(), h.queue.layer.now().Unix(), s.order)
+		next := queued(*old, scheduled, h.queue.layer.now().Unix(), s.order)
 		next.tag = h.tag
-		return h.queue.enqueue(s.tx, s.line, h.job.ID, old, next)
+		return s.batch.put(h.job.ID, old, next)
 	}}, state)
 }
 
@@ -286,14 +287,14 @@ func (h *Held) write(ctx context.Context, w *write, state json.RawMessage) error
 }
 
 // requeue takes a running job from its holder and queues it.
-func (q *Queue) requeue(tx kv.Transaction, line *line, id string, old *row, order uint16) error {
+func (q *Queue) requeue(batch *batch, id string, old *row, order uint16) error {
 	next, now := *old, q.layer.now().Unix()
 	next.lock = ""
 	at := now
 	if old.resubmit != nil {
 		at = *old.resubmit
 	}
-	return q.enqueue(tx, line, id, old, queued(next, at, now, order))
+	return batch.put(id, old, queued(next, at, now, order))
 }
 
 // setState writes the state, unless it is nil.

@@ -303,7 +303,7 @@ func (q *Queue) requeueActive(tx kv.Transaction, pairs []kv.KeyValue) (moved []s
 		}
 		reads[i] = q.readRow(tx, ids[i])
 	}
-	rows, line := make([]*row, len(pairs)), q.share.line(tx)
+	rows, batch := make([]*row, len(pairs)), q.batch(tx)
 	for i, read := range reads {
 		row, err := awaitRow(read)
 		if err != nil {
@@ -311,14 +311,14 @@ func (q *Queue) requeueActive(tx kv.Transaction, pairs []kv.KeyValue) (moved []s
 		}
 		if row != nil && row.status == Running && *row.sequence == stamps[i] {
 			rows[i] = row
-			line.want(row.owner)
+			batch.line.want(row.owner)
 		}
 	}
 	for i, row := range rows {
 		if row == nil {
 			continue
 		}
-		if err := q.requeue(tx, line, ids[i], row, uint16(i)); err != nil {
+		if err := q.requeue(batch, ids[i], row, uint16(i)); err != nil {
 			return nil, err
 		}
 		moved = append(moved, ids[i])

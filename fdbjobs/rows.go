@@ -8,7 +8,7 @@ import (
 // put replaces a job's row, and updates everything that depends on it: its place, index and counter. old is
 // the row that the transaction read, or nil if there is no job. next is the row to write, or nil to remove the job. If
 // next belongs in ready or active, its sequence is an incomplete versionstamp whose order is unique within the
-// transaction. The owner of a job that becomes ready must be in line: see [line.enlist].
+// transaction. Pending jobs are put by [batch.put].
 //
 // Counts change only with a status that this transaction read, so a repeated transaction does not count its own work
 // twice.
@@ -69,7 +69,6 @@ func (q *Queue) setPlace(tx kv.Transaction, id string, r *row) {
 	switch {
 	case r.waits():
 		tx.Set(q.keys.delayed.Pack(r.scheduled, id), []byte(r.owner))
-		tx.Add(q.keys.watchReady, 1)
 	case r.status == Pending:
 		q.stamped(tx, q.keys.ready.Sub(r.owner), r.sequence.UserVersion, id, "")
 		tx.Add(q.keys.watchReady, 1)
@@ -128,17 +127,6 @@ func queued(r row, scheduled, now int64, order uint16) *row {
 		r.sequence = stamp(order)
 	}
 	return &r
-}
-
-// enqueue is put for a pending job. If the job is ready, it puts the owner into line.
-func (q *Queue) enqueue(tx kv.Transaction, line *line, id string, old, next *row) error {
-	if !next.waits() {
-		if err := line.enlist(next.owner); err != nil {
-			return err
-		}
-	}
-	q.put(tx, id, old, next)
-	return nil
 }
 
 func stamp(order uint16) *tuple.Versionstamp {

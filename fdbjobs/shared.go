@@ -47,9 +47,9 @@ type write struct {
 	apply func(s *sharing, old *row) error
 	// also, if not nil, makes those of the caller, before apply.
 	also      func(kv.Transaction) error
-	renews    bool // apply needs the queue's timeout
-	resubmits bool // apply queues the job
-	size      int  // of rows and state in bytes, roughly
+	renews    bool   // apply needs the queue's timeout
+	resubmits *int64 // the time for which apply queues the job; nil if it does not
+	size      int    // of rows and state in bytes, roughly
 
 	attempted bool // a run has found the job held
 	halted    bool // the latest run has not
@@ -64,7 +64,7 @@ type write struct {
 // sharing is a transaction as one of its writes sees it.
 type sharing struct {
 	tx      kv.Transaction
-	line    *line
+	batch   *batch
 	timeout kv.Future[[]byte]
 	order   uint16 // unique among the writes
 }
@@ -280,12 +280,12 @@ func (s *sharedWriter) transact(writes []*write, repeats func()) (failed *write,
 
 // apply makes some writes. If one of them fails, it returns that one too.
 func (s *sharedWriter) apply(tx kv.Transaction, writes []*write) (*write, error) {
-	sharing := &sharing{tx: tx, line: s.queue.share.line(tx)}
+	sharing := &sharing{tx: tx, batch: s.queue.batch(tx)}
 	rows := make([]kv.Future[[]byte], len(writes))
 	for i, w := range writes {
 		rows[i] = s.queue.readRow(tx, w.held.job.ID)
-		if w.resubmits {
-			sharing.line.want(w.held.job.Owner)
+		if w.resubmits != nil {
+			sharing.batch.want(w.held.job.Owner, *w.resubmits)
 		}
 		if w.renews && sharing.timeout == nil {
 			sharing.timeout = tx.Snapshot().Get(s.queue.keys.timeout)
@@ -324,7 +324,7 @@ func (w *write) run(s *sharing, reading kv.Future[[]byte]) error {
 		return nil
 	case old.generation != h.job.Generation:
 		// Added again: the next run gets the new args.
-		return h.queue.requeue(s.tx, s.line, h.job.ID, old, s.order)
+		return h.queue.requeue(s.batch, h.job.ID, old, s.order)
 	}
 	w.attempted, w.halted = true, false
 	if w.also != nil {

@@ -95,7 +95,7 @@ func (s *simulation) creator(p *simProcess, queue *fdbjobs.Queue) {
 					Args: text(fmt.Sprintf(`{"n":%d}`, by.n)), Token: fmt.Sprint("token ", by.n),
 				}
 				if s.intN(2) == 0 {
-					spec.Scheduled = p.now().Add(time.Duration(s.intN(25)-10) * time.Second)
+					spec.Scheduled = p.now().Add(time.Duration(s.intN(10+s.plan.later)-10) * time.Second)
 				}
 				specs = append(specs, spec)
 			}
@@ -383,7 +383,7 @@ func (s *simulation) hold(ctx context.Context, p *simProcess, queue *fdbjobs.Que
 			return h.FinishFor(ctx, keep, state, also)
 		})
 	case u < 3:
-		at := p.now().Add(time.Duration(s.intN(20)-10) * time.Second)
+		at := p.now().Add(time.Duration(s.intN(10+s.plan.later)-10) * time.Second)
 		_ = s.write(ctx, h, args.N, true, func(ctx context.Context, _ json.RawMessage, _ func(kv.Transaction) error) error {
 			return h.Resubmit(ctx, at, nil, nil)
 		})

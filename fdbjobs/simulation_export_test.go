@@ -84,6 +84,9 @@ func (q *Queue) CheckKeys(tx kv.ReadTransaction, before, now JobRow) error {
 	return nil
 }
 
+// Wakes reports whether a change of a key wakes the claimers.
+func (q *Queue) Wakes(key []byte) bool { return bytes.Equal(key, q.keys.watchReady) }
+
 // JobOf returns the job that a written key belongs to, or "" if it is another key.
 func (q *Queue) JobOf(key []byte) string {
 	for _, s := range []tuple.Subspace{q.keys.data, q.keys.state, q.keys.delayed, q.keys.ready, q.keys.active, q.keys.owned, q.keys.expiry} {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -97,7 +98,7 @@ var fencePrefix = []byte("fence/")
 const checkEvery = 97
 
 // committed is called after a commit, before anything else happens.
-func (l *ledger) committed(ctx context.Context, keys [][]byte) {
+func (l *ledger) committed(ctx context.Context, keys, added [][]byte) {
 	l.commits++
 	by, _ := ctx.Value(intentKey{}).(*intent)
 	actor := turnstile.NameOf(ctx)
@@ -122,15 +123,44 @@ func (l *ledger) committed(ctx context.Context, keys [][]byte) {
 			}
 		}
 		slices.Sort(ids)
+		first := b.firstDelayed()
 		for _, id := range ids {
 			if err := l.read(func(tx kv.ReadTransaction) error { return l.changed(tx, b, id, actor, by) }); err != nil {
 				l.s.fail("%s commits: %s %q: %v", actor, b.queue.Name(), id, err)
 			}
 		}
+		if !slices.ContainsFunc(added, b.queue.Wakes) {
+			l.woken(b, ids, first, actor)
+		}
 	}
 	if l.commits%checkEvery == 0 {
 		l.checkAll()
 	}
+}
+
+// woken checks a commit that wakes no claimer: until it, there was a job that was delayed for at most as long as those
+// that it has delayed. first is when the first of them was scheduled.
+func (l *ledger) woken(b *book, ids []string, first int64, actor string) {
+	for _, id := range ids {
+		switch e := b.entries[id]; {
+		case !e.row.Waits:
+		case e.row.Scheduled < first:
+			l.s.fail("%s delays %s %q before all other jobs, and wakes no claimer", actor, b.queue.Name(), id)
+		default:
+			l.s.counts["delayed, wake nobody"]++
+		}
+	}
+}
+
+// firstDelayed returns the time of the first delayed job.
+func (b *book) firstDelayed() int64 {
+	first := int64(math.MaxInt64)
+	for _, e := range b.entries {
+		if e.row.Waits {
+			first = min(first, e.row.Scheduled)
+		}
+	}
+	return first
 }
 
 func (l *ledger) read(fn func(tx kv.ReadTransaction) error) error {

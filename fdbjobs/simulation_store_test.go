@@ -19,15 +19,20 @@ func (r *recorded) Transact(ctx context.Context, fn func(kv.Transaction) error) 
 		return fn(last)
 	})
 	if err == nil && len(last.keys) > 0 {
-		r.ledger.committed(ctx, last.keys)
+		r.ledger.committed(ctx, last.keys, last.added)
 	}
 	return err
 }
 
-// recordedTx keeps the single keys that were written.
+// recordedTx keeps the single keys that were written, and those to which something was added.
 type recordedTx struct {
 	kv.Transaction
-	keys [][]byte
+	keys, added [][]byte
+}
+
+func (tx *recordedTx) Add(key []byte, n int64) {
+	tx.added = append(tx.added, key)
+	tx.Transaction.Add(key, n)
 }
 
 func (tx *recordedTx) Set(key, value []byte) {

@@ -57,6 +57,7 @@ type plan struct {
 	reads             float64
 	clocks            time.Duration // how far the clocks of two processes may differ
 	shared            int           // transactions under way before a holder waits for one to share
+	later             int           // seconds for which a job is delayed at most
 	kill, freeze      float64       // for each draw
 }
 
@@ -84,6 +85,7 @@ func newPlan(r *rand.Rand) plan {
 	if r.IntN(3) == 0 {
 		p.timeouts = append(p.timeouts, time.Duration(6+r.IntN(20))*time.Second)
 	}
+	p.later = []int{15, 100}[r.IntN(2)]
 	// Some seeds have few faults: the retry of another fault may hide a bug.
 	much := r.Float64()
 	for fault, most := range []float64{

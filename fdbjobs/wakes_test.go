@@ -1,0 +1,232 @@
+package fdbjobs_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"settee/fdbjobs"
+	"settee/pkg/kv"
+	"settee/pkg/kv/enginetest"
+)
+
+// accepted is a job that was accepted.
+type accepted struct {
+	by   *bundle
+	held *fdbjobs.Held
+	at   time.Time
+}
+
+// accepting accepts jobs until the test ends. taken must have room for all.
+func (b *bundle) accepting(t *testing.T, opts fdbjobs.AcceptOptions, taken chan<- accepted) {
+	go func() {
+		for {
+			held, err := b.jobs.Accept(t.Context(), opts)
+			if err != nil {
+				return
+			}
+			for _, h := range held {
+				taken <- accepted{b, h, time.Now()}
+			}
+		}
+	}()
+}
+
+// onTime checks that a job was accepted when it was due.
+func (a accepted) onTime(t *testing.T) {
+	t.Helper()
+	late := a.at.Sub(a.held.Job().Scheduled)
+	assert.GreaterOrEqual(t, late, time.Duration(0), a.held.Job().ID)
+	assert.Less(t, late, 2*time.Second, a.held.Job().ID)
+}
+
+// TestDelayedJobsWakeOnce: a delayed job wakes idle claimers if it comes before all others, each of them once. All jobs
+// are taken when they are due.
+func TestDelayedJobsWakeOnce(t *testing.T) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
+		const claimers, jobs = 50, 60
+		store := enginetest.Control(db)
+		taken := make(chan accepted, jobs+1)
+		for range claimers {
+			newBundle(t, store).accepting(t, fdbjobs.AcceptOptions{}, taken)
+		}
+		after(time.Second)
+		b := newBundle(t, db)
+		claims := func(do func()) int64 {
+			before := store.Transactions.Load()
+			do()
+			return store.Transactions.Load() - before
+		}
+		due := time.Now().Add(time.Hour)
+		assert.EqualValues(t, claimers, claims(func() {
+			for i := range jobs {
+				b.add(t, fdbjobs.Spec{ID: fmt.Sprint(i), Scheduled: due.Add(time.Duration(i%3) * time.Second)})
+				after(100 * time.Millisecond)
+			}
+		}), "for the first")
+		assert.EqualValues(t, claimers, claims(func() {
+			b.add(t, fdbjobs.Spec{ID: "before", Scheduled: due.Add(-10 * time.Minute)})
+			after(100 * time.Millisecond)
+		}))
+
+		(<-taken).onTime(t)
+		after(time.Until(due) - time.Second)
+		assert.Empty(t, taken)
+		for range jobs {
+			(<-taken).onTime(t)
+		}
+	})
+}
+
+// TestEarlierJobGoes: a job that is delayed for longer than another wakes claimers that have begun to wait after that one
+// has gone.
+func TestEarlierJobGoes(t *testing.T) {
+	holding := func(t *testing.T, b *bundle) *fdbjobs.Held {
+		b.add(t, fdbjobs.Spec{ID: "later"})
+		defer synctest.Wait() // for what the claimer does after that
+		return b.accept(t)
+	}
+	for how, prepare := range map[string]func(t *testing.T, b *bundle) (delay func(time.Time)){
+		"added": func(t *testing.T, b *bundle) func(time.Time) {
+			return func(at time.Time) { b.add(t, fdbjobs.Spec{ID: "later", Scheduled: at}) }
+		},
+		"added together": func(t *testing.T, b *bundle) func(time.Time) {
+			return func(at time.Time) {
+				specs := []fdbjobs.Spec{{ID: "last", Scheduled: at.Add(time.Hour)}, {ID: "later", Scheduled: at}}
+				b.transact(t, func(tx kv.Transaction) error { return b.jobs.AddAll(tx, specs) })
+			}
+		},
+		"resubmitted": func(t *testing.T, b *bundle) func(time.Time) {
+			h := holding(t, b)
+			return func(at time.Time) { require.NoError(t, h.Resubmit(t.Context(), at, nil, nil)) }
+		},
+		"added while it ran": func(t *testing.T, b *bundle) func(time.Time) {
+			h := holding(t, b)
+			return func(at time.Time) {
+				newBundle(t, b.db.(*enginetest.Controlled).Database).add(t, fdbjobs.Spec{ID: "later", Scheduled: at})
+				require.ErrorIs(t, h.Update(t.Context(), nil, nil), fdbjobs.ErrHalt)
+			}
+		},
+	} {
+		for goes, gone := range map[string]func(t *testing.T, b *bundle){
+			"removed": func(t *testing.T, b *bundle) { assert.True(t, b.remove(t, "earlier")) },
+			"taken": func(t *testing.T, b *bundle) {
+				assert.Len(t, b.acceptBy(t, fdbjobs.AcceptOptions{NoSchedule: true, Wait: -1}), 1)
+			},
+			"delayed for longer": func(t *testing.T, b *bundle) {
+				b.add(t, fdbjobs.Spec{ID: "earlier", Scheduled: time.Now().Add(time.Hour)})
+			},
+		} {
+			t.Run(how+", "+goes, func(t *testing.T) {
+				enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
+					store := enginetest.Control(db)
+					other, taken := newBundle(t, db), make(chan accepted, 10)
+					delay := prepare(t, newBundle(t, store))
+					other.add(t, fdbjobs.Spec{ID: "earlier", Scheduled: time.Now().Add(5 * time.Second)})
+					store.BeforeCommit(func() {
+						gone(t, other)
+						newBundle(t, db).accepting(t, fdbjobs.AcceptOptions{}, taken)
+						synctest.Wait()
+					})
+					runs := store.Runs.Load()
+					delay(time.Now().Add(10 * time.Second))
+					assert.EqualValues(t, 2, store.Runs.Load()-runs)
+					a := <-taken
+					assert.Equal(t, "later", a.held.Job().ID)
+					a.onTime(t)
+				})
+			})
+		}
+	}
+}
+
+// TestEarlyAcceptorsWake: acceptors that take jobs before they are due get each at once, whichever jobs are delayed too.
+func TestEarlyAcceptorsWake(t *testing.T) {
+	for name, opts := range map[string]func(now time.Time) fdbjobs.AcceptOptions{
+		"Latest":     func(now time.Time) fdbjobs.AcceptOptions { return fdbjobs.AcceptOptions{Latest: now.Add(time.Hour)} },
+		"NoSchedule": func(time.Time) fdbjobs.AcceptOptions { return fdbjobs.AcceptOptions{NoSchedule: true} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
+				b, taken, began := newBundle(t, db), make(chan accepted, 100), time.Now()
+				for range 3 {
+					newBundle(t, db).accepting(t, opts(began), taken)
+				}
+				newBundle(t, db).accepting(t, fdbjobs.AcceptOptions{}, taken)
+				after(time.Second)
+				if name == "Latest" {
+					b.add(t, fdbjobs.Spec{ID: "too late", Scheduled: began.Add(2 * time.Hour)})
+				}
+				n := 0
+				delay := func(minutes ...int) {
+					added, specs := time.Now(), []fdbjobs.Spec{}
+					for _, m := range minutes {
+						n++
+						specs = append(specs, fdbjobs.Spec{ID: fmt.Sprint(n), Scheduled: began.Add(time.Duration(m) * time.Minute)})
+					}
+					b.transact(t, func(tx kv.Transaction) error { return b.jobs.AddAll(tx, specs) })
+					for range specs {
+						assert.LessOrEqual(t, (<-taken).at.Sub(added), 100*time.Millisecond, minutes)
+					}
+				}
+				for i := range 10 {
+					delay(10 + i)
+				}
+				for i := range 10 {
+					delay(30 - i)
+				}
+				delay(1, 2, 3, 4, 5, 6, 7, 8, 9)
+				delay(9, 8, 7, 6, 5, 4, 3, 2, 1)
+				assert.Empty(t, taken)
+			})
+		})
+	}
+}
+
+// TestDelayedTogether: a transaction that delays several jobs reads one row of another, and wakes claimers only for the
+// first.
+func TestDelayedTogether(t *testing.T) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
+		c, waits := newCrowd(t, db, 20), enginetest.Control(db)
+		newBundle(t, waits).accepting(t, fdbjobs.AcceptOptions{}, nil)
+		after(2 * time.Minute) // it has put the line of owners in order
+		store := enginetest.Control(db)
+		b, now := newBundle(t, store), time.Now()
+		b.add(t, fdbjobs.Spec{ID: "first", Scheduled: now.Add(10 * time.Minute)})
+		after(time.Second)
+		wakes := func(want int, minutes int) {
+			t.Helper()
+			var specs []fdbjobs.Spec
+			for i := range 20 {
+				specs = append(specs, fdbjobs.Spec{
+					ID: fmt.Sprint(minutes, i), Scheduled: now.Add(time.Duration(minutes+i) * time.Minute),
+				})
+			}
+			claims, reads := waits.Transactions.Load(), store.KeysRead.Load()
+			b.transact(t, func(tx kv.Transaction) error { return b.jobs.AddAll(tx, specs) })
+			assert.EqualValues(t, len(specs)+1, store.KeysRead.Load()-reads)
+			after(time.Second)
+			assert.EqualValues(t, want, waits.Transactions.Load()-claims)
+		}
+		wakes(0, 10)
+		wakes(1, 5)
+		wakes(0, 6)
+
+		// So do resubmissions that share a transaction.
+		claims := waits.Transactions.Load()
+		var calls []func()
+		for i, h := range c.held[1:] {
+			calls = append(calls, func() {
+				assert.NoError(t, h.Resubmit(t.Context(), now.Add(time.Duration(4+i%2*10)*time.Minute), nil, nil))
+			})
+		}
+		c.gather(calls...)()
+		assert.EqualValues(t, 2, c.store.ended.Load(), "the first, and one for all others")
+		after(time.Second)
+		assert.EqualValues(t, 1, waits.Transactions.Load()-claims)
+	})
+}
