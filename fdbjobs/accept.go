@@ -14,6 +14,11 @@ import (
 // seconds.
 const maxClaim = 64
 
+// afterWatch limits the random pause of a claimer between a change and its claim. A claimer pauses if it took no job
+// after the change before: there may be other claimers, and a ready job wakes all of them. With the pause most of them
+// find the job taken, instead of a conflict. The claimer that took the job does not pause.
+const afterWatch = 50 * time.Millisecond
+
 // AcceptOptions says what [Queue.Accept] waits for. The zero value waits for one due job, without a time limit.
 type AcceptOptions struct {
 	// Count is the maximum number of jobs to take. Default: 1. Maximum: 64.
@@ -174,7 +179,12 @@ func (c *claimer) run(ctx context.Context) {
 		case err != nil:
 			c.fail(err)
 		case idle != nil:
-			idle.wait(ctx, c)
+			if idle.wait(ctx, c) {
+				if c.memory.woken {
+					c.queue.layer.pause(ctx, time.Duration(c.queue.layer.draw().Int64N(int64(afterWatch))))
+				}
+				c.memory.woken = true
+			}
 		}
 	}
 }
@@ -229,6 +239,9 @@ func (c *claimer) serve(ctx context.Context, group []*request) (outcome, error) 
 	if err != nil {
 		return outcome{}, err
 	}
+	if len(found.held) > 0 {
+		c.memory.woken = false
+	}
 	c.hand(ctx, group, found.held)
 	if err := c.tidy(ctx, found); err != nil {
 		found.idle.cancel()
@@ -270,7 +283,7 @@ func (i *idle) cancel() {
 	}
 }
 
-// wait returns when there may be something to claim, or to wait for.
-func (i *idle) wait(ctx context.Context, c *claimer) {
-	c.queue.layer.await(ctx, i.watch, i.next, c.wake)
+// wait returns when there may be something to claim, or to wait for. It reports whether the watch has ended.
+func (i *idle) wait(ctx context.Context, c *claimer) (woken bool) {
+	return c.queue.layer.await(ctx, i.watch, i.next, c.wake)
 }

@@ -63,6 +63,7 @@ type memory struct {
 	anyFrom string               // the owner with which the next claim of any jobs begins
 	delayed int64                // lower bound of delayed, without clock skew
 	full    time.Time            // when delayed was last read from its start
+	woken   bool                 // by a change, and has taken no job since: see afterWatch
 	beat    time.Time            // when this claimer last wrote a beat
 	lane    lane                 // its lane
 	// laneRead is when lane was read.

@@ -68,9 +68,9 @@ func (q *Queue) noteHeads(ctx context.Context, heads []ownerHead) error {
 }
 
 // toNote returns the heads of the owners of a claim that have moved since they were written, if it is time to write
-// some: as many as fit into one transaction.
+// some: as many as fit into one transaction. A claimer that was woken and took no job leaves it to the one that did.
 func (m *memory) toNote(q *Queue, found claimRun, now time.Time) ([]ownerHead, error) {
-	if !found.saw || now.Sub(m.noting) < noteEvery {
+	if !found.saw || m.woken || now.Sub(m.noting) < noteEvery {
 		return nil, nil
 	}
 	m.noting = now

@@ -46,9 +46,9 @@ func (l *Layer) afterFunc(ctx context.Context, name string, d time.Duration, f f
 	})
 }
 
-// await waits for a watch, a time, which may be zero, or a token in wake.
-func (l *Layer) await(ctx context.Context, watch kv.Watch, until time.Time, wake <-chan struct{}) {
-	kv.AwaitChange(ctx, watch, kv.AwaitOptions{Until: until, Wake: wake, Pass: l.pass})
+// await waits for a watch, a time, which may be zero, or a token in wake. It reports whether the watch has ended.
+func (l *Layer) await(ctx context.Context, watch kv.Watch, until time.Time, wake <-chan struct{}) (changed bool) {
+	return kv.AwaitChange(ctx, watch, kv.AwaitOptions{Until: until, Wake: wake, Pass: l.pass})
 }
 
 // pause waits, and reports whether the time has passed. It reports false if ctx has ended.

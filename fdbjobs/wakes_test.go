@@ -230,3 +230,31 @@ func TestDelayedTogether(t *testing.T) {
 		assert.EqualValues(t, 1, waits.Transactions.Load()-claims)
 	})
 }
+
+// TestReadyJobsWakeInTurn: the claimer that took the latest job takes the next one at once. The others pause, and find it
+// taken without a conflict.
+func TestReadyJobsWakeInTurn(t *testing.T) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
+		const claimers = 20
+		store, taken := enginetest.Control(db), make(chan accepted, 100)
+		for range claimers {
+			newBundle(t, store).accepting(t, fdbjobs.AcceptOptions{}, taken)
+		}
+		b := newBundle(t, db)
+		var first accepted
+		for i := range 10 {
+			after(2 * time.Second)
+			added, runs, transactions := time.Now(), store.Runs.Load(), store.Transactions.Load()
+			b.add(t, fdbjobs.Spec{ID: fmt.Sprint(i)})
+			next := <-taken
+			assert.Zero(t, next.at.Sub(added))
+			if i == 0 {
+				first = next
+				continue
+			}
+			assert.Same(t, first.by, next.by)
+			after(time.Second)
+			assert.Equal(t, store.Transactions.Load()-transactions, store.Runs.Load()-runs)
+		}
+	})
+}

@@ -27,8 +27,9 @@ type AwaitOptions struct {
 
 // AwaitChange waits until the watch ends, opts say so, ctx ends, or 30 seconds have passed. If the watch could not be
 // armed, it waits for a second instead. After any of these the caller reads the store again, and gets an error of the
-// store there. AwaitChange cancels the watch.
-func AwaitChange(ctx context.Context, watch Watch, opts AwaitOptions) {
+// store there. AwaitChange reports whether the watch ended because the key has (or may have) changed. It cancels the
+// watch.
+func AwaitChange(ctx context.Context, watch Watch, opts AwaitOptions) (changed bool) {
 	defer watch.Cancel()
 	pass := opts.Pass
 	if pass == nil {
@@ -43,12 +44,13 @@ func AwaitChange(ctx context.Context, watch Watch, opts AwaitOptions) {
 	defer cancel()
 	woken, err := opts.wait(ctx, cancel, watch, pass)
 	if woken || err == nil || errors.Is(err, ErrClosed) {
-		return
+		return !woken && err == nil
 	}
 	if left := time.Until(began.Add(poll)); left > 0 && ctx.Err() == nil {
 		sleep(ctx, left, opts.Wake)
 		pass(ctx)
 	}
+	return false
 }
 
 // wait waits for the watch, or for Wake.

@@ -72,7 +72,7 @@ func TestAwaitChange(t *testing.T) {
 				if c.leave != 0 {
 					time.AfterFunc(c.leave, cancel)
 				}
-				kv.AwaitChange(ctx, &c.watch, opts)
+				assert.Equal(t, name == "a change", kv.AwaitChange(ctx, &c.watch, opts))
 				assert.Equal(t, c.want, time.Since(began))
 				assert.True(t, c.watch.cancelled)
 				assert.NotZero(t, passes)
