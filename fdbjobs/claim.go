@@ -1,6 +1,7 @@
 package fdbjobs
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
 	"slices"
@@ -162,7 +163,8 @@ func (c *claimer) claim(ctx context.Context, group []*request) (outcome, error) 
 	if found.watch != nil {
 		out.idle = &idle{watch: found.watch}
 		if found.next != 0 {
-			left := unixTime(found.next).Sub(q.layer.now())
+			// Times are whole seconds. A random part of one is added, so that claimers do not all wake at that moment.
+			left := unixTime(found.next).Sub(q.layer.now()) + time.Duration(seed.Int64N(int64(time.Second)))
 			out.idle.next = time.Now().Add(left)
 		}
 	}
@@ -192,7 +194,7 @@ func (c *claimer) tidy(ctx context.Context, found outcome) error {
 	if !found.due {
 		return nil
 	}
-	return c.queue.promote(ctx, c.memory.delayedFrom(false))
+	return c.queue.promote(ctx, c.memory.delayedFrom(false), cmp.Or(c.memory.lane, wholeQueue))
 }
 
 // delist takes owners without ready jobs out of the line. On a conflict there is something to take, and all stay for
@@ -436,15 +438,23 @@ func (q *Queue) parseDelayed(key []byte) (scheduled int64, id string, err error)
 	return scheduled, id, err
 }
 
-// promote moves due jobs to ready, of those scheduled from begin on.
-func (q *Queue) promote(ctx context.Context, begin int64) error {
+// promote moves due jobs to ready, of those scheduled from begin on. It prefers those in lane. When its transaction runs
+// again, another claimer has probably moved the same jobs without having written a beat. So it chooses others at random.
+func (q *Queue) promote(ctx context.Context, begin int64, lane lane) error {
+	random, runs := q.layer.draw(), 0
 	return q.layer.db.Transact(ctx, func(tx kv.Transaction) error {
+		if runs++; runs > 1 {
+			lane.of = min(2*lane.of, maxLanes)
+			lane.mine = random.IntN(lane.of)
+		}
 		now := q.layer.now().Unix()
 		due := kv.KeyRange{Begin: q.keys.delayed.Pack(begin), End: q.keys.delayed.Pack(now + 1)}
-		pairs, err := tx.Snapshot().GetRange(due, kv.RangeOptions{Limit: promoteBatch}).Slice()
+		pairs, err := tx.Snapshot().GetRange(due, kv.RangeOptions{Limit: min(promoteBatch*lane.of, maxWindow)}).Slice()
 		if err != nil {
 			return err
 		}
+		pairs, _ = lane.sort(pairs, random)
+		pairs = pairs[:min(len(pairs), promoteBatch)]
 		ids := make([]string, len(pairs))
 		rows := make([]kv.Future[[]byte], len(pairs))
 		batch := q.batch(tx)

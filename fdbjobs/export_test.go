@@ -2,6 +2,8 @@ package fdbjobs
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -388,4 +390,9 @@ func (q *Queue) Delay(tx kv.Transaction, id string, scheduled time.Time) error {
 func (q *Queue) ForgetCounters(tx kv.Transaction) {
 	tx.ClearRange(rows.Range(q.keys.counts))
 	tx.Clear(q.layer.space.Pack(tagLayout))
+}
+
+// Promote moves some due jobs to ready.
+func (q *Queue) Promote(ctx context.Context) error {
+	return q.promote(ctx, 0, cmp.Or(q.claimer.memory.lane, wholeQueue))
 }

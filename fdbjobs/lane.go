@@ -27,6 +27,8 @@ const (
 	claimersAtOnce = 10_000
 	// laneFor is how long a claimer uses the lane that it has read.
 	laneFor = time.Second
+	// maxLanes limits the lanes of a claimer that guesses their number.
+	maxLanes = 64
 )
 
 // lane is the part of the jobs that a claimer prefers: those with hash%of == mine.
@@ -92,15 +94,15 @@ func parseBeat(value []byte) (time.Time, error) {
 	return unixTime(at), nil
 }
 
-// sort returns the keys of the rows in ready to take, in order, and whether they are in the claimer's lane. These are
-// the rows of its lane, the longest waiting first, or if there are none, all others in random order.
-func (l lane) sort(rows []kv.KeyValue, random *rand.Rand) (keys [][]byte, mine bool) {
-	var own, others [][]byte
+// sort returns the rows to take, in order, and whether they are in the claimer's lane. These are the rows of its lane,
+// in their order, or if there are none, all others in random order.
+func (l lane) sort(rows []kv.KeyValue, random *rand.Rand) (sorted []kv.KeyValue, mine bool) {
+	var own, others []kv.KeyValue
 	for _, row := range rows {
 		if l.has(row.Key) {
-			own = append(own, row.Key)
+			own = append(own, row)
 		} else {
-			others = append(others, row.Key)
+			others = append(others, row)
 		}
 	}
 	if len(own) > 0 {
@@ -110,7 +112,7 @@ func (l lane) sort(rows []kv.KeyValue, random *rand.Rand) (keys [][]byte, mine b
 	return others, false
 }
 
-// has reports whether a job is in the lane. A key of ready ends with the job's stamp and id, which are unique.
+// has reports whether a row is in the lane. Keys of ready and of delayed end with a job's id.
 func (l lane) has(key []byte) bool {
 	h := fnv.New32a()
 	_, _ = h.Write(key) // never fails

@@ -23,10 +23,12 @@ func (c *claim) takeInOrder(tx kv.Transaction, out *claimRun) error {
 	}
 	delayed := tx.Snapshot().GetRange(
 		rows.From(c.queue.keys.delayed, c.queue.keys.delayed.Pack(c.memory.delayedFrom(c.full))), kv.RangeOptions{Limit: 1})
-	if err := c.takeReady(tx, out); err != nil {
+	lane := c.readLane(tx)
+	if err := c.takeReady(tx, out, lane); err != nil {
 		return err
 	}
-	if now := c.queue.layer.now().Unix(); c.wants.latest > now && c.turns.exchange == nil {
+	now := c.queue.layer.now().Unix()
+	if c.wants.latest > now && c.turns.exchange == nil {
 		if err := c.takeEarly(tx, out, now); err != nil {
 			return err
 		}
@@ -37,6 +39,11 @@ func (c *claim) takeInOrder(tx kv.Transaction, out *claimRun) error {
 		}
 		if out.next, _, err = c.queue.parseDelayed(pair.Key); err != nil {
 			return err
+		}
+		if out.next <= now {
+			if _, err := lane(); err != nil { // for promote
+				return err
+			}
 		}
 	}
 	out.looked = true
@@ -62,10 +69,9 @@ func (c *claim) takeKnown(tx kv.Transaction, out *claimRun) error {
 
 // takeReady takes jobs that are ready. The owner with the lowest usage per weight is first. Owners with the same
 // usage take turns, beginning after the one that was served last.
-func (c *claim) takeReady(tx kv.Transaction, out *claimRun) error {
+func (c *claim) takeReady(tx kv.Transaction, out *claimRun, lane func() (lane, error)) error {
 	out.known, out.saw = nil, true
 	version := tx.Snapshot().ReadVersion()
-	lane := c.readLane(tx)
 	parts, err := c.queue.share.order(tx.Snapshot(), c.memory.owner, c.memory.rank)
 	if err != nil {
 		return err
@@ -162,7 +168,11 @@ func (c *claim) readHeads(
 		o.looked, o.more = true, len(rows) == limit
 		if len(rows) > 0 {
 			out.heads[o.owner] = rows[0].Key
-			o.rows, o.own = lane.sort(rows, c.random)
+			rows, o.own = lane.sort(rows, c.random)
+			o.rows = make([][]byte, len(rows))
+			for i, row := range rows {
+				o.rows[i] = row.Key
+			}
 			continue
 		}
 		v, err := version.Await()

@@ -36,7 +36,7 @@ func (b *bundle) accepting(t *testing.T, opts fdbjobs.AcceptOptions, taken chan<
 	}()
 }
 
-// onTime checks that a job was accepted when it was due.
+// onTime checks that a job was accepted when it was due. Claimers add a random part of a second.
 func (a accepted) onTime(t *testing.T) {
 	t.Helper()
 	late := a.at.Sub(a.held.Job().Scheduled)
@@ -73,6 +73,12 @@ func TestDelayedJobsWakeOnce(t *testing.T) {
 			after(100 * time.Millisecond)
 		}))
 
+		after(time.Until(due.Add(-10*time.Minute)) - time.Millisecond)
+		// The claimers do not wake at one moment. One finds the job due, and the others see that it was taken.
+		runs := store.Runs.Load()
+		all := claims(func() { after(2 * time.Second) })
+		assert.LessOrEqual(t, all, int64(claimers+10))
+		assert.Equal(t, all, store.Runs.Load()-runs)
 		(<-taken).onTime(t)
 		after(time.Until(due) - time.Second)
 		assert.Empty(t, taken)
@@ -256,5 +262,44 @@ func TestReadyJobsWakeInTurn(t *testing.T) {
 			after(time.Second)
 			assert.Equal(t, store.Transactions.Load()-transactions, store.Runs.Load()-runs)
 		}
+	})
+}
+
+// TestPromoteApart: claimers that know of each other promote different jobs, and do not conflict.
+func TestPromoteApart(t *testing.T) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
+		const jobs = 1_000
+		store := enginetest.Control(db)
+		b, other := newBundle(t, store), newBundle(t, db)
+		var specs []fdbjobs.Spec
+		for i := range jobs {
+			specs = append(specs, fdbjobs.Spec{ID: fmt.Sprint("delayed ", i), Scheduled: time.Now().Add(4 * time.Second)})
+		}
+		other.transact(t, func(tx kv.Transaction) error { return other.jobs.AddAll(tx, specs) })
+		for i := range 3 {
+			for j, by := range []*bundle{b, other} {
+				b.add(t, fdbjobs.Spec{ID: fmt.Sprint(i, j)})
+				by.accept(t)
+			}
+			after(1500 * time.Millisecond)
+		}
+		require.Equal(t, 2, b.jobs.Lanes())
+		require.Equal(t, 2, other.jobs.Lanes())
+		runs := store.Runs.Load()
+		store.BeforeCommit(func() { require.NoError(t, other.jobs.Promote(t.Context())) })
+		require.NoError(t, b.jobs.Promote(t.Context()))
+		assert.EqualValues(t, 1, store.Runs.Load()-runs)
+
+		// Claimers that do not know of each other conflict, and then go apart too.
+		b, other = newBundle(t, store), newBundle(t, db)
+		runs = store.Runs.Load()
+		store.BeforeCommit(func() { require.NoError(t, other.jobs.Promote(t.Context())) })
+		require.NoError(t, b.jobs.Promote(t.Context()))
+		assert.EqualValues(t, 2, store.Runs.Load()-runs)
+		taken := 0
+		for held := b.take(t, 64); len(held) > 0; held = b.take(t, 64) {
+			taken += len(held)
+		}
+		assert.Equal(t, jobs, taken)
 	})
 }
