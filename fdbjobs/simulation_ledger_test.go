@@ -65,7 +65,9 @@ type waiting struct {
 	since   int // number of commits
 	began   time.Time
 	due     time.Time // when it must return; zero: nothing has happened
-	removed string    // the job whose removal it must report
+	by      string    // the job that has ended or was removed
+	removed bool      // it was removed
+	anew    []string  // jobs that were added again after a removal
 }
 
 func (w *waiting) String() string { return fmt.Sprintf("%s, which waits for %v", w.name, w.ids) }
@@ -386,22 +388,23 @@ func (l *ledger) requeued(e *entry, now fdbjobs.JobRow) error {
 // tellWithin is the longest time until a waiter returns: its watch may be lost, and the store slow.
 const tellWithin = 30*time.Second + 15*time.Second
 
-// expectTold records which waiters must return after a change: after the job's end in any case, after its removal
-// unless it is added again. It is not visible whether a waiter that has just begun has subscribed yet.
+// expectTold records which waiters must return after a change: after the job's end or its removal, unless it is added
+// again after a removal, from which on it counts its ends anew. It is not visible whether a waiter that has just begun
+// has read the job yet.
 func (l *ledger) expectTold(b *book, id string, before, now fdbjobs.Status) {
 	for _, w := range l.s.waiters {
 		if w.book != b || !slices.Contains(w.ids, id) {
 			continue
 		}
-		if before == fdbjobs.Removed && w.removed == id {
-			w.due, w.removed = time.Time{}, ""
-		}
-		if (now == fdbjobs.Finished || now == fdbjobs.Removed) && (w.due.IsZero() || w.removed != "") &&
-			time.Since(w.began) > 10*time.Second && w.process.disturbed.Before(w.began) {
-			w.due, w.removed = time.Now().Add(tellWithin), ""
-			if now == fdbjobs.Removed {
-				w.removed = id
+		if before == fdbjobs.Removed {
+			w.anew = append(w.anew, id)
+			if w.by == id {
+				w.due, w.by, w.removed = time.Time{}, "", false
 			}
+		}
+		if (now == fdbjobs.Finished && !slices.Contains(w.anew, id) || now == fdbjobs.Removed) && (w.due.IsZero() || w.removed) &&
+			time.Since(w.began) > 10*time.Second && w.process.disturbed.Before(w.began) {
+			w.due, w.by, w.removed = time.Now().Add(tellWithin), id, now == fdbjobs.Removed
 		}
 	}
 }

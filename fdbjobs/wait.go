@@ -19,8 +19,8 @@ import (
 const rowsAtOnce = 1_000
 
 // Wait waits until a job has one of the statuses, Finished if none is given, and returns it. A job that already has one
-// is returned at once. A job that has had one since is returned even if it has changed again before it is read: its
-// Status is the current one. The errors are ErrNotFound if the job does not exist or was removed, ctx's, ErrClosed, and
+// is returned at once. A job that has had one since is returned even if it has changed again before it is read, unless
+// it was removed and added again: its Status is the current one. The errors are ErrNotFound if the job does not exist or was removed, ctx's, ErrClosed, and
 // the store's.
 func (q *Queue) Wait(ctx context.Context, id string, statuses ...Status) (*Job, error) {
 	return q.WaitAny(ctx, []string{id}, statuses...)
