@@ -163,8 +163,11 @@ func (c *claimer) claim(ctx context.Context, group []*request) (outcome, error) 
 	if found.watch != nil {
 		out.idle = &idle{watch: found.watch}
 		if found.next != 0 {
-			// Times are whole seconds. A random part of one is added, so that claimers do not all wake at that moment.
-			left := unixTime(found.next).Sub(q.layer.now()) + time.Duration(seed.Int64N(int64(time.Second)))
+			left := unixTime(found.next).Sub(q.layer.now())
+			if !kv.Exclusive(q.layer.db) {
+				// Times are whole seconds. With a random part of one claimers do not all wake at that moment.
+				left += time.Duration(seed.Int64N(int64(time.Second)))
+			}
 			out.idle.next = time.Now().Add(left)
 		}
 	}

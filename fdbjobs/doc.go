@@ -134,10 +134,10 @@
 // the window that are in its lane (lane.go), to avoid conflicts.
 //
 // The acceptors of a process share one claimer, which takes jobs for all of them in one transaction and waits for more
-// with one watch. It also waits for the time of the first delayed job, and a random part of a second longer, because
-// other claimers wait for the same time. So a delayed job wakes claimers only if it comes before all others (batch.go).
-// A job that becomes ready wakes all. A claimer that has taken no job since an earlier change pauses for up to 50 ms, so
-// that few conflict.
+// with one watch. It also waits for the time of the first delayed job, and a random part of a second longer if other
+// processes can open the store, because their claimers wait for the same time. So a delayed job wakes claimers only if
+// it comes before all others (batch.go). A job that becomes ready wakes all. A claimer that has taken no job since an
+// earlier change pauses for up to 50 ms, so that few conflict.
 //
 // Rows are removed at the head, and for a while a store passes over removed rows as slowly as over others. Readers of
 // ready and active therefore begin where their last read began: stamps only grow, so nothing can have appeared before
