@@ -17,13 +17,19 @@ type Controlled struct {
 	Transactions atomic.Int64 // started
 	Runs         atomic.Int64 // of transactions' functions
 	Watches      atomic.Int64 // requested
+	Gets         atomic.Int64 // reads of single keys that were started
+	Ranges       atomic.Int64 // reads of ranges that were started
+	Rows         atomic.Int64 // of ranges that were read
 	KeysRead     atomic.Int64
 	KeysWritten  atomic.Int64
 	BytesRead    atomic.Int64 // of values
 	BytesWritten atomic.Int64 // of values that were set
+	SizeWritten  atomic.Int64 // bytes of the keys and values of all writes
 	// Delay is the time from the start of a read to its result, in nanoseconds. Reads that are started together wait
 	// together.
 	Delay atomic.Int64
+	// CommitDelay is the time from the end of a transaction's function to its commit, in nanoseconds.
+	CommitDelay atomic.Int64
 
 	mu           sync.Mutex
 	err          error
@@ -131,6 +137,7 @@ func (c *Controlled) Transact(ctx context.Context, fn func(kv.Transaction) error
 		if f := c.take(&c.beforeCommit); f != nil {
 			f()
 		}
+		time.Sleep(time.Duration(c.CommitDelay.Load()))
 		return nil
 	})
 	if err != nil {
@@ -145,10 +152,12 @@ type controlledReads struct {
 }
 
 func (r controlledReads) Get(key []byte) kv.Future[[]byte] {
+	r.of.Gets.Add(1)
 	return controlledValue{r.ReadTransaction.Get(key), r.started()}
 }
 
 func (r controlledReads) GetRange(of kv.KeyRange, opts kv.RangeOptions) kv.RangeResult {
+	r.of.Ranges.Add(1)
 	return controlledRange{r.ReadTransaction.GetRange(of, opts), r.started()}
 }
 
@@ -195,6 +204,7 @@ func (r controlledRange) All() iter.Seq2[kv.KeyValue, error] {
 	return func(yield func(kv.KeyValue, error) bool) {
 		r.read.wait()
 		for pair, err := range r.RangeResult.All() {
+			r.read.of.Rows.Add(1)
 			r.read.count(pair.Value)
 			if !yield(pair, err) {
 				return
@@ -206,6 +216,7 @@ func (r controlledRange) All() iter.Seq2[kv.KeyValue, error] {
 func (r controlledRange) Slice() ([]kv.KeyValue, error) {
 	r.read.wait()
 	pairs, err := r.RangeResult.Slice()
+	r.read.of.Rows.Add(int64(len(pairs)))
 	for _, pair := range pairs {
 		r.read.count(pair.Value)
 	}
@@ -232,33 +243,44 @@ func (tx controlledTx) Watch(key []byte) kv.Watch {
 	return tx.Transaction.Watch(key)
 }
 
-func (tx controlledTx) Set(key, value []byte) {
+// wrote counts a write of a key and a value.
+func (tx controlledTx) wrote(key, value int) {
 	tx.reads.of.KeysWritten.Add(1)
+	tx.reads.of.SizeWritten.Add(int64(key + value))
+}
+
+const (
+	counterSize = 8 // of what is added
+	offsetSize  = 4 // at the end of what gets a versionstamp
+)
+
+func (tx controlledTx) Set(key, value []byte) {
+	tx.wrote(len(key), len(value))
 	tx.reads.of.BytesWritten.Add(int64(len(value)))
 	tx.Transaction.Set(key, value)
 }
 
 func (tx controlledTx) Clear(key []byte) {
-	tx.reads.of.KeysWritten.Add(1)
+	tx.wrote(len(key), 0)
 	tx.Transaction.Clear(key)
 }
 
 func (tx controlledTx) Add(key []byte, n int64) {
-	tx.reads.of.KeysWritten.Add(1)
+	tx.wrote(len(key), counterSize)
 	tx.Transaction.Add(key, n)
 }
 
 func (tx controlledTx) AddOrClear(key []byte, n int64) {
-	tx.reads.of.KeysWritten.Add(1)
+	tx.wrote(len(key), counterSize)
 	tx.Transaction.AddOrClear(key, n)
 }
 
 func (tx controlledTx) SetVersionstampedKey(key, value []byte) {
-	tx.reads.of.KeysWritten.Add(1)
+	tx.wrote(len(key)-offsetSize, len(value))
 	tx.Transaction.SetVersionstampedKey(key, value)
 }
 
 func (tx controlledTx) SetVersionstampedValue(key, value []byte) {
-	tx.reads.of.KeysWritten.Add(1)
+	tx.wrote(len(key), len(value)-offsetSize)
 	tx.Transaction.SetVersionstampedValue(key, value)
 }
