@@ -1,0 +1,384 @@
+package fdbjobs_test
+
+import (
+	"flag"
+	"fmt"
+	"hash/fnv"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"settee/fdbjobs"
+	"settee/internal/bubbletest"
+	"settee/pkg/kv"
+	"settee/pkg/kv/enginetest"
+	"settee/pkg/tuple"
+)
+
+// The model of what the layer costs. docs/job-layer.md has its tables, under "How far it goes". TestModelSteps compares
+// it with single steps, and TestScale (scale_world_test.go) with loads that run.
+
+var update = flag.Bool("update", false, "write the tables of docs/job-layer.md")
+
+// The sizes of the model's jobs, in bytes.
+const (
+	modelID    = 40
+	modelOwner = 20
+	modelToken = 16
+	modelArgs  = 500
+	modelState = 300
+)
+
+// modelJob returns job n of the model. The ids are spread evenly.
+func modelJob(n int) fdbjobs.Spec {
+	return fdbjobs.Spec{
+		ID: fmt.Sprintf("%016x%0*d", scatter(n), modelID-16, n), Owner: fmt.Sprintf("%0*d", modelOwner, 0),
+		Token: fmt.Sprintf("%0*d", modelToken, n), Args: object(modelArgs), State: object(modelState),
+	}
+}
+
+// scatter returns a number that looks random.
+func scatter(n int) uint64 {
+	return uint64(n) * 0x9e3779b97f4a7c15
+}
+
+// object returns a JSON object of a size.
+func object(size int) []byte { return text(`{"a":"` + strings.Repeat("a", size-8) + `"}`) }
+
+// step is what a step in the life of a job costs.
+type step struct {
+	keys, bytes        int // written: the keys, and the bytes of keys and values
+	gets, ranges, rows int // read: single keys, ranges, and rows of ranges
+}
+
+func (s step) minus(o step) step {
+	return step{s.keys - o.keys, s.bytes - o.bytes, s.gets - o.gets, s.ranges - o.ranges, s.rows - o.rows}
+}
+
+func (s step) plus(o step) step { return s.minus(step{}.minus(o)) }
+
+// costs returns what a store has counted.
+func costs(store *enginetest.Controlled) step {
+	return step{
+		keys: int(store.KeysWritten.Load()), bytes: int(store.SizeWritten.Load()),
+		gets: int(store.Gets.Load()), ranges: int(store.Ranges.Load()), rows: int(store.Rows.Load()),
+	}
+}
+
+// steps are the steps of a job whose owner is in line.
+type steps struct {
+	add, update, renew, finish, resubmit step
+	// accept is what a claim writes for a job. The other claims are what they read, with one owner and one claimer.
+	accept, first, soon, later, none step
+	// beat and note are what claims also write.
+	beat, note step
+	// look is a monitor's that finds nothing. requeue is what it also does for a job that is overdue.
+	look, requeue step
+}
+
+// modelSteps computes the steps of a job in a stripe of active, from the keys in the package's doc comment.
+func modelSteps(stripe int) (s steps) {
+	const (
+		data, other = int64(0), int64(1) // the first element of a key has one byte for data, and two for all others
+		seconds     = int64(1 << 30)     // the time: it has that size from 1970 to 2106
+		counter     = 8
+	)
+	id, owner := strings.Repeat("i", modelID), strings.Repeat("o", modelOwner)
+	token, lock := strings.Repeat("t", modelToken), strings.Repeat("l", 32)
+	stamp := tuple.Versionstamp{}
+	key := func(first int64, elements ...any) int {
+		return len(prefix) + len(append(tuple.Tuple{first, "work"}, elements...).Pack())
+	}
+	row := func(sequence any, status fdbjobs.Status, lock string, pending, running, finished int64) int {
+		return key(data, id) + len(tuple.Tuple{
+			sequence, string(status), lock, int64(0), owner, seconds, nil, token, nil, int64(1), "", "", false,
+			pending, running, finished,
+		}.Pack())
+	}
+	state, args := key(other, id)+modelState, key(other, id, 0)+modelArgs
+	ready, active := key(other, owner, stamp, id), key(other, stripe, stamp, id)
+	held := active + len(tuple.Tuple{60.0}.Pack())
+	queued := ready + key(other) + counter                // a row in ready, and watch_ready
+	indexed := func(statuses ...fdbjobs.Status) (n int) { // for each a key in owned, and a counter
+		for _, status := range statuses {
+			n += key(other, owner, string(status), "", "", id) + key(other, string(status), owner, "", "") + counter
+		}
+		return n
+	}
+	const pending, running, finished = fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished
+
+	s.add = step{keys: 7, gets: 2, bytes: args + state + queued + row(stamp, pending, "", 1, 0, 0) + indexed(pending)}
+	s.accept = step{keys: 7, bytes: ready + held + row(stamp, running, lock, 1, 1, 0) + indexed(pending, running)}
+	s.update = step{keys: 1, gets: 1, bytes: state}
+	s.renew = step{keys: 4, gets: 2, bytes: state + active + held + row(stamp, running, lock, 1, 1, 0)}
+	ended := active + row(nil, finished, lock, 1, 1, 1) + indexed(running, finished)
+	s.finish = step{keys: 7, gets: 1, bytes: state + ended}
+	moved := active + queued + indexed(running, pending)
+	s.resubmit = step{keys: 9, gets: 2, bytes: state + moved + row(stamp, pending, lock, 2, 1, 0)}
+	s.requeue = step{keys: 8, gets: 2, ranges: 1, rows: 2, bytes: moved + row(stamp, pending, "", 2, 1, 0)}
+	s.beat = step{keys: 1, bytes: key(other, lock) + len(tuple.Tuple{seconds}.Pack())}
+	s.note = step{keys: 1, gets: 1, bytes: key(other, owner) + len(tuple.Tuple{stamp}.Pack())}
+
+	s.soon = step{gets: 5}                                    // timeout, rollup; the job's row, state and args
+	s.later = s.soon.plus(step{gets: 2, ranges: 4, rows: 2})  // charges and weight of the owner; delayed, the line
+	s.first = s.later.plus(step{gets: 1, ranges: 1, rows: 1}) // heads; ready and the beats, and less of the line
+	s.none = step{gets: 4, ranges: 7, rows: 2}                // no job; ready and more of the line
+	s.look = step{gets: 1, ranges: stripes + 5, rows: 4}      // timeout; active, beats, owners, and two counters of one
+	return s
+}
+
+// stripes is the number of stripes of active. One range more has the rows of earlier versions.
+const stripes = 16
+
+func stripeOf(id string) int {
+	hash := fnv.New32a()
+	_, _ = hash.Write([]byte(id)) // never fails
+	return int(hash.Sum32() % stripes)
+}
+
+// TestModelSteps compares the model with each step of a job alone.
+func TestModelSteps(t *testing.T) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
+		store := enginetest.Control(db)
+		b := newBundle(t, store)
+		b.setTimeout(t, 30*time.Second)
+		var h *fdbjobs.Held
+		is := func(what string, want step, do func()) {
+			t.Helper()
+			before := costs(store)
+			do()
+			assert.Equal(t, want, costs(store).minus(before), what)
+		}
+		model := func(n int) steps { return modelSteps(stripeOf(modelJob(n).ID)) }
+		accept := func() { h = b.accept(t) }
+		state := object(modelState)
+
+		b.add(t, modelJob(0))
+		is("first", model(0).accept.plus(model(0).first).plus(model(0).beat).plus(model(0).note), accept)
+		is("add", model(1).add, func() { b.add(t, modelJob(1)) })
+		b.add(t, modelJob(2), modelJob(3))
+		after(400 * time.Millisecond)
+		is("window", model(1).accept.plus(model(1).later).plus(step{ranges: 1, rows: 3}), accept)
+		is("soon", model(2).accept.plus(model(2).soon), accept)
+		after(400 * time.Millisecond)
+		is("later", model(3).accept.plus(model(3).later), accept)
+		is("none", model(3).none, func() { assert.Empty(t, b.take(t, 1)) })
+		is("update", model(3).update, func() { require.NoError(t, h.Update(t.Context(), state, nil)) })
+		after(5 * time.Second)
+		is("renew", model(3).renew, func() { require.NoError(t, h.Update(t.Context(), state, nil)) })
+		is("resubmit", model(3).resubmit, func() { require.NoError(t, h.Resubmit(t.Context(), time.Now(), state, nil)) })
+		accept()
+		is("finish", model(3).finish, func() { require.NoError(t, h.Finish(t.Context(), state, nil)) })
+	})
+}
+
+// TestModelLook compares the model with a monitor's look, with and without a job that is overdue.
+func TestModelLook(t *testing.T) {
+	for _, overdue := range []bool{false, true} {
+		bubbletest.Run(t, fmt.Sprint("overdue=", overdue), func(t *testing.T) {
+			store := enginetest.Control(enginetest.Memory(t))
+			b := newBundle(t, store)
+			b.setTimeout(t, 30*time.Second)
+			b.add(t, modelJob(0), modelJob(1), modelJob(2))
+			held := b.take(t, 2)
+			_, stop := b.monitor(t)
+			defer stop()
+			renew := func(h *fdbjobs.Held) { require.NoError(t, h.Update(t.Context(), nil, nil)) }
+			want := modelSteps(0).look
+			after(18 * time.Second)
+			renew(held[0])
+			if overdue {
+				want = want.plus(modelSteps(stripeOf(held[1].Job().ID)).requeue)
+			} else {
+				renew(held[1])
+			}
+			after(11 * time.Second)
+			before := costs(store)
+			after(time.Second) // a timeout after the monitor's first look
+			assert.Equal(t, want, costs(store).minus(before))
+		})
+	}
+}
+
+// load is a steady load on a queue, whose jobs have one owner.
+type load struct {
+	jobs     int           // that run
+	claimers int           // processes: each holds its share of the jobs, takes jobs and has a monitor
+	update   time.Duration // between two updates of a job, of which the last ends it
+	timeout  time.Duration // of the queue
+	life     time.Duration // of a job with its holder
+}
+
+const (
+	modelRead   = time.Millisecond     // the time of reads that are made together
+	modelCommit = 5 * time.Millisecond // the time of a commit
+	modelAtOnce = 4                    // transactions of a process before updates share them
+)
+
+// renewal is the time between two updates of a job that renew the hold.
+func (l load) renewal() time.Duration {
+	every := (l.timeout/6 + l.update - 1) / l.update
+	return l.update * every //nolint:durationcheck // a number of updates
+}
+
+// window is the number of rows in ready that a claim reads at most.
+func (l load) window() int { return min(16*l.claimers, 2048) }
+
+// perSecond is what happens in a second.
+type perSecond struct{ transactions, keys, bytes, gets, ranges, rows float64 }
+
+// and adds a number of steps.
+func (r perSecond) and(n float64, s step) perSecond {
+	return perSecond{
+		r.transactions, r.keys + n*float64(s.keys), r.bytes + n*float64(s.bytes),
+		r.gets + n*float64(s.gets), r.ranges + n*float64(s.ranges), r.rows + n*float64(s.rows),
+	}
+}
+
+// starts returns the number of jobs that start in a second. As many are added and end.
+func (l load) starts() float64 { return float64(l.jobs) / l.life.Seconds() }
+
+// updates returns the number of updates and ends in a second.
+func (l load) updates() float64 { return float64(l.jobs) / l.update.Seconds() }
+
+// rates returns what a load costs. Jobs wait, so that each process takes one as soon as one of its own has ended.
+func (l load) rates() map[kind]perSecond {
+	s, starts, updates, claimers := modelSteps(1), l.starts(), l.updates(), float64(l.claimers)
+	renewals := float64(l.jobs)/l.renewal().Seconds() - starts // a job does not renew when it ends
+	shared := modelAtOnce / (modelRead + modelCommit).Seconds()
+	writes := perSecond{transactions: min(updates, claimers*shared)}
+	writes = writes.and(updates-renewals-starts, s.update).and(renewals, s.renew).and(starts, s.finish)
+
+	// A claimer keeps the rows of a window that are in its lane, about 16 or at least the one that it takes.
+	window := float64(l.window())
+	windows := starts / max(window/claimers, 1)
+	notes := min(windows, claimers)
+	claims := perSecond{transactions: starts + notes}.and(starts, s.accept.plus(s.later)).and(notes, s.note)
+	claims = claims.and(min(starts, claimers/2), s.beat)
+	claims = claims.and(min(starts, claimers), step{ranges: 1}).and(windows, step{ranges: 1}) // the beats, and windows
+	claims.rows += windows * (window + claimers)
+
+	looks := claimers * 6 / l.timeout.Seconds()
+	monitors := perSecond{transactions: 3 * looks}.and(looks, s.look)
+	monitors.rows += looks * (claimers - 1)
+	adds := perSecond{transactions: starts}.and(starts, s.add)
+	return map[kind]perSecond{kindAdds: adds, kindWrites: writes, kindClaims: claims, kindMonitors: monitors}
+}
+
+// TestModelDocument compares the tables of docs/job-layer.md with the model.
+func TestModelDocument(t *testing.T) {
+	t.Parallel()
+	const path = "../docs/job-layer.md"
+	read, err := os.ReadFile(path)
+	require.NoError(t, err)
+	text := string(read)
+	for name, table := range map[string]string{"steps": stepsTable(), "loads": loadsTable()} {
+		mark := "<!-- " + name + ": generated by go test ./fdbjobs -update -->\n"
+		before, rest, found := strings.Cut(text, mark)
+		require.True(t, found, "%s has no line %s", path, mark)
+		_, after, _ := strings.Cut(rest, "\n\n")
+		text = before + mark + table + "\n" + after
+	}
+	if *update {
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
+		return
+	}
+	require.Equal(t, text, string(read), "stale: run go test ./fdbjobs -update")
+}
+
+func stepsTable() string {
+	s := modelSteps(1)
+	var b strings.Builder
+	writeHeader(&b, "step", "keys written", "bytes written", "keys read", "ranges read", "rows of ranges")
+	for _, row := range []struct {
+		name string
+		step
+	}{
+		{"add", s.add},
+		{"accept: take the job", s.accept},
+		{"and find it: first claim of a process", s.first},
+		{"or: later claim, with a row of an earlier window", s.later},
+		{"or: within 100 ms of the claim before", s.soon},
+		{"claim that finds nothing", s.none},
+		{"update, state only", s.update},
+		{"update that renews the hold", s.renew},
+		{"finish", s.finish},
+		{"resubmit", s.resubmit},
+		{"look of a monitor", s.look},
+		{"and requeue a job", s.requeue},
+	} {
+		fmt.Fprintf(&b, "| %s | %d | %s | %d | %d | %d |\n",
+			row.name, row.keys, grouped(row.bytes), row.gets, row.ranges, row.rows)
+	}
+	return b.String()
+}
+
+func writeHeader(b *strings.Builder, columns ...string) {
+	b.WriteString("| " + strings.Join(columns, " | ") + " |\n" + strings.Repeat("| --- ", len(columns)) + "|\n")
+}
+
+// What one core of FoundationDB does in a second, and the copies of each write: see docs/job-layer.md.
+const (
+	coreReads  = 55_000
+	coreWrites = 20_000
+	copies     = 3
+)
+
+func loadsTable() string {
+	var b strings.Builder
+	writeHeader(&b, "jobs", "processes", "update every", "transactions/s: updates", "adds", "claims", "monitors",
+		"keys written/s", "MB written/s", "keys read/s", "rows read/s: claims", "monitors", "cores: writes", "reads")
+	for _, l := range []load{
+		{jobs: 1_000, claimers: 1, update: 10 * time.Second},
+		{jobs: 30_000, claimers: 30, update: 10 * time.Second},
+		{jobs: 1_000_000, claimers: 100, update: 10 * time.Second},
+		{jobs: 1_000_000, claimers: 1_000, update: 10 * time.Second},
+		{jobs: 1_000_000, claimers: 1_000, update: 2 * time.Second},
+		{jobs: 1_000_000, claimers: 10_000, update: 10 * time.Second},
+	} {
+		l.timeout, l.life = time.Minute, 1000*time.Second
+		rates := l.rates()
+		var all perSecond
+		for _, r := range rates {
+			all.keys, all.bytes, all.gets, all.rows = all.keys+r.keys, all.bytes+r.bytes, all.gets+r.gets, all.rows+r.rows
+		}
+		fmt.Fprintf(&b, "| %s | %s | %v |", grouped(l.jobs), grouped(l.claimers), l.update)
+		for _, n := range []float64{
+			rates[kindWrites].transactions, rates[kindAdds].transactions,
+			rates[kindClaims].transactions, rates[kindMonitors].transactions,
+			all.keys, all.bytes / 1e6, all.gets, rates[kindClaims].rows, rates[kindMonitors].rows,
+			copies * all.keys / coreWrites, (all.gets + all.rows) / coreReads,
+		} {
+			b.WriteString(" " + figure(n) + " |")
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+// figure returns a number with three digits, or all of a whole number up to 9,999.
+func figure(n float64) string {
+	if n < 10_000 && n == math.Trunc(n) {
+		return grouped(int(n))
+	}
+	unit := math.Pow(10, math.Floor(math.Log10(n))-2)
+	n = math.Round(n/unit) * unit
+	if n < 100 {
+		return strconv.FormatFloat(n, 'g', 3, 64)
+	}
+	return grouped(int(math.Round(n)))
+}
+
+// grouped returns a number with commas.
+func grouped(n int) string {
+	if n < 1000 {
+		return strconv.Itoa(n)
+	}
+	return grouped(n/1000) + fmt.Sprintf(",%03d", n%1000)
+}
