@@ -67,13 +67,26 @@ func (j answerReader) text(limit int, text func([]byte) string) (string, error) 
 	return unquoteWith(raw, text)
 }
 
+// skipRest reads up to the end of an object.
+func (j answerReader) skipRest() error {
+	for {
+		_, ok, err := j.member()
+		if err != nil || !ok {
+			return err
+		}
+		if err := j.skip(); err != nil {
+			return err
+		}
+	}
+}
+
 func (j answerReader) skip() error {
 	_, err := j.Value(maxSkipped)
 	return err
 }
 
-// openResults steps into an object and into its array "results". before reads the value of each earlier member.
-func (j answerReader) openResults(before func(name string) error) error {
+// openArray steps into an object and into its array of that name. before reads the value of each earlier member.
+func (j answerReader) openArray(array string, before func(name string) error) error {
 	if err := j.Open('{'); err != nil {
 		return err
 	}
@@ -83,8 +96,8 @@ func (j answerReader) openResults(before func(name string) error) error {
 		case err != nil:
 			return err
 		case !ok:
-			return fmt.Errorf("%w: no results", ErrMalformed)
-		case name == "results":
+			return fmt.Errorf("%w: no %s", ErrMalformed, array)
+		case name == array:
 			return j.Open('[')
 		}
 		if err := before(name); err != nil {

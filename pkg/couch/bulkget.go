@@ -214,7 +214,7 @@ func (b *BulkResults) next() (Fetched, error) {
 // enter reads up to the results.
 func (b *BulkResults) enter() error {
 	b.at = inResults
-	return b.j.openResults(func(string) error { return b.j.skip() })
+	return b.j.openArray("results", func(string) error { return b.j.skip() })
 }
 
 // enterEntry steps into the next result, or to the end of the answer. A result with one document in the usual spelling
@@ -232,15 +232,7 @@ func (b *BulkResults) enterEntry() (f Fetched, found bool, err error) {
 		return f, false, b.j.Open('{')
 	}
 	b.at = atEnd
-	for {
-		_, ok, err := b.j.member()
-		if err != nil || !ok {
-			return f, false, err
-		}
-		if err := b.j.skip(); err != nil {
-			return f, false, err
-		}
-	}
+	return f, false, b.j.skipRest()
 }
 
 // entry reads a whole result if it has the usual spelling.

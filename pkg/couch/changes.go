@@ -299,7 +299,7 @@ func (c *Changes) enter() error {
 	if err := c.begin(); err != nil {
 		return err
 	}
-	return c.j.openResults(c.readTail)
+	return c.j.openArray("results", c.readTail)
 }
 
 // begin waits for the first byte of the next row.

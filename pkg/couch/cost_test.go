@@ -38,6 +38,7 @@ func TestLargeAnswersKeepTheirBudgets(t *testing.T) {
 		{`{"results":[`, `{"id":"x","docs":[]},`, `{}]}`, bulkBudget, func(r io.Reader) { _ = drainBulkGet(r) }},
 		{`{"y":{"missing":[`, `"",`, `"1-c"]}}`, changesBudget, func(r io.Reader) { _, _ = readRevsDiff(r, asked) }},
 		{`{"y":{"possible_ancestors":[`, `"",`, `"1-c"]}}`, changesBudget, func(r io.Reader) { _, _ = readRevsDiff(r, asked) }},
+		{`{"rows":[`, `{"key":"x","value":{"rev":"1-a"}},`, `{"key":"y","error":"not_found"}]}`, changesBudget, func(r io.Reader) { _, _ = readWinners(r, []string{"x", "y"}) }},
 		{``, "--b\r\nContent-Type:application/json\r\n\r\n{\"_id\":\"x\"}\r\n", `--b--`, partsBudget, parts},
 		{``, "--b\r\nContent-Type:multipart/related;boundary=c\r\n\r\n--c\r\n\r\n{\"_id\":\"x\"}\r\n--c--\r\n", `--b--`, partsBudget, parts},
 	} {

@@ -148,6 +148,24 @@ func FuzzRevsDiff(f *testing.F) {
 	})
 }
 
+func FuzzWinners(f *testing.F) {
+	f.Add(`{"total_rows":1,"offset":null,"rows":[{"id":"x","key":"x","value":{"rev":"1-a","deleted":true}},{"key":"y","error":"not_found"}]}`)
+	f.Add(`{"rows":[` + strings.Repeat(`{"key":"","value":{"rev":""}},`, 300) + `{"key":"y","error":"ill","reason":{}}],"a":[]}`)
+	asked := []string{"x", "y", "x"}
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, pieces := range []bool{false, true} {
+			r := in(text, pieces)
+			costtest.Memory(changesBudget).Check(t, len(text), func() {
+				winners, err := readWinners(r, asked)
+				if err == nil && (len(winners) != len(asked) || winners[0] != winners[2]) {
+					t.Errorf("not an answer: %v", winners)
+				}
+			})
+			r.once(t, text)
+		}
+	})
+}
+
 func FuzzMultipart(f *testing.F) {
 	f.Add("--b\r\nContent-Type: application/json\r\n\r\n{\"_id\":\"x\"}\r\n--b\r\nContent-Type: application/json; error=\"true\"\r\n\r\n{\"missing\":\"1-a\"}\r\n--b--", false)
 	f.Add("--b\r\nContent-Type: multipart/related; boundary=\"c\"\r\n\r\n--c\r\nContent-Type: application/json\r\n\r\n"+

@@ -170,6 +170,21 @@ func TestLiveReplicatedWrites(t *testing.T) {
 	})
 }
 
+func TestLiveWinners(t *testing.T) {
+	couchtest.Each(t, func(t *testing.T, peer couchtest.Peer) {
+		t.Parallel()
+		db := live(t, peer)
+		write(t, db, revision("x", 2, "bb", "aa"), revision("x", 2, "cc", "aa"), revision(`a "/+ü`, 1, "aa"),
+			`{"_id":"gone","_rev":"2-dd","_revisions":{"start":2,"ids":["dd","aa"]},"_deleted":true}`, `{"_id":"_design/d","_rev":"1-a"}`)
+		winners, err := db.Winners(t.Context(), []string{"x", "never", "gone", `a "/+ü`, "x", "_design/d"})
+		require.NoError(t, err)
+		require.Equal(t, []couch.Winner{{Rev: "2-cc"}, {}, {Rev: "2-dd", Deleted: true}, {Rev: "1-aa"}, {Rev: "2-cc"}, {Rev: "1-a"}}, winners)
+		winners, err = db.Winners(t.Context(), nil)
+		require.NoError(t, err)
+		require.Empty(t, winners)
+	})
+}
+
 func TestLiveRefusedWrites(t *testing.T) {
 	couchtest.Each(t, func(t *testing.T, peer couchtest.Peer) {
 		t.Parallel()

@@ -55,6 +55,27 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
+func TestWinnersThatAreRefused(t *testing.T) {
+	t.Parallel()
+	for rows, says := range map[string]string{
+		``:                                      `document "x" was left out`,
+		`1`:                                     "a row that is not an object",
+		`{"id":"x"}`:                            `a row without a key: {"id":"x"}`,
+		`{"key":"x"}`:                           `the row of "x" has no revision`,
+		`{"key":1}`:                             "member key",
+		`{"key":"x","value":1}`:                 "member value: malformed answer: not an object",
+		`{"key":"x","value":{"rev":1}}`:         "member value",
+		`{"key":"x","value":{"deleted":1}}`:     "neither true nor false",
+		`{"key":"y","value":{"rev":"1-a"}}`:     `document "x" was left out`,
+		`{"key":"x","error":"ill","reason":{}}`: `document "x": ill: {}`,
+	} {
+		_, err := readWinners(strings.NewReader(`{"rows":[`+rows+`]}`), []string{"x"})
+		require.ErrorContains(t, err, says, rows)
+	}
+	_, err := readWinners(strings.NewReader(`{"results":[]}`), []string{"x"})
+	require.ErrorIs(t, err, ErrMalformed)
+}
+
 // TestEveryCutOfJSON cuts answers at every byte.
 func TestEveryCutOfJSON(t *testing.T) {
 	t.Parallel()
@@ -81,6 +102,10 @@ func TestEveryCutOfJSON(t *testing.T) {
 				_, err := readRevsDiff(strings.NewReader(s), []DocRevs{{ID: "x", Revs: []string{"1-a"}}})
 				return err
 			},
+		},
+		"winners": {
+			`{"total_rows":1,"offset":0,"rows":[{"id":"x","key":"x","value":{"rev":"1-a","deleted":true}},{"key":"y","error":"not_found"}],"x":1}`,
+			func(s string) error { _, err := readWinners(strings.NewReader(s), []string{"x", "y"}); return err },
 		},
 		"refusals": {
 			`[{"id":"x","error":"forbidden","reason":"r"},{"ok":true}]`,
