@@ -202,12 +202,12 @@ func (q *intake) leave() {
 	}
 }
 
-// copy calls copyBatch and makes room for the next batch.
+// copy handles a batch and makes room for the next one.
 func (q *intake) copy(ctx, writing context.Context, b *batch, fail func(error)) error {
 	var once sync.Once
 	asked := func() { once.Do(q.asked) }
 	q.r.inFlight.Add(1)
-	err := q.r.copyBatch(ctx, writing, b, asked, fail)
+	err := q.r.handle(ctx, writing, b, asked, fail)
 	q.r.inFlight.Add(-1)
 	if err == nil {
 		q.r.pass(b)

@@ -304,7 +304,7 @@ func (r *run) filterCode(ctx context.Context) (string, error) {
 	doc, err := r.source.db.Get(ctx, "_design/"+ddoc)
 	if err != nil {
 		return "", newError(codeFilter, err,
-			"Couldn't open document `_design/%s` from source database `%s`: %s", ddoc, r.source.uri, r.unopened(err))
+			"Couldn't open document `_design/%s` from %s database `%s`: %s", ddoc, r.source.side, r.source.uri, r.unopened(err))
 	}
 	var fields struct {
 		Filters map[string]json.RawMessage `json:"filters"`

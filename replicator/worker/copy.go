@@ -63,19 +63,14 @@ func isIllegalID(err error) bool {
 
 // missingAllowed is missingOf for rows with ids that the target may reject. A partitioned database, for example,
 // rejects a request if one of its ids has no partition. missingAllowed then asks for each half alone. A row that is
-// rejected alone counts as refused by the target.
+// rejected alone goes to reject.
 func (r *run) missingAllowed(ctx context.Context, rows []couch.Row) ([]ref, error) {
 	refs, err := r.missingOf(ctx, rows)
 	if !isIllegalID(err) {
 		return refs, err
 	}
 	if len(rows) == 1 {
-		n := int64(len(rows[0].Revs))
-		r.count(replicator.Stats{RevisionsChecked: n, MissingRevisionsFound: n})
-		for _, rev := range rows[0].Revs {
-			r.refuse(couch.Document{ID: rows[0].ID, Rev: rev}, err)
-		}
-		return nil, nil
+		return r.reject(rows[0], err), nil
 	}
 	for _, half := range [][]couch.Row{rows[:len(rows)/2], rows[len(rows)/2:]} {
 		some, err := r.missingAllowed(ctx, half)
@@ -85,6 +80,16 @@ func (r *run) missingAllowed(ctx context.Context, rows []couch.Row) ([]ref, erro
 		refs = append(refs, some...)
 	}
 	return refs, nil
+}
+
+// refuseRow counts a row that the target rejects as refused, and so as nothing to copy.
+func (r *run) refuseRow(row couch.Row, err error) []ref {
+	n := int64(len(row.Revs))
+	r.count(replicator.Stats{RevisionsChecked: n, MissingRevisionsFound: n})
+	for _, rev := range row.Revs {
+		r.refuse(couch.Document{ID: row.ID, Rev: rev}, err)
+	}
+	return nil
 }
 
 // askedSize returns the approximate size of a row in a _revs_diff request, in bytes.

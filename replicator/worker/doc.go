@@ -1,4 +1,4 @@
-// Package worker runs a replication job once. It reads the changes feed of the source, asks the target which revisions
+// Package worker runs a replication job once, and verifies its outcome. It reads the changes feed of the source, asks the target which revisions
 // it is missing, copies those, and records its progress in checkpoints.
 //
 // [Run] is the entry point. The caller decides that a job runs, holds its lock and stores its state. A run reports to
@@ -75,4 +75,40 @@
 //	anything else                   *Error
 //
 // Every goroutine of a run has ended when Run returns.
+//
+// # Verification
+//
+// [Verify] proves that a copy is complete, without checkpoints and without writing anything. It reads the feed of the
+// source from the beginning, as a run does, with the same selection, guards and retries, and asks _revs_diff of the
+// target for every leaf. What it promises if it finds no difference:
+//
+//   - The target has every leaf that the feed announced, as a leaf or as an ancestor of a newer revision, except those
+//     that the source has replaced or removed meanwhile. Verified.Changed counts them. What was written after the feed
+//     was opened need not be compared.
+//   - With Attachments, both databases sent the same bytes for each attachment of a revision that is a leaf of both, and
+//     described it with the same name and content type. Contents are compared uncompressed: their digests in the
+//     documents differ if one side stores them compressed. A leaf that the target has replaced has no attachments there
+//     to compare.
+//   - With Both, the source likewise has every leaf of the target.
+//
+// A revision id stands for the body of a document: bodies are not compared. Replications between CouchDBs rely on that,
+// too.
+//
+// Writers and replications may go on meanwhile. A leaf that is missing is asked about again after Verification.Wait: the
+// target first, and then the source, with _all_docs for the winners and _bulk_get for other leaves. It is a difference
+// if it is then still missing and still a leaf, with WinningRevsOnly the winner. Whether it is the winner, and deleted,
+// is what the source says then, since the order of a filtered feed does not tell. A replication that takes longer than
+// Wait for a change shows as a difference. Whether a leaf passes a filter depends only on the leaf; if the filter
+// function changes, Verify fails.
+//
+// Documents without an id, and those whose id the target rejects, are missing there. An attachment that cannot be read
+// although its database answers is a difference. Any other failure ends Verify.
+//
+// Differences are passed on at once. The memory of Verify is that of a run's rows and requests, and besides
+//
+//	32 MiB                              batches with leaves that wait to be asked about again
+//	worker_processes × 2 MiB            descriptions of attachments, or those of the largest document
+//
+// If more leaves wait, the feed waits for them: a database of which everything is missing takes Wait for each 32 MiB of
+// ids and revisions, about 250,000 short ones.
 package worker

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"settee/pkg/couch"
 	"settee/pkg/redact"
 	"settee/replicator"
 )
@@ -42,6 +43,12 @@ type run struct {
 
 	// latest is the checkpoint as last read or written. Only one goroutine at a time writes checkpoints.
 	latest record
+
+	// handle does what there is to do for a batch: copyBatch, or the comparison of a Verification. It calls asked when
+	// the next batch may ask the target. An error ends the run; fail does so before the end of handle.
+	handle func(ctx, writing context.Context, b *batch, asked func(), fail func(error)) error
+	// reject returns what is missing of a row whose id the target rejects.
+	reject func(row couch.Row, err error) []ref
 
 	steps           steps
 	asking, writing sizeLimit     // for _revs_diff and _bulk_docs
@@ -78,15 +85,21 @@ func Run(ctx context.Context, job Job, cfg Config, reporter Reporter) (Result, e
 	}
 	defer r.source.db.Close()
 	defer r.target.db.Close()
+	return r.result(ctx, r.perform(ctx, reporter, r.replicate))
+}
+
+// perform calls do, and the Reporter meanwhile.
+func (r *run) perform(ctx context.Context, reporter Reporter, do func(context.Context) error) error {
 	inner, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	done := make(chan struct{})
 	var ended error
 	go func() {
 		defer close(done)
-		ended = verdict(r.replicate(inner))
+		ended = verdict(do(inner))
 	}()
-	if err = r.report(inner, reporter, done); err != nil {
+	err := r.report(inner, reporter, done)
+	if err != nil {
 		cancel(err)
 	}
 	<-done
@@ -96,7 +109,7 @@ func Run(ctx context.Context, job Job, cfg Config, reporter Reporter) (Result, e
 			err = cmp.Or(r.refusals.tell(ctx), err)
 		}
 	}
-	return r.result(ctx, err)
+	return err
 }
 
 // result returns the results of Run for a run that ended with err.
@@ -126,6 +139,7 @@ func newRun(job Job, cfg Config) (*run, error) {
 		known: job.ReplicationID, base: job.Stats,
 	}
 	r.steps = newSteps(r.workers)
+	r.handle, r.reject = r.copyBatch, r.refuseRow
 	r.refusals.told, r.refusals.list = cfg.Refused, cfg.ListRefused
 	var random [16]byte
 	_, _ = rand.Read(random[:]) // never fails
