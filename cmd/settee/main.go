@@ -22,6 +22,8 @@ const (
 	exitFailed  = 1
 	exitUsage   = 2
 	exitRefused = 3 // the replication is complete, except for documents that the target refused
+	// exitDifferent is the status of a verification that found a difference. A refused document is one.
+	exitDifferent = exitRefused
 )
 
 // exitError is an error with its own exit status. Its text is empty if the command has already
@@ -76,7 +78,7 @@ func newRoot() *cobra.Command {
 	}
 	root.SetFlagErrorFunc(usage)
 	secrets := newSecrets()
-	root.AddCommand(newServe(), newReplicate(), newDemo(), newConfig(), newFirewall(), newVersion(), secrets)
+	root.AddCommand(newServe(), newReplicate(), newVerify(), newDemo(), newConfig(), newFirewall(), newVersion(), secrets)
 	for _, cmd := range slices.Concat(root.Commands(), secrets.Commands(), []*cobra.Command{root}) {
 		check := cmd.Args
 		cmd.Args = func(cmd *cobra.Command, args []string) error {

@@ -278,7 +278,13 @@ func TestCommandLine(t *testing.T) {
 		"one database":      {[]string{"replicate", "http://127.0.0.1:1/a"}, exitUsage, "two URLs"},
 		"no URL":            {[]string{"replicate", "a", "http://127.0.0.1:1/b"}, exitUsage, "source"},
 		"two filters":       {[]string{"replicate", "http://h/a", "http://h/b", "--doc-id", "x", "--selector", "{}"}, exitUsage, "selector"},
-		"selector not JSON": {[]string{"replicate", "http://h/a", "http://h/b", "--selector", "{"}, exitUsage, "selector"},
+		"selector not JSON": {[]string{"replicate", "http://h/a", "http://h/b", "--selector", "{"}, exitUsage, "--selector must be"},
+		"query not JSON":    {[]string{"verify", "http://h/a", "http://h/b", "--query-params", "{"}, exitUsage, "--query-params must be"},
+		"verify no URL":     {[]string{"verify", "http://u:s3cret@h/a", "b"}, exitUsage, "target"},
+		"verify one URL":    {[]string{"verify", "http://h/a"}, exitUsage, "two URLs"},
+		"negative wait":     {[]string{"verify", "http://h/a", "http://h/b", "--wait", "-1s"}, exitUsage, "--wait must not be negative"},
+		"bad wait":          {[]string{"verify", "http://h/a", "http://h/b", "--wait", "soon"}, exitUsage, "--wait"},
+		"verify for ever":   {[]string{"replicate", "http://h/a", "http://h/b", "--verify", "--continuous"}, exitUsage, "--verify and --continuous"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -286,6 +292,7 @@ func TestCommandLine(t *testing.T) {
 			assert.Equal(t, test.status, status, errs)
 			assert.Contains(t, errs, test.says)
 			assert.NotContains(t, errs, "goroutine")
+			assert.NotContains(t, errs, "s3cret")
 		})
 	}
 }

@@ -23,7 +23,7 @@ type display struct {
 	began time.Time
 	total int64 // the largest number of pending changes so far
 
-	mu      sync.Mutex // several goroutines report refusals
+	mu      sync.Mutex // for the bar and what is printed: several goroutines report
 	refusal int
 }
 
@@ -55,23 +55,33 @@ func (d *display) Identify(_ context.Context, id replicator.ID) error {
 
 // Report shows the progress.
 func (d *display) Report(_ context.Context, p worker.Progress) error {
+	return d.show(d.describe(p), p.ChangesPending)
+}
+
+// show shows what was done, and the number of changes left, or nil if that is not known.
+func (d *display) show(done string, left *int64) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if left != nil {
+		done += fmt.Sprintf(", %d changes pending", *left)
+	}
 	if d.bar == nil {
-		_, err := fmt.Fprintln(d.out, d.describe(p)+pending(p))
+		_, err := fmt.Fprintln(d.out, done)
 		return err
 	}
-	d.bar.Describe(d.describe(p) + pending(p))
-	if p.ChangesPending == nil {
+	d.bar.Describe(done)
+	if left == nil {
 		return d.bar.Add64(0) // moves the spinner
 	}
 	// The total grows when changes arrive during the run.
-	if *p.ChangesPending > d.total {
-		d.total = *p.ChangesPending
+	if *left > d.total {
+		d.total = *left
 		d.bar.ChangeMax64(d.total)
 	}
 	if d.total == 0 {
 		return d.bar.Add64(0)
 	}
-	return d.bar.Set64(min(d.total-*p.ChangesPending, d.total-1)) // the bar is full only when the run has ended
+	return d.bar.Set64(min(d.total-*left, d.total-1)) // the bar is full only when the run has ended
 }
 
 func (d *display) describe(p worker.Progress) string {
@@ -79,37 +89,31 @@ func (d *display) describe(p worker.Progress) string {
 	return fmt.Sprintf("%d read, %d written, %.0f/s", p.Stats.DocsRead, p.Stats.DocsWritten, float64(p.Stats.DocsWritten)/seconds)
 }
 
-func pending(p worker.Progress) string {
-	if p.ChangesPending == nil {
-		return ""
-	}
-	return fmt.Sprintf(", %d changes pending", *p.ChangesPending)
-}
-
 // refused prints a revision that the target has refused, up to shownRefusals of them.
 func (d *display) refused(r worker.Refusal) {
 	d.mu.Lock()
+	defer d.mu.Unlock()
 	d.refusal++
-	n := d.refusal
-	d.mu.Unlock()
 	switch {
-	case n <= shownRefusals:
-		d.print(fmt.Sprintf("refused: %q %s: %s: %s\n", r.ID, r.Rev, r.Code, r.Reason))
-	case n == shownRefusals+1:
-		d.print("more documents were refused; from here on they are only counted\n")
+	case d.refusal <= shownRefusals:
+		_ = d.print(d.out, fmt.Sprintf("refused: %q %s: %s: %s\n", r.ID, r.Rev, r.Code, r.Reason))
+	case d.refusal == shownRefusals+1:
+		_ = d.print(d.out, "more documents were refused; from here on they are only counted\n")
 	}
 }
 
-func (d *display) print(line string) {
-	if d.bar != nil {
-		_ = d.bar.Clear() // the next report draws it again
-	}
-	_, _ = io.WriteString(d.out, line)
+// write writes a line of the command's output.
+func (d *display) write(out io.Writer, line string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.print(out, line)
 }
 
-// end removes the bar.
-func (d *display) end() {
+// print removes the bar and writes a line. The next report draws the bar again. The caller holds mu.
+func (d *display) print(out io.Writer, line string) error {
 	if d.bar != nil {
 		_ = d.bar.Clear()
 	}
+	_, err := io.WriteString(out, line)
+	return err
 }

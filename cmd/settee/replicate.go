@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -9,12 +10,14 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"settee/pkg/config"
 	"settee/replicator"
@@ -34,9 +37,24 @@ const (
 // replication document's fields.
 type replicateFlags struct {
 	configFlags
-	continuous, createTarget, winningRevsOnly bool
-	docIDs                                    []string
-	filter, queryParams, selector, sinceSeq   string
+	selectionFlags
+	continuous, createTarget, verify bool
+}
+
+// selectionFlags are the flags that select documents.
+type selectionFlags struct {
+	winningRevsOnly                         bool
+	docIDs                                  []string
+	filter, queryParams, selector, sinceSeq string
+}
+
+// register adds the flags to a command that copies or compares documents, as verb says.
+func (s *selectionFlags) register(f *pflag.FlagSet, verb string) {
+	f.BoolVar(&s.winningRevsOnly, "winning-revs-only", false, "do not "+verb+" conflicting revisions")
+	f.StringArrayVar(&s.docIDs, "doc-id", nil, verb+" only this document; may be repeated")
+	f.StringVar(&s.filter, "filter", "", verb+" the documents that a filter function of the source passes: ddoc/name")
+	f.StringVar(&s.queryParams, "query-params", "", "the parameters of the filter function, a JSON object")
+	f.StringVar(&s.selector, "selector", "", verb+" the documents that match a selector, a JSON object")
 }
 
 func newReplicate() *cobra.Command {
@@ -48,15 +66,13 @@ func newReplicate() *cobra.Command {
 			"from the checkpoint of an earlier run. It needs no node and no store. URLs may have a\n" +
 			"user name and a password, as in https://user:password@example.org/db.\n\n" +
 			"The exit status is 0 if everything was copied, 1 if the replication failed, 2 if the command\n" +
-			"line is wrong, 3 if the target refused documents and everything else was copied, and 130 or\n" +
-			"143 if a signal stopped it.",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 2 {
-				return errors.New("two URLs are needed: the source database's and the target database's")
-			}
-			return nil
-		},
+			"line is wrong, 3 if the target refused documents and everything else was copied, or if\n" +
+			"--verify found a difference, and 130 or 143 if a signal stopped it.",
+		Args: twoURLs,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if flags.verify && flags.continuous {
+				return usage(cmd, errors.New("--verify and --continuous exclude each other: a continuous replication does not end"))
+			}
 			replication, err := flags.parse(args[0], args[1])
 			if err != nil {
 				return usage(cmd, err)
@@ -64,47 +80,58 @@ func newReplicate() *cobra.Command {
 			return flags.run(cmd, replication)
 		},
 	}
-	flags.register(cmd)
 	f := cmd.Flags()
+	flags.configFlags.register(cmd)
+	flags.selectionFlags.register(f, "copy")
 	f.BoolVar(&flags.continuous, "continuous", false, "wait for new changes at the end of the changes feed, until stopped")
 	f.BoolVar(&flags.createTarget, "create-target", false, "create the target database if it is missing")
-	f.BoolVar(&flags.winningRevsOnly, "winning-revs-only", false, "do not copy conflicting revisions")
-	f.StringArrayVar(&flags.docIDs, "doc-id", nil, "copy only this document; may be repeated")
-	f.StringVar(&flags.filter, "filter", "", "copy the documents that a filter function of the source passes: ddoc/name")
-	f.StringVar(&flags.queryParams, "query-params", "", "the parameters of the filter function, a JSON object")
-	f.StringVar(&flags.selector, "selector", "", "copy the documents that match a selector, a JSON object")
 	f.StringVar(&flags.sinceSeq, "since-seq", "", "the sequence of the changes feed to start from if there is no checkpoint")
+	f.BoolVar(&flags.verify, "verify", false, "then compare the databases, as the command verify does")
 	return cmd
 }
 
-// parse converts the command line into a body of POST /_replicate and parses that, so that the command accepts what a
-// node accepts, with the same error messages.
+// twoURLs checks the arguments of a command with a source and a target.
+func twoURLs(_ *cobra.Command, args []string) error {
+	if len(args) != 2 {
+		return errors.New("two URLs are needed: the source database's and the target database's")
+	}
+	return nil
+}
+
 func (f *replicateFlags) parse(source, target string) (*replicator.Replication, error) {
-	body := map[string]any{"source": source, "target": target}
-	for name, on := range map[string]bool{
-		"continuous": f.continuous, "create_target": f.createTarget, "winning_revs_only": f.winningRevsOnly,
-	} {
+	fields := map[string]any{}
+	for name, on := range map[string]bool{"continuous": f.continuous, "create_target": f.createTarget} {
 		if on {
-			body[name] = true
+			fields[name] = true
 		}
 	}
-	if f.docIDs != nil {
-		body["doc_ids"] = f.docIDs
+	return f.selectionFlags.parse(source, target, fields)
+}
+
+// parse converts the command line into a body of POST /_replicate and parses that, so that a command accepts what a
+// node accepts, with the same error messages. body has further fields.
+func (s *selectionFlags) parse(source, target string, body map[string]any) (*replicator.Replication, error) {
+	body["source"], body["target"] = source, target
+	if s.winningRevsOnly {
+		body["winning_revs_only"] = true
 	}
-	if f.filter != "" {
-		body["filter"] = f.filter
+	if s.docIDs != nil {
+		body["doc_ids"] = s.docIDs
 	}
-	if f.sinceSeq != "" {
-		body["since_seq"] = f.sinceSeq
+	if s.filter != "" {
+		body["filter"] = s.filter
 	}
-	for name, text := range map[string]string{"query_params": f.queryParams, "selector": f.selector} {
+	if s.sinceSeq != "" {
+		body["since_seq"] = s.sinceSeq
+	}
+	for flag, text := range map[string]string{"query-params": s.queryParams, "selector": s.selector} {
 		if text == "" {
 			continue
 		}
 		if !json.Valid([]byte(text)) {
-			return nil, fmt.Errorf("`%s` must be a JSON object", name)
+			return nil, fmt.Errorf("--%s must be a JSON object", flag)
 		}
-		body[name] = json.RawMessage(text)
+		body[strings.ReplaceAll(flag, "-", "_")] = json.RawMessage(text)
 	}
 	text, err := json.Marshal(body)
 	if err != nil {
@@ -118,9 +145,31 @@ func (f *replicateFlags) parse(source, target string) (*replicator.Replication, 
 }
 
 func (f *replicateFlags) run(cmd *cobra.Command, replication *replicator.Replication) error {
-	cfg, warnings, err := f.load()
+	settings, release, err := f.foreground(cmd, replication)
 	if err != nil {
 		return err
+	}
+	defer release()
+	stop, sig, unwatch := stopOnSignal()
+	defer unwatch()
+	display, every := newDisplay(cmd.ErrOrStderr())
+	settings.ReportInterval, settings.Refused = every, display.refused
+
+	began := time.Now()
+	result, err := worker.Run(cmd.Context(), worker.Job{Replication: replication, Stop: stop}, settings, display)
+	status := summary(cmd.OutOrStdout(), display, result, err, time.Since(began), sig)
+	if err != nil || !f.verify {
+		return status
+	}
+	what := worker.Verification{Replication: replication, Wait: defaultWait, Stop: stop}
+	return cmp.Or(verify(cmd, what, settings, false, sig), status)
+}
+
+// foreground returns the settings of the worker for a replication by this process. The caller must call release.
+func (f *configFlags) foreground(cmd *cobra.Command, replication *replicator.Replication) (settings worker.Config, release func(), err error) {
+	cfg, warnings, err := f.load()
+	if err != nil {
+		return settings, nil, err
 	}
 	for _, w := range warnings {
 		cmd.PrintErrln("settee: warning:", w.String())
@@ -129,27 +178,16 @@ func (f *replicateFlags) run(cmd *cobra.Command, replication *replicator.Replica
 		EndpointProtocols: config.ValidEndpointProtocols.Get(cfg),
 		ProxyProtocols:    config.ValidProxyProtocols.Get(cfg),
 	}); err != nil {
-		return usage(cmd, err)
+		return settings, nil, usage(cmd, err)
 	}
-
-	stop, sig, release := stopOnSignal()
-	defer release()
-	display, every := newDisplay(cmd.ErrOrStderr())
-	settings := scheduler.WorkerConfig(cfg)
+	settings = scheduler.WorkerConfig(cfg)
 	if settings.ServerUUID, err = foregroundUUID(cfg); err != nil {
-		return err
+		return settings, nil, err
 	}
-	settings.ReportInterval = every
 	settings.UserAgent = "settee/" + currentVersion()
-	settings.Refused = display.refused
 	outbound := newConnections(func() *config.Config { return cfg }, newLog(cmd.ErrOrStderr(), zerolog.WarnLevel))
-	defer outbound.pool.Close()
 	settings.Transport = outbound.transport
-
-	began := time.Now()
-	result, err := worker.Run(cmd.Context(), worker.Job{Replication: replication, Stop: stop}, settings, display)
-	display.end()
-	return summary(cmd.OutOrStdout(), result, err, time.Since(began), sig)
+	return settings, outbound.pool.Close, nil
 }
 
 // foregroundUUID returns the server uuid for the replication ids of this command: the configured one, or one that
@@ -190,7 +228,7 @@ func stopOnSignal() (stop <-chan struct{}, received func() syscall.Signal, relea
 }
 
 // summary prints how a run ended, and returns the error with the exit status.
-func summary(out io.Writer, result worker.Result, err error, took time.Duration, received func() syscall.Signal) error {
+func summary(out io.Writer, display *display, result worker.Result, err error, took time.Duration, received func() syscall.Signal) error {
 	stats := result.Stats
 	outcome := "completed"
 	switch {
@@ -199,9 +237,9 @@ func summary(out io.Writer, result worker.Result, err error, took time.Duration,
 	case err != nil:
 		outcome = "failed"
 	}
-	_, printErr := fmt.Fprintf(out, "%s: %d documents read, %d written, %d refused in %s (%.0f a second)\n",
+	printErr := display.write(out, fmt.Sprintf("%s: %d documents read, %d written, %d refused in %s (%.0f a second)\n",
 		outcome, stats.DocsRead, stats.DocsWritten, stats.DocWriteFailures,
-		took.Round(time.Millisecond), float64(stats.DocsWritten)/max(took.Seconds(), 0.001))
+		took.Round(time.Millisecond), float64(stats.DocsWritten)/max(took.Seconds(), 0.001)))
 	switch {
 	case errors.Is(err, worker.ErrStopped):
 		return &exitError{128 + int(received()), errors.New("stopped; the same command continues from the checkpoint")}
