@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"regexp"
 	"strings"
 	"testing"
@@ -289,7 +290,7 @@ func TestActiveTasks(t *testing.T) {
 		"database": nil, "doc_id": nil, "user": adminName,
 		"docs_read": 3., "docs_written": 2., "doc_write_failures": 1., "revisions_checked": 9., "missing_revisions_found": 4.,
 		"bulk_get_attempts": 5., "bulk_get_docs": 6., "changes_pending": 7.,
-		"source_seq": "12-x", "through_seq": 11., "checkpointed_source_seq": "10-x",
+		"source_seq": "12-x", "through_seq": "11", "checkpointed_source_seq": "10-x",
 	} {
 		require.Equal(t, value, tasks[0][name], name)
 	}
@@ -299,6 +300,36 @@ func TestActiveTasks(t *testing.T) {
 
 	require.NoError(t, run.Stop(t.Context(), nil))
 	require.Equal(t, "[]\n", n.get("/_active_tasks").body)
+}
+
+// The three lists show the same progress.
+func TestListsAgree(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	_, err := n.docs.Create(t.Context(), "_replicator")
+	require.NoError(t, err)
+	n.do(http.MethodPut, "/_replicator/one", definition(`"continuous": true`)).is(t, http.StatusCreated)
+	run := n.accept()
+	for _, change := range []func(*replicator.JobState){
+		func(*replicator.JobState) {},
+		progressed,
+		func(s *replicator.JobState) {
+			s.SourceSeq, s.CheckpointedSourceSeq = json.RawMessage(`[13,"y"]`), json.RawMessage(`0`)
+		},
+	} {
+		require.NoError(t, run.Update(t.Context(), change))
+		var tasks []map[string]any
+		require.NoError(t, json.Unmarshal([]byte(n.get("/_active_tasks").body), &tasks))
+		require.Len(t, tasks, 1)
+		row := n.get("/_scheduler/docs/_replicator/one").json(t)
+		info := row["info"].(map[string]any)
+		require.Equal(t, info, n.get("/_scheduler/jobs/" + url.PathEscape(row["id"].(string))).json(t)["info"])
+		require.IsType(t, "", info["checkpointed_source_seq"], "never a number")
+		require.Len(t, info, 11)
+		for name, value := range info {
+			require.Equal(t, value, tasks[0][name], name)
+		}
+	}
 }
 
 // progressed is what a run has done so far.

@@ -107,7 +107,7 @@ func TestJobInEachState(t *testing.T) {
 	require.EqualValues(t, 12, info["docs_read"])
 	require.EqualValues(t, 3, info["changes_pending"])
 	require.Equal(t, "15-<x>", info["source_seq"])
-	require.Nil(t, info["checkpointed_source_seq"])
+	require.Equal(t, "0", info["checkpointed_source_seq"])
 
 	require.NoError(t, run.Crash(t.Context(), time.Now(), 1, "db_not_found", "could not open http://adm:"+secret+"@b.example/"))
 	row = job()

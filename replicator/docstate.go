@@ -30,7 +30,9 @@ func (s DocumentStats) MarshalJSON() ([]byte, error) {
 
 // DocumentStats returns the statistics for the job's document.
 func (s *JobState) DocumentStats() DocumentStats {
-	return DocumentStats{Progress: s.Progress(), StartTime: s.StartTime}
+	progress := s.Progress()
+	progress.SourceSeq, progress.ThroughSeq = nil, nil
+	return DocumentStats{Progress: progress, StartTime: s.StartTime}
 }
 
 // SetDocumentStats sets the progress to the statistics of a document whose job ended in another

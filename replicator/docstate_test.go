@@ -116,7 +116,7 @@ func TestUpdateDocument(t *testing.T) {
 	got, err := unknown.UpdateDocument([]byte(`{"_replication_id": "old"}`))
 	require.NoError(t, err)
 	require.Equal(t, `{"_replication_id": null,"_replication_state":"error","_replication_state_time":"2026-11-21T01:48:29Z","_replication_state_reason":"x"}`, string(got))
-	spoilt := replicator.JobState{State: replicator.StateCompleted, CheckpointedSourceSeq: json.RawMessage(`{`)}
+	spoilt := replicator.JobState{State: replicator.StateCompleted, CheckpointedSourceSeq: json.RawMessage(`"`)}
 	_, err = spoilt.UpdateDocument([]byte(`{}`))
 	require.ErrorContains(t, err, "writing the statistics of a replication")
 	for _, text := range []string{``, `[]`, `{`, `{} x`, "{\"a\": \"\xff\"}", `null`} {

@@ -13,7 +13,8 @@ type Info struct {
 
 // Progress is the progress of a job, in the form of CouchDB's listings and of
 // `_replication_stats` in documents. SourceSeq and ThroughSeq are left out if nil; other unknown
-// values are null.
+// values are null. Sequences are strings, as in CouchDB: the sequence itself if it is one, and
+// otherwise its JSON text.
 type Progress struct {
 	RevisionsChecked      int64           `json:"revisions_checked"`
 	MissingRevisionsFound int64           `json:"missing_revisions_found"`
@@ -38,9 +39,8 @@ func (s *JobState) Info() *Info {
 		return nil
 	}
 	progress := s.Progress()
-	if !s.State.Terminal() {
-		progress.SourceSeq = orNull(s.SourceSeq)
-		progress.ThroughSeq = orNull(s.ThroughSeq)
+	if s.State.Terminal() {
+		progress.SourceSeq, progress.ThroughSeq = nil, nil
 	}
 	info := &Info{Progress: &progress}
 	if s.State == StateRunning {
@@ -49,7 +49,7 @@ func (s *JobState) Info() *Info {
 	return info
 }
 
-// Progress returns the counters and the checkpointed sequence.
+// Progress returns the progress. The checkpointed sequence is "0" before the first checkpoint.
 func (s *JobState) Progress() Progress {
 	return Progress{
 		RevisionsChecked:      s.Stats.RevisionsChecked,
@@ -60,13 +60,19 @@ func (s *JobState) Progress() Progress {
 		DocWriteFailures:      s.Stats.DocWriteFailures,
 		BulkGetDocs:           s.Stats.BulkGetDocs,
 		BulkGetAttempts:       s.Stats.BulkGetAttempts,
-		CheckpointedSourceSeq: s.CheckpointedSourceSeq,
+		CheckpointedSourceSeq: shownSeq(s.CheckpointedSourceSeq, `"0"`),
+		SourceSeq:             shownSeq(s.SourceSeq, "null"),
+		ThroughSeq:            shownSeq(s.ThroughSeq, "null"),
 	}
 }
 
-func orNull(value json.RawMessage) json.RawMessage {
-	if value == nil {
-		return json.RawMessage("null")
+// shownSeq returns a sequence as a string, and missing if it is nil. null stays null.
+func shownSeq(seq json.RawMessage, missing string) json.RawMessage {
+	switch {
+	case len(seq) == 0:
+		return json.RawMessage(missing)
+	case seq[0] == '"', string(seq) == "null":
+		return seq
 	}
-	return value
+	return encodeJSON(string(seq))
 }

@@ -143,7 +143,7 @@ func TestInfo(t *testing.T) {
 
 	state = replicator.JobState{State: replicator.StateRunning, StartTime: epoch}
 	const none = `{"revisions_checked":0,"missing_revisions_found":0,"docs_read":0,"docs_written":0,"changes_pending":null,` +
-		`"doc_write_failures":0,"bulk_get_docs":0,"bulk_get_attempts":0,"checkpointed_source_seq":null,"source_seq":null,"through_seq":null}`
+		`"doc_write_failures":0,"bulk_get_docs":0,"bulk_get_attempts":0,"checkpointed_source_seq":"0","source_seq":null,"through_seq":null}`
 	require.Equal(t, none, shown(state))
 
 	state.Stats.Add(replicator.Stats{RevisionsChecked: 1, MissingRevisionsFound: 2, DocsRead: 3, DocsWritten: 4, DocWriteFailures: 5, BulkGetDocs: 6, BulkGetAttempts: 7})
@@ -158,6 +158,13 @@ func TestInfo(t *testing.T) {
 	}
 	state.State = replicator.StateCompleted
 	require.Equal(t, counters+`}`, shown(state))
+
+	old := state // a source with other sequences than strings
+	old.State = replicator.StateRunning
+	old.CheckpointedSourceSeq, old.ThroughSeq, old.SourceSeq = json.RawMessage(`0`), json.RawMessage(`12`), json.RawMessage(`[13,"x"]`)
+	require.Equal(t, strings.TrimSuffix(counters, `"1-a"`)+`"0","source_seq":"[13,\"x\"]","through_seq":"12"}`, shown(old))
+	old.CheckpointedSourceSeq = json.RawMessage(`null`) // it is not known
+	require.Contains(t, shown(old), `"checkpointed_source_seq":null,`)
 
 	// Only a crashing or failed job shows its error; later progress is shown again.
 	state.SetError("", "boom")

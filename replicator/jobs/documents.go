@@ -199,8 +199,8 @@ func (s *Store) addEnded(tx kv.Transaction, draft *documentDraft, order uint16) 
 		state.State = replicator.StateCompleted
 		var stats replicator.DocumentStats
 		_ = json.Unmarshal(doc.Stats, &stats) // ignores what has another form
-		if len(stats.CheckpointedSourceSeq) > maxEndedSequence {
-			stats.CheckpointedSourceSeq = nil
+		if n := len(stats.CheckpointedSourceSeq); n == 0 || n > maxEndedSequence {
+			stats.CheckpointedSourceSeq = json.RawMessage(unknownSeq)
 		}
 		state.SetDocumentStats(stats)
 	}

@@ -231,7 +231,7 @@ func TestDocumentsThatEndedElsewhere(t *testing.T) {
 		require.Len(b, list.Jobs, 4)
 		assert.EqualValues(b, 4, list.Total)
 		assert.EqualValues(b, 1, list.Jobs[3].State.Stats.DocsWritten)
-		assert.Nil(b, list.Jobs[3].State.CheckpointedSourceSeq)
+		assert.Equal(b, "null", string(list.Jobs[3].State.CheckpointedSourceSeq))
 		assert.Equal(b, replicator.StateFailed, list.Jobs[0].Condition())
 		assert.Equal(b, "no luck", list.Jobs[0].State.Error)
 		assert.Equal(b, replicator.StateCompleted, list.Jobs[1].Condition())

@@ -402,8 +402,8 @@ func encodeState(state *replicator.JobState) (json.RawMessage, error) {
 		switch {
 		case len(state.History) > 1:
 			state.History = state.History[:len(state.History)/2]
-		case state.SourceSeq != nil || state.ThroughSeq != nil || state.CheckpointedSourceSeq != nil:
-			state.SourceSeq, state.ThroughSeq, state.CheckpointedSourceSeq = nil, nil, nil
+		case state.SourceSeq != nil || state.ThroughSeq != nil || len(state.CheckpointedSourceSeq) > len(unknownSeq):
+			state.SourceSeq, state.ThroughSeq, state.CheckpointedSourceSeq = nil, nil, json.RawMessage(unknownSeq)
 		case len(state.Result) > len(resultWithoutHistory):
 			state.Result = json.RawMessage(resultWithoutHistory)
 		default:
@@ -412,4 +412,7 @@ func encodeState(state *replicator.JobState) (json.RawMessage, error) {
 	}
 }
 
-const resultWithoutHistory = `{"ok":true}`
+const (
+	resultWithoutHistory = `{"ok":true}`
+	unknownSeq           = "null" // there is a checkpoint
+)

@@ -39,7 +39,7 @@ type activeTask struct {
 }
 
 func (e *Endpoints) activeTask(job *jobs.Job) activeTask {
-	replication, state := job.Args.Replication, job.State
+	replication, state, progress := job.Args.Replication, job.State, job.State.Progress()
 	interval := config.CheckpointInterval.Get(e.Settings.Current()).Milliseconds()
 	if own := replication.CheckpointInterval; own != nil {
 		interval = int64(*own)
@@ -47,25 +47,25 @@ func (e *Endpoints) activeTask(job *jobs.Job) activeTask {
 	return activeTask{
 		Node:                  orNull(state.Node),
 		PID:                   orNull(state.PID),
-		BulkGetAttempts:       state.Stats.BulkGetAttempts,
-		BulkGetDocs:           state.Stats.BulkGetDocs,
-		ChangesPending:        state.ChangesPending,
+		BulkGetAttempts:       progress.BulkGetAttempts,
+		BulkGetDocs:           progress.BulkGetDocs,
+		ChangesPending:        progress.ChangesPending,
 		CheckpointInterval:    interval,
-		CheckpointedSourceSeq: state.CheckpointedSourceSeq,
+		CheckpointedSourceSeq: progress.CheckpointedSourceSeq,
 		Continuous:            replication.Continuous,
 		Database:              job.Args.Database,
 		DocID:                 job.Args.DocID,
-		DocWriteFailures:      state.Stats.DocWriteFailures,
-		DocsRead:              state.Stats.DocsRead,
-		DocsWritten:           state.Stats.DocsWritten,
-		MissingRevisionsFound: state.Stats.MissingRevisionsFound,
+		DocWriteFailures:      progress.DocWriteFailures,
+		DocsRead:              progress.DocsRead,
+		DocsWritten:           progress.DocsWritten,
+		MissingRevisionsFound: progress.MissingRevisionsFound,
 		ReplicationID:         orNull(job.ReplicationID()),
-		RevisionsChecked:      state.Stats.RevisionsChecked,
+		RevisionsChecked:      progress.RevisionsChecked,
 		Source:                replication.Source.String(),
-		SourceSeq:             state.SourceSeq,
+		SourceSeq:             progress.SourceSeq,
 		StartedOn:             unixSeconds(state.StartTime),
 		Target:                replication.Target.String(),
-		ThroughSeq:            state.ThroughSeq,
+		ThroughSeq:            progress.ThroughSeq,
 		Type:                  "replication",
 		UpdatedOn:             unixSeconds(state.LastUpdated),
 		User:                  job.Args.User,
