@@ -29,6 +29,9 @@ type moments struct {
 func (r *run) feedOpened(live bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.live != live {
+		r.tellSoon()
+	}
 	r.opened, r.live = time.Now(), live
 }
 
@@ -36,6 +39,7 @@ func (r *run) note(moment *time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	*moment = time.Now()
+	r.tellSoon()
 }
 
 // activity returns what the run is doing. The caller holds run.mu.
@@ -82,14 +86,16 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// troubles are the failed requests of a run that are being repeated. The zero value is empty.
+// troubles are the failed requests of a run that are being repeated.
 type troubles struct {
-	mu  sync.Mutex
-	all map[*replicator.Wait]struct{}
+	changed func() // called when one begins or is over
+	mu      sync.Mutex
+	all     map[*replicator.Wait]struct{}
 }
 
 // add adds a request. The caller removes it with over.
 func (t *troubles) add(w replicator.Wait) (over func()) {
+	defer t.changed()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.all == nil {
@@ -97,6 +103,7 @@ func (t *troubles) add(w replicator.Wait) (over func()) {
 	}
 	t.all[&w] = struct{}{}
 	return func() {
+		defer t.changed()
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		delete(t.all, &w)

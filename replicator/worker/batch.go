@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"sync"
@@ -35,7 +34,8 @@ type position struct {
 	read, through, committed json.RawMessage // as in Progress
 
 	rowsRead, rowsPassed int64
-	left                 *int64 // changes after read; nil if the source does not say
+	left                 *int64 // changes after read, at most; nil if the source does not say
+	leftAt               int64  // rowsRead when the source was asked for it
 
 	issued int                     // number of batches begun
 	next   int                     // the oldest unfinished batch
@@ -126,9 +126,10 @@ func (q *intake) add(item feedItem) (left []couch.Row) {
 			r.busy = r.row
 		}
 		r.rowsRead += int64(n)
-		if r.left != nil && !r.filtered {
+		if r.left != nil {
 			*r.left = max(0, *r.left-int64(n))
 		}
+		r.tellSoon()
 	}
 	if item.seq != nil {
 		b.seq, r.read = item.seq, item.seq
@@ -239,6 +240,9 @@ func (r *run) pass(b *batch) {
 	if len(b.rows) > 0 {
 		r.passed = time.Now()
 	}
+	if len(b.rows) > 0 || b.seq != nil {
+		r.tellSoon()
+	}
 	r.rowsPassed += int64(len(b.rows))
 	r.done[b.number] = b.seq
 	// Sequences may be long, so adjacent finished batches keep only the last one's.
@@ -261,20 +265,16 @@ func (r *run) pass(b *batch) {
 	}
 }
 
-// setLeft records how many changes follow the last one read.
-func (r *run) setLeft(left int64) {
+// setLeft records that left changes followed the last one read when that many rows were read. With a filter it is at
+// most so many, because each row that was read since stands for itself and for those that the filter left out before it.
+func (r *run) setLeft(left, rows int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.left = &left
-}
-
-// setLeftSince is setLeft for an answer that counts from since. It is ignored if more has been read meanwhile.
-func (r *run) setLeftSince(since json.RawMessage, left int64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.read == nil || bytes.Equal(r.read, since) {
-		r.left = &left
+	left = max(0, left-(r.rowsRead-rows))
+	if r.left == nil || *r.left != left {
+		r.tellSoon()
 	}
+	r.left, r.leftAt = &left, rows
 }
 
 // changesPending returns how many changes are not dealt with yet, or nil if that is not known.

@@ -139,7 +139,7 @@ func TestThePassageIsInTheFeedsOrder(t *testing.T) {
 		require.Equal(t, i, batches[i].number)
 	}
 	left := int64(10)
-	r.setLeft(left)
+	r.setLeft(left, 3)
 	for _, step := range []struct {
 		ends    int
 		through string

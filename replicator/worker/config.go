@@ -68,7 +68,8 @@ type Config struct {
 	// math.MaxInt64.
 	MaxDocumentIDLength int64
 
-	// ReportInterval is the longest time between two reports. Default: 10 s.
+	// ReportInterval is the longest time between two reports. A change is reported earlier: see Reporter.Report.
+	// Default: 10 s.
 	ReportInterval time.Duration
 	// StopTimeout bounds how long a run that was asked to stop waits for the batches in flight, and then how long its
 	// last checkpoint may take. Default: 5 s.
@@ -135,8 +136,9 @@ type Reporter interface {
 	// databases, or, if the id depends on the filter's code, after reading that from the source and before the first
 	// request to the target. An error ends the run.
 	Identify(ctx context.Context, id replicator.ID) error
-	// Report is called with the run's progress at least every ReportInterval, even while the endpoints are silent, and
-	// after each checkpoint except the last. An error, for example that the job's lock was lost, ends the run at once.
+	// Report is called with the run's progress: within a second of the first change, then every two seconds while
+	// anything changes, at least every ReportInterval even while the endpoints are silent, and after each checkpoint
+	// except the last. An error, for example that the job's lock was lost, ends the run at once.
 	// The Result has what happens after the last report.
 	Report(ctx context.Context, progress Progress) error
 }
@@ -148,22 +150,26 @@ type Progress struct {
 	Stats         replicator.Stats // of all runs with this replication id
 
 	// SourceSeq is the sequence up to which the changes feed was read, ThroughSeq the one up to which every change was
-	// dealt with, and CheckpointedSourceSeq the one of the latest checkpoint or of the run's start. They are nil until
-	// known.
+	// dealt with, and CheckpointedSourceSeq the one of the latest checkpoint. All begin with the run's start, and are nil
+	// until that is known.
 	SourceSeq, ThroughSeq, CheckpointedSourceSeq json.RawMessage
-	// ChangesPending is the number of changes still to be dealt with, or nil if the source does not say.
+	// ChangesPending is the number of changes still to be dealt with, or nil if it is not known. With a filter it counts
+	// also changes that the filter will leave out.
 	ChangesPending *int64
 	// Activity is what the run is doing; nil after its end.
 	Activity *replicator.Activity
 }
 
-// CopyTo writes the progress into a job's state and leaves its other fields alone.
+// CopyTo writes the progress into a job's state and leaves its other fields alone. Until the run knows where it starts,
+// the state has the sequences of the run before.
 func (p Progress) CopyTo(state *replicator.JobState) {
 	state.ReplicationID = p.ReplicationID
 	state.Stats = p.Stats
-	state.SourceSeq = p.SourceSeq
-	state.ThroughSeq = p.ThroughSeq
-	state.CheckpointedSourceSeq = p.CheckpointedSourceSeq
+	if p.ThroughSeq != nil {
+		state.SourceSeq = p.SourceSeq
+		state.ThroughSeq = p.ThroughSeq
+		state.CheckpointedSourceSeq = p.CheckpointedSourceSeq
+	}
 	state.ChangesPending = p.ChangesPending
 	state.Activity = p.Activity
 }

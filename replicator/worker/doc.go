@@ -59,6 +59,11 @@
 // for as long as a filter could need for the changes that the source says are left, at most a day. An attachment whose
 // bytes do not match its digest does not reach the target. Without a working _bulk_get, documents are read one by one.
 //
+// # Reports
+//
+// A run reports its first change within a second, further ones every two seconds, and every ReportInterval if nothing
+// changes. A run that ends before makes no report: its Result has all.
+//
 // # Why a run does not move
 //
 // Each report says what the run is doing ([replicator.Activity]): which request to which endpoint is repeated, with

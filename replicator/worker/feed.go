@@ -23,6 +23,8 @@ const (
 	quietFor = 5 * time.Minute
 	// pendingInterval is the time between two requests for the number of changes left.
 	pendingInterval = 30 * time.Second
+	// firstQuestion is when a run asks for the first time. Shorter runs never ask.
+	firstQuestion = time.Second
 )
 
 // feedItem is a group of rows of the changes feed, or the end of a feed.
@@ -236,7 +238,7 @@ func (f *reader) ended(ctx context.Context, feed *couch.Changes, live bool) erro
 		}
 	}
 	if left, ok := feed.Pending(); ok {
-		f.r.setLeft(left)
+		f.r.setLeft(left, f.rows)
 	}
 	return f.to.take(ctx, end)
 }
@@ -306,19 +308,18 @@ func (r *run) heartbeat() time.Duration {
 }
 
 // pendingQuestion asks the source how many changes follow the last one read. It stops if the source does not know. It
-// asks again only if more was read since, except with a filter, which may hide new changes.
-type pendingQuestion struct {
-	asked   json.RawMessage // the since of the last answer
-	useless bool
-}
+// asks only if more was read since the last answer, except with a filter, which may hide new changes.
+type pendingQuestion struct{ useless bool }
 
 func (q *pendingQuestion) ask(ctx context.Context, r *run) {
 	if q.useless {
 		return
 	}
 	ctx = context.WithValue(ctx, aside{}, true)
-	since := r.readSince()
-	if bytes.Equal(since, q.asked) && !r.filtered {
+	r.mu.Lock()
+	since, rows, known := r.read, r.rowsRead, r.left != nil && r.leftAt == r.rowsRead
+	r.mu.Unlock()
+	if known && !r.filtered {
 		return
 	}
 	left, known, err := r.pendingSince(ctx, since)
@@ -327,8 +328,7 @@ func (q *pendingQuestion) ask(ctx context.Context, r *run) {
 	case !known:
 		q.useless = true
 	default:
-		q.asked = since
-		r.setLeftSince(since, left)
+		r.setLeft(left, rows)
 	}
 }
 
@@ -336,9 +336,6 @@ func (q *pendingQuestion) ask(ctx context.Context, r *run) {
 func (r *run) readSince() json.RawMessage {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.read == nil {
-		return r.start
-	}
 	return r.read
 }
 

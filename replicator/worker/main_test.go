@@ -66,6 +66,7 @@ type recorder struct {
 	mu      sync.Mutex
 	ids     []replicator.ID
 	reports []worker.Progress
+	times   []time.Time // of the reports
 }
 
 func (r *recorder) Identify(_ context.Context, id replicator.ID) error {
@@ -80,7 +81,7 @@ func (r *recorder) Identify(_ context.Context, id replicator.ID) error {
 
 func (r *recorder) Report(_ context.Context, progress worker.Progress) error {
 	r.mu.Lock()
-	r.reports = append(r.reports, progress)
+	r.reports, r.times = append(r.reports, progress), append(r.times, time.Now())
 	r.mu.Unlock()
 	if r.report != nil {
 		return r.report(progress)

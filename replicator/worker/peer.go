@@ -170,9 +170,10 @@ func (r *run) readCheckpoints(ctx context.Context) error {
 	r.start = start
 	r.latest = recordOf(r.source.local)
 	r.mu.Lock()
-	r.through, r.committed = start, start
+	defer r.mu.Unlock()
+	r.read, r.through, r.committed = start, start, start
 	r.began = true
-	r.mu.Unlock()
+	r.tellSoon()
 	return nil
 }
 

@@ -67,13 +67,7 @@ type run struct {
 	stats    replicator.Stats // of this run
 	position                  // in the changes feed
 	moments
-}
-
-// call is a function for the goroutine that calls the Reporter.
-type call struct {
-	say    func(context.Context, Reporter) error
-	beat   bool       // it counts as a report
-	answer chan error // has a buffer of one
+	news
 }
 
 // Run runs a job once: a one-shot replication to the end of the changes feed, a continuous one until something ends it.
@@ -133,13 +127,18 @@ func newRun(job Job, cfg Config) (*run, error) {
 		filtered: job.Replication.DocIDs != nil || job.Replication.Selector != nil || job.Replication.Filter != "",
 		started:  time.Now(),
 		calls:    make(chan call),
-		position: newPosition(),
-		asking:   sizeLimit{most: maxPortion}, writing: sizeLimit{most: maxPortion},
+		position: newPosition(), news: news{wake: make(chan struct{}, 1)},
+		asking: sizeLimit{most: maxPortion}, writing: sizeLimit{most: maxPortion},
 		large: make(chan struct{}, largeAtATime),
 		known: job.ReplicationID, base: job.Stats,
 	}
 	r.steps = newSteps(r.workers)
 	r.handle, r.reject = r.copyBatch, r.refuseRow
+	r.troubles.changed = func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.tellSoon()
+	}
 	r.refusals.told, r.refusals.list = cfg.Refused, cfg.ListRefused
 	var random [16]byte
 	_, _ = rand.Read(random[:]) // never fails
@@ -156,64 +155,6 @@ func newRun(job Job, cfg Config) (*run, error) {
 		return nil, err
 	}
 	return r, nil
-}
-
-// report calls the Reporter until the run is done or the Reporter returns an error. No other goroutine calls the
-// Reporter.
-func (r *run) report(ctx context.Context, reporter Reporter, done <-chan struct{}) error {
-	tick := time.NewTicker(r.reportInterval)
-	defer tick.Stop()
-	for {
-		var err error
-		select {
-		case <-done:
-			return nil
-		case <-tick.C:
-			err = r.reportTo(ctx, reporter)
-		case c := <-r.calls:
-			err = c.say(ctx, reporter)
-			c.answer <- err
-			if c.beat {
-				tick.Reset(r.reportInterval)
-			}
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
-// reportTo makes a report. Only the goroutine of report calls it.
-func (r *run) reportTo(ctx context.Context, reporter Reporter) error {
-	if err := r.refusals.tell(ctx); err != nil {
-		return err
-	}
-	return reporter.Report(ctx, r.progress())
-}
-
-// tell runs say on the goroutine that calls the Reporter and returns its error.
-func (r *run) tell(ctx context.Context, say func(context.Context, Reporter) error) error {
-	return r.call(ctx, call{say: say, beat: true})
-}
-
-// tellRefused lists the refused revisions on that goroutine.
-func (r *run) tellRefused(ctx context.Context) error {
-	return r.call(ctx, call{say: func(ctx context.Context, _ Reporter) error { return r.refusals.tell(ctx) }})
-}
-
-func (r *run) call(ctx context.Context, c call) error {
-	c.answer = make(chan error, 1)
-	select {
-	case r.calls <- c:
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	select {
-	case err := <-c.answer:
-		return err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 func (r *run) progress() Progress {
@@ -233,6 +174,7 @@ func (r *run) count(add replicator.Stats) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stats.Add(add)
+	r.tellSoon()
 }
 
 // history returns the answer to POST /_replicate.
@@ -413,8 +355,7 @@ func (r *run) startCopying(ctx context.Context) *copying {
 func (c *copying) attend() {
 	checkpoints := time.NewTicker(c.r.checkpointInterval)
 	defer checkpoints.Stop()
-	// Short replications never ask how much is left.
-	questions := time.NewTimer(min(c.r.reportInterval, pendingInterval))
+	questions := time.NewTimer(min(c.r.reportInterval, firstQuestion))
 	defer questions.Stop()
 	stop := c.r.stop
 	var late <-chan time.Time

@@ -44,15 +44,20 @@ func bareStub(t testing.TB) *stub {
 // pipedStubs returns a source and a target in memory, in a bubble with its time, and a function that makes a job and a
 // configuration for a run between them.
 func pipedStubs(t testing.TB) (source, target *stub, begin func(more ...string) *running) {
-	source, target = bareStub(t), bareStub(t)
-	transport := couchtest.Pipe(t, map[string]http.Handler{"a.example": source, "b.example": target})
+	source, target, cfg := piped(t)
 	return source, target, func(more ...string) *running {
-		cfg := worker.DefaultConfig()
-		cfg.ServerUUID = serverUUID
-		cfg.Transport = func(replicator.Endpoint, *sockopt.Options) http.RoundTripper { return transport }
 		rep := replication(t, "http://a.example/db", "http://b.example/db", more...)
 		return start(t, worker.Job{Replication: rep}, cfg)
 	}
+}
+
+// piped returns a source and a target in memory, at a.example/db and b.example/db, and a Config that reaches them.
+func piped(t testing.TB) (source, target *stub, cfg worker.Config) {
+	source, target, cfg = bareStub(t), bareStub(t), worker.DefaultConfig()
+	transport := couchtest.Pipe(t, map[string]http.Handler{"a.example": source, "b.example": target})
+	cfg.ServerUUID = serverUUID
+	cfg.Transport = func(replicator.Endpoint, *sockopt.Options) http.RoundTripper { return transport }
+	return source, target, cfg
 }
 
 func newStub(t testing.TB) *stub {

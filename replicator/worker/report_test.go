@@ -1,0 +1,223 @@
+package worker_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"settee/internal/bubbletest"
+	"settee/replicator"
+	"settee/replicator/worker"
+)
+
+// dated is a report, and when it was made.
+type dated struct {
+	at time.Duration // since the run's start
+	worker.Progress
+}
+
+// datedReports returns the reports so far. The bubble must be quiet.
+func datedReports(r *running, began time.Time) []dated {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := make([]dated, len(r.reports))
+	for i, p := range r.reports {
+		out[i] = dated{r.times[i].Sub(began), p}
+	}
+	return out
+}
+
+// feedOnDemand makes a stub's continuous feed send a new document for each call of the function that it returns.
+func feedOnDemand(s *stub) (next func()) {
+	rows := make(chan string, 1)
+	s.on("GET /_changes", func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+		if r.URL.Query().Get("feed") != "continuous" {
+			return false
+		}
+		w.(http.Flusher).Flush()
+		for {
+			select {
+			case row := <-rows:
+				_, _ = io.WriteString(w, row+"\n")
+				w.(http.Flusher).Flush()
+			case <-r.Context().Done():
+				return true
+			}
+		}
+	})
+	n := 0
+	return func() {
+		n++
+		id := fmt.Sprintf("new%d", n)
+		s.mu.Lock()
+		s.docs[id+" 1-a"] = fmt.Sprintf(`{"_id":%q,"_rev":"1-a"}`, id)
+		s.mu.Unlock()
+		rows <- fmt.Sprintf(`{"seq":"%d-x","id":%q,"changes":[{"rev":"1-a"}]}`, n, id)
+	}
+}
+
+func TestProgressIsLive(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
+		source, _, begin := pipedStubs(t)
+		next := feedOnDemand(source)
+		began := time.Now()
+		r := begin(`"continuous":true`, `"checkpoint_interval":600000`)
+		time.Sleep(35 * time.Second)
+		synctest.Wait()
+		idle := datedReports(r, began)
+		require.LessOrEqual(t, idle[0].at, time.Second, "the start is known")
+		require.JSONEq(t, `0`, string(idle[0].SourceSeq))
+		require.JSONEq(t, `0`, string(idle[0].ThroughSeq))
+		require.JSONEq(t, `0`, string(idle[0].CheckpointedSourceSeq))
+		require.Equal(t, new(int64(0)), idle[0].ChangesPending)
+		for i := range idle[1:] {
+			require.Equal(t, 10*time.Second, idle[i+1].at-idle[i].at, "nothing changes")
+		}
+
+		// Seven seconds of changes.
+		const changes = 70
+		busy := time.Since(began)
+		for range changes {
+			next()
+			time.Sleep(100 * time.Millisecond)
+		}
+		stopped := time.Since(began)
+		time.Sleep(30 * time.Second)
+		synctest.Wait()
+		told := datedReports(r, began)[len(idle):]
+		require.LessOrEqual(t, told[0].at, busy+time.Second)
+		require.Positive(t, told[0].Stats.DocsWritten)
+		for i, report := range told[1:] {
+			gap := report.at - told[i].at
+			if report.at <= stopped {
+				require.Equal(t, 2*time.Second, gap)
+			}
+			if told[i].Stats.DocsWritten == changes {
+				require.Equal(t, 10*time.Second, gap)
+			} else {
+				require.LessOrEqual(t, gap, 2*time.Second)
+			}
+		}
+		last := told[len(told)-1]
+		require.EqualValues(t, changes, last.Stats.DocsWritten)
+		require.JSONEq(t, `"70-x"`, string(last.SourceSeq))
+		require.JSONEq(t, `"70-x"`, string(last.ThroughSeq))
+		require.Equal(t, new(int64(0)), last.ChangesPending)
+
+		close(r.stop)
+		require.ErrorIs(t, r.ended(), worker.ErrStopped)
+	})
+}
+
+func TestAShortRunReportsNothingBeforeItsEnd(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
+		source, target, begin := pipedStubs(t)
+		source.addSmall(3)
+		target.on("POST /_revs_diff", func(http.ResponseWriter, *http.Request, []byte) bool {
+			time.Sleep(700 * time.Millisecond)
+			return false
+		})
+		r := begin()
+		require.NoError(t, r.ended())
+		require.Empty(t, r.reports)
+		require.EqualValues(t, 3, r.result.Stats.DocsWritten)
+	})
+}
+
+// A request that is repeated shows before the run has changed anything.
+func TestTroubleIsReportedWithinASecond(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
+		source, _, begin := pipedStubs(t)
+		source.fail("GET ", 500, `{"error":"internal","reason":"ill"}`)
+		began := time.Now()
+		r := begin(`"continuous":true`)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		told := datedReports(r, began)
+		require.Len(t, told, 1)
+		require.Equal(t, replicator.DoingRetrying, told[0].Activity.Doing)
+		require.Nil(t, told[0].SourceSeq, "it is not known")
+		r.cancel(nil)
+		_ = r.ended()
+	})
+}
+
+// ReportInterval is the longest time between two reports even if changes come just before one is due.
+func TestAChangeDelaysNoReport(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
+		source, _, begin := pipedStubs(t)
+		next := feedOnDemand(source)
+		began := time.Now()
+		r := begin(`"continuous":true`, `"checkpoint_interval":600000`)
+		time.Sleep(time.Second)
+		for range 10 {
+			time.Sleep(9900 * time.Millisecond)
+			next()
+		}
+		synctest.Wait()
+		told := datedReports(r, began)
+		for i, report := range told[1:] {
+			require.LessOrEqual(t, report.at-told[i].at, 10*time.Second)
+		}
+		close(r.stop)
+		require.ErrorIs(t, r.ended(), worker.ErrStopped)
+	})
+}
+
+// With a filter, the changes that the source counts are those before the filter.
+func TestPendingChangesOfAFilteredFeed(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
+		source, target, begin := pipedStubs(t)
+		source.addSmall(5)
+		steps := make(chan struct{})
+		source.on("POST /_changes", func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+			_, _ = io.WriteString(w, `{"results":[`)
+			for i, row := range source.rows {
+				if i > 0 {
+					row = "," + row
+				}
+				_, _ = io.WriteString(w, row)
+				w.(http.Flusher).Flush()
+				<-steps
+			}
+			_, _ = io.WriteString(w, `],"last_seq":"105-x","pending":0}`)
+			return true
+		})
+		// The second row comes while the source counts. There are a hundred others, which do not pass.
+		source.on("GET /_changes", func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+			steps <- struct{}{}
+			time.Sleep(time.Second)
+			return refuse(w, 200, `{"results":[{"seq":"2-x","id":"d1","changes":[{"rev":"1-a"}]}],"last_seq":"2-x","pending":103}`)
+		})
+		written := make(chan struct{})
+		target.on("POST /_bulk_docs", func(http.ResponseWriter, *http.Request, []byte) bool {
+			<-written
+			return false
+		})
+		r := begin(`"selector":{"a":1}`, `"worker_batch_size":1`)
+		latest := func() *int64 {
+			synctest.Wait()
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return r.reports[len(r.reports)-1].ChangesPending
+		}
+		time.Sleep(900 * time.Millisecond)
+		require.Nil(t, latest(), "the source was not asked yet")
+		time.Sleep(4 * time.Second)
+		require.Equal(t, new(int64(105)), latest(), "two were read and wait to be written")
+		steps <- struct{}{}
+		time.Sleep(3 * time.Second)
+		require.Equal(t, new(int64(105)), latest(), "a row that was read is not counted twice")
+		close(written)
+		time.Sleep(3 * time.Second)
+		require.Equal(t, new(int64(102)), latest())
+		close(steps)
+		require.NoError(t, r.ended())
+		require.Zero(t, *r.result.ChangesPending)
+	})
+}
