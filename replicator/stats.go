@@ -35,6 +35,19 @@ func (s *Stats) Add(other Stats) {
 	s.BulkGetAttempts += other.BulkGetAttempts
 }
 
+// Max returns the larger counter of each kind.
+func (s Stats) Max(other Stats) Stats {
+	return Stats{
+		RevisionsChecked:      max(s.RevisionsChecked, other.RevisionsChecked),
+		MissingRevisionsFound: max(s.MissingRevisionsFound, other.MissingRevisionsFound),
+		DocsRead:              max(s.DocsRead, other.DocsRead),
+		DocsWritten:           max(s.DocsWritten, other.DocsWritten),
+		DocWriteFailures:      max(s.DocWriteFailures, other.DocWriteFailures),
+		BulkGetDocs:           max(s.BulkGetDocs, other.BulkGetDocs),
+		BulkGetAttempts:       max(s.BulkGetAttempts, other.BulkGetAttempts),
+	}
+}
+
 // Subtract subtracts the counters of other.
 func (s *Stats) Subtract(other Stats) {
 	s.RevisionsChecked -= other.RevisionsChecked

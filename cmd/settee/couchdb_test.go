@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/pkg/couch/couchtest"
+	"settee/replicator"
 )
 
 // hosted creates a database of the node's own and returns its URL.
@@ -314,7 +318,7 @@ func TestCouchDBsCheckpoints(t *testing.T) {
 	couchtest.Populate(t, source, couchtest.Population{Seed: 52, Docs: 20})
 	second := node.replicateOnce(`"source":%q,"target":%q`, source, target)
 	require.Len(t, second.History, 2, "that of CouchDB's run is kept")
-	assert.Equal(t, 20, second.History[0].DocsRead)
+	assert.Equal(t, first.History[0].DocsRead+20, second.History[0].DocsRead, "statistics continue from CouchDB's")
 
 	back := byCouchDB()
 	assert.True(t, back.NoChanges, "CouchDB finds settee's checkpoint")
@@ -322,5 +326,118 @@ func TestCouchDBsCheckpoints(t *testing.T) {
 	couchtest.Populate(t, source, couchtest.Population{Seed: 53, Docs: 30})
 	third := byCouchDB()
 	require.Len(t, third.History, 3)
+	assert.Equal(t, second.History[0].DocsRead+30, third.History[0].DocsRead, "and CouchDB's from settee's")
 	couchtest.SameTrees(t, source, target)
+}
+
+// TestCouchDBsStatistics runs the same replications in CouchDB and in the node, and compares what both count.
+func TestCouchDBsStatistics(t *testing.T) {
+	t.Parallel()
+	peer := couchtest.SharedCouchDB(t)
+	node := serveNode(t, aStore(t))
+	theirSource, ourSource := peer.DB(t, "counted-source"), peer.DB(t, "counted-source")
+	server := theirSource[:strings.LastIndex(theirSource, "/")+1]
+	request(t, http.MethodPut, server+"_replicator", "")
+	want := statisticsOf(t, server, theirSource, peer.DB(t, "counted-target"))
+	require.Equal(t, []int64{3, 4, 5, 5, 7, 9}, want.written)
+	got := statisticsOf(t, node.url, ourSource, peer.DB(t, "counted-target"))
+	require.Equal(t, want, got)
+}
+
+// statistics are what a series of replications counts.
+type statistics struct {
+	written   []int64 // after each of them
+	histories [][]replicator.CheckpointStats
+	locals    []replicator.CheckpointStats // of the checkpoint at the target
+	document  replicator.Progress
+	live      replicator.Progress
+}
+
+// statisticsOf lets a server run one-shot replications after 3, 1, 1 and no new documents, that of a document after
+// two more, and a continuous one after another two.
+func statisticsOf(t *testing.T, server, source, target string) (s statistics) {
+	t.Helper()
+	added := 0
+	add := func(n int) {
+		for range n {
+			added++
+			ask(t, http.StatusCreated, http.MethodPut, fmt.Sprintf("%s/doc%d", source, added), `{}`)
+		}
+	}
+	read := func(value any, url string) {
+		t.Helper()
+		require.NoError(t, json.Unmarshal([]byte(ask(t, http.StatusOK, http.MethodGet, url, "")), value))
+	}
+	var checkpoint struct{ History []replicator.CheckpointStats }
+	for _, more := range []int{3, 1, 1, 0} {
+		add(more)
+		answer := ask(t, http.StatusOK, http.MethodPost, server+"_replicate", fmt.Sprintf(`{"source":%q,"target":%q}`, source, target))
+		checkpoint.History = nil
+		require.NoError(t, json.Unmarshal([]byte(answer), &checkpoint))
+		require.Equal(t, more == 0, strings.Contains(answer, `"no_changes":true`))
+		s.histories = append(s.histories, checkpoint.History)
+		s.written = append(s.written, checkpoint.History[0].DocsWritten)
+	}
+	var locals struct{ Rows []struct{ ID string } }
+	read(&locals, target+"/_local_docs")
+	require.Len(t, locals.Rows, 1)
+	checkpoint.History = nil
+	read(&checkpoint, target+"/"+locals.Rows[0].ID)
+	s.locals = checkpoint.History
+
+	add(2)
+	name := strings.ReplaceAll(source[strings.LastIndex(source, "/")+1:], "/", "-")
+	ask(t, http.StatusCreated, http.MethodPut, server+"_replicator/"+name, fmt.Sprintf(`{"source":%q,"target":%q}`, source, target))
+	var document struct {
+		Rev   string              `json:"_rev"`
+		State string              `json:"_replication_state"`
+		Stats replicator.Progress `json:"_replication_stats"`
+	}
+	require.Eventually(t, func() bool {
+		read(&document, server+"_replicator/"+name)
+		return document.State == "completed"
+	}, limit, 50*time.Millisecond)
+	require.Eventually(t, func() bool {
+		var listed struct{ Info replicator.Progress }
+		read(&listed, server+"_scheduler/docs/_replicator/"+name)
+		return reflect.DeepEqual(document.Stats, listed.Info)
+	}, limit, 50*time.Millisecond)
+	s.document = document.Stats
+	s.written = append(s.written, s.document.DocsWritten)
+	ask(t, http.StatusOK, http.MethodDelete, server+"_replicator/"+name+"?rev="+document.Rev, "")
+
+	add(2)
+	continuous := fmt.Sprintf(`{"source":%q,"target":%q,"continuous":true,"checkpoint_interval":600000}`, source, target)
+	var accepted struct {
+		ID string `json:"_local_id"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(ask(t, http.StatusAccepted, http.MethodPost, server+"_replicate", continuous)), &accepted))
+	type task struct {
+		ID string `json:"replication_id"`
+		replicator.Progress
+	}
+	require.Eventually(t, func() bool {
+		var listed struct{ Info replicator.Progress }
+		var tasks []task
+		read(&listed, server+"_scheduler/jobs/"+url.PathEscape(accepted.ID))
+		read(&tasks, server+"_active_tasks")
+		i := slices.IndexFunc(tasks, func(task task) bool { return task.ID == accepted.ID })
+		s.live = listed.Info
+		return s.live.DocsWritten == int64(added) && bytes.Equal(s.live.ThroughSeq, s.live.SourceSeq) &&
+			i >= 0 && reflect.DeepEqual(s.live, tasks[i].Progress)
+	}, limit, 50*time.Millisecond)
+	s.written = append(s.written, s.live.DocsWritten)
+	ask(t, http.StatusOK, http.MethodPost, server+"_replicate", strings.Replace(continuous, "{", `{"cancel":true,`, 1))
+
+	// Sequences are opaque, and CouchDB rarely knows what is pending.
+	for _, p := range []*replicator.Progress{&s.document, &s.live} {
+		for _, seq := range []*json.RawMessage{&p.CheckpointedSourceSeq, &p.SourceSeq, &p.ThroughSeq} {
+			if *seq != nil {
+				require.Regexp(t, `^"\d+-`, string(*seq))
+				*seq = (*seq)[:bytes.IndexByte(*seq, '-')]
+			}
+		}
+		p.ChangesPending = nil
+	}
+	return s
 }

@@ -86,7 +86,7 @@ func (d *display) show(done string, left *int64) error {
 
 func (d *display) describe(p worker.Progress) string {
 	seconds := max(time.Since(d.began).Seconds(), 0.001)
-	return fmt.Sprintf("%d read, %d written, %.0f/s", p.Stats.DocsRead, p.Stats.DocsWritten, float64(p.Stats.DocsWritten)/seconds)
+	return fmt.Sprintf("%d read, %d written, %.0f/s", p.RunStats.DocsRead, p.RunStats.DocsWritten, float64(p.RunStats.DocsWritten)/seconds)
 }
 
 // refused prints a revision that the target has refused, up to shownRefusals of them.

@@ -26,7 +26,8 @@ import (
 )
 
 const (
-	// progressEvery is the interval between updates of the progress bar, linesEvery between lines without a terminal.
+	// progressEvery is the interval between updates of the progress bar, linesEvery between lines without a terminal while
+	// nothing changes.
 	progressEvery = 250 * time.Millisecond
 	linesEvery    = 5 * time.Second
 	// shownRefusals is the number of refused documents that are printed by name.
@@ -229,7 +230,7 @@ func stopOnSignal() (stop <-chan struct{}, received func() syscall.Signal, relea
 
 // summary prints how a run ended, and returns the error with the exit status.
 func summary(out io.Writer, display *display, result worker.Result, err error, took time.Duration, received func() syscall.Signal) error {
-	stats := result.Stats
+	stats := result.RunStats
 	outcome := "completed"
 	switch {
 	case errors.Is(err, worker.ErrStopped):

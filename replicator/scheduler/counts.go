@@ -35,18 +35,16 @@ func (s *Server) Counts() Counts {
 	return s.counter.counts
 }
 
-// statsCounter adds what one run reports to the counts. Its statistics include those of earlier runs.
+// statsCounter adds what one run reports to the counts.
 type statsCounter struct {
 	to   *counter
 	last replicator.Stats
 }
 
+// count counts the statistics of the run so far.
 func (c *statsCounter) count(now replicator.Stats) {
 	more := now
 	more.Subtract(c.last)
-	if more.DocsRead < 0 || more.DocsWritten < 0 || more.RevisionsChecked < 0 {
-		more = now // a new replication id: the statistics started again
-	}
 	c.last = now
 	c.to.add(func(counts *Counts) { counts.Stats.Add(more) })
 }

@@ -79,7 +79,7 @@ func (s *Server) replicate(ctx context.Context, job *running, log zerolog.Logger
 		}
 	})
 
-	counted := &statsCounter{to: &s.counter, last: run.Job().State.Stats}
+	counted := &statsCounter{to: &s.counter}
 	health := &health{began: time.Now(), threshold: config.HealthThreshold.Get(cfg)}
 	result, err := s.opts.Replicate(working, worker.Job{
 		Replication:   r,
@@ -87,7 +87,7 @@ func (s *Server) replicate(ctx context.Context, job *running, log zerolog.Logger
 		Stats:         run.Job().State.Stats,
 		Stop:          job.stop,
 	}, s.workerConfig(run, cfg), reporter{run: run, log: log, health: health, counted: counted})
-	counted.count(result.Stats)
+	counted.count(result.RunStats)
 
 	return s.ended(ctx, run, result, err, health, log)
 }
@@ -120,7 +120,7 @@ func (s *Server) ended(
 	var collision *jobs.Collision
 	switch {
 	case err == nil:
-		log.Info().Int64("docs_written", result.Stats.DocsWritten).Msg("replication completed")
+		log.Info().Int64("docs_written", result.RunStats.DocsWritten).Msg("replication completed")
 		s.counter.add(func(c *Counts) { c.Completed++ })
 		return run.Complete(ctx, func(state *replicator.JobState) {
 			result.CopyTo(state)
@@ -299,7 +299,7 @@ func (r reporter) Identify(ctx context.Context, id replicator.ID) error {
 // Report keeps the job alive. A single failure does not end the run: the job's context ends after it has failed for too
 // long.
 func (r reporter) Report(ctx context.Context, progress worker.Progress) error {
-	r.counted.count(progress.Stats)
+	r.counted.count(progress.RunStats)
 	r.health.saw(progress.Activity)
 	err := r.run.Update(ctx, r.health.heal(progress.CopyTo))
 	if err == nil || errors.Is(err, fdbjobs.ErrHalt) || ctx.Err() != nil {

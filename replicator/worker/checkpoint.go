@@ -15,6 +15,8 @@ const (
 	maxHistory = 50
 	// maxResult is the maximum size in bytes of Result.History, which is stored with the job's state.
 	maxResult = 60_000
+	// maxCounter is the largest counter of a checkpoint that is believed. Statistics are added to it.
+	maxCounter = 1 << 53
 )
 
 var beginning = json.RawMessage("0")
@@ -39,11 +41,11 @@ type instances struct {
 
 // session is an entry of a checkpoint's history.
 type session struct {
-	id      string
-	seq     json.RawMessage // recorded_seq
-	checked int64           // missing_checked
-	ended   time.Time       // end_time
-	raw     json.RawMessage
+	id    string
+	seq   json.RawMessage // recorded_seq
+	stats replicator.Stats
+	ended time.Time // end_time
+	raw   json.RawMessage
 }
 
 // docIDsStats are members that checkpoints of replications by document ids repeat outside the history, since CouchDB
@@ -111,9 +113,7 @@ func parseCheckpoint(doc json.RawMessage) checkpoint {
 		if fields == nil || s.id == "" {
 			continue
 		}
-		if checked := count(fields["missing_checked"]); checked != nil {
-			s.checked = *checked
-		}
+		s.stats = statsOf(fields)
 		s.ended, _ = http.ParseTime(text(fields["end_time"]))
 		c.history = append(c.history, s)
 	}
@@ -127,6 +127,21 @@ func members(raw json.RawMessage) map[string]json.RawMessage {
 		return nil
 	}
 	return fields
+}
+
+// statsOf returns the counters of a history entry.
+func statsOf(fields map[string]json.RawMessage) replicator.Stats {
+	counter := func(name string) int64 {
+		if n := count(fields[name]); n != nil && *n >= 0 && *n <= maxCounter {
+			return *n
+		}
+		return 0
+	}
+	return replicator.Stats{
+		RevisionsChecked: counter("missing_checked"), MissingRevisionsFound: counter("missing_found"),
+		DocsRead: counter("docs_read"), DocsWritten: counter("docs_written"), DocWriteFailures: counter("doc_write_failures"),
+		BulkGetDocs: counter("bulk_get_docs"), BulkGetAttempts: counter("bulk_get_attempts"),
+	}
 }
 
 func text(raw json.RawMessage) string {
@@ -203,8 +218,8 @@ func commonAncestor(source, target checkpoint) (json.RawMessage, []session) {
 
 // before reports whether s is an earlier state of the same session. Its counter and end time grow with each checkpoint.
 func (s session) before(other session) bool {
-	if s.checked != other.checked {
-		return s.checked < other.checked
+	if checked, others := s.stats.RevisionsChecked, other.stats.RevisionsChecked; checked != others {
+		return checked < others
 	}
 	return s.ended.Before(other.ended)
 }

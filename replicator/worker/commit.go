@@ -31,7 +31,7 @@ func (r *run) keepCheckpoint(ctx, whole context.Context) error {
 // ends during the write, the write continues for up to StopTimeout, but not after the end of whole.
 func (r *run) checkpoint(ctx, whole context.Context) (bool, error) {
 	r.mu.Lock()
-	seq, stats, moved := r.through, r.stats, !bytes.Equal(r.through, r.committed)
+	seq, stats, moved := r.through, r.allStats(), !bytes.Equal(r.through, r.committed)
 	r.mu.Unlock()
 	if !r.useCheckpoints || !moved {
 		return false, nil

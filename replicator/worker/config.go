@@ -119,8 +119,8 @@ type Refusal = replicator.Failure
 type Job struct {
 	Replication *replicator.Replication
 
-	// ReplicationID and Stats come from earlier runs. The statistics continue from there if the replication still has
-	// that id. Otherwise they start at zero.
+	// ReplicationID and Stats come from earlier runs. The statistics continue from there, or from the checkpoint, if the
+	// replication still has that id, and otherwise from the checkpoint alone.
 	ReplicationID string
 	Stats         replicator.Stats
 
@@ -147,7 +147,9 @@ type Reporter interface {
 type Progress struct {
 	// ReplicationID and Stats are those of the Job until the run has called Identify.
 	ReplicationID string
-	Stats         replicator.Stats // of all runs with this replication id
+	// Stats are those of all runs with this replication id, and RunStats those of this run. The first of a run are the
+	// larger of the Job's and of the last session's in the checkpoint, as in CouchDB.
+	Stats, RunStats replicator.Stats
 
 	// SourceSeq is the sequence up to which the changes feed was read, ThroughSeq the one up to which every change was
 	// dealt with, and CheckpointedSourceSeq the one of the latest checkpoint. All begin with the run's start, and are nil

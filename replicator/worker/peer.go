@@ -171,6 +171,9 @@ func (r *run) readCheckpoints(ctx context.Context) error {
 	r.latest = recordOf(r.source.local)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if len(r.earlier) > 0 {
+		r.base = r.base.Max(r.earlier[0].stats)
+	}
 	r.read, r.through, r.committed = start, start, start
 	r.began = true
 	r.tellSoon()

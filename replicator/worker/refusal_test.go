@@ -82,7 +82,7 @@ func TestRefusedDocumentsAreCounted(t *testing.T) {
 			"bad 1-b": "forbidden: bad document", "who 1-c": "unauthorized: who are you",
 			"att 1-e": "forbidden: bad document", "who att 1-f": "unauthorized: who are you",
 		}, said)
-		require.Zero(t, run(t, replication(t, source, target)).Stats, "refused documents are not tried again")
+		require.Zero(t, run(t, replication(t, source, target)).RunStats, "refused documents are not tried again")
 	})
 }
 

@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -167,6 +168,79 @@ func TestAChangeDelaysNoReport(t *testing.T) {
 		close(r.stop)
 		require.ErrorIs(t, r.ended(), worker.ErrStopped)
 	})
+}
+
+func TestStatisticsStartFromTheCheckpoint(t *testing.T) {
+	t.Parallel()
+	rep := replication(t, "http://a.example/db", "http://b.example/db")
+	id, err := rep.ID(serverUUID, "")
+	require.NoError(t, err)
+	ofJob := replicator.Stats{RevisionsChecked: 5, MissingRevisionsFound: 6, DocsRead: 7, DocsWritten: 8, DocWriteFailures: 9, BulkGetDocs: 10, BulkGetAttempts: 11}
+	for name, test := range map[string]struct {
+		counters string
+		job      replicator.Stats
+		jobID    string
+		want     replicator.Stats
+	}{
+		"of the checkpoint alone": {
+			counters: `,"missing_checked":1,"missing_found":2,"docs_read":3,"docs_written":4,"doc_write_failures":5,"bulk_get_docs":6,"bulk_get_attempts":7`,
+			want:     replicator.Stats{RevisionsChecked: 1, MissingRevisionsFound: 2, DocsRead: 3, DocsWritten: 4, DocWriteFailures: 5, BulkGetDocs: 6, BulkGetAttempts: 7},
+		},
+		"of the job alone": {job: ofJob, jobID: id.String(), want: ofJob},
+		"the larger of both": {
+			counters: `,"missing_checked":6,"missing_found":5,"docs_read":8,"docs_written":7,"doc_write_failures":10,"bulk_get_docs":9,"bulk_get_attempts":12`,
+			job:      ofJob, jobID: id.String(),
+			want: replicator.Stats{RevisionsChecked: 6, MissingRevisionsFound: 6, DocsRead: 8, DocsWritten: 8, DocWriteFailures: 10, BulkGetDocs: 10, BulkGetAttempts: 12},
+		},
+		"of a job with another id": {
+			counters: `,"docs_written":1`, job: ofJob, jobID: "another", want: replicator.Stats{DocsWritten: 1},
+		},
+		"that make no sense": {
+			counters: `,"missing_checked":-1,"missing_found":1e300,"docs_read":"3","docs_written":9223372036854775807,"doc_write_failures":null,"bulk_get_docs":[],"bulk_get_attempts":1.5`,
+		},
+	} {
+		bubbletest.Run(t, name, func(t *testing.T) {
+			source, target, cfg := piped(t)
+			source.addSmall(2)
+			local := `{"_rev":"0-1","session_id":"s","source_last_seq":"2-x","history":[{"session_id":"s","recorded_seq":"2-x"` + test.counters +
+				`},{"session_id":"r","recorded_seq":"1-x","docs_written":1000}]}`
+			source.locals[id.Base], target.locals[id.Base] = local, local
+			release := make(chan struct{})
+			source.on("GET /_changes", func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+				<-release
+				return refuse(w, 200, `{"results":[{"seq":"3-x","id":"d0","changes":[{"rev":"1-a"}]}],"last_seq":"3-x","pending":0}`)
+			})
+			r := start(t, worker.Job{Replication: rep, ReplicationID: test.jobID, Stats: test.job}, cfg)
+			time.Sleep(time.Second)
+			synctest.Wait()
+			r.mu.Lock()
+			require.Len(t, r.reports, 1)
+			first := r.reports[0]
+			r.mu.Unlock()
+			require.Equal(t, test.want, first.Stats)
+			require.Zero(t, first.RunStats)
+			for _, seq := range []json.RawMessage{first.SourceSeq, first.ThroughSeq, first.CheckpointedSourceSeq} {
+				require.JSONEq(t, `"2-x"`, string(seq))
+			}
+
+			close(release)
+			require.NoError(t, r.ended())
+			own := replicator.Stats{RevisionsChecked: 1, MissingRevisionsFound: 1, DocsRead: 1, DocsWritten: 1, BulkGetDocs: 1, BulkGetAttempts: 1}
+			want := test.want
+			want.Add(own)
+			require.Equal(t, own, r.result.RunStats)
+			require.Equal(t, want, r.result.Stats)
+			for _, text := range []string{string(r.result.History), source.locals[id.Base], target.locals[id.Base]} {
+				var recorded struct {
+					History []json.RawMessage `json:"history"`
+				}
+				require.NoError(t, json.Unmarshal([]byte(text), &recorded))
+				var stats replicator.CheckpointStats
+				require.NoError(t, json.Unmarshal(recorded.History[0], &stats))
+				require.Equal(t, want, replicator.Stats(stats))
+			}
+		})
+	}
 }
 
 // With a filter, the changes that the source counts are those before the filter.

@@ -160,14 +160,19 @@ func newRun(job Job, cfg Config) (*run, error) {
 func (r *run) progress() Progress {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	stats := r.base
-	stats.Add(r.stats)
 	return Progress{
-		ReplicationID: r.known, Stats: stats,
+		ReplicationID: r.known, Stats: r.allStats(), RunStats: r.stats,
 		SourceSeq: r.read, ThroughSeq: r.through, CheckpointedSourceSeq: r.committed,
 		ChangesPending: r.changesPending(),
 		Activity:       r.activity(),
 	}
+}
+
+// allStats returns the statistics of all runs with this replication id. The caller holds run.mu.
+func (r *run) allStats() replicator.Stats {
+	stats := r.base
+	stats.Add(r.stats)
+	return stats
 }
 
 func (r *run) count(add replicator.Stats) {
