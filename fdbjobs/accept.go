@@ -105,6 +105,7 @@ type claimer struct {
 
 	// The fields below belong to the claimer's goroutine.
 	memory memory
+	chores *chores // the last that was started; nil if there is none
 }
 
 func newClaimer(q *Queue) *claimer {

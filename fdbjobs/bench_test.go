@@ -335,6 +335,54 @@ func BenchmarkAcceptLatency(b *testing.B) {
 	b.ReportMetric(float64(adding.at(0.99).Microseconds()), "p99-µs")
 }
 
+// BenchmarkClaimers has one claimer, and fifty, take 3,000 due jobs of some owners, each one after the other. runs/claim is
+// the number of runs of a claim's transaction, and tidying counts as a claim.
+func BenchmarkClaimers(b *testing.B) {
+	const jobs = 3_000
+	for _, owners := range []int{1, 200, 2_000} {
+		for _, claimers := range []int{1, 50} {
+			b.Run(fmt.Sprintf("owners=%d/claimers=%d", owners, claimers), func(b *testing.B) {
+				db := enginetest.ClusterOr(b, enginetest.Disk)
+				store := enginetest.Control(db)
+				queues := make([]*fdbjobs.Queue, claimers)
+				for i := range queues {
+					queues[i] = openLayer(b, store).Queue("work")
+				}
+				full := backlog{db: db, jobs: queues[0], owners: owners}
+				var taken rate
+				for b.Loop() {
+					b.StopTimer()
+					full.add(b, jobs)
+					b.StartTimer()
+					var left atomic.Int64
+					left.Store(jobs)
+					began := time.Now()
+					var wg sync.WaitGroup
+					for _, q := range queues {
+						wg.Go(func() {
+							for left.Load() > 0 {
+								held, err := q.Accept(b.Context(), fdbjobs.AcceptOptions{Wait: -1})
+								if err != nil {
+									b.Error(err)
+									return
+								}
+								left.Add(-int64(len(held)))
+							}
+						})
+					}
+					wg.Wait()
+					taken.add(jobs, time.Since(began))
+				}
+				b.ReportMetric(0, "ns/op")
+				b.ReportMetric(taken.perSecond(), "jobs/s")
+				b.ReportMetric(float64(store.Runs.Load())/float64(taken.done), "runs/claim")
+				b.ReportMetric(float64(store.Rows.Load())/float64(taken.done), "rows/claim")
+				b.ReportMetric(float64(store.Gets.Load()+store.Ranges.Load())/float64(taken.done), "reads/claim")
+			})
+		}
+	}
+}
+
 type acceptance struct {
 	held []*fdbjobs.Held
 	at   time.Time

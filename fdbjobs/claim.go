@@ -1,10 +1,8 @@
 package fdbjobs
 
 import (
-	"cmp"
 	"context"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"settee/pkg/kv"
@@ -13,11 +11,12 @@ import (
 )
 
 const (
-	// window is the minimum number of an owner's ready rows that a claim looks at, and maxWindow the maximum.
-	// With other claimers, window is multiplied by their number.
+	// window is the minimum number of an owner's ready rows that a claim looks at. With other claimers it is more: half of
+	// it, multiplied by the number of those that share the owner. maxWindow is the maximum number for an owner, and for
+	// owners whose rows are read at the same time.
 	window    = 16
 	maxWindow = 2_048
-	// ownersAtOnce is the minimum number of owners whose ready rows are read at the same time.
+	// ownersAtOnce is the minimum number of owners that are read at the same time.
 	ownersAtOnce = 8
 	// maxOwners is the maximum number of owners whose ready rows one claim reads.
 	maxOwners = 500
@@ -27,11 +26,11 @@ const (
 	// owner whose jobs are taken as fast as they are added often has none for a moment.
 	emptyFor  = time.Second
 	manyEmpty = 100
-	// foldEvery is how often a claimer folds an owner's charges into its rank.
-	foldEvery = time.Second
 	// freshFor is how long a claim uses what an earlier one has read of the owners in line and the heads of their ready
 	// rows.
 	freshFor = 100 * time.Millisecond
+	// foldEvery is how often a claimer folds charges into owners' ranks. With few other claimers it does so more often.
+	foldEvery = 250 * time.Millisecond
 	// clockSkew is the largest difference between clocks with which scheduled jobs are seen in time. Jobs further back
 	// are seen within fullRead.
 	clockSkew = 60 // seconds
@@ -60,8 +59,8 @@ type memory struct {
 	empty   map[string]time.Time // since when owners have no ready rows
 	noted   map[string]string    // the heads that were written: see noteHeads
 	noting  time.Time            // when heads were last written
-	folded  map[string]time.Time // when owners' charges were last folded
 	anyFrom string               // the owner with which the next claim of any jobs begins
+	folding time.Time            // when charges were last folded
 	delayed int64                // lower bound of delayed, without clock skew
 	full    time.Time            // when delayed was last read from its start
 	woken   bool                 // by a change, and has taken no job since: see afterWatch
@@ -74,7 +73,7 @@ type memory struct {
 func newMemory() memory {
 	return memory{
 		stock: map[string][][]byte{}, heads: map[string][]byte{}, noted: map[string]string{},
-		empty: map[string]time.Time{}, folded: map[string]time.Time{},
+		empty: map[string]time.Time{}, lane: wholeQueue,
 	}
 }
 
@@ -89,12 +88,12 @@ func note[V any](m map[string]V, owner string, v V) {
 // outcome is the outcome of a claim.
 type outcome struct {
 	held  []*Held
-	empty []string    // owners to take out of the line
-	fold  []string    // owners whose charges to fold
-	heads []ownerHead // heads to write
-	due   bool        // there are jobs to promote
-	more  bool        // there are more owners in line, after some that leave it
-	idle  *idle       // what to wait for; nil if held is not empty
+	empty []emptyOwner // to take out of the line
+	fold  []string     // owners whose charges to fold
+	heads []ownerHead  // heads to write
+	due   bool         // there are jobs to promote
+	more  bool         // there are more owners in line, after some that leave it
+	idle  *idle        // what to wait for; nil if held is not empty
 }
 
 // again reports whether another claim may find something at once.
@@ -106,17 +105,15 @@ type claimRun struct {
 	locks   []string // of jobs
 	instead []string // ids of the jobs given up in exchange, one for each job
 	timeout time.Duration
-	owners  []string            // that were read
+	looked  []*candidate        // the owners whose rows were read
 	owner   string              // the last one served
 	rank    float64             // its rank
 	heads   map[string][]byte   // see memory
-	empty   []string            // owners without ready jobs
-	fold    []string            // owners with charges
 	known   []*candidate        // the owners in line, with the rest of their rows
 	left    map[string][][]byte // the rest of memory.stock, where it changed
 	saw     bool                // whether this run has read known
 	anyFrom string              // see memory; set by a claim of any jobs
-	looked  bool                // whether next is set
+	through bool                // whether next is set
 	next    int64               // the earliest scheduled time, or 0
 	watch   kv.Watch
 	size    int // of the jobs' args and states
@@ -143,15 +140,12 @@ func (c *claimer) claim(ctx context.Context, group []*request) (outcome, error) 
 
 	out := outcome{due: found.next != 0 && found.next <= q.layer.now().Unix()}
 	out.empty = c.memory.leaving(found, began)
-	out.more = len(found.owners) >= maxOwners && len(out.empty) > 0
-	for _, owner := range found.fold {
-		if began.Sub(c.memory.folded[owner]) >= foldEvery {
-			note(c.memory.folded, owner, began)
-			out.fold = append(out.fold, owner)
+	out.more = len(found.looked) >= maxOwners && len(out.empty) > 0
+	if len(found.jobs) == 0 || !c.tidying() {
+		out.fold = c.memory.toFold(found, began)
+		if out.heads, err = c.memory.toNote(q, found, began); err != nil {
+			return outcome{}, err
 		}
-	}
-	if out.heads, err = c.memory.toNote(q, found, began); err != nil {
-		return outcome{}, err
 	}
 	for i, job := range found.jobs {
 		held := newHeld(q, job, found.locks[i], began, found.timeout)
@@ -174,84 +168,6 @@ func (c *claimer) claim(ctx context.Context, group []*request) (outcome, error) 
 	return out, nil
 }
 
-// tidy promotes due jobs, and keeps the line of owners in order.
-func (c *claimer) tidy(ctx context.Context, found outcome) error {
-	for owners := range slices.Chunk(found.empty, ownersAtATime) {
-		if err := c.queue.delist(ctx, owners, c.memory.heads); err != nil {
-			return err
-		}
-		for _, owner := range owners {
-			delete(c.memory.empty, owner)
-		}
-	}
-	for owners := range slices.Chunk(found.fold, ownersAtATime) {
-		if err := c.queue.layer.db.Transact(ctx, func(tx kv.Transaction) error { return c.queue.share.fold(tx, owners) }); err != nil {
-			return err
-		}
-	}
-	if len(found.heads) > 0 {
-		if err := c.queue.noteHeads(ctx, found.heads); err != nil {
-			return err
-		}
-	}
-	if !found.due {
-		return nil
-	}
-	return c.queue.promote(ctx, c.memory.delayedFrom(false), cmp.Or(c.memory.lane, wholeQueue))
-}
-
-// delist takes owners without ready jobs out of the line. On a conflict there is something to take, and all stay for
-// now. heads are memory's.
-func (q *Queue) delist(ctx context.Context, owners []string, heads map[string][]byte) error {
-	attempted := false
-	return q.layer.db.Transact(ctx, func(tx kv.Transaction) error {
-		if attempted {
-			return nil
-		}
-		attempted = true
-		ready := make([]kv.RangeResult, len(owners))
-		leave := make([]func() error, len(owners))
-		for i, owner := range owners {
-			ready[i] = tx.GetRange(rows.From(q.keys.ready.Sub(owner), heads[owner]), kv.RangeOptions{Limit: 1})
-			leave[i] = q.share.leave(tx, owner)
-		}
-		for i := range owners {
-			found, err := ready[i].Slice()
-			if err != nil {
-				return err
-			}
-			if len(found) > 0 {
-				continue
-			}
-			if err := leave[i](); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
-// leaving returns the owners without ready rows in a claim that have had none for long enough.
-func (m *memory) leaving(found claimRun, now time.Time) []string {
-	for _, owner := range found.owners {
-		if !slices.Contains(found.empty, owner) {
-			delete(m.empty, owner)
-		}
-	}
-	var out []string
-	for _, owner := range found.empty {
-		since, known := m.empty[owner]
-		if !known {
-			since = now
-			note(m.empty, owner, now)
-		}
-		if now.Sub(since) >= emptyFor || len(found.empty) >= manyEmpty {
-			out = append(out, owner)
-		}
-	}
-	return out
-}
-
 // learn keeps what the next claim begins with, from a claim that began at a time.
 func (c *claimer) learn(tx claim, found claimRun, began time.Time) {
 	if found.owner != "" {
@@ -271,7 +187,7 @@ func (c *claimer) learn(tx claim, found claimRun, began time.Time) {
 	if tx.lane.of != 0 {
 		c.memory.lane, c.memory.laneRead = tx.lane, began
 	}
-	if !found.looked {
+	if !found.through {
 		return
 	}
 	if tx.full {
@@ -297,7 +213,7 @@ func (m *memory) keep(found claimRun, began time.Time) {
 		if !o.own {
 			o.rows = nil // other claimers will take these
 		}
-		o.looked, o.more = false, o.more || len(o.rows) > maxStock
+		o.others, o.looked, o.more = nil, false, o.more || len(o.rows) > maxStock
 		o.rows = o.rows[:min(len(o.rows), maxStock)]
 		switch {
 		case len(o.rows) == 0:
@@ -342,6 +258,7 @@ type claim struct {
 	timeout time.Duration // that the latest run read
 
 	// Of one run.
+	again  bool // an earlier run has taken jobs
 	random *rand.Rand
 	turns  turns
 }
@@ -355,7 +272,7 @@ type taken struct {
 
 func (c *claim) run(tx kv.Transaction) (claimRun, error) {
 	out := claimRun{heads: map[string][]byte{}, left: map[string][][]byte{}}
-	c.beats = false
+	c.beats, c.again = false, len(c.taken) > 0
 	c.random = rand.New(rand.NewPCG(c.seeds[0], c.seeds[1]))
 	timeout := tx.Snapshot().Get(c.queue.keys.timeout)
 	c.turns = c.queue.share.turns(tx.Snapshot(), c.memory.unit)
@@ -439,47 +356,4 @@ func (q *Queue) parseDelayed(key []byte) (scheduled int64, id string, err error)
 		err = tuple.ErrMalformed
 	}
 	return scheduled, id, err
-}
-
-// promote moves due jobs to ready, of those scheduled from begin on. It prefers those in lane. When its transaction runs
-// again, another claimer has probably moved the same jobs without having written a beat. So it chooses others at random.
-func (q *Queue) promote(ctx context.Context, begin int64, lane lane) error {
-	random, runs := q.layer.draw(), 0
-	return q.layer.db.Transact(ctx, func(tx kv.Transaction) error {
-		if runs++; runs > 1 {
-			lane.of = min(2*lane.of, maxLanes)
-			lane.mine = random.IntN(lane.of)
-		}
-		now := q.layer.now().Unix()
-		due := kv.KeyRange{Begin: q.keys.delayed.Pack(begin), End: q.keys.delayed.Pack(now + 1)}
-		pairs, err := tx.Snapshot().GetRange(due, kv.RangeOptions{Limit: min(promoteBatch*lane.of, maxWindow)}).Slice()
-		if err != nil {
-			return err
-		}
-		pairs, _ = lane.sort(pairs, random)
-		pairs = pairs[:min(len(pairs), promoteBatch)]
-		ids := make([]string, len(pairs))
-		rows := make([]kv.Future[[]byte], len(pairs))
-		batch := q.batch(tx)
-		for i, pair := range pairs {
-			if _, ids[i], err = q.parseDelayed(pair.Key); err != nil {
-				return err
-			}
-			rows[i] = q.readRow(tx, ids[i])
-			batch.line.want(string(pair.Value))
-		}
-		for i, id := range ids {
-			old, err := awaitRow(rows[i])
-			if err != nil {
-				return err
-			}
-			if old == nil || !old.waits() {
-				continue
-			}
-			if err := batch.put(id, old, queued(*old, old.scheduled, now, uint16(i))); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
 }

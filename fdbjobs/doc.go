@@ -130,8 +130,9 @@
 // the owner that is served. [Queue.Yield] says which jobs go first when a holder is to hold fewer.
 //
 // A claim looks at a small window at the head of an owner's ready rows without conflicts, and conflicts only on what it
-// takes. If only one process takes jobs, it takes the longest waiting first. If several do, each prefers the jobs of
-// the window that are in its lane (lane.go), to avoid conflicts.
+// takes. If only one process takes jobs, it takes the longest waiting first. If several do, each prefers some of the
+// owners, and the jobs of the window that are in its lane (lane.go), to avoid conflicts. What a claim finds to tidy is
+// done while the next one runs (tidy.go).
 //
 // The acceptors of a process share one claimer, which takes jobs for all of them in one transaction and waits for more
 // with one watch. It also waits for the time of the first delayed job, and a random part of a second longer if other

@@ -2,7 +2,6 @@ package fdbjobs
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -394,5 +393,5 @@ func (q *Queue) ForgetCounters(tx kv.Transaction) {
 
 // Promote moves some due jobs to ready.
 func (q *Queue) Promote(ctx context.Context) error {
-	return q.promote(ctx, 0, cmp.Or(q.claimer.memory.lane, wholeQueue))
+	return q.promote(ctx, 0, q.claimer.memory.lane)
 }

@@ -11,26 +11,104 @@ import (
 	"settee/pkg/kv/rows"
 )
 
-// order returns the line of owners as ranges of keys, in the order in which to read them: by rank, and within the rank
-// at, beginning after the owner last, which was served last.
-func (f *fairShare) order(tx kv.ReadTransaction, last string, at float64) ([]kv.KeyRange, error) {
+// order reads the line of owners: by rank, and within the lowest rank from any owner on.
+type order struct {
+	share *fairShare
+	tx    kv.ReadTransaction
+	parts []linePart // that are left
+}
+
+// linePart is what is left to read of a part of the line.
+type linePart struct {
+	left  kv.KeyRange
+	read  kv.RangeResult // of the next limit rows; nil if it is not started
+	limit int
+	rows  []kv.KeyValue // that were read
+	ended bool          // there are no rows after these
+}
+
+func (p *linePart) start(tx kv.ReadTransaction, n int) {
+	p.read, p.limit = tx.GetRange(p.left, kv.RangeOptions{Limit: n}), n
+}
+
+// await awaits what was started.
+func (p *linePart) await() error {
+	if p.read == nil {
+		return nil
+	}
+	pairs, err := p.read.Slice()
+	if err != nil {
+		return err
+	}
+	p.read, p.rows, p.ended = nil, pairs, len(pairs) < p.limit
+	if len(pairs) > 0 {
+		p.left.Begin = kv.KeyAfter(pairs[len(pairs)-1].Key)
+	}
+	return nil
+}
+
+// order starts reading n owners of the line. If the owner last, which was served last with the rank at, has the lowest
+// rank, the owners after it come first.
+func (f *fairShare) order(tx kv.ReadTransaction, last string, at float64, n int) *order {
 	line := f.ranks.Sub(rankWaiting)
 	all := rows.Range(line)
-	first, err := tx.GetRange(all, kv.RangeOptions{Limit: 1}).Slice()
-	if err != nil || len(first) == 0 {
-		return nil, err
+	o := &order{share: f, tx: tx, parts: []linePart{{left: all}}}
+	if last != "" {
+		// Once around the owners of this rank.
+		middle, end := kv.KeyAfter(line.Pack(at, last)), rows.Range(line.Sub(at)).End
+		o.parts = []linePart{
+			{left: kv.KeyRange{Begin: middle, End: end}},
+			{left: kv.KeyRange{Begin: all.Begin, End: middle}},
+			{left: kv.KeyRange{Begin: end, End: all.End}},
+		}
 	}
-	rank, _, err := f.parseRank(first[0].Key)
-	if err != nil {
-		return nil, err
+	o.parts[0].start(tx, n)
+	for i := range o.parts[1:] {
+		o.parts[i+1].start(tx, ownersAtOnce) // seldom needed, or few
 	}
-	if last == "" || rank != at {
-		return []kv.KeyRange{all}, nil
+	return o
+}
+
+// lowestFirst puts the part before the owner served last first if it has a lower rank than that owner.
+func (o *order) lowestFirst(at float64) error {
+	if len(o.parts) == 1 {
+		return nil
 	}
-	// Once around the owners of this rank.
-	middle := kv.KeyAfter(line.Pack(rank, last))
-	end := rows.Range(line.Sub(rank)).End
-	return []kv.KeyRange{{Begin: middle, End: end}, {Begin: all.Begin, End: middle}, {Begin: end, End: all.End}}, nil
+	before := &o.parts[1]
+	if err := before.await(); err != nil || len(before.rows) == 0 {
+		return err
+	}
+	lowest, _, err := o.share.parseRank(before.rows[0].Key)
+	if err == nil && lowest < at {
+		o.parts[0], o.parts[1] = o.parts[1], o.parts[0]
+	}
+	return err
+}
+
+// next returns the next n owners, or less at the end.
+func (o *order) next(n int) (owners []*candidate, err error) {
+	for len(o.parts) > 0 && len(owners) < n {
+		p := &o.parts[0]
+		if err := p.await(); err != nil {
+			return nil, err
+		}
+		some := min(n-len(owners), len(p.rows))
+		for _, pair := range p.rows[:some] {
+			rank, owner, err := o.share.parseRank(pair.Key)
+			if err != nil {
+				return nil, err
+			}
+			owners = append(owners, &candidate{owner: owner, rank: rank, own: true, more: true})
+		}
+		switch p.rows = p.rows[some:]; {
+		case len(p.rows) > 0:
+		case p.ended:
+			o.parts = o.parts[1:]
+		default:
+			p.start(o.tx, n)
+		}
+	}
+	return owners, nil
 }
 
 // turns decides which owner is served next, in one run of a claim.
@@ -56,46 +134,55 @@ type candidate struct {
 	used   float64 // rank and later charges
 	offset float64 // from 0 to 1, see pick
 	picks  int
+	lane   ownerLane
 	rows   [][]byte // keys in ready, in the order in which to take them
 	own    bool     // they are in the claimer's lane
+	others [][]byte // the rows in other lanes that this run has read
 	looked bool     // they were read by this run
+	empty  bool     // it had no rows then
 	more   bool     // the owner may have more rows after these
-	short  bool     // all rows seen earlier were picked
+	short  bool     // all rows seen earlier were picked, or none were seen
 }
 
-// unread returns the candidates without known rows that are served before all candidates with rows.
-func (s *turns) unread(candidates []*candidate) []*candidate {
-	least := math.Inf(1)
+// unread reports whether the owner may have rows that are not known.
+func (o *candidate) unread() bool { return len(o.rows) == 0 && o.short && !o.looked }
+
+// unread returns the unread candidates that are served before all with known rows, in this order.
+func (s *turns) unread(candidates []*candidate) (out []*candidate) {
+	var next *candidate // of those with rows
 	for _, o := range candidates {
-		if len(o.rows) > 0 {
-			least = min(least, o.would(s.unit))
+		if len(o.rows) > 0 && (next == nil || o.would(s.unit) < next.would(s.unit)) {
+			next = o
 		}
 	}
-	var out []*candidate
+	passed := false
 	for _, o := range candidates {
-		if o.would(s.unit) < least {
+		passed = passed || o == next
+		// Of an owner that many claimers share, many rows must be read.
+		if o.unread() && (next == nil || o.would(s.unit) < next.would(s.unit) ||
+			!passed && o.lane.shared == 1 && o.would(s.unit) == next.would(s.unit)) {
 			out = append(out, o)
 		}
 	}
+	slices.SortStableFunc(out, func(a, b *candidate) int { return cmp.Compare(a.would(s.unit), b.would(s.unit)) })
 	return out
 }
 
-// read reads the usage of candidates with a known owner and rank, and sorts them by it. It returns the owners with
-// charges since their rank was written.
-func (s *turns) read(tx kv.ReadTransaction, candidates []*candidate) (charged []string, err error) {
+// read reads the usage of candidates with a known owner and rank, and sorts them by it.
+func (s *turns) read(tx kv.ReadTransaction, candidates []*candidate) error {
 	r, err := awaitRollup(s.rollup)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	s.unit = float64(r.running)
 	if r.running != 0 {
 		// A rank contains the running jobs at the time when it was written.
 		err = s.readAll(tx, candidates, r)
 	} else {
-		charged, err = s.readCharges(tx, candidates)
+		err = s.readCharges(tx, candidates)
 	}
 	slices.SortStableFunc(candidates, func(a, b *candidate) int { return cmp.Compare(a.used, b.used) })
-	return charged, err
+	return err
 }
 
 func (s *turns) readAll(tx kv.ReadTransaction, candidates []*candidate, r rollup) error {
@@ -115,7 +202,7 @@ func (s *turns) readAll(tx kv.ReadTransaction, candidates []*candidate, r rollup
 }
 
 // readCharges adds the later charges to the candidates' ranks.
-func (s *turns) readCharges(tx kv.ReadTransaction, candidates []*candidate) (charged []string, err error) {
+func (s *turns) readCharges(tx kv.ReadTransaction, candidates []*candidate) error {
 	charges, weights := make([]kv.Future[[]byte], len(candidates)), make([]kv.Future[[]byte], len(candidates))
 	for i, o := range candidates {
 		charges[i], weights[i] = tx.Get(s.share.charges.Pack(o.owner)), tx.Get(s.share.weights.Pack(o.owner))
@@ -123,17 +210,14 @@ func (s *turns) readCharges(tx kv.ReadTransaction, candidates []*candidate) (cha
 	for i, o := range candidates {
 		n, err := rows.AwaitInt(charges[i])
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if o.weight, err = awaitWeight(weights[i]); err != nil {
-			return nil, err
+			return err
 		}
 		o.used = o.rank + float64(n)/o.weight
-		if n != 0 {
-			charged = append(charged, o.owner)
-		}
 	}
-	return charged, nil
+	return nil
 }
 
 // picked is a row that pick has taken.
@@ -152,21 +236,17 @@ func (s *turns) pick(candidates []*candidate, n int) []picked {
 	var out []picked
 	for n > len(out) {
 		var next *candidate
-		nextUsed := 0.0
-		short := math.Inf(1)
+		nextUsed, unread := 0.0, math.Inf(1)
 		for _, o := range candidates {
-			if len(o.rows) == 0 {
-				if o.short && !o.looked {
-					short = min(short, o.would(s.unit))
-				}
-				continue
-			}
 			used := o.would(s.unit)
-			if next == nil || used < nextUsed || used == nextUsed && o.picks < next.picks {
+			switch {
+			case o.unread():
+				unread = min(unread, used)
+			case len(o.rows) > 0 && (next == nil || used < nextUsed || used == nextUsed && o.picks < next.picks):
 				next, nextUsed = o, used
 			}
 		}
-		if next == nil || short < nextUsed {
+		if next == nil || unread < nextUsed {
 			break
 		}
 		p := picked{of: next}

@@ -67,28 +67,29 @@ func (q *Queue) noteHeads(ctx context.Context, heads []ownerHead) error {
 	})
 }
 
-// toNote returns the heads of the owners of a claim that have moved since they were written, if it is time to write
-// some: as many as fit into one transaction. A claimer that was woken and took no job leaves it to the one that did.
+// toNote returns the heads of the owners of a claim that this claimer tidies and that have moved since they were written,
+// if it is time to write some: as many as fit into one transaction. A claimer that was woken and took no job leaves it to
+// the one that did.
 func (m *memory) toNote(q *Queue, found claimRun, now time.Time) ([]ownerHead, error) {
 	if !found.saw || m.woken || now.Sub(m.noting) < noteEvery {
 		return nil, nil
 	}
 	m.noting = now
 	var out []ownerHead
-	for _, owner := range found.owners {
-		head := m.heads[owner]
-		if head == nil || m.noted[owner] == string(head) {
+	for _, o := range found.looked {
+		head := m.heads[o.owner]
+		if !o.lane.tidies || head == nil || m.noted[o.owner] == string(head) {
 			continue
 		}
-		e, err := q.keys.ready.Sub(owner).Unpack(head)
-		h := ownerHead{owner: owner}
+		e, err := q.keys.ready.Sub(o.owner).Unpack(head)
+		h := ownerHead{owner: o.owner}
 		if err == nil && (len(e) == 0 || !rows.As(e[0], &h.first)) {
 			err = tuple.ErrMalformed
 		}
 		if err != nil {
 			return nil, fmt.Errorf("reading a job's key: %w", err)
 		}
-		note(m.noted, owner, string(head))
+		note(m.noted, o.owner, string(head))
 		if out = append(out, h); len(out) == ownersAtATime {
 			break
 		}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
-	"math/rand/v2"
+	"math/bits"
 	"slices"
 	"time"
 
@@ -13,10 +13,19 @@ import (
 	"settee/pkg/tuple"
 )
 
-// Claimers of several processes that look at one owner's ready rows would pick the same jobs, and all except one would
-// have to try again. So each regularly writes a beat, and prefers the jobs in its lane. If claimers disagree about the
-// lanes, they conflict more often, but nothing breaks.
+// Claimers of several processes that look at the same owners and their ready rows would pick the same jobs, and all
+// except one would have to try again. So each regularly writes a beat, and prefers the jobs in its lane. If claimers
+// disagree about the lanes, they conflict more often, but nothing breaks.
+//
+// All claimers share the first owners in line. Of the owners behind them, each is shared by fewer claimers: of n owners
+// up to the same rank, by about ownersShared/n of all. A claimer takes a job of the first owner that has one in its
+// lane. So claimers take different jobs, also if each owner has few, and read little of the owners that others serve.
+//
+// Each claimer serves its lane in order, but some lanes have fewer jobs than others. So an owner may be served before
+// owners with a lower usage, as long as these have so few ready jobs that some claimers find none in their lanes.
 const (
+	// ownersShared is the number of owners that all claimers share, or a little more.
+	ownersShared = 8
 	// beatEvery is the time between two beats of a claimer that takes jobs.
 	beatEvery = 2 * time.Second
 	// thereFor is how long a beat counts. A clock that is far off causes conflicts, or a lane that no claimer prefers.
@@ -26,21 +35,50 @@ const (
 	// claimersAtOnce limits the number of beats that are read.
 	claimersAtOnce = 10_000
 	// laneFor is how long a claimer uses the lane that it has read.
-	laneFor = time.Second
+	laneFor = beatEvery
 	// maxLanes limits the lanes of a claimer that guesses their number.
 	maxLanes = 64
 )
 
-// lane is the part of the jobs that a claimer prefers: those with hash%of == mine.
+// lane is the place of a claimer among all: number mine of of.
 type lane struct{ mine, of int }
 
 // wholeQueue is the lane of the only claimer of a queue.
 var wholeQueue = lane{0, 1}
 
+// ownerLane is the place of a claimer among those that share an owner: number mine of shared. If mine is not below
+// shared, it is none of them.
+type ownerLane struct {
+	mine, shared int
+	of           int // the number of all claimers
+	// tidies is set for the claimer that writes the owner's rank and head, and takes it out of the line. If it stops,
+	// another does so when its beat no longer counts.
+	tidies bool
+}
+
+// among returns the claimer's lane at an owner with n owners up to its rank. Which of the claimers share an owner changes
+// with time, so that all owners have as many on average.
+func (l lane) among(n int, owner string, at time.Time) ownerLane {
+	shared := max(l.of>>(bits.Len(uint(max(n/ownersShared, 1)))-1), 1)
+	first := int(offset(owner, at.Unix()) * float64(l.of))
+	place := (l.mine - first + l.of) % l.of
+	out := ownerLane{mine: place, shared: shared, of: l.of, tidies: place == 0}
+	if shared == l.of {
+		out.mine = l.mine // so that rows read earlier stay in the lane
+	}
+	return out
+}
+
+// whole returns the claimer's lane of rows that all claimers share.
+func (l lane) whole() ownerLane { return ownerLane{mine: l.mine, shared: l.of, of: l.of} }
+
+// prefers reports whether rows of the owner can be in the lane.
+func (l ownerLane) prefers() bool { return l.mine < l.shared }
+
 // readLane starts reading the beats of the other claimers, if the claimer does not know its lane. The function that it
 // returns awaits them and returns the lane.
 func (c *claim) readLane(tx kv.Transaction) func() (lane, error) {
-	if known := c.memory.lane; known.of != 0 && c.began.Sub(c.memory.laneRead) < laneFor {
+	if known := c.memory.lane; !c.again && c.began.Sub(c.memory.laneRead) < laneFor {
 		return func() (lane, error) { return known, nil }
 	}
 	claimers := tx.Snapshot().GetRange(rows.Range(c.queue.keys.claimers), kv.RangeOptions{Limit: claimersAtOnce})
@@ -94,10 +132,8 @@ func parseBeat(value []byte) (time.Time, error) {
 	return unixTime(at), nil
 }
 
-// sort returns the rows to take, in order, and whether they are in the claimer's lane. These are the rows of its lane,
-// in their order, or if there are none, all others in random order.
-func (l lane) sort(rows []kv.KeyValue, random *rand.Rand) (sorted []kv.KeyValue, mine bool) {
-	var own, others []kv.KeyValue
+// sort returns the rows in the claimer's lane and those of the others, in their order.
+func (l ownerLane) sort(rows []kv.KeyValue) (own, others []kv.KeyValue) {
 	for _, row := range rows {
 		if l.has(row.Key) {
 			own = append(own, row)
@@ -105,18 +141,14 @@ func (l lane) sort(rows []kv.KeyValue, random *rand.Rand) (sorted []kv.KeyValue,
 			others = append(others, row)
 		}
 	}
-	if len(own) > 0 {
-		return own, true
-	}
-	random.Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
-	return others, false
+	return own, others
 }
 
 // has reports whether a row is in the lane. Keys of ready and of delayed end with a job's id.
-func (l lane) has(key []byte) bool {
+func (l ownerLane) has(key []byte) bool {
 	h := fnv.New32a()
 	_, _ = h.Write(key) // never fails
-	return int(h.Sum32()%uint32(l.of)) == l.mine
+	return int(h.Sum32()%uint32(l.of))*l.shared/l.of == l.mine
 }
 
 // leave removes the claimer's beat when its process stops, so that the others share its lane at once. Otherwise the

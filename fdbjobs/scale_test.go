@@ -125,11 +125,11 @@ func modelSteps(stripe int) (s steps) {
 	s.beat = step{keys: 1, bytes: key(other, lock) + len(tuple.Tuple{seconds}.Pack())}
 	s.note = step{keys: 1, gets: 1, bytes: key(other, owner) + len(tuple.Tuple{stamp}.Pack())}
 
-	s.soon = step{gets: 5}                                    // timeout, rollup; the job's row, state and args
-	s.later = s.soon.plus(step{gets: 2, ranges: 4, rows: 2})  // charges and weight of the owner; delayed, the line
-	s.first = s.later.plus(step{gets: 1, ranges: 1, rows: 1}) // heads; ready and the beats, and less of the line
-	s.none = step{gets: 4, ranges: 7, rows: 2}                // no job; ready and more of the line
-	s.look = step{gets: 1, ranges: stripes + 5, rows: 4}      // timeout; active, beats, owners, and two counters of one
+	s.soon = step{gets: 5}                                   // timeout, rollup; the job's row, state and args
+	s.later = s.soon.plus(step{gets: 2, ranges: 4, rows: 1}) // charges and weight of the owner; delayed, the line
+	s.first = s.later.plus(step{gets: 1, rows: 1})           // heads; ready and the beats, and less of the line
+	s.none = step{gets: 4, ranges: 5, rows: 1}               // no job; ready
+	s.look = step{gets: 1, ranges: stripes + 5, rows: 4}     // timeout; active, beats, owners, and two counters of one
 	return s
 }
 
@@ -228,7 +228,7 @@ func (l load) renewal() time.Duration {
 }
 
 // window is the number of rows in ready that a claim reads at most.
-func (l load) window() int { return min(16*l.claimers, 2048) }
+func (l load) window() int { return min(max(16, 8*l.claimers), 2048) }
 
 // perSecond is what happens in a second.
 type perSecond struct{ transactions, keys, bytes, gets, ranges, rows float64 }
@@ -255,14 +255,15 @@ func (l load) rates() map[kind]perSecond {
 	writes := perSecond{transactions: min(updates, claimers*shared)}
 	writes = writes.and(updates-renewals-starts, s.update).and(renewals, s.renew).and(starts, s.finish)
 
-	// A claimer keeps the rows of a window that are in its lane, about 16 or at least the one that it takes.
+	// A claimer keeps the rows of a window that are in its lane, about 8 or at least the one that it takes. One
+	// claimer notes heads, after a window.
 	window := float64(l.window())
 	windows := starts / max(window/claimers, 1)
-	notes := min(windows, claimers)
+	notes := min(windows, 1) // the heads of one owner
 	claims := perSecond{transactions: starts + notes}.and(starts, s.accept.plus(s.later)).and(notes, s.note)
-	claims = claims.and(min(starts, claimers/2), s.beat)
-	claims = claims.and(min(starts, claimers), step{ranges: 1}).and(windows, step{ranges: 1}) // the beats, and windows
-	claims.rows += windows * (window + claimers)
+	beats := min(starts, claimers/2) // written, and read: all of them
+	claims = claims.and(beats, s.beat).and(beats, step{ranges: 1}).and(windows, step{ranges: 1})
+	claims.rows += beats*claimers + windows*window
 
 	looks := claimers * 6 / l.timeout.Seconds()
 	monitors := perSecond{transactions: 3 * looks}.and(looks, s.look)

@@ -46,7 +46,7 @@ func (c *claim) takeInOrder(tx kv.Transaction, out *claimRun) error {
 			}
 		}
 	}
-	out.looked = true
+	out.through = true
 	return nil
 }
 
@@ -57,7 +57,7 @@ func (c *claim) takeKnown(tx kv.Transaction, out *claimRun) error {
 		left := *known
 		out.known[i] = &left
 	}
-	if c.began.Sub(c.memory.seen) >= freshFor {
+	if c.again || c.began.Sub(c.memory.seen) >= freshFor {
 		return nil
 	}
 	err := c.takeFrom(tx, out, out.known)
@@ -68,111 +68,168 @@ func (c *claim) takeKnown(tx kv.Transaction, out *claimRun) error {
 }
 
 // takeReady takes jobs that are ready. The owner with the lowest usage per weight is first. Owners with the same
-// usage take turns, beginning after the one that was served last.
-func (c *claim) takeReady(tx kv.Transaction, out *claimRun, lane func() (lane, error)) error {
+// usage take turns, beginning after the one that was served last. Jobs in other lanes are taken only if no others are
+// found.
+func (c *claim) takeReady(tx kv.Transaction, out *claimRun, readLane func() (lane, error)) error {
 	out.known, out.saw = nil, true
 	version := tx.Snapshot().ReadVersion()
-	parts, err := c.queue.share.order(tx.Snapshot(), c.memory.owner, c.memory.rank)
+	line := c.queue.share.order(tx.Snapshot(), c.memory.owner, c.memory.rank, c.ownersToRead(out, c.memory.lane))
+	lane, err := readLane()
 	if err != nil {
 		return err
 	}
-	for _, part := range parts {
-		for !c.enough(out) && len(out.owners) < maxOwners {
-			limit := max(c.n-len(out.jobs), ownersAtOnce)
-			pairs, err := tx.Snapshot().GetRange(part, kv.RangeOptions{Limit: limit}).Slice()
-			if err != nil {
-				return err
-			}
-			if len(pairs) == 0 {
-				break
-			}
-			candidates, err := c.candidates(tx.Snapshot(), out, pairs)
-			if err != nil {
-				return err
-			}
-			out.known = append(out.known, candidates...)
-			// Rows that an earlier claim has seen come first, where that is fair.
-			for _, read := range [...][]*candidate{c.turns.unread(candidates), candidates} {
-				if c.enough(out) {
-					break
-				}
-				if err := c.readHeads(tx.Snapshot(), out, read, lane, version); err != nil {
-					return err
-				}
-				if err := c.takeFrom(tx, out, candidates); err != nil {
-					return err
-				}
-			}
-			part.Begin = kv.KeyAfter(pairs[len(pairs)-1].Key)
-		}
-	}
-	return nil
-}
-
-// candidates returns the owners of some keys of the line, in the order in which they are served.
-func (c *claim) candidates(tx kv.ReadTransaction, out *claimRun, pairs []kv.KeyValue) ([]*candidate, error) {
-	all := make([]*candidate, len(pairs))
-	for i, pair := range pairs {
-		rank, owner, err := c.queue.share.parseRank(pair.Key)
-		if err != nil {
-			return nil, err
-		}
-		left, known := out.left[owner]
-		switch {
-		case c.turns.exchange != nil:
-			left = nil // rows seen an interval ago are gone
-		case !known:
-			left = c.memory.stock[owner]
-		}
-		all[i] = &candidate{owner: owner, rank: rank, rows: left, own: true, more: true}
-		out.owners = append(out.owners, owner)
-	}
-	charged, err := c.turns.read(tx, all)
-	out.fold = append(out.fold, charged...)
-	return all, err
-}
-
-// readHeads reads the heads of owners' ready rows, except those that this run has read.
-func (c *claim) readHeads(
-	tx kv.ReadTransaction, out *claimRun, candidates []*candidate, readLane func() (lane, error), version kv.Future[int64],
-) error {
-	candidates = slices.DeleteFunc(slices.Clone(candidates), func(o *candidate) bool { return o.looked })
-	if len(candidates) == 0 {
-		return nil
-	}
-	lane, err := readLane()
-	if err != nil {
+	if err := line.lowestFirst(c.memory.rank); err != nil {
 		return err
 	}
 	if c.turns.exchange != nil {
 		lane = wholeQueue // claims are rare: take the longest waiting job
 	}
-	limit := min(max(window, 4*(c.n-len(out.jobs))/len(candidates))*lane.of, maxWindow)
-	begins := make([]func() ([]byte, error), len(candidates))
-	for i, o := range candidates {
-		begins[i] = c.queue.head(tx, o.owner, c.memory.heads[o.owner])
+	var all []*candidate
+	for len(all) < maxOwners && !c.enough(out) {
+		next, err := line.next(c.ownersToRead(out, lane))
+		if err != nil {
+			return err
+		}
+		if len(next) == 0 {
+			break
+		}
+		all = append(all, next...)
+		mine := c.prefer(out, lane, all, len(next))
+		for some := range slices.Chunk(mine, max(c.n-len(out.jobs), ownersAtOnce)) {
+			if c.enough(out) {
+				break
+			}
+			if err := c.takeOwn(tx, out, some, version); err != nil {
+				return err
+			}
+		}
 	}
+	if len(out.jobs) > 0 {
+		return nil
+	}
+	// Claimers that find nothing in their lanes should not all take the same.
+	all = slices.DeleteFunc(all, func(o *candidate) bool { return o.looked && len(o.others) == 0 })
+	c.random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	for n := ownersAtOnce; len(all) > 0 && len(out.jobs) == 0; n *= 2 {
+		n = min(n, maxWindow/window, len(all))
+		if err := c.takeOthers(tx, out, all[:n], version); err != nil {
+			return err
+		}
+		all = all[n:]
+	}
+	return nil
+}
+
+// ownersToRead returns the number of owners to read at the same time.
+func (c *claim) ownersToRead(out *claimRun, lane lane) int {
+	return min(max(c.n-len(out.jobs), ownersAtOnce, 4*lane.of), maxOwners)
+}
+
+// prefer sets the lanes of the last n candidates of the line, and the rows in them that earlier claims have seen. It
+// returns those that have jobs in the claimer's lane.
+func (c *claim) prefer(out *claimRun, lane lane, line []*candidate, n int) (mine []*candidate) {
+	upTo := len(line)
+	for i := len(line) - 1; i >= len(line)-n; i-- {
+		o := line[i]
+		if i < len(line)-1 && o.rank != line[i+1].rank {
+			upTo = i + 1
+		}
+		if o.lane = lane.among(upTo, o.owner, c.began); !o.lane.prefers() {
+			continue
+		}
+		left, known := out.left[o.owner]
+		switch {
+		case c.turns.exchange != nil: // rows seen an interval ago are gone
+		case !known:
+			left = c.memory.stock[o.owner]
+			fallthrough
+		default:
+			for _, key := range left {
+				if o.lane.has(key) {
+					o.rows = append(o.rows, key)
+				}
+			}
+		}
+		o.short = len(o.rows) == 0
+		mine = append(mine, o)
+	}
+	slices.Reverse(mine)
+	return mine
+}
+
+// takeOwn takes jobs of candidates in the claimer's lane.
+func (c *claim) takeOwn(tx kv.Transaction, out *claimRun, candidates []*candidate, version kv.Future[int64]) error {
+	if err := c.turns.read(tx.Snapshot(), candidates); err != nil {
+		return err
+	}
+	out.known = append(out.known, candidates...)
+	for {
+		// Rows that an earlier claim has seen come first, where that is fair.
+		unread := c.turns.unread(candidates)
+		if err := c.readHeads(tx.Snapshot(), out, unread, version); err != nil {
+			return err
+		}
+		if err := c.takeFrom(tx, out, candidates); err != nil {
+			return err
+		}
+		if len(unread) == 0 || c.enough(out) {
+			return nil
+		}
+	}
+}
+
+// takeOthers takes jobs in other lanes.
+func (c *claim) takeOthers(tx kv.Transaction, out *claimRun, candidates []*candidate, version kv.Future[int64]) error {
+	if err := c.turns.read(tx.Snapshot(), candidates); err != nil {
+		return err
+	}
+	unread := slices.DeleteFunc(slices.Clone(candidates), func(o *candidate) bool { return o.looked })
+	if err := c.readHeads(tx.Snapshot(), out, unread, version); err != nil {
+		return err
+	}
+	for _, o := range candidates {
+		c.random.Shuffle(len(o.others), func(i, j int) { o.others[i], o.others[j] = o.others[j], o.others[i] })
+		o.rows, o.own = o.others, false
+	}
+	return c.takeFrom(tx, out, candidates)
+}
+
+// readHeads reads the heads of the ready rows of owners that this run has not read: of as many as have maxWindow rows.
+func (c *claim) readHeads(tx kv.ReadTransaction, out *claimRun, candidates []*candidate, version kv.Future[int64]) error {
+	if len(candidates) == 0 {
+		return nil
+	}
+	// Enough that several are likely to be in the lane, if the owner has so many.
+	own := max(window/2, 4*(c.n-len(out.jobs))/len(candidates))
+	var begins []func() ([]byte, error)
+	var limits []int
+	for all := 0; len(limits) < len(candidates) && all < maxWindow; all += limits[len(limits)-1] {
+		o, limit := candidates[len(limits)], window
+		if o.lane.prefers() {
+			limit = min(max(window, own*o.lane.shared), maxWindow)
+		}
+		limits, begins = append(limits, limit), append(begins, c.queue.head(tx, o.owner, c.memory.heads[o.owner]))
+	}
+	candidates = candidates[:len(limits)]
 	heads := make([]kv.RangeResult, len(candidates))
 	for i, o := range candidates {
 		begin, err := begins[i]()
 		if err != nil {
 			return err
 		}
-		heads[i] = tx.GetRange(rows.From(c.queue.keys.ready.Sub(o.owner), begin), kv.RangeOptions{Limit: limit})
+		heads[i] = tx.GetRange(rows.From(c.queue.keys.ready.Sub(o.owner), begin), kv.RangeOptions{Limit: limits[i]})
 	}
 	for i, o := range candidates {
 		rows, err := heads[i].Slice()
 		if err != nil {
 			return err
 		}
-		o.looked, o.more = true, len(rows) == limit
+		out.looked = append(out.looked, o)
+		o.looked, o.short, o.more = true, false, len(rows) == limits[i]
 		if len(rows) > 0 {
 			out.heads[o.owner] = rows[0].Key
-			rows, o.own = lane.sort(rows, c.random)
-			o.rows = make([][]byte, len(rows))
-			for i, row := range rows {
-				o.rows[i] = row.Key
-			}
+			own, others := o.lane.sort(rows)
+			o.rows, o.others = keysOf(own), keysOf(others)
 			continue
 		}
 		v, err := version.Await()
@@ -180,9 +237,17 @@ func (c *claim) readHeads(
 			return err
 		}
 		out.heads[o.owner] = c.queue.keys.ready.Sub(o.owner).Pack(stampAfter(v))
-		out.empty = append(out.empty, o.owner)
+		o.empty = true
 	}
 	return nil
+}
+
+func keysOf(rows []kv.KeyValue) [][]byte {
+	keys := make([][]byte, len(rows))
+	for i, row := range rows {
+		keys[i] = row.Key
+	}
+	return keys
 }
 
 // takeFrom takes jobs of some owners, whose rows are known.
@@ -242,9 +307,6 @@ func (c *claim) takeRows(tx kv.Transaction, out *claimRun, picks []picked) error
 			c.taken[len(c.taken)-1].instead = goes.id
 		}
 		out.owner, out.rank = picks[i].of.owner, picks[i].of.rank
-		if c.turns.unit != 0 {
-			out.fold = append(out.fold, out.owner)
-		}
 	}
 	return nil
 }

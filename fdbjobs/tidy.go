@@ -1,0 +1,220 @@
+package fdbjobs
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"settee/pkg/kv"
+	"settee/pkg/kv/rows"
+)
+
+// A claim finds work that keeps the queue in order: jobs that have become due, owners that have no more ready jobs,
+// charges, and heads. The claimer does it in a goroutine of its own while it takes further jobs, and leaves what it
+// finds meanwhile to a later claim. If the claim found no job, the claimer does it before it looks again.
+
+// emptyOwner is an owner without ready jobs.
+type emptyOwner struct {
+	owner string
+	head  []byte // see memory.heads
+}
+
+// chores is a tidy under way.
+type chores struct {
+	err  error
+	done chan struct{} // closed at its end, after err was set
+}
+
+// tidying reports whether the claimer is doing what an earlier claim has found.
+func (c *claimer) tidying() bool {
+	if c.chores == nil {
+		return false
+	}
+	select {
+	case <-c.chores.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// tidy promotes due jobs, and keeps the line of owners in order.
+func (c *claimer) tidy(ctx context.Context, found outcome) error {
+	if c.tidying() && len(found.held) > 0 {
+		return nil
+	}
+	if c.chores != nil {
+		<-c.chores.done // at the latest when the layer is closed
+		c.queue.layer.pass(ctx)
+		err := c.chores.err
+		if c.chores = nil; err != nil {
+			return err
+		}
+	}
+	if len(found.empty)+len(found.fold)+len(found.heads) == 0 && !found.due {
+		return nil
+	}
+	for _, o := range found.empty {
+		delete(c.memory.empty, o.owner)
+	}
+	from, lane := c.memory.delayedFrom(false), c.memory.lane
+	if len(found.held) == 0 {
+		return c.queue.tidy(ctx, found, from, lane)
+	}
+	name, now := "tidying of "+c.queue.name, &chores{done: make(chan struct{})}
+	if c.queue.layer.start(name, func(context.Context) {
+		defer close(now.done)
+		now.err = c.queue.tidy(c.queue.layer.named(c.queue.layer.claims, name), found, from, lane)
+	}) {
+		c.chores = now
+	}
+	return nil
+}
+
+// tidy is claimer.tidy without the claimer. from and lane are those of promote.
+func (q *Queue) tidy(ctx context.Context, found outcome, from int64, lane lane) error {
+	for owners := range slices.Chunk(found.empty, ownersAtATime) {
+		if err := q.delist(ctx, owners); err != nil {
+			return err
+		}
+	}
+	for owners := range slices.Chunk(found.fold, ownersAtATime) {
+		if err := q.layer.db.Transact(ctx, func(tx kv.Transaction) error { return q.share.fold(tx, owners) }); err != nil {
+			return err
+		}
+	}
+	if len(found.heads) > 0 {
+		if err := q.noteHeads(ctx, found.heads); err != nil {
+			return err
+		}
+	}
+	if !found.due {
+		return nil
+	}
+	return q.promote(ctx, from, lane)
+}
+
+// delist takes owners without ready jobs out of the line. On a conflict there is something to take, and all stay for
+// now.
+func (q *Queue) delist(ctx context.Context, owners []emptyOwner) error {
+	attempted := false
+	return q.layer.db.Transact(ctx, func(tx kv.Transaction) error {
+		if attempted {
+			return nil
+		}
+		attempted = true
+		ready := make([]kv.RangeResult, len(owners))
+		leave := make([]func() error, len(owners))
+		for i, o := range owners {
+			ready[i] = tx.GetRange(rows.From(q.keys.ready.Sub(o.owner), o.head), kv.RangeOptions{Limit: 1})
+			leave[i] = q.share.leave(tx, o.owner)
+		}
+		for i := range owners {
+			found, err := ready[i].Slice()
+			if err != nil {
+				return err
+			}
+			if len(found) > 0 {
+				continue
+			}
+			if err := leave[i](); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// toFold returns the owners that this claimer tidies whose usage has changed since their rank was written, if it is time
+// to write some. The next claim reads the line again.
+func (m *memory) toFold(found claimRun, now time.Time) (owners []string) {
+	if now.Sub(m.folding) < min(foldEvery, time.Duration(m.lane.of)*freshFor) {
+		return nil
+	}
+	for _, o := range found.known {
+		if o.lane.tidies && o.used != o.rank {
+			owners = append(owners, o.owner)
+		}
+	}
+	if len(owners) > 0 {
+		m.folding, m.seen = now, time.Time{}
+	}
+	return owners
+}
+
+// leaving returns the owners without ready rows in a claim that are to leave the line: those that this claimer tidies, if
+// they have had none for long enough or there are many, or all if they may hide others.
+func (m *memory) leaving(found claimRun, now time.Time) []emptyOwner {
+	var all, mine, due []emptyOwner
+	for _, o := range found.looked {
+		switch {
+		case !o.empty:
+			delete(m.empty, o.owner)
+			continue
+		case m.empty[o.owner].IsZero():
+			note(m.empty, o.owner, now)
+		}
+		out := emptyOwner{o.owner, m.heads[o.owner]}
+		all = append(all, out)
+		if o.lane.tidies {
+			mine = append(mine, out)
+			if now.Sub(m.empty[o.owner]) >= emptyFor {
+				due = append(due, out)
+			}
+		}
+	}
+	switch {
+	case len(all) >= maxOwners:
+		return all
+	case len(mine)*m.lane.of >= manyEmpty:
+		return mine
+	}
+	return due
+}
+
+// promote moves due jobs to ready, of those scheduled from begin on. It prefers those in lane. When its transaction runs
+// again, another claimer has probably moved the same jobs without having written a beat. So it chooses others at random.
+func (q *Queue) promote(ctx context.Context, begin int64, lane lane) error {
+	random, runs := q.layer.draw(), 0
+	return q.layer.db.Transact(ctx, func(tx kv.Transaction) error {
+		if runs++; runs > 1 {
+			lane.of = min(2*lane.of, maxLanes)
+			lane.mine = random.IntN(lane.of)
+		}
+		now := q.layer.now().Unix()
+		due := kv.KeyRange{Begin: q.keys.delayed.Pack(begin), End: q.keys.delayed.Pack(now + 1)}
+		pairs, err := tx.Snapshot().GetRange(due, kv.RangeOptions{Limit: min(promoteBatch*lane.of, maxWindow)}).Slice()
+		if err != nil {
+			return err
+		}
+		own, others := lane.whole().sort(pairs)
+		if pairs = own; len(own) == 0 {
+			pairs = others
+			random.Shuffle(len(pairs), func(i, j int) { pairs[i], pairs[j] = pairs[j], pairs[i] })
+		}
+		pairs = pairs[:min(len(pairs), promoteBatch)]
+		ids := make([]string, len(pairs))
+		rows := make([]kv.Future[[]byte], len(pairs))
+		batch := q.batch(tx)
+		for i, pair := range pairs {
+			if _, ids[i], err = q.parseDelayed(pair.Key); err != nil {
+				return err
+			}
+			rows[i] = q.readRow(tx, ids[i])
+			batch.line.want(string(pair.Value))
+		}
+		for i, id := range ids {
+			old, err := awaitRow(rows[i])
+			if err != nil {
+				return err
+			}
+			if old == nil || !old.waits() {
+				continue
+			}
+			if err := batch.put(id, old, queued(*old, old.scheduled, now, uint16(i))); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
