@@ -27,6 +27,9 @@ BENCHTIME = 10s
 # The number of jobs in each turn of make bench-peers.
 JOBS = 100000
 
+# The flags of make bench-couchdb: -help lists them.
+BENCH_FLAGS =
+
 # How long make fire injects faults, and the seed of the faults.
 FIRE = 90s
 SEED = 1
@@ -40,10 +43,10 @@ SOAK_PKGS = ./fdbjobs
 
 PEERS = pkg/couch/couchtest
 
-.PHONY: help run demo build build-fdb test test-fdb fire race fuzz soak lint bench bench-fdb bench-peers clean node
+.PHONY: help run demo build build-fdb test test-fdb fire race fuzz soak lint bench bench-couchdb bench-fdb bench-peers clean node
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-11s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 }' Makefile
 
 run: ## start a node on http://127.0.0.1:5984, with its store in ./data
 	go run -tags '$(TAGS)' ./cmd/settee serve
@@ -85,6 +88,9 @@ lint: ## check the format, the imports and the code
 bench: ## run the benchmarks
 	go test -tags '$(TAGS)' -run '^$$' -bench . -timeout $(BENCH_TIMEOUT) $(PKGS)
 	SETTEE_MANY_DOCUMENTS=100000 go test -tags '$(TAGS)' -run TestManyDocuments -v -timeout $(BENCH_TIMEOUT) ./replicator/scheduler
+
+bench-couchdb: build ## compare replications with those of CouchDB on its own databases (BENCH_FLAGS="-all -pairs 5")
+	go run ./scripts/bench-couchdb $(BENCH_FLAGS)
 
 bench-fdb: ## compare commits, jobs and replications on a temporary FoundationDB
 	BENCHTIME=$(BENCHTIME) scripts/bench-fdb

@@ -252,6 +252,9 @@ func (c *CouchDB) Log() (string, error) {
 	return string(text), err
 }
 
+// PID returns the process id of the server, whose descendants belong to it.
+func (c *CouchDB) PID() int { return c.process.PID() }
+
 // Kill ends the server with SIGKILL.
 func (c *CouchDB) Kill() { c.process.Kill() }
 
