@@ -12,6 +12,8 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+
+	"settee/pkg/jsontext"
 )
 
 // AttachmentReader reads an attachment's bytes as transferred: compressed if the attachment has an Encoding. It fails
@@ -34,13 +36,20 @@ type AttachmentReader struct {
 // CouchDB's kind (MD5).
 func NewAttachmentReader(a Attachment, r io.Reader) *AttachmentReader {
 	reader := &AttachmentReader{Attachment: a, r: r, left: a.size()}
-	if text, ok := strings.CutPrefix(a.Digest, "md5-"); ok {
-		// CouchDB says "md5-" for attachments older than its digests.
-		if sum, err := base64.StdEncoding.DecodeString(text); err == nil && len(sum) == md5.Size {
-			reader.sum, reader.hash = sum, md5.New()
-		}
+	if sum, ok := md5Sum(a.Digest); ok {
+		reader.sum, reader.hash = sum, md5.New()
 	}
 	return reader
+}
+
+// md5Sum returns the sum in a digest of CouchDB's kind. CouchDB says "md5-" for attachments older than its digests.
+func md5Sum(digest string) (sum []byte, ok bool) {
+	text, ok := strings.CutPrefix(digest, "md5-")
+	if !ok {
+		return nil, false
+	}
+	sum, err := base64.StdEncoding.DecodeString(text)
+	return sum, err == nil && len(sum) == md5.Size
 }
 
 // Read reads the attachment's bytes.
@@ -152,3 +161,38 @@ func (e *explained) Read(b []byte) (int, error) {
 	}
 	return n, err
 }
+
+// CheckInline returns an error unless the bytes of all attachments are in the document's body, uncompressed, and match
+// their digests. The error is [ErrDigest] if they do not match, and otherwise errNotInline.
+func (d Document) CheckInline() error {
+	return d.eachAttachment(func(a Attachment, _, object []byte) error {
+		want, ok := md5Sum(a.Digest)
+		if !a.Inline || a.Stub || a.Follows || a.Encoding != "" || !ok {
+			return fmt.Errorf("attachment %q: %w", a.Name, errNotInline)
+		}
+		for m := range jsontext.Members(object) {
+			if string(m.Key) != "data" {
+				continue
+			}
+			sum := md5.New()
+			n, err := io.Copy(sum, base64.NewDecoder(base64.StdEncoding, textReader(object[m.Value:m.End])))
+			if err != nil || a.Length >= 0 && n != a.Length || !bytes.Equal(sum.Sum(nil), want) {
+				return fmt.Errorf("attachment %q: %w, %s", a.Name, ErrDigest, excerpt(a.Digest))
+			}
+		}
+		return nil
+	})
+}
+
+// textReader reads the text of a JSON string. For another value it reads bytes that are not base64.
+func textReader(raw []byte) io.Reader {
+	if end := len(raw) - 1; end > 0 && raw[0] == '"' && jsontext.PastPlain(raw, 1) == end {
+		return bytes.NewReader(raw[1:end]) // the usual spelling is not copied
+	}
+	if text, is := jsontext.String(raw); is {
+		return strings.NewReader(text)
+	}
+	return bytes.NewReader([]byte{0})
+}
+
+var errNotInline = errors.New("its bytes are not in the document")

@@ -68,14 +68,23 @@ const (
 // If the server has no _bulk_get, the error is [ErrNoBulkGet]; use [Database.OpenRevs]. The answers come in the
 // server's order. Each id is answered at least once: if the server leaves one out, its answer has an error.
 func (d *Database) BulkGet(ctx context.Context, refs []DocRef) (*BulkResults, error) {
+	return d.bulkGet(ctx, refs, url.Values{"revs": {"true"}, "latest": {"true"}, "att_encoding_info": {"true"}})
+}
+
+// BulkGetInline is BulkGet for exactly the revisions in refs, and with attachments in the documents, in base64. A
+// server may ignore that; see [Document.CheckInline].
+func (d *Database) BulkGetInline(ctx context.Context, refs []DocRef) (*BulkResults, error) {
+	return d.bulkGet(ctx, refs, url.Values{"revs": {"true"}, "attachments": {"true"}, "att_encoding_info": {"true"}})
+}
+
+func (d *Database) bulkGet(ctx context.Context, refs []DocRef, query url.Values) (*BulkResults, error) {
 	results := newBulkResults(refs, d.cfg.MaxDocument)
 	if len(refs) == 0 {
 		results.err = io.EOF // PouchDB Server never answers an empty list
 		return results, nil
 	}
 	p, err := d.stream(ctx, &request{
-		method: http.MethodPost, path: "_bulk_get", content: jsonType, body: bytesBody(bulkGetBody(refs)),
-		query: url.Values{"revs": {"true"}, "latest": {"true"}},
+		method: http.MethodPost, path: "_bulk_get", content: jsonType, body: bytesBody(bulkGetBody(refs)), query: query,
 	})
 	if err != nil {
 		return nil, d.noBulkGet(ctx, err)

@@ -155,6 +155,9 @@ type Database struct {
 	wantsPlain atomic.Bool // a proxy does not
 	near       atomic.Bool // its address is loopback or private
 	unasked    atomic.Bool // it does not support Expect: 100-continue
+	couchDB    atomic.Bool // it is CouchDB
+
+	brokenOff sync.Map // ids of documents whose latest PutMultipart ended without an answer
 }
 
 // String returns the database's URL, without credentials.

@@ -15,6 +15,7 @@
 //	RevsDiff             POST /db/_revs_diff                           yes        the result, 64 MiB of JSON
 //	Winners              POST /db/_all_docs with keys                  yes        the result, and one row, 1 MiB
 //	BulkGet              POST /db/_bulk_get                            yes (b)    one document
+//	BulkGetInline        POST /db/_bulk_get?attachments=true           yes (b)    one document, with its attachments
 //	OpenRevs             GET /db/doc?open_revs=["rev"]                 yes (b)    one document
 //	Attachment           GET /db/doc/attachment                        yes (b)    a buffer
 //	BulkDocs             POST /db/_bulk_docs, new_edits=false          yes        what is written, 16 MiB of refusals

@@ -41,18 +41,26 @@ type AttachmentSource interface {
 // new source. An error of source is returned unchanged, prefixed with the attachment's name. All other errors come from
 // the target database.
 //
+// CouchDB does not answer Expect: 100-continue before it reads a multipart body, so it is not asked. If it refuses a
+// large body unread, its answer may be lost. So the next write of a document whose write ended without an answer asks,
+// and waits for a while.
+//
 // Requests to PouchDB Server differ; see attachedBody.
 func (d *Database) PutMultipart(ctx context.Context, doc Document, source AttachmentSource) error {
 	body, content, err := d.attachedBody(doc, source)
 	if err != nil {
 		return err
 	}
+	_, again := d.brokenOff.LoadAndDelete(doc.ID)
 	err = d.fetch(ctx, &request{
 		method: http.MethodPut, path: docPath(doc.ID), query: url.Values{"new_edits": {"false"}},
-		content: content, body: body,
+		content: content, body: body, unasked: content != jsonType && !again,
 	}, maxInfo, func(answer []byte) error { return putAnswer(doc, answer, d.hidden) })
 	if broken := body.sourceError(); broken != nil && err != nil {
 		return broken
+	}
+	if e, ok := errors.AsType[*Error](err); ok && e.Status == 0 {
+		d.brokenOff.Store(doc.ID, true)
 	}
 	return err
 }

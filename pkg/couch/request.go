@@ -50,6 +50,7 @@ type request struct {
 	identity bool
 	gzipped  bool // the body is compressed
 	once     bool // must not be repeated after it was sent, except if refused unread
+	unasked  bool // a CouchDB that gets a large body is not asked whether it accepts it
 	noSlot   bool // does not count towards MaxConnections
 
 	tries   int  // number of times sent
@@ -268,7 +269,7 @@ func (d *Database) exchange(ctx context.Context, r *request, target *url.URL) (*
 		if err != nil {
 			return nil, d.loginFailed(r, target, err)
 		}
-		asks := !d.unasked.Load()
+		asks := d.asks(r)
 		p, err := d.send(ctx, r, target, t)
 		if err == nil {
 			d.session.answered(t, p, d.cfg)
@@ -291,6 +292,12 @@ func (d *Database) exchange(ctx context.Context, r *request, target *url.URL) (*
 		}
 		r.renewed = true
 	}
+}
+
+// asks reports whether a large request asks before it sends its body whether the server accepts it (Expect:
+// 100-continue).
+func (d *Database) asks(r *request) bool {
+	return !d.unasked.Load() && !(r.unasked && d.couchDB.Load())
 }
 
 // refusesToBeAsked reports whether a server, usually an old proxy, does not support Expect: 100-continue (RFC 9110,
@@ -342,7 +349,11 @@ func (d *Database) send(outer context.Context, r *request, target *url.URL, t ti
 
 // learn records the kind of server. CouchDB behind a proxy made with Express counts as CouchDB.
 func (d *Database) learn(header http.Header) {
-	if d.express.Load() || strings.HasPrefix(header.Get("Server"), "CouchDB/") {
+	if strings.HasPrefix(header.Get("Server"), "CouchDB/") {
+		d.couchDB.Store(true)
+		return
+	}
+	if d.express.Load() {
 		return
 	}
 	if strings.EqualFold(header.Get("X-Powered-By"), "Express") {
@@ -370,7 +381,7 @@ func (d *Database) roundTrip(
 		if length == 0 {
 			hr.Body = http.NoBody
 		}
-		if (length < 0 || length > expectOver) && !d.unasked.Load() {
+		if (length < 0 || length > expectOver) && d.asks(r) {
 			hr.Header.Set("Expect", "100-continue")
 		}
 	}

@@ -313,7 +313,7 @@ func TestWireBulkGet(t *testing.T) {
 		require.Equal(t, "5-bbbb", got[3].Rev)
 		require.True(t, got[4].Doc.Deleted)
 		require.Equal(t, goneRev, got[4].Rev)
-		r := sent(t, server, "POST", "/wire/_bulk_get", "revs=true&latest=true")
+		r := sent(t, server, "POST", "/wire/_bulk_get", "revs=true&latest=true&att_encoding_info=true")
 		require.Equal(t, `{"docs":[{"id":"plain","rev":"`+plainRev+`"},{"id":"num"},{"id":"never","rev":"1-aaaa"},`+
 			`{"id":"plain","rev":"5-bbbb"},{"id":"gone"}]}`, string(r.Body))
 	})

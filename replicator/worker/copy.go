@@ -129,10 +129,9 @@ func (r *run) missingOf(ctx context.Context, rows []couch.Row) ([]ref, error) {
 
 // copyInBulk reads documents with _bulk_get and gives those without attachments to w. It returns the revisions to read
 // one by one: design documents, because _bulk_docs does not show their refusal, documents with attachments, and
-// revisions that the answer lacks.
-func (r *run) copyInBulk(ctx context.Context, refs []ref, w *writer) ([]ref, error) {
+// revisions that the answer lacks. small are those with small attachments only, for copySmall.
+func (r *run) copyInBulk(ctx context.Context, refs []ref, w *writer) (single []ref, small []smallRef, err error) {
 	left := refs
-	var single []ref
 	if slices.ContainsFunc(refs, ref.design) {
 		left = nil
 		for _, f := range refs {
@@ -144,31 +143,31 @@ func (r *run) copyInBulk(ctx context.Context, refs []ref, w *writer) ([]ref, err
 		}
 	}
 	for len(left) > 0 {
-		unanswered, attached, err := r.bulkGet(ctx, left, w)
-		single = append(single, attached...)
+		unanswered, answers, err := r.bulkGet(ctx, left, w)
+		single, small = append(single, answers.attached...), append(small, answers.small...)
 		switch {
 		case err == nil:
 			r.bulkFailures.Store(0)
-			return append(single, unanswered...), nil
+			return append(single, unanswered...), small, nil
 		case ctx.Err() != nil:
-			return nil, context.Cause(ctx)
+			return nil, nil, context.Cause(ctx)
 		case errors.Is(err, errFinal), errors.Is(err, couch.ErrUnauthorized), errors.Is(err, couch.ErrSession),
 			errors.Is(err, couch.ErrNoDatabase), errors.Is(err, couch.ErrTooManyRequests):
-			return nil, r.source.failed(codePlain, err)
+			return nil, nil, r.source.failed(codePlain, err)
 		case errors.Is(err, couch.ErrNoBulkGet):
 			r.noBulkGet.Store(true)
-			return append(single, left...), nil
+			return append(single, left...), small, nil
 		case len(unanswered) == len(left):
 			// Nothing was answered. Reading one by one shows which document causes the failure, if any does. If the
 			// failure lasts, _bulk_get is not worth another try.
 			if r.bulkFailures.Add(1) >= maxBulkFailures {
 				r.noBulkGet.Store(true)
 			}
-			return append(single, left...), nil
+			return append(single, left...), small, nil
 		}
 		left = unanswered // the answer was cut off
 	}
-	return single, nil
+	return single, small, nil
 }
 
 // errFinal marks an error that is not worth another read, because the failed operation has already been retried.
@@ -179,18 +178,14 @@ type finalError struct{ error }
 func (e finalError) Unwrap() error        { return e.error }
 func (e finalError) Is(target error) bool { return target == errFinal }
 
-// bulkGet makes one _bulk_get request. It returns the revisions that were not answered with a document and those that
-// have attachments. With an error, these are all revisions that were not read.
-func (r *run) bulkGet(ctx context.Context, refs []ref, w *writer) (unanswered, attached []ref, err error) {
-	asked := make([]couch.DocRef, len(refs))
-	for i, f := range refs {
-		asked[i] = couch.DocRef{ID: f.id, Rev: f.rev}
-	}
+// bulkGet makes one _bulk_get request. It returns the revisions that were not answered with a document, and in found
+// those that have attachments. With an error, these are all revisions that were not read.
+func (r *run) bulkGet(ctx context.Context, refs []ref, w *writer) (unanswered []ref, found answers, err error) {
 	ctx, room := r.withRoom(ctx)
 	defer room.leave()
-	results, err := r.source.db.BulkGet(ctx, asked)
+	results, err := r.source.db.BulkGet(ctx, docRefs(refs))
 	if err != nil {
-		return refs, nil, err
+		return refs, found, err
 	}
 	defer results.Close()
 	answers := answers{refs: refs, answered: make([]bool, len(refs))}
@@ -212,22 +207,26 @@ func (r *run) bulkGet(ctx context.Context, refs []ref, w *writer) (unanswered, a
 		}
 	}
 	r.count(stats)
-	for i, f := range refs {
-		if !answers.answered[i] {
-			unanswered = append(unanswered, f)
-		}
-	}
 	if err == io.EOF {
 		err = nil
 	}
-	return unanswered, answers.attached, err
+	return answers.unanswered(), answers, err
+}
+
+func docRefs(refs []ref) []couch.DocRef {
+	asked := make([]couch.DocRef, len(refs))
+	for i, f := range refs {
+		asked[i] = couch.DocRef{ID: f.id, Rev: f.rev}
+	}
+	return asked
 }
 
 // answers collects what a _bulk_get answers for refs. The refs of one document are adjacent.
 type answers struct {
 	refs     []ref
 	answered []bool               // for each of refs
-	attached []ref                // those that have attachments
+	attached []ref                // those that have attachments, except small
+	small    []smallRef           // those that have small attachments only
 	places   map[couch.DocRef]int // indexes of refs; made when a document has several
 }
 
@@ -236,11 +235,40 @@ func (a *answers) take(f couch.Fetched) bool {
 	found := a.covered(f)
 	for _, i := range found {
 		if f.Doc.HasAttachments() && !a.answered[i] {
-			a.attached = append(a.attached, a.refs[i])
+			// A revision that answers itself is a leaf, and the only answer.
+			if size, ok := smallSize(f.Doc); ok && f.Rev == a.refs[i].rev {
+				a.small = append(a.small, smallRef{a.refs[i], size})
+			} else {
+				a.attached = append(a.attached, a.refs[i])
+			}
 		}
 		a.answered[i] = true
 	}
 	return len(found) > 0
+}
+
+// unanswered returns the revisions that are not marked.
+func (a *answers) unanswered() []ref {
+	var left []ref
+	for i, f := range a.refs {
+		if !a.answered[i] {
+			left = append(left, f)
+		}
+	}
+	return left
+}
+
+// exactly returns the index of the revision that a document is, unless that is marked.
+func (a *answers) exactly(f couch.Fetched) (at int, ok bool) {
+	if f.Err != nil {
+		return 0, false
+	}
+	for _, i := range a.covered(f) {
+		if a.refs[i].rev == f.Rev && !a.answered[i] {
+			return i, true
+		}
+	}
+	return 0, false
 }
 
 // covered returns the indexes of the revisions that a document answers. It is fast for a document with very many
@@ -389,13 +417,15 @@ func (r *run) copySingly(ctx context.Context, refs []ref, w *writer) error {
 
 func (r *run) copyEach(ctx context.Context, refs []ref, w *writer) error {
 	g, ctx := errgroup.WithContext(ctx)
-	// Two connections are kept for short requests.
-	g.SetLimit(max(1, (r.connections-2)/r.workers))
 	for _, f := range refs {
-		if ctx.Err() != nil {
-			break
+		leave, err := r.steps.revision.enter(ctx)
+		if err != nil {
+			break // that of g
 		}
-		g.Go(func() error { return r.copyRevision(ctx, f, w) })
+		g.Go(func() error {
+			defer leave()
+			return r.copyRevision(ctx, f, w)
+		})
 	}
 	return g.Wait()
 }

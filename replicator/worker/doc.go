@@ -9,15 +9,17 @@
 //	feed     one goroutine reads the rows of _changes into batches: full batches while catching up, and the
 //	         rows that are there on a live feed
 //	diff     _revs_diff returns the revisions of a batch that the target does not have
-//	read     _bulk_get reads them, and documents without attachments are gathered into portions
+//	read     _bulk_get reads them, and documents without attachments are gathered into portions; those with
+//	         small attachments are read again, with the attachments in base64, and gathered, too
 //	write    _bulk_docs writes a portion
-//	single   revisions with attachments, revisions that the source's _bulk_get does not return, and design
-//	         documents are copied one revision at a time, several at once
+//	single   revisions with other attachments, revisions that the source's _bulk_get does not return, and
+//	         design documents are copied one revision at a time; all batches together use all
+//	         HTTPConnections except two
 //	passage  batches end in any order; a checkpoint has the sequence up to which all of them have ended
 //
 // Each of the four steps works on up to WorkerProcesses batches or portions at a time: while one is written, the next
-// is read. A slow step holds up the steps before it. Documents are passed on unchanged and attachments are streamed. A
-// large attachment delays only the end of its own batch. Goroutines and memory for batches exist only while there are
+// is read. A slow step holds up the steps before it. Documents are passed on unchanged. Attachments are streamed, except
+// small ones that the source has not compressed. A large attachment delays only the end of its own batch. Goroutines and memory for batches exist only while there are
 // batches: a continuous replication that waits for changes has three goroutines and uses less than 64 KiB besides its
 // connection.
 //

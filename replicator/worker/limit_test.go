@@ -197,3 +197,31 @@ func TestServersOwnLimits(t *testing.T) {
 		})
 	}
 }
+
+// CouchDB refuses a request by its length before it reads the body, and closes the connection. The document is listed
+// although the answer comes while the attachment is sent.
+func TestCouchDBRefusesLargeAttachments(t *testing.T) {
+	t.Parallel()
+	server := couchtest.StartCouchDB(t, map[string]map[string]string{"chttpd": {"max_http_request_size": "2000000"}})
+	target := server.DB(t, "target")
+	source := couchtest.NewHostile(1)
+	for i := range 40 {
+		source.Add(fmt.Sprintf("d%03d", i), 100, 10_000)
+	}
+	var large []string
+	for i := range 20 {
+		large = append(large, fmt.Sprintf("large%03d", i))
+		source.Add(large[i], 100, 8<<20)
+	}
+	served := httptest.NewServer(source)
+	t.Cleanup(served.Close)
+	var r refusals
+	result := run(t, replication(t, served.URL+"/db", target), r.collect)
+	require.EqualValues(t, 40, result.Stats.DocsWritten)
+	var ids []string
+	for _, f := range r.all {
+		require.Equal(t, http.StatusRequestEntityTooLarge, f.Status)
+		ids = append(ids, f.ID)
+	}
+	require.ElementsMatch(t, large, ids)
+}

@@ -55,6 +55,7 @@ type run struct {
 	large           chan struct{} // one element per large document in memory
 
 	noBulkGet    atomic.Bool  // the source has no working _bulk_get
+	noInline     atomic.Bool  // its _bulk_get does not return attachments
 	bulkFailures atomic.Int32 // failed _bulk_get requests in a row
 	inFlight     atomic.Int32 // batches being copied
 	troubles     troubles
@@ -132,7 +133,7 @@ func newRun(job Job, cfg Config) (*run, error) {
 		large: make(chan struct{}, largeAtATime),
 		known: job.ReplicationID, base: job.Stats,
 	}
-	r.steps = newSteps(r.workers)
+	r.steps = newSteps(r.workers, max(1, r.connections-2)) // two connections are kept for short requests
 	r.handle, r.reject = r.copyBatch, r.refuseRow
 	r.troubles.changed = func() {
 		r.mu.Lock()

@@ -11,12 +11,18 @@ import (
 //
 // A batch stays in a step until the next has room. So a slow database holds up the steps before it, and memory is
 // bounded. Reading documents singly is a step of its own, because large documents take long.
+//
+// Within the step single, all batches share the revisions that are copied at the same time.
 type steps struct {
-	diff, read, single, write step
+	read, single, write step
+	revision            step
 }
 
-func newSteps(size int) steps {
-	return steps{diff: make(step, size), read: make(step, size), single: make(step, size), write: make(step, size)}
+// newSteps returns steps for a number of batches, and of revisions that are copied singly.
+func newSteps(size, revisions int) steps {
+	return steps{
+		read: make(step, size), single: make(step, size), write: make(step, size), revision: make(step, revisions),
+	}
 }
 
 // step is a semaphore.
@@ -70,9 +76,15 @@ func (r *run) carry(ctx context.Context, b *batch, w *writer, asked func()) erro
 
 	single := missing
 	if r.useBulkGet && !r.noBulkGet.Load() {
-		if single, err = r.copyInBulk(ctx, missing, w); err != nil {
+		var small []smallRef
+		if single, small, err = r.copyInBulk(ctx, missing, w); err != nil {
 			return err
 		}
+		left, err := r.copySmall(ctx, small, w)
+		if err != nil {
+			return err
+		}
+		single = append(single, left...)
 	}
 	// Documents already read do not wait for large ones.
 	if err := w.flush(ctx); err != nil || len(single) == 0 {

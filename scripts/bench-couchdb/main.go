@@ -160,10 +160,10 @@ func (b *bench) runCase(ctx context.Context, c benchCase) (result result, err er
 		}
 		turns := map[system]sample{}
 		for _, s := range systems {
-			fmt.Fprintf(os.Stderr, "%s, pair %d of %d: %s\n", c.name, pair+1, b.options.pairs, s)
 			if turns[s], err = c.turn(ctx, b, c, s, sources); err != nil {
 				return result, fmt.Errorf("%s: %w", s, err)
 			}
+			fmt.Fprintf(os.Stderr, "%s, pair %d of %d: %s: %.2f s\n", c.name, pair+1, b.options.pairs, s, turns[s].wall.Seconds())
 		}
 		result.settee = append(result.settee, turns[settee])
 		result.couchDB = append(result.couchDB, turns[couchDB])
