@@ -25,11 +25,13 @@ type display struct {
 
 	mu      sync.Mutex // for the bar and what is printed: several goroutines report
 	refusal int
+	printed time.Time // when the last line of progress was printed, or the display was made
 }
 
 // newDisplay returns a display and the interval at which Report should be called.
 func newDisplay(out io.Writer) (*display, time.Duration) {
 	d := &display{out: out, began: time.Now()}
+	d.printed = d.began
 	file, ok := out.(*os.File)
 	if !ok || !term.IsTerminal(int(file.Fd())) {
 		return d, linesEvery
@@ -66,6 +68,10 @@ func (d *display) show(done string, left *int64) error {
 		done += fmt.Sprintf(", %d changes pending", *left)
 	}
 	if d.bar == nil {
+		if time.Since(d.printed) < linesEvery-progressEvery { // runs report more often while something changes
+			return nil
+		}
+		d.printed = time.Now()
 		_, err := fmt.Fprintln(d.out, done)
 		return err
 	}

@@ -26,8 +26,8 @@ import (
 )
 
 const (
-	// progressEvery is the interval between updates of the progress bar, linesEvery between lines without a terminal while
-	// nothing changes.
+	// progressEvery is the interval between updates of the progress bar, linesEvery between lines without a
+	// terminal.
 	progressEvery = 250 * time.Millisecond
 	linesEvery    = 5 * time.Second
 	// shownRefusals is the number of refused documents that are printed by name.
