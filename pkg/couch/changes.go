@@ -50,6 +50,10 @@ type ChangesOptions struct {
 	// out a great many changes.
 	Patience time.Duration
 	Limit    int // default: no limit
+	// SeqInterval asks for a sequence only in every row whose number, counted from 1, is a multiple of it, because making
+	// one costs CouchDB more than the rest of a row. Servers may ignore it. Default: in every row. It is for feeds without
+	// Limit.
+	SeqInterval int
 
 	// At most one of these three is set.
 	DocIDs   []string        // documents with these ids (filter _doc_ids)
@@ -486,8 +490,9 @@ func (o ChangesOptions) request(connectionTimeout time.Duration) (*request, erro
 		q.Set("style", "all_docs")
 	}
 	for name, value := range map[string]int64{
-		"heartbeat": o.Heartbeat.Milliseconds(),
-		"limit":     int64(o.Limit),
+		"heartbeat":    o.Heartbeat.Milliseconds(),
+		"limit":        o.limit(),
+		"seq_interval": int64(o.SeqInterval),
 	} {
 		if value < 0 {
 			return nil, fmt.Errorf("changes feed: %s is negative", name)
@@ -554,6 +559,16 @@ func sequenceParameter(seq json.RawMessage) (string, error) {
 		return unquote(seq)
 	}
 	return string(seq), nil
+}
+
+// limit returns the parameter limit. CouchDB puts sequences in the rows before which the rest of the limit is a multiple
+// of seq_interval. Without a limit these are the first row and, usually, every seq_interval-th after it.
+func (o ChangesOptions) limit() int64 {
+	const most = 100_000_000_000_000 // CouchDB's default
+	if interval := int64(o.SeqInterval); interval > 0 && o.Limit == 0 {
+		return most - most%interval - 1
+	}
+	return int64(o.Limit)
 }
 
 // appendStrings appends a JSON array of strings, and end.

@@ -234,6 +234,9 @@ func TestPlainRows(t *testing.T) {
 		`{"seq":"1-g1","id":"a","changes":[{"rev":"1-a"}]}`:                true,
 		`{"seq":"","id":"a","changes":[{"rev":""}]}`:                       true,
 		`{"seq":"1-g1","id":"a","changes":[{"rev":"1-a"}],"deleted":true}`: true,
+		`{"seq":null,"id":"a","changes":[{"rev":"1-a"}]}`:                  true,
+		`{"seq":null,"id":"a","changes":[{"rev":"1-a"}],"deleted":true}`:   true,
+		`{"seq":nil,"id":"a","changes":[{"rev":"1-a"}]}`:                   false,
 		`{"seq":"1-g1","id":"a","changes":[{"rev":"1-a"},{"rev":"1-b"}]}`:  false,
 		`{"seq":"1-g1","id":"a\"b","changes":[{"rev":"1-a"}]}`:             false,
 		`{"seq":"1-ü","id":"ü","changes":[{"rev":"1-a"}]}`:                 false,
@@ -265,7 +268,11 @@ func TestRowsComeInGroups(t *testing.T) {
 		for i := range 300 {
 			row := Row{ID: fmt.Sprintf("d%d", i), Seq: fmt.Appendf(nil, `"%d-x"`, i), Revs: []string{fmt.Sprintf("1-%d", i)}, Deleted: i%7 == 0}
 			spaces := strings.Repeat(" ", i%50/49) // a different spelling
-			text := fmt.Sprintf(`{"seq":%s%s,"id":%q,"changes":[{"rev":%q}]`, spaces, row.Seq, row.ID, row.Revs[0])
+			seq := string(row.Seq)
+			if i%3 > 0 {
+				seq, row.Seq = "null", nil
+			}
+			text := fmt.Sprintf(`{"seq":%s%s,"id":%q,"changes":[{"rev":%q}]`, spaces, seq, row.ID, row.Revs[0])
 			if row.Deleted {
 				text += `,"deleted":true`
 			}

@@ -60,7 +60,7 @@ func (c *Changes) nextPlain(b []byte) int {
 
 // spelledRow is a row in the window.
 type spelledRow struct {
-	seq     []byte // with its quotes
+	seq     []byte // with its quotes; nil for null
 	id, rev []byte
 	deleted bool
 	end     int
@@ -68,11 +68,16 @@ type spelledRow struct {
 
 // parsePlainRow reads the row at the beginning of b, if it has this spelling.
 func parsePlainRow(b []byte) (row spelledRow, ok bool) {
-	const seq, id, rev, last, deleted = `{"seq":"`, `","id":"`, `","changes":[{"rev":"`, `"}]`, `,"deleted":true`
-	if row.seq, row.end, ok = textAfter(b, 0, seq); !ok {
-		return row, false
+	const seq, null, id, rev, last, deleted = `{"seq":"`, `{"seq":null`, `,"id":"`, `","changes":[{"rev":"`, `"}]`, `,"deleted":true`
+	if follows(b, 0, null) {
+		row.end = len(null)
+	} else {
+		if row.seq, row.end, ok = textAfter(b, 0, seq); !ok || !follows(b, row.end, `"`) {
+			return row, false
+		}
+		row.end++
+		row.seq = b[len(seq)-1 : row.end]
 	}
-	row.seq = b[len(seq)-1 : min(row.end+1, len(b))]
 	if row.id, row.end, ok = textAfter(b, row.end, id); !ok || len(row.id) == 0 {
 		return row, false
 	}

@@ -194,6 +194,10 @@ func TestWireChanges(t *testing.T) {
 			query: "style=all_docs&feed=normal&limit=2&since=0", want: everything[:2], pending: 4,
 		},
 		{
+			name: "few sequences", number: 32, options: couch.ChangesOptions{Since: raw("0"), SeqInterval: 50},
+			query: "feed=normal&limit=99999999999999&seq_interval=50&since=0", want: everything,
+		},
+		{
 			name: "nothing new", number: 35, options: couch.ChangesOptions{Since: raw(`"9-g1AAAAC_+="`)},
 			query: "feed=normal&since=9-g1AAAAC_%2B%3D", want: []string{},
 		},

@@ -214,7 +214,7 @@ func (g *gate) feeds() []string {
 	defer g.mu.Unlock()
 	var out []string
 	for _, r := range g.requests {
-		if query := r.URL.Query(); strings.HasSuffix(r.URL.Path, "/_changes") && !query.Has("limit") {
+		if query := r.URL.Query(); strings.HasSuffix(r.URL.Path, "/_changes") && query.Get("limit") != "1" {
 			out = append(out, query.Get("since"))
 		}
 	}

@@ -247,7 +247,7 @@ func TestNowIsTheTimeOfTheFirstRun(t *testing.T) {
 		source.on("GET /_changes", func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
 			query := r.URL.Query()
 			switch {
-			case query.Has("limit"):
+			case query.Get("limit") == "1":
 				return refuse(w, 500, `{}`)
 			case query.Get("feed") == "continuous":
 				beat(w, r, 24*time.Hour)

@@ -21,6 +21,9 @@ const (
 	patientTimeouts = 10
 	// quietFor is how long a feed may pass no change through a filter before the run checks how far the source has got.
 	quietFor = 5 * time.Minute
+	// maxSeqInterval is the largest number of rows of a feed that ends for which the source makes one sequence. That
+	// saves CouchDB most of the processor time of a feed. If the feed is cut off, fewer rows than that are read again.
+	maxSeqInterval = 50
 	// pendingInterval is the time between two requests for the number of changes left.
 	pendingInterval = 30 * time.Second
 	// firstQuestion is when a run asks for the first time. Shorter runs never ask.
@@ -43,6 +46,7 @@ type reader struct {
 	since json.RawMessage // sequence of the last row read
 	rows  int64
 	over  func() // called when a feed that was cut off is open again
+	cut   bool   // a feed was cut off; so that the next begins after the last row, each row needs a sequence
 
 	lasted  time.Duration // how long the last feed was open
 	quiet   *time.Timer   // fires if a live feed passes nothing through its filter; nil without filter
@@ -110,6 +114,7 @@ func (f *reader) follow(ctx context.Context, live bool) error {
 		if !isCut(err) || failures > f.r.retries {
 			return f.r.source.failed(codePlain, err)
 		}
+		f.cut = true
 		pause := backoff.Next()
 		f.over = f.r.repeating(f.r.source, err, failures+1, f.r.retries+1, since, pause)
 		if err := couch.Wait(ctx, pause); err != nil {
@@ -173,8 +178,22 @@ func (f *reader) open(ctx context.Context, live bool) (*couch.Changes, error) {
 		options.Feed = couch.FeedContinuous
 	} else if !f.r.filtered {
 		options.Patience = f.r.patience()
+		if !f.cut {
+			options.SeqInterval = seqInterval(f.r.batchSize)
+		}
 	}
 	return f.r.source.db.Changes(ctx, options)
+}
+
+// seqInterval returns the interval of sequences for a size of batches, so that the last row of a full batch has one. It
+// is 0 if each row needs one.
+func seqInterval(batch int) int {
+	for n := min(batch, maxSeqInterval); n > 1; n-- {
+		if batch%n == 0 {
+			return n
+		}
+	}
+	return 0
 }
 
 // pass passes the rows to the intake. A waiting replication stays here, so the stack should be small.

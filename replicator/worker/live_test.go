@@ -3,11 +3,15 @@ package worker_test
 import (
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
+	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"settee/internal/racetest"
@@ -195,6 +199,56 @@ func TestCreatesTheTarget(t *testing.T) {
 			require.True(t, strings.HasSuffix(result.ReplicationID, "+create_target"))
 		}
 		couchtest.SameTrees(t, source, created)
+	})
+}
+
+// A feed that ends has few sequences, because they are costly. After a cut all rows have one.
+func TestFewSequences(t *testing.T) {
+	couchtest.Each(t, func(t *testing.T, peer couchtest.Peer) {
+		t.Parallel()
+		source, target := peer.DB(t, "source"), peer.DB(t, "target")
+		couchtest.Populate(t, source, couchtest.Population{Seed: 1, Docs: 400})
+		var mu sync.Mutex
+		var queries []url.Values // of feeds
+		from := newProxy(t, source, func(w http.ResponseWriter, r *http.Request, path string) bool {
+			query := r.URL.Query()
+			if path != "/_changes" || query.Get("limit") == "1" { // a question how much is left
+				return false
+			}
+			mu.Lock()
+			queries = append(queries, query)
+			whole := len(queries) > 1
+			mu.Unlock()
+			if whole {
+				return false
+			}
+			text := forwarded(t, source, r, path)
+			if _, is := peer.(*couchtest.CouchDB); is {
+				assert.Contains(t, text, `"seq":null`)
+				assert.Less(t, strings.Count(text, `"seq":"`), 20)
+			}
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, text[:len(text)*3/4])
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		})
+		result := run(t, replication(t, from.URL, target, `"worker_batch_size":100`))
+		couchtest.SameTrees(t, source, target)
+		require.GreaterOrEqual(t, result.Stats.DocsWritten, int64(400))
+		require.Less(t, result.Stats.DocsWritten, int64(450), "the rows after the last sequence are read again")
+		mu.Lock()
+		require.Len(t, queries, 2)
+		require.Equal(t, "50", queries[0].Get("seq_interval"))
+		require.False(t, queries[1].Has("seq_interval"))
+		require.NotEqual(t, queries[0].Get("since"), queries[1].Get("since"), "it continues")
+		mu.Unlock()
+
+		again := run(t, replication(t, from.URL, target, `"worker_batch_size":100`))
+		require.Zero(t, again.Stats.RevisionsChecked, "the checkpoint is at the end")
+		run(t, replication(t, from.URL, target, `"doc_ids":["x"]`))
+		mu.Lock()
+		defer mu.Unlock()
+		require.False(t, queries[len(queries)-1].Has("seq_interval"), "a filter may pass few rows")
 	})
 }
 

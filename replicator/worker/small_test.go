@@ -48,14 +48,7 @@ func smallDocuments(begin, n, rev int, contentType string, sizes ...int) []strin
 
 func writeAll(t *testing.T, dbURL string, docs []string) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, dbURL+"/_bulk_docs",
-		strings.NewReader(`{"new_edits":false,"docs":[`+strings.Join(docs, ",")+`]}`))
-	require.NoError(t, err)
-	r.Header.Set("Content-Type", "application/json")
-	answer, err := http.DefaultClient.Do(r)
-	require.NoError(t, err)
-	defer answer.Body.Close()
-	require.Equal(t, http.StatusCreated, answer.StatusCode)
+	post(t, dbURL+"/_bulk_docs", `{"new_edits":false,"docs":[`+strings.Join(docs, ",")+`]}`)
 }
 
 // Documents with small attachments need no requests of their own, unless the attachments are stored compressed. They
@@ -121,7 +114,7 @@ func TestInlineAttachmentsAreChecked(t *testing.T) {
 				if answer == nil {
 					return refuse(w, http.StatusBadRequest, `{"error":"bad_request","reason":"attachments"}`)
 				}
-				text := inlineAnswer(t, source, r)
+				text := forwarded(t, source, r, path)
 				w.Header().Set("Content-Type", "application/json")
 				_, _ = io.WriteString(w, answer(text))
 				return true
@@ -141,9 +134,9 @@ func TestInlineAttachmentsAreChecked(t *testing.T) {
 	})
 }
 
-// inlineAnswer returns the source's answer to a request.
-func inlineAnswer(t *testing.T, source string, r *http.Request) string {
-	request, err := http.NewRequestWithContext(r.Context(), r.Method, source+"/_bulk_get?"+r.URL.RawQuery, r.Body)
+// forwarded returns the answer of a database to a request.
+func forwarded(t *testing.T, dbURL string, r *http.Request, path string) string {
+	request, err := http.NewRequestWithContext(r.Context(), r.Method, dbURL+path+"?"+r.URL.RawQuery, r.Body)
 	if err != nil {
 		t.Error(err)
 		return ""
@@ -156,9 +149,9 @@ func inlineAnswer(t *testing.T, source string, r *http.Request) string {
 		return ""
 	}
 	defer answer.Body.Close()
-	text, _ := io.ReadAll(answer.Body) // the answer is compared
+	text, _ := io.ReadAll(answer.Body)
 	if !json.Valid(text) {
-		t.Errorf("%d %s", answer.StatusCode, text)
+		t.Errorf("%s: %d %s", path, answer.StatusCode, text)
 	}
 	return string(text)
 }
