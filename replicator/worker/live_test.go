@@ -244,7 +244,7 @@ func TestFewSequences(t *testing.T) {
 		mu.Unlock()
 
 		again := run(t, replication(t, from.URL, target, `"worker_batch_size":100`))
-		require.Zero(t, again.Stats.RevisionsChecked, "the checkpoint is at the end")
+		require.Zero(t, again.RunStats.RevisionsChecked, "the checkpoint is at the end")
 		run(t, replication(t, from.URL, target, `"doc_ids":["x"]`))
 		mu.Lock()
 		defer mu.Unlock()
