@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -151,8 +152,10 @@ func TestModelSteps(t *testing.T) {
 		var h *fdbjobs.Held
 		is := func(what string, want step, do func()) {
 			t.Helper()
+			synctest.Wait() // until the claimer has tidied
 			before := costs(store)
 			do()
+			synctest.Wait()
 			assert.Equal(t, want, costs(store).minus(before), what)
 		}
 		model := func(n int) steps { return modelSteps(stripeOf(modelJob(n).ID)) }
