@@ -324,7 +324,10 @@ func TestAChangedFilterEndsTheRun(t *testing.T) {
 				return nil
 			}
 		})
-		before := <-reports
+		before, all := <-reports, number(updateSeq(t, source))
+		for number(string(before.CheckpointedSourceSeq)) < all {
+			before = <-reports
+		}
 		post(t, source+"/_bulk_docs", `{"new_edits":false,"docs":[{"_id":"_design/d","_rev":"9-b","filters":{"all":"function() { return 1; }"}}]}`)
 		require.ErrorIs(t, r.end(t), worker.ErrIDChanged)
 		require.Equal(t, before.CheckpointedSourceSeq, r.result.CheckpointedSourceSeq, "the old filter may have left out what the new one passes")
