@@ -104,13 +104,13 @@ func (c *claim) takeReady(tx kv.Transaction, out *claimRun, readLane func() (lan
 			}
 		}
 	}
-	if len(out.jobs) > 0 {
+	if len(out.jobs) > 0 || c.enough(out) {
 		return nil
 	}
 	// Claimers that find nothing in their lanes should not all take the same.
 	all = slices.DeleteFunc(all, func(o *candidate) bool { return o.looked && len(o.others) == 0 })
 	c.random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	for n := ownersAtOnce; len(all) > 0 && len(out.jobs) == 0; n *= 2 {
+	for n := ownersAtOnce; len(all) > 0 && len(out.jobs) == 0 && !c.enough(out); n *= 2 {
 		n = min(n, maxWindow/window, len(all))
 		if err := c.takeOthers(tx, out, all[:n], version); err != nil {
 			return err

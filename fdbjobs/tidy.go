@@ -9,9 +9,9 @@ import (
 	"settee/pkg/kv/rows"
 )
 
-// A claim finds work that keeps the queue in order: jobs that have become due, owners that have no more ready jobs,
-// charges, and heads. The claimer does it in a goroutine of its own while it takes further jobs, and leaves what it
-// finds meanwhile to a later claim. If the claim found no job, the claimer does it before it looks again.
+// A claim returns what is to be tidied: jobs that have become due, owners without ready jobs, charges to add to ranks,
+// and heads to write. The claimer tidies in a goroutine of its own while it takes further jobs. Until that has ended,
+// claims that take jobs start no other. After a claim without jobs the claimer tidies before the next claim.
 
 // emptyOwner is an owner without ready jobs.
 type emptyOwner struct {
