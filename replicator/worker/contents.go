@@ -61,7 +61,7 @@ func (c *comparison) describe(ctx context.Context, refs []ref) (described, []ref
 	part := refs[:min(len(refs), c.r.batchSize)]
 	wanted := make(map[couch.DocRef]bool, len(part))
 	for _, f := range part {
-		wanted[couch.DocRef{ID: f.id, Rev: f.rev}] = true
+		wanted[f.doc()] = true
 	}
 	err := c.documents(ctx, c.r.source, part, func(doc couch.Document) error {
 		about := couch.DocRef{ID: doc.ID, Rev: doc.Rev}
@@ -83,7 +83,7 @@ func (c *comparison) describe(ctx context.Context, refs []ref) (described, []ref
 	}
 	rest := make([]ref, 0, len(refs))
 	for _, f := range refs {
-		if _, done := sources[couch.DocRef{ID: f.id, Rev: f.rev}]; !done {
+		if _, done := sources[f.doc()]; !done {
 			rest = append(rest, f)
 		}
 	}
@@ -168,12 +168,15 @@ func (c *comparison) tellAttachment(f ref, name string, source, target *Attachme
 // compareContents reads attachments on both sides and reports those whose bytes differ.
 func (c *comparison) compareContents(ctx context.Context, pairs []attachmentPair) error {
 	g, reading := errgroup.WithContext(ctx)
-	g.SetLimit(max(1, (c.r.connections-2)/c.r.workers)) // as for copies
 	for _, pair := range pairs {
-		if reading.Err() != nil {
-			break
+		leave, err := c.r.steps.revision.enter(reading)
+		if err != nil {
+			break // that of g
 		}
-		g.Go(func() error { return c.compareContent(reading, pair) })
+		g.Go(func() error {
+			defer leave()
+			return c.compareContent(reading, pair)
+		})
 	}
 	return cmp.Or(g.Wait(), context.Cause(ctx))
 }
@@ -218,11 +221,7 @@ func (c *comparison) readContent(ctx context.Context, p *peer, f ref, about couc
 		case tries >= min(maxStreams, c.r.retries+1) || errors.Is(err, errFinal) || errors.Is(err, couch.ErrTooSlow):
 			return c.unreadable(ctx, p, f, about, state, err)
 		}
-		delay := max(backoff.Next(), retryAfter(err))
-		over := c.r.repeating(p, err, tries+1, min(maxStreams, c.r.retries+1), since, delay)
-		err = couch.Wait(ctx, delay)
-		over()
-		if err != nil {
+		if err := c.awaitRetry(ctx, p, err, tries+1, min(maxStreams, c.r.retries+1), since, backoff.Next()); err != nil {
 			return false, err
 		}
 	}

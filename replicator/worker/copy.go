@@ -29,6 +29,8 @@ type ref struct {
 	ancestors []string
 }
 
+func (f ref) doc() couch.DocRef { return couch.DocRef{ID: f.id, Rev: f.rev} }
+
 func (f ref) design() bool { return strings.HasPrefix(f.id, designPrefix) }
 
 // missing returns the revisions in rows that the target does not have. It makes as many requests as needed.
@@ -216,7 +218,7 @@ func (r *run) bulkGet(ctx context.Context, refs []ref, w *writer) (unanswered []
 func docRefs(refs []ref) []couch.DocRef {
 	asked := make([]couch.DocRef, len(refs))
 	for i, f := range refs {
-		asked[i] = couch.DocRef{ID: f.id, Rev: f.rev}
+		asked[i] = f.doc()
 	}
 	return asked
 }

@@ -1,5 +1,5 @@
-// Package worker runs a replication job once, and verifies its outcome. It reads the changes feed of the source, asks the target which revisions
-// it is missing, copies those, and records its progress in checkpoints.
+// Package worker runs a replication job once, and verifies its outcome. It reads the changes feed of the source, asks
+// the target which revisions it is missing, copies those, and records its progress in checkpoints.
 //
 // [Run] is the entry point. The caller decides that a job runs, holds its lock and stores its state. A run reports to
 // the caller through a [Reporter]. The package knows nothing of job queues, stores and configuration files.
@@ -19,9 +19,9 @@
 //
 // Each of the four steps works on up to WorkerProcesses batches or portions at a time: while one is written, the next
 // is read. A slow step holds up the steps before it. Documents are passed on unchanged. Attachments are streamed, except
-// small ones that the source has not compressed. A large attachment delays only the end of its own batch. Goroutines and memory for batches exist only while there are
-// batches: a continuous replication that waits for changes has three goroutines and uses less than 64 KiB besides its
-// connection.
+// small ones that the source has not compressed. A large attachment delays only the end of its own batch. Goroutines and
+// memory for batches exist only while there are batches: a continuous replication that waits for changes has three
+// goroutines and uses less than 64 KiB besides its connection.
 //
 // # Memory
 //

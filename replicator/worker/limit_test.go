@@ -188,12 +188,7 @@ func TestServersOwnLimits(t *testing.T) {
 			var r refusals
 			result := run(t, replication(t, served.URL+"/db", target), r.collect)
 			require.EqualValues(t, 400, result.Stats.DocsWritten)
-			var ids []string
-			for _, f := range r.all {
-				require.Equal(t, http.StatusRequestEntityTooLarge, f.Status)
-				ids = append(ids, f.ID)
-			}
-			require.ElementsMatch(t, []string{"large", "huge"}, ids)
+			require.ElementsMatch(t, []string{"large", "huge"}, tooLarge(t, &r))
 		})
 	}
 }
@@ -218,10 +213,15 @@ func TestCouchDBRefusesLargeAttachments(t *testing.T) {
 	var r refusals
 	result := run(t, replication(t, served.URL+"/db", target), r.collect)
 	require.EqualValues(t, 40, result.Stats.DocsWritten)
-	var ids []string
+	require.ElementsMatch(t, large, tooLarge(t, &r))
+}
+
+// tooLarge returns the ids of the refused documents, of which each was refused for its size.
+func tooLarge(t *testing.T, r *refusals) (ids []string) {
+	t.Helper()
 	for _, f := range r.all {
 		require.Equal(t, http.StatusRequestEntityTooLarge, f.Status)
 		ids = append(ids, f.ID)
 	}
-	require.ElementsMatch(t, large, ids)
+	return ids
 }

@@ -329,7 +329,7 @@ func (c *comparison) tellConflicts(ctx context.Context, refs []ref) error {
 		type answer struct{ leaf, deleted bool }
 		answers := make(map[couch.DocRef]answer, len(part))
 		for _, f := range part {
-			answers[couch.DocRef{ID: f.id, Rev: f.rev}] = answer{}
+			answers[f.doc()] = answer{}
 		}
 		err := c.documents(ctx, c.r.source, part, func(doc couch.Document) error {
 			about := couch.DocRef{ID: doc.ID, Rev: doc.Rev}
@@ -343,7 +343,7 @@ func (c *comparison) tellConflicts(ctx context.Context, refs []ref) error {
 		}
 		var gone int64
 		for _, f := range part {
-			is := answers[couch.DocRef{ID: f.id, Rev: f.rev}]
+			is := answers[f.doc()]
 			if !is.leaf {
 				gone++
 				continue
@@ -376,14 +376,21 @@ func (c *comparison) documents(ctx context.Context, p *peer, refs []ref, visit f
 		case tries > c.r.retries || !passing(err):
 			return p.failed(codePlain, err)
 		}
-		delay := max(backoff.Next(), retryAfter(err))
-		over := c.r.repeating(p, err, tries+1, c.r.retries+1, since, delay)
-		err = couch.Wait(ctx, delay)
-		over()
-		if err != nil {
+		if err := c.awaitRetry(ctx, p, err, tries+1, c.r.retries+1, since, backoff.Next()); err != nil {
 			return err
 		}
 	}
+}
+
+// awaitRetry waits until an operation on p that failed with err is to be repeated: for a pause, or for as long as the
+// endpoint asks. The other arguments are those of repeating.
+func (c *comparison) awaitRetry(
+	ctx context.Context, p *peer, err error, attempt, attempts int, since time.Time, pause time.Duration,
+) error {
+	pause = max(pause, retryAfter(err))
+	over := c.r.repeating(p, err, attempt, attempts, since, pause)
+	defer over()
+	return couch.Wait(ctx, pause)
 }
 
 // visitError is an error of a visitor of documents.
@@ -417,11 +424,7 @@ func (c *comparison) read(ctx context.Context, p *peer, refs []ref, visit func(c
 }
 
 func readInBulk(ctx context.Context, p *peer, refs []ref, take func(couch.Document, error) error) error {
-	asked := make([]couch.DocRef, len(refs))
-	for i, f := range refs {
-		asked[i] = couch.DocRef{ID: f.id, Rev: f.rev}
-	}
-	results, err := p.db.BulkGet(ctx, asked)
+	results, err := p.db.BulkGet(ctx, docRefs(refs))
 	if err != nil {
 		return finalError{err} // it was repeated already
 	}
@@ -478,7 +481,7 @@ func allOf(row couch.Row, _ error) []ref {
 func without(rows []couch.Row, some []ref) []ref {
 	left := make(map[couch.DocRef]struct{}, len(some))
 	for _, f := range some {
-		left[couch.DocRef{ID: f.id, Rev: f.rev}] = struct{}{}
+		left[f.doc()] = struct{}{}
 	}
 	var others []ref
 	for _, row := range rows {
