@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"settee/pkg/jsontext"
 	"settee/replicator/worker"
 )
 
@@ -117,13 +117,11 @@ func verify(cmd *cobra.Command, what worker.Verification, settings worker.Config
 
 // jsonLine returns a value as JSON without a line break.
 func jsonLine(value any) string {
-	var text strings.Builder
-	encoder := json.NewEncoder(&text)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(value); err != nil {
+	text, err := jsontext.Encode(value)
+	if err != nil {
 		panic(err) // strings and numbers always encode
 	}
-	return strings.TrimSuffix(text.String(), "\n")
+	return string(text)
 }
 
 // describeVerified says what was compared, without counts that are usually 0.
