@@ -87,16 +87,21 @@ func (s *server) do(ctx context.Context, method, path, content string, body io.R
 		return nil, err
 	}
 	r.Header.Set("Content-Type", content)
+	return s.send(r, path)
+}
+
+// send is do for a request that is made.
+func (s *server) send(r *http.Request, path string) (*http.Response, error) {
 	answer, err := s.client.Do(r)
 	if err != nil {
-		return nil, fmt.Errorf("%s %s: %w", method, path, errors.Unwrap(err)) // the error of Do names the URL
+		return nil, fmt.Errorf("%s %s: %w", r.Method, path, errors.Unwrap(err)) // the error of Do names the URL
 	}
 	if answer.StatusCode < http.StatusBadRequest {
 		return answer, nil
 	}
 	text, _ := io.ReadAll(io.LimitReader(answer.Body, 1000)) // the status is an error anyway
 	answer.Body.Close()
-	return nil, fmt.Errorf("%s %s: %d %s", method, path, answer.StatusCode, bytes.TrimSpace(text))
+	return nil, fmt.Errorf("%s %s: %d %s", r.Method, path, answer.StatusCode, bytes.TrimSpace(text))
 }
 
 // ask sends JSON, and reads the answer into a variable if it is not nil.
@@ -235,9 +240,9 @@ func (s *server) attach(ctx context.Context, path string, size int64, contentTyp
 	}
 	r.ContentLength = size
 	r.Header.Set("Content-Type", contentType)
-	answer, err := s.client.Do(r)
+	answer, err := s.send(r, path+"/attached")
 	if err != nil {
-		return fmt.Errorf("writing an attachment: %w", errors.Unwrap(err))
+		return err
 	}
 	answer.Body.Close()
 	if answer.StatusCode != http.StatusCreated {
