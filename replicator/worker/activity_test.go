@@ -313,7 +313,7 @@ func TestARunSaysThatTheTargetRefuses(t *testing.T) {
 	t.Parallel()
 	source, target := stubs(t, 6)
 	var batches atomic.Int32
-	target.on("POST /_revs_diff", func(_ http.ResponseWriter, r *http.Request, _ []byte) bool {
+	source.on("POST /_bulk_get", func(_ http.ResponseWriter, r *http.Request, _ []byte) bool {
 		if batches.Add(1) == 3 {
 			<-r.Context().Done()
 		}

@@ -25,6 +25,7 @@ type batch struct {
 	rows   []couch.Row
 	size   int             // bytes of the rows
 	seq    json.RawMessage // the feed was read up to it; nil if unknown
+	live   bool            // its rows come from a live feed
 	due    bool            // it does not wait for more rows
 	ended  bool            // the feed ended with it
 }
@@ -120,6 +121,7 @@ func (q *intake) add(item feedItem) (left []couch.Row) {
 			n++
 		}
 		item.seq, left = lastSequence(item.rows[:n]), item.rows[n:]
+		b.live = item.live
 		b.due = b.due || item.live || r.isFull(b)
 		r.row = time.Now()
 		if r.rowsRead == r.rowsPassed {

@@ -196,7 +196,7 @@ func TestLargeRows(t *testing.T) {
 	require.NoError(t, err)
 	p.complete(t)
 	// Each row has 50 kB, and a batch has at most half a megabyte of rows and one more.
-	require.Greater(t, p.target.Requests(couchtest.RevsDiff), rows*50_000/600_000)
+	require.Greater(t, p.source.Requests(couchtest.BulkGet), rows*50_000/600_000)
 }
 
 // A large attachment on a slow source delays neither the rest of its batch nor other batches.

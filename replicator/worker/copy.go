@@ -129,6 +129,9 @@ func (r *run) missingOf(ctx context.Context, rows []couch.Row) ([]ref, error) {
 	return refs, nil
 }
 
+// bulkGets reports whether documents are read with _bulk_get.
+func (r *run) bulkGets() bool { return r.useBulkGet && !r.noBulkGet.Load() }
+
 // copyInBulk reads documents with _bulk_get and gives those without attachments to w. It returns the revisions to read
 // one by one: design documents, because _bulk_docs does not show their refusal, documents with attachments, and
 // revisions that the answer lacks. small are those with small attachments only, for copySmall.

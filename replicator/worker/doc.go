@@ -8,7 +8,8 @@
 //
 //	feed     one goroutine reads the rows of _changes into batches: full batches while catching up, and the
 //	         rows that are there on a live feed
-//	diff     _revs_diff returns the revisions of a batch that the target does not have
+//	diff     _revs_diff returns the revisions of a batch that the target does not have; it is left out for most
+//	         batches while the target lacks nearly everything
 //	read     _bulk_get reads them, and documents without attachments are gathered into portions; those with
 //	         small attachments are read again, with the attachments in base64, and gathered, too
 //	write    _bulk_docs writes a portion
@@ -34,6 +35,15 @@
 //	                                    Config.MaxDocument bounds them
 //
 // Go's garbage collector may double that. A job with few and small documents uses a small part of it.
+//
+// # Questions that are left out
+//
+// For each revision that the target turned out to lack, a feed that ends copies four without asking, at most 10,000
+// between two questions. As soon as the target has more than a tenth of what it is asked about, it is asked about
+// everything, until it has lacked 10,000 revisions in a row. Revisions that are read one by one or have attachments are
+// always asked about, if not with their batch then before they are copied: attachments are large, and the answer names
+// ancestors whose attachments the target has. A revision that the target was not asked about counts as missing there,
+// as in CouchDB. It is written like any other, so checkpoints promise the same.
 //
 // # The size of requests to the target
 //

@@ -112,7 +112,7 @@ func TestPortionsGrowBack(t *testing.T) {
 		require.NoError(t, err)
 		lacking, err := p.target.Lacks(p.source, nil)
 		require.NoError(t, err)
-		require.Equal(t, []string{"large"}, lacking) // it came first
+		require.Subset(t, []string{"large"}, lacking, "it may come before the target relents")
 		var before, after int64
 		for i, size := range target.sizes {
 			if i < target.relents {

@@ -348,7 +348,7 @@ func TestStatisticsNeverShrink(t *testing.T) {
 		var calls atomic.Int32
 		for _, s := range []*stub{source, target} {
 			s.on(failing, func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
-				return calls.Add(1) > 2 && refuse(w, 401, `{"error":"unauthorized","reason":"no"}`)
+				return calls.Add(1) > 1 && refuse(w, 401, `{"error":"unauthorized","reason":"no"}`)
 			})
 		}
 		result, err := worker.Run(t.Context(), job, cfg, &recorder{report: func(p worker.Progress) error {

@@ -51,6 +51,7 @@ type run struct {
 	reject func(row couch.Row, err error) []ref
 
 	steps           steps
+	unasked         unasked
 	asking, writing sizeLimit     // for _revs_diff and _bulk_docs
 	large           chan struct{} // one element per large document in memory
 

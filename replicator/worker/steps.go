@@ -63,7 +63,7 @@ func (r *run) copyBatch(ctx, writing context.Context, b *batch, asked func(), fa
 
 // carry is copyBatch without the wait for the last writes.
 func (r *run) carry(ctx context.Context, b *batch, w *writer, asked func()) error {
-	missing, err := r.missing(ctx, r.readable(b.rows))
+	missing, unsure, err := r.lacking(ctx, r.readable(b.rows), b.live)
 	if err != nil || len(missing) == 0 {
 		return err
 	}
@@ -74,18 +74,22 @@ func (r *run) carry(ctx context.Context, b *batch, w *writer, asked func()) erro
 	defer func() { leave() }()
 	asked()
 
-	single := missing
-	if r.useBulkGet && !r.noBulkGet.Load() {
-		var small []smallRef
+	single, small := missing, []smallRef(nil)
+	if r.bulkGets() {
 		if single, small, err = r.copyInBulk(ctx, missing, w); err != nil {
 			return err
 		}
-		left, err := r.copySmall(ctx, small, w)
-		if err != nil {
+	}
+	if unsure {
+		if single, small, err = r.askLate(ctx, len(missing), single, small); err != nil {
 			return err
 		}
-		single = append(single, left...)
 	}
+	left, err := r.copySmall(ctx, small, w)
+	if err != nil {
+		return err
+	}
+	single = append(single, left...)
 	// Documents already read do not wait for large ones.
 	if err := w.flush(ctx); err != nil || len(single) == 0 {
 		return err
