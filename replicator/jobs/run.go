@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
 
@@ -21,7 +22,9 @@ type Run struct {
 	held  *fdbjobs.Held
 	job   *Job
 	gone  bool // the job's database or document no longer exists
-	meter meter
+	// stored reports that job.State is what the store has.
+	stored bool
+	meter  meter
 	// secrets are the secrets of the job's definition. They are masked in everything that is
 	// written.
 	secrets redact.Set
@@ -216,8 +219,12 @@ func (r *Run) Start(ctx context.Context, node, pid string) error {
 	})
 }
 
+// restate is the time after which a running job's state is written although it has not changed.
+const restate = time.Minute
+
 // Update changes the job's state and keeps the job alive. It must be called at least every third
-// of the queue's timeout.
+// of the queue's timeout. A state that has not changed for less than a minute is not written again:
+// thousands of jobs may wait for changes.
 func (r *Run) Update(ctx context.Context, change func(*replicator.JobState)) error {
 	return r.update(ctx, change, func(kv.Transaction, *replicator.JobState) error { return nil })
 }
@@ -369,13 +376,17 @@ func (r *Run) write(
 	next.History = slices.Clone(next.History)
 	change(&next)
 	next.Redact(r.secrets)
-	next.LastUpdated = time.Now()
-	text, err := encodeState(&next)
-	if err != nil {
-		return fmt.Errorf("writing the state of the replication job %q: %w", r.job.ID, err)
+	var text json.RawMessage // nil keeps the stored state
+	if !r.stored || time.Since(next.LastUpdated) >= restate || !reflect.DeepEqual(&next, r.job.State) {
+		next.LastUpdated = time.Now()
+		var err error
+		if text, err = encodeState(&next); err != nil {
+			return fmt.Errorf("writing the state of the replication job %q: %w", r.job.ID, err)
+		}
 	}
 	b := r.meter.bill(r.job.owner())
-	err = store(&next, text, b)
+	err := store(&next, text, b)
+	r.stored = err == nil
 	if err == nil || mayHaveCommitted(err) {
 		r.meter.counted = b.at
 	}

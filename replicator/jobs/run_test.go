@@ -98,6 +98,43 @@ func TestUpdateOfUnknownResult(t *testing.T) {
 	require.EqualValues(t, 7, b.get(job.ID).State.Stats.DocsWritten)
 }
 
+// The state of a job that waits for changes is written once a minute, and the job is kept alive meanwhile.
+func TestUnchangedState(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
+		b := setup(t)
+		id := b.replicate("").ID
+		run := b.accept()
+		progress := func(s *replicator.JobState) {
+			s.ChangesPending, s.SourceSeq = new(int64(0)), json.RawMessage(`"5-x"`)
+		}
+		written := func() time.Time { return b.get(id).State.LastUpdated }
+		require.NoError(t, run.Update(t.Context(), progress))
+		first := written()
+		for range 2 {
+			time.Sleep(run.Heartbeat())
+			require.NoError(t, run.Update(t.Context(), progress))
+			require.Equal(t, first, written())
+		}
+		time.Sleep(run.Heartbeat())
+		require.NoError(t, run.Update(t.Context(), progress))
+		require.Equal(t, first.Add(time.Minute), written())
+		require.NoError(t, run.Check())
+
+		time.Sleep(time.Second)
+		require.NoError(t, run.Update(t.Context(), func(s *replicator.JobState) { s.Stats.DocsRead++ }))
+		require.Equal(t, first.Add(61*time.Second), written())
+		require.EqualValues(t, 1, b.get(id).State.Stats.DocsRead)
+
+		// The store may lack a state whose commit had an unknown result.
+		b.db.mute.Store(true)
+		require.ErrorIs(t, run.Update(t.Context(), func(s *replicator.JobState) { s.Stats.DocsRead++ }), kv.ErrCommitUnknown)
+		b.db.mute.Store(false)
+		time.Sleep(time.Second)
+		require.NoError(t, run.Update(t.Context(), progress))
+		require.Equal(t, first.Add(62*time.Second), written())
+	})
+}
+
 // A job that crashed, and that was accepted by a node that died before its run began, is pending
 // in its own state, in listings and in counts.
 func TestAcceptedAfterACrashButNotStarted(t *testing.T) {

@@ -28,9 +28,7 @@ var errNoTime = errors.New("the node is shutting down")
 
 // run runs a job once and records the result. ctx ends when the node drops its jobs.
 func (s *Server) run(ctx context.Context, r *running) {
-	run, job := r.run, r.run.Job()
-	log := s.opts.Log.With().Str("job", job.ID).
-		Stringer("source", job.Args.Replication.Source).Stringer("target", job.Args.Replication.Target).Logger()
+	run, log := r.run, s.logOf(r.run.Job())
 	held, cancel := merge(run.Context(), ctx)
 	defer cancel()
 
@@ -58,8 +56,15 @@ func (s *Server) run(ctx context.Context, r *running) {
 	}
 }
 
+// logOf returns a log whose lines name a job.
+func (s *Server) logOf(job *jobs.Job) *zerolog.Logger {
+	log := s.opts.Log.With().Str("job", job.ID).
+		Stringer("source", job.Args.Replication.Source).Stringer("target", job.Args.Replication.Target).Logger()
+	return &log
+}
+
 // replicate performs a run and records its end. Its error is that of the recording.
-func (s *Server) replicate(ctx context.Context, job *running, log zerolog.Logger) error {
+func (s *Server) replicate(ctx context.Context, job *running, log *zerolog.Logger) error {
 	cfg, run := s.opts.Config(), job.run
 	r := run.Job().Args.Replication
 	if invalid, err := s.refuse(ctx, run, cfg, log); invalid {
@@ -94,7 +99,7 @@ func (s *Server) replicate(ctx context.Context, job *running, log zerolog.Logger
 
 // refuse fails a job whose replication is not valid under this node's current settings.
 func (s *Server) refuse(
-	ctx context.Context, run *jobs.Run, cfg *config.Config, log zerolog.Logger,
+	ctx context.Context, run *jobs.Run, cfg *config.Config, log *zerolog.Logger,
 ) (invalid bool, err error) {
 	err = run.Job().Args.Replication.Check(replicator.ParseOptions{
 		EndpointProtocols: config.ValidEndpointProtocols.Get(cfg),
@@ -111,7 +116,7 @@ func (s *Server) refuse(
 // ended records the end of a run. It is separate from replicate to keep the stack small while thousands of jobs wait
 // for changes.
 func (s *Server) ended(
-	ctx context.Context, run *jobs.Run, result worker.Result, err error, health *health, log zerolog.Logger,
+	ctx context.Context, run *jobs.Run, result worker.Result, err error, health *health, log *zerolog.Logger,
 ) error {
 	if errors.Is(err, worker.ErrStopped) && s.accepting.Err() == nil && !run.Job().Transient() && health.stuck() {
 		// The job's turns are shorter than a request's retries. Without this it would never fail and never back off.
@@ -200,7 +205,7 @@ func (h *health) heal(change func(*replicator.JobState)) func(*replicator.JobSta
 }
 
 // collided ends a run whose replication id belongs to another job (RFC 016, "Replication ID Collisions").
-func (s *Server) collided(ctx context.Context, run *jobs.Run, c *jobs.Collision, log zerolog.Logger) error {
+func (s *Server) collided(ctx context.Context, run *jobs.Run, c *jobs.Collision, log *zerolog.Logger) error {
 	log.Warn().Str("other", c.JobID).Msg("another job has the same replication id")
 	failure := &worker.Error{Reason: c.Explain(run.Job())}
 	switch {
@@ -214,7 +219,7 @@ func (s *Server) collided(ctx context.Context, run *jobs.Run, c *jobs.Collision,
 }
 
 // crashed ends a run that failed.
-func (s *Server) crashed(ctx context.Context, run *jobs.Run, err error, health *health, log zerolog.Logger) error {
+func (s *Server) crashed(ctx context.Context, run *jobs.Run, err error, health *health, log *zerolog.Logger) error {
 	failure := &worker.Error{Code: "error", Reason: redact.Text(err.Error())}
 	errors.As(err, &failure)
 	if run.Job().Transient() && failure.RetryAfter == 0 {
@@ -255,7 +260,7 @@ func (s *Server) workerConfig(run *jobs.Run, current *config.Config) worker.Conf
 	cfg.ListRefused = run.ListRefused
 	cfg.Sending = run.Check
 	cfg.ServerUUID = s.opts.Jobs.ServerUUID()
-	cfg.ReportInterval = min(cfg.ReportInterval, run.Heartbeat())
+	cfg.ReportInterval = run.Heartbeat()
 	cfg.UserAgent = cmp.Or(s.opts.UserAgent, cfg.UserAgent)
 	cfg.Transport = s.opts.Transport
 	cfg.Shared = &s.shared
@@ -287,7 +292,7 @@ func WorkerConfig(cfg *config.Config) worker.Config {
 // reporter records the reports of a run in its job.
 type reporter struct {
 	run     *jobs.Run
-	log     zerolog.Logger
+	log     *zerolog.Logger
 	health  *health
 	counted *statsCounter
 }

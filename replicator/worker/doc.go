@@ -74,7 +74,7 @@
 // # Reports
 //
 // A run reports its first change within a second, further ones every two seconds, and every ReportInterval if nothing
-// changes. A run that ends before makes no report: its Result has all. Statistics add up over the runs of a replication
+// changes. The runs of a process report at the same moments, so that a store can write the reports together. A run that ends before makes no report: its Result has all. Statistics add up over the runs of a replication
 // id, as in CouchDB. They continue from the checkpoint or from the job, whichever counted more, and a checkpoint's
 // history has sums.
 //

@@ -31,20 +31,27 @@ func (r *run) tellSoon() {
 	}
 }
 
-// nextReport returns when the next report is due.
+// nextReport returns when the next report is due. The runs of a node report together, so that they share transactions:
+// at a whole second without changes, else at a fifth of a second.
 func (r *run) nextReport() time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	due := later(r.started, r.reported).Add(r.reportInterval)
+	if r.reportInterval > time.Second {
+		due = down(due, time.Second)
+	}
 	if r.unreported.IsZero() {
 		return due
 	}
-	soon := later(r.unreported.Add(mergeChanges), r.reported.Add(busyInterval))
+	soon := down(later(r.unreported.Add(mergeChanges), r.reported.Add(busyInterval)), time.Second/5)
 	if soon.Before(due) {
 		return soon
 	}
 	return due
 }
+
+// down returns t rounded down to a multiple of d, a part of a second, with its monotonic clock.
+func down(t time.Time, d time.Duration) time.Time { return t.Add(-time.Duration(t.Nanosecond()) % d) }
 
 // call is a function for the goroutine that calls the Reporter.
 type call struct {
@@ -55,7 +62,7 @@ type call struct {
 // report calls the Reporter until the run is done or the Reporter returns an error. No other goroutine calls the
 // Reporter.
 func (r *run) report(ctx context.Context, reporter Reporter, done <-chan struct{}) error {
-	timer := time.NewTimer(r.reportInterval)
+	timer := time.NewTimer(time.Until(r.nextReport()))
 	defer timer.Stop()
 	for {
 		var err error
@@ -63,7 +70,10 @@ func (r *run) report(ctx context.Context, reporter Reporter, done <-chan struct{
 		case <-done:
 			return nil
 		case <-timer.C:
-			err = r.reportTo(ctx, reporter)
+			// On a stack of its own: that of a goroutine which waits stays as large as it was needed once.
+			reported := make(chan error)
+			go func() { reported <- r.reportTo(ctx, reporter) }()
+			err = <-reported
 		case c := <-r.calls:
 			err = c.say(ctx, reporter)
 			c.answer <- err
