@@ -38,9 +38,10 @@
 //
 // # Questions that are left out
 //
-// For each revision that the target turned out to lack, a feed that ends copies four without asking, at most 10,000
-// between two questions. As soon as the target has more than a tenth of what it is asked about, it is asked about
-// everything, until it has lacked 10,000 revisions in a row. Revisions that are read one by one or have attachments are
+// For each revision that the target turned out to lack, four are copied without asking, at most 10,000 between two
+// questions. As soon as the target has more than a tenth of what it is asked about, it is asked about everything, until
+// it has lacked 10,000 revisions in a row. In a live feed the number is 64, because there it may change at any time what
+// the target gets from elsewhere. Revisions that are read one by one or have attachments are
 // always asked about, if not with their batch then before they are copied: attachments are large, and the answer names
 // ancestors whose attachments the target has. A revision that the target was not asked about counts as missing there,
 // as in CouchDB. It is written like any other, so checkpoints promise the same.
@@ -74,9 +75,9 @@
 // # Reports
 //
 // A run reports its first change within a second, further ones every two seconds, and every ReportInterval if nothing
-// changes. The runs of a process report at the same moments, so that a store can write the reports together. A run that ends before makes no report: its Result has all. Statistics add up over the runs of a replication
-// id, as in CouchDB. They continue from the checkpoint or from the job, whichever counted more, and a checkpoint's
-// history has sums.
+// changes. The runs of a process report at the same moments, so that a store can write the reports together. A run that
+// ends before makes no report: its Result has all. Statistics add up over the runs of a replication id, as in CouchDB.
+// They continue from the checkpoint or from the job, whichever counted more, and a checkpoint's history has sums.
 //
 // # Why a run does not move
 //

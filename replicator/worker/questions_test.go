@@ -5,11 +5,16 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"settee/internal/bubbletest"
 	"settee/replicator"
+	"settee/replicator/worker"
 )
 
 // questions records the bodies of a stub's requests, and answers those of them that answer answers.
@@ -104,4 +109,40 @@ func TestTheTargetIsAskedAboutDocumentsThatTheFeedRepeats(t *testing.T) {
 	asked := questions(target, "POST /_revs_diff", nil)
 	run(t, replication(t, source.URL, target.URL, `"worker_processes":1`, `"worker_batch_size":5`))
 	require.Len(t, asked(), 2)
+}
+
+// A live feed brings one change at a time. What others write to both sides may change there at any time.
+func TestALiveFeedAsksAgainAfterFewChanges(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
+		source, target, begin := pipedStubs(t)
+		next := feedOnDemand(source)
+		var known atomic.Bool
+		asked := questions(target, "POST /_revs_diff", func(string) string {
+			if known.Load() {
+				return "{}"
+			}
+			return ""
+		})
+		r := begin(`"continuous":true`, `"checkpoint_interval":600000`)
+		change := func(n int) (questions int) {
+			before := len(asked())
+			for range n {
+				next()
+				time.Sleep(time.Second)
+				synctest.Wait()
+			}
+			return len(asked()) - before
+		}
+		require.Equal(t, 16, change(16*17/2*4+16), "four are left out for each that the target lacked")
+		require.Equal(t, 3, change(3*65))
+		require.Equal(t, 1, change(1))
+		require.Zero(t, change(64))
+		known.Store(true)
+		require.Equal(t, 100, change(100))
+		known.Store(false)
+		require.Equal(t, 65, change(64+1))
+		require.Zero(t, change(4))
+		close(r.stop)
+		require.ErrorIs(t, r.ended(), worker.ErrStopped)
+	})
 }

@@ -51,7 +51,8 @@ type run struct {
 	reject func(row couch.Row, err error) []ref
 
 	steps           steps
-	unasked         unasked
+	unasked         unasked       // for batches of changes that were there before
+	unaskedLive     unasked       // for those of a live feed
 	asking, writing sizeLimit     // for _revs_diff and _bulk_docs
 	large           chan struct{} // one element per large document in memory
 
@@ -130,6 +131,7 @@ func newRun(job Job, cfg Config) (*run, error) {
 		started:  time.Now(),
 		calls:    make(chan call),
 		position: newPosition(), news: news{wake: make(chan struct{}, 1)},
+		unasked: unasked{most: maxUnasked}, unaskedLive: unasked{most: maxUnaskedLive},
 		asking: sizeLimit{most: maxPortion}, writing: sizeLimit{most: maxPortion},
 		large: make(chan struct{}, largeAtATime),
 		known: job.ReplicationID, base: job.Stats,

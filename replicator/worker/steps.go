@@ -63,7 +63,11 @@ func (r *run) copyBatch(ctx, writing context.Context, b *batch, asked func(), fa
 
 // carry is copyBatch without the wait for the last writes.
 func (r *run) carry(ctx context.Context, b *batch, w *writer, asked func()) error {
-	missing, unsure, err := r.lacking(ctx, r.readable(b.rows), b.live)
+	questions := &r.unasked
+	if b.live {
+		questions = &r.unaskedLive
+	}
+	missing, unsure, err := r.lacking(ctx, r.readable(b.rows), questions)
 	if err != nil || len(missing) == 0 {
 		return err
 	}
@@ -81,7 +85,7 @@ func (r *run) carry(ctx context.Context, b *batch, w *writer, asked func()) erro
 		}
 	}
 	if unsure {
-		if single, small, err = r.askLate(ctx, len(missing), single, small); err != nil {
+		if single, small, err = r.askLate(ctx, len(missing), single, small, questions); err != nil {
 			return err
 		}
 	}

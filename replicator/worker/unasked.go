@@ -9,8 +9,9 @@ import (
 )
 
 const (
-	// maxUnasked is the largest number of revisions that are copied without asking the target between two questions.
-	maxUnasked = 10_000
+	// maxUnasked and maxUnaskedLive are the largest numbers of revisions that are copied without asking the target between
+	// two questions, the second one those of a live feed. What others write to both sides may change at any time there.
+	maxUnasked, maxUnaskedLive = 10_000, 64
 	// unaskedFor is the number of revisions that are copied without asking for each that the target turned out to lack.
 	unaskedFor = 4
 	// knownShare is the share of known revisions, one in knownShare, from which on asking pays. On CouchDB, copying a
@@ -19,9 +20,11 @@ const (
 )
 
 // unasked decides which batches are copied without asking the target which revisions it lacks: while it lacks nearly
-// all that it is asked about. Once it had more, it must lack maxUnasked revisions in a row before that. It is safe for
+// all that it is asked about. Once it had more, it must lack as many revisions in a row before that. It is safe for
 // concurrent use.
 type unasked struct {
+	most int // maxUnasked or maxUnaskedLive
+
 	mu     sync.Mutex
 	lacked int // revisions that the target lacked, in a row; negative after it had some
 	left   int // revisions that may be copied before the next question
@@ -43,21 +46,21 @@ func (u *unasked) learn(asked, lacked int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if (asked-lacked)*knownShare > asked {
-		u.lacked, u.left = -maxUnasked, 0
+		u.lacked, u.left = -u.most, 0
 		return
 	}
-	u.lacked = min(u.lacked+lacked, maxUnasked)
-	u.left = min(max(0, unaskedFor*u.lacked), maxUnasked)
+	u.lacked = min(u.lacked+lacked, u.most)
+	u.left = min(max(0, unaskedFor*u.lacked), u.most)
 }
 
 // lacking is missing, except that it does not always ask. If it has not, unsure is true, and the refs are all revisions
 // in rows, without ancestors and not yet counted. It is harmless to copy a revision that the target has.
-func (r *run) lacking(ctx context.Context, rows []couch.Row, live bool) (refs []ref, unsure bool, err error) {
+func (r *run) lacking(ctx context.Context, rows []couch.Row, u *unasked) (refs []ref, unsure bool, err error) {
 	all := 0
 	for _, row := range rows {
 		all += len(row.Revs)
 	}
-	if !live && r.bulkGets() && distinct(rows) && r.unasked.allows(all) {
+	if r.bulkGets() && distinct(rows) && u.allows(all) {
 		refs = make([]ref, 0, all)
 		for _, row := range rows {
 			for _, rev := range row.Revs {
@@ -66,8 +69,8 @@ func (r *run) lacking(ctx context.Context, rows []couch.Row, live bool) (refs []
 		}
 		return refs, true, nil
 	}
-	if refs, err = r.missing(ctx, rows); err == nil && !live {
-		r.unasked.learn(all, len(refs))
+	if refs, err = r.missing(ctx, rows); err == nil {
+		u.learn(all, len(refs))
 	}
 	return refs, false, err
 }
@@ -83,7 +86,9 @@ func distinct(rows []couch.Row) bool {
 
 // askLate asks the target about the revisions of an unsure batch that are not copied yet, and returns those that it
 // lacks. They have attachments, or cost a request each, so the question pays. It counts all of the batch.
-func (r *run) askLate(ctx context.Context, batch int, single []ref, small []smallRef) ([]ref, []smallRef, error) {
+func (r *run) askLate(
+	ctx context.Context, batch int, single []ref, small []smallRef, u *unasked,
+) ([]ref, []smallRef, error) {
 	rows := make([]couch.Row, 0, len(single)+len(small))
 	for _, f := range single {
 		rows = append(rows, couch.Row{ID: f.id, Revs: []string{f.rev}})
@@ -102,7 +107,7 @@ func (r *run) askLate(ctx context.Context, batch int, single []ref, small []smal
 	if err != nil {
 		return nil, nil, err
 	}
-	r.unasked.learn(len(rows), len(refs))
+	u.learn(len(rows), len(refs))
 	single, small = nil, nil
 	for _, f := range refs {
 		if size, ok := sizes[couch.DocRef{ID: f.id, Rev: f.rev}]; ok {

@@ -7,7 +7,7 @@ import (
 )
 
 func TestUnaskedGrowsWithWhatTheTargetLacked(t *testing.T) {
-	var u unasked
+	u := unasked{most: maxUnasked}
 	require.False(t, u.allows(1), "nothing is known yet")
 
 	u.learn(500, 500)
@@ -28,7 +28,7 @@ func TestUnaskedGrowsWithWhatTheTargetLacked(t *testing.T) {
 }
 
 func TestUnaskedNeedsManyAnswersOnceTheTargetHadSome(t *testing.T) {
-	var u unasked
+	u := unasked{most: maxUnasked}
 	u.learn(500, 500)
 	u.learn(500, 440)
 	for range maxUnasked / 500 {
