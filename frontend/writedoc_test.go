@@ -97,7 +97,7 @@ func TestPutReplicated(t *testing.T) {
 	refused(t, n.put("/db/a?new_edits=false", `{"v":1}`), http.StatusBadRequest, "bad_request",
 		"When `new_edits: false`, the document needs `_rev` or `_revisions` specified")
 	refused(t, n.put("/db/a?new_edits=no", `{"v":1}`), http.StatusBadRequest, "query_parse_error",
-		"Invalid value for boolean parameter `new_edits`: \"no\" must be true or false")
+		"Invalid value for boolean parameter `new_edits`: it must be true or false")
 	got := n.put("/db/a?new_edits=false", `{"_revisions":{"start":1,"ids":["b","a"]}}`).is(t, http.StatusBadRequest)
 	require.Equal(t, "bad_request", got.json(t)["error"])
 }

@@ -494,6 +494,8 @@ func (n *plantedNode) requests() {
 	}
 	n.do(by{}, http.MethodGet, "_scheduler/jobs/http:%2F%2Fu:"+plant("path")+"@h%2F", "")
 	n.do(n.admin(), http.MethodGet, "_scheduler/jobs?limit="+plant("query"), "")
+	n.do(n.owner(), http.MethodGet, "_replicator/_changes?limit="+plant("query"), "")
+	n.do(n.owner(), http.MethodGet, "_replicator/_changes?include_docs="+plant("query"), "")
 	n.do(n.admin(), http.MethodGet, "_scheduler/jobs?password="+plant("unknown-query"), "")
 }
 

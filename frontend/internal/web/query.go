@@ -46,7 +46,7 @@ func (q *Query) Flag(name string, missing bool) bool {
 	case strings.EqualFold(text, "true"): // True is what Python writes
 		return true
 	case !strings.EqualFold(text, "false"):
-		q.Refuse("Invalid value for boolean parameter `%s`: %q must be true or false", name, text)
+		q.Refuse("Invalid value for boolean parameter `%s`: it must be true or false", name)
 	}
 	return false
 }
@@ -59,7 +59,7 @@ func (q *Query) Count(name string, missing int) int {
 	}
 	n, err := strconv.ParseUint(q.Text(name), 10, 63)
 	if err != nil && n != math.MaxInt64 {
-		q.Refuse("Invalid value for integer parameter `%s`: %q must be a whole number of at least 0", name, q.Text(name))
+		q.Refuse("Invalid value for integer parameter `%s`: it must be a whole number of at least 0", name)
 		return 0
 	}
 	return int(min(n, math.MaxInt))
