@@ -201,7 +201,7 @@ func (n *node) attached() *docstore.Database {
 	old := n.upload(db, "doc", "old.txt", "text/plain", strings.NewReader("old"), docstore.UploadOptions{})
 	n.replicated(db, "doc", `{}`, false, []string{"a"}, old)
 	unknown := n.upload(db, "doc", "new.txt", "text/plain", strings.NewReader(gzipped(n.T, "new")), docstore.UploadOptions{Encoding: "gzip"})
-	n.replicated(db, "doc", `{}`, false, []string{"b", "a"}, docstore.EditAttachment{Name: "old.txt"}, unknown)
+	n.replicated(db, "doc", `{}`, false, []string{"b", "a"}, unknown, docstore.EditAttachment{Name: "old.txt"})
 	return db
 }
 

@@ -281,9 +281,9 @@ func TestCopyDocument(t *testing.T) {
 	doc := n.doc(db, "b/c")
 	require.Equal(t, `{"v":1}`, string(doc.Body))
 	require.Equal(t, "hello", n.content(db, doc, "f"))
-	require.Equal(t, "text/plain", doc.Attachments[0].Type)
+	require.Equal(t, "text/plain", doc.Attachments[1].Type)
 	require.Equal(t, "xyz", n.content(db, doc, "g"))
-	require.Equal(t, "gzip", doc.Attachments[1].Encoding)
+	require.Equal(t, "gzip", doc.Attachments[0].Encoding)
 
 	require.Equal(t, conflict, n.do("COPY", "/db/a", "", "Destination", "b%2Fc").body)
 	n.put("/db/other", `{"v":2}`)

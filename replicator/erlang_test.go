@@ -63,7 +63,7 @@ func TestEncodeTermOfLongText(t *testing.T) {
 
 	long := encodeTerm(chars(strings.Repeat("x", math.MaxUint16+1)))
 	require.Equal(t, []byte{131, 108, 0, 1, 0, 0, 97, 'x', 97, 'x'}, long[:10])
-	require.Equal(t, byte(etfNil), long[len(long)-1])
+	require.Equal(t, byte(106), long[len(long)-1])
 	require.Len(t, long, 6+2*(math.MaxUint16+1)+1)
 
 	list := make([]any, math.MaxUint16+1)

@@ -1,13 +1,7 @@
 package docstore
 
 import (
-	"cmp"
-	"crypto/md5"
-	"encoding/binary"
-	"encoding/hex"
 	"fmt"
-	"hash"
-	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -29,7 +23,7 @@ type Edit struct {
 	// Body is a JSON object, which is kept byte for byte, with the members that [BodyMember] allows. nil is {}. It must
 	// not change until the write returns.
 	Body []byte `json:"-"`
-	// Attachments are all attachments of the revision.
+	// Attachments are all attachments of the revision, in the order in which it shows them.
 	Attachments []EditAttachment
 }
 
@@ -50,8 +44,8 @@ type EditAttachment struct {
 // WriteOptions are the options of [Database.Write].
 type WriteOptions struct {
 	// Replicated is CouchDB's new_edits=false: the revisions already have their ids and are merged into the tree.
-	// Otherwise each edit replaces a leaf and gets an id that is an MD5 of its content and its parent, and of a random
-	// value in the databases that [Options].Sealed selects.
+	// Otherwise each edit replaces a leaf and gets the id that CouchDB 3.5 gives to the same edit, which is a hash over
+	// the content and the parent. In the databases that [Options].Sealed selects the hash is also over a random value.
 	Replicated bool
 
 	// The other fields are for [Database.WriteIn] only.
@@ -156,7 +150,7 @@ func (e *Edit) checkAttachments(db *Database) error {
 	return nil
 }
 
-// resolve returns the attachments of an edit's revision, sorted by name. Stubs are looked up in the leaf that the
+// resolve returns the attachments of an edit's revision, in their order. Stubs are looked up in the leaf that the
 // revision replaces. For a replicated revision, which may come from another branch, they are then looked up by digest
 // in all leaves.
 func (e *Edit) resolve(parent *leaf, t leafTree, pos int64, opts WriteOptions) ([]Attachment, error) {
@@ -177,7 +171,6 @@ func (e *Edit) resolve(parent *leaf, t leafTree, pos int64, opts WriteOptions) (
 		}
 		attachments = append(attachments, uploaded)
 	}
-	slices.SortFunc(attachments, func(a, b Attachment) int { return cmp.Compare(a.Name, b.Name) })
 	return attachments, nil
 }
 
@@ -195,35 +188,4 @@ func findStub(a EditAttachment, parent *leaf, t leafTree, opts WriteOptions) (At
 		}
 	}
 	return Attachment{}, false
-}
-
-// newRev returns the revision that replaces parent. Its id is a hash of its content, parent and salt, which may be nil.
-func newRev(parent Rev, deleted bool, body []byte, attachments []Attachment, salt []byte) Rev {
-	h := md5.New()
-	hashNumber(h, parent.Pos)
-	hashBytes(h, []byte(parent.ID))
-	if deleted {
-		hashNumber(h, 1)
-	} else {
-		hashNumber(h, 0)
-	}
-	hashBytes(h, body)
-	for _, a := range attachments {
-		hashBytes(h, []byte(a.Name))
-		hashBytes(h, []byte(a.Type))
-		hashBytes(h, []byte(a.Encoding))
-		hashBytes(h, a.MD5[:])
-	}
-	_, _ = h.Write(salt) // never fails
-	return Rev{parent.Pos + 1, hex.EncodeToString(h.Sum(nil))}
-}
-
-func hashNumber(h hash.Hash, n int64) {
-	_, _ = h.Write(binary.BigEndian.AppendUint64(nil, uint64(n))) // never fails (hash.Hash)
-}
-
-// hashBytes hashes the length too, so that no two lists of byte strings are the same input.
-func hashBytes(h hash.Hash, b []byte) {
-	hashNumber(h, int64(len(b)))
-	_, _ = h.Write(b)
 }

@@ -441,3 +441,6 @@ func (s *Store) Instances(tx kv.ReadTransaction) (int, error) {
 	}
 	return len(instances), nil
 }
+
+// NewRev returns the revision of an edit that creates a document.
+func NewRev(body []byte) Rev { return newRev(Rev{}, false, false, body, nil, nil) }

@@ -62,7 +62,7 @@ type Change struct {
 	Deleted bool
 	// Body is the revision's JSON object, as it is kept.
 	Body []byte `json:"-"`
-	// Attachments are sorted by name.
+	// Attachments are in the order of the edit.
 	Attachments []Attachment
 	// Winner is the previous winning revision, or zero if the document did not exist.
 	Winner Rev

@@ -387,7 +387,8 @@ func (w *writer) place(d *docWrite, p *prepared) (leaf, error) {
 	if w.db.secret() {
 		salt = p.token // the same in all runs of the transaction
 	}
-	rev := newRev(from, p.Deleted, p.body, attachments, salt)
+	again := parent != nil && p.Rev == (Rev{})
+	rev := newRev(from, again, p.Deleted, p.body, attachments, salt)
 	return leaf{
 		Pos: rev.Pos, IDs: slices.Concat([]string{rev.ID}, path), Deleted: p.Deleted,
 		Value: &leafRow{size: int64(len(p.body)), token: p.token, attachments: attachments},

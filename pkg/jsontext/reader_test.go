@@ -199,7 +199,10 @@ func FuzzString(f *testing.F) {
 		end := End([]byte(text))
 		want, is := "", false
 		if end > 0 {
-			want, is = String([]byte(strings.Trim(text[:end], " \t\r\n")))
+			raw := []byte(strings.Trim(text[:end], " \t\r\n"))
+			if want, is = String(raw); is {
+				require.Equal(t, want, string(AppendString(nil, raw)))
+			}
 		}
 		for name, j := range readers(text) {
 			var got []byte

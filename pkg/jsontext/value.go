@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"iter"
+	"unicode/utf8"
 )
 
 // The functions of this file read texts that are known to be valid.
@@ -58,6 +59,20 @@ func String(raw []byte) (text string, is bool) {
 	var escaped string // a variable of its own: it is allocated
 	err := json.Unmarshal(raw, &escaped)
 	return escaped, err == nil
+}
+
+// AppendString appends the text of a string, in UTF-8.
+func AppendString(b, raw []byte) []byte {
+	for i := 1; ; {
+		escape := bytes.IndexByte(raw[i:], '\\')
+		if escape < 0 {
+			return append(b, raw[i:len(raw)-1]...)
+		}
+		b = append(b, raw[i:i+escape]...)
+		r, size := decodeEscape(raw[i+escape:], AnySurrogates)
+		b = utf8.AppendRune(b, r)
+		i += escape + size
+	}
 }
 
 // IsArray reports whether text is an array.

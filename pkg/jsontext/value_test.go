@@ -75,6 +75,7 @@ func TestString(t *testing.T) {
 		got, is := String([]byte(raw))
 		require.True(t, is)
 		require.Equal(t, want, got)
+		require.Equal(t, "x"+want, string(AppendString([]byte("x"), []byte(raw))))
 	}
 	for _, raw := range []string{``, `1`, `null`, `["a"]`} {
 		_, is := String([]byte(raw))

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -31,7 +32,7 @@ func attachmentPath(r *http.Request) (id, name string, err error) {
 }
 
 // PutAttachment answers PUT /{db}/{doc}/{attachment}: the body is the content. If there is no such document, it
-// creates one.
+// creates one. As in CouchDB the attachment becomes the first one of the document.
 func (e *Endpoints) PutAttachment(w http.ResponseWriter, r *http.Request, db *docstore.Database) error {
 	id, name, err := attachmentPath(r)
 	if err != nil {
@@ -76,7 +77,7 @@ func (e *Endpoints) PutAttachment(w http.ResponseWriter, r *http.Request, db *do
 	if added.Type == "" {
 		added.Type = docbody.DefaultContentType
 	}
-	edit.Attachments = append(edit.Attachments, added)
+	edit.Attachments = slices.Insert(edit.Attachments, 0, added)
 	rev, err = out.edit(edit, false)
 	if err != nil {
 		return err
