@@ -50,7 +50,7 @@ func TestBulkDocs(t *testing.T) {
 	require.Equal(t, m{"ok": true, "id": "_local/l", "rev": "0-1"}, results[5])
 	require.Equal(t, m{"id": "s", "error": "missing_stub", "reason": `invalid attachment stub: "f"`}, results[7])
 	require.Equal(t, "illegal_docid", results[8]["error"])
-	require.Equal(t, m{"id": "r", "error": "bad_request", "reason": "Invalid rev format"}, results[9])
+	require.Equal(t, m{"id": "r", "error": "conflict", "reason": "Document update conflict."}, results[9])
 	require.Equal(t, m{"id": "_local/m", "error": "bad_request", "reason": "Invalid rev format"}, results[10])
 
 	require.Equal(t, "[]\n", n.postJSON("/db/_bulk_docs", `{"docs":[]}`).body)

@@ -29,7 +29,7 @@ func TestBulkGet(t *testing.T) {
 		`{"id":"doc","rev":"2-x"}`:                      failed(`"2-x"`, "missing", `"doc"`, "not_found"),
 		`{"id":"no"}`:                                   failed(`"undefined"`, "missing", `"no"`, "not_found"),
 		`{"id":"_local/x"}`:                             failed(`"undefined"`, "missing", `"_local/x"`, "not_found"),
-		`{"id":"_local/x","rev":"0-1"}`:                 failed(`"0-1"`, "Invalid rev format", `"_local/x"`, "bad_request"),
+		`{"id":"_local/x","rev":"0-1"}`:                 failed(`"0-1"`, "missing", `"_local/x"`, "not_found"),
 		`{"id":"doc","rev":"2"}`:                        failed(`"2"`, "Invalid rev format", `"doc"`, "bad_request"),
 		`{"id":"doc","rev":{"a":1}}`:                    failed(`{"a":1}`, "Invalid rev format", `"doc"`, "bad_request"),
 		`{"id":"doc","atts_since":"1-a"}`:               failed(`"1-a"`, "`atts_since` must be a list of revisions", `"doc"`, "bad_request"),

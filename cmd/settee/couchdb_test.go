@@ -96,6 +96,48 @@ func TestCouchDBInAllDirections(t *testing.T) {
 	}
 }
 
+// TestCouchDBOddRevisions replicates revisions with ids that are empty, long, or no hexadecimal digits. One that the node
+// does not take does not keep the others back.
+func TestCouchDBOddRevisions(t *testing.T) {
+	t.Parallel()
+	peer := couchtest.SharedCouchDB(t)
+	node := serveNode(t, aStore(t))
+	const attachments = `"_attachments":{"z":{"data":"eg=="},"a":{"data":"YQ=="}}`
+	odd := `{"new_edits":false,"docs":[{"_id":"empty","_rev":"1-"},{"_id":"empty","_revisions":{"start":3,"ids":["","","x"]},` + attachments + `},
+		{"_id":"leaf","_rev":"1-",` + attachments + `},{"_id":"deleted","_rev":"2-","_deleted":true},{"_id":"bytes","_rev":"1-abcdefghijklmnop"},
+		{"_id":"upper","_rev":"1-ABCDEFABCDEFABCDEFABCDEFABCDEFAB"},{"_id":"text","_rev":"1-é \"x\" 1-"},{"_id":"long","_rev":"1-` + strings.Repeat("x", 200) + `"}]}`
+	for name, ends := range map[string]func() (source, target string){
+		"between CouchDBs": func() (string, string) { return peer.DB(t, "odd-source"), peer.DB(t, "odd-target") },
+		"to the node":      func() (string, string) { return peer.DB(t, "odd-source"), node.hosted("odd-target") },
+		"from the node":    func() (string, string) { return node.hosted("odd-source"), peer.DB(t, "odd-target") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			source, target := ends()
+			ask(t, http.StatusCreated, http.MethodPost, source+"/_bulk_docs", odd)
+			first := node.replicateOnce(`"source":%q,"target":%q`, source, target)
+			require.Zero(t, first.History[0].DocWriteFailures)
+			couchtest.SameTrees(t, source, target)
+			// The same edit is the same revision.
+			for _, at := range []string{source, target} {
+				ask(t, http.StatusCreated, http.MethodPut, at+"/leaf?rev=1-", `{"v":2}`)
+			}
+			couchtest.SameTrees(t, source, target)
+		})
+	}
+
+	source, target := peer.DB(t, "odd-source"), node.hosted("odd-refused")
+	for i, rev := range []string{"1-a", "1-" + strings.Repeat("x", 201), "0-a", "1-"} {
+		ask(t, http.StatusCreated, http.MethodPost, source+"/_bulk_docs", fmt.Sprintf(`{"new_edits":false,"docs":[{"_id":"d%d","_rev":%q}]}`, i, rev))
+	}
+	result := node.replicateOnce(`"source":%q,"target":%q`, source, target)
+	require.Equal(t, 2, result.History[0].DocWriteFailures)
+	require.Equal(t, 2, result.History[0].DocsWritten)
+	for _, id := range []string{"d0", "d3"} {
+		ask(t, http.StatusOK, http.MethodGet, target+"/"+id, "")
+	}
+}
+
 // putLargest writes a document with the largest attachment.
 func putLargest(t *testing.T, dbURL string) {
 	t.Helper()

@@ -114,17 +114,33 @@ func TestInvalid(t *testing.T) {
 				require.ErrorIs(t, err, docstore.ErrDocument, "%q", body)
 			}
 		}
-		for _, rev := range []string{"", "1", "1-", "-a", "0-a", "-1-a", "+1-a", "x-a", "1-" + strings.Repeat("a", docstore.MaxRevIDSize+1), "1-\xff"} {
+		for _, rev := range []string{"", "1", "-", "-a", "0-", "-1-a", "x-a", "1-" + strings.Repeat("g", 32), "1-" + strings.Repeat("é", 16), "9223372036854775808-a", "1-\xff"} {
 			_, err := docstore.ParseRev(rev)
 			require.ErrorIs(t, err, docstore.ErrRevision, "%q", rev)
 		}
+		for rev, want := range map[string]string{
+			"1-": "1-", "1-a": "1-a", "1-A": "1-A", "+01-a-b": "1-a-b", "0-a": "0-a", "9223372036854775807-é": "9223372036854775807-é",
+			"1-" + strings.Repeat("aB", 16): "1-" + strings.Repeat("ab", 16), "1-abcdefghijklmnop": "1-6162636465666768696a6b6c6d6e6f70",
+			"1-éééééééé": "1-" + strings.Repeat("c3a9", 8), "1-+" + strings.Repeat("0", 31): "1-" + strings.Repeat("0", 32),
+			"1--" + strings.Repeat("0", 30) + "1": "1-" + strings.Repeat("f", 32), "1-" + strings.Repeat("x", 5000): "1-" + strings.Repeat("x", 5000),
+		} {
+			got, err := docstore.ParseRev(rev)
+			require.NoError(t, err, "%q", rev)
+			require.Equal(t, want, got.String())
+		}
+		require.Equal(t, "1- ", parse(t, "1- ").String())
 		results := b.write(t, []docstore.Edit{
-			{ID: "r", Pos: 1, Path: []string{"a", "b"}}, {ID: "r", Pos: 1}, {ID: "r", Pos: 2, Path: []string{"a", ""}}, {ID: "r"},
+			{ID: "r", Pos: 1, Path: []string{"a", "b"}}, {ID: "r", Pos: 1}, {ID: "r", Pos: 2, Path: []string{"a", "abcdefghijklmnop"}}, {ID: "r"},
+			{ID: "r", Pos: 0, Path: []string{"a"}}, {ID: "r", Pos: 1, Path: []string{strings.Repeat("x", docstore.MaxRevIDSize+1)}},
+			{ID: "r", Pos: 1, Path: []string{"\xff"}},
 		}, docstore.WriteOptions{Replicated: true})
 		for _, r := range results {
 			require.ErrorIs(t, r.Err, docstore.ErrRevision)
 		}
 		_, err := b.db.Put(t.Context(), docstore.Edit{ID: "r", Rev: docstore.Rev{Pos: -1, ID: "x"}})
+		require.ErrorIs(t, err, docstore.ErrConflict)
+		b.merge(t, "last", "9223372036854775807-a")
+		_, err = b.tryPut(t, "last", "9223372036854775807-a", "{}")
 		require.ErrorIs(t, err, docstore.ErrRevision)
 		for _, s := range []string{"", "x", "00", strings.Repeat("ff", 12), strings.Repeat("0", 26)} {
 			_, err := docstore.ParseSequence(s)
@@ -284,4 +300,45 @@ func TestRevsDiff(t *testing.T) {
 func large(n int) []byte {
 	const around = `{"x":""}`
 	return []byte(`{"x":"` + strings.Repeat("x", n-len(around)) + `"}`)
+}
+
+// TestEmptyRevisionIDs: a leaf and its ancestors may have an empty id.
+func TestEmptyRevisionIDs(t *testing.T) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db, docstore.Options{})
+		b.merge(t, "d", "1-", "2-b!", "3-c b a")
+		first := docstore.Rev{Pos: 1}
+		doc := b.get(t, "d", docstore.GetOptions{Rev: first})
+		require.Equal(t, "1-", doc.Rev.String())
+		require.Equal(t, []string{""}, doc.Path)
+		diffs, err := b.db.RevsDiff(t.Context(), []docstore.RevsQuery{{ID: "d", Revs: []docstore.Rev{first}}})
+		require.NoError(t, err)
+		require.Empty(t, diffs)
+
+		next, err := b.db.Put(t.Context(), docstore.Edit{ID: "d", Rev: first, Body: []byte(`{"v":2}`)})
+		require.NoError(t, err)
+		require.Equal(t, []string{next.ID, ""}, b.get(t, "d", docstore.GetOptions{Rev: next}).Path)
+		edits := []docstore.Edit{{ID: "d", Pos: 4, Path: []string{"", "", next.ID, ""}}}
+		require.NoError(t, b.write(t, edits, docstore.WriteOptions{Replicated: true})[0].Err)
+		require.Equal(t, []string{"", "", next.ID, ""}, b.get(t, "d", docstore.GetOptions{}).Path)
+	})
+}
+
+// FuzzParseRev: the form that ParseRev returns is the only one of a revision.
+func FuzzParseRev(f *testing.F) {
+	for _, text := range []string{"1-", "+01-a-b", "1-abcdefghijklmnop", "1--" + strings.Repeat("F", 31), "0-", "1-" + strings.Repeat("é", 16)} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		rev, err := docstore.ParseRev(text)
+		if err != nil {
+			require.ErrorIs(t, err, docstore.ErrRevision)
+			return
+		}
+		again, err := docstore.ParseRev(rev.String())
+		require.NoError(t, err)
+		require.Equal(t, rev, again)
+		require.Zero(t, rev.Compare(again))
+		require.NotEqual(t, 16, len(rev.ID))
+	})
 }

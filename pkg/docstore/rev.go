@@ -3,6 +3,7 @@ package docstore
 import (
 	"encoding/hex"
 	"fmt"
+	"math/big"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -11,25 +12,56 @@ import (
 	"settee/pkg/tuple"
 )
 
-// MaxRevIDSize is the maximum length of a revision's id, in bytes. CouchDB's have 32.
+// MaxRevIDSize is the maximum length of a revision's id, in bytes. Those that CouchDB makes have 32.
 const MaxRevIDSize = 200
 
-// Rev names a revision of a document: its position in the history, from 1, and its id. The zero value is no revision.
+// Rev names a revision of a document: its position in the history, from 1, and its id, which may be empty. The zero
+// value is no revision.
 type Rev struct {
 	Pos int64
 	ID  string
 }
 
-// ParseRev parses a revision of the form N-id. The error is [ErrRevision].
+// ParseRev parses a revision of the form N-id, as CouchDB does. Whether a document can have it, a write decides. The
+// error is [ErrRevision].
 func ParseRev(s string) (Rev, error) {
 	pos, id, found := strings.Cut(s, "-")
 	n, err := strconv.ParseInt(pos, 10, 64)
-	rev := Rev{n, id}
-	if !found || err != nil || pos[0] == '+' || rev.check() != nil {
+	if found && err == nil {
+		id, err = ParseRevID(id)
+	}
+	if !found || err != nil || n == 0 && id == "" {
 		return Rev{}, fmt.Errorf("%w: %s", ErrRevision, quote(s))
 	}
-	return rev, nil
+	return Rev{n, id}, nil
 }
+
+// ParseRevID parses the id of a revision, as CouchDB does. Any 16 bytes are an id that is written as 32 lower-case
+// hexadecimal digits. Any 32 bytes are a hexadecimal number of 16 bytes, which may have a sign. All other text is an id
+// as it is, also the empty one. The error is [ErrRevision].
+func ParseRevID(id string) (string, error) {
+	_, isHex := revtree.Raw(id)
+	switch {
+	case isHex:
+		return id, nil
+	case !utf8.ValidString(id):
+		return "", fmt.Errorf("%w: the id %s", ErrRevision, quote(id))
+	case len(id) == rawIDSize:
+		return hex.EncodeToString([]byte(id)), nil
+	case len(id) == 2*rawIDSize:
+		n, ok := new(big.Int).SetString(id, 16)
+		if !ok {
+			return "", fmt.Errorf("%w: the id %s", ErrRevision, quote(id))
+		}
+		return fmt.Sprintf("%032x", n.And(n, rawIDMask)), nil
+	}
+	return id, nil
+}
+
+// rawIDSize is the size in bytes of an id that is a digest.
+const rawIDSize = 16
+
+var rawIDMask = new(big.Int).Sub(new(big.Int).Lsh(big.NewInt(1), 8*rawIDSize), big.NewInt(1))
 
 func (r Rev) String() string {
 	if r == (Rev{}) {
@@ -43,7 +75,7 @@ func (r Rev) String() string {
 func (r Rev) Compare(s Rev) int { return revtree.Rev(r).Compare(revtree.Rev(s)) }
 
 func (r Rev) check() error {
-	if r.Pos < 1 || r.ID == "" || len(r.ID) > MaxRevIDSize || !utf8.ValidString(r.ID) {
+	if id, err := ParseRevID(r.ID); r.Pos < 1 || len(r.ID) > MaxRevIDSize || err != nil || id != r.ID {
 		return fmt.Errorf("%w: %d-%s", ErrRevision, r.Pos, quote(r.ID))
 	}
 	return nil

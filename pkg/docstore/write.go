@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -378,6 +379,9 @@ func (w *writer) place(d *docWrite, p *prepared) (leaf, error) {
 	var path []string
 	if parent != nil {
 		from, path = Rev(parent.Rev()), parent.IDs
+	}
+	if from.Pos == math.MaxInt64 {
+		return leaf{}, fmt.Errorf("%w: there is no position after that of %s", ErrRevision, from)
 	}
 	attachments, err := p.resolve(parent, d.tree, from.Pos+1, w.opts)
 	if err != nil {

@@ -166,8 +166,9 @@ func (r *reading) specialMember(name string) error {
 		r.doc.ID = id
 		return CheckID(id)
 	case "_rev":
-		rev, ok := jsontext.String(value)
-		if !ok || !isRevision(rev) {
+		text, _ := jsontext.String(value)
+		rev, ok := r.revision(text)
+		if !ok {
 			return refuse(BadRequest, "Invalid rev format")
 		}
 		if r.doc.Revisions == nil {
@@ -201,11 +202,12 @@ func (r *reading) capture() ([]byte, error) {
 	return value, err
 }
 
-// isRevision reports whether text is N-id.
-func isRevision(text string) bool {
+// revision returns the normal form of a revision, and false if text is none.
+func (r *reading) revision(text string) (string, bool) {
 	pos, id, found := strings.Cut(text, "-")
-	_, err := strconv.ParseUint(pos, 10, 63)
-	return found && id != "" && err == nil
+	n, errPos := strconv.ParseInt(pos, 10, 64)
+	id, errID := r.opts.revID(id)
+	return strconv.FormatInt(n, 10) + "-" + id, found && errPos == nil && errID == nil
 }
 
 // revisions reads _revisions. It ignores one without ids.
@@ -224,6 +226,9 @@ func (r *reading) revisions() error {
 				id, ok := jsontext.String(value)
 				if !ok {
 					return refuse(DocumentInvalid, "RevId isn't a string")
+				}
+				if id, err = r.opts.revID(id); err != nil {
+					return refuse(DocumentInvalid, "RevId isn't a valid hexadecimal")
 				}
 				ids = append(ids, id)
 				return nil

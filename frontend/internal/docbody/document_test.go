@@ -3,6 +3,7 @@ package docbody_test
 import (
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"io"
 	"strings"
 	"testing"
@@ -89,6 +90,27 @@ func TestBodyMember(t *testing.T) {
 	require.Equal(t, `{"_kept":1,"b":2}`, string(got.Body))
 	_, err = docbody.ReadDocument(spool(t, `{"a":1}`), opts)
 	refused(t, err, docbody.DocumentInvalid, "Bad special document member: a")
+}
+
+func TestRevID(t *testing.T) {
+	t.Parallel()
+	opts := docbody.Options{RevID: func(id string) (string, error) {
+		if id == "bad" {
+			return "", errors.New("bad")
+		}
+		return strings.ToLower(id), nil
+	}}
+	for text, want := range map[string]string{
+		`{"_rev":"1-"}`: "1-", `{"_rev":"+01-A-B"}`: "1-a-b", `{"_revisions":{"start":2,"ids":["A","B"]},"_rev":"1-X"}`: "2-a",
+	} {
+		doc, err := docbody.ReadDocument(spool(t, text), opts)
+		require.NoError(t, err)
+		require.Equal(t, want, doc.Rev)
+	}
+	_, err := docbody.ReadDocument(spool(t, `{"_rev":"1-bad"}`), opts)
+	refused(t, err, docbody.BadRequest, "Invalid rev format")
+	_, err = docbody.ReadDocument(spool(t, `{"_revisions":{"start":2,"ids":["a","bad"]}}`), opts)
+	refused(t, err, docbody.DocumentInvalid, "RevId isn't a valid hexadecimal")
 }
 
 func TestDocumentsThatAreNone(t *testing.T) {

@@ -61,6 +61,8 @@ type Options struct {
 	// BodyMember reports whether a member is part of a document's body. The other members are special: they describe
 	// the document. nil: all members whose names do not begin with an underscore are part of the body.
 	BodyMember func(name string) bool
+	// RevID returns the normal form of a revision's id, or an error if it is not valid. nil: all ids are valid.
+	RevID func(id string) (string, error)
 }
 
 func (o *Options) bodyMember(name string) bool {
@@ -68,6 +70,13 @@ func (o *Options) bodyMember(name string) bool {
 		return !strings.HasPrefix(name, "_")
 	}
 	return o.BodyMember(name)
+}
+
+func (o *Options) revID(id string) (string, error) {
+	if o.RevID == nil {
+		return id, nil
+	}
+	return o.RevID(id)
 }
 
 // quote quotes client input, shortened.
