@@ -36,7 +36,10 @@ type said struct {
 
 // sessions are requests of which each goes on with what those before it left.
 func sessions() map[string][]asked {
-	return map[string][]asked{"revisions": askRevisions()}
+	return map[string][]asked{
+		"revisions": askRevisions(), "attachments": askAttachments(), "stubs": askStubs(), "bulk stubs": askBulkStubs(),
+		"related": askRelated(), "forms": askForms(),
+	}
 }
 
 func askPut(target, body string, headers ...string) asked {
@@ -176,4 +179,134 @@ func askRevisions() (all []asked) {
 		askPost("/db/_bulk_docs", `{"new_edits":false,"docs":[{"_id":"r","_revisions":{"start":2,"ids":["a","`+strings.Repeat("g", 32)+`"]}}]}`),
 		askPost("/db/_bulk_docs", `{"new_edits":false,"docs":[{"_id":"r","_revisions":{"start":2,"ids":["a",7]}}]}`),
 	)
+}
+
+// Types that CouchDB compresses would have other digests there.
+const someBytes = "application/octet-stream"
+
+// The revisions are known because they are CouchDB's.
+func askAttachments() []asked {
+	return []asked{
+		askPut("/db/o", `{"_attachments":{"z":{"data":"eg=="},"a":{"data":"YQ=="}}}`), askGet("/db/o"),
+		askPut("/db/o?new_edits=false", `{"_rev":"4-x","_attachments":{"z":{"data":"eg==","revpos":4},"a":{"data":"YQ==","revpos":4}}}`), askGet("/db/o"),
+		askPut("/db/o/m?rev=4-x", "mm", "Content-Type", someBytes), askGet("/db/o"),
+		askPut("/db/p?new_edits=false", `{"_rev":"4-x","v":1,"_attachments":{"z":{"data":"eg==","revpos":4},"a":{"data":"YQ==","revpos":4}}}`),
+		askPut("/db/p/a?rev=4-x", "aa", "Content-Type", "image/png"), askGet("/db/p"), askGet("/db/p?attachments=true"),
+		askPut("/db/q?new_edits=false", `{"_rev":"4-x","_attachments":{"z":{"data":"eg==","revpos":4},"a":{"data":"YQ==","revpos":4},"m":{"data":"eg==","revpos":4}}}`),
+		{http.MethodDelete, "/db/q/a?rev=4-x", "", nil}, askGet("/db/q"),
+		askPut("/db/r?new_edits=false", `{"_rev":"4-x","_attachments":{"z":{"data":"eg==","revpos":4},"a":{"data":"YQ==","revpos":4}}}`),
+		askPut("/db/r", `{"_rev":"4-x","_attachments":{"m":{"data":"eg=="},"a":{"stub":true},"b":{"data":""},"z":{"stub":true}}}`), askGet("/db/r"),
+		askPut("/db/twice", `{"_attachments":{"a":{"data":"eg=="},"b":{"data":"eg=="},"a":{"data":"YQ=="}}}`), askGet("/db/twice"),
+		{"COPY", "/db/r", "", []string{"Destination", "s"}},
+		askPut("/db/zipped/z?x", "not gzip", "Content-Type", "text/plain", "Content-Encoding", "gzip"), askGet("/db/zipped"),
+		askPut("/db/new/n", "n", "Content-Type", someBytes), askGet("/db/new"), askPut("/db/new/n", "n"),
+	}
+}
+
+// askStubs asks for edits of a revision 4-x with the attachments z of the position 4 and a of 2.
+func askStubs() (all []asked) {
+	for i, stub := range []string{
+		`{"z":{"stub":true,"revpos":4}}`, `{"z":{"stub":true}}`, `{"z":{"stub":true,"revpos":4},"a":{"stub":true,"revpos":2}}`,
+		`{"a":{"stub":true,"revpos":2},"z":{"stub":true,"revpos":4}}`,
+		`{"z":{"stub":true,"revpos":3}}`, `{"z":{"stub":true,"revpos":5}}`, `{"a":{"stub":true,"revpos":4}}`, `{"none":{"stub":true}}`,
+		`{"z":{"stub":true,"digest":"md5-AAAAAAAAAAAAAAAAAAAAAA=="}}`, `{"z":{"stub":true,"content_type":"x/y","length":99}}`,
+		`{"z":{"stub":true,"revpos":4,"digest":"md5-+63p42o/NtPWdsG4CEUd1w=="},"none":{"stub":true,"digest":"md5-+63p42o/NtPWdsG4CEUd1w=="}}`,
+		`{"z":{"stub":false}}`,
+	} {
+		doc := fmt.Sprint("/db/d", i)
+		all = append(all,
+			askPut(doc+"?new_edits=false", `{"_rev":"4-x","_attachments":{"z":{"data":"eg==","revpos":4},"a":{"data":"YQ==","revpos":2}}}`),
+			askPut(doc, `{"_rev":"4-x","_attachments":`+stub+`}`), askGet(doc),
+			askPut(doc, `{"_rev":"1-stale","_attachments":`+stub+`}`),
+			askPut(doc+"new", `{"_attachments":`+stub+`}`),
+			askPut(doc+"r?new_edits=false", `{"_rev":"4-x","_attachments":{"z":{"data":"eg==","revpos":4},"a":{"data":"YQ==","revpos":2}}}`),
+			askPut(doc+"r?new_edits=false", `{"_revisions":{"start":6,"ids":["z","y","x"]},"_attachments":`+stub+`}`), askGet(doc+"r"),
+			askPut(doc+"new?new_edits=false", `{"_rev":"4-x","_attachments":`+stub+`}`),
+		)
+	}
+	return all
+}
+
+// askBulkStubs asks for one document, or for documents of which another one is refused: whether CouchDB writes the others
+// of a request with a missing stub depends on the shards.
+func askBulkStubs() []asked {
+	return []asked{
+		askPut("/db/o?new_edits=false", `{"_rev":"4-x","_attachments":{"z":{"data":"eg==","revpos":4}}}`),
+		askPost("/db/_bulk_docs", `{"docs":[{"_id":"new","_attachments":{"z":{"stub":true}}}]}`),
+		askPost("/db/_bulk_docs", `{"docs":[{"_id":"o","_rev":"4-x","_attachments":{"none":{"stub":true}}}]}`),
+		askPost("/db/_bulk_docs", `{"docs":[{"_id":"o","_rev":"4-x","_attachments":{"z":{"stub":true,"revpos":9}}}]}`),
+		askPost("/db/_bulk_docs", `{"docs":[{"_id":"a"},{"_id":"o","_rev":"3-x","_attachments":{"none":{"stub":true}}},{"_id":"b"}]}`),
+		askPost("/db/_bulk_docs", `{"docs":[{"_id":"o","_attachments":{"none":{"stub":true}}}]}`),
+		askPost("/db/_bulk_docs", `{"new_edits":false,"docs":[{"_id":"new","_rev":"1-a","_attachments":{"z":{"stub":true,"digest":"md5-AA=="}}}]}`),
+		askPost("/db/_bulk_docs", `{"new_edits":false,"docs":[{"_id":"o","_rev":"9-a","_attachments":{"none":{"stub":true}}}]}`),
+		askPost("/db/_bulk_docs", `{"new_edits":false,"docs":[{"_id":"o","_revisions":{"start":5,"ids":["a","x"]},"_attachments":{"z":{"stub":true,"revpos":9}}}]}`),
+		askPost("/db/_bulk_docs", `{"new_edits":false,"docs":[{"_id":"o","_revisions":{"start":5,"ids":["a","x"]},"_attachments":{"z":{"stub":true,"revpos":4}}}]}`),
+		askGet("/db/o"),
+		askPost("/db/_bulk_docs", `{"docs":[{"_id":"o","_rev":"5-a","v":1,"_attachments":{"y":{"data":"eg=="},"z":{"stub":true,"revpos":4}}}]}`),
+		askGet("/db/o"),
+	}
+}
+
+const relatedDoc = `{"_attachments":{"z":{"follows":true,"length":2},"a":{"follows":true,"length":3}}}`
+
+func askRelated() (all []asked) {
+	body := "--XX\r\nContent-Type: application/json\r\n\r\n" + relatedDoc + "\r\n--XX\r\n\r\nzz\r\n--XX\r\n\r\naaa\r\n--XX"
+	for i, text := range []string{
+		body + "--", body + "--\r\n", body + "--epilogue", body + "--epilogue\r\nof lines\r\n", body + "-- \r\n", body + "--\r\nepilogue",
+		body + "----XX--", "preamble\r\n" + body + "--epilogue",
+	} {
+		doc := fmt.Sprint("/db/d", i)
+		all = append(all, askPut(doc, text, "Content-Type", "multipart/related; boundary=XX"), askGet(doc+"?attachments=true"))
+	}
+	return all
+}
+
+// form is a form of fields, which are name, file name or -, content type or -, content.
+func form(fields ...string) string {
+	var text strings.Builder
+	for field := range slices.Chunk(fields, 4) {
+		fmt.Fprintf(&text, "--XX\r\nContent-Disposition: form-data; name=%q", field[0])
+		if field[1] != "-" {
+			text.WriteString(`; filename="` + field[1] + `"`)
+		}
+		if field[2] != "-" {
+			text.WriteString("\r\nContent-Type: " + field[2])
+		}
+		text.WriteString("\r\n\r\n" + field[3] + "\r\n")
+	}
+	return text.String() + "--XX--\r\n"
+}
+
+func askForms() []asked {
+	ask := func(target, body string) asked {
+		return askPost(target, body, "Content-Type", "multipart/form-data; boundary=XX", "Referer", "http://HOST/page?x")
+	}
+	rev := []string{"_rev", "-", "-", "4-x"}
+	z, m := []string{"_attachments", "z", someBytes, "zz"}, []string{"_attachments", "m", "image/png; x=y", "mm"}
+	with := func(fields ...[]string) string { return form(slices.Concat(fields...)...) }
+	doc := func(text string) []string { return []string{"_doc", "-", "-", text} }
+	old := `{"_rev":"4-x","v":1,"_attachments":{"z":{"data":"eg==","revpos":4},"a":{"data":"YQ==","revpos":4}}}`
+	return []asked{
+		ask("/db/a", with(doc(`{"v":1}`), z, m)), askGet("/db/a"),
+		ask("/db/b", with(z, doc(`{"v":1,"_id":"other","_attachments":{"i":{"data":"eg=="},"z":{"data":"YQ=="}}}`), m)), askGet("/db/b"),
+		askPut("/db/c?new_edits=false", old), ask("/db/c", with(rev, m, z)), askGet("/db/c?attachments=true"),
+		askPut("/db/d?new_edits=false", old), ask("/db/d", with(m, rev)), askGet("/db/d"),
+		askPut("/db/e?new_edits=false", old), ask("/db/e", with(rev)), askGet("/db/e"),
+		askPut("/db/f?new_edits=false", old), ask("/db/f", with(doc(`{"_rev":"4-x","_attachments":{"a":{"stub":true}}}`), m)), askGet("/db/f"),
+		askPut("/db/g?new_edits=false", old), ask("/db/g?rev=4-x", with(doc(`{"_deleted":true}`))), askGet("/db/g"),
+		ask("/db/g", with(doc(`{"v":2}`))), askGet("/db/g"),
+		ask("/db/h", with(doc(`{}`), doc(`{"v":1}`), []string{"other", "-", "-", "x"}, []string{"other", "o", someBytes, "x"})), askGet("/db/h"),
+		ask("/db/i", with(doc(`{}`), []string{"_attachments", "-", "-", "no file"})), askGet("/db/i"),
+		ask("/db/j", with(doc(`{}`), []string{"_attachments", "dé/ü.bin", someBytes, "x"}, []string{"_attachments", "empty", someBytes, ""})), askGet("/db/j"),
+		ask("/db/_design/k", with(doc(`{"v":1}`), z)), askGet("/db/_design/k"),
+		ask("/db/_local/l", with(doc(`{"v":1}`))), askGet("/db/_local/l"),
+		// refused
+		ask("/db/x", with(doc(`{"v":`))), ask("/db/x", with(doc(`[]`))), ask("/db/x", with(doc(`{"_x":1}`))), ask("/db/x", with(doc(`{"_rev":"1-x"}`))),
+		ask("/db/c", with(doc(`{"_rev":"4-x"}`))), ask("/db/c", with(doc(`{}`), z)), ask("/db/c", with([]string{"_rev", "-", "-", "x"}, z)),
+		ask("/db/x", with(doc(`{"_attachments":{"a":{"stub":true}}}`), z)),
+		ask("/db/x", with(doc(`{}`), []string{"_attachments", "_z", someBytes, "x"})), ask("/db/x", with(doc(`{}`), z, z)),
+		askPost("/db/x", with(doc(`{}`)), "Content-Type", "multipart/form-data; boundary=XX"),
+		askPost("/db/x", with(doc(`{}`)), "Content-Type", "multipart/form-data; boundary=XX", "Referer", "http://other.example/"),
+		askPost("/db/x", "{}", "Referer", "http://HOST/"), askPost("/db/x", "{}"), askGet("/db/x"),
+	}
 }

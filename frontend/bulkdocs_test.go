@@ -29,7 +29,7 @@ func TestBulkDocs(t *testing.T) {
 	got := n.postJSON("/db/_bulk_docs", `{"docs":[
 		{"_id":"a","v":1,"_attachments":{"f":{"data":"aGVs\nbG8="}}}, {"v":2}, {"_id":"old","_rev":"`+rev+`","_deleted":true},
 		{"_id":"old2","_rev":"1-x"}, {"_id":"a","v":3}, {"_id":"_local/l","v":4}, {"_id":"_design/d"},
-		{"_id":"s","_attachments":{"f":{"stub":true}}}, {"_id":"`+strings.Repeat("x", 2001)+`","_attachments":{"f":{"data":""}}},
+		{"_id":"s","_rev":"1-x","_attachments":{"f":{"stub":true}}}, {"_id":"`+strings.Repeat("x", 2001)+`","_attachments":{"f":{"data":""}}},
 		{"_id":"r","_rev":"1-`+strings.Repeat("x", 300)+`"}, {"_id":"_local/m","_rev":"5-x"}, {"_id":"last"}]}`)
 	results := got.results(t)
 	require.Len(t, results, 12)
@@ -48,7 +48,7 @@ func TestBulkDocs(t *testing.T) {
 		require.Equal(t, m{"error": "conflict", "reason": "Document update conflict."}, results[i])
 	}
 	require.Equal(t, m{"ok": true, "id": "_local/l", "rev": "0-1"}, results[5])
-	require.Equal(t, m{"id": "s", "error": "missing_stub", "reason": `invalid attachment stub: "f"`}, results[7])
+	require.Equal(t, m{"id": "s", "error": "conflict", "reason": "Document update conflict."}, results[7])
 	require.Equal(t, "illegal_docid", results[8]["error"])
 	require.Equal(t, m{"id": "r", "error": "conflict", "reason": "Document update conflict."}, results[9])
 	require.Equal(t, m{"id": "_local/m", "error": "bad_request", "reason": "Invalid rev format"}, results[10])
@@ -63,16 +63,14 @@ func TestBulkDocsReplicated(t *testing.T) {
 	got := n.postJSON("/db/_bulk_docs", `{"docs":[
 		{"_id":"a","_revisions":{"start":3,"ids":["c","b","a"]},"v":1,"_attachments":{"f":{"data":"aGVsbG8=","revpos":2,"digest":"md5-x"}}},
 		{"_id":"a","_rev":"2-x","_deleted":true},
-		{"_id":"s","_rev":"1-x","_attachments":{"f":{"stub":true,"digest":"md5-XUFAKrxLKna5cZ2REBfFkg=="}}},
 		{"_id":"p","_rev":"5-p","_revisions":{"start":1,"ids":["p","o"]}},
 		{"_id":"_local/l","_rev":"0-3","v":1}, {"_id":"_local/m","_rev":"5-x","v":1}, {"_id":"_design/d","_rev":"1-x"}],
 		"new_edits":false}`)
 	results := got.results(t)
-	require.Len(t, results, 3)
+	require.Len(t, results, 2)
 	type m = map[string]any
-	require.Equal(t, m{"id": "s", "rev": "1-x", "error": "missing_stub", "reason": `invalid attachment stub: "f"`}, results[0])
-	require.Equal(t, m{"id": "p", "rev": "1-p", "error": "bad_request", "reason": results[1]["reason"]}, results[1])
-	require.Equal(t, m{"id": "_local/m", "rev": "5-x", "error": "bad_request", "reason": "Invalid rev format"}, results[2])
+	require.Equal(t, m{"id": "p", "rev": "1-p", "error": "bad_request", "reason": results[0]["reason"]}, results[0])
+	require.Equal(t, m{"id": "_local/m", "rev": "5-x", "error": "bad_request", "reason": "Invalid rev format"}, results[1])
 	doc := n.doc(db, "a")
 	require.Equal(t, []string{"c", "b", "a"}, doc.Path)
 	require.Equal(t, "hello", n.content(db, doc, "f"))
@@ -148,4 +146,21 @@ func TestBulkDocsOfManyBatches(t *testing.T) {
 	info, err := db.Info(t.Context())
 	require.NoError(t, err)
 	require.EqualValues(t, count, info.DocCount)
+}
+
+// TestBulkDocsMissingStub: a stub without an attachment fails the request, as long as the answer has not begun.
+func TestBulkDocsMissingStub(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	db := n.newDatabase("db")
+	const stub = `{"_id":"s","_rev":"1-x","_attachments":{"f":{"stub":true}}}`
+	got := n.postJSON("/db/_bulk_docs", `{"new_edits":false,"docs":[{"_id":"a","_rev":"1-a"},`+stub+`,{"_id":"b","_rev":"1-b"}]}`)
+	refused(t, got, http.StatusPreconditionFailed, "missing_stub", "Invalid attachment stub in s for f")
+	n.doc(db, "a")
+	n.doc(db, "b")
+
+	docs := strings.Repeat(`{"_id":"_local/x","_rev":"0-1","_attachments":{"f":{"stub":true}}},`, 1000) // each has a result
+	results := n.postJSON("/db/_bulk_docs", `{"new_edits":false,"docs":[`+docs+stub+`]}`).results(t)
+	require.Len(t, results, 1001)
+	require.Equal(t, map[string]any{"id": "s", "rev": "1-x", "error": "missing_stub", "reason": "Invalid attachment stub in s for f"}, results[1000])
 }

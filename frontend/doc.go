@@ -33,6 +33,7 @@
 //	GET, PUT  /{db}/_security, _revs_limit
 //	POST      /{db}/_bulk_docs    write documents
 //	GET, PUT, DELETE, COPY /{db}/{doc}
+//	POST      /{db}/{doc}         write a form
 //	GET, PUT, DELETE       /{db}/{doc}/{attachment}
 //
 // CouchDB's other paths (views, _find, partitions, _purge) are answered with 501 not_implemented and a reason.

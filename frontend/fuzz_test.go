@@ -43,6 +43,7 @@ var fuzzed = []struct{ method, path, contentType string }{
 	{http.MethodGet, "/_uuids", ""},
 	{http.MethodPost, "/_session", "application/json"},
 	{http.MethodPost, "/_session", "application/x-www-form-urlencoded"},
+	{http.MethodPost, "/db/doc", "multipart/form-data; boundary=abc"},
 }
 
 // requestBound is what answering a request may cost, including the compiled form of its selectors.

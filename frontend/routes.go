@@ -135,7 +135,7 @@ func (h *Handler) documentRoutes(r *mux.Router) {
 	h.handle(r, "/{db}/_bulk_docs", web.Methods{http.MethodPost: in(e.BulkDocs)})
 	h.handle(r, documentPath, web.Methods{
 		http.MethodGet: in(e.GetDocument), http.MethodPut: in(e.PutDocument), http.MethodDelete: in(e.DeleteDocument),
-		"COPY": in(e.CopyDocument),
+		http.MethodPost: in(e.PostForm), "COPY": in(e.CopyDocument),
 	})
 	h.handle(r, documentPath+"/{attachment:.+}", web.Methods{
 		http.MethodGet: in(e.GetAttachment), http.MethodPut: in(e.PutAttachment), http.MethodDelete: in(e.DeleteAttachment),

@@ -133,7 +133,7 @@ func TestBadDocuments(t *testing.T) {
 		{"/db/a?rev=2-x", `{"_rev":"1-x"}`, nil, 400, "bad_request", "Document rev from request body and query string have different values"},
 		{"/db/a?rev=2-x", `{}`, []string{"If-Match", `"1-x"`}, 400, "bad_request", "Document rev and etag have different values"},
 		{"/db/a?rev=%zz", `{}`, nil, 400, "query_parse_error", "the query of the URL is not percent-encoded as it should be"},
-		{"/db/a?rev=" + rev, `{"_attachments":{"f":{"stub":true}}}`, nil, 412, "missing_stub", `invalid attachment stub: "f"`},
+		{"/db/a?rev=" + rev, `{"_attachments":{"f":{"stub":true}}}`, nil, 412, "missing_stub", "Invalid attachment stub in a for f"},
 		{"/db/a?rev=" + rev, `{"_attachments":{"f":{"data":"x"}}}`, nil, 400, "bad_request", "Invalid attachment data for f"},
 		{"/db/a?rev=" + rev, `{"_attachments":{"f":{"follows":true}}}`, nil, 400, "bad_request", `the attachment "f" cannot follow: the body is not multipart/related`},
 		{"/db/a?rev=" + rev, `{}`, []string{"Content-Encoding", "br"}, 415, "bad_content_type", "Content-Encoding must be gzip or identity"},

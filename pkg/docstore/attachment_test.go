@@ -7,7 +7,9 @@ import (
 	"encoding/base64"
 	"errors"
 	"io"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -37,8 +39,8 @@ func digest(content []byte) string {
 func (b *bundle) attach(t *testing.T, id, rev string, attachments map[string]*docstore.Upload) string {
 	t.Helper()
 	edit := docstore.Edit{ID: id, Rev: parse(t, rev)}
-	for name, upload := range attachments {
-		edit.Attachments = append(edit.Attachments, docstore.EditAttachment{Name: name, Upload: upload, Type: "text/" + name})
+	for _, name := range slices.Sorted(maps.Keys(attachments)) {
+		edit.Attachments = append(edit.Attachments, docstore.EditAttachment{Name: name, Upload: attachments[name], Type: "text/" + name})
 	}
 	got, err := b.db.Put(t.Context(), edit)
 	require.NoError(t, err)
@@ -157,9 +159,68 @@ func TestSharedAttachments(t *testing.T) {
 		rev = b.attach(t, "two", rev, map[string]*docstore.Upload{"b": nil})
 		assert.Equal(t, second, b.content(t, b.get(t, "two", docstore.GetOptions{}), "b"))
 		_, err = b.db.Put(t.Context(), docstore.Edit{
-			ID: "two", Rev: parse(t, rev), Attachments: []docstore.EditAttachment{{Name: "b", Digest: digest(content)}},
+			ID: "two", Rev: parse(t, rev), Attachments: []docstore.EditAttachment{{Name: "b", RevPos: 2}},
 		})
+		var missing *docstore.MissingStubError
+		require.ErrorAs(t, err, &missing)
+		require.Equal(t, "b", missing.Name)
 		require.ErrorIs(t, err, docstore.ErrMissingStub)
+		// The digest does not count.
+		_, err = b.db.Put(t.Context(), docstore.Edit{
+			ID: "two", Rev: parse(t, rev), Attachments: []docstore.EditAttachment{{Name: "b", RevPos: 1, Digest: digest(content)}},
+		})
+		require.NoError(t, err)
+	})
+}
+
+// TestStubsOfReplicated: a leaf that is an ancestor decides; without one the digest does.
+func TestStubsOfReplicated(t *testing.T) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db, docstore.Options{})
+		content := []byte("content")
+		replicate := func(path []string, a docstore.EditAttachment) error {
+			edits := []docstore.Edit{{ID: "d", Pos: int64(len(path)), Path: path, Attachments: []docstore.EditAttachment{a}}}
+			return b.write(t, edits, docstore.WriteOptions{Replicated: true})[0].Err
+		}
+		stub := docstore.EditAttachment{Name: "a", Digest: digest(content)}
+		require.ErrorIs(t, replicate([]string{"a"}, stub), docstore.ErrMissingStub)
+		require.NoError(t, replicate([]string{"a"}, docstore.EditAttachment{Name: "a", Upload: b.upload(t, "d", content)}))
+		wrong := stub
+		wrong.RevPos = 2
+		require.ErrorIs(t, replicate([]string{"b", "a"}, wrong), docstore.ErrMissingStub)
+		require.ErrorIs(t, replicate([]string{"b", "a"}, docstore.EditAttachment{Name: "b", Digest: digest(content)}), docstore.ErrMissingStub)
+		require.NoError(t, replicate([]string{"b", "a"}, stub))
+		require.NoError(t, replicate([]string{"c", "a"}, stub), "1-a is no leaf any longer")
+		require.ErrorIs(t, replicate([]string{"d", "a"}, docstore.EditAttachment{Name: "a"}), docstore.ErrMissingStub)
+	})
+}
+
+// TestAttachmentOrder: attachments keep the order of the edit.
+func TestAttachmentOrder(t *testing.T) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db, docstore.Options{})
+		names := []string{"z", "a", "é", "b"}
+		edit := docstore.Edit{ID: "d"}
+		for _, name := range names {
+			edit.Attachments = append(edit.Attachments, docstore.EditAttachment{Name: name, Upload: b.upload(t, "d", []byte(name))})
+		}
+		rev, err := b.db.Put(t.Context(), edit)
+		require.NoError(t, err)
+		order := func() (found []string) {
+			for _, a := range b.get(t, "d", docstore.GetOptions{}).Attachments {
+				found = append(found, a.Name)
+			}
+			return found
+		}
+		require.Equal(t, names, order())
+		slices.Reverse(names)
+		edit = docstore.Edit{ID: "d", Rev: rev}
+		for _, name := range names {
+			edit.Attachments = append(edit.Attachments, docstore.EditAttachment{Name: name})
+		}
+		_, err = b.db.Put(t.Context(), edit)
+		require.NoError(t, err)
+		require.Equal(t, names, order())
 	})
 }
 

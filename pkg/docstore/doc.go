@@ -13,7 +13,7 @@
 // the highest id.
 //
 // [Database.Write] replaces leaves, or merges revisions that were made elsewhere ([WriteOptions].Replicated, which is
-// CouchDB's new_edits=false). The body of a document is a JSON object, kept byte for byte. It does not contain _id,
+// CouchDB's new_edits=false). A revision that replaces a leaf has the id that CouchDB gives to the same edit. The body of a document is a JSON object, kept byte for byte. It does not contain _id,
 // _rev, _attachments and the like: these are fields of [Edit] and [Document].
 //
 // # Unknown results, deletion and lost uploads
@@ -65,8 +65,8 @@
 //	(chunks, id, key, n)                     -> chunk of a content
 //
 // The path of a leaf is the ids of the revision, its parent and so on. An attachment in it is (name, type, length,
-// encoding, stored length, md5, revpos, key). The upload draws the key at random. A chunk has 90,000 bytes, the last
-// one at most that.
+// encoding, stored length, md5, revpos, key). They are in the order of the edit; version 0.1.0 sorted them by name. The
+// upload draws the key at random. A chunk has 90,000 bytes, the last one at most that.
 //
 // Invariants, kept by the functions of flush.go:
 //

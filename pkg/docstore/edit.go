@@ -35,9 +35,11 @@ type EditAttachment struct {
 	Upload *Upload
 	// Type is the content type of an upload.
 	Type string
-	// Digest, if not empty, is the digest of a stub: md5- and the MD5 in base64.
+	// Digest, for a replicated stub, is its digest, md5- and the MD5 in base64, or empty. As in CouchDB it does not count
+	// if a revision that the edit descends from is still a leaf.
 	Digest string
-	// RevPos, for a replicated upload, is the position of the revision that added the attachment. 0 is the edit's own.
+	// RevPos is the position of the revision that added the attachment. 0 is any for a stub, and the edit's own for an
+	// upload. It counts for stubs and for replicated uploads.
 	RevPos int64
 }
 
@@ -147,16 +149,14 @@ func (e *Edit) checkAttachments(db *Database) error {
 	return nil
 }
 
-// resolve returns the attachments of an edit's revision, in their order. Stubs are looked up in the leaf that the
-// revision replaces. For a replicated revision, which may come from another branch, they are then looked up by digest
-// in all leaves.
+// resolve returns the attachments of an edit's revision, in their order.
 func (e *Edit) resolve(parent *leaf, t leafTree, pos int64, opts WriteOptions) ([]Attachment, error) {
 	var attachments []Attachment
 	for _, a := range e.Attachments {
 		if a.Upload == nil {
 			found, ok := findStub(a, parent, t, opts)
 			if !ok {
-				return nil, fmt.Errorf("%w: %s", ErrMissingStub, quote(a.Name))
+				return nil, &MissingStubError{Name: a.Name}
 			}
 			attachments = append(attachments, found)
 			continue
@@ -171,11 +171,13 @@ func (e *Edit) resolve(parent *leaf, t leafTree, pos int64, opts WriteOptions) (
 	return attachments, nil
 }
 
+// findStub returns the attachment that a stub stands for: that of the leaf that the revision replaces. If no leaf is an
+// ancestor of a replicated revision, the leaf that was has been replaced by another branch, which may have the same
+// content.
 func findStub(a EditAttachment, parent *leaf, t leafTree, opts WriteOptions) (Attachment, bool) {
 	if parent != nil {
-		if found, ok := parent.Value.attachment(a.Name); ok && (a.Digest == "" || a.Digest == found.Digest()) {
-			return found, true
-		}
+		found, ok := parent.Value.attachment(a.Name)
+		return found, ok && (a.RevPos == 0 || a.RevPos == found.RevPos)
 	}
 	if opts.Replicated && a.Digest != "" {
 		for _, l := range t {

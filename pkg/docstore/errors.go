@@ -31,8 +31,8 @@ var (
 	ErrRevision = errors.New("invalid rev format")
 	// ErrDocument: a document's body is not a JSON object, or has a member that is not allowed ([BodyMember]).
 	ErrDocument = errors.New("invalid document")
-	// ErrMissingStub: the revision that is replaced does not have the attachment that a stub names, or the upload was
-	// removed.
+	// ErrMissingStub: the revision that is replaced does not have the attachment that a stub names ([MissingStubError]),
+	// or the upload was removed.
 	ErrMissingStub = errors.New("invalid attachment stub")
 	// ErrDigest: an attachment's content does not have the announced digest.
 	ErrDigest = errors.New("the attachment's content is not what was announced")
@@ -43,6 +43,12 @@ var (
 	// ErrClosed: the store is closed.
 	ErrClosed = errors.New("the document store is closed")
 )
+
+// MissingStubError is an [ErrMissingStub]: there is no attachment for a stub.
+type MissingStubError struct{ Name string }
+
+func (e *MissingStubError) Error() string { return ErrMissingStub.Error() + ": " + quote(e.Name) }
+func (e *MissingStubError) Unwrap() error { return ErrMissingStub }
 
 type deletedError struct{}
 

@@ -137,6 +137,9 @@ func (b *bulkWrite) flush() error {
 	if err != nil {
 		return err
 	}
+	if err := b.missingStub(results); err != nil {
+		return err
+	}
 	unused := b.replicated // a replicated revision may have been there already, with other uploads
 	for i, edit := range b.batch {
 		result := results[i]
@@ -152,6 +155,17 @@ func (b *bulkWrite) flush() error {
 	}
 	clear(b.batch) // frees the documents
 	b.batch, b.size = b.batch[:0], 0
+	return nil
+}
+
+// missingStub returns the failure of a document with a stub that stands for no attachment. As in CouchDB the whole request
+// fails with it, also if other documents were written. After the answer has begun, it is the result of its document.
+func (b *bulkWrite) missingStub(results []docstore.Result) error {
+	for _, result := range results {
+		if errors.As(result.Err, new(*docstore.MissingStubError)) && !b.out.Begun() {
+			return web.StoreFailure(result.Err)
+		}
+	}
 	return nil
 }
 

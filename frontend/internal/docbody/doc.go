@@ -1,5 +1,5 @@
 // Package docbody reads documents from request bodies of CouchDB's clients: one document ([ReadDocument]), a list of
-// them ([ReadBulk]), or one followed by the contents of its attachments ([ReadRelated]).
+// them ([ReadBulk]), one followed by the contents of its attachments ([ReadRelated]), or a form ([ReadForm]).
 //
 // Its use of memory does not depend on the size of a body. JSON is spooled ([Spool]), a large one to a file. A document
 // has only the positions of its inline attachments, which are in base64, and reads them from the spool. Attachments

@@ -67,6 +67,8 @@ func TestRelated(t *testing.T) {
 		"broken names":    body(two, "Content-Disposition: attachment; filename=\"a\"b\"\n\n12345", "Content-Disposition: ;;\n\nxy"),
 		"more headers":    body(two, "Content-Length: 77\r\nContent-Transfer-Encoding: quoted-printable\n\n12345", "\n\nxy"),
 		"with preamble":   "before\r\n" + body(two, "\n\n12345", "\n\nxy") + "\r\nbehind",
+		"with epilogue":   body(two, "\n\n12345", "\n\nxy") + "behind\r\n--abc\r\n\r\nmore\r\n--abc--",
+		"with dashes":     body(two, "\n\n12345", "\n\nxy") + "--abc--",
 		"JSON by default": body(strings.TrimPrefix(two, "Content-Type: application/json"), "\n\n12345", "\n\nxy"),
 	} {
 		for _, reader := range []func(io.Reader) io.Reader{
@@ -148,6 +150,8 @@ func FuzzMultipart(f *testing.F) {
 	f.Add([]byte(body(two, "Content-Disposition: attachment; filename=\"b/ü\"\n\nxy", "\n\n12345")))
 	f.Add([]byte(body("\n\n"+`{"_attachments":{"a":{"follows":true},"i":{"data":"AA=="}}}`, "\n\n--abc")))
 	f.Add([]byte("--abc\n\n{}\n--abc--\n"))
+	f.Add([]byte(body(two, "\n\n12345", "\n\nxy") + "behind"))
+	f.Add([]byte("--abc\r\n\r\n{}\r\n\r\n--abc\r\n--abc-\r\n--abc--x"))
 	f.Add([]byte("--abc\n\n{}\n--abc\r\n--abc\r\n"))
 	f.Add([]byte(""))
 	f.Fuzz(func(t *testing.T, text []byte) {
@@ -168,5 +172,62 @@ func FuzzMultipart(f *testing.F) {
 			}
 		}
 		require.Len(t, found, n)
+	})
+}
+
+// fields reads a form. Files have their names and types in front.
+func fields(text io.Reader) (found [][2]string, err error) {
+	form, err := docbody.ReadForm(text, `multipart/form-data; boundary="abc"`)
+	for err == nil {
+		var field *docbody.Field
+		if field, err = form.Next(); err != nil {
+			break
+		}
+		name := field.Name
+		if field.IsFile {
+			name += " " + field.FileName + " " + field.ContentType
+		}
+		var content []byte
+		content, err = io.ReadAll(field.Content)
+		found = append(found, [2]string{name, string(content)})
+	}
+	if err == io.EOF {
+		err = nil
+	}
+	return found, err
+}
+
+func TestForm(t *testing.T) {
+	t.Parallel()
+	const disposition = "Content-Disposition: form-data; name="
+	text := body(disposition+"_doc\n\n{}", disposition+`"a"; filename="b/ü.txt"`+"\r\nContent-Type: text/plain; charset=utf-8\n\n1\r\n2",
+		disposition+`a; filename=""`+"\n\n", "\n\nno name")
+	want := [][2]string{{"_doc", "{}"}, {"a b/ü.txt text/plain", "1\r\n2"}, {"a  application/octet-stream", ""}, {"", "no name"}}
+	for _, reader := range []func(io.Reader) io.Reader{
+		func(r io.Reader) io.Reader { return r }, iotest.OneByteReader, iotest.DataErrReader,
+	} {
+		got, err := fields(reader(strings.NewReader(text + "behind")))
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
+	_, err := fields(strings.NewReader(text[:len(text)-1]))
+	refused(t, err, docbody.BadRequest, "the body ends before its last boundary")
+	_, err = docbody.ReadForm(strings.NewReader(text), "multipart/form-data")
+	refused(t, err, docbody.BadRequest, "Content-Type multipart/form-data must have a boundary")
+	file := disposition + `a; filename="` + strings.Repeat("x", 1_000_000) + "\"\n\n"
+	_, err = fields(strings.NewReader(body(file, file, file)))
+	refused(t, err, docbody.DocumentTooLarge, "the names and types of the attachments have more than 2000000 bytes")
+}
+
+// FuzzForm reads any bytes as a form.
+func FuzzForm(f *testing.F) {
+	f.Add([]byte(body("Content-Disposition: form-data; name=_doc\n\n{}", "Content-Disposition: form-data; name=a; filename=b\n\n1") + "behind"))
+	f.Add([]byte("--abc\n\n{}\n--abc--\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var err error
+		bodyBound.Check(t, len(text), func() { _, err = fields(strings.NewReader(string(text))) })
+		if err != nil {
+			require.ErrorAs(t, err, new(*docbody.Error))
+		}
 	})
 }

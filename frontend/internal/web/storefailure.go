@@ -37,6 +37,7 @@ func StoreFailure(err error) error {
 func refusal(err error) *Failure {
 	var refused *replicator.ParseError
 	var document *docstore.DocumentError
+	var stub *docstore.MissingStubError
 	var reason string
 	if reason = err.Error(); errors.As(err, &document) {
 		reason = document.Err.Error()
@@ -69,6 +70,8 @@ func refusal(err error) *Failure {
 		return NewFailure(http.StatusInternalServerError, "unreadable", reason)
 	case errors.Is(err, docstore.ErrDocument):
 		return NewFailure(http.StatusBadRequest, "doc_validation", reason)
+	case document != nil && errors.As(err, &stub):
+		return NewFailure(http.StatusPreconditionFailed, "missing_stub", "Invalid attachment stub in "+Cut(document.ID)+" for "+Cut(stub.Name))
 	case errors.Is(err, docstore.ErrMissingStub):
 		return NewFailure(http.StatusPreconditionFailed, "missing_stub", reason)
 	case errors.Is(err, docstore.ErrDigest):
