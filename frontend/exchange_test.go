@@ -70,6 +70,7 @@ func (n *node) requireSame(e exchange, got answer, how sameness) {
 	location := strings.Replace(want.header.Get("Location"), "couch.example:5984", n.address, 1)
 	require.Equal(n, location, got.header.Get("Location"))
 	require.Regexp(n, "^[0-9a-f]{10}$", got.header.Get("X-Couch-Request-ID"))
+	require.Regexp(n, "^[0-9]+$", got.header.Get("X-CouchDB-Body-Time"))
 	require.Equal(n, "settee", got.header.Get("Server"))
 	tag := want.header.Get("ETag")
 	switch {

@@ -51,6 +51,8 @@ func TestListJobs(t *testing.T) {
 		"?skip=50&limit=20":             {50, 70, 50},
 		"?skip=500":                     {105, 105, 105},
 		"?skip=10000&limit=1000":        {105, 105, 105},
+		"?limit=99999999999":            {0, 105, 0},
+		"?skip=99999999999999999999":    {105, 105, 105},
 		"?limit=2&limit=7&unknown=true": {0, 2, 0},
 	} {
 		total, offset, ids := list(query)
@@ -59,16 +61,13 @@ func TestListJobs(t *testing.T) {
 		require.Equal(t, append([]string{}, all[want.begin:want.end]...), ids, query)
 	}
 	for query, reason := range map[string]string{
-		"?limit=x":                   "`limit` must be an integer from 0 to 1000",
-		"?limit=":                    "`limit` must be an integer from 0 to 1000",
-		"?limit=-1":                  "`limit` must be an integer from 0 to 1000",
-		"?limit=1.5":                 "`limit` must be an integer from 0 to 1000",
-		"?limit=1001":                "`limit` must be an integer from 0 to 1000",
-		"?skip=-1":                   "`skip` must be an integer from 0 to 10000",
-		"?skip=10001":                "`skip` must be an integer from 0 to 10000",
-		"?skip=" + secret:            "`skip` must be an integer from 0 to 10000",
-		"?skip=99999999999999999999": "`skip` must be an integer from 0 to 10000",
-		"?limit=%zz":                 "the query of the URL is not percent-encoded as it should be",
+		"?limit=x":        "Invalid value for integer parameter `limit`: it must be a whole number of at least 0",
+		"?limit=":         "Invalid value for integer parameter `limit`: it must be a whole number of at least 0",
+		"?limit=-1":       "Invalid value for integer parameter `limit`: it must be a whole number of at least 0",
+		"?limit=1.5":      "Invalid value for integer parameter `limit`: it must be a whole number of at least 0",
+		"?skip=-1":        "Invalid value for integer parameter `skip`: it must be a whole number of at least 0",
+		"?skip=" + secret: "Invalid value for integer parameter `skip`: it must be a whole number of at least 0",
+		"?limit=%zz":      "the query of the URL is not percent-encoded as it should be",
 	} {
 		refused(t, n.get("/_scheduler/jobs"+query), http.StatusBadRequest, "query_parse_error", reason)
 	}
@@ -158,6 +157,13 @@ func TestJobOfADocument(t *testing.T) {
 	run := n.accept()
 	require.NoError(t, run.Identify(t.Context(), want))
 	require.Equal(t, want.String(), n.get("/_scheduler/jobs/" + want.String()).json(t)["id"])
+	n.post(definition(`"continuous": true, "doc_ids": []`)).is(t, http.StatusAccepted)
+	continuous := n.page("/_scheduler/jobs").Jobs[1]["id"].(string)
+	require.Contains(t, continuous, "+continuous")
+	for _, plus := range []string{"+", "%2B", "%20"} {
+		got := n.get("/_scheduler/jobs/" + strings.Replace(continuous, "+", plus, 1))
+		require.Equal(t, continuous, got.json(t)["id"], plus)
+	}
 	refused(t, n.post(definition("")), http.StatusConflict, "conflict",
 		"the replication "+want.String()+" exists already, triggered by document `"+doc+"` from db `"+database+"`")
 	refused(t, n.post(`{"cancel": true, "id": "`+want.String()+`"}`), http.StatusNotFound, "not_found", "missing")

@@ -110,7 +110,9 @@ func TestListDocs(t *testing.T) {
 		"crashing,pending":         {"crashing", "pending"},
 		"error,initializing":       {"crashing", "pending"},
 		"completed,failed,RUNNING": {"completed", "failed", "running"},
-		"":                         {"completed", "crashing", "failed", "pending", "running"},
+		"":                         nil,
+		",":                        nil,
+		"failed,":                  {"failed"},
 	} {
 		page := n.page("/_scheduler/docs/_replicator?states=" + states)
 		assert.Equal(t, want, page.ids(), states)
@@ -138,8 +140,11 @@ func TestListDocs(t *testing.T) {
 		refused(t, n.get("/_scheduler/docs?start_key="+key), http.StatusBadRequest, "query_parse_error",
 			"`start_key` must be the next_start_key of an earlier page")
 	}
-	for _, path := range []string{"b", "none/_replicator", "none%2F_replicator/x", "_replicators"} {
+	for _, path := range []string{"none/_replicator", "none%2F_replicator/x"} {
 		refused(t, n.get("/_scheduler/docs/"+path), http.StatusNotFound, "not_found", "Database does not exist.")
+	}
+	for _, path := range []string{"b", "x/y", "x%2Fy/z", "_replicators", "_replicator%2Fx"} {
+		refused(t, n.get("/_scheduler/docs/"+path), http.StatusBadRequest, "bad_request", "Invalid path")
 	}
 	refused(t, n.get("/_scheduler/docs?states=running,odd"), http.StatusBadRequest, "query_parse_error",
 		"States must be one or more of [initializing,error,running,pending,crashing,completed,failed]")

@@ -32,3 +32,6 @@ func (s *Store) CountFailures(ctx context.Context, jobID string, n int64) error 
 		return nil
 	})
 }
+
+// SkipAtOnce is the most jobs that one transaction skips.
+const SkipAtOnce = skipAtOnce

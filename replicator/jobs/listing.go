@@ -12,11 +12,11 @@ import (
 	"settee/replicator"
 )
 
-// The limits of [Store.List] and [Store.ListDocuments].
-const (
-	MaxLimit = 1_000 // jobs
-	MaxSkip  = 10_000
-)
+// MaxLimit is the most jobs on a page of [Store.List] and [Store.ListDocuments].
+const MaxLimit = 1_000
+
+// skipAtOnce is the most jobs that one transaction skips.
+const skipAtOnce = 1_000
 
 // listBatch is the most jobs that one transaction reads. Each state may have 100,000 bytes.
 const listBatch = 50
@@ -33,8 +33,8 @@ func (s *Store) Get(ctx context.Context, id string) (*Job, error) {
 type ListOptions struct {
 	// After is where the page starts: the Next of the page before, the zero value for the first.
 	After fdbjobs.Position
-	// Skip is the number of jobs to skip, at most MaxSkip. Limit is the most jobs on the page, at
-	// most MaxLimit.
+	// Skip is the number of jobs to skip, which is better done with After if there are many. Limit
+	// is the most jobs on the page, at most MaxLimit.
 	Skip, Limit int
 }
 
@@ -137,19 +137,23 @@ type listing struct {
 }
 
 func (s *Store) list(ctx context.Context, opts ListOptions, l listing) (List, error) {
-	if opts.Skip < 0 || opts.Skip > MaxSkip || opts.Limit < 0 || opts.Limit > MaxLimit ||
+	if opts.Skip < 0 || opts.Limit < 0 || opts.Limit > MaxLimit ||
 		max(len(opts.After.Owner), len(opts.After.ID)) > fdbjobs.MaxNameSize {
 		return List{}, fmt.Errorf("listing replication jobs: skip %d, limit %d or a start key of %d and %d bytes are out of range",
 			opts.Skip, opts.Limit, len(opts.After.Owner), len(opts.After.ID))
 	}
 	var out List
-	var after fdbjobs.Position
-	err := s.db.Transact(ctx, func(tx kv.Transaction) (err error) {
-		out.Total, after, err = s.beginList(tx.Snapshot(), opts, l)
-		return err
-	})
-	if err != nil {
-		return List{}, err
+	after := opts.After
+	for begun, skip := false, opts.Skip; !begun; skip -= skipAtOnce {
+		step := ListOptions{After: after, Skip: min(skip, skipAtOnce)}
+		err := s.db.Transact(ctx, func(tx kv.Transaction) (err error) {
+			out.Total, after, err = s.beginList(tx.Snapshot(), step, l)
+			return err
+		})
+		if err != nil {
+			return List{}, err
+		}
+		begun = skip <= skipAtOnce || after == step.After
 	}
 	more := true
 	for more && len(out.Jobs) < opts.Limit {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -84,7 +85,7 @@ func TestList(t *testing.T) {
 		slices.Sort(want)
 
 		for _, page := range []struct{ skip, limit int }{
-			{0, 0}, {0, 1}, {0, 10}, {0, 35}, {0, jobs.MaxLimit}, {1, 10}, {10, 20}, {34, 5}, {35, 5}, {36, 5}, {jobs.MaxSkip, 1},
+			{0, 0}, {0, 1}, {0, 10}, {0, 35}, {0, jobs.MaxLimit}, {1, 10}, {10, 20}, {34, 5}, {35, 5}, {36, 5}, {math.MaxInt, 1},
 		} {
 			found, total, err := b.store.ListFrom(b.Context(), page.skip, page.limit)
 			require.NoError(b, err)
@@ -97,11 +98,29 @@ func TestList(t *testing.T) {
 			expected := want[begin:min(begin+page.limit, len(want))]
 			require.Equal(b, expected, append([]string{}, got...), "%+v", page)
 		}
-		for _, page := range []struct{ skip, limit int }{{-1, 1}, {0, -1}, {0, jobs.MaxLimit + 1}, {jobs.MaxSkip + 1, 1}} {
+		for _, page := range []struct{ skip, limit int }{{-1, 1}, {0, -1}, {0, jobs.MaxLimit + 1}} {
 			_, _, err := b.store.ListFrom(b.Context(), page.skip, page.limit)
 			require.ErrorContains(b, err, "out of range")
 		}
 	})
+}
+
+// A page may begin further on than one transaction skips.
+func TestListSkipsMany(t *testing.T) {
+	t.Parallel()
+	b := setupOn(t, enginetest.Memory(t))
+	const n = 2*jobs.SkipAtOnce + 3
+	for i := range n {
+		b.replicate(fmt.Sprintf(`"doc_ids": ["%d"]`, i))
+	}
+	all, err := b.store.List(b.Context(), jobs.ListOptions{Skip: jobs.SkipAtOnce, Limit: jobs.MaxLimit})
+	require.NoError(b, err)
+	rest, total, err := b.store.ListFrom(b.Context(), 2*jobs.SkipAtOnce-1, 10)
+	require.NoError(b, err)
+	require.EqualValues(b, n, total)
+	require.Len(b, rest, 4)
+	require.Equal(b, all.Jobs[jobs.MaxLimit-1].ID, rest[0].ID)
+	require.Equal(b, fdbjobs.Position{Owner: "user:", ID: rest[0].ID}, *all.Next)
 }
 
 func TestRunning(t *testing.T) {

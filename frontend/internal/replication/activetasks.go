@@ -14,6 +14,7 @@ import (
 type activeTask struct {
 	Node                  *string         `json:"node"`
 	PID                   *string         `json:"pid"`
+	ProcessStatus         string          `json:"process_status"`
 	BulkGetAttempts       int64           `json:"bulk_get_attempts"`
 	BulkGetDocs           int64           `json:"bulk_get_docs"`
 	ChangesPending        *int64          `json:"changes_pending"`
@@ -47,6 +48,7 @@ func (e *Endpoints) activeTask(job *jobs.Job) activeTask {
 	return activeTask{
 		Node:                  orNull(state.Node),
 		PID:                   orNull(state.PID),
+		ProcessStatus:         "waiting", // of an Erlang process that waits for its next message
 		BulkGetAttempts:       progress.BulkGetAttempts,
 		BulkGetDocs:           progress.BulkGetDocs,
 		ChangesPending:        progress.ChangesPending,

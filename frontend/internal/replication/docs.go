@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -94,7 +93,7 @@ func (e *Endpoints) DocsBelow(w http.ResponseWriter, r *http.Request) error {
 		}
 		return e.getDocOf(w, r, database, doc)
 	}
-	return web.NotFound("Database does not exist.")
+	return web.BadRequest("Invalid path")
 }
 
 func (e *Endpoints) getDocOf(w http.ResponseWriter, r *http.Request, database, id string) error {
@@ -143,7 +142,7 @@ func (e *Endpoints) listDocsOf(w http.ResponseWriter, r *http.Request, database 
 // listOptions reads the parameters of a list of jobs: limit, skip, and start_key, which is the next_start_key of
 // the page before.
 func listOptions(q *web.Query) jobs.ListOptions {
-	opts := jobs.ListOptions{Limit: upTo(q, "limit", defaultLimit, jobs.MaxLimit), Skip: upTo(q, "skip", 0, jobs.MaxSkip)}
+	opts := jobs.ListOptions{Limit: min(q.Count("limit", defaultLimit), jobs.MaxLimit), Skip: q.Count("skip", 0)}
 	if key := q.Text("start_key"); key != "" {
 		var place [2]string
 		text, err := base64.RawURLEncoding.DecodeString(key)
@@ -170,26 +169,16 @@ func startKey(place *fdbjobs.Position) string {
 	return base64.RawURLEncoding.EncodeToString(text)
 }
 
-// upTo returns a parameter that is a whole number from 0 to most, and missing if there is none.
-func upTo(q *web.Query, name string, missing, most int) int {
-	if !q.Has(name) {
-		return missing
-	}
-	n, err := strconv.Atoi(q.Text(name))
-	if err != nil || n < 0 || n > most {
-		q.Refuse("`%s` must be an integer from 0 to %d", name, most)
-		return 0
-	}
-	return n
-}
-
-// readStates returns the states that a list is restricted to, nil for all.
+// readStates returns the states that a list is restricted to, nil for all. As in CouchDB an empty name is of no state.
 func readStates(q *web.Query) []replicator.State {
-	if q.Text("states") == "" {
+	if !q.Has("states") {
 		return nil
 	}
-	var out []replicator.State
+	out := []replicator.State{}
 	for name := range strings.SplitSeq(q.Text("states"), ",") {
+		if name == "" {
+			continue
+		}
 		state, err := replicator.ParseState(strings.TrimSpace(name))
 		if err != nil {
 			q.Refuse("States must be one or more of [initializing,error,running,pending,crashing,completed,failed]")

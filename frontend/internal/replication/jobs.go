@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"settee/frontend/internal/web"
 	"settee/replicator"
@@ -116,7 +117,11 @@ func (e *Endpoints) ListJobs(w http.ResponseWriter, r *http.Request) error {
 func (e *Endpoints) GetJob(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := web.StoreContext(r)
 	defer cancel()
-	job, err := e.Jobs.Get(ctx, web.PathValue(r, "id"))
+	id := web.PathValue(r, "id")
+	job, err := e.Jobs.Get(ctx, id)
+	if plus := strings.ReplaceAll(id, " ", "+"); plus != id && errors.Is(err, jobs.ErrNotFound) {
+		job, err = e.Jobs.Get(ctx, plus) // a proxy may have decoded the + of a replication id
+	}
 	if errors.Is(err, jobs.ErrNotFound) {
 		return web.NotFound("missing")
 	}

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -454,13 +455,16 @@ type receivedBody struct {
 	connections *Connections
 	conn        *connection
 	whole       bool // the body was read to its end
+	took        time.Duration
 }
 
 // Read implements io.Reader.
 func (b *receivedBody) Read(p []byte) (int, error) {
 	b.connections.receive(b.conn, 1)
 	defer b.connections.receive(b.conn, -1)
+	began := time.Now()
 	n, err := b.ReadCloser.Read(p)
+	b.took += time.Since(began)
 	b.whole = b.whole || err == io.EOF
 	return n, err
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -116,7 +117,14 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, act Action) {
 	served, ok, end := s.Connections.begin(served)
 	defer end()
 	defer out.leaveRest(served)
-	out.begins = func() { out.passRest(served) }
+	out.begins = func() {
+		out.passRest(served)
+		took := int64(0)
+		if body, known := served.Body.(*receivedBody); known {
+			took = body.took.Milliseconds()
+		}
+		header.Set("X-CouchDB-Body-Time", strconv.FormatInt(took, 10))
+	}
 	if !ok {
 		respondError(out, served, Unavailable("too many requests are being answered: try again later"))
 		return
