@@ -305,7 +305,7 @@ func (n *node) replicationPart() lifecycle.Part {
 func (n *node) replicate() {
 	n.outbound = newConnections(n.live.Current, n.log)
 	n.scheduler = scheduler.New(scheduler.Options{
-		Jobs: n.jobs, Config: n.live.Current, Changed: n.live.Changed, UserAgent: "settee/" + currentVersion(), Log: n.log,
+		Jobs: n.jobs, Config: n.live.Current, Changed: n.live.Changed, UserAgent: userAgent(), Log: n.log,
 		Transport: n.outbound.transport,
 	})
 	n.metrics.connecting(n.outbound)

@@ -185,7 +185,7 @@ func (f *configFlags) foreground(cmd *cobra.Command, replication *replicator.Rep
 	if settings.ServerUUID, err = foregroundUUID(cfg); err != nil {
 		return settings, nil, err
 	}
-	settings.UserAgent = "settee/" + currentVersion()
+	settings.UserAgent = cmp.Or(config.UserAgent.Get(cfg), userAgent())
 	outbound := newConnections(func() *config.Config { return cfg }, newLog(cmd.ErrOrStderr(), zerolog.WarnLevel))
 	settings.Transport = outbound.transport
 	return settings, outbound.pool.Close, nil

@@ -41,3 +41,6 @@ func newVersion() *cobra.Command {
 		},
 	}
 }
+
+// userAgent returns the default User-Agent of replications. Gateways allow that of CouchDB's replicator by name.
+func userAgent() string { return "CouchDB-Replicator/3.5.0 settee/" + currentVersion() }

@@ -255,9 +255,17 @@ func TestValidValues(t *testing.T) {
 		for text, want := range map[string]bool{
 			"couch_replicator_auth_session,couch_replicator_auth_noop":   true,
 			"couch_replicator_auth_session , couch_replicator_auth_noop": true,
+			"couch_replicator_auth_noop,couch_replicator_auth_session":   false,
 			"couch_replicator_auth_noop":                                 false,
+			"couch_replicator_auth_session":                              true,
 		} {
 			require.Equal(t, want, config.SessionAuth.Get(get(t, "replicator/auth_plugins="+text)))
+		}
+	})
+	t.Run("interval in milliseconds", func(t *testing.T) {
+		t.Parallel()
+		for text, want := range map[string]time.Duration{"1": time.Second, "999": time.Second, "2500": 2500 * time.Millisecond} {
+			require.Equal(t, want, config.Interval.Get(get(t, "replicator/interval="+text)))
 		}
 	})
 	t.Run("time or infinity", func(t *testing.T) {
@@ -309,13 +317,14 @@ func TestInvalidValues(t *testing.T) {
 		{"replicator", "max_jobs", "1e3", "a whole number from 0"},
 		{"replicator", "max_jobs", "0x10", "a whole number from 0"},
 		{"replicator", "max_jobs", "infinity", "a whole number from 0"},
-		{"replicator", "interval", "60", "a whole number of milliseconds from 1000"},
+		{"replicator", "interval", "0", "a whole number of milliseconds from 1 to"},
+		{"replicator", "user_agent", "a\tb", "printable ASCII characters"},
 		{"replicator", "interval_sec", "1.5", "a whole number of seconds from 1 to"},
 		{"replicator", "interval_sec", "15s", "a whole number of seconds from 1 to"},
 		{"replicator", "max_history", "101", "from 1 to 100"},
 		{"replicator", "request_timeout", "0", "a whole number of milliseconds from 1 to 2147483647, or infinity"},
-		{"replicator", "auth_plugins", "couch_replicator_auth_session", "couch_replicator_auth_noop alone"},
-		{"replicator", "auth_plugins", "couch_replicator_auth_noop,my_plugin", "couch_replicator_auth_noop alone"},
+		{"replicator", "auth_plugins", "my_plugin", "or one of them"},
+		{"replicator", "auth_plugins", "couch_replicator_auth_noop,my_plugin", "or one of them"},
 		{"replicator", "max_churn", "-1", "a whole number from 0"},
 		{"replicator", "min_run_time_sec", "1m", "a whole number of seconds from 0"},
 		{"replicator", "usage_coeff", "1.1", "a number from 0 to 1, such as 0.5"},

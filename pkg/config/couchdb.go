@@ -17,6 +17,10 @@ var ineffective = map[name]string{
 	{"replicator", "cluster_quiet_period"}: "jobs are not divided among nodes in advance",
 	{"replicator", "priority_coeff"}:       "jobs have no priority, their databases share the running time",
 
+	// Of prototypes of CouchDB 4.
+	{"replicator", "create_replicator_db"}:      "the database _replicator is created when a node first starts",
+	{"replicator", "stats_update_interval_sec"}: "the progress of a job is updated within seconds of a change",
+
 	// Requests.
 	{"replicator", "ibrowse_options"}:       "it is for another HTTP client; IPv6 and IPv4 work without it",
 	{"replicator", "valid_ibrowse_options"}: "it is for another HTTP client",

@@ -104,16 +104,36 @@ func millisecondsOrInfinity(low, high time.Duration) kind[time.Duration] {
 	}
 }
 
+// atLeast accepts what of accepts, and raises lower values to least.
+func atLeast(least time.Duration, of kind[time.Duration]) kind[time.Duration] {
+	return kind[time.Duration]{want: of.want, unit: of.unit, parse: func(text string) (time.Duration, bool) {
+		n, ok := of.parse(text)
+		return max(n, least), ok
+	}}
+}
+
+// headerText accepts the value of a header in ASCII.
+func headerText() kind[string] {
+	return kind[string]{
+		want: "printable ASCII characters",
+		parse: func(text string) (string, bool) {
+			odd := strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c > '~' })
+			return text, !odd
+		},
+	}
+}
+
 // authPlugins accepts CouchDB's list of authentication plugins. There are two. They are tried in
 // order, and the second one accepts everything. The value reports whether the session plugin
 // comes first.
 func authPlugins() kind[bool] {
 	const session, noop = "couch_replicator_auth_session", "couch_replicator_auth_noop"
 	return kind[bool]{
-		want: session + "," + noop + ", or " + noop + " alone",
+		want: session + " and " + noop + ", or one of them",
 		parse: func(text string) (bool, bool) {
 			list := items(text)
-			return list[0] == session, slices.Equal(list, []string{session, noop}) || slices.Equal(list, []string{noop})
+			odd := slices.ContainsFunc(list, func(plugin string) bool { return plugin != session && plugin != noop })
+			return list[0] == session, !odd
 		},
 	}
 }

@@ -227,7 +227,7 @@ var (
 		"The most replication jobs that one node runs at a time. 0 starts none.")
 	Interval = define("replicator", "interval_sec", "15", seconds(time.Second, longSeconds),
 		"How often the scheduler compares the running and the waiting jobs.",
-		alias[time.Duration]{"interval", milliseconds(time.Second, longMillis)})
+		alias[time.Duration]{"interval", atLeast(time.Second, milliseconds(time.Millisecond, longMillis))})
 	MaxChurn = define("replicator", "max_churn", "100", whole(0, many),
 		"The most running jobs that one node stops each interval to make room for waiting\n"+
 			"ones. 0 stops none.")
@@ -248,9 +248,9 @@ var (
 		"How long a job waits after its first crash. Each further crash in a row doubles that time.")
 	MaxBackoffPenalty = define("replicator", "max_backoff_penalty_sec", "172800", seconds(time.Second, longSeconds),
 		"The longest time that a crashed job waits.")
-	TransientJobMaxAge = define("replicator", "transient_job_max_age_sec", "86400", seconds(time.Second, longSeconds),
+	TransientJobMaxAge = define("replicator", "transient_job_max_age_sec", "86400", seconds(0, longSeconds),
 		"How long a job posted to _replicate is kept after its end, so that its result can be\n"+
-			"read.")
+			"read. With 0 it is kept for the requests that wait for it.")
 	// MaxHistory is bounded because a job's history is part of its state of at most 100,000
 	// bytes, and every event may have a reason.
 	MaxHistory = define("replicator", "max_history", "10", whole(1, 100),
@@ -285,7 +285,11 @@ var (
 	SessionAuth = define("replicator", "auth_plugins", "couch_replicator_auth_session,couch_replicator_auth_noop",
 		authPlugins(),
 		"How jobs authenticate: with a session's cookie if the endpoint has sessions, otherwise with\n"+
-			"basic authentication. With couch_replicator_auth_noop alone, always with basic authentication.")
+			"basic authentication. With couch_replicator_auth_noop first, always with basic authentication.")
+	// UserAgent is empty for the default, which depends on the version.
+	UserAgent = define("replicator", "user_agent", "", headerText(),
+		"The User-Agent header of requests to endpoints whose headers have none. When not set,\n"+
+			"CouchDB-Replicator/3.5.0 and then settee/ with its version.")
 	SessionRefreshInterval = define("replicator", "session_refresh_interval_sec", "550", seconds(time.Second, longSeconds),
 		"After how long a session is renewed if its cookie does not say how long it is valid. Other\n"+
 			"sessions are renewed after nine tenths of their time.")

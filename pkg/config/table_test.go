@@ -21,7 +21,9 @@ var replicatorKeys = []string{
 	"verify_ssl_certificates", "verify_ssl_certificates_log", "worker_batch_size", "worker_processes",
 
 	"accept_jitter", "compress_requests", "denied_networks", "max_document_size", "health_threshold_sec", "interval_sec", "max_acceptors", "max_backoff_penalty_sec",
-	"min_backoff_penalty_sec", "min_run_time_sec", "transient_job_max_age_sec",
+	"min_backoff_penalty_sec", "min_run_time_sec", "transient_job_max_age_sec", "user_agent",
+
+	"create_replicator_db", "stats_update_interval_sec",
 }
 
 func TestEveryReplicatorKeyIsSupportedOrIneffective(t *testing.T) {

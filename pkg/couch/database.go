@@ -104,7 +104,7 @@ type Config struct {
 	// compressed if the server accepts that and has no loopback or private address.
 	NoCompression bool
 
-	// UserAgent is the User-Agent header. Default: "settee".
+	// UserAgent is the User-Agent header, unless Header has one. Default: "settee".
 	UserAgent string
 
 	// Retrying, if not nil, is called with the request's context when a request has failed and will be repeated, before

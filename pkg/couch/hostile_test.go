@@ -86,6 +86,14 @@ func TestHeaders(t *testing.T) {
 	require.Equal(t, []string{"1", "2"}, got.Values("X-Own"))
 	require.Equal(t, "3", got.Get("X-Lower"))
 	require.Equal(t, "other.example", host)
+
+	own := serving(t, func(w http.ResponseWriter, r *http.Request) {
+		got = r.Header
+		_, _ = io.WriteString(w, dbInfo)
+	}, func(c *couch.Config) { c.Header = http.Header{"user-agent": {"own/2"}} })
+	_, err = own.Info(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []string{"own/2"}, got.Values("User-Agent"))
 }
 
 // TestConnectionsAreUsedAgain checks that answers are read to their ends, which connections need for reuse.

@@ -402,7 +402,9 @@ func (d *Database) setHeader(hr *http.Request, r *request, t ticket) {
 	if r.accept != "" {
 		hr.Header.Set("Accept", r.accept)
 	}
-	hr.Header.Set("User-Agent", d.cfg.UserAgent)
+	if hr.Header.Get("User-Agent") == "" {
+		hr.Header.Set("User-Agent", d.cfg.UserAgent)
+	}
 	if r.identity {
 		hr.Header.Set("Accept-Encoding", "identity")
 	}

@@ -333,6 +333,9 @@ func (r *Run) event(state *replicator.JobState, at time.Time, what, reason strin
 	state.History.Push(replicator.Event{Timestamp: at, Type: what, Reason: reason}, r.store.settings().MaxHistory)
 }
 
+// leastMaxAge is how long every transient job is kept after its end.
+const leastMaxAge = 10 * time.Second
+
 // finish ends the job. A transient job is kept for TransientMaxAge; the job of a document writes
 // the document too.
 func (r *Run) finish(ctx context.Context, change func(*replicator.JobState)) error {
@@ -340,7 +343,9 @@ func (r *Run) finish(ctx context.Context, change func(*replicator.JobState)) err
 	return r.write(change, func(state *replicator.JobState, text json.RawMessage, b bill) error {
 		r.held.SetTag(part("", state.State).Tag)
 		if r.job.Transient() {
-			return r.held.FinishFor(ctx, r.store.settings().TransientMaxAge, text, func(tx kv.Transaction) error {
+			// Requests that wait for the job read its end.
+			keep := max(r.store.settings().TransientMaxAge, leastMaxAge)
+			return r.held.FinishFor(ctx, keep, text, func(tx kv.Transaction) error {
 				r.store.charge(tx, b)
 				return nil
 			})

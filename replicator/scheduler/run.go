@@ -261,7 +261,7 @@ func (s *Server) workerConfig(run *jobs.Run, current *config.Config) worker.Conf
 	cfg.Sending = run.Check
 	cfg.ServerUUID = s.opts.Jobs.ServerUUID()
 	cfg.ReportInterval = run.Heartbeat()
-	cfg.UserAgent = cmp.Or(s.opts.UserAgent, cfg.UserAgent)
+	cfg.UserAgent = cmp.Or(config.UserAgent.Get(current), s.opts.UserAgent, cfg.UserAgent)
 	cfg.Transport = s.opts.Transport
 	cfg.Shared = &s.shared
 	return cfg

@@ -30,7 +30,7 @@ type Options struct {
 	Changed func() <-chan struct{}
 	// Node is this node's name in listings. Default: the host name.
 	Node string
-	// UserAgent is the User-Agent header of requests to endpoints. Default: settee.
+	// UserAgent is the User-Agent header of requests to endpoints, unless Config has one. Default: settee.
 	UserAgent string
 	// Transport is passed to worker.Config.
 	Transport func(replicator.Endpoint, *sockopt.Options) http.RoundTripper
