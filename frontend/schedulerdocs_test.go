@@ -150,6 +150,18 @@ func TestListDocs(t *testing.T) {
 		"States must be one or more of [initializing,error,running,pending,crashing,completed,failed]")
 }
 
+// A document may ask for more than a run has. Its row says what it has instead, also in a list.
+func TestWarningsOfDocs(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	_, err := n.docs.Create(t.Context(), "_replicator")
+	require.NoError(t, err)
+	n.do(http.MethodPut, "/_replicator/large", definition(`"worker_batch_size": 1000000, "worker_processes": 4`)).is(t, http.StatusCreated)
+	want := []any{"`worker_batch_size` is 10000, which is the most"}
+	require.Equal(t, want, n.get("/_scheduler/docs/_replicator/large").json(t)["warnings"])
+	require.Equal(t, want, n.page("/_scheduler/docs").Docs[0]["warnings"])
+}
+
 // What the target of a replication refused is listed beside the job.
 func TestListFailures(t *testing.T) {
 	t.Parallel()

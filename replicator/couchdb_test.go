@@ -114,6 +114,9 @@ func (g idGenerator) document() string {
 		pick(g.Rand, "", "u@", "u:p@", "u%40:p%2F@"), pick(g.Rand, "h.invalid", "H.invalid", "127.0.0.1"),
 		pick(g.Rand, "", ":80", ":443", ":1", ":5984", ":6984"), g.name, pick(g.Rand, "", "/", "/b", "%2Fc", "%20d")))}}
 	source := "http://source.invalid/" + g.name
+	if g.IntN(10) == 0 {
+		source = "http://" + g.name + ".invalid" + pick(g.Rand, "", "/", ":81") // the root of a host
+	}
 	for _, f := range []field{
 		{"create_target", "true"}, {"continuous", pick(g.Rand, "true", "false")}, {"winning_revs_only", pick(g.Rand, "true", "false")},
 		{"since_seq", pick(g.Rand, `"1-<x>"`, `5`)}, {"use_checkpoints", "false"}, {"checkpoint_interval", "7000"},

@@ -81,9 +81,6 @@ func (f *fields) endpointURL(name, text string, options ParseOptions) (Endpoint,
 	case strings.ContainsAny(l.path, "?#"):
 		f.fail(name, "parameter `%s` has an invalid url: a database's has no query", f.prefix+name)
 		return Endpoint{}, nil
-	case strings.Trim(l.path, "/") == "":
-		f.fail(name, "parameter `%s` has an invalid url: it names no database", f.prefix+name)
-		return Endpoint{}, nil
 	case !strings.HasSuffix(l.path, "/"):
 		l.path += "/"
 	}

@@ -3,6 +3,7 @@ package replicator
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"math/big"
 	"net/url"
 	"slices"
@@ -97,9 +98,9 @@ func (f *fields) flag(name string) bool {
 	return value != nil && *value
 }
 
-// integer returns an integer from minimum to maximum. Like CouchDB it accepts an integer written
-// as a string, and refuses 5.0.
-func (f *fields) integer(name string, minimum, maximum int64) *int {
+// integer returns an integer of at least minimum. One above math.MaxInt32 counts as that. Like
+// CouchDB it accepts an integer written as a string, and refuses 5.0.
+func (f *fields) integer(name string, minimum int64) *int {
 	raw, given := f.values[name]
 	if !given {
 		return nil
@@ -109,11 +110,11 @@ func (f *fields) integer(name string, minimum, maximum int64) *int {
 		literal, _ = f.text(name, "a string")
 	}
 	n, err := strconv.ParseInt(literal, 10, 64)
-	if err != nil || n < minimum || n > maximum {
-		f.mustBe(name, fmt.Sprintf("an integer from %d to %d", minimum, maximum))
+	if err != nil && n != math.MaxInt64 || n < minimum {
+		f.mustBe(name, fmt.Sprintf("an integer of at least %d", minimum))
 		return nil
 	}
-	return new(int(n))
+	return new(int(min(n, math.MaxInt32)))
 }
 
 // object returns the members of an object, or nil if it was not given.
@@ -275,17 +276,6 @@ func (f *fields) checkViewParam() {
 func (f *fields) queryParams() json.RawMessage {
 	_, raw := f.orderedObject("query_params", "an object")
 	return raw
-}
-
-// checkTextParams requires the query_params of a request to be strings, as CouchDB does. Those of
-// a document may be of any type.
-func (f *fields) checkTextParams() {
-	members, _ := f.orderedObject("query_params", "an object")
-	for _, m := range members {
-		if _, ok := m.value.(string); !ok {
-			f.fail("query_params."+m.name, "parameter `query_params` must have strings for values: `%s` has another", m.name)
-		}
-	}
 }
 
 func (f *fields) selector() json.RawMessage {

@@ -3,6 +3,7 @@ package replicator_test
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"reflect"
 	"strings"
 	"testing"
@@ -48,16 +49,19 @@ func booleanTest(name string, got func(*replicator.Replication) any, whenTrue, w
 	}
 }
 
-func integerTest(name string, got func(*replicator.Replication) any, minimum, maximum int) fieldTest {
+func integerTest(name string, got func(*replicator.Replication) any, minimum int) fieldTest {
 	test := fieldTest{got: got}
-	for _, n := range []int{minimum, minimum + 1, maximum} {
+	for _, n := range []int{minimum, minimum + 1, math.MaxInt32} {
 		test.accepted = append(test.accepted,
 			acceptedValue{fmt.Sprintf("%q: %d", name, n), new(n)},
 			acceptedValue{fmt.Sprintf(`%q: "%d"`, name, n), new(n)})
 	}
-	reason := fmt.Sprintf("parameter `%s` must be an integer from %d to %d", name, minimum, maximum)
+	for _, large := range []string{"2147483648", `"99999999999"`, "99999999999999999999"} {
+		test.accepted = append(test.accepted, acceptedValue{fmt.Sprintf("%q: %s", name, large), new(math.MaxInt32)})
+	}
+	reason := fmt.Sprintf("parameter `%s` must be an integer of at least %d", name, minimum)
 	test.refused = values(name, reason,
-		fmt.Sprint(minimum-1), fmt.Sprint(maximum+1), `"a few"`, `""`, `" 5"`, `5.0`, `5e0`, `99999999999999999999`, `true`, `null`, `[5]`, `{}`)
+		fmt.Sprint(minimum-1), `"a few"`, `""`, `" 5"`, `5.0`, `5e0`, `-99999999999999999999`, `true`, `null`, `[5]`, `{}`)
 	return test
 }
 
@@ -107,17 +111,17 @@ var fieldTests = map[string]fieldTest{
 		func(r *replicator.Replication) any { return r.UseBulkGet }, new(true), new(false)),
 
 	"checkpoint_interval": integerTest("checkpoint_interval",
-		func(r *replicator.Replication) any { return r.CheckpointInterval }, 1, 2147483647),
+		func(r *replicator.Replication) any { return r.CheckpointInterval }, 1),
 	"worker_processes": integerTest("worker_processes",
-		func(r *replicator.Replication) any { return r.WorkerProcesses }, 1, replicator.MaxWorkerProcesses),
+		func(r *replicator.Replication) any { return r.WorkerProcesses }, 1),
 	"worker_batch_size": integerTest("worker_batch_size",
-		func(r *replicator.Replication) any { return r.WorkerBatchSize }, 1, replicator.MaxWorkerBatchSize),
+		func(r *replicator.Replication) any { return r.WorkerBatchSize }, 1),
 	"http_connections": integerTest("http_connections",
-		func(r *replicator.Replication) any { return r.HTTPConnections }, 1, replicator.MaxHTTPConnections),
+		func(r *replicator.Replication) any { return r.HTTPConnections }, 1),
 	"connection_timeout": integerTest("connection_timeout",
-		func(r *replicator.Replication) any { return r.ConnectionTimeout }, 1, 2147483647),
+		func(r *replicator.Replication) any { return r.ConnectionTimeout }, 1),
 	"retries_per_request": integerTest("retries_per_request",
-		func(r *replicator.Replication) any { return r.RetriesPerRequest }, 0, replicator.MaxRetries),
+		func(r *replicator.Replication) any { return r.RetriesPerRequest }, 0),
 
 	"source_proxy": proxyTest("source_proxy", func(r *replicator.Replication) any { return r.Source.Proxy }),
 	"target_proxy": proxyTest("target_proxy", func(r *replicator.Replication) any { return r.Target.Proxy }),
@@ -270,15 +274,9 @@ func TestLongIntegers(t *testing.T) {
 		"since_seq": `"since_seq": %s`, "selector": `"selector": {"a": {"$in": [[-%s]]}}`,
 		"query_params": `"query_params": {"a": {"b": %s}}`, "create_target_params": `"create_target_params": {"q": %s}`,
 	} {
-		r := replicator.Replication{}
-		if text := definition(fmt.Sprintf(format, digits(replicator.MaxDigits))); field != "query_params" {
-			request, err := replicator.ParseRequest(text, replicator.ParseOptions{})
-			require.NoError(t, err, field)
-			r = *request.Replication
-		} else {
-			r = *parse(t, text) // only documents have such parameters
-		}
-		_, err := r.ID(serverUUID, "code")
+		request, err := replicator.ParseRequest(definition(fmt.Sprintf(format, digits(replicator.MaxDigits))), replicator.ParseOptions{})
+		require.NoError(t, err, field)
+		_, err = request.Replication.ID(serverUUID, "code")
 		require.NoError(t, err, field)
 		for _, n := range []int{replicator.MaxDigits + 1, 1_000_000} {
 			require.Equal(t, &replicator.ParseError{
@@ -288,8 +286,9 @@ func TestLongIntegers(t *testing.T) {
 	}
 	// A field of the user's own is not converted, so its integers may have any length.
 	_ = parse(t, definition(`"mine": `+digits(10_000)))
-	// A field with a small range fails its range check, whatever the length.
-	require.Equal(t, "worker_processes", refusal(t, definition(`"worker_processes": `+digits(1_000_000))).Field)
+	// An option is clamped, whatever the length.
+	require.Equal(t, math.MaxInt32, *parse(t, definition(`"worker_processes": `+digits(100_000))).WorkerProcesses)
+	require.Equal(t, "worker_processes", refusal(t, definition(`"worker_processes": -`+digits(100_000))).Field)
 	_, err := parseDocument(definition(`"user_ctx": {"roles": [`+digits(1_000_000)+`]}`), replicator.ParseOptions{})
 	var refused *replicator.ParseError
 	require.ErrorAs(t, err, &refused)

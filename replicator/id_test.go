@@ -23,14 +23,18 @@ type vector struct {
 
 func vectors(t testing.TB) []vector {
 	t.Helper()
-	text, err := os.ReadFile("../testdata/vectors/replication_ids.json")
-	require.NoError(t, err)
-	var file struct {
-		Vectors []vector `json:"vectors"`
+	var all []vector
+	for _, name := range []string{"replication_ids", "replication_ids_of_roots"} {
+		text, err := os.ReadFile("../testdata/vectors/" + name + ".json")
+		require.NoError(t, err)
+		var file struct {
+			Vectors []vector `json:"vectors"`
+		}
+		require.NoError(t, json.Unmarshal(text, &file))
+		all = append(all, file.Vectors...)
 	}
-	require.NoError(t, json.Unmarshal(text, &file))
-	require.Len(t, file.Vectors, 30)
-	return file.Vectors
+	require.Len(t, all, 43)
+	return all
 }
 
 func TestVectors(t *testing.T) {

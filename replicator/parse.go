@@ -2,7 +2,6 @@ package replicator
 
 import (
 	"fmt"
-	"math"
 	"slices"
 )
 
@@ -84,7 +83,6 @@ func ParseRequest(body []byte, options ParseOptions) (*Request, error) {
 	request := &Request{Cancel: cancel != nil && *cancel, ID: f.replicationID()}
 	if !request.Cancel || request.ID == "" {
 		request.Replication = f.replication(options)
-		f.checkTextParams()
 	}
 	if err := f.err(); err != nil {
 		return nil, err
@@ -132,13 +130,13 @@ func (f *fields) replication(options ParseOptions) *Replication {
 		SinceSeq:           f.sinceSeq(),
 		WinningRevsOnly:    f.flag("winning_revs_only"),
 		UseCheckpoints:     f.boolean("use_checkpoints"),
-		CheckpointInterval: f.integer("checkpoint_interval", 1, math.MaxInt32),
+		CheckpointInterval: f.integer("checkpoint_interval", 1),
 		UseBulkGet:         f.boolean("use_bulk_get"),
-		WorkerProcesses:    f.integer("worker_processes", 1, MaxWorkerProcesses),
-		WorkerBatchSize:    f.integer("worker_batch_size", 1, MaxWorkerBatchSize),
-		HTTPConnections:    f.integer("http_connections", 1, MaxHTTPConnections),
-		ConnectionTimeout:  f.integer("connection_timeout", 1, math.MaxInt32),
-		RetriesPerRequest:  f.integer("retries_per_request", 0, MaxRetries),
+		WorkerProcesses:    f.integer("worker_processes", 1),
+		WorkerBatchSize:    f.integer("worker_batch_size", 1),
+		HTTPConnections:    f.integer("http_connections", 1),
+		ConnectionTimeout:  f.integer("connection_timeout", 1),
+		RetriesPerRequest:  f.integer("retries_per_request", 0),
 		SocketOptions:      f.socketOptions(),
 		Source:             f.endpoint("source", options),
 		Target:             f.endpoint("target", options),

@@ -155,12 +155,28 @@ func TestParseRequestCancels(t *testing.T) {
 	}
 }
 
-func TestParseRequestTakesTextParamsOnly(t *testing.T) {
+// The parameters of requests and of documents may have any type, also without a filter.
+func TestParamsOfAnyType(t *testing.T) {
 	t.Parallel()
-	doc := definition(`"filter": "d/f", "query_params": {"a": "x", "n": 5}`)
-	parse(t, doc)
-	_, err := replicator.ParseRequest(doc, replicator.ParseOptions{})
-	require.EqualError(t, err, "parameter `query_params` must have strings for values: `n` has another")
+	const params = `{"a":"x","n":5,"b":true,"c":null,"l":[1,{"f":2.5}],"o":{}}`
+	for _, filter := range []string{"", `, "filter": "d/f"`, `, "filter": "_custom"`} {
+		doc := definition(`"query_params": ` + params + filter)
+		request, err := replicator.ParseRequest(doc, replicator.ParseOptions{})
+		require.NoError(t, err)
+		require.Equal(t, params, string(request.Replication.QueryParams))
+		require.Equal(t, request.Replication, parse(t, doc))
+	}
+}
+
+// Options may ask for more than there is.
+func TestWarnings(t *testing.T) {
+	t.Parallel()
+	require.Empty(t, parse(t, definition(`"worker_batch_size": 10000, "retries_per_request": 1000`)).Warnings())
+	require.Equal(t, []string{
+		"`http_connections` is 1000, which is the most", "`retries_per_request` is 1000, which is the most",
+		"`worker_batch_size` is 10000, which is the most", "`worker_processes` is 100, which is the most",
+	}, parse(t, definition(`"worker_processes": 101, "worker_batch_size": 1000000, "http_connections": 99999999999,
+		"retries_per_request": "1001"`)).Warnings())
 }
 
 func TestProtocolsAreASetting(t *testing.T) {

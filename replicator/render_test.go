@@ -190,11 +190,7 @@ func TestParsingUndoesRendering(t *testing.T) {
 		require.Equal(t, a.JobID("joe"), b.JobID("joe"))
 
 		request, err := replicator.ParseRequest(one, replicator.ParseOptions{})
-		if err != nil {
-			// The parameters of a request are strings.
-			require.EqualError(t, err, "parameter `query_params` must have strings for values: `x` has another")
-			continue
-		}
+		require.NoError(t, err, "%s", one)
 		a.UserCtx, a.Owner = nil, nil
 		require.Equal(t, a, request.Replication)
 	}

@@ -11,8 +11,9 @@ import (
 	"settee/pkg/sockopt"
 )
 
-// Limits of what a replication may ask for. They protect resources that all jobs of a node share:
-// a run holds a batch in memory for each of its workers, and a connection is a file descriptor.
+// Limits of what a replication has, whatever it asks for. They protect resources that all jobs of a
+// node share: a run holds a batch in memory for each of its workers, and a connection is a file
+// descriptor.
 const (
 	MaxWorkerProcesses = 100
 	MaxWorkerBatchSize = 10_000 // changes
@@ -95,6 +96,27 @@ func (r Replication) MarshalJSON() ([]byte, error) {
 	type plain Replication
 	r.DocIDs, r.QueryParams, r.Selector, r.CreateTargetParams = nil, nil, nil, nil
 	return json.Marshal(plain(r))
+}
+
+// Warnings returns a sentence for each option that asks for more than the limits, in the order of the
+// options' names.
+func (r *Replication) Warnings() []string {
+	var list []string
+	for _, option := range []struct {
+		name  string
+		asked *int
+		most  int
+	}{
+		{"http_connections", r.HTTPConnections, MaxHTTPConnections},
+		{"retries_per_request", r.RetriesPerRequest, MaxRetries},
+		{"worker_batch_size", r.WorkerBatchSize, MaxWorkerBatchSize},
+		{"worker_processes", r.WorkerProcesses, MaxWorkerProcesses},
+	} {
+		if option.asked != nil && *option.asked > option.most {
+			list = append(list, fmt.Sprintf("`%s` is %d, which is the most", option.name, option.most))
+		}
+	}
+	return list
 }
 
 // ErrNoFilterFunction is the error of [Replication.FilterName] for a replication whose filter is

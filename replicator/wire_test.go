@@ -40,7 +40,7 @@ func TestRecordedRequestsThatCouchDBRefused(t *testing.T) {
 		{74, "continuous", "parameter `continuous` must be a boolean", true},
 		{75, "filter", "`doc_ids`,`filter`,`selector` are mutually exclusive", true},
 		{97, "target", "parameter `target` is missing: it must be the URL of a database, or an object with its `url`", false},
-		{98, "worker_processes", "parameter `worker_processes` must be an integer from 1 to 100", false},
+		{98, "worker_processes", "parameter `worker_processes` must be an integer of at least 1", false},
 		{99, "selector", "`doc_ids`,`filter`,`selector` are mutually exclusive", false},
 		{100, "source", "parameter `source` must be the URL of a database, or an object with its `url`", false},
 		{101, "source", "parameter `source` has an invalid url: its host is not valid", false},

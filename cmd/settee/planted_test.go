@@ -356,6 +356,7 @@ func (n *plantedNode) replications() (stored []string) {
 		"refused":        plantedDefinition(n.m, "http://"+noServer+"/x", good, ""),
 		"unresolved":     plantedDefinition(n.m, "http://nobody.invalid/x", good, ""),
 		"untrusted":      plantedDefinition(n.m, secure.URL+"/x", good, ""),
+		"root":           plantedDefinition(n.m, peer.URL, good, ""),
 		"not TLS":        plantedDefinition(n.m, "https://"+hostile+"/x/y", good, ""),
 		"denied":         plantedDefinition(n.m, "http://169.254.169.254/x", good, ""),
 		"proxy refuses":  plantedDefinition(n.m, "https://source.invalid/x", good, proxy("http", hostile)),
@@ -432,7 +433,7 @@ func (n *plantedNode) requests() {
 	definitions := []string{
 		`{"source":"http://u:%s@h h/x","target":"http://h/y"}`, `{"source":"u:%s@h/x","target":"http://h/y"}`,
 		`{"source":"ftp://u:%s@h/x","target":"http://h/y"}`, `{"source":"http://u:%s@h:99999/x","target":"http://h/y"}`,
-		`{"source":"http://u:%s@h","target":"http://h/y"}`, `{"source":"http://u:%s@h/x?y=z","target":"http://h/y"}`,
+		`{"source":"http://u:%s@","target":"http://h/y"}`, `{"source":"http://u:%s@h/x?y=z","target":"http://h/y"}`,
 		`{"source":{"url":"http://h/x","auth":{"basic":{"username":"u","password":["%s"]}}},"target":"http://h/y"}`,
 		`{"source":{"url":"http://h/x","auth":"%s"},"target":"http://h/y"}`,
 		`{"source":{"url":"http://h/x","headers":{"X-Token":["%s"]}},"target":"http://h/y"}`,

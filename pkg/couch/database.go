@@ -178,8 +178,8 @@ func Open(cfg Config) (*Database, error) {
 		return nil, errors.New("database URL: has a user; name it in Username and Password")
 	case u.Scheme != "http" && u.Scheme != "https":
 		return nil, errors.New("database URL: neither http nor https")
-	case u.Host == "" || strings.Trim(u.Path, "/") == "":
-		return nil, errors.New("database URL: names no database")
+	case u.Host == "":
+		return nil, errors.New("database URL: names no host")
 	case u.RawQuery != "" || u.Fragment != "":
 		return nil, errors.New("database URL: has a query or a fragment")
 	}
@@ -198,7 +198,10 @@ func Open(cfg Config) (*Database, error) {
 		limiter:   cfg.Limiter,
 		slots:     make(chan struct{}, cfg.MaxConnections),
 	}
-	d.server = d.root[:strings.LastIndexByte(d.root, '/')]
+	d.server = d.root
+	if strings.Trim(u.EscapedPath(), "/") != "" { // otherwise a proxy shows the database as the root of a host
+		d.server = d.root[:strings.LastIndexByte(d.root, '/')]
+	}
 	if d.limiter == nil {
 		d.limiter = &Limiter{}
 	}

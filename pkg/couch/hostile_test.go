@@ -46,8 +46,9 @@ func TestConfig(t *testing.T) {
 		func(c *couch.Config) { c.URL = "" },
 		func(c *couch.Config) { c.URL = "db" },
 		func(c *couch.Config) { c.URL = "ftp://host/db" },
-		func(c *couch.Config) { c.URL = "http://host" },
-		func(c *couch.Config) { c.URL = "http://host/" },
+		func(c *couch.Config) { c.URL = "http://" },
+		func(c *couch.Config) { c.URL = "http:///db" },
+		func(c *couch.Config) { c.URL = "http://user:secret@host" },
 		func(c *couch.Config) { c.URL = "http://user:secret@host/db" },
 		func(c *couch.Config) { c.URL = "http://host/db?secret=1" },
 		func(c *couch.Config) { c.URL = "http://host/db#secret" },
@@ -564,5 +565,36 @@ func TestSlotsComeBack(t *testing.T) {
 		require.NoError(t, leaves.Close())
 		_, err = db.RevsDiff(ctx, []couch.DocRevs{{ID: "x"}})
 		require.Error(t, err) // whatever the server answers
+	}
+}
+
+// A proxy may show a database as the root of a host. The login is then below it.
+func TestDatabaseAtTheRootOfAHost(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var asked []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		asked = append(asked, r.Method+" "+r.URL.Path)
+		if r.URL.Path == "/_session" {
+			w.Header().Set("Set-Cookie", "AuthSession=x; Max-Age=600; Path=/")
+			_, _ = io.WriteString(w, `{"ok":true}`)
+			return
+		}
+		_, _ = io.WriteString(w, dbInfo)
+	}))
+	defer server.Close()
+	for _, url := range []string{server.URL, server.URL + "/"} {
+		db := open(t, url, func(c *couch.Config) {
+			c.Username, c.Password, c.Sessions = "me", "pass", &couch.Sessions{}
+		})
+		_, err := db.Info(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, server.URL, db.URL())
+		mu.Lock()
+		require.Equal(t, []string{"POST /_session", "GET /"}, asked)
+		asked = nil
+		mu.Unlock()
 	}
 }

@@ -73,6 +73,8 @@ func (j *Job) summary() (json.RawMessage, error) {
 	args.Replication = &replicator.Replication{
 		Source: shownEndpoint(r.Source), Target: shownEndpoint(r.Target),
 		Continuous: r.Continuous, CreateTarget: r.CreateTarget, CheckpointInterval: r.CheckpointInterval,
+		HTTPConnections: r.HTTPConnections, RetriesPerRequest: r.RetriesPerRequest, // for Warnings
+		WorkerBatchSize: r.WorkerBatchSize, WorkerProcesses: r.WorkerProcesses,
 	}
 	text, err := json.Marshal(args)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 )
 
 // listedDocument is the job of a document in CouchDB's _scheduler/docs. If it has ended, it has no id, node and
-// proxies.
+// proxies. CouchDB has no warnings.
 type listedDocument struct {
 	Database    *string          `json:"database"`
 	DocID       *string          `json:"doc_id"`
@@ -35,6 +35,7 @@ type listedDocument struct {
 	StartTime   *string          `json:"start_time"`
 	SourceProxy any              `json:"source_proxy,omitempty"`
 	TargetProxy any              `json:"target_proxy,omitempty"`
+	Warnings    []string         `json:"warnings,omitempty"`
 }
 
 func listedDoc(job *jobs.Job) listedDocument {
@@ -45,7 +46,7 @@ func listedDoc(job *jobs.Job) listedDocument {
 		Database: job.Args.Database, DocID: job.Args.DocID,
 		Source: r.Source.String(), Target: r.Target.String(),
 		State: state.State, Info: state.Info(), ErrorCount: state.ErrorCount,
-		LastUpdated: timeText(state.LastUpdated), StartTime: timeText(state.StartTime),
+		LastUpdated: timeText(state.LastUpdated), StartTime: timeText(state.StartTime), Warnings: r.Warnings(),
 	}
 	if !state.State.Terminal() {
 		out.ID = orNull(shownID(job))
