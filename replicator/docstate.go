@@ -50,8 +50,8 @@ func (s *JobState) SetDocumentStats(stats DocumentStats) {
 // at LastUpdated. It writes these fields:
 //
 //	job        _replication_state  _reason  _stats   _replication_id
-//	completed  completed           removed  set      kept
-//	failed     failed              set      removed  kept
+//	completed  completed           removed  set      kept if it is the job's, else removed
+//	failed     failed              set      removed  kept if it is the job's, else removed
 //	running    triggered           removed  removed  set
 //	crashing   error               set      removed  set, null if not known
 //	pending    kept                kept     kept     kept
@@ -68,11 +68,14 @@ func (s *JobState) UpdateDocument(text []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := doc.fields(fieldState, fieldStateTime)
+	f := doc.fields(fieldState, fieldStateTime, fieldID)
 	first := []edit{{fieldState, encodeJSON(state)}}
 	if _, dated := f.values[fieldStateTime]; !dated || f.textIfAny(fieldState) != string(state) {
 		at := wholeSeconds(s.LastUpdated).Format(time.RFC3339)
 		first = append(first, edit{fieldStateTime, encodeJSON(at)})
+	}
+	if state.Terminal() && f.textIfAny(fieldID) != s.ReplicationID {
+		edits = append(edits, edit{fieldID, nil}) // another system has written it
 	}
 	return doc.edited(append(first, edits...)), nil
 }

@@ -74,9 +74,14 @@ func TestUpdateDocument(t *testing.T) {
 			`{"_replication_state": "failed","_replication_state_time":"2026-11-21T01:48:29Z","_replication_state_reason":"why & how"}`,
 		},
 		{
-			"removes the reason", replicator.StateCompleted,
+			"removes the reason, and the id of another replication", replicator.StateCompleted,
 			`{"_replication_state_reason": "x", "_replication_id": "i", "a": 1}`,
-			`{"_replication_id": "i", "a": 1,` + completedAs + `}`,
+			`{"a": 1,` + completedAs + `}`,
+		},
+		{
+			"keeps its own id", replicator.StateCompleted,
+			`{"_replication_id": "abc", "a": 1}`,
+			`{"_replication_id": "abc", "a": 1,` + completedAs + `}`,
 		},
 		{
 			"removes the statistics", replicator.StateFailed,

@@ -293,30 +293,30 @@ func (r *Run) writeDocument(tx kv.Transaction, state *replicator.JobState, token
 	return r.editDocument(tx, state.UpdateDocument, token)
 }
 
-// clearState returns a function that removes the state triggered or error from a job's document
-// when a run starts. Another system, or this one with UpdateDocs, has written it, and it would
-// stay until the job ends.
+// clearState returns a function that removes the fields of a state that has not ended from a job's
+// document when a run starts. Another system, or this one with UpdateDocs, has written them, and
+// they would stay until the job ends.
 func (r *Run) clearState() func(kv.Transaction) error {
 	if r.job.Transient() || r.store.settings().UpdateDocs {
 		return func(kv.Transaction) error { return nil } // the run writes the state anew
 	}
 	token := rand.Text()
 	return func(tx kv.Transaction) error {
-		// Most documents have no such state, and a user's write must not conflict with the start.
+		// Most documents have no such fields, and a user's write must not conflict with the start.
 		_, doc, err := r.document(tx.Snapshot())
-		if err != nil || bytes.Equal(withoutPassing(doc.Body), doc.Body) {
+		if err != nil || bytes.Equal(withoutState(doc.Body), doc.Body) {
 			return err
 		}
-		return r.editDocument(tx, func(body []byte) ([]byte, error) { return withoutPassing(body), nil }, token)
+		return r.editDocument(tx, func(body []byte) ([]byte, error) { return withoutState(body), nil }, token)
 	}
 }
 
-// withoutPassing returns the text of a document without its state, if that is triggered or error.
-func withoutPassing(body []byte) []byte {
+// withoutState returns the text of a document without the fields of its state, unless that has ended.
+func withoutState(body []byte) []byte {
 	var says struct {
 		State replicator.DocumentState `json:"_replication_state"`
 	}
-	if json.Unmarshal(body, &says) != nil || says.State != replicator.DocumentTriggered && says.State != replicator.DocumentError {
+	if json.Unmarshal(body, &says) != nil || says.State.Terminal() {
 		return body
 	}
 	cleared, err := replicator.ClearDocumentState(body)

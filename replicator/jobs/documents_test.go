@@ -478,9 +478,10 @@ func TestUpdateDocs(t *testing.T) {
 // running.
 func TestDocumentsTriggeredElsewhere(t *testing.T) {
 	onLossyEngines(t, func(b *bundle) {
-		for _, state := range []string{"triggered", "error"} {
+		for _, state := range []string{"triggered", "error", "none"} {
 			members := fmt.Sprintf(`"doc_ids": [%q], "_replication_state": %q, "_replication_state_time": "2020-01-01T00:00:00Z", `+
 				`"_replication_state_reason": "x", "_replication_id": "abc"`, state, state)
+			members = strings.Replace(members, `"_replication_state": "none", `, "", 1)
 			for doc, write := range map[string]func(string){
 				state:                 func(doc string) { b.put(repdb, doc, "", members) },
 				"replicated " + state: func(doc string) { require.NoError(b, b.merge(repdb, doc, "3-c b a", definitionText(members))) },
