@@ -52,6 +52,35 @@ func TestCrashesInARow(t *testing.T) {
 	})
 }
 
+// A continuous job that was posted waits and runs again like that of a document. One that a client waits for fails.
+func TestPostedJobsThatCrash(t *testing.T) {
+	inLab(t, jobs.Options{}, nil, func(l *lab) {
+		l.peers.on("GET a.example/db", missing)
+		job, err := l.post("me", `, "continuous": true`)
+		require.NoError(l, err)
+		for i, seconds := range []int{64, 128, 256} {
+			want := time.Duration(seconds) * time.Second
+			crashed := l.crashes(job.ID, i+1)
+			assert.Equal(l, "db_not_found: could not open http://a.example/db/", crashed.State.Error)
+			waits := l.scheduled(job.ID).Sub(crashed.State.LastUpdated)
+			assert.GreaterOrEqual(l, waits, want*3/4-time.Second)
+			assert.LessOrEqual(l, waits, want+time.Second)
+		}
+		once, err := l.post("me", "")
+		require.NoError(l, err)
+		ended, err := l.jobs.Await(context.Background(), once.ID, once.Args.Life)
+		require.NoError(l, err)
+		assert.Equal(l, replicator.StateFailed, ended.Condition())
+
+		l.peers.on("GET a.example/db", nil)
+		l.in(job.ID, replicator.StateRunning)
+		_, err = l.jobs.Cancel(context.Background(), job.ID)
+		require.NoError(l, err)
+		_, err = l.jobs.Get(context.Background(), job.ID)
+		require.ErrorIs(l, err, jobs.ErrNotFound)
+	})
+}
+
 // If an endpoint refuses everything with 429, the job's run ends and the job waits, even if there was no Retry-After
 // and even if the job is transient. Other jobs of the node leave the endpoint alone meanwhile.
 func TestEndpointsThatRefuseEverythingAreLeftAlone(t *testing.T) {
@@ -309,7 +338,9 @@ func TestCollisions(t *testing.T) {
 		l.in(theirs.ID, replicator.StateRunning)
 		id := l.put("other/_replicator", "w5", live)
 		for count := 1; count <= 2; count++ {
-			l.crashes(id, count)
+			crashed := l.crashes(id, count)
+			waits := l.scheduled(id).Sub(crashed.State.LastUpdated)
+			assert.LessOrEqual(l, waits, 33*time.Second, "whatever the count, because the other one may go at any time")
 			state, reason := l.says("other/_replicator", "w5")
 			assert.Equal(l, "error", state)
 			assert.Equal(l, "Replication `"+name+"` specified by document `w5` already running as transient replication, "+

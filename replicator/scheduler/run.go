@@ -118,7 +118,7 @@ func (s *Server) refuse(
 func (s *Server) ended(
 	ctx context.Context, run *jobs.Run, result worker.Result, err error, health *health, log *zerolog.Logger,
 ) error {
-	if errors.Is(err, worker.ErrStopped) && s.accepting.Err() == nil && !run.Job().Transient() && health.stuck() {
+	if errors.Is(err, worker.ErrStopped) && s.accepting.Err() == nil && !awaited(run.Job()) && health.stuck() {
 		// The job's turns are shorter than a request's retries. Without this it would never fail and never back off.
 		err = health.failure()
 	}
@@ -212,7 +212,8 @@ func (s *Server) collided(ctx context.Context, run *jobs.Run, c *jobs.Collision,
 	case run.Job().Transient():
 		failure.Code = jobs.CollisionCode
 	case c.Transient:
-		return s.crash(ctx, run, failure, run.Job().State.ErrorCount+1)
+		// The other job may be cancelled at any time, so the wait does not grow.
+		return s.crash(ctx, run, failure, run.Job().State.ErrorCount+1, s.penalty(false, 0, 0, rand.Float64()))
 	}
 	s.counter.add(func(c *Counts) { c.Failed++ })
 	return run.Fail(ctx, failure.Code, failure.Reason)
@@ -222,7 +223,9 @@ func (s *Server) collided(ctx context.Context, run *jobs.Run, c *jobs.Collision,
 func (s *Server) crashed(ctx context.Context, run *jobs.Run, err error, health *health, log *zerolog.Logger) error {
 	failure := &worker.Error{Code: "error", Reason: redact.Text(err.Error())}
 	errors.As(err, &failure)
-	if run.Job().Transient() && failure.RetryAfter == 0 {
+	// CouchDB answers a POST to _replicate after it has read the filter, and so refuses a replication without one.
+	unread := run.Job().Transient() && run.Job().ReplicationID() == ""
+	if (awaited(run.Job()) || unread) && failure.RetryAfter == 0 {
 		log.Warn().Err(run.Redact(failure)).Msg("replication failed")
 		s.counter.add(func(c *Counts) { c.Failed++ })
 		return run.Fail(ctx, failure.Code, failure.Reason)
@@ -232,23 +235,26 @@ func (s *Server) crashed(ctx context.Context, run *jobs.Run, err error, health *
 		errorCount = 1
 	}
 	log.Warn().Err(run.Redact(failure)).Int("errors", errorCount).Msg("replication crashed")
-	return s.crash(ctx, run, failure, errorCount)
+	wait := s.penalty(awaited(run.Job()), errorCount, failure.RetryAfter, rand.Float64())
+	return s.crash(ctx, run, failure, errorCount, wait)
 }
 
+// awaited reports whether a client waits for the job: one posted to _replicate that is not continuous.
+func awaited(job *jobs.Job) bool { return job.Transient() && !job.Args.Replication.Continuous }
+
 // crash puts the job back into the queue with a delay.
-func (s *Server) crash(ctx context.Context, run *jobs.Run, failure *worker.Error, errorCount int) error {
+func (s *Server) crash(ctx context.Context, run *jobs.Run, failure *worker.Error, errorCount int, wait time.Duration) error {
 	s.counter.add(func(c *Counts) { c.Crashes++ })
-	wait := s.penalty(run.Job().Transient(), errorCount, failure.RetryAfter, rand.Float64())
 	return run.Crash(ctx, time.Now().Add(wait), errorCount, failure.Code, failure.Reason)
 }
 
 // penalty returns the wait of a job after so many consecutive errors. jitter shortens it by up to a quarter, but not
-// below the wait that the endpoint asked for. A transient job waits exactly as long as the endpoint asked, because a
-// client waits for the job. That wait doubles if the endpoint asks again.
-func (s *Server) penalty(transient bool, errorCount int, retryAfter time.Duration, jitter float64) time.Duration {
+// below the wait that the endpoint asked for. A job that a client awaits waits exactly as long as the endpoint asked.
+// That wait doubles if the endpoint asks again.
+func (s *Server) penalty(awaited bool, errorCount int, retryAfter time.Duration, jitter float64) time.Duration {
 	cfg := s.opts.Config()
 	longest := config.MaxBackoffPenalty.Get(cfg)
-	if transient && retryAfter > 0 {
+	if awaited && retryAfter > 0 {
 		return replicator.Backoff(errorCount-1, retryAfter, longest, 0)
 	}
 	wait := replicator.Backoff(errorCount, config.MinBackoffPenalty.Get(cfg), longest, jitter)
