@@ -112,6 +112,21 @@ func TestReplicateThatFailed(t *testing.T) {
 	waiting = n.posting(definition(""))
 	require.NoError(t, n.accept().Fail(t.Context(), "", "no word for it"))
 	refused(t, <-waiting, http.StatusInternalServerError, "error", "no word for it")
+
+	// With the statuses of CouchDB.
+	for code, status := range map[string]int{
+		"unauthorized": http.StatusUnauthorized, "forbidden": http.StatusForbidden,
+		"replication_auth_error": http.StatusInternalServerError, "bulk_docs_failed": http.StatusInternalServerError,
+	} {
+		waiting = n.posting(definition(""))
+		require.NoError(t, n.accept().Fail(t.Context(), code, "no"))
+		refused(t, <-waiting, status, code, "no")
+	}
+	for _, code := range []string{"filter_fetch_error", "db_not_found", "unauthorized"} {
+		waiting = n.posting(definition(`"filter": "d/f"`))
+		require.NoError(t, n.accept().Fail(t.Context(), code, "no"))
+		refused(t, <-waiting, http.StatusNotFound, "not_found", "no")
+	}
 }
 
 func TestReplicateThatWasCancelled(t *testing.T) {

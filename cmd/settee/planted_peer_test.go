@@ -59,7 +59,9 @@ func hostilePeer(t *testing.T, m *marks) *httptest.Server {
 			refuse(http.StatusUnauthorized)
 		case kind == "status403":
 			refuse(http.StatusForbidden)
-		case kind == "status404":
+		case kind == "create-refused" && r.Method == http.MethodPut:
+			refuse(http.StatusUnauthorized)
+		case kind == "status404", kind == "create-refused":
 			refuse(http.StatusNotFound)
 		case kind == "status500", kind == "session":
 			refuse(http.StatusInternalServerError)
@@ -108,6 +110,8 @@ func hostilePeer(t *testing.T, m *marks) *httptest.Server {
 			switch kind {
 			case "filter-crash":
 				refuse(http.StatusInternalServerError)
+			case "changes-refused":
+				refuse(http.StatusForbidden)
 			case "bad-row":
 				fmt.Fprintf(w, `{"results":[{"seq":"1-x",%s:1,"changes":[{"rev":"1-a"}]}],"last_seq":"1-x"}`, inJSON())
 			case "late-error":
@@ -132,6 +136,8 @@ func hostilePeer(t *testing.T, m *marks) *httptest.Server {
 			fmt.Fprint(w, `{"results":[{"id":"a","docs":[{"ok":{"_id":"a","_rev":"1-a","_revisions":{"start":1,"ids":["a"]}}}]}]}`)
 		case last == "_bulk_docs" && kind == "bulk-docs-crash":
 			refuse(http.StatusInternalServerError)
+		case last == "_bulk_docs" && kind == "bulk-docs-refused":
+			refuse(http.StatusForbidden)
 		case last == "_bulk_docs":
 			w.WriteHeader(http.StatusCreated)
 			fmt.Fprintf(w, `[{"id":"a","rev":"1-a","error":"forbidden","reason":%s}]`, inJSON())

@@ -371,13 +371,16 @@ func (n *plantedNode) replications() (stored []string) {
 		"target refuses": plantedDefinition(n.m, good, good, fmt.Sprintf(`,"connection_timeout":%d`, limit.Milliseconds())),
 		"target crashes": plantedDefinition(n.m, good, peer.URL+"/bulk-docs-crash/x", ""),
 		"target created": plantedDefinition(n.m, good, peer.URL+"/status404/x", `,"create_target":true`),
+		"target denied":  plantedDefinition(n.m, good, peer.URL+"/create-refused/x", `,"create_target":true`),
+		"writes refused": plantedDefinition(n.m, good, peer.URL+"/bulk-docs-refused/x", ""),
+		"filter refused": plantedDefinition(n.m, peer.URL+"/changes-refused/x", good, filter()),
 		"filter code":    plantedDefinition(n.m, peer.URL+"/filter-code/x", good, filter()),
 		"filter crash":   plantedDefinition(n.m, peer.URL+"/filter-crash/x", good, filter()),
 		"feed of filter": plantedDefinition(n.m, peer.URL+"/bad-row/x", good, filter()),
 	}
 	for _, kind := range []string{
 		"status401", "status403", "status404", "status429", "status500", "text", "page", "elsewhere", "circle", "nowhere", "malformed", "hang",
-		"login-refused", "session", "bad-row", "late-error", "bulk-get-error", "sequence",
+		"login-refused", "session", "bad-row", "late-error", "bulk-get-error", "sequence", "changes-refused",
 	} {
 		cases[kind] = plantedDefinition(n.m, peer.URL+"/"+kind+"/x", good, "")
 		if kind == "status429" {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"settee/pkg/couch"
@@ -88,7 +89,21 @@ func (p *peer) failed(code string, err error) error {
 		return err
 	}
 	var unresolved *net.DNSError
+	request, answered := errors.AsType[*couch.Error](err)
+	// A request below the database comes after its opening, so its refusal is about that request.
+	below := false
+	if answered {
+		path, inside := strings.CutPrefix(request.URL, p.db.URL()+"/")
+		below = inside && path != "" && path != "_session"
+	}
+	refused := errors.Is(err, couch.ErrUnauthorized) || errors.Is(err, couch.ErrForbidden)
 	switch {
+	case below && refused && code != codePlain:
+		return newError(code, err, "%s: %s", p.side, err)
+	case below && errors.Is(err, couch.ErrUnauthorized):
+		return newError(p.unauthorized(), err, "%s: %s", p.side, err)
+	case below && errors.Is(err, couch.ErrForbidden):
+		return newError(codeForbidden, err, "%s: %s", p.side, err)
 	case errors.Is(err, couch.ErrNoDatabase):
 		return newError(codeNoDatabase, err, "could not open %s", p.uri)
 	case errors.Is(err, couch.ErrUnauthorized) && p.user != "":
@@ -106,6 +121,14 @@ func (p *peer) failed(code string, err error) error {
 		return newError(code, err, "http_request_failed: %s: %s", p.side, err)
 	}
 	return newError(code, err, "%s: %s", p.side, err)
+}
+
+// unauthorized returns the code for a 401.
+func (p *peer) unauthorized() string {
+	if p.user != "" {
+		return codeAuth
+	}
+	return codeUnauthorized
 }
 
 // byProxy reports whether err comes from a proxy or from a connection through one.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -189,7 +190,16 @@ func TestOneBadDocumentDoesNotSpoilItsPortion(t *testing.T) {
 	require.Equal(t, "bulk_docs_failed", fails(t, replication(t, source.URL, target.URL)).Code)
 	source, target = stubs(t, 8)
 	target.fail("POST /_bulk_docs", 403, `{"error":"forbidden","reason":"read-only"}`)
-	require.Equal(t, "forbidden", fails(t, replication(t, source.URL, target.URL)).Code)
+	// The reason names the request: the database can be accessed.
+	failure := fails(t, replication(t, source.URL, target.URL))
+	require.Equal(t, "bulk_docs_failed", failure.Code)
+	require.Equal(t, "target: POST "+target.URL+"/_bulk_docs: 403 forbidden: read-only", failure.Reason)
+
+	source, target = stubs(t, 8)
+	source.fail("GET /_changes", 403, `{"error":"forbidden","reason":"by a gateway"}`)
+	failure = fails(t, replication(t, source.URL, target.URL))
+	require.Equal(t, "forbidden", failure.Code)
+	require.Regexp(t, "^source: GET "+regexp.QuoteMeta(source.URL)+"/_changes.*: 403 forbidden: by a gateway$", failure.Reason)
 }
 
 // Each way of writing a document has its own kind of refusal.

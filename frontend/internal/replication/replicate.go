@@ -150,11 +150,18 @@ func (e *Endpoints) await(w http.ResponseWriter, r *http.Request, awaited added)
 func respondResult(w http.ResponseWriter, r *http.Request, id string, state *replicator.JobState) error {
 	if state.State != replicator.StateCompleted {
 		code, reason := state.ErrorBody()
-		status := http.StatusInternalServerError
-		if code == jobs.CollisionCode {
-			status = http.StatusConflict
+		switch {
+		case code == jobs.CollisionCode:
+			return web.NewFailure(http.StatusConflict, code, reason)
+		case state.ReplicationID == "":
+			// The run could not read the filter. CouchDB answers so, whatever the reason.
+			return web.NotFound(reason)
+		case code == "unauthorized":
+			return web.NewFailure(http.StatusUnauthorized, code, reason)
+		case code == "forbidden":
+			return web.NewFailure(http.StatusForbidden, code, reason)
 		}
-		return web.NewFailure(status, code, reason)
+		return web.NewFailure(http.StatusInternalServerError, code, reason)
 	}
 	result := state.Result
 	if result == nil {
