@@ -22,6 +22,9 @@ func (s *Store) ListFrom(ctx context.Context, skip, limit int) ([]*Job, int64, e
 	return list.Jobs, list.Total, err
 }
 
+// LeastMaxAge is how long every transient job is kept after its end.
+const LeastMaxAge = leastMaxAge
+
 // Entitlements divides running jobs among their owners.
 var Entitlements = entitlements
 

@@ -45,6 +45,24 @@ func TestSettingsThatChange(t *testing.T) {
 	})
 }
 
+// A transient job is kept for the requests that wait for it, even if the setting is 0.
+func TestTransientJobsAreKeptForTheirRequests(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
+		b := setup(t, jobs.Options{Settings: func() jobs.Settings { return jobs.Settings{MaxHistory: 10} }})
+		posted := b.replicate("")
+		require.NoError(t, b.accept().Complete(t.Context(), nil))
+		ended, err := b.store.Await(t.Context(), posted.ID, posted.Args.Life)
+		require.NoError(t, err)
+		require.Equal(t, replicator.StateCompleted, ended.Condition())
+		time.Sleep(jobs.LeastMaxAge - 2*time.Second) // ends are in whole seconds
+		b.upkeep()
+		require.Equal(t, replicator.StateCompleted, b.get(posted.ID).Condition())
+		time.Sleep(3 * time.Second)
+		b.upkeep()
+		b.gone(posted.ID)
+	})
+}
+
 // The options are read for each document.
 func TestHooksWhoseOptionsChange(t *testing.T) {
 	t.Parallel()
