@@ -41,7 +41,9 @@ SEEDS = 1h
 SOAK = TestSimulation
 SOAK_PKGS = ./fdbjobs
 
-PEERS = pkg/couch/couchtest
+# The folders with npm packages: the peers of tests, and the JavaScript engine.
+NPM = pkg/couch/couchtest pkg/script
+INSTALLED = $(NPM:%=%/node_modules/.package-lock.json)
 
 .PHONY: help run demo build build-fdb test test-fdb fire race fuzz soak lint bench bench-couchdb bench-fdb bench-peers clean node
 
@@ -60,16 +62,16 @@ build: ## build bin/settee
 build-fdb: ## build bin/settee with the FoundationDB engine (needs FoundationDB's client package)
 	@$(MAKE) build TAGS=fdb CGO=1
 
-test: node $(PEERS)/node_modules/.package-lock.json ## run the tests, with a CouchDB if one is installed
+test: node $(INSTALLED) ## run the tests, with a CouchDB if one is installed
 	go tool withservers -couchdb go test -tags '$(TAGS)' $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) $(PKGS)
 
-test-fdb: node $(PEERS)/node_modules/.package-lock.json ## run the tests on a temporary FoundationDB
+test-fdb: node $(INSTALLED) ## run the tests on a temporary FoundationDB
 	scripts/test-fdb $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) $(PKGS)
 
 fire: ## kill, freeze and cut off the nodes and servers of a cluster for FIRE (takes a minute longer)
 	SETTEE_REQUIRE=fdb,couchdb go test -tags 'fdb fire' -count=1 -timeout 0 -v ./internal/fire -fire.time $(FIRE) -fire.seed $(SEED)
 
-race: node $(PEERS)/node_modules/.package-lock.json ## run the tests under the race detector
+race: node $(INSTALLED) ## run the tests under the race detector
 	go tool withservers -couchdb go test -tags '$(TAGS)' $(TEST_FLAGS) -race -timeout $(RACE_TIMEOUT) $(RACE_PKGS)
 
 fuzz: ## run every fuzz test for FUZZTIME
@@ -101,7 +103,7 @@ bench-peers: ## compare the job layer with River, a job queue on PostgreSQL (on 
 	go -C scripts/bench-peers run -tags "$$tags" . -jobs $(JOBS)
 
 clean: ## remove what build and test have created, except ./data
-	rm -rf bin $(PEERS)/node_modules
+	rm -rf bin $(NPM:%=%/node_modules)
 
 node:
 	@for tool in node npm; do \
@@ -112,6 +114,6 @@ node:
 	done
 
 # npm writes this file last.
-$(PEERS)/node_modules/.package-lock.json: $(PEERS)/package.json $(PEERS)/package-lock.json $(PEERS)/.npmrc
-	npm ci --prefix $(PEERS)
+$(INSTALLED): %/node_modules/.package-lock.json: %/package.json %/package-lock.json %/.npmrc
+	npm ci --prefix $*
 	touch $@
