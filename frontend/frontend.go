@@ -11,6 +11,7 @@ import (
 	"settee/frontend/accounts"
 	"settee/frontend/internal/access"
 	"settee/frontend/internal/databases"
+	"settee/frontend/internal/functions"
 	"settee/frontend/internal/replication"
 	"settee/frontend/internal/server"
 	"settee/frontend/internal/web"
@@ -77,7 +78,9 @@ func New(opts Options) *Handler {
 			WriteFailure: opts.WriteFailure, Node: opts.Node, Metrics: opts.Metrics, Version: opts.Version,
 		},
 		replication: &replication.Endpoints{Jobs: opts.Jobs, Settings: opts.Config, Connections: c, Guard: g},
-		databases:   &databases.Endpoints{Documents: opts.Documents, Settings: opts.Config, Connections: c, Guard: g},
+		databases: &databases.Endpoints{
+			Documents: opts.Documents, Settings: opts.Config, Connections: c, Guard: g, Functions: functions.New(opts.Config),
+		},
 	}
 	h.router = h.routes()
 	return h
@@ -99,6 +102,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // the node is going away and the replication goes on. Feeds that wait end with their last sequence. From then on /_up
 // says that no requests should be sent here.
 func (h *Handler) Drain() { h.web.Connections.Drain() }
+
+// Close frees what h keeps for later requests. Requests are still answered.
+func (h *Handler) Close() { h.databases.Functions.Close() }
 
 // NewServer returns an HTTP server for h. The caller sets Addr, or calls Serve. Shutdown drains h, so that it need not
 // wait for replications to end.

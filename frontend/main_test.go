@@ -233,6 +233,7 @@ func startWith(t *testing.T, db kv.Database, listener net.Listener, hooks *docst
 		transport.CloseIdleConnections()
 		require.NoError(t, n.server.Shutdown(context.Background()))
 		require.ErrorIs(t, <-served, http.ErrServerClosed)
+		n.handler.Close()
 		n.docs.Close()
 		n.layer.Close()
 		require.NoError(t, db.Close())

@@ -225,7 +225,10 @@ func (n *node) frontendPart() lifecycle.Part {
 	return lifecycle.Part{
 		Start: n.openFrontend,
 		Drain: func() { n.handler.Drain() },
-		Stop:  func(ctx context.Context) error { return n.frontend.stop(ctx) },
+		Stop: func(ctx context.Context) error {
+			defer n.handler.Close()
+			return n.frontend.stop(ctx)
+		},
 	}
 }
 

@@ -22,10 +22,11 @@ Copyright the settee authors
 
 settee is licensed under the Apache License, Version 2.0: see the file LICENSE.
 
-The program contains Go's standard library and packages of the Go modules below. Modules marked with * are only in
-the build with FoundationDB. That build also loads FoundationDB's client library (Apache-2.0), which is not part of
-settee. The texts of the licences follow the list; that of Apache-2.0 is in the file LICENSE. This file is generated
-from the module cache by go test ./internal/papers -update.
+The program contains Go's standard library, packages of the Go modules below, and quickjs.wasm, a file of the npm
+package quickjs-wasi: QuickJS-NG with parts of wasi-libc. Modules marked with * are only in the build with FoundationDB.
+That build also loads FoundationDB's client library (Apache-2.0), which is not part of settee. The texts of the licences
+follow the list; that of Apache-2.0 is in the file LICENSE. This file is generated from the module cache and
+pkg/script/licenses by go test ./internal/papers -update.
 
 `
 
@@ -106,11 +107,22 @@ func linked(t *testing.T, cgo, tags string) []module {
 			}
 		}
 	}
+	all = append(all, module{path: "quickjs.wasm", version: engineVersion(t), texts: licences(t, filepath.Join(root, "pkg/script/licenses"))})
 	for _, m := range all {
 		slices.Sort(m.texts)
 	}
 	slices.SortFunc(all, func(a, b module) int { return strings.Compare(a.path, b.path) })
 	return all
+}
+
+// engineVersion returns the version of the npm package that has the JavaScript engine.
+func engineVersion(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "pkg/script/package.json"))
+	require.NoError(t, err)
+	var manifest struct{ Dependencies map[string]string }
+	require.NoError(t, json.Unmarshal(text, &manifest))
+	return manifest.Dependencies["quickjs-wasi"]
 }
 
 func goCommand(t *testing.T, env []string, args ...string) []byte {

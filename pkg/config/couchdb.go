@@ -51,7 +51,8 @@ var ineffective = map[name]string{
 var whollyKnown = []string{"settee", "replicator", "node_types", "secrets"}
 
 // partlyUsed are the sections of CouchDB of which settee uses some keys.
-var partlyUsed = []string{"chttpd", "chttpd_auth", "chttpd_auth_lockout", "cors", "couchdb", "daemons", "jwt_auth", "log", "prometheus", "ssl", "uuids"}
+var partlyUsed = []string{"chttpd", "chttpd_auth", "chttpd_auth_lockout", "cors", "couchdb", "daemons", "jwt_auth", "log", "prometheus", "query_server_config", "quickjs",
+	"ssl", "uuids"}
 
 // couchDBSections are the other sections of CouchDB 3.5 and earlier, which settee ignores.
 var couchDBSections = []string{
@@ -63,8 +64,8 @@ var couchDBSections = []string{
 	"dreyfus", "dreyfus_blacklist", "fabric", "feature_flags", "global_changes", "hibernate_after", "httpd",
 	"httpd_db_handlers", "httpd_design_handlers", "httpd_global_handlers", "indexers", "ioq", "ken", "mango",
 	"mem3", "mem3_reshard", "native_query_servers", "nouveau", "nouveau_index_upgrader", "off_heap_mqd",
-	"os_daemons", "process_priority", "purge", "query_server_config", "query_servers",
-	"quickjs", "reshard", "resharding", "rexi", "smoosh", "stats", "vendor", "vhosts",
+	"os_daemons", "process_priority", "purge", "query_servers",
+	"reshard", "resharding", "rexi", "smoosh", "stats", "vendor", "vhosts",
 	"view_compaction", "view_updater", "view_upgrade", "x_frame_options",
 }
 

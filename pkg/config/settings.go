@@ -186,6 +186,20 @@ var (
 	// MaxAttachmentSize is math.MaxInt64 for no limit.
 	MaxAttachmentSize = define("couchdb", "max_attachment_size", "1073741824", bytesOrInfinity(),
 		"The largest attachment.")
+	FunctionTimeout = define("couchdb", "os_process_timeout", "5000", milliseconds(time.Millisecond, longMillis),
+		"How long a function of a design document may take for one document, or to be compiled.")
+)
+
+// [query_server_config] and [quickjs]: the functions of design documents.
+var (
+	FunctionLimit = atStart(define("query_server_config", "os_process_limit", "16", whole(1, 10_000),
+		"How many functions of design documents run at a time, and are kept compiled."))
+	FunctionIdleLimit = define("query_server_config", "os_process_idle_limit", "300", seconds(time.Second, longSeconds),
+		"How long a compiled function is kept that is not used.")
+	FunctionRevsLimit = define("query_server_config", "revs_limit", "20", whole(1, many),
+		"The most revisions in the _revisions of a stored document that a function gets.")
+	FunctionMemory = define("quickjs", "memory_limit_bytes", "67108864", wholeBytes(4<<20, 1<<32),
+		"The most memory of a function that runs. The documents that it gets have to fit, too.")
 )
 
 // [prometheus]

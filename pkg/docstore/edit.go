@@ -49,6 +49,11 @@ type WriteOptions struct {
 	// Otherwise each edit replaces a leaf and gets the id that CouchDB 3.5 gives to the same edit, which is a hash over
 	// the content and the parent. In the databases that [Options].Sealed selects the hash is also over a random value.
 	Replicated bool
+	// Check, if not nil, is called before each revision is added, and before the hook Before. An error refuses the
+	// revision and becomes the error of its [Result]. edit is the index of the edit, change.Parent is set, and designs are
+	// the design documents of the database, by id. A change of one that is committed meanwhile repeats the write. Check
+	// runs in a transaction, as hooks do: it may be called several times, must not wait, and does not change what it gets.
+	Check func(edit int, change *Change, designs []Design) error
 
 	// The other fields are for [Database.WriteIn] only.
 

@@ -64,6 +64,9 @@ type Change struct {
 	Body []byte `json:"-"`
 	// Attachments are in the order of the edit.
 	Attachments []Attachment
+	// Parent is the leaf that the revision replaces: the one that the edit names, or for a replicated revision the newest
+	// in its path. It is zero if there is none. Only [WriteOptions].Check gets it.
+	Parent Rev
 	// Winner is the previous winning revision, or zero if the document did not exist.
 	Winner Rev
 	// WinnerDeleted reports whether Winner was deleted.

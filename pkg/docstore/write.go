@@ -39,7 +39,7 @@ func (db *Database) Put(ctx context.Context, edit Edit) (Rev, error) {
 // others. An edit whose result has no error is committed.
 //
 // The errors of results wrap [ErrDocumentID], [ErrRevision], [ErrDocument], [ErrTooLarge], [ErrConflict],
-// [ErrTooManyLeaves], [ErrMissingStub] or the error of a hook. An edit of a commit whose result was unknown is reported
+// [ErrTooManyLeaves], [ErrMissingStub] or the error of a hook or of opts.Check. An edit of a commit whose result was unknown is reported
 // as made if its leaf is found. If another write has replaced that leaf, the result is a conflict.
 //
 // The returned error is the store's, [ErrDatabaseNotFound] or ctx's. The results of all edits that it stopped have it
@@ -188,6 +188,7 @@ type writer struct {
 	tx        kv.Transaction
 	opts      WriteOptions
 	revsLimit int
+	designs   []Design // if there is a check
 	docs      map[string]*docWrite
 	uploads   map[*Upload]kv.Future[[]byte] // their rows
 	used      map[*Upload]*prepared         // the edit that uses it
@@ -214,7 +215,7 @@ func (db *Database) write(tx kv.Transaction, edits []*prepared, opts WriteOption
 		db: db, tx: tx, opts: opts,
 		docs: map[string]*docWrite{}, uploads: map[*Upload]kv.Future[[]byte]{}, used: map[*Upload]*prepared{},
 	}
-	exists, limit := db.exists(tx), tx.Get(db.keys.revsLimit)
+	exists, limit, designs := db.exists(tx), tx.Get(db.keys.revsLimit), w.readDesigns()
 	var docs []*docWrite
 	for _, p := range edits {
 		if w.docs[p.ID] == nil {
@@ -234,6 +235,9 @@ func (db *Database) write(tx kv.Transaction, edits []*prepared, opts WriteOption
 	}
 	var err error
 	if w.revsLimit, err = awaitRevsLimit(limit); err != nil {
+		return nil, err
+	}
+	if err := designs(); err != nil {
 		return nil, err
 	}
 	for _, d := range docs {
@@ -326,6 +330,9 @@ func (w *writer) apply(d *docWrite, p *prepared) (Rev, error) {
 		return Rev{}, fmt.Errorf("%w: its history and what it says of its attachments have %d bytes; the most is %d", ErrTooLarge, size, MaxLeafSize)
 	}
 	if err := w.checkUploads(p); err != nil {
+		return Rev{}, err
+	}
+	if err := w.check(d, p, &l); err != nil {
 		return Rev{}, err
 	}
 	if before := w.db.store.hooks.Before; before != nil {

@@ -207,7 +207,7 @@ func TestMissingParts(t *testing.T) {
 	} {
 		_, err := e.Call(t.Context(), program(body), `{}`)
 		for _, bound := range []error{script.ErrTime, script.ErrMemory, script.ErrStack, script.ErrBusy} {
-			assert.NotErrorIs(t, err, bound, body)
+			require.NotErrorIs(t, err, bound, body)
 		}
 		got, err := e.Call(t.Context(), program(`return "x"`), `{}`)
 		require.NoError(t, err)

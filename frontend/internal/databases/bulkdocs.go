@@ -177,11 +177,9 @@ func (b *bulkWrite) write() ([]docstore.Result, error) {
 			edits = append(edits, edit.Edit)
 		}
 	}
-	ctx, cancel := web.StoreContext(b.r)
-	defer cancel()
-	made, err := b.db.Write(ctx, edits, docstore.WriteOptions{Replicated: b.replicated})
+	made, err := b.writer.write(edits, b.replicated)
 	if err != nil {
-		return nil, web.StoreFailure(err)
+		return nil, err
 	}
 	results := make([]docstore.Result, len(b.batch))
 	for i, edit := range b.batch {

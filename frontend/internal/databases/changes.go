@@ -53,6 +53,7 @@ type changesRequest struct {
 	timeout   time.Duration // how long it waits for a row, if it has no heartbeats
 
 	filter changesFilter
+	body   map[string]json.RawMessage // nil: there is none
 }
 
 // Changes answers GET and POST /{db}/_changes.
@@ -137,9 +138,10 @@ func (e *Endpoints) changesRequest(w http.ResponseWriter, r *http.Request, db *d
 	if err != nil {
 		return nil, err
 	}
+	request.body = body
 	ctx, cancel := web.StoreContext(r)
 	defer cancel()
-	request.filter, err = readFilter(ctx, q, body, db)
+	request.filter, err = e.readFilter(ctx, q, body, db)
 	return request, err
 }
 

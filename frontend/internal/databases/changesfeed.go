@@ -47,6 +47,8 @@ type feed struct {
 	flushed time.Time
 	waiting time.Time // when the wait for the next row began; zero: it has not begun
 
+	filterRequest string // what a filter function gets as the request, as JSON; empty: not made yet
+
 	rights  access.Fingerprint // of its user, when the feed began
 	checked time.Time          // when rights was last compared
 }
@@ -148,6 +150,9 @@ func (f *feed) readOn() (whole bool, err error) {
 	}
 	reading := f.db.Changes(f.options())
 	f.first = false
+	if f.request.filter.function != nil {
+		return f.readFiltered(reading)
+	}
 	defer func() { f.since = reading.Last() }()
 	for row, err := range reading.All(f.r.Context()) {
 		if err != nil {
@@ -157,12 +162,17 @@ func (f *feed) readOn() (whole bool, err error) {
 		if err := f.change(&row); err != nil {
 			return false, err
 		}
-		// A normal feed goes on: its client takes the end for the last change.
-		if f.remaining == 0 || f.endpoints.Connections.Draining() && f.request.kind != feedNormal {
+		if f.stops() {
 			return false, nil
 		}
 	}
 	return true, nil
+}
+
+// stops reports whether the feed stops before the end of the changes: the limit was reached, or the node is going away.
+// In that case a normal feed goes on: its client takes the end for the last change.
+func (f *feed) stops() bool {
+	return f.remaining == 0 || f.endpoints.Connections.Draining() && f.request.kind != feedNormal
 }
 
 // options returns how the changes after since are read.
@@ -170,7 +180,7 @@ func (f *feed) options() docstore.ChangesOptions {
 	request := f.request
 	opts := docstore.ChangesOptions{
 		Since: f.since, Descending: request.descending,
-		Documents: request.documents || request.filter.selector != nil, Conflicts: request.conflicts,
+		Documents: request.documents || request.filter.readsDocuments(), Conflicts: request.conflicts,
 	}
 	opts.Conflicts = opts.Conflicts && opts.Documents
 	if request.filter.all() && request.limit < noLimit {
@@ -192,6 +202,11 @@ func (f *feed) change(row *docstore.ChangeRow) error {
 	if err != nil {
 		return err
 	}
+	return f.sendOrPulse(row, revs)
+}
+
+// sendOrPulse sends a row, unless none of its revisions passes the filter.
+func (f *feed) sendOrPulse(row *docstore.ChangeRow, revs []docstore.Rev) error {
 	if len(revs) == 0 {
 		return f.pulse()
 	}

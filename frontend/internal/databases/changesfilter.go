@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"strings"
 
+	"settee/frontend/internal/functions"
 	"settee/frontend/internal/web"
 	"settee/pkg/docstore"
 	"settee/pkg/docstore/selector"
@@ -20,13 +21,17 @@ type changesFilter struct {
 	ids      map[string]bool    // _doc_ids, if not nil: changes of these documents
 	design   bool               // _design: changes of design documents
 	selector *selector.Selector // _selector, if not nil: revisions that match
+	function *functions.Filter  // of a design document, if not nil: revisions that pass
 }
 
 // all reports whether the filter shows every change.
-func (f *changesFilter) all() bool { return f.ids == nil && !f.design && f.selector == nil }
+func (f *changesFilter) all() bool { return f.ids == nil && !f.design && !f.readsDocuments() }
+
+// readsDocuments reports whether the filter needs the documents.
+func (f *changesFilter) readsDocuments() bool { return f.selector != nil || f.function != nil }
 
 // readFilter reads the filter from the query and the body.
-func readFilter(ctx context.Context, q *web.Query, body map[string]json.RawMessage, db *docstore.Database) (f changesFilter, err error) {
+func (e *Endpoints) readFilter(ctx context.Context, q *web.Query, body map[string]json.RawMessage, db *docstore.Database) (f changesFilter, err error) {
 	switch name := q.Text("filter"); {
 	case name == "":
 	case name == "_doc_ids":
@@ -36,11 +41,11 @@ func readFilter(ctx context.Context, q *web.Query, body map[string]json.RawMessa
 	case name == "_design":
 		f.design = true
 	case name == "_view":
-		err = refuseFunction(ctx, db, q.Text("view"), "view")
+		f.function, err = e.readFunction(ctx, db, q.Text("view"), "view")
 	case strings.HasPrefix(name, "_"):
-		err = web.BadRequest("unknown builtin filter name: there are _doc_ids, _selector and _design")
+		err = web.BadRequest("unknown builtin filter name: there are _doc_ids, _selector, _design and _view")
 	default:
-		err = refuseFunction(ctx, db, name, "filter")
+		f.function, err = e.readFunction(ctx, db, name, "filter")
 	}
 	return f, err
 }
@@ -81,11 +86,10 @@ func readSelector(body map[string]json.RawMessage) (*selector.Selector, error) {
 	return parsed, err
 }
 
-// refuseFunction returns why a function of a design document is not run: it does not exist, or this server cannot
-// run it. kind is filter or view.
-func refuseFunction(ctx context.Context, db *docstore.Database, name, kind string) error {
+// readFunction returns the filter that a function of a design document is. kind is filter or view.
+func (e *Endpoints) readFunction(ctx context.Context, db *docstore.Database, name, kind string) (*functions.Filter, error) {
 	if name == "" {
-		return web.BadRequest("`" + kind + "` filter parameter is not provided.")
+		return nil, web.BadRequest("`" + kind + "` filter parameter is not provided.")
 	}
 	var parts []string
 	for part := range strings.FieldsFuncSeq(name, func(c rune) bool { return c == '/' }) {
@@ -94,25 +98,17 @@ func refuseFunction(ctx context.Context, db *docstore.Database, name, kind strin
 		}
 		parts = append(parts, part)
 	}
+	if len(parts) == 0 && kind == "filter" {
+		return nil, nil
+	}
 	if len(parts) != 2 {
-		return web.BadRequest("`" + kind + "` must be of the form `designname/" + kind + "name`")
+		return nil, web.BadRequest("`" + kind + "` must be of the form `designname/" + kind + "name`")
 	}
-	design, err := db.Get(ctx, "_design/"+parts[0], docstore.GetOptions{})
+	design, err := db.Get(ctx, designPrefix+parts[0], docstore.GetOptions{})
 	if err != nil {
-		return web.StoreFailure(err)
+		return nil, web.StoreFailure(err)
 	}
-	var members, functions map[string]json.RawMessage
-	if err := json.Unmarshal(design.Body, &members); err != nil {
-		return err
-	}
-	if members[kind+"s"] == nil {
-		return web.NotFound("missing json key: " + kind + "s")
-	}
-	if json.Unmarshal(members[kind+"s"], &functions) != nil || functions[parts[1]] == nil {
-		return web.NotFound("missing json key: " + parts[1])
-	}
-	return web.NotImplemented("this server does not run the functions of design documents: " +
-		"the filters that it has are _doc_ids, _selector and _design")
+	return e.Functions.Filter(db, design, kind, parts[1])
 }
 
 // passing returns the revisions of a change that pass the filter. If there are none the change is not shown. The

@@ -8,6 +8,7 @@ import (
 
 	"settee/frontend/internal/access"
 	"settee/frontend/internal/dbinfo"
+	"settee/frontend/internal/functions"
 	"settee/frontend/internal/web"
 	"settee/pkg/docstore"
 )
@@ -18,6 +19,7 @@ type Endpoints struct {
 	Settings    web.Settings
 	Connections *web.Connections
 	Guard       *access.Guard
+	Functions   *functions.Functions
 }
 
 // CreateDatabase answers PUT /{db}.

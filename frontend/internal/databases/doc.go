@@ -3,11 +3,12 @@
 //	databases.go, maintenance.go, revslimit.go     databases as wholes
 //	getdoc.go, openrevs.go, documentquery.go       reading documents
 //	docout.go, contents.go, multipart.go           the answers that have documents and attachments
-//	writedoc.go, copydoc.go, writer.go, docin.go   writing documents
+//	writedoc.go, copydoc.go, writer.go, checkedwrite.go, docin.go
+//	                                               writing documents
 //	getattachment.go, putattachment.go             attachments
 //	bulkdocs.go, bulkget.go, revsdiff.go           many documents at a time
 //	alldocs.go, listquery.go, listbody.go          listings
-//	changes.go, changesfeed.go, changesfilter.go, changesformat.go
+//	changes.go, changesfeed.go, changesfilter.go, changesfunction.go, changesformat.go
 //	                                               changes feeds
 //
 // The package knows databases and documents as package docstore has them. What a user may read and write, package access

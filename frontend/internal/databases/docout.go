@@ -36,7 +36,10 @@ type revisions struct {
 
 // document appends a document. The order of its members is CouchDB's.
 func (show shown) document(a *web.Appender, doc *docstore.Document) *web.Appender {
-	a.Raw(`{"_id":`).Text(doc.ID).Raw(`,"_rev":`).Text(doc.Rev.String())
+	a.Raw(`{"_id":`).Text(doc.ID)
+	if doc.Rev != (docstore.Rev{}) {
+		a.Raw(`,"_rev":`).Text(doc.Rev.String())
+	}
 	if members := bodyMembers(doc.Body); len(members) > 0 {
 		a.Raw(",").Bytes(members)
 	}

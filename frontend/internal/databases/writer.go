@@ -12,21 +12,27 @@ import (
 
 	"settee/frontend/internal/access"
 	"settee/frontend/internal/docbody"
+	"settee/frontend/internal/functions"
 	"settee/frontend/internal/web"
+	"settee/pkg/config"
 	"settee/pkg/docstore"
 )
 
 // writer writes the documents of one request. The contents of attachments are stored before the revisions that
 // refer to them. Contents that no revision refers to are discarded at the end of the request.
 type writer struct {
-	r      *http.Request
-	db     *docstore.Database
-	limit  docbody.Limit // of each attachment
-	stored []*docstore.Upload
+	r         *http.Request
+	db        *docstore.Database
+	functions *functions.Functions
+	revsLimit int           // of stored documents that functions get
+	limit     docbody.Limit // of each attachment
+	stored    []*docstore.Upload
 }
 
 func (e *Endpoints) newWriter(r *http.Request, db *docstore.Database) *writer {
-	return &writer{r: r, db: db, limit: e.attachmentLimit()}
+	return &writer{
+		r: r, db: db, functions: e.Functions, revsLimit: config.FunctionRevsLimit.Get(e.Settings.Current()), limit: e.attachmentLimit(),
+	}
 }
 
 // store stores a content of a document while it arrives.
@@ -119,9 +125,7 @@ func (w *writer) edit(edit docstore.Edit, replicated bool) (string, error) {
 	if err := access.RightsOf(w.r).Writes(w.r.Context(), w.db, &edit, replicated); err != nil {
 		return "", err
 	}
-	ctx, cancel := web.StoreContext(w.r)
-	defer cancel()
-	results, err := w.db.Write(ctx, []docstore.Edit{edit}, docstore.WriteOptions{Replicated: replicated})
+	results, err := w.write([]docstore.Edit{edit}, replicated)
 	if err == nil {
 		err = results[0].Err
 	}

@@ -1,0 +1,176 @@
+package functions
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"settee/frontend/internal/web"
+	"settee/pkg/docstore"
+	"settee/pkg/jsontext"
+)
+
+// ErrStale is the error for a design document that was replaced meanwhile.
+var ErrStale = errors.New("a design document was replaced")
+
+// knownMost is the most design documents of which is known whether they have a validate function.
+const knownMost = 10_000
+
+// designKey is a revision of a design document.
+type designKey struct {
+	instance string
+	docstore.Design
+}
+
+// knownDesign is what is known of a design document.
+type knownDesign struct {
+	key       designKey
+	validates bool
+	language  string
+}
+
+// validateMember is the member of design documents with their validate function.
+const validateMember = "validate_doc_update"
+
+// Validators returns the designs that have a validate function. known is false if some of them have to be looked at
+// first ([Functions.Learn]). It reads nothing.
+func (f *Functions) Validators(db *docstore.Database, designs []docstore.Design) (validators []docstore.Design, known bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, design := range designs {
+		element := f.known[designKey{db.Instance(), design}]
+		if element == nil {
+			return nil, false
+		}
+		f.recency.MoveToBack(element)
+		if k, _ := element.Value.(*knownDesign); k.validates {
+			validators = append(validators, design)
+		}
+	}
+	return validators, true
+}
+
+// Learn reads the designs of which is not known whether they have a validate function. The error is ErrStale if one of
+// them is no longer there.
+func (f *Functions) Learn(ctx context.Context, db *docstore.Database, designs []docstore.Design) error {
+	for _, design := range designs {
+		if _, known := f.Validators(db, []docstore.Design{design}); known {
+			continue
+		}
+		doc, err := read(ctx, db, design)
+		if err != nil {
+			return err
+		}
+		var body struct {
+			Language any             `json:"language"`
+			Validate json.RawMessage `json:"validate_doc_update"`
+		}
+		if err := json.Unmarshal(doc.Body, &body); err != nil {
+			return err
+		}
+		k := &knownDesign{key: designKey{db.Instance(), design}, validates: body.Validate != nil, language: language}
+		if body.Language != nil {
+			k.language, _ = body.Language.(string)
+		}
+		f.remember(k)
+	}
+	return nil
+}
+
+func (f *Functions) remember(k *knownDesign) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.known[k.key] != nil {
+		return
+	}
+	f.known[k.key] = f.recency.PushBack(k)
+	if f.recency.Len() > knownMost {
+		oldest, _ := f.recency.Remove(f.recency.Front()).(*knownDesign)
+		delete(f.known, oldest.key)
+	}
+}
+
+// languageOf returns the language of a design document that has a validate function.
+func (f *Functions) languageOf(db *docstore.Database, design docstore.Design) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if element := f.known[designKey{db.Instance(), design}]; element != nil {
+		k, _ := element.Value.(*knownDesign)
+		return k.language
+	}
+	return language
+}
+
+// read reads a revision of a design document.
+func read(ctx context.Context, db *docstore.Database, design docstore.Design) (*docstore.Document, error) {
+	ctx, cancel := context.WithTimeout(ctx, web.StoreTimeout)
+	defer cancel()
+	doc, err := db.Get(ctx, design.ID, docstore.GetOptions{Rev: design.Rev})
+	if errors.Is(err, docstore.ErrNotFound) {
+		return nil, ErrStale
+	}
+	return doc, err
+}
+
+// Write is a write that a validate function decides about. All fields are JSON texts.
+type Write struct {
+	Doc      json.RawMessage `json:"doc"`
+	Old      json.RawMessage `json:"old"` // the revision that is replaced, or null
+	User     json.RawMessage `json:"user"`
+	Security json.RawMessage `json:"security"`
+}
+
+// Validate asks the validate functions of validators, one after the other. The error is a [web.Failure] with what the
+// first function says that refuses the write, or that cannot be run. It is ErrStale if a design document is no longer
+// there.
+func (f *Functions) Validate(ctx context.Context, db *docstore.Database, validators []docstore.Design, write Write) error {
+	argument, err := jsontext.Encode(write)
+	if err != nil {
+		return err
+	}
+	for _, design := range validators {
+		if l := f.languageOf(db, design); l != language {
+			return failed("unknown_query_language", l)
+		}
+		p := program(db, design, "validate", []string{validateMember}, func() (*docstore.Document, error) {
+			return read(ctx, db, design)
+		})
+		out, err := f.call(ctx, p, string(argument))
+		if err != nil {
+			return err
+		}
+		if out.Thrown != nil {
+			if err := refusal(p.Name, out.Thrown); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// refusal returns the failure for what a validate function has thrown. As in CouchDB, 1 and true are none.
+func refusal(name string, thrown json.RawMessage) error {
+	if s := string(thrown); s == "1" || s == "true" {
+		return nil
+	}
+	if text, is := jsontext.String(thrown); is {
+		return failed("unknown_error", text)
+	}
+	var members map[string]json.RawMessage
+	if json.Unmarshal(thrown, &members) == nil && len(members) == 1 {
+		for member, value := range members {
+			reason, is := jsontext.String(value)
+			if !is {
+				reason = string(value)
+			}
+			switch member {
+			case "forbidden":
+				return web.Forbidden(reason)
+			case "unauthorized":
+				return web.Unauthorized(reason)
+			}
+			return failed("unknown_error", reason)
+		}
+	}
+	return failed("unknown_error", name+": it has thrown "+web.Cut(string(thrown)))
+}
