@@ -111,7 +111,9 @@ func (q *Queue) add(batch *batch, spec Spec, old *row) error {
 		q.put(tx, spec.ID, old, &next)
 		return nil
 	}
-	return batch.put(spec.ID, old, queued(next, scheduled, now, spec.Order))
+	pending := queued(next, scheduled, now, spec.Order)
+	pending.tag = spec.Tag
+	return batch.put(spec.ID, old, pending)
 }
 
 // setArgs writes the args of a job that had some chunks before, and returns the new number of chunks.

@@ -54,7 +54,7 @@ const (
 // Part selects jobs of a queue in lists and counts.
 type Part struct {
 	Status Status
-	// Label is from [Spec].Label, Tag from [Held.SetTag].
+	// Label is from [Spec].Label, Tag from [Spec].Tag or [Held.SetTag].
 	Label, Tag string
 }
 
@@ -86,10 +86,11 @@ type Spec struct {
 	Token string
 	// Order is the number of the job among those that one transaction adds. It must be unique among them.
 	Order uint16
-	// Ended adds the job as finished, with State, and Tag as its tag, so that work that was done elsewhere is listed. A
-	// pending or running job with the id is removed first.
+	// Tag is the job's tag until it runs. A running job is queued without it.
+	Tag string
+	// Ended adds the job as finished, with State and Tag, so that work that was done elsewhere is listed. A pending or
+	// running job with the id is removed first.
 	Ended bool
-	Tag   string
 }
 
 func (s Spec) check() error {
