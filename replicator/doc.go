@@ -17,6 +17,26 @@
 // contents of a document belong to its user: only the `_replication_` fields and `owner` are ever
 // written.
 //
+// # Periodic replications
+//
+// A document with Schedule or Every is a one-shot replication that runs again and again
+// ([Replication.Periodic]). Its job never completes. When a run has come to its end, the job is
+// pending again, queued for the next time ([Replication.NextRun]):
+//
+//	pending, until its time -> running -> pending, until the next time
+//	                              |
+//	                              +-----> crashing, until a retry or the next time -> running
+//
+// The next time is kept in the job layer alone, as the time for which the job is queued, so it
+// outlives all nodes. A time that comes while no node runs leaves one job that is due, however many
+// times follow it. The document gets no state when a run ends, like that of a continuous
+// replication: completed would mean that nothing follows. With update_docs = true it says triggered
+// or error.
+//
+// The times are in the definition, so a document that changes them starts its job anew, but not in
+// the ids: its checkpoints are those of the same replication without times. A run that has begun,
+// crashed or come due before the change takes place at once after it.
+//
 // # Ids
 //
 // A replication has two ids. The job id ([PersistentJobID], [Replication.JobID]) is known as soon

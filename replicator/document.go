@@ -100,6 +100,7 @@ func (f *fields) documentReplication(options ParseOptions) (*Replication, error)
 		f.fail("cancel", "parameter `cancel` must not be true in a document: delete the document instead")
 	}
 	r := f.replication(options)
+	f.periodic(r)
 	r.UserCtx = f.userCtx()
 	r.Owner = f.owner()
 	if err := f.err(); err != nil {

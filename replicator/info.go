@@ -3,12 +3,13 @@ package replicator
 import "encoding/json"
 
 // Info is the `info` object of a job in listings. It has the progress of a job, or the error of
-// one that is crashing or failed. A running job also has its activity, which CouchDB does not
-// report.
+// one that is crashing or failed. A running job also has its activity, and that of a periodic
+// replication the counters of its last run alone. CouchDB has neither.
 type Info struct {
 	Error string `json:"error,omitempty"`
 	*Progress
 	Activity *Activity `json:"activity,omitempty"`
+	LastRun  *Stats    `json:"last_run,omitempty"`
 }
 
 // Progress is the progress of a job, in the form of CouchDB's listings and of
@@ -42,7 +43,7 @@ func (s *JobState) Info() *Info {
 	if s.State.Terminal() {
 		progress.SourceSeq, progress.ThroughSeq = nil, nil
 	}
-	info := &Info{Progress: &progress}
+	info := &Info{Progress: &progress, LastRun: s.LastRun}
 	if s.State == StateRunning {
 		info.Activity = s.Activity
 	}

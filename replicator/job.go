@@ -70,6 +70,10 @@ type JobState struct {
 
 	Stats Stats `json:"stats"`
 
+	// LastRun are the counters of the latest run of a periodic replication that came to its end, without those of
+	// the turns before it if it was interrupted. nil if there was none.
+	LastRun *Stats `json:"last_run,omitempty"`
+
 	// SourceSeq is the sequence up to which the changes feed was read, ThroughSeq that up to
 	// which all changes were processed, CheckpointedSourceSeq that of the latest checkpoint. They
 	// are JSON values from the source, nil if not known. ChangesPending is the source's count of

@@ -3,6 +3,7 @@ package replicator
 import (
 	"fmt"
 	"slices"
+	"time"
 )
 
 // ParseError is the error for a definition that is refused.
@@ -83,6 +84,7 @@ func ParseRequest(body []byte, options ParseOptions) (*Request, error) {
 	request := &Request{Cancel: cancel != nil && *cancel, ID: f.replicationID()}
 	if !request.Cancel || request.ID == "" {
 		request.Replication = f.replication(options)
+		f.refusePeriodic()
 	}
 	if err := f.err(); err != nil {
 		return nil, err
@@ -90,8 +92,8 @@ func ParseRequest(body []byte, options ParseOptions) (*Request, error) {
 	return request, nil
 }
 
-// Check returns a *ParseError if the protocols of a replication that was accepted earlier are no
-// longer allowed.
+// Check returns an error if a replication that was accepted earlier cannot run on this node: a *ParseError if its
+// protocols are no longer allowed, or that of NextRun.
 func (r *Replication) Check(options ParseOptions) error {
 	for _, side := range []struct {
 		name     string
@@ -109,7 +111,11 @@ func (r *Replication) Check(options ParseOptions) error {
 			return protocolError(side.name+"_proxy", protocols)
 		}
 	}
-	return nil
+	if !r.Periodic() {
+		return nil
+	}
+	_, err := r.NextRun(time.Time{}, time.Now())
+	return err
 }
 
 func protocolError(name string, protocols []string) *ParseError {

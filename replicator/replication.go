@@ -37,6 +37,12 @@ type Replication struct {
 	// Continuous replications wait for changes at the end of the changes feed.
 	Continuous bool `json:"continuous,omitempty"`
 
+	// Schedule is a cron expression of five fields about the time in Timezone, which is UTC if it is empty. Every is in
+	// seconds. One of the two makes the replication of a document run again and again: see [Replication.NextRun].
+	Schedule string `json:"schedule,omitempty"`
+	Timezone string `json:"timezone,omitempty"`
+	Every    int    `json:"every,omitempty"`
+
 	// At most one of DocIDs, Filter and Selector is given. DocIDs are decoded, sorted and without
 	// duplicates; an empty list that is not nil selects nothing. Filter is `ddoc/name` or a
 	// built-in filter, which begins with an underscore. QueryParams, a JSON object, are the

@@ -9,7 +9,7 @@ import (
 // State is the state of a replication job (RFC 016, "Replicator Job States").
 //
 //	State      job layer  meaning
-//	pending    pending    waits in the queue
+//	pending    pending    waits in the queue, or for the next time of a periodic replication
 //	running    running    held by a node
 //	crashing   pending    waits after a failed run, scheduled for later
 //	completed  finished   a one-shot replication that has copied everything

@@ -168,7 +168,7 @@ func newJobNumbers(store *jobs.Store) *jobNumbers {
 	return &jobNumbers{store: store, total: desc("total", "replication jobs that have not ended"),
 		states: map[replicator.State]*prometheus.Desc{
 			replicator.StateRunning:  desc("running", "replication jobs that run"),
-			replicator.StatePending:  desc("pending", "replication jobs that wait for their turn"),
+			replicator.StatePending:  desc("pending", "replication jobs that wait for their turn or for their next time"),
 			replicator.StateCrashing: desc("crashed", "replication jobs that have crashed and wait to be tried again"),
 		},
 	}

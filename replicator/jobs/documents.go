@@ -232,7 +232,8 @@ func (d *documentDraft) spec(spec fdbjobs.Spec) fdbjobs.Spec {
 }
 
 // start adds the job of a document, or gives it a new definition. A running job keeps its state
-// until its processor lets go of it, and does not reserve the new replication id before that.
+// until its processor lets go of it, and does not reserve the new replication id before that. The
+// job of a periodic replication waits for its first time, unless existing owes a run.
 func (s *Store) start(tx kv.Transaction, draft *documentDraft, existing *Job, order uint16) error {
 	job := draft.job
 	if existing != nil {
@@ -252,7 +253,15 @@ func (s *Store) start(tx kv.Transaction, draft *documentDraft, existing *Job, or
 			return err
 		}
 	}
-	return s.add(tx, job, draft.spec(fdbjobs.Spec{Order: order}))
+	spec := fdbjobs.Spec{Order: order}
+	if now := time.Now(); job.Args.Replication.Periodic() && (existing == nil || !existing.owesRun(now)) {
+		var err error
+		if spec.Scheduled, err = job.Args.Replication.NextRun(time.Time{}, now); err != nil {
+			return err
+		}
+		spec.Tag = waitingTag(spec.Scheduled, now)
+	}
+	return s.add(tx, job, draft.spec(spec))
 }
 
 // remove removes a job. If it is running, its run stops.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"settee/fdbjobs"
 	"settee/replicator"
@@ -17,14 +18,17 @@ type Job struct {
 	Args   *replicator.JobArgs
 	State  *replicator.JobState
 
-	redefined bool // got a new definition while running, and has not run with it yet
+	scheduled time.Time // from when it may run
+	redefined bool      // got a new definition while running, and has not run with it yet
 }
 
 // parse parses a job. If the job has a new definition that it has not run with, its state is the
 // initial one. If the args cannot be opened, the error wraps fdbjobs.ErrSealed, and the job has
 // all the rest.
 func (s *Store) parse(raw *fdbjobs.Job) (*Job, error) {
-	job := &Job{ID: raw.ID, Status: raw.Status, Args: new(replicator.JobArgs), State: new(replicator.JobState)}
+	job := &Job{
+		ID: raw.ID, Status: raw.Status, Args: new(replicator.JobArgs), State: new(replicator.JobState), scheduled: raw.Scheduled,
+	}
 	if err := json.Unmarshal(raw.State, job.State); err != nil {
 		return nil, fmt.Errorf("reading the state of the replication job %q: %w", raw.ID, err)
 	}
@@ -104,6 +108,24 @@ func (j *Job) Condition() replicator.State {
 		return replicator.StatePending
 	}
 	return j.State.State
+}
+
+// NextRun returns when the job of a periodic replication runs next: at its next time, or earlier if it is crashing. A
+// time in the past means that it is due. NextRun is zero for other jobs and while the job runs.
+func (j *Job) NextRun() time.Time {
+	if j.Status != fdbjobs.Pending || !j.Args.Replication.Periodic() {
+		return time.Time{}
+	}
+	return j.scheduled
+}
+
+// owesRun reports whether a time of the job's periodic replication has come, and no run has come to its end since.
+func (j *Job) owesRun(now time.Time) bool {
+	if j.Status != fdbjobs.Pending {
+		return j.Status == fdbjobs.Running && j.Args.Replication.Periodic()
+	}
+	next := j.NextRun()
+	return !next.IsZero() && (j.State.State == replicator.StateCrashing || !next.After(now))
 }
 
 // ReplicationID returns the job's replication id, or "" while it is not known.

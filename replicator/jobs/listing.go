@@ -122,7 +122,9 @@ func (s *Store) Counts(ctx context.Context) (map[replicator.State]int64, error) 
 			return nil, err
 		}
 		for _, state := range allStates {
-			counts[state] = byPart[part(labelDocument, state)] + byPart[part(labelTransient, state)]
+			for _, p := range parts([]replicator.State{state}, labelDocument, labelTransient) {
+				counts[state] += byPart[p]
+			}
 		}
 		return counts, nil
 	})

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	"settee/fdbjobs"
 	"settee/replicator"
@@ -16,11 +17,12 @@ const (
 	labelDocument  = "document"
 
 	tagCrashing  = "crashing"
+	tagWaiting   = "waiting" // pending, and queued for the next time of a periodic replication
 	tagCompleted = "completed"
 	tagFailed    = "failed"
 )
 
-// part returns the part of the listings that has the jobs of a state.
+// part returns the part of the listings that has the jobs of a state, except those with tagWaiting.
 func part(label string, state replicator.State) fdbjobs.Part {
 	switch state {
 	case replicator.StateRunning:
@@ -35,6 +37,14 @@ func part(label string, state replicator.State) fdbjobs.Part {
 	return fdbjobs.Pending.In(label, "")
 }
 
+// waitingTag returns the tag of a pending job of a periodic replication that runs at a time.
+func waitingTag(at, now time.Time) string {
+	if at.After(now) {
+		return tagWaiting
+	}
+	return ""
+}
+
 // parts returns the parts for some states and labels.
 func parts(states []replicator.State, labels ...string) []fdbjobs.Part {
 	var out []fdbjobs.Part
@@ -42,6 +52,9 @@ func parts(states []replicator.State, labels ...string) []fdbjobs.Part {
 		for _, state := range states {
 			if p := part(label, state); !slices.Contains(out, p) {
 				out = append(out, p)
+				if state == replicator.StatePending {
+					out = append(out, fdbjobs.Pending.In(label, tagWaiting))
+				}
 			}
 		}
 	}
@@ -75,6 +88,7 @@ func (j *Job) summary() (json.RawMessage, error) {
 		Continuous: r.Continuous, CreateTarget: r.CreateTarget, CheckpointInterval: r.CheckpointInterval,
 		HTTPConnections: r.HTTPConnections, RetriesPerRequest: r.RetriesPerRequest, // for Warnings
 		WorkerBatchSize: r.WorkerBatchSize, WorkerProcesses: r.WorkerProcesses,
+		Schedule: r.Schedule, Timezone: r.Timezone, Every: r.Every,
 	}
 	text, err := json.Marshal(args)
 	if err != nil {

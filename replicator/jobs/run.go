@@ -272,17 +272,29 @@ func dropProgress(state *replicator.JobState) {
 	state.SourceSeq, state.ThroughSeq, state.CheckpointedSourceSeq, state.ChangesPending = nil, nil, nil, nil
 }
 
-// Complete ends the job as completed. change, if not nil, sets its last progress and its result.
+// Complete ends the job as completed, or queues that of a periodic replication for its next time. change, if not nil,
+// sets its last progress and its result.
 func (r *Run) Complete(ctx context.Context, change func(*replicator.JobState)) error {
-	return r.finish(ctx, func(state *replicator.JobState) {
-		if change != nil {
-			change(state)
+	complete := func(as replicator.State) func(*replicator.JobState) {
+		return func(state *replicator.JobState) {
+			if change != nil {
+				change(state)
+			}
+			state.State = as
+			state.ErrorCount = 0
+			state.SetError("", "")
+			r.event(state, time.Now(), replicator.EventStopped, "")
 		}
-		state.State = replicator.StateCompleted
-		state.ErrorCount = 0
-		state.SetError("", "")
-		r.event(state, time.Now(), replicator.EventStopped, "")
-	})
+	}
+	if !r.job.Args.Replication.Periodic() {
+		return r.finish(ctx, complete(replicator.StateCompleted))
+	}
+	now := time.Now()
+	next, err := r.job.Args.Replication.NextRun(r.job.State.StartTime, now)
+	if err != nil {
+		return err // the next run finds it too, and fails
+	}
+	return r.resubmit(ctx, next, waitingTag(next, now), complete(replicator.StatePending))
 }
 
 // Fail ends the job as failed.
@@ -298,7 +310,7 @@ func (r *Run) Fail(ctx context.Context, code, reason string) error {
 // Crash queues the job again at a later time, after a failed run. errorCount is the number of
 // crashes in a row. With UpdateDocs it writes the state error into the job's document.
 func (r *Run) Crash(ctx context.Context, at time.Time, errorCount int, code, reason string) error {
-	return r.resubmit(ctx, at, func(state *replicator.JobState) {
+	return r.resubmit(ctx, at, tagCrashing, func(state *replicator.JobState) {
 		state.State = replicator.StateCrashing
 		state.ErrorCount = errorCount
 		state.SetError(code, reason)
@@ -309,7 +321,7 @@ func (r *Run) Crash(ctx context.Context, at time.Time, errorCount int, code, rea
 // Stop queues the job again, to continue when there is room. change, if not nil, sets its last
 // progress. ErrorCount stays unless change resets it, because a stop is not a success.
 func (r *Run) Stop(ctx context.Context, change func(*replicator.JobState)) error {
-	return r.resubmit(ctx, time.Now(), func(state *replicator.JobState) {
+	return r.resubmit(ctx, time.Now(), "", func(state *replicator.JobState) {
 		if change != nil {
 			change(state)
 		}
@@ -321,7 +333,7 @@ func (r *Run) Stop(ctx context.Context, change func(*replicator.JobState)) error
 
 // Restart queues the job again without its progress, because its replication id has changed.
 func (r *Run) Restart(ctx context.Context, reason string) error {
-	return r.resubmit(ctx, time.Now(), func(state *replicator.JobState) {
+	return r.resubmit(ctx, time.Now(), "", func(state *replicator.JobState) {
 		dropProgress(state)
 		state.State = replicator.StatePending
 		state.SetError("", "")
@@ -357,14 +369,14 @@ func (r *Run) finish(ctx context.Context, change func(*replicator.JobState)) err
 	})
 }
 
-// resubmit queues the job again, or removes it if its database or document is gone.
-func (r *Run) resubmit(ctx context.Context, at time.Time, change func(*replicator.JobState)) error {
+// resubmit queues the job again, with a tag, or removes it if its database or document is gone.
+func (r *Run) resubmit(ctx context.Context, at time.Time, tag string, change func(*replicator.JobState)) error {
 	if r.gone {
 		return r.drop(ctx)
 	}
 	writeDocument := r.liveStateWriter()
 	return r.write(change, func(state *replicator.JobState, text json.RawMessage, b bill) error {
-		r.held.SetTag(part("", state.State).Tag)
+		r.held.SetTag(tag)
 		return r.held.Resubmit(ctx, at, text, func(tx kv.Transaction) error {
 			r.store.charge(tx, b)
 			return writeDocument(tx, state)

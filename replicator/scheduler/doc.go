@@ -2,7 +2,7 @@
 // that the node may run, runs them, and decides the next state of each job when its run has ended.
 //
 //	the run ended because               the job
-//	it reached the end of the feed      completed
+//	it reached the end of the feed      completed; pending for the next time if it is periodic
 //	it made room for another one        pending, due at once
 //	the node is shutting down           pending, due at once
 //	the replication id has changed      pending, due at once, with fresh statistics
@@ -13,7 +13,8 @@
 //	its lock is lost                    as the node that took it decides
 //
 // A job waits longer after each consecutive crash. A run longer than health_threshold resets the count. A run that is
-// stopped earlier does not.
+// stopped earlier does not. A periodic job waits no longer than until its next time, but at least as long as
+// after a first crash.
 //
 // # Turns
 //

@@ -38,6 +38,7 @@ type lab struct {
 	docs   *docstore.Store
 	sets   []string
 	end    func()            // of the running node
+	kill   func()            // the running node drops everything
 	others http.RoundTripper // replaces peers if not nil
 }
 
@@ -82,8 +83,14 @@ func (l *lab) start(sets ...string) {
 		Transport: func(replicator.Endpoint, *sockopt.Options) http.RoundTripper { return l.transport() },
 	})
 	var running sync.WaitGroup
-	running.Go(func() { assert.NoError(l, server.Run(context.Background())) })
+	ctx, cancel := context.WithCancel(context.Background())
+	running.Go(func() { assert.ErrorIs(l, server.Run(ctx), ctx.Err()) })
+	l.kill = func() {
+		cancel()
+		running.Wait()
+	}
 	l.end = func() {
+		defer cancel()
 		err := server.Shutdown(context.Background())
 		running.Wait()
 		require.NoError(l, err)

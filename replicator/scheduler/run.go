@@ -130,6 +130,9 @@ func (s *Server) ended(
 		return run.Complete(ctx, func(state *replicator.JobState) {
 			result.CopyTo(state)
 			state.Result = result.History
+			if run.Job().Args.Replication.Periodic() {
+				state.LastRun = &result.RunStats
+			}
 		})
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
@@ -235,7 +238,10 @@ func (s *Server) crashed(ctx context.Context, run *jobs.Run, err error, health *
 		errorCount = 1
 	}
 	log.Warn().Err(run.Redact(failure)).Int("errors", errorCount).Msg("replication crashed")
-	wait := s.penalty(awaited(run.Job()), errorCount, failure.RetryAfter, rand.Float64())
+	wait, err := s.retryWait(run.Job(), errorCount, failure.RetryAfter)
+	if err != nil {
+		return err
+	}
 	return s.crash(ctx, run, failure, errorCount, wait)
 }
 
@@ -246,6 +252,23 @@ func awaited(job *jobs.Job) bool { return job.Transient() && !job.Args.Replicati
 func (s *Server) crash(ctx context.Context, run *jobs.Run, failure *worker.Error, errorCount int, wait time.Duration) error {
 	s.counter.add(func(c *Counts) { c.Crashes++ })
 	return run.Crash(ctx, time.Now().Add(wait), errorCount, failure.Code, failure.Reason)
+}
+
+// retryWait returns the wait of a job that crashed. A periodic replication is tried again at its next time at the latest,
+// which is then this try, but not before the wait after a first crash.
+func (s *Server) retryWait(job *jobs.Job, errorCount int, retryAfter time.Duration) (time.Duration, error) {
+	jitter := rand.Float64()
+	wait := s.penalty(awaited(job), errorCount, retryAfter, jitter)
+	r := job.Args.Replication
+	if !r.Periodic() {
+		return wait, nil
+	}
+	now := time.Now()
+	next, err := r.NextRun(now, now)
+	if err != nil {
+		return 0, err
+	}
+	return min(wait, max(next.Sub(now), s.penalty(false, 1, retryAfter, jitter))), nil
 }
 
 // penalty returns the wait of a job after so many consecutive errors. jitter shortens it by up to a quarter, but not

@@ -33,6 +33,7 @@ type listedDocument struct {
 	ErrorCount  int              `json:"error_count"`
 	LastUpdated *string          `json:"last_updated"`
 	StartTime   *string          `json:"start_time"`
+	NextRun     *string          `json:"next_run,omitempty"` // of a periodic replication that does not run
 	SourceProxy any              `json:"source_proxy,omitempty"`
 	TargetProxy any              `json:"target_proxy,omitempty"`
 	Warnings    []string         `json:"warnings,omitempty"`
@@ -46,7 +47,8 @@ func listedDoc(job *jobs.Job) listedDocument {
 		Database: job.Args.Database, DocID: job.Args.DocID,
 		Source: r.Source.String(), Target: r.Target.String(),
 		State: state.State, Info: state.Info(), ErrorCount: state.ErrorCount,
-		LastUpdated: timeText(state.LastUpdated), StartTime: timeText(state.StartTime), Warnings: r.Warnings(),
+		LastUpdated: timeText(state.LastUpdated), StartTime: timeText(state.StartTime), NextRun: timeText(job.NextRun()),
+		Warnings: r.Warnings(),
 	}
 	if !state.State.Terminal() {
 		out.ID = orNull(shownID(job))

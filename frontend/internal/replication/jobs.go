@@ -27,6 +27,7 @@ type listedJob struct {
 	History   replicator.History `json:"history"`
 	Node      *string            `json:"node"`
 	StartTime *string            `json:"start_time"`
+	NextRun   *string            `json:"next_run,omitempty"` // of a periodic replication that does not run
 	State     replicator.State   `json:"state"`
 }
 
@@ -52,7 +53,7 @@ func listed(job *jobs.Job) listedJob {
 	if out.History == nil {
 		out.History = replicator.History{}
 	}
-	out.StartTime = timeText(state.StartTime)
+	out.StartTime, out.NextRun = timeText(state.StartTime), timeText(job.NextRun())
 	return out
 }
 
