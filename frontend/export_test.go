@@ -26,7 +26,7 @@ func (h *Handler) TemplateOf(method, target string) (string, error) {
 		return "", err
 	}
 	var match mux.RouteMatch
-	if !h.router.Match(&http.Request{Method: method, URL: web.Canonical(u)}, &match) || match.Route == nil {
+	if !h.router.Match(&http.Request{Method: method, URL: web.Canonical(u, true)}, &match) || match.Route == nil {
 		return "", nil
 	}
 	return match.Route.GetPathTemplate()
@@ -39,7 +39,7 @@ func (h *Handler) Parts(method, target string) (db, doc string, segments []strin
 	if err != nil {
 		return "", "", nil, false
 	}
-	u = web.Canonical(u)
+	u = web.Canonical(u, true)
 	var match mux.RouteMatch
 	if !h.router.Match(&http.Request{Method: method, URL: u}, &match) || match.Vars["db"] == "" {
 		return "", "", nil, false

@@ -55,6 +55,8 @@ var (
 			"longest time between heartbeats.")
 	EnableCORS = define("chttpd", "enable_cors", "false", boolean(),
 		"Whether browsers may use this node from pages of other origins, as [cors] says.")
+	DecodePlusToSpace = define("chttpd", "decode_plus_to_space", "true", boolean(),
+		"Whether a + in the path of a request means a space. %2B always means a +.")
 	MaxDatabaseInfos = define("chttpd", "max_db_number_for_dbs_info_req", "100", whole(1, 10_000),
 		"The most databases in a POST to _dbs_info.")
 	RequireValidUser = define("chttpd", "require_valid_user", "false", boolean(),

@@ -9,6 +9,7 @@ import (
 	"settee/frontend/internal/access"
 	"settee/frontend/internal/docbody"
 	"settee/frontend/internal/web"
+	"settee/pkg/config"
 	"settee/pkg/docstore"
 )
 
@@ -19,7 +20,7 @@ func (e *Endpoints) CopyDocument(w http.ResponseWriter, r *http.Request, db *doc
 	if err != nil {
 		return err
 	}
-	target, err := destination(r.Header)
+	target, err := destination(r.Header, config.DecodePlusToSpace.Get(e.Settings.Current()))
 	if err != nil {
 		return err
 	}
@@ -43,8 +44,8 @@ func (e *Endpoints) CopyDocument(w http.ResponseWriter, r *http.Request, db *doc
 }
 
 // destination parses the Destination header: the id of the document to write, percent-encoded, and maybe ?rev= with
-// the revision that is replaced.
-func destination(header http.Header) (*docbody.Document, error) {
+// the revision that is replaced. If plusIsSpace is true, a + in the id means a space.
+func destination(header http.Header, plusIsSpace bool) (*docbody.Document, error) {
 	text := header.Get("Destination")
 	if text == "" {
 		return nil, web.BadRequest("Destination header is mandatory for COPY.")
@@ -53,6 +54,9 @@ func destination(header http.Header) (*docbody.Document, error) {
 		return nil, web.BadRequest("Destination URL must be relative.")
 	}
 	path, query, _ := strings.Cut(text, "?")
+	if plusIsSpace {
+		path = web.PlusToSpace(path)
+	}
 	id, err := url.PathUnescape(path)
 	values, errQuery := url.ParseQuery(query)
 	if err != nil || errQuery != nil {

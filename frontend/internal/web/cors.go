@@ -67,6 +67,9 @@ func deliberate(cfg *config.Config, r *http.Request) bool {
 	if mode != "" && mode != "cors" {
 		return false
 	}
+	if r.Header.Get(methodOverride) != "" && !slices.Contains(allowedMethods(cfg), r.Method) {
+		return false // the preflight request was about a POST
+	}
 	return config.CORSCredentials.Get(cfg) || r.Header.Get("Cookie") == "" && (r.Header.Get("Authorization") == "" || !unasked(r))
 }
 
@@ -80,6 +83,14 @@ func unasked(r *http.Request) bool {
 	return false
 }
 
+// allowedMethods returns the methods that pages of other origins may use.
+func allowedMethods(cfg *config.Config) []string {
+	if methods := config.CORSMethods.Get(cfg); methods != nil {
+		return methods
+	}
+	return corsMethods
+}
+
 func allowOrigin(cfg *config.Config, header http.Header, r *http.Request) {
 	header.Set("Access-Control-Allow-Origin", r.Header.Get("Origin"))
 	if config.CORSCredentials.Get(cfg) {
@@ -89,10 +100,7 @@ func allowOrigin(cfg *config.Config, header http.Header, r *http.Request) {
 
 // preflight sets the answer to a preflight request, and reports whether the page may make the request.
 func preflight(cfg *config.Config, header http.Header, r *http.Request) bool {
-	methods, headers := config.CORSMethods.Get(cfg), config.CORSHeaders.Get(cfg)
-	if methods == nil {
-		methods = corsMethods
-	}
+	methods, headers := allowedMethods(cfg), config.CORSHeaders.Get(cfg)
 	if headers == nil {
 		headers = corsHeaders
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -84,10 +85,27 @@ func (s *Server) Action(act Action) http.Handler {
 	})
 }
 
+const methodOverride = "X-Http-Method-Override"
+
+// methodOf returns the method of a request. As in CouchDB a POST can be one of another method, for clients that have only
+// GET and POST. A HEAD that is sent so has a body in its answer.
+func methodOf(r *http.Request) string {
+	if r.Method != http.MethodPost {
+		return r.Method
+	}
+	switch other := r.Header.Get(methodOverride); other {
+	case http.MethodHead:
+		return http.MethodGet
+	case http.MethodGet, http.MethodPut, http.MethodDelete, http.MethodTrace, http.MethodConnect, "COPY":
+		return other
+	}
+	return r.Method
+}
+
 // Serve answers a request with an action, and logs the request. The action is not called if there are too many
 // requests, or if the rules for pages of other origins refuse or answer the request.
 func (s *Server) Serve(w http.ResponseWriter, r *http.Request, act Action) {
-	began, id := time.Now(), newRequestID()
+	began, id := time.Now(), requestIDOf(r)
 	log := s.Log.With().Str("request_id", id).Logger()
 	out := &answer{ResponseWriter: w}
 	header := out.Header()
@@ -108,9 +126,10 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, act Action) {
 	_ = control.SetWriteDeadline(time.Time{})
 
 	served := r.WithContext(context.WithValue(log.WithContext(r.Context()), requestIDKey{}, id))
-	served.URL = Canonical(r.URL)
+	served.URL = Canonical(r.URL, config.DecodePlusToSpace.Get(s.Settings.Current()))
+	served.Method = methodOf(r)
 	if s.Observe != nil {
-		defer func() { s.Observe(r.Method, out.status, time.Since(began)) }()
+		defer func() { s.Observe(served.Method, out.status, time.Since(began)) }()
 	}
 	defer logAccess(&log, out, served, began)
 	defer recoverPanic(out, served)
@@ -189,8 +208,16 @@ func Cut(text string) string { return text[:min(len(text), maxLogged)] }
 
 type requestIDKey struct{}
 
-// newRequestID returns ten hexadecimal digits, as CouchDB's X-Couch-Request-ID has.
-func newRequestID() string { return NewUUID()[:10] }
+var validRequestID = regexp.MustCompile(`^[0-9A-Za-z_-]{1,36}$`)
+
+// requestIDOf returns the id that a client or a proxy gave a request, if it is one that CouchDB accepts. Otherwise it
+// returns ten hexadecimal digits, as CouchDB's X-Couch-Request-ID has.
+func requestIDOf(r *http.Request) string {
+	if given := r.Header.Get("X-Couch-Request-ID"); validRequestID.MatchString(given) {
+		return given
+	}
+	return NewUUID()[:10]
+}
 
 func requestID(ctx context.Context) string {
 	id, _ := ctx.Value(requestIDKey{}).(string)

@@ -10,13 +10,17 @@ import (
 )
 
 // Canonical returns a URL with one slash in place of several, none at the end of the path, and each segment
-// percent-encoded in the same way. CouchDB does not tell such URLs apart.
-func Canonical(u *url.URL) *url.URL {
+// percent-encoded in the same way. CouchDB does not tell such URLs apart. If plusIsSpace is true, a + in the path means
+// a space.
+func Canonical(u *url.URL, plusIsSpace bool) *url.URL {
 	// Not EscapedPath: if a path has an unencoded bar, as job ids have, it forgets which slashes were encoded.
 	raw := cmp.Or(u.RawPath, u.EscapedPath())
 	segments := strings.FieldsFunc(raw, func(c rune) bool { return c == '/' })
 	plain := make([]string, len(segments))
 	for i, segment := range segments {
+		if plusIsSpace {
+			segment = PlusToSpace(segment)
+		}
 		decoded := unescape(segment)
 		plain[i], segments[i] = decoded, url.PathEscape(decoded)
 	}
@@ -24,6 +28,9 @@ func Canonical(u *url.URL) *url.URL {
 	out.Path, out.RawPath = "/"+strings.Join(plain, "/"), "/"+strings.Join(segments, "/")
 	return &out
 }
+
+// PlusToSpace encodes the spaces of a percent-encoded text that are written as +.
+func PlusToSpace(escaped string) string { return strings.ReplaceAll(escaped, "+", "%20") }
 
 // unescape decodes a part of a path. It returns a part that is not percent-encoded well as it is. The paths of requests
 // have none.
