@@ -637,8 +637,9 @@ func TestTransientJobsOfUsers(t *testing.T) {
 	require.NotContains(t, got.body, "ann")
 	cancel := `{"cancel":true,"replication_id":"` + id + `"}`
 	for _, who := range []string{p.user, p.admin} {
-		refused(t, n.as(who, http.MethodPost, "/_replicate", cancel), http.StatusForbidden, "forbidden",
-			"Only its user and server admins may cancel a replication.")
+		refused(t, n.as(who, http.MethodPost, "/_replicate", cancel), http.StatusUnauthorized, "unauthorized", "You are not a server admin.")
+		refused(t, n.as(who, http.MethodPost, "/_replicate", definition(`"continuous":true,"cancel":true`)),
+			http.StatusUnauthorized, "unauthorized", "You are not a server admin.")
 	}
 	require.Equal(t, http.StatusOK, n.as(p.member, http.MethodPost, "/_replicate", definition(`"continuous":true,"cancel":true`)).status)
 	require.Equal(t, http.StatusNotFound, n.as(p.member, http.MethodPost, "/_replicate", cancel).status)

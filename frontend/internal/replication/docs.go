@@ -51,7 +51,7 @@ func listedDoc(job *jobs.Job) listedDocument {
 		Warnings: r.Warnings(),
 	}
 	if !state.State.Terminal() {
-		out.ID = orNull(shownID(job))
+		out.ID = orNull(job.ReplicationID())
 		out.Node, out.SourceProxy, out.TargetProxy = orNull(state.Node), shownProxy(r.Source), shownProxy(r.Target)
 	}
 	return out

@@ -191,11 +191,11 @@ func (e *Endpoints) cancel(w http.ResponseWriter, r *http.Request, request *repl
 		if who.IsAdmin() || job.Args.User != nil && *job.Args.User == who.Name {
 			return nil
 		}
-		return web.Forbidden("Only its user and server admins may cancel a replication.")
+		return web.Unauthorized("You are not a server admin.")
 	}
 	job, err := e.Jobs.CancelIf(ctx, id, may)
-	if errors.Is(err, jobs.ErrNotFound) && request.ID == "" && who.IsAdmin() {
-		// In CouchDB ids do not depend on the user, so an administrator finds the job of another user.
+	if errors.Is(err, jobs.ErrNotFound) && request.ID == "" {
+		// In CouchDB ids do not depend on the user: the job of another user is found, too.
 		theirs, idErr := e.Jobs.ReplicationID(request.Replication)
 		if idErr != nil {
 			return idErr
