@@ -139,6 +139,4 @@ func TestListRequestsThatAreRefused(t *testing.T) {
 		got := n.do(http.MethodPut, "/db/"+path, "")
 		refused(t, got, http.StatusMethodNotAllowed, "method_not_allowed", "Only "+allowed+" allowed")
 	}
-	refused(t, n.get("/db/_local_docs"), http.StatusNotImplemented, "not_implemented",
-		"local documents are not listed: each can be read at /{db}/_local/{id}")
 }

@@ -130,7 +130,7 @@ func (h *Handler) documentRoutes(r *mux.Router) {
 	h.handle(r, "/{db}/_design_docs", web.Methods{http.MethodGet: in(e.DesignDocs), http.MethodPost: in(e.DesignDocs)})
 	h.handle(r, "/{db}/_design_docs/queries", web.Methods{http.MethodPost: in(e.DesignDocsQueries)})
 	h.handle(r, "/{db}/_local_docs", web.Methods{http.MethodGet: in(e.LocalDocs), http.MethodPost: in(e.LocalDocs)})
-	h.handle(r, "/{db}/_local_docs/queries", web.Methods{http.MethodPost: in(e.LocalDocs)})
+	h.handle(r, "/{db}/_local_docs/queries", web.Methods{http.MethodPost: in(e.LocalDocsQueries)})
 	h.handle(r, "/{db}/_bulk_get", web.Methods{http.MethodPost: in(e.BulkGet)})
 	h.handle(r, "/{db}/_bulk_docs", web.Methods{http.MethodPost: in(e.BulkDocs)})
 	h.handle(r, documentPath, web.Methods{

@@ -52,16 +52,21 @@ func (db *Database) GetLocal(ctx context.Context, id string) (*LocalDocument, er
 		if err != nil {
 			return nil, inDocument(id, err)
 		}
-		n, stored, err := splitLocal(id, value)
-		if err != nil {
-			return nil, err
-		}
-		body, err := db.openBody(stored, place{id: id})
-		if err != nil {
-			return nil, inDocument(id, err)
-		}
-		return &LocalDocument{ID: id, Rev: localRev(n), Body: body}, nil
+		return db.openLocal(id, value)
 	})
+}
+
+// openLocal returns the document of a stored value.
+func (db *Database) openLocal(id string, value []byte) (*LocalDocument, error) {
+	n, stored, err := splitLocal(id, value)
+	if err != nil {
+		return nil, err
+	}
+	body, err := db.openBody(stored, place{id: id})
+	if err != nil {
+		return nil, inDocument(id, err)
+	}
+	return &LocalDocument{ID: id, Rev: localRev(n), Body: body}, nil
 }
 
 func localRev(n uint64) string { return "0-" + strconv.FormatUint(n, 10) }

@@ -38,12 +38,6 @@ func (e *Endpoints) DesignDocs(w http.ResponseWriter, r *http.Request, db *docst
 	return e.list(w, r, db, designDocs)
 }
 
-// LocalDocs refuses requests for /{db}/_local_docs.
-func (e *Endpoints) LocalDocs(http.ResponseWriter, *http.Request, *docstore.Database) error {
-	return web.NewFailure(http.StatusNotImplemented, "not_implemented",
-		"local documents are not listed: each can be read at /{db}/_local/{id}")
-}
-
 func (e *Endpoints) list(w http.ResponseWriter, r *http.Request, db *docstore.Database, of namespace) error {
 	q := newListQuery(r)
 	if r.Method == http.MethodPost {
@@ -136,8 +130,11 @@ func (l *listing) write(ctx context.Context, a *web.Appender) error {
 		return err
 	}
 	rows := l.ranged
-	if l.keys != nil {
+	switch {
+	case l.keys != nil:
 		rows = l.keyed
+	case l.of == localDocs:
+		rows = l.rangedLocal
 	}
 	i := 0
 	err := rows(ctx, func(key []byte, row docstore.DocRow) error {
@@ -166,7 +163,7 @@ func (l *listing) writeHead(ctx context.Context, a *web.Appender) error {
 		return web.StoreFailure(err)
 	}
 	a.Raw(`{"total_rows":`).Raw(numberOrNull(total)).Raw(`,"offset":`).Raw(numberOrNull(offset))
-	if l.updateSeq && l.keys != nil {
+	if l.updateSeq && (l.keys != nil || l.of == localDocs) {
 		a.Raw(`,"update_seq":null`) // as in CouchDB
 	} else if l.updateSeq {
 		sequence, err := l.db.UpdateSequence(ctx)
@@ -190,16 +187,19 @@ func numberOrNull(n int64) string {
 
 // total returns the number of documents in the namespace, whichever of them are listed.
 func (l *listing) total(ctx context.Context) (int64, error) {
-	if l.of == (namespace{}) {
+	switch l.of {
+	case namespace{}:
 		info, err := l.db.Info(ctx)
 		return info.DocCount, err
+	case localDocs:
+		return unknown, nil // as in CouchDB
 	}
 	return l.count(ctx, docstore.AllDocsOptions{Start: l.of.first, End: l.of.last})
 }
 
 // offset returns the number of documents before the first row. Unlike CouchDB this store has to count them.
 func (l *listing) offset(ctx context.Context, total int64) (int64, error) {
-	if l.keys != nil {
+	if l.keys != nil || l.of == localDocs {
 		return unknown, nil
 	}
 	first := l.of.first
@@ -288,6 +288,9 @@ func (l *listing) keyed(ctx context.Context, yield func([]byte, docstore.DocRow)
 func (l *listing) lookUp(ctx context.Context, keys [][]byte, ids []string, yield func([]byte, docstore.DocRow) error) error {
 	if len(ids) == 0 {
 		return nil
+	}
+	if l.of == localDocs {
+		return l.lookUpLocal(ctx, keys, ids, yield)
 	}
 	i := 0
 	for row, err := range l.db.AllDocs(ctx, docstore.AllDocsOptions{Keys: ids, Documents: l.documents, Conflicts: l.conflicts}) {

@@ -106,6 +106,11 @@ func sendLocal(w http.ResponseWriter, r *http.Request, db *docstore.Database, id
 	if web.NotModified(w, r, localTag(local)) {
 		return nil
 	}
+	return sendDocument(w, r, documentOf(local), ask.shown())
+}
+
+// documentOf returns a local document as a document.
+func documentOf(local *docstore.LocalDocument) *docstore.Document {
 	_, n, _ := strings.Cut(local.Rev, "-")
 	doc := &docstore.Document{ID: local.ID, Rev: docstore.Rev{ID: n}, Body: local.Body, Path: []string{n}}
 	return sendDocument(w, r, doc, ask.shown())
