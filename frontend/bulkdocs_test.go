@@ -115,8 +115,6 @@ func TestBulkDocsRefused(t *testing.T) {
 	} {
 		refused(t, n.postJSON("/db/_bulk_docs", body), http.StatusBadRequest, "bad_request", reason)
 	}
-	refused(t, n.postJSON("/db/_bulk_docs", `{"docs":[{}],"all_or_nothing":true}`), http.StatusExpectationFailed,
-		"not_implemented", "all_or_nothing is not supported")
 	require.Equal(t, before, n.rows())
 }
 

@@ -85,9 +85,9 @@ func (h *Handler) databaseRoutes(r *mux.Router) {
 	h.handle(r, "/{db}/_security", web.Methods{http.MethodGet: in(h.guard.GetSecurity), http.MethodPut: in(h.guard.PutSecurity)})
 	h.handle(r, "/{db}/_revs_limit", web.Methods{http.MethodGet: in(e.GetRevsLimit), http.MethodPut: in(e.PutRevsLimit)})
 	h.handle(r, "/{db}/_ensure_full_commit", web.Methods{http.MethodPost: in(e.EnsureFullCommit)})
-	for _, path := range []string{"/{db}/_compact", "/{db}/_compact/{ddoc}", "/{db}/_view_cleanup"} {
-		h.handle(r, path, web.Methods{http.MethodPost: in(e.Tidied)})
-	}
+	h.handle(r, "/{db}/_compact", web.Methods{http.MethodPost: in(e.Tidied)})
+	h.handle(r, "/{db}/_compact/{ddoc:[^/]+}{rest:(?:/.*)?}", web.Methods{http.MethodPost: in(e.TidiedViews)})
+	h.handle(r, "/{db}/_view_cleanup", web.Methods{http.MethodPost: in(e.Tidied)})
 }
 
 // absentRoutes are paths of CouchDB's databases that settee does not serve, and the reasons.

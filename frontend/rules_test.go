@@ -92,7 +92,7 @@ var rules = []struct {
 	{"PUT", "/db/_revs_limit", `1000`, 200, 200, 403, 403, 401},
 	{"POST", "/db/_ensure_full_commit", "", 201, 201, 201, 403, 401},
 	{"POST", "/db/_compact", "", 202, 202, 403, 403, 401},
-	{"POST", "/db/_compact/x", "", 202, 202, 403, 403, 401},
+	{"POST", "/db/_compact/x", "", 404, 404, 403, 403, 401},
 	{"POST", "/db/_view_cleanup", "", 202, 202, 403, 403, 401},
 	{"POST", "/db/_purge", `{}`, 501, 401, 401, 401, 401},
 	{"GET", "/db/_purged_infos_limit", "", 501, 401, 401, 401, 401},

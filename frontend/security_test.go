@@ -72,7 +72,7 @@ func TestMaintenance(t *testing.T) {
 	t.Parallel()
 	n := start(t)
 	n.newDatabase("db")
-	for _, path := range []string{"_compact", "_compact/ddoc", "_view_cleanup"} {
+	for _, path := range []string{"_compact", "_view_cleanup"} {
 		got := n.do(http.MethodPost, "/db/"+path, "", "Content-Type", "application/json").is(t, http.StatusAccepted)
 		require.Equal(t, "{\"ok\":true}\n", got.body)
 		require.Equal(t, http.StatusNotFound, n.do(http.MethodPost, "/nope/"+path, "").status)

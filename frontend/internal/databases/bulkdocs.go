@@ -1,6 +1,7 @@
 package databases
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"strings"
@@ -43,7 +44,7 @@ func (e *Endpoints) BulkDocs(w http.ResponseWriter, r *http.Request, db *docstor
 		return bodyFailure(err)
 	}
 	if bulk.AllOrNothing && bulk.NewEdits {
-		return web.NewFailure(http.StatusExpectationFailed, "not_implemented", "all_or_nothing is not supported")
+		return refuseBulk(w, r, bulk)
 	}
 	b := &bulkWrite{
 		writer: e.newWriter(r, db), replicated: !bulk.NewEdits,
@@ -51,6 +52,30 @@ func (e *Endpoints) BulkDocs(w http.ResponseWriter, r *http.Request, db *docstor
 	}
 	defer b.discard()
 	return b.run(bulk)
+}
+
+// refuseBulk answers a bulk write with all_or_nothing, which CouchDB does not support either: nothing is written.
+func refuseBulk(w http.ResponseWriter, r *http.Request, bulk *docbody.Bulk) error {
+	out, n := web.NewStream(w, r, http.StatusExpectationFailed, "application/json"), 0
+	a := web.Appender{To: out}
+	for doc, err := range bulk.Documents() {
+		if err != nil {
+			return bodyFailure(err)
+		}
+		a.Raw([]string{"[", ","}[min(n, 1)]).Value(bulkResult{
+			ID: cmp.Or(doc.ID, web.NewUUID()), Rev: cmp.Or(doc.Rev, "0-"), Error: "not_implemented", Reason: "all_or_nothing is not supported",
+		})
+		if n++; a.Err != nil {
+			return a.Err
+		}
+	}
+	if n == 0 {
+		return web.Respond(w, r, http.StatusCreated, []bulkResult{})
+	}
+	if a.Raw("]\n").Err != nil {
+		return a.Err
+	}
+	return out.End()
 }
 
 // bulkWrite is a bulk write under way. Only a batch of its documents and a part of its answer are in memory.

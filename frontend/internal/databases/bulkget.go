@@ -17,7 +17,7 @@ func (e *Endpoints) BulkGet(w http.ResponseWriter, r *http.Request, db *docstore
 	if err != nil {
 		return err
 	}
-	ask, err := readBulkQuery(r)
+	ask, err := readBulkQuery(r, db)
 	if err != nil {
 		return err
 	}
@@ -30,14 +30,14 @@ func (e *Endpoints) BulkGet(w http.ResponseWriter, r *http.Request, db *docstore
 
 // readBulkQuery reads the parameters, which apply to all documents. As in CouchDB a parameter of a single document
 // is refused.
-func readBulkQuery(r *http.Request) (documentQuery, error) {
+func readBulkQuery(r *http.Request, db *docstore.Database) (documentQuery, error) {
 	q := web.NewQuery(r)
 	for _, name := range []string{"open_revs", "new_edits", "w", "rev", "atts_since"} {
 		if q.Has(name) {
 			return documentQuery{}, web.BadRequest(`"` + name + `" query parameter is not acceptable`)
 		}
 	}
-	return readDocumentQuery(r)
+	return readDocumentQuery(r, db)
 }
 
 // bulkReader reads the documents that a request lists.

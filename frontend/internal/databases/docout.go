@@ -12,7 +12,7 @@ import (
 // shown is which optional members with an underscore a document is sent with. The zero value is what CouchDB sends
 // without parameters.
 type shown struct {
-	revisions bool // _revisions
+	revisions int  // the most ids in _revisions, 0 without it
 	sequence  bool // _local_seq
 	revsInfo  bool // _revs_info
 	// encodings adds the encoding of each attachment (att_encoding_info).
@@ -46,8 +46,8 @@ func (show shown) document(a *web.Appender, doc *docstore.Document) *web.Appende
 	if doc.Deleted {
 		a.Raw(`,"_deleted":true`)
 	}
-	if show.revisions {
-		a.Raw(`,"_revisions":`).Value(revisions{doc.Rev.Pos, doc.Path})
+	if show.revisions > 0 {
+		a.Raw(`,"_revisions":`).Value(revisions{doc.Rev.Pos, doc.Path[:min(len(doc.Path), show.revisions)]})
 	}
 	if show.revsInfo {
 		a.Raw(`,"_revs_info":`).Value(revInfos(doc))

@@ -1,11 +1,13 @@
 package databases
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/http"
 
 	"settee/frontend/internal/web"
 	"settee/pkg/docstore"
+	"settee/pkg/jsontext"
 )
 
 // documentQuery has the parameters of a request that reads documents.
@@ -17,7 +19,9 @@ type documentQuery struct {
 	leaves   bool
 	openRevs []docstore.Rev
 
-	revs, revsInfo, conflicts, deletedConflicts, localSeq bool
+	// revs is the most revisions of _revisions, the database's _revs_limit. 0 is none.
+	revs                                            int
+	revsInfo, conflicts, deletedConflicts, localSeq bool
 	// attachments: documents have their contents, except those that the revisions in attsSince have.
 	attachments  bool
 	attsSince    []docstore.Rev
@@ -25,17 +29,25 @@ type documentQuery struct {
 }
 
 // readDocumentQuery reads the parameters of a request.
-func readDocumentQuery(r *http.Request) (documentQuery, error) {
+func readDocumentQuery(r *http.Request, db *docstore.Database) (documentQuery, error) {
 	q := web.NewQuery(r)
 	ask := documentQuery{
 		latest:           q.Flag("latest", false),
-		revs:             q.Flag("revs", false),
 		revsInfo:         q.Flag("revs_info", false),
 		conflicts:        q.Flag("conflicts", false),
 		deletedConflicts: q.Flag("deleted_conflicts", false),
 		localSeq:         q.Flag("local_seq", false),
 		attachments:      q.Flag("attachments", false),
 		encodingInfo:     q.Flag("att_encoding_info", false),
+	}
+	if q.Flag("revs", false) {
+		// A smaller limit counts at once. Paths are cut when documents are written.
+		ctx, cancel := web.StoreContext(r)
+		defer cancel()
+		var err error
+		if ask.revs, err = db.RevsLimit(ctx); err != nil {
+			q.Fail(web.StoreFailure(err))
+		}
 	}
 	if q.Flag("meta", false) {
 		ask.revsInfo, ask.conflicts, ask.deletedConflicts = true, true, true
@@ -44,11 +56,11 @@ func readDocumentQuery(r *http.Request) (documentQuery, error) {
 		ask.rev = readRevisionText(q, "rev", q.Text("rev"))
 	}
 	if q.Has("atts_since") {
-		ask.attachments, ask.attsSince = true, readRevisions(q, "atts_since", "")
+		ask.attachments, ask.attsSince = true, readRevisions(q, "atts_since")
 	}
 	if q.Has("open_revs") && q.Text("open_revs") != "all" {
 		// As in CouchDB an empty list asks for the document.
-		ask.openRevs = readRevisions(q, "open_revs", "all or ")
+		ask.openRevs = readRevisions(q, "open_revs")
 		ask.leaves = len(ask.openRevs) > 0
 	} else {
 		ask.leaves = q.Has("open_revs")
@@ -69,13 +81,20 @@ func badRevision(name string) error {
 	return web.BadRequest("Invalid rev format: `" + name + "` must be a number, a dash and an id, as 1-967a00dff5e02add41819138abb3284d")
 }
 
-// readRevisions reads a parameter that is a JSON list of revisions. otherwise names what else it may be.
-func readRevisions(q *web.Query, name, otherwise string) (revs []docstore.Rev) {
-	var texts []string
-	if q.JSON(name, otherwise+"a list of revisions", &texts) {
-		for _, text := range texts {
-			revs = append(revs, readRevisionText(q, name, text))
-		}
+// readRevisions reads a parameter that is a JSON list of revisions.
+func readRevisions(q *web.Query, name string) (revs []docstore.Rev) {
+	list := []byte(q.Text(name))
+	if !jsontext.Valid(list) {
+		q.Fail(web.ErrInvalidJSON)
+		return nil
+	}
+	if bytes.TrimSpace(list)[0] != '[' {
+		q.Fail(web.BadRequest("Invalid list of revisions"))
+		return nil
+	}
+	for _, element := range jsontext.Elements(list) {
+		text, _ := jsontext.String(element)
+		revs = append(revs, readRevisionText(q, name, text))
 	}
 	return revs
 }

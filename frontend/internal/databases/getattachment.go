@@ -21,7 +21,7 @@ func (e *Endpoints) GetAttachment(w http.ResponseWriter, r *http.Request, db *do
 	if strings.HasPrefix(id, localPrefix) {
 		return web.BadRequest("_local documents do not accept attachments.")
 	}
-	ask, err := readDocumentQuery(r)
+	ask, err := readDocumentQuery(r, db)
 	if err != nil {
 		return err
 	}

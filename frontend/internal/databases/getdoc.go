@@ -18,7 +18,7 @@ const localPrefix = "_local/"
 // GetDocument answers GET /{db}/{doc}.
 func (e *Endpoints) GetDocument(w http.ResponseWriter, r *http.Request, db *docstore.Database) error {
 	id := web.PathValue(r, "doc")
-	ask, err := readDocumentQuery(r)
+	ask, err := readDocumentQuery(r, db)
 	switch {
 	case err != nil:
 		return err
@@ -112,8 +112,7 @@ func sendLocal(w http.ResponseWriter, r *http.Request, db *docstore.Database, id
 // documentOf returns a local document as a document.
 func documentOf(local *docstore.LocalDocument) *docstore.Document {
 	_, n, _ := strings.Cut(local.Rev, "-")
-	doc := &docstore.Document{ID: local.ID, Rev: docstore.Rev{ID: n}, Body: local.Body, Path: []string{n}}
-	return sendDocument(w, r, doc, ask.shown())
+	return &docstore.Document{ID: local.ID, Rev: docstore.Rev{ID: n}, Body: local.Body, Path: []string{n}}
 }
 
 // localTag returns the entity tag of a local document. It depends on the content, because two contents may have the

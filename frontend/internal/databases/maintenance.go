@@ -24,3 +24,13 @@ func (e *Endpoints) EnsureFullCommit(w http.ResponseWriter, r *http.Request, db 
 func (e *Endpoints) Tidied(w http.ResponseWriter, r *http.Request, _ *docstore.Database) error {
 	return web.RespondOK(w, r, http.StatusAccepted)
 }
+
+// TidiedViews answers requests for compaction of the views of a design document, which has to exist.
+func (e *Endpoints) TidiedViews(w http.ResponseWriter, r *http.Request, db *docstore.Database) error {
+	ctx, cancel := web.StoreContext(r)
+	defer cancel()
+	if _, err := db.Get(ctx, "_design/"+web.PathValue(r, "ddoc"), docstore.GetOptions{}); err != nil {
+		return web.StoreFailure(err)
+	}
+	return e.Tidied(w, r, db)
+}

@@ -1,6 +1,7 @@
 package databases
 
 import (
+	"errors"
 	"net/http"
 	"net/url"
 	"strings"
@@ -82,13 +83,20 @@ func (e *Endpoints) PutDocument(w http.ResponseWriter, r *http.Request, db *docs
 		return e.putRelated(w, r, db, id, replicated)
 	}
 	doc, rev, err := e.writeBody(w, r, db, replicated, func(doc *docbody.Document) { doc.ID = id })
+	if batched(r, err) {
+		return web.Respond(w, r, http.StatusAccepted, written{OK: true, ID: id})
+	}
 	if err != nil {
 		return err
 	}
-	if q.Text("batch") == "ok" {
-		return web.Respond(w, r, http.StatusAccepted, written{OK: true, ID: id})
-	}
 	return respondPut(w, r, doc, rev)
+}
+
+// batched reports whether a write that ended with err is answered as one that happens later (batch=ok). Such a write
+// leaves a document as it is if there is a conflict. Only other refusals are answered.
+func batched(r *http.Request, err error) bool {
+	var refused *web.Failure
+	return web.NewQuery(r).Text("batch") == "ok" && (err == nil || errors.As(err, &refused) && refused.Status == http.StatusConflict)
 }
 
 // writeBody writes the document in the body of a request, after name has set its id, and returns it and its revision.
@@ -176,11 +184,11 @@ func (e *Endpoints) PostDocument(w http.ResponseWriter, r *http.Request, db *doc
 			doc.ID, doc.Rev, doc.Revisions = web.NewUUID(), "", nil
 		}
 	})
+	if batched(r, err) {
+		return web.Respond(w, r, http.StatusAccepted, written{OK: true, ID: doc.ID})
+	}
 	if err != nil {
 		return err
-	}
-	if web.NewQuery(r).Text("batch") == "ok" {
-		return web.Respond(w, r, http.StatusAccepted, written{OK: true, ID: doc.ID})
 	}
 	w.Header().Set("Location", documentURL(r, doc.ID))
 	return web.Respond(w, r, http.StatusCreated, written{true, doc.ID, rev})
