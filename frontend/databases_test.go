@@ -113,7 +113,7 @@ func TestCreateDatabase(t *testing.T) {
 	n := start(t)
 	for target, name := range map[string]string{
 		"/a?q=8&n=3&placement=x:1": "a", "/x%2F_replicator": "x/_replicator", "/_users/": "_users", "/_replicator": "_replicator",
-		"/a_$()+-%2Fz9?partitioned=false": "a_$()+-/z9", "/" + strings.Repeat("n", 238): strings.Repeat("n", 238),
+		"/a_$()%2B-%2Fz9?partitioned=false": "a_$()+-/z9", "/" + strings.Repeat("n", 238): strings.Repeat("n", 238),
 	} {
 		got := n.do(http.MethodPut, target, "").is(t, http.StatusCreated)
 		require.Equal(t, name, n.get(strings.Split(target, "?")[0]).json(t)["db_name"])

@@ -172,7 +172,7 @@ func TestCancelOfAnothersReplication(t *testing.T) {
 	for _, members := range []string{`"continuous": true`, `"continuous": true, "doc_ids": ["x"]`} {
 		got := n.as(ann, http.MethodPost, "/_replicate", definition(members)).is(t, http.StatusAccepted)
 		cancel := definition(members + `, "cancel": true`)
-		refused(t, n.as(bob, http.MethodPost, "/_replicate", cancel), http.StatusNotFound, "not_found", "missing")
+		refused(t, n.as(bob, http.MethodPost, "/_replicate", cancel), http.StatusUnauthorized, "unauthorized", "You are not a server admin.")
 		require.Equal(t, got.localID(t), n.post(cancel).localID(t))
 		refused(t, n.post(cancel), http.StatusNotFound, "not_found", "missing")
 	}

@@ -57,7 +57,7 @@ func TestPutDocumentIDs(t *testing.T) {
 		"_design%2Fy":         {"_design/y", "_design%2Fy"},
 		"_design/a%2Fb":       {"_design/a/b", "_design%2Fa%2Fb"},
 		"c%2Fd:e~f@g!":        {"c/d:e~f@g!", "c%2Fd:e%7Ef%40g%21"},
-		"100%25%20+%E2%9C%93": {"100% +✓", "100%25%20%2B%E2%9C%93"},
+		"100%25+%2B%E2%9C%93": {"100% +✓", "100%25%20%2B%E2%9C%93"},
 	} {
 		got := n.put("/a%2Fb/"+path, `{}`, "X-Forwarded-Host", "couch.example", "X-Forwarded-Proto", "https").is(t, http.StatusCreated)
 		require.Equal(t, want.id, got.json(t)["id"])

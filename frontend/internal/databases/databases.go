@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 
 	"settee/frontend/internal/access"
 	"settee/frontend/internal/dbinfo"
@@ -40,7 +39,7 @@ func (e *Endpoints) CreateDatabase(w http.ResponseWriter, r *http.Request) error
 	if _, err := e.Documents.Create(ctx, name); err != nil {
 		return web.StoreFailure(err)
 	}
-	w.Header().Set("Location", web.AbsoluteURL(r, url.PathEscape(name)))
+	w.Header().Set("Location", web.AbsoluteURL(r, couchEscape(name)))
 	return web.RespondOK(w, r, http.StatusCreated)
 }
 

@@ -62,7 +62,11 @@ func listed(job *jobs.Job) listedJob {
 func (e *Endpoints) ListFailures(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := web.StoreContext(r)
 	defer cancel()
-	failures, err := e.Jobs.Failures(ctx, web.PathValue(r, "id"))
+	id := web.PathValue(r, "id")
+	failures, err := e.Jobs.Failures(ctx, id)
+	if plus := plusFor(id); plus != id && errors.Is(err, jobs.ErrNotFound) {
+		failures, err = e.Jobs.Failures(ctx, plus)
+	}
 	if errors.Is(err, jobs.ErrNotFound) {
 		return web.NotFound("missing")
 	}
@@ -114,14 +118,17 @@ func (e *Endpoints) ListJobs(w http.ResponseWriter, r *http.Request) error {
 	}{list.Total, min(int64(opts.Skip), list.Total), rows, startKey(list.Next)})
 }
 
+// plusFor returns the id of a path whose + this node, or a proxy, has decoded as a space.
+func plusFor(id string) string { return strings.ReplaceAll(id, " ", "+") }
+
 // GetJob answers _scheduler/jobs/{id}.
 func (e *Endpoints) GetJob(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := web.StoreContext(r)
 	defer cancel()
 	id := web.PathValue(r, "id")
 	job, err := e.Jobs.Get(ctx, id)
-	if plus := strings.ReplaceAll(id, " ", "+"); plus != id && errors.Is(err, jobs.ErrNotFound) {
-		job, err = e.Jobs.Get(ctx, plus) // a proxy may have decoded the + of a replication id
+	if plus := plusFor(id); plus != id && errors.Is(err, jobs.ErrNotFound) {
+		job, err = e.Jobs.Get(ctx, plus)
 	}
 	if errors.Is(err, jobs.ErrNotFound) {
 		return web.NotFound("missing")
