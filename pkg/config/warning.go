@@ -43,8 +43,14 @@ func warningsOf(origin Origin, layers []Layer) []Warning {
 	return warnings
 }
 
+// Unused reports whether a value of a key would have no effect.
+func Unused(section, key string) bool {
+	_, unused := warningOf(OriginStore, Value{Section: section, Key: key})
+	return unused
+}
+
 // warningOf returns the warning about one value, if there is one. There is none for a CouchDB
-// section that settee does not use, except in a flag.
+// section that settee does not use, except in a flag and in the store.
 func warningOf(origin Origin, v Value) (Warning, bool) {
 	if known(v.name()) {
 		return Warning{}, false
@@ -62,7 +68,7 @@ func warningOf(origin Origin, v Value) (Warning, bool) {
 	case slices.Contains(whollyKnown, v.Section):
 		key.Reason = "is not a setting"
 		return key, true
-	case origin == OriginFlag, slices.Contains(partlyUsed, v.Section):
+	case origin == OriginFlag, origin == OriginStore, slices.Contains(partlyUsed, v.Section):
 		key.Reason = "is not used by settee"
 		return key, true
 	case ofCouchDB(v.Section):

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"settee/frontend/accounts"
@@ -120,6 +121,9 @@ func (e *Endpoints) SetConfigValue(w http.ResponseWriter, r *http.Request) error
 	old, err := e.Config.Set(ctx, section, key, value, accounts.KeepAdmin)
 	if err != nil {
 		return configFailure(err)
+	}
+	if config.Unused(section, key) { // the log says why
+		w.Header().Set("X-Settee-Unused", url.PathEscape(section)+"/"+url.PathEscape(key))
 	}
 	return web.Respond(w, r, http.StatusOK, old)
 }
