@@ -70,16 +70,19 @@ func New(opts Options) *Handler {
 	}
 	c := web.NewConnections(opts.Config, opts.Log)
 	g := &access.Guard{Documents: opts.Documents, Accounts: opts.Accounts, Settings: opts.Config}
+	ids := new(web.UUIDs)
 	h := &Handler{
 		guard: g,
 		web:   &web.Server{Settings: opts.Config, Connections: c, Log: opts.Log, Observe: opts.Observe},
 		server: &server.Endpoints{
 			Jobs: opts.Jobs, Documents: opts.Documents, Accounts: opts.Accounts, Config: opts.Config, Connections: c,
 			WriteFailure: opts.WriteFailure, Node: opts.Node, Metrics: opts.Metrics, Version: opts.Version,
+			IDs: ids,
 		},
 		replication: &replication.Endpoints{Jobs: opts.Jobs, Settings: opts.Config, Connections: c, Guard: g},
 		databases: &databases.Endpoints{
 			Documents: opts.Documents, Settings: opts.Config, Connections: c, Guard: g, Functions: functions.New(opts.Config),
+			UUIDs: ids,
 		},
 	}
 	h.router = h.routes()

@@ -158,7 +158,7 @@ func TestRefusedConfig(t *testing.T) {
 		"replicator.shares/_replicator":  "[replicator.shares] _replicator (request): \"lots\" is refused: it must be a whole number from 1 to 1000",
 		"settee/store":                   "[settee] store: it is read only when a node starts: set it in a file, the environment or a flag of each node",
 		"chttpd/port":                    "[chttpd] port: it is read only when a node starts: set it in a file, the environment or a flag of each node",
-		"chttpd_auth/proxy_use_secret":   "[chttpd_auth] proxy_use_secret: a secret that has no effect is not stored: proxy authentication is not supported",
+		"chttpd_auth/password_regexp":    "[chttpd_auth] password_regexp: a secret that has no effect is not stored: any password is accepted",
 		"x%5D/y":                         "the name of a section or a key has 1 to 1000 bytes of printable characters other than [ and ], and no space at its ends",
 		"replicator/max_backoff_penalty": "[replicator] max_backoff_penalty: it is not a setting",
 	} {

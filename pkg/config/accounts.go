@@ -34,13 +34,13 @@ func oneOf(allowed ...string) kind[string] {
 	}
 }
 
-var handlerName = regexp.MustCompile(`^\s*\{\s*chttpd_auth\s*,\s*(cookie|default|jwt)_authentication_handler\s*\}\s*(?:,|$)`)
+var handlerName = regexp.MustCompile(`^\s*\{\s*(?:chttpd|couch_httpd)_auth\s*,\s*(cookie|default|jwt|proxy)_authentication_handler\s*\}\s*(?:,|$)`)
 
 // handlers accepts CouchDB's list of authentication handlers: cookie, default (basic
-// authentication) and jwt.
+// authentication), jwt and proxy.
 func handlers() kind[[]string] {
 	return kind[[]string]{
-		want: "a list of {chttpd_auth, NAME_authentication_handler}, where NAME is cookie, default or jwt",
+		want: "a list of {chttpd_auth, NAME_authentication_handler}, where NAME is cookie, default, jwt or proxy",
 		parse: func(text string) (list []string, ok bool) {
 			for text != "" {
 				m := handlerName.FindStringSubmatch(text)
@@ -52,6 +52,16 @@ func handlers() kind[[]string] {
 			}
 			return list, len(list) > 0
 		},
+	}
+}
+
+var validHeaderName = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
+
+// headerName accepts the name of a header.
+func headerName() kind[string] {
+	return kind[string]{
+		want:  "the name of a header",
+		parse: func(text string) (string, bool) { return text, validHeaderName.MatchString(text) },
 	}
 }
 

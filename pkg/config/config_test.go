@@ -539,10 +539,10 @@ func TestWarnings(t *testing.T) {
 			want: []string{"[cors:http://example.com], FILE:2: has no effect: [cors] applies to every host"}},
 		{
 			name: "unused keys beside used ones",
-			data: "[couchdb]\nuuid = 1\ndatabase_dir = /data\n[chttpd_auth]\nproxy_use_secret = true",
+			data: "[couchdb]\nuuid = 1\ndatabase_dir = /data\n[chttpd_auth]\npassword_scheme = simple",
 			want: []string{
 				"[couchdb] database_dir, FILE:3: is not used by settee",
-				"[chttpd_auth] proxy_use_secret, FILE:5: has no effect: proxy authentication is not supported",
+				"[chttpd_auth] password_scheme, FILE:5: has no effect: new passwords are hashed with PBKDF2; existing simple hashes are accepted",
 			},
 		},
 		{name: "ignored lines", data: "max_jobs = 5\n[replicator]\npassword hunter2\n[log];x\nmax_jobs=", want: []string{

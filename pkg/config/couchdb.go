@@ -36,15 +36,12 @@ var ineffective = map[name]string{
 	{"daemons", "httpsd"}:                "[ssl] enable switches TLS on",
 
 	// Settings whose absence could leave open what the operator has closed.
-	{"chttpd_auth", "password_scheme"}:        "new passwords are hashed with PBKDF2; existing simple hashes are accepted",
-	{"chttpd_auth", "password_regexp"}:        "any password is accepted",
-	{"chttpd_auth", "proxy_use_secret"}:       "proxy authentication is not supported",
-	{"chttpd_auth", "users_db_public"}:        "only its owner and administrators can read a document of _users",
-	{"chttpd_auth", "public_fields"}:          "only its owner and administrators can read a document of _users",
-	{"chttpd_auth", "authentication_db"}:      "it is always _users",
-	{"chttpd", "admin_only_all_dbs"}:          "only administrators can use _all_dbs and _dbs_info",
-	{"couchdb", "default_security"}:           "only administrators can use a new database until its _security allows others",
-	{"couchdb", "users_db_security_editable"}: "the _security of _users cannot be changed",
+	{"chttpd_auth", "password_scheme"}:   "new passwords are hashed with PBKDF2; existing simple hashes are accepted",
+	{"chttpd_auth", "password_regexp"}:   "any password is accepted",
+	{"chttpd_auth", "users_db_public"}:   "only its owner and administrators can read a document of _users",
+	{"chttpd_auth", "public_fields"}:     "only its owner and administrators can read a document of _users",
+	{"chttpd_auth", "authentication_db"}: "it is always _users",
+	{"chttpd", "admin_only_all_dbs"}:     "only administrators can use _all_dbs and _dbs_info",
 }
 
 // whollyKnown are the sections whose keys are all known: any other key in them is a mistake.

@@ -162,7 +162,7 @@ func TestRefusals(t *testing.T) {
 		{"chttpd", "bind_address", "::", atStart},
 		{"couchdb", "uuid", "1", atStart},
 		{"admins", "root", "hunter2", "[admins] root: the store accepts only hashed passwords"},
-		{"chttpd_auth", "proxy_use_secret", "hunter2", "a secret that has no effect is not stored: proxy authentication is not supported"},
+		{"chttpd_auth", "password_regexp", "hunter2", "a secret that has no effect is not stored: any password is accepted"},
 		{"other", "password", "hunter2", "a secret that has no effect is not stored"},
 		{"replicator", "min_backoff_penalty_sec", "1001", "which is more than [replicator] max_backoff_penalty_sec, 1000 (--set)"},
 		{"replicator", "startup_jitter", "1\n2", "one line"},
@@ -553,7 +553,7 @@ func TestAdminFromTheEnvironment(t *testing.T) {
 func TestAccountSettings(t *testing.T) {
 	t.Parallel()
 	cfg := load(t, config.Options{Flags: []string{
-		"chttpd/authentication_handlers={chttpd_auth, jwt_authentication_handler},{chttpd_auth,default_authentication_handler}",
+		"chttpd/authentication_handlers={chttpd_auth, jwt_authentication_handler},{couch_httpd_auth,default_authentication_handler}",
 		`jwt_auth/required_claims=exp, {iss, "me"}`,
 		"chttpd_auth/hash_algorithms=sha512, sha",
 		"chttpd_auth/same_site=Strict",
@@ -563,7 +563,7 @@ func TestAccountSettings(t *testing.T) {
 	require.Equal(t, []string{"sha512", "sha"}, config.HashAlgorithms.Get(cfg))
 	require.Equal(t, "strict", config.SameSite.Get(cfg))
 	for _, bad := range []string{
-		"chttpd/authentication_handlers={chttpd_auth, proxy_authentication_handler}",
+		"chttpd/authentication_handlers={other_auth, proxy_authentication_handler}",
 		"chttpd/authentication_handlers={chttpd_auth, null_authentication_handler}",
 		"chttpd/authentication_handlers=cookie",
 		`jwt_auth/required_claims={iss}`,

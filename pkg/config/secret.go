@@ -24,7 +24,8 @@ func secret(n name) bool {
 	if n.section == "admins" || n.section == "jwt_keys" {
 		return true
 	}
-	if n == CORSCredentials.def.name() { // only a boolean
+	switch n {
+	case CORSCredentials.def.name(), ProxyUseSecret.def.name(), ProxyToken.def.name(): // booleans, and the name of a header
 		return false
 	}
 	key := strings.ToLower(n.key)

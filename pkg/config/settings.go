@@ -57,6 +57,12 @@ var (
 		"Whether browsers may use this node from pages of other origins, as [cors] says.")
 	DecodePlusToSpace = define("chttpd", "decode_plus_to_space", "true", boolean(),
 		"Whether a + in the path of a request means a space. %2B always means a +.")
+	ForwardedHost = define("chttpd", "x_forwarded_host", "X-Forwarded-Host", headerName(),
+		"The header in which a proxy says which host a client has asked.")
+	ForwardedProto = define("chttpd", "x_forwarded_proto", "X-Forwarded-Proto", headerName(),
+		"The header in which a proxy says https, if the client's connection to it is encrypted.")
+	ForwardedSSL = define("chttpd", "x_forwarded_ssl", "X-Forwarded-Ssl", headerName(),
+		"The header in which a proxy says on, if the client's connection to it is encrypted.")
 	MaxDatabaseInfos = define("chttpd", "max_db_number_for_dbs_info_req", "100", whole(1, 10_000),
 		"The most databases in a POST to _dbs_info.")
 	RequireValidUser = define("chttpd", "require_valid_user", "false", boolean(),
@@ -65,12 +71,21 @@ var (
 		"The same, except for /_up.")
 	AuthenticationHandlers = define("chttpd", "authentication_handlers",
 		"{chttpd_auth, cookie_authentication_handler}, {chttpd_auth, default_authentication_handler}", handlers(),
-		"How requests may be authenticated, in this order: with a session cookie, with basic\n"+
-			"authentication (default), or with a JSON web token (jwt).")
+		"How requests may be authenticated, in this order: with a session cookie, with basic authentication\n"+
+			"(default), with a JSON web token (jwt), or by the headers of a proxy (proxy).")
 )
 
 // [chttpd_auth]
 var (
+	ProxyUserName = define("chttpd_auth", "x_auth_username", "X-Auth-CouchDB-UserName", headerName(),
+		"The header in which an authenticating proxy says who the user is.")
+	ProxyRoles = define("chttpd_auth", "x_auth_roles", "X-Auth-CouchDB-Roles", headerName(),
+		"The header with the roles of the user, separated by commas.")
+	ProxyToken = define("chttpd_auth", "x_auth_token", "X-Auth-CouchDB-Token", headerName(),
+		"The header with the proof that the proxy knows the secret: the HMAC of the user's name in\n"+
+			"hexadecimal digits, with one of hash_algorithms.")
+	ProxyUseSecret = define("chttpd_auth", "proxy_use_secret", "true", boolean(),
+		"Whether a proxy has to send that proof. With false anybody who reaches the node can be any user.")
 	SessionTimeout = define("chttpd_auth", "timeout", "600", seconds(time.Second, longSeconds),
 		"How long an unused session is valid.")
 	CookieSecret = define("chttpd_auth", "secret", "", secretText(),
@@ -185,6 +200,11 @@ var (
 	MaxDocumentSize = define("couchdb", "max_document_size", "8000000", wholeBytes(1, math.MaxInt64),
 		"The largest body of a document, as JSON, without its attachments. Values above 8000000\n"+
 			"have no effect. In replicator databases the limit is 4000000.")
+	DefaultSecurity = define("couchdb", "default_security", "admin_only", oneOf("admin_only", "admin_local", "everyone"),
+		"Who may use a database that is created over HTTP until its _security says so: only administrators,\n"+
+			"or everyone, which admin_local means, too.")
+	UsersSecurityEditable = define("couchdb", "users_db_security_editable", "false", boolean(),
+		"Whether the _security of _users can be changed.")
 	// MaxAttachmentSize is math.MaxInt64 for no limit.
 	MaxAttachmentSize = define("couchdb", "max_attachment_size", "1073741824", bytesOrInfinity(),
 		"The largest attachment.")
@@ -217,6 +237,11 @@ var (
 
 // [uuids]
 var (
+	UUIDAlgorithm = define("uuids", "algorithm", "sequential", oneOf("sequential", "random", "utc_random", "utc_id"),
+		"The ids of new documents: random ones that increase, random ones, or the time with a random\n"+
+			"end or with utc_id_suffix.")
+	UTCIDSuffix = define("uuids", "utc_id_suffix", "", identifier(100),
+		"The end of ids that utc_id makes. It has to differ between nodes.")
 	MaxUUIDs = define("uuids", "max_count", "1000", whole(1, 100_000),
 		"The most ids in a request to _uuids.")
 )

@@ -132,6 +132,11 @@ func read[T any](ctx context.Context, db *Database, begin func(tx kv.ReadTransac
 
 // Create creates a database. The errors are [ErrDatabaseExists] and [ErrDatabaseName].
 func (s *Store) Create(ctx context.Context, name string) (*Database, error) {
+	return s.CreateWith(ctx, name, nil)
+}
+
+// CreateWith is [Store.Create] for a database that has a security object from the beginning, unless security is nil.
+func (s *Store) CreateWith(ctx context.Context, name string, security json.RawMessage) (*Database, error) {
 	if err := CheckDatabaseName(name); err != nil {
 		return nil, err
 	}
@@ -151,6 +156,9 @@ func (s *Store) Create(ctx context.Context, name string) (*Database, error) {
 			return err // created by an earlier run and deleted since: it must not come back
 		}
 		tx.Set(db.keys.row, tuple.Tuple{db.instance, created}.Pack())
+		if security != nil {
+			tx.Set(db.keys.security, security)
+		}
 		return nil
 	})
 	if err != nil {

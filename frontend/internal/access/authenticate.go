@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 
 	"settee/frontend/accounts"
 	"settee/frontend/internal/auth"
@@ -42,6 +43,7 @@ func (g *Guard) authenticate(w http.ResponseWriter, r *http.Request) (Identity, 
 	ways := map[string]func() (auth.User, error){
 		"cookie":  func() (auth.User, error) { return g.bySession(ctx, w, r) },
 		"default": func() (auth.User, error) { return g.byPassword(ctx, r) },
+		"proxy":   func() (auth.User, error) { return g.byProxy(r), nil },
 		"jwt":     func() (auth.User, error) { return g.byToken(r) },
 	}
 	for _, name := range config.AuthenticationHandlers.Get(g.Settings.Current()) {
@@ -101,6 +103,27 @@ func LoginFailure(err error) error {
 		return web.Unavailable("too many passwords are being checked: try again later")
 	}
 	return err
+}
+
+// byProxy returns the user that a proxy has authenticated: its headers have the name and the roles, and a proof that it
+// knows the secret of this node.
+func (g *Guard) byProxy(r *http.Request) auth.User {
+	cfg := g.Settings.Current()
+	name := r.Header.Get(config.ProxyUserName.Get(cfg))
+	if name == "" {
+		return auth.User{}
+	}
+	if config.ProxyUseSecret.Get(cfg) && !auth.CheckProxyToken(
+		r.Header.Get(config.ProxyToken.Get(cfg)), name, config.CookieSecret.Get(cfg), config.HashAlgorithms.Get(cfg)) {
+		return auth.User{}
+	}
+	user := auth.User{Name: name}
+	for role := range strings.SplitSeq(r.Header.Get(config.ProxyRoles.Get(cfg)), ",") {
+		if role = strings.TrimSpace(role); role != "" {
+			user.Roles = append(user.Roles, role)
+		}
+	}
+	return user
 }
 
 func (g *Guard) byToken(r *http.Request) (auth.User, error) {

@@ -9,6 +9,7 @@ import (
 	"settee/frontend/accounts"
 	"settee/frontend/internal/auth"
 	"settee/frontend/internal/web"
+	"settee/pkg/config"
 	"settee/pkg/docstore"
 )
 
@@ -26,7 +27,7 @@ func (g *Guard) GetSecurity(w http.ResponseWriter, r *http.Request, db *docstore
 
 // PutSecurity replaces the security object of a database.
 func (g *Guard) PutSecurity(w http.ResponseWriter, r *http.Request, db *docstore.Database) error {
-	if accounts.IsDatabase(db.Name()) {
+	if accounts.IsDatabase(db.Name()) && !config.UsersSecurityEditable.Get(g.Settings.Current()) {
 		return web.Forbidden("You can't edit the security object of the user database.")
 	}
 	body, err := web.ReadJSON(w, r, g.Settings.Current())

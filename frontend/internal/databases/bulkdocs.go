@@ -119,7 +119,7 @@ func (b *bulkWrite) run(bulk *docbody.Bulk) error {
 // add adds a document to the batch, or writes it at once if it is a local one.
 func (b *bulkWrite) add(doc *docbody.Document) error {
 	if doc.ID == "" {
-		doc.ID = web.NewUUID()
+		doc.ID = b.newID()
 	}
 	if strings.HasPrefix(doc.ID, localPrefix) {
 		if err := b.flush(); err != nil {

@@ -206,10 +206,9 @@ func userContextOf(r *http.Request, db *docstore.Database) userContext {
 // functionText returns a document as functions get it, with at most so many revisions.
 func functionText(doc *docstore.Document, revisions int) ([]byte, error) {
 	short := *doc
-	short.Path = doc.Path[:min(len(doc.Path), revisions)]
 	short.DeletedConflicts = nil
 	var text bytes.Buffer
 	whole := web.Appender{To: &text}
-	shown{revisions: doc.Rev != (docstore.Rev{})}.document(&whole, &short)
+	shown{revisions: revisions}.document(&whole, &short)
 	return text.Bytes(), whole.Err
 }

@@ -1,6 +1,7 @@
 package databases
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 	"settee/frontend/internal/dbinfo"
 	"settee/frontend/internal/functions"
 	"settee/frontend/internal/web"
+	"settee/pkg/config"
 	"settee/pkg/docstore"
 )
 
@@ -19,6 +21,7 @@ type Endpoints struct {
 	Connections *web.Connections
 	Guard       *access.Guard
 	Functions   *functions.Functions
+	UUIDs       *web.UUIDs
 }
 
 // CreateDatabase answers PUT /{db}.
@@ -36,7 +39,11 @@ func (e *Endpoints) CreateDatabase(w http.ResponseWriter, r *http.Request) error
 	}
 	ctx, cancel := web.StoreContext(r)
 	defer cancel()
-	if _, err := e.Documents.Create(ctx, name); err != nil {
+	var security json.RawMessage // nil is that of databases without one of their own
+	if config.DefaultSecurity.Get(e.Settings.Current()) != "admin_only" {
+		security = json.RawMessage("{}")
+	}
+	if _, err := e.Documents.CreateWith(ctx, name, security); err != nil {
 		return web.StoreFailure(err)
 	}
 	w.Header().Set("Location", web.AbsoluteURL(r, couchEscape(name)))

@@ -181,7 +181,7 @@ func (e *Endpoints) PostDocument(w http.ResponseWriter, r *http.Request, db *doc
 	}
 	doc, rev, err := e.writeBody(w, r, db, false, func(doc *docbody.Document) {
 		if doc.ID == "" {
-			doc.ID, doc.Rev, doc.Revisions = web.NewUUID(), "", nil
+			doc.ID, doc.Rev, doc.Revisions = e.UUIDs.New(e.Settings.Current()), "", nil
 		}
 	})
 	if batched(r, err) {

@@ -26,12 +26,15 @@ type writer struct {
 	functions *functions.Functions
 	revsLimit int           // of stored documents that functions get
 	limit     docbody.Limit // of each attachment
+	newID     func() string // returns the id of a document without one
 	stored    []*docstore.Upload
 }
 
 func (e *Endpoints) newWriter(r *http.Request, db *docstore.Database) *writer {
+	settings := e.Settings.Current()
 	return &writer{
-		r: r, db: db, functions: e.Functions, revsLimit: config.FunctionRevsLimit.Get(e.Settings.Current()), limit: e.attachmentLimit(),
+		r: r, db: db, functions: e.Functions, revsLimit: config.FunctionRevsLimit.Get(settings), limit: e.attachmentLimit(),
+		newID: func() string { return e.UUIDs.New(settings) },
 	}
 }
 

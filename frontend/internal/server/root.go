@@ -27,7 +27,8 @@ type Endpoints struct {
 	WriteFailure func() error
 	Node         string       // the name of this node
 	Metrics      http.Handler // nil is none
-	Version      string       // of settee
+	IDs          *web.UUIDs
+	Version      string // of settee
 }
 
 // compatibleWith is the version of CouchDB whose interface this is. Clients decide by it what they may ask for.

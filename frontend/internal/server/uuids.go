@@ -20,7 +20,7 @@ func (e *Endpoints) UUIDs(w http.ResponseWriter, r *http.Request) error {
 	}
 	ids := make([]string, count)
 	for i := range ids {
-		ids[i] = web.NewUUID()
+		ids[i] = e.IDs.New(e.Config.Current())
 	}
 	// A proxy must not give the same ids to another client.
 	w.Header().Set("Cache-Control", "no-cache")

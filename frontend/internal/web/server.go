@@ -85,6 +85,18 @@ func (s *Server) Action(act Action) http.Handler {
 	})
 }
 
+// renameForwarded gives the headers in which a proxy says what the client has asked their usual names.
+func (s *Server) renameForwarded(header http.Header) {
+	cfg := s.Settings.Current()
+	for usual, setting := range map[string]config.Setting[string]{
+		"X-Forwarded-Host": config.ForwardedHost, "X-Forwarded-Proto": config.ForwardedProto, "X-Forwarded-Ssl": config.ForwardedSSL,
+	} {
+		if name := setting.Get(cfg); !strings.EqualFold(name, usual) {
+			header[usual] = header.Values(name)
+		}
+	}
+}
+
 const methodOverride = "X-Http-Method-Override"
 
 // methodOf returns the method of a request. As in CouchDB a POST can be one of another method, for clients that have only
@@ -128,6 +140,7 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, act Action) {
 	served := r.WithContext(context.WithValue(log.WithContext(r.Context()), requestIDKey{}, id))
 	served.URL = Canonical(r.URL, config.DecodePlusToSpace.Get(s.Settings.Current()))
 	served.Method = methodOf(r)
+	s.renameForwarded(r.Header)
 	if s.Observe != nil {
 		defer func() { s.Observe(served.Method, out.status, time.Since(began)) }()
 	}

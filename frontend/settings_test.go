@@ -1,0 +1,118 @@
+package frontend_test
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"net/http"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestUnusedSettings(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	for _, name := range []string{"smoosh/x", "couchdb/database_dir", "chttpd_auth/authentication_db", "smoosh.ratio_dbs/a%2Fb"} {
+		got := n.setConfig(name, "1").is(t, http.StatusOK)
+		require.Equal(t, name, got.header.Get("X-Settee-Unused"))
+	}
+	got := n.setConfig("couchdb/max_document_size", "1000000").is(t, http.StatusOK)
+	require.Empty(t, got.header.Values("X-Settee-Unused"))
+}
+
+// The answers of a CouchDB 3.5.0: databases that were created before the change keep their security objects.
+func TestDefaultSecurity(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	for database, setting := range map[string]string{"a": "everyone", "b": "admin_local", "c": "admin_only"} {
+		n.setConfig("couchdb/default_security", setting).is(t, http.StatusOK)
+		n.put("/"+database, "").is(t, http.StatusCreated)
+	}
+	n.setConfig("couchdb/default_security", "admin_only").is(t, http.StatusOK)
+	for database, want := range map[string]string{"a": "{}", "b": "{}"} {
+		require.JSONEq(t, want, n.get("/"+database+"/_security").body)
+	}
+	require.NotEqual(t, "{}\n", n.get("/c/_security").body)
+	n.setConfig("couchdb/default_security", "nonsense").is(t, http.StatusBadRequest)
+}
+
+func TestSecurityOfUsers(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	n.usersDatabase()
+	refused(t, n.put("/_users/_security", `{}`), http.StatusForbidden, "forbidden", "You can't edit the security object of the user database.")
+	n.setConfig("couchdb/users_db_security_editable", "true").is(t, http.StatusOK)
+	n.put("/_users/_security", `{"members":{"roles":["x"]}}`).is(t, http.StatusOK)
+	require.JSONEq(t, `{"members":{"roles":["x"]}}`, n.get("/_users/_security").body)
+}
+
+func TestAlgorithmsOfUUIDs(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	ids := func() (all []string) {
+		for _, id := range n.get("/_uuids?count=1000").json(t)["uuids"].([]any) {
+			all = append(all, id.(string))
+		}
+		all = append(all, n.do(http.MethodPost, "/db", `{}`, "Content-Type", "application/json").json(t)["id"].(string))
+		require.Len(t, slices.Compact(slices.Sorted(slices.Values(all))), 1001)
+		return all
+	}
+	n.newDatabase("db")
+	n.setConfig("uuids/utc_id_suffix", "-end")
+	for algorithm, form := range map[string]string{
+		"sequential": "^[0-9a-f]{32}$", "random": "^[0-9a-f]{32}$", "utc_random": "^0[0-9a-f]{31}$", "utc_id": "^0[0-9a-f]{13}-end$",
+	} {
+		n.setConfig("uuids/algorithm", algorithm).is(t, http.StatusOK)
+		all := ids()
+		for _, id := range all {
+			require.Regexp(t, form, id)
+		}
+		require.Equal(t, algorithm != "random", slices.IsSorted(all[:500]), algorithm)
+	}
+}
+
+func TestNamesOfForwardedHeaders(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	location := func(database string) string {
+		return n.do(http.MethodPut, "/"+database, "", "X-Forwarded-Host", "a.example", "X-Host", "b.example", "X-Scheme", "https").
+			is(t, http.StatusCreated).header.Get("Location")
+	}
+	require.Equal(t, "http://a.example/a", location("a"))
+	n.setConfig("chttpd/x_forwarded_host", "X-Host").is(t, http.StatusOK)
+	n.setConfig("chttpd/x_forwarded_proto", "X-Scheme").is(t, http.StatusOK)
+	require.Equal(t, "https://b.example/b", location("b"))
+	n.setConfig("chttpd/x_forwarded_host", "X-None").is(t, http.StatusOK)
+	require.Equal(t, "https://"+n.address+"/c", location("c"))
+	n.setConfig("chttpd/x_forwarded_host", "a b").is(t, http.StatusBadRequest)
+}
+
+func TestProxyAuthentication(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	mac := hmac.New(sha256.New, []byte("k-"+secret))
+	mac.Write([]byte("ann"))
+	token := hex.EncodeToString(mac.Sum(nil))
+	user := func(name, token string) any {
+		got := n.do(http.MethodGet, "/_session", "", "Authorization", nobody, "X-Auth-CouchDB-UserName", name,
+			"X-Auth-CouchDB-Roles", "a, b,,", "X-Auth-CouchDB-Token", token).is(t, http.StatusOK)
+		return got.json(t)["userCtx"]
+	}
+	none := map[string]any{"name": nil, "roles": []any{}}
+	ann := map[string]any{"name": "ann", "roles": []any{"a", "b"}}
+	require.Equal(t, none, user("ann", token), "the handler is not among those of the node")
+	n.setConfig("chttpd/authentication_handlers",
+		"{couch_httpd_auth, proxy_authentication_handler}, {chttpd_auth, cookie_authentication_handler}, {chttpd_auth, default_authentication_handler}").
+		is(t, http.StatusOK)
+	require.Equal(t, none, user("ann", token), "the node has no secret")
+	n.setConfig("chttpd_auth/secret", "k-"+secret).is(t, http.StatusOK)
+	require.Equal(t, ann, user("ann", token))
+	require.Equal(t, none, user("eve", token))
+	require.Equal(t, none, user("ann", ""))
+	require.Equal(t, none, user("ann", "nonsense"))
+	require.Equal(t, none, user("", token))
+	n.setConfig("chttpd_auth/proxy_use_secret", "false").is(t, http.StatusOK)
+	require.Equal(t, ann, user("ann", ""))
+}
