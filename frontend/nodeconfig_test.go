@@ -158,7 +158,8 @@ func TestRefusedConfig(t *testing.T) {
 		"replicator.shares/_replicator":  "[replicator.shares] _replicator (request): \"lots\" is refused: it must be a whole number from 1 to 1000",
 		"settee/store":                   "[settee] store: it is read only when a node starts: set it in a file, the environment or a flag of each node",
 		"chttpd/port":                    "[chttpd] port: it is read only when a node starts: set it in a file, the environment or a flag of each node",
-		"chttpd_auth/password_regexp":    "[chttpd_auth] password_regexp: a secret that has no effect is not stored: any password is accepted",
+		"chttpd_auth/password_scheme":    "[chttpd_auth] password_scheme: a secret that has no effect is not stored: new passwords are hashed with PBKDF2; existing simple hashes are accepted",
+		"chttpd_auth/password_regexp":    "[chttpd_auth] password_regexp (request): \"lots\" is refused: it must be a list such as [{\".{10,}\", \"a password has 10 characters or more\"}, \"[0-9]\"], with \\\\ for a backslash",
 		"x%5D/y":                         "the name of a section or a key has 1 to 1000 bytes of printable characters other than [ and ], and no space at its ends",
 		"replicator/max_backoff_penalty": "[replicator] max_backoff_penalty: it is not a setting",
 	} {

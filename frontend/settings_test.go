@@ -116,3 +116,23 @@ func TestProxyAuthentication(t *testing.T) {
 	n.setConfig("chttpd_auth/proxy_use_secret", "false").is(t, http.StatusOK)
 	require.Equal(t, ann, user("ann", ""))
 }
+
+// The answers of a CouchDB 3.5.0.
+func TestRulesOfPasswords(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	n.usersDatabase()
+	n.setConfig("chttpd_auth/password_regexp", `[{".{10,}", "ten or more."}, "[0-9]"]`).is(t, http.StatusOK)
+	set := func(password string) answer {
+		return n.put("/_users/org.couchdb.user:a", `{"name":"a","type":"user","roles":[],"password":"`+password+`"}`)
+	}
+	refused(t, set("short"), http.StatusBadRequest, "bad_request", "Password does not conform to requirements. ten or more.")
+	refused(t, set("longlonglong"), http.StatusBadRequest, "bad_request", "Password does not conform to requirements.")
+	set("longlonglong1").is(t, http.StatusCreated)
+	for _, text := range []string{"x", `[".{10,}`, `["(?=x)"]`, `["\d"]`, `[{"x", "y", "z"}]`, `["a" "b"]`} {
+		n.setConfig("chttpd_auth/password_regexp", text).is(t, http.StatusBadRequest)
+	}
+	n.setConfig("chttpd_auth/password_regexp", `[{ "^\\S+$" } , "\""]`).is(t, http.StatusOK)
+	n.put("/_users/org.couchdb.user:b", `{"name":"b","type":"user","roles":[],"password":"a \""}`).is(t, http.StatusBadRequest)
+	n.put("/_users/org.couchdb.user:b", `{"name":"b","type":"user","roles":[],"password":"a\""}`).is(t, http.StatusCreated)
+}

@@ -9,16 +9,23 @@ import (
 	"strings"
 
 	"settee/frontend/internal/auth"
+	"settee/pkg/config"
 	"settee/pkg/jsontext"
 )
 
 // DocumentError says why a document of _users is refused, in CouchDB's words where it has some.
-type DocumentError struct{ Reason string }
+type DocumentError struct {
+	Reason string
+	// Invalid reports that nobody may write such a document.
+	Invalid bool
+}
 
 // Error returns the reason.
 func (e *DocumentError) Error() string { return e.Reason }
 
-func refuse(format string, args ...any) error { return &DocumentError{fmt.Sprintf(format, args...)} }
+func refuse(format string, args ...any) error {
+	return &DocumentError{Reason: fmt.Sprintf(format, args...)}
+}
 
 // Write is a write of a document of _users.
 type Write struct {
@@ -62,11 +69,24 @@ func (a *Accounts) Document(ctx context.Context, w Write) ([]byte, error) {
 	if json.Unmarshal(raw, &password) != nil {
 		return nil, refuse("doc.password must be a string")
 	}
+	if err := checkPassword(password, config.PasswordRules.Get(a.config.Current())); err != nil {
+		return nil, err
+	}
 	hash, err := a.Hash(ctx, password)
 	if err != nil {
 		return nil, err
 	}
 	return hashedBody(w.Body, hash)
+}
+
+// checkPassword refuses a new password that a rule does not match.
+func checkPassword(password string, rules []config.PasswordRule) error {
+	for _, rule := range rules {
+		if !rule.Matches.MatchString(password) {
+			return &DocumentError{strings.TrimSpace("Password does not conform to requirements. " + rule.Reason), true}
+		}
+	}
+	return nil
 }
 
 // repeated returns the name of a member that an object has more than once, or "" if there is

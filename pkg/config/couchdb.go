@@ -37,7 +37,6 @@ var ineffective = map[name]string{
 
 	// Settings whose absence could leave open what the operator has closed.
 	{"chttpd_auth", "password_scheme"}:   "new passwords are hashed with PBKDF2; existing simple hashes are accepted",
-	{"chttpd_auth", "password_regexp"}:   "any password is accepted",
 	{"chttpd_auth", "users_db_public"}:   "only its owner and administrators can read a document of _users",
 	{"chttpd_auth", "public_fields"}:     "only its owner and administrators can read a document of _users",
 	{"chttpd_auth", "authentication_db"}: "it is always _users",

@@ -162,7 +162,7 @@ func TestRefusals(t *testing.T) {
 		{"chttpd", "bind_address", "::", atStart},
 		{"couchdb", "uuid", "1", atStart},
 		{"admins", "root", "hunter2", "[admins] root: the store accepts only hashed passwords"},
-		{"chttpd_auth", "password_regexp", "hunter2", "a secret that has no effect is not stored: any password is accepted"},
+		{"chttpd_auth", "password_scheme", "hunter2", "a secret that has no effect is not stored: new passwords are hashed with PBKDF2"},
 		{"other", "password", "hunter2", "a secret that has no effect is not stored"},
 		{"replicator", "min_backoff_penalty_sec", "1001", "which is more than [replicator] max_backoff_penalty_sec, 1000 (--set)"},
 		{"replicator", "startup_jitter", "1\n2", "one line"},

@@ -25,7 +25,8 @@ func secret(n name) bool {
 		return true
 	}
 	switch n {
-	case CORSCredentials.def.name(), ProxyUseSecret.def.name(), ProxyToken.def.name(): // booleans, and the name of a header
+	// Booleans, the name of a header, and rules.
+	case CORSCredentials.def.name(), ProxyUseSecret.def.name(), ProxyToken.def.name(), PasswordRules.def.name():
 		return false
 	}
 	key := strings.ToLower(n.key)

@@ -97,6 +97,9 @@ var (
 		"Whether browsers send the session cookie with requests of pages of other sites.")
 	HashAlgorithms = define("chttpd_auth", "hash_algorithms", "sha256,sha", protocols("sha", "sha224", "sha256", "sha384", "sha512"),
 		"The hash functions of session cookies: the first one signs new ones, all are accepted.")
+	PasswordRules = define("chttpd_auth", "password_regexp", "[]", passwordRules(),
+		"What a new password in a document of _users must match: regular expressions, each alone or with a\n"+
+			"reason that is told to the user.")
 	PasswordPRF = define("chttpd_auth", "pbkdf2_prf", "sha256", oneOf("sha", "sha224", "sha256", "sha384", "sha512"),
 		"The hash function of new passwords.")
 	PasswordIterations = define("chttpd_auth", "iterations", "600000", whole(1, 100_000_000),

@@ -153,10 +153,12 @@ func (a *Rights) writesUser(ctx context.Context, db *docstore.Database, edit *do
 	}
 	body, err := a.accounts.Document(ctx, w)
 	var refused *accounts.DocumentError
-	if errors.As(err, &refused) {
+	switch {
+	case errors.As(err, &refused) && refused.Invalid:
+		return web.BadRequest(refused.Reason)
+	case refused != nil:
 		return web.Forbidden(refused.Reason)
-	}
-	if err != nil {
+	case err != nil:
 		return LoginFailure(err)
 	}
 	edit.Body = body
