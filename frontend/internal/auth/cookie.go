@@ -42,6 +42,20 @@ func sign(text, secret, salt, algorithm string) []byte {
 	return mac.Sum(nil)
 }
 
+// isSigned reports whether mac is that of a text by one of the algorithms. It is false without a secret.
+func isSigned(mac []byte, text, secret, salt string, algorithms []string) bool {
+	if secret == "" {
+		return false
+	}
+	verified := false
+	for _, algorithm := range algorithms {
+		if hmac.Equal(sign(text, secret, salt, algorithm), mac) {
+			verified = true
+		}
+	}
+	return verified
+}
+
 // ParseCookie parses the value of a cookie, which must then be verified. The error is ErrCookie.
 func ParseCookie(value string) (Cookie, error) {
 	if len(value) > maxCookie {
@@ -68,16 +82,7 @@ func ParseCookie(value string) (Cookie, error) {
 // Verify reports whether the cookie was signed with the secret and the salt, by one of the
 // algorithms.
 func (c Cookie) Verify(secret, salt string, algorithms []string) bool {
-	if secret == "" {
-		return false
-	}
-	verified := false
-	for _, algorithm := range algorithms {
-		if hmac.Equal(sign(c.text, secret, salt, algorithm), c.mac) {
-			verified = true
-		}
-	}
-	return verified
+	return isSigned(c.mac, c.text, secret, salt, algorithms)
 }
 
 // Left returns how long the cookie is still valid if it is valid for timeout after it was signed.
