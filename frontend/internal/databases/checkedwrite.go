@@ -36,7 +36,9 @@ type checkedWrite struct {
 	edits      []docstore.Edit
 	replicated bool
 	cases      []verdictCase
-	security   json.RawMessage // nil: not read yet
+
+	// user and security are arguments of all functions, as JSON. nil: not made yet.
+	user, security json.RawMessage
 }
 
 // verdictCase is an edit, what the functions get, and what they have said.
@@ -139,15 +141,9 @@ func (c *checkedWrite) ask(v *verdictCase, edit *docstore.Edit) error {
 	if strings.HasPrefix(edit.ID, designPrefix) {
 		return c.functions.CheckDesign(ctx, edit.ID, v.change.Body)
 	}
-	if err := c.functions.Learn(ctx, c.db, v.designs); err != nil {
+	validators, err := c.functions.Learn(ctx, c.db, v.designs)
+	if err != nil || len(validators) == 0 {
 		return err
-	}
-	validators, known := c.functions.Validators(c.db, v.designs)
-	if !known {
-		return functions.ErrStale
-	}
-	if len(validators) == 0 {
-		return nil
 	}
 	write, err := c.arguments(ctx, v.change, edit)
 	if err != nil {
@@ -174,11 +170,11 @@ func (c *checkedWrite) arguments(ctx context.Context, change *docstore.Change, e
 		if c.security, err = c.db.Security(ctx); err != nil {
 			return write, err
 		}
+		if c.user, err = jsontext.Encode(userContextOf(c.r, c.db)); err != nil {
+			return write, err
+		}
 	}
-	write.Security = c.security
-	if write.User, err = jsontext.Encode(userContextOf(c.r, c.db)); err != nil {
-		return write, err
-	}
+	write.Security, write.User = c.security, c.user
 	// As in CouchDB, _rev and _revisions are those that the client states.
 	doc := docstore.Document{ID: change.ID, Deleted: change.Deleted, Body: change.Body, Attachments: change.Attachments}
 	switch {

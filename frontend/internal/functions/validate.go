@@ -29,12 +29,18 @@ type knownDesign struct {
 	language  string
 }
 
+// Validator is a design document that has a validate function.
+type Validator struct {
+	design   docstore.Design
+	language string
+}
+
 // validateMember is the member of design documents with their validate function.
 const validateMember = "validate_doc_update"
 
 // Validators returns the designs that have a validate function. known is false if some of them have to be looked at
 // first ([Functions.Learn]). It reads nothing.
-func (f *Functions) Validators(db *docstore.Database, designs []docstore.Design) (validators []docstore.Design, known bool) {
+func (f *Functions) Validators(db *docstore.Database, designs []docstore.Design) (validators []Validator, known bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, design := range designs {
@@ -44,37 +50,51 @@ func (f *Functions) Validators(db *docstore.Database, designs []docstore.Design)
 		}
 		f.recency.MoveToBack(element)
 		if k, _ := element.Value.(*knownDesign); k.validates {
-			validators = append(validators, design)
+			validators = append(validators, Validator{design, k.language})
 		}
 	}
 	return validators, true
 }
 
-// Learn reads the designs of which is not known whether they have a validate function. The error is ErrStale if one of
-// them is no longer there.
-func (f *Functions) Learn(ctx context.Context, db *docstore.Database, designs []docstore.Design) error {
+// Learn is Validators, but reads the designs that have to be looked at. The error is ErrStale if one of them is no longer
+// there.
+func (f *Functions) Learn(ctx context.Context, db *docstore.Database, designs []docstore.Design) ([]Validator, error) {
+	var validators []Validator
 	for _, design := range designs {
-		if _, known := f.Validators(db, []docstore.Design{design}); known {
-			continue
+		found, known := f.Validators(db, []docstore.Design{design})
+		if !known {
+			k, err := look(ctx, db, design)
+			if err != nil {
+				return nil, err
+			}
+			f.remember(k)
+			if k.validates {
+				found = []Validator{{design, k.language}}
+			}
 		}
-		doc, err := read(ctx, db, design)
-		if err != nil {
-			return err
-		}
-		var body struct {
-			Language any             `json:"language"`
-			Validate json.RawMessage `json:"validate_doc_update"`
-		}
-		if err := json.Unmarshal(doc.Body, &body); err != nil {
-			return err
-		}
-		k := &knownDesign{key: designKey{db.Instance(), design}, validates: body.Validate != nil, language: language}
-		if body.Language != nil {
-			k.language, _ = body.Language.(string)
-		}
-		f.remember(k)
+		validators = append(validators, found...)
 	}
-	return nil
+	return validators, nil
+}
+
+// look reads a design document.
+func look(ctx context.Context, db *docstore.Database, design docstore.Design) (*knownDesign, error) {
+	doc, err := read(ctx, db, design)
+	if err != nil {
+		return nil, err
+	}
+	var body struct {
+		Language any             `json:"language"`
+		Validate json.RawMessage `json:"validate_doc_update"`
+	}
+	if err := json.Unmarshal(doc.Body, &body); err != nil {
+		return nil, err
+	}
+	k := &knownDesign{key: designKey{db.Instance(), design}, validates: body.Validate != nil, language: language}
+	if body.Language != nil {
+		k.language, _ = body.Language.(string)
+	}
+	return k, nil
 }
 
 func (f *Functions) remember(k *knownDesign) {
@@ -88,17 +108,6 @@ func (f *Functions) remember(k *knownDesign) {
 		oldest, _ := f.recency.Remove(f.recency.Front()).(*knownDesign)
 		delete(f.known, oldest.key)
 	}
-}
-
-// languageOf returns the language of a design document that has a validate function.
-func (f *Functions) languageOf(db *docstore.Database, design docstore.Design) string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if element := f.known[designKey{db.Instance(), design}]; element != nil {
-		k, _ := element.Value.(*knownDesign)
-		return k.language
-	}
-	return language
 }
 
 // read reads a revision of a design document.
@@ -123,17 +132,17 @@ type Write struct {
 // Validate asks the validate functions of validators, one after the other. The error is a [web.Failure] with what the
 // first function says that refuses the write, or that cannot be run. It is ErrStale if a design document is no longer
 // there.
-func (f *Functions) Validate(ctx context.Context, db *docstore.Database, validators []docstore.Design, write Write) error {
+func (f *Functions) Validate(ctx context.Context, db *docstore.Database, validators []Validator, write Write) error {
 	argument, err := jsontext.Encode(write)
 	if err != nil {
 		return err
 	}
-	for _, design := range validators {
-		if l := f.languageOf(db, design); l != language {
-			return failed("unknown_query_language", l)
+	for _, v := range validators {
+		if v.language != language {
+			return failed("unknown_query_language", v.language)
 		}
-		p := program(db, design, "validate", []string{validateMember}, func() (*docstore.Document, error) {
-			return read(ctx, db, design)
+		p := program(db, v.design, "validate", []string{validateMember}, func() (*docstore.Document, error) {
+			return read(ctx, db, v.design)
 		})
 		out, err := f.call(ctx, p, string(argument))
 		if err != nil {
