@@ -1,6 +1,7 @@
 package replication
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -62,11 +63,7 @@ func listed(job *jobs.Job) listedJob {
 func (e *Endpoints) ListFailures(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := web.StoreContext(r)
 	defer cancel()
-	id := web.PathValue(r, "id")
-	failures, err := e.Jobs.Failures(ctx, id)
-	if plus := plusFor(id); plus != id && errors.Is(err, jobs.ErrNotFound) {
-		failures, err = e.Jobs.Failures(ctx, plus)
-	}
+	failures, err := ofPathID(ctx, r, e.Jobs.Failures)
 	if errors.Is(err, jobs.ErrNotFound) {
 		return web.NotFound("missing")
 	}
@@ -118,18 +115,21 @@ func (e *Endpoints) ListJobs(w http.ResponseWriter, r *http.Request) error {
 	}{list.Total, min(int64(opts.Skip), list.Total), rows, startKey(list.Next)})
 }
 
-// plusFor returns the id of a path whose + this node, or a proxy, has decoded as a space.
-func plusFor(id string) string { return strings.ReplaceAll(id, " ", "+") }
+// ofPathID returns what get returns for the job id in the path. This node, or a proxy, may have decoded its + as a space.
+func ofPathID[T any](ctx context.Context, r *http.Request, get func(ctx context.Context, id string) (T, error)) (T, error) {
+	id := web.PathValue(r, "id")
+	found, err := get(ctx, id)
+	if plus := strings.ReplaceAll(id, " ", "+"); plus != id && errors.Is(err, jobs.ErrNotFound) {
+		return get(ctx, plus)
+	}
+	return found, err
+}
 
 // GetJob answers _scheduler/jobs/{id}.
 func (e *Endpoints) GetJob(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := web.StoreContext(r)
 	defer cancel()
-	id := web.PathValue(r, "id")
-	job, err := e.Jobs.Get(ctx, id)
-	if plus := plusFor(id); plus != id && errors.Is(err, jobs.ErrNotFound) {
-		job, err = e.Jobs.Get(ctx, plus)
-	}
+	job, err := ofPathID(ctx, r, e.Jobs.Get)
 	if errors.Is(err, jobs.ErrNotFound) {
 		return web.NotFound("missing")
 	}
