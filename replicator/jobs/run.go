@@ -275,26 +275,28 @@ func dropProgress(state *replicator.JobState) {
 // Complete ends the job as completed, or queues that of a periodic replication for its next time. change, if not nil,
 // sets its last progress and its result.
 func (r *Run) Complete(ctx context.Context, change func(*replicator.JobState)) error {
-	complete := func(as replicator.State) func(*replicator.JobState) {
-		return func(state *replicator.JobState) {
-			if change != nil {
-				change(state)
-			}
-			state.State = as
-			state.ErrorCount = 0
-			state.SetError("", "")
-			r.event(state, time.Now(), replicator.EventStopped, "")
-		}
+	replication, after := r.job.Args.Replication, replicator.StateCompleted
+	if replication.Periodic() {
+		after = replicator.StatePending
 	}
-	if !r.job.Args.Replication.Periodic() {
-		return r.finish(ctx, complete(replicator.StateCompleted))
+	complete := func(state *replicator.JobState) {
+		if change != nil {
+			change(state)
+		}
+		state.State = after
+		state.ErrorCount = 0
+		state.SetError("", "")
+		r.event(state, time.Now(), replicator.EventStopped, "")
+	}
+	if !replication.Periodic() {
+		return r.finish(ctx, complete)
 	}
 	now := time.Now()
-	next, err := r.job.Args.Replication.NextRun(r.job.State.StartTime, now)
+	next, err := replication.NextRun(r.job.State.StartTime, now)
 	if err != nil {
 		return err // the next run finds it too, and fails
 	}
-	return r.resubmit(ctx, next, waitingTag(next, now), complete(replicator.StatePending))
+	return r.resubmit(ctx, next, waitingTag(next, now), complete)
 }
 
 // Fail ends the job as failed.
