@@ -85,14 +85,20 @@ func (s *Server) Action(act Action) http.Handler {
 	})
 }
 
-// renameForwarded gives the headers in which a proxy says what the client has asked their usual names.
+// forwarded are the headers in which a proxy says what the client has asked.
+var forwarded = []struct {
+	usual string
+	name  config.Setting[string]
+}{
+	{"X-Forwarded-Host", config.ForwardedHost}, {"X-Forwarded-Proto", config.ForwardedProto}, {"X-Forwarded-Ssl", config.ForwardedSSL},
+}
+
+// renameForwarded gives the forwarded headers their usual names.
 func (s *Server) renameForwarded(header http.Header) {
 	cfg := s.Settings.Current()
-	for usual, setting := range map[string]config.Setting[string]{
-		"X-Forwarded-Host": config.ForwardedHost, "X-Forwarded-Proto": config.ForwardedProto, "X-Forwarded-Ssl": config.ForwardedSSL,
-	} {
-		if name := setting.Get(cfg); !strings.EqualFold(name, usual) {
-			header[usual] = header.Values(name)
+	for _, f := range forwarded {
+		if name := f.name.Get(cfg); !strings.EqualFold(name, f.usual) {
+			header[f.usual] = header.Values(name)
 		}
 	}
 }
