@@ -22,7 +22,7 @@ const (
 type namespace struct{ first, last string } // last is not in it
 
 // designDocs are the ids that begin with _design/. 0 is the character after the slash.
-var designDocs = namespace{"_design/", "_design0"}
+var designDocs = namespace{designPrefix, "_design0"}
 
 func (n namespace) contains(id string) bool {
 	return n == namespace{} || n.first <= id && id < n.last

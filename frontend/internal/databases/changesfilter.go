@@ -120,7 +120,7 @@ func (f *feed) passing(ctx context.Context, row *docstore.ChangeRow) ([]docstore
 	}
 	filter := &f.request.filter
 	switch {
-	case filter.ids != nil && !filter.ids[row.ID], filter.design && !strings.HasPrefix(row.ID, "_design/"):
+	case filter.ids != nil && !filter.ids[row.ID], filter.design && !strings.HasPrefix(row.ID, designPrefix):
 		return nil, nil
 	case filter.selector == nil:
 		return candidates, nil

@@ -29,7 +29,7 @@ func (e *Endpoints) Tidied(w http.ResponseWriter, r *http.Request, _ *docstore.D
 func (e *Endpoints) TidiedViews(w http.ResponseWriter, r *http.Request, db *docstore.Database) error {
 	ctx, cancel := web.StoreContext(r)
 	defer cancel()
-	if _, err := db.Get(ctx, "_design/"+web.PathValue(r, "ddoc"), docstore.GetOptions{}); err != nil {
+	if _, err := db.Get(ctx, designPrefix+web.PathValue(r, "ddoc"), docstore.GetOptions{}); err != nil {
 		return web.StoreFailure(err)
 	}
 	return e.Tidied(w, r, db)

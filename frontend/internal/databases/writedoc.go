@@ -83,7 +83,7 @@ func (e *Endpoints) PutDocument(w http.ResponseWriter, r *http.Request, db *docs
 		return e.putRelated(w, r, db, id, replicated)
 	}
 	doc, rev, err := e.writeBody(w, r, db, replicated, func(doc *docbody.Document) { doc.ID = id })
-	if batched(r, err) {
+	if batched(q, err) {
 		return web.Respond(w, r, http.StatusAccepted, written{OK: true, ID: id})
 	}
 	if err != nil {
@@ -94,9 +94,9 @@ func (e *Endpoints) PutDocument(w http.ResponseWriter, r *http.Request, db *docs
 
 // batched reports whether a write that ended with err is answered as one that happens later (batch=ok). Such a write
 // leaves a document as it is if there is a conflict. Only other refusals are answered.
-func batched(r *http.Request, err error) bool {
+func batched(q *web.Query, err error) bool {
 	var refused *web.Failure
-	return web.NewQuery(r).Text("batch") == "ok" && (err == nil || errors.As(err, &refused) && refused.Status == http.StatusConflict)
+	return q.Text("batch") == "ok" && (err == nil || errors.As(err, &refused) && refused.Status == http.StatusConflict)
 }
 
 // writeBody writes the document in the body of a request, after name has set its id, and returns it and its revision.
@@ -184,7 +184,7 @@ func (e *Endpoints) PostDocument(w http.ResponseWriter, r *http.Request, db *doc
 			doc.ID, doc.Rev, doc.Revisions = e.UUIDs.New(e.Settings.Current()), "", nil
 		}
 	})
-	if batched(r, err) {
+	if batched(web.NewQuery(r), err) {
 		return web.Respond(w, r, http.StatusAccepted, written{OK: true, ID: doc.ID})
 	}
 	if err != nil {
