@@ -248,3 +248,16 @@ func TestFiltersSeeMuch(t *testing.T) {
 	}
 	require.Equal(t, []string{"large0", "large1", "large2", "large3"}, n.changes("?filter=d/f&since="+all.LastSeq, "").ids())
 }
+
+// A function of the database's administrators must not see with what others prove who they are.
+func TestFiltersSeeNoCredentials(t *testing.T) {
+	t.Parallel()
+	n := start(t, patient, "chttpd_auth/x_auth_token=x-PROOF")
+	n.newDatabase("db")
+	n.put("/db/doc", "{}").is(t, http.StatusCreated)
+	n.design("/db/_design/d", filtering(`function (doc, req) { throw {forbidden: JSON.stringify(req.headers)} }`))
+	got := n.do(http.MethodGet, "/db/_changes?filter=d/f", "", "X-Proof", secret, "X-Auth-CouchDB-Token", secret, "X-Seen", "yes")
+	require.Contains(t, got.body, "X-Seen")
+	require.NotContains(t, got.body, secret)
+	require.NotContains(t, got.body, "Authorization")
+}

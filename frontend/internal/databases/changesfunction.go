@@ -165,7 +165,7 @@ func (f *feed) functionRequest(ctx context.Context) (string, error) {
 		Security      json.RawMessage   `json:"secObj"`
 	}{
 		Info: dbinfo.Of(info), UUID: web.NewUUID(), Method: r.Method, RequestedPath: path, Path: path, RawPath: r.URL.RequestURI(),
-		Query: functionQuery(r), Headers: functionHeaders(r), Body: functionBody(f.request.body), Peer: peer,
+		Query: functionQuery(r), Headers: functionHeaders(r, f.endpoints.Settings.Current()), Body: functionBody(f.request.body), Peer: peer,
 		User: userContextOf(r, f.db), Security: security,
 	})
 	return string(text), err
@@ -189,11 +189,12 @@ func functionQuery(r *http.Request) map[string]any {
 }
 
 // functionHeaders returns the headers of a request without those that have credentials.
-func functionHeaders(r *http.Request) map[string]string {
+func functionHeaders(r *http.Request, cfg *config.Config) map[string]string {
+	token := http.CanonicalHeaderKey(config.ProxyToken.Get(cfg))
 	headers := map[string]string{"Host": r.Host}
 	for name, values := range r.Header {
 		switch name {
-		case "Authorization", "Cookie", "Proxy-Authorization", "X-Auth-Couchdb-Token":
+		case "Authorization", "Cookie", "Proxy-Authorization", "X-Auth-Couchdb-Token", token:
 			continue
 		}
 		headers[name] = strings.Join(values, ", ")
