@@ -16,8 +16,9 @@ import (
 // DocumentError says why a document of _users is refused, in CouchDB's words where it has some.
 type DocumentError struct {
 	Reason string
-	// Invalid reports that nobody may write such a document.
-	Invalid bool
+	// WeakPassword is true if the new password breaks a rule. CouchDB answers this with 400, and all other refusals with
+	// 403.
+	WeakPassword bool
 }
 
 // Error returns the reason.
@@ -83,7 +84,9 @@ func (a *Accounts) Document(ctx context.Context, w Write) ([]byte, error) {
 func checkPassword(password string, rules []config.PasswordRule) error {
 	for _, rule := range rules {
 		if !rule.Matches.MatchString(password) {
-			return &DocumentError{strings.TrimSpace("Password does not conform to requirements. " + rule.Reason), true}
+			return &DocumentError{
+				Reason: strings.TrimSpace("Password does not conform to requirements. " + rule.Reason), WeakPassword: true,
+			}
 		}
 	}
 	return nil

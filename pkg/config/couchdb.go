@@ -47,8 +47,10 @@ var ineffective = map[name]string{
 var whollyKnown = []string{"settee", "replicator", "node_types", "secrets"}
 
 // partlyUsed are the sections of CouchDB of which settee uses some keys.
-var partlyUsed = []string{"chttpd", "chttpd_auth", "chttpd_auth_lockout", "cors", "couchdb", "daemons", "jwt_auth", "log", "prometheus", "query_server_config", "quickjs",
-	"ssl", "uuids"}
+var partlyUsed = []string{
+	"chttpd", "chttpd_auth", "chttpd_auth_lockout", "cors", "couchdb", "daemons", "jwt_auth", "log", "prometheus",
+	"query_server_config", "quickjs", "ssl", "uuids",
+}
 
 // couchDBSections are the other sections of CouchDB 3.5 and earlier, which settee ignores.
 var couchDBSections = []string{

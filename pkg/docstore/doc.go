@@ -13,8 +13,9 @@
 // the highest id.
 //
 // [Database.Write] replaces leaves, or merges revisions that were made elsewhere ([WriteOptions].Replicated, which is
-// CouchDB's new_edits=false). A revision that replaces a leaf has the id that CouchDB gives to the same edit. The body of a document is a JSON object, kept byte for byte. It does not contain _id,
-// _rev, _attachments and the like: these are fields of [Edit] and [Document].
+// CouchDB's new_edits=false). A revision that replaces a leaf has the id that CouchDB gives to the same edit. The body
+// of a document is a JSON object, kept byte for byte. It does not contain _id, _rev, _attachments and the like: these
+// are fields of [Edit] and [Document].
 //
 // # Unknown results, deletion and lost uploads
 //

@@ -39,8 +39,8 @@ func (db *Database) Put(ctx context.Context, edit Edit) (Rev, error) {
 // others. An edit whose result has no error is committed.
 //
 // The errors of results wrap [ErrDocumentID], [ErrRevision], [ErrDocument], [ErrTooLarge], [ErrConflict],
-// [ErrTooManyLeaves], [ErrMissingStub] or the error of a hook or of opts.Check. An edit of a commit whose result was unknown is reported
-// as made if its leaf is found. If another write has replaced that leaf, the result is a conflict.
+// [ErrTooManyLeaves], [ErrMissingStub] or the error of a hook or of opts.Check. An edit of a commit whose result was
+// unknown is reported as made if its leaf is found. If another write has replaced that leaf, the result is a conflict.
 //
 // The returned error is the store's, [ErrDatabaseNotFound] or ctx's. The results of all edits that it stopped have it
 // too. If it is [kv.ErrCommitUnknown], some of these edits may have been made.

@@ -11,10 +11,10 @@
 // There are four ways to read. They differ in what they may assume, and in what they hold in memory.
 //
 //   - [Valid], [Check] and [End] check a text that is in memory, in one pass. They allocate nothing.
-//   - [Members], [Elements], [Tokens], [String], [AppendString] and [Strings] read a text that was checked before. They may panic on any
-//     other. They allocate nothing except the strings that they return, and names that have escapes. Reading all Tokens
-//     takes time in proportion to the length of the text. Members and Elements look for the end of each value: a caller
-//     that uses them again on these values reads what is deep many times.
+//   - [Members], [Elements], [Tokens], [String], [AppendString] and [Strings] read a text that was checked before. They
+//     may panic on any other. They allocate nothing except the strings that they return, and names that have escapes.
+//     Reading all Tokens takes time in proportion to the length of the text. Members and Elements look for the end of
+//     each value: a caller that uses them again on these values reads what is deep many times.
 //   - [Object] walks over the members of one object and checks them on the way. It can tell text that is wrong from text
 //     of which the end is missing.
 //   - [Reader] reads a text from an io.Reader, step by step. It holds a window and at most one value of a size that its

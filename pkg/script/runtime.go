@@ -228,7 +228,8 @@ func (i *instance) exception(ctx context.Context) error {
 	return &Exception{Text: text}
 }
 
-// string returns a value as a string, with U+FFFD for lone surrogates. It reports false if the value has none, and an exception was thrown.
+// string returns a value as a string, with U+FFFD for lone surrogates. It reports false if the value has none, and an
+// exception was thrown.
 func (i *instance) string(ctx context.Context, v uint64) (string, bool, error) {
 	address, err := i.run(ctx, "JS_ToCStringLen2", i.context, i.scratch, v, 0)
 	if err != nil || address == 0 {

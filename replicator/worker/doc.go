@@ -41,10 +41,10 @@
 // For each revision that the target turned out to lack, four are copied without asking, at most 10,000 between two
 // questions. As soon as the target has more than a tenth of what it is asked about, it is asked about everything, until
 // it has lacked 10,000 revisions in a row. In a live feed the number is 64, because there it may change at any time what
-// the target gets from elsewhere. Revisions that are read one by one or have attachments are
-// always asked about, if not with their batch then before they are copied: attachments are large, and the answer names
-// ancestors whose attachments the target has. A revision that the target was not asked about counts as missing there,
-// as in CouchDB. It is written like any other, so checkpoints promise the same.
+// the target gets from elsewhere. Revisions that are read one by one or have attachments are always asked about, if not
+// with their batch then before they are copied: attachments are large, and the answer names ancestors whose attachments
+// the target has. A revision that the target was not asked about counts as missing there, as in CouchDB. It is written
+// like any other, so checkpoints promise the same.
 //
 // # The size of requests to the target
 //

@@ -154,7 +154,7 @@ func (a *Rights) writesUser(ctx context.Context, db *docstore.Database, edit *do
 	body, err := a.accounts.Document(ctx, w)
 	var refused *accounts.DocumentError
 	switch {
-	case errors.As(err, &refused) && refused.Invalid:
+	case errors.As(err, &refused) && refused.WeakPassword:
 		return web.BadRequest(refused.Reason)
 	case refused != nil:
 		return web.Forbidden(refused.Reason)

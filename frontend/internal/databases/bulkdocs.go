@@ -183,8 +183,9 @@ func (b *bulkWrite) flush() error {
 	return nil
 }
 
-// missingStub returns the failure of a document with a stub that stands for no attachment. As in CouchDB the whole request
-// fails with it, also if other documents were written. After the answer has begun, it is the result of its document.
+// missingStub returns the failure of a document with a stub that stands for no attachment. As in CouchDB the whole
+// request fails with it, also if other documents were written. After the answer has begun, it is the result of its
+// document.
 func (b *bulkWrite) missingStub(results []docstore.Result) error {
 	for _, result := range results {
 		if errors.As(result.Err, new(*docstore.MissingStubError)) && !b.out.Begun() {
