@@ -1,0 +1,4 @@
+package nodes
+
+// Renew renews the row once.
+func (r *Registry) Renew() error { return r.renew() }

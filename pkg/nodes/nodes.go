@@ -1,0 +1,215 @@
+package nodes
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"slices"
+	"sync"
+	"time"
+
+	"settee/pkg/kv"
+	"settee/pkg/kv/rows"
+	"settee/pkg/tuple"
+)
+
+const (
+	// Interval is the time between two renewals of a row, and the time limit of each.
+	Interval = 5 * time.Second
+	// LiveFor is how long a process is live after its row has changed.
+	LiveFor = 3 * Interval
+	// ForgottenAfter is how long a row stays after it has changed last.
+	ForgottenAfter = 10 * time.Minute
+
+	// maxRows is the most rows that are read. Rows of processes that die young could add up to more in ForgottenAfter.
+	maxRows = 1000
+)
+
+// Node is what a process says about itself.
+type Node struct {
+	Name     string    `json:"name"`
+	Instance string    `json:"instance"` // drawn by New
+	Roles    []string  `json:"roles"`
+	Version  string    `json:"version"`
+	Store    string    `json:"store"`   // the scheme of the store's URL
+	Started  time.Time `json:"started"` // by the clock of the process; set by New
+	Running  int       `json:"running"` // replication jobs
+	MaxJobs  int       `json:"max_jobs"`
+	MaxChurn int       `json:"max_churn"`
+}
+
+// Seen is a process as another one sees it.
+type Seen struct {
+	Node
+	// LastSeen is when a change of its row was last read, by the clock of the process that read it.
+	LastSeen time.Time `json:"last_seen"`
+	Live     bool      `json:"live"`
+}
+
+// Options are the options of [New]. All are required.
+type Options struct {
+	Store kv.Database
+	// Prefix is the prefix of all keys.
+	Prefix []byte
+	// Describe returns what the process says about itself. It is called by New and for each renewal, never by two
+	// goroutines at a time. Registry sets Instance and Started. The name is that of the first call.
+	Describe func() Node
+}
+
+// Registry keeps the row of this process, and knows the others.
+type Registry struct {
+	opts  Options
+	space tuple.Subspace
+	self  Node // as it was when the process started
+	key   string
+
+	renewals int64 // so far
+	running  sync.WaitGroup
+	serving  context.Context // ends with Stop
+	end      context.CancelFunc
+	renewing context.Context // ends when the time for stopping is over
+	cutOff   context.CancelFunc
+
+	mu   sync.Mutex
+	seen map[string]sighting // by key
+}
+
+// sighting is a row as it was read last.
+type sighting struct {
+	node    Node
+	value   string
+	changed time.Time // when this value was first read
+}
+
+// New returns a registry that knows only this process. It does not use the store.
+func New(opts Options) *Registry {
+	r := &Registry{opts: opts, space: tuple.SubspaceFromBytes(opts.Prefix)}
+	r.self = opts.Describe()
+	r.self.Instance, r.self.Started = rand.Text(), time.Now().UTC()
+	r.key = string(r.space.Pack(r.self.Name, r.self.Instance))
+	r.seen = map[string]sighting{r.key: {node: r.self, changed: r.self.Started}}
+	r.serving, r.end = context.WithCancel(context.Background())
+	r.renewing, r.cutOff = context.WithCancel(context.Background())
+	return r
+}
+
+// Start begins to renew the row of this process, until Stop.
+func (r *Registry) Start() {
+	r.running.Go(func() {
+		tick := time.NewTicker(Interval)
+		defer tick.Stop()
+		for r.serving.Err() == nil {
+			_ = r.renew() // the next renewal makes up for a failure
+			select {
+			case <-r.serving.Done():
+			case <-tick.C:
+			}
+		}
+	})
+}
+
+// Stop ends the renewals and removes the row of this process. If that fails, the row stays as that of a process that
+// has died. The error is that of ctx, if ctx ended first. Stop must be called once, also without Start.
+func (r *Registry) Stop(ctx context.Context) error {
+	r.end()
+	defer context.AfterFunc(ctx, r.cutOff)()
+	// A renewal whose result is not known could be committed after the removal.
+	r.running.Wait()
+	removing, cancel := context.WithTimeout(r.renewing, Interval)
+	defer cancel()
+	_ = r.opts.Store.Transact(removing, func(tx kv.Transaction) error {
+		tx.Clear([]byte(r.key))
+		return nil
+	})
+	r.cutOff()
+	return ctx.Err()
+}
+
+// renew writes the row of this process, and reads the others.
+func (r *Registry) renew() error {
+	ctx, cancel := context.WithTimeout(r.renewing, Interval)
+	defer cancel()
+	self := r.opts.Describe()
+	self.Name, self.Instance, self.Started = r.self.Name, r.self.Instance, r.self.Started
+	r.renewals++
+	value, err := json.Marshal(struct {
+		Node
+		Renewals int64 `json:"renewals"`
+	}{self, r.renewals})
+	if err != nil {
+		return err
+	}
+	forgotten := r.forgotten()
+	others, err := kv.TransactValue(ctx, r.opts.Store, func(tx kv.Transaction) ([]kv.KeyValue, error) {
+		tx.Set([]byte(r.key), value)
+		// Without conflicts: otherwise the renewals of all processes would conflict with each other.
+		pairs, err := tx.Snapshot().GetRange(rows.Range(r.space), kv.RangeOptions{Limit: maxRows}).Slice()
+		return slices.DeleteFunc(pairs, func(pair kv.KeyValue) bool {
+			gone := forgotten(pair)
+			if gone {
+				tx.AddReadConflictKey(pair.Key)
+				tx.Clear(pair.Key)
+			}
+			return gone || string(pair.Key) == r.key
+		}), err
+	})
+	if err == nil {
+		r.take(append(others, kv.KeyValue{Key: []byte(r.key), Value: value}))
+	}
+	return err
+}
+
+// forgotten returns a function that reports whether a row is to be removed.
+func (r *Registry) forgotten() func(kv.KeyValue) bool {
+	if kv.Exclusive(r.opts.Store) {
+		return func(pair kv.KeyValue) bool { return string(pair.Key) != r.key }
+	}
+	last := r.sightings()
+	return func(pair kv.KeyValue) bool {
+		row, known := last[string(pair.Key)]
+		return known && row.value == string(pair.Value) && time.Since(row.changed) >= ForgottenAfter && string(pair.Key) != r.key
+	}
+}
+
+// sightings returns the rows that were read last. It must not be changed.
+func (r *Registry) sightings() map[string]sighting {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.seen
+}
+
+// take notes which rows have changed. It ignores malformed ones.
+func (r *Registry) take(pairs []kv.KeyValue) {
+	now := time.Now()
+	last, seen := r.sightings(), make(map[string]sighting, len(pairs))
+	for _, pair := range pairs {
+		key, value := string(pair.Key), string(pair.Value)
+		row, known := last[key]
+		if !known || row.value != value {
+			row = sighting{value: value, changed: now}
+			name, err := r.space.Unpack(pair.Key)
+			if err != nil || len(name) != 2 || json.Unmarshal(pair.Value, &row.node) != nil ||
+				!rows.As(name[0], &row.node.Name) || !rows.As(name[1], &row.node.Instance) {
+				continue
+			}
+		}
+		seen[key] = row
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.seen = seen
+}
+
+// Nodes returns the known processes as the last renewal found them, sorted by name and by when they started. It does not
+// use the store. This process is always live.
+func (r *Registry) Nodes() []Seen {
+	var all []Seen
+	for key, row := range r.sightings() {
+		all = append(all, Seen{row.node, row.changed.UTC(), key == r.key || time.Since(row.changed) < LiveFor})
+	}
+	slices.SortFunc(all, func(a, b Seen) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), a.Started.Compare(b.Started), cmp.Compare(a.Instance, b.Instance))
+	})
+	return all
+}
