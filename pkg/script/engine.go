@@ -8,6 +8,9 @@ import (
 	"time"
 )
 
+// EngineVersion is the npm package, with its version, that quickjs.wasm is from.
+const EngineVersion = "quickjs-wasi 3.6.2"
+
 // Engine runs programs. It is safe for concurrent use.
 type Engine struct {
 	limits func() Limits

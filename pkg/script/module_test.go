@@ -1,9 +1,11 @@
 package script
 
 import (
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -18,6 +20,16 @@ func TestModuleIsThatOfThePackage(t *testing.T) {
 	}
 	require.NoError(t, err)
 	require.True(t, string(published) == string(quickjs), "quickjs.wasm is another file than that of the package: go generate copies it")
+}
+
+func TestEngineVersion(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("package.json")
+	require.NoError(t, err)
+	var npm struct{ Dependencies map[string]string }
+	require.NoError(t, json.Unmarshal(text, &npm))
+	name, version, _ := strings.Cut(EngineVersion, " ")
+	require.Equal(t, map[string]string{name: version}, npm.Dependencies)
 }
 
 // TestMeterOfDamagedModules cuts the module off, and looks for a function that it does not import.
