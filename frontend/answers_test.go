@@ -40,6 +40,7 @@ func sessions() map[string][]asked {
 		"revisions": askRevisions(), "attachments": askAttachments(), "stubs": askStubs(), "bulk stubs": askBulkStubs(),
 		"related": askRelated(), "forms": askForms(), "paths": askPaths(), "methods": askMethods(), "batches": askBatches(),
 		"lists": askLists(), "local docs": askLocalDocs(), "limit of revisions": askRevsLimit(),
+		"nodes": askNodes(),
 	}
 }
 
@@ -72,7 +73,9 @@ func TestAnswersOfCouchDB(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := start(t)
-			n.newDatabase("db")
+			for _, database := range []string{"db", "_users", "_replicator"} {
+				n.newDatabase(database)
+			}
 			require.Len(t, recorded[name], len(requests))
 			for i, r := range requests {
 				got := n.do(r.method, r.target, r.body, r.headersFor(n.address)...)

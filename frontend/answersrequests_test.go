@@ -97,3 +97,17 @@ func askRevsLimit() (all []asked) {
 	}
 	return all
 }
+
+// askNodes asks about nodes and the setup. The answers do not depend on the name of the node.
+func askNodes() []asked {
+	const stats = "/_node/_local/_stats"
+	return []asked{
+		askGet("/_cluster_setup"), askGet("/_cluster_setup?ensure_dbs_exist=%5B%22_users%22%5D"),
+		askPost("/_cluster_setup", `{"action":"finish_cluster"}`), askPost("/_cluster_setup", `{"action":"nope"}`),
+		askPost("/_cluster_setup", `{}`), askPost("/_cluster_setup", `{}`, "Content-Type", "text/plain"),
+		askGet("/_node"), askGet("/_node/nope"), askGet("/_node/nope/_system"), askGet("/_node/nope@host/_stats/couchdb"),
+		askGet("/_node/nope/_versions"), askGet("/_node/nope/_config/log/level"),
+		askGet(stats + "/nope"), askGet(stats + "/couchdb/nope/more"), askGet(stats + "/couchdb/httpd/requests/value/more"),
+		askGet(stats + "/couchdb/httpd/requests/desc"), askGet(stats + "/couchdb/httpd/requests/type"),
+	}
+}

@@ -17,6 +17,9 @@
 //	GET  /_all_dbs                the databases
 //	GET  /_dbs_info               their information; POST: that of some of them
 //	GET  /_uuids                  ids for new documents
+//	GET  /_scheduler/nodes        the nodes of the store
+//	GET  /_membership             their names
+//	GET  /_cluster_setup          whether the server is set up; POST: set it up
 //	GET  /_node/_local            the name of this node
 //	GET  /_node/_local/_config    the configuration of this node, secrets masked
 //	GET  /_node/_local/_config/{section}
@@ -26,6 +29,8 @@
 //	                              make this node read its files again
 //	GET  /_node/_local/_prometheus
 //	                              the metrics of this node
+//	GET  /_node/_local/_stats, _system, _versions
+//	                              the same as CouchDB's statistics; memory and the like; versions
 //
 //	PUT, GET, DELETE /{db}        create, look at, delete a database; POST: write a document
 //	GET, POST /{db}/_changes      its changes feed
@@ -52,7 +57,7 @@
 //	internal/access         users, rules and rights, sessions, security objects
 //	internal/databases      documents, changes feeds, attachments, bulk requests
 //	internal/replication    _replicate, _scheduler, _active_tasks
-//	internal/server         the welcome, _up, _node, lists of databases, _uuids
+//	internal/server         the welcome, _up, _node, the nodes, lists of databases, _uuids
 //
 //	accounts                the users: administrators of [admins], and documents of _users
 //	internal/auth           passwords, cookies, tokens and security objects, without a store

@@ -16,6 +16,7 @@ import (
 	"settee/frontend/internal/server"
 	"settee/frontend/internal/web"
 	"settee/pkg/docstore"
+	"settee/pkg/nodes"
 	"settee/replicator/jobs"
 )
 
@@ -37,8 +38,13 @@ type Options struct {
 	WriteFailure func() error
 	// Node is the name of this node below /_node. The default is the name of the host.
 	Node string
+	// Nodes returns the nodes of the store, with this one. The default is this one alone.
+	Nodes func() []nodes.Seen
 	// Metrics answers GET /_node/_local/_prometheus. If it is nil there is no such path.
 	Metrics http.Handler
+	// Stats returns the answer to GET /_node/_local/_stats: CouchDB's tree of objects, at whose ends are objects with the
+	// members value, type and desc. If it is nil there is no such path.
+	Stats func() map[string]any
 	// Observe, if it is not nil, is called after each request. The status is 0 if nothing was answered.
 	Observe func(method string, status int, took time.Duration)
 	// Version is the version of settee.
@@ -65,6 +71,11 @@ func New(opts Options) *Handler {
 	if opts.Node == "" {
 		opts.Node, _ = os.Hostname() // a node without a name is _local only
 	}
+	began := time.Now()
+	if opts.Nodes == nil {
+		self := nodes.Node{Name: opts.Node, Roles: []string{"api_frontend"}, Version: opts.Version, Started: began}
+		opts.Nodes = func() []nodes.Seen { return []nodes.Seen{{Node: self, LastSeen: time.Now(), Live: true}} }
+	}
 	if opts.WriteFailure == nil {
 		opts.WriteFailure = func() error { return nil }
 	}
@@ -76,8 +87,8 @@ func New(opts Options) *Handler {
 		web:   &web.Server{Settings: opts.Config, Connections: c, Log: opts.Log, Observe: opts.Observe},
 		server: &server.Endpoints{
 			Jobs: opts.Jobs, Documents: opts.Documents, Accounts: opts.Accounts, Config: opts.Config, Connections: c,
-			WriteFailure: opts.WriteFailure, Node: opts.Node, Metrics: opts.Metrics, Version: opts.Version,
-			IDs: ids,
+			WriteFailure: opts.WriteFailure, Node: opts.Node, Nodes: opts.Nodes, Began: began,
+			Metrics: opts.Metrics, Stats: opts.Stats, Version: opts.Version, IDs: ids,
 		},
 		replication: &replication.Endpoints{Jobs: opts.Jobs, Settings: opts.Config, Connections: c, Guard: g},
 		databases: &databases.Endpoints{

@@ -28,6 +28,7 @@ import (
 	"settee/pkg/kv"
 	"settee/pkg/kv/kvtest"
 	"settee/pkg/kv/memkv"
+	"settee/pkg/nodes"
 	"settee/replicator"
 	"settee/replicator/jobs"
 )
@@ -153,6 +154,7 @@ type node struct {
 	docs     *docstore.Store
 	accounts *accounts.Accounts
 	config   *config.Live
+	others   []nodes.Seen // nodes of the store, beside this one
 	handler  *frontend.Handler
 	server   *http.Server
 	client   *http.Client
@@ -212,6 +214,7 @@ func startWith(t *testing.T, db kv.Database, listener net.Listener, hooks *docst
 	require.NoError(t, err)
 	n.handler = frontend.New(frontend.Options{
 		Jobs: n.jobs, Documents: n.docs, Accounts: n.accounts, Config: n.config, Node: "node1.example", Version: "1.2.3", Log: log,
+		Nodes: n.seen, Stats: func() map[string]any { return someStats },
 		WriteFailure: func() error { return context.Cause(kv.Writable(db)) },
 	})
 	n.server = frontend.NewServer(n.handler)

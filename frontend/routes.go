@@ -36,6 +36,9 @@ func (h *Handler) serverRoutes(r *mux.Router) {
 	})
 	h.handle(r, "/_all_dbs", web.Methods{http.MethodGet: s.AllDatabases})
 	h.handle(r, "/_dbs_info", web.Methods{http.MethodGet: s.AllInfos, http.MethodPost: s.SomeInfos})
+	h.handle(r, "/_membership", web.Methods{http.MethodGet: s.Membership})
+	h.handle(r, "/_cluster_setup", web.Methods{http.MethodGet: s.SetupState, http.MethodPost: s.SetUp})
+	h.handle(r, "/_scheduler/nodes", web.Methods{http.MethodGet: s.ListNodes})
 	h.handle(r, "/_uuids", web.Methods{http.MethodGet: s.UUIDs})
 }
 
@@ -66,6 +69,11 @@ func (h *Handler) nodeRoutes(r *mux.Router) {
 	if s.Metrics != nil {
 		handle("/_prometheus", web.Methods{http.MethodGet: s.Prometheus})
 	}
+	if s.Stats != nil {
+		handle("/_stats{path:(?:/.*)?}", web.Methods{http.MethodGet: s.Statistics})
+	}
+	handle("/_system", web.Methods{http.MethodGet: s.System})
+	handle("/_versions", web.Methods{http.MethodGet: s.Versions})
 	handle("/_config/{section}", web.Methods{http.MethodGet: s.ConfigSection})
 	handle("/_config/{section}/{key}", web.Methods{
 		http.MethodGet: s.ConfigValue, http.MethodPut: s.SetConfigValue, http.MethodDelete: s.DeleteConfigValue,

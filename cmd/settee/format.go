@@ -57,6 +57,7 @@ var (
 	configPrefix   = tuple.NewSubspace("config").Bytes()
 	docsPrefix     = tuple.NewSubspace("docs").Bytes()
 	jobsPrefix     = tuple.NewSubspace("fdbjobs").Bytes()
+	nodesPrefix    = tuple.NewSubspace("nodes").Bytes() // no other version depends on these
 )
 
 // The keys of (meta):

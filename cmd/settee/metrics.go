@@ -6,6 +6,7 @@ import (
 	stdlog "log"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -44,6 +45,14 @@ type metrics struct {
 	duration prometheus.Histogram
 }
 
+// The methods and statuses that CouchDB counts. They are there from the start.
+var (
+	countedMethods  = []string{"COPY", "DELETE", "GET", "HEAD", "OPTIONS", "POST", "PUT"}
+	countedStatuses = []int{
+		200, 201, 202, 204, 206, 301, 302, 304, 400, 401, 403, 404, 405, 406, 409, 412, 413, 414, 415, 416, 417, 500, 501, 503, 507,
+	}
+)
+
 // newMetrics returns the metrics of every node. slow is the number of its slow transactions.
 func newMetrics(store *jobs.Store, slow *atomic.Int64) *metrics {
 	m := &metrics{
@@ -61,6 +70,12 @@ func newMetrics(store *jobs.Store, slow *atomic.Int64) *metrics {
 			Name: "couchdb_request_time_seconds", Help: "duration of a request, including its waits",
 			Buckets: []float64{.001, .005, .01, .05, .1, .5, 1, 5, 10, 60},
 		}),
+	}
+	for _, method := range countedMethods {
+		m.methods.WithLabelValues(method)
+	}
+	for _, status := range countedStatuses {
+		m.statuses.WithLabelValues(strconv.Itoa(status))
 	}
 	began := time.Now()
 	m.registry.MustRegister(
@@ -125,9 +140,7 @@ func (m *metrics) connecting(c *connections) {
 
 // request counts a request. The status is 0 if there was no response.
 func (m *metrics) request(method string, status int, took time.Duration) {
-	switch method {
-	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodOptions, "COPY":
-	default:
+	if !slices.Contains(countedMethods, method) {
 		method = "other" // a client must not choose the values of a label
 	}
 	m.requests.Inc()

@@ -21,6 +21,7 @@ import (
 	"settee/pkg/config"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
+	"settee/pkg/nodes"
 	"settee/pkg/sealed"
 	"settee/replicator"
 	"settee/replicator/jobs"
@@ -43,6 +44,7 @@ type node struct {
 	layer    *fdbjobs.Layer
 	jobs     *jobs.Store
 	docs     *docstore.Store
+	nodes    *nodes.Registry
 	metrics  *metrics
 	scrapes  *server // serves the metrics' own port
 	accounts *accounts.Accounts
@@ -71,6 +73,7 @@ func (n *node) parts() []lifecycle.Part {
 		lifecycle.Background(n.reload),
 		n.jobsPart(),
 		n.documentsPart(),
+		n.nodesPart(),
 		{Start: n.warnOfMissingRole},
 	}
 	if config.MetricsListen.Get(n.cfg) {
@@ -94,6 +97,7 @@ func (n *node) parts() []lifecycle.Part {
 		parts = append(parts, n.replicationPart())
 	}
 	return append(parts, lifecycle.Part{Start: func(context.Context) error {
+		n.nodes.Start()
 		n.log.Info().Stringer("roles", roles).Str("version", currentVersion()).Msg("settee is running")
 		return nil
 	}})
@@ -235,7 +239,8 @@ func (n *node) frontendPart() lifecycle.Part {
 func (n *node) openFrontend(context.Context) error {
 	n.handler = frontend.New(frontend.Options{
 		Jobs: n.jobs, Documents: n.docs, Accounts: n.accounts, Config: n.live, Version: currentVersion(), Log: n.log,
-		Metrics: n.metrics.handler(n.log), Observe: n.metrics.request,
+		Node: nodeName(), Nodes: n.nodes.Nodes,
+		Metrics: n.metrics.handler(n.log), Stats: n.metrics.stats, Observe: n.metrics.request,
 		WriteFailure: func() error { return context.Cause(kv.Writable(n.db)) },
 	})
 	n.frontend = &server{Server: frontend.NewServer(n.handler)}
@@ -309,7 +314,7 @@ func (n *node) replicate() {
 	n.outbound = newConnections(n.live.Current, n.log)
 	n.scheduler = scheduler.New(scheduler.Options{
 		Jobs: n.jobs, Config: n.live.Current, Changed: n.live.Changed, UserAgent: userAgent(), Log: n.log,
-		Transport: n.outbound.transport,
+		Node: nodeName(), Transport: n.outbound.transport,
 	})
 	n.metrics.connecting(n.outbound)
 	n.metrics.replicating(n.scheduler.Counts)

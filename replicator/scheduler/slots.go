@@ -96,6 +96,13 @@ func (s *slots) taken() int {
 	return n
 }
 
+// Running returns the number of jobs that run on this node now, without those that are stopping.
+func (s *Server) Running() int {
+	s.slots.mu.Lock()
+	defer s.slots.mu.Unlock()
+	return s.slots.taken()
+}
+
 func (s *slots) add(job *running) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -20,7 +20,7 @@ const (
 	owner            // the user whose document of _users it is
 	members          // members of the database
 	databaseAdmins
-	monitors // users who may read metrics
+	monitors // users who may read metrics and statistics
 	serverAdmins
 )
 
@@ -81,7 +81,7 @@ func audienceOf(method string, segments []string, user auth.User) audience {
 // audienceOfServer is audienceOf for a path outside databases.
 func audienceOfServer(segments []string, reads bool) audience {
 	switch {
-	case reads && len(segments) == 3 && segments[0] == "_node" && segments[2] == "_prometheus":
+	case reads && len(segments) > 2 && segments[0] == "_node" && isMeasured(segments[2:]):
 		return monitors
 	case len(segments) > 1:
 		return serverAdmins
@@ -93,6 +93,17 @@ func audienceOfServer(segments []string, reads bool) audience {
 		return users
 	}
 	return serverAdmins
+}
+
+// isMeasured reports whether the segments of a path below those of a node are those of metrics.
+func isMeasured(segments []string) bool {
+	switch segments[0] {
+	case "_prometheus", "_system":
+		return len(segments) == 1
+	case "_stats":
+		return true
+	}
+	return false
 }
 
 // isDesign reports whether an id, or the first segment of one, is that of a design document.

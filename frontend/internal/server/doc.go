@@ -1,7 +1,10 @@
 // Package server answers the requests about the server, this node, and the list of databases.
 //
 //	root.go             / and /_up
-//	nodeconfig.go       /_node/{node}: its name, metrics and configuration
+//	membership.go       /_membership and /_scheduler/nodes
+//	setup.go            /_cluster_setup
+//	node.go             /_node/{node}: its name, metrics, statistics, memory and versions
+//	nodeconfig.go       /_node/{node}/_config
 //	listdatabases.go    /_all_dbs and /_dbs_info
 //	uuids.go            /_uuids
 //

@@ -47,30 +47,6 @@ func (Defaults) Reload() error { return nil }
 
 var errNoConfiguration = web.NotImplemented("the configuration of this node cannot be changed")
 
-// OfNode returns the action of a path of this node. The node is named by its name, or as _local: a node does not know
-// the others.
-func (e *Endpoints) OfNode(next http.Handler) web.Action {
-	return func(w http.ResponseWriter, r *http.Request) error {
-		if name := web.PathValue(r, "node"); name != "_local" && name != e.Node {
-			return web.NotFound("no such node: " + web.Cut(name))
-		}
-		next.ServeHTTP(w, r)
-		return nil
-	}
-}
-
-// NodeName answers GET /_node/{node}.
-func (e *Endpoints) NodeName(w http.ResponseWriter, r *http.Request) error {
-	return web.Respond(w, r, http.StatusOK, map[string]string{"name": e.Node})
-}
-
-// Prometheus answers with the metrics of this node.
-func (e *Endpoints) Prometheus(w http.ResponseWriter, r *http.Request) error {
-	web.ExtendDeadline(w)
-	e.Metrics.ServeHTTP(w, r)
-	return nil
-}
-
 // WholeConfig answers with all settings, secrets masked.
 func (e *Endpoints) WholeConfig(w http.ResponseWriter, r *http.Request) error {
 	return web.Respond(w, r, http.StatusOK, e.Config.Current().Shown())

@@ -12,6 +12,7 @@ import (
 	"settee/frontend/accounts"
 	"settee/frontend/internal/web"
 	"settee/pkg/docstore"
+	"settee/pkg/nodes"
 	"settee/pkg/redact"
 	"settee/replicator/jobs"
 )
@@ -25,8 +26,11 @@ type Endpoints struct {
 	Connections *web.Connections
 	// WriteFailure returns why the store no longer accepts writes, nil while it accepts them.
 	WriteFailure func() error
-	Node         string       // the name of this node
-	Metrics      http.Handler // nil is none
+	Node         string                // the name of this node
+	Nodes        func() []nodes.Seen   // of the store
+	Began        time.Time             // when this node started
+	Metrics      http.Handler          // nil is none
+	Stats        func() map[string]any // nil is none
 	IDs          *web.UUIDs
 	Version      string // of settee
 }
