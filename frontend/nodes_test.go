@@ -97,6 +97,11 @@ func TestRequestsForOtherNodes(t *testing.T) {
 		}
 		refused(t, n.get("/_node/nope"+path), http.StatusNotFound, "not_found", "no such node: nope")
 	}
+	const level = "/_config/log/level"
+	says(t, n.do(http.MethodPut, "/_node/node0"+level, `"debug"`), "info") // for all nodes
+	says(t, n.get("/_node/_local"+level), "debug")
+	says(t, n.do(http.MethodDelete, "/_node/node2"+level, ""), "debug")
+	refused(t, n.do(http.MethodPut, "/_node/nope"+level, `"debug"`), http.StatusNotFound, "not_found", "no such node: nope")
 }
 
 func TestStats(t *testing.T) {

@@ -15,18 +15,21 @@ import (
 )
 
 // OfNode returns the action of a path of this node, which is named by its name or as _local. Nodes do not ask one
-// another, so a request for another node is refused.
+// another, so a request for another node is refused. But settings may be written by any name: they are for all nodes.
 func (e *Endpoints) OfNode(next http.Handler) web.Action {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		name := web.PathValue(r, "node")
-		if name == "_local" || name == e.Node {
-			next.ServeHTTP(w, r)
-			return nil
+		if name != "_local" && name != e.Node {
+			_, known := e.nodeNames()
+			switch {
+			case !slices.Contains(known, name):
+				return web.NotFound("no such node: " + web.Cut(name))
+			case r.Method != http.MethodPut && r.Method != http.MethodDelete:
+				return web.NotImplemented("nodes do not ask one another: send the request to " + name + " itself")
+			}
 		}
-		if _, known := e.nodeNames(); slices.Contains(known, name) {
-			return web.NotImplemented("nodes do not ask one another: send the request to " + name + " itself")
-		}
-		return web.NotFound("no such node: " + web.Cut(name))
+		next.ServeHTTP(w, r)
+		return nil
 	}
 }
 
