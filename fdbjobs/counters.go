@@ -221,16 +221,16 @@ func (q *Queue) Count(tx kv.ReadTransaction, parts ...Part) (n int64, err error)
 	return n, err
 }
 
-// CountOwned returns the number of an owner's jobs with one of the statuses, whatever their labels and tags.
-func (q *Queue) CountOwned(tx kv.ReadTransaction, owner string, statuses ...Status) (total int64, err error) {
-	reads := make([]ownerCount, len(statuses))
-	for i, status := range statuses {
-		reads[i] = readOwnerCount(tx, q.keys.counts, owner, status)
+// CountOwned returns the number of an owner's jobs in some parts.
+func (q *Queue) CountOwned(tx kv.ReadTransaction, owner string, parts ...Part) (total int64, err error) {
+	reads := make([]kv.Future[[]byte], len(parts))
+	for i, part := range parts {
+		reads[i] = tx.Get(q.keys.counterOf(&row{owner: owner, status: part.Status, label: part.Label, tag: part.Tag}))
 	}
 	for _, read := range reads {
-		n, err := read.await()
+		n, err := rows.AwaitInt(read)
 		if err != nil {
-			return 0, err
+			return 0, fmt.Errorf("reading a counter of jobs: %w", err)
 		}
 		total += n
 	}

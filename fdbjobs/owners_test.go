@@ -456,7 +456,7 @@ func TestCounts(t *testing.T) {
 			total := int64(0)
 			var ids []string
 			for _, owner := range []string{"owner 0", "owner 1", "no owner"} {
-				n, err := b.jobs.CountOwned(tx, owner, fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished)
+				n, err := b.jobs.CountOwned(tx, owner, fdbjobs.Parts(fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished)...)
 				require.NoError(t, err)
 				total += n
 				for after := ""; ; {

@@ -176,3 +176,57 @@ func TestMissingJobs(t *testing.T) {
 		refused(t, n.get("/_scheduler/jobs/"+name), http.StatusNotFound, "not_found", "missing")
 	}
 }
+
+// Lists of jobs are restricted by state, database and user, and searched.
+func TestListJobsFilters(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	n.do(http.MethodPut, "/a%2F_replicator", "").is(t, http.StatusCreated)
+	for _, id := range []string{"ended", "waits"} {
+		n.do(http.MethodPut, "/a%2F_replicator/"+id, definition(`"doc_ids": ["`+id+`"]`)).is(t, http.StatusCreated)
+		if id == "ended" {
+			require.NoError(t, n.accept().Complete(t.Context(), nil))
+		}
+	}
+	transient := n.post(definition(`"continuous": true`)).localID(t)
+	n.post(definition(`"continuous": true, "create_target": true`)).is(t, http.StatusAccepted)
+	for query, want := range map[string][]string{
+		"":                         {"waits", "<nil>", "<nil>"},
+		"states=completed,failed":  {"ended"},
+		"states=":                  nil,
+		"database=a%2F_replicator": {"waits"},
+		"database=a/_replicator&states=completed": {"ended"},
+		"database=":                        {"<nil>", "<nil>"},
+		"user=" + adminName:                {"<nil>", "<nil>"},
+		"user=" + adminName + "&database=": {"<nil>", "<nil>"},
+		"user=bob":                         nil,
+		"user=":                            nil,
+		"q=WAIT":                           {"waits"},
+		"q=WAIT&user=" + adminName:         nil,
+		"q=" + url.QueryEscape(transient):  {"<nil>"},
+		"q=nowhere":                        nil,
+	} {
+		page := n.page("/_scheduler/jobs?" + query)
+		require.Equal(t, want, page.ids(), query)
+		if !strings.Contains(query, "q=") {
+			require.Len(t, want, page.Total, query)
+			require.Nil(t, page.Scanned)
+			continue
+		}
+		require.NotNil(t, page.Scanned, query)
+	}
+	require.Equal(t, 3, *n.page("/_scheduler/jobs?q=nowhere").Scanned)
+	require.Equal(t, 1, *n.page("/_scheduler/jobs?q=" + url.QueryEscape(transient)).Scanned)
+	first := n.page("/_scheduler/jobs?limit=1&q=b.example")
+	require.Len(t, first.ids(), 1)
+	require.Len(t, n.page("/_scheduler/jobs?q=b.example&start_key="+first.Next).ids(), 2)
+	require.Equal(t, []string{"ended"}, n.page("/_scheduler/docs?q=END").ids())
+	for query, reason := range map[string]string{
+		"states=odd":         "States must be one or more of [initializing,error,running,pending,crashing,completed,failed]",
+		"q=x&skip=1":         "`skip` cannot be combined with `q`: use `start_key`",
+		"database=x&user=an": "`user` is for jobs without a database, and cannot be combined with a `database`",
+	} {
+		refused(t, n.get("/_scheduler/jobs?"+query), http.StatusBadRequest, "query_parse_error", reason)
+	}
+	refused(t, n.get("/_scheduler/jobs?database=none"), http.StatusNotFound, "not_found", "Database does not exist.")
+}

@@ -20,11 +20,12 @@ import (
 
 // docsPage is an answer of _scheduler/docs, or of _scheduler/jobs.
 type docsPage struct {
-	Total  int              `json:"total_rows"`
-	Offset int              `json:"offset"`
-	Docs   []map[string]any `json:"docs"`
-	Jobs   []map[string]any `json:"jobs"`
-	Next   string           `json:"next_start_key"`
+	Total   int              `json:"total_rows"`
+	Offset  int              `json:"offset"`
+	Docs    []map[string]any `json:"docs"`
+	Jobs    []map[string]any `json:"jobs"`
+	Next    string           `json:"next_start_key"`
+	Scanned *int             `json:"scanned"`
 }
 
 func (n *node) page(target string) (page docsPage) {

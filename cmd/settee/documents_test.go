@@ -129,7 +129,7 @@ func (p *documents) state(id string) (members map[string]any) {
 }
 
 func (p *documents) listed() (ids []string) {
-	list, err := p.jobs.List(p.Context(), jobs.ListOptions{Limit: jobs.MaxLimit})
+	list, err := p.jobs.List(p.Context(), jobs.Filter{}, jobs.ListOptions{Limit: jobs.MaxLimit})
 	require.NoError(p, err)
 	for _, job := range list.Jobs {
 		ids = append(ids, *job.Args.DocID)

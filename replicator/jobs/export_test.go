@@ -18,7 +18,7 @@ func Everywhere(statuses ...fdbjobs.Status) []fdbjobs.Part {
 
 // ListFrom lists jobs that have not ended.
 func (s *Store) ListFrom(ctx context.Context, skip, limit int) ([]*Job, int64, error) {
-	list, err := s.List(ctx, ListOptions{Skip: skip, Limit: limit})
+	list, err := s.List(ctx, Filter{}, ListOptions{Skip: skip, Limit: limit})
 	return list.Jobs, list.Total, err
 }
 

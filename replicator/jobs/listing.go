@@ -3,8 +3,11 @@ package jobs
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
+	"slices"
+	"strings"
 
 	"settee/fdbjobs"
 	"settee/pkg/docstore"
@@ -29,6 +32,18 @@ func (s *Store) Get(ctx context.Context, id string) (*Job, error) {
 	})
 }
 
+// Filter selects the jobs of [Store.List]. The zero value selects all that have not ended.
+type Filter struct {
+	// States are the states of the jobs, nil for those that have not ended.
+	States []replicator.State
+	// Database, if not empty, is the name of the replicator database whose jobs are listed.
+	Database string
+	// Transient selects the jobs of requests, and User, if not nil, those of one user. The name of
+	// the anonymous user is empty.
+	Transient bool
+	User      *string
+}
+
 // ListOptions select a page of a list. The zero value selects nothing.
 type ListOptions struct {
 	// After is where the page starts: the Next of the page before, the zero value for the first.
@@ -36,7 +51,15 @@ type ListOptions struct {
 	// Skip is the number of jobs to skip, which is better done with After if there are many. Limit
 	// is the most jobs on the page, at most MaxLimit.
 	Skip, Limit int
+	// Query, if not empty, selects the jobs with this text, in lower or upper case, in their source,
+	// target, job id, replication id or document id. A page looks at MaxScanned jobs at most, so it
+	// may have a Next and fewer jobs than Limit. If Query is the job id or replication id of a job of
+	// the list, the page has that job alone, and no Next.
+	Query string
 }
+
+// MaxScanned is the most jobs that one page with a Query looks at.
+const MaxScanned = 2_000
 
 // List is a page of a list of jobs. Their definitions have no credentials and no document ids,
 // selectors and parameters, which may be large.
@@ -46,13 +69,51 @@ type List struct {
 	Total int64
 	// Next is where the next page starts, nil if this is the last one.
 	Next *fdbjobs.Position
+	// Scanned is the number of jobs that the page looked at.
+	Scanned int
 }
 
-// List returns the jobs that have not ended, by owner and job id. A long list is read in several
-// transactions, each of which sees a later state.
-func (s *Store) List(ctx context.Context, opts ListOptions) (List, error) {
-	live := parts(liveStates, labelDocument, labelTransient)
-	return s.list(ctx, opts, listing{parts: live, counted: live, statuses: []fdbjobs.Status{fdbjobs.Pending, fdbjobs.Running}})
+// List returns jobs by owner and job id. A long list is read in several transactions, each of which
+// sees a later state. It returns docstore.ErrDatabaseNotFound if there is no such database. Total is
+// the number of jobs that the filter selects, whatever the Query.
+func (s *Store) List(ctx context.Context, f Filter, opts ListOptions) (List, error) {
+	l, err := s.filtered(ctx, f)
+	if err != nil {
+		return List{}, err
+	}
+	return s.list(ctx, opts, l)
+}
+
+// filtered returns the list that a filter describes.
+func (s *Store) filtered(ctx context.Context, f Filter) (l listing, err error) {
+	states, labels := f.States, []string{labelDocument, labelTransient}
+	if states == nil {
+		states = liveStates
+	}
+	switch {
+	case f.Database != "":
+		if l.owner, err = s.currentOwner(ctx, f.Database); err != nil {
+			return l, err
+		}
+	case f.User != nil:
+		if l.owner = userPrefix + *f.User; len(l.owner) > fdbjobs.MaxNameSize {
+			states = nil // no job has such an owner
+		}
+	case f.Transient:
+		labels = labels[1:]
+	}
+	l.parts = parts(states, labels...)
+	l.counted = l.parts
+	return l, nil
+}
+
+// currentOwner returns the owner that is a replicator database.
+func (s *Store) currentOwner(ctx context.Context, database string) (string, error) {
+	db, err := s.docs.Database(ctx, database)
+	if err != nil {
+		return "", err
+	}
+	return databaseOwner(db.Name(), db.Instance()), nil
 }
 
 // ListDocuments returns the jobs of documents in the given states, nil for all. They are those of
@@ -62,16 +123,12 @@ func (s *Store) ListDocuments(ctx context.Context, database string, states []rep
 	if states == nil {
 		states = allStates
 	}
-	l := listing{
-		parts: parts(states, labelDocument), counted: parts(allStates, labelDocument),
-		statuses: []fdbjobs.Status{fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished},
-	}
+	l := listing{parts: parts(states, labelDocument), counted: parts(allStates, labelDocument)}
 	if database != "" {
-		db, err := s.docs.Database(ctx, database)
-		if err != nil {
+		var err error
+		if l.owner, err = s.currentOwner(ctx, database); err != nil {
 			return List{}, err
 		}
-		l.owner = databaseOwner(db.Name(), db.Instance())
 	}
 	return s.list(ctx, opts, l)
 }
@@ -132,10 +189,25 @@ func (s *Store) Counts(ctx context.Context) (map[replicator.State]int64, error) 
 
 // listing describes a list of jobs.
 type listing struct {
-	owner    string // empty: any
-	parts    []fdbjobs.Part
-	counted  []fdbjobs.Part // for the total
-	statuses []fdbjobs.Status
+	owner   string // empty: any
+	parts   []fdbjobs.Part
+	counted []fdbjobs.Part // for the total
+}
+
+// has reports whether a job belongs to the list.
+func (l listing) has(job *Job) bool {
+	return (l.owner == "" || l.owner == job.owner()) && slices.Contains(l.parts, part(job.label(), job.Condition()))
+}
+
+// matches reports whether a job has a text, in lower case, in its source, target or ids.
+func matches(job *Job, lower string) bool {
+	r := job.Args.Replication
+	for _, text := range []string{r.Source.String(), r.Target.String(), job.ID, job.ReplicationID(), deref(job.Args.DocID)} {
+		if strings.Contains(strings.ToLower(text), lower) {
+			return true
+		}
+	}
+	return false
 }
 
 func (s *Store) list(ctx context.Context, opts ListOptions, l listing) (List, error) {
@@ -157,14 +229,35 @@ func (s *Store) list(ctx context.Context, opts ListOptions, l listing) (List, er
 		}
 		begun = skip <= skipAtOnce || after == step.After
 	}
+	if opts.Query != "" && opts.After == (fdbjobs.Position{}) && opts.Limit > 0 {
+		if job, err := s.Get(ctx, opts.Query); err == nil && l.has(job) {
+			out.Jobs, out.Scanned = []*Job{job}, 1
+			return out, nil
+		} else if err != nil && !errors.Is(err, ErrNotFound) {
+			return List{}, err
+		}
+	}
 	more := true
-	for more && len(out.Jobs) < opts.Limit {
-		page, err := s.readPage(ctx, l, after, min(listBatch, opts.Limit-len(out.Jobs)))
+	for more && len(out.Jobs) < opts.Limit && out.Scanned < MaxScanned {
+		n := listBatch
+		if opts.Query == "" {
+			n = min(n, opts.Limit-len(out.Jobs))
+		}
+		page, err := s.readPage(ctx, l, after, n)
 		if err != nil {
 			return List{}, err
 		}
-		out.Jobs = append(out.Jobs, page.jobs...)
 		after, more = page.after, page.more
+		for i, job := range page.jobs {
+			out.Scanned++
+			if opts.Query != "" && !matches(job, strings.ToLower(opts.Query)) {
+				continue
+			}
+			if out.Jobs = append(out.Jobs, job); len(out.Jobs) == opts.Limit && i+1 < len(page.jobs) {
+				after, more = fdbjobs.Position{Owner: job.owner(), ID: job.ID}, true
+				break
+			}
+		}
 	}
 	if more && opts.Limit > 0 {
 		out.Next = &after
@@ -177,7 +270,7 @@ func (s *Store) list(ctx context.Context, opts ListOptions, l listing) (List, er
 func (s *Store) beginList(tx kv.ReadTransaction, opts ListOptions, l listing) (total int64, after fdbjobs.Position, err error) {
 	after = opts.After
 	if l.owner != "" {
-		if total, err = s.jobs.CountOwned(tx, l.owner, l.statuses...); err != nil {
+		if total, err = s.jobs.CountOwned(tx, l.owner, l.counted...); err != nil {
 			return 0, after, err
 		}
 		after.ID, err = s.jobs.SkipOwned(tx, l.owner, after.ID, opts.Skip, l.parts...)
@@ -192,7 +285,7 @@ func (s *Store) beginList(tx kv.ReadTransaction, opts ListOptions, l listing) (t
 	}
 	without := make([]string, len(deleted))
 	for i, d := range deleted {
-		n, err := s.jobs.CountOwned(tx, d.owner, l.statuses...)
+		n, err := s.jobs.CountOwned(tx, d.owner, l.counted...)
 		if err != nil {
 			return 0, after, err
 		}

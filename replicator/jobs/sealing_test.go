@@ -67,7 +67,7 @@ func TestSealedJobs(t *testing.T) {
 		job := b.get(transient.ID)
 		require.Equal(b, "relax-2", job.Args.Replication.Source.Password)
 		require.Equal(b, "relax-3", job.Args.Replication.Source.Headers[0].Value)
-		list, err := b.store.List(b.Context(), jobs.ListOptions{Limit: 10})
+		list, err := b.store.List(b.Context(), jobs.Filter{}, jobs.ListOptions{Limit: 10})
 		require.NoError(b, err)
 		require.Len(b, list.Jobs, 3)
 		for _, job := range list.Jobs {
@@ -130,7 +130,7 @@ func TestJobWithoutTheKey(t *testing.T) {
 		} {
 			require.ErrorIs(t, err, fdbjobs.ErrSealed)
 		}
-		list, err := hasNot.store.List(t.Context(), jobs.ListOptions{Limit: 10})
+		list, err := hasNot.store.List(t.Context(), jobs.Filter{}, jobs.ListOptions{Limit: 10})
 		require.NoError(t, err, "lists are without definitions")
 		require.Len(t, list.Jobs, 2)
 
@@ -163,7 +163,7 @@ func TestJobsWhoseKeyIsLostAreReplaced(t *testing.T) {
 	now.put(repdb, "changed", changed, `"doc_ids": ["z"]`)
 	now.remove(repdb, "deleted", deleted)
 	require.Equal(t, posted.ID, now.replicate(`"doc_ids": ["y"]`).ID)
-	list, err := now.store.List(t.Context(), jobs.ListOptions{Limit: 10})
+	list, err := now.store.List(t.Context(), jobs.Filter{}, jobs.ListOptions{Limit: 10})
 	require.NoError(t, err)
 	require.Len(t, list.Jobs, 2)
 	for _, id := range []string{now.jobID(repdb, "changed"), posted.ID} {

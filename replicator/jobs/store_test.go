@@ -113,7 +113,7 @@ func TestListSkipsMany(t *testing.T) {
 	for i := range n {
 		b.replicate(fmt.Sprintf(`"doc_ids": ["%d"]`, i))
 	}
-	all, err := b.store.List(b.Context(), jobs.ListOptions{Skip: jobs.SkipAtOnce, Limit: jobs.MaxLimit})
+	all, err := b.store.List(b.Context(), jobs.Filter{}, jobs.ListOptions{Skip: jobs.SkipAtOnce, Limit: jobs.MaxLimit})
 	require.NoError(b, err)
 	rest, total, err := b.store.ListFrom(b.Context(), 2*jobs.SkipAtOnce-1, 10)
 	require.NoError(b, err)

@@ -138,14 +138,33 @@ func (e *Endpoints) listDocsOf(w http.ResponseWriter, r *http.Request, database 
 		TotalRows int64            `json:"total_rows"`
 		Offset    int64            `json:"offset"`
 		Docs      []listedDocument `json:"docs"`
-		Next      string           `json:"next_start_key,omitempty"`
-	}{list.Total, min(int64(opts.Skip), list.Total), docs, startKey(list.Next)})
+		pageEnd
+	}{list.Total, min(int64(opts.Skip), list.Total), docs, endOf(list, opts)})
 }
 
-// listOptions reads the parameters of a list of jobs: limit, skip, and start_key, which is the next_start_key of
+// pageEnd has the last members of a page.
+type pageEnd struct {
+	Scanned *int   `json:"scanned,omitempty"` // of a search: the number of jobs that the page looked at
+	Next    string `json:"next_start_key,omitempty"`
+}
+
+func endOf(list jobs.List, opts jobs.ListOptions) pageEnd {
+	end := pageEnd{Next: startKey(list.Next)}
+	if opts.Query != "" {
+		end.Scanned = &list.Scanned
+	}
+	return end
+}
+
+// listOptions reads the parameters of a list of jobs: limit, skip, q, and start_key, which is the next_start_key of
 // the page before.
 func listOptions(q *web.Query) jobs.ListOptions {
-	opts := jobs.ListOptions{Limit: min(q.Count("limit", defaultLimit), jobs.MaxLimit), Skip: q.Count("skip", 0)}
+	opts := jobs.ListOptions{
+		Limit: min(q.Count("limit", defaultLimit), jobs.MaxLimit), Skip: q.Count("skip", 0), Query: q.Text("q"),
+	}
+	if opts.Query != "" && opts.Skip > 0 {
+		q.Refuse("`skip` cannot be combined with `q`: use `start_key`")
+	}
 	if key := q.Text("start_key"); key != "" {
 		var place [2]string
 		text, err := base64.RawURLEncoding.DecodeString(key)

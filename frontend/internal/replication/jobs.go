@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"settee/frontend/internal/web"
+	"settee/pkg/docstore"
 	"settee/replicator"
 	"settee/replicator/jobs"
 )
@@ -93,26 +94,48 @@ func orNull(text string) *string {
 // ListJobs answers _scheduler/jobs.
 func (e *Endpoints) ListJobs(w http.ResponseWriter, r *http.Request) error {
 	q := web.NewQuery(r)
-	opts := listOptions(q)
+	opts, filter := listOptions(q), readFilter(q)
 	if q.Err != nil {
 		return q.Err
 	}
 	ctx, cancel := web.StoreContext(r)
 	defer cancel()
-	list, err := e.Jobs.List(ctx, opts)
+	list, err := e.Jobs.List(ctx, filter, opts)
+	if errors.Is(err, docstore.ErrDatabaseNotFound) {
+		return web.StoreFailure(err)
+	}
 	if err != nil {
 		return fmt.Errorf("listing the replication jobs: %w", err)
-	}
-	rows := make([]listedJob, len(list.Jobs))
-	for i, job := range list.Jobs {
-		rows[i] = listed(job)
 	}
 	return web.Respond(w, r, http.StatusOK, struct {
 		TotalRows int64       `json:"total_rows"`
 		Offset    int64       `json:"offset"`
 		Jobs      []listedJob `json:"jobs"`
-		Next      string      `json:"next_start_key,omitempty"`
-	}{list.Total, min(int64(opts.Skip), list.Total), rows, startKey(list.Next)})
+		pageEnd
+	}{list.Total, min(int64(opts.Skip), list.Total), listedAll(list.Jobs), endOf(list, opts)})
+}
+
+func listedAll(found []*jobs.Job) []listedJob {
+	rows := make([]listedJob, len(found))
+	for i, job := range found {
+		rows[i] = listed(job)
+	}
+	return rows
+}
+
+// readFilter reads which jobs a list has: those in some states, and those of a replicator database or of a user. An
+// empty database is that of the jobs without one.
+func readFilter(q *web.Query) jobs.Filter {
+	f := jobs.Filter{States: readStates(q), Database: q.Text("database")}
+	f.Transient = q.Has("database") && f.Database == ""
+	if q.Has("user") {
+		if f.Database != "" {
+			q.Refuse("`user` is for jobs without a database, and cannot be combined with a `database`")
+		}
+		user := q.Text("user")
+		f.User = &user
+	}
+	return f
 }
 
 // ofPathID returns what get returns for the job id in the path. This node, or a proxy, may have decoded its + as a space.
