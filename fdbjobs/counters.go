@@ -115,9 +115,10 @@ func (w *counterWalk) head() (*counter, error) {
 
 // tally is the number of an owner's jobs in some parts.
 type tally struct {
-	owner string
-	parts []Part
-	n     int64
+	owner  string
+	parts  []Part
+	counts []int64 // in each part
+	n      int64   // in all
 }
 
 // tallies yields the owners from one on that have jobs with some statuses in parts that match, by name. It reads the
@@ -163,7 +164,7 @@ func nextTally(walks []*counterWalk, match func(Part) bool) (*tally, error) {
 				break
 			}
 			if match(head.part) {
-				next.parts = append(next.parts, head.part)
+				next.parts, next.counts = append(next.parts, head.part), append(next.counts, head.n)
 				next.n += head.n
 			}
 			w.found = w.found[1:]
@@ -188,35 +189,35 @@ func statusesOf(parts []Part) (statuses []Status) {
 	return statuses
 }
 
-// Counts returns the number of jobs in each part that has a status of these. It reads a counter for each part of each
-// owner that has jobs in it.
-func (q *Queue) Counts(tx kv.ReadTransaction, statuses ...Status) (map[Part]int64, error) {
-	counts := map[Part]int64{}
-	walks := make([]*counterWalk, len(statuses))
-	for i, status := range statuses {
-		walks[i] = q.keys.walkCounters(tx, status, "")
-	}
-	for _, w := range walks {
-		for {
-			c, err := w.head()
-			if err != nil {
-				return nil, err
+// Counts is what [Queue.Counts] counts.
+type Counts struct {
+	Jobs   map[Part]int64   // by part
+	Owners map[string]int64 // owners of jobs, by the label of the jobs
+}
+
+// Counts counts the jobs with some statuses, and their owners. It reads a counter for each part of each owner that has
+// jobs in it.
+func (q *Queue) Counts(tx kv.ReadTransaction, statuses ...Status) (Counts, error) {
+	c := Counts{map[Part]int64{}, map[string]int64{}}
+	for t, err := range q.tallies(tx, "", statuses, anyPart) {
+		if err != nil {
+			return Counts{}, err
+		}
+		for i, part := range t.parts {
+			c.Jobs[part] += t.counts[i]
+			if !slices.ContainsFunc(t.parts[:i], func(p Part) bool { return p.Label == part.Label }) {
+				c.Owners[part.Label]++
 			}
-			if c == nil {
-				break
-			}
-			counts[c.part] += c.n
-			w.found = w.found[1:]
 		}
 	}
-	return counts, nil
+	return c, nil
 }
 
 // Count returns the number of jobs in some parts. It reads what [Queue.Counts] reads.
 func (q *Queue) Count(tx kv.ReadTransaction, parts ...Part) (n int64, err error) {
 	counts, err := q.Counts(tx, statusesOf(parts)...)
 	for _, part := range parts {
-		n += counts[part]
+		n += counts.Jobs[part]
 	}
 	return n, err
 }

@@ -2,6 +2,7 @@ package fdbjobs
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -134,10 +135,7 @@ func (q *Queue) list(tx kv.ReadTransaction, limit int, reads ...idRead) ([]*Job,
 			return nil, err
 		}
 		for _, id := range ids[:min(len(ids), limit-len(found))] {
-			found = append(found, jobRead{
-				id: id, queue: q, tx: tx,
-				row: q.readRow(tx, id), state: tx.Get(q.keys.state.Pack(id)), listed: tx.Get(q.keys.listed.Pack(id)),
-			})
+			found = append(found, q.readListed(tx, id))
 		}
 	}
 	jobs := make([]*Job, len(found))
@@ -145,6 +143,29 @@ func (q *Queue) list(tx kv.ReadTransaction, limit int, reads ...idRead) ([]*Job,
 		var err error
 		if jobs[i], err = read.await(); err != nil {
 			return nil, fmt.Errorf("reading an index: %w", err)
+		}
+	}
+	return jobs, nil
+}
+
+// readListed is readJob with Listed instead of the args.
+func (q *Queue) readListed(tx kv.ReadTransaction, id string) jobRead {
+	return jobRead{
+		id: id, queue: q, tx: tx,
+		row: q.readRow(tx, id), state: tx.Get(q.keys.state.Pack(id)), listed: tx.Get(q.keys.listed.Pack(id)),
+	}
+}
+
+// ListIDs reads the jobs with some ids as List does, nil for an id that no job has.
+func (q *Queue) ListIDs(tx kv.ReadTransaction, ids ...string) ([]*Job, error) {
+	reads, jobs := make([]jobRead, len(ids)), make([]*Job, len(ids))
+	for i, id := range ids {
+		reads[i] = q.readListed(tx, id)
+	}
+	for i, read := range reads {
+		var err error
+		if jobs[i], err = read.await(); err != nil && !errors.Is(err, ErrNotFound) {
+			return nil, err
 		}
 	}
 	return jobs, nil

@@ -230,3 +230,59 @@ func TestListJobsFilters(t *testing.T) {
 	}
 	refused(t, n.get("/_scheduler/jobs?database=none"), http.StatusNotFound, "not_found", "Database does not exist.")
 }
+
+// The summary counts the jobs, and names those in trouble.
+func TestSummary(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	require.JSONEq(t, `{"jobs":{"pending":0,"running":0,"crashing":0,"completed":0,"failed":0},"databases":0,"users":0,
+		"crashing":[],"refused":[]}`, n.get("/_scheduler/summary").is(t, http.StatusOK).body)
+	n.do(http.MethodPut, "/a%2F_replicator", "").is(t, http.StatusCreated)
+	for i := range 25 {
+		n.do(http.MethodPut, fmt.Sprintf("/a%%2F_replicator/%02d", i), definition(fmt.Sprintf(`"doc_ids": ["%d"]`, i))).
+			is(t, http.StatusCreated)
+		run := n.accept()
+		require.NoError(t, run.ListRefused(t.Context(), []replicator.Failure{{ID: "x"}}, 1))
+		require.NoError(t, run.Crash(t.Context(), time.Now().Add(time.Hour), 1, "db_not_found", "could not open it"))
+	}
+	n.post(definition(`"continuous": true`)).is(t, http.StatusAccepted)
+	got := n.get("/_scheduler/summary").is(t, http.StatusOK).json(t)
+	require.Equal(t, map[string]any{"pending": 1., "running": 0., "crashing": 25., "completed": 0., "failed": 0.}, got["jobs"])
+	require.EqualValues(t, 1, got["databases"])
+	require.EqualValues(t, 1, got["users"])
+	for _, name := range []string{"crashing", "refused"} {
+		rows := got[name].([]any)
+		require.Len(t, rows, 20)
+		row := rows[0].(map[string]any)
+		require.Equal(t, "crashing", row["state"])
+		require.NotEmpty(t, row["crashing_since"])
+		require.EqualValues(t, 1, row["error_count"])
+		require.Equal(t, map[string]any{"error": "db_not_found: could not open it"}, row["info"])
+	}
+
+	var found []string
+	for _, sort := range []string{"since", "refused"} {
+		for key := ""; ; {
+			query := "/_scheduler/jobs?states=crashing&limit=10&sort=" + sort
+			if key != "" {
+				query += "&start_key=" + key
+			}
+			page := n.page(query)
+			found = append(found, page.ids()...)
+			require.NotNil(t, page.Scanned)
+			if key = page.Next; key == "" {
+				break
+			}
+		}
+	}
+	require.Len(t, found, 50)
+	require.Nil(t, n.get("/_scheduler/jobs?sort=since").json(t)["total_rows"], "it is not known")
+	byOwner := n.page("/_scheduler/jobs?limit=1").Next
+	for query, reason := range map[string]string{
+		"sort=x":                            "`sort` must be one of [since,refused]",
+		"sort=since&skip=1":                 "`skip` cannot be combined with `sort`: use `start_key`",
+		"sort=refused&start_key=" + byOwner: "`start_key` must be the next_start_key of an earlier page",
+	} {
+		refused(t, n.get("/_scheduler/jobs?"+query), http.StatusBadRequest, "query_parse_error", reason)
+	}
+}

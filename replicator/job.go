@@ -65,8 +65,10 @@ type JobState struct {
 	LastUpdated time.Time `json:"last_updated,omitzero"`
 	History     History   `json:"history"`
 
-	// ErrorCount is the number of crashes in a row.
-	ErrorCount int `json:"error_count"`
+	// ErrorCount is the number of crashes in a row. CrashingSince is when the first of them was; zero
+	// if the job has not crashed, or has recovered or ended since.
+	ErrorCount    int       `json:"error_count"`
+	CrashingSince time.Time `json:"crashing_since,omitzero"`
 
 	Stats Stats `json:"stats"`
 
@@ -101,6 +103,7 @@ func (s JobState) MarshalJSON() ([]byte, error) {
 	type plain JobState
 	s.StartTime = wholeSeconds(s.StartTime)
 	s.LastUpdated = wholeSeconds(s.LastUpdated)
+	s.CrashingSince = wholeSeconds(s.CrashingSince)
 	s.Error = cleanReason(s.Error)
 	if s.History == nil {
 		s.History = History{}

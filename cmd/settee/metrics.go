@@ -206,7 +206,7 @@ func (n *jobNumbers) Collect(out chan<- prometheus.Metric) {
 	}
 	total := 0.0
 	for state, desc := range n.states {
-		count := float64(counts[state])
+		count := float64(counts.Jobs[state])
 		total += count
 		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, count)
 	}

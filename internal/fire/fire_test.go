@@ -203,7 +203,7 @@ func (w *work) checkLists() {
 	assert.Equal(w, continuous, live.Total)
 	counts, err := w.jobs.Counts(w.Context())
 	require.NoError(w, err)
-	assert.EqualValues(w, continuous, counts[replicator.StateRunning]+counts[replicator.StatePending]+counts[replicator.StateCrashing], counts)
+	assert.EqualValues(w, continuous, counts.Jobs[replicator.StateRunning]+counts.Jobs[replicator.StatePending]+counts.Jobs[replicator.StateCrashing], counts)
 }
 
 // checkLogs checks that no log contains a credential, and that no node panicked.

@@ -155,6 +155,7 @@ func (s *Store) removeRest(tx kv.Transaction, removed []*fdbjobs.Job) error {
 	reservations, ids := make([]reservation, len(removed)), make([]string, len(removed))
 	for i, job := range removed {
 		reservations[i], ids[i] = reservationOf(job), job.ID
+		s.clearCrash(tx, job)
 		if job.Label == labelTransient {
 			s.forgetEnd(tx, job.ID)
 		}

@@ -246,8 +246,10 @@ func (s *Store) start(tx kv.Transaction, draft *documentDraft, existing *Job, or
 		if _, err := s.jobs.Remove(tx, job.ID); err != nil {
 			return err
 		}
-		if err := s.dropFailures(tx, job.ID); err != nil {
-			return err
+		if existing != nil {
+			if err := s.dropRecords(tx, existing); err != nil {
+				return err
+			}
 		}
 		if err := s.reserveFree(tx, job.Args.ReplicationID, job.ID); err != nil {
 			return err
@@ -269,7 +271,7 @@ func (s *Store) remove(tx kv.Transaction, job *Job) error {
 	if _, err := s.jobs.Remove(tx, job.ID); err != nil {
 		return err
 	}
-	if err := s.dropFailures(tx, job.ID); err != nil {
+	if err := s.dropRecords(tx, job); err != nil {
 		return err
 	}
 	return s.releaseExcept(tx, job, "")

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	"settee/pkg/kv"
 	"settee/pkg/tuple"
@@ -15,7 +16,8 @@ import (
 // The latest failures of a job are a ring of rows: the nth listed failure is in row n modulo
 // replicator.MaxFailures. The key ("failures", job id) has the number of listed failures, the
 // token of the transaction that wrote the latest ones, by which a repeated transaction recognises
-// its own commit, and the number of all failures, including those that were not listed.
+// its own commit, the number of all failures, including those that were not listed, and when the
+// latest ones were written, which the index ("refused", time, job id) has until the job ends.
 
 // failuresAtOnce is the most rows in one transaction. A row has up to 6,000 bytes.
 const failuresAtOnce = 200
@@ -73,7 +75,10 @@ func (s *Store) addFailures(tx kv.Transaction, jobID string, rows [][]byte, unli
 		tx.Set(ring.Pack((previous.listed+int64(i))%replicator.MaxFailures), row)
 	}
 	n := int64(len(rows))
-	tx.Set(s.failureKey(jobID), tuple.Tuple{previous.listed + n, token, previous.total + unlisted + n}.Pack())
+	now := time.Now().Unix()
+	tx.Set(s.failureKey(jobID), tuple.Tuple{previous.listed + n, token, previous.total + unlisted + n, now}.Pack())
+	tx.Clear(s.refusalKey(previous.at, jobID))
+	tx.Set(s.refusalKey(now, jobID), nil)
 	return nil
 }
 
@@ -81,6 +86,7 @@ func (s *Store) addFailures(tx kv.Transaction, jobID string, rows [][]byte, unli
 type failureCount struct {
 	listed, total int64
 	token         string
+	at            int64 // seconds since the epoch; 0 in the form of earlier versions
 }
 
 // awaitFailures returns the counts, zero if there are none.
@@ -90,19 +96,23 @@ func awaitFailures(read kv.Future[[]byte]) (failureCount, error) {
 		return failureCount{}, err
 	}
 	e, err := tuple.Unpack(value)
-	if err != nil || len(e) != 2 && len(e) != 3 {
+	if err != nil || len(e) < 2 || len(e) > 4 {
 		return failureCount{}, fmt.Errorf("reading the failures of a replication job: malformed value %x", value)
 	}
 	if len(e) == 2 { // written by earlier versions, which listed all
 		e = append(e, e[0])
 	}
+	if len(e) == 3 {
+		e = append(e, int64(0))
+	}
 	listed, isListed := e[0].(int64)
 	token, isToken := e[1].(string)
 	total, isTotal := e[2].(int64)
-	if !isListed || !isToken || !isTotal {
+	at, isTime := e[3].(int64)
+	if !isListed || !isToken || !isTotal || !isTime {
 		return failureCount{}, fmt.Errorf("reading the failures of a replication job: malformed value %v", e)
 	}
-	return failureCount{listed, total, token}, nil
+	return failureCount{listed, total, token, at}, nil
 }
 
 // dropFailures removes the failures of jobs that are removed.
@@ -120,6 +130,7 @@ func (s *Store) dropFailures(tx kv.Transaction, jobIDs ...string) error {
 			continue
 		}
 		tx.Clear(s.failureKey(id))
+		tx.Clear(s.refusalKey(count.at, id))
 		begin, end := s.failureRows(id).Range()
 		tx.ClearRange(kv.KeyRange{Begin: begin, End: end})
 	}

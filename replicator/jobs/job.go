@@ -20,6 +20,7 @@ type Job struct {
 
 	scheduled time.Time // from when it may run
 	redefined bool      // got a new definition while running, and has not run with it yet
+	crashing  time.Time // CrashingSince of the stored state, which the index of crashing jobs follows
 }
 
 // parse parses a job. If the job has a new definition that it has not run with, its state is the
@@ -32,6 +33,7 @@ func (s *Store) parse(raw *fdbjobs.Job) (*Job, error) {
 	if err := json.Unmarshal(raw.State, job.State); err != nil {
 		return nil, fmt.Errorf("reading the state of the replication job %q: %w", raw.ID, err)
 	}
+	job.crashing = job.State.CrashingSince
 	if raw.ArgsErr != nil {
 		return job, fmt.Errorf("reading the replication job: %w", raw.ArgsErr)
 	}

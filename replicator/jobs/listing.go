@@ -56,10 +56,28 @@ type ListOptions struct {
 	// may have a Next and fewer jobs than Limit. If Query is the job id or replication id of a job of
 	// the list, the page has that job alone, and no Next.
 	Query string
+	// Order is the order of the list. Only the one by owner has a Total and can Skip. In the others
+	// each page looks at MaxScanned jobs at most, and After and Next have a time instead of an owner.
+	Order Order
 }
 
-// MaxScanned is the most jobs that one page with a Query looks at.
+// MaxScanned is the most jobs that one page looks at.
 const MaxScanned = 2_000
+
+// Order is an order of a list of jobs.
+type Order string
+
+// The orders of lists.
+const (
+	// ByOwner is by owner and job id.
+	ByOwner Order = ""
+	// ByCrash has the jobs that have crashed and not recovered since, also while they run again: the
+	// one whose crashes began first is the first.
+	ByCrash Order = "since"
+	// ByRefusal has the jobs that have not ended and whose target has refused revisions: the one with
+	// the latest refusal is the first.
+	ByRefusal Order = "refused"
+)
 
 // List is a page of a list of jobs. Their definitions have no credentials and no document ids,
 // selectors and parameters, which may be large.
@@ -154,7 +172,7 @@ func (s *Store) Running(ctx context.Context) iter.Seq2[*Job, error] {
 	l := listing{parts: parts([]replicator.State{replicator.StateRunning}, labelDocument, labelTransient)}
 	return func(yield func(*Job, error) bool) {
 		for after, more := (fdbjobs.Position{}), true; more; {
-			page, err := s.readPage(ctx, l, after, listBatch)
+			page, err := s.readPage(ctx, s.page, l, after, listBatch)
 			if err != nil {
 				yield(nil, err)
 				return
@@ -169,18 +187,29 @@ func (s *Store) Running(ctx context.Context) iter.Seq2[*Job, error] {
 	}
 }
 
-// Counts returns the number of jobs in each state, from counters. Jobs of deleted databases count
-// until upkeep has removed them.
-func (s *Store) Counts(ctx context.Context) (map[replicator.State]int64, error) {
-	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (map[replicator.State]int64, error) {
-		counts := make(map[replicator.State]int64, len(allStates))
-		byPart, err := s.jobs.Counts(tx.Snapshot(), fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished)
+// Counts is what [Store.Counts] counts.
+type Counts struct {
+	// Jobs is the number of jobs in each state.
+	Jobs map[replicator.State]int64
+	// Databases and Users are the numbers of replicator databases and of users that have jobs.
+	Databases, Users int64
+}
+
+// Counts counts the jobs, from counters. Jobs of deleted databases count until upkeep has removed
+// them.
+func (s *Store) Counts(ctx context.Context) (Counts, error) {
+	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (Counts, error) {
+		found, err := s.jobs.Counts(tx.Snapshot(), fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished)
 		if err != nil {
-			return nil, err
+			return Counts{}, err
+		}
+		counts := Counts{
+			Jobs:      make(map[replicator.State]int64, len(allStates)),
+			Databases: found.Owners[labelDocument], Users: found.Owners[labelTransient],
 		}
 		for _, state := range allStates {
 			for _, p := range parts([]replicator.State{state}, labelDocument, labelTransient) {
-				counts[state] += byPart[p]
+				counts.Jobs[state] += found.Jobs[p]
 			}
 		}
 		return counts, nil
@@ -217,8 +246,11 @@ func (s *Store) list(ctx context.Context, opts ListOptions, l listing) (List, er
 			opts.Skip, opts.Limit, len(opts.After.Owner), len(opts.After.ID))
 	}
 	var out List
-	after := opts.After
-	for begun, skip := false, opts.Skip; !begun; skip -= skipAtOnce {
+	after, read := opts.After, s.page
+	if opts.Order != ByOwner {
+		read = s.troubled(opts.Order)
+	}
+	for begun, skip := opts.Order != ByOwner, opts.Skip; !begun; skip -= skipAtOnce {
 		step := ListOptions{After: after, Skip: min(skip, skipAtOnce)}
 		err := s.db.Transact(ctx, func(tx kv.Transaction) (err error) {
 			out.Total, after, err = s.beginList(tx.Snapshot(), step, l)
@@ -229,7 +261,7 @@ func (s *Store) list(ctx context.Context, opts ListOptions, l listing) (List, er
 		}
 		begun = skip <= skipAtOnce || after == step.After
 	}
-	if opts.Query != "" && opts.After == (fdbjobs.Position{}) && opts.Limit > 0 {
+	if opts.Query != "" && opts.Order == ByOwner && opts.After == (fdbjobs.Position{}) && opts.Limit > 0 {
 		if job, err := s.Get(ctx, opts.Query); err == nil && l.has(job) {
 			out.Jobs, out.Scanned = []*Job{job}, 1
 			return out, nil
@@ -240,21 +272,22 @@ func (s *Store) list(ctx context.Context, opts ListOptions, l listing) (List, er
 	more := true
 	for more && len(out.Jobs) < opts.Limit && out.Scanned < MaxScanned {
 		n := listBatch
-		if opts.Query == "" {
+		if opts.Query == "" && opts.Order == ByOwner {
 			n = min(n, opts.Limit-len(out.Jobs))
 		}
-		page, err := s.readPage(ctx, l, after, n)
+		page, err := s.readPage(ctx, read, l, after, n)
 		if err != nil {
 			return List{}, err
 		}
 		after, more = page.after, page.more
+		out.Scanned += page.passed
 		for i, job := range page.jobs {
 			out.Scanned++
-			if opts.Query != "" && !matches(job, strings.ToLower(opts.Query)) {
+			if opts.Order != ByOwner && !l.has(job) || opts.Query != "" && !matches(job, strings.ToLower(opts.Query)) {
 				continue
 			}
 			if out.Jobs = append(out.Jobs, job); len(out.Jobs) == opts.Limit && i+1 < len(page.jobs) {
-				after, more = fdbjobs.Position{Owner: job.owner(), ID: job.ID}, true
+				after, more = page.places[i], true
 				break
 			}
 		}
@@ -297,19 +330,23 @@ func (s *Store) beginList(tx kv.ReadTransaction, opts ListOptions, l listing) (t
 
 // page is a part of a list.
 type page struct {
-	jobs  []*Job
-	after fdbjobs.Position // where the next page begins
-	more  bool             // whether there may be one
+	jobs   []*Job
+	places []fdbjobs.Position // of the jobs
+	passed int                // rows of an index that led to no job of the list
+	after  fdbjobs.Position   // where the next page begins
+	more   bool               // whether there may be one
 }
 
-// readPage returns up to n jobs of a list from a position on.
-func (s *Store) readPage(ctx context.Context, l listing, after fdbjobs.Position, n int) (page, error) {
+// pageRead reads up to n jobs of a list from a position on.
+type pageRead func(tx kv.ReadTransaction, l listing, after fdbjobs.Position, n int) (page, error)
+
+func (s *Store) readPage(ctx context.Context, read pageRead, l listing, after fdbjobs.Position, n int) (page, error) {
 	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (page, error) {
-		return s.page(tx.Snapshot(), l, after, n)
+		return read(tx.Snapshot(), l, after, n)
 	})
 }
 
-// page is readPage in a transaction. It skips all jobs of a deleted database in one step.
+// page is the pageRead of a list by owner. It skips all jobs of a deleted database in one step.
 func (s *Store) page(tx kv.ReadTransaction, l listing, after fdbjobs.Position, n int) (out page, err error) {
 	var batch []*fdbjobs.Job
 	if l.owner != "" {
@@ -339,7 +376,8 @@ func (s *Store) page(tx kv.ReadTransaction, l listing, after fdbjobs.Position, n
 		if err != nil {
 			return out, err
 		}
-		out.jobs, out.after = append(out.jobs, job), fdbjobs.Position{Owner: raw.Owner, ID: raw.ID}
+		out.after = fdbjobs.Position{Owner: raw.Owner, ID: raw.ID}
+		out.jobs, out.places = append(out.jobs, job), append(out.places, out.after)
 	}
 	return out, nil
 }

@@ -288,6 +288,25 @@ func (b *bundle) rows(name string) map[string]string {
 	return rows
 }
 
+// times returns the times of an index by job id. A job may have one row.
+func (b *bundle) times(name string) map[string]int64 {
+	b.Helper()
+	space := tuple.NewSubspace("replicator", name)
+	begin, end := space.Range()
+	pairs, err := kv.TransactValue(b.Context(), b.db, func(tx kv.Transaction) ([]kv.KeyValue, error) {
+		return tx.Snapshot().GetRange(kv.KeyRange{Begin: begin, End: end}, kv.RangeOptions{}).Slice()
+	})
+	require.NoError(b, err)
+	times := map[string]int64{}
+	for _, pair := range pairs {
+		key, err := space.Unpack(pair.Key)
+		require.NoError(b, err)
+		times[key[1].(string)] = key[0].(int64)
+	}
+	require.Len(b, times, len(pairs))
+	return times
+}
+
 // monitor runs an activity monitor until stop is called.
 func (b *bundle) monitor(requeued func([]string)) (stop func()) {
 	ctx, cancel := context.WithCancel(b.Context())

@@ -43,7 +43,7 @@ func TestPeriodicJob(t *testing.T) {
 		require.NoError(b, err)
 		assert.Equal(b, map[replicator.State]int64{
 			replicator.StatePending: 2, replicator.StateRunning: 0, replicator.StateCrashing: 0, replicator.StateCompleted: 0, replicator.StateFailed: 0,
-		}, counts)
+		}, counts.Jobs)
 		waiting, err := kv.TransactValue(b.Context(), b.db, func(tx kv.Transaction) (int64, error) {
 			return b.store.Jobs().Count(tx, fdbjobs.Pending.In("document", "waiting"))
 		})

@@ -3,9 +3,12 @@ package jobs_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -44,6 +47,7 @@ func TestRandom(t *testing.T) {
 	})
 	for _, what := range []string{
 		"written", "refused", "deleted", "merged", "database deleted", "completed", "failed", "crashed", "stopped", "died", "halted", "collided", "told",
+		"recovered", "refused by a target",
 	} {
 		assert.NotZero(t, seen[what], what)
 	}
@@ -303,8 +307,14 @@ func (w *world) work(run *jobs.Run) error {
 	}
 	for range w.intN(4) {
 		w.pause(time.Second)
-		if err := run.Update(ctx, func(s *replicator.JobState) { s.Stats.DocsRead++ }); err != nil {
+		if err := run.Update(ctx, w.progress); err != nil {
 			return err
+		}
+		if w.intN(6) == 0 {
+			if err := run.ListRefused(ctx, []replicator.Failure{{ID: "x"}}, 1); err != nil {
+				return err
+			}
+			w.count("refused by a target")
 		}
 	}
 	end := []struct {
@@ -313,7 +323,9 @@ func (w *world) work(run *jobs.Run) error {
 	}{
 		{"completed", func() error { return run.Complete(ctx, nil) }},
 		{"failed", func() error { return run.Fail(ctx, "", "failed") }},
-		{"crashed", func() error { return run.Crash(ctx, time.Now().Add(time.Second), 1, "", "crashed") }},
+		{"crashed", func() error {
+			return run.Crash(ctx, time.Now().Add(time.Second), run.Job().State.ErrorCount+1, "", "crashed")
+		}},
 		{"stopped", func() error { return run.Stop(ctx, nil) }},
 		{"died", func() error { return nil }},
 	}[w.intN(5)]
@@ -322,6 +334,16 @@ func (w *world) work(run *jobs.Run) error {
 		w.count(end.what)
 	}
 	return err
+}
+
+// progress changes the state of a run, which may have recovered.
+func (w *world) progress(s *replicator.JobState) {
+	s.Stats.DocsRead++
+	s.Stats.DocWriteFailures++ // the job may have failures
+	if s.ErrorCount > 0 && w.intN(4) == 0 {
+		s.ErrorCount = 0
+		w.count("recovered")
+	}
 }
 
 // compare checks that exactly the documents that need a job have one.
@@ -334,6 +356,7 @@ func (w *world) compare() {
 		reserved[id] = true
 	}
 	assert.Empty(w, w.deletions())
+	w.compareTroubles(all)
 	for _, name := range worldDatabases {
 		db := w.database(name)
 		for row, err := range db.AllDocs(w.Context(), docstore.AllDocsOptions{Documents: true}) {
@@ -345,6 +368,30 @@ func (w *world) compare() {
 	}
 	for id, job := range all {
 		assert.True(w, job.Transient(), "%s is a job, and no document wants it", id)
+	}
+}
+
+// compareTroubles checks that the indexes of jobs in trouble agree with the jobs.
+func (w *world) compareTroubles(all map[string]*jobs.Job) {
+	crashing := map[string]int64{}
+	raw, err := kv.TransactValue(w.Context(), w.db, func(tx kv.Transaction) ([]*fdbjobs.Job, error) {
+		return w.store.Jobs().ListIDs(tx.Snapshot(), slices.Collect(maps.Keys(all))...)
+	})
+	require.NoError(w, err)
+	for _, job := range raw {
+		var state replicator.JobState
+		require.NoError(w, json.Unmarshal(job.State, &state))
+		if !state.CrashingSince.IsZero() {
+			crashing[job.ID] = state.CrashingSince.Unix()
+			assert.NotEqual(w, fdbjobs.Finished, job.Status, job.ID)
+		}
+		assert.False(w, state.State == replicator.StateCrashing && state.CrashingSince.IsZero(), "%s", job.State)
+	}
+	assert.Equal(w, crashing, w.times("crashing"))
+	for id := range w.times("refused") {
+		if assert.Contains(w, all, id) {
+			assert.NotEqual(w, fdbjobs.Finished, all[id].Status)
+		}
 	}
 }
 

@@ -25,6 +25,10 @@ type Run struct {
 	// stored reports that job.State is what the store has.
 	stored bool
 	meter  meter
+	// crashing is the time of the job's row in the index of crashing jobs, zero if it has none. After
+	// a write whose result is unknown, unsure is set, and the job may have the row or not.
+	crashing time.Time
+	unsure   bool
 	// secrets are the secrets of the job's definition. They are masked in everything that is
 	// written.
 	secrets redact.Set
@@ -103,7 +107,7 @@ func (s *Store) take(ctx context.Context, held *fdbjobs.Held) (*Run, error) {
 	if err != nil {
 		return nil, s.fail(ctx, held, err)
 	}
-	run := &Run{store: s, held: held, job: job, secrets: job.Args.Replication.Secrets()}
+	run := &Run{store: s, held: held, job: job, crashing: job.crashing, secrets: job.Args.Replication.Secrets()}
 	if !job.Transient() {
 		// Other errors are ignored: the first update checks again.
 		_ = s.db.Transact(ctx, func(tx kv.Transaction) error { return run.check(tx.Snapshot()) })
@@ -126,6 +130,9 @@ func (s *Store) setAside(ctx context.Context, held *fdbjobs.Held, why error) err
 		return fmt.Errorf("reading the state of the replication job %q: %w", held.Job().ID, err)
 	}
 	state.State, state.LastUpdated = replicator.StateCrashing, time.Now()
+	if state.CrashingSince.IsZero() {
+		state.CrashingSince = state.LastUpdated
+	}
 	state.SetError("error", why.Error())
 	state.History.Push(replicator.Event{
 		Timestamp: state.LastUpdated, Type: replicator.EventCrashed, Reason: state.Error,
@@ -135,7 +142,10 @@ func (s *Store) setAside(ctx context.Context, held *fdbjobs.Held, why error) err
 		return fmt.Errorf("writing the state of the replication job %q: %w", held.Job().ID, err)
 	}
 	held.SetTag(tagCrashing)
-	return held.Resubmit(ctx, state.LastUpdated.Add(setAsideDelay), text, nil)
+	return held.Resubmit(ctx, state.LastUpdated.Add(setAsideDelay), text, func(tx kv.Transaction) error {
+		tx.Set(s.crashKey(state.CrashingSince, held.Job().ID), nil)
+		return nil
+	})
 }
 
 // fail ends a job that cannot be parsed.
@@ -147,7 +157,11 @@ func (s *Store) fail(ctx context.Context, held *fdbjobs.Held, why error) error {
 		return fmt.Errorf("writing the state of a replication job: %w", err)
 	}
 	held.SetTag(tagFailed)
-	if err := held.Finish(ctx, state, nil); err != nil {
+	err = held.Finish(ctx, state, func(tx kv.Transaction) error {
+		s.clearCrash(tx, held.Job())
+		return nil
+	})
+	if err != nil {
 		return err
 	}
 	return fdbjobs.ErrHalt
@@ -237,7 +251,7 @@ func (r *Run) update(
 			if err := r.check(tx); err != nil {
 				return err
 			}
-			r.store.charge(tx, b)
+			r.account(tx, b, state)
 			return also(tx, state)
 		})
 	})
@@ -313,10 +327,14 @@ func (r *Run) Fail(ctx context.Context, code, reason string) error {
 // crashes in a row. With UpdateDocs it writes the state error into the job's document.
 func (r *Run) Crash(ctx context.Context, at time.Time, errorCount int, code, reason string) error {
 	return r.resubmit(ctx, at, tagCrashing, func(state *replicator.JobState) {
+		now := time.Now()
+		if state.CrashingSince.IsZero() || errorCount <= 1 {
+			state.CrashingSince = now
+		}
 		state.State = replicator.StateCrashing
 		state.ErrorCount = errorCount
 		state.SetError(code, reason)
-		r.event(state, time.Now(), replicator.EventCrashed, state.Error)
+		r.event(state, now, replicator.EventCrashed, state.Error)
 	})
 }
 
@@ -360,12 +378,15 @@ func (r *Run) finish(ctx context.Context, change func(*replicator.JobState)) err
 			// Requests that wait for the job read its end.
 			keep := max(r.store.settings().TransientMaxAge, leastMaxAge)
 			return r.held.FinishFor(ctx, keep, text, func(tx kv.Transaction) error {
-				r.store.charge(tx, b)
-				return nil
+				r.account(tx, b, state)
+				return r.settle(tx, state)
 			})
 		}
 		return r.held.Finish(ctx, text, func(tx kv.Transaction) error {
-			r.store.charge(tx, b)
+			r.account(tx, b, state)
+			if err := r.settle(tx, state); err != nil {
+				return err
+			}
 			return writeDocument(tx, state)
 		})
 	})
@@ -380,7 +401,7 @@ func (r *Run) resubmit(ctx context.Context, at time.Time, tag string, change fun
 	return r.write(change, func(state *replicator.JobState, text json.RawMessage, b bill) error {
 		r.held.SetTag(tag)
 		return r.held.Resubmit(ctx, at, text, func(tx kv.Transaction) error {
-			r.store.charge(tx, b)
+			r.account(tx, b, state)
 			return writeDocument(tx, state)
 		})
 	})
@@ -394,6 +415,9 @@ func (r *Run) write(
 	next := *r.job.State
 	next.History = slices.Clone(next.History)
 	change(&next)
+	if next.State.Terminal() || next.State != replicator.StateCrashing && next.ErrorCount == 0 {
+		next.CrashingSince = time.Time{}
+	}
 	next.Redact(r.secrets)
 	var text json.RawMessage // nil keeps the stored state
 	if !r.stored || time.Since(next.LastUpdated) >= restate || !reflect.DeepEqual(&next, r.job.State) {
@@ -407,12 +431,38 @@ func (r *Run) write(
 	err := store(&next, text, b)
 	r.stored = err == nil
 	if err == nil || mayHaveCommitted(err) {
-		r.meter.counted = b.at
+		r.meter.counted, r.unsure = b.at, err != nil
+	}
+	if err == nil {
+		r.crashing = next.CrashingSince
 	}
 	if err == nil || mayHaveCommitted(err) && next.State == replicator.StateRunning && next.ReplicationID == r.job.State.ReplicationID {
 		r.job.State = &next
 	}
 	return err
+}
+
+// account makes the writes that follow from each write of the state: the charge for the running
+// time, and the job's row in the index of crashing jobs.
+func (r *Run) account(tx kv.Transaction, b bill, state *replicator.JobState) {
+	r.store.charge(tx, b)
+	if state.CrashingSince.Equal(r.crashing) && !r.unsure {
+		return
+	}
+	if !r.crashing.IsZero() {
+		tx.Clear(r.store.crashKey(r.crashing, r.job.ID))
+	}
+	if !state.CrashingSince.IsZero() {
+		tx.Set(r.store.crashKey(state.CrashingSince, r.job.ID), nil)
+	}
+}
+
+// settle removes the job from the index of refusals when it ends.
+func (r *Run) settle(tx kv.Transaction, state *replicator.JobState) error {
+	if state.Stats.DocWriteFailures == 0 {
+		return nil
+	}
+	return r.store.clearRefusal(tx, r.job.ID)
 }
 
 // mayHaveCommitted reports whether a write that failed with err may have been committed. Later

@@ -102,5 +102,7 @@ func TestCounts(t *testing.T) {
 	require.Equal(t, map[replicator.State]int64{
 		replicator.StatePending: 1, replicator.StateRunning: 1, replicator.StateCrashing: 1,
 		replicator.StateCompleted: 1, replicator.StateFailed: 1,
-	}, counts)
+	}, counts.Jobs)
+	require.EqualValues(t, 1, counts.Databases)
+	require.EqualValues(t, 1, counts.Users)
 }

@@ -237,7 +237,7 @@ func (s *Store) CancelIf(ctx context.Context, id string, may func(*Job) error) (
 			return nil, err
 		}
 		before = job
-		if err := s.dropFailures(tx, job.ID); err != nil {
+		if err := s.dropRecords(tx, job); err != nil {
 			return nil, err
 		}
 		s.forgetEnd(tx, job.ID)

@@ -144,17 +144,19 @@ func (e *Endpoints) listDocsOf(w http.ResponseWriter, r *http.Request, database 
 
 // pageEnd has the last members of a page.
 type pageEnd struct {
-	Scanned *int   `json:"scanned,omitempty"` // of a search: the number of jobs that the page looked at
+	Scanned *int   `json:"scanned,omitempty"` // of a search, or a list in another order: how many jobs the page looked at
 	Next    string `json:"next_start_key,omitempty"`
 }
 
 func endOf(list jobs.List, opts jobs.ListOptions) pageEnd {
 	end := pageEnd{Next: startKey(list.Next)}
-	if opts.Query != "" {
+	if opts.Query != "" || opts.Order != jobs.ByOwner {
 		end.Scanned = &list.Scanned
 	}
 	return end
 }
+
+const wrongStartKey = "`start_key` must be the next_start_key of an earlier page"
 
 // listOptions reads the parameters of a list of jobs: limit, skip, q, and start_key, which is the next_start_key of
 // the page before.
@@ -172,7 +174,7 @@ func listOptions(q *web.Query) jobs.ListOptions {
 			err = json.Unmarshal(text, &place)
 		}
 		if err != nil || max(len(place[0]), len(place[1])) > fdbjobs.MaxNameSize {
-			q.Refuse("`start_key` must be the next_start_key of an earlier page")
+			q.Refuse(wrongStartKey)
 		}
 		opts.After = fdbjobs.Position{Owner: place[0], ID: place[1]}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"settee/frontend/internal/web"
@@ -31,6 +32,9 @@ type listedJob struct {
 	StartTime *string            `json:"start_time"`
 	NextRun   *string            `json:"next_run,omitempty"` // of a periodic replication that does not run
 	State     replicator.State   `json:"state"`
+	// Of a job that has crashed and has not recovered since. CouchDB has neither.
+	ErrorCount    int     `json:"error_count,omitempty"`
+	CrashingSince *string `json:"crashing_since,omitempty"`
 }
 
 func listed(job *jobs.Job) listedJob {
@@ -51,6 +55,8 @@ func listed(job *jobs.Job) listedJob {
 		History:  state.History,
 		Node:     orNull(state.Node),
 		State:    state.State,
+
+		ErrorCount: state.ErrorCount, CrashingSince: timeText(state.CrashingSince),
 	}
 	if out.History == nil {
 		out.History = replicator.History{}
@@ -95,6 +101,7 @@ func orNull(text string) *string {
 func (e *Endpoints) ListJobs(w http.ResponseWriter, r *http.Request) error {
 	q := web.NewQuery(r)
 	opts, filter := listOptions(q), readFilter(q)
+	opts.Order = readOrder(q, opts)
 	if q.Err != nil {
 		return q.Err
 	}
@@ -108,11 +115,19 @@ func (e *Endpoints) ListJobs(w http.ResponseWriter, r *http.Request) error {
 		return fmt.Errorf("listing the replication jobs: %w", err)
 	}
 	return web.Respond(w, r, http.StatusOK, struct {
-		TotalRows int64       `json:"total_rows"`
+		TotalRows *int64      `json:"total_rows"`
 		Offset    int64       `json:"offset"`
 		Jobs      []listedJob `json:"jobs"`
 		pageEnd
-	}{list.Total, min(int64(opts.Skip), list.Total), listedAll(list.Jobs), endOf(list, opts)})
+	}{totalOf(list, opts), min(int64(opts.Skip), list.Total), listedAll(list.Jobs), endOf(list, opts)})
+}
+
+// totalOf returns the total of a list, or nil if it is not known.
+func totalOf(list jobs.List, opts jobs.ListOptions) *int64 {
+	if opts.Order != jobs.ByOwner {
+		return nil
+	}
+	return &list.Total
 }
 
 func listedAll(found []*jobs.Job) []listedJob {
@@ -121,6 +136,25 @@ func listedAll(found []*jobs.Job) []listedJob {
 		rows[i] = listed(job)
 	}
 	return rows
+}
+
+// readOrder reads the order of a list of jobs.
+func readOrder(q *web.Query, opts jobs.ListOptions) jobs.Order {
+	order := jobs.Order(q.Text("sort"))
+	switch order {
+	case jobs.ByOwner:
+		return order
+	case jobs.ByCrash, jobs.ByRefusal:
+	default:
+		q.Refuse("`sort` must be one of [%s,%s]", jobs.ByCrash, jobs.ByRefusal)
+	}
+	if opts.Skip > 0 {
+		q.Refuse("`skip` cannot be combined with `sort`: use `start_key`")
+	}
+	if _, err := strconv.ParseInt(opts.After.Owner, 10, 64); q.Has("start_key") && err != nil {
+		q.Refuse(wrongStartKey)
+	}
+	return order
 }
 
 // readFilter reads which jobs a list has: those in some states, and those of a replicator database or of a user. An

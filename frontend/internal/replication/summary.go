@@ -1,0 +1,39 @@
+package replication
+
+import (
+	"fmt"
+	"net/http"
+
+	"settee/frontend/internal/web"
+	"settee/replicator"
+	"settee/replicator/jobs"
+)
+
+// inSummary is the most jobs in each list of a summary.
+const inSummary = 20
+
+// Summary answers _scheduler/summary, which CouchDB does not have: how many jobs there are, and which ones may need an
+// operator.
+func (e *Endpoints) Summary(w http.ResponseWriter, r *http.Request) error {
+	ctx, cancel := web.StoreContext(r)
+	defer cancel()
+	counts, err := e.Jobs.Counts(ctx)
+	if err != nil {
+		return fmt.Errorf("counting the replication jobs: %w", err)
+	}
+	troubled := map[jobs.Order][]listedJob{}
+	for _, order := range []jobs.Order{jobs.ByCrash, jobs.ByRefusal} {
+		list, err := e.Jobs.List(ctx, jobs.Filter{}, jobs.ListOptions{Limit: inSummary, Order: order})
+		if err != nil {
+			return fmt.Errorf("listing the replication jobs in trouble: %w", err)
+		}
+		troubled[order] = listedAll(list.Jobs)
+	}
+	return web.Respond(w, r, http.StatusOK, struct {
+		Jobs      map[replicator.State]int64 `json:"jobs"`
+		Databases int64                      `json:"databases"`
+		Users     int64                      `json:"users"`
+		Crashing  []listedJob                `json:"crashing"`
+		Refused   []listedJob                `json:"refused"`
+	}{counts.Jobs, counts.Databases, counts.Users, troubled[jobs.ByCrash], troubled[jobs.ByRefusal]})
+}

@@ -1,0 +1,126 @@
+package jobs
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"settee/fdbjobs"
+	"settee/pkg/kv"
+	"settee/pkg/kv/rows"
+	"settee/pkg/tuple"
+)
+
+// The jobs that may need an operator are indexed by time, in seconds since the Unix epoch:
+//
+//	("crashing", since, job id) -> ""    by JobState.CrashingSince
+//	("refused", time, job id)   -> ""    by when the target last refused revisions, until the job ends
+//
+// A row of the first is written and cleared in the transaction that writes the state, so it agrees
+// with the stored state of its job. A row of the second is written with the failures of its job.
+// Jobs that crash and recover cost a row each time, and all others nothing.
+
+func (s *Store) crashKey(since time.Time, jobID string) []byte {
+	return s.space.Pack("crashing", since.Unix(), jobID)
+}
+
+func (s *Store) refusalKey(at int64, jobID string) []byte { return s.space.Pack("refused", at, jobID) }
+
+// clearCrash removes the index row of a job that is removed or cannot be parsed.
+func (s *Store) clearCrash(tx kv.Transaction, job *fdbjobs.Job) {
+	var state struct {
+		CrashingSince time.Time `json:"crashing_since"`
+	}
+	if err := json.Unmarshal(job.State, &state); err == nil && !state.CrashingSince.IsZero() {
+		tx.Clear(s.crashKey(state.CrashingSince, job.ID))
+	}
+}
+
+// clearRefusal removes the index row of a job that ends.
+func (s *Store) clearRefusal(tx kv.Transaction, jobID string) error {
+	count, err := awaitFailures(tx.Get(s.failureKey(jobID)))
+	if err == nil && count.at != 0 {
+		tx.Clear(s.refusalKey(count.at, jobID))
+	}
+	return err
+}
+
+// dropRecords removes what is stored about the runs of a job that is removed.
+func (s *Store) dropRecords(tx kv.Transaction, job *Job) error {
+	if !job.crashing.IsZero() {
+		tx.Clear(s.crashKey(job.crashing, job.ID))
+	}
+	return s.dropFailures(tx, job.ID)
+}
+
+// troubled returns the pageRead of a list in the order of an index.
+func (s *Store) troubled(order Order) pageRead {
+	index, latestFirst := s.space.Sub("crashing"), order == ByRefusal
+	if latestFirst {
+		index = s.space.Sub("refused")
+	}
+	return func(tx kv.ReadTransaction, _ listing, after fdbjobs.Position, n int) (out page, err error) {
+		r := rows.Range(index)
+		if after != (fdbjobs.Position{}) {
+			at, err := strconv.ParseInt(after.Owner, 10, 64)
+			if err != nil {
+				return out, fmt.Errorf("listing replication jobs: the start key has no time: %w", err)
+			}
+			if key := index.Pack(at, after.ID); latestFirst {
+				r.End = key
+			} else {
+				r.Begin = kv.KeyAfter(key)
+			}
+		}
+		pairs, err := tx.GetRange(r, kv.RangeOptions{Limit: n, Reverse: latestFirst}).Slice()
+		if err != nil {
+			return out, err
+		}
+		times, ids := make([]int64, len(pairs)), make([]string, len(pairs))
+		for i, pair := range pairs {
+			e, err := index.Unpack(pair.Key)
+			if err != nil || len(e) != 2 || !rows.As(e[0], &times[i]) || !rows.As(e[1], &ids[i]) {
+				return out, fmt.Errorf("reading an index of replication jobs: %w", tuple.ErrMalformed)
+			}
+		}
+		found, err := s.jobs.ListIDs(tx, ids...)
+		if err != nil {
+			return out, err
+		}
+		exists := map[string]bool{} // owners
+		for i, raw := range found {
+			out.after = fdbjobs.Position{Owner: strconv.FormatInt(times[i], 10), ID: ids[i]}
+			job, err := s.troubledJob(tx, raw, exists)
+			if err != nil {
+				return out, err
+			}
+			if job == nil || order == ByCrash && job.State.CrashingSince.Unix() != times[i] {
+				out.passed++ // removed with its database, or it has a new definition that has not run
+				continue
+			}
+			out.jobs, out.places = append(out.jobs, job), append(out.places, out.after)
+		}
+		out.more = len(pairs) == n
+		return out, nil
+	}
+}
+
+// troubledJob parses a job of an index. It returns nil if the job or its database does not exist.
+func (s *Store) troubledJob(tx kv.ReadTransaction, raw *fdbjobs.Job, exists map[string]bool) (*Job, error) {
+	if raw == nil {
+		return nil, nil
+	}
+	known, ok := exists[raw.Owner]
+	if !ok {
+		var err error
+		if known, err = s.ownerExists(tx, raw.Owner); err != nil {
+			return nil, err
+		}
+		exists[raw.Owner] = known
+	}
+	if !known {
+		return nil, nil
+	}
+	return s.parseListed(raw)
+}

@@ -1,0 +1,112 @@
+package jobs_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"settee/fdbjobs"
+	"settee/replicator"
+	"settee/replicator/jobs"
+)
+
+// The jobs that crash are listed by the first crash of their series, until they recover or end. The
+// jobs whose target refuses revisions are listed by the latest refusal.
+func TestTroubles(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t)
+		list := func(order jobs.Order, f jobs.Filter) []string {
+			t.Helper()
+			found := []string{}
+			for after := (fdbjobs.Position{}); ; {
+				page, err := b.store.List(b.Context(), f, jobs.ListOptions{Limit: 2, Order: order, After: after})
+				require.NoError(t, err)
+				for _, job := range page.Jobs {
+					found = append(found, *job.Args.DocID)
+				}
+				if page.Next == nil {
+					return found
+				}
+				require.Len(t, page.Jobs, 2)
+				after = *page.Next
+			}
+		}
+		crashing := func() []string { t.Helper(); return list(jobs.ByCrash, jobs.Filter{}) }
+		refused := func() []string { t.Helper(); return list(jobs.ByRefusal, jobs.Filter{}) }
+		crash := func(run *jobs.Run, errorCount int) {
+			t.Helper()
+			require.NoError(t, run.Crash(b.Context(), time.Now().Add(time.Minute), errorCount, "", "no"))
+		}
+		refuse := func(run *jobs.Run) {
+			t.Helper()
+			require.NoError(t, run.ListRefused(b.Context(), []replicator.Failure{{ID: "x"}}, 1))
+		}
+		b.create(repdb)
+		b.create("a/_replicator")
+		next := func() { <-time.After(time.Second) }
+		first := map[string]time.Time{}
+		for _, doc := range []string{"e", "d", "c", "b", "a"} {
+			b.put(repdb, doc, "", fmt.Sprintf(`"doc_ids": ["%s"]`, doc))
+			run := b.accept()
+			refuse(run)
+			first[doc] = time.Now().UTC().Truncate(time.Second)
+			crash(run, 1)
+			next()
+		}
+		b.put("a/_replicator", "z", "", `"doc_ids": ["z"]`)
+		run := b.accept()
+		refuse(run)
+		crash(run, 1)
+		require.Equal(t, []string{"e", "d", "c", "b", "a", "z"}, crashing())
+		require.Equal(t, []string{"z", "a", "b", "c", "d", "e"}, refused())
+		require.Equal(t, []string{"z"}, list(jobs.ByCrash, jobs.Filter{Database: "a/_replicator"}))
+		require.NoError(t, b.database("a/_replicator").Delete(b.Context()))
+		require.Equal(t, []string{"e", "d", "c", "b", "a"}, crashing(), "a deleted database has no jobs")
+		require.Equal(t, []string{"a", "b", "c", "d", "e"}, refused())
+
+		// A job that runs again has not recovered yet.
+		run = b.accept()
+		require.Equal(t, []string{"e", "d", "c", "b", "a"}, crashing())
+		require.Equal(t, []string{"d", "c", "b", "a"}, list(jobs.ByCrash, jobs.Filter{States: []replicator.State{"crashing"}}))
+		crash(run, 2)
+		require.Equal(t, first["e"], b.get(run.Job().ID).State.CrashingSince)
+		require.Equal(t, []string{"e", "d", "c", "b", "a"}, crashing(), "its first crash counts")
+
+		run = b.accept()
+		require.Equal(t, "d", *run.Job().Args.DocID)
+		refuse(run)
+		require.Equal(t, []string{"d", "a", "b", "c", "e"}, refused())
+		require.NoError(t, run.Update(b.Context(), func(s *replicator.JobState) { s.ErrorCount = 0 }))
+		require.Equal(t, []string{"e", "c", "b", "a"}, crashing(), "it has recovered")
+		crash(run, 1)
+		require.Equal(t, []string{"e", "c", "b", "a", "d"}, crashing(), "a new series")
+
+		run = b.accept()
+		require.Equal(t, "c", *run.Job().Args.DocID)
+		require.NoError(t, run.Complete(b.Context(), func(s *replicator.JobState) { s.Stats.DocWriteFailures = 1 }))
+		rev := b.document(repdb, "b")["_rev"].(string)
+		b.remove(repdb, "b", rev)
+		run = b.accept()
+		require.Equal(t, "a", *run.Job().Args.DocID)
+		b.put(repdb, "a", b.document(repdb, "a")["_rev"].(string), `"doc_ids": ["other"]`)
+		require.Equal(t, []string{"e", "d"}, crashing(), "it has another definition")
+		require.ErrorIs(t, run.Update(b.Context(), func(*replicator.JobState) {}), fdbjobs.ErrHalt)
+		b.accept()
+		require.Equal(t, []string{"e", "d"}, crashing())
+		require.Equal(t, []string{"d", "e"}, refused())
+		require.Len(t, b.times("crashing"), 3, "and z, until upkeep")
+		for _, id := range []string{"e", "d"} {
+			b.remove(repdb, id, b.document(repdb, id)["_rev"].(string))
+		}
+		for _, task := range b.store.Tasks() {
+			require.NoError(t, task.Run(b.Context(), nil))
+		}
+		assert.Empty(t, b.times("crashing"))
+		assert.Empty(t, b.times("refused"))
+	})
+}
