@@ -49,6 +49,7 @@ func (h *Handler) replicationRoutes(r *mux.Router) {
 	h.handle(r, "/_scheduler/jobs/{id}", web.Methods{http.MethodGet: e.GetJob})
 	h.handle(r, "/_scheduler/jobs/{id}/failures", web.Methods{http.MethodGet: e.ListFailures})
 	h.handle(r, "/_scheduler/summary", web.Methods{http.MethodGet: e.Summary})
+	h.handle(r, "/_scheduler/rates", web.Methods{http.MethodGet: e.Rates})
 	h.handle(r, "/_scheduler/shares", web.Methods{http.MethodGet: e.ListShares})
 	h.handle(r, "/_scheduler/docs", web.Methods{http.MethodGet: e.ListDocs})
 	h.handle(r, "/_scheduler/docs/{rest:.+}", web.Methods{http.MethodGet: e.DocsBelow})

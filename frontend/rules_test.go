@@ -62,6 +62,7 @@ var rules = []struct {
 	{"GET", "/_scheduler/jobs/x", "", 404, 401, 401, 401, 401},
 	{"GET", "/_scheduler/jobs/x/failures", "", 404, 401, 401, 401, 401},
 	{"GET", "/_scheduler/summary", "", 200, 401, 401, 401, 401},
+	{"GET", "/_scheduler/rates", "", 200, 401, 401, 401, 401},
 	{"GET", "/_scheduler/shares", "", 200, 401, 401, 401, 401},
 	{"GET", "/_scheduler/docs", "", 200, 401, 401, 401, 401},
 	{"GET", "/_scheduler/docs/_replicator", "", 200, 401, 401, 401, 401},

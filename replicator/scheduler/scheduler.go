@@ -80,8 +80,13 @@ func (s *Server) Run(ctx context.Context) error {
 	loops.Go(func() { s.monitor(accepting) })
 	loops.Go(func() { s.accept(ctx, accepting) })
 	loops.Go(func() { s.tick(ctx, accepting) })
+	ended := make(chan struct{})
+	var recording sync.WaitGroup
+	recording.Go(func() { s.record(ctx, ended) })
 	loops.Wait()
 	s.runs.Wait()
+	close(ended)
+	recording.Wait()
 	return ctx.Err()
 }
 

@@ -1,0 +1,51 @@
+package scheduler
+
+import (
+	"context"
+	"time"
+
+	"settee/replicator/jobs"
+)
+
+// recordTime is how long a record may take. It holds up the shutdown of a node whose store does not answer.
+const recordTime = 2 * time.Second
+
+// record records what this node does, at the end of each slot, and a last time when ended is closed.
+func (s *Server) record(ctx context.Context, ended <-chan struct{}) {
+	recorder, before := s.opts.Jobs.NewRecorder(), Counts{}
+	save := func(at time.Time) {
+		ctx, cancel := context.WithTimeout(ctx, recordTime)
+		defer cancel()
+		now := s.Counts()
+		if err := recorder.Record(ctx, at, work(now, before)); err != nil {
+			s.opts.Log.Error().Err(err).Msg("what this node did could not be recorded, and is recorded later")
+		}
+		before = now
+	}
+	for {
+		end := time.Now().Truncate(jobs.FineSlot).Add(jobs.FineSlot)
+		timer := time.NewTimer(time.Until(end))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-ended:
+			timer.Stop()
+			save(time.Now())
+			return
+		case <-timer.C:
+			save(end.Add(-1))
+		}
+	}
+}
+
+// work returns what a node did between two moments.
+func work(now, before Counts) jobs.Work {
+	stats := now.Stats
+	stats.Subtract(before.Stats)
+	return jobs.Work{
+		DocsRead: stats.DocsRead, DocsWritten: stats.DocsWritten, DocWriteFailures: stats.DocWriteFailures,
+		Starts: now.Starts - before.Starts, Stops: now.Stops - before.Stops, Crashes: now.Crashes - before.Crashes,
+		Completed: now.Completed - before.Completed, Failed: now.Failed - before.Failed,
+	}
+}
