@@ -14,6 +14,7 @@ import (
 	"settee/frontend/internal/functions"
 	"settee/frontend/internal/replication"
 	"settee/frontend/internal/server"
+	"settee/frontend/internal/views"
 	"settee/frontend/internal/web"
 	"settee/pkg/docstore"
 	"settee/pkg/nodes"
@@ -60,6 +61,7 @@ type Handler struct {
 	server      *server.Endpoints
 	replication *replication.Endpoints
 	databases   *databases.Endpoints
+	views       *views.Views
 	router      *mux.Router
 }
 
@@ -95,6 +97,7 @@ func New(opts Options) *Handler {
 			Documents: opts.Documents, Settings: opts.Config, Connections: c, Guard: g, Functions: functions.New(opts.Config),
 			UUIDs: ids,
 		},
+		views: views.New(c),
 	}
 	h.router = h.routes()
 	return h

@@ -38,22 +38,22 @@ func (h *Handler) serverRoutes(r *mux.Router) {
 	h.handle(r, "/_dbs_info", web.Methods{http.MethodGet: s.AllInfos, http.MethodPost: s.SomeInfos})
 	h.handle(r, "/_membership", web.Methods{http.MethodGet: s.Membership})
 	h.handle(r, "/_cluster_setup", web.Methods{http.MethodGet: s.SetupState, http.MethodPost: s.SetUp})
-	h.handle(r, "/_scheduler/nodes", web.Methods{http.MethodGet: s.ListNodes})
+	h.handle(r, "/_scheduler/nodes", web.Methods{http.MethodGet: h.views.Watched(s.ListNodes)})
 	h.handle(r, "/_uuids", web.Methods{http.MethodGet: s.UUIDs})
 }
 
 func (h *Handler) replicationRoutes(r *mux.Router) {
-	e := h.replication
+	e, watched := h.replication, h.views.Watched
 	h.handle(r, "/_replicate", web.Methods{http.MethodPost: e.Replicate})
-	h.handle(r, "/_scheduler/jobs", web.Methods{http.MethodGet: e.ListJobs})
-	h.handle(r, "/_scheduler/jobs/{id}", web.Methods{http.MethodGet: e.GetJob})
-	h.handle(r, "/_scheduler/jobs/{id}/failures", web.Methods{http.MethodGet: e.ListFailures})
-	h.handle(r, "/_scheduler/summary", web.Methods{http.MethodGet: e.Summary})
-	h.handle(r, "/_scheduler/rates", web.Methods{http.MethodGet: e.Rates})
-	h.handle(r, "/_scheduler/shares", web.Methods{http.MethodGet: e.ListShares})
-	h.handle(r, "/_scheduler/docs", web.Methods{http.MethodGet: e.ListDocs})
-	h.handle(r, "/_scheduler/docs/{rest:.+}", web.Methods{http.MethodGet: e.DocsBelow})
-	h.handle(r, "/_active_tasks", web.Methods{http.MethodGet: e.ActiveTasks})
+	h.handle(r, "/_scheduler/jobs", web.Methods{http.MethodGet: watched(e.ListJobs)})
+	h.handle(r, "/_scheduler/jobs/{id}", web.Methods{http.MethodGet: watched(e.GetJob)})
+	h.handle(r, "/_scheduler/jobs/{id}/failures", web.Methods{http.MethodGet: watched(e.ListFailures)})
+	h.handle(r, "/_scheduler/summary", web.Methods{http.MethodGet: watched(e.Summary)})
+	h.handle(r, "/_scheduler/rates", web.Methods{http.MethodGet: watched(e.Rates)})
+	h.handle(r, "/_scheduler/shares", web.Methods{http.MethodGet: watched(e.ListShares)})
+	h.handle(r, "/_scheduler/docs", web.Methods{http.MethodGet: watched(e.ListDocs)})
+	h.handle(r, "/_scheduler/docs/{rest:.+}", web.Methods{http.MethodGet: watched(e.DocsBelow)})
+	h.handle(r, "/_active_tasks", web.Methods{http.MethodGet: watched(e.ActiveTasks)})
 }
 
 // nodeRoutes are the paths of this node.

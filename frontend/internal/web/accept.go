@@ -62,10 +62,15 @@ func weights(header []string) map[string]float64 {
 // has the entity already, and returns true.
 func NotModified(w http.ResponseWriter, r *http.Request, etag string) bool {
 	w.Header().Set("ETag", etag)
-	tags := strings.FieldsFunc(strings.Join(r.Header.Values("If-None-Match"), ","), func(c rune) bool { return c == ',' || c == ' ' })
-	if !slices.ContainsFunc(tags, func(tag string) bool { return strings.TrimPrefix(tag, "W/") == etag }) {
+	if !HasTag(r, etag) {
 		return false
 	}
 	w.WriteHeader(http.StatusNotModified)
 	return true
+}
+
+// HasTag reports whether the If-None-Match of a request has an entity tag.
+func HasTag(r *http.Request, etag string) bool {
+	tags := strings.FieldsFunc(strings.Join(r.Header.Values("If-None-Match"), ","), func(c rune) bool { return c == ',' || c == ' ' })
+	return slices.ContainsFunc(tags, func(tag string) bool { return strings.TrimPrefix(tag, "W/") == etag })
 }

@@ -80,7 +80,8 @@ type WaitKind int
 
 // The kinds of events.
 const (
-	ForChange      WaitKind = iota // a change in a database
+	ForView        WaitKind = iota // a change of an answer
+	ForChange                      // a change in a database
 	ForReplication                 // the end of a replication
 	waitKinds
 )

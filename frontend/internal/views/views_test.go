@@ -1,0 +1,142 @@
+package views_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"settee/frontend/internal/views"
+	"settee/frontend/internal/web"
+	"settee/internal/bubbletest"
+	"settee/pkg/config"
+)
+
+// counter is an action that answers with a number, and counts how often it runs.
+type counter struct {
+	mu     sync.Mutex
+	number int
+	runs   int
+}
+
+func (c *counter) answer(w http.ResponseWriter, r *http.Request) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.runs++
+	return web.Respond(w, r, http.StatusOK, c.number)
+}
+
+func (c *counter) set(number int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.number = number
+}
+
+type defaults struct{}
+
+func (defaults) Current() *config.Config { return new(config.Config) }
+
+func newViews() *views.Views { return views.New(web.NewConnections(defaults{}, zerolog.Nop())) }
+
+func get(t *testing.T, act web.Action, target string, headers ...string) *httptest.ResponseRecorder {
+	t.Helper()
+	r := httptest.NewRequest(http.MethodGet, target, nil)
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	w := httptest.NewRecorder()
+	assert.NoError(t, act(w, r))
+	return w
+}
+
+func TestManyClientsCostOneRunASecond(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
+		var c counter
+		act := newViews().Watched(c.answer)
+		first := get(t, act, "/list", "Prefer", "wait=30")
+		require.Equal(t, "0\n", first.Body.String())
+		require.Equal(t, "wait=30", first.Header().Get("Preference-Applied"))
+		began := time.Now()
+		var clients sync.WaitGroup
+		for range 100 {
+			clients.Go(func() {
+				got := get(t, act, "/list", "Prefer", "wait=30", "If-None-Match", first.Header().Get("ETag"))
+				assert.Equal(t, "1\n", got.Body.String())
+				assert.NotEqual(t, first.Header().Get("ETag"), got.Header().Get("ETag"))
+				assert.LessOrEqual(t, time.Since(began), 10500*time.Millisecond+views.Interval)
+			})
+		}
+		time.Sleep(10500 * time.Millisecond)
+		c.set(1)
+		clients.Wait()
+		require.LessOrEqual(t, c.runs, 13)
+	})
+}
+
+func TestAViewOfSomethingElse(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
+		var c counter
+		act := newViews().Watched(c.answer)
+		tag := get(t, act, "/list", "Prefer", "wait=30").Header().Get("ETag")
+		began := time.Now()
+		var clients sync.WaitGroup
+		for i := range 5 {
+			clients.Go(func() {
+				got := get(t, act, fmt.Sprint("/list?skip=", i), "Prefer", "wait=5", "If-None-Match", tag)
+				assert.Equal(t, http.StatusNotModified, got.Code)
+				assert.Empty(t, got.Body.String())
+			})
+		}
+		clients.Wait()
+		require.Equal(t, 5*time.Second, time.Since(began))
+		require.GreaterOrEqual(t, c.runs, 5)
+	})
+}
+
+func TestRequestsThatDoNotWait(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
+		var c counter
+		act := newViews().Watched(c.answer)
+		tag := get(t, act, "/", "Prefer", "wait=1").Header().Get("ETag")
+		began := time.Now()
+		for _, prefer := range []string{"", "wait", "wait=x", "wait=-1", "respond-async", "waiting=3"} {
+			got := get(t, act, "/", "Prefer", prefer, "If-None-Match", tag)
+			require.Equal(t, http.StatusOK, got.Code, prefer)
+			require.Empty(t, got.Header().Get("ETag"), prefer)
+		}
+		require.Equal(t, began, time.Now())
+		for _, prefer := range []string{"respond-async, wait=2", "WAIT = 2", "wait=2; foo"} {
+			before := time.Now()
+			require.Equal(t, http.StatusNotModified, get(t, act, "/", "Prefer", prefer, "If-None-Match", `W/"x", `+tag).Code, prefer)
+			require.Equal(t, 2*time.Second, time.Since(before), prefer)
+		}
+		before := time.Now()
+		require.Equal(t, "wait=60", get(t, act, "/", "Prefer", "wait=99999", "If-None-Match", tag).Header().Get("Preference-Applied"))
+		require.Equal(t, time.Minute, time.Since(before))
+	})
+}
+
+func TestFailuresAndLargeAnswersAreNotKept(t *testing.T) {
+	t.Parallel()
+	wrong := errors.New("wrong")
+	failing := newViews().Watched(func(http.ResponseWriter, *http.Request) error { return wrong })
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.Header.Set("Prefer", "wait=30")
+	require.ErrorIs(t, failing(httptest.NewRecorder(), r), wrong)
+
+	large := strings.Repeat("x", 5<<20)
+	act := newViews().Watched(func(w http.ResponseWriter, r *http.Request) error {
+		return web.Respond(w, r, http.StatusOK, large)
+	})
+	got := get(t, act, "/", "Prefer", "wait=30")
+	require.Empty(t, got.Header().Get("ETag"))
+	require.Equal(t, len(large)+3, got.Body.Len())
+}
