@@ -15,6 +15,25 @@ func (c *Config) Shown() map[string]map[string]string {
 	return all
 }
 
+// Sourced is the text of a setting, with a secret masked, and where it comes from: default, store, environment, flag, or
+// a place such as local.ini:12.
+type Sourced struct {
+	Value  string `json:"value"`
+	Origin string `json:"origin"`
+}
+
+// Sourced returns what Shown does, with the origin of each value.
+func (c *Config) Sourced() map[string]map[string]Sourced {
+	all := make(map[string]map[string]Sourced)
+	c.each(func(n name, text string) {
+		if all[n.section] == nil {
+			all[n.section] = make(map[string]Sourced)
+		}
+		all[n.section][n.key] = Sourced{show(n, text), c.from(n)}
+	})
+	return all
+}
+
 // each calls f for each text that Shown returns, unmasked.
 func (c *Config) each(f func(n name, text string)) {
 	for _, d := range table.settings {

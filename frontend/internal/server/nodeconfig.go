@@ -47,8 +47,17 @@ func (Defaults) Reload() error { return nil }
 
 var errNoConfiguration = web.NotImplemented("the configuration of this node cannot be changed")
 
-// WholeConfig answers with all settings, secrets masked.
+// WholeConfig answers with all settings, secrets masked. With ?origins=true each setting is an object, which says where
+// the value comes from.
 func (e *Endpoints) WholeConfig(w http.ResponseWriter, r *http.Request) error {
+	q := web.NewQuery(r)
+	origins := q.Flag("origins", false)
+	if q.Err != nil {
+		return q.Err
+	}
+	if origins {
+		return web.Respond(w, r, http.StatusOK, e.Config.Current().Sourced())
+	}
 	return web.Respond(w, r, http.StatusOK, e.Config.Current().Shown())
 }
 
