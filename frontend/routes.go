@@ -48,6 +48,7 @@ func (h *Handler) replicationRoutes(r *mux.Router) {
 	h.handle(r, "/_scheduler/jobs", web.Methods{http.MethodGet: watched(e.ListJobs)})
 	h.handle(r, "/_scheduler/jobs/{id}", web.Methods{http.MethodGet: watched(e.GetJob)})
 	h.handle(r, "/_scheduler/jobs/{id}/failures", web.Methods{http.MethodGet: watched(e.ListFailures)})
+	h.handle(r, "/_scheduler/check", web.Methods{http.MethodPost: e.Check})
 	h.handle(r, "/_scheduler/summary", web.Methods{http.MethodGet: watched(e.Summary)})
 	h.handle(r, "/_scheduler/rates", web.Methods{http.MethodGet: watched(e.Rates)})
 	h.handle(r, "/_scheduler/shares", web.Methods{http.MethodGet: watched(e.ListShares)})

@@ -61,6 +61,7 @@ var rules = []struct {
 	{"GET", "/_scheduler/jobs", "", 200, 401, 401, 401, 401},
 	{"GET", "/_scheduler/jobs/x", "", 404, 401, 401, 401, 401},
 	{"GET", "/_scheduler/jobs/x/failures", "", 404, 401, 401, 401, 401},
+	{"POST", "/_scheduler/check", `{}`, 400, 400, 400, 400, 401},
 	{"GET", "/_scheduler/summary", "", 200, 401, 401, 401, 401},
 	{"GET", "/_scheduler/rates", "", 200, 401, 401, 401, 401},
 	{"GET", "/_scheduler/shares", "", 200, 401, 401, 401, 401},

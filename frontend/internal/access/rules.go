@@ -83,6 +83,8 @@ func audienceOfServer(segments []string, reads bool) audience {
 	switch {
 	case reads && len(segments) > 2 && segments[0] == "_node" && isMeasured(segments[2:]):
 		return monitors
+	case segments[0] == "_scheduler" && len(segments) == 2 && segments[1] == "check":
+		return users
 	case len(segments) > 1:
 		return serverAdmins
 	}

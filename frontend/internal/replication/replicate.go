@@ -64,21 +64,23 @@ func (e *Endpoints) Replicate(w http.ResponseWriter, r *http.Request) error {
 
 // readRequest reads the body of a POST to _replicate.
 func (e *Endpoints) readRequest(w http.ResponseWriter, r *http.Request) (*replicator.Request, error) {
-	cfg := e.Settings.Current()
-	limit := web.Limit{Bytes: config.MaxReplicateBody.Get(cfg), Words: " (" + config.MaxReplicateBody.String() + ")"}
-	text, err := web.ReadPlainJSON(w, r, cfg, limit)
+	text, err := e.readText(w, r)
 	if err != nil {
 		return nil, err
 	}
-	request, err := replicator.ParseRequest(text, replicator.ParseOptions{
-		EndpointProtocols: config.ValidEndpointProtocols.Get(cfg),
-		ProxyProtocols:    config.ValidProxyProtocols.Get(cfg),
-	})
+	request, err := replicator.ParseRequest(text, e.parseOptions())
 	var refused *replicator.ParseError
 	if errors.As(err, &refused) {
 		return nil, web.BadRequest(refused.Reason)
 	}
 	return request, err
+}
+
+// readText reads a body that defines a replication.
+func (e *Endpoints) readText(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	cfg := e.Settings.Current()
+	limit := web.Limit{Bytes: config.MaxReplicateBody.Get(cfg), Words: " (" + config.MaxReplicateBody.String() + ")"}
+	return web.ReadPlainJSON(w, r, cfg, limit)
 }
 
 // added is what a waiting request keeps of its job.

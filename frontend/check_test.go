@@ -1,0 +1,55 @@
+package frontend_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestCheckAReplication(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	check := func(query, body string) answer {
+		return n.do(http.MethodPost, "/_scheduler/check"+query, body, "Content-Type", "application/json")
+	}
+	got := check("", `{"source": "http://a.example/db", "target": "http://b.example/db"}`).is(t, http.StatusOK)
+	require.Regexp(t, `^\{"ok":true,"replication_id":"[0-9a-f]{32}","warnings":\[\]\}\n$`, got.body)
+	got = check("", `{"source": "http://a.example/db", "target": "http://b.example/db", "filter": "d/f"}`).is(t, http.StatusOK)
+	require.JSONEq(t, `{"ok": true, "replication_id": null, "warnings": []}`, got.body, "the id depends on the filter's code")
+	got = check("", definition(`"worker_processes": 1000`)).is(t, http.StatusOK)
+	require.Len(t, got.json(t)["warnings"], 1)
+
+	for body, reason := range map[string]string{
+		`{"source": "http://a.example/db", "target": 7}`: "`target`",
+		`{"source": "http://a.example/db"}`:              "`target`",
+		definition(`"schedule": "61 * * * *"`):           "`schedule`",
+		definition(`"selector": 3`):                      "`selector`",
+		`[]`:                                             "JSON object",
+		`{`:                                              "JSON",
+		definition(`"cancel": true`):                     "`cancel`",
+		`{"source": "ftp://a.example/db", "target": "http://b.example/db"}`:                "`source`",
+		`{"source": {"url": "http://a/b", "auth": []}, "target": "http://b.example/db"}`:   "`source.auth`",
+		`{"source": "http://a.example/db", "target": "http://b.example/db", "every": "x"}`: "`every`",
+	} {
+		got := check("", body).is(t, http.StatusBadRequest)
+		require.Contains(t, got.json(t)["reason"], reason, body)
+	}
+	require.Contains(t, check("?transient=true", definition(`"schedule": "0 * * * *"`)).is(t, http.StatusBadRequest).body, "`schedule`")
+	check("?transient=true", `{"replication_id": "x", "cancel": true}`).is(t, http.StatusOK)
+	check("?transient=7", definition("")).is(t, http.StatusBadRequest)
+
+	require.Equal(t, `{"total_rows":0,"offset":0,"jobs":[]}`+"\n", n.get("/_scheduler/jobs").body, "nothing was added")
+}
+
+func TestConfigurationWithOrigins(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	n.setConfig("replicator/max_jobs", "7").is(t, http.StatusOK)
+	got := n.get(configPath+"?origins=true").is(t, http.StatusOK).json(t)
+	value := func(section, key string) any { return got[section].(map[string]any)[key] }
+	require.Equal(t, map[string]any{"value": "7", "origin": "store"}, value("replicator", "max_jobs"))
+	require.Equal(t, map[string]any{"value": "30000", "origin": "default"}, value("replicator", "checkpoint_interval"))
+	require.Equal(t, map[string]any{"value": "****", "origin": "--set"}, value("admins", adminName))
+	n.get(configPath+"?origins=7").is(t, http.StatusBadRequest)
+}

@@ -1,0 +1,68 @@
+package replication
+
+import (
+	"errors"
+	"net/http"
+
+	"settee/frontend/internal/web"
+	"settee/pkg/config"
+	"settee/replicator"
+)
+
+// Check answers POST _scheduler/check, which CouchDB does not have: whether a replication document is valid. With
+// ?transient=true the body is that of _replicate. Nothing is written, and no endpoint is asked.
+func (e *Endpoints) Check(w http.ResponseWriter, r *http.Request) error {
+	q := web.NewQuery(r)
+	transient := q.Flag("transient", false)
+	if q.Err != nil {
+		return q.Err
+	}
+	text, err := e.readText(w, r)
+	if err != nil {
+		return err
+	}
+	replication, err := e.parse(text, transient)
+	var refused *replicator.ParseError
+	if errors.As(err, &refused) {
+		return web.BadRequest(refused.Reason)
+	}
+	if err != nil {
+		return err
+	}
+	warnings, id := []string{}, ""
+	if replication != nil {
+		warnings = append(warnings, replication.Warnings()...)
+		if id, err = e.Jobs.ReplicationID(replication); err != nil {
+			return err
+		}
+	}
+	return web.Respond(w, r, http.StatusOK, struct {
+		OK       bool     `json:"ok"`
+		ID       *string  `json:"replication_id"`
+		Warnings []string `json:"warnings"`
+	}{true, orNull(id), warnings})
+}
+
+// parse returns what a document, or a body of _replicate, asks for. It is nil if that cancels.
+func (e *Endpoints) parse(text []byte, transient bool) (*replicator.Replication, error) {
+	if transient {
+		request, err := replicator.ParseRequest(text, e.parseOptions())
+		if err != nil {
+			return nil, err
+		}
+		return request.Replication, nil
+	}
+	doc, err := replicator.ParseBody("", false, text, e.parseOptions())
+	if err != nil {
+		return nil, err
+	}
+	return doc.Replication, nil
+}
+
+func (e *Endpoints) parseOptions() replicator.ParseOptions {
+	cfg := e.Settings.Current()
+	return replicator.ParseOptions{
+		EndpointProtocols: config.ValidEndpointProtocols.Get(cfg),
+		ProxyProtocols:    config.ValidProxyProtocols.Get(cfg),
+	}
+}
