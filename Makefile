@@ -41,11 +41,12 @@ SEEDS = 1h
 SOAK = TestSimulation
 SOAK_PKGS = ./fdbjobs
 
-# The folders with npm packages: the peers of tests, and the JavaScript engine.
-NPM = pkg/couch/couchtest pkg/script
+# The folders with npm packages: the peers of tests, the JavaScript engine, and the pages of /_utils/.
+DASHBOARD = frontend/internal/dashboard
+NPM = pkg/couch/couchtest pkg/script $(DASHBOARD)
 INSTALLED = $(NPM:%=%/node_modules/.package-lock.json)
 
-.PHONY: help run demo build build-fdb test test-fdb fire race fuzz soak lint bench bench-couchdb bench-fdb bench-peers clean node
+.PHONY: help run demo build build-fdb test test-fdb fire race fuzz soak lint bench bench-couchdb bench-fdb bench-peers dashboard clean node
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 }' Makefile
@@ -101,6 +102,10 @@ bench-peers: ## compare the job layer with River, a job queue on PostgreSQL (on 
 	@left=$$(go tool withservers -fdb -missing 2>&1) || { printf '%s\n' "$$left" >&2; exit 1; }; \
 	if [ -z "$$left" ]; then tags=fdb; else tags=; printf '%s\n' "$$left" >&2; fi; \
 	go -C scripts/bench-peers run -tags "$$tags" . -jobs $(JOBS)
+
+dashboard: node $(DASHBOARD)/node_modules/.package-lock.json ## build the pages of /_utils/, which the binary contains
+	npm run --silent --prefix $(DASHBOARD) check
+	npm run --silent --prefix $(DASHBOARD) build
 
 clean: ## remove what build and test have created, except ./data
 	rm -rf bin $(NPM:%=%/node_modules)

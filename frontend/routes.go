@@ -5,6 +5,7 @@ import (
 
 	"github.com/gorilla/mux"
 
+	"settee/frontend/internal/dashboard"
 	"settee/frontend/internal/web"
 	"settee/pkg/docstore"
 )
@@ -14,6 +15,7 @@ import (
 func (h *Handler) routes() *mux.Router {
 	r := mux.NewRouter().UseEncodedPath().SkipClean(true)
 	h.serverRoutes(r)
+	h.dashboardRoutes(r)
 	h.replicationRoutes(r)
 	h.nodeRoutes(r)
 	h.databaseRoutes(r)
@@ -40,6 +42,11 @@ func (h *Handler) serverRoutes(r *mux.Router) {
 	h.handle(r, "/_cluster_setup", web.Methods{http.MethodGet: s.SetupState, http.MethodPost: s.SetUp})
 	h.handle(r, "/_scheduler/nodes", web.Methods{http.MethodGet: h.views.Watched(s.ListNodes)})
 	h.handle(r, "/_uuids", web.Methods{http.MethodGet: s.UUIDs})
+}
+
+func (h *Handler) dashboardRoutes(r *mux.Router) {
+	h.handle(r, "/_utils", web.Methods{http.MethodGet: dashboard.Index})
+	h.handle(r, "/_utils/{file}", web.Methods{http.MethodGet: dashboard.File})
 }
 
 func (h *Handler) replicationRoutes(r *mux.Router) {

@@ -22,11 +22,11 @@ Copyright the settee authors
 
 settee is licensed under the Apache License, Version 2.0: see the file LICENSE.
 
-The program contains Go's standard library, packages of the Go modules below, and quickjs.wasm, a file of the npm
-package quickjs-wasi: QuickJS-NG with parts of wasi-libc. Modules marked with * are only in the build with FoundationDB.
-That build also loads FoundationDB's client library (Apache-2.0), which is not part of settee. The texts of the licences
-follow the list; that of Apache-2.0 is in the file LICENSE. This file is generated from the module cache and
-pkg/script/licenses by go test ./internal/papers -update.
+The program contains Go's standard library, packages of the Go modules below, quickjs.wasm, a file of the npm
+package quickjs-wasi (QuickJS-NG with parts of wasi-libc), and the npm packages preact and uplot. Modules marked with *
+are only in the build with FoundationDB. That build also loads FoundationDB's client library (Apache-2.0), which is not
+part of settee. The texts of the licences follow the list; that of Apache-2.0 is in the file LICENSE. This file is
+generated from the module cache and the folders named licenses by go test ./internal/papers -update.
 
 `
 
@@ -107,7 +107,10 @@ func linked(t *testing.T, cgo, tags string) []module {
 			}
 		}
 	}
-	all = append(all, module{path: "quickjs.wasm", version: engineVersion(t), texts: licences(t, filepath.Join(root, "pkg/script/licenses"))})
+	all = append(all, packaged(t, "quickjs.wasm", "pkg/script", "quickjs-wasi"))
+	for _, name := range []string{"preact", "uplot"} {
+		all = append(all, packaged(t, name, "frontend/internal/dashboard", name))
+	}
 	for _, m := range all {
 		slices.Sort(m.texts)
 	}
@@ -115,14 +118,14 @@ func linked(t *testing.T, cgo, tags string) []module {
 	return all
 }
 
-// engineVersion returns the version of the npm package that has the JavaScript engine.
-func engineVersion(t *testing.T) string {
+// packaged returns an npm package that the package.json of a folder names.
+func packaged(t *testing.T, path, folder, name string) module {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, "pkg/script/package.json"))
+	text, err := os.ReadFile(filepath.Join(root, folder, "package.json"))
 	require.NoError(t, err)
 	var manifest struct{ Dependencies map[string]string }
 	require.NoError(t, json.Unmarshal(text, &manifest))
-	return manifest.Dependencies["quickjs-wasi"]
+	return module{path: path, version: manifest.Dependencies[name], texts: licences(t, filepath.Join(root, folder, "licenses", name))}
 }
 
 func goCommand(t *testing.T, env []string, args ...string) []byte {

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"net/http"
+	"strings"
 
 	"settee/frontend/accounts"
 	"settee/frontend/internal/auth"
@@ -38,13 +39,13 @@ func (g *Guard) Admit(w http.ResponseWriter, r *http.Request) (*http.Request, er
 	return r.WithContext(context.WithValue(ctx, rightsKey{}, a)), nil
 }
 
-// requireUser refuses anonymous requests where the configuration says so, except for logging in.
+// requireUser refuses anonymous requests where the configuration says so, except for logging in and the pages that do it.
 func (g *Guard) requireUser(r *http.Request, user Identity) error {
 	cfg := g.Settings.Current()
 	all, exceptUp := config.RequireValidUser.Get(cfg), config.RequireValidUserExceptUp.Get(cfg)
 	required := all || exceptUp
 	switch {
-	case !user.IsNobody(), r.URL.Path == "/_session" && r.Method == http.MethodPost:
+	case !user.IsNobody(), r.URL.Path == "/_session" && r.Method == http.MethodPost, isPage(r):
 		return nil
 	case r.URL.Path == "/_up":
 		required = all && !exceptUp
@@ -53,6 +54,11 @@ func (g *Guard) requireUser(r *http.Request, user Identity) error {
 		return web.Unauthorized("Authentication required.")
 	}
 	return nil
+}
+
+// isPage reports whether a request is for a file of the dashboard. The files have no data.
+func isPage(r *http.Request) bool {
+	return r.URL.Path == "/_utils" || strings.HasPrefix(r.URL.Path, "/_utils/")
 }
 
 // authorize returns the rights of the user of a request, or why the request is refused.

@@ -81,6 +81,8 @@ func audienceOf(method string, segments []string, user auth.User) audience {
 // audienceOfServer is audienceOf for a path outside databases.
 func audienceOfServer(segments []string, reads bool) audience {
 	switch {
+	case reads && segments[0] == "_utils": // the pages, which have no data
+		return anybody
 	case reads && len(segments) > 2 && segments[0] == "_node" && isMeasured(segments[2:]):
 		return monitors
 	case segments[0] == "_scheduler" && len(segments) == 2 && segments[1] == "check":

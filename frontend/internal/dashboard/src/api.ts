@@ -1,0 +1,149 @@
+// What the node answers. docs/http.md describes it.
+
+export type State = "initializing" | "error" | "running" | "pending" | "crashing" | "completed" | "failed";
+
+export const states: State[] = ["running", "pending", "crashing", "completed", "failed", "initializing", "error"];
+
+export interface Info {
+  error?: string;
+  docs_read?: number;
+  docs_written?: number;
+  doc_write_failures?: number;
+  missing_revisions_found?: number;
+  revisions_checked?: number;
+  changes_pending?: number | null;
+  checkpointed_source_seq?: unknown;
+  source_seq?: unknown;
+  through_seq?: unknown;
+  bulk_get_docs?: number;
+  bulk_get_attempts?: number;
+  last_run?: Info;
+  activity?: Activity;
+}
+
+export interface Event {
+  timestamp: string;
+  type: string;
+  reason?: string;
+}
+
+/** What a run is doing. */
+export interface Activity {
+  doing: string;
+  since: string;
+  batches_in_flight: number;
+  last_progress?: string;
+  waiting?: Wait[];
+  refusing?: { count: number; since: string; latest: Failure };
+}
+
+/** A request that failed and is repeated, or that is held back. */
+export interface Wait {
+  endpoint: string;
+  method: string;
+  path: string;
+  error: string;
+  rate_limited: boolean;
+  attempt: number;
+  attempts?: number;
+  since: string;
+  until: string;
+}
+
+/** A revision that the target refused. */
+export interface Failure {
+  id: string;
+  rev: string;
+  status?: number;
+  error?: string;
+  reason: string;
+  time: string;
+}
+
+/** A run that has ended. What a lost one has copied is not known. */
+export interface Run {
+  start: string;
+  end: string;
+  outcome: string;
+  node?: string;
+  docs_read?: number;
+  docs_written?: number;
+  doc_write_failures?: number;
+  reason?: string;
+}
+
+export interface Job {
+  database: string | null;
+  id: string;
+  source: string;
+  target: string;
+  user: string | null;
+  doc_id: string | null;
+  info: Info | null;
+  history: Event[];
+  node: string | null;
+  start_time: string | null;
+  next_run?: string | null;
+  state: State;
+  error_count?: number;
+  crashing_since?: string;
+  last_updated?: string | null;
+  runs?: Run[];
+}
+
+export interface Jobs {
+  total_rows: number | null;
+  jobs: Job[];
+  next_start_key?: string;
+  scanned?: number;
+}
+
+export interface Share {
+  database: string | null;
+  user: string | null;
+  /** Not known of a database without jobs. */
+  shares: number | null;
+  usage: number;
+  running: number;
+  pending: number;
+  crashing: number;
+  ran: number;
+  entitled: number;
+}
+
+export interface Summary {
+  jobs: Partial<Record<State, number>>;
+  databases: number;
+  users: number;
+  crashing: Job[];
+  refused: Job[];
+}
+
+/** Numbers of each step. Times are seconds since the epoch, steps are seconds. */
+export interface Rates {
+  since: number;
+  until: number;
+  step: number;
+  docs_read: number[];
+  docs_written: number[];
+  doc_write_failures: number[];
+  crashes: number[];
+  bytes?: number[];
+}
+
+export interface Node {
+  name: string;
+  instance: string;
+  roles: string[];
+  version: string;
+  started: string;
+  last_seen: string;
+  live: boolean;
+  running: number;
+  max_jobs: number;
+}
+
+export interface Failures {
+  total: number;
+  failures: Failure[];
+}

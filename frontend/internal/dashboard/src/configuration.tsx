@@ -1,0 +1,134 @@
+// The configuration of this node: what holds, where it comes from, and how to change it.
+
+import { useEffect, useState } from "preact/hooks";
+import { Failure, pathOf, request } from "./http";
+import { Action, Dialog, Field, Page, Panel, Trouble } from "./parts";
+import { go, hrefOf, type Route } from "./route";
+
+/** Settings by section and key, and where each value comes from. */
+type Settings = Record<string, Record<string, { value: string; origin: string }>>;
+
+export function ConfigurationPage({ route }: { route: Route }) {
+  const [settings, setSettings] = useState<Settings>();
+  const [failure, setFailure] = useState<Failure>();
+  const search = (route.query.get("q") ?? "").toLowerCase();
+  const read = () =>
+    request<Settings>("GET", "_node/_local/_config?origins=true").then(setSettings, (error) => setFailure(error as Failure));
+  useEffect(() => void read(), []);
+  return (
+    <Page title="Configuration" actions={<Edit read={read} />}>
+      <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
+        <Field label="Find a setting">
+          {(id) => (
+            <input
+              id={id}
+              type="search"
+              value={route.query.get("q") ?? ""}
+              onInput={(event) => go(hrefOf(["configuration"], { q: event.currentTarget.value }), true)}
+            />
+          )}
+        </Field>
+      </form>
+      <Trouble failure={failure} />
+      {Object.entries(settings ?? {}).map(([section, keys]) => {
+        const shown = Object.entries(keys).filter(([key]) => `[${section}] ${key}`.toLowerCase().includes(search));
+        if (shown.length === 0) return null;
+        return (
+          <Panel key={section} title={section}>
+            <table>
+              <thead>
+                <tr>
+                  <th scope="col">Setting</th>
+                  <th scope="col">Value</th>
+                  <th scope="col">From</th>
+                  <th scope="col">Actions</th>
+                </tr>
+              </thead>
+              <tbody>
+                {shown.map(([key, { value, origin }]) => (
+                  <tr key={key}>
+                    <th scope="row">{key}</th>
+                    <td>
+                      <code>{value}</code>
+                    </td>
+                    <td>{origin}</td>
+                    <td>
+                      <Edit section={section} name={key} value={value} read={read} />
+                      {origin === "store" && (
+                        <Action
+                          run={async () => {
+                            await request("DELETE", `_node/_local/_config/${pathOf(section, key)}`);
+                            await read();
+                          }}
+                          confirm={`[${section}] ${key} gets the value that it has without this change.`}
+                        >
+                          Take back
+                        </Action>
+                      )}
+                    </td>
+                  </tr>
+                ))}
+              </tbody>
+            </table>
+          </Panel>
+        );
+      })}
+    </Page>
+  );
+}
+
+/** A button that changes a setting, or makes one if it is given none. */
+function Edit({ section, name, value, read }: { section?: string; name?: string; value?: string; read: () => Promise<void> }) {
+  const [asking, setAsking] = useState(false);
+  const [draft, setDraft] = useState({ section: "", name: "", value: "" });
+  const isNew = name === undefined;
+  const field = (key: "section" | "name" | "value", label: string) => (
+    <Field label={label}>
+      {(id) => (
+        <input
+          id={id}
+          autocomplete="off"
+          value={draft[key]}
+          disabled={!isNew && key !== "value"}
+          onInput={(event) => setDraft({ ...draft, [key]: event.currentTarget.value })}
+        />
+      )}
+    </Field>
+  );
+  return (
+    <>
+      <button
+        type="button"
+        aria-label={isNew ? undefined : `Change ${name}`}
+        onClick={() => {
+          setDraft({ section: section ?? "", name: name ?? "", value: value ?? "" });
+          setAsking(true);
+        }}
+      >
+        {isNew ? "Set" : "Change"}
+      </button>
+      {asking && (
+        <Dialog title={isNew ? "Set a value" : `[${section}] ${name}`} close={() => setAsking(false)}>
+          {isNew && field("section", "Section")}
+          {isNew && field("name", "Setting")}
+          {field("value", "Value")}
+          <p class="muted">It holds on all nodes at once, and stays when they are started again.</p>
+          <div class="buttons">
+            <Action
+              run={async () => {
+                await request("PUT", `_node/_local/_config/${pathOf(draft.section, draft.name)}`, draft.value);
+                await read();
+                setAsking(false);
+              }}
+            >
+              Set
+            </Action>
+            <button type="button" onClick={() => setAsking(false)}>
+              Not now
+            </button>
+          </div>
+        </Dialog>
+      )}
+    </>
+  );
+}

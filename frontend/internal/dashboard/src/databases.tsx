@@ -1,0 +1,187 @@
+// Replicator databases and the users of transient jobs: what they have, and what they may have.
+
+import { useState } from "preact/hooks";
+import type { Share } from "./api";
+import { pathOf, request, useView } from "./http";
+import { Action, Dialog, Field, Loaded, Page, Panel } from "./parts";
+import { hrefOf } from "./route";
+import { count, duration } from "./text";
+
+const setting = (database: string) => `_node/_local/_config/${pathOf("replicator.shares", database)}`;
+
+/** At most so many names of databases are looked at for replicator databases without jobs. */
+const namesAtOnce = 1000;
+
+export function DatabasesPage() {
+  const view = useView<{ shares: Share[] }>("_scheduler/shares");
+  const names = useView<string[]>(`_all_dbs?limit=${namesAtOnce}`);
+  return (
+    <Page title="Replicator databases" actions={<NewDatabase />}>
+      <Loaded view={view}>
+        {({ shares }) => (
+          <>
+            <Panel title="Databases">
+              <Table shares={withEmpty(shares, names.data ?? [])} />
+              <p class="muted">
+                Shares say how the nodes' time is divided among databases that want all of it: 100 is usual, and 0 pauses a database.
+                {names.data?.length === namesAtOnce && ` Databases without jobs are listed if they are among the first ${namesAtOnce}.`}
+              </p>
+            </Panel>
+            <Panel title="Transient jobs of users">
+              <Table shares={shares.filter((share) => share.database === null)} />
+            </Panel>
+          </>
+        )}
+      </Loaded>
+    </Page>
+  );
+}
+
+/** The replicator databases: those that have jobs, and those that have none. */
+function withEmpty(shares: Share[], names: string[]): Share[] {
+  const listed = shares.filter((share) => share.database !== null);
+  const known = new Set(listed.map((share) => share.database));
+  const empty = names.filter((name) => (name === "_replicator" || name.endsWith("/_replicator")) && !known.has(name));
+  const nothing = { user: null, usage: 0, running: 0, pending: 0, crashing: 0, ran: 0, entitled: 0 };
+  return [...listed, ...empty.map((database) => ({ ...nothing, database, shares: null }))];
+}
+
+function Table({ shares }: { shares: Share[] }) {
+  if (shares.length === 0) return <p class="muted">There are none.</p>;
+  return (
+    <table>
+      <thead>
+        <tr>
+          <th scope="col">Name</th>
+          <th scope="col">Jobs</th>
+          <th scope="col">Had in the last hour</th>
+          <th scope="col">Entitled to</th>
+          <th scope="col">Shares</th>
+          <th scope="col">Actions</th>
+        </tr>
+      </thead>
+      <tbody>
+        {shares.map((share) => (
+          <tr key={share.database ?? `user ${share.user}`}>
+            <th scope="row">
+              <a href={hrefOf(["jobs"], share.database === null ? { user: share.user ?? "" } : { database: share.database })}>
+                {share.database ?? share.user ?? "anybody"}
+              </a>
+            </th>
+            <td>
+              {count(share.running)} running, {count(share.pending)} pending, {count(share.crashing)} crashing
+            </td>
+            <td>
+              {(share.ran * 100).toFixed(1)} % <small class="muted">{duration(share.usage)} weighed</small>
+            </td>
+            <td>{(share.entitled * 100).toFixed(1)} %</td>
+            <td>{share.database === null ? share.shares : <Shares database={share.database} value={share.shares} />}</td>
+            <td>{share.database !== null && <Delete database={share.database} />}</td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}
+
+function Shares({ database, value }: { database: string; value: number | null }) {
+  const [text, setText] = useState<string>();
+  return (
+    <form class="inline" onSubmit={(event) => event.preventDefault()}>
+      <input
+        type="number"
+        min={0}
+        max={1000}
+        aria-label={`Shares of ${database}`}
+        value={text ?? String(value ?? "")}
+        onInput={(event) => setText(event.currentTarget.value)}
+      />
+      {text !== undefined && text !== String(value) && (
+        <Action
+          run={async () => {
+            await request("PUT", setting(database), text);
+            setText(undefined);
+          }}
+        >
+          Set
+        </Action>
+      )}
+      {value === 0 ? (
+        <Action run={() => request("DELETE", setting(database))}>Resume</Action>
+      ) : (
+        <Action run={() => request("PUT", setting(database), "0")}>Pause</Action>
+      )}
+    </form>
+  );
+}
+
+function Delete({ database }: { database: string }) {
+  const [asking, setAsking] = useState(false);
+  const [typed, setTyped] = useState("");
+  return (
+    <>
+      <button type="button" class="danger" onClick={() => setAsking(true)}>
+        Delete
+      </button>
+      {asking && (
+        <Dialog title={`Delete ${database}`} close={() => setAsking(false)}>
+          <p>All its documents are deleted, and their jobs end. This cannot be undone.</p>
+          <Field label="Type its name">
+            {(id) => <input id={id} autocomplete="off" value={typed} onInput={(event) => setTyped(event.currentTarget.value)} />}
+          </Field>
+          <div class="buttons">
+            {typed === database && (
+              <Action
+                danger
+                run={async () => {
+                  await request("DELETE", pathOf(database));
+                  setAsking(false);
+                }}
+              >
+                Delete the database
+              </Action>
+            )}
+            <button type="button" onClick={() => setAsking(false)}>
+              Not now
+            </button>
+          </div>
+        </Dialog>
+      )}
+    </>
+  );
+}
+
+function NewDatabase() {
+  const [asking, setAsking] = useState(false);
+  const [name, setName] = useState("");
+  return (
+    <>
+      <button type="button" class="primary" onClick={() => setAsking(true)}>
+        New database
+      </button>
+      {asking && (
+        <Dialog title="New replicator database" close={() => setAsking(false)}>
+          <Field label="Name" help="The name ends in /_replicator, such as team/_replicator.">
+            {(id, described) => (
+              <input id={id} aria-describedby={described} value={name} onInput={(event) => setName(event.currentTarget.value.trim())} />
+            )}
+          </Field>
+          <div class="buttons">
+            <Action
+              run={async () => {
+                const whole = name === "_replicator" || name.endsWith("/_replicator") ? name : `${name}/_replicator`;
+                await request("PUT", pathOf(whole));
+                setAsking(false);
+              }}
+            >
+              Create
+            </Action>
+            <button type="button" onClick={() => setAsking(false)}>
+              Not now
+            </button>
+          </div>
+        </Dialog>
+      )}
+    </>
+  );
+}

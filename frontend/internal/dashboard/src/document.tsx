@@ -1,0 +1,62 @@
+// The page of a replication document: that of its job, where the user may see it, and else the document.
+
+import type { Job } from "./api";
+import { pathOf, request, useView } from "./http";
+import { JobPage } from "./job";
+import { Action, Endpoints, Loaded, Page, Panel, Since, StateBadge } from "./parts";
+import { go, hrefOf } from "./route";
+import { mask } from "./secrets";
+import { endpointURL } from "./text";
+
+type Document = Record<string, unknown> & { _rev: string };
+
+export function DocumentPage({ database, id, admin }: { database: string; id: string; admin: boolean }) {
+  const job = useView<Job>(admin ? `_scheduler/docs/${pathOf(database, id)}` : undefined);
+  if (job.data?.id) return <JobPage id={job.data.id} />;
+  return <PlainDocument database={database} id={id} />;
+}
+
+function PlainDocument({ database, id }: { database: string; id: string }) {
+  const path = pathOf(database, id);
+  const view = useView<Document>(path);
+  const remove = async () => {
+    const { _rev } = await request<Document>("GET", path);
+    await request("DELETE", `${path}?rev=${encodeURIComponent(_rev)}`);
+    go(hrefOf(["new"]));
+  };
+  return (
+    <Page
+      title={`${database} / ${id}`}
+      actions={
+        <>
+          <a class="button" href={hrefOf(["new"], { database, document: id })}>
+            Edit
+          </a>
+          <Action danger run={remove} confirm={`The document ${id} is deleted, and its job ends. What was copied stays.`}>
+            Delete
+          </Action>
+        </>
+      }
+    >
+      <Loaded view={view}>
+        {(doc) => (
+          <>
+            <Panel title="Now">
+              <p>
+                <StateBadge state={String(doc._replication_state ?? "pending")} />{" "}
+                {doc._replication_state_time !== undefined && <Since time={String(doc._replication_state_time)} />}
+              </p>
+              <p>
+                <Endpoints source={endpointURL(doc.source)} target={endpointURL(doc.target)} />
+              </p>
+              {doc._replication_state_reason !== undefined && <p class="trouble">{String(doc._replication_state_reason)}</p>}
+            </Panel>
+            <Panel title="The document">
+              <pre tabIndex={0}>{JSON.stringify(mask(doc), null, 2)}</pre>
+            </Panel>
+          </>
+        )}
+      </Loaded>
+    </Page>
+  );
+}

@@ -1,0 +1,144 @@
+// Requests to the node, and answers that stay up to date.
+//
+// All paths are relative to the root of the node, which is the folder above the pages: a proxy may have put a prefix in front.
+
+import { useEffect, useState } from "preact/hooks";
+
+const root = new URL("../", document.baseURI);
+
+/** A request that was answered with an error, or not at all (status 0). */
+export class Failure extends Error {
+  constructor(
+    readonly status: number,
+    readonly code: string,
+    readonly reason: string,
+  ) {
+    super(reason);
+  }
+}
+
+/** The path of segments that may have any characters. */
+export function pathOf(...segments: string[]): string {
+  return segments.map(encodeURIComponent).join("/");
+}
+
+/** A path with a query. Parameters without a value are left out. */
+export function withQuery(path: string, query: Record<string, string | number | undefined>): string {
+  const given = new URLSearchParams();
+  for (const [name, value] of Object.entries(query)) {
+    if (value !== undefined && value !== "") given.set(name, String(value));
+  }
+  const text = given.toString();
+  return text ? `${path}?${text}` : path;
+}
+
+export function urlOf(path: string): string {
+  return new URL(path, root).href;
+}
+
+type Listener = () => void;
+const signedOut = new Set<Listener>();
+
+/** Calls a function when a request is answered with 401, because the session has ended. */
+export function onSignedOut(listener: Listener): () => void {
+  signedOut.add(listener);
+  return () => signedOut.delete(listener);
+}
+
+async function send(path: string, init: RequestInit): Promise<Response> {
+  let answer: Response;
+  try {
+    answer = await fetch(urlOf(path), { cache: "no-store", credentials: "same-origin", ...init });
+  } catch (error) {
+    if (init.signal?.aborted) throw error;
+    throw new Failure(0, "unreachable", "This node does not answer.");
+  }
+  if (answer.ok || answer.status === 304) return answer;
+  const { error = "", reason = answer.statusText } = await answer.json().catch(() => ({}));
+  if (answer.status === 401) for (const listener of signedOut) listener();
+  throw new Failure(answer.status, String(error), String(reason));
+}
+
+/** Sends a request, and returns its answer. The body is sent as JSON. */
+export async function request<T>(method: string, path: string, body?: unknown): Promise<T> {
+  const init: RequestInit = { method };
+  if (body !== undefined) {
+    init.body = JSON.stringify(body);
+    init.headers = { "Content-Type": "application/json" };
+  }
+  return (await send(path, init)).json();
+}
+
+export interface View<T> {
+  /** The latest answer. */
+  data?: T;
+  /** Why the latest request failed. The data is then older than that. */
+  failure?: Failure;
+}
+
+const waitSeconds = 30;
+const longestPause = 15_000;
+
+/** Resolves after a time, or when the signal aborts. */
+function pause(milliseconds: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, milliseconds);
+    signal.addEventListener("abort", () => (clearTimeout(timer), resolve()), { once: true });
+  });
+}
+
+/** Resolves when somebody can see the page. */
+function visible(signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    if (document.visibilityState === "visible" || signal.aborted) return resolve();
+    const stop = () => {
+      if (document.visibilityState !== "visible" && !signal.aborted) return;
+      document.removeEventListener("visibilitychange", stop);
+      resolve();
+    };
+    document.addEventListener("visibilitychange", stop);
+    signal.addEventListener("abort", stop, { once: true });
+  });
+}
+
+/** Calls take with each new answer to a GET, until the signal aborts. The node answers when there is a new one. */
+async function follow<T>(path: string, take: (view: View<T>) => void, signal: AbortSignal): Promise<void> {
+  let tag = "";
+  let failures = 0;
+  let latest: T | undefined;
+  while (!signal.aborted) {
+    await visible(signal);
+    const headers: Record<string, string> = { Accept: "application/json", Prefer: `wait=${waitSeconds}` };
+    if (tag) headers["If-None-Match"] = tag;
+    const began = performance.now();
+    try {
+      const answer = await send(path, { headers, signal });
+      if (answer.status !== 304) {
+        latest = (await answer.json()) as T;
+        tag = answer.headers.get("ETag") ?? "";
+      }
+      if (signal.aborted) return;
+      if (answer.status !== 304 || failures > 0) take({ data: latest });
+      failures = 0;
+      // A node that is going away answers at once.
+      await pause(Math.max(0, 500 - (performance.now() - began)), signal);
+    } catch (error) {
+      if (signal.aborted) return;
+      const failure = error instanceof Failure ? error : new Failure(0, "unreadable", String(error));
+      take({ data: latest, failure });
+      await pause(Math.min(longestPause, 1000 * 2 ** failures++), signal);
+    }
+  }
+}
+
+/** The answer to a GET, kept up to date while the component is shown. No path: nothing is asked. */
+export function useView<T>(path: string | undefined): View<T> {
+  const [state, setState] = useState<{ path?: string; view: View<T> }>({ view: {} });
+  useEffect(() => {
+    if (path === undefined) return;
+    const ended = new AbortController();
+    void follow<T>(path, (view) => setState({ path, view }), ended.signal);
+    return () => ended.abort();
+  }, [path]);
+  return state.path === path ? state.view : {}; // never the answer of another path
+}

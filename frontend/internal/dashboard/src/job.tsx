@@ -1,0 +1,314 @@
+// The page of one job.
+
+import type { ComponentChildren } from "preact";
+import { useState } from "preact/hooks";
+import type { Failures, Job, Run } from "./api";
+import { pathOf, request, urlOf, useView, type View } from "./http";
+import { Action, Copy, Endpoints, For, jobName, Loaded, Page, Panel, Progress, Since, StateBadge } from "./parts";
+import { Plot } from "./plot";
+import { go, hrefOf } from "./route";
+import { mask } from "./secrets";
+import { clock, count, duration } from "./text";
+
+type Document = Record<string, unknown> & { _id: string; _rev: string };
+
+export function JobPage({ id }: { id: string }) {
+  const path = `_scheduler/jobs/${encodeURIComponent(id)}`;
+  const view = useView<Job>(path);
+  const job = view.data;
+  const documentPath = job?.database && job.doc_id ? `${pathOf(job.database)}/${documentId(job.doc_id)}` : undefined;
+  return (
+    <Page title={job ? jobName(job) : id} actions={job && <Buttons job={job} path={path} documentPath={documentPath} />}>
+      <Loaded view={view}>
+        {(job) => (
+          <>
+            <Now job={job} />
+            <Numbers job={job} />
+            <Runs runs={job.runs ?? []} />
+            <div class="columns">
+              <History job={job} />
+              <Refused path={`${path}/failures`} />
+            </div>
+            {documentPath && <Definition path={documentPath} />}
+          </>
+        )}
+      </Loaded>
+    </Page>
+  );
+}
+
+/** The path of a document below its database. */
+function documentId(id: string): string {
+  return id.startsWith("_design/") ? `_design/${encodeURIComponent(id.slice(8))}` : encodeURIComponent(id);
+}
+
+const ended = (job: Job) => job.state === "completed" || job.state === "failed";
+
+function Buttons({ job, path, documentPath }: { job: Job; path: string; documentPath?: string }) {
+  const cancel = async () => {
+    if (documentPath) {
+      const { _rev } = await request<Document>("GET", documentPath);
+      await request("DELETE", `${documentPath}?rev=${encodeURIComponent(_rev)}`);
+    } else {
+      await request("POST", "_replicate", { replication_id: job.id, cancel: true });
+    }
+    go(hrefOf(["jobs"]));
+  };
+  return (
+    <>
+      {!ended(job) && job.state !== "running" && <Action run={() => request("POST", `${path}/_run`)}>Run now</Action>}
+      {documentPath && (
+        <a class="button" href={hrefOf(["new"], { database: job.database!, document: job.doc_id! })}>
+          Edit
+        </a>
+      )}
+      {documentPath && <CopyCurl path={documentPath} />}
+      {(documentPath || !ended(job)) && (
+        <Action
+          danger
+          run={cancel}
+          confirm={
+            documentPath
+              ? `The document ${job.doc_id} is deleted from ${job.database}, and its job ends. What was copied stays.`
+              : "The job ends. What was copied stays."
+          }
+        >
+          {ended(job) ? "Delete" : "Cancel"}
+        </Action>
+      )}
+    </>
+  );
+}
+
+function CopyCurl({ path }: { path: string }) {
+  const view = useView<Document>(path);
+  if (!view.data) return null;
+  const text = () => {
+    const { _rev, ...rest } = plain(view.data!);
+    const body = JSON.stringify(mask(rest), null, 2).replaceAll("'", "'\\''");
+    return `curl -X PUT '${urlOf(path).replaceAll("'", "%27")}' -H 'Content-Type: application/json' -d '${body}'\n`;
+  };
+  return <Copy text={text}>Copy as curl</Copy>;
+}
+
+/** A document without the outcome of its job. */
+function plain(doc: Document): Record<string, unknown> {
+  return Object.fromEntries(Object.entries(doc).filter(([name]) => !name.startsWith("_replication")));
+}
+
+const doing: Record<string, string> = {
+  stopping: "stopping, so that other jobs can run",
+  rate_limited: "waiting, because an endpoint asked for a pause",
+  retrying: "repeating a request",
+  starting: "opening the databases and looking for a checkpoint",
+  target_refusing: "copying, but the target refuses everything",
+  copying: "copying",
+  filtering: "reading changes, of which none passes the filter",
+  reading_changes: "waiting for the next change of those that are left",
+  waiting_for_changes: "waiting for new changes",
+  finishing: "writing the last checkpoint",
+};
+
+function Now({ job }: { job: Job }) {
+  const activity = job.state === "running" ? job.info?.activity : undefined;
+  const latest = job.history[0];
+  const since = activity?.since ?? latest?.timestamp;
+  return (
+    <Panel title="Now">
+      <p class="now">
+        <StateBadge state={job.state} /> {activity && (doing[activity.doing] ?? activity.doing)} {since && <For since={since} />}
+      </p>
+      <p>
+        <Endpoints source={job.source} target={job.target} />
+      </p>
+      <Progress job={job} />
+      {job.info?.error && <p class="trouble">{job.info.error}</p>}
+      {activity?.waiting?.map((wait) => (
+        <p class="trouble" key={`${wait.endpoint} ${wait.path}`}>
+          The {wait.endpoint} {wait.rate_limited ? "asked for a pause of" : "failed to answer"}{" "}
+          <code>
+            {wait.method} {wait.path}
+          </code>
+          : {wait.error}{" "}
+          <small>
+            It has failed <For since={wait.since} />. Attempt {wait.attempt}
+            {wait.attempts ? ` of ${wait.attempts}` : ""} is <Since time={wait.until} />.
+          </small>
+        </p>
+      ))}
+      {activity?.refusing && (
+        <p class="trouble">
+          The target has refused {count(activity.refusing.count)} revisions in a row. The latest: {activity.refusing.latest.reason}
+        </p>
+      )}
+      <dl>
+        <Fact name="Node">{job.node}</Fact>
+        <Fact name="User">{job.user}</Fact>
+        <Fact name="Started">{job.start_time && <Since time={job.start_time} />}</Fact>
+        <Fact name="Next run">{job.next_run && <Since time={job.next_run} />}</Fact>
+        <Fact name="Batches at work">{activity?.batches_in_flight || undefined}</Fact>
+        <Fact name="Last progress">{activity?.last_progress && <Since time={activity.last_progress} />}</Fact>
+        <Fact name="Crashing">{job.crashing_since && <For since={job.crashing_since} />}</Fact>
+        <Fact name="Errors in a row">{job.error_count || undefined}</Fact>
+        <Fact name="Replication id">
+          <code>{job.id}</code>
+        </Fact>
+      </dl>
+    </Panel>
+  );
+}
+
+function Fact({ name, children }: { name: string; children: ComponentChildren }) {
+  if (children === null || children === undefined || children === false || children === "") return null;
+  return (
+    <div>
+      <dt>{name}</dt>
+      <dd>{children}</dd>
+    </div>
+  );
+}
+
+function Numbers({ job }: { job: Job }) {
+  const info = job.info;
+  if (!info || info.docs_written === undefined) return null;
+  const sequence = (value: unknown) => (value === null || value === undefined ? undefined : <code>{String(value).slice(0, 60)}</code>);
+  return (
+    <Panel title="Statistics of all runs">
+      <dl>
+        <Fact name="Documents written">{count(info.docs_written)}</Fact>
+        <Fact name="Documents read">{count(info.docs_read)}</Fact>
+        <Fact name="Documents refused">{count(info.doc_write_failures)}</Fact>
+        <Fact name="Revisions checked">{count(info.revisions_checked)}</Fact>
+        <Fact name="Revisions that were missing">{count(info.missing_revisions_found)}</Fact>
+        <Fact name="Changes pending">{count(info.changes_pending)}</Fact>
+        <Fact name="Checkpoint at">{sequence(info.checkpointed_source_seq)}</Fact>
+        <Fact name="Source is at">{sequence(info.source_seq)}</Fact>
+      </dl>
+    </Panel>
+  );
+}
+
+function Runs({ runs }: { runs: Run[] }) {
+  if (runs.length === 0) return null;
+  const oldest = [...runs].reverse();
+  const numbers = (of: (run: Run) => number | undefined) => oldest.map((run) => of(run) ?? null);
+  return (
+    <Panel title="The last runs">
+      <Plot
+        times={oldest.map((run) => Date.parse(run.end) / 1000)}
+        series={[
+          { label: "written", values: numbers((run) => run.docs_written), color: "--running", bars: true },
+          { label: "refused", values: numbers((run) => run.doc_write_failures), color: "--crashing", bars: true },
+        ]}
+        text={`Documents written in each of the last ${runs.length} runs`}
+        format={count}
+      />
+      <table>
+        <thead>
+          <tr>
+            <th scope="col">Ended</th>
+            <th scope="col">Took</th>
+            <th scope="col">Outcome</th>
+            <th scope="col">Written</th>
+            <th scope="col">Refused</th>
+            <th scope="col">Node</th>
+          </tr>
+        </thead>
+        <tbody>
+          {runs.map((run) => (
+            <tr key={run.start + run.end}>
+              <td>
+                <Since time={run.end} />
+              </td>
+              <td>{duration((Date.parse(run.end) - Date.parse(run.start)) / 1000)}</td>
+              <td>
+                {run.outcome}
+                {run.reason && <small class="bad">{run.reason}</small>}
+              </td>
+              <td>{count(run.docs_written)}</td>
+              <td>{count(run.doc_write_failures)}</td>
+              <td>{run.node}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </Panel>
+  );
+}
+
+function History({ job }: { job: Job }) {
+  return (
+    <Panel title="History">
+      <ol class="timeline">
+        {job.history.map((event, i) => (
+          <li key={`${event.timestamp} ${i}`} class={event.type}>
+            <strong>{event.type}</strong>{" "}
+            <small class="muted">
+              <Since time={event.timestamp} />, {clock(event.timestamp)}
+            </small>
+            {event.reason && <p>{event.reason}</p>}
+          </li>
+        ))}
+      </ol>
+    </Panel>
+  );
+}
+
+const shownAtOnce = 50;
+
+function Refused({ path }: { path: string }) {
+  const view: View<Failures> = useView<Failures>(path);
+  const [page, setPage] = useState(0);
+  return (
+    <Panel title="Refused documents">
+      <Loaded view={view}>
+        {({ total, failures }) =>
+          total === 0 ? (
+            <p class="muted">The target has refused none.</p>
+          ) : (
+            <>
+              <p>
+                {count(total)} in all{failures.length < total && `, the latest ${count(failures.length)} are kept`}
+              </p>
+              <ul class="rows">
+                {failures.slice(page * shownAtOnce, (page + 1) * shownAtOnce).map((failure) => (
+                  <li key={`${failure.id} ${failure.rev}`}>
+                    <code>{failure.id}</code> <small class="muted">{failure.rev}</small>
+                    <p>
+                      {failure.status !== undefined && `${failure.status}: `}
+                      {failure.reason}{" "}
+                      <small class="muted">
+                        <Since time={failure.time} />
+                      </small>
+                    </p>
+                  </li>
+                ))}
+              </ul>
+              <nav class="pager" aria-label="Pages of refused documents">
+                {page > 0 && (
+                  <button type="button" onClick={() => setPage(page - 1)}>
+                    Newer
+                  </button>
+                )}
+                {(page + 1) * shownAtOnce < failures.length && (
+                  <button type="button" onClick={() => setPage(page + 1)}>
+                    Older
+                  </button>
+                )}
+              </nav>
+            </>
+          )
+        }
+      </Loaded>
+    </Panel>
+  );
+}
+
+function Definition({ path }: { path: string }) {
+  const view = useView<Document>(path);
+  return (
+    <Panel title="Definition">
+      <Loaded view={view}>{(doc) => <pre tabIndex={0}>{JSON.stringify(mask(plain(doc)), null, 2)}</pre>}</Loaded>
+    </Panel>
+  );
+}

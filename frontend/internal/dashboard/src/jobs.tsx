@@ -1,0 +1,125 @@
+// The list of jobs. Its filters, its order and its place are in its address.
+
+import { useEffect, useRef, useState } from "preact/hooks";
+import { type Jobs, states } from "./api";
+import { useView, withQuery } from "./http";
+import { Endpoints, Field, jobHref, jobName, Loaded, Page, Progress, Since, StateBadge } from "./parts";
+import { go, hrefOf, type Route } from "./route";
+import { count } from "./text";
+
+const pageSize = 50;
+
+export function JobsPage({ route }: { route: Route }) {
+  const query = Object.fromEntries(["states", "database", "user", "q", "sort", "start"].map((name) => [name, route.query.get(name) ?? ""]));
+  const href = (change: Record<string, string>) => hrefOf(["jobs"], { ...query, start: "", ...change });
+  const { start, ...filters } = query;
+  const path = withQuery("_scheduler/jobs", { ...filters, start_key: start, limit: pageSize });
+  const view = useView<Jobs>(path);
+  return (
+    <Page title="Jobs" actions={<a class="button primary" href={hrefOf(["new"])}>New replication</a>}>
+      <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
+        <Field label="State">
+          {(id) => (
+            <select id={id} value={query.states} onChange={(event) => go(href({ states: event.currentTarget.value, sort: "" }))}>
+              <option value="">not ended</option>
+              {states.map((state) => (
+                <option key={state}>{state}</option>
+              ))}
+            </select>
+          )}
+        </Field>
+        <Typed label="Database" value={query.database!} set={(database) => go(href({ database }))} />
+        <Typed label="Source, target or id" value={query.q!} set={(q) => go(href({ q }))} />
+        <Field label="Order">
+          {(id) => (
+            <select id={id} value={query.sort} onChange={(event) => go(href({ sort: event.currentTarget.value, states: "", database: "" }))}>
+              <option value="">database and id</option>
+              <option value="since">crashing longest</option>
+              <option value="refused">refused last</option>
+            </select>
+          )}
+        </Field>
+      </form>
+      <Loaded view={view}>
+        {(page) => (
+          <>
+            <p class="muted" role="status">
+              {query.q
+                ? `${count(page.jobs.length)} found in ${count(page.scanned)} jobs${page.next_start_key ? ", there are more to search" : ""}`
+                : page.total_rows !== null && `${count(page.total_rows)} jobs`}
+            </p>
+            <table class="jobs">
+              <thead>
+                <tr>
+                  <th scope="col">State</th>
+                  <th scope="col">Replication</th>
+                  <th scope="col">Progress</th>
+                  <th scope="col">Node</th>
+                </tr>
+              </thead>
+              <tbody>
+                {page.jobs.map((job) => (
+                  <tr key={job.id}>
+                    <td>
+                      <StateBadge state={job.state} />
+                    </td>
+                    <td>
+                      <a href={jobHref(job)}>{jobName(job)}</a>
+                      <Endpoints source={job.source} target={job.target} />
+                    </td>
+                    <td>
+                      <Progress job={job} />
+                      {job.info?.error && <small class="bad">{job.info.error}</small>}
+                      {job.start_time && (
+                        <small class="muted">
+                          {job.state === "running" ? "running since " : "started "}
+                          <Since time={job.start_time} />
+                        </small>
+                      )}
+                      {job.next_run && (
+                        <small class="muted">
+                          next run <Since time={job.next_run} />
+                        </small>
+                      )}
+                    </td>
+                    <td>{job.node ?? ""}</td>
+                  </tr>
+                ))}
+              </tbody>
+            </table>
+            {page.jobs.length === 0 && <p class="muted">{page.next_start_key ? "None so far." : "No job is like that."}</p>}
+            <nav class="pager" aria-label="Pages">
+              {start && <a href={href({})}>First page</a>}
+              {page.next_start_key && <a href={href({ start: page.next_start_key })}>{query.q ? "Search on" : "Next page"}</a>}
+            </nav>
+          </>
+        )}
+      </Loaded>
+    </Page>
+  );
+}
+
+/** A field of text that acts when its user stops typing. */
+function Typed({ label, value, set }: { label: string; value: string; set: (value: string) => void }) {
+  const [text, setText] = useState(value);
+  const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
+  useEffect(() => setText(value), [value]);
+  useEffect(() => () => clearTimeout(timer.current), []);
+  return (
+    <Field label={label}>
+      {(id) => (
+        <input
+          id={id}
+          type="search"
+          value={text}
+          onInput={(event) => {
+            const next = event.currentTarget.value;
+            setText(next);
+            clearTimeout(timer.current);
+            timer.current = setTimeout(() => set(next), 400);
+          }}
+        />
+      )}
+    </Field>
+  );
+}

@@ -1,0 +1,118 @@
+// The frame around the pages: who is logged in, where to go, and which page an address is.
+
+import { render } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { ConfigurationPage } from "./configuration";
+import { DatabasesPage } from "./databases";
+import { DocumentPage } from "./document";
+import { type Failure, onSignedOut, request } from "./http";
+import { JobPage } from "./job";
+import { JobsPage } from "./jobs";
+import { NewPage } from "./new";
+import { NodesPage } from "./nodes";
+import { Overview } from "./overview";
+import { Page, Trouble } from "./parts";
+import { hrefOf, type Route, useRoute } from "./route";
+import { currentUser, LoginPage, type User } from "./session";
+
+const pages = [
+  { path: "", label: "Overview", admin: true },
+  { path: "jobs", label: "Jobs", admin: true },
+  { path: "new", label: "New replication", admin: false },
+  { path: "databases", label: "Databases", admin: true },
+  { path: "nodes", label: "Nodes", admin: true },
+  { path: "configuration", label: "Configuration", admin: true },
+];
+
+function App() {
+  const route = useRoute();
+  const [user, setUser] = useState<User | null>();
+  const [failure, setFailure] = useState<Failure>();
+  const look = () =>
+    currentUser().then(
+      (found) => {
+        setUser(found ?? null);
+        setFailure(undefined);
+      },
+      (error) => setFailure(error as Failure),
+    );
+  useEffect(() => void look(), []);
+  useEffect(() => onSignedOut(() => void look()), []);
+  const logOut = async () => {
+    await request("DELETE", "_session");
+    await look();
+  };
+  return (
+    <>
+      <a class="skip" href="#main" onClick={(event) => (event.preventDefault(), document.getElementById("main")?.focus())}>
+        Skip to the page
+      </a>
+      <header class="top">
+        <a class="brand" href={hrefOf([])}>
+          settee
+        </a>
+        {user && <Menu route={route} user={user} />}
+        {user && (
+          <div class="who">
+            <span>{user.name}</span>
+            <button type="button" onClick={() => void logOut()}>
+              Log out
+            </button>
+          </div>
+        )}
+      </header>
+      <main id="main" tabIndex={-1}>
+        <Trouble failure={failure} />
+        {user === null && <LoginPage done={look} />}
+        {user && <Current key={route.path.join("/")} route={route} user={user} />}
+      </main>
+    </>
+  );
+}
+
+function Menu({ route, user }: { route: Route; user: User }) {
+  return (
+    <nav aria-label="Pages of settee">
+      <ul>
+        {pages
+          .filter((page) => user.admin || !page.admin)
+          .map((page) => (
+            <li key={page.path}>
+              <a href={hrefOf(page.path ? [page.path] : [])} aria-current={(route.path[0] ?? "") === page.path ? "page" : undefined}>
+                {page.label}
+              </a>
+            </li>
+          ))}
+      </ul>
+    </nav>
+  );
+}
+
+function Current({ route, user }: { route: Route; user: User }) {
+  const [page = "", first, second] = route.path;
+  if (page === "documents" && first !== undefined && second !== undefined) {
+    return <DocumentPage database={first} id={second} admin={user.admin} />;
+  }
+  if (page === "new" || !user.admin) return <NewPage route={route} />;
+  switch (page) {
+    case "":
+      return <Overview />;
+    case "jobs":
+      return first === undefined ? <JobsPage route={route} /> : <JobPage id={first} />;
+    case "databases":
+      return <DatabasesPage />;
+    case "nodes":
+      return <NodesPage />;
+    case "configuration":
+      return <ConfigurationPage route={route} />;
+  }
+  return (
+    <Page title="There is no such page">
+      <p>
+        <a href={hrefOf([])}>Overview</a>
+      </p>
+    </Page>
+  );
+}
+
+render(<App />, document.body);

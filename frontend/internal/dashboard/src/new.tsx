@@ -1,0 +1,394 @@
+// The form for a replication. The JSON document beside it is what it writes, and can be edited, too.
+
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { type FormField, more, which } from "./fields";
+import { Failure, pathOf, request } from "./http";
+import { Field, Page, Panel, Trouble } from "./parts";
+import { go, hrefOf, type Route } from "./route";
+import { mask, masked, unmask } from "./secrets";
+import { endpointURL } from "./text";
+
+type Document = Record<string, unknown>;
+
+const transient = "";
+
+export function NewPage({ route }: { route: Route }) {
+  const editedDatabase = route.query.get("database") ?? undefined;
+  const editedId = route.query.get("document") ?? undefined;
+  const editing = editedDatabase !== undefined && editedId !== undefined;
+  const [database, setDatabase] = useState(editedDatabase ?? "_replicator");
+  const [id, setId] = useState(editedId ?? "");
+  const [original, setOriginal] = useState<Document>({});
+  const [doc, setDoc] = useState<Document>({ source: "", target: "" });
+  const [text, setText] = useState<string>();
+  const [failure, setFailure] = useState<Failure>();
+  const [busy, setBusy] = useState(false);
+
+  useEffect(() => {
+    if (!editing) return;
+    request<Document>("GET", `${pathOf(editedDatabase, editedId)}`).then(
+      (found) => {
+        setOriginal(found);
+        setDoc(mask(Object.fromEntries(Object.entries(found).filter(([name]) => !name.startsWith("_")))) as Document);
+      },
+      (error) => setFailure(error as Failure),
+    );
+  }, [editing, editedDatabase, editedId]);
+
+  const set = (name: string, value: unknown) => {
+    setText(undefined);
+    setDoc((before) => {
+      const { [name]: _, ...rest } = before;
+      return value === undefined || value === "" ? (name === "source" || name === "target" ? { ...rest, [name]: "" } : rest) : { ...before, [name]: value };
+    });
+  };
+  const setAll = (values: Document) => {
+    setText(undefined);
+    setDoc((before) => Object.fromEntries(Object.entries({ ...before, ...values }).filter(([, value]) => value !== undefined)));
+  };
+  const whole = useMemo(() => unmask(doc, original) as Document, [doc, original]);
+  const check = useCheck(whole, database === transient);
+
+  const save = async () => {
+    setBusy(true);
+    setFailure(undefined);
+    try {
+      if (database === transient) {
+        const { _local_id } = await request<{ _local_id?: string }>("POST", "_replicate", whole);
+        go(_local_id ? hrefOf(["jobs", _local_id]) : hrefOf(["jobs"], { states: "completed" }));
+        return;
+      }
+      const { _rev } = original as { _rev?: string };
+      const body = _rev ? { ...whole, _rev } : whole;
+      const saved = id
+        ? await request<{ id: string }>("PUT", pathOf(database, id), body)
+        : await request<{ id: string }>("POST", pathOf(database), body);
+      go(hrefOf(["documents", database, saved.id]));
+    } catch (error) {
+      setFailure(error as Failure);
+    } finally {
+      setBusy(false);
+    }
+  };
+
+  return (
+    <Page title={editing ? `Edit ${editedId}` : "New replication"}>
+      <form
+        class="replication"
+        onSubmit={(event) => {
+          event.preventDefault();
+          void save();
+        }}
+      >
+        <div>
+          <Panel title="From and to">
+            <EndpointFields name="source" doc={doc} set={set} />
+            <EndpointFields name="target" doc={doc} set={set} />
+          </Panel>
+          <Panel title="When">
+            <When doc={doc} setAll={setAll} transient={database === transient} />
+          </Panel>
+          <Panel title="What">
+            {which.map((field) => (
+              <DocumentField key={field.name} field={field} value={doc[field.name]} set={set} />
+            ))}
+          </Panel>
+          <details class="panel">
+            <summary>More</summary>
+            {more.map((field) => (
+              <DocumentField key={field.name} field={field} value={doc[field.name]} set={set} />
+            ))}
+          </details>
+        </div>
+        <div>
+          <Panel title="Where it is kept">
+            <Field label="Replicator database" help="Empty: a transient job of _replicate, without a document.">
+              {(fieldId, described) => (
+                <input
+                  id={fieldId}
+                  aria-describedby={described}
+                  value={database}
+                  disabled={editing}
+                  onInput={(event) => setDatabase(event.currentTarget.value.trim())}
+                />
+              )}
+            </Field>
+            {database !== transient && (
+              <Field label="Document id" help="Empty: the node chooses one.">
+                {(fieldId, described) => (
+                  <input id={fieldId} aria-describedby={described} value={id} disabled={editing} onInput={(event) => setId(event.currentTarget.value)} />
+                )}
+              </Field>
+            )}
+          </Panel>
+          <Panel title="The document">
+            <Field label="JSON" help={editing ? `${masked} stands for a secret that stays as it is.` : undefined}>
+              {(fieldId, described) => (
+                <textarea
+                  id={fieldId}
+                  class="code"
+                  rows={16}
+                  spellcheck={false}
+                  aria-describedby={described}
+                  value={text ?? JSON.stringify(doc, null, 2)}
+                  onInput={(event) => {
+                    setText(event.currentTarget.value);
+                    try {
+                      const parsed = JSON.parse(event.currentTarget.value);
+                      if (parsed && typeof parsed === "object" && !Array.isArray(parsed)) setDoc(parsed);
+                    } catch {
+                      // It is not whole yet: the check below says so.
+                    }
+                  }}
+                />
+              )}
+            </Field>
+            <CheckResult text={text} check={check} />
+            <Trouble failure={failure} />
+            <div class="buttons">
+              <button type="submit" class="primary" disabled={busy || !!check.problem || invalid(text)}>
+                {database === transient ? "Replicate" : editing ? "Save" : "Create"}
+              </button>
+            </div>
+          </Panel>
+        </div>
+      </form>
+    </Page>
+  );
+}
+
+function invalid(text: string | undefined): boolean {
+  if (text === undefined) return false;
+  try {
+    JSON.parse(text);
+    return false;
+  } catch {
+    return true;
+  }
+}
+
+interface Check {
+  problem?: string;
+  warnings: string[];
+}
+
+/** Asks the node whether a document is valid, when its author pauses. */
+function useCheck(doc: Document, isTransient: boolean): Check {
+  const [check, setCheck] = useState<Check>({ problem: "", warnings: [] });
+  useEffect(() => {
+    let current = true;
+    const timer = setTimeout(async () => {
+      try {
+        const { warnings } = await request<{ warnings: string[] }>("POST", `_scheduler/check${isTransient ? "?transient=true" : ""}`, doc);
+        if (current) setCheck({ warnings });
+      } catch (error) {
+        if (current) setCheck({ problem: (error as Failure).reason, warnings: [] });
+      }
+    }, 300);
+    return () => {
+      current = false;
+      clearTimeout(timer);
+    };
+  }, [doc, isTransient]);
+  return check;
+}
+
+function CheckResult({ text, check }: { text?: string; check: Check }) {
+  const problem = invalid(text) ? "This is not JSON." : check.problem;
+  return (
+    <div role="status">
+      {problem && <p class="trouble">{problem}</p>}
+      {problem === undefined && <p class="good">The document is valid.</p>}
+      {check.warnings.map((warning) => (
+        <p key={warning} class="muted">
+          {warning}
+        </p>
+      ))}
+    </div>
+  );
+}
+
+interface Login {
+  username: string;
+  password: string;
+}
+
+function EndpointFields({ name, doc, set }: { name: "source" | "target"; doc: Document; set: (name: string, value: unknown) => void }) {
+  const value = doc[name];
+  const url = endpointURL(value);
+  const object = value && typeof value === "object" ? (value as Document) : {};
+  const login = ((object.auth as Document | undefined)?.basic ?? { username: "", password: "" }) as Login;
+  const change = (nextURL: string, next: Login) => {
+    const { auth: _, url: __, ...rest } = object;
+    if (!next.username && !next.password && Object.keys(rest).length === 0) set(name, nextURL);
+    else if (!next.username && !next.password) set(name, { url: nextURL, ...rest });
+    else set(name, { url: nextURL, ...rest, auth: { basic: next } });
+  };
+  return (
+    <fieldset>
+      <legend>{name === "source" ? "Source" : "Target"}</legend>
+      <Field label={`URL of the ${name}`} help="Such as https://host/database.">
+        {(id, described) => (
+          <input id={id} type="url" required aria-describedby={described} value={url} onInput={(event) => change(event.currentTarget.value, login)} />
+        )}
+      </Field>
+      <div class="pair">
+        <Field label={`User of the ${name}`}>
+          {(id) => (
+            <input
+              id={id}
+              autocomplete="off"
+              value={login.username}
+              onInput={(event) => change(url, { ...login, username: event.currentTarget.value })}
+            />
+          )}
+        </Field>
+        <Field label={`Password of the ${name}`}>
+          {(id) => (
+            <input
+              id={id}
+              type="password"
+              autocomplete="new-password"
+              value={login.password}
+              onInput={(event) => change(url, { ...login, password: event.currentTarget.value })}
+            />
+          )}
+        </Field>
+      </div>
+    </fieldset>
+  );
+}
+
+function When({ doc, setAll, transient }: { doc: Document; setAll: (values: Document) => void; transient: boolean }) {
+  const mode = doc.continuous ? "continuous" : doc.every !== undefined ? "every" : doc.schedule !== undefined ? "schedule" : "once";
+  const none = { continuous: undefined, every: undefined, schedule: undefined, timezone: undefined };
+  const modes: Record<string, Document> = {
+    once: none,
+    continuous: { ...none, continuous: true },
+    every: { ...none, every: "15m" },
+    schedule: { ...none, schedule: "0 3 * * *" },
+  };
+  return (
+    <>
+      <Field label="Runs">
+        {(id) => (
+          <select id={id} value={mode} onChange={(event) => setAll(modes[event.currentTarget.value]!)}>
+            <option value="once">once, up to the latest change</option>
+            <option value="continuous">all the time (continuous)</option>
+            {!transient && <option value="every">again after a time</option>}
+            {!transient && <option value="schedule">at times of the clock (cron)</option>}
+          </select>
+        )}
+      </Field>
+      {mode === "every" && (
+        <Field label="Every" help="Hours, minutes and seconds, such as 1h30m.">
+          {(id, described) => (
+            <input id={id} aria-describedby={described} value={String(doc.every)} onInput={(event) => setAll({ every: event.currentTarget.value })} />
+          )}
+        </Field>
+      )}
+      {mode === "schedule" && (
+        <div class="pair">
+          <Field label="Schedule" help="Minute, hour, day of the month, month, day of the week.">
+            {(id, described) => (
+              <input
+                id={id}
+                aria-describedby={described}
+                value={String(doc.schedule)}
+                onInput={(event) => setAll({ schedule: event.currentTarget.value })}
+              />
+            )}
+          </Field>
+          <Field label="Time zone" help="Such as Europe/Berlin. Empty: UTC.">
+            {(id, described) => (
+              <input
+                id={id}
+                aria-describedby={described}
+                value={String(doc.timezone ?? "")}
+                onInput={(event) => setAll({ timezone: event.currentTarget.value || undefined })}
+              />
+            )}
+          </Field>
+        </div>
+      )}
+    </>
+  );
+}
+
+function DocumentField({ field, value, set }: { field: FormField; value: unknown; set: (name: string, value: unknown) => void }) {
+  const change = (next: unknown) => set(field.name, next);
+  return (
+    <Field label={field.label} help={`${field.help} (${field.name})`}>
+      {(id, described) => {
+        switch (field.kind) {
+          case "flag":
+            return (
+              <select
+                id={id}
+                aria-describedby={described}
+                value={value === undefined ? "" : String(value)}
+                onChange={(event) => change(event.currentTarget.value === "" ? undefined : event.currentTarget.value === "true")}
+              >
+                <option value="">default</option>
+                <option value="true">yes</option>
+                <option value="false">no</option>
+              </select>
+            );
+          case "number":
+            return (
+              <input
+                id={id}
+                type="number"
+                aria-describedby={described}
+                value={value === undefined ? "" : String(value)}
+                onInput={(event) => change(event.currentTarget.value === "" ? undefined : event.currentTarget.valueAsNumber)}
+              />
+            );
+          case "lines":
+            return (
+              <textarea
+                id={id}
+                rows={3}
+                aria-describedby={described}
+                value={Array.isArray(value) ? value.join("\n") : ""}
+                onChange={(event) => {
+                  const lines = event.currentTarget.value.split("\n").filter(Boolean);
+                  change(lines.length ? lines : undefined);
+                }}
+              />
+            );
+          case "json":
+            return <JSONField id={id} described={described} value={value} change={change} />;
+          default:
+            return (
+              <input id={id} aria-describedby={described} value={String(value ?? "")} onInput={(event) => change(event.currentTarget.value || undefined)} />
+            );
+        }
+      }}
+    </Field>
+  );
+}
+
+function JSONField({ id, described, value, change }: { id: string; described?: string; value: unknown; change: (next: unknown) => void }) {
+  const [draft, setDraft] = useState<string>();
+  return (
+    <textarea
+      id={id}
+      class="code"
+      rows={3}
+      spellcheck={false}
+      aria-describedby={described}
+      aria-invalid={draft !== undefined}
+      value={draft ?? (value === undefined ? "" : JSON.stringify(value))}
+      onChange={(event) => {
+        const text = event.currentTarget.value.trim();
+        try {
+          change(text === "" ? undefined : JSON.parse(text));
+          setDraft(undefined);
+        } catch {
+          setDraft(text);
+        }
+      }}
+    />
+  );
+}

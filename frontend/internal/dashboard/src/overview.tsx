@@ -1,0 +1,169 @@
+// The first page: how many jobs are in which state, what moves, and what needs somebody.
+
+import type { Job, Node, Rates, Share, Summary } from "./api";
+import { states } from "./api";
+import { useView } from "./http";
+import { Endpoints, For, jobHref, jobName, Loaded, Page, Panel, StateBadge } from "./parts";
+import { Plot } from "./plot";
+import { hrefOf } from "./route";
+import { count, duration, rate } from "./text";
+
+export function Overview() {
+  const summary = useView<Summary>("_scheduler/summary");
+  return (
+    <Page title="Overview" actions={<a class="button primary" href={hrefOf(["new"])}>New replication</a>}>
+      <Loaded view={summary}>
+        {(s) => (
+          <>
+            <Counts summary={s} />
+            <div class="columns">
+              <Panel title="Crashing longest" aside={<a href={hrefOf(["jobs"], { sort: "since" })}>All</a>}>
+                <Needy jobs={s.crashing} none="No job is crashing." />
+              </Panel>
+              <Panel title="Refused documents" aside={<a href={hrefOf(["jobs"], { sort: "refused" })}>All</a>}>
+                <Needy jobs={s.refused} none="No running job has refused documents." />
+              </Panel>
+            </div>
+          </>
+        )}
+      </Loaded>
+      <div class="columns">
+        <Traffic />
+        <Nodes />
+      </div>
+      <Shares />
+    </Page>
+  );
+}
+
+function Counts({ summary }: { summary: Summary }) {
+  return (
+    <ul class="counts" aria-label="Jobs by state">
+      {states
+        .filter((state) => summary.jobs[state] || !["initializing", "error"].includes(state))
+        .map((state) => (
+          <li key={state}>
+            <a href={hrefOf(["jobs"], { states: state })} class={state}>
+              <strong>{count(summary.jobs[state] ?? 0)}</strong> {state}
+            </a>
+          </li>
+        ))}
+    </ul>
+  );
+}
+
+function Needy({ jobs, none }: { jobs: Job[]; none: string }) {
+  if (jobs.length === 0) return <p class="muted">{none}</p>;
+  return (
+    <ul class="rows">
+      {jobs.map((job) => (
+        <li key={job.id}>
+          <a href={jobHref(job)}>{jobName(job)}</a> <Endpoints source={job.source} target={job.target} />
+          <small class="muted">
+            {job.crashing_since && (
+              <>
+                <For since={job.crashing_since} />
+                {": "}
+              </>
+            )}
+            {job.info?.error ?? (job.info?.doc_write_failures ? `${count(job.info.doc_write_failures)} refused` : "")}
+          </small>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+function Traffic() {
+  const view = useView<Rates>("_scheduler/rates");
+  return (
+    <Panel title="The last hour">
+      <Loaded view={view}>{(rates) => <Plots rates={rates} />}</Loaded>
+    </Panel>
+  );
+}
+
+function Plots({ rates }: { rates: Rates }) {
+  const perSecond = (numbers: number[]) => numbers.map((n) => n / rates.step);
+  // The last step is not over.
+  const written = perSecond(rates.docs_written).slice(0, -1);
+  const refused = perSecond(rates.doc_write_failures).slice(0, -1);
+  const times = written.map((_, i) => rates.since + i * rates.step);
+  const now = written.at(-1) ?? 0;
+  return (
+    <>
+      <p>
+        <strong>{rate(now)}</strong> documents a second<small class="muted"> in the last {duration(rates.step)}</small>
+      </p>
+      <Plot
+        times={times}
+        series={[
+          { label: "written a second", values: written, color: "--running" },
+          { label: "refused a second", values: refused, color: "--crashing" },
+        ]}
+        text={`Documents a second over the last hour, ${rate(now)} now`}
+        format={rate}
+      />
+    </>
+  );
+}
+
+function Nodes() {
+  const view = useView<{ nodes: Node[] }>("_scheduler/nodes");
+  return (
+    <Panel title="Nodes" aside={<a href={hrefOf(["nodes"])}>All</a>}>
+      <Loaded view={view}>
+        {({ nodes }) => (
+          <ul class="rows">
+            {nodes.slice(0, 8).map((node) => (
+              <li key={node.instance}>
+                <StateBadge state={node.live ? "live" : "gone"} /> {node.name}
+                <small class="muted">
+                  {" "}
+                  {node.roles.join(", ")}; {count(node.running)} of {count(node.max_jobs)} jobs
+                </small>
+              </li>
+            ))}
+          </ul>
+        )}
+      </Loaded>
+    </Panel>
+  );
+}
+
+function Shares() {
+  const view = useView<{ shares: Share[] }>("_scheduler/shares");
+  return (
+    <Panel title="Shares of the last hour" aside={<a href={hrefOf(["databases"])}>Databases</a>}>
+      <Loaded view={view}>
+        {({ shares }) =>
+          shares.length === 0 ? (
+            <p class="muted">No database has jobs.</p>
+          ) : (
+            <table>
+              <thead>
+                <tr>
+                  <th scope="col">Database or user</th>
+                  <th scope="col">Had</th>
+                  <th scope="col">Entitled to</th>
+                </tr>
+              </thead>
+              <tbody>
+                {[...shares]
+                  .sort((a, b) => b.ran - a.ran)
+                  .slice(0, 8)
+                  .map((share) => (
+                    <tr key={share.database ?? `user ${share.user}`}>
+                      <th scope="row">{share.database ?? `transient jobs of ${share.user ?? "anybody"}`}</th>
+                      <td>{(share.ran * 100).toFixed(1)} %</td>
+                      <td>{(share.entitled * 100).toFixed(1)} %</td>
+                    </tr>
+                  ))}
+              </tbody>
+            </table>
+          )
+        }
+      </Loaded>
+    </Panel>
+  );
+}

@@ -1,0 +1,267 @@
+// What several pages are made of.
+
+import type { ComponentChildren, JSX } from "preact";
+import { useEffect, useId, useRef, useState } from "preact/hooks";
+import type { Info, Job, State } from "./api";
+import { type Failure, type View } from "./http";
+import { hrefOf } from "./route";
+import { clock, count, duration, endpoint } from "./text";
+
+/** The time of day, and again every few seconds. */
+export function useNow(every = 1000): number {
+  const [now, setNow] = useState(Date.now);
+  useEffect(() => {
+    const timer = setInterval(() => document.visibilityState === "visible" && setNow(Date.now()), every);
+    return () => clearInterval(timer);
+  }, [every]);
+  return now;
+}
+
+/** How long ago a time was, or how long until then. */
+export function Since({ time }: { time: string }) {
+  const seconds = (useNow() - Date.parse(time)) / 1000;
+  return (
+    <time dateTime={time} title={clock(time)}>
+      {seconds < 0 ? `in ${duration(-seconds)}` : `${duration(seconds)} ago`}
+    </time>
+  );
+}
+
+/** How long something has lasted. */
+export function For({ since }: { since: string }) {
+  return (
+    <time dateTime={since} title={`since ${clock(since)}`}>
+      for {duration((useNow() - Date.parse(since)) / 1000)}
+    </time>
+  );
+}
+
+/** A page: its heading gets the focus when the page is opened, so that the keyboard starts there. */
+export function Page({ title, actions, children }: { title: string; actions?: ComponentChildren; children: ComponentChildren }) {
+  const heading = useRef<HTMLHeadingElement>(null);
+  useEffect(() => {
+    document.title = `${title} - settee`;
+  }, [title]);
+  useEffect(() => heading.current?.focus({ preventScroll: true }), []);
+  return (
+    <>
+      <header class="title">
+        <h1 ref={heading} tabIndex={-1}>
+          {title}
+        </h1>
+        {actions && <div class="actions">{actions}</div>}
+      </header>
+      {children}
+    </>
+  );
+}
+
+export function Panel({ title, children, aside }: { title: string; children: ComponentChildren; aside?: ComponentChildren }) {
+  const id = useId();
+  return (
+    <section class="panel" aria-labelledby={id}>
+      <header>
+        <h2 id={id}>{title}</h2>
+        {aside}
+      </header>
+      {children}
+    </section>
+  );
+}
+
+/** Why a view cannot be shown, or that what is shown is not the latest. */
+export function Trouble({ failure, stale }: { failure?: Failure; stale?: boolean }) {
+  if (!failure) return null;
+  return (
+    <p class="trouble" role="alert">
+      {stale && "This is not the latest. "}
+      {failure.reason || failure.code}
+      {failure.status > 0 && <small> ({failure.status})</small>}
+    </p>
+  );
+}
+
+/** Shows the data of a view as soon as there is some, and its failure. */
+export function Loaded<T>({ view, children }: { view: View<T>; children: (data: T) => ComponentChildren }) {
+  return (
+    <>
+      <Trouble failure={view.failure} stale={view.data !== undefined} />
+      {view.data !== undefined ? children(view.data) : !view.failure && <p class="muted">Loading…</p>}
+    </>
+  );
+}
+
+export function StateBadge({ state }: { state: State | string }) {
+  return <span class={`state ${state}`}>{state}</span>;
+}
+
+/** The address of the page of a job. */
+export function jobHref(job: Pick<Job, "id">): string {
+  return hrefOf(["jobs", job.id]);
+}
+
+/** What a job is called: its document, or its user. */
+export function jobName(job: Pick<Job, "database" | "doc_id" | "user" | "id">): string {
+  return job.doc_id !== null ? `${job.database} / ${job.doc_id}` : (job.user ?? "") ? `_replicate of ${job.user}` : "_replicate";
+}
+
+/** The endpoints of a replication. */
+export function Endpoints({ source, target }: { source: string; target: string }) {
+  return (
+    <span class="endpoints">
+      <span title={source}>{endpoint(source)}</span>
+      <span aria-label="to"> → </span>
+      <span title={target}>{endpoint(target)}</span>
+    </span>
+  );
+}
+
+interface Pace {
+  written: number;
+  pending?: number;
+  at: number;
+}
+
+/** Changes of the numbers of one job while it is watched, from which its pace follows. Only what was seen counts. */
+export function usePace(id: string, info: Info | null): { perSecond?: number; left?: number } {
+  const seen = useRef<{ id: string; points: Pace[] }>({ id, points: [] });
+  if (seen.current.id !== id) seen.current = { id, points: [] };
+  const points = seen.current.points;
+  const written = info?.docs_written ?? 0;
+  const pending = info?.changes_pending ?? undefined;
+  const last = points.at(-1);
+  if (!last || last.written !== written || last.pending !== pending) points.push({ written, pending, at: performance.now() });
+  while (points.length > 2 && points.at(-1)!.at - points[0]!.at > 30_000) points.shift();
+  const first = points[0]!;
+  const latest = points.at(-1)!;
+  const seconds = (latest.at - first.at) / 1000;
+  if (seconds < 1 || latest.written < first.written) return {};
+  const perSecond = (latest.written - first.written) / seconds;
+  const done = first.pending !== undefined && latest.pending !== undefined ? first.pending - latest.pending : 0;
+  return { perSecond, left: done > 0 && latest.pending ? (latest.pending / done) * seconds : undefined };
+}
+
+/** How far a run is. Without a known number of pending changes there is no bar. */
+export function Progress({ job }: { job: Job }) {
+  const { perSecond, left } = usePace(job.id, job.info);
+  const info = job.info;
+  if (!info || info.docs_written === undefined) return null;
+  const pending = info.changes_pending;
+  // Both are changes: those of this replication that were checked, and those that are left.
+  const checked = info.revisions_checked ?? info.docs_read ?? 0;
+  const known = job.state === "running" && typeof pending === "number" && pending + checked > 0;
+  return (
+    <div class="progress">
+      {known && <progress max={pending + checked} value={checked} aria-label={`progress of ${jobName(job)}`} />}
+      <small>
+        {count(info.docs_written)} written
+        {typeof pending === "number" && job.state === "running" && `, ${count(pending)} changes pending`}
+        {!!info.doc_write_failures && (
+          <strong class="bad">, {count(info.doc_write_failures)} refused</strong>
+        )}
+        {job.state === "running" && perSecond !== undefined && perSecond > 0 && `, ${perSecond.toFixed(perSecond < 10 ? 1 : 0)} a second`}
+        {job.state === "running" && left !== undefined && `, ${duration(left)} left`}
+      </small>
+    </div>
+  );
+}
+
+/** A button whose action takes a while. It says what went wrong. */
+export function Action({
+  children,
+  run,
+  danger,
+  confirm,
+}: {
+  children: ComponentChildren;
+  run: () => Promise<unknown>;
+  danger?: boolean;
+  confirm?: string;
+}) {
+  const [busy, setBusy] = useState(false);
+  const [failure, setFailure] = useState("");
+  const [asking, setAsking] = useState(false);
+  const act = async () => {
+    setBusy(true);
+    setFailure("");
+    try {
+      await run();
+      setAsking(false);
+    } catch (error) {
+      setFailure((error as Failure).reason || String(error));
+    } finally {
+      setBusy(false);
+    }
+  };
+  return (
+    <span class="action">
+      <button type="button" class={danger ? "danger" : ""} disabled={busy} onClick={() => (confirm ? setAsking(true) : act())}>
+        {children}
+      </button>
+      {!asking && failure && (
+        <span class="bad" role="alert">
+          {failure}
+        </span>
+      )}
+      {asking && confirm && (
+        <Dialog title={String(children)} close={() => setAsking(false)}>
+          <p>{confirm}</p>
+          {failure && (
+            <p class="trouble" role="alert">
+              {failure}
+            </p>
+          )}
+          <div class="buttons">
+            <button type="button" class={danger ? "danger" : "primary"} disabled={busy} onClick={act}>
+              {children}
+            </button>
+            <button type="button" onClick={() => setAsking(false)}>
+              Not now
+            </button>
+          </div>
+        </Dialog>
+      )}
+    </span>
+  );
+}
+
+export function Dialog({ title, close, children }: { title: string; close: () => void; children: ComponentChildren }) {
+  const dialog = useRef<HTMLDialogElement>(null);
+  const id = useId();
+  useEffect(() => dialog.current?.showModal(), []);
+  return (
+    <dialog ref={dialog} aria-labelledby={id} onClose={close}>
+      <h2 id={id}>{title}</h2>
+      {children}
+    </dialog>
+  );
+}
+
+/** A field of a form, with its help. */
+export function Field({ label, help, children }: { label: string; help?: ComponentChildren; children: (id: string, described?: string) => JSX.Element }) {
+  const id = useId();
+  return (
+    <div class="field">
+      <label for={id}>{label}</label>
+      {children(id, help ? `${id}-help` : undefined)}
+      {help && <small id={`${id}-help`}>{help}</small>}
+    </div>
+  );
+}
+
+/** Puts a text into the clipboard. */
+export function Copy({ text, children }: { text: () => string; children: ComponentChildren }) {
+  const [done, setDone] = useState(false);
+  return (
+    <button
+      type="button"
+      onClick={async () => {
+        await navigator.clipboard.writeText(text());
+        setDone(true);
+        setTimeout(() => setDone(false), 2000);
+      }}
+    >
+      {done ? "Copied" : children}
+    </button>
+  );
+}

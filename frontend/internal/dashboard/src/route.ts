@@ -1,0 +1,46 @@
+// The address of a page is the fragment of the URL: #/jobs?states=crashing. It has all that decides what the page
+// shows, so it can be kept and sent to others. The server sees no fragment.
+
+import { useEffect, useState } from "preact/hooks";
+
+export interface Route {
+  /** The decoded segments of the path. */
+  path: string[];
+  query: URLSearchParams;
+}
+
+function decode(segment: string): string {
+  try {
+    return decodeURIComponent(segment);
+  } catch {
+    return segment;
+  }
+}
+
+export function parseRoute(hash: string): Route {
+  const [path = "", query = ""] = hash.replace(/^#\/?/, "").split(/\?(.*)/s);
+  return { path: path.split("/").filter(Boolean).map(decode), query: new URLSearchParams(query) };
+}
+
+/** The address of a page. */
+export function hrefOf(path: string[], query: Record<string, string | undefined> = {}): string {
+  const given = new URLSearchParams();
+  for (const [name, value] of Object.entries(query)) if (value) given.set(name, value);
+  const text = given.toString();
+  return `#/${path.map(encodeURIComponent).join("/")}${text ? `?${text}` : ""}`;
+}
+
+export function go(href: string, replace = false): void {
+  if (replace) location.replace(href);
+  else location.hash = href;
+}
+
+export function useRoute(): Route {
+  const [route, setRoute] = useState(() => parseRoute(location.hash));
+  useEffect(() => {
+    const changed = () => setRoute(parseRoute(location.hash));
+    addEventListener("hashchange", changed);
+    return () => removeEventListener("hashchange", changed);
+  }, []);
+  return route;
+}
