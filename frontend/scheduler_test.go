@@ -126,6 +126,19 @@ func TestJobInEachState(t *testing.T) {
 	row = job()
 	require.Equal(t, "failed", row["state"])
 	require.Equal(t, map[string]any{"error": "given up"}, row["info"])
+	runs := row["runs"].([]any)
+	require.Len(t, runs, 1)
+	first := runs[0].(map[string]any)
+	require.NotNil(t, first["start"])
+	require.NotNil(t, first["end"])
+	require.NotNil(t, first["node"])
+	for _, name := range []string{"start", "end", "node"} {
+		delete(first, name)
+	}
+	require.Equal(t, map[string]any{
+		"outcome": "crashed", "docs_read": 0., "docs_written": 0., "doc_write_failures": 0.,
+		"reason": "db_not_found: could not open http://adm:*****@b.example/",
+	}, first)
 	require.EqualValues(t, 0, n.get("/_scheduler/jobs").json(t)["total_rows"], "what has ended is not listed")
 }
 

@@ -72,6 +72,9 @@ type JobState struct {
 
 	Stats Stats `json:"stats"`
 
+	// Runs is the number of runs that have ended, of which the latest are recorded as EndedRun.
+	Runs int64 `json:"runs,omitempty"`
+
 	// LastRun are the counters of the latest run of a periodic replication that came to its end, without those of
 	// the turns before it if it was interrupted. nil if there was none.
 	LastRun *Stats `json:"last_run,omitempty"`

@@ -3,6 +3,7 @@ package jobs
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -154,8 +155,12 @@ func (s *Store) removeAll(
 func (s *Store) removeRest(tx kv.Transaction, removed []*fdbjobs.Job) error {
 	reservations, ids := make([]reservation, len(removed)), make([]string, len(removed))
 	for i, job := range removed {
-		reservations[i], ids[i] = reservationOf(job), job.ID
-		s.clearCrash(tx, job)
+		var state replicator.JobState
+		// If the state cannot be read, a reservation remains, but it does not hold.
+		_ = json.Unmarshal(job.State, &state)
+		// Only a transient job that had not ended may have another reservation than that of its state.
+		reservations[i], ids[i] = reservation{state.ReplicationID, job.ID}, job.ID
+		s.clearRecord(tx, job.ID, recordOf(&state))
 		if job.Label == labelTransient {
 			s.forgetEnd(tx, job.ID)
 		}

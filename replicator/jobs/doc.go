@@ -68,6 +68,7 @@
 //	("replication_ids", replication_id)  -> job id
 //	("failures", job id)                 -> (listed, token, total), see failures.go
 //	("failures", job id, n)              -> the nth of the latest failures, modulo their number
+//	("runs", job id, n)                  -> the nth of the latest runs, modulo their number, see runs.go
 //	("crashing", since, job id)          -> "": a job that crashes, see troubles.go
 //	("refused", time, job id)            -> "": a job whose target refused revisions
 //	("ended", job id, "life" | "state")  -> life, state of a transient job before it was added again

@@ -20,7 +20,7 @@ type Job struct {
 
 	scheduled time.Time // from when it may run
 	redefined bool      // got a new definition while running, and has not run with it yet
-	crashing  time.Time // CrashingSince of the stored state, which the index of crashing jobs follows
+	stored    record    // of the state as it is stored
 }
 
 // parse parses a job. If the job has a new definition that it has not run with, its state is the
@@ -33,7 +33,7 @@ func (s *Store) parse(raw *fdbjobs.Job) (*Job, error) {
 	if err := json.Unmarshal(raw.State, job.State); err != nil {
 		return nil, fmt.Errorf("reading the state of the replication job %q: %w", raw.ID, err)
 	}
-	job.crashing = job.State.CrashingSince
+	job.stored = recordOf(job.State)
 	if raw.ArgsErr != nil {
 		return job, fmt.Errorf("reading the replication job: %w", raw.ArgsErr)
 	}
@@ -65,6 +65,7 @@ func (s *Store) renew(job *Job) {
 	}
 	old := job.State
 	job.State = s.initialState(job.Args, old.History)
+	job.State.Runs = old.Runs
 	job.State.ReplicationID, job.State.Stats, job.State.ChangesPending = old.ReplicationID, old.Stats, old.ChangesPending
 	job.State.SourceSeq, job.State.ThroughSeq, job.State.CheckpointedSourceSeq = old.SourceSeq, old.ThroughSeq, old.CheckpointedSourceSeq
 }

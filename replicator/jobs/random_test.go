@@ -388,6 +388,9 @@ func (w *world) compareTroubles(all map[string]*jobs.Job) {
 		assert.False(w, state.State == replicator.StateCrashing && state.CrashingSince.IsZero(), "%s", job.State)
 	}
 	assert.Equal(w, crashing, w.times("crashing"))
+	for id := range w.rows("runs") {
+		assert.Contains(w, all, id, "a run is left of a job that is gone")
+	}
 	for id := range w.times("refused") {
 		if assert.Contains(w, all, id) {
 			assert.NotEqual(w, fdbjobs.Finished, all[id].Status)

@@ -1,13 +1,11 @@
 package jobs
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 
 	"settee/fdbjobs"
 	"settee/pkg/kv"
-	"settee/replicator"
 )
 
 // Collision is the error of a job whose replication id another job holds.
@@ -110,15 +108,6 @@ func (s *Store) releaseExcept(tx kv.Transaction, job *Job, keep string) error {
 
 // reservation is a job's reservation of a replication id, which may be "".
 type reservation struct{ replicationID, jobID string }
-
-// reservationOf returns the reservation that a removed job may have, from its state alone. Only a
-// transient job that had not ended may have another one.
-func reservationOf(removed *fdbjobs.Job) reservation {
-	var state replicator.JobState
-	// If the state cannot be read, a reservation remains, but it does not hold.
-	_ = json.Unmarshal(removed.State, &state)
-	return reservation{state.ReplicationID, removed.ID}
-}
 
 // release removes reservations that are still the job's.
 func (s *Store) release(tx kv.Transaction, reservations ...reservation) error {

@@ -25,10 +25,11 @@ type Run struct {
 	// stored reports that job.State is what the store has.
 	stored bool
 	meter  meter
-	// crashing is the time of the job's row in the index of crashing jobs, zero if it has none. After
-	// a write whose result is unknown, unsure is set, and the job may have the row or not.
-	crashing time.Time
-	unsure   bool
+	// unsure is set after a write whose result is unknown: the job may have its row in the index of
+	// crashing jobs or not.
+	unsure  bool
+	started bool             // Start has succeeded
+	copied  replicator.Stats // see Copied
 	// secrets are the secrets of the job's definition. They are masked in everything that is
 	// written.
 	secrets redact.Set
@@ -107,7 +108,7 @@ func (s *Store) take(ctx context.Context, held *fdbjobs.Held) (*Run, error) {
 	if err != nil {
 		return nil, s.fail(ctx, held, err)
 	}
-	run := &Run{store: s, held: held, job: job, crashing: job.crashing, secrets: job.Args.Replication.Secrets()}
+	run := &Run{store: s, held: held, job: job, secrets: job.Args.Replication.Secrets()}
 	if !job.Transient() {
 		// Other errors are ignored: the first update checks again.
 		_ = s.db.Transact(ctx, func(tx kv.Transaction) error { return run.check(tx.Snapshot()) })
@@ -150,7 +151,9 @@ func (s *Store) setAside(ctx context.Context, held *fdbjobs.Held, why error) err
 
 // fail ends a job that cannot be parsed.
 func (s *Store) fail(ctx context.Context, held *fdbjobs.Held, why error) error {
-	failed := &replicator.JobState{State: replicator.StateFailed, LastUpdated: time.Now()}
+	var was replicator.JobState
+	_ = json.Unmarshal(held.Job().State, &was) // as much as can be read
+	failed := &replicator.JobState{State: replicator.StateFailed, LastUpdated: time.Now(), Runs: was.Runs}
 	failed.SetError("error", why.Error())
 	state, err := json.Marshal(failed)
 	if err != nil {
@@ -158,7 +161,9 @@ func (s *Store) fail(ctx context.Context, held *fdbjobs.Held, why error) error {
 	}
 	held.SetTag(tagFailed)
 	err = held.Finish(ctx, state, func(tx kv.Transaction) error {
-		s.clearCrash(tx, held.Job())
+		if !was.CrashingSince.IsZero() {
+			tx.Clear(s.crashKey(was.CrashingSince, held.Job().ID))
+		}
 		return nil
 	})
 	if err != nil {
@@ -212,25 +217,58 @@ func (r *Run) Lost(ctx context.Context) error { return r.held.Lost(ctx) }
 // first call after Accept. Unless UpdateDocs is set, it removes the state triggered or error from
 // the job's document.
 func (r *Run) Start(ctx context.Context, node, pid string) error {
-	clearDocument := r.clearState()
-	return r.update(ctx, func(state *replicator.JobState) {
+	clearDocument, before := r.clearState(), *r.job.State
+	lost := before.State == replicator.StateRunning // the node of the previous run died
+	err := r.update(ctx, func(state *replicator.JobState) {
 		now := time.Now()
-		if state.State == replicator.StateRunning {
-			// The node of the previous run died.
+		if lost {
+			state.Runs++
 			r.event(state, now, replicator.EventCrashed, "the node "+state.Node+" stopped keeping the job alive")
 		}
 		state.State, state.Node, state.PID, state.StartTime = replicator.StateRunning, node, pid, now
 		state.Activity = nil
 		r.event(state, now, replicator.EventStarted, "")
-	}, func(tx kv.Transaction, _ *replicator.JobState) error {
+	}, func(tx kv.Transaction, state *replicator.JobState) error {
 		if err := clearDocument(tx); err != nil {
 			return err
+		}
+		if lost {
+			return r.store.setRun(tx, r.job.ID, state.Runs, replicator.EndedRun{
+				Start: before.StartTime, End: before.LastUpdated, Outcome: replicator.RunLost, Node: before.Node,
+			})
 		}
 		if !r.job.redefined || r.job.Transient() {
 			return nil
 		}
-		return r.store.dropFailures(tx, r.job.ID) // of the old definition
+		return r.store.dropRecords(tx, r.job) // of the old definition
 	})
+	r.started = err == nil
+	return err
+}
+
+// Copied says what the run alone has copied, for the record of its end.
+func (r *Run) Copied(stats replicator.Stats) { r.copied = stats }
+
+// recordEnd records the end of the run in the transaction that writes the state after it.
+func (r *Run) recordEnd(tx kv.Transaction, outcome replicator.Outcome, state *replicator.JobState) error {
+	if !r.started {
+		return nil
+	}
+	return r.store.setRun(tx, r.job.ID, state.Runs, replicator.EndedRun{
+		Start: state.StartTime, End: state.LastUpdated, Outcome: outcome, Node: state.Node,
+		DocsRead: r.copied.DocsRead, DocsWritten: r.copied.DocsWritten, DocWriteFailures: r.copied.DocWriteFailures,
+		Reason: state.Error,
+	})
+}
+
+// counting returns a change that also counts the run, which ends.
+func (r *Run) counting(change func(*replicator.JobState)) func(*replicator.JobState) {
+	return func(state *replicator.JobState) {
+		if r.started {
+			state.Runs++
+		}
+		change(state)
+	}
 }
 
 // restate is the time after which a running job's state is written although it has not changed.
@@ -303,19 +341,19 @@ func (r *Run) Complete(ctx context.Context, change func(*replicator.JobState)) e
 		r.event(state, time.Now(), replicator.EventStopped, "")
 	}
 	if !replication.Periodic() {
-		return r.finish(ctx, complete)
+		return r.finish(ctx, replicator.RunCompleted, complete)
 	}
 	now := time.Now()
 	next, err := replication.NextRun(r.job.State.StartTime, now)
 	if err != nil {
 		return err // the next run finds it too, and fails
 	}
-	return r.resubmit(ctx, next, waitingTag(next, now), complete)
+	return r.resubmit(ctx, next, waitingTag(next, now), replicator.RunCompleted, complete)
 }
 
 // Fail ends the job as failed.
 func (r *Run) Fail(ctx context.Context, code, reason string) error {
-	return r.finish(ctx, func(state *replicator.JobState) {
+	return r.finish(ctx, replicator.RunFailed, func(state *replicator.JobState) {
 		state.State = replicator.StateFailed
 		state.ErrorCount++
 		state.SetError(code, reason)
@@ -326,7 +364,7 @@ func (r *Run) Fail(ctx context.Context, code, reason string) error {
 // Crash queues the job again at a later time, after a failed run. errorCount is the number of
 // crashes in a row. With UpdateDocs it writes the state error into the job's document.
 func (r *Run) Crash(ctx context.Context, at time.Time, errorCount int, code, reason string) error {
-	return r.resubmit(ctx, at, tagCrashing, func(state *replicator.JobState) {
+	return r.resubmit(ctx, at, tagCrashing, replicator.RunCrashed, func(state *replicator.JobState) {
 		now := time.Now()
 		if state.CrashingSince.IsZero() || errorCount <= 1 {
 			state.CrashingSince = now
@@ -341,7 +379,7 @@ func (r *Run) Crash(ctx context.Context, at time.Time, errorCount int, code, rea
 // Stop queues the job again, to continue when there is room. change, if not nil, sets its last
 // progress. ErrorCount stays unless change resets it, because a stop is not a success.
 func (r *Run) Stop(ctx context.Context, change func(*replicator.JobState)) error {
-	return r.resubmit(ctx, time.Now(), "", func(state *replicator.JobState) {
+	return r.resubmit(ctx, time.Now(), "", replicator.RunStopped, func(state *replicator.JobState) {
 		if change != nil {
 			change(state)
 		}
@@ -353,7 +391,7 @@ func (r *Run) Stop(ctx context.Context, change func(*replicator.JobState)) error
 
 // Restart queues the job again without its progress, because its replication id has changed.
 func (r *Run) Restart(ctx context.Context, reason string) error {
-	return r.resubmit(ctx, time.Now(), "", func(state *replicator.JobState) {
+	return r.resubmit(ctx, time.Now(), "", replicator.RunRestarted, func(state *replicator.JobState) {
 		dropProgress(state)
 		state.State = replicator.StatePending
 		state.SetError("", "")
@@ -370,21 +408,19 @@ const leastMaxAge = 10 * time.Second
 
 // finish ends the job. A transient job is kept for TransientMaxAge; the job of a document writes
 // the document too.
-func (r *Run) finish(ctx context.Context, change func(*replicator.JobState)) error {
+func (r *Run) finish(ctx context.Context, outcome replicator.Outcome, change func(*replicator.JobState)) error {
 	writeDocument := r.documentWriter()
-	return r.write(change, func(state *replicator.JobState, text json.RawMessage, b bill) error {
+	return r.write(r.counting(change), func(state *replicator.JobState, text json.RawMessage, b bill) error {
 		r.held.SetTag(part("", state.State).Tag)
 		if r.job.Transient() {
 			// Requests that wait for the job read its end.
 			keep := max(r.store.settings().TransientMaxAge, leastMaxAge)
 			return r.held.FinishFor(ctx, keep, text, func(tx kv.Transaction) error {
-				r.account(tx, b, state)
-				return r.settle(tx, state)
+				return r.settle(tx, b, outcome, state)
 			})
 		}
 		return r.held.Finish(ctx, text, func(tx kv.Transaction) error {
-			r.account(tx, b, state)
-			if err := r.settle(tx, state); err != nil {
+			if err := r.settle(tx, b, outcome, state); err != nil {
 				return err
 			}
 			return writeDocument(tx, state)
@@ -393,15 +429,20 @@ func (r *Run) finish(ctx context.Context, change func(*replicator.JobState)) err
 }
 
 // resubmit queues the job again, with a tag, or removes it if its database or document is gone.
-func (r *Run) resubmit(ctx context.Context, at time.Time, tag string, change func(*replicator.JobState)) error {
+func (r *Run) resubmit(
+	ctx context.Context, at time.Time, tag string, outcome replicator.Outcome, change func(*replicator.JobState),
+) error {
 	if r.gone {
 		return r.drop(ctx)
 	}
 	writeDocument := r.liveStateWriter()
-	return r.write(change, func(state *replicator.JobState, text json.RawMessage, b bill) error {
+	return r.write(r.counting(change), func(state *replicator.JobState, text json.RawMessage, b bill) error {
 		r.held.SetTag(tag)
 		return r.held.Resubmit(ctx, at, text, func(tx kv.Transaction) error {
 			r.account(tx, b, state)
+			if err := r.recordEnd(tx, outcome, state); err != nil {
+				return err
+			}
 			return writeDocument(tx, state)
 		})
 	})
@@ -434,7 +475,7 @@ func (r *Run) write(
 		r.meter.counted, r.unsure = b.at, err != nil
 	}
 	if err == nil {
-		r.crashing = next.CrashingSince
+		r.job.stored = recordOf(&next)
 	}
 	if err == nil || mayHaveCommitted(err) && next.State == replicator.StateRunning && next.ReplicationID == r.job.State.ReplicationID {
 		r.job.State = &next
@@ -446,21 +487,23 @@ func (r *Run) write(
 // time, and the job's row in the index of crashing jobs.
 func (r *Run) account(tx kv.Transaction, b bill, state *replicator.JobState) {
 	r.store.charge(tx, b)
-	if state.CrashingSince.Equal(r.crashing) && !r.unsure {
+	if state.CrashingSince.Equal(r.job.stored.crashing) && !r.unsure {
 		return
 	}
-	if !r.crashing.IsZero() {
-		tx.Clear(r.store.crashKey(r.crashing, r.job.ID))
+	if was := r.job.stored.crashing; !was.IsZero() {
+		tx.Clear(r.store.crashKey(was, r.job.ID))
 	}
 	if !state.CrashingSince.IsZero() {
 		tx.Set(r.store.crashKey(state.CrashingSince, r.job.ID), nil)
 	}
 }
 
-// settle removes the job from the index of refusals when it ends.
-func (r *Run) settle(tx kv.Transaction, state *replicator.JobState) error {
-	if state.Stats.DocWriteFailures == 0 {
-		return nil
+// settle makes the writes that follow from the end of a job. The job is no longer in the index of
+// refusals.
+func (r *Run) settle(tx kv.Transaction, b bill, outcome replicator.Outcome, state *replicator.JobState) error {
+	r.account(tx, b, state)
+	if err := r.recordEnd(tx, outcome, state); err != nil || state.Stats.DocWriteFailures == 0 {
+		return err
 	}
 	return r.store.clearRefusal(tx, r.job.ID)
 }

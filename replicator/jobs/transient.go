@@ -81,6 +81,9 @@ func (s *Store) addOrJoin(tx kv.Transaction, job *Job, token string) (*Job, erro
 			return nil, err
 		}
 	}
+	if existing != nil {
+		job.State.Runs = existing.stored.runs // their rows stay
+	}
 	if job.Args.ReplicationID != "" {
 		if err := s.reserve(tx, job.Args.ReplicationID, job.ID); err != nil {
 			return nil, err

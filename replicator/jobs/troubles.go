@@ -1,7 +1,6 @@
 package jobs
 
 import (
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"time"
@@ -27,16 +26,6 @@ func (s *Store) crashKey(since time.Time, jobID string) []byte {
 
 func (s *Store) refusalKey(at int64, jobID string) []byte { return s.space.Pack("refused", at, jobID) }
 
-// clearCrash removes the index row of a job that is removed or cannot be parsed.
-func (s *Store) clearCrash(tx kv.Transaction, job *fdbjobs.Job) {
-	var state struct {
-		CrashingSince time.Time `json:"crashing_since"`
-	}
-	if err := json.Unmarshal(job.State, &state); err == nil && !state.CrashingSince.IsZero() {
-		tx.Clear(s.crashKey(state.CrashingSince, job.ID))
-	}
-}
-
 // clearRefusal removes the index row of a job that ends.
 func (s *Store) clearRefusal(tx kv.Transaction, jobID string) error {
 	count, err := awaitFailures(tx.Get(s.failureKey(jobID)))
@@ -44,14 +33,6 @@ func (s *Store) clearRefusal(tx kv.Transaction, jobID string) error {
 		tx.Clear(s.refusalKey(count.at, jobID))
 	}
 	return err
-}
-
-// dropRecords removes what is stored about the runs of a job that is removed.
-func (s *Store) dropRecords(tx kv.Transaction, job *Job) error {
-	if !job.crashing.IsZero() {
-		tx.Clear(s.crashKey(job.crashing, job.ID))
-	}
-	return s.dropFailures(tx, job.ID)
 }
 
 // troubled returns the pageRead of a list in the order of an index.

@@ -118,6 +118,7 @@ func (s *Server) refuse(
 func (s *Server) ended(
 	ctx context.Context, run *jobs.Run, result worker.Result, err error, health *health, log *zerolog.Logger,
 ) error {
+	run.Copied(result.RunStats)
 	if errors.Is(err, worker.ErrStopped) && s.accepting.Err() == nil && !awaited(run.Job()) && health.stuck() {
 		// The job's turns are shorter than a request's retries. Without this it would never fail and never back off.
 		err = health.failure()

@@ -2,6 +2,7 @@ package replication
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -193,5 +194,12 @@ func (e *Endpoints) GetJob(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return fmt.Errorf("reading a replication job: %w", err)
 	}
-	return web.Respond(w, r, http.StatusOK, listed(job))
+	runs, err := e.Jobs.Runs(ctx, job)
+	if err != nil {
+		return fmt.Errorf("reading the runs of a replication job: %w", err)
+	}
+	return web.Respond(w, r, http.StatusOK, struct {
+		listedJob
+		Runs []json.RawMessage `json:"runs"`
+	}{listed(job), runs})
 }

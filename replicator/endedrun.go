@@ -1,0 +1,41 @@
+package replicator
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Outcome says how a run ended.
+type Outcome string
+
+// The outcomes of runs.
+const (
+	RunCompleted Outcome = "completed" // it copied everything
+	RunStopped   Outcome = "stopped"   // it made room for another job, or its node was shut down
+	RunRestarted Outcome = "restarted" // the replication id has changed
+	RunCrashed   Outcome = "crashed"   // it failed, and is repeated
+	RunFailed    Outcome = "failed"    // it failed for good
+	RunLost      Outcome = "lost"      // its node died
+)
+
+// EndedRun is a run of a job that has ended.
+type EndedRun struct {
+	Start   time.Time `json:"start"`
+	End     time.Time `json:"end"` // of a lost run, the latest time when it was known to run
+	Outcome Outcome   `json:"outcome"`
+	Node    string    `json:"node"`
+	// What the run alone has copied. It is not known of a lost run.
+	DocsRead         int64 `json:"docs_read"`
+	DocsWritten      int64 `json:"docs_written"`
+	DocWriteFailures int64 `json:"doc_write_failures"`
+	// Reason is why it crashed or failed.
+	Reason string `json:"reason,omitempty"`
+}
+
+// MarshalJSON writes times in UTC and whole seconds, masks credentials, and truncates the reason.
+func (r EndedRun) MarshalJSON() ([]byte, error) {
+	type plain EndedRun
+	r.Start, r.End = wholeSeconds(r.Start), wholeSeconds(r.End)
+	r.Reason = cleanReason(r.Reason)
+	return json.Marshal(plain(r))
+}
