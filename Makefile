@@ -41,9 +41,9 @@ SEEDS = 1h
 SOAK = TestSimulation
 SOAK_PKGS = ./fdbjobs
 
-# The folders with npm packages: the peers of tests, the JavaScript engine, and the pages of /_utils/.
+# The folders with npm packages: what tests need, the JavaScript engine, and the pages of /_utils/.
 DASHBOARD = frontend/internal/dashboard
-NPM = pkg/couch/couchtest pkg/script $(DASHBOARD)
+NPM = internal/browsertest pkg/couch/couchtest pkg/script $(DASHBOARD)
 INSTALLED = $(NPM:%=%/node_modules/.package-lock.json)
 
 .PHONY: help run demo build build-fdb test test-fdb fire race fuzz soak lint bench bench-couchdb bench-fdb bench-peers dashboard clean node
@@ -63,8 +63,8 @@ build: ## build bin/settee
 build-fdb: ## build bin/settee with the FoundationDB engine (needs FoundationDB's client package)
 	@$(MAKE) build TAGS=fdb CGO=1
 
-test: node $(INSTALLED) ## run the tests, with a CouchDB if one is installed
-	go tool withservers -couchdb go test -tags '$(TAGS)' $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) $(PKGS)
+test: node $(INSTALLED) ## run the tests, with a CouchDB and a Chromium if they are installed
+	go tool withservers -couchdb -chromium go test -tags '$(TAGS)' $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) $(PKGS)
 
 test-fdb: node $(INSTALLED) ## run the tests on a temporary FoundationDB
 	scripts/test-fdb $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) $(PKGS)
@@ -73,7 +73,7 @@ fire: ## kill, freeze and cut off the nodes and servers of a cluster for FIRE (t
 	SETTEE_REQUIRE=fdb,couchdb go test -tags 'fdb fire' -count=1 -timeout 0 -v ./internal/fire -fire.time $(FIRE) -fire.seed $(SEED)
 
 race: node $(INSTALLED) ## run the tests under the race detector
-	go tool withservers -couchdb go test -tags '$(TAGS)' $(TEST_FLAGS) -race -timeout $(RACE_TIMEOUT) $(RACE_PKGS)
+	go tool withservers -couchdb -chromium go test -tags '$(TAGS)' $(TEST_FLAGS) -race -timeout $(RACE_TIMEOUT) $(RACE_PKGS)
 
 fuzz: ## run every fuzz test for FUZZTIME
 	FUZZTIME=$(FUZZTIME) scripts/fuzz

@@ -10,22 +10,25 @@ import (
 )
 
 // RequireVariable is the environment variable that lists the required servers, separated by
-// commas: fdb, couchdb. Tests of other servers are skipped if these are not installed.
+// commas: fdb, couchdb, chromium. Tests of other servers are skipped if these are not installed.
 const RequireVariable = "SETTEE_REQUIRE"
 
 // The names of the servers in RequireVariable.
 const (
 	NameCouchDB      = "couchdb"
 	NameFoundationDB = "fdb"
+	NameChromium     = "chromium"
 )
+
+var names = []string{NameChromium, NameCouchDB, NameFoundationDB}
 
 // Required reports whether a server is required. It returns an error if RequireVariable lists an
 // unknown server.
 func Required(name string) (bool, error) {
 	listed := strings.FieldsFunc(os.Getenv(RequireVariable), func(c rune) bool { return c == ',' || c == ' ' })
 	for _, one := range listed {
-		if one != NameCouchDB && one != NameFoundationDB {
-			return false, fmt.Errorf("%s lists %q: it may list %s and %s", RequireVariable, one, NameCouchDB, NameFoundationDB)
+		if !slices.Contains(names, one) {
+			return false, fmt.Errorf("%s lists %q: it may list %s", RequireVariable, one, strings.Join(names, ", "))
 		}
 	}
 	return slices.Contains(listed, name), nil

@@ -106,16 +106,31 @@ func TestFoundationDBThatExits(t *testing.T) {
 	require.ErrorContains(t, err, "it exited; the end of its log: no room")
 }
 
+func TestChromiumIsNotInstalled(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	_, err := servers.StartChromium(t.Context(), t.TempDir())
+	require.ErrorIs(t, err, servers.ErrNotInstalled)
+	require.EqualError(t, err, "Chromium: none of chromium, chromium-browser, google-chrome is in PATH: not installed")
+}
+
+func TestChromiumThatExits(t *testing.T) {
+	tools := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(tools, "chromium"), []byte("#!/bin/sh\necho no fonts; exit 1\n"), 0o700))
+	t.Setenv("PATH", tools+":"+os.Getenv("PATH"))
+	_, err := servers.StartChromium(t.Context(), t.TempDir())
+	require.ErrorContains(t, err, "it exited; the end of its log: no fonts")
+}
+
 func TestRequired(t *testing.T) {
-	t.Setenv(servers.RequireVariable, "fdb, couchdb")
-	for _, name := range []string{servers.NameCouchDB, servers.NameFoundationDB} {
+	t.Setenv(servers.RequireVariable, "fdb, couchdb chromium")
+	for _, name := range []string{servers.NameCouchDB, servers.NameFoundationDB, servers.NameChromium} {
 		required, err := servers.Required(name)
 		require.NoError(t, err)
 		assert.True(t, required, name)
 	}
 	t.Setenv(servers.RequireVariable, "fdb,couch")
 	_, err := servers.Required(servers.NameFoundationDB)
-	require.ErrorContains(t, err, `SETTEE_REQUIRE lists "couch": it may list couchdb and fdb`)
+	require.ErrorContains(t, err, `SETTEE_REQUIRE lists "couch": it may list chromium, couchdb, fdb`)
 	t.Setenv(servers.RequireVariable, "")
 	required, err := servers.Required(servers.NameCouchDB)
 	require.NoError(t, err)

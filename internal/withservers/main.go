@@ -1,15 +1,16 @@
 // Withservers runs a command with real servers of its own, which end with it:
 //
-//	go tool withservers [-fdb] [-couchdb] command [argument ...]
-//	go tool withservers [-fdb] [-couchdb] -missing
+//	go tool withservers [-fdb] [-couchdb] [-chromium] command [argument ...]
+//	go tool withservers [-fdb] [-couchdb] [-chromium] -missing
 //
 // Environment variables tell the command's tests about the servers: SETTEE_TEST_FDB has the path
 // of the cluster file, SETTEE_TEST_COUCHDB the URL of the CouchDB with its administrator's
-// credentials. If a variable is set already, no server of that kind is started.
+// credentials. If a variable is set already, no server of that kind is started. A Chromium is only
+// looked for: each process that needs one starts its own.
 //
 // If a server is not installed, withservers prints one line on standard error before the command
 // and one after it, or fails if the environment variable SETTEE_REQUIRE lists the server (fdb,
-// couchdb). With -missing it prints these lines and runs nothing.
+// couchdb, chromium). With -missing it prints these lines and runs nothing.
 //
 // The exit status is the command's, 1 if a required server is missing or a server did not start,
 // or 2 for wrong arguments.
@@ -39,8 +40,8 @@ func main() {
 
 // A kind is a kind of server.
 type kind struct {
-	name, about string
-	variable    string
+	name, usage string
+	variable    string // "" if none is started
 	// find returns an error that wraps servers.ErrNotInstalled if the server is not installed.
 	find func() error
 	// start starts a server and returns the value of variable and a function that ends the
@@ -49,8 +50,9 @@ type kind struct {
 }
 
 var kinds = []kind{
-	{servers.NameFoundationDB, "a FoundationDB of one fdbserver", "SETTEE_TEST_FDB", findFoundationDB, startFoundationDB},
-	{servers.NameCouchDB, "a CouchDB", "SETTEE_TEST_COUCHDB", findCouchDB, startCouchDB},
+	{servers.NameFoundationDB, "start a FoundationDB of one fdbserver", "SETTEE_TEST_FDB", findFoundationDB, startFoundationDB},
+	{servers.NameCouchDB, "start a CouchDB", "SETTEE_TEST_COUCHDB", findCouchDB, startCouchDB},
+	{servers.NameChromium, "say if there is no Chromium", "", findChromium, nil},
 }
 
 func findFoundationDB() error {
@@ -62,6 +64,11 @@ func findFoundationDB() error {
 
 func findCouchDB() error {
 	_, err := servers.FindCouchDB()
+	return err
+}
+
+func findChromium() error {
+	_, err := servers.FindChromium()
 	return err
 }
 
@@ -99,7 +106,7 @@ func withServers(args []string) (status int, err error) {
 	flags := flag.NewFlagSet("withservers", flag.ContinueOnError)
 	wanted := make([]*bool, len(kinds))
 	for i, kind := range kinds {
-		wanted[i] = flags.Bool(kind.name, false, "start "+kind.about)
+		wanted[i] = flags.Bool(kind.name, false, kind.usage)
 	}
 	missing := flags.Bool("missing", false, "print which of the servers are not installed, and exit")
 	if err := flags.Parse(args); err != nil {
@@ -111,16 +118,16 @@ func withServers(args []string) (status int, err error) {
 	var left []string
 	var chosen []kind
 	for i, kind := range kinds {
-		if !*wanted[i] || os.Getenv(kind.variable) != "" {
+		if !*wanted[i] || kind.variable != "" && os.Getenv(kind.variable) != "" {
 			continue
 		}
 		line, err := kind.leftOut()
 		if err != nil {
 			return 1, err
 		}
-		if line == "" {
+		if line == "" && kind.start != nil {
 			chosen = append(chosen, kind)
-		} else {
+		} else if line != "" {
 			left = append(left, line)
 		}
 	}

@@ -65,11 +65,12 @@ func TestCommand(t *testing.T) {
 		"command, too":    {nil, []string{"-missing", "true"}, 2, "", "give either a command or -missing"},
 		"unknown flag":    {nil, []string{"-mysql", "true"}, 2, "", "not defined: -mysql"},
 		"no servers":      {nil, []string{"sh", "-c", "echo ran; exit 7"}, 7, "ran\n", ""},
+		"only looked for": {nil, []string{"-chromium", "echo", "ran"}, 0, "ran\n", "none of chromium, "},
 		"unknown command": {nil, []string{"nosuchcommand"}, 1, "", "nosuchcommand"},
 		"no release":      {[]string{"COUCHDB_HOME=" + nowhere}, []string{"-couchdb", "echo", "ran"}, 1, "", nowhere + " has no CouchDB release"},
 		"named already":   {[]string{"COUCHDB_HOME=" + nowhere, "SETTEE_TEST_COUCHDB=http://a:b@c"}, []string{"-couchdb", "sh", "-c", "echo $SETTEE_TEST_COUCHDB"}, 0, "http://a:b@c\n", ""},
 		"unknown server required": {[]string{"COUCHDB_HOME=" + nowhere, "SETTEE_REQUIRE=mysql"}, []string{"-fdb", "-missing"}, 1, "",
-			`SETTEE_REQUIRE lists "mysql": it may list couchdb and fdb`},
+			`SETTEE_REQUIRE lists "mysql": it may list chromium, couchdb, fdb`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -90,6 +91,9 @@ func TestLeavesOut(t *testing.T) {
 	assert.Zero(t, status)
 	assert.Equal(t, "ran\n", out)
 	assert.Equal(t, 2, strings.Count(errs, "left out: the tests with a FoundationDB: fdbserver is not in PATH"), "before and after: %s", errs)
+	_, errs, status = withServersRun(t, nil, "-chromium", "-missing")
+	assert.Zero(t, status)
+	assert.Contains(t, errs, "left out: the tests with a Chromium: none of chromium, ")
 	_, errs, status = withServersRun(t, []string{"SETTEE_REQUIRE=fdb"}, "-fdb", "echo", "ran")
 	assert.Equal(t, 1, status)
 	assert.Contains(t, errs, "fdbserver is not in PATH")
