@@ -116,6 +116,28 @@ func (q *Queue) add(batch *batch, spec Spec, old *row) error {
 	return batch.put(spec.ID, old, pending)
 }
 
+// MakeDue makes a pending job due, if it is delayed, and gives it a tag. Its args and state stay. It changes nothing for
+// a job that is due, runs or has ended. The error is ErrNotFound if the job does not exist. A transaction that adds or
+// resubmits jobs cannot make one due.
+func (q *Queue) MakeDue(tx kv.Transaction, id, tag string) error {
+	if len(tag) > maxLabelSize {
+		return fmt.Errorf("%w: the job's tag: %d bytes, at most %d", ErrTooLarge, len(tag), maxLabelSize)
+	}
+	old, err := awaitRow(q.readRow(tx, id))
+	switch {
+	case err != nil:
+		return err
+	case old == nil:
+		return fmt.Errorf("%w: %q", ErrNotFound, id)
+	case !old.waits():
+		return nil
+	}
+	now := q.layer.now().Unix()
+	next := queued(*old, min(old.scheduled, now), now, 0)
+	next.tag = tag
+	return q.batch(tx).put(id, old, next)
+}
+
 // setArgs writes the args of a job that had some chunks before, and returns the new number of chunks.
 func (q *Queue) setArgs(tx kv.Transaction, id string, args json.RawMessage, had int64) int64 {
 	n := int64(0)

@@ -29,6 +29,8 @@ func (s *simulation) populate(p *simProcess, n int) {
 			s.acceptor(p, queue)
 		case u < 45:
 			s.creator(p, queue)
+		case u < 48:
+			s.hastener(p, queue)
 		case u < 55:
 			s.remover(p, queue)
 		case u < 80:
@@ -109,6 +111,21 @@ func (s *simulation) creator(p *simProcess, queue *fdbjobs.Queue) {
 			})
 			if s.must(err, "add") && len(by.committed) != len(by.ids) {
 				s.fail("%v were added, and are not there", by.ids)
+			}
+		})
+	})
+}
+
+// hastener makes delayed jobs due.
+func (s *simulation) hastener(p *simProcess, queue *fdbjobs.Queue) {
+	s.actor(p, "hastener", func(ctx context.Context) {
+		s.repeat(ctx, 5, func() {
+			by := &intent{does: hastens, ids: []string{s.id()}, committed: map[string]bool{}}
+			err := p.db.Transact(by.in(ctx), func(tx kv.Transaction) error {
+				return queue.MakeDue(tx, by.ids[0], "")
+			})
+			if !errors.Is(err, fdbjobs.ErrNotFound) {
+				s.must(err, "make due")
 			}
 		})
 	})

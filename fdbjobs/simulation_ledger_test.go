@@ -261,7 +261,7 @@ func (l *ledger) allowed(e *entry, now fdbjobs.JobRow, actor string, by *intent)
 	if by != nil {
 		does = by.does
 	}
-	if (does == adds || does == removes) && !slices.Contains(by.ids, e.id) {
+	if (does == adds || does == hastens || does == removes) && !slices.Contains(by.ids, e.id) {
 		return fmt.Errorf("a job that the call does not name")
 	}
 	from, to := e.row.Status, now.Status
@@ -272,6 +272,9 @@ func (l *ledger) allowed(e *entry, now fdbjobs.JobRow, actor string, by *intent)
 		if from == fdbjobs.Running {
 			l.s.counts["removed while running"]++
 		}
+		return nil
+	case does == hastens && e.row.Waits && to == fdbjobs.Pending && !now.Waits:
+		l.s.counts["hastened"]++
 		return nil
 	case does == holds:
 		return l.written(e, now, by)

@@ -75,6 +75,7 @@ type intent struct {
 
 const (
 	adds     = "adds"
+	hastens  = "hastens"
 	removes  = "removes"
 	holds    = "holds"
 	monitors = "monitors"

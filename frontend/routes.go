@@ -54,6 +54,7 @@ func (h *Handler) replicationRoutes(r *mux.Router) {
 	h.handle(r, "/_replicate", web.Methods{http.MethodPost: e.Replicate})
 	h.handle(r, "/_scheduler/jobs", web.Methods{http.MethodGet: watched(e.ListJobs)})
 	h.handle(r, "/_scheduler/jobs/{id}", web.Methods{http.MethodGet: watched(e.GetJob)})
+	h.handle(r, "/_scheduler/jobs/{id}/_run", web.Methods{http.MethodPost: e.RunNow})
 	h.handle(r, "/_scheduler/jobs/{id}/failures", web.Methods{http.MethodGet: watched(e.ListFailures)})
 	h.handle(r, "/_scheduler/check", web.Methods{http.MethodPost: e.Check})
 	h.handle(r, "/_scheduler/summary", web.Methods{http.MethodGet: watched(e.Summary)})

@@ -67,6 +67,8 @@ var rules = []struct {
 	{"GET", "/_scheduler/jobs/x", "", 404, 401, 401, 401, 401},
 	{"GET", "/_scheduler/jobs/x/failures", "", 404, 401, 401, 401, 401},
 	{"POST", "/_scheduler/check", `{}`, 400, 400, 400, 400, 401},
+	{"POST", "/_scheduler/jobs/x/_run", "", 404, 404, 404, 404, 401},
+	{"GET", "/_scheduler/jobs/x/_run", "", 405, 401, 401, 401, 401},
 	{"GET", "/_scheduler/summary", "", 200, 401, 401, 401, 401},
 	{"GET", "/_scheduler/rates", "", 200, 401, 401, 401, 401},
 	{"GET", "/_scheduler/shares", "", 200, 401, 401, 401, 401},

@@ -299,3 +299,44 @@ func TestSummary(t *testing.T) {
 		refused(t, n.get("/_scheduler/jobs?"+query), http.StatusBadRequest, "query_parse_error", reason)
 	}
 }
+
+// A job that waits for its time runs at once, if one of those who may cancel it says so.
+func TestRunNow(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	p := n.newPeople()
+	n.with("x/_replicator", security)
+	runNow := func(who, id string) answer {
+		return n.as(who, http.MethodPost, "/_scheduler/jobs/"+url.QueryEscape(id)+"/_run", "")
+	}
+	crash := func(errors int) {
+		t.Helper()
+		require.NoError(t, n.accept().Crash(t.Context(), time.Now().Add(time.Hour), errors, "db_not_found", "no"))
+	}
+	id := n.as(p.member, http.MethodPost, "/_replicate", definition(`"continuous": true`)).is(t, http.StatusAccepted).localID(t)
+	crash(3)
+	refused(t, runNow(p.user, id), http.StatusUnauthorized, "unauthorized", "You are not a server admin.")
+	for _, who := range []string{p.member, p.root} {
+		got := runNow(who, id).is(t, http.StatusAccepted)
+		require.Equal(t, map[string]any{"ok": true, "id": id, "state": "crashing"}, got.json(t))
+		run := n.accept()
+		require.Equal(t, 3, run.Job().State.ErrorCount, "the count stays")
+		got = runNow(who, id).is(t, http.StatusOK)
+		require.Equal(t, map[string]any{"ok": true, "id": id, "state": "running"}, got.json(t))
+		require.NoError(t, run.Crash(t.Context(), time.Now().Add(time.Hour), 3, "db_not_found", "no"))
+	}
+	runNow(p.root, id).is(t, http.StatusAccepted)
+	require.NoError(t, n.accept().Fail(t.Context(), "", "no"))
+	refused(t, runNow(p.root, id), http.StatusConflict, "conflict", "the replication has ended")
+
+	// A document is run by its owner and by administrators of the database.
+	n.as(p.member, http.MethodPut, "/x%2F_replicator/d", definition(`"schedule": "0 0 1 1 *", "doc_ids": ["x"]`)).is(t, http.StatusCreated)
+	jobID := n.page("/_scheduler/jobs?database=x%2F_replicator").Jobs[0]["id"].(string)
+	require.Equal(t, http.StatusUnauthorized, runNow(p.user, jobID).status)
+	for _, who := range []string{p.member, p.admin, p.root} {
+		got := runNow(who, jobID).is(t, http.StatusAccepted).json(t)
+		require.Equal(t, "pending", got["state"])
+		require.NoError(t, n.accept().Complete(t.Context(), nil))
+		require.NotNil(t, n.get("/_scheduler/docs/x%2F_replicator/d").json(t)["next_run"])
+	}
+}

@@ -523,3 +523,40 @@ func TestLost(t *testing.T) {
 		})
 	}
 }
+
+// A job that is to run now is due, and counts as before.
+func TestRunNow(t *testing.T) {
+	onLossyEngines(t, func(b *bundle) {
+		b.put(repdb, "nightly", "", `"schedule": "0 3 1 1 *"`)
+		b.put(repdb, "crashing", "", `"doc_ids": ["x"]`)
+		waiting := func() (n int64) {
+			n, err := kv.TransactValue(b.Context(), b.db, func(tx kv.Transaction) (int64, error) {
+				return b.store.Jobs().Count(tx, fdbjobs.Pending.In("document", "waiting"))
+			})
+			require.NoError(b, err)
+			return n
+		}
+		require.NoError(b, b.accept().Crash(b.Context(), time.Now().Add(time.Hour), 5, "", "no"))
+		require.EqualValues(b, 1, waiting())
+		for _, doc := range []string{"crashing", "nightly"} {
+			job, err := b.store.RunNow(b.Context(), b.jobID(repdb, doc))
+			require.NoError(b, err)
+			require.Equal(b, job.State, b.get(job.ID).State)
+			require.Equal(b, job.Condition(), b.get(job.ID).Condition())
+			require.Equal(b, doc == "crashing", waiting() == 1)
+			run := b.accept()
+			require.Equal(b, doc, *run.Job().Args.DocID)
+			if doc == "crashing" {
+				require.Equal(b, 5, run.Job().State.ErrorCount)
+				require.False(b, run.Job().State.CrashingSince.IsZero())
+			}
+			_, err = b.store.RunNow(b.Context(), job.ID)
+			require.NoError(b, err)
+			require.NoError(b, run.Complete(b.Context(), nil))
+		}
+		_, err := b.store.RunNow(b.Context(), b.jobID(repdb, "crashing"))
+		require.ErrorIs(b, err, jobs.ErrEnded)
+		_, err = b.store.RunNow(b.Context(), "none")
+		require.ErrorIs(b, err, jobs.ErrNotFound)
+	})
+}

@@ -218,6 +218,33 @@ func (s *Store) Cancel(ctx context.Context, id string) (*Job, error) {
 	return s.CancelIf(ctx, id, func(*Job) error { return nil })
 }
 
+// ErrEnded is returned for a job that has ended.
+var ErrEnded = errors.New("the replication has ended")
+
+// RunNow makes a pending or crashing job due, so that it need not wait for its time. Its errors still
+// count. It returns the job as it was before. A job that runs or is due is not changed. It returns
+// ErrNotFound if there is no job with that job id or replication id, and ErrEnded if it has ended.
+func (s *Store) RunNow(ctx context.Context, id string) (*Job, error) {
+	var before *Job // that an earlier attempt found
+	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (*Job, error) {
+		job, err := s.resolve(tx, id)
+		if err != nil {
+			return nil, err
+		}
+		if job.Status == fdbjobs.Finished {
+			return nil, fmt.Errorf("%w: %q", ErrEnded, id)
+		}
+		tag := ""
+		if job.Condition() == replicator.StateCrashing {
+			tag = tagCrashing
+		}
+		if before == nil {
+			before = job
+		}
+		return before, s.jobs.MakeDue(tx, job.ID, tag)
+	})
+}
+
 // CancelIf is [Store.Cancel] for a job that may allows to cancel. An error of may is returned,
 // and the job stays.
 func (s *Store) CancelIf(ctx context.Context, id string, may func(*Job) error) (*Job, error) {

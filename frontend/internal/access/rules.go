@@ -87,6 +87,8 @@ func audienceOfServer(segments []string, reads bool) audience {
 		return monitors
 	case segments[0] == "_scheduler" && len(segments) == 2 && segments[1] == "check":
 		return users
+	case !reads && len(segments) == 4 && segments[0] == "_scheduler" && segments[1] == "jobs" && segments[3] == "_run":
+		return users // the job decides
 	case len(segments) > 1:
 		return serverAdmins
 	}

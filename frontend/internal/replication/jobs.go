@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"settee/frontend/internal/access"
 	"settee/frontend/internal/web"
 	"settee/pkg/docstore"
 	"settee/replicator"
@@ -182,6 +183,49 @@ func ofPathID[T any](ctx context.Context, r *http.Request, get func(ctx context.
 	}
 	return found, err
 }
+
+// RunNow answers POST _scheduler/jobs/{id}/_run, which CouchDB does not have: a job that waits for its time runs at
+// once. The users that may cancel a job may run it.
+func (e *Endpoints) RunNow(w http.ResponseWriter, r *http.Request) error {
+	ctx, cancel := web.StoreContext(r)
+	defer cancel()
+	job, err := ofPathID(ctx, r, e.Jobs.Get)
+	if err == nil {
+		if !e.mayCancel(r, job) {
+			return errNotAdmin
+		}
+		job, err = e.Jobs.RunNow(ctx, job.ID)
+	}
+	switch {
+	case errors.Is(err, jobs.ErrNotFound):
+		return web.NotFound("missing")
+	case errors.Is(err, jobs.ErrEnded):
+		return web.NewFailure(http.StatusConflict, "conflict", "the replication has ended")
+	case err != nil:
+		return fmt.Errorf("running a replication job: %w", err)
+	}
+	state, status := job.Condition(), http.StatusAccepted
+	if state == replicator.StateRunning {
+		status = http.StatusOK
+	}
+	return web.Respond(w, r, status, struct {
+		OK    bool             `json:"ok"`
+		ID    string           `json:"id"`
+		State replicator.State `json:"state"`
+	}{true, shownID(job), state})
+}
+
+// mayCancel reports whether the user of a request may cancel a job: one of theirs, or that of a document that they may
+// delete.
+func (e *Endpoints) mayCancel(r *http.Request, job *jobs.Job) bool {
+	who := access.UserOf(r)
+	if job.Transient() {
+		return who.IsAdmin() || job.Args.User != nil && *job.Args.User == who.Name
+	}
+	return e.Guard.MayReadReplication(r, *job.Args.Database, *job.Args.DocID)
+}
+
+var errNotAdmin = web.Unauthorized("You are not a server admin.")
 
 // GetJob answers _scheduler/jobs/{id}.
 func (e *Endpoints) GetJob(w http.ResponseWriter, r *http.Request) error {

@@ -190,10 +190,10 @@ func (e *Endpoints) cancel(w http.ResponseWriter, r *http.Request, request *repl
 		id = request.Replication.JobID(who.Name)
 	}
 	may := func(job *jobs.Job) error {
-		if who.IsAdmin() || job.Args.User != nil && *job.Args.User == who.Name {
+		if e.mayCancel(r, job) {
 			return nil
 		}
-		return web.Unauthorized("You are not a server admin.")
+		return errNotAdmin
 	}
 	job, err := e.Jobs.CancelIf(ctx, id, may)
 	if errors.Is(err, jobs.ErrNotFound) && request.ID == "" {
