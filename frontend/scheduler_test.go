@@ -92,6 +92,7 @@ func TestJobInEachState(t *testing.T) {
 		require.Nil(t, row[name], name)
 	}
 	require.Equal(t, adminName, row["user"])
+	require.Equal(t, row, n.get("/_scheduler/jobs/"+row["job_id"].(string)).is(t, http.StatusOK).json(t))
 	require.Len(t, row["history"], 1)
 
 	run := n.accept()

@@ -23,6 +23,7 @@ const defaultLimit = 100
 type listedJob struct {
 	Database  *string            `json:"database"`
 	ID        string             `json:"id"`
+	JobID     string             `json:"job_id"` // CouchDB has none
 	PID       *string            `json:"pid"`
 	Source    string             `json:"source"`
 	Target    string             `json:"target"`
@@ -48,6 +49,7 @@ func listed(job *jobs.Job) listedJob {
 	out := listedJob{
 		Database: job.Args.Database,
 		ID:       shownID(job),
+		JobID:    job.ID,
 		PID:      orNull(state.PID),
 		Source:   job.Args.Replication.Source.String(),
 		Target:   job.Args.Replication.Target.String(),
