@@ -153,7 +153,7 @@ func (h *Handler) documentRoutes(r *mux.Router) {
 	h.handle(r, "/{db}/_bulk_get", web.Methods{http.MethodPost: in(e.BulkGet)})
 	h.handle(r, "/{db}/_bulk_docs", web.Methods{http.MethodPost: in(e.BulkDocs)})
 	h.handle(r, documentPath, web.Methods{
-		http.MethodGet: in(e.GetDocument), http.MethodPut: in(e.PutDocument), http.MethodDelete: in(e.DeleteDocument),
+		http.MethodGet: h.views.Watched(in(e.GetDocument)), http.MethodPut: in(e.PutDocument), http.MethodDelete: in(e.DeleteDocument),
 		http.MethodPost: in(e.PostForm), "COPY": in(e.CopyDocument),
 	})
 	h.handle(r, documentPath+"/{attachment:.+}", web.Methods{

@@ -74,7 +74,10 @@ export interface Run {
 
 export interface Job {
   database: string | null;
+  /** Its replication id, or its job id while that is not known. */
   id: string;
+  /** Only lists of jobs have it. */
+  job_id?: string;
   source: string;
   target: string;
   user: string | null;

@@ -120,8 +120,9 @@ async function follow<T>(path: string, take: (view: View<T>) => void, signal: Ab
       if (signal.aborted) return;
       if (answer.status !== 304 || failures > 0) take({ data: latest });
       failures = 0;
-      // A node that is going away answers at once.
-      await pause(Math.max(0, 500 - (performance.now() - began)), signal);
+      // What the node does not watch, and a node that is going away, answers at once.
+      const least = answer.headers.has("Preference-Applied") ? 500 : 5000;
+      await pause(Math.max(0, least - (performance.now() - began)), signal);
     } catch (error) {
       if (signal.aborted) return;
       const failure = error instanceof Failure ? error : new Failure(0, "unreadable", String(error));

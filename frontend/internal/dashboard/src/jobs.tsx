@@ -5,7 +5,7 @@ import { type Jobs, states } from "./api";
 import { useView, withQuery } from "./http";
 import { Endpoints, Field, jobHref, jobName, Loaded, Page, Progress, Since, StateBadge } from "./parts";
 import { go, hrefOf, type Route } from "./route";
-import { count } from "./text";
+import { count, some } from "./text";
 
 const pageSize = 50;
 
@@ -45,8 +45,8 @@ export function JobsPage({ route }: { route: Route }) {
           <>
             <p class="muted" role="status">
               {query.q
-                ? `${count(page.jobs.length)} found in ${count(page.scanned)} jobs${page.next_start_key ? ", there are more to search" : ""}`
-                : page.total_rows !== null && `${count(page.total_rows)} jobs`}
+                ? `${count(page.jobs.length)} found in ${some(page.scanned, "job")}${page.next_start_key ? ", there are more to search" : ""}`
+                : page.total_rows !== null && some(page.total_rows, "job")}
             </p>
             <table class="jobs">
               <thead>
@@ -59,7 +59,7 @@ export function JobsPage({ route }: { route: Route }) {
               </thead>
               <tbody>
                 {page.jobs.map((job) => (
-                  <tr key={job.id}>
+                  <tr key={job.job_id}>
                     <td>
                       <StateBadge state={job.state} />
                     </td>

@@ -57,7 +57,7 @@ function Needy({ jobs, none }: { jobs: Job[]; none: string }) {
   return (
     <ul class="rows">
       {jobs.map((job) => (
-        <li key={job.id}>
+        <li key={job.job_id}>
           <a href={jobHref(job)}>{jobName(job)}</a> <Endpoints source={job.source} target={job.target} />
           <small class="muted">
             {job.crashing_since && (

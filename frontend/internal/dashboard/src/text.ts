@@ -6,6 +6,11 @@ export function count(n: number | null | undefined): string {
   return n === null || n === undefined ? "unknown" : whole.format(n);
 }
 
+/** A number of things. */
+export function some(n: number | null | undefined, thing: string): string {
+  return `${count(n)} ${thing}${n === 1 ? "" : "s"}`;
+}
+
 /** A rate, with as many digits as are of use. */
 export function rate(n: number): string {
   return n >= 100 ? whole.format(n) : n.toFixed(n >= 10 ? 1 : 2).replace(/\.?0+$/, "") || "0";

@@ -1,0 +1,305 @@
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"settee/internal/browsertest"
+	"settee/pkg/couch/couchtest"
+)
+
+// dashboard is the page of a node, opened by a user.
+type dashboard struct {
+	*browsertest.Page
+	home string
+}
+
+// openDashboard opens the page of a node, and logs in.
+func openDashboard(t *testing.T, node *process, name, password string) dashboard {
+	t.Helper()
+	d := dashboard{browsertest.Open(t), withoutAdmin(node.url) + "_utils/"}
+	d.Go(d.home)
+	d.logIn(name, password)
+	return d
+}
+
+func (d dashboard) logIn(name, password string) {
+	d.fill("User", name)
+	d.fill("Password", password)
+	d.press("Log in")
+	d.WaitText(".who", name)
+}
+
+// show goes to a page.
+func (d dashboard) show(path string) { d.Go(d.home + "#/" + path) }
+
+// labelled is the field with a label, as JavaScript.
+func labelled(label string) string {
+	return fmt.Sprintf("(l => l && document.getElementById(l.htmlFor))([...document.querySelectorAll('label')].find(l => l.textContent === %s))", strconv.Quote(label))
+}
+
+// fill types a text into the field with a label.
+func (d dashboard) fill(label, text string) {
+	d.Wait("(f => f && (f.dataset.label = " + strconv.Quote(label) + ", true))(" + labelled(label) + ")")
+	d.Type("[data-label="+strconv.Quote(label)+"]", text)
+}
+
+// choose chooses the option of the field with a label.
+func (d dashboard) choose(label, value string) {
+	d.Wait("(f => f && (f.value = " + strconv.Quote(value) + ", f.dispatchEvent(new Event('change', {bubbles: true})), true))(" + labelled(label) + ")")
+}
+
+// press clicks on the last button or link with a name, which is that of a dialog if one is open.
+func (d dashboard) press(name string) {
+	d.ClickOn("[...document.querySelectorAll('button, a')].findLast(e => e.innerText === " + strconv.Quote(name) + ")")
+}
+
+// broke fails the test if a script of the page threw something, or the page broke a rule of its policy. Requests that
+// are answered with an error, as those of an invalid document, are no fault.
+func (d dashboard) broke(t *testing.T) {
+	t.Helper()
+	for _, line := range d.Console() {
+		assert.True(t, strings.HasPrefix(line, "Failed to load resource: the server responded with a status of 4"), line)
+	}
+}
+
+func document(t *testing.T, fields map[string]any) string {
+	t.Helper()
+	text, err := json.Marshal(fields)
+	require.NoError(t, err)
+	return string(text)
+}
+
+// A replication is made with the form, watched, edited, and cancelled.
+func TestDashboardReplication(t *testing.T) {
+	t.Parallel()
+	peer := couchtest.SharedCouchDB(t)
+	source, target := peer.DB(t, "dashboard-source"), peer.DB(t, "dashboard-target")
+	for i := range 3 {
+		ask(t, http.StatusCreated, http.MethodPut, source+"/"+strconv.Itoa(i), "{}")
+	}
+	node := serveNode(t, aStore(t))
+	d := openDashboard(t, node, adminName, adminPassword)
+	d.press("New replication")
+	d.WaitText("[role=status]", "`source`")
+	d.fill("URL of the source", source)
+	d.WaitText("[role=status]", "`target`")
+	d.fill("URL of the target", target)
+	d.WaitText("[role=status]", "The document is valid.")
+	d.choose("Runs", "schedule")
+	d.fill("Schedule", "61 * * * *")
+	d.WaitText("[role=status]", "`schedule`")
+	d.choose("Runs", "continuous")
+	d.WaitText("[role=status]", "The document is valid.")
+	d.fill("Document id", "a / b?c#d")
+	d.press("Create")
+	d.WaitText(".state", "running")
+	d.WaitText(".progress", "3 written")
+	ask(t, http.StatusCreated, http.MethodPut, source+"/3", "{}")
+	d.WaitText(".progress", "4 written")
+	d.WaitText(".now", "waiting for new changes")
+	d.WaitText("pre", `"continuous": true`)
+	password := passwordOf(t, source)
+	assert.NotContains(t, d.Text("document.documentElement.outerHTML"), password)
+
+	d.press("settee")
+	d.WaitText(".counts", "running")
+	d.ClickOn("document.querySelector('.counts .running')")
+	d.WaitText("table.jobs", "a / b?c#d")
+	d.WaitText("[role=status]", "1 job")
+	d.fill("Source, target or id", "nothing-has-this")
+	d.WaitText("main", "No job is like that.")
+	d.fill("Source, target or id", "DASHBOARD-TARGET")
+	d.WaitText("table.jobs", "a / b?c#d")
+	require.Contains(t, d.Text("location.hash"), "q=DASHBOARD-TARGET", "the filters are in the address")
+
+	d.press("_replicator / a / b?c#d")
+	d.press("Edit")
+	d.WaitText("h1", "Edit a / b?c#d")
+	d.choose("Runs", "every")
+	d.press("Save")
+	d.WaitText("dl", "Next run")
+	var doc map[string]any
+	require.NoError(t, json.Unmarshal([]byte(node.ask(http.StatusOK, http.MethodGet, "_replicator/"+url.PathEscape("a / b?c#d"), "")), &doc))
+	assert.Equal(t, "15m", doc["every"])
+	assert.Equal(t, source, doc["source"], "the password, which the form did not show, has stayed")
+
+	d.press("Cancel")
+	d.WaitText("dialog", "is deleted from _replicator")
+	d.press("Cancel")
+	d.WaitText("main", "No job is like that.")
+	node.ask(http.StatusNotFound, http.MethodGet, "_replicator/"+url.PathEscape("a / b?c#d"), "")
+	d.broke(t)
+}
+
+// passwordOf returns the password in a URL.
+func passwordOf(t *testing.T, text string) string {
+	t.Helper()
+	u, err := url.Parse(text)
+	require.NoError(t, err)
+	password, _ := u.User.Password()
+	require.NotEmpty(t, password)
+	return password
+}
+
+// What endpoints and users call things is shown as it is, and is not part of the page.
+func TestDashboardHostileNames(t *testing.T) {
+	t.Parallel()
+	node := serveNode(t, "mem:")
+	const hostile = `<img src=x onerror="document.title='broken'">`
+	path := "_replicator/" + url.PathEscape(hostile)
+	source := node.url + url.PathEscape(strings.ToLower(`a"><img`))
+	node.ask(http.StatusCreated, http.MethodPut, path, document(t, map[string]any{
+		"source": source, "target": node.url + "b", "continuous": true, "doc_ids": []string{hostile}, "other": hostile,
+	}))
+	d := openDashboard(t, node, adminName, adminPassword)
+	d.show("jobs?q=%3Cimg")
+	d.WaitText("table.jobs", hostile)
+	d.press("_replicator / " + hostile)
+	d.WaitText("h1", hostile)
+	d.WaitText("pre", `"other": "<img src=x onerror=\"document.title='broken'\">"`)
+	d.show("jobs?q=" + url.QueryEscape(hostile))
+	d.WaitText("table.jobs", hostile)
+	d.show("documents/_replicator/" + url.PathEscape(hostile))
+	d.WaitText("h1", hostile)
+	assert.Equal(t, "0", d.Text("String(document.querySelectorAll('img').length)"))
+	assert.NotContains(t, d.Text("document.title"), "broken - ")
+	d.broke(t)
+}
+
+// A page whose session has ended asks for the password, and goes on where it was.
+func TestDashboardSessionEnds(t *testing.T) {
+	t.Parallel()
+	node := serveNode(t, "mem:")
+	d := openDashboard(t, node, adminName, adminPassword)
+	d.show("nodes")
+	d.WaitText("table", "replication")
+	d.ForgetCookies()
+	d.WaitText("h1", "Log in")
+	d.fill("User", adminName)
+	d.fill("Password", "wrong")
+	d.press("Log in")
+	d.WaitText(".trouble", "Name or password is incorrect")
+	d.logIn(adminName, adminPassword)
+	d.WaitText("h1", "Nodes")
+	d.press("Log out")
+	d.WaitText("h1", "Log in")
+}
+
+// A page says that its node does not answer, and goes on when the node is back.
+func TestDashboardNodeReturns(t *testing.T) {
+	t.Parallel()
+	store := aStore(t)
+	node := serveNode(t, store)
+	at, err := url.Parse(node.url)
+	require.NoError(t, err)
+	d := openDashboard(t, node, adminName, adminPassword)
+	d.show("jobs")
+	d.WaitText("main", "0 jobs")
+	require.NoError(t, node.cmd.Process.Kill())
+	<-node.read
+	d.WaitText(".trouble", "This node does not answer.")
+	again := serveNode(t, store, "chttpd/port="+at.Port())
+	again.ask(http.StatusCreated, http.MethodPut, "_replicator/one", document(t, map[string]any{
+		"source": node.url + "a", "target": node.url + "b", "continuous": true,
+	}))
+	d.WaitText("table.jobs", "_replicator / one")
+	d.Wait("!document.querySelector('.trouble[role=alert]')")
+}
+
+// Databases are made, paused and deleted, and settings changed and taken back.
+func TestDashboardDatabasesAndSettings(t *testing.T) {
+	t.Parallel()
+	node := serveNode(t, "mem:")
+	d := openDashboard(t, node, adminName, adminPassword)
+	d.show("databases")
+	d.press("New database")
+	d.fill("Name", "team")
+	d.press("Create")
+	d.WaitText("table", "team/_replicator")
+	node.ask(http.StatusOK, http.MethodGet, "team%2F_replicator", "")
+	row := "[...document.querySelectorAll('tr')].find(r => r.innerText.includes('team/_replicator'))"
+	d.ClickOn("[..." + row + ".querySelectorAll('button')].find(b => b.innerText === 'Delete')")
+	d.fill("Type its name", "team/_replicator")
+	d.press("Delete the database")
+	d.Wait("!(" + row + ")")
+	node.ask(http.StatusNotFound, http.MethodGet, "team%2F_replicator", "")
+
+	d.show("configuration?q=max_jobs")
+	d.ClickOn("document.querySelector('[aria-label=\"Change max_jobs\"]')")
+	d.fill("Value", "0x")
+	d.press("Set")
+	d.WaitText("dialog", "max_jobs")
+	d.fill("Value", "7")
+	d.press("Set")
+	d.WaitText("table", "store")
+	assert.Equal(t, "\"7\"\n", node.ask(http.StatusOK, http.MethodGet, "_node/_local/_config/replicator/max_jobs", ""))
+	d.press("Take back")
+	d.WaitText("dialog", "max_jobs")
+	d.press("Take back")
+	d.WaitText("table", "default")
+	assert.Equal(t, "\"500\"\n", node.ask(http.StatusOK, http.MethodGet, "_node/_local/_config/replicator/max_jobs", ""))
+}
+
+// pictures is where TestDashboardPages writes what it sees.
+var pictures = flag.String("pictures", "", "a directory for pictures of the dashboard")
+
+// Every page is accessible, narrow and wide, in light and dark, and breaks no rule of its own policy.
+func TestDashboardPages(t *testing.T) {
+	t.Parallel()
+	node := serveNode(t, "mem:")
+	for _, name := range []string{"films", "copies"} {
+		node.ask(http.StatusCreated, http.MethodPut, name, "")
+	}
+	for i := range 50 {
+		node.ask(http.StatusCreated, http.MethodPut, "films/"+strconv.Itoa(i), "{}")
+	}
+	node.ask(http.StatusCreated, http.MethodPut, "_replicator/films-to-copies", document(t, map[string]any{
+		"source": node.url + "films", "target": node.url + "copies", "continuous": true,
+	}))
+	node.ask(http.StatusCreated, http.MethodPut, "_replicator/crashes", document(t, map[string]any{
+		"source": node.url + "missing", "target": node.url + "copies", "continuous": true,
+	}))
+	node.ask(http.StatusCreated, http.MethodPut, "_replicator/every-night", document(t, map[string]any{
+		"source": node.url + "films", "target": node.url + "copies", "schedule": "0 3 * * *",
+	}))
+	d := openDashboard(t, node, adminName, adminPassword)
+	pages := []struct{ name, path, selector, text string }{
+		{"overview", "", ".rows", "crashes"},
+		{"jobs", "jobs", "table.jobs", "50 written"},
+		{"job", "documents/_replicator/films-to-copies", ".progress", "50 written"},
+		{"crashing", "documents/_replicator/crashes", ".trouble", "could not open"},
+		{"new", "new?database=_replicator&document=every-night", ".good", "The document is valid."},
+		{"databases", "databases", "table", "_replicator"},
+		{"nodes", "nodes", "table", "api_frontend"},
+		{"configuration", "configuration?q=replicator", "table", "default"},
+		{"nothing", "nothing", "h1", "There is no such page"},
+	}
+	for _, width := range []int64{360, 1600} {
+		for _, dark := range []bool{false, true} {
+			d.Size(width, 900, dark)
+			for _, page := range pages {
+				d.show(page.path)
+				d.WaitText(page.selector, page.text)
+				d.Accessible()
+				assert.Equal(t, "true", d.Text("String(document.documentElement.scrollWidth <= innerWidth)"), "%s at %d", page.name, width)
+				if *pictures != "" && !dark {
+					name := fmt.Sprintf("dashboard-%s-%d.png", page.name, width)
+					require.NoError(t, os.WriteFile(filepath.Join(*pictures, name), d.Screenshot(), 0o644))
+				}
+			}
+		}
+	}
+	d.broke(t)
+}

@@ -1,0 +1,90 @@
+package browsertest
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/chromedp"
+)
+
+// Size makes the page so many pixels wide and high, with colors for a light or a dark surrounding.
+func (p *Page) Size(width, height int64, dark bool) {
+	p.t.Helper()
+	scheme := "light"
+	if dark {
+		scheme = "dark"
+	}
+	p.do("changing the size of the page", chromedp.Steps(
+		chromedp.EmulateViewport(width, height),
+		call(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
+		}),
+	))
+}
+
+// ForgetCookies removes the cookies of the page, as if its session had ended.
+func (p *Page) ForgetCookies() {
+	p.t.Helper()
+	p.do("removing the cookies", call(network.ClearBrowserCookies, cdp.Empty{}))
+}
+
+// Text returns the value of a JavaScript expression that is a text.
+func (p *Page) Text(expression string) string {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.ctx, limit)
+	defer cancel()
+	text, err := chromedp.Run(ctx, chromedp.Evaluate[string](expression))
+	if err != nil {
+		p.t.Fatalf("evaluating %s: %v", expression, err)
+	}
+	return text
+}
+
+// Screenshot returns the whole page as a PNG.
+func (p *Page) Screenshot() []byte {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.ctx, limit)
+	defer cancel()
+	picture, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))
+	if err != nil {
+		p.t.Fatalf("taking a screenshot: %v", err)
+	}
+	return picture
+}
+
+// call is a step that calls a command of the browser.
+func call[P, R any](command cdp.Command[P, R], params P) chromedp.Action[chromedp.Void] {
+	return func(ctx context.Context, t *chromedp.Target) (chromedp.Void, error) {
+		_, err := cdp.Call(ctx, t, command, params)
+		return chromedp.Void{}, err
+	}
+}
+
+// axe returns the source of axe-core, which finds what keeps people from using a page.
+var axe = sync.OnceValues(func() (string, error) {
+	_, file, _, _ := runtime.Caller(0)
+	text, err := os.ReadFile(filepath.Join(filepath.Dir(file), "node_modules", "axe-core", "axe.min.js"))
+	return string(text), err
+})
+
+// Accessible fails the test if axe-core finds a violation of its rules in the page.
+func (p *Page) Accessible() {
+	p.t.Helper()
+	source, err := axe()
+	if err != nil {
+		p.t.Fatal("axe-core is not installed: run make test, or npm ci in internal/browsertest")
+	}
+	p.do("loading axe-core", chromedp.Evaluate[chromedp.Void]("window.axe || (() => {"+source+"})(); undefined"))
+	p.do("running axe-core", chromedp.Evaluate[chromedp.Void](
+		`window.found = undefined; axe.run().then(r => window.found = r.violations.map(v => v.id + ": " + v.help + "\n" + v.nodes.map(n => "  " + n.html + "\n  " + n.failureSummary).join("\n")).join("\n")); undefined`))
+	p.Wait("window.found !== undefined")
+	if found := p.Text("window.found"); found != "" {
+		p.t.Errorf("%s:\n%s", p.Text("location.href"), found)
+	}
+}
