@@ -274,6 +274,7 @@ func TestReasons(t *testing.T) {
 		{nobody, "GET", "/db", 401, "unauthorized", "You are not authorized to access this db."},
 		{p.user, "GET", "/db", 403, "forbidden", "You are not allowed to access this db."},
 		{nobody, "GET", "/_all_dbs", 401, "unauthorized", "You are not a server admin."},
+		{nobody, "GET", "/_node/_local/_stats/a", 401, "unauthorized", "You are not a server admin or read-only metrics user"},
 		{p.user, "PUT", "/new", 401, "unauthorized", "You are not a server admin."},
 		{p.member, "PUT", "/db/_security", 403, "forbidden", "You are not a db or server admin."},
 		{nobody, "POST", "/_replicate", 401, "unauthorized", "You are not an authenticated user"},

@@ -73,7 +73,9 @@ func (g *Guard) authorize(r *http.Request, user Identity) (*Rights, error) {
 		return nil, web.Unauthorized("You are not an authenticated user")
 	case needed == monitors && user.HasRole(auth.MetricsRole):
 		return a, nil
-	case needed == monitors, needed == serverAdmins:
+	case needed == monitors:
+		return nil, web.Unauthorized("You are not a server admin or read-only metrics user")
+	case needed == serverAdmins:
 		return nil, web.Unauthorized("You are not a server admin.")
 	}
 	if err := g.enter(r, a, segments[0]); err != nil {
