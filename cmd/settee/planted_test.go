@@ -602,6 +602,7 @@ func (n *plantedNode) observe() {
 	for _, who := range []by{n.admin(), n.other(), {}} {
 		for _, path := range []string{
 			"_scheduler/jobs?limit=1000", "_scheduler/docs?limit=1000", "_scheduler/docs/_replicator?limit=1000", "_scheduler/shares", "_active_tasks",
+			"_scheduler/nodes", "_membership", "_cluster_setup", "_node/_local/_stats", "_node/_local/_system", "_node/_local/_versions",
 			"_node/_local/_prometheus", "_node/_local/_config", "_node/_local", "_session", "_up", "_all_dbs", "_replicator", "_replicator/_security",
 			"_users/org.couchdb.user:owner", "_users",
 		} {
