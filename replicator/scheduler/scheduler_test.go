@@ -484,7 +484,7 @@ func TestSlots(t *testing.T) {
 		}
 		return count
 	}
-	require.Eventually(t, func() bool { return running() == 2 }, limit, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return running() == 2 && n.server.Running() == 2 }, limit, 5*time.Millisecond)
 	for _, id := range ids {
 		if job, err := n.jobs.Get(t.Context(), id); err == nil && job.Status == fdbjobs.Running {
 			_, err := n.jobs.Cancel(t.Context(), id)
