@@ -92,7 +92,7 @@ func TestCorrupt(t *testing.T) {
 		"an owner's row of strings":   {key(6, ""), tuple.Tuple{"x", 0.0, 0}.Pack(), []string{"add", "owners", "rollup"}},
 		"an owner that is a number":   {key(6, 1), tuple.Tuple{0.0, 0.0, 0}.Pack(), []string{"owners", "rollup"}},
 		"a weight that is no tuple":   {key(9, ""), []byte{0xfe}, []string{"add"}},
-		"a weight of zero":            {key(9, ""), tuple.Tuple{0.0}.Pack(), []string{"add"}},
+		"a weight below zero":         {key(9, ""), tuple.Tuple{-1.0}.Pack(), []string{"add"}},
 		"a roll-up of two elements":   {key(10), tuple.Tuple{1, 2}.Pack(), []string{"add", "owners", "rollup"}},
 		"a claimer of no time":        {key(11, "c"), tuple.Tuple{"x"}.Pack(), []string{"monitor"}},
 		"an expiry without an id":     {key(17, 1), nil, []string{"expired"}},

@@ -107,7 +107,8 @@
 //
 //   - every owner with rows in ready has a key in waiting;
 //   - every owner with running or ready jobs has a row in owners, and each row in
-//     owners one in ranks, which has its rank and whether it has a key in waiting;
+//     owners one in ranks, which has its rank and whether it has a key in waiting,
+//     unless the owner is paused;
 //   - an owner without jobs has no key but its weight, as soon as a monitor has seen it.
 //
 // # The queue
@@ -119,6 +120,10 @@
 // defines usage: [Queue.Charge] adds to it, and [Queue.RollUp] decays it. Without charges, all owners take turns. A
 // charge is an addition that conflicts with nothing. It becomes part of the owner's rank within a second of the owner's
 // next claim, or with the roll-up. A claim adds the later charges of the owners that it looks at.
+//
+// An owner with the weight 0 is paused ([Queue.SetWeight]). It has no rank, so claims do not meet it. A claim that has
+// met it before reads its weight with a conflict, so none of its jobs are taken after it was paused. Its other weight
+// wakes all claimers.
 //
 // With [Usage].Running, an owner's running jobs count at once, before anything is charged for them. The rank then
 // contains the running jobs at the time when it was written, so it is not a bound: a claim reads the usage and the

@@ -192,9 +192,19 @@ func (c *checker) owners() error {
 		return err
 	}
 	n := 0
+	weights, err := c.queue.Weights(c.tx)
+	if err != nil {
+		return err
+	}
+	for owner, weight := range weights {
+		if _, ok := ranks[owner]; ok && weight == 0 {
+			n++ // it is paused, and has no rank
+		}
+	}
 	err = each(c.tx, c.queue.share.ranks, func(key tuple.Tuple, _ []byte) error {
 		part, rank, owner := key[0].(int64), key[1].(float64), key[2].(string)
-		if s, ok := ranks[owner]; !ok || s.rank != rank || c.line[owner] != (part == rankWaiting) {
+		weight, weighs := weights[owner]
+		if s, ok := ranks[owner]; !ok || s.rank != rank || c.line[owner] != (part == rankWaiting) || weighs && weight == 0 {
 			c.say("the owner %q: in part %d of ranks at %v, and its row is %+v", owner, part, rank, s)
 		}
 		n++

@@ -20,9 +20,9 @@ import (
 //
 //	(owners,  queue, owner)             -> (usage, rank, generation)
 //	(waiting, queue, owner)             -> ""       owners in line: with ready jobs, or until lately
-//	(ranks,   queue, waits, rank, owner) -> ""       owners by usage per weight; waits is 1 or 0
+//	(ranks,   queue, waits, rank, owner) -> ""       owners by usage per weight, except paused ones; waits is 1 or 0
 //	(charges, queue, owner)             -> int64    usage that is not yet in (owners)
-//	(weights, queue, owner)             -> weight   of owners whose weight is not 1
+//	(weights, queue, owner)             -> weight   of owners whose weight is not 1; of paused ones it is 0
 //	(rollup,  queue)                    -> (generation, time, coefficient, running) of the last roll-up
 type fairShare struct {
 	db                                          kv.Database
@@ -58,20 +58,30 @@ const (
 	rankWaiting              // something is ready, or was until lately
 )
 
-// SetWeight sets an owner's weight, which is positive. It is kept when the owner has no jobs. DefaultWeight removes the
-// stored weight. The errors are ErrInvalid and ErrTooLarge.
+// SetWeight sets an owner's weight. It is kept when the owner has no jobs. DefaultWeight removes the stored weight. An
+// owner with the weight 0 is paused: its jobs are not taken until it has another weight. It then begins as an owner
+// without jobs does. The errors are ErrInvalid and ErrTooLarge.
 func (q *Queue) SetWeight(tx kv.Transaction, owner string, weight float64) error {
 	switch {
 	case len(owner) > MaxNameSize:
 		return fmt.Errorf("%w: the owner: %d bytes, at most %d", ErrTooLarge, len(owner), MaxNameSize)
-	case !(weight > 0) || math.IsInf(weight, 1):
-		return fmt.Errorf("%w: the weight of the owner %q is %v, not a positive number", ErrInvalid, owner, weight)
-	case weight == DefaultWeight:
+	case !(weight >= 0) || math.IsInf(weight, 1):
+		return fmt.Errorf("%w: the weight of the owner %q is %v, not 0 or a positive number", ErrInvalid, owner, weight)
+	}
+	_, paused, err := awaitWeight(tx.Get(q.share.weights.Pack(owner)))
+	if err != nil {
+		return err
+	}
+	if weight == DefaultWeight {
 		tx.Clear(q.share.weights.Pack(owner))
-	default:
+	} else {
 		tx.Set(q.share.weights.Pack(owner), tuple.Tuple{weight}.Pack())
 	}
-	return q.share.fold(tx, []string{owner})
+	if !paused || weight == 0 {
+		return q.share.fold(tx, []string{owner})
+	}
+	tx.Add(q.keys.watchReady, 1)
+	return q.share.resume(tx, owner)
 }
 
 // Weights returns the weights by owner that are not [DefaultWeight].
@@ -186,11 +196,28 @@ func (f *fairShare) admit(tx kv.Transaction, owner string, part int64) error {
 		tx.Clear(f.charges.Pack(owner))
 	}
 	tx.Set(f.standings.Pack(owner), s.pack())
-	tx.Set(f.ranks.Pack(part, s.rank, owner), nil)
+	if !u.paused {
+		tx.Set(f.ranks.Pack(part, s.rank, owner), nil)
+	}
 	if part == rankWaiting {
 		tx.Set(f.waiting.Pack(owner), nil)
 	}
 	return nil
+}
+
+// resume gives a rank to an owner that was paused, if it has jobs.
+func (f *fairShare) resume(tx kv.Transaction, owner string) error {
+	waits, err := tx.Get(f.waiting.Pack(owner)).Await()
+	if err != nil {
+		return err
+	}
+	if known, err := f.forget(tx, owner); err != nil || !known {
+		return err
+	}
+	if waits == nil {
+		return f.admit(tx, owner, rankIdle)
+	}
+	return f.admit(tx, owner, rankWaiting)
 }
 
 // lowestOf is the number of owners with the lowest ranks whose charges are read. Newcomers begin with the lowest usage
@@ -250,15 +277,21 @@ func (f *fairShare) parseRank(key []byte) (rank float64, owner string, err error
 // leave starts reading an owner without ready jobs. The function that it returns takes the owner out of the line. An
 // owner whose job becomes ready meanwhile conflicts with that, or enters again.
 func (f *fairShare) leave(tx kv.Transaction, owner string) func() error {
-	reading := tx.Get(f.standings.Pack(owner))
+	reading, weight := tx.Get(f.standings.Pack(owner)), tx.Get(f.weights.Pack(owner))
 	return func() error {
 		s, known, err := awaitStanding(reading)
 		if err != nil || !known {
 			return err
 		}
+		_, paused, err := awaitWeight(weight)
+		if err != nil {
+			return err
+		}
 		tx.Clear(f.waiting.Pack(owner))
 		tx.Clear(f.ranks.Pack(rankWaiting, s.rank, owner))
-		tx.Set(f.ranks.Pack(rankIdle, s.rank, owner), nil)
+		if !paused {
+			tx.Set(f.ranks.Pack(rankIdle, s.rank, owner), nil)
+		}
 		return nil
 	}
 }
@@ -332,7 +365,9 @@ func (f *fairShare) fold(tx kv.Transaction, owners []string) error {
 			part = rankWaiting
 		}
 		tx.Clear(f.ranks.Pack(part, u.standing.rank, owner))
-		tx.Set(f.ranks.Pack(part, next.rank, owner), nil)
+		if !u.paused {
+			tx.Set(f.ranks.Pack(part, next.rank, owner), nil)
+		}
 		tx.Set(f.standings.Pack(owner), next.pack())
 	}
 	return nil

@@ -212,7 +212,7 @@ func (s *turns) readCharges(tx kv.ReadTransaction, candidates []*candidate) erro
 		if err != nil {
 			return err
 		}
-		if o.weight, err = awaitWeight(weights[i]); err != nil {
+		if o.weight, _, err = awaitWeight(weights[i]); err != nil {
 			return err
 		}
 		o.used = o.rank + float64(n)/o.weight

@@ -157,17 +157,21 @@ func (s standing) rolled(r rollup) float64 {
 	return s.usage
 }
 
-func awaitWeight(f kv.Future[[]byte]) (float64, error) {
+// awaitWeight returns a weight. That of a paused owner counts as DefaultWeight in its usage per weight.
+func awaitWeight(f kv.Future[[]byte]) (weight float64, paused bool, err error) {
 	value, err := f.Await()
 	if err != nil || value == nil {
-		return DefaultWeight, err
+		return DefaultWeight, false, err
 	}
-	return parseWeight(value)
+	if weight, err = parseWeight(value); weight == 0 {
+		return DefaultWeight, err == nil, err
+	}
+	return weight, false, nil
 }
 
 func parseWeight(value []byte) (weight float64, err error) {
 	e, err := tuple.Unpack(value)
-	if err == nil && (len(e) != 1 || !rows.As(e[0], &weight) || !(weight > 0)) {
+	if err == nil && (len(e) != 1 || !rows.As(e[0], &weight) || !(weight >= 0)) {
 		err = fmt.Errorf("unknown form %v", e)
 	}
 	if err != nil {
@@ -196,6 +200,7 @@ type ownerUsage struct {
 	standing standing
 	known    bool // it has a standing
 	weight   float64
+	paused   bool
 	charged  int64 // since the standing was written
 	running  int64 // the number of its running jobs
 }
@@ -217,7 +222,7 @@ func (u usageRead) await() (o ownerUsage, err error) {
 	if o.standing, o.known, err = awaitStanding(u.standing); err != nil {
 		return o, err
 	}
-	if o.weight, err = awaitWeight(u.weight); err != nil {
+	if o.weight, o.paused, err = awaitWeight(u.weight); err != nil {
 		return o, err
 	}
 	if o.charged, err = rows.AwaitInt(u.charges); err != nil {

@@ -8,7 +8,7 @@ import (
 // Owner is an owner that has pending or running jobs.
 type Owner struct {
 	Name string
-	// Weight is the owner's share relative to the others.
+	// Weight is the owner's share relative to the others, 0 if it is paused.
 	Weight float64
 	// Usage is the sum of its charges, decayed by each roll-up, in the caller's unit. An owner without jobs before
 	// began with the lowest usage of the others.
@@ -47,7 +47,9 @@ func (q *Queue) Owners(tx kv.ReadTransaction, after string, limit int) ([]Owner,
 		if err != nil {
 			return nil, err
 		}
-		owners[i] = Owner{Name: name, Weight: u.weight, Usage: u.usage(r)}
+		if owners[i] = (Owner{Name: name, Weight: u.weight, Usage: u.usage(r)}); u.paused {
+			owners[i].Weight = 0
+		}
 		if err := q.count(&owners[i], counts[i]); err != nil {
 			return nil, err
 		}

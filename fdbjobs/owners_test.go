@@ -252,7 +252,7 @@ func TestRollUpOfUnknownResult(t *testing.T) {
 func TestWeights(t *testing.T) {
 	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
-		for _, weight := range []float64{0, -1, math.NaN(), math.Inf(1)} {
+		for _, weight := range []float64{-1, math.NaN(), math.Inf(1)} {
 			err := db.Transact(t.Context(), func(tx kv.Transaction) error { return b.jobs.SetWeight(tx, "o", weight) })
 			require.ErrorIs(t, err, fdbjobs.ErrInvalid)
 			require.ErrorContains(t, err, "weight")
@@ -282,6 +282,55 @@ func TestWeights(t *testing.T) {
 		})
 		require.NoError(t, err)
 		assert.Equal(t, map[string]float64{"heavy": 2}, weights, "the default is not stored")
+		b.check(t)
+	})
+}
+
+// The jobs of an owner with the weight 0 are not taken, however they became ready, until it has another weight. Then a
+// waiting claimer takes them at once, and the owner owes nothing.
+func TestPausedOwners(t *testing.T) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db)
+		b.weigh(t, "new", 0)
+		b.addMany(t, "old", 3)
+		b.addMany(t, "new", 2)
+		b.add(t, fdbjobs.Spec{ID: "later", Owner: "new", Scheduled: time.Now().Add(time.Hour)})
+		run := b.accept(t)
+		assert.Equal(t, "old", run.Job().Owner)
+		b.weigh(t, "old", 0)
+		assert.Zero(t, b.owners(t)["old"].Weight)
+		for _, opts := range []fdbjobs.AcceptOptions{
+			{}, {Latest: time.Now().Add(2 * time.Hour)}, {NoSchedule: true}, {Yielding: []fdbjobs.Yielding{{ID: run.Job().ID, Owner: "old"}}},
+		} {
+			opts.Count, opts.Wait = 10, -1
+			assert.Empty(t, b.acceptBy(t, opts), "%+v", opts)
+		}
+		require.NoError(t, run.Resubmit(t.Context(), time.Now(), nil, func(tx kv.Transaction) error {
+			b.jobs.Charge(tx, "old", 1000)
+			return nil
+		}))
+		assert.Empty(t, b.take(t, 10))
+		b.check(t)
+
+		accepted := make(chan []*fdbjobs.Held)
+		go func() {
+			held, err := b.jobs.Accept(t.Context(), fdbjobs.AcceptOptions{Count: 2})
+			assert.NoError(t, err)
+			accepted <- held
+		}()
+		b.weigh(t, "new", 3)
+		held := <-accepted
+		for len(held) < 2 {
+			held = append(held, b.accept(t))
+		}
+		for _, h := range held {
+			assert.Equal(t, "new", h.Job().Owner)
+		}
+		b.weigh(t, "old", fdbjobs.DefaultWeight)
+		assert.InDelta(t, 0, b.owners(t)["old"].Usage, 0, "as low as the lowest of the others")
+		for range 3 {
+			assert.Equal(t, "old", b.accept(t).Job().Owner)
+		}
 		b.check(t)
 	})
 }

@@ -126,7 +126,7 @@ func modelSteps(stripe int) (s steps) {
 	s.beat = step{keys: 1, bytes: key(other, lock) + len(tuple.Tuple{seconds}.Pack())}
 	s.note = step{keys: 1, gets: 1, bytes: key(other, owner) + len(tuple.Tuple{stamp}.Pack())}
 
-	s.soon = step{gets: 5}                                   // timeout, rollup; the job's row, state and args
+	s.soon = step{gets: 6}                                   // timeout, rollup; the job's row, state, args; its owner's weight
 	s.later = s.soon.plus(step{gets: 2, ranges: 4, rows: 1}) // charges and weight of the owner; delayed, the line
 	s.first = s.later.plus(step{gets: 1, rows: 1})           // heads; ready and the beats, and less of the line
 	s.none = step{gets: 4, ranges: 5, rows: 1}               // no job; ready

@@ -249,7 +249,10 @@ func (s *simulation) governor(p *simProcess, queue *fdbjobs.Queue) {
 	s.actor(p, "governor", func(ctx context.Context) {
 		s.repeat(ctx, 3, func() {
 			timeout := s.plan.timeouts[s.intN(len(s.plan.timeouts))]
-			owner, weight := fmt.Sprint("owner ", s.intN(s.plan.owners)), float64(1+s.intN(4))
+			owner, weight := fmt.Sprint("owner ", s.intN(s.plan.owners)), float64(s.intN(5))
+			if weight == 0 {
+				s.counts["paused"]++
+			}
 			s.must(p.db.Transact(ctx, func(tx kv.Transaction) error {
 				if err := queue.SetWeight(tx, owner, weight); err != nil {
 					return err
@@ -262,6 +265,24 @@ func (s *simulation) governor(p *simProcess, queue *fdbjobs.Queue) {
 			})
 			s.must(err, "roll up")
 		})
+	})
+}
+
+// resumer resumes paused owners.
+func (s *simulation) resumer(p *simProcess, queue *fdbjobs.Queue) {
+	s.actor(p, "resumer", func(ctx context.Context) {
+		for {
+			s.must(p.db.Transact(ctx, func(tx kv.Transaction) error {
+				weights, err := queue.Weights(tx)
+				for _, owner := range slices.Sorted(maps.Keys(weights)) {
+					if err == nil && weights[owner] == 0 {
+						err = queue.SetWeight(tx, owner, 2)
+					}
+				}
+				return err
+			}), "resume")
+			s.gate.Sleep(ctx, s.upTo(10*time.Second))
+		}
 	})
 }
 

@@ -57,6 +57,12 @@ func (q *Queue) ReadRow(tx kv.ReadTransaction, id string) (JobRow, error) {
 	return out, nil
 }
 
+// Paused reports whether an owner is paused.
+func (q *Queue) Paused(tx kv.ReadTransaction, owner string) (bool, error) {
+	_, paused, err := awaitWeight(tx.Get(q.share.weights.Pack(owner)))
+	return paused, err
+}
+
 // CheckKeys checks that the keys of a job exist where now says, and not where before said. It runs after each commit
 // that writes them, so none are left over.
 func (q *Queue) CheckKeys(tx kv.ReadTransaction, before, now JobRow) error {

@@ -3,6 +3,7 @@ package fdbjobs_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -200,6 +201,11 @@ func (l *ledger) changed(tx kv.ReadTransaction, b *book, id, actor string, by *i
 	}
 	before := e.row
 	l.s.trace.add(actor, "commits:", change{id, before, now})
+	if before.Status == fdbjobs.Pending && now.Status == fdbjobs.Running {
+		if paused, err := b.queue.Paused(tx, now.Owner); err != nil || paused {
+			return errors.Join(err, fmt.Errorf("taken, and its owner %q is paused", now.Owner))
+		}
+	}
 	if err := l.allowed(e, now, actor, by); err != nil {
 		return fmt.Errorf("%s -> %s: %w", describe(before), describe(now), err)
 	}

@@ -211,6 +211,7 @@ func (s *simulation) program(ctx context.Context) {
 	last := s.spawn()
 	for _, queue := range last.queues {
 		s.monitor(last, queue)
+		s.resumer(last, queue)
 		for range 3 {
 			s.acceptor(last, queue)
 		}

@@ -271,7 +271,7 @@ func (c *claim) takeFrom(tx kv.Transaction, out *claimRun, candidates []*candida
 
 // takeRows takes the jobs of rows in ready, except those scheduled after latest.
 func (c *claim) takeRows(tx kv.Transaction, out *claimRun, picks []picked) error {
-	reads := make([]jobRead, len(picks))
+	reads, weights := make([]jobRead, len(picks)), c.readWeights(tx, picks)
 	for i, p := range picks {
 		_, id, err := stampAndID(c.queue.keys.ready, p.key)
 		if err != nil {
@@ -292,10 +292,14 @@ func (c *claim) takeRows(tx kv.Transaction, out *claimRun, picks []picked) error
 		if err != nil {
 			return err
 		}
-		if row == nil || row.status != Pending || row.sequence == nil ||
+		_, paused, err := awaitWeight(weights[i])
+		if err != nil {
+			return err
+		}
+		if paused || row == nil || row.status != Pending || row.sequence == nil ||
 			!bytes.Equal(picks[i].key, c.queue.keys.ready.Pack(row.owner, *row.sequence, read.id)) ||
 			c.wants.latest != 0 && row.scheduled > c.wants.latest {
-			// Another claim has taken it since, or it is scheduled after latest.
+			// Another claim has taken it since, its owner was paused, or it is scheduled after latest.
 			c.turns.unpick(picks[i])
 			continue
 		}
@@ -309,6 +313,18 @@ func (c *claim) takeRows(tx kv.Transaction, out *claimRun, picks []picked) error
 		out.owner, out.rank = picks[i].of.owner, picks[i].of.rank
 	}
 	return nil
+}
+
+// readWeights starts reading the weights of the owners of picks, each once. The claim conflicts with pausing them.
+func (c *claim) readWeights(tx kv.Transaction, picks []picked) []kv.Future[[]byte] {
+	weights, known := make([]kv.Future[[]byte], len(picks)), map[string]kv.Future[[]byte]{}
+	for i, p := range picks {
+		if known[p.of.owner] == nil {
+			known[p.of.owner] = tx.Get(c.queue.share.weights.Pack(p.of.owner))
+		}
+		weights[i] = known[p.of.owner]
+	}
+	return weights
 }
 
 // takeAny takes pending jobs of any owner and time. Owners take turns, and of each the ids from a random one on are
@@ -365,7 +381,8 @@ func (c *claim) takeEarly(tx kv.Transaction, out *claimRun, now int64) error {
 	}
 	delayed := c.queue.keys.delayed
 	soon := kv.KeyRange{Begin: delayed.Pack(now + 1), End: delayed.Pack(c.wants.latest + 1)}
-	pairs, err := tx.Snapshot().GetRange(soon, kv.RangeOptions{Limit: c.n - len(out.jobs)}).Slice()
+	// Some may be jobs of paused owners.
+	pairs, err := tx.Snapshot().GetRange(soon, kv.RangeOptions{Limit: max(c.n-len(out.jobs), window)}).Slice()
 	if err != nil {
 		return err
 	}
@@ -397,8 +414,15 @@ func (c *claim) takePending(tx kv.Transaction, out *claimRun, ids []string) erro
 		if err != nil {
 			return err
 		}
-		if row == nil || row.status != Pending {
+		if row == nil || row.status != Pending || c.sated(out) {
 			continue // as in takeRows
+		}
+		_, paused, err := awaitWeight(tx.Get(c.queue.share.weights.Pack(row.owner)))
+		if err != nil {
+			return err
+		}
+		if paused {
+			continue
 		}
 		if err := c.take(tx, out, read, row); err != nil {
 			return err
