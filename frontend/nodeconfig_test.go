@@ -155,7 +155,7 @@ func TestRefusedConfig(t *testing.T) {
 	for name, reason := range map[string]string{
 		"replicator/max_jobs":            "[replicator] max_jobs (request): \"lots\" is refused: it must be a whole number from 0 to 2147483647",
 		"replicator/max_jbos":            "[replicator] max_jbos: it is not a setting",
-		"replicator.shares/_replicator":  "[replicator.shares] _replicator (request): \"lots\" is refused: it must be a whole number from 1 to 1000",
+		"replicator.shares/_replicator":  "[replicator.shares] _replicator (request): \"lots\" is refused: it must be a whole number from 0 to 1000",
 		"settee/store":                   "[settee] store: it is read only when a node starts: set it in a file, the environment or a flag of each node",
 		"chttpd/port":                    "[chttpd] port: it is read only when a node starts: set it in a file, the environment or a flag of each node",
 		"chttpd_auth/password_scheme":    "[chttpd_auth] password_scheme: a secret that has no effect is not stored: new passwords are hashed with PBKDF2; existing simple hashes are accepted",

@@ -207,9 +207,9 @@ func TestShares(t *testing.T) {
 		config.Shares.Get(stored), "each key is decided by itself")
 	require.Equal(t, want, config.Shares.Get(cfg))
 
-	_, _, err = config.Load(config.Options{Flags: []string{"replicator.shares/a=0", "replicator.shares/b=5000", "replicator.shares/c=3"}})
-	require.EqualError(t, err, `[replicator.shares] a (--set): "0" is refused: it must be a whole number from 1 to 1000`+"\n"+
-		`[replicator.shares] b (--set): "5000" is refused: it must be a whole number from 1 to 1000`)
+	_, _, err = config.Load(config.Options{Flags: []string{"replicator.shares/a=-1", "replicator.shares/b=5000", "replicator.shares/c=3"}})
+	require.EqualError(t, err, `[replicator.shares] a (--set): "-1" is refused: it must be a whole number from 0 to 1000`+"\n"+
+		`[replicator.shares] b (--set): "5000" is refused: it must be a whole number from 0 to 1000`)
 }
 
 func TestValidValues(t *testing.T) {
@@ -332,9 +332,9 @@ func TestInvalidValues(t *testing.T) {
 		{"replicator", "usage_coeff", "NaN", "a number from 0 to 1"},
 		{"replicator", "usage_coeff", "0x1p-2", "a number from 0 to 1"},
 		{"replicator", "usage_coeff", "50%", "a number from 0 to 1"},
-		{"replicator.shares", "a/_replicator", "0", "a whole number from 1 to 1000"},
-		{"replicator.shares", "_replicator", "1001", "a whole number from 1 to 1000"},
-		{"replicator.shares", "_replicator", "high", "a whole number from 1 to 1000"},
+		{"replicator.shares", "a/_replicator", "-1", "a whole number from 0 to 1000"},
+		{"replicator.shares", "_replicator", "1001", "a whole number from 0 to 1000"},
+		{"replicator.shares", "_replicator", "high", "a whole number from 0 to 1000"},
 		{"replicator", "use_checkpoints", "yes", "true or false"},
 		{"replicator", "valid_endpoint_protocols", "http,socks5", "one or more of http, https, separated by commas"},
 		{"replicator", "valid_endpoint_protocols", "http,", "one or more of http, https"},

@@ -22,6 +22,15 @@ func (f Family[T]) Get(c *Config) map[string]T {
 	return values
 }
 
+// Value returns the value of a key in c, and whether there is one.
+func (f Family[T]) Value(c *Config, key string) (value T, ok bool) {
+	r, ok := c.families[f.def][key]
+	if ok {
+		value = r.value.(T)
+	}
+	return value, ok
+}
+
 // From returns the origin of the value of a key, see [Setting.From].
 func (f Family[T]) From(c *Config, key string) string {
 	if r, ok := c.families[f.def][key]; ok {

@@ -153,7 +153,7 @@ func TestRefusals(t *testing.T) {
 	for _, tt := range []struct{ section, key, text, reason string }{
 		{"replicator", "max_jobs", "many", `[replicator] max_jobs (request): "many" is refused: it must be a whole number from 0`},
 		{"replicator", "usage_coeff", "2", "it must be a number from 0 to 1"},
-		{"replicator.shares", "_replicator", "0", "it must be a whole number from 1 to 1000"},
+		{"replicator.shares", "_replicator", "-1", "it must be a whole number from 0 to 1000"},
 		{"replicator", "max_jbos", "7", "[replicator] max_jbos: it is not a setting"},
 		{"node_types", "view_indexing", "true", "it is not a setting"},
 		{"settee", "store", "mem:", atStart},

@@ -370,9 +370,10 @@ const DefaultShares = 100
 
 // Shares are the configured shares of replicator databases, by name. Running time is divided in
 // proportion to the shares.
-var Shares = defineFamily("replicator.shares", strconv.Itoa(DefaultShares), whole(1, 1_000),
+var Shares = defineFamily("replicator.shares", strconv.Itoa(DefaultShares), whole(0, 1_000),
 	"The shares of running time: the jobs of a replicator database with twice the shares of\n"+
-		"another one run twice as long. The keys are the names of replicator databases.")
+		"another one run twice as long, and those of one with 0 shares do not run. The keys are the\n"+
+		"names of replicator databases.")
 
 // [replicator]: connections, shared by all jobs of a node. A change applies from the next request
 // on.

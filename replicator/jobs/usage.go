@@ -93,7 +93,7 @@ func (s *Store) RollUp(ctx context.Context, tariff Tariff, weights map[string]fl
 	if err != nil || !due {
 		return err
 	}
-	if err := s.setWeights(ctx, weights); err != nil {
+	if err := s.SetWeights(ctx, weights); err != nil {
 		return err
 	}
 	return s.entitle(ctx, tariff.Interval)
@@ -102,9 +102,9 @@ func (s *Store) RollUp(ctx context.Context, tariff Tariff, weights map[string]fl
 // weightsAtOnce is the most weights that one transaction sets. It reads their databases one by one.
 const weightsAtOnce = 50
 
-// setWeights sets the weights of owners that are databases. Its cost grows with the number of
-// weights, not of owners.
-func (s *Store) setWeights(ctx context.Context, weights map[string]float64) error {
+// SetWeights sets the weights of owners that are databases, as [Store.RollUp] does in time. A
+// database with the weight 0 is paused. Its cost grows with the number of weights, not of owners.
+func (s *Store) SetWeights(ctx context.Context, weights map[string]float64) error {
 	unset, err := kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (map[string]float64, error) {
 		return s.jobs.Weights(tx.Snapshot())
 	})
@@ -217,13 +217,14 @@ func demand(o fdbjobs.Owner) int64 {
 func crashing(o fdbjobs.Owner) int64 { return o.Tagged[fdbjobs.Pending.In("", tagCrashing)] }
 
 // entitlements divides the running jobs among their owners by weight. What an owner has no jobs
-// for is divided among the others (max-min fairness).
-func entitlements(owners []fdbjobs.Owner) map[string]float64 {
+// for is divided among the others (max-min fairness). A paused owner has no entitlement.
+func entitlements(all []fdbjobs.Owner) map[string]float64 {
 	left, weight := 0.0, 0.0
-	for _, o := range owners {
+	for _, o := range all {
 		left += float64(o.Running)
 		weight += o.Weight
 	}
+	owners := slices.DeleteFunc(slices.Clone(all), func(o fdbjobs.Owner) bool { return o.Weight == 0 })
 	// The owners with the least demand per weight come first: each gets its demand, or its share
 	// of what is left.
 	order := slices.SortedFunc(slices.Values(owners), func(a, b fdbjobs.Owner) int {
@@ -243,7 +244,7 @@ func entitlements(owners []fdbjobs.Owner) map[string]float64 {
 type Share struct {
 	// Database or User is its name. The anonymous user has neither.
 	Database, User string
-	// Weight is its configured share, Usage its decayed running time.
+	// Weight is its configured share, 0 if it is paused, Usage its decayed running time.
 	Weight float64
 	Usage  time.Duration
 	// The number of its jobs in these states.

@@ -35,6 +35,11 @@ func TestEntitlements(t *testing.T) {
 			},
 			map[string]float64{"a": 11. / 3, "b": 22. / 3, "c": 1},
 		},
+		"paused": {
+			[]fdbjobs.Owner{{Name: "a", Weight: 0, Running: 2, Pending: 90}, {Name: "b", Weight: 2, Running: 4, Pending: 90}},
+			map[string]float64{"b": 6},
+		},
+		"all paused": {[]fdbjobs.Owner{{Name: "a", Weight: 0, Running: 2, Pending: 90}}, map[string]float64{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -20,6 +21,7 @@ func (s *Server) tick(ctx, accepting context.Context) {
 	if err := s.rollUp(accepting); err != nil && accepting.Err() == nil { // the next tick tries again
 		s.opts.Log.Error().Err(err).Msg("usage could not be rolled up")
 	}
+	shares := weights(s.opts.Config())
 	next := time.Now().Add(rand.N(interval))
 	timer := time.NewTimer(time.Until(next))
 	defer timer.Stop()
@@ -33,6 +35,10 @@ func (s *Server) tick(ctx, accepting context.Context) {
 			return
 		case <-changed:
 			s.slots.reconsider()
+			if now := weights(s.opts.Config()); !maps.Equal(now, shares) {
+				shares = now
+				s.share(accepting)
+			}
 			if now := config.Interval.Get(s.opts.Config()); now != interval {
 				interval, next = now, time.Now().Add(rand.N(now))
 				timer.Reset(time.Until(next))
@@ -56,6 +62,37 @@ func (s *Server) rollUp(ctx context.Context) error {
 	cfg := s.opts.Config()
 	tariff := jobs.Tariff{Interval: config.Interval.Get(cfg), Coeff: config.UsageCoeff.Get(cfg)}
 	return s.opts.Jobs.RollUp(ctx, tariff, weights(cfg))
+}
+
+// share applies changed shares at once, and stops the jobs of databases that have none.
+func (s *Server) share(ctx context.Context) {
+	cfg := s.opts.Config()
+	if err := s.opts.Jobs.SetWeights(ctx, weights(cfg)); err != nil && ctx.Err() == nil { // the next roll-up tries again
+		s.opts.Log.Error().Err(err).Msg("changed shares could not be applied")
+	}
+	for _, job := range s.slots.list() {
+		if paused(cfg, job.run) {
+			s.slots.stop(job.id())
+		}
+	}
+}
+
+// paused reports whether the database of a job has no shares.
+func paused(cfg *config.Config, run *jobs.Run) bool {
+	database := run.Job().Args.Database
+	if database == nil {
+		return false
+	}
+	shares, ok := config.Shares.Value(cfg, *database)
+	return ok && shares == 0
+}
+
+// pause puts back a job whose database has no shares, and was made after that was configured.
+func (s *Server) pause(ctx context.Context, run *jobs.Run) error {
+	if err := s.opts.Jobs.SetWeights(ctx, weights(s.opts.Config())); err != nil {
+		return err // the job is queued again when nothing has kept it alive
+	}
+	return run.Stop(ctx, nil)
 }
 
 // weights returns the shares of databases, relative to the default.

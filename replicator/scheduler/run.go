@@ -32,8 +32,10 @@ func (s *Server) run(ctx context.Context, r *running) {
 	held, cancel := merge(run.Context(), ctx)
 	defer cancel()
 
-	err := run.Start(held, s.opts.Node, s.pid())
-	if err == nil {
+	var err error
+	if paused(s.opts.Config(), run) {
+		err = s.pause(held, run)
+	} else if err = run.Start(held, s.opts.Node, s.pid()); err == nil {
 		log.Info().Msg("replication started")
 		s.counter.add(func(c *Counts) { c.Starts++ })
 		err = s.replicate(held, r, log)
