@@ -63,12 +63,15 @@ var rules = []struct {
 	{"GET", "/_active_tasks", "", 200, 401, 401, 401, 401},
 	{"POST", "/_replicate", `{}`, 400, 400, 400, 400, 401},
 	{"POST", "/_replicate", `{"cancel":true,"replication_id":"x"}`, 404, 404, 404, 404, 401},
-	{"GET", "/_scheduler/jobs", "", 200, 401, 401, 401, 401},
-	{"GET", "/_scheduler/jobs/x", "", 404, 401, 401, 401, 401},
-	{"GET", "/_scheduler/jobs/x/failures", "", 404, 401, 401, 401, 401},
+	{"GET", "/_scheduler/jobs", "", 200, 200, 200, 200, 401},
+	{"GET", "/_scheduler/jobs?user=root", "", 200, 401, 401, 401, 401},
+	{"GET", "/_scheduler/jobs?user=", "", 200, 401, 401, 401, 401},
+	{"GET", "/_scheduler/jobs?database=_replicator", "", 200, 401, 401, 401, 401},
+	{"GET", "/_scheduler/jobs/x", "", 404, 404, 404, 404, 401},
+	{"GET", "/_scheduler/jobs/x/failures", "", 404, 404, 404, 404, 401},
 	{"POST", "/_scheduler/check", `{}`, 400, 400, 400, 400, 401},
 	{"POST", "/_scheduler/jobs/x/_run", "", 404, 404, 404, 404, 401},
-	{"GET", "/_scheduler/jobs/x/_run", "", 405, 401, 401, 401, 401},
+	{"GET", "/_scheduler/jobs/x/_run", "", 405, 405, 405, 405, 401},
 	{"GET", "/_scheduler/summary", "", 200, 401, 401, 401, 401},
 	{"GET", "/_scheduler/rates", "", 200, 401, 401, 401, 401},
 	{"GET", "/_scheduler/shares", "", 200, 401, 401, 401, 401},
@@ -237,7 +240,7 @@ func TestMonitors(t *testing.T) {
 		"/_scheduler/nodes":         http.StatusUnauthorized,
 		"/_node/_local":             http.StatusUnauthorized,
 		"/_active_tasks":            http.StatusUnauthorized,
-		"/_scheduler/jobs":          http.StatusUnauthorized,
+		"/_scheduler/docs":          http.StatusUnauthorized,
 	} {
 		assert.Equal(t, want, n.as(monitor, http.MethodGet, target, "").status, target)
 	}

@@ -161,6 +161,13 @@ func (g *Guard) MayReadReplication(r *http.Request, database, id string) bool {
 	return err == nil && a.mayRead(a.db, doc)
 }
 
+// Administers reports whether the user of a request, which may be one outside databases, is an administrator of the
+// server or of a database. If the rights cannot be read, the answer is no.
+func (g *Guard) Administers(r *http.Request, database string) bool {
+	a := &Rights{user: UserOf(r)}
+	return a.user.IsAdmin() || g.enter(r, a, database) == nil && a.admin
+}
+
 // Fingerprint is a digest of all that decides what a user may do in a database: the user's account, and the security
 // object of the database.
 type Fingerprint [sha256.Size]byte

@@ -87,6 +87,10 @@ func audienceOfServer(segments []string, reads bool) audience {
 		return monitors
 	case segments[0] == "_scheduler" && len(segments) == 2 && segments[1] == "check":
 		return users
+	case reads && segments[0] == "_scheduler" && len(segments) > 1 && segments[1] == "jobs":
+		return users // to whom the jobs of others are not shown
+	case reads && segments[0] == "_scheduler" && len(segments) > 2 && segments[1] == "docs":
+		return users // as above
 	case !reads && len(segments) == 4 && segments[0] == "_scheduler" && segments[1] == "jobs" && segments[3] == "_run":
 		return users // the job decides
 	case len(segments) > 1:

@@ -100,6 +100,9 @@ func (e *Endpoints) DocsBelow(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (e *Endpoints) getDocOf(w http.ResponseWriter, r *http.Request, database, id string) error {
+	if !e.Guard.MayReadReplication(r, database, id) {
+		return errNotAdmin
+	}
 	ctx, cancel := web.StoreContext(r)
 	defer cancel()
 	job, err := e.Jobs.Document(ctx, database, id)
@@ -120,6 +123,9 @@ func (e *Endpoints) listDocsOf(w http.ResponseWriter, r *http.Request, database 
 	states := readStates(q)
 	if q.Err != nil {
 		return q.Err
+	}
+	if database != "" && !e.Guard.Administers(r, database) { // all databases are for administrators of the server
+		return errNotAdmin
 	}
 	ctx, cancel := web.StoreContext(r)
 	defer cancel()

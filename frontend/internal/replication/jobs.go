@@ -23,7 +23,6 @@ const defaultLimit = 100
 type listedJob struct {
 	Database  *string            `json:"database"`
 	ID        string             `json:"id"`
-	JobID     string             `json:"job_id"` // CouchDB has none
 	PID       *string            `json:"pid"`
 	Source    string             `json:"source"`
 	Target    string             `json:"target"`
@@ -35,6 +34,7 @@ type listedJob struct {
 	StartTime *string            `json:"start_time"`
 	NextRun   *string            `json:"next_run,omitempty"` // of a periodic replication that does not run
 	State     replicator.State   `json:"state"`
+	JobID     string             `json:"job_id"`
 	// Of a job that has crashed and has not recovered since. CouchDB has neither.
 	ErrorCount    int     `json:"error_count,omitempty"`
 	CrashingSince *string `json:"crashing_since,omitempty"`
@@ -74,7 +74,11 @@ func listed(job *jobs.Job) listedJob {
 func (e *Endpoints) ListFailures(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := web.StoreContext(r)
 	defer cancel()
-	failures, err := ofPathID(ctx, r, e.Jobs.Failures)
+	job, err := e.theirJob(ctx, r)
+	if err != nil {
+		return err
+	}
+	failures, err := e.Jobs.Failures(ctx, job.ID)
 	if errors.Is(err, jobs.ErrNotFound) {
 		return web.NotFound("missing")
 	}
@@ -109,6 +113,9 @@ func (e *Endpoints) ListJobs(w http.ResponseWriter, r *http.Request) error {
 	if q.Err != nil {
 		return q.Err
 	}
+	if err := e.restrict(r, &filter); err != nil {
+		return err
+	}
 	ctx, cancel := web.StoreContext(r)
 	defer cancel()
 	list, err := e.Jobs.List(ctx, filter, opts)
@@ -124,6 +131,22 @@ func (e *Endpoints) ListJobs(w http.ResponseWriter, r *http.Request) error {
 		Jobs      []listedJob `json:"jobs"`
 		pageEnd
 	}{totalOf(list, opts), min(int64(opts.Skip), list.Total), listedAll(list.Jobs), endOf(list, opts)})
+}
+
+// restrict refuses a list that has jobs of others. Without a filter, users see the jobs that they have posted.
+func (e *Endpoints) restrict(r *http.Request, f *jobs.Filter) error {
+	who := access.UserOf(r)
+	switch {
+	case who.IsAdmin():
+	case f.Database != "" && !e.Guard.Administers(r, f.Database):
+		return errNotAdmin
+	case f.Database != "":
+	case f.User == nil:
+		f.User = &who.Name
+	case *f.User != who.Name:
+		return errNotAdmin
+	}
+	return nil
 }
 
 // totalOf returns the total of a list, or nil if it is not known.
@@ -176,28 +199,16 @@ func readFilter(q *web.Query) jobs.Filter {
 	return f
 }
 
-// ofPathID returns what get returns for the job id in the path. This node, or a proxy, may have decoded its + as a space.
-func ofPathID[T any](ctx context.Context, r *http.Request, get func(ctx context.Context, id string) (T, error)) (T, error) {
-	id := web.PathValue(r, "id")
-	found, err := get(ctx, id)
-	if plus := strings.ReplaceAll(id, " ", "+"); plus != id && errors.Is(err, jobs.ErrNotFound) {
-		return get(ctx, plus)
-	}
-	return found, err
-}
-
 // RunNow answers POST _scheduler/jobs/{id}/_run, which CouchDB does not have: a job that waits for its time runs at
 // once. The users that may cancel a job may run it.
 func (e *Endpoints) RunNow(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := web.StoreContext(r)
 	defer cancel()
-	job, err := ofPathID(ctx, r, e.Jobs.Get)
-	if err == nil {
-		if !e.mayCancel(r, job) {
-			return errNotAdmin
-		}
-		job, err = e.Jobs.RunNow(ctx, job.ID)
+	job, err := e.theirJob(ctx, r)
+	if err != nil {
+		return err
 	}
+	job, err = e.Jobs.RunNow(ctx, job.ID)
 	switch {
 	case errors.Is(err, jobs.ErrNotFound):
 		return web.NotFound("missing")
@@ -217,14 +228,33 @@ func (e *Endpoints) RunNow(w http.ResponseWriter, r *http.Request) error {
 	}{true, shownID(job), state})
 }
 
-// mayCancel reports whether the user of a request may cancel a job: one of theirs, or that of a document that they may
-// delete.
-func (e *Endpoints) mayCancel(r *http.Request, job *jobs.Job) bool {
+// isTheirs reports whether the user of a request may see and change a job: one that they posted, or that of a document of
+// theirs. Administrators may see and change all.
+func (e *Endpoints) isTheirs(r *http.Request, job *jobs.Job) bool {
 	who := access.UserOf(r)
 	if job.Transient() {
 		return who.IsAdmin() || job.Args.User != nil && *job.Args.User == who.Name
 	}
 	return e.Guard.MayReadReplication(r, *job.Args.Database, *job.Args.DocID)
+}
+
+// theirJob returns the job whose id is in the path, if the user of the request may see it.
+func (e *Endpoints) theirJob(ctx context.Context, r *http.Request) (*jobs.Job, error) {
+	id := web.PathValue(r, "id")
+	job, err := e.Jobs.Get(ctx, id)
+	// This node, or a proxy, may have decoded the + of an id as a space.
+	if plus := strings.ReplaceAll(id, " ", "+"); plus != id && errors.Is(err, jobs.ErrNotFound) {
+		job, err = e.Jobs.Get(ctx, plus)
+	}
+	switch {
+	case errors.Is(err, jobs.ErrNotFound):
+		return nil, web.NotFound("missing")
+	case err != nil:
+		return nil, fmt.Errorf("reading a replication job: %w", err)
+	case !e.isTheirs(r, job):
+		return nil, errNotAdmin
+	}
+	return job, nil
 }
 
 var errNotAdmin = web.Unauthorized("You are not a server admin.")
@@ -233,12 +263,9 @@ var errNotAdmin = web.Unauthorized("You are not a server admin.")
 func (e *Endpoints) GetJob(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := web.StoreContext(r)
 	defer cancel()
-	job, err := ofPathID(ctx, r, e.Jobs.Get)
-	if errors.Is(err, jobs.ErrNotFound) {
-		return web.NotFound("missing")
-	}
+	job, err := e.theirJob(ctx, r)
 	if err != nil {
-		return fmt.Errorf("reading a replication job: %w", err)
+		return err
 	}
 	runs, err := e.Jobs.Runs(ctx, job)
 	if err != nil {

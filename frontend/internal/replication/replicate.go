@@ -190,7 +190,7 @@ func (e *Endpoints) cancel(w http.ResponseWriter, r *http.Request, request *repl
 		id = request.Replication.JobID(who.Name)
 	}
 	may := func(job *jobs.Job) error {
-		if e.mayCancel(r, job) {
+		if e.isTheirs(r, job) {
 			return nil
 		}
 		return errNotAdmin
