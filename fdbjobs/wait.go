@@ -194,15 +194,19 @@ func (q *Queue) followRow(
 	}
 	return q.layer.waiting(ctx, func(ctx context.Context) error {
 		for {
-			found, err := kv.TransactValue(ctx, q.layer.db, func(tx kv.Transaction) (out look, err error) {
-				row, err := awaitRow(q.readRow(tx.Snapshot(), id))
-				if err != nil {
+			var found look
+			var err error
+			q.layer.apart(ctx, func() {
+				found, err = kv.TransactValue(ctx, q.layer.db, func(tx kv.Transaction) (out look, err error) {
+					row, err := awaitRow(q.readRow(tx.Snapshot(), id))
+					if err != nil {
+						return out, err
+					}
+					if out.then, err = read(tx, row); err == nil {
+						out.watch = tx.Watch(q.keys.data.Pack(id))
+					}
 					return out, err
-				}
-				if out.then, err = read(tx, row); err == nil {
-					out.watch = tx.Watch(q.keys.data.Pack(id))
-				}
-				return out, err
+				})
 			})
 			if err != nil {
 				return err
@@ -217,6 +221,15 @@ func (q *Queue) followRow(
 			}
 		}
 	})
+}
+
+// apart runs f in another goroutine. The stack of a goroutine that waits for long stays as large as it was needed once,
+// and thousands may wait.
+func (l *Layer) apart(ctx context.Context, f func()) {
+	var running sync.WaitGroup
+	running.Go(f)
+	running.Wait()
+	l.pass(ctx)
 }
 
 // waiting runs f, whose context also ends when the layer is closed, and returns its error. That is ErrClosed then.
