@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -205,12 +206,12 @@ func foregroundUUID(cfg *config.Config) (string, error) {
 	return hex.EncodeToString(sum[:16]), nil
 }
 
-// stopOnSignal returns a channel that is closed at the first SIGINT or SIGTERM, and a function that
+// stopOnSignal returns a context that ends at the first SIGINT or SIGTERM, and a function that
 // returns this signal. A second signal ends the process. release stops waiting for signals.
-func stopOnSignal() (stop <-chan struct{}, received func() syscall.Signal, release func()) {
+func stopOnSignal() (stop context.Context, received func() syscall.Signal, release func()) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
-	asked := make(chan struct{})
+	asked, ask := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	var number atomic.Int64
 	go func() {
@@ -220,12 +221,15 @@ func stopOnSignal() (stop <-chan struct{}, received func() syscall.Signal, relea
 				number.Store(int64(s))
 			}
 			signal.Stop(signals) // the next signal ends the process
-			close(asked)
+			ask()
 		case <-done:
 			signal.Stop(signals)
 		}
 	}()
-	return asked, func() syscall.Signal { return syscall.Signal(number.Load()) }, func() { close(done) }
+	return asked, func() syscall.Signal { return syscall.Signal(number.Load()) }, func() {
+		close(done)
+		ask()
+	}
 }
 
 // summary prints how a run ended, and returns the error with the exit status.

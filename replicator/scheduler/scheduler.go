@@ -163,7 +163,8 @@ func (s *Server) limits() (running, atOnce int) {
 
 // start runs a job in a goroutine. began is when the run counts as started.
 func (s *Server) start(ctx context.Context, run *jobs.Run, began time.Time) {
-	job := &running{run: run, began: began, stop: make(chan struct{})}
+	job := &running{run: run, began: began}
+	job.stop, job.cancel = context.WithCancel(context.Background())
 	s.slots.add(job)
 	s.runs.Go(func() {
 		defer s.slots.remove(job)

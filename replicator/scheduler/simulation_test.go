@@ -211,7 +211,7 @@ func (w *world) replicate(
 		select {
 		case <-ctx.Done():
 			return worker.Result{}, context.Cause(ctx)
-		case <-job.Stop:
+		case <-job.Stop.Done():
 			return worker.Result{}, worker.ErrStopped
 		case <-over:
 			if of.crashes {

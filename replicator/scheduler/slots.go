@@ -22,9 +22,10 @@ type slots struct {
 
 // running is a running job.
 type running struct {
-	run   *jobs.Run
-	began time.Time
-	stop  chan struct{} // closed to stop the job
+	run    *jobs.Run
+	began  time.Time
+	stop   context.Context    // ends when the job is to stop
+	cancel context.CancelFunc // of stop
 	// stopping is guarded by the mutex of slots.
 	stopping bool
 }
@@ -40,7 +41,7 @@ func newSlots() *slots {
 func (r *running) end() {
 	if !r.stopping {
 		r.stopping = true
-		close(r.stop)
+		r.cancel()
 	}
 }
 

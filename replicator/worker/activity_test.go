@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -234,9 +235,9 @@ func TestARunSaysWhatItWaitsFor(t *testing.T) {
 	t.Run("what it began, to stop", func(t *testing.T) {
 		t.Parallel()
 		source, target := stubs(t, 1)
-		stop := make(chan struct{})
+		stopped, stop := context.WithCancel(context.Background())
 		target.on("POST /_revs_diff", func(_ http.ResponseWriter, r *http.Request, _ []byte) bool {
-			close(stop)
+			stop()
 			<-r.Context().Done()
 			return true
 		})
@@ -244,7 +245,7 @@ func TestARunSaysWhatItWaitsFor(t *testing.T) {
 		cfg.ReportInterval, cfg.StopTimeout = time.Millisecond, time.Minute
 		stopping := make(chan struct{})
 		r := start(t, worker.Job{Replication: replication(t, source.URL, target.URL)}, cfg, func(r *running) {
-			r.stop = stop
+			r.stopped = stopped
 			r.report = func(p worker.Progress) error {
 				if p.Activity.Doing == replicator.DoingStopping {
 					select {
@@ -302,7 +303,7 @@ func TestARunSaysThatItsFilterLetsNothingPass(t *testing.T) {
 	rep := replication(t, source.URL, target.URL, `"continuous":true`, `"selector":{"a":1}`)
 	a, r := activityOf(t, func(a *replicator.Activity) bool { return a.Doing == replicator.DoingWaiting }, rep, longPause)
 	require.Empty(t, a.Waiting)
-	close(r.stop)
+	r.stop()
 	require.ErrorIs(t, r.end(t), worker.ErrStopped)
 	for _, p := range r.reports {
 		require.Empty(t, p.Activity.Waiting)

@@ -68,7 +68,7 @@ func TestAnIdleFeedIsCutAgainAndAgain(t *testing.T) {
 		r := begin(`"continuous":true`)
 		time.Sleep(time.Hour)
 		require.Greater(t, opened.Load(), int32(15))
-		close(r.stop)
+		r.stop()
 		require.ErrorIs(t, r.end(t), worker.ErrStopped)
 
 		// A feed that is cut off at once fails.
@@ -107,7 +107,7 @@ func TestAFilterThatLetsNothingThroughMakesProgress(t *testing.T) {
 		})
 		r := begin(`"continuous":true`, `"selector":{"a":1}`)
 		time.Sleep(time.Hour)
-		close(r.stop)
+		r.stop()
 		require.ErrorIs(t, r.end(t), worker.ErrStopped)
 		require.Greater(t, last.Load(), int32(1000))
 		require.Equal(t, fmt.Sprintf(`"%d-x"`, last.Load()), string(r.result.CheckpointedSourceSeq))
@@ -270,7 +270,7 @@ func TestNowIsTheTimeOfTheFirstRun(t *testing.T) {
 		for range 2 {
 			r := begin(`"continuous":true`, `"since_seq":"now"`)
 			time.Sleep(time.Minute)
-			close(r.stop)
+			r.stop()
 			require.ErrorIs(t, r.end(t), worker.ErrStopped)
 			source.mu.Lock()
 			source.add("new", "1-a", `{"_id":"new","_rev":"1-a"}`)

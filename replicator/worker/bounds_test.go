@@ -172,7 +172,7 @@ func TestAReplicationThatWaitsHoldsItsFeedOnly(t *testing.T) {
 		c.mu.Lock()
 		require.Equal(t, 1, c.open)
 		c.mu.Unlock()
-		close(r.stop)
+		r.stop()
 		require.ErrorIs(t, r.end(t), worker.ErrStopped)
 		require.Zero(t, c.open)
 	})

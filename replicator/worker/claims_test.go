@@ -223,9 +223,9 @@ func (o *ordeal) run(continuous bool) (worker.Result, error) {
 	}
 	ctx, cancel := context.WithCancelCause(o.t.Context())
 	defer cancel(nil)
-	stop := make(chan struct{})
-	end := sync.OnceFunc(func() { close(stop) })
-	o.killed = end
+	stopped, stop := context.WithCancel(context.Background())
+	defer stop()
+	o.killed = stop
 	if o.flip() {
 		o.killed = func() { cancel(errKilled) }
 	}
@@ -237,12 +237,12 @@ func (o *ordeal) run(continuous bool) (worker.Result, error) {
 	reports := 0
 	reporter := &recorder{report: func(worker.Progress) error {
 		if reports++; continuous && reports == 30 {
-			end()
+			stop()
 		}
 		return nil
 	}}
 	return worker.Run(ctx, worker.Job{
-		Replication: replication(o.t, o.source.URL, o.target.URL, more...), Stop: stop,
+		Replication: replication(o.t, o.source.URL, o.target.URL, more...), Stop: stopped,
 	}, cfg, reporter)
 }
 

@@ -22,7 +22,7 @@ func (r *run) keepCheckpoint(ctx, whole context.Context) error {
 		err = r.sameID(ctx)
 	}
 	if err == nil && wrote {
-		err = r.tell(ctx, r.reportTo)
+		err = r.tell(ctx, r.report)
 	}
 	return err
 }
@@ -37,7 +37,7 @@ func (r *run) checkpoint(ctx, whole context.Context) (bool, error) {
 		return false, nil
 	}
 	// This lists every revision refused up to seq.
-	if err := r.tellRefused(ctx); err != nil {
+	if err := r.tell(ctx, r.refusals.tell); err != nil {
 		return false, err
 	}
 	// If the filter has changed, either version may have chosen the latest changes.

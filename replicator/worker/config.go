@@ -98,7 +98,7 @@ type Config struct {
 	// goroutines may call it at a time.
 	Refused func(Refusal)
 	// ListRefused, if not nil, is called with the latest refused revisions since the last call, oldest first and at
-	// most replicator.MaxFailures, and the count of all since then. The goroutine that calls the Reporter calls it,
+	// most replicator.MaxFailures, and the count of all since then. It is never called while the Reporter is. It is called
 	// before each report and each checkpoint, so that every revision below a checkpoint is either on the target or
 	// listed. An error ends the run like an error of the Reporter, and the revisions of that call do not count as
 	// listed.
@@ -124,13 +124,13 @@ type Job struct {
 	ReplicationID string
 	Stats         replicator.Stats
 
-	// Stop, when it is closed, asks the run to end soon. The run stops reading changes, waits up to StopTimeout for the
+	// Stop, when it ends, asks the run to end soon. The run stops reading changes, waits up to StopTimeout for the
 	// batches in flight, and writes a checkpoint for what is done. nil: never.
-	Stop <-chan struct{}
+	Stop context.Context
 }
 
-// Reporter receives the reports of a run. One goroutine calls its methods, one at a time. The run continues meanwhile,
-// except during Identify.
+// Reporter receives the reports of a run. Its methods are called one at a time. The run continues meanwhile, except
+// during Identify.
 type Reporter interface {
 	// Identify is called once per run, as soon as the replication id is known: before the first request to the
 	// databases, or, if the id depends on the filter's code, after reading that from the source and before the first

@@ -253,7 +253,7 @@ func TestAStopWhoseCheckpointFails(t *testing.T) {
 	live(source)
 	_, r := activityOf(t, func(a *replicator.Activity) bool { return a.Doing == replicator.DoingWaiting },
 		replication(t, source.URL, target.URL, `"continuous":true`), func(cfg *worker.Config) { cfg.RetriesPerRequest = 0 })
-	close(r.stop)
+	r.stop()
 	err := r.end(t)
 	require.ErrorIs(t, err, worker.ErrStopped)
 	var failure *worker.Error

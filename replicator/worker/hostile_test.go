@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"log"
@@ -255,9 +256,9 @@ func TestOneByteASecond(t *testing.T) {
 			bubbletest.Run(t, side+"/"+string(at), func(t *testing.T) {
 				p := newHostilePair(t)
 				p.side(side).Switch(couchtest.OneByteASec, at)
-				stop := make(chan struct{})
-				timer := time.AfterFunc(time.Hour, func() { close(stop) })
-				_, err := p.run(t, func(_ *worker.Config, job *worker.Job) { job.Stop = stop })
+				stopped, stop := context.WithCancel(context.Background())
+				timer := time.AfterFunc(time.Hour, stop)
+				_, err := p.run(t, func(_ *worker.Config, job *worker.Job) { job.Stop = stopped })
 				timer.Stop()
 				if err != nil {
 					require.ErrorIs(t, err, couch.ErrTooSlow)

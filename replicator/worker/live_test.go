@@ -162,7 +162,7 @@ func TestContinuousCarriesANewDocumentOver(t *testing.T) {
 			r.report = func(p worker.Progress) error { // each checkpoint is reported
 				select {
 				case checkpointed <- string(p.CheckpointedSourceSeq):
-				case <-r.stop:
+				case <-r.stopped.Done():
 				}
 				return nil
 			}
@@ -177,7 +177,7 @@ func TestContinuousCarriesANewDocumentOver(t *testing.T) {
 			post(t, source+"/_bulk_docs", `{"docs":[{"_id":"`+id+`"}]}`)
 			await()
 		}
-		close(r.stop)
+		r.stop()
 		require.ErrorIs(t, r.end(t), worker.ErrStopped)
 		require.Equal(t, r.result.SourceSeq, r.result.CheckpointedSourceSeq)
 		require.Nil(t, r.result.History)
@@ -368,7 +368,7 @@ func TestStopAndGoOn(t *testing.T) {
 		})
 		<-reached
 		<-written
-		close(r.stop)
+		r.stop()
 		require.ErrorIs(t, r.end(t), worker.ErrStopped)
 		require.NotErrorIs(t, r.err, worker.ErrIDChanged)
 		require.EqualValues(t, 200, r.result.Stats.DocsWritten)
@@ -393,7 +393,7 @@ func TestStopBeforeAnything(t *testing.T) {
 	})
 	r := start(t, worker.Job{Replication: replication(t, source.URL, target.URL)}, testConfig())
 	<-asked
-	close(r.stop)
+	r.stop()
 	require.Equal(t, worker.ErrStopped, r.end(t))
 }
 

@@ -118,22 +118,24 @@ func fails(t testing.TB, rep *replicator.Replication, edit ...func(*worker.Confi
 // running is a run in the background.
 type running struct {
 	recorder
-	stop   chan struct{}
-	cancel context.CancelCauseFunc
-	done   chan struct{}
-	result worker.Result
-	err    error
+	stopped context.Context // Job.Stop
+	stop    func()          // ends it
+	cancel  context.CancelCauseFunc
+	done    chan struct{}
+	result  worker.Result
+	err     error
 }
 
 func start(t testing.TB, job worker.Job, cfg worker.Config, edit ...func(*running)) *running {
 	t.Helper()
-	r := &running{stop: make(chan struct{}), done: make(chan struct{})}
+	r := &running{done: make(chan struct{})}
+	r.stopped, r.stop = context.WithCancel(context.Background())
 	for _, e := range edit {
 		e(r)
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	r.cancel = cancel
-	job.Stop = r.stop
+	job.Stop = r.stopped
 	go func() {
 		defer close(r.done)
 		r.result, r.err = worker.Run(ctx, job, cfg, r)

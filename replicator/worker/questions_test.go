@@ -142,7 +142,7 @@ func TestALiveFeedAsksAgainAfterFewChanges(t *testing.T) {
 		known.Store(false)
 		require.Equal(t, 65, change(64+1))
 		require.Zero(t, change(4))
-		close(r.stop)
+		r.stop()
 		require.ErrorIs(t, r.ended(), worker.ErrStopped)
 	})
 }

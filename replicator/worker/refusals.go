@@ -64,8 +64,8 @@ func (r *refusals) refusing() *replicator.Refusing {
 	return &series
 }
 
-// tell calls list with the refusals. If that fails, they are listed again the next time. Only the goroutine that calls
-// the Reporter calls it.
+// tell calls list with the refusals. If that fails, they are listed again the next time. Calls are like those of the
+// Reporter, one at a time.
 func (r *refusals) tell(ctx context.Context) error {
 	r.mu.Lock()
 	told, count := r.latest(), r.untold

@@ -116,7 +116,7 @@ func TestProgressIsLive(t *testing.T) {
 		require.JSONEq(t, `"70-x"`, string(last.ThroughSeq))
 		require.Equal(t, new(int64(0)), last.ChangesPending)
 
-		close(r.stop)
+		r.stop()
 		require.ErrorIs(t, r.ended(), worker.ErrStopped)
 	})
 }
@@ -171,7 +171,7 @@ func TestAChangeDelaysNoReport(t *testing.T) {
 		for i, report := range told[1:] {
 			require.LessOrEqual(t, report.at-told[i].at, 10*time.Second)
 		}
-		close(r.stop)
+		r.stop()
 		require.ErrorIs(t, r.ended(), worker.ErrStopped)
 	})
 }

@@ -12,8 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"settee/pkg/couch"
 	"settee/pkg/redact"
 	"settee/replicator"
@@ -29,7 +27,7 @@ type run struct {
 	secrets    redact.Set // of rep
 	serverUUID string
 	refusals   refusals
-	stop       <-chan struct{}
+	stop       context.Context // ends when the run is asked to stop
 
 	source, target *peer
 
@@ -62,9 +60,12 @@ type run struct {
 	inFlight     atomic.Int32 // batches being copied
 	troubles     troubles
 
-	calls chan call // to the goroutine that calls the Reporter
+	reporter Reporter
+	telling  step                    // in which the Reporter is called
+	end      context.CancelCauseFunc // ends the run
 
 	mu       sync.Mutex
+	ended    error            // of the Reporter
 	known    string           // Progress.ReplicationID
 	base     replicator.Stats // of earlier runs
 	stats    replicator.Stats // of this run
@@ -87,24 +88,18 @@ func Run(ctx context.Context, job Job, cfg Config, reporter Reporter) (Result, e
 
 // perform calls do, and the Reporter meanwhile.
 func (r *run) perform(ctx context.Context, reporter Reporter, do func(context.Context) error) error {
-	inner, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	done := make(chan struct{})
-	var ended error
-	go func() {
-		defer close(done)
-		ended = verdict(do(inner))
-	}()
-	err := r.report(inner, reporter, done)
-	if err != nil {
-		cancel(err)
-	}
-	<-done
-	if err == nil {
-		if err = ended; ctx.Err() == nil {
-			// Refused revisions are listed even if the run failed.
-			err = cmp.Or(r.refusals.tell(ctx), err)
-		}
+	inner, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	r.reporter, r.end = reporter, end
+	r.beginReports(inner)
+	err := verdict(do(inner))
+	r.reports.end()
+	switch {
+	case r.ended != nil:
+		return r.ended
+	case ctx.Err() == nil:
+		// Refused revisions are listed even if the run failed.
+		return cmp.Or(r.refusals.tell(ctx), err)
 	}
 	return err
 }
@@ -126,11 +121,10 @@ func newRun(job Job, cfg Config) (*run, error) {
 	r := &run{
 		settings: newSettings(cfg, job.Replication),
 		rep:      job.Replication, secrets: job.Replication.Secrets(), serverUUID: cfg.ServerUUID,
-		stop:     job.Stop,
+		stop:     cmp.Or(job.Stop, context.Background()),
 		filtered: job.Replication.DocIDs != nil || job.Replication.Selector != nil || job.Replication.Filter != "",
 		started:  time.Now(),
-		calls:    make(chan call),
-		position: newPosition(), news: news{wake: make(chan struct{}, 1)},
+		position: newPosition(), telling: make(step, 1),
 		unasked: unasked{most: maxUnasked}, unaskedLive: unasked{most: maxUnaskedLive},
 		asking: sizeLimit{most: maxPortion}, writing: sizeLimit{most: maxPortion},
 		large: make(chan struct{}, largeAtATime),
@@ -217,16 +211,8 @@ func (r *run) replicate(ctx context.Context) error {
 // untilStopped calls do, and cancels it with ErrStopped when the run is asked to stop.
 func (r *run) untilStopped(ctx context.Context, do func(context.Context) error) error {
 	until, end := context.WithCancelCause(ctx)
-	var watch sync.WaitGroup
-	watch.Go(func() {
-		select {
-		case <-r.stop:
-			end(ErrStopped)
-		case <-until.Done():
-		}
-	})
-	defer watch.Wait()
 	defer end(nil)
+	defer context.AfterFunc(r.stop, func() { end(ErrStopped) })()
 	err := do(until)
 	if err != nil && ctx.Err() == nil && until.Err() != nil {
 		return ErrStopped
@@ -276,7 +262,7 @@ func (r *run) identify(ctx context.Context) error {
 		r.known, r.base = name, replicator.Stats{}
 	}
 	r.mu.Unlock()
-	return r.tell(ctx, func(ctx context.Context, reporter Reporter) error { return reporter.Identify(ctx, id) })
+	return r.tell(ctx, func(ctx context.Context) error { return r.reporter.Identify(ctx, id) })
 }
 
 // stopped writes the last checkpoint of a run that was asked to stop.
@@ -292,123 +278,97 @@ func (r *run) stopped(ctx context.Context) error {
 
 // copying is the state of copy.
 type copying struct {
-	r *run
-	*errgroup.Group
-	ctx      context.Context // ends at the first failure
+	r        *run
 	whole    context.Context // outlives a failure
+	ctx      context.Context // ends at the first failure
+	reading  context.Context // ends at the end of the feed
 	intake   *intake
-	complete bool // the feed's end was reached
+	batches  sync.WaitGroup
+	question pendingQuestion
 
-	abandoned bool // the batches did not end within StopTimeout
-
-	// endReading ends the reading of the feed and abandon ends everything. release frees the contexts.
-	endReading, abandon context.CancelCauseFunc
-	release             func()
-	reading             context.Context
-
-	question              pendingQuestion
-	checkpointing, asking errand
+	abandon, fail, endReading context.CancelCauseFunc // of the contexts
 }
 
 // copy copies changes until the feed ends or the run is asked to stop. complete reports that the feed ended and that
 // all of it was dealt with.
 //
-// While a live feed waits for changes there are two goroutines: the reader of the feed, and this one, which starts
-// periodic work.
+// While a live feed waits for changes there is only the goroutine that called Run, which reads the feed. Periodic work
+// has timers.
 func (r *run) copy(ctx context.Context) (complete bool, err error) {
-	c := r.startCopying(ctx)
-	defer c.release()
-	c.attend()
+	c := r.newCopying(ctx)
+	defer c.abandon(nil)
+	checkpoints := recur(atWhole(r.checkpointInterval), c.keepCheckpoint)
+	questions := recur(min(r.reportInterval, firstQuestion), c.askPending)
+	complete = c.read()
+	abandoned := c.finish()
 	c.endReading(nil) // stops a pending count, too
-	err = c.Wait()
-	if err != nil && c.abandoned {
+	checkpoints.end()
+	questions.end()
+	switch {
+	case abandoned:
 		return false, nil
+	case c.ctx.Err() != nil:
+		return false, context.Cause(c.ctx)
 	}
-	return c.complete, err
+	return complete, nil
 }
 
-func (r *run) startCopying(ctx context.Context) *copying {
-	whole, abandon := context.WithCancelCause(ctx)
-	working, fail := context.WithCancelCause(whole)
-	g, ctx := errgroup.WithContext(working)
-	reading, endReading := context.WithCancelCause(ctx)
-	c := &copying{
-		r: r, Group: g, ctx: ctx, whole: whole, intake: newIntake(r),
-		endReading: endReading, abandon: abandon, reading: reading,
-		release: func() {
-			fail(nil)
-			abandon(nil)
-		},
-	}
+func (r *run) newCopying(ctx context.Context) *copying {
+	c := &copying{r: r, intake: newIntake(r)}
+	c.whole, c.abandon = context.WithCancelCause(ctx)
+	c.ctx, c.fail = context.WithCancelCause(c.whole)
+	c.reading, c.endReading = context.WithCancelCause(c.ctx)
 	c.intake.start = func(b *batch) {
-		g.Go(func() error {
-			writing, end := lasting(ctx, whole, r.stopTimeout)
+		c.batches.Go(func() {
+			writing, end := lasting(c.ctx, c.whole, r.stopTimeout)
 			defer end()
-			return c.intake.copy(ctx, writing, b, fail)
+			if err := c.intake.copy(c.ctx, writing, b, c.fail); err != nil {
+				c.fail(err)
+			}
 		})
 	}
-	g.Go(func() error {
-		err := r.readFeed(reading, c.intake)
-		c.complete = err == nil && !r.rep.Continuous
-		c.intake.end(err)
-		if errors.Is(err, ErrStopped) {
-			return nil // the batches may still finish
-		}
-		return err
-	})
 	return c
 }
 
-// attend does the periodic work until everything is copied or abandoned. When the run is asked to stop, the reader ends
-// at once and the batches after StopTimeout at the latest.
-func (c *copying) attend() {
-	checkpoints := time.NewTicker(c.r.checkpointInterval)
-	defer checkpoints.Stop()
-	questions := time.NewTimer(min(c.r.reportInterval, firstQuestion))
-	defer questions.Stop()
-	stop := c.r.stop
-	var late <-chan time.Time
-	for {
+// read reads the feed until it ends or the run is asked to stop. complete reports that it ended.
+func (c *copying) read() (complete bool) {
+	defer context.AfterFunc(c.r.stop, func() { c.endReading(ErrStopped) })()
+	err := c.r.readFeed(c.reading, c.intake)
+	c.intake.end(err)
+	if err != nil && !errors.Is(err, ErrStopped) { // after a stop the batches may still finish
+		c.fail(err)
+	}
+	return err == nil && !c.r.rep.Continuous
+}
+
+// finish waits for the batches. When the run is asked to stop, it waits for at most StopTimeout, and then abandons them.
+func (c *copying) finish() (abandoned bool) {
+	select {
+	case <-c.intake.copied:
+	case <-c.r.stop.Done():
+	}
+	if c.r.stop.Err() != nil {
+		c.r.note(&c.r.stopping)
 		select {
 		case <-c.intake.copied:
-			return
-		case <-stop:
-			c.r.note(&c.r.stopping)
-			c.endReading(ErrStopped)
-			stop, late = nil, time.After(c.r.stopTimeout)
-		case <-late:
-			c.abandoned = true
+		case <-time.After(c.r.stopTimeout):
+			abandoned = true
 			c.abandon(errAbandoned)
-		case <-checkpoints.C:
-			c.keepCheckpoint()
-		case <-questions.C:
-			questions.Reset(pendingInterval)
-			c.askPending()
 		}
 	}
+	<-c.intake.copied
+	c.batches.Wait()
+	return abandoned
 }
 
-func (c *copying) keepCheckpoint() {
-	c.checkpointing.run(c.Group, func() error { return c.r.keepCheckpoint(c.ctx, c.whole) })
-}
-
-func (c *copying) askPending() {
-	c.asking.run(c.Group, func() error {
-		c.question.ask(c.reading, c.r)
-		return nil
-	})
-}
-
-// errand is periodic work in a goroutine that never runs twice at the same time.
-type errand struct{ under atomic.Bool }
-
-// run calls do in a goroutine of g unless an earlier call is still running.
-func (e *errand) run(g *errgroup.Group, do func() error) {
-	if !e.under.CompareAndSwap(false, true) {
-		return
+func (c *copying) keepCheckpoint(again func(time.Duration)) {
+	if err := c.r.keepCheckpoint(c.ctx, c.whole); err != nil {
+		c.fail(err)
 	}
-	g.Go(func() error {
-		defer e.under.Store(false)
-		return do()
-	})
+	again(atWhole(c.r.checkpointInterval))
+}
+
+func (c *copying) askPending(again func(time.Duration)) {
+	c.question.ask(c.reading, c.r)
+	again(atWhole(pendingInterval))
 }

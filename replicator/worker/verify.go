@@ -36,8 +36,8 @@ type Verification struct {
 	Found func(Difference) error
 	// Report is called with the state at least every Config.ReportInterval. An error ends Verify. nil: no reports.
 	Report func(VerifyProgress) error
-	// Stop, when it is closed, ends Verify with ErrStopped. nil: never.
-	Stop <-chan struct{}
+	// Stop, when it ends, ends Verify with ErrStopped. nil: never.
+	Stop context.Context
 }
 
 // Difference is a leaf that a database lacks, or an attachment that is not the same in both.

@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
@@ -29,13 +30,17 @@ import (
 type verifying struct {
 	what worker.Verification
 	cfg  worker.Config
+	stop func() // ends what.Stop
 
 	mu    sync.Mutex
 	found []worker.Difference
 }
 
 func newVerifying(rep *replicator.Replication, edit ...func(*verifying)) *verifying {
-	v := &verifying{what: worker.Verification{Replication: rep, Wait: time.Millisecond}, cfg: testConfig()}
+	stopped, stop := context.WithCancel(context.Background())
+	v := &verifying{
+		what: worker.Verification{Replication: rep, Wait: time.Millisecond, Stop: stopped}, cfg: testConfig(), stop: stop,
+	}
 	v.what.Found = func(d worker.Difference) error {
 		v.mu.Lock()
 		defer v.mu.Unlock()
@@ -449,8 +454,6 @@ func TestVerifyAwaitsABoundedNumberOfLeaves(t *testing.T) {
 				return nil
 			}
 		})
-		stop := make(chan struct{})
-		v.what.Stop = stop
 		done := make(chan error, 1)
 		go func() {
 			_, err := worker.Verify(t.Context(), v.what, v.cfg)
@@ -467,7 +470,7 @@ func TestVerifyAwaitsABoundedNumberOfLeaves(t *testing.T) {
 		require.Positive(t, found.Load())
 		require.Greater(t, sent.Load(), first, "the feed goes on")
 		require.Less(t, sent.Load()-found.Load(), int64(most+between))
-		close(stop)
+		v.stop()
 		require.ErrorIs(t, <-done, worker.ErrStopped)
 	})
 }
@@ -553,9 +556,8 @@ func TestVerifyEnds(t *testing.T) {
 			}
 		}, ours, "ours"},
 		"stopped": {func(_, _ *stub, v *verifying) {
-			stop := make(chan struct{})
-			v.what.Stop, v.what.Wait = stop, time.Hour
-			time.AfterFunc(time.Minute, func() { close(stop) })
+			v.what.Wait = time.Hour
+			time.AfterFunc(time.Minute, v.stop)
 		}, worker.ErrStopped, ""},
 		"no target": {func(_, target *stub, _ *verifying) {
 			target.fail("GET ", 404, `{"error":"not_found","reason":"Database does not exist."}`)
