@@ -35,7 +35,7 @@ func (s *Server) run(ctx context.Context, r *running) {
 	var err error
 	if paused(s.opts.Config(), run) {
 		err = s.pause(held, run)
-	} else if err = run.Start(held, s.opts.Node, s.pid()); err == nil {
+	} else if err = s.startRun(held, run); err == nil {
 		log.Info().Msg("replication started")
 		s.counter.add(func(c *Counts) { c.Starts++ })
 		err = s.replicate(held, r, log)
@@ -58,6 +58,14 @@ func (s *Server) run(ctx context.Context, r *running) {
 	}
 }
 
+// startRun starts a run on a stack of its own. The caller's goroutine waits for long, so its stack should not grow.
+func (s *Server) startRun(ctx context.Context, run *jobs.Run) (err error) {
+	var starting sync.WaitGroup
+	starting.Go(func() { err = run.Start(ctx, s.opts.Node, s.pid()) })
+	starting.Wait()
+	return err
+}
+
 // logOf returns a log whose lines name a job.
 func (s *Server) logOf(job *jobs.Job) *zerolog.Logger {
 	log := s.opts.Log.With().Str("job", job.ID).
@@ -76,15 +84,6 @@ func (s *Server) replicate(ctx context.Context, job *running, log *zerolog.Logge
 	working, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(s.hurry, func() { cancel(errNoTime) })()
-	var watching sync.WaitGroup
-	defer watching.Wait()
-	watched, unwatch := context.WithCancel(ctx)
-	defer unwatch()
-	watching.Go(func() {
-		if errors.Is(run.Lost(watched), fdbjobs.ErrHalt) {
-			cancel(fdbjobs.ErrHalt)
-		}
-	})
 
 	counted := &statsCounter{to: &s.counter}
 	health := &health{began: time.Now(), threshold: config.HealthThreshold.Get(cfg)}
@@ -93,6 +92,12 @@ func (s *Server) replicate(ctx context.Context, job *running, log *zerolog.Logge
 		ReplicationID: run.Job().State.ReplicationID,
 		Stats:         run.Job().State.Stats,
 		Stop:          job.stop,
+		Lost: func(ctx context.Context) error {
+			if errors.Is(run.Lost(ctx), fdbjobs.ErrHalt) {
+				return fdbjobs.ErrHalt
+			}
+			return nil // the next report will tell
+		},
 	}, s.workerConfig(run, cfg), reporter{run: run, log: log, health: health, counted: counted})
 	counted.count(result.RunStats)
 

@@ -127,6 +127,9 @@ type Job struct {
 	// Stop, when it ends, asks the run to end soon. The run stops reading changes, waits up to StopTimeout for the
 	// batches in flight, and writes a checkpoint for what is done. nil: never.
 	Stop context.Context
+	// Lost, if not nil, waits until the job must not go on, and returns an error then, which ends the run like an error
+	// of the Reporter. The run ends its context. If it returns nil, the run goes on.
+	Lost func(context.Context) error
 }
 
 // Reporter receives the reports of a run. Its methods are called one at a time. The run continues meanwhile, except

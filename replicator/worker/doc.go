@@ -21,8 +21,8 @@
 // Each of the four steps works on up to WorkerProcesses batches or portions at a time: while one is written, the next
 // is read. A slow step holds up the steps before it. Documents are passed on unchanged. Attachments are streamed, except
 // small ones that the source has not compressed. A large attachment delays only the end of its own batch. Goroutines and
-// memory for batches exist only while there are batches: a continuous replication that waits for changes has one
-// goroutine and uses less than 64 KiB besides its connection. Reports and other periodic work have timers, which fire
+// memory for batches exist only while there are batches: a continuous replication that waits for changes has two
+// goroutines and uses less than 64 KiB besides its connection. Reports and other periodic work have timers, which fire
 // together for all runs of a process.
 //
 // # Memory

@@ -28,6 +28,7 @@ type run struct {
 	serverUUID string
 	refusals   refusals
 	stop       context.Context // ends when the run is asked to stop
+	lost       func(context.Context) error
 
 	source, target *peer
 
@@ -65,7 +66,7 @@ type run struct {
 	end      context.CancelCauseFunc // ends the run
 
 	mu       sync.Mutex
-	ended    error            // of the Reporter
+	ended    error            // of the Reporter or of lost
 	known    string           // Progress.ReplicationID
 	base     replicator.Stats // of earlier runs
 	stats    replicator.Stats // of this run
@@ -92,8 +93,19 @@ func (r *run) perform(ctx context.Context, reporter Reporter, do func(context.Co
 	defer end(nil)
 	r.reporter, r.end = reporter, end
 	r.beginReports(inner)
-	err := verdict(do(inner))
-	r.reports.end()
+	var err error
+	var doing sync.WaitGroup
+	doing.Go(func() {
+		err = verdict(do(inner))
+		r.reports.end()
+		end(nil)
+	})
+	if r.lost != nil {
+		if err := r.lost(inner); err != nil && inner.Err() == nil {
+			r.giveUp(err)
+		}
+	}
+	doing.Wait()
 	switch {
 	case r.ended != nil:
 		return r.ended
@@ -122,6 +134,7 @@ func newRun(job Job, cfg Config) (*run, error) {
 		settings: newSettings(cfg, job.Replication),
 		rep:      job.Replication, secrets: job.Replication.Secrets(), serverUUID: cfg.ServerUUID,
 		stop:     cmp.Or(job.Stop, context.Background()),
+		lost:     job.Lost,
 		filtered: job.Replication.DocIDs != nil || job.Replication.Selector != nil || job.Replication.Filter != "",
 		started:  time.Now(),
 		position: newPosition(), telling: make(step, 1),
@@ -292,8 +305,8 @@ type copying struct {
 // copy copies changes until the feed ends or the run is asked to stop. complete reports that the feed ended and that
 // all of it was dealt with.
 //
-// While a live feed waits for changes there is only the goroutine that called Run, which reads the feed. Periodic work
-// has timers.
+// While a live feed waits for changes there is only the goroutine that reads the feed, beside the one that called Run.
+// Periodic work has timers.
 func (r *run) copy(ctx context.Context) (complete bool, err error) {
 	c := r.newCopying(ctx)
 	defer c.abandon(nil)
