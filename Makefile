@@ -46,7 +46,7 @@ DASHBOARD = frontend/internal/dashboard
 NPM = internal/browsertest pkg/couch/couchtest pkg/script $(DASHBOARD)
 INSTALLED = $(NPM:%=%/node_modules/.package-lock.json)
 
-.PHONY: help run demo build build-fdb test test-fdb fire race fuzz soak lint bench bench-couchdb bench-fdb bench-peers dashboard clean node
+.PHONY: help run demo build build-fdb test test-fdb fire race fuzz soak lint bench bench-couchdb bench-fdb bench-peers dashboard pictures clean node
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 }' Makefile
@@ -106,6 +106,9 @@ bench-peers: ## compare the job layer with River, a job queue on PostgreSQL (on 
 dashboard: node $(DASHBOARD)/node_modules/.package-lock.json ## build the pages of /_utils/, which the binary contains
 	npm run --silent --prefix $(DASHBOARD) check
 	npm run --silent --prefix $(DASHBOARD) build
+
+pictures: node $(INSTALLED) ## take the pictures of the dashboard in docs (needs a Chromium)
+	SETTEE_REQUIRE=chromium go test -count=1 -run '^TestDashboardPages$$' ./cmd/settee -pictures '$(CURDIR)/docs'
 
 clean: ## remove what build and test have created, except ./data
 	rm -rf bin $(NPM:%=%/node_modules)

@@ -294,7 +294,7 @@ func TestDashboardPages(t *testing.T) {
 				d.WaitText(page.selector, page.text)
 				d.Accessible()
 				assert.Equal(t, "true", d.Text("String(document.documentElement.scrollWidth <= innerWidth)"), "%s at %d", page.name, width)
-				if *pictures != "" && !dark {
+				if *pictures != "" && !dark && page.name != "nothing" {
 					name := fmt.Sprintf("dashboard-%s-%d.png", page.name, width)
 					require.NoError(t, os.WriteFile(filepath.Join(*pictures, name), d.Screenshot(), 0o644))
 				}
@@ -302,4 +302,69 @@ func TestDashboardPages(t *testing.T) {
 		}
 	}
 	d.broke(t)
+}
+
+// A crashing job does not wait for its time, and a paused database has no running jobs.
+func TestDashboardRunsAndPauses(t *testing.T) {
+	t.Parallel()
+	node := serveNode(t, "mem:")
+	node.hosted("target")
+	node.ask(http.StatusCreated, http.MethodPut, "_replicator/one", document(t, map[string]any{
+		"source": node.url + "source", "target": node.url + "target", "continuous": true,
+	}))
+	d := openDashboard(t, node, adminName, adminPassword)
+	d.show("")
+	d.WaitText(".rows", "could not open")
+	d.show("documents/_replicator/one")
+	d.WaitText(".state", "crashing")
+	node.hosted("source")
+	d.press("Run now")
+	d.WaitText(".now", "running")
+	d.show("databases")
+	d.press("Pause")
+	d.WaitText("table", "0 running")
+	d.press("Resume")
+	d.WaitText("table", "1 running")
+	d.broke(t)
+}
+
+// A user who is no administrator sees their own jobs, and nothing of others.
+func TestDashboardOfAUser(t *testing.T) {
+	t.Parallel()
+	node := serveNode(t, "mem:")
+	for _, name := range []string{"ann", "eve"} {
+		node.ask(http.StatusCreated, http.MethodPut, "_users/org.couchdb.user:"+name, document(t, map[string]any{
+			"name": name, "password": name, "roles": []string{}, "type": "user",
+		}))
+	}
+	replicate := func(d dashboard, id string) {
+		d.press("New replication")
+		d.fill("Replicator database", " ")
+		d.fill("URL of the source", node.url+"missing")
+		d.fill("URL of the target", node.url+"copy")
+		d.choose("Runs", "continuous")
+		d.fill("Only these documents", id)
+		d.WaitText("[role=status]", "The document is valid.")
+		d.press("Replicate")
+		d.WaitText("h1", "_replicate of")
+	}
+	ann, eve := openDashboard(t, node, "ann", "ann"), openDashboard(t, node, "eve", "eve")
+	replicate(ann, "hers")
+	ann.press("Jobs")
+	ann.WaitText("[role=status]", "1 job")
+	its := ann.Text("document.querySelector('table.jobs a').href")
+	eve.WaitText("[role=status]", "0 jobs")
+	eve.Go(its)
+	eve.WaitText(".trouble", "You are not a server admin.")
+	for _, page := range []string{"overview", "nodes", "databases", "configuration"} {
+		eve.show(page)
+		eve.WaitText("h1", "Jobs")
+	}
+	require.NotContains(t, eve.Text("document.body.innerText"), "missing")
+	ann.press("_replicate of ann")
+	ann.press("Cancel")
+	ann.WaitText("dialog", "The job ends.")
+	ann.press("Cancel")
+	ann.WaitText("[role=status]", "0 jobs")
+	ann.broke(t)
 }

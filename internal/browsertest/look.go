@@ -22,6 +22,7 @@ func (p *Page) Size(width, height int64, dark bool) {
 	}
 	p.do("changing the size of the page", chromedp.Steps(
 		chromedp.EmulateViewport(width, height),
+		call(emulation.SetScrollbarsHidden, emulation.SetScrollbarsHiddenParams{Hidden: true}), // they would be in pictures
 		call(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
 			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
 		}),

@@ -2,7 +2,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { Failure, pathOf, request } from "./http";
-import { Action, Dialog, Field, Page, Panel, Trouble } from "./parts";
+import { Action, Dialog, Field, Page, Panel, Table, Trouble } from "./parts";
 import { go, hrefOf, type Route } from "./route";
 
 /** Settings by section and key, and where each value comes from. */
@@ -35,45 +35,38 @@ export function ConfigurationPage({ route }: { route: Route }) {
         if (shown.length === 0) return null;
         return (
           <Panel key={section} title={section}>
-            <table>
-              <thead>
-                <tr>
-                  <th scope="col">Setting</th>
-                  <th scope="col">Value</th>
-                  <th scope="col">From</th>
-                  <th scope="col">Actions</th>
-                </tr>
-              </thead>
-              <tbody>
-                {shown.map(([key, { value, origin }]) => (
-                  <tr key={key}>
-                    <th scope="row">{key}</th>
-                    <td>
-                      <code>{value}</code>
-                    </td>
-                    <td>{origin}</td>
-                    <td>
-                      <Edit section={section} name={key} value={value} read={read} />
-                      {origin === "store" && (
-                        <Action
-                          run={async () => {
-                            await request("DELETE", `_node/_local/_config/${pathOf(section, key)}`);
-                            await read();
-                          }}
-                          confirm={`[${section}] ${key} gets the value that it has without this change.`}
-                        >
-                          Take back
-                        </Action>
-                      )}
-                    </td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
+            <Table
+              head={["Setting", "Value", "From", "Actions"]}
+              rows={shown.map(([key, { value, origin }]) => ({
+                key,
+                header: 0,
+                cells: [
+                  key,
+                  <code>{value}</code>,
+                  origin,
+                  <>
+                    <Edit section={section} name={key} value={value} read={read} />
+                    {origin === "store" && <TakeBack section={section} name={key} read={read} />}
+                  </>,
+                ],
+              }))}
+            />
           </Panel>
         );
       })}
     </Page>
+  );
+}
+
+function TakeBack({ section, name, read }: { section: string; name: string; read: () => Promise<void> }) {
+  const run = async () => {
+    await request("DELETE", `_node/_local/_config/${pathOf(section, name)}`);
+    await read();
+  };
+  return (
+    <Action run={run} confirm={`[${section}] ${name} gets the value that it has without this change.`}>
+      Take back
+    </Action>
   );
 }
 

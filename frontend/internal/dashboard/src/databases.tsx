@@ -3,9 +3,9 @@
 import { useState } from "preact/hooks";
 import type { Share } from "./api";
 import { pathOf, request, useView } from "./http";
-import { Action, Dialog, Field, Loaded, Page, Panel } from "./parts";
+import { Action, Dialog, Field, Loaded, Page, Panel, Table } from "./parts";
 import { hrefOf } from "./route";
-import { count, duration } from "./text";
+import { count } from "./text";
 
 const setting = (database: string) => `_node/_local/_config/${pathOf("replicator.shares", database)}`;
 
@@ -21,14 +21,14 @@ export function DatabasesPage() {
         {({ shares }) => (
           <>
             <Panel title="Databases">
-              <Table shares={withEmpty(shares, names.data ?? [])} />
+              <ShareTable shares={withEmpty(shares, names.data ?? [])} />
               <p class="muted">
                 Shares say how the nodes' time is divided among databases that want all of it: 100 is usual, and 0 pauses a database.
                 {names.data?.length === namesAtOnce && ` Databases without jobs are listed if they are among the first ${namesAtOnce}.`}
               </p>
             </Panel>
             <Panel title="Transient jobs of users">
-              <Table shares={shares.filter((share) => share.database === null)} />
+              <ShareTable shares={shares.filter((share) => share.database === null)} />
             </Panel>
           </>
         )}
@@ -46,41 +46,26 @@ function withEmpty(shares: Share[], names: string[]): Share[] {
   return [...listed, ...empty.map((database) => ({ ...nothing, database, shares: null }))];
 }
 
-function Table({ shares }: { shares: Share[] }) {
+function ShareTable({ shares }: { shares: Share[] }) {
   if (shares.length === 0) return <p class="muted">There are none.</p>;
   return (
-    <table>
-      <thead>
-        <tr>
-          <th scope="col">Name</th>
-          <th scope="col">Jobs</th>
-          <th scope="col">Had in the last hour</th>
-          <th scope="col">Entitled to</th>
-          <th scope="col">Shares</th>
-          <th scope="col">Actions</th>
-        </tr>
-      </thead>
-      <tbody>
-        {shares.map((share) => (
-          <tr key={share.database ?? `user ${share.user}`}>
-            <th scope="row">
-              <a href={hrefOf(["jobs"], share.database === null ? { user: share.user ?? "" } : { database: share.database })}>
-                {share.database ?? share.user ?? "anybody"}
-              </a>
-            </th>
-            <td>
-              {count(share.running)} running, {count(share.pending)} pending, {count(share.crashing)} crashing
-            </td>
-            <td>
-              {(share.ran * 100).toFixed(1)} % <small class="muted">{duration(share.usage)} weighed</small>
-            </td>
-            <td>{(share.entitled * 100).toFixed(1)} %</td>
-            <td>{share.database === null ? share.shares : <Shares database={share.database} value={share.shares} />}</td>
-            <td>{share.database !== null && <Delete database={share.database} />}</td>
-          </tr>
-        ))}
-      </tbody>
-    </table>
+    <Table
+      head={["Name", "Jobs", "Had in the last hour", "Entitled to", "Shares", "Actions"]}
+      rows={shares.map((share) => ({
+        key: share.database ?? `user ${share.user}`,
+        header: 0,
+        cells: [
+          <a href={hrefOf(["jobs"], share.database === null ? { user: share.user ?? "" } : { database: share.database })}>
+            {share.database ?? share.user ?? "anybody"}
+          </a>,
+          `${count(share.running)} running, ${count(share.pending)} pending, ${count(share.crashing)} crashing`,
+          `${(share.ran * 100).toFixed(1)} %`,
+          `${(share.entitled * 100).toFixed(1)} %`,
+          share.database === null ? share.shares : <Shares database={share.database} value={share.shares} />,
+          share.database !== null && <Delete database={share.database} />,
+        ],
+      }))}
+    />
   );
 }
 

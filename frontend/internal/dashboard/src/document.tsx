@@ -1,4 +1,4 @@
-// The page of a replication document: that of its job, where the user may see it, and else the document.
+// The page of a replication document: that of its job, or the document if the job has ended or has no id yet.
 
 import type { Job } from "./api";
 import { pathOf, request, useView } from "./http";
@@ -10,8 +10,8 @@ import { endpointURL } from "./text";
 
 type Document = Record<string, unknown> & { _rev: string };
 
-export function DocumentPage({ database, id, admin }: { database: string; id: string; admin: boolean }) {
-  const job = useView<Job>(admin ? `_scheduler/docs/${pathOf(database, id)}` : undefined);
+export function DocumentPage({ database, id }: { database: string; id: string }) {
+  const job = useView<Job>(`_scheduler/docs/${pathOf(database, id)}`);
   if (job.data?.id) return <JobPage id={job.data.id} />;
   return <PlainDocument database={database} id={id} />;
 }

@@ -4,7 +4,7 @@ import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import type { Failures, Job, Run } from "./api";
 import { pathOf, request, urlOf, useView, type View } from "./http";
-import { Action, Copy, Endpoints, For, jobName, Loaded, Page, Panel, Progress, Since, StateBadge } from "./parts";
+import { Action, Copy, Endpoints, For, jobName, Loaded, Page, Panel, Progress, Since, StateBadge, Table } from "./parts";
 import { Plot } from "./plot";
 import { go, hrefOf } from "./route";
 import { mask } from "./secrets";
@@ -194,44 +194,33 @@ function Runs({ runs }: { runs: Run[] }) {
   const numbers = (of: (run: Run) => number | undefined) => oldest.map((run) => of(run) ?? null);
   return (
     <Panel title="The last runs">
-      <Plot
-        times={oldest.map((run) => Date.parse(run.end) / 1000)}
-        series={[
-          { label: "written", values: numbers((run) => run.docs_written), color: "--running", bars: true },
-          { label: "refused", values: numbers((run) => run.doc_write_failures), color: "--crashing", bars: true },
-        ]}
-        text={`Documents written in each of the last ${runs.length} runs`}
-        format={count}
+      {runs.length > 1 && (
+        <Plot
+          series={[
+            { label: "written", values: numbers((run) => run.docs_written), color: "--running" },
+            { label: "refused", values: numbers((run) => run.doc_write_failures), color: "--crashing" },
+          ]}
+          text={`Documents written in each of the last ${runs.length} runs`}
+          format={count}
+        />
+      )}
+      <Table
+        head={["Ended", "Took", "Outcome", "Written", "Refused", "Node"]}
+        rows={runs.map((run) => ({
+          key: run.start + run.end,
+          cells: [
+            <Since time={run.end} />,
+            duration((Date.parse(run.end) - Date.parse(run.start)) / 1000),
+            <>
+              {run.outcome}
+              {run.reason && <small class="bad">{run.reason}</small>}
+            </>,
+            count(run.docs_written),
+            count(run.doc_write_failures),
+            run.node,
+          ],
+        }))}
       />
-      <table>
-        <thead>
-          <tr>
-            <th scope="col">Ended</th>
-            <th scope="col">Took</th>
-            <th scope="col">Outcome</th>
-            <th scope="col">Written</th>
-            <th scope="col">Refused</th>
-            <th scope="col">Node</th>
-          </tr>
-        </thead>
-        <tbody>
-          {runs.map((run) => (
-            <tr key={run.start + run.end}>
-              <td>
-                <Since time={run.end} />
-              </td>
-              <td>{duration((Date.parse(run.end) - Date.parse(run.start)) / 1000)}</td>
-              <td>
-                {run.outcome}
-                {run.reason && <small class="bad">{run.reason}</small>}
-              </td>
-              <td>{count(run.docs_written)}</td>
-              <td>{count(run.doc_write_failures)}</td>
-              <td>{run.node}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
     </Panel>
   );
 }

@@ -1,15 +1,16 @@
 // The list of jobs. Its filters, its order and its place are in its address.
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { type Jobs, states } from "./api";
+import { type Job, type Jobs, states } from "./api";
 import { useView, withQuery } from "./http";
-import { Endpoints, Field, jobHref, jobName, Loaded, Page, Progress, Since, StateBadge } from "./parts";
+import { Endpoints, Field, For, jobHref, jobName, Loaded, Page, Progress, type Row, Since, StateBadge, Table } from "./parts";
 import { go, hrefOf, type Route } from "./route";
 import { count, some } from "./text";
 
 const pageSize = 50;
 
-export function JobsPage({ route }: { route: Route }) {
+/** The jobs, for users who are no administrators those that they have posted. */
+export function JobsPage({ route, admin }: { route: Route; admin: boolean }) {
   const query = Object.fromEntries(["states", "database", "user", "q", "sort", "start"].map((name) => [name, route.query.get(name) ?? ""]));
   const href = (change: Record<string, string>) => hrefOf(["jobs"], { ...query, start: "", ...change });
   const { start, ...filters } = query;
@@ -30,15 +31,17 @@ export function JobsPage({ route }: { route: Route }) {
         </Field>
         <Typed label="Database" value={query.database!} set={(database) => go(href({ database }))} />
         <Typed label="Source, target or id" value={query.q!} set={(q) => go(href({ q }))} />
-        <Field label="Order">
-          {(id) => (
-            <select id={id} value={query.sort} onChange={(event) => go(href({ sort: event.currentTarget.value, states: "", database: "" }))}>
-              <option value="">database and id</option>
-              <option value="since">crashing longest</option>
-              <option value="refused">refused last</option>
-            </select>
-          )}
-        </Field>
+        {admin && (
+          <Field label="Order">
+            {(id) => (
+              <select id={id} value={query.sort} onChange={(event) => go(href({ sort: event.currentTarget.value, states: "", database: "" }))}>
+                <option value="">database and id</option>
+                <option value="since">crashing longest</option>
+                <option value="refused">refused last</option>
+              </select>
+            )}
+          </Field>
+        )}
       </form>
       <Loaded view={view}>
         {(page) => (
@@ -48,45 +51,7 @@ export function JobsPage({ route }: { route: Route }) {
                 ? `${count(page.jobs.length)} found in ${some(page.scanned, "job")}${page.next_start_key ? ", there are more to search" : ""}`
                 : page.total_rows !== null && some(page.total_rows, "job")}
             </p>
-            <table class="jobs">
-              <thead>
-                <tr>
-                  <th scope="col">State</th>
-                  <th scope="col">Replication</th>
-                  <th scope="col">Progress</th>
-                  <th scope="col">Node</th>
-                </tr>
-              </thead>
-              <tbody>
-                {page.jobs.map((job) => (
-                  <tr key={job.job_id}>
-                    <td>
-                      <StateBadge state={job.state} />
-                    </td>
-                    <td>
-                      <a href={jobHref(job)}>{jobName(job)}</a>
-                      <Endpoints source={job.source} target={job.target} />
-                    </td>
-                    <td>
-                      <Progress job={job} />
-                      {job.info?.error && <small class="bad">{job.info.error}</small>}
-                      {job.start_time && (
-                        <small class="muted">
-                          {job.state === "running" ? "running since " : "started "}
-                          <Since time={job.start_time} />
-                        </small>
-                      )}
-                      {job.next_run && (
-                        <small class="muted">
-                          next run <Since time={job.next_run} />
-                        </small>
-                      )}
-                    </td>
-                    <td>{job.node ?? ""}</td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
+            <Table jobs head={["State", "Replication", "Progress", "Node"]} rows={page.jobs.map(rowOf)} />
             {page.jobs.length === 0 && <p class="muted">{page.next_start_key ? "None so far." : "No job is like that."}</p>}
             <nav class="pager" aria-label="Pages">
               {start && <a href={href({})}>First page</a>}
@@ -97,6 +62,35 @@ export function JobsPage({ route }: { route: Route }) {
       </Loaded>
     </Page>
   );
+}
+
+function rowOf(job: Job): Row {
+  return {
+    key: job.job_id ?? job.id,
+    cells: [
+      <StateBadge state={job.state} />,
+      <>
+        <a href={jobHref(job)}>{jobName(job)}</a>
+        <Endpoints source={job.source} target={job.target} />
+      </>,
+      <>
+        <Progress job={job} />
+        {job.info?.error && <small class="bad">{job.info.error}</small>}
+        {job.start_time && (
+          <small class="muted">
+            {job.state === "running" ? "running " : "started "}
+            {job.state === "running" ? <For since={job.start_time} /> : <Since time={job.start_time} />}
+          </small>
+        )}
+        {job.next_run && (
+          <small class="muted">
+            next run <Since time={job.next_run} />
+          </small>
+        )}
+      </>,
+      job.node,
+    ],
+  };
 }
 
 /** A field of text that acts when its user stops typing. */

@@ -17,7 +17,7 @@ import { currentUser, LoginPage, type User } from "./session";
 
 const pages = [
   { path: "", label: "Overview", admin: true },
-  { path: "jobs", label: "Jobs", admin: true },
+  { path: "jobs", label: "Jobs", admin: false },
   { path: "new", label: "New replication", admin: false },
   { path: "databases", label: "Databases", admin: true },
   { path: "nodes", label: "Nodes", admin: true },
@@ -91,14 +91,14 @@ function Menu({ route, user }: { route: Route; user: User }) {
 function Current({ route, user }: { route: Route; user: User }) {
   const [page = "", first, second] = route.path;
   if (page === "documents" && first !== undefined && second !== undefined) {
-    return <DocumentPage database={first} id={second} admin={user.admin} />;
+    return <DocumentPage database={first} id={second} />;
   }
-  if (page === "new" || !user.admin) return <NewPage route={route} />;
+  if (page === "new") return <NewPage route={route} />;
+  if (page === "jobs" && first !== undefined) return <JobPage id={first} />;
+  if (page === "jobs" || !user.admin) return <JobsPage route={route} admin={user.admin} />; // users have no other pages
   switch (page) {
     case "":
       return <Overview />;
-    case "jobs":
-      return first === undefined ? <JobsPage route={route} /> : <JobPage id={first} />;
     case "databases":
       return <DatabasesPage />;
     case "nodes":

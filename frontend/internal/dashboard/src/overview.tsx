@@ -3,7 +3,7 @@
 import type { Job, Node, Rates, Share, Summary } from "./api";
 import { states } from "./api";
 import { useView } from "./http";
-import { Endpoints, For, jobHref, jobName, Loaded, Page, Panel, StateBadge } from "./parts";
+import { Endpoints, For, jobHref, jobName, Loaded, Page, Panel, StateBadge, Table } from "./parts";
 import { Plot } from "./plot";
 import { hrefOf } from "./route";
 import { count, duration, rate } from "./text";
@@ -140,27 +140,21 @@ function Shares() {
           shares.length === 0 ? (
             <p class="muted">No database has jobs.</p>
           ) : (
-            <table>
-              <thead>
-                <tr>
-                  <th scope="col">Database or user</th>
-                  <th scope="col">Had</th>
-                  <th scope="col">Entitled to</th>
-                </tr>
-              </thead>
-              <tbody>
-                {[...shares]
-                  .sort((a, b) => b.ran - a.ran)
-                  .slice(0, 8)
-                  .map((share) => (
-                    <tr key={share.database ?? `user ${share.user}`}>
-                      <th scope="row">{share.database ?? `transient jobs of ${share.user ?? "anybody"}`}</th>
-                      <td>{(share.ran * 100).toFixed(1)} %</td>
-                      <td>{(share.entitled * 100).toFixed(1)} %</td>
-                    </tr>
-                  ))}
-              </tbody>
-            </table>
+            <Table
+              head={["Database or user", "Had", "Entitled to"]}
+              rows={[...shares]
+                .sort((a, b) => b.ran - a.ran)
+                .slice(0, 8)
+                .map((share) => ({
+                  key: share.database ?? `user ${share.user}`,
+                  header: 0,
+                  cells: [
+                    share.database ?? `transient jobs of ${share.user ?? "anybody"}`,
+                    `${(share.ran * 100).toFixed(1)} %`,
+                    `${(share.entitled * 100).toFixed(1)} %`,
+                  ],
+                }))}
+            />
           )
         }
       </Loaded>

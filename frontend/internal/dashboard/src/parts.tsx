@@ -166,6 +166,48 @@ export function Progress({ job }: { job: Job }) {
   );
 }
 
+/** A row of a table. The cell at header, if there is one, names it. */
+export interface Row {
+  key: string;
+  cells: ComponentChildren[];
+  header?: number;
+}
+
+/** A table. On a narrow page each row is a block, in which each cell has the name of its column in front. The roles say
+ * that it is a table all the same. */
+export function Table({ head, rows, jobs }: { head: string[]; rows: Row[]; jobs?: boolean }) {
+  return (
+    <table role="table" class={jobs ? "jobs" : undefined}>
+      <thead role="rowgroup">
+        <tr role="row">
+          {head.map((name) => (
+            <th key={name} role="columnheader" scope="col">
+              {name}
+            </th>
+          ))}
+        </tr>
+      </thead>
+      <tbody role="rowgroup">
+        {rows.map((row) => (
+          <tr key={row.key} role="row">
+            {row.cells.map((cell, i) =>
+              i === row.header ? (
+                <th key={i} role="rowheader" scope="row" data-label={head[i]}>
+                  {cell}
+                </th>
+              ) : (
+                <td key={i} role="cell" data-label={head[i]}>
+                  {cell}
+                </td>
+              ),
+            )}
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}
+
 /** A button whose action takes a while. It says what went wrong. */
 export function Action({
   children,

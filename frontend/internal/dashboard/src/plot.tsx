@@ -8,11 +8,15 @@ export interface Series {
   values: (number | null)[];
   /** A custom property of the style sheet. */
   color: string;
-  bars?: boolean;
 }
 
-/** Draws series over times (seconds since the epoch). The text says the same for those who cannot see it. */
-export function Plot({ times, series, text, format }: { times: number[]; series: Series[]; text: string; format: (n: number) => string }) {
+const wholeSteps = Array.from({ length: 12 }, (_, power) => [1, 2, 5].map((n) => n * 10 ** power)).flat();
+
+/** Draws series over times (seconds since the epoch), or without times a bar for each value, which is a whole number. The
+ * text says the same for those who cannot see it. */
+export function Plot({ times, series, text, format }: { times?: number[]; series: Series[]; text: string; format: (n: number) => string }) {
+  const places = times ?? series[0]!.values.map((_, i) => i);
+  const data: uPlot.AlignedData = [places, ...series.map((s) => s.values)];
   const place = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot>(undefined);
   const shape = series.map((s) => s.label + s.color).join();
@@ -27,22 +31,22 @@ export function Plot({ times, series, text, format }: { times: number[]; series:
         height: 160,
         cursor: { drag: { x: false, y: false } },
         legend: { live: true },
-        scales: { y: { range: (_, __, max) => [0, max > 0 ? max * 1.1 : 1] } },
-        axes: [axis, { ...axis, size: 64, values: (_, splits) => splits.map(format) }],
+        scales: { x: times ? {} : { time: false, range: (_, min, max) => [min - 0.5, max + 0.5] }, y: { range: (_, __, max) => [0, max > 0 ? max * 1.1 : 1] } },
+        axes: [times ? axis : { ...axis, values: () => [] }, { ...axis, size: 64, incrs: times ? undefined : wholeSteps, values: (_, splits) => splits.map(format) }],
         series: [
-          {},
+          times ? {} : { label: "run", value: (_, place: number | null) => (place === null ? "" : String(place + 1)) },
           ...series.map((s) => ({
             label: s.label,
             stroke: () => color(s.color),
-            fill: s.bars ? () => color(s.color) : undefined,
+            fill: times ? undefined : () => color(s.color),
             width: 2,
             points: { show: false },
-            paths: s.bars ? uPlot.paths.bars!({ size: [0.6, 40] }) : undefined,
+            paths: !times ? uPlot.paths.bars!({ size: [0.6, 40] }) : undefined,
             value: (_: uPlot, value: number | null) => (value === null ? "" : format(value)),
           })),
         ],
       },
-      [times, ...series.map((s) => s.values)],
+      data,
       element,
     );
     const resized = new ResizeObserver(() => plot.current?.setSize({ width: element.clientWidth, height: 160 }));
@@ -56,6 +60,6 @@ export function Plot({ times, series, text, format }: { times: number[]; series:
       plot.current?.destroy();
     };
   }, [shape]);
-  useEffect(() => plot.current?.setData([times, ...series.map((s) => s.values)]), [times, ...series.map((s) => s.values)]);
+  useEffect(() => plot.current?.setData(data), [JSON.stringify(data)]);
   return <div class="plot" ref={place} role="img" aria-label={text} />;
 }
