@@ -46,6 +46,12 @@ func newConnections(current func() *config.Config, log zerolog.Logger) *connecti
 	return c
 }
 
+// traffic returns how many bytes were received from endpoints and sent to them so far.
+func (c *connections) traffic() (received, sent int64) {
+	t := c.pool.Traffic()
+	return t.Received, t.Sent
+}
+
 // poolConfig returns the configuration of the pool.
 func poolConfig(cfg *config.Config) outbound.PoolConfig {
 	return outbound.PoolConfig{

@@ -116,6 +116,10 @@ func (m *metrics) replicating(counts func() scheduler.Counts) {
 			func(c scheduler.Counts) int64 { return c.Stats.DocsWritten }},
 		{"settee_replicator_doc_write_failures_total", "documents that targets refused",
 			func(c scheduler.Counts) int64 { return c.Stats.DocWriteFailures }},
+		{"settee_replicator_bytes_received_total", "bytes that this node received from endpoints, with what HTTP and TLS add",
+			func(c scheduler.Counts) int64 { return c.BytesReceived }},
+		{"settee_replicator_bytes_sent_total", "bytes that this node sent to endpoints, with what HTTP and TLS add",
+			func(c scheduler.Counts) int64 { return c.BytesSent }},
 	} {
 		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: c.name, Help: c.help},
 			func() float64 { return float64(c.of(counts())) }))

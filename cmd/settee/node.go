@@ -314,7 +314,7 @@ func (n *node) replicate() {
 	n.outbound = newConnections(n.live.Current, n.log)
 	n.scheduler = scheduler.New(scheduler.Options{
 		Jobs: n.jobs, Config: n.live.Current, Changed: n.live.Changed, UserAgent: userAgent(), Log: n.log,
-		Node: nodeName(), Transport: n.outbound.transport,
+		Node: nodeName(), Transport: n.outbound.transport, Traffic: n.outbound.traffic,
 	})
 	n.metrics.connecting(n.outbound)
 	n.metrics.replicating(n.scheduler.Counts)

@@ -66,6 +66,7 @@ type dialer struct {
 	sockets  sockets
 	resolver *net.Resolver
 	proxy    *url.URL
+	traffic  *traffic
 }
 
 // dial connects to a host and port. Its errors are [*ConnectError]s. It is net/http's DialContext.
@@ -94,6 +95,7 @@ func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, erro
 		return nil, d.dialError(addr, to, err)
 	}
 	d.sockets.apply(conn)
+	conn = &countedConn{conn, d.traffic}
 	if d.proxy != nil && d.proxy.Scheme == "https" {
 		return d.secureProxy(ctx, conn, timeout)
 	}

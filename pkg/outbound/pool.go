@@ -92,6 +92,7 @@ type PoolOptions struct {
 type Pool struct {
 	options PoolOptions
 	state   atomic.Pointer[generation]
+	traffic traffic
 
 	// The clock and the times, which tests replace.
 	now                    func() time.Time
@@ -266,7 +267,7 @@ func closeIdle(entries []*routeEntry) {
 }
 
 func (g *generation) newTransport(key routeKey, proxy *url.URL) *http.Transport {
-	d := &dialer{cfg: &g.cfg, tls: g.trust.config, sockets: key.sockets, resolver: g.pool.options.Resolver, proxy: proxy}
+	d := &dialer{cfg: &g.cfg, tls: g.trust.config, sockets: key.sockets, resolver: g.pool.options.Resolver, proxy: proxy, traffic: &g.pool.traffic}
 	t := &http.Transport{
 		DialContext:            d.dial,
 		TLSClientConfig:        g.trust.config.Clone(), // net/http writes to it

@@ -34,12 +34,15 @@ type Work struct {
 	// Starts counts runs that began, Stops those that ended to go on later, Crashes those that failed
 	// and are tried again. Completed and Failed count jobs that ended.
 	Starts, Stops, Crashes, Completed, Failed int64
+	// BytesReceived from endpoints and BytesSent to them, with everything that HTTP and TLS add.
+	BytesReceived, BytesSent int64
 }
 
 // fields are the counters in the order in which they are stored.
 func (w *Work) fields() []*int64 {
 	return []*int64{
 		&w.DocsRead, &w.DocsWritten, &w.DocWriteFailures, &w.Starts, &w.Stops, &w.Crashes, &w.Completed, &w.Failed,
+		&w.BytesReceived, &w.BytesSent,
 	}
 }
 

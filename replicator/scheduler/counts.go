@@ -15,6 +15,8 @@ type Counts struct {
 	Completed, Failed int64
 	// Stats sums what runs have read and written.
 	Stats replicator.Stats
+	// BytesReceived and BytesSent went through connections to endpoints.
+	BytesReceived, BytesSent int64
 }
 
 type counter struct {
@@ -32,7 +34,11 @@ func (c *counter) add(change func(*Counts)) {
 func (s *Server) Counts() Counts {
 	s.counter.mu.Lock()
 	defer s.counter.mu.Unlock()
-	return s.counter.counts
+	counts := s.counter.counts
+	if s.opts.Traffic != nil {
+		counts.BytesReceived, counts.BytesSent = s.opts.Traffic()
+	}
+	return counts
 }
 
 // statsCounter adds what one run reports to the counts.

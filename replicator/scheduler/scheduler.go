@@ -34,6 +34,8 @@ type Options struct {
 	UserAgent string
 	// Transport is passed to worker.Config.
 	Transport func(replicator.Endpoint, *sockopt.Options) http.RoundTripper
+	// Traffic, if not nil, returns how many bytes went through the connections of Transport so far.
+	Traffic func() (received, sent int64)
 	// Replicate runs a job once. Default: worker.Run.
 	Replicate func(context.Context, worker.Job, worker.Config, worker.Reporter) (worker.Result, error)
 	Log       zerolog.Logger

@@ -25,6 +25,8 @@ type rates struct {
 	Crashes          []int64 `json:"crashes"`
 	Completed        []int64 `json:"completed"`
 	Failed           []int64 `json:"failed"`
+	BytesReceived    []int64 `json:"bytes_received"`
+	BytesSent        []int64 `json:"bytes_sent"`
 }
 
 // plot is what a request for rates asks for, in seconds.
@@ -97,5 +99,7 @@ func (e *Endpoints) Rates(w http.ResponseWriter, r *http.Request) error {
 		Crashes:          column(func(w jobs.Work) int64 { return w.Crashes }),
 		Completed:        column(func(w jobs.Work) int64 { return w.Completed }),
 		Failed:           column(func(w jobs.Work) int64 { return w.Failed }),
+		BytesReceived:    column(func(w jobs.Work) int64 { return w.BytesReceived }),
+		BytesSent:        column(func(w jobs.Work) int64 { return w.BytesSent }),
 	})
 }

@@ -131,7 +131,8 @@ export interface Rates {
   docs_written: number[];
   doc_write_failures: number[];
   crashes: number[];
-  bytes?: number[];
+  bytes_received: number[];
+  bytes_sent: number[];
 }
 
 export interface Node {

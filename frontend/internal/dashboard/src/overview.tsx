@@ -6,7 +6,7 @@ import { useView } from "./http";
 import { Endpoints, For, jobHref, jobName, Loaded, Page, Panel, StateBadge, Table } from "./parts";
 import { Plot } from "./plot";
 import { hrefOf } from "./route";
-import { count, duration, rate } from "./text";
+import { bytes, count, duration, rate } from "./text";
 
 export function Overview() {
   const summary = useView<Summary>("_scheduler/summary");
@@ -88,12 +88,16 @@ function Plots({ rates }: { rates: Rates }) {
   // The last step is not over.
   const written = perSecond(rates.docs_written).slice(0, -1);
   const refused = perSecond(rates.doc_write_failures).slice(0, -1);
+  const received = perSecond(rates.bytes_received).slice(0, -1);
+  const sent = perSecond(rates.bytes_sent).slice(0, -1);
+  const [receivedNow, sentNow] = [received.at(-1) ?? 0, sent.at(-1) ?? 0];
   const times = written.map((_, i) => rates.since + i * rates.step);
   const now = written.at(-1) ?? 0;
   return (
     <>
       <p>
-        <strong>{rate(now)}</strong> documents a second<small class="muted"> in the last {duration(rates.step)}</small>
+        <strong>{rate(now)}</strong> documents a second, <strong>{bytes(receivedNow)}</strong> received and{" "}
+        <strong>{bytes(sentNow)}</strong> sent a second<small class="muted"> in the last {duration(rates.step)}</small>
       </p>
       <Plot
         times={times}
@@ -103,6 +107,15 @@ function Plots({ rates }: { rates: Rates }) {
         ]}
         text={`Documents a second over the last hour, ${rate(now)} now`}
         format={rate}
+      />
+      <Plot
+        times={times}
+        series={[
+          { label: "received a second", values: received, color: "--running" },
+          { label: "sent a second", values: sent, color: "--pending" },
+        ]}
+        text={`Bytes a second over the last hour: ${bytes(receivedNow)} received and ${bytes(sentNow)} sent now`}
+        format={bytes}
       />
     </>
   );

@@ -16,6 +16,17 @@ export function rate(n: number): string {
   return n >= 100 ? whole.format(n) : n.toFixed(n >= 10 ? 1 : 2).replace(/\.?0+$/, "") || "0";
 }
 
+/** A number of bytes. */
+export function bytes(n: number): string {
+  const units = ["B", "KB", "MB", "GB", "TB"];
+  let unit = 0;
+  while (n >= 1000 && unit < units.length - 1) {
+    n /= 1000;
+    unit++;
+  }
+  return `${n >= 100 || unit === 0 ? n.toFixed(0) : n.toFixed(1)} ${units[unit]}`;
+}
+
 /** A duration in its two largest units. */
 export function duration(seconds: number): string {
   const s = Math.max(0, Math.round(seconds));
