@@ -4,9 +4,9 @@
 // it is answered as soon as the answer has another tag, and with 304 after N seconds without one. So a page that shows
 // a list sends one request after the other, and each ends when there is something new to show.
 //
-// A view is what one user sees at one URL. While clients wait for it, its action runs at most once every [Interval],
-// however many they are: whoever finds the latest answer older than that runs the action for all. A view has no
-// goroutine, and nothing of it stays when the last client has left.
+// A view is what one user sees at one URL in one media type. While clients wait for it, its action runs at most once
+// every [Interval], however many they are: the request that finds the latest answer older than that runs the action for
+// all. A view has no goroutine, and nothing of it stays when the last client has left.
 package views
 
 import (
@@ -30,8 +30,10 @@ const (
 	Interval = time.Second
 	// longestWait is the longest that a request waits. Until then the rights of its user are those that it began with.
 	longestWait = time.Minute
-	// maxKept is the size of the largest answer that is kept, in bytes. A larger one is sent at once, without a tag.
-	maxKept = 4 << 20
+	// maxKept is the size of the largest answer that is kept, and maxKeptInAll that of all answers of a node, in bytes. An
+	// answer that is too large is sent at once, without a tag.
+	maxKept      = 4 << 20
+	maxKeptInAll = 16 * maxKept
 )
 
 // Views are the views that clients wait for.
@@ -40,6 +42,7 @@ type Views struct {
 
 	mu   sync.Mutex
 	open map[string]*view
+	size int // of the answers that are kept, in bytes
 }
 
 // New returns views without clients.
@@ -52,7 +55,7 @@ type view struct {
 	clients int // guarded by Views.mu
 
 	reading chan struct{} // has room for the one client that may use the fields below
-	latest  *kept         // nil: there is none yet
+	latest  *kept         // nil: there is none yet. It changes under Views.mu, for Views.size
 	read    time.Time     // when latest was read
 }
 
@@ -60,6 +63,13 @@ type view struct {
 type kept struct {
 	contentType, tag string
 	body             []byte
+}
+
+func (k *kept) size() int {
+	if k == nil {
+		return 0
+	}
+	return cap(k.body)
 }
 
 // Watched returns an action that waits where the request asks for it.
@@ -77,7 +87,7 @@ func (v *Views) Watched(act web.Action) web.Action {
 			return err
 		}
 		w.Header().Set("Preference-Applied", "wait="+strconv.Itoa(int(wait/time.Second)))
-		w.Header().Set("Vary", "Prefer, Authorization, Cookie")
+		w.Header().Add("Vary", "Prefer, Accept, Authorization, Cookie")
 		w.Header().Set("Content-Type", latest.contentType)
 		web.ExtendDeadline(w)
 		if web.NotModified(w, r, latest.tag) {
@@ -101,7 +111,7 @@ func (v *Views) await(r *http.Request, wait time.Duration, act web.Action) (*kep
 	defer done()
 	ends := time.Now().Add(wait)
 	for {
-		latest, err := view.look(r, act)
+		latest, err := v.look(view, r, act)
 		if err != nil || !web.HasTag(r, latest.tag) {
 			return latest, err
 		}
@@ -135,30 +145,43 @@ func (v *Views) leave(key string, left *view) {
 	defer v.mu.Unlock()
 	if left.clients--; left.clients == 0 {
 		delete(v.open, key)
+		v.size -= left.latest.size()
 	}
 }
 
+// keep makes an answer the latest of a view, and reports whether there is room for it.
+func (v *Views) keep(of *view, latest *kept) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	size := v.size - of.latest.size() + latest.size()
+	if size > maxKeptInAll {
+		return false
+	}
+	v.size, of.latest = size, latest
+	return true
+}
+
 // look returns the latest answer, which is read again if it is older than Interval.
-func (v *view) look(r *http.Request, act web.Action) (*kept, error) {
+func (v *Views) look(of *view, r *http.Request, act web.Action) (*kept, error) {
 	select {
-	case v.reading <- struct{}{}:
+	case of.reading <- struct{}{}:
 	case <-r.Context().Done():
 		return nil, web.ErrClientGone
 	}
-	defer func() { <-v.reading }()
+	defer func() { <-of.reading }()
 	now := time.Now()
-	if v.latest != nil && now.Sub(v.read) < Interval {
-		return v.latest, nil
+	if of.latest != nil && now.Sub(of.read) < Interval {
+		return of.latest, nil
 	}
 	latest, err := record(r, act)
 	if err != nil {
 		return nil, err
 	}
-	if v.latest == nil || latest.tag != v.latest.tag {
-		v.latest = latest
+	if (of.latest == nil || latest.tag != of.latest.tag) && !v.keep(of, latest) {
+		return nil, errTooLarge
 	}
-	v.read = now
-	return v.latest, nil
+	of.read = now
+	return of.latest, nil
 }
 
 var errTooLarge = errors.New("the answer is too large to be kept")
@@ -220,6 +243,6 @@ func waitOf(r *http.Request) (wait time.Duration, asked bool) {
 // keyOf returns what two requests have in common that get the same answer.
 func keyOf(r *http.Request) (string, error) {
 	user := access.UserOf(r)
-	key, err := json.Marshal([]any{user.Name, user.Roles, r.URL.RequestURI()})
+	key, err := json.Marshal([]any{user.Name, user.Roles, r.Header.Values("Accept"), r.URL.RequestURI()})
 	return string(key), err
 }

@@ -8,7 +8,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -140,4 +142,51 @@ func TestFailuresAndLargeAnswersAreNotKept(t *testing.T) {
 	got := get(t, act, "/", "Prefer", "wait=30")
 	require.Empty(t, got.Header().Get("ETag"))
 	require.Equal(t, len(large)+3, got.Body.Len())
+}
+
+// The answers that are kept have a bound in all, and room again when their clients have left.
+func TestAllAnswersTogetherAreBounded(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
+		large := make([]byte, 4<<20)
+		act := newViews().Watched(func(w http.ResponseWriter, r *http.Request) error {
+			_, err := w.Write(large)
+			return err
+		})
+		tag := get(t, act, "/", "Prefer", "wait=1").Header().Get("ETag")
+		require.NotEmpty(t, tag)
+		const most, clients = 16, 20
+		var kept, sent atomic.Int32
+		var waiting sync.WaitGroup
+		for i := range clients {
+			waiting.Go(func() {
+				if got := get(t, act, fmt.Sprint("/?", i), "Prefer", "wait=1", "If-None-Match", tag); got.Code == http.StatusNotModified {
+					kept.Add(1)
+				} else if assert.Equal(t, len(large), got.Body.Len()) && assert.Empty(t, got.Header().Get("ETag")) {
+					sent.Add(1)
+				}
+			})
+		}
+		waiting.Wait()
+		require.Positive(t, kept.Load())
+		require.LessOrEqual(t, kept.Load(), int32(most))
+		require.Equal(t, int32(clients), kept.Load()+sent.Load())
+		require.Equal(t, tag, get(t, act, "/", "Prefer", "wait=1").Header().Get("ETag"), "there is room again")
+	})
+}
+
+// An answer in one media type is not that in another.
+func TestMediaTypesAreApart(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
+		act := newViews().Watched(func(w http.ResponseWriter, r *http.Request) error {
+			return web.Respond(w, r, http.StatusOK, r.Header.Get("Accept"))
+		})
+		var clients sync.WaitGroup
+		defer clients.Wait()
+		tag := get(t, act, "/", "Prefer", "wait=30", "Accept", "a/b").Header().Get("ETag")
+		clients.Go(func() { get(t, act, "/", "Prefer", "wait=30", "Accept", "a/b", "If-None-Match", tag) })
+		synctest.Wait()
+		got := get(t, act, "/", "Prefer", "wait=30", "Accept", "c/d")
+		require.Equal(t, "\"c/d\"\n", got.Body.String())
+		require.Contains(t, got.Header().Get("Vary"), "Accept")
+	})
 }
