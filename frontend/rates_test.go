@@ -31,12 +31,14 @@ func TestRates(t *testing.T) {
 		fmt.Sprintf("?since=%d", unix(115*time.Minute)):                                        {10, 720, 7},
 		fmt.Sprintf("?since=%d&step=1", unix(115*time.Minute)):                                 {10, 720, 7},
 		fmt.Sprintf("?since=%d&step=11", unix(115*time.Minute)):                                {20, 346, 7},
+		fmt.Sprintf("?since=%d&step=7190", unix(95*time.Minute)):                               {7200, 2, 7},
 		fmt.Sprintf("?since=%d&step=3600", unix(23*time.Hour)):                                 {3600, 24, 14},
 		fmt.Sprintf("?since=%d", unix(23*time.Hour)):                                           {120, 720, 14},
 		fmt.Sprintf("?since=%d&until=%d", unix(11*time.Hour), unix(9*time.Hour)):               {120, 61, 7},
 		fmt.Sprintf("?since=%d&until=%d", unix(5*time.Hour), now.Unix()+1_000_000_000_000_000): {120, 151, 7},
-		"?since=0":                  {120, 720, 14},
-		"?since=0&step=99999999999": {86_400, 2, 14},
+		"?since=0":                          {120, 720, 14},
+		"?since=0&step=99999999999":         {86_400, 2, 14},
+		"?since=0&step=9223372036854775807": {86_400, 2, 14},
 	} {
 		got := n.get("/_scheduler/rates"+query).is(t, http.StatusOK)
 		var plot struct {

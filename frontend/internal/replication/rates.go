@@ -43,7 +43,7 @@ func readPlot(q *web.Query, at time.Time) plot {
 	latest := (now - fine) / fine * fine // the nodes record a slot when it is over
 	until := min(int64(q.Count("until", int(latest))), latest)
 	since := max(int64(q.Count("since", int(max(until-3600, 0)))), now-jobs.SlotsKept*coarse)
-	step := int64(q.Count("step", 1))
+	step := min(int64(q.Count("step", 1)), jobs.SlotsKept*coarse)
 	switch {
 	case step == 0:
 		q.Refuse("Invalid value for integer parameter `step`: it must be at least 1")
@@ -56,10 +56,10 @@ func readPlot(q *web.Query, at time.Time) plot {
 	p := plot{slot: jobs.FineSlot}
 	step = max(step, (until-since+maxPoints-1)/maxPoints)
 	length := fine
-	if since < now-(jobs.SlotsKept-1)*fine || step%coarse == 0 {
+	if since-step < now-(jobs.SlotsKept-1)*fine || step%coarse == 0 { // the first step may begin before since
 		p.slot, length = jobs.CoarseSlot, coarse
 	}
-	p.step = min((step+length-1)/length, jobs.SlotsKept) * length
+	p.step = (step + length - 1) / length * length
 	p.since = since / p.step * p.step
 	if (until+p.step-1)/p.step-p.since/p.step > maxPoints {
 		p.since += p.step
