@@ -124,7 +124,7 @@ func (e *Endpoints) listDocsOf(w http.ResponseWriter, r *http.Request, database 
 	if q.Err != nil {
 		return q.Err
 	}
-	if database != "" && !e.Guard.Administers(r, database) { // all databases are for administrators of the server
+	if !e.Guard.Administers(r, database) { // all databases are for administrators of the server
 		return errNotAdmin
 	}
 	ctx, cancel := web.StoreContext(r)

@@ -113,7 +113,7 @@ func (e *Endpoints) ListJobs(w http.ResponseWriter, r *http.Request) error {
 	if q.Err != nil {
 		return q.Err
 	}
-	if err := e.restrict(r, &filter); err != nil {
+	if err := e.restrict(r, &filter, opts.Order); err != nil {
 		return err
 	}
 	ctx, cancel := web.StoreContext(r)
@@ -133,11 +133,14 @@ func (e *Endpoints) ListJobs(w http.ResponseWriter, r *http.Request) error {
 	}{totalOf(list, opts), min(int64(opts.Skip), list.Total), listedAll(list.Jobs), endOf(list, opts)})
 }
 
-// restrict refuses a list that has jobs of others. Without a filter, users see the jobs that they have posted.
-func (e *Endpoints) restrict(r *http.Request, f *jobs.Filter) error {
+// restrict refuses a list that has jobs of others. Without a filter, users see the jobs that they have posted. In another
+// order than that by owner a page looks at the jobs of all, and its end names one of them.
+func (e *Endpoints) restrict(r *http.Request, f *jobs.Filter, order jobs.Order) error {
 	who := access.UserOf(r)
 	switch {
 	case who.IsAdmin():
+	case order != jobs.ByOwner:
+		return errNotAdmin
 	case f.Database != "" && !e.Guard.Administers(r, f.Database):
 		return errNotAdmin
 	case f.Database != "":
