@@ -4,7 +4,7 @@
 // is a tab with cookies and a cache of its own. If no Chromium is installed, the test is skipped, unless SETTEE_REQUIRE
 // lists chromium (see package servers).
 //
-// A method of a page waits for what it needs, for as long as the test may run, and fails the test if that does not come.
+// A method of a page waits two minutes at most for what it needs, and fails the test if that does not come.
 // A test that fails shows what the page says, and what it has written to its console.
 //
 // The npm package fauxton has the pages of a CouchDB ([Fauxton]). make test installs it, as does npm ci in this directory.

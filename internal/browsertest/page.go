@@ -60,7 +60,9 @@ func Open(t testing.TB) *Page {
 	t.Cleanup(closeTab)
 	t.Cleanup(func() {
 		if t.Failed() {
-			text, _ := chromedp.Run(p.ctx, chromedp.Evaluate[string](`location.href + "\n" + document.body.innerText`))
+			ctx, cancel := context.WithTimeout(p.ctx, limit)
+			defer cancel()
+			text, _ := chromedp.Run(ctx, chromedp.Evaluate[string](`location.href + "\n" + document.body.innerText`))
 			t.Logf("%s\nThe console:\n%s", text, strings.Join(p.Console(), "\n"))
 		}
 	})

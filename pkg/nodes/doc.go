@@ -5,9 +5,9 @@
 // changed. A process whose row has changed within [LiveFor] is live. The row of a process that has died stays: the
 // process is known, and not live, until another one removes a row that has not changed for [ForgottenAfter].
 //
-// Nobody's clock is compared with another's. A row has no time that counts: every process measures with its own clock
-// how long a row has stayed the same. So a process that has just started takes all rows for new, and all processes for
-// live, until LiveFor has passed.
+// The clocks of two processes are never compared. A row has no time that counts: every process measures with its own
+// clock how long a row has stayed the same. So a process that has just started takes all rows for new, and all processes
+// for live, until LiveFor has passed.
 //
 // Nothing else depends on the rows. If a renewal fails, the next one makes up for it.
 //
