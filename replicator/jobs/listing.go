@@ -265,7 +265,7 @@ func (s *Store) list(ctx context.Context, opts ListOptions, l listing) (List, er
 		if job, err := s.Get(ctx, opts.Query); err == nil && l.has(job) {
 			out.Jobs, out.Scanned = []*Job{job}, 1
 			return out, nil
-		} else if err != nil && !errors.Is(err, ErrNotFound) {
+		} else if err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, fdbjobs.ErrSealed) {
 			return List{}, err
 		}
 	}

@@ -104,6 +104,9 @@ func TestJobWithoutTheKey(t *testing.T) {
 		has.put("_replicator", "doc", "", secretMembers)
 		id := has.jobID("_replicator", "doc")
 		other := hasNot.replicate("")
+		found, err := hasNot.store.List(t.Context(), jobs.Filter{}, jobs.ListOptions{Limit: 10, Query: id})
+		require.NoError(t, err)
+		require.Len(t, found.Jobs, 1, "lists have what is not sealed")
 
 		var runs []*jobs.Run
 		var failed error
