@@ -51,8 +51,8 @@ func labelled(label string) string {
 
 // fill types a text into the field with a label.
 func (d dashboard) fill(label, text string) {
-	d.Wait("(f => f && (f.dataset.label = " + strconv.Quote(label) + ", true))(" + labelled(label) + ")")
-	d.Type("[data-label="+strconv.Quote(label)+"]", text)
+	d.Wait("(f => f && (f.dataset.field = " + strconv.Quote(label) + ", true))(" + labelled(label) + ")")
+	d.Type("[data-field="+strconv.Quote(label)+"]", text)
 }
 
 // choose chooses the option of the field with a label.
