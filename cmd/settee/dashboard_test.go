@@ -138,7 +138,7 @@ func TestDashboardReplication(t *testing.T) {
 	d.press("Cancel")
 	d.WaitText("dialog", "is deleted from _replicator")
 	d.press("Cancel")
-	d.WaitText("main", "No job is like that.")
+	d.WaitText("main", "There are no jobs that have not ended.")
 	node.ask(http.StatusNotFound, http.MethodGet, "_replicator/"+url.PathEscape("a / b?c#d"), "")
 	d.broke(t)
 }

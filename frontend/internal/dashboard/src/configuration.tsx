@@ -24,7 +24,7 @@ export function ConfigurationPage({ route }: { route: Route }) {
               id={id}
               type="search"
               value={route.query.get("q") ?? ""}
-              onInput={(event) => go(hrefOf(["configuration"], { q: event.currentTarget.value }), true)}
+              onInput={(event) => go(hrefOf(["configuration"], { q: event.currentTarget.value || undefined }), true)}
             />
           )}
         </Field>

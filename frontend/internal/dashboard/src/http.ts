@@ -22,11 +22,11 @@ export function pathOf(...segments: string[]): string {
   return segments.map(encodeURIComponent).join("/");
 }
 
-/** A path with a query. Parameters without a value are left out. */
+/** A path with a query. Parameters that are undefined are left out. */
 export function withQuery(path: string, query: Record<string, string | number | undefined>): string {
   const given = new URLSearchParams();
   for (const [name, value] of Object.entries(query)) {
-    if (value !== undefined && value !== "") given.set(name, String(value));
+    if (value !== undefined) given.set(name, String(value));
   }
   const text = given.toString();
   return text ? `${path}?${text}` : path;
@@ -82,8 +82,13 @@ const longestPause = 15_000;
 /** Resolves after a time, or when the signal aborts. */
 function pause(milliseconds: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
-    const timer = setTimeout(resolve, milliseconds);
-    signal.addEventListener("abort", () => (clearTimeout(timer), resolve()), { once: true });
+    const stop = () => {
+      clearTimeout(timer);
+      signal.removeEventListener("abort", stop);
+      resolve();
+    };
+    const timer = setTimeout(stop, milliseconds);
+    signal.addEventListener("abort", stop);
   });
 }
 
@@ -94,14 +99,30 @@ function visible(signal: AbortSignal): Promise<void> {
     const stop = () => {
       if (document.visibilityState !== "visible" && !signal.aborted) return;
       document.removeEventListener("visibilitychange", stop);
+      signal.removeEventListener("abort", stop);
       resolve();
     };
     document.addEventListener("visibilitychange", stop);
-    signal.addEventListener("abort", stop, { once: true });
+    signal.addEventListener("abort", stop);
   });
 }
 
-/** Calls take with each new answer to a GET, until the signal aborts. The node answers when there is a new one. */
+/** Calls read with a signal that also aborts when nobody can see the page. */
+async function whileVisible<T>(signal: AbortSignal, read: (signal: AbortSignal) => Promise<T>): Promise<T> {
+  const ended = new AbortController();
+  const stop = () => (signal.aborted || document.visibilityState !== "visible") && ended.abort();
+  document.addEventListener("visibilitychange", stop);
+  signal.addEventListener("abort", stop);
+  try {
+    return await read(ended.signal);
+  } finally {
+    document.removeEventListener("visibilitychange", stop);
+    signal.removeEventListener("abort", stop);
+  }
+}
+
+/** Calls take with each new answer to a GET, until the signal aborts. The node answers when there is a new one. While the
+ * page cannot be seen no request waits: a browser has few connections to a node, which all its tabs share. */
 async function follow<T>(path: string, take: (view: View<T>) => void, signal: AbortSignal): Promise<void> {
   let tag = "";
   let failures = 0;
@@ -112,11 +133,14 @@ async function follow<T>(path: string, take: (view: View<T>) => void, signal: Ab
     if (tag) headers["If-None-Match"] = tag;
     const began = performance.now();
     try {
-      const answer = await send(path, { headers, signal });
-      if (answer.status !== 304) {
-        latest = (await answer.json()) as T;
-        tag = answer.headers.get("ETag") ?? "";
-      }
+      const answer = await whileVisible(signal, async (signal) => {
+        const answer = await send(path, { headers, signal });
+        if (answer.status !== 304) {
+          latest = (await answer.json()) as T;
+          tag = answer.headers.get("ETag") ?? "";
+        }
+        return answer;
+      });
       if (signal.aborted) return;
       if (answer.status !== 304 || failures > 0) take({ data: latest });
       failures = 0;
@@ -125,6 +149,7 @@ async function follow<T>(path: string, take: (view: View<T>) => void, signal: Ab
       await pause(Math.max(0, least - (performance.now() - began)), signal);
     } catch (error) {
       if (signal.aborted) return;
+      if (error instanceof DOMException && error.name === "AbortError") continue; // the page was hidden
       const failure = error instanceof Failure ? error : new Failure(0, "unreadable", String(error));
       take({ data: latest, failure });
       await pause(Math.min(longestPause, 1000 * 2 ** failures++), signal);

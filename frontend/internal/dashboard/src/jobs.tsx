@@ -11,30 +11,32 @@ const pageSize = 50;
 
 /** The jobs, for users who are no administrators those that they have posted. */
 export function JobsPage({ route, admin }: { route: Route; admin: boolean }) {
-  const query = Object.fromEntries(["states", "database", "user", "q", "sort", "start"].map((name) => [name, route.query.get(name) ?? ""]));
-  const href = (change: Record<string, string>) => hrefOf(["jobs"], { ...query, start: "", ...change });
+  // An empty user is the anonymous one, and an empty database that of transient jobs.
+  const query = Object.fromEntries(["states", "database", "user", "q", "sort", "start"].map((name) => [name, route.query.get(name) ?? undefined]));
+  const href = (change: Record<string, string | undefined>) => hrefOf(["jobs"], { ...query, start: undefined, ...change });
   const { start, ...filters } = query;
   const path = withQuery("_scheduler/jobs", { ...filters, start_key: start, limit: pageSize });
   const view = useView<Jobs>(path);
   return (
-    <Page title="Jobs" actions={<a class="button primary" href={hrefOf(["new"])}>New replication</a>}>
+    <Page title="Jobs" part={start} actions={<a class="button primary" href={hrefOf(["new"])}>New replication</a>}>
       <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
         <Field label="State">
           {(id) => (
-            <select id={id} value={query.states} onChange={(event) => go(href({ states: event.currentTarget.value, sort: "" }))}>
+            <select id={id} value={query.states ?? ""} onChange={(event) => go(href({ states: event.currentTarget.value || undefined, sort: undefined }))}>
               <option value="">not ended</option>
+              <option value="completed,failed">ended</option>
               {states.map((state) => (
                 <option key={state}>{state}</option>
               ))}
             </select>
           )}
         </Field>
-        <Typed label="Database" value={query.database!} set={(database) => go(href({ database }))} />
-        <Typed label="Source, target or id" value={query.q!} set={(q) => go(href({ q }))} />
+        <Typed label="Database" value={query.database ?? ""} set={(database) => go(href({ database: database || undefined, user: undefined }), true)} />
+        <Typed label="Source, target or id" value={query.q ?? ""} set={(q) => go(href({ q: q || undefined }), true)} />
         {admin && (
           <Field label="Order">
             {(id) => (
-              <select id={id} value={query.sort} onChange={(event) => go(href({ sort: event.currentTarget.value, states: "", database: "" }))}>
+              <select id={id} value={query.sort ?? ""} onChange={(event) => go(href({ sort: event.currentTarget.value || undefined, states: undefined }))}>
                 <option value="">database and id</option>
                 <option value="since">crashing longest</option>
                 <option value="refused">refused last</option>
@@ -43,6 +45,11 @@ export function JobsPage({ route, admin }: { route: Route; admin: boolean }) {
           </Field>
         )}
       </form>
+      {query.user !== undefined && (
+        <p>
+          Transient jobs of {query.user || "the anonymous user"}. <a href={href({ user: undefined })}>Show those of all</a>
+        </p>
+      )}
       <Loaded view={view}>
         {(page) => (
           <>
@@ -51,8 +58,21 @@ export function JobsPage({ route, admin }: { route: Route; admin: boolean }) {
                 ? `${count(page.jobs.length)} found in ${some(page.scanned, "job")}${page.next_start_key ? ", there are more to search" : ""}`
                 : page.total_rows !== null && some(page.total_rows, "job")}
             </p>
-            <Table jobs head={["State", "Replication", "Progress", "Node"]} rows={page.jobs.map(rowOf)} />
-            {page.jobs.length === 0 && <p class="muted">{page.next_start_key ? "None so far." : "No job is like that."}</p>}
+            {page.jobs.length > 0 && <Table jobs head={["State", "Replication", "Progress", "Node"]} rows={page.jobs.map(rowOf)} />}
+            {page.jobs.length === 0 && (
+              <p class="muted">
+                {page.next_start_key ? "None so far." : Object.values(query).some((value) => value !== undefined) ? (
+                  <>
+                    No job is like that. <a href={hrefOf(["jobs"])}>Show all jobs</a>
+                  </>
+                ) : (
+                  <>
+                    There are no jobs that have not ended. <a href={hrefOf(["jobs"], { states: "completed,failed" })}>Show those that have</a>, or{" "}
+                    <a href={hrefOf(["new"])}>start a replication</a>.
+                  </>
+                )}
+              </p>
+            )}
             <nav class="pager" aria-label="Pages">
               {start && <a href={href({})}>First page</a>}
               {page.next_start_key && <a href={href({ start: page.next_start_key })}>{query.q ? "Search on" : "Next page"}</a>}
@@ -97,6 +117,8 @@ function rowOf(job: Job): Row {
 function Typed({ label, value, set }: { label: string; value: string; set: (value: string) => void }) {
   const [text, setText] = useState(value);
   const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
+  const latest = useRef(set); // the other filters may change before the timer ends
+  latest.current = set;
   useEffect(() => setText(value), [value]);
   useEffect(() => () => clearTimeout(timer.current), []);
   return (
@@ -110,7 +132,7 @@ function Typed({ label, value, set }: { label: string; value: string; set: (valu
             const next = event.currentTarget.value;
             setText(next);
             clearTimeout(timer.current);
-            timer.current = setTimeout(() => set(next), 400);
+            timer.current = setTimeout(() => latest.current(next), 400);
           }}
         />
       )}

@@ -36,13 +36,16 @@ export function For({ since }: { since: string }) {
   );
 }
 
-/** A page: its heading gets the focus when the page is opened, so that the keyboard starts there. */
-export function Page({ title, actions, children }: { title: string; actions?: ComponentChildren; children: ComponentChildren }) {
+/** A page: its heading gets the focus when the page or another part of it is opened, so that the keyboard starts there. */
+export function Page({ title, part, actions, children }: { title: string; part?: string; actions?: ComponentChildren; children: ComponentChildren }) {
   const heading = useRef<HTMLHeadingElement>(null);
   useEffect(() => {
     document.title = `${title} - settee`;
   }, [title]);
-  useEffect(() => heading.current?.focus({ preventScroll: true }), []);
+  useEffect(() => {
+    heading.current?.focus({ preventScroll: true });
+    scrollTo(0, 0);
+  }, [part]);
   return (
     <>
       <header class="title">

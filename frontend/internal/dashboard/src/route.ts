@@ -22,10 +22,10 @@ export function parseRoute(hash: string): Route {
   return { path: path.split("/").filter(Boolean).map(decode), query: new URLSearchParams(query) };
 }
 
-/** The address of a page. */
+/** The address of a page. Parameters that are undefined are left out. */
 export function hrefOf(path: string[], query: Record<string, string | undefined> = {}): string {
   const given = new URLSearchParams();
-  for (const [name, value] of Object.entries(query)) if (value) given.set(name, value);
+  for (const [name, value] of Object.entries(query)) if (value !== undefined) given.set(name, value);
   const text = given.toString();
   return `#/${path.map(encodeURIComponent).join("/")}${text ? `?${text}` : ""}`;
 }
