@@ -27,6 +27,7 @@ export const more: FormField[] = [
   { name: "http_connections", label: "Connections", help: "To each endpoint.", kind: "number" },
   { name: "connection_timeout", label: "Time limit of a request", help: "Milliseconds.", kind: "number" },
   { name: "retries_per_request", label: "Repetitions of a request", help: "Then the run fails, and is repeated later.", kind: "number" },
+  { name: "socket_options", label: "Socket options", help: "Such as [{keepalive, true}, {nodelay, false}].", kind: "text" },
   { name: "source_proxy", label: "Proxy to the source", help: "A URL.", kind: "text" },
   { name: "target_proxy", label: "Proxy to the target", help: "A URL.", kind: "text" },
 ];

@@ -64,7 +64,7 @@ function App() {
       <main id="main" tabIndex={-1}>
         <Trouble failure={failure} />
         {user === null && <LoginPage done={look} />}
-        {user && <Current key={route.path.join("/")} route={route} user={user} />}
+        {user && <Current key={JSON.stringify([route.path, route.path[0] === "new" && [...route.query]])} route={route} user={user} />}
       </main>
     </>
   );

@@ -1,6 +1,6 @@
 // The form for a replication. The JSON document beside it is what it writes, and can be edited, too.
 
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { type FormField, more, which } from "./fields";
 import { Failure, pathOf, request } from "./http";
 import { Field, Page, Panel, Trouble } from "./parts";
@@ -16,9 +16,10 @@ export function NewPage({ route }: { route: Route }) {
   const editedDatabase = route.query.get("database") ?? undefined;
   const editedId = route.query.get("document") ?? undefined;
   const editing = editedDatabase !== undefined && editedId !== undefined;
+  const [loads, setLoads] = useState(editing ? 1 : 0); // how often the document is to be read
   const [database, setDatabase] = useState(editedDatabase ?? "_replicator");
   const [id, setId] = useState(editedId ?? "");
-  const [original, setOriginal] = useState<Document>({});
+  const [original, setOriginal] = useState<Document | undefined>(editing ? undefined : {});
   const [doc, setDoc] = useState<Document>({ source: "", target: "" });
   const [text, setText] = useState<string>();
   const [failure, setFailure] = useState<Failure>();
@@ -26,6 +27,9 @@ export function NewPage({ route }: { route: Route }) {
 
   useEffect(() => {
     if (!editing) return;
+    setOriginal(undefined);
+    setText(undefined);
+    setFailure(undefined);
     request<Document>("GET", `${pathOf(editedDatabase, editedId)}`).then(
       (found) => {
         setOriginal(found);
@@ -33,7 +37,9 @@ export function NewPage({ route }: { route: Route }) {
       },
       (error) => setFailure(error as Failure),
     );
-  }, [editing, editedDatabase, editedId]);
+  }, [loads]);
+  const shown = useRef(true);
+  useEffect(() => () => void (shown.current = false), []);
 
   const set = (name: string, value: unknown) => {
     setText(undefined);
@@ -46,8 +52,14 @@ export function NewPage({ route }: { route: Route }) {
     setText(undefined);
     setDoc((before) => Object.fromEntries(Object.entries({ ...before, ...values }).filter(([, value]) => value !== undefined)));
   };
-  const whole = useMemo(() => unmask(doc, original) as Document, [doc, original]);
-  const check = useCheck(whole, database === transient);
+  const [whole, missing] = useMemo(() => {
+    const missing: string[] = [];
+    return [unmask(doc, original, missing) as Document, missing] as const;
+  }, [doc, original]);
+  const checked = useCheck(whole, database === transient);
+  const check = missing.length
+    ? { problem: `${masked} stands for a secret that is not known: write the secret of ${missing.join(" and ")}.`, warnings: [] }
+    : checked;
 
   const save = async () => {
     setBusy(true);
@@ -55,6 +67,7 @@ export function NewPage({ route }: { route: Route }) {
     try {
       if (database === transient) {
         const { _local_id } = await request<{ _local_id?: string }>("POST", "_replicate", whole);
+        if (!shown.current) return; // a one-shot replication may take hours, and its user be elsewhere
         go(_local_id ? hrefOf(["jobs", _local_id]) : hrefOf(["jobs"], { states: "completed" }));
         return;
       }
@@ -63,7 +76,7 @@ export function NewPage({ route }: { route: Route }) {
       const saved = id
         ? await request<{ id: string }>("PUT", pathOf(database, id), body)
         : await request<{ id: string }>("POST", pathOf(database), body);
-      go(hrefOf(["documents", database, saved.id]));
+      if (shown.current) go(hrefOf(["documents", database, saved.id]));
     } catch (error) {
       setFailure(error as Failure);
     } finally {
@@ -71,8 +84,17 @@ export function NewPage({ route }: { route: Route }) {
     }
   };
 
+  const title = editing ? `Edit ${editedId}` : "New replication";
+  if (!original) {
+    return (
+      <Page title={title}>
+        <Trouble failure={failure} />
+        {!failure && <p class="muted">Loading…</p>}
+      </Page>
+    );
+  }
   return (
-    <Page title={editing ? `Edit ${editedId}` : "New replication"}>
+    <Page title={title}>
       <form
         class="replication"
         onSubmit={(event) => {
@@ -93,7 +115,7 @@ export function NewPage({ route }: { route: Route }) {
               <DocumentField key={field.name} field={field} value={doc[field.name]} set={set} />
             ))}
           </Panel>
-          <details class="panel">
+          <details class="panel" onInvalidCapture={(event) => (event.currentTarget.open = true)}>
             <summary>More</summary>
             {more.map((field) => (
               <DocumentField key={field.name} field={field} value={doc[field.name]} set={set} />
@@ -122,7 +144,7 @@ export function NewPage({ route }: { route: Route }) {
             )}
           </Panel>
           <Panel title="The document">
-            <Field label="JSON" help={editing ? `${masked} stands for a secret that stays as it is.` : undefined}>
+            <Field label="JSON" help={`Headers of an endpoint and fields of your own can be written here.${editing ? ` ${masked} stands for a secret that stays as it is.` : ""}`}>
               {(fieldId, described) => (
                 <textarea
                   id={fieldId}
@@ -144,7 +166,16 @@ export function NewPage({ route }: { route: Route }) {
               )}
             </Field>
             <CheckResult text={text} check={check} />
-            <Trouble failure={failure} />
+            {failure?.status === 409 && database !== transient ? (
+              <Conflict database={database} id={id} reload={editing ? () => setLoads(loads + 1) : undefined} />
+            ) : (
+              <Trouble failure={failure} />
+            )}
+            {busy && database === transient && !doc.continuous && (
+              <p class="muted" role="status">
+                It runs. This page waits for its end; <a href={hrefOf(["jobs"], { database: "" })}>the list of jobs</a> shows how far it is.
+              </p>
+            )}
             <div class="buttons">
               <button type="submit" class="primary" disabled={busy || !!check.problem || invalid(text)}>
                 {database === transient ? "Replicate" : editing ? "Save" : "Create"}
@@ -154,6 +185,26 @@ export function NewPage({ route }: { route: Route }) {
         </div>
       </form>
     </Page>
+  );
+}
+
+/** Says that a document was not saved because of a conflict. */
+function Conflict({ database, id, reload }: { database: string; id: string; reload?: () => void }) {
+  return (
+    <p class="trouble" role="alert">
+      {reload ? (
+        <>
+          Not saved: the document has been changed since this page read it.{" "}
+          <button type="button" onClick={reload}>
+            Discard my changes and read it again
+          </button>
+        </>
+      ) : (
+        <>
+          Not saved: there is a document with this id. Choose another id, or <a href={hrefOf(["new"], { database, document: id })}>edit that one</a>.
+        </>
+      )}
+    </p>
   );
 }
 
@@ -345,20 +396,9 @@ function DocumentField({ field, value, set }: { field: FormField; value: unknown
               />
             );
           case "lines":
-            return (
-              <textarea
-                id={id}
-                rows={3}
-                aria-describedby={described}
-                value={Array.isArray(value) ? value.join("\n") : ""}
-                onChange={(event) => {
-                  const lines = event.currentTarget.value.split("\n").filter(Boolean);
-                  change(lines.length ? lines : undefined);
-                }}
-              />
-            );
+            return <Draft id={id} described={described} value={value} change={change} read={readLines} write={writeLines} />;
           case "json":
-            return <JSONField id={id} described={described} value={value} change={change} />;
+            return <Draft id={id} described={described} value={value} change={change} read={readJSON} write={writeJSON} />;
           default:
             return (
               <input id={id} aria-describedby={described} value={String(value ?? "")} onInput={(event) => change(event.currentTarget.value || undefined)} />
@@ -369,26 +409,55 @@ function DocumentField({ field, value, set }: { field: FormField; value: unknown
   );
 }
 
-function JSONField({ id, described, value, change }: { id: string; described?: string; value: unknown; change: (next: unknown) => void }) {
-  const [draft, setDraft] = useState<string>();
+const readLines = (text: string) => text.split("\n").filter(Boolean);
+const writeLines = (value: unknown) => (Array.isArray(value) ? value.join("\n") : "");
+const readJSON = (text: string): unknown => JSON.parse(text);
+const writeJSON = (value: unknown) => JSON.stringify(value);
+
+/** A field whose text stands for a value. It keeps what its user types, and as long as that is no value the form cannot
+ * be sent. */
+function Draft({
+  id,
+  described,
+  value,
+  change,
+  read,
+  write,
+}: {
+  id: string;
+  described?: string;
+  value: unknown;
+  change: (next: unknown) => void;
+  read: (text: string) => unknown;
+  write: (value: unknown) => string;
+}) {
+  const [draft, setDraft] = useState({ text: "", stands: undefined as unknown, wrong: false });
+  const shown = draft.stands === value ? draft : { text: value === undefined ? "" : write(value), wrong: false };
   return (
-    <textarea
-      id={id}
-      class="code"
-      rows={3}
-      spellcheck={false}
-      aria-describedby={described}
-      aria-invalid={draft !== undefined}
-      value={draft ?? (value === undefined ? "" : JSON.stringify(value))}
-      onChange={(event) => {
-        const text = event.currentTarget.value.trim();
-        try {
-          change(text === "" ? undefined : JSON.parse(text));
-          setDraft(undefined);
-        } catch {
-          setDraft(text);
-        }
-      }}
-    />
+    <>
+      <textarea
+        id={id}
+        class="code"
+        rows={3}
+        spellcheck={false}
+        aria-describedby={described}
+        aria-invalid={shown.wrong}
+        ref={(element) => element?.setCustomValidity(shown.wrong ? "This is not JSON." : "")}
+        value={shown.text}
+        onInput={(event) => {
+          const text = event.currentTarget.value;
+          let next: unknown;
+          try {
+            next = text.trim() === "" ? undefined : read(text);
+          } catch {
+            setDraft({ text, stands: value, wrong: true });
+            return;
+          }
+          setDraft({ text, stands: next, wrong: false });
+          change(next);
+        }}
+      />
+      {shown.wrong && <small class="bad">This is not JSON yet. </small>}
+    </>
   );
 }
