@@ -13,7 +13,13 @@ export function ConfigurationPage({ route }: { route: Route }) {
   const [failure, setFailure] = useState<Failure>();
   const search = (route.query.get("q") ?? "").toLowerCase();
   const read = () =>
-    request<Settings>("GET", "_node/_local/_config?origins=true").then(setSettings, (error) => setFailure(error as Failure));
+    request<Settings>("GET", "_node/_local/_config?origins=true").then(
+      (found) => {
+        setSettings(found);
+        setFailure(undefined);
+      },
+      (error) => setFailure(error as Failure),
+    );
   useEffect(() => void read(), []);
   return (
     <Page title="Configuration" actions={<Edit read={read} />}>
@@ -75,6 +81,7 @@ function Edit({ section, name, value, read }: { section?: string; name?: string;
   const [asking, setAsking] = useState(false);
   const [draft, setDraft] = useState({ section: "", name: "", value: "" });
   const isNew = name === undefined;
+  const isSecret = !!value?.includes("****");
   const field = (key: "section" | "name" | "value", label: string) => (
     <Field label={label}>
       {(id) => (
@@ -94,32 +101,27 @@ function Edit({ section, name, value, read }: { section?: string; name?: string;
         type="button"
         aria-label={isNew ? undefined : `Change ${name}`}
         onClick={() => {
-          setDraft({ section: section ?? "", name: name ?? "", value: value ?? "" });
+          setDraft({ section: section ?? "", name: name ?? "", value: isSecret ? "" : (value ?? "") });
           setAsking(true);
         }}
       >
         {isNew ? "Set" : "Change"}
       </button>
       {asking && (
-        <Dialog title={isNew ? "Set a value" : `[${section}] ${name}`} close={() => setAsking(false)}>
+        <Dialog
+          title={isNew ? "Set a value" : `[${section}] ${name}`}
+          action="Set"
+          run={async () => {
+            await request("PUT", `_node/_local/_config/${pathOf(draft.section, draft.name)}`, draft.value);
+            await read();
+          }}
+          close={() => setAsking(false)}
+        >
+          {isSecret && <p>Its secrets are not shown, so write the whole of it.</p>}
           {isNew && field("section", "Section")}
           {isNew && field("name", "Setting")}
           {field("value", "Value")}
           <p class="muted">It holds on all nodes at once, and stays when they are started again.</p>
-          <div class="buttons">
-            <Action
-              run={async () => {
-                await request("PUT", `_node/_local/_config/${pathOf(draft.section, draft.name)}`, draft.value);
-                await read();
-                setAsking(false);
-              }}
-            >
-              Set
-            </Action>
-            <button type="button" onClick={() => setAsking(false)}>
-              Not now
-            </button>
-          </div>
         </Dialog>
       )}
     </>

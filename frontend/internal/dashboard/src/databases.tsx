@@ -71,8 +71,15 @@ function ShareTable({ shares }: { shares: Share[] }) {
 
 function Shares({ database, value }: { database: string; value: number | null }) {
   const [text, setText] = useState<string>();
+  const changed = text !== undefined && text !== String(value);
   return (
-    <form class="inline" onSubmit={(event) => event.preventDefault()}>
+    <form
+      class="inline"
+      onSubmit={(event) => {
+        event.preventDefault();
+        if (changed) event.currentTarget.querySelector("button")!.click(); // Set, which is the first
+      }}
+    >
       <input
         type="number"
         min={0}
@@ -81,7 +88,7 @@ function Shares({ database, value }: { database: string; value: number | null })
         value={text ?? String(value ?? "")}
         onInput={(event) => setText(event.currentTarget.value)}
       />
-      {text !== undefined && text !== String(value) && (
+      {changed && (
         <Action
           run={async () => {
             await request("PUT", setting(database), text);
@@ -109,27 +116,18 @@ function Delete({ database }: { database: string }) {
         Delete
       </button>
       {asking && (
-        <Dialog title={`Delete ${database}`} close={() => setAsking(false)}>
+        <Dialog
+          title={`Delete ${database}`}
+          action="Delete the database"
+          danger
+          disabled={typed !== database}
+          run={() => request("DELETE", pathOf(database))}
+          close={() => setAsking(false)}
+        >
           <p>All its documents are deleted, and their jobs end. This cannot be undone.</p>
           <Field label="Type its name">
             {(id) => <input id={id} autocomplete="off" value={typed} onInput={(event) => setTyped(event.currentTarget.value)} />}
           </Field>
-          <div class="buttons">
-            {typed === database && (
-              <Action
-                danger
-                run={async () => {
-                  await request("DELETE", pathOf(database));
-                  setAsking(false);
-                }}
-              >
-                Delete the database
-              </Action>
-            )}
-            <button type="button" onClick={() => setAsking(false)}>
-              Not now
-            </button>
-          </div>
         </Dialog>
       )}
     </>
@@ -139,32 +137,19 @@ function Delete({ database }: { database: string }) {
 function NewDatabase() {
   const [asking, setAsking] = useState(false);
   const [name, setName] = useState("");
+  const whole = name === "_replicator" || name.endsWith("/_replicator") ? name : `${name}/_replicator`;
   return (
     <>
       <button type="button" class="primary" onClick={() => setAsking(true)}>
         New database
       </button>
       {asking && (
-        <Dialog title="New replicator database" close={() => setAsking(false)}>
+        <Dialog title="New replicator database" action="Create" disabled={!name} run={() => request("PUT", pathOf(whole))} close={() => setAsking(false)}>
           <Field label="Name" help="The name ends in /_replicator, such as team/_replicator.">
             {(id, described) => (
               <input id={id} aria-describedby={described} value={name} onInput={(event) => setName(event.currentTarget.value.trim())} />
             )}
           </Field>
-          <div class="buttons">
-            <Action
-              run={async () => {
-                const whole = name === "_replicator" || name.endsWith("/_replicator") ? name : `${name}/_replicator`;
-                await request("PUT", pathOf(whole));
-                setAsking(false);
-              }}
-            >
-              Create
-            </Action>
-            <button type="button" onClick={() => setAsking(false)}>
-              Not now
-            </button>
-          </div>
         </Dialog>
       )}
     </>

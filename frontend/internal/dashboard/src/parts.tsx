@@ -1,7 +1,7 @@
 // What several pages are made of.
 
 import type { ComponentChildren, JSX } from "preact";
-import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { Info, Job, State } from "./api";
 import { type Failure, type View } from "./http";
 import { hrefOf } from "./route";
@@ -211,6 +211,25 @@ export function Table({ head, rows, jobs }: { head: string[]; rows: Row[]; jobs?
   );
 }
 
+/** An action that takes a while: whether it is under way, why it failed, and a function that starts it. */
+function useAction(run: () => Promise<unknown>, done?: () => void): { busy: boolean; failure: string; act: () => Promise<void> } {
+  const [busy, setBusy] = useState(false);
+  const [failure, setFailure] = useState("");
+  const act = async () => {
+    setBusy(true);
+    setFailure("");
+    try {
+      await run();
+      done?.();
+    } catch (error) {
+      setFailure((error as Failure).reason || String(error));
+    } finally {
+      setBusy(false);
+    }
+  };
+  return { busy, failure, act };
+}
+
 /** A button whose action takes a while. It says what went wrong. */
 export function Action({
   children,
@@ -223,61 +242,79 @@ export function Action({
   danger?: boolean;
   confirm?: string;
 }) {
-  const [busy, setBusy] = useState(false);
-  const [failure, setFailure] = useState("");
   const [asking, setAsking] = useState(false);
-  const act = async () => {
-    setBusy(true);
-    setFailure("");
-    try {
-      await run();
-      setAsking(false);
-    } catch (error) {
-      setFailure((error as Failure).reason || String(error));
-    } finally {
-      setBusy(false);
-    }
-  };
+  const { busy, failure, act } = useAction(run);
   return (
     <span class="action">
       <button type="button" class={danger ? "danger" : ""} disabled={busy} onClick={() => (confirm ? setAsking(true) : act())}>
         {children}
       </button>
-      {!asking && failure && (
+      {failure && (
         <span class="bad" role="alert">
           {failure}
         </span>
       )}
-      {asking && confirm && (
-        <Dialog title={String(children)} close={() => setAsking(false)}>
+      {asking && (
+        <Dialog title={String(children)} action={children} run={run} danger={danger} close={() => setAsking(false)}>
           <p>{confirm}</p>
-          {failure && (
-            <p class="trouble" role="alert">
-              {failure}
-            </p>
-          )}
-          <div class="buttons">
-            <button type="button" class={danger ? "danger" : "primary"} disabled={busy} onClick={act}>
-              {children}
-            </button>
-            <button type="button" onClick={() => setAsking(false)}>
-              Not now
-            </button>
-          </div>
         </Dialog>
       )}
     </span>
   );
 }
 
-export function Dialog({ title, close, children }: { title: string; close: () => void; children: ComponentChildren }) {
+/** A question, whose answer is an action. It stays open if the action fails, and says why. Without one it is a note. */
+export function Dialog({
+  title,
+  action,
+  run = async () => {},
+  danger,
+  disabled,
+  close,
+  children,
+}: {
+  title: string;
+  action?: ComponentChildren;
+  run?: () => Promise<unknown>;
+  danger?: boolean;
+  disabled?: boolean;
+  close: () => void;
+  children: ComponentChildren;
+}) {
   const dialog = useRef<HTMLDialogElement>(null);
   const id = useId();
-  useEffect(() => dialog.current?.showModal(), []);
+  useLayoutEffect(() => {
+    const element = dialog.current!;
+    element.showModal();
+    return () => element.close(); // gives the focus back to the button that opened it
+  }, []);
+  const { busy, failure, act } = useAction(run, close);
   return (
     <dialog ref={dialog} aria-labelledby={id} onClose={close}>
-      <h2 id={id}>{title}</h2>
-      {children}
+      <form
+        onSubmit={(event) => {
+          event.preventDefault();
+          void act();
+        }}
+      >
+        <h2 id={id}>{title}</h2>
+        {children}
+        {failure && (
+          <p class="trouble" role="alert">
+            {failure}
+          </p>
+        )}
+        <div class="buttons">
+          {action && (
+            <button type="submit" class={danger ? "danger" : "primary"} disabled={busy || disabled}>
+              {action}
+            </button>
+          )}
+          <button type="button" onClick={close}>
+            {action ? "Not now" : "Close"}
+          </button>
+        </div>
+      </form>
     </dialog>
   );
 }
@@ -294,19 +331,30 @@ export function Field({ label, help, children }: { label: string; help?: Compone
   );
 }
 
-/** Puts a text into the clipboard. */
+/** Puts a text into the clipboard. Browsers without one for this page, as without TLS, show the text. */
 export function Copy({ text, children }: { text: () => string; children: ComponentChildren }) {
-  const [done, setDone] = useState(false);
+  const [copied, setCopied] = useState("");
+  const [shown, setShown] = useState("");
+  const copy = async () => {
+    try {
+      await navigator.clipboard.writeText(text());
+      setCopied(text());
+    } catch {
+      setShown(text());
+    }
+  };
   return (
-    <button
-      type="button"
-      onClick={async () => {
-        await navigator.clipboard.writeText(text());
-        setDone(true);
-        setTimeout(() => setDone(false), 2000);
-      }}
-    >
-      {done ? "Copied" : children}
-    </button>
+    <>
+      <button type="button" onClick={copy}>
+        {copied === text() ? "Copied" : children}
+      </button>
+      {shown && (
+        <Dialog title={String(children)} close={() => setShown("")}>
+          <textarea class="code" rows={12} readOnly aria-label={String(children)} onFocus={(event) => event.currentTarget.select()}>
+            {shown}
+          </textarea>
+        </Dialog>
+      )}
+    </>
   );
 }
