@@ -5,15 +5,22 @@ import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hook
 import type { Info, Job, State } from "./api";
 import { type Failure, type View } from "./http";
 import { hrefOf } from "./route";
-import { clock, count, duration, endpoint } from "./text";
+import { clock, count, duration, endpoint, rate } from "./text";
 
-/** The time of day, and again every few seconds. */
-export function useNow(every = 1000): number {
+const tickers = new Set<(now: number) => void>();
+setInterval(() => {
+  if (document.visibilityState !== "visible") return;
+  const now = Date.now();
+  for (const tick of tickers) tick(now);
+}, 1000);
+
+/** The time of day, and again each second, at once for all that show it. */
+function useNow(): number {
   const [now, setNow] = useState(Date.now);
   useEffect(() => {
-    const timer = setInterval(() => document.visibilityState === "visible" && setNow(Date.now()), every);
-    return () => clearInterval(timer);
-  }, [every]);
+    tickers.add(setNow);
+    return () => void tickers.delete(setNow);
+  }, []);
   return now;
 }
 
@@ -119,34 +126,41 @@ export function Endpoints({ source, target }: { source: string; target: string }
   );
 }
 
-interface Pace {
+interface Seen {
   written: number;
   pending?: number;
   at: number;
 }
 
-/** Changes of the numbers of one job while it is watched, from which its pace follows. Only what was seen counts. */
-export function usePace(id: string, info: Info | null): { perSecond?: number; left?: number } {
-  const seen = useRef<{ id: string; points: Pace[] }>({ id, points: [] });
-  if (seen.current.id !== id) seen.current = { id, points: [] };
-  const points = seen.current.points;
+const paceSeconds = 30;
+
+/** How fast a job is, and how long it still takes, from its numbers in the last seconds. Only what was seen counts, so it is
+ * not known at first, and after nobody could see the page. */
+function usePace(info: Info | null): { perSecond?: number; left?: number } {
+  const now = useNow() / 1000;
+  const watched = useRef<{ points: Seen[]; at: number; old?: Info | null }>({ points: [], at: now });
+  const { current } = watched;
+  if (now - current.at > 5) Object.assign(current, { points: [], old: info }); // the page was hidden, so this may be old
+  current.at = now;
+  const { points } = current;
   const written = info?.docs_written ?? 0;
   const pending = info?.changes_pending ?? undefined;
-  const last = points.at(-1);
-  if (!last || last.written !== written || last.pending !== pending) points.push({ written, pending, at: performance.now() });
-  while (points.length > 2 && points.at(-1)!.at - points[0]!.at > 30_000) points.shift();
-  const first = points[0]!;
-  const latest = points.at(-1)!;
-  const seconds = (latest.at - first.at) / 1000;
-  if (seconds < 1 || latest.written < first.written) return {};
-  const perSecond = (latest.written - first.written) / seconds;
-  const done = first.pending !== undefined && latest.pending !== undefined ? first.pending - latest.pending : 0;
-  return { perSecond, left: done > 0 && latest.pending ? (latest.pending / done) * seconds : undefined };
+  let last = points.at(-1);
+  if (last && written < last.written) points.length = 0; // the job has started anew
+  if (info !== current.old && (last?.written !== written || last.pending !== pending)) points.push({ written, pending, at: now });
+  while (points.length > 1 && points[1]!.at <= now - paceSeconds) points.shift();
+  const first = points[0];
+  last = points.at(-1);
+  if (!first || !last) return {};
+  const seconds = Math.min(now - first.at, paceSeconds); // since the first the numbers were the same until the window began
+  if (seconds < 2) return {};
+  const done = first.pending !== undefined && last.pending !== undefined ? first.pending - last.pending : 0;
+  return { perSecond: (last.written - first.written) / seconds, left: done > 0 && last.pending ? (last.pending / done) * seconds : undefined };
 }
 
 /** How far a run is. Without a known number of pending changes there is no bar. */
 export function Progress({ job }: { job: Job }) {
-  const { perSecond, left } = usePace(job.id, job.info);
+  const { perSecond, left } = usePace(job.info);
   const info = job.info;
   if (!info || info.docs_written === undefined) return null;
   const pending = info.changes_pending;
@@ -162,8 +176,8 @@ export function Progress({ job }: { job: Job }) {
         {!!info.doc_write_failures && (
           <strong class="bad">, {count(info.doc_write_failures)} refused</strong>
         )}
-        {job.state === "running" && perSecond !== undefined && perSecond > 0 && `, ${perSecond.toFixed(perSecond < 10 ? 1 : 0)} a second`}
-        {job.state === "running" && left !== undefined && `, ${duration(left)} left`}
+        {job.state === "running" && perSecond !== undefined && perSecond > 0 && `, ${rate(perSecond)} a second`}
+        {job.state === "running" && left !== undefined && `, about ${duration(left)} left`}
       </small>
     </div>
   );
