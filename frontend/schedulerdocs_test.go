@@ -84,7 +84,7 @@ func TestListDocs(t *testing.T) {
 		assert.Equal(t, mine.ids()[i], doc["state"])
 		assert.Equal(t, doc, n.get("/_scheduler/docs/_replicator/"+mine.ids()[i]).json(t))
 		want := []string{
-			"database", "doc_id", "error_count", "id", "info", "last_updated", "node", "source", "source_proxy", "start_time",
+			"database", "doc_id", "error_count", "id", "info", "job_id", "last_updated", "node", "source", "source_proxy", "start_time",
 			"state", "target", "target_proxy",
 		}
 		if doc["state"] == "completed" || doc["state"] == "failed" {

@@ -25,6 +25,7 @@ type listedDocument struct {
 	Database    *string          `json:"database"`
 	DocID       *string          `json:"doc_id"`
 	ID          *string          `json:"id"`
+	JobID       string           `json:"job_id"`
 	Node        any              `json:"node,omitempty"`
 	Source      string           `json:"source"`
 	Target      string           `json:"target"`
@@ -44,7 +45,7 @@ func listedDoc(job *jobs.Job) listedDocument {
 	state.State = job.Condition() // Info depends on it
 	r := job.Args.Replication
 	out := listedDocument{
-		Database: job.Args.Database, DocID: job.Args.DocID,
+		Database: job.Args.Database, DocID: job.Args.DocID, JobID: job.ID,
 		Source: r.Source.String(), Target: r.Target.String(),
 		State: state.State, Info: state.Info(), ErrorCount: state.ErrorCount,
 		LastUpdated: timeText(state.LastUpdated), StartTime: timeText(state.StartTime), NextRun: timeText(job.NextRun()),

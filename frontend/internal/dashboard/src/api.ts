@@ -76,8 +76,7 @@ export interface Job {
   database: string | null;
   /** Its replication id, or its job id while that is not known. */
   id: string;
-  /** Only lists of jobs have it. */
-  job_id?: string;
+  job_id: string;
   source: string;
   target: string;
   user: string | null;

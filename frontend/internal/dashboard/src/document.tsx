@@ -1,4 +1,4 @@
-// The page of a replication document: that of its job, or the document if the job has ended or has no id yet.
+// The page of a replication document: that of its job, or the document if it has none.
 
 import type { Job } from "./api";
 import { pathOf, request, useView } from "./http";
@@ -12,8 +12,13 @@ type Document = Record<string, unknown> & { _rev: string };
 
 export function DocumentPage({ database, id }: { database: string; id: string }) {
   const job = useView<Job>(`_scheduler/docs/${pathOf(database, id)}`);
-  if (job.data?.id) return <JobPage id={job.data.id} />;
-  return <PlainDocument database={database} id={id} />;
+  if (job.data) return <JobPage key={job.data.job_id} id={job.data.job_id} />;
+  if (job.failure?.status === 404) return <PlainDocument database={database} id={id} />;
+  return (
+    <Page title={`${database} / ${id}`}>
+      <Loaded view={job}>{() => null}</Loaded>
+    </Page>
+  );
 }
 
 function PlainDocument({ database, id }: { database: string; id: string }) {

@@ -3,7 +3,7 @@
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import type { Failures, Job, Run } from "./api";
-import { pathOf, request, urlOf, useView, type View } from "./http";
+import { pathOf, request, urlOf, useView } from "./http";
 import { Action, Copy, Endpoints, For, jobName, Loaded, Page, Panel, Progress, Since, StateBadge, Table } from "./parts";
 import { Plot } from "./plot";
 import { go, hrefOf } from "./route";
@@ -17,8 +17,9 @@ export function JobPage({ id }: { id: string }) {
   const view = useView<Job>(path);
   const job = view.data;
   const documentPath = job?.database && job.doc_id ? `${pathOf(job.database)}/${documentId(job.doc_id)}` : undefined;
+  const doc = useView<Document>(documentPath);
   return (
-    <Page title={job ? jobName(job) : id} actions={job && <Buttons job={job} path={path} documentPath={documentPath} />}>
+    <Page title={job ? jobName(job) : id} actions={job && <Buttons job={job} path={path} documentPath={documentPath} doc={doc.data} />}>
       <Loaded view={view}>
         {(job) => (
           <>
@@ -29,7 +30,11 @@ export function JobPage({ id }: { id: string }) {
               <History job={job} />
               <Refused path={`${path}/failures`} />
             </div>
-            {documentPath && <Definition path={documentPath} />}
+            {documentPath && (
+              <Panel title="Definition">
+                <Loaded view={doc}>{(doc) => <pre tabIndex={0}>{JSON.stringify(mask(plain(doc)), null, 2)}</pre>}</Loaded>
+              </Panel>
+            )}
           </>
         )}
       </Loaded>
@@ -44,7 +49,8 @@ function documentId(id: string): string {
 
 const ended = (job: Job) => job.state === "completed" || job.state === "failed";
 
-function Buttons({ job, path, documentPath }: { job: Job; path: string; documentPath?: string }) {
+function Buttons({ job, path, documentPath, doc }: { job: Job; path: string; documentPath?: string; doc?: Document }) {
+  const runAgain = async () => request("PUT", documentPath!, plain(await request<Document>("GET", documentPath!)));
   const cancel = async () => {
     if (documentPath) {
       const { _rev } = await request<Document>("GET", documentPath);
@@ -57,12 +63,13 @@ function Buttons({ job, path, documentPath }: { job: Job; path: string; document
   return (
     <>
       {!ended(job) && job.state !== "running" && <Action run={() => request("POST", `${path}/_run`)}>Run now</Action>}
+      {ended(job) && documentPath && <Action run={runAgain}>Run again</Action>}
       {documentPath && (
         <a class="button" href={hrefOf(["new"], { database: job.database!, document: job.doc_id! })}>
           Edit
         </a>
       )}
-      {documentPath && <CopyCurl path={documentPath} />}
+      {documentPath && doc && <CopyCurl path={documentPath} doc={doc} />}
       {(documentPath || !ended(job)) && (
         <Action
           danger
@@ -80,11 +87,9 @@ function Buttons({ job, path, documentPath }: { job: Job; path: string; document
   );
 }
 
-function CopyCurl({ path }: { path: string }) {
-  const view = useView<Document>(path);
-  if (!view.data) return null;
+function CopyCurl({ path, doc }: { path: string; doc: Document }) {
   const text = () => {
-    const { _rev, ...rest } = plain(view.data!);
+    const { _rev, ...rest } = plain(doc);
     const body = JSON.stringify(mask(rest), null, 2).replaceAll("'", "'\\''");
     return `curl -X PUT '${urlOf(path).replaceAll("'", "%27")}' -H 'Content-Type: application/json' -d '${body}'\n`;
   };
@@ -246,8 +251,10 @@ function History({ job }: { job: Job }) {
 const shownAtOnce = 50;
 
 function Refused({ path }: { path: string }) {
-  const view: View<Failures> = useView<Failures>(path);
-  const [page, setPage] = useState(0);
+  const view = useView<Failures>(path);
+  const [asked, setPage] = useState(0);
+  const pages = Math.ceil((view.data?.failures.length ?? 0) / shownAtOnce);
+  const page = Math.max(0, Math.min(asked, pages - 1)); // there may be fewer now
   return (
     <Panel title="Refused documents">
       <Loaded view={view}>
@@ -260,8 +267,8 @@ function Refused({ path }: { path: string }) {
                 {count(total)} in all{failures.length < total && `, the latest ${count(failures.length)} are kept`}
               </p>
               <ul class="rows">
-                {failures.slice(page * shownAtOnce, (page + 1) * shownAtOnce).map((failure) => (
-                  <li key={`${failure.id} ${failure.rev}`}>
+                {failures.slice(page * shownAtOnce, (page + 1) * shownAtOnce).map((failure, i) => (
+                  <li key={i}>
                     <code>{failure.id}</code> <small class="muted">{failure.rev}</small>
                     <p>
                       {failure.status !== undefined && `${failure.status}: `}
@@ -274,12 +281,17 @@ function Refused({ path }: { path: string }) {
                 ))}
               </ul>
               <nav class="pager" aria-label="Pages of refused documents">
+                {pages > 1 && (
+                  <span class="muted" role="status">
+                    Page {page + 1} of {pages}
+                  </span>
+                )}
                 {page > 0 && (
                   <button type="button" onClick={() => setPage(page - 1)}>
                     Newer
                   </button>
                 )}
-                {(page + 1) * shownAtOnce < failures.length && (
+                {page + 1 < pages && (
                   <button type="button" onClick={() => setPage(page + 1)}>
                     Older
                   </button>
@@ -289,15 +301,6 @@ function Refused({ path }: { path: string }) {
           )
         }
       </Loaded>
-    </Panel>
-  );
-}
-
-function Definition({ path }: { path: string }) {
-  const view = useView<Document>(path);
-  return (
-    <Panel title="Definition">
-      <Loaded view={view}>{(doc) => <pre tabIndex={0}>{JSON.stringify(mask(plain(doc)), null, 2)}</pre>}</Loaded>
     </Panel>
   );
 }

@@ -86,7 +86,7 @@ export function JobsPage({ route, admin }: { route: Route; admin: boolean }) {
 
 function rowOf(job: Job): Row {
   return {
-    key: job.job_id ?? job.id,
+    key: job.job_id,
     cells: [
       <StateBadge state={job.state} />,
       <>

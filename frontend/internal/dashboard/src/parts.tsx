@@ -106,8 +106,8 @@ export function StateBadge({ state }: { state: State | string }) {
 }
 
 /** The address of the page of a job. */
-export function jobHref(job: Pick<Job, "id" | "job_id">): string {
-  return hrefOf(["jobs", job.job_id ?? job.id]);
+export function jobHref(job: Pick<Job, "job_id">): string {
+  return hrefOf(["jobs", job.job_id]);
 }
 
 /** What a job is called: its document, or its user. */
