@@ -271,8 +271,9 @@ func (c *claim) takeFrom(tx kv.Transaction, out *claimRun, candidates []*candida
 
 // takeRows takes the jobs of rows in ready, except those scheduled after latest.
 func (c *claim) takeRows(tx kv.Transaction, out *claimRun, picks []picked) error {
-	reads, weights := make([]jobRead, len(picks)), c.readWeights(tx, picks)
+	reads, weights := make([]jobRead, len(picks)), map[string]kv.Future[[]byte]{}
 	for i, p := range picks {
+		c.readWeight(tx, weights, p.of.owner)
 		_, id, err := stampAndID(c.queue.keys.ready, p.key)
 		if err != nil {
 			return err
@@ -292,7 +293,7 @@ func (c *claim) takeRows(tx kv.Transaction, out *claimRun, picks []picked) error
 		if err != nil {
 			return err
 		}
-		_, paused, err := awaitWeight(weights[i])
+		_, paused, err := awaitWeight(weights[picks[i].of.owner])
 		if err != nil {
 			return err
 		}
@@ -315,16 +316,11 @@ func (c *claim) takeRows(tx kv.Transaction, out *claimRun, picks []picked) error
 	return nil
 }
 
-// readWeights starts reading the weights of the owners of picks, each once. The claim conflicts with pausing them.
-func (c *claim) readWeights(tx kv.Transaction, picks []picked) []kv.Future[[]byte] {
-	weights, known := make([]kv.Future[[]byte], len(picks)), map[string]kv.Future[[]byte]{}
-	for i, p := range picks {
-		if known[p.of.owner] == nil {
-			known[p.of.owner] = tx.Get(c.queue.share.weights.Pack(p.of.owner))
-		}
-		weights[i] = known[p.of.owner]
+// readWeight starts reading the weight of an owner into weights, once. The claim conflicts with pausing the owner.
+func (c *claim) readWeight(tx kv.Transaction, weights map[string]kv.Future[[]byte], owner string) {
+	if weights[owner] == nil {
+		weights[owner] = tx.Get(c.queue.share.weights.Pack(owner))
 	}
-	return weights
 }
 
 // takeAny takes pending jobs of any owner and time. Owners take turns, and of each the ids from a random one on are
@@ -409,22 +405,28 @@ func (c *claim) takePending(tx kv.Transaction, out *claimRun, ids []string) erro
 	for i, id := range ids {
 		reads[i] = c.queue.readJob(tx, id)
 	}
-	for _, read := range reads {
-		row, err := awaitRow(read.row)
-		if err != nil {
+	found, weights := make([]*row, len(ids)), map[string]kv.Future[[]byte]{}
+	for i, read := range reads {
+		var err error
+		if found[i], err = awaitRow(read.row); err != nil {
 			return err
 		}
+		if found[i] != nil && found[i].status == Pending {
+			c.readWeight(tx, weights, found[i].owner)
+		}
+	}
+	for i, row := range found {
 		if row == nil || row.status != Pending || c.sated(out) {
 			continue // as in takeRows
 		}
-		_, paused, err := awaitWeight(tx.Get(c.queue.share.weights.Pack(row.owner)))
+		_, paused, err := awaitWeight(weights[row.owner])
 		if err != nil {
 			return err
 		}
 		if paused {
 			continue
 		}
-		if err := c.take(tx, out, read, row); err != nil {
+		if err := c.take(tx, out, reads[i], row); err != nil {
 			return err
 		}
 	}
