@@ -85,14 +85,8 @@ func audienceOfServer(segments []string, reads bool) audience {
 		return anybody
 	case reads && len(segments) > 2 && segments[0] == "_node" && isMeasured(segments[2:]):
 		return monitors
-	case segments[0] == "_scheduler" && len(segments) == 2 && segments[1] == "check":
-		return users
-	case reads && segments[0] == "_scheduler" && len(segments) > 1 && segments[1] == "jobs":
-		return users // to whom the jobs of others are not shown
-	case reads && segments[0] == "_scheduler" && len(segments) > 2 && segments[1] == "docs":
-		return users // as above
-	case !reads && len(segments) == 4 && segments[0] == "_scheduler" && segments[1] == "jobs" && segments[3] == "_run":
-		return users // the job decides
+	case segments[0] == "_scheduler" && len(segments) > 1:
+		return audienceOfScheduler(segments[1:], reads)
 	case len(segments) > 1:
 		return serverAdmins
 	}
@@ -101,6 +95,26 @@ func audienceOfServer(segments []string, reads bool) audience {
 		return anybody
 	case "_replicate":
 		return users
+	}
+	return serverAdmins
+}
+
+// audienceOfScheduler is audienceOf for a path below _scheduler. The endpoints show users, and let them run, only the
+// jobs that are theirs.
+func audienceOfScheduler(segments []string, reads bool) audience {
+	switch segments[0] {
+	case "check":
+		if len(segments) == 1 {
+			return users
+		}
+	case "jobs":
+		if reads || len(segments) == 3 && segments[2] == "_run" {
+			return users
+		}
+	case "docs":
+		if reads && len(segments) > 1 {
+			return users
+		}
 	}
 	return serverAdmins
 }
