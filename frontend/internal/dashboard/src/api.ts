@@ -27,6 +27,9 @@ export interface Event {
   reason?: string;
 }
 
+/** A document of a replicator database. */
+export type ReplicationDocument = Record<string, unknown> & { _id: string; _rev: string };
+
 /** What a run is doing. */
 export interface Activity {
   doing: string;

@@ -1,14 +1,12 @@
 // The page of a replication document: that of its job, or the document if it has none.
 
-import type { Job } from "./api";
-import { pathOf, request, useView } from "./http";
+import type { Job, ReplicationDocument } from "./api";
+import { deleteDocument, pathOf, useView } from "./http";
 import { JobPage } from "./job";
 import { Action, Endpoints, Loaded, Page, Panel, Since, StateBadge } from "./parts";
 import { go, hrefOf } from "./route";
 import { mask } from "./secrets";
 import { endpointURL } from "./text";
-
-type Document = Record<string, unknown> & { _rev: string };
 
 export function DocumentPage({ database, id }: { database: string; id: string }) {
   const job = useView<Job>(`_scheduler/docs/${pathOf(database, id)}`);
@@ -23,10 +21,9 @@ export function DocumentPage({ database, id }: { database: string; id: string })
 
 function PlainDocument({ database, id }: { database: string; id: string }) {
   const path = pathOf(database, id);
-  const view = useView<Document>(path);
+  const view = useView<ReplicationDocument>(path);
   const remove = async () => {
-    const { _rev } = await request<Document>("GET", path);
-    await request("DELETE", `${path}?rev=${encodeURIComponent(_rev)}`);
+    await deleteDocument(path);
     go(hrefOf(["new"]));
   };
   return (

@@ -69,6 +69,12 @@ export async function request<T>(method: string, path: string, body?: unknown): 
   return (await send(path, init)).json();
 }
 
+/** Deletes the latest revision of a document. */
+export async function deleteDocument(path: string): Promise<void> {
+  const { _rev } = await request<{ _rev: string }>("GET", path);
+  await request("DELETE", withQuery(path, { rev: _rev }));
+}
+
 export interface View<T> {
   /** The latest answer. */
   data?: T;

@@ -2,22 +2,20 @@
 
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
-import type { Failures, Job, Run } from "./api";
-import { pathOf, request, urlOf, useView } from "./http";
+import type { Failures, Job, ReplicationDocument, Run } from "./api";
+import { deleteDocument, pathOf, request, urlOf, useView } from "./http";
 import { Action, Copy, Endpoints, For, jobName, Loaded, Page, Panel, Progress, Since, StateBadge, Table } from "./parts";
 import { Plot } from "./plot";
 import { go, hrefOf } from "./route";
 import { mask } from "./secrets";
 import { clock, count, duration } from "./text";
 
-type Document = Record<string, unknown> & { _id: string; _rev: string };
-
 export function JobPage({ id }: { id: string }) {
   const path = `_scheduler/jobs/${encodeURIComponent(id)}`;
   const view = useView<Job>(path);
   const job = view.data;
-  const documentPath = job?.database && job.doc_id ? `${pathOf(job.database)}/${documentId(job.doc_id)}` : undefined;
-  const doc = useView<Document>(documentPath);
+  const documentPath = job?.database && job.doc_id ? pathOf(job.database, job.doc_id) : undefined;
+  const doc = useView<ReplicationDocument>(documentPath);
   return (
     <Page title={job ? jobName(job) : id} actions={job && <Buttons job={job} path={path} documentPath={documentPath} doc={doc.data} />}>
       <Loaded view={view}>
@@ -42,19 +40,13 @@ export function JobPage({ id }: { id: string }) {
   );
 }
 
-/** The path of a document below its database. */
-function documentId(id: string): string {
-  return id.startsWith("_design/") ? `_design/${encodeURIComponent(id.slice(8))}` : encodeURIComponent(id);
-}
-
 const ended = (job: Job) => job.state === "completed" || job.state === "failed";
 
-function Buttons({ job, path, documentPath, doc }: { job: Job; path: string; documentPath?: string; doc?: Document }) {
-  const runAgain = async () => request("PUT", documentPath!, plain(await request<Document>("GET", documentPath!)));
+function Buttons({ job, path, documentPath, doc }: { job: Job; path: string; documentPath?: string; doc?: ReplicationDocument }) {
+  const runAgain = async () => request("PUT", documentPath!, plain(await request<ReplicationDocument>("GET", documentPath!)));
   const cancel = async () => {
     if (documentPath) {
-      const { _rev } = await request<Document>("GET", documentPath);
-      await request("DELETE", `${documentPath}?rev=${encodeURIComponent(_rev)}`);
+      await deleteDocument(documentPath);
     } else {
       await request("POST", "_replicate", { replication_id: job.id, cancel: true });
     }
@@ -87,7 +79,7 @@ function Buttons({ job, path, documentPath, doc }: { job: Job; path: string; doc
   );
 }
 
-function CopyCurl({ path, doc }: { path: string; doc: Document }) {
+function CopyCurl({ path, doc }: { path: string; doc: ReplicationDocument }) {
   const text = () => {
     const { _rev, ...rest } = plain(doc);
     const body = JSON.stringify(mask(rest), null, 2).replaceAll("'", "'\\''");
@@ -97,7 +89,7 @@ function CopyCurl({ path, doc }: { path: string; doc: Document }) {
 }
 
 /** A document without the outcome of its job. */
-function plain(doc: Document): Record<string, unknown> {
+function plain(doc: ReplicationDocument): Record<string, unknown> {
   return Object.fromEntries(Object.entries(doc).filter(([name]) => !name.startsWith("_replication")));
 }
 

@@ -2,6 +2,7 @@
 // shows, so it can be kept and sent to others. The server sees no fragment.
 
 import { useEffect, useState } from "preact/hooks";
+import { pathOf, withQuery } from "./http";
 
 export interface Route {
   /** The decoded segments of the path. */
@@ -24,10 +25,7 @@ export function parseRoute(hash: string): Route {
 
 /** The address of a page. Parameters that are undefined are left out. */
 export function hrefOf(path: string[], query: Record<string, string | undefined> = {}): string {
-  const given = new URLSearchParams();
-  for (const [name, value] of Object.entries(query)) if (value !== undefined) given.set(name, value);
-  const text = given.toString();
-  return `#/${path.map(encodeURIComponent).join("/")}${text ? `?${text}` : ""}`;
+  return `#/${withQuery(pathOf(...path), query)}`;
 }
 
 export function go(href: string, replace = false): void {
