@@ -17,15 +17,7 @@ func (e *Endpoints) Check(w http.ResponseWriter, r *http.Request) error {
 	if q.Err != nil {
 		return q.Err
 	}
-	text, err := e.readText(w, r)
-	if err != nil {
-		return err
-	}
-	replication, err := e.parse(text, transient)
-	var refused *replicator.ParseError
-	if errors.As(err, &refused) {
-		return web.BadRequest(refused.Reason)
-	}
+	replication, err := e.readReplication(w, r, transient)
 	if err != nil {
 		return err
 	}
@@ -43,20 +35,33 @@ func (e *Endpoints) Check(w http.ResponseWriter, r *http.Request) error {
 	}{true, orNull(id), warnings})
 }
 
-// parse returns what a document, or a body of _replicate, asks for. It is nil if that cancels.
-func (e *Endpoints) parse(text []byte, transient bool) (*replicator.Replication, error) {
+// readReplication reads what a document, or with transient a body of _replicate, asks for. It is nil if that cancels.
+func (e *Endpoints) readReplication(w http.ResponseWriter, r *http.Request, transient bool) (*replicator.Replication, error) {
 	if transient {
-		request, err := replicator.ParseRequest(text, e.parseOptions())
+		request, err := e.readRequest(w, r)
 		if err != nil {
 			return nil, err
 		}
 		return request.Replication, nil
 	}
-	doc, err := replicator.ParseBody("", false, text, e.parseOptions())
+	text, err := e.readText(w, r)
 	if err != nil {
 		return nil, err
 	}
+	doc, err := replicator.ParseBody("", false, text, e.parseOptions())
+	if err != nil {
+		return nil, parseFailure(err)
+	}
 	return doc.Replication, nil
+}
+
+// parseFailure returns the failure of a request whose body does not define a replication.
+func parseFailure(err error) error {
+	var refused *replicator.ParseError
+	if errors.As(err, &refused) {
+		return web.BadRequest(refused.Reason)
+	}
+	return err
 }
 
 func (e *Endpoints) parseOptions() replicator.ParseOptions {

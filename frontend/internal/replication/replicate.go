@@ -69,11 +69,7 @@ func (e *Endpoints) readRequest(w http.ResponseWriter, r *http.Request) (*replic
 		return nil, err
 	}
 	request, err := replicator.ParseRequest(text, e.parseOptions())
-	var refused *replicator.ParseError
-	if errors.As(err, &refused) {
-		return nil, web.BadRequest(refused.Reason)
-	}
-	return request, err
+	return request, parseFailure(err)
 }
 
 // readText reads a body that defines a replication.
