@@ -192,14 +192,12 @@ func record(r *http.Request, act web.Action) (*kept, error) {
 	// The action sees no tag of the client's: its answer is for all.
 	asked := r.Clone(r.Context())
 	asked.Header.Del("If-None-Match")
-	if err := act(&out, asked); err != nil {
-		if out.tooLarge {
-			return nil, errTooLarge
-		}
-		return nil, err
-	}
-	if out.tooLarge {
+	err := act(&out, asked)
+	switch {
+	case out.tooLarge:
 		return nil, errTooLarge
+	case err != nil:
+		return nil, err
 	}
 	sum := sha256.Sum256(out.body.Bytes())
 	return &kept{
