@@ -11,15 +11,22 @@ import (
 	"testing"
 )
 
+// installed returns the path of a file or directory of an installed npm package.
+func installed(t testing.TB, path ...string) string {
+	t.Helper()
+	_, file, _, _ := runtime.Caller(0)
+	found := filepath.Join(append([]string{filepath.Dir(file), "node_modules"}, path...)...)
+	if _, err := os.Stat(found); err != nil {
+		t.Fatalf("%s is not installed: run make test, or npm ci in internal/browsertest", path[0])
+	}
+	return found
+}
+
 // Fauxton returns the URL of CouchDB's pages for a node: a server with the pages below /_utils, which sends all other
 // requests to the node.
 func Fauxton(t testing.TB, node *url.URL) string {
 	t.Helper()
-	_, file, _, _ := runtime.Caller(0)
-	pages := filepath.Join(filepath.Dir(file), "node_modules", "fauxton", "dist", "release")
-	if _, err := os.Stat(pages); err != nil {
-		t.Fatal("the pages are not installed: run make test, or npm ci in internal/browsertest")
-	}
+	pages := installed(t, "fauxton", "dist", "release")
 	transport := new(http.Transport)
 	paths := http.NewServeMux()
 	paths.Handle("/_utils/", http.StripPrefix("/_utils", http.FileServerFS(os.DirFS(pages))))

@@ -3,9 +3,6 @@ package browsertest
 import (
 	"context"
 	"os"
-	"path/filepath"
-	"runtime"
-	"sync"
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
@@ -38,25 +35,13 @@ func (p *Page) ForgetCookies() {
 // Text returns the value of a JavaScript expression that is a text.
 func (p *Page) Text(expression string) string {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.ctx, limit)
-	defer cancel()
-	text, err := chromedp.Run(ctx, chromedp.Evaluate[string](expression))
-	if err != nil {
-		p.t.Fatalf("evaluating %s: %v", expression, err)
-	}
-	return text
+	return run(p, "evaluating "+expression, chromedp.Evaluate[string](expression))
 }
 
 // Screenshot returns the whole page as a PNG.
 func (p *Page) Screenshot() []byte {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.ctx, limit)
-	defer cancel()
-	picture, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))
-	if err != nil {
-		p.t.Fatalf("taking a screenshot: %v", err)
-	}
-	return picture
+	return run(p, "taking a screenshot", chromedp.FullScreenshot(100))
 }
 
 // call is a step that calls a command of the browser.
@@ -67,21 +52,14 @@ func call[P, R any](command cdp.Command[P, R], params P) chromedp.Action[chromed
 	}
 }
 
-// axe returns the source of axe-core, which finds what keeps people from using a page.
-var axe = sync.OnceValues(func() (string, error) {
-	_, file, _, _ := runtime.Caller(0)
-	text, err := os.ReadFile(filepath.Join(filepath.Dir(file), "node_modules", "axe-core", "axe.min.js"))
-	return string(text), err
-})
-
 // Accessible fails the test if axe-core finds a violation of its rules in the page.
 func (p *Page) Accessible() {
 	p.t.Helper()
-	source, err := axe()
+	source, err := os.ReadFile(installed(p.t, "axe-core", "axe.min.js"))
 	if err != nil {
-		p.t.Fatal("axe-core is not installed: run make test, or npm ci in internal/browsertest")
+		p.t.Fatal(err)
 	}
-	p.do("loading axe-core", chromedp.Evaluate[chromedp.Void]("window.axe || (() => {"+source+"})(); undefined"))
+	p.do("loading axe-core", chromedp.Evaluate[chromedp.Void]("window.axe || (() => {"+string(source)+"})(); undefined"))
 	p.do("running axe-core", chromedp.Evaluate[chromedp.Void](
 		`window.found = undefined; axe.run().then(r => window.found = r.violations.map(v => v.id + ": " + v.help + "\n" + v.nodes.map(n => "  " + n.html + "\n  " + n.failureSummary).join("\n")).join("\n")); undefined`))
 	p.Wait("window.found !== undefined")

@@ -112,11 +112,19 @@ func (p *Page) Console() []string {
 // do makes a step, and fails the test if it fails.
 func (p *Page) do(what string, step chromedp.Action[chromedp.Void]) {
 	p.t.Helper()
+	run(p, what, step)
+}
+
+// run returns the value of a step, and fails the test if the step fails.
+func run[T any](p *Page, what string, step chromedp.Action[T]) T {
+	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.ctx, limit)
 	defer cancel()
-	if err := chromedp.Do(ctx, step); err != nil {
+	value, err := chromedp.Run(ctx, step)
+	if err != nil {
 		p.t.Fatalf("%s: %v", what, err)
 	}
+	return value
 }
 
 // Go opens a URL, also one that differs from that of the page in its fragment alone.
