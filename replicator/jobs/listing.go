@@ -269,7 +269,7 @@ func (s *Store) list(ctx context.Context, opts ListOptions, l listing) (List, er
 			return List{}, err
 		}
 	}
-	more := true
+	lower, more := strings.ToLower(opts.Query), true
 	for more && len(out.Jobs) < opts.Limit && out.Scanned < MaxScanned {
 		n := listBatch
 		if opts.Query == "" && opts.Order == ByOwner {
@@ -283,7 +283,7 @@ func (s *Store) list(ctx context.Context, opts ListOptions, l listing) (List, er
 		out.Scanned += page.passed
 		for i, job := range page.jobs {
 			out.Scanned++
-			if opts.Order != ByOwner && !l.has(job) || opts.Query != "" && !matches(job, strings.ToLower(opts.Query)) {
+			if opts.Order != ByOwner && !l.has(job) || opts.Query != "" && !matches(job, lower) {
 				continue
 			}
 			if out.Jobs = append(out.Jobs, job); len(out.Jobs) == opts.Limit && i+1 < len(page.jobs) {
