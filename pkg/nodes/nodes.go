@@ -43,8 +43,8 @@ type Node struct {
 type Seen struct {
 	Node
 	// LastSeen is when a change of its row was last read, by the clock of the process that read it.
-	LastSeen time.Time `json:"last_seen"`
-	Live     bool      `json:"live"`
+	LastSeen time.Time
+	Live     bool
 }
 
 // Options are the options of [New]. All are required.
