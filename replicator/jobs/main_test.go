@@ -273,23 +273,13 @@ func (b *bundle) deletions() map[string]string {
 
 func (b *bundle) rows(name string) map[string]string {
 	b.Helper()
-	space := tuple.NewSubspace("replicator", name)
-	begin, end := space.Range()
-	pairs, err := kv.TransactValue(b.Context(), b.db, func(tx kv.Transaction) ([]kv.KeyValue, error) {
-		return tx.Snapshot().GetRange(kv.KeyRange{Begin: begin, End: end}, kv.RangeOptions{}).Slice()
-	})
-	require.NoError(b, err)
 	rows := map[string]string{}
-	for _, pair := range pairs {
-		key, err := space.Unpack(pair.Key)
-		require.NoError(b, err)
-		rows[key[0].(string)] += string(pair.Value)
-	}
+	b.each(name, func(key tuple.Tuple, value []byte) { rows[key[0].(string)] += string(value) })
 	return rows
 }
 
-// times returns the times of an index by job id. A job may have one row.
-func (b *bundle) times(name string) map[string]int64 {
+// each calls visit with the keys and values of a subspace, and returns their number.
+func (b *bundle) each(name string, visit func(key tuple.Tuple, value []byte)) int {
 	b.Helper()
 	space := tuple.NewSubspace("replicator", name)
 	begin, end := space.Range()
@@ -297,13 +287,20 @@ func (b *bundle) times(name string) map[string]int64 {
 		return tx.Snapshot().GetRange(kv.KeyRange{Begin: begin, End: end}, kv.RangeOptions{}).Slice()
 	})
 	require.NoError(b, err)
-	times := map[string]int64{}
 	for _, pair := range pairs {
 		key, err := space.Unpack(pair.Key)
 		require.NoError(b, err)
-		times[key[1].(string)] = key[0].(int64)
+		visit(key, pair.Value)
 	}
-	require.Len(b, times, len(pairs))
+	return len(pairs)
+}
+
+// times returns the times of an index by job id. A job may have one row.
+func (b *bundle) times(name string) map[string]int64 {
+	b.Helper()
+	times := map[string]int64{}
+	n := b.each(name, func(key tuple.Tuple, _ []byte) { times[key[1].(string)] = key[0].(int64) })
+	require.Len(b, times, n)
 	return times
 }
 
