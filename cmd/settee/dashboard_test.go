@@ -153,6 +153,98 @@ func passwordOf(t *testing.T, text string) string {
 	return password
 }
 
+// The form keeps secrets that it does not show, and says what keeps a document from being written.
+func TestDashboardForm(t *testing.T) {
+	t.Parallel()
+	node := serveNode(t, "mem:")
+	node.ask(http.StatusCreated, http.MethodPut, "_replicator/one", document(t, map[string]any{
+		"source": "http://ann:s3@cret@127.0.0.1:1/films", "target": node.url + "b", "continuous": true,
+	}))
+	read := func() map[string]any {
+		var doc map[string]any
+		require.NoError(t, json.Unmarshal([]byte(node.ask(http.StatusOK, http.MethodGet, "_replicator/one", "")), &doc))
+		return doc
+	}
+	source := read()["source"]
+	d := openDashboard(t, node, adminName, adminPassword)
+	const editing = "new?database=_replicator&document=one"
+	d.show(editing)
+	d.WaitText("[role=status]", "The document is valid.")
+	require.NotContains(t, d.Text("document.querySelector('textarea[rows=\"16\"]').value"), "cret", "a password goes up to the last @")
+
+	d.fill("User of the source", "eve")
+	d.WaitText("[role=status]", "write the secret of source.url.")
+	d.Wait("[...document.querySelectorAll('button')].find(b => b.innerText === 'Save').disabled")
+
+	d.show("new")
+	d.WaitText("h1", "New replication")
+	d.Wait("document.querySelector('textarea[rows=\"16\"]').value === JSON.stringify({source: '', target: ''}, null, 2)")
+	d.fill("URL of the source", node.url+"a")
+	d.fill("URL of the target", node.url+"b")
+	d.fill("Document id", "one")
+	d.WaitText("[role=status]", "The document is valid.")
+	d.fill("Only documents that match", "{")
+	d.Wait("document.querySelector('form.replication :invalid')")
+	d.fill("Only documents that match", `{"year": 1979}`)
+	d.Wait("!document.querySelector('form.replication :invalid')")
+	d.WaitText("[role=status]", "The document is valid.")
+	d.press("Create")
+	d.WaitText("[role=alert]", "there is a document with this id")
+	d.press("edit that one")
+	d.WaitText("h1", "Edit one")
+	d.WaitText("[role=status]", "The document is valid.")
+
+	doc := read()
+	doc["other"] = "written meanwhile"
+	node.ask(http.StatusCreated, http.MethodPut, "_replicator/one", document(t, doc))
+	d.fill("Batch size", "7")
+	d.press("Save")
+	d.WaitText("[role=alert]", "changed since")
+	d.press("Discard my changes and read it again")
+	d.Wait("document.querySelector('textarea[rows=\"16\"]')?.value.includes('written meanwhile')")
+	d.fill("Batch size", "8")
+	d.press("Save")
+	d.WaitText("h1", "_replicator / one")
+	doc = read()
+	assert.Equal(t, source, doc["source"])
+	assert.EqualValues(t, 8, doc["worker_batch_size"])
+	assert.Equal(t, "written meanwhile", doc["other"])
+	d.broke(t)
+}
+
+// The page of a job that has ended has its runs and what its target refused, and runs it again.
+func TestDashboardEnded(t *testing.T) {
+	t.Parallel()
+	node := serveNode(t, "mem:")
+	source, target := node.hosted("source"), node.hosted("target")
+	node.ask(http.StatusCreated, http.MethodPut, "target/_design/rules", document(t, map[string]any{
+		"validate_doc_update": "function(doc) { if (doc.bad) throw({forbidden: 'not ' + doc._id}); }",
+	}))
+	node.ask(http.StatusCreated, http.MethodPut, "source/good", "{}")
+	node.ask(http.StatusCreated, http.MethodPut, "source/evil", `{"bad": true}`)
+	node.ask(http.StatusCreated, http.MethodPut, "_replicator/one", document(t, map[string]any{"source": source, "target": target}))
+	d := openDashboard(t, node, adminName, adminPassword)
+	d.show("documents/_replicator/one")
+	d.WaitText(".state", "completed")
+	d.WaitText("table", "completed")
+	d.WaitText(".rows", "403: not evil")
+	d.WaitText(".rows time", "ago")
+	require.NotContains(t, d.Text("document.body.innerText"), "NaN")
+	node.ask(http.StatusCreated, http.MethodPut, "source/late", "{}")
+	d.press("Run again")
+	d.Wait("document.querySelectorAll('tbody tr').length === 2 || document.querySelector('.progress')?.innerText.includes('2 written')")
+	d.WaitText(".state", "completed")
+	node.ask(http.StatusOK, http.MethodGet, "target/late", "")
+
+	d.show("jobs?user=")
+	d.WaitText("main", "Transient jobs of the anonymous user.")
+	d.press("Show those of all")
+	d.WaitText("main", "There are no jobs that have not ended.")
+	d.press("Show those that have")
+	d.WaitText("table.jobs", "_replicator / one")
+	d.broke(t)
+}
+
 // What endpoints and users call things is shown as it is, and is not part of the page.
 func TestDashboardHostileNames(t *testing.T) {
 	t.Parallel()
@@ -193,6 +285,18 @@ func TestDashboardSessionEnds(t *testing.T) {
 	d.WaitText(".trouble", "Name or password is incorrect")
 	d.logIn(adminName, adminPassword)
 	d.WaitText("h1", "Nodes")
+
+	d.press("New replication")
+	d.WaitText("[role=status]", "`source`")
+	d.fill("Document id", "kept")
+	d.ForgetCookies()
+	// At once: the next check of the document hides the field.
+	d.Wait("(f => (f.value = 'http://127.0.0.1:1/a', f.dispatchEvent(new Event('input', {bubbles: true})), true))(" + labelled("URL of the source") + ")")
+	d.WaitText("h1", "Log in")
+	d.logIn(adminName, adminPassword)
+	d.WaitText("h1", "New replication")
+	d.Wait(labelled("Document id") + ".value === 'kept'")
+	d.Wait(labelled("URL of the source") + ".value === 'http://127.0.0.1:1/a'")
 	d.press("Log out")
 	d.WaitText("h1", "Log in")
 }
@@ -224,9 +328,12 @@ func TestDashboardDatabasesAndSettings(t *testing.T) {
 	node := serveNode(t, "mem:")
 	d := openDashboard(t, node, adminName, adminPassword)
 	d.show("databases")
+	d.Wait("([...document.querySelectorAll('button')].find(b => b.innerText === 'New database')?.focus(), document.activeElement.innerText === 'New database')")
 	d.press("New database")
-	d.fill("Name", "team")
-	d.press("Create")
+	d.press("Not now")
+	d.Wait("!document.querySelector('dialog') && document.activeElement.innerText === 'New database'")
+	d.press("New database")
+	d.fill("Name", "team\r")
 	d.WaitText("table", "team/_replicator")
 	node.ask(http.StatusOK, http.MethodGet, "team%2F_replicator", "")
 	row := "[...document.querySelectorAll('tr')].find(r => r.innerText.includes('team/_replicator'))"

@@ -60,7 +60,7 @@ export interface Failure {
   status?: number;
   error?: string;
   reason: string;
-  time: string;
+  timestamp: string;
 }
 
 /** A run that has ended. What a lost one has copied is not known. */

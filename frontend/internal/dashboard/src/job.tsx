@@ -4,7 +4,7 @@ import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import type { Failures, Job, ReplicationDocument, Run } from "./api";
 import { deleteDocument, pathOf, request, urlOf, useView } from "./http";
-import { Action, Copy, Endpoints, For, jobName, Loaded, Page, Panel, Progress, Since, StateBadge, Table } from "./parts";
+import { Action, Copy, Doing, Endpoints, For, jobName, Loaded, Page, Panel, Progress, Since, StateBadge, Table, Waiting } from "./parts";
 import { Plot } from "./plot";
 import { go, hrefOf } from "./route";
 import { mask } from "./secrets";
@@ -93,46 +93,20 @@ function plain(doc: ReplicationDocument): Record<string, unknown> {
   return Object.fromEntries(Object.entries(doc).filter(([name]) => !name.startsWith("_replication")));
 }
 
-const doing: Record<string, string> = {
-  stopping: "stopping, so that other jobs can run",
-  rate_limited: "waiting, because an endpoint asked for a pause",
-  retrying: "repeating a request",
-  starting: "opening the databases and looking for a checkpoint",
-  target_refusing: "copying, but the target refuses everything",
-  copying: "copying",
-  filtering: "reading changes, of which none passes the filter",
-  reading_changes: "waiting for the next change of those that are left",
-  waiting_for_changes: "waiting for new changes",
-  finishing: "writing the last checkpoint",
-};
-
 function Now({ job }: { job: Job }) {
   const activity = job.state === "running" ? job.info?.activity : undefined;
   const latest = job.history[0];
-  const since = activity?.since ?? latest?.timestamp;
   return (
     <Panel title="Now">
       <p class="now">
-        <StateBadge state={job.state} /> {activity && (doing[activity.doing] ?? activity.doing)} {since && <For since={since} />}
+        <StateBadge state={job.state} /> {activity ? <Doing activity={activity} /> : latest && <For since={latest.timestamp} />}
       </p>
       <p>
         <Endpoints source={job.source} target={job.target} />
       </p>
       <Progress job={job} />
       {job.info?.error && <p class="trouble">{job.info.error}</p>}
-      {activity?.waiting?.map((wait) => (
-        <p class="trouble" key={`${wait.endpoint} ${wait.path}`}>
-          The {wait.endpoint} {wait.rate_limited ? "asked for a pause of" : "failed to answer"}{" "}
-          <code>
-            {wait.method} {wait.path}
-          </code>
-          : {wait.error}{" "}
-          <small>
-            It has failed <For since={wait.since} />. Attempt {wait.attempt}
-            {wait.attempts ? ` of ${wait.attempts}` : ""} is <Since time={wait.until} />.
-          </small>
-        </p>
-      ))}
+      {activity && <Waiting activity={activity} />}
       {activity?.refusing && (
         <p class="trouble">
           The target has refused {count(activity.refusing.count)} revisions in a row. The latest: {activity.refusing.latest.reason}
@@ -195,7 +169,8 @@ function Runs({ runs }: { runs: Run[] }) {
         <Plot
           series={[
             { label: "written", values: numbers((run) => run.docs_written), color: "--running" },
-            { label: "refused", values: numbers((run) => run.doc_write_failures), color: "--crashing" },
+            // A bar of height 0 would be a line.
+            { label: "refused", values: numbers((run) => run.doc_write_failures || undefined), color: "--crashing" },
           ]}
           text={`Documents written in each of the last ${runs.length} runs`}
           format={count}
@@ -266,7 +241,7 @@ function Refused({ path }: { path: string }) {
                       {failure.status !== undefined && `${failure.status}: `}
                       {failure.reason}{" "}
                       <small class="muted">
-                        <Since time={failure.time} />
+                        <Since time={failure.timestamp} />
                       </small>
                     </p>
                   </li>

@@ -3,7 +3,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { type Job, type Jobs, states } from "./api";
 import { useView, withQuery } from "./http";
-import { Endpoints, Field, For, jobHref, jobName, Loaded, Page, Progress, type Row, Since, StateBadge, Table } from "./parts";
+import { Doing, Endpoints, Field, jobHref, jobName, Loaded, Page, Progress, type Row, Since, StateBadge, Table, Waiting } from "./parts";
 import { go, hrefOf, type Route } from "./route";
 import { count, some } from "./text";
 
@@ -96,11 +96,19 @@ function rowOf(job: Job): Row {
       <>
         <Progress job={job} />
         {job.info?.error && <small class="bad">{job.info.error}</small>}
-        {job.start_time && (
-          <small class="muted">
-            {job.state === "running" ? "running " : "started "}
-            {job.state === "running" ? <For since={job.start_time} /> : <Since time={job.start_time} />}
-          </small>
+        {job.state === "running" && job.info?.activity ? (
+          <>
+            <Waiting activity={job.info.activity} />
+            <small>
+              <Doing activity={job.info.activity} />
+            </small>
+          </>
+        ) : (
+          job.start_time && (
+            <small class="muted">
+              started <Since time={job.start_time} />
+            </small>
+          )
         )}
         {job.next_run && (
           <small class="muted">

@@ -27,11 +27,13 @@ const pages = [
 function App() {
   const route = useRoute();
   const [user, setUser] = useState<User | null>();
+  const [latest, setLatest] = useState<User>(); // whose session may have ended
   const [failure, setFailure] = useState<Failure>();
   const look = () =>
     currentUser().then(
       (found) => {
         setUser(found ?? null);
+        if (found) setLatest(found);
         setFailure(undefined);
       },
       (error) => setFailure(error as Failure),
@@ -40,8 +42,11 @@ function App() {
   useEffect(() => onSignedOut(() => void look()), []);
   const logOut = async () => {
     await request("DELETE", "_session");
+    setLatest(undefined);
     await look();
   };
+  // What was typed into the form is kept until its user has logged in again.
+  const shown = user ?? (route.path[0] === "new" ? latest : undefined);
   return (
     <>
       <a class="skip" href="#main" onClick={(event) => (event.preventDefault(), document.getElementById("main")?.focus())}>
@@ -55,16 +60,22 @@ function App() {
         {user && (
           <div class="who">
             <span>{user.name}</span>
-            <button type="button" onClick={() => void logOut()}>
-              Log out
-            </button>
+            {user.name && (
+              <button type="button" onClick={() => void logOut()}>
+                Log out
+              </button>
+            )}
           </div>
         )}
       </header>
       <main id="main" tabIndex={-1}>
         <Trouble failure={failure} />
         {user === null && <LoginPage done={look} />}
-        {user && <Current key={JSON.stringify([route.path, route.path[0] === "new" && [...route.query]])} route={route} user={user} />}
+        {shown && (
+          <div hidden={!user}>
+            <Current key={JSON.stringify([route.path, route.path[0] === "new" && [...route.query], shown.name])} route={route} user={shown} />
+          </div>
+        )}
       </main>
     </>
   );

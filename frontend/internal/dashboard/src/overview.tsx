@@ -43,7 +43,7 @@ function Counts({ summary }: { summary: Summary }) {
         .filter((state) => summary.jobs[state] || !["initializing", "error"].includes(state))
         .map((state) => (
           <li key={state}>
-            <a href={hrefOf(["jobs"], { states: state })} class={state}>
+            <a href={hrefOf(["jobs"], { states: state })} class={summary.jobs[state] ? state : ""}>
               <strong>{count(summary.jobs[state] ?? 0)}</strong> {state}
             </a>
           </li>

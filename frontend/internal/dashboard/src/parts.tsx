@@ -2,7 +2,7 @@
 
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
-import type { Info, Job, State } from "./api";
+import type { Activity, Info, Job, State } from "./api";
 import { type Failure, type View } from "./http";
 import { hrefOf } from "./route";
 import { clock, count, duration, endpoint, rate } from "./text";
@@ -34,6 +34,11 @@ export function Since({ time }: { time: string }) {
   );
 }
 
+/** How long until something begins, or that it has. */
+function Due({ time }: { time: string }) {
+  return useNow() < Date.parse(time) ? <Since time={time} /> : <>under way</>;
+}
+
 /** How long something has lasted. */
 export function For({ since }: { since: string }) {
   return (
@@ -47,7 +52,9 @@ export function For({ since }: { since: string }) {
 export function Page({ title, part, actions, children }: { title: string; part?: string; actions?: ComponentChildren; children: ComponentChildren }) {
   const heading = useRef<HTMLHeadingElement>(null);
   useEffect(() => {
+    const before = document.title;
     document.title = `${title} - settee`;
+    return () => void (document.title = before); // of the page below, if this one asks for the password
   }, [title]);
   useEffect(() => {
     heading.current?.focus({ preventScroll: true });
@@ -180,6 +187,52 @@ export function Progress({ job }: { job: Job }) {
         {job.state === "running" && left !== undefined && `, about ${duration(left)} left`}
       </small>
     </div>
+  );
+}
+
+const doings: Record<string, string> = {
+  stopping: "stopping, so that other jobs can run",
+  rate_limited: "holding requests back, as an endpoint asked",
+  retrying: "repeating a request",
+  starting: "opening the databases and looking for a checkpoint",
+  target_refusing: "copying, but the target refuses everything",
+  copying: "copying",
+  filtering: "reading changes, of which none passes the filter",
+  reading_changes: "waiting for the next change of those that are left",
+  waiting_for_changes: "waiting for new changes",
+  finishing: "writing the last checkpoint",
+};
+
+/** What a run is doing, and since when. */
+export function Doing({ activity }: { activity: Activity }) {
+  return (
+    <>
+      {doings[activity.doing] ?? activity.doing},{" "}
+      <span class="muted">
+        <For since={activity.since} />
+      </span>
+    </>
+  );
+}
+
+/** Why a run waits: the requests that are repeated or held back. */
+export function Waiting({ activity }: { activity: Activity }) {
+  return (
+    <>
+      {activity.waiting?.map((wait) => (
+        <p class="trouble" key={`${wait.endpoint} ${wait.path}`}>
+          The {wait.endpoint} {wait.rate_limited ? "asked to wait with" : "did not answer"}{" "}
+          <code>
+            {wait.method} {wait.path}
+          </code>
+          : {wait.error}.{" "}
+          <small>
+            This has gone on <For since={wait.since} />. Attempt {wait.attempt}
+            {wait.attempts ? ` of ${wait.attempts}` : ""} is <Due time={wait.until} />.
+          </small>
+        </p>
+      ))}
+    </>
   );
 }
 
