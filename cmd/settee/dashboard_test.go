@@ -197,11 +197,13 @@ func TestDashboardForm(t *testing.T) {
 	doc := read()
 	doc["other"] = "written meanwhile"
 	node.ask(http.StatusCreated, http.MethodPut, "_replicator/one", document(t, doc))
+	d.Wait("document.querySelector('details').open = true")
 	d.fill("Batch size", "7")
 	d.press("Save")
 	d.WaitText("[role=alert]", "changed since")
 	d.press("Discard my changes and read it again")
 	d.Wait("document.querySelector('textarea[rows=\"16\"]')?.value.includes('written meanwhile')")
+	d.Wait("document.querySelector('details').open = true")
 	d.fill("Batch size", "8")
 	d.press("Save")
 	d.WaitText("h1", "_replicator / one")

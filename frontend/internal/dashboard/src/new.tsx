@@ -115,7 +115,7 @@ export function NewPage({ route }: { route: Route }) {
               <DocumentField key={field.name} field={field} value={doc[field.name]} set={set} />
             ))}
           </Panel>
-          <details class="panel" onInvalidCapture={(event) => (event.currentTarget.open = true)}>
+          <details class="panel" open={more.some((field) => field.name in original)} onInvalidCapture={(event) => (event.currentTarget.open = true)}>
             <summary>More</summary>
             {more.map((field) => (
               <DocumentField key={field.name} field={field} value={doc[field.name]} set={set} />

@@ -56,7 +56,7 @@ export function Page({ title, part, actions, children }: { title: string; part?:
     document.title = `${title} - settee`;
     return () => void (document.title = before); // of the page below, if this one asks for the password
   }, [title]);
-  useEffect(() => {
+  useLayoutEffect(() => {
     heading.current?.focus({ preventScroll: true });
     scrollTo(0, 0);
   }, [part]);
@@ -350,12 +350,9 @@ export function Dialog({
 }) {
   const dialog = useRef<HTMLDialogElement>(null);
   const id = useId();
-  useLayoutEffect(() => {
-    const element = dialog.current!;
-    element.showModal();
-    return () => element.close(); // gives the focus back to the button that opened it
-  }, []);
-  const { busy, failure, act } = useAction(run, close);
+  useLayoutEffect(() => dialog.current?.showModal(), []); // before anything can close it
+  const leave = () => dialog.current?.close(); // the browser gives the focus back, which it does not if the dialog just goes
+  const { busy, failure, act } = useAction(run, leave);
   return (
     <dialog ref={dialog} aria-labelledby={id} onClose={close}>
       <form
@@ -377,7 +374,7 @@ export function Dialog({
               {action}
             </button>
           )}
-          <button type="button" onClick={close}>
+          <button type="button" onClick={leave}>
             {action ? "Not now" : "Close"}
           </button>
         </div>
