@@ -111,6 +111,8 @@
 //     unless the owner is paused;
 //   - an owner without jobs has no key but its weight, as soon as a monitor has seen it.
 //
+// [Layer.Check] checks all of them, except the last one.
+//
 // # The queue
 //
 // A queue has two levels. A job that is not yet due waits in delayed, by time. When it is due, any process moves it

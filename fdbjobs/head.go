@@ -28,16 +28,20 @@ func (q *Queue) head(tx kv.ReadTransaction, owner string, known []byte) func() (
 		if err != nil || value == nil {
 			return nil, err
 		}
-		e, err := tuple.Unpack(value)
-		var first tuple.Versionstamp
-		if err == nil && (len(e) != 1 || !rows.As(e[0], &first)) {
-			err = tuple.ErrMalformed
-		}
+		first, err := parseHead(value)
 		if err != nil {
 			return nil, fmt.Errorf("reading where the ready jobs of %q begin: %w", owner, err)
 		}
 		return q.keys.ready.Sub(owner).Pack(first), nil
 	}
+}
+
+func parseHead(value []byte) (first tuple.Versionstamp, err error) {
+	e, err := tuple.Unpack(value)
+	if err == nil && (len(e) != 1 || !rows.As(e[0], &first)) {
+		err = tuple.ErrMalformed
+	}
+	return first, err
 }
 
 // ownerHead is the head of an owner's ready rows.

@@ -14,6 +14,7 @@ import (
 
 	"settee/fdbjobs"
 	"settee/pkg/kv"
+	"settee/pkg/kv/check"
 	"settee/pkg/kv/kvtest"
 )
 
@@ -52,9 +53,7 @@ func after(d time.Duration) {
 
 func (b *bundle) check(t *testing.T) {
 	t.Helper()
-	require.NoError(t, b.db.Transact(context.Background(), func(tx kv.Transaction) error {
-		return b.jobs.Check(tx.Snapshot())
-	}))
+	require.NoError(t, check.Sound(context.Background(), b.db, b.layer.Check))
 }
 
 func (b *bundle) transact(t *testing.T, fn func(tx kv.Transaction) error) {

@@ -104,6 +104,9 @@ func TestMovedArgs(t *testing.T) {
 		})
 		require.ErrorIs(t, b.get(t, "k").ArgsErr, sealed.ErrNotAuthentic)
 		require.NoError(t, b.get(t, "j").ArgsErr)
+		said, _ := b.faults(t, false)
+		require.Equal(t, []string{"the job's args cannot be decrypted"}, said)
+		b.add(t, fdbjobs.Spec{ID: "k"})
 	})
 }
 

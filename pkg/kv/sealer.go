@@ -1,12 +1,25 @@
 package kv
 
+import "errors"
+
+// UnknownKey reports whether err is that of a Sealer for a value that was sealed with a key that it does not have. The
+// error, or one that it wraps, has a method UnknownKey().
+func UnknownKey(err error) bool {
+	_, is := errors.AsType[interface {
+		error
+		UnknownKey()
+	}](err)
+	return is
+}
+
 // Sealer gives values a form that cannot be read with access to the store alone. A layer decides which of its values
 // are sealed. An engine handles sealed values like others. place names what a value is part of: Open fails for any
 // other place.
 type Sealer interface {
 	// Seal returns the stored form of a text. It is at most some hundred bytes longer.
 	Seal(text []byte, place ...string) []byte
-	// Open returns the text of a stored value. It returns a plain value as it is.
+	// Open returns the text of a stored value. It returns a plain value as it is. See
+	// [UnknownKey] for its errors.
 	Open(stored []byte, place ...string) ([]byte, error)
 	// KeyID returns the id of the key that sealed a stored value, or "" for a plain value.
 	KeyID(stored []byte) string

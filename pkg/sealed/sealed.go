@@ -59,6 +59,9 @@ func newKey(id string, secret []byte) (key, error) {
 	return key{id, aead}, err
 }
 
+// UnknownKey makes the error known to users of an interface that Keys implements.
+func (e *UnknownKeyError) UnknownKey() {}
+
 // Seal seals a text for a place with the first key. Without keys it returns the text.
 func (k *Keys) Seal(text []byte, place ...string) []byte {
 	if k == nil || len(k.all) == 0 {

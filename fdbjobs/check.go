@@ -1,0 +1,674 @@
+package fdbjobs
+
+import (
+	"bytes"
+	"context"
+
+	"settee/pkg/kv"
+	"settee/pkg/kv/check"
+	"settee/pkg/kv/rows"
+	"settee/pkg/tuple"
+)
+
+// Check checks all rows of the layer against the invariants of the package's doc comment. It repairs what follows from
+// the rows in data: the places of jobs, the index and the counters, and the keys of owners.
+//
+// The layer's Sealer opens the args. A value whose key is not known is not a fault.
+func (l *Layer) Check(ctx context.Context, c *check.Checker) error {
+	k := checker{layer: l, exclusive: kv.Exclusive(c.DB)}
+	// What follows from data is compared with the rest after data, and counters after the index that they count.
+	r := kv.PrefixRange(l.space.Bytes())
+	for _, end := range [][]byte{l.space.Pack(tagState), l.space.Pack(tagCounts), r.End} {
+		if err := c.Walk(ctx, kv.KeyRange{Begin: r.Begin, End: end}, k.visit); err != nil {
+			return err
+		}
+		r.Begin = end
+	}
+	return k.countLater(ctx, c)
+}
+
+// checker checks the rows of a layer.
+type checker struct {
+	layer *Layer
+	queue *Queue // of the row before
+	// exclusive says that nothing changes while the store is checked. Then later has the counters that take more than one
+	// transaction to count.
+	exclusive bool
+	later     []bigCounter
+}
+
+type bigCounter struct {
+	queue *Queue
+	counter
+}
+
+// keyed is a row with the elements of its key after tag and queue.
+type keyed struct {
+	*check.Page
+	kv.KeyValue
+	queue *Queue
+	key   tuple.Tuple
+}
+
+// unknown notes a key that the layer cannot have written.
+func (k keyed) unknown() error {
+	k.Fault(k.Key, nil, "unknown key")
+	return nil
+}
+
+// unreadable notes a value that the layer cannot have written.
+func (k keyed) unreadable(of string) {
+	k.Fault(k.Key, nil, "%s: the value is not one that settee writes", of)
+}
+
+// checks has the check of each kind of rows, and the number of the elements of its key after the queue.
+var checks = map[int64]struct {
+	elements int
+	check    func(*checker, keyed) (func() error, error)
+}{
+	tagData: {1, (*checker).data}, tagState: {1, (*checker).state}, tagArgs: {2, (*checker).args},
+	tagDelayed: {2, (*checker).delayed}, tagReady: {3, (*checker).place}, tagExpiry: {2, (*checker).place},
+	tagActive: {-1, (*checker).place}, tagListed: {1, (*checker).listed},
+	tagOwned: {5, (*checker).owned}, tagCounts: {4, (*checker).counts},
+	tagWaiting: {1, (*checker).waiting}, tagOwners: {1, (*checker).standing}, tagRanks: {3, (*checker).rank},
+	tagCharges: {1, (*checker).charges}, tagHeads: {1, (*checker).head},
+	tagWeights: {1, (*checker).weight}, tagRollup: {0, (*checker).rollup}, tagClaimers: {1, (*checker).claimer},
+	tagTimeout: {0, (*checker).timeout}, tagWatchReady: {0, (*checker).watched},
+}
+
+// earlierTags are what versions before this one wrote. The monitors remove it.
+var earlierTags = map[int64]bool{
+	tagStatus: true, tagCount: true, tagOwnedCount: true, tagTransitions: true, tagTrimmed: true, tagWatchTransitions: true,
+	tagOwnedTagged: true,
+}
+
+func (c *checker) visit(p *check.Page, pair kv.KeyValue) (func() error, error) {
+	k := keyed{Page: p, KeyValue: pair}
+	elements, err := c.layer.space.Unpack(pair.Key)
+	if err != nil || len(elements) == 0 {
+		return nil, k.unknown()
+	}
+	var tag int64
+	var name string
+	switch {
+	case !rows.As(elements[0], &tag):
+		return nil, k.unknown()
+	case tag == tagLayout && len(elements) == 1:
+		if _, err := upgraded(p, c.layer.space); err != nil {
+			k.unreadable("the layout")
+		}
+		return nil, nil
+	case len(elements) < 2 || !rows.As(elements[1], &name):
+		return nil, k.unknown()
+	case earlierTags[tag]:
+		return nil, nil
+	}
+	kind, known := checks[tag]
+	k.key = elements[2:]
+	if !known || kind.elements >= 0 && len(k.key) != kind.elements {
+		return nil, k.unknown()
+	}
+	if c.queue == nil || c.queue.name != name {
+		c.queue = &Queue{layer: c.layer, name: name, keys: newKeyspace(c.layer.space, name)}
+		c.queue.share = newFairShare(c.layer.db, c.layer.space, name, c.queue.keys.counts)
+	}
+	k.queue = c.queue
+	return kind.check(c, k)
+}
+
+// awaitJob returns the row of a job that another row belongs to. It returns nil if there is none, and ok is false if it
+// cannot be read, which is a fault of its own.
+func awaitJob(f kv.Future[[]byte]) (r *row, ok bool, err error) {
+	value, err := f.Await()
+	if err != nil || value == nil {
+		return nil, err == nil, err
+	}
+	r, err = parseRow(value)
+	return r, err == nil && r.sound(), nil
+}
+
+// data checks a job's own row, and that it has the other rows that it must have.
+func (c *checker) data(k keyed) (func() error, error) {
+	var id string
+	if !rows.As(k.key[0], &id) {
+		return nil, k.unknown()
+	}
+	r, err := parseRow(k.Value)
+	if err != nil || !r.sound() {
+		k.unreadable("a job")
+		return nil, nil
+	}
+	q, place, index := k.queue, k.queue.place(id, r), k.queue.indexKey(id, r)
+	reads := []kv.Future[[]byte]{k.Get(q.keys.state.Pack(id)), k.Get(index), k.Get(q.keys.listed.Pack(id)), k.Get(q.keys.timeout)}
+	var placed kv.Future[[]byte]
+	if place != nil {
+		placed = k.Get(place)
+	}
+	owner, args, head := c.owner(k, id, r), c.allArgs(k, id, r), func() error { return nil }
+	if r.status == Pending && !r.waits() {
+		head = c.belowHead(k, id, r)
+	}
+	return func() error {
+		var values [4][]byte
+		for i, read := range reads {
+			if values[i], err = read.Await(); err != nil {
+				return err
+			}
+		}
+		state, indexed, listed := values[0], values[1], values[2]
+		if state == nil {
+			k.Fault(k.Key, nil, "the job has no state")
+		}
+		if r.listed != (listed != nil) && r.listed {
+			k.Fault(k.Key, nil, "the job has no listed part")
+		}
+		if indexed == nil {
+			k.Wrong(index, nil, "the job is missing in the index of its owner's jobs")
+		}
+		if placed != nil {
+			there, err := placed.Await()
+			if err != nil {
+				return err
+			}
+			if there == nil {
+				c.missingPlace(k, place, r, values[3])
+			}
+		}
+		if err := owner(); err != nil {
+			return err
+		}
+		if err := head(); err != nil {
+			return err
+		}
+		return args()
+	}, nil
+}
+
+// sound reports whether a row is one that put writes.
+func (r *row) sound() bool {
+	switch r.status {
+	case Pending:
+		if r.resubmit != nil || r.expires != nil {
+			return false
+		}
+	case Running:
+		if r.sequence == nil || r.lock == "" || r.expires != nil {
+			return false
+		}
+	case Finished:
+		if r.sequence != nil || r.resubmit != nil {
+			return false
+		}
+	default:
+		return false
+	}
+	return r.chunks >= 0 && r.chunks <= MaxArgsSize/rows.ChunkSize+2 && (r.sequence == nil || r.sequence.IsComplete())
+}
+
+// missingPlace notes a job without its row in delayed, ready, active or expiry.
+func (c *checker) missingPlace(k keyed, place []byte, r *row, timeout []byte) {
+	what := "the job is " + string(r.status) + ", and is missing in the index by which it is found"
+	k.Fault(place, func() error {
+		switch {
+		case r.waits():
+			k.Set(place, []byte(r.owner))
+		case r.status == Running:
+			if timeout == nil {
+				timeout = packTimeout(DefaultTimeout)
+			}
+			k.Set(place, timeout)
+		default:
+			k.Set(place, nil)
+		}
+		if r.status == Pending {
+			k.Add(k.queue.keys.watchReady, 1)
+		}
+		return nil
+	}, "%s", what)
+}
+
+// owner checks that the owner of a ready or running job is known, and in line if it has to be.
+func (c *checker) owner(k keyed, id string, r *row) func() error {
+	ready := r.status == Pending && !r.waits()
+	if !ready && r.status != Running {
+		return func() error { return nil }
+	}
+	share, part := k.queue.share, rankIdle
+	keys := [][]byte{share.standings.Pack(r.owner)}
+	if ready {
+		keys, part = append(keys, share.waiting.Pack(r.owner)), rankWaiting
+	}
+	reads := make([]kv.Future[[]byte], len(keys))
+	for i, key := range keys {
+		reads[i] = k.Get(key)
+	}
+	return func() error {
+		for i, read := range reads {
+			value, err := read.Await()
+			if err != nil {
+				return err
+			}
+			if value == nil {
+				k.Fault(keys[i], func() error { return share.admit(k, r.owner, part) }, "the owner of the %s job %q is not in fair share", r.status, id)
+				return nil
+			}
+		}
+		return nil
+	}
+}
+
+// belowHead checks that a ready job is not before the place where its owner's ready jobs are read from.
+func (c *checker) belowHead(k keyed, id string, r *row) func() error {
+	key := k.queue.keys.heads.Pack(r.owner)
+	noted := k.Get(key)
+	return func() error {
+		value, err := noted.Await()
+		if err != nil || value == nil {
+			return err
+		}
+		if first, bad := parseHead(value); bad == nil && r.sequence.Compare(first) < 0 {
+			k.Stray(key, "the ready job %q lies before the place from which the owner's jobs are read", id)
+		}
+		return nil
+	}
+}
+
+// allArgs checks that a job's args are complete.
+func (c *checker) allArgs(k keyed, id string, r *row) func() error {
+	if r.chunks == 0 {
+		return func() error { return nil }
+	}
+	space := k.queue.keys.args.Sub(id)
+	first := k.Get(space.Pack(0))
+	return func() error {
+		stored, err := first.Await()
+		if err != nil {
+			return err
+		}
+		if r.chunks > 1 {
+			if stored, err = rows.JoinChunks(k.GetRange(kv.KeyRange{Begin: space.Pack(0), End: space.Pack(r.chunks)}, kv.RangeOptions{})); err != nil {
+				return err
+			}
+		}
+		if int64(len(stored)) <= (r.chunks-1)*rows.ChunkSize {
+			k.Fault(k.Key, nil, "a chunk of the job's args is missing or truncated")
+			return nil
+		}
+		args, err := k.queue.openArgs(id, stored)
+		switch {
+		case kv.UnknownKey(err):
+			k.Sealed()
+		case err != nil:
+			k.Fault(k.Key, nil, "the job's args cannot be decrypted")
+		case !check.Object(args):
+			k.Fault(k.Key, nil, "the job's args are not a JSON object")
+		}
+		return nil
+	}
+}
+
+// ofJob starts reading the job that the row with a key ending in id belongs to.
+func (k keyed) ofJob(id *string) (kv.Future[[]byte], bool) {
+	if len(k.key) == 0 || !rows.As(k.key[len(k.key)-1], id) {
+		return nil, false
+	}
+	return k.queue.readRow(k, *id), true
+}
+
+func (c *checker) state(k keyed) (func() error, error) {
+	return c.part(k, "a state", func(*row) bool { return true })
+}
+
+func (c *checker) listed(k keyed) (func() error, error) {
+	return c.part(k, "a listed part", func(r *row) bool { return r.listed })
+}
+
+// part checks a row with a JSON object that belongs to a job.
+func (c *checker) part(k keyed, what string, has func(*row) bool) (func() error, error) {
+	var id string
+	job, ok := k.ofJob(&id)
+	if !ok {
+		return nil, k.unknown()
+	}
+	if !check.Object(k.Value) {
+		k.Fault(k.Key, nil, "%s is not a JSON object", what)
+	}
+	return func() error {
+		r, ok, err := awaitJob(job)
+		if err == nil && ok && (r == nil || !has(r)) {
+			k.Fault(k.Key, nil, "%s of a job that does not have it", what)
+		}
+		return err
+	}, nil
+}
+
+func (c *checker) args(k keyed) (func() error, error) {
+	var id string
+	var n int64
+	if !rows.As(k.key[0], &id) || !rows.As(k.key[1], &n) {
+		return nil, k.unknown()
+	}
+	job := k.queue.readRow(k, id)
+	return func() error {
+		r, ok, err := awaitJob(job)
+		if err == nil && ok && (r == nil || n < 0 || n >= r.chunks) {
+			k.Fault(k.Key, nil, "a chunk of args of a job that does not have it")
+		}
+		return err
+	}, nil
+}
+
+// place checks a row by which a job is found.
+func (c *checker) place(k keyed) (func() error, error) {
+	var id string
+	job, ok := k.ofJob(&id)
+	if !ok {
+		return nil, k.unknown()
+	}
+	return func() error {
+		r, ok, err := awaitJob(job)
+		if err == nil && ok && (r == nil || !bytes.Equal(k.queue.place(id, r), k.Key)) {
+			k.Stray(k.Key, "a row by which the job %q is found, and the job is not there", id)
+		}
+		if err == nil && ok && r != nil && r.status == Running {
+			if _, bad := parseTimeout(k.Value); bad != nil {
+				k.Wrong(k.Key, packTimeout(DefaultTimeout), "the timeout of a running job: the value is not one that settee writes")
+			}
+		}
+		return err
+	}, nil
+}
+
+func (c *checker) delayed(k keyed) (func() error, error) {
+	then, err := c.place(k)
+	var id string
+	job, ok := k.ofJob(&id)
+	if then == nil || err != nil || !ok {
+		return then, err
+	}
+	return func() error {
+		if err := then(); err != nil {
+			return err
+		}
+		r, ok, err := awaitJob(job)
+		if err == nil && ok && r != nil && r.waits() && bytes.Equal(k.queue.place(id, r), k.Key) && r.owner != string(k.Value) {
+			k.Wrong(k.Key, []byte(r.owner), "a delayed job with another owner than its own")
+		}
+		return err
+	}, nil
+}
+
+// owned checks a row of the index, and that its counter exists.
+func (c *checker) owned(k keyed) (func() error, error) {
+	var id, owner, status, label, tag string
+	job, ok := k.ofJob(&id)
+	if !ok || !rows.As(k.key[0], &owner) || !rows.As(k.key[1], &status) || !rows.As(k.key[2], &label) || !rows.As(k.key[3], &tag) {
+		return nil, k.unknown()
+	}
+	key := k.queue.keys.counts.Pack(status, owner, label, tag)
+	counted := k.Get(key)
+	return func() error {
+		r, ok, err := awaitJob(job)
+		if err != nil {
+			return err
+		}
+		if ok && (r == nil || !bytes.Equal(k.queue.indexKey(id, r), k.Key)) {
+			k.Stray(k.Key, "the index of an owner's jobs has the job %q, which is not there", id)
+			return nil
+		}
+		value, err := counted.Await()
+		if err == nil && value == nil {
+			// The count is right when the counters are checked.
+			k.Wrong(key, rows.Int(0), "the owner's jobs are not counted")
+		}
+		return err
+	}, nil
+}
+
+// counts checks a counter.
+func (c *checker) counts(k keyed) (func() error, error) {
+	var status string
+	var counted counter
+	if !rows.As(k.key[0], &status) || !rows.As(k.key[1], &counted.owner) || !rows.As(k.key[2], &counted.part.Label) || !rows.As(k.key[3], &counted.part.Tag) {
+		return nil, k.unknown()
+	}
+	counted.part.Status = Status(status)
+	n, err := rows.ParseInt(k.Value)
+	if err != nil {
+		n = -1
+	}
+	counted.n = n
+	return func() error {
+		index := k.queue.keys.ofCounter(counted)
+		n, last, err := countKeys(k.Page, index, k.Late)
+		switch {
+		case err != nil:
+			return err
+		case last == nil:
+			c.compare(k.Page, k.Key, counted, n)
+		case c.exclusive:
+			queue := k.queue
+			k.After(func() { c.later = append(c.later, bigCounter{queue, counted}) })
+		default:
+			k.Unsettled()
+		}
+		return nil
+	}, nil
+}
+
+// ofCounter returns the range of the jobs that a counter counts.
+func (k *keyspace) ofCounter(c counter) kv.KeyRange {
+	return rows.Range(k.owned.Sub(c.owner, string(c.part.Status), c.part.Label, c.part.Tag))
+}
+
+func (c *checker) compare(p *check.Page, key []byte, counted counter, n int64) {
+	switch {
+	case n == counted.n && n > 0:
+	case n > 0:
+		p.Wrong(key, rows.Int(n), "%d %s jobs of the owner %q are counted, and there are %d", counted.n, counted.part.Status, counted.owner, n)
+	default:
+		p.Stray(key, "%d %s jobs of the owner %q are counted, and there are none", counted.n, counted.part.Status, counted.owner)
+	}
+}
+
+// countedAtOnce is the number of keys that are read at a time to count them.
+const countedAtOnce = 10_000
+
+// countKeys counts the keys of a range. If late, it returns the last key that it has counted.
+func countKeys(tx kv.ReadTransaction, r kv.KeyRange, late func() bool) (n int64, last []byte, err error) {
+	for {
+		pairs, err := tx.GetRange(r, kv.RangeOptions{Limit: countedAtOnce}).Slice()
+		if err != nil {
+			return 0, nil, err
+		}
+		n += int64(len(pairs))
+		if len(pairs) < countedAtOnce {
+			return n, nil, nil
+		}
+		last = pairs[len(pairs)-1].Key
+		if late() {
+			return n, last, nil
+		}
+		r.Begin = kv.KeyAfter(last)
+	}
+}
+
+// countLater compares the counters that take several transactions to count.
+func (c *checker) countLater(ctx context.Context, to *check.Checker) error {
+	for _, big := range c.later {
+		r, n := big.queue.keys.ofCounter(big.counter), int64(0)
+		for r.Begin != nil {
+			var some int64
+			var last []byte
+			if err := to.DB.Transact(ctx, func(tx kv.Transaction) (err error) {
+				some, last, err = countKeys(tx, r, func() bool { return true })
+				return err
+			}); err != nil {
+				return err
+			}
+			if n += some; last != nil {
+				last = kv.KeyAfter(last)
+			}
+			r.Begin = last
+		}
+		part := big.part
+		key := big.queue.keys.counts.Pack(string(part.Status), big.owner, part.Label, part.Tag)
+		if err := to.Do(ctx, func(p *check.Page) error {
+			c.compare(p, key, big.counter, n)
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ofOwner checks a row of an owner, which needs a row in owners. A row without it is cleared.
+func (c *checker) ofOwner(k keyed, what string) (func() error, error) {
+	var owner string
+	if !rows.As(k.key[0], &owner) {
+		return nil, k.unknown()
+	}
+	standing := k.Get(k.queue.share.standings.Pack(owner))
+	return func() error {
+		value, err := standing.Await()
+		if err == nil && value == nil {
+			k.Stray(k.Key, "%s of an owner that is not in fair share", what)
+		}
+		return err
+	}, nil
+}
+
+func (c *checker) waiting(k keyed) (func() error, error) { return c.ofOwner(k, "a place in line") }
+
+func (c *checker) charges(k keyed) (func() error, error) {
+	if _, err := rows.ParseInt(k.Value); err != nil {
+		k.Stray(k.Key, "the charges of an owner: the value is not one that settee writes")
+		return nil, nil
+	}
+	return c.ofOwner(k, "charges")
+}
+
+func (c *checker) head(k keyed) (func() error, error) {
+	if _, err := parseHead(k.Value); err != nil {
+		k.Stray(k.Key, "where the ready jobs of an owner begin: the value is not one that settee writes")
+		return nil, nil
+	}
+	return c.ofOwner(k, "the head of the ready jobs")
+}
+
+// standing checks a row in owners, and that it has its rank.
+func (c *checker) standing(k keyed) (func() error, error) {
+	var owner string
+	if !rows.As(k.key[0], &owner) {
+		return nil, k.unknown()
+	}
+	s, err := parseStanding(k.Value)
+	if err != nil {
+		k.unreadable("an owner's usage")
+		return nil, nil
+	}
+	share := k.queue.share
+	waits, weight := k.Get(share.waiting.Pack(owner)), k.Get(share.weights.Pack(owner))
+	keys := [2][]byte{share.ranks.Pack(rankIdle, s.rank, owner), share.ranks.Pack(rankWaiting, s.rank, owner)}
+	ranked := [2]kv.Future[[]byte]{k.Get(keys[rankIdle]), k.Get(keys[rankWaiting])}
+	return func() error {
+		value, err := waits.Await()
+		if err != nil {
+			return err
+		}
+		part := rankIdle
+		if value != nil {
+			part = rankWaiting
+		}
+		paused, err := awaitPaused(weight)
+		if err != nil || paused {
+			return err
+		}
+		there, err := ranked[part].Await()
+		if err == nil && there == nil {
+			k.Wrong(keys[part], nil, "the owner %q has no rank", owner)
+		}
+		return err
+	}, nil
+}
+
+// awaitPaused reports whether an owner's weight says that it is paused. A weight that cannot be read is a fault of its own.
+func awaitPaused(weight kv.Future[[]byte]) (bool, error) {
+	value, err := weight.Await()
+	if err != nil || value == nil {
+		return false, err
+	}
+	_, paused, bad := awaitWeight(known(value))
+	return bad == nil && paused, nil
+}
+
+func (c *checker) rank(k keyed) (func() error, error) {
+	var part int64
+	if !rows.As(k.key[0], &part) || part != rankIdle && part != rankWaiting {
+		return nil, k.unknown()
+	}
+	rank, owner, err := k.queue.share.parseRank(k.Key)
+	if err != nil {
+		return nil, k.unknown()
+	}
+	share := k.queue.share
+	standing, waits := k.Get(share.standings.Pack(owner)), k.Get(share.waiting.Pack(owner))
+	weight := k.Get(share.weights.Pack(owner))
+	return func() error {
+		value, err := standing.Await()
+		if err != nil {
+			return err
+		}
+		waiting, err := waits.Await()
+		if err != nil {
+			return err
+		}
+		paused, err := awaitPaused(weight)
+		if err != nil {
+			return err
+		}
+		s, bad := parseStanding(value)
+		if value == nil || paused || bad == nil && (s.rank != rank || (waiting != nil) != (part == rankWaiting)) {
+			k.Stray(k.Key, "a rank of the owner %q that is not its own", owner)
+		}
+		return nil
+	}, nil
+}
+
+func (c *checker) weight(k keyed) (func() error, error) {
+	if _, err := parseWeight(k.Value); err != nil {
+		k.unreadable("an owner's weight")
+	}
+	return nil, nil
+}
+
+func (c *checker) rollup(k keyed) (func() error, error) {
+	if _, err := awaitRollup(known(k.Value)); err != nil {
+		k.unreadable("the last roll-up")
+	}
+	return nil, nil
+}
+
+func (c *checker) claimer(k keyed) (func() error, error) {
+	e, err := tuple.Unpack(k.Value)
+	var at int64
+	if err != nil || len(e) != 1 || !rows.As(e[0], &at) {
+		k.unreadable("when a process last took jobs")
+	}
+	return nil, nil
+}
+
+func (c *checker) timeout(k keyed) (func() error, error) {
+	if _, err := parseTimeout(k.Value); err != nil {
+		k.unreadable("the queue's timeout")
+	}
+	return nil, nil
+}
+
+func (c *checker) watched(k keyed) (func() error, error) {
+	if _, err := rows.ParseInt(k.Value); err != nil {
+		k.Wrong(k.Key, rows.Int(0), "the key that claimers watch: the value is not one that settee writes")
+	}
+	return nil, nil
+}
