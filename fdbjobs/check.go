@@ -448,7 +448,10 @@ func (c *checker) counts(k keyed) (func() error, error) {
 			c.compare(k.Page, k.Key, counted, n)
 		case c.exclusive:
 			queue := k.queue
-			k.After(func() { c.later = append(c.later, bigCounter{queue, counted}) })
+			k.After(func() error {
+				c.later = append(c.later, bigCounter{queue, counted})
+				return nil
+			})
 		default:
 			k.Unsettled()
 		}

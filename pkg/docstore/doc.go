@@ -69,7 +69,7 @@
 // encoding, stored length, md5, revpos, key). They are in the order of the edit; version 0.1.0 sorted them by name. The
 // upload draws the key at random. A chunk has 90,000 bytes, the last one at most that.
 //
-// Invariants, kept by the functions of flush.go:
+// Invariants, kept by the functions of flush.go and checked by [Store.Check]:
 //
 //   - a document that exists has a row in docs, at least one leaf, and one row in changes, at
 //     the stamp that docs has, which lists its leaves, the winner first;

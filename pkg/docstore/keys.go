@@ -1,6 +1,7 @@
 package docstore
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/google/uuid"
@@ -36,12 +37,14 @@ const (
 
 // storeKeys packs the keys of the whole store. The package's doc comment lists them.
 type storeKeys struct {
+	root                                 tuple.Subspace
 	databases, trash, uploads, instances tuple.Subspace
 }
 
 func newStoreKeys(prefix []byte) storeKeys {
 	root := tuple.SubspaceFromBytes(prefix)
 	return storeKeys{
+		root:      root,
 		databases: root.Sub(tagDatabases),
 		trash:     root.Sub(tagTrash),
 		uploads:   root.Sub(tagUploads),
@@ -104,7 +107,10 @@ func add(tx kv.Transaction, key []byte, n int64) {
 	}
 }
 
+// errCorrupt is in the errors of corrupt.
+var errCorrupt = errors.New("docstore: reading a row")
+
 // corrupt returns an error for a row that this package cannot have written.
 func corrupt(format string, args ...any) error {
-	return fmt.Errorf("docstore: reading a row: "+format, args...)
+	return fmt.Errorf("%w: "+format, append([]any{errCorrupt}, args...)...)
 }

@@ -15,6 +15,7 @@ import (
 
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
+	"settee/pkg/kv/check"
 	"settee/pkg/kv/kvtest"
 )
 
@@ -50,9 +51,7 @@ func after(d time.Duration) {
 
 func (b *bundle) check(t *testing.T) {
 	t.Helper()
-	require.NoError(t, b.kv.Transact(context.Background(), func(tx kv.Transaction) error {
-		return b.store.Check(tx.Snapshot())
-	}))
+	require.NoError(t, check.Sound(context.Background(), b.kv, b.store.Check))
 }
 
 // put writes a document that replaces rev, which may be "".

@@ -34,6 +34,8 @@ import (
 // Fault is a row that is wrong or missing.
 type Fault struct {
 	Layer string
+	// Place is the part of the layer that the key belongs to, such as a database. It may be empty.
+	Place string
 	Key   []byte
 	// What says what is wrong. It contains no values.
 	What string
@@ -59,8 +61,8 @@ type Counts struct {
 type Checker struct {
 	DB     kv.Database
 	Repair bool
-	// Layer is the name of the layer that is checked, for faults.
-	Layer string
+	// Layer is the name of the layer that is checked, and Place a part of it, for faults.
+	Layer, Place string
 	// Report, if not nil, is called for each fault, after the transaction that found it. An error ends the check.
 	Report func(Fault) error
 	// Progress, if not nil, is called after each page.
@@ -83,7 +85,7 @@ type Page struct {
 	row    int // that is visited
 	found  []found
 	counts Counts
-	after  []func()
+	after  []func() error
 }
 
 type found struct {
@@ -116,7 +118,7 @@ func (p *Page) Unsettled() { p.counts.Unsettled++ }
 
 // After calls f once, after the page's transaction, in the order of the rows. It is for sums over several pages. It must
 // be called in the function that a visit returns.
-func (p *Page) After(f func()) { p.after = append(p.after, f) }
+func (p *Page) After(f func() error) { p.after = append(p.after, f) }
 
 // Late reports whether the page's transaction must not read much more.
 func (p *Page) Late() bool { return time.Since(p.began) > 2*pageTime }
@@ -215,13 +217,15 @@ func (p *Page) repair(repair bool) error {
 // note counts and reports what a committed page has found.
 func (c *Checker) note(p *Page) error {
 	for _, f := range p.after {
-		f()
+		if err := f(); err != nil {
+			return err
+		}
 	}
 	c.Counts.Rows += p.counts.Rows
 	c.Counts.Sealed += p.counts.Sealed
 	c.Counts.Unsettled += p.counts.Unsettled
 	for _, f := range p.found {
-		f.fault.Layer = c.Layer
+		f.fault.Layer, f.fault.Place = c.Layer, c.Place
 		c.Counts.Faults++
 		if f.fault.Repaired {
 			c.Counts.Repaired++
@@ -246,6 +250,18 @@ func Sound(ctx context.Context, db kv.Database, layer func(context.Context, *Che
 		return nil
 	}}
 	return errors.Join(layer(ctx, &c), errors.Join(faults...))
+}
+
+// Rest reports each row of all that is in none of the known ranges, which are in key order.
+func (c *Checker) Rest(ctx context.Context, all kv.KeyRange, known ...kv.KeyRange) error {
+	begin := all.Begin
+	for _, r := range append(known, kv.KeyRange{Begin: all.End, End: all.End}) {
+		if err := c.Unknown(ctx, kv.KeyRange{Begin: begin, End: r.Begin}); err != nil {
+			return err
+		}
+		begin = r.End
+	}
+	return nil
 }
 
 // Unknown reports each row of a range as unknown.
