@@ -675,3 +675,23 @@ func (c *checker) watched(k keyed) (func() error, error) {
 	}
 	return nil, nil
 }
+
+// Peek starts reading whether a job exists, and its state, for a check of what belongs to the job. It does not fail if
+// the job's rows are faulty: state is nil if it cannot be read.
+func (q *Queue) Peek(tx kv.ReadTransaction, id string) func() (exists bool, state []byte, err error) {
+	row, state := q.readRow(tx, id), tx.Get(q.keys.state.Pack(id))
+	return func() (bool, []byte, error) {
+		value, err := row.Await()
+		if err != nil || value == nil {
+			return false, nil, err
+		}
+		text, err := state.Await()
+		return true, text, err
+	}
+}
+
+// States returns the range of the states of all jobs.
+func (q *Queue) States() kv.KeyRange { return rows.Range(q.keys.state) }
+
+// IDOf returns the id of the job that a key of [Queue.States] belongs to.
+func (q *Queue) IDOf(key []byte) (string, error) { return rows.LastString(q.keys.state, key) }

@@ -17,6 +17,8 @@ type Options struct {
 	Slow func(Slow)
 	// SlowAfter is the time after which a transaction that is repeated is slow. 0 is DefaultSlowAfter.
 	SlowAfter time.Duration
+	// Existing makes opening an embedded store fail if there is none, instead of creating it.
+	Existing bool
 }
 
 // Slow is a transaction that has run for long, over all its runs.

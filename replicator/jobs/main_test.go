@@ -15,9 +15,11 @@ import (
 	"settee/fdbjobs"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
+	"settee/pkg/kv/check"
 	"settee/pkg/kv/enginetest"
 	"settee/pkg/kv/faultkv"
 	"settee/pkg/kv/kvtest"
+	"settee/pkg/sealed"
 	"settee/pkg/tuple"
 	"settee/replicator"
 	"settee/replicator/jobs"
@@ -77,9 +79,24 @@ func setupOn(t testing.TB, db kv.Database, opts ...jobs.Options) *bundle {
 	t.Helper()
 	b := &bundle{TB: t, db: newStore(db)}
 	b.layer = fdbjobs.Open(b.db, []byte("jobs"), fdbjobs.Options{})
-	t.Cleanup(b.layer.Close)
+	t.Cleanup(func() {
+		b.layer.Close()
+		b.check()
+	})
 	b.reopen(append(opts, jobs.Options{})[0])
 	return b
+}
+
+// check checks all rows of the store. It has no keys for what is sealed.
+func (b *bundle) check() {
+	b.Helper()
+	layer := fdbjobs.Open(b.db, []byte("jobs"), fdbjobs.Options{Sealer: new(sealed.Keys)})
+	defer layer.Close()
+	docs := docstore.Open(b.db, docsPrefix, docstore.Options{Sealer: new(sealed.Keys)})
+	defer docs.Close()
+	require.NoError(b, check.Sound(context.Background(), b.db, func(ctx context.Context, c *check.Checker) error {
+		return errors.Join(layer.Check(ctx, c), jobs.Check(ctx, c, layer), docs.Check(ctx, c))
+	}))
 }
 
 const serverUUID = "0123456789abcdef0123456789abcdef"

@@ -161,6 +161,7 @@ func (w *world) run() {
 	cancel()
 	others.Wait()
 	w.compare()
+	w.check()
 }
 
 func (w *world) failed(task string, err error) { w.Errorf("%s: %v", task, err) }

@@ -112,7 +112,12 @@ func openStorage(dir string, opts Options) (*storage, error) {
 	if err != nil {
 		return nil, fmt.Errorf("store %s: %w", dir, err)
 	}
-	if err := opts.FS.MkdirAll(abs, 0o700); err != nil {
+	if opts.Existing {
+		err = exists(abs, opts.FS)
+	} else {
+		err = opts.FS.MkdirAll(abs, 0o700)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("store %s: %w", abs, err)
 	}
 	writable, stop := context.WithCancelCause(context.Background())
@@ -143,6 +148,15 @@ func openStorage(dir string, opts Options) (*storage, error) {
 		return nil, errors.Join(fmt.Errorf("store %s: %w", abs, err), s.Close())
 	}
 	return s, nil
+}
+
+// exists returns an error if there is no store in dir.
+func exists(dir string, files vfs.FS) error {
+	desc, err := pebble.Peek(dir, files)
+	if err == nil && !desc.Exists {
+		err = errors.New("there is no store in this directory")
+	}
+	return err
 }
 
 // lockError says why the directory could not be locked.

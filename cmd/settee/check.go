@@ -1,0 +1,245 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"settee/fdbjobs"
+	"settee/frontend/accounts"
+	"settee/pkg/config"
+	"settee/pkg/docstore"
+	"settee/pkg/kv"
+	"settee/pkg/kv/check"
+	"settee/pkg/nodes"
+	"settee/pkg/sealed"
+	"settee/replicator/jobs"
+)
+
+// The exit statuses of settee check besides 0.
+const (
+	exitFaulty    = 1
+	exitUnchecked = 2 // the store could not be checked, or the command line is wrong
+)
+
+type checkFlags struct {
+	configFlags
+	repair, json bool
+}
+
+func newCheck() *cobra.Command {
+	var flags checkFlags
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Read a whole store, and list the rows that are wrong",
+		Long: "check reads all rows of the store (--store) and compares them with one another: documents with\n" +
+			"their revisions, bodies, attachments and indexes, jobs with their queues, and all counters with\n" +
+			"what they count. It prints a line for each fault: the layer, the key, and what is wrong. It never\n" +
+			"prints values.\n\n" +
+			"--repair writes what follows from other rows: indexes and counters. It never changes documents,\n" +
+			"attachments or jobs, and it leaves unknown keys.\n\n" +
+			"Only one process can open a store in a directory: stop the node before. With a store on\n" +
+			"FoundationDB the nodes may run. A row that they write behind the place that the check has\n" +
+			"reached is then not checked, and a counter that changes all the time is not compared.\n\n" +
+			"Values that are encrypted are checked if [secrets] key_file has their keys, and counted otherwise.\n\n" +
+			"The exit status is 0 if the store is sound or everything was repaired, 1 if it has faults, and 2\n" +
+			"if it could not be checked or the command line is wrong.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			err := checkStoreOf(cmd, flags)
+			var exit *exitError
+			if err != nil && !errors.As(err, &exit) {
+				err = &exitError{exitUnchecked, err}
+			}
+			return err
+		},
+	}
+	flags.register(cmd)
+	cmd.Flags().BoolVar(&flags.repair, "repair", false, "write the indexes and counters that are wrong")
+	cmd.Flags().BoolVar(&flags.json, "json", false, "print a JSON object per line: the faults, and then the counts")
+	return cmd
+}
+
+// faultObject is the JSON form of a fault.
+type faultObject struct {
+	Layer      string `json:"layer"`
+	Place      string `json:"place,omitempty"`
+	Key        string `json:"key"`
+	Fault      string `json:"fault"`
+	Repairable bool   `json:"repairable"`
+	Repaired   bool   `json:"repaired"`
+}
+
+func checkStoreOf(cmd *cobra.Command, flags checkFlags) (err error) {
+	cfg, _, err := flags.load()
+	if err != nil {
+		return err
+	}
+	keys, err := readKeys(cfg)
+	if err != nil {
+		return err
+	}
+	ctx := cmd.Context()
+	db, err := kv.Open(ctx, config.Store.Get(cfg), kv.Options{Existing: true})
+	if err != nil {
+		return fmt.Errorf("opening the store: %w", err)
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+
+	out, began := cmd.OutOrStdout(), time.Now()
+	display, _ := newDisplay(cmd.ErrOrStderr())
+	c := check.Checker{
+		DB: db, Repair: flags.repair,
+		Report: func(f check.Fault) error {
+			line := faultLine(f)
+			if flags.json {
+				line = jsonLine(faultObject{f.Layer, f.Place, check.Text(f.Key), f.What, f.Repairable, f.Repaired})
+			}
+			return display.write(out, line+"\n")
+		},
+		Progress: func(counts check.Counts) error { return display.show(describeChecked(counts), nil) },
+	}
+	failed := checkLayers(ctx, &c, keys)
+	outcome := "sound"
+	switch left := c.Counts.Faults - c.Counts.Repaired; {
+	case failed != nil:
+		outcome = "failed"
+	case left > 0:
+		outcome, failed = "faulty", &exitError{exitFaulty, nil}
+	case c.Counts.Repaired > 0:
+		outcome = "repaired"
+	}
+	took := time.Since(began)
+	last := fmt.Sprintf("%s: %s in %s", outcome, describeChecked(c.Counts), took.Round(time.Millisecond))
+	if flags.json {
+		last = jsonLine(struct {
+			Outcome string `json:"outcome"`
+			check.Counts
+			Seconds float64 `json:"seconds"`
+		}{outcome, c.Counts, took.Seconds()})
+	}
+	return cmp.Or(failed, display.write(out, last+"\n"))
+}
+
+func faultLine(f check.Fault) string {
+	line := f.Layer
+	if f.Place != "" {
+		line += ", " + f.Place
+	}
+	line += ": " + f.String()
+	switch {
+	case f.Repaired:
+		line += " (repaired)"
+	case f.Repairable:
+		line += " (--repair repairs this)"
+	}
+	return line
+}
+
+// describeChecked says what was checked, without counts that are usually 0.
+func describeChecked(c check.Counts) string {
+	text := fmt.Sprintf("%d rows checked, %d faults", c.Rows, c.Faults)
+	for _, more := range []struct {
+		count int64
+		words string
+	}{
+		{c.Repaired, "repaired"},
+		{c.Sealed, "values not decrypted, because their keys are not in the key file"},
+		{c.Unsettled, "counters not compared, because what they count changed or cannot be read"},
+	} {
+		if more.count > 0 {
+			text += fmt.Sprintf(", %d %s", more.count, more.words)
+		}
+	}
+	return text
+}
+
+// checkLayers checks everything in a store.
+func checkLayers(ctx context.Context, c *check.Checker, keys *sealed.Keys) error {
+	c.Layer = "meta"
+	if err := checkFormat(ctx, c.DB); err != nil {
+		return err
+	}
+	layer := fdbjobs.Open(c.DB, jobsPrefix, fdbjobs.Options{Sealer: keys})
+	defer layer.Close()
+	docs := docstore.Open(c.DB, docsPrefix, docstore.Options{Sealer: keys, Sealed: sealedDatabase})
+	defer docs.Close()
+	// In the order of their keys.
+	layers := []struct {
+		name   string
+		prefix []byte
+		check  func() error
+	}{
+		{"accounts", accountsPrefix, func() error { return accounts.Check(ctx, c, accountsPrefix, keys) }},
+		{"config", configPrefix, func() error { return config.CheckStored(ctx, c, configPrefix, keys) }},
+		{"docs", docsPrefix, func() error { return docs.Check(ctx, c) }},
+		{"jobs", jobsPrefix, func() error { return layer.Check(ctx, c) }},
+		{"meta", metaPrefix, func() error { return checkMeta(ctx, c, keys) }},
+		{"nodes", nodesPrefix, func() error { return nodes.Check(ctx, c, nodesPrefix) }},
+		{"replications", replicationsPrefix, func() error { return jobs.Check(ctx, c, layer) }},
+	}
+	var known []kv.KeyRange
+	for _, l := range layers {
+		c.Layer = l.name
+		if err := l.check(); err != nil {
+			return fmt.Errorf("checking the store: %s: %w", l.name, err)
+		}
+		known = append(known, kv.PrefixRange(l.prefix))
+	}
+	c.Layer = "unknown"
+	return c.Rest(ctx, kv.KeyRange{Begin: []byte{}, End: []byte{0xff}}, known...)
+}
+
+// checkFormat returns an error if the store is not of this binary's format.
+func checkFormat(ctx context.Context, db kv.Database) error {
+	value, err := kv.TransactValue(ctx, db, func(tx kv.Transaction) ([]byte, error) { return tx.Get(metaFormat).Await() })
+	switch {
+	case err != nil:
+		return err
+	case value == nil:
+		return errors.New("there is no settee store here: no node has used it")
+	}
+	next, err := nextFormat(value)
+	if err == nil && next != 0 {
+		err = errors.New("the store has the format of an earlier version of settee: start a node, which converts it, and check it then")
+	}
+	return err
+}
+
+// checkMeta checks the rows of (meta). A version that has gone back is a fault.
+func checkMeta(ctx context.Context, c *check.Checker, keys *sealed.Keys) error {
+	return c.Walk(ctx, kv.PrefixRange(metaPrefix), func(p *check.Page, pair kv.KeyValue) (func() error, error) {
+		key, err := metaKeys.Unpack(pair.Key)
+		switch string(pair.Key) {
+		case string(metaFormat):
+			return nil, nil // checkFormat has read it
+		case string(metaStamp):
+			version := p.ReadVersion()
+			return func() error {
+				if _, err := version.Await(); err != nil {
+					return err
+				}
+				if err := checkVersion(pair.Value, version); err != nil || len(pair.Value) != len(kv.Versionstamp{}) {
+					p.Fault(pair.Key, nil, "the store has been at a later version than it is now, or the value is not a version")
+				}
+				return nil
+			}, nil
+		}
+		if err != nil || len(key) != 1 {
+			p.Fault(pair.Key, nil, "unknown key")
+			return nil, nil
+		}
+		id, _ := key[0].(string)
+		switch _, err := keys.Open(pair.Value, "key", id); {
+		case kv.UnknownKey(err):
+			p.Sealed()
+		case err != nil:
+			p.Fault(pair.Key, nil, "the key %q of the key file is not the one that the store's values are sealed with", id)
+		}
+		return nil, nil
+	})
+}

@@ -1,0 +1,245 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+
+	"settee/fdbjobs"
+	"settee/pkg/kv"
+	"settee/pkg/kv/check"
+	"settee/pkg/kv/rows"
+	"settee/pkg/tuple"
+	"settee/replicator"
+)
+
+// Check checks all rows of the package: their forms, and that they agree with the jobs that they belong to. It repairs
+// the index of crashing jobs, and removes rows of the other indexes and reservations whose job is not there. It does not
+// check the jobs themselves: see [fdbjobs.Layer.Check].
+func Check(ctx context.Context, c *check.Checker, layer *fdbjobs.Layer) error {
+	k := checker{&Store{jobs: layer.Queue(QueueName), space: tuple.NewSubspace("replicator")}}
+	if err := c.Walk(ctx, k.jobs.States(), k.state); err != nil {
+		return err
+	}
+	return c.Walk(ctx, kv.PrefixRange(k.space.Bytes()), k.row)
+}
+
+type checker struct{ *Store }
+
+// entry is a row with the elements of its key after the first one.
+type entry struct {
+	*check.Page
+	kv.KeyValue
+	key tuple.Tuple
+}
+
+func (e entry) unknown() (func() error, error) {
+	e.Fault(e.Key, nil, "unknown key")
+	return nil, nil
+}
+
+func (e entry) unreadable(what string) (func() error, error) {
+	e.Fault(e.Key, nil, "%s: the value is not one that settee writes", what)
+	return nil, nil
+}
+
+// rowChecks has the check of each kind of rows by the first element of its key, and the possible numbers of further ones.
+var rowChecks = map[string]struct {
+	from, to int
+	check    func(checker, entry) (func() error, error)
+}{
+	"uuid":            {0, 0, checker.uuid},
+	"replication_ids": {1, 1, checker.reservation},
+	"failures":        {1, 2, checker.failures},
+	"runs":            {2, 2, checker.run},
+	"crashing":        {2, 2, checker.crashing},
+	"refused":         {2, 2, checker.refused},
+	"ended":           {2, 2, checker.ended},
+	"deleted":         {1, 1, checker.deleted},
+	"ran":             {2, 2, checker.sum},
+	"entitled":        {2, 2, checker.sum},
+	"rates":           {3, 3, checker.work},
+}
+
+func (k checker) row(p *check.Page, pair kv.KeyValue) (func() error, error) {
+	e := entry{Page: p, KeyValue: pair}
+	elements, err := k.space.Unpack(pair.Key)
+	var name string
+	if err != nil || len(elements) == 0 || !rows.As(elements[0], &name) {
+		return e.unknown()
+	}
+	e.key = elements[1:]
+	kind, known := rowChecks[name]
+	if !known || len(e.key) < kind.from || len(e.key) > kind.to {
+		return e.unknown()
+	}
+	return kind.check(k, e)
+}
+
+// state checks that a job that crashes is in the index of such jobs.
+func (k checker) state(p *check.Page, pair kv.KeyValue) (func() error, error) {
+	id, err := k.jobs.IDOf(pair.Key)
+	var state replicator.JobState
+	if err != nil || json.Unmarshal(pair.Value, &state) != nil || state.CrashingSince.IsZero() {
+		return nil, nil // a job of another form is a fault of the job layer
+	}
+	key := k.crashKey(state.CrashingSince, id)
+	there := p.Get(key)
+	return func() error {
+		value, err := there.Await()
+		if err == nil && value == nil {
+			p.Wrong(key, nil, "the job crashes, and is missing in the index of such jobs")
+		}
+		return err
+	}, nil
+}
+
+func (checker) uuid(e entry) (func() error, error) {
+	if len(e.Value) == 0 {
+		return e.unreadable("the server uuid")
+	}
+	return nil, nil
+}
+
+// reservation checks that the job that has a replication id exists. It may have ended.
+func (k checker) reservation(e entry) (func() error, error) {
+	var id string
+	if !rows.As(e.key[0], &id) {
+		return e.unknown()
+	}
+	return k.ofJob(e, string(e.Value), true, "a replication id")
+}
+
+// ofJob checks that a job exists. If the row is derived, it goes otherwise.
+func (k checker) ofJob(e entry, jobID string, derived bool, what string) (func() error, error) {
+	job := k.jobs.Peek(e, jobID)
+	return func() error {
+		exists, _, err := job()
+		switch {
+		case err != nil || exists:
+		case derived:
+			e.Stray(e.Key, "%s of the job %q, which does not exist", what, jobID)
+		default:
+			e.Fault(e.Key, nil, "%s of the job %q, which does not exist", what, jobID)
+		}
+		return err
+	}, nil
+}
+
+// failures checks the number of a job's failures, or one of them.
+func (k checker) failures(e entry) (func() error, error) {
+	var jobID string
+	if !rows.As(e.key[0], &jobID) {
+		return e.unknown()
+	}
+	if len(e.key) == 1 {
+		if _, err := awaitFailures(read(e.Value)); err != nil {
+			return e.unreadable("the failures of a job")
+		}
+		return k.ofJob(e, jobID, false, "failures")
+	}
+	var n int64
+	if !rows.As(e.key[1], &n) || n < 0 || n >= replicator.MaxFailures {
+		return e.unknown()
+	}
+	if !check.Object(e.Value) {
+		return e.unreadable("a failure")
+	}
+	count := e.Get(k.failureKey(jobID))
+	return func() error {
+		value, err := count.Await()
+		if err == nil && value == nil {
+			e.Fault(e.Key, nil, "a failure of the job %q, which has none", jobID)
+		}
+		return err
+	}, nil
+}
+
+// read is a read whose result is known.
+type read []byte
+
+func (r read) Await() ([]byte, error) { return r, nil }
+
+func (k checker) run(e entry) (func() error, error) {
+	var jobID string
+	var n int64
+	if !rows.As(e.key[0], &jobID) || !rows.As(e.key[1], &n) || n < 0 || n >= MaxRuns {
+		return e.unknown()
+	}
+	if !check.Object(e.Value) {
+		return e.unreadable("a run")
+	}
+	return k.ofJob(e, jobID, false, "a run")
+}
+
+// crashing checks a row of the index of crashing jobs.
+func (k checker) crashing(e entry) (func() error, error) {
+	var since int64
+	var jobID string
+	if !rows.As(e.key[0], &since) || !rows.As(e.key[1], &jobID) {
+		return e.unknown()
+	}
+	job := k.jobs.Peek(e, jobID)
+	return func() error {
+		exists, text, err := job()
+		var state replicator.JobState
+		if err != nil || text != nil && json.Unmarshal(text, &state) != nil {
+			return err
+		}
+		if !exists || state.CrashingSince.IsZero() || state.CrashingSince.Unix() != since {
+			e.Stray(e.Key, "the index of crashing jobs has the job %q, which does not crash since then", jobID)
+		}
+		return nil
+	}, nil
+}
+
+// refused checks a row of the index of jobs whose target refused revisions.
+func (k checker) refused(e entry) (func() error, error) {
+	var at int64
+	var jobID string
+	if !rows.As(e.key[0], &at) || !rows.As(e.key[1], &jobID) {
+		return e.unknown()
+	}
+	count := e.Get(k.failureKey(jobID))
+	return func() error {
+		value, err := count.Await()
+		if err != nil {
+			return err
+		}
+		if c, bad := awaitFailures(read(value)); bad == nil && (value == nil || c.at != at) {
+			e.Stray(e.Key, "the index of refused revisions has the job %q, which has none of then", jobID)
+		}
+		return nil
+	}, nil
+}
+
+func (k checker) ended(e entry) (func() error, error) {
+	var jobID, part string
+	if !rows.As(e.key[0], &jobID) || !rows.As(e.key[1], &part) || part != "life" && part != "state" {
+		return e.unknown()
+	}
+	if part == "state" && !check.Object(e.Value) {
+		return e.unreadable("the end of a job")
+	}
+	return k.ofJob(e, jobID, false, "the end")
+}
+
+func (checker) deleted(e entry) (func() error, error) {
+	if _, _, ok := ownerDatabase(string(e.Value)); !ok {
+		return e.unreadable("a deleted database")
+	}
+	return nil, nil
+}
+
+func (checker) sum(e entry) (func() error, error) {
+	if _, err := rows.ParseInt(e.Value); err != nil {
+		return e.unreadable("the time of an owner")
+	}
+	return nil, nil
+}
+
+func (checker) work(e entry) (func() error, error) {
+	if _, err := parseWork(e.Value); err != nil {
+		return e.unreadable("what a process did")
+	}
+	return nil, nil
+}

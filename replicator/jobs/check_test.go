@@ -1,0 +1,95 @@
+package jobs_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"settee/pkg/kv"
+	"settee/pkg/kv/check"
+	"settee/pkg/tuple"
+	"settee/replicator/jobs"
+)
+
+// TestCheckNamesFaults plants faults of each kind of rows. The check names them, and repairs the indexes.
+func TestCheckNamesFaults(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	job := b.replicate(`"continuous": true`)
+	b.crash()
+	space := tuple.NewSubspace("replicator")
+	faults := func(repair bool) (said []string) {
+		c := check.Checker{DB: b.db, Repair: repair, Report: func(f check.Fault) error {
+			said = append(said, f.What)
+			return nil
+		}}
+		require.NoError(t, jobs.Check(t.Context(), &c, b.layer))
+		return said
+	}
+	require.Empty(t, faults(false))
+	crashing := func(tx kv.Transaction) []byte {
+		pairs, err := tx.GetRange(kv.PrefixRange(space.Pack("crashing")), kv.RangeOptions{}).Slice()
+		require.NoError(t, err)
+		require.Len(t, pairs, 1)
+		return pairs[0].Key
+	}
+	const primary, derived = false, true
+	for _, c := range []struct {
+		name     string
+		key      func(tx kv.Transaction) []byte
+		value    []byte // nil: no value
+		says     string
+		repaired bool
+	}{
+		{"a crash that is not in the index", crashing, nil, "is missing in the index of such jobs", derived},
+		{"a crash of no job", at("crashing", 1, "none"), []byte{}, "which does not crash since then", derived},
+		{"a refusal of no job", at("refused", 1, "none"), []byte{}, "which has none of then", derived},
+		{"a reservation for no job", at("replication_ids", "id"), []byte("none"), "a replication id of the job \"none\", which does not exist", derived},
+		{"failures of no tuple", at("failures", job.ID), []byte{0xfe}, "the failures of a job: the value", primary},
+		{"a failure without a number", at("failures", job.ID, 1), []byte(`{}`), "which has none", primary},
+		{"a failure of no JSON", at("failures", job.ID, 1), []byte(`x`), "a failure: the value", primary},
+		{"failures of no job", at("failures", "none"), tuple.Tuple{1, "t"}.Pack(), "failures of the job \"none\", which does not exist", primary},
+		{"a run of no job", at("runs", "none", 1), []byte(`{}`), "a run of the job \"none\"", primary},
+		{"a run of no JSON", at("runs", job.ID, 1), []byte(`[]`), "a run: the value", primary},
+		{"a run too many", at("runs", job.ID, jobs.MaxRuns), []byte(`{}`), "unknown key", primary},
+		{"an end of no job", at("ended", "none", "life"), []byte(`x`), "the end of the job \"none\"", primary},
+		{"an end of no JSON", at("ended", job.ID, "state"), []byte(`x`), "the end of a job: the value", primary},
+		{"a deleted database of no owner", at("deleted", "x"), []byte(`x`), "a deleted database: the value", primary},
+		{"a sum of no number", at("ran", 1, "x"), []byte(`x`), "the time of an owner: the value", primary},
+		{"work of no tuple", at("rates", 1, 1, "x"), []byte(`x`), "what a process did: the value", primary},
+		{"an unknown kind of rows", at("other"), []byte(`x`), "unknown key", primary},
+	} {
+		var key, before []byte
+		require.NoError(t, b.db.Transact(t.Context(), func(tx kv.Transaction) (err error) {
+			key = c.key(tx)
+			if before, err = tx.Get(key).Await(); c.value == nil {
+				tx.Clear(key)
+			} else {
+				tx.Set(key, c.value)
+			}
+			return err
+		}))
+		assert.Contains(t, strings.Join(faults(false), "\n"), c.says, c.name)
+		assert.Contains(t, strings.Join(faults(true), "\n"), c.says, c.name)
+		if c.repaired {
+			assert.Empty(t, faults(false), c.name)
+			continue
+		}
+		assert.Contains(t, strings.Join(faults(false), "\n"), c.says, c.name)
+		require.NoError(t, b.db.Transact(t.Context(), func(tx kv.Transaction) error {
+			if before == nil {
+				tx.Clear(key)
+			} else {
+				tx.Set(key, before)
+			}
+			return nil
+		}))
+	}
+}
+
+// at returns a function that returns a key.
+func at(elements ...any) func(kv.Transaction) []byte {
+	return func(kv.Transaction) []byte { return tuple.NewSubspace("replicator").Pack(elements...) }
+}
