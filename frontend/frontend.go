@@ -1,6 +1,8 @@
 package frontend
 
 import (
+	"context"
+	"io"
 	"net/http"
 	"os"
 	"time"
@@ -37,6 +39,8 @@ type Options struct {
 	// WriteFailure returns why the store no longer accepts writes until the node is restarted, or nil while it accepts
 	// them. It returns at once. nil is a store that always accepts writes.
 	WriteFailure func() error
+	// Backup writes an archive of the store while it is used ([kv.BackupWriter]). nil is a store that cannot.
+	Backup func(ctx context.Context, w io.Writer) error
 	// Node is the name of this node below /_node. The default is the name of the host.
 	Node string
 	// Nodes returns the nodes of the store, with this one. The default is this one alone.
@@ -89,7 +93,7 @@ func New(opts Options) *Handler {
 		web:   &web.Server{Settings: opts.Config, Connections: c, Log: opts.Log, Observe: opts.Observe},
 		server: &server.Endpoints{
 			Jobs: opts.Jobs, Documents: opts.Documents, Accounts: opts.Accounts, Config: opts.Config, Connections: c,
-			WriteFailure: opts.WriteFailure, Node: opts.Node, Nodes: opts.Nodes, Began: began,
+			WriteFailure: opts.WriteFailure, Backup: opts.Backup, Node: opts.Node, Nodes: opts.Nodes, Began: began,
 			Metrics: opts.Metrics, Stats: opts.Stats, Version: opts.Version, IDs: ids,
 		},
 		replication: &replication.Endpoints{Jobs: opts.Jobs, Settings: opts.Config, Connections: c, Guard: g},

@@ -83,6 +83,7 @@ func (h *Handler) nodeRoutes(r *mux.Router) {
 	if s.Stats != nil {
 		handle("/_stats{path:(?:/.*)?}", web.Methods{http.MethodGet: s.Statistics})
 	}
+	handle("/_backup", web.Methods{http.MethodPost: s.BackUp})
 	handle("/_system", web.Methods{http.MethodGet: s.System})
 	handle("/_versions", web.Methods{http.MethodGet: s.Versions})
 	handle("/_config/{section}", web.Methods{http.MethodGet: s.ConfigSection})

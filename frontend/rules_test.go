@@ -90,6 +90,7 @@ var rules = []struct {
 	{"PUT", "/_node/_local/_config/log/level", `7`, 400, 401, 401, 401, 401},
 	{"DELETE", "/_node/_local/_config/log/level", "", 404, 401, 401, 401, 401},
 	{"POST", "/_node/_local/_config/_reload", "", 200, 401, 401, 401, 401},
+	{"POST", "/_node/_local/_backup", "", 501, 401, 401, 401, 401}, // a store without backups
 	{"GET", "/_node/_local/_prometheus", "", 404, 401, 401, 401, 401},
 	{"GET", "/_node/_local/_stats", "", 200, 401, 401, 401, 401},
 	{"GET", "/_node/_local/_stats/couchdb/httpd", "", 200, 401, 401, 401, 401},

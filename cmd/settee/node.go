@@ -237,11 +237,15 @@ func (n *node) frontendPart() lifecycle.Part {
 }
 
 func (n *node) openFrontend(context.Context) error {
+	var backup func(context.Context, io.Writer) error
+	if store := kv.FindBackup(n.db); store != nil {
+		backup = store.Backup
+	}
 	n.handler = frontend.New(frontend.Options{
 		Jobs: n.jobs, Documents: n.docs, Accounts: n.accounts, Config: n.live, Version: currentVersion(), Log: n.log,
 		Node: nodeName(), Nodes: n.nodes.Nodes,
 		Metrics: n.metrics.handler(n.log), Stats: n.metrics.stats, Observe: n.metrics.request,
-		WriteFailure: func() error { return context.Cause(kv.Writable(n.db)) },
+		WriteFailure: func() error { return context.Cause(kv.Writable(n.db)) }, Backup: backup,
 	})
 	n.frontend = &server{Server: frontend.NewServer(n.handler)}
 	if !config.TLSEnable.Get(n.cfg) {

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"syscall"
 	"time"
@@ -26,13 +27,15 @@ type Endpoints struct {
 	Connections *web.Connections
 	// WriteFailure returns why the store no longer accepts writes, nil while it accepts them.
 	WriteFailure func() error
-	Node         string                // the name of this node
-	Nodes        func() []nodes.Seen   // of the store
-	Began        time.Time             // when this node started
-	Metrics      http.Handler          // nil is none
-	Stats        func() map[string]any // nil is none
-	IDs          *web.UUIDs
-	Version      string // of settee
+	// Backup writes an archive of the store while it is used; nil if the store cannot.
+	Backup  func(ctx context.Context, w io.Writer) error
+	Node    string                // the name of this node
+	Nodes   func() []nodes.Seen   // of the store
+	Began   time.Time             // when this node started
+	Metrics http.Handler          // nil is none
+	Stats   func() map[string]any // nil is none
+	IDs     *web.UUIDs
+	Version string // of settee
 }
 
 // compatibleWith is the version of CouchDB whose interface this is. Clients decide by it what they may ask for.

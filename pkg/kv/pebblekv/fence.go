@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,10 +25,13 @@ import (
 //     where reads find it.
 //   - Removals seem to succeed: what an earlier manifest names stays.
 //
+// Checkpoints are not part of the store: a failed write to one only fails the backup.
+//
 // So the directory contains what a crash at the moment of the failure would have left. While Pebble opens the store,
 // writes to tables do not wait, because Pebble would wait for them.
 type fence struct {
 	vfs.FS
+	checkpoints string // the prefix of the paths of checkpoints
 
 	mu      sync.Mutex
 	opened  bool
@@ -39,9 +43,12 @@ type fence struct {
 // errFenced is the error of a write to a table that waited for the close.
 var errFenced = errors.New("the store has stopped writing")
 
-func newFence(inner vfs.FS, tell func(error)) *fence {
-	return &fence{FS: inner, tell: tell, closing: make(chan struct{})}
+func newFence(inner vfs.FS, dir string, tell func(error)) *fence {
+	return &fence{FS: inner, checkpoints: inner.PathJoin(dir, checkpointPrefix), tell: tell, closing: make(chan struct{})}
 }
+
+// beside reports whether a path is one of a checkpoint.
+func (f *fence) beside(name string) bool { return strings.HasPrefix(name, f.checkpoints) }
 
 // Unwrap implements vfs.FS.
 func (f *fence) Unwrap() vfs.FS { return f.FS }
@@ -111,6 +118,13 @@ func (f *fence) write(name string, do func() error) error {
 
 // openForWrite is write for operations that return a file.
 func (f *fence) openForWrite(name string, open func() (vfs.File, error)) (vfs.File, error) {
+	if f.beside(name) {
+		file, err := open()
+		if err != nil {
+			return nil, err
+		}
+		return unsynced{file}, nil
+	}
 	var file vfs.File
 	err := f.write(name, func() (err error) {
 		file, err = open()
@@ -143,27 +157,36 @@ func (f *fence) OpenDir(name string) (vfs.File, error) {
 	if err != nil {
 		return nil, err
 	}
+	if f.beside(name) {
+		return unsynced{dir}, nil
+	}
 	return &fencedFile{File: dir, fence: f, name: name}, nil
 }
 
 func (f *fence) Link(oldname, newname string) error {
+	if f.beside(newname) {
+		return f.FS.Link(oldname, newname)
+	}
 	return f.write(newname, func() error { return f.FS.Link(oldname, newname) })
 }
 
 func (f *fence) Rename(oldname, newname string) error {
+	if f.beside(newname) {
+		return f.FS.Rename(oldname, newname)
+	}
 	return f.write(newname, func() error { return f.FS.Rename(oldname, newname) })
 }
 
 // Remove removes a file. A failed removal only costs space.
 func (f *fence) Remove(name string) error {
-	if stopped, _ := f.stopped(); stopped {
+	if stopped, _ := f.stopped(); stopped && !f.beside(name) {
 		return nil
 	}
 	return f.FS.Remove(name)
 }
 
 func (f *fence) RemoveAll(name string) error {
-	if stopped, _ := f.stopped(); stopped {
+	if stopped, _ := f.stopped(); stopped && !f.beside(name) {
 		return nil
 	}
 	return f.FS.RemoveAll(name)
@@ -227,6 +250,15 @@ func (f *fencedFile) Close() error {
 	}
 	return f.fence.write(f.name, func() error { return err })
 }
+
+// unsynced is a file or a directory of a checkpoint, which need not be durable. Pebble expects its process to end if the
+// directory cannot be synced.
+type unsynced struct{ vfs.File }
+
+func (unsynced) Sync() error     { return nil }
+func (unsynced) SyncData() error { return nil }
+
+func (unsynced) SyncTo(int64) (fullSync bool, err error) { return true, nil }
 
 // inertFile stands for a file that was not created because writing has stopped.
 type inertFile struct{ name string }

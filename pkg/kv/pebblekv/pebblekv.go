@@ -31,20 +31,29 @@ import (
 
 func init() {
 	kv.Register("pebble", func(_ context.Context, u *url.URL, opts kv.Options) (kv.Database, error) {
-		dir := u.Path
-		if u.Opaque != "" {
-			dir = u.Opaque
-		}
-		switch {
-		case u.Host != "" && u.Host != "localhost":
-			return nil, fmt.Errorf("store %q: the directory follows three slashes, as in pebble:///var/lib/settee", u)
-		case u.RawQuery != "":
-			return nil, fmt.Errorf("store %q: an embedded store has no parameters", u)
-		case dir == "":
-			return nil, fmt.Errorf("store %q names no directory", u)
+		dir, err := directory(u)
+		if err != nil {
+			return nil, err
 		}
 		return Open(dir, Options{Options: opts})
 	})
+}
+
+// directory returns the directory of a store's URL.
+func directory(u *url.URL) (string, error) {
+	dir := u.Path
+	if u.Opaque != "" {
+		dir = u.Opaque
+	}
+	switch {
+	case u.Host != "" && u.Host != "localhost":
+		return "", fmt.Errorf("store %q: the directory follows three slashes, as in pebble:///var/lib/settee", u)
+	case u.RawQuery != "":
+		return "", fmt.Errorf("store %q: an embedded store has no parameters", u)
+	case dir == "":
+		return "", fmt.Errorf("store %q names no directory", u)
+	}
+	return dir, nil
 }
 
 // Options of a store.
@@ -83,20 +92,20 @@ func Open(dir string, opts Options) (kv.Database, error) {
 	if err != nil {
 		return nil, err
 	}
-	return database{db, s.writable}, nil
+	return database{db, s}, nil
 }
 
 // database is a store that reports when it has stopped writing.
 type database struct {
 	*optimistic.DB
-	writable context.Context
+	storage *storage
 }
 
 var _ kv.WriteStopper = database{}
 
 // Writable implements kv.WriteStopper. The context ends with the first failed write of a commit, or of Pebble's own
 // work.
-func (db database) Writable() context.Context { return db.writable }
+func (db database) Writable() context.Context { return db.storage.writable }
 
 // Exclusive implements [kv.Exclusive]: the directory is locked.
 func (db database) Exclusive() {}
@@ -121,12 +130,16 @@ func openStorage(dir string, opts Options) (*storage, error) {
 		return nil, fmt.Errorf("store %s: %w", abs, err)
 	}
 	writable, stop := context.WithCancelCause(context.Background())
-	fence := newFence(opts.FS, stop)
+	fence := newFence(opts.FS, abs, stop)
 	lock, err := pebble.LockDirectory(abs, fence)
 	if err != nil {
 		return nil, lockError(abs, err)
 	}
+	if err := tidy(opts.FS, abs); err != nil {
+		return nil, errors.Join(fmt.Errorf("store %s: %w", abs, err), lock.Close())
+	}
 	s := &storage{
+		dir:           abs,
 		lock:          lock,
 		fence:         fence,
 		writable:      writable,
@@ -194,6 +207,7 @@ func (s *storage) options(cache *pebble.Cache) *pebble.Options {
 
 // storage is a Pebble database.
 type storage struct {
+	dir   string
 	db    *pebble.DB
 	lock  *pebble.Lock
 	fence *fence
@@ -209,6 +223,7 @@ type storage struct {
 	unchecked uint64
 	// progress receives an element when a flush or a compaction has ended.
 	progress chan struct{}
+	backups  backups
 }
 
 // logger receives what Pebble logs as errors.
@@ -233,6 +248,9 @@ func (s *storage) Snapshot() optimistic.Snapshot { return snapshot{s.db.NewSnaps
 func (s *storage) NewBatch() optimistic.Batch { return &batch{s, s.db.NewBatch()} }
 
 func (s *storage) Close() error {
+	s.backups.using.Lock()
+	defer s.backups.using.Unlock()
+	s.backups.closed = true
 	s.fence.release()
 	err := s.db.Close()
 	if s.fence.Err() != nil {

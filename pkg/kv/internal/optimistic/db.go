@@ -48,22 +48,27 @@ func Open(storage Storage, opts Options) (*DB, error) {
 		opts.Now = time.Now
 	}
 	snapshot := storage.Snapshot()
-	raw, err := snapshot.Get([]byte(versionKey))
-	if err == nil && raw != nil && len(raw) != 8 {
-		err = fmt.Errorf("the version of the last commit has %d bytes, not 8", len(raw))
-	}
+	version, err := readVersion(snapshot)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("opening the store: %w", err), snapshot.Close(), storage.Close())
-	}
-	version := int64(0)
-	if raw != nil {
-		version = int64(binary.BigEndian.Uint64(raw))
 	}
 	db := &DB{storage: storage, now: opts.Now, retrier: kv.Retrier{Pause: opts.Pause, Options: opts.Options}, inline: opts.Inline}
 	db.watches.max = opts.MaxWatches
 	db.view = newView(version, snapshot)
 	db.commits.history.floor = version
 	return db, nil
+}
+
+// readVersion returns the version of the last commit, 0 if there was none.
+func readVersion(r Reader) (int64, error) {
+	raw, err := r.Get([]byte(versionKey))
+	if err == nil && raw != nil && len(raw) != 8 {
+		err = fmt.Errorf("the version of the last commit has %d bytes, not 8", len(raw))
+	}
+	if err != nil || raw == nil {
+		return 0, err
+	}
+	return int64(binary.BigEndian.Uint64(raw)), nil
 }
 
 // Transact implements kv.Database.
@@ -114,4 +119,19 @@ func (db *DB) Close() error {
 	db.watches.close()
 	db.stopExpiry()
 	return errors.Join(db.view.snapshot.Close(), db.storage.Close())
+}
+
+// Raise raises the version of a storage that is not open, so that the versions in between are never used.
+func Raise(storage Storage, by int64) error {
+	snapshot := storage.Snapshot()
+	version, err := readVersion(snapshot)
+	if err = errors.Join(err, snapshot.Close()); err != nil {
+		return err
+	}
+	batch := storage.NewBatch()
+	defer batch.Close()
+	if err := batch.Set([]byte(versionKey), binary.BigEndian.AppendUint64(nil, uint64(version+by))); err != nil {
+		return err
+	}
+	return batch.Apply()
 }
