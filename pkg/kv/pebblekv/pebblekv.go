@@ -8,6 +8,9 @@
 // If the disk refuses a write (it is full or broken), that commit and all later ones fail with the error, kv.Writable
 // reports it, and the store stays readable. Nothing more is written until the store is opened again. It then has every
 // acknowledged commit. A failed commit is there completely or not at all.
+//
+// A damaged file is an error that names it: of Open for the log, the manifest and the options (damage.go), and of each
+// read of a damaged part of a table.
 package pebblekv
 
 import (
@@ -135,7 +138,7 @@ func openStorage(dir string, opts Options) (*storage, error) {
 	if err != nil {
 		return nil, lockError(abs, err)
 	}
-	if err := tidy(opts.FS, abs); err != nil {
+	if err := errors.Join(tidy(opts.FS, abs), checkFiles(opts.FS, abs)); err != nil {
 		return nil, errors.Join(fmt.Errorf("store %s: %w", abs, err), lock.Close())
 	}
 	s := &storage{
@@ -150,7 +153,16 @@ func openStorage(dir string, opts Options) (*storage, error) {
 	}
 	cache := pebble.NewCache(cacheBytes)
 	defer cache.Unref()
-	s.db, err = pebble.Open(abs, s.options(cache))
+	desc, err := pebble.Peek(abs, opts.FS)
+	if err == nil {
+		s.db, err = pebble.Open(abs, s.options(cache))
+	}
+	if err == nil && !desc.Exists {
+		// The first log of a new store does not have what checkFiles needs.
+		if err = s.db.Close(); err == nil {
+			s.db, err = pebble.Open(abs, s.options(cache))
+		}
+	}
 	if err != nil {
 		if failure := fence.Err(); failure != nil {
 			err = failure // the cause of Pebble's error
@@ -351,6 +363,14 @@ func (it iterator) Value() ([]byte, error) {
 		return nil, fmt.Errorf("reading the store: %w", err)
 	}
 	return value, nil
+}
+
+// Error returns the error that ended the iteration.
+func (it iterator) Error() error {
+	if err := it.Iterator.Error(); err != nil {
+		return fmt.Errorf("reading the store: %w", err)
+	}
+	return nil
 }
 
 func (it iterator) SeekGE(key []byte) bool { return it.Iterator.SeekGE(onDisk(key)) }

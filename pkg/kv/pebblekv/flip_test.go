@@ -1,0 +1,85 @@
+package pebblekv_test
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"settee/pkg/kv"
+	"settee/pkg/kv/pebblekv"
+)
+
+// contents returns all pairs of a store in dir, or the error of opening or reading it.
+func contents(t *testing.T, dir string) (pairs []kv.KeyValue, err error) {
+	t.Helper()
+	db, err := pebblekv.Open(dir, pebblekv.WithMemTables(pebblekv.Options{Options: kv.Options{Existing: true}}, smallMemTable))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { require.NoError(t, db.Close()) }()
+	return kv.TransactValue(t.Context(), db, func(tx kv.Transaction) ([]kv.KeyValue, error) {
+		return tx.GetRange(kv.KeyRange{Begin: []byte{}, End: []byte{0xff}}, kv.RangeOptions{}).Slice()
+	})
+}
+
+// TestFlippedBits flips one bit of one file of a store, and opens and reads it: the error names the file, or everything
+// that was acknowledged is there as it was.
+func TestFlippedBits(t *testing.T) {
+	t.Parallel()
+	const flips = 30
+	original := t.TempDir()
+	db := open(t, original, pebblekv.WithMemTables(pebblekv.Options{}, smallMemTable))
+	random := rand.New(rand.NewPCG(3, 4))
+	for i := range 120 {
+		value := make([]byte, 3000)
+		for j := range value {
+			value[j] = byte(random.Uint32())
+		}
+		require.NoError(t, set(t.Context(), db, fmt.Sprint("k", i), string(value)))
+	}
+	// As a kill leaves it: with commits that are only in the log.
+	copied := t.TempDir()
+	require.NoError(t, os.CopyFS(copied, os.DirFS(original)))
+	require.NoError(t, db.Close())
+	probe := t.TempDir()
+	require.NoError(t, os.CopyFS(probe, os.DirFS(copied)))
+	want, err := contents(t, probe)
+	require.NoError(t, err)
+	require.Len(t, want, 120)
+	entries, err := os.ReadDir(copied)
+	require.NoError(t, err)
+	refused := map[string]int{} // by the extension
+	for _, entry := range entries {
+		whole, err := os.ReadFile(filepath.Join(copied, entry.Name()))
+		require.NoError(t, err)
+		for n := range min(flips, len(whole)) {
+			at := random.IntN(len(whole))
+			if n < 2 {
+				at = n * (len(whole) - 1)
+			}
+			dir := t.TempDir()
+			require.NoError(t, os.CopyFS(dir, os.DirFS(copied)))
+			flipped := bytes.Clone(whole)
+			flipped[at] ^= 1 << random.IntN(8)
+			require.NoError(t, os.WriteFile(filepath.Join(dir, entry.Name()), flipped, 0o600))
+			got, err := contents(t, dir)
+			if err != nil {
+				// Pebble names a table by its number.
+				number, _, _ := strings.Cut(entry.Name(), ".sst")
+				require.ErrorContains(t, err, number, "a bit at %d of %s", at, entry.Name())
+				refused[filepath.Ext(entry.Name())]++
+				continue
+			}
+			require.Equal(t, want, got, "a bit at %d of %s", at, entry.Name())
+		}
+	}
+	for _, ext := range []string{".log", ".sst", ""} { // a manifest has none
+		require.NotZero(t, refused[ext], ext)
+	}
+}
