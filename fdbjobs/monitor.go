@@ -29,6 +29,8 @@ type MonitorOptions struct {
 	Requeued func(ids []string)
 	// Failed, if not nil, is called with an error of the store. The monitor continues.
 	Failed func(error)
+	// Looked, if not nil, is called after each look without an error, with the time until the next one.
+	Looked func(next time.Duration)
 }
 
 // RunMonitor is the activity monitor. Until ctx ends it queues jobs again that were not updated for the queue's timeout,
@@ -50,11 +52,15 @@ func (q *Queue) RunMonitor(ctx context.Context, opts MonitorOptions) error {
 		if len(requeued) > 0 && opts.Requeued != nil {
 			opts.Requeued(requeued)
 		}
+		// Rounded up: six looks from now, this one must be a whole timeout ago.
+		next := (timeout + monitorParts - 1) / monitorParts
+		if err == nil && opts.Looked != nil {
+			opts.Looked(next)
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		// Rounded up: six looks from now, this one must be a whole timeout ago.
-		case <-time.After((timeout + monitorParts - 1) / monitorParts):
+		case <-time.After(next):
 		}
 		q.layer.pass(ctx)
 	}

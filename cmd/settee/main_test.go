@@ -253,6 +253,15 @@ func TestVersion(t *testing.T) {
 	assert.Zero(t, status)
 	assert.Regexp(t, `(?m)^settee \S+$`, out)
 	assert.Contains(t, out, "engines: "+engines+"\n")
+
+	inJSON, _, status := settee(t, "version", "--json")
+	assert.Zero(t, status)
+	var v struct {
+		Version, Go, OS, Arch string
+		Engines               []string
+	}
+	require.NoError(t, json.Unmarshal([]byte(inJSON), &v))
+	assert.Equal(t, out, fmt.Sprintf("settee %s\n%s %s/%s\nengines: %s\n", v.Version, v.Go, v.OS, v.Arch, strings.Join(v.Engines, ", ")))
 }
 
 func TestConfig(t *testing.T) {

@@ -225,7 +225,7 @@ func unsniffed(next http.Handler) http.Handler {
 	})
 }
 
-// metricsPart serves the metrics on a port of their own. A replication node has no other port.
+// metricsPart serves the metrics and /_up on a port of their own. A replication node has no other port.
 func (n *node) metricsPart() lifecycle.Part {
 	return lifecycle.Part{
 		Start: n.listenForScrapes,
@@ -234,14 +234,20 @@ func (n *node) metricsPart() lifecycle.Part {
 	}
 }
 
+// metricsAddress returns the address of the metrics' own port.
+func metricsAddress(cfg *config.Config) netip.AddrPort {
+	return netip.AddrPortFrom(config.MetricsAddress.Get(cfg), uint16(config.MetricsPort.Get(cfg))) // checked when it is read
+}
+
 func (n *node) listenForScrapes(ctx context.Context) error {
-	address := netip.AddrPortFrom(config.MetricsAddress.Get(n.cfg), uint16(config.MetricsPort.Get(n.cfg)))
+	address := metricsAddress(n.cfg)
 	if !address.Addr().IsLoopback() {
 		return fmt.Errorf("%v is %s, which other hosts can reach. This port has no authentication, so it needs a loopback "+
 			"address. Administrators can also read the metrics at /_node/_local/_prometheus of the frontend", config.MetricsAddress, address.Addr())
 	}
 	paths := http.NewServeMux()
 	paths.Handle("GET /_node/_local/_prometheus", n.metrics.handler(n.log))
+	paths.HandleFunc("GET /_up", n.up)
 	n.scrapes = &server{Server: &http.Server{
 		Handler: unsniffed(frontend.OnlyLocalNames(paths)), ReadTimeout: metricsTimeout, WriteTimeout: metricsTimeout, IdleTimeout: metricsTimeout,
 		ErrorLog: stdlog.New(errorLines{n.log}, "", 0),

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -30,16 +31,28 @@ func currentVersion() string {
 }
 
 func newVersion() *cobra.Command {
-	return &cobra.Command{
+	asJSON := false
+	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version, and the storage engines that this binary carries",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if asJSON {
+				return json.NewEncoder(cmd.OutOrStdout()).Encode(struct {
+					Version string   `json:"version"`
+					Go      string   `json:"go"`
+					OS      string   `json:"os"`
+					Arch    string   `json:"arch"`
+					Engines []string `json:"engines"`
+				}{currentVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH, kv.Engines()})
+			}
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "settee %s\n%s %s/%s\nengines: %s\n",
 				currentVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH, strings.Join(kv.Engines(), ", "))
 			return err
 		},
 	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object: version, go, os, arch, and engines")
+	return cmd
 }
 
 // userAgent returns the default User-Agent of replications. Gateways allow that of CouchDB's replicator by name.

@@ -26,6 +26,7 @@ func (s *Server) tick(ctx, accepting context.Context) {
 	timer := time.NewTimer(time.Until(next))
 	defer timer.Stop()
 	for {
+		s.ticked.set(time.Until(next))
 		var changed <-chan struct{}
 		if s.opts.Changed != nil {
 			changed = s.opts.Changed()

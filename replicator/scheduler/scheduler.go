@@ -56,6 +56,8 @@ type Server struct {
 	count   atomic.Int64 // number of runs so far; part of their names
 	counter counter
 	shared  worker.Shared
+
+	look, ticked deadline // of the activity monitor and of tick
 }
 
 // New returns a job server. Run starts it.
@@ -66,7 +68,7 @@ func New(opts Options) *Server {
 	if opts.Replicate == nil {
 		opts.Replicate = worker.Run
 	}
-	s := &Server{opts: opts, done: make(chan struct{}), slots: newSlots()}
+	s := &Server{opts: opts, done: make(chan struct{}), slots: newSlots(), look: newDeadline(), ticked: newDeadline()}
 	s.accepting, s.stopAccepting = context.WithCancel(context.Background())
 	s.hurry, s.stopRuns = context.WithCancel(context.Background())
 	return s
@@ -126,6 +128,7 @@ func (s *Server) monitor(ctx context.Context) {
 			s.opts.Log.Warn().Strs("jobs", ids).Msg("queued jobs again that no node kept alive")
 		},
 		Failed: func(err error) { s.opts.Log.Error().Err(err).Msg("the activity monitor failed, and tries again") },
+		Looked: s.look.set,
 	})
 }
 
