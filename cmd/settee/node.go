@@ -100,7 +100,7 @@ func (n *node) parts() []lifecycle.Part {
 		n.nodes.Start()
 		n.log.Info().Stringer("roles", roles).Str("version", currentVersion()).Msg("settee is running")
 		return nil
-	}})
+	}}, n.notifyPart(), lifecycle.Worker(n.beat))
 }
 
 // fail ends the node with an error. Errors after the first one are dropped.
