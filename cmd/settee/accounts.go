@@ -17,7 +17,7 @@ import (
 
 // errNoAdmin is returned when a frontend would start without a server administrator.
 var errNoAdmin = errors.New("this store has no server administrator. Name one with the environment variables COUCHDB_USER and " +
-	"COUCHDB_PASSWORD, with NAME = PASSWORD in the section [admins] of a file (--config), or with --set admins/NAME=PASSWORD; " +
+	"COUCHDB_PASSWORD, with NAME = PASSWORD in the section [admins] of a file (--config; settee password prints one), or with --set admins/NAME=PASSWORD; " +
 	"or start the node once on a terminal, where it creates one and prints the password")
 
 // openAccounts opens the accounts of a frontend. If the store has no server administrator, it creates one and prints

@@ -29,11 +29,15 @@ func (f *configFlags) load() (*config.Config, []config.Warning, error) {
 
 func newConfig() *cobra.Command {
 	var flags configFlags
+	defaults := false
 	cmd := &cobra.Command{
 		Use:   "config",
 		Short: "Print the effective configuration as an ini file, with the origin of each value",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if defaults {
+				return config.WriteDefaults(cmd.OutOrStdout())
+			}
 			cfg, warnings, err := flags.load()
 			if err != nil {
 				return err
@@ -45,5 +49,6 @@ func newConfig() *cobra.Command {
 		},
 	}
 	flags.register(cmd)
+	cmd.Flags().BoolVar(&defaults, "defaults", false, "print all settings with their defaults, as comments, and ignore the other flags")
 	return cmd
 }

@@ -156,6 +156,12 @@ func (a *Accounts) Hash(ctx context.Context, password string) (auth.Hash, error)
 	return hash, err
 }
 
+// HashPassword returns a hash of a password, in the form of [admins].
+func HashPassword(cfg *config.Config, password string) string {
+	prf, iterations := ofNewHashes(cfg)
+	return auth.NewHash(password, prf, iterations).String()
+}
+
 // ofNewHashes returns the pseudorandom function and the iterations of new hashes, limited to the
 // iterations that a login accepts.
 func ofNewHashes(cfg *config.Config) (prf string, iterations int) {

@@ -22,7 +22,9 @@ func (c *Config) WriteINI(w io.Writer) error {
 		fmt.Fprintf(&b, "\n[%s]\n", section)
 		for _, d := range table.settings {
 			if d.section == section {
-				writeSetting(&b, d, c.find(d))
+				describe(&b, d)
+				r := c.find(d)
+				writeLine(&b, name{d.section, d.spellings[r.rank].key}, r)
 			}
 		}
 		if f := familyOf(section); f != nil {
@@ -38,7 +40,30 @@ func (c *Config) WriteINI(w io.Writer) error {
 	return err
 }
 
-func writeSetting(b *strings.Builder, d *definition, r resolved) {
+// WriteDefaults writes an ini file with all settings as comments: for each one its comment, its allowed values and its
+// default. Loading the file changes nothing.
+func WriteDefaults(w io.Writer) error {
+	var b strings.Builder
+	b.WriteString("; The settings of settee and their defaults. Remove the ; before a key to set it.\n")
+	for _, section := range ownSections() {
+		fmt.Fprintf(&b, "\n[%s]\n", section)
+		for _, d := range table.settings {
+			if d.section == section {
+				describe(&b, d)
+				fmt.Fprintf(&b, ";%s\n", strings.TrimSpace(d.spellings[0].key+" = "+d.byDefault.text))
+			}
+		}
+		if f := familyOf(section); f != nil {
+			writeComment(&b, f.comment)
+			fmt.Fprintf(&b, "; KEY: %s. Default: %s\n;KEY =\n", f.want, f.absent)
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// describe writes what a setting means, and which values it may have.
+func describe(b *strings.Builder, d *definition) {
 	writeComment(b, d.comment)
 	for i, s := range d.spellings {
 		note := ""
@@ -53,7 +78,6 @@ func writeSetting(b *strings.Builder, d *definition, r resolved) {
 	if d.atStart {
 		b.WriteString("; It is read only when the node starts and cannot be set in the store.\n")
 	}
-	writeLine(b, name{d.section, d.spellings[r.rank].key}, r)
 }
 
 // writeFamily writes the values of a family, sorted by key.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -52,6 +53,23 @@ func TestWriteINIGolden(t *testing.T) {
 	require.Equal(t, string(want), got)
 	require.NotContains(t, got, "hunter2")
 	require.NotContains(t, got, "\x1b")
+}
+
+func TestWriteDefaults(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	require.NoError(t, config.WriteDefaults(&b))
+	for _, want := range []string{"\n[replicator]\n", "\n;max_jobs = 500\n", "; max_jobs: a whole number", "\n[admins]\n"} {
+		require.Contains(t, b.String(), want)
+	}
+	for _, line := range bare(b.String()) {
+		require.Regexp(t, `^\[[a-z_.]+\]$`, line, "only the sections are no comments")
+	}
+
+	// With all ; before keys removed, each setting has its default.
+	set := regexp.MustCompile(`(?m)^;([^ K])`).ReplaceAllString(b.String(), "$1")
+	cfg := load(t, config.Options{Files: []string{file(t, "defaults.ini", set)}})
+	require.Equal(t, bare(written(t, &config.Config{})), bare(written(t, cfg)))
 }
 
 func TestWriteINIReadsBack(t *testing.T) {

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"settee/frontend/accounts"
+)
+
+// adminKey matches names that are keys of [admins] and users of basic authentication.
+var adminKey = regexp.MustCompile(`^[^\s:;=#\[\]"\x00-\x1f\x7f]+$`)
+
+func newPassword() *cobra.Command {
+	var flags configFlags
+	cmd := &cobra.Command{
+		Use:   "password NAME",
+		Short: "Print a configuration file that makes NAME a server administrator",
+		Long: "password asks for a password, twice if standard input is a terminal, and prints an ini file with its hash:\n" +
+			"the section [admins] with the administrator NAME. A node that is started with the file, or reads it again\n" +
+			"on SIGHUP, has this administrator. The password itself is in no file and in no list of processes.",
+		Example: "  sudo sh -c 'settee password admin > /etc/settee/admin.ini'",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !adminKey.MatchString(args[0]) {
+				return usage(cmd, fmt.Errorf("%q cannot be the name of an administrator: it has spaces or one of : ; = # [ ] \"", args[0]))
+			}
+			cfg, _, err := flags.load() // serve prints the warnings
+			if err != nil {
+				return err
+			}
+			password, err := readPassword(cmd.InOrStdin(), cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "[admins]\n%s = %s\n", args[0], accounts.HashPassword(cfg, password))
+			return err
+		},
+	}
+	flags.register(cmd)
+	return cmd
+}
+
+// readPassword reads a password: twice from a terminal, without showing it, otherwise the first line.
+func readPassword(in io.Reader, out io.Writer) (password string, err error) {
+	if file, ok := in.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+		var again string
+		if password, err = askSecret(file, out, "Password: "); err != nil {
+			return "", err
+		}
+		if again, err = askSecret(file, out, "Once more: "); err != nil {
+			return "", err
+		}
+		if again != password {
+			return "", errors.New("the two passwords differ")
+		}
+	} else {
+		password, err = bufio.NewReader(in).ReadString('\n')
+		if err != nil && !errors.Is(err, io.EOF) {
+			return "", fmt.Errorf("reading the password: %w", err)
+		}
+		password = strings.TrimRight(password, "\r\n")
+	}
+	if password == "" {
+		return "", errors.New("the password is empty")
+	}
+	return password, nil
+}
+
+// askSecret asks a question on a terminal, and reads the answer without showing it.
+func askSecret(file *os.File, out io.Writer, question string) (string, error) {
+	if _, err := io.WriteString(out, question); err != nil {
+		return "", err
+	}
+	answer, err := term.ReadPassword(int(file.Fd()))
+	_, _ = io.WriteString(out, "\n") // the line that the terminal did not show
+	return string(answer), err
+}
