@@ -7,6 +7,8 @@ PKGS = ./...
 RACE_PKGS = $(PKGS)
 TAGS =
 CGO = 0
+BIN = bin/settee
+LDFLAGS =
 VERSION = $$(git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
 # Tests link faster without debugging information, and make lint vets them. They wait much of the
@@ -46,7 +48,7 @@ DASHBOARD = frontend/internal/dashboard
 NPM = internal/browsertest pkg/couch/couchtest pkg/script $(DASHBOARD)
 INSTALLED = $(NPM:%=%/node_modules/.package-lock.json)
 
-.PHONY: help run demo build build-fdb test test-fdb fire race fuzz soak lint bench bench-couchdb bench-fdb bench-peers dashboard pictures clean node
+.PHONY: help run demo build build-fdb packages tarballs test test-fdb fire race fuzz soak lint bench bench-couchdb bench-fdb bench-peers dashboard pictures clean node
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 }' Makefile
@@ -58,10 +60,16 @@ demo: ## show a replication of 10,000 documents on a temporary node
 	go run -tags '$(TAGS)' ./cmd/settee demo
 
 build: ## build bin/settee
-	CGO_ENABLED=$(CGO) go build -trimpath -tags '$(TAGS)' -ldflags "-X main.version=$(VERSION)" -o bin/settee ./cmd/settee
+	CGO_ENABLED=$(CGO) go build -trimpath -tags '$(TAGS)' -ldflags "-X main.version=$(VERSION) $(LDFLAGS)" -o $(BIN) ./cmd/settee
 
 build-fdb: ## build bin/settee with the FoundationDB engine (needs FoundationDB's client package)
 	@$(MAKE) build TAGS=fdb CGO=1
+
+packages: ## build .deb and .rpm packages in dist, with the FoundationDB engine if its client package is installed
+	@scripts/packages/build dist
+
+tarballs: ## build tarballs in dist, for Linux, macOS, FreeBSD and Windows, with checksums and lists of their parts
+	@scripts/packages/tarballs dist
 
 test: node $(INSTALLED) ## run the tests, with a CouchDB and a Chromium if they are installed
 	go tool withservers -couchdb -chromium go test -tags '$(TAGS)' $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) $(PKGS)
@@ -111,7 +119,7 @@ pictures: node $(INSTALLED) ## take the pictures of the dashboard in docs (needs
 	SETTEE_REQUIRE=chromium go test -count=1 -run '^TestDashboardPages$$' ./cmd/settee -pictures '$(CURDIR)/docs'
 
 clean: ## remove what build and test have created, except ./data
-	rm -rf bin $(NPM:%=%/node_modules)
+	rm -rf bin dist $(NPM:%=%/node_modules)
 
 node:
 	@for tool in node npm; do \

@@ -1,0 +1,36 @@
+# Sourced by build and tarballs, in the root of the repository: the version, the date, a temporary folder, and what is
+# the same for all packages.
+
+VERSION=${VERSION:-$(git describe --tags --always --dirty 2>/dev/null || echo unknown)}
+# The date of the files: with the same sources and tools the packages are the same.
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}
+export VERSION SOURCE_DATE_EPOCH
+host=$(go env GOHOSTARCH)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# quietly runs a command, and shows what it prints if it fails.
+quietly() {
+	"$@" >"$work/log" 2>&1 || {
+		cat "$work/log" >&2
+		return 1
+	}
+}
+
+# binary builds settee, without tables for debuggers: for a system, an architecture, at a path, and with more arguments
+# of make.
+binary() {
+	GOOS=$1 GOARCH=$2 quietly make build VERSION="$VERSION" LDFLAGS='-s -w' BIN="$3" "${@:4}"
+}
+
+# documents makes the man pages, the completions and the commented defaults, in a folder.
+documents() {
+	mkdir -p "$1/man"
+	quietly go test -ldflags=-w -vet=off -count=1 -run '^TestManual$' ./cmd/settee -manual "$1/man"
+	quietly make build VERSION="$VERSION" LDFLAGS='-s -w' BIN="$work/settee"
+	local shell
+	for shell in bash zsh fish; do
+		"$work/settee" completion "$shell" >"$1/settee.$shell"
+	done
+	"$work/settee" config --defaults >"$1/settee.ini"
+}

@@ -1,0 +1,435 @@
+// Package packages_test installs the packages of settee in a folder that has nothing else, and runs settee there.
+//
+// It builds the packages for this machine's architecture, or takes those of the folder that SETTEE_PACKAGES names.
+package packages_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// limit is how long a test waits for what must happen.
+const limit = 2 * time.Minute
+
+var made string // the folder of the packages, if the tests have built them
+
+func TestMain(m *testing.M) {
+	status := m.Run()
+	if made != "" {
+		_ = os.RemoveAll(made)
+	}
+	os.Exit(status)
+}
+
+// built returns the folder of the packages.
+var built = sync.OnceValues(func() (string, error) {
+	if dir := os.Getenv("SETTEE_PACKAGES"); dir != "" {
+		return dir, nil
+	}
+	dir, err := os.MkdirTemp("", "settee-packages")
+	if err != nil {
+		return "", err
+	}
+	made = dir
+	if out, err := exec.Command("./build", dir, runtime.GOARCH).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building the packages: %w\n%s", err, out)
+	}
+	return dir, nil
+})
+
+// packages returns the packages for this machine, by name.
+func packages(t *testing.T, ending string) map[string]string {
+	t.Helper()
+	for _, tool := range []string{"bash", "git", "make", "gzip"} {
+		needs(t, tool)
+	}
+	dir, err := built()
+	require.NoError(t, err)
+	found, err := filepath.Glob(filepath.Join(dir, "*"+ending))
+	require.NoError(t, err)
+	all := map[string]string{}
+	for _, path := range found {
+		name := "settee"
+		if strings.HasPrefix(filepath.Base(path), "settee-foundationdb") {
+			name = "settee-foundationdb"
+		}
+		all[name] = path
+	}
+	require.Contains(t, all, "settee", "%s", dir)
+	return all
+}
+
+// needs skips a test that needs a program that is not there.
+func needs(t *testing.T, program string) {
+	t.Helper()
+	if _, err := exec.LookPath(program); err != nil {
+		t.Skipf("%s is missing", program)
+	}
+}
+
+func needsRoot(t *testing.T) {
+	t.Helper()
+	if runtime.GOOS != "linux" || os.Getuid() != 0 {
+		t.Skip("maintainer scripts run in a changed root, which needs root")
+	}
+}
+
+// run runs a program, and returns what it prints.
+func run(t *testing.T, program string, args ...string) string {
+	t.Helper()
+	out, err := exec.Command(program, args...).CombinedOutput()
+	require.NoError(t, err, "%s %v: %s", program, args, out)
+	return string(out)
+}
+
+// newRoot returns a folder with what maintainer scripts need, and nothing else.
+func newRoot(t *testing.T) string {
+	t.Helper()
+	root := t.TempDir()
+	require.NoError(t, os.Chmod(root, 0o755)) //nolint:gosec // the user settee enters it
+	for _, dir := range []string{
+		"usr/bin", "usr/sbin", "usr/lib", "usr/lib64", "etc", "tmp", "var/lib/dpkg/info", "var/lib/dpkg/updates", "var/lib/rpm", "dev",
+	} {
+		makeFolder(t, filepath.Join(root, dir))
+	}
+	for _, dir := range []string{"bin", "sbin", "lib", "lib64"} {
+		require.NoError(t, os.Symlink("usr/"+dir, filepath.Join(root, dir)))
+	}
+	for file, text := range map[string]string{
+		"etc/passwd": "root:x:0:0:root:/root:/bin/sh\n", "etc/group": "root:x:0:\n", "var/lib/dpkg/status": "", "dev/null": "",
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(root, file), []byte(text), 0o644))
+	}
+	for _, program := range []string{"sh", "chown", "chmod", "rm", "getent", "systemd-sysusers"} {
+		needs(t, program)
+		path, err := exec.LookPath(program)
+		require.NoError(t, err)
+		copyInto(t, root, path)
+		libraries, err := exec.Command("ldd", path).Output()
+		require.NoError(t, err)
+		for _, word := range strings.Fields(string(libraries)) {
+			if strings.HasPrefix(word, "/") {
+				copyInto(t, root, word)
+			}
+		}
+	}
+	return root
+}
+
+// makeFolder makes a folder that all users may enter, as those of a system are.
+func makeFolder(t *testing.T, path string) {
+	t.Helper()
+	require.NoError(t, os.MkdirAll(path, 0o755)) //nolint:gosec // the user settee enters it
+}
+
+func copyInto(t *testing.T, root, path string) {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	require.NoError(t, err)
+	target := filepath.Join(root, path)
+	makeFolder(t, filepath.Dir(target))
+	require.NoError(t, os.WriteFile(target, content, 0o755))
+}
+
+// installed are the files of a package, with their modes and whether the group settee has them.
+var installed = map[string]struct {
+	mode  fs.FileMode
+	group bool
+}{
+	"/usr/bin/settee":                                    {0o755, false},
+	"/usr/lib/systemd/system/settee.service":             {0o644, false},
+	"/usr/lib/systemd/system/settee-frontend.service":    {0o644, false},
+	"/usr/lib/systemd/system/settee-replication.service": {0o644, false},
+	"/usr/lib/sysusers.d/settee.conf":                    {0o644, false},
+	"/etc/settee":                                        {0o750 | fs.ModeDir, true},
+	"/etc/settee/settee.ini":                             {0o640, true},
+	"/etc/settee/env":                                    {0o600, false},
+	"/usr/share/man/man1/settee.1.gz":                    {0o644, false},
+	"/usr/share/man/man1/settee-serve.1.gz":              {0o644, false},
+	"/usr/share/man/man1/settee-secrets-new-key.1.gz":    {0o644, false},
+	"/usr/share/bash-completion/completions/settee":      {0o644, false},
+	"/usr/share/fish/vendor_completions.d/settee.fish":   {0o644, false},
+}
+
+// checkFiles checks the files of an installed package.
+func checkFiles(t *testing.T, root, name, zsh string) {
+	t.Helper()
+	group := -1
+	for line := range strings.Lines(read(t, root, "/etc/group")) {
+		if fields := strings.Split(line, ":"); fields[0] == "settee" {
+			group, _ = strconv.Atoi(fields[2])
+		}
+	}
+	require.Positive(t, group, "the package makes the group")
+	for path, want := range installed {
+		info, err := os.Stat(filepath.Join(root, path))
+		require.NoError(t, err)
+		assert.Equal(t, want.mode, info.Mode(), path)
+		owner, ok := info.Sys().(*syscall.Stat_t)
+		require.True(t, ok)
+		assert.Zero(t, owner.Uid, path)
+		wantGroup := 0
+		if want.group {
+			wantGroup = group
+		}
+		assert.EqualValues(t, wantGroup, owner.Gid, path)
+	}
+	for _, path := range []string{zsh, "/usr/share/doc/" + name + "/copyright", "/usr/share/doc/" + name + "/NOTICE"} {
+		assert.FileExists(t, filepath.Join(root, path))
+	}
+	for _, unit := range []string{"settee", "settee-frontend", "settee-replication"} {
+		text := read(t, root, "/usr/lib/systemd/system/"+unit+".service")
+		assert.NotRegexp(t, "@[A-Za-z]+@", text, unit)
+		assert.NotContains(t, text, "\nRestartPreventExitStatus=", "a node that the watchdog ends is started again")
+		assert.Equal(t, unit == "settee-frontend", strings.Contains(text, "\nEnvironment=COUCHDB_NODE_TYPE_REPLICATION=false\n"), unit)
+		assert.Equal(t, unit == "settee-replication", strings.Contains(text, "\nEnvironment=COUCHDB_NODE_TYPE_API_FRONTEND=false\n"), unit)
+		assert.Equal(t, name == "settee-foundationdb", strings.Contains(text, "\nReadWritePaths=-/etc/foundationdb\n"), unit)
+	}
+	store := "\nstore = pebble:///var/lib/settee\n"
+	if name == "settee-foundationdb" {
+		store = "\nstore = fdb:///etc/foundationdb/fdb.cluster?prefix=settee\n"
+	}
+	assert.Contains(t, read(t, root, "/etc/settee/settee.ini"), store)
+}
+
+func read(t *testing.T, root, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, path))
+	require.NoError(t, err)
+	return string(text)
+}
+
+// checkUnits lets systemd check the units, if it is there.
+func checkUnits(t *testing.T, root string) {
+	t.Helper()
+	if _, err := exec.LookPath("systemd-analyze"); err != nil {
+		t.Log("the units are not checked: systemd-analyze is missing")
+		return
+	}
+	kill, err := exec.LookPath("kill") // for ExecReload=
+	require.NoError(t, err)
+	copyInto(t, root, kill)
+	for _, unit := range []string{"settee", "settee-frontend", "settee-replication"} {
+		path := filepath.Join(root, "/usr/lib/systemd/system", unit+".service")
+		out, err := exec.Command("systemd-analyze", "verify", "--man=no", "--recursive-errors=no", "--root="+root, path).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		assert.NotContains(t, string(out), unit+".service:", "systemd warns")
+		run(t, "systemd-analyze", "security", "--offline=true", "--threshold=20", path)
+	}
+}
+
+func dpkg(t *testing.T, root string, args ...string) string {
+	t.Helper()
+	return run(t, "dpkg", append([]string{"--root=" + root, "--force-depends", "--force-confold"}, args...)...)
+}
+
+func TestDebian(t *testing.T) {
+	t.Parallel()
+	needs(t, "dpkg")
+	needsRoot(t)
+	for name, path := range packages(t, runtime.GOARCH+".deb") {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			root := newRoot(t)
+			dpkg(t, root, "--install", path)
+			checkFiles(t, root, name, "/usr/share/zsh/vendor-completions/_settee")
+			checkUnits(t, root)
+			if name == "settee" {
+				checkNode(t, root)
+			}
+
+			// An upgrade keeps what was changed, and adds the rights that were missing.
+			changed := read(t, root, "/etc/settee/settee.ini") + "\n; changed\n"
+			require.NoError(t, os.WriteFile(filepath.Join(root, "/etc/settee/settee.ini"), []byte(changed), 0o640))
+			require.NoError(t, os.WriteFile(filepath.Join(root, "/etc/settee/admin.ini"), nil, 0o640))
+			dpkg(t, root, "--install", path)
+			assert.Equal(t, changed, read(t, root, "/etc/settee/settee.ini"))
+			checkFiles(t, root, name, "/usr/share/zsh/vendor-completions/_settee")
+
+			dpkg(t, root, "--remove", name)
+			assert.NoFileExists(t, filepath.Join(root, "/usr/bin/settee"))
+			assert.Equal(t, changed, read(t, root, "/etc/settee/settee.ini"))
+			dpkg(t, root, "--purge", name)
+			assert.NoDirExists(t, filepath.Join(root, "/etc/settee"))
+			assert.Equal(t, name == "settee", exists(filepath.Join(root, "/var/lib/settee")), "the store stays")
+		})
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// The two packages have the same files. One takes the place of the other, with its configuration.
+func TestDebianReplaces(t *testing.T) {
+	t.Parallel()
+	needs(t, "dpkg")
+	needsRoot(t)
+	all := packages(t, runtime.GOARCH+".deb")
+	if len(all) < 2 {
+		t.Skip("there is no package with the FoundationDB engine")
+	}
+	root := newRoot(t)
+	dpkg(t, root, "--install", all["settee"])
+	changed := read(t, root, "/etc/settee/settee.ini") + "; changed\n"
+	require.NoError(t, os.WriteFile(filepath.Join(root, "/etc/settee/settee.ini"), []byte(changed), 0o640))
+	dpkg(t, root, "--install", all["settee-foundationdb"])
+	list := dpkg(t, root, "--list")
+	assert.Regexp(t, `(?m)^ii +settee-foundationdb `, list)
+	assert.NotRegexp(t, `(?m)^ii +settee `, list)
+	assert.Equal(t, changed, read(t, root, "/etc/settee/settee.ini"))
+	assert.FileExists(t, filepath.Join(root, "/usr/bin/settee"))
+}
+
+func TestRPM(t *testing.T) {
+	t.Parallel()
+	needs(t, "rpm")
+	needsRoot(t)
+	for name, path := range packages(t, map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]+".rpm") {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			root := newRoot(t)
+			install := []string{"--root", root, "--nodeps", "--ignoresize"}
+			run(t, "rpm", append(install, "--install", path)...)
+			checkFiles(t, root, name, "/usr/share/zsh/site-functions/_settee")
+			require.NoError(t, os.WriteFile(filepath.Join(root, "/etc/settee/settee.ini"), []byte("; changed\n"), 0o640))
+			assert.Contains(t, run(t, "rpm", "--root", root, "--query", "--configfiles", name), "/etc/settee/settee.ini")
+			run(t, "rpm", append(install, "--install", "--replacepkgs", path)...)
+			assert.Equal(t, "; changed\n", read(t, root, "/etc/settee/settee.ini"), "noreplace")
+			run(t, "rpm", "--root", root, "--nodeps", "--erase", name)
+			assert.NoFileExists(t, filepath.Join(root, "/usr/bin/settee"))
+		})
+	}
+}
+
+// A tarball has the program and its documents, a checksum, and a list of the modules in the program.
+func TestTarball(t *testing.T) {
+	t.Parallel()
+	for _, tool := range []string{"bash", "git", "make", "tar", "gzip", "sha256sum"} {
+		needs(t, tool)
+	}
+	dir := t.TempDir()
+	run(t, "./tarballs", dir, runtime.GOOS+"/"+runtime.GOARCH)
+	check := exec.Command("sha256sum", "--check", "SHA256SUMS")
+	check.Dir = dir
+	sums, err := check.CombinedOutput()
+	require.NoError(t, err, "%s", sums)
+	found, err := filepath.Glob(filepath.Join(dir, "settee-*.tar.gz"))
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	run(t, "tar", "-C", dir, "-xf", found[0])
+	top := strings.TrimSuffix(found[0], ".tar.gz")
+	for _, name := range []string{"LICENSE", "NOTICE", "README.md", "docs/operations.md", "man/settee-serve.1", "settee.bash", "settee.ini"} {
+		assert.FileExists(t, filepath.Join(top, name))
+	}
+	program := filepath.Join(top, "settee")
+	assert.Regexp(t, `^settee \S+\n`, run(t, program, "version"))
+
+	list, err := os.ReadFile(top + ".cdx.json")
+	require.NoError(t, err)
+	var bill struct {
+		Components []struct{ Purl string }
+	}
+	require.NoError(t, json.Unmarshal(list, &bill))
+	var listed []string
+	for _, c := range bill.Components {
+		listed = append(listed, c.Purl)
+	}
+	assert.Contains(t, listed, "pkg:golang/stdlib@"+strings.TrimPrefix(runtime.Version(), "go"))
+	modules := 0
+	for line := range strings.Lines(run(t, "go", "version", "-m", program)) {
+		if fields := strings.Fields(line); len(fields) >= 3 && fields[0] == "dep" {
+			assert.Contains(t, listed, "pkg:golang/"+fields[1]+"@"+fields[2])
+			modules++
+		}
+	}
+	assert.Greater(t, modules, 10)
+	assert.Equal(t, 3, strings.Count(string(list), `"purl": "pkg:npm/`))
+}
+
+// checkNode runs the installed program as its unit does: as the user settee, with the files of /etc/settee.
+func checkNode(t *testing.T, root string) {
+	t.Helper()
+	var id struct{ uid, gid int }
+	for line := range strings.Lines(read(t, root, "/etc/passwd")) {
+		if fields := strings.Split(line, ":"); fields[0] == "settee" {
+			id.uid, _ = strconv.Atoi(fields[2])
+			id.gid, _ = strconv.Atoi(fields[3])
+		}
+	}
+	require.Positive(t, id.uid)
+	inRoot := func(ctx context.Context, uid, gid int, args ...string) *exec.Cmd {
+		cmd := exec.CommandContext(ctx, "/usr/bin/settee", args...)
+		cmd.Dir, cmd.Env = "/", []string{"PATH=/usr/bin"}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
+		return cmd
+	}
+	out, err := inRoot(t.Context(), 0, 0, "version", "--json").Output()
+	require.NoError(t, err)
+	var version struct{ Arch string }
+	require.NoError(t, json.Unmarshal(out, &version))
+	assert.Equal(t, runtime.GOARCH, version.Arch)
+
+	// What the file of the package says to do: the first administrator.
+	password := inRoot(t.Context(), 0, 0, "password", "admin")
+	password.Stdin = strings.NewReader("relax\n")
+	admin, err := password.Output()
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(root, "/etc/settee/admin.ini"), admin, 0o644))
+	// systemd makes the folder of the store.
+	require.NoError(t, os.MkdirAll(filepath.Join(root, "/var/lib/settee"), 0o750))
+	require.NoError(t, os.Chown(filepath.Join(root, "/var/lib/settee"), id.uid, id.gid))
+
+	address, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	_, port, err := net.SplitHostPort(address.Addr().String())
+	require.NoError(t, err)
+	require.NoError(t, address.Close())
+
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	node := inRoot(ctx, id.uid, id.gid, "serve", "--config", "/etc/settee", "--set", "chttpd/port="+port)
+	var log bytes.Buffer
+	node.Stderr = &log
+	require.NoError(t, node.Start())
+	ended := make(chan error, 1)
+	go func() { ended <- node.Wait() }()
+	for {
+		out, err := inRoot(ctx, id.uid, id.gid, "health", "--config", "/etc/settee", "--set", "chttpd/port="+port).CombinedOutput()
+		if err == nil {
+			break
+		}
+		select {
+		case err := <-ended:
+			require.NoError(t, err, "the node ended: %s", log.String())
+		case <-ctx.Done():
+			require.Fail(t, "the node is not healthy", "%s", out)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	require.NoError(t, node.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, <-ended, log.String())
+	assert.NotContains(t, log.String(), `"level":"warn"`)
+	entries, err := os.ReadDir(filepath.Join(root, "/var/lib/settee"))
+	require.NoError(t, err)
+	assert.NotEmpty(t, entries, "the store is in /var/lib/settee")
+}
