@@ -96,7 +96,7 @@ func TestCheckNamesFaults(t *testing.T) {
 			db := enginetest.Memory(t)
 			b := &bundle{db: db, layer: fdbjobs.Open(db, prefix, fdbjobs.Options{})}
 			b.jobs = b.layer.Queue("work")
-			defer b.layer.Close()
+			defer func() { b.layer.Close() }()
 			args, err := json.Marshal(map[string]string{"text": strings.Repeat("x", fdbjobs.ArgsChunk)})
 			require.NoError(t, err)
 			b.add(t, fdbjobs.Spec{ID: "active", Owner: "r"}, fdbjobs.Spec{ID: "expires", Owner: "r"})
@@ -105,6 +105,9 @@ func TestCheckNamesFaults(t *testing.T) {
 				held[0], held[1] = held[1], held[0]
 			}
 			require.NoError(t, held[1].FinishFor(context.Background(), time.Hour, nil, nil))
+			b.layer.Close() // which waits for what it writes after a claim
+			b.layer = fdbjobs.Open(db, prefix, fdbjobs.Options{})
+			b.jobs = b.layer.Queue("work")
 			b.add(t,
 				fdbjobs.Spec{ID: "ready", Owner: "o", Args: args, Listed: text(`{}`)},
 				fdbjobs.Spec{ID: "delayed", Owner: "o", Args: text(`{"n":1}`), Scheduled: time.Now().Add(time.Hour)},
