@@ -119,10 +119,11 @@ func (f *FoundationDB) create(ctx context.Context, disk bool) error {
 	if disk {
 		engine = "ssd-2"
 	}
-	created := false
+	created, shown := false, 0 // the process whose log an error shows
 	err := f.processes[0].Await(ctx, func(ctx context.Context) (bool, error) {
-		for _, p := range f.processes {
+		for n, p := range f.processes {
 			if p.Exited() {
+				shown = n
 				return false, p.exitError()
 			}
 		}
@@ -141,7 +142,7 @@ func (f *FoundationDB) create(ctx context.Context, disk bool) error {
 	}
 	if err != nil {
 		f.Stop()
-		return fmt.Errorf("%w; the end of its log: %s", err, LastLines(f.file(0, "output")))
+		return fmt.Errorf("%w; the end of its log: %s", err, LastLines(f.file(shown, "output")))
 	}
 	return nil
 }
