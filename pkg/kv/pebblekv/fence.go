@@ -3,11 +3,13 @@ package pebblekv
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -25,7 +27,9 @@ import (
 //     where reads find it.
 //   - Removals seem to succeed: what an earlier manifest names stays.
 //
-// Checkpoints are not part of the store: a failed write to one only fails the backup.
+// Checkpoints are not part of the store: a failed write to one only fails the backup. Pebble copies the log into one while
+// it is written. A log that is read then ends where the last complete write had ended when it was opened. Otherwise a
+// copy could lack a write and have a later one.
 //
 // So the directory contains what a crash at the moment of the failure would have left. While Pebble opens the store,
 // writes to tables do not wait, because Pebble would wait for them.
@@ -35,16 +39,17 @@ type fence struct {
 
 	mu      sync.Mutex
 	opened  bool
-	failure error         // the first failed write
-	tell    func(error)   // is called with it
-	closing chan struct{} // closed by release
+	failure error                  // the first failed write
+	tell    func(error)            // is called with it
+	closing chan struct{}          // closed by release
+	logs    map[string]*fencedFile // that are open for writing, by path
 }
 
 // errFenced is the error of a write to a table that waited for the close.
 var errFenced = errors.New("the store has stopped writing")
 
 func newFence(inner vfs.FS, dir string, tell func(error)) *fence {
-	return &fence{FS: inner, checkpoints: inner.PathJoin(dir, checkpointPrefix), tell: tell, closing: make(chan struct{})}
+	return &fence{FS: inner, checkpoints: inner.PathJoin(dir, checkpointPrefix), tell: tell, closing: make(chan struct{}), logs: map[string]*fencedFile{}}
 }
 
 // beside reports whether a path is one of a checkpoint.
@@ -136,8 +141,36 @@ func (f *fence) openForWrite(name string, open func() (vfs.File, error)) (vfs.Fi
 	if file == nil {
 		file = inertFile{name}
 	}
-	return &fencedFile{File: file, fence: f, name: name}, nil
+	fenced := &fencedFile{File: file, fence: f, name: name}
+	if filepath.Ext(name) == ".log" {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.logs[name] = fenced
+	}
+	return fenced, nil
 }
+
+// Open opens a file for reading.
+func (f *fence) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
+	file, err := f.FS.Open(name, opts...)
+	if err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if log := f.logs[name]; log != nil {
+		return writtenFile{file, io.LimitReader(file, log.written.Load())}, nil
+	}
+	return file, nil
+}
+
+// writtenFile is what was written of a log.
+type writtenFile struct {
+	vfs.File
+	written io.Reader
+}
+
+func (f writtenFile) Read(p []byte) (int, error) { return f.written.Read(p) }
 
 func (f *fence) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	return f.openForWrite(name, func() (vfs.File, error) { return f.FS.Create(name, category) })
@@ -197,6 +230,8 @@ type fencedFile struct {
 	vfs.File
 	fence *fence
 	name  string
+	// written is the number of bytes that Write has written.
+	written atomic.Int64
 }
 
 func (f *fencedFile) Write(p []byte) (int, error) {
@@ -208,6 +243,7 @@ func (f *fencedFile) Write(p []byte) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	f.written.Add(int64(n))
 	return n, nil
 }
 
@@ -244,6 +280,11 @@ func (f *fencedFile) Preallocate(offset, length int64) error {
 
 // Close always releases the file. An error may mean a lost write.
 func (f *fencedFile) Close() error {
+	f.fence.mu.Lock()
+	if f.fence.logs[f.name] == f {
+		delete(f.fence.logs, f.name)
+	}
+	f.fence.mu.Unlock()
 	err := f.File.Close()
 	if stopped, _ := f.fence.stopped(); stopped {
 		return nil
