@@ -9,6 +9,7 @@ import (
 
 	"github.com/gorilla/mux"
 	"github.com/rs/zerolog"
+	"go.opentelemetry.io/otel/trace"
 
 	"settee/frontend/accounts"
 	"settee/frontend/internal/access"
@@ -52,6 +53,8 @@ type Options struct {
 	Stats func() map[string]any
 	// Observe, if it is not nil, is called after each request. The status is 0 if nothing was answered.
 	Observe func(method string, status int, took time.Duration)
+	// Tracer, if it is not nil, makes a span of each request, except those of monitoring.
+	Tracer trace.Tracer
 	// Version is the version of settee.
 	Version string
 	// Log gets a line for each request, at level info (debug for /_up and metrics), and the errors.
@@ -90,7 +93,7 @@ func New(opts Options) *Handler {
 	ids := new(web.UUIDs)
 	h := &Handler{
 		guard: g,
-		web:   &web.Server{Settings: opts.Config, Connections: c, Log: opts.Log, Observe: opts.Observe},
+		web:   &web.Server{Settings: opts.Config, Connections: c, Log: opts.Log, Observe: opts.Observe, Tracer: opts.Tracer},
 		server: &server.Endpoints{
 			Jobs: opts.Jobs, Documents: opts.Documents, Accounts: opts.Accounts, Config: opts.Config, Connections: c,
 			WriteFailure: opts.WriteFailure, Backup: opts.Backup, Node: opts.Node, Nodes: opts.Nodes, Began: began,

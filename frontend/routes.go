@@ -22,7 +22,20 @@ func (h *Handler) routes() *mux.Router {
 	h.absentRoutes(r)
 	h.documentRoutes(r) // the last: {doc} is any name
 	r.NotFoundHandler = h.web.Action(web.UnknownPath)
+	if h.web.Tracer != nil {
+		r.Use(nameSpans)
+	}
 	return r
+}
+
+// nameSpans names the spans of requests after their routes.
+func nameSpans(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if route, err := mux.CurrentRoute(r).GetPathTemplate(); err == nil {
+			web.NameSpan(r, route)
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 func (h *Handler) handle(r *mux.Router, path string, m web.Methods) {

@@ -15,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"settee/cmd/settee/internal/lifecycle"
+	"settee/cmd/settee/internal/tracing"
 	"settee/fdbjobs"
 	"settee/frontend"
 	"settee/frontend/accounts"
@@ -36,6 +37,7 @@ type node struct {
 	screen  io.Writer // the terminal, nil if there is none
 	log     zerolog.Logger
 	failed  chan error // see fail
+	traces  *tracing.Traces
 
 	db       kv.Database
 	slow     atomic.Int64 // transactions that were repeated for long
@@ -62,6 +64,7 @@ type node struct {
 // targets of its own runs, which write their checkpoints there.
 func (n *node) parts() []lifecycle.Part {
 	parts := []lifecycle.Part{
+		n.tracesPart(),
 		{Start: n.openStore, Stop: func(context.Context) error { return n.db.Close() }},
 		{Start: n.openKeys},
 		{Start: n.openConfiguration},
@@ -245,6 +248,7 @@ func (n *node) openFrontend(context.Context) error {
 		Jobs: n.jobs, Documents: n.docs, Accounts: n.accounts, Config: n.live, Version: currentVersion(), Log: n.log,
 		Node: nodeName(), Nodes: n.nodes.Nodes,
 		Metrics: n.metrics.handler(n.log), Stats: n.metrics.stats, Observe: n.metrics.request,
+		Tracer:       n.traces.Tracer("settee/frontend"),
 		WriteFailure: func() error { return context.Cause(kv.Writable(n.db)) }, Backup: backup,
 	})
 	n.frontend = &server{Server: frontend.NewServer(n.handler)}
@@ -319,6 +323,7 @@ func (n *node) replicate() {
 	n.scheduler = scheduler.New(scheduler.Options{
 		Jobs: n.jobs, Config: n.live.Current, Changed: n.live.Changed, UserAgent: userAgent(), Log: n.log,
 		Node: nodeName(), Transport: n.outbound.transport, Traffic: n.outbound.traffic,
+		Tracer: n.traces.Tracer("settee/replicator"),
 	})
 	n.metrics.connecting(n.outbound)
 	n.metrics.replicating(n.scheduler.Counts)

@@ -16,7 +16,8 @@ var errNoOutbound = errors.New("this node has only the role api_frontend, and co
 //
 // It is the second of three barriers. The first is the linter, which refuses code that dials in the packages of a
 // frontend. The third is the firewall, which allows only connections to the store. Connections to FoundationDB are not
-// affected, because its client library makes them.
+// affected, because its client library makes them. Traces, if the operator asks for them, have a client of their own
+// (package tracing).
 func refuseOutbound() {
 	refuse := func(_ context.Context, network, address string) (net.Conn, error) {
 		return nil, fmt.Errorf("connecting to %s (%s): %w", address, network, errNoOutbound)

@@ -402,6 +402,9 @@ var (
 	CompressRequests = define("replicator", "compress_requests", "true", boolean(),
 		"Whether large requests to CouchDB and settee are compressed. Those to loopback and private\n"+
 			"addresses never are, because such networks are faster than the compression.")
+	PropagateTrace = define("replicator", "propagate_trace", "false", boolean(),
+		"Whether requests to endpoints carry the header traceparent, if traces are switched on. Endpoints\n"+
+			"may belong to others, which could then follow the traces of this service.")
 	ValidEndpointProtocolsLog = define("replicator", "valid_endpoint_protocols_log", "false", boolean(),
 		"Whether a warning is logged for each run with a plain http endpoint.")
 )

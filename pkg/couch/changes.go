@@ -474,7 +474,7 @@ func (o ChangesOptions) request(connectionTimeout time.Duration) (*request, erro
 	if q == nil {
 		q = url.Values{}
 	}
-	r := &request{method: http.MethodGet, path: "_changes", query: q, noSlot: true}
+	r := &request{method: http.MethodGet, path: "_changes", query: q, noSlot: true, feed: true}
 	if o.Feed == "" {
 		o.Feed = FeedNormal
 	}

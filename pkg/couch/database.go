@@ -100,6 +100,10 @@ type Config struct {
 	// node should share an [outbound.Pool]. If it is nil, the database has a pool of its own, which Close closes.
 	Transport http.RoundTripper
 
+	// PropagateTrace sends the header traceparent (W3C Trace Context), which tells the server the request's trace. A
+	// request has a span, and so a trace, if its context has a span that is recorded.
+	PropagateTrace bool
+
 	// NoCompression sends all requests uncompressed. By default, requests with many documents or revisions are
 	// compressed if the server accepts that and has no loopback or private address.
 	NoCompression bool

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"settee/pkg/outbound"
 	"settee/pkg/redact"
 )
@@ -52,8 +54,10 @@ type request struct {
 	once     bool // must not be repeated after it was sent, except if refused unread
 	unasked  bool // a CouchDB that gets a large body is not asked whether it accepts it
 	noSlot   bool // does not count towards MaxConnections
+	feed     bool // its answer may have no end, so its span ends when the answer begins
 
-	tries   int  // number of times sent
+	tries   int  // number of times tried
+	sent    int  // number of times sent; a try may send it several times
 	renewed bool // it has renewed its session
 }
 
@@ -83,6 +87,7 @@ type response struct {
 	outer   context.Context   // the caller's
 	end     context.CancelFunc
 	dog     *watchdog
+	span    trace.Span
 	release func()
 }
 
@@ -95,6 +100,7 @@ func (p *response) Read(b []byte) (int, error) {
 	p.dog.received(n)
 	if err != nil && err != io.EOF {
 		err = broken(p.outer, p.dog, p.hidden(), err)
+		failSpan(p.span, err, p.hidden())
 	}
 	return n, err
 }
@@ -121,6 +127,7 @@ func (p *response) Close() error {
 	p.end()
 	p.dog.stop()
 	err := p.body.Close()
+	p.span.End()
 	p.release()
 	return err
 }
@@ -309,7 +316,9 @@ func refusesToBeAsked(err error) bool {
 
 // send is exchange with a given ticket.
 func (d *Database) send(outer context.Context, r *request, target *url.URL, t ticket) (*response, error) {
-	ctx, cancel := context.WithCancel(outer)
+	ctx, span := d.startSpan(outer, r, target)
+	r.sent++
+	ctx, cancel := context.WithCancel(ctx)
 	e := d.errorOf(r, shown(target))
 	limits := waits{
 		connect: d.cfg.ConnectionTimeout,
@@ -321,6 +330,8 @@ func (d *Database) send(outer context.Context, r *request, target *url.URL, t ti
 	dog.answer()
 	if err != nil {
 		e.Err = broken(outer, dog, d.hidden.With(t.cookie), err)
+		failSpan(span, e.Err, d.hidden.With(t.cookie))
+		span.End()
 		dog.stop()
 		cancel()
 		return nil, e
@@ -328,7 +339,11 @@ func (d *Database) send(outer context.Context, r *request, target *url.URL, t ti
 	hidden := func() redact.Set { return d.hidden.With(t.cookie, granted(answer.Header).cookie) }
 	p := &response{
 		d: d, r: r, url: e.URL, status: answer.StatusCode, header: answer.Header,
-		body: answer.Body, hidden: hidden, outer: outer, end: cancel, dog: dog, release: func() {},
+		body: answer.Body, hidden: hidden, outer: outer, end: cancel, dog: dog, span: span, release: func() {},
+	}
+	answeredSpan(span, p.status)
+	if r.feed {
+		span.End()
 	}
 	d.learn(answer.Header)
 	d.learnEncodings(answer.Header)
@@ -372,6 +387,7 @@ func (d *Database) roundTrip(
 		return nil, err
 	}
 	d.setHeader(hr, r, t)
+	d.propagate(ctx, hr.Header)
 	if r.body != nil {
 		body, length := r.body.open()
 		// The transport may still read the body after it has returned. done waits for that.

@@ -329,12 +329,15 @@ func (s *session) doubted(t ticket) {
 	}
 }
 
+// loginPath is the path of sessions, which is not below a database.
+const loginPath = "_session"
+
 // logIn requests a cookie. A server without sessions is not an error.
 func (d *Database) logIn(ctx context.Context, s *session) (g grant, basicToo bool, err error) {
 	s.mu.Lock()
 	basicToo = s.basicToo
 	s.mu.Unlock()
-	target, err := url.Parse(d.server + "/_session")
+	target, err := url.Parse(d.server + "/" + loginPath)
 	if err != nil {
 		return grant{}, false, err // cannot fail: the URL was parsed before
 	}
@@ -344,7 +347,7 @@ func (d *Database) logIn(ctx context.Context, s *session) (g grant, basicToo boo
 			t = ticket{}
 		}
 		p, err := d.send(ctx, &request{
-			method: http.MethodPost, content: jsonType, path: "_session", body: d.credentials(),
+			method: http.MethodPost, content: jsonType, path: loginPath, body: d.credentials(),
 		}, target, t)
 		if err == nil {
 			defer p.finish()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"go.opentelemetry.io/otel/attribute"
 
 	"settee/fdbjobs"
 	"settee/pkg/config"
@@ -91,6 +92,7 @@ func (s *Server) replicate(ctx context.Context, job *running, log *zerolog.Logge
 		Replication:   r,
 		ReplicationID: run.Job().State.ReplicationID,
 		Stats:         run.Job().State.Stats,
+		Attributes:    s.traced(run.Job()),
 		Stop:          job.stop,
 		Lost: func(ctx context.Context) error {
 			if errors.Is(run.Lost(ctx), fdbjobs.ErrHalt) {
@@ -102,6 +104,19 @@ func (s *Server) replicate(ctx context.Context, job *running, log *zerolog.Logge
 	counted.count(result.RunStats)
 
 	return s.ended(ctx, run, result, err, health, log)
+}
+
+// traced returns how the traces of a job's runs name it.
+func (s *Server) traced(job *jobs.Job) []attribute.KeyValue {
+	if s.opts.Tracer == nil {
+		return nil
+	}
+	names := []attribute.KeyValue{attribute.String("settee.job.id", job.ID)}
+	if !job.Transient() {
+		names = append(names, attribute.String("settee.replication.database", *job.Args.Database),
+			attribute.String("settee.replication.doc_id", *job.Args.DocID))
+	}
+	return names
 }
 
 // refuse fails a job whose replication is not valid under this node's current settings.
@@ -301,6 +316,7 @@ func (s *Server) workerConfig(run *jobs.Run, current *config.Config) worker.Conf
 	cfg.UserAgent = cmp.Or(config.UserAgent.Get(current), s.opts.UserAgent, cfg.UserAgent)
 	cfg.Transport = s.opts.Transport
 	cfg.Shared = &s.shared
+	cfg.Tracer = s.opts.Tracer
 	return cfg
 }
 
@@ -319,6 +335,7 @@ func WorkerConfig(cfg *config.Config) worker.Config {
 	c.CheckpointInterval = config.CheckpointInterval.Get(cfg)
 	c.NoCheckpoints = !config.UseCheckpoints.Get(cfg)
 	c.NoBulkGet = !config.UseBulkGet.Get(cfg)
+	c.PropagateTrace = config.PropagateTrace.Get(cfg)
 	c.NoCompression = !config.CompressRequests.Get(cfg)
 	c.MissingDocRetry = config.MissingDocRetry.Get(cfg)
 	c.MaxDocument = int(config.MaxReplicatedDocument.Get(cfg))

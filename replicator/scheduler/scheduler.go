@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"go.opentelemetry.io/otel/trace"
 
 	"settee/fdbjobs"
 	"settee/pkg/config"
@@ -36,6 +37,8 @@ type Options struct {
 	Transport func(replicator.Endpoint, *sockopt.Options) http.RoundTripper
 	// Traffic, if not nil, returns how many bytes went through the connections of Transport so far.
 	Traffic func() (received, sent int64)
+	// Tracer is passed to worker.Config.
+	Tracer trace.Tracer
 	// Replicate runs a job once. Default: worker.Run.
 	Replicate func(context.Context, worker.Job, worker.Config, worker.Reporter) (worker.Result, error)
 	Log       zerolog.Logger

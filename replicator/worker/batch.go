@@ -21,7 +21,8 @@ const (
 )
 
 type batch struct {
-	number int // in the feed's order
+	number int       // in the feed's order
+	began  time.Time // when the first row was read
 	rows   []couch.Row
 	size   int             // bytes of the rows
 	seq    json.RawMessage // the feed was read up to it; nil if unknown
@@ -124,6 +125,9 @@ func (q *intake) add(item feedItem) (left []couch.Row) {
 		b.live = item.live
 		b.due = b.due || item.live || r.isFull(b)
 		r.row = time.Now()
+		if first {
+			b.began = r.row
+		}
 		if r.rowsRead == r.rowsPassed {
 			r.busy = r.row
 		}

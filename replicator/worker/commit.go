@@ -29,13 +29,15 @@ func (r *run) keepCheckpoint(ctx, whole context.Context) error {
 
 // checkpoint records the run's position if it has moved since the last checkpoint, and reports whether it did. If ctx
 // ends during the write, the write continues for up to StopTimeout, but not after the end of whole.
-func (r *run) checkpoint(ctx, whole context.Context) (bool, error) {
+func (r *run) checkpoint(ctx, whole context.Context) (wrote bool, err error) {
 	r.mu.Lock()
 	seq, stats, moved := r.through, r.allStats(), !bytes.Equal(r.through, r.committed)
 	r.mu.Unlock()
 	if !r.useCheckpoints || !moved {
 		return false, nil
 	}
+	ctx, span := r.root(ctx, "replication checkpoint")
+	defer func() { r.endSpan(span, err) }()
 	// This lists every revision refused up to seq.
 	if err := r.tell(ctx, r.refusals.tell); err != nil {
 		return false, err

@@ -7,6 +7,9 @@ import (
 	"net/http"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
 	"settee/pkg/couch"
 	"settee/pkg/sockopt"
 	"settee/replicator"
@@ -94,6 +97,11 @@ type Config struct {
 	// Sending, if not nil, is passed to couch.Config.
 	Sending func() error
 
+	// Tracer, if not nil, makes the spans of the run, which the package comment lists. PropagateTrace is passed to
+	// couch.Config.
+	Tracer         trace.Tracer
+	PropagateTrace bool
+
 	// Refused, if not nil, is called at once for each revision that the target refused. The run waits for it. Several
 	// goroutines may call it at a time.
 	Refused func(Refusal)
@@ -123,6 +131,9 @@ type Job struct {
 	// replication still has that id, and otherwise from the checkpoint alone.
 	ReplicationID string
 	Stats         replicator.Stats
+
+	// Attributes are added to each trace of the run, if Config has a Tracer.
+	Attributes []attribute.KeyValue
 
 	// Stop, when it ends, asks the run to end soon. The run stops reading changes, waits up to StopTimeout for the
 	// batches in flight, and writes a checkpoint for what is done. nil: never.

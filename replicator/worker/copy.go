@@ -34,8 +34,9 @@ func (f ref) doc() couch.DocRef { return couch.DocRef{ID: f.id, Rev: f.rev} }
 func (f ref) design() bool { return strings.HasPrefix(f.id, designPrefix) }
 
 // missing returns the revisions in rows that the target does not have. It makes as many requests as needed.
-func (r *run) missing(ctx context.Context, rows []couch.Row) ([]ref, error) {
-	var refs []ref
+func (r *run) missing(ctx context.Context, rows []couch.Row) (refs []ref, err error) {
+	ctx, span := r.step(ctx, "compare revisions", revisions(rows))
+	defer func() { r.endSpan(span, err) }()
 	for len(rows) > 0 {
 		n, size := r.asking.fit(len(rows), func(i int) int { return askedSize(rows[i]) })
 		some, err := r.missingAllowed(ctx, rows[:n])
@@ -136,6 +137,8 @@ func (r *run) bulkGets() bool { return r.useBulkGet && !r.noBulkGet.Load() }
 // one by one: design documents, because _bulk_docs does not show their refusal, documents with attachments, and
 // revisions that the answer lacks. small are those with small attachments only, for copySmall.
 func (r *run) copyInBulk(ctx context.Context, refs []ref, w *writer) (single []ref, small []smallRef, err error) {
+	ctx, span := r.step(ctx, "read documents", len(refs))
+	defer func() { r.endSpan(span, err) }()
 	left := refs
 	if slices.ContainsFunc(refs, ref.design) {
 		left = nil
@@ -309,10 +312,12 @@ func (a *answers) covered(f couch.Fetched) []int {
 }
 
 // write writes documents without attachments with _bulk_docs, in smaller portions if the target requires that.
-func (r *run) write(ctx context.Context, docs []couch.Document) error {
+func (r *run) write(ctx context.Context, docs []couch.Document) (err error) {
 	if len(docs) == 0 {
 		return nil
 	}
+	ctx, span := r.step(ctx, "write documents", len(docs))
+	defer func() { r.endSpan(span, err) }()
 	size := 0
 	for _, doc := range docs {
 		size += len(doc.Body) + 1
@@ -409,7 +414,9 @@ func match(refused []couch.DocError, docs []couch.Document) (map[int]*couch.DocE
 
 // copySingly reads revisions one by one, several in parallel, and writes those with attachments at once. The others
 // wait no longer than linger to be written.
-func (r *run) copySingly(ctx context.Context, refs []ref, w *writer) error {
+func (r *run) copySingly(ctx context.Context, refs []ref, w *writer) (err error) {
+	ctx, span := r.step(ctx, "copy single revisions", len(refs))
+	defer func() { r.endSpan(span, err) }()
 	g, ctx := errgroup.WithContext(ctx)
 	copied := make(chan struct{})
 	g.Go(func() error {

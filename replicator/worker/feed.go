@@ -182,7 +182,10 @@ func (f *reader) open(ctx context.Context, live bool) (*couch.Changes, error) {
 			options.SeqInterval = seqInterval(f.r.batchSize)
 		}
 	}
-	return f.r.source.db.Changes(ctx, options)
+	ctx, span := f.r.root(ctx, "replication feed")
+	feed, err := f.r.source.db.Changes(ctx, options)
+	f.r.endSpan(span, err)
+	return feed, err
 }
 
 // seqInterval returns the interval of sequences for a size of batches, so that the last row of a full batch has one. It

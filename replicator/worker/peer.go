@@ -40,7 +40,8 @@ func (r *run) openPeer(side string, endpoint replicator.Endpoint, cfg Config) (*
 		Retries: r.retries, RetryBase: r.retryBase,
 		MaxConnections: r.connections, UserAgent: cfg.UserAgent, NoCompression: cfg.NoCompression,
 		MaxDocument: cfg.MaxDocument, Large: enterRoom, Sending: cfg.Sending,
-		Retrying: r.retrying(side), Limiter: &cfg.Shared.limiter,
+		PropagateTrace: cfg.PropagateTrace,
+		Retrying:       r.retrying(side), Limiter: &cfg.Shared.limiter,
 		SessionRefresh: cfg.SessionRefresh, SessionMinAge: cfg.SessionMinAge,
 	}
 	if !cfg.BasicAuth {

@@ -61,6 +61,8 @@ type run struct {
 	inFlight     atomic.Int32 // batches being copied
 	troubles     troubles
 
+	traces
+
 	reporter Reporter
 	telling  step                    // in which the Reporter is called
 	end      context.CancelCauseFunc // ends the run
@@ -84,7 +86,10 @@ func Run(ctx context.Context, job Job, cfg Config, reporter Reporter) (Result, e
 	}
 	defer r.source.db.Close()
 	defer r.target.db.Close()
-	return r.result(ctx, r.perform(ctx, reporter, r.replicate))
+	r.beginTrace(ctx, cfg.Tracer, job)
+	result, err := r.result(ctx, r.perform(ctx, reporter, r.replicate))
+	r.endTrace(ctx, result, err)
+	return result, err
 }
 
 // perform calls do, and the Reporter meanwhile.
@@ -246,7 +251,9 @@ func verdict(err error) error {
 
 // begin does everything before the first change. The id comes first, because two jobs with the same id must find that
 // out even while neither can reach its databases.
-func (r *run) begin(ctx context.Context) error {
+func (r *run) begin(ctx context.Context) (err error) {
+	ctx, span := r.first(ctx)
+	defer func() { r.endSpan(span, err) }()
 	open := r.openBoth
 	if r.rep.NeedsFilterCode() {
 		if err := r.source.open(ctx); err != nil {
@@ -270,6 +277,7 @@ func (r *run) identify(ctx context.Context) error {
 		return err
 	}
 	r.id = id
+	r.identified(id.String())
 	r.mu.Lock()
 	if name := id.String(); r.known != name {
 		r.known, r.base = name, replicator.Stats{}
@@ -333,11 +341,14 @@ func (r *run) newCopying(ctx context.Context) *copying {
 	c.reading, c.endReading = context.WithCancelCause(c.ctx)
 	c.intake.start = func(b *batch) {
 		c.batches.Go(func() {
-			writing, end := lasting(c.ctx, c.whole, r.stopTimeout)
+			ctx, span := r.rootOfBatch(c.ctx, b)
+			writing, end := lasting(ctx, c.whole, r.stopTimeout)
 			defer end()
-			if err := c.intake.copy(c.ctx, writing, b, c.fail); err != nil {
+			err := c.intake.copy(ctx, writing, b, c.fail)
+			if err != nil {
 				c.fail(err)
 			}
+			r.endSpan(span, err)
 		})
 	}
 	return c

@@ -43,6 +43,11 @@ func smallSize(doc couch.Document) (size int, ok bool) {
 // copySmall reads documents with their attachments in JSON, with _bulk_get, and gives them to w. That costs both
 // databases much less than a request for each document. It returns the revisions that must be read one by one.
 func (r *run) copySmall(ctx context.Context, refs []smallRef, w *writer) (left []ref, err error) {
+	if len(refs) == 0 {
+		return nil, nil
+	}
+	ctx, span := r.step(ctx, "read small attachments", len(refs))
+	defer func() { r.endSpan(span, err) }()
 	for len(refs) > 0 {
 		n, size := 0, 0
 		for n < len(refs) && (n == 0 || size+refs[n].size <= maxSmallRead) {

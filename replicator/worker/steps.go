@@ -110,9 +110,10 @@ func (r *run) carry(ctx context.Context, b *batch, w *writer, asked func()) erro
 	return w.flush(ctx)
 }
 
-// lasting returns a context that lasts d longer than ctx, but not longer than whole. The caller must call end.
+// lasting returns a context that lasts d longer than ctx, but not longer than whole. It has the values of whole, and the
+// span of ctx. The caller must call end.
 func lasting(ctx, whole context.Context, d time.Duration) (longer context.Context, end func()) {
-	longer, cancel := context.WithCancelCause(whole)
+	longer, cancel := context.WithCancelCause(withSpanOf(whole, ctx))
 	var mu sync.Mutex
 	var timer *time.Timer
 	over := false

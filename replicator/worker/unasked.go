@@ -56,10 +56,7 @@ func (u *unasked) learn(asked, lacked int) {
 // lacking is missing, except that it does not always ask. If it has not, unsure is true, and the refs are all revisions
 // in rows, without ancestors and not yet counted. It is harmless to copy a revision that the target has.
 func (r *run) lacking(ctx context.Context, rows []couch.Row, u *unasked) (refs []ref, unsure bool, err error) {
-	all := 0
-	for _, row := range rows {
-		all += len(row.Revs)
-	}
+	all := revisions(rows)
 	if r.bulkGets() && distinct(rows) && u.allows(all) {
 		refs = make([]ref, 0, all)
 		for _, row := range rows {

@@ -55,6 +55,7 @@ func (e *Endpoints) Replicate(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	web.TraceJob(r, job.id)
 	if continuous {
 		return web.Respond(w, r, http.StatusAccepted, accepted{true, job.shown})
 	}

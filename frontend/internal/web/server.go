@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"go.opentelemetry.io/otel/trace"
 
 	"settee/pkg/config"
 	"settee/pkg/redact"
@@ -60,6 +61,8 @@ type Server struct {
 	Log         zerolog.Logger
 	// observe, if it is not nil, is called with each request that has ended. The status is 0 if nothing was answered.
 	Observe func(method string, status int, took time.Duration)
+	// Tracer, if it is not nil, makes a span of each request.
+	Tracer trace.Tracer
 	// The zero value refuses requests of browsers that change something and come from another origin.
 	origins http.CrossOriginProtection
 }
@@ -125,7 +128,12 @@ func methodOf(r *http.Request) string {
 func (s *Server) Serve(w http.ResponseWriter, r *http.Request, act Action) {
 	began, id := time.Now(), requestIDOf(r)
 	log := s.Log.With().Str("request_id", id).Logger()
+	ctx, span := s.startSpan(r)
+	if own := span.SpanContext(); own.IsSampled() {
+		log = log.With().Stringer("trace_id", own.TraceID()).Logger()
+	}
 	out := &answer{ResponseWriter: w}
+	defer endSpan(span, out)
 	header := out.Header()
 	header.Set("Cache-Control", "must-revalidate")
 	header.Set("Server", "settee") // GET / says the version
@@ -143,10 +151,11 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, act Action) {
 	_ = control.SetReadDeadline(receiveBy)
 	_ = control.SetWriteDeadline(time.Time{})
 
-	served := r.WithContext(context.WithValue(log.WithContext(r.Context()), requestIDKey{}, id))
+	served := r.WithContext(context.WithValue(log.WithContext(ctx), requestIDKey{}, id))
 	served.URL = Canonical(r.URL, config.DecodePlusToSpace.Get(s.Settings.Current()))
 	served.Method = methodOf(r)
 	s.renameForwarded(r.Header)
+	describeSpan(span, served, id)
 	if s.Observe != nil {
 		defer func() { s.Observe(served.Method, out.status, time.Since(began)) }()
 	}
@@ -205,7 +214,7 @@ func recoverPanic(out *answer, r *http.Request) {
 // logAccess logs a request that was answered.
 func logAccess(log *zerolog.Logger, out *answer, r *http.Request, began time.Time) {
 	level := zerolog.InfoLevel
-	if r.URL.Path == "/_up" || strings.HasSuffix(r.URL.Path, "/_prometheus") { // requested every few seconds
+	if isFrequent(r) {
 		level = zerolog.DebugLevel
 	}
 	log.WithLevel(level).
@@ -217,6 +226,11 @@ func logAccess(log *zerolog.Logger, out *answer, r *http.Request, began time.Tim
 		Int64("bytes", out.bytes).
 		Dur("duration", time.Since(began)).
 		Msg("request")
+}
+
+// isFrequent reports whether a request is one that monitoring makes every few seconds.
+func isFrequent(r *http.Request) bool {
+	return r.URL.Path == "/_up" || strings.HasSuffix(r.URL.Path, "/_prometheus")
 }
 
 // maxLogged is the number of bytes that are logged, or repeated in an answer, of a text that a client chose.
