@@ -86,6 +86,27 @@
 // which error and when; whether the endpoint asked for the wait; that no change passes the filter; that the target
 // accepts nothing.
 //
+// # Traces
+//
+// With Config.Tracer a run makes spans. A trace is only complete when its first span ends, and a continuous run lasts for
+// months, so the run's span holds only what comes before the first change. All that is repeated has traces of its own,
+// whose first span is linked to the run's span and has the same attributes for the job and the replication id:
+//
+//	replication run           from the beginning to the end of the run
+//	  replication start       the databases are opened and the checkpoints read
+//	replication feed          a changes feed is opened; it ends when the answer begins
+//	replication batch         from the batch's first row until all of it is written
+//	  read changes            its rows arrive, and it waits for its turn
+//	  compare revisions       _revs_diff
+//	  read documents          _bulk_get
+//	  read small attachments  _bulk_get with attachments
+//	  copy single revisions   reads and writes of one revision at a time
+//	  write documents         _bulk_docs
+//	replication checkpoint    both databases are flushed, and the checkpoint written
+//
+// Below them are the spans of requests, which package couch makes. A sampler decides for each trace alone. A request that
+// counts pending changes has no span. Spans have no ids of documents except in the paths of requests, and no contents.
+//
 // # How a run ends
 //
 //	one-shot, at the feed's end     nil

@@ -1,7 +1,10 @@
 package tracing
 
 import (
+	"context"
 	"errors"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -127,6 +130,26 @@ func TestTarget(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, want, target)
 	}
+}
+
+// A node without the role replication disables the default resolver. Not parallel, because this test does so, too.
+func TestCollectorIsLookedUp(t *testing.T) {
+	usual := net.DefaultResolver
+	defer func() { net.DefaultResolver = usual }()
+	refused := errors.New("refused by the default resolver")
+	net.DefaultResolver = &net.Resolver{PreferGo: true, StrictErrors: true, Dial: func(context.Context, string, string) (net.Conn, error) {
+		return nil, refused
+	}}
+	client, err := environ().collectorClient()
+	require.NoError(t, err)
+	defer client.CloseIdleConnections()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://collector.invalid/v1/traces", nil)
+	require.NoError(t, err)
+	_, err = client.Do(request)
+	require.Error(t, err) // whatever the system's resolver says
+	assert.NotContains(t, err.Error(), refused.Error())
 }
 
 func TestComplaints(t *testing.T) {
