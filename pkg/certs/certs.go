@@ -10,6 +10,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"os"
+	"time"
 )
 
 // Load reads a certificate and its private key. certFile has the certificate, and after it the intermediate
@@ -33,6 +34,21 @@ func Load(certFile, keyFile, keyPassword string) (*tls.Certificate, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return &pair, nil
+}
+
+// NotAfter returns when the first certificate of a chain ends: the certificate itself or an intermediate one.
+func NotAfter(c *tls.Certificate) (time.Time, error) {
+	var first time.Time
+	for _, raw := range c.Certificate {
+		parsed, err := x509.ParseCertificate(raw)
+		if err != nil {
+			return time.Time{}, err
+		}
+		if first.IsZero() || parsed.NotAfter.Before(first) {
+			first = parsed.NotAfter
+		}
+	}
+	return first, nil
 }
 
 // LoadPool reads certificates that are trusted. It fails if the file has none.

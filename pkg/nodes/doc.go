@@ -5,15 +5,16 @@
 // changed. A process whose row has changed within [LiveFor] is live. The row of a process that has died stays: the
 // process is known, and not live, until another one removes a row that has not changed for [ForgottenAfter].
 //
-// The clocks of two processes are never compared. A row has no time that counts: every process measures with its own
-// clock how long a row has stayed the same. So a process that has just started takes all rows for new, and all processes
-// for live, until LiveFor has passed.
+// Every process measures with its own clock how long a row has stayed the same. So a process that has just started takes
+// all rows for new, and all processes for live, until LiveFor has passed. A row also has the time of its process's clock.
+// It says by how much clocks differ, and decides nothing.
 //
 // Nothing else depends on the rows. If a renewal fails, the next one makes up for it.
 //
 // Keys, below the prefix:
 //
-//	(name, instance) -> JSON object: the members of Node, and "renewals", the number of renewals
+//	(name, instance) -> JSON object: the members of Node, "renewals", the number of renewals,
+//	                    and "clock", when this one began
 //
 // instance is a random text that a process draws when it starts. Several processes may have the same name.
 //

@@ -45,6 +45,9 @@ type Seen struct {
 	// LastSeen is when a change of its row was last read, by the clock of the process that read it.
 	LastSeen time.Time
 	Live     bool
+	// Ahead is by how much the clock of the process is ahead of the reader's, or behind if it is negative. The clocks
+	// differ by at least that much, and by at most two Intervals more. It is 0 for what may be the time that the row took.
+	Ahead time.Duration
 }
 
 // Options are the options of [New]. All are required.
@@ -64,7 +67,8 @@ type Registry struct {
 	self  Node // as it was when the process started
 	key   string
 
-	renewals int64 // so far
+	renewals int64     // so far
+	last     time.Time // when the last renewal that succeeded began
 	running  sync.WaitGroup
 	serving  context.Context // ends with Stop
 	end      context.CancelFunc
@@ -77,9 +81,17 @@ type Registry struct {
 
 // sighting is a row as it was read last.
 type sighting struct {
-	node    Node
+	row
 	value   string
 	changed time.Time // when this value was first read
+	ahead   time.Duration
+}
+
+// row is the value of a row. Rows of earlier versions have no clock.
+type row struct {
+	Node
+	Renewals int64     `json:"renewals"`
+	Clock    time.Time `json:"clock,omitzero"`
 }
 
 // New returns a registry that knows only this process. It does not use the store.
@@ -88,7 +100,7 @@ func New(opts Options) *Registry {
 	r.self = opts.Describe()
 	r.self.Instance, r.self.Started = rand.Text(), time.Now().UTC()
 	r.key = string(r.space.Pack(r.self.Name, r.self.Instance))
-	r.seen = map[string]sighting{r.key: {node: r.self, changed: r.self.Started}}
+	r.seen = map[string]sighting{r.key: {row: row{Node: r.self}, changed: r.self.Started}}
 	r.serving, r.end = context.WithCancel(context.Background())
 	r.renewing, r.cutOff = context.WithCancel(context.Background())
 	return r
@@ -133,10 +145,8 @@ func (r *Registry) renew() error {
 	self := r.opts.Describe()
 	self.Name, self.Instance, self.Started = r.self.Name, r.self.Instance, r.self.Started
 	r.renewals++
-	value, err := json.Marshal(struct {
-		Node
-		Renewals int64 `json:"renewals"`
-	}{self, r.renewals})
+	began := time.Now()
+	value, err := json.Marshal(row{self, r.renewals, began.UTC()})
 	if err != nil {
 		return err
 	}
@@ -156,6 +166,7 @@ func (r *Registry) renew() error {
 	})
 	if err == nil {
 		r.take(append(others, kv.KeyValue{Key: []byte(r.key), Value: value}))
+		r.last = began
 	}
 	return err
 }
@@ -189,10 +200,11 @@ func (r *Registry) take(pairs []kv.KeyValue) {
 		if !known || row.value != value {
 			row = sighting{value: value, changed: now}
 			name, err := r.space.Unpack(pair.Key)
-			if err != nil || len(name) != 2 || json.Unmarshal(pair.Value, &row.node) != nil ||
-				!rows.As(name[0], &row.node.Name) || !rows.As(name[1], &row.node.Instance) {
+			if err != nil || len(name) != 2 || json.Unmarshal(pair.Value, &row.row) != nil ||
+				!rows.As(name[0], &row.Name) || !rows.As(name[1], &row.Instance) {
 				continue
 			}
+			row.ahead = r.ahead(row.Clock, now, known)
 		}
 		seen[key] = row
 	}
@@ -201,12 +213,26 @@ func (r *Registry) take(pairs []kv.KeyValue) {
 	r.seen = seen
 }
 
+// ahead returns Seen.Ahead for a row that was written at a time by the clock of its process, and read at now. If an
+// earlier value of the row is known, this one was written after the last renewal read that one, or was under way then.
+func (r *Registry) ahead(written, now time.Time, known bool) time.Duration {
+	switch {
+	case written.IsZero():
+		return 0
+	case written.After(now):
+		return written.Sub(now)
+	case known:
+		return min(0, written.Sub(r.last.Add(-Interval)))
+	}
+	return 0
+}
+
 // Nodes returns the known processes as the last renewal found them, sorted by name and by when they started. It does not
 // use the store. This process is always live.
 func (r *Registry) Nodes() []Seen {
 	var all []Seen
 	for key, row := range r.sightings() {
-		all = append(all, Seen{row.node, row.changed.UTC(), key == r.key || time.Since(row.changed) < LiveFor})
+		all = append(all, Seen{row.Node, row.changed.UTC(), key == r.key || time.Since(row.changed) < LiveFor, row.ahead})
 	}
 	slices.SortFunc(all, func(a, b Seen) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), a.Started.Compare(b.Started), cmp.Compare(a.Instance, b.Instance))

@@ -296,6 +296,40 @@ func TestMalformedRows(t *testing.T) {
 	})
 }
 
+// A row says by how much its process's clock is ahead or behind at least. What may be the time that the row took is no
+// difference.
+func TestClocks(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
+		db := enginetest.Memory(t)
+		a := start(t, db, "a")
+		renewals := 0
+		// ahead writes a row with a clock a second after a renewal of a, and returns what the next renewal says, in seconds.
+		ahead := func(clock string) float64 {
+			t.Helper()
+			pass(time.Second)
+			renewals++
+			require.NoError(t, db.Transact(t.Context(), func(tx kv.Transaction) error {
+				tx.Set(space.Pack("b", "1"), fmt.Appendf(nil, `{"renewals":%d%s}`, renewals, clock))
+				return nil
+			}))
+			pass(nodes.Interval - time.Second)
+			require.Equal(t, []string{"a", "b"}, a.sees())
+			assert.Zero(t, a.Nodes()[0].Ahead)
+			return a.Nodes()[1].Ahead.Seconds()
+		}
+		by := func(d time.Duration) string { return `,"clock":"` + time.Now().Add(time.Second+d).UTC().Format(time.RFC3339Nano) + `"` }
+		synctest.Wait()
+		assert.Zero(t, ahead(by(-time.Hour)), "the row may be an old one")
+		assert.Zero(t, ahead(by(0)))
+		assert.InDelta(t, 3600-4, ahead(by(time.Hour)), .5)
+		assert.InDelta(t, 20-4, ahead(by(20*time.Second)), .5)
+		assert.Zero(t, ahead(by(3*time.Second)))
+		assert.Zero(t, ahead(by(-6*time.Second)))
+		assert.InDelta(t, -20+1+5, ahead(by(-20*time.Second)), .5)
+		assert.Zero(t, ahead(""), "an earlier version")
+	})
+}
+
 // With faults of all kinds, all processes know each other within the time of some renewals after the faults end, and
 // nothing is left when they have stopped.
 func TestFaults(t *testing.T) {

@@ -1,6 +1,7 @@
 package outbound
 
 import (
+	"crypto/tls"
 	"net"
 	"net/http"
 	"net/netip"
@@ -124,6 +125,16 @@ func (p *Pool) config() PoolConfig {
 		cfg.IdleTimeout = defaultIdleTimeout
 	}
 	return cfg
+}
+
+// Certificate returns the client's certificate that the next request would use, or nil if the configuration has none.
+// It fails if the files cannot be used.
+func (p *Pool) Certificate() (*tls.Certificate, error) {
+	g, err := p.current()
+	if err != nil {
+		return nil, err
+	}
+	return g.trust.own, nil
 }
 
 func (p *Pool) warn(err error) {

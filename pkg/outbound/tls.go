@@ -65,7 +65,8 @@ func (c TLSConfig) maxDepth() int {
 // trust is a TLSConfig with its files read.
 type trust struct {
 	config *tls.Config
-	roots  *x509.CertPool // nil: the system's
+	roots  *x509.CertPool   // nil: the system's
+	own    *tls.Certificate // the client's; nil: none
 	cfg    TLSConfig
 	files  *certs.Files
 
@@ -97,6 +98,7 @@ func loadTrust(cfg TLSConfig) (*trust, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w: client certificate: %w", ErrCertificates, err)
 		}
+		t.own = own
 		// The certificate is sent even if the server does not name its authority. A server that refuses it sends an alert.
 		t.config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return own, nil }
 	}

@@ -8,6 +8,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"time"
 
 	"settee/fdbjobs"
 	"settee/pkg/docstore"
@@ -214,6 +215,31 @@ func (s *Store) Counts(ctx context.Context) (Counts, error) {
 		}
 		return counts, nil
 	})
+}
+
+// Waits is what [Store.Waits] reads.
+type Waits struct {
+	// Due is the time for which the due job that waits longest is scheduled ([fdbjobs.Queue.OldestDue]). It is zero if
+	// no job is due.
+	Due time.Time
+	// Crashing is when the crashes of the job began that has crashed for the longest time. It is zero if no job has
+	// crashed since it last recovered.
+	Crashing time.Time
+}
+
+// Waits reads since when jobs wait for a node, and for a run without a crash.
+func (s *Store) Waits(ctx context.Context) (w Waits, err error) {
+	w.Due, err = kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (time.Time, error) {
+		return s.jobs.OldestDue(tx.Snapshot())
+	})
+	if err != nil {
+		return Waits{}, err
+	}
+	longest, err := s.List(ctx, Filter{}, ListOptions{Limit: 1, Order: ByCrash})
+	for _, job := range longest.Jobs {
+		w.Crashing = job.State.CrashingSince
+	}
+	return w, err
 }
 
 // listing describes a list of jobs.

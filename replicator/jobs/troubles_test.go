@@ -46,8 +46,15 @@ func TestTroubles(t *testing.T) {
 			t.Helper()
 			require.NoError(t, run.ListRefused(b.Context(), []replicator.Failure{{ID: "x"}}, 1))
 		}
+		waits := func() jobs.Waits {
+			t.Helper()
+			w, err := b.store.Waits(b.Context())
+			require.NoError(t, err)
+			return w
+		}
 		b.create(repdb)
 		b.create("a/_replicator")
+		require.Zero(t, waits())
 		next := func() { <-time.After(time.Second) }
 		first := map[string]time.Time{}
 		for _, doc := range []string{"e", "d", "c", "b", "a"} {
@@ -67,9 +74,12 @@ func TestTroubles(t *testing.T) {
 		require.Equal(t, []string{"z"}, list(jobs.ByCrash, jobs.Filter{Database: "a/_replicator"}))
 		require.NoError(t, b.database("a/_replicator").Delete(b.Context()))
 		require.Equal(t, []string{"e", "d", "c", "b", "a"}, crashing(), "a deleted database has no jobs")
+		require.Equal(t, jobs.Waits{Crashing: first["e"]}, waits())
 		require.Equal(t, []string{"a", "b", "c", "d", "e"}, refused())
 
 		// A job that runs again has not recovered yet.
+		<-time.After(time.Minute - 4500*time.Millisecond)
+		require.Equal(t, first["e"].Add(time.Minute), waits().Due.UTC())
 		run = b.accept()
 		require.Equal(t, []string{"e", "d", "c", "b", "a"}, crashing())
 		require.Equal(t, []string{"d", "c", "b", "a"}, list(jobs.ByCrash, jobs.Filter{States: []replicator.State{"crashing"}}))

@@ -1,0 +1,78 @@
+package fdbjobs
+
+import (
+	"time"
+
+	"settee/pkg/kv"
+	"settee/pkg/kv/rows"
+)
+
+// OldestDue returns the time for which the due job that waits longest is scheduled, or the zero time if no job is due.
+// Of the jobs that are ready it reads the first one of each of the 100 owners that are served next. It does not count
+// those of paused owners.
+func (q *Queue) OldestDue(tx kv.ReadTransaction) (time.Time, error) {
+	now := q.layer.now().Unix()
+	delayed := tx.GetRange(
+		kv.KeyRange{Begin: rows.Range(q.keys.delayed).Begin, End: q.keys.delayed.Pack(now + 1)}, kv.RangeOptions{Limit: 1})
+	ready, err := q.firstReady(tx)
+	if err != nil {
+		return time.Time{}, err
+	}
+	oldest := now + 1
+	pairs, err := delayed.Slice()
+	if err != nil {
+		return time.Time{}, err
+	}
+	for _, pair := range pairs {
+		if oldest, _, err = q.parseDelayed(pair.Key); err != nil {
+			return time.Time{}, err
+		}
+	}
+	for _, read := range ready {
+		row, err := awaitRow(read)
+		if err != nil {
+			return time.Time{}, err
+		}
+		if row != nil {
+			oldest = min(oldest, row.scheduled)
+		}
+	}
+	if oldest > now {
+		return time.Time{}, nil
+	}
+	return unixTime(oldest), nil
+}
+
+// firstReady starts reading the first ready job of each of the owners that are served next.
+func (q *Queue) firstReady(tx kv.ReadTransaction) (reads []kv.Future[[]byte], err error) {
+	owners, err := q.share.order(tx, "", 0, ownersAtATime).next(ownersAtATime)
+	if err != nil {
+		return nil, err
+	}
+	heads := make([]func() ([]byte, error), len(owners))
+	for i, o := range owners {
+		heads[i] = q.head(tx, o.owner, nil)
+	}
+	firsts := make([]kv.RangeResult, len(owners))
+	for i, o := range owners {
+		head, err := heads[i]()
+		if err != nil {
+			return nil, err
+		}
+		firsts[i] = tx.GetRange(rows.From(q.keys.ready.Sub(o.owner), head), kv.RangeOptions{Limit: 1})
+	}
+	for _, first := range firsts {
+		pairs, err := first.Slice()
+		if err != nil {
+			return nil, err
+		}
+		for _, pair := range pairs {
+			_, id, err := stampAndID(q.keys.ready, pair.Key)
+			if err != nil {
+				return nil, err
+			}
+			reads = append(reads, q.readRow(tx, id))
+		}
+	}
+	return reads, nil
+}
