@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	stdlog "log"
 	"net/http"
@@ -18,7 +19,10 @@ import (
 
 	"settee/cmd/settee/internal/lifecycle"
 	"settee/frontend"
+	"settee/pkg/certs"
 	"settee/pkg/config"
+	"settee/pkg/kv"
+	"settee/pkg/nodes"
 	"settee/pkg/redact"
 	"settee/replicator"
 	"settee/replicator/jobs"
@@ -26,7 +30,7 @@ import (
 )
 
 const (
-	// countTimeout is the time limit for reading the numbers of jobs from the store.
+	// countTimeout is the time limit for reading what jobNumbers collects from the store.
 	countTimeout = 5 * time.Second
 	// scrapes is the number of requests for metrics that are answered at the same time.
 	scrapes = 4
@@ -54,20 +58,20 @@ var (
 )
 
 // newMetrics returns the metrics of every node. slow is the number of its slow transactions.
-func newMetrics(store *jobs.Store, slow *atomic.Int64) *metrics {
+func newMetrics(db kv.Database, store *jobs.Store, slow *atomic.Int64) *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
 		requests: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "couchdb_httpd_requests_total", Help: "number of HTTP requests",
+			Name: "couchdb_httpd_requests_total", Help: "HTTP requests to this node, except those to the metrics' own port",
 		}),
 		methods: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "couchdb_httpd_request_methods", Help: "number of HTTP requests by method",
+			Name: "couchdb_httpd_request_methods", Help: "HTTP requests by method; a counter, although CouchDB's name does not say so",
 		}, []string{"method"}),
 		statuses: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "couchdb_httpd_status_codes", Help: "number of HTTP responses by status code",
+			Name: "couchdb_httpd_status_codes", Help: "HTTP responses by status code; a counter, although CouchDB's name does not say so",
 		}, []string{"code"}),
 		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "couchdb_request_time_seconds", Help: "duration of a request, including its waits",
+			Name: "couchdb_request_time_seconds", Help: "duration of HTTP requests; it includes waits, as for changes or for the end of a replication",
 			Buckets: []float64{.001, .005, .01, .05, .1, .5, 1, 5, 10, 60},
 		}),
 	}
@@ -81,48 +85,103 @@ func newMetrics(store *jobs.Store, slow *atomic.Int64) *metrics {
 	m.registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		m.requests, m.methods, m.statuses, m.duration, newJobNumbers(store),
-		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "couchdb_uptime_seconds", Help: "how long this node has run"},
+		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "couchdb_uptime_seconds", Help: "time since this node started"},
 			func() float64 { return time.Since(began).Seconds() }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name: "settee_slow_transactions_total", Help: "transactions with the store that this node was repeating after 30 seconds",
+			Name: "settee_slow_transactions_total", Help: "transactions with the store that this node still repeated after 30 seconds",
 		}, func() float64 { return float64(slow.Load()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "settee_build_info", Help: "always 1; the label is the version of this node",
+			Name: "settee_build_info", Help: "always 1; the label is this node's version",
 			ConstLabels: prometheus.Labels{"version": currentVersion()},
 		}, func() float64 { return 1 }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "settee_store_writable", Help: "1 while the store accepts writes of this node; 0 after one has failed, until a restart",
+		}, func() float64 { return oneIf(kv.Writable(db).Err() == nil) }),
 	)
 	return m
 }
 
-// replicating adds the metrics of a replication node. counts returns their values.
-func (m *metrics) replicating(counts func() scheduler.Counts) {
+func oneIf(condition bool) float64 {
+	if condition {
+		return 1
+	}
+	return 0
+}
+
+// roles are the roles that nodes have in the registry.
+var roles = []string{config.Roles{APIFrontend: true}.String(), config.Roles{Replication: true}.String()}
+
+// knowing adds what this node knows of all nodes.
+func (m *metrics) knowing(registry *nodes.Registry) {
+	for _, role := range roles {
+		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "settee_nodes_live", Help: "live nodes with a role, as this node sees them and itself",
+			ConstLabels: prometheus.Labels{"role": role},
+		}, func() (n float64) {
+			for _, node := range registry.Nodes() {
+				n += oneIf(node.Live && slices.Contains(node.Roles, role))
+			}
+			return n
+		}))
+	}
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "settee_store_last_write_seconds", Help: "time since this node last renewed its row in the store, which it does every 5 seconds",
+	}, func() float64 { return secondsSince(registry.Renewed()) }), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "settee_nodes_clock_difference_seconds",
+		Help: "largest difference between this node's clock and that of another live node, at least; it may be 10 seconds more",
+	}, func() float64 {
+		var largest time.Duration
+		for _, node := range registry.Nodes() {
+			if node.Live {
+				largest = max(largest, node.Ahead.Abs())
+			}
+		}
+		return largest.Seconds()
+	}))
+}
+
+// replicating adds the metrics of a replication node. maxJobs returns the number of its slots.
+func (m *metrics) replicating(server *scheduler.Server, maxJobs func() int) {
+	for _, g := range []struct {
+		name, help string
+		value      func() float64
+	}{
+		{"settee_replicator_running_jobs", "replication jobs that this node runs",
+			func() float64 { return float64(server.Running()) }},
+		{"settee_replicator_max_jobs", "replication jobs that this node may run at a time",
+			func() float64 { return float64(maxJobs()) }},
+		{"settee_scheduler_overdue_seconds", "how late this node's activity monitor or rescheduling is; 0 while both are on time",
+			func() float64 { return server.Overdue().Seconds() }},
+	} {
+		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: g.name, Help: g.help}, g.value))
+	}
 	for _, c := range []struct {
 		name, help string
 		of         func(scheduler.Counts) int64
 	}{
 		{"couchdb_couch_replicator_jobs_starts_total", "runs of replication jobs that began on this node",
 			func(c scheduler.Counts) int64 { return c.Starts }},
-		{"couchdb_couch_replicator_jobs_stops_total", "runs that were stopped, to go on later",
+		{"couchdb_couch_replicator_jobs_stops_total", "runs that this node stopped, to continue later: to make room, to shut down, or for a changed job",
 			func(c scheduler.Counts) int64 { return c.Stops }},
-		{"couchdb_couch_replicator_jobs_crashes_total", "runs that failed, and are tried again",
+		{"couchdb_couch_replicator_jobs_crashes_total", "runs on this node that failed, and whose jobs are tried again",
 			func(c scheduler.Counts) int64 { return c.Crashes }},
 		{"couchdb_couch_replicator_docs_completed_state_updates_total", "replication jobs that completed on this node",
 			func(c scheduler.Counts) int64 { return c.Completed }},
 		{"couchdb_couch_replicator_docs_failed_state_updates_total", "replication jobs that failed for good on this node",
 			func(c scheduler.Counts) int64 { return c.Failed }},
-		{"settee_replicator_docs_read_total", "documents that this node read from sources",
+		{"settee_replicator_docs_read_total", "documents that runs on this node have read from sources",
 			func(c scheduler.Counts) int64 { return c.Stats.DocsRead }},
-		{"settee_replicator_docs_written_total", "documents that this node wrote to targets",
+		{"settee_replicator_docs_written_total", "documents that runs on this node have written to targets",
 			func(c scheduler.Counts) int64 { return c.Stats.DocsWritten }},
-		{"settee_replicator_doc_write_failures_total", "documents that targets refused",
+		{"settee_replicator_doc_write_failures_total", "documents that targets refused from runs on this node",
 			func(c scheduler.Counts) int64 { return c.Stats.DocWriteFailures }},
-		{"settee_replicator_bytes_received_total", "bytes that this node received from endpoints, with what HTTP and TLS add",
+		{"settee_replicator_bytes_received_total", "bytes that this node received from sources and targets, with what HTTP and TLS add",
 			func(c scheduler.Counts) int64 { return c.BytesReceived }},
-		{"settee_replicator_bytes_sent_total", "bytes that this node sent to endpoints, with what HTTP and TLS add",
+		{"settee_replicator_bytes_sent_total", "bytes that this node sent to sources and targets, with what HTTP and TLS add",
 			func(c scheduler.Counts) int64 { return c.BytesSent }},
 	} {
 		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: c.name, Help: c.help},
-			func() float64 { return float64(c.of(counts())) }))
+			func() float64 { return float64(c.of(server.Counts())) }))
 	}
 }
 
@@ -132,9 +191,9 @@ func (m *metrics) connecting(c *connections) {
 		help  string
 		count *atomic.Int64
 	}{
-		"requests_total":          {"requests to endpoints", &c.requests},
-		"responses_success_total": {"requests to endpoints that were answered, with a status below 400", &c.successes},
-		"responses_failure_total": {"requests to endpoints that failed, or were answered with another status", &c.failures},
+		"requests_total":          {"requests of this node to sources and targets", &c.requests},
+		"responses_success_total": {"requests to sources and targets that were answered with a status below 400", &c.successes},
+		"responses_failure_total": {"requests to sources and targets that were answered with a status from 400 on, or not at all", &c.failures},
 	} {
 		m.registry.MustRegister(prometheus.NewCounterFunc(
 			prometheus.CounterOpts{Name: "couchdb_couch_replicator_" + name, Help: of.help},
@@ -170,30 +229,73 @@ func (l errorLines) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// jobNumbers collects the numbers of jobs by state. It reads them from the store, so they count
-// the jobs of all nodes and are the same on every node.
+// certificate adds the end of a certificate. use says what it is for, and current returns it, or nil if there is none.
+func (m *metrics) certificate(use string, current func() (*tls.Certificate, error)) {
+	m.registry.MustRegister(certificateEnd{current, prometheus.NewDesc("settee_certificate_expiry_timestamp_seconds",
+		"when a certificate of this node or an intermediate one sent with it ends: server is shown to clients of the frontend, "+
+			"client to sources and targets", nil, prometheus.Labels{"use": use})})
+}
+
+// certificateEnd collects the end of a certificate.
+type certificateEnd struct {
+	current func() (*tls.Certificate, error)
+	desc    *prometheus.Desc
+}
+
+// Describe implements prometheus.Collector.
+func (c certificateEnd) Describe(out chan<- *prometheus.Desc) { out <- c.desc }
+
+// Collect implements prometheus.Collector.
+func (c certificateEnd) Collect(out chan<- prometheus.Metric) {
+	current, err := c.current()
+	if current == nil && err == nil {
+		return
+	}
+	var end time.Time
+	if err == nil {
+		end, err = certs.NotAfter(current)
+	}
+	if err != nil {
+		out <- prometheus.NewInvalidMetric(c.desc, fmt.Errorf("reading a certificate: %w", err))
+		return
+	}
+	out <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(end.Unix()))
+}
+
+// jobNumbers collects the numbers of jobs by state, and how long some wait. It reads them from the store, so they count
+// the jobs of all nodes and are the same on every node. It also collects how the store answered.
 type jobNumbers struct {
-	store  *jobs.Store
-	states map[replicator.State]*prometheus.Desc
-	total  *prometheus.Desc
+	store                    *jobs.Store
+	states                   map[replicator.State]*prometheus.Desc
+	total, due, crashing     *prometheus.Desc
+	readable, readingSeconds *prometheus.Desc
 }
 
 func newJobNumbers(store *jobs.Store) *jobNumbers {
 	desc := func(name, help string) *prometheus.Desc {
 		return prometheus.NewDesc("couchdb_couch_replicator_jobs_"+name, help+", of all nodes together", nil, nil)
 	}
+	own := func(name, help string) *prometheus.Desc { return prometheus.NewDesc("settee_"+name, help, nil, nil) }
 	return &jobNumbers{store: store, total: desc("total", "replication jobs that have not ended"),
+		due: own("replicator_oldest_due_job_seconds", "how long the replication job that is due for the longest time has waited for a node; "+
+			"0 if none is due. Of the owners it looks at the 100 that are served next"),
+		crashing: own("replicator_longest_crashing_job_seconds", "time since the first crash of the replication job that has crashed for the "+
+			"longest time without recovering; 0 if there is none"),
+		readable:       own("store_readable", "1 if the store answered this node's reads for these metrics within 5 seconds, else 0"),
+		readingSeconds: own("store_read_seconds", "how long this node's reads for these metrics took"),
 		states: map[replicator.State]*prometheus.Desc{
 			replicator.StateRunning:  desc("running", "replication jobs that run"),
 			replicator.StatePending:  desc("pending", "replication jobs that wait for their turn or for their next time"),
-			replicator.StateCrashing: desc("crashed", "replication jobs that have crashed and wait to be tried again"),
+			replicator.StateCrashing: desc("crashed", "replication jobs that have crashed, and wait to be tried again"),
 		},
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (n *jobNumbers) Describe(out chan<- *prometheus.Desc) {
-	out <- n.total
+	for _, desc := range []*prometheus.Desc{n.total, n.due, n.crashing, n.readable, n.readingSeconds} {
+		out <- desc
+	}
 	for _, desc := range n.states {
 		out <- desc
 	}
@@ -203,7 +305,17 @@ func (n *jobNumbers) Describe(out chan<- *prometheus.Desc) {
 func (n *jobNumbers) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), countTimeout)
 	defer cancel()
+	put := func(desc *prometheus.Desc, value float64) {
+		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value)
+	}
+	began := time.Now()
 	counts, err := n.store.Counts(ctx)
+	var waits jobs.Waits
+	if err == nil {
+		waits, err = n.store.Waits(ctx)
+	}
+	put(n.readable, oneIf(err == nil))
+	put(n.readingSeconds, time.Since(began).Seconds())
 	if err != nil {
 		out <- prometheus.NewInvalidMetric(n.total, fmt.Errorf("counting the replication jobs: %w", err))
 		return
@@ -212,9 +324,19 @@ func (n *jobNumbers) Collect(out chan<- prometheus.Metric) {
 	for state, desc := range n.states {
 		count := float64(counts.Jobs[state])
 		total += count
-		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, count)
+		put(desc, count)
 	}
-	out <- prometheus.MustNewConstMetric(n.total, prometheus.GaugeValue, total)
+	put(n.total, total)
+	put(n.due, secondsSince(waits.Due))
+	put(n.crashing, secondsSince(waits.Crashing))
+}
+
+// secondsSince returns the time since at, or 0 if at is zero or later than now.
+func secondsSince(at time.Time) float64 {
+	if at.IsZero() {
+		return 0
+	}
+	return max(0, time.Since(at).Seconds())
 }
 
 // unsniffed tells browsers to use the Content-Type of a response, and not to guess another one.

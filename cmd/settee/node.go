@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -165,7 +166,7 @@ func (n *node) openJobs(ctx context.Context) (err error) {
 		n.layer.Close()
 		return err
 	}
-	n.metrics = newMetrics(n.jobs, &n.slow)
+	n.metrics = newMetrics(n.db, n.jobs, &n.slow)
 	return nil
 }
 
@@ -256,8 +257,17 @@ func (n *node) openFrontend(context.Context) error {
 		return nil
 	}
 	var err error
-	n.frontend.TLSConfig, err = serverTLS(n.cfg, n.log)
-	return err
+	if n.frontend.TLSConfig, err = serverTLS(n.cfg, n.log); err != nil {
+		return err
+	}
+	n.metrics.certificate("server", func() (*tls.Certificate, error) {
+		latest, err := n.frontend.TLSConfig.GetConfigForClient(nil)
+		if err != nil {
+			return nil, err
+		}
+		return &latest.Certificates[0], nil
+	})
+	return nil
 }
 
 // entrance is an address on which an api_frontend node accepts requests.
@@ -326,7 +336,8 @@ func (n *node) replicate() {
 		Tracer: n.traces.Tracer("settee/replicator"),
 	})
 	n.metrics.connecting(n.outbound)
-	n.metrics.replicating(n.scheduler.Counts)
+	n.metrics.replicating(n.scheduler, func() int { return config.MaxJobs.Get(n.live.Current()) })
+	n.metrics.certificate("client", n.outbound.pool.Certificate)
 	go func() {
 		_ = n.scheduler.Run(context.Background()) // ends with Shutdown, which waits for it
 	}()

@@ -22,6 +22,7 @@ func (n *node) nodesPart() lifecycle.Part {
 	return lifecycle.Part{
 		Start: func(context.Context) error {
 			n.nodes = nodes.New(nodes.Options{Store: n.db, Prefix: nodesPrefix, Describe: n.describe})
+			n.metrics.knowing(n.nodes)
 			return nil
 		},
 		Stop: func(ctx context.Context) error { return n.nodes.Stop(ctx) },

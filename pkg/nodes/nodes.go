@@ -213,6 +213,9 @@ func (r *Registry) take(pairs []kv.KeyValue) {
 	r.seen = seen
 }
 
+// Renewed returns when the row of this process was last renewed, or when the process started before the first renewal.
+func (r *Registry) Renewed() time.Time { return r.sightings()[r.key].changed }
+
 // ahead returns Seen.Ahead for a row that was written at a time by the clock of its process, and read at now. If an
 // earlier value of the row is known, this one was written after the last renewal read that one, or was under way then.
 func (r *Registry) ahead(written, now time.Time, known bool) time.Duration {

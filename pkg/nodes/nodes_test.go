@@ -162,6 +162,8 @@ func TestDeath(t *testing.T) {
 		pass(nodes.LiveFor)
 		assert.Equal(t, []string{"a", "(b)"}, a.sees())
 		assert.Equal(t, []string{"(a)", "b"}, b.sees(), "a process is live for itself")
+		assert.Greater(t, time.Since(b.Renewed()), nodes.LiveFor)
+		assert.LessOrEqual(t, time.Since(a.Renewed()), nodes.Interval)
 
 		late := start(t, db, "late") // it cannot know
 		pass(nodes.Interval)
