@@ -48,7 +48,7 @@ DASHBOARD = frontend/internal/dashboard
 NPM = internal/browsertest pkg/couch/couchtest pkg/script $(DASHBOARD)
 INSTALLED = $(NPM:%=%/node_modules/.package-lock.json)
 
-.PHONY: help run demo build build-fdb packages tarballs manifests test test-fdb fire race fuzz soak lint bench bench-couchdb bench-fdb bench-peers dashboard pictures clean node
+.PHONY: help run demo build build-fdb packages tarballs manifests monitoring test test-fdb fire race fuzz soak lint bench bench-couchdb bench-fdb bench-peers dashboard pictures clean node
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 }' Makefile
@@ -74,6 +74,9 @@ tarballs: ## build tarballs in dist, for Linux, macOS, FreeBSD and Windows, with
 manifests: ## check the files for Docker Compose and Kubernetes
 	go -C scripts/manifests test -ldflags=-w -vet=off ./...
 
+monitoring: ## check the alert rules, the scrape configuration and the dashboard in scripts/monitoring
+	go -C scripts/monitoring test -ldflags=-w -vet=off ./...
+
 test: node $(INSTALLED) ## run the tests, with a CouchDB and a Chromium if they are installed
 	go tool withservers -couchdb -chromium go test -tags '$(TAGS)' $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) $(PKGS)
 
@@ -98,6 +101,7 @@ lint: ## check the format, the imports and the code
 	if [ -n "$$files" ]; then printf 'gofmt would change:\n%s\n' "$$files" >&2; exit 1; fi
 	go tool -modfile=scripts/tools.mod golangci-lint run --allow-parallel-runners --build-tags '$(TAGS)'
 	cd scripts/manifests && go tool -modfile=../tools.mod golangci-lint run --allow-parallel-runners
+	cd scripts/monitoring && go tool -modfile=../tools.mod golangci-lint run --allow-parallel-runners
 	cd scripts/bench-peers && go tool -modfile=../tools.mod golangci-lint run --allow-parallel-runners --build-tags '$(TAGS)'
 
 bench: ## run the benchmarks

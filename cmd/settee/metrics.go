@@ -68,7 +68,8 @@ func newMetrics(db kv.Database, store *jobs.Store, slow *atomic.Int64) *metrics 
 			Name: "couchdb_httpd_request_methods", Help: "HTTP requests by method; a counter, although CouchDB's name does not say so",
 		}, []string{"method"}),
 		statuses: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "couchdb_httpd_status_codes", Help: "HTTP responses by status code; a counter, although CouchDB's name does not say so",
+			Name: "couchdb_httpd_status_codes",
+			Help: "HTTP responses by status code; a counter, although CouchDB's name does not say so",
 		}, []string{"code"}),
 		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "couchdb_request_time_seconds", Help: "duration of HTTP requests; it includes waits, as for changes or for the end of a replication",
@@ -95,7 +96,8 @@ func newMetrics(db kv.Database, store *jobs.Store, slow *atomic.Int64) *metrics 
 			ConstLabels: prometheus.Labels{"version": currentVersion()},
 		}, func() float64 { return 1 }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "settee_store_writable", Help: "1 while the store accepts writes of this node; 0 after one has failed, until a restart",
+			Name: "settee_store_writable",
+			Help: "1 while the store accepts writes of this node; 0 after one has failed, until a restart",
 		}, func() float64 { return oneIf(kv.Writable(db).Err() == nil) }),
 	)
 	return m
@@ -125,7 +127,8 @@ func (m *metrics) knowing(registry *nodes.Registry) {
 		}))
 	}
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "settee_store_last_write_seconds", Help: "time since this node last renewed its row in the store, which it does every 5 seconds",
+		Name: "settee_store_last_write_seconds",
+		Help: "time since this node last renewed its row in the store, which it does every 5 seconds",
 	}, func() float64 { return secondsSince(registry.Renewed()) }), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "settee_nodes_clock_difference_seconds",
 		Help: "largest difference between this node's clock and that of another live node, at least; it may be 10 seconds more",
@@ -277,10 +280,10 @@ func newJobNumbers(store *jobs.Store) *jobNumbers {
 	}
 	own := func(name, help string) *prometheus.Desc { return prometheus.NewDesc("settee_"+name, help, nil, nil) }
 	return &jobNumbers{store: store, total: desc("total", "replication jobs that have not ended"),
-		due: own("replicator_oldest_due_job_seconds", "how long the replication job that is due for the longest time has waited for a node; "+
-			"0 if none is due. Of the owners it looks at the 100 that are served next"),
-		crashing: own("replicator_longest_crashing_job_seconds", "time since the first crash of the replication job that has crashed for the "+
-			"longest time without recovering; 0 if there is none"),
+		due: own("replicator_oldest_due_job_seconds", "how long the replication job that is due for the longest time has "+
+			"waited for a node; 0 if none is due. Of the owners it looks at the 100 that are served next"),
+		crashing: own("replicator_longest_crashing_job_seconds", "time since the first crash of the replication job that has "+
+			"crashed for the longest time without recovering; 0 if there is none"),
 		readable:       own("store_readable", "1 if the store answered this node's reads for these metrics within 5 seconds, else 0"),
 		readingSeconds: own("store_read_seconds", "how long this node's reads for these metrics took"),
 		states: map[replicator.State]*prometheus.Desc{

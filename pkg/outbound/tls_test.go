@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"settee/pkg/certs"
 	"settee/pkg/outbound"
 )
 
@@ -96,7 +97,7 @@ func TestCertificateDepth(t *testing.T) {
 func TestClientCertificates(t *testing.T) {
 	t.Parallel()
 	ca, clients := issue(t, nil, "ca", authority), issue(t, nil, "clients", authority)
-	between := issue(t, clients, "between", authority)
+	between := issue(t, clients, "between", authority, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(time.Minute) })
 	client := issue(t, between, "client")
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
 		server := secured(t, issue(t, ca, "server"), func(c *tls.Config) {
@@ -109,8 +110,21 @@ func TestClientCertificates(t *testing.T) {
 			require.ErrorContains(t, err, "TLS handshake with ")
 			require.ErrorContains(t, err, "remote error: tls: ")
 		}
+		own := func() (*tls.Certificate, error) {
+			pool, _ := newPool(t, outbound.PoolOptions{}, func(c *outbound.PoolConfig) { c.TLS = cfg })
+			defer pool.Close()
+			return pool.Certificate()
+		}
+		none, err := own()
+		require.NoError(t, err)
+		require.Nil(t, none)
 		fails(cfg)
 		cfg.CertFile, cfg.KeyFile = writeFile(t, "cert.pem", client.certPEM()), writeFile(t, "key.pem", client.keyPEM(t))
+		used, err := own()
+		require.NoError(t, err)
+		ends, err := certs.NotAfter(used)
+		require.NoError(t, err)
+		require.Equal(t, between.cert.NotAfter, ends, "the intermediate certificate ends first")
 		require.NoError(t, connects(t, server, cfg))
 		// Both in one file.
 		both := append(client.certPEM(), client.keyPEM(t)...)
