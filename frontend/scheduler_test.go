@@ -250,7 +250,7 @@ func TestSummary(t *testing.T) {
 	t.Parallel()
 	n := start(t)
 	require.JSONEq(t, `{"jobs":{"pending":0,"running":0,"crashing":0,"completed":0,"failed":0},"databases":0,"users":0,
-		"crashing":[],"refused":[]}`, n.get("/_scheduler/summary").is(t, http.StatusOK).body)
+		"crashing":[],"stuck":[],"refused":[]}`, n.get("/_scheduler/summary").is(t, http.StatusOK).body)
 	n.do(http.MethodPut, "/a%2F_replicator", "").is(t, http.StatusCreated)
 	for i := range 25 {
 		n.do(http.MethodPut, fmt.Sprintf("/a%%2F_replicator/%02d", i), definition(fmt.Sprintf(`"doc_ids": ["%d"]`, i))).
@@ -290,10 +290,22 @@ func TestSummary(t *testing.T) {
 		}
 	}
 	require.Len(t, found, 50)
+
+	run := n.accept()
+	require.NoError(t, run.Start(t.Context(), "node", "pid"))
+	require.NoError(t, run.Update(t.Context(), func(s *replicator.JobState) {
+		s.Activity = &replicator.Activity{Doing: replicator.DoingReading, Since: time.Unix(1_790_000_000, 0)}
+	}))
+	require.Len(t, n.page("/_scheduler/jobs?sort=stuck").ids(), 1)
+	rows := n.get("/_scheduler/summary").json(t)["stuck"].([]any)
+	require.Len(t, rows, 1)
+	row := rows[0].(map[string]any)
+	require.Equal(t, run.Job().ID, row["job_id"])
+	require.Equal(t, "2026-09-21T14:13:20Z", row["stuck_since"])
 	require.Nil(t, n.get("/_scheduler/jobs?sort=since").json(t)["total_rows"], "it is not known")
 	byOwner := n.page("/_scheduler/jobs?limit=1").Next
 	for query, reason := range map[string]string{
-		"sort=x":                            "`sort` must be one of [since,refused]",
+		"sort=x":                            "`sort` must be one of [since,stuck,refused]",
 		"sort=since&skip=1":                 "`skip` cannot be combined with `sort`: use `start_key`",
 		"sort=refused&start_key=" + byOwner: "`start_key` must be the next_start_key of an earlier page",
 	} {

@@ -51,6 +51,19 @@ type Activity struct {
 	Refusing *Refusing `json:"refusing,omitempty"`
 }
 
+// StuckSince returns since when the run has completed nothing although it has something to do, in whole
+// seconds: the later of Since and LastProgress. It is zero for a run that waits for new changes or
+// ends.
+func (a *Activity) StuckSince() time.Time {
+	switch {
+	case a.Doing == DoingWaiting || a.Doing == DoingStopping:
+		return time.Time{}
+	case a.LastProgress.After(a.Since):
+		return wholeSeconds(a.LastProgress)
+	}
+	return wholeSeconds(a.Since)
+}
+
 // Wait is a request that failed and is repeated, or that is held back because the endpoint
 // refused other requests.
 type Wait struct {

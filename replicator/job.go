@@ -70,6 +70,10 @@ type JobState struct {
 	ErrorCount    int       `json:"error_count"`
 	CrashingSince time.Time `json:"crashing_since,omitzero"`
 
+	// StuckSince is since when the run makes no progress, see Activity.StuckSince; zero if it does, or
+	// for less than the time from which a run counts as stuck.
+	StuckSince time.Time `json:"stuck_since,omitzero"`
+
 	Stats Stats `json:"stats"`
 
 	// Runs is the number of runs that have ended, of which the latest are recorded as EndedRun.
@@ -106,7 +110,7 @@ func (s JobState) MarshalJSON() ([]byte, error) {
 	type plain JobState
 	s.StartTime = wholeSeconds(s.StartTime)
 	s.LastUpdated = wholeSeconds(s.LastUpdated)
-	s.CrashingSince = wholeSeconds(s.CrashingSince)
+	s.CrashingSince, s.StuckSince = wholeSeconds(s.CrashingSince), wholeSeconds(s.StuckSince)
 	s.Error = cleanReason(s.Error)
 	if s.History == nil {
 		s.History = History{}

@@ -5,11 +5,14 @@ import (
 	"flag"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -434,6 +437,52 @@ func TestDashboardRunsAndPauses(t *testing.T) {
 	d.WaitText("table", "0 running")
 	d.press("Resume")
 	d.WaitText("table", "1 running")
+	d.broke(t)
+}
+
+// A run whose source does not answer is stuck until it does. One that waits for changes is not.
+func TestDashboardStuck(t *testing.T) {
+	t.Parallel()
+	node := serveNode(t, "mem:", "replicator/stuck_after_sec=1")
+	source, target := node.hosted("source"), node.hosted("target")
+	answers := make(chan struct{})
+	answer := sync.OnceFunc(func() { close(answers) })
+	to, err := url.Parse(node.url)
+	require.NoError(t, err)
+	proxy := httputil.NewSingleHostReverseProxy(to)
+	peer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		<-answers
+		proxy.ServeHTTP(w, r)
+	}))
+	t.Cleanup(func() {
+		answer()
+		peer.CloseClientConnections()
+		peer.Close()
+	})
+	node.ask(http.StatusCreated, http.MethodPut, "_replicator/waits", document(t, map[string]any{
+		"source": source, "target": target, "continuous": true,
+	}))
+	at, err := url.Parse(source)
+	require.NoError(t, err)
+	at.Host = strings.TrimPrefix(peer.URL, "http://")
+	node.ask(http.StatusCreated, http.MethodPut, "_replicator/stuck", document(t, map[string]any{
+		"source": at.String(), "target": target, "continuous": true,
+	}))
+	d := openDashboard(t, node, adminName, adminPassword)
+	d.show("")
+	// On a busy machine both may be slow to start.
+	d.Wait("(text => text.includes('no progress for') && !text.includes('_replicator / waits'))(document.querySelector('main').innerText)")
+	d.Accessible()
+	d.show("jobs?sort=stuck")
+	d.WaitText("table.jobs", "no progress for")
+	d.Wait("document.querySelectorAll('table.jobs tbody tr').length === 1")
+	d.press("_replicator / stuck")
+	d.WaitText("dt", "No progress")
+	answer()
+	d.WaitText(".now", "waiting for new changes")
+	d.Wait("![...document.querySelectorAll('dt')].some(e => e.innerText === 'No progress')")
+	d.show("")
+	d.WaitText("main", "Each running job makes progress or waits for new changes.")
 	d.broke(t)
 }
 

@@ -46,6 +46,7 @@ func jobSettings(cfg *config.Config) jobs.Settings {
 	return jobs.Settings{
 		MaxHistory:      config.MaxHistory.Get(cfg),
 		TransientMaxAge: config.TransientJobMaxAge.Get(cfg),
+		StuckAfter:      config.StuckAfter.Get(cfg),
 		UpdateDocs:      config.UpdateDocs.Get(cfg),
 	}
 }

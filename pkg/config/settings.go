@@ -288,6 +288,9 @@ var (
 	HealthThreshold = define("replicator", "health_threshold_sec", "120", seconds(0, longSeconds),
 		"A job that ran longer than this before it crashed starts with a fresh count of errors.",
 		alias[time.Duration]{"health_threshold", seconds(0, longSeconds)})
+	StuckAfter = define("replicator", "stuck_after_sec", "120", seconds(time.Second, longSeconds),
+		"A running job that has something to do and makes no progress for longer than this is\n"+
+			"listed as stuck.")
 	MinBackoffPenalty = define("replicator", "min_backoff_penalty_sec", "32", seconds(time.Second, longSeconds),
 		"How long a job waits after its first crash. Each further crash in a row doubles that time.")
 	MaxBackoffPenalty = define("replicator", "max_backoff_penalty_sec", "172800", seconds(time.Second, longSeconds),

@@ -3,6 +3,8 @@ package jobs
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"time"
 
 	"settee/fdbjobs"
 	"settee/pkg/kv"
@@ -13,7 +15,7 @@ import (
 )
 
 // Check checks all rows of the package: their forms, and that they agree with the jobs that they belong to. It repairs
-// the index of crashing jobs, and removes rows of the other indexes and reservations whose job is not there. It does not
+// the indexes of crashing and of stuck jobs, and removes rows of the other indexes and reservations whose job is not there. It does not
 // check the jobs themselves: see [fdbjobs.Layer.Check].
 func Check(ctx context.Context, c *check.Checker, layer *fdbjobs.Layer) error {
 	k := checker{&Store{jobs: layer.Queue(QueueName), space: tuple.NewSubspace("replicator")}}
@@ -52,6 +54,7 @@ var rowChecks = map[string]struct {
 	"failures":        {1, 2, checker.failures},
 	"runs":            {2, 2, checker.run},
 	"crashing":        {2, 2, checker.crashing},
+	"stuck":           {2, 2, checker.stuck},
 	"refused":         {2, 2, checker.refused},
 	"ended":           {2, 2, checker.ended},
 	"deleted":         {1, 1, checker.deleted},
@@ -75,22 +78,31 @@ func (k checker) row(p *check.Page, pair kv.KeyValue) (func() error, error) {
 	return kind.check(k, e)
 }
 
-// state checks that a job that crashes is in the index of such jobs.
+// state checks that a job that crashes, or is stuck, is in the index of such jobs.
 func (k checker) state(p *check.Page, pair kv.KeyValue) (func() error, error) {
 	id, err := k.jobs.IDOf(pair.Key)
 	var state replicator.JobState
-	if err != nil || json.Unmarshal(pair.Value, &state) != nil || state.CrashingSince.IsZero() {
+	if err != nil || json.Unmarshal(pair.Value, &state) != nil {
 		return nil, nil // a job of another form is a fault of the job layer
 	}
-	key := k.crashKey(state.CrashingSince, id)
+	crashes := k.isIndexed(p, state.CrashingSince, k.crashKey(state.CrashingSince, id), "crashes")
+	stuck := k.isIndexed(p, state.StuckSince, k.stuckKey(state.StuckSince, id), "is stuck")
+	return func() error { return errors.Join(crashes(), stuck()) }, nil
+}
+
+// isIndexed checks that a row of an index is there.
+func (checker) isIndexed(p *check.Page, since time.Time, key []byte, what string) func() error {
+	if since.IsZero() {
+		return func() error { return nil }
+	}
 	there := p.Get(key)
 	return func() error {
 		value, err := there.Await()
 		if err == nil && value == nil {
-			p.Wrong(key, nil, "the job crashes, and is missing in the index of such jobs")
+			p.Wrong(key, nil, "the job %s, and is missing in the index of such jobs", what)
 		}
 		return err
-	}, nil
+	}
 }
 
 func (checker) uuid(e entry) (func() error, error) {
@@ -173,6 +185,20 @@ func (k checker) run(e entry) (func() error, error) {
 
 // crashing checks a row of the index of crashing jobs.
 func (k checker) crashing(e entry) (func() error, error) {
+	return k.troubled(e, "the index of crashing jobs has the job %q, which does not crash since then", func(state *replicator.JobState) time.Time {
+		return state.CrashingSince
+	})
+}
+
+// stuck checks a row of the index of stuck jobs.
+func (k checker) stuck(e entry) (func() error, error) {
+	return k.troubled(e, "the index of stuck jobs has the job %q, which is not stuck since then", func(state *replicator.JobState) time.Time {
+		return state.StuckSince
+	})
+}
+
+// troubled checks a row of an index by a time in the state of its job.
+func (k checker) troubled(e entry, otherwise string, of func(*replicator.JobState) time.Time) (func() error, error) {
 	var since int64
 	var jobID string
 	if !rows.As(e.key[0], &since) || !rows.As(e.key[1], &jobID) {
@@ -185,8 +211,8 @@ func (k checker) crashing(e entry) (func() error, error) {
 		if err != nil || text != nil && json.Unmarshal(text, &state) != nil {
 			return err
 		}
-		if !exists || state.CrashingSince.IsZero() || state.CrashingSince.Unix() != since {
-			e.Stray(e.Key, "the index of crashing jobs has the job %q, which does not crash since then", jobID)
+		if at := of(&state); !exists || at.IsZero() || at.Unix() != since {
+			e.Stray(e.Key, otherwise, jobID)
 		}
 		return nil
 	}, nil

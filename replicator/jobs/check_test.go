@@ -3,6 +3,7 @@ package jobs_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -10,6 +11,7 @@ import (
 	"settee/pkg/kv"
 	"settee/pkg/kv/check"
 	"settee/pkg/tuple"
+	"settee/replicator"
 	"settee/replicator/jobs"
 )
 
@@ -19,6 +21,10 @@ func TestCheckNamesFaults(t *testing.T) {
 	b := setup(t)
 	job := b.replicate(`"continuous": true`)
 	b.crash()
+	b.replicate(`"doc_ids": ["stuck"]`)
+	require.NoError(t, b.accept().Update(t.Context(), func(s *replicator.JobState) {
+		s.Activity = &replicator.Activity{Doing: replicator.DoingReading, Since: time.Now().Add(-time.Hour)}
+	}))
 	space := tuple.NewSubspace("replicator")
 	faults := func(repair bool) (said []string) {
 		c := check.Checker{DB: b.db, Repair: repair, Report: func(f check.Fault) error {
@@ -29,11 +35,13 @@ func TestCheckNamesFaults(t *testing.T) {
 		return said
 	}
 	require.Empty(t, faults(false))
-	crashing := func(tx kv.Transaction) []byte {
-		pairs, err := tx.GetRange(kv.PrefixRange(space.Pack("crashing")), kv.RangeOptions{}).Slice()
-		require.NoError(t, err)
-		require.Len(t, pairs, 1)
-		return pairs[0].Key
+	indexed := func(index string) func(kv.Transaction) []byte {
+		return func(tx kv.Transaction) []byte {
+			pairs, err := tx.GetRange(kv.PrefixRange(space.Pack(index)), kv.RangeOptions{}).Slice()
+			require.NoError(t, err)
+			require.Len(t, pairs, 1)
+			return pairs[0].Key
+		}
 	}
 	const primary, derived = false, true
 	for _, c := range []struct {
@@ -43,7 +51,9 @@ func TestCheckNamesFaults(t *testing.T) {
 		says     string
 		repaired bool
 	}{
-		{"a crash that is not in the index", crashing, nil, "is missing in the index of such jobs", derived},
+		{"a crash that is not in the index", indexed("crashing"), nil, "the job crashes, and is missing in the index of such jobs", derived},
+		{"a stuck job that is not in the index", indexed("stuck"), nil, "the job is stuck, and is missing in the index of such jobs", derived},
+		{"a stuck job of no job", at("stuck", 1, "none"), []byte{}, "which is not stuck since then", derived},
 		{"a crash of no job", at("crashing", 1, "none"), []byte{}, "which does not crash since then", derived},
 		{"a refusal of no job", at("refused", 1, "none"), []byte{}, "which has none of then", derived},
 		{"a reservation for no job", at("replication_ids", "id"), []byte("none"), "a replication id of the job \"none\", which does not exist", derived},

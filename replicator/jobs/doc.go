@@ -70,6 +70,7 @@
 //	("failures", job id, n)              -> the nth of the latest failures, modulo their number
 //	("runs", job id, n)                  -> the nth of the latest runs, modulo their number, see runs.go
 //	("crashing", since, job id)          -> "": a job that crashes, see troubles.go
+//	("stuck", since, job id)             -> "": a running job that makes no progress
 //	("refused", time, job id)            -> "": a job whose target refused revisions
 //	("ended", job id, "life" | "state")  -> life, state of a transient job before it was added again
 //	("deleted", instance)                -> owner: a deleted database that may still have jobs

@@ -75,6 +75,9 @@ const (
 	// ByCrash has the jobs that have crashed and not recovered since, also while they run again: the
 	// one whose crashes began first is the first.
 	ByCrash Order = "since"
+	// ByStuck has the running jobs that make no progress although they have something to do: the one
+	// that has made none for longest is the first.
+	ByStuck Order = "stuck"
 	// ByRefusal has the jobs that have not ended and whose target has refused revisions: the one with
 	// the latest refusal is the first.
 	ByRefusal Order = "refused"

@@ -47,7 +47,7 @@ func TestRandom(t *testing.T) {
 	})
 	for _, what := range []string{
 		"written", "refused", "deleted", "merged", "database deleted", "completed", "failed", "crashed", "stopped", "died", "halted", "collided", "told",
-		"recovered", "refused by a target",
+		"recovered", "stuck", "refused by a target",
 	} {
 		assert.NotZero(t, seen[what], what)
 	}
@@ -82,7 +82,7 @@ type process struct {
 func newWorld(t *testing.T, seed uint64) *world {
 	db := enginetest.Memory(t)
 	opts := jobs.Options{
-		UUID: serverUUID, TransientMaxAge: 10 * time.Second, Documents: docsPrefix, UpdateDocs: seed%2 == 0,
+		UUID: serverUUID, TransientMaxAge: 10 * time.Second, StuckAfter: time.Second, Documents: docsPrefix, UpdateDocs: seed%2 == 0,
 	}
 	w := &world{bundle: setupOn(t, db, opts), random: rand.New(rand.NewPCG(seed, 1)), counts: map[string]int{}}
 	for i := range uint64(3) {
@@ -337,13 +337,18 @@ func (w *world) work(run *jobs.Run) error {
 	return err
 }
 
-// progress changes the state of a run, which may have recovered.
+// progress changes the state of a run, which may have recovered or be stuck.
 func (w *world) progress(s *replicator.JobState) {
 	s.Stats.DocsRead++
 	s.Stats.DocWriteFailures++ // the job may have failures
 	if s.ErrorCount > 0 && w.intN(4) == 0 {
 		s.ErrorCount = 0
 		w.count("recovered")
+	}
+	s.Activity = &replicator.Activity{Doing: replicator.DoingCopying, Since: time.Now()}
+	if w.intN(2) == 0 {
+		s.Activity.Since = s.Activity.Since.Add(-time.Duration(1+w.intN(3)) * time.Second)
+		w.count("stuck")
 	}
 }
 
@@ -374,7 +379,7 @@ func (w *world) compare() {
 
 // compareTroubles checks that the indexes of jobs in trouble agree with the jobs.
 func (w *world) compareTroubles(all map[string]*jobs.Job) {
-	crashing := map[string]int64{}
+	crashing, stuck := map[string]int64{}, map[string]int64{}
 	raw, err := kv.TransactValue(w.Context(), w.db, func(tx kv.Transaction) ([]*fdbjobs.Job, error) {
 		return w.store.Jobs().ListIDs(tx.Snapshot(), slices.Collect(maps.Keys(all))...)
 	})
@@ -386,9 +391,14 @@ func (w *world) compareTroubles(all map[string]*jobs.Job) {
 			crashing[job.ID] = state.CrashingSince.Unix()
 			assert.NotEqual(w, fdbjobs.Finished, job.Status, job.ID)
 		}
+		if !state.StuckSince.IsZero() {
+			stuck[job.ID] = state.StuckSince.Unix()
+			assert.Equal(w, replicator.StateRunning, state.State, job.ID)
+		}
 		assert.False(w, state.State == replicator.StateCrashing && state.CrashingSince.IsZero(), "%s", job.State)
 	}
 	assert.Equal(w, crashing, w.times("crashing"))
+	assert.Equal(w, stuck, w.times("stuck"))
 	for id := range w.rows("runs") {
 		assert.Contains(w, all, id, "a run is left of a job that is gone")
 	}

@@ -25,9 +25,9 @@ type Run struct {
 	// stored reports that job.State is what the store has.
 	stored bool
 	meter  meter
-	// unsure is set after a write whose result is unknown: the job may have its row in the index of
-	// crashing jobs or not.
-	unsure  bool
+	// unsure are the states of the writes whose result is unknown, since the last one whose result is
+	// known: the job may have the rows of any of them.
+	unsure  []record
 	started bool             // Start has succeeded
 	copied  replicator.Stats // see Copied
 	// secrets are the secrets of the job's definition. They are masked in everything that is
@@ -130,7 +130,8 @@ func (s *Store) setAside(ctx context.Context, held *fdbjobs.Held, why error) err
 	if err := json.Unmarshal(held.Job().State, state); err != nil {
 		return fmt.Errorf("reading the state of the replication job %q: %w", held.Job().ID, err)
 	}
-	state.State, state.LastUpdated = replicator.StateCrashing, time.Now()
+	before := recordOf(state)
+	state.State, state.LastUpdated, state.StuckSince = replicator.StateCrashing, time.Now(), time.Time{}
 	if state.CrashingSince.IsZero() {
 		state.CrashingSince = state.LastUpdated
 	}
@@ -144,7 +145,7 @@ func (s *Store) setAside(ctx context.Context, held *fdbjobs.Held, why error) err
 	}
 	held.SetTag(tagCrashing)
 	return held.Resubmit(ctx, state.LastUpdated.Add(setAsideDelay), text, func(tx kv.Transaction) error {
-		tx.Set(s.crashKey(state.CrashingSince, held.Job().ID), nil)
+		s.reindex(tx, held.Job().ID, recordOf(state), before)
 		return nil
 	})
 }
@@ -161,9 +162,7 @@ func (s *Store) fail(ctx context.Context, held *fdbjobs.Held, why error) error {
 	}
 	held.SetTag(tagFailed)
 	err = held.Finish(ctx, state, func(tx kv.Transaction) error {
-		if !was.CrashingSince.IsZero() {
-			tx.Clear(s.crashKey(was.CrashingSince, held.Job().ID))
-		}
+		s.reindex(tx, held.Job().ID, record{}, recordOf(&was))
 		return nil
 	})
 	if err != nil {
@@ -459,6 +458,7 @@ func (r *Run) write(
 	if next.State.Terminal() || next.State != replicator.StateCrashing && next.ErrorCount == 0 {
 		next.CrashingSince = time.Time{}
 	}
+	next.StuckSince = r.store.stuckSince(&next)
 	next.Redact(r.secrets)
 	var text json.RawMessage // nil keeps the stored state
 	if !r.stored || time.Since(next.LastUpdated) >= restate || !reflect.DeepEqual(&next, r.job.State) {
@@ -471,11 +471,11 @@ func (r *Run) write(
 	b := r.meter.bill(r.job.owner())
 	err := store(&next, text, b)
 	r.stored = err == nil
-	if err == nil || mayHaveCommitted(err) {
-		r.meter.counted, r.unsure = b.at, err != nil
-	}
-	if err == nil {
-		r.job.stored = recordOf(&next)
+	switch {
+	case err == nil:
+		r.meter.counted, r.job.stored, r.unsure = b.at, recordOf(&next), nil
+	case mayHaveCommitted(err):
+		r.meter.counted, r.unsure = b.at, append(r.unsure, recordOf(&next))
 	}
 	if err == nil || mayHaveCommitted(err) && next.State == replicator.StateRunning && next.ReplicationID == r.job.State.ReplicationID {
 		r.job.State = &next
@@ -483,18 +483,24 @@ func (r *Run) write(
 	return err
 }
 
+// stuckSince returns since when a running job makes no progress, or zero if it has not been so for long.
+func (s *Store) stuckSince(state *replicator.JobState) (since time.Time) {
+	if state.State == replicator.StateRunning && state.Activity != nil {
+		since = state.Activity.StuckSince()
+	}
+	if time.Since(since) < s.settings().StuckAfter {
+		return time.Time{}
+	}
+	return since
+}
+
 // account makes the writes that follow from each write of the state: the charge for the running
-// time, and the job's row in the index of crashing jobs.
+// time, and the job's rows in the indexes of crashing and of stuck jobs.
 func (r *Run) account(tx kv.Transaction, b bill, state *replicator.JobState) {
 	r.store.charge(tx, b)
-	if state.CrashingSince.Equal(r.job.stored.crashing) && !r.unsure {
-		return
-	}
-	if was := r.job.stored.crashing; !was.IsZero() {
-		tx.Clear(r.store.crashKey(was, r.job.ID))
-	}
-	if !state.CrashingSince.IsZero() {
-		tx.Set(r.store.crashKey(state.CrashingSince, r.job.ID), nil)
+	was, now := r.job.stored, recordOf(state)
+	if !now.crashing.Equal(was.crashing) || !now.stuck.Equal(was.stuck) || len(r.unsure) > 0 {
+		r.store.reindex(tx, r.job.ID, now, append(slices.Clip(r.unsure), was)...)
 	}
 }
 

@@ -56,16 +56,17 @@ func (s *Store) Runs(ctx context.Context, job *Job) ([]json.RawMessage, error) {
 // record is what a stored state says about other rows of its job.
 type record struct {
 	crashing time.Time // the time of its row in the index of crashing jobs; zero if there is none
+	stuck    time.Time // that of its row in the index of stuck jobs
 	runs     int64     // see JobState.Runs
 }
 
-func recordOf(state *replicator.JobState) record { return record{state.CrashingSince, state.Runs} }
+func recordOf(state *replicator.JobState) record {
+	return record{state.CrashingSince, state.StuckSince, state.Runs}
+}
 
 // clearRecord clears these rows of a job that is removed.
 func (s *Store) clearRecord(tx kv.Transaction, jobID string, r record) {
-	if !r.crashing.IsZero() {
-		tx.Clear(s.crashKey(r.crashing, jobID))
-	}
+	s.reindex(tx, jobID, record{}, r)
 	// The result of a write may be unknown to its run: there may be one more row.
 	for n := int64(1); n <= min(r.runs+1, MaxRuns); n++ {
 		tx.Clear(s.runKey(jobID, n))

@@ -32,11 +32,14 @@ type Options struct {
 	// TransientMaxAge is how long a transient job is kept after its end, in whole seconds.
 	// Default: a day.
 	TransientMaxAge time.Duration
+	// StuckAfter is how long a running job that has something to do makes no progress before it counts
+	// as stuck. Default: two minutes.
+	StuckAfter time.Duration
 	// UpdateDocs makes documents record also that their job runs, and why it crashes
 	// ([replicator] update_docs).
 	UpdateDocs bool
-	// Settings, if not nil, replaces MaxHistory, TransientMaxAge and UpdateDocs. It is called for
-	// each use, so that they may change while the store is used.
+	// Settings, if not nil, replaces MaxHistory, TransientMaxAge, StuckAfter and UpdateDocs. It is called
+	// for each use, so that they may change while the store is used.
 	Settings func() Settings
 	// Documents is the key prefix of the store's databases (docstore.Open). Sealer seals the
 	// databases for which [SealedDatabase] is true; jobs are sealed by the job layer.
@@ -53,6 +56,7 @@ func SealedDatabase(name string) bool { return IsReplicatorDatabase(name) }
 type Settings struct {
 	MaxHistory      int
 	TransientMaxAge time.Duration
+	StuckAfter      time.Duration
 	UpdateDocs      bool
 }
 
@@ -78,7 +82,9 @@ func Open(ctx context.Context, db kv.Database, layer *fdbjobs.Layer, opts Option
 		sealer: opts.Sealer, docs: docstore.Open(db, opts.Documents, docstore.Options{Sealer: opts.Sealer, Sealed: SealedDatabase}),
 	}
 	if s.settings == nil {
-		fixed := Settings{cmp.Or(opts.MaxHistory, 10), cmp.Or(opts.TransientMaxAge, 24*time.Hour), opts.UpdateDocs}
+		fixed := Settings{
+			cmp.Or(opts.MaxHistory, 10), cmp.Or(opts.TransientMaxAge, 24*time.Hour), cmp.Or(opts.StuckAfter, 2*time.Minute), opts.UpdateDocs,
+		}
 		s.settings = func() Settings { return fixed }
 	}
 	if s.uuid != "" {

@@ -14,14 +14,37 @@ import (
 // The jobs that may need an operator are indexed by time, in seconds since the Unix epoch:
 //
 //	("crashing", since, job id) -> ""    by JobState.CrashingSince
+//	("stuck", since, job id)    -> ""    by JobState.StuckSince
 //	("refused", time, job id)   -> ""    by when the target last refused revisions, until the job ends
 //
-// A row of the first is written and cleared in the transaction that writes the state, so it agrees
-// with the stored state of its job. A row of the second is written with the failures of its job.
-// Jobs that crash and recover cost a row each time, and all others nothing.
+// A row of the first two is written and cleared in the transaction that writes the state, so it agrees
+// with the stored state of its job. A row of the third is written with the failures of its job.
+// Jobs that crash and recover, or get stuck and go on, cost a row each time, and all others nothing.
 
 func (s *Store) crashKey(since time.Time, jobID string) []byte {
 	return s.space.Pack("crashing", since.Unix(), jobID)
+}
+
+func (s *Store) stuckKey(since time.Time, jobID string) []byte {
+	return s.space.Pack("stuck", since.Unix(), jobID)
+}
+
+// reindex writes the rows of a job in the first two indexes. before are the records that it may have in the store.
+func (s *Store) reindex(tx kv.Transaction, jobID string, now record, before ...record) {
+	for _, was := range before {
+		if !was.crashing.IsZero() {
+			tx.Clear(s.crashKey(was.crashing, jobID))
+		}
+		if !was.stuck.IsZero() {
+			tx.Clear(s.stuckKey(was.stuck, jobID))
+		}
+	}
+	if !now.crashing.IsZero() {
+		tx.Set(s.crashKey(now.crashing, jobID), nil)
+	}
+	if !now.stuck.IsZero() {
+		tx.Set(s.stuckKey(now.stuck, jobID), nil)
+	}
 }
 
 func (s *Store) refusalKey(at int64, jobID string) []byte { return s.space.Pack("refused", at, jobID) }
@@ -37,10 +60,8 @@ func (s *Store) clearRefusal(tx kv.Transaction, jobID string) error {
 
 // troubled returns the pageRead of a list in the order of an index.
 func (s *Store) troubled(order Order) pageRead {
-	index, latestFirst := s.space.Sub("crashing"), order == ByRefusal
-	if latestFirst {
-		index = s.space.Sub("refused")
-	}
+	name := map[Order]string{ByCrash: "crashing", ByStuck: "stuck", ByRefusal: "refused"}[order]
+	index, latestFirst := s.space.Sub(name), order == ByRefusal
 	return func(tx kv.ReadTransaction, _ listing, after fdbjobs.Position, n int) (out page, err error) {
 		r := rows.Range(index)
 		if after != (fdbjobs.Position{}) {
@@ -76,8 +97,8 @@ func (s *Store) troubled(order Order) pageRead {
 			if err != nil {
 				return out, err
 			}
-			if job == nil || order == ByCrash && job.State.CrashingSince.Unix() != times[i] {
-				out.passed++ // removed with its database, or it has a new definition that has not run
+			if job == nil || !job.indexed(order, times[i]) {
+				out.passed++
 				continue
 			}
 			out.jobs, out.places = append(out.jobs, job), append(out.places, out.after)
@@ -85,6 +106,18 @@ func (s *Store) troubled(order Order) pageRead {
 		out.more = len(pairs) == n
 		return out, nil
 	}
+}
+
+// indexed reports whether a row of an index is true of the job. It is not if the job has a new definition that has not
+// run, or was running on a node that died.
+func (j *Job) indexed(order Order, at int64) bool {
+	switch order {
+	case ByCrash:
+		return j.State.CrashingSince.Unix() == at
+	case ByStuck:
+		return j.State.StuckSince.Unix() == at && j.Status == fdbjobs.Running
+	}
+	return true
 }
 
 // troubledJob parses a job of an index. It returns nil if the job or its database does not exist.

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/fdbjobs"
+	"settee/pkg/kv"
 	"settee/replicator"
 	"settee/replicator/jobs"
 )
@@ -118,5 +119,86 @@ func TestTroubles(t *testing.T) {
 		}
 		assert.Empty(t, b.times("crashing"))
 		assert.Empty(t, b.times("refused"))
+	})
+}
+
+// A run that makes no progress is listed after a while, until it goes on or ends, whatever the results of its writes.
+func TestStuck(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, jobs.Options{StuckAfter: time.Minute})
+		stuck := func() (found []string) {
+			t.Helper()
+			page, err := b.store.List(b.Context(), jobs.Filter{}, jobs.ListOptions{Limit: 10, Order: jobs.ByStuck})
+			require.NoError(t, err)
+			for _, job := range page.Jobs {
+				found = append(found, job.ID)
+				require.Equal(t, b.times("stuck")[job.ID], job.State.StuckSince.Unix())
+			}
+			return found
+		}
+		pass := func(d time.Duration) { <-time.After(d) }
+		var runs []*jobs.Run
+		var ids []string
+		for i := range 3 {
+			ids = append(ids, b.replicate(fmt.Sprintf(`"doc_ids": ["%d"]`, i)).ID)
+			runs = append(runs, b.accept())
+			require.NoError(t, runs[i].Start(t.Context(), "node", "pid"))
+		}
+		began := time.Now()
+		// The second one waits for longer than the first, and the third one for changes.
+		doing := func(i int, what replicator.Doing, since time.Time) error {
+			return runs[i].Update(t.Context(), func(s *replicator.JobState) { s.Activity = &replicator.Activity{Doing: what, Since: since} })
+		}
+		report := func() {
+			t.Helper()
+			require.NoError(t, doing(0, replicator.DoingCopying, began.Add(time.Second)))
+			require.NoError(t, doing(1, replicator.DoingRetrying, began))
+			require.NoError(t, doing(2, replicator.DoingWaiting, began))
+		}
+		for range 5 {
+			pass(10 * time.Second)
+			report()
+		}
+		require.Empty(t, stuck())
+		pass(11 * time.Second)
+		report()
+		require.Equal(t, []string{ids[1], ids[0]}, stuck())
+		require.Equal(t, began.Unix(), b.times("stuck")[ids[1]])
+		require.NoError(t, doing(1, replicator.DoingCopying, time.Now()))
+		require.Equal(t, []string{ids[0]}, stuck())
+
+		// The rows follow writes whose results are unknown.
+		for i, since := range []time.Duration{2, 3, 0} {
+			b.db.mute.Store(true)
+			require.ErrorIs(t, doing(0, replicator.DoingCopying, began.Add(since*time.Second)), kv.ErrCommitUnknown, i)
+			b.db.mute.Store(false)
+		}
+		require.NoError(t, doing(0, replicator.DoingCopying, began.Add(time.Second)))
+		require.Equal(t, []string{ids[0]}, stuck())
+		require.Len(t, b.times("stuck"), 1)
+		b.check()
+
+		// Its node dies. It does not run then, and its next run begins anew.
+		requeued := make(chan []string, 1)
+		stop := b.monitor(func(ids []string) { requeued <- ids })
+		pass(30 * time.Second)
+		require.NoError(t, doing(1, replicator.DoingCopying, time.Now()))
+		require.NoError(t, doing(2, replicator.DoingWaiting, time.Now()))
+		require.Equal(t, []string{ids[0]}, <-requeued)
+		stop()
+		require.Empty(t, stuck())
+		require.Len(t, b.times("stuck"), 1)
+		require.NoError(t, b.accept().Start(t.Context(), "other", "pid"))
+		require.Empty(t, b.times("stuck"))
+		for i, end := range []func() error{
+			func() error { return runs[1].Crash(t.Context(), time.Now(), 1, "", "no") },
+			func() error { return runs[2].Complete(t.Context(), nil) },
+		} {
+			require.NoError(t, doing(i+1, replicator.DoingFinishing, began))
+			require.Equal(t, []string{ids[i+1]}, stuck())
+			require.NoError(t, end())
+			require.Empty(t, b.times("stuck"))
+		}
 	})
 }

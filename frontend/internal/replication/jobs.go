@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"settee/frontend/internal/access"
 	"settee/frontend/internal/web"
@@ -35,16 +36,18 @@ type listedJob struct {
 	NextRun   *string            `json:"next_run,omitempty"` // of a periodic replication that does not run
 	State     replicator.State   `json:"state"`
 	JobID     string             `json:"job_id"`
-	// Of a job that has crashed and has not recovered since. CouchDB has neither.
+	// Of a job that has crashed and has not recovered since, and of a running one that makes no progress. CouchDB has
+	// none of these.
 	ErrorCount    int     `json:"error_count,omitempty"`
 	CrashingSince *string `json:"crashing_since,omitempty"`
+	StuckSince    *string `json:"stuck_since,omitempty"`
 }
 
 func listed(job *jobs.Job) listedJob {
 	state := *job.State
 	state.State = job.Condition() // Info depends on it
 	if state.State != replicator.StateRunning {
-		state.PID = ""
+		state.PID, state.StuckSince = "", time.Time{} // of a run whose node has died
 	}
 	out := listedJob{
 		Database: job.Args.Database,
@@ -60,7 +63,7 @@ func listed(job *jobs.Job) listedJob {
 		Node:     orNull(state.Node),
 		State:    state.State,
 
-		ErrorCount: state.ErrorCount, CrashingSince: timeText(state.CrashingSince),
+		ErrorCount: state.ErrorCount, CrashingSince: timeText(state.CrashingSince), StuckSince: timeText(state.StuckSince),
 	}
 	if out.History == nil {
 		out.History = replicator.History{}
@@ -174,9 +177,9 @@ func readOrder(q *web.Query, opts jobs.ListOptions) jobs.Order {
 	switch order {
 	case jobs.ByOwner:
 		return order
-	case jobs.ByCrash, jobs.ByRefusal:
+	case jobs.ByCrash, jobs.ByStuck, jobs.ByRefusal:
 	default:
-		q.Refuse("`sort` must be one of [%s,%s]", jobs.ByCrash, jobs.ByRefusal)
+		q.Refuse("`sort` must be one of [%s,%s,%s]", jobs.ByCrash, jobs.ByStuck, jobs.ByRefusal)
 	}
 	if opts.Skip > 0 {
 		q.Refuse("`skip` cannot be combined with `sort`: use `start_key`")

@@ -22,7 +22,7 @@ func (e *Endpoints) Summary(w http.ResponseWriter, r *http.Request) error {
 		return fmt.Errorf("counting the replication jobs: %w", err)
 	}
 	troubled := map[jobs.Order][]listedJob{}
-	for _, order := range []jobs.Order{jobs.ByCrash, jobs.ByRefusal} {
+	for _, order := range []jobs.Order{jobs.ByCrash, jobs.ByStuck, jobs.ByRefusal} {
 		list, err := e.Jobs.List(ctx, jobs.Filter{}, jobs.ListOptions{Limit: inSummary, Order: order})
 		if err != nil {
 			return fmt.Errorf("listing the replication jobs in trouble: %w", err)
@@ -34,6 +34,7 @@ func (e *Endpoints) Summary(w http.ResponseWriter, r *http.Request) error {
 		Databases int64                      `json:"databases"`
 		Users     int64                      `json:"users"`
 		Crashing  []listedJob                `json:"crashing"`
+		Stuck     []listedJob                `json:"stuck"`
 		Refused   []listedJob                `json:"refused"`
-	}{counts.Jobs, counts.Databases, counts.Users, troubled[jobs.ByCrash], troubled[jobs.ByRefusal]})
+	}{counts.Jobs, counts.Databases, counts.Users, troubled[jobs.ByCrash], troubled[jobs.ByStuck], troubled[jobs.ByRefusal]})
 }

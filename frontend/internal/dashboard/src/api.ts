@@ -92,6 +92,7 @@ export interface Job {
   state: State;
   error_count?: number;
   crashing_since?: string;
+  stuck_since?: string;
   last_updated?: string | null;
   runs?: Run[];
 }
@@ -121,6 +122,7 @@ export interface Summary {
   databases: number;
   users: number;
   crashing: Job[];
+  stuck: Job[];
   refused: Job[];
 }
 

@@ -119,6 +119,7 @@ function Now({ job }: { job: Job }) {
         <Fact name="Next run">{job.next_run && <Since time={job.next_run} />}</Fact>
         <Fact name="Batches at work">{activity?.batches_in_flight || undefined}</Fact>
         <Fact name="Last progress">{activity?.last_progress && <Since time={activity.last_progress} />}</Fact>
+        <Fact name="No progress">{job.stuck_since && <For since={job.stuck_since} />}</Fact>
         <Fact name="Crashing">{job.crashing_since && <For since={job.crashing_since} />}</Fact>
         <Fact name="Errors in a row">{job.error_count || undefined}</Fact>
         <Fact name="Replication id">

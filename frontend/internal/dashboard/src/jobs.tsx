@@ -3,7 +3,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { type Job, type Jobs, states } from "./api";
 import { useView, withQuery } from "./http";
-import { Doing, Endpoints, Field, jobHref, jobName, Loaded, Page, Progress, type Row, Since, StateBadge, Table, Waiting } from "./parts";
+import { Doing, Endpoints, Field, For, jobHref, jobName, Loaded, Page, Progress, type Row, Since, StateBadge, Table, Waiting } from "./parts";
 import { go, hrefOf, type Route } from "./route";
 import { count, some } from "./text";
 
@@ -39,6 +39,7 @@ export function JobsPage({ route, admin }: { route: Route; admin: boolean }) {
               <select id={id} value={query.sort ?? ""} onChange={(event) => go(href({ sort: event.currentTarget.value || undefined, states: undefined }))}>
                 <option value="">database and id</option>
                 <option value="since">crashing longest</option>
+                <option value="stuck">stuck longest</option>
                 <option value="refused">refused last</option>
               </select>
             )}
@@ -102,6 +103,11 @@ function rowOf(job: Job): Row {
             <small>
               <Doing activity={job.info.activity} />
             </small>
+            {job.stuck_since && (
+              <small class="bad">
+                no progress <For since={job.stuck_since} />
+              </small>
+            )}
           </>
         ) : (
           job.start_time && (

@@ -1,9 +1,10 @@
 // The first page: how many jobs are in which state, what moves, and what needs somebody.
 
+import type { ComponentChildren } from "preact";
 import type { Job, Node, Rates, Share, Summary } from "./api";
 import { states } from "./api";
 import { useView } from "./http";
-import { Endpoints, For, jobHref, jobName, Loaded, Page, Panel, StateBadge, Table } from "./parts";
+import { Doing, Endpoints, For, jobHref, jobName, Loaded, Page, Panel, StateBadge, Table } from "./parts";
 import { Plot } from "./plot";
 import { hrefOf } from "./route";
 import { bytes, count, duration, rate } from "./text";
@@ -18,10 +19,39 @@ export function Overview() {
             <Counts summary={s} />
             <div class="columns">
               <Panel title="Crashing longest" aside={<a href={hrefOf(["jobs"], { sort: "since" })}>All</a>}>
-                <Needy jobs={s.crashing} none="No job is crashing." />
+                <Needy
+                  jobs={s.crashing}
+                  none="No job is crashing."
+                  why={(job) => (
+                    <>
+                      <For since={job.crashing_since!} />: {job.info?.error ?? "it runs again"}
+                    </>
+                  )}
+                />
+              </Panel>
+              <Panel title="Stuck" aside={<a href={hrefOf(["jobs"], { sort: "stuck" })}>All</a>}>
+                <Needy
+                  jobs={s.stuck}
+                  none="Each running job makes progress or waits for new changes."
+                  why={(job) => (
+                    <>
+                      no progress <For since={job.stuck_since!} />
+                      {job.info?.activity && (
+                        <>
+                          : <Doing activity={job.info.activity} />
+                        </>
+                      )}
+                      {job.info?.activity?.waiting?.map((wait) => `; ${wait.endpoint}: ${wait.error}`)}
+                    </>
+                  )}
+                />
               </Panel>
               <Panel title="Refused documents" aside={<a href={hrefOf(["jobs"], { sort: "refused" })}>All</a>}>
-                <Needy jobs={s.refused} none="No running job has refused documents." />
+                <Needy
+                  jobs={s.refused}
+                  none="No target has refused documents of a job that has not ended."
+                  why={(job) => (job.info?.doc_write_failures ? `${count(job.info.doc_write_failures)} refused` : job.info?.error)}
+                />
               </Panel>
             </div>
           </>
@@ -52,22 +82,15 @@ function Counts({ summary }: { summary: Summary }) {
   );
 }
 
-function Needy({ jobs, none }: { jobs: Job[]; none: string }) {
+/** Jobs that may need somebody, and why. */
+function Needy({ jobs, none, why }: { jobs: Job[]; none: string; why: (job: Job) => ComponentChildren }) {
   if (jobs.length === 0) return <p class="muted">{none}</p>;
   return (
     <ul class="rows">
       {jobs.map((job) => (
         <li key={job.job_id}>
           <a href={jobHref(job)}>{jobName(job)}</a> <Endpoints source={job.source} target={job.target} />
-          <small class="muted">
-            {job.crashing_since && (
-              <>
-                <For since={job.crashing_since} />
-                {": "}
-              </>
-            )}
-            {job.info?.error ?? (job.info?.doc_write_failures ? `${count(job.info.doc_write_failures)} refused` : "")}
-          </small>
+          <small class="muted">{why(job)}</small>
         </li>
       ))}
     </ul>
