@@ -84,6 +84,15 @@ func (q *Queue) SetWeight(tx kv.Transaction, owner string, weight float64) error
 	return q.share.resume(tx, owner)
 }
 
+// Weight returns an owner's weight.
+func (q *Queue) Weight(tx kv.ReadTransaction, owner string) (float64, error) {
+	weight, paused, err := awaitWeight(tx.Get(q.share.weights.Pack(owner)))
+	if paused {
+		weight = 0
+	}
+	return weight, err
+}
+
 // Weights returns the weights by owner that are not [DefaultWeight].
 func (q *Queue) Weights(tx kv.ReadTransaction) (map[string]float64, error) {
 	weights := map[string]float64{}

@@ -28,5 +28,26 @@ func TestListShares(t *testing.T) {
 		{"database": "a/_replicator", "user": nil, "shares": 100., "usage": 0., "running": 0., "pending": 2., "crashing": 0., "ran": 0., "entitled": 0.},
 		{"database": nil, "user": adminName, "shares": 100., "usage": 0., "running": 0., "pending": 1., "crashing": 0., "ran": 0., "entitled": 0.},
 	}, list.Shares)
+
+	// Paused databases say since when, and their jobs do.
+	n.do(http.MethodPut, "/empty%2F_replicator", "").is(t, http.StatusCreated)
+	require.NoError(t, n.jobs.SetWeights(t.Context(), map[string]float64{"a/_replicator": 0.07, "empty/_replicator": 0.5}))
+	require.NoError(t, n.jobs.SetWeights(t.Context(), map[string]float64{"a/_replicator": 0, "empty/_replicator": 0.5}))
+	require.NoError(t, json.Unmarshal([]byte(n.get("/_scheduler/shares").is(t, http.StatusOK).body), &list))
+	require.Len(t, list.Shares, 3)
+	since := list.Shares[0]["paused_since"]
+	require.NotEmpty(t, since)
+	require.Equal(t, []any{0., 7.}, []any{list.Shares[0]["shares"], list.Shares[0]["shares_before"]})
+	require.Equal(t, []any{"empty/_replicator", 50., nil}, []any{list.Shares[1]["database"], list.Shares[1]["shares"], list.Shares[1]["paused_since"]})
+	for _, path := range []string{"/_scheduler/jobs?database=a/_replicator", "/_scheduler/docs/a%2F_replicator"} {
+		for _, rows := range n.get(path).is(t, http.StatusOK).json(t) {
+			if rows, ok := rows.([]any); ok {
+				require.Len(t, rows, 2)
+				row := rows[0].(map[string]any)
+				require.Equal(t, []any{true, since}, []any{row["paused"], row["paused_since"]}, path)
+			}
+		}
+	}
+	require.NotContains(t, n.get("/_scheduler/jobs?database=").is(t, http.StatusOK).body, "paused")
 	require.Equal(t, http.StatusMethodNotAllowed, n.do(http.MethodPost, "/_scheduler/shares", "{}").status)
 }

@@ -56,6 +56,7 @@ var rowChecks = map[string]struct {
 	"crashing":        {2, 2, checker.crashing},
 	"stuck":           {2, 2, checker.stuck},
 	"refused":         {2, 2, checker.refused},
+	"paused":          {1, 1, checker.paused},
 	"ended":           {2, 2, checker.ended},
 	"deleted":         {1, 1, checker.deleted},
 	"ran":             {2, 2, checker.sum},
@@ -236,6 +237,21 @@ func (k checker) refused(e entry) (func() error, error) {
 		}
 		return nil
 	}, nil
+}
+
+func (k checker) paused(e entry) (func() error, error) {
+	var owner string
+	if !rows.As(e.key[0], &owner) {
+		return e.unknown()
+	}
+	if _, err := parsePause(e.Value); err != nil {
+		return e.unreadable("when a database was paused")
+	}
+	p, err := k.readPause(e, owner)
+	if err == nil && !p.paused {
+		e.Stray(e.Key, "a pause of the owner %q, which is not paused", owner)
+	}
+	return nil, err
 }
 
 func (k checker) ended(e entry) (func() error, error) {

@@ -64,6 +64,8 @@ func TestCheckNamesFaults(t *testing.T) {
 		{"a run of no job", at("runs", "none", 1), []byte(`{}`), "a run of the job \"none\"", primary},
 		{"a run of no JSON", at("runs", job.ID, 1), []byte(`[]`), "a run: the value", primary},
 		{"a run too many", at("runs", job.ID, jobs.MaxRuns), []byte(`{}`), "unknown key", primary},
+		{"a pause of an owner that is not paused", at("paused", "a|b"), tuple.Tuple{1, 1.0}.Pack(), "which is not paused", derived},
+		{"a pause of no tuple", at("paused", "a|b"), []byte(`x`), "when a database was paused: the value", primary},
 		{"an end of no job", at("ended", "none", "life"), []byte(`x`), "the end of the job \"none\"", primary},
 		{"an end of no JSON", at("ended", job.ID, "state"), []byte(`x`), "the end of a job: the value", primary},
 		{"a deleted database of no owner", at("deleted", "x"), []byte(`x`), "a deleted database: the value", primary},

@@ -74,6 +74,7 @@
 //	("refused", time, job id)            -> "": a job whose target refused revisions
 //	("ended", job id, "life" | "state")  -> life, state of a transient job before it was added again
 //	("deleted", instance)                -> owner: a deleted database that may still have jobs
+//	("paused", owner)                    -> (time, weight before) of a database without shares, see pauses.go
 //	("ran", slice, owner)                -> int64: milliseconds that an owner's jobs ran, see usage.go
 //	("rates", length, slot, process)     -> what a process did in some seconds, see rates.go
 //	("entitled", slice, owner)           -> int64: milliseconds that they were entitled to

@@ -18,6 +18,11 @@ type Job struct {
 	Args   *replicator.JobArgs
 	State  *replicator.JobState
 
+	// Paused reports whether the job's database has no shares, so that the job does not run, and PausedSince since when;
+	// it is zero if that is not known. Jobs of lists, and those that Get and Document return, have them until they end.
+	Paused      bool
+	PausedSince time.Time
+
 	scheduled time.Time // from when it may run
 	redefined bool      // got a new definition while running, and has not run with it yet
 	stored    record    // of the state as it is stored

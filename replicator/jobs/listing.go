@@ -29,7 +29,8 @@ const listBatch = 50
 // returns ErrNotFound if there is none.
 func (s *Store) Get(ctx context.Context, id string) (*Job, error) {
 	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (*Job, error) {
-		return s.resolve(tx.Snapshot(), id)
+		job, err := s.resolve(tx.Snapshot(), id)
+		return s.withPause(tx.Snapshot(), job, err)
 	})
 }
 
@@ -167,7 +168,8 @@ func (s *Store) Document(ctx context.Context, database, id string) (*Job, error)
 		if len(jobID) > fdbjobs.MaxNameSize {
 			return nil, ErrNotFound
 		}
-		return s.read(tx.Snapshot(), jobID)
+		job, err := s.read(tx.Snapshot(), jobID)
+		return s.withPause(tx.Snapshot(), job, err)
 	})
 }
 
@@ -387,21 +389,21 @@ func (s *Store) page(tx kv.ReadTransaction, l listing, after fdbjobs.Position, n
 		return out, err
 	}
 	out.more = len(batch) == n
-	exists := false
+	var of ownership
 	for i, raw := range batch {
 		if i == 0 || raw.Owner != batch[i-1].Owner {
-			if exists, err = s.ownerExists(tx, raw.Owner); err != nil {
+			if of, err = s.ownership(tx, raw.Owner); err != nil {
 				return out, err
 			}
 		}
-		if !exists && l.owner != "" {
+		if !of.exists && l.owner != "" {
 			return page{}, docstore.ErrDatabaseNotFound
 		}
-		if !exists {
+		if !of.exists {
 			out.after, out.more = fdbjobs.AfterOwner(raw.Owner), true
 			return out, nil
 		}
-		job, err := s.parseListed(raw)
+		job, err := s.parseListed(raw, of)
 		if err != nil {
 			return out, err
 		}
@@ -411,11 +413,28 @@ func (s *Store) page(tx kv.ReadTransaction, l listing, after fdbjobs.Position, n
 	return out, nil
 }
 
+// ownership is what the jobs of an owner in a list have in common.
+type ownership struct {
+	exists bool // see Store.ownerExists
+	pause
+}
+
+func (s *Store) ownership(tx kv.ReadTransaction, owner string) (of ownership, err error) {
+	if of.exists, err = s.ownerExists(tx, owner); err == nil && of.exists {
+		of.pause, err = s.readPause(tx, owner)
+	}
+	return of, err
+}
+
 // parseListed parses a job of a list, whose args are a summary.
-func (s *Store) parseListed(raw *fdbjobs.Job) (*Job, error) {
+func (s *Store) parseListed(raw *fdbjobs.Job, of ownership) (*Job, error) {
 	listed := *raw
 	if listed.Args = raw.Listed; listed.Args == nil {
 		listed.Args = json.RawMessage("{}")
 	}
-	return s.parse(&listed)
+	job, err := s.parse(&listed)
+	if err == nil {
+		job.setPause(of.pause)
+	}
+	return job, err
 }

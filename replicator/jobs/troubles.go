@@ -90,10 +90,10 @@ func (s *Store) troubled(order Order) pageRead {
 		if err != nil {
 			return out, err
 		}
-		exists := map[string]bool{} // owners
+		owners := map[string]ownership{}
 		for i, raw := range found {
 			out.after = fdbjobs.Position{Owner: strconv.FormatInt(times[i], 10), ID: ids[i]}
-			job, err := s.troubledJob(tx, raw, exists)
+			job, err := s.troubledJob(tx, raw, owners)
 			if err != nil {
 				return out, err
 			}
@@ -121,20 +121,20 @@ func (j *Job) indexed(order Order, at int64) bool {
 }
 
 // troubledJob parses a job of an index. It returns nil if the job or its database does not exist.
-func (s *Store) troubledJob(tx kv.ReadTransaction, raw *fdbjobs.Job, exists map[string]bool) (*Job, error) {
+func (s *Store) troubledJob(tx kv.ReadTransaction, raw *fdbjobs.Job, owners map[string]ownership) (*Job, error) {
 	if raw == nil {
 		return nil, nil
 	}
-	known, ok := exists[raw.Owner]
-	if !ok {
+	of, known := owners[raw.Owner]
+	if !known {
 		var err error
-		if known, err = s.ownerExists(tx, raw.Owner); err != nil {
+		if of, err = s.ownership(tx, raw.Owner); err != nil {
 			return nil, err
 		}
-		exists[raw.Owner] = known
+		owners[raw.Owner] = of
 	}
-	if !known {
+	if !of.exists {
 		return nil, nil
 	}
-	return s.parseListed(raw)
+	return s.parseListed(raw, of)
 }

@@ -13,6 +13,7 @@ import (
 	"settee/fdbjobs"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
+	"settee/pkg/kv/rows"
 	"settee/pkg/tuple"
 )
 
@@ -127,7 +128,7 @@ func (s *Store) SetWeights(ctx context.Context, weights map[string]float64) erro
 				if set && before == weights[name] || !set && weights[name] == fdbjobs.DefaultWeight {
 					continue
 				}
-				if err := s.jobs.SetWeight(tx, owner, weights[name]); err != nil {
+				if err := s.setWeight(tx, owner, weights[name]); err != nil {
 					return err
 				}
 			}
@@ -139,7 +140,7 @@ func (s *Store) SetWeights(ctx context.Context, weights map[string]float64) erro
 	}
 	return s.db.Transact(ctx, func(tx kv.Transaction) error {
 		for owner := range unset {
-			if err := s.jobs.SetWeight(tx, owner, fdbjobs.DefaultWeight); err != nil {
+			if err := s.setWeight(tx, owner, fdbjobs.DefaultWeight); err != nil {
 				return err
 			}
 		}
@@ -247,6 +248,10 @@ type Share struct {
 	// Weight is its configured share, 0 if it is paused, Usage its decayed running time.
 	Weight float64
 	Usage  time.Duration
+	// PausedSince is since when it is paused, and Before the weight that it had until then. Both are zero if it is not
+	// paused, or if they are not known.
+	PausedSince time.Time
+	Before      float64
 	// The number of its jobs in these states.
 	Running, Pending, Crashing int64
 	// Ran is its fraction, from 0 to 1, of all running time of the last hour. Entitled is the
@@ -255,9 +260,13 @@ type Share struct {
 }
 
 // Shares returns the owners that have jobs that have not ended, or that had some within the last
-// hour, by name, databases before users.
+// hour, or that have another weight than the default, by name, databases before users.
 func (s *Store) Shares(ctx context.Context) ([]Share, error) {
 	owners, err := s.owners(ctx)
+	if err != nil {
+		return nil, err
+	}
+	weights, pauses, err := s.weights(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -288,10 +297,13 @@ func (s *Store) Shares(ctx context.Context) ([]Share, error) {
 			continue // its row is removed soon
 		}
 		share := at(o.Name)
-		share.Weight = o.Weight
 		share.Usage = time.Duration(o.Usage) * time.Millisecond
 		share.Running, share.Crashing = o.Running, crashing(o)
 		share.Pending = o.Pending - share.Crashing
+	}
+	for owner, weight := range weights {
+		share := at(owner)
+		share.Weight, share.PausedSince, share.Before = weight, pauses[owner].since, pauses[owner].before
 	}
 	for owner, part := range ran {
 		at(owner).Ran = part
@@ -300,6 +312,32 @@ func (s *Store) Shares(ctx context.Context) ([]Share, error) {
 		at(owner).Entitled = part
 	}
 	return s.existing(ctx, byName)
+}
+
+// weights returns the weights of owners that are not the default, and the pauses of those that are 0.
+func (s *Store) weights(ctx context.Context) (weights map[string]float64, pauses map[string]pause, err error) {
+	all := s.space.Sub("paused")
+	err = s.db.Transact(ctx, func(tx kv.Transaction) (err error) {
+		read := tx.Snapshot().GetRange(rows.Range(all), kv.RangeOptions{})
+		if weights, err = s.jobs.Weights(tx.Snapshot()); err != nil {
+			return err
+		}
+		pauses = map[string]pause{}
+		for pair, err := range read.All() {
+			if err != nil {
+				return err
+			}
+			owner, err := rows.LastString(all, pair.Key)
+			if err != nil {
+				return err
+			}
+			if pauses[owner], err = parsePause(pair.Value); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return weights, pauses, err
 }
 
 // existing returns the shares sorted, without those of deleted databases.

@@ -38,6 +38,7 @@ type listedDocument struct {
 	SourceProxy any              `json:"source_proxy,omitempty"`
 	TargetProxy any              `json:"target_proxy,omitempty"`
 	Warnings    []string         `json:"warnings,omitempty"`
+	pauseOf
 }
 
 func listedDoc(job *jobs.Job) listedDocument {
@@ -49,7 +50,7 @@ func listedDoc(job *jobs.Job) listedDocument {
 		Source: r.Source.String(), Target: r.Target.String(),
 		State: state.State, Info: state.Info(), ErrorCount: state.ErrorCount,
 		LastUpdated: timeText(state.LastUpdated), StartTime: timeText(state.StartTime), NextRun: timeText(job.NextRun()),
-		Warnings: r.Warnings(),
+		Warnings: r.Warnings(), pauseOf: pauseOf{job.Paused, timeText(job.PausedSince)},
 	}
 	if !state.State.Terminal() {
 		out.ID = orNull(job.ReplicationID())

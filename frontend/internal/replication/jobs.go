@@ -41,6 +41,13 @@ type listedJob struct {
 	ErrorCount    int     `json:"error_count,omitempty"`
 	CrashingSince *string `json:"crashing_since,omitempty"`
 	StuckSince    *string `json:"stuck_since,omitempty"`
+	pauseOf
+}
+
+// pauseOf says whether the database of a job is paused. CouchDB has no such databases.
+type pauseOf struct {
+	Paused      bool    `json:"paused,omitempty"`
+	PausedSince *string `json:"paused_since,omitempty"` // if it is known
 }
 
 func listed(job *jobs.Job) listedJob {
@@ -64,6 +71,7 @@ func listed(job *jobs.Job) listedJob {
 		State:    state.State,
 
 		ErrorCount: state.ErrorCount, CrashingSince: timeText(state.CrashingSince), StuckSince: timeText(state.StuckSince),
+		pauseOf: pauseOf{job.Paused, timeText(job.PausedSince)},
 	}
 	if out.History == nil {
 		out.History = replicator.History{}

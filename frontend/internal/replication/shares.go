@@ -2,6 +2,7 @@ package replication
 
 import (
 	"fmt"
+	"math"
 	"net/http"
 
 	"settee/frontend/internal/web"
@@ -20,15 +21,21 @@ type share struct {
 	Crashing int64   `json:"crashing"`
 	Ran      float64 `json:"ran"`
 	Entitled float64 `json:"entitled"`
+	// Of a paused database, if they are known.
+	PausedSince  *string `json:"paused_since,omitempty"`
+	SharesBefore float64 `json:"shares_before,omitempty"`
 }
 
 func shareOf(s jobs.Share) share {
 	return share{
-		Database: orNull(s.Database), User: orNull(s.User), Shares: s.Weight * config.DefaultShares,
+		Database: orNull(s.Database), User: orNull(s.User), Shares: sharesOf(s.Weight),
 		Usage: s.Usage.Seconds(), Running: s.Running, Pending: s.Pending, Crashing: s.Crashing,
-		Ran: s.Ran, Entitled: s.Entitled,
+		Ran: s.Ran, Entitled: s.Entitled, PausedSince: timeText(s.PausedSince), SharesBefore: sharesOf(s.Before),
 	}
 }
+
+// sharesOf returns the shares that a weight is made of, a whole number.
+func sharesOf(weight float64) float64 { return math.Round(weight * config.DefaultShares) }
 
 // ListShares answers _scheduler/shares, which CouchDB does not have: how much of the running time of the last hour
 // each replicator database had, and how much it was entitled to.

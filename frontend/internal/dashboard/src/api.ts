@@ -93,6 +93,9 @@ export interface Job {
   error_count?: number;
   crashing_since?: string;
   stuck_since?: string;
+  /** Whether its database has no shares, and since when if that is known. */
+  paused?: boolean;
+  paused_since?: string;
   last_updated?: string | null;
   runs?: Run[];
 }

@@ -215,6 +215,12 @@ export function Doing({ activity }: { activity: Activity }) {
   );
 }
 
+/** That a job does not run because its database is paused. */
+export function Paused({ job }: { job: Pick<Job, "paused" | "paused_since"> }) {
+  if (!job.paused) return null;
+  return <>its database is paused{job.paused_since && <> <For since={job.paused_since} /></>}</>;
+}
+
 /** Why a run waits: the requests that are repeated or held back. */
 export function Waiting({ activity }: { activity: Activity }) {
   return (

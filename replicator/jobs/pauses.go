@@ -1,0 +1,89 @@
+package jobs
+
+import (
+	"fmt"
+	"time"
+
+	"settee/fdbjobs"
+	"settee/pkg/kv"
+	"settee/pkg/kv/rows"
+	"settee/pkg/tuple"
+)
+
+// A paused database is an owner with the weight 0. When it was paused, and what it had before, is in
+//
+//	("paused", owner) -> (seconds since the Unix epoch, weight before)
+//
+// which is written and cleared in the transaction that changes the weight. A database that an earlier version has paused
+// has no such row.
+
+// pause says whether an owner is paused. since and before are zero if they are not known.
+type pause struct {
+	paused bool
+	since  time.Time
+	before float64
+}
+
+func (s *Store) pauseKey(owner string) []byte { return s.space.Pack("paused", owner) }
+
+// setWeight sets the weight of an owner.
+func (s *Store) setWeight(tx kv.Transaction, owner string, weight float64) error {
+	before, err := s.jobs.Weight(tx, owner)
+	if err != nil || before == weight {
+		return err
+	}
+	switch {
+	case weight == 0:
+		tx.Set(s.pauseKey(owner), tuple.Tuple{time.Now().Unix(), before}.Pack())
+	case before == 0:
+		tx.Clear(s.pauseKey(owner))
+	}
+	return s.jobs.SetWeight(tx, owner, weight)
+}
+
+// readPause returns whether an owner is paused.
+func (s *Store) readPause(tx kv.ReadTransaction, owner string) (pause, error) {
+	if _, _, ok := ownerDatabase(owner); !ok {
+		return pause{}, nil
+	}
+	row := tx.Get(s.pauseKey(owner))
+	weight, err := s.jobs.Weight(tx, owner)
+	if err != nil || weight > 0 {
+		return pause{}, err
+	}
+	value, err := row.Await()
+	if err != nil || value == nil {
+		return pause{paused: true}, err
+	}
+	return parsePause(value)
+}
+
+func parsePause(value []byte) (pause, error) {
+	e, err := tuple.Unpack(value)
+	var since int64
+	p := pause{paused: true}
+	if err == nil && (len(e) != 2 || !rows.As(e[0], &since) || !rows.As(e[1], &p.before)) {
+		err = tuple.ErrMalformed
+	}
+	if err != nil {
+		return pause{}, fmt.Errorf("reading when a database was paused: %w", err)
+	}
+	p.since = time.Unix(since, 0)
+	return p, nil
+}
+
+// withPause sets whether the database of a job that was read is paused.
+func (s *Store) withPause(tx kv.ReadTransaction, job *Job, err error) (*Job, error) {
+	if err != nil {
+		return job, err
+	}
+	p, err := s.readPause(tx, job.owner())
+	job.setPause(p)
+	return job, err
+}
+
+func (j *Job) setPause(p pause) {
+	if j.Status != fdbjobs.Finished {
+		j.Paused, j.PausedSince = p.paused, p.since
+	}
+}
