@@ -110,14 +110,16 @@ export interface Jobs {
 export interface Share {
   database: string | null;
   user: string | null;
-  /** Not known of a database without jobs. */
-  shares: number | null;
+  shares: number;
   usage: number;
   running: number;
   pending: number;
   crashing: number;
   ran: number;
   entitled: number;
+  /** Of a paused database, if they are known. */
+  paused_since?: string;
+  shares_before?: number;
 }
 
 export interface Summary {

@@ -3,11 +3,14 @@
 import { useState } from "preact/hooks";
 import type { Share } from "./api";
 import { pathOf, request, useView } from "./http";
-import { Action, Dialog, Field, Loaded, Page, Panel, Table } from "./parts";
+import { Action, Dialog, Field, For, Loaded, Page, Panel, Table } from "./parts";
 import { hrefOf } from "./route";
 import { count } from "./text";
 
 const setting = (database: string) => `_node/_local/_config/${pathOf("replicator.shares", database)}`;
+
+/** The shares of a database that is not listed with others. */
+const usualShares = 100;
 
 /** At most so many names of databases are looked at for replicator databases without jobs. */
 const namesAtOnce = 1000;
@@ -23,7 +26,7 @@ export function DatabasesPage() {
             <Panel title="Databases">
               <ShareTable shares={withEmpty(shares, names.data ?? [])} />
               <p class="muted">
-                Shares say how the nodes' time is divided among databases that want all of it: 100 is usual, and 0 pauses a database.
+                Shares say how the nodes' time is divided among databases that want all of it: {usualShares} is usual, and 0 pauses a database.
                 {names.data?.length === namesAtOnce && ` Databases without jobs are listed if they are among the first ${namesAtOnce}.`}
               </p>
             </Panel>
@@ -43,7 +46,7 @@ function withEmpty(shares: Share[], names: string[]): Share[] {
   const known = new Set(listed.map((share) => share.database));
   const empty = names.filter((name) => (name === "_replicator" || name.endsWith("/_replicator")) && !known.has(name));
   const nothing = { user: null, usage: 0, running: 0, pending: 0, crashing: 0, ran: 0, entitled: 0 };
-  return [...listed, ...empty.map((database) => ({ ...nothing, database, shares: null }))];
+  return [...listed, ...empty.map((database) => ({ ...nothing, database, shares: usualShares }))];
 }
 
 function ShareTable({ shares }: { shares: Share[] }) {
@@ -61,7 +64,7 @@ function ShareTable({ shares }: { shares: Share[] }) {
           `${count(share.running)} running, ${count(share.pending)} pending, ${count(share.crashing)} crashing`,
           `${(share.ran * 100).toFixed(1)} %`,
           `${(share.entitled * 100).toFixed(1)} %`,
-          share.database === null ? share.shares : <Shares database={share.database} value={share.shares} />,
+          share.database === null ? share.shares : <Shares database={share.database} share={share} />,
           share.database !== null && <Delete database={share.database} />,
         ],
       }))}
@@ -69,41 +72,85 @@ function ShareTable({ shares }: { shares: Share[] }) {
   );
 }
 
-function Shares({ database, value }: { database: string; value: number | null }) {
+function Shares({ database, share }: { database: string; share: Share }) {
   const [text, setText] = useState<string>();
-  const changed = text !== undefined && text !== String(value);
+  const changed = text !== undefined && text !== String(share.shares);
   return (
-    <form
-      class="inline"
-      onSubmit={(event) => {
-        event.preventDefault();
-        if (changed) event.currentTarget.querySelector("button")!.click(); // Set, which is the first
-      }}
-    >
-      <input
-        type="number"
-        min={0}
-        max={1000}
-        aria-label={`Shares of ${database}`}
-        value={text ?? String(value ?? "")}
-        onInput={(event) => setText(event.currentTarget.value)}
-      />
-      {changed && (
-        <Action
-          run={async () => {
-            await request("PUT", setting(database), text);
-            setText(undefined);
-          }}
-        >
-          Set
-        </Action>
+    <div class="inline">
+      <form
+        class="inline"
+        onSubmit={(event) => {
+          event.preventDefault();
+          if (changed) event.currentTarget.querySelector("button")!.click();
+        }}
+      >
+        <input
+          type="number"
+          min={0}
+          max={1000}
+          aria-label={`Shares of ${database}`}
+          value={text ?? String(share.shares)}
+          onInput={(event) => setText(event.currentTarget.value)}
+        />
+        {changed && (
+          <Action
+            run={async () => {
+              await request("PUT", setting(database), text);
+              setText(undefined);
+            }}
+          >
+            Set
+          </Action>
+        )}
+      </form>
+      {share.shares === 0 ? <Resume database={database} share={share} /> : <Action run={() => request("PUT", setting(database), "0")}>Pause</Action>}
+      {share.paused_since && (
+        <small class="muted">
+          paused <For since={share.paused_since} />
+        </small>
       )}
-      {value === 0 ? (
-        <Action run={() => request("DELETE", setting(database))}>Resume</Action>
-      ) : (
-        <Action run={() => request("PUT", setting(database), "0")}>Pause</Action>
+    </div>
+  );
+}
+
+/** A button that asks with how many shares a paused database goes on. */
+function Resume({ database, share }: { database: string; share: Share }) {
+  const [asking, setAsking] = useState(false);
+  const [text, setText] = useState("");
+  const before = share.shares_before;
+  return (
+    <>
+      <button
+        type="button"
+        onClick={() => {
+          setText(String(before ?? usualShares));
+          setAsking(true);
+        }}
+      >
+        Resume
+      </button>
+      {asking && (
+        <Dialog title={`Resume ${database}`} action="Go on" run={() => request("PUT", setting(database), text)} close={() => setAsking(false)}>
+          <Field
+            label="Shares"
+            help={before ? `It had ${before} before it was paused.` : `What it had before it was paused is not known. ${usualShares} is usual.`}
+          >
+            {(id, described) => (
+              <input
+                id={id}
+                type="number"
+                min={1}
+                max={1000}
+                required
+                aria-describedby={described}
+                value={text}
+                onInput={(event) => setText(event.currentTarget.value)}
+              />
+            )}
+          </Field>
+        </Dialog>
       )}
-    </form>
+    </>
   );
 }
 
