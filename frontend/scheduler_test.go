@@ -270,6 +270,7 @@ func TestSummary(t *testing.T) {
 		row := rows[0].(map[string]any)
 		require.Equal(t, "crashing", row["state"])
 		require.NotEmpty(t, row["crashing_since"])
+		require.NotEmpty(t, row["next_run"])
 		require.EqualValues(t, 1, row["error_count"])
 		require.Equal(t, map[string]any{"error": "db_not_found: could not open it"}, row["info"])
 	}

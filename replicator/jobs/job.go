@@ -118,22 +118,22 @@ func (j *Job) Condition() replicator.State {
 	return j.State.State
 }
 
-// NextRun returns when the job of a periodic replication runs next: at its next time, or earlier if it is crashing. A
-// time in the past means that it is due. NextRun is zero for other jobs and while the job runs.
+// NextRun returns when a job runs next that waits for a time: one that is crashing, or that of a periodic replication.
+// A time in the past means that it is due. NextRun is zero for other jobs and while the job runs.
 func (j *Job) NextRun() time.Time {
-	if j.Status != fdbjobs.Pending || !j.Args.Replication.Periodic() {
-		return time.Time{}
+	if j.Condition() == replicator.StateCrashing || j.Status == fdbjobs.Pending && j.Args.Replication.Periodic() {
+		return j.scheduled
 	}
-	return j.scheduled
+	return time.Time{}
 }
 
 // owesRun reports whether a time of the job's periodic replication has come, and no run has come to its end since.
 func (j *Job) owesRun(now time.Time) bool {
-	if j.Status != fdbjobs.Pending {
-		return j.Status == fdbjobs.Running && j.Args.Replication.Periodic()
+	if !j.Args.Replication.Periodic() {
+		return false
 	}
-	next := j.NextRun()
-	return !next.IsZero() && (j.State.State == replicator.StateCrashing || !next.After(now))
+	return j.Status == fdbjobs.Running ||
+		j.Status == fdbjobs.Pending && (j.State.State == replicator.StateCrashing || !j.scheduled.After(now))
 }
 
 // ReplicationID returns the job's replication id, or "" while it is not known.

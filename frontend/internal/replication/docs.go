@@ -34,7 +34,7 @@ type listedDocument struct {
 	ErrorCount  int              `json:"error_count"`
 	LastUpdated *string          `json:"last_updated"`
 	StartTime   *string          `json:"start_time"`
-	NextRun     *string          `json:"next_run,omitempty"` // of a periodic replication that does not run
+	NextRun     *string          `json:"next_run,omitempty"` // of a job that waits for a time
 	SourceProxy any              `json:"source_proxy,omitempty"`
 	TargetProxy any              `json:"target_proxy,omitempty"`
 	Warnings    []string         `json:"warnings,omitempty"`

@@ -33,7 +33,7 @@ type listedJob struct {
 	History   replicator.History `json:"history"`
 	Node      *string            `json:"node"`
 	StartTime *string            `json:"start_time"`
-	NextRun   *string            `json:"next_run,omitempty"` // of a periodic replication that does not run
+	NextRun   *string            `json:"next_run,omitempty"` // of a job that waits for a time
 	State     replicator.State   `json:"state"`
 	JobID     string             `json:"job_id"`
 	// Of a job that has crashed and has not recovered since, and of a running one that makes no progress. CouchDB has

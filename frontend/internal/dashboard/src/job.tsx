@@ -4,7 +4,7 @@ import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import type { Failures, Job, ReplicationDocument, Run } from "./api";
 import { deleteDocument, pathOf, request, urlOf, useView } from "./http";
-import { Action, Copy, Doing, Endpoints, For, jobName, Loaded, Page, Panel, Paused, Progress, Since, StateBadge, Table, Waiting } from "./parts";
+import { Action, Copy, Doing, Due, Endpoints, For, jobName, Loaded, Page, Panel, Paused, Progress, Since, StateBadge, Table, Waiting } from "./parts";
 import { Plot } from "./plot";
 import { go, hrefOf } from "./route";
 import { mask } from "./secrets";
@@ -117,7 +117,7 @@ function Now({ job }: { job: Job }) {
         <Fact name="User">{job.user}</Fact>
         <Fact name="Started">{job.start_time && <Since time={job.start_time} />}</Fact>
         <Fact name="Paused">{job.paused && <Paused job={job} />}</Fact>
-        <Fact name="Next run">{job.next_run && !job.paused && <Since time={job.next_run} />}</Fact>
+        <Fact name="Next run">{job.next_run && !job.paused && <Due time={job.next_run} past="due" />}</Fact>
         <Fact name="Batches at work">{activity?.batches_in_flight || undefined}</Fact>
         <Fact name="Last progress">{activity?.last_progress && <Since time={activity.last_progress} />}</Fact>
         <Fact name="No progress">{job.stuck_since && <For since={job.stuck_since} />}</Fact>

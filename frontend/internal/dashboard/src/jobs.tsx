@@ -3,7 +3,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { type Job, type Jobs, states } from "./api";
 import { useView, withQuery } from "./http";
-import { Doing, Endpoints, Field, For, jobHref, jobName, Loaded, Page, Paused, Progress, type Row, Since, StateBadge, Table, Waiting } from "./parts";
+import { Doing, Due, Endpoints, Field, For, jobHref, jobName, Loaded, Page, Paused, Progress, type Row, Since, StateBadge, Table, Waiting } from "./parts";
 import { go, hrefOf, type Route } from "./route";
 import { count, some } from "./text";
 
@@ -123,7 +123,7 @@ function rowOf(job: Job): Row {
         ) : (
           job.next_run && (
             <small class="muted">
-              next run <Since time={job.next_run} />
+              next run <Due time={job.next_run} past="is due" />
             </small>
           )
         )}

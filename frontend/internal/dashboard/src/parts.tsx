@@ -34,9 +34,9 @@ export function Since({ time }: { time: string }) {
   );
 }
 
-/** How long until something begins, or that it has. */
-function Due({ time }: { time: string }) {
-  return useNow() < Date.parse(time) ? <Since time={time} /> : <>under way</>;
+/** How long until something begins, or that its time has come. */
+export function Due({ time, past }: { time: string; past: string }) {
+  return useNow() < Date.parse(time) ? <Since time={time} /> : <>{past}</>;
 }
 
 /** How long something has lasted. */
@@ -234,7 +234,7 @@ export function Waiting({ activity }: { activity: Activity }) {
           : {wait.error}.{" "}
           <small>
             This has gone on <For since={wait.since} />. Attempt {wait.attempt}
-            {wait.attempts ? ` of ${wait.attempts}` : ""} is <Due time={wait.until} />.
+            {wait.attempts ? ` of ${wait.attempts}` : ""} is <Due time={wait.until} past="under way" />.
           </small>
         </p>
       ))}
