@@ -49,7 +49,7 @@ func (h *Handler) serverRoutes(r *mux.Router) {
 	h.handle(r, "/_session", web.Methods{
 		http.MethodGet: g.GetSession, http.MethodPost: g.PostSession, http.MethodDelete: g.DeleteSession,
 	})
-	h.handle(r, "/_all_dbs", web.Methods{http.MethodGet: s.AllDatabases})
+	h.handle(r, "/_all_dbs", web.Methods{http.MethodGet: h.views.Watched(s.AllDatabases)})
 	h.handle(r, "/_dbs_info", web.Methods{http.MethodGet: s.AllInfos, http.MethodPost: s.SomeInfos})
 	h.handle(r, "/_membership", web.Methods{http.MethodGet: s.Membership})
 	h.handle(r, "/_cluster_setup", web.Methods{http.MethodGet: s.SetupState, http.MethodPost: s.SetUp})

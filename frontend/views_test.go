@@ -11,6 +11,29 @@ import (
 	"settee/internal/bubbletest"
 )
 
+// The list of databases waits, too, and has the tag of its first names alone if it is limited.
+func TestWaitForADatabase(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	for _, name := range []string{"a", "b"} {
+		n.do(http.MethodPut, "/"+name, "").is(t, http.StatusCreated)
+	}
+	const path = "/_all_dbs?limit=2"
+	first := n.do(http.MethodGet, path, "", "Prefer", "wait=60").is(t, http.StatusOK)
+	tag := first.header.Get("ETag")
+	require.NotEmpty(t, tag)
+	n.do(http.MethodPut, "/c", "").is(t, http.StatusCreated)
+	n.do(http.MethodGet, path, "", "Prefer", "wait=0", "If-None-Match", tag).is(t, http.StatusNotModified)
+	waiting := make(chan answer, 1)
+	go func() {
+		got, _ := n.request(http.MethodGet, path, "", "Prefer", "wait=60", "If-None-Match", tag)
+		waiting <- got
+	}()
+	n.waits(1)
+	n.do(http.MethodDelete, "/a", "").is(t, http.StatusOK)
+	require.JSONEq(t, `["b","c"]`, (<-waiting).is(t, http.StatusOK).body)
+}
+
 func TestWaitForAChangeOfAList(t *testing.T) {
 	bubbletest.Test(t, func(t *testing.T) {
 		n := startOn(t, memory(t), listenPipe())
