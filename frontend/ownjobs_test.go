@@ -24,7 +24,7 @@ func TestUsersSeeTheirOwnJobs(t *testing.T) {
 	require.Equal(t, list.body, n.as(ann, http.MethodGet, "/_scheduler/jobs?user=ann", "").body)
 	doc := n.as(ann, http.MethodGet, "/_scheduler/docs/team%2F_replicator/hers", "").is(t, http.StatusOK).json(t)
 	for _, id := range []string{posted["job_id"].(string), posted["id"].(string), doc["id"].(string)} {
-		for path, status := range map[string]int{"": http.StatusOK, "/failures": http.StatusOK} {
+		for path, status := range map[string]int{"": http.StatusOK, "/failures": http.StatusOK, "/definition": http.StatusOK} {
 			n.as(ann, http.MethodGet, "/_scheduler/jobs/"+id+path, "").is(t, status)
 		}
 	}
@@ -34,7 +34,8 @@ func TestUsersSeeTheirOwnJobs(t *testing.T) {
 	for _, target := range []string{
 		"/_scheduler/jobs?sort=since", "/_scheduler/jobs?sort=refused&database=team%2F_replicator", "/_scheduler/docs/",
 		"/_scheduler/jobs?user=ann", "/_scheduler/jobs?user=", "/_scheduler/jobs?database=", "/_scheduler/jobs?database=_replicator",
-		"/_scheduler/jobs/" + posted["id"].(string), "/_scheduler/jobs/" + posted["id"].(string) + "/failures", "/_scheduler/docs",
+		"/_scheduler/jobs/" + posted["id"].(string), "/_scheduler/jobs/" + posted["id"].(string) + "/failures",
+		"/_scheduler/jobs/" + posted["id"].(string) + "/definition", "/_scheduler/docs",
 		"/_scheduler/summary", "/_scheduler/rates", "/_scheduler/shares", "/_scheduler/nodes", "/_active_tasks",
 	} {
 		got := n.as(eve, http.MethodGet, target, "")

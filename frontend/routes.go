@@ -68,6 +68,7 @@ func (h *Handler) replicationRoutes(r *mux.Router) {
 	h.handle(r, "/_scheduler/jobs", web.Methods{http.MethodGet: watched(e.ListJobs)})
 	h.handle(r, "/_scheduler/jobs/{id}", web.Methods{http.MethodGet: watched(e.GetJob)})
 	h.handle(r, "/_scheduler/jobs/{id}/_run", web.Methods{http.MethodPost: e.RunNow})
+	h.handle(r, "/_scheduler/jobs/{id}/definition", web.Methods{http.MethodGet: watched(e.GetDefinition)})
 	h.handle(r, "/_scheduler/jobs/{id}/failures", web.Methods{http.MethodGet: watched(e.ListFailures)})
 	h.handle(r, "/_scheduler/check", web.Methods{http.MethodPost: e.Check})
 	h.handle(r, "/_scheduler/summary", web.Methods{http.MethodGet: watched(e.Summary)})

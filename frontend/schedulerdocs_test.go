@@ -173,6 +173,20 @@ func TestWarningsOfDocs(t *testing.T) {
 }
 
 // What the target of a replication refused is listed beside the job.
+// The definition of a job, which a list does not have, is what was posted, without secrets.
+func TestGetDefinition(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	const posted = `{"source": "http://ann:s3cret@a.example/a", "target": {"url": "http://b.example/b/", "headers": {"X-Token": "s3cret"}},
+		"continuous": true, "doc_ids": ["x"]}`
+	n.post(posted).is(t, http.StatusAccepted)
+	id := n.page("/_scheduler/jobs").Jobs[0]["job_id"].(string)
+	require.JSONEq(t, `{"source": {"url": "http://a.example/a/", "auth": {"basic": {"username": "ann", "password": "*****"}}},
+		"target": {"url": "http://b.example/b/", "headers": {"X-Token": "*****"}}, "continuous": true, "doc_ids": ["x"]}`,
+		n.get("/_scheduler/jobs/"+id+"/definition").is(t, http.StatusOK).body)
+	refused(t, n.get("/_scheduler/jobs/none/definition"), http.StatusNotFound, "not_found", "missing")
+}
+
 func TestListFailures(t *testing.T) {
 	t.Parallel()
 	n := start(t)

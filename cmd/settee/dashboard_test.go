@@ -519,7 +519,7 @@ func TestDashboardOfAUser(t *testing.T) {
 	replicate := func(d dashboard, id string) {
 		d.press("New replication")
 		d.fill("Replicator database", " ")
-		d.fill("URL of the source", node.url+"missing")
+		d.fill("URL of the source", strings.Replace(withoutAdmin(node.url), "http://", "http://me:s3cret@", 1)+"missing")
 		d.fill("URL of the target", node.url+"copy")
 		d.choose("Runs", "continuous")
 		d.fill("Only these documents", id)
@@ -541,6 +541,11 @@ func TestDashboardOfAUser(t *testing.T) {
 	}
 	require.NotContains(t, eve.Text("document.body.innerText"), "missing")
 	ann.press("_replicate of ann")
+	ann.WaitText("pre", `"hers"`)
+	ann.Wait("navigator.clipboard.writeText = async text => { window.copied = text }, true")
+	ann.press("Copy as curl")
+	ann.Wait("window.copied?.startsWith('curl -X POST ') && window.copied.includes('_replicate') && window.copied.includes('\"hers\"')")
+	require.NotContains(t, ann.Text("window.copied"), "s3cret")
 	ann.press("Cancel")
 	ann.WaitText("dialog", "The job ends.")
 	ann.press("Cancel")

@@ -63,6 +63,26 @@ func parse(text string, ignore func(name, value string) bool) (Options, error) {
 	return options, nil
 }
 
+// String returns the options in CouchDB's notation, which Parse reads.
+func (o Options) String() string {
+	var pairs []string
+	flag := func(name string, value *bool) {
+		if value != nil {
+			pairs = append(pairs, "{"+name+", "+strconv.FormatBool(*value)+"}")
+		}
+	}
+	size := func(name string, value *int) {
+		if value != nil {
+			pairs = append(pairs, "{"+name+", "+strconv.Itoa(*value)+"}")
+		}
+	}
+	flag("keepalive", o.KeepAlive)
+	flag("nodelay", o.NoDelay)
+	size("recbuf", o.ReceiveBuffer)
+	size("sndbuf", o.SendBuffer)
+	return "[" + strings.Join(pairs, ", ") + "]"
+}
+
 // Only returns the options that names contains, by their names in CouchDB's notation.
 func (o Options) Only(names []string) Options {
 	if !slices.Contains(names, "keepalive") {

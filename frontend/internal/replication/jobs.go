@@ -109,6 +109,22 @@ func (e *Endpoints) ListFailures(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
+// GetDefinition answers _scheduler/jobs/{id}/definition, which CouchDB does not have: what the job replicates and how,
+// without secrets. It is apart from the job, which is sent again at each step: a definition may have megabytes.
+func (e *Endpoints) GetDefinition(w http.ResponseWriter, r *http.Request) error {
+	ctx, cancel := web.StoreContext(r)
+	defer cancel()
+	job, err := e.theirJob(ctx, r)
+	if err != nil {
+		return err
+	}
+	definition, err := job.Args.Replication.Definition()
+	if err != nil {
+		return err
+	}
+	return web.Respond(w, r, http.StatusOK, definition)
+}
+
 func orNull(text string) *string {
 	if text == "" {
 		return nil

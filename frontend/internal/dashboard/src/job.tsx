@@ -16,8 +16,9 @@ export function JobPage({ id }: { id: string }) {
   const job = view.data;
   const documentPath = job?.database && job.doc_id ? pathOf(job.database, job.doc_id) : undefined;
   const doc = useView<ReplicationDocument>(documentPath);
+  const definition = useView<Record<string, unknown>>(job && !documentPath ? `${path}/definition` : undefined);
   return (
-    <Page title={job ? jobName(job) : id} actions={job && <Buttons job={job} path={path} documentPath={documentPath} doc={doc.data} />}>
+    <Page title={job ? jobName(job) : id} actions={job && <Buttons job={job} path={path} documentPath={documentPath} doc={doc.data} definition={definition.data} />}>
       <Loaded view={view}>
         {(job) => (
           <>
@@ -28,11 +29,13 @@ export function JobPage({ id }: { id: string }) {
               <History job={job} />
               <Refused path={`${path}/failures`} />
             </div>
-            {documentPath && (
-              <Panel title="Definition">
+            <Panel title="Definition">
+              {documentPath ? (
                 <Loaded view={doc}>{(doc) => <pre tabIndex={0}>{JSON.stringify(mask(plain(doc)), null, 2)}</pre>}</Loaded>
-              </Panel>
-            )}
+              ) : (
+                <Loaded view={definition}>{(definition) => <pre tabIndex={0}>{JSON.stringify(definition, null, 2)}</pre>}</Loaded>
+              )}
+            </Panel>
           </>
         )}
       </Loaded>
@@ -42,7 +45,19 @@ export function JobPage({ id }: { id: string }) {
 
 const ended = (job: Job) => job.state === "completed" || job.state === "failed";
 
-function Buttons({ job, path, documentPath, doc }: { job: Job; path: string; documentPath?: string; doc?: ReplicationDocument }) {
+function Buttons({
+  job,
+  path,
+  documentPath,
+  doc,
+  definition,
+}: {
+  job: Job;
+  path: string;
+  documentPath?: string;
+  doc?: ReplicationDocument;
+  definition?: Record<string, unknown>;
+}) {
   const runAgain = async () => request("PUT", documentPath!, plain(await request<ReplicationDocument>("GET", documentPath!)));
   const cancel = async () => {
     if (documentPath) {
@@ -61,7 +76,8 @@ function Buttons({ job, path, documentPath, doc }: { job: Job; path: string; doc
           Edit
         </a>
       )}
-      {documentPath && doc && <CopyCurl path={documentPath} doc={doc} />}
+      {documentPath && doc && <CopyCurl method="PUT" path={documentPath} body={() => mask(without(plain(doc), "_rev"))} />}
+      {definition && <CopyCurl method="POST" path="_replicate" body={() => definition} />}
       {(documentPath || !ended(job)) && (
         <Action
           danger
@@ -79,13 +95,16 @@ function Buttons({ job, path, documentPath, doc }: { job: Job; path: string; doc
   );
 }
 
-function CopyCurl({ path, doc }: { path: string; doc: ReplicationDocument }) {
+function CopyCurl({ method, path, body }: { method: string; path: string; body: () => unknown }) {
   const text = () => {
-    const { _rev, ...rest } = plain(doc);
-    const body = JSON.stringify(mask(rest), null, 2).replaceAll("'", "'\\''");
-    return `curl -X PUT '${urlOf(path).replaceAll("'", "%27")}' -H 'Content-Type: application/json' -d '${body}'\n`;
+    const quoted = JSON.stringify(body(), null, 2).replaceAll("'", "'\\''");
+    return `curl -X ${method} '${urlOf(path).replaceAll("'", "%27")}' -H 'Content-Type: application/json' -d '${quoted}'\n`;
   };
   return <Copy text={text}>Copy as curl</Copy>;
+}
+
+function without(doc: Record<string, unknown>, field: string): Record<string, unknown> {
+  return Object.fromEntries(Object.entries(doc).filter(([name]) => name !== field));
 }
 
 /** A document without the outcome of its job. */
