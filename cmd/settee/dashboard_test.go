@@ -120,7 +120,7 @@ func TestDashboardReplication(t *testing.T) {
 	d.WaitText(".counts", "running")
 	d.ClickOn("document.querySelector('.counts .running')")
 	d.WaitText("table.jobs", "a / b?c#d")
-	d.WaitText("[role=status]", "1 job")
+	d.WaitText(".total", "1 job")
 	d.fill("Source, target or id", "nothing-has-this")
 	d.WaitText("main", "No job is like that.")
 	d.fill("Source, target or id", "DASHBOARD-TARGET")
@@ -241,6 +241,18 @@ func TestDashboardEnded(t *testing.T) {
 	d.WaitText(".state", "completed")
 	node.ask(http.StatusOK, http.MethodGet, "target/late", "")
 
+	// The number of jobs is announced when others are chosen, and not when it changes.
+	const announced = "document.querySelector('p[role=status]').textContent"
+	d.show("jobs")
+	d.WaitText(".total", "0 jobs")
+	require.Empty(t, d.Text(announced))
+	d.choose("State", "completed")
+	d.WaitText(".total", "1 job")
+	d.Wait(announced + " === '1 job'")
+	node.ask(http.StatusCreated, http.MethodPut, "_replicator/two", document(t, map[string]any{"source": source, "target": target, "doc_ids": []string{"x"}}))
+	d.WaitText(".total", "2 jobs")
+	require.Equal(t, "1 job", d.Text(announced))
+
 	d.show("jobs?user=")
 	d.WaitText("main", "Transient jobs of the anonymous user.")
 	d.press("Show those of all")
@@ -315,7 +327,7 @@ func TestDashboardNodeReturns(t *testing.T) {
 	require.NoError(t, err)
 	d := openDashboard(t, node, adminName, adminPassword)
 	d.show("jobs")
-	d.WaitText("main", "0 jobs")
+	d.WaitText(".total", "0 jobs")
 	require.NoError(t, node.cmd.Process.Kill())
 	<-node.read
 	d.WaitText(".trouble", "This node does not answer.")
@@ -530,9 +542,9 @@ func TestDashboardOfAUser(t *testing.T) {
 	ann, eve := openDashboard(t, node, "ann", "ann"), openDashboard(t, node, "eve", "eve")
 	replicate(ann, "hers")
 	ann.press("Jobs")
-	ann.WaitText("[role=status]", "1 job")
+	ann.WaitText(".total", "1 job")
 	its := ann.Text("document.querySelector('table.jobs a').href")
-	eve.WaitText("[role=status]", "0 jobs")
+	eve.WaitText(".total", "0 jobs")
 	eve.Go(its)
 	eve.WaitText(".trouble", "You are not a server admin.")
 	for _, page := range []string{"overview", "nodes", "databases", "configuration"} {
@@ -549,6 +561,6 @@ func TestDashboardOfAUser(t *testing.T) {
 	ann.press("Cancel")
 	ann.WaitText("dialog", "The job ends.")
 	ann.press("Cancel")
-	ann.WaitText("[role=status]", "0 jobs")
+	ann.WaitText(".total", "0 jobs")
 	ann.broke(t)
 }

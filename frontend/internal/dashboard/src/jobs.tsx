@@ -51,14 +51,11 @@ export function JobsPage({ route, admin }: { route: Route; admin: boolean }) {
           Transient jobs of {query.user || "the anonymous user"}. <a href={href({ user: undefined })}>Show those of all</a>
         </p>
       )}
+      <Announced of={path} text={view.data && totalOf(view.data, query.q)} />
       <Loaded view={view}>
         {(page) => (
           <>
-            <p class="muted" role="status">
-              {query.q
-                ? `${count(page.jobs.length)} found in ${some(page.scanned, "job")}${page.next_start_key ? ", there are more to search" : ""}`
-                : page.total_rows !== null && some(page.total_rows, "job")}
-            </p>
+            <p class="muted total">{totalOf(page, query.q)}</p>
             {page.jobs.length > 0 && <Table jobs head={["State", "Replication", "Progress", "Node"]} rows={page.jobs.map(rowOf)} />}
             {page.jobs.length === 0 && (
               <p class="muted">
@@ -82,6 +79,25 @@ export function JobsPage({ route, admin }: { route: Route; admin: boolean }) {
         )}
       </Loaded>
     </Page>
+  );
+}
+
+/** How many jobs a list has, if that is known, or how many of them were found. */
+function totalOf(page: Jobs, search?: string): string {
+  if (search) return `${count(page.jobs.length)} found in ${some(page.scanned, "job")}${page.next_start_key ? ", there are more to search" : ""}`;
+  return page.total_rows === null ? "" : some(page.total_rows, "job");
+}
+
+/** Tells those who cannot see it how many jobs there are when they have chosen others, and not at each update. */
+function Announced({ of, text }: { of: string; text?: string }) {
+  const [said, setSaid] = useState({ of, text: "" });
+  useEffect(() => {
+    if (text !== undefined && said.of !== of) setSaid({ of, text });
+  }, [of, text]);
+  return (
+    <p class="unseen" role="status">
+      {said.text}
+    </p>
   );
 }
 
