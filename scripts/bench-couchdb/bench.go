@@ -7,15 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
-	"settee/internal/servers"
+	"settee/scripts/internal/lab"
 )
 
 // bench is the two systems.
@@ -31,23 +28,24 @@ func openBench(ctx context.Context, o *options) (*bench, error) {
 	if err != nil {
 		return nil, err
 	}
-	version, err := exec.CommandContext(ctx, program, "version").Output()
+	version, err := lab.Version(ctx, program)
 	if err != nil {
-		return nil, fmt.Errorf("%s version: %w", o.settee, err)
+		return nil, err
 	}
-	line, _, _ := strings.Cut(string(version), "\n")
-	b := &bench{options: o, program: program, version: line}
-	b.server, err = openServer(ctx, o)
-	return b, err
+	couchDB, err := lab.OpenCouchDB(ctx, o.couchDB, o.q)
+	if err != nil {
+		return nil, fmt.Errorf("%w (-couchdb=URL names one that runs)", err)
+	}
+	return &bench{options: o, server: &server{couchDB}, program: program, version: version}, nil
 }
 
-func (b *bench) close() error { return b.server.close() }
+func (b *bench) close() error { return b.server.Close() }
 
 // copyOnce runs a one-shot replication.
 func (b *bench) copyOnce(ctx context.Context, s system, source, target string) (sample, error) {
 	began := time.Now()
 	if s == couchDB {
-		err := b.replicate(ctx, b.server, source, target, nil)
+		err := b.replicate(ctx, b.server.Server, source, target, nil)
 		return sample{wall: time.Since(began)}, err
 	}
 	command := exec.CommandContext(ctx, b.program, "replicate", source, target)
@@ -67,7 +65,7 @@ func (b *bench) copyOnce(ctx context.Context, s system, source, target string) (
 }
 
 // replicate posts a replication to the server at host, with more options.
-func (b *bench) replicate(ctx context.Context, host *server, source, target string, more map[string]any) error {
+func (b *bench) replicate(ctx context.Context, host *lab.Server, source, target string, more map[string]any) error {
 	body := map[string]any{"source": source, "target": target}
 	for name, value := range more {
 		body[name] = value
@@ -79,68 +77,11 @@ func (b *bench) replicate(ctx context.Context, host *server, source, target stri
 	var answer struct {
 		OK bool `json:"ok"`
 	}
-	if err := host.ask(ctx, http.MethodPost, "_replicate", request, &answer); err != nil {
+	if err := host.Ask(ctx, http.MethodPost, "_replicate", request, &answer); err != nil {
 		return err
 	}
 	if !answer.OK {
 		return errors.New("POST _replicate: the answer is not ok")
 	}
 	return nil
-}
-
-// node is a settee that runs continuous jobs.
-type node struct {
-	*server
-	dir     string
-	process *servers.Process
-}
-
-// startNode starts a settee with a new store in a directory.
-func (b *bench) startNode(ctx context.Context) (*node, error) {
-	dir, err := os.MkdirTemp("", "bench-settee-")
-	if err != nil {
-		return nil, err
-	}
-	ports, err := servers.FreePorts(1)
-	if err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
-	}
-	root := *b.server.root
-	root.Host = "127.0.0.1:" + strconv.Itoa(ports[0])
-	password, _ := root.User.Password()
-	command := exec.CommandContext(context.WithoutCancel(ctx), b.program, "serve", "--store", "pebble:"+filepath.Join(dir, "store"),
-		"--set", "chttpd/port="+strconv.Itoa(ports[0]), "--set", "replicator/max_jobs=100000")
-	command.Env = append(os.Environ(), "COUCHDB_USER="+root.User.Username(), "COUCHDB_PASSWORD="+password)
-	log := filepath.Join(dir, "log")
-	process, err := servers.Run(command, log, dir)
-	if err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
-	}
-	n := &node{server: &server{root: &root}, dir: dir, process: process}
-	err = process.Await(ctx, func(ctx context.Context) (bool, error) {
-		return n.ask(ctx, http.MethodGet, "_up", nil, nil) == nil, nil
-	})
-	if err != nil {
-		err = fmt.Errorf("starting settee: %w; the end of its log: %s", err, servers.LastLines(log))
-		return nil, errors.Join(err, n.stop())
-	}
-	return n, nil
-}
-
-func (n *node) stop() error {
-	n.process.Kill()
-	n.client.CloseIdleConnections()
-	return os.RemoveAll(n.dir)
-}
-
-// memory returns the largest resident set of a process in bytes.
-func memory(pid int) (int64, error) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0, err
-	}
-	_, after, _ := strings.Cut(string(status), "VmHWM:")
-	number, _, _ := strings.Cut(strings.TrimSpace(after), " ")
-	kilobytes, err := strconv.ParseInt(number, 10, 64)
-	return kilobytes << 10, err
 }

@@ -143,7 +143,7 @@ func (b *bench) source(ctx context.Context, docs, attachment, every int) ([]stri
 func (b *bench) empty(ctx context.Context, n int) ([]string, error) {
 	var all []string
 	for range n {
-		name, err := b.server.create(ctx)
+		name, err := b.server.Create(ctx)
 		if err != nil {
 			return all, err
 		}
@@ -155,18 +155,18 @@ func (b *bench) empty(ctx context.Context, n int) ([]string, error) {
 // transfer copies a source once.
 func transfer(ctx context.Context, b *bench, c benchCase, s system, sources []string) (sample sample, err error) {
 	source := sources[0]
-	target, err := b.server.create(ctx)
+	target, err := b.server.Create(ctx)
 	if err != nil {
 		return sample, err
 	}
-	defer func() { err = errors.Join(err, b.server.remove(context.WithoutCancel(ctx), target)) }()
+	defer func() { err = errors.Join(err, b.server.Remove(context.WithoutCancel(ctx), target)) }()
 	address := ""
 	if c.trip > 0 {
 		resets := 0
 		if c.resets {
 			resets = b.options.resets
 		}
-		r, err := startRelay(ctx, b.server.root.Host, c.trip, resets)
+		r, err := startRelay(ctx, b.server.Host(), c.trip, resets)
 		if err != nil {
 			return sample, err
 		}
@@ -177,14 +177,14 @@ func transfer(ctx context.Context, b *bench, c benchCase, s system, sources []st
 	if err := b.server.rest(ctx); err != nil {
 		return sample, err
 	}
-	before, err := b.server.processor()
+	before, err := b.server.Processor()
 	if err != nil {
 		return sample, err
 	}
-	if sample, err = b.copyOnce(ctx, s, b.server.url(source, address), b.server.url(target, address)); err != nil {
+	if sample, err = b.copyOnce(ctx, s, b.server.URL(source, address), b.server.URL(target, address)); err != nil {
 		return sample, err
 	}
-	after, err := b.server.processor()
+	after, err := b.server.Processor()
 	if err != nil {
 		return sample, err
 	}

@@ -1,18 +1,14 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"net/http"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
-	"settee/internal/servers"
+	"settee/scripts/internal/lab"
 )
 
 // startLimit is how long the jobs of a turn may take until all have copied their first document.
@@ -22,7 +18,7 @@ const startLimit = 10 * time.Minute
 type continuous struct {
 	b                *bench
 	sources, targets []string
-	node             *node // nil in CouchDB's turns
+	node             *lab.Node // nil in CouchDB's turns
 	arrivals         arrivals
 }
 
@@ -37,18 +33,19 @@ func startContinuous(ctx context.Context, b *bench, s system, sources []string) 
 	if c.targets, err = b.empty(ctx, len(sources)); err != nil {
 		return c, err
 	}
-	host := b.server
+	host := b.server.Server
 	if s == settee {
-		if c.node, err = b.startNode(ctx); err != nil {
+		c.node, err = lab.StartNode(ctx, lab.NodeOptions{Program: b.program, Settings: []string{"replicator/max_jobs=100000"}})
+		if err != nil {
 			return c, err
 		}
-		host = c.node.server
+		host = c.node.Server
 	}
 	for i := range sources {
 		if err := b.server.put(ctx, sources[i], b.server.newID()); err != nil {
 			return c, err
 		}
-		if err := b.replicate(ctx, host, b.server.url(sources[i], ""), b.server.url(c.targets[i], ""), continuously); err != nil {
+		if err := b.replicate(ctx, host, b.server.URL(sources[i], ""), b.server.URL(c.targets[i], ""), continuously); err != nil {
 			return c, err
 		}
 	}
@@ -63,7 +60,7 @@ func (c *continuous) awaitAll(ctx context.Context) error {
 	defer cancel()
 	for i := range c.sources {
 		for c.b.sameCount(ctx, c.sources[i], c.targets[i]) != nil {
-			if err := pause(ctx, 50*time.Millisecond); err != nil {
+			if err := lab.Pause(ctx, 50*time.Millisecond); err != nil {
 				return err
 			}
 		}
@@ -75,14 +72,14 @@ func (c *continuous) awaitAll(ctx context.Context) error {
 func (c *continuous) end(ctx context.Context) error {
 	var all error
 	if c.node != nil {
-		all = c.node.stop()
+		all = c.node.Close()
 	} else {
 		for i := range c.targets {
-			_ = c.b.replicate(ctx, c.b.server, c.b.server.url(c.sources[i], ""), c.b.server.url(c.targets[i], ""),
+			_ = c.b.replicate(ctx, c.b.server.Server, c.b.server.URL(c.sources[i], ""), c.b.server.URL(c.targets[i], ""),
 				map[string]any{"continuous": true, "cancel": true}) // a job that was not started cannot be cancelled
 		}
 	}
-	return errors.Join(all, c.b.server.remove(ctx, c.targets...))
+	return errors.Join(all, c.b.server.Remove(ctx, c.targets...))
 }
 
 // measure returns the costs of f, and the delays that f returns.
@@ -91,8 +88,8 @@ func (c *continuous) measure(ctx context.Context, f func(context.Context) ([]tim
 		return m, err
 	}
 	costs := func() (endpoints, own time.Duration, err error) {
-		if endpoints, err = c.b.server.processor(); err == nil && c.node != nil {
-			own, err = servers.ProcessorTime(c.node.process.PID())
+		if endpoints, err = c.b.server.Processor(); err == nil && c.node != nil {
+			own, err = c.node.Processor()
 		}
 		return endpoints, own, err
 	}
@@ -111,7 +108,7 @@ func (c *continuous) measure(ctx context.Context, f func(context.Context) ([]tim
 	m.endpoints -= endpoints
 	m.own -= own
 	if c.node != nil {
-		m.memory, err = memory(c.node.process.PID())
+		_, m.memory, err = c.node.Memory()
 	}
 	return m, err
 }
@@ -134,29 +131,12 @@ func (a *arrivals) of(id string) chan time.Time {
 
 // watch reads the changes feed of a target until ctx ends.
 func (c *continuous) watch(ctx context.Context, target string) error {
-	answer, err := c.b.server.do(ctx, http.MethodGet, target+"/_changes?feed=continuous&since=0&heartbeat=10000", "", nil)
-	if err != nil {
-		return err
-	}
-	defer answer.Body.Close()
-	lines := bufio.NewScanner(answer.Body)
-	for lines.Scan() {
-		var row struct{ ID string }
-		if len(lines.Bytes()) == 0 {
-			continue
-		}
-		if err := json.Unmarshal(lines.Bytes(), &row); err != nil {
-			return fmt.Errorf("the feed of a target: %w", err)
-		}
+	return c.b.server.Follow(ctx, target, func(id string) {
 		select {
-		case c.arrivals.of(row.ID) <- time.Now():
+		case c.arrivals.of(id) <- time.Now():
 		default: // a feed may repeat a row
 		}
-	}
-	if ctx.Err() != nil {
-		return nil
-	}
-	return errors.Join(errors.New("the feed of a target has ended"), lines.Err())
+	})
 }
 
 // deliverOne writes a document, and returns how long after the answer it is on the target.
@@ -219,7 +199,7 @@ func deliver(ctx context.Context, b *bench, _ benchCase, s system, sources []str
 		return c.watched(ctx, func(ctx context.Context) ([]time.Duration, error) {
 			var delays []time.Duration
 			for range b.options.deliveries {
-				if err := pause(ctx, b.options.pausing); err != nil {
+				if err := lab.Pause(ctx, b.options.pausing); err != nil {
 					return nil, err
 				}
 				delay, err := c.deliverOne(ctx, sources[0])
@@ -243,7 +223,7 @@ func deliverMany(ctx context.Context, b *bench, _ benchCase, s system, sources [
 			group, ctx := errgroup.WithContext(ctx)
 			for n := range delays {
 				at := began.Add(time.Duration(n) * time.Second / time.Duration(len(sources)))
-				if err := pause(ctx, time.Until(at)); err != nil {
+				if err := lab.Pause(ctx, time.Until(at)); err != nil {
 					break
 				}
 				group.Go(func() (err error) {
@@ -259,6 +239,6 @@ func deliverMany(ctx context.Context, b *bench, _ benchCase, s system, sources [
 // idle lets the jobs wait.
 func idle(ctx context.Context, b *bench, _ benchCase, s system, sources []string) (sample, error) {
 	return runContinuous(ctx, b, s, sources, func(ctx context.Context, _ *continuous) ([]time.Duration, error) {
-		return nil, pause(ctx, b.options.idleTime)
+		return nil, lab.Pause(ctx, b.options.idleTime)
 	})
 }

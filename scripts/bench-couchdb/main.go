@@ -134,7 +134,7 @@ func compare(ctx context.Context, o *options, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
-	r := report{server: b.server.about, settee: b.version, options: o}
+	r := report{server: b.server.About, settee: b.version, options: o}
 	for _, c := range chosen {
 		result, err := b.runCase(ctx, c)
 		if err != nil {
@@ -149,7 +149,7 @@ func compare(ctx context.Context, o *options, out io.Writer) (err error) {
 func (b *bench) runCase(ctx context.Context, c benchCase) (result result, err error) {
 	result.benchCase = c
 	sources, err := c.prepare(ctx, b)
-	defer func() { err = errors.Join(err, b.server.remove(context.WithoutCancel(ctx), sources...)) }()
+	defer func() { err = errors.Join(err, b.server.Remove(context.WithoutCancel(ctx), sources...)) }()
 	if err != nil {
 		return result, fmt.Errorf("filling the sources: %w", err)
 	}

@@ -8,6 +8,8 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+
+	"settee/scripts/internal/lab"
 )
 
 // result is what the pairs of a case measured.
@@ -122,11 +124,7 @@ func resets(s sample) float64    { return float64(s.resets) }
 // delay returns a function that returns a percentile of the delays, in milliseconds.
 func delay(percent int) func(sample) float64 {
 	return func(s sample) float64 {
-		if len(s.delays) == 0 {
-			return 0
-		}
-		sorted := slices.Sorted(slices.Values(s.delays))
-		return sorted[min(len(sorted)*percent/100, len(sorted)-1)].Seconds() * 1000
+		return lab.Percentile(slices.Sorted(slices.Values(s.delays)), percent).Seconds() * 1000
 	}
 }
 

@@ -1,0 +1,51 @@
+package lab
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Confine makes a command use some processors alone, as taskset takes them; all if the list is empty.
+func Confine(command *exec.Cmd, cpus string) {
+	if cpus == "" {
+		return
+	}
+	command.Args = append([]string{"taskset", "-c", cpus, command.Path}, command.Args[1:]...)
+	command.Path, command.Err = exec.LookPath("taskset")
+}
+
+// Pause waits for a time.
+func Pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Percentile returns a percentile of sorted values, or 0 if there are none.
+func Percentile(sorted []time.Duration, percent int) time.Duration {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return sorted[min(len(sorted)*percent/100, len(sorted)-1)]
+}
+
+// readMetrics reads metrics without labels from Prometheus's text format.
+func readMetrics(r io.Reader) (map[string]float64, error) {
+	all := map[string]float64{}
+	lines := bufio.NewScanner(r)
+	for lines.Scan() {
+		name, value, _ := strings.Cut(lines.Text(), " ")
+		if number, err := strconv.ParseFloat(value, 64); err == nil && name != "#" {
+			all[name] = number
+		}
+	}
+	return all, lines.Err()
+}
