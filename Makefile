@@ -32,6 +32,9 @@ JOBS = 100000
 # The flags of make bench-couchdb: -help lists them.
 BENCH_FLAGS =
 
+# The flags of make load: -help lists them.
+LOAD_FLAGS =
+
 # How long make fire injects faults, and the seed of the faults.
 FIRE = 90s
 SEED = 1
@@ -48,7 +51,7 @@ DASHBOARD = frontend/internal/dashboard
 NPM = internal/browsertest pkg/couch/couchtest pkg/script $(DASHBOARD)
 INSTALLED = $(NPM:%=%/node_modules/.package-lock.json)
 
-.PHONY: help run demo build build-fdb packages tarballs manifests monitoring test test-fdb fire race fuzz soak lint bench bench-couchdb bench-fdb bench-peers dashboard pictures clean node
+.PHONY: help run demo build build-fdb packages tarballs manifests monitoring test test-fdb fire race fuzz soak lint bench bench-couchdb bench-fdb bench-peers load dashboard pictures clean node
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 }' Makefile
@@ -118,6 +121,9 @@ bench-peers: ## compare the job layer with River, a job queue on PostgreSQL (on 
 	@left=$$(go tool withservers -fdb -missing 2>&1) || { printf '%s\n' "$$left" >&2; exit 1; }; \
 	if [ -z "$$left" ]; then tags=fdb; else tags=; printf '%s\n' "$$left" >&2; fi; \
 	go -C scripts/bench-peers run -tags "$$tags" . -jobs $(JOBS)
+
+load: build ## give one node jobs and changes, and print what it took (LOAD_FLAGS="-jobs 100 -rate 100")
+	go run ./scripts/load -settee $(BIN) $(LOAD_FLAGS)
 
 dashboard: node $(DASHBOARD)/node_modules/.package-lock.json ## build the pages of /_utils/, which the binary contains
 	npm run --silent --prefix $(DASHBOARD) check

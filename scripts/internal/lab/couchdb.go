@@ -63,7 +63,7 @@ func OpenCouchDB(ctx context.Context, named string, shards int) (*CouchDB, error
 // Close ends a CouchDB that OpenCouchDB has started.
 func (c *CouchDB) Close() error {
 	if c.Server != nil {
-		c.client.CloseIdleConnections()
+		c.CloseIdle()
 	}
 	if c.process == nil {
 		return nil

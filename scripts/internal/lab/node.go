@@ -3,8 +3,10 @@ package lab
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"os"
@@ -90,7 +92,7 @@ func StartNode(ctx context.Context, o NodeOptions) (*Node, error) {
 // Close kills the node.
 func (n *Node) Close() error {
 	n.process.Kill()
-	n.client.CloseIdleConnections()
+	n.CloseIdle()
 	return os.RemoveAll(n.dir)
 }
 
@@ -120,6 +122,38 @@ func (n *Node) Memory() (now, largest int64, err error) {
 	}
 	now, largest = value("VmRSS"), value("VmHWM")
 	return now, largest, err
+}
+
+// Jobs waits until the numbers of jobs by state are as wanted, and returns them. The node looks once a second.
+func (n *Node) Jobs(ctx context.Context, wanted func(states map[string]int) bool) (map[string]int, error) {
+	tag := ""
+	for {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, n.URL("_scheduler/summary", ""), nil)
+		if err != nil {
+			return nil, err
+		}
+		if tag != "" {
+			r.Header.Set("If-None-Match", tag)
+		}
+		r.Header.Set("Prefer", "wait=60")
+		answer, err := n.send(r, "_scheduler/summary")
+		if err != nil {
+			return nil, err
+		}
+		var summary struct{ Jobs map[string]int }
+		text, err := io.ReadAll(answer.Body)
+		answer.Body.Close()
+		if answer.StatusCode == http.StatusNotModified && err == nil {
+			continue
+		}
+		if err == nil {
+			err = json.Unmarshal(text, &summary)
+		}
+		if err != nil || wanted(summary.Jobs) {
+			return summary.Jobs, err
+		}
+		tag = answer.Header.Get("ETag")
+	}
 }
 
 // Metrics returns the metrics without labels.

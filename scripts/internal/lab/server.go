@@ -25,6 +25,9 @@ func NewServer(root *url.URL) *Server {
 	return &Server{root: root, client: http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1000}}}
 }
 
+// CloseIdle closes the connections that no request uses.
+func (s *Server) CloseIdle() { s.client.CloseIdleConnections() }
+
 // URL returns the URL of a path, with credentials and at another address if that is not empty.
 func (s *Server) URL(path, address string) string {
 	u := s.root.JoinPath(path)
