@@ -206,10 +206,10 @@ func TestTraffic(t *testing.T) {
 func TestBound(t *testing.T) {
 	r := report{Cores: 2, Seconds: 10, Processor: processor{Node: 5, Endpoints: 2}}
 	o := options{rate: 100, nodeCPUs: "1"}
-	kept := counts{Window: flow{Written: 960, Due: 960}, Backlog: 90}
+	kept := counts{Seconds: 10, Window: flow{Written: 960, Due: 960}, Backlog: 90}
 	require.Empty(t, r.bound(&o, kept))
-	require.Contains(t, r.bound(&o, counts{Window: flow{Written: 800, Due: 800}}), "the sources")
-	behind := counts{Window: flow{Written: 1000, Due: 1000}, Backlog: 2000}
+	require.Contains(t, r.bound(&o, counts{Seconds: 10, Window: flow{Written: 800, Due: 800}}), "the sources")
+	behind := counts{Seconds: 10, Window: flow{Written: 1000, Due: 1000}, Backlog: 2000}
 	require.Contains(t, r.bound(&o, behind), "other than processors")
 	r.Processor.Node = 9.5
 	require.Contains(t, r.bound(&o, behind), "of the node")

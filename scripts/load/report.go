@@ -42,7 +42,7 @@ type report struct {
 	Again   int64          `json:"again"` // documents that arrived more than once
 	Jobs    map[string]int `json:"jobs"`  // by state, at the end
 	Crashes int64          `json:"crashes"`
-	Stops   int64          `json:"stops"` // runs that made room for other jobs
+	Stops   int64          `json:"stops"` // runs that stopped, to go on later
 }
 
 // processor is processor time in the window.
@@ -76,7 +76,7 @@ const busy = 0.9
 func (r *report) complete(o *options, endpoints string, c counts) {
 	r.Endpoints, r.Cores, r.Asked = endpoints, runtime.NumCPU(), o.rate
 	r.Load = o.describe()
-	r.Written, r.Arrived = float64(c.Window.Written)/r.Seconds, float64(c.Window.Arrived)/r.Seconds
+	r.Written, r.Arrived = float64(c.Window.Written)/c.Seconds, float64(c.Window.Arrived)/c.Seconds
 	r.Total, r.Lost, r.Again, r.Backlog = c.Total, c.Total.Due-c.Total.Arrived, c.Again, c.Backlog
 	if o.once {
 		r.JobsEnded = float64(r.Jobs["completed"]+r.Jobs["failed"]) / r.Seconds
@@ -115,9 +115,9 @@ func (r *report) bound(o *options, c counts) string {
 		allowed = n
 	}
 	p := r.Processor
-	asked := o.rate * r.Seconds
+	asked := o.rate * c.Seconds
 	short := asked - float64(c.Window.Written)
-	due := float64(c.Window.Due) / r.Seconds
+	due := float64(c.Window.Due) / c.Seconds
 	switch {
 	case !o.once && short > max(asked/20, 4*math.Sqrt(asked)): // more than chance
 		return "the sources, which took too long for a write"
@@ -198,7 +198,7 @@ func (r *report) table(w io.Writer) error {
 			states = append(states, fmt.Sprintf("%d %s", r.Jobs[state], state))
 		}
 	}
-	row("  jobs", "%s; %d runs crashed, %d made room", strings.Join(states, ", "), r.Crashes, r.Stops)
+	row("  jobs", "%s; %d runs crashed, %d stopped to go on later", strings.Join(states, ", "), r.Crashes, r.Stops)
 	if err := rows.Flush(); err != nil {
 		return err
 	}

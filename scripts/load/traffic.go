@@ -72,6 +72,8 @@ func (f flow) since(g flow) flow {
 // counts are the counts of a traffic and of its endpoints.
 type counts struct {
 	Total, Window flow
+	// Seconds is the length of the window.
+	Seconds float64
 	// Backlog is the number of arrivals that were due at the end of the window.
 	Backlog int64
 	// Again is the number of documents that arrived more than once.
@@ -236,7 +238,7 @@ func (t *traffic) count(context.Context) (counts, error) {
 	defer t.mu.Unlock()
 	slices.Sort(t.delays)
 	c := counts{
-		Total: t.total, Window: t.window, Again: t.again,
+		Total: t.total, Window: t.window, Seconds: t.until.Sub(t.from).Seconds(), Again: t.again,
 		P50: lab.Percentile(t.delays, 50), P90: lab.Percentile(t.delays, 90), P99: lab.Percentile(t.delays, 99),
 		Max: lab.Percentile(t.delays, 100),
 	}
