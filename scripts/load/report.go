@@ -53,12 +53,13 @@ type processor struct {
 	Others    float64 `json:"others"`    // of all other processes of the machine
 }
 
-// memory is that of the node, in mebibytes.
+// memory is that of the node, in mebibytes, and what takes memory.
 type memory struct {
 	Max        float64 `json:"max"`  // the largest resident set since the node started
 	Mean       float64 `json:"mean"` // resident set in the window
 	Heap       float64 `json:"heap"` // Go's, at the end of the window
 	Goroutines int64   `json:"goroutines"`
+	Files      int64   `json:"files"` // open at the end of the window
 }
 
 // delays are percentiles, in milliseconds.
@@ -174,7 +175,7 @@ func (r *report) table(w io.Writer) error {
 		row("  of the node, per arrival", "%.3f ms", 1000*p.Node/(r.Arrived*r.Seconds))
 	}
 	row("memory of the node", "%.0f MiB at most, %.0f MiB on average", r.Memory.Max, r.Memory.Mean)
-	row("  Go heap, goroutines", "%.0f MiB, %d", r.Memory.Heap, r.Memory.Goroutines)
+	row("  Go heap, goroutines, files", "%.0f MiB, %d, %d", r.Memory.Heap, r.Memory.Goroutines, r.Memory.Files)
 	if r.JobsEnded == 0 {
 		row("documents written", "%.1f/s of %g/s", r.Written, r.Asked)
 	}

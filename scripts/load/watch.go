@@ -140,6 +140,7 @@ func (w *watch) close(ctx context.Context, r *report) error {
 	r.Memory = memory{
 		Max: float64(w.largest) / mebibyte, Mean: float64(w.sum) / float64(w.samples) / mebibyte,
 		Heap: now.metrics["go_memstats_heap_alloc_bytes"] / mebibyte, Goroutines: int64(now.metrics["go_goroutines"]),
+		Files: int64(now.metrics["process_open_fds"]),
 	}
 	return nil
 }
