@@ -98,6 +98,11 @@ func TestOneShotJobs(t *testing.T) {
 	require.Positive(t, r.JobsEnded)
 }
 
+// Simulated endpoints also answer nodes that read documents one by one.
+func TestWithoutBulkGet(t *testing.T) {
+	loaded(t, "-databases=1", "-jobs=5", "-docs=10", "-once", "-set=replicator/use_bulk_get=false")
+}
+
 func TestPeriodicJobs(t *testing.T) {
 	loaded(t, "-databases=1", "-jobs=5", "-every=1s", "-rate=20", "-warm-up=0s", "-duration=1s")
 }

@@ -156,7 +156,7 @@ func (r *report) table(w io.Writer) error {
 	fmt.Fprintf(&text, "\n%s, with %s, on %d processors\n%s\n\n", r.Settee, r.Endpoints, r.Cores, r.Load)
 	rows := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	row := func(name, format string, values ...any) {
-		fmt.Fprintf(rows, "%s\t"+format+"\n", append([]any{name}, values...)...)
+		_, _ = fmt.Fprintf(rows, "%s\t"+format+"\n", append([]any{name}, values...)...) // into memory
 	}
 	row("jobs added", "%.1f s", r.Added)
 	if r.Started > 0 {

@@ -187,6 +187,8 @@ func (s *simulated) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case request == "POST _ensure_full_commit":
 		w.WriteHeader(http.StatusCreated)
 		_, _ = io.WriteString(w, `{"ok":true,"instance_start_time":"1700000000"}`)
+	case source && r.Method == http.MethodGet && r.URL.Query().Has("open_revs"):
+		err = s.openRevs(w, path)
 	case source && request == "POST _bulk_get":
 		err = s.bulkGet(w, body)
 	case !source && request == "POST _revs_diff":
@@ -317,11 +319,29 @@ func (s *simulated) bulkGet(w io.Writer, body []byte) error {
 		if i > 0 {
 			text = append(text, ',')
 		}
-		id, rev := docID(doc), docRev(doc)
-		text = fmt.Appendf(text, `{"id":%q,"docs":[{"ok":{"_id":%q,"_rev":%q,"_revisions":{"start":1,"ids":[%q]},`, id, id, rev, rev[2:])
-		text = append(append(append(text, `"text":"`...), s.text[doc%textOffsets:][:s.DocSize]...), `"}}]}`...)
+		text = s.appendDoc(fmt.Appendf(text, `{"id":%q,"docs":[{"ok":`, docID(doc)), doc)
+		text = append(text, "}]}"...)
 	}
 	_, _ = w.Write(append(text, "]}"...))
+	return nil
+}
+
+// appendDoc appends a document.
+func (s *simulated) appendDoc(text []byte, doc int) []byte {
+	rev := docRev(doc)
+	return fmt.Appendf(text, `{"_id":%q,"_rev":%q,"_revisions":{"start":1,"ids":[%q]},"text":"%s"}`,
+		docID(doc), rev, rev[2:], s.text[doc%textOffsets:][:s.DocSize])
+}
+
+// openRevs answers for one document. A node asks so if _bulk_get has failed several times.
+func (s *simulated) openRevs(w http.ResponseWriter, id string) error {
+	docs, err := docNumbers([]byte(id), "")
+	if err != nil || len(docs) != 1 {
+		return errors.ErrUnsupported
+	}
+	w.Header().Set("Content-Type", `multipart/mixed; boundary="edge"`)
+	text := s.appendDoc([]byte("--edge\r\nContent-Type: application/json\r\n\r\n"), docs[0])
+	_, _ = w.Write(append(text, "\r\n--edge--"...))
 	return nil
 }
 
