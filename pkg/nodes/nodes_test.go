@@ -319,7 +319,9 @@ func TestClocks(t *testing.T) {
 			assert.Zero(t, a.Nodes()[0].Ahead)
 			return a.Nodes()[1].Ahead.Seconds()
 		}
-		by := func(d time.Duration) string { return `,"clock":"` + time.Now().Add(time.Second+d).UTC().Format(time.RFC3339Nano) + `"` }
+		by := func(d time.Duration) string {
+			return `,"clock":"` + time.Now().Add(time.Second+d).UTC().Format(time.RFC3339Nano) + `"`
+		}
 		synctest.Wait()
 		assert.Zero(t, ahead(by(-time.Hour)), "the row may be an old one")
 		assert.Zero(t, ahead(by(0)))
