@@ -62,7 +62,7 @@ func newMetrics(db kv.Database, store *jobs.Store, slow *atomic.Int64) *metrics 
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
 		requests: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "couchdb_httpd_requests_total", Help: "HTTP requests to this node, except those to the metrics' own port",
+			Name: "couchdb_httpd_requests_total", Help: "number of HTTP requests",
 		}),
 		methods: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "couchdb_httpd_request_methods", Help: "HTTP requests by method; a counter, although CouchDB's name does not say so",

@@ -23,6 +23,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/textparse"
 	"github.com/stretchr/testify/require"
@@ -171,7 +172,7 @@ func exported(t *testing.T) map[string]bool {
 	t.Helper()
 	names := map[string]bool{"up": true}
 	for _, s := range scraped(t, node.answer, "text/plain; version=0.0.4") {
-		names[s.Get(labels.MetricName)] = true
+		names[s.Get(model.MetricNameLabel)] = true
 	}
 	return names
 }
