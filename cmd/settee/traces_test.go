@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -249,6 +250,41 @@ func checkPropagation(t *testing.T, node, peer map[string][]span, propagated boo
 		within := slices.ContainsFunc(node["POST /{db}/_bulk_docs"], func(p span) bool { return string(p.SpanId) == string(s.ParentSpanId) })
 		assert.Equal(t, propagated, within)
 		assert.Equal(t, propagated, len(s.ParentSpanId) > 0)
+	}
+}
+
+// The batches of a continuous run are sent while it goes on. Its own span ends with it.
+func TestTracesOfAContinuousRun(t *testing.T) {
+	t.Parallel()
+	c := newTraceCollector(t)
+	node := c.serveTraced(t, "node", []string{"OTEL_BSP_SCHEDULE_DELAY=10"})
+	for _, name := range []string{"first", "second"} {
+		node.ask(http.StatusCreated, http.MethodPut, name, "")
+	}
+	node.ask(http.StatusCreated, http.MethodPut, "_replicator/a-doc", fmt.Sprintf(
+		`{"source":%q,"target":%q,"continuous":true}`, node.url+"first", node.url+"second"))
+	for n := 1; n <= 2; n++ {
+		node.ask(http.StatusCreated, http.MethodPut, fmt.Sprintf("first/%d", n), "{}")
+		require.Eventually(t, func() bool { return len(c.spans("node")["replication batch"]) >= n }, limit, 10*time.Millisecond)
+	}
+	require.Empty(t, c.spans("node")["replication run"])
+	require.Zero(t, node.end(syscall.SIGTERM), node.logged())
+	spans := c.spans("node")
+	require.Len(t, spans["replication run"], 1)
+	run := spans["replication run"][0]
+	for name, value := range map[string]string{
+		"settee.replication.database": "_replicator", "settee.replication.doc_id": "a-doc", "settee.replication.continuous": "true",
+		"settee.replication.outcome": "stopped", "settee.replication.docs_written": "2",
+	} {
+		assert.Equal(t, value, run.attributes()[name], name)
+	}
+	assert.Equal(t, otlp.Status_STATUS_CODE_UNSET, run.GetStatus().GetCode())
+	for name, all := range spans {
+		for _, s := range all {
+			if string(s.TraceId) == string(run.TraceId) {
+				assert.Contains(t, []string{"replication run", "replication start", "GET /{db}", "GET /{db}/_local/{id}", "POST /_session"}, name)
+			}
+		}
 	}
 }
 
