@@ -30,12 +30,12 @@ type complaints struct {
 func (c *complaints) Handle(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if now := time.Now(); now.Before(c.next) {
+	now := time.Now()
+	if now.Before(c.next) {
 		c.more++
 		return
-	} else {
-		c.next = now.Add(complainEvery)
 	}
+	c.next = now.Add(complainEvery)
 	text := c.secrets.Text(err.Error())
 	c.log.Warn().Str("error", text[:min(len(text), maxComplaint)]).Int("more", c.more).Msg("traces could not be sent")
 	c.more = 0
