@@ -78,7 +78,7 @@ func newRoot() *cobra.Command {
 	}
 	root.SetFlagErrorFunc(usage)
 	secrets := newSecrets()
-	root.AddCommand(newServe(), newReplicate(), newVerify(), newCheck(), newBackup(), newRestore(), newDemo(), newConfig(), newFirewall(), newHealth(), newPassword(), newVersion(), secrets)
+	root.AddCommand(newServe(), newReplicate(), newVerify(), newCheck(), newBackup(), newRestore(), newImportCouchDB(), newDemo(), newConfig(), newFirewall(), newHealth(), newPassword(), newVersion(), secrets)
 	for _, cmd := range slices.Concat(root.Commands(), secrets.Commands(), []*cobra.Command{root}) {
 		check := cmd.Args
 		cmd.Args = func(cmd *cobra.Command, args []string) error {

@@ -251,15 +251,21 @@ func (p *peer) retract(ctx context.Context, id string) error {
 func (r *run) takeBack(ctx context.Context) error {
 	about := r.target.local.about
 	return r.onBoth(ctx, func(ctx context.Context, p *peer) error {
-		was, now := about.Source, created(p.instance)
+		was := about.Source
 		if p == r.target {
 			was = about.Target
 		}
-		if was == nil || now == nil || bytes.Equal(was, now) || p.local.rev == "" {
+		if p.local.rev == "" || !p.replaced(was) {
 			return nil
 		}
 		return p.retract(ctx, r.id.Base)
 	})
+}
+
+// replaced reports whether the database was created anew, if a checkpoint says that it was created at was.
+func (p *peer) replaced(was json.RawMessage) bool {
+	now := created(p.instance)
+	return was != nil && now != nil && !bytes.Equal(was, now)
 }
 
 // uncommitted returns the error for a checkpoint that could not be written. A missing database, a server that asks for

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+
+	"settee/cmd/settee/internal/migrate"
+	"settee/pkg/config"
+	"settee/replicator"
+	"settee/replicator/scheduler"
+	"settee/replicator/worker"
+)
+
+// importFlags are the flags of settee import-couchdb.
+type importFlags struct {
+	configFlags
+	to, ini                          string
+	move, back, all, json, overwrite bool
+}
+
+func newImportCouchDB() *cobra.Command {
+	var flags importFlags
+	cmd := &cobra.Command{
+		Use:   "import-couchdb COUCHDB [DATABASE...]",
+		Short: "Move the replications of a CouchDB cluster to settee, or back",
+		Long: "import-couchdb shows what a move of the replications of the CouchDB at the URL COUCHDB to settee\n" +
+			"would do: settings that differ, and for each replication document the checkpoint from which its\n" +
+			"job goes on. It changes nothing, unless --move or --back say so. Both URLs have the name and the\n" +
+			"password of a server administrator. The endpoints of the jobs are asked by this command, with\n" +
+			"the settings of --config and --set.\n\n" +
+			"--move moves the named replicator databases, one after the other: the jobs of a database are\n" +
+			"stopped in CouchDB, and when none runs any more they start in settee. --back does the reverse.\n" +
+			"A command that was interrupted continues when it is run again. At no time do both servers run\n" +
+			"a job.\n\n" +
+			"The exit status is 0 if everything can move or has moved, 1 if the command failed, 2 if the\n" +
+			"command line is wrong, 3 if some documents stay where they are, and 130 or 143 if a signal\n" +
+			"stopped it.",
+		Example: "  settee import-couchdb http://admin:secret@couchdb.example:5984 --to http://admin:secret@127.0.0.1:5984\n" +
+			"  settee import-couchdb http://admin:secret@couchdb.example:5984 _replicator --move --to http://admin:secret@127.0.0.1:5984",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return errors.New("the URL of a CouchDB is needed")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := flags.check(args); err != nil {
+				return usage(cmd, err)
+			}
+			return flags.run(cmd, args[0], args[1:])
+		},
+	}
+	f := cmd.Flags()
+	flags.configFlags.register(cmd)
+	f.StringVar(&flags.to, "to", "", "the URL of a node of settee that runs")
+	f.BoolVar(&flags.move, "move", false, "move the databases to settee")
+	f.BoolVar(&flags.back, "back", false, "move the databases back to CouchDB")
+	f.BoolVar(&flags.all, "all", false, "with --move and --back: all replicator databases")
+	f.StringVar(&flags.ini, "ini", "", "write the settings for settee's nodes to this file, which must not exist")
+	f.BoolVar(&flags.overwrite, "overwrite", false, "overwrite the file of --ini")
+	f.BoolVar(&flags.json, "json", false, "print a JSON object per line")
+	return cmd
+}
+
+func (f *importFlags) check(args []string) error {
+	switch {
+	case f.move && f.back:
+		return errors.New("--move and --back exclude each other")
+	case (f.move || f.back) && f.to == "":
+		return errors.New("--to is needed: the URL of a node of settee")
+	case f.to == "" && f.ini == "":
+		return errors.New("--to or --ini is needed")
+	case (f.move || f.back) && f.all == (len(args) > 1):
+		return errors.New("name the databases to move, or say --all")
+	}
+	return nil
+}
+
+func (f *importFlags) run(cmd *cobra.Command, couchDB string, databases []string) error {
+	cfg, warnings, err := f.load()
+	if err != nil {
+		return err
+	}
+	for _, w := range warnings {
+		cmd.PrintErrln("settee: warning:", w.String())
+	}
+	outbound := newConnections(func() *config.Config { return cfg }, newLog(cmd.ErrOrStderr(), zerolog.WarnLevel))
+	defer outbound.pool.Close()
+	mover := &migrate.Mover{Tell: func(e migrate.Event) error {
+		line := e.String()
+		if f.json {
+			line = jsonLine(e)
+		}
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), line)
+		return err
+	}}
+	if mover.CouchDB, err = migrate.Connect("CouchDB", couchDB, outbound.transport(replicator.Endpoint{}, nil)); err != nil {
+		return usage(cmd, err)
+	}
+	if f.to != "" {
+		if mover.Settee, err = migrate.Connect("settee", f.to, outbound.transport(replicator.Endpoint{}, nil)); err != nil {
+			return usage(cmd, err)
+		}
+	}
+	stop, received, unwatch := stopOnSignal()
+	defer unwatch()
+	ctx, cancel := context.WithCancel(cmd.Context())
+	defer cancel()
+	defer context.AfterFunc(stop, cancel)()
+	settings := scheduler.WorkerConfig(cfg)
+	settings.Transport, settings.UserAgent = outbound.transport, userAgent()
+	kept, err := f.perform(ctx, mover, databases, settings)
+	switch {
+	case err != nil && stop.Err() != nil:
+		return &exitError{128 + int(received()), errors.New("stopped; the same command continues")}
+	case err != nil:
+		return err
+	case kept > 0:
+		return &exitError{exitRefused, nil}
+	}
+	return nil
+}
+
+// perform does what the flags say, and returns the number of documents that stay where they are.
+func (f *importFlags) perform(ctx context.Context, m *migrate.Mover, databases []string, settings worker.Config) (kept int, err error) {
+	if f.ini != "" || !f.move && !f.back {
+		cluster, err := m.Cluster(ctx)
+		if err != nil {
+			return 0, err
+		}
+		if f.ini != "" {
+			if err := f.writeINI(cluster.INI()); err != nil {
+				return 0, err
+			}
+		}
+		if f.to == "" {
+			return 0, nil
+		}
+		if !f.move && !f.back {
+			if len(databases) == 0 {
+				if databases, err = m.CouchDB.Databases(ctx); err != nil {
+					return 0, err
+				}
+			}
+			return m.Plan(ctx, cluster, databases, settings)
+		}
+	}
+	transfer, from := m.Move, m.CouchDB
+	if f.back {
+		transfer, from = m.Back, m.Settee
+	}
+	if f.all {
+		if databases, err = from.Databases(ctx); err != nil {
+			return 0, err
+		}
+	}
+	for _, name := range databases {
+		moved, err := transfer(ctx, name)
+		kept += moved.Kept
+		if err != nil {
+			return kept, err
+		}
+		if err := m.Tell(moved); err != nil {
+			return kept, err
+		}
+	}
+	return kept, nil
+}
+
+// writeINI writes a file that only its owner can read, since a setting may be a password.
+func (f *importFlags) writeINI(text []byte) error {
+	if !f.overwrite {
+		if _, err := os.Lstat(f.ini); err == nil {
+			return fmt.Errorf("%s exists: say --overwrite, or name another file", f.ini)
+		}
+	}
+	file, err := os.CreateTemp(filepath.Dir(f.ini), "."+filepath.Base(f.ini)+".*") // with the mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(text)
+	if err = errors.Join(err, file.Sync(), file.Close()); err == nil {
+		err = os.Rename(file.Name(), f.ini)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(file.Name()))
+	}
+	return nil
+}

@@ -1,0 +1,312 @@
+package migrate
+
+import (
+	"context"
+	"crypto/md5"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// Mark is the member of a deleted replication document that has moved. Its value is the time, in RFC 3339.
+const Mark = "settee_moved"
+
+const (
+	pageSize = 500     // rows of a changes feed
+	maxBatch = 4 << 20 // bytes of documents in a write, beside the last one
+)
+
+// row is a row of a changes feed.
+type row struct {
+	ID      string `json:"id"`
+	Deleted bool   `json:"deleted"`
+	Changes []struct {
+		Rev string `json:"rev"`
+	} `json:"changes"`
+}
+
+func (r row) rev() string { return r.Changes[0].Rev } // of the winner
+
+// job reports whether the document is no design document.
+func (r row) job() bool { return !strings.HasPrefix(r.ID, "_design/") }
+
+// pages calls visit with the rows of a database's changes feed, up to its end, a page at a time. Rows have all leaves,
+// the winner first.
+func (s *Server) pages(ctx context.Context, db string, visit func([]row) error) error {
+	for since := json.RawMessage(`"0"`); ; {
+		var page struct {
+			Results []row           `json:"results"`
+			LastSeq json.RawMessage `json:"last_seq"`
+		}
+		text := strings.Trim(string(since), `"`)
+		query := fmt.Sprintf("/_changes?style=all_docs&limit=%d&since=%s", pageSize, url.QueryEscape(text))
+		if err := s.get(ctx, path(db)+query, &page); err != nil {
+			return err
+		}
+		if len(page.Results) == 0 {
+			return nil
+		}
+		for _, r := range page.Results {
+			if len(r.Changes) == 0 {
+				return fmt.Errorf("%s, database %q, document %q: a change without a revision", s, db, r.ID)
+			}
+		}
+		if err := visit(page.Results); err != nil {
+			return err
+		}
+		since = page.LastSeq
+	}
+}
+
+// document is a revision of a document.
+type document struct {
+	id, rev string
+	deleted bool
+	history []string                   // the positions' ids, the newest first
+	body    map[string]json.RawMessage // with the members that begin with an underscore
+	size    int                        // bytes
+}
+
+// moved reports whether the document was deleted because it moved.
+func (d *document) moved() bool { return d.deleted && d.body[Mark] != nil }
+
+// fetch reads revisions of documents, and calls visit with each.
+func (s *Server) fetch(ctx context.Context, db string, rows []row, visit func(*document) error) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	type ref struct {
+		ID  string `json:"id"`
+		Rev string `json:"rev"`
+	}
+	refs := make([]ref, len(rows))
+	for i, r := range rows {
+		refs[i] = ref{r.ID, r.rev()}
+	}
+	at := path(db) + "/_bulk_get?revs=true&attachments=true"
+	body, release, err := s.send(ctx, http.MethodPost, at, map[string]any{"docs": refs})
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := eachResult(json.NewDecoder(body), func(raw json.RawMessage) error {
+		doc, err := parseDocument(raw)
+		if doc == nil || err != nil {
+			return err
+		}
+		return visit(doc)
+	}); err != nil {
+		return fmt.Errorf("POST %s%s: %w", s.root, at, err)
+	}
+	return nil
+}
+
+// eachResult calls visit with each element of the member results of an object, which is its first member.
+func eachResult(in *json.Decoder, visit func(json.RawMessage) error) error {
+	for _, want := range []json.Token{json.Delim('{'), "results", json.Delim('[')} {
+		got, err := in.Token()
+		if err != nil {
+			return err
+		}
+		if got != want {
+			return fmt.Errorf("%v where %v is expected", got, want)
+		}
+	}
+	for in.More() {
+		var raw json.RawMessage
+		if err := in.Decode(&raw); err != nil {
+			return err
+		}
+		if err := visit(raw); err != nil {
+			return err
+		}
+	}
+	_, err := in.Token()
+	return err
+}
+
+// parseDocument parses a result of _bulk_get. It returns nil for a revision that was replaced meanwhile.
+func parseDocument(raw json.RawMessage) (*document, error) {
+	var result struct {
+		ID   string `json:"id"`
+		Docs []struct {
+			OK json.RawMessage `json:"ok"`
+		} `json:"docs"`
+	}
+	if err := json.Unmarshal(raw, &result); err != nil {
+		return nil, err
+	}
+	if len(result.Docs) != 1 || result.Docs[0].OK == nil {
+		return nil, nil
+	}
+	d := &document{id: result.ID, size: len(raw)}
+	var revisions struct{ IDs []string }
+	err := json.Unmarshal(result.Docs[0].OK, &d.body)
+	if err == nil {
+		err = errors.Join(json.Unmarshal(d.body["_rev"], &d.rev), json.Unmarshal(d.body["_revisions"], &revisions))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("document %q: %w", d.id, err)
+	}
+	d.deleted = string(d.body["_deleted"]) == "true"
+	d.history = revisions.IDs
+	delete(d.body, "_revisions")
+	return d, nil
+}
+
+// childOf returns the revision that a document has at the server to which it moves, after the deleted revision rev.
+func childOf(rev string) string {
+	position, _, _ := strings.Cut(rev, "-")
+	n, _ := strconv.Atoi(position)
+	sum := md5.Sum([]byte("settee moves " + rev))
+	return strconv.Itoa(n+1) + "-" + hex.EncodeToString(sum[:])
+}
+
+// revived returns the child of a document that has moved, as a document for _bulk_docs with new_edits=false.
+func (d *document) revived() map[string]json.RawMessage {
+	doc := map[string]json.RawMessage{}
+	for name, value := range d.body {
+		if name != "_deleted" && name != Mark {
+			doc[name] = value
+		}
+	}
+	doc["_rev"] = quoted(childOf(d.rev))
+	return withHistory(doc, append([]string{idOf(childOf(d.rev))}, d.history...))
+}
+
+// copied returns a document as it is, for _bulk_docs with new_edits=false.
+func (d *document) copied() map[string]json.RawMessage { return withHistory(d.body, d.history) }
+
+// withHistory adds the ids of a document's revisions.
+func withHistory(doc map[string]json.RawMessage, ids []string) map[string]json.RawMessage {
+	var rev string
+	_ = json.Unmarshal(doc["_rev"], &rev) // a string
+	position, _, _ := strings.Cut(rev, "-")
+	n, _ := strconv.Atoi(position)
+	text, err := json.Marshal(map[string]any{"start": n, "ids": ids})
+	if err != nil {
+		panic(err) // strings have a text
+	}
+	doc["_revisions"] = text
+	return doc
+}
+
+func idOf(rev string) string {
+	_, id, _ := strings.Cut(rev, "-")
+	return id
+}
+
+func quoted(text string) json.RawMessage {
+	raw, err := json.Marshal(text)
+	if err != nil {
+		panic(err) // a string has a text
+	}
+	return raw
+}
+
+// refusal is a document that a server did not take.
+type refusal struct{ ID, Error, Reason string }
+
+// batch collects documents, and writes them when they are many.
+type batch struct {
+	to       *Server
+	db       string
+	newEdits bool
+	docs     []map[string]json.RawMessage
+	size     int
+	refused  func(refusal)
+}
+
+func (b *batch) add(ctx context.Context, doc map[string]json.RawMessage, size int) error {
+	b.docs, b.size = append(b.docs, doc), b.size+size
+	if b.size < maxBatch {
+		return nil
+	}
+	return b.flush(ctx)
+}
+
+// flush writes the documents, and calls refused for those that the server did not take.
+func (b *batch) flush(ctx context.Context) error {
+	if len(b.docs) == 0 {
+		return nil
+	}
+	var results []refusal
+	body := map[string]any{"docs": b.docs, "new_edits": b.newEdits}
+	if err := b.to.ask(ctx, http.MethodPost, path(b.db)+"/_bulk_docs", body, &results); err != nil {
+		return err
+	}
+	b.docs, b.size = nil, 0
+	for _, r := range results {
+		if r.Error != "" {
+			b.refused(r)
+		}
+	}
+	return nil
+}
+
+// missing returns the revisions, by document id, that a server does not have.
+func (s *Server) missing(ctx context.Context, db string, revs map[string]string) (map[string]bool, error) {
+	if len(revs) == 0 {
+		return nil, nil
+	}
+	ask := map[string][]string{}
+	for id, rev := range revs {
+		ask[id] = []string{rev}
+	}
+	var answer map[string]struct {
+		Missing []string `json:"missing"`
+	}
+	if err := s.ask(ctx, http.MethodPost, path(db)+"/_revs_diff", ask, &answer); err != nil {
+		return nil, err
+	}
+	missing := map[string]bool{}
+	for id, a := range answer {
+		missing[id] = len(a.Missing) > 0
+	}
+	return missing, nil
+}
+
+// presence says whether a document exists.
+type presence int
+
+const (
+	absent presence = iota
+	deleted
+	live
+)
+
+// look returns which documents a server has. A database that does not exist has none.
+func (s *Server) look(ctx context.Context, db string, ids []string) (map[string]presence, error) {
+	found := map[string]presence{}
+	if len(ids) == 0 {
+		return found, nil
+	}
+	var answer struct {
+		Rows []struct {
+			Key   string
+			Value struct {
+				Rev     string
+				Deleted bool
+			}
+		}
+	}
+	err := s.ask(ctx, http.MethodPost, path(db)+"/_all_docs", map[string]any{"keys": ids}, &answer)
+	if isStatus(err, http.StatusNotFound) {
+		return found, nil
+	}
+	for _, r := range answer.Rows {
+		switch {
+		case r.Value.Rev == "":
+		case r.Value.Deleted:
+			found[r.Key] = deleted
+		default:
+			found[r.Key] = live
+		}
+	}
+	return found, err
+}

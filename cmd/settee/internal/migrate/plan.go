@@ -1,0 +1,328 @@
+package migrate
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"settee/pkg/jsontext"
+	"settee/replicator"
+	"settee/replicator/worker"
+)
+
+// endpointTimeout bounds the look at the source and the target of one job.
+const endpointTimeout = 20 * time.Second
+
+// Planned is a document that would move.
+type Planned struct {
+	Document string `json:"document"`
+	Database string `json:"database"`
+	Source   string `json:"source"` // without credentials
+	Target   string `json:"target"`
+	State    string `json:"state"` // in CouchDB
+	// ID is the replication id. It is empty if it is not known.
+	ID string `json:"replication_id"`
+	// Checkpoint is the sequence from which the job goes on, null if there is none. Start says why.
+	Checkpoint json.RawMessage `json:"checkpoint"`
+	Start      string          `json:"start,omitempty"`
+	Warnings   []string        `json:"warnings,omitempty"`
+	// Refused says why the document stays in CouchDB.
+	Refused string `json:"refused,omitempty"`
+}
+
+func (p Planned) String() string {
+	text := fmt.Sprintf("%s: %q", p.Database, p.Document)
+	if p.Source != "" {
+		text += fmt.Sprintf(", %s to %s", p.Source, p.Target)
+	}
+	text += ", " + p.State
+	if p.ID != "" {
+		text += ", id " + p.ID
+	}
+	switch {
+	case p.Refused != "":
+		text += ": stays at CouchDB: " + p.Refused
+	case p.Checkpoint != nil:
+		const most = 40 // bytes of a sequence: enough to recognize it
+		seq := strings.Trim(string(p.Checkpoint), `"`)
+		if len(seq) > most {
+			seq = seq[:most] + "..."
+		}
+		text += ": goes on from " + seq
+	default:
+		text += ": " + p.Start
+	}
+	for _, w := range p.Warnings {
+		text += "; " + w
+	}
+	return text
+}
+
+// DatabasePlan is where the documents of a database are.
+type DatabasePlan struct {
+	Database string `json:"database"`
+	// CouchDB is the number of replication documents that are live in CouchDB, and States has them by state. Refused is
+	// how many of them would stay.
+	CouchDB int            `json:"couchdb"`
+	States  map[string]int `json:"states"`
+	Refused int            `json:"refused"`
+	Moved   int            `json:"moved"`  // documents that CouchDB has deleted because they moved
+	Settee  int            `json:"settee"` // live in settee
+	Paused  bool           `json:"paused"` // a way back was interrupted
+}
+
+func (d DatabasePlan) String() string {
+	text := fmt.Sprintf("%s: %d jobs at CouchDB", d.Database, d.CouchDB)
+	var states []string
+	for _, state := range slices.Sorted(maps.Keys(d.States)) {
+		states = append(states, fmt.Sprintf("%d %s", d.States[state], state))
+	}
+	if states != nil {
+		text += " (" + strings.Join(states, ", ") + ")"
+	}
+	if d.Refused > 0 {
+		text += fmt.Sprintf(", %d of them would stay", d.Refused)
+	}
+	text += fmt.Sprintf("; %d moved from there; %d at settee", d.Moved, d.Settee)
+	if d.Moved > 0 && d.CouchDB > 0 {
+		text += "; those at CouchDB were kept, or are newer than the move"
+	}
+	if d.Paused {
+		text += "; the way back was interrupted, and its jobs are paused"
+	}
+	return text
+}
+
+// Transient is a job of CouchDB that was posted to _replicate.
+type Transient struct {
+	Transient string `json:"transient"` // its replication id
+	Source    string `json:"source"`
+	Target    string `json:"target"`
+}
+
+func (t Transient) String() string {
+	return fmt.Sprintf(`job %s of _replicate, %s to %s, is not moved: post {"replication_id":%q,"cancel":true} to CouchDB's _replicate, and its body to settee's`,
+		t.Transient, t.Source, t.Target, t.Transient)
+}
+
+// Plan tells what a move of databases would do, and changes nothing. cfg has the settings for a look at the endpoints.
+func (m *Mover) Plan(ctx context.Context, c *Cluster, databases []string, cfg worker.Config) (refused int, err error) {
+	events := []Event{*c}
+	ours, err := m.Settee.welcome(ctx)
+	if err != nil {
+		return 0, err
+	}
+	events = append(events, Cluster{Server: m.Settee.Name, Version: ours.Vendor.Version, UUID: ours.UUID, Nodes: []string{m.Settee.root.Host}})
+	if ours.UUID != c.UUID {
+		events = append(events, Note{Note: fmt.Sprintf("the uuids differ, so that no checkpoint would be found: set [couchdb] uuid = %s for settee's nodes first", c.UUID)})
+	}
+	for _, n := range c.notes {
+		events = append(events, n)
+	}
+	_, said := c.values()
+	for _, s := range said {
+		events = append(events, s)
+	}
+	for _, e := range events {
+		if err := m.Tell(e); err != nil {
+			return 0, err
+		}
+	}
+	cfg.ServerUUID, cfg.RetriesPerRequest, cfg.Shared = c.UUID, 0, &worker.Shared{}
+	for _, db := range databases {
+		p := planner{transfer: &transfer{Mover: m, from: m.CouchDB, to: m.Settee, db: db}, cfg: cfg}
+		if err := p.plan(ctx); err != nil {
+			return refused, fmt.Errorf("planning for the database %q: %w", db, err)
+		}
+		refused += p.sum.Refused
+	}
+	return refused, m.CouchDB.pagesOfJobs(ctx, "/_scheduler/jobs", "", func(job listed) error {
+		if job.DocID != "" || job.ID == nil {
+			return nil
+		}
+		return m.Tell(Transient{*job.ID, job.Source, job.Target})
+	})
+}
+
+// planner plans for a database.
+type planner struct {
+	*transfer
+	cfg worker.Config
+	sum DatabasePlan
+}
+
+func (p *planner) plan(ctx context.Context) error {
+	p.sum = DatabasePlan{Database: p.db, States: map[string]int{}}
+	exists, err := p.to.has(ctx, p.db)
+	if err != nil {
+		return err
+	}
+	if exists {
+		if err := p.to.pages(ctx, p.db, func(rows []row) error {
+			for _, r := range rows {
+				if r.job() && !r.Deleted {
+					p.sum.Settee++
+				}
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+		record, err := p.readPause(ctx)
+		if err != nil {
+			return err
+		}
+		p.sum.Paused = record != nil
+	}
+	if err := p.from.pages(ctx, p.db, func(rows []row) error { return p.page(ctx, rows) }); err != nil {
+		return err
+	}
+	return p.Tell(p.sum)
+}
+
+// page plans for the rows of a page.
+func (p *planner) page(ctx context.Context, rows []row) error {
+	rows = slices.DeleteFunc(rows, func(r row) bool { return !r.job() })
+	there, err := p.to.look(ctx, p.db, ids(rows))
+	if err != nil {
+		return err
+	}
+	leaves := map[string]int{}
+	for _, r := range rows {
+		leaves[r.ID] = len(r.Changes)
+	}
+	var group []*document
+	size := 0
+	flush := func() error {
+		plans := make([]Planned, len(group))
+		if err := inParallel(len(group), func(i int) (err error) {
+			id := group[i].id
+			plans[i], err = p.document(ctx, group[i], there[id] == live, leaves[id] > 1)
+			return err
+		}); err != nil {
+			return err
+		}
+		group, size = nil, 0
+		for _, planned := range plans {
+			p.sum.CouchDB++
+			p.sum.States[planned.State]++
+			if planned.Refused != "" {
+				p.sum.Refused++
+			}
+			if err := p.Tell(planned); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	err = p.from.fetch(ctx, p.db, rows, func(doc *document) error {
+		switch {
+		case doc.moved():
+			p.sum.Moved++
+			return nil
+		case doc.deleted:
+			return nil
+		}
+		group, size = append(group, doc), size+doc.size
+		if size < maxBatch {
+			return nil
+		}
+		return flush()
+	})
+	if err != nil {
+		return err
+	}
+	return flush()
+}
+
+// document plans for a live document.
+func (p *planner) document(ctx context.Context, doc *document, double, several bool) (Planned, error) {
+	plan := Planned{Document: doc.id, Database: p.db, State: "not known"}
+	if err := p.stateOf(ctx, doc, &plan); err != nil {
+		return plan, err
+	}
+	var err error
+	if plan.Warnings, plan.Refused, err = p.to.check(ctx, doc); err != nil {
+		return plan, err
+	}
+	if several && plan.Refused == "" {
+		if plan.Refused, err = p.conflicting(ctx, doc.id); err != nil {
+			return plan, err
+		}
+	}
+	if double {
+		plan.Refused = "there is a document with this id at settee, too: delete one of them"
+	}
+	text, err := jsontext.Encode(doc.body)
+	if err != nil {
+		return plan, err
+	}
+	parsed, err := replicator.ParseBody(doc.id, false, text, replicator.ParseOptions{})
+	if err != nil || parsed.Replication == nil {
+		plan.Start = "moves with its state"
+		return plan, nil // settee's check has said why
+	}
+	rep := parsed.Replication
+	plan.Source, plan.Target = rep.Source.String(), rep.Target.String()
+	if parsed.State.Terminal() {
+		plan.Start = "moves with its state, and does not run again"
+		return plan, nil
+	}
+	theirs := plan.ID
+	p.find(ctx, rep, &plan)
+	if theirs != "" && plan.ID != "" && plan.ID != theirs {
+		plan.Warnings = append(plan.Warnings, "CouchDB's replication id is another one: "+theirs)
+	}
+	return plan, nil
+}
+
+// stateOf sets the state and the replication id that CouchDB tells.
+func (p *planner) stateOf(ctx context.Context, doc *document, plan *Planned) error {
+	var state string
+	_ = json.Unmarshal(doc.body["_replication_state"], &state) // another value is not known
+	if replicator.DocumentState(state).Terminal() {
+		plan.State = state
+		return nil
+	}
+	var job struct {
+		State string
+		ID    *string
+	}
+	err := p.from.get(ctx, "/_scheduler/docs"+path(p.db, doc.id), &job)
+	switch {
+	case isStatus(err, http.StatusNotFound):
+		return nil // CouchDB has not seen it yet
+	case err != nil:
+		return err
+	}
+	plan.State = job.State
+	if job.ID != nil {
+		plan.ID = *job.ID
+	}
+	return nil
+}
+
+// find sets the replication id and the checkpoint that settee would have. What it cannot reach, it says.
+func (p *planner) find(ctx context.Context, rep *replicator.Replication, plan *Planned) {
+	ctx, cancel := context.WithTimeout(ctx, endpointTimeout)
+	defer cancel()
+	once := *rep
+	once.RetriesPerRequest = nil // the configuration says 0
+	found, err := worker.FindBeginning(ctx, &once, p.cfg)
+	if found.ID.Base != "" {
+		plan.ID = found.ID.String()
+	}
+	switch {
+	case err != nil:
+		plan.Start = "its checkpoint is not known: " + rep.Secrets().Text(err.Error())
+	case found.Seq == nil:
+		plan.Start = "starts from the beginning, because " + found.Missing
+	default:
+		plan.Checkpoint = found.Seq
+	}
+}
