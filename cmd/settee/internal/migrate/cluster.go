@@ -211,9 +211,9 @@ func (t *transfer) resume(ctx context.Context, p *pause) error {
 func (t *transfer) busyInSettee(ctx context.Context) ([]string, error) {
 	var answer struct {
 		Shares []struct {
-			Database string
-			Shares   float64
-			Running  int
+			Database                   string
+			Shares                     float64
+			Running, Pending, Crashing int
 		}
 		Jobs []listed
 	}
@@ -221,7 +221,8 @@ func (t *transfer) busyInSettee(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	for _, s := range answer.Shares {
-		if s.Database == t.db && (s.Shares > 0 || s.Running > 0) {
+		// A database without jobs that wait or run has the default shares here, whatever is set.
+		if s.Database == t.db && (s.Running > 0 || s.Shares > 0 && s.Pending+s.Crashing > 0) {
 			return []string{t.db}, nil
 		}
 	}
