@@ -347,6 +347,19 @@ func TestImportCouchDB(t *testing.T) {
 		require.NoError(t, t.Context().Err())
 	}
 
+	t.Run("command line", func(t *testing.T) {
+		for _, args := range [][]string{
+			{}, {"_replicator", "--to", setteeURL}, {couchURL}, {couchURL, "--move", "--to", setteeURL}, {couchURL, "--move", "--all"},
+			{couchURL, "_replicator", "--move", "--all", "--to", setteeURL}, {couchURL, "_replicator", "--move", "--back", "--to", setteeURL},
+		} {
+			out, _, status := settee(t, append([]string{"import-couchdb"}, args...)...)
+			assert.Equal(t, exitUsage, status, "%v: %s", args, out)
+		}
+		_, errs, status := settee(t, "import-couchdb", setteeURL, "_replicator", "--move", "--to", couchURL)
+		assert.Equal(t, exitFailed, status)
+		assert.Contains(t, errs, `is a server of "settee"`)
+		assert.NotContains(t, errs, m.couch.Password)
+	})
 	t.Run("plan", func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "settee.ini")
 		docs, out, status := planned(t, append(plan, "--ini", file)...)
@@ -395,9 +408,7 @@ func TestImportCouchDB(t *testing.T) {
 	kept := want["refused"]
 	delete(want, "refused")
 
-	out, errs, status := settee(t, append([]string{"import-couchdb", "_replicator", "--move"}, plan...)...)
-	require.Equal(t, exitUsage, status, "the URL comes first: %s", out)
-	out, errs, status = settee(t, "import-couchdb", couchURL, "_replicator", "--move", "--to", setteeURL)
+	out, errs, status := settee(t, "import-couchdb", couchURL, "_replicator", "--move", "--to", setteeURL)
 	require.Equal(t, exitRefused, status, errs)
 	assert.Contains(t, out, `"refused" stays at CouchDB: settee refuses it: `)
 	assert.Contains(t, out, "_replicator: 11 documents moved to settee, 1 kept\n")

@@ -99,7 +99,7 @@ func (s *Server) pagesOfJobs(ctx context.Context, at, query string, visit func(l
 		if err := s.get(ctx, fmt.Sprintf("%s?%slimit=%d&skip=%d", at, query, atOnce, skip), &answer); err != nil {
 			return err
 		}
-		rows := append(answer.Jobs, answer.Docs...)
+		rows := slices.Concat(answer.Jobs, answer.Docs)
 		for _, r := range rows {
 			if err := visit(r); err != nil {
 				return err

@@ -2,7 +2,7 @@ package migrate
 
 import (
 	"context"
-	"crypto/md5"
+	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -163,8 +163,8 @@ func parseDocument(raw json.RawMessage) (*document, error) {
 func childOf(rev string) string {
 	position, _, _ := strings.Cut(rev, "-")
 	n, _ := strconv.Atoi(position)
-	sum := md5.Sum([]byte("settee moves " + rev))
-	return strconv.Itoa(n+1) + "-" + hex.EncodeToString(sum[:])
+	sum := sha256.Sum256([]byte("settee moves " + rev))
+	return strconv.Itoa(n+1) + "-" + hex.EncodeToString(sum[:16])
 }
 
 // revived returns the child of a document that has moved, as a document for _bulk_docs with new_edits=false.

@@ -262,10 +262,10 @@ func (p *planner) document(ctx context.Context, doc *document, double, several b
 	if err != nil {
 		return plan, err
 	}
-	parsed, err := replicator.ParseBody(doc.id, false, text, replicator.ParseOptions{})
-	if err != nil || parsed.Replication == nil {
+	parsed, _ := replicator.ParseBody(doc.id, false, text, replicator.ParseOptions{}) // the check has told the error
+	if parsed == nil || parsed.Replication == nil {
 		plan.Start = "moves with its state"
-		return plan, nil // settee's check has said why
+		return plan, nil
 	}
 	rep := parsed.Replication
 	plan.Source, plan.Target = rep.Source.String(), rep.Target.String()

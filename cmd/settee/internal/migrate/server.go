@@ -76,18 +76,19 @@ func path(segments ...string) string {
 // send sends a request, and returns the body of an answer with a 2xx. The caller must call release.
 func (s *Server) send(ctx context.Context, method, path string, body any) (answer io.Reader, release func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	response, err := s.request(ctx, method, path, body)
+	content, err := s.request(ctx, method, path, body)
 	if err != nil {
 		cancel()
 		return nil, nil, fmt.Errorf("%s %s%s: %w", method, s.root, path, err)
 	}
-	return response.Body, func() {
-		_ = response.Body.Close() // it was read
+	return content, func() {
+		_ = content.Close() // it was read
 		cancel()
 	}, nil
 }
 
-func (s *Server) request(ctx context.Context, method, path string, body any) (*http.Response, error) {
+// request returns the body of an answer with a 2xx, or its *statusError.
+func (s *Server) request(ctx context.Context, method, path string, body any) (io.ReadCloser, error) {
 	var content io.Reader = http.NoBody
 	if body != nil {
 		text, err := jsontext.Encode(body)
@@ -111,7 +112,7 @@ func (s *Server) request(ctx context.Context, method, path string, body any) (*h
 		return nil, err
 	}
 	if response.StatusCode/100 == 2 {
-		return response, nil
+		return response.Body, nil
 	}
 	defer func() { _ = response.Body.Close() }()
 	refusal := struct{ Error, Reason string }{}
