@@ -169,9 +169,9 @@ func TestStuck(t *testing.T) {
 		require.Equal(t, []string{ids[0]}, stuck())
 
 		// The rows follow writes whose results are unknown.
-		for i, since := range []time.Duration{2, 3, 0} {
+		for i, since := range []time.Duration{2 * time.Second, 3 * time.Second, 0} {
 			b.db.mute.Store(true)
-			require.ErrorIs(t, doing(0, replicator.DoingCopying, began.Add(since*time.Second)), kv.ErrCommitUnknown, i)
+			require.ErrorIs(t, doing(0, replicator.DoingCopying, began.Add(since)), kv.ErrCommitUnknown, i)
 			b.db.mute.Store(false)
 		}
 		require.NoError(t, doing(0, replicator.DoingCopying, began.Add(time.Second)))
