@@ -6,7 +6,10 @@ import (
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/heapprofiler"
+	"github.com/chromedp/cdproto/memory"
 	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 )
 
@@ -38,6 +41,20 @@ func (p *Page) Text(expression string) string {
 	return run(p, "evaluating "+expression, chromedp.Evaluate[string](expression))
 }
 
+// Memory is what the browser keeps for a page. Nodes are also those that are in no document. Heap is in bytes.
+type Memory struct {
+	Documents, Nodes, Listeners, Heap int64
+}
+
+// Memory returns what the browser keeps for the page after it has collected what nothing refers to.
+func (p *Page) Memory() Memory {
+	p.t.Helper()
+	p.do("collecting garbage", call(heapprofiler.CollectGarbage, cdp.Empty{}))
+	counts := run(p, "counting nodes", result(memory.GetDOMCounters, cdp.Empty{}))
+	heap := run(p, "measuring the heap", result(runtime.GetHeapUsage, cdp.Empty{}))
+	return Memory{counts.Documents, counts.Nodes, counts.JsEventListeners, int64(heap.UsedSize)}
+}
+
 // Screenshot returns the whole page as a PNG.
 func (p *Page) Screenshot() []byte {
 	p.t.Helper()
@@ -50,6 +67,11 @@ func call[P, R any](command cdp.Command[P, R], params P) chromedp.Action[chromed
 		_, err := cdp.Call(ctx, t, command, params)
 		return chromedp.Void{}, err
 	}
+}
+
+// result is a step whose value is the result of a command of the browser.
+func result[P, R any](command cdp.Command[P, R], params P) chromedp.Action[R] {
+	return func(ctx context.Context, t *chromedp.Target) (R, error) { return cdp.Call(ctx, t, command, params) }
 }
 
 // Accessible fails the test if axe-core finds a violation of its rules in the page.
