@@ -42,6 +42,8 @@ func newConnections(current func() *config.Config, log zerolog.Logger) *connecti
 			return r.pool
 		},
 		Warn: func(err error) { log.Warn().Msg(redact.Text(err.Error())) },
+		// The other half is for clients and the store, which cannot go on without files.
+		MaxConnections: openFiles() / 2,
 	})
 	return c
 }

@@ -202,6 +202,15 @@ func (m *metrics) connecting(c *connections) {
 			prometheus.CounterOpts{Name: "couchdb_couch_replicator_" + name, Help: of.help},
 			func() float64 { return float64(of.count.Load()) }))
 	}
+	for name, of := range map[string]struct {
+		help  string
+		value func() float64
+	}{
+		"connections":     {"open connections of this node to sources and targets", func() float64 { return float64(c.pool.Connections()) }},
+		"max_connections": {"connections to sources and targets that this node may have: half of its limit of open files; 0 for any number", func() float64 { return float64(openFiles() / 2) }},
+	} {
+		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "settee_replicator_" + name, Help: of.help}, of.value))
+	}
 }
 
 // request counts a request. The status is 0 if there was no response.

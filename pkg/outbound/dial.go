@@ -61,12 +61,9 @@ func redirected(rules []ConnectTo, addr string) string {
 
 // dialer makes the connections of a route: to endpoints, or to its proxy.
 type dialer struct {
-	cfg      *PoolConfig
-	tls      *tls.Config
-	sockets  sockets
-	resolver *net.Resolver
-	proxy    *url.URL
-	traffic  *traffic
+	*generation
+	sockets sockets
+	proxy   *url.URL
 }
 
 // dial connects to a host and port. Its errors are [*ConnectError]s. It is net/http's DialContext.
@@ -79,8 +76,15 @@ func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, erro
 	if own, ok := ctx.Value(connectTimeoutKey{}).(time.Duration); ok {
 		timeout = own
 	}
+	open := &d.pool.places
+	if !open.take() {
+		d.closeIdle()
+		if !open.take() {
+			return nil, d.dialError(addr, to, ErrTooManyConnections)
+		}
+	}
 	nd := &net.Dialer{
-		Timeout: timeout, KeepAlive: keepAlivePeriod, Resolver: d.resolver,
+		Timeout: timeout, KeepAlive: keepAlivePeriod, Resolver: d.pool.options.Resolver,
 		// It is called with each address that is dialled, after the lookup, so that a name that changes its
 		// address in between cannot get around the guard.
 		ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
@@ -92,10 +96,11 @@ func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, erro
 	}
 	conn, err := nd.DialContext(ctx, network, to)
 	if err != nil {
+		open.leave()
 		return nil, d.dialError(addr, to, err)
 	}
 	d.sockets.apply(conn)
-	conn = &countedConn{conn, d.traffic}
+	conn = &countedConn{&placedConn{Conn: conn, places: open}, &d.pool.traffic}
 	if d.proxy != nil && d.proxy.Scheme == "https" {
 		return d.secureProxy(ctx, conn, timeout)
 	}
@@ -167,7 +172,7 @@ func (d *dialer) secureProxy(ctx context.Context, conn net.Conn, timeout time.Du
 	if trace != nil && trace.TLSHandshakeStart != nil {
 		trace.TLSHandshakeStart()
 	}
-	cfg := d.tls.Clone()
+	cfg := d.trust.config.Clone()
 	cfg.ServerName = d.proxy.Hostname()
 	cfg.NextProtos = []string{"http/1.1"}
 	secure := tls.Client(conn, cfg)

@@ -2,11 +2,13 @@ package outbound
 
 import (
 	"crypto/tls"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
 	"reflect"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -80,6 +82,9 @@ type PoolOptions struct {
 	Warn func(error)
 	// Resolver finds the addresses of names. nil: the system's.
 	Resolver *net.Resolver
+	// MaxConnections is the maximum number of connections. When there are as many, idle ones are closed, and a request
+	// that needs another one fails with [ErrTooManyConnections]. 0: any number.
+	MaxConnections int
 }
 
 // Pool keeps the connections of one node: to all its endpoints, for all its jobs. Requests share connections if they
@@ -87,13 +92,13 @@ type PoolOptions struct {
 // HTTP/2 with servers that do, with many requests on one connection; a server that allows fewer requests per
 // connection than there are gets more connections.
 //
-// The pool does not bound the connections in use: each request needs one, or a stream of one, and the caller bounds
-// its requests. Idle connections are closed after a time, and at once where there are too many. A Pool has no
-// goroutines except those of its connections. It is safe for concurrent use.
+// Each request needs a connection, or a stream of one. Idle connections are closed after a time, and at once where there
+// are too many. A Pool has no goroutines except those of its connections. It is safe for concurrent use.
 type Pool struct {
 	options PoolOptions
 	state   atomic.Pointer[generation]
 	traffic traffic
+	places  places
 
 	// The clock and the times, which tests replace.
 	now                    func() time.Time
@@ -102,7 +107,10 @@ type Pool struct {
 
 // NewPool returns a pool without connections.
 func NewPool(options PoolOptions) *Pool {
-	return &Pool{options: options, now: time.Now, pingAfter: pingAfter, pingTimeout: pingTimeout}
+	return &Pool{
+		options: options, places: places{max: int64(options.MaxConnections)},
+		now: time.Now, pingAfter: pingAfter, pingTimeout: pingTimeout,
+	}
 }
 
 // Close closes idle connections. Requests under way go on; no other request uses their connections, which are closed
@@ -262,10 +270,14 @@ func (g *generation) tidy(wanted routeKey, now time.Time) []*routeEntry {
 func (g *generation) retire() {
 	g.mu.Lock()
 	g.retired = true
-	var all []*routeEntry
-	for _, e := range g.routes {
-		all = append(all, e)
-	}
+	g.mu.Unlock()
+	g.closeIdle()
+}
+
+// closeIdle closes all idle connections.
+func (g *generation) closeIdle() {
+	g.mu.Lock()
+	all := slices.Collect(maps.Values(g.routes))
 	g.mu.Unlock()
 	closeIdle(all)
 }
@@ -278,7 +290,7 @@ func closeIdle(entries []*routeEntry) {
 }
 
 func (g *generation) newTransport(key routeKey, proxy *url.URL) *http.Transport {
-	d := &dialer{cfg: &g.cfg, tls: g.trust.config, sockets: key.sockets, resolver: g.pool.options.Resolver, proxy: proxy, traffic: &g.pool.traffic}
+	d := &dialer{generation: g, sockets: key.sockets, proxy: proxy}
 	t := &http.Transport{
 		DialContext:            d.dial,
 		TLSClientConfig:        g.trust.config.Clone(), // net/http writes to it
