@@ -349,7 +349,7 @@ func TestImportCouchDB(t *testing.T) {
 		}
 		_, errs, status := settee(t, "import-couchdb", setteeURL, "_replicator", "--move", "--to", couchURL)
 		assert.Equal(t, exitFailed, status)
-		assert.Contains(t, errs, `is a server of "settee"`)
+		assert.Contains(t, errs, `is not CouchDB: its vendor is "settee"`)
 		assert.NotContains(t, errs, m.couch.Password)
 	})
 	t.Run("plan", func(t *testing.T) {

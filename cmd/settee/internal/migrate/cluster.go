@@ -22,7 +22,7 @@ func (s *Server) welcome(ctx context.Context) (welcome, error) {
 	var w welcome
 	err := s.get(ctx, "/", &w)
 	if err == nil && (w.Vendor.Name == "settee") != (s.Name == "settee") {
-		err = fmt.Errorf("%s is a server of %q", s, w.Vendor.Name)
+		err = fmt.Errorf("%s is not %s: its vendor is %q", s.root, s.Name, w.Vendor.Name)
 	}
 	if err == nil && w.UUID == "" {
 		err = fmt.Errorf("%s does not tell its uuid", s)
