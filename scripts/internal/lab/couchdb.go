@@ -89,6 +89,13 @@ func (c *CouchDB) Remove(ctx context.Context, names ...string) error {
 
 // Follow calls row with the id of each change of a database until ctx ends.
 func (c *CouchDB) Follow(ctx context.Context, name string, row func(id string)) error {
+	if err := c.follow(ctx, name, row); ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+func (c *CouchDB) follow(ctx context.Context, name string, row func(id string)) error {
 	answer, err := c.Do(ctx, http.MethodGet, name+"/_changes?feed=continuous&since=0&heartbeat=10000", "", nil)
 	if err != nil {
 		return err
@@ -104,9 +111,6 @@ func (c *CouchDB) Follow(ctx context.Context, name string, row func(id string)) 
 			return fmt.Errorf("the feed of a database: %w", err)
 		}
 		row(change.ID)
-	}
-	if ctx.Err() != nil {
-		return nil
 	}
 	return errors.Join(errors.New("the feed of a database has ended"), lines.Err())
 }
