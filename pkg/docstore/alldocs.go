@@ -23,9 +23,10 @@ type AllDocsOptions struct {
 	// Skip is the number of rows to leave out at the beginning. Each costs as much as a row. Limit is the maximum
 	// number of rows. 0 is no limit.
 	Skip, Limit int
-	// Documents reads the winning revisions, up to 4 MB at a time or one larger document. Conflicts fills the field of
-	// that name.
+	// Documents reads the winning revisions, up to 1 MB at a time or one larger document. Conflicts fills the field of
+	// that name. LargeBody is as in [GetOptions].
 	Documents, Conflicts bool
+	LargeBody            int64
 }
 
 // DocRow is a row of a listing.
@@ -137,7 +138,7 @@ func (p *docsPager) ranged(tx kv.ReadTransaction, most int, documents bool) (pag
 	if err != nil {
 		return page, err
 	}
-	var docs documentsRead
+	docs := documentsRead{large: p.opts.LargeBody}
 	for _, pair := range pairs {
 		row, size, err := p.db.parseIndex(pair)
 		if err != nil {
@@ -166,7 +167,7 @@ func (p *docsPager) keyed(tx kv.ReadTransaction, keys []string, documents bool) 
 			reads[i] = &winner
 		}
 	}
-	var docs documentsRead
+	docs := documentsRead{large: p.opts.LargeBody}
 	var rows []int // indexes in page.rows of docs.reads
 	for i, id := range keys {
 		row := DocRow{ID: id}

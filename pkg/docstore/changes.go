@@ -22,9 +22,10 @@ type ChangesOptions struct {
 	// IDs, if not nil, are the documents whose changes are yielded, in the order of the changes. The cost is a read per
 	// document, whatever the number of changes in the database.
 	IDs []string
-	// Documents reads the winning revisions, up to 4 MB at a time or one larger document. Conflicts fills the field of
-	// that name.
+	// Documents reads the winning revisions, up to 1 MB at a time or one larger document. Conflicts fills the field of
+	// that name. LargeBody is as in [GetOptions].
 	Documents, Conflicts bool
+	LargeBody            int64
 }
 
 // ChangeRow is the last change of a document.
@@ -267,7 +268,7 @@ func (p *changesPager) readPage(tx kv.ReadTransaction, most int) (page changesPa
 	if err := exists.await(); err != nil {
 		return page, err
 	}
-	var docs documentsRead
+	docs := documentsRead{large: p.opts.LargeBody}
 	for _, pair := range pairs {
 		var row ChangeRow
 		var size int64

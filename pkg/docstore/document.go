@@ -15,8 +15,11 @@ type Document struct {
 	ID      string
 	Rev     Rev
 	Deleted bool
-	// Body is the JSON object as it was written. Its members are those that [BodyMember] allows.
+	// Body is the JSON object as it was written. Its members are those that [BodyMember] allows. It is nil if it is larger
+	// than the options of the read allow; then [Database.ReadBody] reads it.
 	Body []byte `json:"-"`
+	// Size is the size of the body in bytes.
+	Size int64
 	// Path is the ids of the revision, its parent and so on, as far as they are kept. Only the id is kept of all
 	// revisions except the first.
 	Path []string
@@ -42,6 +45,9 @@ type GetOptions struct {
 	Latest bool
 	// Conflicts and Sequence fill the fields of that name.
 	Conflicts, Sequence bool
+	// LargeBody, if it is not 0, is the size in bytes from which on a body is not read. The bodies of databases that are
+	// sealed are always read.
+	LargeBody int64
 }
 
 // Get reads a document. The errors are [ErrNotFound], [ErrDeleted] if the winning revision is deleted and opts name no
@@ -93,7 +99,7 @@ func (db *Database) awaitDocument(tx kv.ReadTransaction, id string, opts GetOpti
 	if l == nil {
 		return nil, ErrNotFound
 	}
-	doc, err := db.document(tx, id, l)
+	doc, err := db.document(tx, id, l, opts.LargeBody)
 	if err == nil && opts.Conflicts {
 		doc.conflicts(tree)
 	}
@@ -127,13 +133,32 @@ func named(t leafTree, rev Rev, latest bool) (leaves []*leaf) {
 	return leaves
 }
 
-func (db *Database) document(tx kv.ReadTransaction, id string, l *leaf) (*Document, error) {
-	return db.documentOf(id, l, readAll(tx, db.keys.body(id, Rev(l.Rev()))))
+func (db *Database) document(tx kv.ReadTransaction, id string, l *leaf, large int64) (*Document, error) {
+	return db.documentOf(id, l, db.startBody(tx, id, Rev(l.Rev()), l.Value.size, large))
 }
 
-// documentOf returns a leaf and its body as a document.
+// startBody starts reading a body. It returns nil if the body is so large that it is not read.
+func (db *Database) startBody(tx kv.ReadTransaction, id string, rev Rev, size, large int64) kv.RangeResult {
+	if db.isLarge(size, large) {
+		return nil
+	}
+	return readAll(tx, db.keys.body(id, rev))
+}
+
+// isLarge reports whether a body is so large that it is not read. A sealed body can only be opened as a whole.
+func (db *Database) isLarge(size, large int64) bool {
+	return large > 0 && size >= large && !db.secret()
+}
+
+// documentOf returns a leaf and its body as a document. chunks is what startBody has returned.
 func (db *Database) documentOf(id string, l *leaf, chunks kv.RangeResult) (*Document, error) {
 	rev := Rev(l.Rev())
+	doc := &Document{
+		ID: id, Rev: rev, Deleted: l.Deleted, Path: l.IDs, Attachments: l.Value.attachments, Size: l.Value.size,
+	}
+	if chunks == nil {
+		return doc, nil
+	}
 	stored, err := rows.JoinChunks(chunks)
 	if err != nil {
 		return nil, err
@@ -145,9 +170,8 @@ func (db *Database) documentOf(id string, l *leaf, chunks kv.RangeResult) (*Docu
 	if int64(len(body)) != l.Value.size {
 		return nil, corrupt("the body of the revision %s: %d bytes, and not %d", rev, len(body), l.Value.size)
 	}
-	return &Document{
-		ID: id, Rev: rev, Deleted: l.Deleted, Body: body, Path: l.IDs, Attachments: l.Value.attachments,
-	}, nil
+	doc.Body = body
+	return doc, nil
 }
 
 // conflicts fills in the leaves other than the document's.
@@ -169,6 +193,8 @@ type OpenRevsOptions struct {
 	Revs []Rev
 	// Latest reads all leaves that descend from a revision, if it is not a leaf.
 	Latest bool
+	// LargeBody is as in [GetOptions].
+	LargeBody int64
 }
 
 // OpenRev is a result of [Database.OpenRevs].
@@ -180,10 +206,10 @@ type OpenRev struct {
 }
 
 // bodiesAtOnce is how many bytes of bodies one transaction reads, except that it always reads one body.
-const bodiesAtOnce = 4_000_000
+const bodiesAtOnce = 1_000_000
 
 // OpenRevs yields leaf revisions of a document: all of them, the winner first, or the requested ones in their order,
-// each once. If the document does not exist, all requested revisions are missing. One transaction reads up to 4 MB of
+// each once. If the document does not exist, all requested revisions are missing. One transaction reads up to 1 MB of
 // bodies, or one larger body, and these are consistent with each other. If a leaf is replaced between two transactions,
 // its successors are yielded instead, if all leaves or the latest were requested.
 func (db *Database) OpenRevs(ctx context.Context, id string, opts OpenRevsOptions) iter.Seq2[OpenRev, error] {
@@ -192,7 +218,7 @@ func (db *Database) OpenRevs(ctx context.Context, id string, opts OpenRevsOption
 			yield(OpenRev{}, inDocument(id, err))
 			return
 		}
-		o := opening{db: db, id: id, rest: opts.Revs, all: opts.Revs == nil, begin: opts.Revs == nil, latest: opts.Latest || opts.Revs == nil, seen: map[Rev]bool{}}
+		o := opening{db: db, id: id, rest: opts.Revs, all: opts.Revs == nil, begin: opts.Revs == nil, latest: opts.Latest || opts.Revs == nil, large: opts.LargeBody, seen: map[Rev]bool{}}
 		for !o.done {
 			next, err := kv.TransactValue(ctx, db.store.kv, func(tx kv.Transaction) (opened, error) {
 				return o.next(tx.Snapshot())
@@ -220,6 +246,7 @@ type opening struct {
 	all    bool
 	begin  bool // rest is not known yet
 	latest bool
+	large  int64        // see OpenRevsOptions.LargeBody
 	seen   map[Rev]bool // already yielded
 	done   bool
 }
@@ -259,11 +286,14 @@ func (o *opening) next(tx kv.ReadTransaction) (out opened, err error) {
 			if o.seen[found] || here[found] {
 				continue
 			}
-			if size += l.Value.size; size > bodiesAtOnce && len(out.revs) > 0 {
+			if !o.db.isLarge(l.Value.size, o.large) {
+				size += l.Value.size
+			}
+			if size > bodiesAtOnce && len(out.revs) > 0 {
 				out.rest = rest[i:]
 				return out, nil
 			}
-			doc, err := o.db.document(tx, o.id, l)
+			doc, err := o.db.document(tx, o.id, l, o.large)
 			if err != nil {
 				return out, err
 			}

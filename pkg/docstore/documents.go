@@ -10,7 +10,8 @@ const documentsAtOnce = 100
 // documentsRead is a pending read of documents for a listing, whose rows contain the winning revision and its size.
 type documentsRead struct {
 	reads []listedRead
-	size  int64
+	large int64 // see GetOptions.LargeBody
+	size  int64 // of the bodies
 }
 
 type listedRead struct {
@@ -23,11 +24,14 @@ type listedRead struct {
 
 // add starts reading a document, and reports whether there was room for it in memory.
 func (d *documentsRead) add(db *Database, tx kv.ReadTransaction, id string, rev Rev, size int64, conflicts bool) bool {
-	if d.size += size; d.size > bodiesAtOnce && len(d.reads) > 0 {
+	if !db.isLarge(size, d.large) {
+		d.size += size
+	}
+	if d.size > bodiesAtOnce && len(d.reads) > 0 {
 		return false
 	}
 	d.reads = append(d.reads, listedRead{
-		db: db, id: id, rev: rev, body: readAll(tx, db.keys.body(id, rev)), leaves: db.readLeaves(tx, id, conflicts),
+		db: db, id: id, rev: rev, body: db.startBody(tx, id, rev, size, d.large), leaves: db.readLeaves(tx, id, conflicts),
 	})
 	return true
 }
