@@ -55,6 +55,8 @@ type Options struct {
 	Observe func(method string, status int, took time.Duration)
 	// Tracer, if it is not nil, makes a span of each request, except those of monitoring.
 	Tracer trace.Tracer
+	// Memory is the number of bytes that connections and requests may use. The default is 256 MiB.
+	Memory int64
 	// Version is the version of settee.
 	Version string
 	// Log gets a line for each request, at level info (debug for /_up and metrics), and the errors.
@@ -88,7 +90,7 @@ func New(opts Options) *Handler {
 	if opts.WriteFailure == nil {
 		opts.WriteFailure = func() error { return nil }
 	}
-	c := web.NewConnections(opts.Config, opts.Log)
+	c := web.NewConnections(opts.Config, opts.Memory, opts.Log)
 	g := &access.Guard{Documents: opts.Documents, Accounts: opts.Accounts, Settings: opts.Config}
 	ids := new(web.UUIDs)
 	h := &Handler{

@@ -157,7 +157,7 @@ func TestHostileRequests(t *testing.T) {
 		value, _ := json.Marshal(g.value())
 		replication(g.pick(`"since_seq":`, `"query_params":{"a":`+g.value()+`},"mine":`, `"doc_ids":`, `"mine":`, `"user_ctx":`) + g.pick(g.value(), string(value)))
 		check(http.MethodPost, "/_replicate", nest(g.size(20_000), g.pick(`{"source":`, "["), g.number(), g.pick("}", "]")))
-		number := url.QueryEscape(strings.Repeat("7", g.size(40_000)))
+		number := url.QueryEscape(strings.Repeat("7", g.size(10_000)))
 		for _, parameter := range []string{"limit", "since", "seq_interval", "heartbeat", "timeout"} {
 			check(http.MethodGet, "/db/_changes?timeout=0&"+parameter+"="+number, "")
 		}

@@ -214,7 +214,8 @@ func startWith(t *testing.T, db kv.Database, listener net.Listener, hooks *docst
 	require.NoError(t, err)
 	n.handler = frontend.New(frontend.Options{
 		Jobs: n.jobs, Documents: n.docs, Accounts: n.accounts, Config: n.config, Node: "node1.example", Version: "1.2.3", Log: log,
-		Nodes: n.seen, Stats: func() map[string]any { return someStats },
+		Memory: config.MemoryLimit.Get(cfg) / 4,
+		Nodes:  n.seen, Stats: func() map[string]any { return someStats },
 		WriteFailure: func() error { return context.Cause(kv.Writable(db)) },
 	})
 	n.server = frontend.NewServer(n.handler)

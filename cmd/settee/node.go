@@ -40,17 +40,18 @@ type node struct {
 	failed  chan error // see fail
 	traces  *tracing.Traces
 
-	db       kv.Database
-	slow     atomic.Int64 // transactions that were repeated for long
-	keys     *sealed.Keys
-	live     *config.Live
-	layer    *fdbjobs.Layer
-	jobs     *jobs.Store
-	docs     *docstore.Store
-	nodes    *nodes.Registry
-	metrics  *metrics
-	scrapes  *server // serves the metrics' own port
-	accounts *accounts.Accounts
+	db          kv.Database
+	slow        atomic.Int64 // transactions that were repeated for long
+	memoryLimit atomic.Int64 // Go's, in bytes
+	keys        *sealed.Keys
+	live        *config.Live
+	layer       *fdbjobs.Layer
+	jobs        *jobs.Store
+	docs        *docstore.Store
+	nodes       *nodes.Registry
+	metrics     *metrics
+	scrapes     *server // serves the metrics' own port
+	accounts    *accounts.Accounts
 
 	handler  *frontend.Handler
 	frontend *server
@@ -66,6 +67,7 @@ type node struct {
 func (n *node) parts() []lifecycle.Part {
 	parts := []lifecycle.Part{
 		n.tracesPart(),
+		{Start: func(context.Context) error { n.limitMemory(0); return nil }},
 		{Start: n.openStore, Stop: func(context.Context) error { return n.db.Close() }},
 		{Start: n.openKeys},
 		{Start: n.openConfiguration},
@@ -124,7 +126,7 @@ func (n *node) gracePeriod() time.Duration {
 }
 
 func (n *node) openStore(ctx context.Context) (err error) {
-	n.db, err = openStore(ctx, n.cfg, kv.Options{Slow: n.slowTransaction})
+	n.db, err = openStore(ctx, n.cfg, kv.Options{Slow: n.slowTransaction, CacheBytes: cacheBytes(n.cfg)})
 	return err
 }
 
@@ -247,7 +249,7 @@ func (n *node) openFrontend(context.Context) error {
 	}
 	n.handler = frontend.New(frontend.Options{
 		Jobs: n.jobs, Documents: n.docs, Accounts: n.accounts, Config: n.live, Version: currentVersion(), Log: n.log,
-		Node: nodeName(), Nodes: n.nodes.Nodes,
+		Node: nodeName(), Nodes: n.nodes.Nodes, Memory: clientBytes(n.cfg),
 		Metrics: n.metrics.handler(n.log), Stats: n.metrics.stats, Observe: n.metrics.request,
 		Tracer:       n.traces.Tracer("settee/frontend"),
 		WriteFailure: func() error { return context.Cause(kv.Writable(n.db)) }, Backup: backup,
@@ -333,7 +335,8 @@ func (n *node) replicate() {
 	n.scheduler = scheduler.New(scheduler.Options{
 		Jobs: n.jobs, Config: n.live.Current, Changed: n.live.Changed, UserAgent: userAgent(), Log: n.log,
 		Node: nodeName(), Transport: n.outbound.transport, Traffic: n.outbound.traffic,
-		Tracer: n.traces.Tracer("settee/replicator"),
+		Tracer:  n.traces.Tracer("settee/replicator"),
+		Running: n.limitMemory,
 	})
 	n.metrics.connecting(n.outbound)
 	n.metrics.replicating(n.scheduler, func() int { return config.MaxJobs.Get(n.live.Current()) })

@@ -53,6 +53,19 @@ func wholeBytes(low, high int64) kind[int64] {
 	return k
 }
 
+// memoryBytes accepts a size in bytes that a node can work with, or 0.
+func memoryBytes() kind[int64] {
+	const least = 64 << 20
+	k := wholeBytes(0, math.MaxInt64)
+	k.want = fmt.Sprintf("a whole number of bytes of at least %d, or 0", least)
+	parse := k.parse
+	k.parse = func(text string) (int64, bool) {
+		n, ok := parse(text)
+		return n, ok && (n == 0 || n >= least)
+	}
+	return k
+}
+
 // bytesOrInfinity accepts a size in bytes, or infinity, which is math.MaxInt64.
 func bytesOrInfinity() kind[int64] {
 	number := wholeBytes(1, math.MaxInt64)

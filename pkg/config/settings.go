@@ -27,6 +27,14 @@ var (
 			"(needed for several nodes), or memory, which is lost when the process ends."))
 	MaxReplicateBody = define("settee", "max_replicate_body", "4000000", wholeBytes(1_000, maxReplicateBody),
 		"The largest body of a POST to _replicate.")
+	MemoryLimit = atStart(define("settee", "memory_limit_bytes", "0", memoryBytes(),
+		"The memory that a node is to use, without that of its running jobs. Clients get a quarter, the embedded\n"+
+			"store's cache another one. 0 is a quarter of the machine's or the container's memory, at most 1 GiB."))
+	SpoolDir = atStart(define("settee", "spool_dir", "", filePath(),
+		"The directory for large request bodies, in temporary files without a name. When not set, the system's\n"+
+			"(TMPDIR, or /tmp)."))
+	SpoolLimit = define("settee", "spool_limit_bytes", "8589934592", wholeBytes(1_000_000, math.MaxInt64),
+		"The most disk space for large request bodies. Beyond it requests are refused with 503.")
 	GracePeriod = define("settee", "grace_period_sec", "15", seconds(0, longSeconds),
 		"How long a stopping node waits for its running jobs to write a checkpoint and for\n"+
 			"its requests to be answered.")

@@ -17,6 +17,8 @@ type Options struct {
 	Slow func(Slow)
 	// SlowAfter is the time after which a transaction that is repeated is slow. 0 is DefaultSlowAfter.
 	SlowAfter time.Duration
+	// CacheBytes is the memory of an embedded store's cache, in bytes. 0 is the engine's default.
+	CacheBytes int64
 	// Existing makes opening an embedded store fail if there is none, instead of creating it.
 	Existing bool
 }

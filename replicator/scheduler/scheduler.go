@@ -39,6 +39,9 @@ type Options struct {
 	Traffic func() (received, sent int64)
 	// Tracer is passed to worker.Config.
 	Tracer trace.Tracer
+	// Running, if not nil, is called with the number of jobs that run or are stopping, each time that it changes. It must
+	// not wait.
+	Running func(jobs int)
 	// Replicate runs a job once. Default: worker.Run.
 	Replicate func(context.Context, worker.Job, worker.Config, worker.Reporter) (worker.Result, error)
 	Log       zerolog.Logger
@@ -71,7 +74,7 @@ func New(opts Options) *Server {
 	if opts.Replicate == nil {
 		opts.Replicate = worker.Run
 	}
-	s := &Server{opts: opts, done: make(chan struct{}), slots: newSlots(), look: newDeadline(), ticked: newDeadline()}
+	s := &Server{opts: opts, done: make(chan struct{}), slots: newSlots(opts.Running), look: newDeadline(), ticked: newDeadline()}
 	s.accepting, s.stopAccepting = context.WithCancel(context.Background())
 	s.hurry, s.stopRuns = context.WithCancel(context.Background())
 	return s

@@ -18,6 +18,7 @@ type slots struct {
 	closed bool               // new jobs stop at once
 	change chan struct{}      // holds a token when the room may have changed
 	wait   context.CancelFunc // ends the context that room returned last
+	tell   func(jobs int)     // see Options.Running
 }
 
 // running is a running job.
@@ -33,8 +34,11 @@ type running struct {
 func (r *running) id() string       { return r.run.Job().ID }
 func (r *running) continuous() bool { return r.run.Job().Args.Replication.Continuous }
 
-func newSlots() *slots {
-	return &slots{jobs: map[string]*running{}, change: make(chan struct{}, 1), wait: func() {}}
+func newSlots(tell func(jobs int)) *slots {
+	if tell == nil {
+		tell = func(int) {}
+	}
+	return &slots{jobs: map[string]*running{}, change: make(chan struct{}, 1), wait: func() {}, tell: tell}
 }
 
 // end stops the job. The caller holds the mutex of slots.
@@ -108,6 +112,7 @@ func (s *slots) add(job *running) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.jobs[job.id()] = job
+	s.tell(len(s.jobs))
 	if s.closed {
 		job.end()
 	}
@@ -118,6 +123,7 @@ func (s *slots) remove(job *running) {
 	defer s.mu.Unlock()
 	if s.jobs[job.id()] == job { // this node may have taken the job again already
 		delete(s.jobs, job.id())
+		s.tell(len(s.jobs))
 	}
 	s.poke()
 }

@@ -51,6 +51,9 @@ func (e *Endpoints) list(w http.ResponseWriter, r *http.Request, db *docstore.Da
 	if err != nil {
 		return err
 	}
+	if err := takeMemory(r, l.cost()); err != nil {
+		return err
+	}
 	return web.SendBody(w, r, "application/json", func(out *web.Stream) error {
 		a := &web.Appender{To: out}
 		if err := l.write(r.Context(), a); err != nil {
@@ -84,10 +87,16 @@ func (e *Endpoints) listQueries(w http.ResponseWriter, r *http.Request, db *docs
 		}
 		return q.listing(db, of)
 	}
+	var cost int64
 	for i := range queries.len() { // errors are found before the answer begins
-		if _, err := query(i); err != nil {
+		l, err := query(i)
+		if err != nil {
 			return err
 		}
+		cost = max(cost, l.cost())
+	}
+	if err := takeMemory(r, cost); err != nil {
+		return err
 	}
 	return web.SendBody(w, r, "application/json", func(out *web.Stream) error {
 		a := &web.Appender{To: out}
@@ -122,6 +131,14 @@ type listing struct {
 	none   bool
 	// skip and limit are numbers of rows. A negative limit is no limit.
 	skip, limit int
+}
+
+// cost returns the number of bytes of memory that a listing needs while it is sent.
+func (l *listing) cost() int64 {
+	if l.documents {
+		return pageCost
+	}
+	return rowsCost
 }
 
 // write appends a listing, as an object with the lines of CouchDB.
@@ -244,6 +261,7 @@ func (l *listing) ranged(ctx context.Context, yield func([]byte, docstore.DocRow
 	}
 	opts := l.within
 	opts.Documents, opts.Conflicts, opts.Skip, opts.Limit = l.documents, l.conflicts, l.skip, max(l.limit, 0)
+	opts.LargeBody = largeBody
 	for row, err := range l.db.AllDocs(ctx, opts) {
 		if err == nil {
 			err = yield(nil, row)
@@ -293,7 +311,9 @@ func (l *listing) lookUp(ctx context.Context, keys [][]byte, ids []string, yield
 		return l.lookUpLocal(ctx, keys, ids, yield)
 	}
 	i := 0
-	for row, err := range l.db.AllDocs(ctx, docstore.AllDocsOptions{Keys: ids, Documents: l.documents, Conflicts: l.conflicts}) {
+	for row, err := range l.db.AllDocs(ctx, docstore.AllDocsOptions{
+		Keys: ids, Documents: l.documents, Conflicts: l.conflicts, LargeBody: largeBody,
+	}) {
 		if err == nil {
 			err = yield(keys[i], row)
 		}
@@ -321,6 +341,7 @@ func (l *listing) writeRow(ctx context.Context, a *web.Appender, key []byte, row
 		a.Raw(`,"doc":null`)
 	default:
 		show := l.show
+		show.bodies = bodies{ctx, l.db}
 		if l.contents {
 			show.content = contentsOf(ctx, l.db, row.Document, nil).inline
 		}

@@ -15,6 +15,7 @@ import (
 
 	"settee/frontend/internal/access"
 	"settee/frontend/internal/web"
+	"settee/pkg/budget"
 	"settee/pkg/docstore"
 	"settee/pkg/redact"
 )
@@ -148,6 +149,9 @@ func (f *feed) readOn() (whole bool, err error) {
 	if f.remaining == 0 {
 		return false, nil
 	}
+	if err := f.takeMemory(); err != nil {
+		return false, err
+	}
 	reading := f.db.Changes(f.options())
 	f.first = false
 	if f.request.filter.function != nil {
@@ -169,6 +173,18 @@ func (f *feed) readOn() (whole bool, err error) {
 	return true, nil
 }
 
+// takeMemory takes the memory for the changes that are read at a time. The feed gives it back while it waits.
+func (f *feed) takeMemory() error {
+	memory := web.MemoryOf(f.r)
+	switch {
+	case f.request.filter.function != nil:
+		return memory.Take(f.r.Context(), pageCost+filterBytes*wholeCost, budget.Most)
+	case f.request.documents || f.request.filter.readsDocuments():
+		return memory.Take(f.r.Context(), pageCost, budget.All)
+	}
+	return memory.Take(f.r.Context(), rowsCost, budget.All)
+}
+
 // stops reports whether the feed stops before the end of the changes: the limit was reached, or the node is going away.
 // In that case a normal feed goes on: its client takes the end for the last change.
 func (f *feed) stops() bool {
@@ -181,6 +197,7 @@ func (f *feed) options() docstore.ChangesOptions {
 	opts := docstore.ChangesOptions{
 		Since: f.since, Descending: request.descending,
 		Documents: request.documents || request.filter.readsDocuments(), Conflicts: request.conflicts,
+		LargeBody: largeBody,
 	}
 	opts.Conflicts = opts.Conflicts && opts.Documents
 	if request.filter.all() && request.limit < noLimit {

@@ -135,7 +135,13 @@ func (f *feed) matching(ctx context.Context, row *docstore.ChangeRow, candidates
 		// As in CouchDB: a leaf that is read by its revision has no _conflicts.
 		winner.Conflicts = nil
 	}
+	memory, large := web.MemoryOf(f.r), bodies{ctx, f.db}
 	match := func(doc *docstore.Document) error {
+		loaded, err := large.load(memory, doc)
+		if err != nil {
+			return err
+		}
+		defer memory.Give(loaded)
 		var text bytes.Buffer
 		whole := web.Appender{To: &text}
 		if (shown{}).document(&whole, doc); whole.Err != nil {
@@ -153,7 +159,7 @@ func (f *feed) matching(ctx context.Context, row *docstore.ChangeRow, candidates
 	if err := match(&winner); err != nil || len(candidates) == 1 {
 		return matched, err
 	}
-	for leaf, err := range f.db.OpenRevs(ctx, row.ID, docstore.OpenRevsOptions{Revs: candidates[1:]}) {
+	for leaf, err := range f.db.OpenRevs(ctx, row.ID, docstore.OpenRevsOptions{Revs: candidates[1:], LargeBody: largeBody}) {
 		if err != nil {
 			return nil, err
 		}

@@ -86,7 +86,7 @@ func (f *feed) opening() string {
 }
 
 func (f *feed) document(line *web.Appender, doc *docstore.Document) {
-	show := shown{encodings: f.request.encodings}
+	show := shown{encodings: f.request.encodings, bodies: bodies{f.r.Context(), f.db}}
 	if f.request.attachments {
 		show.content = contentsOf(f.r.Context(), f.db, doc, nil).inline
 	}

@@ -27,6 +27,8 @@ type filterBatch struct {
 	revs []docstore.Rev
 	of   []int // the number of candidates of each row
 	size int   // of docs
+	// loaded is the number of bytes of memory that was taken for large documents.
+	loaded int64
 }
 
 // readFiltered is readOn for a feed whose filter is a function.
@@ -51,6 +53,7 @@ func (f *feed) readFiltered(reading *docstore.Changes) (whole bool, err error) {
 		if more, err := f.sendPassing(ctx, &batch); !more || err != nil {
 			return false, err
 		}
+		web.MemoryOf(f.r).Give(batch.loaded)
 		batch = filterBatch{}
 	}
 	if more, err := f.sendPassing(ctx, &batch); !more || err != nil {
@@ -72,7 +75,7 @@ func (f *feed) collect(ctx context.Context, batch *filterBatch, row docstore.Cha
 		return err
 	}
 	if f.request.leaves && len(row.Revs) > 1 {
-		for leaf, err := range f.db.OpenRevs(ctx, row.ID, docstore.OpenRevsOptions{Revs: row.Revs[1:]}) {
+		for leaf, err := range f.db.OpenRevs(ctx, row.ID, docstore.OpenRevsOptions{Revs: row.Revs[1:], LargeBody: largeBody}) {
 			if err != nil {
 				return err
 			}
@@ -92,6 +95,11 @@ func (f *feed) collect(ctx context.Context, batch *filterBatch, row docstore.Cha
 }
 
 func (f *feed) candidate(batch *filterBatch, doc *docstore.Document) error {
+	loaded, err := bodies{f.r.Context(), f.db}.load(web.MemoryOf(f.r), doc)
+	if err != nil {
+		return err
+	}
+	batch.loaded += loaded
 	text, err := functionText(doc, config.FunctionRevsLimit.Get(f.endpoints.Settings.Current()))
 	batch.docs, batch.revs = append(batch.docs, string(text)), append(batch.revs, doc.Rev)
 	batch.size += len(text)

@@ -89,6 +89,7 @@ func (c contents) following(a *web.Appender, attachment docstore.Attachment) {
 	a.Raw(`,"length":`).Number(shownLength(attachment)).Raw(`,"follows":true`)
 }
 
+// open opens a content. The request has the memory for a document, or for a page of them, and one content at a time.
 func (c contents) open(attachment docstore.Attachment) *docstore.AttachmentReader {
 	return c.db.ReadAttachment(c.ctx, c.id, attachment)
 }

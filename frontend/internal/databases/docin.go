@@ -3,9 +3,11 @@ package databases
 import (
 	"errors"
 	"net/http"
+	"syscall"
 
 	"settee/frontend/internal/docbody"
 	"settee/frontend/internal/web"
+	"settee/pkg/budget"
 	"settee/pkg/config"
 	"settee/pkg/docstore"
 )
@@ -17,7 +19,9 @@ func (e *Endpoints) spool(w http.ResponseWriter, r *http.Request) (*docbody.Spoo
 	if err != nil {
 		return nil, err
 	}
-	s, err := docbody.NewSpool(plain, docbody.Limit{Bytes: config.MaxHTTPRequestSize.Get(cfg), Name: config.MaxHTTPRequestSize.String()})
+	opts := e.spoolOptions(r)
+	opts.Limit = docbody.Limit{Bytes: config.MaxHTTPRequestSize.Get(cfg), Name: config.MaxHTTPRequestSize.String()}
+	s, err := docbody.NewSpool(plain, opts)
 	if err != nil {
 		return nil, bodyFailure(err)
 	}
@@ -25,7 +29,29 @@ func (e *Endpoints) spool(w http.ResponseWriter, r *http.Request) (*docbody.Spoo
 		_ = s.Close() // an empty body has no file
 		return nil, web.MissingBody()
 	}
+	if err := e.takeForWrite(r, s.Size()); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
 	return s, nil
+}
+
+// takeForWrite takes the memory that writing the documents of a body of a size needs: a batch, and one document.
+func (e *Endpoints) takeForWrite(r *http.Request, size int64) error {
+	if size <= smallBody {
+		return nil
+	}
+	most := bulkBytes + config.MaxDocumentSize.Get(e.Settings.Current())
+	return web.MemoryOf(r).Take(r.Context(), wholeCost*min(size, most), budget.Most)
+}
+
+// smallBody is the size in bytes up to which the cost of a connection includes the documents of a body.
+const smallBody = 4 << 10
+
+// spoolOptions returns where the body of a request is kept.
+func (e *Endpoints) spoolOptions(r *http.Request) docbody.SpoolOptions {
+	return docbody.SpoolOptions{
+		Dir: config.SpoolDir.Get(e.Settings.Current()), Memory: web.MemoryOf(r), Disk: web.SpoolOf(r), Context: r.Context(),
+	}
 }
 
 // documentOptions returns the limits of documents.
@@ -44,6 +70,9 @@ func (e *Endpoints) attachmentLimit() docbody.Limit {
 // bodyFailure returns the failure for an error of package docbody. It returns other errors, and nil, as they are.
 func bodyFailure(err error) error {
 	var bad *docbody.Error
+	if errors.Is(err, syscall.ENOSPC) {
+		return web.Busy("there is no space on this node's disk for the body of the request")
+	}
 	if !errors.As(err, &bad) {
 		return err
 	}

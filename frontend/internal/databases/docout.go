@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"io"
 
 	"settee/frontend/internal/web"
 	"settee/pkg/docstore"
@@ -17,6 +18,8 @@ type shown struct {
 	revsInfo  bool // _revs_info
 	// encodings adds the encoding of each attachment (att_encoding_info).
 	encodings bool
+	// bodies reads what the document does not have in memory.
+	bodies bodies
 	// content appends the members for the content of an attachment. nil is writeStub.
 	content func(*web.Appender, docstore.Attachment)
 }
@@ -40,9 +43,7 @@ func (show shown) document(a *web.Appender, doc *docstore.Document) *web.Appende
 	if doc.Rev != (docstore.Rev{}) {
 		a.Raw(`,"_rev":`).Text(doc.Rev.String())
 	}
-	if members := bodyMembers(doc.Body); len(members) > 0 {
-		a.Raw(",").Bytes(members)
-	}
+	a.Do(func(to io.Writer) error { return show.bodies.writeMembers(to, doc, ",") })
 	if doc.Deleted {
 		a.Raw(`,"_deleted":true`)
 	}

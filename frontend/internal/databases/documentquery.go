@@ -107,6 +107,7 @@ func (ask *documentQuery) shown() shown {
 // inline returns how a document is shown with contents inside it, if the request asks for them.
 func (ask *documentQuery) inline(c contents) shown {
 	show := ask.shown()
+	show.bodies = bodies{c.ctx, c.db}
 	if ask.attachments {
 		show.content = c.inline
 	}
@@ -117,7 +118,7 @@ func (ask *documentQuery) inline(c contents) shown {
 // shown, because the contents are sent encoded.
 func (ask *documentQuery) following(c contents) shown {
 	show := ask.shown()
-	show.encodings, show.content = true, c.following
+	show.bodies, show.encodings, show.content = bodies{c.ctx, c.db}, true, c.following
 	return show
 }
 

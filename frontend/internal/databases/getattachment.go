@@ -34,6 +34,9 @@ func (e *Endpoints) GetAttachment(w http.ResponseWriter, r *http.Request, db *do
 		return nil
 	}
 	out := contentAnswer{mediaType: cmp.Or(attachment.Type, "application/octet-stream"), etag: etag, length: attachment.StoredLength}
+	if err := takeMemory(r, contentCost); err != nil {
+		return err
+	}
 	content := db.ReadAttachment(r.Context(), id, attachment)
 	if attachment.Encoding != "" {
 		return out.sendEncoded(w, r, attachment, content)

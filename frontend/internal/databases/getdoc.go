@@ -36,7 +36,11 @@ func sendRevision(w http.ResponseWriter, r *http.Request, db *docstore.Database,
 	if err != nil {
 		return err
 	}
+	if err := takeMemory(r, documentCost(doc, ask.attachments)); err != nil {
+		return err
+	}
 	show := ask.shown()
+	show.bodies = bodies{r.Context(), db}
 	show.sequence, show.revsInfo = ask.hasMeta(ask.localSeq), ask.hasMeta(ask.revsInfo)
 	// These members can change without the revision.
 	if !show.sequence && !show.revsInfo && len(doc.Conflicts)+len(doc.DeletedConflicts) == 0 {
@@ -69,6 +73,7 @@ func readDocument(r *http.Request, db *docstore.Database, id string, ask *docume
 	defer cancel()
 	opts := docstore.GetOptions{
 		Conflicts: ask.hasMeta(ask.conflicts || ask.deletedConflicts), Sequence: ask.hasMeta(ask.localSeq),
+		LargeBody: largeBody,
 	}
 	if !ask.latest {
 		opts.Rev = ask.rev
@@ -105,6 +110,9 @@ func sendLocal(w http.ResponseWriter, r *http.Request, db *docstore.Database, id
 	}
 	if web.NotModified(w, r, localTag(local)) {
 		return nil
+	}
+	if err := takeMemory(r, int64(len(local.Body))); err != nil {
+		return err
 	}
 	return sendDocument(w, r, documentOf(local), ask.shown())
 }

@@ -12,6 +12,9 @@ import (
 
 // sendLeaves answers GET /{db}/{doc}?open_revs=.
 func sendLeaves(w http.ResponseWriter, r *http.Request, db *docstore.Database, id string, ask *documentQuery) error {
+	if err := takeMemory(r, pageCost); err != nil {
+		return err
+	}
 	if web.Accepts(r, mixedType) {
 		return sendLeavesMixed(w, r, db, id, ask)
 	}
@@ -45,7 +48,7 @@ func sendLeaves(w http.ResponseWriter, r *http.Request, db *docstore.Database, i
 // documents have no leaves.
 func openRevs(r *http.Request, db *docstore.Database, id string, ask *documentQuery) iter.Seq2[docstore.OpenRev, error] {
 	return func(yield func(docstore.OpenRev, error) bool) {
-		leaves := db.OpenRevs(r.Context(), id, docstore.OpenRevsOptions{Revs: ask.openRevs, Latest: ask.latest})
+		leaves := db.OpenRevs(r.Context(), id, docstore.OpenRevsOptions{Revs: ask.openRevs, Latest: ask.latest, LargeBody: largeBody})
 		if strings.HasPrefix(id, localPrefix) {
 			leaves = allMissing(ask.openRevs)
 		}

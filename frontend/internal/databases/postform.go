@@ -38,7 +38,7 @@ func (e *Endpoints) PostForm(w http.ResponseWriter, r *http.Request, db *docstor
 	if err != nil {
 		return bodyFailure(err)
 	}
-	p := &postedForm{writer: e.newWriter(r, db), id: id, names: map[string]bool{}}
+	p := &postedForm{writer: e.newWriter(r, db), spool: e.spoolOptions(r), id: id, names: map[string]bool{}}
 	defer p.close()
 	if err := p.read(form); err != nil {
 		return bodyFailure(err)
@@ -67,6 +67,7 @@ func refererIsHost(r *http.Request) error {
 // postedForm is a form that is being read and written.
 type postedForm struct {
 	*writer
+	spool    docbody.SpoolOptions
 	id       string
 	doc, rev *docbody.Spool // the first fields of these names, or nil
 	files    []docstore.EditAttachment
@@ -94,9 +95,9 @@ func (p *postedForm) read(form *docbody.Form) error {
 		case field.Name == "_attachments" && field.IsFile && field.FileName != "": // it is empty if no file was chosen
 			err = p.file(field)
 		case field.Name == "_doc" && p.doc == nil:
-			p.doc, err = docbody.NewSpool(field.Content, docbody.Limit{})
+			p.doc, err = docbody.NewSpool(field.Content, p.spool)
 		case field.Name == "_rev" && p.rev == nil:
-			p.rev, err = docbody.NewSpool(field.Content, docbody.Limit{Bytes: maxFormRev, Name: "of _rev"})
+			p.rev, err = docbody.NewSpool(field.Content, docbody.SpoolOptions{Limit: docbody.Limit{Bytes: maxFormRev, Name: "of _rev"}})
 		}
 		if err != nil {
 			return err

@@ -125,11 +125,16 @@ func (e *Endpoints) putRelated(w http.ResponseWriter, r *http.Request, db *docst
 	if err != nil {
 		return err
 	}
-	related, err := docbody.ReadRelated(body, r.Header.Get("Content-Type"), e.documentOptions())
+	opts := e.documentOptions()
+	opts.Spool = e.spoolOptions(r)
+	related, err := docbody.ReadRelated(body, r.Header.Get("Content-Type"), opts)
 	if err != nil {
 		return bodyFailure(err)
 	}
 	defer func() { _ = related.Close() }() // it was only read
+	if err := e.takeForWrite(r, int64(len(related.Document.Body))); err != nil {
+		return err
+	}
 	doc := related.Document
 	doc.ID = id
 	out := e.newWriter(r, db)

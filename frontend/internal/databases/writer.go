@@ -14,6 +14,7 @@ import (
 	"settee/frontend/internal/docbody"
 	"settee/frontend/internal/functions"
 	"settee/frontend/internal/web"
+	"settee/pkg/budget"
 	"settee/pkg/config"
 	"settee/pkg/docstore"
 )
@@ -40,6 +41,11 @@ func (e *Endpoints) newWriter(r *http.Request, db *docstore.Database) *writer {
 
 // store stores a content of a document while it arrives.
 func (w *writer) store(id, name string, content io.Reader, opts docstore.UploadOptions) (*docstore.Upload, error) {
+	memory := web.MemoryOf(w.r)
+	if err := memory.Take(w.r.Context(), contentCost, budget.Most); err != nil {
+		return nil, err
+	}
+	defer memory.Give(contentCost)
 	opts.MaxLength = w.limit.Bytes
 	upload, err := w.db.Upload(w.r.Context(), id, content, opts)
 	var refused *web.Failure

@@ -99,7 +99,7 @@ func TestSpool(t *testing.T) {
 		fmt.Fprintf(&text, `{"_id":"%06d","_rev":"1-a","v":"some more text"},`, i)
 	}
 	text.WriteString(`{"_id":"last","_rev":"1-a"}],"new_edits":false}`)
-	s, err := docbody.NewSpool(strings.NewReader(text.String()), docbody.Limit{Bytes: int64(text.Len())})
+	s, err := docbody.NewSpool(strings.NewReader(text.String()), docbody.SpoolOptions{Limit: docbody.Limit{Bytes: int64(text.Len())}})
 	require.NoError(t, err)
 	require.Equal(t, int64(text.Len()), s.Size())
 	files, err := os.ReadDir(dir)
@@ -120,17 +120,17 @@ func TestSpool(t *testing.T) {
 		require.ErrorIs(t, err, os.ErrClosed)
 	}
 
-	s, err = docbody.NewSpool(strings.NewReader("12345"), docbody.Limit{Bytes: math.MaxInt64})
+	s, err = docbody.NewSpool(strings.NewReader("12345"), docbody.SpoolOptions{Limit: docbody.Limit{Bytes: math.MaxInt64}})
 	require.NoError(t, err)
 	require.Equal(t, int64(5), s.Size())
 	require.NoError(t, s.Close())
 	limit := docbody.Limit{Bytes: int64(text.Len()) - 1, Name: "[a] b"}
-	_, err = docbody.NewSpool(strings.NewReader(text.String()), limit)
+	_, err = docbody.NewSpool(strings.NewReader(text.String()), docbody.SpoolOptions{Limit: limit})
 	refused(t, err, docbody.TooLarge, fmt.Sprintf("the request body has more than %d bytes, which is the limit ([a] b)", limit.Bytes))
-	_, err = docbody.NewSpool(strings.NewReader("12345"), docbody.Limit{Bytes: 4, Name: "[a] b"})
+	_, err = docbody.NewSpool(strings.NewReader("12345"), docbody.SpoolOptions{Limit: docbody.Limit{Bytes: 4, Name: "[a] b"}})
 	refused(t, err, docbody.TooLarge, "the request body has more than 4 bytes, which is the limit ([a] b)")
 
 	t.Setenv("TMPDIR", dir+"/missing")
-	_, err = docbody.NewSpool(strings.NewReader(text.String()), docbody.Limit{})
+	_, err = docbody.NewSpool(strings.NewReader(text.String()), docbody.SpoolOptions{Limit: docbody.Limit{}})
 	require.ErrorIs(t, err, os.ErrNotExist)
 }

@@ -17,7 +17,7 @@ import (
 
 func spool(t testing.TB, body string) *docbody.Spool {
 	t.Helper()
-	s, err := docbody.NewSpool(strings.NewReader(body), docbody.Limit{})
+	s, err := docbody.NewSpool(strings.NewReader(body), docbody.SpoolOptions{Limit: docbody.Limit{}})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s

@@ -58,6 +58,8 @@ type Options struct {
 	Document Limit
 	// Attachment limits the stored size of an attachment.
 	Attachment Limit
+	// Spool says where [ReadRelated] keeps the document.
+	Spool SpoolOptions
 	// BodyMember reports whether a member is part of a document's body. The other members are special: they describe
 	// the document. nil: all members whose names do not begin with an underscore are part of the body.
 	BodyMember func(name string) bool

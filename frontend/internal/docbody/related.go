@@ -71,7 +71,7 @@ func (r *Related) readDocument(opts Options) error {
 	if kind := part.Header.Get("Content-Type"); kind != "" && !isJSON(kind) {
 		return refuse(BadContentType, "Content-Type of the first part must be application/json")
 	}
-	if r.spool, err = NewSpool(&partReader{parts: r.parts, part: part, want: -1}, Limit{}); err != nil {
+	if r.spool, err = NewSpool(&partReader{parts: r.parts, part: part, want: -1}, opts.Spool); err != nil {
 		return err
 	}
 	r.Document, err = readOne(r.spool, opts)

@@ -9,10 +9,11 @@ import (
 // answer is the writer of an answer. It records what was answered, for the log.
 type answer struct {
 	http.ResponseWriter
-	status int // 0: nothing was sent, for instance because the client hung up
-	bytes  int64
-	user   string // the name of the user, if it is known
-	begins func() // called once, before the answer begins
+	request *connectedRequest // nil before the request is counted
+	status  int               // 0: nothing was sent, for instance because the client hung up
+	bytes   int64
+	user    string // the name of the user, if it is known
+	begins  func() // called once, before the answer begins
 }
 
 // SetUser records the name of the user of a request, for the log.
@@ -42,9 +43,17 @@ func (a *answer) WriteHeader(status int) {
 
 func (a *answer) Write(text []byte) (int, error) {
 	a.begin(http.StatusOK)
+	defer a.request.stall()()
 	n, err := a.ResponseWriter.Write(text)
 	a.bytes += int64(n)
 	return n, err
+}
+
+// FlushError is for http.ResponseController.
+func (a *answer) FlushError() error {
+	a.begin(http.StatusOK)
+	defer a.request.stall()()
+	return http.NewResponseController(a.ResponseWriter).Flush()
 }
 
 const (

@@ -81,7 +81,7 @@ func ReadBody(w http.ResponseWriter, r *http.Request, cfg *config.Config, limit 
 	if err != nil {
 		return nil, err
 	}
-	return io.ReadAll(b)
+	return readAll(r, b)
 }
 
 // Read implements io.Reader.

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"container/list"
 	"context"
 	"crypto/tls"
@@ -9,11 +10,13 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
 
 	"settee/frontend/internal/networks"
+	"settee/pkg/budget"
 	"settee/pkg/config"
 )
 
@@ -32,9 +35,16 @@ const MaxEnding = 100
 // In each group the one that has waited longest is the first. Among the requests that wait for an event it is the
 // longest of the network that has most of them, so no client keeps the others out. A new request takes the place of
 // a request, a new connection that of a connection.
+//
+// Requests take the memory and the disk space that they need from budgets of the node (see [Memory]). Connections whose
+// requests stall make room there, too.
 type Connections struct {
 	settings Settings // [chttpd] max_connections is the bound of connections, and that of requests
 	log      zerolog.Logger
+
+	bytes        int64 // of memory, for connections and requests
+	memory, disk *budget.Budget
+	opened       atomic.Int64 // len(open)
 
 	draining context.Context // ends with drain
 	drain    context.CancelCauseFunc
@@ -52,9 +62,15 @@ type Connections struct {
 	full      bool                                         // it was logged that connections are refused
 }
 
-// NewConnections returns the connections of a server, which are none yet.
-func NewConnections(s Settings, log zerolog.Logger) *Connections {
-	c := &Connections{settings: s, log: log}
+// NewConnections returns the connections of a server, which are none yet. memory is the number of bytes that they and their
+// requests may use; 0 is DefaultMemory.
+func NewConnections(s Settings, memory int64, log zerolog.Logger) *Connections {
+	c := &Connections{settings: s, log: log, bytes: cmp.Or(memory, DefaultMemory)}
+	c.memory = budget.New(budget.Options{Limit: c.memoryLimit, Patience: memoryPatience, Grace: stallGrace})
+	c.disk = budget.New(budget.Options{
+		Limit:    func() int64 { return config.SpoolLimit.Get(s.Current()) },
+		Patience: memoryPatience, Grace: stallGrace,
+	})
 	c.draining, c.drain = context.WithCancelCause(context.Background())
 	return c
 }
@@ -72,8 +88,11 @@ func (c *Connections) Drain() { c.drain(ErrGoingAway) }
 // Draining reports whether Drain was called.
 func (c *Connections) Draining() bool { return c.draining.Err() != nil }
 
-// maxConnections returns the bound of connections, which is that of requests, too.
-func (c *Connections) maxConnections() int { return config.MaxConnections.Get(c.settings.Current()) }
+// maxConnections returns the bound of connections, which is that of requests, too. Connections take at most half of the
+// memory.
+func (c *Connections) maxConnections() int {
+	return min(config.MaxConnections.Get(c.settings.Current()), int(max(1, c.bytes/2/connectionCost)))
+}
 
 // WaitKind is the kind of event that a request waits for.
 type WaitKind int
@@ -109,6 +128,8 @@ type connectionKey struct{}
 // connectedRequest is a request that is being answered. It is guarded by connections.mu.
 type connectedRequest struct {
 	conn   *connection
+	memory *budget.Account
+	disk   *budget.Account
 	kind   WaitKind
 	member *networks.Member[*connectedRequest] // in connections.waits; nil: it does not wait
 	leave  func()                              // ends its wait
@@ -155,6 +176,7 @@ func (c *Connections) accept(ctx context.Context, conn net.Conn) context.Context
 		room.close = append(room.close, conn)
 	} else {
 		c.open[conn] = taken
+		c.opened.Store(int64(len(c.open)))
 		c.settle(taken)
 	}
 	c.mu.Unlock()
@@ -245,6 +267,7 @@ func (c *Connections) stopWaiting(r *connectedRequest) {
 // forget removes a connection from the count.
 func (c *Connections) forget(conn *connection) {
 	delete(c.open, conn.Conn)
+	c.opened.Store(int64(len(c.open)))
 	if conn.leaving != nil {
 		c.leaving.Remove(conn.leaving)
 		conn.leaving = nil
@@ -334,9 +357,11 @@ func (c *Connections) begin(r *http.Request) (begun *http.Request, ok bool, end 
 		conn = new(connection) // a test without a server
 	}
 	request := &connectedRequest{conn: conn}
+	giveWay := func() { c.giveWay(request) }
+	request.memory, request.disk = c.memory.Account(conn.network, giveWay), c.disk.Account(conn.network, giveWay)
 	r = r.WithContext(context.WithValue(r.Context(), requestKey{}, request))
 	if r.Body != http.NoBody {
-		r.Body = &receivedBody{ReadCloser: r.Body, connections: c, conn: conn}
+		r.Body = &receivedBody{ReadCloser: r.Body, connections: c, request: request}
 	}
 	var room room
 	defer room.make()
@@ -369,6 +394,8 @@ func (c *Connections) makeRoomForRequest(room *room) {
 }
 
 func (c *Connections) end(r *connectedRequest) {
+	r.memory.Close()
+	r.disk.Close()
 	var room room
 	defer room.make()
 	c.mu.Lock()
@@ -393,8 +420,10 @@ func (c *Connections) end(r *connectedRequest) {
 
 // Wait returns a context in which a request waits for an event, which may take long. The context ends with the
 // request, with the cause ErrGoingAway if the node drains, and with the cause ErrNoRoom if the place of the request is
-// needed: then the request has to end soon, with a whole answer. The caller calls done when the wait is over.
+// needed: then the request has to end soon, with a whole answer. The caller calls done when the wait is over. What the
+// request has taken of the memory is given back: a request that waits keeps little.
 func (c *Connections) Wait(r *http.Request, kind WaitKind) (ctx context.Context, done func()) {
+	giveBack(r)
 	ctx, cancel := context.WithCancelCause(r.Context())
 	stop := context.AfterFunc(c.draining, func() { cancel(ErrGoingAway) })
 	end := c.wait(r, kind, func() { cancel(ErrNoRoom) })
@@ -454,15 +483,16 @@ func (c *Connections) receive(conn *connection, change int) {
 type receivedBody struct {
 	io.ReadCloser
 	connections *Connections
-	conn        *connection
+	request     *connectedRequest
 	whole       bool // the body was read to its end
 	took        time.Duration
 }
 
 // Read implements io.Reader.
 func (b *receivedBody) Read(p []byte) (int, error) {
-	b.connections.receive(b.conn, 1)
-	defer b.connections.receive(b.conn, -1)
+	b.connections.receive(b.request.conn, 1)
+	defer b.connections.receive(b.request.conn, -1)
+	defer b.request.stall()()
 	began := time.Now()
 	n, err := b.ReadCloser.Read(p)
 	b.took += time.Since(began)
@@ -475,6 +505,8 @@ type Usage struct {
 	Open      int      // connections, without those that close when their requests have ended
 	Requests  int      // being answered, without those that were told to end
 	Waits     int      // requests that wait for an event
+	Memory    int64    // bytes that requests have taken
+	Spooled   int64    // bytes of disk space that requests have taken
 	Idle      []string // clients without a request, the longest first
 	Receiving []string // clients whose bodies are waited for, the longest first
 }
@@ -485,7 +517,7 @@ func (c *Connections) Usage() Usage {
 	defer c.mu.Unlock()
 	u := Usage{
 		Open: len(c.open) - c.leaving.Len(), Requests: c.requests,
-		Idle: clients(&c.waiting), Receiving: clients(&c.receiving),
+		Idle: clients(&c.waiting), Receiving: clients(&c.receiving), Memory: c.memory.Used(), Spooled: c.disk.Used(),
 	}
 	for _, conn := range c.open {
 		u.Waits += len(conn.waits)

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
+	"strconv"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -19,10 +22,14 @@ type Failure struct {
 	Status int
 	Code   string // CouchDB's word for the error
 	Reason string
+	// RetryAfter, if it is not 0, is when the client may try again. The answer says so in whole seconds.
+	RetryAfter time.Duration
 }
 
 // NewFailure returns a failure with a status, CouchDB's word for the error, and a reason.
-func NewFailure(status int, code, reason string) *Failure { return &Failure{status, code, reason} }
+func NewFailure(status int, code, reason string) *Failure {
+	return &Failure{Status: status, Code: code, Reason: reason}
+}
 
 // Error returns the reason.
 func (f *Failure) Error() string { return f.Reason }
@@ -51,6 +58,16 @@ func NotImplemented(reason string) error {
 // Unavailable returns a failure with the status 503.
 func Unavailable(reason string) *Failure {
 	return NewFailure(http.StatusServiceUnavailable, "service_unavailable", reason)
+}
+
+// busyFor is when a client may try again that was refused because a limit of the node was reached.
+const busyFor = 5 * time.Second
+
+// Busy returns a failure with the status 503, for a request that may succeed later: a limit of the node was reached.
+func Busy(reason string) *Failure {
+	f := Unavailable(reason)
+	f.RetryAfter = busyFor
+	return f
 }
 
 func internalError(r *http.Request) *Failure {
@@ -96,6 +113,9 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 }
 
 func respondError(w http.ResponseWriter, r *http.Request, f *Failure) {
+	if f.RetryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(f.RetryAfter.Seconds()))))
+	}
 	// Two strings can be encoded.
 	_ = Respond(w, r, f.Status, struct {
 		Error  string `json:"error"`

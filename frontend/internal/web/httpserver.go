@@ -15,7 +15,9 @@ import (
 const (
 	headerTimeout = 30 * time.Second // to send the headers of a request
 	idleTimeout   = 5 * time.Minute  // between two requests of a connection
-	maxHeaders    = 64 << 10         // bytes
+	// maxHeaders is the size of the headers of a request, in bytes. net/http keeps them while they arrive, before anything
+	// is known of the client. It allows 4,096 more than it is told.
+	maxHeaders = 16 << 10
 	// For HTTP/2, which connections with TLS speak.
 	maxStreams   = 100         // requests of a connection at a time
 	pingAfter    = time.Minute // of silence
@@ -33,7 +35,7 @@ func (s *Server) HTTPServer(h http.Handler) *http.Server {
 		IdleTimeout:       idleTimeout,
 		ConnContext:       s.Connections.accept,
 		ConnState:         s.Connections.note,
-		MaxHeaderBytes:    maxHeaders,
+		MaxHeaderBytes:    maxHeaders - 4<<10,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: maxStreams, SendPingTimeout: pingAfter, PingTimeout: pingWithin, WriteByteTimeout: writesWithin,
 		},

@@ -72,7 +72,7 @@ func ReadJSON(w http.ResponseWriter, r *http.Request, cfg *config.Config) ([]byt
 	if err != nil {
 		return nil, err
 	}
-	text, err := io.ReadAll(io.LimitReader(plain, limit.Bytes+1))
+	text, err := readAll(r, io.LimitReader(plain, limit.Bytes+1))
 	switch {
 	case err != nil:
 		return nil, err

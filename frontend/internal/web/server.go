@@ -163,6 +163,7 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, act Action) {
 	defer recoverPanic(out, served)
 	served, ok, end := s.Connections.begin(served)
 	defer end()
+	out.request = requestOf(served)
 	defer out.leaveRest(served)
 	out.begins = func() {
 		out.passRest(served)
@@ -173,7 +174,7 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, act Action) {
 		header.Set("X-CouchDB-Body-Time", strconv.FormatInt(took, 10))
 	}
 	if !ok {
-		respondError(out, served, Unavailable("too many requests are being answered: try again later"))
+		respondError(out, served, Busy("too many requests are being answered: try again later"))
 		return
 	}
 	if s.crossOrigin(out, served) {

@@ -33,13 +33,20 @@ func NewStream(w http.ResponseWriter, r *http.Request, status int, contentType s
 	return &Stream{w: w, r: r, status: status}
 }
 
-// Write implements io.Writer.
+// Write implements io.Writer. What is larger than the buffer is not copied into it.
 func (s *Stream) Write(p []byte) (int, error) {
-	s.buffer = append(s.buffer, p...)
-	if len(s.buffer) < StreamBuffer {
+	if len(s.buffer)+len(p) < StreamBuffer {
+		s.buffer = append(s.buffer, p...)
 		return len(p), nil
 	}
-	return len(p), s.send()
+	if err := s.send(); err != nil {
+		return 0, err
+	}
+	if len(p) < StreamBuffer {
+		s.buffer = append(s.buffer, p...)
+		return len(p), nil
+	}
+	return len(p), s.sendText(p)
 }
 
 // Begun reports whether something of the answer was sent.
@@ -86,6 +93,11 @@ func (s *Stream) send() error {
 	}
 	text := s.buffer
 	s.buffer = s.buffer[:0]
+	return s.sendText(text)
+}
+
+// sendText sends a text after send has begun the answer.
+func (s *Stream) sendText(text []byte) error {
 	if s.r.Method == http.MethodHead {
 		return nil
 	}

@@ -14,6 +14,7 @@
 package pebblekv
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,8 +78,8 @@ type Options struct {
 // Pebble's memory. Its tables in memory are part of the cache: there must be room for a few that wait to be written,
 // and for blocks that were read.
 const (
-	cacheBytes           = 256 << 20
-	defaultMemTableBytes = 32 << 20
+	defaultCacheBytes = 256 << 20
+	tablesInCache     = 8
 )
 
 // bloomBits is the number of bits for each key in a table's filter. A search for a missing key reads one table in a
@@ -117,8 +118,9 @@ func openStorage(dir string, opts Options) (*storage, error) {
 	if opts.FS == nil {
 		opts.FS = vfs.Default
 	}
+	opts.CacheBytes = cmp.Or(opts.CacheBytes, defaultCacheBytes)
 	if opts.memTableBytes == 0 {
-		opts.memTableBytes = defaultMemTableBytes
+		opts.memTableBytes = int(opts.CacheBytes / tablesInCache)
 	}
 	abs, err := filepath.Abs(dir)
 	if err != nil {
@@ -151,7 +153,7 @@ func openStorage(dir string, opts Options) (*storage, error) {
 		memTableBytes: uint64(opts.memTableBytes),
 		progress:      make(chan struct{}, 1),
 	}
-	cache := pebble.NewCache(cacheBytes)
+	cache := pebble.NewCache(opts.CacheBytes)
 	defer cache.Unref()
 	desc, err := pebble.Peek(abs, opts.FS)
 	if err == nil {

@@ -1,0 +1,29 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"settee/pkg/config"
+)
+
+func TestMemoryOfANode(t *testing.T) {
+	t.Parallel()
+	for machine, want := range map[uint64]int64{
+		0: 1 << 30, 512 << 20: 128 << 20, 2 << 30: 512 << 20, 4 << 30: 1 << 30, 24 << 30: 1 << 30,
+	} {
+		require.Equal(t, want, defaultMemory(machine))
+	}
+	cfg, _, err := config.Load(config.Options{Flags: []string{"settee/memory_limit_bytes=268435456"}})
+	require.NoError(t, err)
+	require.EqualValues(t, 256<<20, nodeMemory(cfg))
+	require.EqualValues(t, 64<<20, cacheBytes(cfg))
+	require.EqualValues(t, 64<<20, clientBytes(cfg))
+	cfg, _, err = config.Load(config.Options{Flags: []string{"settee/memory_limit_bytes=4294967296"}})
+	require.NoError(t, err)
+	require.EqualValues(t, 256<<20, cacheBytes(cfg), "the cache does not grow without end")
+	_, _, err = config.Load(config.Options{Flags: []string{"settee/memory_limit_bytes=1000"}})
+	require.ErrorContains(t, err, "memory_limit_bytes")
+	require.ErrorContains(t, err, "67108864")
+}
