@@ -61,7 +61,7 @@ func TestReadOnlyDisk(t *testing.T) {
 }
 
 // TestFullDisk: when the disk is full, writes fail with the reason, /_up says so, and what was acknowledged can be read.
-// With space again a node finds all of that, and the store is sound.
+// A node does not start then, and says why. With space again it finds all of that, and the store is sound.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "disk")
@@ -92,6 +92,12 @@ func TestFullDisk(t *testing.T) {
 	}
 	assert.Contains(t, node.logged(), "no space left on device")
 	node.end(syscall.SIGKILL)
+	for _, command := range [][]string{{"serve", "--set", "chttpd/port=0"}, {"check"}} {
+		_, stderr, status := settee(t, append(command, "--store", store)...)
+		assert.NotZero(t, status, "the disk is still full")
+		assert.Contains(t, stderr, dir)
+		assert.Contains(t, stderr, "no space left on device")
+	}
 	require.NoError(t, syscall.Mount("tmpfs", dir, "tmpfs", syscall.MS_REMOUNT, "size=200m"))
 	out, stderr, status := settee(t, "check", "--store", store)
 	require.Zero(t, status, out+stderr)

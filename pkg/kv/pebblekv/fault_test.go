@@ -7,9 +7,11 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
@@ -168,6 +170,84 @@ func TestFailingOpen(t *testing.T) {
 	}
 	db := open(t, "/store", pebblekv.Options{FS: d.MemFS})
 	require.NoError(t, db.Close())
+}
+
+// TestFailingOpenOfALog: opening a store whose log has more than fits into memory writes tables. Whichever write fails, Open
+// returns the reason, and a later Open has everything that was acknowledged.
+func TestFailingOpenOfALog(t *testing.T) {
+	t.Parallel()
+	for name, once := range map[string]bool{"full": false, "one error": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			random := rand.New(rand.NewPCG(1, 2))
+			whole := vfs.NewCrashableMem()
+			// All of it is in the log.
+			db := open(t, "/store", pebblekv.WithMemTables(pebblekv.Options{FS: whole}, 100*smallMemTable))
+			require.NoError(t, openLedger(t.Context(), db))
+			known := newLedger()
+			for range 300 {
+				e := known.attempt(0)
+				stamp, err := e.commit(t.Context(), db, random, known.highest)
+				require.NoError(t, err)
+				known.acknowledge(e, stamp)
+			}
+			crashed := whole.CrashClone(vfs.CrashCloneCfg{})
+			require.NoError(t, db.Close())
+			failures := 0
+			for n, opened := int64(0), false; !opened; n++ {
+				require.Less(t, n, int64(5_000))
+				d := &disk{MemFS: crashed.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: random}), once: once, err: syscall.EIO}
+				d.left.Store(n)
+				opts := pebblekv.WithMemTables(pebblekv.Options{FS: d.fs()}, smallMemTable)
+				db, err := pebblekv.Open("/store", opts)
+				if err != nil {
+					failures++
+					require.ErrorIs(t, err, d.err)
+					require.ErrorContains(t, err, "/store")
+					require.NotContains(t, err.Error(), "another process")
+				} else {
+					opened = d.left.Load() > 0
+					require.NoError(t, db.Close())
+				}
+				d.left.Store(-1)
+				db = open(t, "/store", opts)
+				state, err := readLedger(t.Context(), db)
+				require.NoError(t, err)
+				require.Empty(t, state.whole())
+				require.Empty(t, state.agrees(known, known.copy()))
+				require.NoError(t, db.Close())
+			}
+			require.Greater(t, failures, 15, "tables were written")
+		})
+	}
+}
+
+// TestOpenEndsWithItsContext: what waits for a disk can be ended.
+func TestOpenEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	hang, opening := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	files := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if isWrite(op.Kind) {
+			once.Do(func() { close(opening) })
+			<-hang
+		}
+		return nil
+	}))
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stopped := errors.New("stopped")
+	go func() {
+		<-opening
+		cancel(stopped)
+	}()
+	_, err := pebblekv.OpenContext(ctx, "/store", pebblekv.Options{FS: files})
+	require.ErrorIs(t, err, stopped)
+	require.ErrorContains(t, err, "/store")
+	close(hang)
+	require.Eventually(t, func() bool { // what was being opened is closed when the disk goes on
+		db, err := pebblekv.Open("/store", pebblekv.Options{FS: files})
+		return err == nil && db.Close() == nil
+	}, time.Minute, time.Millisecond)
 }
 
 // TestUnreadableTable: an error of a read is returned to its reader only.

@@ -31,8 +31,11 @@ import (
 // it is written. A log that is read then ends where the last complete write had ended when it was opened. Otherwise a
 // copy could lack a write and have a later one.
 //
-// So the directory contains what a crash at the moment of the failure would have left. While Pebble opens the store,
-// writes to tables do not wait, because Pebble would wait for them.
+// So the directory contains what a crash at the moment of the failure would have left.
+//
+// While Pebble opens the store it waits for tables that it writes, and repeats a write that failed. After a failed write
+// those to further tables seem to succeed, too, until opening has ended. Then the failure is the error of Open, and no
+// table is read.
 type fence struct {
 	vfs.FS
 	checkpoints string // the prefix of the paths of checkpoints
@@ -109,10 +112,8 @@ func (f *fence) write(name string, do func() error) error {
 			return nil
 		}
 		f.fail(err)
-	case isTable(name):
-		if mayWait {
-			<-f.closing
-		}
+	case isTable(name) && mayWait:
+		<-f.closing
 		err = errFenced
 	}
 	if isTable(name) {

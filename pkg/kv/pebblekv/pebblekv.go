@@ -34,12 +34,12 @@ import (
 )
 
 func init() {
-	kv.Register("pebble", func(_ context.Context, u *url.URL, opts kv.Options) (kv.Database, error) {
+	kv.Register("pebble", func(ctx context.Context, u *url.URL, opts kv.Options) (kv.Database, error) {
 		dir, err := directory(u)
 		if err != nil {
 			return nil, err
 		}
-		return Open(dir, Options{Options: opts})
+		return OpenContext(ctx, dir, Options{Options: opts})
 	})
 }
 
@@ -97,6 +97,31 @@ func Open(dir string, opts Options) (kv.Database, error) {
 		return nil, err
 	}
 	return database{db, s}, nil
+}
+
+// OpenContext is Open, except that it returns when ctx ends. A store that is being opened then is closed as soon as it is
+// open; until that, its directory stays locked.
+func OpenContext(ctx context.Context, dir string, opts Options) (kv.Database, error) {
+	type result struct {
+		db  kv.Database
+		err error
+	}
+	opened := make(chan result, 1)
+	go func() {
+		db, err := Open(dir, opts)
+		opened <- result{db, err}
+	}()
+	select {
+	case r := <-opened:
+		return r.db, r.err
+	case <-ctx.Done():
+	}
+	go func() {
+		if r := <-opened; r.err == nil {
+			_ = r.db.Close() // nothing was written
+		}
+	}()
+	return nil, fmt.Errorf("store %s: opening it was ended: %w", dir, context.Cause(ctx))
 }
 
 // database is a store that reports when it has stopped writing.
@@ -188,8 +213,10 @@ func exists(dir string, files vfs.FS) error {
 
 // lockError says why the directory could not be locked.
 func lockError(dir string, err error) error {
-	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOSPC) {
-		return fmt.Errorf("store %s: %w", dir, err)
+	for _, cause := range []error{fs.ErrPermission, syscall.ENOSPC, syscall.EROFS, syscall.EIO} {
+		if errors.Is(err, cause) {
+			return fmt.Errorf("store %s: %w", dir, err)
+		}
 	}
 	return fmt.Errorf("store %s: another process has it open (%w); one process owns an embedded store, "+
 		"several nodes need FoundationDB (fdb://)", dir, err)
