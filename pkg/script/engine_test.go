@@ -160,6 +160,7 @@ func TestBoundOfTime(t *testing.T) {
 		`var a = new Array(1 << 24).join("a"), b = new Array(1 << 23).join("a") + "b"; return a.indexOf(b) + ""`,
 		`return /(x+x+)+y/.test(new Array(50).join("x")) + ""`,
 		`var s = new Array(1 << 20).join("a"), a = []; for (var i = 0; i < 1e5; i++) a.push(s); while (true) a.sort()`,
+		`var s = "x".repeat(1 << 24); while (true) s.concat("a")`,
 	} {
 		_, err := e.Call(t.Context(), program(body), `{}`)
 		require.ErrorIs(t, err, script.ErrTime, body)

@@ -13,17 +13,24 @@ const (
 
 	opLoop, opEnd, opBranchTable, opSelect = 0x03, 0x0b, 0x0e, 0x1c
 	opFloat32, opFloat64, opPrefix         = 0x43, 0x44, 0xfc
+
+	opCopy, opFill = 0x10a, 0x10b // memory.copy and memory.fill: opPrefix, and a number
 )
+
+// passBytes is how many bytes, as a power of two, are copied or filled in about the time of a pass.
+const passBytes = 7
 
 var errModule = errors.New("the module is damaged")
 
 // meter returns a module that calls an imported function from time to time. The function takes nothing and returns an
 // int32: the number of passes through loops until the next call. Code that runs without end has loops, so the function
-// can end it. The runtime's own check is a call from every pass, which makes the engine four to five times slower.
+// can end it. The instructions that copy and fill memory count as many passes as take about their time; a call comes
+// after them, at the next pass. The runtime's own check is a call from every pass, which makes the engine four to five
+// times slower.
 func meter(module []byte, importedFrom, function string) ([]byte, error) {
 	r := &reader{rest: module}
 	out := append([]byte(nil), r.bytes(8)...) // magic number and version
-	var call, counter uint32                  // indexes of the function and of a global variable
+	var call, counter uint32                  // indexes of the function and of the first of two global variables
 	for len(r.rest) > 0 && r.err == nil {
 		section := r.byte()
 		body := &reader{rest: r.bytes(r.number())}
@@ -32,12 +39,12 @@ func meter(module []byte, importedFrom, function string) ([]byte, error) {
 		case sectionImport:
 			call = body.imported(importedFrom, function)
 		case sectionGlobal:
-			// A global variable is added at the end: a mutable int32 that is 1.
+			// Two global variables are added at the end: mutable int32s that are 1.
 			counter = body.number()
-			content = append(binary.AppendUvarint(nil, uint64(counter)+1), body.rest...)
-			content = append(content, 0x7f, 1, 0x41, 1, opEnd)
+			content = append(binary.AppendUvarint(nil, uint64(counter)+2), body.rest...)
+			content = append(content, 0x7f, 1, 0x41, 1, opEnd, 0x7f, 1, 0x41, 1, opEnd)
 		case sectionCode:
-			content = body.functions(pass(counter, call))
+			content = body.functions(insertions{pass(counter, call), bulk(counter)})
 		}
 		if body.err != nil {
 			return nil, body.err
@@ -48,18 +55,39 @@ func meter(module []byte, importedFrom, function string) ([]byte, error) {
 	return out, r.err
 }
 
-// pass returns the code of a pass through a loop: counter--; if counter == 0 { counter = call() }
+// insertions is code to be added to functions.
+type insertions struct {
+	inLoops    []byte // at the beginning of each loop
+	beforeBulk []byte // before each instruction that copies or fills memory
+}
+
+// instruction appends an instruction with one number.
+func instruction(code []byte, op byte, operand uint32) []byte {
+	return binary.AppendUvarint(append(code, op), uint64(operand))
+}
+
+// pass returns the code of a pass through a loop: counter--; if counter < 1 { counter += call() }
 func pass(counter, call uint32) []byte {
-	var code []byte
-	add := func(op byte, operand uint32) { code = binary.AppendUvarint(append(code, op), uint64(operand)) }
-	add(0x23, counter)                    // global.get
-	code = append(code, 0x41, 1, 0x6b)    // i32.const 1, i32.sub
-	add(0x24, counter)                    // global.set
-	add(0x23, counter)                    // global.get
-	code = append(code, 0x45, 0x04, 0x40) // i32.eqz, if
-	add(0x10, call)
-	add(0x24, counter) // global.set
+	code := instruction(nil, 0x23, counter)               // global.get
+	code = append(code, 0x41, 1, 0x6b)                    // i32.const 1, i32.sub
+	code = instruction(code, 0x24, counter)               // global.set
+	code = instruction(code, 0x23, counter)               // global.get
+	code = append(code, 0x41, 1, 0x48, 0x04, 0x40)        // i32.const 1, i32.lt_s, if
+	code = instruction(code, 0x10, call)                  // call
+	code = instruction(code, 0x23, counter)               // global.get
+	code = instruction(append(code, 0x6a), 0x24, counter) // i32.add, global.set
 	return append(code, opEnd)
+}
+
+// bulk returns the code before an instruction with a length, which is on the stack: counter -= length >> passBytes. The
+// global variable after the counter keeps the length meanwhile.
+func bulk(counter uint32) []byte {
+	code := instruction(nil, 0x24, counter+1)        // global.set
+	code = instruction(code, 0x23, counter)          // global.get
+	code = instruction(code, 0x23, counter+1)        // global.get
+	code = append(code, 0x41, passBytes, 0x76, 0x6b) // i32.const, i32.shr_u, i32.sub
+	code = instruction(code, 0x24, counter)          // global.set
+	return instruction(code, 0x23, counter+1)        // global.get
 }
 
 // immediates returns the number of LEB128 numbers that follow an instruction. Those after opPrefix have 0x100 added.
@@ -127,13 +155,13 @@ func (r *reader) imported(from, function string) uint32 {
 	return 0
 }
 
-// functions reads the code of all functions, and returns it with some code at the beginning of each loop.
-func (r *reader) functions(inLoops []byte) []byte {
+// functions reads the code of all functions, and returns it with the insertions.
+func (r *reader) functions(added insertions) []byte {
 	count := r.number()
 	out := binary.AppendUvarint(nil, uint64(count))
 	for range count {
 		body := &reader{rest: r.bytes(r.number())}
-		code := body.function(inLoops)
+		code := body.function(added)
 		if body.err != nil {
 			r.err = body.err
 		}
@@ -142,14 +170,19 @@ func (r *reader) functions(inLoops []byte) []byte {
 	return out
 }
 
-func (r *reader) function(inLoops []byte) []byte {
+func (r *reader) function(added insertions) []byte {
 	all, copied := r.rest, 0
 	var out []byte
 	for range r.number() { // local variables
 		r.number()
 		r.byte()
 	}
+	insert := func(at int, code []byte) {
+		out = append(append(out, all[copied:at]...), code...)
+		copied = at
+	}
 	for len(r.rest) > 0 {
+		begin := len(all) - len(r.rest)
 		op := uint32(r.byte())
 		switch op {
 		case opBranchTable:
@@ -175,10 +208,11 @@ func (r *reader) function(inLoops []byte) []byte {
 				r.number()
 			}
 		}
-		if op == opLoop {
-			here := len(all) - len(r.rest)
-			out = append(append(out, all[copied:here]...), inLoops...)
-			copied = here
+		switch op {
+		case opLoop:
+			insert(len(all)-len(r.rest), added.inLoops)
+		case opCopy, opFill:
+			insert(begin, added.beforeBulk)
 		}
 	}
 	return append(out, all[copied:]...)
