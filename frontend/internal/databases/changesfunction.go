@@ -196,16 +196,20 @@ func functionQuery(r *http.Request) map[string]any {
 	return query
 }
 
-// functionHeaders returns the headers of a request without those that have credentials.
+// functionHeaderNames are the headers of requests that functions see. Any other header may have credentials.
+var functionHeaderNames = []string{
+	"Accept", "Accept-Encoding", "Accept-Language", "Content-Length", "Content-Type", "Origin", "Referer", "User-Agent",
+	"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Ssl", "X-Request-Id",
+}
+
+// functionHeaders returns the headers of a request that functions see: Host and those of functionHeaderNames, except the
+// one in which proxies prove the user.
 func functionHeaders(r *http.Request, cfg *config.Config) map[string]string {
-	token := http.CanonicalHeaderKey(config.ProxyToken.Get(cfg))
 	headers := map[string]string{"Host": r.Host}
-	for name, values := range r.Header {
-		switch name {
-		case "Authorization", "Cookie", "Proxy-Authorization", "X-Auth-Couchdb-Token", token:
-			continue
+	for _, name := range functionHeaderNames {
+		if values := r.Header.Values(name); len(values) > 0 && !strings.EqualFold(name, config.ProxyToken.Get(cfg)) {
+			headers[name] = strings.Join(values, ", ")
 		}
-		headers[name] = strings.Join(values, ", ")
 	}
 	return headers
 }
