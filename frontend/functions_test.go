@@ -108,6 +108,26 @@ func TestHostileFunctions(t *testing.T) {
 	n.put("/db/new", `{}`).is(t, http.StatusCreated)
 }
 
+// TestRefusedFunctions has a validate function that fills its memory until it is refused. Nothing is written unchecked,
+// another function of the design document runs, and so does the repaired one.
+func TestRefusedFunctions(t *testing.T) {
+	t.Parallel()
+	n := start(t, patient)
+	n.newDatabase("db")
+	fills, _ := json.Marshal(`function () { var a = []; while (true) a.push({}) }`)
+	n.design("/db/_design/v", `{"validate_doc_update":`+string(fills)+`,"filters":{"f":"function (doc) { return true }"}}`)
+	for range 3 {
+		n.put("/db/new", `{}`).is(t, http.StatusInternalServerError)
+	}
+	got := n.put("/db/new", `{}`).is(t, http.StatusInternalServerError).json(t)
+	require.Equal(t, "os_process_error", got["error"])
+	require.Contains(t, got["reason"], "_design/v validate_doc_update: it needed more memory than it may have repeatedly, and is not called again until 20")
+	n.get("/db/new").is(t, http.StatusNotFound)
+	n.get("/db/_changes?filter=v/f").is(t, http.StatusOK)
+	n.design("/db/_design/v", validating(`function () {}`))
+	n.put("/db/new", `{}`).is(t, http.StatusCreated)
+}
+
 // TestValidateByWhom has a function that knows the users.
 func TestValidateByWhom(t *testing.T) {
 	t.Parallel()

@@ -226,7 +226,8 @@ var (
 // [query_server_config] and [quickjs]: the functions of design documents.
 var (
 	FunctionLimit = atStart(define("query_server_config", "os_process_limit", "16", whole(1, 10_000),
-		"How many functions of design documents run at a time, and are kept compiled."))
+		"The most functions of design documents that run at a time (no more than the processors can run), or are\n"+
+			"kept compiled. At least 2."))
 	FunctionIdleLimit = define("query_server_config", "os_process_idle_limit", "300", seconds(time.Second, longSeconds),
 		"How long a compiled function is kept that is not used.")
 	FunctionRevsLimit = define("query_server_config", "revs_limit", "20", whole(1, many),

@@ -30,10 +30,22 @@
 //
 // A runtime is set up once and used for any number of calls, one at a time. After a call its memory is again what it was
 // after the set-up: a call does not see what an earlier one did to global variables, to prototypes or to its own
-// function. A runtime is closed after a call that failed, or that needed much memory. Two programs share nothing. A
-// program is known by its key; the caller makes sure that programs of different owners have different keys.
+// function. A runtime is closed after a call that failed, or that needed much memory, or if its program needs more than
+// 4 MB after the set-up. Two programs share nothing. A program is known by its key; the caller makes sure that programs
+// of different owners have different keys.
 //
 // Runtimes that are not in use are kept for a while. Their number and that of the running ones has one bound
 // ([Limits].Instances); the runtime that was unused for longest makes room. One takes about 0.7 ms to set up, and
 // 0.7 MB, or up to 1 MB more after a call that used as much.
+//
+// # Places
+//
+// A call needs a place, of which there are about as many as processors (engine.go). Owners take turns (package turns). A
+// call is small at first: it may make some passes through loops, and have an eighth of [Limits].Memory. If it needs more it
+// is ended, and begun again in one of the few places for large calls, with all of [Limits]. So small calls do not wait
+// for large ones, and programs must have no effects. A program that has repeatedly run out of time or memory is refused
+// for a while (breaker.go).
+//
+// [Reserve] is called before memory is used: for the memory that a call may have, until its end, and for keptMost bytes
+// of each runtime, until it is closed.
 package script

@@ -3,24 +3,46 @@ package script
 import (
 	"container/list"
 	"context"
+	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"time"
+
+	"settee/pkg/turns"
 )
 
 // EngineVersion is the npm package, with its version, that quickjs.wasm is from.
 const EngineVersion = "quickjs-wasi 3.6.2"
 
+// Reserve reserves memory before it is used, and returns a function that gives it back. It may wait. bytes is the most
+// that will be used.
+type Reserve func(ctx context.Context, bytes int64) (release func(), err error)
+
+const (
+	// smallPasses is how many passes through loops a small call may make: some 25 ms.
+	smallPasses = 2_500_000
+	// smallMemory is the least memory of a small call, in bytes. It may have an eighth of [Limits].Memory, if that is
+	// more.
+	smallMemory = 4 << 20
+	// waitingMost is how many calls may wait for a place for small calls, and for one for large calls.
+	waitingMost = 1000
+)
+
 // Engine runs programs. It is safe for concurrent use.
 type Engine struct {
-	limits func() Limits
-	slots  chan struct{} // one for each program that runs
+	limits       func() Limits
+	reserve      Reserve
+	instances    int          // the most runtimes
+	small, large *turns.Turns // places for calls
+	breaker      *breaker
 
-	mu     sync.Mutex
-	idle   *list.List // of *unused; the one that was unused for longest first
-	byKey  map[string][]*list.Element
-	timer  *time.Timer // closes unused runtimes; nil if there are none
-	closed bool
+	mu      sync.Mutex
+	running int        // runtimes in use
+	idle    *list.List // of *unused; the one that was unused for longest first
+	byKey   map[string][]*list.Element
+	timer   *time.Timer // closes unused runtimes; nil if there are none
+	closed  bool
 }
 
 // unused is a runtime that is not in use.
@@ -30,12 +52,27 @@ type unused struct {
 	since time.Time
 }
 
-// New returns an engine. limits is read again for each call, except for Instances.
-func New(limits func() Limits) *Engine {
+// New returns an engine. limits is read again for each call, except for Instances. reserve is called before memory is
+// used; nil means that there is no bound for all calls together.
+func New(limits func() Limits, reserve Reserve) *Engine {
+	if reserve == nil {
+		reserve = func(context.Context, int64) (func(), error) { return func() {}, nil }
+	}
+	instances := max(2, limits().Instances)
+	small, large := places(instances, runtime.GOMAXPROCS(0))
 	return &Engine{
-		limits: limits, slots: make(chan struct{}, max(1, limits().Instances)),
+		limits: limits, reserve: reserve, instances: instances, breaker: newBreaker(),
+		small: turns.New(small, waitingMost), large: turns.New(large, waitingMost),
 		idle: list.New(), byKey: map[string][]*list.Element{},
 	}
+}
+
+// places returns how many small calls and how many large ones run at a time. A call needs a processor all the time, so
+// more calls than processors would only wait for one another. Large calls leave half of the processors to the rest
+// of the process, and take memory, so they are at most a quarter of all.
+func places(instances, processors int) (small, large int) {
+	large = max(1, min(processors/2, instances/4))
+	return max(1, min(processors, instances-large)), large
 }
 
 // Close closes all runtimes that are not in use. The others are closed when their calls end.
@@ -62,56 +99,117 @@ func (e *Engine) Call(ctx context.Context, p *Program, argument string) (string,
 	return result, nil
 }
 
-func (e *Engine) call(ctx context.Context, p *Program, argument string) (string, error) {
-	limits := e.limits()
-	if err := e.enter(ctx, limits.Time); err != nil {
+func (e *Engine) call(ctx context.Context, p *Program, argument string) (result string, err error) {
+	trial, err := e.breaker.begin(p.Key)
+	if err != nil {
 		return "", err
 	}
-	defer func() { <-e.slots }()
-	i := e.take(p.Key)
-	if i == nil {
-		var err error
-		if i, err = newInstance(ctx, p, limits); err != nil {
+	said := none
+	defer func() { e.breaker.end(p.Key, trial, said, err) }()
+	c := call{Program: p, argument: argument, limits: e.limits(), trial: trial}
+
+	c.allowed = &allowance{memory: uint64(max(smallMemory, c.limits.Memory/8)), passes: smallPasses}
+	result, err = e.run(ctx, c, e.small)
+	if !c.allowed.more || ctx.Err() != nil {
+		if said = verdictOf(err); errors.Is(err, ErrTime) {
+			said = none // it had no processor
+		}
+		return result, err
+	}
+	// What the call has done so far is lost, with its runtime: a program has no effects.
+	c.allowed = &allowance{memory: uint64(c.limits.Memory), all: true}
+	result, err = e.run(ctx, c, e.large)
+	if said = verdictOf(err); c.allowed.more && said == passed {
+		said = failed // it has caught the error, or returns it
+	}
+	return result, err
+}
+
+// call is one call of a program.
+type call struct {
+	*Program
+	argument string
+	limits   Limits
+	trial    bool // the breaker tries it
+	allowed  *allowance
+}
+
+// run runs a call once there is a place.
+func (e *Engine) run(ctx context.Context, c call, places *turns.Turns) (string, error) {
+	leave, err := enter(ctx, places, c.Owner, c.limits.Time)
+	if err != nil {
+		return "", err
+	}
+	defer leave()
+	if !c.trial {
+		if err := e.breaker.refuses(c.Key); err != nil {
 			return "", err
 		}
 	}
-	result, err := i.call(ctx, argument, limits)
-	if err != nil || !i.reset() {
+	// An instance has a reservation of keptMost for its own time.
+	release, err := e.reserve(ctx, int64(c.allowed.memory)-keptMost)
+	if err != nil {
+		return "", err
+	}
+	defer release()
+	i := e.take(c.Key)
+	defer e.left()
+	if i == nil {
+		if i, err = e.newInstance(ctx, c); err != nil {
+			return "", err
+		}
+	}
+	result, err := i.call(ctx, c.argument, c.limits, c.allowed)
+	if err != nil || c.allowed.more || !i.reset() {
 		i.close()
 		return result, err
 	}
-	e.keep(i, p.Key, limits.Idle)
+	e.keep(i, c.Key, c.limits.Idle)
 	return result, nil
 }
 
-// enter waits until a program may run.
-func (e *Engine) enter(ctx context.Context, limit time.Duration) error {
-	select {
-	case e.slots <- struct{}{}:
-		return nil
-	default:
+// enter waits until a call has a place. It waits no longer than limit.
+func enter(ctx context.Context, places *turns.Turns, owner string, limit time.Duration) (leave func(), err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, ErrBusy)
+	defer cancel()
+	leave, err = places.Enter(ctx, owner)
+	if errors.Is(err, turns.ErrFull) {
+		err = ErrBusy
 	}
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	select {
-	case e.slots <- struct{}{}:
-		return nil
-	case <-timer.C:
-		return ErrBusy
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return leave, err
 }
 
-// take returns an unused runtime of a program, or nil if there is none. Then there is room for a new one.
+func (e *Engine) newInstance(ctx context.Context, c call) (*instance, error) {
+	release, err := e.reserve(ctx, keptMost)
+	if err != nil {
+		return nil, err
+	}
+	i, err := newInstance(ctx, c.Program, c.limits, c.allowed)
+	if err != nil {
+		release()
+		return nil, err
+	}
+	i.release = release
+	return i, nil
+}
+
+// left notes that a runtime is no longer in use.
+func (e *Engine) left() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.running--
+}
+
+// take returns an unused runtime of a program, or nil if there is none. Then there is room for a new one. In either case
+// one more runtime is in use.
 func (e *Engine) take(key string) *instance {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.running++
 	if of := e.byKey[key]; len(of) > 0 {
 		return e.remove(of[len(of)-1])
 	}
-	// The caller's slot is one of those in use.
-	if e.idle.Len() > 0 && e.idle.Len()+len(e.slots) > cap(e.slots) {
+	if e.idle.Len() > 0 && e.idle.Len()+e.running > e.instances {
 		e.drop(e.idle.Front())
 	}
 	return nil

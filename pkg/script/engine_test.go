@@ -30,7 +30,7 @@ func engine(t testing.TB, configure func(*script.Limits)) *script.Engine {
 	if configure != nil {
 		configure(&limits)
 	}
-	e := script.New(func() script.Limits { return limits })
+	e := script.New(func() script.Limits { return limits }, nil)
 	t.Cleanup(e.Close)
 	return e
 }
@@ -195,6 +195,148 @@ func TestLargeCalls(t *testing.T) {
 	}
 }
 
+// TestCallsThatNeedMore has calls that are begun again with more memory or time. What a call does with the error for the
+// memory that it did not get at first is not seen.
+func TestCallsThatNeedMore(t *testing.T) {
+	t.Parallel()
+	e := engine(t, nil)
+	for _, body := range []string{
+		`try { return "x".repeat(1 << 24) ? "whole" : "" } catch (e) { return "caught" }`,
+		`var a = []; for (var i = 0; i < 1 << 20; i++) a.push(i); return "whole"`,
+		`for (var i = 0; i < 3e6; i++); return "whole"`,
+		`left = typeof left === "undefined" ? "whole" : "left"; for (var i = 0; i < 3e6; i++); return left`,
+	} {
+		for range 2 {
+			got, err := e.Call(t.Context(), program(body), `{}`)
+			require.NoError(t, err, body)
+			require.Equal(t, "whole", got, body)
+		}
+	}
+}
+
+func TestBoundOfResults(t *testing.T) {
+	t.Parallel()
+	e := engine(t, nil)
+	got, err := e.Call(t.Context(), program(`return "x".repeat(1 << 20)`), `{}`)
+	require.NoError(t, err)
+	require.Len(t, got, 1<<20)
+	_, err = e.Call(t.Context(), program(`return "x".repeat((1 << 20) + 1)`), `{}`)
+	require.ErrorIs(t, err, script.ErrResult)
+	_, err = e.Call(t.Context(), program(`throw "x".repeat(1 << 22)`), `{}`)
+	var thrown *script.Exception
+	require.ErrorAs(t, err, &thrown)
+	require.Len(t, thrown.Text, 1<<20+1)
+}
+
+// TestOwnersDoNotWaitForOneAnother calls endless programs of one owner, and then programs of another one, which end.
+func TestOwnersDoNotWaitForOneAnother(t *testing.T) {
+	t.Parallel()
+	large := make(chan struct{}, 100)
+	limits := script.Limits{Time: long, Memory: 64 << 20, Instances: 4, Idle: long}
+	e := script.New(func() script.Limits { return limits }, func(_ context.Context, bytes int64) (func(), error) {
+		if bytes > 8<<20 {
+			large <- struct{}{}
+		}
+		return func() {}, nil
+	})
+	defer e.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	var hostile, others sync.WaitGroup
+	for i := range 50 {
+		endless := program(fmt.Sprintf(`while (true) %d`, i%10))
+		endless.Owner = "hostile"
+		hostile.Go(func() {
+			_, err := e.Call(ctx, endless, `{}`)
+			assert.ErrorIs(t, err, context.Canceled)
+		})
+	}
+	<-large // one of them has a place for large calls, which it keeps
+	for range 4 {
+		others.Go(func() {
+			innocent := program(`return "x"`)
+			innocent.Owner = "another"
+			for range 10 {
+				got, err := e.Call(t.Context(), innocent, `{}`)
+				assert.Equal(t, "x", got, "%v", err)
+			}
+		})
+	}
+	others.Wait()
+	cancel()
+	hostile.Wait()
+}
+
+// TestRefused calls a program that fails until it is refused. Another one, and the same one with another key, are called.
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	e := engine(t, nil)
+	fills := program(`try { if (argument.fills) { var a = []; while (true) a.push({}) } } catch (e) { if (argument.throws) throw e } return "x"`)
+	for _, argument := range []string{`{"fills":true,"throws":true}`, `{"fills":true}`, `{"fills":true,"throws":true}`} {
+		_, err := e.Call(t.Context(), fills, argument)
+		require.NotErrorAs(t, err, new(*script.RefusedError))
+	}
+	_, err := e.Call(t.Context(), fills, `{}`)
+	var refused *script.RefusedError
+	require.ErrorAs(t, err, &refused)
+	require.ErrorIs(t, err, script.ErrMemory)
+	require.Equal(t, "_design/test: it needed more memory than it may have repeatedly, and is not called again until "+
+		refused.Until.UTC().Format(time.RFC3339), err.Error())
+	repaired := *fills
+	repaired.Key = "repaired"
+	got, err := e.Call(t.Context(), &repaired, `{}`)
+	require.NoError(t, err)
+	require.Equal(t, "x", got)
+}
+
+// TestReserve counts the reserved bytes, which no call exceeds, and which are all given back.
+func TestReserve(t *testing.T) {
+	t.Parallel()
+	var reserved, most, refusals atomic.Int64
+	refused := errors.New("no memory")
+	limits := script.Limits{Time: long, Memory: 64 << 20, Instances: 4, Idle: long}
+	e := script.New(func() script.Limits { return limits }, func(_ context.Context, bytes int64) (func(), error) {
+		if refusals.Load() > 0 {
+			return nil, refused
+		}
+		most.Store(max(most.Load(), reserved.Add(bytes)))
+		return func() { reserved.Add(-bytes) }, nil
+	})
+	_, err := e.Call(t.Context(), program(`return "x"`), `{}`)
+	require.NoError(t, err)
+	kept := reserved.Load()
+	require.Positive(t, kept)
+	require.Less(t, most.Load(), int64(64<<20))
+	_, err = e.Call(t.Context(), program(`var a = []; while (true) a.push({})`), `{}`)
+	require.ErrorIs(t, err, script.ErrMemory)
+	require.GreaterOrEqual(t, most.Load(), int64(64<<20))
+	require.Equal(t, kept, reserved.Load(), "the runtime of a call that failed is closed")
+	_, err = e.Call(t.Context(), program(`return "x".repeat(1 << 24).length + ""`), `{}`)
+	require.NoError(t, err)
+	require.Equal(t, kept, reserved.Load(), "the runtime of a large call is closed")
+	refusals.Store(1)
+	for _, body := range []string{`return "x"`, `return "y"`} {
+		_, err = e.Call(t.Context(), program(body), `{}`)
+		require.ErrorIs(t, err, refused)
+	}
+	e.Close()
+	require.Zero(t, reserved.Load())
+}
+
+// TestLargeProgramsAreNotKept sets a program up that needs much memory.
+func TestLargeProgramsAreNotKept(t *testing.T) {
+	t.Parallel()
+	e, setUps := engine(t, nil), 0
+	p := program(`return kept.length + ""`)
+	p.Source = `(function (config) { kept = "x".repeat(1 << 21); return function () { return kept.length + "" } })`
+	p.Config = func() (string, error) { setUps++; return "{}", nil }
+	for range 3 {
+		got, err := e.Call(t.Context(), p, `{}`)
+		require.NoError(t, err)
+		require.Equal(t, fmt.Sprint(1<<21), got)
+	}
+	require.Equal(t, 3, setUps)
+}
+
 // TestMissingParts uses parts of the language that are left out. Nothing of it may end the process.
 func TestMissingParts(t *testing.T) {
 	t.Parallel()
@@ -297,7 +439,7 @@ func TestBusy(t *testing.T) {
 	limit.Store(int64(long))
 	e := script.New(func() script.Limits {
 		return script.Limits{Time: time.Duration(limit.Load()), Memory: 64 << 20, Instances: 1, Idle: long}
-	})
+	}, nil)
 	defer e.Close()
 	slow := program(`return "x"`)
 	slow.Config = func() (string, error) {

@@ -8,6 +8,7 @@ import "github.com/tetratelabs/wazero/experimental"
 type memory struct {
 	content []byte
 	limit   uint64
+	allowed *allowance // of the present call
 }
 
 func newMemory(size int) (*memory, error) { return &memory{limit: uint64(size)}, nil }
@@ -15,8 +16,12 @@ func newMemory(size int) (*memory, error) { return &memory{limit: uint64(size)},
 // Allocate returns the memory: an instance has one.
 func (m *memory) Allocate(_, _ uint64) experimental.LinearMemory { return m }
 
-// Reallocate returns memory of a size, or nil if that is more than there may be.
+// Reallocate returns memory of a size, or nil if that is more than there may be, or than the call may have.
 func (m *memory) Reallocate(size uint64) []byte {
+	if size > m.allowed.memory {
+		m.allowed.more = true
+		return nil
+	}
 	if size > m.limit {
 		return nil
 	}

@@ -14,13 +14,16 @@ import (
 // instance is a program that was set up, in an instance of the engine of its own.
 type instance struct {
 	module    api.Module
+	memory    *memory
 	functions map[string]api.Function
 	context   uint64 // addresses of the engine's context, and of 16 bytes
 	scratch   uint64
 	main      uint64 // the value that is called for each call
 
 	size  uint32 // of the memory after the set-up
-	saved []byte // of that memory, from dataStart on
+	saved []byte // of that memory, from dataStart on; nil if the instance is not to be kept
+
+	release func() // of the reservation for the time until it is closed
 }
 
 // What is known about quickjs.wasm.
@@ -39,11 +42,17 @@ const (
 	tagException = 6
 )
 
-// spare is how much memory a call has before the instance has to ask for more.
-const spare = 1 << 20
+const (
+	// spare is how much memory a call has before the instance has to ask for more.
+	spare = 1 << 20
+	// keptMost is the most memory of an instance that is kept, in bytes.
+	keptMost = 4 << 20
+	// resultMost is the most bytes of a result, or of the text of an exception.
+	resultMost = 1 << 20
+)
 
 // newInstance sets a program up. The error is as of call.
-func newInstance(ctx context.Context, p *Program, limits Limits) (*instance, error) {
+func newInstance(ctx context.Context, p *Program, limits Limits, allowed *allowance) (*instance, error) {
 	config, err := p.Config()
 	if err != nil {
 		return nil, err
@@ -56,15 +65,17 @@ func newInstance(ctx context.Context, p *Program, limits Limits) (*instance, err
 	if err != nil {
 		return nil, err
 	}
+	memory.allowed = allowed
 	ctx, cancel := context.WithTimeoutCause(ctx, limits.Time, ErrTime)
 	defer cancel()
+	ctx = context.WithValue(ctx, allowanceKey{}, allowed)
 	module, err := sandbox.InstantiateModule(experimental.WithMemoryAllocator(ctx, memory), sandbox.engine,
 		wazero.NewModuleConfig().WithName("").WithStartFunctions("_initialize"))
 	if err != nil {
 		memory.Free()
 		return nil, failure(ctx, err)
 	}
-	i := &instance{module: module, functions: map[string]api.Function{}}
+	i := &instance{module: module, memory: memory, functions: map[string]api.Function{}, release: func() {}}
 	if err := i.setUp(ctx, p, config, limits.Memory); err != nil {
 		i.close()
 		return nil, err
@@ -73,7 +84,10 @@ func newInstance(ctx context.Context, p *Program, limits Limits) (*instance, err
 }
 
 // close frees what the instance has.
-func (i *instance) close() { _ = i.module.Close(context.Background()) } // it has no files
+func (i *instance) close() {
+	_ = i.module.Close(context.Background()) // it has no files
+	i.release()
+}
 
 // run runs a function of the engine.
 func (i *instance) run(ctx context.Context, name string, arguments ...uint64) (uint64, error) {
@@ -108,7 +122,7 @@ func (i *instance) setUp(ctx context.Context, p *Program, config string, limit i
 		return ErrMemory
 	}
 	for function, n := range map[string]int{
-		"qjs_set_memory_limit": limit - int(i.module.Memory().Size()), "qjs_set_max_stack_size": stackLimit,
+		"qjs_set_memory_limit": limit, "qjs_set_max_stack_size": stackLimit,
 	} {
 		if _, err := i.run(ctx, function, uint64(n)); err != nil {
 			return err
@@ -153,15 +167,18 @@ func (i *instance) save(ctx context.Context) error {
 	}
 	memory := i.module.Memory()
 	i.size = memory.Size()
+	if i.size > keptMost {
+		return nil
+	}
 	used, _ := memory.Read(dataStart, uint32(end)-dataStart)
 	i.saved = append([]byte(nil), used...)
 	return nil
 }
 
-// reset brings the saved content of the memory back. It reports false if it cannot, because the memory has grown: then
-// the instance must be closed.
+// reset brings the saved content of the memory back. It reports false if it cannot, because the memory has grown or
+// was too large to be saved: then the instance must be closed.
 func (i *instance) reset() bool {
-	return i.module.Memory().Size() == i.size && i.module.Memory().Write(dataStart, i.saved)
+	return i.saved != nil && i.module.Memory().Size() == i.size && i.module.Memory().Write(dataStart, i.saved)
 }
 
 // allocate returns the address of n new bytes.
@@ -228,15 +245,15 @@ func (i *instance) exception(ctx context.Context) error {
 	return &Exception{Text: text}
 }
 
-// string returns a value as a string, with U+FFFD for lone surrogates. It reports false if the value has none, and an
-// exception was thrown.
+// string returns a value as a string, with U+FFFD for lone surrogates, cut after resultMost bytes and one more. It reports
+// false if the value has none, and an exception was thrown.
 func (i *instance) string(ctx context.Context, v uint64) (string, bool, error) {
 	address, err := i.run(ctx, "JS_ToCStringLen2", i.context, i.scratch, v, 0)
 	if err != nil || address == 0 {
 		return "", false, err
 	}
 	length, _ := i.module.Memory().ReadUint32Le(uint32(i.scratch))
-	text, ok := i.module.Memory().Read(uint32(address), length)
+	text, ok := i.module.Memory().Read(uint32(address), min(length, resultMost+1))
 	if !ok {
 		return "", false, fmt.Errorf("%w: a text is outside its memory", ErrEngine)
 	}
@@ -244,9 +261,11 @@ func (i *instance) string(ctx context.Context, v uint64) (string, bool, error) {
 }
 
 // call calls the program. After an error the instance must be closed, else it must be reset.
-func (i *instance) call(ctx context.Context, argument string, limits Limits) (string, error) {
+func (i *instance) call(ctx context.Context, argument string, limits Limits, allowed *allowance) (string, error) {
+	i.memory.allowed = allowed
 	ctx, cancel := context.WithTimeoutCause(ctx, limits.Time, ErrTime)
 	defer cancel()
+	ctx = context.WithValue(ctx, allowanceKey{}, allowed)
 	i.module.Memory().WriteUint64Le(uint32(i.context)+randomState, rand.Uint64()|1)
 	value, err := i.apply(ctx, i.main, argument)
 	if err != nil {
@@ -255,6 +274,9 @@ func (i *instance) call(ctx context.Context, argument string, limits Limits) (st
 	result, ok, err := i.string(ctx, value)
 	if err == nil && !ok {
 		err = i.exception(ctx)
+	}
+	if len(result) > resultMost {
+		return "", ErrResult
 	}
 	return result, err
 }

@@ -60,6 +60,17 @@ var compiled = sync.OnceValues(func() (*sandbox, error) {
 // passes is the number of passes through loops after which the engine looks at the clock: well below a millisecond.
 const passes = 10000
 
+// allowance is what a call may use.
+type allowance struct {
+	memory uint64 // bytes
+	passes int64  // through loops
+	all    bool   // it is all that a call may ever have: passes is not looked at
+	more   bool   // the call wanted more
+}
+
+// allowanceKey is the key of a context's *allowance.
+type allowanceKey struct{}
+
 // imports are the functions that the engine may call. The stack has the arguments, and then the result.
 var imports = map[string]api.GoModuleFunc{
 	// host_interrupt() -> passes (see meter)
@@ -67,6 +78,16 @@ var imports = map[string]api.GoModuleFunc{
 		if ctx.Err() != nil {
 			panic(context.Cause(ctx))
 		}
+		allowed, _ := ctx.Value(allowanceKey{}).(*allowance)
+		if !allowed.all {
+			if allowed.passes -= passes; allowed.passes <= 0 {
+				allowed.more = true
+			}
+			if allowed.more {
+				panic(errMore)
+			}
+		}
+		runtime.Gosched() // requests that need the processor for moments go first
 		stack[0] = passes
 	},
 	// clock_time_get(clock, precision, *time) -> error number

@@ -15,9 +15,10 @@ import (
 )
 
 const (
-	// filterRows and filterBytes are about how many rows, and how much JSON, a filter function gets at a time.
+	// filterRows and filterBytes are about how many rows, and how much JSON, a filter function gets at a time. With these a
+	// usual filter is a small call (package script).
 	filterRows  = 200
-	filterBytes = 1_000_000
+	filterBytes = 250_000
 )
 
 // filterBatch is rows of a feed that a function has not seen yet.

@@ -139,7 +139,7 @@ func (c *checkedWrite) decide(edit int) error {
 func (c *checkedWrite) ask(v *verdictCase, edit *docstore.Edit) error {
 	ctx := c.r.Context()
 	if strings.HasPrefix(edit.ID, designPrefix) {
-		return c.functions.CheckDesign(ctx, edit.ID, v.change.Body)
+		return c.functions.CheckDesign(ctx, c.db, edit.ID, v.change.Body)
 	}
 	validators, err := c.functions.Learn(ctx, c.db, v.designs)
 	if err != nil || len(validators) == 0 {

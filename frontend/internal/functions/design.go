@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"settee/frontend/internal/web"
+	"settee/pkg/docstore"
 	"settee/pkg/jsontext"
 	"settee/pkg/script"
 )
@@ -59,7 +60,7 @@ var members = []member{
 
 // CheckDesign returns why CouchDB refuses a design document with a body, as a [web.Failure]: a member has the wrong type,
 // or a function of a view does not compile. Other functions are compiled when they are called.
-func (f *Functions) CheckDesign(ctx context.Context, id string, body []byte) error {
+func (f *Functions) CheckDesign(ctx context.Context, db *docstore.Database, id string, body []byte) error {
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(body, &object); err != nil {
 		return err
@@ -83,7 +84,7 @@ func (f *Functions) CheckDesign(ctx context.Context, id string, body []byte) err
 	if l := object["language"]; l != nil && string(l) != `"`+language+`"` {
 		return nil // CouchDB stores what it cannot run
 	}
-	return f.compile(ctx, id, views)
+	return f.compile(ctx, db, id, views)
 }
 
 func invalid(reason string) error {
@@ -156,7 +157,7 @@ func viewsOf(object map[string]json.RawMessage) ([]view, error) {
 }
 
 // compile compiles the functions of views.
-func (f *Functions) compile(ctx context.Context, id string, views []view) error {
+func (f *Functions) compile(ctx context.Context, db *docstore.Database, id string, views []view) error {
 	var sources, what []string
 	for _, v := range views {
 		sources, what = append(sources, v.mapText), append(what, "map function in the '"+v.name+"' view")
@@ -173,7 +174,7 @@ func (f *Functions) compile(ctx context.Context, id string, views []view) error 
 	if len(sources) == 0 {
 		return nil
 	}
-	p := &script.Program{Name: id, Source: prelude, Config: func() (string, error) {
+	p := &script.Program{Owner: db.Instance(), Name: id, Source: prelude, Config: func() (string, error) {
 		text, err := jsontext.Encode(setUp{Kind: "compile", Name: id, Sources: sources})
 		return string(text), err
 	}}

@@ -44,7 +44,7 @@ func New(settings web.Settings) *Functions {
 			Instances: config.FunctionLimit.Get(cfg), Idle: config.FunctionIdleLimit.Get(cfg),
 		}
 	}
-	return &Functions{engine: script.New(limits), known: map[designKey]*list.Element{}, recency: list.New()}
+	return &Functions{engine: script.New(limits, nil), known: map[designKey]*list.Element{}, recency: list.New()}
 }
 
 // Close frees the memory of functions that are not running.
@@ -74,6 +74,7 @@ type outcome struct {
 func program(db *docstore.Database, design docstore.Design, kind string, path []string, read func() (*docstore.Document, error)) *script.Program {
 	name := design.ID + " " + strings.Join(path, ".")
 	return &script.Program{
+		Owner:  db.Instance(),
 		Key:    strings.Join(append([]string{db.Instance(), kind, design.ID, design.Rev.String()}, path...), "\x00"),
 		Name:   name,
 		Source: prelude,
@@ -128,7 +129,7 @@ func failed(code, reason string) *web.Failure {
 func engineFailure(err error) error {
 	switch {
 	case errors.Is(err, script.ErrTime), errors.Is(err, script.ErrMemory), errors.Is(err, script.ErrStack),
-		errors.Is(err, script.ErrEngine):
+		errors.Is(err, script.ErrEngine), errors.Is(err, script.ErrResult):
 		return failed("os_process_error", err.Error())
 	case errors.Is(err, script.ErrBusy):
 		return web.Unavailable(err.Error())
