@@ -90,6 +90,9 @@ func New(opts Options) *Handler {
 	if opts.WriteFailure == nil {
 		opts.WriteFailure = func() error { return nil }
 	}
+	if opts.Memory == 0 {
+		opts.Memory = web.DefaultMemory
+	}
 	c := web.NewConnections(opts.Config, opts.Memory, opts.Log)
 	g := &access.Guard{Documents: opts.Documents, Accounts: opts.Accounts, Settings: opts.Config}
 	ids := new(web.UUIDs)
@@ -103,7 +106,7 @@ func New(opts Options) *Handler {
 		},
 		replication: &replication.Endpoints{Jobs: opts.Jobs, Settings: opts.Config, Connections: c, Guard: g},
 		databases: &databases.Endpoints{
-			Documents: opts.Documents, Settings: opts.Config, Connections: c, Guard: g, Functions: functions.New(opts.Config),
+			Documents: opts.Documents, Settings: opts.Config, Connections: c, Guard: g, Functions: functions.New(opts.Config, opts.Memory),
 			UUIDs: ids,
 		},
 		views: views.New(c),

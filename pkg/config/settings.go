@@ -233,7 +233,8 @@ var (
 	FunctionRevsLimit = define("query_server_config", "revs_limit", "20", whole(1, many),
 		"The most revisions in the _revisions of a stored document that a function gets.")
 	FunctionMemory = define("quickjs", "memory_limit_bytes", "67108864", wholeBytes(4<<20, 1<<32),
-		"The most memory of a function that runs. The documents that it gets have to fit, too.")
+		"The most memory of a function that runs, and at most a quarter of the memory of all clients. The\n"+
+			"documents that it gets have to fit, too.")
 )
 
 // [prometheus]

@@ -46,6 +46,6 @@
 // for large ones, and programs must have no effects. A program that has repeatedly run out of time or memory is refused
 // for a while (breaker.go).
 //
-// [Reserve] is called before memory is used: for the memory that a call may have, until its end, and for keptMost bytes
-// of each runtime, until it is closed.
+// [Reserve] is called before memory is used, for the memory that a call may have, until its end. A runtime that is kept
+// afterwards has at most keptMost bytes, which are not reserved.
 package script

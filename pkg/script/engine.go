@@ -146,8 +146,7 @@ func (e *Engine) run(ctx context.Context, c call, places *turns.Turns) (string, 
 			return "", err
 		}
 	}
-	// An instance has a reservation of keptMost for its own time.
-	release, err := e.reserve(ctx, int64(c.allowed.memory)-keptMost)
+	release, err := e.reserve(ctx, int64(c.allowed.memory))
 	if err != nil {
 		return "", err
 	}
@@ -155,7 +154,7 @@ func (e *Engine) run(ctx context.Context, c call, places *turns.Turns) (string, 
 	i := e.take(c.Key)
 	defer e.left()
 	if i == nil {
-		if i, err = e.newInstance(ctx, c); err != nil {
+		if i, err = newInstance(ctx, c.Program, c.limits, c.allowed); err != nil {
 			return "", err
 		}
 	}
@@ -177,20 +176,6 @@ func enter(ctx context.Context, places *turns.Turns, owner string, limit time.Du
 		err = ErrBusy
 	}
 	return leave, err
-}
-
-func (e *Engine) newInstance(ctx context.Context, c call) (*instance, error) {
-	release, err := e.reserve(ctx, keptMost)
-	if err != nil {
-		return nil, err
-	}
-	i, err := newInstance(ctx, c.Program, c.limits, c.allowed)
-	if err != nil {
-		release()
-		return nil, err
-	}
-	i.release = release
-	return i, nil
 }
 
 // left notes that a runtime is no longer in use.

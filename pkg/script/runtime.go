@@ -23,7 +23,6 @@ type instance struct {
 	size  uint32 // of the memory after the set-up
 	saved []byte // of that memory, from dataStart on; nil if the instance is not to be kept
 
-	release func() // of the reservation for the time until it is closed
 }
 
 // What is known about quickjs.wasm.
@@ -75,7 +74,7 @@ func newInstance(ctx context.Context, p *Program, limits Limits, allowed *allowa
 		memory.Free()
 		return nil, failure(ctx, err)
 	}
-	i := &instance{module: module, memory: memory, functions: map[string]api.Function{}, release: func() {}}
+	i := &instance{module: module, memory: memory, functions: map[string]api.Function{}}
 	if err := i.setUp(ctx, p, config, limits.Memory); err != nil {
 		i.close()
 		return nil, err
@@ -86,7 +85,6 @@ func newInstance(ctx context.Context, p *Program, limits Limits, allowed *allowa
 // close frees what the instance has.
 func (i *instance) close() {
 	_ = i.module.Close(context.Background()) // it has no files
-	i.release()
 }
 
 // run runs a function of the engine.

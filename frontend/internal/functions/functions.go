@@ -35,16 +35,20 @@ type Functions struct {
 	recency *list.List // of *knownDesign; the one that was used last at the end
 }
 
-// New returns what runs functions within the limits of the settings.
-func New(settings web.Settings) *Functions {
+// memoryPart is the part of the memory of clients that one function may take.
+const memoryPart = 4
+
+// New returns what runs functions within the limits of the settings. One function may take a quarter of memory, the
+// number of bytes for all clients, even if the settings allow more.
+func New(settings web.Settings, memory int64) *Functions {
 	limits := func() script.Limits {
 		cfg := settings.Current()
 		return script.Limits{
-			Time: config.FunctionTimeout.Get(cfg), Memory: int(config.FunctionMemory.Get(cfg)),
+			Time: config.FunctionTimeout.Get(cfg), Memory: int(min(config.FunctionMemory.Get(cfg), memory/memoryPart)),
 			Instances: config.FunctionLimit.Get(cfg), Idle: config.FunctionIdleLimit.Get(cfg),
 		}
 	}
-	return &Functions{engine: script.New(limits, nil), known: map[designKey]*list.Element{}, recency: list.New()}
+	return &Functions{engine: script.New(limits, web.ReserveMemory), known: map[designKey]*list.Element{}, recency: list.New()}
 }
 
 // Close frees the memory of functions that are not running.

@@ -1,7 +1,6 @@
 package web
 
 import (
-	"cmp"
 	"container/list"
 	"context"
 	"crypto/tls"
@@ -63,9 +62,9 @@ type Connections struct {
 }
 
 // NewConnections returns the connections of a server, which are none yet. memory is the number of bytes that they and their
-// requests may use; 0 is DefaultMemory.
+// requests may use.
 func NewConnections(s Settings, memory int64, log zerolog.Logger) *Connections {
-	c := &Connections{settings: s, log: log, bytes: cmp.Or(memory, DefaultMemory)}
+	c := &Connections{settings: s, log: log, bytes: memory}
 	c.memory = budget.New(budget.Options{Limit: c.memoryLimit, Patience: memoryPatience, Grace: stallGrace})
 	c.disk = budget.New(budget.Options{
 		Limit:    func() int64 { return config.SpoolLimit.Get(s.Current()) },

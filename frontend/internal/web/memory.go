@@ -30,8 +30,10 @@ func (c *Connections) memoryLimit() int64 {
 }
 
 // requestOf returns what is known of a request that is being answered, nil in a test without connections.
-func requestOf(r *http.Request) *connectedRequest {
-	request, _ := r.Context().Value(requestKey{}).(*connectedRequest)
+func requestOf(r *http.Request) *connectedRequest { return requestIn(r.Context()) }
+
+func requestIn(ctx context.Context) *connectedRequest {
+	request, _ := ctx.Value(requestKey{}).(*connectedRequest)
 	return request
 }
 
@@ -70,8 +72,10 @@ type Memory struct {
 }
 
 // MemoryOf returns the account of a request for memory.
-func MemoryOf(r *http.Request) Memory {
-	if request := requestOf(r); request != nil {
+func MemoryOf(r *http.Request) Memory { return memoryIn(r.Context()) }
+
+func memoryIn(ctx context.Context) Memory {
+	if request := requestIn(ctx); request != nil {
 		return Memory{request.memory, "this node has too little memory for the request now: try again later"}
 	}
 	return Memory{}
@@ -101,6 +105,15 @@ func (m Memory) TryTake(bytes int64) bool { return m.account.TryTake(bytes) }
 
 // Give gives bytes back.
 func (m Memory) Give(bytes int64) { m.account.Give(bytes) }
+
+// ReserveMemory takes memory for a request, whose context is ctx, until release is called.
+func ReserveMemory(ctx context.Context, bytes int64) (release func(), err error) {
+	memory := memoryIn(ctx)
+	if err := memory.Take(ctx, bytes, budget.Most); err != nil {
+		return nil, err
+	}
+	return func() { memory.Give(bytes) }, nil
+}
 
 // giveBack gives back all the memory of a request.
 func giveBack(r *http.Request) {
