@@ -24,3 +24,6 @@ const (
 	MaxRoutes          = maxRoutes
 	MaxIdlePerEndpoint = maxIdlePerEndpoint
 )
+
+// CheckHost is the rule for hosts that a proxy is told to connect to.
+var CheckHost = checkHost

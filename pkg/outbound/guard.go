@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/net/idna"
+
 	"settee/pkg/ipv4in6"
 )
 
@@ -36,10 +38,43 @@ func reaches(addr netip.Addr) []netip.Addr {
 	return all
 }
 
-// literalAddress parses the host of a URL. It returns false for a name. A proxy may read addresses as the C library
-// does: 127.1, 0x7f000001 and 2130706433 are 127.0.0.1.
+// checkHost returns ErrDenied, with the reason, if a proxy that is told to connect to host may reach a denied network.
+// host is the host of a URL. A name is the proxy's to resolve. Programs disagree about numbers that are no address,
+// such as 7147006462, of which some keep the lowest 32 bits: they are refused if any network is denied.
+func checkHost(denied []netip.Prefix, host string) error {
+	if len(denied) == 0 {
+		return nil
+	}
+	if ascii, err := idna.Lookup.ToASCII(host); err == nil {
+		host = ascii // what net/http sends: it has full-width digits and dots in their usual form
+	}
+	host = strings.TrimRight(host, ".")
+	if addr, ok := literalAddress(host); ok {
+		return checkAddress(denied, addr)
+	}
+	if host == "" || onlyNumbers(host) {
+		return fmt.Errorf("the host %.100q looks like an address and is none: %w", host, ErrDenied)
+	}
+	return nil
+}
+
+// onlyNumbers reports whether a host consists of dots and of numbers of any size, or of what resembles numbers.
+func onlyNumbers(host string) bool {
+	for part := range strings.SplitSeq(strings.ToLower(host), ".") {
+		digits, set := part, "0123456789"
+		if hex, found := strings.CutPrefix(part, "0x"); found {
+			digits, set = hex, "0123456789abcdef"
+		}
+		if strings.Trim(digits, set) != "" {
+			return false
+		}
+	}
+	return true
+}
+
+// literalAddress parses a host without dots at its end. It returns false for a name. A proxy may read addresses as the
+// C library does: 127.1, 0x7f000001 and 2130706433 are 127.0.0.1.
 func literalAddress(host string) (netip.Addr, bool) {
-	host = strings.TrimSuffix(host, ".")
 	if addr, err := netip.ParseAddr(host); err == nil {
 		return addr, true
 	}

@@ -3,10 +3,12 @@ package outbound_test
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/netip"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -180,14 +182,14 @@ func TestDeniedNetworksAndProxies(t *testing.T) {
 	t.Parallel()
 	proxy := newHTTPProxy(t, nil)
 	pool, settings := newPool(t, outbound.PoolOptions{}, deny("169.254.0.0/16"))
-	for _, host := range []string{"169.254.169.254", "169.254.43518", "2852039166", "0xA9FEA9FE", "0251.0376.0251.0376", "169.254.169.254.", "[::ffff:169.254.169.254]"} {
+	for _, host := range []string{"169.254.169.254", "169.254.43518", "2852039166", "0xA9FEA9FE", "0251.0376.0251.0376", "169.254.169.254.", "169.254.169.254..", "[::ffff:169.254.169.254]"} {
 		for _, scheme := range []string{"http", "https"} {
 			db := through(t, pool, scheme+"://"+host+"/db", outbound.TransportOptions{Proxy: proxy.url()})
 			refusedAsDenied(t, db, "169.254.169.254 is in 169.254.0.0/16")
 		}
 	}
 	require.Zero(t, proxy.served.Load())
-	for _, host := range []string{"169.254.169.254.example", "1.2.3.4.5", "169.254.99999", "0x.1", "a.1", "169..1.1"} {
+	for _, host := range []string{"169.254.169.254.example", "192.0.2.1", "a.1"} {
 		_, err := through(t, pool, "http://"+host+"/db", outbound.TransportOptions{Proxy: proxy.url()}).get(t.Context())
 		require.NotErrorIs(t, err, outbound.ErrDenied, host)
 	}
@@ -195,4 +197,36 @@ func TestDeniedNetworksAndProxies(t *testing.T) {
 	settings.edit(deny("127.0.0.0/8"))
 	db := through(t, pool, "http://couch.example/db", outbound.TransportOptions{Proxy: proxy.url()})
 	refusedAsDenied(t, db, "proxy "+proxy.name()+": connecting to it: 127.0.0.1 is in 127.0.0.0/8")
+}
+
+func TestHostsForProxies(t *testing.T) {
+	t.Parallel()
+	denied := []netip.Prefix{netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("127.0.0.0/8")}
+	for _, host := range []string{
+		"169.254.169.254", "169.254.169.254.", "169.254.169.254..", "169.254.169.254......", "169.254.43518", "169.16689662",
+		"2852039166", "2852039166..", "0xA9FEA9FE", "0XA9.0xfe.0251.254", "025177524776", "127.1", "0", "::ffff:169.254.169.254",
+		// Numbers that overflow, and what only resembles an address.
+		"7147006462", "7147006462.", "0x1A9FEA9FE", "425.510.425.510", "169.254.99999", "99999999999999999999999", "1.2.3.4.5", "0x", "0x.1",
+		"169..1.1", "089.1.1.1", "..", "",
+		"１６９.２５４.169.254", "169。254。169。254",
+	} {
+		require.ErrorIs(t, outbound.CheckHost(denied, host), outbound.ErrDenied, host)
+		require.NoError(t, outbound.CheckHost(nil, host), host)
+	}
+	for _, host := range []string{"169.254.169.254.example", "192.0.2.1", "192.0.2.1.", "3221225985", "a.1", "couch.example..", "0xg", "::2", "bücher.example"} {
+		require.NoError(t, outbound.CheckHost(denied, host), host)
+	}
+}
+
+// FuzzHostsForProxies checks that no form of a number that keeps the lowest bits of a denied address is let through.
+func FuzzHostsForProxies(f *testing.F) {
+	f.Add(uint64(0x1a9fea9fe), uint8(0), uint8(2))
+	f.Add(uint64(0xa9fea9fe), uint8(2), uint8(0))
+	f.Add(uint64(0xa9fea9fe)|1<<63, uint8(1), uint8(1))
+	denied := []netip.Prefix{netip.MustParsePrefix("169.254.0.0/16")}
+	f.Fuzz(func(t *testing.T, n uint64, form, dots uint8) {
+		n = n&^0xffff0000 | 0xa9fe0000
+		host := fmt.Sprintf([]string{"%d", "%#o", "%#x", "%#X"}[form%4], n) + strings.Repeat(".", int(dots))
+		require.ErrorIs(t, outbound.CheckHost(denied, host), outbound.ErrDenied, host)
+	})
 }

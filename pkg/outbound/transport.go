@@ -103,13 +103,9 @@ func (r *Transport) transport() (*generation, *http.Transport, error) {
 	}
 }
 
-// allowed returns an error if a proxy is to reach an address in a denied network.
+// allowed returns an error if a proxy may reach an address in a denied network.
 func (r *Transport) allowed(g *generation, u *url.URL) error {
-	addr, ok := literalAddress(u.Hostname())
-	if !ok {
-		return nil
-	}
-	if err := checkAddress(g.cfg.Denied, addr); err != nil {
+	if err := checkHost(g.cfg.Denied, u.Hostname()); err != nil {
 		return &ConnectError{Step: StepConnect, Host: HostPort(u), Proxy: proxyName(r.proxy), Err: err}
 	}
 	return nil
