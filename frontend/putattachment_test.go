@@ -74,6 +74,10 @@ func TestPutAttachmentRefused(t *testing.T) {
 		"the request body has more than 5000 bytes, which is the limit ([chttpd] max_http_request_size)")
 	got := n.put("/db/b", `{"_attachments":{"f":{"data":"`+strings.Repeat("AAAA", 334)+`"}}}`)
 	refused(t, got, http.StatusRequestEntityTooLarge, "attachment_too_large", tooLarge)
+	const control = `invalid document: the content_type of the attachment "f" has a control character`
+	refused(t, n.put("/db/b", `{"_attachments":{"f":{"content_type":"a\u0000b","data":""}}}`), http.StatusBadRequest, "doc_validation", control)
+	got = n.put("/db/b?new_edits=false", `{"_rev":"1-a","_attachments":{"f":{"content_type":"a\nb","data":""}}}`)
+	refused(t, got, http.StatusBadRequest, "doc_validation", control)
 	refused(t, n.put("/none/b/f", "x"), http.StatusNotFound, "not_found", "Database does not exist.")
 	require.Equal(t, before, n.rows())
 	require.Equal(t, http.StatusCreated, n.put("/db/b/f", strings.Repeat("x", 1000)).status)

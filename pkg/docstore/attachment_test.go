@@ -443,3 +443,19 @@ func TestSlowUploads(t *testing.T) {
 		require.ErrorIs(t, err, docstore.ErrMissingStub)
 	})
 }
+
+// A content type becomes a header.
+func TestContentTypesWithControlCharacters(t *testing.T) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db, docstore.Options{})
+		upload, err := b.db.Upload(t.Context(), "d", strings.NewReader("content"), docstore.UploadOptions{})
+		require.NoError(t, err)
+		for _, bad := range []string{"\x00", "text/plain\r\nX: y", "a\x7f", "\u0085"} {
+			_, err := b.db.Put(t.Context(), docstore.Edit{ID: "d", Attachments: []docstore.EditAttachment{{Name: "a", Upload: upload, Type: bad}}})
+			require.ErrorIs(t, err, docstore.ErrDocument)
+			require.ErrorContains(t, err, `the content_type of the attachment "a" has a control character`)
+		}
+		_, err = b.db.Put(t.Context(), docstore.Edit{ID: "d", Attachments: []docstore.EditAttachment{{Name: "a", Upload: upload, Type: "text/plain; charset=ü"}}})
+		require.NoError(t, err)
+	})
+}

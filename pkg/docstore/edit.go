@@ -3,6 +3,7 @@ package docstore
 import (
 	"fmt"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -144,6 +145,8 @@ func (e *Edit) checkAttachments(db *Database) error {
 			return fmt.Errorf("%w: two attachments of the name %s", ErrDocument, quote(a.Name))
 		case !utf8.ValidString(a.Type):
 			return fmt.Errorf("%w: the type of the attachment %s is not UTF-8", ErrDocument, quote(a.Name))
+		case a.Upload != nil && strings.ContainsFunc(a.Type, unicode.IsControl): // it becomes a header
+			return fmt.Errorf("%w: the content_type of the attachment %s has a control character", ErrDocument, quote(a.Name))
 		case a.RevPos < 0:
 			return fmt.Errorf("%w: the attachment %s has the revpos %d", ErrDocument, quote(a.Name), a.RevPos)
 		case a.Upload != nil && (a.Upload.db.instance != db.instance || a.Upload.id != e.ID):

@@ -37,6 +37,7 @@ func (e *Endpoints) GetAttachment(w http.ResponseWriter, r *http.Request, db *do
 	if err := takeMemory(r, contentCost); err != nil {
 		return err
 	}
+	out := contentAnswer{mediaType: cmp.Or(headerText(attachment.Type), "application/octet-stream"), etag: etag, length: attachment.StoredLength}
 	content := db.ReadAttachment(r.Context(), id, attachment)
 	if attachment.Encoding != "" {
 		return out.sendEncoded(w, r, attachment, content)
@@ -173,7 +174,7 @@ func (c *contentAnswer) sendByteRanges(w http.ResponseWriter, r *http.Request, c
 		if err != nil {
 			return err
 		}
-		a.Raw("\r\nContent-Type: ").Raw(headerText(c.mediaType))
+		a.Raw("\r\nContent-Type: ").Raw(c.mediaType)
 		a.Raw("\r\nContent-Range: ").Raw(b.ContentRange(c.length)).Raw("\r\n\r\n")
 		a.Do(func(to io.Writer) error {
 			_, err := io.Copy(to, part)
