@@ -33,7 +33,6 @@ func (e *Endpoints) GetAttachment(w http.ResponseWriter, r *http.Request, db *do
 	if web.NotModified(w, r, etag) {
 		return nil
 	}
-	out := contentAnswer{mediaType: cmp.Or(attachment.Type, "application/octet-stream"), etag: etag, length: attachment.StoredLength}
 	if err := takeMemory(r, contentCost); err != nil {
 		return err
 	}
