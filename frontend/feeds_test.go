@@ -156,6 +156,29 @@ func TestChangesTimeoutIsASetting(t *testing.T) {
 	})
 }
 
+// Heartbeats of many feeds are further apart.
+func TestHeartbeatsOfManyFeeds(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, n *node, _ *docstore.Database) {
+		var first *feed
+		const feeds = 300
+		for range feeds {
+			f := n.follow("?feed=continuous&since=now&heartbeat=100")
+			if first == nil {
+				first = f
+				continue
+			}
+			go func() { _, _ = io.Copy(io.Discard, f.response.Body) }()
+		}
+		synctest.Wait()
+		first.expect("") // of the time when it had no company
+		began := time.Now()
+		for range 10 {
+			first.expect("")
+		}
+		require.Equal(t, 10*feeds*time.Millisecond, time.Since(began))
+	})
+}
+
 func TestHeartbeats(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, n *node, db *docstore.Database) {
 		// As it was recorded (036): there is no timeout then.

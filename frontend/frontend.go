@@ -95,16 +95,16 @@ func New(opts Options) *Handler {
 	}
 	c := web.NewConnections(opts.Config, opts.Memory, opts.Log)
 	g := &access.Guard{Documents: opts.Documents, Accounts: opts.Accounts, Settings: opts.Config}
-	ids := new(web.UUIDs)
+	ids, scans := new(web.UUIDs), web.NewScans(access.TurnOf)
 	h := &Handler{
 		guard: g,
 		web:   &web.Server{Settings: opts.Config, Connections: c, Log: opts.Log, Observe: opts.Observe, Tracer: opts.Tracer},
 		server: &server.Endpoints{
-			Jobs: opts.Jobs, Documents: opts.Documents, Accounts: opts.Accounts, Config: opts.Config, Connections: c,
+			Jobs: opts.Jobs, Documents: opts.Documents, Accounts: opts.Accounts, Config: opts.Config, Connections: c, Scans: scans,
 			WriteFailure: opts.WriteFailure, Backup: opts.Backup, Node: opts.Node, Nodes: opts.Nodes, Began: began,
 			Metrics: opts.Metrics, Stats: opts.Stats, Version: opts.Version, IDs: ids,
 		},
-		replication: &replication.Endpoints{Jobs: opts.Jobs, Settings: opts.Config, Connections: c, Guard: g},
+		replication: &replication.Endpoints{Jobs: opts.Jobs, Settings: opts.Config, Connections: c, Scans: scans, Guard: g},
 		databases: &databases.Endpoints{
 			Documents: opts.Documents, Settings: opts.Config, Connections: c, Guard: g, Functions: functions.New(opts.Config, opts.Memory),
 			UUIDs: ids,

@@ -6,6 +6,9 @@ import (
 	"github.com/gorilla/mux"
 
 	"settee/frontend/internal/dashboard"
+	"settee/frontend/internal/databases"
+	"settee/frontend/internal/replication"
+	"settee/frontend/internal/server"
 	"settee/frontend/internal/web"
 	"settee/pkg/docstore"
 )
@@ -49,7 +52,7 @@ func (h *Handler) serverRoutes(r *mux.Router) {
 	h.handle(r, "/_session", web.Methods{
 		http.MethodGet: g.GetSession, http.MethodPost: g.PostSession, http.MethodDelete: g.DeleteSession,
 	})
-	h.handle(r, "/_all_dbs", web.Methods{http.MethodGet: h.views.Watched(s.AllDatabases)})
+	h.handle(r, "/_all_dbs", web.Methods{http.MethodGet: h.views.Watched(s.AllDatabases, server.NameParameters...)})
 	h.handle(r, "/_dbs_info", web.Methods{http.MethodGet: s.AllInfos, http.MethodPost: s.SomeInfos})
 	h.handle(r, "/_membership", web.Methods{http.MethodGet: s.Membership})
 	h.handle(r, "/_cluster_setup", web.Methods{http.MethodGet: s.SetupState, http.MethodPost: s.SetUp})
@@ -65,17 +68,17 @@ func (h *Handler) dashboardRoutes(r *mux.Router) {
 func (h *Handler) replicationRoutes(r *mux.Router) {
 	e, watched := h.replication, h.views.Watched
 	h.handle(r, "/_replicate", web.Methods{http.MethodPost: e.Replicate})
-	h.handle(r, "/_scheduler/jobs", web.Methods{http.MethodGet: watched(e.ListJobs)})
+	h.handle(r, "/_scheduler/jobs", web.Methods{http.MethodGet: watched(e.ListJobs, replication.JobParameters...)})
 	h.handle(r, "/_scheduler/jobs/{id}", web.Methods{http.MethodGet: watched(e.GetJob)})
 	h.handle(r, "/_scheduler/jobs/{id}/_run", web.Methods{http.MethodPost: e.RunNow})
 	h.handle(r, "/_scheduler/jobs/{id}/definition", web.Methods{http.MethodGet: watched(e.GetDefinition)})
 	h.handle(r, "/_scheduler/jobs/{id}/failures", web.Methods{http.MethodGet: watched(e.ListFailures)})
 	h.handle(r, "/_scheduler/check", web.Methods{http.MethodPost: e.Check})
 	h.handle(r, "/_scheduler/summary", web.Methods{http.MethodGet: watched(e.Summary)})
-	h.handle(r, "/_scheduler/rates", web.Methods{http.MethodGet: watched(e.Rates)})
+	h.handle(r, "/_scheduler/rates", web.Methods{http.MethodGet: watched(e.Rates, replication.RateParameters...)})
 	h.handle(r, "/_scheduler/shares", web.Methods{http.MethodGet: watched(e.ListShares)})
-	h.handle(r, "/_scheduler/docs", web.Methods{http.MethodGet: watched(e.ListDocs)})
-	h.handle(r, "/_scheduler/docs/{rest:.+}", web.Methods{http.MethodGet: watched(e.DocsBelow)})
+	h.handle(r, "/_scheduler/docs", web.Methods{http.MethodGet: watched(e.ListDocs, replication.ListParameters...)})
+	h.handle(r, "/_scheduler/docs/{rest:.+}", web.Methods{http.MethodGet: watched(e.DocsBelow, replication.ListParameters...)})
 	h.handle(r, "/_active_tasks", web.Methods{http.MethodGet: watched(e.ActiveTasks)})
 }
 
@@ -168,7 +171,7 @@ func (h *Handler) documentRoutes(r *mux.Router) {
 	h.handle(r, "/{db}/_bulk_get", web.Methods{http.MethodPost: in(e.BulkGet)})
 	h.handle(r, "/{db}/_bulk_docs", web.Methods{http.MethodPost: in(e.BulkDocs)})
 	h.handle(r, documentPath, web.Methods{
-		http.MethodGet: h.views.Watched(in(e.GetDocument)), http.MethodPut: in(e.PutDocument), http.MethodDelete: in(e.DeleteDocument),
+		http.MethodGet: h.views.Watched(in(e.GetDocument), databases.DocumentParameters...), http.MethodPut: in(e.PutDocument), http.MethodDelete: in(e.DeleteDocument),
 		http.MethodPost: in(e.PostForm), "COPY": in(e.CopyDocument),
 	})
 	h.handle(r, documentPath+"/{attachment:.+}", web.Methods{

@@ -40,6 +40,31 @@ func TestDamagedStore(t *testing.T) {
 	}
 }
 
+// TestFilesAreTheOwners: the files of a store are those of its user alone, whatever the umask is. A node warns about a
+// directory that others have access to.
+func TestFilesAreTheOwners(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "data")
+	node := serveNode(t, "pebble:"+dir)
+	node.fill()
+	require.NotContains(t, node.logged(), "users other than the owner")
+	node.end(os.Interrupt)
+	files := 0
+	require.NoError(t, filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
+		require.NoError(t, err)
+		info, err := entry.Info()
+		require.NoError(t, err)
+		assert.Zero(t, info.Mode().Perm()&0o077, path)
+		files++
+		return nil
+	}))
+	require.Greater(t, files, 4)
+	require.NoError(t, os.Chmod(dir, 0o755))
+	node = serveNode(t, "pebble:"+dir)
+	require.Contains(t, node.logged(), "users other than the owner have access to the store's directory")
+	node.end(os.Interrupt)
+}
+
 // TestReadOnlyDisk: a node does not start on a disk that it cannot write to, and says why.
 func TestReadOnlyDisk(t *testing.T) {
 	t.Parallel()

@@ -2,5 +2,13 @@
 
 package main
 
+import "os"
+
+// keepFilesPrivate makes the files that this process creates those of its user alone, where files have permissions.
+func keepFilesPrivate() {}
+
+// openTo returns the permissions of a directory that others than its owner have, or 0 if there are none.
+func openTo(string) os.FileMode { return 0 }
+
 // openFiles returns how many files and connections this process may have open, or 0 if any number.
 func openFiles() int { return 0 }

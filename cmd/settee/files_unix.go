@@ -4,8 +4,22 @@ package main
 
 import (
 	"math"
+	"os"
 	"syscall"
 )
+
+// keepFilesPrivate makes the files that this process creates those of its user alone: the store, and what a command
+// writes, have secrets.
+func keepFilesPrivate() { syscall.Umask(syscall.Umask(0o077) | 0o077) }
+
+// openTo returns the permissions of a directory that others than its owner have, or 0 if there are none.
+func openTo(dir string) os.FileMode {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return 0
+	}
+	return info.Mode().Perm() & 0o077
+}
 
 // openFiles returns how many files and connections this process may have open, or 0 if any number.
 func openFiles() int {

@@ -43,6 +43,7 @@ func (e *exitError) Error() string {
 func (e *exitError) Unwrap() error { return e.err }
 
 func main() {
+	keepFilesPrivate()
 	os.Exit(execute(context.Background(), os.Args[1:]))
 }
 

@@ -23,6 +23,7 @@ import (
 	"settee/pkg/config"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
+	"settee/pkg/kv/pebblekv"
 	"settee/pkg/nodes"
 	"settee/pkg/sealed"
 	"settee/replicator"
@@ -126,6 +127,12 @@ func (n *node) gracePeriod() time.Duration {
 }
 
 func (n *node) openStore(ctx context.Context) (err error) {
+	if dir := pebblekv.Directory(config.Store.Get(n.cfg)); dir != "" {
+		if mode := openTo(dir); mode != 0 {
+			n.log.Warn().Str("directory", dir).Str("permissions", fmt.Sprintf("%03o", mode)).
+				Msg("users other than the owner have access to the store's directory: run chmod go= on it")
+		}
+	}
 	n.db, err = openStore(ctx, n.cfg, kv.Options{Slow: n.slowTransaction, CacheBytes: cacheBytes(n.cfg)})
 	return err
 }

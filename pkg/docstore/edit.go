@@ -136,6 +136,9 @@ func (e *Edit) checkRevisions(opts WriteOptions) error {
 }
 
 func (e *Edit) checkAttachments(db *Database) error {
+	if n := len(e.Attachments); n > MaxAttachments {
+		return fmt.Errorf("%w: %d attachments; a document has at most %d", ErrTooLarge, n, MaxAttachments)
+	}
 	names := map[string]bool{}
 	for _, a := range e.Attachments {
 		switch {

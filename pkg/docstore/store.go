@@ -14,6 +14,9 @@ import (
 const (
 	// MaxDocumentSize is the maximum size of a document's body, in bytes of JSON.
 	MaxDocumentSize = 8_000_000
+	// MaxAttachments is the maximum number of attachments of a document. Each is written in a transaction of its own before
+	// the document, and all are listed in each of its revisions.
+	MaxAttachments = 4_000
 	// MaxIDSize is the maximum length of a document's id, in bytes. Keys contain it, and have at most 10,000 bytes.
 	MaxIDSize = 2_000
 	// MaxLeaves is the maximum number of leaf revisions of a document, deleted ones included.

@@ -8,6 +8,7 @@ import (
 
 	"settee/frontend/accounts"
 	"settee/frontend/internal/auth"
+	"settee/frontend/internal/networks"
 	"settee/frontend/internal/web"
 	"settee/pkg/config"
 )
@@ -25,6 +26,14 @@ type identityKey struct{}
 func UserOf(r *http.Request) Identity {
 	user, _ := r.Context().Value(identityKey{}).(Identity)
 	return user
+}
+
+// TurnOf returns whose turn a request takes where users take turns: its user, or the network of a client without one.
+func TurnOf(r *http.Request) string {
+	if user := UserOf(r); !user.IsNobody() {
+		return "user " + user.Name
+	}
+	return "network " + networks.Of(r.RemoteAddr)
 }
 
 // UserName returns the name of the user, nil if the request is anonymous.

@@ -302,7 +302,7 @@ func (f *feed) wait() (more bool, err error) {
 // due returns when the feed ends or sends a heartbeat.
 func (f *feed) due() time.Time {
 	if f.request.heartbeat > 0 {
-		return f.sent.Add(f.request.heartbeat)
+		return f.sent.Add(max(f.request.heartbeat, f.endpoints.Connections.Pace(f.r)))
 	}
 	return f.waiting.Add(f.request.timeout)
 }

@@ -28,6 +28,12 @@ type documentQuery struct {
 	encodingInfo bool
 }
 
+// DocumentParameters are the parameters that GetDocument reads.
+var DocumentParameters = []string{
+	"rev", "latest", "open_revs", "revs", "revs_info", "conflicts", "deleted_conflicts", "local_seq", "meta", "attachments", "atts_since",
+	"att_encoding_info",
+}
+
 // readDocumentQuery reads the parameters of a request.
 func readDocumentQuery(r *http.Request, db *docstore.Database) (documentQuery, error) {
 	q := web.NewQuery(r)

@@ -67,6 +67,9 @@ func (r *reading) attachments() error {
 		if err := r.attachment(&a); err != nil {
 			return err
 		}
+		if most := r.opts.MaxAttachments; most > 0 && len(r.doc.Attachments) == most {
+			return refuse(DocumentTooLarge, "the document has more than %d attachments, which is the limit", most)
+		}
 		last[name] = len(r.doc.Attachments)
 		r.doc.Attachments = append(r.doc.Attachments, a)
 		return nil

@@ -84,6 +84,14 @@ func TestDocument(t *testing.T) {
 
 func TestBodyMember(t *testing.T) {
 	t.Parallel()
+	few := docbody.Options{MaxAttachments: 2}
+	_, err := docbody.ReadDocument(spool(t, `{"_attachments":{"a":{"stub":true},"b":{"stub":true}}}`), few)
+	require.NoError(t, err)
+	_, err = docbody.ReadDocument(spool(t, `{"_attachments":{"a":{"stub":true},"b":{"stub":true},"c":{"data":""}}}`), few)
+	var many *docbody.Error
+	require.ErrorAs(t, err, &many)
+	require.Equal(t, docbody.DocumentTooLarge, many.Code)
+	require.Equal(t, "the document has more than 2 attachments, which is the limit", many.Reason)
 	opts := docbody.Options{BodyMember: func(name string) bool { return name != "a" }}
 	got, err := docbody.ReadDocument(spool(t, `{"_kept":1,"b":2}`), opts)
 	require.NoError(t, err)

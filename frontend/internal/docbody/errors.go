@@ -58,6 +58,8 @@ type Options struct {
 	Document Limit
 	// Attachment limits the stored size of an attachment.
 	Attachment Limit
+	// MaxAttachments is the most attachments of a document; 0 is any number.
+	MaxAttachments int
 	// Spool says where [ReadRelated] keeps the document.
 	Spool SpoolOptions
 	// BodyMember reports whether a member is part of a document's body. The other members are special: they describe

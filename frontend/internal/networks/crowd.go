@@ -66,6 +66,14 @@ func (c *Crowd[T]) Remove(m *Member[T]) {
 	heap.Fix(&c.largest, g.index)
 }
 
+// Count returns the number of members of a network.
+func (c *Crowd[T]) Count(network string) int {
+	if g := c.networks[network]; g != nil {
+		return g.members.Len()
+	}
+	return 0
+}
+
 // Next returns the member that should make room: the oldest one of the network with the most
 // members, or of these networks if there are several. It returns nil if the crowd is empty.
 func (c *Crowd[T]) Next() *Member[T] {

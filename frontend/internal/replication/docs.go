@@ -69,6 +69,9 @@ func timeText(t time.Time) *string {
 	return orNull(t.UTC().Format(time.RFC3339))
 }
 
+// ListParameters are the parameters that ListDocs and DocsBelow read.
+var ListParameters = []string{"limit", "skip", "q", "start_key", "states"}
+
 // ListDocs answers _scheduler/docs.
 func (e *Endpoints) ListDocs(w http.ResponseWriter, r *http.Request) error {
 	return e.listDocsOf(w, r, "")
@@ -129,9 +132,13 @@ func (e *Endpoints) listDocsOf(w http.ResponseWriter, r *http.Request, database 
 	if !e.Guard.Administers(r, database) { // all databases are for administrators of the server
 		return errNotAdmin
 	}
-	ctx, cancel := web.StoreContext(r)
-	defer cancel()
-	list, err := e.Jobs.ListDocuments(ctx, database, states, opts)
+	var list jobs.List
+	err := e.Scans.Run(r, func() (err error) {
+		ctx, cancel := web.StoreContext(r)
+		defer cancel()
+		list, err = e.Jobs.ListDocuments(ctx, database, states, opts)
+		return err
+	})
 	if errors.Is(err, docstore.ErrDatabaseNotFound) {
 		return web.StoreFailure(err)
 	}

@@ -132,6 +132,9 @@ func orNull(text string) *string {
 	return &text
 }
 
+// JobParameters are the parameters that ListJobs reads.
+var JobParameters = append([]string{"sort", "database", "user"}, ListParameters...)
+
 // ListJobs answers _scheduler/jobs.
 func (e *Endpoints) ListJobs(w http.ResponseWriter, r *http.Request) error {
 	q := web.NewQuery(r)
@@ -143,9 +146,13 @@ func (e *Endpoints) ListJobs(w http.ResponseWriter, r *http.Request) error {
 	if err := e.restrict(r, &filter, opts.Order); err != nil {
 		return err
 	}
-	ctx, cancel := web.StoreContext(r)
-	defer cancel()
-	list, err := e.Jobs.List(ctx, filter, opts)
+	var list jobs.List
+	err := e.Scans.Run(r, func() (err error) {
+		ctx, cancel := web.StoreContext(r)
+		defer cancel()
+		list, err = e.Jobs.List(ctx, filter, opts)
+		return err
+	})
 	if errors.Is(err, docstore.ErrDatabaseNotFound) {
 		return web.StoreFailure(err)
 	}

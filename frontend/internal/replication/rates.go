@@ -68,6 +68,9 @@ func readPlot(q *web.Query, at time.Time) plot {
 	return p
 }
 
+// RateParameters are the parameters that Rates reads.
+var RateParameters = []string{"since", "until", "step"}
+
 // Rates answers _scheduler/rates, which CouchDB does not have.
 func (e *Endpoints) Rates(w http.ResponseWriter, r *http.Request) error {
 	q := web.NewQuery(r)

@@ -23,6 +23,7 @@ type Endpoints struct {
 	Jobs        *jobs.Store
 	Settings    web.Settings
 	Connections *web.Connections
+	Scans       *web.Scans
 	Guard       *access.Guard
 }
 

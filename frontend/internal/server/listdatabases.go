@@ -22,6 +22,9 @@ type nameListing struct {
 	skip, limit int  // a negative limit is no limit
 }
 
+// NameParameters are the parameters that AllDatabases reads.
+var NameParameters = []string{"inclusive_end", "skip", "limit", "descending", "startkey", "start_key", "endkey", "end_key"}
+
 func readNameListing(q *web.Query) nameListing {
 	l := nameListing{
 		exclusive: !q.Flag("inclusive_end", true),
@@ -76,7 +79,7 @@ func (e *Endpoints) AllDatabases(w http.ResponseWriter, r *http.Request) error {
 	if q.Err != nil {
 		return q.Err
 	}
-	return web.SendList(w, r, e.names(r.Context(), listing))
+	return web.SendList(w, r, web.ScanRows(e.Scans, r, e.names(r.Context(), listing)))
 }
 
 // keyedInfo is a database in the answer to _dbs_info.
@@ -93,7 +96,7 @@ func (e *Endpoints) AllInfos(w http.ResponseWriter, r *http.Request) error {
 	if q.Err != nil {
 		return q.Err
 	}
-	return e.sendInfos(w, r, e.names(r.Context(), listing), false)
+	return e.sendInfos(w, r, web.ScanRows(e.Scans, r, e.names(r.Context(), listing)), false)
 }
 
 // SomeInfos answers POST /_dbs_info.

@@ -25,6 +25,7 @@ type Endpoints struct {
 	Accounts    *accounts.Accounts
 	Config      Configuration
 	Connections *web.Connections
+	Scans       *web.Scans
 	// WriteFailure returns why the store no longer accepts writes, nil while it accepts them.
 	WriteFailure func() error
 	// Backup writes an archive of the store while it is used; nil if the store cannot.

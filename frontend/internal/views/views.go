@@ -4,9 +4,11 @@
 // it is answered as soon as the answer has another tag, and with 304 after N seconds without one. So a page that shows
 // a list sends one request after the other, and each ends when there is something new to show.
 //
-// A view is what one user sees at one URL in one media type. While clients wait for it, its action runs at most once
-// every [Interval], however many they are: the request that finds the latest answer older than that runs the action for
-// all. A view has no goroutine, and nothing of it stays when the last client has left.
+// A view is what one user sees at one path, with the parameters that its action reads, in one media type. Other parameters,
+// and their order, make no difference. While clients wait for a view, its action runs at most once every [Interval], and
+// less often if it takes long, however many they are: the request that finds the latest answer older than that runs the
+// action for all. A view has no goroutine, and nothing of it stays when the last client has left. The number of views is
+// bounded, for the node and for each user.
 package views
 
 import (
@@ -16,6 +18,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -30,24 +33,37 @@ const (
 	Interval = time.Second
 	// longestWait is the longest that a request waits. Until then the rights of its user are those that it began with.
 	longestWait = time.Minute
-	// maxKept is the size of the largest answer that is kept, and maxKeptInAll that of all answers of a node, in bytes. An
-	// answer that is too large is sent at once, without a tag.
-	maxKept      = 4 << 20
-	maxKeptInAll = 16 * maxKept
+	// costFactor is the least pause between two runs of an action, as a multiple of the time that the last one took, up to
+	// longestPause. So the views of a busy node take little of its time.
+	costFactor   = 10
+	longestPause = longestWait / 2
+	// maxViews is the most views of a node, and maxOfUser the most of one user.
+	maxViews  = 1_000
+	maxOfUser = 200
+	// maxKept is the size of the largest answer that is kept, in bytes, and keptPart the part of the memory for clients that
+	// all kept answers may take. An answer that is too large is sent at once, without a tag.
+	maxKept  = 4 << 20
+	keptPart = 8
 )
+
+// pauseAfter returns the pause after a run of an action.
+func pauseAfter(took time.Duration) time.Duration {
+	return max(Interval, min(costFactor*took, longestPause))
+}
 
 // Views are the views that clients wait for.
 type Views struct {
 	connections *web.Connections
 
-	mu   sync.Mutex
-	open map[string]*view
-	size int // of the answers that are kept, in bytes
+	mu    sync.Mutex
+	open  map[string]*view
+	users map[string]int // views by user, see access.TurnOf
+	size  int            // of the answers that are kept, in bytes
 }
 
 // New returns views without clients.
 func New(c *web.Connections) *Views {
-	return &Views{connections: c, open: make(map[string]*view)}
+	return &Views{connections: c, open: make(map[string]*view), users: make(map[string]int)}
 }
 
 // view is the answer to one request of one user.
@@ -56,7 +72,7 @@ type view struct {
 
 	reading chan struct{} // has room for the one client that may use the fields below
 	latest  *kept         // nil: there is none yet. It changes under Views.mu, for Views.size
-	read    time.Time     // when latest was read
+	due     time.Time     // when latest is to be read again
 }
 
 // kept is an answer. It does not change.
@@ -72,14 +88,19 @@ func (k *kept) size() int {
 	return cap(k.body)
 }
 
-// Watched returns an action that waits where the request asks for it.
-func (v *Views) Watched(act web.Action) web.Action {
+// Watched returns an action that waits where the request asks for it. act sees only the named parameters of a request that
+// waits.
+func (v *Views) Watched(act web.Action, parameters ...string) web.Action {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		wait, asked := waitOf(r)
-		if !asked || r.Method != http.MethodGet {
+		wait, waits := waitOf(r)
+		if !waits || r.Method != http.MethodGet {
 			return act(w, r)
 		}
-		latest, err := v.await(r, wait, act)
+		asked, key, ok := canonical(r, parameters)
+		if !ok {
+			return act(w, r) // which refuses the parameters
+		}
+		latest, err := v.await(r, wait, key, func() (*kept, error) { return record(asked, act) })
 		if errors.Is(err, errTooLarge) {
 			return act(w, r)
 		}
@@ -100,22 +121,22 @@ func (v *Views) Watched(act web.Action) web.Action {
 }
 
 // await returns the answer as soon as it has another tag than the client's, or when the time is over.
-func (v *Views) await(r *http.Request, wait time.Duration, act web.Action) (*kept, error) {
-	key, err := keyOf(r)
-	if err != nil {
-		return nil, err
-	}
+func (v *Views) await(r *http.Request, wait time.Duration, key viewKey, read func() (*kept, error)) (*kept, error) {
 	view := v.join(key)
+	if view == nil {
+		return nil, web.Busy("too many requests with \"Prefer: wait\" wait on this node, or of this user: try again later")
+	}
 	defer v.leave(key, view)
 	ctx, done := v.connections.Wait(r, web.ForView)
 	defer done()
 	ends := time.Now().Add(wait)
 	for {
-		latest, err := v.look(view, r, act)
+		latest, due, err := v.look(view, r, read)
+		web.GiveBack(r)
 		if err != nil || !web.HasTag(r, latest.tag) {
 			return latest, err
 		}
-		pause := time.NewTimer(min(Interval, time.Until(ends)))
+		pause := time.NewTimer(min(time.Until(due), time.Until(ends)))
 		select {
 		case <-ctx.Done(): // the client gets what it has: it asks again
 			pause.Stop()
@@ -128,24 +149,33 @@ func (v *Views) await(r *http.Request, wait time.Duration, act web.Action) (*kep
 	}
 }
 
-func (v *Views) join(key string) *view {
+// join returns a view with another client, or nil if there would be too many views.
+func (v *Views) join(key viewKey) *view {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	found := v.open[key]
+	found := v.open[key.text]
 	if found == nil {
+		if len(v.open) >= maxViews || v.users[key.user] >= maxOfUser {
+			return nil
+		}
 		found = &view{reading: make(chan struct{}, 1)}
-		v.open[key] = found
+		v.open[key.text] = found
+		v.users[key.user]++
 	}
 	found.clients++
 	return found
 }
 
-func (v *Views) leave(key string, left *view) {
+func (v *Views) leave(key viewKey, left *view) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if left.clients--; left.clients == 0 {
-		delete(v.open, key)
-		v.size -= left.latest.size()
+	if left.clients--; left.clients > 0 {
+		return
+	}
+	delete(v.open, key.text)
+	v.size -= left.latest.size()
+	if v.users[key.user]--; v.users[key.user] == 0 {
+		delete(v.users, key.user)
 	}
 }
 
@@ -154,44 +184,41 @@ func (v *Views) keep(of *view, latest *kept) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	size := v.size - of.latest.size() + latest.size()
-	if size > maxKeptInAll {
+	if size > int(v.connections.Bytes()/keptPart) {
 		return false
 	}
 	v.size, of.latest = size, latest
 	return true
 }
 
-// look returns the latest answer, which is read again if it is older than Interval.
-func (v *Views) look(of *view, r *http.Request, act web.Action) (*kept, error) {
+// look returns the latest answer, which is read again if it is due, and when it is due next.
+func (v *Views) look(of *view, r *http.Request, read func() (*kept, error)) (*kept, time.Time, error) {
 	select {
 	case of.reading <- struct{}{}:
 	case <-r.Context().Done():
-		return nil, web.ErrClientGone
+		return nil, time.Time{}, web.ErrClientGone
 	}
 	defer func() { <-of.reading }()
-	now := time.Now()
-	if of.latest != nil && now.Sub(of.read) < Interval {
-		return of.latest, nil
+	began := time.Now()
+	if of.latest != nil && began.Before(of.due) {
+		return of.latest, of.due, nil
 	}
-	latest, err := record(r, act)
+	latest, err := read()
 	if err != nil {
-		return nil, err
+		return nil, time.Time{}, err
 	}
 	if (of.latest == nil || latest.tag != of.latest.tag) && !v.keep(of, latest) {
-		return nil, errTooLarge
+		return nil, time.Time{}, errTooLarge
 	}
-	of.read = now
-	return of.latest, nil
+	of.due = began.Add(pauseAfter(time.Since(began)))
+	return of.latest, of.due, nil
 }
 
 var errTooLarge = errors.New("the answer is too large to be kept")
 
 // record runs an action and keeps its answer.
-func record(r *http.Request, act web.Action) (*kept, error) {
+func record(asked *http.Request, act web.Action) (*kept, error) {
 	out := recorder{header: make(http.Header)}
-	// The action sees no tag of the client's: its answer is for all.
-	asked := r.Clone(r.Context())
-	asked.Header.Del("If-None-Match")
 	err := act(&out, asked)
 	switch {
 	case out.tooLarge:
@@ -238,9 +265,38 @@ func waitOf(r *http.Request) (wait time.Duration, asked bool) {
 	return 0, false
 }
 
-// keyOf returns what two requests have in common that get the same answer.
-func keyOf(r *http.Request) (string, error) {
+// viewKey is what requests have in common that get the same answer.
+type viewKey struct{ text, user string }
+
+// mediaTypes are the media types of answers.
+var mediaTypes = []string{"application/json", "multipart/related", "multipart/mixed"}
+
+// canonical returns a request with what an action may read of it: the named parameters, and the media types that the client
+// accepts. It has no tag of the client's, because its answer is for all. Requests with the same key get the same answer. ok
+// is false if the parameters cannot be read.
+func canonical(r *http.Request, parameters []string) (asked *http.Request, key viewKey, ok bool) {
+	given, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, key, false
+	}
+	read := url.Values{}
+	for _, name := range parameters {
+		if given.Has(name) {
+			read.Set(name, given.Get(name))
+		}
+	}
+	accepted := []string{"none/none"}
+	for _, mediaType := range mediaTypes {
+		if web.Accepts(r, mediaType) {
+			accepted = append(accepted, mediaType)
+		}
+	}
+	asked = r.Clone(r.Context())
+	asked.URL.RawQuery = read.Encode()
+	asked.Header.Del("If-None-Match")
+	asked.Header.Set("Accept", strings.Join(accepted, ", "))
 	user := access.UserOf(r)
-	key, err := json.Marshal([]any{user.Name, user.Roles, r.Header.Values("Accept"), r.URL.RequestURI()})
-	return string(key), err
+	turn := access.TurnOf(r)
+	text, err := json.Marshal([]any{user.Name, user.Roles, accepted, web.PathSegments(r.URL), asked.URL.RawQuery})
+	return asked, viewKey{string(text), turn}, err == nil
 }

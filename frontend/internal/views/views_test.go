@@ -47,7 +47,9 @@ type defaults struct{}
 
 func (defaults) Current() *config.Config { return new(config.Config) }
 
-func newViews() *views.Views { return views.New(web.NewConnections(defaults{}, web.DefaultMemory, zerolog.Nop())) }
+func newViews() *views.Views {
+	return views.New(web.NewConnections(defaults{}, web.DefaultMemory, zerolog.Nop()))
+}
 
 func get(t *testing.T, act web.Action, target string, headers ...string) *httptest.ResponseRecorder {
 	t.Helper()
@@ -87,7 +89,7 @@ func TestManyClientsCostOneRunASecond(t *testing.T) {
 func TestAViewOfSomethingElse(t *testing.T) {
 	bubbletest.Test(t, func(t *testing.T) {
 		var c counter
-		act := newViews().Watched(c.answer)
+		act := newViews().Watched(c.answer, "skip")
 		tag := get(t, act, "/list", "Prefer", "wait=30").Header().Get("ETag")
 		began := time.Now()
 		var clients sync.WaitGroup
@@ -151,15 +153,15 @@ func TestAllAnswersTogetherAreBounded(t *testing.T) {
 		act := newViews().Watched(func(w http.ResponseWriter, r *http.Request) error {
 			_, err := w.Write(large)
 			return err
-		})
+		}, "n")
 		tag := get(t, act, "/", "Prefer", "wait=1").Header().Get("ETag")
 		require.NotEmpty(t, tag)
-		const most, clients = 16, 20
+		const most, clients = 8, 20
 		var kept, sent atomic.Int32
 		var waiting sync.WaitGroup
 		for i := range clients {
 			waiting.Go(func() {
-				if got := get(t, act, fmt.Sprint("/?", i), "Prefer", "wait=1", "If-None-Match", tag); got.Code == http.StatusNotModified {
+				if got := get(t, act, fmt.Sprint("/?n=", i), "Prefer", "wait=1", "If-None-Match", tag); got.Code == http.StatusNotModified {
 					kept.Add(1)
 				} else if assert.Equal(t, len(large), got.Body.Len()) && assert.Empty(t, got.Header().Get("ETag")) {
 					sent.Add(1)
@@ -182,11 +184,80 @@ func TestMediaTypesAreApart(t *testing.T) {
 		})
 		var clients sync.WaitGroup
 		defer clients.Wait()
-		tag := get(t, act, "/", "Prefer", "wait=30", "Accept", "a/b").Header().Get("ETag")
-		clients.Go(func() { get(t, act, "/", "Prefer", "wait=30", "Accept", "a/b", "If-None-Match", tag) })
+		tag := get(t, act, "/", "Prefer", "wait=30", "Accept", "application/json").Header().Get("ETag")
+		clients.Go(func() {
+			get(t, act, "/", "Prefer", "wait=30", "Accept", "text/html, application/json;q=0.1", "If-None-Match", tag)
+		})
 		synctest.Wait()
-		got := get(t, act, "/", "Prefer", "wait=30", "Accept", "c/d")
-		require.Equal(t, "\"c/d\"\n", got.Body.String())
+		got := get(t, act, "/", "Prefer", "wait=30", "Accept", "multipart/*")
+		require.Equal(t, "\"none/none, multipart/related, multipart/mixed\"\n", got.Body.String())
 		require.Contains(t, got.Header().Get("Vary"), "Accept")
+	})
+}
+
+// What an action does not read makes no view of its own.
+func TestAViewIsWhatItsActionReads(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
+		var c counter
+		act := newViews().Watched(func(w http.ResponseWriter, r *http.Request) error {
+			assert.Equal(t, "limit=2&skip=1", r.URL.RawQuery)
+			return c.answer(w, r)
+		}, "skip", "limit")
+		tag := get(t, act, "/list?limit=2&skip=1", "Prefer", "wait=30").Header().Get("ETag")
+		var clients sync.WaitGroup
+		for i := range 1_000 {
+			clients.Go(func() {
+				target := fmt.Sprintf("/list?x=%d&skip=1&limit=2&limit=3", i)
+				if i%2 == 0 {
+					target = fmt.Sprintf("/%%6cist?limit=%%32&_=%d&skip=1", i)
+				}
+				got := get(t, act, target, "Prefer", "wait=10", "If-None-Match", tag, "Accept", fmt.Sprintf("*/*;q=0.%d", i+1))
+				assert.Equal(t, http.StatusNotModified, got.Code)
+			})
+		}
+		clients.Wait()
+		require.LessOrEqual(t, c.runs, 12)
+	})
+}
+
+func TestAViewThatTakesLongRunsLessOften(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
+		runs := 0
+		act := newViews().Watched(func(w http.ResponseWriter, r *http.Request) error {
+			runs++
+			time.Sleep(500 * time.Millisecond)
+			return web.Respond(w, r, http.StatusOK, 1)
+		})
+		tag := get(t, act, "/", "Prefer", "wait=1").Header().Get("ETag")
+		runs = 0
+		require.Equal(t, http.StatusNotModified, get(t, act, "/", "Prefer", "wait=21", "If-None-Match", tag).Code)
+		require.LessOrEqual(t, runs, 5, "one in five seconds")
+		require.GreaterOrEqual(t, runs, 3)
+	})
+}
+
+func TestViewsAreFew(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
+		var c counter
+		act := newViews().Watched(c.answer, "n")
+		tag := get(t, act, "/", "Prefer", "wait=1").Header().Get("ETag")
+		var refused atomic.Int32
+		var clients sync.WaitGroup
+		for i := range 250 {
+			clients.Go(func() {
+				r := httptest.NewRequest(http.MethodGet, fmt.Sprint("/?n=", i), nil)
+				r.Header.Set("Prefer", "wait=5")
+				r.Header.Set("If-None-Match", tag)
+				var failure *web.Failure
+				if err := act(httptest.NewRecorder(), r); errors.As(err, &failure) {
+					assert.Equal(t, http.StatusServiceUnavailable, failure.Status)
+					assert.Positive(t, failure.RetryAfter)
+					refused.Add(1)
+				}
+			})
+		}
+		clients.Wait()
+		require.EqualValues(t, 50, refused.Load(), "a user has two hundred")
+		require.Equal(t, http.StatusOK, get(t, act, "/?n=1", "Prefer", "wait=5").Code)
 	})
 }

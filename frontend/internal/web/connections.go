@@ -55,6 +55,7 @@ type Connections struct {
 	answered  list.List                                    // of *connection whose requests have been answered, and the answers not yet sent
 	parked    [waitKinds]networks.Crowd[*connection]       // connections whose requests all wait for an event
 	waits     [waitKinds]networks.Crowd[*connectedRequest] // requests that wait for an event
+	waiters   [waitKinds]int                               // members of waits
 	requests  int                                          // requests that are being answered, without those that were told to end
 	ending    list.List                                    // of *connectedRequest that were told to end, the longest first
 	leaving   list.List                                    // of *connection that are closed when their requests have ended, the longest first
@@ -80,6 +81,9 @@ var (
 	// ErrGoingAway is the cause of the end of a wait on a node that is going away.
 	ErrGoingAway = errors.New("this node is going away")
 )
+
+// Bytes returns the number of bytes of memory that connections and requests may use.
+func (c *Connections) Bytes() int64 { return c.bytes }
 
 // Drain ends the requests that wait for an event, and those that would begin to wait.
 func (c *Connections) Drain() { c.drain(ErrGoingAway) }
@@ -258,6 +262,7 @@ func (c *Connections) stopWaiting(r *connectedRequest) {
 		return
 	}
 	c.waits[r.kind].Remove(r.member)
+	c.waiters[r.kind]--
 	r.member = nil
 	delete(r.conn.waits, r)
 	c.settle(r.conn)
@@ -422,7 +427,7 @@ func (c *Connections) end(r *connectedRequest) {
 // needed: then the request has to end soon, with a whole answer. The caller calls done when the wait is over. What the
 // request has taken of the memory is given back: a request that waits keeps little.
 func (c *Connections) Wait(r *http.Request, kind WaitKind) (ctx context.Context, done func()) {
-	giveBack(r)
+	GiveBack(r)
 	ctx, cancel := context.WithCancelCause(r.Context())
 	stop := context.AfterFunc(c.draining, func() { cancel(ErrGoingAway) })
 	end := c.wait(r, kind, func() { cancel(ErrNoRoom) })
@@ -431,6 +436,24 @@ func (c *Connections) Wait(r *http.Request, kind WaitKind) (ctx context.Context,
 		stop()
 		cancel(nil)
 	}
+}
+
+const (
+	// paceOfNetwork and paceOfNode are the least time between two heartbeats of one feed, for each feed that waits: of its
+	// network, and of the node. So the feeds of a network write at most a thousand heartbeats a second.
+	paceOfNetwork = time.Millisecond
+	paceOfNode    = time.Millisecond / 4
+)
+
+// Pace returns the least time between two heartbeats of a feed, which grows with the number of feeds.
+func (c *Connections) Pace(r *http.Request) time.Duration {
+	request := requestOf(r)
+	if request == nil {
+		return 0
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return max(time.Duration(c.waits[ForChange].Count(request.conn.network))*paceOfNetwork, time.Duration(c.waiters[ForChange])*paceOfNode)
 }
 
 // wait counts a request among those that wait for an event. leave is called at most once, to end the wait, and does
@@ -461,6 +484,7 @@ func (c *Connections) beginWait(r *connectedRequest, kind WaitKind, leave func()
 	}
 	r.kind, r.leave = kind, leave
 	r.member = c.waits[kind].Add(conn.network, r)
+	c.waiters[kind]++
 	if conn.waits == nil {
 		conn.waits = make(map[*connectedRequest]struct{})
 	}

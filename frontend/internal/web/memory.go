@@ -115,8 +115,8 @@ func ReserveMemory(ctx context.Context, bytes int64) (release func(), err error)
 	return func() { memory.Give(bytes) }, nil
 }
 
-// giveBack gives back all the memory of a request.
-func giveBack(r *http.Request) {
+// GiveBack gives back all the memory of a request, which keeps little from then on.
+func GiveBack(r *http.Request) {
 	if request := requestOf(r); request != nil {
 		request.memory.Give(request.memory.Held())
 	}

@@ -221,7 +221,7 @@ func logAccess(log *zerolog.Logger, out *answer, r *http.Request, began time.Tim
 	log.WithLevel(level).
 		Str("remote", r.RemoteAddr).
 		Str("method", Cut(r.Method)).
-		Str("path", Cut(redact.Text(r.URL.Path))).
+		Str("path", Cut(redact.Path(r.URL.Path))).
 		Str("user", Cut(out.user)).
 		Int("status", out.status).
 		Int64("bytes", out.bytes).

@@ -55,7 +55,7 @@ func describeSpan(span trace.Span, r *http.Request, id string) {
 	}
 	span.SetAttributes(
 		attribute.String("http.request.method", method),
-		attribute.String("url.path", Cut(redact.Text(r.URL.Path))),
+		attribute.String("url.path", Cut(redact.Path(r.URL.Path))),
 		attribute.String("url.scheme", scheme),
 		attribute.String("settee.request.id", id),
 	)

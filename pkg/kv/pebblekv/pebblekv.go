@@ -43,6 +43,16 @@ func init() {
 	})
 }
 
+// Directory returns the directory of a store by its URL, or nothing if the store is none of this engine's.
+func Directory(store string) string {
+	u, err := url.Parse(store)
+	if err != nil || u.Scheme != "pebble" {
+		return ""
+	}
+	dir, _ := directory(u)
+	return dir
+}
+
 // directory returns the directory of a store's URL.
 func directory(u *url.URL) (string, error) {
 	dir := u.Path
