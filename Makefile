@@ -51,7 +51,7 @@ DASHBOARD = frontend/internal/dashboard
 NPM = internal/browsertest pkg/couch/couchtest pkg/script $(DASHBOARD)
 INSTALLED = $(NPM:%=%/node_modules/.package-lock.json)
 
-.PHONY: help run demo build build-fdb packages tarballs manifests monitoring test test-fdb fire race fuzz soak lint bench bench-couchdb bench-fdb bench-peers load dashboard pictures clean node
+.PHONY: help run demo build build-fdb packages tarballs test-scripts manifests monitoring test test-fdb fire race fuzz soak lint bench bench-couchdb bench-fdb bench-peers load dashboard pictures clean node
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 }' Makefile
@@ -73,6 +73,9 @@ packages: ## build .deb and .rpm packages in dist, with the FoundationDB engine 
 
 tarballs: ## build tarballs in dist, for Linux, macOS, FreeBSD and Windows, with checksums and lists of their parts
 	@scripts/packages/tarballs dist
+
+test-scripts: ## run the tests of the measuring programs
+	go -C scripts test -ldflags=-w -vet=off -timeout $(TEST_TIMEOUT) ./...
 
 manifests: ## check the files for Docker Compose and Kubernetes
 	go -C scripts/manifests test -ldflags=-w -vet=off ./...
@@ -105,14 +108,15 @@ lint: ## check the format, the imports and the code
 	go tool -modfile=scripts/tools.mod golangci-lint run --allow-parallel-runners --build-tags '$(TAGS)'
 	cd scripts/manifests && go tool -modfile=../tools.mod golangci-lint run --allow-parallel-runners
 	cd scripts/monitoring && go tool -modfile=../tools.mod golangci-lint run --allow-parallel-runners
-	cd scripts/bench-peers && go tool -modfile=../tools.mod golangci-lint run --allow-parallel-runners --build-tags '$(TAGS)'
+	cd scripts && go tool -modfile=tools.mod golangci-lint run --allow-parallel-runners --build-tags '$(TAGS)'
 
 bench: ## run the benchmarks
 	go test -tags '$(TAGS)' -run '^$$' -bench . -timeout $(BENCH_TIMEOUT) $(PKGS)
 	SETTEE_MANY_DOCUMENTS=100000 go test -tags '$(TAGS)' -run TestManyDocuments -v -timeout $(BENCH_TIMEOUT) ./replicator/scheduler
 
 bench-couchdb: build ## compare replications with those of CouchDB on its own databases (BENCH_FLAGS="-all -pairs 5")
-	go run ./scripts/bench-couchdb $(BENCH_FLAGS)
+	go -C scripts build -o '$(CURDIR)/bin/' ./bench-couchdb
+	bin/bench-couchdb $(BENCH_FLAGS)
 
 bench-fdb: ## compare commits, jobs and replications on a temporary FoundationDB
 	BENCHTIME=$(BENCHTIME) scripts/bench-fdb
@@ -120,10 +124,11 @@ bench-fdb: ## compare commits, jobs and replications on a temporary FoundationDB
 bench-peers: ## compare the job layer with River, a job queue on PostgreSQL (on Debian: postgresql-15)
 	@left=$$(go tool withservers -fdb -missing 2>&1) || { printf '%s\n' "$$left" >&2; exit 1; }; \
 	if [ -z "$$left" ]; then tags=fdb; else tags=; printf '%s\n' "$$left" >&2; fi; \
-	go -C scripts/bench-peers run -tags "$$tags" . -jobs $(JOBS)
+	go -C scripts run -tags "$$tags" ./bench-peers -jobs $(JOBS)
 
 load: build ## give one node jobs and changes, and print what it took (LOAD_FLAGS="-jobs 100 -rate 100")
-	go run ./scripts/load -settee $(BIN) $(LOAD_FLAGS)
+	go -C scripts build -o '$(CURDIR)/bin/' ./load
+	bin/load -settee $(BIN) $(LOAD_FLAGS)
 
 dashboard: node $(DASHBOARD)/node_modules/.package-lock.json ## build the pages of /_utils/, which the binary contains
 	npm run --silent --prefix $(DASHBOARD) check

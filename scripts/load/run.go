@@ -94,9 +94,13 @@ func load(ctx context.Context, o *options, progress io.Writer) (r *report, err e
 	return t.run(ctx, watched)
 }
 
-// build builds settee.
+// build builds settee, in its own module.
 func build(ctx context.Context, program string) error {
-	command := exec.CommandContext(ctx, "go", "build", "-o", program, "settee/cmd/settee")
+	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "settee").Output()
+	if err != nil {
+		return fmt.Errorf("looking for settee's module: %w", err)
+	}
+	command := exec.CommandContext(ctx, "go", "-C", strings.TrimSpace(string(root)), "build", "-o", program, "./cmd/settee")
 	if output, err := command.CombinedOutput(); err != nil {
 		return fmt.Errorf("building settee: %w: %s", err, output)
 	}
