@@ -51,7 +51,7 @@ DASHBOARD = frontend/internal/dashboard
 NPM = internal/browsertest pkg/couch/couchtest pkg/script $(DASHBOARD)
 INSTALLED = $(NPM:%=%/node_modules/.package-lock.json)
 
-.PHONY: help run demo build build-fdb packages tarballs test-scripts manifests monitoring test test-fdb fire race fuzz soak lint bench bench-couchdb bench-fdb bench-peers load dashboard pictures clean node
+.PHONY: help run demo build build-fdb packages tarballs test-scripts test-packages manifests monitoring test test-fdb fire race fuzz soak lint bench bench-couchdb bench-fdb bench-peers load dashboard pictures clean node
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 }' Makefile
@@ -76,6 +76,9 @@ tarballs: ## build tarballs in dist, for Linux, macOS, FreeBSD and Windows, with
 
 test-scripts: ## run the tests of the measuring programs
 	go -C scripts test -ldflags=-w -vet=off -timeout $(TEST_TIMEOUT) ./...
+
+test-packages: ## run the tests of packages and of the other operating systems, with packages for this machine
+	go -C scripts test -tags packages -ldflags=-w -vet=off -timeout $(TEST_TIMEOUT) ./packages
 
 manifests: ## check the files for Docker Compose and Kubernetes
 	go -C scripts/manifests test -ldflags=-w -vet=off ./...
@@ -108,7 +111,7 @@ lint: ## check the format, the imports and the code
 	go tool -modfile=scripts/tools.mod golangci-lint run --allow-parallel-runners --build-tags '$(TAGS)'
 	cd scripts/manifests && go tool -modfile=../tools.mod golangci-lint run --allow-parallel-runners
 	cd scripts/monitoring && go tool -modfile=../tools.mod golangci-lint run --allow-parallel-runners
-	cd scripts && go tool -modfile=tools.mod golangci-lint run --allow-parallel-runners --build-tags '$(TAGS)'
+	cd scripts && go tool -modfile=tools.mod golangci-lint run --allow-parallel-runners --build-tags '$(TAGS) packages'
 
 bench: ## run the benchmarks
 	go test -tags '$(TAGS)' -run '^$$' -bench . -timeout $(BENCH_TIMEOUT) $(PKGS)

@@ -1,3 +1,5 @@
+//go:build packages
+
 // Package packages_test installs the packages of settee in a folder that has nothing else, and runs settee there.
 //
 // It builds the packages for this machine's architecture, or takes those of the folder that SETTEE_PACKAGES names.
