@@ -44,6 +44,8 @@ type Activity struct {
 	BatchesInFlight int `json:"batches_in_flight"`
 	// LastProgress is when the latest batch was completed; zero if none was.
 	LastProgress time.Time `json:"last_progress,omitzero"`
+	// LastMoved is when bytes of a document were last read or written; zero if none were.
+	LastMoved time.Time `json:"last_moved,omitzero"`
 	// Waiting has at most one request for each endpoint: one that the endpoint asked to wait, if
 	// there is one, else the request that will be sent last.
 	Waiting []Wait `json:"waiting,omitempty"`
@@ -52,16 +54,20 @@ type Activity struct {
 }
 
 // StuckSince returns since when the run has completed nothing although it has something to do, in whole
-// seconds: the later of Since and LastProgress. It is zero for a run that waits for new changes or
-// ends.
+// seconds: the later of Since and LastProgress, and while it copies also of LastMoved. It is zero for a
+// run that waits for new changes or ends.
 func (a *Activity) StuckSince() time.Time {
-	switch {
-	case a.Doing == DoingWaiting || a.Doing == DoingStopping:
+	if a.Doing == DoingWaiting || a.Doing == DoingStopping {
 		return time.Time{}
-	case a.LastProgress.After(a.Since):
-		return wholeSeconds(a.LastProgress)
 	}
-	return wholeSeconds(a.Since)
+	since := a.Since
+	if a.LastProgress.After(since) {
+		since = a.LastProgress
+	}
+	if a.Doing == DoingCopying && a.LastMoved.After(since) {
+		since = a.LastMoved
+	}
+	return wholeSeconds(since)
 }
 
 // Wait is a request that failed and is repeated, or that is held back because the endpoint
@@ -102,7 +108,7 @@ const maxActivityText = 300
 // so that the result has less than 20,000 bytes.
 func (a Activity) MarshalJSON() ([]byte, error) {
 	type plain Activity
-	a.Since, a.LastProgress = wholeSeconds(a.Since), wholeSeconds(a.LastProgress)
+	a.Since, a.LastProgress, a.LastMoved = wholeSeconds(a.Since), wholeSeconds(a.LastProgress), wholeSeconds(a.LastMoved)
 	waiting := make([]Wait, len(a.Waiting))
 	for i, w := range a.Waiting {
 		w.Path = cut(redact.Text(w.Path), maxActivityText)

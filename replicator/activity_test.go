@@ -82,6 +82,8 @@ func TestStuckSince(t *testing.T) {
 		{Activity{Doing: DoingStarting, Since: at(1)}, at(1)},
 		{Activity{Doing: DoingRetrying, Since: at(1), LastProgress: at(2)}, at(2)},
 		{Activity{Doing: DoingReading, Since: at(3), LastProgress: at(2)}, at(3)},
+		{Activity{Doing: DoingCopying, Since: at(1), LastProgress: at(2), LastMoved: at(4)}, at(4)},
+		{Activity{Doing: DoingRetrying, Since: at(1), LastProgress: at(2), LastMoved: at(4)}, at(2)},
 		{Activity{Doing: DoingWaiting, Since: at(1)}, time.Time{}},
 		{Activity{Doing: DoingStopping, Since: at(1)}, time.Time{}},
 	} {

@@ -45,7 +45,7 @@ func (r *run) note(moment *time.Time) {
 // activity returns what the run is doing. The caller holds run.mu.
 func (r *run) activity() *replicator.Activity {
 	a := &replicator.Activity{
-		BatchesInFlight: int(r.inFlight.Load()), LastProgress: r.passed,
+		BatchesInFlight: int(r.inFlight.Load()), LastProgress: r.passed, LastMoved: r.moved.last(),
 		Waiting: r.troubles.waiting(), Refusing: r.refusals.refusing(),
 	}
 	a.Doing, a.Since = r.doing(a)

@@ -16,8 +16,6 @@ import (
 )
 
 const (
-	// maxBulkFailures is the number of _bulk_get requests that may fail in a row before the run stops using it.
-	maxBulkFailures = 3
 	// designPrefix is the prefix of the ids of design documents.
 	designPrefix = "_design/"
 )
@@ -131,7 +129,7 @@ func (r *run) missingOf(ctx context.Context, rows []couch.Row) ([]ref, error) {
 }
 
 // bulkGets reports whether documents are read with _bulk_get.
-func (r *run) bulkGets() bool { return r.useBulkGet && !r.noBulkGet.Load() }
+func (r *run) bulkGets() bool { return r.useBulkGet && !r.noBulkGet.Load() && r.bulkPause.over() }
 
 // copyInBulk reads documents with _bulk_get and gives those without attachments to w. It returns the revisions to read
 // one by one: design documents, because _bulk_docs does not show their refusal, documents with attachments, and
@@ -155,7 +153,7 @@ func (r *run) copyInBulk(ctx context.Context, refs []ref, w *writer) (single []r
 		single, small = append(single, answers.attached...), append(small, answers.small...)
 		switch {
 		case err == nil:
-			r.bulkFailures.Store(0)
+			r.bulkPause.succeeded()
 			return append(single, unanswered...), small, nil
 		case ctx.Err() != nil:
 			return nil, nil, context.Cause(ctx)
@@ -167,10 +165,8 @@ func (r *run) copyInBulk(ctx context.Context, refs []ref, w *writer) (single []r
 			return append(single, left...), small, nil
 		case len(unanswered) == len(left):
 			// Nothing was answered. Reading one by one shows which document causes the failure, if any does. If the
-			// failure lasts, _bulk_get is not worth another try.
-			if r.bulkFailures.Add(1) >= maxBulkFailures {
-				r.noBulkGet.Store(true)
-			}
+			// failure lasts, _bulk_get is tried again after a pause.
+			r.bulkPause.failed()
 			return append(single, left...), small, nil
 		}
 		left = unanswered // the answer was cut off

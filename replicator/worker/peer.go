@@ -50,6 +50,9 @@ func (r *run) openPeer(side string, endpoint replicator.Endpoint, cfg Config) (*
 	if cfg.Transport != nil {
 		c.Transport = cfg.Transport(endpoint, r.rep.SocketOptions)
 	}
+	if c.Transport != nil {
+		c.Transport = r.moved.through(c.Transport)
+	}
 	db, err := couch.Open(c)
 	if err != nil {
 		return nil, newError(codePlain, err, "%s: %s", side, err)

@@ -55,11 +55,12 @@ type run struct {
 	asking, writing sizeLimit     // for _revs_diff and _bulk_docs
 	large           chan struct{} // one element per large document in memory
 
-	noBulkGet    atomic.Bool  // the source has no working _bulk_get
-	noInline     atomic.Bool  // its _bulk_get does not return attachments
-	bulkFailures atomic.Int32 // failed _bulk_get requests in a row
-	inFlight     atomic.Int32 // batches being copied
-	troubles     troubles
+	noBulkGet atomic.Bool  // the source has no working _bulk_get
+	noInline  atomic.Bool  // its _bulk_get does not return attachments
+	bulkPause bulkPause    // after failed _bulk_get requests
+	inFlight  atomic.Int32 // batches being copied
+	moved     moved
+	troubles  troubles
 
 	traces
 
