@@ -16,6 +16,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
+	"settee/cmd/settee/internal/credentials"
 	"settee/pkg/config"
 	"settee/pkg/kv/pebblekv"
 	"settee/pkg/redact"
@@ -24,15 +25,18 @@ import (
 
 func newBackup() *cobra.Command {
 	var flags configFlags
+	var from credentialFlags
 	cmd := &cobra.Command{
 		Use:   "backup NODE FILE",
 		Short: "Back up the store of a running node into a file",
 		Long: "backup asks the node at the URL NODE for its store as it is now, and writes it to FILE, which must\n" +
-			"not exist. The node continues to work. The URL has the name and the password of a server\n" +
+			"not exist. The node continues to work. It asks with the name and the password of a server\n" +
 			"administrator. Each file in the backup has a checksum, which is checked before FILE appears. The\n" +
 			"backup contains all credentials that the store has: keep it as safe as the store.\n\n" +
+			credentialsHelp(credentials.Node) +
 			"It is for stores in a directory (pebble:). A store on FoundationDB is backed up with fdbbackup.",
-		Args: cobra.ExactArgs(2),
+		Example: "  settee backup http://127.0.0.1:5984/ settee.backup --credentials admin.netrc",
+		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			node, err := url.Parse(args[0])
 			if err != nil || node.Scheme != "http" && node.Scheme != "https" || node.Host == "" {
@@ -40,6 +44,13 @@ func newBackup() *cobra.Command {
 			}
 			cfg, _, err := flags.load()
 			if err != nil {
+				return err
+			}
+			found, err := from.finder(cmd, cfg).URL(cmd.Context(), credentials.Node, args[0])
+			if err != nil {
+				return err
+			}
+			if node, err = url.Parse(found); err != nil {
 				return err
 			}
 			size, err := backUp(cmd, cfg, node, args[1])
@@ -51,6 +62,7 @@ func newBackup() *cobra.Command {
 		},
 	}
 	flags.register(cmd)
+	from.register(cmd)
 	return cmd
 }
 

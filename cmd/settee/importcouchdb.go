@@ -10,6 +10,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
+	"settee/cmd/settee/internal/credentials"
 	"settee/cmd/settee/internal/migrate"
 	"settee/pkg/config"
 	"settee/replicator"
@@ -20,6 +21,7 @@ import (
 // importFlags are the flags of settee import-couchdb.
 type importFlags struct {
 	configFlags
+	credentialFlags
 	to, ini                          string
 	move, back, all, json, overwrite bool
 }
@@ -31,18 +33,19 @@ func newImportCouchDB() *cobra.Command {
 		Short: "Move the replications of a CouchDB cluster to settee, or back",
 		Long: "import-couchdb shows what a move of the replications of the CouchDB at the URL COUCHDB to settee\n" +
 			"would do: settings that differ, and for each replication document the checkpoint from which its\n" +
-			"job goes on. It changes nothing, unless --move or --back say so. Both URLs have the name and the\n" +
-			"password of a server administrator. The endpoints of the jobs are asked by this command, with\n" +
-			"the settings of --config and --set.\n\n" +
+			"job goes on. It changes nothing, unless --move or --back say so. It asks both servers with the\n" +
+			"name and the password of a server administrator. The endpoints of the jobs are asked by this\n" +
+			"command, with the settings of --config and --set.\n\n" +
 			"--move moves the named replicator databases, one after the other: the jobs of a database are\n" +
 			"stopped in CouchDB, and when none runs any more they start in settee. --back does the reverse.\n" +
 			"A command that was interrupted continues when it is run again. At no time do both servers run\n" +
 			"a job.\n\n" +
+			credentialsHelp(credentials.CouchDB, credentials.Node) +
 			"The exit status is 0 if everything can move or has moved, 1 if the command failed, 2 if the\n" +
 			"command line is wrong, 3 if some documents stay where they are, and 130 or 143 if a signal\n" +
 			"stopped it.",
-		Example: "  settee import-couchdb http://admin:secret@couchdb.example:5984 --to http://admin:secret@127.0.0.1:5984\n" +
-			"  settee import-couchdb http://admin:secret@couchdb.example:5984 _replicator --move --to http://admin:secret@127.0.0.1:5984",
+		Example: "  settee import-couchdb http://couchdb.example:5984 --to http://127.0.0.1:5984 --credentials admin.netrc\n" +
+			"  settee import-couchdb http://couchdb.example:5984 _replicator --move --to http://127.0.0.1:5984 --credentials admin.netrc",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return errors.New("the URL of a CouchDB is needed")
@@ -58,6 +61,7 @@ func newImportCouchDB() *cobra.Command {
 	}
 	f := cmd.Flags()
 	flags.configFlags.register(cmd)
+	flags.credentialFlags.register(cmd)
 	f.StringVar(&flags.to, "to", "", "the URL of a node of settee that runs")
 	f.BoolVar(&flags.move, "move", false, "move the databases to settee")
 	f.BoolVar(&flags.back, "back", false, "move the databases back to CouchDB")
@@ -90,6 +94,13 @@ func (f *importFlags) run(cmd *cobra.Command, couchDB string, databases []string
 	for _, w := range warnings {
 		cmd.PrintErrln("settee: warning:", w.String())
 	}
+	finder, to := f.finder(cmd, cfg), f.to
+	if couchDB, err = finder.URL(cmd.Context(), credentials.CouchDB, couchDB); err != nil {
+		return err
+	}
+	if to, err = finder.URL(cmd.Context(), credentials.Node, to); err != nil {
+		return err
+	}
 	outbound := newConnections(func() *config.Config { return cfg }, newLog(cmd.ErrOrStderr(), zerolog.WarnLevel))
 	defer outbound.pool.Close()
 	mover := &migrate.Mover{Tell: func(e migrate.Event) error {
@@ -103,8 +114,8 @@ func (f *importFlags) run(cmd *cobra.Command, couchDB string, databases []string
 	if mover.CouchDB, err = migrate.Connect("CouchDB", couchDB, outbound.transport(replicator.Endpoint{}, nil)); err != nil {
 		return usage(cmd, err)
 	}
-	if f.to != "" {
-		if mover.Settee, err = migrate.Connect("settee", f.to, outbound.transport(replicator.Endpoint{}, nil)); err != nil {
+	if to != "" {
+		if mover.Settee, err = migrate.Connect("settee", to, outbound.transport(replicator.Endpoint{}, nil)); err != nil {
 			return usage(cmd, err)
 		}
 	}

@@ -246,7 +246,9 @@ func assertOneAfterTheOther(t *testing.T, requests []asked, first bool) {
 func planned(t *testing.T, args ...string) (docs map[string]migrate.Planned, out string, status int) {
 	t.Helper()
 	out, errs, status := settee(t, append([]string{"import-couchdb", "--json"}, args...)...)
-	require.Empty(t, errs)
+	for line := range strings.Lines(errs) { // args have passwords
+		require.Contains(t, line, "settee: warning: every local user can read the password")
+	}
 	docs = map[string]migrate.Planned{}
 	for line := range strings.Lines(out) {
 		require.True(t, json.Valid([]byte(line)), line)

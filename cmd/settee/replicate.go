@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"settee/cmd/settee/internal/credentials"
 	"settee/pkg/config"
 	"settee/replicator"
 	"settee/replicator/scheduler"
@@ -39,6 +40,7 @@ const (
 // replication document's fields.
 type replicateFlags struct {
 	configFlags
+	credentialFlags
 	selectionFlags
 	continuous, createTarget, verify bool
 }
@@ -65,17 +67,22 @@ func newReplicate() *cobra.Command {
 		Use:   "replicate SOURCE TARGET",
 		Short: "Copy a database to another in the foreground, and show the progress",
 		Long: "replicate copies the database at the URL SOURCE to the one at the URL TARGET. It continues\n" +
-			"from the checkpoint of an earlier run. It needs no node and no store. URLs may have a\n" +
-			"user name and a password, as in https://user:password@example.org/db.\n\n" +
+			"from the checkpoint of an earlier run. It needs no node and no store.\n\n" +
+			credentialsHelp(credentials.Source, credentials.Target) +
 			"The exit status is 0 if everything was copied, 1 if the replication failed, 2 if the command\n" +
 			"line is wrong, 3 if the target refused documents and everything else was copied, or if\n" +
 			"--verify found a difference, and 130 or 143 if a signal stopped it.",
-		Args: twoURLs,
+		Example: "  settee replicate --credentials couchdb.netrc https://a.example/films https://b.example/films",
+		Args:    twoURLs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if flags.verify && flags.continuous {
 				return usage(cmd, errors.New("--verify and --continuous exclude each other: a continuous replication does not end"))
 			}
-			replication, err := flags.parse(args[0], args[1])
+			source, target, err := flags.endpoints(cmd, &flags.credentialFlags, args)
+			if err != nil {
+				return err
+			}
+			replication, err := flags.parse(source, target)
 			if err != nil {
 				return usage(cmd, err)
 			}
@@ -84,6 +91,7 @@ func newReplicate() *cobra.Command {
 	}
 	f := cmd.Flags()
 	flags.configFlags.register(cmd)
+	flags.credentialFlags.register(cmd)
 	flags.selectionFlags.register(f, "copy")
 	f.BoolVar(&flags.continuous, "continuous", false, "wait for new changes at the end of the changes feed, until stopped")
 	f.BoolVar(&flags.createTarget, "create-target", false, "create the target database if it is missing")
@@ -98,6 +106,20 @@ func twoURLs(_ *cobra.Command, args []string) error {
 		return errors.New("two URLs are needed: the source database's and the target database's")
 	}
 	return nil
+}
+
+// endpoints returns the source and the target of a command line with their credentials.
+func (f *configFlags) endpoints(cmd *cobra.Command, from *credentialFlags, args []string) (source, target string, err error) {
+	cfg, _, err := f.load() // foreground prints the warnings
+	if err != nil {
+		return "", "", err
+	}
+	finder := from.finder(cmd, cfg)
+	if source, err = finder.URL(cmd.Context(), credentials.Source, args[0]); err != nil {
+		return "", "", err
+	}
+	target, err = finder.URL(cmd.Context(), credentials.Target, args[1])
+	return source, target, err
 }
 
 func (f *replicateFlags) parse(source, target string) (*replicator.Replication, error) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"settee/cmd/settee/internal/credentials"
 	"settee/pkg/jsontext"
 	"settee/replicator/worker"
 )
@@ -20,6 +21,7 @@ const defaultWait = 5 * time.Second
 // verifyFlags are the flags of settee verify.
 type verifyFlags struct {
 	configFlags
+	credentialFlags
 	selectionFlags
 	both, attachments, json bool
 	wait                    time.Duration
@@ -37,14 +39,20 @@ func newVerify() *cobra.Command {
 			"compares all attachments.\n\n" +
 			"Writers and replications may go on meanwhile. A revision that is missing is asked about again\n" +
 			"after --wait, and listed only if it is still a leaf of the source and still missing.\n\n" +
+			credentialsHelp(credentials.Source, credentials.Target) +
 			"The exit status is 0 if there is no difference, 1 if the databases could not be compared, 2 if\n" +
 			"the command line is wrong, 3 if there is a difference, and 130 or 143 if a signal stopped it.",
-		Args: twoURLs,
+		Example: "  settee verify --credentials couchdb.netrc https://a.example/films https://b.example/films",
+		Args:    twoURLs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if flags.wait < 0 {
 				return usage(cmd, errors.New("--wait must not be negative"))
 			}
-			replication, err := flags.parse(args[0], args[1], map[string]any{})
+			source, target, err := flags.endpoints(cmd, &flags.credentialFlags, args)
+			if err != nil {
+				return err
+			}
+			replication, err := flags.parse(source, target, map[string]any{})
 			if err != nil {
 				return usage(cmd, err)
 			}
@@ -62,6 +70,7 @@ func newVerify() *cobra.Command {
 	}
 	f := cmd.Flags()
 	flags.configFlags.register(cmd)
+	flags.credentialFlags.register(cmd)
 	flags.selectionFlags.register(f, "compare")
 	f.StringVar(&flags.sinceSeq, "since-seq", "", "the sequence of the source's changes feed to start from")
 	f.BoolVar(&flags.both, "both", false, "also list what the target has and the source lacks")
