@@ -59,7 +59,7 @@ func TestFilesAreTheOwners(t *testing.T) {
 		return nil
 	}))
 	require.Greater(t, files, 4)
-	require.NoError(t, os.Chmod(dir, 0o755))
+	require.NoError(t, os.Chmod(dir, 0o755)) //nolint:gosec // others have access
 	node = serveNode(t, "pebble:"+dir)
 	require.Contains(t, node.logged(), "users other than the owner have access to the store's directory")
 	node.end(os.Interrupt)

@@ -11,7 +11,7 @@ import (
 func TestPath(t *testing.T) {
 	t.Parallel()
 	for path, want := range map[string]string{
-		"/db/doc":                                  "/db/doc",
+		"/db/doc": "/db/doc",
 		"/_users/org.couchdb.user:jan@example.com": "/_users/org.couchdb.user:jan@example.com",
 		"/db/a%2Fb%":                               "/db/a%2Fb%",
 		"/http://adm:secret@host/db":               "/http://adm:*****@host/db",
