@@ -51,7 +51,7 @@ DASHBOARD = frontend/internal/dashboard
 NPM = internal/browsertest pkg/couch/couchtest pkg/script $(DASHBOARD)
 INSTALLED = $(NPM:%=%/node_modules/.package-lock.json)
 
-.PHONY: help run demo build build-fdb packages tarballs test-scripts test-packages manifests monitoring test test-fdb fire race fuzz soak lint bench bench-couchdb bench-fdb bench-peers load dashboard pictures clean node
+.PHONY: help run demo build build-fdb packages tarballs test-scripts test-packages manifests monitoring quick test test-fdb fire race fuzz soak lint bench bench-couchdb bench-fdb bench-peers load dashboard pictures clean node
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 }' Makefile
@@ -85,6 +85,9 @@ manifests: ## check the files for Docker Compose and Kubernetes
 
 monitoring: ## check the alert rules, the scrape configuration and the dashboard in scripts/monitoring
 	go -C scripts/monitoring test -ldflags=-w -vet=off ./...
+
+quick: ## run the tests that are quick and start no other program
+	go test -short -tags '$(TAGS)' $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) $(PKGS)
 
 test: node $(INSTALLED) ## run the tests, with a CouchDB and a Chromium if they are installed
 	go tool withservers -couchdb -chromium go test -tags '$(TAGS)' $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) $(PKGS)

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/fdbjobs"
+	"settee/internal/shorttest"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
 )
@@ -231,6 +232,7 @@ func TestSeveral(t *testing.T) {
 
 // TestLargeJobsAtOnce: jobs with more args than a transaction can read in its time are taken in several.
 func TestLargeJobsAtOnce(t *testing.T) {
+	shorttest.Skip(t)
 	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
 		large := text(`{"x":"` + strings.Repeat("x", 2_000_000) + `"}`)

@@ -12,12 +12,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/fdbjobs"
+	"settee/internal/shorttest"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
 )
 
 // TestListOwners compares lists, counts and skips over all owners with a sorted slice, for random jobs and positions.
 func TestListOwners(t *testing.T) {
+	shorttest.Skip(t)
 	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
 		random := rand.New(rand.NewPCG(1, 1))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"settee/internal/shorttest"
 	"settee/pkg/docstore/selector"
 	"settee/replicator"
 )
@@ -51,6 +52,7 @@ func TestLimitsOfSelectorsAgree(t *testing.T) {
 // TestSelectorsThatTakeTooLong checks that a feed whose selector takes too many steps to match a document fails with
 // the reason: as an answer of its own if nothing was sent, and behind the rows otherwise, where no last_seq follows.
 func TestSelectorsThatTakeTooLong(t *testing.T) {
+	shorttest.Skip(t)
 	t.Parallel()
 	n := start(t)
 	db := n.newDatabase("db")

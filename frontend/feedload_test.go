@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/internal/bubbletest"
+	"settee/internal/shorttest"
 	"settee/pkg/docstore"
 )
 
@@ -80,6 +81,7 @@ func TestAThousandFeeds(t *testing.T) {
 }
 
 func TestALongFeedIsStreamed(t *testing.T) {
+	shorttest.Skip(t)
 	t.Parallel()
 	n, store, db := streaming(t)
 	const rows, size = 20_000, 600

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"settee/internal/shorttest"
 	"settee/pkg/docstore"
 )
 
@@ -77,6 +78,7 @@ func TestValidateAllWrites(t *testing.T) {
 
 // TestHostileFunctions has functions without end. Each fails its own request, with an error that names it.
 func TestHostileFunctions(t *testing.T) {
+	shorttest.Skip(t)
 	t.Parallel()
 	n := start(t, "couchdb/os_process_timeout=500")
 	n.newDatabase("db")
@@ -236,6 +238,7 @@ func TestFilteredFeedsFollow(t *testing.T) {
 // TestFiltersSeeMuch filters more rows than a function gets at a time, with a limit, with many leaves and with documents
 // that do not fit into its memory together.
 func TestFiltersSeeMuch(t *testing.T) {
+	shorttest.Skip(t)
 	t.Parallel()
 	n := start(t, patient, "quickjs/memory_limit_bytes=16777216")
 	db := n.newDatabase("db")

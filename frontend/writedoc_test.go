@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"settee/internal/shorttest"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
 	"settee/replicator"
@@ -145,6 +146,7 @@ func TestBadDocuments(t *testing.T) {
 
 // What little becomes very much is refused before it does.
 func TestCompressedBodyThatGrows(t *testing.T) {
+	shorttest.Skip(t)
 	t.Parallel()
 	n := start(t)
 	n.newDatabase("db")

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"settee/fdbjobs"
+	"settee/internal/shorttest"
 	"settee/pkg/kv"
 	"settee/pkg/tuple"
 	"settee/replicator"
@@ -96,6 +97,7 @@ func waitingJob(t *testing.T, store *jobs.Store, n int) fdbjobs.Spec {
 // A page of a list of 100,000 jobs costs as much as one of a few: one request for each update, of bounded size, and the
 // same number of rows. However often jobs change, nothing in the browser grows.
 func TestDashboardOfManyJobs(t *testing.T) {
+	shorttest.Skip(t)
 	t.Parallel()
 	const running = 3
 	node := serveNode(t, fillStore(t))

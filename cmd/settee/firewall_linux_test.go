@@ -28,7 +28,7 @@ const patience = time.Second
 func printRules(t *testing.T, role string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command("../../scripts/firewall", args...)
-	cmd.Env = append(os.Environ(), "SETTEE="+built(), "COUCHDB_NODE_TYPE_API_FRONTEND=false", "COUCHDB_NODE_TYPE_REPLICATION=false",
+	cmd.Env = append(os.Environ(), "SETTEE="+built(t), "COUCHDB_NODE_TYPE_API_FRONTEND=false", "COUCHDB_NODE_TYPE_REPLICATION=false",
 		"COUCHDB_NODE_TYPE_"+strings.ToUpper(role)+"=true")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()

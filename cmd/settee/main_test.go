@@ -24,6 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"settee/internal/shorttest"
 	"settee/pkg/couch/couchtest"
 	"settee/pkg/kv/kvtest"
 )
@@ -47,8 +48,14 @@ func TestMain(m *testing.M) {
 // builtIn is the directory of the command. It is empty until a test needs the command.
 var builtIn string
 
-// built builds the command once, and returns its path.
-var built = sync.OnceValue(func() string {
+// built returns the path of the command, which it builds for the first test.
+func built(t testing.TB) string {
+	t.Helper()
+	shorttest.Skip(t)
+	return build()
+}
+
+var build = sync.OnceValue(func() string {
 	dir, err := os.MkdirTemp("", "settee")
 	if err != nil {
 		panic(err)
@@ -67,7 +74,7 @@ func settee(t *testing.T, args ...string) (stdout, stderr string, status int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, built(), args...)
+	cmd := exec.CommandContext(ctx, built(t), args...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()
@@ -114,7 +121,7 @@ func begin(t testing.TB, text string, env []string, args ...string) *process {
 // beginBy is begin with a function that starts the command.
 func beginBy(t testing.TB, start func(*exec.Cmd) error, text string, env []string, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, cmd: exec.Command(built(), args...), read: make(chan struct{})}
+	p := &process{t: t, cmd: exec.Command(built(t), args...), read: make(chan struct{})}
 	p.cmd.Env = slices.Concat(os.Environ(), adminEnvironment, env)
 	pipe, err := p.cmd.StderrPipe()
 	require.NoError(t, err)

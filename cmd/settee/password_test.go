@@ -16,7 +16,7 @@ import (
 // The file that settee password prints makes an administrator, and does not contain the password.
 func TestPassword(t *testing.T) {
 	t.Parallel()
-	cmd := exec.Command(built(), "password", "root", "--set", "chttpd_auth/iterations=10")
+	cmd := exec.Command(built(t), "password", "root", "--set", "chttpd_auth/iterations=10")
 	cmd.Stdin = strings.NewReader("s3cret = ; word\nmore\n")
 	printed, err := cmd.Output()
 	require.NoError(t, err)

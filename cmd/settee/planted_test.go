@@ -27,6 +27,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/internal/logtest"
+	"settee/internal/shorttest"
 	"settee/pkg/config"
 	"settee/pkg/kv"
 	"settee/pkg/kv/faultkv"
@@ -221,6 +222,7 @@ func plantedDefinition(m *marks, source, target, more string) string {
 // TestPlantedSecrets plants secrets in all fields that can have them, causes every kind of failure, and searches for
 // them in all output and in the store.
 func TestPlantedSecrets(t *testing.T) {
+	shorttest.Skip(t)
 	t.Parallel()
 	memory := func(t *testing.T) kv.Database {
 		db, err := memkv.Open(memkv.Options{})

@@ -24,6 +24,8 @@ import (
 	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
+
+	"settee/internal/shorttest"
 )
 
 // traceCollector receives traces as OpenTelemetry's collector does.
@@ -311,7 +313,7 @@ func TestTracesAreOff(t *testing.T) {
 
 func TestTracesNeedValidVariables(t *testing.T) {
 	t.Parallel()
-	cmd := exec.Command(built(), "serve", "--store", "mem:", "--set", "chttpd/port=0")
+	cmd := exec.Command(built(t), "serve", "--store", "mem:", "--set", "chttpd/port=0")
 	cmd.Env = slices.Concat(os.Environ(), adminEnvironment, []string{"OTEL_TRACES_EXPORTER=otlp", "OTEL_EXPORTER_OTLP_PROTOCOL=grpc"})
 	out, err := cmd.CombinedOutput()
 	require.Error(t, err)
@@ -341,6 +343,7 @@ const plantedAgain = "SETTEE_TEST_PLANTED"
 
 // TestPlantedSecretsInTraces runs TestPlantedSecrets with traces, and searches these for the secrets.
 func TestPlantedSecretsInTraces(t *testing.T) {
+	shorttest.Skip(t)
 	t.Parallel()
 	if os.Getenv(plantedAgain) != "" {
 		t.Skip("it is running")

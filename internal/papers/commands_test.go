@@ -150,7 +150,7 @@ func startShell(t *testing.T) *shell {
 		require.NoError(t, os.Mkdir(filepath.Join(dir, sub), 0o700))
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(dir, ".curlrc"), []byte("silent\nshow-error\n"), 0o600))
-	env := []string{"HOME=" + dir, "PATH=" + filepath.Dir(built) + ":" + os.Getenv("PATH")}
+	env := []string{"HOME=" + dir, "PATH=" + filepath.Dir(built(t)) + ":" + os.Getenv("PATH")}
 	address := startNode(t, filepath.Join(dir, "store"), env)
 
 	cmd := exec.Command("bash", "--noprofile", "--norc")

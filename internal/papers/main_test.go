@@ -10,11 +10,14 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"settee/internal/shorttest"
 )
 
 const (
@@ -26,25 +29,38 @@ const (
 
 var update = flag.Bool("update", false, "write what is generated")
 
-// built is the path of the program, built once.
-var built string
+// builtIn is the folder of the program. It is empty until a test needs the program.
+var builtIn string
 
-func TestMain(m *testing.M) { os.Exit(build(m)) }
+func TestMain(m *testing.M) {
+	status := m.Run()
+	if builtIn != "" {
+		_ = os.RemoveAll(builtIn)
+	}
+	os.Exit(status)
+}
 
-func build(m *testing.M) int {
+// built returns the path of the program, which it builds for the first test.
+func built(t *testing.T) string {
+	t.Helper()
+	shorttest.Skip(t)
+	path, err := build()
+	require.NoError(t, err)
+	return path
+}
+
+var build = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "settee-papers")
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+		return "", err
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	built = filepath.Join(dir, "settee")
-	if out, err := exec.Command("go", "build", "-ldflags=-w", "-o", built, root+"/cmd/settee").CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "%s%v\n", out, err)
-		return 1
+	builtIn = dir
+	path := filepath.Join(dir, "settee")
+	if out, err := exec.Command("go", "build", "-ldflags=-w", "-o", path, root+"/cmd/settee").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%s%w", out, err)
 	}
-	return m.Run()
-}
+	return path, nil
+})
 
 // documents returns the paths of all documents, from the root.
 func documents(t *testing.T) []string {
@@ -79,7 +95,7 @@ func compare(t *testing.T, path, want string) {
 // startNode starts a node with its store in dir, and returns its address.
 func startNode(t *testing.T, dir string, env []string) (address string) {
 	t.Helper()
-	cmd := exec.Command(built, "serve", "--store", "pebble:"+dir, "--set", "chttpd/port=0", "--set", "log/level=info")
+	cmd := exec.Command(built(t), "serve", "--store", "pebble:"+dir, "--set", "chttpd/port=0", "--set", "log/level=info")
 	cmd.Env = slices.Concat(env, []string{"COUCHDB_USER=admin", "COUCHDB_PASSWORD=relax"})
 	pipe, err := cmd.StderrPipe()
 	require.NoError(t, err)

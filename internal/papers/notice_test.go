@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"settee/internal/shorttest"
 )
 
 const noticeHead = `settee
@@ -130,6 +132,7 @@ func packaged(t *testing.T, path, folder, name string) module {
 
 func goCommand(t *testing.T, env []string, args ...string) []byte {
 	t.Helper()
+	shorttest.Skip(t)
 	cmd := exec.Command("go", args...)
 	cmd.Dir, cmd.Env, cmd.Stderr = root, append(os.Environ(), env...), os.Stderr
 	out, err := cmd.Output()

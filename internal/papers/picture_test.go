@@ -32,7 +32,7 @@ func TestPicture(t *testing.T) {
 	if !*update {
 		args = append(args, "--documents", "100")
 	}
-	out, err := exec.Command(built, args...).CombinedOutput()
+	out, err := exec.Command(built(t), args...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	svg := picture(t, "make demo", strings.TrimSpace(storeDir.ReplaceAllString(string(out), "/tmp/settee-demo1")))
 	if *update {

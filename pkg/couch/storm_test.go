@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/internal/bubbletest"
+	"settee/internal/shorttest"
 	"settee/pkg/couch"
 )
 
@@ -75,6 +76,7 @@ func (l *limited) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // Fifty databases on a server with a rate limit find the limit and use all of it.
 func TestManyDatabasesShareWhatALimitedServerTakes(t *testing.T) {
+	shorttest.Skip(t)
 	t.Parallel()
 	const databases = 50
 	for _, test := range []struct {

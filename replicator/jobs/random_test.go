@@ -19,6 +19,7 @@ import (
 
 	"settee/fdbjobs"
 	"settee/internal/seeds"
+	"settee/internal/shorttest"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
@@ -31,6 +32,7 @@ import (
 // databases, run jobs to all kinds of ends, die, and do upkeep, on a store with all faults. In
 // the end jobs and documents must agree.
 func TestRandom(t *testing.T) {
+	shorttest.Skip(t)
 	t.Parallel()
 	var mu sync.Mutex
 	seen := map[string]int{}

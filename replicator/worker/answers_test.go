@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/internal/bubbletest"
+	"settee/internal/shorttest"
 	"settee/replicator/worker"
 )
 
@@ -116,6 +117,7 @@ func TestAFilterThatLetsNothingThroughMakesProgress(t *testing.T) {
 
 // A filter may take long to leave out changes, but only as long as there are such changes.
 func TestAFilteredFeedOfHeartbeatsEnds(t *testing.T) {
+	shorttest.Skip(t)
 	t.Parallel()
 	const nothingBut = "source: the changes feed of http://a.example/db/ has had nothing but heartbeats for "
 	for name, test := range map[string]struct {

@@ -15,6 +15,7 @@ import (
 
 	"settee/internal/bubbletest"
 	"settee/internal/racetest"
+	"settee/internal/shorttest"
 	"settee/pkg/couch/couchtest"
 	"settee/pkg/sockopt"
 	"settee/replicator"
@@ -90,6 +91,7 @@ func mostMemory(workers, connections, document int) int {
 
 // The memory of a run is bounded for documents and attachments of any size. The peers of this test hold nothing.
 func TestMemoryIsBounded(t *testing.T) {
+	shorttest.Skip(t)
 	quietly(t)
 	documents, largest := 80, 8<<20
 	if racetest.Enabled { // slow, and pointless for memory
@@ -180,6 +182,7 @@ func TestAReplicationThatWaitsHoldsItsFeedOnly(t *testing.T) {
 
 // A batch has fewer rows if they are large.
 func TestLargeRows(t *testing.T) {
+	shorttest.Skip(t)
 	quietly(t)
 	defer debug.SetGCPercent(debug.SetGCPercent(50))
 	p := &hostilePair{source: couchtest.NewHostile(1), target: couchtest.NewHostile(2)}

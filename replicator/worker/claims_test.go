@@ -20,6 +20,7 @@ import (
 
 	"settee/internal/racetest"
 	"settee/internal/seeds"
+	"settee/internal/shorttest"
 	"settee/pkg/couch"
 	"settee/pkg/couch/couchtest"
 	"settee/replicator"
@@ -249,6 +250,7 @@ func (o *ordeal) run(continuous bool) (worker.Result, error) {
 // Under all faults of requests, databases, checkpoints and runs, every document below a checkpoint is on the target, or
 // was refused and listed, and a run without faults copies everything that is missing.
 func TestCheckpointsClaimNothingThatIsNotThere(t *testing.T) {
+	shorttest.Skip(t)
 	t.Parallel()
 	usual := 60
 	if racetest.Enabled {

@@ -17,6 +17,7 @@ import (
 
 	"settee/internal/bubbletest"
 	"settee/internal/racetest"
+	"settee/internal/shorttest"
 	"settee/pkg/couch"
 	"settee/pkg/couch/couchtest"
 	"settee/pkg/sockopt"
@@ -199,6 +200,7 @@ func quietly(t *testing.T) {
 // A run against a peer that does something wrong ends soon, with an error that names the fault or the limit that was
 // exceeded, and leaves nothing except true checkpoints. The next run, against a peer that behaves, copies everything.
 func TestHostilePeers(t *testing.T) {
+	shorttest.Skip(t)
 	quietly(t)
 	for _, m := range misdeeds() {
 		bubbletest.Run(t, m.name(), func(t *testing.T) {

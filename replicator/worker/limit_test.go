@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/internal/bubbletest"
+	"settee/internal/shorttest"
 	"settee/pkg/couch/couchtest"
 	"settee/replicator"
 	"settee/replicator/worker"
@@ -157,6 +158,7 @@ func TestTargetsThatHangUpOnLargeRequests(t *testing.T) {
 
 // TestServersOwnLimits uses targets that refuse documents of more than 200 kB.
 func TestServersOwnLimits(t *testing.T) {
+	shorttest.Skip(t)
 	for name, start := range map[string]func(t *testing.T) couchtest.Peer{
 		"PouchDB Server": func(t *testing.T) couchtest.Peer {
 			server := couchtest.Start(t)

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"settee/internal/shorttest"
 	"settee/pkg/kv"
 	"settee/pkg/kv/pebblekv"
 )
@@ -82,6 +83,7 @@ func commitUntilKilled(dir string) error {
 
 // TestKill repeatedly kills a process that commits, and checks that the next one finds what was acknowledged.
 func TestKill(t *testing.T) {
+	shorttest.Skip(t)
 	t.Parallel()
 	const kills = 200
 	dir := t.TempDir()
@@ -170,6 +172,7 @@ func (l *ledger) hear(had *ledger, line string) error {
 
 // TestPowerCut drops unsynced data at random, in the middle of commits, and checks that the acknowledged data remains.
 func TestPowerCut(t *testing.T) {
+	shorttest.Skip(t)
 	t.Parallel()
 	const chains, cuts = 10, 100
 	for chain := range chains {

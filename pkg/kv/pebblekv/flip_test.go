@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"settee/internal/shorttest"
 	"settee/pkg/kv"
 	"settee/pkg/kv/pebblekv"
 )
@@ -31,6 +32,7 @@ func contents(t *testing.T, dir string) (pairs []kv.KeyValue, err error) {
 // TestFlippedBits flips one bit of one file of a store, and opens and reads it: the error names the file, or everything
 // that was acknowledged is there as it was.
 func TestFlippedBits(t *testing.T) {
+	shorttest.Skip(t)
 	t.Parallel()
 	const flips = 30
 	original := t.TempDir()
