@@ -132,7 +132,7 @@ func TestCredentialsOfATerminal(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			user, command := openTerminal(t) // one after the other, since a node runs one backup at a time
-			cmd := exec.Command(built(), "backup", c.url, filepath.Join(t.TempDir(), "backup"))
+			cmd := exec.Command(built(t), "backup", c.url, filepath.Join(t.TempDir(), "backup"))
 			cmd.Env = append(os.Environ(), "HOME="+t.TempDir())
 			cmd.Stdin, cmd.Stdout, cmd.Stderr = command, command, command
 			require.NoError(t, cmd.Start())
