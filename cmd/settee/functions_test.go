@@ -230,6 +230,13 @@ func saw(doc, old string) string {
 	return `{"error":"forbidden","reason":` + string(reason) + `}`
 }
 
+// engineWords are what CouchDB's JavaScript engine says when a function of a view does not compile. CouchDB is built with
+// QuickJS, whose words the cases have, or with SpiderMonkey.
+var engineWords = regexp.MustCompile(`( view failed: ).* \(`)
+
+// withoutEngine returns an answer with what all builds of CouchDB share.
+func withoutEngine(answer string) string { return engineWords.ReplaceAllString(answer, "${1}WORDS (") }
+
 // TestFunctionsAnswerAsCouchDB makes the same requests of a node and of a CouchDB.
 func TestFunctionsAnswerAsCouchDB(t *testing.T) {
 	t.Parallel()
@@ -273,7 +280,7 @@ func TestFunctionsAnswerAsCouchDB(t *testing.T) {
 				status, answer := ask(t, db, peer.Username, c)
 				require.Equal(t, c.status, status, "%s: %s %s: %s", name, c.method, c.target, answer)
 				if c.answer != "" {
-					assert.Equal(t, c.answer, answer, "%s: %s %s", name, c.method, c.target)
+					assert.Equal(t, withoutEngine(c.answer), withoutEngine(answer), "%s: %s %s", name, c.method, c.target)
 				}
 			}
 		}
