@@ -3,6 +3,7 @@ package frontend_test
 import (
 	"encoding/json"
 	"net/http"
+	"net/url"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -45,6 +46,11 @@ func TestListShares(t *testing.T) {
 				require.Len(t, rows, 2)
 				row := rows[0].(map[string]any)
 				require.Equal(t, []any{true, since}, []any{row["paused"], row["paused_since"]}, path)
+				if id, known := row["job_id"].(string); known { // run now, it waits, and the answer says so
+					run := n.do(http.MethodPost, "/_scheduler/jobs/"+url.PathEscape(id)+"/_run", "").is(t, http.StatusAccepted).json(t)
+					require.Equal(t, []any{true, since}, []any{run["paused"], run["paused_since"]})
+					require.Contains(t, run["reason"], "is paused")
+				}
 			}
 		}
 	}

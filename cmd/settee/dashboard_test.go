@@ -376,6 +376,19 @@ func TestDashboardDatabasesAndSettings(t *testing.T) {
 	assert.Equal(t, "\"500\"\n", node.ask(http.StatusOK, http.MethodGet, "_node/_local/_config/replicator/max_jobs", ""))
 }
 
+// All replicator databases are listed, however many other databases there are.
+func TestDashboardOfManyDatabases(t *testing.T) {
+	t.Parallel()
+	node := serveNode(t, "mem:")
+	for i := range 1_100 {
+		node.ask(http.StatusCreated, http.MethodPut, fmt.Sprintf("db%04d", i), "")
+	}
+	node.ask(http.StatusCreated, http.MethodPut, "zzz%2F_replicator", "")
+	d := openDashboard(t, node, adminName, adminPassword)
+	d.show("databases")
+	d.WaitText("table", "zzz/_replicator")
+}
+
 // pictures is where TestDashboardPages writes what it sees.
 var pictures = flag.String("pictures", "", "a directory for pictures of the dashboard")
 
@@ -460,6 +473,9 @@ func TestDashboardRunsAndPauses(t *testing.T) {
 	d.WaitText("table.jobs", "its database is paused for")
 	d.press("_replicator / one")
 	d.WaitText("dd", "its database is paused for")
+	d.press("Run now")
+	d.WaitText("dialog", "The database of this job is paused. The job runs as soon as")
+	d.press("Not now")
 	d.Accessible()
 	d.show("databases")
 	d.WaitText("table", "paused for")

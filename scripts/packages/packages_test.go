@@ -398,7 +398,7 @@ func checkNode(t *testing.T, root string) {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(root, "/etc/settee/admin.ini"), admin, 0o644))
 	// systemd makes the folder of the store.
-	require.NoError(t, os.MkdirAll(filepath.Join(root, "/var/lib/settee"), 0o750))
+	require.NoError(t, os.MkdirAll(filepath.Join(root, "/var/lib/settee"), 0o700))
 	require.NoError(t, os.Chown(filepath.Join(root, "/var/lib/settee"), id.uid, id.gid))
 
 	address, err := net.Listen("tcp", "127.0.0.1:0")

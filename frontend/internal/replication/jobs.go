@@ -245,6 +245,7 @@ func (e *Endpoints) RunNow(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	pause := pauseOf{job.Paused, timeText(job.PausedSince)}
 	job, err = e.Jobs.RunNow(ctx, job.ID)
 	switch {
 	case errors.Is(err, jobs.ErrNotFound):
@@ -258,11 +259,17 @@ func (e *Endpoints) RunNow(w http.ResponseWriter, r *http.Request) error {
 	if state == replicator.StateRunning {
 		status = http.StatusOK
 	}
+	reason := ""
+	if pause.Paused {
+		reason = "the database of this job is paused: the job runs as soon as the database has shares again"
+	}
 	return web.Respond(w, r, status, struct {
-		OK    bool             `json:"ok"`
-		ID    string           `json:"id"`
-		State replicator.State `json:"state"`
-	}{true, shownID(job), state})
+		OK     bool             `json:"ok"`
+		ID     string           `json:"id"`
+		State  replicator.State `json:"state"`
+		Reason string           `json:"reason,omitempty"` // why it does not run at once
+		pauseOf
+	}{true, shownID(job), state, reason, pause})
 }
 
 // isTheirs reports whether the user of a request may see and change a job: one that they posted, or that of a document of

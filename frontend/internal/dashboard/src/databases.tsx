@@ -1,8 +1,8 @@
 // Replicator databases and the users of transient jobs: what they have, and what they may have.
 
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import type { Share } from "./api";
-import { pathOf, request, useView } from "./http";
+import { pathOf, request, useView, withQuery } from "./http";
 import { Action, Dialog, Field, For, Loaded, Page, Panel, Table } from "./parts";
 import { hrefOf } from "./route";
 import { count } from "./text";
@@ -12,22 +12,48 @@ const setting = (database: string) => `_node/_local/_config/${pathOf("replicator
 /** The shares of a database that is not listed with others. */
 const usualShares = 100;
 
-/** At most so many names of databases are looked at for replicator databases without jobs. */
+/** Names of databases in one answer. */
 const namesAtOnce = 1000;
+
+const isReplicator = (name: string) => name === "_replicator" || name.endsWith("/_replicator");
+
+/** The names of all replicator databases. The first answer is kept up to date; later ones are read when it changes. */
+function useReplicatorDatabases(): string[] {
+  const first = useView<string[]>(`_all_dbs?limit=${namesAtOnce}`).data;
+  const [later, setLater] = useState<string[]>([]);
+  useEffect(() => {
+    let shown = true;
+    const readOn = async () => {
+      const found: string[] = [];
+      let page = first ?? [];
+      while (shown && page.length >= namesAtOnce) {
+        const last = page[page.length - 1];
+        const next = await request<string[]>("GET", withQuery("_all_dbs", { limit: namesAtOnce + 1, start_key: JSON.stringify(last) }));
+        page = next.filter((name) => name !== last);
+        found.push(...page.filter(isReplicator));
+      }
+      if (shown) setLater(found);
+    };
+    readOn().catch(() => undefined); // the names that are known stay
+    return () => {
+      shown = false;
+    };
+  }, [first]);
+  return [...(first ?? []).filter(isReplicator), ...later];
+}
 
 export function DatabasesPage() {
   const view = useView<{ shares: Share[] }>("_scheduler/shares");
-  const names = useView<string[]>(`_all_dbs?limit=${namesAtOnce}`);
+  const names = useReplicatorDatabases();
   return (
     <Page title="Replicator databases" actions={<NewDatabase />}>
       <Loaded view={view}>
         {({ shares }) => (
           <>
             <Panel title="Databases">
-              <ShareTable shares={withEmpty(shares, names.data ?? [])} />
+              <ShareTable shares={withEmpty(shares, names)} />
               <p class="muted">
                 Shares say how the nodes' time is divided among databases that want all of it: {usualShares} is usual, and 0 pauses a database.
-                {names.data?.length === namesAtOnce && ` Databases without jobs are listed if they are among the first ${namesAtOnce}.`}
               </p>
             </Panel>
             <Panel title="Transient jobs of users">
@@ -44,7 +70,7 @@ export function DatabasesPage() {
 function withEmpty(shares: Share[], names: string[]): Share[] {
   const listed = shares.filter((share) => share.database !== null);
   const known = new Set(listed.map((share) => share.database));
-  const empty = names.filter((name) => (name === "_replicator" || name.endsWith("/_replicator")) && !known.has(name));
+  const empty = names.filter((name) => !known.has(name));
   const nothing = { user: null, usage: 0, running: 0, pending: 0, crashing: 0, ran: 0, entitled: 0 };
   return [...listed, ...empty.map((database) => ({ ...nothing, database, shares: usualShares }))];
 }

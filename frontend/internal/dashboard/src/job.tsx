@@ -69,7 +69,14 @@ function Buttons({
   };
   return (
     <>
-      {!ended(job) && job.state !== "running" && <Action run={() => request("POST", `${path}/_run`)}>Run now</Action>}
+      {!ended(job) && job.state !== "running" && (
+        <Action
+          run={() => request("POST", `${path}/_run`)}
+          confirm={job.paused ? "The database of this job is paused. The job runs as soon as the database has shares again." : undefined}
+        >
+          Run now
+        </Action>
+      )}
       {ended(job) && documentPath && <Action run={runAgain}>Run again</Action>}
       {documentPath && (
         <a class="button" href={hrefOf(["new"], { database: job.database!, document: job.doc_id! })}>
