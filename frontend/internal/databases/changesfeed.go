@@ -80,6 +80,12 @@ func (f *feed) run() error {
 		return err
 	}
 	for {
+		if err := f.takeMemory(); err != nil {
+			if f.out.Begun() && f.request.kind != feedNormal {
+				return f.end("0") // the client asks again
+			}
+			return f.fail(err)
+		}
 		whole, err := f.readOn()
 		if isMissing(err) && f.request.kind != feedNormal && f.out.Begun() {
 			return f.end("0") // the database was deleted
@@ -148,9 +154,6 @@ func (f *feed) isOver(whole bool) bool {
 func (f *feed) readOn() (whole bool, err error) {
 	if f.remaining == 0 {
 		return false, nil
-	}
-	if err := f.takeMemory(); err != nil {
-		return false, err
 	}
 	reading := f.db.Changes(f.options())
 	f.first = false

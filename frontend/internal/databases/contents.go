@@ -105,7 +105,7 @@ func (c contents) copy(to io.Writer, attachment docstore.Attachment) error {
 func contentFailure(err error) error {
 	switch {
 	case errors.Is(err, docstore.ErrNotFound):
-		return web.Unavailable("the revision was replaced while its attachments were read: ask again")
+		return web.Unavailable("the revision was replaced while it was read: ask again")
 	case errors.Is(err, gzip.ErrHeader), errors.Is(err, gzip.ErrChecksum), errors.As(err, new(flate.CorruptInputError)),
 		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return undecodable("it is stored as gzip, but is none")

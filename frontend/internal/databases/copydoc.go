@@ -32,6 +32,9 @@ func (e *Endpoints) CopyDocument(w http.ResponseWriter, r *http.Request, db *doc
 	if err != nil {
 		return err
 	}
+	if err := e.takeForWrite(r, int64(len(source.Body))); err != nil {
+		return err
+	}
 	out := e.newWriter(r, db)
 	defer out.discard()
 	copied, err := out.copy(source, target)

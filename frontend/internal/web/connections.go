@@ -185,7 +185,7 @@ func (c *Connections) accept(ctx context.Context, conn net.Conn) context.Context
 	c.mu.Unlock()
 
 	if tell {
-		c.log.Warn().Int("connections", most).Msg("connections are refused: there are as many as [chttpd] max_connections allows, each with a request")
+		c.log.Warn().Int("connections", most).Msg("connections are refused: there are as many as [chttpd] max_connections and [settee] memory_limit_bytes allow, each with a request")
 	}
 	room.make()
 	return context.WithValue(ctx, connectionKey{}, taken)
