@@ -176,7 +176,8 @@ func (f *feed) readOn() (whole bool, err error) {
 	return true, nil
 }
 
-// takeMemory takes the memory for the changes that are read at a time. The feed gives it back while it waits.
+// takeMemory takes the memory for the changes that are read at a time. The feed gives it back while it waits. The rows that
+// wake a feed are few, and part of the cost of its connection: a change may wake thousands of feeds at once.
 func (f *feed) takeMemory() error {
 	memory := web.MemoryOf(f.r)
 	switch {
@@ -184,6 +185,9 @@ func (f *feed) takeMemory() error {
 		return memory.Take(f.r.Context(), pageCost+filterBytes*wholeCost, budget.Most)
 	case f.request.documents || f.request.filter.readsDocuments():
 		return memory.Take(f.r.Context(), pageCost, budget.All)
+	}
+	if !f.first {
+		return nil
 	}
 	return memory.Take(f.r.Context(), rowsCost, budget.All)
 }
