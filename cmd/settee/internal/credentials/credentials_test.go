@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -194,6 +195,21 @@ func TestParse(t *testing.T) {
 		{line: 7, machine: "b", login: "a b\"\\\n", password: "", hasPassword: true},
 		{line: 8, login: "d", password: "e\"", hasPassword: true},
 	}, entries)
+}
+
+// A macro ends at an empty line, whatever ends the lines of the file.
+func TestMacroEnds(t *testing.T) {
+	t.Parallel()
+	text := "machine a login b password c\nmacdef init\ncd z\n\nmachine d login e password f\nmacdef x\n\ndefault login g password h\n"
+	for _, end := range []string{"\n", "\r\n"} {
+		entries, err := parse("x", strings.ReplaceAll(text, "\n", end))
+		require.NoError(t, err)
+		require.Equal(t, []entry{
+			{line: 1, machine: "a", login: "b", password: "c", hasPassword: true},
+			{line: 5, machine: "d", login: "e", password: "f", hasPassword: true},
+			{line: 8, login: "g", password: "h", hasPassword: true},
+		}, entries, "%q", end)
+	}
 }
 
 func FuzzParse(f *testing.F) {

@@ -189,13 +189,16 @@ func (s *scanner) quoted() (string, error) {
 	return "", errors.New("a quote has no end")
 }
 
-// skipMacro skips the body of a macro, which ends with an empty line.
+// skipMacro skips the body of a macro, which ends with an empty line. It starts behind the macro's name.
 func (s *scanner) skipMacro() {
-	body, rest, found := strings.Cut(s.rest, "\n\n")
-	s.line += strings.Count(body, "\n")
-	s.rest = ""
-	if found {
-		s.line += 2
+	for name := true; s.rest != ""; name = false {
+		line, rest, found := strings.Cut(s.rest, "\n")
 		s.rest = rest
+		if found {
+			s.line++
+		}
+		if !name && strings.TrimSuffix(line, "\r") == "" {
+			return
+		}
 	}
 }
