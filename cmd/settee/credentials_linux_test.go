@@ -116,6 +116,37 @@ func openTerminal(t *testing.T) (user, command *os.File) {
 	return user, command
 }
 
+// writerFunc is a function that writes.
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
+
+// The terminal is silent when the question appears: an answer that is typed or pasted at once is not shown.
+func TestSecretIsHiddenBeforeTheQuestion(t *testing.T) {
+	t.Parallel()
+	user, command := openTerminal(t)
+	echoes := func() bool {
+		settings, err := unix.IoctlGetTermios(int(command.Fd()), unix.TCGETS)
+		require.NoError(t, err)
+		return settings.Lflag&unix.ECHO != 0
+	}
+	require.True(t, echoes())
+	asked := false
+	answer, err := askSecret(command, writerFunc(func(b []byte) (int, error) {
+		if string(b) == "Password: " {
+			asked = true
+			assert.False(t, echoes())
+			_, err := fmt.Fprintln(user, "s3cret")
+			require.NoError(t, err)
+		}
+		return len(b), nil
+	}), "Password: ")
+	require.NoError(t, err)
+	require.True(t, asked)
+	require.Equal(t, "s3cret", answer)
+	require.True(t, echoes())
+}
+
 // On a terminal the command asks for what is missing, and the terminal does not show the password.
 func TestCredentialsOfATerminal(t *testing.T) {
 	t.Parallel()

@@ -76,6 +76,11 @@ func readPassword(in io.Reader, out io.Writer) (password string, err error) {
 
 // askSecret asks a question on a terminal, and reads the answer without showing it.
 func askSecret(file *os.File, out io.Writer, question string) (string, error) {
+	restore, err := hideTyping(file) // before the question: an answer may come at once
+	if err != nil {
+		return "", err
+	}
+	defer restore()
 	if _, err := io.WriteString(out, question); err != nil {
 		return "", err
 	}
