@@ -39,7 +39,7 @@ type stepping struct {
 	waiting atomic.Int64  // transactions that wait for step
 	free    chan struct{} // closed when transactions do not wait
 	// claims is the number of runs of transactions that wrote jobs, others that of all others.
-	claims, others int
+	claims, others atomic.Int64
 }
 
 func (s *stepping) Transact(ctx context.Context, fn func(kv.Transaction) error) error {
@@ -54,9 +54,9 @@ func (s *stepping) Transact(ctx context.Context, fn func(kv.Transaction) error) 
 			wrote = wrote || s.jobs.JobOf(key) != ""
 		}
 		if wrote {
-			s.claims++
+			s.claims.Add(1)
 		} else {
-			s.others++
+			s.others.Add(1)
 		}
 		s.wait()
 		return nil
@@ -117,7 +117,9 @@ func (l *lockstep) run(t *testing.T, n int, done func(s *stepping, h *fdbjobs.He
 	var ended sync.WaitGroup
 	taken := 0
 	for _, s := range l.processes {
-		s.step, s.free, s.claims, s.others = make(chan struct{}), free, 0, 0
+		s.step, s.free = make(chan struct{}), free
+		s.claims.Store(0)
+		s.others.Store(0)
 		ended.Go(func() {
 			for ctx.Err() == nil {
 				held, _ := s.jobs.Accept(ctx, doesNotWait)
@@ -150,9 +152,9 @@ func (l *lockstep) run(t *testing.T, n int, done func(s *stepping, h *fdbjobs.He
 	}
 	cancel()
 	synctest.Wait()
-	claims, others := 0, 0
+	others := 0
 	for _, s := range l.processes {
-		claims, others = claims+s.claims, others+s.others
+		claims, others = claims+int(s.claims.Load()), others+int(s.others.Load())
 	}
 	read := costs(l.reads).minus(l.before)
 	t.Logf("%.2f runs of claims and %.2f of other transactions for each job, %d rounds of at least %d, %d rows and %d reads for each job",
