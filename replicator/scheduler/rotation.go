@@ -17,40 +17,46 @@ import (
 // exactly an interval apart, so that a job started at one tick has run for min_run_time at a later one. The first tick
 // is at a random time, which spreads the ticks of different nodes.
 func (s *Server) tick(ctx, accepting context.Context) {
-	interval := config.Interval.Get(s.opts.Config())
-	if err := s.rollUp(accepting); err != nil && accepting.Err() == nil { // the next tick tries again
+	cfg := s.opts.Config()
+	if err := s.rollUp(accepting, cfg); err != nil && accepting.Err() == nil { // the next tick tries again
 		s.opts.Log.Error().Err(err).Msg("usage could not be rolled up")
 	}
-	shares := weights(s.opts.Config())
-	next := time.Now().Add(rand.N(interval))
+	var (
+		seen     *config.Config // the settings that the scheduler works with
+		shares   = weights(cfg)
+		interval = config.Interval.Get(cfg)
+		next     = time.Now().Add(rand.N(interval))
+	)
 	timer := time.NewTimer(time.Until(next))
 	defer timer.Stop()
 	for {
-		s.ticked.set(time.Until(next))
 		var changed <-chan struct{}
 		if s.opts.Changed != nil {
-			changed = s.opts.Changed()
+			changed = s.opts.Changed() // before the settings are read, so that no change is missed
 		}
+		if cfg = s.opts.Config(); cfg != seen {
+			seen = cfg
+			s.slots.reconsider()
+			if now := weights(cfg); !maps.Equal(now, shares) {
+				shares = now
+				s.share(accepting, cfg)
+			}
+			if now := config.Interval.Get(cfg); now != interval {
+				interval, next = now, time.Now().Add(rand.N(now))
+				timer.Reset(time.Until(next))
+			}
+		}
+		s.ticked.set(time.Until(next))
 		select {
 		case <-accepting.Done():
 			return
 		case <-changed:
-			s.slots.reconsider()
-			if now := weights(s.opts.Config()); !maps.Equal(now, shares) {
-				shares = now
-				s.share(accepting)
-			}
-			if now := config.Interval.Get(s.opts.Config()); now != interval {
-				interval, next = now, time.Now().Add(rand.N(now))
-				timer.Reset(time.Until(next))
-			}
 			continue
 		case <-timer.C:
 		}
 		if err := s.reschedule(ctx, accepting, next); err != nil && accepting.Err() == nil && !errors.Is(err, fdbjobs.ErrClosed) {
 			s.opts.Log.Error().Err(err).Msg("rescheduling failed, and is tried again")
 		}
-		interval = config.Interval.Get(s.opts.Config())
 		if next = next.Add(interval); next.Before(time.Now()) {
 			next = time.Now().Add(interval)
 		}
@@ -59,15 +65,13 @@ func (s *Server) tick(ctx, accepting context.Context) {
 }
 
 // rollUp applies the decay of usage when it is due.
-func (s *Server) rollUp(ctx context.Context) error {
-	cfg := s.opts.Config()
+func (s *Server) rollUp(ctx context.Context, cfg *config.Config) error {
 	tariff := jobs.Tariff{Interval: config.Interval.Get(cfg), Coeff: config.UsageCoeff.Get(cfg)}
 	return s.opts.Jobs.RollUp(ctx, tariff, weights(cfg))
 }
 
 // share applies changed shares at once, and stops the jobs of databases that have none.
-func (s *Server) share(ctx context.Context) {
-	cfg := s.opts.Config()
+func (s *Server) share(ctx context.Context, cfg *config.Config) {
 	if err := s.opts.Jobs.SetWeights(ctx, weights(cfg)); err != nil && ctx.Err() == nil { // the next roll-up tries again
 		s.opts.Log.Error().Err(err).Msg("changed shares could not be applied")
 	}
@@ -108,7 +112,7 @@ func weights(cfg *config.Config) map[string]float64 {
 // reschedule does the work of a tick.
 func (s *Server) reschedule(ctx, accepting context.Context, at time.Time) error {
 	cfg := s.opts.Config()
-	rolled := s.rollUp(accepting)
+	rolled := s.rollUp(accepting, cfg)
 	list := s.slots.list()
 	most := config.MaxJobs.Get(cfg)
 	switch {

@@ -18,6 +18,7 @@ type settings struct {
 	t       *testing.T
 	current atomic.Pointer[config.Config]
 	changed atomic.Pointer[chan struct{}]
+	between atomic.Pointer[func()] // called once, before Changed returns
 }
 
 func newSettings(t *testing.T, sets ...string) *settings {
@@ -34,7 +35,12 @@ func (s *settings) set(sets ...string) {
 	close(*s.changed.Swap(new(make(chan struct{}))))
 }
 
-func (s *settings) Changed() <-chan struct{} { return *s.changed.Load() }
+func (s *settings) Changed() <-chan struct{} {
+	if between := s.between.Swap(nil); between != nil {
+		(*between)()
+	}
+	return *s.changed.Load()
+}
 
 // running returns the number of running jobs of a database.
 func (w *world) running(database string) int {
@@ -111,6 +117,20 @@ func TestSharesChange(t *testing.T) {
 		from := w.at() + 2
 		w.pass(32 * time.Minute)
 		w.has(from, from+30, map[string]float64{"a/_replicator": 0.25, "b/_replicator": 0.75})
+	})
+}
+
+// A change while a node takes in the one before takes effect, too.
+func TestChangesInQuickSuccession(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		w.start("n1")
+		w.add("a/_replicator", 5, true)
+		w.pass(time.Second)
+		assert.Equal(t, 5, w.running("a/_replicator"))
+		w.settings.between.Store(new(func() { w.settings.set("replicator.shares/a/_replicator=0") }))
+		w.settings.set("replicator/max_churn=10")
+		w.pass(time.Second)
+		assert.Zero(t, w.running("a/_replicator"))
 	})
 }
 
