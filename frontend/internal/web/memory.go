@@ -125,7 +125,7 @@ func GiveBack(r *http.Request) {
 const (
 	// freeBody is the size of a body that the cost of a connection includes, in bytes.
 	freeBody = 4 << 10
-	// smallBody is the size up to which a body may use all of the memory, as what is read from the store may.
+	// smallBody is the length up to which a body may use all of the memory, as what is read from the store may.
 	smallBody = 64 << 10
 	// bodyCost is the number of bytes that one byte of a body in memory costs: it is copied while the buffer grows, and is
 	// parsed.
@@ -135,6 +135,8 @@ const (
 // readAll reads a body into memory, and takes memory while the body arrives.
 func readAll(r *http.Request, from io.Reader) ([]byte, error) {
 	memory := MemoryOf(r)
+	// The beginning of a large body leaves to others what the whole body will leave to them.
+	small := r.ContentLength >= 0 && r.ContentLength <= smallBody
 	text := make([]byte, 0, 512)
 	for {
 		n, err := from.Read(text[len(text):cap(text)])
@@ -151,7 +153,7 @@ func readAll(r *http.Request, from io.Reader) ([]byte, error) {
 		larger := 2 * cap(text)
 		if larger > freeBody {
 			share := budget.Most
-			if larger <= smallBody {
+			if larger <= smallBody && small {
 				share = budget.All
 			}
 			if err := memory.Take(r.Context(), int64(larger-max(cap(text), freeBody))*bodyCost, share); err != nil {
