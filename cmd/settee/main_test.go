@@ -30,7 +30,7 @@ import (
 )
 
 // limit is the timeout of waits in tests.
-const limit = 2 * time.Minute
+const limit = 5 * time.Minute
 
 func TestMain(m *testing.M) {
 	status := m.Run()

@@ -16,8 +16,9 @@ import (
 const (
 	// checksAtOnce is the number of documents that are looked at side by side.
 	checksAtOnce = 8
-	// stopPoll is the time between two looks whether a server has stopped jobs. CouchDB has nothing to wait for.
-	stopPoll = 500 * time.Millisecond
+	// minStopPoll and maxStopPoll are the shortest and the longest time between two requests that ask whether a server
+	// has stopped jobs. The time doubles after each. CouchDB has no feed to wait for.
+	minStopPoll, maxStopPoll = 10 * time.Millisecond, 500 * time.Millisecond
 	// stopTimeout is how long a server may take for that.
 	stopTimeout = 5 * time.Minute
 )
@@ -485,7 +486,7 @@ func (t *transfer) revive(ctx context.Context, left, to *Server, rows []row) err
 // stopped waits until busy returns no job that should have stopped.
 func (t *transfer) stopped(ctx context.Context, busy func(context.Context) ([]string, error)) error {
 	until := time.Now().Add(stopTimeout)
-	for {
+	for pause := minStopPoll; ; pause = min(2*pause, maxStopPoll) {
 		running, err := busy(ctx)
 		if err != nil || len(running) == 0 {
 			return err
@@ -496,7 +497,7 @@ func (t *transfer) stopped(ctx context.Context, busy func(context.Context) ([]st
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-time.After(stopPoll):
+		case <-time.After(pause):
 		}
 	}
 }
