@@ -4,10 +4,10 @@
 #	make lint TAGS=fdb	also the files of that build
 
 PKGS = ./...
-RACE_PKGS = $(PKGS)
 TAGS =
 CGO = 0
 BIN = bin/settee
+LINT = $(CURDIR)/bin/golangci-lint
 LDFLAGS =
 VERSION = $$(git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
@@ -32,12 +32,16 @@ JOBS = 100000
 # The flags of make bench-couchdb: -help lists them.
 BENCH_FLAGS =
 
-# The flags of make load: -help lists them.
+# The flags of make load and make stress: -help lists them.
 LOAD_FLAGS =
+STRESS_FLAGS =
 
 # How long make fire injects faults, and the seed of the faults.
 FIRE = 90s
 SEED = 1
+
+# The seed of make nightly.
+NIGHT = $(if $(filter file,$(origin SEED)),$(shell date +%Y%m%d),$(SEED))
 
 # The number of seeds of a soak, or its duration, and its test. Other tests with seeds are
 # TestRandom in pkg/docstore and replicator/jobs, and TestCheckpointsClaimNothingThatIsNotThere in
@@ -51,7 +55,7 @@ DASHBOARD = frontend/internal/dashboard
 NPM = internal/browsertest pkg/couch/couchtest pkg/script $(DASHBOARD)
 INSTALLED = $(NPM:%=%/node_modules/.package-lock.json)
 
-.PHONY: help run demo build build-fdb packages tarballs test-scripts test-packages manifests monitoring quick test test-fdb fire race fuzz soak lint bench bench-couchdb bench-fdb bench-peers load dashboard pictures clean node
+.PHONY: help run demo build build-fdb packages tarballs test-scripts test-packages manifests monitoring quick test test-fdb fire race stress fuzz soak nightly lint bench bench-couchdb bench-fdb bench-peers load dashboard pictures clean node
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 }' Makefile
@@ -92,14 +96,22 @@ quick: ## run the tests that are quick and start no other program
 test: node $(INSTALLED) ## run the tests, with a CouchDB and a Chromium if they are installed
 	go tool withservers -couchdb -chromium go test -tags '$(TAGS)' $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) $(PKGS)
 
-test-fdb: node $(INSTALLED) ## run the tests on a temporary FoundationDB
-	scripts/test-fdb $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) $(PKGS)
+# The packages whose tests use FoundationDB's client library.
+FDB_BINDING = github.com/apple/foundationdb/bindings/go/src/fdb
+ENGINE_PKGS = $$(go list -tags fdb -test -f '{{range .Deps}}{{if eq . "$(FDB_BINDING)"}}{{$$.ForTest}}{{end}}{{end}}' $(PKGS) | sort -u)
+
+test-fdb: node $(INSTALLED) ## run the tests that use a store on a temporary FoundationDB
+	scripts/test-fdb $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) $(ENGINE_PKGS)
 
 fire: ## kill, freeze and cut off the nodes and servers of a cluster for FIRE (takes a minute longer)
 	SETTEE_REQUIRE=fdb,couchdb go test -tags 'fdb fire' -count=1 -timeout 0 -v ./internal/fire -fire.time $(FIRE) -fire.seed $(SEED)
 
 race: node $(INSTALLED) ## run the tests under the race detector
-	go tool withservers -couchdb -chromium go test -tags '$(TAGS)' $(TEST_FLAGS) -race -timeout $(RACE_TIMEOUT) $(RACE_PKGS)
+	go tool withservers -couchdb -chromium go test -tags '$(TAGS)' $(TEST_FLAGS) -race -timeout $(RACE_TIMEOUT) $(PKGS)
+
+stress: node $(INSTALLED) ## run each test many times with few processors, until one fails (PKGS=./fdbjobs STRESS_FLAGS="-n 20")
+	go -C scripts build -o '$(CURDIR)/bin/' ./stress
+	go tool withservers $(if $(filter fdb,$(TAGS)),-fdb) -couchdb -chromium bin/stress -tags '$(TAGS)' $(STRESS_FLAGS) $(PKGS)
 
 fuzz: ## run every fuzz test for FUZZTIME
 	FUZZTIME=$(FUZZTIME) scripts/fuzz
@@ -108,13 +120,34 @@ soak: ## run the simulation of the job layer for SEEDS, a number of seeds or a d
 	SETTEE_SEEDS=$(SEEDS) go test -tags '$(TAGS)' -count=1 -timeout 0 -v -run '^$(SOAK)$$' $(SOAK_PKGS) 2>&1 | \
 		awk '/^=== |^ *--- PASS/ { next } /^ok/ { ok = 1 } /^FAIL/ { failed = 1 } { print } END { exit failed || !ok }'
 
-lint: ## check the format, the imports and the code
+# The files of the build that TAGS names, and the folders of files.
+TAGGED = git grep -lE '^//go:build .*\b('$$(echo '$(TAGS)' | tr ' ' '|')')\b' --
+FOLDERS = xargs -n 1 dirname | sort -u | sed 's|^|./|'
+
+nightly: node $(INSTALLED) ## run for hours what .ci/run leaves out; SEED, by default the day, decides what the seeds are
+	@printf 'to repeat: make nightly SEED=%s\n' '$(NIGHT)'
+	$(MAKE) fuzz FUZZTIME=1m
+	SETTEE_FIRST_SEED=$(NIGHT)000000 $(MAKE) soak SEEDS=1h
+	SETTEE_FIRST_SEED=$(NIGHT)000000 $(MAKE) soak SEEDS=10m SOAK=TestRandom SOAK_PKGS=./pkg/docstore
+	SETTEE_FIRST_SEED=$(NIGHT)000000 $(MAKE) soak SEEDS=10m SOAK=TestRandom SOAK_PKGS=./replicator/jobs
+	SETTEE_FIRST_SEED=$(NIGHT)000000 $(MAKE) soak SEEDS=10m SOAK=TestCheckpointsClaimNothingThatIsNotThere SOAK_PKGS=./replicator/worker
+	$(MAKE) stress STRESS_FLAGS='-n 3 -seed $(NIGHT)'
+	@left=$$(go tool withservers -fdb -couchdb -missing 2>&1); if [ -n "$$left" ]; then printf '%s\n' "$$left"; else \
+		$(MAKE) stress STRESS_FLAGS='-n 3 -seed $(NIGHT)' TAGS=fdb PKGS="$(ENGINE_PKGS)" && $(MAKE) fire FIRE=20m SEED=$(NIGHT); fi
+
+lint: ## check the format, the imports and the code (TAGS=fdb: only folders with files of that build)
 	@files=$$(gofmt -l .) || exit 1; \
 	if [ -n "$$files" ]; then printf 'gofmt would change:\n%s\n' "$$files" >&2; exit 1; fi
-	go tool -modfile=scripts/tools.mod golangci-lint run --allow-parallel-runners --build-tags '$(TAGS)'
-	cd scripts/manifests && go tool -modfile=../tools.mod golangci-lint run --allow-parallel-runners
-	cd scripts/monitoring && go tool -modfile=../tools.mod golangci-lint run --allow-parallel-runners
-	cd scripts && go tool -modfile=tools.mod golangci-lint run --allow-parallel-runners --build-tags '$(TAGS) packages'
+	go build -modfile=scripts/tools.mod -o '$(LINT)' github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+ifeq ($(TAGS),)
+	$(LINT) run
+	cd scripts && $(LINT) run --build-tags packages
+	cd scripts/manifests && $(LINT) run
+	cd scripts/monitoring && $(LINT) run
+else
+	$(LINT) run --build-tags '$(TAGS)' $$($(TAGGED) ':!scripts' | $(FOLDERS))
+	cd scripts && $(LINT) run --build-tags '$(TAGS)' $$($(TAGGED) . | $(FOLDERS))
+endif
 
 bench: ## run the benchmarks
 	go test -tags '$(TAGS)' -run '^$$' -bench . -timeout $(BENCH_TIMEOUT) $(PKGS)
