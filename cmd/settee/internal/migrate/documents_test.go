@@ -1,0 +1,180 @@
+package migrate
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"settee/pkg/config"
+)
+
+func parsed(t *testing.T, ok string) *document {
+	t.Helper()
+	d, err := parseDocument(json.RawMessage(`{"id":"a","docs":[{"ok":` + ok + `}]}`))
+	require.NoError(t, err)
+	require.NotNil(t, d)
+	return d
+}
+
+func TestResultsOfBulkGet(t *testing.T) {
+	t.Parallel()
+	d := parsed(t, `{"_id":"a","_rev":"2-bb","_revisions":{"start":2,"ids":["bb","aa"]},"source":"x"}`)
+	assert.Equal(t, "2-bb", d.rev)
+	assert.Equal(t, []string{"bb", "aa"}, d.history)
+	assert.False(t, d.deleted)
+	assert.False(t, d.moved())
+	assert.NotContains(t, d.body, "_revisions")
+	deleted := `{"_id":"a","_rev":"2-bb","_deleted":true,"_revisions":{"start":2,"ids":["bb","aa"]}`
+	assert.False(t, parsed(t, deleted+`}`).moved(), "somebody has deleted it")
+	assert.True(t, parsed(t, deleted+`,"`+Mark+`":true}`).moved())
+	for _, gone := range []string{`{"id":"a","docs":[]}`, `{"id":"a","docs":[{"error":{"error":"not_found"}}]}`} {
+		d, err := parseDocument(json.RawMessage(gone))
+		require.NoError(t, err)
+		assert.Nil(t, d, "it was replaced meanwhile")
+	}
+	for _, bad := range []string{`[]`, `{"id":"a","docs":[{"ok":1}]}`, `{"id":"a","docs":[{"ok":{"_rev":1}}]}`} {
+		_, err := parseDocument(json.RawMessage(bad))
+		require.Error(t, err, bad)
+	}
+}
+
+// Both servers, and each repetition of a move, make the same revision of a document that moves.
+func TestRevisionsOfDocumentsThatMove(t *testing.T) {
+	t.Parallel()
+	d := parsed(t, `{"_id":"a","_rev":"3-cc","_deleted":true,"_revisions":{"start":3,"ids":["cc","bb","aa"]},"source":"x","`+Mark+`":true}`)
+	child := childOf("3-cc")
+	assert.Equal(t, child, childOf("3-cc"))
+	assert.NotEqual(t, child, childOf("3-cd"))
+	require.Regexp(t, "^4-[0-9a-f]{32}$", child)
+	text, err := json.Marshal(d.revived())
+	require.NoError(t, err)
+	assert.JSONEq(t, fmt.Sprintf(`{"_id":"a","_rev":%q,"_revisions":{"start":4,"ids":[%q,"cc","bb","aa"]},"source":"x"}`, child, idOf(child)), string(text))
+	text, err = json.Marshal(d.copied())
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"_id":"a","_rev":"3-cc","_deleted":true,"_revisions":{"start":3,"ids":["cc","bb","aa"]},"source":"x","`+Mark+`":true}`, string(text))
+}
+
+func TestResultsAreReadOneByOne(t *testing.T) {
+	t.Parallel()
+	read := func(text string) (found []string, err error) {
+		err = eachResult(json.NewDecoder(strings.NewReader(text)), func(raw json.RawMessage) error {
+			found = append(found, string(raw))
+			return nil
+		})
+		return found, err
+	}
+	found, err := read(`{"results":[1,{"a":[2]}],"last_seq":3}`)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"1", `{"a":[2]}`}, found)
+	for _, bad := range []string{``, `[]`, `{"error":"x"}`, `{"results":{}}`, `{"results":[1`, `{"results":[1,`} {
+		_, err := read(bad)
+		require.Error(t, err, bad)
+	}
+	stop := errors.New("stop")
+	require.ErrorIs(t, eachResult(json.NewDecoder(strings.NewReader(`{"results":[1,2]}`)), func(json.RawMessage) error { return stop }), stop)
+}
+
+func TestWhatCouchDBCannotRun(t *testing.T) {
+	t.Parallel()
+	for body, refused := range map[string]bool{`{}`: false, `{"every":"1h"}`: true, `{"schedule":"0 0 * * *"}`: true} {
+		d := new(document)
+		require.NoError(t, json.Unmarshal([]byte(body), &d.body))
+		reason, err := refusedByCouchDB(t.Context(), d)
+		require.NoError(t, err)
+		assert.Equal(t, refused, reason != "", body)
+	}
+}
+
+func TestInParallel(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{0, 1, checksAtOnce, 100} {
+		seen := make([]atomic.Int32, n)
+		require.NoError(t, inParallel(n, func(i int) error { seen[i].Add(1); return nil }))
+		for i := range seen {
+			assert.Equal(t, int32(1), seen[i].Load())
+		}
+	}
+	failed := errors.New("failed")
+	require.ErrorIs(t, inParallel(100, func(i int) error {
+		if i == 50 {
+			return failed
+		}
+		return nil
+	}), failed)
+}
+
+func TestPaths(t *testing.T) {
+	t.Parallel()
+	assert.Equal(t, "/a%2F_replicator/_local%2Fx%3F", path("a/_replicator", "_local/x?"))
+}
+
+func TestAnswersOfServers(t *testing.T) {
+	t.Parallel()
+	peer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/missing" {
+			w.WriteHeader(http.StatusNotFound)
+			_, _ = io.WriteString(w, `{"error":"not_found","reason":"missing"}`)
+			return
+		}
+		_, _ = io.WriteString(w, `{"uuid":"u"}`)
+	}))
+	defer peer.Close()
+	s, err := Connect("CouchDB", strings.Replace(peer.URL, "://", "://admin:hidden@", 1), peer.Client().Transport)
+	require.NoError(t, err)
+	assert.NotContains(t, s.String(), "hidden")
+	found, err := s.has(t.Context(), "missing")
+	require.NoError(t, err)
+	assert.False(t, found)
+	found, err = s.has(t.Context(), "there")
+	require.NoError(t, err)
+	assert.True(t, found)
+	err = s.get(t.Context(), "/missing", nil)
+	assert.True(t, isStatus(err, http.StatusNotFound))
+	assert.False(t, isStatus(err, http.StatusConflict))
+	assert.False(t, isStatus(io.EOF, http.StatusNotFound))
+	assert.Equal(t, "missing", reasonOf(err))
+	assert.Equal(t, "EOF", reasonOf(io.EOF))
+}
+
+func TestLinesOfPlans(t *testing.T) {
+	t.Parallel()
+	planned := Planned{Document: "d", Database: "_replicator", Source: "a", Target: "b", State: "running", ID: "1"}
+	for want, change := range map[string]func(p *Planned){
+		`_replicator: "d", a to b, running, id 1: from the beginning`: func(p *Planned) { p.Start = "from the beginning" },
+		`_replicator: "d", a to b, running, id 1: goes on from 12-x; old`: func(p *Planned) {
+			p.Checkpoint, p.Warnings = json.RawMessage(`"12-x"`), []string{"old"}
+		},
+		`_replicator: "d", a to b, running, id 1: stays at CouchDB: no`: func(p *Planned) { p.Refused = "no" },
+	} {
+		p := planned
+		change(&p)
+		assert.Equal(t, want, p.String())
+	}
+	long := Planned{Checkpoint: json.RawMessage(`"` + strings.Repeat("7", 1000) + `"`)}
+	assert.Less(t, len(long.String()), 100)
+	assert.Equal(t, "_replicator: 3 jobs at CouchDB (1 failed, 2 running), 1 of them would stay; 4 moved from there; 5 at settee; those at CouchDB were kept, or are newer than the move; the way back was interrupted, and its jobs are paused",
+		DatabasePlan{"_replicator", 3, map[string]int{"running": 2, "failed": 1}, 1, 4, 5, true}.String())
+	assert.Equal(t, "_replicator: 0 jobs at CouchDB; 0 moved from there; 0 at settee", DatabasePlan{Database: "_replicator"}.String())
+}
+
+func TestSettingsOfTheCluster(t *testing.T) {
+	t.Parallel()
+	usual := new(config.Config).Shown()["replicator"]["max_churn"]
+	c := Cluster{UUID: "u", set: map[string]map[string]string{"replicator": {"max_jobs": "7", "max_churn": usual, "interval": "x", "unknown": "1"}}}
+	text := string(c.INI())
+	assert.Contains(t, text, "\nuuid = u\n")
+	assert.Contains(t, text, "\nmax_jobs = 7\n")
+	assert.NotContains(t, text, "\nmax_churn", "it is the default")
+	assert.NotContains(t, text, "\nunknown")
+	assert.Contains(t, text, "; unknown: left out: ")
+	assert.Contains(t, text, "; "+verifyCertificates+": not set.")
+}

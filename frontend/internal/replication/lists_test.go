@@ -1,0 +1,143 @@
+package replication
+
+import (
+	"encoding/base64"
+	"net/http"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"settee/fdbjobs"
+	"settee/frontend/internal/web"
+	"settee/replicator"
+	"settee/replicator/jobs"
+)
+
+func query(text string) *web.Query { return web.NewQuery(&http.Request{URL: &url.URL{RawQuery: text}}) }
+
+func TestListOptions(t *testing.T) {
+	t.Parallel()
+	q := query("")
+	assert.Equal(t, jobs.ListOptions{Limit: defaultLimit}, listOptions(q))
+	require.NoError(t, q.Err)
+	place := fdbjobs.Position{Owner: `a/"b`, ID: "id|1"}
+	q = query(url.Values{"limit": {"99999999"}, "skip": {"3"}, "start_key": {startKey(&place)}}.Encode())
+	assert.Equal(t, jobs.ListOptions{Limit: jobs.MaxLimit, Skip: 3, After: place}, listOptions(q))
+	require.NoError(t, q.Err)
+	assert.Empty(t, startKey(nil))
+	long := base64.RawURLEncoding.EncodeToString([]byte(`["` + string(make([]byte, fdbjobs.MaxNameSize+1)) + `",""]`))
+	for _, bad := range []string{"limit=-1", "skip=x", "q=a&skip=1", "start_key=x", "start_key=W10x", "start_key=" + long} {
+		q := query(bad)
+		listOptions(q)
+		require.Error(t, q.Err, bad)
+	}
+}
+
+func TestEndsOfPages(t *testing.T) {
+	t.Parallel()
+	list := jobs.List{Total: 9, Scanned: 4, Next: &fdbjobs.Position{Owner: "a", ID: "b"}}
+	plain, search, sorted := jobs.ListOptions{}, jobs.ListOptions{Query: "x"}, jobs.ListOptions{Order: jobs.ByCrash}
+	assert.Equal(t, pageEnd{Next: startKey(list.Next)}, endOf(list, plain))
+	assert.Equal(t, pageEnd{Next: startKey(list.Next), Scanned: &list.Scanned}, endOf(list, search))
+	assert.Equal(t, pageEnd{Next: startKey(list.Next), Scanned: &list.Scanned}, endOf(list, sorted))
+	assert.Equal(t, &list.Total, totalOf(list, plain))
+	assert.Nil(t, totalOf(list, sorted), "it is not known")
+}
+
+func TestStates(t *testing.T) {
+	t.Parallel()
+	assert.Nil(t, readStates(query("")), "all")
+	assert.Equal(t, []replicator.State{}, readStates(query("states=")), "of no state")
+	assert.Equal(t, []replicator.State{replicator.StateRunning, replicator.StateFailed}, readStates(query("states=running,+failed")))
+	q := query("states=running,walking")
+	assert.Nil(t, readStates(q))
+	require.ErrorContains(t, q.Err, "States must be one or more of")
+}
+
+func TestFilters(t *testing.T) {
+	t.Parallel()
+	name, empty := "ada", ""
+	for text, want := range map[string]jobs.Filter{
+		"":                     {},
+		"database=_replicator": {Database: "_replicator"},
+		"database=":            {Transient: true},
+		"user=ada":             {User: &name},
+		"user=":                {User: &empty},
+		"database=&user=ada":   {Transient: true, User: &name},
+	} {
+		q := query(text)
+		assert.Equal(t, want, readFilter(q), text)
+		require.NoError(t, q.Err, text)
+	}
+	q := query("database=_replicator&user=ada")
+	readFilter(q)
+	require.ErrorContains(t, q.Err, "`user` is for jobs without a database")
+}
+
+func TestOrders(t *testing.T) {
+	t.Parallel()
+	order := func(text string) (jobs.Order, error) {
+		q := query(text)
+		found := readOrder(q, listOptions(q))
+		return found, q.Err
+	}
+	for text, want := range map[string]jobs.Order{
+		"": jobs.ByOwner, "skip=1": jobs.ByOwner, "sort=" + string(jobs.ByCrash): jobs.ByCrash, "sort=" + string(jobs.ByStuck): jobs.ByStuck,
+		"sort=" + string(jobs.ByRefusal) + "&start_key=" + startKey(&fdbjobs.Position{Owner: "17", ID: "a"}): jobs.ByRefusal,
+	} {
+		found, err := order(text)
+		require.NoError(t, err, text)
+		assert.Equal(t, want, found, text)
+	}
+	for _, bad := range []string{
+		"sort=name", "sort=" + string(jobs.ByCrash) + "&skip=1",
+		"sort=" + string(jobs.ByCrash) + "&start_key=" + startKey(&fdbjobs.Position{Owner: "a", ID: "b"}),
+	} {
+		_, err := order(bad)
+		require.Error(t, err, bad)
+	}
+}
+
+// Whatever a request asks for, a plot has whole slots, which the nodes have kept, and not too many of them.
+func TestPlots(t *testing.T) {
+	t.Parallel()
+	const hour = 3600
+	now := time.Unix(1_000_000_007, 0)
+	for _, text := range []string{
+		"", "step=1", "step=61", "step=3600", "step=99999999", "since=0", "since=999990000&until=999999000&step=7", "until=99999999999",
+		"since=999999000&until=999999001",
+	} {
+		q := query(text)
+		p := readPlot(q, now)
+		require.NoError(t, q.Err, text)
+		slot := int64(p.slot / time.Second)
+		assert.Contains(t, []time.Duration{jobs.FineSlot, jobs.CoarseSlot}, p.slot, text)
+		assert.Zero(t, p.step%slot, text)
+		assert.Zero(t, p.since%p.step, text)
+		assert.Zero(t, p.until%p.step, text)
+		assert.Less(t, p.since, p.until, text)
+		assert.LessOrEqual(t, (p.until-p.since)/p.step, int64(maxPoints), text)
+		assert.Greater(t, p.since, now.Unix()-25*hour-p.step, text)
+	}
+	for _, bad := range []string{"step=0", "since=999999000&until=999999000", "until=1", "since=x"} {
+		q := query(bad)
+		assert.Equal(t, plot{}, readPlot(q, now), bad)
+		require.Error(t, q.Err, bad)
+	}
+}
+
+func TestShownShares(t *testing.T) {
+	t.Parallel()
+	for weight, want := range map[float64]float64{0: 0, 1: 100, 0.07: 7, 1. / 100 * 29: 29, 3.33: 333} {
+		assert.InDelta(t, want, sharesOf(weight), 0)
+	}
+}
+
+func TestTimesOfTasks(t *testing.T) {
+	t.Parallel()
+	assert.Zero(t, unixSeconds(time.Time{}))
+	assert.Equal(t, int64(7), unixSeconds(time.Unix(7, 999)))
+}
