@@ -259,6 +259,20 @@ func storedForm(t testing.TB, r *replicator.Replication) json.RawMessage {
 	return args.Replication
 }
 
+// A password that is a word of a reason, or the name of the database, is not told by a mask in its place.
+func TestSecretsThatAreWords(t *testing.T) {
+	t.Parallel()
+	for _, password := range []string{"data", "unauthorized", "ann2", "shop24"} {
+		r := parse(t, []byte(`{"source": "http://ann2:`+password+`@h/shop24", "target": "http://h/b"}`))
+		reason := `unauthorized to access or create database http://h/shop24/ as "ann2"`
+		state := replicator.JobState{Error: reason, ErrorCode: "unauthorized", History: replicator.History{{Type: "crashed", Reason: reason}}}
+		state.Redact(r.Secrets())
+		require.Equal(t, reason, state.Error)
+		require.Equal(t, "unauthorized", state.ErrorCode)
+		require.Equal(t, reason, state.History[0].Reason)
+	}
+}
+
 // Endpoints may repeat the secrets that they receive.
 func TestSecrets(t *testing.T) {
 	t.Parallel()

@@ -12,7 +12,8 @@ import (
 const masked = redact.Mask
 
 // Secrets returns the secrets of the replication, to be masked in texts that quote its endpoints:
-// passwords, the values of headers, and strings in the parameters of its filter.
+// passwords, the values of headers, and strings in the parameters of its filter. Their URLs and user
+// names are shown beside these texts.
 func (r *Replication) Secrets() redact.Set {
 	var set redact.Set
 	for _, e := range []Endpoint{r.Source, r.Target} {
@@ -25,6 +26,7 @@ func (e Endpoint) secrets(set redact.Set) redact.Set {
 	if e.HasCredentials() {
 		set = set.WithBasic(e.Username, e.Password)
 	}
+	set = set.Beside(e.String(), e.Username, e.RedactedProxy())
 	for _, h := range e.Headers {
 		set = set.WithHeader(h.Name, h.Value)
 	}

@@ -115,7 +115,7 @@ func isArray(raw []byte) bool  { return len(raw) > 0 && raw[0] == '[' }
 func unquote(raw []byte) (string, error) {
 	text, ok := jsontext.String(raw)
 	if !ok {
-		return "", fmt.Errorf("%w: %s where a string should be", ErrMalformed, excerpt(string(raw)))
+		return "", fmt.Errorf("%w: %w where a string should be", ErrMalformed, quoted(string(raw)))
 	}
 	return text, nil
 }

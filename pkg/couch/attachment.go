@@ -108,7 +108,7 @@ func (a *AttachmentReader) overrun() error {
 // check returns io.EOF if the bytes match the digest.
 func (a *AttachmentReader) check() error {
 	if a.hash != nil && !bytes.Equal(a.hash.Sum(nil), a.sum) {
-		return fmt.Errorf("attachment %q: %w, %s", a.Name, ErrDigest, excerpt(a.Digest))
+		return fmt.Errorf("attachment %q: %w, %w", a.Name, ErrDigest, quoted(a.Digest))
 	}
 	return io.EOF
 }
@@ -140,8 +140,8 @@ func (d *Database) attachment(ctx context.Context, id, rev string, about Attachm
 	}
 	if encoding := p.header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
 		p.Close()
-		return nil, p.fail(fmt.Errorf("%w: attachment %q comes as %s, which was not asked for",
-			ErrMalformed, about.Name, excerpt(encoding)))
+		return nil, p.fail(fmt.Errorf("%w: attachment %q comes as %w, which was not asked for",
+			ErrMalformed, about.Name, quoted(encoding)))
 	}
 	if about.Encoding != "" {
 		about.Encoding, about.EncodedLength, about.Digest = "", -1, ""
@@ -177,7 +177,7 @@ func (d Document) CheckInline() error {
 			sum := md5.New()
 			n, err := io.Copy(sum, base64.NewDecoder(base64.StdEncoding, textReader(object[m.Value:m.End])))
 			if err != nil || a.Length >= 0 && n != a.Length || !bytes.Equal(sum.Sum(nil), want) {
-				return fmt.Errorf("attachment %q: %w, %s", a.Name, ErrDigest, excerpt(a.Digest))
+				return fmt.Errorf("attachment %q: %w, %w", a.Name, ErrDigest, quoted(a.Digest))
 			}
 		}
 		return nil

@@ -430,7 +430,7 @@ func parseRow(b []byte) (Row, int, error) {
 		e := last
 		return row, 0, &e
 	case !named:
-		return row, 0, fmt.Errorf("%w: a row without an id: %s", ErrMalformed, excerpt(string(b[:end])))
+		return row, 0, fmt.Errorf("%w: a row without an id: %w", ErrMalformed, quoted(string(b[:end])))
 	case len(row.Revs) == 0:
 		return row, 0, fmt.Errorf("%w: the row of %q has no revision", ErrMalformed, row.ID)
 	}

@@ -226,7 +226,7 @@ func parseAttachment(name string, raw []byte) (Attachment, error) {
 func count(raw []byte) (int64, error) {
 	n, err := strconv.ParseUint(string(raw), 10, 63)
 	if err != nil {
-		return 0, fmt.Errorf("%w: %s is not a count", ErrMalformed, excerpt(string(raw)))
+		return 0, fmt.Errorf("%w: %w is not a count", ErrMalformed, quoted(string(raw)))
 	}
 	return int64(n), nil
 }

@@ -208,16 +208,16 @@ func (e *DocError) Is(target error) bool {
 
 // say fills in e from an answer whose status is an error.
 func (e *Error) say(header http.Header, body []byte, hidden redact.Set) {
-	var said struct {
+	var answer struct {
 		Error  string `json:"error"`
 		Reason any    `json:"reason"` // servers have sent null and objects
 	}
-	if err := json.Unmarshal(body, &said); err != nil || said.Error == "" {
-		e.Reason = excerpt(hidden.Text(plainText(header.Get("Content-Type"), body)))
+	if err := json.Unmarshal(body, &answer); err != nil || answer.Error == "" {
+		e.Reason = excerpt(said(hidden, plainText(header.Get("Content-Type"), body)))
 	} else {
-		e.Code = excerpt(hidden.Text(said.Error))
-		if said.Reason != nil {
-			e.Reason = excerpt(hidden.Text(fmt.Sprint(said.Reason)))
+		e.Code = excerpt(said(hidden, answer.Error))
+		if answer.Reason != nil {
+			e.Reason = excerpt(said(hidden, fmt.Sprint(answer.Reason)))
 		}
 	}
 	e.RetryAfter = retryAfter(header.Get("Retry-After"), time.Now())
@@ -281,7 +281,7 @@ func retryAfter(value string, now time.Time) time.Duration {
 
 // secretsOf returns what must not appear in errors. A server or a proxy may quote the request that it refuses.
 func secretsOf(cfg Config, proxy *url.URL) redact.Set {
-	set := cfg.Secrets
+	set := cfg.Secrets.Beside(cfg.URL, cfg.Username)
 	if cfg.Username != "" || cfg.Password != "" {
 		set = set.WithBasic(cfg.Username, cfg.Password)
 	}
@@ -302,10 +302,52 @@ func clean(hidden redact.Set, err error) error {
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err
 	}
-	return hidden.Error(err)
+	return masked(hidden, err)
+}
+
+// masked returns err without secrets.
+func masked(hidden redact.Set, err error) error {
+	text := err.Error()
+	if quoted, ok := errors.AsType[quote](err); ok {
+		text = strings.ReplaceAll(text, string(quoted), said(hidden, string(quoted)))
+	}
+	return redact.Replaced(err, hidden.Text(text))
+}
+
+// said returns a server's text without secrets. What servers say in the same words whatever the secrets are stays:
+// without it, a secret that is one of these words would be known.
+func said(hidden redact.Set, text string) string {
+	if slices.Contains(usual, text) {
+		return text
+	}
+	return hidden.Said(text)
+}
+
+// usual are the codes and reasons that CouchDB and PouchDB Server send for requests of replications, as they are in their
+// sources, except those that quote the request.
+var usual = []string{
+	"attachment_too_large", "bad_content_type", "bad_request", "badarg", "conflict", "db_not_found", "doc_validation",
+	"document_too_large", "error", "expectation_failed", "file_exists", "forbidden", "gone", "illegal_database_name",
+	"illegal_docid", "internal_server_error", "invalid_replication", "method_not_allowed", "missing_stub",
+	"not_acceptable", "not_found", "not_implemented", "query_parse_error", "service unavailable", "service_unavailable",
+	"timeout", "too_large", "unauthorized", "unknown_error", "write_quorum_not_met",
+
+	"deleted", "missing", "missing_rev", "no_db_file", "invalid UTF-8 JSON",
+	"Account is temporarily locked due to multiple authentication failures",
+	"Authentication required.",
+	"Database does not exist.", "Database not found",
+	"Document update conflict", "Document update conflict.",
+	"Name or password is incorrect", "Name or password is incorrect.",
+	"The database could not be created, the file already exists.",
+	"The request could not be processed in a reasonable amount of time.",
+	"You are not a db or server admin.",
+	"You are not a server admin.",
+	"You are not allowed to access this db.",
+	"You are not authorized to access this db.",
+	"the request entity is too large",
 }
 
 // redacted returns e without secrets.
 func (e *DocError) redacted(hidden redact.Set) *DocError {
-	return &DocError{ID: e.ID, Rev: hidden.Text(e.Rev), Code: hidden.Text(e.Code), Reason: hidden.Text(e.Reason)}
+	return &DocError{ID: e.ID, Rev: hidden.Text(e.Rev), Code: said(hidden, e.Code), Reason: said(hidden, e.Reason)}
 }

@@ -26,6 +26,14 @@ func excerpt(s string) string {
 	return s[:cut] + "..."
 }
 
+// quote is what a server sent, as a part of an error, so that its secrets can be masked before those of the rest.
+type quote string
+
+// Error returns the text.
+func (q quote) Error() string { return string(q) }
+
+func quoted(text string) quote { return quote(excerpt(text)) }
+
 // plainText returns the text of an error's body, without the markup of a page such as proxies send.
 func plainText(contentType string, body []byte) string {
 	text := string(body)

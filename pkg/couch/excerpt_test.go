@@ -34,6 +34,7 @@ func TestErrorsOfServersThatAreNotCouchDB(t *testing.T) {
 		"a title only":   {"text/html", "<html><head><title>no <b>one</b></title></head></html>", "502 no one"},
 		"a page cut off": {"text/html", "<p>one<p", "502 one"},
 		"the password":   {"text/html", "<p>Basic bWU6czNjcmV0 me:s3<b></b>cret s3cret", "502 Basic ***** me:s3 cret *****"},
+		"a longer word":  {"text/plain", "s3crets, s3cret", "502 *****"},
 		"not UTF-8":      {"text/plain", "a\xffb", "502 a?b"},
 		"a lot":          {"text/plain", strings.Repeat("ü", 300), "502 " + strings.Repeat("ü", 100) + "..."},
 	} {

@@ -237,6 +237,43 @@ func TestNoCredentialsInErrors(t *testing.T) {
 	})
 }
 
+// What is missing from an error does not tell a password that is a word, and does not hide what the error is.
+func TestPasswordsThatAreWords(t *testing.T) {
+	t.Parallel()
+	for _, password := range []string{"pass", "incorrect", "unauthorized", "file", "exists", "missing", "Data", "database", "conf"} {
+		for _, test := range []struct {
+			status int
+			body   string
+			is     error
+			want   string
+		}{
+			{401, `{"error":"unauthorized","reason":"Name or password is incorrect."}`, couch.ErrUnauthorized, "401 unauthorized: Name or password is incorrect."},
+			{404, `{"error":"not_found","reason":"Database does not exist."}`, couch.ErrNoDatabase, "404 not_found: Database does not exist."},
+			{412, `{"error":"file_exists","reason":"The database could not be created, the file already exists."}`, couch.ErrExists, "412 file_exists: The database could not be created, the file already exists."},
+			{412, `{"error":"missing_stub","reason":"x"}`, couch.ErrMissingStub, "412 missing_stub: x"},
+			{409, `{"error":"conflict","reason":"Document update conflict."}`, couch.ErrConflict, "409 conflict: Document update conflict."},
+			{403, `{"error":"forbidden","reason":"no ` + password + `word, me"}`, couch.ErrForbidden, "403 forbidden: *****"},
+			{403, `{"error":"forbidden","reason":"no, me"}`, couch.ErrForbidden, "403 forbidden: no, me"},
+		} {
+			db := serving(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(test.status)
+				_, _ = io.WriteString(w, test.body)
+			}, noRetries, func(c *couch.Config) { c.Username, c.Password = "me", password })
+			_, err := db.Info(t.Context())
+			require.ErrorIs(t, err, test.is, password)
+			var failed *couch.Error
+			require.ErrorAs(t, err, &failed)
+			require.Equal(t, test.want, failed.Cause(), password)
+		}
+		db := serving(t, func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, `{"x":{"missing":[{"`+password+`word":1}]}}`)
+		}, noRetries, func(c *couch.Config) { c.Username, c.Password = "me", password })
+		_, err := db.RevsDiff(t.Context(), []couch.DocRevs{{ID: "x", Revs: []string{"1-a"}}})
+		require.ErrorIs(t, err, couch.ErrMalformed, password)
+		require.ErrorContains(t, err, ": ***** where a string should be")
+	}
+}
+
 // clientTransport puts URLs into its errors, as http.Client does.
 type clientTransport struct{}
 

@@ -302,7 +302,7 @@ func (l *multipartLeaves) next() (*Leaf, error) {
 	case media == jsonType:
 		return l.document(part, params["error"] == "true")
 	case media != "multipart/related" || params["boundary"] == "":
-		return nil, fmt.Errorf("%w: a part that is %s", ErrMalformed, excerpt(media))
+		return nil, fmt.Errorf("%w: a part that is %w", ErrMalformed, quoted(media))
 	}
 	related := newPartsReader(part, params["boundary"])
 	first, err := related.next()
@@ -433,7 +433,7 @@ func (p *partsReader) next() (*multipart.Part, error) {
 	if !p.body.begun {
 		return nil, fmt.Errorf("%w: a multipart body without its boundary", ErrMalformed)
 	}
-	return nil, fmt.Errorf("%w: %s", ErrMalformed, excerpt(err.Error()))
+	return nil, fmt.Errorf("%w: %w", ErrMalformed, quoted(err.Error()))
 }
 
 // sealed is a multipart body that ends only with its last boundary. mime/multipart accepts some bodies that were cut

@@ -160,7 +160,7 @@ func (s decodedSource) NextAttachment() (*AttachmentReader, error) {
 		return a, err
 	}
 	if a.Encoding != "gzip" {
-		return nil, fmt.Errorf("attachment %q: %w: its encoding is %s", a.Name, ErrMalformed, excerpt(a.Encoding))
+		return nil, fmt.Errorf("attachment %q: %w: its encoding is %w", a.Name, ErrMalformed, quoted(a.Encoding))
 	}
 	plain, err := gzip.NewReader(a)
 	if err != nil {

@@ -112,9 +112,9 @@ func (p *response) fail(err error) error {
 		return err
 	}
 	e = p.d.errorOf(p.r, p.url)
-	e.Status, e.Err = p.status, p.hidden().Error(err)
+	e.Status, e.Err = p.status, masked(p.hidden(), err)
 	if last, ok := errors.AsType[*gaveUp](err); ok {
-		e.Code, e.Reason = p.hidden().Text(last.code), p.hidden().Text(last.reason)
+		e.Code, e.Reason = said(p.hidden(), last.code), said(p.hidden(), last.reason)
 		if last.isRefusal() {
 			e.Status = last.status
 		}

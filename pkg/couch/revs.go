@@ -271,7 +271,7 @@ func setOf(list []string) map[string]struct{} {
 func parseStrings(raw []byte) ([]string, error) {
 	list, ok := jsontext.Strings(raw)
 	if !ok {
-		return nil, fmt.Errorf("%w: %s where a list of strings should be", ErrMalformed, excerpt(string(raw)))
+		return nil, fmt.Errorf("%w: %w where a list of strings should be", ErrMalformed, quoted(string(raw)))
 	}
 	return list, nil
 }

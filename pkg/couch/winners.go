@@ -106,7 +106,7 @@ func parseWinner(raw []byte) (id string, w Winner, err error) {
 	}
 	switch {
 	case !keyed:
-		return "", w, fmt.Errorf("%w: a row without a key: %s", ErrMalformed, excerpt(string(raw)))
+		return "", w, fmt.Errorf("%w: a row without a key: %w", ErrMalformed, quoted(string(raw)))
 	case failure.Code == "not_found":
 		return id, Winner{}, nil
 	case failure.Code != "":

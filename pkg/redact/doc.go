@@ -7,7 +7,9 @@
 //     systems go through it, and so does, as a last defence, every line that is
 //     logged ([Writer]).
 //   - A [Set] masks known secrets: the passwords, headers and cookies of a request,
-//     in whatever spelling a server repeats them.
+//     in whatever spelling a server repeats them. What the server said is masked before it
+//     becomes part of another text, because masking a word that everybody expects there would
+//     tell the secret.
 //   - Types with secrets print themselves with [Format], without the secrets for
 //     every verb. A JSON form with secrets is only for storing, and named so.
 //

@@ -95,6 +95,36 @@ func TestSet(t *testing.T) {
 	}
 }
 
+// A text shows no secret by what is missing from it.
+func TestWordsByChance(t *testing.T) {
+	t.Parallel()
+	set := redact.Set{}.With("pass", "unauthorized", "Database", "ORIZ", "shop24", "s3cret", "hunTer", "a-token-of-24-characters").
+		Beside("http://h/shop24/", "ann")
+	for text, want := range map[string]struct{ composed, said string }{
+		"Name or password is incorrect.":                 {"Name or password is incorrect.", "*****"},
+		"wrong pass":                                     {"wrong pass", "*****"},
+		"unauthorized to access http://h/shop24/ as ann": {"unauthorized to access http://h/shop24/ as ann", "*****"},
+		"Database does not exist":                        {"Database does not exist", "*****"},
+		"AUTHORIZATION":                                  {"AUTHORIZATION", "*****"},
+		"a Pass":                                         {"a Pass", "a Pass"},
+		"no s3cret, (s3cret)":                            {"no *****, (*****)", "no *****, (*****)"},
+		"ann:hunTer":                                     {"ann:*****", "ann:*****"},
+		"s3crets s3cret":                                 {"s3crets *****", "*****"},
+		"s3crets":                                        {"s3crets", "*****"},
+		"xa-token-of-24-charactersx":                     {"x*****x", "x*****x"},
+		"p%61ss":                                         {"p%61ss", "*****"},
+		"p%61ss s3cre%74":                                {"*****", "*****"},
+		"it was cut: unauth...":                          {"it was cut: unauth...", "*****"},
+		"http://u:p@h/ s3cret":                           {"http://u:*****@h/ *****", "http://u:*****@h/ *****"},
+		"nothing":                                        {"nothing", "nothing"},
+	} {
+		require.Equal(t, want.composed, set.Text(text), text)
+		require.Equal(t, want.said, set.Said(text), text)
+		require.Equal(t, want.said, set.Said(want.said), text)
+	}
+	require.Equal(t, "http://h/***** as *****", redact.Set{}.With("shop24").Text("http://h/shop24 as shop24"))
+}
+
 // Extending a set does not change the set it was made from.
 func TestSetsDoNotChange(t *testing.T) {
 	t.Parallel()
@@ -154,14 +184,14 @@ func FuzzText(f *testing.F) {
 	})
 }
 
-// No secret remains in what a server says.
+// No secret remains in what a server said.
 func FuzzSet(f *testing.F) {
 	set := redact.Set{}.With("secret%20a", "se/cr?t", "aaaa", "***")
 	for _, seed := range []string{"", "secret%20a", "aaaaa", "aaa...", "%73ecret%2520a", "http://u:p@h", "%", "****", "se%2fcr%3ft"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		masked := set.Text(text)
+		masked := set.Said(text)
 		for _, secret := range []string{"secret%20a", "se/cr?t", "aaaa"} {
 			require.NotContains(t, masked, secret)
 		}
