@@ -50,7 +50,8 @@ func (s *JobState) Info() *Info {
 	return info
 }
 
-// Progress returns the progress. The checkpointed sequence is "0" before the first checkpoint.
+// Progress returns the progress. As in CouchDB, a run that does not yet know where it starts has the source's
+// sequence and the checkpointed one "0", and no sequence of changes that were processed.
 func (s *JobState) Progress() Progress {
 	return Progress{
 		RevisionsChecked:      s.Stats.RevisionsChecked,
@@ -61,17 +62,20 @@ func (s *JobState) Progress() Progress {
 		DocWriteFailures:      s.Stats.DocWriteFailures,
 		BulkGetDocs:           s.Stats.BulkGetDocs,
 		BulkGetAttempts:       s.Stats.BulkGetAttempts,
-		CheckpointedSourceSeq: shownSeq(s.CheckpointedSourceSeq, `"0"`),
-		SourceSeq:             shownSeq(s.SourceSeq, "null"),
-		ThroughSeq:            shownSeq(s.ThroughSeq, "null"),
+		CheckpointedSourceSeq: shownSeq(s.CheckpointedSourceSeq, lowestSeq),
+		SourceSeq:             shownSeq(s.SourceSeq, lowestSeq),
+		ThroughSeq:            shownSeq(s.ThroughSeq, nil),
 	}
 }
 
+// lowestSeq is the sequence before all changes.
+var lowestSeq = json.RawMessage(`"0"`)
+
 // shownSeq returns a sequence as a string, and missing if it is nil. null stays null.
-func shownSeq(seq json.RawMessage, missing string) json.RawMessage {
+func shownSeq(seq, missing json.RawMessage) json.RawMessage {
 	switch {
 	case len(seq) == 0:
-		return json.RawMessage(missing)
+		return missing
 	case seq[0] == '"', string(seq) == "null":
 		return seq
 	}

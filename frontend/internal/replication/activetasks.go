@@ -33,7 +33,7 @@ type activeTask struct {
 	SourceSeq             json.RawMessage `json:"source_seq"`
 	StartedOn             int64           `json:"started_on"` // seconds since the epoch
 	Target                string          `json:"target"`
-	ThroughSeq            json.RawMessage `json:"through_seq"`
+	ThroughSeq            json.RawMessage `json:"through_seq,omitempty"`
 	Type                  string          `json:"type"`
 	UpdatedOn             int64           `json:"updated_on"` // seconds since the epoch
 	User                  *string         `json:"user"`
