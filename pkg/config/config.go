@@ -56,6 +56,8 @@ type Layer []Value
 type Config struct {
 	layers [origins][]Layer
 	values map[*definition]resolved
+	// older has the values of older names, which count for settings without a value.
+	older map[*definition]resolved
 	// families has the values of sections with free keys.
 	families map[*family]map[string]resolved
 }
@@ -68,6 +70,9 @@ func (c *Config) Format(f fmt.State, verb rune) {
 
 func (c *Config) find(d *definition) resolved {
 	if r, ok := c.values[d]; ok {
+		return r
+	}
+	if r, ok := c.older[d]; ok {
 		return r
 	}
 	return d.byDefault
@@ -108,7 +113,7 @@ func named(origin Origin, layers []Layer) []Layer {
 // resolve computes the value of every setting from the layers.
 func (c *Config) resolve() error {
 	var problems []error
-	c.values = make(map[*definition]resolved)
+	c.values, c.older = make(map[*definition]resolved), make(map[*definition]resolved)
 	c.families = make(map[*family]map[string]resolved)
 	depth := 0
 	for _, layers := range c.layers {
@@ -140,7 +145,8 @@ func (c *Config) resolveOne(v Value, depth int) error {
 		c.families[f][v.Key] = resolved{value: value, text: v.Text, from: v.From, layer: depth}
 		return nil
 	}
-	d, rank, ok := lookup(v.name())
+	n, older := current(v.name())
+	d, rank, ok := lookup(n)
 	if !ok {
 		return nil
 	}
@@ -149,8 +155,12 @@ func (c *Config) resolveOne(v Value, depth int) error {
 		return err
 	}
 	r := resolved{value: value, text: v.Text, from: v.From, rank: rank, layer: depth}
-	if r.beats(c.find(d)) {
-		c.values[d] = r
+	values := c.values
+	if older {
+		values = c.older
+	}
+	if before, found := values[d]; !found || r.beats(before) {
+		values[d] = r
 	}
 	return nil
 }
@@ -196,7 +206,7 @@ func (c *Config) contradictions() []error {
 			TLSRequireClients, TLSRequireClients.From(c), TLSVerifyClients), TLSRequireClients.def, TLSVerifyClients.def))
 	}
 	if CORSCredentials.Get(c) && slices.Contains(CORSOrigins.Get(c), "*") {
-		problems = append(problems, contradict(fmt.Sprintf("%v is true (%s), and %v (%s) has *: every page of the web could then act as its visitor",
+		problems = append(problems, contradict(fmt.Sprintf("%v is true (%s), and %v (%s) has *: every page of the web could then act as its visitor. List the origins instead, such as https://app.example.com",
 			CORSCredentials, CORSCredentials.From(c), CORSOrigins, CORSOrigins.From(c)), CORSCredentials.def, CORSOrigins.def))
 	}
 	return problems

@@ -82,7 +82,8 @@ func familyOf(section string) *family {
 
 // known reports whether a name is that of a setting.
 func known(n name) bool {
-	_, _, ok := lookup(n)
+	now, _ := current(n)
+	_, _, ok := lookup(now)
 	return ok || familyOf(n.section) != nil
 }
 

@@ -21,6 +21,7 @@ func show(n name, text string) string {
 // secret reports whether a setting's value must not be shown. It knows CouchDB's secrets, and
 // recognises others by words in the key. It may mask too much.
 func secret(n name) bool {
+	n, _ = current(n)
 	if n.section == "admins" || n.section == "jwt_keys" {
 		return true
 	}

@@ -37,8 +37,15 @@ func (c *Config) Sourced() map[string]map[string]Sourced {
 // each calls f for each text that Shown returns, unmasked.
 func (c *Config) each(f func(n name, text string)) {
 	for _, d := range table.settings {
-		if r := c.find(d); r.text != "" {
+		if r := c.own(d); r.text != "" {
 			f(name{d.section, d.spellings[r.rank].key}, r.text)
+		}
+	}
+	for d, r := range c.older {
+		for section, was := range former {
+			if was.now == d.section {
+				f(name{section, d.spellings[r.rank].key}, r.text)
+			}
 		}
 	}
 	for _, family := range table.families {
@@ -59,8 +66,13 @@ func (c *Config) text(n name) (text, from string) {
 		r := c.families[f][n.key]
 		return r.text, r.from
 	}
-	if d, rank, ok := lookup(n); ok {
-		if r := c.find(d); r.rank == rank {
+	now, older := current(n)
+	if d, rank, ok := lookup(now); ok {
+		r := c.own(d)
+		if older {
+			r = c.older[d]
+		}
+		if r.rank == rank {
 			return r.text, r.from
 		}
 		return "", ""
@@ -73,10 +85,18 @@ func (c *Config) text(n name) (text, from string) {
 	return "", ""
 }
 
+// own returns what the present name of a setting has, whatever an older one has.
+func (c *Config) own(d *definition) resolved {
+	if r, ok := c.values[d]; ok {
+		return r
+	}
+	return d.byDefault
+}
+
 // from returns the origin of the value of a name, in any spelling of the setting.
 func (c *Config) from(n name) string {
 	if d, _, ok := lookup(n); ok {
-		return c.find(d).from
+		return c.own(d).from
 	}
 	_, from := c.text(n)
 	return from

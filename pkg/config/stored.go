@@ -46,7 +46,8 @@ func checkStorable(v Value) error {
 	if len(v.Text) > maxStoredText {
 		return refuse(n, "it has %d bytes, and may have %d", len(v.Text), maxStoredText)
 	}
-	d, rank, isSetting := lookup(n)
+	now, _ := current(n)
+	d, rank, isSetting := lookup(now)
 	f := familyOf(n.section)
 	var err error
 	switch {
@@ -86,7 +87,8 @@ func checkName(n name) error {
 // effect. CouchDB's other settings are accepted.
 func checkUnknown(v Value) error {
 	n := v.name()
-	why, without := ineffective[n]
+	now, _ := current(n)
+	why, without := ineffective[now]
 	_, fits := formatSetting(n.key, v.Text)
 	switch {
 	case secret(n) && without:
@@ -146,7 +148,8 @@ func (c *Config) withStored(rows Layer) (*Config, []Warning) {
 // contradicted returns the contradiction in an error of With that involves a setting, or nil.
 func contradicted(err error, n name) *contradiction {
 	var against *contradiction
-	d, _, ok := lookup(n)
+	now, _ := current(n)
+	d, _, ok := lookup(now)
 	if ok && errors.As(err, &against) && slices.Contains(against.between, d) {
 		return against
 	}
@@ -154,14 +157,14 @@ func contradicted(err error, n name) *contradiction {
 }
 
 // change returns the stored values with v added or replaced, or without it if its text is empty.
-// It removes other spellings of the same setting.
+// It removes other spellings of the same setting in the section.
 //
 // The error is a *RefusedError if the store cannot have the value, or if it contradicts other
 // settings.
 func (c *Config) change(rows Layer, v Value) (Layer, error) {
 	d, _, isSetting := lookup(v.name())
 	next := slices.DeleteFunc(slices.Clone(rows), func(row Value) bool {
-		other, _, ok := lookup(row.name())
+		other, _, ok := lookup(row.name()) // an older name is none
 		return row.name() == v.name() || v.Text != "" && isSetting && ok && other == d
 	})
 	if v.Text != "" {

@@ -57,7 +57,8 @@ func warningOf(origin Origin, v Value) (Warning, bool) {
 	}
 	key := Warning{Section: v.Section, Key: v.Key, From: v.From}
 	section := Warning{Section: v.Section, From: v.From}
-	if why, ok := ineffective[v.name()]; ok {
+	now, _ := current(v.name())
+	if why, ok := ineffective[now]; ok {
 		key.Reason = "has no effect: " + why
 		return key, true
 	}
@@ -68,7 +69,7 @@ func warningOf(origin Origin, v Value) (Warning, bool) {
 	case slices.Contains(whollyKnown, v.Section):
 		key.Reason = "is not a setting"
 		return key, true
-	case origin == OriginFlag, origin == OriginStore, slices.Contains(partlyUsed, v.Section):
+	case origin == OriginFlag, origin == OriginStore, slices.Contains(partlyUsed, now.section):
 		key.Reason = "is not used by settee"
 		return key, true
 	case ofCouchDB(v.Section):
