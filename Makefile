@@ -12,7 +12,7 @@ LDFLAGS =
 VERSION = $$(git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
 # Tests link faster without debugging information, and make lint vets them. They wait much of the
-# time, so more packages run side by side than there are processors, and four tests of each.
+# time, so more packages run side by side than there are processors, and eight tests of each.
 TEST_FLAGS = -ldflags=-w -vet=off -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -parallel 8
 
 # The time limit of one package. A test that hangs fails with the stacks of all goroutines.
