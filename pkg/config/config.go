@@ -69,10 +69,15 @@ func (c *Config) Format(f fmt.State, verb rune) {
 }
 
 func (c *Config) find(d *definition) resolved {
-	if r, ok := c.values[d]; ok {
+	if r, ok := c.older[d]; ok && c.own(d).layer == d.byDefault.layer {
 		return r
 	}
-	if r, ok := c.older[d]; ok {
+	return c.own(d)
+}
+
+// own returns what the present name of a setting has, whatever an older one has.
+func (c *Config) own(d *definition) resolved {
+	if r, ok := c.values[d]; ok {
 		return r
 	}
 	return d.byDefault
@@ -145,8 +150,7 @@ func (c *Config) resolveOne(v Value, depth int) error {
 		c.families[f][v.Key] = resolved{value: value, text: v.Text, from: v.From, layer: depth}
 		return nil
 	}
-	n, older := current(v.name())
-	d, rank, ok := lookup(n)
+	d, rank, ok := lookup(v.name())
 	if !ok {
 		return nil
 	}
@@ -156,10 +160,10 @@ func (c *Config) resolveOne(v Value, depth int) error {
 	}
 	r := resolved{value: value, text: v.Text, from: v.From, rank: rank, layer: depth}
 	values := c.values
-	if older {
+	if _, older := current(v.name()); older {
 		values = c.older
 	}
-	if before, found := values[d]; !found || r.beats(before) {
+	if r.beats(values[d]) {
 		values[d] = r
 	}
 	return nil

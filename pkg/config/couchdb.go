@@ -43,6 +43,13 @@ var ineffective = map[name]string{
 	{"chttpd", "admin_only_all_dbs"}:     "only administrators can use _all_dbs and _dbs_info",
 }
 
+// whyIneffective returns what happens instead of a setting that settee does not support, in whichever section it is.
+func whyIneffective(n name) (why string, ok bool) {
+	n, _ = current(n)
+	why, ok = ineffective[n]
+	return why, ok
+}
+
 // whollyKnown are the sections whose keys are all known: any other key in them is a mistake.
 var whollyKnown = []string{"settee", "replicator", "node_types", "secrets"}
 

@@ -82,8 +82,7 @@ func familyOf(section string) *family {
 
 // known reports whether a name is that of a setting.
 func known(n name) bool {
-	now, _ := current(n)
-	_, _, ok := lookup(now)
+	_, _, ok := lookup(n)
 	return ok || familyOf(n.section) != nil
 }
 

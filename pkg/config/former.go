@@ -29,3 +29,13 @@ func current(n name) (now name, older bool) {
 	}
 	return n, false
 }
+
+// olderSection returns the older name of a section.
+func olderSection(now string) string {
+	for older, section := range former {
+		if section.now == now {
+			return older
+		}
+	}
+	return now
+}

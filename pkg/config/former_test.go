@@ -37,6 +37,9 @@ func TestOlderSections(t *testing.T) {
 	cfg, _ = loaded(t, "[httpd]\nenable_cors = false\n", "httpd/enable_cors=true")
 	assert.True(t, EnableCORS.Get(cfg), "of one name the stronger layer counts")
 
+	cfg, _ = loaded(t, "[couch_httpd_auth]\nsecret =\n")
+	assert.NotContains(t, cfg.Shown(), "couch_httpd_auth", "empty texts are left out")
+
 	_, _, err := Load(Options{Flags: []string{"httpd/enable_cors=maybe"}})
 	require.ErrorContains(t, err, "[httpd] enable_cors (--set): \"maybe\" is refused")
 

@@ -103,8 +103,9 @@ func atStart[T any](s Setting[T]) Setting[T] {
 	return s
 }
 
-// lookup returns the setting of a name, and the index of its spelling.
+// lookup returns the setting of a name, which may be an older one, and the index of its spelling.
 func lookup(n name) (d *definition, rank int, ok bool) {
+	n, _ = current(n)
 	d, ok = table.byName[n]
 	if !ok {
 		return nil, 0, false

@@ -40,12 +40,8 @@ func (c *Config) each(f func(n name, text string)) {
 		if r := c.own(d); r.text != "" {
 			f(name{d.section, d.spellings[r.rank].key}, r.text)
 		}
-	}
-	for d, r := range c.older {
-		for section, was := range former {
-			if was.now == d.section {
-				f(name{section, d.spellings[r.rank].key}, r.text)
-			}
+		if r := c.older[d]; r.text != "" {
+			f(name{olderSection(d.section), d.spellings[r.rank].key}, r.text)
 		}
 	}
 	for _, family := range table.families {
@@ -66,10 +62,9 @@ func (c *Config) text(n name) (text, from string) {
 		r := c.families[f][n.key]
 		return r.text, r.from
 	}
-	now, older := current(n)
-	if d, rank, ok := lookup(now); ok {
+	if d, rank, ok := lookup(n); ok {
 		r := c.own(d)
-		if older {
+		if _, older := current(n); older {
 			r = c.older[d]
 		}
 		if r.rank == rank {
@@ -85,18 +80,12 @@ func (c *Config) text(n name) (text, from string) {
 	return "", ""
 }
 
-// own returns what the present name of a setting has, whatever an older one has.
-func (c *Config) own(d *definition) resolved {
-	if r, ok := c.values[d]; ok {
-		return r
-	}
-	return d.byDefault
-}
-
 // from returns the origin of the value of a name, in any spelling of the setting.
 func (c *Config) from(n name) string {
-	if d, _, ok := lookup(n); ok {
-		return c.own(d).from
+	if _, older := current(n); !older {
+		if d, _, ok := lookup(n); ok {
+			return c.own(d).from
+		}
 	}
 	_, from := c.text(n)
 	return from

@@ -46,8 +46,7 @@ func checkStorable(v Value) error {
 	if len(v.Text) > maxStoredText {
 		return refuse(n, "it has %d bytes, and may have %d", len(v.Text), maxStoredText)
 	}
-	now, _ := current(n)
-	d, rank, isSetting := lookup(now)
+	d, rank, isSetting := lookup(n)
 	f := familyOf(n.section)
 	var err error
 	switch {
@@ -87,8 +86,7 @@ func checkName(n name) error {
 // effect. CouchDB's other settings are accepted.
 func checkUnknown(v Value) error {
 	n := v.name()
-	now, _ := current(n)
-	why, without := ineffective[now]
+	why, without := whyIneffective(n)
 	_, fits := formatSetting(n.key, v.Text)
 	switch {
 	case secret(n) && without:
@@ -148,8 +146,7 @@ func (c *Config) withStored(rows Layer) (*Config, []Warning) {
 // contradicted returns the contradiction in an error of With that involves a setting, or nil.
 func contradicted(err error, n name) *contradiction {
 	var against *contradiction
-	now, _ := current(n)
-	d, _, ok := lookup(now)
+	d, _, ok := lookup(n)
 	if ok && errors.As(err, &against) && slices.Contains(against.between, d) {
 		return against
 	}
@@ -164,8 +161,8 @@ func contradicted(err error, n name) *contradiction {
 func (c *Config) change(rows Layer, v Value) (Layer, error) {
 	d, _, isSetting := lookup(v.name())
 	next := slices.DeleteFunc(slices.Clone(rows), func(row Value) bool {
-		other, _, ok := lookup(row.name()) // an older name is none
-		return row.name() == v.name() || v.Text != "" && isSetting && ok && other == d
+		other, _, ok := lookup(row.name())
+		return row.name() == v.name() || v.Text != "" && isSetting && ok && other == d && row.Section == v.Section
 	})
 	if v.Text != "" {
 		if err := checkStorable(v); err != nil {

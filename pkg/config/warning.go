@@ -57,11 +57,11 @@ func warningOf(origin Origin, v Value) (Warning, bool) {
 	}
 	key := Warning{Section: v.Section, Key: v.Key, From: v.From}
 	section := Warning{Section: v.Section, From: v.From}
-	now, _ := current(v.name())
-	if why, ok := ineffective[now]; ok {
+	if why, ok := whyIneffective(v.name()); ok {
 		key.Reason = "has no effect: " + why
 		return key, true
 	}
+	now, _ := current(v.name())
 	switch {
 	case strings.HasPrefix(v.Section, "cors:"):
 		section.Reason = "has no effect: [cors] applies to every host"
