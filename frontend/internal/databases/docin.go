@@ -7,7 +7,6 @@ import (
 
 	"settee/frontend/internal/docbody"
 	"settee/frontend/internal/web"
-	"settee/pkg/budget"
 	"settee/pkg/config"
 	"settee/pkg/docstore"
 )
@@ -40,20 +39,12 @@ func (e *Endpoints) takeForWrite(r *http.Request, size int64) error {
 	if size <= smallBody {
 		return nil
 	}
-	share := budget.Most
-	if size <= mediumBody {
-		share = budget.All
-	}
 	most := bulkBytes + config.MaxDocumentSize.Get(e.Settings.Current())
-	return web.MemoryOf(r).Take(r.Context(), wholeCost*min(size, most), share)
+	return web.MemoryOf(r).Take(r.Context(), wholeCost*min(size, most), web.BodyShare(size))
 }
 
 // smallBody is the size in bytes up to which the cost of a connection includes the documents of a body.
 const smallBody = 4 << 10
-
-// mediumBody is the size in bytes up to which writing a body may use all of the memory, so that usual writes do not wait
-// behind large ones.
-const mediumBody = 64 << 10
 
 // spoolOptions returns where the body of a request is kept.
 func (e *Endpoints) spoolOptions(r *http.Request) docbody.SpoolOptions {

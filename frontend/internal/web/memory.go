@@ -125,18 +125,27 @@ func GiveBack(r *http.Request) {
 const (
 	// freeBody is the size of a body that the cost of a connection includes, in bytes.
 	freeBody = 4 << 10
-	// smallBody is the length up to which a body may use all of the memory, as what is read from the store may.
+	// smallBody is the length up to which a body may use all of the memory, so that usual writes do not wait behind large
+	// ones.
 	smallBody = 64 << 10
 	// bodyCost is the number of bytes that one byte of a body in memory costs: it is copied while the buffer grows, and is
 	// parsed.
 	bodyCost = 4
 )
 
+// BodyShare returns how much of the memory a body of a length in bytes may use. A negative length is unknown.
+func BodyShare(length int64) budget.Share {
+	if length >= 0 && length <= smallBody {
+		return budget.All
+	}
+	return budget.Most
+}
+
 // readAll reads a body into memory, and takes memory while the body arrives.
 func readAll(r *http.Request, from io.Reader) ([]byte, error) {
 	memory := MemoryOf(r)
 	// The beginning of a large body leaves to others what the whole body will leave to them.
-	small := r.ContentLength >= 0 && r.ContentLength <= smallBody
+	declared := BodyShare(r.ContentLength)
 	text := make([]byte, 0, 512)
 	for {
 		n, err := from.Read(text[len(text):cap(text)])
@@ -152,10 +161,7 @@ func readAll(r *http.Request, from io.Reader) ([]byte, error) {
 		}
 		larger := 2 * cap(text)
 		if larger > freeBody {
-			share := budget.Most
-			if larger <= smallBody && small {
-				share = budget.All
-			}
+			share := max(declared, BodyShare(int64(larger))) // Most is the larger one
 			if err := memory.Take(r.Context(), int64(larger-max(cap(text), freeBody))*bodyCost, share); err != nil {
 				zerolog.Ctx(r.Context()).Info().Int("bytes", larger).Msg("there is no memory for a request body")
 				return text, err
