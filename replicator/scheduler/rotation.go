@@ -21,12 +21,7 @@ func (s *Server) tick(ctx, accepting context.Context) {
 	if err := s.rollUp(accepting, cfg); err != nil && accepting.Err() == nil { // the next tick tries again
 		s.opts.Log.Error().Err(err).Msg("usage could not be rolled up")
 	}
-	var (
-		seen     *config.Config // the settings that the scheduler works with
-		shares   = weights(cfg)
-		interval = config.Interval.Get(cfg)
-		next     = time.Now().Add(rand.N(interval))
-	)
+	next := time.Now().Add(rand.N(config.Interval.Get(cfg)))
 	timer := time.NewTimer(time.Until(next))
 	defer timer.Stop()
 	for {
@@ -34,15 +29,14 @@ func (s *Server) tick(ctx, accepting context.Context) {
 		if s.opts.Changed != nil {
 			changed = s.opts.Changed() // before the settings are read, so that no change is missed
 		}
-		if cfg = s.opts.Config(); cfg != seen {
-			seen = cfg
+		before := cfg
+		if cfg = s.opts.Config(); cfg != before {
 			s.slots.reconsider()
-			if now := weights(cfg); !maps.Equal(now, shares) {
-				shares = now
+			if !maps.Equal(weights(cfg), weights(before)) {
 				s.share(accepting, cfg)
 			}
-			if now := config.Interval.Get(cfg); now != interval {
-				interval, next = now, time.Now().Add(rand.N(now))
+			if interval := config.Interval.Get(cfg); interval != config.Interval.Get(before) {
+				next = time.Now().Add(rand.N(interval))
 				timer.Reset(time.Until(next))
 			}
 		}
@@ -57,6 +51,7 @@ func (s *Server) tick(ctx, accepting context.Context) {
 		if err := s.reschedule(ctx, accepting, next); err != nil && accepting.Err() == nil && !errors.Is(err, fdbjobs.ErrClosed) {
 			s.opts.Log.Error().Err(err).Msg("rescheduling failed, and is tried again")
 		}
+		interval := config.Interval.Get(cfg)
 		if next = next.Add(interval); next.Before(time.Now()) {
 			next = time.Now().Add(interval)
 		}
