@@ -1,7 +1,7 @@
 # Needs Go and, for the tests, Node.js with npm; make race also needs a C compiler.
 #
 #	make test PKGS=./pkg/...	only these packages; also for race and bench
-#	make lint TAGS=fdb	also the files of that build
+#	make lint TAGS=fdb	the folders with files of that build
 
 PKGS = ./...
 TAGS =
@@ -98,7 +98,7 @@ test: node $(INSTALLED) ## run the tests, with a CouchDB and a Chromium if they 
 
 # The packages whose tests use FoundationDB's client library.
 FDB_BINDING = github.com/apple/foundationdb/bindings/go/src/fdb
-ENGINE_PKGS = $$(go list -tags fdb -test -f '{{range .Deps}}{{if eq . "$(FDB_BINDING)"}}{{$$.ForTest}}{{end}}{{end}}' $(PKGS) | sort -u)
+ENGINE_PKGS = $$(go list -tags fdb -test -f '{{range .Deps}}{{if eq . "$(FDB_BINDING)"}}{{$$.ForTest}}{{end}}{{end}}' $(PKGS) | sort -u | tr '\n' ' ')
 
 test-fdb: node $(INSTALLED) ## run the tests that use a store on a temporary FoundationDB
 	scripts/test-fdb $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) $(ENGINE_PKGS)

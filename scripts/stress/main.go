@@ -7,7 +7,7 @@
 // processor and -n times with all of them (GOMAXPROCS), under the race detector. The order of the tests, and the first
 // seed of a test that has seeds (SETTEE_FIRST_SEED), follow from -seed.
 //
-// It prints a line for each package whose tests have passed. When a test fails, it prints what the test has printed,
+// It prints a line for each package whose tests have ended. When a test fails, it prints what the test has printed,
 // the seed, and the command that repeats that run, ends the other processes, and exits with 1. With -keep-going it
 // runs all tests, and prints each failure when it happens and a list of them at the end.
 //

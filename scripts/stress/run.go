@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"settee/internal/seeds"
 )
 
 // errFailed says that a test failed, and that its output has been printed.
@@ -31,11 +33,9 @@ type pkg struct {
 	path, dir string
 	program   string // of its tests
 
-	// Of the tests of the package: how many have not ended, the longest run and its name.
-	left    int
-	tests   int
-	slowest time.Duration
-	name    string
+	tests, left int           // the number of its tests, and of those that have not ended
+	longest     time.Duration // the longest run of a test
+	longestTest string
 }
 
 // test is one test of a package.
@@ -164,7 +164,7 @@ func (t test) run(ctx context.Context, o options, r *report) error {
 	}
 	command := exec.CommandContext(ctx, t.program, args...)
 	command.Dir = t.dir
-	command.Env = append(os.Environ(), fmt.Sprintf("SETTEE_FIRST_SEED=%d", t.seed))
+	command.Env = append(os.Environ(), fmt.Sprintf("%s=%d", seeds.FirstVariable, t.seed))
 	// A test that is interrupted ends the servers that it has started.
 	command.Cancel = func() error { return command.Process.Signal(syscall.SIGINT) }
 	command.WaitDelay = endTimeout
@@ -182,8 +182,8 @@ func (r *report) ended(t test, o options, took time.Duration, printed []byte, er
 	defer r.mu.Unlock()
 	r.ran++
 	t.left--
-	if took > t.slowest {
-		t.slowest, t.pkg.name = took, t.name
+	if took > t.longest {
+		t.longest, t.longestTest = took, t.name
 	}
 	if err != nil {
 		command := t.repeat(o)
@@ -195,7 +195,7 @@ func (r *report) ended(t test, o options, took time.Duration, printed []byte, er
 		}
 	}
 	if t.left == 0 {
-		_, _ = fmt.Fprintf(r.out, "%-40s %4d tests, the longest %s (%s)\n", t.path, t.tests, t.slowest.Round(time.Millisecond), t.pkg.name)
+		_, _ = fmt.Fprintf(r.out, "%-40s %4d tests, the longest %s (%s)\n", t.path, t.tests, t.longest.Round(time.Millisecond), t.longestTest)
 	}
 	return nil
 }
@@ -209,5 +209,5 @@ func (t test) repeat(o options) string {
 	if o.tags != "" {
 		flags += " -tags '" + o.tags + "'"
 	}
-	return fmt.Sprintf("SETTEE_FIRST_SEED=%d go test%s -count %d -cpu 1,%d -run '^%s$' %s", t.seed, flags, o.n, runtime.NumCPU(), t.name, t.path)
+	return fmt.Sprintf("%s=%d go test%s -count %d -cpu 1,%d -run '^%s$' %s", seeds.FirstVariable, t.seed, flags, o.n, runtime.NumCPU(), t.name, t.path)
 }
