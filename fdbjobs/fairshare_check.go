@@ -1,0 +1,133 @@
+package fdbjobs
+
+import (
+	"settee/pkg/kv"
+	"settee/pkg/kv/rows"
+)
+
+// ofOwner checks a row of an owner, which needs a row in owners. A row without it is cleared.
+func (c *checker) ofOwner(k keyed, what string) (func() error, error) {
+	var owner string
+	if !rows.As(k.key[0], &owner) {
+		return nil, k.unknown()
+	}
+	standing := k.Get(k.queue.share.standings.Pack(owner))
+	return func() error {
+		value, err := standing.Await()
+		if err == nil && value == nil {
+			k.Stray(k.Key, "%s of an owner that is not in fair share", what)
+		}
+		return err
+	}, nil
+}
+
+func (c *checker) waiting(k keyed) (func() error, error) { return c.ofOwner(k, "a place in line") }
+
+func (c *checker) charges(k keyed) (func() error, error) {
+	if _, err := rows.ParseInt(k.Value); err != nil {
+		k.Stray(k.Key, "the charges of an owner: the value is not one that settee writes")
+		return nil, nil
+	}
+	return c.ofOwner(k, "charges")
+}
+
+func (c *checker) head(k keyed) (func() error, error) {
+	if _, err := parseHead(k.Value); err != nil {
+		k.Stray(k.Key, "where the ready jobs of an owner begin: the value is not one that settee writes")
+		return nil, nil
+	}
+	return c.ofOwner(k, "the head of the ready jobs")
+}
+
+// standing checks a row in owners, and that it has its rank.
+func (c *checker) standing(k keyed) (func() error, error) {
+	var owner string
+	if !rows.As(k.key[0], &owner) {
+		return nil, k.unknown()
+	}
+	s, err := parseStanding(k.Value)
+	if err != nil {
+		k.unreadable("an owner's usage")
+		return nil, nil
+	}
+	share := k.queue.share
+	waits, weight := k.Get(share.waiting.Pack(owner)), k.Get(share.weights.Pack(owner))
+	keys := [2][]byte{share.ranks.Pack(rankIdle, s.rank, owner), share.ranks.Pack(rankWaiting, s.rank, owner)}
+	ranked := [2]kv.Future[[]byte]{k.Get(keys[rankIdle]), k.Get(keys[rankWaiting])}
+	return func() error {
+		value, err := waits.Await()
+		if err != nil {
+			return err
+		}
+		part := rankIdle
+		if value != nil {
+			part = rankWaiting
+		}
+		paused, err := awaitPaused(weight)
+		if err != nil || paused {
+			return err
+		}
+		there, err := ranked[part].Await()
+		if err == nil && there == nil {
+			k.Wrong(keys[part], nil, "the owner %q has no rank", owner)
+		}
+		return err
+	}, nil
+}
+
+// awaitPaused reports whether an owner's weight says that it is paused. A weight that cannot be read is a fault of its own.
+func awaitPaused(weight kv.Future[[]byte]) (bool, error) {
+	value, err := weight.Await()
+	if err != nil || value == nil {
+		return false, err
+	}
+	_, paused, bad := awaitWeight(known(value))
+	return bad == nil && paused, nil
+}
+
+func (c *checker) rank(k keyed) (func() error, error) {
+	var part int64
+	if !rows.As(k.key[0], &part) || part != rankIdle && part != rankWaiting {
+		return nil, k.unknown()
+	}
+	rank, owner, err := k.queue.share.parseRank(k.Key)
+	if err != nil {
+		return nil, k.unknown()
+	}
+	share := k.queue.share
+	standing, waits := k.Get(share.standings.Pack(owner)), k.Get(share.waiting.Pack(owner))
+	weight := k.Get(share.weights.Pack(owner))
+	return func() error {
+		value, err := standing.Await()
+		if err != nil {
+			return err
+		}
+		waiting, err := waits.Await()
+		if err != nil {
+			return err
+		}
+		paused, err := awaitPaused(weight)
+		if err != nil {
+			return err
+		}
+		s, bad := parseStanding(value)
+		if value == nil || paused || bad == nil && (s.rank != rank || (waiting != nil) != (part == rankWaiting)) {
+			k.Stray(k.Key, "a rank of the owner %q that is not its own", owner)
+		}
+		return nil
+	}, nil
+}
+
+func (c *checker) weight(k keyed) (func() error, error) {
+	if _, err := parseWeight(k.Value); err != nil {
+		k.unreadable("an owner's weight")
+	}
+	return nil, nil
+}
+
+func (c *checker) rollup(k keyed) (func() error, error) {
+	if _, err := awaitRollup(known(k.Value)); err != nil {
+		k.unreadable("the last roll-up")
+	}
+	return nil, nil
+}
