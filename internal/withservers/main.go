@@ -4,9 +4,12 @@
 //	go tool withservers [-fdb] [-couchdb] [-chromium] -missing
 //
 // Environment variables tell the command's tests about the servers: SETTEE_TEST_FDB has the path
-// of the cluster file, SETTEE_TEST_COUCHDB the URL of the CouchDB with its administrator's
-// credentials. If a variable is set already, no server of that kind is started. A Chromium is only
-// looked for: each process that needs one starts its own.
+// of the cluster file, SETTEE_TEST_COUCHDB the path of a file with the URL of the CouchDB, which has
+// its administrator's credentials. If a variable is set already, no server of that kind is started.
+// A Chromium is only looked for: each process that needs one starts its own.
+//
+// The paths are the same for each run in a working directory, so that Go takes the results of tests
+// that nothing has changed for from its cache. Of two runs at once, the second has paths of its own.
 //
 // If a server is not installed, withservers prints one line on standard error before the command
 // and one after it, or fails if the environment variable SETTEE_REQUIRE lists the server (fdb,
@@ -18,6 +21,7 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"flag"
 	"fmt"
@@ -26,6 +30,8 @@ import (
 	"os/signal"
 	"path/filepath"
 	"syscall"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"settee/internal/servers"
 )
@@ -41,18 +47,18 @@ func main() {
 // A kind is a kind of server.
 type kind struct {
 	name, usage string
-	variable    string // "" if none is started
+	variable    string // has the path of file; "" if none is started
+	file        string // in the folder of the run
 	// find returns an error that wraps servers.ErrNotInstalled if the server is not installed.
 	find func() error
-	// start starts a server and returns the value of variable and a function that ends the
-	// server.
-	start func(ctx context.Context, dir string) (value string, stop func(), err error)
+	// start starts a server and returns the contents of file and a function that ends the server.
+	start func(ctx context.Context, dir string) (contents []byte, stop func(), err error)
 }
 
 var kinds = []kind{
-	{servers.NameFoundationDB, "start a FoundationDB of one fdbserver", "SETTEE_TEST_FDB", findFoundationDB, startFoundationDB},
-	{servers.NameCouchDB, "start a CouchDB", "SETTEE_TEST_COUCHDB", findCouchDB, startCouchDB},
-	{servers.NameChromium, "say if there is no Chromium", "", findChromium, nil},
+	{servers.NameFoundationDB, "start a FoundationDB of one fdbserver", "SETTEE_TEST_FDB", "fdb.cluster", findFoundationDB, startFoundationDB},
+	{servers.NameCouchDB, "start a CouchDB", "SETTEE_TEST_COUCHDB", "couchdb.url", findCouchDB, startCouchDB},
+	{servers.NameChromium, "say if there is no Chromium", "", "", findChromium, nil},
 }
 
 func findFoundationDB() error {
@@ -86,20 +92,21 @@ func (k kind) leftOut() (string, error) {
 	return fmt.Sprintf("left out: the tests with a %v", err), nil
 }
 
-func startFoundationDB(ctx context.Context, dir string) (string, func(), error) {
+func startFoundationDB(ctx context.Context, dir string) ([]byte, func(), error) {
 	cluster, err := servers.StartFoundationDB(ctx, servers.FoundationDBOptions{Dir: dir})
 	if err != nil {
-		return "", nil, err
+		return nil, nil, err
 	}
-	return cluster.ClusterFile, cluster.Stop, nil
+	contents, err := os.ReadFile(cluster.ClusterFile)
+	return contents, cluster.Stop, err
 }
 
-func startCouchDB(ctx context.Context, dir string) (string, func(), error) {
+func startCouchDB(ctx context.Context, dir string) ([]byte, func(), error) {
 	server, err := servers.StartCouchDB(ctx, servers.CouchDBOptions{Dir: dir})
 	if err != nil {
-		return "", nil, err
+		return nil, nil, err
 	}
-	return server.Admin(), server.Kill, nil
+	return []byte(server.Admin()), server.Kill, nil
 }
 
 func withServers(args []string) (status int, err error) {
@@ -153,20 +160,53 @@ func withKinds(chosen []kind, args []string) (status int, err error) {
 		return 1, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	named, release, err := filesFolder(dir)
+	if err != nil {
+		return 1, err
+	}
+	defer func() { err = errors.Join(err, release()) }()
 	environ := os.Environ()
 	for _, kind := range chosen {
 		own := filepath.Join(dir, kind.name)
 		if err := os.Mkdir(own, 0o700); err != nil {
 			return 1, err
 		}
-		value, end, err := kind.start(ctx, own)
+		contents, end, err := kind.start(ctx, own)
+		if end != nil {
+			defer end()
+		}
 		if err != nil {
 			return 1, err
 		}
-		defer end()
-		environ = append(environ, kind.variable+"="+value)
+		file := filepath.Join(named, kind.file)
+		if err := os.WriteFile(file, contents, 0o600); err != nil {
+			return 1, err
+		}
+		environ = append(environ, kind.variable+"="+file)
 	}
 	return run(ctx, environ, args)
+}
+
+// filesFolder returns the folder for the files that the variables name: the working directory's own one, or temporary
+// if another run uses that. release gives it back.
+func filesFolder(temporary string) (dir string, release func() error, err error) {
+	caches, err := os.UserCacheDir()
+	if err != nil {
+		return temporary, func() error { return nil }, nil //nolint:nilerr // a user without a home gets no cached results
+	}
+	work, err := os.Getwd()
+	if err != nil {
+		return "", nil, err
+	}
+	dir = filepath.Join(caches, "settee", fmt.Sprintf("test-servers-%x", sha256.Sum256([]byte(work)))[:32])
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", nil, err
+	}
+	lock, err := vfs.Default.Lock(filepath.Join(dir, "lock"))
+	if err != nil {
+		return temporary, func() error { return nil }, nil //nolint:nilerr // in use
+	}
+	return dir, lock.Close, nil
 }
 
 // run runs the command, and sends SIGINT to it when ctx ends.

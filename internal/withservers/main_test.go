@@ -98,3 +98,27 @@ func TestLeavesOut(t *testing.T) {
 	assert.Equal(t, 1, status)
 	assert.Contains(t, errs, "fdbserver is not in PATH")
 }
+
+// TestFilesOfRuns: the files of the runs in a folder have the same paths, unless a run still uses them.
+func TestFilesOfRuns(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	t.Setenv("HOME", t.TempDir()) // where macOS has its caches
+	temporary := t.TempDir()
+	first, release, err := filesFolder(temporary)
+	require.NoError(t, err)
+	require.NotEqual(t, temporary, first)
+	second, releaseSecond, err := filesFolder(temporary)
+	require.NoError(t, err)
+	assert.Equal(t, temporary, second)
+	require.NoError(t, releaseSecond())
+	require.NoError(t, release())
+	third, release, err := filesFolder(temporary)
+	require.NoError(t, err)
+	assert.Equal(t, first, third)
+	require.NoError(t, release())
+	t.Chdir(t.TempDir())
+	other, release, err := filesFolder(temporary)
+	require.NoError(t, err)
+	assert.NotEqual(t, first, other)
+	require.NoError(t, release())
+}

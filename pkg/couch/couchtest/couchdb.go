@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -18,7 +19,7 @@ import (
 )
 
 // CouchDBVariable is the environment variable with the URL of a CouchDB for tests: its root, with an administrator's
-// name and password. Tests create databases there and remove them.
+// name and password. It may also be the path of a file with the URL. Tests create databases there and remove them.
 const CouchDBVariable = "SETTEE_TEST_COUCHDB"
 
 // CouchDB is a running CouchDB 3.5 with an administrator.
@@ -103,6 +104,13 @@ func ofProcess(server *servers.CouchDB) *CouchDB {
 
 // namedCouchDB parses the URL of a CouchDB and checks that the server answers.
 func namedCouchDB(named string) (*CouchDB, error) {
+	if filepath.IsAbs(named) {
+		contents, err := os.ReadFile(named)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", CouchDBVariable, err)
+		}
+		named = string(contents)
+	}
 	u, err := url.Parse(named)
 	if err != nil || u.User == nil || u.Host == "" {
 		return nil, fmt.Errorf("%s is not a URL with a name and a password", CouchDBVariable)
