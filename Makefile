@@ -55,7 +55,7 @@ DASHBOARD = frontend/internal/dashboard
 NPM = internal/browsertest pkg/couch/couchtest pkg/script $(DASHBOARD)
 INSTALLED = $(NPM:%=%/node_modules/.package-lock.json)
 
-.PHONY: help run demo build build-fdb packages tarballs test-scripts test-packages manifests monitoring quick test test-fdb fire race stress fuzz soak nightly lint bench bench-couchdb bench-fdb bench-peers load dashboard pictures clean node
+.PHONY: help run demo build build-fdb packages tarballs test-scripts test-packages manifests monitoring quick test engine-packages test-fdb fire race stress fuzz soak nightly lint bench bench-couchdb bench-fdb bench-peers load dashboard pictures clean node
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 }' Makefile
@@ -99,6 +99,9 @@ test: node $(INSTALLED) ## run the tests, with a CouchDB and a Chromium if they 
 # The packages whose tests use FoundationDB's client library.
 FDB_BINDING = github.com/apple/foundationdb/bindings/go/src/fdb
 ENGINE_PKGS = $$(go list -tags fdb -test -f '{{range .Deps}}{{if eq . "$(FDB_BINDING)"}}{{$$.ForTest}}{{end}}{{end}}' $(PKGS) | sort -u | tr '\n' ' ')
+
+engine-packages: # prints them
+	@echo $(ENGINE_PKGS)
 
 test-fdb: node $(INSTALLED) ## run the tests that use a store on a temporary FoundationDB
 	scripts/test-fdb $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) $(ENGINE_PKGS)

@@ -1,3 +1,7 @@
+//go:build !race
+
+// In lock step there are no races: these tests would take a minute, and show nothing.
+
 package fdbjobs_test
 
 import (

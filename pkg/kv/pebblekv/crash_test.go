@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"settee/internal/racetest"
 	"settee/internal/shorttest"
 	"settee/pkg/kv"
 	"settee/pkg/kv/pebblekv"
@@ -85,7 +86,7 @@ func commitUntilKilled(dir string) error {
 func TestKill(t *testing.T) {
 	shorttest.Skip(t)
 	t.Parallel()
-	const kills = 200
+	kills := racetest.Part(200)
 	dir := t.TempDir()
 	random := rand.New(rand.NewPCG(rand.Uint64(), 0))
 	known := newLedger()
@@ -174,8 +175,8 @@ func (l *ledger) hear(had *ledger, line string) error {
 func TestPowerCut(t *testing.T) {
 	shorttest.Skip(t)
 	t.Parallel()
-	const chains, cuts = 10, 100
-	for chain := range chains {
+	const cuts = 100
+	for chain := range racetest.Part(10) {
 		t.Run(fmt.Sprint(chain), func(t *testing.T) {
 			t.Parallel()
 			seed := rand.Uint64()
