@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"settee/fdbjobs"
+	"settee/internal/racetest"
 	"settee/internal/shorttest"
 	"settee/pkg/kv"
 	"settee/pkg/tuple"
@@ -27,10 +28,9 @@ import (
 // which on a busy machine may be anything.
 var soak = flag.Duration("dashboard.soak", 0, "watch 100,000 jobs for so long, and fail if the dashboard is slow or grows")
 
-const (
-	manyJobs   = 100_000
-	jobsAtOnce = 500
-)
+var manyJobs = racetest.Part(100_000)
+
+const jobsAtOnce = 500
 
 // fillStore makes a new store with many jobs of a user, which wait for a time: one of ten crashes, the others are pending.
 func fillStore(t *testing.T) (storeURL string) {
@@ -123,7 +123,7 @@ func TestDashboardOfManyJobs(t *testing.T) {
 	}
 	const rows = "document.querySelectorAll('table.jobs tbody tr').length"
 	d.show("jobs")
-	d.WaitText(".total", fmt.Sprintf("100,%03d jobs", running))
+	d.WaitText(".total", fmt.Sprintf("%d,%03d jobs", manyJobs/1000, running))
 	d.Wait(rows + " === 50")
 	sizes := requests()
 	require.NotEmpty(t, sizes)
