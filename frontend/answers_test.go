@@ -40,7 +40,7 @@ func sessions() map[string][]asked {
 		"revisions": askRevisions(), "attachments": askAttachments(), "stubs": askStubs(), "bulk stubs": askBulkStubs(),
 		"related": askRelated(), "forms": askForms(), "paths": askPaths(), "methods": askMethods(), "batches": askBatches(),
 		"lists": askLists(), "local docs": askLocalDocs(), "limit of revisions": askRevsLimit(),
-		"nodes": askNodes(),
+		"nodes": askNodes(), "configuration": askConfiguration(),
 	}
 }
 

@@ -111,3 +111,15 @@ func askNodes() []asked {
 		askGet(stats + "/couchdb/httpd/requests/desc"), askGet(stats + "/couchdb/httpd/requests/type"),
 	}
 }
+
+// askConfiguration asks to change sections that cannot be changed over HTTP.
+func askConfiguration() (all []asked) {
+	const path = "/_node/_local/_config/"
+	for _, section := range []string{
+		"daemons", "external", "feature_flags", "httpd_db_handlers", "httpd_design_handlers", "httpd_global_handlers",
+		"native_query_servers", "os_daemons", "query_servers", "%71uery_servers",
+	} {
+		all = append(all, askPut(path+section+"/x", `"y"`), asked{http.MethodDelete, path + section + "/x", "", nil}, askGet(path+section+"/x"))
+	}
+	return append(all, askPut(path+"daemons/x", "no JSON"), askPut(path+"daemons/x", `"y"`, "X-Couch-Persist", "false"))
+}

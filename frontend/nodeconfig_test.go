@@ -125,6 +125,31 @@ func TestAdministratorsThatAreRefused(t *testing.T) {
 	require.Equal(t, http.StatusOK, n.as("a:word", http.MethodGet, configPath, "").status)
 }
 
+// What an operator has locked in a file cannot be changed in any way over HTTP. A list in the store can be changed if it
+// has itself.
+func TestConfigWhitelist(t *testing.T) {
+	t.Parallel()
+	const readOnly = "This config variable is read-only"
+	n := start(t, `httpd/config_whitelist=[{log, level}, {vendor, "*"}]`)
+	says(t, n.setConfig("log/level", "debug"), "info")
+	says(t, n.setConfig("vendor/name", "x"), "")
+	says(t, n.do(http.MethodDelete, configPath+"/log/level", ""), "debug")
+	for _, name := range []string{"log/file", "admins/more", "chttpd/config_whitelist", "httpd/config_whitelist", "replicator/max_jobs"} {
+		refused(t, n.setConfig(name, "[]"), http.StatusBadRequest, "modification_not_allowed", readOnly)
+		refused(t, n.do(http.MethodDelete, configPath+"/"+name, ""), http.StatusBadRequest, "modification_not_allowed", readOnly)
+	}
+	refused(t, n.setUp("enable_single_node", `,"username":"more","password":"x"`), http.StatusBadRequest, "modification_not_allowed", readOnly)
+	require.Equal(t, http.StatusOK, n.get(configPath+"/replicator/max_jobs").status)
+
+	n = start(t)
+	refused(t, n.setConfig("chttpd/config_whitelist", "[{log}]"), http.StatusBadRequest, "bad_request",
+		`[chttpd] config_whitelist (request): "[{log}]" is refused: it must be a list such as [{log, level}, {replicator, "*"}], where "*" means all keys of a section`)
+	says(t, n.setConfig("chttpd/config_whitelist", "[{chttpd, config_whitelist}]"), "")
+	refused(t, n.setConfig("log/level", "debug"), http.StatusBadRequest, "modification_not_allowed", readOnly)
+	says(t, n.do(http.MethodDelete, configPath+"/chttpd/config_whitelist", ""), "[{chttpd, config_whitelist}]")
+	says(t, n.setConfig("log/level", "debug"), "info")
+}
+
 func TestChangeConfig(t *testing.T) {
 	t.Parallel()
 	n := start(t)

@@ -41,6 +41,7 @@ var ineffective = map[name]string{
 	{"chttpd_auth", "public_fields"}:     "only its owner and administrators can read a document of _users",
 	{"chttpd_auth", "authentication_db"}: "it is always _users",
 	{"chttpd", "admin_only_all_dbs"}:     "only administrators can use _all_dbs and _dbs_info",
+	{"chttpd", "config_blacklist"}:       "config_whitelist lists the settings that can be changed over HTTP",
 }
 
 // whyIneffective returns what happens instead of a setting that settee does not support, in whichever section it is.

@@ -73,6 +73,9 @@ var (
 		"The header in which a proxy says on, if the client's connection to it is encrypted.")
 	MaxDatabaseInfos = define("chttpd", "max_db_number_for_dbs_info_req", "100", whole(1, 10_000),
 		"The most databases in a POST to _dbs_info.")
+	configWhitelist = define("chttpd", "config_whitelist", "", settingNames(),
+		"The only settings that can be changed over HTTP. When not set, all except those that are read when a\n"+
+			"node starts. To change the list over HTTP, it must have {chttpd, config_whitelist} itself.")
 	RequireValidUser = define("chttpd", "require_valid_user", "false", boolean(),
 		"Whether all requests except logins must be authenticated.")
 	RequireValidUserExceptUp = define("chttpd", "require_valid_user_except_for_up", "false", boolean(),

@@ -57,6 +57,8 @@ func TestFailuresOfConfiguration(t *testing.T) {
 	assert.Equal(t, http.StatusBadRequest, status(configFailure(fmt.Errorf("setting: %w", &config.RefusedError{Reason: "no"}))))
 	assert.Equal(t, http.StatusNotFound, status(configFailure(config.ErrNotSet)))
 	assert.Equal(t, http.StatusConflict, status(configFailure(accounts.ErrNoAdmin)))
+	assert.Equal(t, http.StatusForbidden, status(configFailure(config.ErrBlacklisted)))
+	assert.Equal(t, http.StatusBadRequest, status(configFailure(config.ErrNotWhitelisted)))
 	other := errors.New("other")
 	require.ErrorIs(t, configFailure(other), other)
 	require.NoError(t, configFailure(nil))

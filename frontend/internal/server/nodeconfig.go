@@ -81,7 +81,8 @@ func (e *Endpoints) ConfigValue(w http.ResponseWriter, r *http.Request) error {
 
 // SetConfigValue writes the value of a setting to the store, and answers with the previous value.
 func (e *Endpoints) SetConfigValue(w http.ResponseWriter, r *http.Request) error {
-	if err := checkPersist(r); err != nil {
+	section, key := web.PathValue(r, "section"), web.PathValue(r, "key")
+	if err := e.checkChange(r, section, key); err != nil {
 		return err
 	}
 	body, err := web.ReadJSON(w, r, e.Config.Current())
@@ -97,13 +98,13 @@ func (e *Endpoints) SetConfigValue(w http.ResponseWriter, r *http.Request) error
 	}
 	ctx, cancel := web.StoreContext(r)
 	defer cancel()
-	section, key, value := web.PathValue(r, "section"), web.PathValue(r, "key"), strings.TrimSpace(*text)
+	value := strings.TrimSpace(*text)
 	if section == adminsSection && value != "" { // the empty value removes the administrator
 		if value, err = e.hashAdmin(ctx, key, value); err != nil {
 			return err
 		}
 	}
-	old, err := e.Config.Set(ctx, section, key, value, accounts.KeepAdmin)
+	old, err := e.Config.Set(ctx, section, key, value, config.IfChangeable(section, key), accounts.KeepAdmin)
 	if err != nil {
 		return configFailure(err)
 	}
@@ -139,12 +140,13 @@ func (e *Endpoints) hashAdmin(ctx context.Context, name, password string) (strin
 
 // DeleteConfigValue removes a setting from the store, and answers with its value.
 func (e *Endpoints) DeleteConfigValue(w http.ResponseWriter, r *http.Request) error {
-	if err := checkPersist(r); err != nil {
+	section, key := web.PathValue(r, "section"), web.PathValue(r, "key")
+	if err := e.checkChange(r, section, key); err != nil {
 		return err
 	}
 	ctx, cancel := web.StoreContext(r)
 	defer cancel()
-	old, err := e.Config.Delete(ctx, web.PathValue(r, "section"), web.PathValue(r, "key"), accounts.KeepAdmin)
+	old, err := e.Config.Delete(ctx, section, key, config.IfChangeable(section, key), accounts.KeepAdmin)
 	if err != nil {
 		return configFailure(err)
 	}
@@ -153,6 +155,14 @@ func (e *Endpoints) DeleteConfigValue(w http.ResponseWriter, r *http.Request) er
 
 // adminsSection is the section of passwords, which the store has only hashed.
 const adminsSection = "admins"
+
+// checkChange refuses to change a setting that cannot be changed over HTTP, before the request's body is read.
+func (e *Endpoints) checkChange(r *http.Request, section, key string) error {
+	if err := e.Config.Current().Changeable(section, key); err != nil {
+		return configFailure(err)
+	}
+	return checkPersist(r)
+}
 
 // checkPersist refuses X-Couch-Persist: false. In CouchDB it changes one node until the node restarts. Here values
 // are in the store, and hold for all nodes.
@@ -181,6 +191,10 @@ func configFailure(err error) error {
 		return web.BadRequest(refused.Reason)
 	case errors.Is(err, config.ErrNotSet):
 		return unknownConfigValue()
+	case errors.Is(err, config.ErrBlacklisted):
+		return web.Forbidden(err.Error())
+	case errors.Is(err, config.ErrNotWhitelisted):
+		return web.NewFailure(http.StatusBadRequest, "modification_not_allowed", err.Error())
 	case errors.Is(err, accounts.ErrNoAdmin):
 		return web.NewFailure(http.StatusConflict, "conflict", err.Error())
 	}

@@ -148,7 +148,7 @@ func (e *Endpoints) enable(ctx context.Context, given setup) error {
 		if err != nil {
 			return err
 		}
-		if _, err := e.Config.Set(ctx, adminsSection, given.Username, hash, accounts.KeepAdmin); err != nil {
+		if _, err := e.Config.Set(ctx, adminsSection, given.Username, hash, config.IfChangeable(adminsSection, given.Username), accounts.KeepAdmin); err != nil {
 			return configFailure(err)
 		}
 	}
