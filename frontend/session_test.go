@@ -56,6 +56,24 @@ func (n *node) usersDatabase() {
 	}
 }
 
+// As in CouchDB, see accounts.WithDocumentRoles. Cookies and passwords give the same roles, and functions see them.
+func TestRolesOfAdministratorsInSessions(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	n.newUser(adminName, "editor", "x")
+	const roles = `["_admin","editor","x"]`
+	require.JSONEq(t, `{"ok":true,"userCtx":{"name":"`+adminName+`","roles":`+roles+`},
+		"info":{"authentication_handlers":["cookie","default"],"authenticated":"default"}}`, n.get("/_session").is(t, http.StatusOK).body)
+	login := n.as(nobody, http.MethodPost, "/_session", `{"name":"`+adminName+`","password":"`+adminPassword+`"}`).is(t, http.StatusOK)
+	require.JSONEq(t, `{"ok":true,"name":"`+adminName+`","roles":`+roles+`}`, login.body)
+	cookie, _, _ := strings.Cut(login.header.Get("Set-Cookie"), ";")
+	got := n.as(nobody, http.MethodGet, "/_session", "", "Cookie", cookie).is(t, http.StatusOK)
+	require.Contains(t, got.body, `"userCtx":{"name":"`+adminName+`","roles":`+roles+`}`)
+	n.newDatabase("db")
+	n.do(http.MethodPut, "/db/_design/d", `{"validate_doc_update":"function (d, o, user) { throw({forbidden: user.roles.join()}) }"}`).is(t, http.StatusCreated)
+	refused(t, n.do(http.MethodPut, "/db/x", `{}`), http.StatusForbidden, "forbidden", "_admin,editor,x")
+}
+
 func TestRecordedSessions(t *testing.T) {
 	t.Parallel()
 	n := start(t, "admins/other=password")

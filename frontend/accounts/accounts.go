@@ -334,6 +334,8 @@ func (a *Accounts) agree(ctx context.Context, name, plain string) (auth.Hash, er
 // Login returns the user with a name and a password. address is the client's. A user with a
 // second factor must use LoginTwice instead; for such a user every password is wrong.
 //
+// A server administrator has the roles of [admins] only, see WithDocumentRoles.
+//
 // The error is one of this package's, the store's, or ctx's.
 func (a *Accounts) Login(ctx context.Context, name, password, address string) (auth.User, error) {
 	return a.login(ctx, name, password, address, func(second *auth.OneTime) (int64, bool, error) { return 0, second == nil, nil })
@@ -531,7 +533,11 @@ func (a *Accounts) Fingerprint(ctx context.Context, name string) (Fingerprint, e
 	if err != nil || !known {
 		return Fingerprint{}, err
 	}
-	return auth.MAC(a.process[:], append(slices.Clone(found.Roles), string(found.hash.Scheme), found.hash.Salt, found.hash.Key)...), nil
+	user, err := a.WithDocumentRoles(ctx, found.User)
+	if err != nil {
+		return Fingerprint{}, err
+	}
+	return auth.MAC(a.process[:], append(slices.Clone(user.Roles), string(found.hash.Scheme), found.hash.Salt, found.hash.Key)...), nil
 }
 
 // Token returns the user of a JSON web token. The error is an *auth.TokenError.

@@ -38,6 +38,47 @@ func TestAdmins(t *testing.T) {
 	assert.NotContains(t, n.log.String(), "s3same")
 }
 
+// An administrator also has the roles of the document of the same name, but neither its password nor its conflicts count.
+func TestRolesOfAdminsWithDocuments(t *testing.T) {
+	t.Parallel()
+	n := open(t, memory(t), "admins/root=s3same")
+	roles := func(name string, own ...string) []string {
+		t.Helper()
+		user, err := n.WithDocumentRoles(t.Context(), auth.User{Name: name, Roles: own})
+		require.NoError(t, err)
+		require.Equal(t, name, user.Name)
+		return user.Roles
+	}
+	fingerprint := func() accounts.Fingerprint {
+		t.Helper()
+		of, err := n.Fingerprint(t.Context(), "root")
+		require.NoError(t, err)
+		return of
+	}
+	assert.Equal(t, []string{"_admin"}, roles("root", "_admin"))
+	before := fingerprint()
+	rev := n.user("root", "other", "editor", "_metrics", "x")
+	n.user("ann", "pass", "blue")
+	assert.Equal(t, []string{"_admin", "editor", "_metrics", "x"}, roles("root", "_admin"))
+	assert.NotEqual(t, before, fingerprint())
+	assert.Equal(t, []string{"blue"}, roles("ann", "blue"))
+	assert.Equal(t, []string{"_admin"}, roles("ann", "_admin"), "[admins] does not name it")
+	n.fails(accounts.ErrWrong, "root", "other")
+	n.is([]string{"root", "_admin"}, "root", "s3same")
+
+	db, err := n.docs.Database(t.Context(), accounts.Database)
+	require.NoError(t, err)
+	doc, err := db.Get(t.Context(), accounts.IDPrefix+"root", docstore.GetOptions{})
+	require.NoError(t, err)
+	results, err := db.Write(t.Context(), []docstore.Edit{{ID: doc.ID, Pos: 1, Path: []string{"zz"}, Body: doc.Body}}, docstore.WriteOptions{Replicated: true})
+	require.NoError(t, err)
+	require.NoError(t, results[0].Err)
+	n.is([]string{"root", "_admin"}, "root", "s3same")
+	assert.Equal(t, []string{"_admin", "editor", "_metrics", "x"}, roles("root", "_admin"))
+	n.write(rev, "root", map[string]any{"roles": []string{"z"}})
+	assert.Equal(t, []string{"_admin", "z"}, roles("root", "_admin"))
+}
+
 func TestUsers(t *testing.T) {
 	t.Parallel()
 	n := open(t, memory(t), "admins/root=s3same", "chttpd_auth/max_iterations=1000")

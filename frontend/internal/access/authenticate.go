@@ -61,7 +61,10 @@ func (g *Guard) authenticate(w http.ResponseWriter, r *http.Request) (Identity, 
 			return Identity{}, err
 		}
 		if !user.IsNobody() {
-			return Identity{user, name}, nil
+			if (name == "cookie" || name == "default") && actsByRoles(web.PathSegments(r.URL)) {
+				user, err = g.Accounts.WithDocumentRoles(ctx, user)
+			}
+			return Identity{user, name}, err
 		}
 	}
 	return Identity{}, nil

@@ -38,7 +38,7 @@ func audienceOf(method string, segments []string, user auth.User) audience {
 		return anybody
 	}
 	database := segments[0]
-	if strings.HasPrefix(database, "_") && docstore.CheckDatabaseName(database) != nil {
+	if !namesDatabase(segments) {
 		return audienceOfServer(segments, reads)
 	}
 	if len(segments) == 1 {
@@ -76,6 +76,17 @@ func audienceOf(method string, segments []string, user auth.User) audience {
 		}
 	}
 	return members
+}
+
+// namesDatabase reports whether a path is one in a database, as opposed to a path of the server.
+func namesDatabase(segments []string) bool {
+	return len(segments) > 0 && (!strings.HasPrefix(segments[0], "_") || docstore.CheckDatabaseName(segments[0]) == nil)
+}
+
+// actsByRoles reports whether what a request does, or shows, depends on the roles that a server administrator has besides
+// _admin. Other requests of administrators need no account in the store, and work while it cannot be read.
+func actsByRoles(segments []string) bool {
+	return namesDatabase(segments) || len(segments) == 1 && segments[0] == "_session"
 }
 
 // audienceOfServer is audienceOf for a path outside databases.

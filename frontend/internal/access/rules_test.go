@@ -60,6 +60,17 @@ func TestAudiences(t *testing.T) {
 	assert.NotEqual(t, owner, audienceOf("GET", []string{"_users", "org.couchdb.user:"}, auth.User{}), "nobody owns no document")
 }
 
+func TestRequestsThatActByRoles(t *testing.T) {
+	t.Parallel()
+	for path, want := range map[string]bool{
+		"": false, "_up": false, "_node/_local/_config": false, "_scheduler/jobs": false, "_all_dbs": false, "_session/x": false,
+		"_session": true, "db": true, "db/doc": true, "_users/x": true, "_replicator/_changes": true,
+	} {
+		segments := strings.FieldsFunc(path, func(c rune) bool { return c == '/' })
+		assert.Equal(t, want, actsByRoles(segments), path)
+	}
+}
+
 func TestPermits(t *testing.T) {
 	t.Parallel()
 	nobody, ada := new(Rights), &Rights{user: Identity{User: auth.User{Name: "ada"}}}

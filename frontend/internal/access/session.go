@@ -58,6 +58,9 @@ func (g *Guard) PostSession(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return LoginFailure(err)
 	}
+	if user, err = g.Accounts.WithDocumentRoles(ctx, user); err != nil {
+		return err
+	}
 	g.setCookie(w, r, cookie)
 	return web.Respond(w, r, http.StatusOK, struct {
 		OK    bool     `json:"ok"`
