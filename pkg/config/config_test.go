@@ -531,6 +531,14 @@ func TestWarnings(t *testing.T) {
 			want: []string{"[replikator], FILE:2: is neither a section of settee nor one of CouchDB"}},
 		{name: "TLS of older servers", data: "[daemons]\nhttpsd = {chttpd, start_link, [https]}",
 			want: []string{"[daemons] httpsd, FILE:2: has no effect: [ssl] enable switches TLS on"}},
+		{name: "a full disk", data: "[disk_monitor]\nenable = true\ninteractive_database_writes_threshold = 90", want: []string{
+			"[disk_monitor] enable, FILE:2: has no effect: writes are accepted until the disk is full; let your monitoring watch the disk",
+			"[disk_monitor] interactive_database_writes_threshold, FILE:3: has no effect: writes are accepted until the disk is full; " +
+				"let your monitoring watch the disk",
+		}},
+		{name: "JSONP", data: "[httpd]\nallow_jsonp = true", want: []string{
+			"[httpd] allow_jsonp, FILE:2: has no effect: answers are JSON, and callback is ignored; pages of other origins need [cors]",
+		}},
 		{name: "accounts", data: "[admins]\nroot = hunter2",
 			want: nil},
 		{name: "sections of CouchDB", data: "[couchdb_engines]\ncouch = couch_bt_engine\n[smoosh.ratio_dbs]\npriority = ratio\n" +

@@ -42,7 +42,16 @@ var ineffective = map[name]string{
 	{"chttpd_auth", "authentication_db"}: "it is always _users",
 	{"chttpd", "admin_only_all_dbs"}:     "only administrators can use _all_dbs and _dbs_info",
 	{"chttpd", "config_blacklist"}:       "config_whitelist lists the settings that can be changed over HTTP",
+
+	{"disk_monitor", "enable"}:                                diskMonitor,
+	{"disk_monitor", "background_view_indexing_threshold"}:    diskMonitor,
+	{"disk_monitor", "interactive_view_indexing_threshold"}:   diskMonitor,
+	{"disk_monitor", "interactive_database_writes_threshold"}: diskMonitor,
+
+	{"chttpd", "allow_jsonp"}: "answers are JSON, and callback is ignored; pages of other origins need [cors]",
 }
+
+const diskMonitor = "writes are accepted until the disk is full; let your monitoring watch the disk"
 
 // whyIneffective returns what happens instead of a setting that settee does not support, in whichever section it is.
 func whyIneffective(n name) (why string, ok bool) {
@@ -56,7 +65,7 @@ var whollyKnown = []string{"settee", "replicator", "node_types", "secrets"}
 
 // partlyUsed are the sections of CouchDB of which settee uses some keys.
 var partlyUsed = []string{
-	"chttpd", "chttpd_auth", "chttpd_auth_lockout", "cors", "couchdb", "daemons", "jwt_auth", "log", "prometheus",
+	"chttpd", "chttpd_auth", "chttpd_auth_lockout", "cors", "couchdb", "daemons", "disk_monitor", "jwt_auth", "log", "prometheus",
 	"query_server_config", "quickjs", "ssl", "uuids",
 }
 
@@ -66,7 +75,7 @@ var couchDBSections = []string{
 	"config", "couch_auto_purge_plugin", "couch_httpd_auth", "couch_passwords_cache",
 	"couch_peruser", "couch_quickjs_scanner_plugin", "couch_scanner", "couch_scanner_plugin_conflict_finder",
 	"couch_scanner_plugin_ddoc_features", "couch_scanner_plugin_find", "couch_scanner_plugins",
-	"couchdb_engines", "csp", "custodian", "database_compaction", "ddoc_cache", "disk_monitor",
+	"couchdb_engines", "csp", "custodian", "database_compaction", "ddoc_cache",
 	"dreyfus", "dreyfus_blacklist", "fabric", "feature_flags", "global_changes", "hibernate_after", "httpd",
 	"httpd_db_handlers", "httpd_design_handlers", "httpd_global_handlers", "indexers", "ioq", "ken", "mango",
 	"mem3", "mem3_reshard", "native_query_servers", "nouveau", "nouveau_index_upgrader", "off_heap_mqd",
