@@ -546,7 +546,7 @@ func (a *Accounts) Token(token string) (auth.User, error) {
 	claims, _ := auth.ParseClaims(config.RequiredClaims.Get(cfg)) // config has checked the setting
 	tokens := auth.Tokens{
 		Keys: config.TokenKeys.Get(cfg), Required: claims,
-		RolesPath: auth.ParseRolesPath(config.RolesClaimPath.Get(cfg)), RolesName: config.RolesClaimName.Get(cfg),
+		RolesPath: config.RolesClaimPath.Get(cfg), RolesName: config.RolesClaimName.Get(cfg),
 	}
 	user, err := tokens.Verify(token, time.Now())
 	return auth.User{Name: user.Name, Roles: slices.Clip(user.Roles)}, err

@@ -47,6 +47,27 @@ func itemsOrNone(text string) []string {
 	return items(text)
 }
 
+// claimPath accepts the names of nested claims, or no text, which is nil.
+func claimPath() kind[[]string] {
+	return kind[[]string]{
+		want: `names with a dot between them, such as my\.app.roles, where \. is a dot of a name`,
+		parse: func(text string) (names []string, ok bool) {
+			if text == "" {
+				return nil, true
+			}
+			names = strings.Split(text, ".")
+			for i := 0; i < len(names)-1; {
+				if start, escaped := strings.CutSuffix(names[i], `\`); escaped {
+					names = slices.Replace(names, i, i+2, start+"."+names[i+1])
+				} else {
+					i++
+				}
+			}
+			return names, !slices.Contains(names, "")
+		},
+	}
+}
+
 // entries returns the items that are not empty.
 func entries(text string) []string {
 	return slices.DeleteFunc(items(text), func(item string) bool { return item == "" })

@@ -562,7 +562,17 @@ func TestAccountSettings(t *testing.T) {
 	require.Equal(t, []string{"cookie", "default"}, config.AuthenticationHandlers.Get(new(config.Config)))
 	require.Equal(t, []string{"sha512", "sha"}, config.HashAlgorithms.Get(cfg))
 	require.Equal(t, "strict", config.SameSite.Get(cfg))
+	for text, want := range map[string][]string{
+		"a": {"a"}, "a.b.c": {"a", "b", "c"}, `my\.app.roles`: {"my.app", "roles"}, `a\.b\.c`: {"a.b.c"}, `a\\.b`: {`a\.b`},
+		`a\b.c\`: {`a\b`, `c\`}, `\.`: {"."},
+	} {
+		require.Equal(t, want, config.RolesClaimPath.Get(load(t, config.Options{Flags: []string{"jwt_auth/roles_claim_path=" + text}})), text)
+	}
+	require.Nil(t, config.RolesClaimPath.Get(cfg))
 	for _, bad := range []string{
+		"jwt_auth/roles_claim_path=a..b",
+		"jwt_auth/roles_claim_path=.a",
+		"jwt_auth/roles_claim_path=a.",
 		"chttpd/authentication_handlers={other_auth, proxy_authentication_handler}",
 		"chttpd/authentication_handlers={chttpd_auth, null_authentication_handler}",
 		"chttpd/authentication_handlers=cookie",

@@ -139,8 +139,8 @@ var (
 		"The claims that tokens must have.")
 	RolesClaimName = define("jwt_auth", "roles_claim_name", "_couchdb.roles", someText("the name of a claim"),
 		"The claim with the roles of a token's user.")
-	RolesClaimPath = define("jwt_auth", "roles_claim_path", "", secretText(),
-		"The path of the roles in a token, with dots between the names, if they are not in a claim of their own.")
+	RolesClaimPath = define("jwt_auth", "roles_claim_path", "", claimPath(),
+		"The path of the roles in a token, if they are not in a claim of their own.")
 )
 
 // Admins are the server administrators, names and passwords. A password is hashed before it is

@@ -213,17 +213,3 @@ func ParseClaims(text string) (claims []Claim, ok bool) {
 	}
 	return claims, true
 }
-
-// ParseRolesPath parses a path of names separated by dots. A dot in a name is escaped with a
-// backslash.
-func ParseRolesPath(text string) []string {
-	if text == "" {
-		return nil
-	}
-	const stop = "\x00"
-	parts := strings.Split(strings.ReplaceAll(text, `\.`, stop), ".")
-	for i := range parts {
-		parts[i] = strings.ReplaceAll(parts[i], stop, ".")
-	}
-	return parts
-}

@@ -139,16 +139,16 @@ func TestRoles(t *testing.T) {
 	k := newKeyring(t)
 	k.tokens.Required = nil
 	for _, test := range []struct {
-		path  string
+		path  []string
 		claim any
 		want  []string
 	}{
-		{"", "a, b,,c ", []string{"a", "b", "c"}},
-		{"", []string{}, nil},
-		{`my\.app.roles`, nil, []string{"deep"}},
-		{"nowhere.roles", nil, nil},
+		{nil, "a, b,,c ", []string{"a", "b", "c"}},
+		{nil, []string{}, nil},
+		{[]string{"my.app", "roles"}, nil, []string{"deep"}},
+		{[]string{"nowhere", "roles"}, nil, nil},
 	} {
-		k.tokens.RolesPath = auth.ParseRolesPath(test.path)
+		k.tokens.RolesPath = test.path
 		claims := jwt.MapClaims{"sub": "ann", "my.app": map[string]any{"roles": []string{"deep"}}}
 		if test.claim != nil {
 			claims["_couchdb.roles"] = test.claim
