@@ -129,9 +129,12 @@ func TestRulesOfPasswords(t *testing.T) {
 	refused(t, set("short"), http.StatusBadRequest, "bad_request", "Password does not conform to requirements. ten or more.")
 	refused(t, set("longlonglong"), http.StatusBadRequest, "bad_request", "Password does not conform to requirements.")
 	set("longlonglong1").is(t, http.StatusCreated)
-	for _, text := range []string{"x", `[".{10,}`, `["(?=x)"]`, `["\d"]`, `[{"x", "y", "z"}]`, `["a" "b"]`} {
+	for _, text := range []string{"x", `[".{10,}`, `["(?=x)"]`, `["\d"]`, `[{"x", "y", "z"}]`, `["a" "b"]`, `["a",]`, `[,]`, `["\."]`} {
 		n.setConfig("chttpd_auth/password_regexp", text).is(t, http.StatusBadRequest)
 	}
+	n.setConfig("chttpd_auth/password_regexp", `["\\.", {"^...$"}].`).is(t, http.StatusOK)
+	refused(t, set("axb"), http.StatusBadRequest, "bad_request", "Password does not conform to requirements.")
+	n.put("/_users/org.couchdb.user:c", `{"name":"c","type":"user","roles":[],"password":"a.b"}`).is(t, http.StatusCreated)
 	n.setConfig("chttpd_auth/password_regexp", `[{ "^\\S+$" } , "\""]`).is(t, http.StatusOK)
 	n.put("/_users/org.couchdb.user:b", `{"name":"b","type":"user","roles":[],"password":"a \""}`).is(t, http.StatusBadRequest)
 	n.put("/_users/org.couchdb.user:b", `{"name":"b","type":"user","roles":[],"password":"a\""}`).is(t, http.StatusCreated)

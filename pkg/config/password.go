@@ -17,7 +17,7 @@ const erlangString = `"((?:[^"\\]|\\["\\])*)"`
 
 var (
 	passwordRule = regexp.MustCompile(
-		`^\s*(?:` + erlangString + `|\{\s*` + erlangString + `\s*(?:,\s*` + erlangString + `\s*)?\})\s*(?:,|$)`)
+		`^\s*(?:` + erlangString + `|\{\s*` + erlangString + `\s*(?:,\s*` + erlangString + `\s*)?\})\s*(,\s*|$)`)
 	unescapeErlang = strings.NewReplacer(`\\`, `\`, `\"`, `"`)
 )
 
@@ -27,13 +27,14 @@ func passwordRules() kind[[]PasswordRule] {
 	return kind[[]PasswordRule]{
 		want: `a list such as [{".{10,}", "a password has 10 characters or more"}, "[0-9]"], with \\ for a backslash`,
 		parse: func(text string) ([]PasswordRule, bool) {
-			rest, isList := strings.CutPrefix(strings.TrimSpace(text), "[")
+			rest, isList := strings.CutPrefix(strings.TrimSpace(strings.TrimSuffix(text, ".")), "[")
 			rest, ended := strings.CutSuffix(rest, "]")
 			if !isList || !ended {
 				return nil, false
 			}
 			var rules []PasswordRule
-			for rest = strings.TrimSpace(rest); rest != ""; {
+			rest = strings.TrimSpace(rest)
+			for more := rest != ""; more; {
 				found := passwordRule.FindStringSubmatch(rest)
 				if found == nil {
 					return nil, false
@@ -43,7 +44,7 @@ func passwordRules() kind[[]PasswordRule] {
 					return nil, false
 				}
 				rules = append(rules, PasswordRule{matches, unescapeErlang.Replace(found[3])})
-				rest = rest[len(found[0]):]
+				rest, more = rest[len(found[0]):], found[4] != ""
 			}
 			return rules, true
 		},
