@@ -124,7 +124,9 @@ func (h *Handler) databaseRoutes(r *mux.Router) {
 	h.handle(r, "/{db}/_ensure_full_commit", web.Methods{http.MethodPost: in(e.EnsureFullCommit)})
 	h.handle(r, "/{db}/_compact", web.Methods{http.MethodPost: in(e.Tidied)})
 	h.handle(r, "/{db}/_compact/{ddoc:[^/]+}{rest:(?:/.*)?}", web.Methods{http.MethodPost: in(e.TidiedViews)})
-	h.handle(r, "/{db}/_view_cleanup", web.Methods{http.MethodPost: in(e.Tidied)})
+	for _, cleanup := range []string{"_view_cleanup", "_search_cleanup", "_nouveau_cleanup"} {
+		h.handle(r, "/{db}/"+cleanup, web.Methods{http.MethodPost: in(e.Tidied)})
+	}
 }
 
 // absentRoutes are paths of CouchDB's databases that settee does not serve, and the reasons.

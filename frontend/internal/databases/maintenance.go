@@ -19,8 +19,8 @@ func (e *Endpoints) EnsureFullCommit(w http.ResponseWriter, r *http.Request, db 
 	}{true, info.InstanceStartTime})
 }
 
-// Tidied answers requests for compaction and cleaning of views. There is nothing to do: the store has no files that
-// grow with each write, and no views.
+// Tidied answers requests for compaction and cleaning of indexes. There is nothing to do: the store has no files that
+// grow with each write, and no indexes of views or searches.
 func (e *Endpoints) Tidied(w http.ResponseWriter, r *http.Request, _ *docstore.Database) error {
 	return web.RespondOK(w, r, http.StatusAccepted)
 }
