@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/racetest"
 	"settee/internal/shorttest"
 	"settee/pkg/kv"
 	"settee/pkg/kv/pebblekv"
@@ -35,7 +34,7 @@ func contents(t *testing.T, dir string) (pairs []kv.KeyValue, err error) {
 func TestFlippedBits(t *testing.T) {
 	shorttest.Skip(t)
 	t.Parallel()
-	flips := racetest.Part(30)
+	const flips = 30
 	original := t.TempDir()
 	db := open(t, original, pebblekv.WithMemTables(pebblekv.Options{}, smallMemTable))
 	random := rand.New(rand.NewPCG(3, 4))
