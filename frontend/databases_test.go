@@ -82,7 +82,7 @@ func TestDatabase(t *testing.T) {
 	info := got.json(t)
 	created := info["instance_start_time"].(string)
 	require.Regexp(t, `^[0-9]{10}$`, created)
-	require.Regexp(t, `^[0-9a-f]{24}$`, info["update_seq"])
+	require.Regexp(t, `^4-[0-9a-f]{24}$`, info["update_seq"])
 	for name, value := range map[string]any{
 		"db_name": "wire", "doc_count": 2., "doc_del_count": 1., "compact_running": false, "props": map[string]any{},
 		"purge_seq": "0", "sizes": map[string]any{"file": 6., "external": 6., "active": 6.},

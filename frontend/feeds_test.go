@@ -373,7 +373,7 @@ func TestEventSourceGoesOn(t *testing.T) {
 		write(t, db, doc("second", `{}`))
 		text := n.get("/db/_changes?feed=eventsource&limit=1").body
 		id := strings.TrimPrefix(strings.Split(text, "\n")[1], "id: ")
-		require.Regexp(t, `^"[0-9a-f]{24}"$`, id)
+		require.Regexp(t, `^"[1-9][0-9]*-[0-9a-f]{24}"$`, id)
 		f := n.follow("?feed=eventsource&since=0&limit=1", "Last-Event-ID", id)
 		f.expect("data: "+changed("second"), `id: "..."`, "")
 		require.Equal(t, "\n", f.rest())

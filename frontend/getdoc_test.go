@@ -85,7 +85,7 @@ func TestGetDocument(t *testing.T) {
 
 	require.Equal(t, `{"_id":"doc","_rev":"2-b","v":"b"}`+"\n", n.get("/db/doc?rev=2-b").body)
 	require.Equal(t, `{"_id":"doc","_rev":"2-a","v":"a","_deleted":true}`+"\n", n.get("/db/doc?rev=2-a").body)
-	require.Regexp(t, `^\{"_id":"doc","_rev":"3-c","v":"c","w":"\\n","_conflicts":\["2-b"\],"_local_seq":"[0-9a-f]{24}"\}\n$`,
+	require.Regexp(t, `^\{"_id":"doc","_rev":"3-c","v":"c","w":"\\n","_conflicts":\["2-b"\],"_local_seq":"3-[0-9a-f]{24}"\}\n$`,
 		n.get("/db/doc?local_seq=true&conflicts=true").body)
 }
 

@@ -15,7 +15,7 @@ import (
 )
 
 // format is the version of everything that this binary writes into a store. Nodes of the same
-// format may run together. A node converts a store of formats 4 to 7, and refuses other formats than
+// format may run together. A node converts a store of formats 4 to 9, and refuses other formats than
 // this one and sealedFormat.
 //
 // 2 adds the usage of owners, an index of jobs by owner, and expiries to the job layer. A store of
@@ -33,16 +33,21 @@ import (
 // how often it has entered each status, which they cannot read. Their rows are read as they are. 7 is 6 with sealed values.
 //
 // 8 has one index and one kind of counters of jobs, where 6 and 7 have two, which their nodes read:
-// see fdbjobs.Upgrade.
-const format = int64(8)
+// see fdbjobs.Upgrade. 9 is 8 with sealed values.
+//
+// 10 has the number of each change in the rows of documents, which nodes of 8 and 9 cannot read.
+// Rows without it are read as they are.
+const format = int64(10)
 
 // sealedFormat is the format of a store that may have sealed values, because a node had keys
-// ([secrets] key_file). Everything else is as in format 8. A node that knows only format 8 refuses
-// such a store: it would treat sealed values as corrupt, and fail the jobs.
-const sealedFormat = int64(9)
+// ([secrets] key_file). Everything else is as in format 10. A node that knows only format 10
+// refuses such a store: it would treat sealed values as corrupt, and fail the jobs.
+const sealedFormat = int64(11)
 
 // converted has the formats that are converted, and what each becomes.
-var converted = map[int64]int64{4: format, 5: sealedFormat, 6: format, 7: sealedFormat}
+var converted = map[int64]int64{
+	4: format, 5: sealedFormat, 6: format, 7: sealedFormat, 8: format, 9: sealedFormat,
+}
 
 const (
 	// noteEvery is the interval at which a node stores the current version of the store, and its key.

@@ -1,6 +1,7 @@
 package docstore
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"slices"
@@ -42,9 +43,23 @@ type ChangeRow struct {
 
 // Changes is one pass over a changes feed.
 type Changes struct {
-	db   *Database
-	opts ChangesOptions
-	last Sequence
+	db    *Database
+	opts  ChangesOptions
+	last  Sequence
+	count int64 // the number of the last row
+}
+
+// number gives a row its number: that of its writer or, where that is too small or unknown, one more than the row
+// before it has. So the numbers of a pass are in the order of the rows, whatever the writers knew of each other. With
+// Descending, no row has a greater number than the one before it.
+func (c *Changes) number(row *ChangeRow) {
+	n := &row.Sequence.number
+	if !c.opts.Descending {
+		*n = max(*n, c.count+1)
+	} else {
+		*n = max(min(cmp.Or(*n, c.count-1), c.count), 1)
+	}
+	c.count, c.last = *n, row.Sequence
 }
 
 // Changes returns a pass over the changes: each document at its last change, in the order of the changes. No change can
@@ -71,6 +86,10 @@ func (c *Changes) All(ctx context.Context) iter.Seq2[ChangeRow, error] {
 			yield(ChangeRow{}, err)
 			return
 		}
+		c.count = c.opts.Since.number
+		if c.opts.Descending {
+			c.count = p.through.number
+		}
 		left := c.opts.Limit
 		for !p.done {
 			rows, err := p.next(ctx, left)
@@ -79,7 +98,7 @@ func (c *Changes) All(ctx context.Context) iter.Seq2[ChangeRow, error] {
 				return
 			}
 			for _, row := range rows {
-				c.last = row.Sequence
+				c.number(&row)
 				if !yield(row, nil) {
 					return
 				}
@@ -88,8 +107,14 @@ func (c *Changes) All(ctx context.Context) iter.Seq2[ChangeRow, error] {
 				return
 			}
 		}
-		if p.through.Compare(c.opts.Since) > 0 && !c.opts.Descending {
+		if c.opts.Descending {
+			return
+		}
+		if p.through.Compare(c.opts.Since) > 0 {
 			c.last = p.through
+		}
+		if c.last != (Sequence{}) {
+			c.last.number = max(c.last.number, p.number)
 		}
 	}
 }
@@ -99,6 +124,7 @@ type changesPager struct {
 	db      *Database
 	opts    ChangesOptions
 	through Sequence // the last change when the pass began, with IDs or Descending
+	number  int64    // of the last change, when done without IDs
 	done    bool
 
 	within kv.KeyRange // what remains, without IDs
@@ -141,10 +167,10 @@ func (c *Changes) begin(ctx context.Context) (*changesPager, error) {
 // changesAfter returns the range of the changes after a sequence.
 func (db *Database) changesAfter(since Sequence) kv.KeyRange {
 	r := rows.Range(db.keys.changes)
-	if stamp := since.stamp(); !stamp.IsComplete() {
+	if !since.stamp.IsComplete() {
 		r.Begin = r.End
 	} else if since != (Sequence{}) {
-		r.Begin = kv.KeyAfter(db.keys.changes.Pack(stamp))
+		r.Begin = kv.KeyAfter(db.keys.changes.Pack(since.stamp))
 	}
 	return r
 }
@@ -152,7 +178,7 @@ func (db *Database) changesAfter(since Sequence) kv.KeyRange {
 // changesRange returns the range of the changes after one sequence and up to another.
 func (db *Database) changesRange(since, through Sequence) kv.KeyRange {
 	r := db.changesAfter(since)
-	if end := kv.KeyAfter(db.keys.changes.Pack(through.stamp())); string(end) < string(r.Begin) {
+	if end := kv.KeyAfter(db.keys.changes.Pack(through.stamp)); string(end) < string(r.Begin) {
 		r.End = r.Begin
 	} else {
 		r.End = end
@@ -205,13 +231,12 @@ func (p *changesPager) findSome(tx kv.ReadTransaction, ids []string) (stamps []s
 		if header == nil {
 			continue
 		}
-		stamp, err := parseHeader(header)
+		seq, err := parseHeader(header)
 		if err != nil {
 			return nil, err
 		}
-		seq := sequenceOf(*stamp)
 		if seq.Compare(p.opts.Since) > 0 && (!p.opts.Descending || seq.Compare(p.through) <= 0) {
-			stamps = append(stamps, stampOf{*stamp, ids[i]})
+			stamps = append(stamps, stampOf{seq.stamp, ids[i]})
 		}
 	}
 	return stamps, nil
@@ -224,6 +249,8 @@ type changesPage struct {
 	moved []string // the ids of the rows that are gone
 	last  []byte   // the key of the last row
 	end   bool     // no rows follow; not set with IDs
+	// number is that of the last change.
+	number int64
 }
 
 // next reads the next rows, at most limit and as many as fit into memory.
@@ -252,7 +279,7 @@ func (p *changesPager) next(ctx context.Context, limit int) ([]ChangeRow, error)
 		}
 		p.done = len(p.stamps) == 0
 	} else {
-		if p.done = page.end; !p.done {
+		if p.done, p.number = page.end, page.number; !p.done {
 			p.within = rest(p.within, page.last, p.opts.Descending)
 		}
 	}
@@ -260,12 +287,15 @@ func (p *changesPager) next(ctx context.Context, limit int) ([]ChangeRow, error)
 }
 
 func (p *changesPager) readPage(tx kv.ReadTransaction, most int) (page changesPage, err error) {
-	exists := p.db.exists(tx)
+	exists, number := p.db.exists(tx), tx.Get(p.db.keys.watch)
 	pairs, err := p.pairs(tx, most)
 	if err != nil {
 		return page, err
 	}
 	if err := exists.await(); err != nil {
+		return page, err
+	}
+	if page.number, err = rows.AwaitInt(number); err != nil {
 		return page, err
 	}
 	docs := documentsRead{large: p.opts.LargeBody}
@@ -325,8 +355,11 @@ func (db *Database) parseChange(pair kv.KeyValue) (row ChangeRow, size int64, er
 	if err != nil || len(key) != 1 || !rows.As(key[0], &stamp) {
 		return row, 0, corrupt("the key of a change: %v (%w)", key, err)
 	}
-	row.Sequence = sequenceOf(stamp)
+	row.Sequence.stamp = stamp
 	t, err := tuple.Unpack(pair.Value)
+	if len(t) > 2 && rows.As(t[2], &row.Sequence.number) {
+		t = slices.Delete(t, 2, 3)
+	}
 	if err != nil || len(t) < 3 || !rows.As(t[0], &row.ID) || !rows.As(t[1], &size) {
 		return row, 0, corrupt("a change of %d elements (%w)", len(t), err)
 	}
@@ -347,14 +380,17 @@ func (db *Database) parseChange(pair kv.KeyValue) (row ChangeRow, size int64, er
 	return row, size, nil
 }
 
-// lastRead is a pending read of the last change.
+// lastRead is a pending read of the last change and of its number.
 type lastRead struct {
-	db   *Database
-	last kv.RangeResult
+	db     *Database
+	last   kv.RangeResult
+	number kv.Future[[]byte]
 }
 
 func (db *Database) lastChange(tx kv.ReadTransaction) lastRead {
-	return lastRead{db, tx.GetRange(rows.Range(db.keys.changes), kv.RangeOptions{Limit: 1, Reverse: true})}
+	return lastRead{
+		db, tx.GetRange(rows.Range(db.keys.changes), kv.RangeOptions{Limit: 1, Reverse: true}), tx.Get(db.keys.watch),
+	}
 }
 
 func (r lastRead) await() (Sequence, error) {
@@ -363,6 +399,10 @@ func (r lastRead) await() (Sequence, error) {
 		return Sequence{}, err
 	}
 	row, _, err := r.db.parseChange(pairs[0])
+	if err != nil {
+		return Sequence{}, err
+	}
+	row.Sequence.number, err = rows.AwaitInt(r.number)
 	return row.Sequence, err
 }
 

@@ -80,11 +80,11 @@ func (d *databaseChecker) document(p *check.Page, pair kv.KeyValue) (func() erro
 	if err != nil || !bytes.Equal(pair.Key, keys.docs.Pack(id)) {
 		return unknown(p, pair)
 	}
-	stamp, err := parseHeader(pair.Value)
+	sequence, err := parseHeader(pair.Value)
 	if err != nil {
 		return unreadable(p, pair, "the header of a document")
 	}
-	changeKey, indexKey := keys.changes.Pack(*stamp), keys.index.Pack(id)
+	changeKey, indexKey := keys.changes.Pack(sequence.stamp), keys.index.Pack(id)
 	reading, change, index, blobs := d.readTree(p, id), p.Get(changeKey), p.Get(indexKey), readAll(p, keys.blobs.Sub(id))
 	return func() error {
 		tree, err := reading.await()
@@ -107,7 +107,7 @@ func (d *databaseChecker) document(p *check.Page, pair kv.KeyValue) (func() erro
 		if !isTree(tree) {
 			p.Fault(pair.Key, nil, "the leaves of the document are not a tree")
 		}
-		if err := d.changeOf(p, kv.KeyValue{Key: changeKey}, change, id, tree); err != nil {
+		if err := d.changeOf(p, changeKey, change, id, sequence, tree); err != nil {
 			return err
 		}
 		if err := d.indexOf(p, indexKey, index, id, tree); err != nil {
@@ -153,20 +153,19 @@ func (d *databaseChecker) add(p *check.Page, tree leafTree) {
 }
 
 // changeOf checks a document's row in changes.
-func (d *databaseChecker) changeOf(p *check.Page, pair kv.KeyValue, read kv.Future[[]byte], id string, tree leafTree) error {
+func (d *databaseChecker) changeOf(p *check.Page, key []byte, read kv.Future[[]byte], id string, sequence Sequence, tree leafTree) error {
 	value, err := read.Await()
 	if err != nil {
 		return err
 	}
-	pair.Value = value
-	row, size, bad := d.parseChange(pair)
+	row, size, bad := d.parseChange(kv.KeyValue{Key: key, Value: value})
 	winner := tree.Winner()
-	same := bad == nil && row.ID == id && row.Deleted == winner.Deleted && size == winner.Value.size && len(row.Revs) == len(tree)
+	same := bad == nil && row.Sequence == sequence && row.ID == id && row.Deleted == winner.Deleted && size == winner.Value.size && len(row.Revs) == len(tree)
 	for i := 0; same && i < len(tree); i++ {
 		same = row.Revs[i] == Rev(tree[len(tree)-1-i].Rev())
 	}
 	if !same {
-		p.Wrong(pair.Key, packChange(id, tree), "the change of the document %s is missing, or does not have its leaves", quote(id))
+		p.Wrong(key, packChange(id, sequence.number, tree), "the change of the document %s is missing, or does not have its leaves", quote(id))
 	}
 	return nil
 }
@@ -357,7 +356,7 @@ func (d *databaseChecker) changeRow(p *check.Page, pair kv.KeyValue) (func() err
 			return err
 		}
 		at, bad := parseHeader(value)
-		if value == nil || bad == nil && *at != stamp {
+		if value == nil || bad == nil && at.stamp != stamp {
 			p.Stray(pair.Key, "a change of the document %s that is not its latest one", quote(row.ID))
 		}
 		return nil

@@ -53,15 +53,15 @@
 //
 //	(config, "security")                     -> JSON
 //	(config, "revs_limit")                   -> int64        little-endian, like all counters
-//	(docs, id)                               -> (stamp)      of the document's row in changes
+//	(docs, id)                               -> (stamp, number)  of the document's row in changes
 //	(leaves, id, alive, pos, rev, hex, n)    -> chunk of (path, size of the body, token, attachments)
 //	(bodies, id, pos, rev, hex, n)           -> chunk of the JSON text, or of its sealed form
-//	(changes, stamp)                         -> (id, size of the winner's body, (pos, rev, hex, deleted)...)
+//	(changes, stamp)                         -> (id, size of the winner's body, number, (pos, rev, hex, deleted)...)
 //	(all, id)                                -> (pos, rev, hex, size)      of the winner, if it is not deleted
 //	(local, id, n)                           -> chunk of the revision and the JSON text or its sealed form
 //	(count, "docs" | "deleted")              -> int64        documents whose winner is not, or is, deleted
 //	(count, "bodies" | "attachments")        -> int64        bytes
-//	(watch)                                  -> int64        changed with every change
+//	(watch)                                  -> int64        changes so far: 1 is added for each
 //	(blobs, id, key)                         -> (length, md5, references)  contents that leaves refer to
 //	(chunks, id, key, n)                     -> chunk of a content
 //
@@ -84,8 +84,8 @@
 //
 // A write reads the document's header in docs with a conflict and writes it. Writes of one document are therefore
 // serial, and need no other conflicts within it. No row is both read and written by writes of different documents:
-// sequences come from the commit, counters are added to without being read, and the rows that all writes read (the
-// database's row, its revs_limit) hardly ever change.
+// sequences come from the commit, counters are added to and at most read without a conflict, and the rows that all writes
+// read (the database's row, its revs_limit) hardly ever change.
 //
 // # Costs
 //

@@ -112,11 +112,7 @@ func awaitSequence(header kv.Future[[]byte]) (Sequence, error) {
 	if err != nil {
 		return Sequence{}, err
 	}
-	stamp, err := parseHeader(value)
-	if err != nil {
-		return Sequence{}, err
-	}
-	return sequenceOf(*stamp), nil
+	return parseHeader(value)
 }
 
 // named returns the leaf that is rev. If there is none and latest is set, it returns the leaves that descend from rev,

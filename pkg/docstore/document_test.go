@@ -142,7 +142,7 @@ func TestInvalid(t *testing.T) {
 		b.merge(t, "last", "9223372036854775807-a")
 		_, err = b.tryPut(t, "last", "9223372036854775807-a", "{}")
 		require.ErrorIs(t, err, docstore.ErrRevision)
-		for _, s := range []string{"", "x", "00", strings.Repeat("ff", 12), strings.Repeat("0", 26)} {
+		for _, s := range []string{"", "x", "00", "1-", strings.Repeat("ff", 12), strings.Repeat("0", 26), "-" + strings.Repeat("0", 24), "-1-" + strings.Repeat("0", 24), strings.Repeat("9", 19) + "-" + strings.Repeat("0", 24)} {
 			_, err := docstore.ParseSequence(s)
 			require.ErrorIs(t, err, docstore.ErrInvalid, s)
 		}

@@ -150,20 +150,21 @@ func (w *writer) flushContent(d *docWrite, c *content) int64 {
 // flushIndexes writes the document's header and its rows in changes and all.
 func (w *writer) flushIndexes(d *docWrite) error {
 	keys := &w.db.keys
+	w.changes++
 	stamp := tuple.IncompleteVersionstamp(d.order)
-	header, err := tuple.Tuple{stamp}.PackWithVersionstamp(nil)
+	header, err := tuple.Tuple{stamp, w.changes}.PackWithVersionstamp(nil)
 	if err != nil {
 		return err
 	}
 	w.tx.SetVersionstampedValue(keys.docs.Pack(d.id), header)
-	if d.sequence != nil {
-		w.tx.Clear(keys.changes.Pack(*d.sequence))
+	if d.sequence != (Sequence{}) {
+		w.tx.Clear(keys.changes.Pack(d.sequence.stamp))
 	}
 	key, err := keys.changes.PackWithVersionstamp(stamp)
 	if err != nil {
 		return err
 	}
-	w.tx.SetVersionstampedKey(key, packChange(d.id, d.tree))
+	w.tx.SetVersionstampedKey(key, packChange(d.id, w.changes, d.tree))
 	before, after := d.old.Winner(), d.tree.Winner()
 	switch {
 	case !after.Deleted:
@@ -174,10 +175,13 @@ func (w *writer) flushIndexes(d *docWrite) error {
 	return nil
 }
 
-// packChange returns a document's value in changes: its id, the size of the winner's body, and the leaves, the winner
-// first.
-func packChange(id string, t leafTree) []byte {
+// packChange returns a document's value in changes: its id, the size of the winner's body, the number of the change,
+// unless it is unknown (0), and the leaves, the winner first.
+func packChange(id string, number int64, t leafTree) []byte {
 	value := tuple.Tuple{id, t.Winner().Value.size}
+	if number > 0 {
+		value = append(value, number)
+	}
 	for _, l := range slices.Backward(t) {
 		raw, isHex := revtree.Raw(l.IDs[0])
 		value = append(value, tuple.Tuple{l.Pos, raw, isHex, l.Deleted})

@@ -1,9 +1,11 @@
 package docstore
 
 import (
+	"cmp"
 	"encoding/hex"
 	"fmt"
 	"math/big"
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -83,38 +85,49 @@ func (r Rev) check() error {
 
 // Sequence is the position of a document's last change among all changes of a database. Sequences only grow, also
 // across restarts. The zero value lies before all changes.
-type Sequence [12]byte
+type Sequence struct {
+	stamp tuple.Versionstamp // of the commit
+	// number is the number of changes in the database up to this one. It may be too small by the number of changes that
+	// were committed at the same time. 0: unknown.
+	number int64
+}
 
-// ParseSequence parses the result of [Sequence.String]. The error is [ErrInvalid].
+// sequenceForm is the form of a sequence: the number of changes and the stamp. Version 0.1.0 wrote only the stamp.
+var sequenceForm = regexp.MustCompile(`^(?:([0-9]{1,18})-)?([0-9a-fA-F]{24})$`)
+
+// ParseSequence parses the result of [Sequence.String], also of version 0.1.0. The error is [ErrInvalid].
 func ParseSequence(s string) (Sequence, error) {
 	var seq Sequence
 	if s == "0" {
 		return seq, nil
 	}
-	b, err := hex.DecodeString(s)
-	if err != nil || len(b) != len(seq) || !Sequence(b).stamp().IsComplete() {
+	parts := sequenceForm.FindStringSubmatch(s)
+	if parts == nil {
 		return seq, fmt.Errorf("%w sequence %s", ErrInvalid, quote(s))
 	}
-	return Sequence(b), nil
+	seq.number, _ = strconv.ParseInt(cmp.Or(parts[1], "0"), 10, 64) // of at most 18 digits
+	b, _ := hex.DecodeString(parts[2])                              // they are 24
+	seq.stamp, _ = tuple.ParseVersionstamp(b)                       // it has the length
+	if !seq.stamp.IsComplete() {
+		return Sequence{}, fmt.Errorf("%w sequence %s", ErrInvalid, quote(s))
+	}
+	return seq, nil
 }
 
-// String returns 24 hexadecimal digits, which sort as the sequences do, or 0 for the zero value.
+// String returns the number of changes up to this one, which clients show as progress, a dash, and 24 hexadecimal
+// digits. It leaves out a number that is unknown. The zero value is 0.
 func (s Sequence) String() string {
 	if s == (Sequence{}) {
 		return "0"
 	}
-	return hex.EncodeToString(s[:])
+	if s.number == 0 {
+		return s.stamp.String()
+	}
+	return fmt.Sprintf("%d-%s", s.number, s.stamp)
 }
 
-// Compare returns -1, 0 or +1 if s lies before t, is t, or lies after t.
-func (s Sequence) Compare(t Sequence) int { return s.stamp().Compare(t.stamp()) }
-
-func (s Sequence) stamp() tuple.Versionstamp {
-	stamp, _ := tuple.ParseVersionstamp(s[:]) // it has the length
-	return stamp
-}
-
-func sequenceOf(stamp tuple.Versionstamp) Sequence { return Sequence(stamp.Bytes()) }
+// Compare returns -1, 0 or +1 if s lies before t, is t, or lies after t. Only the stamps count.
+func (s Sequence) Compare(t Sequence) int { return s.stamp.Compare(t.stamp) }
 
 // quote quotes and shortens a name, which may be any text, for an error.
 func quote(s string) string {

@@ -188,6 +188,7 @@ type writer struct {
 	tx        kv.Transaction
 	opts      WriteOptions
 	revsLimit int
+	changes   int64    // the number of changes in the database
 	designs   []Design // if there is a check
 	docs      map[string]*docWrite
 	uploads   map[*Upload]kv.Future[[]byte] // their rows
@@ -201,7 +202,7 @@ type docWrite struct {
 	header kv.Future[[]byte]
 	leaves treeRead
 
-	sequence  *tuple.Versionstamp // of its row in changes; nil if the document does not exist
+	sequence  Sequence // of its row in changes; zero if the document does not exist
 	old, tree leafTree
 	bodies    map[revtree.Rev][]byte // of the leaves that were added
 	drafts    map[revtree.Rev]any    // what the hook Before returned for them
@@ -216,6 +217,8 @@ func (db *Database) write(tx kv.Transaction, edits []*prepared, opts WriteOption
 		docs: map[string]*docWrite{}, uploads: map[*Upload]kv.Future[[]byte]{}, used: map[*Upload]*prepared{},
 	}
 	exists, limit, designs := db.exists(tx), tx.Get(db.keys.revsLimit), w.readDesigns()
+	// Without a conflict: two writes at a time may take the same number.
+	changes := tx.Snapshot().Get(db.keys.watch)
 	var docs []*docWrite
 	for _, p := range edits {
 		if w.docs[p.ID] == nil {
@@ -235,6 +238,9 @@ func (db *Database) write(tx kv.Transaction, edits []*prepared, opts WriteOption
 	}
 	var err error
 	if w.revsLimit, err = awaitRevsLimit(limit); err != nil {
+		return nil, err
+	}
+	if w.changes, err = rows.AwaitInt(changes); err != nil {
 		return nil, err
 	}
 	if err := designs(); err != nil {
@@ -298,13 +304,13 @@ func (d *docWrite) await() error {
 	return err
 }
 
-func parseHeader(value []byte) (*tuple.Versionstamp, error) {
+// parseHeader returns the sequence of a document's last change. Headers of version 0.1.0 have no number.
+func parseHeader(value []byte) (seq Sequence, err error) {
 	t, err := tuple.Unpack(value)
-	var stamp tuple.Versionstamp
-	if err != nil || len(t) != 1 || !rows.As(t[0], &stamp) {
-		return nil, corrupt("the header of a document: %v (%w)", t, err)
+	if err != nil || len(t) < 1 || len(t) > 2 || !rows.As(t[0], &seq.stamp) || len(t) == 2 && !rows.As(t[1], &seq.number) {
+		return Sequence{}, corrupt("the header of a document: %v (%w)", t, err)
 	}
-	return &stamp, nil
+	return seq, nil
 }
 
 // apply makes an edit of a document in memory and returns its revision. An error refuses the edit, except if it is the
