@@ -106,10 +106,16 @@ func (p *peer) failed(code string, err error) error {
 		return newError(codeForbidden, err, "%s: %s", p.side, err)
 	case errors.Is(err, couch.ErrNoDatabase):
 		return newError(codeNoDatabase, err, "could not open %s", p.uri)
-	case errors.Is(err, couch.ErrUnauthorized) && p.user != "":
-		return newError(codeAuth, err, "unauthorized to access or create database %s as %q%s", p.uri, p.user, serverSaid(err))
 	case errors.Is(err, couch.ErrUnauthorized):
-		return newError(codeUnauthorized, err, "unauthorized to access or create database %s%s", p.uri, serverSaid(err))
+		// As in CouchDB, only a refused login says that the credentials are wrong.
+		code, as := codeUnauthorized, ""
+		if strings.HasSuffix(request.URL, "/_session") {
+			code = codeAuth
+		}
+		if p.user != "" {
+			as = fmt.Sprintf(" as %q", p.user)
+		}
+		return newError(code, err, "unauthorized to access or create database %s%s%s", p.uri, as, serverSaid(err))
 	case errors.Is(err, couch.ErrForbidden):
 		return newError(codeForbidden, err, "forbidden to access database %s%s", p.uri, serverSaid(err))
 	case errors.As(err, &unresolved) && unresolved.IsNotFound && !byProxy(err):

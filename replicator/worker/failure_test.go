@@ -63,14 +63,13 @@ func TestFailuresHaveTheRecordedWords(t *testing.T) {
 		require.Equal(t, "unauthorized to access or create database "+source.URL+"/: Authentication required.", failure.Reason)
 		source.fail("GET ", 403, `{"error":"forbidden","reason":"You are not allowed to access this db."}`)
 		require.Equal(t, "forbidden", fails(t, replication(t, source.URL, good)).Code)
-		// A server that refuses to create a database has said before that there is none, so the login is good.
 		_, target := stubs(t, 0)
 		target.fail("GET ", 404, `{"error":"not_found","reason":"Database does not exist."}`)
 		target.fail("PUT ", 401, `{"error":"unauthorized","reason":"You are not a server admin."}`)
-		for _, url := range []string{target.URL, couchtest.As(target.URL, rand.Text(), wrong)} {
+		for url, as := range map[string]string{target.URL: "", couchtest.As(target.URL, "me", wrong): ` as "me"`} {
 			failure = fails(t, replication(t, good, url, `"create_target":true`))
 			require.Equal(t, "unauthorized", failure.Code)
-			require.Equal(t, "unauthorized to access or create database "+target.URL+"/: You are not a server admin.", failure.Reason)
+			require.Equal(t, "unauthorized to access or create database "+target.URL+"/"+as+": You are not a server admin.", failure.Reason)
 		}
 		require.Equal(t, "nxdomain", fails(t, replication(t, "http://nowhere.invalid/db", good)).Code)
 	})

@@ -88,10 +88,6 @@ func (p *peer) create(ctx context.Context, params json.RawMessage) error {
 	if err := p.open(ctx); !errors.Is(err, couch.ErrNoDatabase) {
 		return err
 	}
-	if errors.Is(createErr, couch.ErrUnauthorized) {
-		// The credentials are good, because the server has said that there is no such database.
-		return newError(codeUnauthorized, createErr, "unauthorized to access or create database %s%s", p.uri, serverSaid(createErr))
-	}
 	return p.failed(codePlain, createErr)
 }
 

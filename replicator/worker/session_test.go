@@ -82,7 +82,7 @@ func TestRunsShareLogins(t *testing.T) {
 	require.Equal(t, 1, target.count())
 
 	failure := fails(t, replication(t, source.URL, target.URL), func(cfg *worker.Config) { cfg.BasicAuth = true })
-	require.Equal(t, "replication_auth_error", failure.Code)
+	require.Equal(t, "unauthorized", failure.Code)
 	require.Equal(t, 1, source.count())
 }
 
@@ -139,6 +139,20 @@ func TestLoginsThatAreRefused(t *testing.T) {
 		require.Contains(t, failure.Reason, source.URL)
 		require.Contains(t, failure.Reason, ": Name or password is incorrect.")
 		require.Zero(t, failure.RetryAfter)
+	}
+}
+
+// A user whose login is good may still not be let into a database. As in CouchDB, that is not an error of the login.
+func TestDatabasesThatRefuseAUser(t *testing.T) {
+	t.Parallel()
+	for _, side := range []string{"source", "target"} {
+		source, target := lodges(t, 1)
+		refusing := map[string]*lodge{"source": source, "target": target}[side]
+		refusing.stub.fail("GET ", 401, `{"error":"unauthorized","reason":"You are not authorized to access this db."}`)
+		failure := fails(t, replication(t, source.URL, target.URL))
+		require.Equal(t, "unauthorized", failure.Code, side)
+		require.Contains(t, failure.Reason, `as "me": You are not authorized to access this db.`)
+		require.Equal(t, 1, refusing.count())
 	}
 }
 
