@@ -1,6 +1,7 @@
 package config
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -45,6 +46,25 @@ func itemsOrNone(text string) []string {
 		return nil
 	}
 	return items(text)
+}
+
+// erlangList returns the submatches of each item of a list of Erlang terms, which may end with a full stop. item matches
+// an item at the beginning of a text, with the blanks around it.
+func erlangList(text string, item *regexp.Regexp) (found [][]string, ok bool) {
+	rest, begun := strings.CutPrefix(strings.TrimSpace(strings.TrimSuffix(text, ".")), "[")
+	rest, ended := strings.CutSuffix(rest, "]")
+	for more := strings.TrimSpace(rest) != ""; more; {
+		submatches := item.FindStringSubmatch(rest)
+		if submatches == nil {
+			return nil, false
+		}
+		found = append(found, submatches)
+		rest = rest[len(submatches[0]):]
+		if rest, more = strings.CutPrefix(rest, ","); !more && rest != "" {
+			return nil, false
+		}
+	}
+	return found, begun && ended
 }
 
 // claimPath accepts the names of nested claims, or no text, which is nil.

@@ -17,7 +17,7 @@ const erlangString = `"((?:[^"\\]|\\["\\])*)"`
 
 var (
 	passwordRule = regexp.MustCompile(
-		`^\s*(?:` + erlangString + `|\{\s*` + erlangString + `\s*(?:,\s*` + erlangString + `\s*)?\})\s*(,\s*|$)`)
+		`^\s*(?:` + erlangString + `|\{\s*` + erlangString + `\s*(?:,\s*` + erlangString + `\s*)?\})\s*`)
 	unescapeErlang = strings.NewReplacer(`\\`, `\`, `\"`, `"`)
 )
 
@@ -27,26 +27,16 @@ func passwordRules() kind[[]PasswordRule] {
 	return kind[[]PasswordRule]{
 		want: `a list such as [{".{10,}", "a password has 10 characters or more"}, "[0-9]"], with \\ for a backslash`,
 		parse: func(text string) ([]PasswordRule, bool) {
-			rest, isList := strings.CutPrefix(strings.TrimSpace(strings.TrimSuffix(text, ".")), "[")
-			rest, ended := strings.CutSuffix(rest, "]")
-			if !isList || !ended {
-				return nil, false
-			}
+			found, ok := erlangList(text, passwordRule)
 			var rules []PasswordRule
-			rest = strings.TrimSpace(rest)
-			for more := rest != ""; more; {
-				found := passwordRule.FindStringSubmatch(rest)
-				if found == nil {
-					return nil, false
-				}
-				matches, err := regexp.Compile(unescapeErlang.Replace(found[1] + found[2]))
+			for _, m := range found {
+				matches, err := regexp.Compile(unescapeErlang.Replace(m[1] + m[2]))
 				if err != nil {
 					return nil, false
 				}
-				rules = append(rules, PasswordRule{matches, unescapeErlang.Replace(found[3])})
-				rest, more = rest[len(found[0]):], found[4] != ""
+				rules = append(rules, PasswordRule{matches, unescapeErlang.Replace(m[3])})
 			}
-			return rules, true
+			return rules, ok
 		},
 	}
 }

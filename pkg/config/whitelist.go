@@ -51,21 +51,12 @@ func settingNames() kind[[]name] {
 			if text == "" {
 				return nil, true
 			}
-			rest, begun := strings.CutPrefix(strings.TrimSpace(strings.TrimSuffix(text, ".")), "[")
-			rest, ended := strings.CutSuffix(rest, "]")
-			names := []name{}
-			for more := strings.TrimSpace(rest) != ""; more; {
-				m := whitelistItem.FindStringSubmatch(rest)
-				if m == nil {
-					return nil, false
-				}
-				names = append(names, name{strings.Join(m[1:5], ""), strings.Join(m[5:9], "")})
-				rest = rest[len(m[0]):]
-				if rest, more = strings.CutPrefix(rest, ","); !more && rest != "" {
-					return nil, false
-				}
+			found, ok := erlangList(text, whitelistItem)
+			names := make([]name, len(found))
+			for i, m := range found {
+				names[i] = name{strings.Join(m[1:5], ""), strings.Join(m[5:9], "")}
 			}
-			return names, begun && ended
+			return names, ok
 		},
 	}
 }
