@@ -55,7 +55,10 @@ func TestAllDocs(t *testing.T) {
 		offset any
 	}{
 		``:                                {all, 0.0},
-		`unknown=1&start_key_doc_id=b`:    {all, 0.0},
+		`unknown=1`:                       {all, 0.0},
+		`start_key_doc_id=b`:              {"b conflict ü", 3.0},
+		`endkey_docid=a`:                  {"B _design/d a", 0.0},
+		`startkey_docid=a&key="b"`:        {"b", 3.0},
 		`descending=true`:                 {"ü conflict b a _design/d B", 0.0},
 		`limit=2`:                         {"B _design/d", 0.0},
 		`limit=0`:                         {"", 0.0},
@@ -139,7 +142,7 @@ func asBody(t *testing.T, query string) string {
 	var members []string
 	for name := range values {
 		value := values.Get(name)
-		if value == "true" || value == "false" && strings.HasPrefix(name, "in") || name == "start_key_doc_id" {
+		if value == "true" || value == "false" && strings.HasPrefix(name, "in") || strings.HasSuffix(name, "docid") || name == "start_key_doc_id" {
 			value = `"` + value + `"`
 		}
 		members = append(members, `"`+name+`": `+value)

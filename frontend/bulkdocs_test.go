@@ -157,7 +157,7 @@ func TestBulkDocsMissingStub(t *testing.T) {
 	n.doc(db, "a")
 	n.doc(db, "b")
 
-	docs := strings.Repeat(`{"_id":"_local/x","_rev":"0-1","_attachments":{"f":{"stub":true}}},`, 1000) // each has a result
+	docs := strings.Repeat(`{"_id":"_local/x","_rev":"1-abc"},`, 1000) // each has a result
 	results := n.postJSON("/db/_bulk_docs", `{"new_edits":false,"docs":[`+docs+stub+`]}`).results(t)
 	require.Len(t, results, 1001)
 	require.Equal(t, map[string]any{"id": "s", "rev": "1-x", "error": "missing_stub", "reason": "Invalid attachment stub in s for f"}, results[1000])

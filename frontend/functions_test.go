@@ -232,7 +232,7 @@ func TestFilteredFeedsFollow(t *testing.T) {
 		events.expect(`data: {"seq":"...","id":"`+id+`"`, "id: ", "")
 	}
 	n.put("/db/doc5", `{"fails":true}`).is(t, http.StatusCreated)
-	require.Equal(t, "\n"+`{"code":500,"error":"code","reason":"why"}`+"\n", lines.rest())
+	require.Equal(t, "\n"+`{"code":500,"error":"error","reason":"code: why"}`+"\n", lines.rest())
 }
 
 // TestFiltersSeeMuch filters more rows than a function gets at a time, with a limit, with many leaves and with documents

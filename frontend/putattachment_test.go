@@ -53,9 +53,13 @@ func TestPutAttachmentRefused(t *testing.T) {
 	rev := n.put("/db/a", `{}`).rev(t)
 	n.put("/db/a?rev="+rev, `{"v":1}`)
 	before := n.rows()
-	for _, target := range []string{"/db/a/f", "/db/a/f?rev=" + rev, "/db/a/f?rev=7-x", "/db/none/f?rev=1-x"} {
+	for _, target := range []string{"/db/a/f", "/db/a/f?rev=" + rev} {
 		got := n.put(target, "content").is(t, http.StatusConflict)
 		require.Equal(t, conflict, got.body)
+	}
+	for _, target := range []string{"/db/a/f?rev=7-x", "/db/none/f?rev=1-x"} {
+		refused(t, n.put(target, "content"), http.StatusConflict, "not_found", "missing_rev")
+		refused(t, n.do(http.MethodDelete, target, ""), http.StatusConflict, "not_found", "missing_rev")
 	}
 	for target, reason := range map[string]string{
 		"/db/a/_f": "Attachment name '_f' starts with prohibited character '_'", "/db/a/%ff": "Attachment name is not UTF-8 encoded",
@@ -214,7 +218,6 @@ func TestPutRelatedRefused(t *testing.T) {
 		{"/db/a", whole[:len(whole)-9], 400, "bad_request", "the body ends before its last boundary"},
 		{"/db/a", "", 400, "bad_request", "the body ends before its last boundary"},
 		{"/db/a", related(`{"_nope":1}`), 400, "doc_validation", "Bad special document member: _nope"},
-		{"/db/_local/a", related(two, "12345", "hello"), 400, "bad_request", "_local documents do not accept attachments."},
 		{"/db/a?new_edits=false", whole, 400, "bad_request", "When `new_edits: false`, the document needs `_rev` or `_revisions` specified"},
 	} {
 		refused(t, n.put(test.target, test.body, "Content-Type", relatedType), test.status, test.code, test.reason)

@@ -27,7 +27,11 @@ func TestUserDocumentsWithOldRevisions(t *testing.T) {
 			conflict(http.MethodPut, path, body, "If-Match", rev)
 			conflict(http.MethodPut, path, `{"_rev":"`+rev+`","type":"user","name":"eve","roles":[]}`)
 			conflict(http.MethodDelete, path+"?rev="+rev, "")
-			conflict(http.MethodPut, path+"/picture?rev="+rev, "x")
+			if rev == old {
+				conflict(http.MethodPut, path+"/picture?rev="+rev, "x")
+			} else {
+				refused(t, n.as(who, http.MethodPut, path+"/picture?rev="+rev, "x"), http.StatusConflict, "not_found", "missing_rev")
+			}
 		}
 	}
 	// So is a write without a revision. A user without a document cannot make one.

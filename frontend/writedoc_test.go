@@ -253,14 +253,16 @@ func TestLocalDocuments(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, `{"v":3}`, string(doc.Body))
 	refused(t, n.put("/db/_local/a", `{"_rev":"1-abc"}`), http.StatusBadRequest, "bad_request", "Invalid rev format")
+	require.Equal(t, "0-4", n.put("/db/_local/a?rev=0-3", `{"v":4,"_attachments":{"f":{"data":""}}}`).rev(t), "without the attachment")
+	require.Equal(t, `{"_id":"_local/a","_rev":"0-4","v":4}`+"\n", n.get("/db/_local/a").body)
 	for _, got := range []answer{
-		n.put("/db/_local/a", `{"_attachments":{"f":{"data":""}}}`), n.put("/db/_local/a/f", "x"),
+		n.put("/db/_local/a/f", "x"),
 		n.do(http.MethodDelete, "/db/_local/a/f?rev=0-3", ""),
 	} {
 		refused(t, got, http.StatusBadRequest, "bad_request", "_local documents do not accept attachments.")
 	}
 
-	deleted := n.do(http.MethodDelete, "/db/_local/a?rev=0-3", "").is(t, http.StatusOK)
+	deleted := n.do(http.MethodDelete, "/db/_local/a?rev=0-4", "").is(t, http.StatusOK)
 	require.Equal(t, `{"ok":true,"id":"_local/a","rev":"0-0"}`+"\n", deleted.body)
 	refused(t, n.do(http.MethodDelete, "/db/_local/a", ""), http.StatusNotFound, "not_found", "missing")
 	n.put("/db/_local/a", `{}`)
@@ -307,7 +309,7 @@ func TestCopyDocument(t *testing.T) {
 	}
 	refused(t, n.do("COPY", "/db/a", "", "Destination", "_x"), http.StatusBadRequest, "illegal_docid", "Only reserved document ids may start with underscore.")
 	refused(t, n.do("COPY", "/db/none", "", "Destination", "x"), http.StatusNotFound, "not_found", "missing")
-	refused(t, n.do("COPY", "/db/a", "", "Destination", "_local/y"), http.StatusBadRequest, "bad_request", "_local documents do not accept attachments.")
+	n.do("COPY", "/db/a", "", "Destination", "_local/y").is(t, http.StatusCreated) // without the attachments
 }
 
 // A hook refuses a document with the same words however it is written.

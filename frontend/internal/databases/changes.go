@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -105,16 +106,18 @@ func unchanged(w http.ResponseWriter, r *http.Request, db *docstore.Database, la
 func (e *Endpoints) changesRequest(w http.ResponseWriter, r *http.Request, db *docstore.Database) (*changesRequest, error) {
 	q := web.NewQuery(r)
 	request := &changesRequest{
-		limit:       q.Count("limit", noLimit),
-		descending:  q.Flag("descending", false),
-		interval:    q.Count("seq_interval", 1),
-		documents:   q.Flag("include_docs", false),
-		conflicts:   q.Flag("conflicts", false),
-		attachments: q.Flag("attachments", false),
-		encodings:   q.Flag("att_encoding_info", false),
+		limit:       readLimit(q),
+		descending:  q.Switch("descending"),
+		interval:    1,
+		documents:   q.Switch("include_docs"),
+		conflicts:   q.Switch("conflicts"),
+		attachments: q.Switch("attachments"),
+		encodings:   q.Switch("att_encoding_info"),
 	}
-	if request.interval == 0 {
-		q.Refuse("`seq_interval` must be a whole number of at least 1")
+	if n, err := strconv.Atoi(q.Text("seq_interval")); err == nil && n > 0 {
+		request.interval = n
+	} else if q.Has("seq_interval") {
+		q.Fail(web.BadRequest("`seq_interval` must be a whole number of at least 1"))
 	}
 	request.kind = readKind(q)
 	switch style := q.Text("style"); style {
@@ -145,6 +148,14 @@ func (e *Endpoints) changesRequest(w http.ResponseWriter, r *http.Request, db *d
 	return request, err
 }
 
+// readLimit reads the parameter limit. As in CouchDB a negative one is none.
+func readLimit(q *web.Query) int {
+	if n, err := strconv.ParseInt(q.Text("limit"), 10, 64); err == nil && n < 0 {
+		return noLimit
+	}
+	return q.Count("limit", noLimit)
+}
+
 // readKind reads the parameter feed.
 func readKind(q *web.Query) feedKind {
 	switch feed := q.Text("feed"); feed {
@@ -169,9 +180,12 @@ func readPatience(q *web.Query, standard time.Duration) (heartbeat, timeout time
 	if text := q.Text("heartbeat"); text == "true" {
 		heartbeat = standard
 	} else if q.Has("heartbeat") {
-		if heartbeat = min(standard, milliseconds(q, "heartbeat")); heartbeat == 0 {
-			q.Refuse("Invalid heartbeat value. Expecting a positive integer value (in milliseconds).")
+		const most = 1 << 40 // the product does not overflow
+		n, err := strconv.ParseUint(text, 10, 63)
+		if n == 0 || err != nil && n != math.MaxInt64 {
+			q.Fail(web.BadRequest("Invalid heartbeat value. Expecting a positive integer value (in milliseconds)."))
 		}
+		heartbeat = min(standard, time.Duration(min(n, most))*time.Millisecond)
 	}
 	if heartbeat > 0 {
 		heartbeat = max(heartbeat, minHeartbeat)

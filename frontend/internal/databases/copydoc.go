@@ -111,9 +111,6 @@ func readRevision(ctx context.Context, db *docstore.Database, id, rev string) (*
 func (w *writer) copy(source *docstore.Document, target *docbody.Document) (string, error) {
 	target.Body, target.Deleted = source.Body, source.Deleted
 	if strings.HasPrefix(target.ID, localPrefix) {
-		if len(source.Attachments) > 0 {
-			return "", web.BadRequest("_local documents do not accept attachments.")
-		}
 		return w.local(target, target.Rev)
 	}
 	edit, err := newEdit(target, target.Rev, false)

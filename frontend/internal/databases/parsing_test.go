@@ -85,7 +85,7 @@ func TestRangesOfIDs(t *testing.T) {
 func TestBodiesOfListings(t *testing.T) {
 	t.Parallel()
 	q := newListQuery(request(`limit=1&start_key="u"`))
-	q.addBody([]byte(`{"limit":2,"skip":"3","descending":true,"startkey":"b","end_key":"e","keys":null,"other":1}`))
+	q.addBody([]byte(`{"limit":2,"skip":3,"descending":true,"startkey":"b","end_key":"e","keys":null,"other":1}`))
 	require.NoError(t, q.Err)
 	assert.Equal(t, 1, q.Count("limit", 0), "the URL precedes the body")
 	assert.Equal(t, 3, q.Count("skip", 0))

@@ -1,6 +1,7 @@
 package databases
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -116,7 +117,7 @@ func withoutAttachment(r *http.Request, db *docstore.Database, id, rev, name str
 	defer cancel()
 	doc, err := readRevision(ctx, db, id, rev)
 	if rev != "" && errors.Is(err, docstore.ErrNotFound) {
-		err = docstore.ErrConflict // it was replaced, or did not exist
+		err = replacedOrUnknown(ctx, db, id, rev)
 	}
 	if err != nil {
 		return edit, false, web.StoreFailure(err)
@@ -130,6 +131,22 @@ func withoutAttachment(r *http.Request, db *docstore.Database, id, rev, name str
 		edit.Attachments = append(edit.Attachments, docstore.EditAttachment{Name: a.Name, Digest: a.Digest()})
 	}
 	return edit, had, nil
+}
+
+// replacedOrUnknown returns why a revision without a body cannot be edited.
+func replacedOrUnknown(ctx context.Context, db *docstore.Database, id, rev string) error {
+	parsed, err := docstore.ParseRev(rev)
+	if err != nil {
+		return err
+	}
+	missing, err := db.RevsDiff(ctx, []docstore.RevsQuery{{ID: id, Revs: []docstore.Rev{parsed}}})
+	switch {
+	case err != nil:
+		return err
+	case len(missing) > 0:
+		return web.NewFailure(http.StatusConflict, "not_found", "missing_rev") // as in CouchDB, with both
+	}
+	return docstore.ErrConflict
 }
 
 // DeleteAttachment answers DELETE /{db}/{doc}/{attachment}.

@@ -147,13 +147,10 @@ func (w *writer) edit(edit docstore.Edit, replicated bool) (string, error) {
 	return results[0].Rev.String(), nil
 }
 
-// local writes or deletes a local document.
+// local writes or deletes a local document. As in CouchDB it is written without its attachments.
 func (w *writer) local(doc *docbody.Document, rev string) (string, error) {
 	if err := access.RightsOf(w.r).WritesLocal(w.db); err != nil {
 		return "", err
-	}
-	if len(doc.Attachments) > 0 {
-		return "", web.BadRequest("_local documents do not accept attachments.")
 	}
 	ctx, cancel := web.StoreContext(w.r)
 	defer cancel()

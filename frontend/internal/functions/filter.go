@@ -49,7 +49,7 @@ func (f *Filter) Pass(ctx context.Context, docs []string, request string) (passe
 	if len(docs) > 1 && !f.single {
 		out, err := f.functions.call(ctx, f.program, argument(docs, request))
 		if err == nil && len(out.Passed) == len(docs) || out.Ended || ctx.Err() != nil {
-			return out.Passed, err
+			return out.Passed, thrown(out, err)
 		}
 		f.single = true
 	}
@@ -57,7 +57,15 @@ func (f *Filter) Pass(ctx context.Context, docs []string, request string) (passe
 	if err == nil && len(out.Passed) != 1 {
 		err = failed("unknown_error", f.program.Name+": the function has changed how results are made")
 	}
-	return out.Passed, err
+	return out.Passed, thrown(out, err)
+}
+
+// thrown returns the failure of a feed whose filter threw an exception, which has one name in CouchDB.
+func thrown(out outcome, err error) error {
+	if len(out.Error) == 0 {
+		return err
+	}
+	return failed("error", out.Error[0]+": "+out.Error[1])
 }
 
 func argument(docs []string, request string) string {

@@ -51,6 +51,9 @@ func (q *Query) Flag(name string, missing bool) bool {
 	return false
 }
 
+// Switch returns whether a parameter is true. As in CouchDB any other text is ignored.
+func (q *Query) Switch(name string) bool { return strings.EqualFold(q.Text(name), "true") }
+
 // Count returns a parameter that is a whole number of at least 0, and missing if there is none. A number that is too
 // large for an int becomes the largest int.
 func (q *Query) Count(name string, missing int) int {
