@@ -98,6 +98,9 @@ func (c *Changes) All(ctx context.Context) iter.Seq2[ChangeRow, error] {
 				return
 			}
 			for _, row := range rows {
+				if c.opts.Descending && row.Sequence.Compare(p.through) == 0 {
+					row.Sequence = p.through // whose number is exact
+				}
 				c.number(&row)
 				if !yield(row, nil) {
 					return
