@@ -136,8 +136,8 @@ func (h *Handler) absentRoutes(r *mux.Router) {
 		reason string
 		paths  []string
 	}{
-		{"there are no views, nor other functions of design documents, on this server: design documents are kept and " +
-			"replicated, and not run", []string{
+		{"there are no views, shows, lists, updates, rewrites or searches on this server: of the functions of design documents " +
+			"only those that validate writes and filter changes are run", []string{
 			"/{db}/_design/{ddoc}" + designFunctions, "/{db}/{ddoc:_design%2F[^/]+}" + designFunctions, "/{db}/_temp_view",
 		}},
 		{"there are no queries by selector, nor indexes for them, on this server", []string{

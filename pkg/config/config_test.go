@@ -536,6 +536,9 @@ func TestWarnings(t *testing.T) {
 			"[disk_monitor] interactive_database_writes_threshold, FILE:3: has no effect: writes are accepted until the disk is full; " +
 				"let your monitoring watch the disk",
 		}},
+		{name: "databases of users", data: "[couch_peruser]\nenable = true", want: []string{
+			"[couch_peruser] enable, FILE:2: has no effect: no database is created for a user: create it together with the user",
+		}},
 		{name: "JSONP", data: "[httpd]\nallow_jsonp = true", want: []string{
 			"[httpd] allow_jsonp, FILE:2: has no effect: answers are JSON, and callback is ignored; pages of other origins need [cors]",
 		}},

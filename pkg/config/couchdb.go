@@ -48,6 +48,8 @@ var ineffective = map[name]string{
 	{"disk_monitor", "interactive_view_indexing_threshold"}:   diskMonitor,
 	{"disk_monitor", "interactive_database_writes_threshold"}: diskMonitor,
 
+	{"couch_peruser", "enable"}: "no database is created for a user: create it together with the user",
+
 	{"chttpd", "allow_jsonp"}: "answers are JSON, and callback is ignored; pages of other origins need [cors]",
 }
 
@@ -65,7 +67,7 @@ var whollyKnown = []string{"settee", "replicator", "node_types", "secrets"}
 
 // partlyUsed are the sections of CouchDB of which settee uses some keys.
 var partlyUsed = []string{
-	"chttpd", "chttpd_auth", "chttpd_auth_lockout", "cors", "couchdb", "daemons", "disk_monitor", "jwt_auth", "log", "prometheus",
+	"chttpd", "chttpd_auth", "chttpd_auth_lockout", "cors", "couch_peruser", "couchdb", "daemons", "disk_monitor", "jwt_auth", "log", "prometheus",
 	"query_server_config", "quickjs", "ssl", "uuids",
 }
 
@@ -73,7 +75,7 @@ var partlyUsed = []string{
 var couchDBSections = []string{
 	"attachments", "bt_engine_cache", "chttpd_auth_cache", "cluster", "compaction_daemon", "compactions",
 	"config", "couch_auto_purge_plugin", "couch_httpd_auth", "couch_passwords_cache",
-	"couch_peruser", "couch_quickjs_scanner_plugin", "couch_scanner", "couch_scanner_plugin_conflict_finder",
+	"couch_quickjs_scanner_plugin", "couch_scanner", "couch_scanner_plugin_conflict_finder",
 	"couch_scanner_plugin_ddoc_features", "couch_scanner_plugin_find", "couch_scanner_plugins",
 	"couchdb_engines", "csp", "custodian", "database_compaction", "ddoc_cache",
 	"dreyfus", "dreyfus_blacklist", "fabric", "feature_flags", "global_changes", "hibernate_after", "httpd",
