@@ -127,6 +127,9 @@ soak: ## run the simulation of the job layer for SEEDS, a number of seeds or a d
 TAGGED = git grep -lE '^//go:build .*\b('$$(echo '$(TAGS)' | tr ' ' '|')')\b' --
 FOLDERS = xargs -n 1 dirname | sort -u | sed 's|^|./|'
 
+# The tests that run all their cases only here.
+ROUNDS = git grep -l 'seeds\.Rounds(' -- '*_test.go'
+
 nightly: node $(INSTALLED) ## run for hours what .ci/run leaves out; SEED, by default the day, decides what the seeds are
 	@printf 'to repeat: make nightly SEED=%s\n' '$(NIGHT)'
 	$(MAKE) fuzz FUZZTIME=1m
@@ -134,6 +137,7 @@ nightly: node $(INSTALLED) ## run for hours what .ci/run leaves out; SEED, by de
 	SETTEE_FIRST_SEED=$(NIGHT)000000 $(MAKE) soak SEEDS=10m SOAK=TestRandom SOAK_PKGS=./pkg/docstore
 	SETTEE_FIRST_SEED=$(NIGHT)000000 $(MAKE) soak SEEDS=10m SOAK=TestRandom SOAK_PKGS=./replicator/jobs
 	SETTEE_FIRST_SEED=$(NIGHT)000000 $(MAKE) soak SEEDS=10m SOAK=TestCheckpointsClaimNothingThatIsNotThere SOAK_PKGS=./replicator/worker
+	SETTEE_ROUNDS=all go tool withservers -couchdb -chromium go test -tags '$(TAGS)' -count=1 $(TEST_FLAGS) -timeout $(BENCH_TIMEOUT) $$($(ROUNDS) | $(FOLDERS))
 	$(MAKE) stress STRESS_FLAGS='-n 3 -seed $(NIGHT)'
 	@left=$$(go tool withservers -fdb -couchdb -missing 2>&1); if [ -n "$$left" ]; then printf '%s\n' "$$left"; else \
 		$(MAKE) stress STRESS_FLAGS='-n 3 -seed $(NIGHT)' TAGS=fdb PKGS="$(ENGINE_PKGS)" && $(MAKE) fire FIRE=20m SEED=$(NIGHT); fi

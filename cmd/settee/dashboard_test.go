@@ -31,7 +31,12 @@ type dashboard struct {
 // openDashboard opens the page of a node, and logs in.
 func openDashboard(t *testing.T, node *process, name, password string) dashboard {
 	t.Helper()
-	d := dashboard{browsertest.Open(t), withoutAdmin(node.url) + "_utils/"}
+	return openDashboardIn(browsertest.Open(t), node, name, password)
+}
+
+// openDashboardIn is openDashboard with a page of a browser.
+func openDashboardIn(page *browsertest.Page, node *process, name, password string) dashboard {
+	d := dashboard{page, withoutAdmin(node.url) + "_utils/"}
 	d.Go(d.home)
 	d.logIn(name, password)
 	return d

@@ -5,6 +5,10 @@
 //	SETTEE_SEEDS=1h           as many seeds as fit into this time
 //	SETTEE_FIRST_SEED=7       the first seed; the others follow it
 //
+// Tests whose cases have no seeds of their own run a fifth of them by default:
+//
+//	SETTEE_ROUNDS=all         all of them, as make nightly does
+//
 // To replay a failure, set SETTEE_SEEDS=1 and SETTEE_FIRST_SEED to the seed. make soak sets the
 // first variable and shows the last line of each test.
 package seeds
@@ -22,8 +26,9 @@ import (
 
 // The environment variables that the package reads.
 const (
-	CountVariable = "SETTEE_SEEDS"
-	FirstVariable = "SETTEE_FIRST_SEED"
+	CountVariable  = "SETTEE_SEEDS"
+	FirstVariable  = "SETTEE_FIRST_SEED"
+	RoundsVariable = "SETTEE_ROUNDS"
 )
 
 // maxFailures is how many seeds may fail before a test stops.
@@ -103,4 +108,26 @@ func Each(t *testing.T, first uint64, usual int, test func(t *testing.T, seed ui
 		}
 	})
 	t.Logf("%d seeds from %d on, of which %d failed, in %s", ended.Load(), p.first, failed.Load(), time.Since(began).Round(time.Millisecond))
+}
+
+// Rounds returns how many of n rounds a test runs: a fifth, or all if the environment says so. It is for tests where n
+// counts cases that are alike, of which a fifth shows nearly always what all would show.
+func Rounds(t testing.TB, n int) int {
+	t.Helper()
+	rounds, err := readRounds(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rounds
+}
+
+func readRounds(n int) (int, error) {
+	switch text := os.Getenv(RoundsVariable); text {
+	case "":
+		return (n + 4) / 5, nil
+	case "all":
+		return n, nil
+	default:
+		return 0, fmt.Errorf(`%s=%s is not "all"`, RoundsVariable, text)
+	}
 }

@@ -56,3 +56,14 @@ func TestPlans(t *testing.T) {
 		require.ErrorContains(t, err, "SETTEE_FIRST_SEED="+text+" is not a seed")
 	}
 }
+
+func TestRounds(t *testing.T) {
+	t.Setenv(RoundsVariable, "")
+	assert.Equal(t, 20, Rounds(t, 100))
+	assert.Equal(t, 1, Rounds(t, 3))
+	t.Setenv(RoundsVariable, "all")
+	assert.Equal(t, 100, Rounds(t, 100))
+	t.Setenv(RoundsVariable, "few")
+	_, err := readRounds(100)
+	require.ErrorContains(t, err, `SETTEE_ROUNDS=few is not "all"`)
+}

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/text/collate"
 	"golang.org/x/text/language"
 
-	"settee/internal/racetest"
+	"settee/internal/seeds"
 	"settee/pkg/docstore/selector"
 )
 
@@ -110,7 +110,7 @@ func TestCompareDeep(t *testing.T) {
 // TestNumbersAgreeWithRationals compares random numbers with arithmetic.
 func TestNumbersAgreeWithRationals(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	for range racetest.Part(50_000) {
+	for range seeds.Rounds(t, 50_000) {
 		a, b := randomNumber(r), randomNumber(r)
 		x, ok := new(big.Rat).SetString(a)
 		require.True(t, ok, a)
@@ -164,7 +164,7 @@ func TestStringsAgreeWithCollator(t *testing.T) {
 		return selector.Compare(x, y)
 	}
 	c := collate.New(language.Und)
-	for range racetest.Part(20_000) {
+	for range seeds.Rounds(t, 20_000) {
 		prefix := random(5)
 		x, y, z := prefix+random(5), prefix+random(5), prefix+random(5)
 		xy := compare(x, y)

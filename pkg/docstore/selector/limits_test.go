@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/internal/costtest"
-	"settee/internal/racetest"
+	"settee/internal/seeds"
 	"settee/pkg/docstore/selector"
 )
 
@@ -132,7 +132,7 @@ func TestInstructionsAreCounted(t *testing.T) {
 func TestLongValues(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 10))
 	matched, tested := 0, 0
-	rounds := racetest.Part(600)
+	rounds := seeds.Rounds(t, 600)
 	for range rounds {
 		expr := randomExpression(r, 3)
 		plain, err := regexp.Compile(expr)
@@ -305,7 +305,7 @@ func nastyValue(r *rand.Rand, depth int) string {
 func TestMembershipAgreesWithComparison(t *testing.T) {
 	r := rand.New(rand.NewPCG(11, 12))
 	found := 0
-	rounds := racetest.Part(20_000)
+	rounds := seeds.Rounds(t, 20_000)
 	for range rounds {
 		v := nastyValue(r, 2)
 		args := make([]string, r.IntN(6))

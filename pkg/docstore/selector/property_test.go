@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/internal/costtest"
-	"settee/internal/racetest"
+	"settee/internal/seeds"
 	"settee/pkg/docstore/selector"
 )
 
@@ -320,7 +320,7 @@ func (g generator) condition() string {
 func TestMatchAgreesWithReference(t *testing.T) {
 	g := generator{rand.New(rand.NewPCG(5, 6))}
 	matched := 0
-	rounds := racetest.Part(3000)
+	rounds := seeds.Rounds(t, 3000)
 	for range rounds {
 		// The second condition keeps Parse from refusing a selector without a field.
 		p := fmt.Sprintf(`{"$and":[%s,{"a":{"$exists":true}}]}`, g.selector(3, true))

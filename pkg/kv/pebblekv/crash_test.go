@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"settee/internal/racetest"
+	"settee/internal/seeds"
 	"settee/internal/shorttest"
 	"settee/pkg/kv"
 	"settee/pkg/kv/pebblekv"
@@ -86,7 +86,7 @@ func commitUntilKilled(dir string) error {
 func TestKill(t *testing.T) {
 	shorttest.Skip(t)
 	t.Parallel()
-	kills := racetest.Part(200)
+	kills := seeds.Rounds(t, 200)
 	dir := t.TempDir()
 	random := rand.New(rand.NewPCG(rand.Uint64(), 0))
 	known := newLedger()
@@ -176,7 +176,7 @@ func TestPowerCut(t *testing.T) {
 	shorttest.Skip(t)
 	t.Parallel()
 	const cuts = 100
-	for chain := range racetest.Part(10) {
+	for chain := range seeds.Rounds(t, 10) {
 		t.Run(fmt.Sprint(chain), func(t *testing.T) {
 			t.Parallel()
 			seed := rand.Uint64()

@@ -17,7 +17,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/racetest"
+	"settee/internal/seeds"
 	"settee/internal/shorttest"
 	"settee/pkg/kv"
 	"settee/pkg/kv/faultkv"
@@ -82,7 +82,7 @@ func TestFailingDisk(t *testing.T) {
 			t.Run(what+name, func(t *testing.T) {
 				t.Parallel()
 				random := rand.New(rand.NewPCG(rand.Uint64(), 0))
-				for range racetest.Part(25) {
+				for range seeds.Rounds(t, 25) {
 					d := &disk{MemFS: vfs.NewCrashableMem(), once: once, only: only, err: syscall.ENOSPC}
 					if once {
 						d.err = syscall.EIO
