@@ -188,11 +188,12 @@ var rules = []struct {
 	{"GET", "/_replicator", "", 200, 403, 403, 403, 401},
 	{"PUT", "/_replicator/rep", `{}`, 403, 403, 403, 403, 401},
 
-	// Users: eve is "user". Of her document she has but one revision to replace.
+	// Users: eve is "user". Of her document she has but one revision to replace. What CouchDB answers to the same requests
+	// is in useranswers_test.go.
 	{"GET", "/_users", "", 200, 403, 403, 403, 401},
 	{"POST", "/_users", `{}`, 403, 403, 403, 403, 401},
-	{"GET", "/_users/_all_docs", "", 200, 403, 403, 403, 401},
-	{"GET", "/_users/_changes", "", 200, 403, 403, 403, 401},
+	{"GET", "/_users/_all_docs", "", 200, 401, 401, 401, 401},
+	{"GET", "/_users/_changes", "", 200, 401, 401, 401, 401},
 	{"POST", "/_users/_bulk_get", `{"docs":[]}`, 200, 403, 403, 403, 401},
 	{"POST", "/_users/_bulk_docs", `{"docs":[]}`, 201, 403, 403, 403, 401},
 	{"GET", "/_users/org.couchdb.user:eve", "", 200, 403, 403, 200, 401},
@@ -205,6 +206,25 @@ var rules = []struct {
 	{"GET", "/_users/_local/l", "", 404, 403, 403, 403, 401},
 	{"GET", "/_users/_security", "", 200, 403, 403, 403, 401},
 	{"PUT", "/_users/_security", `{}`, 403, 403, 403, 403, 401},
+
+	// Another database of users, with that security object. Everything but the lists is as in _users with it.
+	{"GET", "/x%2F_users", "", 200, 200, 200, 403, 401},
+	{"GET", "/x%2F_users/_all_docs", "", 200, 200, 403, 403, 401},
+	{"GET", "/x%2F_users/_changes", "", 200, 200, 403, 403, 401},
+	{"GET", "/x%2F_users/_design_docs", "", 200, 200, 403, 403, 401},
+	{"GET", "/x%2F_users/_local_docs", "", 200, 200, 403, 403, 401},
+	{"POST", "/x%2F_users/_revs_diff", `{}`, 200, 200, 403, 403, 401},
+	{"POST", "/x%2F_users/_missing_revs", `{}`, 200, 200, 403, 403, 401},
+	{"POST", "/x%2F_users/_bulk_get", `{"docs":[]}`, 200, 200, 200, 403, 401},
+	{"GET", "/x%2F_users/org.couchdb.user:bob", "", 200, 200, 404, 403, 401},
+	{"GET", "/x%2F_users/org.couchdb.user:none", "", 404, 404, 404, 403, 401},
+	{"GET", "/x%2F_users/_local/l", "", 404, 404, 404, 403, 401},
+	{"PUT", "/x%2F_users/_local/l", `{`, 400, 400, 400, 403, 401},
+	{"PUT", "/x%2F_users/org.couchdb.user:bob", `{"type":"user","name":"bob","roles":[]}`, 409, 409, 404, 403, 401},
+	{"PUT", "/x%2F_users/org.couchdb.user:bob/a", `x`, 409, 409, 404, 403, 401},
+	{"DELETE", "/x%2F_users/org.couchdb.user:bob/a", "", 404, 404, 404, 403, 401},
+	{"DELETE", "/x%2F_users/org.couchdb.user:bob", "", 409, 409, 404, 403, 401},
+	{"PUT", "/x%2F_users/_design/d", `{`, 400, 400, 403, 403, 401},
 	{"DELETE", "/none%2F_users", "", 404, 401, 401, 401, 401},
 }
 
@@ -215,6 +235,10 @@ func TestRules(t *testing.T) {
 	n.with("db", security)
 	n.with("x/_replicator", security)
 	n.with("public", "{}")
+	n.setConfig("couchdb/users_db_security_editable", "true").is(t, http.StatusOK)
+	n.with("x/_users", security)
+	n.setConfig("couchdb/users_db_security_editable", "false").is(t, http.StatusOK)
+	n.put("/x%2F_users/org.couchdb.user:bob", `{"type":"user","name":"bob","roles":[]}`).is(t, http.StatusCreated)
 	for _, path := range []string{"/fresh", "/_replicator", "/db/doc", "/db/_design/d"} {
 		require.Equal(t, http.StatusCreated, n.do(http.MethodPut, path, "{}").status)
 	}

@@ -28,7 +28,7 @@ var (
 	ErrWrong = errors.New("name or password is incorrect")
 	// ErrLocked: the account is locked after too many failures.
 	ErrLocked = errors.New("account is temporarily locked due to multiple authentication failures")
-	// ErrTooMany: too many logins from one address are being checked or wait.
+	// ErrTooMany: too many logins, or new passwords, from one address are being checked or wait.
 	ErrTooMany = errors.New("too many attempts to log in from one address")
 	// ErrBusy: too many passwords wait to be hashed.
 	ErrBusy = errors.New("too many passwords are being checked")

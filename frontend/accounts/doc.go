@@ -30,7 +30,8 @@
 // Hashing a password is slow, so that guessing is slow. To protect the node, at most as many
 // passwords are hashed at a time as there are processors, and a bounded number waits. Further
 // logins, and those that wait for too long, fail with [ErrBusy]; an address with half of the
-// waiting logins gets [ErrTooMany]. A successful login is remembered until it is not repeated for
+// waiting logins gets [ErrTooMany], and so does one with several new passwords under way in
+// documents that no administrator writes. A successful login is remembered until it is not repeated for
 // a minute, as long as its account does not change, so that clients that send their password with
 // each request need not wait. The remembered form does not reveal the password.
 //

@@ -2,6 +2,7 @@ package accounts
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -9,7 +10,9 @@ import (
 	"strings"
 
 	"settee/frontend/internal/auth"
+	"settee/frontend/internal/networks"
 	"settee/pkg/config"
+	"settee/pkg/docstore"
 	"settee/pkg/jsontext"
 )
 
@@ -33,51 +36,109 @@ type Write struct {
 	ID      string
 	Deleted bool
 	Body    []byte `json:"-"` // a JSON object
-	// Before is the body of the revision that is replaced, nil if there is none.
-	Before []byte `json:"-"`
-	By     auth.User
-	// Admin reports whether By is an administrator of the database.
-	Admin bool
+	// Before is the body of the revision that is replaced, nil if there is none. Conflict reports whether the write
+	// replaces another revision than it has to.
+	Before   []byte `json:"-"`
+	Conflict bool
+	By       auth.User
+	// Admin reports whether By is an administrator of the database, and Member whether By is a member, as everyone is of
+	// a database without members.
+	Admin, Member bool
+	// Address is the network address that the write comes from.
+	Address string
 }
 
-// Document returns the body to be stored for a write, with the password hashed. Design documents
-// are not changed. The error is a *DocumentError, ErrBusy, or ctx's.
+// Document returns the body to be stored for a write, with the password hashed. Design documents are not changed. The
+// error is a *DocumentError, docstore.ErrConflict, ErrBusy, ErrTooMany, or ctx's. As in CouchDB a weak password is refused
+// before a conflict, and everything else after it.
 func (a *Accounts) Document(ctx context.Context, w Write) ([]byte, error) {
 	if strings.HasPrefix(w.ID, "_design/") {
 		return w.Body, nil // the caller allows only administrators to write these
 	}
-	if !w.Admin && w.ID != IDPrefix+w.By.Name {
-		return nil, refuse("You may only update your own user document.")
-	}
 	if w.Deleted {
-		return w.Body, nil
+		return w.Body, w.permitted()
 	}
-	var members map[string]json.RawMessage
-	if !jsontext.Valid(w.Body) || json.Unmarshal(w.Body, &members) != nil || members == nil {
-		return nil, refuse("the document must be a JSON object")
+	members, err := parseDocument(w.Body)
+	if err != nil {
+		return nil, err
 	}
-	if name := repeated(w.Body); name != "" {
-		return nil, refuse("`%.100s` is there more than once", name)
+	password, err := a.newPassword(members)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.permitted(); err != nil {
+		return nil, err
 	}
 	if err := w.check(members); err != nil {
 		return nil, err
 	}
-	raw, given := members["password"]
-	if !given || string(raw) == "null" {
+	if password == nil {
 		return w.Body, nil
 	}
-	password := ""
-	if json.Unmarshal(raw, &password) != nil {
-		return nil, refuse("doc.password must be a string")
-	}
-	if err := checkPassword(password, config.PasswordRules.Get(a.config.Current())); err != nil {
-		return nil, err
-	}
-	hash, err := a.Hash(ctx, password)
+	hash, err := a.hashOf(ctx, &w, *password)
 	if err != nil {
 		return nil, err
 	}
 	return hashedBody(w.Body, hash)
+}
+
+// parseDocument returns the members of a document.
+func parseDocument(body []byte) (members map[string]json.RawMessage, err error) {
+	if !jsontext.Valid(body) || json.Unmarshal(body, &members) != nil || members == nil {
+		return nil, refuse("the document must be a JSON object")
+	}
+	if name := repeated(body); name != "" {
+		return nil, refuse("`%.100s` is there more than once", name)
+	}
+	return members, nil
+}
+
+// newPassword returns the password that a document sets, or nil if it sets none.
+func (a *Accounts) newPassword(members map[string]json.RawMessage) (*string, error) {
+	raw, given := members["password"]
+	if !given || string(raw) == "null" {
+		return nil, nil
+	}
+	password, isText := text(members, "password")
+	if !isText {
+		return nil, refuse("doc.password must be a string")
+	}
+	return &password, checkPassword(password, config.PasswordRules.Get(a.config.Current()))
+}
+
+// permitted returns why By may not make the write, whatever is in the document. As in CouchDB a member writes its own
+// document, and an anonymous member makes one for any name that has none.
+func (w *Write) permitted() error {
+	isOwn := IsOwn(w.By, w.ID)
+	switch {
+	case w.Conflict:
+		return docstore.ErrConflict
+	case w.Admin, isOwn && w.Before != nil:
+		return nil
+	case w.Deleted:
+		return refuse("Only admins may delete other user docs.")
+	case w.Before != nil, !isOwn && !w.By.IsNobody():
+		return refuse("You may only update your own user document.")
+	case !w.Member:
+		return refuse("Only administrators may create users.")
+	}
+	return nil
+}
+
+// IsOwn reports whether a document of a database of users is that of a user.
+func IsOwn(user auth.User, id string) bool { return !user.IsNobody() && id == IDPrefix+user.Name }
+
+// hashOf hashes the new password of a write. Anyone may be able to create users, so a network can have only a few hashes
+// of its users' new passwords under way, and the others get ErrTooMany. Administrators have no such bound.
+func (a *Accounts) hashOf(ctx context.Context, w *Write, password string) (auth.Hash, error) {
+	if !w.Admin {
+		network := "new passwords of " + networks.Of(w.Address)
+		if !a.failures.enter(network, maxNewPasswords) {
+			return auth.Hash{}, ErrTooMany
+		}
+		defer a.failures.leave(network)
+	}
+	return a.Hash(ctx, password)
 }
 
 // checkPassword refuses a new password that a rule does not match.
@@ -122,14 +183,16 @@ func (w *Write) check(members map[string]json.RawMessage) error {
 		return refuse("doc.roles must be an array of strings")
 	case w.ID != IDPrefix+name:
 		return refuse("Doc ID must be of the form org.couchdb.user:name")
+	case !w.Admin && w.Before == nil && len(roles) > 0:
+		return refuse("Only _admin may set roles")
+	case !w.Admin && !slices.Equal(slices.Sorted(slices.Values(roles)), rolesOf(w.Before)):
+		return refuse("Only _admin may edit roles")
+	case slices.ContainsFunc(roles, isSystemRole):
+		return refuse("No system roles (starting with underscore) in users db.")
 	case name[0] == '_':
 		return refuse("Username may not start with underscore.")
 	case strings.Contains(name, ":"):
 		return refuse("Character `:` is not allowed in usernames.")
-	case slices.ContainsFunc(roles, isSystemRole):
-		return refuse("No system roles (starting with underscore) in users db.")
-	case !w.Admin && !slices.Equal(slices.Sorted(slices.Values(roles)), rolesOf(w.Before)):
-		return refuse("Only _admin may edit roles")
 	}
 	return checkHash(members)
 }
@@ -159,7 +222,7 @@ func checkHash(members map[string]json.RawMessage) error {
 	}
 	if scheme, _ := text(members, "password_scheme"); given &&
 		!slices.Contains([]auth.Scheme{auth.Simple, auth.PBKDF2, auth.SimplePBKDF2}, auth.Scheme(scheme)) {
-		return refuse("Password scheme `%.100s` not supported.", string(raw))
+		return refuse("Password scheme `%.100s` not supported.", cmp.Or(scheme, string(raw)))
 	}
 	if _, ok := auth.ParseUser(members); !ok {
 		return refuse("the hashed password is malformed: it must have pbkdf2_prf, salt, iterations and derived_key, or password_sha and salt")

@@ -3,13 +3,16 @@ package accounts_test
 import (
 	"encoding/json"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"settee/frontend/accounts"
 	"settee/frontend/internal/auth"
+	"settee/pkg/docstore"
 )
 
 const annID = accounts.IDPrefix + "ann"
@@ -42,8 +45,8 @@ func TestDocumentIsHashed(t *testing.T) {
 func TestDocumentRules(t *testing.T) {
 	t.Parallel()
 	n := open(t, memory(t))
-	ann, root := auth.User{Name: "ann"}, auth.User{Name: "root", Roles: []string{"_admin"}}
-	const plain = `{"type":"user","name":"ann","roles":[]}`
+	ann, root, nobody := auth.User{Name: "ann"}, auth.User{Name: "root", Roles: []string{"_admin"}}, auth.User{}
+	const plain, bobID = `{"type":"user","name":"ann","roles":[]}`, accounts.IDPrefix + "bob"
 	for _, test := range []struct {
 		by                       auth.User
 		id, body, before, reason string
@@ -51,18 +54,15 @@ func TestDocumentRules(t *testing.T) {
 		{root, annID, plain, "", ""},
 		{root, annID, `{"type":"user","name":"ann","roles":["x"]}`, plain, ""},
 		{root, annID, `{"type":"user","name":"ann","roles":[],"password":null}`, "", ""},
-		{ann, annID, plain, "", ""},
+		{ann, annID, plain, plain, ""},
 		{ann, annID, `{"type":"user","name":"ann","roles":["b","a"]}`, `{"roles":["a","b"]}`, ""},
 		{ann, annID, `{"type":"user","name":"ann","roles":["b","a"]}`, `{"roles":["a"]}`, "Only _admin may edit roles"},
-		{ann, annID, `{"type":"user","name":"ann","roles":["a"]}`, "", "Only _admin may edit roles"},
+		{ann, annID, `{"type":"user","name":"ann","roles":["a"]}`, "", "Only _admin may set roles"},
 		{ann, annID, `{"type":"user","name":"ann","roles":[],"roles":["a"]}`, plain, "`roles` is there more than once"},
 		{ann, annID, `{"type":"user","name":"ann","roles":["a"],"r\u006fles":[]}`, plain, "`roles` is there more than once"},
 		{root, annID, `{"password":"plain","type":"user","name":"ann","roles":[],"password":null}`, plain, "`password` is there more than once"},
 		{ann, annID, `{"type":"user","name":"ann","roles":[],"Roles":["a"]}`, plain, ""},
-		{ann, accounts.IDPrefix + "bob", `{"type":"user","name":"bob","roles":[]}`, "", "You may only update your own user document."},
-		{auth.User{}, annID, plain, "", "You may only update your own user document."},
-		{auth.User{}, accounts.IDPrefix, `{"type":"user","name":"","roles":[]}`, "", "doc.name is required"},
-		{ann, annID, `{"type":"user","name":"root","roles":[]}`, "", "Doc ID must be of the form org.couchdb.user:name"},
+		{ann, annID, `{"type":"user","name":"root","roles":[]}`, plain, "Doc ID must be of the form org.couchdb.user:name"},
 		{root, annID, `{"name":"ann","roles":[]}`, "", "doc.type must be user"},
 		{root, annID, `{"type":"user","roles":[]}`, "", "doc.name is required"},
 		{root, annID, `{"type":"user","name":"ann"}`, "", "doc.roles must exist"},
@@ -75,25 +75,129 @@ func TestDocumentRules(t *testing.T) {
 		{root, accounts.IDPrefix + "_x", `{"type":"user","name":"_x","roles":[]}`, "", "Username may not start with underscore."},
 		{root, accounts.IDPrefix + "a:b", `{"type":"user","name":"a:b","roles":[]}`, "", "Character `:` is not allowed in usernames."},
 		{root, annID, `{"type":"user","name":"ann","roles":[],"password":1}`, "", "doc.password must be a string"},
-		{root, annID, `{"type":"user","name":"ann","roles":[],"password_scheme":"md5"}`, "", "Password scheme `\"md5\"` not supported."},
+		{root, annID, `{"type":"user","name":"ann","roles":[],"password_scheme":"md5"}`, "", "Password scheme `md5` not supported."},
+		{root, annID, `{"type":"user","name":"ann","roles":[],"password_scheme":["md5"]}`, "", "Password scheme `[\"md5\"]` not supported."},
 		{root, annID, `{"type":"user","name":"ann","roles":[],"password_scheme":"pbkdf2","iterations":"1"}`, "",
 			"the hashed password is malformed: it must have pbkdf2_prf, salt, iterations and derived_key, or password_sha and salt"},
 		{root, annID, `{"type":"user","name":"ann","roles":[],"password_sha":"x"}`, "",
 			"the hashed password is malformed: it must have pbkdf2_prf, salt, iterations and derived_key, or password_sha and salt"},
+
+		// Who makes and changes documents.
+		{ann, annID, plain, "", ""},
+		{ann, bobID, `{"type":"user","name":"bob","roles":[]}`, "", "You may only update your own user document."},
+		{ann, bobID, `{"type":"user","name":"bob","roles":[]}`, plain, "You may only update your own user document."},
+		{nobody, annID, plain, "", ""},
+		{nobody, annID, plain, plain, "You may only update your own user document."},
+		{nobody, annID, `{"type":"user","name":"ann","roles":["a"]}`, "", "Only _admin may set roles"},
+		{nobody, annID, `{"type":"user","name":"ann","roles":["_admin"]}`, "", "Only _admin may set roles"},
+		{nobody, accounts.IDPrefix, `{"type":"user","name":"","roles":[]}`, "", "doc.name is required"},
 	} {
-		_, err := n.Document(t.Context(), accounts.Write{
-			ID: test.id, Body: []byte(test.body), Before: []byte(test.before), By: test.by, Admin: test.by.IsAdmin(),
-		})
-		if test.reason == "" {
-			require.NoError(t, err, test.body)
-			continue
+		w := accounts.Write{ID: test.id, Body: []byte(test.body), By: test.by, Admin: test.by.IsAdmin(), Member: true}
+		if test.before != "" {
+			w.Before = []byte(test.before)
 		}
-		var refused *accounts.DocumentError
-		require.ErrorAs(t, err, &refused, test.body)
-		assert.Equal(t, test.reason, refused.Reason, test.body)
+		_, err := n.Document(t.Context(), w)
+		requireRefused(t, err, test.reason, test.body)
 	}
-	_, err := n.Document(t.Context(), accounts.Write{ID: annID, Deleted: true, Body: []byte("{}"), By: ann})
+}
+
+func requireRefused(t *testing.T, err error, reason, what string) {
+	t.Helper()
+	if reason == "" {
+		require.NoError(t, err, what)
+		return
+	}
+	var refused *accounts.DocumentError
+	require.ErrorAs(t, err, &refused, what)
+	assert.Equal(t, reason, refused.Reason, what)
+}
+
+// Of a database with members, only these and administrators make documents. Users who are no members change and delete their own.
+func TestDocumentsOfStrangers(t *testing.T) {
+	t.Parallel()
+	n := open(t, memory(t))
+	plain := []byte(`{"type":"user","name":"ann","roles":[]}`)
+	for _, by := range []auth.User{{}, {Name: "ann"}} {
+		_, err := n.Document(t.Context(), accounts.Write{ID: annID, Body: plain, By: by})
+		requireRefused(t, err, "Only administrators may create users.", by.Name)
+	}
+	_, err := n.Document(t.Context(), accounts.Write{ID: annID, Body: plain, Before: plain, By: auth.User{Name: "ann"}})
 	require.NoError(t, err)
-	_, err = n.Document(t.Context(), accounts.Write{ID: annID, Deleted: true, Body: []byte("{}"), By: auth.User{Name: "bob"}})
-	require.Error(t, err)
+}
+
+func TestDeletedDocuments(t *testing.T) {
+	t.Parallel()
+	n := open(t, memory(t))
+	for _, test := range []struct {
+		by, before, reason string
+		admin              bool
+	}{
+		{"ann", "{}", "", false},
+		{"root", "", "", true},
+		{"ann", "", "Only admins may delete other user docs.", false}, // there is nothing to delete
+		{"bob", "{}", "Only admins may delete other user docs.", false},
+		{"", "{}", "Only admins may delete other user docs.", false},
+		{"", "", "Only admins may delete other user docs.", false},
+	} {
+		w := accounts.Write{ID: annID, Deleted: true, Body: []byte("{}"), By: auth.User{Name: test.by}, Admin: test.admin, Member: true}
+		if test.before != "" {
+			w.Before = []byte(test.before)
+		}
+		_, err := n.Document(t.Context(), w)
+		requireRefused(t, err, test.reason, test.by)
+	}
+}
+
+// As in CouchDB a password that breaks a rule is refused before a conflict, and everything else after it.
+func TestOrderOfRefusals(t *testing.T) {
+	t.Parallel()
+	n := open(t, memory(t), `chttpd_auth/password_regexp=["[0-9]"]`)
+	write := func(members string) error {
+		_, err := n.Document(t.Context(), accounts.Write{ID: annID, Body: []byte(members), Member: true, Conflict: true})
+		return err
+	}
+	weak := new(accounts.DocumentError)
+	require.ErrorAs(t, write(`{"password":"none"}`), &weak)
+	require.True(t, weak.WeakPassword)
+	require.ErrorIs(t, write(`{"password":"1"}`), docstore.ErrConflict)
+	require.ErrorIs(t, write(`{"roles":["_admin"]}`), docstore.ErrConflict)
+	_, err := n.Document(t.Context(), accounts.Write{ID: annID, Deleted: true, Member: true, Conflict: true})
+	require.ErrorIs(t, err, docstore.ErrConflict)
+}
+
+// Strangers who sign up cannot keep users from logging in: a network has few new passwords under way, and as many logins
+// as before.
+func TestManyNewPasswords(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := open(t, memory(t), "admins/root=s3same")
+		giveBack := n.Occupy()
+		var waiting sync.WaitGroup
+		write := func(w accounts.Write) <-chan error {
+			w.ID, w.Body, w.Member = annID, []byte(`{"type":"user","name":"ann","roles":[],"password":"new"}`), true
+			ended := make(chan error, 1)
+			waiting.Go(func() {
+				_, err := n.Document(t.Context(), w)
+				ended <- err
+			})
+			synctest.Wait()
+			return ended
+		}
+		var signing []<-chan error
+		for range 8 {
+			signing = append(signing, write(accounts.Write{Address: here}))
+		}
+		require.ErrorIs(t, <-write(accounts.Write{Address: here}), accounts.ErrTooMany)
+		require.ErrorIs(t, <-write(accounts.Write{Address: here, By: auth.User{Name: "ann"}}), accounts.ErrTooMany)
+		signing = append(signing,
+			write(accounts.Write{Address: "198.51.100.1:1"}), // another network
+			write(accounts.Write{Address: here, By: auth.User{Name: "root"}, Admin: true}))
+		waiting.Go(func() { n.is([]string{"root", "_admin"}, "root", "s3same") })
+		synctest.Wait()
+		giveBack()
+		waiting.Wait()
+		for _, ended := range signing {
+			require.NoError(t, <-ended)
+		}
+		require.NoError(t, <-write(accounts.Write{Address: here}))
+	})
 }

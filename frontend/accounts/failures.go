@@ -23,6 +23,9 @@ const (
 	// so that no address takes all of maxWaiting.
 	maxDelayed  = 8
 	maxAttempts = maxWaiting / 2
+	// maxNewPasswords is the most passwords of one address that are hashed, or wait for it, because users who are no
+	// administrators write documents with them.
+	maxNewPasswords = 8
 )
 
 // lockout has the settings of [chttpd_auth_lockout].
@@ -61,7 +64,7 @@ type failures struct {
 	mu       sync.Mutex
 	counts   map[subject]*list.Element
 	oldest   *list.List     // of *count, in the order in which they began
-	attempts map[string]int // under way, by address
+	attempts map[string]int // under way, by address; new passwords are counted apart
 }
 
 // count is the failures of one name, address or pair.

@@ -4,6 +4,7 @@
 //	authenticate.go    who the user is: cookie, password or token
 //	rules.go           which requests are open to which users
 //	rights.go          what a user may read and write of a document
+//	users.go           and of a document of _users
 //	session.go         /_session
 //	security.go        /{db}/_security
 //

@@ -65,7 +65,7 @@ func isPage(r *http.Request) bool {
 func (g *Guard) authorize(r *http.Request, user Identity) (*Rights, error) {
 	segments := web.PathSegments(r.URL)
 	needed := audienceOf(r.Method, segments, user.User)
-	a := &Rights{user: user, accounts: g.Accounts, admin: user.IsAdmin()}
+	a := &Rights{user: user, address: r.RemoteAddr, accounts: g.Accounts, admin: user.IsAdmin()}
 	switch {
 	case a.admin, needed == anybody, needed == users && !user.IsNobody():
 		return a, nil
@@ -106,12 +106,12 @@ func (a *Rights) permits(needed audience) error {
 	switch {
 	case a.admin, needed == owner, needed == members && a.member:
 		return nil
-	case needed == members && a.user.IsNobody():
+	case a.member:
+		return a.notAdmin()
+	case a.user.IsNobody():
 		return web.Unauthorized("You are not authorized to access this db.")
-	case needed == members:
-		return web.Forbidden("You are not allowed to access this db.")
 	}
-	return a.notAdmin()
+	return web.Forbidden("You are not allowed to access this db.")
 }
 
 func (a *Rights) notAdmin() error {

@@ -18,6 +18,7 @@ import (
 // Rights are what the user of a request may do in the database of the request.
 type Rights struct {
 	user     Identity
+	address  string // of the client
 	accounts *accounts.Accounts
 	// db is nil if the database was not opened yet.
 	db            *docstore.Database
@@ -37,6 +38,9 @@ func RightsOf(r *http.Request) *Rights {
 // Reads returns a document as the user sees it. A replication document of another user has no credentials, and its
 // revision is one that does not exist, so that the document cannot be written back without them.
 func (a *Rights) Reads(db *docstore.Database, doc *docstore.Document) (*docstore.Document, error) {
+	if err := a.readsUser(db, doc.ID); err != nil {
+		return nil, err
+	}
 	if a.mayRead(db, doc) {
 		return doc, nil
 	}
@@ -67,6 +71,9 @@ var (
 
 // ReadsWhole refuses a request that would show or copy a whole document, if the user does not see all of it.
 func (a *Rights) ReadsWhole(db *docstore.Database, doc *docstore.Document) error {
+	if err := a.readsUser(db, doc.ID); err != nil {
+		return err
+	}
 	if a.mayRead(db, doc) {
 		return nil
 	}
@@ -87,6 +94,9 @@ func (a *Rights) WritesAttachments(ctx context.Context, db *docstore.Database, i
 
 // ownsOr returns refusal if the user does not see all of the winning revision of a document.
 func (a *Rights) ownsOr(ctx context.Context, db *docstore.Database, id string, refusal error) error {
+	if err := a.Opens(db, id); err != nil {
+		return err
+	}
 	if a.admin || !jobs.IsReplicatorDatabase(db.Name()) || replicator.IgnoredID(id) {
 		return nil
 	}
@@ -108,6 +118,8 @@ func (a *Rights) Writes(ctx context.Context, db *docstore.Database, edit *docsto
 	isReplication := jobs.IsReplicatorDatabase(db.Name()) && !replicator.IgnoredID(edit.ID)
 	switch {
 	case a.admin:
+	case accounts.IsDatabase(db.Name()) && !a.mayWriteUser(edit.ID):
+		return web.NotFound("missing") // as in CouchDB
 	case isDesign(edit.ID):
 		return a.notAdmin()
 	case (isReplication || accounts.IsDatabase(db.Name())) && replicated:
@@ -116,52 +128,10 @@ func (a *Rights) Writes(ctx context.Context, db *docstore.Database, edit *docsto
 	}
 	switch {
 	case accounts.IsDatabase(db.Name()):
-		return a.writesUser(ctx, db, edit)
+		return a.writesUser(ctx, db, edit, replicated)
 	case isReplication && !replicated:
 		return a.writesReplication(ctx, db, edit)
 	}
-	return nil
-}
-
-// WritesLocal returns why the user may not write local documents. In _users only administrators may, as with all
-// documents there except the user's own.
-func (a *Rights) WritesLocal(db *docstore.Database) error {
-	if accounts.IsDatabase(db.Name()) && !a.admin {
-		return a.notAdmin()
-	}
-	return nil
-}
-
-// writesUser is writes for a document of _users.
-func (a *Rights) writesUser(ctx context.Context, db *docstore.Database, edit *docstore.Edit) error {
-	w := accounts.Write{ID: edit.ID, Deleted: edit.Deleted, Body: edit.Body, By: a.user.User, Admin: a.admin}
-	if !a.admin {
-		before, err := a.replaced(ctx, db, edit)
-		if err != nil {
-			return err
-		}
-		if before == nil && edit.Rev != (docstore.Rev{}) {
-			return web.StoreFailure(docstore.ErrConflict) // the revision was replaced, or there never was one
-		}
-		if before == nil || before.Deleted {
-			return web.Forbidden("Only administrators may create users.")
-		}
-		w.Before = before.Body
-	}
-	if w.Body == nil {
-		w.Body = []byte("{}")
-	}
-	body, err := a.accounts.Document(ctx, w)
-	var refused *accounts.DocumentError
-	switch {
-	case errors.As(err, &refused) && refused.WeakPassword:
-		return web.BadRequest(refused.Reason)
-	case refused != nil:
-		return web.Forbidden(refused.Reason)
-	case err != nil:
-		return LoginFailure(err)
-	}
-	edit.Body = body
 	return nil
 }
 

@@ -42,19 +42,13 @@ func audienceOf(method string, segments []string, user auth.User) audience {
 		return audienceOfServer(segments, reads)
 	}
 	if len(segments) == 1 {
-		switch {
-		case method == http.MethodPut, method == http.MethodDelete:
+		if method == http.MethodPut || method == http.MethodDelete {
 			return serverAdmins
-		case accounts.IsDatabase(database):
-			return databaseAdmins
 		}
 		return members
 	}
-	if accounts.IsDatabase(database) {
-		if !user.IsNobody() && segments[1] == accounts.IDPrefix+user.Name {
-			return owner
-		}
-		return databaseAdmins
+	if accounts.IsDatabase(database) && accounts.IsOwn(user, segments[1]) {
+		return owner
 	}
 	switch endpoint := segments[1]; endpoint {
 	case "_security", "_revs_limit":
@@ -67,7 +61,10 @@ func audienceOf(method string, segments []string, user auth.User) audience {
 	case "_purge", "_purged_infos", "_purged_infos_limit", "_auto_purge", "_sync_shards":
 		return serverAdmins
 	case "_all_docs", "_design_docs", "_local_docs", "_changes", "_revs_diff", "_missing_revs":
-		if jobs.IsReplicatorDatabase(database) { // they show revisions of the documents of other users
+		switch { // they show documents of other users, or their revisions
+		case database == accounts.Database && (endpoint == "_all_docs" || endpoint == "_changes"):
+			return serverAdmins // as in CouchDB
+		case jobs.IsReplicatorDatabase(database), accounts.IsDatabase(database):
 			return databaseAdmins
 		}
 	default:

@@ -48,7 +48,11 @@ func TestAudiences(t *testing.T) {
 		{"GET", "_replicator/doc", members}, {"GET", "_replicator/_all_docs", databaseAdmins},
 		{"GET", "a/_replicator/_changes", members}, // the database a, and its document _replicator
 		{"GET", "_users/org.couchdb.user:ada", owner}, {"PUT", "_users/org.couchdb.user:ada", owner},
-		{"GET", "_users/_all_docs", databaseAdmins},
+		{"GET", "_users", members}, {"POST", "_users", members}, {"PUT", "_users", serverAdmins},
+		{"GET", "_users/org.couchdb.user:ada/a", owner}, {"GET", "_users/org.couchdb.user:bob", members},
+		{"GET", "_users/_all_docs", serverAdmins}, {"POST", "_users/_all_docs/queries", serverAdmins}, {"GET", "_users/_changes", serverAdmins},
+		{"GET", "_users/_design_docs", databaseAdmins}, {"GET", "_users/_local_docs", databaseAdmins}, {"POST", "_users/_revs_diff", databaseAdmins},
+		{"GET", "_users/_design/d", members}, {"PUT", "_users/_design/d", databaseAdmins}, {"POST", "_users/_bulk_docs", members},
 	} {
 		var segments []string
 		if c.path != "" {
@@ -57,6 +61,8 @@ func TestAudiences(t *testing.T) {
 		assert.Equal(t, c.want, audienceOf(c.method, segments, ada), "%s /%s", c.method, c.path)
 	}
 	assert.Equal(t, databaseAdmins, audienceOf("GET", []string{"a/_replicator", "_changes"}, ada))
+	assert.Equal(t, databaseAdmins, audienceOf("GET", []string{"a/_users", "_all_docs"}, ada))
+	assert.Equal(t, databaseAdmins, audienceOf("GET", []string{"a/_users", "_changes"}, ada))
 	assert.NotEqual(t, owner, audienceOf("GET", []string{"_users", "org.couchdb.user:"}, auth.User{}), "nobody owns no document")
 }
 
@@ -85,6 +91,20 @@ func TestPermits(t *testing.T) {
 	assert.Equal(t, http.StatusForbidden, failed(t, member.permits(databaseAdmins)))
 	assert.Equal(t, http.StatusUnauthorized, failed(t, nobody.permits(members)))
 	assert.Equal(t, http.StatusUnauthorized, failed(t, nobody.permits(databaseAdmins)))
+	// As in CouchDB the reason is the first that applies.
+	const notAllowed, notAdmin = "You are not allowed to access this db.", "You are not a db or server admin."
+	assert.Equal(t, notAllowed, reason(t, ada.permits(databaseAdmins)))
+	assert.Equal(t, notAdmin, reason(t, member.permits(databaseAdmins)))
+	assert.Equal(t, "You are not authorized to access this db.", reason(t, nobody.permits(databaseAdmins)))
+	assert.Equal(t, notAdmin, reason(t, (&Rights{member: true}).permits(databaseAdmins)))
+}
+
+// reason returns the reason of an error that is an answer.
+func reason(t *testing.T, err error) string {
+	t.Helper()
+	var failure *web.Failure
+	require.ErrorAs(t, err, &failure)
+	return failure.Reason
 }
 
 func TestRightsOfRequestsThatNoGuardAdmitted(t *testing.T) {

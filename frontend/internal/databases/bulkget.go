@@ -128,7 +128,8 @@ func (b *bulkReader) each(item *bulkItem, ok func(*docstore.Document) error, fai
 	found := false
 	for leaf, err := range openRevs(b.r, b.db, item.id, &item.ask) {
 		var refused *web.Failure
-		if errors.As(err, &refused) && refused.Status == http.StatusBadRequest { // no document can have this id
+		if errors.As(err, &refused) && (refused.Status == http.StatusBadRequest || // no document can have this id
+			refused.Status == http.StatusForbidden) {
 			return failed(&bulkError{rev: "null", code: refused.Code, reason: refused.Reason})
 		}
 		if err != nil {

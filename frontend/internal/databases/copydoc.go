@@ -78,6 +78,9 @@ func destination(header http.Header, plusIsSpace bool) (*docbody.Document, error
 func copySource(r *http.Request, db *docstore.Database, id, rev string) (*docstore.Document, error) {
 	ctx, cancel := web.StoreContext(r)
 	defer cancel()
+	if err := access.RightsOf(r).Opens(db, id); err != nil {
+		return nil, err
+	}
 	if strings.HasPrefix(id, localPrefix) {
 		local, err := db.GetLocal(ctx, id)
 		if err != nil {

@@ -24,7 +24,11 @@ func (e *Endpoints) GetDocument(w http.ResponseWriter, r *http.Request, db *docs
 		return err
 	case ask.leaves:
 		return sendLeaves(w, r, db, id, &ask)
-	case strings.HasPrefix(id, localPrefix):
+	}
+	if err := access.RightsOf(r).Opens(db, id); err != nil {
+		return err
+	}
+	if strings.HasPrefix(id, localPrefix) {
 		return sendLocal(w, r, db, id, &ask)
 	}
 	return sendRevision(w, r, db, id, &ask)

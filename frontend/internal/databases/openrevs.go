@@ -45,11 +45,11 @@ func sendLeaves(w http.ResponseWriter, r *http.Request, db *docstore.Database, i
 }
 
 // openRevs yields the leaves that the request asks for. For HEAD it yields at most one, without its document. Local
-// documents have no leaves.
+// documents, and those that do not exist for the user, have no leaves.
 func openRevs(r *http.Request, db *docstore.Database, id string, ask *documentQuery) iter.Seq2[docstore.OpenRev, error] {
 	return func(yield func(docstore.OpenRev, error) bool) {
 		leaves := db.OpenRevs(r.Context(), id, docstore.OpenRevsOptions{Revs: ask.openRevs, Latest: ask.latest, LargeBody: largeBody})
-		if strings.HasPrefix(id, localPrefix) {
+		if strings.HasPrefix(id, localPrefix) || access.RightsOf(r).Opens(db, id) != nil {
 			leaves = allMissing(ask.openRevs)
 		}
 		for leaf, err := range leaves {

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strings"
 
+	"settee/frontend/internal/access"
 	"settee/frontend/internal/docbody"
 	"settee/frontend/internal/web"
 	"settee/pkg/docstore"
@@ -207,6 +208,9 @@ func (e *Endpoints) DeleteDocument(w http.ResponseWriter, r *http.Request, db *d
 	}
 	rev, err := statedRev(r, "")
 	if err != nil {
+		return err
+	}
+	if err := access.RightsOf(r).Opens(db, id); err != nil {
 		return err
 	}
 	ctx, cancel := web.StoreContext(r)
