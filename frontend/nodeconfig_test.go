@@ -174,6 +174,35 @@ func TestChangeConfig(t *testing.T) {
 	says(t, n.setConfig("vendor/url", "x"), "http://****@host/")
 }
 
+// Setup tools end at the first answer that they do not like, and close the connections of their other requests.
+func TestChangesOfConfigOutliveTheirClients(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	hangUp := func(method, body string) {
+		t.Helper()
+		ctx, cancel := context.WithCancel(t.Context())
+		r := httptest.NewRequestWithContext(ctx, method, configPath+"/httpd/enable_cors", io.MultiReader(strings.NewReader(body), hangingUp(cancel)))
+		r.SetBasicAuth(adminName, adminPassword)
+		if body == "" { // it is not read
+			cancel()
+		}
+		require.NotPanics(t, func() { n.handler.ServeHTTP(httptest.NewRecorder(), r) }, "the request was given up")
+		require.ErrorIs(t, ctx.Err(), context.Canceled)
+	}
+	hangUp(http.MethodPut, `"true"`)
+	says(t, n.get(configPath+"/httpd/enable_cors"), "true")
+	hangUp(http.MethodDelete, "")
+	require.Equal(t, http.StatusNotFound, n.get(configPath+"/httpd/enable_cors").status)
+}
+
+// hangingUp is the end of a body. It cancels the request, whose client has sent everything.
+type hangingUp context.CancelFunc
+
+func (h hangingUp) Read([]byte) (int, error) {
+	h()
+	return 0, io.EOF
+}
+
 func TestRefusedConfig(t *testing.T) {
 	t.Parallel()
 	n := start(t)

@@ -1,7 +1,6 @@
 package databases
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -179,7 +178,7 @@ func (w *writer) discard() {
 	if len(w.stored) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.r.Context()), web.StoreTimeout)
+	ctx, cancel := web.LastingStoreContext(w.r)
 	defer cancel()
 	for _, upload := range w.stored {
 		if err := w.db.Discard(ctx, upload); err != nil {

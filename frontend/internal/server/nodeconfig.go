@@ -79,7 +79,9 @@ func (e *Endpoints) ConfigValue(w http.ResponseWriter, r *http.Request) error {
 	return web.Respond(w, r, http.StatusOK, value)
 }
 
-// SetConfigValue writes the value of a setting to the store, and answers with the previous value.
+// SetConfigValue writes the value of a setting to the store, and answers with the previous value. As in CouchDB the
+// value is written even if the client hangs up: tools such as add-cors-to-couchdb send several settings at once, and
+// end when the first of them is refused.
 func (e *Endpoints) SetConfigValue(w http.ResponseWriter, r *http.Request) error {
 	section, key := web.PathValue(r, "section"), web.PathValue(r, "key")
 	if err := e.checkChange(r, section, key); err != nil {
@@ -96,7 +98,7 @@ func (e *Endpoints) SetConfigValue(w http.ResponseWriter, r *http.Request) error
 	if json.Unmarshal(body, &text) != nil || text == nil {
 		return web.BadRequest("a JSON string expected")
 	}
-	ctx, cancel := web.StoreContext(r)
+	ctx, cancel := web.LastingStoreContext(r)
 	defer cancel()
 	value := strings.TrimSpace(*text)
 	if section == adminsSection && value != "" { // the empty value removes the administrator
@@ -138,13 +140,13 @@ func (e *Endpoints) hashAdmin(ctx context.Context, name, password string) (strin
 	return hash.String(), nil
 }
 
-// DeleteConfigValue removes a setting from the store, and answers with its value.
+// DeleteConfigValue removes a setting from the store, even if the client hangs up, and answers with its value.
 func (e *Endpoints) DeleteConfigValue(w http.ResponseWriter, r *http.Request) error {
 	section, key := web.PathValue(r, "section"), web.PathValue(r, "key")
 	if err := e.checkChange(r, section, key); err != nil {
 		return err
 	}
-	ctx, cancel := web.StoreContext(r)
+	ctx, cancel := web.LastingStoreContext(r)
 	defer cancel()
 	old, err := e.Config.Delete(ctx, section, key, config.IfChangeable(section, key), accounts.KeepAdmin)
 	if err != nil {

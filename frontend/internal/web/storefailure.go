@@ -21,6 +21,11 @@ func StoreContext(r *http.Request) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(r.Context(), StoreTimeout)
 }
 
+// LastingStoreContext returns the context of one change of the store that is made even if the client hangs up.
+func LastingStoreContext(r *http.Request) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(r.Context()), StoreTimeout)
+}
+
 // StoreFailure returns the failure for an error of the document store, in CouchDB's words. It returns other errors, and
 // nil, as they are: they say nothing about the request.
 func StoreFailure(err error) error {
