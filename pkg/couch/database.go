@@ -61,7 +61,7 @@ type Config struct {
 	// tenths of their lifetime. Default: 550 s.
 	SessionRefresh time.Duration
 	// SessionMinAge is the minimum age of a cookie that is renewed, with one repetition of the request, when the server
-	// refuses it (401 or 403). Default: 5 s.
+	// refuses it (401 or 403). A cookie that is older than the database may be younger if the answer is 401. Default: 5 s.
 	SessionMinAge time.Duration
 
 	// Proxy is the URL of an http, https or socks5 proxy, with its user and password if needed. Proxies of the
@@ -150,6 +150,7 @@ type Database struct {
 	hidden    redact.Set
 	limiter   *Limiter
 	session   *session // nil for none
+	inherited int      // the epoch of the session's cookie when the database was opened; 0 for none
 	closed    sync.Once
 
 	// Properties of the server found so far; see request.go, openrevs.go and compress.go.

@@ -290,7 +290,7 @@ func (d *Database) exchange(ctx context.Context, r *request, target *url.URL) (*
 			d.session.doubted(t)
 		}
 		e, ok := errors.AsType[*Error](err)
-		if !ok || !d.session.rejected(t, e.Status, r.renewed, d.cfg) {
+		if !ok || !d.session.rejected(t, e.Status, r.renewed, d.inherited, d.cfg) {
 			return nil, err
 		}
 		if !r.again() {

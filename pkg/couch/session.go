@@ -137,7 +137,15 @@ func (d *Database) openSession() {
 	if d.cfg.Sessions != nil && d.cfg.Username != "" && !own {
 		// As in limitKey, a proxy or another host may answer in the server's name.
 		d.session = d.cfg.Sessions.acquire(d.server, d.cfg.Header.Get("Host"), d.proxy, d.cfg.Username, d.cfg.Password)
+		d.inherited = d.session.latest()
 	}
+}
+
+// latest returns the epoch of the latest cookie, or 0 before the first one.
+func (s *session) latest() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.epoch
 }
 
 // release is called once by each database that acquired the session.
@@ -289,8 +297,9 @@ func (s *session) answered(t ticket, p *response, cfg Config) {
 
 // rejected handles a request that was refused although it had a ticket, and reports whether another ticket may help. It
 // does not renew a cookie that this request has renewed, or that is younger than SessionMinAge and not expired: then
-// the server does not accept cookies, or the user lacks the permission.
-func (s *session) rejected(t ticket, status int, renewed bool, cfg Config) bool {
+// the server does not accept cookies, or the user lacks the permission. A 401 renews the cookie that the database has
+// inherited, however young that is: its user may have changed since. As in CouchDB, a new job can so log in.
+func (s *session) rejected(t ticket, status int, renewed bool, inherited int, cfg Config) bool {
 	if s == nil || t.cookie == "" || status != http.StatusUnauthorized && status != http.StatusForbidden {
 		return false
 	}
@@ -298,7 +307,8 @@ func (s *session) rejected(t ticket, status int, renewed bool, cfg Config) bool 
 	defer s.mu.Unlock()
 	now := time.Now()
 	forbidden := status == http.StatusForbidden
-	switch young := renewed || now.Sub(s.since) < cfg.SessionMinAge && now.Before(s.renew); {
+	mayBeStale := status == http.StatusUnauthorized && t.epoch == inherited
+	switch young := renewed || now.Sub(s.since) < cfg.SessionMinAge && now.Before(s.renew) && !mayBeStale; {
 	case t.epoch != s.epoch:
 		return !renewed // another request has renewed it
 	case forbidden && s.refused == s.epoch:

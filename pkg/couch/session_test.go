@@ -301,6 +301,37 @@ func TestCookiesThatTheServerDoesNotTake(t *testing.T) {
 			require.NotContains(t, err.Error(), "c1")
 		})
 	}
+	bubbletest.Run(t, "a database begins with a revoked one", func(t *testing.T) {
+		var sessions couch.Sessions
+		share := func(cfg *couch.Config) { cfg.Sessions = &sessions }
+		door := &doorman{}
+		info(t, knocks(t, door, share))
+		door.revoke() // such as by a new password, which is then taken back
+		info(t, knocks(t, door, share))
+		asked, logins := door.since()
+		require.Equal(t, []string{"c1", "c1", "c2"}, asked)
+		require.Equal(t, 2, logins)
+
+		// Each database does so once.
+		door.mu.Lock()
+		door.revoked = 1000
+		door.mu.Unlock()
+		db := knocks(t, door, share)
+		for range 3 {
+			_, err := db.Info(t.Context())
+			require.ErrorIs(t, err, couch.ErrUnauthorized)
+		}
+		asked, logins = door.since()
+		require.Equal(t, []string{"c2", "c3", "c3", "c3"}, asked)
+		require.Equal(t, 3, logins)
+
+		// A user without the permission is not logged in again: another cookie does not change that.
+		door.refusal = http.StatusForbidden
+		_, err := knocks(t, door, share).Info(t.Context())
+		require.ErrorIs(t, err, couch.ErrForbidden)
+		_, logins = door.since()
+		require.Equal(t, 3, logins)
+	})
 	bubbletest.Run(t, "when the body is spent", func(t *testing.T) {
 		door := &doorman{}
 		db := knocks(t, door)
