@@ -20,6 +20,7 @@ func upkeepTasks(docs *docstore.Store, store *jobs.Store) []fdbjobs.Task {
 	return slices.Concat([]fdbjobs.Task{
 		documentTask("deleted databases", docs.RemoveDatabases),
 		documentTask("unused uploads", docs.RemoveUploads),
+		documentTask("old updates", docs.RemoveUpdates),
 	}, store.Tasks())
 }
 

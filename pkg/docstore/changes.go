@@ -353,12 +353,9 @@ func (p *changesPager) pairs(tx kv.ReadTransaction, most int) ([]kv.KeyValue, er
 
 // parseChange returns a row and the size of the winner's body.
 func (db *Database) parseChange(pair kv.KeyValue) (row ChangeRow, size int64, err error) {
-	key, err := db.keys.changes.Unpack(pair.Key)
-	var stamp tuple.Versionstamp
-	if err != nil || len(key) != 1 || !rows.As(key[0], &stamp) {
-		return row, 0, corrupt("the key of a change: %v (%w)", key, err)
+	if row.Sequence.stamp, err = db.parseChangeKey(pair.Key); err != nil {
+		return row, 0, err
 	}
-	row.Sequence.stamp = stamp
 	t, err := tuple.Unpack(pair.Value)
 	if len(t) > 2 && rows.As(t[2], &row.Sequence.number) {
 		t = slices.Delete(t, 2, 3)
@@ -391,9 +388,29 @@ type lastRead struct {
 }
 
 func (db *Database) lastChange(tx kv.ReadTransaction) lastRead {
-	return lastRead{
-		db, tx.GetRange(rows.Range(db.keys.changes), kv.RangeOptions{Limit: 1, Reverse: true}), tx.Get(db.keys.watch),
+	return lastRead{db, db.lastRows(tx), tx.Get(db.keys.watch)}
+}
+
+// lastRows starts reading the last row in changes.
+func (db *Database) lastRows(tx kv.ReadTransaction) kv.RangeResult {
+	return tx.GetRange(rows.Range(db.keys.changes), kv.RangeOptions{Limit: 1, Reverse: true})
+}
+
+// awaitLastStamp returns the stamp of the last change, which is not complete if there is none.
+func (db *Database) awaitLastStamp(last kv.RangeResult) (tuple.Versionstamp, error) {
+	pairs, err := last.Slice()
+	if err != nil || len(pairs) == 0 {
+		return tuple.IncompleteVersionstamp(0), err
 	}
+	return db.parseChangeKey(pairs[0].Key)
+}
+
+func (db *Database) parseChangeKey(packed []byte) (stamp tuple.Versionstamp, err error) {
+	key, err := db.keys.changes.Unpack(packed)
+	if err != nil || len(key) != 1 || !rows.As(key[0], &stamp) {
+		return stamp, corrupt("the key of a change: %v (%w)", key, err)
+	}
+	return stamp, nil
 }
 
 func (r lastRead) await() (Sequence, error) {

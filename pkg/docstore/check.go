@@ -13,7 +13,8 @@ import (
 
 // Check checks all rows of the store against the invariants of the package's doc comment, and the contents of
 // attachments against their digests. It repairs what follows from the leaves of documents: the rows in changes and all,
-// the references to contents, and the counters. Rows of deleted databases are not checked.
+// the references to contents, and the counters. From the rows in changes and lives follow those in updates and
+// deletions. Rows of deleted databases are not checked.
 //
 // Its memory grows with the number of databases and of uploads that no revision refers to yet.
 //
@@ -22,18 +23,23 @@ func (s *Store) Check(ctx context.Context, c *check.Checker) error {
 	k := storeChecker{store: s, to: c, live: map[uuid.UUID]string{}, uploads: map[string]bool{}}
 	defer func() { c.Place = "" }()
 	err := c.Rest(ctx, kv.PrefixRange(s.keys.root.Bytes()),
-		rows.Range(s.keys.databases), rows.Range(s.keys.trash), rows.Range(s.keys.uploads), rows.Range(s.keys.instances))
-	for _, walk := range []struct {
-		space tuple.Subspace
-		visit check.Visit
-	}{{s.keys.databases, k.database}, {s.keys.trash, k.deleted}, {s.keys.uploads, k.upload}} {
+		rows.Range(s.keys.databases), rows.Range(s.keys.trash), rows.Range(s.keys.uploads), rows.Range(s.keys.instances),
+		rows.Range(s.keys.updates), rows.Range(s.keys.lives), rows.Range(s.keys.deletions))
+	walk := func(space tuple.Subspace, visit check.Visit) {
 		if err == nil {
-			err = c.Walk(ctx, rows.Range(walk.space), walk.visit)
+			err = c.Walk(ctx, rows.Range(space), visit)
 		}
 	}
+	walk(s.keys.databases, k.database)
+	walk(s.keys.trash, k.deleted)
+	walk(s.keys.uploads, k.upload)
 	if err == nil {
 		err = k.instances(ctx)
 	}
+	// What follows from the changes of databases is compared after these were repaired.
+	walk(s.keys.updates, k.updateRow)
+	walk(s.keys.lives, k.lifeRow)
+	walk(s.keys.deletions, k.deletionRow)
 	return err
 }
 

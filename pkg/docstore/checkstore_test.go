@@ -46,6 +46,14 @@ func TestCheckNamesFaults(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, b.db.SetRevsLimit(ctx, 10))
 	require.NoError(t, b.db.SetSecurity(ctx, []byte(`{"admins":{}}`)))
+	fleeting, err := b.store.Create(ctx, "fleeting")
+	require.NoError(t, err)
+	require.NoError(t, fleeting.Delete(ctx))
+	_, err = b.store.RemoveDatabases(ctx)
+	require.NoError(t, err)
+	_, err = b.store.RemoveUpdates(ctx)
+	require.NoError(t, err)
+	require.NoError(t, b.store.WaitUpdate(ctx, docstore.Sequence{}))
 	said, sound := b.faults(t, false)
 	require.Empty(t, said)
 
@@ -72,6 +80,27 @@ func TestCheckNamesFaults(t *testing.T) {
 			}
 		}
 		t.Fatal("no such row")
+		return nil
+	}
+	// update returns the key of a row in updates: the database and the type.
+	update := func(name string, kind int64) []byte {
+		for _, pair := range before {
+			e, err := root.Unpack(pair.Key)
+			require.NoError(t, err)
+			if e[0] == int64(4) && len(e) == 5 && e[4] == name && bytes.Equal(pair.Value, tuple.Tuple{kind}.Pack()) {
+				return slices.Clone(pair.Key)
+			}
+		}
+		t.Fatal("no such update")
+		return nil
+	}
+	deletion := func() []byte {
+		for _, pair := range before {
+			if e, err := root.Unpack(pair.Key); err == nil && e[0] == int64(6) {
+				return slices.Clone(pair.Key)
+			}
+		}
+		t.Fatal("no deletion")
 		return nil
 	}
 	stamp := tuple.Versionstamp{TransactionVersion: [10]byte{7: 1}}
@@ -131,6 +160,23 @@ func TestCheckNamesFaults(t *testing.T) {
 		{"an unknown key", func(set set) { set(root.Pack(77), []byte(`x`)) }, "unknown key", primary},
 		{"a database of no tuple", func(set set) { set(root.Pack(0, "e"), []byte{0xfe}) }, "a database: the value", primary},
 		{"a database in the trash", func(set set) { set(root.Pack(1, instance), []byte{}) }, "is also among the deleted ones", primary},
+		{"a missing creation", func(set set) { set(update("db", 1), nil) }, `the update that says that the database "db" was created is missing`, derived},
+		{"a missing update", func(set set) { set(update("db", 2), nil) }, `the update of the last change of the database "db" is missing`, derived},
+		{"an unreadable update", func(set set) { set(update("db", 2), []byte{0xfe}) }, `the update of the last change of the database "db" is missing`, derived},
+		{"a missing deletion", func(set set) { set(update("fleeting", 3), nil) }, `the update that says that the database "fleeting" was deleted is missing`, derived},
+		{"a deletion that is never forgotten", func(set set) { set(deletion(), nil) }, `the deletion of the database "fleeting" is missing`, derived},
+		{"a deletion of a living database", func(set set) { set(root.Pack(6, 7, "db"), []byte{}) }, `a deletion of the database "db" that is not the last thing`, derived},
+		{"an update in another place", func(set set) { set(root.Pack(4, 2, 3, stamp, "db"), tuple.Tuple{2}.Pack()) }, `an update of the database "db" in another place`, derived},
+		{"a creation of no database", func(set set) {
+			e, err := root.Unpack(update("db", 1))
+			require.NoError(t, err)
+			other := tuple.Versionstamp{TransactionVersion: [10]byte{9: 9}, UserVersion: e[3].(tuple.Versionstamp).UserVersion}
+			set(root.Pack(e[0], e[1], e[2], other, "db"), tuple.Tuple{1}.Pack())
+		}, `which is not the last time`, derived},
+		{"a life of no tuple", func(set set) { set(root.Pack(5, "db"), []byte{0xfe}) }, "the creation or deletion of a database: the value", primary},
+		{"a life of nothing", func(set set) { set(root.Pack(0, "db"), nil) }, `the database "db" was last created, and that is not how it is`, primary},
+		{"an unknown row of updates", func(set set) { set(root.Pack(4, 2, 9), []byte{}) }, "unknown key", primary},
+		{"updates of an unknown stripe", func(set set) { set(root.Pack(4, 16, 0), []byte{}) }, "unknown key", primary},
 		{"rows of no database", func(set set) { set(root.Pack(3, uuid.UUID{1}, 1, "d"), []byte{}) }, "rows of a database that does not exist", primary},
 	} {
 		restore := func() {

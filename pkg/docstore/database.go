@@ -143,7 +143,7 @@ func (s *Store) CreateWith(ctx context.Context, name string, security json.RawMe
 	db := s.database(name, uuid.New())
 	created := time.Now().Unix()
 	err := s.kv.Transact(ctx, func(tx kv.Transaction) error {
-		row, trash := tx.Get(db.keys.row), tx.Get(s.keys.trash.Pack(db.instance))
+		row, trash, life := tx.Get(db.keys.row), tx.Get(s.keys.trash.Pack(db.instance)), s.readLife(tx, name)
 		value, err := row.Await()
 		if err != nil {
 			return err
@@ -159,7 +159,7 @@ func (s *Store) CreateWith(ctx context.Context, name string, security json.RawMe
 		if security != nil {
 			tx.Set(db.keys.security, security)
 		}
-		return nil
+		return life.begin(created)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("creating the database %s: %w", quote(name), err)
@@ -206,7 +206,8 @@ func (s *Store) DatabaseIn(tx kv.ReadTransaction, name string) (*Database, error
 func (db *Database) Delete(ctx context.Context) error {
 	began := false
 	err := db.store.kv.Transact(ctx, func(tx kv.Transaction) error {
-		if err := db.exists(tx).await(); err != nil {
+		exists, life := db.exists(tx), db.store.readLife(tx, db.name)
+		if err := exists.await(); err != nil {
 			if began && errors.Is(err, ErrDatabaseNotFound) {
 				return nil // deleted by an earlier run whose result was unknown, or by another call
 			}
@@ -218,10 +219,11 @@ func (db *Database) Delete(ctx context.Context) error {
 				return err
 			}
 		}
+		now := time.Now().Unix()
 		tx.Clear(db.keys.row)
-		tx.Set(db.store.keys.trash.Pack(db.instance), tuple.Tuple{time.Now().Unix()}.Pack())
+		tx.Set(db.store.keys.trash.Pack(db.instance), tuple.Tuple{now}.Pack())
 		add(tx, db.keys.watch, 1)
-		return nil
+		return life.end(db, now)
 	})
 	if err != nil {
 		return fmt.Errorf("deleting: %w", err)

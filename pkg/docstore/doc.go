@@ -31,10 +31,33 @@
 // [UploadLife]. It reads the upload's row with a conflict, and so does the write that refers to the upload: only one of
 // the two commits.
 //
+// # Updates
+//
+// [Store.Updates] yields what has happened to all databases: creations, changes and deletions. Each committed change of
+// a database is followed by a row, at the stamp of its commit. A row is there until a later one of its database replaces
+// it, so there are at most as many rows as databases, twice, and those of deleted databases, for [DeletedLife].
+//
+// A writer knows the row to remove without a key for it: it is at the stamp of the last change of the database, which
+// the writer reads, without a conflict. Writers of one database at a time do not see each other's rows, and leave some
+// behind. One write in sixteen looks at the rows that its stripe got lately, and removes those that later ones replace.
+// [Store.RemoveUpdates] removes the others.
+//
+// A reader reads all stripes at one version and merges them. It cannot pass a commit that becomes visible later,
+// because a version sees all commits up to it, and stamps are in the order of commits.
+//
+// A follower waits for the row wake of each stripe. Writers change it only while followed says that somebody follows.
+// They read followed with a conflict: a write that did not see the first follower, and is committed after it, is
+// repeated. So no change is missed, and while nobody follows a write pays for one key: the row. While somebody follows it
+// also pays for wake, once in a transaction, like the row.
+//
+// A store that an earlier version of this package has written has no such rows, and needs no conversion: a database
+// appears with its first change. A version that does not write the rows must not write to the store any more, because
+// its changes would not be seen.
+//
 // # Upkeep
 //
-// The owner of a store calls [Store.RemoveDatabases] and [Store.RemoveUploads] from time to time, until they report
-// that nothing is left. Each call is one transaction, and any number of processes may call them at the same time.
+// The owner of a store calls [Store.RemoveDatabases], [Store.RemoveUploads] and [Store.RemoveUpdates] from time to time,
+// until they report that nothing is left. Each call is one transaction, and any number of processes may call them at the same time.
 //
 // A document is read in one transaction. Listings, feeds and the contents of attachments are read in pages. The
 // functions say how changes between two pages show.
@@ -48,6 +71,15 @@
 //	(databases, name)                        -> (instance uuid, created)   seconds since the epoch
 //	(trash, instance)                        -> (deleted)                  until RemoveDatabases removes it with the rest
 //	(uploads, time, instance, id, key)       -> ""                         contents that no leaf refers to
+//	(updates, stripe, rows, stamp, name)     -> (1 created | 2 updated | 3 deleted)
+//	(updates, stripe, followed)              -> int64        when followers last said that they are there; no row: none is
+//	(updates, stripe, wake)                  -> int64        1 is added for each transaction that adds a row, if followed
+//	(updates, stripe, judged)                -> (key, key, time)           how far RemoveUpdates has come
+//	(lives, name)                            -> (1 created | 3 deleted, stamp, time)    the database's last row of these types
+//	(deletions, time, name)                  -> ""                         rows of deleted databases, until they are removed
+//
+// The stripe is one of 16. It and the last two bytes of the stamps in updates and lives come from a hash of the name. So
+// the rows of one transaction are told apart, and those of one database are one row.
 //
 // and below (instances, instance):
 //
@@ -78,18 +110,22 @@
 //   - all has the documents whose winner is not deleted, and their winners;
 //   - a content in blobs has as many references as attachments of leaves have its key, at
 //     least one, and no row in uploads; any other content has a row in uploads;
-//   - the counters agree with all that.
+//   - the counters agree with all that;
+//   - a database that has a row in lives, which those of earlier versions lack, exists if it was created and not if it
+//     was deleted. It has that row in updates, and one for its last change. If it was deleted, it has one in deletions.
 //
 // # Conflicts between writes
 //
 // A write reads the document's header in docs with a conflict and writes it. Writes of one document are therefore
 // serial, and need no other conflicts within it. No row is both read and written by writes of different documents:
 // sequences come from the commit, counters are added to and at most read without a conflict, and the rows that all writes
-// read (the database's row, its revs_limit) hardly ever change.
+// read (the database's row, its revs_limit, whether its stripe of updates is followed) hardly ever change.
 //
 // # Costs
 //
-// A write reads all leaves of its document and nothing else of the database. Changes, listings and counts read one row
+// A write reads all leaves of its document and the database's last change, and nothing else of the database. A
+// transaction adds one row to updates, whatever the number of its documents, and removes one. Inserts into updates go to
+// the ends of 16 ranges. A pass over updates reads each row after its beginning once, and a row for each stripe. Changes, listings and counts read one row
 // for each result, [Database.Info] reads a few rows. Values larger than the store's limit are stored in chunks. A row
 // in changes is not, which limits the leaves of a document ([MaxLeaves]).
 package docstore

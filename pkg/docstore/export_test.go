@@ -94,3 +94,26 @@ func (s *Store) Instances(tx kv.ReadTransaction) (int, error) {
 
 // NewRev returns the revision of an edit that creates a document.
 func NewRev(body []byte) Rev { return newRev(Rev{}, false, false, body, nil, nil) }
+
+// Silence stops the writing of rows in updates, to measure what they cost.
+func (s *Store) Silence() { s.silent = true }
+
+// The bounds of rows in updates.
+const (
+	Stripes       = stripes
+	UpdatesAtOnce = updatesAtOnce
+	TidyEvery     = tidyEvery
+	JudgeAfter    = judgeAfter
+	FollowedLife  = followedLife
+)
+
+// NameHash returns the last two bytes of the stamps of a database's updates.
+func NameHash(name string) uint16 { return nameHash(name) }
+
+// StoredUpdates returns the number of rows in updates.
+func (s *Store) StoredUpdates(tx kv.ReadTransaction) (n int, err error) {
+	for i := range s.keys.stripes {
+		err = errors.Join(err, each(tx, s.keys.stripes[i].rows, func(tuple.Tuple, []byte) error { n++; return nil }))
+	}
+	return n, err
+}

@@ -48,6 +48,7 @@ func (w *writer) flush(d *docWrite) error {
 		return err
 	}
 	w.count(d)
+	w.changed = true
 	return w.after(d)
 }
 

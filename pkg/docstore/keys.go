@@ -18,6 +18,9 @@ const (
 	tagTrash
 	tagUploads
 	tagInstances
+	tagUpdates
+	tagLives
+	tagDeletions
 )
 
 // The elements after (instances, instance). They are stored, and so never change.
@@ -39,17 +42,26 @@ const (
 type storeKeys struct {
 	root                                 tuple.Subspace
 	databases, trash, uploads, instances tuple.Subspace
+	updates, lives, deletions            tuple.Subspace
+	stripes                              [stripes]stripeKeys // of updates
 }
 
 func newStoreKeys(prefix []byte) storeKeys {
 	root := tuple.SubspaceFromBytes(prefix)
-	return storeKeys{
+	k := storeKeys{
 		root:      root,
 		databases: root.Sub(tagDatabases),
 		trash:     root.Sub(tagTrash),
 		uploads:   root.Sub(tagUploads),
 		instances: root.Sub(tagInstances),
+		updates:   root.Sub(tagUpdates),
+		lives:     root.Sub(tagLives),
+		deletions: root.Sub(tagDeletions),
 	}
+	for i := range k.stripes {
+		k.stripes[i] = newStripeKeys(k.updates.Sub(int64(i)))
+	}
+	return k
 }
 
 // databaseKeys packs the keys of one instance of a database.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"sync"
+	"sync/atomic"
 
 	"github.com/google/uuid"
 
@@ -95,9 +96,13 @@ type Store struct {
 	close context.CancelFunc
 	wg    sync.WaitGroup
 
+	writes atomic.Uint32     // transactions that have written a row of updates, see tidying
+	tidied [stripes]tidyMark // of updates
+	silent bool              // no rows of updates are written, to measure what they cost
+
 	mu      sync.Mutex // guards the fields below; never held during I/O
 	closed  bool
-	tickers map[uuid.UUID]*ticker // of databases with waiting feeds
+	tickers map[uuid.UUID]*ticker // of databases with waiting feeds, by instance, and of updates, by uuid.Nil
 }
 
 // Open returns the databases of db below prefix. It reads nothing and starts nothing. The caller calls Close before it

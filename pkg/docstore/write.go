@@ -145,7 +145,7 @@ func (db *Database) writeBatch(ctx context.Context, edits []*prepared, opts Writ
 		if len(edits) > 1 {
 			until = time.Now().Add(writeTime)
 		}
-		made, err := db.write(tx, edits, opts, until)
+		made, err := db.write(tx, edits, opts, writing{until: until, alone: true})
 		return made, kv.InTime(until, err)
 	})
 	switch {
@@ -172,7 +172,7 @@ func (db *Database) writeBatch(ctx context.Context, edits []*prepared, opts Writ
 func (db *Database) WriteIn(tx kv.Transaction, edits []Edit, opts WriteOptions) ([]Result, error) {
 	results := make([]Result, len(edits))
 	ready := db.prepare(edits, opts, results)
-	made, err := db.write(tx, ready, opts, time.Time{})
+	made, err := db.write(tx, ready, opts, writing{})
 	if err != nil {
 		return nil, err
 	}
@@ -189,6 +189,7 @@ type writer struct {
 	opts      WriteOptions
 	revsLimit int
 	changes   int64    // the number of changes in the database
+	changed   bool     // a document has changed
 	designs   []Design // if there is a check
 	docs      map[string]*docWrite
 	uploads   map[*Upload]kv.Future[[]byte] // their rows
@@ -209,9 +210,14 @@ type docWrite struct {
 	fresh     map[*Upload]bool       // used by this write
 }
 
-// write starts all reads before it waits for the first. The error is kv.ErrSlow if not all documents are written by
-// until. A zero until is no limit.
-func (db *Database) write(tx kv.Transaction, edits []*prepared, opts WriteOptions, until time.Time) ([]Result, error) {
+// writing is what write may do in a transaction.
+type writing struct {
+	until time.Time // the error is kv.ErrSlow if not all documents are written then; zero is no limit
+	alone bool      // nothing else is written in the transaction, except by hooks
+}
+
+// write starts all reads before it waits for the first.
+func (db *Database) write(tx kv.Transaction, edits []*prepared, opts WriteOptions, within writing) ([]Result, error) {
 	w := writer{
 		db: db, tx: tx, opts: opts,
 		docs: map[string]*docWrite{}, uploads: map[*Upload]kv.Future[[]byte]{}, used: map[*Upload]*prepared{},
@@ -219,6 +225,7 @@ func (db *Database) write(tx kv.Transaction, edits []*prepared, opts WriteOption
 	exists, limit, designs := db.exists(tx), tx.Get(db.keys.revsLimit), w.readDesigns()
 	// Without a conflict: two writes at a time may take the same number.
 	changes := tx.Snapshot().Get(db.keys.watch)
+	updating := w.readUpdates(within.alone)
 	var docs []*docWrite
 	for _, p := range edits {
 		if w.docs[p.ID] == nil {
@@ -251,6 +258,9 @@ func (db *Database) write(tx kv.Transaction, edits []*prepared, opts WriteOption
 			return nil, inDocument(d.id, err)
 		}
 	}
+	if err := updating.await(); err != nil {
+		return nil, err
+	}
 	results := make([]Result, len(edits))
 	for i, p := range edits {
 		rev, err := w.apply(w.docs[p.ID], p)
@@ -263,10 +273,15 @@ func (db *Database) write(tx kv.Transaction, edits []*prepared, opts WriteOption
 		}
 	}
 	for _, d := range docs {
-		if err := kv.InTime(until, nil); err != nil {
+		if err := kv.InTime(within.until, nil); err != nil {
 			return nil, err
 		}
 		if err := w.flush(d); err != nil {
+			return nil, err
+		}
+	}
+	if w.changed {
+		if err := updating.flush(); err != nil {
 			return nil, err
 		}
 	}

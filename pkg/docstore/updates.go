@@ -1,0 +1,363 @@
+package docstore
+
+import (
+	"hash/fnv"
+	"sync"
+
+	"settee/pkg/kv"
+	"settee/pkg/kv/rows"
+	"settee/pkg/tuple"
+)
+
+// UpdateType is what has happened to a database.
+type UpdateType string
+
+// The types of updates, in CouchDB's words.
+const (
+	Created UpdateType = "created"
+	Updated UpdateType = "updated" // a document has changed
+	Deleted UpdateType = "deleted"
+)
+
+// updateTypes has the types at their numbers, which are stored, and so never change.
+var updateTypes = [...]UpdateType{1: Created, 2: Updated, 3: Deleted}
+
+// packed returns the value of a row with this type.
+func (u UpdateType) packed() []byte { return tuple.Tuple{u.number()}.Pack() }
+
+func (u UpdateType) number() int64 {
+	switch u {
+	case Created:
+		return 1
+	case Updated:
+		return 2
+	}
+	return 3
+}
+
+// parseUpdateType returns the type that an element of a stored tuple is.
+func parseUpdateType(element any) (UpdateType, bool) {
+	var n int64
+	if !rows.As(element, &n) || n < 1 || n >= int64(len(updateTypes)) {
+		return "", false
+	}
+	return updateTypes[n], true
+}
+
+// The elements after (updates, stripe). They are stored, and so never change.
+const (
+	tagFollowed int64 = iota
+	tagWake
+	tagJudged
+	tagRows
+)
+
+// stripes is the number of ranges over which the rows of updates are spread. It is part of the keys, and so never
+// changes.
+const stripes = 16
+
+// stripeKeys are the keys of one stripe.
+type stripeKeys struct {
+	followed, wake, judged []byte
+	rows                   tuple.Subspace
+}
+
+func newStripeKeys(s tuple.Subspace) stripeKeys {
+	return stripeKeys{s.Pack(tagFollowed), s.Pack(tagWake), s.Pack(tagJudged), s.Sub(tagRows)}
+}
+
+// nameHash is the last two bytes of the stamps of a database's rows, and decides about their stripe. It is stored, and
+// so never changes.
+func nameHash(name string) uint16 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(name)) // it never fails
+	sum := h.Sum32()
+	return uint16(sum>>16) ^ uint16(sum)
+}
+
+// stripeOf returns the number of a database's stripe.
+func stripeOf(name string) int { return int(nameHash(name) % stripes) }
+
+// stripe returns the keys of the stripe of a database.
+func (k *storeKeys) stripe(name string) *stripeKeys { return &k.stripes[stripeOf(name)] }
+
+// updateKey returns the key of a database's row of the commit that has a stamp.
+func (k *storeKeys) updateKey(name string, of tuple.Versionstamp) []byte {
+	of.UserVersion = nameHash(name)
+	return k.stripe(name).rows.Pack(of, name)
+}
+
+// setUpdate adds a row of a database at the stamp of the commit, and wakes those who follow.
+func (s *Store) setUpdate(tx kv.Transaction, name string, u UpdateType, followed bool) error {
+	stripe := s.keys.stripe(name)
+	key, err := stripe.rows.PackWithVersionstamp(tuple.IncompleteVersionstamp(nameHash(name)), name)
+	if err != nil {
+		return err
+	}
+	tx.SetVersionstampedKey(key, u.packed())
+	if followed {
+		tx.Add(stripe.wake, 1)
+	}
+	return nil
+}
+
+// isFollowed is a pending read whether somebody follows a stripe. It conflicts with the first one who does: either the
+// write sees the follower, or the follower sees the write.
+type isFollowed struct{ row kv.Future[[]byte] }
+
+func (s *Store) isFollowed(tx kv.Transaction, name string) isFollowed {
+	return isFollowed{tx.Get(s.keys.stripe(name).followed)}
+}
+
+func (f isFollowed) await() (bool, error) {
+	value, err := f.row.Await()
+	return value != nil, err
+}
+
+const (
+	// tidyEvery is the number of writes of a process of which one tidies the end of its stripe, and tidyRows the number of
+	// rows that it looks at. Each row is within reach of four of them on average.
+	tidyEvery = 16
+	tidyRows  = 4 * tidyEvery
+)
+
+// tidyMark is where a process begins to read when it tidies the end of a stripe: at the last change that the tidying write
+// before the last one has seen. So it does not pass over all rows that were ever removed there, which a store does as
+// slowly as over others.
+type tidyMark struct {
+	mu           sync.Mutex
+	before, last tuple.Versionstamp // not complete: there was none
+}
+
+func (m *tidyMark) begin() tuple.Versionstamp {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.last == (tuple.Versionstamp{}) {
+		return tuple.IncompleteVersionstamp(0)
+	}
+	return m.before
+}
+
+// note notes a change that a tidying write has seen.
+func (m *tidyMark) note(seen tuple.Versionstamp) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	seen.UserVersion = 0
+	if m.last == (tuple.Versionstamp{}) {
+		m.last = seen
+	}
+	if seen.Compare(m.last) >= 0 {
+		m.before, m.last = m.last, seen
+	}
+}
+
+// updating is what a write has to know for the row that it adds to updates.
+type updating struct {
+	w        *writer
+	followed isFollowed
+	former   kv.RangeResult // the last change of the database before this one; nil: not read
+	tidy     *tidyMark      // nil: it does not tidy the end of its stripe
+	end      kv.RangeResult // the last rows of the stripe; nil: not read
+	old      [][]byte       // the rows that go
+}
+
+// readUpdates starts the reads. A call that is not the first one of its transaction cannot read what the first one has
+// written, and need not: it adds the same row.
+func (w *writer) readUpdates(alone bool) *updating {
+	s := w.db.store
+	u := &updating{w: w}
+	if s.silent {
+		return u
+	}
+	u.followed = s.isFollowed(w.tx, w.db.name)
+	if w.opts.Order == 0 {
+		u.former = w.db.lastRows(w.tx.Snapshot())
+	}
+	if alone && s.writes.Add(1)%tidyEvery == 0 {
+		u.tidy = &s.tidied[stripeOf(w.db.name)]
+		if from := u.tidy.begin(); from.IsComplete() {
+			within := rows.Range(s.keys.stripe(w.db.name).rows)
+			within.Begin = s.keys.stripe(w.db.name).rows.Pack(from)
+			u.end = w.tx.Snapshot().GetRange(within, kv.RangeOptions{Limit: tidyRows, Reverse: true})
+		}
+	}
+	return u
+}
+
+// await waits for the reads. It is called before the write writes anything.
+func (u *updating) await() error {
+	if u.former != nil {
+		former, err := u.w.db.awaitLastStamp(u.former)
+		if err != nil {
+			return err
+		}
+		if former.IsComplete() {
+			u.old = append(u.old, u.w.db.store.keys.updateKey(u.w.db.name, former))
+			if u.tidy != nil {
+				u.tidy.note(former)
+			}
+		}
+	}
+	if u.end != nil {
+		pairs, err := u.end.Slice()
+		if err != nil {
+			return err
+		}
+		var s superseded
+		s.note(u.w.db.name) // by the row that is added
+		for _, pair := range pairs {
+			// A row that cannot be read is no reason to refuse writes.
+			if row, err := u.w.db.store.keys.parseUpdate(pair); err == nil && s.is(row) {
+				u.old = append(u.old, row.key)
+			}
+		}
+	}
+	return nil
+}
+
+// flush adds the row and removes those that it replaces.
+func (u *updating) flush() error {
+	s := u.w.db.store
+	if s.silent {
+		return nil
+	}
+	for _, key := range u.old {
+		u.w.tx.Clear(key)
+	}
+	followed, err := u.followed.await()
+	if err != nil {
+		return err
+	}
+	return s.setUpdate(u.w.tx, u.w.db.name, Updated, followed)
+}
+
+// superseded finds rows that later ones replace, among rows that are looked at from the last to the first. Only rows of
+// the type updated are replaced: the others are removed by the next creation or deletion.
+type superseded map[string]bool
+
+func (s *superseded) note(name string) {
+	if *s == nil {
+		*s = superseded{}
+	}
+	(*s)[name] = true
+}
+
+func (s *superseded) is(row storedUpdate) bool {
+	old := (*s)[row.Database] && row.Type == Updated
+	s.note(row.Database)
+	return old
+}
+
+// life is a database's row in lives: its creation or deletion.
+type life struct {
+	kind  UpdateType
+	stamp tuple.Versionstamp // of the row in updates
+	time  int64              // seconds since the epoch
+}
+
+func parseLife(value []byte) (l life, err error) {
+	t, err := tuple.Unpack(value)
+	ok := err == nil && len(t) == 3 && rows.As(t[1], &l.stamp) && rows.As(t[2], &l.time)
+	if ok {
+		l.kind, ok = parseUpdateType(t[0])
+	}
+	if !ok || l.kind == Updated {
+		return life{}, corrupt("the life of a database: %v (%w)", t, err)
+	}
+	return l, nil
+}
+
+// turn is a transaction that creates or deletes a database.
+type turn struct {
+	store    *Store
+	tx       kv.Transaction
+	name     string
+	life     kv.Future[[]byte]
+	followed isFollowed
+}
+
+func (s *Store) readLife(tx kv.Transaction, name string) turn {
+	return turn{s, tx, name, tx.Get(s.keys.lives.Pack(name)), s.isFollowed(tx, name)}
+}
+
+// begin writes that the database is created.
+func (t turn) begin(now int64) error { return t.set(Created, now) }
+
+// end writes that a database is deleted.
+func (t turn) end(db *Database, now int64) error {
+	last, err := db.awaitLastStamp(db.lastRows(t.tx.Snapshot()))
+	if err != nil {
+		return err
+	}
+	if last.IsComplete() {
+		t.tx.Clear(t.store.keys.updateKey(t.name, last))
+	}
+	t.tx.Set(t.store.keys.deletions.Pack(now, t.name), nil)
+	return t.set(Deleted, now)
+}
+
+// set replaces the rows of the last creation or deletion.
+func (t turn) set(kind UpdateType, now int64) error {
+	keys := &t.store.keys
+	value, err := t.life.Await()
+	if err != nil {
+		return err
+	}
+	if value != nil {
+		last, err := parseLife(value)
+		if err != nil {
+			return err
+		}
+		t.tx.Clear(keys.updateKey(t.name, last.stamp))
+		if last.kind == Deleted {
+			t.tx.Clear(keys.deletions.Pack(last.time, t.name))
+		}
+	}
+	row, err := tuple.Tuple{kind.number(), tuple.IncompleteVersionstamp(nameHash(t.name)), now}.PackWithVersionstamp(nil)
+	if err != nil {
+		return err
+	}
+	t.tx.SetVersionstampedValue(keys.lives.Pack(t.name), row)
+	followed, err := t.followed.await()
+	if err != nil {
+		return err
+	}
+	return t.store.setUpdate(t.tx, t.name, kind, followed)
+}
+
+// storedUpdate is a row of updates.
+type storedUpdate struct {
+	UpdateRow
+	key []byte
+}
+
+func (k *storeKeys) parseUpdates(pairs []kv.KeyValue) ([]storedUpdate, error) {
+	found := make([]storedUpdate, len(pairs))
+	for i, pair := range pairs {
+		row, err := k.parseUpdate(pair)
+		if err != nil {
+			return nil, err
+		}
+		found[i] = row
+	}
+	return found, nil
+}
+
+func (k *storeKeys) parseUpdate(pair kv.KeyValue) (row storedUpdate, err error) {
+	row.key = pair.Key
+	key, err := k.updates.Unpack(pair.Key)
+	var stamp tuple.Versionstamp
+	if err != nil || len(key) != 4 || !rows.As(key[2], &stamp) || !rows.As(key[3], &row.Database) {
+		return row, corrupt("the key of an update: %v (%w)", key, err)
+	}
+	row.Sequence = updateSequence(stamp)
+	value, err := tuple.Unpack(pair.Value)
+	ok := err == nil && len(value) == 1
+	if ok {
+		row.Type, ok = parseUpdateType(value[0])
+	}
+	if !ok {
+		return row, corrupt("an update: %v (%w)", value, err)
+	}
+	return row, nil
+}
