@@ -15,6 +15,7 @@
 //	GET  /_scheduler/shares       running time by replicator database
 //	GET  /_active_tasks           running replications
 //	GET  /_all_dbs                the databases
+//	GET  /_db_updates             which databases were created, changed and deleted
 //	GET  /_dbs_info               their information; POST: that of some of them
 //	GET  /_uuids                  ids for new documents
 //	GET  /_scheduler/nodes        the nodes of the store

@@ -38,8 +38,13 @@ func (n *node) follow(query string, headers ...string) *feed {
 
 func (n *node) open(method, query, body string, headers ...string) *feed {
 	n.Helper()
+	return n.openAt(method, "/db/_changes"+query, body, headers...)
+}
+
+func (n *node) openAt(method, target, body string, headers ...string) *feed {
+	n.Helper()
 	began := time.Now()
-	r, err := http.NewRequestWithContext(n.Context(), method, "http://"+n.address+"/db/_changes"+query, strings.NewReader(body))
+	r, err := http.NewRequestWithContext(n.Context(), method, "http://"+n.address+target, strings.NewReader(body))
 	require.NoError(n, err)
 	for i := 0; i < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])

@@ -50,11 +50,16 @@ type changesRequest struct {
 	attachments bool
 	encodings   bool
 
-	heartbeat time.Duration // 0: none
-	timeout   time.Duration // how long it waits for a row, if it has no heartbeats
+	patience
 
 	filter changesFilter
 	body   map[string]json.RawMessage // nil: there is none
+}
+
+// patience is how long a feed may be silent.
+type patience struct {
+	heartbeat time.Duration // 0: none
+	timeout   time.Duration // how long it waits for a row, if it has no heartbeats
 }
 
 // Changes answers GET and POST /{db}/_changes.
@@ -63,8 +68,6 @@ func (e *Endpoints) Changes(w http.ResponseWriter, r *http.Request, db *docstore
 	if err != nil {
 		return err
 	}
-	// From now on the connection is read only to notice that the client hangs up.
-	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	if request.now || request.kind == feedNormal {
 		last, err := lastSequence(r, db)
 		if err != nil {
@@ -103,9 +106,9 @@ func unchanged(w http.ResponseWriter, r *http.Request, db *docstore.Database, la
 }
 
 // changesRequest reads the query and the body of a request.
-func (e *Endpoints) changesRequest(w http.ResponseWriter, r *http.Request, db *docstore.Database) (*changesRequest, error) {
+func (e *Endpoints) changesRequest(w http.ResponseWriter, r *http.Request, db *docstore.Database) (request *changesRequest, err error) {
 	q := web.NewQuery(r)
-	request := &changesRequest{
+	request = &changesRequest{
 		limit:       readLimit(q),
 		descending:  q.Switch("descending"),
 		interval:    1,
@@ -119,7 +122,7 @@ func (e *Endpoints) changesRequest(w http.ResponseWriter, r *http.Request, db *d
 	} else if q.Has("seq_interval") {
 		q.Fail(web.BadRequest("`seq_interval` must be a whole number of at least 1"))
 	}
-	request.kind = readKind(q)
+	request.kind = readKind(q, "live", "normal, continuous, live, longpoll, eventsource")
 	switch style := q.Text("style"); style {
 	case "", "main_only":
 	case "all_docs":
@@ -127,14 +130,11 @@ func (e *Endpoints) changesRequest(w http.ResponseWriter, r *http.Request, db *d
 	default:
 		q.Refuse("`style` must be main_only or all_docs")
 	}
-	request.heartbeat, request.timeout = readPatience(q, config.ChangesTimeout.Get(e.Settings.Current()))
-	if request.kind == feedNormal && request.heartbeat == 0 {
-		request.heartbeat = normalHeartbeat
-	}
+	request.patience = readPatience(q, request.kind, config.ChangesTimeout.Get(e.Settings.Current()))
 	if q.Err != nil {
 		return nil, q.Err
 	}
-	if err := request.readSince(r, q); err != nil {
+	if request.since, request.now, err = readSince(r, q, request.kind); err != nil {
 		return nil, err
 	}
 	body, err := e.changesBody(w, r)
@@ -156,41 +156,43 @@ func readLimit(q *web.Query) int {
 	return q.Count("limit", noLimit)
 }
 
-// readKind reads the parameter feed.
-func readKind(q *web.Query) feedKind {
+// readKind reads the parameter feed. live, if not empty, is another name of a continuous feed. supported names all.
+func readKind(q *web.Query, live, supported string) feedKind {
 	switch feed := q.Text("feed"); feed {
 	case "":
 		return feedNormal
-	case "live":
-		return feedContinuous
 	case "normal", "longpoll", "continuous", "eventsource":
 		return feedKind(feed)
+	case live:
+		return feedContinuous
 	}
-	q.Fail(web.BadRequest("Supported `feed` types: normal, continuous, live, longpoll, eventsource"))
+	q.Fail(web.BadRequest("Supported `feed` types: " + supported))
 	return ""
 }
 
 // readPatience reads how long a feed that waits may be silent. standard is the longest time, and the default. A
 // feed with heartbeats does not end because of silence.
-func readPatience(q *web.Query, standard time.Duration) (heartbeat, timeout time.Duration) {
-	timeout = standard
+func readPatience(q *web.Query, kind feedKind, standard time.Duration) patience {
+	p := patience{timeout: standard}
 	if q.Has("timeout") {
-		timeout = min(standard, milliseconds(q, "timeout"))
+		p.timeout = min(standard, milliseconds(q, "timeout"))
 	}
 	if text := q.Text("heartbeat"); text == "true" {
-		heartbeat = standard
+		p.heartbeat = standard
 	} else if q.Has("heartbeat") {
 		const most = 1 << 40 // the product does not overflow
 		n, err := strconv.ParseUint(text, 10, 63)
 		if n == 0 || err != nil && n != math.MaxInt64 {
 			q.Fail(web.BadRequest("Invalid heartbeat value. Expecting a positive integer value (in milliseconds)."))
 		}
-		heartbeat = min(standard, time.Duration(min(n, most))*time.Millisecond)
+		p.heartbeat = min(standard, time.Duration(min(n, most))*time.Millisecond)
 	}
-	if heartbeat > 0 {
-		heartbeat = max(heartbeat, minHeartbeat)
+	if p.heartbeat > 0 {
+		p.heartbeat = max(p.heartbeat, minHeartbeat)
+	} else if kind == feedNormal {
+		p.heartbeat = normalHeartbeat
 	}
-	return heartbeat, timeout
+	return p
 }
 
 func milliseconds(q *web.Query, name string) time.Duration {
@@ -198,30 +200,27 @@ func milliseconds(q *web.Query, name string) time.Duration {
 	return time.Duration(min(q.Count(name, 0), most)) * time.Millisecond
 }
 
-// readSince reads the sequence where the feed begins. That of a browser that connects again (Last-Event-Id)
-// precedes that of the URL.
-func (c *changesRequest) readSince(r *http.Request, q *web.Query) error {
+// readSince reads the sequence where a feed begins; now stands for the latest one. That of a browser that connects again
+// (Last-Event-Id) precedes that of the URL.
+func readSince(r *http.Request, q *web.Query, kind feedKind) (seq docstore.Sequence, now bool, err error) {
 	since := "0"
 	for _, name := range []string{"since", "last-event-id"} {
 		if q.Has(name) {
 			since = q.Text(name)
 		}
 	}
-	if seen := r.Header.Get("Last-Event-Id"); seen != "" && c.kind == feedEventSource {
+	if seen := r.Header.Get("Last-Event-Id"); seen != "" && kind == feedEventSource {
 		since = seen
 	}
 	if since == "now" {
-		c.now = true
-		return nil
+		return seq, true, nil
 	}
 	// The ids of events are JSON, as in CouchDB.
 	since = strings.TrimSuffix(strings.TrimPrefix(since, `"`), `"`)
-	seq, err := docstore.ParseSequence(since)
-	if err != nil {
-		return web.BadRequest("Malformed sequence supplied in 'since' parameter.")
+	if seq, err = docstore.ParseSequence(since); err != nil {
+		return seq, false, web.BadRequest("Malformed sequence supplied in 'since' parameter.")
 	}
-	c.since = seq
-	return nil
+	return seq, false, nil
 }
 
 // changesBody reads the body of a POST, and returns nil if there is none.

@@ -44,6 +44,19 @@ func formatOf(kind feedKind) feedFormat {
 	}
 }
 
+// updatesFormatOf returns the text around the rows of a feed of _db_updates, whose ends have no number of pending rows.
+func updatesFormatOf(kind feedKind) feedFormat {
+	format := formatOf(kind)
+	switch kind {
+	case feedContinuous:
+		format.tail = func(last, _ string) []string { return []string{`{"last_seq":"`, last, "\"}\n"} }
+	case feedEventSource:
+	default:
+		format.tail = func(last, _ string) []string { return []string{"\n],\n\"last_seq\":\"", last, "\"}\n"} }
+	}
+	return format
+}
+
 // send sends a row.
 func (f *feed) send(row *docstore.ChangeRow, revs []docstore.Rev) error {
 	line := web.Appender{To: f.out}

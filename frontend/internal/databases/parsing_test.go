@@ -109,12 +109,15 @@ func TestKindsOfFeeds(t *testing.T) {
 		"": feedNormal, "feed=normal": feedNormal, "feed=live": feedContinuous, "feed=continuous": feedContinuous, "feed=eventsource": feedEventSource,
 	} {
 		q := web.NewQuery(request(text))
-		assert.Equal(t, want, readKind(q), text)
+		assert.Equal(t, want, readKind(q, "live", "all"), text)
 		require.NoError(t, q.Err, text)
 	}
-	q := web.NewQuery(request("feed=Normal"))
-	readKind(q)
-	assert.Equal(t, http.StatusBadRequest, failed(t, q.Err).Status)
+	for text, live := range map[string]string{"feed=Normal": "live", "feed=live": ""} {
+		q := web.NewQuery(request(text))
+		readKind(q, live, "a and b")
+		assert.Equal(t, http.StatusBadRequest, failed(t, q.Err).Status)
+		assert.ErrorContains(t, q.Err, "Supported `feed` types: a and b")
+	}
 }
 
 func TestPatienceOfFeeds(t *testing.T) {
@@ -131,35 +134,34 @@ func TestPatienceOfFeeds(t *testing.T) {
 		"heartbeat=99999999999999999": {standard, standard},
 	} {
 		q := web.NewQuery(request(text))
-		heartbeat, timeout := readPatience(q, standard)
-		assert.Equal(t, want, [2]time.Duration{heartbeat, timeout}, text)
+		assert.Equal(t, patience{want[0], want[1]}, readPatience(q, feedLongpoll, standard), text)
 		require.NoError(t, q.Err, text)
 	}
+	assert.Equal(t, normalHeartbeat, readPatience(web.NewQuery(request("")), feedNormal, standard).heartbeat)
 	q := web.NewQuery(request("heartbeat=0"))
-	readPatience(q, standard)
+	readPatience(q, feedLongpoll, standard)
 	require.ErrorContains(t, q.Err, "Invalid heartbeat value")
 }
 
 func TestWhereFeedsBegin(t *testing.T) {
 	t.Parallel()
-	read := func(kind feedKind, r *http.Request) (changesRequest, error) {
-		c := changesRequest{kind: kind}
-		err := c.readSince(r, web.NewQuery(r))
-		return c, err
+	read := func(kind feedKind, r *http.Request) (docstore.Sequence, bool, error) {
+		return readSince(r, web.NewQuery(r), kind)
 	}
 	for _, text := range []string{"", "since=0", "since=%220%22", "last-event-id=0"} {
-		c, err := read(feedNormal, request(text))
+		since, now, err := read(feedNormal, request(text))
 		require.NoError(t, err, text)
-		assert.Equal(t, changesRequest{kind: feedNormal}, c, text)
+		assert.Equal(t, docstore.Sequence{}, since, text)
+		assert.False(t, now)
 	}
-	c, err := read(feedNormal, request("since=now"))
+	_, now, err := read(feedNormal, request("since=now"))
 	require.NoError(t, err)
-	assert.True(t, c.now)
-	_, err = read(feedNormal, request("since=nowhere"))
+	assert.True(t, now)
+	_, _, err = read(feedNormal, request("since=nowhere"))
 	require.ErrorContains(t, err, "Malformed sequence supplied in 'since' parameter.")
-	_, err = read(feedEventSource, request("since=now", "Last-Event-Id", "nowhere"))
+	_, _, err = read(feedEventSource, request("since=now", "Last-Event-Id", "nowhere"))
 	require.Error(t, err, "a browser that connects again")
-	_, err = read(feedNormal, request("since=0", "Last-Event-Id", "nowhere"))
+	_, _, err = read(feedNormal, request("since=0", "Last-Event-Id", "nowhere"))
 	require.NoError(t, err)
 }
 
