@@ -3,8 +3,8 @@ package databases
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -181,9 +181,12 @@ func readPatience(q *web.Query, kind feedKind, standard time.Duration) patience 
 		p.heartbeat = standard
 	} else if q.Has("heartbeat") {
 		const most = 1 << 40 // the product does not overflow
-		n, err := strconv.ParseUint(text, 10, 63)
-		if n == 0 || err != nil && n != math.MaxInt64 {
+		n, err := strconv.ParseInt(text, 10, 64)
+		switch {
+		case errors.Is(err, strconv.ErrSyntax):
 			q.Fail(web.BadRequest("Invalid heartbeat value. Expecting a positive integer value (in milliseconds)."))
+		case n <= 0: // also one that int64 cannot hold
+			q.Fail(web.BadRequest("The heartbeat value should be a positive integer (in milliseconds)."))
 		}
 		p.heartbeat = min(standard, time.Duration(min(n, most))*time.Millisecond)
 	}

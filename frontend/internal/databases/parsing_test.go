@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -138,9 +139,17 @@ func TestPatienceOfFeeds(t *testing.T) {
 		require.NoError(t, q.Err, text)
 	}
 	assert.Equal(t, normalHeartbeat, readPatience(web.NewQuery(request("")), feedNormal, standard).heartbeat)
-	q := web.NewQuery(request("heartbeat=0"))
-	readPatience(q, feedLongpoll, standard)
-	require.ErrorContains(t, q.Err, "Invalid heartbeat value")
+	for text, reason := range map[string]string{ // as CouchDB 3.5.0 says
+		"heartbeat=":                             "Invalid heartbeat value. Expecting a positive integer value (in milliseconds).",
+		"heartbeat=1.5":                          "Invalid heartbeat value. Expecting a positive integer value (in milliseconds).",
+		"heartbeat=0":                            "The heartbeat value should be a positive integer (in milliseconds).",
+		"heartbeat=-1000":                        "The heartbeat value should be a positive integer (in milliseconds).",
+		"heartbeat=-1" + strings.Repeat("0", 20): "The heartbeat value should be a positive integer (in milliseconds).",
+	} {
+		q := web.NewQuery(request(text))
+		readPatience(q, feedLongpoll, standard)
+		require.ErrorContains(t, q.Err, reason, text)
+	}
 }
 
 func TestWhereFeedsBegin(t *testing.T) {
