@@ -79,7 +79,7 @@ func TestSelectorsThatTakeTooLong(t *testing.T) {
 		require.True(t, strings.HasSuffix(got.body, end), "%s: %q", feed, got.body[max(0, len(got.body)-300):])
 		require.NotContains(t, got.body, "last_seq", feed)
 	}
-	n.log.line(t, "a changes feed was ended early", "25000000 steps")
+	n.log.line(t, "a feed was ended early", "25000000 steps")
 }
 
 // TestAFeedEndsWithItsClient checks that a feed ends after its client has gone, even if no document passes its filter.
