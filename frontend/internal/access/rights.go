@@ -141,7 +141,7 @@ func (a *Rights) writesReplication(ctx context.Context, db *docstore.Database, e
 	if !a.admin {
 		before, err := a.replaced(ctx, db, edit)
 		if err != nil {
-			return err
+			return web.StoreFailure(err)
 		}
 		if before != nil && !before.Deleted && !replicator.OwnedBy(before.Body, name) {
 			return errWriteOthers
@@ -170,7 +170,7 @@ func (a *Rights) replaced(ctx context.Context, db *docstore.Database, edit *docs
 	case errors.Is(err, docstore.ErrNotFound), errors.Is(err, docstore.ErrDocumentID):
 		return nil, nil
 	case err != nil:
-		return nil, web.StoreFailure(err)
+		return nil, err
 	}
 	return doc, nil
 }

@@ -54,13 +54,16 @@ func (a *Rights) writesUser(ctx context.Context, db *docstore.Database, edit *do
 	}
 	if !replicated && !isDesign(edit.ID) {
 		before, err := a.replaced(ctx, db, edit)
-		if err != nil {
-			return err
-		}
-		isThere, stated := before != nil && !before.Deleted, edit.Rev != docstore.Rev{}
-		w.Conflict = isThere && !stated || before == nil && stated
-		if isThere {
-			w.Before = before.Body
+		switch {
+		case a.admin && errors.Is(err, docstore.ErrSealed): // a document that cannot be opened can be replaced
+		case err != nil:
+			return web.StoreFailure(err)
+		default:
+			isThere, stated := before != nil && !before.Deleted, edit.Rev != docstore.Rev{}
+			w.Conflict = isThere && !stated || before == nil && stated
+			if isThere {
+				w.Before = before.Body
+			}
 		}
 	}
 	if w.Body == nil {
