@@ -34,12 +34,10 @@ func (k *storeChecker) updateRow(p *check.Page, pair kv.KeyValue) (func() error,
 	}
 	row, bad := keys.parseUpdate(pair)
 	if bad != nil {
-		p.Stray(pair.Key, "an update: it is not one that settee writes")
-		return nil, nil
+		return stray(p, pair, "an update: it is not one that settee writes")
 	}
 	if !bytes.Equal(pair.Key, keys.updateKey(row.Database, row.Sequence.stamp)) {
-		p.Stray(pair.Key, "an update of the database %s in another place than its own", quote(row.Database))
-		return nil, nil
+		return stray(p, pair, "an update of the database %s in another place than its own", quote(row.Database))
 	}
 	if row.Type == Updated {
 		return nil, nil
@@ -130,4 +128,10 @@ func (k *storeChecker) deletionRow(p *check.Page, pair kv.KeyValue) (func() erro
 		}
 		return nil
 	}, nil
+}
+
+// stray notes a row that must not exist.
+func stray(p *check.Page, pair kv.KeyValue, format string, args ...any) (func() error, error) {
+	p.Stray(pair.Key, format, args...)
+	return nil, nil
 }

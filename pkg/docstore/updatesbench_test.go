@@ -38,7 +38,10 @@ func BenchmarkUpdates(b *testing.B) {
 				go func() {
 					for last := (docstore.Sequence{}); loud.WaitUpdate(b.Context(), last) == nil; {
 						pass := loud.Updates(docstore.UpdatesOptions{Since: last})
-						for range pass.All(b.Context()) {
+						for _, err := range pass.All(b.Context()) {
+							if err != nil {
+								return // the benchmark is over
+							}
 						}
 						last = pass.Last()
 					}
