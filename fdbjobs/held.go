@@ -73,17 +73,17 @@ func (h *Held) expire() {
 		h.timer.Reset(left) // there was an update
 		return
 	}
-	h.cancel(ErrHalt)
+	h.cancel(ErrExpired)
 }
 
-// Check returns ErrHalt, and ends Context, if no update has succeeded in time. Call it directly before a change outside
+// Check returns ErrExpired, and ends Context, if no update has succeeded in time. Call it directly before a change outside
 // of the store: in a process that was stopped for a while (SIGSTOP, a frozen container, a suspended machine) the timer
 // that ends Context fires late, and another process may hold the job by then.
 func (h *Held) Check() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.ctx.Err() == nil && h.left() <= 0 {
-		h.cancel(ErrHalt)
+		h.cancel(ErrExpired)
 	}
 	return context.Cause(h.ctx)
 }
@@ -140,6 +140,9 @@ func (h *Held) release(cause error) {
 // tag. The tag has at most a hundred bytes, which Finish and Resubmit check.
 func (h *Held) SetTag(tag string) { h.tag = tag }
 
+// Lock returns the lock of this holding, which no other holding has: see [Job].Lock.
+func (h *Held) Lock() string { return h.lock }
+
 // Job returns the job as it was when it was taken. The caller must not modify it.
 func (h *Held) Job() *Job { return h.job }
 
@@ -150,7 +153,7 @@ func (h *Held) Instead() string { return h.instead }
 func (h *Held) Forget() { h.job.Args, h.job.State = nil, nil }
 
 // Context ends when the holder must stop working on the job: after the job was finished or resubmitted (the cause is
-// context.Canceled), after a call returned ErrHalt, or if no update succeeded in time (the cause is ErrHalt).
+// context.Canceled), after a call returned ErrHalt, or if no update succeeded in time (the cause is ErrExpired).
 func (h *Held) Context() context.Context { return h.ctx }
 
 // Update writes the job's state, or keeps it if state is nil, and keeps the job alive: the first update after a sixth of

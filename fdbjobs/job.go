@@ -31,6 +31,8 @@ var (
 	// ErrHalt: the job is no longer held. It was removed, added again with new args, or queued again because its holder
 	// did not update it in time. The processor must stop working on it.
 	ErrHalt = errors.New("the job is no longer held")
+	// ErrExpired is an ErrHalt: no update has succeeded in time, so another process may hold the job.
+	ErrExpired = fmt.Errorf("%w: it was not kept alive", ErrHalt)
 	// ErrTooLarge: the args, the state or a name are over their limit.
 	ErrTooLarge = errors.New("too large")
 	// ErrInvalid: an argument cannot be stored.
@@ -154,6 +156,8 @@ type Job struct {
 	ArgsErr error
 	// Generation grows whenever the job is added again while it runs.
 	Generation int64
+	// Lock is the lock of a running job's holder ([Held.Lock]). It is empty unless the job is Running.
+	Lock string
 }
 
 // String returns the job's status, id and owner. It leaves out the args, which may hold secrets.

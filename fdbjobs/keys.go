@@ -125,10 +125,14 @@ func (r *row) heldBy(lock string) bool { return r.status == Running && r.lock ==
 
 // job returns the job without its args and Listed.
 func (r *row) job(id string, state []byte) *Job {
-	return &Job{
+	job := &Job{
 		ID: id, Owner: r.owner, Status: r.status, State: state, Label: r.label, Tag: r.tag,
 		Scheduled: unixTime(r.scheduled), Generation: r.generation,
 	}
+	if r.status == Running {
+		job.Lock = r.lock
+	}
+	return job
 }
 
 func (r *row) tuple() tuple.Tuple {

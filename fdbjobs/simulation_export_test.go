@@ -20,9 +20,6 @@ type Turnstile interface {
 // SetTurnstile must be called before the layer is used.
 func (l *Layer) SetTurnstile(t Turnstile) { l.turnstile = t }
 
-// Lock returns the lock of the holding.
-func (h *Held) Lock() string { return h.lock }
-
 // Removed is the status of a job that does not exist.
 const Removed = removed
 

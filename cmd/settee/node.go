@@ -194,6 +194,9 @@ func (n *node) requeueJobs(ctx context.Context) error {
 			n.log.Info().Str("queue", queue.Name()).Int("jobs", jobs).Msg("queued the jobs that the previous process was running")
 		}
 	}
+	if err := n.jobs.ForgetEndings(ctx); err != nil {
+		return fmt.Errorf("forgetting the runs of an earlier process: %w", err)
+	}
 	return nil
 }
 

@@ -58,6 +58,7 @@ var rowChecks = map[string]struct {
 	"refused":         {2, 2, checker.refused},
 	"paused":          {1, 1, checker.paused},
 	"ended":           {2, 2, checker.ended},
+	"ending":          {1, 1, checker.ending},
 	"deleted":         {1, 1, checker.deleted},
 	"ran":             {2, 2, checker.sum},
 	"entitled":        {2, 2, checker.sum},
@@ -263,6 +264,18 @@ func (k checker) ended(e entry) (func() error, error) {
 		return e.unreadable("the end of a job")
 	}
 	return k.ofJob(e, jobID, false, "the end")
+}
+
+// ending checks a row of a run that ends, whose job may be gone.
+func (checker) ending(e entry) (func() error, error) {
+	var replicationID string
+	if !rows.As(e.key[0], &replicationID) {
+		return e.unknown()
+	}
+	if _, err := parseEnding(e.Value); err != nil {
+		return e.unreadable("a run that ends")
+	}
+	return nil, nil
 }
 
 func (checker) deleted(e entry) (func() error, error) {

@@ -67,11 +67,16 @@ var owners = map[string]struct {
 	"failed":    {false, false, func(b *bundle, _ string) { require.NoError(b, b.accept().Fail(b.Context(), "", "no")) }},
 	"cancelled": {false, false, func(b *bundle, owner string) { b.cancelOwner(owner) }},
 	"cancelled while it ran": {false, false, func(b *bundle, owner string) {
-		b.accept()
+		run := b.accept()
 		b.cancelOwner(owner)
+		require.NoError(b, run.Release(b.Context()))
 	}},
-	"of a deleted database":            {false, true, func(b *bundle, _ string) { require.NoError(b, b.database("x/_replicator").Delete(b.Context())) }},
-	"running in a deleted database":    {false, true, func(b *bundle, _ string) { b.accept(); b.recreate("x/_replicator", false) }},
+	"of a deleted database": {false, true, func(b *bundle, _ string) { require.NoError(b, b.database("x/_replicator").Delete(b.Context())) }},
+	"running in a deleted database": {false, true, func(b *bundle, _ string) {
+		run := b.accept()
+		b.recreate("x/_replicator", false)
+		require.NoError(b, run.Release(b.Context()))
+	}},
 	"of a database that is there anew": {false, true, func(b *bundle, _ string) { b.recreate("x/_replicator", true) }},
 	"with another definition": {false, true, func(b *bundle, _ string) {
 		b.put("x/_replicator", "old", b.document("x/_replicator", "old")["_rev"].(string), `"doc_ids": ["x"]`)

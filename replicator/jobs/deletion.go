@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -75,9 +76,9 @@ func (s *Store) Tasks() []fdbjobs.Task {
 }
 
 func (s *Store) removeExpired(ctx context.Context) error {
-	return s.removeAll(ctx, func(tx kv.Transaction, _ string, limit int) ([]*fdbjobs.Job, error) {
+	return errors.Join(s.removeVoid(ctx), s.removeAll(ctx, func(tx kv.Transaction, _ string, limit int) ([]*fdbjobs.Job, error) {
 		return s.jobs.RemoveExpiredIn(tx, limit)
-	})
+	}))
 }
 
 // removeCancelled removes the jobs of deleted databases, and then the records of these databases.
@@ -153,19 +154,23 @@ func (s *Store) removeAll(
 
 // removeRest removes what belongs to jobs that were removed.
 func (s *Store) removeRest(tx kv.Transaction, removed []*fdbjobs.Job) error {
-	reservations, ids := make([]reservation, len(removed)), make([]string, len(removed))
+	reservations, ids, runs := make([]reservation, len(removed)), make([]string, len(removed)), make([]noted, len(removed))
 	for i, job := range removed {
 		var state replicator.JobState
 		// If the state cannot be read, a reservation remains, but it does not hold.
 		_ = json.Unmarshal(job.State, &state)
 		// Only a transient job that had not ended may have another reservation than that of its state.
 		reservations[i], ids[i] = reservation{state.ReplicationID, job.ID}, job.ID
+		runs[i] = noted{job.ID, holding{job.Lock, state.ReplicationID}}
 		s.clearRecord(tx, job.ID, recordOf(&state))
 		if job.Label == labelTransient {
 			s.forgetEnd(tx, job.ID)
 		}
 	}
 	if err := s.dropFailures(tx, ids...); err != nil {
+		return err
+	}
+	if err := s.noteEndings(tx, runs...); err != nil {
 		return err
 	}
 	return s.release(tx, reservations...)

@@ -23,7 +23,7 @@
 // Without UpdateDocs they are removed from the document when a run starts.
 //
 // If a document changes what it asks for, its job keeps its id and gets a new definition. If the
-// job is running, its processor has to let go of it first. Until then the args have the new
+// job is running, its run has to end first. Until then the args have the new
 // Definition and the state has the old one.
 //
 // # Deleted databases
@@ -48,11 +48,17 @@
 // may take it over. The first commit wins. A document is accepted even if another job holds its id:
 // the collision is found when its job runs.
 //
-// A write that changes or deletes a document ends the reservation of its job at once, so that a
-// document with the same replication can follow. The run that had it stops when it hears of that,
-// at the latest three quarters of the timeout after its last update. If another job starts before
-// that, both write the same revisions, and neither claims a sequence that is not in the target. One
-// may find the other's checkpoint in the place of its own. It crashes then, and is tried again.
+// A cancellation, and a write that changes or deletes a document, end the reservation of the job at
+// once, so that the same replication can follow. If the job runs, its run is noted in the same
+// transaction, and another run with that id waits in [Run.Identify] until the noted run has ended.
+// The noted run hears of it by a watch, gets [ErrEnding], and may write its last checkpoint, as in
+// CouchDB: the next run goes on from there, and the statistics add up. It has three quarters of the
+// timeout. If its process dies, the next run waits for the timeout (endings.go).
+//
+// A node of an earlier version does not look for noted runs. If two runs of a replication meet
+// nevertheless, both write the same revisions, and neither claims a sequence that is not in the
+// target. One may find the other's checkpoint in the place of its own. It crashes then, and is tried
+// again.
 //
 // # Secrets
 //
@@ -72,6 +78,7 @@
 //	("crashing", since, job id)          -> "": a job that crashes, see troubles.go
 //	("stuck", since, job id)             -> "": a running job that makes no progress
 //	("refused", time, job id)            -> "": a job whose target refused revisions
+//	("ending", replication_id)           -> (job id, lock, timeout, time): its run ends, see endings.go
 //	("ended", job id, "life" | "state")  -> life, state of a transient job before it was added again
 //	("deleted", instance)                -> owner: a deleted database that may still have jobs
 //	("paused", owner)                    -> (time, weight before) of a database without shares, see pauses.go

@@ -237,6 +237,9 @@ func (d *documentDraft) spec(spec fdbjobs.Spec) fdbjobs.Spec {
 func (s *Store) start(tx kv.Transaction, draft *documentDraft, existing *Job, order uint16) error {
 	job := draft.job
 	if existing != nil {
+		if err := s.noteEndings(tx, existing.running()); err != nil {
+			return err
+		}
 		if err := s.releaseExcept(tx, existing, job.Args.ReplicationID); err != nil {
 			return err
 		}
@@ -268,6 +271,9 @@ func (s *Store) start(tx kv.Transaction, draft *documentDraft, existing *Job, or
 
 // remove removes a job. If it is running, its run stops.
 func (s *Store) remove(tx kv.Transaction, job *Job) error {
+	if err := s.noteEndings(tx, job.running()); err != nil {
+		return err
+	}
 	if _, err := s.jobs.Remove(tx, job.ID); err != nil {
 		return err
 	}

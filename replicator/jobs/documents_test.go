@@ -624,6 +624,7 @@ func TestCollisionsOfDocuments(t *testing.T) {
 
 		// Another definition releases the id, and so do the end and a deletion.
 		b.put(repdb, "first", rev, `"doc_ids": ["x"]`)
+		require.NoError(b, runs[first].Release(b.Context()), "another run would wait for its end")
 		require.NoError(b, runs[second].Identify(b.Context(), name))
 		assert.Equal(b, second, b.get(name.String()).ID)
 		third := b.jobID(repdb, "third")

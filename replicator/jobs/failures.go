@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -50,12 +51,18 @@ func (r *Run) ListRefused(ctx context.Context, latest []replicator.Failure, coun
 	unlisted := count - int64(len(latest))
 	for some := range slices.Chunk(rows, failuresAtOnce) {
 		token := rand.Text()
-		err := r.held.Update(ctx, nil, func(tx kv.Transaction) error {
-			if err := r.check(tx); err != nil {
-				return err
-			}
-			return r.store.addFailures(tx, r.job.ID, some, unlisted, token)
-		})
+		err := error(ErrEnding)
+		if !r.Ending() {
+			err = r.held.Update(ctx, nil, func(tx kv.Transaction) error {
+				if err := r.check(tx); err != nil {
+					return err
+				}
+				return r.store.addFailures(tx, r.job.ID, some, unlisted, token)
+			})
+		}
+		if err = r.halted(ctx, err); errors.Is(err, ErrEnding) {
+			err = r.listEnding(ctx, some, unlisted, token)
+		}
 		if err != nil {
 			return err
 		}

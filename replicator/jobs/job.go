@@ -26,6 +26,7 @@ type Job struct {
 	scheduled time.Time // from when it may run
 	redefined bool      // got a new definition while running, and has not run with it yet
 	stored    record    // of the state as it is stored
+	held      holding   // by its run
 }
 
 // parse parses a job. If the job has a new definition that it has not run with, its state is the
@@ -38,7 +39,7 @@ func (s *Store) parse(raw *fdbjobs.Job) (*Job, error) {
 	if err := json.Unmarshal(raw.State, job.State); err != nil {
 		return nil, fmt.Errorf("reading the state of the replication job %q: %w", raw.ID, err)
 	}
-	job.stored = recordOf(job.State)
+	job.stored, job.held = recordOf(job.State), holding{raw.Lock, job.State.ReplicationID}
 	if raw.ArgsErr != nil {
 		return job, fmt.Errorf("reading the replication job: %w", raw.ArgsErr)
 	}

@@ -49,7 +49,7 @@ func TestRandom(t *testing.T) {
 	})
 	for _, what := range []string{
 		"written", "refused", "deleted", "merged", "database deleted", "completed", "failed", "crashed", "stopped", "died", "halted", "collided", "told",
-		"recovered", "stuck", "refused by a target",
+		"recovered", "stuck", "refused by a target", "ended after its job",
 	} {
 		assert.NotZero(t, seen[what], what)
 	}
@@ -72,7 +72,8 @@ type world struct {
 
 	mu     sync.Mutex // guards the fields below
 	random *rand.Rand
-	counts map[string]int // of observed events
+	counts map[string]int       // of observed events
+	copies map[string]*jobs.Run // the run that copies, by replication id
 }
 
 type process struct {
@@ -86,7 +87,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	opts := jobs.Options{
 		UUID: serverUUID, TransientMaxAge: 10 * time.Second, StuckAfter: time.Second, Documents: docsPrefix, UpdateDocs: seed%2 == 0,
 	}
-	w := &world{bundle: setupOn(t, db, opts), random: rand.New(rand.NewPCG(seed, 1)), counts: map[string]int{}}
+	w := &world{bundle: setupOn(t, db, opts), random: rand.New(rand.NewPCG(seed, 1)), counts: map[string]int{}, copies: map[string]*jobs.Run{}}
 	for i := range uint64(3) {
 		faulty := faultkv.Wrap(db, faultkv.Options{Seed: seed<<8 | i, Rates: faultkv.Rates{
 			faultkv.Conflict: 0.05, faultkv.UnknownCommitted: 0.15, faultkv.UnknownNotCommitted: 0.05,
@@ -281,7 +282,7 @@ func (w *world) runner(ctx context.Context) {
 		switch err := w.work(run); {
 		case errors.Is(err, fdbjobs.ErrHalt):
 			w.count("halted")
-			w.must(run.Stop(w.Context(), nil), fdbjobs.ErrHalt)
+			w.must(run.Release(w.Context()))
 		default:
 			w.must(err)
 		}
@@ -294,6 +295,7 @@ func (w *world) work(run *jobs.Run) error {
 	if err := run.Start(ctx, "node", "pid"); err != nil {
 		return err
 	}
+	copied := func() {}
 	if id := run.Job().Args.ReplicationID; id != "" {
 		err := run.Identify(ctx, parsedID(id))
 		var collision *jobs.Collision
@@ -307,10 +309,16 @@ func (w *world) work(run *jobs.Run) error {
 		if err != nil {
 			return err
 		}
+		copied = w.copying(id, run)
+		defer copied()
 	}
 	for range w.intN(4) {
 		w.pause(time.Second)
 		if err := run.Update(ctx, w.progress); err != nil {
+			if errors.Is(err, jobs.ErrEnding) {
+				w.pause(2 * time.Second) // it writes its last checkpoint
+				w.count("ended after its job")
+			}
 			return err
 		}
 		if w.intN(6) == 0 {
@@ -332,11 +340,38 @@ func (w *world) work(run *jobs.Run) error {
 		{"stopped", func() error { return run.Stop(ctx, nil) }},
 		{"died", func() error { return nil }},
 	}[w.intN(5)]
+	copied()
 	err := end.do()
 	if err == nil {
 		w.count(end.what)
 	}
 	return err
+}
+
+// copying notes that a run copies, until its context ends or the returned function is called. Of the runs with a
+// replication id one copies at a time.
+func (w *world) copying(id string, run *jobs.Run) (end func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if run.Context().Err() != nil {
+		return func() {} // it has noticed late that it may begin
+	}
+	if other := w.copies[id]; other != nil {
+		w.Errorf("%s copies, as does %s of %s", run.Job().ID, other.Job().ID, id)
+	}
+	w.copies[id] = run
+	ended := func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.copies[id] == run {
+			delete(w.copies, id)
+		}
+	}
+	stop := context.AfterFunc(run.Context(), ended)
+	return func() {
+		stop()
+		ended()
+	}
 }
 
 // progress changes the state of a run, which may have recovered or be stuck.

@@ -67,6 +67,9 @@ func (s *Store) reserve(tx kv.Transaction, replicationID, jobID string) error {
 		other, err := s.read(tx, string(reserved))
 		switch {
 		case errors.Is(err, ErrNotFound):
+			if err := s.noteDeleted(tx, string(reserved)); err != nil {
+				return err
+			}
 		case err != nil:
 			return err
 		case other.Status != fdbjobs.Finished && other.has(replicationID):

@@ -33,6 +33,7 @@ type Run struct {
 	// secrets are the secrets of the job's definition. They are masked in everything that is
 	// written.
 	secrets redact.Set
+	tenure  tenure
 }
 
 // AcceptOptions are the options of [Store.Accept].
@@ -109,6 +110,7 @@ func (s *Store) take(ctx context.Context, held *fdbjobs.Held) (*Run, error) {
 		return nil, s.fail(ctx, held, err)
 	}
 	run := &Run{store: s, held: held, job: job, secrets: job.Args.Replication.Secrets()}
+	run.hold()
 	if !job.Transient() {
 		// Other errors are ignored: the first update checks again.
 		_ = s.db.Transact(ctx, func(tx kv.Transaction) error { return run.check(tx.Snapshot()) })
@@ -185,7 +187,9 @@ func (r *Run) check(tx kv.ReadTransaction) error {
 
 // drop removes the job, and returns fdbjobs.ErrHalt.
 func (r *Run) drop(ctx context.Context) error {
-	err := r.store.db.Transact(ctx, func(tx kv.Transaction) error { return r.store.remove(tx, r.job) })
+	job := *r.job
+	job.held = holding{} // this run has ended
+	err := r.store.db.Transact(ctx, func(tx kv.Transaction) error { return r.store.remove(tx, &job) })
 	if err != nil {
 		return err
 	}
@@ -198,19 +202,8 @@ func (r *Run) Job() *Job { return r.job }
 // Redact returns an error with the job's secrets masked, for logs.
 func (r *Run) Redact(err error) error { return r.secrets.Error(err) }
 
-// Context returns a context that ends when the job must no longer be worked on, see
-// fdbjobs.Held.Context.
-func (r *Run) Context() context.Context { return r.held.Context() }
-
-// Check returns fdbjobs.ErrHalt if another node may hold the job, see fdbjobs.Held.Check.
-func (r *Run) Check() error { return r.held.Check() }
-
 // Heartbeat returns the longest time between two updates, see fdbjobs.Held.Heartbeat.
 func (r *Run) Heartbeat() time.Duration { return r.held.Heartbeat() }
-
-// Lost waits until the job was cancelled, got a new definition, or is held by another node, see
-// fdbjobs.Held.Lost.
-func (r *Run) Lost(ctx context.Context) error { return r.held.Lost(ctx) }
 
 // Start records that the run has started: the node, and the run's name there. It must be the
 // first call after Accept. Unless UpdateDocs is set, it removes the state triggered or error from
@@ -275,7 +268,7 @@ const restate = time.Minute
 
 // Update changes the job's state and keeps the job alive. It must be called at least every third
 // of the queue's timeout. A state that has not changed for less than a minute is not written again:
-// thousands of jobs may wait for changes.
+// thousands of jobs may wait for changes. After an ErrEnding it writes nothing.
 func (r *Run) Update(ctx context.Context, change func(*replicator.JobState)) error {
 	return r.update(ctx, change, func(kv.Transaction, *replicator.JobState) error { return nil })
 }
@@ -283,7 +276,10 @@ func (r *Run) Update(ctx context.Context, change func(*replicator.JobState)) err
 func (r *Run) update(
 	ctx context.Context, change func(*replicator.JobState), also func(kv.Transaction, *replicator.JobState) error,
 ) error {
-	return r.write(change, func(state *replicator.JobState, text json.RawMessage, b bill) error {
+	if r.Ending() {
+		return ErrEnding
+	}
+	return r.halted(ctx, r.write(change, func(state *replicator.JobState, text json.RawMessage, b bill) error {
 		return r.held.Update(ctx, text, func(tx kv.Transaction) error {
 			if err := r.check(tx); err != nil {
 				return err
@@ -291,15 +287,39 @@ func (r *Run) update(
 			r.account(tx, b, state)
 			return also(tx, state)
 		})
-	})
+	}))
 }
 
 // Identify reserves the replication id for this run. It must precede the first read of a
 // checkpoint. If the id has changed, it resets the statistics. The error is a *Collision if
 // another job holds the id. With UpdateDocs it writes the state triggered into the job's
-// document.
+// document. If the run of a job that had the id before is still ending, it waits for that run, and
+// keeps this job alive meanwhile.
 func (r *Run) Identify(ctx context.Context, id replicator.ID) error {
-	name := id.String()
+	r.tenure.identifying(id.String())
+	for waited := []byte(nil); ; {
+		begins, err := r.identify(ctx, id.String(), waited)
+		if err != nil {
+			return err
+		}
+		if begins {
+			r.tenure.identified()
+			return nil
+		}
+		waited, err = r.store.awaitEnding(ctx, id.String(), r.Heartbeat(), func() error {
+			if err := r.Update(ctx, unchanged); errors.Is(err, fdbjobs.ErrHalt) {
+				return err
+			}
+			return nil // the run's context ends after it has failed for too long
+		})
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// identify reserves a replication id, and reports whether the run may begin. waited is as for mayBegin.
+func (r *Run) identify(ctx context.Context, name string, waited []byte) (begins bool, err error) {
 	change := func(state *replicator.JobState) {
 		if state.ReplicationID != name {
 			dropProgress(state)
@@ -307,15 +327,20 @@ func (r *Run) Identify(ctx context.Context, id replicator.ID) error {
 		state.ReplicationID = name
 	}
 	writeDocument := r.liveStateWriter()
-	return r.update(ctx, change, func(tx kv.Transaction, state *replicator.JobState) error {
+	err = r.update(ctx, change, func(tx kv.Transaction, state *replicator.JobState) error {
 		if err := r.store.releaseExcept(tx, r.job, name); err != nil {
 			return err
 		}
 		if err := r.store.reserve(tx, name, r.job.ID); err != nil {
 			return err
 		}
+		var err error
+		if begins, err = r.store.mayBegin(tx, name, waited); err != nil {
+			return err
+		}
 		return writeDocument(tx, state)
 	})
+	return begins, err
 }
 
 func dropProgress(state *replicator.JobState) {
@@ -409,7 +434,7 @@ const leastMaxAge = 10 * time.Second
 // the document too.
 func (r *Run) finish(ctx context.Context, outcome replicator.Outcome, change func(*replicator.JobState)) error {
 	writeDocument := r.documentWriter()
-	return r.write(r.counting(change), func(state *replicator.JobState, text json.RawMessage, b bill) error {
+	return r.halted(ctx, r.write(r.counting(change), func(state *replicator.JobState, text json.RawMessage, b bill) error {
 		r.held.SetTag(part("", state.State).Tag)
 		if r.job.Transient() {
 			// Requests that wait for the job read its end.
@@ -424,7 +449,7 @@ func (r *Run) finish(ctx context.Context, outcome replicator.Outcome, change fun
 			}
 			return writeDocument(tx, state)
 		})
-	})
+	}))
 }
 
 // resubmit queues the job again, with a tag, or removes it if its database or document is gone.
@@ -435,7 +460,7 @@ func (r *Run) resubmit(
 		return r.drop(ctx)
 	}
 	writeDocument := r.liveStateWriter()
-	return r.write(r.counting(change), func(state *replicator.JobState, text json.RawMessage, b bill) error {
+	return r.halted(ctx, r.write(r.counting(change), func(state *replicator.JobState, text json.RawMessage, b bill) error {
 		r.held.SetTag(tag)
 		return r.held.Resubmit(ctx, at, text, func(tx kv.Transaction) error {
 			r.account(tx, b, state)
@@ -444,7 +469,7 @@ func (r *Run) resubmit(
 			}
 			return writeDocument(tx, state)
 		})
-	})
+	}))
 }
 
 // write changes a copy of the state and stores it. The run keeps the copy if it was stored or may

@@ -57,6 +57,9 @@ func (s *Store) addOrJoin(tx kv.Transaction, job *Job, token string) (*Job, erro
 	case errors.Is(err, ErrNotFound):
 	case errors.Is(err, fdbjobs.ErrSealed):
 		// The existing job cannot be compared. It is replaced.
+		if err := s.noteEndings(tx, existing.running()); err != nil {
+			return nil, err
+		}
 		if err := s.releaseExcept(tx, existing, job.Args.ReplicationID); err != nil {
 			return nil, err
 		}
@@ -67,6 +70,9 @@ func (s *Store) addOrJoin(tx kv.Transaction, job *Job, token string) (*Job, erro
 	case existing.Status != fdbjobs.Finished && existing.Args.Replication.Equal(job.Args.Replication):
 		return existing, nil
 	case existing.Status != fdbjobs.Finished:
+		if err := s.noteEndings(tx, existing.running()); err != nil {
+			return nil, err
+		}
 		// The job keeps its id until its next run has the new one.
 		replaced, args := *existing, *job.Args
 		args.Life = existing.Args.Life
@@ -263,14 +269,8 @@ func (s *Store) CancelIf(ctx context.Context, id string, may func(*Job) error) (
 		if err := may(job); err != nil {
 			return nil, err
 		}
-		if _, err := s.jobs.Remove(tx, job.ID); err != nil {
-			return nil, err
-		}
 		before = job
-		if err := s.dropRecords(tx, job); err != nil {
-			return nil, err
-		}
 		s.forgetEnd(tx, job.ID)
-		return job, s.releaseExcept(tx, job, "")
+		return job, s.remove(tx, job)
 	})
 }

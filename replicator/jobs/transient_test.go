@@ -79,8 +79,11 @@ func TestReplicateWithAnotherPasswordReplacesTheDefinition(t *testing.T) {
 	require.Equal(t, id('a').String(), replaced.ReplicationID(), "it is returned as it is")
 	require.Equal(t, "three", replaced.Args.Replication.Source.Password)
 
-	require.ErrorIs(t, run.Update(t.Context(), func(*replicator.JobState) {}), fdbjobs.ErrHalt)
-	require.ErrorIs(t, context.Cause(run.Context()), fdbjobs.ErrHalt)
+	require.ErrorIs(t, run.Update(t.Context(), func(*replicator.JobState) {}), jobs.ErrEnding)
+	require.NoError(t, run.Context().Err(), "it may write its last checkpoint")
+	require.NoError(t, run.Check())
+	require.NoError(t, run.Release(t.Context()))
+	require.Error(t, run.Context().Err())
 	next := b.accept()
 	require.Equal(t, "three", next.Job().Args.Replication.Source.Password)
 	require.Equal(t, id('a').String(), next.Job().ReplicationID(), "its state is kept")

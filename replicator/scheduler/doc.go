@@ -10,6 +10,8 @@
 //	it failed, and is a document's      crashing, scheduled later and later
 //	it failed, and is transient         failed; crashing if an endpoint asked for patience, or
 //	                                    its filter function could not be read
+//	the job was removed                 gone; the run writes a last checkpoint
+//	it has a new definition             pending, due at once; the run writes a last checkpoint
 //	its lock is lost                    as the node that took it decides
 //
 // A job waits longer after each consecutive crash. A run longer than health_threshold resets the count. A run that is

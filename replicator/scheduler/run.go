@@ -45,13 +45,11 @@ func (s *Server) run(ctx context.Context, r *running) {
 	case err == nil:
 	case ctx.Err() != nil: // dropped: the activity monitors of other nodes notice
 	case errors.Is(err, fdbjobs.ErrHalt):
-		// Release the job if its definition changed, or if this node could not keep it alive and no other node has
-		// taken it yet. If it was removed or taken, this has no effect.
 		last, cancel := context.WithTimeout(ctx, putBack)
 		defer cancel()
 		s.counter.add(func(c *Counts) { c.Stops++ })
-		if err := run.Stop(last, nil); err != nil && !errors.Is(err, fdbjobs.ErrHalt) {
-			log.Error().Err(err).Msg("a job could not be put back; it will be taken up again")
+		if err := run.Release(last); err != nil {
+			log.Error().Err(err).Msg("a job could not be released; it will be taken up again")
 		}
 		log.Info().Msg("replication stopped: the job was removed, changed, or taken by another node")
 	default:
@@ -95,12 +93,16 @@ func (s *Server) replicate(ctx context.Context, job *running, log *zerolog.Logge
 		Attributes:    s.traced(run.Job()),
 		Stop:          job.stop,
 		Lost: func(ctx context.Context) error {
-			if errors.Is(run.Lost(ctx), fdbjobs.ErrHalt) {
+			err := run.Lost(ctx)
+			switch {
+			case errors.Is(err, jobs.ErrEnding):
+				s.slots.end(job)
+			case errors.Is(err, fdbjobs.ErrHalt):
 				return fdbjobs.ErrHalt
 			}
-			return nil // the next report will tell
+			return nil // after another error the next report will tell
 		},
-	}, s.workerConfig(run, cfg), reporter{run: run, log: log, health: health, counted: counted})
+	}, s.workerConfig(run, cfg), reporter{run: run, end: func() { s.slots.end(job) }, log: log, health: health, counted: counted})
 	counted.count(result.RunStats)
 
 	return s.ended(ctx, run, result, err, health, log)
@@ -140,6 +142,10 @@ func (s *Server) refuse(
 func (s *Server) ended(
 	ctx context.Context, run *jobs.Run, result worker.Result, err error, health *health, log *zerolog.Logger,
 ) error {
+	if run.Ending() {
+		log.Debug().Err(run.Redact(err)).Msg("the job was removed or changed, and its run has ended")
+		return fdbjobs.ErrHalt
+	}
 	run.Copied(result.RunStats)
 	if errors.Is(err, worker.ErrStopped) && s.accepting.Err() == nil && !awaited(run.Job()) && health.stuck() {
 		// The job's turns are shorter than a request's retries. Without this it would never fail and never back off.
@@ -346,6 +352,7 @@ func WorkerConfig(cfg *config.Config) worker.Config {
 // reporter records the reports of a run in its job.
 type reporter struct {
 	run     *jobs.Run
+	end     func() // stops the run
 	log     *zerolog.Logger
 	health  *health
 	counted *statsCounter
@@ -361,6 +368,10 @@ func (r reporter) Report(ctx context.Context, progress worker.Progress) error {
 	r.counted.count(progress.RunStats)
 	r.health.saw(progress.Activity)
 	err := r.run.Update(ctx, r.health.heal(progress.CopyTo))
+	if errors.Is(err, jobs.ErrEnding) {
+		r.end()
+		return nil
+	}
 	if err == nil || errors.Is(err, fdbjobs.ErrHalt) || ctx.Err() != nil {
 		return err
 	}

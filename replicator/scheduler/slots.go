@@ -140,6 +140,14 @@ func (s *slots) stop(ids ...string) {
 	s.poke()
 }
 
+// end stops a job that has been added.
+func (s *slots) end(job *running) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	job.end()
+	s.poke()
+}
+
 // close stops all jobs, including those added later.
 func (s *slots) close() {
 	s.mu.Lock()
