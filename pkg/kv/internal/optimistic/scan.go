@@ -58,6 +58,7 @@ type merge struct {
 	*scan
 	below Iterator
 	valid bool // below is at a pair
+	taken bool // which was taken
 }
 
 func (m *merge) start() {
@@ -68,9 +69,24 @@ func (m *merge) start() {
 	}
 }
 
+// advance moves below past a pair that was taken. It moves only when the next pair is asked for, because the storage may
+// pass over any number of removed pairs on the way.
+func (m *merge) advance() {
+	switch {
+	case !m.taken:
+		return
+	case m.reverse:
+		m.valid = m.below.Prev()
+	default:
+		m.valid = m.below.Next()
+	}
+	m.taken = false
+}
+
 // next returns the next pair; ok is false at the end.
 func (m *merge) next() (pair kv.KeyValue, ok bool, err error) {
 	if m.own == nil {
+		m.advance()
 		if !m.valid {
 			return kv.KeyValue{}, false, m.below.Error()
 		}
@@ -99,6 +115,7 @@ func (m *merge) next() (pair kv.KeyValue, ok bool, err error) {
 
 // step moves to the next key of either side. The value is nil if the key turns out to be cleared.
 func (m *merge) step() (pair kv.KeyValue, ok bool, err error) {
+	m.advance()
 	m.skipCleared()
 	if err := m.below.Error(); err != nil {
 		return kv.KeyValue{}, false, err
@@ -124,19 +141,14 @@ func (m *merge) step() (pair kv.KeyValue, ok bool, err error) {
 	return pair, true, nil
 }
 
-// take returns a copy of below's current pair, and moves on.
+// take returns a copy of below's current pair.
 func (m *merge) take() (kv.KeyValue, error) {
 	value, err := m.below.Value()
 	if err != nil {
 		return kv.KeyValue{}, err
 	}
-	pair := copyPair(m.below.Key(), value)
-	if m.reverse {
-		m.valid = m.below.Prev()
-	} else {
-		m.valid = m.below.Next()
-	}
-	return pair, nil
+	m.taken = true
+	return copyPair(m.below.Key(), value), nil
 }
 
 func before(a, b string, reverse bool) bool {
