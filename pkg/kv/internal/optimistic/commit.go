@@ -222,11 +222,13 @@ func (db *DB) apply(accepted []*commit, version int64) error {
 }
 
 // writer fills a batch. It tracks the keys that the group adds to, so that the batch need not be read, and a counter
-// that each commit of the group changes is read and written once.
+// that each commit of the group changes is read and written once. It also tracks the keys that are set in ranges that
+// the group clears.
 type writer struct {
-	below    Reader // the state before the group
-	batch    Batch
-	counters map[string]*counter
+	below     Snapshot // the state before the group
+	batch     Batch
+	counters  map[string]*counter
+	clearings []clearing // sorted
 }
 
 // counter is a key that the group adds to.
@@ -236,8 +238,8 @@ type counter struct {
 	added bool   // the last change is an addition, which is not in the batch
 }
 
-func newWriter(below Reader, batch Batch, group []*commit) writer {
-	w := writer{below: below, batch: batch, counters: map[string]*counter{}}
+func newWriter(below Snapshot, batch Batch, group []*commit) writer {
+	w := writer{below: below, batch: batch, counters: map[string]*counter{}, clearings: clearings(group)}
 	for _, c := range group {
 		for _, m := range c.log {
 			if m.adds() {
@@ -267,7 +269,7 @@ func (w writer) write(m mutation) error {
 				*k = counter{known: true}
 			}
 		}
-		return w.batch.ClearRange(m.key, m.value)
+		return w.clearRange(cleared)
 	case mutationAdd, mutationAddOrClear:
 		k := w.counters[string(m.key)]
 		if !k.known {
@@ -281,8 +283,17 @@ func (w writer) write(m mutation) error {
 		return nil
 	default:
 		w.follow(m.key, notNil(m.value))
-		return w.batch.Set(m.key, m.value)
+		return w.set(m.key, m.value)
 	}
+}
+
+func (w writer) set(key, value []byte) error {
+	if len(w.clearings) > 0 {
+		if c := w.around(string(key)); c != nil {
+			c.set = append(c.set, string(key))
+		}
+	}
+	return w.batch.Set(key, value)
 }
 
 // finish writes the results of additions.
@@ -294,7 +305,7 @@ func (w writer) finish() error {
 		case k.value == nil:
 			err = w.batch.Clear([]byte(key))
 		default:
-			err = w.batch.Set([]byte(key), k.value)
+			err = w.batch.Set([]byte(key), k.value) // at the end: nothing is cleared any more
 		}
 		if err != nil {
 			return err
