@@ -19,7 +19,7 @@ func (k *storeChecker) updateRow(p *check.Page, pair kv.KeyValue) (func() error,
 	}
 	of := &keys.stripes[stripe]
 	switch {
-	case bytes.Equal(pair.Key, of.followed), bytes.Equal(pair.Key, of.wake):
+	case bytes.Equal(pair.Key, of.armed):
 		if _, err := rows.ParseInt(pair.Value); err != nil {
 			p.Stray(pair.Key, "a row for those who follow updates: the value is not one that settee writes")
 		}

@@ -45,10 +45,13 @@
 // A reader reads all stripes at one version and merges them. It cannot pass a commit that becomes visible later,
 // because a version sees all commits up to it, and stamps are in the order of commits.
 //
-// A follower waits for the row wake of each stripe. Writers change it only while followed says that somebody follows.
-// They read followed with a conflict: a write that did not see the first follower, and is committed after it, is
-// repeated. So no change is missed, and while nobody follows a write pays for one key: the row. While somebody follows it
-// also pays for wake, once in a transaction, like the row.
+// A follower that has read all rows arms the stripes, and waits until the row armed of one is gone. The next writer of
+// the stripe removes it. A writer that finds none adds a conflict with the follower that sets it: either the writer is
+// committed before and the follower sees its row, or the writer runs again and finds the stripe armed. So no change is
+// missed. A watch needs a key that every write changes, and rows are new keys, so one key cannot do for both. But a
+// write pays for the second key only if it is the first one of its stripe since the followers had read everything: while
+// rows come, they look again after lookInterval and arm nothing. Without followers a write pays for the row alone. All
+// waiters of a process share one follower, which reads the stripes that are not armed in one transaction.
 //
 // A store that an earlier version of this package has written has no such rows, and needs no conversion: a database
 // appears with its first change. A version that does not write the rows must not write to the store any more, because
@@ -72,8 +75,7 @@
 //	(trash, instance)                        -> (deleted)                  until RemoveDatabases removes it with the rest
 //	(uploads, time, instance, id, key)       -> ""                         contents that no leaf refers to
 //	(updates, stripe, rows, stamp, name)     -> (1 created | 2 updated | 3 deleted)
-//	(updates, stripe, followed)              -> int64        when followers last said that they are there; no row: none is
-//	(updates, stripe, wake)                  -> int64        1 is added for each transaction that adds a row, if followed
+//	(updates, stripe, armed)                 -> int64        a random number: followers wait for the next row of the stripe
 //	(updates, stripe, judged)                -> (key, key, time)           how far RemoveUpdates has come
 //	(lives, name)                            -> (1 created | 3 deleted, stamp, time)    the database's last row of these types
 //	(deletions, time, name)                  -> ""                         rows of deleted databases, until they are removed
@@ -119,7 +121,8 @@
 // A write reads the document's header in docs with a conflict and writes it. Writes of one document are therefore
 // serial, and need no other conflicts within it. No row is both read and written by writes of different documents:
 // sequences come from the commit, counters are added to and at most read without a conflict, and the rows that all writes
-// read (the database's row, its revs_limit, whether its stripe of updates is followed) hardly ever change.
+// read with one (the database's row, its revs_limit) hardly ever change. That a follower of updates arms a stripe conflicts
+// with the writes in progress there; it does so only after a pause of all writes.
 //
 // # Costs
 //

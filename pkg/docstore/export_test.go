@@ -100,11 +100,12 @@ func (s *Store) Silence() { s.silent = true }
 
 // The bounds of rows in updates.
 const (
-	Stripes       = stripes
-	UpdatesAtOnce = updatesAtOnce
-	TidyEvery     = tidyEvery
-	JudgeAfter    = judgeAfter
-	FollowedLife  = followedLife
+	Stripes        = stripes
+	UpdatesAtOnce  = updatesAtOnce
+	TidyEvery      = tidyEvery
+	JudgeAfter     = judgeAfter
+	LookInterval   = lookInterval
+	FollowerLinger = followerLinger
 )
 
 // NameHash returns the last two bytes of the stamps of a database's updates.

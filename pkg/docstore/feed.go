@@ -3,14 +3,14 @@ package docstore
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/google/uuid"
 
 	"settee/pkg/kv"
 )
 
-// ticker tracks the last change of what feeds follow, for all feeds that wait for it, with one goroutine and one watch
-// for each of its sources.
+// ticker tracks the last change of what feeds follow, for all feeds that wait for it.
 type ticker struct {
 	store *Store
 	id    uuid.UUID // in Store.tickers
@@ -19,10 +19,21 @@ type ticker struct {
 
 	// The fields below are guarded by Store.mu.
 	waiting int
+	wanted  chan struct{} // closed while a feed waits
+	leaving *time.Timer   // stops the ticker; nil while a feed waits
 	next    chan struct{} // closed when one of the following changes
 	known   bool
 	last    Sequence
+	version int64 // of the store when last was read, if the ticker is told of it
 	err     error // set once the ticker has stopped
+}
+
+// tickerKind is what a ticker does.
+type tickerKind struct {
+	// run tells the ticker of changes until its context ends.
+	run func(t *ticker)
+	// linger is how long the ticker stays when no feed waits any longer.
+	linger time.Duration
 }
 
 // source reads the last change, and watches for the next.
@@ -31,23 +42,23 @@ type source func(tx kv.Transaction) (tick, error)
 // tick is what one transaction of a source has read.
 type tick struct {
 	last  Sequence
-	watch kv.Watch // ends with the next change; nil: it has to be read again now
+	watch kv.Watch // ends with the next change
 }
 
 // WaitChange returns when there are changes after a sequence, at once if there are some already. A continuous feed
 // reads [Database.Changes], waits for changes after [Changes.Last], and reads again. The error is [ErrDatabaseNotFound]
 // when the database is deleted, [ErrClosed], ctx's, or the store's.
 func (db *Database) WaitChange(ctx context.Context, since Sequence) error {
-	return db.store.await(ctx, since, db.instance, db.tick)
+	return db.store.await(ctx, since, db.instance, tickerKind{run: func(t *ticker) { t.run(db.tick) }})
 }
 
 // await waits for a change after since, in the ticker with an id.
-func (s *Store) await(ctx context.Context, since Sequence, id uuid.UUID, sources ...source) error {
-	t := s.join(id, sources)
+func (s *Store) await(ctx context.Context, since Sequence, id uuid.UUID, kind tickerKind) error {
+	t := s.join(id, kind)
 	if t == nil {
 		return ErrClosed
 	}
-	defer s.leave(t)
+	defer s.leave(t, kind.linger)
 	for {
 		done, next, err := t.told(since)
 		if done || err != nil {
@@ -69,7 +80,7 @@ func (t *ticker) told(since Sequence) (done bool, next <-chan struct{}, err erro
 }
 
 // join returns the ticker with an id, or nil if the store is closed. It starts one if there is none.
-func (s *Store) join(id uuid.UUID, sources []source) *ticker {
+func (s *Store) join(id uuid.UUID, kind tickerKind) *ticker {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -77,27 +88,50 @@ func (s *Store) join(id uuid.UUID, sources []source) *ticker {
 	}
 	t := s.tickers[id]
 	if t == nil {
-		t = &ticker{store: s, id: id, next: make(chan struct{})}
+		t = &ticker{store: s, id: id, next: make(chan struct{}), wanted: make(chan struct{})}
 		t.ctx, t.stop = context.WithCancel(s.ctx)
 		s.tickers[id] = t
-		for _, from := range sources {
-			s.wg.Go(func() { t.run(from) })
+		s.wg.Go(func() { kind.run(t) })
+	}
+	if t.waiting++; t.waiting == 1 {
+		close(t.wanted)
+		if t.leaving != nil {
+			t.leaving.Stop()
+			t.leaving = nil
 		}
 	}
-	t.waiting++
 	return t
 }
 
-// leave stops the ticker when no feed waits for it.
-func (s *Store) leave(t *ticker) {
+// leave stops the ticker after a time when no feed waits for it.
+func (s *Store) leave(t *ticker, linger time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t.waiting--; t.waiting == 0 {
-		s.forget(t)
+	if t.waiting--; t.waiting > 0 {
+		return
 	}
+	if linger == 0 || s.tickers[t.id] != t {
+		s.forget(t)
+		return
+	}
+	t.wanted = make(chan struct{})
+	t.leaving = time.AfterFunc(linger, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if t.waiting == 0 {
+			s.forget(t)
+		}
+	})
 }
 
-// forget stops a ticker. The next feed that waits starts another. The caller holds mu.
+// isWanted returns a channel that is closed when a feed waits.
+func (t *ticker) isWanted() <-chan struct{} {
+	t.store.mu.Lock()
+	defer t.store.mu.Unlock()
+	return t.wanted
+}
+
+// forget stops a ticker at once. The next feed that waits starts another. The caller holds mu.
 func (s *Store) forget(t *ticker) {
 	t.stop()
 	if s.tickers[t.id] == t {
@@ -112,10 +146,8 @@ func (t *ticker) run(from source) {
 			t.fail(err)
 			return
 		}
-		if read.watch != nil {
-			t.tell(read.last)
-			kv.AwaitChange(t.ctx, read.watch, kv.AwaitOptions{})
-		}
+		t.tell(read.last, 0)
+		kv.AwaitChange(t.ctx, read.watch, kv.AwaitOptions{})
 	}
 }
 
@@ -133,13 +165,14 @@ func (db *Database) tick(tx kv.Transaction) (out tick, err error) {
 	return out, nil
 }
 
-func (t *ticker) tell(last Sequence) {
+// tell passes on the last change, which was read at a version of the store.
+func (t *ticker) tell(last Sequence, version int64) {
 	t.store.mu.Lock()
 	defer t.store.mu.Unlock()
 	if t.known && last.Compare(t.last) <= 0 {
 		return
 	}
-	t.known, t.last = true, last
+	t.known, t.last, t.version = true, last, version
 	close(t.next)
 	t.next = make(chan struct{})
 }
@@ -149,9 +182,6 @@ func (t *ticker) fail(err error) {
 	s := t.store
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t.err != nil {
-		return // of another source
-	}
 	if s.closed || errors.Is(err, kv.ErrClosed) {
 		err = ErrClosed
 	}

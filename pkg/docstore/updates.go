@@ -1,6 +1,7 @@
 package docstore
 
 import (
+	"bytes"
 	"hash/fnv"
 	"sync"
 
@@ -46,8 +47,7 @@ func parseUpdateType(element any) (UpdateType, bool) {
 
 // The elements after (updates, stripe). They are stored, and so never change.
 const (
-	tagFollowed int64 = iota
-	tagWake
+	tagArmed int64 = iota
 	tagJudged
 	tagRows
 )
@@ -58,12 +58,12 @@ const stripes = 16
 
 // stripeKeys are the keys of one stripe.
 type stripeKeys struct {
-	followed, wake, judged []byte
-	rows                   tuple.Subspace
+	armed, judged []byte
+	rows          tuple.Subspace
 }
 
 func newStripeKeys(s tuple.Subspace) stripeKeys {
-	return stripeKeys{s.Pack(tagFollowed), s.Pack(tagWake), s.Pack(tagJudged), s.Sub(tagRows)}
+	return stripeKeys{s.Pack(tagArmed), s.Pack(tagJudged), s.Sub(tagRows)}
 }
 
 // nameHash is the last two bytes of the stamps of a database's rows, and decides about their stripe. It is stored, and
@@ -87,31 +87,42 @@ func (k *storeKeys) updateKey(name string, of tuple.Versionstamp) []byte {
 	return k.stripe(name).rows.Pack(of, name)
 }
 
-// setUpdate adds a row of a database at the stamp of the commit, and wakes those who follow.
-func (s *Store) setUpdate(tx kv.Transaction, name string, u UpdateType, followed bool) error {
-	stripe := s.keys.stripe(name)
-	key, err := stripe.rows.PackWithVersionstamp(tuple.IncompleteVersionstamp(nameHash(name)), name)
+// setUpdate adds a row of a database at the stamp of the commit.
+func (s *Store) setUpdate(tx kv.Transaction, name string, u UpdateType) error {
+	key, err := s.keys.stripe(name).rows.PackWithVersionstamp(tuple.IncompleteVersionstamp(nameHash(name)), name)
 	if err != nil {
 		return err
 	}
 	tx.SetVersionstampedKey(key, u.packed())
-	if followed {
-		tx.Add(stripe.wake, 1)
-	}
 	return nil
 }
 
-// isFollowed is a pending read whether somebody follows a stripe. It conflicts with the first one who does: either the
-// write sees the follower, or the follower sees the write.
-type isFollowed struct{ row kv.Future[[]byte] }
-
-func (s *Store) isFollowed(tx kv.Transaction, name string) isFollowed {
-	return isFollowed{tx.Get(s.keys.stripe(name).followed)}
+// armedRead is a pending read whether a follower waits for the next row of a stripe.
+type armedRead struct {
+	tx    kv.Transaction
+	key   []byte
+	value kv.Future[[]byte]
 }
 
-func (f isFollowed) await() (bool, error) {
-	value, err := f.row.Await()
-	return value != nil, err
+func (s *Store) readArmed(tx kv.Transaction, name string) armedRead {
+	key := s.keys.stripe(name).armed
+	return armedRead{tx, key, tx.Snapshot().Get(key)}
+}
+
+// wake wakes the followers that wait. If there is none, it conflicts with the next one: either this transaction sees the
+// follower, or the follower sees its row. If there is one, it conflicts with nothing, because any number of writers may
+// wake it.
+func (a armedRead) wake() error {
+	value, err := a.value.Await()
+	if err != nil {
+		return err
+	}
+	if value == nil {
+		a.tx.AddReadConflictKey(a.key)
+	} else {
+		a.tx.Clear(a.key)
+	}
+	return nil
 }
 
 const (
@@ -153,12 +164,12 @@ func (m *tidyMark) note(seen tuple.Versionstamp) {
 
 // updating is what a write has to know for the row that it adds to updates.
 type updating struct {
-	w        *writer
-	followed isFollowed
-	former   kv.RangeResult // the last change of the database before this one; nil: not read
-	tidy     *tidyMark      // nil: it does not tidy the end of its stripe
-	end      kv.RangeResult // the last rows of the stripe; nil: not read
-	old      [][]byte       // the rows that go
+	w      *writer
+	armed  armedRead
+	former kv.RangeResult // the last change of the database before this one; nil: not read
+	tidy   *tidyMark      // nil: it does not tidy the end of its stripe
+	end    kv.RangeResult // the last rows of the stripe; nil: not read
+	old    [][]byte       // the rows that go, that of the last change first
 }
 
 // readUpdates starts the reads. A call that is not the first one of its transaction cannot read what the first one has
@@ -169,7 +180,7 @@ func (w *writer) readUpdates(alone bool) *updating {
 	if s.silent {
 		return u
 	}
-	u.followed = s.isFollowed(w.tx, w.db.name)
+	u.armed = s.readArmed(w.tx, w.db.name)
 	if w.opts.Order == 0 {
 		u.former = w.db.lastRows(w.tx.Snapshot())
 	}
@@ -207,7 +218,8 @@ func (u *updating) await() error {
 		s.note(u.w.db.name) // by the row that is added
 		for _, pair := range pairs {
 			// A row that cannot be read is no reason to refuse writes.
-			if row, err := u.w.db.store.keys.parseUpdate(pair); err == nil && s.is(row) {
+			row, err := u.w.db.store.keys.parseUpdate(pair)
+			if err == nil && s.is(row) && !(len(u.old) > 0 && bytes.Equal(row.key, u.old[0])) {
 				u.old = append(u.old, row.key)
 			}
 		}
@@ -224,11 +236,10 @@ func (u *updating) flush() error {
 	for _, key := range u.old {
 		u.w.tx.Clear(key)
 	}
-	followed, err := u.followed.await()
-	if err != nil {
+	if err := u.armed.wake(); err != nil {
 		return err
 	}
-	return s.setUpdate(u.w.tx, u.w.db.name, Updated, followed)
+	return s.setUpdate(u.w.tx, u.w.db.name, Updated)
 }
 
 // superseded finds rows that later ones replace, among rows that are looked at from the last to the first. Only rows of
@@ -269,15 +280,15 @@ func parseLife(value []byte) (l life, err error) {
 
 // turn is a transaction that creates or deletes a database.
 type turn struct {
-	store    *Store
-	tx       kv.Transaction
-	name     string
-	life     kv.Future[[]byte]
-	followed isFollowed
+	store *Store
+	tx    kv.Transaction
+	name  string
+	life  kv.Future[[]byte]
+	armed armedRead
 }
 
 func (s *Store) readLife(tx kv.Transaction, name string) turn {
-	return turn{s, tx, name, tx.Get(s.keys.lives.Pack(name)), s.isFollowed(tx, name)}
+	return turn{s, tx, name, tx.Get(s.keys.lives.Pack(name)), s.readArmed(tx, name)}
 }
 
 // begin writes that the database is created.
@@ -318,11 +329,10 @@ func (t turn) set(kind UpdateType, now int64) error {
 		return err
 	}
 	t.tx.SetVersionstampedValue(keys.lives.Pack(t.name), row)
-	followed, err := t.followed.await()
-	if err != nil {
+	if err := t.armed.wake(); err != nil {
 		return err
 	}
-	return t.store.setUpdate(t.tx, t.name, kind, followed)
+	return t.store.setUpdate(t.tx, t.name, kind)
 }
 
 // storedUpdate is a row of updates.

@@ -211,8 +211,8 @@ func (b *bundle) waitUpdate(ctx context.Context, since docstore.Sequence) <-chan
 	return told
 }
 
-// TestWaitUpdate: those who wait share one ticker, are told at once of each kind of update, and cost writes nothing
-// when none is left.
+// TestWaitUpdate: those who wait share one follower, and are told at once of each kind of update after a pause. The
+// follower stays for a while when nobody waits.
 func TestWaitUpdate(t *testing.T) {
 	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db, docstore.Options{})
@@ -247,10 +247,14 @@ func TestWaitUpdate(t *testing.T) {
 				var shown []string
 				shown, last = b.updatesSince(t, last)
 				require.Equal(t, []string{kind + " " + dbs[len(dbs)-1].db.Name()}, shown)
-				tickers, _ = b.store.Waiting()
-				require.Zero(t, tickers)
+				tickers, waiters = b.store.Waiting()
+				require.Equal(t, 1, tickers)
+				require.Zero(t, waiters)
 			}
 		}
+		after(docstore.FollowerLinger)
+		tickers, _ := b.store.Waiting()
+		require.Zero(t, tickers)
 		require.NoError(t, b.store.WaitUpdate(t.Context(), docstore.Sequence{})) // at once
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -260,6 +264,112 @@ func TestWaitUpdate(t *testing.T) {
 		b.store.Close()
 		require.ErrorIs(t, <-closed, docstore.ErrClosed)
 		require.ErrorIs(t, b.store.WaitUpdate(t.Context(), last), docstore.ErrClosed)
+	})
+}
+
+// TestFollowersShareLooks: while updates come, any number of followers look together, at most every lookInterval, and
+// writes pay for no key but the row. After a pause the first write of a stripe pays for one more, which wakes them.
+func TestFollowersShareLooks(t *testing.T) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
+		c := enginetest.Control(db)
+		b := newBundle(t, c, docstore.Options{})
+		keys := func() int64 {
+			before := c.KeysWritten.Load()
+			b.put(t, fmt.Sprint("d", before), "", `{}`)
+			return c.KeysWritten.Load() - before
+		}
+		keys() // there is no row to remove
+		alone := keys()
+		ctx, cancel := context.WithCancel(t.Context())
+		const followers = 10
+		for range followers {
+			go func() {
+				_, last := b.updatesSince(t, docstore.Sequence{})
+				for b.store.WaitUpdate(ctx, last) == nil {
+					last = later(t, last, b.store)
+				}
+			}()
+		}
+		after(time.Minute)
+		before := c.Transactions.Load()
+		require.Equal(t, alone+1, keys(), "the first write wakes the followers")
+		const writes = 100
+		for range writes {
+			after(docstore.LookInterval / 4)
+			require.Equal(t, alone, keys())
+		}
+		looks := c.Transactions.Load() - before - 1 - writes
+		const rounds = writes/4 + 2
+		require.LessOrEqual(t, looks, int64(rounds*(1+followers)), "a look, and a pass of each follower")
+		require.GreaterOrEqual(t, looks, int64(writes/4*followers))
+		after(time.Second)
+		before = c.Transactions.Load()
+		after(20 * time.Second) // before a watch is not trusted any longer
+		require.Equal(t, before, c.Transactions.Load(), "nobody looks while nothing happens")
+		require.Equal(t, alone+1, keys())
+		after(time.Second)
+		cancel()
+		after(docstore.FollowerLinger)
+		require.Equal(t, alone+1, keys(), "the followers have asked to be woken")
+		require.Equal(t, alone, keys())
+	})
+}
+
+// later returns where a pass after a sequence ends, if it finds an update.
+func later(t *testing.T, since docstore.Sequence, store *docstore.Store) docstore.Sequence {
+	pass, n := store.Updates(docstore.UpdatesOptions{Since: since}), 0
+	for _, err := range pass.All(t.Context()) {
+		assert.NoError(t, err)
+		n++
+	}
+	assert.Positive(t, n)
+	return pass.Last()
+}
+
+// TestWokenByMany: writers at a time that wake a follower do not conflict with each other.
+func TestWokenByMany(t *testing.T) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
+		c := enginetest.Control(db)
+		b := newBundle(t, c, docstore.Options{})
+		last, err := b.store.LastUpdate(t.Context())
+		require.NoError(t, err)
+		told := b.waitUpdate(t.Context(), last)
+		after(time.Second)
+		before := c.Runs.Load()
+		const depth = 10
+		b.nest(t, depth)
+		require.NoError(t, <-told)
+		after(docstore.LookInterval / 2)
+		require.Equal(t, before+depth+1, c.Runs.Load(), "each write runs once, and the follower looks")
+	})
+}
+
+// TestRemovedUpdate: if the last update is removed before a follower has read it, it waits for the next one.
+func TestRemovedUpdate(t *testing.T) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db, docstore.Options{})
+		first, err := b.store.LastUpdate(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, b.beside(t, "gone").db.Delete(t.Context()))
+		second, err := b.store.LastUpdate(t.Context())
+		require.NoError(t, err)
+		after(docstore.DeletedLife + time.Second)
+		other := b.waitUpdate(t.Context(), second) // so that the follower knows the last update
+		after(time.Second)
+		_, err = b.store.RemoveUpdates(t.Context())
+		require.NoError(t, err)
+		for range 3 {
+			shown, same := b.updatesSince(t, first)
+			require.Empty(t, shown)
+			require.Equal(t, first, same)
+			told := b.waitUpdate(t.Context(), same)
+			after(time.Minute)
+			require.Empty(t, told, "there is nothing to read")
+			b.put(t, fmt.Sprint("d", time.Now().Unix()), "", `{}`)
+			require.NoError(t, <-told)
+			_, first = b.updatesSince(t, first)
+		}
+		require.NoError(t, <-other)
 	})
 }
 

@@ -4,11 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"iter"
-	"math"
 	"slices"
-	"time"
-
-	"github.com/google/uuid"
 
 	"settee/pkg/kv"
 	"settee/pkg/kv/rows"
@@ -93,6 +89,9 @@ func (u *Updates) All(ctx context.Context) iter.Seq2[UpdateRow, error] {
 					return
 				}
 			}
+			if p.done && !u.opts.Descending {
+				u.store.noneAfter(u.last, page.version)
+			}
 		}
 	}
 }
@@ -130,8 +129,9 @@ func (p *updatesPager) begin(since Sequence) {
 type updatesPage struct {
 	rows    []storedUpdate // in order
 	within  [stripes]kv.KeyRange
-	foreign bool // since is of another store
-	end     bool // no rows follow
+	version int64 // of the store
+	foreign bool  // since is of another store
+	end     bool  // no rows follow
 }
 
 // next reads the next rows.
@@ -149,12 +149,11 @@ func (p *updatesPager) next(ctx context.Context) (updatesPage, error) {
 
 func (p *updatesPager) read(tx kv.ReadTransaction, most int) (page updatesPage, err error) {
 	page.within = p.within
+	if page.version, err = tx.ReadVersion().Await(); err != nil {
+		return page, err
+	}
 	if !p.begun && !p.opts.Descending && p.opts.Since != (Sequence{}) {
-		now, err := tx.ReadVersion().Await()
-		if err != nil {
-			return page, err
-		}
-		if page.foreign = version(p.opts.Since.stamp) > uint64(now); page.foreign {
+		if page.foreign = version(p.opts.Since.stamp) > uint64(page.version); page.foreign {
 			p.begin(Sequence{})
 			page.within = p.within
 		}
@@ -249,9 +248,7 @@ func (s *Store) LastUpdate(ctx context.Context) (Sequence, error) {
 			if err != nil {
 				return last, err
 			}
-			if of.Compare(last) > 0 {
-				last = of
-			}
+			last = later(last, of)
 		}
 		return last, nil
 	})
@@ -268,50 +265,4 @@ func (k *storeKeys) awaitLast(read kv.RangeResult) (Sequence, error) {
 	}
 	row, err := k.parseUpdate(pairs[0])
 	return row.Sequence, err
-}
-
-// WaitUpdate returns when there are updates after a sequence that [Updates.Last] has returned, at once if there are some
-// already. The error is [ErrClosed], ctx's, or the store's.
-func (s *Store) WaitUpdate(ctx context.Context, since Sequence) error {
-	sources := make([]source, stripes)
-	for i := range sources {
-		sources[i] = func(tx kv.Transaction) (tick, error) { return s.tickUpdates(tx, &s.keys.stripes[i]) }
-	}
-	return s.await(ctx, since, uuid.Nil, sources...)
-}
-
-const (
-	// followedRenewal is the age at which a follower renews the row that tells writers of it, and followedLife the age at
-	// which upkeep removes the row. The clocks of nodes may differ by the difference.
-	followedRenewal = 20 * time.Minute
-	followedLife    = 2 * time.Hour
-)
-
-// tickUpdates reads the last update in a stripe, and watches for the next. If the writers do not know yet that the
-// stripe is followed, it tells them first, and reads again when they do.
-func (s *Store) tickUpdates(tx kv.Transaction, stripe *stripeKeys) (out tick, err error) {
-	followed, last := tx.Snapshot().Get(stripe.followed), stripe.last(tx.Snapshot())
-	value, err := followed.Await()
-	if err != nil {
-		return out, err
-	}
-	if out.last, err = s.keys.awaitLast(last); err != nil {
-		return out, err
-	}
-	if since := followedSince(value); time.Since(since).Abs() > followedRenewal {
-		tx.Set(stripe.followed, rows.Int(time.Now().Unix()))
-	}
-	if value != nil {
-		out.watch = tx.Watch(stripe.wake)
-	}
-	return out, nil
-}
-
-// followedSince returns when a stripe was last known to be followed.
-func followedSince(value []byte) time.Time {
-	n, err := rows.ParseInt(value)
-	if err != nil {
-		return time.Unix(math.MinInt32, 0)
-	}
-	return time.Unix(n, 0)
 }

@@ -37,7 +37,7 @@ func TestRandomUpdates(t *testing.T) {
 		rates faultkv.Rates
 		quiet time.Duration // after which a follower has all
 	}{
-		"without faults":  {nil, time.Millisecond},
+		"without faults":  {nil, 2 * docstore.LookInterval},
 		"unknown commits": {unknown, 20 * time.Second}, // less than a reader waits who does not trust its watch
 		"all faults":      {all, 2 * time.Minute},
 	} {

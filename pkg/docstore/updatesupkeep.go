@@ -105,34 +105,27 @@ func parseJudged(value []byte) (j judged, err error) {
 
 // judge judges rows of one stripe.
 type judge struct {
-	store         *Store
-	tx            kv.Transaction
-	stripe        *stripeKeys
-	now           time.Time
-	row, followed kv.Future[[]byte]
-	last          kv.RangeResult
-	judged        judged
-	found         []storedUpdate
-	whole         bool // found has all rows up to what was seen
-	newest        []newest
+	store  *Store
+	tx     kv.Transaction
+	stripe *stripeKeys
+	now    time.Time
+	row    kv.Future[[]byte]
+	last   kv.RangeResult
+	judged judged
+	found  []storedUpdate
+	whole  bool // found has all rows up to what was seen
+	newest []newest
 }
 
 func (s *Store) judge(tx kv.Transaction, stripe *stripeKeys, now time.Time) judge {
 	return judge{
 		store: s, tx: tx, stripe: stripe, now: now,
-		row: tx.Get(stripe.judged), followed: tx.Get(stripe.followed), last: stripe.last(tx.Snapshot()),
+		row: tx.Get(stripe.judged), last: stripe.last(tx.Snapshot()),
 	}
 }
 
 // read reads the rows to judge.
 func (j *judge) read() error {
-	followed, err := j.followed.Await()
-	if err != nil {
-		return err
-	}
-	if followed != nil && j.now.Sub(followedSince(followed)) > followedLife {
-		j.tx.Clear(j.stripe.followed)
-	}
 	value, err := j.row.Await()
 	if err != nil {
 		return err
