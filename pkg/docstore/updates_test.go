@@ -267,6 +267,22 @@ func TestWaitUpdate(t *testing.T) {
 	})
 }
 
+// TestWriteWhileArming: a write that is committed while a follower asks to be woken, and does not know of it, is seen.
+func TestWriteWhileArming(t *testing.T) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
+		c := enginetest.Control(db)
+		follower := docstore.Open(c, prefix, docstore.Options{})
+		t.Cleanup(follower.Close)
+		b := newBundle(t, db, docstore.Options{})
+		last, err := b.store.LastUpdate(t.Context())
+		require.NoError(t, err)
+		c.BeforeCommit(func() { b.put(t, "d", "", `{}`) })
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.NoError(t, follower.WaitUpdate(ctx, last))
+	})
+}
+
 // TestFollowersShareLooks: while updates come, any number of followers look together, at most every lookInterval, and
 // writes pay for no key but the row. After a pause the first write of a stripe pays for one more, which wakes them.
 func TestFollowersShareLooks(t *testing.T) {

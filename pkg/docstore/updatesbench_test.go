@@ -22,9 +22,9 @@ func BenchmarkUpdates(b *testing.B) {
 	for _, c := range []struct {
 		bulk, writers int
 		followed      bool
-	}{{1, 1, false}, {1, 16, false}, {1, 16, true}, {100, 4, false}} {
+	}{{1, 1, false}, {1, 16, false}, {1, 16, true}, {100, 4, false}, {100, 4, true}} {
 		b.Run(fmt.Sprintf("bulk=%d/writers=%d/followed=%v", c.bulk, c.writers, c.followed), func(b *testing.B) {
-			db := enginetest.Disk(b)
+			db := enginetest.ClusterOr(b, enginetest.Disk)
 			open := func(name string) (*docstore.Store, *docstore.Database) {
 				store := docstore.Open(db, prefix, docstore.Options{})
 				b.Cleanup(store.Close)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -28,18 +29,13 @@ import (
 func TestRandomUpdates(t *testing.T) {
 	shorttest.Skip(t)
 	t.Parallel()
-	unknown := faultkv.Rates{
-		faultkv.Conflict: 0.05, faultkv.UnknownCommitted: 0.15, faultkv.UnknownNotCommitted: 0.05, faultkv.TooOld: 0.01, faultkv.Delay: 0.1,
-	}
-	all := maps.Clone(unknown)
-	maps.Copy(all, faultkv.Rates{faultkv.LostWatch: 0.1, faultkv.LateWatch: 0.1, faultkv.SpuriousWatch: 0.1})
 	for name, c := range map[string]struct {
 		rates faultkv.Rates
 		quiet time.Duration // after which a follower has all
 	}{
 		"without faults":  {nil, 2 * docstore.LookInterval},
-		"unknown commits": {unknown, 20 * time.Second}, // less than a reader waits who does not trust its watch
-		"all faults":      {all, 2 * time.Minute},
+		"unknown commits": {unknownRates(), 20 * time.Second}, // less than a reader waits who does not trust its watch
+		"all faults":      {allRates(), 2 * time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -50,19 +46,49 @@ func TestRandomUpdates(t *testing.T) {
 					for i := range uint64(3) {
 						stores = append(stores, faultkv.Wrap(db, faultkv.Options{Seed: seed<<8 | i, Rates: c.rates}))
 					}
-					newUpdatesWorld(t, seed, db, stores...).run(func() { after(c.quiet) })
+					newUpdatesWorld(t, seed, db, stores...).run(func(func() bool) { after(c.quiet) })
 				})
 			})
 		})
 	}
 }
 
-// TestUpdatesAreChanges is TestRandomUpdates on each engine, in real time and without faults.
+func unknownRates() faultkv.Rates {
+	return faultkv.Rates{
+		faultkv.Conflict: 0.05, faultkv.UnknownCommitted: 0.15, faultkv.UnknownNotCommitted: 0.05, faultkv.TooOld: 0.01, faultkv.Delay: 0.1,
+	}
+}
+
+func allRates() faultkv.Rates {
+	all := unknownRates()
+	maps.Copy(all, faultkv.Rates{faultkv.LostWatch: 0.1, faultkv.LateWatch: 0.1, faultkv.SpuriousWatch: 0.1})
+	return all
+}
+
+// TestUpdatesAreChanges is TestRandomUpdates on each engine, in real time. Followers that lose no watch must have all
+// before they would look without one. The others read once more.
 func TestUpdatesAreChanges(t *testing.T) {
 	shorttest.Skip(t)
-	enginetest.Each(t, func(t *testing.T, db kv.Database) {
-		newUpdatesWorld(t, 1, db, db, db).run(nil)
-	})
+	for name, c := range map[string]struct {
+		rates faultkv.Rates
+		loses bool
+	}{"without faults": {nil, false}, "unknown commits": {unknownRates(), false}, "all faults": {allRates(), true}} {
+		t.Run(name, func(t *testing.T) {
+			enginetest.Each(t, func(t *testing.T, db kv.Database) {
+				var stores []kv.Database
+				for i := range uint64(3) {
+					stores = append(stores, faultkv.Wrap(db, faultkv.Options{Seed: i, Rates: c.rates}))
+				}
+				settle := func(followed func() bool) {
+					require.Eventually(t, followed, 25*time.Second, 10*time.Millisecond)
+				}
+				if c.loses {
+					settle = nil
+				}
+				newUpdatesWorld(t, 1, db, stores...).run(settle)
+			})
+		})
+	}
 }
 
 const (
@@ -99,9 +125,10 @@ func (w *updatesWorld) intN(n int) int {
 
 func (w *updatesWorld) process() *docstore.Store { return w.processes[w.intN(len(w.processes))] }
 
-// run calls settle after the last write. Then each follower must have all changes. If settle is nil, each follower reads
-// once more: how soon it is told is no matter then.
-func (w *updatesWorld) run(settle func()) {
+// run calls settle after the last write, with a function that reports whether all followers have read the last update.
+// Then each follower must have all changes. If settle is nil, each follower reads once more: how soon it is told is no
+// matter then.
+func (w *updatesWorld) run(settle func(followed func() bool)) {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	var writing, others sync.WaitGroup
 	for i := range updatesWriters {
@@ -117,7 +144,9 @@ func (w *updatesWorld) run(settle func()) {
 	end, err := w.store.store.LastUpdate(w.t.Context())
 	require.NoError(w.t, err)
 	if settle != nil {
-		settle()
+		settle(func() bool {
+			return !slices.ContainsFunc(followers, func(f *updatesFollower) bool { return f.reached().Compare(end) < 0 })
+		})
 	}
 	cancel()
 	others.Wait()
@@ -126,7 +155,7 @@ func (w *updatesWorld) run(settle func()) {
 		if settle == nil {
 			f.read(w.store.store, docstore.UpdatesOptions{Since: f.at})
 		}
-		require.GreaterOrEqual(w.t, f.at.Compare(end), 0)
+		require.GreaterOrEqual(w.t, f.reached().Compare(end), 0)
 		require.Equal(w.t, truth, f.contents())
 	}
 	w.finalRows(truth)
@@ -238,8 +267,15 @@ type copied struct {
 // updatesFollower copies databases, and looks only at those that updates name.
 type updatesFollower struct {
 	world  *updatesWorld
-	at     docstore.Sequence
 	copies map[string]*copied
+	mu     sync.Mutex // held to change at
+	at     docstore.Sequence
+}
+
+func (f *updatesFollower) reached() docstore.Sequence {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.at
 }
 
 func (f *updatesFollower) run(ctx context.Context) {
@@ -265,6 +301,8 @@ func (f *updatesFollower) read(store *docstore.Store, opts docstore.UpdatesOptio
 			return
 		}
 	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.at = pass.Last()
 }
 
