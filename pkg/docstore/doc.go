@@ -127,8 +127,10 @@
 // # Costs
 //
 // A write reads all leaves of its document and the database's last change, and nothing else of the database. A
-// transaction adds one row to updates, whatever the number of its documents, and removes one. Inserts into updates go to
-// the ends of 16 ranges. A pass over updates reads each row after its beginning once, and a row for each stripe. Changes, listings and counts read one row
-// for each result, [Database.Info] reads a few rows. Values larger than the store's limit are stored in chunks. A row
-// in changes is not, which limits the leaves of a document ([MaxLeaves]).
+// transaction adds one row to updates, whatever the number of its documents, and removes one. It reads for that the
+// database's last change and whether a follower waits for its stripe, together with the rest: two of seven reads,
+// and two of ten keys, of a write of one new document. Inserts into updates go to the ends of 16 ranges. A pass over
+// updates reads each row after its beginning once, and a row for each stripe. Changes, listings and counts read one
+// row for each result, [Database.Info] reads a few rows. Values larger than the store's limit are stored in chunks.
+// A row in changes is not, which limits the leaves of a document ([MaxLeaves]).
 package docstore

@@ -48,6 +48,7 @@ func parseUpdateType(element any) (UpdateType, bool) {
 // The elements after (updates, stripe). They are stored, and so never change.
 const (
 	tagArmed int64 = iota
+	_
 	tagJudged
 	tagRows
 )

@@ -299,8 +299,8 @@ func TestFollowersShareLooks(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		const followers = 10
 		for range followers {
+			_, last := b.updatesSince(t, docstore.Sequence{})
 			go func() {
-				_, last := b.updatesSince(t, docstore.Sequence{})
 				for b.store.WaitUpdate(ctx, last) == nil {
 					last = later(t, last, b.store)
 				}
@@ -335,8 +335,9 @@ func TestFollowersShareLooks(t *testing.T) {
 func later(t *testing.T, since docstore.Sequence, store *docstore.Store) docstore.Sequence {
 	pass, n := store.Updates(docstore.UpdatesOptions{Since: since}), 0
 	for _, err := range pass.All(t.Context()) {
-		assert.NoError(t, err)
-		n++
+		if assert.NoError(t, err) {
+			n++
+		}
 	}
 	assert.Positive(t, n)
 	return pass.Last()

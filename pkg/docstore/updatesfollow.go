@@ -40,12 +40,12 @@ func (s *Store) noneAfter(last Sequence, version int64) {
 // updatesFollower tells a ticker of updates. While rows come, it looks every lookInterval at the stripes that have got
 // some. When a look finds none, it arms these stripes, and looks again when a writer wakes it.
 type updatesFollower struct {
-	store  *Store
-	ticker *ticker
-	looked bool              // at least once
-	last   [stripes]Sequence // the last rows that were seen
-	armed  [stripes]bool
-	ended  chan int // the stripes whose watches have ended
+	store   *Store
+	ticker  *ticker
+	looked  bool              // at least once
+	last    [stripes]Sequence // the last rows that were seen
+	watched [stripes]bool
+	ended   chan int // the stripes whose watches have ended
 }
 
 func (s *Store) followUpdates(t *ticker) {
@@ -64,6 +64,8 @@ func (f *updatesFollower) run() error {
 		}
 		if found := f.note(look); found {
 			kv.Sleep(ctx, time.Until(next))
+		} else if look.armed {
+			continue
 		}
 		if err := f.await(ctx); err != nil {
 			return err
@@ -73,101 +75,90 @@ func (f *updatesFollower) run() error {
 
 // await returns when there is a stripe to look at and somebody waits.
 func (f *updatesFollower) await(ctx context.Context) error {
-	f.disarm()
-	if !slices.Contains(f.armed[:], false) {
+	f.noteEnds()
+	if !slices.Contains(f.watched[:], false) {
 		select {
 		case i := <-f.ended:
-			f.armed[i] = false
+			f.watched[i] = false
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
 	select {
 	case <-f.ticker.isWanted():
-		f.disarm()
+		f.noteEnds()
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-// disarm notes whose watches have ended.
-func (f *updatesFollower) disarm() {
+// noteEnds notes whose watches have ended.
+func (f *updatesFollower) noteEnds() {
 	for len(f.ended) > 0 {
-		f.armed[<-f.ended] = false
+		f.watched[<-f.ended] = false
 	}
 }
 
-// updatesLook is what one look has read.
+// updatesLook is what one look has read and done.
 type updatesLook struct {
 	version int64             // of the store
-	last    [stripes]Sequence // of the stripes that were not armed
-	watches [stripes]kv.Watch // of the stripes that the look has armed
+	last    [stripes]Sequence // of the stripes without a watch
+	watches [stripes]kv.Watch // nil: the stripe had a watch before, or still has none
+	armed   bool              // it has armed a stripe: the next look watches it, or sees a row that came meanwhile
 }
 
-// look looks at all stripes that are not armed, in one transaction. If they have no new rows, it arms them. A write
-// that is committed before this transaction is seen by its reads, or makes it run again. A later one finds the stripe
-// armed, because it would conflict with it otherwise.
+// look looks at all stripes without a watch, in one transaction. If they have no new rows, it watches those that are
+// armed and arms the others. It sees each write that is committed before the arming, or else before a watch. A later
+// one finds the stripe armed, because it would conflict with the arming otherwise.
 func (f *updatesFollower) look(tx kv.Transaction) (out updatesLook, err error) {
 	snap := tx.Snapshot()
 	version := snap.ReadVersion()
 	var ends [stripes]kv.RangeResult
-	var values [stripes]kv.Future[[]byte]
-	for i, armed := range f.armed {
-		if !armed {
+	var armed [stripes]kv.Future[[]byte]
+	for i, watched := range f.watched {
+		if !watched {
 			stripe := &f.store.keys.stripes[i]
-			ends[i], values[i] = stripe.last(snap), snap.Get(stripe.armed)
+			ends[i], armed[i] = stripe.last(snap), snap.Get(stripe.armed)
 		}
 	}
 	if out.version, err = version.Await(); err != nil {
 		return out, err
 	}
 	found := false
-	var after [stripes]kv.KeyRange // the last rows
-	for i := range ends {
-		if ends[i] == nil {
+	for i, end := range ends {
+		if end == nil {
 			continue
 		}
-		pairs, err := ends[i].Slice()
-		if err != nil {
+		if out.last[i], err = f.store.keys.awaitLast(end); err != nil {
 			return out, err
-		}
-		after[i] = rows.Range(f.store.keys.stripes[i].rows)
-		if len(pairs) > 0 {
-			row, err := f.store.keys.parseUpdate(pairs[0])
-			if err != nil {
-				return out, err
-			}
-			out.last[i], after[i].Begin = row.Sequence, kv.KeyAfter(row.key)
 		}
 		found = found || f.looked && out.last[i].Compare(f.last[i]) > 0
 	}
-	for i := range values {
-		if values[i] == nil || found {
+	for i, read := range armed {
+		if read == nil || found {
 			continue
 		}
-		if out.watches[i], err = f.store.keys.stripes[i].arm(tx, values[i], after[i]); err != nil {
+		value, err := read.Await()
+		if err != nil {
 			return out, err
+		}
+		if value == nil {
+			f.store.keys.stripes[i].arm(tx)
+			out.armed = true
+		} else {
+			out.watches[i] = tx.Watch(f.store.keys.stripes[i].armed)
 		}
 	}
 	return out, nil
 }
 
-// arm asks the writer of the next row to wake those who wait for the watch. after is the range of later rows than those
-// that were read. Other followers may have armed the stripe, and share its row. They do not write it again, because
-// writers in progress would conflict with that. The value is drawn at random, because a watch may miss a value that
-// changes and changes back.
-func (k *stripeKeys) arm(tx kv.Transaction, armed kv.Future[[]byte], after kv.KeyRange) (kv.Watch, error) {
-	value, err := armed.Await()
-	if err != nil {
-		return nil, err
-	}
-	if value == nil {
-		tx.AddReadConflictKey(k.armed)
-		tx.AddReadConflictRange(after)
-		tx.Set(k.armed, rows.Int(rand.Int64()))
-	}
-	return tx.Watch(k.armed), nil
+// arm asks the writer of the next row to wake the followers. Followers of other processes share the row, and the first
+// one writes it: the others would only make writers in progress conflict once more. The value is drawn at random, because
+// a watch may miss a value that changes and changes back.
+func (k *stripeKeys) arm(tx kv.Transaction) {
+	tx.AddReadConflictKey(k.armed)
+	tx.Set(k.armed, rows.Int(rand.Int64())) //nolint:gosec // it keeps no secret
 }
 
 // note tells the ticker of what a look has read, waits for the watches, and reports whether there were new rows.
@@ -187,7 +178,7 @@ func (f *updatesFollower) note(look updatesLook) (found bool) {
 		if watch == nil {
 			continue
 		}
-		f.armed[i] = true
+		f.watched[i] = true
 		f.store.wg.Go(func() {
 			kv.AwaitChange(f.ticker.ctx, watch, kv.AwaitOptions{})
 			f.ended <- i
