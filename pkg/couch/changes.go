@@ -92,10 +92,16 @@ type Changes struct {
 
 // Changes opens a feed. It uses no slot of MaxConnections.
 func (d *Database) Changes(ctx context.Context, o ChangesOptions) (*Changes, error) {
+	return d.changes(ctx, "_changes", o)
+}
+
+// changes opens the feed at a path below d.
+func (d *Database) changes(ctx context.Context, path string, o ChangesOptions) (*Changes, error) {
 	r, err := o.request(d.cfg.ConnectionTimeout)
 	if err != nil {
 		return nil, err
 	}
+	r.path = path
 	p, err := d.stream(ctx, r)
 	if err != nil {
 		return nil, err
@@ -169,7 +175,7 @@ func (c *Changes) await() error {
 // end records how the feed ended, and returns the error for Next.
 func (c *Changes) end(err error) error {
 	if c.err = err; err != io.EOF {
-		c.err = c.explain(err)
+		c.err = explainFeed(c.p, "changes feed", err)
 	}
 	if c.p != nil {
 		if c.err == io.EOF {
@@ -183,19 +189,19 @@ func (c *Changes) end(err error) error {
 	return c.err
 }
 
-// explain converts an error. A network failure means that the feed was cut off.
-func (c *Changes) explain(err error) error {
+// explainFeed converts an error of a feed. A network failure means that the feed was cut off. p is nil in tests.
+func explainFeed(p *response, feed string, err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
-		return fmt.Errorf("the changes feed was cut: %w", err)
+		return fmt.Errorf("the %s was cut: %w", feed, err)
 	}
-	given := c.p != nil && c.p.outer.Err() != nil
+	given := p != nil && p.outer.Err() != nil
 	for _, ours := range []error{ErrMalformed, ErrLimit, ErrStalled, errGaveUp} {
 		given = given || errors.Is(err, ours)
 	}
 	if given {
-		return fmt.Errorf("reading the changes feed: %w", err)
+		return fmt.Errorf("reading the %s: %w", feed, err)
 	}
-	return fmt.Errorf("the changes feed was cut: %w: %w", io.ErrUnexpectedEOF, err)
+	return fmt.Errorf("the %s was cut: %w: %w", feed, io.ErrUnexpectedEOF, err)
 }
 
 // LastSeq returns the sequence up to which the feed was read, after Next has returned io.EOF. With a filter it may be

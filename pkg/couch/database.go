@@ -175,23 +175,33 @@ func (d *Database) Format(f fmt.State, verb rune) {
 
 // Open checks cfg and returns the database it describes. It does not connect.
 func Open(cfg Config) (*Database, error) {
+	return openAt(cfg, "database", func(u *url.URL, root string) string {
+		if strings.Trim(u.EscapedPath(), "/") == "" { // a proxy shows the database as the root of a host
+			return root
+		}
+		return root[:strings.LastIndexByte(root, '/')]
+	})
+}
+
+// openAt checks cfg and returns what is at its URL, which errors call by that name. server returns the URL of its server.
+func openAt(cfg Config, name string, server func(u *url.URL, root string) string) (*Database, error) {
 	u, err := url.Parse(cfg.URL)
 	switch {
 	case err != nil:
-		return nil, errors.New("database URL: not a URL") // the parser's error would quote it
+		return nil, errors.New(name + " URL: not a URL") // the parser's error would quote it
 	case u.User != nil:
-		return nil, errors.New("database URL: has a user; name it in Username and Password")
+		return nil, errors.New(name + " URL: has a user; name it in Username and Password")
 	case u.Scheme != "http" && u.Scheme != "https":
-		return nil, errors.New("database URL: neither http nor https")
+		return nil, errors.New(name + " URL: neither http nor https")
 	case u.Host == "":
-		return nil, errors.New("database URL: names no host")
+		return nil, errors.New(name + " URL: names no host")
 	case u.RawQuery != "" || u.Fragment != "":
-		return nil, errors.New("database URL: has a query or a fragment")
+		return nil, errors.New(name + " URL: has a query or a fragment")
 	}
 	cfg.AnswerTimeout = cmp.Or(cfg.AnswerTimeout, cfg.ConnectionTimeout)
 	if cfg.ConnectionTimeout <= 0 || cfg.AnswerTimeout <= 0 || cfg.SessionRefresh <= 0 || cfg.RetryBase <= 0 ||
 		cfg.MaxConnections <= 0 || cfg.MaxDocument <= 0 {
-		return nil, errors.New("database: a timeout or a limit is not positive")
+		return nil, errors.New(name + ": a timeout or a limit is not positive")
 	}
 	cfg.Header = cfg.Header.Clone()
 
@@ -203,10 +213,7 @@ func Open(cfg Config) (*Database, error) {
 		limiter:   cfg.Limiter,
 		slots:     make(chan struct{}, cfg.MaxConnections),
 	}
-	d.server = d.root
-	if strings.Trim(u.EscapedPath(), "/") != "" { // otherwise a proxy shows the database as the root of a host
-		d.server = d.root[:strings.LastIndexByte(d.root, '/')]
-	}
+	d.server = server(u, d.root)
 	if d.limiter == nil {
 		d.limiter = &Limiter{}
 	}

@@ -1,4 +1,5 @@
-// Package couch is a client for a remote CouchDB database. It has the requests that replication needs.
+// Package couch is a client for a remote CouchDB database, and for a server with several of them. It has the requests
+// that replication needs.
 //
 // It passes a server's bytes on unchanged: a [Document] is the JSON text that was sent, a sequence is opaque, and
 // the bytes of an attachment are neither compressed nor decompressed. It works with CouchDB 1 to 3 and with PouchDB
@@ -20,6 +21,12 @@
 //	Attachment           GET /db/doc/attachment                        yes (b)    a buffer
 //	BulkDocs             POST /db/_bulk_docs, new_edits=false          yes        what is written, 16 MiB of refusals
 //	PutMultipart         PUT /db/doc?new_edits=false                   yes (c)    the document, 64 KiB more
+//
+//	method of Server     request                                       repeated   in memory
+//	DatabasesInfo        POST /_dbs_info                               yes        16 MiB
+//	Updates              GET /_db_updates?feed=continuous              yes (b)    one row, 1 MiB
+//	UpdatesLog           GET /_db_updates, GET /_global_changes        yes        1 MiB
+//	Changes              GET or POST /db/_changes                      yes (b)    one row, 16 MiB
 //
 // (a) after a conflict, PutLocal checks whether the first try wrote the document. (b) until the answer begins. (c)
 // while at most 64 KiB were sent. The last column is the limit of what is held in memory. Anything larger is
@@ -47,7 +54,7 @@
 //	sending the request                         ConnectionTimeout for each 32 KiB or so
 //	waiting for the answer                      Config.AnswerTimeout
 //	between two bytes of it                     ConnectionTimeout
-//	a changes feed, before and in its answer    three heartbeats, or what a server takes to end it
+//	a feed, before and in its answer            three heartbeats, or what a server takes to end it
 //
 // An answer of which less than a kilobyte came in each of five ConnectionTimeouts in a row (of at least 10 s each) is
 // [ErrTooSlow], and is not repeated. For a changes feed only the time within a row counts.

@@ -47,6 +47,10 @@ var (
 
 	// ErrNoBulkGet: the server has no _bulk_get. Use [Database.OpenRevs].
 	ErrNoBulkGet = errors.New("_bulk_get is not supported")
+	// ErrNoUpdates: the server has no feed of the updates of its databases, or not for this user. The error says which.
+	ErrNoUpdates = errors.New("no feed of database updates")
+	// ErrUnknownSince: the server does not know the sequence with which a feed was to begin.
+	ErrUnknownSince = errors.New("unknown sequence")
 	// ErrStalled: no bytes were transferred for too long. The error names the step.
 	ErrStalled = errors.New("stalled")
 	// ErrTooSlow implies ErrStalled: an answer comes so slowly that it might never end.

@@ -90,6 +90,33 @@ func drainChanges(r io.Reader, feed Feed) error {
 	}
 }
 
+func FuzzUpdates(f *testing.F) {
+	const row = `{"db_name":"a","type":"updated","seq":"1-x"}` + "\n"
+	f.Add("\n\n" + row + "\n" + row + `{"last_seq":"1-x"}`)
+	f.Add(row + `{"error":"e","reason":"r"}`)
+	f.Add(`{"db_name":"","seq":null,"type":"\u0061"}{"seq":1}`)
+	f.Add(strings.Repeat("\n", 3000) + strings.Repeat(`{"db_name":"x","ok":true}`, 100))
+	f.Fuzz(func(t *testing.T, text string) {
+		drain := func(r io.Reader) {
+			u := newUpdates(r)
+			for {
+				update, err := u.Next()
+				if err != nil {
+					return
+				}
+				if !utf8.ValidString(update.Database) || (update.Seq != nil && !json.Valid(update.Seq)) {
+					panic("a row that should have been refused")
+				}
+			}
+		}
+		for _, pieces := range []bool{false, true} {
+			r := in(text, pieces)
+			costtest.Memory(changesBudget).Check(t, len(text), func() { drain(r) })
+			r.once(t, text)
+		}
+	})
+}
+
 func FuzzBulkGet(f *testing.F) {
 	f.Add(`{"results":[{"id":"x","docs":[{"ok":{"_id":"x","_attachments":{"f":{"stub":true}}}},{"missing":"1-a"},{}]}]}`)
 	f.Add(`{"results":[{"docs":[{"error":{"id":"x","rev":"1-a","error":"not_found","reason":"missing"}}],"id":"y"}],"a":[{}]}`)

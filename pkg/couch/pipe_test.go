@@ -15,6 +15,25 @@ import (
 // passes only while all goroutines wait. The server answers for every host name.
 func piped(t *testing.T, handler http.HandlerFunc, edit ...func(*couch.Config)) *couch.Database {
 	t.Helper()
+	db, err := couch.Open(pipedConfig(t, handler, edit...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return db
+}
+
+// pipedServer is piped for the root of the server.
+func pipedServer(t *testing.T, handler http.HandlerFunc) *couch.Server {
+	t.Helper()
+	server, err := couch.OpenServer(pipedConfig(t, handler, func(c *couch.Config) { c.URL = "http://couch.example" }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return server
+}
+
+func pipedConfig(t *testing.T, handler http.HandlerFunc, edit ...func(*couch.Config)) couch.Config {
+	t.Helper()
 	listener := couchtest.ListenPipe()
 	var running sync.WaitGroup // the server and its handlers
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -36,9 +55,5 @@ func piped(t *testing.T, handler http.HandlerFunc, edit ...func(*couch.Config)) 
 	for _, e := range edit {
 		e(&cfg)
 	}
-	db, err := couch.Open(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return db
+	return cfg
 }
