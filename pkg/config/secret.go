@@ -22,7 +22,8 @@ func show(n name, text string) string {
 // recognises others by words in the key. It may mask too much.
 func secret(n name) bool {
 	n, _ = current(n)
-	if n.section == "admins" || n.section == "jwt_keys" {
+	switch n.section {
+	case "admins", "jwt_keys", "replicator.watches":
 		return true
 	}
 	switch n {

@@ -1,5 +1,7 @@
 package config
 
+import "settee/pkg/redact"
+
 // Setting is one setting, with values of type T. The settings are the variables of this package.
 type Setting[T any] struct{ def *definition }
 
@@ -16,7 +18,8 @@ func (s Setting[T]) String() string { return s.def.name().String() }
 // name identifies a setting: CouchDB's section and key.
 type name struct{ section, key string }
 
-func (n name) String() string { return "[" + n.section + "] " + n.key }
+// String returns the section and the key, with a password masked in a key that is a URL.
+func (n name) String() string { return "[" + n.section + "] " + redact.Text(n.key) }
 
 // definition is a row of the table of settings.
 type definition struct {

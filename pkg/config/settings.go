@@ -315,6 +315,18 @@ var (
 	// bytes, and every event may have a reason.
 	MaxHistory = define("replicator", "max_history", "10", whole(1, 100),
 		"How many of the latest events of a job are kept.")
+	// IdleTimeout is 0 for idle runs that end only to make room.
+	IdleTimeout = define("replicator", "idle_timeout_sec", "600", seconds(0, longSeconds),
+		"How long a continuous job stays connected that has nothing to copy. Then it is parked until its\n"+
+			"source changes. When due jobs need room, idle ones are parked at once. With 0 only then.")
+	MaxIdle = define("replicator", "max_idle_sec", "3600", seconds(time.Second, longSeconds),
+		"How often the databases of parked jobs are compared with what they were, in case the source's\n"+
+			"_db_updates has missed a change.")
+	MaxQuestions = define("replicator", "max_questions_per_sec", "10", whole(1, 1_000),
+		"The most requests a second that ask one server whether sources of parked jobs have changed,\n"+
+			"if it has no _db_updates or nobody may read it.")
+	MaxWatches = define("replicator", "max_watches", "500", whole(0, many),
+		"The most servers that one node watches for changes in the sources of parked jobs. 0 watches none.")
 	UpdateDocs = define("replicator", "update_docs", "false", boolean(),
 		"Whether replication documents also record that their job runs or crashes (triggered and\n"+
 			"error), as before CouchDB 2.1, and not only its end.")
@@ -390,6 +402,12 @@ var Shares = defineFamily("replicator.shares", strconv.Itoa(DefaultShares), whol
 	"The shares of running time: the jobs of a replicator database with twice the shares of\n"+
 		"another one run twice as long, and those of one with 0 shares do not run. The keys are the\n"+
 		"names of replicator databases.")
+
+// Watches are the user names and passwords for the _db_updates of sources' servers, by the servers' URLs. Use
+// [Config.WatchLogin] to find the one for a server.
+var Watches = defineNamed("replicator.watches", "none", wantLogin, watchLogin,
+	"The logins with which servers are watched for changes in the sources of parked jobs. The keys are\n"+
+		"the servers' URLs. A server that is not listed is watched with the login of a job, if that is enough.")
 
 // [replicator]: connections, shared by all jobs of a node. A change applies from the next request
 // on.

@@ -97,6 +97,7 @@ func TestWriteINIMasksSecrets(t *testing.T) {
 		{"chttpd_auth/secret=hunter2", "; secret = **** ; --set"},
 		{"jwt_keys/hmac:a= = hunter22", "; hmac:a= = **** ; --set"},
 		{"replicator/password=hunter2", "; password = **** ; --set"},
+		{"replicator.watches/https://a.example/=ann:hunter2", "; https://a.example/ = **** ; --set"},
 		{"other/api_Token=hunter2", ";   api_Token = **** ; --set"},
 		{"nouveau/url=http://user:hunter2@host/x", ";   url = http://****@host/x ; --set"},
 		{"nouveau/url=http://user:hun/t@hunter2@host", ";   url = http://****@host ; --set"},
