@@ -563,6 +563,19 @@ func (q *Queue) Peek(tx kv.ReadTransaction, id string) func() (exists bool, stat
 	}
 }
 
+// PartOf starts reading the part of a job. The function that it returns waits for it. The status is empty if the job
+// does not exist.
+func (q *Queue) PartOf(tx kv.ReadTransaction, id string) func() (Part, error) {
+	read := q.readRow(tx, id)
+	return func() (Part, error) {
+		row, err := awaitRow(read)
+		if err != nil || row == nil {
+			return Part{}, err
+		}
+		return row.part(), nil
+	}
+}
+
 // States returns the range of the states of all jobs.
 func (q *Queue) States() kv.KeyRange { return rows.Range(q.keys.state) }
 

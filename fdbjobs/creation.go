@@ -132,10 +132,50 @@ func (q *Queue) MakeDue(tx kv.Transaction, id, tag string) error {
 	case !old.waits():
 		return nil
 	}
+	return q.batch(tx).put(id, old, q.due(old, tag, 0))
+}
+
+// due returns the row of a delayed job that becomes due now.
+func (q *Queue) due(old *row, tag string, order uint16) *row {
 	now := q.layer.now().Unix()
-	next := queued(*old, min(old.scheduled, now), now, 0)
+	next := queued(*old, min(old.scheduled, now), now, order)
 	next.tag = tag
-	return q.batch(tx).put(id, old, next)
+	return next
+}
+
+// MakeTaggedDue makes those of some jobs due that are pending, delayed, and have the given tag, which they lose. It
+// reports which. Their args and states stay. The ids must differ. order is the number of the first of them among the
+// jobs that the transaction queues; the others have the numbers after it.
+func (q *Queue) MakeTaggedDue(tx kv.Transaction, ids []string, tag string, order uint16) ([]bool, error) {
+	if len(ids) > math.MaxUint16 {
+		return nil, fmt.Errorf("%w: %d jobs in one call, at most %d", ErrTooLarge, len(ids), math.MaxUint16)
+	}
+	reads := make([]kv.Future[[]byte], len(ids))
+	for i, id := range ids {
+		reads[i] = q.readRow(tx, id)
+	}
+	olds, batch := make([]*row, len(ids)), q.batch(tx)
+	for i, read := range reads {
+		old, err := awaitRow(read)
+		if err != nil {
+			return nil, err
+		}
+		if old != nil && old.waits() && old.tag == tag {
+			olds[i] = old
+			batch.line.want(old.owner)
+		}
+	}
+	made := make([]bool, len(ids))
+	for i, old := range olds {
+		if old == nil {
+			continue
+		}
+		if err := batch.put(ids[i], old, q.due(old, "", order+uint16(i))); err != nil {
+			return nil, err
+		}
+		made[i] = true
+	}
+	return made, nil
 }
 
 // setArgs writes the args of a job that had some chunks before, and returns the new number of chunks.

@@ -52,3 +52,73 @@ func TestMakeDue(t *testing.T) {
 		assert.Empty(t, b.take(t, 1))
 	})
 }
+
+// MakeTaggedDue makes due what has the tag and is delayed, in the order of the ids.
+func TestMakeTaggedDue(t *testing.T) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db)
+		later := time.Now().Add(time.Hour)
+		b.add(t, fdbjobs.Spec{ID: "due", Owner: "o", Tag: "waits"}, fdbjobs.Spec{ID: "other", Owner: "o", Scheduled: later, Tag: "x"})
+		running := b.accept(t)
+		b.add(t, fdbjobs.Spec{ID: "due too", Owner: "o", Tag: "waits"})
+		for _, id := range []string{"c", "a", "b"} {
+			b.add(t, fdbjobs.Spec{ID: id, Owner: "o" + id[:1], Scheduled: later, Tag: "waits"})
+		}
+		b.add(t, fdbjobs.Spec{ID: "d", Owner: "oa", Scheduled: later, Tag: "waits"})
+		ids := []string{"d", "none", "due", "due too", "other", "b", "a"}
+		var made []bool
+		b.transact(t, func(tx kv.Transaction) (err error) {
+			made, err = b.jobs.MakeTaggedDue(tx, ids, "waits", 7)
+			return err
+		})
+		assert.Equal(t, []bool{true, false, false, false, false, true, true}, made)
+		b.transact(t, func(tx kv.Transaction) (err error) {
+			made, err = b.jobs.MakeTaggedDue(tx, ids, "waits", 0)
+			return err
+		})
+		assert.Equal(t, make([]bool, len(ids)), made, "again, as after an unknown result")
+		assert.Equal(t, "waits", b.get(t, "due too").Tag)
+		assert.Empty(t, b.get(t, "a").Tag)
+		require.NoError(t, running.Finish(t.Context(), nil, nil))
+		var taken []string
+		for _, h := range b.take(t, 10) {
+			taken = append(taken, h.Job().ID)
+		}
+		assert.ElementsMatch(t, []string{"due too", "a", "b", "d"}, taken)
+		b.check(t)
+	})
+}
+
+// ResubmitAsDecided queues the job as its function decides in the transaction, whatever was likely.
+func TestResubmitAsDecided(t *testing.T) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, enginetest.UnknownOnce(db))
+		b.add(t, fdbjobs.Spec{ID: "j", Owner: "o"})
+		later := time.Now().Add(time.Hour)
+		for _, likely := range []time.Time{time.Now(), later} {
+			for _, at := range []time.Time{{}, later} {
+				h := b.accept(t)
+				require.ErrorIs(t, h.ResubmitAsDecided(t.Context(), likely, nil, func(kv.Transaction) (time.Time, string, error) {
+					return at, strings.Repeat("x", 101), nil
+				}), fdbjobs.ErrTooLarge)
+				require.NoError(t, h.ResubmitAsDecided(t.Context(), likely, text(`{"s":1}`), func(tx kv.Transaction) (time.Time, string, error) {
+					tx.Set([]byte("also"), nil)
+					return at, "tag", nil
+				}))
+				job := b.get(t, "j")
+				assert.Equal(t, "tag", job.Tag)
+				assert.Equal(t, `{"s":1}`, string(job.State))
+				if !at.IsZero() {
+					assert.Equal(t, at.Unix(), job.Scheduled.Unix())
+					assert.Empty(t, b.take(t, 1))
+					b.transact(t, func(tx kv.Transaction) error { return b.jobs.MakeDue(tx, "j", "") })
+				}
+			}
+		}
+		h := b.accept(t)
+		assert.True(t, b.remove(t, "j"))
+		require.ErrorIs(t, h.ResubmitAsDecided(t.Context(), later, nil, func(kv.Transaction) (time.Time, string, error) {
+			return later, "", nil
+		}), fdbjobs.ErrHalt)
+	})
+}

@@ -247,6 +247,32 @@ func (h *Held) Resubmit(ctx context.Context, at time.Time, state json.RawMessage
 	}}, state)
 }
 
+// ResubmitAsDecided is Resubmit with a time and a tag that decide returns. decide is called in the transaction, in the
+// place of also, so that it can depend on what it reads there. likely is the time that it returns most often.
+func (h *Held) ResubmitAsDecided(
+	ctx context.Context, likely time.Time, state json.RawMessage, decide func(kv.Transaction) (at time.Time, tag string, err error),
+) error {
+	if err := checkState(state); err != nil {
+		return err
+	}
+	var at time.Time
+	var tag string
+	also := func(tx kv.Transaction) (err error) {
+		at, tag, err = decide(tx)
+		if err == nil && len(tag) > maxLabelSize {
+			err = fmt.Errorf("%w: the job's tag: %d bytes, at most %d", ErrTooLarge, len(tag), maxLabelSize)
+		}
+		return err
+	}
+	scheduled := likely.Unix()
+	return h.end(ctx, &write{also: also, resubmits: &scheduled, apply: func(s *sharing, old *row) error {
+		h.setState(s.tx, state)
+		next := queued(*old, at.Unix(), h.queue.layer.now().Unix(), s.order)
+		next.tag = tag
+		return s.batch.put(h.job.ID, old, next)
+	}}, state)
+}
+
 // IsResubmitted reports whether the job was added again while it ran. The next update then queues it.
 func (h *Held) IsResubmitted(ctx context.Context) (bool, error) {
 	return kv.TransactValue(ctx, h.queue.layer.db, func(tx kv.Transaction) (bool, error) {

@@ -53,6 +53,7 @@ type write struct {
 
 	attempted bool // a run has found the job held
 	halted    bool // the latest run has not
+	unknown   bool // an earlier transaction may have been committed
 
 	wake chan struct{} // closed when the write leads or has ended
 	// Guarded by sharedWriter.mu until wake is closed.
@@ -162,6 +163,9 @@ func (s *sharedWriter) end(w *write, err error) {
 
 // finish ends a write. The caller holds mu.
 func (s *sharedWriter) finish(w *write, err error) {
+	if w.unknown && w.ctx.Err() != nil && errors.Is(err, context.Cause(w.ctx)) && !errors.Is(err, kv.ErrCommitUnknown) {
+		err = errors.Join(kv.ErrCommitUnknown, err)
+	}
 	w.err, w.ended = err, true
 	if !w.leads {
 		close(w.wake)
@@ -227,9 +231,9 @@ func (s *sharedWriter) run(writes []*write, repeats func()) {
 	}
 	var rest []*write
 	for _, w := range writes {
+		// One that was repeated until it was taken apart does not say what became of its earlier runs.
+		w.unknown = w.unknown || errors.Is(err, kv.ErrCommitUnknown) || errors.Is(err, errApart)
 		switch {
-		case w.ctx.Err() != nil && errors.Is(err, kv.ErrCommitUnknown):
-			s.end(w, errors.Join(kv.ErrCommitUnknown, context.Cause(w.ctx)))
 		case w.ctx.Err() != nil:
 			s.end(w, context.Cause(w.ctx))
 		case w != failed:

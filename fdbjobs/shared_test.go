@@ -246,6 +246,58 @@ func TestSharedTransactionUnknown(t *testing.T) {
 	})
 }
 
+// lateCommits is a store that says nothing of the commit of one transaction, and does not begin those after it.
+type lateCommits struct {
+	kv.Database
+	begun   atomic.Bool
+	commits atomic.Int64
+}
+
+func (l *lateCommits) Transact(ctx context.Context, fn func(kv.Transaction) error) error {
+	if !l.begun.Load() {
+		return l.Database.Transact(ctx, fn)
+	}
+	if l.commits.Add(1) > 1 {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
+	if err := l.Database.Transact(ctx, fn); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return errors.Join(kv.ErrCommitUnknown, context.Cause(ctx))
+}
+
+// TestSharedTransactionMayBeCommitted: a write whose transaction may have been committed says so, although its context
+// has ended before it could be repeated.
+func TestSharedTransactionMayBeCommitted(t *testing.T) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
+		store := &lateCommits{Database: db}
+		c := newCrowd(t, store, 2)
+		causes, errs, cancels := []error{errors.New("one"), errors.New("two")}, make([]error, 2), make([]context.CancelCauseFunc, 2)
+		var calls []func()
+		for i := range 2 {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			cancels[i] = cancel
+			calls = append(calls, func() { errs[i] = c.held[i+1].Update(ctx, text(`{"s":1}`), nil) })
+		}
+		release := c.gather(calls...)
+		store.begun.Store(true)
+		go release()
+		for i, cancel := range cancels {
+			synctest.Wait()
+			cancel(causes[i])
+		}
+		c.calls.Wait()
+		store.begun.Store(false)
+		for i, h := range c.held[1:] {
+			require.JSONEq(t, `{"s":1}`, string(c.get(t, h.Job().ID).State))
+			require.ErrorIs(t, errs[i], causes[i])
+			require.ErrorIs(t, errs[i], kv.ErrCommitUnknown)
+		}
+	})
+}
+
 // TestSharedTransactionContexts: a call ends with its own context, and no other does.
 func TestSharedTransactionContexts(t *testing.T) {
 	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
