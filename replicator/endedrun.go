@@ -12,6 +12,7 @@ type Outcome string
 const (
 	RunCompleted Outcome = "completed" // it copied everything
 	RunStopped   Outcome = "stopped"   // it made room for another job, or its node was shut down
+	RunParked    Outcome = "parked"    // it had nothing left to copy
 	RunRestarted Outcome = "restarted" // the replication id has changed
 	RunCrashed   Outcome = "crashed"   // it failed, and is repeated
 	RunFailed    Outcome = "failed"    // it failed for good

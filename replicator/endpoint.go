@@ -3,6 +3,8 @@ package replicator
 import (
 	"encoding/json"
 	"fmt"
+	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -148,6 +150,29 @@ func (e Endpoint) canonicalURL() string {
 		l.port = 0
 	}
 	return l.String()
+}
+
+// Server splits the URL into the URL of the server and the name of the database. The URL of the server has one spelling
+// of scheme, host and port, without user name and password. It ends in a slash, after the prefix path if there is one.
+// The name of the database has no percent-encoding. ok is false if the URL has no such parts.
+func (e Endpoint) Server() (server, database string, ok bool) {
+	l, err := splitURL(e.canonicalURL())
+	if err != nil || strings.ContainsAny(l.path, "?#") {
+		return "", "", false
+	}
+	if address, err := netip.ParseAddr(l.host); err == nil {
+		l.host = address.String()
+	}
+	path := strings.TrimRight(l.path, "/")
+	slash := strings.LastIndexByte(path, '/')
+	if slash < 0 {
+		return "", "", false
+	}
+	if database, err = url.PathUnescape(path[slash+1:]); err != nil || database == "" {
+		return "", "", false
+	}
+	l.path = path[:slash+1]
+	return l.String(), database, true
 }
 
 // canonicalHeaders returns the headers that ids cover, with names in lower case, in an order that

@@ -49,6 +49,27 @@ func TestEndpointURL(t *testing.T) {
 	}
 }
 
+// The server and the database of an endpoint have one spelling.
+func TestEndpointServer(t *testing.T) {
+	t.Parallel()
+	for given, want := range map[string][2]string{
+		"http://h/db":                     {"http://h/", "db"},
+		"http://H:80/db/":                 {"http://h/", "db"},
+		"https://h:443/a%2Fb":             {"https://h/", "a/b"},
+		"https://u:p@h:6984/x/y/my+db%28": {"https://h:6984/x/y/", "my+db("},
+		"http://[2001:DB8:0::1]:5984/db":  {"http://[2001:db8::1]:5984/", "db"},
+		"http://[::1]/db":                 {"http://[::1]/", "db"},
+	} {
+		server, database, ok := parse(t, withSource(fmt.Sprintf("%q", given))).Source.Server()
+		require.True(t, ok, given)
+		require.Equal(t, want, [2]string{server, database}, given)
+	}
+	for _, url := range []string{"", "nowhere", "http://h", "http://h/", "http://h//", "http://h/db?x=1", "http://h/%zz/"} {
+		_, _, ok := replicator.Endpoint{URL: url}.Server()
+		require.False(t, ok, url)
+	}
+}
+
 // withSide returns a document with that JSON value as its source or target.
 func withSide(side, value string) []byte {
 	other := map[string]string{"source": "target", "target": "source"}[side]

@@ -92,6 +92,12 @@ type JobState struct {
 	ThroughSeq            json.RawMessage `json:"through_seq,omitempty"`
 	ChangesPending        *int64          `json:"changes_pending,omitempty"`
 
+	// Parked is not nil if the job is parked, or its run is about to be. It is also left of a run that died.
+	Parked *Parked `json:"parked,omitempty"`
+
+	// Lacking is what the latest run has learned about the target.
+	Lacking Lacking `json:"lacking,omitzero"`
+
 	// Activity is the last activity of the latest run, or nil.
 	Activity *Activity `json:"activity,omitempty"`
 
@@ -103,6 +109,35 @@ type JobState struct {
 	// Result is the response body of POST /_replicate for a completed one-shot replication: a
 	// JSON object with the checkpoint's history.
 	Result json.RawMessage `json:"result,omitempty"`
+}
+
+// Lacking says how a run decides whether to ask the target which revisions it lacks, before it copies them.
+type Lacking struct {
+	// Lacked is the number of revisions in a row that the target turned out to lack when it was asked. It is negative after
+	// the target had some: so many more it has to lack before they count.
+	Lacked int `json:"lacked,omitempty"`
+	// Unasked is the number of revisions that may be copied before the next question.
+	Unasked int `json:"unasked,omitempty"`
+}
+
+// Parked says where the changes of a parked job come from: a continuous one that has copied everything, and waits for a
+// change of its source without a run.
+type Parked struct {
+	// Since is when the job was parked. It is zero before the run has ended.
+	Since time.Time `json:"since,omitzero"`
+	// Server and Database are the source, see [Endpoint.Server].
+	Server   string `json:"server"`
+	Database string `json:"database"`
+	// UpdateSeq is the JSON text of the source's update_seq before the last look for changes. It is empty if it is not
+	// known, and in a job's state, because it may be large.
+	UpdateSeq string `json:"update_seq,omitempty"`
+}
+
+// MarshalJSON writes the time in UTC and whole seconds.
+func (p Parked) MarshalJSON() ([]byte, error) {
+	type plain Parked
+	p.Since = wholeSeconds(p.Since)
+	return json.Marshal(plain(p))
 }
 
 // MarshalJSON writes times in UTC and whole seconds, and masks credentials in the error.

@@ -15,17 +15,24 @@ import (
 )
 
 // Check checks all rows of the package: their forms, and that they agree with the jobs that they belong to. It repairs
-// the indexes of crashing and of stuck jobs, and removes rows of the other indexes and reservations whose job is not there. It does not
-// check the jobs themselves: see [fdbjobs.Layer.Check].
+// the indexes of crashing and of stuck jobs, and removes rows of the other indexes and reservations whose job is not
+// there. It makes parked jobs due that nothing would wake, and adds watches that are missing. It does not check the jobs
+// themselves: see [fdbjobs.Layer.Check].
 func Check(ctx context.Context, c *check.Checker, layer *fdbjobs.Layer) error {
-	k := checker{&Store{jobs: layer.Queue(QueueName), space: tuple.NewSubspace("replicator")}}
+	k := checker{
+		Store: &Store{jobs: layer.Queue(QueueName), watches: layer.Queue(WatchQueue), space: tuple.NewSubspace("replicator")},
+		due:   new(uint16),
+	}
 	if err := c.Walk(ctx, k.jobs.States(), k.state); err != nil {
 		return err
 	}
 	return c.Walk(ctx, kv.PrefixRange(k.space.Bytes()), k.row)
 }
 
-type checker struct{ *Store }
+type checker struct {
+	*Store
+	due *uint16 // the number of the latest job that a repair made due
+}
 
 // entry is a row with the elements of its key after the first one.
 type entry struct {
@@ -56,6 +63,10 @@ var rowChecks = map[string]struct {
 	"crashing":        {2, 2, checker.crashing},
 	"stuck":           {2, 2, checker.stuck},
 	"refused":         {2, 2, checker.refused},
+	"parked":          {3, 3, checker.parked},
+	"asks":            {3, 3, checker.asks},
+	"watched":         {1, 1, checker.watched},
+	"parks":           {1, 1, checker.parks},
 	"paused":          {1, 1, checker.paused},
 	"ended":           {2, 2, checker.ended},
 	"ending":          {1, 1, checker.ending},
@@ -80,7 +91,7 @@ func (k checker) row(p *check.Page, pair kv.KeyValue) (func() error, error) {
 	return kind.check(k, e)
 }
 
-// state checks that a job that crashes, or is stuck, is in the index of such jobs.
+// state checks that a job that crashes, or is stuck, is in the index of such jobs, and that a parked job can be woken.
 func (k checker) state(p *check.Page, pair kv.KeyValue) (func() error, error) {
 	id, err := k.jobs.IDOf(pair.Key)
 	var state replicator.JobState
@@ -89,7 +100,8 @@ func (k checker) state(p *check.Page, pair kv.KeyValue) (func() error, error) {
 	}
 	crashes := k.isIndexed(p, state.CrashingSince, k.crashKey(state.CrashingSince, id), "crashes")
 	stuck := k.isIndexed(p, state.StuckSince, k.stuckKey(state.StuckSince, id), "is stuck")
-	return func() error { return errors.Join(crashes(), stuck()) }, nil
+	parked := k.isParked(p, pair.Key, &state, id)
+	return func() error { return errors.Join(crashes(), stuck(), parked()) }, nil
 }
 
 // isIndexed checks that a row of an index is there.

@@ -1,6 +1,7 @@
 package jobs_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -25,7 +26,16 @@ func TestCheckNamesFaults(t *testing.T) {
 	require.NoError(t, b.accept().Update(t.Context(), func(s *replicator.JobState) {
 		s.Activity = &replicator.Activity{Doing: replicator.DoingReading, Since: time.Now().Add(-time.Hour)}
 	}))
-	space := tuple.NewSubspace("replicator")
+	for i := range 2 {
+		b.replicate(fmt.Sprintf(`"continuous": true, "doc_ids": ["%d"]`, i))
+		b.park()
+	}
+	rows := b.parkedRows()
+	parked, space := rows[0], tuple.NewSubspace("replicator")
+	row := func(jobID string) func(kv.Transaction) []byte {
+		return at("parked", sourceServer, sourceDatabase, jobID)
+	}
+	question := at("asks", sourceServer, parked.Ask.Unix(), parked.JobID)
 	faults := func(repair bool) (said []string) {
 		c := check.Checker{DB: b.db, Repair: repair, Report: func(f check.Fault) error {
 			said = append(said, f.What)
@@ -64,6 +74,19 @@ func TestCheckNamesFaults(t *testing.T) {
 		{"a run of no job", at("runs", "none", 1), []byte(`{}`), "a run of the job \"none\"", primary},
 		{"a run of no JSON", at("runs", job.ID, 1), []byte(`[]`), "a run: the value", primary},
 		{"a run too many", at("runs", job.ID, jobs.MaxRuns), []byte(`{}`), "unknown key", primary},
+		{"a parked job without its question", question, nil, "the question for the job", derived},
+		{"a question for another database", question, []byte("other"), "the question for the job", derived},
+		{"a question for no job", at("asks", sourceServer, 1, "none"), []byte("db"), "a question for the job \"none\", which has none then", derived},
+		{"a question at another time", at("asks", sourceServer, 1, parked.JobID), []byte(sourceDatabase), "which has none then", derived},
+		{"a server without its watch", at("watched", sourceServer), nil, "a parked job of a server that is not watched", derived},
+		{"a watch without its job", at("watched", "http://other/"), []byte{}, "the watch of a server does not exist or has ended", derived},
+		{"a counter of no watch", at("parks", "http://third/"), make([]byte, 8), "a counter of a server that is not watched", derived},
+		{"a counter of no number", at("parks", sourceServer), []byte(`x`), "how often jobs were parked: the value", primary},
+		{"a row of no job", row("none"), tuple.Tuple{0, false, ""}.Pack(), "a parked job \"none\", which does not exist", derived},
+		{"a row of a job that is not parked", row(job.ID), tuple.Tuple{0, false, ""}.Pack(), "or does not name the row", derived},
+		{"a row of no tuple", row(parked.JobID), []byte(`x`), "a parked job: the value", primary},
+		{"a parked job that was woken", row(parked.JobID), tuple.Tuple{parked.Ask.Unix(), true, ""}.Pack(), "the job is parked, and its source has changed", derived},
+		{"a parked job without its row", row(rows[1].JobID), nil, "the job is parked, and no change of its source would wake it", derived},
 		{"a pause of an owner that is not paused", at("paused", "a|b"), tuple.Tuple{1, 1.0}.Pack(), "which is not paused", derived},
 		{"a pause of no tuple", at("paused", "a|b"), []byte(`x`), "when a database was paused: the value", primary},
 		{"an end of no job", at("ended", "none", "life"), []byte(`x`), "the end of the job \"none\"", primary},

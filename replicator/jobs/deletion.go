@@ -76,6 +76,12 @@ func (s *Store) Tasks() []fdbjobs.Task {
 }
 
 func (s *Store) removeExpired(ctx context.Context) error {
+	for more := true; more; { // watches that have ended
+		var err error
+		if _, more, err = s.watches.RemoveExpired(ctx); err != nil {
+			return err
+		}
+	}
 	return errors.Join(s.removeVoid(ctx), s.removeAll(ctx, func(tx kv.Transaction, _ string, limit int) ([]*fdbjobs.Job, error) {
 		return s.jobs.RemoveExpiredIn(tx, limit)
 	}))
@@ -155,16 +161,23 @@ func (s *Store) removeAll(
 // removeRest removes what belongs to jobs that were removed.
 func (s *Store) removeRest(tx kv.Transaction, removed []*fdbjobs.Job) error {
 	reservations, ids, runs := make([]reservation, len(removed)), make([]string, len(removed)), make([]noted, len(removed))
+	unpark := make([]func() error, len(removed))
 	for i, job := range removed {
 		var state replicator.JobState
 		// If the state cannot be read, a reservation remains, but it does not hold.
 		_ = json.Unmarshal(job.State, &state)
 		// Only a transient job that had not ended may have another reservation than that of its state.
 		reservations[i], ids[i] = reservation{state.ReplicationID, job.ID}, job.ID
+		unpark[i] = s.unparking(tx, sourceOf(state.Parked), job.ID)
 		runs[i] = noted{job.ID, holding{job.Lock, state.ReplicationID}}
 		s.clearRecord(tx, job.ID, recordOf(&state))
 		if job.Label == labelTransient {
 			s.forgetEnd(tx, job.ID)
+		}
+	}
+	for _, end := range unpark {
+		if err := end(); err != nil {
+			return err
 		}
 	}
 	if err := s.dropFailures(tx, ids...); err != nil {

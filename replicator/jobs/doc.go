@@ -13,6 +13,39 @@
 // layer knows better whether the job is pending, running or finished: [Job.Condition] combines
 // the two.
 //
+// A pending job is due, or it waits: after a crash, for the next time of a periodic replication, or,
+// if it is parked, for a change of its source. A tag of the job layer says which, so that each kind
+// is counted without a scan.
+//
+// # Parked jobs
+//
+// A continuous job that has copied everything need not run. It is parked: pending, due in about a
+// day, with a row that names its source, the server and the database. [Store.Wake] makes the parked
+// jobs of databases due that have changed.
+//
+// A job is parked in three steps, so that no change is missed:
+//
+//  1. [Run.Parking] writes the row while the run holds the job. Whoever hears of a change from then
+//     on finds the row.
+//  2. The run looks once more whether the source has changed. If it has, the run goes on.
+//  3. [Run.Park] ends the run. If Wake has marked the row meanwhile, the job is due at once. Both
+//     read what the other one writes, so one of them sees the other.
+//
+// A state names the row of its job (JobState.Parked), and the row goes in the transaction that writes
+// a state that does not: when the next run starts, or when the job is queued in another way. It goes
+// with the job, or when the job gets another definition, too. A run that dies leaves its row to the
+// next run. "Run now" clears the row of a parked job, whose stored state names it until its run
+// starts.
+//
+// Each server with rows has a watch: a job of the queue [WatchQueue], which hears of changes from the
+// server's feed of updates, or asks for them, and calls Wake. A watch that begins without a sequence
+// of the feed must compare the UpdateSeq of all rows ([Store.ParkedOf]) after it has opened the feed:
+// the feed does not have the changes before. Parking creates the watch, and [Store.Unwatch] ends it
+// if there are no rows. A watch that asks reads the rows that are due with [Store.Asks], sets their
+// next times with [Store.Ask], and hears of new rows from [Store.AwaitParked].
+//
+// The due time of a parked job is the last resort. Nothing should need it.
+//
 // # Documents
 //
 // A job is transient, made from a request, or belongs to a document in a replicator database: one
@@ -78,6 +111,10 @@
 //	("crashing", since, job id)          -> "": a job that crashes, see troubles.go
 //	("stuck", since, job id)             -> "": a running job that makes no progress
 //	("refused", time, job id)            -> "": a job whose target refused revisions
+//	("parked", server, database, job id) -> (ask, woken, update_seq): a job that waits for a change, see parked.go
+//	("asks", server, ask, job id)        -> database: when to ask for changes of such a job
+//	("watched", server)                  -> "": the server has a watch, see watched.go
+//	("parks", server)                    -> int64: changes when a job of the server is parked
 //	("ending", replication_id)           -> (job id, lock, timeout, time): its run ends, see endings.go
 //	("ended", job id, "life" | "state")  -> life, state of a transient job before it was added again
 //	("deleted", instance)                -> owner: a deleted database that may still have jobs

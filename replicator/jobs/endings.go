@@ -89,14 +89,14 @@ func (j *Job) running() noted { return noted{j.ID, j.held} }
 func (s *Store) noteEndings(tx kv.Transaction, runs ...noted) error {
 	type reads struct{ reserved, row kv.Future[[]byte] }
 	read := make([]reads, len(runs))
-	any := false
+	found := false
 	for i, run := range runs {
 		if run.lock != "" && run.replicationID != "" {
 			read[i] = reads{tx.Get(s.reservationKey(run.replicationID)), tx.Get(s.endingKey(run.replicationID))}
-			any = true
+			found = true
 		}
 	}
-	if !any {
+	if !found {
 		return nil
 	}
 	timeout, err := s.jobs.Timeout(tx.Snapshot())

@@ -115,7 +115,7 @@ func TestRunBeginsAfterTheEndOfTheOneBefore(t *testing.T) {
 				}
 				next := b.succeed(t.Context(), name)
 				if what == "another definition" {
-					require.Equal(t, *next.Job().Args.DocID, "new")
+					require.Equal(t, "new", *next.Job().Args.DocID)
 				}
 				time.Sleep(20 * time.Second)
 				synctest.Wait()

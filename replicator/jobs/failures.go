@@ -51,16 +51,8 @@ func (r *Run) ListRefused(ctx context.Context, latest []replicator.Failure, coun
 	unlisted := count - int64(len(latest))
 	for some := range slices.Chunk(rows, failuresAtOnce) {
 		token := rand.Text()
-		err := error(ErrEnding)
-		if !r.Ending() {
-			err = r.held.Update(ctx, nil, func(tx kv.Transaction) error {
-				if err := r.check(tx); err != nil {
-					return err
-				}
-				return r.store.addFailures(tx, r.job.ID, some, unlisted, token)
-			})
-		}
-		if err = r.halted(ctx, err); errors.Is(err, ErrEnding) {
+		err := r.listHeld(ctx, some, unlisted, token)
+		if errors.Is(err, ErrEnding) {
 			err = r.listEnding(ctx, some, unlisted, token)
 		}
 		if err != nil {
@@ -69,6 +61,19 @@ func (r *Run) ListRefused(ctx context.Context, latest []replicator.Failure, coun
 		unlisted = 0
 	}
 	return nil
+}
+
+// listHeld is ListRefused for some rows of a run that holds its job.
+func (r *Run) listHeld(ctx context.Context, rows [][]byte, unlisted int64, token string) error {
+	if r.Ending() {
+		return ErrEnding
+	}
+	return r.halted(ctx, r.held.Update(ctx, nil, func(tx kv.Transaction) error {
+		if err := r.check(tx); err != nil {
+			return err
+		}
+		return r.store.addFailures(tx, r.job.ID, rows, unlisted, token)
+	}))
 }
 
 // addFailures adds rows to the list, and counts unlisted failures before them.

@@ -24,6 +24,7 @@ type Job struct {
 	PausedSince time.Time
 
 	scheduled time.Time // from when it may run
+	tag       string    // of the job layer
 	redefined bool      // got a new definition while running, and has not run with it yet
 	stored    record    // of the state as it is stored
 	held      holding   // by its run
@@ -34,7 +35,8 @@ type Job struct {
 // all the rest.
 func (s *Store) parse(raw *fdbjobs.Job) (*Job, error) {
 	job := &Job{
-		ID: raw.ID, Status: raw.Status, Args: new(replicator.JobArgs), State: new(replicator.JobState), scheduled: raw.Scheduled,
+		ID: raw.ID, Status: raw.Status, Args: new(replicator.JobArgs), State: new(replicator.JobState),
+		scheduled: raw.Scheduled, tag: raw.Tag,
 	}
 	if err := json.Unmarshal(raw.State, job.State); err != nil {
 		return nil, fmt.Errorf("reading the state of the replication job %q: %w", raw.ID, err)
@@ -126,6 +128,15 @@ func (j *Job) NextRun() time.Time {
 		return j.scheduled
 	}
 	return time.Time{}
+}
+
+// Parked returns since when the job is parked: it has copied everything, and waits without a run until its source
+// changes. It is zero for other jobs. The Condition of a parked job is pending.
+func (j *Job) Parked() time.Time {
+	if j.Status != fdbjobs.Pending || j.tag != tagParked || j.State.Parked == nil {
+		return time.Time{}
+	}
+	return j.State.Parked.Since
 }
 
 // owesRun reports whether a time of the job's periodic replication has come, and no run has come to its end since.

@@ -58,6 +58,8 @@ type ListOptions struct {
 	// may have a Next and fewer jobs than Limit. If Query is the job id or replication id of a job of
 	// the list, the page has that job alone, and no Next.
 	Query string
+	// Parked, if not nil, selects the jobs that are parked, or those that are not: see [Job.Parked].
+	Parked *bool
 	// Order is the order of the list. Only the one by owner has a Total and can Skip. In the others
 	// each page looks at MaxScanned jobs at most, and After and Next have a time instead of an owner.
 	Order Order
@@ -98,12 +100,14 @@ type List struct {
 
 // List returns jobs by owner and job id. A long list is read in several transactions, each of which
 // sees a later state. It returns docstore.ErrDatabaseNotFound if there is no such database. Total is
-// the number of jobs that the filter selects, whatever the Query.
+// the number of jobs that the filter and Parked select, whatever the Query.
 func (s *Store) List(ctx context.Context, f Filter, opts ListOptions) (List, error) {
 	l, err := s.filtered(ctx, f)
 	if err != nil {
 		return List{}, err
 	}
+	l.parts = parkedParts(l.parts, opts.Parked)
+	l.counted = l.parts
 	return s.list(ctx, opts, l)
 }
 
@@ -126,7 +130,6 @@ func (s *Store) filtered(ctx context.Context, f Filter) (l listing, err error) {
 		labels = labels[1:]
 	}
 	l.parts = parts(states, labels...)
-	l.counted = l.parts
 	return l, nil
 }
 
@@ -146,7 +149,7 @@ func (s *Store) ListDocuments(ctx context.Context, database string, states []rep
 	if states == nil {
 		states = allStates
 	}
-	l := listing{parts: parts(states, labelDocument), counted: parts(allStates, labelDocument)}
+	l := listing{parts: parkedParts(parts(states, labelDocument), opts.Parked), counted: parts(allStates, labelDocument)}
 	if database != "" {
 		var err error
 		if l.owner, err = s.currentOwner(ctx, database); err != nil {
@@ -197,6 +200,8 @@ func (s *Store) Running(ctx context.Context) iter.Seq2[*Job, error] {
 type Counts struct {
 	// Jobs is the number of jobs in each state.
 	Jobs map[replicator.State]int64
+	// Parked is the number of pending jobs that are parked: see [Job.Parked].
+	Parked int64
 	// Databases and Users are the numbers of replicator databases and of users that have jobs.
 	Databases, Users int64
 }
@@ -217,6 +222,9 @@ func (s *Store) Counts(ctx context.Context) (Counts, error) {
 			for _, p := range parts([]replicator.State{state}, labelDocument, labelTransient) {
 				counts.Jobs[state] += found.Jobs[p]
 			}
+		}
+		for _, label := range []string{labelDocument, labelTransient} {
+			counts.Parked += found.Jobs[fdbjobs.Pending.In(label, tagParked)]
 		}
 		return counts, nil
 	})
@@ -256,7 +264,11 @@ type listing struct {
 
 // has reports whether a job belongs to the list.
 func (l listing) has(job *Job) bool {
-	return (l.owner == "" || l.owner == job.owner()) && slices.Contains(l.parts, part(job.label(), job.Condition()))
+	its := part(job.label(), job.Condition())
+	if !job.Parked().IsZero() {
+		its.Tag = tagParked
+	}
+	return (l.owner == "" || l.owner == job.owner()) && slices.Contains(l.parts, its)
 }
 
 // matches reports whether a job has a text, in lower case, in its source, target or ids.

@@ -145,3 +145,56 @@ func TestListSearch(t *testing.T) {
 	require.NoError(b, err)
 	assert.Empty(b, ended.Jobs, "the list does not have it")
 }
+
+// Lists have the parked jobs among those that are pending, or alone, or leave them out.
+func TestListParked(t *testing.T) {
+	onEngines(t, func(b *bundle) {
+		b.create(repdb)
+		b.put(repdb, "parked", "", `"continuous": true`)
+		job := b.park()
+		require.NotZero(b, job.Parked())
+		b.put(repdb, "pending", "", `"continuous": true, "doc_ids": ["p"]`)
+		b.put(repdb, "running", "", `"continuous": true, "doc_ids": ["r"]`)
+		require.NoError(b, b.accept().Fail(b.Context(), "", "no")) // one of the two
+		failed := b.list(jobs.Filter{States: []replicator.State{replicator.StateFailed}}, nil)
+		pending := b.list(jobs.Filter{States: []replicator.State{replicator.StatePending}}, new(false))
+		require.Len(b, append(failed, pending...), 2)
+		for _, c := range []struct {
+			states []replicator.State
+			parked *bool
+			want   []string
+		}{
+			{nil, nil, append([]string{"parked"}, pending...)},
+			{nil, new(true), []string{"parked"}},
+			{nil, new(false), pending},
+			{[]replicator.State{replicator.StatePending}, new(true), []string{"parked"}},
+			{[]replicator.State{replicator.StateRunning, replicator.StateFailed}, new(true), []string{}},
+			{[]replicator.State{replicator.StateFailed}, new(false), failed},
+		} {
+			for _, database := range []string{"", repdb} {
+				assert.Equal(b, c.want, b.list(jobs.Filter{States: c.states, Database: database}, c.parked), "%+v", c)
+			}
+			if c.states != nil {
+				list, err := b.store.ListDocuments(b.Context(), repdb, c.states, jobs.ListOptions{Limit: 10, Parked: c.parked})
+				require.NoError(b, err)
+				assert.Equal(b, c.want, names(list), "%+v", c)
+				assert.EqualValues(b, 3, list.Total, "as in CouchDB it is the number of all")
+			}
+		}
+		list, err := b.store.List(b.Context(), jobs.Filter{}, jobs.ListOptions{Limit: 10, Query: job.ID, Parked: new(false)})
+		require.NoError(b, err)
+		assert.Empty(b, list.Jobs)
+		list, err = b.store.List(b.Context(), jobs.Filter{}, jobs.ListOptions{Limit: 10, Query: job.ID, Parked: new(true)})
+		require.NoError(b, err)
+		assert.Equal(b, []string{"parked"}, names(list))
+	})
+}
+
+// list returns the names of the jobs that a filter selects, and checks their number.
+func (b *bundle) list(f jobs.Filter, parked *bool) []string {
+	b.Helper()
+	list, err := b.store.List(b.Context(), f, jobs.ListOptions{Limit: 100, Parked: parked})
+	require.NoError(b, err)
+	assert.EqualValues(b, len(list.Jobs), list.Total, "%+v", f)
+	return names(list)
+}

@@ -18,11 +18,12 @@ const (
 
 	tagCrashing  = "crashing"
 	tagWaiting   = "waiting" // pending, and queued for the next time of a periodic replication
+	tagParked    = "parked"  // pending, and waits for a change of its source
 	tagCompleted = "completed"
 	tagFailed    = "failed"
 )
 
-// part returns the part of the listings that has the jobs of a state, except those with tagWaiting.
+// part returns the part of the listings that has the jobs of a state, except those with tagWaiting and tagParked.
 func part(label string, state replicator.State) fdbjobs.Part {
 	switch state {
 	case replicator.StateRunning:
@@ -53,12 +54,20 @@ func parts(states []replicator.State, labels ...string) []fdbjobs.Part {
 			if p := part(label, state); !slices.Contains(out, p) {
 				out = append(out, p)
 				if state == replicator.StatePending {
-					out = append(out, fdbjobs.Pending.In(label, tagWaiting))
+					out = append(out, fdbjobs.Pending.In(label, tagWaiting), fdbjobs.Pending.In(label, tagParked))
 				}
 			}
 		}
 	}
 	return out
+}
+
+// parkedParts returns those of some parts that have parked jobs, or those that have others. A nil parked means all.
+func parkedParts(all []fdbjobs.Part, parked *bool) []fdbjobs.Part {
+	if parked == nil {
+		return all
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(p fdbjobs.Part) bool { return (p.Tag == tagParked) != *parked })
 }
 
 var (

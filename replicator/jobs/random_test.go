@@ -48,7 +48,7 @@ func TestRandom(t *testing.T) {
 		})
 	})
 	for _, what := range []string{
-		"written", "refused", "deleted", "merged", "database deleted", "completed", "failed", "crashed", "stopped", "died", "halted", "collided", "told",
+		"written", "refused", "deleted", "merged", "database deleted", "completed", "failed", "crashed", "stopped", "parked", "woken", "died", "halted", "collided", "told",
 		"recovered", "stuck", "refused by a target", "ended after its job",
 	} {
 		assert.NotZero(t, seen[what], what)
@@ -189,6 +189,12 @@ func (w *world) writer() {
 	for range worldSteps {
 		w.pause(200 * time.Millisecond)
 		p, id := pick(w, w.processes), fmt.Sprint("d", w.intN(worldDocs))
+		if w.intN(10) == 0 {
+			n, err := p.jobs.Wake(w.Context(), sourceServer, []string{sourceDatabase})
+			if w.must(err) && n > 0 {
+				w.count("woken")
+			}
+		}
 		if w.intN(10) == 0 {
 			_, err := p.jobs.Replicate(w.Context(), w.definition(fmt.Sprintf(`"doc_ids": ["%d"]`, w.intN(8))), nil)
 			w.must(ignoreCollision(err))
@@ -338,12 +344,26 @@ func (w *world) work(run *jobs.Run) error {
 			return run.Crash(ctx, time.Now().Add(time.Second), run.Job().State.ErrorCount+1, "", "crashed")
 		}},
 		{"stopped", func() error { return run.Stop(ctx, nil) }},
+		{"parked", func() error { return w.park(run) }},
 		{"died", func() error { return nil }},
-	}[w.intN(5)]
+	}[w.intN(6)]
 	copied()
 	err := end.do()
 	if err == nil {
 		w.count(end.what)
+	}
+	return err
+}
+
+// park parks a job, whose source may change meanwhile.
+func (w *world) park(run *jobs.Run) error {
+	err := run.Parking(w.Context(), atSource())
+	for err == nil && w.intN(3) == 0 {
+		w.pause(time.Second)
+		err = run.Update(w.Context(), w.progress)
+	}
+	if err == nil {
+		_, err = run.Park(w.Context(), nil)
 	}
 	return err
 }
@@ -433,6 +453,9 @@ func (w *world) compareTroubles(all map[string]*jobs.Job) {
 			assert.Equal(w, replicator.StateRunning, state.State, job.ID)
 		}
 		assert.False(w, state.State == replicator.StateCrashing && state.CrashingSince.IsZero(), "%s", job.State)
+	}
+	for _, row := range w.parkedRows() {
+		assert.Contains(w, all, row.JobID, "a row is left of a parked job that is gone")
 	}
 	assert.Equal(w, crashing, w.times("crashing"))
 	assert.Equal(w, stuck, w.times("stuck"))

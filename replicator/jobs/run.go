@@ -134,6 +134,7 @@ func (s *Store) setAside(ctx context.Context, held *fdbjobs.Held, why error) err
 	}
 	before := recordOf(state)
 	state.State, state.LastUpdated, state.StuckSince = replicator.StateCrashing, time.Now(), time.Time{}
+	state.Parked = nil
 	if state.CrashingSince.IsZero() {
 		state.CrashingSince = state.LastUpdated
 	}
@@ -147,8 +148,7 @@ func (s *Store) setAside(ctx context.Context, held *fdbjobs.Held, why error) err
 	}
 	held.SetTag(tagCrashing)
 	return held.Resubmit(ctx, state.LastUpdated.Add(setAsideDelay), text, func(tx kv.Transaction) error {
-		s.reindex(tx, held.Job().ID, recordOf(state), before)
-		return nil
+		return s.reindex(tx, held.Job().ID, recordOf(state), before)
 	})
 }
 
@@ -164,8 +164,7 @@ func (s *Store) fail(ctx context.Context, held *fdbjobs.Held, why error) error {
 	}
 	held.SetTag(tagFailed)
 	err = held.Finish(ctx, state, func(tx kv.Transaction) error {
-		s.reindex(tx, held.Job().ID, record{}, recordOf(&was))
-		return nil
+		return s.reindex(tx, held.Job().ID, record{}, recordOf(&was))
 	})
 	if err != nil {
 		return err
@@ -189,7 +188,14 @@ func (r *Run) check(tx kv.ReadTransaction) error {
 func (r *Run) drop(ctx context.Context) error {
 	job := *r.job
 	job.held = holding{} // this run has ended
-	err := r.store.db.Transact(ctx, func(tx kv.Transaction) error { return r.store.remove(tx, &job) })
+	err := r.store.db.Transact(ctx, func(tx kv.Transaction) error {
+		for _, was := range r.unsure {
+			if err := r.store.unparking(tx, was.parked, r.job.ID)(); err != nil {
+				return err
+			}
+		}
+		return r.store.remove(tx, &job)
+	})
 	if err != nil {
 		return err
 	}
@@ -218,7 +224,7 @@ func (r *Run) Start(ctx context.Context, node, pid string) error {
 			r.event(state, now, replicator.EventCrashed, "the node "+state.Node+" stopped keeping the job alive")
 		}
 		state.State, state.Node, state.PID, state.StartTime = replicator.StateRunning, node, pid, now
-		state.Activity = nil
+		state.Activity, state.Parked = nil, nil
 		r.event(state, now, replicator.EventStarted, "")
 	}, func(tx kv.Transaction, state *replicator.JobState) error {
 		if err := clearDocument(tx); err != nil {
@@ -284,7 +290,9 @@ func (r *Run) update(
 			if err := r.check(tx); err != nil {
 				return err
 			}
-			r.account(tx, b, state)
+			if err := r.account(tx, b, state); err != nil {
+				return err
+			}
 			return also(tx, state)
 		})
 	}))
@@ -430,11 +438,19 @@ func (r *Run) event(state *replicator.JobState, at time.Time, what, reason strin
 // leastMaxAge is how long every transient job is kept after its end.
 const leastMaxAge = 10 * time.Second
 
+// unparked returns a change of a state after which the job is not parked.
+func unparked(change func(*replicator.JobState)) func(*replicator.JobState) {
+	return func(state *replicator.JobState) {
+		state.Parked = nil
+		change(state)
+	}
+}
+
 // finish ends the job. A transient job is kept for TransientMaxAge; the job of a document writes
 // the document too.
 func (r *Run) finish(ctx context.Context, outcome replicator.Outcome, change func(*replicator.JobState)) error {
 	writeDocument := r.documentWriter()
-	return r.halted(ctx, r.write(r.counting(change), func(state *replicator.JobState, text json.RawMessage, b bill) error {
+	return r.halted(ctx, r.write(r.counting(unparked(change)), func(state *replicator.JobState, text json.RawMessage, b bill) error {
 		r.held.SetTag(part("", state.State).Tag)
 		if r.job.Transient() {
 			// Requests that wait for the job read its end.
@@ -460,10 +476,12 @@ func (r *Run) resubmit(
 		return r.drop(ctx)
 	}
 	writeDocument := r.liveStateWriter()
-	return r.halted(ctx, r.write(r.counting(change), func(state *replicator.JobState, text json.RawMessage, b bill) error {
+	return r.halted(ctx, r.write(r.counting(unparked(change)), func(state *replicator.JobState, text json.RawMessage, b bill) error {
 		r.held.SetTag(tag)
 		return r.held.Resubmit(ctx, at, text, func(tx kv.Transaction) error {
-			r.account(tx, b, state)
+			if err := r.account(tx, b, state); err != nil {
+				return err
+			}
 			if err := r.recordEnd(tx, outcome, state); err != nil {
 				return err
 			}
@@ -520,19 +538,22 @@ func (s *Store) stuckSince(state *replicator.JobState) (since time.Time) {
 }
 
 // account makes the writes that follow from each write of the state: the charge for the running
-// time, and the job's rows in the indexes of crashing and of stuck jobs.
-func (r *Run) account(tx kv.Transaction, b bill, state *replicator.JobState) {
+// time, the job's rows in the indexes of crashing and of stuck jobs, and the end of its row of a parked job.
+func (r *Run) account(tx kv.Transaction, b bill, state *replicator.JobState) error {
 	r.store.charge(tx, b)
 	was, now := r.job.stored, recordOf(state)
-	if !now.crashing.Equal(was.crashing) || !now.stuck.Equal(was.stuck) || len(r.unsure) > 0 {
-		r.store.reindex(tx, r.job.ID, now, append(slices.Clip(r.unsure), was)...)
+	if now.crashing.Equal(was.crashing) && now.stuck.Equal(was.stuck) && now.parked == was.parked && len(r.unsure) == 0 {
+		return nil
 	}
+	return r.store.reindex(tx, r.job.ID, now, append(slices.Clip(r.unsure), was)...)
 }
 
 // settle makes the writes that follow from the end of a job. The job is no longer in the index of
 // refusals.
 func (r *Run) settle(tx kv.Transaction, b bill, outcome replicator.Outcome, state *replicator.JobState) error {
-	r.account(tx, b, state)
+	if err := r.account(tx, b, state); err != nil {
+		return err
+	}
 	if err := r.recordEnd(tx, outcome, state); err != nil || state.Stats.DocWriteFailures == 0 {
 		return err
 	}

@@ -57,16 +57,17 @@ func (s *Store) Runs(ctx context.Context, job *Job) ([]json.RawMessage, error) {
 type record struct {
 	crashing time.Time // the time of its row in the index of crashing jobs; zero if there is none
 	stuck    time.Time // that of its row in the index of stuck jobs
+	parked   source    // the source in its row of a parked job; zero if there is none
 	runs     int64     // see JobState.Runs
 }
 
 func recordOf(state *replicator.JobState) record {
-	return record{state.CrashingSince, state.StuckSince, state.Runs}
+	return record{state.CrashingSince, state.StuckSince, sourceOf(state.Parked), state.Runs}
 }
 
-// clearRecord clears these rows of a job that is removed.
+// clearRecord clears these rows of a job that is removed, except that of a parked job.
 func (s *Store) clearRecord(tx kv.Transaction, jobID string, r record) {
-	s.reindex(tx, jobID, record{}, r)
+	s.retime(tx, jobID, record{}, r)
 	// The result of a write may be unknown to its run: there may be one more row.
 	for n := int64(1); n <= min(r.runs+1, MaxRuns); n++ {
 		tx.Clear(s.runKey(jobID, n))
@@ -75,6 +76,10 @@ func (s *Store) clearRecord(tx kv.Transaction, jobID string, r record) {
 
 // dropRecords removes what is stored about the runs of a job that is removed, or has another definition.
 func (s *Store) dropRecords(tx kv.Transaction, job *Job) error {
+	unpark := s.unparking(tx, job.stored.parked, job.ID)
 	s.clearRecord(tx, job.ID, job.stored)
+	if err := unpark(); err != nil {
+		return err
+	}
 	return s.dropFailures(tx, job.ID)
 }

@@ -62,11 +62,11 @@ type Settings struct {
 
 // Store keeps the replication jobs of a store. It is safe for concurrent use.
 type Store struct {
-	db           kv.Database
-	jobs, upkeep *fdbjobs.Queue
-	space        tuple.Subspace
-	uuid         string
-	settings     func() Settings
+	db                    kv.Database
+	jobs, watches, upkeep *fdbjobs.Queue
+	space                 tuple.Subspace
+	uuid                  string
+	settings              func() Settings
 	// docs has no hooks, because a job's write to its document is not a user's. It starts no
 	// goroutines, so it need not be closed.
 	docs   *docstore.Store
@@ -77,8 +77,8 @@ type Store struct {
 // makes one first if there is none.
 func Open(ctx context.Context, db kv.Database, layer *fdbjobs.Layer, opts Options) (*Store, error) {
 	s := &Store{
-		db: db, jobs: layer.Queue(QueueName), upkeep: layer.Queue(fdbjobs.UpkeepQueue), space: tuple.NewSubspace("replicator"),
-		uuid: opts.UUID, settings: opts.Settings,
+		db: db, jobs: layer.Queue(QueueName), watches: layer.Queue(WatchQueue), upkeep: layer.Queue(fdbjobs.UpkeepQueue),
+		space: tuple.NewSubspace("replicator"), uuid: opts.UUID, settings: opts.Settings,
 		sealer: opts.Sealer, docs: docstore.Open(db, opts.Documents, docstore.Options{Sealer: opts.Sealer, Sealed: SealedDatabase}),
 	}
 	if s.settings == nil {

@@ -89,6 +89,11 @@ func (s *Store) addOrJoin(tx kv.Transaction, job *Job, token string) (*Job, erro
 	}
 	if existing != nil {
 		job.State.Runs = existing.stored.runs // their rows stay
+		if existing.Status == fdbjobs.Pending {
+			if err := s.unparking(tx, existing.stored.parked, job.ID)(); err != nil {
+				return nil, err
+			}
+		}
 	}
 	if job.Args.ReplicationID != "" {
 		if err := s.reserve(tx, job.Args.ReplicationID, job.ID); err != nil {
@@ -246,6 +251,11 @@ func (s *Store) RunNow(ctx context.Context, id string) (*Job, error) {
 		}
 		if before == nil {
 			before = job
+		}
+		if !job.Parked().IsZero() {
+			if err := s.unparking(tx, job.stored.parked, job.ID)(); err != nil {
+				return nil, err
+			}
 		}
 		return before, s.jobs.MakeDue(tx, job.ID, tag)
 	})

@@ -29,8 +29,24 @@ func (s *Store) stuckKey(since time.Time, jobID string) []byte {
 	return s.space.Pack("stuck", since.Unix(), jobID)
 }
 
-// reindex writes the rows of a job in the first two indexes. before are the records that it may have in the store.
-func (s *Store) reindex(tx kv.Transaction, jobID string, now record, before ...record) {
+// reindex writes what follows from a state that replaces another one: the rows of the job in the first two indexes, and
+// no row of a parked job for a source that the state does not name. before are the records that the job may have in the
+// store.
+func (s *Store) reindex(tx kv.Transaction, jobID string, now record, before ...record) error {
+	s.retime(tx, jobID, now, before...)
+	for _, was := range before {
+		if was.parked == now.parked {
+			continue
+		}
+		if err := s.unparking(tx, was.parked, jobID)(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// retime writes the rows of a job in the first two indexes. before is as in reindex.
+func (s *Store) retime(tx kv.Transaction, jobID string, now record, before ...record) {
 	for _, was := range before {
 		if !was.crashing.IsZero() {
 			tx.Clear(s.crashKey(was.crashing, jobID))

@@ -211,11 +211,14 @@ func (s *Store) owners(ctx context.Context) (all []fdbjobs.Owner, err error) {
 
 // demand returns how many of an owner's jobs would run if there were room.
 func demand(o fdbjobs.Owner) int64 {
-	return o.Running + o.Pending - crashing(o) - o.Tagged[fdbjobs.Pending.In("", tagWaiting)]
+	return o.Running + o.Pending - crashing(o) - o.Tagged[fdbjobs.Pending.In("", tagWaiting)] - parked(o)
 }
 
 // crashing returns how many of an owner's jobs wait after a failure.
 func crashing(o fdbjobs.Owner) int64 { return o.Tagged[fdbjobs.Pending.In("", tagCrashing)] }
+
+// parked returns how many of an owner's jobs wait for a change of their source.
+func parked(o fdbjobs.Owner) int64 { return o.Tagged[fdbjobs.Pending.In("", tagParked)] }
 
 // entitlements divides the running jobs among their owners by weight. What an owner has no jobs
 // for is divided among the others (max-min fairness). A paused owner has no entitlement.
@@ -252,8 +255,8 @@ type Share struct {
 	// paused, or if they are not known.
 	PausedSince time.Time
 	Before      float64
-	// The number of its jobs in these states.
-	Running, Pending, Crashing int64
+	// The number of its jobs in these states. Parked jobs are among those that are Pending.
+	Running, Pending, Crashing, Parked int64
 	// Ran is its fraction, from 0 to 1, of all running time of the last hour. Entitled is the
 	// fraction that it was entitled to.
 	Ran, Entitled float64
@@ -298,7 +301,7 @@ func (s *Store) Shares(ctx context.Context) ([]Share, error) {
 		}
 		share := at(o.Name)
 		share.Usage = time.Duration(o.Usage) * time.Millisecond
-		share.Running, share.Crashing = o.Running, crashing(o)
+		share.Running, share.Crashing, share.Parked = o.Running, crashing(o), parked(o)
 		share.Pending = o.Pending - share.Crashing
 	}
 	for owner, weight := range weights {

@@ -1,0 +1,346 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"settee/fdbjobs"
+	"settee/pkg/kv"
+	"settee/pkg/kv/rows"
+	"settee/pkg/tuple"
+	"settee/replicator"
+)
+
+// The rows of parked jobs, see "Parked jobs" in the package's doc comment:
+//
+//	("parked", server, database, job id) -> (ask, woken, update_seq)
+//	("asks", server, ask, job id)        -> database
+//
+// ask is when to ask the source next whether it has changes, in seconds since the Unix epoch. It is 0 in a row without a
+// key in asks. [Run.Parking] writes the rows. Whatever writes a state that does not name the row clears it (see
+// [Store.reindex]), and so does the removal of the job.
+
+const (
+	// parkedFor is how long a parked job waits if nothing wakes it. A random part of parkedSpread is added.
+	parkedFor    = 21 * time.Hour
+	parkedSpread = 6 * time.Hour
+	// firstAsk is how long after [Run.Parking] a source without a feed is asked for changes.
+	firstAsk = 5 * time.Second
+
+	// maxServerSize and maxDatabaseSize limit the names in keys, which also have a job id, and maxUpdateSeqSize limits
+	// a value. All are in bytes.
+	maxServerSize    = fdbjobs.MaxNameSize
+	maxDatabaseSize  = 1_000
+	maxUpdateSeqSize = 20_000
+)
+
+// ErrCannotPark is returned for a source whose names or sequences are too large for the rows of a parked job.
+var ErrCannotPark = errors.New("the job cannot be parked")
+
+// source is a database that jobs wait for. The zero value is none.
+type source struct{ server, database string }
+
+// sourceOf returns the source that a state names.
+func sourceOf(parked *replicator.Parked) source {
+	if parked == nil {
+		return source{}
+	}
+	return source{parked.Server, parked.Database}
+}
+
+// ParkedRow is the row of a job that is parked, or whose run is about to park it.
+type ParkedRow struct {
+	// Server and Database are the job's source, see replicator.Endpoint.Server.
+	Server, Database string
+	JobID            string
+	// UpdateSeq is the JSON text of the source's update_seq before the run's last look for changes, "" if it is not known.
+	UpdateSeq string
+	// Ask is when to ask the source for changes, in whole seconds. It is zero if it need not be asked.
+	Ask time.Time
+	// Woken reports whether the source has changed since. The row stays until the job's next run begins.
+	Woken bool
+}
+
+func (s *Store) parkedKey(of source, jobID string) []byte {
+	return s.space.Pack("parked", of.server, of.database, jobID)
+}
+
+func (s *Store) askKey(server string, ask int64, jobID string) []byte {
+	return s.space.Pack("asks", server, ask, jobID)
+}
+
+func (r ParkedRow) source() source { return source{r.Server, r.Database} }
+
+// ask returns Ask as it is stored.
+func (r ParkedRow) ask() int64 {
+	if r.Ask.IsZero() {
+		return 0
+	}
+	return r.Ask.Unix()
+}
+
+// parseParked parses a row.
+func (s *Store) parseParked(pair kv.KeyValue) (r ParkedRow, err error) {
+	e, err := s.space.Unpack(pair.Key)
+	if err != nil || len(e) != 4 || !rows.As(e[1], &r.Server) || !rows.As(e[2], &r.Database) || !rows.As(e[3], &r.JobID) {
+		return r, fmt.Errorf("reading a parked job: %w", errors.Join(err, tuple.ErrMalformed))
+	}
+	var ask int64
+	value, err := tuple.Unpack(pair.Value)
+	if err != nil || len(value) != 3 || !rows.As(value[0], &ask) || !rows.As(value[1], &r.Woken) || !rows.As(value[2], &r.UpdateSeq) {
+		return r, fmt.Errorf("reading a parked job: %w", errors.Join(err, tuple.ErrMalformed))
+	}
+	if ask != 0 {
+		r.Ask = time.Unix(ask, 0)
+	}
+	return r, nil
+}
+
+// readParked starts reading the row of a job. The function that it returns waits for it; it returns nil if there is none.
+func (s *Store) readParked(tx kv.ReadTransaction, of source, jobID string) func() (*ParkedRow, error) {
+	key := s.parkedKey(of, jobID)
+	reading := tx.Get(key)
+	return func() (*ParkedRow, error) {
+		value, err := reading.Await()
+		if err != nil || value == nil {
+			return nil, err
+		}
+		row, err := s.parseParked(kv.KeyValue{Key: key, Value: value})
+		return &row, err
+	}
+}
+
+// setParked replaces a row of the same job and source, nil if there is none.
+func (s *Store) setParked(tx kv.Transaction, old *ParkedRow, next ParkedRow) {
+	if old != nil && old.ask() != 0 && old.ask() != next.ask() {
+		tx.Clear(s.askKey(old.Server, old.ask(), old.JobID))
+	}
+	if next.ask() != 0 {
+		tx.Set(s.askKey(next.Server, next.ask(), next.JobID), []byte(next.Database))
+	}
+	tx.Set(s.parkedKey(next.source(), next.JobID), tuple.Tuple{next.ask(), next.Woken, next.UpdateSeq}.Pack())
+}
+
+// unparking starts reading the row of a job. The function that it returns clears it, if it is there.
+func (s *Store) unparking(tx kv.Transaction, of source, jobID string) func() error {
+	if of == (source{}) {
+		return func() error { return nil }
+	}
+	reading := s.readParked(tx, of, jobID)
+	return func() error {
+		row, err := reading()
+		if err != nil || row == nil {
+			return err
+		}
+		if row.ask() != 0 {
+			tx.Clear(s.askKey(row.Server, row.ask(), jobID))
+		}
+		tx.Clear(s.parkedKey(of, jobID))
+		return nil
+	}
+}
+
+// Parking notes that the run is about to park the job, and from which source its changes come. It creates the watch of
+// the server if there is none. Once it has returned, each change of the source is found by the watch. So if the run then
+// finds that the source has no change, it can end with [Run.Park].
+//
+// Without a call of Park the row stays until the run ends, and costs a question or a wake. The zero value of at clears
+// it. The error is ErrCannotPark if the names of the source are too large. Parking is also an update of the job.
+func (r *Run) Parking(ctx context.Context, at replicator.Parked) error {
+	if at == (replicator.Parked{}) {
+		return r.Update(ctx, func(state *replicator.JobState) { state.Parked = nil })
+	}
+	if err := checkParked(at); err != nil {
+		return err
+	}
+	next := ParkedRow{
+		Server: at.Server, Database: at.Database, JobID: r.job.ID, UpdateSeq: at.UpdateSeq, Ask: time.Now().Add(firstAsk),
+	}
+	return r.update(ctx, func(state *replicator.JobState) {
+		state.Parked = &replicator.Parked{Server: at.Server, Database: at.Database}
+	}, func(tx kv.Transaction, _ *replicator.JobState) error {
+		watched := r.store.watching(tx, at.Server)
+		old, err := r.store.readParked(tx, next.source(), r.job.ID)()
+		if err != nil {
+			return err
+		}
+		r.store.setParked(tx, old, next)
+		return watched()
+	})
+}
+
+func checkParked(at replicator.Parked) error {
+	for _, f := range []struct {
+		name       string
+		size, most int
+	}{
+		{"URL of the server", len(at.Server), maxServerSize},
+		{"name of the database", len(at.Database), maxDatabaseSize},
+		{"update_seq", len(at.UpdateSeq), maxUpdateSeqSize},
+	} {
+		if f.size > f.most {
+			return fmt.Errorf("%w: the %s of its source has %d bytes, and the most is %d", ErrCannotPark, f.name, f.size, f.most)
+		}
+	}
+	if at.Server == "" || at.Database == "" {
+		return fmt.Errorf("%w: its source has no server or no database", ErrCannotPark)
+	}
+	return nil
+}
+
+// Park queues the job for about a day later, after [Run.Parking]. If the source has changed since Parking, or Parking was
+// not called, it queues the job at once, and woken is true. change, if not nil, sets the last progress.
+func (r *Run) Park(ctx context.Context, change func(*replicator.JobState)) (woken bool, err error) {
+	if r.gone {
+		return false, r.drop(ctx)
+	}
+	later := time.Now().Add(parkedFor + rand.N(parkedSpread))
+	writeDocument := r.liveStateWriter()
+	err = r.halted(ctx, r.write(r.counting(func(state *replicator.JobState) {
+		if change != nil {
+			change(state)
+		}
+		state.State = replicator.StatePending
+		state.SetError("", "")
+		now := time.Now()
+		if state.Parked != nil {
+			state.Parked = &replicator.Parked{Since: now, Server: state.Parked.Server, Database: state.Parked.Database}
+		}
+		r.event(state, now, replicator.EventStopped, "")
+	}), func(state *replicator.JobState, text json.RawMessage, b bill) error {
+		return r.held.ResubmitAsDecided(ctx, later, text, func(tx kv.Transaction) (time.Time, string, error) {
+			if err := r.account(tx, b, state); err != nil {
+				return time.Time{}, "", err
+			}
+			if err := r.recordEnd(tx, replicator.RunParked, state); err != nil {
+				return time.Time{}, "", err
+			}
+			if err := writeDocument(tx, state); err != nil {
+				return time.Time{}, "", err
+			}
+			// Wake writes the row in the transaction that makes the job due, if it is parked. So either that transaction
+			// sees a parked job, or this one sees that the row was woken.
+			waits, err := r.store.waitsForChange(tx, state, r.job.ID)
+			if err != nil {
+				return time.Time{}, "", err
+			}
+			if woken = !waits; woken {
+				return time.Now(), "", nil
+			}
+			return later, tagParked, nil
+		})
+	}))
+	return woken, err
+}
+
+// waitsForChange reports whether the row that a state names is there, and was not woken.
+func (s *Store) waitsForChange(tx kv.Transaction, state *replicator.JobState, jobID string) (bool, error) {
+	if state.Parked == nil {
+		return false, nil
+	}
+	row, err := s.readParked(tx, sourceOf(state.Parked), jobID)()
+	return row != nil && !row.Woken, err
+}
+
+// ParkedOf returns up to limit rows of a server in the order of database and job id: those after a row, which need not
+// exist, or from the first one if after is the zero value.
+func (s *Store) ParkedOf(ctx context.Context, server string, after ParkedRow, limit int) ([]ParkedRow, error) {
+	all := rows.Range(s.space.Sub("parked", server))
+	if after != (ParkedRow{}) {
+		all.Begin = kv.KeyAfter(s.parkedKey(source{server, after.Database}, after.JobID))
+	}
+	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) ([]ParkedRow, error) {
+		pairs, err := tx.Snapshot().GetRange(all, kv.RangeOptions{Limit: max(limit, 1)}).Slice()
+		if err != nil {
+			return nil, err
+		}
+		found := make([]ParkedRow, len(pairs))
+		for i, pair := range pairs {
+			if found[i], err = s.parseParked(pair); err != nil {
+				return nil, err
+			}
+		}
+		return found, nil
+	})
+}
+
+// Asks returns up to limit rows of a server whose question is due by a time, the earliest first, and when the next one
+// after them is due, which may be in the past. next is zero if there is no other. A row that [Run.Parking] wrote is due
+// five seconds later.
+func (s *Store) Asks(ctx context.Context, server string, by time.Time, limit int) (found []ParkedRow, next time.Time, err error) {
+	index := s.space.Sub("asks", server)
+	limit = max(limit, 1)
+	err = s.db.Transact(ctx, func(tx kv.Transaction) error {
+		found, next = nil, time.Time{}
+		now := tx.Snapshot()
+		pairs, err := now.GetRange(rows.Range(index), kv.RangeOptions{Limit: limit + 1}).Slice()
+		if err != nil {
+			return err
+		}
+		var reads []func() (*ParkedRow, error)
+		for _, pair := range pairs {
+			e, err := index.Unpack(pair.Key)
+			var ask int64
+			var jobID string
+			if err != nil || len(e) != 2 || !rows.As(e[0], &ask) || !rows.As(e[1], &jobID) {
+				return fmt.Errorf("reading the questions to a server: %w", errors.Join(err, tuple.ErrMalformed))
+			}
+			if len(reads) == limit || ask > by.Unix() {
+				next = time.Unix(ask, 0)
+				break
+			}
+			reads = append(reads, s.readParked(now, source{server, string(pair.Value)}, jobID))
+		}
+		for _, read := range reads {
+			row, err := read()
+			if err != nil {
+				return err
+			}
+			if row != nil {
+				found = append(found, *row)
+			}
+		}
+		return nil
+	})
+	return found, next, err
+}
+
+// asksAtOnce is the number of rows that one transaction of Ask writes.
+const asksAtOnce = 200
+
+// Ask sets when the sources of some rows are asked next. at is called with each row as it is now, and may be called
+// again. It returns the zero time for a row that is not to be asked, because its server has a feed. Rows that are gone or
+// woken stay as they are.
+func (s *Store) Ask(ctx context.Context, some []ParkedRow, at func(ParkedRow) time.Time) error {
+	for begin := 0; begin < len(some); begin += asksAtOnce {
+		part := some[begin:min(begin+asksAtOnce, len(some))]
+		err := s.db.Transact(ctx, func(tx kv.Transaction) error {
+			reads := make([]func() (*ParkedRow, error), len(part))
+			for i, row := range part {
+				reads[i] = s.readParked(tx, row.source(), row.JobID)
+			}
+			for _, read := range reads {
+				old, err := read()
+				if err != nil {
+					return err
+				}
+				if old == nil || old.Woken {
+					continue
+				}
+				next := *old
+				if next.Ask = at(*old); next.ask() != old.ask() {
+					s.setParked(tx, old, next)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,62 @@
+package jobs_test
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/assert"
+
+	"settee/internal/seeds"
+	"settee/internal/shorttest"
+	"settee/pkg/kv"
+)
+
+// TestParkingSimulation runs jobs that park while their sources change, on nodes that die at each step, with feeds that
+// are late and repeat rows, on a store with all faults. In the end each change is copied, although no parked job has run
+// by itself. Only feeds that leave out changes need comparisons.
+func TestParkingSimulation(t *testing.T) {
+	shorttest.Skip(t)
+	t.Parallel()
+	var mu sync.Mutex
+	seen := map[string]int{}
+	seeds.Each(t, 0, 12, func(t *testing.T, seed uint64) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newParkWorld(t, seed, func(db kv.Database) kv.Database { return db })
+			for _, missing := range w.run() {
+				t.Error(missing)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for what, n := range w.counts {
+				seen[what] += n
+			}
+		})
+	})
+	for _, what := range []string{
+		"parked", "did not park", "woken before it parked", "woken by the feed", "woken by a question", "woken by a comparison",
+		"run now", "cancelled", "halted", "unwatched", "died before start", "died copying", "died before parking", "died after parking",
+		"died after the last look", "died after it parked", "died before a wake", "died after a wake", "died asking", "died after an answer",
+	} {
+		assert.NotZero(t, seen[what], what)
+	}
+	t.Log(seen)
+}
+
+// TestParkingSimulationFindsLostWakes leaves out the check of [jobs.Run.Park] whether the row was woken. The simulation
+// must find that.
+func TestParkingSimulationFindsLostWakes(t *testing.T) {
+	shorttest.Skip(t)
+	t.Parallel()
+	for seed := range uint64(50) { // the first ones find it nearly always
+		found := false
+		synctest.Test(t, func(t *testing.T) {
+			w := newParkWorld(t, seed, func(db kv.Database) kv.Database { return sleepy{db} })
+			found = len(w.run()) > 0
+		})
+		if found {
+			return
+		}
+	}
+	t.Error("no seed finds that a change is lost")
+}
