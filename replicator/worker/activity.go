@@ -33,6 +33,9 @@ func (r *run) feedOpened(live bool) {
 		r.tellSoon()
 	}
 	r.opened, r.live = time.Now(), live
+	if live {
+		r.liveOpened()
+	}
 }
 
 func (r *run) note(moment *time.Time) {

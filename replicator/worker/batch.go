@@ -132,6 +132,7 @@ func (q *intake) add(item feedItem) (left []couch.Row) {
 			r.busy = r.row
 		}
 		r.rowsRead += int64(n)
+		r.tookRow()
 		if r.left != nil {
 			*r.left = max(0, *r.left-int64(n))
 		}
@@ -243,6 +244,7 @@ func rowSize(row couch.Row) int {
 func (r *run) pass(b *batch) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	defer r.idles()
 	if len(b.rows) > 0 {
 		r.passed = time.Now()
 	}

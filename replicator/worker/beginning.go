@@ -46,7 +46,8 @@ func FindBeginning(ctx context.Context, rep *replicator.Replication, cfg Config)
 		return found, nil
 	}
 	if err == nil {
-		err = r.onBoth(ctx, func(ctx context.Context, p *peer) error { return p.readLocal(ctx, id.Base) })
+		r.id = id
+		err = r.readLocals(ctx)
 	}
 	if err != nil {
 		return found, verdict(err)

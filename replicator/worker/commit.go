@@ -46,7 +46,8 @@ func (r *run) checkpoint(ctx, whole context.Context) (wrote bool, err error) {
 	if err := r.sameID(ctx); err != nil {
 		return false, err
 	}
-	if err := r.onBoth(ctx, func(ctx context.Context, p *peer) error { return p.commit(ctx, r.id.Base) }); err != nil {
+	r.source.updateSeq = nil
+	if err := r.onBoth(ctx, r.commit); err != nil {
 		return false, err
 	}
 	now := time.Now()
@@ -67,7 +68,7 @@ func (r *run) checkpoint(ctx, whole context.Context) (wrote bool, err error) {
 	r.mu.Lock()
 	r.committed = seq
 	r.mu.Unlock()
-	r.latest = rec
+	r.latest, r.wrote = rec, true
 	return true, nil
 }
 
@@ -87,6 +88,9 @@ func (r *run) record(ctx context.Context, rec record) error {
 	if err := r.source.record(ctx, r.id.Base, r.session, rec); err != nil {
 		return err
 	}
+	if r.brief() {
+		return nil
+	}
 	return r.onBoth(ctx, func(ctx context.Context, p *peer) error { return p.confirm(ctx, r.id.Base) })
 }
 
@@ -103,15 +107,29 @@ func (r *run) sameID(ctx context.Context) error {
 	return err
 }
 
-// commit makes the database flush its writes to disk, and checks that it is still the database that the run began with.
+// commit makes a database flush its writes to disk, and checks that it is still the database that the run began with.
+func (r *run) commit(ctx context.Context, p *peer) error {
+	if p == r.source && r.brief() {
+		return p.still(ctx, r.id.Base)
+	}
+	return p.commit(ctx, r.id.Base)
+}
+
 func (p *peer) commit(ctx context.Context, id string) error {
 	said, err := p.db.EnsureFullCommit(ctx)
 	if err != nil && !lacksFullCommit(err) {
 		return p.uncommitted(err, "Failure on %s commit: %s", p.side, err)
 	}
 	if p.instance != nil && bytes.Equal(said, p.instance) {
+		p.compared = true
 		return nil
 	}
+	return p.still(ctx, id)
+}
+
+// still checks that the database is still the one that the run began with, by what it says of itself or else by its
+// checkpoint.
+func (p *peer) still(ctx context.Context, id string) error {
 	same, err := p.isSame(ctx)
 	switch {
 	case err != nil:
@@ -138,12 +156,18 @@ func (p *peer) isSame(ctx context.Context) (answer, error) {
 	if p.instance == nil {
 		return unknown, nil
 	}
+	return p.compare(ctx)
+}
+
+// compare is isSame, except that it always asks the database.
+func (p *peer) compare(ctx context.Context) (answer, error) {
 	info, err := p.db.Info(ctx)
 	if err != nil {
 		return unknown, p.failed(codePlain, err)
 	}
+	p.updateSeq, p.compared = info.UpdateSeq, true
 	switch now := instance(info); {
-	case now == nil:
+	case now == nil || p.instance == nil:
 		return unknown, nil // nodes of a cluster may run different versions
 	case bytes.Equal(now, p.instance):
 		return yes, nil
@@ -178,8 +202,11 @@ func (p *peer) stillThere(ctx context.Context, id string) error {
 	return p.failed(codePlain, err)
 }
 
+// errRecreated is the cause of the error for a database that is no longer the one that the run began with.
+var errRecreated = errors.New("the database was created anew")
+
 func (p *peer) recreated() error {
-	return newError(codeCheckpoint, nil, "the %s database %s was created anew, or its server started again, during the replication",
+	return newError(codeCheckpoint, errRecreated, "the %s database %s was created anew, or its server started again, during the replication",
 		p.side, p.uri)
 }
 

@@ -135,6 +135,24 @@ type Job struct {
 	// Attributes are added to each trace of the run, if Config has a Tracer.
 	Attributes []attribute.KeyValue
 
+	// Lacking is what the run before has learned. It counts if Woken is true.
+	Lacking replicator.Lacking
+	// Woken says that the job was parked before this run. It saves requests: if both databases still have the checkpoint
+	// with which a run was parked, the run relies on what that names, and reads a live feed at once. If not, it begins like
+	// any other.
+	Woken bool
+
+	// Parking, if not nil, is called when the run is about to park, so that the caller notes what the source looked like.
+	// Only after that the run looks for changes for the last time. So the run may go on although Parking was called, and
+	// call it again later. An error makes the run go on, too. nil: the job cannot park, and Idle is not called.
+	Parking func(ctx context.Context, at replicator.Parked) error
+	// Park asks the run to park; see Parker. nil: the run is never asked.
+	Park *Parker
+	// Idle, if not nil, is called with true when the run has nothing left to copy and could park, and with false when it
+	// reads a change, has looked for changes in vain, or does not reach the source. Calls do not overlap. It must not wait,
+	// but may call Parker.Ask.
+	Idle func(idle bool)
+
 	// Stop, when it ends, asks the run to end soon. The run stops reading changes, waits up to StopTimeout for the
 	// batches in flight, and writes a checkpoint for what is done. nil: never.
 	Stop context.Context
@@ -172,6 +190,8 @@ type Progress struct {
 	// ChangesPending is the number of changes still to be dealt with, or nil if it is not known. With a filter it counts
 	// also changes that the filter will leave out.
 	ChangesPending *int64
+	// Lacking is what the run has learned about the target.
+	Lacking replicator.Lacking
 	// Activity is what the run is doing; nil after its end.
 	Activity *replicator.Activity
 }
@@ -187,6 +207,7 @@ func (p Progress) CopyTo(state *replicator.JobState) {
 		state.CheckpointedSourceSeq = p.CheckpointedSourceSeq
 	}
 	state.ChangesPending = p.ChangesPending
+	state.Lacking = p.Lacking
 	state.Activity = p.Activity
 }
 
@@ -197,6 +218,8 @@ type Result struct {
 	// History is the answer to POST /_replicate, a JSON object of at most 60,000 bytes. It is nil unless a one-shot
 	// replication reached the end of the feed.
 	History json.RawMessage
+	// Parked says that the run ended because it was asked to park. Then there is no error.
+	Parked bool
 }
 
 // settings are the settings of a Config with the options of the replication applied.

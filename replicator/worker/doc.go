@@ -63,7 +63,7 @@
 // refused revisions, and Config.ListRefused was called with them before. The run fails if it cannot read a revision, or
 // if the target fails to write one, unless the feed no longer announces that revision. No checkpoint is written if one
 // of the databases was deleted and created again meanwhile, which shows in its instance_start_time or in a missing
-// earlier checkpoint. A checkpoint that was written at that very moment is retracted, by its run or by the next.
+// earlier checkpoint. A checkpoint that was written at that very moment is retracted, by its run or by a later one.
 //
 // # Malformed answers and endless feeds
 //
@@ -103,13 +103,47 @@
 //	  copy single revisions   reads and writes of one revision at a time
 //	  write documents         _bulk_docs
 //	replication checkpoint    both databases are flushed, and the checkpoint written
+//	replication park          a run that is asked to park looks for changes
 //
 // Below them are the spans of requests, which package couch makes. A sampler decides for each trace alone. A request that
 // counts pending changes has no span. Spans have no ids of documents except in the paths of requests, and no contents.
 //
+// # Parking
+//
+// A continuous run that has nothing left to copy costs a slot, a connection and two goroutines. Its caller may ask it to end
+// ([Parker]) and start it again when the source has changed. So that no change is missed, the run does this in order:
+//
+//  1. It closes its live feed. So no row arrives until the run ends, or goes on from the last row that it has read.
+//  2. With a filter, it reads on to the end of the feed. That moves the position past what the filter leaves out, which a
+//     live feed does not do. A change that passes keeps the run from parking.
+//  3. It writes a checkpoint for everything that was read, unless there is one, and reads the source's update_seq.
+//  4. It calls Job.Parking, where the caller notes what to watch.
+//  5. It asks the source for one change after the checkpoint, whatever the filter. If there is none, the run ends.
+//
+// A change before the answer of step 5 is in it, and after step 4 the caller learns of changes. After any failure the run
+// goes on, and opens its feed again. A change that only the filter leaves out makes a run go on once: step 2 of the next time
+// passes over it. A run without checkpoints cannot park.
+//
+// # What a woken run leaves out
+//
+// A job that was parked and has one new document costs ten requests until it is parked again, if both servers say when a
+// database was created, as CouchDB 3.3 and later and settee do:
+//
+//	source   GET _local, _changes, _bulk_get, GET of the database, PUT _local, _changes with limit=1
+//	target   GET _local, _bulk_docs, _ensure_full_commit, PUT _local
+//
+// Both checkpoints are read, because a database that was deleted and created again has none. They take the place of what
+// the databases say of themselves at a start: the target's names both. The run reads a live feed at once. Whether it asks
+// _revs_diff, which is one more request, it decides by what the job's earlier runs have learned: while the target lacks
+// everything, it asks about one revision in five, and after many about one in 65. At its first checkpoint the source is not asked to
+// commit: servers that say when a database was created commit every write. The answer to GET of the source tells both
+// whether it is still the same and its update_seq. The checkpoint is not confirmed after it is written. Should it have been
+// written to a database at the moment that this was created anew, then the next run notices, at the latest before it parks.
+//
 // # How a run ends
 //
 //	one-shot, at the feed's end     nil
+//	asked to park                   nil, with Result.Parked, if nothing has changed since the last checkpoint
 //	Job.Stop ends                   ErrStopped, after a last checkpoint
 //	the context ends                context.Cause of it, at once and without a checkpoint
 //	the Reporter returns an error   that error, likewise

@@ -48,6 +48,10 @@ type reader struct {
 	over  func() // called when a feed that was cut off is open again
 	cut   bool   // a feed was cut off; so that the next begins after the last row, each row needs a sequence
 
+	reached     bool            // the source has just answered, so that it counts as reached while a live feed is opened
+	checkpoints *recurring      // the checkpoints of the run; nil if it cannot park
+	whole       context.Context // as in copying
+
 	lasted  time.Duration // how long the last feed was open
 	quiet   *time.Timer   // fires if a live feed passes nothing through its filter; nil without filter
 	silence *silence      // of a filtered feed that ends; nil for others
@@ -58,19 +62,32 @@ var errQuiet = errors.New("no change has come through the filter")
 
 // readFeed reads the changes feed. A continuous replication first catches up with a feed that ends. That feed gives
 // full batches, and its last sequence covers the changes that a filter left out. A live feed never gives that sequence,
-// so after quietFor without a row a feed that ends takes its place.
-func (r *run) readFeed(ctx context.Context, to *intake) error {
-	f := &reader{r: r, to: to, since: r.start, over: func() {}}
+// so after quietFor without a row a feed that ends takes its place. A run that is asked to park closes its live feed for
+// that.
+func (f *reader) readFeed(ctx context.Context) error {
+	r := f.r
+	f.since, f.over = r.start, func() {}
 	defer func() { f.over() }()
-	if err := f.follow(ctx, false); err != nil || !r.rep.Continuous {
-		return err
+	if !r.liveFirst() {
+		if err := f.follow(ctx, false); err != nil || !r.rep.Continuous {
+			return err
+		}
+		r.caughtUp()
 	}
+	f.reached = true
 	backoff := couch.Backoff{Base: r.retryBase}
 	for {
 		before := f.rows
 		err := f.follow(ctx, true)
-		if errors.Is(err, errQuiet) {
+		switch {
+		case errors.Is(err, errQuiet):
 			err = f.follow(ctx, false)
+			f.reached = err == nil
+			r.caughtUp()
+		case errors.Is(err, errPark):
+			if err = f.park(ctx); err == nil {
+				continue
+			}
 		}
 		if err != nil {
 			return err
@@ -100,7 +117,7 @@ func (f *reader) follow(ctx context.Context, live bool) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if errors.Is(err, errQuiet) {
+		if errors.Is(err, errQuiet) || errors.Is(err, errPark) {
 			return err
 		}
 		// A feed that was alive was cut off by the network or by a proxy's time limit. On an idle database that may
@@ -110,7 +127,9 @@ func (f *reader) follow(ctx context.Context, live bool) error {
 			failures, since = 0, time.Now()
 			backoff.Reset()
 		}
-		failures++
+		if failures++; failures > 1 {
+			f.r.notIdle(false)
+		}
 		if !isCut(err) || failures > f.r.retries {
 			return f.r.source.failed(codePlain, err)
 		}
@@ -136,22 +155,35 @@ func isCut(err error) bool {
 // once opens the feed and reads it. It returns nil at the end of the feed and an error if the feed is cut off.
 func (f *reader) once(ctx context.Context, live bool) error {
 	f.lasted = 0
-	reading := ctx
 	switch {
-	case !f.r.filtered:
-	case live:
-		within, cancel := context.WithCancelCause(ctx)
-		defer cancel(nil)
-		f.quiet = time.AfterFunc(quietFor, func() { cancel(errQuiet) })
+	case live && (f.r.filtered || f.r.parking != nil):
+		return f.onceLive(ctx)
+	case !live && f.r.filtered:
+		return f.onceFiltered(ctx)
+	}
+	return f.read(ctx, ctx, live)
+}
+
+// onceLive is once for a live feed that the run may end itself: with errQuiet or errPark.
+func (f *reader) onceLive(ctx context.Context) error {
+	reading, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	if f.r.filtered {
+		f.quiet = time.AfterFunc(quietFor, func() { end(errQuiet) })
 		defer func() {
 			f.quiet.Stop()
 			f.quiet = nil
 		}()
-		reading = within
-	default:
-		return f.onceFiltered(ctx)
 	}
-	return f.read(ctx, reading, live)
+	if f.r.parking != nil {
+		f.r.parking.live(end)
+		defer f.r.liveClosed()
+		if f.reached {
+			f.reached = false
+			f.r.liveAsked()
+		}
+	}
+	return f.read(ctx, reading, true)
 }
 
 // read opens the feed and reads it until reading ends.
@@ -335,6 +367,10 @@ type pendingQuestion struct{ useless bool }
 
 func (q *pendingQuestion) ask(ctx context.Context, r *run) {
 	if q.useless {
+		return
+	}
+	if rows, yes := r.keptUp(); yes {
+		r.setLeft(0, rows)
 		return
 	}
 	ctx = context.WithValue(ctx, aside{}, true)

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"net/http"
 	"net/url"
 	"strings"
 	"sync"
@@ -24,32 +23,18 @@ type peer struct {
 
 	// instance is the database's instance_start_time, or nil if the server's value is meaningless.
 	instance json.RawMessage
+	// compared says that this run has seen instance, or that it is still the same.
+	compared bool
+	// updateSeq is the database's update_seq after everything up to the latest checkpoint was read, or nil if unknown. It is
+	// guarded like run.latest.
+	updateSeq json.RawMessage
 	// local is the checkpoint document as last seen by this run.
 	local checkpoint
 }
 
 func (r *run) openPeer(side string, endpoint replicator.Endpoint, cfg Config) (*peer, error) {
-	header := http.Header{}
-	for _, h := range endpoint.Headers {
-		header.Add(h.Name, h.Value)
-	}
-	c := couch.Config{
-		URL: endpoint.URL, Username: endpoint.Username, Password: endpoint.Password,
-		Header: header, Proxy: endpoint.Proxy, Secrets: r.secrets,
-		ConnectionTimeout: r.connectionTimeout, AnswerTimeout: r.requestTimeout,
-		Retries: r.retries, RetryBase: r.retryBase,
-		MaxConnections: r.connections, UserAgent: cfg.UserAgent, NoCompression: cfg.NoCompression,
-		MaxDocument: cfg.MaxDocument, Large: enterRoom, Sending: cfg.Sending,
-		PropagateTrace: cfg.PropagateTrace,
-		Retrying:       r.retrying(side), Limiter: &cfg.Shared.limiter,
-		SessionRefresh: cfg.SessionRefresh, SessionMinAge: cfg.SessionMinAge,
-	}
-	if !cfg.BasicAuth {
-		c.Sessions = &cfg.Shared.sessions
-	}
-	if cfg.Transport != nil {
-		c.Transport = cfg.Transport(endpoint, r.rep.SocketOptions)
-	}
+	c := r.requests(endpoint, r.rep.SocketOptions, cfg)
+	c.Secrets, c.Large, c.Retrying = r.secrets, enterRoom, r.retrying(side)
 	if c.Transport != nil {
 		c.Transport = r.moved.through(c.Transport)
 	}
@@ -66,8 +51,17 @@ func (p *peer) open(ctx context.Context) error {
 	if err != nil {
 		return p.failed(codePlain, err)
 	}
-	p.instance = instance(info)
+	p.instance, p.compared = instance(info), true
 	return nil
+}
+
+// look reads update_seq, and checks that the database is still the one that the run began with.
+func (p *peer) look(ctx context.Context) error {
+	same, err := p.compare(ctx)
+	if err == nil && same == no {
+		return p.recreated()
+	}
+	return err
 }
 
 // create opens the database, and creates it if it is missing.
@@ -156,11 +150,13 @@ func (r *run) openTarget(ctx context.Context) error {
 func (r *run) readCheckpoints(ctx context.Context) error {
 	start := beginning
 	if r.useCheckpoints {
-		if err := r.onBoth(ctx, func(ctx context.Context, p *peer) error { return p.readLocal(ctx, r.id.Base) }); err != nil {
-			return err
-		}
-		if err := r.takeBack(ctx); err != nil {
-			return err
+		if !r.resumed {
+			if err := r.readLocals(ctx); err != nil {
+				return err
+			}
+			if err := r.takeBack(ctx); err != nil {
+				return err
+			}
 		}
 		seq, history := commonAncestor(r.source.local, r.target.local)
 		if seq != nil {
@@ -182,6 +178,11 @@ func (r *run) readCheckpoints(ctx context.Context) error {
 	r.began = true
 	r.tellSoon()
 	return nil
+}
+
+// readLocals reads the checkpoint documents of both databases.
+func (r *run) readLocals(ctx context.Context) error {
+	return r.onBoth(ctx, func(ctx context.Context, p *peer) error { return p.readLocal(ctx, r.id.Base) })
 }
 
 func (p *peer) readLocal(ctx context.Context, id string) error {

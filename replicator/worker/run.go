@@ -27,6 +27,9 @@ type run struct {
 	secrets    redact.Set // of rep
 	serverUUID string
 	refusals   refusals
+	woken      bool            // Job.Woken
+	parking    *parking        // nil if the run cannot park
+	parked     bool            // the run ends because it was asked to park
 	stop       context.Context // ends when the run is asked to stop
 	lost       func(context.Context) error
 
@@ -40,8 +43,11 @@ type run struct {
 	start    json.RawMessage // where the feed begins
 	earlier  []session       // the history before start
 
+	resumed bool // the run goes on from the checkpoint with which its job was parked
+
 	// latest is the checkpoint as last read or written. Only one goroutine at a time writes checkpoints.
 	latest record
+	wrote  bool // this run has written a checkpoint
 
 	// handle does what there is to do for a batch: copyBatch, or the comparison of a Verification. It calls asked when
 	// the next batch may ask the target. An error ends the run; fail does so before the end of handle.
@@ -87,6 +93,9 @@ func Run(ctx context.Context, job Job, cfg Config, reporter Reporter) (Result, e
 	}
 	defer r.source.db.Close()
 	defer r.target.db.Close()
+	if r.parking = newParking(job, r.useCheckpoints); r.parking != nil && job.Park != nil {
+		defer job.Park.Listen(r.parking.ask)()
+	}
 	r.beginTrace(ctx, cfg.Tracer, job)
 	result, err := r.result(ctx, r.perform(ctx, reporter, r.replicate))
 	r.endTrace(ctx, result, err)
@@ -127,6 +136,8 @@ func (r *run) result(ctx context.Context, err error) (Result, error) {
 	result := Result{Progress: r.progress()}
 	result.Activity = nil
 	switch {
+	case err == nil && r.parked:
+		result.Parked = true
 	case err == nil:
 		result.History = r.history()
 	case ctx.Err() != nil:
@@ -141,6 +152,7 @@ func newRun(job Job, cfg Config) (*run, error) {
 		rep:      job.Replication, secrets: job.Replication.Secrets(), serverUUID: cfg.ServerUUID,
 		stop:     cmp.Or(job.Stop, context.Background()),
 		lost:     job.Lost,
+		woken:    job.Woken,
 		filtered: job.Replication.DocIDs != nil || job.Replication.Selector != nil || job.Replication.Filter != "",
 		started:  time.Now(),
 		position: newPosition(), telling: make(step, 1),
@@ -150,6 +162,10 @@ func newRun(job Job, cfg Config) (*run, error) {
 		known: job.ReplicationID, base: job.Stats,
 	}
 	r.steps = newSteps(r.workers, max(1, r.connections-2)) // two connections are kept for short requests
+	if job.Woken {
+		r.unasked.resume(job.Lacking)
+		r.unaskedLive.resume(job.Lacking)
+	}
 	r.handle, r.reject = r.copyBatch, r.refuseRow
 	r.troubles.changed = func() {
 		r.mu.Lock()
@@ -181,6 +197,7 @@ func (r *run) progress() Progress {
 		ReplicationID: r.known, Stats: r.allStats(), RunStats: r.stats,
 		SourceSeq: r.read, ThroughSeq: r.through, CheckpointedSourceSeq: r.committed,
 		ChangesPending: r.changesPending(),
+		Lacking:        r.learned(),
 		Activity:       r.activity(),
 	}
 }
@@ -217,7 +234,7 @@ func (r *run) replicate(ctx context.Context) error {
 	}
 	complete, err := r.copy(ctx)
 	switch {
-	case err != nil:
+	case err != nil || r.parked:
 		return err
 	case complete:
 		r.note(&r.finished)
@@ -265,8 +282,10 @@ func (r *run) begin(ctx context.Context) (err error) {
 	if err := r.identify(ctx); err != nil {
 		return err
 	}
-	if err := open(ctx); err != nil {
-		return err
+	if !r.resume(ctx) {
+		if err := open(ctx); err != nil {
+			return err
+		}
 	}
 	return r.readCheckpoints(ctx)
 }
@@ -321,7 +340,7 @@ func (r *run) copy(ctx context.Context) (complete bool, err error) {
 	defer c.abandon(nil)
 	checkpoints := recur(atWhole(r.checkpointInterval), c.keepCheckpoint)
 	questions := recur(min(r.reportInterval, firstQuestion), c.askPending)
-	complete = c.read()
+	complete = c.read(checkpoints)
 	abandoned := c.finish()
 	c.endReading(nil) // stops a pending count, too
 	checkpoints.end()
@@ -355,12 +374,13 @@ func (r *run) newCopying(ctx context.Context) *copying {
 	return c
 }
 
-// read reads the feed until it ends or the run is asked to stop. complete reports that it ended.
-func (c *copying) read() (complete bool) {
+// read reads the feed until it ends, or the run parks or is asked to stop. complete reports that it ended.
+func (c *copying) read(checkpoints *recurring) (complete bool) {
 	defer context.AfterFunc(c.r.stop, func() { c.endReading(ErrStopped) })()
-	err := c.r.readFeed(c.reading, c.intake)
+	f := &reader{r: c.r, to: c.intake, checkpoints: checkpoints, whole: c.whole}
+	err := f.readFeed(c.reading)
 	c.intake.end(err)
-	if err != nil && !errors.Is(err, ErrStopped) { // after a stop the batches may still finish
+	if err != nil && !errors.Is(err, ErrStopped) && !errors.Is(err, errParked) { // after a stop the batches may still finish
 		c.fail(err)
 	}
 	return err == nil && !c.r.rep.Continuous

@@ -53,11 +53,17 @@ func pipedStubs(t testing.TB) (source, target *stub, begin func(more ...string) 
 
 // piped returns a source and a target in memory, at a.example/db and b.example/db, and a Config that reaches them.
 func piped(t testing.TB) (source, target *stub, cfg worker.Config) {
-	source, target, cfg = bareStub(t), bareStub(t), worker.DefaultConfig()
+	source, target = bareStub(t), bareStub(t)
+	return source, target, pipedTo(t, source, target)
+}
+
+// pipedTo returns a Config that reaches a source and a target in memory, at a.example and b.example.
+func pipedTo(t testing.TB, source, target http.Handler) worker.Config {
+	cfg := worker.DefaultConfig()
 	transport := couchtest.Pipe(t, map[string]http.Handler{"a.example": source, "b.example": target})
 	cfg.ServerUUID = serverUUID
 	cfg.Transport = func(replicator.Endpoint, *sockopt.Options) http.RoundTripper { return transport }
-	return source, target, cfg
+	return cfg
 }
 
 func newStub(t testing.TB) *stub {

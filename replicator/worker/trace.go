@@ -52,6 +52,9 @@ func (r *run) endTrace(ctx context.Context, result Result, err error) {
 	}
 	outcome := "failed"
 	switch {
+	case err == nil && result.Parked:
+		outcome = "parked"
+		r.whole.SetStatus(codes.Ok, "")
 	case err == nil:
 		outcome = "completed"
 		r.whole.SetStatus(codes.Ok, "")

@@ -53,6 +53,32 @@ func (u *unasked) learn(asked, lacked int) {
 	u.left = min(max(0, unaskedFor*u.lacked), u.most)
 }
 
+// resume goes on from what an earlier run has learned.
+func (u *unasked) resume(l replicator.Lacking) {
+	u.lacked = min(max(l.Lacked, -u.most), u.most)
+	u.left = min(max(l.Unasked, 0), u.most)
+}
+
+// learned returns what the run has learned for a later run: from the live feed, or if that has not asked, from the one that
+// ended.
+func (r *run) learned() replicator.Lacking {
+	live, before := r.unaskedLive.learned(), r.unasked.learned()
+	if live != (replicator.Lacking{}) {
+		return live
+	}
+	most := r.unaskedLive.most
+	return replicator.Lacking{
+		Lacked:  min(max(before.Lacked, -most), most),
+		Unasked: min(max(0, unaskedFor*before.Lacked), most),
+	}
+}
+
+func (u *unasked) learned() replicator.Lacking {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return replicator.Lacking{Lacked: u.lacked, Unasked: u.left}
+}
+
 // lacking is missing, except that it does not always ask. If it has not, unsure is true, and the refs are all revisions
 // in rows, without ancestors and not yet counted. It is harmless to copy a revision that the target has.
 func (r *run) lacking(ctx context.Context, rows []couch.Row, u *unasked) (refs []ref, unsure bool, err error) {

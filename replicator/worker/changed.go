@@ -1,0 +1,47 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+
+	"settee/pkg/couch"
+	"settee/replicator"
+)
+
+// Changed reports whether the source of a replication has a change after since, whatever the replication's filter. It
+// makes one request, which it does not repeat, with the credentials of the source, and a login if that needs one. since
+// is a sequence of the source, such as a job's CheckpointedSourceSeq; an empty one stands for the beginning. Errors are
+// *Error.
+func Changed(ctx context.Context, r *replicator.Replication, since json.RawMessage, cfg Config) (bool, error) {
+	s := newSettings(cfg, r)
+	s.retries = 0
+	c := s.requests(r.Source, r.SocketOptions, cfg)
+	c.Secrets = r.Secrets()
+	db, err := couch.Open(c)
+	if err != nil {
+		return false, newError(codePlain, err, "source: %s", err)
+	}
+	defer db.Close()
+	changed, err := changedSince(ctx, db, since)
+	if err != nil {
+		source := &peer{db: db, side: "source", uri: r.Source.String(), user: r.Source.Username}
+		return false, source.failed(codePlain, err)
+	}
+	return changed, nil
+}
+
+// changedSince reports whether a database has a change after since.
+func changedSince(ctx context.Context, db *couch.Database, since json.RawMessage) (bool, error) {
+	feed, err := db.Changes(ctx, couch.ChangesOptions{Since: since, Limit: 1})
+	if err != nil {
+		return false, err
+	}
+	defer feed.Close()
+	_, err = feed.Next()
+	if errors.Is(err, io.EOF) {
+		return false, nil
+	}
+	return err == nil, err
+}
