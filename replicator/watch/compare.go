@@ -1,0 +1,183 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"time"
+
+	"settee/pkg/config"
+	"settee/pkg/couch"
+	"settee/replicator/jobs"
+)
+
+const (
+	// pageRows is the number of parked jobs whose sources are compared at a time.
+	pageRows = couch.MaxDatabasesInfo
+	// A round that is to find at once what a feed has lost pauses between pages for quickFactor times as long as the last
+	// page took, but at least for quickPause. So it takes a fifth of the time of one connection.
+	quickPause  = 100 * time.Millisecond
+	quickFactor = 4
+	// pageRetry is the pause after a page that failed.
+	pageRetry = 30 * time.Second
+)
+
+// round is where a round of comparisons is.
+type round struct {
+	// Database and JobID name the row after which the next page begins.
+	Database string `json:"database,omitempty"`
+	JobID    string `json:"job,omitempty"`
+	// Pages is the number of pages so far, and Last that of the round before.
+	Pages int `json:"pages,omitempty"`
+	Last  int `json:"last,omitempty"`
+	// Quick makes the round quick, see quickPause.
+	Quick bool `json:"quick,omitempty"`
+	// Next is when the next page is due.
+	Next time.Time `json:"next,omitzero"`
+}
+
+// anew returns a quick round that begins now.
+func (r round) anew() round { return round{Last: max(r.Last, r.Pages), Quick: true} }
+
+// after returns the round after a page that took a time and ended with a row. whole says that the page was the last one.
+// every is the time of a round.
+func (r round) after(row jobs.ParkedRow, whole bool, now time.Time, took, every time.Duration) round {
+	r.Database, r.JobID = row.Database, row.JobID
+	r.Pages++
+	if whole {
+		r = round{Last: r.Pages}
+	}
+	pause := r.pause(every)
+	if r.Quick {
+		pause = min(max(quickPause, quickFactor*took), pause)
+	}
+	r.Next = now.Add(pause)
+	return r
+}
+
+// pause returns the time between two pages of a round that is not quick. It follows from the number of pages of the round
+// before.
+func (r round) pause(every time.Duration) time.Duration { return every / time.Duration(max(r.Last, 1)) }
+
+// hasten makes the next page come earlier, if the time of a round has become shorter. A round that another node has begun
+// may have a time of another clock.
+func (w *watch) hasten() {
+	every := config.MaxIdle.Get(w.settings())
+	w.change(func(s *state) {
+		if latest := time.Now().Add(s.Round.pause(every)); s.Round.Next.After(latest) {
+			s.Round.Next = latest
+		}
+	})
+}
+
+// errRefused says that the credentials of a feed are no longer enough, or no longer those of their job.
+var errRefused = errors.New("the credentials of the feed are no longer good")
+
+// compare compares the next page of parked jobs with their sources, and wakes those that have changed. At its end it says
+// how long it took. It runs in a goroutine of its own, one at a time. The error is errRefused, or the server's.
+func (w *watch) compare(ctx context.Context, f *feed) error {
+	began := time.Now()
+	good, err := w.stillGood(ctx, f.using)
+	if err == nil && !good {
+		return errRefused
+	}
+	place := w.now().Round
+	var rows []jobs.ParkedRow
+	if err == nil {
+		rows, err = w.watcher.opts.Jobs.ParkedOf(ctx, w.server, jobs.ParkedRow{Database: place.Database, JobID: place.JobID}, pageRows)
+	}
+	if err != nil {
+		w.storeFailed(ctx, err)
+		return ctx.Err()
+	}
+	changed, err := w.changedOf(ctx, f.server, rows)
+	w.wake(ctx, bySafety, changed) // also those that were found before an error
+	if err != nil || ctx.Err() != nil {
+		return err
+	}
+	var last jobs.ParkedRow
+	if len(rows) > 0 {
+		last = rows[len(rows)-1]
+	}
+	every := config.MaxIdle.Get(w.settings())
+	w.change(func(s *state) {
+		if s.Round.Database == place.Database && s.Round.JobID == place.JobID && s.Round.Quick == place.Quick { // otherwise it has begun anew
+			s.Round = s.Round.after(last, len(rows) < pageRows, time.Now(), time.Since(began), every)
+		}
+	})
+	return nil
+}
+
+// changedOf returns the databases of some rows that have changed since they were noted, or are missing. With an error it
+// returns those that were found before.
+func (w *watch) changedOf(ctx context.Context, server *couch.Server, rows []jobs.ParkedRow) (changed []string, err error) {
+	var names []string
+	for _, row := range rows {
+		if !row.Woken && !slices.Contains(names, row.Database) {
+			names = append(names, row.Database)
+		}
+	}
+	told, err := server.DatabasesInfo(ctx, names)
+	if err != nil {
+		return nil, refused(err)
+	}
+	infos := make(map[string]couch.DatabaseInfo, len(told))
+	for _, info := range told {
+		infos[info.Name] = info
+	}
+	for _, row := range rows {
+		info := infos[row.Database]
+		switch {
+		case row.Woken, slices.Contains(changed, row.Database):
+		case info.Missing:
+			changed = append(changed, row.Database)
+		case info.UpdateSeq == nil, string(info.UpdateSeq) == row.UpdateSeq:
+		default:
+			is, err := w.changedSince(ctx, server, row)
+			if err != nil {
+				return changed, err
+			}
+			if is {
+				changed = append(changed, row.Database)
+			}
+		}
+	}
+	return changed, nil
+}
+
+// changedSince reports whether a database has a change after the sequence that a row has noted. An answer other than
+// success counts as a change, so that a run finds what it means. The error is that of a server that does not answer.
+func (w *watch) changedSince(ctx context.Context, server *couch.Server, row jobs.ParkedRow) (bool, error) {
+	if row.UpdateSeq == "" {
+		return true, nil
+	}
+	if !w.pace.wait(ctx, config.MaxQuestions.Get(w.settings())) {
+		return false, context.Cause(ctx)
+	}
+	w.watcher.counter.questions.Add(1)
+	changes, err := server.Changes(ctx, row.Database, couch.ChangesOptions{Since: []byte(row.UpdateSeq), Limit: 1})
+	if err == nil {
+		defer changes.Close()
+		_, err = changes.Next()
+	}
+	switch e, answered := errors.AsType[*couch.Error](err); {
+	case err == nil:
+		return true, nil
+	case errors.Is(err, io.EOF):
+		return false, nil
+	case answered && e.Status != 0 && !e.Temporary():
+		return true, nil
+	}
+	return false, err
+}
+
+// refused returns err, as errRefused if the server does not let the user read what the feed needs.
+func refused(err error) error {
+	for _, refusal := range []error{couch.ErrUnauthorized, couch.ErrForbidden, couch.ErrNotFound} {
+		if errors.Is(err, refusal) {
+			return errors.Join(errRefused, err)
+		}
+	}
+	return err
+}

@@ -1,0 +1,72 @@
+package watch
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// Counts are the watches of a node, and what they have done since it started.
+type Counts struct {
+	// Feeds is the number of watches that follow a feed, and Questioned of those that ask for each parked job. Others
+	// are beginning.
+	Feeds, Questioned int
+	// Lag is how far the watch is behind that is furthest behind: the longest time since a feed has sent an update or a
+	// heartbeat, since which a server has not answered, or by which a question is late.
+	Lag time.Duration
+
+	// WakesFeed counts the jobs that were woken because a feed named their source, WakesQuestion because the source
+	// answered a question so, or refused it, and WakesSafety because a comparison found a change that no feed had named.
+	WakesFeed, WakesQuestion, WakesSafety int64
+	// Questions counts the requests for the changes of one database.
+	Questions int64
+	// FeedFailures counts feeds that could not be opened or have broken off. A feed that this user may not read does not
+	// count.
+	FeedFailures int64
+}
+
+type counter struct {
+	wakes                   [causes]atomic.Int64
+	questions, feedFailures atomic.Int64
+}
+
+// cause is why jobs are woken.
+type cause int
+
+const (
+	byFeed cause = iota
+	byQuestion
+	bySafety
+	causes
+)
+
+// kind is how a watch hears of changes.
+type kind int32
+
+const (
+	beginning kind = iota
+	following
+	asking
+)
+
+// Counts returns the counts so far.
+func (w *Watcher) Counts() Counts {
+	c := Counts{
+		WakesFeed: w.counter.wakes[byFeed].Load(), WakesQuestion: w.counter.wakes[byQuestion].Load(),
+		WakesSafety: w.counter.wakes[bySafety].Load(),
+		Questions:   w.counter.questions.Load(), FeedFailures: w.counter.feedFailures.Load(),
+	}
+	for _, one := range w.oldest(0) {
+		c.Lag = max(c.Lag, one.late.lag())
+		switch kind(one.kind.Load()) {
+		case following:
+			c.Feeds++
+			if feed := one.feed.Load(); feed != nil {
+				c.Lag = max(c.Lag, time.Since(feed.Heard()))
+			}
+		case asking:
+			c.Questioned++
+		case beginning:
+		}
+	}
+	return c
+}

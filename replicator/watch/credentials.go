@@ -1,0 +1,235 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"settee/fdbjobs"
+	"settee/pkg/config"
+	"settee/pkg/couch"
+	"settee/replicator"
+	"settee/replicator/jobs"
+	"settee/replicator/worker"
+)
+
+const (
+	// maxUsers is the number of different users that a watch tries at a time. The next ones are tried feedRetry later.
+	maxUsers = 5
+	// usersPage is the number of parked jobs that it reads to find them.
+	usersPage = 50
+)
+
+// credentials are those with which a watch reads a feed.
+type credentials struct {
+	endpoint replicator.Endpoint // without a URL
+	jobID    string              // the job whose source has them; "" if they are settings
+}
+
+// how returns what of an endpoint decides how requests are made to its server.
+func how(e replicator.Endpoint) replicator.Endpoint {
+	return replicator.Endpoint{Username: e.Username, Password: e.Password, Headers: e.Headers, Proxy: e.Proxy}
+}
+
+func sameEndpoint(a, b replicator.Endpoint) bool {
+	return a.Username == b.Username && a.Password == b.Password && a.Proxy == b.Proxy && slices.Equal(a.Headers, b.Headers)
+}
+
+// configured returns the credentials that the settings have for the server.
+func (w *watch) configured() (credentials, bool) {
+	login, ok := w.settings().WatchLogin(w.server)
+	return credentials{endpoint: replicator.Endpoint{Username: login.Username, Password: login.Password}}, ok
+}
+
+// newLogin reports whether the settings have another login for the server than when the watch last looked for a feed.
+func (w *watch) newLogin() bool {
+	c, _ := w.configured()
+	return !sameEndpoint(c.endpoint, w.login)
+}
+
+// job returns a job, or nil if it does not exist or this node does not have the key of its definition.
+func (w *watch) job(ctx context.Context, id string) (*jobs.Job, error) {
+	job, err := w.watcher.opts.Jobs.Get(ctx, id)
+	if errors.Is(err, jobs.ErrNotFound) || errors.Is(err, fdbjobs.ErrSealed) {
+		return nil, nil
+	}
+	return job, err
+}
+
+// ofJob returns the credentials of a job's source. ok is false if there is no such job any more, it has ended, or its
+// source is elsewhere.
+func (w *watch) ofJob(ctx context.Context, id string) (c credentials, ok bool, err error) {
+	job, err := w.job(ctx, id)
+	if job == nil || err != nil {
+		return c, false, err
+	}
+	r := job.Args.Replication
+	server, _, ok := r.Source.Server()
+	if !ok || server != w.server || job.Condition().Terminal() || !w.allowed(r) {
+		return c, false, nil
+	}
+	return credentials{endpoint: how(r.Source), jobID: id}, true, nil
+}
+
+// allowed reports whether the current settings allow the replication.
+func (w *watch) allowed(r *replicator.Replication) bool {
+	cfg := w.settings()
+	return r.Check(replicator.ParseOptions{
+		EndpointProtocols: config.ValidEndpointProtocols.Get(cfg), ProxyProtocols: config.ValidProxyProtocols.Get(cfg),
+	}) == nil
+}
+
+// stillGood reports whether credentials are still those of the settings or of their job.
+func (w *watch) stillGood(ctx context.Context, c credentials) (bool, error) {
+	if c.jobID == "" {
+		set, ok := w.configured()
+		return ok && sameEndpoint(set.endpoint, c.endpoint), nil
+	}
+	now, ok, err := w.ofJob(ctx, c.jobID)
+	return ok && sameEndpoint(now.endpoint, c.endpoint), err
+}
+
+// candidates returns different credentials to try, the likeliest first, and moves on to other jobs for the next call.
+func (w *watch) candidates(ctx context.Context) ([]credentials, error) {
+	var found []credentials
+	add := func(c credentials) {
+		if !slices.ContainsFunc(found, func(other credentials) bool { return sameEndpoint(other.endpoint, c.endpoint) }) {
+			found = append(found, c)
+		}
+	}
+	c, ok := w.configured()
+	if w.login = c.endpoint; ok {
+		add(c)
+	}
+	if id := w.now().JobID; id != "" {
+		c, ok, err := w.ofJob(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			add(c)
+		}
+	}
+	rows, err := w.watcher.opts.Jobs.ParkedOf(ctx, w.server, w.credAfter, usersPage)
+	if err != nil {
+		return nil, err
+	}
+	for _, row := range rows {
+		if len(found) >= maxUsers {
+			return found, nil
+		}
+		c, ok, err := w.ofJob(ctx, row.JobID)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			add(c)
+		}
+		w.credAfter = row
+	}
+	if len(rows) < usersPage {
+		w.credAfter = jobs.ParkedRow{} // begin again
+	}
+	return found, nil
+}
+
+// feed is an open feed.
+type feed struct {
+	*couch.Updates
+	server *couch.Server
+	using  credentials
+	opened int64              // Heard at the beginning
+	cancel context.CancelFunc // ends a waiting Next
+}
+
+// alive reports whether the feed has brought anything.
+func (f *feed) alive() bool { return f.Heard().UnixNano() != f.opened }
+
+// close closes the feed. Next must not be called meanwhile.
+func (f *feed) close() {
+	f.cancel()
+	_ = f.Updates.Close()
+	f.server.Close()
+}
+
+// open opens a feed with the first credentials that are enough. Without a feed it returns why there is none: what the
+// server must have or allow. The error is that of a server that does not answer as it should.
+func (w *watch) open(ctx context.Context) (f *feed, why string, err error) {
+	var all []credentials
+	for {
+		if all, err = w.candidates(ctx); err == nil || ctx.Err() != nil {
+			break
+		}
+		w.storeFailed(ctx, err)
+	}
+	if ctx.Err() != nil {
+		return nil, "", ctx.Err()
+	}
+	if len(all) == 0 {
+		return nil, "no job has credentials for its _db_updates", nil
+	}
+	for _, c := range all {
+		f, err = w.openWith(ctx, c)
+		if err == nil {
+			return f, "", nil
+		}
+		if !errors.Is(err, couch.ErrNoUpdates) {
+			return nil, "", err
+		}
+		why = err.Error()
+		if refused := errors.Is(err, couch.ErrUnauthorized) || errors.Is(err, couch.ErrForbidden); !refused {
+			break // nobody has a feed
+		}
+	}
+	return nil, why, nil
+}
+
+// openWith opens a feed with some credentials. If it does not go on where the last one ended, all databases are compared.
+func (w *watch) openWith(ctx context.Context, c credentials) (*feed, error) {
+	cfg := w.watcher.opts.Worker()
+	cfg.RetriesPerRequest = min(cfg.RetriesPerRequest, maxRetries)
+	endpoint := c.endpoint
+	endpoint.URL = w.server
+	server, err := worker.OpenServer(endpoint, w.server, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("opening the server: %w", err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	f, err := w.openFeed(ctx, server)
+	if err != nil {
+		cancel()
+		server.Close()
+		return nil, err
+	}
+	f.using, f.cancel = c, cancel
+	w.change(func(s *state) { s.JobID = c.jobID })
+	return f, nil
+}
+
+func (w *watch) openFeed(ctx context.Context, server *couch.Server) (*feed, error) {
+	log, err := server.UpdatesLog(ctx)
+	if err != nil {
+		return nil, err
+	}
+	w.change(func(s *state) {
+		if len(s.Seq) == 0 || s.Log != log.Identity || log.Lacks(s.Seq) {
+			s.begin(log)
+		}
+	})
+	updates, err := server.Updates(ctx, couch.UpdatesOptions{Since: w.now().Seq, Heartbeat: feedHeartbeat})
+	if errors.Is(err, couch.ErrUnknownSince) {
+		w.change(func(s *state) { s.begin(log) })
+		updates, err = server.Updates(ctx, couch.UpdatesOptions{Since: log.LastSeq, Heartbeat: feedHeartbeat})
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &feed{Updates: updates, server: server, opened: updates.Heard().UnixNano()}, nil
+}
+
+// begin begins with a log of updates at its end, and with a comparison of all databases.
+func (s *state) begin(log couch.UpdatesLog) {
+	s.Log, s.Seq = log.Identity, log.LastSeq
+	s.Round = s.Round.anew()
+}

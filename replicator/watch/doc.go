@@ -1,0 +1,39 @@
+// Package watch wakes parked replications when their sources change. A [Watcher] on each replication node takes watches
+// from the queue jobs.WatchQueue: one job for each server with sources of parked replications. Its id is the server's
+// URL. A node that stops puts its watches back, and another one goes on with them. The watches of a node that dies are
+// queued again by the activity monitor, which runs on each node.
+//
+// # The feed
+//
+// A watch follows the server's feed of database updates, _db_updates, and wakes the parked jobs of the databases that it
+// names. The feed needs a user that may read it and _dbs_info, which in CouchDB is an administrator of the server, and
+// in CouchDB it needs the database _global_changes. The watch takes the user from [replicator.watches], or from the
+// source of a job that is or was parked on that server, as long as that job exists and its source stays what it is. It
+// tries a few jobs at a time, see credentials.go.
+//
+// The state of the watch's job has the sequence up to which all databases were woken. It is written with the heartbeats
+// of the job, so a later holder repeats at most what came since the last one. A job may be woken for nothing, but none
+// is left out.
+//
+// # The comparison
+//
+// A feed does not promise to name every change. Therefore a watch compares the databases of parked jobs with what was
+// noted when they were parked, a page of rows at a time, and one round in max_idle_sec. A database with another
+// update_seq is asked for changes since the noted one, because another copy of its shards has another update_seq without
+// any change. A round with short pauses begins when the feed begins for the first time, or has lost its place: the
+// server does not know the sequence any more, or has another log of updates (see couch.UpdatesLog).
+//
+// # Questions
+//
+// A server whose feed cannot be used is asked for each parked job, with the job's own credentials, whether its source
+// has changed: first after 5 seconds, then the less often the longer nothing has changed, at least every 5 minutes. At
+// most max_questions_per_sec go to one server, the longest due first. A source that refuses its question wakes its job,
+// whose run then reports the error. A server that does not answer is asked less often, and wakes nothing. Every five
+// minutes the watch looks whether there is a feed now.
+//
+// # Costs
+//
+// A watch with a feed has one connection and two goroutines. While the server is idle it wakes up for heartbeats, which
+// come every few seconds, and for the pages of the comparison. All watches of a node send the heartbeats of their jobs
+// at the same time, so that they share transactions.
+package watch

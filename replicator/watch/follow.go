@@ -1,0 +1,248 @@
+package watch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"settee/pkg/config"
+	"settee/pkg/couch"
+	"settee/replicator/jobs"
+)
+
+const (
+	// feedHeartbeat is the time between two heartbeats of a feed. A feed that is silent for three times as long has failed.
+	feedHeartbeat = 20 * time.Second
+	// shortFeed is the time within which a feed that ends is not opened again at once.
+	shortFeed = time.Second
+	// maxRetries is the maximum number of repetitions of a request to a server. A later one comes anyway.
+	maxRetries = 2
+
+	// Names are gathered until there was none for gatherQuiet, or for as long as the last ones took to be woken, and at
+	// most for gatherTime or until there are gatherNames.
+	gatherQuiet = 20 * time.Millisecond
+	gatherTime  = 200 * time.Millisecond
+	gatherNames = 100
+)
+
+// gathered are databases that a feed has named and whose jobs are to be woken.
+type gathered struct {
+	names map[string]struct{}
+	seq   json.RawMessage // of the last one
+	began time.Time       // when the first one came
+}
+
+func (g *gathered) add(update couch.Update) {
+	if len(g.names) == 0 {
+		g.names, g.began = map[string]struct{}{}, time.Now()
+	}
+	g.names[update.Database] = struct{}{}
+	if len(update.Seq) > 0 {
+		g.seq = update.Seq
+	}
+}
+
+// wait returns how long to wait for more names.
+func (g *gathered) wait(now time.Time, took time.Duration) time.Duration {
+	return min(max(gatherQuiet, took), g.began.Add(max(gatherTime, took)).Sub(now))
+}
+
+// take returns the names, and empties g.
+func (g *gathered) take() (names []string, seq json.RawMessage) {
+	for name := range g.names {
+		names = append(names, name)
+	}
+	seq = g.seq
+	*g = gathered{}
+	return names, seq
+}
+
+// follow wakes the jobs whose databases the feed names, and compares all databases from time to time. It returns nil
+// when a feed is to be opened again, errEnded, or why the feed failed.
+func (w *watch) follow(outer context.Context, f *feed) error {
+	w.show(outer, jobs.WatchStatus{By: jobs.ByFeed})
+	w.feed.Store(f.Updates)
+	w.kind.Store(int32(following))
+	defer func() {
+		w.kind.Store(int32(beginning))
+		w.feed.Store(nil)
+	}()
+	ctx, cancel := context.WithCancel(outer)
+	rows, broken := make(chan couch.Update), make(chan error, 1)
+	var others sync.WaitGroup
+	defer f.close()
+	defer others.Wait()
+	defer f.cancel()
+	defer cancel()
+	others.Go(func() { broken <- read(ctx, f, rows) })
+
+	l := &follower{watch: w, feed: f, others: &others, compared: make(chan error, 1), began: time.Now()}
+	l.timer = time.NewTimer(0)
+	defer l.timer.Stop()
+	var seen *config.Config
+	for {
+		changed := w.watcher.changed() // before the settings are read, so that no change is missed
+		if cfg := w.settings(); cfg != seen {
+			seen = cfg
+			if w.newLogin() {
+				return nil
+			}
+			w.hasten()
+		}
+		if next := l.next(); next.IsZero() {
+			l.timer.Stop()
+		} else {
+			l.timer.Reset(time.Until(next))
+		}
+		in := rows
+		if len(l.gathered.names) >= gatherNames {
+			in = nil
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-changed:
+		case row := <-in:
+			l.take(row)
+		case err := <-l.compared:
+			if again, err := l.wasCompared(err); again || err != nil {
+				return err
+			}
+		case err := <-broken:
+			l.flush(outer)
+			return l.ended(outer, err)
+		case <-l.timer.C:
+			if err := l.turn(ctx); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// read sends the rows of a feed, and returns its error.
+func read(ctx context.Context, f *feed, rows chan<- couch.Update) error {
+	for {
+		row, err := f.Next()
+		if err != nil {
+			return err
+		}
+		select {
+		case rows <- row:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// follower is the state of follow.
+type follower struct {
+	watch    *watch
+	feed     *feed
+	timer    *time.Timer
+	others   *sync.WaitGroup
+	began    time.Time
+	gathered gathered
+	flushAt  time.Time     // zero: nothing was gathered
+	took     time.Duration // how long the last wake took
+
+	comparing  bool
+	compared   chan error // the result of a page
+	pageFailed time.Time  // when the last page failed; zero: it did not
+}
+
+// next returns when turn has something to do. It is zero while nothing is due but the end of a page.
+func (l *follower) next() time.Time {
+	next := l.flushAt
+	sooner := func(at time.Time) {
+		if !at.IsZero() && (next.IsZero() || at.Before(next)) {
+			next = at
+		}
+	}
+	sooner(l.watch.checkAt)
+	if !l.comparing {
+		sooner(l.pageAt())
+	}
+	return next
+}
+
+// pageAt returns when the next page is to be compared. It is never zero.
+func (l *follower) pageAt() time.Time {
+	at := l.watch.now().Round.Next
+	if at.Before(l.began) {
+		at = l.began
+	}
+	if retry := l.pageFailed.Add(pageRetry); !l.pageFailed.IsZero() && at.Before(retry) {
+		return retry
+	}
+	return at
+}
+
+// take takes a row of the feed.
+func (l *follower) take(row couch.Update) {
+	if l.feed.Rewound() && !l.watch.now().Round.Quick {
+		l.watch.change(func(s *state) { s.Round = s.Round.anew() })
+	}
+	l.gathered.add(row)
+	now := time.Now()
+	l.flushAt = now.Add(l.gathered.wait(now, l.took))
+}
+
+// turn does what is due.
+func (l *follower) turn(ctx context.Context) error {
+	now := time.Now()
+	if !l.flushAt.IsZero() && !now.Before(l.flushAt) {
+		l.flush(ctx)
+	}
+	if !l.comparing && !now.Before(l.pageAt()) {
+		l.comparing = true
+		l.others.Go(func() { l.compared <- l.watch.compare(ctx, l.feed) })
+	}
+	return l.watch.check(ctx)
+}
+
+// flush wakes what was gathered.
+func (l *follower) flush(ctx context.Context) {
+	l.flushAt = time.Time{}
+	names, seq := l.gathered.take()
+	if len(names) == 0 {
+		return
+	}
+	began := time.Now()
+	l.watch.wake(ctx, byFeed, names)
+	l.took = min(time.Since(began), time.Second)
+	if ctx.Err() == nil && seq != nil {
+		l.watch.change(func(s *state) { s.Seq = seq })
+	}
+	l.watch.checkSoon()
+}
+
+// wasCompared takes the result of a page. again says that the feed is to be opened again.
+func (l *follower) wasCompared(err error) (again bool, failed error) {
+	l.comparing, l.pageFailed = false, time.Time{}
+	switch {
+	case err == nil:
+		l.watch.checkSoon()
+	case errors.Is(err, errRefused) && time.Since(l.began) < pageRetry:
+		return false, err // the next feed may end at once, too
+	case errors.Is(err, errRefused):
+		return true, nil
+	default:
+		l.pageFailed = time.Now()
+		l.watch.log.Debug().Err(err).Msg("a comparison of databases failed, and is tried again")
+	}
+	return false, nil
+}
+
+// ended returns the result of a feed that has ended. A server may end a feed at any time.
+func (l *follower) ended(ctx context.Context, err error) error {
+	if errors.Is(err, io.EOF) {
+		if left := shortFeed - time.Since(l.began); left > 0 {
+			sleep(ctx, left)
+		}
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,345 @@
+package watch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"settee/fdbjobs"
+	"settee/pkg/config"
+	"settee/pkg/couch"
+	"settee/pkg/kv"
+	"settee/replicator"
+	"settee/replicator/jobs"
+)
+
+const (
+	// feedRetry is how long a server is asked until the watch looks for a feed again.
+	feedRetry = 5 * time.Minute
+	// deadFeeds is the number of feeds in a row that brought nothing, or could not be opened, after which the watch asks.
+	deadFeeds = 3
+	// lingers is how long a watch stays without parked jobs.
+	lingers = time.Minute
+	// storePause is the pause after an error of the store.
+	storePause = time.Second
+	// maxStoredSeq is the maximum size of a sequence in the state, in bytes. A watch without one compares all databases.
+	maxStoredSeq = 50_000
+)
+
+// errEnded is the cause of the end of a watch that is no longer needed.
+var errEnded = errors.New("the server has no parked jobs")
+
+// state is the state of a watch's job. It has no secrets.
+type state struct {
+	jobs.WatchStatus
+	// Seq is the sequence up to which all databases were woken, in the log that Log names (couch.UpdatesLog.Identity).
+	// Both are empty before the first feed.
+	Log string          `json:"log,omitempty"`
+	Seq json.RawMessage `json:"seq,omitempty"`
+	// JobID is the job whose source had the credentials of the feed, if they were a job's.
+	JobID string `json:"job,omitempty"`
+	// Round is the current round of comparisons.
+	Round round `json:"round"`
+}
+
+// watch is a watch of one server. Its goroutine is that of run.
+type watch struct {
+	watcher *Watcher
+	server  string
+	held    *fdbjobs.Held
+	log     zerolog.Logger
+	began   time.Time
+
+	stopping context.Context // ends when the watch is to be put back
+	stop     context.CancelFunc
+
+	kind    atomic.Int32
+	feed    atomic.Pointer[couch.Updates] // nil unless the watch follows one
+	beating atomic.Bool                   // an update of the job is under way
+	late    lateness
+
+	mu      sync.Mutex
+	state   state
+	written []byte // the state as the job has it
+
+	// The rest belongs to run's goroutine.
+	failures  int                 // feeds that failed in a row
+	backoff   couch.Backoff       // after failures
+	told      string              // the latest line in the log
+	login     replicator.Endpoint // that of the settings, when the watch last looked for a feed
+	credAfter jobs.ParkedRow      // after which it looks for the next users
+	emptyFrom time.Time           // since when there are no parked jobs; zero if there are some
+	checkAt   time.Time           // when to look whether there are any; zero: not before something happens
+	pace      pacer               // of questions
+}
+
+func newWatch(w *Watcher, held *fdbjobs.Held) *watch {
+	one := &watch{
+		watcher: w, server: held.Job().ID, held: held, began: time.Now(), checkAt: time.Now().Add(lingers),
+		backoff: couch.Backoff{Base: time.Second},
+		log:     w.opts.Log.With().Str("server", held.Job().ID).Logger(),
+	}
+	one.stopping, one.stop = context.WithCancel(context.Background())
+	if err := json.Unmarshal(held.Job().State, &one.state); err != nil {
+		one.state = state{} // it compares all databases
+	}
+	held.Forget()
+	return one
+}
+
+// run runs the watch until its server has no parked jobs, or accepting ends. Then it puts the job back. If ctx ends, it
+// drops the job.
+func (w *watch) run(ctx, accepting context.Context) {
+	defer w.stop()
+	held, cancelHeld := merge(w.held.Context(), accepting)
+	defer cancelHeld()
+	working, cancel := merge(held, w.stopping)
+	defer cancel()
+	err := w.work(working)
+	if ctx.Err() != nil || errors.Is(err, errEnded) {
+		return
+	}
+	// If another node has taken the job, this has no effect.
+	last, cancelLast := context.WithTimeout(ctx, putBack)
+	defer cancelLast()
+	defer context.AfterFunc(w.watcher.hurry, cancelLast)()
+	text, _ := w.snapshot()
+	if err := w.held.Resubmit(last, time.Now(), text, nil); err != nil && !errors.Is(err, fdbjobs.ErrHalt) {
+		w.log.Error().Err(err).Msg("a watch could not be put back; it will be taken up again")
+	}
+}
+
+// work watches the server. It returns errEnded, or the reason why ctx ended.
+func (w *watch) work(ctx context.Context) error {
+	for ctx.Err() == nil {
+		feed, why, err := w.open(ctx)
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
+			err = w.failed(ctx, err)
+		case feed == nil:
+			err = w.ask(ctx, why)
+		default:
+			w.late.answered(true)
+			w.tell("following the server's _db_updates", "")
+			err = w.follow(ctx, feed)
+			if feed.alive() && !errors.Is(err, errRefused) {
+				w.failures = 0
+				w.backoff.Reset()
+			}
+			if err != nil && !errors.Is(err, errEnded) {
+				err = w.failed(ctx, err)
+			}
+		}
+		if errors.Is(err, errEnded) {
+			return err
+		}
+	}
+	return context.Cause(ctx)
+}
+
+// failed waits after a feed has failed. After several in a row it asks for a while.
+func (w *watch) failed(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	w.watcher.counter.feedFailures.Add(1)
+	w.late.answered(false)
+	w.log.Debug().Err(err).Msg("a feed of database updates failed")
+	if w.failures++; w.failures >= deadFeeds {
+		w.failures = 0
+		return w.ask(ctx, "its feed fails: "+err.Error())
+	}
+	wait := w.backoff.Next()
+	sleep(ctx, wait+rand.N(wait/4+1))
+	return nil
+}
+
+// tell writes a line to the log, unless it is the last one again.
+func (w *watch) tell(text, why string) {
+	if line := text + why; line != w.told {
+		w.told = line
+		event := w.log.Info()
+		if why != "" {
+			event = event.Str("reason", why)
+		}
+		event.Msg(text)
+	}
+}
+
+// change changes the state.
+func (w *watch) change(change func(*state)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	change(&w.state)
+}
+
+// now returns the state.
+func (w *watch) now() state {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.state
+}
+
+// snapshot returns the state to write, nil if the job has it already, and a function to call when it was written.
+func (w *watch) snapshot() (text json.RawMessage, wrote func()) {
+	s := w.now()
+	if len(s.Seq) > maxStoredSeq {
+		s.Seq, s.Log = nil, ""
+	}
+	text, err := json.Marshal(s)
+	if err != nil {
+		return nil, func() {} // the sequence was checked, so this cannot be
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if string(text) == string(w.written) {
+		return nil, func() {}
+	}
+	return text, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.written = text
+	}
+}
+
+// beat keeps the job alive and writes its state. A single failure does not end the watch: the context of the job ends
+// when it has failed for too long.
+func (w *watch) beat(ctx context.Context) {
+	if w.held.Context().Err() != nil {
+		return
+	}
+	text, wrote := w.snapshot()
+	err := w.held.Update(ctx, text, nil)
+	switch {
+	case err == nil:
+		wrote()
+	case ctx.Err() != nil || errors.Is(err, fdbjobs.ErrHalt) || w.held.Context().Err() != nil:
+	default:
+		w.log.Error().Err(err).Msg("the state of a watch could not be written, and is tried again")
+	}
+}
+
+// wake makes the parked jobs of some databases due. It repeats that until it succeeds or ctx ends.
+func (w *watch) wake(ctx context.Context, why cause, databases []string) {
+	for ctx.Err() == nil && len(databases) > 0 {
+		n, err := w.watcher.opts.Jobs.Wake(ctx, w.server, databases)
+		w.watcher.counter.wakes[why].Add(int64(n))
+		if err == nil {
+			return
+		}
+		w.storeFailed(ctx, err)
+	}
+}
+
+// storeFailed pauses after an error of the store.
+func (w *watch) storeFailed(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	w.log.Error().Err(err).Msg("a watch could not use the store, and tries again")
+	sleep(ctx, storePause+rand.N(storePause))
+}
+
+// checkSoon makes check look whether there are parked jobs, because some may have gone.
+func (w *watch) checkSoon() {
+	if w.checkAt.IsZero() {
+		w.checkAt = time.Now().Add(lingers)
+	}
+}
+
+// check looks whether there are parked jobs, if it is time for that. It returns errEnded if the watch has ended, because
+// there have been none for a while.
+func (w *watch) check(ctx context.Context) error {
+	if w.checkAt.IsZero() || time.Now().Before(w.checkAt) {
+		return nil
+	}
+	w.checkAt = time.Time{}
+	rows, err := w.watcher.opts.Jobs.ParkedOf(ctx, w.server, jobs.ParkedRow{}, 1)
+	switch {
+	case err != nil:
+		w.checkSoon()
+		w.storeFailed(ctx, err)
+		return nil
+	case len(rows) > 0:
+		w.emptyFrom = time.Time{}
+		return nil
+	case w.emptyFrom.IsZero():
+		w.emptyFrom = time.Now()
+		w.checkSoon()
+		return nil
+	case time.Since(w.emptyFrom) < lingers:
+		w.checkSoon()
+		return nil
+	}
+	errNeeded := errors.New("a job was parked")
+	err = w.held.FinishFor(ctx, 0, nil, func(tx kv.Transaction) error {
+		ended, err := w.watcher.opts.Jobs.Unwatch(tx, w.server)
+		if err == nil && !ended {
+			err = errNeeded
+		}
+		return err
+	})
+	switch {
+	case err == nil:
+		return errEnded
+	case errors.Is(err, errNeeded):
+		w.emptyFrom = time.Time{}
+	case ctx.Err() == nil && !errors.Is(err, fdbjobs.ErrHalt):
+		w.checkSoon()
+		w.storeFailed(ctx, err)
+	}
+	return nil
+}
+
+// settings returns the current configuration.
+func (w *watch) settings() *config.Config { return w.watcher.opts.Config() }
+
+// pacer spaces out requests.
+type pacer struct {
+	mu   sync.Mutex
+	next time.Time
+}
+
+// wait waits until the next request may be made, at a number of requests per second. It reports whether ctx has not
+// ended.
+func (p *pacer) wait(ctx context.Context, perSecond int) bool {
+	p.mu.Lock()
+	now := time.Now()
+	at := p.next
+	if at.Before(now) {
+		at = now
+	}
+	p.next = at.Add(time.Second / time.Duration(max(perSecond, 1)))
+	p.mu.Unlock()
+	if at.After(now) {
+		return sleep(ctx, at.Sub(now))
+	}
+	return ctx.Err() == nil
+}
+
+// show writes what people see of the watch into the state, and the state at once if another one was seen before. If that
+// fails, or an update is under way, a heartbeat writes it.
+func (w *watch) show(ctx context.Context, status jobs.WatchStatus) {
+	if w.now().WatchStatus == status {
+		return
+	}
+	w.change(func(s *state) { s.WatchStatus = status })
+	if w.beating.CompareAndSwap(false, true) {
+		defer w.beating.Store(false)
+		w.beat(ctx)
+	}
+}
+
+// maxWhy is the maximum size of a reason in the state, in bytes.
+const maxWhy = 500
+
+// shortened returns a reason for the state.
+func shortened(why string) string { return strings.ToValidUTF8(why[:min(len(why), maxWhy)], "") }

@@ -1,0 +1,312 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"settee/fdbjobs"
+	"settee/pkg/config"
+	"settee/replicator/jobs"
+	"settee/replicator/worker"
+)
+
+const (
+	// putBack is the time that a watch has to put its job back into the queue.
+	putBack = 2 * time.Second
+	// rotateEvery is how often a node that has as many watches as it may have looks for others that are due, and turnTime
+	// how long a watch is kept before it makes room for one of these.
+	rotateEvery = time.Minute
+	turnTime    = 5 * time.Minute
+)
+
+// Options are the options of [New].
+type Options struct {
+	Jobs *jobs.Store
+	// Config returns the current settings. Changed, if not nil, returns a channel that is closed when they change.
+	Config  func() *config.Config
+	Changed func() <-chan struct{}
+	// Worker returns the configuration with which requests are made. Its Shared should be that of the node's runs.
+	Worker func() worker.Config
+	Log    zerolog.Logger
+}
+
+// Watcher runs the watches of a node.
+type Watcher struct {
+	opts  Options
+	queue *fdbjobs.Queue
+
+	accepting     context.Context // ends when the watcher is to stop
+	stopAccepting context.CancelFunc
+	hurry         context.Context // ends when the time for shutting down is over
+	stopNow       context.CancelFunc
+	done          chan struct{} // closed when Run returns
+
+	runs, beating sync.WaitGroup
+	counter       counter
+
+	mu      sync.Mutex
+	watches map[string]*watch // by server
+	change  chan struct{}     // holds a token when a watch has begun or ended
+	begun   chan struct{}     // holds a token when a watch has begun
+}
+
+// New returns a watcher. Run starts it.
+func New(opts Options) *Watcher {
+	w := &Watcher{
+		opts: opts, queue: opts.Jobs.Watches(), done: make(chan struct{}),
+		watches: map[string]*watch{}, change: make(chan struct{}, 1),
+		begun: make(chan struct{}, 1),
+	}
+	w.accepting, w.stopAccepting = context.WithCancel(context.Background())
+	w.hurry, w.stopNow = context.WithCancel(context.Background())
+	return w
+}
+
+// Run takes and runs watches until Shutdown, and then returns nil. When ctx ends, it drops everything at once, as if the
+// node had died, and returns ctx's error. Run must be called only once.
+func (w *Watcher) Run(ctx context.Context) error {
+	defer close(w.done)
+	accepting, cancel := merge(ctx, w.accepting)
+	defer cancel()
+	var loops sync.WaitGroup
+	loops.Go(func() { w.monitor(accepting) })
+	loops.Go(func() { w.accept(ctx, accepting) })
+	beats, endBeats := context.WithCancel(ctx)
+	defer endBeats()
+	var beating sync.WaitGroup
+	beating.Go(func() { w.beat(beats) })
+	loops.Wait()
+	w.runs.Wait()
+	endBeats()
+	beating.Wait()
+	w.beating.Wait()
+	return ctx.Err()
+}
+
+// Shutdown ends all watches and puts their jobs back, for which they have until ctx ends. It returns when Run has
+// returned, with ctx's error if ctx ended first. Run must have been called.
+func (w *Watcher) Shutdown(ctx context.Context) error {
+	w.stopAccepting()
+	defer w.stopNow()
+	select {
+	case <-w.done:
+		return nil
+	case <-ctx.Done():
+	}
+	w.stopNow()
+	<-w.done
+	return ctx.Err()
+}
+
+// merge returns a context that ends when either a or b ends.
+func merge(a, b context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(a)
+	stop := context.AfterFunc(b, func() { cancel(context.Cause(b)) })
+	return ctx, func() {
+		stop()
+		cancel(context.Canceled)
+	}
+}
+
+// monitor puts the watches of dead nodes back into the queue.
+func (w *Watcher) monitor(ctx context.Context) {
+	_ = w.queue.RunMonitor(ctx, fdbjobs.MonitorOptions{
+		Requeued: func(servers []string) {
+			w.opts.Log.Warn().Strs("servers", servers).Msg("queued watches of servers again that no node kept alive")
+		},
+		Failed: func(err error) { w.opts.Log.Error().Err(err).Msg("the monitor of watches failed, and tries again") },
+	})
+}
+
+// changed returns a channel that is closed when settings change, or nil if they do not.
+func (w *Watcher) changed() <-chan struct{} {
+	if w.opts.Changed == nil {
+		return nil
+	}
+	return w.opts.Changed()
+}
+
+// accept takes watches while there is room for them.
+func (w *Watcher) accept(ctx, accepting context.Context) {
+	rotate := time.Now().Add(rotateEvery)
+	for accepting.Err() == nil {
+		changed := w.changed() // before the settings are read, so that no change is missed
+		most := config.MaxWatches.Get(w.opts.Config())
+		held, err := w.take(accepting, changed, most, &rotate)
+		for _, h := range held {
+			w.start(ctx, accepting, h)
+		}
+		switch {
+		case err == nil, accepting.Err() != nil:
+		case errors.Is(err, fdbjobs.ErrClosed):
+			return
+		default:
+			w.opts.Log.Error().Err(err).Msg("taking a watch failed, and is tried again")
+			sleep(accepting, time.Second+rand.N(time.Second))
+		}
+	}
+}
+
+// take waits for watches for the room that there is. It returns without any when that may have changed.
+func (w *Watcher) take(ctx context.Context, changed <-chan struct{}, most int, rotate *time.Time) ([]*fdbjobs.Held, error) {
+	free := most - w.settle(most)
+	if free > 0 {
+		waiting, cancel := context.WithCancel(ctx)
+		defer cancel()
+		var stop sync.WaitGroup
+		defer stop.Wait()
+		defer cancel()
+		stop.Go(func() {
+			select {
+			case <-changed:
+				cancel()
+			case <-waiting.Done():
+			}
+		})
+		held, err := w.queue.Accept(waiting, fdbjobs.AcceptOptions{Count: free})
+		if err != nil && ctx.Err() == nil && waiting.Err() != nil {
+			err = nil
+		}
+		return held, err
+	}
+	timer := time.NewTimer(time.Until(*rotate))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return nil, nil
+	case <-changed:
+		return nil, nil
+	case <-w.change:
+		return nil, nil
+	case <-timer.C:
+	}
+	*rotate = time.Now().Add(rotateEvery)
+	yielding := w.yielding()
+	if len(yielding) == 0 {
+		return nil, nil
+	}
+	return w.queue.Accept(ctx, fdbjobs.AcceptOptions{Count: len(yielding), Wait: -1, Yielding: yielding})
+}
+
+// settle stops the youngest watches beyond most, and returns the number of those that are left.
+func (w *Watcher) settle(most int) int {
+	running := w.oldest(0)
+	for _, one := range running[min(len(running), max(most, 0)):] {
+		one.stop()
+	}
+	return len(running)
+}
+
+// yielding returns the watches that have had their turn, the oldest first.
+func (w *Watcher) yielding() []fdbjobs.Yielding {
+	var list []fdbjobs.Yielding
+	for _, one := range w.oldest(turnTime) {
+		list = append(list, fdbjobs.Yielding{ID: one.server, Owner: one.server})
+	}
+	return list
+}
+
+// oldest returns the watches that have run for a time, the oldest first.
+func (w *Watcher) oldest(age time.Duration) []*watch {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var list []*watch
+	for _, one := range w.watches {
+		if time.Since(one.began) >= age {
+			list = append(list, one)
+		}
+	}
+	slices.SortFunc(list, func(a, b *watch) int { return a.began.Compare(b.began) })
+	return list
+}
+
+// start runs a watch in a goroutine, and stops the one that makes room for it.
+func (w *Watcher) start(ctx, accepting context.Context, held *fdbjobs.Held) {
+	one := newWatch(w, held)
+	w.mu.Lock()
+	if other := w.watches[held.Instead()]; other != nil {
+		other.stop()
+	}
+	w.watches[one.server] = one
+	w.mu.Unlock()
+	poke(w.change)
+	poke(w.begun)
+	w.runs.Go(func() {
+		defer poke(w.change)
+		defer w.remove(one)
+		one.run(ctx, accepting)
+	})
+}
+
+func (w *Watcher) remove(one *watch) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.watches[one.server] == one { // otherwise it was lost, and taken again
+		delete(w.watches, one.server)
+	}
+}
+
+// poke puts a token into a channel, if it has none.
+func poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// beat keeps the jobs of all watches alive, until ctx ends.
+func (w *Watcher) beat(ctx context.Context) {
+	at := time.Now().Add(w.heartbeat())
+	timer := time.NewTimer(time.Until(at))
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-w.begun: // its job may need an update sooner
+			if next := time.Now().Add(w.heartbeat()); next.Before(at) {
+				at = next
+			}
+		case <-timer.C:
+			w.beatAll(ctx)
+			at = time.Now().Add(w.heartbeat())
+		}
+		timer.Reset(time.Until(at))
+	}
+}
+
+func (w *Watcher) beatAll(ctx context.Context) {
+	for _, one := range w.oldest(0) {
+		if one.beating.CompareAndSwap(false, true) {
+			w.beating.Go(func() {
+				defer one.beating.Store(false)
+				one.beat(ctx)
+			})
+		}
+	}
+}
+
+// heartbeat returns the time between two updates of the jobs of all watches.
+func (w *Watcher) heartbeat() time.Duration {
+	shortest := fdbjobs.DefaultTimeout / 3
+	for _, one := range w.oldest(0) {
+		shortest = min(shortest, one.held.Heartbeat())
+	}
+	return shortest
+}
+
+// sleep waits for d, and reports whether ctx has not ended.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return ctx.Err() == nil
+}
