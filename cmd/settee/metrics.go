@@ -27,6 +27,7 @@ import (
 	"settee/replicator"
 	"settee/replicator/jobs"
 	"settee/replicator/scheduler"
+	"settee/replicator/watch"
 )
 
 const (
@@ -151,6 +152,8 @@ func (m *metrics) replicating(server *scheduler.Server, maxJobs func() int) {
 	}{
 		{"settee_replicator_running_jobs", "replication jobs that this node runs",
 			func() float64 { return float64(server.Running()) }},
+		{"settee_replicator_idle_jobs", "replication jobs that this node runs and that have nothing to copy: they make room for due ones",
+			func() float64 { return float64(server.Idle()) }},
 		{"settee_replicator_max_jobs", "replication jobs that this node may run at a time",
 			func() float64 { return float64(maxJobs()) }},
 		{"settee_scheduler_overdue_seconds", "how late this node's activity monitor or rescheduling is; 0 while both are on time",
@@ -172,6 +175,10 @@ func (m *metrics) replicating(server *scheduler.Server, maxJobs func() int) {
 			func(c scheduler.Counts) int64 { return c.Completed }},
 		{"couchdb_couch_replicator_docs_failed_state_updates_total", "replication jobs that failed for good on this node",
 			func(c scheduler.Counts) int64 { return c.Failed }},
+		{"settee_replicator_parks_total", "runs of continuous jobs on this node that ended because nothing was left to copy",
+			func(c scheduler.Counts) int64 { return c.Parks }},
+		{"settee_replicator_wakes_total", "runs on this node of jobs that were parked before",
+			func(c scheduler.Counts) int64 { return c.Wakes }},
 		{"settee_replicator_docs_read_total", "documents that runs on this node have read from sources",
 			func(c scheduler.Counts) int64 { return c.Stats.DocsRead }},
 		{"settee_replicator_docs_written_total", "documents that runs on this node have written to targets",
@@ -185,6 +192,45 @@ func (m *metrics) replicating(server *scheduler.Server, maxJobs func() int) {
 	} {
 		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: c.name, Help: c.help},
 			func() float64 { return float64(c.of(server.Counts())) }))
+	}
+}
+
+// watching adds the metrics of the watches of this node.
+func (m *metrics) watching(w *watch.Watcher) {
+	for by, servers := range map[string]func(watch.Counts) int{
+		"feed":      func(c watch.Counts) int { return c.Feeds },
+		"questions": func(c watch.Counts) int { return c.Questioned },
+	} {
+		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "settee_watch_servers", ConstLabels: prometheus.Labels{"by": by},
+			Help: "servers that this node watches for parked jobs: by the feed _db_updates, or by questions about each job",
+		}, func() float64 { return float64(servers(w.Counts())) }))
+	}
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "settee_watch_lag_seconds",
+		Help: "how far the watch of this node that is furthest behind is: the time without a sign of life of its server, or the delay of a question",
+	}, func() float64 { return w.Counts().Lag.Seconds() }))
+	for cause, jobs := range map[string]func(watch.Counts) int64{
+		"feed":        func(c watch.Counts) int64 { return c.WakesFeed },
+		"question":    func(c watch.Counts) int64 { return c.WakesQuestion },
+		"safety_look": func(c watch.Counts) int64 { return c.WakesSafety },
+	} {
+		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "settee_watch_wakes_total", ConstLabels: prometheus.Labels{"cause": cause},
+			Help: "parked jobs that watches of this node made due, by what found the change of their source",
+		}, func() float64 { return float64(jobs(w.Counts())) }))
+	}
+	for name, of := range map[string]struct {
+		help  string
+		count func(watch.Counts) int64
+	}{
+		"questions_total": {"requests of this node that asked whether the source of a parked job has changed",
+			func(c watch.Counts) int64 { return c.Questions }},
+		"feed_failures_total": {"feeds of database updates that this node could not open, or that broke off",
+			func(c watch.Counts) int64 { return c.FeedFailures }},
+	} {
+		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "settee_watch_" + name, Help: of.help},
+			func() float64 { return float64(of.count(w.Counts())) }))
 	}
 }
 
@@ -279,7 +325,8 @@ func (c certificateEnd) Collect(out chan<- prometheus.Metric) {
 type jobNumbers struct {
 	store                    *jobs.Store
 	states                   map[replicator.State]*prometheus.Desc
-	total, due, crashing     *prometheus.Desc
+	total, parked            *prometheus.Desc
+	due, crashing            *prometheus.Desc
 	readable, readingSeconds *prometheus.Desc
 }
 
@@ -289,6 +336,8 @@ func newJobNumbers(store *jobs.Store) *jobNumbers {
 	}
 	own := func(name, help string) *prometheus.Desc { return prometheus.NewDesc("settee_"+name, help, nil, nil) }
 	return &jobNumbers{store: store, total: desc("total", "replication jobs that have not ended"),
+		parked: own("replicator_parked_jobs", "replication jobs that have copied everything and wait without a run until their "+
+			"source changes, of all nodes together"),
 		due: own("replicator_oldest_due_job_seconds", "how long the replication job that is due for the longest time has "+
 			"waited for a node; 0 if none is due. Of the owners it looks at the 100 that are served next"),
 		crashing: own("replicator_longest_crashing_job_seconds", "time since the first crash of the replication job that has "+
@@ -297,7 +346,7 @@ func newJobNumbers(store *jobs.Store) *jobNumbers {
 		readingSeconds: own("store_read_seconds", "how long this node's reads for these metrics took"),
 		states: map[replicator.State]*prometheus.Desc{
 			replicator.StateRunning:  desc("running", "replication jobs that run"),
-			replicator.StatePending:  desc("pending", "replication jobs that wait for their turn or for their next time"),
+			replicator.StatePending:  desc("pending", "replication jobs that wait for their turn or for their next time, without those that are parked"),
 			replicator.StateCrashing: desc("crashed", "replication jobs that have crashed, and wait to be tried again"),
 		},
 	}
@@ -305,7 +354,7 @@ func newJobNumbers(store *jobs.Store) *jobNumbers {
 
 // Describe implements prometheus.Collector.
 func (n *jobNumbers) Describe(out chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{n.total, n.due, n.crashing, n.readable, n.readingSeconds} {
+	for _, desc := range []*prometheus.Desc{n.total, n.parked, n.due, n.crashing, n.readable, n.readingSeconds} {
 		out <- desc
 	}
 	for _, desc := range n.states {
@@ -336,9 +385,13 @@ func (n *jobNumbers) Collect(out chan<- prometheus.Metric) {
 	for state, desc := range n.states {
 		count := float64(counts.Jobs[state])
 		total += count
+		if state == replicator.StatePending {
+			count -= float64(counts.Parked)
+		}
 		put(desc, count)
 	}
 	put(n.total, total)
+	put(n.parked, float64(counts.Parked))
 	put(n.due, secondsSince(waits.Due))
 	put(n.crashing, secondsSince(waits.Crashing))
 }

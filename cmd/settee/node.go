@@ -29,6 +29,7 @@ import (
 	"settee/replicator"
 	"settee/replicator/jobs"
 	"settee/replicator/scheduler"
+	"settee/replicator/watch"
 )
 
 // node is a node of settee. Each part sets its fields when it starts, and uses those of the parts before it.
@@ -59,6 +60,7 @@ type node struct {
 
 	outbound  *connections
 	scheduler *scheduler.Server
+	watcher   *watch.Watcher
 }
 
 // parts returns everything that the node runs, in the order in which it is started.
@@ -101,7 +103,7 @@ func (n *node) parts() []lifecycle.Part {
 		parts = append(parts, lifecycle.Worker(n.runUpkeep))
 	}
 	if roles.Replication {
-		parts = append(parts, n.replicationPart())
+		parts = append(parts, n.replicationPart(), n.watchesPart())
 	}
 	return append(parts, lifecycle.Part{Start: func(context.Context) error {
 		n.nodes.Start()
@@ -185,7 +187,7 @@ func (n *node) requeueJobs(ctx context.Context) error {
 	if !kv.Exclusive(n.db) {
 		return nil
 	}
-	for _, queue := range []*fdbjobs.Queue{n.jobs.Jobs(), n.layer.Queue(fdbjobs.UpkeepQueue)} {
+	for _, queue := range []*fdbjobs.Queue{n.jobs.Jobs(), n.jobs.Watches(), n.layer.Queue(fdbjobs.UpkeepQueue)} {
 		jobs, err := queue.RequeueAll(ctx)
 		if err != nil {
 			return fmt.Errorf("queueing the jobs of an earlier process: %w", err)
@@ -353,5 +355,26 @@ func (n *node) replicate() {
 	n.metrics.certificate("client", n.outbound.pool.Certificate)
 	go func() {
 		_ = n.scheduler.Run(context.Background()) // ends with Shutdown, which waits for it
+	}()
+}
+
+// watchesPart watches the servers of parked jobs, with the connections of the runs.
+func (n *node) watchesPart() lifecycle.Part {
+	return lifecycle.Part{
+		Start: func(context.Context) error {
+			n.watcher = watch.New(watch.Options{
+				Jobs: n.jobs, Config: n.live.Current, Changed: n.live.Changed, Worker: n.scheduler.Requests, Log: n.log,
+			})
+			n.metrics.watching(n.watcher)
+			n.watch()
+			return nil
+		},
+		Stop: func(ctx context.Context) error { return n.watcher.Shutdown(ctx) },
+	}
+}
+
+func (n *node) watch() {
+	go func() {
+		_ = n.watcher.Run(context.Background()) // ends with Shutdown, which waits for it
 	}()
 }

@@ -99,6 +99,7 @@ func startPlanted(t *testing.T, m *marks, db kv.Database, sets ...string) *plant
 			"chttpd/authentication_handlers={chttpd_auth, cookie_authentication_handler}, {chttpd_auth, default_authentication_handler}, {chttpd_auth, jwt_authentication_handler}",
 			"replicator/retries_per_request=1", "replicator/min_backoff_penalty_sec=3600", "replicator/connection_timeout=2000",
 			"replicator/password=" + m.all()["key-password"], "replicator/valid_endpoint_protocols_log=true",
+			"replicator.watches/https://watched.example/=u:" + m.all()["watch-login"],
 			"nouveau/url=http://u:" + m.all()["setting-url"] + "@search.example.org", "other/api_token=" + m.all()["setting-token"],
 			"chttpd_auth_lockout/mode=warn",
 		}, sets...),
@@ -258,7 +259,7 @@ func TestPlantedSecrets(t *testing.T) {
 func plantedSecrets(t *testing.T, db kv.Database, withKeys bool) *marks {
 	m := &marks{}
 	for _, field := range []string{
-		"admin-environment", "admin-flag", "cookie-secret", "jwt-key", "key-password", "setting-url", "setting-token",
+		"admin-environment", "admin-flag", "cookie-secret", "jwt-key", "key-password", "setting-url", "setting-token", "watch-login",
 	} {
 		m.plant(field)
 	}
@@ -286,7 +287,7 @@ func plantedSecrets(t *testing.T, db kv.Database, withKeys bool) *marks {
 	if withKeys {
 		assert.Empty(t, found, "in the store")
 	} else {
-		for _, field := range append(stored, "stored-cookie-secret", "stored-key-password") {
+		for _, field := range append(stored, "stored-cookie-secret", "stored-key-password", "stored-watch-login") {
 			assert.Contains(t, found, field, "the test would not see it")
 		}
 	}
@@ -516,9 +517,10 @@ func (n *plantedNode) settings() {
 	for name, value := range map[string]string{
 		"jwt_keys/hmac:b":     base64.StdEncoding.EncodeToString([]byte(plant("stored-jwt-key"))),
 		"replicator/password": plant("stored-key-password"),
-		"admins/third":        plant("stored-admin"),
-		"nouveau/url":         "http://u:" + plant("stored-url") + "@search.example.org",
-		"chttpd_auth/secret":  plant("stored-cookie-secret"),
+		"replicator.watches/https:%2F%2Fwatched.example%2F": "u:" + plant("stored-watch-login"),
+		"admins/third":       plant("stored-admin"),
+		"nouveau/url":        "http://u:" + plant("stored-url") + "@search.example.org",
+		"chttpd_auth/secret": plant("stored-cookie-secret"),
 	} {
 		if name == "nouveau/url" {
 			continue // not a secret by its name, and stored unchanged; see docs/security.md

@@ -11,6 +11,9 @@ type Counts struct {
 	// Starts counts runs that began, Stops those that ended to make room, for the node's shutdown or because the job
 	// changed, and Crashes those that failed and are retried.
 	Starts, Stops, Crashes int64
+	// Parks counts runs of continuous jobs that ended because nothing was left to copy, and Wakes those that began after
+	// such an end. Wakes are also Starts.
+	Parks, Wakes int64
 	// Completed and Failed count jobs that ended.
 	Completed, Failed int64
 	// Stats sums what runs have read and written.

@@ -24,6 +24,7 @@ func (s *Server) tick(ctx, accepting context.Context) {
 	next := time.Now().Add(rand.N(config.Interval.Get(cfg)))
 	timer := time.NewTimer(time.Until(next))
 	defer timer.Stop()
+	var crowded <-chan time.Time
 	for {
 		var changed <-chan struct{}
 		if s.opts.Changed != nil {
@@ -45,6 +46,18 @@ func (s *Server) tick(ctx, accepting context.Context) {
 		case <-accepting.Done():
 			return
 		case <-changed:
+			continue
+		case <-s.slots.crowded:
+			if crowded == nil {
+				crowded = time.After(crowdedTime)
+			}
+			continue
+		case <-crowded:
+			crowded = nil
+			list, _ := s.slots.list()
+			if err := s.shrink(accepting, list, cfg); err != nil && accepting.Err() == nil { // the next tick tries again
+				s.opts.Log.Error().Err(err).Msg("too many jobs run, and stopping some failed")
+			}
 			continue
 		case <-timer.C:
 		}
@@ -70,9 +83,9 @@ func (s *Server) share(ctx context.Context, cfg *config.Config) {
 	if err := s.opts.Jobs.SetWeights(ctx, weights(cfg)); err != nil && ctx.Err() == nil { // the next roll-up tries again
 		s.opts.Log.Error().Err(err).Msg("changed shares could not be applied")
 	}
-	for _, job := range s.slots.list() {
+	for _, job := range s.slots.all() {
 		if paused(cfg, job.run) {
-			s.slots.stop(job.id())
+			s.slots.stop(job.id)
 		}
 	}
 }
@@ -108,43 +121,56 @@ func weights(cfg *config.Config) map[string]float64 {
 func (s *Server) reschedule(ctx, accepting context.Context, at time.Time) error {
 	cfg := s.opts.Config()
 	rolled := s.rollUp(accepting, cfg)
-	list := s.slots.list()
-	most := config.MaxJobs.Get(cfg)
-	switch {
-	case len(list) > most:
-		return errors.Join(rolled, s.shrink(accepting, list, len(list)-most))
-	case len(list) == most && most > 0:
+	list, full := s.slots.list()
+	if full && list.count() <= config.MaxJobs.Get(cfg) {
 		return errors.Join(rolled, s.rotate(ctx, accepting, list, at, cfg))
 	}
-	return rolled
+	return errors.Join(rolled, s.shrink(accepting, list, cfg))
 }
 
-// shrink stops n jobs after max_jobs was lowered. It stops one-shot jobs only if there are not enough others.
-func (s *Server) shrink(ctx context.Context, list []*running, n int) error {
-	for _, continuous := range []bool{true, false} {
-		var yielding []*jobs.Run
-		for _, job := range list {
-			if job.continuous() == continuous {
-				yielding = append(yielding, job.run)
-			}
+// crowdedTime is how long more than max_jobs jobs may be busy before some are stopped. Idle ones became busy, or max_jobs
+// was lowered. The time also bounds how often jobs stop that are idle only for moments, in which others take their slots.
+const crowdedTime = time.Second
+
+// shrink stops jobs if more than max_jobs are busy, or do not park: first idle ones, and one-shot jobs only if there are
+// not enough others.
+func (s *Server) shrink(ctx context.Context, list occupied, cfg *config.Config) error {
+	var continuous, others []*running
+	for _, job := range list.busy {
+		if job.continuous() {
+			continuous = append(continuous, job)
+		} else {
+			others = append(others, job)
 		}
-		ids, err := s.opts.Jobs.Yield(ctx, yielding, n)
+	}
+	n := list.count() - config.MaxJobs.Get(cfg)
+	for _, jobs := range [][]*running{list.resting, continuous, others} {
+		if n <= 0 {
+			return nil
+		}
+		ids, err := s.opts.Jobs.Yield(ctx, runsOf(jobs), n)
 		if err != nil {
 			return err
 		}
 		s.slots.stop(ids...)
-		if n -= len(ids); n == 0 {
-			return nil
-		}
+		n -= len(ids)
 	}
 	return nil
 }
 
+func runsOf(list []*running) []*jobs.Run {
+	runs := make([]*jobs.Run, len(list))
+	for i, job := range list {
+		runs[i] = job.run
+	}
+	return runs
+}
+
 // rotate starts due jobs in exchange for continuous ones that have run for min_run_time, as fair share decides, and at
-// most max_churn of them.
-func (s *Server) rotate(ctx, accepting context.Context, list []*running, at time.Time, cfg *config.Config) error {
+// most max_churn of them. Idle jobs take part only if they do not park.
+func (s *Server) rotate(ctx, accepting context.Context, list occupied, at time.Time, cfg *config.Config) error {
 	var yielding []*jobs.Run
-	for _, job := range list {
+	for _, job := range list.all() {
 		if job.continuous() && at.Sub(job.began) >= config.MinRunTime.Get(cfg) {
 			yielding = append(yielding, job.run)
 		}

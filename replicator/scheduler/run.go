@@ -34,12 +34,13 @@ func (s *Server) run(ctx context.Context, r *running) {
 	defer cancel()
 
 	var err error
+	was := run.Job().State.Parked // Start forgets it
+	parked := was != nil && !was.Since.IsZero()
 	if paused(s.opts.Config(), run) {
 		err = s.pause(held, run)
 	} else if err = s.startRun(held, run); err == nil {
-		log.Info().Msg("replication started")
-		s.counter.add(func(c *Counts) { c.Starts++ })
-		err = s.replicate(held, r, log)
+		s.started(parked, log)
+		err = s.replicate(held, r, parked, log)
 	}
 	switch {
 	case err == nil:
@@ -65,6 +66,21 @@ func (s *Server) startRun(ctx context.Context, run *jobs.Run) (err error) {
 	return err
 }
 
+// started counts and logs the start of a run. That of a parked job is not news.
+func (s *Server) started(parked bool, log *zerolog.Logger) {
+	if parked {
+		log.Debug().Msg("replication goes on, which was parked")
+	} else {
+		log.Info().Msg("replication started")
+	}
+	s.counter.add(func(c *Counts) {
+		c.Starts++
+		if parked {
+			c.Wakes++
+		}
+	})
+}
+
 // logOf returns a log whose lines name a job.
 func (s *Server) logOf(job *jobs.Job) *zerolog.Logger {
 	log := s.opts.Log.With().Str("job", job.ID).
@@ -72,8 +88,9 @@ func (s *Server) logOf(job *jobs.Job) *zerolog.Logger {
 	return &log
 }
 
-// replicate performs a run and records its end. Its error is that of the recording.
-func (s *Server) replicate(ctx context.Context, job *running, log *zerolog.Logger) error {
+// replicate performs a run and records its end. parked reports whether the job was parked. Its error is that of the
+// recording.
+func (s *Server) replicate(ctx context.Context, job *running, parked bool, log *zerolog.Logger) error {
 	cfg, run := s.opts.Config(), job.run
 	r := run.Job().Args.Replication
 	if invalid, err := s.refuse(ctx, run, cfg, log); invalid {
@@ -91,18 +108,23 @@ func (s *Server) replicate(ctx context.Context, job *running, log *zerolog.Logge
 		ReplicationID: run.Job().State.ReplicationID,
 		Stats:         run.Job().State.Stats,
 		Attributes:    s.traced(run.Job()),
+		Woken:         parked,
+		Lacking:       run.Job().State.Lacking,
 		Stop:          job.stop,
+		Park:          &job.parker,
+		Idle:          func(idle bool) { s.slots.idle(job, idle) },
+		Parking:       run.Parking,
 		Lost: func(ctx context.Context) error {
 			err := run.Lost(ctx)
 			switch {
 			case errors.Is(err, jobs.ErrEnding):
-				s.slots.end(job)
+				s.slots.stopRun(job)
 			case errors.Is(err, fdbjobs.ErrHalt):
 				return fdbjobs.ErrHalt
 			}
 			return nil // after another error the next report will tell
 		},
-	}, s.workerConfig(run, cfg), reporter{run: run, end: func() { s.slots.end(job) }, log: log, health: health, counted: counted})
+	}, s.workerConfig(run, cfg), reporter{run: run, end: func() { s.slots.stopRun(job) }, log: log, health: health, counted: counted})
 	counted.count(result.RunStats)
 
 	return s.ended(ctx, run, result, err, health, log)
@@ -153,6 +175,8 @@ func (s *Server) ended(
 	}
 	var collision *jobs.Collision
 	switch {
+	case err == nil && result.Parked:
+		return s.parked(ctx, run, result, log)
 	case err == nil:
 		log.Info().Int64("docs_written", result.RunStats.DocsWritten).Msg("replication completed")
 		s.counter.add(func(c *Counts) { c.Completed++ })
@@ -185,6 +209,21 @@ func (s *Server) ended(
 		return err
 	}
 	return s.crashed(ctx, run, err, health, log)
+}
+
+// parked ends a run that has copied everything, until its source changes. So earlier errors are forgotten, as those of a
+// job that is completed.
+func (s *Server) parked(ctx context.Context, run *jobs.Run, result worker.Result, log *zerolog.Logger) error {
+	woken, err := run.Park(ctx, func(state *replicator.JobState) {
+		result.CopyTo(state)
+		state.ErrorCount = 0
+	})
+	if err != nil {
+		return err
+	}
+	s.counter.add(func(c *Counts) { c.Parks++ })
+	log.Debug().Bool("woken", woken).Msg("replication is parked until its source changes")
+	return nil
 }
 
 // health tracks the health of a run. A run that is well for longer than the threshold counts as a success, and earlier
@@ -314,11 +353,20 @@ func (s *Server) penalty(awaited bool, errorCount int, retryAfter time.Duration,
 }
 
 func (s *Server) workerConfig(run *jobs.Run, current *config.Config) worker.Config {
-	cfg := WorkerConfig(current)
+	cfg := s.requests(current)
 	cfg.ListRefused = run.ListRefused
 	cfg.Sending = run.Check
-	cfg.ServerUUID = s.opts.Jobs.ServerUUID()
 	cfg.ReportInterval = run.Heartbeat()
+	return cfg
+}
+
+// Requests returns the configuration with which the runs of this node make requests to endpoints, and what they share. It
+// is for requests outside of runs.
+func (s *Server) Requests() worker.Config { return s.requests(s.opts.Config()) }
+
+func (s *Server) requests(current *config.Config) worker.Config {
+	cfg := WorkerConfig(current)
+	cfg.ServerUUID = s.opts.Jobs.ServerUUID()
 	cfg.UserAgent = cmp.Or(config.UserAgent.Get(current), s.opts.UserAgent, cfg.UserAgent)
 	cfg.Transport = s.opts.Transport
 	cfg.Shared = &s.shared

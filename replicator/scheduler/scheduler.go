@@ -74,7 +74,8 @@ func New(opts Options) *Server {
 	if opts.Replicate == nil {
 		opts.Replicate = worker.Run
 	}
-	s := &Server{opts: opts, done: make(chan struct{}), slots: newSlots(opts.Running), look: newDeadline(), ticked: newDeadline()}
+	s := &Server{opts: opts, done: make(chan struct{}), look: newDeadline(), ticked: newDeadline()}
+	s.slots = newSlots(s.limits, opts.Running)
 	s.accepting, s.stopAccepting = context.WithCancel(context.Background())
 	s.hurry, s.stopRuns = context.WithCancel(context.Background())
 	return s
@@ -90,6 +91,7 @@ func (s *Server) Run(ctx context.Context) error {
 	loops.Go(func() { s.monitor(accepting) })
 	loops.Go(func() { s.accept(ctx, accepting) })
 	loops.Go(func() { s.tick(ctx, accepting) })
+	loops.Go(func() { s.parkIdle(accepting) })
 	ended := make(chan struct{})
 	var recording sync.WaitGroup
 	recording.Go(func() { s.record(ctx, ended) })
@@ -138,10 +140,14 @@ func (s *Server) monitor(ctx context.Context) {
 	})
 }
 
+// acceptPause is the pause of the acceptors after the room has changed. Jobs that become idle and busy by turns change it
+// all the time.
+const acceptPause = 100 * time.Millisecond
+
 // accept takes due jobs while there is room, up to max_acceptors at a time.
 func (s *Server) accept(ctx, accepting context.Context) {
 	for {
-		waiting, n := s.slots.room(accepting, s.limits)
+		waiting, n := s.slots.room(accepting)
 		if n == 0 {
 			return
 		}
@@ -150,14 +156,17 @@ func (s *Server) accept(ctx, accepting context.Context) {
 		for _, run := range runs {
 			s.start(ctx, run, time.Now())
 		}
-		if err == nil || changed && accepting.Err() == nil {
+		if err == nil {
 			continue
 		}
-		if accepting.Err() != nil || errors.Is(err, fdbjobs.ErrClosed) {
+		wait := acceptPause
+		switch {
+		case accepting.Err() != nil, errors.Is(err, fdbjobs.ErrClosed):
 			return
+		case !changed:
+			s.opts.Log.Error().Err(err).Msg("taking a job failed, and is tried again")
+			wait = time.Second + rand.N(config.AcceptJitter.Get(s.opts.Config())+1)
 		}
-		s.opts.Log.Error().Err(err).Msg("taking a job failed, and is tried again")
-		wait := time.Second + rand.N(config.AcceptJitter.Get(s.opts.Config())+1)
 		select {
 		case <-accepting.Done():
 			return
@@ -166,16 +175,35 @@ func (s *Server) accept(ctx, accepting context.Context) {
 	}
 }
 
-// limits returns how many jobs may run, and how many may be taken at a time.
-func (s *Server) limits() (running, atOnce int) {
+// limits returns the current settings of slots.
+func (s *Server) limits() limits {
 	cfg := s.opts.Config()
-	return config.MaxJobs.Get(cfg), config.MaxAcceptors.Get(cfg)
+	return limits{
+		running: config.MaxJobs.Get(cfg), atOnce: config.MaxAcceptors.Get(cfg), idleTimeout: config.IdleTimeout.Get(cfg),
+	}
+}
+
+// parkIdle asks jobs to park that have been idle for idle_timeout_sec.
+func (s *Server) parkIdle(accepting context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-accepting.Done():
+			return
+		case <-s.slots.sooner:
+		case <-timer.C:
+		}
+		timer.Stop()
+		if at := s.slots.turn(); !at.IsZero() {
+			timer.Reset(time.Until(at))
+		}
+	}
 }
 
 // start runs a job in a goroutine. began is when the run counts as started.
 func (s *Server) start(ctx context.Context, run *jobs.Run, began time.Time) {
-	job := &running{run: run, began: began}
-	job.stop, job.cancel = context.WithCancel(context.Background())
+	job := newRunning(run.Job().ID, run, began)
 	s.slots.add(job)
 	s.runs.Go(func() {
 		defer s.slots.remove(job)

@@ -47,8 +47,9 @@ type world struct {
 
 // simulated is a node.
 type simulated struct {
-	end  func() // like SIGTERM
-	kill func()
+	server *scheduler.Server
+	end    func() // like SIGTERM
+	kill   func()
 }
 
 // simulatedJob is the state of a job.
@@ -66,6 +67,7 @@ type tally struct {
 	longest time.Duration         // longest wait of a job after a run or since it was added
 	lasts   time.Duration         // duration of a one-shot run; default: a second
 	crashes bool                  // each run crashes at its end
+	idles   *idleness             // nil: continuous runs are always busy
 }
 
 func inWorld(t *testing.T, sets []string, test func(w *world)) {
@@ -112,6 +114,7 @@ func (w *world) start(names ...string) {
 		var running sync.WaitGroup
 		running.Go(func() { _ = server.Run(ctx) })
 		w.nodes[name] = &simulated{
+			server: server,
 			end: func() {
 				err := server.Shutdown(context.Background())
 				running.Wait()
@@ -203,6 +206,9 @@ func (w *world) replicate(
 	defer w.finish(job.Replication.Target.URL)
 	tick := time.NewTicker(w.beat)
 	defer tick.Stop()
+	if of.idles != nil {
+		return w.idle(ctx, of.idles, job, reporter, tick.C)
+	}
 	var over <-chan time.Time
 	if of.crashes || !job.Replication.Continuous {
 		over = time.After(of.lasts)

@@ -8,65 +8,115 @@ import (
 	"time"
 
 	"settee/replicator/jobs"
+	"settee/replicator/worker"
 )
 
 // slots are the running jobs of this node. A job that is stopping gives up its slot at once, while it still writes its
-// last checkpoint.
+// last checkpoint. An idle job's slot counts as free, see idlers: if a job takes it, the idle one is asked to park.
+//
+// Invariant: at most max_jobs plus parkAtOnce jobs have slots. So many more are there while idle ones park.
 type slots struct {
+	limits func() limits
+	tell   func(jobs int) // see Options.Running
+
 	mu     sync.Mutex
 	jobs   map[string]*running
+	held   int // jobs that are not stopping
+	idlers idlers
 	closed bool               // new jobs stop at once
-	change chan struct{}      // holds a token when the room may have changed
+	given  int                // what room returned last
 	wait   context.CancelFunc // ends the context that room returned last
-	tell   func(jobs int)     // see Options.Running
+	wakes  time.Time          // when turn is called next; zero: never
+
+	change  chan struct{} // holds a token when the room may have changed
+	sooner  chan struct{} // holds a token when turn is to be called earlier
+	crowded chan struct{} // holds a token when more slots are taken than there may be
 }
+
+// limits are the settings of slots.
+type limits struct {
+	running     int           // max_jobs
+	atOnce      int           // max_acceptors
+	idleTimeout time.Duration // 0: infinite
+}
+
+// parkAtOnce is the most jobs that are held beyond max_jobs while idle ones park for them, and the most that park at a
+// time because they have been idle for long.
+func (l limits) parkAtOnce() int { return max(l.atOnce, l.running/10) }
 
 // running is a running job.
 type running struct {
+	id     string
 	run    *jobs.Run
 	began  time.Time
 	stop   context.Context    // ends when the job is to stop
 	cancel context.CancelFunc // of stop
-	// stopping is guarded by the mutex of slots.
-	stopping bool
+	parker worker.Parker      // asks the job to park
+
+	// These are guarded by the mutex of slots.
+	stopping bool // or ended
+	idler    idler
 }
 
-func (r *running) id() string       { return r.run.Job().ID }
+func newRunning(id string, run *jobs.Run, began time.Time) *running {
+	r := &running{id: id, run: run, began: began}
+	r.stop, r.cancel = context.WithCancel(context.Background())
+	r.idler.of = r
+	return r
+}
+
 func (r *running) continuous() bool { return r.run.Job().Args.Replication.Continuous }
 
-func newSlots(tell func(jobs int)) *slots {
+func newSlots(limits func() limits, tell func(jobs int)) *slots {
 	if tell == nil {
 		tell = func(int) {}
 	}
-	return &slots{jobs: map[string]*running{}, change: make(chan struct{}, 1), wait: func() {}, tell: tell}
-}
-
-// end stops the job. The caller holds the mutex of slots.
-func (r *running) end() {
-	if !r.stopping {
-		r.stopping = true
-		r.cancel()
+	return &slots{
+		limits: limits, tell: tell, jobs: map[string]*running{}, wait: func() {},
+		change: make(chan struct{}, 1), sooner: make(chan struct{}, 1), crowded: make(chan struct{}, 1),
 	}
 }
 
-// poke wakes room.
-func (s *slots) poke() {
+// leave gives up the job's slot. The caller holds s.mu.
+func (s *slots) leave(job *running) {
+	if !job.stopping {
+		job.stopping = true
+		s.held--
+		s.idlers.forget(&job.idler)
+	}
+}
+
+// end stops the job. The caller holds s.mu.
+func (s *slots) end(job *running) {
+	s.leave(job)
+	job.cancel()
+}
+
+// poke puts a token into a channel, if it has none.
+func poke(c chan struct{}) {
 	select {
-	case s.change <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
 
+// free is the number of jobs that may be taken at once. The caller holds s.mu.
+func (s *slots) free(l limits) int {
+	return min(l.atOnce, l.running-s.taken(), l.running+l.parkAtOnce()-s.held)
+}
+
+// taken is the number of slots that do not count as free. The caller holds s.mu.
+func (s *slots) taken() int { return s.held - s.idlers.free() }
+
 // room waits until a slot is free, and returns how many jobs to take at once. The returned context ends when that
 // number may have changed. If ctx ends, room returns 0. Only one goroutine calls it.
-func (s *slots) room(ctx context.Context, limits func() (running, atOnce int)) (context.Context, int) {
+func (s *slots) room(ctx context.Context) (context.Context, int) {
 	for ctx.Err() == nil {
-		most, atOnce := limits()
 		s.mu.Lock()
-		if n := min(most-s.taken(), atOnce); n > 0 {
+		if n := s.free(s.limits()); n > 0 {
 			s.wait() // release the previous context
 			waiting, cancel := context.WithCancel(ctx)
-			s.wait = cancel
+			s.given, s.wait = n, cancel
 			s.mu.Unlock()
 			return waiting, n
 		}
@@ -82,50 +132,119 @@ func (s *slots) room(ctx context.Context, limits func() (running, atOnce int)) (
 	return ctx, 0
 }
 
-// reconsider ends the context that room returned last, because the limits may have changed.
+// reconsider applies changed limits.
 func (s *slots) reconsider() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.wait()
-	s.poke()
+	s.settle(time.Now())
 }
 
-// taken is the number of slots in use. The caller holds s.mu.
-func (s *slots) taken() int {
-	n := 0
-	for _, job := range s.jobs {
-		if !job.stopping {
-			n++
-		}
+// settle does what follows from a change of the jobs, their idleness or the limits: it asks idle jobs to park whose
+// slots are in use, and wakes those that wait for something else. The caller holds s.mu.
+func (s *slots) settle(now time.Time) {
+	l := s.limits()
+	for s.held-s.idlers.asked > l.running && s.ask(now) {
 	}
-	return n
+	free := s.free(l)
+	if free < s.given { // this many are not to be taken
+		s.given = 0
+		s.wait()
+	}
+	if free > 0 {
+		poke(s.change)
+	}
+	if s.taken() > l.running {
+		poke(s.crowded)
+	}
+	if at := s.next(l); !at.IsZero() && (s.wakes.IsZero() || at.Before(s.wakes)) {
+		poke(s.sooner)
+	}
+}
+
+// ask asks the job that has been idle longest to park, and reports whether there is one. The caller holds s.mu.
+func (s *slots) ask(now time.Time) bool {
+	idle := s.idlers.ask(now)
+	if idle != nil {
+		idle.of.parker.Ask()
+	}
+	return idle != nil
+}
+
+// next returns when turn has something to do; the zero time means never. The caller holds s.mu.
+func (s *slots) next(l limits) time.Time {
+	if s.idlers.asked >= l.parkAtOnce() {
+		return s.idlers.next(0)
+	}
+	return s.idlers.next(l.idleTimeout)
+}
+
+// turn asks jobs to park that have been idle for too long, and returns when to call it again; the zero time means when
+// sooner has a token.
+func (s *slots) turn() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, l := time.Now(), s.limits()
+	s.idlers.pass(now)
+	for s.idlers.asked < l.parkAtOnce() && s.idlers.late(now, l.idleTimeout) {
+		s.ask(now)
+	}
+	s.wakes = s.next(l)
+	s.settle(now)
+	return s.wakes
+}
+
+// idle notes whether a job has something to do.
+func (s *slots) idle(job *running, idle bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	switch {
+	case job.stopping:
+		return
+	case idle:
+		s.idlers.idle(&job.idler, now)
+	default:
+		s.idlers.busy(&job.idler, now)
+	}
+	s.settle(now)
 }
 
 // Running returns the number of jobs that run on this node now, without those that are stopping.
 func (s *Server) Running() int {
 	s.slots.mu.Lock()
 	defer s.slots.mu.Unlock()
-	return s.slots.taken()
+	return s.slots.held
+}
+
+// Idle returns the number of jobs that run on this node and have nothing to do, without those that are stopping.
+func (s *Server) Idle() int {
+	s.slots.mu.Lock()
+	defer s.slots.mu.Unlock()
+	return s.slots.idlers.count()
 }
 
 func (s *slots) add(job *running) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.jobs[job.id()] = job
+	s.jobs[job.id] = job
+	s.held++
 	s.tell(len(s.jobs))
 	if s.closed {
-		job.end()
+		s.end(job)
 	}
+	s.settle(time.Now())
 }
 
 func (s *slots) remove(job *running) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.jobs[job.id()] == job { // this node may have taken the job again already
-		delete(s.jobs, job.id())
+	s.leave(job)
+	if s.jobs[job.id] == job { // this node may have taken the job again already
+		delete(s.jobs, job.id)
 		s.tell(len(s.jobs))
 	}
-	s.poke()
+	s.settle(time.Now())
 }
 
 // stop stops jobs by id. It ignores ids of jobs that have ended.
@@ -134,18 +253,18 @@ func (s *slots) stop(ids ...string) {
 	defer s.mu.Unlock()
 	for _, id := range ids {
 		if job := s.jobs[id]; job != nil {
-			job.end()
+			s.end(job)
 		}
 	}
-	s.poke()
+	s.settle(time.Now())
 }
 
-// end stops a job that has been added.
-func (s *slots) end(job *running) {
+// stopRun stops a run that was added, even if this node has taken its job again.
+func (s *slots) stopRun(job *running) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	job.end()
-	s.poke()
+	s.end(job)
+	s.settle(time.Now())
 }
 
 // close stops all jobs, including those added later.
@@ -154,22 +273,55 @@ func (s *slots) close() {
 	defer s.mu.Unlock()
 	s.closed = true
 	for _, job := range s.jobs {
-		job.end()
+		s.end(job)
 	}
 }
 
-// list returns the jobs that are not stopping, the one that has run longest first.
-func (s *slots) list() []*running {
+// all returns the jobs that are not stopping.
+func (s *slots) all() []*running {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := make([]*running, 0, len(s.jobs))
+	out := make([]*running, 0, s.held)
 	for _, job := range s.jobs {
 		if !job.stopping {
 			out = append(out, job)
 		}
 	}
-	slices.SortFunc(out, func(a, b *running) int {
-		return cmp.Or(a.began.Compare(b.began), cmp.Compare(a.id(), b.id()))
-	})
 	return out
+}
+
+// occupied are the jobs whose slots do not count as free, in each list the one that has run longest first.
+type occupied struct {
+	resting []*running // idle, but they did not park when they were asked
+	busy    []*running
+}
+
+func (o occupied) count() int { return len(o.resting) + len(o.busy) }
+
+// all returns the jobs of both lists, the one that has run longest first.
+func (o occupied) all() []*running { return longestFirst(slices.Concat(o.resting, o.busy)) }
+
+func longestFirst(list []*running) []*running {
+	slices.SortFunc(list, func(a, b *running) int {
+		return cmp.Or(a.began.Compare(b.began), cmp.Compare(a.id, b.id))
+	})
+	return list
+}
+
+// list returns the jobs whose slots do not count as free, and whether no job can be taken.
+func (s *slots) list() (list occupied, full bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, job := range s.jobs {
+		switch {
+		case job.stopping:
+		case job.idler.state == resting:
+			list.resting = append(list.resting, job)
+		case job.idler.state == busy:
+			list.busy = append(list.busy, job)
+		}
+	}
+	longestFirst(list.resting)
+	longestFirst(list.busy)
+	return list, s.free(s.limits()) <= 0
 }

@@ -197,6 +197,9 @@ var cases = map[string][]series{
 			couchdb_couch_replicator_jobs_pending{` + node1 + `} 10x60 10+10x120
 			settee_replicator_oldest_due_job_seconds{` + node1 + `} 0x180`, []outcome{after(110 * time.Minute)}},
 	},
+	"SetteeWatchLate": {{"a server does not answer, and one is slow for a while", `
+		settee_watch_lag_seconds{` + node1 + `} 0x5 60+60x30
+		settee_watch_lag_seconds{` + node2 + `} 0x5 400x8 20x30`, []outcome{after(18 * time.Minute), after(21*time.Minute, "a")}}},
 	"SetteeRequestsFail": {{"some answers are 503", `
 		couchdb_httpd_status_codes{code="503", ` + node1 + `} 0x10 0+10x30
 		couchdb_httpd_requests_total{` + node1 + `} 0+100x40

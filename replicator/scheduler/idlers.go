@@ -1,0 +1,183 @@
+package scheduler
+
+import (
+	"container/heap"
+	"container/list"
+	"time"
+
+	"settee/replicator"
+)
+
+const (
+	// lookTime is how long a run may take to park. After that it counts as one that does not park now.
+	lookTime = 15 * time.Second
+	// shortestRest and longestRest bound how long a run is left alone that did not park. The time doubles.
+	shortestRest, longestRest = 5 * time.Second, 10 * time.Minute
+)
+
+// idlers are the idle runs of a node: which one is asked to park next, and when a run may be asked that did not park.
+// The slots of runs that are ready or asked count as free. The zero value has no runs. Its methods take the current time,
+// and are not safe for concurrent use.
+type idlers struct {
+	ready list.List // of *idler, the one that has been idle longest in front
+	timed byTime    // those that are asked, and those that rest
+	asked int
+}
+
+// idler is the part of a run that idlers change.
+type idler struct {
+	of    *running
+	state idleState
+	since time.Time // since when it is ready
+	// until is when an asked run counts as one that does not park, and when one that rests is ready again. It is kept
+	// while the run is busy.
+	until  time.Time
+	failed int           // how often in a row it was asked and did not park
+	place  *list.Element // in ready
+	index  int           // in timed
+}
+
+type idleState int
+
+const (
+	busy    idleState = iota
+	ready             // idle, and may be asked to park
+	asked             // asked to park
+	resting           // idle, and not asked again for a while
+)
+
+// count is the number of idle runs.
+func (s *idlers) count() int { return s.ready.Len() + len(s.timed) }
+
+// free is the number of idle runs whose slots count as free.
+func (s *idlers) free() int { return s.ready.Len() + s.asked }
+
+// idle notes that a run has nothing to do. If it was asked to park, it does not.
+func (s *idlers) idle(r *idler, now time.Time) {
+	switch {
+	case r.state == asked:
+		s.fail(r, now)
+	case r.state != busy:
+	case r.until.After(now):
+		s.schedule(r, resting)
+	default:
+		if now.Sub(r.until) > longestRest {
+			r.failed = 0
+		}
+		s.admit(r, now)
+	}
+}
+
+// busy notes that a run has something to do. If it was asked to park, it does not.
+func (s *idlers) busy(r *idler, now time.Time) {
+	if r.state == asked {
+		s.fail(r, now)
+	}
+	s.forget(r)
+}
+
+// forget removes a run that ends or is busy.
+func (s *idlers) forget(r *idler) {
+	switch r.state {
+	case ready:
+		s.ready.Remove(r.place)
+		r.place = nil
+	case asked:
+		s.asked--
+		heap.Remove(&s.timed, r.index)
+	case resting:
+		heap.Remove(&s.timed, r.index)
+	}
+	r.state = busy
+}
+
+// ask chooses the run that has been ready longest, and returns nil if there is none.
+func (s *idlers) ask(now time.Time) *idler {
+	front := s.ready.Front()
+	if front == nil {
+		return nil
+	}
+	r := front.Value.(*idler)
+	s.forget(r)
+	r.until = now.Add(lookTime)
+	s.asked++
+	s.schedule(r, asked)
+	return r
+}
+
+// pass moves the runs whose time has come: those that were asked long ago rest, and those that have rested are ready.
+func (s *idlers) pass(now time.Time) {
+	for len(s.timed) > 0 && !s.timed[0].until.After(now) {
+		r := s.timed[0]
+		if r.state == asked {
+			s.fail(r, now)
+			continue
+		}
+		s.forget(r)
+		s.admit(r, now)
+	}
+}
+
+// next returns when pass has something to do, or a run has been ready for timeout, whichever is earlier. A timeout of 0
+// is infinite. The zero time means never.
+func (s *idlers) next(timeout time.Duration) time.Time {
+	var at time.Time
+	if len(s.timed) > 0 {
+		at = s.timed[0].until
+	}
+	if front := s.ready.Front(); front != nil && timeout > 0 {
+		if late := front.Value.(*idler).since.Add(timeout); at.IsZero() || late.Before(at) {
+			at = late
+		}
+	}
+	return at
+}
+
+// late reports whether a run has been ready for timeout. A timeout of 0 is infinite.
+func (s *idlers) late(now time.Time, timeout time.Duration) bool {
+	front := s.ready.Front()
+	return front != nil && timeout > 0 && now.Sub(front.Value.(*idler).since) >= timeout
+}
+
+// fail makes a run rest that was asked and does not park.
+func (s *idlers) fail(r *idler, now time.Time) {
+	s.forget(r)
+	r.until = now.Add(replicator.Backoff(r.failed, shortestRest, longestRest, 0))
+	r.failed++
+	s.schedule(r, resting)
+}
+
+func (s *idlers) admit(r *idler, now time.Time) {
+	r.state, r.since = ready, now
+	r.place = s.ready.PushBack(r)
+}
+
+func (s *idlers) schedule(r *idler, state idleState) {
+	r.state = state
+	heap.Push(&s.timed, r)
+}
+
+// byTime is a heap of runs by until.
+type byTime []*idler
+
+func (h byTime) Len() int           { return len(h) }
+func (h byTime) Less(i, j int) bool { return h[i].until.Before(h[j].until) }
+
+func (h byTime) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i, j
+}
+
+func (h *byTime) Push(x any) {
+	r := x.(*idler)
+	r.index = len(*h)
+	*h = append(*h, r)
+}
+
+func (h *byTime) Pop() any {
+	last := len(*h) - 1
+	r := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	return r
+}
