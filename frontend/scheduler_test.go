@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"settee/fdbjobs"
 	"settee/pkg/docstore"
 	"settee/replicator"
 )
@@ -249,7 +250,7 @@ func TestListJobsFilters(t *testing.T) {
 func TestSummary(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	require.JSONEq(t, `{"jobs":{"pending":0,"running":0,"crashing":0,"completed":0,"failed":0},"databases":0,"users":0,
+	require.JSONEq(t, `{"jobs":{"pending":0,"parked":0,"running":0,"crashing":0,"completed":0,"failed":0},"databases":0,"users":0,
 		"crashing":[],"stuck":[],"refused":[]}`, n.get("/_scheduler/summary").is(t, http.StatusOK).body)
 	n.do(http.MethodPut, "/a%2F_replicator", "").is(t, http.StatusCreated)
 	for i := range 25 {
@@ -261,7 +262,7 @@ func TestSummary(t *testing.T) {
 	}
 	n.post(definition(`"continuous": true`)).is(t, http.StatusAccepted)
 	got := n.get("/_scheduler/summary").is(t, http.StatusOK).json(t)
-	require.Equal(t, map[string]any{"pending": 1., "running": 0., "crashing": 25., "completed": 0., "failed": 0.}, got["jobs"])
+	require.Equal(t, map[string]any{"pending": 1., "parked": 0., "running": 0., "crashing": 25., "completed": 0., "failed": 0.}, got["jobs"])
 	require.EqualValues(t, 1, got["databases"])
 	require.EqualValues(t, 1, got["users"])
 	for _, name := range []string{"crashing", "refused"} {
@@ -312,6 +313,79 @@ func TestSummary(t *testing.T) {
 	} {
 		refused(t, n.get("/_scheduler/jobs?"+query), http.StatusBadRequest, "query_parse_error", reason)
 	}
+}
+
+// A parked job is pending, as CouchDB's clients know it, and says since when it is parked. Counts have it apart.
+func TestParkedJobs(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	n.do(http.MethodPut, "/_replicator", "").is(t, http.StatusCreated)
+	n.do(http.MethodPut, "/_replicator/idle", definition(`"continuous": true`)).is(t, http.StatusCreated)
+	run := n.accept()
+	require.NoError(t, run.Parking(t.Context(), replicator.Parked{Server: "http://a.example/", Database: "db", UpdateSeq: `"7-x"`}))
+	row := n.page("/_scheduler/jobs").Jobs[0]
+	require.Equal(t, "running", row["state"])
+	require.NotContains(t, row, "parked", "its run has not ended")
+	_, err := run.Park(t.Context(), nil)
+	require.NoError(t, err)
+	n.do(http.MethodPut, "/_replicator/waits", definition(`"continuous": true, "doc_ids": ["x"]`)).is(t, http.StatusCreated)
+
+	for _, path := range []string{"/_scheduler/jobs", "/_scheduler/docs"} {
+		for query, want := range map[string][]string{
+			"?states=pending": {"idle", "waits"}, "?states=pending&parked=false": {"waits"}, "?parked=true": {"idle"},
+			"?parked=true&q=IDLE": {"idle"}, "?parked=false&q=IDLE": nil, "?states=running&parked=true": nil,
+		} {
+			require.Equal(t, want, n.page(path+query).ids(), "%s%s", path, query)
+		}
+		refused(t, n.get(path+"?parked=1"), http.StatusBadRequest, "query_parse_error",
+			"Invalid value for boolean parameter `parked`: it must be true or false")
+		page := n.page(path)
+		rows := slices.Concat(page.Jobs, page.Docs)
+		require.Len(t, rows, 2)
+		require.Equal(t, "pending", rows[0]["state"])
+		at, err := time.Parse(time.RFC3339, rows[0]["parked"].(string))
+		require.NoError(t, err)
+		require.WithinDuration(t, time.Now(), at, time.Minute)
+		require.Equal(t, at.UTC().Format(time.RFC3339), rows[0]["parked"])
+		require.NotContains(t, rows[0], "next_run", "a day later, which is no plan")
+		require.NotContains(t, rows[1], "parked")
+	}
+	got := n.get("/_scheduler/docs/_replicator/idle").is(t, http.StatusOK).json(t)
+	require.Equal(t, "pending", got["state"])
+	require.NotNil(t, got["parked"])
+
+	id := url.QueryEscape(row["job_id"].(string))
+	watch := map[string]any{"server": "http://a.example/", "database": "db"}
+	got = n.get("/_scheduler/jobs/"+id).is(t, http.StatusOK).json(t)
+	require.NotNil(t, got["parked"])
+	require.Equal(t, watch, got["watch"], "its watch has not begun")
+	held, err := n.jobs.Watches().Accept(t.Context(), fdbjobs.AcceptOptions{Count: 1})
+	require.NoError(t, err)
+	watch["by"] = "feed"
+	require.NoError(t, held[0].Update(t.Context(), []byte(`{"by":"feed","seq":"9"}`), nil))
+	require.Equal(t, watch, n.get("/_scheduler/jobs/" + id).json(t)["watch"])
+	require.NoError(t, held[0].Update(t.Context(), []byte(`{"by":"questions","why":"no"}`), nil))
+	asking := n.get("/_scheduler/jobs/" + id).json(t)["watch"].(map[string]any)
+	at, err := time.Parse(time.RFC3339, asking["next_question"].(string))
+	require.NoError(t, err)
+	require.WithinDuration(t, time.Now(), at, time.Minute)
+	delete(asking, "next_question")
+	watch["by"], watch["reason"] = "questions", "no"
+	require.Equal(t, watch, asking)
+
+	counts := map[string]any{"pending": 1., "parked": 1., "running": 0., "crashing": 0., "completed": 0., "failed": 0.}
+	require.Equal(t, counts, n.get("/_scheduler/summary").is(t, http.StatusOK).json(t)["jobs"])
+	shares := n.get("/_scheduler/shares").is(t, http.StatusOK).json(t)["shares"].([]any)
+	require.Len(t, shares, 1)
+	require.EqualValues(t, 1, shares[0].(map[string]any)["pending"])
+	require.EqualValues(t, 1, shares[0].(map[string]any)["parked"])
+
+	ran := n.do(http.MethodPost, "/_scheduler/jobs/"+id+"/_run", "").is(t, http.StatusAccepted)
+	require.Equal(t, "pending", ran.json(t)["state"])
+	require.Empty(t, n.page("/_scheduler/jobs?parked=true").ids())
+	got = n.get("/_scheduler/jobs/" + id).json(t)
+	require.NotContains(t, got, "parked")
+	require.NotContains(t, got, "watch")
 }
 
 // A job that waits for its time runs at once, if one of those who may cancel it says so.

@@ -26,8 +26,8 @@ func TestListShares(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(got.body), &list))
 	require.Equal(t, 2, list.TotalRows)
 	require.Equal(t, []map[string]any{
-		{"database": "a/_replicator", "user": nil, "shares": 100., "usage": 0., "running": 0., "pending": 2., "crashing": 0., "ran": 0., "entitled": 0.},
-		{"database": nil, "user": adminName, "shares": 100., "usage": 0., "running": 0., "pending": 1., "crashing": 0., "ran": 0., "entitled": 0.},
+		{"database": "a/_replicator", "user": nil, "shares": 100., "usage": 0., "running": 0., "pending": 2., "parked": 0., "crashing": 0., "ran": 0., "entitled": 0.},
+		{"database": nil, "user": adminName, "shares": 100., "usage": 0., "running": 0., "pending": 1., "parked": 0., "crashing": 0., "ran": 0., "entitled": 0.},
 	}, list.Shares)
 
 	// Paused databases say since when, and their jobs do.

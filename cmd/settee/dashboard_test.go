@@ -494,6 +494,61 @@ func TestDashboardRunsAndPauses(t *testing.T) {
 	d.broke(t)
 }
 
+// A job with nothing to copy is parked: it is counted apart from those that wait, says what wakes it, and runs again.
+func TestDashboardParked(t *testing.T) {
+	t.Parallel()
+	node := serveNode(t, "mem:", "replicator/idle_timeout_sec=1")
+	source, target := node.hosted("source"), node.hosted("target")
+	node.ask(http.StatusCreated, http.MethodPut, "source/one", "{}")
+	node.ask(http.StatusCreated, http.MethodPut, "_replicator/idle", document(t, map[string]any{
+		"source": source, "target": target, "continuous": true,
+	}))
+	d := openDashboard(t, node, adminName, adminPassword)
+	d.show("")
+	d.Wait("/^1\\s*parked$/.test(document.querySelector('.counts .parked')?.innerText)")
+	d.Accessible()
+	d.ClickOn("document.querySelector('.counts .parked')")
+	d.WaitText("table.jobs .state", "parked")
+	d.WaitText("table.jobs", "parked for")
+	d.WaitText(".total", "1 job")
+	d.Wait(labelled("State") + ".value === 'parked'")
+	d.choose("State", "pending")
+	d.WaitText("main", "No job is like that.")
+	require.Contains(t, d.Text("location.hash"), "parked=false")
+	d.choose("State", "parked")
+	d.press("_replicator / idle")
+	d.WaitText(".now", "parked")
+	d.WaitText("dt", "Runs again")
+	for _, width := range []int64{390, 1600} {
+		d.Size(width, 900, false)
+		for _, page := range []struct{ name, path, selector, text string }{
+			{"overview", "", ".counts .parked", "1"}, {"jobs", "jobs", "table.jobs", "parked for"},
+			{"job", "documents/_replicator/idle", "dd", "/_db_updates names source"}, {"databases", "databases", "table", "1 parked"},
+		} {
+			d.show(page.path)
+			d.WaitText(page.selector, page.text)
+			d.Accessible()
+			assert.Equal(t, "true", d.Text("String(document.documentElement.scrollWidth <= innerWidth)"), "%s at %d", page.name, width)
+			if *pictures != "" {
+				name := fmt.Sprintf("parked-%s-%d.png", page.name, width)
+				require.NoError(t, os.WriteFile(filepath.Join(*pictures, name), d.Screenshot(), 0o644))
+			}
+		}
+	}
+	text := node.ask(http.StatusOK, http.MethodGet, "_node/_local/_prometheus", "")
+	assert.Contains(t, text, "couchdb_couch_replicator_jobs_pending 0\n", "a parked job does not wait for a slot")
+	assert.Contains(t, text, "couchdb_couch_replicator_jobs_total 1\n")
+	assert.Contains(t, text, "settee_replicator_parked_jobs 1\n")
+	d.show("documents/_replicator/idle")
+	d.WaitText(".now", "parked")
+	node.ask(http.StatusCreated, http.MethodPut, "source/two", "{}")
+	d.WaitText(".progress", "2 written")
+	d.Wait("[...document.querySelectorAll('td')].filter(e => e.innerText === 'parked').length >= 2") // of runs
+	d.press("Run now")
+	d.Wait("[...document.querySelectorAll('td')].filter(e => e.innerText === 'parked').length >= 3") // of runs
+	d.broke(t)
+}
+
 // A run whose source does not answer is stuck until it does. One that waits for changes is not.
 func TestDashboardStuck(t *testing.T) {
 	t.Parallel()

@@ -20,7 +20,7 @@ import (
 )
 
 // listedDocument is the job of a document in CouchDB's _scheduler/docs. If it has ended, it has no id, node and
-// proxies. CouchDB has no warnings.
+// proxies. CouchDB has no warnings and no parked jobs.
 type listedDocument struct {
 	Database    *string          `json:"database"`
 	DocID       *string          `json:"doc_id"`
@@ -38,6 +38,7 @@ type listedDocument struct {
 	SourceProxy any              `json:"source_proxy,omitempty"`
 	TargetProxy any              `json:"target_proxy,omitempty"`
 	Warnings    []string         `json:"warnings,omitempty"`
+	Parked      *string          `json:"parked,omitempty"` // since when, see jobs.Job.Parked
 	pauseOf
 }
 
@@ -50,7 +51,7 @@ func listedDoc(job *jobs.Job) listedDocument {
 		Source: r.Source.String(), Target: r.Target.String(),
 		State: state.State, Info: state.Info(), ErrorCount: state.ErrorCount,
 		LastUpdated: timeText(state.LastUpdated), StartTime: timeText(state.StartTime), NextRun: timeText(job.NextRun()),
-		Warnings: r.Warnings(), pauseOf: pauseOf{job.Paused, timeText(job.PausedSince)},
+		Warnings: r.Warnings(), Parked: timeText(job.Parked()), pauseOf: pauseOf{job.Paused, timeText(job.PausedSince)},
 	}
 	if !state.State.Terminal() {
 		out.ID = orNull(job.ReplicationID())
@@ -70,7 +71,7 @@ func timeText(t time.Time) *string {
 }
 
 // ListParameters are the parameters that ListDocs and DocsBelow read.
-var ListParameters = []string{"limit", "skip", "q", "start_key", "states"}
+var ListParameters = []string{"limit", "skip", "q", "start_key", "states", "parked"}
 
 // ListDocs answers _scheduler/docs.
 func (e *Endpoints) ListDocs(w http.ResponseWriter, r *http.Request) error {
@@ -173,14 +174,18 @@ func endOf(list jobs.List, opts jobs.ListOptions) pageEnd {
 
 const wrongStartKey = "`start_key` must be the next_start_key of an earlier page"
 
-// listOptions reads the parameters of a list of jobs: limit, skip, q, and start_key, which is the next_start_key of
-// the page before.
+// listOptions reads the parameters of a list of jobs: limit, skip, q, parked, and start_key, which is the
+// next_start_key of the page before.
 func listOptions(q *web.Query) jobs.ListOptions {
 	opts := jobs.ListOptions{
 		Limit: min(q.Count("limit", defaultLimit), jobs.MaxLimit), Skip: q.Count("skip", 0), Query: q.Text("q"),
 	}
 	if opts.Query != "" && opts.Skip > 0 {
 		q.Refuse("`skip` cannot be combined with `q`: use `start_key`")
+	}
+	if q.Has("parked") {
+		parked := q.Flag("parked", false)
+		opts.Parked = &parked
 	}
 	if key := q.Text("start_key"); key != "" {
 		var place [2]string

@@ -41,6 +41,7 @@ type listedJob struct {
 	ErrorCount    int     `json:"error_count,omitempty"`
 	CrashingSince *string `json:"crashing_since,omitempty"`
 	StuckSince    *string `json:"stuck_since,omitempty"`
+	Parked        *string `json:"parked,omitempty"` // since when, see jobs.Job.Parked
 	pauseOf
 }
 
@@ -71,6 +72,7 @@ func listed(job *jobs.Job) listedJob {
 		State:    state.State,
 
 		ErrorCount: state.ErrorCount, CrashingSince: timeText(state.CrashingSince), StuckSince: timeText(state.StuckSince),
+		Parked:  timeText(job.Parked()),
 		pauseOf: pauseOf{job.Paused, timeText(job.PausedSince)},
 	}
 	if out.History == nil {
@@ -315,8 +317,13 @@ func (e *Endpoints) GetJob(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return fmt.Errorf("reading the runs of a replication job: %w", err)
 	}
+	waking, err := e.Jobs.Waking(ctx, job)
+	if err != nil {
+		return fmt.Errorf("reading what wakes a parked replication job: %w", err)
+	}
 	return web.Respond(w, r, http.StatusOK, struct {
 		listedJob
-		Runs []json.RawMessage `json:"runs"`
-	}{listed(job), runs})
+		Watch *watch            `json:"watch,omitempty"`
+		Runs  []json.RawMessage `json:"runs"`
+	}{listed(job), watchOf(waking, access.UserOf(r).IsAdmin()), runs})
 }

@@ -2,6 +2,7 @@ package replication
 
 import (
 	"encoding/base64"
+	"fmt"
 	"net/http"
 	"net/url"
 	"testing"
@@ -27,9 +28,14 @@ func TestListOptions(t *testing.T) {
 	q = query(url.Values{"limit": {"99999999"}, "skip": {"3"}, "start_key": {startKey(&place)}}.Encode())
 	assert.Equal(t, jobs.ListOptions{Limit: jobs.MaxLimit, Skip: 3, After: place}, listOptions(q))
 	require.NoError(t, q.Err)
+	for _, parked := range []bool{true, false} {
+		q = query(fmt.Sprintf("parked=%t", parked))
+		assert.Equal(t, jobs.ListOptions{Limit: defaultLimit, Parked: &parked}, listOptions(q))
+		require.NoError(t, q.Err)
+	}
 	assert.Empty(t, startKey(nil))
 	long := base64.RawURLEncoding.EncodeToString([]byte(`["` + string(make([]byte, fdbjobs.MaxNameSize+1)) + `",""]`))
-	for _, bad := range []string{"limit=-1", "skip=x", "q=a&skip=1", "start_key=x", "start_key=W10x", "start_key=" + long} {
+	for _, bad := range []string{"limit=-1", "skip=x", "parked=x", "parked=", "q=a&skip=1", "start_key=x", "start_key=W10x", "start_key=" + long} {
 		q := query(bad)
 		listOptions(q)
 		require.Error(t, q.Err, bad)
@@ -134,6 +140,15 @@ func TestShownShares(t *testing.T) {
 	for weight, want := range map[float64]float64{0: 0, 1: 100, 0.07: 7, 1. / 100 * 29: 29, 3.33: 333} {
 		assert.InDelta(t, want, sharesOf(weight), 0)
 	}
+}
+
+// The reason for questions may name the user of another job.
+func TestShownWatches(t *testing.T) {
+	t.Parallel()
+	w := &jobs.Waking{Server: "http://a/", Database: "db", WatchStatus: jobs.WatchStatus{By: jobs.ByQuestions, Why: "bob may not"}}
+	assert.Equal(t, &watch{Server: "http://a/", Database: "db", By: "questions", Reason: "bob may not"}, watchOf(w, true))
+	assert.Empty(t, watchOf(w, false).Reason)
+	assert.Nil(t, watchOf(nil, true))
 }
 
 func TestTimesOfTasks(t *testing.T) {

@@ -17,7 +17,8 @@ type share struct {
 	Shares   float64 `json:"shares"`
 	Usage    float64 `json:"usage"` // seconds
 	Running  int64   `json:"running"`
-	Pending  int64   `json:"pending"`
+	Pending  int64   `json:"pending"` // without those that are parked
+	Parked   int64   `json:"parked"`
 	Crashing int64   `json:"crashing"`
 	Ran      float64 `json:"ran"`
 	Entitled float64 `json:"entitled"`
@@ -29,7 +30,7 @@ type share struct {
 func shareOf(s jobs.Share) share {
 	return share{
 		Database: orNull(s.Database), User: orNull(s.User), Shares: sharesOf(s.Weight),
-		Usage: s.Usage.Seconds(), Running: s.Running, Pending: s.Pending, Crashing: s.Crashing,
+		Usage: s.Usage.Seconds(), Running: s.Running, Pending: s.Pending - s.Parked, Parked: s.Parked, Crashing: s.Crashing,
 		Ran: s.Ran, Entitled: s.Entitled, PausedSince: timeText(s.PausedSince), SharesBefore: sharesOf(s.Before),
 	}
 }

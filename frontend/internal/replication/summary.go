@@ -21,6 +21,11 @@ func (e *Endpoints) Summary(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return fmt.Errorf("counting the replication jobs: %w", err)
 	}
+	byState := map[string]int64{"parked": counts.Parked}
+	for state, n := range counts.Jobs {
+		byState[string(state)] = n
+	}
+	byState[string(replicator.StatePending)] -= counts.Parked
 	troubled := map[jobs.Order][]listedJob{}
 	for _, order := range []jobs.Order{jobs.ByCrash, jobs.ByStuck, jobs.ByRefusal} {
 		list, err := e.Jobs.List(ctx, jobs.Filter{}, jobs.ListOptions{Limit: inSummary, Order: order})
@@ -30,11 +35,11 @@ func (e *Endpoints) Summary(w http.ResponseWriter, r *http.Request) error {
 		troubled[order] = listedAll(list.Jobs)
 	}
 	return web.Respond(w, r, http.StatusOK, struct {
-		Jobs      map[replicator.State]int64 `json:"jobs"`
-		Databases int64                      `json:"databases"`
-		Users     int64                      `json:"users"`
-		Crashing  []listedJob                `json:"crashing"`
-		Stuck     []listedJob                `json:"stuck"`
-		Refused   []listedJob                `json:"refused"`
-	}{counts.Jobs, counts.Databases, counts.Users, troubled[jobs.ByCrash], troubled[jobs.ByStuck], troubled[jobs.ByRefusal]})
+		Jobs      map[string]int64 `json:"jobs"` // by state, and parked
+		Databases int64            `json:"databases"`
+		Users     int64            `json:"users"`
+		Crashing  []listedJob      `json:"crashing"`
+		Stuck     []listedJob      `json:"stuck"`
+		Refused   []listedJob      `json:"refused"`
+	}{byState, counts.Databases, counts.Users, troubled[jobs.ByCrash], troubled[jobs.ByStuck], troubled[jobs.ByRefusal]})
 }

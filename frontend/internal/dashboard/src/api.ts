@@ -75,6 +75,17 @@ export interface Run {
   reason?: string;
 }
 
+/** How a parked job learns that its source has changed. */
+export interface Watch {
+  server: string;
+  database: string;
+  /** Missing while the watch of the server begins. */
+  by?: "feed" | "questions";
+  next_question?: string;
+  /** Why there are questions, for administrators. */
+  reason?: string;
+}
+
 export interface Job {
   database: string | null;
   /** Its replication id, or its job id while that is not known. */
@@ -96,6 +107,10 @@ export interface Job {
   /** Whether its database has no shares, and since when if that is known. */
   paused?: boolean;
   paused_since?: string;
+  /** Since when it waits for a change of its source without a run, if it does. Its state is pending. */
+  parked?: string;
+  /** What wakes it then. Lists do not have it. */
+  watch?: Watch;
   last_updated?: string | null;
   runs?: Run[];
 }
@@ -113,7 +128,9 @@ export interface Share {
   shares: number;
   usage: number;
   running: number;
+  /** Without those that are parked. */
   pending: number;
+  parked: number;
   crashing: number;
   ran: number;
   entitled: number;
@@ -123,7 +140,8 @@ export interface Share {
 }
 
 export interface Summary {
-  jobs: Partial<Record<State, number>>;
+  /** Those that are parked are not among the pending ones. */
+  jobs: Partial<Record<State | "parked", number>>;
   databases: number;
   users: number;
   crashing: Job[];

@@ -71,7 +71,7 @@ function withEmpty(shares: Share[], names: string[]): Share[] {
   const listed = shares.filter((share) => share.database !== null);
   const known = new Set(listed.map((share) => share.database));
   const empty = names.filter((name) => !known.has(name));
-  const nothing = { user: null, usage: 0, running: 0, pending: 0, crashing: 0, ran: 0, entitled: 0 };
+  const nothing = { user: null, usage: 0, running: 0, pending: 0, parked: 0, crashing: 0, ran: 0, entitled: 0 };
   return [...listed, ...empty.map((database) => ({ ...nothing, database, shares: usualShares }))];
 }
 
@@ -87,7 +87,7 @@ function ShareTable({ shares }: { shares: Share[] }) {
           <a href={hrefOf(["jobs"], share.database === null ? { user: share.user ?? "" } : { database: share.database })}>
             {share.database ?? share.user ?? "anybody"}
           </a>,
-          `${count(share.running)} running, ${count(share.pending)} pending, ${count(share.crashing)} crashing`,
+          `${count(share.running)} running, ${count(share.pending)} pending, ${count(share.parked)} parked, ${count(share.crashing)} crashing`,
           `${(share.ran * 100).toFixed(1)} %`,
           `${(share.entitled * 100).toFixed(1)} %`,
           share.database === null ? share.shares : <Shares database={share.database} share={share} />,

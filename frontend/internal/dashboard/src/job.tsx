@@ -2,13 +2,14 @@
 
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
-import type { Failures, Job, ReplicationDocument, Run } from "./api";
+import type { Failures, Job, ReplicationDocument, Run, Watch } from "./api";
 import { deleteDocument, pathOf, request, urlOf, useView } from "./http";
 import { Action, Copy, Doing, Due, Endpoints, For, jobName, Loaded, Page, Panel, Paused, Progress, Since, StateBadge, Table, Waiting } from "./parts";
 import { Plot } from "./plot";
 import { go, hrefOf } from "./route";
 import { mask } from "./secrets";
-import { clock, count, duration } from "./text";
+import { shownState } from "./state";
+import { clock, count, duration, endpoint } from "./text";
 
 export function JobPage({ id }: { id: string }) {
   const path = `_scheduler/jobs/${encodeURIComponent(id)}`;
@@ -121,11 +122,11 @@ function plain(doc: ReplicationDocument): Record<string, unknown> {
 
 function Now({ job }: { job: Job }) {
   const activity = job.state === "running" ? job.info?.activity : undefined;
-  const latest = job.history[0];
+  const since = job.parked ?? job.history[0]?.timestamp;
   return (
     <Panel title="Now">
       <p class="now">
-        <StateBadge state={job.state} /> {activity ? <Doing activity={activity} /> : latest && <For since={latest.timestamp} />}
+        <StateBadge state={shownState(job)} /> {activity ? <Doing activity={activity} /> : since && <For since={since} />}
       </p>
       <p>
         <Endpoints source={job.source} target={job.target} />
@@ -143,6 +144,7 @@ function Now({ job }: { job: Job }) {
         <Fact name="User">{job.user}</Fact>
         <Fact name="Started">{job.start_time && <Since time={job.start_time} />}</Fact>
         <Fact name="Paused">{job.paused && <Paused job={job} />}</Fact>
+        <Fact name="Runs again">{job.parked && job.watch && <Waking watch={job.watch} />}</Fact>
         <Fact name="Next run">{job.next_run && !job.paused && <Due time={job.next_run} past="due" />}</Fact>
         <Fact name="Batches at work">{activity?.batches_in_flight || undefined}</Fact>
         <Fact name="Last progress">{activity?.last_progress && <Since time={activity.last_progress} />}</Fact>
@@ -154,6 +156,36 @@ function Now({ job }: { job: Job }) {
         </Fact>
       </dl>
     </Panel>
+  );
+}
+
+/** What makes a parked job run again. */
+function Waking({ watch }: { watch: Watch }) {
+  const server = endpoint(watch.server);
+  if (watch.by === "feed") {
+    return (
+      <>
+        when {server}/_db_updates names {watch.database}
+      </>
+    );
+  }
+  if (watch.by !== "questions") {
+    return (
+      <>
+        when {watch.database} of {server} changes
+      </>
+    );
+  }
+  return (
+    <>
+      when a question to {server} finds a change of {watch.database}
+      {watch.next_question && (
+        <>
+          , next <Due time={watch.next_question} past="now" />
+        </>
+      )}
+      {watch.reason && <small class="muted">{watch.reason}</small>}
+    </>
   );
 }
 

@@ -1,10 +1,11 @@
 // The list of jobs. Its filters, its order and its place are in its address.
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { type Job, type Jobs, states } from "./api";
+import type { Job, Jobs } from "./api";
 import { useView, withQuery } from "./http";
 import { Doing, Due, Endpoints, Field, For, jobHref, jobName, Loaded, Page, Paused, Progress, type Row, Since, StateBadge, Table, Waiting } from "./parts";
 import { go, hrefOf, type Route } from "./route";
+import { filterOf, shownState, shownStates } from "./state";
 import { count, some } from "./text";
 
 const pageSize = 50;
@@ -12,7 +13,7 @@ const pageSize = 50;
 /** The jobs, for users who are no administrators those that they have posted. */
 export function JobsPage({ route, admin }: { route: Route; admin: boolean }) {
   // An empty user is the anonymous one, and an empty database that of transient jobs.
-  const query = Object.fromEntries(["states", "database", "user", "q", "sort", "start"].map((name) => [name, route.query.get(name) ?? undefined]));
+  const query = Object.fromEntries(["states", "parked", "database", "user", "q", "sort", "start"].map((name) => [name, route.query.get(name) ?? undefined]));
   const href = (change: Record<string, string | undefined>) => hrefOf(["jobs"], { ...query, start: undefined, ...change });
   const { start, ...filters } = query;
   const path = withQuery("_scheduler/jobs", { ...filters, start_key: start, limit: pageSize });
@@ -22,10 +23,14 @@ export function JobsPage({ route, admin }: { route: Route; admin: boolean }) {
       <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
         <Field label="State">
           {(id) => (
-            <select id={id} value={query.states ?? ""} onChange={(event) => go(href({ states: event.currentTarget.value || undefined, sort: undefined }))}>
+            <select
+              id={id}
+              value={query.parked === "true" ? "parked" : (query.states ?? "")}
+              onChange={(event) => go(href({ ...filterOf(event.currentTarget.value), sort: undefined }))}
+            >
               <option value="">not ended</option>
               <option value="completed,failed">ended</option>
-              {states.map((state) => (
+              {shownStates.map((state) => (
                 <option key={state}>{state}</option>
               ))}
             </select>
@@ -36,7 +41,7 @@ export function JobsPage({ route, admin }: { route: Route; admin: boolean }) {
         {admin && (
           <Field label="Order">
             {(id) => (
-              <select id={id} value={query.sort ?? ""} onChange={(event) => go(href({ sort: event.currentTarget.value || undefined, states: undefined }))}>
+              <select id={id} value={query.sort ?? ""} onChange={(event) => go(href({ sort: event.currentTarget.value || undefined, ...filterOf("") }))}>
                 <option value="">database and id</option>
                 <option value="since">crashing longest</option>
                 <option value="stuck">stuck longest</option>
@@ -105,7 +110,7 @@ function rowOf(job: Job): Row {
   return {
     key: job.job_id,
     cells: [
-      <StateBadge state={job.state} />,
+      <StateBadge state={shownState(job)} />,
       <>
         <a href={jobHref(job)}>{jobName(job)}</a>
         <Endpoints source={job.source} target={job.target} />
@@ -125,6 +130,10 @@ function rowOf(job: Job): Row {
               </small>
             )}
           </>
+        ) : job.parked ? (
+          <small class="muted">
+            parked <For since={job.parked} />
+          </small>
         ) : (
           job.start_time && (
             <small class="muted">

@@ -2,7 +2,7 @@
 
 import type { ComponentChildren } from "preact";
 import type { Job, Node, Rates, Share, Summary } from "./api";
-import { states } from "./api";
+import { filterOf, shownStates } from "./state";
 import { useView } from "./http";
 import { Doing, Endpoints, For, jobHref, jobName, Loaded, Page, Panel, StateBadge, Table } from "./parts";
 import { Plot } from "./plot";
@@ -69,11 +69,11 @@ export function Overview() {
 function Counts({ summary }: { summary: Summary }) {
   return (
     <ul class="counts" aria-label="Jobs by state">
-      {states
+      {shownStates
         .filter((state) => summary.jobs[state] || !["initializing", "error"].includes(state))
         .map((state) => (
           <li key={state}>
-            <a href={hrefOf(["jobs"], { states: state })} class={summary.jobs[state] ? state : ""}>
+            <a href={hrefOf(["jobs"], filterOf(state))} class={summary.jobs[state] ? state : ""}>
               <strong>{count(summary.jobs[state] ?? 0)}</strong> {state}
             </a>
           </li>
