@@ -23,6 +23,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"settee/fdbjobs"
@@ -100,8 +101,9 @@ func newCluster(t *testing.T) *cluster {
 		c.nodes = append(c.nodes, node)
 	}
 	for n := range replicators {
+		// All nodes together have fewer slots than there are continuous jobs.
 		c.nodes = append(c.nodes, c.newNode(fmt.Sprintf("replication%d", n), "REPLICATION",
-			"replicator/max_jobs=1000", "replicator/max_acceptors=20", "replicator/http_connections=4", "replicator/worker_processes=1",
+			"replicator/max_jobs=64", "replicator/idle_timeout_sec="+[]string{"3", "600"}[n/2], "replicator/max_acceptors=20", "replicator/http_connections=4", "replicator/worker_processes=1",
 			"replicator/worker_batch_size=20", "replicator/checkpoint_interval=1000", "replicator/connection_timeout=10000",
 			"replicator/min_backoff_penalty_sec=2", "replicator/max_backoff_penalty_sec=8"))
 	}
@@ -186,10 +188,23 @@ func (c *cluster) openStore() {
 	c.jobs, err = jobs.Open(c.Context(), c.store, layer, jobs.Options{Documents: tuple.NewSubspace("docs").Bytes()})
 	require.NoError(c, err)
 	require.NoError(c, c.jobs.SetTimeout(c.Context(), activityTimeout))
+	require.NoError(c, c.store.Transact(c.Context(), func(tx kv.Transaction) error {
+		return c.jobs.Watches().SetTimeout(tx, activityTimeout)
+	}))
 	c.Cleanup(func() {
 		layer.Close()
 		_ = c.store.Close()
 	})
+}
+
+// checkStore checks that all rows of the store agree. No node runs.
+func (c *cluster) checkStore() {
+	require.NoError(c, c.store.Transact(c.Context(), func(tx kv.Transaction) error {
+		tx.Clear([]byte(probe))
+		return nil
+	}))
+	printed, err := exec.CommandContext(c.Context(), c.program, "check", "--store", c.storeURL()).CombinedOutput()
+	assert.NoError(c, err, "%s", printed)
 }
 
 // forTest returns the URL of a database for the test, forNodes that for the nodes, both with

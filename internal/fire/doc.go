@@ -1,9 +1,10 @@
 // Package fire tests a whole cluster of real parts while they are killed, frozen, restarted and
 // cut off: three fdbservers that store all data twice, on disk; two api_frontend nodes and three
-// replication nodes, processes of the real program; two CouchDBs; some hundred jobs; writers that
-// write to their sources, and clients that post to _replicate and wait. The test has a build tag
-// of its own because it needs the machine for itself: other load would distort the times that it
-// measures.
+// replication nodes, processes of the real program; two CouchDBs; some hundred jobs, more than the
+// nodes have slots, most of which are parked most of the time; writers that write to their sources,
+// often to some and seldom to most; and clients that post to _replicate and wait. The test has a
+// build tag of its own because it needs the machine for itself: other load would distort the times
+// that it measures.
 //
 //	make fire                    about three minutes
 //	make fire FIRE=1h SEED=7     longer, and with another seed
@@ -25,17 +26,20 @@
 //
 //   - Every document whose write was acknowledged is in its source, and in every target that it
 //     belongs to, with the same revisions.
+//   - Parked jobs are woken: from the _db_updates of one CouchDB and of the frontends, and by questions
+//     to the other CouchDB, which has no feed. Nothing else would wake them during the test.
 //   - Every job exists once, in one state. Every response to a POST was true.
 //   - After another process had taken a job, the first one wrote neither documents nor
 //     checkpoints for it. The exception is a request that a process was sending when it was
 //     frozen: the process sends the rest within a second after it continues. Such requests are
 //     counted. They do no harm: a revision is the same whichever process writes it, and a
 //     checkpoint with an old _rev is refused as a conflict.
-//   - A continuous job between CouchDBs whose node was killed, frozen or cut off ran on a
-//     healthy node within the activity timeout and five seconds. That time starts anew while
+//   - A continuous job between CouchDBs that was woken, or whose node was killed, frozen or cut off,
+//     ran on a healthy node within the activity timeout and five seconds. That time starts anew while
 //     the store does not answer promptly.
 //   - The replication documents agree with _scheduler/docs.
 //   - No log contains a password or a cookie.
+//   - settee check finds no fault in the store.
 //
 // The test also reads the store directly, several times a second, to see which process runs which
 // job, and commits a transaction each time, to know when the store accepts writes.

@@ -26,7 +26,7 @@ var (
 	seed   = flag.Uint64("fire.seed", 1, "the seed of the faults and of the work")
 	length = flag.Duration("fire.time", 90*time.Second, "how long the cluster is under fire")
 	logs   = flag.String("fire.logs", "", "an existing directory where the logs of the nodes stay")
-	count  = flag.Int("fire.jobs", 200, "how many continuous jobs there are")
+	count  = flag.Int("fire.jobs", 220, "how many continuous jobs there are")
 )
 
 func TestUnderFire(t *testing.T) {
@@ -53,12 +53,15 @@ func TestUnderFire(t *testing.T) {
 	defer at.Wait()
 	defer endWork()
 	random := func(n uint64) *rand.Rand { return rand.New(rand.NewPCG(*seed, 10+n)) }
-	at.Go(func() {
-		w.write(working, random(0), 100*time.Millisecond, func(s *source) bool { return s.peer != hosted })
-	})
-	at.Go(func() {
-		w.write(working, random(1), 300*time.Millisecond, func(s *source) bool { return s.peer == hosted })
-	})
+	write := func(n uint64, between time.Duration, quiet, atFrontends bool) {
+		at.Go(func() {
+			w.write(working, random(n), between, func(s *source) bool { return s.quiet == quiet && (s.peer == hosted) == atFrontends })
+		})
+	}
+	write(0, 100*time.Millisecond, false, false)
+	write(1, 300*time.Millisecond, false, true)
+	write(6, 400*time.Millisecond, true, false)
+	write(7, 1500*time.Millisecond, true, true)
 	at.Go(func() { w.addDocuments(working, random(2), time.Second) })
 	for n := range uint64(3) {
 		at.Go(func() { w.post(working, random(3+n)) })
@@ -76,13 +79,17 @@ func TestUnderFire(t *testing.T) {
 	stage("all clients have their answers")
 	w.awaitRunning(l)
 	w.compare()
-	stage("all continuous jobs run, and their targets are complete")
+	stage("all continuous jobs run or are parked, and their targets are complete")
 	w.awaitCompleted()
 	stage("all one-shot jobs have completed, truthfully")
 	endWatch()
 	looking.Wait()
 
 	w.checkLists()
+	for peer := range c.ports {
+		assert.NotZero(t, l.parks[peer], "jobs with a source at %s that were parked", peer)
+		assert.NotZero(t, l.wakes[peer], "jobs with a source at %s that ran again after they were parked", peer)
+	}
 	assert.Empty(t, w.wrongAnswers)
 	assert.Empty(t, l.reports(), "jobs without a healthy process")
 	assert.Empty(t, l.dead, "nodes that exited by themselves")
@@ -91,12 +98,13 @@ func TestUnderFire(t *testing.T) {
 		require.NoError(t, n.terminate())
 	}
 	w.checkLogs()
+	c.checkStore()
 	stage("done")
-	t.Logf("%d faults; %d jobs, %d replications posted, %d writes acknowledged; %d writes of jobs recorded; a job was without a healthy process for %s at most, and of %d samples of the store %d were not prompt; %d writes of a thawed process came after another one had taken the job",
-		len(faults), len(w.all()), w.posted, w.writes, len(c.recorder.writes), l.worst, len(l.samples), l.slow, l.swept)
+	t.Logf("%d faults; %d jobs, of which %v were parked and %v woken; %d replications posted, %d writes acknowledged; %d writes of jobs recorded; a job was without a healthy process for %s at most, and of %d samples of the store %d were not prompt; %d writes of a thawed process came after another one had taken the job",
+		len(faults), len(w.all()), l.parks, l.wakes, w.posted, w.writes, len(c.recorder.writes), l.worst, len(l.samples), l.slow, l.swept)
 }
 
-// awaitRunning waits until all continuous tasks run.
+// awaitRunning waits until all continuous tasks run, or are parked.
 func (w *work) awaitRunning(l *observer) {
 	assert.EventuallyWithT(w, func(t *assert.CollectT) {
 		now, err := l.take(w.Context())
@@ -104,7 +112,7 @@ func (w *work) awaitRunning(l *observer) {
 			return
 		}
 		for _, k := range w.all() {
-			if _, runs := now.runs[k.name]; k.continuous && !runs {
+			if _, runs := now.runs[k.name]; k.continuous && !runs && !now.parked[k.name] {
 				assert.Fail(t, "does not run", "%s from %s", k.target(), k.source)
 			}
 		}
@@ -150,6 +158,7 @@ type listed struct {
 	DocID    string `json:"doc_id"`
 	Target   string
 	State    replicator.State
+	Parked   string // since when; empty if the job is not parked
 }
 
 // checkLists checks that each job is listed once, and that lists and documents agree.
@@ -166,6 +175,9 @@ func (w *work) checkLists() {
 	w.must(http.MethodGet, w.forTest(hosted, "_scheduler/jobs")+"?limit=1000", "", http.StatusOK, &live)
 	states, times := map[string]replicator.State{}, map[string]int{}
 	for _, doc := range docs.Docs {
+		if doc.State == replicator.StatePending && doc.Parked != "" {
+			doc.State = replicator.StateRunning
+		}
 		states[doc.Database+" "+doc.DocID] = doc.State
 		times[doc.Database+" "+doc.DocID]++
 	}

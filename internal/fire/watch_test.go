@@ -15,6 +15,7 @@ import (
 
 	"settee/pkg/kv"
 	"settee/replicator"
+	"settee/replicator/jobs"
 )
 
 const (
@@ -32,6 +33,9 @@ const (
 	soonest = activityTimeout / 2
 	// momentum is how long a thawed process may continue to send a request.
 	momentum = time.Second
+
+	// probe is the key that the test writes.
+	probe = "probe"
 )
 
 // run is the latest run in a job's state: the process, and the run's name in it. current is false
@@ -42,10 +46,12 @@ type run struct {
 	current bool
 }
 
-// sample is the run of each running job, by its target and by its replication id.
+// sample is the run of each running job, by its target and by its replication id, and the targets
+// of the parked jobs.
 type sample struct {
 	began, ended time.Time
 	runs         map[string]run
+	parked       map[string]bool
 }
 
 // late is a task that was without a healthy process for too long.
@@ -70,11 +76,14 @@ type observer struct {
 	slow  int                 // samples or commits that were not prompt
 	dead  []string            // processes that exited unexpectedly
 	swept int                 // writes of a thawed process after another one had taken the job
+
+	parks, wakes map[string]int // how often a sample had a job parked that ran before, and the reverse, by the peer of its source
 }
 
 // watch takes samples until ctx ends.
 func (l *observer) watch(ctx context.Context) {
 	l.ill, l.last, l.told = map[*task]time.Time{}, map[*task]run{}, map[*task]bool{}
+	l.parks, l.wakes = map[string]int{}, map[string]int{}
 	var lastCommit time.Time
 	var mu sync.Mutex
 	var committing sync.WaitGroup
@@ -83,7 +92,7 @@ func (l *observer) watch(ctx context.Context) {
 		for n := 0; ctx.Err() == nil; n++ {
 			began := time.Now()
 			err := l.store.Transact(ctx, func(tx kv.Transaction) error {
-				tx.Set([]byte("probe"), strconv.AppendInt(nil, int64(n), 10))
+				tx.Set([]byte(probe), strconv.AppendInt(nil, int64(n), 10))
 				return nil
 			})
 			mu.Lock()
@@ -104,6 +113,7 @@ func (l *observer) watch(ctx context.Context) {
 		commits := time.Since(lastCommit) < sampleEvery+2*prompt
 		mu.Unlock()
 		if err == nil {
+			l.count(now)
 			l.samples = append(l.samples, now)
 		}
 		if err == nil && commits && time.Since(began) < promptSample {
@@ -132,9 +142,34 @@ func pause(ctx context.Context, length time.Duration) {
 	}
 }
 
-// take reads the running jobs.
+// count counts the jobs that were parked or woken since the sample before.
+func (l *observer) count(now sample) {
+	if len(l.samples) == 0 {
+		return
+	}
+	before := l.samples[len(l.samples)-1]
+	for _, k := range l.work.all() {
+		switch parked := now.parked[k.name]; {
+		case parked == before.parked[k.name]:
+		case parked:
+			l.parks[k.source.peer]++
+		default:
+			l.wakes[k.source.peer]++
+		}
+	}
+}
+
+// take reads the running and the parked jobs.
 func (l *observer) take(ctx context.Context) (sample, error) {
-	now := sample{began: time.Now(), runs: map[string]run{}}
+	now := sample{began: time.Now(), runs: map[string]run{}, parked: map[string]bool{}}
+	yes := true
+	parked, err := l.jobs.List(ctx, jobs.Filter{}, jobs.ListOptions{Limit: jobs.MaxLimit, Parked: &yes})
+	if err != nil {
+		return now, err
+	}
+	for _, job := range parked.Jobs {
+		now.parked[targetOf(job.Args.Replication.Target.URL)] = true
+	}
 	for job, err := range l.jobs.Running(ctx) {
 		if err != nil {
 			return now, err
@@ -177,7 +212,7 @@ func (l *observer) judge(now sample) {
 		r, runs := now.runs[k.name]
 		taken := runs && r != l.last[k]
 		l.last[k] = r
-		if runs && healthy[r.pid] {
+		if runs && healthy[r.pid] || !runs && now.parked[k.name] {
 			delete(l.ill, k)
 			continue
 		}

@@ -24,6 +24,7 @@ import (
 // source is a database that is replicated, and its known documents.
 type source struct {
 	peer, database string
+	quiet          bool // changes seldom, so that its jobs are parked between two changes
 
 	mu    sync.Mutex
 	acked map[string]string // the latest acknowledged revision, by document
@@ -83,29 +84,44 @@ func anyPeer(random *rand.Rand) string {
 	return []string{couch0, couch0, couch1, couch1, hosted}[random.IntN(5)]
 }
 
+// busySources and quietSources are how many sources there are.
+const busySources, quietSources = 20, 40
+
 // newWork creates the sources and the replicator databases.
 func newWork(c *cluster, seed uint64) *work {
 	w := &work{cluster: c, random: rand.New(rand.NewPCG(seed, 1))}
 	for _, name := range replicatorDatabases[1:] {
 		c.must(http.MethodPut, c.forTest(hosted, url.PathEscape(name)), "", http.StatusCreated, nil)
 	}
-	for n := range 20 {
-		s := &source{peer: []string{couch0, couch0, couch1, couch1, hosted}[n%5], database: fmt.Sprintf("source%02d", n), acked: map[string]string{}}
+	// The nodes learn of the changes of couch0 from its _db_updates, for which a CouchDB needs this
+	// database. They ask couch1.
+	c.must(http.MethodPut, c.forTest(couch0, "_global_changes"), "", http.StatusCreated, nil)
+	for n := range busySources + quietSources {
+		s := &source{peer: []string{couch0, couch0, couch1, couch1, hosted}[n%5], database: fmt.Sprintf("source%02d", n), acked: map[string]string{},
+			quiet: n >= busySources}
 		c.must(http.MethodPut, c.forTest(s.peer, s.database), "", http.StatusCreated, nil)
 		w.sources = append(w.sources, s)
-		for range 20 {
+		first := 20
+		if s.quiet {
+			first = 2
+		}
+		for range first {
 			w.change(c.Context(), w.random, s)
 		}
 	}
 	return w
 }
 
-// newTask draws a task.
-func (w *work) newTask(random *rand.Rand, continuous bool) *task {
+// newTask draws a task with a quiet source or another one.
+func (w *work) newTask(random *rand.Rand, quiet, continuous bool) *task {
+	from := w.sources[:busySources]
+	if quiet {
+		from = w.sources[busySources:]
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	k := &task{
-		name: fmt.Sprintf("target%04d", len(w.tasks)), source: w.sources[random.IntN(len(w.sources))],
+		name: fmt.Sprintf("target%04d", len(w.tasks)), source: from[random.IntN(len(from))],
 		peer: anyPeer(random), continuous: continuous,
 	}
 	w.tasks = append(w.tasks, k)
@@ -182,22 +198,29 @@ func (w *work) document(k *task, database string) {
 	}
 }
 
-// begin adds the continuous tasks.
+// begin adds the continuous tasks. Five of seven have quiet sources.
 func (w *work) begin(count int) {
+	var adding sync.WaitGroup
+	defer adding.Wait()
+	places := make(chan struct{}, 8)
 	for n := range count {
-		k := w.newTask(w.random, true)
+		k := w.newTask(w.random, n%7 > 1, true)
 		if n%6 == 0 {
 			w.must(http.MethodPost, w.forTest(hosted, "_replicate"), k.definition(w.cluster), http.StatusAccepted, nil)
 			continue
 		}
-		w.document(k, replicatorDatabases[n%len(replicatorDatabases)])
+		places <- struct{}{}
+		adding.Go(func() {
+			defer func() { <-places }()
+			w.document(k, replicatorDatabases[n%len(replicatorDatabases)])
+		})
 	}
 }
 
 // addDocuments adds tasks that complete, as documents, until ctx ends.
 func (w *work) addDocuments(ctx context.Context, random *rand.Rand, between time.Duration) {
 	for n := 0; ctx.Err() == nil; n++ {
-		w.document(w.newTask(random, false), replicatorDatabases[n%len(replicatorDatabases)])
+		w.document(w.newTask(random, false, false), replicatorDatabases[n%len(replicatorDatabases)])
 		pause(ctx, between)
 	}
 }
@@ -209,7 +232,7 @@ func (w *work) post(ctx context.Context, random *rand.Rand) {
 			w.postImpossible()
 			continue
 		}
-		k := w.newTask(random, false)
+		k := w.newTask(random, false, false)
 		k.before = k.source.known()
 		var answer struct {
 			OK            bool
@@ -313,11 +336,16 @@ func (w *work) compare() {
 		}
 		want[s] = trees
 	}
+	behind := w.all()
 	for deadline := time.Now().Add(limit); ; pause(w.Context(), 100*time.Millisecond) {
-		if behind := w.behind(want); len(behind) == 0 {
+		if behind = w.behind(behind, want); len(behind) == 0 {
 			break
 		} else if time.Now().After(deadline) {
-			w.Fatalf("targets that lack changes of their sources: %s", behind)
+			for _, k := range behind {
+				w.explain(k.name)
+				w.Errorf("%s lacks changes of %s", k.target(), k.source)
+			}
+			w.FailNow()
 		}
 	}
 	for _, k := range w.all() {
@@ -327,13 +355,14 @@ func (w *work) compare() {
 	}
 }
 
-// behind returns the continuous tasks whose targets do not have the same leaves as their sources.
-func (w *work) behind(want map[*source]map[string]couchtest.Tree) (behind []string) {
-	for _, k := range w.all() {
+// behind returns those of some tasks that are continuous and whose targets do not have the same leaves
+// as their sources.
+func (w *work) behind(some []*task, want map[*source]map[string]couchtest.Tree) (behind []*task) {
+	for _, k := range some {
 		if k.continuous && !maps.EqualFunc(want[k.source], couchtest.Leaves(w, w.forTest(k.peer, k.name)), func(tree couchtest.Tree, leaves []string) bool {
 			return slices.Equal(slices.Sorted(maps.Keys(tree.Leaves)), leaves)
 		}) {
-			behind = append(behind, k.target())
+			behind = append(behind, k)
 		}
 	}
 	return behind
