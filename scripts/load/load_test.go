@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"settee/pkg/couch/couchtest"
+	"settee/scripts/internal/lab"
 )
 
 func TestMain(m *testing.M) {
@@ -39,7 +40,7 @@ func TestMain(m *testing.M) {
 
 var (
 	built     string // the path of settee
-	buildOnce = sync.OnceValue(func() error { return build(context.Background(), built) })
+	buildOnce = sync.OnceValue(func() error { return lab.Build(context.Background(), built) })
 )
 
 func parse(t *testing.T, args ...string) (*options, error) {

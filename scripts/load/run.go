@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -55,7 +54,7 @@ func load(ctx context.Context, o *options, progress io.Writer) (r *report, err e
 	t := &test{options: o, progress: progress}
 	if o.settee == "" {
 		o.settee = filepath.Join(dir, "settee")
-		if err := build(ctx, o.settee); err != nil {
+		if err := lab.Build(ctx, o.settee); err != nil {
 			return nil, err
 		}
 	}
@@ -92,19 +91,6 @@ func load(ctx context.Context, o *options, progress io.Writer) (r *report, err e
 		err = errors.Join(err, t.clean(ctx))
 	}()
 	return t.run(ctx, watched)
-}
-
-// build builds settee, in its own module.
-func build(ctx context.Context, program string) error {
-	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "settee").Output()
-	if err != nil {
-		return fmt.Errorf("looking for settee's module: %w", err)
-	}
-	command := exec.CommandContext(ctx, "go", "-C", strings.TrimSpace(string(root)), "build", "-o", program, "./cmd/settee")
-	if output, err := command.CombinedOutput(); err != nil {
-		return fmt.Errorf("building settee: %w: %s", err, output)
-	}
-	return nil
 }
 
 // checkFiles checks the limit of open files. Go raises the soft limit to the hard one.

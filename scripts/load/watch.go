@@ -1,15 +1,13 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
-	"os"
-	"strconv"
 	"sync"
 	"syscall"
 	"time"
+
+	"settee/scripts/internal/lab"
 )
 
 // sampleInterval is the time between two looks at the memory of the node.
@@ -86,7 +84,7 @@ func (w *watch) use(ctx context.Context) (u usage, err error) {
 	if u.endpoints, err = w.t.endpoints.processor(); err != nil {
 		return u, err
 	}
-	if u.all, err = machine(); err != nil {
+	if u.all, err = lab.MachineTime(); err != nil {
 		return u, err
 	}
 	var own syscall.Rusage
@@ -143,27 +141,4 @@ func (w *watch) close(ctx context.Context, r *report) error {
 		Files: int64(now.metrics["process_open_fds"]),
 	}
 	return nil
-}
-
-// machine returns the processor time that all processes of the machine have used.
-func machine() (time.Duration, error) {
-	stat, err := os.ReadFile("/proc/stat")
-	if err != nil {
-		return 0, err
-	}
-	line, _, _ := bytes.Cut(stat, []byte("\n"))
-	fields := bytes.Fields(line) // cpu, user, nice, system, idle, iowait, irq, softirq, steal ...: see proc(5)
-	if len(fields) < 8 {
-		return 0, errors.New("/proc/stat: the first line is too short")
-	}
-	const tick = 10 * time.Millisecond
-	var used time.Duration
-	for _, n := range []int{1, 2, 3, 6, 7} {
-		ticks, err := strconv.ParseInt(string(fields[n]), 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("/proc/stat: %w", err)
-		}
-		used += time.Duration(ticks) * tick
-	}
-	return used, nil
 }

@@ -1,10 +1,8 @@
 package lab
 
 import (
-	"bufio"
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -85,34 +83,6 @@ func (c *CouchDB) Remove(ctx context.Context, names ...string) error {
 		all = errors.Join(all, c.Ask(ctx, http.MethodDelete, name, nil, nil))
 	}
 	return all
-}
-
-// Follow calls row with the id of each change of a database until ctx ends.
-func (c *CouchDB) Follow(ctx context.Context, name string, row func(id string)) error {
-	if err := c.follow(ctx, name, row); ctx.Err() == nil {
-		return err
-	}
-	return nil
-}
-
-func (c *CouchDB) follow(ctx context.Context, name string, row func(id string)) error {
-	answer, err := c.Do(ctx, http.MethodGet, name+"/_changes?feed=continuous&since=0&heartbeat=10000", "", nil)
-	if err != nil {
-		return err
-	}
-	defer answer.Body.Close()
-	lines := bufio.NewScanner(answer.Body)
-	for lines.Scan() {
-		var change struct{ ID string }
-		if len(lines.Bytes()) == 0 {
-			continue
-		}
-		if err := json.Unmarshal(lines.Bytes(), &change); err != nil {
-			return fmt.Errorf("the feed of a database: %w", err)
-		}
-		row(change.ID)
-	}
-	return errors.Join(errors.New("the feed of a database has ended"), lines.Err())
 }
 
 // Processor returns the processor time of all its processes, or 0 if it is unknown because the CouchDB is at a URL.

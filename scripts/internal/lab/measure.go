@@ -2,8 +2,12 @@ package lab
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -48,4 +52,27 @@ func readMetrics(r io.Reader) (map[string]float64, error) {
 		}
 	}
 	return all, lines.Err()
+}
+
+// MachineTime returns the processor time that all processes of the machine have used.
+func MachineTime() (time.Duration, error) {
+	stat, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0, err
+	}
+	line, _, _ := bytes.Cut(stat, []byte("\n"))
+	fields := bytes.Fields(line) // cpu, user, nice, system, idle, iowait, irq, softirq, steal ...: see proc(5)
+	if len(fields) < 8 {
+		return 0, errors.New("/proc/stat: the first line is too short")
+	}
+	const tick = 10 * time.Millisecond
+	var used time.Duration
+	for _, n := range []int{1, 2, 3, 6, 7} {
+		ticks, err := strconv.ParseInt(string(fields[n]), 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("/proc/stat: %w", err)
+		}
+		used += time.Duration(ticks) * tick
+	}
+	return used, nil
 }

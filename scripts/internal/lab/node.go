@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -47,6 +48,19 @@ func Version(ctx context.Context, program string) (string, error) {
 	}
 	line, _, _ := strings.Cut(string(version), "\n")
 	return line, nil
+}
+
+// Build builds settee, in its own module.
+func Build(ctx context.Context, program string) error {
+	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "settee").Output()
+	if err != nil {
+		return fmt.Errorf("looking for settee's module: %w", err)
+	}
+	command := exec.CommandContext(ctx, "go", "-C", strings.TrimSpace(string(root)), "build", "-o", program, "./cmd/settee")
+	if output, err := command.CombinedOutput(); err != nil {
+		return fmt.Errorf("building settee: %w: %s", err, output)
+	}
+	return nil
 }
 
 // StartNode starts a node and returns when it answers.
@@ -164,4 +178,49 @@ func (n *Node) Metrics(ctx context.Context) (map[string]float64, error) {
 	}
 	defer answer.Body.Close()
 	return readMetrics(answer.Body)
+}
+
+// Connections returns the number of connections that the node has opened to other programs.
+func (n *Node) Connections() (int, error) {
+	proc := fmt.Sprintf("/proc/%d/", n.process.PID())
+	files, err := os.ReadDir(proc + "fd")
+	if err != nil {
+		return 0, err
+	}
+	own := map[string]bool{} // the inodes of its sockets
+	for _, file := range files {
+		// A file may have been closed since.
+		if target, err := os.Readlink(proc + "fd/" + file.Name()); err == nil && strings.HasPrefix(target, "socket:[") {
+			own[strings.Trim(target, "socket:[]")] = true
+		}
+	}
+	_, port, err := net.SplitHostPort(n.Host())
+	if err != nil {
+		return 0, err
+	}
+	count := 0
+	for _, family := range []string{"tcp", "tcp6"} {
+		table, err := os.ReadFile(proc + "net/" + family)
+		if err != nil {
+			return 0, err
+		}
+		for line := range strings.Lines(string(table)) {
+			// The number, the local and the remote address, the state, ... and the inode: see proc_net_tcp in the kernel's
+			// documentation.
+			fields := strings.Fields(line)
+			if len(fields) > 9 && fields[3] == established && own[fields[9]] && !isPort(fields[1], port) {
+				count++
+			}
+		}
+	}
+	return count, nil
+}
+
+const established = "01"
+
+// isPort reports whether an address in /proc has a port.
+func isPort(address, port string) bool {
+	_, text, _ := strings.Cut(address, ":")
+	n, err := strconv.ParseUint(text, 16, 16)
+	return err == nil && strconv.FormatUint(n, 10) == port
 }

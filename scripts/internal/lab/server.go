@@ -3,6 +3,7 @@
 package lab
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -94,4 +95,32 @@ func (s *Server) Put(ctx context.Context, path, content string, body io.Reader, 
 		return err
 	}
 	return answer.Body.Close()
+}
+
+// Follow calls row with the id of each change of a database until ctx ends.
+func (s *Server) Follow(ctx context.Context, name string, row func(id string)) error {
+	if err := s.follow(ctx, name, row); ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+func (s *Server) follow(ctx context.Context, name string, row func(id string)) error {
+	answer, err := s.Do(ctx, http.MethodGet, name+"/_changes?feed=continuous&since=0&heartbeat=10000", "", nil)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	lines := bufio.NewScanner(answer.Body)
+	for lines.Scan() {
+		var change struct{ ID string }
+		if len(lines.Bytes()) == 0 {
+			continue
+		}
+		if err := json.Unmarshal(lines.Bytes(), &change); err != nil {
+			return fmt.Errorf("the feed of a database: %w", err)
+		}
+		row(change.ID)
+	}
+	return errors.Join(errors.New("the feed of a database has ended"), lines.Err())
 }

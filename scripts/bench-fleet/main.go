@@ -1,0 +1,156 @@
+// Bench-fleet measures many continuous replications of which few have something to copy, and prints a table with the
+// targets of each case. It is run by
+//
+//	make bench-fleet [FLEET_FLAGS="-jobs 2000"]
+//
+// It starts two nodes of settee, with stores in new directories: one is a frontend that has all sources and targets,
+// the other one runs the jobs. With -endpoints the installed CouchDB has the sources and targets, with the feed
+// _db_updates or without it. The cases, in this order:
+//
+//   - few: 10 jobs and 500 slots, and one change at a time.
+//   - first: replication documents are added until each job has copied the first document of its source.
+//   - parked: all jobs are parked, and nothing changes.
+//   - changes: documents are written to random sources, at random times (a Poisson process, from a seed).
+//   - burst: a document is written to each of many sources at once.
+//   - restart: the node is killed and started again. Then a document is written to a random source.
+//
+// Each job has a source of its own. The jobs share targets, whose changes feeds this program follows. A delay is from
+// the answer to the write of a document until it is in the feed of its target.
+//
+// All nodes and this process share the machine. The processor time of all other processes is printed, which should be
+// near 0. The program needs Linux, which counts the processor time of all processes in /proc.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// The cases, in their order.
+const (
+	caseFew     = "few"
+	caseFirst   = "first"
+	caseParked  = "parked"
+	caseChanges = "changes"
+	caseBurst   = "burst"
+	caseRestart = "restart"
+)
+
+var allCases = []string{caseFew, caseFirst, caseParked, caseChanges, caseBurst, caseRestart}
+
+// What has the databases: a node of settee, or the installed CouchDB with the feed _db_updates or without it.
+const (
+	setteeName      = "settee"
+	couchDBName     = "couchdb"
+	couchDBQuestion = "couchdb-without-feed"
+)
+
+var allEndpoints = []string{setteeName, couchDBName, couchDBQuestion}
+
+// options are what the flags say.
+type options struct {
+	cases           string
+	jobs, targets   int
+	slots           int
+	idle, quiet     time.Duration
+	rate            float64
+	duration, limit time.Duration
+	burst           int
+	fewChanges      int
+	seed            uint64
+	endpoints       string
+	settee, store   string
+	json            bool
+}
+
+func (o *options) register(f *flag.FlagSet) {
+	f.StringVar(&o.cases, "cases", strings.Join(allCases, ","), "the cases; first is always run before those that follow it")
+	f.IntVar(&o.jobs, "jobs", 100_000, "continuous jobs, each with a source of its own")
+	f.IntVar(&o.targets, "targets", 100, "databases that the jobs write to")
+	f.IntVar(&o.slots, "slots", 500, "[replicator] max_jobs")
+	f.DurationVar(&o.idle, "idle", 5*time.Second, "[replicator] idle_timeout_sec")
+	f.DurationVar(&o.quiet, "quiet", time.Minute, "how long the node is measured while nothing changes")
+	f.Float64Var(&o.rate, "rate", 100, "documents written a second in the case changes")
+	f.DurationVar(&o.duration, "duration", time.Minute, "how long they are written")
+	f.IntVar(&o.burst, "burst", 1000, "sources that change at once")
+	f.IntVar(&o.fewChanges, "few-changes", 300, "changes in the case few")
+	f.DurationVar(&o.limit, "limit", time.Hour, "how long the jobs may take to have their first run, to park, and to copy the last document")
+	f.Uint64Var(&o.seed, "seed", 1, "decides when which source is written to")
+	f.StringVar(&o.endpoints, "endpoints", setteeName, "what has the databases: "+strings.Join(allEndpoints, ", "))
+	f.StringVar(&o.settee, "settee", "", "the settee `program`; otherwise it is built")
+	f.StringVar(&o.store, "store", "", "the `URL` of an empty store of the node that runs the jobs; otherwise a new directory")
+	f.BoolVar(&o.json, "json", false, "print a JSON object")
+}
+
+// check checks the options.
+func (o *options) check() error {
+	for name := range strings.SplitSeq(o.cases, ",") {
+		if !slices.Contains(allCases, name) {
+			return fmt.Errorf("there is no case %q", name)
+		}
+	}
+	switch {
+	case !slices.Contains(allEndpoints, o.endpoints):
+		return fmt.Errorf("there are no endpoints %q", o.endpoints)
+	case o.jobs < 1 || o.targets < 1 || o.slots < 1:
+		return errors.New("there must be a job, a target and a slot")
+	case o.rate <= 0 || o.idle < time.Second || o.quiet <= 0 || o.duration <= 0 || o.limit <= 0 || o.fewChanges < 1:
+		return errors.New("numbers must be positive, and -idle at least a second")
+	case o.burst < 1 || o.burst > o.jobs:
+		return errors.New("there cannot be more sources that change at once than jobs")
+	}
+	return nil
+}
+
+// has reports whether a case is to be run.
+func (o *options) has(name string) bool { return slices.Contains(strings.Split(o.cases, ","), name) }
+
+func main() {
+	var o options
+	o.register(flag.CommandLine)
+	flag.Parse()
+	err := o.check()
+	if flag.NArg() > 0 {
+		err = errors.New("it takes no arguments")
+	}
+	if err != nil {
+		flag.Usage()
+		exit(err, 2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	r, err := measure(ctx, &o, os.Stderr)
+	stop()
+	if r != nil {
+		err = errors.Join(err, r.print(os.Stdout, o.json))
+	}
+	if err != nil {
+		exit(err, 1)
+	}
+}
+
+func exit(err error, status int) {
+	fmt.Fprintf(os.Stderr, "bench-fleet: %v\n", err)
+	os.Exit(status)
+}
+
+// print prints the report as a table or as a JSON object.
+func (r *report) print(w io.Writer, asJSON bool) error {
+	if !asJSON {
+		return r.table(w)
+	}
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err == nil {
+		_, err = fmt.Fprintf(w, "%s\n", text)
+	}
+	return err
+}
