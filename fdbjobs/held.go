@@ -235,16 +235,7 @@ func (h *Held) FinishFor(ctx context.Context, keep time.Duration, state json.Raw
 
 // Resubmit queues the job again, to run at a time. A time in the past means now. also and the errors are as for Finish.
 func (h *Held) Resubmit(ctx context.Context, at time.Time, state json.RawMessage, also func(kv.Transaction) error) error {
-	if err := checkState(state); err != nil {
-		return err
-	}
-	scheduled := at.Unix()
-	return h.end(ctx, &write{also: also, resubmits: &scheduled, apply: func(s *sharing, old *row) error {
-		h.setState(s.tx, state)
-		next := queued(*old, scheduled, h.queue.layer.now().Unix(), s.order)
-		next.tag = h.tag
-		return s.batch.put(h.job.ID, old, next)
-	}}, state)
+	return h.resubmit(ctx, at, state, also, func() (time.Time, string) { return at, h.tag })
 }
 
 // ResubmitAsDecided is Resubmit with a time and a tag that decide returns. decide is called in the transaction, in the
@@ -252,9 +243,6 @@ func (h *Held) Resubmit(ctx context.Context, at time.Time, state json.RawMessage
 func (h *Held) ResubmitAsDecided(
 	ctx context.Context, likely time.Time, state json.RawMessage, decide func(kv.Transaction) (at time.Time, tag string, err error),
 ) error {
-	if err := checkState(state); err != nil {
-		return err
-	}
 	var at time.Time
 	var tag string
 	also := func(tx kv.Transaction) (err error) {
@@ -264,9 +252,20 @@ func (h *Held) ResubmitAsDecided(
 		}
 		return err
 	}
+	return h.resubmit(ctx, likely, state, also, func() (time.Time, string) { return at, tag })
+}
+
+// resubmit queues the job again at the time and with the tag that decided returns after also was called.
+func (h *Held) resubmit(
+	ctx context.Context, likely time.Time, state json.RawMessage, also func(kv.Transaction) error, decided func() (time.Time, string),
+) error {
+	if err := checkState(state); err != nil {
+		return err
+	}
 	scheduled := likely.Unix()
 	return h.end(ctx, &write{also: also, resubmits: &scheduled, apply: func(s *sharing, old *row) error {
 		h.setState(s.tx, state)
+		at, tag := decided()
 		next := queued(*old, at.Unix(), h.queue.layer.now().Unix(), s.order)
 		next.tag = tag
 		return s.batch.put(h.job.ID, old, next)
