@@ -174,19 +174,35 @@ func (c *Changes) await() error {
 
 // end records how the feed ended, and returns the error for Next.
 func (c *Changes) end(err error) error {
-	if c.err = err; err != io.EOF {
-		c.err = explainFeed(c.p, "changes feed", err)
-	}
-	if c.p != nil {
-		if c.err == io.EOF {
-			c.p.finish()
-		} else {
-			c.err = c.p.fail(c.err)
-			c.p.Close()
-		}
-	}
+	c.err = endFeed(c.p, "changes feed", err)
 	c.j.Free()
 	return c.err
+}
+
+// Any reports whether the feed has a row, and closes the feed.
+func (c *Changes) Any() (bool, error) {
+	defer c.Close()
+	_, err := c.Next()
+	if err == io.EOF {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// endFeed ends the answer of a feed that has ended with err, and returns the error for the caller. p is nil in tests.
+func endFeed(p *response, feed string, err error) error {
+	if err != io.EOF {
+		err = explainFeed(p, feed, err)
+	}
+	switch {
+	case p == nil:
+	case err == io.EOF:
+		p.finish()
+	default:
+		err = p.fail(err)
+		p.Close()
+	}
+	return err
 }
 
 // explainFeed converts an error of a feed. A network failure means that the feed was cut off. p is nil in tests.

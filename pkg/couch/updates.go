@@ -31,9 +31,9 @@ type Update struct {
 
 // UpdatesLog describes the log from which a server's feed of updates comes.
 type UpdatesLog struct {
-	// Identity changes when the log begins anew (except within a second of its beginning), as it does when CouchDB's database _global_changes is deleted and
-	// created again. A feed then begins with the first update of the new log, whatever its Since is, and what happened
-	// between the two logs is in none of them. It is empty if the server does not tell.
+	// Identity changes when the log begins anew, as it does when CouchDB's database _global_changes is deleted and created
+	// again, unless that is within a second. A feed then begins with the first update of the new log, whatever its Since is,
+	// and neither log has what happened between the two. It is empty if the server does not tell.
 	Identity string
 	// LastSeq is the sequence of the last update.
 	LastSeq json.RawMessage
@@ -207,7 +207,7 @@ func (u *Updates) Heard() time.Time { return time.Unix(0, u.heard.Load()) }
 func (u *Updates) Rewound() bool { return u.rewound }
 
 // Next waits for the next update. The error is io.EOF when the server has ended the feed properly, which a later feed can
-// continue. Otherwise errors are those of [Changes.Next]. After an error all later calls return the same error.
+// continue. [Changes.Next] names the other errors. After an error all later calls return the same error.
 func (u *Updates) Next() (Update, error) {
 	if u.err != nil {
 		return Update{}, u.err
@@ -217,17 +217,7 @@ func (u *Updates) Next() (Update, error) {
 		u.quiet.end()
 		return update, nil
 	}
-	if u.err = err; err != io.EOF {
-		u.err = explainFeed(u.p, "feed of database updates", err)
-	}
-	switch {
-	case u.p == nil:
-	case u.err == io.EOF:
-		u.p.finish()
-	default:
-		u.err = u.p.fail(u.err)
-		u.p.Close()
-	}
+	u.err = endFeed(u.p, "feed of database updates", err)
 	u.j.Free()
 	return Update{}, u.err
 }

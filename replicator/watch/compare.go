@@ -3,7 +3,6 @@ package watch
 import (
 	"context"
 	"errors"
-	"io"
 	"slices"
 	"time"
 
@@ -147,7 +146,7 @@ func (w *watch) changedOf(ctx context.Context, server *couch.Server, rows []jobs
 }
 
 // changedSince reports whether a database has a change after the sequence that a row has noted. An answer other than
-// success counts as a change, so that a run finds what it means. The error is that of a server that does not answer.
+// success counts as a change, so that a run finds what it means. It returns an error if the server does not answer.
 func (w *watch) changedSince(ctx context.Context, server *couch.Server, row jobs.ParkedRow) (bool, error) {
 	if row.UpdateSeq == "" {
 		return true, nil
@@ -157,15 +156,13 @@ func (w *watch) changedSince(ctx context.Context, server *couch.Server, row jobs
 	}
 	w.watcher.counter.questions.Add(1)
 	changes, err := server.Changes(ctx, row.Database, couch.ChangesOptions{Since: []byte(row.UpdateSeq), Limit: 1})
+	changed := false
 	if err == nil {
-		defer changes.Close()
-		_, err = changes.Next()
+		changed, err = changes.Any()
 	}
 	switch e, answered := errors.AsType[*couch.Error](err); {
 	case err == nil:
-		return true, nil
-	case errors.Is(err, io.EOF):
-		return false, nil
+		return changed, nil
 	case answered && e.Status != 0 && !e.Temporary():
 		return true, nil
 	}

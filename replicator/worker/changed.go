@@ -3,8 +3,6 @@ package worker
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"io"
 
 	"settee/pkg/couch"
 	"settee/replicator"
@@ -38,10 +36,5 @@ func changedSince(ctx context.Context, db *couch.Database, since json.RawMessage
 	if err != nil {
 		return false, err
 	}
-	defer feed.Close()
-	_, err = feed.Next()
-	if errors.Is(err, io.EOF) {
-		return false, nil
-	}
-	return err == nil, err
+	return feed.Any()
 }
