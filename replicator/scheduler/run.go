@@ -17,6 +17,7 @@ import (
 	"settee/pkg/config"
 	"settee/pkg/redact"
 	"settee/replicator"
+	"settee/replicator/internal/jobserver"
 	"settee/replicator/jobs"
 	"settee/replicator/worker"
 )
@@ -30,7 +31,7 @@ var errNoTime = errors.New("the node is shutting down")
 // run runs a job once and records the result. ctx ends when the node drops its jobs.
 func (s *Server) run(ctx context.Context, r *running) {
 	run, log := r.run, s.logOf(r.run.Job())
-	held, cancel := merge(run.Context(), ctx)
+	held, cancel := jobserver.Merge(run.Context(), ctx)
 	defer cancel()
 
 	var err error
@@ -88,8 +89,8 @@ func (s *Server) logOf(job *jobs.Job) *zerolog.Logger {
 	return &log
 }
 
-// replicate performs a run and records its end. parked reports whether the job was parked. Its error is that of the
-// recording.
+// replicate performs a run and records its end. parked reports whether the job was parked. It returns an error if
+// the end could not be recorded.
 func (s *Server) replicate(ctx context.Context, job *running, parked bool, log *zerolog.Logger) error {
 	cfg, run := s.opts.Config(), job.run
 	r := run.Job().Args.Replication
@@ -99,7 +100,7 @@ func (s *Server) replicate(ctx context.Context, job *running, parked bool, log *
 
 	working, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer context.AfterFunc(s.hurry, func() { cancel(errNoTime) })()
+	defer context.AfterFunc(s.stages.Hurry, func() { cancel(errNoTime) })()
 
 	counted := &statsCounter{to: &s.counter}
 	health := &health{began: time.Now(), threshold: config.HealthThreshold.Get(cfg)}
@@ -169,7 +170,7 @@ func (s *Server) ended(
 		return fdbjobs.ErrHalt
 	}
 	run.Copied(result.RunStats)
-	if errors.Is(err, worker.ErrStopped) && s.accepting.Err() == nil && !awaited(run.Job()) && health.stuck() {
+	if errors.Is(err, worker.ErrStopped) && s.stages.Accepting.Err() == nil && !awaited(run.Job()) && health.stuck() {
 		// The job's turns are shorter than a request's retries. Without this it would never fail and never back off.
 		err = health.failure()
 	}

@@ -18,6 +18,7 @@ import (
 	"settee/pkg/config"
 	"settee/pkg/sockopt"
 	"settee/replicator"
+	"settee/replicator/internal/jobserver"
 	"settee/replicator/jobs"
 	"settee/replicator/worker"
 )
@@ -51,11 +52,7 @@ type Options struct {
 type Server struct {
 	opts Options
 
-	accepting     context.Context // ends when the server stops taking jobs
-	stopAccepting context.CancelFunc
-	hurry         context.Context // ends when the time for shutting down is over
-	stopRuns      context.CancelFunc
-	done          chan struct{} // closed when Run returns
+	stages *jobserver.Stages
 
 	slots   *slots
 	runs    sync.WaitGroup
@@ -74,18 +71,16 @@ func New(opts Options) *Server {
 	if opts.Replicate == nil {
 		opts.Replicate = worker.Run
 	}
-	s := &Server{opts: opts, done: make(chan struct{}), look: newDeadline(), ticked: newDeadline()}
+	s := &Server{opts: opts, stages: jobserver.NewStages(), look: newDeadline(), ticked: newDeadline()}
 	s.slots = newSlots(s.limits, opts.Running)
-	s.accepting, s.stopAccepting = context.WithCancel(context.Background())
-	s.hurry, s.stopRuns = context.WithCancel(context.Background())
 	return s
 }
 
 // Run takes and runs jobs until Shutdown, and then returns nil. When ctx ends, it drops everything at once, as if the
 // node had died, and returns ctx's error. Run must be called only once.
 func (s *Server) Run(ctx context.Context) error {
-	defer close(s.done)
-	accepting, cancel := merge(ctx, s.accepting)
+	defer s.stages.Ended()
+	accepting, cancel := jobserver.Merge(ctx, s.stages.Accepting)
 	defer cancel()
 	var loops sync.WaitGroup
 	loops.Go(func() { s.monitor(accepting) })
@@ -106,27 +101,7 @@ func (s *Server) Run(ctx context.Context) error {
 // that they are cut off without a checkpoint. Shutdown returns when Run has returned, with ctx's error if ctx ended
 // first. Run must have been called.
 func (s *Server) Shutdown(ctx context.Context) error {
-	s.stopAccepting()
-	s.slots.close()
-	defer s.stopRuns()
-	select {
-	case <-s.done:
-		return nil
-	case <-ctx.Done():
-	}
-	s.stopRuns()
-	<-s.done
-	return ctx.Err()
-}
-
-// merge returns a context that ends when either a or b ends.
-func merge(a, b context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(a)
-	stop := context.AfterFunc(b, func() { cancel(context.Cause(b)) })
-	return ctx, func() {
-		stop()
-		cancel(context.Canceled)
-	}
+	return s.stages.Shutdown(ctx, s.slots.close)
 }
 
 // monitor puts the jobs of dead nodes back into the queue.

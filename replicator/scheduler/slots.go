@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"settee/replicator/internal/jobserver"
 	"settee/replicator/jobs"
 	"settee/replicator/worker"
 )
@@ -92,14 +93,6 @@ func (s *slots) end(job *running) {
 	job.cancel()
 }
 
-// poke puts a token into a channel, if it has none.
-func poke(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
-
 // free is the number of jobs that may be taken at once. The caller holds s.mu.
 func (s *slots) free(l limits) int {
 	return min(l.atOnce, l.running-s.taken(), l.running+l.parkAtOnce()-s.held)
@@ -152,13 +145,13 @@ func (s *slots) settle(now time.Time) {
 		s.wait()
 	}
 	if free > 0 {
-		poke(s.change)
+		jobserver.Poke(s.change)
 	}
 	if s.taken() > l.running {
-		poke(s.crowded)
+		jobserver.Poke(s.crowded)
 	}
 	if at := s.next(l); !at.IsZero() && (s.wakes.IsZero() || at.Before(s.wakes)) {
-		poke(s.sooner)
+		jobserver.Poke(s.sooner)
 	}
 }
 

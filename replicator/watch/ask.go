@@ -78,7 +78,7 @@ func (w *watch) ask(ctx context.Context, why string) error {
 		}
 		if pause, silent := w.askAll(ctx, rows); silent {
 			silences++
-			sleep(ctx, max(pause, replicator.Backoff(silences, askFirst, askLast, rand.Float64())))
+			kv.Sleep(ctx, max(pause, replicator.Backoff(silences, askFirst, askLast, rand.Float64())))
 		} else {
 			silences = 0
 		}
@@ -97,7 +97,7 @@ func (w *watch) awaitAsk(ctx context.Context, parks kv.Watch, changed <-chan str
 	began := time.Now()
 	kv.AwaitChange(ctx, parks, kv.AwaitOptions{Until: until, Wake: changed})
 	if left := time.Until(began.Add(time.Second)); left > 0 {
-		sleep(ctx, left)
+		kv.Sleep(ctx, left)
 	}
 }
 

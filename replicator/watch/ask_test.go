@@ -35,7 +35,7 @@ func TestQuestions(t *testing.T) {
 	})
 }
 
-// A server is asked no more often than it may be, however many jobs are parked there.
+// A watch keeps to max_questions_per_sec, however many jobs are parked on its server.
 func TestQuestionsAreBounded(t *testing.T) {
 	inLab(t, func(l *lab) {
 		l.set("replicator/max_questions_per_sec=2")

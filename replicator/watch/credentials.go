@@ -154,7 +154,7 @@ func (f *feed) close() {
 }
 
 // open opens a feed with the first credentials that are enough. Without a feed it returns why there is none: what the
-// server must have or allow. The error is that of a server that does not answer as it should.
+// server must have or allow. It returns an error if the server does not answer as it should.
 func (w *watch) open(ctx context.Context) (f *feed, why string, err error) {
 	var all []credentials
 	for {
@@ -179,7 +179,7 @@ func (w *watch) open(ctx context.Context) (f *feed, why string, err error) {
 		}
 		why = err.Error()
 		if refused := errors.Is(err, couch.ErrUnauthorized) || errors.Is(err, couch.ErrForbidden); !refused {
-			break // nobody has a feed
+			break // no user gets a feed
 		}
 	}
 	return nil, why, nil

@@ -10,6 +10,7 @@ import (
 
 	"settee/pkg/config"
 	"settee/pkg/couch"
+	"settee/pkg/kv"
 	"settee/replicator/jobs"
 )
 
@@ -240,7 +241,7 @@ func (l *follower) wasCompared(err error) (again bool, failed error) {
 func (l *follower) ended(ctx context.Context, err error) error {
 	if errors.Is(err, io.EOF) {
 		if left := shortFeed - time.Since(l.began); left > 0 {
-			sleep(ctx, left)
+			kv.Sleep(ctx, left)
 		}
 		return nil
 	}

@@ -7,7 +7,7 @@ import (
 	"settee/replicator/jobs"
 )
 
-// lateness says how far a watch is behind. The zero value is that of a watch that is not. Its methods may be called
+// lateness says how far a watch is behind. With the zero value it is not behind. Its methods may be called
 // concurrently.
 type lateness struct {
 	silent  atomic.Int64 // since when the server does not answer, in nanoseconds since the Unix epoch; 0: it answers

@@ -17,6 +17,7 @@ import (
 	"settee/pkg/couch"
 	"settee/pkg/kv"
 	"settee/replicator"
+	"settee/replicator/internal/jobserver"
 	"settee/replicator/jobs"
 )
 
@@ -49,7 +50,7 @@ type state struct {
 	Round round `json:"round"`
 }
 
-// watch is a watch of one server. Its goroutine is that of run.
+// watch is a watch of one server. One goroutine calls run.
 type watch struct {
 	watcher *Watcher
 	server  string
@@ -69,7 +70,7 @@ type watch struct {
 	state   state
 	written []byte // the state as the job has it
 
-	// The rest belongs to run's goroutine.
+	// Only the goroutine of run uses the rest.
 	failures  int                 // feeds that failed in a row
 	backoff   couch.Backoff       // after failures
 	told      string              // the latest line in the log
@@ -98,9 +99,9 @@ func newWatch(w *Watcher, held *fdbjobs.Held) *watch {
 // drops the job.
 func (w *watch) run(ctx, accepting context.Context) {
 	defer w.stop()
-	held, cancelHeld := merge(w.held.Context(), accepting)
+	held, cancelHeld := jobserver.Merge(w.held.Context(), accepting)
 	defer cancelHeld()
-	working, cancel := merge(held, w.stopping)
+	working, cancel := jobserver.Merge(held, w.stopping)
 	defer cancel()
 	err := w.work(working)
 	if ctx.Err() != nil || errors.Is(err, errEnded) {
@@ -109,7 +110,7 @@ func (w *watch) run(ctx, accepting context.Context) {
 	// If another node has taken the job, this has no effect.
 	last, cancelLast := context.WithTimeout(ctx, putBack)
 	defer cancelLast()
-	defer context.AfterFunc(w.watcher.hurry, cancelLast)()
+	defer context.AfterFunc(w.watcher.stages.Hurry, cancelLast)()
 	text, _ := w.snapshot()
 	if err := w.held.Resubmit(last, time.Now(), text, nil); err != nil && !errors.Is(err, fdbjobs.ErrHalt) {
 		w.log.Error().Err(err).Msg("a watch could not be put back; it will be taken up again")
@@ -158,7 +159,7 @@ func (w *watch) failed(ctx context.Context, err error) error {
 		return w.ask(ctx, "its feed fails: "+err.Error())
 	}
 	wait := w.backoff.Next()
-	sleep(ctx, wait+rand.N(wait/4+1))
+	kv.Sleep(ctx, wait+rand.N(wait/4+1))
 	return nil
 }
 
@@ -245,7 +246,7 @@ func (w *watch) storeFailed(ctx context.Context, err error) {
 		return
 	}
 	w.log.Error().Err(err).Msg("a watch could not use the store, and tries again")
-	sleep(ctx, storePause+rand.N(storePause))
+	kv.Sleep(ctx, storePause+rand.N(storePause))
 }
 
 // checkSoon makes check look whether there are parked jobs, because some may have gone.
@@ -320,7 +321,7 @@ func (p *pacer) wait(ctx context.Context, perSecond int) bool {
 	p.next = at.Add(time.Second / time.Duration(max(perSecond, 1)))
 	p.mu.Unlock()
 	if at.After(now) {
-		return sleep(ctx, at.Sub(now))
+		kv.Sleep(ctx, at.Sub(now))
 	}
 	return ctx.Err() == nil
 }

@@ -12,6 +12,8 @@ import (
 
 	"settee/fdbjobs"
 	"settee/pkg/config"
+	"settee/pkg/kv"
+	"settee/replicator/internal/jobserver"
 	"settee/replicator/jobs"
 	"settee/replicator/worker"
 )
@@ -41,11 +43,7 @@ type Watcher struct {
 	opts  Options
 	queue *fdbjobs.Queue
 
-	accepting     context.Context // ends when the watcher is to stop
-	stopAccepting context.CancelFunc
-	hurry         context.Context // ends when the time for shutting down is over
-	stopNow       context.CancelFunc
-	done          chan struct{} // closed when Run returns
+	stages *jobserver.Stages
 
 	runs, beating sync.WaitGroup
 	counter       counter
@@ -59,20 +57,18 @@ type Watcher struct {
 // New returns a watcher. Run starts it.
 func New(opts Options) *Watcher {
 	w := &Watcher{
-		opts: opts, queue: opts.Jobs.Watches(), done: make(chan struct{}),
+		opts: opts, queue: opts.Jobs.Watches(), stages: jobserver.NewStages(),
 		watches: map[string]*watch{}, change: make(chan struct{}, 1),
 		begun: make(chan struct{}, 1),
 	}
-	w.accepting, w.stopAccepting = context.WithCancel(context.Background())
-	w.hurry, w.stopNow = context.WithCancel(context.Background())
 	return w
 }
 
 // Run takes and runs watches until Shutdown, and then returns nil. When ctx ends, it drops everything at once, as if the
 // node had died, and returns ctx's error. Run must be called only once.
 func (w *Watcher) Run(ctx context.Context) error {
-	defer close(w.done)
-	accepting, cancel := merge(ctx, w.accepting)
+	defer w.stages.Ended()
+	accepting, cancel := jobserver.Merge(ctx, w.stages.Accepting)
 	defer cancel()
 	var loops sync.WaitGroup
 	loops.Go(func() { w.monitor(accepting) })
@@ -92,26 +88,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 // Shutdown ends all watches and puts their jobs back, for which they have until ctx ends. It returns when Run has
 // returned, with ctx's error if ctx ended first. Run must have been called.
 func (w *Watcher) Shutdown(ctx context.Context) error {
-	w.stopAccepting()
-	defer w.stopNow()
-	select {
-	case <-w.done:
-		return nil
-	case <-ctx.Done():
-	}
-	w.stopNow()
-	<-w.done
-	return ctx.Err()
-}
-
-// merge returns a context that ends when either a or b ends.
-func merge(a, b context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(a)
-	stop := context.AfterFunc(b, func() { cancel(context.Cause(b)) })
-	return ctx, func() {
-		stop()
-		cancel(context.Canceled)
-	}
+	return w.stages.Shutdown(ctx, func() {})
 }
 
 // monitor puts the watches of dead nodes back into the queue.
@@ -148,7 +125,7 @@ func (w *Watcher) accept(ctx, accepting context.Context) {
 			return
 		default:
 			w.opts.Log.Error().Err(err).Msg("taking a watch failed, and is tried again")
-			sleep(accepting, time.Second+rand.N(time.Second))
+			kv.Sleep(accepting, time.Second+rand.N(time.Second))
 		}
 	}
 }
@@ -235,10 +212,10 @@ func (w *Watcher) start(ctx, accepting context.Context, held *fdbjobs.Held) {
 	}
 	w.watches[one.server] = one
 	w.mu.Unlock()
-	poke(w.change)
-	poke(w.begun)
+	jobserver.Poke(w.change)
+	jobserver.Poke(w.begun)
 	w.runs.Go(func() {
-		defer poke(w.change)
+		defer jobserver.Poke(w.change)
 		defer w.remove(one)
 		one.run(ctx, accepting)
 	})
@@ -249,14 +226,6 @@ func (w *Watcher) remove(one *watch) {
 	defer w.mu.Unlock()
 	if w.watches[one.server] == one { // otherwise it was lost, and taken again
 		delete(w.watches, one.server)
-	}
-}
-
-// poke puts a token into a channel, if it has none.
-func poke(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
 	}
 }
 
@@ -298,15 +267,4 @@ func (w *Watcher) heartbeat() time.Duration {
 		shortest = min(shortest, one.held.Heartbeat())
 	}
 	return shortest
-}
-
-// sleep waits for d, and reports whether ctx has not ended.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-	return ctx.Err() == nil
 }
