@@ -166,17 +166,22 @@ func (f *fleet) changes(ctx context.Context) error {
 	if err := writing.Wait(); err != nil {
 		return err
 	}
+	f.report.Changes, err = f.arrived(ctx, before)
+	return err
+}
+
+// arrived waits until all documents have arrived, and reports on the time since before.
+func (f *fleet) arrived(ctx context.Context, before usage) (*changes, error) {
 	limited, cancel := f.within(ctx, "the arrival of the last change")
 	defer cancel()
 	if err := f.arrivals.await(limited); err != nil {
-		return err
+		return nil, err
 	}
 	used, err := f.since(before)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	f.report.Changes = &changes{f.arrivals.take(), used}
-	return nil
+	return &changes{f.arrivals.take(), used}, nil
 }
 
 // atOnce writes to many sources at once.
@@ -195,17 +200,8 @@ func (f *fleet) atOnce(ctx context.Context) error {
 	if err := f.writeAll(ctx, "", sources); err != nil {
 		return err
 	}
-	limited, cancel := f.within(ctx, "the arrival of the last change")
-	defer cancel()
-	if err := f.arrivals.await(limited); err != nil {
-		return err
-	}
-	used, err := f.since(before)
-	if err != nil {
-		return err
-	}
-	f.report.Burst = &changes{f.arrivals.take(), used}
-	return nil
+	f.report.Burst, err = f.arrived(ctx, before)
+	return err
 }
 
 // restart kills the node and starts it again.

@@ -25,11 +25,11 @@ import (
 
 func TestMain(m *testing.M) {
 	if asked, err := simulate(); asked {
-		exit(err, 1)
+		lab.Exit(name, err, 1)
 	}
 	dir, err := os.MkdirTemp("", "load-test-")
 	if err != nil {
-		exit(err, 1)
+		lab.Exit(name, err, 1)
 	}
 	built = filepath.Join(dir, "settee")
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(status int) {

@@ -23,16 +23,14 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
-	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
+
+	"settee/scripts/internal/lab"
 )
 
 // The names of endpoints that are not at a URL.
@@ -133,45 +131,25 @@ func (o *options) plan() plan {
 	}
 }
 
+// name is the name of the program.
+const name = "load"
+
 func main() {
 	if asked, err := simulate(); asked {
-		exit(err, 1)
+		lab.Exit(name, err, 1)
 	}
 	var o options
-	o.register(flag.CommandLine)
-	flag.Parse()
-	err := o.complete()
-	if flag.NArg() > 0 {
-		err = errors.New("it takes no arguments")
-	}
-	if err != nil {
-		flag.Usage()
-		exit(err, 2)
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	r, err := load(ctx, &o, os.Stderr)
-	stop()
-	if r != nil {
-		err = errors.Join(err, r.print(os.Stdout, o.json))
-	}
-	if err != nil {
-		exit(err, 1)
-	}
-}
-
-func exit(err error, status int) {
-	fmt.Fprintf(os.Stderr, "load: %v\n", err)
-	os.Exit(status)
+	lab.Program{
+		Name: name, Register: o.register, Check: o.complete,
+		Measure: func(ctx context.Context) (func() error, error) {
+			r, err := load(ctx, &o, os.Stderr)
+			if r == nil {
+				return nil, err
+			}
+			return func() error { return r.print(os.Stdout, o.json) }, err
+		},
+	}.Run()
 }
 
 // print prints the report as a table or as a JSON object.
-func (r *report) print(w io.Writer, asJSON bool) error {
-	if !asJSON {
-		return r.table(w)
-	}
-	text, err := json.MarshalIndent(r, "", "  ")
-	if err == nil {
-		_, err = fmt.Fprintf(w, "%s\n", text)
-	}
-	return err
-}
+func (r *report) print(w io.Writer, asJSON bool) error { return lab.Print(w, r, r.table, asJSON) }
