@@ -212,7 +212,7 @@ func (b *bundle) waitUpdate(ctx context.Context, since docstore.Sequence) <-chan
 }
 
 // TestWaitUpdate: those who wait share one follower, and are told at once of each kind of update after a pause. The
-// follower stays for a while when nobody waits.
+// follower keeps its state for a while after the last one has left.
 func TestWaitUpdate(t *testing.T) {
 	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db, docstore.Options{})

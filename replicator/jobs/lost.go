@@ -107,7 +107,7 @@ func (r *Run) halted(ctx context.Context, err error) error {
 }
 
 // Lost waits until the job was cancelled, got a new definition, or is held by another node. It returns ErrEnding if the
-// run may write a last checkpoint, and else fdbjobs.ErrHalt. Other errors are those of fdbjobs.Held.Lost.
+// run may write a last checkpoint, and else fdbjobs.ErrHalt. fdbjobs.Held.Lost names the other errors.
 func (r *Run) Lost(ctx context.Context) error {
 	return r.halted(ctx, r.held.Lost(ctx))
 }

@@ -434,7 +434,7 @@ func TestUnsureRow(t *testing.T) {
 	assert.Empty(t, b.parkedRows())
 }
 
-// Who parks, who wakes and who ends a watch conflict with each other: whoever commits last has seen the other.
+// Parking, waking and the end of a watch conflict with each other: the later commit has seen the earlier one.
 func TestParkingConflicts(t *testing.T) {
 	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		control := enginetest.Control(db)

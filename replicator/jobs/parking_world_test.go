@@ -36,7 +36,7 @@ const (
 	parkQuiet = 2 * time.Minute
 )
 
-// errDied ends a run or a watch whose node dies: it makes no more calls.
+// errDied ends a run or a watch when its node dies. The run or watch makes no more calls.
 var errDied = errors.New("died")
 
 // place is a database of a source server.

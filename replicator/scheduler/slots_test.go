@@ -105,7 +105,7 @@ func (m *slotsModel) check() {
 	require.Equal(m, m.free(m.limit) <= 0, full)
 }
 
-// Whatever jobs do, the parts of slots agree, and no more than the allowed number of jobs are held.
+// The counters of slots agree after each event of a job, and the node never holds more jobs than it may.
 func TestSlotsAtRandom(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(30) {

@@ -37,7 +37,7 @@ func newChanging(t testing.TB) *changing {
 	return c
 }
 
-// when calls began before a request is answered, and answered after that. nil is for nothing.
+// when calls began before a request is answered, and answered after that. A nil function is not called.
 func (c *changing) when(began, answered func(request string)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
