@@ -84,7 +84,7 @@ func TestCheckNamesFaults(t *testing.T) {
 	}
 	// update returns the key of a row in updates: the database and the type.
 	update := func(name string, kind int64) []byte {
-		for _, pair := range before {
+		for _, pair := range slices.Backward(before) { // the last one
 			e, err := root.Unpack(pair.Key)
 			require.NoError(t, err)
 			if e[0] == int64(4) && len(e) == 5 && e[4] == name && bytes.Equal(pair.Value, tuple.Tuple{kind}.Pack()) {

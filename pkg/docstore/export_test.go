@@ -104,6 +104,7 @@ const (
 	UpdatesAtOnce  = updatesAtOnce
 	TidyEvery      = tidyEvery
 	JudgeAfter     = judgeAfter
+	FreshFor       = freshFor
 	LookInterval   = lookInterval
 	FollowerLinger = followerLinger
 )

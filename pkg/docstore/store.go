@@ -98,7 +98,8 @@ type Store struct {
 
 	writes atomic.Uint32     // transactions that have written a row of updates, see tidying
 	tidied [stripes]tidyMark // of updates
-	silent bool              // no rows of updates are written, to measure what they cost
+	fresh  freshWrites
+	silent bool // no rows of updates are written, to measure what they cost
 
 	mu      sync.Mutex // guards the fields below; never held during I/O
 	closed  bool

@@ -2,8 +2,13 @@ package docstore
 
 import (
 	"bytes"
+	"encoding/binary"
 	"hash/fnv"
 	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
 
 	"settee/pkg/kv"
 	"settee/pkg/kv/rows"
@@ -163,6 +168,40 @@ func (m *tidyMark) note(seen tuple.Versionstamp) {
 	}
 }
 
+const (
+	// freshFor is how long after a write of a database this process leaves the database's former row to the writes that
+	// tidy, and to RemoveUpdates. A row that is left is at most this and kv.MaxTransactionAge older than the next one, so
+	// RemoveUpdates judges it when it sees the next one.
+	freshFor = 20 * time.Second
+	// freshSlots bounds the databases that are known to be written lately.
+	freshSlots = 1024
+)
+
+// freshWrites knows which databases this process has changed lately. Two that have the same slot forget each other.
+type freshWrites [freshSlots]atomic.Pointer[freshWrite]
+
+type freshWrite struct {
+	instance uuid.UUID
+	at       time.Time // when its transaction began
+}
+
+func (f *freshWrites) slot(instance uuid.UUID) *atomic.Pointer[freshWrite] {
+	return &f[binary.BigEndian.Uint16(instance[14:])%freshSlots]
+}
+
+// note notes a change that is committed. It keeps what it knows as long as that is half as old as it may be.
+func (f *freshWrites) note(instance uuid.UUID, began time.Time) {
+	slot := f.slot(instance)
+	if known := slot.Load(); known == nil || known.instance != instance || began.Sub(known.at) > freshFor/2 {
+		slot.Store(&freshWrite{instance, began})
+	}
+}
+
+func (f *freshWrites) has(instance uuid.UUID, now time.Time) bool {
+	known := f.slot(instance).Load()
+	return known != nil && known.instance == instance && now.Sub(known.at) < freshFor
+}
+
 // updating is what a write has to know for the row that it adds to updates.
 type updating struct {
 	w      *writer
@@ -182,10 +221,11 @@ func (w *writer) readUpdates(alone bool) *updating {
 		return u
 	}
 	u.armed = s.readArmed(w.tx, w.db.name)
-	if w.opts.Order == 0 {
+	tidying := alone && s.writes.Add(1)%tidyEvery == 0
+	if w.opts.Order == 0 && (tidying || !s.fresh.has(w.db.instance, time.Now())) {
 		u.former = w.db.lastRows(w.tx.Snapshot())
 	}
-	if alone && s.writes.Add(1)%tidyEvery == 0 {
+	if tidying {
 		u.tidy = &s.tidied[stripeOf(w.db.name)]
 		if from := u.tidy.begin(); from.IsComplete() {
 			within := rows.Range(s.keys.stripe(w.db.name).rows)

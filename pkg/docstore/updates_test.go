@@ -2,6 +2,7 @@ package docstore_test
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -294,7 +295,7 @@ func TestFollowersShareLooks(t *testing.T) {
 			b.put(t, fmt.Sprint("d", before), "", `{}`)
 			return c.KeysWritten.Load() - before
 		}
-		keys() // there is no row to remove
+		keys() // later ones leave the former row, see TestLatelyWritten
 		alone := keys()
 		ctx, cancel := context.WithCancel(t.Context())
 		const followers = 10
@@ -308,13 +309,17 @@ func TestFollowersShareLooks(t *testing.T) {
 		}
 		after(time.Minute)
 		before := c.Transactions.Load()
-		require.Equal(t, alone+1, keys(), "the first write wakes the followers")
+		require.Equal(t, alone+2, keys(), "the first write wakes the followers, and removes the former row")
+		rowsBefore := int64(b.storedUpdates(t))
 		const writes = 100
+		var written int64
 		for range writes {
 			after(docstore.LookInterval / 4)
-			require.Equal(t, alone, keys())
+			written += keys()
 		}
 		looks := c.Transactions.Load() - before - 1 - writes
+		left := int64(b.storedUpdates(t))
+		require.Equal(t, writes*alone+(rowsBefore+writes-left), written, "beside the rows that writes remove when they tidy")
 		const rounds = writes/4 + 2
 		require.LessOrEqual(t, looks, int64(rounds*(1+followers)), "a look, and a pass of each follower")
 		require.GreaterOrEqual(t, looks, int64(writes/4*followers))
@@ -322,11 +327,11 @@ func TestFollowersShareLooks(t *testing.T) {
 		before = c.Transactions.Load()
 		after(20 * time.Second) // before a watch is not trusted any longer
 		require.Equal(t, before, c.Transactions.Load(), "nobody looks while nothing happens")
-		require.Equal(t, alone+1, keys())
+		require.Equal(t, alone+2, keys(), "as the first write")
 		after(time.Second)
 		cancel()
 		after(docstore.FollowerLinger)
-		require.Equal(t, alone+1, keys(), "the followers have asked to be woken")
+		require.Equal(t, alone+2, keys(), "the followers have asked to be woken")
 		require.Equal(t, alone, keys())
 	})
 }
@@ -529,6 +534,43 @@ func TestWritersTidyUp(t *testing.T) {
 		for i := range docstore.TidyEvery {
 			b.put(t, fmt.Sprint("later", i), "", `{}`)
 		}
-		require.Equal(t, 2, b.storedUpdates(t), "the creation and the last change")
+		require.LessOrEqual(t, b.storedUpdates(t), 1+docstore.TidyEvery, "the creation and the changes since a write tidied")
+	})
+}
+
+// TestLatelyWritten: a process that has changed a database lately neither reads nor removes its former row. What it leaves
+// goes with upkeep, and the last row goes with the next write, however late that is.
+func TestLatelyWritten(t *testing.T) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db, docstore.Options{})
+		const creation = 1
+		put := func() { t.Helper(); b.put(t, rand.Text(), "", `{}`) }
+		put()
+		const kept = docstore.TidyEvery - 4 // few enough that no write tidies
+		for range kept - 1 {
+			put()
+		}
+		require.Equal(t, creation+kept, b.storedUpdates(t))
+		shown, _ := b.updates(t, docstore.UpdatesOptions{})
+		require.Equal(t, []string{"created db", "updated db"}, shown)
+
+		after(docstore.FreshFor)
+		put()
+		require.Equal(t, creation+kept, b.storedUpdates(t), "the former row has gone")
+		b.other(t, docstore.Options{}).put(t, rand.Text(), "", `{}`)
+		require.Equal(t, creation+kept, b.storedUpdates(t), "a new process knows nothing of earlier writes")
+		for _, pause := range []time.Duration{0, docstore.JudgeAfter} {
+			after(pause)
+			for more := true; more; {
+				var err error
+				more, err = b.store.RemoveUpdates(t.Context())
+				require.NoError(t, err)
+			}
+		}
+		require.Equal(t, creation+1, b.storedUpdates(t))
+		after(time.Hour)
+		put()
+		require.Equal(t, creation+1, b.storedUpdates(t))
+		b.check(t)
 	})
 }

@@ -140,10 +140,12 @@ func (db *Database) writeBatch(ctx context.Context, edits []*prepared, opts Writ
 	if len(edits) == 0 {
 		return nil
 	}
-	made, err := kv.TransactValue(ctx, db.store.kv, func(tx kv.Transaction) ([]Result, error) {
+	var began time.Time
+	made, err := kv.TransactValue(ctx, db.store.kv, func(tx kv.Transaction) (written, error) {
+		began = time.Now()
 		var until time.Time
 		if len(edits) > 1 {
-			until = time.Now().Add(writeTime)
+			until = began.Add(writeTime)
 		}
 		made, err := db.write(tx, edits, opts, writing{until: until, alone: true})
 		return made, kv.InTime(until, err)
@@ -161,8 +163,11 @@ func (db *Database) writeBatch(ctx context.Context, edits []*prepared, opts Writ
 	case err != nil:
 		return err
 	}
+	if made.changed {
+		db.store.fresh.note(db.instance, began)
+	}
 	for i, p := range edits {
-		results[p.index] = made[i]
+		results[p.index] = made.results[i]
 	}
 	return nil
 }
@@ -177,7 +182,7 @@ func (db *Database) WriteIn(tx kv.Transaction, edits []Edit, opts WriteOptions) 
 		return nil, err
 	}
 	for i, p := range ready {
-		results[p.index] = made[i]
+		results[p.index] = made.results[i]
 	}
 	return results, nil
 }
@@ -216,8 +221,14 @@ type writing struct {
 	alone bool      // nothing else is written in the transaction, except by hooks
 }
 
+// written is what write has done.
+type written struct {
+	results []Result
+	changed bool // a document has changed
+}
+
 // write starts all reads before it waits for the first.
-func (db *Database) write(tx kv.Transaction, edits []*prepared, opts WriteOptions, within writing) ([]Result, error) {
+func (db *Database) write(tx kv.Transaction, edits []*prepared, opts WriteOptions, within writing) (made written, err error) {
 	w := writer{
 		db: db, tx: tx, opts: opts,
 		docs: map[string]*docWrite{}, uploads: map[*Upload]kv.Future[[]byte]{}, used: map[*Upload]*prepared{},
@@ -241,31 +252,30 @@ func (db *Database) write(tx kv.Transaction, edits []*prepared, opts WriteOption
 		}
 	}
 	if err := exists.await(); err != nil {
-		return nil, err
+		return written{}, err
 	}
-	var err error
 	if w.revsLimit, err = awaitRevsLimit(limit); err != nil {
-		return nil, err
+		return written{}, err
 	}
 	if w.changes, err = rows.AwaitInt(changes); err != nil {
-		return nil, err
+		return written{}, err
 	}
 	if err := designs(); err != nil {
-		return nil, err
+		return written{}, err
 	}
 	for _, d := range docs {
 		if err := d.await(); err != nil {
-			return nil, inDocument(d.id, err)
+			return written{}, inDocument(d.id, err)
 		}
 	}
 	if err := updating.await(); err != nil {
-		return nil, err
+		return written{}, err
 	}
 	results := make([]Result, len(edits))
 	for i, p := range edits {
 		rev, err := w.apply(w.docs[p.ID], p)
 		if err != nil && ofTransaction(err) {
-			return nil, err
+			return written{}, err
 		}
 		results[i] = Result{ID: p.ID, Rev: rev}
 		if err != nil {
@@ -274,18 +284,18 @@ func (db *Database) write(tx kv.Transaction, edits []*prepared, opts WriteOption
 	}
 	for _, d := range docs {
 		if err := kv.InTime(within.until, nil); err != nil {
-			return nil, err
+			return written{}, err
 		}
 		if err := w.flush(d); err != nil {
-			return nil, err
+			return written{}, err
 		}
 	}
 	if w.changed {
 		if err := updating.flush(); err != nil {
-			return nil, err
+			return written{}, err
 		}
 	}
-	return results, nil
+	return written{results, w.changed}, nil
 }
 
 // ofTransaction reports whether an error fails the transaction, not just one edit.
