@@ -99,13 +99,15 @@ func (f *fleet) parked(ctx context.Context) error {
 	return err
 }
 
-// rest measures a node that has nothing to do.
+// rest measures nodes that have nothing to do.
 func (f *fleet) rest(ctx context.Context) (*rest, error) {
 	asked, err := f.requests(ctx)
 	if err != nil {
 		return nil, err
 	}
-	f.node.CloseIdle()
+	for _, node := range f.running() {
+		node.CloseIdle()
+	}
 	before, err := f.use()
 	if err != nil {
 		return nil, err
@@ -118,29 +120,47 @@ func (f *fleet) rest(ctx context.Context) (*rest, error) {
 		return nil, err
 	}
 	r := &rest{used: used}
-	resident, largest, err := f.node.Memory()
-	if err != nil {
-		return nil, err
+	for _, node := range f.running() {
+		if err := r.add(ctx, node); err != nil {
+			return nil, err
+		}
 	}
-	const megabyte = 1_000_000
-	r.Memory, r.MaxMemory = float64(resident)/megabyte, float64(largest)/megabyte
-	if r.Connections, err = f.node.Connections(); err != nil {
-		return nil, err
-	}
-	metrics, err := f.node.Metrics(ctx)
-	if err != nil {
-		return nil, err
-	}
-	r.Heap, r.Goroutines = metrics["go_memstats_heap_alloc_bytes"]/megabyte, int(metrics["go_goroutines"])
 	now, err := f.requests(ctx)
 	r.Requests = (now - asked) / used.Seconds
 	return r, err
 }
 
-// requests returns the number of requests of the node to the databases.
-func (f *fleet) requests(ctx context.Context) (float64, error) {
-	metrics, err := f.node.Metrics(ctx)
-	return metrics["couchdb_couch_replicator_requests_total"], err
+// add adds a node.
+func (r *rest) add(ctx context.Context, node *lab.Node) error {
+	const megabyte = 1_000_000
+	resident, largest, err := node.Memory()
+	if err != nil {
+		return err
+	}
+	connections, err := node.Connections()
+	if err != nil {
+		return err
+	}
+	metrics, err := node.Metrics(ctx)
+	if err != nil {
+		return err
+	}
+	r.Memory, r.MaxMemory = max(r.Memory, float64(resident)/megabyte), max(r.MaxMemory, float64(largest)/megabyte)
+	r.Heap, r.Goroutines = max(r.Heap, metrics["go_memstats_heap_alloc_bytes"]/megabyte), max(r.Goroutines, int(metrics["go_goroutines"]))
+	r.Connections = max(r.Connections, connections)
+	return nil
+}
+
+// requests returns the number of requests of the nodes to the databases.
+func (f *fleet) requests(ctx context.Context) (all float64, err error) {
+	for _, node := range f.running() {
+		metrics, err := node.Metrics(ctx)
+		if err != nil {
+			return 0, err
+		}
+		all += metrics["couchdb_couch_replicator_requests_total"]
+	}
+	return all, nil
 }
 
 // changes writes documents to random sources at random times.

@@ -21,7 +21,7 @@ const (
 	// makers is the number of databases that are made at a time, and writers the number of documents that are written.
 	makers, writers = 16, 64
 	// addBatch is the number of replication documents in a request, and adders the number of requests at a time.
-	addBatch, adders = 500, 4
+	addBatch, adders = 100, 2
 	// fewJobs is the number of jobs in the case few.
 	fewJobs = 10
 )
@@ -42,7 +42,7 @@ const couchDBShards = 2
 func openEndpoints(ctx context.Context, o *options) (endpoints, error) {
 	if o.endpoints == setteeName {
 		return lab.StartNode(ctx, lab.NodeOptions{
-			Program: o.settee, Settings: []string{"node_types/replication=false", quietLog},
+			Program: o.settee, Settings: []string{getsDocuments, quietLog},
 		})
 	}
 	db, err := lab.OpenCouchDB(ctx, "", couchDBShards)
@@ -63,7 +63,8 @@ type fleet struct {
 	progress  io.Writer
 	dir       string
 	endpoints endpoints
-	node      *lab.Node // runs the jobs
+	node      *lab.Node   // gets the documents, and runs the jobs if there are no others
+	others    []*lab.Node // with -nodes: the other frontend, and the nodes that run the jobs
 	random    *rand.Rand
 	numbers   []int // of documents written, by source
 	arrivals  arrivals
@@ -82,7 +83,7 @@ func measure(ctx context.Context, o *options, progress io.Writer) (r *report, er
 	}
 	f := &fleet{
 		options: o, progress: progress, dir: dir, random: rand.New(rand.NewPCG(o.seed, 0)), fail: fail,
-		numbers: make([]int, max(o.jobs, fewJobs)), report: report{Endpoints: o.endpoints, Jobs: o.jobs, Slots: o.slots},
+		numbers: make([]int, max(o.jobs, fewJobs)), report: report{Endpoints: o.endpoints, Jobs: o.jobs, Slots: o.slots, Nodes: o.nodes},
 	}
 	feeding, endFeeds := context.WithCancel(ctx)
 	defer func() {
@@ -106,8 +107,8 @@ func measure(ctx context.Context, o *options, progress io.Writer) (r *report, er
 }
 
 func (f *fleet) stop() (err error) {
-	if f.node != nil {
-		err = f.node.Close()
+	for _, node := range f.running() {
+		err = errors.Join(err, node.Close())
 	}
 	if f.endpoints != nil {
 		err = errors.Join(err, f.endpoints.Close())
@@ -145,7 +146,7 @@ func (f *fleet) run(ctx, feeding context.Context) error {
 	if err := f.makeDatabases(ctx, feeding, f.jobs, f.targets, ""); err != nil {
 		return err
 	}
-	if err := f.startNode(ctx); err != nil {
+	if err := f.startNodes(ctx); err != nil {
 		return err
 	}
 	for _, one := range []struct {
@@ -166,15 +167,53 @@ func (f *fleet) run(ctx, feeding context.Context) error {
 
 const quietLog = "log/level=warning"
 
-// startNode starts the node that runs the jobs.
+// running returns the nodes that run.
+func (f *fleet) running() []*lab.Node {
+	if f.node == nil {
+		return f.others
+	}
+	return append([]*lab.Node{f.node}, f.others...)
+}
+
+// startNodes starts the nodes.
+func (f *fleet) startNodes(ctx context.Context) error {
+	if err := f.startNode(ctx); err != nil || f.nodes == 0 {
+		return err
+	}
+	for n := range f.nodes + 1 {
+		o := f.nodeOptions()
+		if o.Replication = n > 0; !o.Replication {
+			o.Settings = append(o.Settings, getsDocuments)
+		}
+		node, err := lab.StartNode(ctx, o)
+		if err != nil {
+			return err
+		}
+		f.others = append(f.others, node)
+	}
+	f.say("%d nodes started", len(f.others)+1)
+	return nil
+}
+
+// getsDocuments is the setting of a node that runs no jobs.
+const getsDocuments = "node_types/replication=false"
+
+func (f *fleet) nodeOptions() lab.NodeOptions {
+	return lab.NodeOptions{Program: f.settee, Store: f.store, Settings: []string{
+		fmt.Sprintf("settee/memory_limit_bytes=%d", f.memory<<20),
+		fmt.Sprintf("replicator/max_jobs=%d", f.slots),
+		fmt.Sprintf("replicator/idle_timeout_sec=%d", int(f.idle.Seconds())),
+		quietLog,
+	}}
+}
+
+// startNode starts the node that gets the documents.
 func (f *fleet) startNode(ctx context.Context) (err error) {
-	f.node, err = lab.StartNode(ctx, lab.NodeOptions{
-		Program: f.settee, Store: f.store, Settings: []string{
-			fmt.Sprintf("replicator/max_jobs=%d", f.slots),
-			fmt.Sprintf("replicator/idle_timeout_sec=%d", int(f.idle.Seconds())),
-			quietLog,
-		},
-	})
+	o := f.nodeOptions()
+	if f.nodes > 0 {
+		o.Settings = append(o.Settings, getsDocuments)
+	}
+	f.node, err = lab.StartNode(ctx, o)
 	return err
 }
 

@@ -12,7 +12,8 @@
 //   - parked: all jobs are parked, and nothing changes.
 //   - changes: documents are written to random sources, at random times (a Poisson process, from a seed).
 //   - burst: a document is written to each of many sources at once.
-//   - restart: the node is killed and started again. Then a document is written to a random source.
+//   - restart: the node is killed and started again. Then a document is written to a random source. With -nodes it is
+//     the one that gets the documents.
 //
 // Each job has a source of its own. The jobs share targets, whose changes feeds this program follows. A delay is from
 // the answer to the write of a document until it is in the feed of its target.
@@ -60,7 +61,8 @@ var allEndpoints = []string{setteeName, couchDBName, couchDBQuestion}
 type options struct {
 	cases           string
 	jobs, targets   int
-	slots           int
+	slots, nodes    int
+	memory          int
 	idle, quiet     time.Duration
 	rate            float64
 	duration, limit time.Duration
@@ -77,8 +79,10 @@ func (o *options) register(f *flag.FlagSet) {
 	f.IntVar(&o.jobs, "jobs", 100_000, "continuous jobs, each with a source of its own")
 	f.IntVar(&o.targets, "targets", 100, "databases that the jobs write to")
 	f.IntVar(&o.slots, "slots", 500, "[replicator] max_jobs")
+	f.IntVar(&o.nodes, "nodes", 0, "nodes that run the jobs, which share the store with two others that get the documents; 0 is one node with both roles")
+	f.IntVar(&o.memory, "memory", 512, "[settee] memory_limit_bytes of a node that runs the jobs, in MiB; a quarter of it is the cache of a store in a directory")
 	f.DurationVar(&o.idle, "idle", 5*time.Second, "[replicator] idle_timeout_sec")
-	f.DurationVar(&o.quiet, "quiet", time.Minute, "how long the node is measured while nothing changes")
+	f.DurationVar(&o.quiet, "quiet", 2*time.Minute, "how long the nodes are measured while nothing changes; idle connections are closed after 90 s")
 	f.Float64Var(&o.rate, "rate", 100, "documents written a second in the case changes")
 	f.DurationVar(&o.duration, "duration", time.Minute, "how long they are written")
 	f.IntVar(&o.burst, "burst", 1000, "sources that change at once")
@@ -101,6 +105,10 @@ func (o *options) check() error {
 	switch {
 	case !slices.Contains(allEndpoints, o.endpoints):
 		return fmt.Errorf("there are no endpoints %q", o.endpoints)
+	case o.nodes < 0 || o.nodes > 0 && o.store == "":
+		return errors.New("-nodes needs -store, which several nodes can share")
+	case o.memory < 64:
+		return errors.New("-memory must be at least 64")
 	case o.jobs < 1 || o.targets < 1 || o.slots < 1:
 		return errors.New("there must be a job, a target and a slot")
 	case o.rate <= 0 || o.idle < time.Second || o.quiet <= 0 || o.duration <= 0 || o.limit <= 0 || o.fewChanges < 1:

@@ -19,6 +19,7 @@ type report struct {
 	Endpoints string   `json:"endpoints"`
 	Jobs      int      `json:"jobs"`
 	Slots     int      `json:"slots"`
+	Nodes     int      `json:"nodes,omitempty"`
 	Few       *delays  `json:"few,omitempty"`
 	First     *first   `json:"first,omitempty"`
 	Parked    *rest    `json:"parked,omitempty"`
@@ -72,8 +73,12 @@ type usage struct {
 
 func (f *fleet) use() (u usage, err error) {
 	u.at = time.Now()
-	if u.node, err = f.node.Processor(); err != nil {
-		return u, err
+	for _, node := range f.running() {
+		of, err := node.Processor()
+		if err != nil {
+			return u, err
+		}
+		u.node += of
 	}
 	if u.endpoints, err = f.endpoints.Processor(); err != nil {
 		return u, err
@@ -112,15 +117,19 @@ func (u used) bound() string {
 // String returns the shares of a core.
 func (u used) String() string {
 	share := func(t float64) float64 { return 100 * t / u.Seconds }
-	return fmt.Sprintf("node %.1f %%, endpoints %.1f %%, this program %.1f %%, others %.1f %%",
+	return fmt.Sprintf("nodes %.1f %%, endpoints %.1f %%, this program %.1f %%, others %.1f %%",
 		share(u.Node), share(u.Endpoints), share(u.Load), share(u.Others))
 }
 
 // table prints the report for people.
 func (r *report) table(w io.Writer) error {
 	var text bytes.Buffer
-	fmt.Fprintf(&text, "\n%s, with databases of %s, on %d processors: %d jobs, %d slots\n\n",
+	fmt.Fprintf(&text, "\n%s, with databases of %s, on %d processors: %d jobs, %d slots",
 		r.Settee, r.Endpoints, runtime.NumCPU(), r.Jobs, r.Slots)
+	if r.Nodes > 0 {
+		fmt.Fprintf(&text, " on each of %d nodes, with one store; memory and connections of the node that has most", r.Nodes)
+	}
+	text.WriteString("\n\n")
 	rows := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	row := func(what, target, format string, values ...any) {
 		_, _ = fmt.Fprintf(rows, "%s\t%s\t"+format+"\n", append([]any{what, target}, values...)...) // into memory

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,7 +21,7 @@ import (
 	"settee/internal/servers"
 )
 
-// Node is a settee with both roles.
+// Node is a settee with both roles, or with one.
 type Node struct {
 	*Server
 	process *servers.Process
@@ -36,6 +37,8 @@ type NodeOptions struct {
 	Store string
 	// Settings are further settings, as section/key=value.
 	Settings []string
+	// Replication leaves out the role api_frontend. Such a node answers nothing but _up and its metrics.
+	Replication bool
 	// CPUs are the processors that it may use, as taskset takes them. Default: all.
 	CPUs string
 }
@@ -77,7 +80,12 @@ func StartNode(ctx context.Context, o NodeOptions) (*Node, error) {
 		o.Store = "pebble:" + filepath.Join(dir, "store")
 	}
 	password := rand.Text()
-	arguments := []string{"serve", "--store", o.Store, "--set", "chttpd/port=" + strconv.Itoa(ports[0])}
+	port := "chttpd/port="
+	if o.Replication {
+		o.Settings = append(slices.Clip(o.Settings), "node_types/api_frontend=false", "prometheus/additional_port=true")
+		port = "prometheus/port="
+	}
+	arguments := []string{"serve", "--store", o.Store, "--set", port + strconv.Itoa(ports[0])}
 	for _, one := range o.Settings {
 		arguments = append(arguments, "--set", one)
 	}
