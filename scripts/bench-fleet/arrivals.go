@@ -93,6 +93,13 @@ func (a *arrivals) take() delays {
 	return delays{Documents: len(all), P50: ms(50), P90: ms(90), P99: ms(99), Max: ms(100)}
 }
 
+// missing returns the number of documents that have not arrived.
+func (a *arrivals) missing() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.open)
+}
+
 // delays are percentiles, in milliseconds.
 type delays struct {
 	Documents int     `json:"documents"`

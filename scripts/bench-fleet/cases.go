@@ -172,6 +172,15 @@ func (f *fleet) changes(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := f.writeAtRandom(ctx); err != nil {
+		return err
+	}
+	f.report.Changes, err = f.arrived(ctx, before)
+	return err
+}
+
+// writeAtRandom writes documents at random times, and returns when all writes were answered.
+func (f *fleet) writeAtRandom(ctx context.Context) error {
 	f.say("writing %g documents a second for %s", f.rate, f.duration)
 	writing, working := errgroup.WithContext(ctx)
 	next := time.Now()
@@ -183,11 +192,7 @@ func (f *fleet) changes(ctx context.Context) error {
 		put := f.write("", f.random.IntN(f.jobs))
 		writing.Go(func() error { return put(working) })
 	}
-	if err := writing.Wait(); err != nil {
-		return err
-	}
-	f.report.Changes, err = f.arrived(ctx, before)
-	return err
+	return writing.Wait()
 }
 
 // arrived waits until all documents have arrived, and reports on the time since before.

@@ -49,10 +49,14 @@ func openEndpoints(ctx context.Context, o *options) (endpoints, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.endpoints == couchDBName {
-		if err := db.Ask(ctx, http.MethodPut, "_global_changes", nil, nil); err != nil {
-			return nil, errors.Join(err, db.Close())
-		}
+	switch o.endpoints {
+	case couchDBName:
+		err = db.Ask(ctx, http.MethodPut, "_global_changes", nil, nil)
+	case couchDBAlone:
+		err = ownReplicator(ctx, db)
+	}
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
 	}
 	return db, nil
 }
@@ -132,7 +136,8 @@ func (f *fleet) run(ctx, feeding context.Context) error {
 		return err
 	}
 	f.endpoints = opened
-	if f.has(caseFew) {
+	alone := f.options.endpoints == couchDBAlone
+	if f.has(caseFew) && !alone {
 		if err := f.few(ctx, feeding); err != nil {
 			return err
 		}
@@ -145,6 +150,9 @@ func (f *fleet) run(ctx, feeding context.Context) error {
 	}
 	if err := f.makeDatabases(ctx, feeding, f.jobs, f.targets, ""); err != nil {
 		return err
+	}
+	if alone {
+		return f.alone(ctx)
 	}
 	if err := f.startNodes(ctx); err != nil {
 		return err
@@ -293,7 +301,7 @@ func numbersTo(n int) []int {
 }
 
 // addJobs adds replication documents to a node.
-func (f *fleet) addJobs(ctx context.Context, node *lab.Node, prefix string, jobs, targets int) error {
+func (f *fleet) addJobs(ctx context.Context, node endpoints, prefix string, jobs, targets int) error {
 	adding, ctx := errgroup.WithContext(ctx)
 	adding.SetLimit(adders)
 	for first := 0; first < jobs; first += addBatch {

@@ -5,7 +5,8 @@
 //
 // It starts two nodes of settee, with stores in new directories: one is a frontend that has all sources and targets,
 // the other one runs the jobs. With -endpoints the installed CouchDB has the sources and targets, with the feed
-// _db_updates or without it. The cases, in this order:
+// _db_updates or without it; with -endpoints couchdb-alone it also runs the jobs, and only the case changes is measured,
+// after its replicator has had a minute. The cases, in this order:
 //
 //   - few: 10 jobs and 500 slots, and one change at a time.
 //   - first: replication documents are added until each job has copied the first document of its source.
@@ -48,14 +49,16 @@ const (
 
 var allCases = []string{caseFew, caseFirst, caseParked, caseChanges, caseBurst, caseRestart}
 
-// What has the databases: a node of settee, or the installed CouchDB with the feed _db_updates or without it.
+// What has the databases: a node of settee, or the installed CouchDB with the feed _db_updates or without it. The last one
+// runs the jobs, too.
 const (
 	setteeName      = "settee"
 	couchDBName     = "couchdb"
 	couchDBQuestion = "couchdb-without-feed"
+	couchDBAlone    = "couchdb-alone"
 )
 
-var allEndpoints = []string{setteeName, couchDBName, couchDBQuestion}
+var allEndpoints = []string{setteeName, couchDBName, couchDBQuestion, couchDBAlone}
 
 // options are what the flags say.
 type options struct {

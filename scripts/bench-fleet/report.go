@@ -24,6 +24,7 @@ type report struct {
 	First     *first   `json:"first,omitempty"`
 	Parked    *rest    `json:"parked,omitempty"`
 	Changes   *changes `json:"changes,omitempty"`
+	Missing   string   `json:"missing,omitempty"` // documents of changes that did not arrive in time
 	Burst     *changes `json:"burst,omitempty"`
 	Restart   *restart `json:"restart,omitempty"`
 }
@@ -73,7 +74,7 @@ type usage struct {
 
 func (f *fleet) use() (u usage, err error) {
 	u.at = time.Now()
-	for _, node := range f.running() {
+	for _, node := range f.running() { // none with couchdb-alone
 		of, err := node.Processor()
 		if err != nil {
 			return u, err
@@ -148,6 +149,9 @@ func (r *report) table(w io.Writer) error {
 	}
 	if m := r.Changes; m != nil {
 		row("changes in random databases: change to target", "median 300 ms, p99 2 s", "%s", m.Delay)
+		if r.Missing != "" {
+			row("  not arrived", "", "%s", r.Missing)
+		}
 		row("  rate", "100/s", "%.1f/s", float64(m.Delay.Documents)/m.Seconds)
 		row("  processor, of a core", "", "%s", m.used)
 	}
