@@ -43,7 +43,7 @@ func TestCorrupt(t *testing.T) {
 			return err
 		},
 		"expired": func(b *bundle, _ kv.Transaction) error {
-			_, _, err := b.jobs.RemoveExpired(context.Background())
+			_, _, err := removeExpired(context.Background(), b.db, b.jobs)
 			return err
 		},
 		"timeout": func(b *bundle, tx kv.Transaction) error { _, err := b.jobs.Timeout(tx); return err },

@@ -107,6 +107,15 @@ func (b *bundle) count(t *testing.T, statuses ...fdbjobs.Status) int64 {
 	return n
 }
 
+// removeExpired removes some expired jobs. It reports how many, and whether there may be more.
+func removeExpired(ctx context.Context, db kv.Database, queue *fdbjobs.Queue) (removed int, more bool, err error) {
+	const atOnce = 100
+	jobs, err := kv.TransactValue(ctx, db, func(tx kv.Transaction) ([]*fdbjobs.Job, error) {
+		return queue.RemoveExpired(tx, atOnce)
+	})
+	return len(jobs), len(jobs) == atOnce, err
+}
+
 // take accepts what is available, up to n jobs.
 func (b *bundle) take(t *testing.T, n int) []*fdbjobs.Held {
 	t.Helper()

@@ -381,7 +381,7 @@ func TestOwnersLeave(t *testing.T) {
 		after(5 * time.Minute)
 		for more := true; more; {
 			var err error
-			_, more, err = b.jobs.RemoveExpired(t.Context())
+			_, more, err = removeExpired(t.Context(), db, b.jobs)
 			require.NoError(t, err)
 		}
 		b.take(t, 1)
@@ -554,7 +554,7 @@ func TestExpiry(t *testing.T) {
 			for more := true; more; {
 				var n int
 				var err error
-				n, more, err = b.jobs.RemoveExpired(t.Context())
+				n, more, err = removeExpired(t.Context(), db, b.jobs)
 				require.NoError(t, err)
 				total += n
 			}
@@ -583,7 +583,7 @@ func TestUpkeep(t *testing.T) {
 		long := make(chan *fdbjobs.Held, 10)
 		tasks := []fdbjobs.Task{
 			{Name: "expired", Every: time.Minute, Run: func(ctx context.Context, _ *fdbjobs.Held) error {
-				_, _, err := b.jobs.RemoveExpired(ctx)
+				_, _, err := removeExpired(ctx, db, b.jobs)
 				return err
 			}},
 			{Name: "fails", Every: time.Hour, Run: func(context.Context, *fdbjobs.Held) error { runs.Add(1); return assert.AnError }},

@@ -2,7 +2,6 @@ package fdbjobs
 
 import (
 	"bytes"
-	"context"
 	"slices"
 
 	"settee/pkg/kv"
@@ -59,9 +58,9 @@ func (q *Queue) lastOwned(tx kv.ReadTransaction, owner, before string, limit int
 	return found[:min(limit, len(found))], err
 }
 
-// RemoveExpiredIn removes up to limit finished jobs that have expired ([Held.FinishFor]), and returns them as
+// RemoveExpired removes up to limit finished jobs that have expired ([Held.FinishFor]), and returns them as
 // [Queue.RemoveOwned] does.
-func (q *Queue) RemoveExpiredIn(tx kv.Transaction, limit int) ([]*Job, error) {
+func (q *Queue) RemoveExpired(tx kv.Transaction, limit int) ([]*Job, error) {
 	expired := rows.Range(q.keys.expiry)
 	expired.End = q.keys.expiry.Pack(q.layer.now().Unix() + 1)
 	pairs, err := tx.Snapshot().GetRange(expired, kv.RangeOptions{Limit: limit}).Slice()
@@ -75,18 +74,6 @@ func (q *Queue) RemoveExpiredIn(tx kv.Transaction, limit int) ([]*Job, error) {
 	return q.removeMany(tx, ids, func(i int, r *row) bool {
 		return r.expires != nil && bytes.Equal(pairs[i].Key, q.keys.expiry.Pack(*r.expires, ids[i]))
 	})
-}
-
-// expireBatch is the number of expired jobs that one transaction removes.
-const expireBatch = 100
-
-// RemoveExpired removes some expired jobs ([Held.FinishFor]). It reports how many, and whether there may be more.
-func (q *Queue) RemoveExpired(ctx context.Context) (removed int, more bool, err error) {
-	removed, err = kv.TransactValue(ctx, q.layer.db, func(tx kv.Transaction) (int, error) {
-		jobs, err := q.RemoveExpiredIn(tx, expireBatch)
-		return len(jobs), err
-	})
-	return removed, removed == expireBatch, err
 }
 
 // removeMany removes the jobs that match. They come from an index, so the invariants say that all match.

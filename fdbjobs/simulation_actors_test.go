@@ -238,7 +238,7 @@ func (s *simulation) tidier(p *simProcess, queue *fdbjobs.Queue) {
 	s.actor(p, "tidier", func(ctx context.Context) {
 		s.repeat(ctx, 5, func() {
 			by := &intent{does: expires, committed: map[string]bool{}}
-			_, _, err := queue.RemoveExpired(by.in(ctx))
+			_, _, err := removeExpired(by.in(ctx), p.db, queue)
 			s.must(err, "remove what has expired")
 		})
 	})

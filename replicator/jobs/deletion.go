@@ -77,13 +77,16 @@ func (s *Store) Tasks() []fdbjobs.Task {
 
 func (s *Store) removeExpired(ctx context.Context) error {
 	for more := true; more; { // watches that have ended
-		var err error
-		if _, more, err = s.watches.RemoveExpired(ctx); err != nil {
+		removed, err := kv.TransactValue(ctx, s.db, func(tx kv.Transaction) ([]*fdbjobs.Job, error) {
+			return s.watches.RemoveExpired(tx, removeAtOnce)
+		})
+		if err != nil {
 			return err
 		}
+		more = len(removed) == removeAtOnce
 	}
 	return errors.Join(s.removeVoid(ctx), s.removeAll(ctx, func(tx kv.Transaction, _ string, limit int) ([]*fdbjobs.Job, error) {
-		return s.jobs.RemoveExpiredIn(tx, limit)
+		return s.jobs.RemoveExpired(tx, limit)
 	}))
 }
 
