@@ -71,7 +71,7 @@ var checks = map[int64]struct {
 	tagActive: {-1, (*checker).place}, tagListed: {1, (*checker).listed},
 	tagOwned: {5, (*checker).owned}, tagCounts: {4, (*checker).counts},
 	tagWaiting: {1, (*checker).waiting}, tagOwners: {1, (*checker).standing}, tagRanks: {3, (*checker).rank},
-	tagCharges: {1, (*checker).charges}, tagHeads: {1, (*checker).head},
+	tagCharges: {1, (*checker).charges},
 	tagWeights: {1, (*checker).weight}, tagRollup: {0, (*checker).rollup}, tagClaimers: {1, (*checker).claimer},
 	tagTimeout: {0, (*checker).timeout}, tagWatchReady: {0, (*checker).watched},
 }
@@ -79,7 +79,7 @@ var checks = map[int64]struct {
 // earlierTags are what versions before this one wrote. The monitors remove it.
 var earlierTags = map[int64]bool{
 	tagStatus: true, tagCount: true, tagOwnedCount: true, tagTransitions: true, tagTrimmed: true, tagWatchTransitions: true,
-	tagOwnedTagged: true,
+	tagOwnedTagged: true, tagHeads: true,
 }
 
 func (c *checker) visit(p *check.Page, pair kv.KeyValue) (func() error, error) {
@@ -144,10 +144,7 @@ func (c *checker) data(k keyed) (func() error, error) {
 	if place != nil {
 		placed = k.Get(place)
 	}
-	owner, args, head := c.owner(k, id, r), c.allArgs(k, id, r), func() error { return nil }
-	if r.status == Pending && !r.waits() {
-		head = c.belowHead(k, id, r)
-	}
+	owner, args := c.owner(k, id, r), c.allArgs(k, id, r)
 	return func() error {
 		var values [4][]byte
 		for i, read := range reads {
@@ -175,9 +172,6 @@ func (c *checker) data(k keyed) (func() error, error) {
 			}
 		}
 		if err := owner(); err != nil {
-			return err
-		}
-		if err := head(); err != nil {
 			return err
 		}
 		return args()
@@ -252,22 +246,6 @@ func (c *checker) owner(k keyed, id string, r *row) func() error {
 				k.Fault(keys[i], func() error { return share.admit(k, r.owner, part) }, "the owner of the %s job %q is not in fair share", r.status, id)
 				return nil
 			}
-		}
-		return nil
-	}
-}
-
-// belowHead checks that a ready job is not before the place where its owner's ready jobs are read from.
-func (c *checker) belowHead(k keyed, id string, r *row) func() error {
-	key := k.queue.keys.heads.Pack(r.owner)
-	noted := k.Get(key)
-	return func() error {
-		value, err := noted.Await()
-		if err != nil || value == nil {
-			return err
-		}
-		if first, bad := parseHead(value); bad == nil && r.sequence.Compare(first) < 0 {
-			k.Stray(key, "the ready job %q lies before the place from which the owner's jobs are read", id)
 		}
 		return nil
 	}

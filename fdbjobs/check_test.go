@@ -56,10 +56,7 @@ func TestCheckNamesFaults(t *testing.T) {
 		"a delayed job of another":  {func(tx kv.Transaction, found map[int64][]byte) { tx.Set(found[3], []byte("p")) }, "another owner than its own", derived},
 		"a dangling ready row":      {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(4, "o", stamp, "none"), nil) }, "the job is not there", derived},
 		"a dangling expiry":         {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(17, 1, "ready"), nil) }, "the job is not there", derived},
-		"a head behind a job": {func(tx kv.Transaction, _ map[int64][]byte) {
-			tx.Set(key(23, "o"), tuple.Tuple{tuple.Versionstamp{TransactionVersion: [10]byte{0: 1}}}.Pack())
-		}, "lies before the place", derived},
-		"an owner out of line": {func(tx kv.Transaction, _ map[int64][]byte) { tx.Clear(key(5, "o")) }, "is not in fair share", derived},
+		"an owner out of line":      {func(tx kv.Transaction, _ map[int64][]byte) { tx.Clear(key(5, "o")) }, "is not in fair share", derived},
 		"an owner without usage": {func(tx kv.Transaction, _ map[int64][]byte) {
 			tx.Clear(key(6, "o"))
 		}, "is not in fair share", derived},

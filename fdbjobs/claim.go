@@ -26,8 +26,7 @@ const (
 	// owner whose jobs are taken as fast as they are added often has none for a moment.
 	emptyFor  = time.Second
 	manyEmpty = 100
-	// freshFor is how long a claim uses what an earlier one has read of the owners in line and the heads of their ready
-	// rows.
+	// freshFor is how long a claim uses what an earlier one has read of the owners in line and their ready rows.
 	freshFor = 100 * time.Millisecond
 	// foldEvery is how often a claimer folds charges into owners' ranks. With few other claimers it does so more often.
 	foldEvery = 250 * time.Millisecond
@@ -35,9 +34,7 @@ const (
 	// are seen within fullRead.
 	clockSkew = 60 // seconds
 	fullRead  = time.Minute
-	// maxBounds limits the entries of memory's maps, maxStocks the number of owners whose rows it keeps, and
-	// maxStock the rows of each.
-	maxBounds = 10_000
+	// maxStocks is the number of owners whose rows a claimer keeps, and maxStock the number of rows of each.
 	maxStocks = 1_000
 	maxStock  = 64
 	// readAtOnce is the number of jobs that a claim reads at the same time. enoughBytes is the size of args and states
@@ -55,10 +52,7 @@ type memory struct {
 	unit    float64              // what a running job counted when known was read
 	seen    time.Time            // when known was read
 	stock   map[string][][]byte  // ready rows by owner that were seen and left
-	heads   map[string][]byte    // lower bounds of ready rows, by owner
 	empty   map[string]time.Time // since when owners have no ready rows
-	noted   map[string]string    // the heads that were written: see noteHeads
-	noting  time.Time            // when heads were last written
 	anyFrom string               // the owner with which the next claim of any jobs begins
 	folding time.Time            // when charges were last folded
 	delayed int64                // lower bound of delayed, without clock skew
@@ -71,29 +65,17 @@ type memory struct {
 }
 
 func newMemory() memory {
-	return memory{
-		stock: map[string][][]byte{}, heads: map[string][]byte{}, noted: map[string]string{},
-		empty: map[string]time.Time{}, lane: wholeQueue,
-	}
-}
-
-// note sets an entry of a map of limited size.
-func note[V any](m map[string]V, owner string, v V) {
-	if len(m) >= maxBounds {
-		clear(m)
-	}
-	m[owner] = v
+	return memory{stock: map[string][][]byte{}, empty: map[string]time.Time{}, lane: wholeQueue}
 }
 
 // outcome is the outcome of a claim.
 type outcome struct {
 	held  []*Held
-	empty []emptyOwner // to take out of the line
-	fold  []string     // owners whose charges to fold
-	heads []ownerHead  // heads to write
-	due   bool         // there are jobs to promote
-	more  bool         // there are more owners in line, after some that leave it
-	idle  *idle        // what to wait for; nil if held is not empty
+	empty []string // owners to take out of the line
+	fold  []string // owners whose charges to fold
+	due   bool     // there are jobs to promote
+	more  bool     // there are more owners in line, after some that leave it
+	idle  *idle    // what to wait for; nil if held is not empty
 }
 
 // again reports whether another claim may find something at once.
@@ -108,7 +90,7 @@ type claimRun struct {
 	looked  []*candidate        // the owners whose rows were read
 	owner   string              // the last one served
 	rank    float64             // its rank
-	heads   map[string][]byte   // see memory
+	heads   map[string][]byte   // see bounds
 	known   []*candidate        // the owners in line, with the rest of their rows
 	left    map[string][][]byte // the rest of memory.stock, where it changed
 	saw     bool                // whether this run has read known
@@ -139,13 +121,10 @@ func (c *claimer) claim(ctx context.Context, group []*request) (outcome, error) 
 	c.learn(tx, found, began)
 
 	out := outcome{due: found.next != 0 && found.next <= q.layer.now().Unix()}
-	out.empty = c.memory.leaving(found, began)
+	out.empty = c.leaving(found, began)
 	out.more = len(found.looked) >= maxOwners && len(out.empty) > 0
 	if len(found.jobs) == 0 || !c.tidying() {
 		out.fold = c.memory.toFold(found, began)
-		if out.heads, err = c.memory.toNote(q, found, began); err != nil {
-			return outcome{}, err
-		}
 	}
 	for i, job := range found.jobs {
 		held := newHeld(q, job, found.locks[i], began, found.timeout)
@@ -174,7 +153,7 @@ func (c *claimer) learn(tx claim, found claimRun, began time.Time) {
 		c.memory.owner, c.memory.rank = found.owner, found.rank
 	}
 	for owner, head := range found.heads {
-		note(c.memory.heads, owner, head)
+		c.queue.bounds.set(owner, head)
 	}
 	if found.anyFrom != "" {
 		c.memory.anyFrom = found.anyFrom

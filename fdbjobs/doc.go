@@ -37,7 +37,7 @@
 // ([Held.FinishFor], and a deadline for the add).
 //
 // A store's versions must not go back, as they do when a backup is copied into a younger cluster. New rows would come
-// before old ones, and before the heads of queues that the layer has noted, where it does not look for jobs. Close all
+// before old ones, and before the places where processes have begun to read, where they do not look for jobs. Close all
 // layers before a store is replaced, and raise its versions (advanceversion in fdbcli) before one is opened again.
 //
 // # Clocks
@@ -74,7 +74,6 @@
 //	(listed,  queue, id)                -> JSON     what lists show of a job besides its state
 //	(counts,  queue, status, owner, label, tag) -> int64  number of the owner's jobs in the part, more than 0;
 //	                                                little-endian, like all counters
-//	(heads, queue, owner)               -> stamp    the owner has no rows in ready below it
 //	(claimers, queue, claimer)          -> time     when a process last took jobs
 //	(timeout, queue)                    -> seconds
 //	(watch_ready, queue)                -> counter  changed when a job becomes ready, or is delayed until before
@@ -150,7 +149,7 @@
 // Rows are removed at the head, and for a while a store passes over removed rows as slowly as over others. Readers of
 // ready and active therefore begin where their last read began: stamps only grow, so nothing can have appeared before
 // it. Times in delayed come from clocks that may differ, so its readers go back by a minute, and sometimes to the
-// start. A claimer notes the heads of owners' ready rows for processes that have not read them yet.
+// start.
 //
 // A claimer keeps the rows of a window that it did not take, and takes these next, before it reads another window.
 //

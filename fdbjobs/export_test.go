@@ -45,7 +45,7 @@ func (q *Queue) LockOf(tx kv.ReadTransaction, id string) (string, error) {
 
 // OwnerKeys returns the number of keys of owners, without those of weights.
 func (q *Queue) OwnerKeys(tx kv.ReadTransaction) (n int, err error) {
-	for _, s := range []tuple.Subspace{q.share.waiting, q.share.standings, q.share.ranks, q.share.charges, q.keys.heads} {
+	for _, s := range []tuple.Subspace{q.share.waiting, q.share.standings, q.share.ranks, q.share.charges} {
 		err = errors.Join(err, each(tx, s, func(tuple.Tuple, []byte) error {
 			n++
 			return nil
@@ -79,11 +79,6 @@ func (q *Queue) AddClaimer(tx kv.Transaction, id string, at time.Time) {
 
 // Lanes returns the number of lanes that the queue's claimer knows of.
 func (q *Queue) Lanes() int { return q.claimer.memory.lane.of }
-
-// Head returns where a new process begins to read an owner's ready rows, nil for its start.
-func (q *Queue) Head(tx kv.ReadTransaction, owner string) ([]byte, error) {
-	return q.head(tx, owner, nil)()
-}
 
 // Retired returns the ranges that versions before this one wrote.
 func (q *Queue) Retired() []kv.KeyRange { return q.keys.retired }

@@ -31,14 +31,6 @@ func (c *checker) charges(k keyed) (func() error, error) {
 	return c.ofOwner(k, "charges")
 }
 
-func (c *checker) head(k keyed) (func() error, error) {
-	if _, err := parseHead(k.Value); err != nil {
-		k.Stray(k.Key, "where the ready jobs of an owner begin: the value is not one that settee writes")
-		return nil, nil
-	}
-	return c.ofOwner(k, "the head of the ready jobs")
-}
-
 // standing checks a row in owners, and that it has its rank.
 func (c *checker) standing(k keyed) (func() error, error) {
 	var owner string

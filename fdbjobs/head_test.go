@@ -12,38 +12,6 @@ import (
 	"settee/pkg/kv/enginetest"
 )
 
-// TestNewProcessBeginsAtTheHead: a process that has not read a queue yet does not pass over the rows that others have
-// taken from it.
-func TestNewProcessBeginsAtTheHead(t *testing.T) {
-	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
-		b := newBundle(t, db)
-		head := func() (begin []byte) {
-			b.transact(t, func(tx kv.Transaction) (err error) {
-				begin, err = b.jobs.Head(tx, "o")
-				return err
-			})
-			return begin
-		}
-		b.addMany(t, "o", 200)
-		require.Nil(t, head())
-		for range 8 { // more than a window
-			require.Len(t, b.take(t, 20), 20)
-			after(2 * time.Second)
-		}
-		require.NotNil(t, head(), "a claim that reads another window notes where the ready jobs begin")
-		b.check(t)
-		assert.EqualValues(t, 40, b.count(t, fdbjobs.Pending))
-
-		other := newBundle(t, db)
-		taken := 0
-		for n := 1; n > 0; taken += n { // its own share first
-			n = len(other.take(t, 40))
-		}
-		assert.Equal(t, 40, taken)
-		b.check(t)
-	})
-}
-
 // TestJobWithAnotherOwnerIsTakenOnce: a claim that remembers a job of one owner finds it among another's, and
 // takes it there.
 func TestJobWithAnotherOwnerIsTakenOnce(t *testing.T) {

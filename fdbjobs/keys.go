@@ -36,7 +36,7 @@ const (
 	tagTimeout
 	tagWatchReady
 	tagWatchTransitions
-	tagHeads
+	tagHeads // of an earlier version of this format
 	tagListed
 	tagOwnedTagged
 	tagCounts
@@ -46,7 +46,7 @@ const (
 // keyspace packs the keys of one queue, except those of fairShare. The package's doc comment lists them.
 type keyspace struct {
 	data, state, args, delayed, ready, active tuple.Subspace
-	claimers, heads, listed                   tuple.Subspace
+	claimers, listed                          tuple.Subspace
 	owned, counts, expiry                     tuple.Subspace
 	timeout, watchReady                       []byte
 	// retired are what versions before this one wrote.
@@ -61,7 +61,6 @@ func newKeyspace(root tuple.Subspace, queue string) keyspace {
 		delayed:    root.Sub(tagDelayed, queue),
 		ready:      root.Sub(tagReady, queue),
 		claimers:   root.Sub(tagClaimers, queue),
-		heads:      root.Sub(tagHeads, queue),
 		listed:     root.Sub(tagListed, queue),
 		active:     root.Sub(tagActive, queue),
 		owned:      root.Sub(tagOwned, queue),
@@ -73,7 +72,7 @@ func newKeyspace(root tuple.Subspace, queue string) keyspace {
 			kv.PrefixRange(root.Pack(tagTransitions, queue)), kv.PrefixRange(root.Pack(tagTrimmed, queue)),
 			kv.PrefixRange(root.Pack(tagWatchTransitions, queue)),
 			rows.Range(root.Sub(tagStatus, queue)), rows.Range(root.Sub(tagCount, queue)),
-			rows.Range(root.Sub(tagOwnedCount, queue)), rows.Range(root.Sub(tagOwnedTagged, queue)),
+			rows.Range(root.Sub(tagOwnedCount, queue)), rows.Range(root.Sub(tagHeads, queue)), rows.Range(root.Sub(tagOwnedTagged, queue)),
 		},
 	}
 }

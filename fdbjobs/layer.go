@@ -147,6 +147,7 @@ type Queue struct {
 	keys  keyspace
 	share *fairShare
 
+	bounds  bounds
 	claimer *claimer
 	writer  *sharedWriter
 }

@@ -49,17 +49,9 @@ func (q *Queue) firstReady(tx kv.ReadTransaction) (reads []kv.Future[[]byte], er
 	if err != nil {
 		return nil, err
 	}
-	heads := make([]func() ([]byte, error), len(owners))
-	for i, o := range owners {
-		heads[i] = q.head(tx, o.owner, nil)
-	}
 	firsts := make([]kv.RangeResult, len(owners))
 	for i, o := range owners {
-		head, err := heads[i]()
-		if err != nil {
-			return nil, err
-		}
-		firsts[i] = tx.GetRange(rows.From(q.keys.ready.Sub(o.owner), head), kv.RangeOptions{Limit: 1})
+		firsts[i] = q.readReady(tx, o.owner, 1)
 	}
 	for _, first := range firsts {
 		pairs, err := first.Slice()

@@ -128,12 +128,8 @@ func (q *Queue) settle(tx kv.Transaction, owners []string) error {
 		for _, status := range live {
 			tx.AddReadConflictRange(rows.Range(q.keys.counts.Sub(string(status), owner)))
 		}
-		known, err := q.share.forget(tx, owner)
-		if err != nil {
+		if _, err := q.share.forget(tx, owner); err != nil {
 			return err
-		}
-		if known {
-			tx.Clear(q.keys.heads.Pack(owner))
 		}
 	}
 	return nil

@@ -77,8 +77,8 @@ type steps struct {
 	add, update, renew, finish, resubmit step
 	// accept is what a claim writes for a job. The other claims are what they read, with one owner and one claimer.
 	accept, first, soon, later, none step
-	// beat and note are what claims also write.
-	beat, note step
+	// beat is what claims also write.
+	beat step
 	// look is a monitor's that finds nothing. requeue is what it also does for a job that is overdue.
 	look, requeue step
 }
@@ -124,11 +124,10 @@ func modelSteps(stripe int) (s steps) {
 	s.resubmit = step{keys: 9, gets: 2, bytes: state + moved + row(stamp, pending, lock, 2, 1, 0)}
 	s.requeue = step{keys: 8, gets: 2, ranges: 1, rows: 2, bytes: moved + row(stamp, pending, "", 2, 1, 0)}
 	s.beat = step{keys: 1, bytes: key(other, lock) + len(tuple.Tuple{seconds}.Pack())}
-	s.note = step{keys: 1, gets: 1, bytes: key(other, owner) + len(tuple.Tuple{stamp}.Pack())}
 
 	s.soon = step{gets: 6}                                   // timeout, rollup; the job's row, state, args; its owner's weight
 	s.later = s.soon.plus(step{gets: 2, ranges: 4, rows: 1}) // charges and weight of the owner; delayed, the line
-	s.first = s.later.plus(step{gets: 1, rows: 1})           // heads; ready and the beats, and less of the line
+	s.first = s.later.plus(step{rows: 1})                    // ready and the beats, and less of the line
 	s.none = step{gets: 4, ranges: 5, rows: 1}               // no job; ready
 	s.look = step{gets: 1, ranges: stripes + 5, rows: 4}     // timeout; active, beats, owners, and two counters of one
 	return s
@@ -163,7 +162,7 @@ func TestModelSteps(t *testing.T) {
 		state := object(modelState)
 
 		b.add(t, modelJob(0))
-		is("first", model(0).accept.plus(model(0).first).plus(model(0).beat).plus(model(0).note), accept)
+		is("first", model(0).accept.plus(model(0).first).plus(model(0).beat), accept)
 		is("add", model(1).add, func() { b.add(t, modelJob(1)) })
 		b.add(t, modelJob(2), modelJob(3))
 		after(400 * time.Millisecond)
@@ -258,12 +257,10 @@ func (l load) rates() map[kind]perSecond {
 	writes := perSecond{transactions: min(updates, claimers*shared)}
 	writes = writes.and(updates-renewals-starts, s.update).and(renewals, s.renew).and(starts, s.finish)
 
-	// A claimer keeps the rows of a window that are in its lane, about 8 or at least the one that it takes. One
-	// claimer notes heads, after a window.
+	// A claimer keeps the rows of a window that are in its lane, about 8 or at least the one that it takes.
 	window := float64(l.window())
 	windows := starts / max(window/claimers, 1)
-	notes := min(windows, 1) // the heads of one owner
-	claims := perSecond{transactions: starts + notes}.and(starts, s.accept.plus(s.later)).and(notes, s.note)
+	claims := perSecond{transactions: starts}.and(starts, s.accept.plus(s.later))
 	beats := min(starts, claimers/2) // written, and read: all of them
 	claims = claims.and(beats, s.beat).and(beats, step{ranges: 1}).and(windows, step{ranges: 1})
 	claims.rows += beats*claimers + windows*window

@@ -201,23 +201,18 @@ func (c *claim) readHeads(tx kv.ReadTransaction, out *claimRun, candidates []*ca
 	}
 	// Enough that several are likely to be in the lane, if the owner has so many.
 	own := max(window/2, 4*(c.n-len(out.jobs))/len(candidates))
-	var begins []func() ([]byte, error)
 	var limits []int
 	for all := 0; len(limits) < len(candidates) && all < maxWindow; all += limits[len(limits)-1] {
 		o, limit := candidates[len(limits)], window
 		if o.lane.prefers() {
 			limit = min(max(window, own*o.lane.shared), maxWindow)
 		}
-		limits, begins = append(limits, limit), append(begins, c.queue.head(tx, o.owner, c.memory.heads[o.owner]))
+		limits = append(limits, limit)
 	}
 	candidates = candidates[:len(limits)]
 	heads := make([]kv.RangeResult, len(candidates))
 	for i, o := range candidates {
-		begin, err := begins[i]()
-		if err != nil {
-			return err
-		}
-		heads[i] = tx.GetRange(rows.From(c.queue.keys.ready.Sub(o.owner), begin), kv.RangeOptions{Limit: limits[i]})
+		heads[i] = c.queue.readReady(tx, o.owner, limits[i])
 	}
 	for i, o := range candidates {
 		rows, err := heads[i].Slice()
@@ -240,6 +235,11 @@ func (c *claim) readHeads(tx kv.ReadTransaction, out *claimRun, candidates []*ca
 		o.empty = true
 	}
 	return nil
+}
+
+// readReady starts reading the first ready rows of an owner.
+func (q *Queue) readReady(tx kv.ReadTransaction, owner string, limit int) kv.RangeResult {
+	return tx.GetRange(rows.From(q.keys.ready.Sub(owner), q.bounds.of(owner)), kv.RangeOptions{Limit: limit})
 }
 
 func keysOf(rows []kv.KeyValue) [][]byte {

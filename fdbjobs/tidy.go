@@ -6,18 +6,11 @@ import (
 	"time"
 
 	"settee/pkg/kv"
-	"settee/pkg/kv/rows"
 )
 
-// A claim returns what is to be tidied: jobs that have become due, owners without ready jobs, charges to add to ranks,
-// and heads to write. The claimer tidies in a goroutine of its own while it takes further jobs. Until that has ended,
+// A claim returns what is to be tidied: jobs that have become due, owners without ready jobs, and charges to add to
+// ranks. The claimer tidies in a goroutine of its own while it takes further jobs. Until that has ended,
 // claims that take jobs start no other. After a claim without jobs the claimer tidies before the next claim.
-
-// emptyOwner is an owner without ready jobs.
-type emptyOwner struct {
-	owner string
-	head  []byte // see memory.heads
-}
 
 // chores is a tidy under way.
 type chores struct {
@@ -51,11 +44,11 @@ func (c *claimer) tidy(ctx context.Context, found outcome) error {
 			return err
 		}
 	}
-	if len(found.empty)+len(found.fold)+len(found.heads) == 0 && !found.due {
+	if len(found.empty)+len(found.fold) == 0 && !found.due {
 		return nil
 	}
-	for _, o := range found.empty {
-		delete(c.memory.empty, o.owner)
+	for _, owner := range found.empty {
+		delete(c.memory.empty, owner)
 	}
 	from, lane := c.memory.delayedFrom(false), c.memory.lane
 	if len(found.held) == 0 {
@@ -83,11 +76,6 @@ func (q *Queue) tidy(ctx context.Context, found outcome, from int64, lane lane) 
 			return err
 		}
 	}
-	if len(found.heads) > 0 {
-		if err := q.noteHeads(ctx, found.heads); err != nil {
-			return err
-		}
-	}
 	if !found.due {
 		return nil
 	}
@@ -96,7 +84,7 @@ func (q *Queue) tidy(ctx context.Context, found outcome, from int64, lane lane) 
 
 // delist takes owners without ready jobs out of the line. On a conflict there is something to take, and all stay for
 // now.
-func (q *Queue) delist(ctx context.Context, owners []emptyOwner) error {
+func (q *Queue) delist(ctx context.Context, owners []string) error {
 	attempted := false
 	return q.layer.db.Transact(ctx, func(tx kv.Transaction) error {
 		if attempted {
@@ -105,9 +93,9 @@ func (q *Queue) delist(ctx context.Context, owners []emptyOwner) error {
 		attempted = true
 		ready := make([]kv.RangeResult, len(owners))
 		leave := make([]func() error, len(owners))
-		for i, o := range owners {
-			ready[i] = tx.GetRange(rows.From(q.keys.ready.Sub(o.owner), o.head), kv.RangeOptions{Limit: 1})
-			leave[i] = q.share.leave(tx, o.owner)
+		for i, owner := range owners {
+			ready[i] = q.readReady(tx, owner, 1)
+			leave[i] = q.share.leave(tx, owner)
 		}
 		for i := range owners {
 			found, err := ready[i].Slice()
@@ -144,22 +132,22 @@ func (m *memory) toFold(found claimRun, now time.Time) (owners []string) {
 
 // leaving returns the owners without ready rows in a claim that are to leave the line: those that this claimer tidies, if
 // they have had none for long enough or there are many, or all if they may hide others.
-func (m *memory) leaving(found claimRun, now time.Time) []emptyOwner {
-	var all, mine, due []emptyOwner
+func (c *claimer) leaving(found claimRun, now time.Time) []string {
+	m := &c.memory
+	var all, mine, due []string
 	for _, o := range found.looked {
 		switch {
 		case !o.empty:
 			delete(m.empty, o.owner)
 			continue
 		case m.empty[o.owner].IsZero():
-			note(m.empty, o.owner, now)
+			note(&m.empty, o.owner, now)
 		}
-		out := emptyOwner{o.owner, m.heads[o.owner]}
-		all = append(all, out)
+		all = append(all, o.owner)
 		if o.lane.tidies {
-			mine = append(mine, out)
+			mine = append(mine, o.owner)
 			if now.Sub(m.empty[o.owner]) >= emptyFor {
-				due = append(due, out)
+				due = append(due, o.owner)
 			}
 		}
 	}
