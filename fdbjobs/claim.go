@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// window is the minimum number of an owner's ready rows that a claim looks at. With other claimers it is more: half of
-	// it, multiplied by the number of those that share the owner. maxWindow is the maximum number for an owner, and for
+	// window is the minimum number of an owner's ready rows that a claim looks at. With other claimers it is more: a
+	// quarter of it, multiplied by the number of those that share the owner. maxWindow is the maximum number for an owner, and for
 	// owners whose rows are read at the same time.
 	window    = 16
 	maxWindow = 2_048
@@ -26,32 +26,24 @@ const (
 	// owner whose jobs are taken as fast as they are added often has none for a moment.
 	emptyFor  = time.Second
 	manyEmpty = 100
-	// freshFor is how long a claim uses what an earlier one has read of the owners in line and their ready rows.
-	freshFor = 100 * time.Millisecond
-	// foldEvery is how often a claimer folds charges into owners' ranks. With few other claimers it does so more often.
+	// foldEvery is how often a claimer folds charges into owners' ranks. With few other claimers it does so more often:
+	// every foldAlone for each of them and itself.
 	foldEvery = 250 * time.Millisecond
+	foldAlone = 100 * time.Millisecond
 	// clockSkew is the largest difference between clocks with which scheduled jobs are seen in time. Jobs further back
 	// are seen within fullRead.
 	clockSkew = 60 // seconds
 	fullRead  = time.Minute
-	// maxStocks is the number of owners whose rows a claimer keeps, and maxStock the number of rows of each.
-	maxStocks = 1_000
-	maxStock  = 64
 	// readAtOnce is the number of jobs that a claim reads at the same time. enoughBytes is the size of args and states
 	// after which it stops, because with large ones its five seconds would end before it had maxClaim.
 	readAtOnce  = 16
 	enoughBytes = 16_000_000
 )
 
-// memory is what a claimer keeps between claims: where to begin reading, and rows that it has seen. Forgetting costs
-// only time.
+// memory is what a claimer keeps between claims, besides the queue's bounds. Forgetting costs only time.
 type memory struct {
 	owner   string               // the one served last
 	rank    float64              // its rank
-	known   []*candidate         // the owners in line
-	unit    float64              // what a running job counted when known was read
-	seen    time.Time            // when known was read
-	stock   map[string][][]byte  // ready rows by owner that were seen and left
 	empty   map[string]time.Time // since when owners have no ready rows
 	anyFrom string               // the owner with which the next claim of any jobs begins
 	folding time.Time            // when charges were last folded
@@ -64,9 +56,7 @@ type memory struct {
 	laneRead time.Time
 }
 
-func newMemory() memory {
-	return memory{stock: map[string][][]byte{}, empty: map[string]time.Time{}, lane: wholeQueue}
-}
+func newMemory() memory { return memory{lane: wholeQueue} }
 
 // outcome is the outcome of a claim.
 type outcome struct {
@@ -87,16 +77,13 @@ type claimRun struct {
 	locks   []string // of jobs
 	instead []string // ids of the jobs given up in exchange, one for each job
 	timeout time.Duration
-	looked  []*candidate        // the owners whose rows were read
-	owner   string              // the last one served
-	rank    float64             // its rank
-	heads   map[string][]byte   // see bounds
-	known   []*candidate        // the owners in line, with the rest of their rows
-	left    map[string][][]byte // the rest of memory.stock, where it changed
-	saw     bool                // whether this run has read known
-	anyFrom string              // see memory; set by a claim of any jobs
-	through bool                // whether next is set
-	next    int64               // the earliest scheduled time, or 0
+	owners  []*party          // whose usage was read
+	owner   string            // the last one served
+	rank    float64           // its rank
+	heads   map[string][]byte // see bounds
+	anyFrom string            // see memory; set by a claim of any jobs
+	through bool              // whether next is set
+	next    int64             // the earliest scheduled time, or 0
 	watch   kv.Watch
 	size    int // of the jobs' args and states
 }
@@ -122,7 +109,7 @@ func (c *claimer) claim(ctx context.Context, group []*request) (outcome, error) 
 
 	out := outcome{due: found.next != 0 && found.next <= q.layer.now().Unix()}
 	out.empty = c.leaving(found, began)
-	out.more = len(found.looked) >= maxOwners && len(out.empty) > 0
+	out.more = len(found.owners) >= maxOwners && len(out.empty) > 0
 	if len(found.jobs) == 0 || !c.tidying() {
 		out.fold = c.memory.toFold(found, began)
 	}
@@ -158,8 +145,6 @@ func (c *claimer) learn(tx claim, found claimRun, began time.Time) {
 	if found.anyFrom != "" {
 		c.memory.anyFrom = found.anyFrom
 	}
-	c.memory.keep(found, began)
-	c.memory.unit = tx.turns.unit
 	if tx.beats {
 		c.memory.beat = began
 	}
@@ -182,29 +167,6 @@ func (c *claimer) learn(tx claim, found claimRun, began time.Time) {
 	}
 }
 
-// keep remembers the rest of the rows that a claim has read.
-func (m *memory) keep(found claimRun, began time.Time) {
-	if found.saw {
-		m.seen = began
-	}
-	m.known = found.known
-	for _, o := range m.known {
-		if !o.own {
-			o.rows = nil // other claimers will take these
-		}
-		o.others, o.looked, o.more = nil, false, o.more || len(o.rows) > maxStock
-		o.rows = o.rows[:min(len(o.rows), maxStock)]
-		switch {
-		case len(o.rows) == 0:
-			delete(m.stock, o.owner)
-		case len(m.stock) >= maxStocks:
-			clear(m.stock)
-		default:
-			m.stock[o.owner] = o.rows
-		}
-	}
-}
-
 // delayedFrom returns the time from which to read delayed.
 func (m *memory) delayedFrom(full bool) int64 {
 	if full {
@@ -219,6 +181,9 @@ type wants struct {
 	noSchedule bool
 	yielding   *[]Yielding // what can go in exchange; nil if there is room
 }
+
+// allow reports whether a request may get a ready job.
+func (w wants) allow(r *row) bool { return w.latest == 0 || r.scheduled <= w.latest }
 
 // claim is a claimer's transaction, which takes jobs for requests with the same wants.
 type claim struct {
@@ -239,7 +204,7 @@ type claim struct {
 	// Of one run.
 	again  bool // an earlier run has taken jobs
 	random *rand.Rand
-	turns  turns
+	rolled kv.Future[[]byte] // the last roll-up
 }
 
 // taken is a job that a run took, whether or not that was committed.
@@ -250,11 +215,11 @@ type taken struct {
 }
 
 func (c *claim) run(tx kv.Transaction) (claimRun, error) {
-	out := claimRun{heads: map[string][]byte{}, left: map[string][][]byte{}}
+	out := claimRun{heads: map[string][]byte{}}
 	c.beats, c.again = false, len(c.taken) > 0
 	c.random = rand.New(rand.NewPCG(c.seeds[0], c.seeds[1]))
 	timeout := tx.Snapshot().Get(c.queue.keys.timeout)
-	c.turns = c.queue.share.turns(tx.Snapshot(), c.memory.unit)
+	c.rolled = c.queue.share.readRollup(tx.Snapshot())
 	var err error
 	if done, err := c.recover(tx, &out); done || err != nil {
 		out.timeout = c.timeout // which that run wrote with the jobs
@@ -322,11 +287,8 @@ func (c *claim) recover(tx kv.Transaction, out *claimRun) (bool, error) {
 	return len(out.jobs) > 0, nil
 }
 
-// enough reports whether a run stops looking for jobs.
-func (c *claim) enough(out *claimRun) bool { return c.sated(out) || c.turns.outbid }
-
-// sated reports whether a run has taken all that it may.
-func (c *claim) sated(out *claimRun) bool { return len(out.jobs) >= c.n || out.size >= enoughBytes }
+// enough reports whether a run has taken all that it may.
+func (c *claim) enough(out *claimRun) bool { return len(out.jobs) >= c.n || out.size >= enoughBytes }
 
 // parseDelayed returns the time and the job id of a key in delayed.
 func (q *Queue) parseDelayed(key []byte) (scheduled int64, id string, err error) {

@@ -135,8 +135,8 @@
 // that takes the new ones. The owner with the highest usage gives up a job, as long as its usage is higher than that of
 // the owner that is served. [Queue.Yield] says which jobs go first when a holder is to hold fewer.
 //
-// A claim looks at a small window at the head of an owner's ready rows without conflicts, and conflicts only on what it
-// takes. If only one process takes jobs, it takes the longest waiting first. If several do, each prefers some of the
+// A claim reads, chooses, and then writes (claim.go, take.go, choose.go). It reads a small window at the head of an
+// owner's ready rows without conflicts, and conflicts only on what it takes. If only one process takes jobs, it takes the longest waiting first. If several do, each prefers some of the
 // owners, and the jobs of the window that are in its lane (lane.go), to avoid conflicts. What a claim finds to tidy is
 // done while the next one runs (tidy.go).
 //
@@ -150,8 +150,6 @@
 // ready and active therefore begin where their last read began: stamps only grow, so nothing can have appeared before
 // it. Times in delayed come from clocks that may differ, so its readers go back by a minute, and sometimes to the
 // start.
-//
-// A claimer keeps the rows of a window that it did not take, and takes these next, before it reads another window.
 //
 // # Costs
 //

@@ -13,7 +13,7 @@ import (
 //
 //   - line.enlist when a job becomes ready, enter when a job is taken that was never ready,
 //     leave when the owner has no ready jobs, forget when the owner has no jobs left;
-//   - turns and exchange in each run of a claim, to choose who is served next and what yields;
+//   - order and price in each run of a claim, to read what choose (choose.go) decides from;
 //   - charge to add usage, and fold to make it part of the rank.
 //
 // Keys, below the layer's prefix:

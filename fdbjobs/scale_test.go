@@ -76,7 +76,7 @@ func costs(store *enginetest.Controlled) step {
 type steps struct {
 	add, update, renew, finish, resubmit step
 	// accept is what a claim writes for a job. The other claims are what they read, with one owner and one claimer.
-	accept, first, soon, later, none step
+	accept, first, later, none step
 	// beat is what claims also write.
 	beat step
 	// look is a monitor's that finds nothing. requeue is what it also does for a job that is overdue.
@@ -125,11 +125,11 @@ func modelSteps(stripe int) (s steps) {
 	s.requeue = step{keys: 8, gets: 2, ranges: 1, rows: 2, bytes: moved + row(stamp, pending, "", 2, 1, 0)}
 	s.beat = step{keys: 1, bytes: key(other, lock) + len(tuple.Tuple{seconds}.Pack())}
 
-	s.soon = step{gets: 6}                                   // timeout, rollup; the job's row, state, args; its owner's weight
-	s.later = s.soon.plus(step{gets: 2, ranges: 4, rows: 1}) // charges and weight of the owner; delayed, the line
-	s.first = s.later.plus(step{rows: 1})                    // ready and the beats, and less of the line
-	s.none = step{gets: 4, ranges: 5, rows: 1}               // no job; ready
-	s.look = step{gets: 1, ranges: stripes + 5, rows: 4}     // timeout; active, beats, owners, and two counters of one
+	// timeout, rollup; the job's row, state, args; charges and weight of the owner, the latter also with a conflict
+	s.later = step{gets: 8, ranges: 5, rows: 2}          // delayed, the line, ready
+	s.first = s.later.minus(step{ranges: 1})             // the beats, and less of the line
+	s.none = step{gets: 4, ranges: 5, rows: 1}           // no job; ready
+	s.look = step{gets: 1, ranges: stripes + 5, rows: 4} // timeout; active, beats, owners, and two counters of one
 	return s
 }
 
@@ -166,9 +166,8 @@ func TestModelSteps(t *testing.T) {
 		is("add", model(1).add, func() { b.add(t, modelJob(1)) })
 		b.add(t, modelJob(2), modelJob(3))
 		after(400 * time.Millisecond)
-		is("window", model(1).accept.plus(model(1).later).plus(step{ranges: 1, rows: 3}), accept)
-		is("soon", model(2).accept.plus(model(2).soon), accept)
-		after(400 * time.Millisecond)
+		is("window", model(1).accept.plus(model(1).later).plus(step{rows: 2}), accept)
+		is("again", model(2).accept.plus(model(2).later).plus(step{rows: 1}), accept)
 		is("later", model(3).accept.plus(model(3).later), accept)
 		is("none", model(3).none, func() { assert.Empty(t, b.take(t, 1)) })
 		is("update", model(3).update, func() { require.NoError(t, h.Update(t.Context(), state, nil)) })
@@ -230,7 +229,7 @@ func (l load) renewal() time.Duration {
 }
 
 // window is the number of rows in ready that a claim reads at most.
-func (l load) window() int { return min(max(16, 8*l.claimers), 2048) }
+func (l load) window() int { return min(max(16, 4*l.claimers), 2048) }
 
 // perSecond is what happens in a second.
 type perSecond struct{ transactions, keys, bytes, gets, ranges, rows float64 }
@@ -257,13 +256,12 @@ func (l load) rates() map[kind]perSecond {
 	writes := perSecond{transactions: min(updates, claimers*shared)}
 	writes = writes.and(updates-renewals-starts, s.update).and(renewals, s.renew).and(starts, s.finish)
 
-	// A claimer keeps the rows of a window that are in its lane, about 8 or at least the one that it takes.
+	// Each claim reads a window, of which later has one row.
 	window := float64(l.window())
-	windows := starts / max(window/claimers, 1)
 	claims := perSecond{transactions: starts}.and(starts, s.accept.plus(s.later))
 	beats := min(starts, claimers/2) // written, and read: all of them
-	claims = claims.and(beats, s.beat).and(beats, step{ranges: 1}).and(windows, step{ranges: 1})
-	claims.rows += beats*claimers + windows*window
+	claims = claims.and(beats, s.beat).and(beats, step{ranges: 1})
+	claims.rows += beats*claimers + starts*(window-1)
 
 	looks := claimers * 6 / l.timeout.Seconds()
 	monitors := perSecond{transactions: 3 * looks}.and(looks, s.look)
@@ -304,8 +302,7 @@ func stepsTable() string {
 		{"add", s.add},
 		{"accept: take the job", s.accept},
 		{"and find it: first claim of a process", s.first},
-		{"or: later claim, with a row of an earlier window", s.later},
-		{"or: within 100 ms of the claim before", s.soon},
+		{"or: later claim", s.later},
 		{"claim that finds nothing", s.none},
 		{"update, state only", s.update},
 		{"update that renews the hold", s.renew},

@@ -2,7 +2,6 @@ package fdbjobs
 
 import (
 	"bytes"
-	"fmt"
 	"slices"
 
 	"settee/pkg/kv"
@@ -11,24 +10,21 @@ import (
 
 // takeInOrder takes jobs that are due, or that Latest allows.
 func (c *claim) takeInOrder(tx kv.Transaction, out *claimRun) error {
-	if c.wants.yielding == nil {
-		if err := c.takeKnown(tx, out); err != nil || c.enough(out) {
-			return err
-		}
-	} else {
-		var err error
-		if c.turns.exchange, err = c.queue.share.newExchange(tx.Snapshot(), *c.wants.yielding); err != nil {
+	delayed := tx.Snapshot().GetRange(
+		rows.From(c.queue.keys.delayed, c.queue.keys.delayed.Pack(c.memory.delayedFrom(c.full))), kv.RangeOptions{Limit: 1})
+	v := view{exchange: c.wants.yielding != nil, jobs: map[string]*seen{}, weights: map[string]kv.Future[[]byte]{}}
+	if v.exchange {
+		v.yields = yielders(*c.wants.yielding)
+		if _, err := c.queue.share.price(tx.Snapshot(), c.rolled, v.yields, true); err != nil {
 			return err
 		}
 	}
-	delayed := tx.Snapshot().GetRange(
-		rows.From(c.queue.keys.delayed, c.queue.keys.delayed.Pack(c.memory.delayedFrom(c.full))), kv.RangeOptions{Limit: 1})
 	lane := c.readLane(tx)
-	if err := c.takeReady(tx, out, lane); err != nil {
+	if err := c.takeReady(tx, out, &v, lane); err != nil {
 		return err
 	}
 	now := c.queue.layer.now().Unix()
-	if c.wants.latest > now && c.turns.exchange == nil {
+	if c.wants.latest > now && !v.exchange {
 		if err := c.takeEarly(tx, out, now); err != nil {
 			return err
 		}
@@ -50,30 +46,49 @@ func (c *claim) takeInOrder(tx kv.Transaction, out *claimRun) error {
 	return nil
 }
 
-// takeKnown takes jobs that an earlier claim saw and left. They may be gone.
-func (c *claim) takeKnown(tx kv.Transaction, out *claimRun) error {
-	out.known = make([]*candidate, len(c.memory.known))
-	for i, known := range c.memory.known {
-		left := *known
-		out.known[i] = &left
+// view is what a run of a claim has read of the ready jobs. Its parts only grow, except that rows of jobs that cannot be
+// taken leave their owners. What is taken is chosen from it by choose, again whenever it has changed, and written at the
+// end.
+type view struct {
+	version  kv.Future[int64]
+	unit     float64  // what a running job counts
+	exchange bool     // there is no room: jobs of yields go for those taken
+	yields   []*party // owners of jobs that can make room, and that are not in owners
+	owners   []*party // that choose chooses from
+	jobs     map[string]*seen
+	weights  map[string]kv.Future[[]byte] // of owners of jobs, read with conflicts
+	// othersToo says that rows in other lanes count.
+	othersToo bool
+}
+
+// seen is a job with a ready row, as it was read.
+type seen struct {
+	read jobRead
+	row  *row
+	job  *Job // nil if it cannot be taken
+}
+
+func (v *view) choose(n int) decision {
+	return choose(slices.Concat(v.yields, v.owners), v.unit, v.exchange, n)
+}
+
+// add adds owners to choose from, whose usage is known.
+func (v *view) add(owners []*party) {
+	for _, p := range owners {
+		if i := slices.IndexFunc(v.yields, func(y *party) bool { return y.owner == p.owner }); i >= 0 {
+			p.yields = v.yields[i].yields
+			v.yields = slices.Delete(v.yields, i, i+1)
+		}
 	}
-	if c.again || c.began.Sub(c.memory.seen) >= freshFor {
-		return nil
-	}
-	err := c.takeFrom(tx, out, out.known)
-	for _, o := range out.known {
-		out.left[o.owner] = o.rows
-	}
-	return err
+	v.owners = append(v.owners, owners...)
 }
 
 // takeReady takes jobs that are ready. The owner with the lowest usage per weight is first. Owners with the same
 // usage take turns, beginning after the one that was served last. Jobs in other lanes are taken only if no others are
 // found.
-func (c *claim) takeReady(tx kv.Transaction, out *claimRun, readLane func() (lane, error)) error {
-	out.known, out.saw = nil, true
-	version := tx.Snapshot().ReadVersion()
-	line := c.queue.share.order(tx.Snapshot(), c.memory.owner, c.memory.rank, c.ownersToRead(out, c.memory.lane))
+func (c *claim) takeReady(tx kv.Transaction, out *claimRun, v *view, readLane func() (lane, error)) error {
+	v.version = tx.Snapshot().ReadVersion()
+	line := c.queue.share.order(tx.Snapshot(), c.memory.owner, c.memory.rank, c.ownersToRead(c.memory.lane))
 	lane, err := readLane()
 	if err != nil {
 		return err
@@ -81,158 +96,168 @@ func (c *claim) takeReady(tx kv.Transaction, out *claimRun, readLane func() (lan
 	if err := line.lowestFirst(c.memory.rank); err != nil {
 		return err
 	}
-	if c.turns.exchange != nil {
+	if v.exchange {
 		lane = wholeQueue // claims are rare: take the longest waiting job
 	}
-	var all []*candidate
-	for len(all) < maxOwners && !c.enough(out) {
-		next, err := line.next(c.ownersToRead(out, lane))
-		if err != nil {
+	var all, mine []*party // of the line, and of these those to look at
+	chosen, outbid, err := c.choose(tx, out, v, func() ([]*party, error) {
+		for len(mine) == 0 && len(all) < maxOwners {
+			next, err := line.next(c.ownersToRead(lane))
+			if err != nil || len(next) == 0 {
+				return nil, err
+			}
+			all = append(all, next...)
+			mine = c.prefer(lane, all, len(next))
+		}
+		some := mine[:min(len(mine), max(c.n, ownersAtOnce))]
+		mine = mine[len(some):]
+		return some, nil
+	})
+	if err != nil {
+		return err
+	}
+	if len(chosen) == 0 && !outbid {
+		if chosen, err = c.chooseOthers(tx, out, v, all); err != nil {
 			return err
 		}
-		if len(next) == 0 {
-			break
-		}
-		all = append(all, next...)
-		mine := c.prefer(out, lane, all, len(next))
-		for some := range slices.Chunk(mine, max(c.n-len(out.jobs), ownersAtOnce)) {
-			if c.enough(out) {
-				break
-			}
-			if err := c.takeOwn(tx, out, some, version); err != nil {
-				return err
-			}
-		}
 	}
-	if len(out.jobs) > 0 || c.enough(out) {
-		return nil
-	}
-	// Claimers that find nothing in their lanes should not all take the same.
-	all = slices.DeleteFunc(all, func(o *candidate) bool { return o.looked && len(o.others) == 0 })
-	c.random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	for n := ownersAtOnce; len(all) > 0 && len(out.jobs) == 0 && !c.enough(out); n *= 2 {
-		n = min(n, maxWindow/window, len(all))
-		if err := c.takeOthers(tx, out, all[:n], version); err != nil {
+	for _, choice := range chosen {
+		found := v.jobs[string(choice.key)]
+		if err := c.take(tx, out, found.job, found.row); err != nil {
 			return err
 		}
-		all = all[n:]
+		if v.exchange {
+			out.instead = append(out.instead, choice.instead)
+			c.taken[len(c.taken)-1].instead = choice.instead
+		}
+		out.owner, out.rank = choice.of.owner, choice.of.rank
 	}
 	return nil
 }
 
-// ownersToRead returns the number of owners to read at the same time.
-func (c *claim) ownersToRead(out *claimRun, lane lane) int {
-	return min(max(c.n-len(out.jobs), ownersAtOnce, 4*lane.of), maxOwners)
-}
-
-// prefer sets the lanes of the last n candidates of the line, and the rows in them that earlier claims have seen. It
-// returns those that have jobs in the claimer's lane.
-func (c *claim) prefer(out *claimRun, lane lane, line []*candidate, n int) (mine []*candidate) {
-	upTo := len(line)
-	for i := len(line) - 1; i >= len(line)-n; i-- {
-		o := line[i]
-		if i < len(line)-1 && o.rank != line[i+1].rank {
-			upTo = i + 1
-		}
-		if o.lane = lane.among(upTo, o.owner, c.began); !o.lane.prefers() {
-			continue
-		}
-		left, known := out.left[o.owner]
+// choose chooses the jobs that a claim takes. It reads what the choice needs: further owners, which next returns, their
+// rows, and the jobs of these.
+func (c *claim) choose(
+	tx kv.Transaction, out *claimRun, v *view, next func() ([]*party, error),
+) (chosen []choice, outbid bool, err error) {
+	for atOnce, ended := c.n, false; ; {
+		d := v.choose(c.n)
 		switch {
-		case c.turns.exchange != nil: // rows seen an interval ago are gone
-		case !known:
-			left = c.memory.stock[o.owner]
-			fallthrough
+		case len(d.unread) > 0:
+			if v.exchange { // any of them may have a job that is taken
+				atOnce = len(d.unread)
+			}
+			if err := c.readRows(tx.Snapshot(), out, v, d.unread[:min(len(d.unread), atOnce)]); err != nil {
+				return nil, false, err
+			}
+			atOnce = max(2*atOnce, ownersAtOnce)
+		case len(d.chosen) < c.n && !d.outbid && !ended:
+			more, err := next()
+			if err != nil {
+				return nil, false, err
+			}
+			if ended = len(more) == 0; ended {
+				continue
+			}
+			unpriced := slices.DeleteFunc(slices.Clone(more), func(p *party) bool { return p.weight != 0 })
+			if v.unit, err = c.queue.share.price(tx.Snapshot(), c.rolled, unpriced, v.exchange); err != nil {
+				return nil, false, err
+			}
+			out.owners = append(out.owners, unpriced...)
+			v.add(more)
 		default:
-			for _, key := range left {
-				if o.lane.has(key) {
-					o.rows = append(o.rows, key)
-				}
+			fitting, all, err := c.look(tx, v, d.chosen)
+			if all || err != nil {
+				return d.chosen[:fitting], d.outbid, err
 			}
 		}
-		o.short = len(o.rows) == 0
-		mine = append(mine, o)
+	}
+}
+
+// chooseOthers chooses jobs in other lanes, of the first owners that have any. Claimers that find nothing in their lanes
+// should not all take the same.
+func (c *claim) chooseOthers(tx kv.Transaction, out *claimRun, v *view, line []*party) ([]choice, error) {
+	if v.exchange {
+		return nil, nil // the lane was the whole queue
+	}
+	rest := slices.DeleteFunc(slices.Clone(line), func(p *party) bool { return p.looked && len(p.others) == 0 })
+	c.random.Shuffle(len(rest), func(i, j int) { rest[i], rest[j] = rest[j], rest[i] })
+	v.owners, v.othersToo = nil, true
+	atOnce := ownersAtOnce
+	chosen, _, err := c.choose(tx, out, v, func() ([]*party, error) {
+		if slices.ContainsFunc(v.owners, func(p *party) bool { return len(p.rows) > 0 }) {
+			return nil, nil
+		}
+		some := rest[:min(atOnce, maxWindow/window, len(rest))]
+		rest, atOnce = rest[len(some):], 2*atOnce
+		for _, p := range some {
+			if p.unread = !p.looked; p.looked {
+				p.rows = c.shuffled(p.others)
+			}
+		}
+		return some, nil
+	})
+	return chosen, err
+}
+
+func (c *claim) shuffled(keys [][]byte) [][]byte {
+	c.random.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
+	return keys
+}
+
+// ownersToRead returns the number of owners to read at the same time.
+func (c *claim) ownersToRead(lane lane) int { return min(max(c.n, ownersAtOnce, 4*lane.of), maxOwners) }
+
+// prefer sets the lanes of the last n owners of the line. It returns those that can have jobs in the claimer's lane.
+func (c *claim) prefer(lane lane, line []*party, n int) (mine []*party) {
+	upTo := len(line)
+	for i := len(line) - 1; i >= len(line)-n; i-- {
+		p := line[i]
+		if i < len(line)-1 && p.rank != line[i+1].rank {
+			upTo = i + 1
+		}
+		if p.lane = lane.among(upTo, p.owner, c.began); p.lane.prefers() {
+			mine = append(mine, p)
+		}
 	}
 	slices.Reverse(mine)
 	return mine
 }
 
-// takeOwn takes jobs of candidates in the claimer's lane.
-func (c *claim) takeOwn(tx kv.Transaction, out *claimRun, candidates []*candidate, version kv.Future[int64]) error {
-	if err := c.turns.read(tx.Snapshot(), candidates); err != nil {
-		return err
-	}
-	out.known = append(out.known, candidates...)
-	for {
-		// Rows that an earlier claim has seen come first, where that is fair.
-		unread := c.turns.unread(candidates)
-		if err := c.readHeads(tx.Snapshot(), out, unread, version); err != nil {
-			return err
-		}
-		if err := c.takeFrom(tx, out, candidates); err != nil {
-			return err
-		}
-		if len(unread) == 0 || c.enough(out) {
-			return nil
-		}
-	}
-}
-
-// takeOthers takes jobs in other lanes.
-func (c *claim) takeOthers(tx kv.Transaction, out *claimRun, candidates []*candidate, version kv.Future[int64]) error {
-	if err := c.turns.read(tx.Snapshot(), candidates); err != nil {
-		return err
-	}
-	unread := slices.DeleteFunc(slices.Clone(candidates), func(o *candidate) bool { return o.looked })
-	if err := c.readHeads(tx.Snapshot(), out, unread, version); err != nil {
-		return err
-	}
-	for _, o := range candidates {
-		c.random.Shuffle(len(o.others), func(i, j int) { o.others[i], o.others[j] = o.others[j], o.others[i] })
-		o.rows, o.own = o.others, false
-	}
-	return c.takeFrom(tx, out, candidates)
-}
-
-// readHeads reads the heads of the ready rows of owners that this run has not read: of as many as have maxWindow rows.
-func (c *claim) readHeads(tx kv.ReadTransaction, out *claimRun, candidates []*candidate, version kv.Future[int64]) error {
-	if len(candidates) == 0 {
-		return nil
-	}
+// readRows reads the first ready rows of owners: of as many as have maxWindow rows.
+func (c *claim) readRows(tx kv.ReadTransaction, out *claimRun, v *view, owners []*party) error {
 	// Enough that several are likely to be in the lane, if the owner has so many.
-	own := max(window/2, 4*(c.n-len(out.jobs))/len(candidates))
-	var limits []int
-	for all := 0; len(limits) < len(candidates) && all < maxWindow; all += limits[len(limits)-1] {
-		o, limit := candidates[len(limits)], window
-		if o.lane.prefers() {
-			limit = min(max(window, own*o.lane.shared), maxWindow)
+	own := max(window/4, 4*c.n/len(owners))
+	var reads []kv.RangeResult
+	for all := 0; len(reads) < len(owners) && all < maxWindow; {
+		p, limit := owners[len(reads)], window
+		if p.lane.prefers() {
+			limit = min(max(window, own*p.lane.shared), maxWindow)
 		}
-		limits = append(limits, limit)
+		reads = append(reads, c.queue.readReady(tx, p.owner, limit))
+		all += limit
 	}
-	candidates = candidates[:len(limits)]
-	heads := make([]kv.RangeResult, len(candidates))
-	for i, o := range candidates {
-		heads[i] = c.queue.readReady(tx, o.owner, limits[i])
-	}
-	for i, o := range candidates {
-		rows, err := heads[i].Slice()
+	for i, read := range reads {
+		p := owners[i]
+		pairs, err := read.Slice()
 		if err != nil {
 			return err
 		}
-		out.looked = append(out.looked, o)
-		o.looked, o.short, o.more = true, false, len(rows) == limits[i]
-		if len(rows) > 0 {
-			out.heads[o.owner] = rows[0].Key
-			own, others := o.lane.sort(rows)
-			o.rows, o.others = keysOf(own), keysOf(others)
+		p.looked, p.unread, p.empty = true, false, len(pairs) == 0
+		if p.empty {
+			at, err := v.version.Await()
+			if err != nil {
+				return err
+			}
+			out.heads[p.owner] = c.queue.keys.ready.Sub(p.owner).Pack(stampAfter(at))
 			continue
 		}
-		v, err := version.Await()
-		if err != nil {
-			return err
+		out.heads[p.owner] = pairs[0].Key
+		own, others := p.lane.sort(pairs)
+		p.rows, p.others = keysOf(own), keysOf(others)
+		if v.othersToo {
+			p.rows = c.shuffled(append(p.rows, p.others...))
 		}
-		out.heads[o.owner] = c.queue.keys.ready.Sub(o.owner).Pack(stampAfter(v))
-		o.empty = true
 	}
 	return nil
 }
@@ -250,68 +275,66 @@ func keysOf(rows []kv.KeyValue) [][]byte {
 	return keys
 }
 
-// takeFrom takes jobs of some owners, whose rows are known.
-func (c *claim) takeFrom(tx kv.Transaction, out *claimRun, candidates []*candidate) error {
-	for !c.enough(out) {
-		picks := c.turns.pick(candidates, c.n-len(out.jobs))
-		if len(picks) == 0 {
-			return nil
+// look reads the jobs that were chosen, and returns how many of them fit into the transaction. all is false if some
+// cannot be taken: their rows have left their owners then.
+func (c *claim) look(tx kv.Transaction, v *view, chosen []choice) (fitting int, all bool, err error) {
+	all = true
+	size := 0
+	for some := range slices.Chunk(chosen, readAtOnce) {
+		if size >= enoughBytes {
+			break
 		}
-		for some := range slices.Chunk(picks, readAtOnce) {
-			if c.sated(out) {
-				break
+		if err := c.readJobs(tx, v, some); err != nil {
+			return 0, false, err
+		}
+		for _, choice := range some {
+			job := v.jobs[string(choice.key)].job
+			if job == nil {
+				p := choice.of
+				p.rows = slices.DeleteFunc(p.rows, func(key []byte) bool { return bytes.Equal(key, choice.key) })
+				all = false
+				continue
 			}
-			if err := c.takeRows(tx, out, some); err != nil {
-				return err
-			}
+			size += len(job.Args) + len(job.State)
+			fitting++
 		}
 	}
-	return nil
+	return fitting, all, nil
 }
 
-// takeRows takes the jobs of rows in ready, except those scheduled after latest.
-func (c *claim) takeRows(tx kv.Transaction, out *claimRun, picks []picked) error {
-	reads, weights := make([]jobRead, len(picks)), map[string]kv.Future[[]byte]{}
-	for i, p := range picks {
-		c.readWeight(tx, weights, p.of.owner)
-		_, id, err := stampAndID(c.queue.keys.ready, p.key)
+// readJobs reads the jobs of choices that v does not have.
+func (c *claim) readJobs(tx kv.Transaction, v *view, some []choice) error {
+	var reading []choice
+	for _, choice := range some {
+		if v.jobs[string(choice.key)] != nil {
+			continue
+		}
+		_, id, err := stampAndID(c.queue.keys.ready, choice.key)
 		if err != nil {
 			return err
 		}
-		// A job that this run has taken may have another remembered row, from its previous owner. Its data is already
-		// written and cannot be read.
-		if !slices.ContainsFunc(out.jobs, func(j *Job) bool { return j.ID == id }) {
-			reads[i] = c.queue.readJob(tx, id)
-		}
+		v.jobs[string(choice.key)] = &seen{read: c.queue.readJob(tx, id)}
+		c.readWeight(tx, v.weights, choice.of.owner)
+		reading = append(reading, choice)
 	}
-	for i, read := range reads {
-		if read.row == nil {
-			c.turns.unpick(picks[i])
-			continue
+	for _, choice := range reading {
+		found := v.jobs[string(choice.key)]
+		var err error
+		if found.row, err = awaitRow(found.read.row); err != nil {
+			return err
 		}
-		row, err := awaitRow(read.row)
+		_, paused, err := awaitWeight(v.weights[choice.of.owner])
 		if err != nil {
 			return err
 		}
-		_, paused, err := awaitWeight(weights[picks[i].of.owner])
-		if err != nil {
-			return err
-		}
-		if paused || row == nil || row.status != Pending || row.sequence == nil ||
-			!bytes.Equal(picks[i].key, c.queue.keys.ready.Pack(row.owner, *row.sequence, read.id)) ||
-			c.wants.latest != 0 && row.scheduled > c.wants.latest {
-			// Another claim has taken it since, its owner was paused, or it is scheduled after latest.
-			c.turns.unpick(picks[i])
+		r := found.row
+		if paused || r == nil || r.status != Pending || r.waits() || !c.wants.allow(r) ||
+			!bytes.Equal(choice.key, c.queue.place(found.read.id, r)) {
 			continue
 		}
-		if err := c.take(tx, out, read, row); err != nil {
+		if found.job, err = found.read.job(r); err != nil {
 			return err
 		}
-		if goes := picks[i].goes; goes != nil {
-			out.instead = append(out.instead, goes.id)
-			c.taken[len(c.taken)-1].instead = goes.id
-		}
-		out.owner, out.rank = picks[i].of.owner, picks[i].of.rank
 	}
 	return nil
 }
@@ -323,135 +346,23 @@ func (c *claim) readWeight(tx kv.Transaction, weights map[string]kv.Future[[]byt
 	}
 }
 
-// takeAny takes pending jobs of any owner and time. Owners take turns, and of each the ids from a random one on are
-// first.
-func (c *claim) takeAny(tx kv.Transaction, out *claimRun) error {
-	begin := c.memory.anyFrom
-	for _, from := range []string{begin, ""} {
-		for t, err := range c.queue.tallies(tx.Snapshot(), from, []Status{Pending}, anyPart) {
-			if err != nil {
-				return err
-			}
-			if c.enough(out) || from == "" && begin != "" && t.owner >= begin {
-				break
-			}
-			out.anyFrom = AfterOwner(t.owner).Owner
-			if err := c.takeAnyOf(tx, out, t); err != nil {
-				return err
-			}
-		}
-		if begin == "" {
-			break
-		}
-	}
-	return nil
-}
-
-// takeAnyOf is takeAny for one owner.
-func (c *claim) takeAnyOf(tx kv.Transaction, out *claimRun, t tally) error {
-	middle := fmt.Sprintf("%016x", c.random.Uint64())
-	for _, after := range []string{middle, ""} {
-		ids, err := c.queue.readIDs(tx.Snapshot(), t.owner, after, c.n-len(out.jobs), t.parts).await()
-		if err != nil {
-			return err
-		}
-		if after == "" {
-			ids = slices.DeleteFunc(ids, func(id string) bool { return id > middle })
-		}
-		for some := range slices.Chunk(ids, readAtOnce) {
-			if c.enough(out) {
-				return nil
-			}
-			if err := c.takePending(tx, out, some); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// takeEarly takes jobs that are scheduled after now, but not after latest.
-func (c *claim) takeEarly(tx kv.Transaction, out *claimRun, now int64) error {
-	if c.enough(out) {
-		return nil
-	}
-	delayed := c.queue.keys.delayed
-	soon := kv.KeyRange{Begin: delayed.Pack(now + 1), End: delayed.Pack(c.wants.latest + 1)}
-	// Some may be jobs of paused owners.
-	pairs, err := tx.Snapshot().GetRange(soon, kv.RangeOptions{Limit: max(c.n-len(out.jobs), window)}).Slice()
-	if err != nil {
-		return err
-	}
-	ids := make([]string, len(pairs))
-	for i, pair := range pairs {
-		if _, ids[i], err = c.queue.parseDelayed(pair.Key); err != nil {
-			return err
-		}
-	}
-	for some := range slices.Chunk(ids, readAtOnce) {
-		if c.enough(out) {
-			return nil
-		}
-		if err := c.takePending(tx, out, some); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// takePending takes the pending ones of some jobs.
-func (c *claim) takePending(tx kv.Transaction, out *claimRun, ids []string) error {
-	reads := make([]jobRead, len(ids))
-	for i, id := range ids {
-		reads[i] = c.queue.readJob(tx, id)
-	}
-	found, weights := make([]*row, len(ids)), map[string]kv.Future[[]byte]{}
-	for i, read := range reads {
-		var err error
-		if found[i], err = awaitRow(read.row); err != nil {
-			return err
-		}
-		if found[i] != nil && found[i].status == Pending {
-			c.readWeight(tx, weights, found[i].owner)
-		}
-	}
-	for i, row := range found {
-		if row == nil || row.status != Pending || c.sated(out) {
-			continue // as in takeRows
-		}
-		_, paused, err := awaitWeight(weights[row.owner])
-		if err != nil {
-			return err
-		}
-		if paused {
-			continue
-		}
-		if err := c.take(tx, out, reads[i], row); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // take makes the claimer the holder of a job.
-func (c *claim) take(tx kv.Transaction, out *claimRun, read jobRead, old *row) error {
+func (c *claim) take(tx kv.Transaction, out *claimRun, job *Job, old *row) error {
 	i := len(out.jobs)
 	next := *old
 	next.status, next.tag, next.lock, next.sequence, next.timeout = Running, "", c.locks[i], stamp(uint16(i)), out.timeout
-	job, err := read.job(&next)
-	if err != nil {
-		return err
-	}
 	if old.waits() {
 		// The owner may have had nothing ready, and must have a row now.
 		if err := c.queue.share.enter(tx, old.owner); err != nil {
 			return err
 		}
 	}
-	c.queue.put(tx, read.id, old, &next)
+	c.queue.put(tx, job.ID, old, &next)
 	c.beat(tx)
-	c.taken = append(c.taken, taken{id: read.id, lock: next.lock, generation: next.generation})
-	out.jobs = append(out.jobs, job)
+	c.taken = append(c.taken, taken{id: job.ID, lock: next.lock, generation: next.generation})
+	held := next.job(job.ID, job.State)
+	held.Args, held.ArgsErr = job.Args, job.ArgsErr
+	out.jobs = append(out.jobs, held)
 	out.locks = append(out.locks, next.lock)
 	out.size += len(job.Args) + len(job.State)
 	return nil

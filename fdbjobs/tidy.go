@@ -114,18 +114,18 @@ func (q *Queue) delist(ctx context.Context, owners []string) error {
 }
 
 // toFold returns the owners that this claimer tidies whose usage has changed since their rank was written, if it is time
-// to write some. The next claim reads the line again.
+// to write some.
 func (m *memory) toFold(found claimRun, now time.Time) (owners []string) {
-	if now.Sub(m.folding) < min(foldEvery, time.Duration(m.lane.of)*freshFor) {
+	if now.Sub(m.folding) < min(foldEvery, time.Duration(m.lane.of)*foldAlone) {
 		return nil
 	}
-	for _, o := range found.known {
+	for _, o := range found.owners {
 		if o.lane.tidies && o.used != o.rank {
 			owners = append(owners, o.owner)
 		}
 	}
 	if len(owners) > 0 {
-		m.folding, m.seen = now, time.Time{}
+		m.folding = now
 	}
 	return owners
 }
@@ -135,8 +135,10 @@ func (m *memory) toFold(found claimRun, now time.Time) (owners []string) {
 func (c *claimer) leaving(found claimRun, now time.Time) []string {
 	m := &c.memory
 	var all, mine, due []string
-	for _, o := range found.looked {
+	for _, o := range found.owners {
 		switch {
+		case !o.looked:
+			continue
 		case !o.empty:
 			delete(m.empty, o.owner)
 			continue

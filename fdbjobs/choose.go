@@ -1,0 +1,214 @@
+package fdbjobs
+
+import (
+	"cmp"
+	"encoding/binary"
+	"hash/fnv"
+	"math"
+	"slices"
+
+	"settee/pkg/kv"
+)
+
+// party is an owner as a claim has read it: its usage, its ready rows, and its running jobs that can make room.
+type party struct {
+	owner  string
+	rank   float64 // in the line
+	used   float64 // usage per weight
+	weight float64
+	offset float64 // from 0 to 1, see choose
+
+	lane   ownerLane
+	rows   [][]byte // keys in ready, in the order in which to take them
+	others [][]byte // keys that are in other lanes
+	unread bool     // rows have not been read
+	looked bool     // they have
+	empty  bool     // the owner had no ready rows then
+
+	yields []string // ids of its jobs that can make room, in the order in which they go
+}
+
+// would returns the owner's usage per weight by which it is compared with others. A running job counts unit.
+func (p *party) would(unit float64) float64 { return p.used + p.offset*unit/p.weight }
+
+// left returns what would returns after the next of its jobs has gone.
+func (p *party) left(unit float64) float64 { return p.would(unit) - unit/p.weight }
+
+// choice is a row that is to be taken.
+type choice struct {
+	of      *party
+	key     []byte
+	instead string // the id of the job that makes room for it; "" if there is room
+}
+
+// decision is what choose decides.
+type decision struct {
+	chosen []choice
+	// unread are the owners that would be served next, if their rows were known. No more is chosen before them.
+	unread []*party
+	// outbid says that no running job is to go for any waiting job.
+	outbid bool
+}
+
+// choose chooses up to n rows, each from the owner with the lowest usage per weight. Earlier choices count. It changes
+// nothing: what it needs was read before, and is written after it.
+//
+// The number of an owner's running jobs is whole, and its share of the slots need not be. With few slots one owner
+// would always have too many and another too few. So each owner has an offset of up to what one running job counts,
+// which changes with time. Then each owner has its share on average.
+//
+// If there is no room (exchange), a running job makes room for each row: a job of the owner with the highest usage per
+// weight, if that owner's usage stays at least that of the owner that is served. If no owner's usage is too high, the
+// jobs of each owner take turns. Each swap counts at once, so each owner gets its share when one claim exchanges many jobs.
+func choose(parties []*party, unit float64, exchange bool, n int) (d decision) {
+	now, picks := make([]party, len(parties)), make([]int, len(parties))
+	for i, p := range parties {
+		now[i] = *p
+	}
+	for len(d.chosen) < n {
+		next := -1
+		for i := range now {
+			p := &now[i]
+			if len(p.rows) == 0 && !p.unread {
+				continue
+			}
+			if next < 0 || p.would(unit) < now[next].would(unit) || p.would(unit) == now[next].would(unit) && picks[i] < picks[next] {
+				next = i
+			}
+		}
+		if next < 0 {
+			return d
+		}
+		if now[next].unread {
+			for _, i := range unread(now, unit) {
+				d.unread = append(d.unread, parties[i])
+			}
+			return d
+		}
+		instead := ""
+		if exchange {
+			serves, goes := swap(now, next, unit)
+			if goes < 0 {
+				d.outbid = true
+				return d
+			}
+			next = serves
+			instead = now[goes].yields[0]
+			now[goes].yields = now[goes].yields[1:]
+			now[goes].used -= unit / now[goes].weight
+		}
+		p := &now[next]
+		d.chosen = append(d.chosen, choice{parties[next], p.rows[0], instead})
+		p.rows = p.rows[1:]
+		p.used += unit / p.weight
+		picks[next]++
+	}
+	return d
+}
+
+// unread returns the numbers of the owners whose rows are to be read before any others are chosen, the next first.
+func unread(parties []party, unit float64) (found []int) {
+	known := math.Inf(1)
+	for i := range parties {
+		if p := &parties[i]; len(p.rows) > 0 {
+			known = min(known, p.would(unit))
+		}
+	}
+	for i := range parties {
+		if p := &parties[i]; p.unread && p.would(unit) <= known {
+			found = append(found, i)
+		}
+	}
+	slices.SortStableFunc(found, func(a, b int) int { return cmp.Compare(parties[a].would(unit), parties[b].would(unit)) })
+	return found
+}
+
+// swap chooses the owner whose job goes for a job of the owner next, and the owner that is served: next, or another one,
+// for which one of its own jobs goes. The numbers are those of parties. goes is -1 if no job is to go.
+func swap(parties []party, next int, unit float64) (serves, goes int) {
+	goes = highest(parties, unit, func(p *party) bool { return true })
+	if goes < 0 || goes == next || parties[next].would(unit) <= parties[goes].left(unit) {
+		return next, goes
+	}
+	goes = highest(parties, unit, func(p *party) bool { return len(p.rows) > 0 })
+	return goes, goes
+}
+
+// highest returns the number of the owner whose next job that makes room goes first, of those that match, or -1.
+func highest(parties []party, unit float64, match func(*party) bool) int {
+	found := -1
+	for i := range parties {
+		p := &parties[i]
+		if len(p.yields) > 0 && match(p) && (found < 0 || p.left(unit) > parties[found].left(unit)) {
+			found = i
+		}
+	}
+	return found
+}
+
+// Yielding is a running job of this process that can make room for another.
+type Yielding struct{ ID, Owner string }
+
+// Yield returns the ids of up to n jobs that go first when there is less room. Each is a job of the owner with the
+// highest usage per weight after the previous ones have gone. The jobs of one owner go in the given order.
+func (q *Queue) Yield(tx kv.ReadTransaction, jobs []Yielding, n int) ([]string, error) {
+	owners := yielders(jobs)
+	unit, err := q.share.price(tx, q.share.readRollup(tx), owners, true)
+	if err != nil {
+		return nil, err
+	}
+	parties := make([]party, len(owners))
+	for i, p := range owners {
+		parties[i] = *p
+	}
+	var ids []string
+	for len(ids) < n {
+		first := highest(parties, unit, func(*party) bool { return true })
+		if first < 0 {
+			break
+		}
+		p := &parties[first]
+		ids = append(ids, p.yields[0])
+		p.yields = p.yields[1:]
+		p.used -= unit / p.weight
+	}
+	return ids, nil
+}
+
+// yielders returns the owners of jobs that can make room.
+func yielders(jobs []Yielding) (owners []*party) {
+	byName := map[string]*party{}
+	for _, job := range jobs {
+		p := byName[job.Owner]
+		if p == nil {
+			p = &party{owner: job.Owner}
+			byName[job.Owner] = p
+			owners = append(owners, p)
+		}
+		p.yields = append(p.yields, job.ID)
+	}
+	return owners
+}
+
+// offsetFor is the number of roll-ups for which an owner's offset stays the same. In that time most slots must change
+// jobs: otherwise an owner that waits would get one at its best offset.
+const offsetFor = 16
+
+// offset returns a number from 0 to 1 for an owner, a new one every offsetFor roll-ups. It is the same in all
+// processes.
+func offset(owner string, generation int64) float64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(owner)) // never fails
+	phase := h.Sum64() % offsetFor
+	_, _ = h.Write(binary.BigEndian.AppendUint64(nil, (uint64(generation)+phase)/offsetFor))
+	return float64(mix(h.Sum64())>>11) / (1 << 53)
+}
+
+// mix spreads the bits of a hash whose last bytes differ little (the finalizer of MurmurHash3).
+func mix(x uint64) uint64 {
+	x ^= x >> 33
+	x *= 0xff51afd7ed558ccd
+	x ^= x >> 33
+	x *= 0xc4ceb9fe1a85ec53
+	return x ^ x>>33
+}

@@ -1,0 +1,122 @@
+package fdbjobs
+
+import (
+	"fmt"
+	"slices"
+
+	"settee/pkg/kv"
+)
+
+// takeAny takes pending jobs of any owner and time ([AcceptOptions].NoSchedule). Owners take turns, and of each the ids from a random one on are
+// first.
+func (c *claim) takeAny(tx kv.Transaction, out *claimRun) error {
+	begin := c.memory.anyFrom
+	for _, from := range []string{begin, ""} {
+		for t, err := range c.queue.tallies(tx.Snapshot(), from, []Status{Pending}, anyPart) {
+			if err != nil {
+				return err
+			}
+			if c.enough(out) || from == "" && begin != "" && t.owner >= begin {
+				break
+			}
+			out.anyFrom = AfterOwner(t.owner).Owner
+			if err := c.takeAnyOf(tx, out, t); err != nil {
+				return err
+			}
+		}
+		if begin == "" {
+			break
+		}
+	}
+	return nil
+}
+
+// takeAnyOf is takeAny for one owner.
+func (c *claim) takeAnyOf(tx kv.Transaction, out *claimRun, t tally) error {
+	middle := fmt.Sprintf("%016x", c.random.Uint64())
+	for _, after := range []string{middle, ""} {
+		ids, err := c.queue.readIDs(tx.Snapshot(), t.owner, after, c.n-len(out.jobs), t.parts).await()
+		if err != nil {
+			return err
+		}
+		if after == "" {
+			ids = slices.DeleteFunc(ids, func(id string) bool { return id > middle })
+		}
+		for some := range slices.Chunk(ids, readAtOnce) {
+			if c.enough(out) {
+				return nil
+			}
+			if err := c.takePending(tx, out, some); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// takeEarly takes jobs that are scheduled after now, but not after latest ([AcceptOptions].Latest).
+func (c *claim) takeEarly(tx kv.Transaction, out *claimRun, now int64) error {
+	if c.enough(out) {
+		return nil
+	}
+	delayed := c.queue.keys.delayed
+	soon := kv.KeyRange{Begin: delayed.Pack(now + 1), End: delayed.Pack(c.wants.latest + 1)}
+	// Some may be jobs of paused owners.
+	pairs, err := tx.Snapshot().GetRange(soon, kv.RangeOptions{Limit: max(c.n-len(out.jobs), window)}).Slice()
+	if err != nil {
+		return err
+	}
+	ids := make([]string, len(pairs))
+	for i, pair := range pairs {
+		if _, ids[i], err = c.queue.parseDelayed(pair.Key); err != nil {
+			return err
+		}
+	}
+	for some := range slices.Chunk(ids, readAtOnce) {
+		if c.enough(out) {
+			return nil
+		}
+		if err := c.takePending(tx, out, some); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takePending takes the pending ones of some jobs.
+func (c *claim) takePending(tx kv.Transaction, out *claimRun, ids []string) error {
+	reads := make([]jobRead, len(ids))
+	for i, id := range ids {
+		reads[i] = c.queue.readJob(tx, id)
+	}
+	found, weights := make([]*row, len(ids)), map[string]kv.Future[[]byte]{}
+	for i, read := range reads {
+		var err error
+		if found[i], err = awaitRow(read.row); err != nil {
+			return err
+		}
+		if found[i] != nil && found[i].status == Pending {
+			c.readWeight(tx, weights, found[i].owner)
+		}
+	}
+	for i, row := range found {
+		if row == nil || row.status != Pending || c.enough(out) {
+			continue
+		}
+		_, paused, err := awaitWeight(weights[row.owner])
+		if err != nil {
+			return err
+		}
+		if paused {
+			continue
+		}
+		job, err := reads[i].job(row)
+		if err != nil {
+			return err
+		}
+		if err := c.take(tx, out, job, row); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,156 @@
+package fdbjobs
+
+import (
+	"settee/pkg/kv"
+	"settee/pkg/kv/rows"
+)
+
+// order reads the line of owners: by rank, and within the lowest rank from any owner on.
+type order struct {
+	share *fairShare
+	tx    kv.ReadTransaction
+	parts []linePart // that are left
+}
+
+// linePart is what is left to read of a part of the line.
+type linePart struct {
+	left  kv.KeyRange
+	read  kv.RangeResult // of the next limit rows; nil if it is not started
+	limit int
+	rows  []kv.KeyValue // that were read
+	ended bool          // there are no rows after these
+}
+
+func (p *linePart) start(tx kv.ReadTransaction, n int) {
+	p.read, p.limit = tx.GetRange(p.left, kv.RangeOptions{Limit: n}), n
+}
+
+// await awaits what was started.
+func (p *linePart) await() error {
+	if p.read == nil {
+		return nil
+	}
+	pairs, err := p.read.Slice()
+	if err != nil {
+		return err
+	}
+	p.read, p.rows, p.ended = nil, pairs, len(pairs) < p.limit
+	if len(pairs) > 0 {
+		p.left.Begin = kv.KeyAfter(pairs[len(pairs)-1].Key)
+	}
+	return nil
+}
+
+// order starts reading n owners of the line. If the owner last, which was served last with the rank at, has the lowest
+// rank, the owners after it come first.
+func (f *fairShare) order(tx kv.ReadTransaction, last string, at float64, n int) *order {
+	line := f.ranks.Sub(rankWaiting)
+	all := rows.Range(line)
+	o := &order{share: f, tx: tx, parts: []linePart{{left: all}}}
+	if last != "" {
+		// Once around the owners of this rank.
+		middle, end := kv.KeyAfter(line.Pack(at, last)), rows.Range(line.Sub(at)).End
+		o.parts = []linePart{
+			{left: kv.KeyRange{Begin: middle, End: end}},
+			{left: kv.KeyRange{Begin: all.Begin, End: middle}},
+			{left: kv.KeyRange{Begin: end, End: all.End}},
+		}
+	}
+	o.parts[0].start(tx, n)
+	for i := range o.parts[1:] {
+		o.parts[i+1].start(tx, ownersAtOnce) // seldom needed, or few
+	}
+	return o
+}
+
+// lowestFirst puts the part before the owner served last first if it has a lower rank than that owner.
+func (o *order) lowestFirst(at float64) error {
+	if len(o.parts) == 1 {
+		return nil
+	}
+	before := &o.parts[1]
+	if err := before.await(); err != nil || len(before.rows) == 0 {
+		return err
+	}
+	lowest, _, err := o.share.parseRank(before.rows[0].Key)
+	if err == nil && lowest < at {
+		o.parts[0], o.parts[1] = o.parts[1], o.parts[0]
+	}
+	return err
+}
+
+// next returns the next n owners, or less at the end.
+func (o *order) next(n int) (owners []*party, err error) {
+	for len(o.parts) > 0 && len(owners) < n {
+		p := &o.parts[0]
+		if err := p.await(); err != nil {
+			return nil, err
+		}
+		some := min(n-len(owners), len(p.rows))
+		for _, pair := range p.rows[:some] {
+			rank, owner, err := o.share.parseRank(pair.Key)
+			if err != nil {
+				return nil, err
+			}
+			owners = append(owners, &party{owner: owner, rank: rank, unread: true})
+		}
+		switch p.rows = p.rows[some:]; {
+		case len(p.rows) > 0:
+		case p.ended:
+			o.parts = o.parts[1:]
+		default:
+			p.start(o.tx, n)
+		}
+	}
+	return owners, nil
+}
+
+// price sets the usage of owners whose names and ranks are known, and returns what a running job counts. If running jobs
+// count, or if exact is set, it reads all that an owner's usage consists of: a rank contains the running jobs at the time
+// when it was written, and lags behind roll-ups. Otherwise it reads only the charges since then.
+func (f *fairShare) price(tx kv.ReadTransaction, rolled kv.Future[[]byte], owners []*party, exact bool) (unit float64, err error) {
+	r, err := awaitRollup(rolled)
+	if err != nil {
+		return 0, err
+	}
+	if exact || r.running != 0 {
+		err = f.priceAll(tx, owners, r)
+	} else {
+		err = f.priceCharges(tx, owners)
+	}
+	return float64(r.running), err
+}
+
+func (f *fairShare) priceAll(tx kv.ReadTransaction, owners []*party, r rollup) error {
+	reads := make([]usageRead, len(owners))
+	for i, p := range owners {
+		reads[i] = f.readUsage(tx, tx, p.owner)
+	}
+	for i, p := range owners {
+		u, err := reads[i].await()
+		if err != nil {
+			return err
+		}
+		p.used, p.weight, p.offset = u.perWeight(r), u.weight, offset(p.owner, r.generation)
+	}
+	return nil
+}
+
+// priceCharges adds the later charges to the owners' ranks.
+func (f *fairShare) priceCharges(tx kv.ReadTransaction, owners []*party) error {
+	charges, weights := make([]kv.Future[[]byte], len(owners)), make([]kv.Future[[]byte], len(owners))
+	for i, p := range owners {
+		charges[i], weights[i] = tx.Get(f.charges.Pack(p.owner)), tx.Get(f.weights.Pack(p.owner))
+	}
+	for i, p := range owners {
+		n, err := rows.AwaitInt(charges[i])
+		if err != nil {
+			return err
+		}
+		if p.weight, _, err = awaitWeight(weights[i]); err != nil {
+			return err
+		}
+		p.used = p.rank + float64(n)/p.weight
+	}
+	return nil
+}
