@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 
+	"settee/fdbjobs/upgrade"
 	"settee/pkg/kv"
 	"settee/pkg/kv/check"
 	"settee/pkg/kv/rows"
@@ -76,12 +77,6 @@ var checks = map[int64]struct {
 	tagTimeout: {0, (*checker).timeout}, tagWatchReady: {0, (*checker).watched},
 }
 
-// earlierTags are what versions before this one wrote. The monitors remove it.
-var earlierTags = map[int64]bool{
-	tagStatus: true, tagCount: true, tagOwnedCount: true, tagTransitions: true, tagTrimmed: true, tagWatchTransitions: true,
-	tagOwnedTagged: true, tagHeads: true,
-}
-
 func (c *checker) visit(p *check.Page, pair kv.KeyValue) (func() error, error) {
 	k := keyed{Page: p, KeyValue: pair}
 	elements, err := c.layer.space.Unpack(pair.Key)
@@ -94,14 +89,12 @@ func (c *checker) visit(p *check.Page, pair kv.KeyValue) (func() error, error) {
 	case !rows.As(elements[0], &tag):
 		return nil, k.unknown()
 	case tag == tagLayout && len(elements) == 1:
-		if _, err := upgraded(p, c.layer.space); err != nil {
+		if !bytes.Equal(pair.Value, tuple.Tuple{upgrade.Layout}.Pack()) {
 			k.unreadable("the layout")
 		}
 		return nil, nil
 	case len(elements) < 2 || !rows.As(elements[1], &name):
 		return nil, k.unknown()
-	case earlierTags[tag]:
-		return nil, nil
 	}
 	kind, known := checks[tag]
 	k.key = elements[2:]

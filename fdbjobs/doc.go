@@ -78,7 +78,7 @@
 //	(timeout, queue)                    -> seconds
 //	(watch_ready, queue)                -> counter  changed when a job becomes ready, or is delayed until before
 //	                                                all others
-//	(layout)                            -> version  of these keys: see [Upgrade]
+//	(layout)                            -> version  of these keys: see package upgrade
 //
 // and the keys of fair share: owners, waiting, ranks, charges, weights and rollup (fairshare.go).
 //
@@ -89,7 +89,7 @@
 //
 // where sequence is the stamp of the job's row in ready or active, or null without such a row, chunks is the number of
 // chunks of the args, listed says whether the job has a key in listed, and the last three count how often the job has
-// entered each status. Rows of store format 5 and before lack these three, and count from zero. The state has a key of
+// entered each status. The state has a key of
 // its own because it alone may take the 100,000 bytes that a value may have.
 //
 // Those who wait for a job watch its row ([Queue.Wait], [Queue.Follow], [Held.Lost]). The row changes with the job's

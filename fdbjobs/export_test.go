@@ -80,9 +80,6 @@ func (q *Queue) AddClaimer(tx kv.Transaction, id string, at time.Time) {
 // Lanes returns the number of lanes that the queue's claimer knows of.
 func (q *Queue) Lanes() int { return q.claimer.memory.lane.of }
 
-// Retired returns the ranges that versions before this one wrote.
-func (q *Queue) Retired() []kv.KeyRange { return q.keys.retired }
-
 func each(tx kv.ReadTransaction, s tuple.Subspace, f func(key tuple.Tuple, value []byte) error) error {
 	for pair, err := range tx.GetRange(rows.Range(s), kv.RangeOptions{}).All() {
 		if err != nil {
@@ -109,7 +106,7 @@ func (q *Queue) Delay(tx kv.Transaction, id string, scheduled time.Time) error {
 	return q.batch(tx).put(id, old, queued(row{}, scheduled.Unix(), scheduled.Unix()-1, 0))
 }
 
-// ForgetCounters removes what Upgrade writes.
+// ForgetCounters removes what package upgrade writes.
 func (q *Queue) ForgetCounters(tx kv.Transaction) {
 	tx.ClearRange(rows.Range(q.keys.counts))
 	tx.Clear(q.layer.space.Pack(tagLayout))

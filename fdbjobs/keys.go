@@ -6,7 +6,6 @@ import (
 	"hash/fnv"
 	"time"
 
-	"settee/pkg/kv"
 	"settee/pkg/kv/rows"
 	"settee/pkg/tuple"
 )
@@ -26,19 +25,19 @@ const (
 	tagRollup
 	tagClaimers
 	tagActive
-	tagStatus // of store format 7 and before, like tagCount, tagOwnedCount and tagOwnedTagged
+	_ // 13 and the other gaps: what version 0.1.0 wrote, see package upgrade
 	tagOwned
-	tagCount
-	tagOwnedCount
+	_
+	_
 	tagExpiry
-	tagTransitions // of store format 5 and before, like the next one and tagWatchTransitions
-	tagTrimmed
+	_
+	_
 	tagTimeout
 	tagWatchReady
-	tagWatchTransitions
-	tagHeads // of an earlier version of this format
+	_
+	_
 	tagListed
-	tagOwnedTagged
+	_
 	tagCounts
 	tagLayout
 )
@@ -49,8 +48,6 @@ type keyspace struct {
 	claimers, listed                          tuple.Subspace
 	owned, counts, expiry                     tuple.Subspace
 	timeout, watchReady                       []byte
-	// retired are what versions before this one wrote.
-	retired []kv.KeyRange
 }
 
 func newKeyspace(root tuple.Subspace, queue string) keyspace {
@@ -68,12 +65,6 @@ func newKeyspace(root tuple.Subspace, queue string) keyspace {
 		expiry:     root.Sub(tagExpiry, queue),
 		timeout:    root.Pack(tagTimeout, queue),
 		watchReady: root.Pack(tagWatchReady, queue),
-		retired: []kv.KeyRange{
-			kv.PrefixRange(root.Pack(tagTransitions, queue)), kv.PrefixRange(root.Pack(tagTrimmed, queue)),
-			kv.PrefixRange(root.Pack(tagWatchTransitions, queue)),
-			rows.Range(root.Sub(tagStatus, queue)), rows.Range(root.Sub(tagCount, queue)),
-			rows.Range(root.Sub(tagOwnedCount, queue)), rows.Range(root.Sub(tagHeads, queue)), rows.Range(root.Sub(tagOwnedTagged, queue)),
-		},
 	}
 }
 
@@ -92,7 +83,6 @@ type row struct {
 	label, tag string // see Part
 	listed     bool   // whether it has a key in listed
 	entered    entered
-	earlier    bool // it has the form of store format 5 and before, and its row in active has no stripe
 
 	// timeout is the time without an update after which the job is queued again: see [Held.protect]. It is stored in
 	// active, not in the row.
@@ -145,17 +135,11 @@ func (r *row) tuple() tuple.Tuple {
 	if r.expires != nil {
 		t[8] = *r.expires
 	}
-	if r.earlier {
-		return t[:earlierRowSize]
-	}
 	return t
 }
 
-// The number of elements of a row, and of those of store format 5 and before, which do not have entered.
-const (
-	rowSize        = 16
-	earlierRowSize = 13
-)
+// rowSize is the number of elements of a row.
+const rowSize = 16
 
 func parseRow(value []byte) (*row, error) {
 	t, err := tuple.Unpack(value)
@@ -164,9 +148,6 @@ func parseRow(value []byte) (*row, error) {
 	}
 	bad := fmt.Errorf("reading a job's row: unknown form of %d elements", len(t))
 	var r row
-	if r.earlier = len(t) == earlierRowSize; r.earlier {
-		t = append(t, int64(0), int64(0), int64(0))
-	}
 	if len(t) != rowSize {
 		return nil, bad
 	}
@@ -207,19 +188,16 @@ func parseRow(value []byte) (*row, error) {
 // stripes is the number of parts of active. All inserts into a part go to its end, which one server of a cluster has.
 const stripes = 16
 
-// activeParts returns the parts of active. The last one has the rows of store format 5 and before.
+// activeParts returns the parts of active.
 func (k *keyspace) activeParts() (parts []tuple.Subspace) {
 	for i := range stripes {
 		parts = append(parts, k.active.Sub(i))
 	}
-	return append(parts, k.active)
+	return parts
 }
 
 // activeOf returns the part of active that a job's row is in.
-func (k *keyspace) activeOf(id string, r *row) tuple.Subspace {
-	if r.earlier {
-		return k.active
-	}
+func (k *keyspace) activeOf(id string) tuple.Subspace {
 	hash := fnv.New32a()
 	hash.Write([]byte(id))
 	return k.active.Sub(int(hash.Sum32() % stripes))

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -84,7 +83,6 @@ type monitor struct {
 	samples []sample // the oldest first
 	parts   []*activePart
 	timeout time.Duration // the queue's, at the last read
-	retired bool          // what versions before this one wrote is gone
 	swept   string        // the last owner of the latest sweep, unless that was the last of all
 }
 
@@ -116,7 +114,7 @@ func (m *monitor) runOnce(ctx context.Context) (timeout time.Duration, requeued 
 		return m.timeout, requeued, err
 	}
 	m.forget(current.at)
-	return m.timeout, requeued, errors.Join(m.clearRetired(ctx), m.sweep(ctx))
+	return m.timeout, requeued, m.sweep(ctx)
 }
 
 // sweep forgets those of the next owners that have no jobs, and old beats.
@@ -355,19 +353,4 @@ func (q *Queue) RequeueAll(ctx context.Context) (n int, err error) {
 		active.Begin = next
 	}
 	return n, nil
-}
-
-// clearRetired removes, once, what versions before this one wrote and no longer has a reader.
-func (m *monitor) clearRetired(ctx context.Context) error {
-	if m.retired {
-		return nil
-	}
-	err := m.queue.layer.db.Transact(ctx, func(tx kv.Transaction) error {
-		for _, r := range m.queue.keys.retired {
-			tx.ClearRange(r)
-		}
-		return nil
-	})
-	m.retired = err == nil
-	return err
 }

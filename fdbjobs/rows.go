@@ -23,7 +23,7 @@ func (q *Queue) put(tx kv.Transaction, id string, old, next *row) {
 		tx.Clear(q.keys.data.Pack(id))
 	} else {
 		if old != nil {
-			next.entered, next.earlier = old.entered, false
+			next.entered = old.entered
 		}
 		if before != after {
 			*next.entered.of(after)++
@@ -57,7 +57,7 @@ func (q *Queue) place(id string, r *row) []byte {
 	case r.status == Pending:
 		return q.keys.ready.Pack(r.owner, *r.sequence, id)
 	case r.status == Running:
-		return q.keys.activeOf(id, r).Pack(*r.sequence, id)
+		return q.keys.activeOf(id).Pack(*r.sequence, id)
 	case r.expires != nil:
 		return q.keys.expiry.Pack(*r.expires, id)
 	}
@@ -73,7 +73,7 @@ func (q *Queue) setPlace(tx kv.Transaction, id string, r *row) {
 		q.stamped(tx, q.keys.ready.Sub(r.owner), r.sequence.UserVersion, id, "")
 		tx.Add(q.keys.watchReady, 1)
 	case r.status == Running:
-		q.stamped(tx, q.keys.activeOf(id, r), r.sequence.UserVersion, id, string(packTimeout(r.timeout)))
+		q.stamped(tx, q.keys.activeOf(id), r.sequence.UserVersion, id, string(packTimeout(r.timeout)))
 	case r.expires != nil:
 		tx.Set(q.keys.expiry.Pack(*r.expires, id), nil)
 	}

@@ -129,11 +129,11 @@ func modelSteps(stripe int) (s steps) {
 	s.later = step{gets: 8, ranges: 5, rows: 2}          // delayed, the line, ready
 	s.first = s.later.minus(step{ranges: 1})             // the beats, and less of the line
 	s.none = step{gets: 4, ranges: 5, rows: 1}           // no job; ready
-	s.look = step{gets: 1, ranges: stripes + 5, rows: 4} // timeout; active, beats, owners, and two counters of one
+	s.look = step{gets: 1, ranges: stripes + 4, rows: 4} // timeout; active, beats, owners, and two counters of one
 	return s
 }
 
-// stripes is the number of stripes of active. One range more has the rows of earlier versions.
+// stripes is the number of stripes of active.
 const stripes = 16
 
 func stripeOf(id string) int {

@@ -116,11 +116,26 @@ func (s *simulation) creator(p *simProcess, queue *fdbjobs.Queue) {
 	})
 }
 
+// delayed returns the ids of the delayed jobs.
+func (s *simulation) delayed(queue *fdbjobs.Queue) (ids []string) {
+	for id, e := range s.ledger.book(queue.Name()).entries {
+		if e.row.Waits {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
 // hastener makes delayed jobs due.
 func (s *simulation) hastener(p *simProcess, queue *fdbjobs.Queue) {
 	s.actor(p, "hastener", func(ctx context.Context) {
 		s.repeat(ctx, 5, func() {
-			by := &intent{does: hastens, ids: []string{s.id()}, committed: map[string]bool{}}
+			id := s.id()
+			if delayed := s.delayed(queue); len(delayed) > 0 {
+				id = delayed[s.intN(len(delayed))]
+			}
+			by := &intent{does: hastens, ids: []string{id}, committed: map[string]bool{}}
 			err := p.db.Transact(by.in(ctx), func(tx kv.Transaction) error {
 				return queue.MakeDue(tx, by.ids[0], "")
 			})

@@ -8,15 +8,15 @@ import (
 	"fmt"
 	"time"
 
-	"settee/fdbjobs"
+	"settee/fdbjobs/upgrade"
 	"settee/pkg/config"
 	"settee/pkg/kv"
 	"settee/pkg/tuple"
 )
 
 // format is the version of everything that this binary writes into a store. Nodes of the same
-// format may run together. A node converts a store of formats 4 to 9, and refuses other formats than
-// this one and sealedFormat.
+// format may run together. A node converts a store of formats 4, 5 and 8 to 11, and refuses other
+// formats than this one and sealedFormat. Version 0.1.0 wrote 4 and 5; no release wrote the others.
 //
 // 2 adds the usage of owners, an index of jobs by owner, and expiries to the job layer. A store of
 // format 1 cannot be converted: no release wrote it.
@@ -29,24 +29,23 @@ import (
 // 4 adds counts of an owner's jobs by tag to the job layer, which a node of format 3 does not
 // maintain. A store of format 3 cannot be converted: no release wrote it. 5 is 4 with sealed values.
 //
-// 6 has no transitions of jobs, for which nodes of formats 4 and 5 wait, and counts in a job's row
-// how often it has entered each status, which they cannot read. Their rows are read as they are. 7 is 6 with sealed values.
-//
-// 8 has one index and one kind of counters of jobs, where 6 and 7 have two, which their nodes read:
-// see fdbjobs.Upgrade. 9 is 8 with sealed values.
+// 8 has other keys of jobs: see package upgrade. 9 is 8 with sealed values. A store of formats 6 and
+// 7 cannot be converted: no release wrote it.
 //
 // 10 has the number of each change in the rows of documents, which nodes of 8 and 9 cannot read.
-// Rows without it are read as they are.
-const format = int64(10)
+// Rows without it are read as they are. 11 is 10 with sealed values.
+//
+// 12 has no other rows of jobs than today's. Nodes of 8 to 11 also read and write earlier ones.
+const format = int64(12)
 
 // sealedFormat is the format of a store that may have sealed values, because a node had keys
-// ([secrets] key_file). Everything else is as in format 10. A node that knows only format 10
+// ([secrets] key_file). Everything else is as in format 12. A node that knows only format 12
 // refuses such a store: it would treat sealed values as corrupt, and fail the jobs.
-const sealedFormat = int64(11)
+const sealedFormat = int64(13)
 
 // converted has the formats that are converted, and what each becomes.
 var converted = map[int64]int64{
-	4: format, 5: sealedFormat, 6: format, 7: sealedFormat, 8: format, 9: sealedFormat,
+	4: format, 5: sealedFormat, 8: format, 9: sealedFormat, 10: format, 11: sealedFormat,
 }
 
 const (
@@ -117,7 +116,7 @@ func checkStore(ctx context.Context, db kv.Database) error {
 		return err
 	}
 	// Nodes of earlier formats refuse the store from here on.
-	if err := fdbjobs.Upgrade(ctx, db, jobsPrefix); err != nil {
+	if err := upgrade.Jobs(ctx, db, jobsPrefix); err != nil {
 		return fmt.Errorf("converting the jobs of an earlier version: %w", err)
 	}
 	return nil
@@ -184,7 +183,7 @@ func nextFormat(value []byte) (int64, error) {
 	if next := converted[stored]; next != 0 {
 		return next, nil
 	}
-	return 0, fmt.Errorf("the store has format %v, but this version of settee knows only 4 to %d", elements[0], sealedFormat)
+	return 0, fmt.Errorf("the store has format %v, but this version of settee knows only 4, 5 and 8 to %d", elements[0], sealedFormat)
 }
 
 // noteVersion stores the versionstamp of this transaction's commit.
