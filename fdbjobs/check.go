@@ -131,7 +131,8 @@ func (c *checker) data(k keyed) (func() error, error) {
 		k.unreadable("a job")
 		return nil, nil
 	}
-	q, place, index := k.queue, k.queue.place(id, r), k.queue.indexKey(id, r)
+	q, derived := k.queue, k.queue.derive(id, r)
+	place, index := derived.key(), derived.index
 	reads := []kv.Future[[]byte]{k.Get(q.keys.state.Pack(id)), k.Get(index), k.Get(q.keys.listed.Pack(id)), k.Get(q.keys.timeout)}
 	var placed kv.Future[[]byte]
 	if place != nil {
@@ -161,7 +162,7 @@ func (c *checker) data(k keyed) (func() error, error) {
 				return err
 			}
 			if there == nil {
-				c.missingPlace(k, place, r, values[3])
+				c.missingPlace(k, id, r, values[3])
 			}
 		}
 		if err := owner(); err != nil {
@@ -192,26 +193,21 @@ func (r *row) sound() bool {
 	return r.chunks >= 0 && r.chunks <= MaxArgsSize/rows.ChunkSize+2 && (r.sequence == nil || r.sequence.IsComplete())
 }
 
-// missingPlace notes a job without its row in delayed, ready, active or expiry.
-func (c *checker) missingPlace(k keyed, place []byte, r *row, timeout []byte) {
-	what := "the job is " + string(r.status) + ", and is missing in the index by which it is found"
-	k.Fault(place, func() error {
-		switch {
-		case r.waits():
-			k.Set(place, []byte(r.owner))
-		case r.status == Running:
-			if timeout == nil {
-				timeout = packTimeout(DefaultTimeout)
-			}
-			k.Set(place, timeout)
-		default:
-			k.Set(place, nil)
+// missingPlace notes a job without its row in delayed, ready, active or expiry. timeout is the value of the queue's.
+func (c *checker) missingPlace(k keyed, id string, r *row, timeout []byte) {
+	if r.timeout = DefaultTimeout; timeout != nil {
+		if own, bad := parseTimeout(timeout); bad == nil {
+			r.timeout = own
 		}
+	}
+	derived := k.queue.derive(id, r)
+	k.Fault(derived.key(), func() error {
+		derived.set(k)
 		if r.status == Pending {
 			k.Add(k.queue.keys.watchReady, 1)
 		}
 		return nil
-	}, "%s", what)
+	}, "the job is %s, and is missing in the index by which it is found", r.status)
 }
 
 // owner checks that the owner of a ready or running job is known, and in line if it has to be.
@@ -338,7 +334,7 @@ func (c *checker) place(k keyed) (func() error, error) {
 	}
 	return func() error {
 		r, ok, err := awaitJob(job)
-		if err == nil && ok && (r == nil || !bytes.Equal(k.queue.place(id, r), k.Key)) {
+		if err == nil && ok && (r == nil || !bytes.Equal(k.queue.derive(id, r).key(), k.Key)) {
 			k.Stray(k.Key, "a row by which the job %q is found, and the job is not there", id)
 		}
 		if err == nil && ok && r != nil && r.status == Running {
@@ -362,7 +358,7 @@ func (c *checker) delayed(k keyed) (func() error, error) {
 			return err
 		}
 		r, ok, err := awaitJob(job)
-		if err == nil && ok && r != nil && r.waits() && bytes.Equal(k.queue.place(id, r), k.Key) && r.owner != string(k.Value) {
+		if err == nil && ok && r != nil && r.waits() && bytes.Equal(k.queue.derive(id, r).key(), k.Key) && r.owner != string(k.Value) {
 			k.Wrong(k.Key, []byte(r.owner), "a delayed job with another owner than its own")
 		}
 		return err
@@ -383,7 +379,7 @@ func (c *checker) owned(k keyed) (func() error, error) {
 		if err != nil {
 			return err
 		}
-		if ok && (r == nil || !bytes.Equal(k.queue.indexKey(id, r), k.Key)) {
+		if ok && (r == nil || !bytes.Equal(k.queue.derive(id, r).index, k.Key)) {
 			k.Stray(k.Key, "the index of an owner's jobs has the job %q, which is not there", id)
 			return nil
 		}

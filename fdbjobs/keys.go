@@ -124,65 +124,77 @@ func (r *row) job(id string, state []byte) *Job {
 	return job
 }
 
+// fields returns the places of the elements of a row, in their order. Pointers to pointers may be null.
+func (r *row) fields() []any {
+	return []any{
+		&r.sequence, (*string)(&r.status), &r.lock, &r.generation, &r.owner, &r.scheduled, &r.resubmit, &r.token, &r.expires,
+		&r.chunks, &r.label, &r.tag, &r.listed, &r.entered.pending, &r.entered.running, &r.entered.finished,
+	}
+}
+
 func (r *row) tuple() tuple.Tuple {
-	t := tuple.Tuple{nil, string(r.status), r.lock, r.generation, r.owner, r.scheduled, nil, r.token, nil, r.chunks, r.label, r.tag, r.listed, r.entered.pending, r.entered.running, r.entered.finished}
-	if r.sequence != nil {
-		t[0] = *r.sequence
-	}
-	if r.resubmit != nil {
-		t[6] = *r.resubmit
-	}
-	if r.expires != nil {
-		t[8] = *r.expires
+	fields := r.fields()
+	t := make(tuple.Tuple, len(fields))
+	for i, field := range fields {
+		switch field := field.(type) {
+		case *string:
+			t[i] = *field
+		case *int64:
+			t[i] = *field
+		case *bool:
+			t[i] = *field
+		case **int64:
+			t[i] = elementOf(*field)
+		case **tuple.Versionstamp:
+			t[i] = elementOf(*field)
+		}
 	}
 	return t
 }
 
-// rowSize is the number of elements of a row.
-const rowSize = 16
+// elementOf returns an element that may be null.
+func elementOf[T any](p *T) any {
+	if p == nil {
+		return nil
+	}
+	return *p
+}
 
 func parseRow(value []byte) (*row, error) {
 	t, err := tuple.Unpack(value)
 	if err != nil {
 		return nil, fmt.Errorf("reading a job's row: %w", err)
 	}
-	bad := fmt.Errorf("reading a job's row: unknown form of %d elements", len(t))
 	var r row
-	if len(t) != rowSize {
-		return nil, bad
-	}
-	var status string
-	fields := []bool{
-		rows.As(t[1], &status), rows.As(t[2], &r.lock), rows.As(t[3], &r.generation),
-		rows.As(t[4], &r.owner), rows.As(t[5], &r.scheduled), rows.As(t[7], &r.token), rows.As(t[9], &r.chunks),
-		rows.As(t[10], &r.label), rows.As(t[11], &r.tag), rows.As(t[12], &r.listed),
-		rows.As(t[13], &r.entered.pending), rows.As(t[14], &r.entered.running), rows.As(t[15], &r.entered.finished),
-	}
-	for _, ok := range fields {
-		if !ok {
-			return nil, bad
+	fields := r.fields()
+	ok := len(t) == len(fields)
+	for i := 0; ok && i < len(fields); i++ {
+		switch field := fields[i].(type) {
+		case *string:
+			ok = rows.As(t[i], field)
+		case *int64:
+			ok = rows.As(t[i], field)
+		case *bool:
+			ok = rows.As(t[i], field)
+		case **int64:
+			ok = parseElement(t[i], field)
+		case **tuple.Versionstamp:
+			ok = parseElement(t[i], field)
 		}
 	}
-	r.status = Status(status)
-	if t[0] != nil {
-		r.sequence = new(tuple.Versionstamp)
-		if !rows.As(t[0], r.sequence) {
-			return nil, bad
-		}
-	}
-	if t[6] != nil {
-		r.resubmit = new(int64)
-		if !rows.As(t[6], r.resubmit) {
-			return nil, bad
-		}
-	}
-	if t[8] != nil {
-		r.expires = new(int64)
-		if !rows.As(t[8], r.expires) {
-			return nil, bad
-		}
+	if !ok {
+		return nil, fmt.Errorf("reading a job's row: unknown form of %d elements", len(t))
 	}
 	return &r, nil
+}
+
+// parseElement reads an element that may be null.
+func parseElement[T int64 | tuple.Versionstamp](element any, into **T) bool {
+	if element == nil {
+		return true
+	}
+	*into = new(T)
+	return rows.As(element, *into)
 }
 
 // stripes is the number of parts of active. All inserts into a part go to its end, which one server of a cluster has.

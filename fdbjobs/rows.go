@@ -1,6 +1,8 @@
 package fdbjobs
 
 import (
+	"bytes"
+
 	"settee/pkg/kv"
 	"settee/pkg/tuple"
 )
@@ -13,31 +15,38 @@ import (
 // Counts change only with a status that this transaction read, so a repeated transaction does not count its own work
 // twice.
 func (q *Queue) put(tx kv.Transaction, id string, old, next *row) {
+	var before, after derived
 	if old != nil {
-		if place := q.place(id, old); place != nil {
-			tx.Clear(place)
+		if before = q.derive(id, old); before.rest != nil {
+			tx.Clear(before.key())
 		}
 	}
-	before, after := statusOf(old), statusOf(next)
 	if next == nil {
 		tx.Clear(q.keys.data.Pack(id))
 	} else {
 		if old != nil {
 			next.entered = old.entered
 		}
-		if before != after {
-			*next.entered.of(after)++
+		if statusOf(old) != next.status {
+			*next.entered.of(next.status)++
 		}
-		q.setPlace(tx, id, next)
+		after = q.derive(id, next)
+		after.set(tx)
+		if after.ready {
+			tx.Add(q.keys.watchReady, 1)
+		}
 		q.setRow(tx, id, next)
 	}
-	if before != after || next != nil && (old.owner != next.owner || old.part() != next.part()) {
-		if old != nil {
-			q.index(tx, id, old, -1)
-		}
-		if next != nil {
-			q.index(tx, id, next, 1)
-		}
+	if bytes.Equal(before.index, after.index) {
+		return
+	}
+	if old != nil {
+		tx.Clear(before.index)
+		tx.AddOrClear(before.counter, -1)
+	}
+	if next != nil {
+		tx.Set(after.index, nil)
+		tx.AddOrClear(after.counter, 1)
 	}
 }
 
@@ -48,35 +57,59 @@ func statusOf(r *row) Status {
 	return r.status
 }
 
-// place returns the key of a job's place: its row in delayed, ready, active or expiry. It is nil for a finished job that
-// does not expire.
-func (q *Queue) place(id string, r *row) []byte {
-	switch {
-	case r.waits():
-		return q.keys.delayed.Pack(r.scheduled, id)
-	case r.status == Pending:
-		return q.keys.ready.Pack(r.owner, *r.sequence, id)
-	case r.status == Running:
-		return q.keys.activeOf(id).Pack(*r.sequence, id)
-	case r.expires != nil:
-		return q.keys.expiry.Pack(*r.expires, id)
-	}
-	return nil
+// derived are the keys that follow from a job's row.
+type derived struct {
+	// place is the key by which the job is found, in delayed, ready, active or expiry, with its value. A finished job that
+	// does not expire has none.
+	place   tuple.Subspace
+	rest    tuple.Tuple // the elements of the key behind place; nil without a place
+	value   []byte
+	index   []byte // in owned
+	counter []byte // that counts the job
+	ready   bool   // claimers wait for it
 }
 
-// setPlace writes a job's place. A place in ready or active is at the stamp of the transaction.
-func (q *Queue) setPlace(tx kv.Transaction, id string, r *row) {
+// derive returns the keys of a job.
+func (q *Queue) derive(id string, r *row) derived {
+	d := derived{
+		index:   q.keys.owned.Pack(r.owner, string(r.status), r.label, r.tag, id),
+		counter: q.keys.counterOf(r),
+	}
 	switch {
 	case r.waits():
-		tx.Set(q.keys.delayed.Pack(r.scheduled, id), []byte(r.owner))
+		d.place, d.rest, d.value = q.keys.delayed, tuple.Tuple{r.scheduled, id}, []byte(r.owner)
 	case r.status == Pending:
-		q.stamped(tx, q.keys.ready.Sub(r.owner), r.sequence.UserVersion, id, "")
-		tx.Add(q.keys.watchReady, 1)
+		d.place, d.rest, d.ready = q.keys.ready.Sub(r.owner), tuple.Tuple{*r.sequence, id}, true
 	case r.status == Running:
-		q.stamped(tx, q.keys.activeOf(id), r.sequence.UserVersion, id, string(packTimeout(r.timeout)))
+		d.place, d.rest, d.value = q.keys.activeOf(id), tuple.Tuple{*r.sequence, id}, packTimeout(r.timeout)
 	case r.expires != nil:
-		tx.Set(q.keys.expiry.Pack(*r.expires, id), nil)
+		d.place, d.rest = q.keys.expiry, tuple.Tuple{*r.expires, id}
 	}
+	return d
+}
+
+// key returns the key of the place, or nil if there is none. A sequence must be complete.
+func (d derived) key() []byte {
+	if d.rest == nil {
+		return nil
+	}
+	return d.place.Pack(d.rest...)
+}
+
+// set writes the place. A sequence that is not complete becomes the stamp of the transaction.
+func (d derived) set(tx kv.Transaction) {
+	if d.rest == nil {
+		return
+	}
+	if stamp, ok := d.rest[0].(tuple.Versionstamp); !ok || stamp.IsComplete() {
+		tx.Set(d.key(), d.value)
+		return
+	}
+	key, err := d.place.PackWithVersionstamp(d.rest...)
+	if err != nil {
+		panic(err) // as in setRow
+	}
+	tx.SetVersionstampedKey(key, d.value)
 }
 
 func (q *Queue) setRow(tx kv.Transaction, id string, r *row) {
@@ -90,30 +123,6 @@ func (q *Queue) setRow(tx kv.Transaction, id string, r *row) {
 		panic(err)
 	}
 	tx.SetVersionstampedValue(q.keys.data.Pack(id), value)
-}
-
-// index adds the job to its owner's index and counters, or removes it if n is -1.
-func (q *Queue) index(tx kv.Transaction, id string, r *row, n int64) {
-	if key := q.indexKey(id, r); n > 0 {
-		tx.Set(key, nil)
-	} else {
-		tx.Clear(key)
-	}
-	tx.AddOrClear(q.keys.counterOf(r), n)
-}
-
-// indexKey returns the job's key in owned.
-func (q *Queue) indexKey(id string, r *row) []byte {
-	return q.keys.owned.Pack(r.owner, string(r.status), r.label, r.tag, id)
-}
-
-// stamped sets the key (stamp, id) of s.
-func (q *Queue) stamped(tx kv.Transaction, s tuple.Subspace, order uint16, id, value string) {
-	key, err := s.PackWithVersionstamp(tuple.IncompleteVersionstamp(order), id)
-	if err != nil {
-		panic(err) // as in setRow
-	}
-	tx.SetVersionstampedKey(key, []byte(value))
 }
 
 // queued returns the row of a job that waits until scheduled, or is ready if that time has passed.

@@ -44,11 +44,12 @@ func (q *Queue) ReadRow(tx kv.ReadTransaction, id string) (JobRow, error) {
 	out := JobRow{
 		Status: r.status, Lock: r.lock, Generation: r.generation, Owner: r.owner, Scheduled: r.scheduled, Waits: r.waits(),
 	}
-	out.keys = [][]byte{q.indexKey(id, r)}
+	d := q.derive(id, r)
+	out.keys = [][]byte{d.index}
 	if r.sequence != nil {
 		out.Sequence = fmt.Sprint(*r.sequence)
 	}
-	if place := q.place(id, r); place != nil {
+	if place := d.key(); place != nil {
 		out.keys = append(out.keys, place)
 	}
 	return out, nil

@@ -329,7 +329,7 @@ func (c *claim) readJobs(tx kv.Transaction, v *view, some []choice) error {
 		}
 		r := found.row
 		if paused || r == nil || r.status != Pending || r.waits() || !c.wants.allow(r) ||
-			!bytes.Equal(choice.key, c.queue.place(found.read.id, r)) {
+			!bytes.Equal(choice.key, c.queue.derive(found.read.id, r).key()) {
 			continue
 		}
 		if found.job, err = found.read.job(r); err != nil {
