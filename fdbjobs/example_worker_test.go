@@ -3,7 +3,6 @@ package fdbjobs_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log"
 	"sync"
@@ -37,7 +36,7 @@ func Example_worker() {
 	}
 	var running sync.WaitGroup
 	running.Go(func() { _ = squares.RunMonitor(ctx, fdbjobs.MonitorOptions{}) }) // for dead processes; it ends with ctx
-	running.Go(func() { square(ctx, squares) })
+	running.Go(func() { _ = squares.Work(ctx, 2, square) })
 
 	for _, id := range []string{"3", "12"} {
 		job, err := squares.Wait(ctx, id)
@@ -57,24 +56,11 @@ func Example_worker() {
 	// 12 finished {"square":144}
 }
 
-// square takes jobs and finishes them, until ctx ends.
-func square(ctx context.Context, squares *fdbjobs.Queue) {
-	for {
-		held, err := squares.Accept(ctx, fdbjobs.AcceptOptions{})
-		if ctx.Err() != nil {
-			return
-		}
-		if err != nil {
-			log.Fatal(err)
-		}
-		job := held[0] // its context ends before another process can take the job
-		var args struct{ N int }
-		if err := json.Unmarshal(job.Job().Args, &args); err != nil {
-			log.Fatal(err)
-		}
-		result := fmt.Appendf(nil, `{"square":%d}`, args.N*args.N)
-		if err := job.Finish(job.Context(), result, nil); err != nil && !errors.Is(err, fdbjobs.ErrHalt) {
-			log.Fatal(err)
-		}
+// square finishes a job with its result. ctx ends before another process can take the job.
+func square(ctx context.Context, job *fdbjobs.Held) error {
+	var args struct{ N int }
+	if err := json.Unmarshal(job.Job().Args, &args); err != nil {
+		return err
 	}
+	return job.Finish(ctx, fmt.Appendf(nil, `{"square":%d}`, args.N*args.N), nil)
 }

@@ -20,8 +20,6 @@ const (
 	upkeepRetry = time.Minute
 	// upkeepPause is how long RunUpkeep waits after an error of the store.
 	upkeepPause = time.Second
-	// upkeepGoodbye is the time limit for a stopping process to resubmit its task.
-	upkeepGoodbye = 5 * time.Second
 )
 
 // Task is a repeated task of upkeep.
@@ -102,7 +100,7 @@ func (u *upkeep) runOnce(ctx context.Context) error {
 	rest := task.Every
 	if !known {
 		rest = upkeepRetry // of another version
-	} else if err := u.run(ctx, h, task); err != nil {
+	} else if err := h.keepAlive(ctx, task.Run); err != nil {
 		switch {
 		case errors.Is(err, ErrHalt), h.Context().Err() != nil:
 			return nil // already queued, or held by another process
@@ -113,7 +111,7 @@ func (u *upkeep) runOnce(ctx context.Context) error {
 			rest = min(rest, upkeepRetry)
 		}
 	}
-	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), upkeepGoodbye)
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), workGoodbye)
 	defer cancel()
 	if err := h.Resubmit(ending, u.queue.layer.now().Add(rest), nil, nil); err != nil && !errors.Is(err, ErrHalt) {
 		return fmt.Errorf("queueing the task %q: %w", h.Job().ID, err)
@@ -141,27 +139,4 @@ func (u *upkeep) addMissing(ctx context.Context) error {
 		}
 		return nil
 	})
-}
-
-// run runs a task and keeps its job alive.
-func (u *upkeep) run(ctx context.Context, h *Held, task Task) error {
-	working, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	// The work ends when the job is no longer held.
-	defer context.AfterFunc(h.Context(), func() { stop(context.Cause(h.Context())) })()
-	l, kept := u.queue.layer, make(chan struct{})
-	keeping := l.named(working, "keeping "+task.Name)
-	go func() {
-		defer close(kept)
-		l.pass(keeping)
-		for l.pause(keeping, h.Heartbeat()) {
-			// After an error the update is repeated until Context ends.
-			_ = h.Update(keeping, nil, nil)
-		}
-	}()
-	err := task.Run(working, h)
-	stop(nil)
-	<-kept
-	l.pass(ctx)
-	return err
 }
