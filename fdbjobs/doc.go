@@ -14,10 +14,10 @@
 //		return mails.Add(tx, fdbjobs.Spec{ID: id, Owner: owner, Args: args, Token: token})
 //	})
 //
-// [Queue.Work] calls a function with each job, and does what follows. [Queue.Accept] waits for a job and returns it
-// [Held]. The processor calls [Held.Update] at least every third of the
-// queue's timeout, and then [Held.Finish] or [Held.Resubmit]. Each of them can carry writes of the caller, which are
-// made only while the lock is held.
+// [Queue.Work] calls a function with each job, and does the following by itself. [Queue.Accept] waits for a job and
+// returns it [Held]. The processor calls [Held.Update] at least every third of the queue's timeout, and then
+// [Held.Finish] or [Held.Resubmit]. Each of them can carry writes of the caller, which are made only while the lock is
+// held.
 //
 // # Failures
 //
