@@ -46,6 +46,8 @@ type decision struct {
 	chosen []choice
 	// unread are the owners that would be served next, if their rows were known. No more is chosen before them.
 	unread []*party
+	// last is the usage of the owner of the last choice, without its offset, before that choice.
+	last float64
 	// outbid says that no running job is to go for any waiting job.
 	outbid bool
 }
@@ -98,6 +100,7 @@ func choose(parties []*party, unit float64, exchange bool, n int) (d decision) {
 			now[goes].used -= unit / now[goes].weight
 		}
 		p := &now[next]
+		d.last = p.used
 		d.chosen = append(d.chosen, choice{parties[next], p.rows[0], instead})
 		p.rows = p.rows[1:]
 		p.used += unit / p.weight

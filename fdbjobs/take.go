@@ -59,6 +59,8 @@ type view struct {
 	weights  map[string]kv.Future[[]byte] // of owners of jobs, read with conflicts
 	// othersToo says that rows in other lanes count.
 	othersToo bool
+	// lower reports whether an owner may follow whose usage is lower. It may be nil.
+	lower func(used float64) bool
 }
 
 // seen is a job with a ready row, as it was read.
@@ -99,7 +101,18 @@ func (c *claim) takeReady(tx kv.Transaction, out *claimRun, v *view, readLane fu
 	if v.exchange {
 		lane = wholeQueue // claims are rare: take the longest waiting job
 	}
+	// Without running jobs, a rank is a bound of an owner's usage. So usages are read one after the other, while a lower
+	// one is possible.
+	atOnce := c.n
+	if r, err := awaitRollup(c.rolled); err != nil {
+		return err
+	} else if r.running != 0 || v.exchange {
+		atOnce = max(c.n, ownersAtOnce)
+	}
 	var all, mine []*party // of the line, and of these those to look at
+	v.lower = func(used float64) bool {
+		return len(mine) > 0 && mine[0].rank < used && len(v.owners) < max(c.n, ownersAtOnce)
+	}
 	chosen, outbid, err := c.choose(tx, out, v, func() ([]*party, error) {
 		for len(mine) == 0 && len(all) < maxOwners {
 			next, err := line.next(c.ownersToRead(lane))
@@ -109,8 +122,8 @@ func (c *claim) takeReady(tx kv.Transaction, out *claimRun, v *view, readLane fu
 			all = append(all, next...)
 			mine = c.prefer(lane, all, len(next))
 		}
-		some := mine[:min(len(mine), max(c.n, ownersAtOnce))]
-		mine = mine[len(some):]
+		some := mine[:min(len(mine), atOnce)]
+		mine, atOnce = mine[len(some):], max(c.n, ownersAtOnce)
 		return some, nil
 	})
 	if err != nil {
@@ -151,7 +164,7 @@ func (c *claim) choose(
 				return nil, false, err
 			}
 			atOnce = max(2*atOnce, ownersAtOnce)
-		case len(d.chosen) < c.n && !d.outbid && !ended:
+		case !d.outbid && !ended && (len(d.chosen) < c.n || v.lower != nil && v.lower(d.last)):
 			more, err := next()
 			if err != nil {
 				return nil, false, err
@@ -182,7 +195,7 @@ func (c *claim) chooseOthers(tx kv.Transaction, out *claimRun, v *view, line []*
 	}
 	rest := slices.DeleteFunc(slices.Clone(line), func(p *party) bool { return p.looked && len(p.others) == 0 })
 	c.random.Shuffle(len(rest), func(i, j int) { rest[i], rest[j] = rest[j], rest[i] })
-	v.owners, v.othersToo = nil, true
+	v.owners, v.othersToo, v.lower = nil, true, nil
 	atOnce := ownersAtOnce
 	chosen, _, err := c.choose(tx, out, v, func() ([]*party, error) {
 		if slices.ContainsFunc(v.owners, func(p *party) bool { return len(p.rows) > 0 }) {
