@@ -299,13 +299,15 @@ var (
 		"An acceptor that could not reach the store waits a random time up to this before it\n"+
 			"tries again, so that nodes do not retry all at the same time.")
 	HealthThreshold = define("replicator", "health_threshold_sec", "120", seconds(0, longSeconds),
-		"A job that ran longer than this before it crashed starts with a fresh count of errors.",
+		"A run that was well for longer than this without interruption clears the job's count of\n"+
+			"errors. It is well while its databases are open and no request is being repeated.",
 		alias[time.Duration]{"health_threshold", seconds(0, longSeconds)})
 	StuckAfter = define("replicator", "stuck_after_sec", "120", seconds(time.Second, longSeconds),
 		"A running job that has something to do and makes no progress for longer than this is\n"+
 			"listed as stuck.")
 	MinBackoffPenalty = define("replicator", "min_backoff_penalty_sec", "32", seconds(time.Second, longSeconds),
-		"How long a job waits after its first crash. Each further crash in a row doubles that time.")
+		"After n crashes in a row a job waits this time multiplied by 2^n, less up to a quarter of it:\n"+
+			"up to 64 seconds after the first crash with the default.")
 	MaxBackoffPenalty = define("replicator", "max_backoff_penalty_sec", "172800", seconds(time.Second, longSeconds),
 		"The longest time that a crashed job waits.")
 	TransientJobMaxAge = define("replicator", "transient_job_max_age_sec", "86400", seconds(0, longSeconds),

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"settee/fdbjobs"
@@ -25,9 +24,6 @@ import (
 // [Store.reindex]), and so does the removal of the job.
 
 const (
-	// parkedFor is how long a parked job waits if nothing wakes it. A random part of parkedSpread is added.
-	parkedFor    = 21 * time.Hour
-	parkedSpread = 6 * time.Hour
 	// firstAsk is how long after [Run.Parking] a source without a feed is asked for changes.
 	firstAsk = 5 * time.Second
 
@@ -198,13 +194,16 @@ func (r *Run) Park(ctx context.Context, change func(*replicator.JobState)) (woke
 	if r.gone {
 		return false, r.drop(ctx)
 	}
-	later := time.Now().Add(parkedFor + rand.N(parkedSpread))
+	again, err := r.again(replicator.RunParked, time.Now())
+	if err != nil {
+		return false, err
+	}
 	writeDocument := r.liveStateWriter()
 	err = r.halted(ctx, r.write(r.counting(func(state *replicator.JobState) {
 		if change != nil {
 			change(state)
 		}
-		state.State = replicator.StatePending
+		state.State, state.ErrorCount = again.State, again.ErrorCount
 		state.SetError("", "")
 		now := time.Now()
 		if state.Parked != nil {
@@ -212,11 +211,11 @@ func (r *Run) Park(ctx context.Context, change func(*replicator.JobState)) (woke
 		}
 		r.event(state, now, replicator.EventStopped, "")
 	}), func(state *replicator.JobState, text json.RawMessage, b bill) error {
-		return r.held.ResubmitAsDecided(ctx, later, text, func(tx kv.Transaction) (time.Time, string, error) {
+		return r.held.ResubmitAsDecided(ctx, again.At, text, func(tx kv.Transaction) (time.Time, string, error) {
 			if err := r.account(tx, b, state); err != nil {
 				return time.Time{}, "", err
 			}
-			if err := r.recordEnd(tx, replicator.RunParked, state); err != nil {
+			if err := r.recordEnd(tx, again.Outcome, state); err != nil {
 				return time.Time{}, "", err
 			}
 			if err := writeDocument(tx, state); err != nil {
@@ -231,7 +230,7 @@ func (r *Run) Park(ctx context.Context, change func(*replicator.JobState)) (woke
 			if woken = !waits; woken {
 				return time.Now(), "", nil
 			}
-			return later, tagParked, nil
+			return again.At, tagParked, nil
 		})
 	}))
 	return woken, err

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"reflect"
 	"slices"
 	"time"
@@ -220,6 +221,9 @@ func (r *Run) Start(ctx context.Context, node, pid string) error {
 	err := r.update(ctx, func(state *replicator.JobState) {
 		now := time.Now()
 		if lost {
+			if again, err := r.again(replicator.RunLost, now); err == nil {
+				state.ErrorCount = again.ErrorCount
+			}
 			state.Runs++
 			r.event(state, now, replicator.EventCrashed, "the node "+state.Node+" stopped keeping the job alive")
 		}
@@ -359,28 +363,29 @@ func dropProgress(state *replicator.JobState) {
 // Complete ends the job as completed, or queues that of a periodic replication for its next time. change, if not nil,
 // sets its last progress and its result.
 func (r *Run) Complete(ctx context.Context, change func(*replicator.JobState)) error {
-	replication, after := r.job.Args.Replication, replicator.StateCompleted
-	if replication.Periodic() {
-		after = replicator.StatePending
+	now := time.Now()
+	again, err := r.again(replicator.RunCompleted, now)
+	if err != nil {
+		return err // the next run finds it too, and fails
 	}
 	complete := func(state *replicator.JobState) {
 		if change != nil {
 			change(state)
 		}
-		state.State = after
-		state.ErrorCount = 0
+		state.State, state.ErrorCount = again.State, again.ErrorCount
 		state.SetError("", "")
 		r.event(state, time.Now(), replicator.EventStopped, "")
 	}
-	if !replication.Periodic() {
-		return r.finish(ctx, replicator.RunCompleted, complete)
+	if again.State.Terminal() {
+		return r.finish(ctx, again.Outcome, complete)
 	}
-	now := time.Now()
-	next, err := replication.NextRun(r.job.State.StartTime, now)
-	if err != nil {
-		return err // the next run finds it too, and fails
-	}
-	return r.resubmit(ctx, next, waitingTag(next, now), replicator.RunCompleted, complete)
+	return r.resubmit(ctx, again.At, waitingTag(again.At, now), again.Outcome, complete)
+}
+
+// again decides when the job runs again after a run without an error.
+func (r *Run) again(outcome replicator.Outcome, now time.Time) (replicator.Again, error) {
+	ending := replicator.Ending{Outcome: outcome}
+	return ending.Again(r.job.Args, r.job.State, replicator.Penalties{}, now, rand.Float64())
 }
 
 // Fail ends the job as failed.
@@ -411,11 +416,15 @@ func (r *Run) Crash(ctx context.Context, at time.Time, errorCount int, code, rea
 // Stop queues the job again, to continue when there is room. change, if not nil, sets its last
 // progress. ErrorCount stays unless change resets it, because a stop is not a success.
 func (r *Run) Stop(ctx context.Context, change func(*replicator.JobState)) error {
-	return r.resubmit(ctx, time.Now(), "", replicator.RunStopped, func(state *replicator.JobState) {
+	again, err := r.again(replicator.RunStopped, time.Now())
+	if err != nil {
+		return err
+	}
+	return r.resubmit(ctx, again.At, "", again.Outcome, func(state *replicator.JobState) {
 		if change != nil {
 			change(state)
 		}
-		state.State = replicator.StatePending
+		state.State = again.State
 		state.SetError("", "")
 		r.event(state, time.Now(), replicator.EventStopped, "")
 	})
@@ -423,9 +432,13 @@ func (r *Run) Stop(ctx context.Context, change func(*replicator.JobState)) error
 
 // Restart queues the job again without its progress, because its replication id has changed.
 func (r *Run) Restart(ctx context.Context, reason string) error {
-	return r.resubmit(ctx, time.Now(), "", replicator.RunRestarted, func(state *replicator.JobState) {
+	again, err := r.again(replicator.RunRestarted, time.Now())
+	if err != nil {
+		return err
+	}
+	return r.resubmit(ctx, again.At, "", again.Outcome, func(state *replicator.JobState) {
 		dropProgress(state)
-		state.State = replicator.StatePending
+		state.State = again.State
 		state.SetError("", "")
 		r.event(state, time.Now(), replicator.EventPending, reason)
 	})

@@ -8,16 +8,14 @@
 //	the node is shutting down           pending, due at once
 //	the replication id has changed      pending, due at once, with fresh statistics
 //	another job has the replication id  failed; crashing if it is a document's and the other is not
-//	it failed, and is a document's      crashing, scheduled later and later
-//	it failed, and is transient         failed; crashing if an endpoint asked for patience, or
-//	                                    its filter function could not be read
+//	it failed                           crashing, scheduled later and later; failed if a client awaits its result
 //	the job was removed                 gone; the run writes a last checkpoint
 //	it has a new definition             pending, due at once; the run writes a last checkpoint
 //	its lock is lost                    as the node that took it decides
 //
-// A job waits longer after each consecutive crash. A run longer than health_threshold resets the count. A run that is
-// stopped earlier does not. A periodic job waits no longer than until its next time, but at least as long as
-// after a first crash.
+// replicator.Ending.Again decides whether and when the job runs again, and has the whole table. A job waits longer after
+// each consecutive crash. A run that was well for longer than health_threshold without interruption clears the count. A
+// run that is stopped earlier does not.
 //
 // # Turns
 //

@@ -12,10 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/fdbjobs"
-	"settee/pkg/config"
 	"settee/replicator"
 	"settee/replicator/jobs"
-	"settee/replicator/scheduler"
 )
 
 func missing(*http.Request) (int, string) {
@@ -130,40 +128,6 @@ func TestJobsOfANodeShareWhatTheyKnowOfEndpoints(t *testing.T) {
 		assert.EqualValues(l, 1, logins.Load())
 		assert.EqualValues(l, 25+len(ids), asked.Load())
 	})
-}
-
-func TestPenalty(t *testing.T) {
-	t.Parallel()
-	cfg, _, err := config.Load(config.Options{Flags: []string{"replicator/max_backoff_penalty_sec=1000"}})
-	require.NoError(t, err)
-	server := scheduler.New(scheduler.Options{Config: func() *config.Config { return cfg }})
-	const s = time.Second
-	for _, test := range []struct {
-		transient  bool
-		errors     int
-		retryAfter time.Duration
-		most       time.Duration
-		least      time.Duration // with the largest jitter
-	}{
-		{false, 1, 0, 64 * s, 48 * s},
-		{false, 2, 0, 128 * s, 96 * s},
-		{false, 4, 0, 512 * s, 384 * s},
-		{false, 5, 0, 1000 * s, 750 * s},
-		{false, 1 << 40, 0, 1000 * s, 750 * s},
-		// An endpoint that asks for a longer wait gets it, up to a limit.
-		{false, 1, 60 * s, 64 * s, 60 * s},
-		{false, 1, 600 * s, 600 * s, 600 * s},
-		{false, 1, time.Hour, 1000 * s, 1000 * s},
-		{true, 1, 0, 64 * s, 48 * s},
-		{true, 3, 0, 256 * s, 192 * s},
-		{true, 1, 5 * s, 5 * s, 5 * s},
-		{true, 3, 5 * s, 20 * s, 20 * s},
-		{true, 9, 5 * s, 1000 * s, 1000 * s},
-		{true, 1, time.Hour, 1000 * s, 1000 * s},
-	} {
-		require.Equal(t, test.most, server.Penalty(test.transient, test.errors, test.retryAfter, 0), "%+v", test)
-		require.Equal(t, test.least, server.Penalty(test.transient, test.errors, test.retryAfter, 1), "%+v", test)
-	}
 }
 
 // Only a run that is well for longer than health_threshold resets the count of crashes. Waiting for an answer does not,

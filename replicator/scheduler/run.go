@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
@@ -103,7 +101,7 @@ func (s *Server) replicate(ctx context.Context, job *running, parked bool, log *
 	defer context.AfterFunc(s.stages.Hurry, func() { cancel(errNoTime) })()
 
 	counted := &statsCounter{to: &s.counter}
-	health := &health{began: time.Now(), threshold: config.HealthThreshold.Get(cfg)}
+	health := &health{threshold: config.HealthThreshold.Get(cfg)}
 	result, err := s.opts.Replicate(working, worker.Job{
 		Replication:   r,
 		ReplicationID: run.Job().State.ReplicationID,
@@ -155,9 +153,8 @@ func (s *Server) refuse(
 	if err == nil {
 		return false, nil
 	}
-	log.Warn().Err(run.Redact(err)).Msg("replication failed")
-	s.counter.add(func(c *Counts) { c.Failed++ })
-	return true, run.Fail(ctx, "bad_request", err.Error())
+	failure := &worker.Error{Code: "bad_request", Reason: err.Error()}
+	return true, s.crashed(ctx, run, failure, replicator.Ending{Outcome: replicator.RunFailed}, log)
 }
 
 // ended records the end of a run. It is separate from replicate to keep the stack small while thousands of jobs wait
@@ -170,7 +167,7 @@ func (s *Server) ended(
 		return fdbjobs.ErrHalt
 	}
 	run.Copied(result.RunStats)
-	if errors.Is(err, worker.ErrStopped) && s.stages.Accepting.Err() == nil && !awaited(run.Job()) && health.stuck() {
+	if errors.Is(err, worker.ErrStopped) && s.stages.Accepting.Err() == nil && !replicator.Awaited(run.Job().Args) && health.stuck() {
 		// The job's turns are shorter than a request's retries. Without this it would never fail and never back off.
 		err = health.failure()
 	}
@@ -209,16 +206,12 @@ func (s *Server) ended(
 	if err := run.Update(ctx, result.CopyTo); err != nil {
 		return err
 	}
-	return s.crashed(ctx, run, err, health, log)
+	return s.failed(ctx, run, err, health, log)
 }
 
-// parked ends a run that has copied everything, until its source changes. So earlier errors are forgotten, as those of a
-// job that is completed.
+// parked ends a run that has copied everything, until its source changes.
 func (s *Server) parked(ctx context.Context, run *jobs.Run, result worker.Result, log *zerolog.Logger) error {
-	woken, err := run.Park(ctx, func(state *replicator.JobState) {
-		result.CopyTo(state)
-		state.ErrorCount = 0
-	})
+	woken, err := run.Park(ctx, result.CopyTo)
 	if err != nil {
 		return err
 	}
@@ -227,130 +220,45 @@ func (s *Server) parked(ctx context.Context, run *jobs.Run, result worker.Result
 	return nil
 }
 
-// health tracks the health of a run. A run that is well for longer than the threshold counts as a success, and earlier
-// consecutive errors are forgotten. Waiting for an endpoint that does not answer, as a run does for three minutes by
-// default, is not well.
-type health struct {
-	began, well time.Time
-	threshold   time.Duration
-	failing     *replicator.Wait // the failed request that was being repeated at the last report
-}
-
-// saw records what the run is doing. A run is well after it has opened its databases, while no request is repeated.
-func (h *health) saw(a *replicator.Activity) {
-	if h.failing = nil; a == nil {
-		return
-	}
-	if i := slices.IndexFunc(a.Waiting, func(w replicator.Wait) bool { return !w.RateLimited }); i >= 0 {
-		h.failing = &a.Waiting[i]
-	} else if a.Doing != replicator.DoingStarting {
-		h.well = time.Now()
-	}
-}
-
-func (h *health) good() bool { return h.well.Sub(h.began) > h.threshold }
-
-// stuckAfter is how long a request must fail to count as the reason for the end of a run.
-const stuckAfter = 10 * time.Second
-
-// stuck reports whether a request of the run has been failing for at least stuckAfter.
-func (h *health) stuck() bool {
-	return h.failing != nil && time.Since(h.failing.Since) >= stuckAfter
-}
-
-// failure returns the error of a run that is stuck.
-func (h *health) failure() error {
-	w := h.failing
-	return &worker.Error{
-		Code: "error", Reason: fmt.Sprintf("http_request_failed: %s: %s %s: %s", w.Endpoint, w.Method, w.Path, w.Error),
-	}
-}
-
-// heal returns a function that changes a job's state like change, and also forgets its errors if the run is healthy.
-func (h *health) heal(change func(*replicator.JobState)) func(*replicator.JobState) {
-	return func(state *replicator.JobState) {
-		change(state)
-		if h.good() {
-			state.ErrorCount = 0
-		}
-	}
-}
-
 // collided ends a run whose replication id belongs to another job (RFC 016, "Replication ID Collisions").
 func (s *Server) collided(ctx context.Context, run *jobs.Run, c *jobs.Collision, log *zerolog.Logger) error {
 	log.Warn().Str("other", c.JobID).Msg("another job has the same replication id")
-	failure := &worker.Error{Reason: c.Explain(run.Job())}
-	switch {
-	case run.Job().Transient():
-		failure.Code = jobs.CollisionCode
-	case c.Transient:
-		// The other job may be cancelled at any time, so the wait does not grow.
-		return s.crash(ctx, run, failure, run.Job().State.ErrorCount+1, s.penalty(false, 0, 0, rand.Float64()))
+	failure, rival := &worker.Error{Reason: c.Explain(run.Job())}, replicator.DocumentRival
+	if c.Transient {
+		rival = replicator.PostedRival
 	}
-	s.counter.add(func(c *Counts) { c.Failed++ })
-	return run.Fail(ctx, failure.Code, failure.Reason)
+	if run.Job().Transient() {
+		failure.Code = jobs.CollisionCode
+	}
+	return s.crashed(ctx, run, failure, replicator.Ending{Outcome: replicator.RunCrashed, Rival: rival}, log)
 }
 
-// crashed ends a run that failed.
-func (s *Server) crashed(ctx context.Context, run *jobs.Run, err error, health *health, log *zerolog.Logger) error {
+// failed ends a run that returned an error.
+func (s *Server) failed(ctx context.Context, run *jobs.Run, err error, health *health, log *zerolog.Logger) error {
 	failure := &worker.Error{Code: "error", Reason: redact.Text(err.Error())}
 	errors.As(err, &failure)
-	// CouchDB answers a POST to _replicate after it has read the filter, and so refuses a replication without one.
-	unread := run.Job().Transient() && run.Job().ReplicationID() == ""
-	if (awaited(run.Job()) || unread) && failure.RetryAfter == 0 {
+	ending := replicator.Ending{Outcome: replicator.RunCrashed, Healthy: health.healthy, RetryAfter: failure.RetryAfter}
+	return s.crashed(ctx, run, failure, ending, log)
+}
+
+// crashed records the end of a run that failed, and what replicator.Ending.Again decides of its job.
+func (s *Server) crashed(
+	ctx context.Context, run *jobs.Run, failure *worker.Error, ending replicator.Ending, log *zerolog.Logger,
+) error {
+	cfg, job := s.opts.Config(), run.Job()
+	penalties := replicator.Penalties{Min: config.MinBackoffPenalty.Get(cfg), Max: config.MaxBackoffPenalty.Get(cfg)}
+	again, err := ending.Again(job.Args, job.State, penalties, time.Now(), rand.Float64())
+	if err != nil {
+		return err
+	}
+	if again.State == replicator.StateFailed {
 		log.Warn().Err(run.Redact(failure)).Msg("replication failed")
 		s.counter.add(func(c *Counts) { c.Failed++ })
 		return run.Fail(ctx, failure.Code, failure.Reason)
 	}
-	errorCount := run.Job().State.ErrorCount + 1
-	if health.good() {
-		errorCount = 1
-	}
-	log.Warn().Err(run.Redact(failure)).Int("errors", errorCount).Msg("replication crashed")
-	wait, err := s.retryWait(run.Job(), errorCount, failure.RetryAfter)
-	if err != nil {
-		return err
-	}
-	return s.crash(ctx, run, failure, errorCount, wait)
-}
-
-// awaited reports whether a client waits for the job: one posted to _replicate that is not continuous.
-func awaited(job *jobs.Job) bool { return job.Transient() && !job.Args.Replication.Continuous }
-
-// crash puts the job back into the queue with a delay.
-func (s *Server) crash(ctx context.Context, run *jobs.Run, failure *worker.Error, errorCount int, wait time.Duration) error {
+	log.Warn().Err(run.Redact(failure)).Int("errors", again.ErrorCount).Time("again", again.At).Msg("replication crashed")
 	s.counter.add(func(c *Counts) { c.Crashes++ })
-	return run.Crash(ctx, time.Now().Add(wait), errorCount, failure.Code, failure.Reason)
-}
-
-// retryWait returns the wait of a job that crashed. A periodic replication is tried again at its next time at the latest,
-// which is then this try, but not before the wait after a first crash.
-func (s *Server) retryWait(job *jobs.Job, errorCount int, retryAfter time.Duration) (time.Duration, error) {
-	jitter := rand.Float64()
-	wait := s.penalty(awaited(job), errorCount, retryAfter, jitter)
-	r := job.Args.Replication
-	if !r.Periodic() {
-		return wait, nil
-	}
-	now := time.Now()
-	next, err := r.NextRun(now, now)
-	if err != nil {
-		return 0, err
-	}
-	return min(wait, max(next.Sub(now), s.penalty(false, 1, retryAfter, jitter))), nil
-}
-
-// penalty returns the wait of a job after so many consecutive errors. jitter shortens it by up to a quarter, but not
-// below the wait that the endpoint asked for. A job that a client awaits waits exactly as long as the endpoint asked.
-// That wait doubles if the endpoint asks again.
-func (s *Server) penalty(awaited bool, errorCount int, retryAfter time.Duration, jitter float64) time.Duration {
-	cfg := s.opts.Config()
-	longest := config.MaxBackoffPenalty.Get(cfg)
-	if awaited && retryAfter > 0 {
-		return replicator.Backoff(errorCount-1, retryAfter, longest, 0)
-	}
-	wait := replicator.Backoff(errorCount, config.MinBackoffPenalty.Get(cfg), longest, jitter)
-	return max(wait, min(retryAfter, longest))
+	return run.Crash(ctx, again.At, again.ErrorCount, failure.Code, failure.Reason)
 }
 
 func (s *Server) workerConfig(run *jobs.Run, current *config.Config) worker.Config {
@@ -415,7 +323,7 @@ func (r reporter) Identify(ctx context.Context, id replicator.ID) error {
 // long.
 func (r reporter) Report(ctx context.Context, progress worker.Progress) error {
 	r.counted.count(progress.RunStats)
-	r.health.saw(progress.Activity)
+	r.health.saw(progress.Activity, time.Now())
 	err := r.run.Update(ctx, r.health.heal(progress.CopyTo))
 	if errors.Is(err, jobs.ErrEnding) {
 		r.end()
