@@ -70,9 +70,14 @@ type JobState struct {
 	ErrorCount    int       `json:"error_count"`
 	CrashingSince time.Time `json:"crashing_since,omitzero"`
 
-	// StuckSince is since when the run makes no progress, see Activity.StuckSince; zero if it does, or
-	// for less than the time from which a run counts as stuck.
+	// StuckSince is since when the job makes no progress, see [JobState.WithoutProgress]; zero if it does, or for less
+	// than the time from which a job counts as stuck.
 	StuckSince time.Time `json:"stuck_since,omitzero"`
+
+	// FruitlessSince is the start of the first of the latest runs that were stopped before they had dealt with anything,
+	// although they had changes to copy. It is zero if there is none, or a later run has dealt with something. What such
+	// runs read is read again, so it is no progress.
+	FruitlessSince time.Time `json:"fruitless_since,omitzero"`
 
 	Stats Stats `json:"stats"`
 
@@ -111,6 +116,19 @@ type JobState struct {
 	Result json.RawMessage `json:"result,omitempty"`
 }
 
+// WithoutProgress returns since when a running job has completed nothing although it has something to do, in whole seconds,
+// or zero: see Activity.StuckSince, and FruitlessSince while the current run has completed nothing either.
+func (s *JobState) WithoutProgress() time.Time {
+	if s.State != StateRunning || s.Activity == nil {
+		return time.Time{}
+	}
+	since := s.Activity.StuckSince()
+	if !since.IsZero() && !s.FruitlessSince.IsZero() && s.FruitlessSince.Before(since) {
+		since = wholeSeconds(s.FruitlessSince)
+	}
+	return since
+}
+
 // Lacking says how a run decides whether to ask the target which revisions it lacks, before it copies them.
 type Lacking struct {
 	// Lacked is the number of revisions in a row that the target turned out to lack when it was asked. It is negative after
@@ -146,6 +164,7 @@ func (s JobState) MarshalJSON() ([]byte, error) {
 	s.StartTime = wholeSeconds(s.StartTime)
 	s.LastUpdated = wholeSeconds(s.LastUpdated)
 	s.CrashingSince, s.StuckSince = wholeSeconds(s.CrashingSince), wholeSeconds(s.StuckSince)
+	s.FruitlessSince = wholeSeconds(s.FruitlessSince)
 	s.Error = cleanReason(s.Error)
 	if s.History == nil {
 		s.History = History{}

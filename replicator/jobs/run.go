@@ -540,10 +540,8 @@ func (r *Run) write(
 }
 
 // stuckSince returns since when a running job makes no progress, or zero if it has not been so for long.
-func (s *Store) stuckSince(state *replicator.JobState) (since time.Time) {
-	if state.State == replicator.StateRunning && state.Activity != nil {
-		since = state.Activity.StuckSince()
-	}
+func (s *Store) stuckSince(state *replicator.JobState) time.Time {
+	since := state.WithoutProgress()
 	if time.Since(since) < s.settings().StuckAfter {
 		return time.Time{}
 	}

@@ -46,9 +46,10 @@ func (h *health) saw(a *replicator.Activity, now time.Time) {
 // stuckAfter is how long a request must fail to count as the reason for the end of a run.
 const stuckAfter = 10 * time.Second
 
-// stuck reports whether a request of the run has been failing for at least stuckAfter.
-func (h *health) stuck() bool {
-	return h.failing != nil && time.Since(h.failing.Since) >= stuckAfter
+// stuck reports whether a run with these statistics has made no progress because a request has been failing for at least
+// stuckAfter.
+func (h *health) stuck(copied replicator.Stats) bool {
+	return h.failing != nil && time.Since(h.failing.Since) >= stuckAfter && copied.DocsWritten+copied.DocWriteFailures == 0
 }
 
 // failure returns the error of a run that is stuck.

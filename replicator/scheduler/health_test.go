@@ -52,3 +52,29 @@ func TestHealthOfARun(t *testing.T) {
 		})
 	}
 }
+
+// A turn that ends while a request fails counts as a crash only if nothing was copied in it.
+func TestTurnsThatCount(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		failing time.Duration // 0: no request fails
+		copied  replicator.Stats
+		stuck   bool
+	}{
+		"no request fails":   {0, replicator.Stats{}, false},
+		"for a short time":   {stuckAfter - time.Second, replicator.Stats{}, false},
+		"for long":           {stuckAfter, replicator.Stats{}, true},
+		"only reads":         {stuckAfter, replicator.Stats{DocsRead: 9}, true},
+		"wrote before":       {stuckAfter, replicator.Stats{DocsWritten: 1}, false},
+		"was refused before": {stuckAfter, replicator.Stats{DocWriteFailures: 1}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := new(health)
+			if test.failing > 0 {
+				h.failing = &replicator.Wait{Since: time.Now().Add(-test.failing)}
+			}
+			require.Equal(t, test.stuck, h.stuck(test.copied))
+		})
+	}
+}

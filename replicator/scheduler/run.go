@@ -167,7 +167,8 @@ func (s *Server) ended(
 		return fdbjobs.ErrHalt
 	}
 	run.Copied(result.RunStats)
-	if errors.Is(err, worker.ErrStopped) && s.stages.Accepting.Err() == nil && !replicator.Awaited(run.Job().Args) && health.stuck() {
+	turn := errors.Is(err, worker.ErrStopped) && s.stages.Accepting.Err() == nil
+	if turn && !replicator.Awaited(run.Job().Args) && health.stuck(result.RunStats) {
 		// The job's turns are shorter than a request's retries. Without this it would never fail and never back off.
 		err = health.failure()
 	}

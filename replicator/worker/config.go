@@ -75,7 +75,7 @@ type Config struct {
 	// Default: 10 s.
 	ReportInterval time.Duration
 	// StopTimeout bounds how long a run that was asked to stop waits for the batches in flight, and then how long its
-	// last checkpoint may take. Default: 5 s.
+	// last checkpoint may take. In the second half of the wait it only writes what it has read. Default: 5 s.
 	StopTimeout time.Duration
 
 	// Shared is the state that all runs of a node share. nil: the run has its own.
@@ -154,7 +154,8 @@ type Job struct {
 	Idle func(idle bool)
 
 	// Stop, when it ends, asks the run to end soon. The run stops reading changes, waits up to StopTimeout for the
-	// batches in flight, and writes a checkpoint for what is done. nil: never.
+	// batches in flight, writes the documents that it has read of the others, and writes a checkpoint for what is done.
+	// nil: never.
 	Stop context.Context
 	// Lost, if not nil, waits until the job must not go on, and returns an error then, which ends the run like an error
 	// of the Reporter. The run ends its context. If it returns nil, the run goes on.
@@ -199,6 +200,9 @@ type Progress struct {
 // CopyTo writes the progress into a job's state and leaves its other fields alone. Until the run knows where it starts,
 // the state has the sequences of the run before.
 func (p Progress) CopyTo(state *replicator.JobState) {
+	if p.RunStats.DocsWritten+p.RunStats.DocWriteFailures > 0 || p.Activity != nil && !p.Activity.LastProgress.IsZero() {
+		state.FruitlessSince = time.Time{}
+	}
 	state.ReplicationID = p.ReplicationID
 	state.Stats = p.Stats
 	if p.ThroughSeq != nil {
@@ -220,6 +224,21 @@ type Result struct {
 	History json.RawMessage
 	// Parked says that the run ended because it was asked to park. Then there is no error.
 	Parked bool
+	// Fruitless says that the run was stopped with changes that it had read, and had dealt with none of them: no batch had
+	// ended, and the target had accepted or refused nothing.
+	Fruitless bool
+}
+
+// CopyTo is [Progress.CopyTo]. After a fruitless run it also sets FruitlessSince, and after one that came to an end or
+// parked clears it. The state still has the StartTime of the run.
+func (r Result) CopyTo(state *replicator.JobState) {
+	r.Progress.CopyTo(state)
+	switch {
+	case r.Parked || r.History != nil:
+		state.FruitlessSince = time.Time{}
+	case r.Fruitless && state.FruitlessSince.IsZero():
+		state.FruitlessSince = state.StartTime
+	}
 }
 
 // settings are the settings of a Config with the options of the replication applied.

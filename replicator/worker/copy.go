@@ -133,8 +133,9 @@ func (r *run) bulkGets() bool { return r.useBulkGet && !r.noBulkGet.Load() && r.
 
 // copyInBulk reads documents with _bulk_get and gives those without attachments to w. It returns the revisions to read
 // one by one: design documents, because _bulk_docs does not show their refusal, documents with attachments, and
-// revisions that the answer lacks. small are those with small attachments only, for copySmall.
-func (r *run) copyInBulk(ctx context.Context, refs []ref, w *writer) (single []ref, small []smallRef, err error) {
+// revisions that the answer lacks. small are those with small attachments only, for copySmall. unsure says that the
+// target was not asked about refs: those that are copied are counted as missing there.
+func (r *run) copyInBulk(ctx context.Context, refs []ref, unsure bool, w *writer) (single []ref, small []smallRef, err error) {
 	ctx, span := r.step(ctx, "read documents", len(refs))
 	defer func() { r.endSpan(span, err) }()
 	left := refs
@@ -149,7 +150,7 @@ func (r *run) copyInBulk(ctx context.Context, refs []ref, w *writer) (single []r
 		}
 	}
 	for len(left) > 0 {
-		unanswered, answers, err := r.bulkGet(ctx, left, w)
+		unanswered, answers, err := r.bulkGet(ctx, left, unsure, w)
 		single, small = append(single, answers.attached...), append(small, answers.small...)
 		switch {
 		case err == nil:
@@ -184,7 +185,7 @@ func (e finalError) Is(target error) bool { return target == errFinal }
 
 // bulkGet makes one _bulk_get request. It returns the revisions that were not answered with a document, and in found
 // those that have attachments. With an error, these are all revisions that were not read.
-func (r *run) bulkGet(ctx context.Context, refs []ref, w *writer) (unanswered []ref, found answers, err error) {
+func (r *run) bulkGet(ctx context.Context, refs []ref, unsure bool, w *writer) (unanswered []ref, found answers, err error) {
 	ctx, room := r.withRoom(ctx)
 	defer room.leave()
 	results, err := r.source.db.BulkGet(ctx, docRefs(refs))
@@ -193,24 +194,31 @@ func (r *run) bulkGet(ctx context.Context, refs []ref, w *writer) (unanswered []
 	}
 	defer results.Close()
 	answers := answers{refs: refs, answered: make([]bool, len(refs))}
-	stats := replicator.Stats{BulkGetAttempts: int64(len(refs))}
+	r.count(replicator.Stats{BulkGetAttempts: int64(len(refs))})
 	for {
 		var f couch.Fetched
 		room.leave()
 		if f, err = results.Next(); err != nil {
 			break
 		}
-		if f.Err != nil || !answers.take(f) || f.Doc.HasAttachments() {
+		if f.Err != nil {
 			continue
 		}
-		stats.BulkGetDocs++
-		stats.DocsRead++
+		more, found := answers.take(f)
+		if !found || f.Doc.HasAttachments() {
+			continue
+		}
+		// It counts as read before it can count as written.
+		read := replicator.Stats{BulkGetDocs: 1, DocsRead: 1}
+		if unsure {
+			read.RevisionsChecked, read.MissingRevisionsFound = more, more
+		}
+		r.count(read)
 		if err = w.add(ctx, f.Doc); err != nil {
 			err = finalError{err}
 			break
 		}
 	}
-	r.count(stats)
 	if err == io.EOF {
 		err = nil
 	}
@@ -234,10 +242,14 @@ type answers struct {
 	places   map[couch.DocRef]int // indexes of refs; made when a document has several
 }
 
-// take marks the revisions that a document answers, its own or its ancestors, and reports whether there are any.
-func (a *answers) take(f couch.Fetched) bool {
-	found := a.covered(f)
-	for _, i := range found {
+// take marks the revisions that a document answers, its own or its ancestors, and reports whether there are any. more is
+// the number of those that were not marked before.
+func (a *answers) take(f couch.Fetched) (more int64, found bool) {
+	covered := a.covered(f)
+	for _, i := range covered {
+		if !a.answered[i] {
+			more++
+		}
 		if f.Doc.HasAttachments() && !a.answered[i] {
 			// A revision that answers itself is a leaf, and the only answer.
 			if size, ok := smallSize(f.Doc); ok && f.Rev == a.refs[i].rev {
@@ -248,7 +260,7 @@ func (a *answers) take(f couch.Fetched) bool {
 		}
 		a.answered[i] = true
 	}
-	return len(found) > 0
+	return more, len(covered) > 0
 }
 
 // unanswered returns the revisions that are not marked.

@@ -144,7 +144,7 @@
 //
 //	one-shot, at the feed's end     nil
 //	asked to park                   nil, with Result.Parked, if nothing has changed since the last checkpoint
-//	Job.Stop ends                   ErrStopped, after a last checkpoint
+//	Job.Stop ends                   ErrStopped, after what was read is written, and a last checkpoint
 //	the context ends                context.Cause of it, at once and without a checkpoint
 //	the Reporter returns an error   that error, likewise
 //	the filter's code has changed   ErrIDChanged, at the next checkpoint, or when it would have been due

@@ -135,6 +135,7 @@ func (r *run) perform(ctx context.Context, reporter Reporter, do func(context.Co
 func (r *run) result(ctx context.Context, err error) (Result, error) {
 	result := Result{Progress: r.progress()}
 	result.Activity = nil
+	result.Fruitless = errors.Is(err, ErrStopped) && r.fruitless()
 	switch {
 	case err == nil && r.parked:
 		result.Parked = true
@@ -144,6 +145,13 @@ func (r *run) result(ctx context.Context, err error) (Result, error) {
 		err = context.Cause(ctx)
 	}
 	return result, err
+}
+
+// fruitless reports what Result.Fruitless says of a run that was stopped.
+func (r *run) fruitless() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.rowsRead > r.rowsPassed && r.passed.IsZero() && r.stats.DocsWritten+r.stats.DocWriteFailures == 0
 }
 
 func newRun(job Job, cfg Config) (*run, error) {
@@ -341,12 +349,12 @@ func (r *run) copy(ctx context.Context) (complete bool, err error) {
 	checkpoints := recur(atWhole(r.checkpointInterval), c.keepCheckpoint)
 	questions := recur(min(r.reportInterval, firstQuestion), c.askPending)
 	complete = c.read(checkpoints)
-	abandoned := c.finish()
+	unfinished := c.finish()
 	c.endReading(nil) // stops a pending count, too
 	checkpoints.end()
 	questions.end()
 	switch {
-	case abandoned:
+	case unfinished:
 		return false, nil
 	case c.ctx.Err() != nil:
 		return false, context.Cause(c.ctx)
@@ -386,24 +394,29 @@ func (c *copying) read(checkpoints *recurring) (complete bool) {
 	return err == nil && !c.r.rep.Continuous
 }
 
-// finish waits for the batches. When the run is asked to stop, it waits for at most StopTimeout, and then abandons them.
-func (c *copying) finish() (abandoned bool) {
+// finish waits for the batches. When the run is asked to stop, they have half of StopTimeout to end. Then they read no
+// more, and have the other half to write what they have read. After that they are abandoned. unfinished reports that some
+// did not end.
+func (c *copying) finish() (unfinished bool) {
 	select {
 	case <-c.intake.copied:
 	case <-c.r.stop.Done():
 	}
 	if c.r.stop.Err() != nil {
 		c.r.note(&c.r.stopping)
-		select {
-		case <-c.intake.copied:
-		case <-time.After(c.r.stopTimeout):
-			abandoned = true
-			c.abandon(errAbandoned)
+		for _, end := range []func(){func() { c.fail(ErrStopped) }, func() { c.abandon(errAbandoned) }} {
+			select {
+			case <-c.intake.copied:
+				continue
+			case <-time.After(c.r.stopTimeout / 2):
+				unfinished = true
+				end()
+			}
 		}
 	}
 	<-c.intake.copied
 	c.batches.Wait()
-	return abandoned
+	return unfinished
 }
 
 func (c *copying) keepCheckpoint(again func(time.Duration)) {

@@ -184,7 +184,8 @@ func retryAfter(err error) time.Duration {
 	return 0
 }
 
-// copyLeaves makes one try of copyRevision. It skips the leaves in settled and adds the leaves that it copies.
+// copyLeaves makes one try of copyRevision. It skips the leaves that are true in settled and adds the leaves that it
+// reads, as true when it has copied them. So each leaf counts as read once, before it can count as written.
 func (r *run) copyLeaves(ctx context.Context, f ref, w *writer, settled map[string]bool) error {
 	ctx, room := r.withRoom(ctx)
 	defer room.leave()
@@ -211,11 +212,13 @@ func (r *run) copyLeaves(ctx context.Context, f ref, w *writer, settled map[stri
 			continue
 		}
 		found = true
-		if settled[leaf.Doc.Rev] {
+		if done, counted := settled[leaf.Doc.Rev]; done {
 			continue
+		} else if !counted {
+			settled[leaf.Doc.Rev] = false
+			r.count(replicator.Stats{DocsRead: 1})
 		}
 		if !leaf.Doc.HasAttachments() && !f.design() {
-			r.count(replicator.Stats{DocsRead: 1})
 			if err := w.add(ctx, leaf.Doc); err != nil {
 				return finalError{err}
 			}
@@ -225,7 +228,6 @@ func (r *run) copyLeaves(ctx context.Context, f ref, w *writer, settled map[stri
 		if err := r.put(ctx, leaf.Doc, leaf, len(f.ancestors) > 0); err != nil {
 			return err
 		}
-		r.count(replicator.Stats{DocsRead: 1})
 		settled[leaf.Doc.Rev] = true
 	}
 }

@@ -102,10 +102,10 @@ func (r *run) bulkGetInline(ctx context.Context, refs []ref, w *writer) (left []
 			}
 			continue
 		}
+		r.count(replicator.Stats{DocsRead: 1})
 		if err := w.add(ctx, f.Doc); err != nil {
 			return nil, err
 		}
 		answers.answered[at] = true
-		r.count(replicator.Stats{DocsRead: 1})
 	}
 }

@@ -1,7 +1,9 @@
 package worker
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"sync"
 	"time"
 )
@@ -45,7 +47,8 @@ func (s step) enter(ctx context.Context) (leave func(), err error) {
 }
 
 // copyBatch copies everything in a batch that the target is missing. It calls asked when the next batch may ask the
-// target. On an error it calls fail at once; writes that have begun continue until writing ends.
+// target. On an error it calls fail at once; writes that have begun continue until writing ends. If ctx ends with
+// ErrStopped, it also writes the documents that it has read.
 func (r *run) copyBatch(ctx, writing context.Context, b *batch, asked func(), fail func(error)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -54,6 +57,9 @@ func (r *run) copyBatch(ctx, writing context.Context, b *batch, asked func(), fa
 		fail(err)
 	}}
 	err := r.carry(ctx, b, w, asked)
+	if err != nil && errors.Is(context.Cause(ctx), ErrStopped) {
+		err = cmp.Or(w.flush(writing), err)
+	}
 	if err != nil {
 		w.fail(err)
 	}
@@ -80,12 +86,12 @@ func (r *run) carry(ctx context.Context, b *batch, w *writer, asked func()) erro
 
 	single, small := missing, []smallRef(nil)
 	if r.bulkGets() {
-		if single, small, err = r.copyInBulk(ctx, missing, w); err != nil {
+		if single, small, err = r.copyInBulk(ctx, missing, unsure, w); err != nil {
 			return err
 		}
 	}
 	if unsure {
-		if single, small, err = r.askLate(ctx, len(missing), single, small, questions); err != nil {
+		if single, small, err = r.askLate(ctx, single, small, questions); err != nil {
 			return err
 		}
 	}

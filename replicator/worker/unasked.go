@@ -108,9 +108,9 @@ func distinct(rows []couch.Row) bool {
 }
 
 // askLate asks the target about the revisions of an unsure batch that are not copied yet, and returns those that it
-// lacks. They have attachments, or cost a request each, so the question pays. It counts all of the batch.
+// lacks. They have attachments, or cost a request each, so the question pays.
 func (r *run) askLate(
-	ctx context.Context, batch int, single []ref, small []smallRef, u *unasked,
+	ctx context.Context, single []ref, small []smallRef, u *unasked,
 ) ([]ref, []smallRef, error) {
 	rows := make([]couch.Row, 0, len(single)+len(small))
 	for _, f := range single {
@@ -121,8 +121,6 @@ func (r *run) askLate(
 		rows = append(rows, couch.Row{ID: f.id, Revs: []string{f.rev}})
 		sizes[couch.DocRef{ID: f.id, Rev: f.rev}] = f.size
 	}
-	copied := int64(batch - len(rows))
-	r.count(replicator.Stats{RevisionsChecked: copied, MissingRevisionsFound: copied})
 	if len(rows) == 0 {
 		return nil, nil, nil
 	}
