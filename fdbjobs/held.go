@@ -296,6 +296,7 @@ func (h *Held) end(ctx context.Context, w *write, state json.RawMessage) error {
 	if len(h.tag) > maxLabelSize {
 		return fmt.Errorf("%w: the job's tag: %d bytes, at most %d", ErrTooLarge, len(h.tag), maxLabelSize)
 	}
+	w.ends = true
 	err := h.write(ctx, w, state)
 	if err == nil {
 		h.release(context.Canceled)

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"settee/pkg/kv"
 )
@@ -14,6 +16,10 @@ import (
 // transactions under way runs one at once. Other calls wait, and the next transaction carries them all: nothing waits
 // for a timer. A caller runs the transaction that carries its own write, and then lets one that waits lead, so there is
 // no goroutine to start or stop.
+//
+// Writes that keep a job alive or end its hold go first: on a machine without time to spare, a hold is lost if its renewal
+// waits behind other writes. The other writes of a job become renewals after a sixth of the timeout, so they are not
+// overtaken for longer.
 //
 // The writes of a transaction stand alone. Each reads its own row, so a job that is no longer held is an ErrHalt for
 // its caller and changes nothing for the others. After an unknown result each recognises its own earlier commit. If a
@@ -47,13 +53,15 @@ type write struct {
 	apply func(s *sharing, old *row) error
 	// also, if not nil, makes those of the caller, before apply.
 	also      func(kv.Transaction) error
-	renews    bool   // apply needs the queue's timeout
+	renews    bool   // it renews the hold, and apply needs the queue's timeout
+	ends      bool   // it ends the hold
 	resubmits *int64 // the time for which apply queues the job; nil if it does not
 	size      int    // of rows and state in bytes, roughly
 
-	attempted bool // a run has found the job held
-	halted    bool // the latest run has not
-	unknown   bool // an earlier transaction may have been committed
+	since     time.Time // when the call began
+	attempted bool      // a run has found the job held
+	halted    bool      // the latest run has not
+	unknown   bool      // an earlier transaction may have been committed
 
 	wake chan struct{} // closed when the write leads or has ended
 	// Guarded by sharedWriter.mu until wake is closed.
@@ -77,20 +85,20 @@ type sharedWriter struct {
 	mu      sync.Mutex
 	atOnce  int      // sharedAtOnce
 	leaders int      // number of transactions under way, without those that are repeated
-	waiting []*write // the longest waiting first
+	waiting []*write // the urgent ones first, and of each kind the longest waiting
 }
 
 func newSharedWriter(q *Queue) *sharedWriter { return &sharedWriter{queue: q, atOnce: sharedAtOnce} }
 
 // do runs a write. It returns ErrHalt if the job is not held.
 func (s *sharedWriter) do(w *write) error {
-	w.wake = make(chan struct{})
+	w.wake, w.since = make(chan struct{}), s.queue.layer.now()
 	var led []*write
 	defer func() { s.abandon(w, led) }() // if a function of a caller panics
 	s.mu.Lock()
 	waits := s.leaders >= s.atOnce
 	if waits {
-		s.waiting = append(s.waiting, w)
+		s.await(w)
 	} else {
 		s.appoint(w)
 	}
@@ -111,6 +119,20 @@ func (s *sharedWriter) do(w *write) error {
 	return w.err
 }
 
+// await makes a write wait: an urgent one before those that are not urgent. The caller holds mu.
+func (s *sharedWriter) await(w *write) {
+	at := len(s.waiting)
+	if w.urgent() {
+		if i := slices.IndexFunc(s.waiting, func(other *write) bool { return !other.urgent() }); i >= 0 {
+			at = i
+		}
+	}
+	s.waiting = slices.Insert(s.waiting, at, w)
+}
+
+// urgent reports whether a job is lost to this process, or kept from others, while the write waits.
+func (w *write) urgent() bool { return w.renews || w.ends }
+
 // appoint makes a write, which is not in waiting, a leader. The caller holds mu.
 func (s *sharedWriter) appoint(w *write) {
 	s.leaders++
@@ -118,7 +140,7 @@ func (s *sharedWriter) appoint(w *write) {
 	close(w.wake)
 }
 
-// resign ends the lead of a write. The one that has waited longest leads instead.
+// resign ends the lead of a write. The first that waits leads instead.
 func (s *sharedWriter) resign(w *write) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,7 +157,7 @@ func (s *sharedWriter) endLead(w *write) {
 	s.appointNext()
 }
 
-// appointNext appoints the write that has waited longest, if there is room for a transaction. The caller holds mu.
+// appointNext appoints the first write that waits, if there is room for a transaction. The caller holds mu.
 func (s *sharedWriter) appointNext() {
 	if len(s.waiting) > 0 && s.leaders < s.atOnce {
 		next := s.waiting[0]
@@ -150,7 +172,8 @@ func (s *sharedWriter) leave(w *write) {
 	defer s.mu.Unlock()
 	if i := slices.Index(s.waiting, w); i >= 0 {
 		s.waiting = slices.Delete(s.waiting, i, i+1)
-		s.finish(w, context.Cause(w.ctx))
+		s.finish(w, fmt.Errorf("%w: the write waited for %s behind %d other writes of this process",
+			context.Cause(w.ctx), s.queue.layer.now().Sub(w.since).Round(time.Millisecond), i))
 	}
 }
 
@@ -179,7 +202,7 @@ func (s *sharedWriter) abandon(w *write, led []*write) {
 	defer s.mu.Unlock()
 	for _, other := range led {
 		if other != w && !other.ended {
-			s.waiting = append(s.waiting, other)
+			s.await(other)
 		}
 	}
 	s.endLead(w)

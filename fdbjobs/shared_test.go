@@ -145,6 +145,51 @@ func TestSharedTransactionLimits(t *testing.T) {
 	})
 }
 
+// TestSharedTransactionUrgent: renewals and ends of holds do not wait behind other writes, and a write that waits in vain
+// says for how long and behind what.
+func TestSharedTransactionUrgent(t *testing.T) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
+		c := newCrowd(t, db, 80)
+		old, held := c.held[71:], c.held[1:71]
+		time.Sleep(fdbjobs.DefaultTimeout / 5)
+		for _, h := range held {
+			require.NoError(t, h.Update(t.Context(), nil, nil)) // fresh again
+		}
+		require.NoError(t, c.held[0].Update(t.Context(), nil, nil))
+		var order []string
+		var mu sync.Mutex
+		ran := func(what string) func(kv.Transaction) error {
+			return func(kv.Transaction) error {
+				mu.Lock()
+				defer mu.Unlock()
+				order = append(order, what)
+				return nil
+			}
+		}
+		var calls []func()
+		for _, h := range held {
+			calls = append(calls, func() { assert.NoError(t, h.Update(t.Context(), text(`{}`), ran("state"))) })
+		}
+		calls = append(calls,
+			func() { assert.NoError(t, old[0].Resubmit(t.Context(), time.Now(), nil, ran("put back"))) },
+			func() { assert.NoError(t, old[1].Update(t.Context(), nil, ran("renewed"))) },
+			func() {
+				ctx, cancel := context.WithCancelCause(t.Context())
+				cancel(errors.New("no time"))
+				assert.EqualError(t, old[2].Update(ctx, nil, nil), "no time: the write waited for 0s behind 2 other writes of this process")
+			},
+			func() {
+				ctx, cancel := context.WithCancelCause(t.Context())
+				cancel(errors.New("no time"))
+				assert.EqualError(t, held[0].Update(ctx, nil, nil), "no time: the write waited for 0s behind 72 other writes of this process")
+			},
+		)
+		c.gather(calls...)()
+		require.Len(t, order, 72)
+		require.Equal(t, []string{"put back", "renewed", "state"}, order[:3])
+	})
+}
+
 // TestSharedTransactionApart: a write that fails, is lost or is too large concerns no other.
 func TestSharedTransactionApart(t *testing.T) {
 	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
