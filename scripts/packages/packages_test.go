@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
@@ -120,7 +121,9 @@ func newRoot(t *testing.T) string {
 	} {
 		require.NoError(t, os.WriteFile(filepath.Join(root, file), []byte(text), 0o644))
 	}
-	for _, program := range []string{"sh", "chown", "chmod", "rm", "getent", "systemd-sysusers"} {
+	for _, program := range []string{
+		"sh", "chown", "chmod", "cp", "dpkg-query", "getent", "grep", "mkdir", "mv", "rm", "rmdir", "systemd-sysusers",
+	} {
 		needs(t, program)
 		path, err := exec.LookPath(program)
 		require.NoError(t, err)
@@ -161,9 +164,13 @@ var installed = map[string]struct {
 	"/usr/lib/systemd/system/settee-frontend.service":    {0o644, false},
 	"/usr/lib/systemd/system/settee-replication.service": {0o644, false},
 	"/usr/lib/sysusers.d/settee.conf":                    {0o644, false},
+	"/usr/share/settee/default.ini":                      {0o644, false},
 	"/etc/settee":                                        {0o750 | fs.ModeDir, true},
-	"/etc/settee/settee.ini":                             {0o640, true},
-	"/etc/settee/env":                                    {0o600, false},
+	"/etc/settee/local.d":                                {0o750 | fs.ModeDir, true},
+	"/etc/settee/local.ini":                              {0o640, true},
+	"/etc/settee/local.env":                              {0o600, false},
+	"/usr/lib/systemd/system":                            {0o755 | fs.ModeDir, false},
+	"/usr/share/man/man1":                                {0o755 | fs.ModeDir, false},
 	"/usr/share/man/man1/settee.1.gz":                    {0o644, false},
 	"/usr/share/man/man1/settee-serve.1.gz":              {0o644, false},
 	"/usr/share/man/man1/settee-secrets-new-key.1.gz":    {0o644, false},
@@ -174,6 +181,7 @@ var installed = map[string]struct {
 // checkFiles checks the files of an installed package.
 func checkFiles(t *testing.T, root, name, zsh string) {
 	t.Helper()
+	doc := "/usr/share/doc/" + name
 	group := -1
 	for line := range strings.Lines(read(t, root, "/etc/group")) {
 		if fields := strings.Split(line, ":"); fields[0] == "settee" {
@@ -194,9 +202,20 @@ func checkFiles(t *testing.T, root, name, zsh string) {
 		}
 		assert.EqualValues(t, wantGroup, owner.Gid, path)
 	}
-	for _, path := range []string{zsh, "/usr/share/doc/" + name + "/copyright", "/usr/share/doc/" + name + "/NOTICE"} {
+	for _, path := range []string{
+		zsh, doc + "/copyright", doc + "/NOTICE", doc + "/docs/kubernetes.yaml",
+		doc + "/scripts/monitoring/alerts.yml", doc + "/scripts/monitoring/dashboard.json", doc + "/scripts/monitoring/prometheus.yml",
+	} {
 		assert.FileExists(t, filepath.Join(root, path))
 	}
+	checkLinks(t, filepath.Join(root, doc))
+	store, err := os.Stat(filepath.Join(root, "/var/lib/settee"))
+	require.NoError(t, err, "systemd is not needed for the folder")
+	assert.Equal(t, 0o700|fs.ModeDir, store.Mode())
+	assert.EqualValues(t, group, store.Sys().(*syscall.Stat_t).Gid)
+	target, err := os.Readlink(filepath.Join(root, "/etc/settee/default.ini"))
+	require.NoError(t, err)
+	assert.Equal(t, "/usr/share/settee/default.ini", target)
 	for _, unit := range []string{"settee", "settee-frontend", "settee-replication"} {
 		text := read(t, root, "/usr/lib/systemd/system/"+unit+".service")
 		assert.NotRegexp(t, "@[A-Za-z]+@", text, unit)
@@ -205,11 +224,34 @@ func checkFiles(t *testing.T, root, name, zsh string) {
 		assert.Equal(t, unit == "settee-replication", strings.Contains(text, "\nEnvironment=COUCHDB_NODE_TYPE_API_FRONTEND=false\n"), unit)
 		assert.Equal(t, name == "settee-foundationdb", strings.Contains(text, "\nReadWritePaths=-/etc/foundationdb\n"), unit)
 	}
-	store := "\nstore = pebble:///var/lib/settee\n"
+	setting := "\nstore = pebble:///var/lib/settee\n"
 	if name == "settee-foundationdb" {
-		store = "\nstore = fdb:///etc/foundationdb/fdb.cluster?prefix=settee\n"
+		setting = "\nstore = fdb:///etc/foundationdb/fdb.cluster?prefix=settee\n"
 	}
-	assert.Contains(t, read(t, root, "/etc/settee/settee.ini"), store)
+	assert.Contains(t, read(t, root, "/usr/share/settee/default.ini"), setting)
+}
+
+// link matches the target of a link in a document, without the place in the page.
+var link = regexp.MustCompile(`\]\(([^)#\s]+)[^)]*\)`)
+
+// checkLinks checks that all documents below a folder link only to what is there, or to the web.
+func checkLinks(t *testing.T, dir string) {
+	t.Helper()
+	pages := 0
+	require.NoError(t, filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".md" {
+			return err
+		}
+		pages++
+		text, err := os.ReadFile(path)
+		for _, found := range link.FindAllSubmatch(text, -1) {
+			if to := string(found[1]); !strings.Contains(to, "://") {
+				assert.FileExists(t, filepath.Join(filepath.Dir(path), to), "%s links to it", path)
+			}
+		}
+		return err
+	}))
+	assert.Greater(t, pages, 5)
 }
 
 func read(t *testing.T, root, path string) string {
@@ -238,9 +280,35 @@ func checkUnits(t *testing.T, root string) {
 	}
 }
 
+// dpkg runs dpkg without a terminal and without answers to questions, as unattended upgrades do.
 func dpkg(t *testing.T, root string, args ...string) string {
 	t.Helper()
-	return run(t, "dpkg", append([]string{"--root=" + root, "--force-depends", "--force-confold"}, args...)...)
+	return run(t, "dpkg", append([]string{"--root=" + root, "--force-depends"}, args...)...)
+}
+
+// administer writes what an administrator writes after the installation, and returns it by path.
+func administer(t *testing.T, root string) map[string]string {
+	t.Helper()
+	own := map[string]string{
+		"/etc/settee/local.ini":          read(t, root, "/etc/settee/local.ini") + "[chttpd]\nport = 5985\n",
+		"/etc/settee/local.d/shares.ini": "[replicator.shares]\n_replicator = 50\n",
+		"/etc/settee/local.env":          read(t, root, "/etc/settee/local.env") + "GOGC=50\n",
+		"/etc/settee/admin.ini":          "[admins]\n",
+		"/etc/settee/keys":               "a key\n",
+	}
+	for path, text := range own {
+		require.NoError(t, os.WriteFile(filepath.Join(root, path), []byte(text), 0o640))
+	}
+	require.NoError(t, os.Chmod(filepath.Join(root, "/etc/settee/local.env"), 0o600))
+	return own
+}
+
+func checkKept(t *testing.T, root string, own map[string]string, after string) {
+	t.Helper()
+	for path, text := range own {
+		require.FileExists(t, filepath.Join(root, path), after)
+		assert.Equal(t, text, read(t, root, path), "%s after %s", path, after)
+	}
 }
 
 func TestDebian(t *testing.T) {
@@ -257,21 +325,22 @@ func TestDebian(t *testing.T) {
 			if name == "settee" {
 				checkNode(t, root)
 			}
+			assert.Empty(t, run(t, "dpkg-query", "--admindir="+root+"/var/lib/dpkg", "--show", "--showformat=${Conffiles}", name),
+				"dpkg asks about conffiles that an administrator has changed")
 
-			// An upgrade keeps what was changed, and adds the rights that were missing.
-			changed := read(t, root, "/etc/settee/settee.ini") + "\n; changed\n"
-			require.NoError(t, os.WriteFile(filepath.Join(root, "/etc/settee/settee.ini"), []byte(changed), 0o640))
-			require.NoError(t, os.WriteFile(filepath.Join(root, "/etc/settee/admin.ini"), nil, 0o640))
+			own := administer(t, root)
 			dpkg(t, root, "--install", path)
-			assert.Equal(t, changed, read(t, root, "/etc/settee/settee.ini"))
+			checkKept(t, root, own, "an upgrade")
 			checkFiles(t, root, name, "/usr/share/zsh/vendor-completions/_settee")
 
 			dpkg(t, root, "--remove", name)
 			assert.NoFileExists(t, filepath.Join(root, "/usr/bin/settee"))
-			assert.Equal(t, changed, read(t, root, "/etc/settee/settee.ini"))
+			checkKept(t, root, own, "a removal")
 			dpkg(t, root, "--purge", name)
-			assert.NoDirExists(t, filepath.Join(root, "/etc/settee"))
-			assert.Equal(t, name == "settee", exists(filepath.Join(root, "/var/lib/settee")), "the store stays")
+			assert.NoFileExists(t, filepath.Join(root, "/etc/settee/local.ini"))
+			assert.NoFileExists(t, filepath.Join(root, "/etc/settee/local.env"))
+			assert.FileExists(t, filepath.Join(root, "/etc/settee/keys"), "a purge removes what the package has made, and no other file")
+			assert.Equal(t, name == "settee", exists(filepath.Join(root, "/var/lib/settee")), "a store stays, an empty folder does not")
 		})
 	}
 }
@@ -281,7 +350,8 @@ func exists(path string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// The two packages have the same files. One takes the place of the other, with its configuration.
+// The two packages have the same files. One takes the place of the other, with its configuration, and a purge of the one
+// that was replaced takes nothing from the other.
 func TestDebianReplaces(t *testing.T) {
 	t.Parallel()
 	needs(t, "dpkg")
@@ -290,16 +360,61 @@ func TestDebianReplaces(t *testing.T) {
 	if len(all) < 2 {
 		t.Skip("there is no package with the FoundationDB engine")
 	}
-	root := newRoot(t)
-	dpkg(t, root, "--install", all["settee"])
-	changed := read(t, root, "/etc/settee/settee.ini") + "; changed\n"
-	require.NoError(t, os.WriteFile(filepath.Join(root, "/etc/settee/settee.ini"), []byte(changed), 0o640))
-	dpkg(t, root, "--install", all["settee-foundationdb"])
-	list := dpkg(t, root, "--list")
-	assert.Regexp(t, `(?m)^ii +settee-foundationdb `, list)
-	assert.NotRegexp(t, `(?m)^ii +settee `, list)
-	assert.Equal(t, changed, read(t, root, "/etc/settee/settee.ini"))
-	assert.FileExists(t, filepath.Join(root, "/usr/bin/settee"))
+	for _, names := range [][2]string{{"settee", "settee-foundationdb"}, {"settee-foundationdb", "settee"}} {
+		before, after := names[0], names[1]
+		t.Run("to "+after, func(t *testing.T) {
+			t.Parallel()
+			root := newRoot(t)
+			dpkg(t, root, "--install", all[before])
+			own := administer(t, root)
+			dpkg(t, root, "--install", all[after])
+			list := dpkg(t, root, "--list")
+			assert.Regexp(t, "(?m)^ii +"+after+" ", list)
+			assert.NotRegexp(t, "(?m)^ii +"+before+" ", list)
+			checkKept(t, root, own, "the change of packages")
+			checkFiles(t, root, after, "/usr/share/zsh/vendor-completions/_settee")
+
+			dpkg(t, root, "--purge", before)
+			checkKept(t, root, own, "the purge of the package that was replaced")
+			checkFiles(t, root, after, "/usr/share/zsh/vendor-completions/_settee")
+
+			for path := range own {
+				if path != "/etc/settee/local.ini" && path != "/etc/settee/local.env" {
+					require.NoError(t, os.Remove(filepath.Join(root, path)))
+				}
+			}
+			dpkg(t, root, "--purge", after)
+			assert.NoDirExists(t, filepath.Join(root, "/etc/settee"), "nobody uses it")
+			assert.NoDirExists(t, filepath.Join(root, "/var/lib/settee"), "it has no store")
+		})
+	}
+}
+
+// Earlier packages had the files settee.ini and env for editing. What they say stays in force.
+func TestEarlierFiles(t *testing.T) {
+	t.Parallel()
+	needs(t, "dpkg")
+	needsRoot(t)
+	for name, test := range map[string]struct{ text, moved string }{
+		"unchanged": {"; comment\n[settee]\nstore = pebble:///var/lib/settee\n;port = 1\n", ""},
+		"changed":   {"[settee]\nstore = pebble:///srv/settee\n", "[settee]\nstore = pebble:///srv/settee\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			root := newRoot(t)
+			makeFolder(t, filepath.Join(root, "/etc/settee"))
+			require.NoError(t, os.WriteFile(filepath.Join(root, "/etc/settee/settee.ini"), []byte(test.text), 0o640))
+			require.NoError(t, os.WriteFile(filepath.Join(root, "/etc/settee/env"), []byte("GOGC=50\n"), 0o600))
+			dpkg(t, root, "--install", packages(t, runtime.GOARCH+".deb")["settee"])
+			assert.Equal(t, "GOGC=50\n", read(t, root, "/etc/settee/local.env"))
+			assert.NoFileExists(t, filepath.Join(root, "/etc/settee/settee.ini"))
+			if test.moved == "" {
+				assert.NoFileExists(t, filepath.Join(root, "/etc/settee/local.d/settee.ini"))
+			} else {
+				assert.Equal(t, test.moved, read(t, root, "/etc/settee/local.d/settee.ini"))
+			}
+		})
+	}
 }
 
 func TestRPM(t *testing.T) {
@@ -313,12 +428,12 @@ func TestRPM(t *testing.T) {
 			install := []string{"--root", root, "--nodeps", "--ignoresize"}
 			run(t, "rpm", append(install, "--install", path)...)
 			checkFiles(t, root, name, "/usr/share/zsh/site-functions/_settee")
-			require.NoError(t, os.WriteFile(filepath.Join(root, "/etc/settee/settee.ini"), []byte("; changed\n"), 0o640))
-			assert.Contains(t, run(t, "rpm", "--root", root, "--query", "--configfiles", name), "/etc/settee/settee.ini")
+			own := administer(t, root)
 			run(t, "rpm", append(install, "--install", "--replacepkgs", path)...)
-			assert.Equal(t, "; changed\n", read(t, root, "/etc/settee/settee.ini"), "noreplace")
+			checkKept(t, root, own, "an upgrade")
 			run(t, "rpm", "--root", root, "--nodeps", "--erase", name)
 			assert.NoFileExists(t, filepath.Join(root, "/usr/bin/settee"))
+			checkKept(t, root, own, "a removal")
 		})
 	}
 }
@@ -397,10 +512,6 @@ func checkNode(t *testing.T, root string) {
 	admin, err := password.Output()
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(root, "/etc/settee/admin.ini"), admin, 0o644))
-	// systemd makes the folder of the store.
-	require.NoError(t, os.MkdirAll(filepath.Join(root, "/var/lib/settee"), 0o700))
-	require.NoError(t, os.Chown(filepath.Join(root, "/var/lib/settee"), id.uid, id.gid))
-
 	address, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	_, port, err := net.SplitHostPort(address.Addr().String())
@@ -409,7 +520,7 @@ func checkNode(t *testing.T, root string) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	node := inRoot(ctx, id.uid, id.gid, "serve", "--config", "/etc/settee", "--set", "chttpd/port="+port)
+	node := inRoot(ctx, id.uid, id.gid, "serve", "--config", "/etc/settee", "--config", "/etc/settee/local.d", "--set", "chttpd/port="+port)
 	var log bytes.Buffer
 	node.Stderr = &log
 	require.NoError(t, node.Start())
