@@ -150,15 +150,20 @@ func newRestore() *cobra.Command {
 		Use:   "restore FILE",
 		Short: "Make a store of a backup",
 		Long: "restore makes the store (--store pebble:DIRECTORY) of a backup that settee backup has written. FILE\n" +
-			"may be - for the standard input. The directory must be empty or missing. All checksums are checked\n" +
-			"before there is a store: after an error there is none.\n\n" +
+			"may be - for the standard input. The directory must be named, by --store or by [settee] store in the\n" +
+			"configuration, and be empty or missing. All checksums are checked before there is a store: after an\n" +
+			"error there is none.\n\n" +
 			"The store continues where the original was at the time of the backup, under the same uuid. Do not\n" +
 			"start it while the original runs.",
-		Args: cobra.ExactArgs(1),
+		Example: "  settee restore settee.backup --store pebble:/var/lib/settee-restored",
+		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			cfg, _, err := flags.load()
 			if err != nil {
 				return err
+			}
+			if config.Store.From(cfg) == config.OriginDefault.String() {
+				return usage(cmd, errors.New("name the directory of the store, with --store pebble:DIRECTORY"))
 			}
 			in := cmd.InOrStdin()
 			if args[0] != "-" {

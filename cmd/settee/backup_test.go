@@ -129,7 +129,16 @@ func TestBackupIsRefused(t *testing.T) {
 	left, err := filepath.Glob(filepath.Join(dir, "data", "backup-*"))
 	require.NoError(t, err)
 	assert.Empty(t, left)
-	_, stderr, status := settee(t, "restore", file, "--store", "fdb:x")
+	for _, args := range [][]string{{}, {"--set", "chttpd/port=1"}} { // ./data is the default of a node, and is not what was meant
+		_, stderr, status := settee(t, append([]string{"restore", file}, args...)...)
+		assert.Equal(t, exitUsage, status)
+		assert.Contains(t, stderr, "--store pebble:DIRECTORY")
+	}
+	assert.NoDirExists(t, "data")
+	_, stderr, status := settee(t, "restore", file, "--set", "settee/store=pebble:"+filepath.Join(dir, "named"))
+	assert.Equal(t, exitFailed, status)
+	assert.Contains(t, stderr, "the backup is not complete: it ends after 0 bytes")
+	_, stderr, status = settee(t, "restore", file, "--store", "fdb:x")
 	assert.Equal(t, exitFailed, status)
 	assert.Contains(t, stderr, "only a store in a directory")
 }

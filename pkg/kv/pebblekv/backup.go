@@ -190,6 +190,28 @@ func VerifyBackup(r io.Reader) error {
 // readArchive reads a backup and calls take for each file of the store. An error says that what was taken must not be
 // used.
 func readArchive(r io.Reader, take func(name string, content io.Reader) error) error {
+	counted := &countingReader{from: r}
+	err := readEntries(counted, take)
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("the backup is not complete: it ends after %d bytes. Copy it again, or make another one", counted.bytes)
+	}
+	return err
+}
+
+// countingReader counts the bytes that are read.
+type countingReader struct {
+	from  io.Reader
+	bytes int64
+}
+
+func (c *countingReader) Read(into []byte) (int, error) {
+	n, err := c.from.Read(into)
+	c.bytes += int64(n)
+	return n, err
+}
+
+// readEntries is readArchive with io.ErrUnexpectedEOF for an archive that is cut off.
+func readEntries(r io.Reader, take func(name string, content io.Reader) error) error {
 	in, sums, complete := tar.NewReader(r), new(bytes.Buffer), false
 	for n := 0; ; n++ {
 		header, err := in.Next()
@@ -198,7 +220,7 @@ func readArchive(r io.Reader, take func(name string, content io.Reader) error) e
 			_, err := io.Copy(io.Discard, r) // what pads the archive
 			return err
 		case err == io.EOF:
-			return errors.New("the backup is not complete: it ends before the sums of its files")
+			return io.ErrUnexpectedEOF // the sums are missing
 		case err != nil:
 			return fmt.Errorf("reading the backup: %w", err)
 		case complete || header.Typeflag != tar.TypeReg:

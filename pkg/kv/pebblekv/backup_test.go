@@ -124,6 +124,9 @@ func TestDamagedBackup(t *testing.T) {
 	end := len(bytes.TrimRight(archive, "\x00"))
 	for n := 0; n < end; n += 1 + len(archive)/20 {
 		refused(archive[:n], fmt.Sprintf("the first %d bytes", n))
+		err := pebblekv.VerifyBackup(bytes.NewReader(archive[:n]))
+		require.ErrorContains(t, err, fmt.Sprintf("the backup is not complete: it ends after %d bytes", n))
+		require.NotContains(t, err.Error(), "EOF")
 	}
 	random := rand.New(rand.NewPCG(7, 7))
 	for range 30 {
