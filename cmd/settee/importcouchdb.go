@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
@@ -22,7 +23,8 @@ import (
 type importFlags struct {
 	configFlags
 	credentialFlags
-	to, ini                          string
+	to, ini, match                   string
+	limit                            int
 	move, back, all, json, overwrite bool
 }
 
@@ -38,14 +40,17 @@ func newImportCouchDB() *cobra.Command {
 			"command, with the settings of --config and --set.\n\n" +
 			"--move moves the named replicator databases, one after the other: the jobs of a database are\n" +
 			"stopped in CouchDB, and when none runs any more they start in settee. --back does the reverse.\n" +
-			"A command that was interrupted continues when it is run again. At no time do both servers run\n" +
-			"a job.\n\n" +
+			"A command that was interrupted continues when it is run again. Until then the jobs that it has\n" +
+			"stopped run nowhere, and --back leaves the database paused in settee; the command says so. At no\n" +
+			"time do both servers run a job.\n\n" +
+			"--match and --limit select some documents, for instance ten to begin with. The others stay.\n\n" +
 			credentialsHelp(credentials.CouchDB, credentials.Node) +
 			"The exit status is 0 if everything can move or has moved, 1 if the command failed, 2 if the\n" +
 			"command line is wrong, 3 if some documents stay where they are, and 130 or 143 if a signal\n" +
 			"stopped it.",
 		Example: "  settee import-couchdb http://couchdb.example:5984 --to http://127.0.0.1:5984 --credentials admin.netrc\n" +
-			"  settee import-couchdb http://couchdb.example:5984 _replicator --move --to http://127.0.0.1:5984 --credentials admin.netrc",
+			"  settee import-couchdb http://couchdb.example:5984 _replicator --move --to http://127.0.0.1:5984 --credentials admin.netrc\n" +
+			"  settee import-couchdb http://couchdb.example:5984 _replicator --move --match 'films-*' --limit 10 --to http://127.0.0.1:5984 --credentials admin.netrc",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return errors.New("the URL of a CouchDB is needed")
@@ -53,7 +58,7 @@ func newImportCouchDB() *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := flags.check(args); err != nil {
+			if err := flags.check(args, cmd.Flags().Changed("limit")); err != nil {
 				return usage(cmd, err)
 			}
 			return flags.run(cmd, args[0], args[1:])
@@ -66,14 +71,23 @@ func newImportCouchDB() *cobra.Command {
 	f.BoolVar(&flags.move, "move", false, "move the databases to settee")
 	f.BoolVar(&flags.back, "back", false, "move the databases back to CouchDB")
 	f.BoolVar(&flags.all, "all", false, "with --move and --back: all replicator databases")
+	f.StringVar(&flags.match, "match", "", "only documents whose id matches the pattern: * is any text, ? any character")
+	f.IntVar(&flags.limit, "limit", 0, "at most this many documents of each database")
 	f.StringVar(&flags.ini, "ini", "", "write the settings for settee's nodes to this file, which must not exist")
 	f.BoolVar(&flags.overwrite, "overwrite", false, "overwrite the file of --ini")
 	f.BoolVar(&flags.json, "json", false, "print a JSON object per line")
 	return cmd
 }
 
-func (f *importFlags) check(args []string) error {
+func (f *importFlags) check(args []string, limited bool) error {
+	for _, name := range args[1:] {
+		if name != "_replicator" && !strings.HasSuffix(name, "/_replicator") {
+			return fmt.Errorf("%q is not the name of a replicator database, which is _replicator or ends with /_replicator", name)
+		}
+	}
 	switch {
+	case limited && f.limit < 1:
+		return errors.New("--limit must be at least 1")
 	case f.move && f.back:
 		return errors.New("--move and --back exclude each other")
 	case (f.move || f.back) && f.to == "":
@@ -86,7 +100,7 @@ func (f *importFlags) check(args []string) error {
 	return nil
 }
 
-func (f *importFlags) run(cmd *cobra.Command, couchDB string, databases []string) error {
+func (f *importFlags) run(cmd *cobra.Command, couchDB string, databases []string) (err error) {
 	cfg, warnings, err := f.load()
 	if err != nil {
 		return err
@@ -103,14 +117,9 @@ func (f *importFlags) run(cmd *cobra.Command, couchDB string, databases []string
 	}
 	outbound := newConnections(func() *config.Config { return cfg }, newLog(cmd.ErrOrStderr(), zerolog.WarnLevel))
 	defer outbound.pool.Close()
-	mover := &migrate.Mover{Tell: func(e migrate.Event) error {
-		line := e.String()
-		if f.json {
-			line = jsonLine(e)
-		}
-		_, err := fmt.Fprintln(cmd.OutOrStdout(), line)
-		return err
-	}}
+	told := newImportOutput(cmd, f.json)
+	defer func() { err = errors.Join(err, told.end()) }()
+	mover := &migrate.Mover{Tell: told.tell, Report: told.report}
 	if mover.CouchDB, err = migrate.Connect("CouchDB", couchDB, outbound.transport(replicator.Endpoint{}, nil)); err != nil {
 		return usage(cmd, err)
 	}
@@ -127,6 +136,9 @@ func (f *importFlags) run(cmd *cobra.Command, couchDB string, databases []string
 	settings := scheduler.WorkerConfig(cfg)
 	settings.Transport, settings.UserAgent = outbound.transport, userAgent()
 	kept, err := f.perform(ctx, mover, databases, settings)
+	if broken, ok := errors.AsType[*interrupted](err); ok {
+		told.warn(ctx, mover, broken.database)
+	}
 	switch {
 	case err != nil && stop.Err() != nil:
 		return &exitError{128 + int(received()), errors.New("stopped; the same command continues")}
@@ -138,8 +150,18 @@ func (f *importFlags) run(cmd *cobra.Command, couchDB string, databases []string
 	return nil
 }
 
+// interrupted is the error of a database that has not moved as a whole.
+type interrupted struct {
+	database string
+	err      error
+}
+
+func (i *interrupted) Error() string { return i.err.Error() }
+func (i *interrupted) Unwrap() error { return i.err }
+
 // perform does what the flags say, and returns the number of documents that stay where they are.
 func (f *importFlags) perform(ctx context.Context, m *migrate.Mover, databases []string, settings worker.Config) (kept int, err error) {
+	portion := migrate.NewPortion(f.match, f.limit)
 	if f.ini != "" || !f.move && !f.back {
 		cluster, err := m.Cluster(ctx)
 		if err != nil {
@@ -159,7 +181,7 @@ func (f *importFlags) perform(ctx context.Context, m *migrate.Mover, databases [
 					return 0, err
 				}
 			}
-			return m.Plan(ctx, cluster, databases, settings)
+			return m.Plan(ctx, cluster, databases, portion, settings)
 		}
 	}
 	transfer, from := m.Move, m.CouchDB
@@ -172,10 +194,10 @@ func (f *importFlags) perform(ctx context.Context, m *migrate.Mover, databases [
 		}
 	}
 	for _, name := range databases {
-		moved, err := transfer(ctx, name)
+		moved, err := transfer(ctx, name, portion)
 		kept += moved.Kept
 		if err != nil {
-			return kept, err
+			return kept, &interrupted{name, err}
 		}
 		if err := m.Tell(moved); err != nil {
 			return kept, err

@@ -116,8 +116,14 @@ func TestImportInterrupted(t *testing.T) {
 		transfer func(*migrate.Mover, string) error
 		from, to string
 	}{
-		{"move", func(m *migrate.Mover, db string) error { _, err := m.Move(t.Context(), db); return err }, couchURL, setteeURL},
-		{"back", func(m *migrate.Mover, db string) error { _, err := m.Back(t.Context(), db); return err }, setteeURL, couchURL},
+		{"move", func(m *migrate.Mover, db string) error {
+			_, err := m.Move(t.Context(), db, migrate.Portion{})
+			return err
+		}, couchURL, setteeURL},
+		{"back", func(m *migrate.Mover, db string) error {
+			_, err := m.Back(t.Context(), db, migrate.Portion{})
+			return err
+		}, setteeURL, couchURL},
 	}
 	done := map[string]bool{}
 	for n := 1; len(done) < len(ways); n++ {
@@ -370,7 +376,7 @@ func TestImportCouchDB(t *testing.T) {
 		}
 		for _, want := range []string{
 			`{"setting":"[replicator] max_jobs","value":"77","default":"500"}`, `"setting":"[replicator] startup_jitter"`,
-			`{"database":"team/_replicator","couchdb":2,"states":{"completed":1,"running":1},"refused":0,"moved":0,"settee":0,"paused":false}`,
+			`{"database":"team/_replicator","couchdb":2,"states":{"completed":1,"running":1},"refused":0,"moved":0,"settee":0,"nowhere":0,"left":0,"paused":false}`,
 		} {
 			assert.Contains(t, out, want)
 		}
@@ -412,7 +418,8 @@ func TestImportCouchDB(t *testing.T) {
 
 	out, errs, status = settee(t, "import-couchdb", couchURL, "--all", "--move", "--to", setteeURL)
 	require.Equal(t, exitRefused, status, errs)
-	assert.Contains(t, out, "_replicator: 0 documents moved to settee, 1 kept\nteam/_replicator: 2 documents moved to settee, 0 kept\n")
+	assert.Contains(t, out, "_replicator: 0 documents moved to settee, 1 kept\n_replicator: \"refused\" stays at CouchDB: ")
+	assert.Contains(t, out, "\nteam/_replicator: 2 documents moved to settee, 0 kept\n")
 	assert.JSONEq(t, `{"admins":{"names":["ann"],"roles":[]},"members":{"names":[],"roles":["team"]}}`,
 		m.node.ask(http.StatusOK, http.MethodGet, url.PathEscape("team/_replicator")+"/_security", ""))
 	ours := live(t, setteeURL, "_replicator")
@@ -460,7 +467,7 @@ func TestImportCouchDB(t *testing.T) {
 	require.NoError(t, m.couch.Process.Start(t.Context()))
 	_, out, _ = planned(t, plan...)
 	assert.Contains(t, out, `{"database":"_replicator","couchdb":1,"states":{`)
-	assert.Contains(t, out, `"refused":1,"moved":11,"settee":11,"paused":false}`)
+	assert.Contains(t, out, `"refused":1,"moved":11,"settee":11,"nowhere":0,"left":0,"paused":false}`)
 
 	// Back: one document is changed, one is deleted, one is new, and one cannot run in CouchDB.
 	mine := strings.Replace(live(t, setteeURL, "_replicator")["down"], "127.0.0.1:1/x", "127.0.0.1:1/z", 1)

@@ -62,11 +62,16 @@ func (d *display) Report(_ context.Context, p worker.Progress) error {
 
 // show shows what was done, and the number of changes left, or nil if that is not known.
 func (d *display) show(done string, left *int64) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	if left != nil {
 		done += fmt.Sprintf(", %d changes pending", *left)
 	}
+	return d.draw(done, left)
+}
+
+// draw shows a text, and a bar that is full when nothing is left, or one without a length if left is nil.
+func (d *display) draw(done string, left *int64) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if d.bar == nil {
 		if time.Since(d.printed) < linesEvery-progressEvery { // runs report more often while something changes
 			return nil
@@ -113,6 +118,17 @@ func (d *display) write(out io.Writer, line string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.print(out, line)
+}
+
+// copy writes lines of the command's output.
+func (d *display) copy(out io.Writer, lines io.Reader) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.print(out, ""); err != nil {
+		return err
+	}
+	_, err := io.Copy(out, lines)
+	return err
 }
 
 // print removes the bar and writes a line. The next report draws the bar again. The caller holds mu.

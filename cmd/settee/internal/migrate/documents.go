@@ -232,15 +232,34 @@ func (b *batch) add(ctx context.Context, doc map[string]json.RawMessage, size in
 
 // flush writes the documents, and calls refused for those that the server did not take.
 func (b *batch) flush(ctx context.Context) error {
-	if len(b.docs) == 0 {
+	docs := b.docs
+	b.docs, b.size = nil, 0
+	return b.write(ctx, docs)
+}
+
+// write writes documents. If the server refuses them together, it gets them in two halves, until it is clear which of
+// them it refuses.
+func (b *batch) write(ctx context.Context, docs []map[string]json.RawMessage) error {
+	if len(docs) == 0 {
 		return nil
 	}
 	var results []refusal
-	body := map[string]any{"docs": b.docs, "new_edits": b.newEdits}
-	if err := b.to.ask(ctx, http.MethodPost, path(b.db)+"/_bulk_docs", body, &results); err != nil {
+	body := map[string]any{"docs": docs, "new_edits": b.newEdits}
+	err := b.to.ask(ctx, http.MethodPost, path(b.db)+"/_bulk_docs", body, &results)
+	switch e, _ := errors.AsType[*statusError](err); {
+	case aboutBody(err) && len(docs) == 1:
+		var id string
+		_ = json.Unmarshal(docs[0]["_id"], &id) // a string
+		results = []refusal{{id, e.code, e.reason}}
+	case aboutBody(err):
+		half := len(docs) / 2
+		if err := b.write(ctx, docs[:half]); err != nil {
+			return err
+		}
+		return b.write(ctx, docs[half:])
+	case err != nil:
 		return err
 	}
-	b.docs, b.size = nil, 0
 	for _, r := range results {
 		if r.Error != "" {
 			b.refused(r)
@@ -249,7 +268,7 @@ func (b *batch) flush(ctx context.Context) error {
 	return nil
 }
 
-// missing returns the revisions, by document id, that a server does not have.
+// missing returns the revisions, by document id, that a server does not have. A database that does not exist has none.
 func (s *Server) missing(ctx context.Context, db string, revs map[string]string) (map[string]bool, error) {
 	if len(revs) == 0 {
 		return nil, nil
@@ -261,10 +280,17 @@ func (s *Server) missing(ctx context.Context, db string, revs map[string]string)
 	var answer map[string]struct {
 		Missing []string `json:"missing"`
 	}
-	if err := s.ask(ctx, http.MethodPost, path(db)+"/_revs_diff", ask, &answer); err != nil {
+	missing := map[string]bool{}
+	err := s.ask(ctx, http.MethodPost, path(db)+"/_revs_diff", ask, &answer)
+	if isStatus(err, http.StatusNotFound) {
+		for id := range revs {
+			missing[id] = true
+		}
+		return missing, nil
+	}
+	if err != nil {
 		return nil, err
 	}
-	missing := map[string]bool{}
 	for id, a := range answer {
 		missing[id] = len(a.Missing) > 0
 	}

@@ -145,6 +145,89 @@ func TestAnswersOfServers(t *testing.T) {
 	assert.Equal(t, "EOF", reasonOf(io.EOF))
 }
 
+// A document that a check refuses stays, whatever the status is. An answer that is about the command ends it, and the error
+// names the document.
+func TestWhatSetteeRefuses(t *testing.T) {
+	t.Parallel()
+	status := 0
+	peer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, `{"error":"why","reason":"because"}`)
+	}))
+	defer peer.Close()
+	s, err := Connect("settee", peer.URL, peer.Client().Transport)
+	require.NoError(t, err)
+	for _, status = range []int{400, 413, 415, 422} {
+		_, refusal, err := s.check(t.Context(), &document{id: "d"})
+		require.NoError(t, err)
+		assert.Equal(t, "settee refuses it: because", refusal, status)
+	}
+	for _, status = range []int{401, 403, 404, 405, 408, 429, 500, 503} {
+		_, _, err := s.check(t.Context(), &document{id: "d"})
+		assert.True(t, isStatus(err, status))
+		require.ErrorContains(t, err, `document "d"`)
+	}
+}
+
+// A server that refuses a whole batch is asked again with parts of it, until the document is found that it refuses.
+func TestBatchesThatAreRefused(t *testing.T) {
+	t.Parallel()
+	var stored []string
+	status := 0
+	peer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var body struct {
+			Docs []struct {
+				ID string `json:"_id"`
+			}
+		}
+		assert.NoError(t, json.NewDecoder(r.Body).Decode(&body))
+		for _, d := range body.Docs {
+			if d.ID == "2" || d.ID == "5" {
+				w.WriteHeader(status)
+				_, _ = io.WriteString(w, `{"error":"too_large","reason":"`+d.ID+`"}`)
+				return
+			}
+		}
+		for _, d := range body.Docs {
+			stored = append(stored, d.ID)
+		}
+		_, _ = io.WriteString(w, `[]`)
+	}))
+	defer peer.Close()
+	s, err := Connect("settee", peer.URL, peer.Client().Transport)
+	require.NoError(t, err)
+	write := func() (refused []refusal, err error) {
+		b := batch{to: s, db: "_replicator", refused: func(r refusal) { refused = append(refused, r) }}
+		for _, id := range []string{"0", "1", "2", "3", "4", "5", "6"} {
+			require.NoError(t, b.add(t.Context(), map[string]json.RawMessage{"_id": quoted(id)}, 1))
+		}
+		err = b.flush(t.Context())
+		return refused, err
+	}
+	status = http.StatusRequestEntityTooLarge
+	refused, err := write()
+	require.NoError(t, err)
+	assert.Equal(t, []refusal{{"2", "too_large", "2"}, {"5", "too_large", "5"}}, refused)
+	assert.Equal(t, []string{"0", "1", "3", "4", "6"}, stored)
+	status = http.StatusInternalServerError
+	_, err = write()
+	assert.True(t, isStatus(err, status))
+}
+
+func TestPortions(t *testing.T) {
+	t.Parallel()
+	for pattern, ids := range map[string]map[string]bool{
+		"":        {"": true, "a": true},
+		"films-*": {"films-": true, "films-1/2": true, "films": false, "my films-1": false},
+		"a?c.*":   {"abc.": true, "aéc.d": true, "ac.": false, "abcd": false},
+		"*\n*":    {"a\nb": true, "ab": false},
+	} {
+		for id, selected := range ids {
+			assert.Equal(t, selected, NewPortion(pattern, 0).selects(id), "%q %q", pattern, id)
+		}
+	}
+}
+
 func TestLinesOfPlans(t *testing.T) {
 	t.Parallel()
 	planned := Planned{Document: "d", Database: "_replicator", Source: "a", Target: "b", State: "running", ID: "1"}
@@ -161,8 +244,12 @@ func TestLinesOfPlans(t *testing.T) {
 	}
 	long := Planned{Checkpoint: json.RawMessage(`"` + strings.Repeat("7", 1000) + `"`)}
 	assert.Less(t, len(long.String()), 100)
-	assert.Equal(t, "_replicator: 3 jobs at CouchDB (1 failed, 2 running), 1 of them would stay; 4 moved from there; 5 at settee; those at CouchDB were kept, or are newer than the move; the way back was interrupted, and its jobs are paused",
-		DatabasePlan{"_replicator", 3, map[string]int{"running": 2, "failed": 1}, 1, 4, 5, true}.String())
+	assert.Equal(t, "_replicator: 3 jobs at CouchDB (1 failed, 2 running), 1 of them would stay; 4 moved from there; 5 at settee; those at CouchDB were kept, or are newer than the move; 2 jobs run nowhere, because a move was interrupted: run --move or --back again; the database is paused in settee, because a way back was interrupted: run --move or --back again",
+		DatabasePlan{"_replicator", 3, map[string]int{"running": 2, "failed": 1}, 1, 4, 5, 2, 0, true}.String())
+	assert.Equal(t, "_replicator: 1 job at CouchDB (1 running), and 7 others that were not selected; 0 moved from there; 0 at settee",
+		DatabasePlan{Database: "_replicator", CouchDB: 1, States: map[string]int{"running": 1}, Left: 7}.String())
+	assert.Equal(t, "_replicator: 1 document moved to settee, 2 kept", Moved{Moved: 1, Kept: 2, Database: "_replicator", To: "settee"}.String())
+	assert.Equal(t, "_replicator: 10 documents moved to settee, 0 kept, 90 not selected", Moved{Moved: 10, Left: 90, Database: "_replicator", To: "settee"}.String())
 	assert.Equal(t, "_replicator: 0 jobs at CouchDB; 0 moved from there; 0 at settee", DatabasePlan{Database: "_replicator"}.String())
 }
 

@@ -35,10 +35,45 @@ type Moved struct {
 	Moved    int    `json:"moved"`   // documents that now are live at To
 	Stopped  int    `json:"stopped"` // documents that this call deleted at the other server
 	Kept     int    `json:"kept"`    // documents that stay there
+	Left     int    `json:"left"`    // documents there that were not selected
 	Database string `json:"database"`
 	To       string `json:"to"` // "CouchDB" or "settee"
 }
 
 func (m Moved) String() string {
-	return fmt.Sprintf("%s: %d documents moved to %s, %d kept", m.Database, m.Moved, m.To, m.Kept)
+	text := fmt.Sprintf("%s: %s moved to %s, %d kept", m.Database, counted(m.Moved, "document"), m.To, m.Kept)
+	if m.Left > 0 {
+		text += fmt.Sprintf(", %d not selected", m.Left)
+	}
+	return text
+}
+
+// counted returns a number with a noun, which has an s if they are not one.
+func counted(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
+}
+
+// Progress says how far a call has come with a database.
+type Progress struct {
+	Database string
+	Looked   int // documents that a plan has looked at
+	Stopped  int
+	Moved    int
+	Kept     int
+	Waiting  int // jobs that have not stopped yet
+	// Steps is about how many steps are left: a document takes one in a plan, and two in a move.
+	Steps int64
+}
+
+func (p Progress) String() string {
+	switch {
+	case p.Waiting > 0:
+		return fmt.Sprintf("%s: waiting until %s stopped", p.Database, counted(p.Waiting, "job"))
+	case p.Looked > 0:
+		return fmt.Sprintf("%s: looked at %s", p.Database, counted(p.Looked, "job"))
+	}
+	return fmt.Sprintf("%s: %d stopped, %d moved, %d kept", p.Database, p.Stopped, p.Moved, p.Kept)
 }

@@ -3,6 +3,7 @@ package migrate
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -27,6 +28,8 @@ const (
 type Mover struct {
 	CouchDB, Settee *Server
 	Tell            func(Event) error
+	// Report, if it is not nil, is called from time to time.
+	Report func(Progress) error
 }
 
 // transfer moves the documents of one database from a server to the other.
@@ -34,21 +37,24 @@ type transfer struct {
 	*Mover
 	from, to *Server
 	db       string
+	portion  Portion
+	total    int // documents at the server that they leave, when the call began
 	counts   Moved
 	refuse   func(ctx context.Context, doc *document) (reason string, err error) // "" if the other server may have it
 }
 
-// Move moves the documents of a database from CouchDB to settee. It continues a move that was interrupted.
-func (m *Mover) Move(ctx context.Context, db string) (Moved, error) {
-	t := &transfer{Mover: m, from: m.CouchDB, to: m.Settee, db: db}
+// Move moves documents of a database from CouchDB to settee. It continues a move that was interrupted: documents that
+// were stopped then are moved even if they are not selected.
+func (m *Mover) Move(ctx context.Context, db string, portion Portion) (Moved, error) {
+	t := &transfer{Mover: m, from: m.CouchDB, to: m.Settee, db: db, portion: portion}
 	t.refuse = t.refusedBySettee
 	return t.counted(t.move(ctx))
 }
 
-// Back moves the documents of a database from settee to CouchDB. It continues a way back that was interrupted. Jobs
-// that CouchDB had, and that settee has never had, run in CouchDB again.
-func (m *Mover) Back(ctx context.Context, db string) (Moved, error) {
-	t := &transfer{Mover: m, from: m.Settee, to: m.CouchDB, db: db}
+// Back moves documents of a database from settee to CouchDB. It continues a way back that was interrupted. Jobs that
+// CouchDB had, and that settee has never had, run in CouchDB again.
+func (m *Mover) Back(ctx context.Context, db string, portion Portion) (Moved, error) {
+	t := &transfer{Mover: m, from: m.Settee, to: m.CouchDB, db: db, portion: portion}
 	t.refuse = refusedByCouchDB
 	return t.counted(t.back(ctx))
 }
@@ -89,12 +95,8 @@ func (t *transfer) back(ctx context.Context) error {
 	if err := t.CouchDB.connected(ctx); err != nil {
 		return err
 	}
-	exists, err := t.Settee.has(ctx, t.db)
-	if err != nil {
+	if err := t.begin(ctx); err != nil {
 		return err
-	}
-	if !exists {
-		return fmt.Errorf("%s has no such database", t.Settee)
 	}
 	if err := t.copyDesign(ctx); err != nil {
 		return err
@@ -117,6 +119,48 @@ func (t *transfer) back(ctx context.Context) error {
 		return err
 	}
 	return t.resume(ctx, paused)
+}
+
+// begin counts the documents that may leave. It returns an error if there is no database that they could leave.
+func (t *transfer) begin(ctx context.Context) (err error) {
+	t.total, err = t.from.documents(ctx, t.db)
+	return err
+}
+
+// documents returns the number of documents in a database that exists.
+func (s *Server) documents(ctx context.Context, db string) (int, error) {
+	var info struct {
+		Count int `json:"doc_count"`
+	}
+	err := s.get(ctx, path(db), &info)
+	if !isStatus(err, http.StatusNotFound) {
+		return info.Count, err
+	}
+	all, err := s.Databases(ctx)
+	if err != nil {
+		return 0, err
+	}
+	const most = 10 // names
+	text := "none"
+	if len(all) > 0 {
+		text = strings.Join(all[:min(len(all), most)], ", ")
+	}
+	if len(all) > most {
+		text += ", ..."
+	}
+	return 0, fmt.Errorf("%s has no database %q. Its replicator databases are: %s", s, db, text)
+}
+
+// report reports the progress. waiting is the number of jobs that have not stopped yet.
+func (t *transfer) report(waiting int) error {
+	if t.Report == nil {
+		return nil
+	}
+	total := t.portion.rest(0, t.total)
+	return t.Report(Progress{
+		Database: t.db, Stopped: t.counts.Stopped, Moved: t.counts.Moved, Kept: t.counts.Kept, Waiting: waiting,
+		Steps: int64(max(0, 2*(total-t.counts.Kept)-t.counts.Stopped-t.counts.Moved)),
+	})
 }
 
 // has reports whether a database exists.
@@ -144,6 +188,9 @@ func (t *transfer) prepare(ctx context.Context) error {
 		return err
 	}
 	if err := t.sameUUID(ctx); err != nil {
+		return err
+	}
+	if err := t.begin(ctx); err != nil {
 		return err
 	}
 	exists, err := t.to.has(ctx, t.db)
@@ -231,6 +278,13 @@ func (t *transfer) copyDesign(ctx context.Context) error {
 func (t *transfer) stop(ctx context.Context) error {
 	return t.from.pages(ctx, t.db, func(rows []row) error {
 		rows = slices.DeleteFunc(rows, func(r row) bool { return r.Deleted || !r.job() })
+		all := len(rows)
+		rows = slices.DeleteFunc(rows, func(r row) bool { return !t.portion.selects(r.ID) })
+		t.counts.Left += all - len(rows)
+		if t.portion.rest(t.counts.Stopped, 1) == 0 {
+			t.counts.Left += len(rows)
+			return nil
+		}
 		there, err := t.to.look(ctx, t.db, ids(rows))
 		if err != nil {
 			return err
@@ -254,7 +308,18 @@ func (t *transfer) stop(ctx context.Context) error {
 				return err
 			}
 		}
-		return t.remove(ctx, leaving)
+		for len(leaving) > 0 {
+			n := t.portion.rest(t.counts.Stopped, len(leaving))
+			if n == 0 {
+				t.counts.Left += len(leaving)
+				return nil
+			}
+			if err := t.remove(ctx, leaving[:n]); err != nil {
+				return err
+			}
+			leaving = leaving[n:]
+		}
+		return nil
 	})
 }
 
@@ -323,7 +388,7 @@ func (t *transfer) remove(ctx context.Context, rows []row) error {
 			return err
 		}
 		t.counts.Stopped += stopped
-		return problem
+		return errors.Join(problem, t.report(0))
 	}
 	err := t.from.fetch(ctx, t.db, rows, func(doc *document) error {
 		if doc.deleted {
@@ -393,10 +458,13 @@ func (s *Server) check(ctx context.Context, doc *document) (warnings []string, r
 	delete(body, "_attachments")
 	var answer struct{ Warnings []string }
 	err = s.ask(ctx, http.MethodPost, "/_scheduler/check", body, &answer)
-	if isStatus(err, http.StatusBadRequest) {
+	switch {
+	case aboutBody(err):
 		return nil, "settee refuses it: " + reasonOf(err), nil
+	case err != nil:
+		return nil, "", fmt.Errorf("document %q: %w", doc.id, err)
 	}
-	return answer.Warnings, "", err
+	return answer.Warnings, "", nil
 }
 
 // refusedByCouchDB returns why a document of settee cannot run in CouchDB.
@@ -410,33 +478,37 @@ func refusedByCouchDB(_ context.Context, doc *document) (string, error) {
 // start writes the documents that were deleted at one server, because they moved, and that the other one does not have
 // yet, to a server: the other one, or the same. If the other one has a document with the id meanwhile, that one runs.
 func (t *transfer) start(ctx context.Context, left, to *Server) error {
+	return left.pages(ctx, t.db, func(rows []row) error {
+		going, err := t.unstarted(ctx, left, rows)
+		if err != nil {
+			return err
+		}
+		return t.revive(ctx, left, to, going)
+	})
+}
+
+// unstarted returns the rows of documents that are deleted at a server, and that the other one does not have. Some may
+// have been deleted without a move.
+func (t *transfer) unstarted(ctx context.Context, left *Server, rows []row) ([]row, error) {
 	other := t.from
 	if left == t.from {
 		other = t.to
 	}
-	return left.pages(ctx, t.db, func(rows []row) error {
-		rows = slices.DeleteFunc(rows, func(r row) bool { return !r.Deleted || !r.job() })
-		revs := map[string]string{}
-		for _, r := range rows {
-			revs[r.ID] = childOf(r.rev())
-		}
-		missing, err := other.missing(ctx, t.db, revs)
-		if err != nil {
-			return err
-		}
-		rows = slices.DeleteFunc(rows, func(r row) bool { return !missing[r.ID] })
-		there, err := other.look(ctx, t.db, ids(rows))
-		if err != nil {
-			return err
-		}
-		var going []row
-		for _, r := range rows {
-			if there[r.ID] != live {
-				going = append(going, r)
-			}
-		}
-		return t.revive(ctx, left, to, going)
-	})
+	rows = slices.DeleteFunc(rows, func(r row) bool { return !r.Deleted || !r.job() })
+	revs := map[string]string{}
+	for _, r := range rows {
+		revs[r.ID] = childOf(r.rev())
+	}
+	missing, err := other.missing(ctx, t.db, revs)
+	if err != nil {
+		return nil, err
+	}
+	rows = slices.DeleteFunc(rows, func(r row) bool { return !missing[r.ID] })
+	there, err := other.look(ctx, t.db, ids(rows))
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(rows, func(r row) bool { return there[r.ID] == live }), nil
 }
 
 // revive writes the children of deleted documents, and those that a server does not take to the one that they left.
@@ -478,7 +550,7 @@ func (t *transfer) revive(ctx context.Context, left, to *Server, rows []row) err
 		}
 	}
 	if len(again) == 0 {
-		return nil
+		return t.report(0)
 	}
 	return t.revive(ctx, left, left, again)
 }
@@ -493,6 +565,9 @@ func (t *transfer) stopped(ctx context.Context, busy func(context.Context) ([]st
 		}
 		if time.Now().After(until) {
 			return fmt.Errorf("%s still runs %d jobs after %s, such as that of document %q", t.from, len(running), stopTimeout, running[0])
+		}
+		if err := t.report(len(running)); err != nil {
+			return err
 		}
 		select {
 		case <-ctx.Done():

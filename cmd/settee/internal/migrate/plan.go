@@ -1,6 +1,7 @@
 package migrate
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -71,13 +72,15 @@ type DatabasePlan struct {
 	CouchDB int            `json:"couchdb"`
 	States  map[string]int `json:"states"`
 	Refused int            `json:"refused"`
-	Moved   int            `json:"moved"`  // documents that CouchDB has deleted because they moved
-	Settee  int            `json:"settee"` // live in settee
-	Paused  bool           `json:"paused"` // a way back was interrupted
+	Moved   int            `json:"moved"`   // documents that CouchDB has deleted because they moved
+	Settee  int            `json:"settee"`  // live in settee
+	Nowhere int            `json:"nowhere"` // live at neither server, because a move or a way back was interrupted
+	Left    int            `json:"left"`    // live in CouchDB, and not selected. CouchDB does not count them
+	Paused  bool           `json:"paused"`  // a way back was interrupted
 }
 
 func (d DatabasePlan) String() string {
-	text := fmt.Sprintf("%s: %d jobs at CouchDB", d.Database, d.CouchDB)
+	text := fmt.Sprintf("%s: %s at CouchDB", d.Database, counted(d.CouchDB, "job"))
 	var states []string
 	for _, state := range slices.Sorted(maps.Keys(d.States)) {
 		states = append(states, fmt.Sprintf("%d %s", d.States[state], state))
@@ -88,12 +91,18 @@ func (d DatabasePlan) String() string {
 	if d.Refused > 0 {
 		text += fmt.Sprintf(", %d of them would stay", d.Refused)
 	}
+	if d.Left > 0 {
+		text += fmt.Sprintf(", and %d others that were not selected", d.Left)
+	}
 	text += fmt.Sprintf("; %d moved from there; %d at settee", d.Moved, d.Settee)
 	if d.Moved > 0 && d.CouchDB > 0 {
 		text += "; those at CouchDB were kept, or are newer than the move"
 	}
+	if d.Nowhere > 0 {
+		text += fmt.Sprintf("; %s run nowhere, because a move was interrupted: run --move or --back again", counted(d.Nowhere, "job"))
+	}
 	if d.Paused {
-		text += "; the way back was interrupted, and its jobs are paused"
+		text += "; the database is paused in settee, because a way back was interrupted: run --move or --back again"
 	}
 	return text
 }
@@ -110,8 +119,9 @@ func (t Transient) String() string {
 		t.Transient, t.Source, t.Target, t.Transient)
 }
 
-// Plan tells what a move of databases would do, and changes nothing. cfg has the settings for a look at the endpoints.
-func (m *Mover) Plan(ctx context.Context, c *Cluster, databases []string, cfg worker.Config) (refused int, err error) {
+// Plan tells what a move of portions of databases would do, and changes nothing. cfg has the settings for a look at the
+// endpoints.
+func (m *Mover) Plan(ctx context.Context, c *Cluster, databases []string, portion Portion, cfg worker.Config) (refused int, err error) {
 	events := []Event{*c}
 	ours, err := m.Settee.welcome(ctx)
 	if err != nil {
@@ -135,7 +145,7 @@ func (m *Mover) Plan(ctx context.Context, c *Cluster, databases []string, cfg wo
 	}
 	cfg.ServerUUID, cfg.RetriesPerRequest, cfg.Shared = c.UUID, 0, &worker.Shared{}
 	for _, db := range databases {
-		p := planner{transfer: &transfer{Mover: m, from: m.CouchDB, to: m.Settee, db: db}, cfg: cfg}
+		p := planner{transfer: &transfer{Mover: m, from: m.CouchDB, to: m.Settee, db: db, portion: portion}, cfg: cfg}
 		if err := p.plan(ctx); err != nil {
 			return refused, fmt.Errorf("planning for the database %q: %w", db, err)
 		}
@@ -158,6 +168,9 @@ type planner struct {
 
 func (p *planner) plan(ctx context.Context) error {
 	p.sum = DatabasePlan{Database: p.db, States: map[string]int{}}
+	if err := p.begin(ctx); err != nil {
+		return err
+	}
 	exists, err := p.to.has(ctx, p.db)
 	if err != nil {
 		return err
@@ -173,12 +186,12 @@ func (p *planner) plan(ctx context.Context) error {
 		}); err != nil {
 			return err
 		}
-		record, err := p.readPause(ctx)
-		if err != nil {
-			return err
-		}
-		p.sum.Paused = record != nil
 	}
+	stranded, err := p.stranded(ctx)
+	if err != nil {
+		return err
+	}
+	p.sum.Nowhere, p.sum.Paused = stranded.Nowhere, stranded.Paused
 	if err := p.from.pages(ctx, p.db, func(rows []row) error { return p.page(ctx, rows) }); err != nil {
 		return err
 	}
@@ -187,7 +200,22 @@ func (p *planner) plan(ctx context.Context) error {
 
 // page plans for the rows of a page.
 func (p *planner) page(ctx context.Context, rows []row) error {
-	rows = slices.DeleteFunc(rows, func(r row) bool { return !r.job() })
+	taken := p.sum.CouchDB
+	rows = slices.DeleteFunc(rows, func(r row) bool {
+		if !r.job() {
+			return true
+		}
+		if r.Deleted {
+			return false
+		}
+		// A document that is deleted meanwhile counts as selected.
+		if p.portion.rest(taken, 1) == 0 || !p.portion.selects(r.ID) {
+			p.sum.Left++
+			return true
+		}
+		taken++
+		return false
+	})
 	there, err := p.to.look(ctx, p.db, ids(rows))
 	if err != nil {
 		return err
@@ -218,7 +246,7 @@ func (p *planner) page(ctx context.Context, rows []row) error {
 				return err
 			}
 		}
-		return nil
+		return p.looked()
 	}
 	err = p.from.fetch(ctx, p.db, rows, func(doc *document) error {
 		switch {
@@ -238,6 +266,14 @@ func (p *planner) page(ctx context.Context, rows []row) error {
 		return err
 	}
 	return flush()
+}
+
+// looked reports how many documents were looked at.
+func (p *planner) looked() error {
+	if p.Report == nil {
+		return nil
+	}
+	return p.Report(Progress{Database: p.db, Looked: p.sum.CouchDB, Steps: int64(max(0, p.total-p.sum.CouchDB-p.sum.Left))})
 }
 
 // document plans for a live document.
@@ -300,7 +336,7 @@ func (p *planner) stateOf(ctx context.Context, doc *document, plan *Planned) err
 	case err != nil:
 		return err
 	}
-	plan.State = job.State
+	plan.State = cmp.Or(job.State, plan.State) // a document that CouchDB is still reading has none
 	if job.ID != nil {
 		plan.ID = *job.ID
 	}

@@ -65,6 +65,21 @@ func isStatus(err error, status int) bool {
 	return ok && e.status == status
 }
 
+// aboutBody reports whether err is an answer that says that the body of the request is not acceptable. Other answers are
+// about the account, the path, the moment, or the server.
+func aboutBody(err error) bool {
+	e, ok := errors.AsType[*statusError](err)
+	if !ok {
+		return false
+	}
+	switch e.status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed,
+		http.StatusRequestTimeout, http.StatusTooManyRequests:
+		return false
+	}
+	return e.status/100 == 4
+}
+
 // path returns the path of a database, or of what is below it, from its unescaped segments.
 func path(segments ...string) string {
 	for i, s := range segments {
