@@ -1,7 +1,11 @@
 package main
 
 import (
+	"errors"
+	"fmt"
+	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -29,13 +33,29 @@ func (f *configFlags) load() (*config.Config, []config.Warning, error) {
 
 func newConfig() *cobra.Command {
 	var flags configFlags
-	defaults := false
+	defaults, check := false, false
 	cmd := &cobra.Command{
-		Use:   "config",
-		Short: "Print the effective configuration as an ini file, with the origin of each value",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if defaults {
+		Use:   "config [FILE...]",
+		Short: "Print the effective configuration as an ini file, with the origin of each value, or check files",
+		Long: "config prints the settings that a node would have, as an ini file. A comment after each value says\n" +
+			"where it comes from.\n\n" +
+			"With --check it reads the files, or the *.ini of directories, and prints what a node would refuse or\n" +
+			"ignore, with the nearest name for one that may be mistyped. Settings of CouchDB that settee does not\n" +
+			"use are ignored, too. The exit status is then 0 if there is nothing of both, 1 if a node would not\n" +
+			"start with the files, and 3 if it would ignore something.",
+		Example: "  settee config --config /etc/settee\n" +
+			"  settee config --check /opt/couchdb/etc/local.ini /opt/couchdb/etc/local.d",
+		Args: func(_ *cobra.Command, args []string) error {
+			if check != (len(args) > 0) {
+				return errors.New("name files with --check, and only with it")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case check:
+				return checkFiles(cmd, args)
+			case defaults:
 				return config.WriteDefaults(cmd.OutOrStdout())
 			}
 			cfg, warnings, err := flags.load()
@@ -50,5 +70,28 @@ func newConfig() *cobra.Command {
 	}
 	flags.register(cmd)
 	cmd.Flags().BoolVar(&defaults, "defaults", false, "print all settings with their defaults, as comments, and ignore the other flags")
+	cmd.Flags().BoolVar(&check, "check", false, "print what a node would refuse or ignore of files, and ignore the other flags")
 	return cmd
+}
+
+// checkFiles prints what a node would refuse or ignore of files.
+func checkFiles(cmd *cobra.Command, files []string) error {
+	refused, ignored := config.CheckFiles(files)
+	var lines strings.Builder
+	for _, err := range refused {
+		fmt.Fprintln(&lines, "error:", err)
+	}
+	for _, w := range ignored {
+		fmt.Fprintln(&lines, "warning:", w)
+	}
+	_, err := io.WriteString(cmd.OutOrStdout(), lines.String())
+	switch {
+	case err != nil:
+		return err
+	case len(refused) > 0:
+		return &exitError{exitFailed, nil}
+	case len(ignored) > 0:
+		return &exitError{exitRefused, nil}
+	}
+	return nil
 }

@@ -525,10 +525,11 @@ func TestWarnings(t *testing.T) {
 		{name: "once for a key", data: "[replicator]\nibrowse_options = a\nibrowse_options = b",
 			want: []string{"[replicator] ibrowse_options, FILE:2: has no effect: it is for another HTTP client; IPv6 and IPv4 work without it"}},
 		{name: "unknown keys", data: "[replicator]\nmax_jbos = 5\n[settee]\nStore = mem:", want: []string{
-			"[replicator] max_jbos, FILE:2: is not a setting", "[settee] Store, FILE:4: is not a setting",
+			"[replicator] max_jbos, FILE:2: is not a setting; did you mean [replicator] max_jobs?",
+			"[settee] Store, FILE:4: is not a setting; did you mean [settee] store?",
 		}},
 		{name: "unknown section, once", data: "[replikator]\nmax_jobs = 5\nmax_history = 6",
-			want: []string{"[replikator], FILE:2: is neither a section of settee nor one of CouchDB"}},
+			want: []string{"[replikator], FILE:2: is neither a section of settee nor one of CouchDB; did you mean [replicator]?"}},
 		{name: "TLS of older servers", data: "[daemons]\nhttpsd = {chttpd, start_link, [https]}",
 			want: []string{"[daemons] httpsd, FILE:2: has no effect: [ssl] enable switches TLS on"}},
 		{name: "a full disk", data: "[disk_monitor]\nenable = true\ninteractive_database_writes_threshold = 90", want: []string{

@@ -107,7 +107,7 @@ func (c *Config) withStored(rows Layer) (*Config, []Warning) {
 	var usable Layer
 	var warnings []Warning
 	ignore := func(v Value, reason string) {
-		warnings = append(warnings, Warning{v.Section, v.Key, OriginStore.String(), "ignored: " + reason})
+		warnings = append(warnings, Warning{Section: v.Section, Key: v.Key, From: OriginStore.String(), Reason: "ignored: " + reason})
 	}
 	for _, v := range rows {
 		if err := checkStorable(v); err != nil {

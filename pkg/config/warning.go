@@ -12,6 +12,9 @@ type Warning struct {
 	Key     string // empty for a whole section
 	From    string // the first place, such as local.ini:12
 	Reason  string // the problem, and what happens instead
+	Nearest string // the setting or the section that a mistyped name may mean, such as [replicator] max_jobs, or ""
+
+	mistyped bool // the name may be mistyped
 }
 
 // String returns the warning in one line.
@@ -23,7 +26,11 @@ func (w Warning) String() string {
 	case w.Section != "":
 		subject = "[" + w.Section + "], "
 	}
-	return printable(fmt.Sprintf("%s%s: %s", subject, w.From, w.Reason))
+	text := fmt.Sprintf("%s%s: %s", subject, w.From, w.Reason)
+	if w.Nearest != "" {
+		text += "; did you mean " + w.Nearest + "?"
+	}
+	return printable(text)
 }
 
 // warningsOf returns the warnings about layers of one origin, at most one for each key or
@@ -36,6 +43,9 @@ func warningsOf(origin Origin, layers []Layer) []Warning {
 			w, ok := warningOf(origin, v)
 			if about := (name{w.Section, w.Key}); ok && !seen[about] {
 				seen[about] = true
+				if w.mistyped {
+					w.Nearest = nearest(v.name())
+				}
 				warnings = append(warnings, w)
 			}
 		}
@@ -67,14 +77,15 @@ func warningOf(origin Origin, v Value) (Warning, bool) {
 		section.Reason = "has no effect: [cors] applies to every host"
 		return section, true
 	case slices.Contains(whollyKnown, v.Section):
-		key.Reason = "is not a setting"
+		key.Reason, key.mistyped = "is not a setting", true
 		return key, true
 	case origin == OriginFlag, origin == OriginStore, slices.Contains(partlyUsed, now.section):
-		key.Reason = "is not used by settee"
+		key.Reason, key.mistyped = "is not used by settee", true
 		return key, true
 	case ofCouchDB(v.Section):
 		return Warning{}, false
 	default:
+		section.mistyped = true
 		section.Reason = "is neither a section of settee nor one of CouchDB"
 		return section, true
 	}
