@@ -56,14 +56,14 @@ func TestPathsAndMethods(t *testing.T) {
 func TestAccessLog(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	for _, test := range []struct{ method, target, path, level string }{
-		{http.MethodGet, "/", "/", "info"},
-		{http.MethodHead, "/_up", "/_up", "debug"},
-		{http.MethodGet, "//_scheduler/jobs/?limit=1&token=" + secret, "/_scheduler/jobs", "info"},
-		{http.MethodGet, "/_scheduler/jobs/http:%2F%2Fu:" + secret + "@h%2F", "/_scheduler/jobs/http://u:*****@h/", "info"},
-		{http.MethodGet, "/" + strings.Repeat("x", 600), "/" + strings.Repeat("x", 499), "info"},
-		{http.MethodPost, "/_replicate", "/_replicate", "info"},
-		{http.MethodGet, "/a%0A%00%FFb", "/a\n\x00\uFFFDb", "info"},
+	for _, test := range []struct{ method, target, path string }{
+		{http.MethodGet, "/", "/"},
+		{http.MethodHead, "/_up", "/_up"},
+		{http.MethodGet, "//_scheduler/jobs/?limit=1&token=" + secret, "/_scheduler/jobs"},
+		{http.MethodGet, "/_scheduler/jobs/http:%2F%2Fu:" + secret + "@h%2F", "/_scheduler/jobs/http://u:*****@h/"},
+		{http.MethodGet, "/" + strings.Repeat("x", 600), "/" + strings.Repeat("x", 499)},
+		{http.MethodPost, "/_replicate", "/_replicate"},
+		{http.MethodGet, "/a%0A%00%FFb", "/a\n\x00\uFFFDb"},
 	} {
 		body := ""
 		if test.method == http.MethodPost {
@@ -71,7 +71,11 @@ func TestAccessLog(t *testing.T) {
 		}
 		got := n.do(test.method, test.target, body, "Authorization", "Basic "+secret, "Cookie", "AuthSession="+secret)
 		line := n.log.line(t, got.header.Get("X-Couch-Request-ID"), `"message":"request"`)
-		require.Equal(t, test.level, line["level"])
+		level := "debug"
+		if got.status == http.StatusUnauthorized {
+			level = "info"
+		}
+		require.Equal(t, level, line["level"], test.target)
 		require.Equal(t, test.method, line["method"])
 		require.Equal(t, test.path, line["path"])
 		require.EqualValues(t, got.status, line["status"])
@@ -113,7 +117,9 @@ func TestPanics(t *testing.T) {
 		require.Equal(t, "error", line["level"])
 		require.Contains(t, line["panic"], "nil pointer")
 		require.Contains(t, line["stack"], "frontend")
-		require.EqualValues(t, 500, log.line(t, id, `"message":"request"`)["status"])
+		line = log.line(t, id, `"message":"request"`)
+		require.EqualValues(t, 500, line["status"])
+		require.Equal(t, "warn", line["level"])
 	}
 }
 

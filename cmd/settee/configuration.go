@@ -41,7 +41,7 @@ func newConfig() *cobra.Command {
 			"where it comes from.\n\n" +
 			"With --check it reads the files, or the *.ini of directories, and prints what a node would refuse or\n" +
 			"ignore, with the nearest name for one that may be mistyped. Settings of CouchDB that settee does not\n" +
-			"use are ignored, too. The exit status is then 0 if there is nothing of both, 1 if a node would not\n" +
+			"use are ignored, too. The exit status is then 0 if it finds nothing, 1 if a node would not\n" +
 			"start with the files, and 3 if it would ignore something.",
 		Example: "  settee config --config /etc/settee\n" +
 			"  settee config --check /opt/couchdb/etc/local.ini /opt/couchdb/etc/local.d",

@@ -80,10 +80,13 @@ func (s *Server) started(parked bool, log *zerolog.Logger) {
 	})
 }
 
-// logOf returns a log whose lines name a job.
+// logOf returns a log whose lines name a job, and the document that it is of.
 func (s *Server) logOf(job *jobs.Job) *zerolog.Logger {
-	log := s.opts.Log.With().Str("job", job.ID).
-		Stringer("source", job.Args.Replication.Source).Stringer("target", job.Args.Replication.Target).Logger()
+	fields := s.opts.Log.With().Str("job", job.ID)
+	if !job.Transient() {
+		fields = fields.Str("database", *job.Args.Database).Str("doc_id", *job.Args.DocID)
+	}
+	log := fields.Stringer("source", job.Args.Replication.Source).Stringer("target", job.Args.Replication.Target).Logger()
 	return &log
 }
 
@@ -189,7 +192,11 @@ func (s *Server) ended(
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case errors.Is(err, worker.ErrStopped), errors.Is(err, errNoTime):
-		log.Info().Err(run.Redact(err)).Msg("replication goes back to the queue")
+		if errors.Is(err, errNoTime) {
+			log.Warn().Err(run.Redact(err)).Msg("replication goes back to the queue")
+		} else {
+			log.Info().Msg("replication goes back to the queue") // its turn has ended, or the node stops
+		}
 		s.counter.add(func(c *Counts) { c.Stops++ })
 		ctx, cancel := context.WithTimeout(ctx, putBack)
 		defer cancel()

@@ -159,7 +159,8 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, act Action) {
 	if s.Observe != nil {
 		defer func() { s.Observe(served.Method, out.status, time.Since(began)) }()
 	}
-	defer logAccess(&log, out, served, began)
+	begins := time.Duration(0) // when the answer began, without the time in which the body came
+	defer func() { logAccess(&log, out, served, began, begins) }()
 	defer recoverPanic(out, served)
 	served, ok, end := s.Connections.begin(served)
 	defer end()
@@ -167,11 +168,12 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, act Action) {
 	defer out.leaveRest(served)
 	out.begins = func() {
 		out.passRest(served)
-		took := int64(0)
+		took := time.Duration(0)
 		if body, known := served.Body.(*receivedBody); known {
-			took = body.took.Milliseconds()
+			took = body.took
 		}
-		header.Set("X-CouchDB-Body-Time", strconv.FormatInt(took, 10))
+		begins = time.Since(began) - took
+		header.Set("X-CouchDB-Body-Time", strconv.FormatInt(took.Milliseconds(), 10))
 	}
 	if !ok {
 		respondError(out, served, Busy("too many requests are being answered: try again later"))
@@ -210,28 +212,6 @@ func recoverPanic(out *answer, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	}
 	respondError(out, r, internalError(r))
-}
-
-// logAccess logs a request that was answered.
-func logAccess(log *zerolog.Logger, out *answer, r *http.Request, began time.Time) {
-	level := zerolog.InfoLevel
-	if isFrequent(r) {
-		level = zerolog.DebugLevel
-	}
-	log.WithLevel(level).
-		Str("remote", r.RemoteAddr).
-		Str("method", Cut(r.Method)).
-		Str("path", Cut(redact.Path(r.URL.Path))).
-		Str("user", Cut(out.user)).
-		Int("status", out.status).
-		Int64("bytes", out.bytes).
-		Dur("duration", time.Since(began)).
-		Msg("request")
-}
-
-// isFrequent reports whether a request is one that monitoring makes every few seconds.
-func isFrequent(r *http.Request) bool {
-	return r.URL.Path == "/_up" || strings.HasSuffix(r.URL.Path, "/_prometheus")
 }
 
 // maxLogged is the number of bytes that are logged, or repeated in an answer, of a text that a client chose.

@@ -111,3 +111,8 @@ func withoutPatterns(route string) string {
 	}
 	return b.String()
 }
+
+// isFrequent reports whether a request is one that monitoring makes every few seconds.
+func isFrequent(r *http.Request) bool {
+	return r.URL.Path == "/_up" || strings.HasSuffix(r.URL.Path, "/_prometheus")
+}

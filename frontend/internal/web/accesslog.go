@@ -1,0 +1,53 @@
+package web
+
+import (
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"settee/pkg/redact"
+)
+
+// slowAnswer is how long after a request, without the time in which its body came, an answer that waits for nothing may
+// begin before it counts as slow.
+const slowAnswer = 5 * time.Second
+
+// logAccess logs a request that was answered. took is the time until the answer began.
+func logAccess(log *zerolog.Logger, out *answer, r *http.Request, began time.Time, took time.Duration) {
+	level, slow := accessLevel(r, out.status, took)
+	line := log.WithLevel(level).
+		Str("remote", r.RemoteAddr).
+		Str("method", Cut(r.Method)).
+		Str("path", Cut(redact.Path(r.URL.Path))).
+		Str("user", Cut(out.user)).
+		Int("status", out.status).
+		Int64("bytes", out.bytes).
+		Dur("duration", time.Since(began))
+	if slow {
+		line = line.Bool("slow", true)
+	}
+	line.Msg("request")
+}
+
+// accessLevel returns the level at which a request is logged, and whether its answer was slow. Only failures of this node,
+// slow answers and refused users are worth a line each. Other
+// requests, of which there may be thousands in a second, are for debugging.
+func accessLevel(r *http.Request, status int, took time.Duration) (level zerolog.Level, slow bool) {
+	slow = took >= slowAnswer && !awaits(r)
+	switch {
+	case status >= http.StatusInternalServerError, slow:
+		return zerolog.WarnLevel, slow
+	case status == http.StatusUnauthorized, status == http.StatusForbidden:
+		return zerolog.InfoLevel, slow
+	}
+	return zerolog.DebugLevel, slow
+}
+
+// awaits reports whether the answer to a request may wait for something: a change, the end of a replication, or a backup.
+func awaits(r *http.Request) bool {
+	feed := r.URL.Query().Get("feed")
+	return feed != "" && feed != "normal" || strings.Contains(strings.Join(r.Header.Values("Prefer"), ","), "wait=") ||
+		r.URL.Path == "/_replicate" || strings.HasSuffix(r.URL.Path, "/_backup")
+}
