@@ -2,6 +2,7 @@ package couch
 
 import (
 	"cmp"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -83,9 +84,10 @@ type Error struct {
 	// Err is the cause, unless it is the server's answer.
 	Err error
 
-	database   bool // the request was for the database itself
-	challenged bool // the answer has a WWW-Authenticate header
-	session    bool // it is ErrSession
+	as         string // for a 403: as which user the request was made, such as "without a user"; "" means not known
+	database   bool   // the request was for the database itself
+	challenged bool   // the answer has a WWW-Authenticate header
+	session    bool   // it is ErrSession
 }
 
 // Error names the request and the cause: "GET http://host/db: 404 not_found: missing".
@@ -101,12 +103,19 @@ func (e *Error) Cause() string {
 	if e.Status >= 300 {
 		what = strconv.Itoa(e.Status) + " " + cmp.Or(what, http.StatusText(e.Status))
 	}
+	if e.as != "" {
+		what += " (" + e.as + ")"
+	}
 	return what
 }
 
-// inWords returns an error's text, with plain words for Go's errors of closed connections.
+// inWords returns an error's text, with plain words for Go's errors of closed connections, and with the setting for
+// certificates of an unknown authority.
 func inWords(err error) string {
 	text := err.Error()
+	if _, unknown := errors.AsType[x509.UnknownAuthorityError](err); unknown {
+		return text + " (if you trust it, add its authority's certificate to the file of [replicator] ssl_trusted_certificates_file)"
+	}
 	switch {
 	case strings.HasSuffix(text, io.ErrUnexpectedEOF.Error()):
 		return text + " (the server ended it early)"

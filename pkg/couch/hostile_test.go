@@ -252,8 +252,8 @@ func TestPasswordsThatAreWords(t *testing.T) {
 			{412, `{"error":"file_exists","reason":"The database could not be created, the file already exists."}`, couch.ErrExists, "412 file_exists: The database could not be created, the file already exists."},
 			{412, `{"error":"missing_stub","reason":"x"}`, couch.ErrMissingStub, "412 missing_stub: x"},
 			{409, `{"error":"conflict","reason":"Document update conflict."}`, couch.ErrConflict, "409 conflict: Document update conflict."},
-			{403, `{"error":"forbidden","reason":"no ` + password + `word, me"}`, couch.ErrForbidden, "403 forbidden: *****"},
-			{403, `{"error":"forbidden","reason":"no, me"}`, couch.ErrForbidden, "403 forbidden: no, me"},
+			{403, `{"error":"forbidden","reason":"no ` + password + `word, me"}`, couch.ErrForbidden, `403 forbidden: ***** (as user "me")`},
+			{403, `{"error":"forbidden","reason":"no, me"}`, couch.ErrForbidden, `403 forbidden: no, me (as user "me")`},
 		} {
 			db := serving(t, func(w http.ResponseWriter, _ *http.Request) {
 				w.WriteHeader(test.status)

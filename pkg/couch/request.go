@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -160,6 +161,21 @@ func broken(ctx context.Context, dog *watchdog, hidden redact.Set, err error) er
 // errorOf returns an Error that names the request.
 func (d *Database) errorOf(r *request, where string) *Error {
 	return &Error{Method: r.method, URL: where, database: r.path == ""}
+}
+
+// identity returns as which user requests are made, such as "without a user". It is empty if only an Authorization header
+// says so. A user name that is a secret is masked.
+func (d *Database) identity(hidden redact.Set) string {
+	switch user := d.cfg.Username; {
+	case d.cfg.Header.Get("Authorization") != "":
+		return ""
+	case user == "" && d.cfg.Password == "":
+		return "without a user"
+	case said(hidden, user) != user:
+		return "as user " + said(hidden, user)
+	default:
+		return "as user " + strconv.Quote(excerpt(user))
+	}
 }
 
 // shown returns a URL as shown in errors.
@@ -358,6 +374,9 @@ func (d *Database) send(outer context.Context, r *request, target *url.URL, t ti
 	p.finish()
 	e.Status = p.status
 	e.say(p.header, body, hidden())
+	if e.Status == http.StatusForbidden {
+		e.as = d.identity(hidden())
+	}
 	d.limiter.note(d.limitKey(r.method), p.status, e.RetryAfter)
 	return nil, e
 }

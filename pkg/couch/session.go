@@ -393,7 +393,7 @@ func (d *Database) loginFailed(r *request, target *url.URL, err error) error {
 		err = login.Err
 	}
 	e := d.errorOf(r, shown(target))
-	e.Err = fmt.Errorf("logging in: %w", err)
+	e.Err = fmt.Errorf("logging in at %s/%s: %w", d.server, loginPath, err)
 	return e
 }
 

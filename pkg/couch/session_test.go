@@ -480,7 +480,7 @@ func TestLoginsThatFail(t *testing.T) {
 		},
 		"locked": {
 			refuse(403, `{"error":"forbidden","reason":"Account is temporarily locked for me:s3cret"}`), couch.ErrForbidden,
-			"POST http://couch.example/_session: 403 forbidden: Account is temporarily locked for me:*****",
+			`POST http://couch.example/_session: 403 forbidden: Account is temporarily locked for me:***** (as user "me")`,
 		},
 	} {
 		bubbletest.Run(t, name, func(t *testing.T) {
@@ -605,7 +605,7 @@ func TestWireSessions(t *testing.T) {
 	}{
 		10:  {password: "password"},
 		11:  {"nope", couch.ErrUnauthorized, "401 unauthorized: Name or password is incorrect."},
-		112: {"password", couch.ErrForbidden, "403 forbidden: Account is temporarily locked due to multiple authentication failures"},
+		112: {"password", couch.ErrForbidden, `403 forbidden: Account is temporarily locked due to multiple authentication failures (as user "admin")`},
 	} {
 		t.Run(fmt.Sprint(number), func(t *testing.T) {
 			t.Parallel()

@@ -193,13 +193,13 @@ func TestOneBadDocumentDoesNotSpoilItsPortion(t *testing.T) {
 	// The reason names the request: the database can be accessed.
 	failure := fails(t, replication(t, source.URL, target.URL))
 	require.Equal(t, "bulk_docs_failed", failure.Code)
-	require.Equal(t, "target: POST "+target.URL+"/_bulk_docs: 403 forbidden: read-only", failure.Reason)
+	require.Equal(t, "target: POST "+target.URL+"/_bulk_docs: 403 forbidden: read-only (without a user)", failure.Reason)
 
 	source, target = stubs(t, 8)
 	source.fail("GET /_changes", 403, `{"error":"forbidden","reason":"by a gateway"}`)
 	failure = fails(t, replication(t, source.URL, target.URL))
 	require.Equal(t, "forbidden", failure.Code)
-	require.Regexp(t, "^source: GET "+regexp.QuoteMeta(source.URL)+"/_changes.*: 403 forbidden: by a gateway$", failure.Reason)
+	require.Regexp(t, "^source: GET "+regexp.QuoteMeta(source.URL)+"/_changes.*: 403 forbidden: by a gateway \\(without a user\\)$", failure.Reason)
 }
 
 // Each way of writing a document has its own kind of refusal.
