@@ -40,6 +40,7 @@ type lab struct {
 	end    func()            // of the running node
 	kill   func()            // the running node drops everything
 	others http.RoundTripper // replaces peers if not nil
+	log    zerolog.Logger    // of the node; by default it writes nothing
 }
 
 // inLab runs a test in a bubble. It completes the options of the jobs.
@@ -52,7 +53,7 @@ func inLab(t *testing.T, opts jobs.Options, sets []string, test func(l *lab)) {
 		}})
 		layers := [2]*fdbjobs.Layer{fdbjobs.Open(db, []byte("jobs"), fdbjobs.Options{}), fdbjobs.Open(faulty, []byte("jobs"), fdbjobs.Options{})}
 		opts.Documents = []byte("docs")
-		l := &lab{T: t, peers: &peers{answers: map[string]answer{}}, sets: append([]string{"replicator/retries_per_request=0"}, sets...)}
+		l := &lab{T: t, log: zerolog.Nop(), peers: &peers{answers: map[string]answer{}}, sets: append([]string{"replicator/retries_per_request=0"}, sets...)}
 		var err error
 		l.jobs, err = jobs.Open(t.Context(), db, layers[0], opts)
 		require.NoError(t, err)
@@ -79,7 +80,7 @@ func (l *lab) start(sets ...string) {
 	cfg, _, err := config.Load(config.Options{Flags: append(l.sets, sets...)})
 	require.NoError(l, err)
 	server := scheduler.New(scheduler.Options{
-		Jobs: l.ofNode, Config: func() *config.Config { return cfg }, Node: "n", Log: zerolog.Nop(),
+		Jobs: l.ofNode, Config: func() *config.Config { return cfg }, Node: "n", Log: l.log,
 		Transport: func(replicator.Endpoint, *sockopt.Options) http.RoundTripper { return l.transport() },
 	})
 	var running sync.WaitGroup
