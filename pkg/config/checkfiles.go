@@ -24,7 +24,7 @@ func CheckFiles(paths []string) (refused []error, ignored []Warning) {
 
 // separate returns the errors that errors.Join has joined.
 func separate(err error) []error {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // only the joined errors themselves
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		return joined.Unwrap()
 	}
 	if err != nil {

@@ -69,7 +69,7 @@ func (n *near) try(candidate string) {
 func edits(a, b string) int {
 	var rows [mostNearest + 1][mostNearest + 1]uint8 // rows[i][j] is for the first i and j bytes
 	for i := range len(a) + 1 {
-		rows[i][0] = uint8(i)
+		rows[i][0] = uint8(i) //nolint:gosec // a has at most mostNearest bytes
 	}
 	for j := range len(b) + 1 {
 		rows[0][j] = uint8(j)
@@ -83,7 +83,7 @@ func edits(a, b string) int {
 			}
 			rows[i][j] = min(rows[i-1][j]+1, rows[i][j-1]+1, replaced)
 			if i > 1 && j > 1 && x == folded(b[j-2]) && folded(a[i-2]) == y {
-				rows[i][j] = min(rows[i][j], rows[i-2][j-2]+1)
+				rows[i][j] = min(rows[i][j], rows[i-2][j-2]+1) //nolint:gosec // i and j are at least 2
 			}
 		}
 	}
