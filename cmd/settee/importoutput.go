@@ -74,7 +74,7 @@ func (o *importOutput) release() error {
 
 // end prints what was held back, and removes the bar.
 func (o *importOutput) end() error {
-	return errors.Join(o.release(), o.display.write(o.cmd.OutOrStdout(), ""))
+	return errors.Join(o.release(), o.display.end())
 }
 
 // warn says what an interrupted move of a database has left. The command may have been stopped by a signal.
@@ -82,7 +82,7 @@ func (o *importOutput) warn(ctx context.Context, m *migrate.Mover, database stri
 	const timeout = 10 * time.Second
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
-	_ = o.release() // the error of the command says more
+	_ = o.end() // the error of the command says more
 	const again = ": run the same command again"
 	left, err := m.Stranded(ctx, database)
 	if err != nil {

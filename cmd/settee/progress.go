@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -128,6 +129,18 @@ func (d *display) copy(out io.Writer, lines io.Reader) error {
 		return err
 	}
 	_, err := io.Copy(out, lines)
+	return err
+}
+
+// end removes the bar, which would otherwise be drawn again while the command does something else.
+func (d *display) end() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.bar == nil {
+		return nil
+	}
+	err := errors.Join(d.bar.Exit(), d.bar.Clear())
+	d.bar = nil
 	return err
 }
 

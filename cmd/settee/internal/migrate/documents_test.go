@@ -244,7 +244,7 @@ func TestLinesOfPlans(t *testing.T) {
 	}
 	long := Planned{Checkpoint: json.RawMessage(`"` + strings.Repeat("7", 1000) + `"`)}
 	assert.Less(t, len(long.String()), 100)
-	assert.Equal(t, "_replicator: 3 jobs at CouchDB (1 failed, 2 running), 1 of them would stay; 4 moved from there; 5 at settee; those at CouchDB were kept, or are newer than the move; 2 jobs run nowhere, because a move was interrupted: run --move or --back again; the database is paused in settee, because a way back was interrupted: run --move or --back again",
+	assert.Equal(t, "_replicator: 3 jobs at CouchDB (1 failed, 2 running), 1 of them would stay; 4 moved from there; 5 at settee; those at CouchDB were not selected, were kept, or are newer than the move; 2 jobs run nowhere, because a move was interrupted: run --move or --back again; the database is paused in settee, because a way back was interrupted: run --move or --back again",
 		DatabasePlan{"_replicator", 3, map[string]int{"running": 2, "failed": 1}, 1, 4, 5, 2, 0, true}.String())
 	assert.Equal(t, "_replicator: 1 job at CouchDB (1 running), and 7 others that were not selected; 0 moved from there; 0 at settee",
 		DatabasePlan{Database: "_replicator", CouchDB: 1, States: map[string]int{"running": 1}, Left: 7}.String())

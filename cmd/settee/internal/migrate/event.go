@@ -59,7 +59,8 @@ func counted(n int, noun string) string {
 // Progress says how far a call has come with a database.
 type Progress struct {
 	Database string
-	Looked   int // documents that a plan has looked at
+	Plan     bool // the call is a plan, which moves nothing
+	Looked   int  // documents that a plan has looked at
 	Stopped  int
 	Moved    int
 	Kept     int
@@ -71,8 +72,8 @@ type Progress struct {
 func (p Progress) String() string {
 	switch {
 	case p.Waiting > 0:
-		return fmt.Sprintf("%s: waiting until %s stopped", p.Database, counted(p.Waiting, "job"))
-	case p.Looked > 0:
+		return fmt.Sprintf("%s: waiting for %s to stop", p.Database, counted(p.Waiting, "job"))
+	case p.Plan:
 		return fmt.Sprintf("%s: looked at %s", p.Database, counted(p.Looked, "job"))
 	}
 	return fmt.Sprintf("%s: %d stopped, %d moved, %d kept", p.Database, p.Stopped, p.Moved, p.Kept)

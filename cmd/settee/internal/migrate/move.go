@@ -121,10 +121,12 @@ func (t *transfer) back(ctx context.Context) error {
 	return t.resume(ctx, paused)
 }
 
-// begin counts the documents that may leave. It returns an error if there is no database that they could leave.
+// begin counts the documents that may leave, and reports that none has left. It returns an error if there is no database that they could leave.
 func (t *transfer) begin(ctx context.Context) (err error) {
-	t.total, err = t.from.documents(ctx, t.db)
-	return err
+	if t.total, err = t.from.documents(ctx, t.db); err != nil {
+		return err
+	}
+	return t.report(0)
 }
 
 // documents returns the number of documents in a database that exists.

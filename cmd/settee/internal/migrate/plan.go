@@ -96,7 +96,7 @@ func (d DatabasePlan) String() string {
 	}
 	text += fmt.Sprintf("; %d moved from there; %d at settee", d.Moved, d.Settee)
 	if d.Moved > 0 && d.CouchDB > 0 {
-		text += "; those at CouchDB were kept, or are newer than the move"
+		text += "; those at CouchDB were not selected, were kept, or are newer than the move"
 	}
 	if d.Nowhere > 0 {
 		text += fmt.Sprintf("; %s run nowhere, because a move was interrupted: run --move or --back again", counted(d.Nowhere, "job"))
@@ -168,7 +168,11 @@ type planner struct {
 
 func (p *planner) plan(ctx context.Context) error {
 	p.sum = DatabasePlan{Database: p.db, States: map[string]int{}}
-	if err := p.begin(ctx); err != nil {
+	var err error
+	if p.total, err = p.from.documents(ctx, p.db); err != nil {
+		return err
+	}
+	if err := p.looked(); err != nil {
 		return err
 	}
 	exists, err := p.to.has(ctx, p.db)
@@ -273,7 +277,7 @@ func (p *planner) looked() error {
 	if p.Report == nil {
 		return nil
 	}
-	return p.Report(Progress{Database: p.db, Looked: p.sum.CouchDB, Steps: int64(max(0, p.total-p.sum.CouchDB-p.sum.Left))})
+	return p.Report(Progress{Database: p.db, Plan: true, Looked: p.sum.CouchDB, Steps: int64(max(0, p.total-p.sum.CouchDB-p.sum.Left))})
 }
 
 // document plans for a live document.
