@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"settee/cmd/settee/internal/remote"
 )
 
 // welcome is the answer to GET /.
@@ -20,9 +22,9 @@ type welcome struct {
 
 func (s *Server) welcome(ctx context.Context) (welcome, error) {
 	var w welcome
-	err := s.get(ctx, "/", &w)
+	err := s.Get(ctx, "/", &w)
 	if err == nil && (w.Vendor.Name == "settee") != (s.Name == "settee") {
-		err = fmt.Errorf("%s is not %s: its vendor is %q", s.root, s.Name, w.Vendor.Name)
+		err = fmt.Errorf("%s is not %s: its vendor is %q", s.URL(), s.Name, w.Vendor.Name)
 	}
 	if err == nil && w.UUID == "" {
 		err = fmt.Errorf("%s does not tell its uuid", s)
@@ -36,7 +38,7 @@ func (s *Server) membership(ctx context.Context) (nodes, lost []string, err erro
 		All     []string `json:"all_nodes"`
 		Cluster []string `json:"cluster_nodes"`
 	}
-	if err := s.get(ctx, "/_membership", &answer); err != nil {
+	if err := s.Get(ctx, "/_membership", &answer); err != nil {
 		return nil, nil, err
 	}
 	for _, node := range answer.Cluster {
@@ -49,8 +51,8 @@ func (s *Server) membership(ctx context.Context) (nodes, lost []string, err erro
 
 // reasonOf returns what a server said.
 func reasonOf(err error) string {
-	if e, ok := errors.AsType[*statusError](err); ok {
-		return e.reason
+	if e, ok := errors.AsType[*remote.StatusError](err); ok {
+		return e.Reason
 	}
 	return err.Error()
 }
@@ -62,7 +64,7 @@ func (s *Server) Databases(ctx context.Context) ([]string, error) {
 	for start := ""; ; {
 		var names []string
 		query := fmt.Sprintf("/_all_dbs?limit=%d&start_key=%s", atOnce, url.QueryEscape(string(quoted(start))))
-		if err := s.get(ctx, query, &names); err != nil {
+		if err := s.Get(ctx, query, &names); err != nil {
 			return nil, err
 		}
 		for _, name := range names {
@@ -96,7 +98,7 @@ func (s *Server) pagesOfJobs(ctx context.Context, at, query string, visit func(l
 	const atOnce = 1000
 	for skip := 0; ; skip += atOnce {
 		var answer struct{ Jobs, Docs []listed }
-		if err := s.get(ctx, fmt.Sprintf("%s?%slimit=%d&skip=%d", at, query, atOnce, skip), &answer); err != nil {
+		if err := s.Get(ctx, fmt.Sprintf("%s?%slimit=%d&skip=%d", at, query, atOnce, skip), &answer); err != nil {
 			return err
 		}
 		rows := slices.Concat(answer.Jobs, answer.Docs)
@@ -125,14 +127,14 @@ func (s *Server) jobsOf(ctx context.Context, db string) ([]string, error) {
 	}
 	// In this order: a job that is in none of the lists is stopped.
 	const states = "states=initializing,error,pending,running,crashing&"
-	if err := s.pagesOfJobs(ctx, "/_scheduler/docs"+path(db), states, note); err != nil {
+	if err := s.pagesOfJobs(ctx, "/_scheduler/docs"+remote.Path(db), states, note); err != nil {
 		return nil, err
 	}
 	if err := s.pagesOfJobs(ctx, "/_scheduler/jobs", "", note); err != nil {
 		return nil, err
 	}
 	var tasks []listed
-	if err := s.get(ctx, "/_active_tasks", &tasks); err != nil {
+	if err := s.Get(ctx, "/_active_tasks", &tasks); err != nil {
 		return nil, err
 	}
 	for _, task := range tasks {
@@ -157,19 +159,21 @@ type pause struct {
 	Shares *string `json:"shares"` // as set in settee's store; nil: not set there
 }
 
-func (t *transfer) recordPath() string { return path(t.db) + "/" + pauseRecord }
+func (t *transfer) recordPath() string { return remote.Path(t.db) + "/" + pauseRecord }
 
 // readPause returns the record, nil if there is none.
 func (t *transfer) readPause(ctx context.Context) (*pause, error) {
 	var p pause
-	err := t.Settee.get(ctx, t.recordPath(), &p)
-	if isStatus(err, http.StatusNotFound) {
+	err := t.Settee.Get(ctx, t.recordPath(), &p)
+	if remote.IsStatus(err, http.StatusNotFound) {
 		return nil, nil
 	}
 	return &p, err
 }
 
-func (t *transfer) sharesPath() string { return "/_node/_local/_config/replicator.shares" + path(t.db) }
+func (t *transfer) sharesPath() string {
+	return "/_node/_local/_config/replicator.shares" + remote.Path(t.db)
+}
 
 // pause gives settee's database no shares.
 func (t *transfer) pause(ctx context.Context) (*pause, error) {
@@ -180,19 +184,19 @@ func (t *transfer) pause(ctx context.Context) (*pause, error) {
 	if p == nil {
 		p = &pause{}
 		var set map[string]map[string]struct{ Value, Origin string }
-		if err := t.Settee.get(ctx, "/_node/_local/_config?origins=true", &set); err != nil {
+		if err := t.Settee.Get(ctx, "/_node/_local/_config?origins=true", &set); err != nil {
 			return nil, err
 		}
 		if shares := set["replicator.shares"][t.db]; shares.Origin == "store" {
 			p.Shares = &shares.Value
 		}
 		var written struct{ Rev string }
-		if err := t.Settee.ask(ctx, http.MethodPut, t.recordPath(), p, &written); err != nil {
+		if err := t.Settee.Ask(ctx, http.MethodPut, t.recordPath(), p, &written); err != nil {
 			return nil, err
 		}
 		p.Rev = written.Rev
 	}
-	return p, t.Settee.ask(ctx, http.MethodPut, t.sharesPath(), "0", nil)
+	return p, t.Settee.Ask(ctx, http.MethodPut, t.sharesPath(), "0", nil)
 }
 
 // resume gives settee's database the shares that it had, and removes the record.
@@ -201,10 +205,10 @@ func (t *transfer) resume(ctx context.Context, p *pause) error {
 	if p.Shares != nil {
 		method, body = http.MethodPut, *p.Shares
 	}
-	if err := t.Settee.ask(ctx, method, t.sharesPath(), body, nil); err != nil && !isStatus(err, http.StatusNotFound) {
+	if err := t.Settee.Ask(ctx, method, t.sharesPath(), body, nil); err != nil && !remote.IsStatus(err, http.StatusNotFound) {
 		return err
 	}
-	return t.Settee.ask(ctx, http.MethodDelete, t.recordPath()+"?rev="+url.QueryEscape(p.Rev), nil, nil)
+	return t.Settee.Ask(ctx, http.MethodDelete, t.recordPath()+"?rev="+url.QueryEscape(p.Rev), nil, nil)
 }
 
 // busyInSettee returns running jobs of the database, or its name while it is not paused.
@@ -217,7 +221,7 @@ func (t *transfer) busyInSettee(ctx context.Context) ([]string, error) {
 		}
 		Jobs []listed
 	}
-	if err := t.Settee.get(ctx, "/_scheduler/shares", &answer); err != nil {
+	if err := t.Settee.Get(ctx, "/_scheduler/shares", &answer); err != nil {
 		return nil, err
 	}
 	for _, s := range answer.Shares {
@@ -227,7 +231,7 @@ func (t *transfer) busyInSettee(ctx context.Context) ([]string, error) {
 		}
 	}
 	query := "/_scheduler/jobs?states=running&limit=1&database=" + url.QueryEscape(t.db)
-	if err := t.Settee.get(ctx, query, &answer); err != nil || len(answer.Jobs) == 0 {
+	if err := t.Settee.Get(ctx, query, &answer); err != nil || len(answer.Jobs) == 0 {
 		return nil, err
 	}
 	return []string{answer.Jobs[0].DocID}, nil

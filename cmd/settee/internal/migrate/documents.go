@@ -11,6 +11,8 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+
+	"settee/cmd/settee/internal/remote"
 )
 
 // Mark is the member of a deleted replication document that has moved. Its value is the time, in RFC 3339.
@@ -45,7 +47,7 @@ func (s *Server) pages(ctx context.Context, db string, visit func([]row) error) 
 		}
 		text := strings.Trim(string(since), `"`)
 		query := fmt.Sprintf("/_changes?style=all_docs&limit=%d&since=%s", pageSize, url.QueryEscape(text))
-		if err := s.get(ctx, path(db)+query, &page); err != nil {
+		if err := s.Get(ctx, remote.Path(db)+query, &page); err != nil {
 			return err
 		}
 		if len(page.Results) == 0 {
@@ -88,8 +90,8 @@ func (s *Server) fetch(ctx context.Context, db string, rows []row, visit func(*d
 	for i, r := range rows {
 		refs[i] = ref{r.ID, r.rev()}
 	}
-	at := path(db) + "/_bulk_get?revs=true&attachments=true"
-	body, release, err := s.send(ctx, http.MethodPost, at, map[string]any{"docs": refs})
+	at := remote.Path(db) + "/_bulk_get?revs=true&attachments=true"
+	body, release, err := s.Send(ctx, http.MethodPost, at, map[string]any{"docs": refs})
 	if err != nil {
 		return err
 	}
@@ -101,7 +103,7 @@ func (s *Server) fetch(ctx context.Context, db string, rows []row, visit func(*d
 		}
 		return visit(doc)
 	}); err != nil {
-		return fmt.Errorf("POST %s%s: %w", s.root, at, err)
+		return fmt.Errorf("POST %s%s: %w", s.URL(), at, err)
 	}
 	return nil
 }
@@ -244,20 +246,8 @@ func (b *batch) write(ctx context.Context, docs []map[string]json.RawMessage) er
 		return nil
 	}
 	var results []refusal
-	body := map[string]any{"docs": docs, "new_edits": b.newEdits}
-	err := b.to.ask(ctx, http.MethodPost, path(b.db)+"/_bulk_docs", body, &results)
-	switch e, _ := errors.AsType[*statusError](err); {
-	case aboutBody(err) && len(docs) == 1:
-		var id string
-		_ = json.Unmarshal(docs[0]["_id"], &id) // a string
-		results = []refusal{{id, e.code, e.reason}}
-	case aboutBody(err):
-		half := len(docs) / 2
-		if err := b.write(ctx, docs[:half]); err != nil {
-			return err
-		}
-		return b.write(ctx, docs[half:])
-	case err != nil:
+	body := map[string]any{"docs": b.docs, "new_edits": b.newEdits}
+	if err := b.to.Ask(ctx, http.MethodPost, remote.Path(b.db)+"/_bulk_docs", body, &results); err != nil {
 		return err
 	}
 	for _, r := range results {
@@ -280,15 +270,7 @@ func (s *Server) missing(ctx context.Context, db string, revs map[string]string)
 	var answer map[string]struct {
 		Missing []string `json:"missing"`
 	}
-	missing := map[string]bool{}
-	err := s.ask(ctx, http.MethodPost, path(db)+"/_revs_diff", ask, &answer)
-	if isStatus(err, http.StatusNotFound) {
-		for id := range revs {
-			missing[id] = true
-		}
-		return missing, nil
-	}
-	if err != nil {
+	if err := s.Ask(ctx, http.MethodPost, remote.Path(db)+"/_revs_diff", ask, &answer); err != nil {
 		return nil, err
 	}
 	for id, a := range answer {
@@ -321,8 +303,8 @@ func (s *Server) look(ctx context.Context, db string, ids []string) (map[string]
 			}
 		}
 	}
-	err := s.ask(ctx, http.MethodPost, path(db)+"/_all_docs", map[string]any{"keys": ids}, &answer)
-	if isStatus(err, http.StatusNotFound) {
+	err := s.Ask(ctx, http.MethodPost, remote.Path(db)+"/_all_docs", map[string]any{"keys": ids}, &answer)
+	if remote.IsStatus(err, http.StatusNotFound) {
 		return found, nil
 	}
 	for _, r := range answer.Rows {

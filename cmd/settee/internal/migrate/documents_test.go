@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"settee/cmd/settee/internal/remote"
 	"settee/pkg/config"
 )
 
@@ -114,7 +115,7 @@ func TestInParallel(t *testing.T) {
 
 func TestPaths(t *testing.T) {
 	t.Parallel()
-	assert.Equal(t, "/a%2F_replicator/_local%2Fx%3F", path("a/_replicator", "_local/x?"))
+	assert.Equal(t, "/a%2F_replicator/_local%2Fx%3F", remote.Path("a/_replicator", "_local/x?"))
 }
 
 func TestAnswersOfServers(t *testing.T) {
@@ -137,10 +138,10 @@ func TestAnswersOfServers(t *testing.T) {
 	found, err = s.has(t.Context(), "there")
 	require.NoError(t, err)
 	assert.True(t, found)
-	err = s.get(t.Context(), "/missing", nil)
-	assert.True(t, isStatus(err, http.StatusNotFound))
-	assert.False(t, isStatus(err, http.StatusConflict))
-	assert.False(t, isStatus(io.EOF, http.StatusNotFound))
+	err = s.Get(t.Context(), "/missing", nil)
+	assert.True(t, remote.IsStatus(err, http.StatusNotFound))
+	assert.False(t, remote.IsStatus(err, http.StatusConflict))
+	assert.False(t, remote.IsStatus(io.EOF, http.StatusNotFound))
 	assert.Equal(t, "missing", reasonOf(err))
 	assert.Equal(t, "EOF", reasonOf(io.EOF))
 }

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"settee/cmd/settee/internal/remote"
 )
 
 const (
@@ -167,8 +169,8 @@ func (t *transfer) report(waiting int) error {
 
 // has reports whether a database exists.
 func (s *Server) has(ctx context.Context, db string) (bool, error) {
-	err := s.get(ctx, path(db), nil)
-	if isStatus(err, http.StatusNotFound) {
+	err := s.Get(ctx, remote.Path(db), nil)
+	if remote.IsStatus(err, http.StatusNotFound) {
 		return false, nil
 	}
 	return err == nil, err
@@ -200,7 +202,7 @@ func (t *transfer) prepare(ctx context.Context) error {
 		return err
 	}
 	if !exists {
-		if err := t.to.ask(ctx, http.MethodPut, path(t.db), nil, nil); err != nil && !isStatus(err, http.StatusPreconditionFailed) {
+		if err := t.to.Ask(ctx, http.MethodPut, remote.Path(t.db), nil, nil); err != nil && !remote.IsStatus(err, http.StatusPreconditionFailed) {
 			return err
 		}
 	}
@@ -231,11 +233,11 @@ var adminOnly = map[string]any{
 // copySecurity copies CouchDB's _security, unless settee's was set.
 func (t *transfer) copySecurity(ctx context.Context) error {
 	var theirs, ours map[string]any
-	at := path(t.db) + "/_security"
-	if err := t.from.get(ctx, at, &theirs); err != nil {
+	at := remote.Path(t.db) + "/_security"
+	if err := t.from.Get(ctx, at, &theirs); err != nil {
 		return err
 	}
-	if err := t.to.get(ctx, at, &ours); err != nil {
+	if err := t.to.Get(ctx, at, &ours); err != nil {
 		return err
 	}
 	switch {
@@ -244,7 +246,7 @@ func (t *transfer) copySecurity(ctx context.Context) error {
 	case !reflect.DeepEqual(ours, adminOnly):
 		return t.Tell(Note{"its _security differs from CouchDB's, and was left as it is", t.db})
 	}
-	return t.to.ask(ctx, http.MethodPut, at, theirs, nil)
+	return t.to.Ask(ctx, http.MethodPut, at, theirs, nil)
 }
 
 // copyDesign copies the design documents that the other server does not have.
@@ -343,11 +345,11 @@ func (t *transfer) conflicting(ctx context.Context, id string) (string, error) {
 	var doc struct {
 		Conflicts []string `json:"_conflicts"`
 	}
-	err := t.from.get(ctx, path(t.db, id)+"?conflicts=true", &doc)
+	err := t.from.Get(ctx, remote.Path(t.db, id)+"?conflicts=true", &doc)
 	if err == nil && len(doc.Conflicts) > 0 {
 		return "it has conflicting revisions: delete all but one", nil
 	}
-	if isStatus(err, http.StatusNotFound) {
+	if remote.IsStatus(err, http.StatusNotFound) {
 		err = nil // it was deleted meanwhile
 	}
 	return "", err
@@ -459,9 +461,8 @@ func (s *Server) check(ctx context.Context, doc *document) (warnings []string, r
 	body := maps.Clone(doc.body)
 	delete(body, "_attachments")
 	var answer struct{ Warnings []string }
-	err = s.ask(ctx, http.MethodPost, "/_scheduler/check", body, &answer)
-	switch {
-	case aboutBody(err):
+	err = s.Ask(ctx, http.MethodPost, "/_scheduler/check", body, &answer)
+	if remote.IsStatus(err, http.StatusBadRequest) {
 		return nil, "settee refuses it: " + reasonOf(err), nil
 	case err != nil:
 		return nil, "", fmt.Errorf("document %q: %w", doc.id, err)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"settee/cmd/settee/internal/remote"
 	"settee/pkg/jsontext"
 	"settee/replicator"
 	"settee/replicator/worker"
@@ -127,7 +128,7 @@ func (m *Mover) Plan(ctx context.Context, c *Cluster, databases []string, portio
 	if err != nil {
 		return 0, err
 	}
-	events = append(events, Cluster{Server: m.Settee.Name, Version: ours.Vendor.Version, UUID: ours.UUID, Nodes: []string{m.Settee.root.Host}})
+	events = append(events, Cluster{Server: m.Settee.Name, Version: ours.Vendor.Version, UUID: ours.UUID, Nodes: []string{m.Settee.Host()}})
 	if ours.UUID != c.UUID {
 		events = append(events, Note{Note: fmt.Sprintf("the uuids differ, so that no checkpoint would be found: set [couchdb] uuid = %s for settee's nodes first", c.UUID)})
 	}
@@ -333,9 +334,9 @@ func (p *planner) stateOf(ctx context.Context, doc *document, plan *Planned) err
 		State string
 		ID    *string
 	}
-	err := p.from.get(ctx, "/_scheduler/docs"+path(p.db, doc.id), &job)
+	err := p.from.Get(ctx, "/_scheduler/docs"+remote.Path(p.db, doc.id), &job)
 	switch {
-	case isStatus(err, http.StatusNotFound):
+	case remote.IsStatus(err, http.StatusNotFound):
 		return nil // CouchDB has not seen it yet
 	case err != nil:
 		return err

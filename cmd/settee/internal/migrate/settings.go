@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"settee/cmd/settee/internal/remote"
 	"settee/pkg/config"
 )
 
@@ -73,7 +74,7 @@ func (m *Mover) Cluster(ctx context.Context) (*Cluster, error) {
 			continue
 		}
 		var set settings
-		if err := m.CouchDB.get(ctx, path("_node", node, "_config"), &set); err != nil {
+		if err := m.CouchDB.Get(ctx, remote.Path("_node", node, "_config"), &set); err != nil {
 			return nil, err
 		}
 		if uuid := set["couchdb"]["uuid"]; uuid != "" && uuid != c.UUID {

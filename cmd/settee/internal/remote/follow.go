@@ -1,0 +1,109 @@
+package remote
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+const (
+	// longPoll is how long the server may wait for a new answer, in seconds.
+	longPoll = 30
+	// LeastPause is the least time between two requests of [Server.Follow].
+	LeastPause = time.Second
+	// pauseWithout is the least time between two requests to a server that does not wait, or that is going away.
+	pauseWithout = 5 * time.Second
+	// longestPause is the longest time until a request that failed is repeated.
+	longestPause = 15 * time.Second
+)
+
+// Follow calls take with the answer to a GET, and then with each answer that differs from the one before, until the
+// context ends or take returns an error. It returns that error. The server is asked to answer when there is something
+// new ("Prefer: wait"). Requests begin at least pause apart, and LeastPause at least.
+//
+// A request that fails is repeated after a pause that grows: take is called with a nil answer and the error, and ends
+// the following by returning it.
+func (s *Server) Follow(ctx context.Context, path string, pause time.Duration, take func(answer []byte, err error) error) error {
+	tag, failures := "", 0
+	var latest []byte
+	for {
+		began := time.Now()
+		answer, err := s.poll(ctx, path, tag)
+		least := max(pause, LeastPause)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			if err := take(nil, err); err != nil {
+				return err
+			}
+			least = max(least, min(longestPause, time.Second<<min(failures, 10)))
+			failures++
+		default:
+			if failures > 0 || answer.body != nil && !bytes.Equal(answer.body, latest) {
+				if answer.body != nil {
+					latest = answer.body
+				}
+				if err := take(latest, nil); err != nil {
+					return err
+				}
+			}
+			if failures = 0; answer.body != nil {
+				tag = answer.tag
+			}
+			if !answer.waited {
+				least = max(least, pauseWithout)
+			}
+		}
+		if err := sleep(ctx, least-time.Since(began)); err != nil {
+			return err
+		}
+	}
+}
+
+// polled is an answer to a request that waits. Without a body the answer has not changed.
+type polled struct {
+	body   []byte
+	tag    string
+	waited bool // the server waits for changes
+}
+
+func (s *Server) poll(ctx context.Context, path, tag string) (polled, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	header := http.Header{"Prefer": {"wait=" + strconv.Itoa(longPoll)}}
+	if tag != "" {
+		header.Set("If-None-Match", tag)
+	}
+	response, err := s.request(ctx, http.MethodGet, path, header, nil)
+	if unchanged, ok := errors.AsType[*StatusError](err); ok && unchanged.Status == http.StatusNotModified {
+		return polled{waited: unchanged.waited}, nil
+	}
+	if err != nil {
+		return polled{}, fmt.Errorf("GET %s%s: %w", s.root, path, err)
+	}
+	defer func() { _ = response.Body.Close() }() // it was read
+	body, err := readAll(response.Body)
+	if err != nil {
+		return polled{}, fmt.Errorf("GET %s%s: %w", s.root, path, err)
+	}
+	return polled{body, response.Header.Get("Etag"), waited(response)}, nil
+}
+
+// waited reports whether the server waits for a change of this answer.
+func waited(r *http.Response) bool { return r.Header.Get("Preference-Applied") != "" }
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
