@@ -78,9 +78,9 @@ func newRoot() *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(usage)
-	secrets := newSecrets()
-	root.AddCommand(newServe(), newReplicate(), newVerify(), newCheck(), newBackup(), newRestore(), newImportCouchDB(), newDemo(), newConfig(), newFirewall(), newHealth(), newPassword(), newVersion(), secrets)
-	for _, cmd := range slices.Concat(root.Commands(), secrets.Commands(), []*cobra.Command{root}) {
+	secrets, jobs := newSecrets(), newJobs()
+	root.AddCommand(newServe(), newReplicate(), newVerify(), newCheck(), newBackup(), newRestore(), newImportCouchDB(), newDemo(), newConfig(), newFirewall(), newHealth(), newPassword(), newVersion(), secrets, jobs, newTop())
+	for _, cmd := range slices.Concat(root.Commands(), secrets.Commands(), jobs.Commands(), []*cobra.Command{root}) {
 		check := cmd.Args
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
 			if err := check(cmd, args); err != nil {

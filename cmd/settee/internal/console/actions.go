@@ -1,0 +1,136 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"settee/cmd/settee/internal/remote"
+)
+
+// usualShares are the shares of a database for which none are configured.
+const usualShares = 100
+
+// RunNow runs a job at once that waits for a time or is parked, and starts a replication document anew that has ended. It
+// returns what happens, in words.
+func (n *Node) RunNow(ctx context.Context, job Job) (string, error) {
+	if job.Ended() {
+		return n.runAgain(ctx, job)
+	}
+	var answer struct {
+		State  string
+		Reason string
+	}
+	if err := n.Ask(ctx, http.MethodPost, jobPath(job.JobID)+"/_run", nil, &answer); err != nil {
+		return "", err
+	}
+	switch {
+	case answer.Reason != "":
+		return answer.Reason, nil
+	case answer.State == "running":
+		return "it is running already", nil
+	}
+	return "it runs as soon as there is a slot", nil
+}
+
+// runAgain writes the document of a job again, without what its last replication has left in it.
+func (n *Node) runAgain(ctx context.Context, job Job) (string, error) {
+	if job.DocID == nil {
+		return "", errors.New("it has ended, and has no document: post it to _replicate again")
+	}
+	path := remote.Path(*job.Database, *job.DocID)
+	var doc map[string]json.RawMessage
+	if err := n.Get(ctx, path, &doc); err != nil {
+		return "", err
+	}
+	for name := range doc {
+		if strings.HasPrefix(name, "_replication") {
+			delete(doc, name)
+		}
+	}
+	return "it has ended, and is replicated again", n.Ask(ctx, http.MethodPut, path, doc, nil)
+}
+
+// Delete deletes the document of a job, or cancels a job that was posted to _replicate.
+func (n *Node) Delete(ctx context.Context, job Job) (string, error) {
+	if job.DocID == nil {
+		if job.Ended() {
+			return "", errors.New("it has ended, and has no document to delete")
+		}
+		return "cancelled", n.Ask(ctx, http.MethodPost, "/_replicate", map[string]any{"replication_id": job.ID, "cancel": true}, nil)
+	}
+	path := remote.Path(*job.Database, *job.DocID)
+	var doc struct {
+		Rev string `json:"_rev"`
+	}
+	if err := n.Get(ctx, path, &doc); err != nil {
+		return "", err
+	}
+	return "deleted", n.Ask(ctx, http.MethodDelete, path+"?rev="+url.QueryEscape(doc.Rev), nil, nil)
+}
+
+// share is a row of _scheduler/shares.
+type share struct {
+	Database *string `json:"database"`
+	Shares   float64 `json:"shares"`
+	Before   float64 `json:"shares_before"`
+}
+
+// shareOf returns the row of a replicator database. It returns an error if there is no such database.
+func (n *Node) shareOf(ctx context.Context, database string) (share, error) {
+	if database != "_replicator" && !strings.HasSuffix(database, "/_replicator") {
+		return share{}, fmt.Errorf("%q is no replicator database: databases are paused, with all their jobs, and not single jobs", database)
+	}
+	if err := n.Get(ctx, remote.Path(database), nil); err != nil {
+		return share{}, err
+	}
+	var answer struct{ Shares []share }
+	if err := n.Get(ctx, "/_scheduler/shares", &answer); err != nil {
+		return share{}, err
+	}
+	for _, row := range answer.Shares {
+		if row.Database != nil && *row.Database == database {
+			return row, nil
+		}
+	}
+	return share{Shares: usualShares}, nil
+}
+
+func (n *Node) setShares(ctx context.Context, database string, shares int) error {
+	path := "/_node/_local/_config/replicator.shares" + remote.Path(database)
+	return n.Ask(ctx, http.MethodPut, path, fmt.Sprint(shares), nil)
+}
+
+// Pause stops all jobs of a replicator database, until Resume. It returns what happens, in words.
+func (n *Node) Pause(ctx context.Context, database string) (string, error) {
+	row, err := n.shareOf(ctx, database)
+	switch {
+	case err != nil:
+		return "", err
+	case row.Shares == 0:
+		return "it is paused already", nil
+	}
+	return "paused: its running jobs write a checkpoint and stop", n.setShares(ctx, database, 0)
+}
+
+// Resume gives a replicator database shares again: those that it had before it was paused, unless shares is not 0.
+func (n *Node) Resume(ctx context.Context, database string, shares int) (string, error) {
+	row, err := n.shareOf(ctx, database)
+	switch {
+	case err != nil:
+		return "", err
+	case row.Shares > 0 && shares == 0:
+		return fmt.Sprintf("it is not paused, and has %.0f shares", row.Shares), nil
+	case shares == 0:
+		shares = int(row.Before)
+	}
+	said := ""
+	if shares == 0 {
+		shares, said = usualShares, ", as is usual: how many it had before is not known"
+	}
+	return fmt.Sprintf("resumed with %d shares%s", shares, said), n.setShares(ctx, database, shares)
+}

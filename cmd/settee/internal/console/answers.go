@@ -1,0 +1,147 @@
+package console
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Job is a job in the answers of _scheduler/jobs. A list has no Watch and no Runs.
+type Job struct {
+	Database  *string   `json:"database"` // nil for a job that was posted to _replicate
+	DocID     *string   `json:"doc_id"`
+	User      *string   `json:"user"`
+	ID        string    `json:"id"` // the replication id, or the job id while that is not known
+	JobID     string    `json:"job_id"`
+	Source    string    `json:"source"`
+	Target    string    `json:"target"`
+	State     string    `json:"state"`
+	Node      string    `json:"node"`
+	Info      *Info     `json:"info"`
+	History   []Event   `json:"history"` // the newest first
+	StartTime time.Time `json:"start_time"`
+	NextRun   time.Time `json:"next_run"`
+
+	ErrorCount    int       `json:"error_count"`
+	CrashingSince time.Time `json:"crashing_since"`
+	StuckSince    time.Time `json:"stuck_since"`
+	Parked        time.Time `json:"parked"`
+	Paused        bool      `json:"paused"`
+	PausedSince   time.Time `json:"paused_since"`
+
+	Watch *Watch `json:"watch"`
+	Runs  []Run  `json:"runs"`
+
+	// Raw is the job as the node wrote it.
+	Raw json.RawMessage `json:"-"`
+}
+
+// UnmarshalJSON also keeps the text, as Raw.
+func (j *Job) UnmarshalJSON(text []byte) error {
+	type plain Job
+	if err := json.Unmarshal(text, (*plain)(j)); err != nil {
+		return err
+	}
+	j.Raw = append(json.RawMessage(nil), text...)
+	return nil
+}
+
+// Info is the progress of a job, or its error.
+type Info struct {
+	Error            string    `json:"error"`
+	DocsRead         *int64    `json:"docs_read"` // nil if the job has an error, or has not run
+	DocsWritten      int64     `json:"docs_written"`
+	DocWriteFailures int64     `json:"doc_write_failures"`
+	ChangesPending   *int64    `json:"changes_pending"` // nil if it is not known
+	Activity         *Activity `json:"activity"`
+}
+
+// Activity says what a run does.
+type Activity struct {
+	Doing        string    `json:"doing"`
+	Since        time.Time `json:"since"`
+	LastProgress time.Time `json:"last_progress"`
+	Batches      int       `json:"batches_in_flight"`
+	Waiting      []Wait    `json:"waiting"`
+	Refusing     *struct {
+		Count  int64   `json:"count"`
+		Latest Failure `json:"latest"`
+	} `json:"refusing"`
+}
+
+// Wait is a request that is repeated or held back.
+type Wait struct {
+	Endpoint string    `json:"endpoint"` // source or target
+	Method   string    `json:"method"`
+	Path     string    `json:"path"`
+	Error    string    `json:"error"`
+	Attempt  int       `json:"attempt"`
+	Attempts int       `json:"attempts"` // 0 for no limit
+	Until    time.Time `json:"until"`
+}
+
+// Event is an entry of a job's history.
+type Event struct {
+	Timestamp time.Time `json:"timestamp"`
+	Type      string    `json:"type"`
+	Reason    string    `json:"reason"`
+}
+
+// Watch says what wakes a parked job.
+type Watch struct {
+	Server       string    `json:"server"`
+	Database     string    `json:"database"`
+	By           string    `json:"by"` // feed, questions, or "" while the watch begins
+	NextQuestion time.Time `json:"next_question"`
+}
+
+// Run is a run that has ended.
+type Run struct {
+	Start            time.Time `json:"start"`
+	End              time.Time `json:"end"`
+	Outcome          string    `json:"outcome"`
+	DocsWritten      *int64    `json:"docs_written"` // nil if it is not known
+	DocWriteFailures *int64    `json:"doc_write_failures"`
+	Reason           string    `json:"reason"`
+}
+
+// Failure is a revision that the target refused.
+type Failure struct {
+	ID        string    `json:"id"`
+	Rev       string    `json:"rev"`
+	Status    int       `json:"status"`
+	Reason    string    `json:"reason"`
+	Timestamp time.Time `json:"timestamp"`
+}
+
+// Summary counts the jobs of all nodes by state, and has the first of those that need attention.
+type Summary struct {
+	Jobs    map[string]int64 `json:"jobs"` // by state, and parked, which are not among the pending ones
+	Stuck   []Job            `json:"stuck"`
+	Refused []Job            `json:"refused"`
+}
+
+// Rates are numbers of steps. Since is in seconds since the Unix epoch, Step in seconds.
+type Rates struct {
+	Since            int64   `json:"since"`
+	Step             int64   `json:"step"`
+	DocsWritten      []int64 `json:"docs_written"`
+	DocWriteFailures []int64 `json:"doc_write_failures"`
+	BytesReceived    []int64 `json:"bytes_received"`
+	BytesSent        []int64 `json:"bytes_sent"`
+}
+
+// Member is a node of the store.
+type Member struct {
+	Name    string   `json:"name"`
+	Roles   []string `json:"roles"`
+	Live    bool     `json:"live"`
+	Running int64    `json:"running"`
+	MaxJobs int64    `json:"max_jobs"`
+}
+
+// page is a page of a list of jobs.
+type page struct {
+	Total *int64 `json:"total_rows"`
+	Jobs  []Job  `json:"jobs"`
+	Next  string `json:"next_start_key"`
+}

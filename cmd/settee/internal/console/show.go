@@ -1,0 +1,139 @@
+package console
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+)
+
+const (
+	// shownRuns and shownEvents are how many runs and events of its history the page of a job has.
+	shownRuns   = 5
+	shownEvents = 8
+)
+
+// WriteJob writes the page of a job.
+func WriteJob(out io.Writer, width int, now time.Time, job Job) error {
+	var text strings.Builder
+	fact := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(&text, "%-12s  %s\n", name, Clean(value))
+		}
+	}
+	ago := func(t time.Time) string {
+		if t.IsZero() {
+			return ""
+		}
+		return t.Local().Format(time.DateTime) + ", " + span(now.Sub(t)) + " ago"
+	}
+	fact("Job", job.Name())
+	fact("State", job.Shown())
+	fact("Why", job.Why(now))
+	fact("Source", job.Source)
+	fact("Target", job.Target)
+	fact("Written", job.written())
+	fact("Left", job.left())
+	fact("Node", job.Node)
+	if job.User != nil {
+		fact("User", *job.User)
+	}
+	fact("Started", ago(job.StartTime))
+	fact("Crashing", ago(job.CrashingSince))
+	if job.ErrorCount > 0 {
+		fact("Errors", fmt.Sprintf("%d in a row", job.ErrorCount))
+	}
+	if job.Info != nil && job.Info.Activity != nil {
+		fact("Progress", ago(job.Info.Activity.LastProgress))
+		if refusing := job.Info.Activity.Refusing; refusing != nil {
+			fact("Refusing", fmt.Sprintf("%s in a row, the latest: %s", some(refusing.Count, "document"), refusing.Latest.Reason))
+		}
+	}
+	fact("Paused", ago(job.PausedSince))
+	if !job.NextRun.IsZero() && !job.Paused {
+		fact("Next run", job.NextRun.Local().Format(time.DateTime))
+	}
+	if w := job.Watch; w != nil {
+		how := map[string]string{"feed": " (its feed of updates says so)", "questions": " (it is asked)"}[w.By]
+		fact("Wakes", "when "+w.Database+" of "+endpoint(w.Server)+" changes"+how)
+	}
+	fact("Id", job.ID)
+	if job.JobID != job.ID {
+		fact("Job id", job.JobID)
+	}
+	if _, err := io.WriteString(out, text.String()); err != nil {
+		return err
+	}
+	if err := writeRuns(out, width, now, job.Runs); err != nil {
+		return err
+	}
+	return writeHistory(out, width, now, job.History)
+}
+
+func writeRuns(out io.Writer, width int, now time.Time, runs []Run) error {
+	if len(runs) == 0 {
+		return nil
+	}
+	known := func(n *int64) string {
+		if n == nil {
+			return ""
+		}
+		return count(*n)
+	}
+	t := table{width: width, columns: []column{
+		{head: "RUN ENDED", least: 16}, {head: "TOOK", least: 8}, {head: "OUTCOME", least: 9}, {head: "WRITTEN", least: 7, right: true},
+		{head: "REFUSED", least: 7, right: true}, {head: "REASON", least: 20},
+	}}
+	var rows [][]string
+	for _, run := range runs[:min(len(runs), shownRuns)] {
+		rows = append(rows, []string{
+			span(now.Sub(run.End)) + " ago", span(run.End.Sub(run.Start)), run.Outcome, known(run.DocsWritten), known(run.DocWriteFailures),
+			Clean(run.Reason),
+		})
+	}
+	return writeBelow(out, &t, rows)
+}
+
+func writeHistory(out io.Writer, width int, now time.Time, events []Event) error {
+	if len(events) == 0 {
+		return nil
+	}
+	t := table{width: width, columns: []column{{head: "HISTORY", least: 16}, {head: "EVENT", least: 9}, {head: "REASON", least: 20}}}
+	var rows [][]string
+	for _, event := range events[:min(len(events), shownEvents)] {
+		rows = append(rows, []string{span(now.Sub(event.Timestamp)) + " ago", event.Type, Clean(event.Reason)})
+	}
+	return writeBelow(out, &t, rows)
+}
+
+// writeBelow writes a table after an empty line.
+func writeBelow(out io.Writer, t *table, rows [][]string) error {
+	if _, err := io.WriteString(out, "\n"); err != nil {
+		return err
+	}
+	return t.write(out, rows)
+}
+
+// WriteRefused writes the documents that the target of a job has refused.
+func WriteRefused(out io.Writer, width int, now time.Time, job Job, total int64, latest []Failure) error {
+	head := fmt.Sprintf("The target of %s has refused %s", Clean(job.Name()), some(total, "revision"))
+	if int64(len(latest)) < total {
+		head += fmt.Sprintf(", of which the latest %s are kept", count(int64(len(latest))))
+	}
+	if _, err := io.WriteString(out, head+".\n"); err != nil || len(latest) == 0 {
+		return err
+	}
+	t := table{width: width, columns: []column{
+		{head: "DOCUMENT", least: 16}, {head: "REVISION", least: 8, spare: 2}, {head: "AGO", least: 6, spare: 1}, {head: "REASON", least: 30},
+	}}
+	rows := make([][]string, len(latest))
+	for i, f := range latest {
+		status := ""
+		if f.Status != 0 {
+			status = fmt.Sprintf("%d: ", f.Status)
+		}
+		rows[i] = []string{Clean(f.ID), Clean(f.Rev), span(now.Sub(f.Timestamp)), status + Clean(cmp.Or(f.Reason, "no reason"))}
+	}
+	return writeBelow(out, &t, rows)
+}

@@ -1,0 +1,180 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/clipperhouse/displaywidth"
+
+	"settee/cmd/settee/internal/remote"
+)
+
+// MaxWatched is the most jobs that [Node.WatchList] follows: those of one answer.
+const MaxWatched = maxPage
+
+// Change is a job that has changed, in a list that is followed.
+type Change struct {
+	Job Job
+	// Gone reports whether the job has left the list: it has ended, was deleted, or no filter selects it any more.
+	Gone bool
+}
+
+// Follower is told what happens while jobs are followed. An error that a function returns ends that.
+type Follower struct {
+	// Changed has the jobs that are new or whose state, error or number of refused documents has changed.
+	Changed func([]Change) error
+	// More is called once, if the list has more than MaxWatched jobs.
+	More func() error
+	// Failed is called with the error of each request after the first answer. The request is repeated.
+	Failed func(error) error
+}
+
+// WatchList follows the first MaxWatched jobs of a list, until the context ends.
+func (n *Node) WatchList(ctx context.Context, f Filter, to Follower) error {
+	known, warned := map[string]Job{}, false
+	return n.follow(ctx, f.path(MaxWatched, ""), to, func(text []byte) error {
+		var p page
+		if err := json.Unmarshal(text, &p); err != nil {
+			return fmt.Errorf("reading the jobs of a node: %w", err)
+		}
+		if p.Next != "" && !warned {
+			warned = true
+			if err := to.More(); err != nil {
+				return err
+			}
+		}
+		changes := changesOf(known, p.Jobs)
+		if len(changes) == 0 {
+			return nil
+		}
+		return to.Changed(changes)
+	})
+}
+
+// changesOf returns how jobs differ from the known ones, and updates these.
+func changesOf(known map[string]Job, jobs []Job) (changes []Change) {
+	listed := map[string]bool{}
+	for _, job := range jobs {
+		listed[job.JobID] = true
+		if before, ok := known[job.JobID]; !ok || before.mark() != job.mark() {
+			changes = append(changes, Change{Job: job})
+		}
+		known[job.JobID] = job
+	}
+	for id, job := range known {
+		if !listed[id] {
+			changes = append(changes, Change{Job: job, Gone: true})
+			delete(known, id)
+		}
+	}
+	return changes
+}
+
+// mark is what of a job is worth a line in a list that is followed. The progress is not.
+func (j *Job) mark() string {
+	refused := int64(0)
+	if j.Info != nil {
+		refused = j.Info.DocWriteFailures
+	}
+	return fmt.Sprint(j.Shown(), "\n", j.error(), "\n", refused, j.ErrorCount, j.Paused, j.StuckSince.IsZero())
+}
+
+// ErrGone is returned if a job that is followed was deleted.
+var ErrGone = errors.New("the job was deleted, or cancelled")
+
+// WatchJob calls take with a job, and again each time that it has changed. It returns nil when the job has ended.
+func (n *Node) WatchJob(ctx context.Context, job Job, take func(Job) error, failed func(error) error) error {
+	ended := errors.New("ended")
+	err := n.follow(ctx, jobPath(job.JobID), Follower{Failed: func(err error) error {
+		if remote.IsStatus(err, http.StatusNotFound) {
+			return ErrGone
+		}
+		return failed(err)
+	}}, func(text []byte) error {
+		var now Job
+		if err := json.Unmarshal(text, &now); err != nil {
+			return fmt.Errorf("reading a job of a node: %w", err)
+		}
+		if err := take(now); err != nil {
+			return err
+		}
+		if now.Ended() {
+			return ended
+		}
+		return nil
+	})
+	if errors.Is(err, ended) {
+		return nil
+	}
+	return err
+}
+
+// follow is Server.Follow with an error if the first request fails, since then the URL or the credentials may be wrong.
+func (n *Node) follow(ctx context.Context, path string, to Follower, take func([]byte) error) error {
+	answered := false
+	return n.Follow(ctx, path, 0, func(text []byte, err error) error {
+		switch {
+		case err != nil && !answered:
+			return err
+		case err != nil:
+			return to.Failed(err)
+		}
+		answered = true
+		return take(text)
+	})
+}
+
+// WriteChanges writes changes as lines, with the time in front.
+func WriteChanges(out io.Writer, width int, now time.Time, changes []Change) error {
+	t := table{width: width, headed: true, columns: []column{{least: 8}, {least: 9}, {least: 24}, {least: 30}}}
+	rows := make([][]string, len(changes))
+	for i, c := range changes {
+		state, why := c.Job.Shown(), c.Job.Why(now)
+		if width > 0 {
+			why = c.Job.brief(now)
+		}
+		if c.Gone {
+			state, why = "gone", "it has ended, was deleted, or is no longer like that"
+		}
+		rows[i] = []string{now.Format(time.TimeOnly), pad(state, 9), pad(Clean(c.Job.Name()), 24), Clean(why)}
+	}
+	return t.write(out, rows)
+}
+
+// WriteChangesJSON writes changes as the node answered the jobs, one a line. Those that are gone say so.
+func WriteChangesJSON(out io.Writer, changes []Change) error {
+	for _, c := range changes {
+		if c.Gone {
+			c.Job.Raw = append(bytes.TrimSuffix(bytes.TrimSpace(c.Job.Raw), []byte("}")), `,"gone":true}`...)
+		}
+		if err := WriteJSON(out, []Job{c.Job}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// WriteProgress writes the progress of a job as a line, with the time in front.
+func WriteProgress(out io.Writer, width int, now time.Time, job Job) error {
+	text := job.Why(now)
+	if written := job.written(); written != "" {
+		text = written + " written; " + text
+	}
+	if left := job.left(); left != "" && !job.Ended() {
+		text = left + " left; " + text
+	}
+	t := table{width: width, headed: true, columns: []column{{least: 8}, {least: 9}, {least: 30}}}
+	return t.write(out, [][]string{{now.Format(time.TimeOnly), pad(job.Shown(), 9), Clean(text)}})
+}
+
+// pad returns a text that is at least so wide, so that lines which are written one by one are aligned.
+func pad(text string, width int) string {
+	return text + strings.Repeat(" ", max(width-displaywidth.String(text), 0))
+}

@@ -1,0 +1,236 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"settee/cmd/settee/internal/console"
+	"settee/pkg/redact"
+)
+
+// each prints what an action does with each thing that it is for. It goes on after an error, and returns an exit status if
+// there was one.
+type each struct {
+	cmd    *cobra.Command
+	failed int
+}
+
+func (e *each) do(ctx context.Context, name string, act func() (string, error)) error {
+	said, err := act()
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		e.failed++
+		e.cmd.PrintErrf("settee: %s: %s\n", console.Clean(name), console.Clean(redact.Text(err.Error())))
+		return nil
+	}
+	_, err = fmt.Fprintf(e.cmd.OutOrStdout(), "%s: %s\n", console.Clean(name), console.Clean(said))
+	return err
+}
+
+func (e *each) status() error {
+	if e.failed > 0 {
+		return &exitError{exitFailed, nil}
+	}
+	return nil
+}
+
+// selected calls act with the jobs that a command line names, or that its filter selects.
+func selected(ctx context.Context, cmd *cobra.Command, node *console.Node, names []string, f console.Filter, act func(context.Context, console.Job) (string, error)) error {
+	e := &each{cmd: cmd}
+	for _, name := range names {
+		if err := e.do(ctx, name, func() (string, error) {
+			job, err := node.Find(ctx, name)
+			if err != nil {
+				return "", err
+			}
+			return act(ctx, job)
+		}); err != nil {
+			return err
+		}
+	}
+	if len(names) > 0 {
+		return e.status()
+	}
+	for jobs, err := range node.Pages(ctx, f, 0) {
+		if err != nil {
+			return err
+		}
+		for _, job := range jobs {
+			if err := e.do(ctx, job.Name(), func() (string, error) { return act(ctx, job) }); err != nil {
+				return err
+			}
+		}
+	}
+	return e.status()
+}
+
+// checkSelection returns an error unless a command line has either names or a filter.
+func checkSelection(names []string, f console.Filter) error {
+	switch {
+	case len(names) > 0 && !f.Empty():
+		return errors.New("name jobs, or select them with --state, --database, --transient, --user and --search, but not both")
+	case len(names) == 0 && f.Empty():
+		return errors.New("which jobs? Name them, or select them with --state, --database, --transient, --user and --search")
+	}
+	return f.Check()
+}
+
+// actionHelp is the part of an action's help about its jobs and its exit status.
+func actionHelp() string {
+	return "The jobs are named, or selected with --state and the other filters of jobs list.\n\n" + jobName + nodeHelp() +
+		"The exit status is 0 if all could be done, 1 if something failed (the rest is done nevertheless), 2 if\n" +
+		"the command line is wrong, and 130 or 143 if a signal stopped it.\n"
+}
+
+func newJobsRun() *cobra.Command {
+	var flags nodeFlags
+	var which selectFlags
+	cmd := &cobra.Command{
+		Use:   "run [JOB...]",
+		Short: "Run jobs now that wait for their time",
+		Long: "run runs jobs at once that crash, that are periodic, or that are parked. A job whose database is\n" +
+			"paused runs when the database is resumed. The document of a job that has ended is written again, so\n" +
+			"that it is replicated once more.\n\n" + actionHelp(),
+		Example: "  settee jobs run _replicator/films\n  settee jobs run --state crashing --search b.example",
+		Args:    cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkSelection(args, which.Filter); err != nil {
+				return usage(cmd, err)
+			}
+			return flags.ask(cmd, func(ctx context.Context, node *console.Node) error {
+				return selected(ctx, cmd, node, args, which.Filter, node.RunNow)
+			})
+		},
+	}
+	flags.register(cmd)
+	which.register(cmd.Flags())
+	return cmd
+}
+
+func newJobsDelete() *cobra.Command {
+	var flags nodeFlags
+	var which selectFlags
+	var yes bool
+	cmd := &cobra.Command{
+		Use:   "delete [JOB...]",
+		Short: "Delete replications: the documents of jobs, or the jobs that were posted to _replicate",
+		Long: "delete deletes the documents of jobs, and cancels jobs that were posted to _replicate. What was copied\n" +
+			"stays. To stop jobs for a while, pause their database. On a terminal it asks first; without one it\n" +
+			"needs --yes.\n\n" + actionHelp(),
+		Example: "  settee jobs delete _replicator/films --yes",
+		Args:    cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkSelection(args, which.Filter); err != nil {
+				return usage(cmd, err)
+			}
+			return flags.ask(cmd, func(ctx context.Context, node *console.Node) error {
+				if !yes {
+					what := strings.Join(args, ", ")
+					if len(args) == 0 {
+						var n int
+						for jobs, err := range node.Pages(ctx, which.Filter, 0) {
+							if err != nil {
+								return err
+							}
+							n += len(jobs)
+						}
+						what = fmt.Sprintf("%d jobs that are selected", n)
+					}
+					if err := confirm(cmd, "Delete "+console.Clean(what)+"? [y/N] "); err != nil {
+						return err
+					}
+				}
+				return selected(ctx, cmd, node, args, which.Filter, node.Delete)
+			})
+		},
+	}
+	flags.register(cmd)
+	which.register(cmd.Flags())
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	return cmd
+}
+
+// confirm asks a question on the terminal. It returns an error unless the answer is yes.
+func confirm(cmd *cobra.Command, question string) error {
+	in, ok := cmd.InOrStdin().(*os.File)
+	if !ok || !term.IsTerminal(int(in.Fd())) {
+		return usage(cmd, errors.New("--yes is needed: there is no terminal to ask on"))
+	}
+	cmd.PrintErr(question)
+	line, err := bufio.NewReader(in).ReadString('\n')
+	if err != nil {
+		return fmt.Errorf("reading from the terminal: %w", err)
+	}
+	if answer := strings.ToLower(strings.TrimSpace(line)); answer != "y" && answer != "yes" {
+		return errors.New("nothing was deleted")
+	}
+	return nil
+}
+
+// pauseHelp says what is paused.
+const pauseHelp = "A replicator database is paused with all its jobs, by giving it no shares of the nodes' time\n" +
+	"([replicator.shares]). A single job cannot be paused.\n\n"
+
+func newJobsPause() *cobra.Command {
+	var flags nodeFlags
+	cmd := &cobra.Command{
+		Use:   "pause DATABASE...",
+		Short: "Pause all jobs of replicator databases",
+		Long: "pause stops the running jobs of replicator databases, after a checkpoint, and starts none until the\n" +
+			"databases are resumed. It is for server administrators.\n\n" + pauseHelp + nodeHelp(),
+		Example: "  settee jobs pause team/_replicator",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return flags.ask(cmd, func(ctx context.Context, node *console.Node) error {
+				e := &each{cmd: cmd}
+				for _, database := range args {
+					if err := e.do(ctx, database, func() (string, error) { return node.Pause(ctx, database) }); err != nil {
+						return err
+					}
+				}
+				return e.status()
+			})
+		},
+	}
+	flags.register(cmd)
+	return cmd
+}
+
+func newJobsResume() *cobra.Command {
+	var flags nodeFlags
+	var shares int
+	cmd := &cobra.Command{
+		Use:   "resume DATABASE...",
+		Short: "Resume the jobs of paused replicator databases",
+		Long: "resume gives paused replicator databases the shares again that they had before. If these are not known,\n" +
+			"they get 100, which is usual. It is for server administrators.\n\n" + pauseHelp + nodeHelp(),
+		Example: "  settee jobs resume team/_replicator",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("shares") && (shares < 1 || shares > 1000) {
+				return usage(cmd, errors.New("--shares must be from 1 to 1000"))
+			}
+			return flags.ask(cmd, func(ctx context.Context, node *console.Node) error {
+				e := &each{cmd: cmd}
+				for _, database := range args {
+					if err := e.do(ctx, database, func() (string, error) { return node.Resume(ctx, database, shares) }); err != nil {
+						return err
+					}
+				}
+				return e.status()
+			})
+		},
+	}
+	flags.register(cmd)
+	cmd.Flags().IntVar(&shares, "shares", 0, "give them so many shares, from 1 to 1000")
+	return cmd
+}
