@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -100,18 +101,33 @@ func (n *Node) shareOf(ctx context.Context, database string) (share, error) {
 	return share{Shares: usualShares}, nil
 }
 
+func sharesPath(database string) string {
+	return "/_node/_local/_config/replicator.shares" + remote.Path(database)
+}
+
+// isPaused reports whether the configuration gives a database no shares. The rows of _scheduler/shares follow it later.
+func (n *Node) isPaused(ctx context.Context, database string) (bool, error) {
+	var text string
+	err := n.Get(ctx, sharesPath(database), &text)
+	if remote.IsStatus(err, http.StatusNotFound) {
+		return false, nil
+	}
+	return strings.TrimSpace(text) == "0", err
+}
+
 func (n *Node) setShares(ctx context.Context, database string, shares int) error {
-	path := "/_node/_local/_config/replicator.shares" + remote.Path(database)
-	return n.Ask(ctx, http.MethodPut, path, fmt.Sprint(shares), nil)
+	return n.Ask(ctx, http.MethodPut, sharesPath(database), fmt.Sprint(shares), nil)
 }
 
 // Pause stops all jobs of a replicator database, until Resume. It returns what happens, in words.
 func (n *Node) Pause(ctx context.Context, database string) (string, error) {
-	row, err := n.shareOf(ctx, database)
-	switch {
+	if _, err := n.shareOf(ctx, database); err != nil {
+		return "", err
+	}
+	switch paused, err := n.isPaused(ctx, database); {
 	case err != nil:
 		return "", err
-	case row.Shares == 0:
+	case paused:
 		return "it is paused already", nil
 	}
 	return "paused: its running jobs write a checkpoint and stop", n.setShares(ctx, database, 0)
@@ -120,13 +136,16 @@ func (n *Node) Pause(ctx context.Context, database string) (string, error) {
 // Resume gives a replicator database shares again: those that it had before it was paused, unless shares is not 0.
 func (n *Node) Resume(ctx context.Context, database string, shares int) (string, error) {
 	row, err := n.shareOf(ctx, database)
-	switch {
+	if err != nil {
+		return "", err
+	}
+	switch paused, err := n.isPaused(ctx, database); {
 	case err != nil:
 		return "", err
-	case row.Shares > 0 && shares == 0:
+	case !paused && shares == 0:
 		return fmt.Sprintf("it is not paused, and has %.0f shares", row.Shares), nil
 	case shares == 0:
-		shares = int(row.Before)
+		shares = int(cmp.Or(row.Before, row.Shares)) // no node may have noticed the pause yet
 	}
 	said := ""
 	if shares == 0 {

@@ -1,0 +1,140 @@
+package console
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/clipperhouse/displaywidth"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+
+func TestWords(t *testing.T) {
+	t.Parallel()
+	assert.Equal(t, []string{"0", "999", "1,000", "-1,234,567"}, []string{count(0), count(999), count(1000), count(-1234567)})
+	assert.Equal(t, []string{"1 job", "0 jobs", "1,200 jobs"}, []string{some(1, "job"), some(0, "job"), some(1200, "job")})
+	assert.Equal(t, []string{"0", "0.5", "12", "4,560"}, []string{rate(0), rate(0.5), rate(12.3), rate(4560)})
+	assert.Equal(t, []string{"0 B", "999 B", "1.0 kB", "100 kB", "2.5 GB"}, []string{size(0), size(999), size(1000), size(99999), size(2.5e9)})
+	assert.Equal(t, []string{"0 s", "59 s", "1 min 0 s", "2 h 5 min", "3 d 4 h"},
+		[]string{span(-time.Second), span(59 * time.Second), span(time.Minute), span(125 * time.Minute), span(76 * time.Hour)})
+	assert.Equal(t, "h:5984/a%2Fb", endpoint("http://u:p@h:5984/a%2Fb/"))
+	assert.Equal(t, "a \uFFFD[31mb\uFFFDc", Clean("a\n\x1b[31mb\u202ec"))
+}
+
+func TestFilters(t *testing.T) {
+	t.Parallel()
+	for want, f := range map[string]Filter{
+		"":                                      {},
+		"parked=true&states=pending":            {States: []string{"parked"}},
+		"parked=false&states=pending%2Crunning": {States: []string{"pending", "running"}},
+		"states=pending":                        {States: []string{"pending", "parked"}},
+		"database=a%2F_replicator&q=b.example":  {Database: "a/_replicator", Search: "b.example"},
+		"database=":                             {Transient: true},
+		"sort=stuck&user=ann":                   {User: "ann", Sort: "stuck"},
+	} {
+		require.NoError(t, f.Check())
+		assert.Equal(t, want, f.query().Encode())
+	}
+	for says, f := range map[string]Filter{
+		"--state has \"odd\"": {States: []string{"odd"}},
+		"--state parked":      {States: []string{"parked", "running"}},
+		"--sort":              {Sort: "name"},
+		"--database excludes": {Database: "_replicator", User: "ann"},
+	} {
+		assert.ErrorContains(t, f.Check(), says)
+	}
+}
+
+func TestNames(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string][2]string{
+		"_replicator/a": {"_replicator", "a"}, "x/_replicator/a/b": {"x/_replicator", "a/b"},
+	} {
+		database, doc, ok := splitName(name)
+		assert.True(t, ok)
+		assert.Equal(t, want, [2]string{database, doc})
+	}
+	for _, name := range []string{"films", "my_replicator/x", "0123+continuous"} {
+		_, _, ok := splitName(name)
+		assert.False(t, ok, name)
+	}
+	assert.Equal(t, "/_scheduler/jobs/a%2Bcontinuous%7Cx", jobPath("a+continuous|x"))
+}
+
+// A table fits into every width that has room for the least of its columns, and is aligned.
+func TestTables(t *testing.T) {
+	t.Parallel()
+	rows := [][]string{
+		{"running", "_replicator/films", "a.example/films", "12", strings.Repeat("long ", 40)},
+		{"crashing", "_replicator/本棚", "b.example/shelf", "1,234", "refused"},
+	}
+	for width := 20; width < 300; width++ {
+		table := table{width: width, columns: []column{
+			{head: "STATE", least: 3}, {head: "JOB", least: 5}, {head: "SOURCE", least: 9, spare: 2}, {head: "N", right: true, least: 3, spare: 1},
+			{head: "WHY", least: 4},
+		}}
+		lines := table.lines(rows)
+		require.Len(t, lines, 3)
+		for _, line := range lines {
+			require.LessOrEqual(t, displaywidth.String(line), width, line)
+		}
+	}
+	whole := table{columns: []column{{head: "A"}, {head: "N", right: true}}}
+	assert.Equal(t, []string{"A     N", "one   1", "two  22"}, whole.lines([][]string{{"one", "1"}, {"two", "22"}}))
+	assert.Equal(t, []string{"x     3"}, whole.lines([][]string{{"x", "3"}}), "later rows are below the first ones")
+}
+
+func TestCauses(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string][2]string{
+		"http_request_failed: target: GET http://h:1/full-0: 500 internal_server_error: disk is full":  {"h:1", "500 internal_server_error: disk is full"},
+		"nxdomain: could not resolve https://h/orders/":                                                {"h", "nxdomain: could not resolve"},
+		"db_not_found: could not open http://h/none/":                                                  {"h", "db_not_found: could not open"},
+		"replication_auth_error: unauthorized to access or create database http://h/x/ as \"ann\": no": {"h", "unauthorized to access or create database as \"ann\": no"},
+		"something else": {"", "something else"},
+		"":               {"", ""},
+	} {
+		at, cause := causeOf(text)
+		assert.Equal(t, want, [2]string{at, cause}, text)
+	}
+	assert.Contains(t, advice("db_not_found: could not open"), "create_target")
+	assert.Contains(t, advice("tls: x509: unknown authority"), "ssl_trusted_certificates_file")
+	assert.Empty(t, advice("disk is full"))
+}
+
+func TestProblems(t *testing.T) {
+	t.Parallel()
+	db := "_replicator"
+	failing := func(id, text string, since time.Duration) Job {
+		return Job{Database: &db, DocID: &id, State: "crashing", Info: &Info{Error: text}, CrashingSince: noon.Add(-since)}
+	}
+	again := failing("c", "", time.Hour)
+	again.State, again.History = "running", []Event{{Type: "started"}, {Type: "crashed", Reason: "x: target: PUT http://h/3: 500 full"}}
+	found := problems([]Job{
+		failing("z", "x: could not resolve http://n/", 2*time.Hour), failing("a", "x: target: GET http://h/1: 500 full", time.Minute),
+		failing("b", "x: target: PUT http://h/2: 500 full", time.Second), again, {State: "running"},
+	})
+	require.Len(t, found, 2)
+	assert.Equal(t, problem{"h", "500 full", 3, "_replicator/a", noon.Add(-time.Hour)}, found[0])
+	assert.EqualValues(t, 1, found[1].jobs)
+}
+
+func TestVerdict(t *testing.T) {
+	t.Parallel()
+	members := []Member{{Name: "n", Roles: []string{"replication"}, Live: true, Running: 8, MaxJobs: 8}}
+	for want, o := range map[string]*overview{
+		"There are no jobs that have not ended.":                       {summary: &Summary{Jobs: map[string]int64{"completed": 3}}},
+		"All 12 jobs are well. All 8 slots are used, and 4 jobs wait.": {summary: &Summary{Jobs: map[string]int64{"running": 8, "pending": 4}}, nodes: members},
+		"3 of 10 jobs need attention. 8 of 8 slots are used.": {
+			summary: &Summary{Jobs: map[string]int64{"running": 8, "crashing": 1, "failed": 1}, Stuck: []Job{{State: "running", StuckSince: noon}}}, nodes: members},
+	} {
+		text := ""
+		for _, p := range o.verdict() {
+			text += p.text
+		}
+		assert.Equal(t, want, text)
+	}
+}
