@@ -120,8 +120,14 @@ func (o *oneChange) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// lastingCheckpoints makes the peers announce one change, and take their time to write a checkpoint.
-func (l *lab) lastingCheckpoints(id string, takes time.Duration) *checkpoints {
+// lastingCheckpoints makes the peers of a continuous replication announce one change, and take their time to write a
+// checkpoint. It is for replications that are posted later.
+func (l *lab) lastingCheckpoints(takes time.Duration) *checkpoints {
+	l.Helper()
+	r, err := replicator.ParseRequest([]byte(`{"source": "http://a.example/db", "target": "http://b.example/db","continuous":true}`), replicator.ParseOptions{})
+	require.NoError(l, err)
+	id, err := l.jobs.ReplicationID(r.Replication)
+	require.NoError(l, err)
 	var c checkpoints
 	l.others = &oneChange{peers: l.peers}
 	l.peers.on("POST b.example/db/_revs_diff", func(*http.Request) (int, string) { return 200, "{}" })
@@ -151,11 +157,7 @@ func TestNewRunWaitsForTheOldOne(t *testing.T) {
 	for what, want := range again {
 		t.Run(what, func(t *testing.T) {
 			inLab(t, jobs.Options{}, nil, func(l *lab) {
-				r, err := replicator.ParseRequest([]byte(`{"source": "http://a.example/db", "target": "http://b.example/db","continuous":true}`), replicator.ParseOptions{})
-				require.NoError(l, err)
-				name, err := l.jobs.ReplicationID(r.Replication)
-				require.NoError(l, err)
-				c := l.lastingCheckpoints(name, 4*time.Second)
+				c := l.lastingCheckpoints(4 * time.Second)
 				old := l.posted("joe")
 				l.copied(old)
 				pid := l.get(old).State.PID
@@ -177,9 +179,9 @@ func TestNewRunWaitsForTheOldOne(t *testing.T) {
 // The node of the old run dies before its last checkpoint. The new run begins after the timeout.
 func TestNewRunAfterADeadNode(t *testing.T) {
 	inLab(t, jobs.Options{}, nil, func(l *lab) {
+		c := l.lastingCheckpoints(time.Hour)
 		job, err := l.post("joe", `,"continuous":true`)
 		require.NoError(l, err)
-		c := l.lastingCheckpoints(job.ReplicationID(), time.Hour)
 		l.copied(job.ID)
 		_, err = l.jobs.Cancel(context.Background(), job.ID)
 		require.NoError(l, err)
@@ -202,9 +204,9 @@ func TestNewRunAfterADeadNode(t *testing.T) {
 // A last checkpoint that fails, or takes too long, does not hold up the new run for longer.
 func TestLastCheckpointThatFails(t *testing.T) {
 	inLab(t, jobs.Options{}, nil, func(l *lab) {
+		c := l.lastingCheckpoints(time.Hour)
 		job, err := l.post("joe", `,"continuous":true`)
 		require.NoError(l, err)
-		c := l.lastingCheckpoints(job.ReplicationID(), time.Hour)
 		l.copied(job.ID)
 		_, err = l.jobs.Cancel(context.Background(), job.ID)
 		require.NoError(l, err)
