@@ -9,6 +9,8 @@
 //
 //	SETTEE_ROUNDS=all         all of them, as make nightly does
 //
+// Under the race detector, which makes them several times slower, both kinds run a third of their default.
+//
 // To replay a failure, set SETTEE_SEEDS=1 and SETTEE_FIRST_SEED to the seed. make soak sets the
 // first variable and shows the last line of each test.
 package seeds
@@ -22,6 +24,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"settee/internal/racetest"
 )
 
 // The environment variables that the package reads.
@@ -77,11 +81,12 @@ func (p plan) has(index uint64, after time.Duration) bool {
 }
 
 // Each runs a test for each seed, as subtests, as many at a time as there are processors: usual
-// seeds from first on, unless the environment says otherwise. It stops after maxFailures
-// failures, and returns when all subtests have ended.
-func Each(t *testing.T, first uint64, usual int, test func(t *testing.T, seed uint64)) {
+// seeds from first on, unless the race detector is on or the environment says otherwise. It stops
+// after maxFailures failures, and returns when all subtests have ended. It reports whether it ran
+// at least usual seeds: only then a test may require that something has happened for one of them.
+func Each(t *testing.T, first uint64, usual int, test func(t *testing.T, seed uint64)) bool {
 	t.Helper()
-	p, err := read(first, usual)
+	p, err := read(first, underRace(usual))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,10 +113,20 @@ func Each(t *testing.T, first uint64, usual int, test func(t *testing.T, seed ui
 		}
 	})
 	t.Logf("%d seeds from %d on, of which %d failed, in %s", ended.Load(), p.first, failed.Load(), time.Since(began).Round(time.Millisecond))
+	return ended.Load() >= uint64(usual)
 }
 
-// Rounds returns how many of n rounds a test runs: a fifth, or all if the environment says so. It is for tests where n
-// counts cases that are alike, of which a fifth shows nearly always what all would show.
+// underRace returns how many of n cases run under the race detector: a third, or all if it is off.
+func underRace(n int) int {
+	if racetest.Enabled {
+		return (n + 2) / 3
+	}
+	return n
+}
+
+// Rounds returns how many of n rounds a test runs: a fifth, a third of that under the race detector, or all if the
+// environment says so. It is for tests where n counts cases that are alike, of which a fifth shows nearly always what all
+// would show.
 func Rounds(t testing.TB, n int) int {
 	t.Helper()
 	rounds, err := readRounds(n)
@@ -124,7 +139,7 @@ func Rounds(t testing.TB, n int) int {
 func readRounds(n int) (int, error) {
 	switch text := os.Getenv(RoundsVariable); text {
 	case "":
-		return (n + 4) / 5, nil
+		return underRace((n + 4) / 5), nil
 	case "all":
 		return n, nil
 	default:

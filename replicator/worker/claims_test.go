@@ -18,7 +18,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/racetest"
 	"settee/internal/seeds"
 	"settee/internal/shorttest"
 	"settee/pkg/couch"
@@ -252,11 +251,7 @@ func (o *ordeal) run(continuous bool) (worker.Result, error) {
 func TestCheckpointsClaimNothingThatIsNotThere(t *testing.T) {
 	shorttest.Skip(t)
 	t.Parallel()
-	usual := 60
-	if racetest.Enabled {
-		usual = 20
-	}
-	seeds.Each(t, 0, usual, func(t *testing.T, seed uint64) {
+	seeds.Each(t, 0, 60, func(t *testing.T, seed uint64) {
 		o := newOrdeal(t, seed)
 		for range 6 {
 			o.mu.Lock()
