@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/fdbjobs"
+	"settee/internal/racetest"
 	"settee/internal/shorttest"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
@@ -232,6 +233,7 @@ func TestSeveral(t *testing.T) {
 
 // TestLargeJobsAtOnce: jobs with more args than a transaction can read in its time are taken in several.
 func TestLargeJobsAtOnce(t *testing.T) {
+	racetest.Skip(t)
 	shorttest.Skip(t)
 	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
@@ -291,6 +293,7 @@ func TestManyOwners(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
+	racetest.Skip(t)
 	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
 		object := func(size int) json.RawMessage { return text(`{"x":"` + strings.Repeat("x", size-8) + `"}`) }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/fdbjobs"
+	"settee/internal/racetest"
 	"settee/internal/shorttest"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
@@ -19,6 +20,7 @@ import (
 
 // TestListOwners compares lists, counts and skips over all owners with a sorted slice, for random jobs and positions.
 func TestListOwners(t *testing.T) {
+	racetest.Skip(t)
 	shorttest.Skip(t)
 	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)

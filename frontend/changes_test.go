@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"settee/internal/racetest"
 	"settee/pkg/docstore"
 )
 
@@ -182,6 +183,7 @@ func TestChangesQueries(t *testing.T) {
 }
 
 func TestChangesThatAreRefused(t *testing.T) {
+	racetest.Skip(t)
 	t.Parallel()
 	n := start(t)
 	db := n.newDatabase("db")

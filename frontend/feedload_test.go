@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/internal/bubbletest"
+	"settee/internal/racetest"
 	"settee/internal/shorttest"
 	"settee/pkg/docstore"
 )
@@ -81,6 +82,7 @@ func TestAThousandFeeds(t *testing.T) {
 }
 
 func TestALongFeedIsStreamed(t *testing.T) {
+	racetest.Skip(t)
 	shorttest.Skip(t)
 	t.Parallel()
 	n, store, db := streaming(t)

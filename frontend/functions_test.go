@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"settee/internal/racetest"
 	"settee/internal/shorttest"
 	"settee/pkg/docstore"
 )
@@ -113,6 +114,7 @@ func TestHostileFunctions(t *testing.T) {
 // TestRefusedFunctions has a validate function that fills its memory until it is refused. Nothing is written unchecked,
 // another function of the design document runs, and so does the repaired one.
 func TestRefusedFunctions(t *testing.T) {
+	racetest.Skip(t)
 	t.Parallel()
 	n := start(t, patient)
 	n.newDatabase("db")
@@ -238,6 +240,7 @@ func TestFilteredFeedsFollow(t *testing.T) {
 // TestFiltersSeeMuch filters more rows than a function gets at a time, with a limit, with many leaves and with documents
 // that do not fit into its memory together.
 func TestFiltersSeeMuch(t *testing.T) {
+	racetest.Skip(t)
 	shorttest.Skip(t)
 	t.Parallel()
 	n := start(t, patient, "quickjs/memory_limit_bytes=16777216")

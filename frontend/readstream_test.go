@@ -17,6 +17,7 @@ import (
 
 	"settee/internal/bubbletest"
 	"settee/internal/costtest"
+	"settee/internal/racetest"
 	"settee/pkg/docstore"
 	"settee/pkg/kv/enginetest"
 )
@@ -99,6 +100,7 @@ func TestEncodedAttachmentsAreStreamed(t *testing.T) {
 }
 
 func TestListingsAreStreamed(t *testing.T) {
+	racetest.Skip(t)
 	t.Parallel()
 	n, store, db := streaming(t)
 	const count = 10_000

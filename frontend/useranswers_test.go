@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"settee/internal/racetest"
 	"settee/pkg/couch/couchtest"
 )
 
@@ -168,6 +169,7 @@ func TestAnswersAboutUsers(t *testing.T) {
 
 // TestRecordedAnswersAboutUsers compares the recorded answers with those of a CouchDB.
 func TestRecordedAnswersAboutUsers(t *testing.T) {
+	racetest.Skip(t)
 	t.Parallel()
 	server := couchtest.StartCouchDB(t, map[string]map[string]string{
 		"couchdb":     {"users_db_security_editable": "true"},

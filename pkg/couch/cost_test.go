@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"settee/internal/costtest"
+	"settee/internal/racetest"
 )
 
 func TestDocumentsWithTooManyAttachments(t *testing.T) {
@@ -53,6 +54,7 @@ func TestLargeAnswersKeepTheirBudgets(t *testing.T) {
 // The cost of an answer is linear even if one author chose both the request and the answer. Quadratic cost would take
 // hours.
 func TestHostileAnswersCostTheirLength(t *testing.T) {
+	racetest.Skip(t)
 	const many = 200_000
 	revs := make([]string, many)
 	var rows, parts strings.Builder

@@ -9,11 +9,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"settee/internal/racetest"
 	"settee/pkg/docstore"
 	"settee/pkg/kv/memkv"
 )
 
 func TestLocalDocs(t *testing.T) {
+	racetest.Skip(t)
 	t.Parallel()
 	store, err := memkv.Open(memkv.Options{})
 	require.NoError(t, err)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"settee/internal/racetest"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
@@ -111,6 +112,7 @@ func TestSealedDocuments(t *testing.T) {
 
 // Bodies of all sizes fit, and their sizes are those of the plain text.
 func TestSealedSizes(t *testing.T) {
+	racetest.Skip(t)
 	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db, sealing(sealedtest.Keys(t, "a")))
 		total := int64(0)

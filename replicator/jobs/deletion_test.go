@@ -14,6 +14,7 @@ import (
 
 	"settee/fdbjobs"
 	"settee/internal/bubbletest"
+	"settee/internal/racetest"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
 	"settee/replicator"
@@ -242,6 +243,7 @@ func TestTransientJobsExpire(t *testing.T) {
 
 // Jobs too large for one transaction are removed in several.
 func TestUpkeepOfLargeJobs(t *testing.T) {
+	racetest.Skip(t)
 	onEngines(t, func(b *bundle) {
 		for name, id := range map[string]string{"x/_replicator": strings.Repeat("x", 1800), "y/_replicator": strings.Repeat("\x00", 900)} {
 			b.create(name)

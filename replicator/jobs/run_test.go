@@ -12,6 +12,7 @@ import (
 
 	"settee/fdbjobs"
 	"settee/internal/bubbletest"
+	"settee/internal/racetest"
 	"settee/pkg/kv"
 	"settee/pkg/kv/faultkv"
 	"settee/replicator"
@@ -269,6 +270,7 @@ func TestReplacedDefinitionWithAnotherReplicationID(t *testing.T) {
 }
 
 func TestLargeStatesAreTruncated(t *testing.T) {
+	racetest.Skip(t)
 	t.Parallel()
 	b := setup(t, jobs.Options{MaxHistory: 100})
 	job := b.replicate("")

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/fdbjobs"
+	"settee/internal/racetest"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
 	"settee/pkg/kv/pebblekv"
@@ -107,6 +108,7 @@ func TestList(t *testing.T) {
 
 // A page may begin further on than one transaction skips.
 func TestListSkipsMany(t *testing.T) {
+	racetest.Skip(t)
 	t.Parallel()
 	b := setupOn(t, enginetest.Memory(t))
 	const n = 2*jobs.SkipAtOnce + 3

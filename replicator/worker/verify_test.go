@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/internal/bubbletest"
+	"settee/internal/racetest"
 	"settee/internal/shorttest"
 	"settee/pkg/couch/couchtest"
 	"settee/pkg/sockopt"
@@ -420,6 +421,7 @@ func verifyStubs(t testing.TB, source, target http.Handler, edit ...func(*verify
 // Differences are passed on at once, and leaves that wait to be asked about again take a bounded part of memory: the
 // feed waits for them.
 func TestVerifyAwaitsABoundedNumberOfLeaves(t *testing.T) {
+	racetest.Skip(t)
 	shorttest.Skip(t)
 	bubbletest.Test(t, func(t *testing.T) {
 		const (

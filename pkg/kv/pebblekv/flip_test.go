@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"settee/internal/racetest"
 	"settee/internal/shorttest"
 	"settee/pkg/kv"
 	"settee/pkg/kv/pebblekv"
@@ -32,6 +33,7 @@ func contents(t *testing.T, dir string) (pairs []kv.KeyValue, err error) {
 // TestFlippedBits flips one bit of one file of a store, and opens and reads it: the error names the file, or everything
 // that was acknowledged is there as it was.
 func TestFlippedBits(t *testing.T) {
+	racetest.Skip(t)
 	shorttest.Skip(t)
 	t.Parallel()
 	const flips = 30
