@@ -1,3 +1,7 @@
+//go:build !fdb
+
+// No other engine changes what these pages show.
+
 package main
 
 import (
