@@ -57,6 +57,13 @@ func (r *Replication) ID(serverUUID, filterCode string) (ID, error) {
 	if r.WinningRevsOnly {
 		terms = append(terms, "winning_revs_only")
 	}
+	if r.Mirror != nil { // CouchDB has no mirrors
+		text, err := json.Marshal(r.Mirror)
+		if err != nil {
+			return ID{}, fmt.Errorf("computing a replication id: mirror: %w", err)
+		}
+		terms = append(terms, "mirror", string(text))
+	}
 	digest := md5.Sum(encodeTerm(terms))
 	return ID{
 		Base:         hex.EncodeToString(digest[:]),

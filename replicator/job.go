@@ -23,9 +23,13 @@ type JobArgs struct {
 	Life string `json:"life,omitempty"`
 
 	// Database and DocID are the replicator database and the document that the job was made from;
-	// both are nil for a transient job.
+	// both are nil for a transient job. A job that a mirror has made has the Database of the mirror.
 	Database *string `json:"database"`
 	DocID    *string `json:"doc_id"`
+
+	// MirroredDatabase is the name of the source database of a job that a mirror has made. Such a job has no document, even if
+	// the mirror has one: DocID is nil. Its job id names the mirror, see [MirrorOf].
+	MirroredDatabase string `json:"mirrored_database,omitempty"`
 
 	// User is the user that asked for the replication, nil for the anonymous user.
 	User *string `json:"user"`

@@ -5,12 +5,46 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"strings"
 )
 
 // PersistentJobID returns the job id of a document in a replicator database: the
 // uuid of that database's instance, a vertical bar, and the document's id.
 func PersistentJobID(dbInstanceUUID, docID string) string {
 	return dbInstanceUUID + "|" + docID
+}
+
+// childMark is in the ids of the jobs that a mirror has made, after the database's instance and a bar if the mirror has a
+// document. No document has an id that begins with an underscore and this mark.
+const childMark = "_mirror."
+
+// ChildIDSize is how many bytes the id of a job that a mirror has made is longer than the mirror's.
+const ChildIDSize = len(childMark) + 32 + 1
+
+// ChildJobID returns the id of the job that the mirror with a job id has for a database: the mirror's id with a mark and 32
+// lower-case hex digits, half of a SHA-256 of the database's name, before the part after its first bar.
+func ChildJobID(mirrorID, database string) string {
+	digest := sha256.Sum256([]byte(database))
+	mark := childMark + hex.EncodeToString(digest[:sha256.Size/2]) + "|"
+	if instance, docID, persistent := strings.Cut(mirrorID, "|"); persistent {
+		return instance + "|" + mark + docID
+	}
+	return mark + mirrorID
+}
+
+// MirrorOf returns the id of the mirror that has made the job with an id. ok is false if no mirror has made it.
+func MirrorOf(jobID string) (mirrorID string, ok bool) {
+	instance, rest := "", jobID
+	if !strings.HasPrefix(rest, childMark) {
+		if instance, rest, ok = strings.Cut(jobID, "|"); !ok || !strings.HasPrefix(rest, childMark) {
+			return "", false
+		}
+		instance += "|"
+	}
+	if len(rest) < ChildIDSize || rest[ChildIDSize-1] != '|' {
+		return "", false
+	}
+	return instance + rest[ChildIDSize:], true
 }
 
 // jobIdentity is what the id of a transient job covers. It covers what the replication id covers,
@@ -26,6 +60,7 @@ type jobIdentity struct {
 	WinningRevsOnly bool             `json:"winning_revs_only"`
 	Continuous      bool             `json:"continuous"`
 	CreateTarget    bool             `json:"create_target"`
+	Mirror          *Mirror          `json:"mirror,omitempty"`
 }
 
 type endpointIdentity struct {
@@ -49,6 +84,7 @@ func (r *Replication) JobID(user string) string {
 		WinningRevsOnly: r.WinningRevsOnly,
 		Continuous:      r.Continuous,
 		CreateTarget:    r.CreateTarget,
+		Mirror:          r.Mirror,
 	}
 	if r.Filter != "" && string(r.QueryParams) != "{}" {
 		identity.QueryParams = sortedJSON(r.QueryParams)

@@ -149,6 +149,7 @@ func (f *fields) replication(options ParseOptions) *Replication {
 	}
 	r.Source.Proxy, r.Target.Proxy = sourceProxy, targetProxy
 	f.checkExclusive(r)
+	r.Mirror = f.mirror(r)
 	return r
 }
 

@@ -70,6 +70,11 @@ type Replication struct {
 
 	SocketOptions *sockopt.Options `json:"socket_options,omitempty"`
 
+	// Mirror, if not nil, makes this a mirror of a server. Mirrored, if not nil, says that a mirror has made it. At most one
+	// of them is given.
+	Mirror   *Mirror   `json:"mirror,omitempty"`
+	Mirrored *Mirrored `json:"mirrored,omitempty"`
+
 	// UserCtx is the user on whose behalf a document replicates. It is nil for POST /_replicate,
 	// where the user is that of the request.
 	UserCtx *UserCtx `json:"user_ctx,omitempty"`
@@ -130,9 +135,9 @@ func (r *Replication) Warnings() []string {
 var ErrNoFilterFunction = errors.New("the replication has no filter function")
 
 // NeedsFilterCode reports whether the replication id covers the source text of a filter function,
-// which has to be fetched from the source.
+// which has to be fetched from the source. A mirror's does not: each of its databases has a filter function of its own.
 func (r *Replication) NeedsFilterCode() bool {
-	return r.Filter != "" && !strings.HasPrefix(r.Filter, "_")
+	return r.Mirror == nil && r.Filter != "" && !strings.HasPrefix(r.Filter, "_")
 }
 
 // FilterName returns the names of the design document, without "_design/", and of its filter

@@ -1,0 +1,240 @@
+package replicator
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+const (
+	// MaxMirrorPatterns is the maximum number of patterns in `mirror.include` and in `mirror.exclude`.
+	MaxMirrorPatterns = 1_000
+	// maxMirrorPattern is the maximum size of a pattern and of a prefix in bytes. CouchDB's names of databases have 238.
+	maxMirrorPattern = 238
+)
+
+// Mirror makes a replication a mirror: Source and Target are servers, and each database of the source that it selects is
+// replicated to the target. All other fields of the [Replication] apply to the replication of each database: see
+// [Replication.Child].
+type Mirror struct {
+	// Include and Exclude are patterns of names of databases, in which `*` is any text. A database is mirrored if a pattern
+	// of Include matches its name, and no pattern of Exclude does. A name that begins with an underscore matches only
+	// patterns that begin with an underscore, too. Include is not empty.
+	Include []string `json:"include"`
+	Exclude []string `json:"exclude,omitempty"`
+	// Security asks to copy the `_security` objects.
+	Security bool `json:"security"`
+	// Deleted says what becomes of a database of the target when the one of the source was deleted.
+	Deleted MirrorDeletion `json:"deleted"`
+	// Prefix is put before the names of the target's databases.
+	Prefix string `json:"prefix,omitempty"`
+	// Replicators allows replicator databases at the target: `_replicator`, and names that end with `/_replicator`. A server
+	// runs the replications in them, so that each of these replications would run on both servers.
+	Replicators bool `json:"replicators,omitempty"`
+}
+
+// MirrorDeletion is a value of Mirror.Deleted.
+type MirrorDeletion string
+
+// The values of Mirror.Deleted: a database stays at the target, or is deleted there, too.
+const (
+	MirrorKeeps   MirrorDeletion = "keep"
+	MirrorDeletes MirrorDeletion = "delete"
+)
+
+// Mirrored is in the definition of a replication that a mirror has made for a database of its source. Such a replication
+// creates its target with the parameters of the source (q, n, partitioned), except those in CreateTargetParams.
+type Mirrored struct {
+	// Security asks to copy the `_security` object of the source when it changes.
+	Security bool `json:"security"`
+}
+
+// Selects reports whether the patterns select a database of the source by its name. [Replication.Selects] also knows
+// the servers.
+func (m *Mirror) Selects(database string) bool {
+	if database == "" || !m.Replicators && replicatorDatabase(m.TargetName(database)) {
+		return false
+	}
+	matches := func(pattern string) bool {
+		return strings.HasPrefix(pattern, "_") == strings.HasPrefix(database, "_") && matchPattern(pattern, database)
+	}
+	return slices.ContainsFunc(m.Include, matches) && !slices.ContainsFunc(m.Exclude, matches)
+}
+
+// TargetName returns the name that a database of the source has at the target.
+func (m *Mirror) TargetName(database string) string { return m.Prefix + database }
+
+// replicatorDatabase reports whether a server runs the replications in a database of that name.
+func replicatorDatabase(name string) bool {
+	return name == "_replicator" || strings.HasSuffix(name, "/_replicator")
+}
+
+// matchPattern reports whether a pattern, in which `*` is any text, matches the whole text. It takes a time that is
+// proportional to the product of both lengths at most.
+func matchPattern(pattern, text string) bool {
+	parts := strings.Split(pattern, "*")
+	if len(parts) == 1 {
+		return pattern == text
+	}
+	first, last := parts[0], parts[len(parts)-1]
+	if len(text) < len(first)+len(last) || !strings.HasPrefix(text, first) || !strings.HasSuffix(text, last) {
+		return false
+	}
+	text = text[len(first) : len(text)-len(last)]
+	for _, part := range parts[1 : len(parts)-1] {
+		at := strings.Index(text, part) // the leftmost place leaves the most text for the rest
+		if at < 0 {
+			return false
+		}
+		text = text[at+len(part):]
+	}
+	return true
+}
+
+// Selects reports whether a mirror mirrors a database of its source. A mirror whose source is its target does not mirror
+// its own copies, whose names begin with the prefix. Mirror must not be nil.
+func (r *Replication) Selects(database string) bool {
+	if r.sameServer() && strings.HasPrefix(database, r.Mirror.Prefix) {
+		return false
+	}
+	return r.Mirror.Selects(database)
+}
+
+func (r *Replication) sameServer() bool { return r.Source.canonicalURL() == r.Target.canonicalURL() }
+
+// Child returns the replication of a database of a mirror's source: the mirror's definition with the URLs of the two
+// databases. Its base replication id is the same as that of a replication of these URLs by another document. Names in URLs
+// are percent-encoded except letters, digits and `-_.~`. Mirror must not be nil.
+func (r *Replication) Child(database string) *Replication {
+	child := *r
+	child.Mirror, child.Mirrored = nil, &Mirrored{Security: r.Mirror.Security}
+	child.CreateTarget = true
+	child.Source.URL = databaseURL(r.Source.URL, database)
+	child.Target.URL = databaseURL(r.Target.URL, r.Mirror.TargetName(database))
+	return &child
+}
+
+// databaseURL returns the URL of a database of a server, whose URL ends with a slash.
+func databaseURL(server, database string) string {
+	var text strings.Builder
+	text.WriteString(server)
+	for _, c := range []byte(database) {
+		if isAlphanumeric(c) || strings.IndexByte("-_.~", c) >= 0 {
+			text.WriteByte(c)
+		} else {
+			fmt.Fprintf(&text, "%%%02X", c)
+		}
+	}
+	text.WriteByte('/')
+	return text.String()
+}
+
+// mirror parses the field `mirror`, which makes the replication r a mirror, if it is there.
+func (f *fields) mirror(r *Replication) *Mirror {
+	const what = "an object, such as `{}` or `{\"include\": [\"shop-*\"]}`"
+	given := f.object("mirror", what)
+	if given == nil {
+		return nil
+	}
+	m := &Mirror{
+		Include: given.patterns("include"), Exclude: given.patterns("exclude"),
+		Security: true, Deleted: MirrorKeeps, Replicators: given.flag("replicators"),
+	}
+	if _, listed := given.values["include"]; !listed {
+		m.Include = []string{"*"}
+	} else if len(m.Include) == 0 {
+		given.mustBe("include", whatPatterns+": at least one")
+	}
+	if security := given.boolean("security"); security != nil {
+		m.Security = *security
+	}
+	given.deletion(m)
+	given.mirrorPrefix(m, r)
+	given.only("include", "exclude", "security", "deleted", "prefix", "replicators")
+	for _, pattern := range m.Include {
+		if !m.Replicators && replicatorDatabase(m.TargetName(pattern)) {
+			given.fail("include", "parameter `mirror.include` names a replicator database, whose replications the target would run, too: "+
+				"this needs `mirror.replicators` true")
+		}
+	}
+	f.checkMirror()
+	return m
+}
+
+func (f *fields) deletion(m *Mirror) {
+	const what = "`keep` or `delete`"
+	text, isGiven := f.text("deleted", what)
+	switch deletion := MirrorDeletion(text); {
+	case !isGiven:
+	case deletion == MirrorKeeps, deletion == MirrorDeletes:
+		m.Deleted = deletion
+	default:
+		f.mustBe("deleted", what)
+	}
+}
+
+var mirrorPrefix = regexp.MustCompile(`^[a-z][a-z0-9_$()+/-]*$`)
+
+func (f *fields) mirrorPrefix(m *Mirror, r *Replication) {
+	const what = "the beginning of a name of a database: a lower-case letter, and then lower-case letters, digits and `_$()+-/`"
+	m.Prefix, _ = f.text("prefix", what)
+	switch {
+	case m.Prefix == "" && r.sameServer():
+		f.fail("prefix", "parameter `mirror.prefix` is missing: the source of the mirror is its target")
+	case m.Prefix != "" && (!mirrorPrefix.MatchString(m.Prefix) || len(m.Prefix) > maxMirrorPattern):
+		f.mustBe("prefix", what)
+	}
+}
+
+const whatPatterns = "an array of patterns of names of databases, in which `*` is any text"
+
+// patterns returns a list of patterns, sorted and without duplicates.
+func (f *fields) patterns(name string) []string {
+	raw, given := f.values[name]
+	if !given {
+		return nil
+	}
+	var literals []json.RawMessage
+	if raw[0] != '[' || json.Unmarshal(raw, &literals) != nil {
+		f.mustBe(name, whatPatterns)
+		return nil
+	}
+	if len(literals) > MaxMirrorPatterns {
+		f.fail(name, "parameter `%s` has %d patterns; the most is %d", f.prefix+name, len(literals), MaxMirrorPatterns)
+		return nil
+	}
+	list := make([]string, len(literals))
+	for i, literal := range literals {
+		if literal[0] != '"' || json.Unmarshal(literal, &list[i]) != nil || list[i] == "" || len(list[i]) > maxMirrorPattern {
+			f.mustBe(name, fmt.Sprintf("%s: strings of 1 to %d bytes", whatPatterns, maxMirrorPattern))
+			return nil
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// only refuses all fields except those with the given names.
+func (f *fields) only(names ...string) {
+	for _, name := range slices.Sorted(maps.Keys(f.values)) {
+		if !slices.Contains(names, name) {
+			f.fail(name, "parameter `%s` is not known: `%s` may have `%s`",
+				f.prefix+name, strings.TrimSuffix(f.prefix, "."), strings.Join(names, "`, `"))
+		}
+	}
+}
+
+// checkMirror refuses the fields that mean nothing for a whole server.
+func (f *fields) checkMirror() {
+	for _, name := range []string{"doc_ids", "since_seq", "schedule", "every", "timezone"} {
+		if raw, given := f.values[name]; given && string(raw) != "null" {
+			f.fail(name, "parameter `%s` cannot be used with `mirror`", name)
+		}
+	}
+	if create := f.boolean("create_target"); create != nil && !*create {
+		f.fail("create_target", "parameter `create_target` must not be false with `mirror`, which creates databases at the target")
+	}
+}
