@@ -10,6 +10,23 @@ type Info struct {
 	*Progress
 	Activity *Activity `json:"activity,omitempty"`
 	LastRun  *Stats    `json:"last_run,omitempty"`
+	// Mirror sums up the databases of a mirror.
+	Mirror *MirrorInfo `json:"mirror,omitempty"`
+}
+
+// SumUp adds the summary of a mirror's databases. It returns a new Info if i is nil.
+func (i *Info) SumUp(progress *MirrorProgress, summary *MirrorSummary) *Info {
+	if i == nil {
+		i = &Info{}
+	}
+	i.Mirror = &MirrorInfo{MirrorSummary: summary}
+	if progress != nil {
+		i.Mirror.MirrorProgress = *progress
+	}
+	if i.Progress != nil && summary != nil {
+		i.DocsRead, i.DocsWritten, i.DocWriteFailures = summary.DocsRead, summary.DocsWritten, summary.WriteFailures
+	}
+	return i
 }
 
 // Progress is the progress of a job, in the form of CouchDB's listings and of

@@ -107,6 +107,9 @@ type JobState struct {
 	// Lacking is what the latest run has learned about the target.
 	Lacking Lacking `json:"lacking,omitzero"`
 
+	// Mirror is what the runs of a mirror have seen, nil before the first one and for other jobs.
+	Mirror *MirrorProgress `json:"mirror,omitempty"`
+
 	// Activity is the last activity of the latest run, or nil.
 	Activity *Activity `json:"activity,omitempty"`
 

@@ -329,6 +329,14 @@ var (
 			"if it has no _db_updates or nobody may read it.")
 	MaxWatches = define("replicator", "max_watches", "500", whole(0, many),
 		"The most servers that one node watches for changes in the sources of parked jobs. 0 watches none.")
+	MaxMirrors = define("replicator", "max_mirrors", "100", whole(0, many),
+		"The most mirrors of servers that run on one node without taking a slot of max_jobs.\n"+
+			"Further ones take slots.")
+	MirrorStarts = define("replicator", "mirror_starts", "20", whole(1, many),
+		"The most databases of one mirror that are copied for the first time side by side.")
+	MirrorDeleteAfter = define("replicator", "mirror_delete_after_sec", "86400", seconds(0, longSeconds),
+		"How long after a database was deleted at the source a mirror with \"deleted\": \"delete\"\n"+
+			"deletes it at the target, too.")
 	UpdateDocs = define("replicator", "update_docs", "false", boolean(),
 		"Whether replication documents also record that their job runs or crashes (triggered and\n"+
 			"error), as before CouchDB 2.1, and not only its end.")

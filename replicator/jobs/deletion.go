@@ -64,15 +64,17 @@ func (s *Store) deletedDatabases(tx kv.ReadTransaction, after string) ([]deleted
 	return deleted, nil
 }
 
-// Tasks returns the upkeep tasks: removing the jobs of deleted databases, and transient jobs that
-// have expired.
+// Tasks returns the upkeep tasks: removing the jobs of deleted databases, transient jobs that have
+// expired, and the jobs of mirrors that have ended.
 func (s *Store) Tasks() []fdbjobs.Task {
 	task := func(name string, run func(context.Context) error) fdbjobs.Task {
 		return fdbjobs.Task{Name: name, Every: upkeepEvery, Run: func(ctx context.Context, _ *fdbjobs.Held) error {
 			return run(ctx)
 		}}
 	}
-	return []fdbjobs.Task{task(cancelledTask, s.removeCancelled), task(expiredTask, s.removeExpired)}
+	return []fdbjobs.Task{
+		task(cancelledTask, s.removeCancelled), task(expiredTask, s.removeExpired), task(mirrorsTask, s.dropMirrors),
+	}
 }
 
 func (s *Store) removeExpired(ctx context.Context) error {
@@ -119,13 +121,14 @@ func (s *Store) removeCancelled(ctx context.Context) error {
 func (s *Store) removeOwned(ctx context.Context, d deletedDatabase) error {
 	for _, states := range [][]replicator.State{{replicator.StateRunning}, allStates} {
 		err := s.removeAll(ctx, func(tx kv.Transaction, before string, limit int) ([]*fdbjobs.Job, error) {
-			return s.jobs.RemoveOwned(tx, d.owner, before, limit, parts(states, labelDocument)...)
+			return s.jobs.RemoveOwned(tx, d.owner, before, limit, parts(states, labelDocument, labelMirrored)...)
 		})
 		if err != nil {
 			return err
 		}
 	}
 	return s.db.Transact(ctx, func(tx kv.Transaction) error {
+		s.clearMirrorsOf(tx, d.instance)
 		tx.Clear(s.space.Pack("deleted", d.instance))
 		return nil
 	})

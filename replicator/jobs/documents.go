@@ -237,6 +237,11 @@ func (d *documentDraft) spec(spec fdbjobs.Spec) fdbjobs.Spec {
 func (s *Store) start(tx kv.Transaction, draft *documentDraft, existing *Job, order uint16) error {
 	job := draft.job
 	if existing != nil {
+		if existing.Args.Replication != nil && existing.IsMirror() && !job.IsMirror() {
+			if err := s.endMirror(tx, existing); err != nil {
+				return err
+			}
+		}
 		if err := s.noteEndings(tx, existing.running()); err != nil {
 			return err
 		}
@@ -269,8 +274,21 @@ func (s *Store) start(tx kv.Transaction, draft *documentDraft, existing *Job, or
 	return s.add(tx, job, draft.spec(spec))
 }
 
-// remove removes a job. If it is running, its run stops.
+// remove removes a job. If it is running, its run stops. The jobs that a mirror has made are dropped by upkeep.
 func (s *Store) remove(tx kv.Transaction, job *Job) error {
+	if job.Args.Replication != nil && job.IsMirror() {
+		if err := s.endMirror(tx, job); err != nil {
+			return err
+		}
+	}
+	if err := s.dropMirrored(tx, job); err != nil {
+		return err
+	}
+	return s.removeJob(tx, job)
+}
+
+// removeJob is remove for a job whose mirror, or whose row of a mirror's database, the caller takes care of.
+func (s *Store) removeJob(tx kv.Transaction, job *Job) error {
 	if err := s.noteEndings(tx, job.running()); err != nil {
 		return err
 	}
@@ -286,7 +304,7 @@ func (s *Store) remove(tx kv.Transaction, job *Job) error {
 // liveStateWriter returns a function that writes the state of a job that has not ended into its
 // document, if it has one and UpdateDocs is set.
 func (r *Run) liveStateWriter() func(kv.Transaction, *replicator.JobState) error {
-	if r.job.Transient() || !r.store.settings().UpdateDocs {
+	if !r.job.hasDocument() || !r.store.settings().UpdateDocs {
 		return func(kv.Transaction, *replicator.JobState) error { return nil }
 	}
 	return r.documentWriter()
@@ -304,7 +322,7 @@ func (r *Run) documentWriter() func(kv.Transaction, *replicator.JobState) error 
 }
 
 func (r *Run) writeDocument(tx kv.Transaction, state *replicator.JobState, token string) error {
-	if state.State == replicator.StatePending {
+	if state.State == replicator.StatePending || !r.job.hasDocument() {
 		return nil // not recorded in documents
 	}
 	return r.editDocument(tx, state.UpdateDocument, token)
@@ -314,7 +332,7 @@ func (r *Run) writeDocument(tx kv.Transaction, state *replicator.JobState, token
 // document when a run starts. Another system, or this one with UpdateDocs, has written them, and
 // they would stay until the job ends.
 func (r *Run) clearState() func(kv.Transaction) error {
-	if r.job.Transient() || r.store.settings().UpdateDocs {
+	if !r.job.hasDocument() || r.store.settings().UpdateDocs {
 		return func(kv.Transaction) error { return nil } // the run writes the state anew
 	}
 	token := rand.Text()

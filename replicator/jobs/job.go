@@ -106,8 +106,24 @@ func (j *Job) encodeState() (json.RawMessage, error) {
 	return state, nil
 }
 
-// Transient reports whether the job was added by POST /_replicate.
+// Transient reports whether the job was added by POST /_replicate, or by a mirror that was.
 func (j *Job) Transient() bool { return j.Args.Database == nil }
+
+// hasDocument reports whether the job was made from a document.
+func (j *Job) hasDocument() bool { return j.Args.DocID != nil }
+
+// Document returns the replicator database and the document of the job, or of the mirror that has made it. ok is false for
+// a transient job.
+func (j *Job) Document() (database, docID string, ok bool) {
+	if j.Transient() {
+		return "", "", false
+	}
+	if j.hasDocument() {
+		return *j.Args.Database, *j.Args.DocID, true
+	}
+	_, docID, ok = strings.Cut(j.Mirror(), "|")
+	return *j.Args.Database, docID, ok
+}
 
 // Condition returns the current state of the job. State.State may be out of date: that of a run
 // whose node has died, or that before a run that has just been accepted.

@@ -113,7 +113,7 @@ func (s *Store) List(ctx context.Context, f Filter, opts ListOptions) (List, err
 
 // filtered returns the list that a filter describes.
 func (s *Store) filtered(ctx context.Context, f Filter) (l listing, err error) {
-	states, labels := f.States, []string{labelDocument, labelTransient}
+	states, among := f.States, labels
 	if states == nil {
 		states = liveStates
 	}
@@ -127,9 +127,9 @@ func (s *Store) filtered(ctx context.Context, f Filter) (l listing, err error) {
 			states = nil // no job has such an owner
 		}
 	case f.Transient:
-		labels = labels[1:]
+		among = postedLabels
 	}
-	l.parts = parts(states, labels...)
+	l.parts = parts(states, among...)
 	return l, nil
 }
 
@@ -178,7 +178,7 @@ func (s *Store) Document(ctx context.Context, database, id string) (*Job, error)
 
 // Running yields the running jobs of all nodes, by owner and job id, in the form of a [List].
 func (s *Store) Running(ctx context.Context) iter.Seq2[*Job, error] {
-	l := listing{parts: parts([]replicator.State{replicator.StateRunning}, labelDocument, labelTransient)}
+	l := listing{parts: parts([]replicator.State{replicator.StateRunning}, labels...)}
 	return func(yield func(*Job, error) bool) {
 		for after, more := (fdbjobs.Position{}), true; more; {
 			page, err := s.readPage(ctx, s.page, l, after, listBatch)
@@ -219,11 +219,11 @@ func (s *Store) Counts(ctx context.Context) (Counts, error) {
 			Databases: found.Owners[labelDocument], Users: found.Owners[labelTransient],
 		}
 		for _, state := range allStates {
-			for _, p := range parts([]replicator.State{state}, labelDocument, labelTransient) {
+			for _, p := range parts([]replicator.State{state}, labels...) {
 				counts.Jobs[state] += found.Jobs[p]
 			}
 		}
-		for _, label := range []string{labelDocument, labelTransient} {
+		for _, label := range labels {
 			counts.Parked += found.Jobs[fdbjobs.Pending.In(label, tagParked)]
 		}
 		return counts, nil

@@ -15,6 +15,9 @@ import (
 const (
 	labelTransient = "transient"
 	labelDocument  = "document"
+	// Jobs that a mirror has made have a label of their own: they have no documents, and are not cancelled by requests.
+	labelMirrored       = "mirrored"           // by a document
+	labelMirroredByPost = "mirrored transient" // by a request
 
 	tagCrashing  = "crashing"
 	tagWaiting   = "waiting" // pending, and queued for the next time of a periodic replication
@@ -78,7 +81,19 @@ var (
 	liveStates = allStates[:3]
 )
 
+// labels are the labels of jobs, and postedLabels those of transient ones.
+var (
+	labels       = []string{labelDocument, labelMirrored, labelTransient, labelMirroredByPost}
+	postedLabels = labels[2:]
+)
+
 func (j *Job) label() string {
+	switch {
+	case j.Args.MirroredDatabase != "" && j.Transient():
+		return labelMirroredByPost
+	case j.Args.MirroredDatabase != "":
+		return labelMirrored
+	}
 	if j.Transient() {
 		return labelTransient
 	}
@@ -98,6 +113,11 @@ func (j *Job) summary() (json.RawMessage, error) {
 		HTTPConnections: r.HTTPConnections, RetriesPerRequest: r.RetriesPerRequest, // for Warnings
 		WorkerBatchSize: r.WorkerBatchSize, WorkerProcesses: r.WorkerProcesses,
 		Schedule: r.Schedule, Timezone: r.Timezone, Every: r.Every,
+	}
+	if r.Mirror != nil { // its patterns may be large
+		args.Replication.Mirror = &replicator.Mirror{
+			Security: r.Mirror.Security, Deleted: r.Mirror.Deleted, Prefix: r.Mirror.Prefix,
+		}
 	}
 	text, err := json.Marshal(args)
 	if err != nil {

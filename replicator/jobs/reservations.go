@@ -41,7 +41,8 @@ func (c *Collision) Explain(to *Job) string {
 	if to.Transient() {
 		return c.Error()
 	}
-	subject := fmt.Sprintf("Replication `%s` specified by document `%s`", c.ReplicationID, *to.Args.DocID)
+	_, docID, _ := to.Document()
+	subject := fmt.Sprintf("Replication `%s` specified by document `%s`", c.ReplicationID, docID)
 	owner := &Job{ID: c.JobID}
 	switch {
 	case c.Transient:
@@ -73,9 +74,9 @@ func (s *Store) reserve(tx kv.Transaction, replicationID, jobID string) error {
 		case err != nil:
 			return err
 		case other.Status != fdbjobs.Finished && other.has(replicationID):
+			database, docID, _ := other.Document()
 			return &Collision{
-				ReplicationID: replicationID, JobID: other.ID, Transient: other.Transient(),
-				Database: deref(other.Args.Database), DocID: deref(other.Args.DocID),
+				ReplicationID: replicationID, JobID: other.ID, Transient: other.Transient(), Database: database, DocID: docID,
 			}
 		}
 	}

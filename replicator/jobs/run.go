@@ -35,6 +35,7 @@ type Run struct {
 	// written.
 	secrets redact.Set
 	tenure  tenure
+	told    told // by the latest write of a mirror's job whose result is known
 }
 
 // AcceptOptions are the options of [Store.Accept].
@@ -465,7 +466,7 @@ func (r *Run) finish(ctx context.Context, outcome replicator.Outcome, change fun
 	writeDocument := r.documentWriter()
 	return r.halted(ctx, r.write(r.counting(unparked(change)), func(state *replicator.JobState, text json.RawMessage, b bill) error {
 		r.held.SetTag(part("", state.State).Tag)
-		if r.job.Transient() {
+		if r.job.Transient() && r.job.Mirror() == "" {
 			// Requests that wait for the job read its end.
 			keep := max(r.store.settings().TransientMaxAge, leastMaxAge)
 			return r.held.FinishFor(ctx, keep, text, func(tx kv.Transaction) error {
@@ -525,11 +526,14 @@ func (r *Run) write(
 		}
 	}
 	b := r.meter.bill(r.job.owner())
+	if r.job.IsMirror() {
+		b.ran = 0 // it takes no slot
+	}
 	err := store(&next, text, b)
 	r.stored = err == nil
 	switch {
 	case err == nil:
-		r.meter.counted, r.job.stored, r.unsure = b.at, recordOf(&next), nil
+		r.meter.counted, r.job.stored, r.unsure, r.told = b.at, recordOf(&next), nil, toldOf(&next)
 	case mayHaveCommitted(err):
 		r.meter.counted, r.unsure = b.at, append(r.unsure, recordOf(&next))
 	}
@@ -549,9 +553,13 @@ func (s *Store) stuckSince(state *replicator.JobState) time.Time {
 }
 
 // account makes the writes that follow from each write of the state: the charge for the running
-// time, the job's rows in the indexes of crashing and of stuck jobs, and the end of its row of a parked job.
+// time, the row of a mirror's database, the job's rows in the indexes of crashing and of stuck jobs, and the end of its
+// row of a parked job.
 func (r *Run) account(tx kv.Transaction, b bill, state *replicator.JobState) error {
 	r.store.charge(tx, b)
+	if err := r.followed(tx, state); err != nil {
+		return err
+	}
 	was, now := r.job.stored, recordOf(state)
 	if now.crashing.Equal(was.crashing) && now.stuck.Equal(was.stuck) && now.parked == was.parked && len(r.unsure) == 0 {
 		return nil
@@ -565,8 +573,14 @@ func (r *Run) settle(tx kv.Transaction, b bill, outcome replicator.Outcome, stat
 	if err := r.account(tx, b, state); err != nil {
 		return err
 	}
-	if err := r.recordEnd(tx, outcome, state); err != nil || state.Stats.DocWriteFailures == 0 {
+	if err := r.recordEnd(tx, outcome, state); err != nil {
 		return err
+	}
+	if r.job.IsMirror() {
+		return r.store.endMirror(tx, r.job)
+	}
+	if state.Stats.DocWriteFailures == 0 {
+		return nil
 	}
 	return r.store.clearRefusal(tx, r.job.ID)
 }

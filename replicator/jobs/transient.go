@@ -273,7 +273,7 @@ func (s *Store) CancelIf(ctx context.Context, id string, may func(*Job) error) (
 			return before, nil
 		case err != nil:
 			return nil, err
-		case job.Status == fdbjobs.Finished || !job.Transient():
+		case job.Status == fdbjobs.Finished || !job.Transient() || job.Mirror() != "":
 			return nil, fmt.Errorf("%w: %q", ErrNotFound, id)
 		}
 		if err := may(job); err != nil {

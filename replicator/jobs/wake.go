@@ -7,6 +7,7 @@ import (
 
 	"settee/pkg/kv"
 	"settee/pkg/kv/rows"
+	"settee/replicator"
 )
 
 const (
@@ -88,7 +89,7 @@ func (w *waking) wake(tx kv.Transaction, places []wakePlace, each int, earlier m
 		}
 		reads[i] = tx.GetRange(r, kv.RangeOptions{Limit: each})
 	}
-	var ids []string
+	var ids, databases []string // of the jobs
 	for i, place := range places {
 		pairs, err := reads[i].Slice()
 		if err != nil {
@@ -109,18 +110,47 @@ func (w *waking) wake(tx kv.Transaction, places []wakePlace, each int, earlier m
 			next := row
 			next.Woken, next.Ask = true, time.Time{}
 			s.setParked(tx, &row, next)
-			ids = append(ids, row.JobID)
+			ids, databases = append(ids, row.JobID), append(databases, row.Database)
 		}
 		if len(pairs) == each {
 			*unread = append(*unread, place)
 		}
 	}
 	due, err := s.jobs.MakeTaggedDue(tx, ids, tagParked, 0)
+	if err != nil {
+		return 0, err
+	}
 	for i, made := range due {
 		if made {
 			earlier[ids[i]] = true
 			n++
 		}
 	}
-	return n, err
+	return n, s.fallBehind(tx, ids, databases, due)
+}
+
+// fallBehind notes in the rows of mirrors that those of some jobs that were made due have changes.
+func (s *Store) fallBehind(tx kv.Transaction, ids, databases []string, due []bool) error {
+	mirrors, reads := make([]string, len(ids)), make([]func() (*mirroredRow, error), len(ids))
+	for i, id := range ids {
+		if mirror, is := replicator.MirrorOf(id); is && due[i] {
+			mirrors[i], reads[i] = mirror, s.readMirrored(tx, mirror, databases[i])
+		}
+	}
+	for i, read := range reads {
+		if read == nil {
+			continue
+		}
+		row, err := read()
+		if err != nil {
+			return err
+		}
+		if row == nil || row.state != replicator.MirroredCurrent {
+			continue
+		}
+		next := *row
+		next.state, next.since = replicator.MirroredCopying, time.Now().Unix()
+		s.setMirrored(tx, mirrors[i], databases[i], row, &next)
+	}
+	return nil
 }

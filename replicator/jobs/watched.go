@@ -19,7 +19,7 @@ import (
 //	("parks", server)   -> int64    changes with each call of Run.Parking
 //
 // Who parks a job, and who ends the watch, reads the first key with a conflict. Who ends it also reads with a conflict
-// that there are no rows. So no row is left without a watch.
+// that there are no rows. So no row is left without a watch. The same holds for the rows of mirrors (mirrors.go).
 
 // WatchQueue is the name of the queue of watches. The id of a job is the URL of a server, see replicator.Endpoint.Server.
 const WatchQueue = "watch"
@@ -102,17 +102,20 @@ func (s *Store) addWatch(tx kv.Transaction, server string) error {
 	return s.watches.Add(tx, fdbjobs.Spec{ID: server, Owner: server})
 }
 
-// Unwatch ends the watch of a server if it has no parked jobs, and reports whether it did. The caller finishes the job of
+// Unwatch ends the watch of a server if it has no parked jobs and no mirrors, and reports whether it did. The caller finishes the job of
 // the watch in the same transaction if ended is true, and leaves it running otherwise.
 func (s *Store) Unwatch(tx kv.Transaction, server string) (ended bool, err error) {
 	watched := tx.Get(s.watchedKey(server))
 	first := tx.GetRange(rows.Range(s.space.Sub("parked", server)), kv.RangeOptions{Limit: 1})
+	mirrors := tx.GetRange(rows.Range(s.space.Sub("mirrors", server)), kv.RangeOptions{Limit: 1})
 	if _, err := watched.Await(); err != nil {
 		return false, err
 	}
-	pairs, err := first.Slice()
-	if err != nil || len(pairs) > 0 {
-		return false, err
+	for _, reading := range []kv.RangeResult{first, mirrors} {
+		pairs, err := reading.Slice()
+		if err != nil || len(pairs) > 0 {
+			return false, err
+		}
 	}
 	tx.Clear(s.watchedKey(server))
 	tx.Clear(s.parksKey(server))

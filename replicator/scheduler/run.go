@@ -98,6 +98,9 @@ func (s *Server) replicate(ctx context.Context, job *running, parked bool, log *
 	if invalid, err := s.refuse(ctx, run, cfg, log); invalid {
 		return err
 	}
+	if r.Mirror != nil {
+		return s.mirror(ctx, job, log)
+	}
 
 	working, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -138,9 +141,9 @@ func (s *Server) traced(job *jobs.Job) []attribute.KeyValue {
 		return nil
 	}
 	names := []attribute.KeyValue{attribute.String("settee.job.id", job.ID)}
-	if !job.Transient() {
-		names = append(names, attribute.String("settee.replication.database", *job.Args.Database),
-			attribute.String("settee.replication.doc_id", *job.Args.DocID))
+	if database, docID, ok := job.Document(); ok {
+		names = append(names, attribute.String("settee.replication.database", database),
+			attribute.String("settee.replication.doc_id", docID))
 	}
 	return names
 }
@@ -231,9 +234,13 @@ func (s *Server) parked(ctx context.Context, run *jobs.Run, result worker.Result
 // collided ends a run whose replication id belongs to another job (RFC 016, "Replication ID Collisions").
 func (s *Server) collided(ctx context.Context, run *jobs.Run, c *jobs.Collision, log *zerolog.Logger) error {
 	log.Warn().Str("other", c.JobID).Msg("another job has the same replication id")
-	failure, rival := &worker.Error{Reason: c.Explain(run.Job())}, replicator.DocumentRival
-	if c.Transient {
-		rival = replicator.PostedRival
+	failure := &worker.Error{Reason: c.Explain(run.Job())}
+	switch {
+	case run.Job().Transient(), run.Job().Mirror() != "": // the mirror knows the code
+		failure.Code = jobs.CollisionCode
+	case c.Transient:
+		// The other job may be cancelled at any time, so the wait does not grow.
+		return s.crash(ctx, run, failure, run.Job().State.ErrorCount+1, s.penalty(false, 0, 0, rand.Float64()))
 	}
 	if run.Job().Transient() {
 		failure.Code = jobs.CollisionCode
@@ -245,26 +252,43 @@ func (s *Server) collided(ctx context.Context, run *jobs.Run, c *jobs.Collision,
 func (s *Server) failed(ctx context.Context, run *jobs.Run, err error, health *health, log *zerolog.Logger) error {
 	failure := &worker.Error{Code: "error", Reason: redact.Text(err.Error())}
 	errors.As(err, &failure)
-	ending := replicator.Ending{Outcome: replicator.RunCrashed, Healthy: health.healthy, RetryAfter: failure.RetryAfter}
-	return s.crashed(ctx, run, failure, ending, log)
-}
-
-// crashed records the end of a run that failed, and what replicator.Ending.Again decides of its job.
-func (s *Server) crashed(
-	ctx context.Context, run *jobs.Run, failure *worker.Error, ending replicator.Ending, log *zerolog.Logger,
-) error {
-	cfg, job := s.opts.Config(), run.Job()
-	penalties := replicator.Penalties{Min: config.MinBackoffPenalty.Get(cfg), Max: config.MaxBackoffPenalty.Get(cfg)}
-	again, err := ending.Again(job.Args, job.State, penalties, time.Now(), rand.Float64())
-	if err != nil {
-		return err
-	}
-	if again.State == replicator.StateFailed {
+	// CouchDB answers a POST to _replicate after it has read the filter, and so refuses a replication without one.
+	unread := run.Job().Transient() && run.Job().Mirror() == "" && run.Job().ReplicationID() == ""
+	if (awaited(run.Job()) || unread) && failure.RetryAfter == 0 {
 		log.Warn().Err(run.Redact(failure)).Msg("replication failed")
 		s.counter.add(func(c *Counts) { c.Failed++ })
 		return run.Fail(ctx, failure.Code, failure.Reason)
 	}
-	log.Warn().Err(run.Redact(failure)).Int("errors", again.ErrorCount).Time("again", again.At).Msg("replication crashed")
+	errorCount := run.Job().State.ErrorCount + 1
+	if health.good() {
+		errorCount = 1
+	}
+	log.Warn().Err(run.Redact(failure)).Int("errors", errorCount).Msg("replication crashed")
+	if once(run.Job()) && errorCount >= mirroredTries {
+		s.counter.add(func(c *Counts) { c.Failed++ })
+		return run.Fail(ctx, failure.Code, failure.Reason)
+	}
+	wait, err := s.retryWait(run.Job(), errorCount, failure.RetryAfter)
+	if err != nil {
+		return err
+	}
+	wait = mirrorWait(run.Job(), wait)
+	return s.crash(ctx, run, failure, errorCount, wait)
+}
+
+// awaited reports whether a client waits for the job: one posted to _replicate that is not continuous.
+func awaited(job *jobs.Job) bool {
+	return job.Transient() && job.Mirror() == "" && !job.Args.Replication.Continuous
+}
+
+// mirroredTries is how often a database of a mirror is tried that is not continuous. Then the mirror ends without it.
+const mirroredTries = 3
+
+// once reports whether a mirror that is not continuous waits for the end of the job.
+func once(job *jobs.Job) bool { return job.Mirror() != "" && !job.Args.Replication.Continuous }
+
+// crash puts the job back into the queue with a delay.
+func (s *Server) crash(ctx context.Context, run *jobs.Run, failure *worker.Error, errorCount int, wait time.Duration) error {
 	s.counter.add(func(c *Counts) { c.Crashes++ })
 	return run.Crash(ctx, again.At, again.ErrorCount, failure.Code, failure.Reason)
 }

@@ -154,7 +154,7 @@ func (s *Server) accept(ctx, accepting context.Context) {
 func (s *Server) limits() limits {
 	cfg := s.opts.Config()
 	return limits{
-		running: config.MaxJobs.Get(cfg), atOnce: config.MaxAcceptors.Get(cfg), idleTimeout: config.IdleTimeout.Get(cfg),
+		running: config.MaxJobs.Get(cfg), mirrors: config.MaxMirrors.Get(cfg), atOnce: config.MaxAcceptors.Get(cfg), idleTimeout: config.IdleTimeout.Get(cfg),
 	}
 }
 

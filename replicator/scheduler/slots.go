@@ -15,19 +15,22 @@ import (
 // slots are the running jobs of this node. A job that is stopping gives up its slot at once, while it still writes its
 // last checkpoint. An idle job's slot counts as free, see idlers: if a job takes it, the idle one is asked to park.
 //
+// The first max_mirrors mirrors take no slots.
+//
 // Invariant: at most max_jobs plus parkAtOnce jobs have slots. So many more are there while idle ones park.
 type slots struct {
 	limits func() limits
 	tell   func(jobs int) // see Options.Running
 
-	mu     sync.Mutex
-	jobs   map[string]*running
-	held   int // jobs that are not stopping
-	idlers idlers
-	closed bool               // new jobs stop at once
-	given  int                // what room returned last
-	wait   context.CancelFunc // ends the context that room returned last
-	wakes  time.Time          // when turn is called next; zero: never
+	mu      sync.Mutex
+	jobs    map[string]*running
+	held    int // jobs that are not stopping, without mirrors that take no slot
+	mirrors int // mirrors that take no slot and are not stopping
+	idlers  idlers
+	closed  bool               // new jobs stop at once
+	given   int                // what room returned last
+	wait    context.CancelFunc // ends the context that room returned last
+	wakes   time.Time          // when turn is called next; zero: never
 
 	change  chan struct{} // holds a token when the room may have changed
 	sooner  chan struct{} // holds a token when turn is to be called earlier
@@ -37,6 +40,7 @@ type slots struct {
 // limits are the settings of slots.
 type limits struct {
 	running     int           // max_jobs
+	mirrors     int           // max_mirrors
 	atOnce      int           // max_acceptors
 	idleTimeout time.Duration // 0: infinite
 }
@@ -56,6 +60,7 @@ type running struct {
 
 	// These are guarded by the mutex of slots.
 	stopping bool // or ended
+	slotless bool // a mirror that takes no slot
 	idler    idler
 }
 
@@ -67,6 +72,8 @@ func newRunning(id string, run *jobs.Run, began time.Time) *running {
 }
 
 func (r *running) continuous() bool { return r.run.Job().Args.Replication.Continuous }
+
+func (r *running) mirror() bool { return r.run != nil && r.run.Job().IsMirror() }
 
 func newSlots(limits func() limits, tell func(jobs int)) *slots {
 	if tell == nil {
@@ -80,7 +87,12 @@ func newSlots(limits func() limits, tell func(jobs int)) *slots {
 
 // leave gives up the job's slot. The caller holds s.mu.
 func (s *slots) leave(job *running) {
-	if !job.stopping {
+	switch {
+	case job.stopping:
+	case job.slotless:
+		job.stopping = true
+		s.mirrors--
+	default:
 		job.stopping = true
 		s.held--
 		s.idlers.forget(&job.idler)
@@ -221,7 +233,12 @@ func (s *slots) add(job *running) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.jobs[job.id] = job
-	s.held++
+	if job.mirror() && s.mirrors < s.limits().mirrors {
+		job.slotless = true
+		s.mirrors++
+	} else {
+		s.held++
+	}
 	s.tell(len(s.jobs))
 	if s.closed {
 		s.end(job)
@@ -274,7 +291,7 @@ func (s *slots) close() {
 func (s *slots) all() []*running {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := make([]*running, 0, s.held)
+	out := make([]*running, 0, s.held+s.mirrors)
 	for _, job := range s.jobs {
 		if !job.stopping {
 			out = append(out, job)
@@ -307,7 +324,7 @@ func (s *slots) list() (list occupied, full bool) {
 	defer s.mu.Unlock()
 	for _, job := range s.jobs {
 		switch {
-		case job.stopping:
+		case job.stopping, job.slotless:
 		case job.idler.state == resting:
 			list.resting = append(list.resting, job)
 		case job.idler.state == busy:

@@ -66,6 +66,9 @@ func (w *watch) ofJob(ctx context.Context, id string) (c credentials, ok bool, e
 	}
 	r := job.Args.Replication
 	server, _, ok := r.Source.Server()
+	if job.IsMirror() {
+		server, ok = jobs.MirrorServer(r), true
+	}
 	if !ok || server != w.server || job.Condition().Terminal() || !w.allowed(r) {
 		return c, false, nil
 	}
@@ -104,6 +107,19 @@ func (w *watch) candidates(ctx context.Context) ([]credentials, error) {
 	}
 	if id := w.now().JobID; id != "" {
 		c, ok, err := w.ofJob(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			add(c)
+		}
+	}
+	mirrors, _, err := w.watcher.opts.Jobs.Mirrors(ctx, w.server, "", maxUsers)
+	if err != nil {
+		return nil, err
+	}
+	for _, mirror := range mirrors {
+		c, ok, err := w.ofJob(ctx, mirror.ID)
 		if err != nil {
 			return nil, err
 		}
@@ -215,11 +231,13 @@ func (w *watch) openFeed(ctx context.Context, server *couch.Server) (*feed, erro
 	w.change(func(s *state) {
 		if len(s.Seq) == 0 || s.Log != log.Identity || log.Lacks(s.Seq) {
 			s.begin(log)
+			w.anew = true
 		}
 	})
 	updates, err := server.Updates(ctx, couch.UpdatesOptions{Since: w.now().Seq, Heartbeat: feedHeartbeat})
 	if errors.Is(err, couch.ErrUnknownSince) {
 		w.change(func(s *state) { s.begin(log) })
+		w.anew = true
 		updates, err = server.Updates(ctx, couch.UpdatesOptions{Since: log.LastSeq, Heartbeat: feedHeartbeat})
 	}
 	if err != nil {

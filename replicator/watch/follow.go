@@ -32,13 +32,17 @@ const (
 // gathered are databases that a feed has named and whose jobs are to be woken.
 type gathered struct {
 	names map[string]struct{}
-	seq   json.RawMessage // of the last one
-	began time.Time       // when the first one came
+	news  map[string]string // the latest word of databases that were created or deleted
+	seq   json.RawMessage   // of the last one
+	began time.Time         // when the first one came
 }
 
 func (g *gathered) add(update couch.Update) {
 	if len(g.names) == 0 {
-		g.names, g.began = map[string]struct{}{}, time.Now()
+		g.names, g.news, g.began = map[string]struct{}{}, map[string]string{}, time.Now()
+	}
+	if update.Type == jobs.NewsCreated || update.Type == jobs.NewsDeleted {
+		g.news[update.Database] = update.Type
 	}
 	g.names[update.Database] = struct{}{}
 	if len(update.Seq) > 0 {
@@ -52,13 +56,16 @@ func (g *gathered) wait(now time.Time, took time.Duration) time.Duration {
 }
 
 // take returns the names, and empties g.
-func (g *gathered) take() (names []string, seq json.RawMessage) {
+func (g *gathered) take() (names []string, news []jobs.News, seq json.RawMessage) {
 	for name := range g.names {
 		names = append(names, name)
 	}
+	for name, word := range g.news {
+		news = append(news, jobs.News{Database: name, Type: word})
+	}
 	seq = g.seq
 	*g = gathered{}
-	return names, seq
+	return names, news, seq
 }
 
 // follow wakes the jobs whose databases the feed names, and compares all databases from time to time. It returns nil
@@ -80,6 +87,10 @@ func (w *watch) follow(outer context.Context, f *feed) error {
 	defer cancel()
 	others.Go(func() { broken <- read(ctx, f, rows) })
 
+	if w.anew {
+		w.missed(ctx) // what happened before the feed began
+		w.anew = false
+	}
 	l := &follower{watch: w, feed: f, others: &others, compared: make(chan error, 1), began: time.Now()}
 	l.timer = time.NewTimer(0)
 	defer l.timer.Stop()
@@ -183,10 +194,11 @@ func (l *follower) pageAt() time.Time {
 
 // take takes a row of the feed.
 func (l *follower) take(row couch.Update) {
+	l.gathered.add(row)
 	if l.feed.Rewound() && !l.watch.now().Round.Quick {
 		l.watch.change(func(s *state) { s.Round = s.Round.anew() })
+		l.gathered.news[""] = jobs.NewsMissed
 	}
-	l.gathered.add(row)
 	now := time.Now()
 	l.flushAt = now.Add(l.gathered.wait(now, l.took))
 }
@@ -207,12 +219,13 @@ func (l *follower) turn(ctx context.Context) error {
 // flush wakes what was gathered.
 func (l *follower) flush(ctx context.Context) {
 	l.flushAt = time.Time{}
-	names, seq := l.gathered.take()
+	names, news, seq := l.gathered.take()
 	if len(names) == 0 {
 		return
 	}
 	began := time.Now()
 	l.watch.wake(ctx, byFeed, names)
+	l.watch.announce(ctx, news)
 	l.took = min(time.Since(began), time.Second)
 	if ctx.Err() == nil && seq != nil {
 		l.watch.change(func(s *state) { s.Seq = seq })

@@ -73,6 +73,7 @@ type watch struct {
 	// Only the goroutine of run uses the rest.
 	failures  int                 // feeds that failed in a row
 	backoff   couch.Backoff       // after failures
+	anew      bool                // the feed begins without a place in the log, or after it was not followed
 	told      string              // the latest line in the log
 	login     replicator.Endpoint // that of the settings, when the watch last looked for a feed
 	credAfter jobs.ParkedRow      // after which it looks for the next users
@@ -95,7 +96,7 @@ func newWatch(w *Watcher, held *fdbjobs.Held) *watch {
 	return one
 }
 
-// run runs the watch until its server has no parked jobs, or accepting ends. Then it puts the job back. If ctx ends, it
+// run runs the watch until its server has no parked jobs and no mirrors, or accepting ends. Then it puts the job back. If ctx ends, it
 // drops the job.
 func (w *watch) run(ctx, accepting context.Context) {
 	defer w.stop()
@@ -263,13 +264,13 @@ func (w *watch) check(ctx context.Context) error {
 		return nil
 	}
 	w.checkAt = time.Time{}
-	rows, err := w.watcher.opts.Jobs.ParkedOf(ctx, w.server, jobs.ParkedRow{}, 1)
+	needed, err := w.needed(ctx)
 	switch {
 	case err != nil:
 		w.checkSoon()
 		w.storeFailed(ctx, err)
 		return nil
-	case len(rows) > 0:
+	case needed:
 		w.emptyFrom = time.Time{}
 		return nil
 	case w.emptyFrom.IsZero():
@@ -298,6 +299,32 @@ func (w *watch) check(ctx context.Context) error {
 		w.storeFailed(ctx, err)
 	}
 	return nil
+}
+
+// needed reports whether there are parked jobs or mirrors.
+func (w *watch) needed(ctx context.Context) (bool, error) {
+	rows, err := w.watcher.opts.Jobs.ParkedOf(ctx, w.server, jobs.ParkedRow{}, 1)
+	if err != nil || len(rows) > 0 {
+		return true, err
+	}
+	mirrors, more, err := w.watcher.opts.Jobs.Mirrors(ctx, w.server, "", 1)
+	return len(mirrors) > 0 || more, err
+}
+
+// announce tells the mirrors of the server what happened to databases. It repeats that until it succeeds or ctx ends.
+func (w *watch) announce(ctx context.Context, news []jobs.News) {
+	for ctx.Err() == nil && len(news) > 0 {
+		err := w.watcher.opts.Jobs.Tell(ctx, w.server, news)
+		if err == nil {
+			return
+		}
+		w.storeFailed(ctx, err)
+	}
+}
+
+// missed tells the mirrors of the server that databases may have been created and deleted without notice.
+func (w *watch) missed(ctx context.Context) {
+	w.announce(ctx, []jobs.News{{Type: jobs.NewsMissed}})
 }
 
 // settings returns the current configuration.

@@ -1,0 +1,454 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"settee/fdbjobs"
+	"settee/pkg/config"
+	"settee/pkg/couch"
+	"settee/pkg/kv"
+	"settee/replicator"
+	"settee/replicator/jobs"
+	"settee/replicator/worker"
+)
+
+const (
+	// listEvery is how often the list of databases is compared if nothing tells of new ones.
+	listEvery = time.Minute
+	// onceEvery is the time for which a mirror that is not continuous may wait for the end of its jobs until it compares the
+	// list again.
+	onceEvery = 24 * time.Hour
+	// maxRetries is the maximum number of repetitions of a request. A later one comes anyway.
+	maxRetries = 2
+	// patience is how long a source may not answer until the run fails.
+	patience = 5 * time.Minute
+	// newsAtOnce is the number of news that are followed together, and goneAtOnce that of databases that are deleted.
+	newsAtOnce = 200
+	goneAtOnce = 50
+
+	turnNews, turnList = 0, 1 // of databases that are created while the mirror runs, and of others
+)
+
+// ErrStopped is returned by Run if it was asked to stop.
+var ErrStopped = errors.New("the mirror was stopped")
+
+// Refused is the error of a mirror whose source does not let it list the databases.
+type Refused struct{ err error }
+
+// Error says what the user lacks.
+func (e *Refused) Error() string { return e.err.Error() }
+
+// Unwrap returns the server's answer.
+func (e *Refused) Unwrap() error { return e.err }
+
+// Options are the options of [Run].
+type Options struct {
+	// Run is the run of the mirror's job, which has started. Identify must have reserved its replication id.
+	Run    *jobs.Run
+	Config func() *config.Config
+	// Worker is the configuration with which requests are made.
+	Worker worker.Config
+	// Stop ends when the mirror is to go back to the queue.
+	Stop context.Context
+	Log  zerolog.Logger
+}
+
+// mirror is a run of a mirror. The goroutine of Run does the work, and another one keeps the job alive.
+type mirror struct {
+	Options
+	r              *replicator.Replication
+	source, target *couch.Server
+
+	mu       sync.Mutex // guards the job's state, which both goroutines write
+	progress replicator.MirrorProgress
+
+	lookAt  time.Time // when the list is compared next
+	goneAt  time.Time // when a database is to be deleted at the target; zero: never
+	backoff couch.Backoff
+	failing time.Time // since when the source does not answer; zero: it does
+}
+
+// Run runs a mirror until ctx or Stop ends, the job is lost, or a mirror that is not continuous has copied everything.
+// Then it returns the summary. The other errors are ErrStopped, fdbjobs.ErrHalt, ctx's, a *[Refused], or why the source
+// could not be listed.
+func Run(ctx context.Context, o Options) (*replicator.MirrorSummary, error) {
+	m := &mirror{Options: o, r: o.Run.Job().Args.Replication, backoff: couch.Backoff{Base: time.Second}}
+	if p := o.Run.Job().State.Mirror; p != nil {
+		m.progress = *p
+	}
+	m.Worker.RetriesPerRequest = min(m.Worker.RetriesPerRequest, maxRetries)
+	var err error
+	if m.source, err = worker.OpenServer(m.r.Source, m.r.Source.URL, m.Worker); err != nil {
+		return nil, fmt.Errorf("opening the source: %w", err)
+	}
+	defer m.source.Close()
+	if m.target, err = worker.OpenServer(m.r.Target, m.r.Target.URL, m.Worker); err != nil {
+		return nil, fmt.Errorf("opening the target: %w", err)
+	}
+	defer m.target.Close()
+
+	working, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(o.Stop, func() { cancel(ErrStopped) })()
+	var others sync.WaitGroup
+	defer others.Wait()
+	defer cancel(nil)
+	others.Go(func() { m.beat(working, cancel) })
+	others.Go(func() {
+		// The job is lost at once when its document changes, and not with the next heartbeat.
+		if err := o.Run.Lost(working); errors.Is(err, fdbjobs.ErrHalt) {
+			cancel(fdbjobs.ErrHalt)
+		}
+	})
+	summary, err := m.work(working)
+	if cause := context.Cause(working); cause != nil && err != nil {
+		err = cause
+	}
+	return summary, err
+}
+
+// beat keeps the job alive until ctx ends. A single failure does not end the run: the context of the job ends when it has
+// failed for too long.
+func (m *mirror) beat(ctx context.Context, lost context.CancelCauseFunc) {
+	for ctx.Err() == nil {
+		kv.Sleep(ctx, m.Run.Heartbeat())
+		if ctx.Err() != nil {
+			return
+		}
+		switch err := m.write(ctx, func(*replicator.MirrorProgress) {}); {
+		case errors.Is(err, fdbjobs.ErrHalt):
+			lost(fdbjobs.ErrHalt)
+		case err != nil && ctx.Err() == nil:
+			m.Log.Error().Err(err).Msg("the state of a mirror could not be written, and is tried again")
+		}
+	}
+}
+
+// write changes the progress of the job, and keeps the job alive.
+func (m *mirror) write(ctx context.Context, change func(*replicator.MirrorProgress)) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	change(&m.progress)
+	return m.Run.Update(ctx, func(state *replicator.JobState) {
+		progress := m.progress
+		state.Mirror = &progress
+	})
+}
+
+// work follows the source.
+func (m *mirror) work(ctx context.Context) (*replicator.MirrorSummary, error) {
+	if m.r.Continuous {
+		if err := m.Run.BeginMirror(ctx); err != nil {
+			return nil, err
+		}
+	}
+	for ctx.Err() == nil {
+		watch, err := m.Run.AwaitMirror(ctx) // before anything is read, so that no change is missed
+		if err != nil {
+			return nil, err
+		}
+		summary, err := m.turn(ctx)
+		if err != nil || summary != nil {
+			watch.Cancel()
+			return summary, err
+		}
+		next := m.next()
+		waiting, cancel := context.WithDeadline(ctx, next)
+		kv.AwaitChange(waiting, watch, kv.AwaitOptions{})
+		cancel()
+	}
+	return nil, context.Cause(ctx)
+}
+
+// next returns when turn has something to do at the latest.
+func (m *mirror) next() time.Time {
+	if !m.goneAt.IsZero() && m.goneAt.Before(m.lookAt) {
+		return m.goneAt
+	}
+	return m.lookAt
+}
+
+// turn does what is to be done. It returns a summary if the mirror has completed.
+func (m *mirror) turn(ctx context.Context) (*replicator.MirrorSummary, error) {
+	steps := []func(context.Context) error{m.news, m.start, m.look, m.start, m.deleteGone}
+	for _, step := range steps {
+		if err := step(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if m.r.Continuous || m.progress.LastLook.IsZero() || m.failing != (time.Time{}) {
+		return nil, nil
+	}
+	summary, err := m.Run.MirrorSummary(ctx)
+	if err != nil || !completed(&summary) {
+		return nil, err
+	}
+	return &summary, nil
+}
+
+// completed reports whether the job of each database has ended.
+func completed(s *replicator.MirrorSummary) bool {
+	ended := s.States[replicator.MirroredCurrent] + s.States[replicator.MirroredFailed] + s.States[replicator.MirroredElsewhere]
+	return ended == s.Known
+}
+
+// start adds jobs as long as there may be more first runs.
+func (m *mirror) start(ctx context.Context) error {
+	for {
+		n, err := m.Run.StartMirrored(ctx, config.MirrorStarts.Get(m.Config()))
+		if err != nil || n == 0 {
+			return err
+		}
+	}
+}
+
+// news follows what the watch has told of databases. Without a feed there is none.
+func (m *mirror) news(ctx context.Context) error {
+	for {
+		news, err := m.Run.MirrorNews(ctx, newsAtOnce)
+		if err != nil || len(news) == 0 {
+			return err
+		}
+		var created, deleted []string
+		for _, n := range news {
+			switch {
+			case n.Type == jobs.NewsMissed:
+				m.lookAt = time.Time{}
+			case !m.r.Selects(n.Database):
+			case n.Type == jobs.NewsDeleted:
+				deleted = append(deleted, n.Database)
+			default:
+				created = append(created, n.Database)
+			}
+		}
+		if err := m.Run.AddMirrored(ctx, created, turnNews); err != nil {
+			return err
+		}
+		if err := m.end(ctx, deleted); err != nil {
+			return m.sourceFailed(ctx, err) // the news stay
+		}
+		if err := m.Run.DropNews(ctx, news); err != nil {
+			return err
+		}
+	}
+}
+
+// end ends the jobs of databases that seem to be deleted at the source, if the source says so. An error is the source's or
+// the store's.
+func (m *mirror) end(ctx context.Context, databases []string) error {
+	var gone []string
+	var failed error
+	for _, database := range databases {
+		exists, err := m.source.Exists(ctx, database)
+		if errors.Is(err, couch.ErrUnauthorized) || errors.Is(err, couch.ErrForbidden) {
+			continue // its job reports that
+		}
+		if err != nil {
+			failed = &sourceError{err}
+			break
+		}
+		if !exists {
+			gone = append(gone, database)
+		}
+	}
+	var at time.Time
+	if m.r.Mirror.Deleted == replicator.MirrorDeletes {
+		at = time.Now().Add(config.MirrorDeleteAfter.Get(m.Config()))
+		if len(gone) > 0 && (m.goneAt.IsZero() || at.Before(m.goneAt)) {
+			m.goneAt = at
+		}
+	}
+	if err := m.Run.EndMirrored(ctx, gone, at); err != nil {
+		return err
+	}
+	return failed
+}
+
+// sourceError is an error of a request to the source, and not of the store.
+type sourceError struct{ err error }
+
+func (e *sourceError) Error() string { return e.err.Error() }
+func (e *sourceError) Unwrap() error { return e.err }
+
+// sourceFailed returns nil after an error of the source that may pass, and then the next look comes later.
+func (m *mirror) sourceFailed(ctx context.Context, err error) error {
+	failed, is := errors.AsType[*sourceError](err)
+	if !is || ctx.Err() != nil {
+		return err
+	}
+	err = m.Run.Redact(failed.err)
+	if errors.Is(err, couch.ErrUnauthorized) || errors.Is(err, couch.ErrForbidden) {
+		return &Refused{fmt.Errorf("the source does not let %s list its databases, which a mirror needs: %w", userOf(m.r.Source), err)}
+	}
+	now := time.Now()
+	if m.failing.IsZero() {
+		m.failing = now
+	}
+	if now.Sub(m.failing) > patience {
+		return fmt.Errorf("the databases of the source cannot be listed: %w", err)
+	}
+	m.lookAt = now.Add(min(m.backoff.Next(), listEvery))
+	return m.write(ctx, func(p *replicator.MirrorProgress) {
+		p.Error = "the databases of the source cannot be listed: " + err.Error()
+		if p.ErrorSince.IsZero() {
+			p.ErrorSince = now
+		}
+	})
+}
+
+func userOf(e replicator.Endpoint) string {
+	if e.Username == "" {
+		return "requests without a user"
+	}
+	return fmt.Sprintf("the user %q", e.Username)
+}
+
+// look compares the list of databases, if it is time for that.
+func (m *mirror) look(ctx context.Context) error {
+	// Asked before the list is read: a feed that begins meanwhile tells the mirror to look again.
+	feed, err := m.Run.HasFeed(ctx)
+	if err != nil {
+		return err
+	}
+	if sooner := m.progress.LastLook.Add(listEvery); m.progress.By == replicator.ByFeed && !feed && sooner.Before(m.lookAt) {
+		m.lookAt = sooner // nothing tells of new databases any more
+	}
+	if time.Now().Before(m.lookAt) {
+		return nil
+	}
+	if err := m.compareAll(ctx); err != nil {
+		return m.sourceFailed(ctx, err)
+	}
+	m.failing = time.Time{}
+	m.backoff.Reset()
+	by, every := replicator.ByList, listEvery
+	switch {
+	case !m.r.Continuous: // it is read once
+		every = onceEvery
+	case feed:
+		by, every = replicator.ByFeed, max(config.MaxIdle.Get(m.Config()), listEvery)
+	}
+	now := time.Now()
+	m.lookAt = now.Add(every)
+	return m.write(ctx, func(p *replicator.MirrorProgress) {
+		*p = replicator.MirrorProgress{By: by, LastLook: now}
+	})
+}
+
+// compareAll reads the whole list and follows it, page by page. It adds jobs on the way.
+func (m *mirror) compareAll(ctx context.Context) error {
+	var names []string
+	var known []jobs.MirroredDatabase
+	place, knownPlace, lastNames, lastKnown := "", "", false, false
+	turn := int64(turnList)
+	if !m.progress.LastLook.IsZero() {
+		turn = turnNews // the first list was read to its end: these have been created since
+	}
+	for {
+		if !lastNames && len(names) == 0 {
+			page, err := m.source.Databases(ctx, place)
+			if err != nil {
+				return &sourceError{err}
+			}
+			names, lastNames = page.Names, page.Last
+			if len(names) > 0 {
+				place = names[len(names)-1]
+			}
+		}
+		if !lastKnown && len(known) == 0 {
+			page, err := m.Run.Mirrored(ctx, knownPlace, knownAtOnce)
+			if err != nil {
+				return err
+			}
+			known, lastKnown = page, len(page) < knownAtOnce
+			if len(known) > 0 {
+				knownPlace = known[len(known)-1].Database
+			}
+		}
+		n, k := cut(names, lastNames, known, lastKnown)
+		if err := m.follow(ctx, compare(names[:n], known[:k], m.r.Selects), turn); err != nil {
+			return err
+		}
+		names, known = names[n:], known[k:]
+		if lastNames && lastKnown && len(names) == 0 && len(known) == 0 {
+			return nil
+		}
+	}
+}
+
+// knownAtOnce is the number of databases that the mirror reads of its own list at a time.
+const knownAtOnce = 1_000
+
+func (m *mirror) follow(ctx context.Context, p plan, turn int64) error {
+	if err := m.Run.AddMirrored(ctx, p.add, turn); err != nil {
+		return err
+	}
+	if err := m.start(ctx); err != nil {
+		return err
+	}
+	if err := m.Run.RedefineMirrored(ctx, p.redefine); err != nil {
+		return err
+	}
+	if err := m.Run.EndMirrored(ctx, p.end, time.Time{}); err != nil {
+		return err
+	}
+	return m.end(ctx, p.missing)
+}
+
+// deleteGone deletes databases at the target whose time has come.
+func (m *mirror) deleteGone(ctx context.Context) error {
+	if m.r.Mirror.Deleted != replicator.MirrorDeletes {
+		return nil
+	}
+	for {
+		now := time.Now()
+		databases, next, err := m.Run.GoneMirrored(ctx, now, goneAtOnce)
+		m.goneAt = next
+		if err != nil || len(databases) == 0 {
+			return err
+		}
+		for _, database := range databases {
+			done, err := m.deleteOne(ctx, database)
+			if err != nil {
+				return err
+			}
+			if !done { // the server fails: later again
+				m.goneAt = now.Add(listEvery)
+				return nil
+			}
+		}
+	}
+}
+
+// deleteOne deletes a database at the target, unless the source has it again. done is false if it must be tried again.
+func (m *mirror) deleteOne(ctx context.Context, database string) (done bool, err error) {
+	exists, err := m.source.Exists(ctx, database)
+	if err == nil && exists {
+		m.lookAt = time.Time{} // the database is mirrored again
+		return true, m.Run.ForgetGone(ctx, database)
+	}
+	if err == nil {
+		if err := m.Run.Check(); err != nil {
+			return false, err
+		}
+		err = m.target.Delete(ctx, m.r.Mirror.TargetName(database))
+	}
+	if err == nil {
+		m.Log.Info().Str("database", m.r.Mirror.TargetName(database)).Msg("a mirror has deleted a database at the target")
+		return true, m.Run.ForgetGone(ctx, database)
+	}
+	if ctx.Err() != nil {
+		return false, context.Cause(ctx)
+	}
+	err = m.Run.Redact(err)
+	now := time.Now()
+	return false, m.write(ctx, func(p *replicator.MirrorProgress) {
+		p.Error, p.ErrorSince = fmt.Sprintf("the database %q cannot be deleted at the target: %s", m.r.Mirror.TargetName(database), err), now
+	})
+}

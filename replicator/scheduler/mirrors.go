@@ -1,0 +1,83 @@
+package scheduler
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"settee/replicator"
+	"settee/replicator/jobs"
+	"settee/replicator/mirror"
+	"settee/replicator/worker"
+)
+
+// longestMirrorWait is the longest wait of a mirror that crashed: its databases go on, but no new ones are noticed.
+const longestMirrorWait = 5 * time.Minute
+
+// mirror runs a mirror and records its end, as replicate does for other jobs.
+func (s *Server) mirror(ctx context.Context, job *running, log *zerolog.Logger) error {
+	run := job.run
+	working, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(s.stages.Hurry, func() { cancel(errNoTime) })()
+
+	health := &health{began: time.Now()}
+	summary, err := s.runMirror(working, job, log)
+	switch {
+	case err == nil:
+		text, err := json.Marshal(mirrorResult{OK: true, MirrorSummary: summary})
+		if err != nil {
+			return fmt.Errorf("writing the result of a mirror: %w", err)
+		}
+		log.Info().Int64("docs_written", summary.DocsWritten).Int64("databases", summary.Known).Msg("mirror completed")
+		s.counter.add(func(c *Counts) { c.Completed++ })
+		return run.Complete(ctx, func(state *replicator.JobState) {
+			state.Result = text
+			if state.Mirror != nil {
+				progress := *state.Mirror
+				progress.Summary = summary
+				state.Mirror = &progress
+			}
+		})
+	case errors.Is(err, mirror.ErrStopped):
+		err = worker.ErrStopped
+	}
+	return s.ended(ctx, run, worker.Result{}, err, health, log)
+}
+
+// mirrorResult is the body of the response of POST /_replicate for a mirror that has completed.
+type mirrorResult struct {
+	OK bool `json:"ok"`
+	*replicator.MirrorSummary
+}
+
+// runMirror reserves the replication id and runs the mirror.
+func (s *Server) runMirror(ctx context.Context, job *running, log *zerolog.Logger) (*replicator.MirrorSummary, error) {
+	run := job.run
+	id, err := run.Job().Args.Replication.ID(s.opts.Jobs.ServerUUID(), "")
+	if err != nil {
+		return nil, err
+	}
+	if err := run.Identify(ctx, id); err != nil {
+		return nil, err
+	}
+	summary, err := mirror.Run(ctx, mirror.Options{
+		Run: run, Config: s.opts.Config, Worker: s.Requests(), Stop: job.stop, Log: *log,
+	})
+	if refused, ok := errors.AsType[*mirror.Refused](err); ok {
+		return nil, &worker.Error{Code: "unauthorized", Reason: refused.Error()}
+	}
+	return summary, err
+}
+
+// mirrorWait returns the wait of a mirror that crashed.
+func mirrorWait(job *jobs.Job, wait time.Duration) time.Duration {
+	if job.IsMirror() {
+		return min(wait, longestMirrorWait)
+	}
+	return wait
+}
