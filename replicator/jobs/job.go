@@ -23,6 +23,10 @@ type Job struct {
 	Paused      bool
 	PausedSince time.Time
 
+	// Summary sums up the databases of a mirror, in jobs of lists and in those that Get and Document return. It is nil for
+	// other jobs.
+	Summary *replicator.MirrorSummary
+
 	scheduled time.Time // from when it may run
 	tag       string    // of the job layer
 	redefined bool      // got a new definition while running, and has not run with it yet

@@ -30,7 +30,7 @@ const listBatch = 50
 func (s *Store) Get(ctx context.Context, id string) (*Job, error) {
 	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (*Job, error) {
 		job, err := s.resolve(tx.Snapshot(), id)
-		return s.withPause(tx.Snapshot(), job, err)
+		return s.summed(tx.Snapshot())(s.withPause(tx.Snapshot(), job, err))
 	})
 }
 
@@ -44,6 +44,9 @@ type Filter struct {
 	// the anonymous user is empty.
 	Transient bool
 	User      *string
+	// Mirror, if not empty, is the job id of a mirror whose jobs are listed, by the names of their databases. Their list has no
+	// Total and cannot Skip. With the order ByCrash it has the databases whose runs fail.
+	Mirror string
 }
 
 // ListOptions select a page of a list. The zero value selects nothing.
@@ -108,6 +111,7 @@ func (s *Store) List(ctx context.Context, f Filter, opts ListOptions) (List, err
 	}
 	l.parts = parkedParts(l.parts, opts.Parked)
 	l.counted = l.parts
+	l.mirror = f.Mirror
 	return s.list(ctx, opts, l)
 }
 
@@ -172,7 +176,7 @@ func (s *Store) Document(ctx context.Context, database, id string) (*Job, error)
 			return nil, ErrNotFound
 		}
 		job, err := s.read(tx.Snapshot(), jobID)
-		return s.withPause(tx.Snapshot(), job, err)
+		return s.summed(tx.Snapshot())(s.withPause(tx.Snapshot(), job, err))
 	})
 }
 
@@ -260,6 +264,7 @@ type listing struct {
 	owner   string // empty: any
 	parts   []fdbjobs.Part
 	counted []fdbjobs.Part // for the total
+	mirror  string         // empty: any job
 }
 
 // has reports whether a job belongs to the list.
@@ -289,11 +294,14 @@ func (s *Store) list(ctx context.Context, opts ListOptions, l listing) (List, er
 			opts.Skip, opts.Limit, len(opts.After.Owner), len(opts.After.ID))
 	}
 	var out List
-	after, read := opts.After, s.page
-	if opts.Order != ByOwner {
+	after, read, indexed := opts.After, s.page, opts.Order != ByOwner || l.mirror != ""
+	switch {
+	case l.mirror != "":
+		read = s.mirrored(l.mirror, opts.Order)
+	case opts.Order != ByOwner:
 		read = s.troubled(opts.Order)
 	}
-	for begun, skip := opts.Order != ByOwner, opts.Skip; !begun; skip -= skipAtOnce {
+	for begun, skip := indexed, opts.Skip; !begun; skip -= skipAtOnce {
 		step := ListOptions{After: after, Skip: min(skip, skipAtOnce)}
 		err := s.db.Transact(ctx, func(tx kv.Transaction) (err error) {
 			out.Total, after, err = s.beginList(tx.Snapshot(), step, l)
@@ -304,7 +312,7 @@ func (s *Store) list(ctx context.Context, opts ListOptions, l listing) (List, er
 		}
 		begun = skip <= skipAtOnce || after == step.After
 	}
-	if opts.Query != "" && opts.Order == ByOwner && opts.After == (fdbjobs.Position{}) && opts.Limit > 0 {
+	if opts.Query != "" && !indexed && opts.After == (fdbjobs.Position{}) && opts.Limit > 0 {
 		if job, err := s.Get(ctx, opts.Query); err == nil && l.has(job) {
 			out.Jobs, out.Scanned = []*Job{job}, 1
 			return out, nil
@@ -315,7 +323,7 @@ func (s *Store) list(ctx context.Context, opts ListOptions, l listing) (List, er
 	lower, more := strings.ToLower(opts.Query), true
 	for more && len(out.Jobs) < opts.Limit && out.Scanned < MaxScanned {
 		n := listBatch
-		if opts.Query == "" && opts.Order == ByOwner {
+		if opts.Query == "" && !indexed {
 			n = min(n, opts.Limit-len(out.Jobs))
 		}
 		page, err := s.readPage(ctx, read, l, after, n)
@@ -326,7 +334,7 @@ func (s *Store) list(ctx context.Context, opts ListOptions, l listing) (List, er
 		out.Scanned += page.passed
 		for i, job := range page.jobs {
 			out.Scanned++
-			if opts.Order != ByOwner && !l.has(job) || opts.Query != "" && !matches(job, lower) {
+			if indexed && !l.has(job) || opts.Query != "" && !matches(job, lower) {
 				continue
 			}
 			if out.Jobs = append(out.Jobs, job); len(out.Jobs) == opts.Limit && i+1 < len(page.jobs) {
@@ -415,7 +423,7 @@ func (s *Store) page(tx kv.ReadTransaction, l listing, after fdbjobs.Position, n
 			out.after, out.more = fdbjobs.AfterOwner(raw.Owner), true
 			return out, nil
 		}
-		job, err := s.parseListed(raw, of)
+		job, err := s.summed(tx)(s.parseListed(raw, of))
 		if err != nil {
 			return out, err
 		}

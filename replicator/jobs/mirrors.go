@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"settee/fdbjobs"
@@ -154,10 +155,7 @@ func (s *Store) tell(ctx context.Context, mirror *Job, news []News) error {
 			if live, err := s.liveMirror(tx, mirror.ID); err != nil || live == nil {
 				return err
 			}
-			for _, n := range part {
-				tx.Set(s.mirrorNewsKey(mirror.ID, n.Database), tuple.Tuple{n.Type, token}.Pack())
-			}
-			tx.Add(s.mirrorPokesKey(mirror.ID), 1)
+			s.tellIn(tx, mirror.ID, token, part...)
 			return nil
 		})
 		if err != nil {
@@ -433,4 +431,85 @@ func (s *Store) clearMirrorsOf(tx kv.Transaction, instance string) {
 		key := s.space.Pack(name, instance+"|")
 		tx.ClearRange(kv.PrefixRange(key[:len(key)-1])) // without the byte that ends the string
 	}
+}
+
+// tellIn writes news of a mirror. The token differs from that of earlier news.
+func (s *Store) tellIn(tx kv.Transaction, mirror, token string, news ...News) {
+	for _, n := range news {
+		tx.Set(s.mirrorNewsKey(mirror, n.Database), tuple.Tuple{n.Type, token}.Pack())
+	}
+	tx.Add(s.mirrorPokesKey(mirror), 1)
+}
+
+// summed returns a function that sums up the databases of a job that is a mirror, and returns the job and the error.
+func (s *Store) summed(tx kv.ReadTransaction) func(*Job, error) (*Job, error) {
+	return func(job *Job, err error) (*Job, error) {
+		if err != nil || !job.IsMirror() {
+			return job, err
+		}
+		if job.Status == fdbjobs.Finished && job.State.Mirror != nil && job.State.Mirror.Summary != nil {
+			job.Summary = job.State.Mirror.Summary // its rows go
+			return job, nil
+		}
+		summary, err := s.mirrorSummary(tx, job.ID, time.Now())
+		job.Summary = &summary
+		return job, err
+	}
+}
+
+// mirrored returns the pageRead of the jobs of a mirror, by database, or by since when their runs fail. A position has the
+// number of that time instead of an owner, and the database instead of an id.
+func (s *Store) mirrored(mirror string, order Order) pageRead {
+	return func(tx kv.ReadTransaction, _ listing, after fdbjobs.Position, n int) (out page, err error) {
+		found, err := s.mirroredPlaces(tx, mirror, order, after, n)
+		if err != nil {
+			return out, err
+		}
+		ids := make([]string, len(found))
+		for i, d := range found {
+			ids[i] = replicator.ChildJobID(mirror, d.database)
+		}
+		list, err := s.jobs.ListIDs(tx, ids...)
+		if err != nil {
+			return out, err
+		}
+		owners := map[string]ownership{}
+		for i, raw := range list {
+			out.after = fdbjobs.Position{Owner: strconv.FormatInt(found[i].at, 10), ID: found[i].database}
+			job, err := s.troubledJob(tx, raw, owners)
+			if err != nil {
+				return out, err
+			}
+			if job == nil {
+				out.passed++ // the database waits, or is gone
+				continue
+			}
+			out.jobs, out.places = append(out.jobs, job), append(out.places, out.after)
+		}
+		out.more = len(found) == n
+		return out, nil
+	}
+}
+
+// mirroredPlaces reads up to n databases of a mirror after a position.
+func (s *Store) mirroredPlaces(
+	tx kv.ReadTransaction, mirror string, order Order, after fdbjobs.Position, n int,
+) (found []timedDatabase, err error) {
+	if order != ByCrash {
+		stored, err := s.mirroredRows(tx, mirror, after.ID, n)
+		for _, d := range stored {
+			found = append(found, timedDatabase{0, d.Database})
+		}
+		return found, err
+	}
+	index := s.space.Sub("mirror_failing", mirror)
+	all := rows.Range(index)
+	if after != (fdbjobs.Position{}) {
+		at, err := strconv.ParseInt(after.Owner, 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("listing the jobs of a mirror: the start key has no time: %w", err)
+		}
+		all.Begin = kv.KeyAfter(index.Pack(at, after.ID))
+	}
+	return s.mirrorTimes("mirror_failing", mirror, tx.GetRange(all, kv.RangeOptions{Limit: n}))
 }

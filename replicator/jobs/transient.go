@@ -233,10 +233,12 @@ func (s *Store) Cancel(ctx context.Context, id string) (*Job, error) {
 var ErrEnded = errors.New("the replication has ended")
 
 // RunNow makes a pending or crashing job due, so that it need not wait for its time. Its errors still
-// count. It returns the job as it was before. A job that runs or is due is not changed. It returns
+// count. It returns the job as it was before. A job that runs or is due is not changed, but a mirror that runs looks at all
+// databases. It returns
 // ErrNotFound if there is no job with that job id or replication id, and ErrEnded if it has ended.
 func (s *Store) RunNow(ctx context.Context, id string) (*Job, error) {
 	var before *Job // that an earlier attempt found
+	token := rand.Text()
 	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (*Job, error) {
 		job, err := s.resolve(tx, id)
 		if err != nil {
@@ -244,6 +246,9 @@ func (s *Store) RunNow(ctx context.Context, id string) (*Job, error) {
 		}
 		if job.Status == fdbjobs.Finished {
 			return nil, fmt.Errorf("%w: %q", ErrEnded, id)
+		}
+		if job.IsMirror() && job.Status == fdbjobs.Running {
+			s.tellIn(tx, job.ID, token, News{Type: NewsMissed})
 		}
 		tag := ""
 		if job.Condition() == replicator.StateCrashing {

@@ -53,6 +53,9 @@ func listedDoc(job *jobs.Job) listedDocument {
 		LastUpdated: timeText(state.LastUpdated), StartTime: timeText(state.StartTime), NextRun: timeText(job.NextRun()),
 		Warnings: r.Warnings(), Parked: timeText(job.Parked()), pauseOf: pauseOf{job.Paused, timeText(job.PausedSince)},
 	}
+	if job.IsMirror() {
+		out.Info = out.Info.SumUp(state.Mirror, job.Summary)
+	}
 	if !state.State.Terminal() {
 		out.ID = orNull(job.ReplicationID())
 		out.Node, out.SourceProxy, out.TargetProxy = orNull(state.Node), shownProxy(r.Source), shownProxy(r.Target)

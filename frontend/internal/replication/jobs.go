@@ -42,6 +42,9 @@ type listedJob struct {
 	CrashingSince *string `json:"crashing_since,omitempty"`
 	StuckSince    *string `json:"stuck_since,omitempty"`
 	Parked        *string `json:"parked,omitempty"` // since when, see jobs.Job.Parked
+	// Of a job that a mirror has made: the job id of the mirror, and the database of its source.
+	Mirror           string `json:"mirror,omitempty"`
+	MirroredDatabase string `json:"mirrored_database,omitempty"`
 	pauseOf
 }
 
@@ -72,8 +75,11 @@ func listed(job *jobs.Job) listedJob {
 		State:    state.State,
 
 		ErrorCount: state.ErrorCount, CrashingSince: timeText(state.CrashingSince), StuckSince: timeText(state.StuckSince),
-		Parked:  timeText(job.Parked()),
+		Parked: timeText(job.Parked()), Mirror: job.Mirror(), MirroredDatabase: job.Args.MirroredDatabase,
 		pauseOf: pauseOf{job.Paused, timeText(job.PausedSince)},
+	}
+	if job.IsMirror() {
+		out.Info = out.Info.SumUp(state.Mirror, job.Summary)
 	}
 	if out.History == nil {
 		out.History = replicator.History{}
@@ -135,17 +141,22 @@ func orNull(text string) *string {
 }
 
 // JobParameters are the parameters that ListJobs reads.
-var JobParameters = append([]string{"sort", "database", "user"}, ListParameters...)
+var JobParameters = append([]string{"sort", "database", "user", "mirror"}, ListParameters...)
 
 // ListJobs answers _scheduler/jobs.
 func (e *Endpoints) ListJobs(w http.ResponseWriter, r *http.Request) error {
 	q := web.NewQuery(r)
 	opts, filter := listOptions(q), readFilter(q)
 	opts.Order = readOrder(q, opts)
+	checkMirrorList(q, filter, opts)
 	if q.Err != nil {
 		return q.Err
 	}
-	if err := e.restrict(r, &filter, opts.Order); err != nil {
+	if filter.Mirror != "" {
+		if err := e.findMirror(r, &filter); err != nil {
+			return err
+		}
+	} else if err := e.restrict(r, &filter, opts.Order); err != nil {
 		return err
 	}
 	var list jobs.List
@@ -166,7 +177,32 @@ func (e *Endpoints) ListJobs(w http.ResponseWriter, r *http.Request) error {
 		Offset    int64       `json:"offset"`
 		Jobs      []listedJob `json:"jobs"`
 		pageEnd
-	}{totalOf(list, opts), min(int64(opts.Skip), list.Total), listedAll(list.Jobs), endOf(list, opts)})
+	}{totalOf(list, filter, opts), min(int64(opts.Skip), list.Total), listedAll(list.Jobs), endOf(list, opts)})
+}
+
+// checkMirrorList refuses what cannot be combined with the jobs of a mirror.
+func checkMirrorList(q *web.Query, f jobs.Filter, opts jobs.ListOptions) {
+	switch {
+	case f.Mirror == "":
+	case f.Database != "" || f.User != nil || f.Transient:
+		q.Refuse("`mirror` cannot be combined with `database` or `user`")
+	case opts.Skip > 0:
+		q.Refuse("`skip` cannot be combined with `mirror`: use `start_key`")
+	case opts.Order != jobs.ByOwner && opts.Order != jobs.ByCrash:
+		q.Refuse("`sort` of the jobs of a mirror must be %s", jobs.ByCrash)
+	}
+}
+
+// findMirror finds the mirror whose jobs are listed, by its job id or replication id, if the user of the request may see
+// it.
+func (e *Endpoints) findMirror(r *http.Request, f *jobs.Filter) error {
+	ctx, cancel := web.StoreContext(r)
+	defer cancel()
+	job, err := e.jobOf(ctx, r, f.Mirror)
+	if err == nil {
+		f.Mirror = job.ID
+	}
+	return err
 }
 
 // restrict refuses a list that has jobs of others. Without a filter, users see the jobs that they have posted. In another
@@ -189,8 +225,8 @@ func (e *Endpoints) restrict(r *http.Request, f *jobs.Filter, order jobs.Order) 
 }
 
 // totalOf returns the total of a list, or nil if it is not known.
-func totalOf(list jobs.List, opts jobs.ListOptions) *int64 {
-	if opts.Order != jobs.ByOwner {
+func totalOf(list jobs.List, f jobs.Filter, opts jobs.ListOptions) *int64 {
+	if opts.Order != jobs.ByOwner || f.Mirror != "" {
 		return nil
 	}
 	return &list.Total
@@ -226,7 +262,7 @@ func readOrder(q *web.Query, opts jobs.ListOptions) jobs.Order {
 // readFilter reads which jobs a list has: those in some states, and those of a replicator database or of a user. An
 // empty database is that of the jobs without one.
 func readFilter(q *web.Query) jobs.Filter {
-	f := jobs.Filter{States: readStates(q), Database: q.Text("database")}
+	f := jobs.Filter{States: readStates(q), Database: q.Text("database"), Mirror: q.Text("mirror")}
 	f.Transient = q.Has("database") && f.Database == ""
 	if q.Has("user") {
 		if f.Database != "" {
@@ -281,12 +317,17 @@ func (e *Endpoints) isTheirs(r *http.Request, job *jobs.Job) bool {
 	if job.Transient() {
 		return who.IsAdmin() || job.Args.User != nil && *job.Args.User == who.Name
 	}
-	return e.Guard.MayReadReplication(r, *job.Args.Database, *job.Args.DocID)
+	database, docID, ok := job.Document()
+	return ok && e.Guard.MayReadReplication(r, database, docID)
 }
 
 // theirJob returns the job whose id is in the path, if the user of the request may see it.
 func (e *Endpoints) theirJob(ctx context.Context, r *http.Request) (*jobs.Job, error) {
-	id := web.PathValue(r, "id")
+	return e.jobOf(ctx, r, web.PathValue(r, "id"))
+}
+
+// jobOf returns the job with that job id or replication id, if the user of the request may see it.
+func (e *Endpoints) jobOf(ctx context.Context, r *http.Request, id string) (*jobs.Job, error) {
 	job, err := e.Jobs.Get(ctx, id)
 	// This node, or a proxy, may have decoded the + of an id as a space.
 	if plus := strings.ReplaceAll(id, " ", "+"); plus != id && errors.Is(err, jobs.ErrNotFound) {
