@@ -16,7 +16,8 @@ import (
 
 // Check checks all rows of the package: their forms, and that they agree with the jobs that they belong to. It repairs
 // the indexes of crashing and of stuck jobs, and removes rows of the other indexes and reservations whose job is not
-// there. It makes parked jobs due that nothing would wake, and adds watches that are missing. It does not check the jobs
+// there. It makes parked jobs due that nothing would wake, and adds watches that are missing. It repairs the indexes and the
+// sums of mirrors. It does not check the jobs
 // themselves: see [fdbjobs.Layer.Check].
 func Check(ctx context.Context, c *check.Checker, layer *fdbjobs.Layer) error {
 	k := checker{
@@ -74,6 +75,16 @@ var rowChecks = map[string]struct {
 	"ran":             {2, 2, checker.sum},
 	"entitled":        {2, 2, checker.sum},
 	"rates":           {3, 3, checker.work},
+	"mirrored":        {2, 2, checker.mirrored},
+	"mirror_waiting":  {3, 3, checker.mirrorIndex},
+	"mirror_behind":   {3, 3, checker.mirrorIndex},
+	"mirror_failing":  {3, 3, checker.mirrorIndex},
+	"mirror_gone":     {3, 3, checker.mirrorIndex},
+	"mirror_sums":     {2, 2, checker.mirrorSum},
+	"mirror_news":     {2, 2, checker.mirrorOf},
+	"mirror_pokes":    {1, 1, checker.mirrorOf},
+	"mirror_ended":    {1, 1, checker.mirrorOf},
+	"mirrors":         {2, 2, checker.mirrorOf},
 }
 
 func (k checker) row(p *check.Page, pair kv.KeyValue) (func() error, error) {

@@ -46,6 +46,15 @@
 //
 // The due time of a parked job is the last resort. Nothing should need it.
 //
+// # Mirrors
+//
+// A job whose definition has a Mirror is a mirror. It has a row for each database of its source that it knows, and a job for
+// each of them whose turn has come: a child, a job of the same owner whose id follows from the mirror's and the database's
+// name (replicator.ChildJobID). A child has no document. Its row changes in each transaction that writes its state and
+// changes what the row says, so the sums and indexes over the rows agree with the jobs. The run of a mirror adds and ends
+// children (mirrorrun.go), while it holds the mirror's job. A mirror that has ended leaves them to upkeep, or to the mirror
+// that is added with its id. [Store.Tell] tells mirrors of databases that were created and deleted.
+//
 // # Documents
 //
 // A job is transient, made from a request, or belongs to a document in a replicator database: one
@@ -112,6 +121,16 @@
 //	("stuck", since, job id)             -> "": a running job that makes no progress
 //	("refused", time, job id)            -> "": a job whose target refused revisions
 //	("parked", server, database, job id) -> (ask, woken, update_seq): a job that waits for a change, see parked.go
+//	("mirrored", mirror, database)       -> a database that a mirror knows, see mirrored.go
+//	("mirror_waiting", mirror, turn, database)   -> "": its job is to be added
+//	("mirror_behind", mirror, since, database)   -> "": the target may lack changes
+//	("mirror_failing", mirror, since, database)  -> "": its runs fail
+//	("mirror_gone", mirror, time, database)      -> "": it is to be deleted at the target
+//	("mirror_sums", mirror, name)        -> int64: sums over a mirror's databases
+//	("mirrors", server, mirror)          -> "": a mirror whose source is a server, see mirrors.go
+//	("mirror_news", mirror, database)    -> (type, token): what happened to a database
+//	("mirror_pokes", mirror)             -> int64: changes when a mirror has something to do
+//	("mirror_ended", mirror)             -> "": a mirror that has ended, and may still have databases
 //	("asks", server, ask, job id)        -> database: when to ask for changes of such a job
 //	("watched", server)                  -> "": the server has a watch, see watched.go
 //	("parks", server)                    -> int64: changes when a job of the server is parked

@@ -360,7 +360,11 @@ func (w *world) work(run *jobs.Run) error {
 
 // park parks a job, whose source may change meanwhile.
 func (w *world) park(run *jobs.Run) error {
-	err := run.Parking(w.Context(), atSource())
+	at := atSource()
+	if name := run.Job().Args.MirroredDatabase; name != "" {
+		at.Database = name
+	}
+	err := run.Parking(w.Context(), at)
 	for err == nil && w.intN(3) == 0 {
 		w.pause(time.Second)
 		err = run.Update(w.Context(), w.progress)

@@ -1,0 +1,280 @@
+package jobs_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"settee/fdbjobs"
+	"settee/internal/seeds"
+	"settee/internal/shorttest"
+	"settee/pkg/docstore"
+	"settee/replicator"
+	"settee/replicator/jobs"
+)
+
+// TestRandomMirrors runs mirrors whose documents change, are deleted and written again, whose runs end anywhere, and whose
+// jobs run to all kinds of ends, on a store with all faults. In the end the rows of each mirror, their sums and their
+// indexes must agree with the jobs, and nothing is left of mirrors that are gone.
+func TestRandomMirrors(t *testing.T) {
+	shorttest.Skip(t)
+	t.Parallel()
+	var mu sync.Mutex
+	seen := map[string]int{}
+	seeds.Each(t, 0, 4, func(t *testing.T, seed uint64) {
+		synctest.Test(t, func(t *testing.T) {
+			w := mirrorWorld{newWorld(t, seed)}
+			w.run()
+			mu.Lock()
+			defer mu.Unlock()
+			for what, n := range w.counts {
+				seen[what] += n
+			}
+		})
+	})
+	for _, what := range []string{
+		"written", "deleted", "database deleted", "mirror completed", "mirror failed", "mirror died", "mirror stopped", "crashed", "parked",
+		"woken", "halted", "collided", "added", "started", "ended", "to be deleted", "redefined", "news",
+	} {
+		assert.NotZero(t, seen[what], what)
+	}
+	t.Log(seen)
+}
+
+type mirrorWorld struct{ *world }
+
+func (w mirrorWorld) run() {
+	w.create("_replicator")
+	ctx, cancel := context.WithCancel(w.Context())
+	var writing, others sync.WaitGroup
+	for range 2 {
+		writing.Go(w.writer)
+	}
+	for range worldRunners {
+		others.Go(func() { w.runner(ctx) })
+	}
+	for _, p := range w.processes {
+		others.Go(func() {
+			_ = p.layer.RunUpkeep(ctx, fdbjobs.UpkeepOptions{Tasks: p.jobs.Tasks(), Failed: w.failed})
+		})
+		others.Go(func() {
+			_ = p.jobs.Jobs().RunMonitor(ctx, fdbjobs.MonitorOptions{Failed: func(err error) { w.failed("monitor", err) }})
+		})
+	}
+	writing.Wait()
+	<-time.After(2 * time.Minute) // for upkeep
+	cancel()
+	others.Wait()
+	w.compare()
+	w.check()
+}
+
+func (w mirrorWorld) name() string { return fmt.Sprint("db", w.intN(8)) }
+
+// names returns some names.
+func (w mirrorWorld) names() (names []string) {
+	for i := range 8 {
+		if w.intN(3) == 0 {
+			names = append(names, fmt.Sprint("db", i))
+		}
+	}
+	return names
+}
+
+func (w mirrorWorld) body() []byte {
+	if w.intN(8) == 0 { // it collides with the job of a database
+		return fmt.Appendf(nil, `{"source": "http://a.example/db%d", "target": "http://b.example/p-db%[1]d", "continuous": true, "create_target": true}`, w.intN(8))
+	}
+	return fmt.Appendf(nil, `{"source": "http://a.example/", "target": "http://b.example/", "continuous": %v,
+		"mirror": {"prefix": "%s", "include": ["db%d", "db*"]}}`, w.intN(3) > 0, pick(w.world, []string{"p-", "q-"}), w.intN(3))
+}
+
+// writer writes and deletes documents, wakes jobs, and tells mirrors of databases.
+func (w mirrorWorld) writer() {
+	for range worldSteps {
+		w.pause(time.Second)
+		p := pick(w.world, w.processes)
+		switch w.intN(8) {
+		case 0, 1:
+			n, err := p.jobs.Wake(w.Context(), sourceServer, w.names())
+			if w.must(err) && n > 0 {
+				w.count("woken")
+			}
+			continue
+		case 2, 3:
+			w.must(p.jobs.Tell(w.Context(), "http://a.example/", []jobs.News{
+				{Database: w.name(), Type: jobs.NewsCreated}, {Type: jobs.NewsMissed}, {Database: w.name() + "x", Type: jobs.NewsDeleted},
+			}))
+			continue
+		case 4:
+			if w.intN(6) > 0 {
+				continue
+			}
+			db, err := p.docs.Database(w.Context(), "_replicator")
+			if !w.must(err, docstore.ErrDatabaseNotFound) {
+				continue
+			}
+			w.must(db.Delete(w.Context()), docstore.ErrDatabaseNotFound)
+			w.count("database deleted")
+			_, err = pick(w.world, w.processes).docs.Create(w.Context(), "_replicator")
+			w.must(err)
+			continue
+		}
+		db, err := p.docs.Database(w.Context(), "_replicator")
+		if !w.must(err, docstore.ErrDatabaseNotFound) {
+			continue
+		}
+		edit := docstore.Edit{ID: fmt.Sprint("d", w.intN(3)), Body: w.body(), Deleted: w.intN(4) == 0}
+		doc, err := db.Get(w.Context(), edit.ID, docstore.GetOptions{})
+		if err == nil {
+			edit.Rev = doc.Rev
+		} else if !w.must(err, docstore.ErrNotFound, docstore.ErrDatabaseNotFound) && !errors.Is(err, docstore.ErrNotFound) {
+			continue
+		}
+		_, err = db.Put(w.Context(), edit)
+		w.written(err, edit.Deleted, "written")
+	}
+}
+
+// runner runs one job after another.
+func (w mirrorWorld) runner(ctx context.Context) {
+	for ctx.Err() == nil {
+		run, err := accept(ctx, pick(w.world, w.processes).jobs)
+		if err != nil {
+			w.must(err, context.Canceled)
+			return
+		}
+		if run.Job().IsMirror() {
+			err = w.mirror(run)
+		} else {
+			err = w.work(run)
+		}
+		switch {
+		case errors.Is(err, fdbjobs.ErrHalt):
+			w.count("halted")
+			w.must(run.Release(w.Context()))
+		default:
+			w.must(err)
+		}
+	}
+}
+
+// mirror runs a mirror to some end. Its source has other databases each time that it looks.
+func (w mirrorWorld) mirror(run *jobs.Run) error {
+	ctx := w.Context()
+	if err := run.Start(ctx, "node", "pid"); err != nil {
+		return err
+	}
+	id, err := run.Job().Args.Replication.ID(serverUUID, "")
+	require.NoError(w, err)
+	var collision *jobs.Collision
+	switch err := run.Identify(ctx, id); {
+	case errors.As(err, &collision):
+		return run.Fail(ctx, jobs.CollisionCode, collision.Error())
+	case err != nil:
+		return err
+	}
+	if err := run.BeginMirror(ctx); err != nil {
+		return err
+	}
+	for range w.intN(20) {
+		w.pause(time.Second)
+		if err := w.step(run); err != nil {
+			return err
+		}
+	}
+	switch w.intN(8) {
+	case 0:
+		w.count("mirror completed")
+		return run.Complete(ctx, nil)
+	case 1:
+		w.count("mirror failed")
+		return run.Fail(ctx, "error", "it cannot be")
+	case 2:
+		w.count("mirror died")
+		return nil
+	case 3:
+		return run.Crash(ctx, time.Now().Add(time.Second), 1, "error", "a failure")
+	}
+	w.count("mirror stopped")
+	return run.Stop(ctx, nil)
+}
+
+// step does one thing that a run of a mirror does.
+func (w mirrorWorld) step(run *jobs.Run) error {
+	ctx := w.Context()
+	switch w.intN(8) {
+	case 0, 1:
+		w.count("added")
+		return run.AddMirrored(ctx, w.names(), int64(w.intN(2)))
+	case 2, 3:
+		n, err := run.StartMirrored(ctx, 3)
+		if n > 0 {
+			w.count("started")
+		}
+		return err
+	case 4:
+		w.count("redefined")
+		return run.RedefineMirrored(ctx, w.names())
+	case 5:
+		var at time.Time
+		if w.intN(2) == 0 {
+			w.count("to be deleted")
+			at = time.Now().Add(time.Duration(w.intN(int(10 * time.Second))))
+		}
+		w.count("ended")
+		return run.EndMirrored(ctx, []string{w.name()}, at)
+	case 6:
+		databases, _, err := run.GoneMirrored(ctx, time.Now(), 5)
+		for _, database := range databases {
+			if err == nil {
+				err = run.ForgetGone(ctx, database)
+			}
+		}
+		return err
+	}
+	news, err := run.MirrorNews(ctx, 10)
+	if err != nil || len(news) == 0 {
+		return errors.Join(err, run.Update(ctx, func(*replicator.JobState) {}))
+	}
+	w.count("news")
+	return run.DropNews(ctx, news)
+}
+
+// compare checks that each mirror has as many databases with jobs as there are jobs that it has made, and that no such job
+// is left of another mirror. [jobs.Check] compares them one by one.
+func (w mirrorWorld) compare() {
+	made := map[string]int64{}
+	all := []replicator.State{
+		replicator.StatePending, replicator.StateRunning, replicator.StateCrashing, replicator.StateCompleted, replicator.StateFailed,
+	}
+	list, err := w.store.List(w.Context(), jobs.Filter{States: all}, jobs.ListOptions{Limit: jobs.MaxLimit})
+	require.NoError(w, err)
+	mirrors := map[string]bool{}
+	for _, job := range list.Jobs {
+		if mirror := job.Mirror(); mirror != "" {
+			made[mirror]++
+		}
+		mirrors[job.ID] = job.IsMirror() && !job.Condition().Terminal()
+	}
+	for _, job := range list.Jobs {
+		if !mirrors[job.ID] {
+			continue
+		}
+		sums, err := w.store.MirrorSummary(w.Context(), job.ID)
+		require.NoError(w, err)
+		assert.Equal(w, made[job.ID], sums.Known-sums.States[replicator.MirroredWaiting], "%s %v", job.ID, sums)
+		delete(made, job.ID)
+		page, err := w.store.List(w.Context(), jobs.Filter{Mirror: job.ID, States: all}, jobs.ListOptions{Limit: jobs.MaxLimit})
+		require.NoError(w, err)
+		assert.EqualValues(w, sums.Known-sums.States[replicator.MirroredWaiting], len(page.Jobs))
+	}
+	assert.Empty(w, made, "jobs of mirrors that are gone")
+}
