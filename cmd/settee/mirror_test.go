@@ -1,11 +1,18 @@
 package main
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
+	"io"
+	"log"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
 	"net/url"
 	"path/filepath"
+	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -13,6 +20,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"settee/pkg/couch/couchtest"
 	"settee/replicator"
 )
 
@@ -162,4 +170,139 @@ func (p *process) jobsIn(list string) int {
 	var answer struct{ Jobs []json.RawMessage }
 	require.NoError(p.t, json.Unmarshal([]byte(p.ask(http.StatusOK, http.MethodGet, list, "")), &answer))
 	return len(answer.Jobs)
+}
+
+// gate is a reverse proxy that can be closed, and that refuses some requests.
+type gate struct {
+	url    string
+	closed atomic.Bool
+	refuse atomic.Value // func(*http.Request) bool
+}
+
+func newGate(t *testing.T, to string) *gate {
+	t.Helper()
+	target, err := url.Parse(to)
+	require.NoError(t, err)
+	user := target.User
+	target.User = nil
+	g := new(gate)
+	g.refuse.Store(func(*http.Request) bool { return false })
+	proxy := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(target)
+			r.Out.URL.Path, r.Out.URL.RawPath = r.In.URL.Path, r.In.URL.RawPath
+		},
+		FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0),
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case g.closed.Load():
+			panic(http.ErrAbortHandler)
+		case g.refuse.Load().(func(*http.Request) bool)(r):
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusForbidden)
+			_, _ = io.WriteString(w, `{"error":"forbidden","reason":"not this database"}`)
+		default:
+			proxy.ServeHTTP(w, r)
+		}
+	}))
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	t.Cleanup(server.Close)
+	at, err := url.Parse(server.URL)
+	require.NoError(t, err)
+	at.User = user
+	g.url = at.String() + "/"
+	return g
+}
+
+// A mirror of a CouchDB waits while its source does not answer, tries again what its target refuses, deletes what was
+// deleted, and may itself be the source of another mirror.
+func TestMirrorOfCouchDB(t *testing.T) {
+	t.Parallel()
+	couch := couchtest.SharedCouchDB(t)
+	source := newGate(t, couchtest.As(couch.URL, couch.Username, couch.Password))
+	b, c := serveNode(t, "mem:"), serveNode(t, "mem:")
+	target := newGate(t, strings.TrimSuffix(b.url, "/"))
+	target.refuse.Store(func(r *http.Request) bool {
+		return strings.HasSuffix(r.URL.Path, "-bad/") || strings.HasSuffix(r.URL.Path, "-bad")
+	})
+	node := serveNode(t, "mem:", "replicator/min_backoff_penalty_sec=1", "replicator/mirror_delete_after_sec=1", "replicator/retries_per_request=1")
+
+	group := "m" + strings.ToLower(rand.Text()) + "-"
+	create := func(name string) string {
+		t.Helper()
+		database := group + name
+		couch.Do(t, http.MethodPut, "/"+url.QueryEscape(database), nil, http.StatusCreated)
+		couch.Do(t, http.MethodPut, "/"+url.QueryEscape(database)+"/first", []byte(`{}`), http.StatusCreated)
+		return database
+	}
+	var names []string
+	for _, name := range []string{"a", "b/c+d", "bad"} {
+		names = append(names, create(name))
+	}
+	include := fmt.Sprintf(`"include":[%q]`, group+"*")
+	node.ask(http.StatusCreated, http.MethodPut, "_replicator/m", fmt.Sprintf(
+		`{"source":%q,"target":%q,"continuous":true,"mirror":{%s,"deleted":"delete"}}`, source.url, target.url, include))
+	node.ask(http.StatusCreated, http.MethodPut, "_replicator/chain", fmt.Sprintf(
+		`{"source":%q,"target":%q,"continuous":true,"mirror":{%s,"prefix":"c-"}}`, b.url, c.url, include))
+	require.Eventually(t, func() bool {
+		m := node.mirror("m").Info.Mirror
+		return m.States["up_to_date"] == 2 && m.States["failing"] == 1 && len(m.Failures) == 1
+	}, limit, 10*time.Millisecond)
+	failure := node.mirror("m").Info.Mirror.Failures[0]
+	assert.Equal(t, names[2], failure.Database)
+	assert.Contains(t, failure.Reason, "not this database")
+	assert.Equal(t, 1, node.jobsIn("_scheduler/jobs?sort=since&mirror="+url.QueryEscape(node.mirror("m").JobID)))
+	target.refuse.Store(func(*http.Request) bool { return false })
+	node.awaitMirror("m", 3)
+	node.awaitMirror("chain", 3)
+	for _, name := range names {
+		require.True(t, exists(t, c.url+url.QueryEscape("c-"+name)+"/first")(), name)
+	}
+
+	source.closed.Store(true)
+	node.ask(http.StatusOK, http.MethodPost, "_scheduler/jobs/"+url.QueryEscape(node.mirror("m").JobID)+"/_run", "")
+	require.Eventually(t, func() bool { return node.mirror("m").Info.Mirror.Error != "" }, limit, 10*time.Millisecond)
+	late := create("late")
+	source.closed.Store(false)
+	require.Eventually(t, exists(t, c.url+"c-"+late+"/first"), limit, 10*time.Millisecond)
+	assert.Empty(t, node.awaitMirror("m", 4).Info.Mirror.Error)
+
+	couch.Do(t, http.MethodDelete, "/"+names[0], nil, http.StatusOK)
+	node.ask(http.StatusOK, http.MethodPost, "_scheduler/jobs/"+url.QueryEscape(node.mirror("m").JobID)+"/_run", "")
+	require.Eventually(t, func() bool {
+		status, _ := b.request(http.MethodGet, names[0], "")
+		return status == http.StatusNotFound
+	}, limit, 10*time.Millisecond)
+	node.awaitMirror("m", 3)
+	require.True(t, exists(t, c.url+"c-"+names[0]+"/first")(), "the second mirror keeps its databases")
+
+	// The same, once: everything is there already.
+	result := node.ask(http.StatusOK, http.MethodPost, "_replicate", fmt.Sprintf(
+		`{"source":%q,"target":%q,"mirror":{%s,"prefix":"once-"}}`, source.url, target.url, include))
+	assert.Contains(t, result, `"ok":true,"databases":3`)
+	assert.Contains(t, result, `"docs_written":3`)
+	for _, name := range append(names[1:], late) {
+		require.True(t, exists(t, b.url+url.QueryEscape("once-"+name)+"/first")(), name)
+	}
+	for _, name := range append(names[1:], late) {
+		couch.Do(t, http.MethodDelete, "/"+url.QueryEscape(name), nil, http.StatusOK)
+	}
+}
+
+// A mirror says in plain words which right its user lacks.
+func TestMirrorWithoutRights(t *testing.T) {
+	t.Parallel()
+	a, node := serveNode(t, "mem:"), serveNode(t, "mem:")
+	a.ask(http.StatusCreated, http.MethodPut, "one", "")
+	plain := withoutAdmin(a.url)
+	node.ask(http.StatusCreated, http.MethodPut, "_replicator/m", fmt.Sprintf(
+		`{"source":%q,"target":%q,"continuous":true,"mirror":{}}`, plain, node.url))
+	require.Eventually(t, func() bool { return node.mirror("m").State == replicator.StateCrashing }, limit, 10*time.Millisecond)
+	assert.Contains(t, node.mirror("m").Info.Error, "does not let requests without a user list its databases")
+	status, text := node.request(http.MethodPost, "_replicate", fmt.Sprintf(`{"source":%q,"target":%q,"mirror":{}}`, plain, node.url))
+	assert.Equal(t, http.StatusUnauthorized, status, text)
+	status, text = node.request(http.MethodPut, "_replicator/n", `{"source":"http://a/","target":"http://b/","mirror":{"included":[]}}`)
+	assert.Equal(t, http.StatusForbidden, status)
+	assert.Contains(t, text, "mirror.included")
 }

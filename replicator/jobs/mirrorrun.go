@@ -64,7 +64,7 @@ type storedDatabase struct {
 	row      *mirroredRow
 }
 
-// holds returns fdbjobs.ErrHalt if the run no longer holds its job.
+// holds returns fdbjobs.ErrHalt if the run no longer holds its job, or the job has a new definition.
 func (r *Run) holds(tx kv.ReadTransaction) error {
 	raw, err := r.store.jobs.Get(tx, r.job.ID)
 	switch {
@@ -74,6 +74,9 @@ func (r *Run) holds(tx kv.ReadTransaction) error {
 		return err
 	case raw.Status != fdbjobs.Running || raw.Lock != r.held.Lock():
 		return fdbjobs.ErrHalt
+	}
+	if job, err := r.store.parse(raw); err != nil || job.Args.Definition != r.job.Args.Definition {
+		return errors.Join(err, fdbjobs.ErrHalt)
 	}
 	// It leaves the run's own fields alone: another goroutine may keep the job alive meanwhile.
 	exists, err := r.store.ownerExists(tx, r.job.owner())

@@ -72,6 +72,9 @@ func (w mirrorWorld) run() {
 	<-time.After(2 * time.Minute) // for upkeep
 	cancel()
 	others.Wait()
+	for _, task := range w.store.Tasks() { // a mirror may have ended since upkeep
+		w.must(task.Run(w.Context(), nil))
+	}
 	w.compare()
 	w.check()
 }

@@ -46,7 +46,9 @@ func (s *Server) mirror(ctx context.Context, job *running, log *zerolog.Logger) 
 	case errors.Is(err, mirror.ErrStopped):
 		err = worker.ErrStopped
 	}
-	return s.ended(ctx, run, worker.Result{}, err, health, log)
+	var result worker.Result // without progress of its own
+	result.ReplicationID = run.Job().State.ReplicationID
+	return s.ended(ctx, run, result, err, health, log)
 }
 
 // mirrorResult is the body of the response of POST /_replicate for a mirror that has completed.
