@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -327,6 +328,7 @@ type jobNumbers struct {
 	states                   map[replicator.State]*prometheus.Desc
 	total, parked            *prometheus.Desc
 	due, crashing            *prometheus.Desc
+	mirrorLag, mirrorFailing *prometheus.Desc
 	readable, readingSeconds *prometheus.Desc
 }
 
@@ -334,7 +336,9 @@ func newJobNumbers(store *jobs.Store) *jobNumbers {
 	desc := func(name, help string) *prometheus.Desc {
 		return prometheus.NewDesc("couchdb_couch_replicator_jobs_"+name, help+", of all nodes together", nil, nil)
 	}
-	own := func(name, help string) *prometheus.Desc { return prometheus.NewDesc("settee_"+name, help, nil, nil) }
+	own := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("settee_"+name, help, labels, nil)
+	}
 	return &jobNumbers{store: store, total: desc("total", "replication jobs that have not ended"),
 		parked: own("replicator_parked_jobs", "replication jobs that have copied everything and wait without a run until their "+
 			"source changes, of all nodes together"),
@@ -342,6 +346,10 @@ func newJobNumbers(store *jobs.Store) *jobNumbers {
 			"waited for a node; 0 if none is due. Of the owners it looks at the 100 that are served next"),
 		crashing: own("replicator_longest_crashing_job_seconds", "time since the first crash of the replication job that has "+
 			"crashed for the longest time without recovering; 0 if there is none"),
+		mirrorLag: own("mirror_lag_seconds", "age of the oldest change that may be missing at the target of a mirror; 0 if none "+
+			"is. Of the first 100 continuous mirrors", "mirror"),
+		mirrorFailing: own("mirror_failing_databases", "databases of a mirror whose replications fail. Of the first 100 "+
+			"continuous mirrors", "mirror"),
 		readable:       own("store_readable", "1 if the store answered this node's reads for these metrics within 5 seconds, else 0"),
 		readingSeconds: own("store_read_seconds", "how long this node's reads for these metrics took"),
 		states: map[replicator.State]*prometheus.Desc{
@@ -354,7 +362,7 @@ func newJobNumbers(store *jobs.Store) *jobNumbers {
 
 // Describe implements prometheus.Collector.
 func (n *jobNumbers) Describe(out chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{n.total, n.parked, n.due, n.crashing, n.readable, n.readingSeconds} {
+	for _, desc := range []*prometheus.Desc{n.total, n.parked, n.due, n.crashing, n.mirrorLag, n.mirrorFailing, n.readable, n.readingSeconds} {
 		out <- desc
 	}
 	for _, desc := range n.states {
@@ -375,6 +383,10 @@ func (n *jobNumbers) Collect(out chan<- prometheus.Metric) {
 	if err == nil {
 		waits, err = n.store.Waits(ctx)
 	}
+	var mirrors []*jobs.Job
+	if err == nil {
+		mirrors, err = n.store.ListMirrors(ctx, shownMirrors)
+	}
 	put(n.readable, oneIf(err == nil))
 	put(n.readingSeconds, time.Since(began).Seconds())
 	if err != nil {
@@ -394,6 +406,22 @@ func (n *jobNumbers) Collect(out chan<- prometheus.Metric) {
 	put(n.parked, float64(counts.Parked))
 	put(n.due, secondsSince(waits.Due))
 	put(n.crashing, secondsSince(waits.Crashing))
+	for _, mirror := range mirrors {
+		name, failing := mirrorName(mirror), mirror.Summary.States[replicator.MirroredFailing]+mirror.Summary.States[replicator.MirroredFailed]
+		out <- prometheus.MustNewConstMetric(n.mirrorLag, prometheus.GaugeValue, float64(mirror.Summary.Lag), name)
+		out <- prometheus.MustNewConstMetric(n.mirrorFailing, prometheus.GaugeValue, float64(failing), name)
+	}
+}
+
+// shownMirrors is the number of mirrors with metrics of their own.
+const shownMirrors = 100
+
+// mirrorName returns the name of a mirror in metrics: its database and document, or its job id.
+func mirrorName(job *jobs.Job) string {
+	if database, docID, ok := job.Document(); ok {
+		return strings.ToValidUTF8(database+"/"+docID, "\uFFFD")
+	}
+	return job.ID
 }
 
 // secondsSince returns the time since at, or 0 if at is zero or later than now.

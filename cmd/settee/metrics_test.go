@@ -112,6 +112,7 @@ func TestMetricsDocument(t *testing.T) {
 	issued := issue(t, 1, nil)
 	issued.write(t, certFile, keyFile)
 	node := tlsNode(t, certFile, keyFile, "replicator/cert_file="+certFile, "replicator/key_file="+keyFile)
+	node.ask(http.StatusCreated, http.MethodPut, "_replicator/backup", `{"source":"http://localhost:1/","target":"http://localhost:1/","continuous":true,"mirror":{"prefix":"p-"}}`)
 	text := node.ask(http.StatusOK, http.MethodGet, "_node/_local/_prometheus", "")
 	for _, use := range []string{"client", "server"} {
 		assert.Contains(t, text, fmt.Sprintf("settee_certificate_expiry_timestamp_seconds{use=%q} %v\n", use, float64(issued.NotAfter.Unix())))

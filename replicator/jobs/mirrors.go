@@ -17,7 +17,7 @@ import (
 
 // A mirror follows the watch of its source's server, which tells it of databases that were created and deleted:
 //
-//	("mirrors", server, mirror)          -> "": the mirror needs the server's watch
+//	("mirrors", server, mirror)          -> "": a continuous mirror. Its first run adds the server's watch
 //	("mirror_news", mirror, database)    -> (type, token): the latest news of a database that the mirror has not looked at
 //	("mirror_pokes", mirror)             -> int64: changes with news, and when there is room for another first run
 //	("mirror_ended", mirror)             -> "": its databases are to be dropped, see Store.dropMirrors
@@ -109,6 +109,54 @@ func (s *Store) Mirrors(ctx context.Context, server, after string, limit int) (f
 		return nil
 	})
 	return found, more, err
+}
+
+// ListMirrors returns up to limit continuous mirrors that have not ended, by their sources, with their summaries.
+func (s *Store) ListMirrors(ctx context.Context, limit int) (found []*Job, err error) {
+	all := rows.Range(s.space.Sub("mirrors"))
+	for more := true; more && len(found) < limit; {
+		page, next, err := s.pageOfMirrors(ctx, all, min(limit-len(found), mirrorsAtOnce))
+		if err != nil {
+			return nil, err
+		}
+		found, all.Begin, more = append(found, page...), next, next != nil
+	}
+	return found, nil
+}
+
+// pageOfMirrors reads the mirrors of up to limit rows, and returns where the next rows begin, nil if there are none.
+func (s *Store) pageOfMirrors(ctx context.Context, all kv.KeyRange, limit int) (found []*Job, next []byte, err error) {
+	err = s.db.Transact(ctx, func(tx kv.Transaction) error {
+		found, next = nil, nil
+		now := tx.Snapshot()
+		pairs, err := now.GetRange(all, kv.RangeOptions{Limit: limit}).Slice()
+		if err != nil {
+			return err
+		}
+		for i, pair := range pairs {
+			e, err := s.space.Unpack(pair.Key)
+			var server, id string
+			if err != nil || len(e) != 3 || !rows.As(e[1], &server) || !rows.As(e[2], &id) {
+				return fmt.Errorf("reading a mirror: %w", errors.Join(err, tuple.ErrMalformed))
+			}
+			if i+1 == limit {
+				next = kv.KeyAfter(pair.Key)
+			}
+			job, err := s.liveMirror(now, id)
+			if err != nil {
+				return err
+			}
+			if job == nil || !job.IsMirror() || MirrorServer(job.Args.Replication) != server {
+				continue // whoever reads the mirrors of the server forgets the row
+			}
+			if job, err = s.summed(now)(s.withPause(now, job, nil)); err != nil {
+				return err
+			}
+			found = append(found, job)
+		}
+		return nil
+	})
+	return found, next, err
 }
 
 // MirrorServer returns the URL of the server that a mirror's source is, as [replicator.Endpoint.Server] returns it for its

@@ -106,6 +106,9 @@ func (s *Store) addOrJoin(tx kv.Transaction, job *Job, token string) (*Job, erro
 // add writes a job. spec has what the job does not say, and may have its Args and Listed if they are encoded already.
 func (s *Store) add(tx kv.Transaction, job *Job, spec fdbjobs.Spec) (err error) {
 	spec.ID, spec.Owner, spec.Label = job.ID, job.owner(), job.label()
+	if job.IsMirror() && job.Args.Replication.Continuous && !spec.Ended {
+		tx.Set(s.mirrorsKey(MirrorServer(job.Args.Replication), job.ID), nil)
+	}
 	if spec.Args == nil {
 		if spec.Args, err = job.encodeArgs(); err != nil {
 			return err

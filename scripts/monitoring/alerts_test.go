@@ -197,6 +197,10 @@ var cases = map[string][]series{
 			couchdb_couch_replicator_jobs_pending{` + node1 + `} 10x60 10+10x120
 			settee_replicator_oldest_due_job_seconds{` + node1 + `} 0x180`, []outcome{after(110 * time.Minute)}},
 	},
+	"SetteeMirrorLate": {{"one mirror is late", `
+		settee_mirror_lag_seconds{mirror="_replicator/a", ` + node1 + `} 0x5 60+60x60
+		settee_mirror_lag_seconds{mirror="_replicator/b", ` + node1 + `} 30x60`,
+		[]outcome{after(25 * time.Minute), after(40*time.Minute, "_replicator/a")}}},
 	"SetteeWatchLate": {{"a server does not answer, and one is slow for a while", `
 		settee_watch_lag_seconds{` + node1 + `} 0x5 60+60x30
 		settee_watch_lag_seconds{` + node2 + `} 0x5 400x8 20x30`, []outcome{after(18 * time.Minute), after(21*time.Minute, "a")}}},

@@ -34,6 +34,10 @@ func (e *Endpoints) Summary(w http.ResponseWriter, r *http.Request) error {
 		}
 		troubled[order] = listedAll(list.Jobs)
 	}
+	mirrors, err := e.Jobs.ListMirrors(ctx, inSummary)
+	if err != nil {
+		return fmt.Errorf("listing the mirrors: %w", err)
+	}
 	return web.Respond(w, r, http.StatusOK, struct {
 		Jobs      map[string]int64 `json:"jobs"` // by state, and parked
 		Databases int64            `json:"databases"`
@@ -41,5 +45,6 @@ func (e *Endpoints) Summary(w http.ResponseWriter, r *http.Request) error {
 		Crashing  []listedJob      `json:"crashing"`
 		Stuck     []listedJob      `json:"stuck"`
 		Refused   []listedJob      `json:"refused"`
-	}{byState, counts.Databases, counts.Users, troubled[jobs.ByCrash], troubled[jobs.ByStuck], troubled[jobs.ByRefusal]})
+		Mirrors   []listedJob      `json:"mirrors"`
+	}{byState, counts.Databases, counts.Users, troubled[jobs.ByCrash], troubled[jobs.ByStuck], troubled[jobs.ByRefusal], listedAll(mirrors)})
 }
