@@ -277,6 +277,11 @@ type Info struct {
 	InstanceStartTime json.RawMessage `json:"instance_start_time"`
 	DocCount          int64           `json:"doc_count"`
 	DocDelCount       int64           `json:"doc_del_count"`
+
+	// Cluster and Props say how a CouchDB keeps the database: {"q": 2, "n": 3, ...} and {"partitioned": true}. Other servers
+	// may give other values, or none: see [Database.Parameters].
+	Cluster json.RawMessage `json:"cluster"`
+	Props   json.RawMessage `json:"props"`
 }
 
 // Info reads the database's description. [ErrNoDatabase] means that a server answered and the database does not exist.
