@@ -110,6 +110,10 @@ type JobState struct {
 	// Mirror is what the runs of a mirror have seen, nil before the first one and for other jobs.
 	Mirror *MirrorProgress `json:"mirror,omitempty"`
 
+	// Security is a digest of the source's `_security` object that the latest run has found at the target or copied there. It
+	// is empty if that is not known, and for jobs that do not copy the object.
+	Security string `json:"security,omitempty"`
+
 	// Activity is the last activity of the latest run, or nil.
 	Activity *Activity `json:"activity,omitempty"`
 

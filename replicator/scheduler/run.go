@@ -115,6 +115,7 @@ func (s *Server) replicate(ctx context.Context, job *running, parked bool, log *
 		Attributes:    s.traced(run.Job()),
 		Woken:         parked,
 		Lacking:       run.Job().State.Lacking,
+		Security:      run.Job().State.Security,
 		Stop:          job.stop,
 		Park:          &job.parker,
 		Idle:          func(idle bool) { s.slots.idle(job, idle) },
@@ -333,6 +334,7 @@ func WorkerConfig(cfg *config.Config) worker.Config {
 	c.PropagateTrace = config.PropagateTrace.Get(cfg)
 	c.NoCompression = !config.CompressRequests.Get(cfg)
 	c.MissingDocRetry = config.MissingDocRetry.Get(cfg)
+	c.SecurityInterval = config.MaxIdle.Get(cfg)
 	c.MaxDocument = int(config.MaxReplicatedDocument.Get(cfg))
 	c.MaxDocumentIDLength = config.MaxDocumentIDLength.Get(cfg)
 	return c

@@ -31,6 +31,11 @@
 // whose run then reports the error. A server that does not answer is asked less often, and wakes nothing. Every five
 // minutes the watch looks whether there is a feed now.
 //
+// # Security objects
+//
+// The job of a mirror's database copies the `_security` object of its source, too. security.go says how a parked one learns
+// that this has changed.
+//
 // # Costs
 //
 // A watch with a feed has one connection and two goroutines. While the server is idle it wakes up for heartbeats, which

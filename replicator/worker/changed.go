@@ -13,21 +13,26 @@ import (
 // is a sequence of the source, such as a job's CheckpointedSourceSeq; an empty one stands for the beginning. Errors are
 // *Error.
 func Changed(ctx context.Context, r *replicator.Replication, since json.RawMessage, cfg Config) (bool, error) {
+	changed := false
+	err := ask(r, cfg, func(source *peer) (err error) {
+		changed, err = changedSince(ctx, source.db, since)
+		return source.failed(codePlain, err)
+	})
+	return changed, err
+}
+
+// ask calls do with the source of a replication. Requests are not repeated.
+func ask(r *replicator.Replication, cfg Config, do func(source *peer) error) error {
 	s := newSettings(cfg, r)
 	s.retries = 0
 	c := s.requests(r.Source, r.SocketOptions, cfg)
 	c.Secrets = r.Secrets()
 	db, err := couch.Open(c)
 	if err != nil {
-		return false, newError(codePlain, err, "source: %s", err)
+		return newError(codePlain, err, "source: %s", err)
 	}
 	defer db.Close()
-	changed, err := changedSince(ctx, db, since)
-	if err != nil {
-		source := &peer{db: db, side: "source", uri: r.Source.String(), user: r.Source.Username}
-		return false, source.failed(codePlain, err)
-	}
-	return changed, nil
+	return do(&peer{db: db, side: "source", uri: r.Source.String(), user: r.Source.Username})
 }
 
 // changedSince reports whether a database has a change after since.

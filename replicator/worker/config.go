@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"math"
@@ -28,6 +29,7 @@ func DefaultConfig() Config {
 		ConnectionTimeout:   requests.ConnectionTimeout,
 		CheckpointInterval:  30 * time.Second, // [replicator] checkpoint_interval
 		MissingDocRetry:     2 * time.Second,  // [replicator] missing_doc_retry_msec
+		SecurityInterval:    time.Hour,        // [replicator] max_idle_sec
 		MaxDocument:         requests.MaxDocument,
 		MaxDocumentIDLength: math.MaxInt64,
 		ReportInterval:      10 * time.Second,
@@ -64,6 +66,8 @@ type Config struct {
 	// MissingDocRetry is the wait before a revision is requested again that the source announced but does not have.
 	// Default: 2 s.
 	MissingDocRetry time.Duration
+	// SecurityInterval is the longest time until a run that copies `_security` objects notices a change of one. Default: 1 h.
+	SecurityInterval time.Duration
 	// MaxDocument is the size in bytes of the largest document, without its attachments, that the run reads. It fails
 	// with a larger one. Default: 64 MiB.
 	MaxDocument int
@@ -135,8 +139,10 @@ type Job struct {
 	// Attributes are added to each trace of the run, if Config has a Tracer.
 	Attributes []attribute.KeyValue
 
-	// Lacking is what the run before has learned. It counts if Woken is true.
-	Lacking replicator.Lacking
+	// Lacking is what the run before has learned. It counts if Woken is true, and so does Security: what the run before
+	// has reported as Progress.Security.
+	Lacking  replicator.Lacking
+	Security string
 	// Woken says that the job was parked before this run. It saves requests: if both databases still have the checkpoint
 	// with which a run was parked, the run relies on what that names, and reads a live feed at once. If not, it begins like
 	// any other.
@@ -193,6 +199,9 @@ type Progress struct {
 	ChangesPending *int64
 	// Lacking is what the run has learned about the target.
 	Lacking replicator.Lacking
+	// Security is the SecurityDigest of the `_security` object of the source that the target has. It is empty as long as that
+	// is not known, and if the replication does not copy the object.
+	Security string
 	// Activity is what the run is doing; nil after its end.
 	Activity *replicator.Activity
 }
@@ -212,6 +221,7 @@ func (p Progress) CopyTo(state *replicator.JobState) {
 	}
 	state.ChangesPending = p.ChangesPending
 	state.Lacking = p.Lacking
+	state.Security = p.Security
 	state.Activity = p.Activity
 }
 
@@ -251,6 +261,7 @@ type settings struct {
 	checkpointInterval              time.Duration
 	reportInterval, stopTimeout     time.Duration
 	missingDocRetry                 time.Duration
+	securityInterval                time.Duration
 	maxDocumentID                   int64 // bytes
 	useCheckpoints, useBulkGet      bool
 }
@@ -268,6 +279,7 @@ func newSettings(cfg Config, rep *replicator.Replication) settings {
 		reportInterval:     cfg.ReportInterval,
 		stopTimeout:        cfg.StopTimeout,
 		missingDocRetry:    cfg.MissingDocRetry,
+		securityInterval:   cmp.Or(cfg.SecurityInterval, time.Hour),
 		maxDocumentID:      cfg.MaxDocumentIDLength,
 		useCheckpoints:     !cfg.NoCheckpoints,
 		useBulkGet:         !cfg.NoBulkGet,

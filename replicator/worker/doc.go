@@ -140,6 +140,26 @@
 // whether it is still the same and its update_seq. The checkpoint is not confirmed after it is written. Should it have been
 // written to a database at the moment that this was created anew, then the next run notices, at the latest before it parks.
 //
+// # Mirrored databases
+//
+// A replication that a mirror has made ([replicator.Mirrored]) creates its target with the parameters of the source: q, n
+// unless the source has a single copy, and partitioned. CreateTargetParams wins. n and partitioned are left out if the target
+// refuses them. A source that is not a CouchDB has no parameters.
+//
+// If asked to, it also copies the `_security` object of the source to the target when the two differ:
+//
+//	at the start of a run      before a document is copied: GET of both, and a PUT if they differ
+//	before the run parks       after Job.Parking: GET of the source's, and nothing else if its digest is the known one
+//	every SecurityInterval     the same, for a run that goes on
+//
+// A run that goes on from where its job was parked looks only before it parks again, so its wake costs eleven requests. A
+// parked job is woken when the object changes: a CouchDB gives the database another update_seq then, although no feed has a
+// row for it. Because the run reads update_seq before it announces that it parks, and the object after that, each change is
+// either copied by this run or seen by the comparison of update_seq. Package watch does that.
+//
+// Only a change at the source is followed while a job is parked. What somebody changes at the target is overwritten by the next
+// run that compares both. A server that refuses the object ends the run, with an error that names the user.
+//
 // # How a run ends
 //
 //	one-shot, at the feed's end     nil

@@ -188,7 +188,7 @@ func (f *reader) park(ctx context.Context) error {
 		f.r.setLeft(0, f.r.rowsRead)
 		f.r.parked = true
 		return errParked
-	case errors.Is(err, errRecreated), errors.Is(err, ErrIDChanged):
+	case errors.Is(err, errRecreated), errors.Is(err, ErrIDChanged), errors.Is(err, errSecurity):
 		return err
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
@@ -216,7 +216,10 @@ func (f *reader) look(ctx context.Context) (changed bool, err error) {
 	}); err != nil {
 		return false, err
 	}
-	// A change before this request is in its answer. Whoever learns of one after it finds the announcement.
+	// A change before these requests is in their answers. Whoever learns of one after them finds the announcement.
+	if err := r.followSecurity(ctx); err != nil {
+		return false, err
+	}
 	return changedSince(ctx, r.source.db, since)
 }
 

@@ -6,6 +6,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
+	"net/http"
 	"net/url"
 	"strings"
 	"sync"
@@ -23,6 +25,8 @@ type peer struct {
 
 	// instance is the database's instance_start_time, or nil if the server's value is meaningless.
 	instance json.RawMessage
+	// info is what the database said when it was opened.
+	info couch.Info
 	// compared says that this run has seen instance, or that it is still the same.
 	compared bool
 	// updateSeq is the database's update_seq after everything up to the latest checkpoint was read, or nil if unknown. It is
@@ -51,6 +55,7 @@ func (p *peer) open(ctx context.Context) error {
 	if err != nil {
 		return p.failed(codePlain, err)
 	}
+	p.info = info
 	p.instance, p.compared = instance(info), true
 	return nil
 }
@@ -64,17 +69,27 @@ func (p *peer) look(ctx context.Context) error {
 	return err
 }
 
-// create opens the database, and creates it if it is missing.
-func (p *peer) create(ctx context.Context, params json.RawMessage) error {
+// create opens the database, and creates it if it is missing, with the parameters that are given and those of the source.
+// The ones of the source it leaves out if the server does not take them: a cluster need not have as many nodes as the other
+// one, and a settee has no partitioned databases.
+func (p *peer) create(ctx context.Context, given, ofSource url.Values) error {
 	err := p.open(ctx)
 	if !errors.Is(err, couch.ErrNoDatabase) {
 		return err
 	}
-	query, err := parameters(params)
-	if err != nil {
-		return newError(codePlain, err, "create_target_params: %s", err)
-	}
+	query := maps.Clone(ofSource)
+	maps.Copy(query, given)
 	createErr := p.db.Create(ctx, query)
+	for _, refused := range []struct {
+		status    int
+		parameter string
+	}{{http.StatusBadRequest, "n"}, {http.StatusNotImplemented, "partitioned"}} {
+		e, ok := errors.AsType[*couch.Error](createErr)
+		if ok && e.Status == refused.status && ofSource.Has(refused.parameter) && !given.Has(refused.parameter) {
+			query.Del(refused.parameter)
+			createErr = p.db.Create(ctx, query)
+		}
+	}
 	if createErr == nil || errors.Is(createErr, couch.ErrExists) {
 		return p.open(ctx)
 	}
@@ -143,7 +158,15 @@ func (r *run) openTarget(ctx context.Context) error {
 	if !r.rep.CreateTarget {
 		return r.target.open(ctx)
 	}
-	return r.target.create(ctx, r.rep.CreateTargetParams)
+	given, err := parameters(r.rep.CreateTargetParams)
+	if err != nil {
+		return newError(codePlain, err, "create_target_params: %s", err)
+	}
+	ofSource := url.Values{}
+	if r.rep.Mirrored != nil {
+		ofSource = r.source.db.Parameters(r.source.info) // the source is open
+	}
+	return r.target.create(ctx, given, ofSource)
 }
 
 // readCheckpoints reads the checkpoint documents and sets the start.

@@ -30,6 +30,7 @@ type run struct {
 	woken      bool            // Job.Woken
 	parking    *parking        // nil if the run cannot park
 	parked     bool            // the run ends because it was asked to park
+	security   security        // what is known of `_security`
 	stop       context.Context // ends when the run is asked to stop
 	lost       func(context.Context) error
 
@@ -169,6 +170,9 @@ func newRun(job Job, cfg Config) (*run, error) {
 		large: make(chan struct{}, largeAtATime),
 		known: job.ReplicationID, base: job.Stats,
 	}
+	if m := job.Replication.Mirrored; m != nil && m.Security {
+		r.security = security{copies: true, one: make(step, 1), known: job.Security}
+	}
 	r.steps = newSteps(r.workers, max(1, r.connections-2)) // two connections are kept for short requests
 	if job.Woken {
 		r.unasked.resume(job.Lacking)
@@ -206,6 +210,7 @@ func (r *run) progress() Progress {
 		SourceSeq: r.read, ThroughSeq: r.through, CheckpointedSourceSeq: r.committed,
 		ChangesPending: r.changesPending(),
 		Lacking:        r.learned(),
+		Security:       r.security.known,
 		Activity:       r.activity(),
 	}
 }
@@ -295,6 +300,9 @@ func (r *run) begin(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	if err := r.copySecurity(ctx); err != nil {
+		return err
+	}
 	return r.readCheckpoints(ctx)
 }
 
@@ -348,6 +356,9 @@ func (r *run) copy(ctx context.Context) (complete bool, err error) {
 	defer c.abandon(nil)
 	checkpoints := recur(atWhole(r.checkpointInterval), c.keepCheckpoint)
 	questions := recur(min(r.reportInterval, firstQuestion), c.askPending)
+	if r.security.copies && r.rep.Continuous {
+		defer recur(atWhole(r.securityInterval), c.keepSecurity).end()
+	}
 	complete = c.read(checkpoints)
 	unfinished := c.finish()
 	c.endReading(nil) // stops a pending count, too

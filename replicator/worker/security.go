@@ -1,0 +1,182 @@
+package worker
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"settee/pkg/couch"
+	"settee/replicator"
+)
+
+// errSecurity is the cause of the error for a `_security` object that a run may not read or write. It ends the run.
+var errSecurity = errors.New("the security object cannot be copied")
+
+// security is what a run knows about the `_security` object that it copies to the target.
+type security struct {
+	copies bool   // the replication asks for it
+	one    step   // one goroutine at a time compares
+	known  string // SecurityDigest of the object that source and target had; "" if not known. run.mu guards it.
+}
+
+// SecurityDigest returns a digest of a `_security` object: 32 lower-case hex digits. It is the same for all spellings of the
+// object.
+func SecurityDigest(object json.RawMessage) string {
+	var value any
+	numbers := json.NewDecoder(bytes.NewReader(object))
+	numbers.UseNumber()
+	if numbers.Decode(&value) == nil {
+		object = encode(value) // with the members in order
+	}
+	sum := sha256.Sum256(object)
+	return hex.EncodeToString(sum[:sha256.Size/2])
+}
+
+// copySecurity copies the `_security` object of the source to the target if the two differ. It is called at the start of a
+// run, before any document is copied: nobody shall read the target who must not read the source.
+//
+// A run that goes on from where its job was parked need not ask. Its job knows the object that both had, and followSecurity
+// finds a change at the latest before the job is parked again.
+func (r *run) copySecurity(ctx context.Context) error {
+	if !r.security.copies || r.resumed && r.securityKnown() != "" {
+		return nil
+	}
+	leave, err := r.security.one.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	var source, target json.RawMessage
+	err = r.onBoth(ctx, func(ctx context.Context, p *peer) (err error) {
+		if p == r.source {
+			source, err = p.security(ctx)
+		} else {
+			target, err = p.security(ctx)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return r.giveSecurity(ctx, source, target)
+}
+
+// followSecurity copies the `_security` object if the one of the source has changed. It makes one request if not.
+func (r *run) followSecurity(ctx context.Context) error {
+	if !r.security.copies {
+		return nil
+	}
+	leave, err := r.security.one.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	source, err := r.source.security(ctx)
+	if err != nil || source == nil || SecurityDigest(source) == r.securityKnown() {
+		return err
+	}
+	target, err := r.target.security(ctx)
+	if err != nil {
+		return err
+	}
+	return r.giveSecurity(ctx, source, target)
+}
+
+// giveSecurity writes the object of the source to the target, unless the target has it. A nil source has none.
+func (r *run) giveSecurity(ctx context.Context, source, target json.RawMessage) error {
+	if source == nil {
+		return nil
+	}
+	digest := SecurityDigest(source)
+	if target == nil || SecurityDigest(target) != digest {
+		if err := r.target.putSecurity(ctx, source); err != nil {
+			return err
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.security.known != digest {
+		r.security.known = digest
+		r.tellSoon()
+	}
+	return nil
+}
+
+func (r *run) securityKnown() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.security.known
+}
+
+// keepSecurity follows the `_security` object while a run does not park. An error that may pass is left to the next time.
+func (c *copying) keepSecurity(again func(time.Duration)) {
+	ctx := context.WithValue(c.ctx, aside{}, true)
+	if err := c.r.followSecurity(ctx); errors.Is(err, errSecurity) {
+		c.fail(err)
+	}
+	again(atWhole(c.r.securityInterval))
+}
+
+// security reads the `_security` object, nil if the server has none for its databases.
+func (p *peer) security(ctx context.Context) (json.RawMessage, error) {
+	object, err := p.db.Security(ctx)
+	e, answered := errors.AsType[*couch.Error](err)
+	switch {
+	case err == nil:
+		return object, nil
+	case !answered || errors.Is(err, couch.ErrNoDatabase) || errors.Is(err, couch.ErrSession):
+	case errors.Is(err, couch.ErrUnauthorized), errors.Is(err, couch.ErrForbidden):
+		return nil, p.noSecurity(err, "read", "")
+	case e.Status == http.StatusNotFound, e.Status == http.StatusMethodNotAllowed, e.Status == http.StatusNotImplemented:
+		return nil, nil
+	}
+	return nil, p.failed(codePlain, err)
+}
+
+func (p *peer) putSecurity(ctx context.Context, object json.RawMessage) error {
+	err := p.db.PutSecurity(ctx, object)
+	e, answered := errors.AsType[*couch.Error](err)
+	switch {
+	case err == nil || !answered || errors.Is(err, couch.ErrNoDatabase) || errors.Is(err, couch.ErrSession) || e.Temporary():
+		return p.failed(codePlain, err)
+	case errors.Is(err, couch.ErrUnauthorized), errors.Is(err, couch.ErrForbidden):
+		return p.noSecurity(err, "write", ", which only an administrator of the database or of the server may")
+	}
+	return p.noSecurity(err, "write", "")
+}
+
+// noSecurity returns the error for a server that refuses the `_security` object to the user.
+func (p *peer) noSecurity(err error, verb, needs string) error {
+	who := "without a user"
+	if p.user != "" {
+		who = fmt.Sprintf("as %q", p.user)
+	}
+	code := codePlain
+	switch {
+	case errors.Is(err, couch.ErrUnauthorized):
+		code = p.unauthorized()
+	case errors.Is(err, couch.ErrForbidden):
+		code = codeForbidden
+	}
+	return newError(code, errors.Join(errSecurity, err),
+		"cannot %s the _security object of the %s database %s %s%s%s (a mirror with \"security\": false leaves it alone)",
+		verb, p.side, p.uri, who, needs, serverSaid(err))
+}
+
+// SecurityChanged reports whether the `_security` object of the source of a replication is another one than the one that has
+// a digest, see [SecurityDigest]. It makes one request, which it does not repeat, like [Changed]. Errors are *Error.
+func SecurityChanged(ctx context.Context, r *replicator.Replication, digest string, cfg Config) (bool, error) {
+	changed := false
+	err := ask(r, cfg, func(source *peer) error {
+		object, err := source.security(ctx)
+		changed = object != nil && SecurityDigest(object) != digest
+		return err
+	})
+	return changed, err
+}
