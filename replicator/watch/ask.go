@@ -184,6 +184,9 @@ func (w *watch) question(ctx context.Context, row jobs.ParkedRow) (said answer, 
 	}
 	w.watcher.counter.questions.Add(1)
 	changed, err := worker.Changed(ctx, r, since, w.watcher.opts.Worker())
+	if err == nil && !changed {
+		changed, err = w.askSecurity(ctx, job, parked)
+	}
 	if ctx.Err() != nil {
 		return unasked, parked, 0
 	}

@@ -2,6 +2,7 @@ package watch
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"slices"
 	"time"
@@ -50,6 +51,8 @@ func (r round) after(row jobs.ParkedRow, whole bool, now time.Time, took, every 
 	pause := r.pause(every)
 	if r.Quick {
 		pause = min(max(quickPause, quickFactor*took), pause)
+	} else {
+		pause = max(pause-took, 0) // a page whose databases are read one by one takes long
 	}
 	r.Next = now.Add(pause)
 	return r
@@ -131,9 +134,8 @@ func (w *watch) changedOf(ctx context.Context, server *couch.Server, rows []jobs
 		case row.Woken, slices.Contains(changed, row.Database):
 		case info.Missing:
 			changed = append(changed, row.Database)
-		case info.UpdateSeq == nil, string(info.UpdateSeq) == row.UpdateSeq:
 		default:
-			is, err := w.changedSince(ctx, server, row)
+			is, err := w.differs(ctx, server, row, info.UpdateSeq)
 			if err != nil {
 				return changed, err
 			}
@@ -145,28 +147,38 @@ func (w *watch) changedOf(ctx context.Context, server *couch.Server, rows []jobs
 	return changed, nil
 }
 
+// differs reports whether a database with an update_seq, nil if it is not known, has something new for a parked job: a
+// change, or another `_security` object if the job copies that.
+func (w *watch) differs(ctx context.Context, server *couch.Server, row jobs.ParkedRow, updateSeq json.RawMessage) (bool, error) {
+	if updateSeq != nil && string(updateSeq) != row.UpdateSeq {
+		if is, err := w.changedSince(ctx, server, row); is || err != nil {
+			return is, err
+		}
+	}
+	if !mayDiffer(server, row, updateSeq) {
+		return false, nil
+	}
+	return w.securityDiffers(ctx, server, row)
+}
+
 // changedSince reports whether a database has a change after the sequence that a row has noted. An answer other than
 // success counts as a change, so that a run finds what it means. It returns an error if the server does not answer.
 func (w *watch) changedSince(ctx context.Context, server *couch.Server, row jobs.ParkedRow) (bool, error) {
 	if row.UpdateSeq == "" {
 		return true, nil
 	}
-	if !w.pace.wait(ctx, config.MaxQuestions.Get(w.settings())) {
-		return false, context.Cause(ctx)
+	if err := w.mayAsk(ctx); err != nil {
+		return false, err
 	}
-	w.watcher.counter.questions.Add(1)
 	changes, err := server.Changes(ctx, row.Database, couch.ChangesOptions{Since: []byte(row.UpdateSeq), Limit: 1})
 	changed := false
 	if err == nil {
 		changed, err = changes.Any()
 	}
-	switch e, answered := errors.AsType[*couch.Error](err); {
-	case err == nil:
-		return changed, nil
-	case answered && e.Status != 0 && !e.Temporary():
-		return true, nil
+	if err != nil {
+		return answered(err)
 	}
-	return false, err
+	return changed, nil
 }
 
 // refused returns err, as errRefused if the server does not let the user read what the feed needs.

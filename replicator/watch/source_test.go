@@ -34,6 +34,9 @@ type source struct {
 	asked     []string          // requests, with the user
 	feeds     int               // open ones
 	prefixes  bool              // see manyServers
+	security  map[string]string // `_security` objects by database
+	secured   int               // how many times one was changed
+	other     bool              // it is not a CouchDB
 }
 
 func newSource(t testing.TB) *source {
@@ -83,6 +86,9 @@ func (s *source) sequence(name string) string {
 	if s.copies {
 		copyOf = strconv.Itoa(len(s.asked))
 	}
+	if s.secured > 0 {
+		copyOf += fmt.Sprint("-secured-", s.secured)
+	}
 	return fmt.Sprintf("%d-%s", s.databases[name], copyOf)
 }
 
@@ -117,6 +123,11 @@ func answer(w http.ResponseWriter, status int, body string) {
 }
 
 func (s *source) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	if s.other {
+		w = nameless{w}
+	}
+	s.mu.Unlock()
 	body, _ := io.ReadAll(r.Body)
 	name, password, _ := r.BasicAuth()
 	s.mu.Lock()
@@ -156,10 +167,39 @@ func (s *source) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		answer(w, 200, fmt.Sprintf(`{"instance_start_time":%q}`, s.instance))
+	case strings.HasSuffix(r.URL.Path, "/_security"):
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		answer(w, 200, s.security[strings.Split(r.URL.Path, "/")[1]])
 	default:
 		s.changes(w, r)
 	}
 }
+
+// secure changes the `_security` object of a database, as a CouchDB does, or as other servers do: without another update_seq.
+func (s *source) secure(name, object string) {
+	s.set(func() {
+		if s.security == nil {
+			s.security = map[string]string{}
+		}
+		s.security[name] = object
+		if !s.other {
+			s.secured++
+		}
+	})
+}
+
+// nameless is an answer that does not name the server.
+type nameless struct{ http.ResponseWriter }
+
+// WriteHeader sends the header.
+func (w nameless) WriteHeader(status int) {
+	w.Header().Del("Server")
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap returns the answer with its other methods.
+func (w nameless) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (s *source) infos(w http.ResponseWriter, body []byte) {
 	var request struct{ Keys []string }

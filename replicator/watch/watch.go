@@ -65,6 +65,7 @@ type watch struct {
 	feed    atomic.Pointer[couch.Updates] // nil unless the watch follows one
 	beating atomic.Bool                   // an update of the job is under way
 	late    lateness
+	looks   securityLooks // at sources that are asked
 
 	mu      sync.Mutex
 	state   state
