@@ -69,7 +69,7 @@ func (d *display) show(done string, left *int64) error {
 	return d.draw(done, left)
 }
 
-// draw shows a text, and a bar that is full when nothing is left, or one without a length if left is nil.
+// draw shows a text, and a bar for what is left, or nil if that is not known.
 func (d *display) draw(done string, left *int64) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -102,13 +102,16 @@ func (d *display) describe(p worker.Progress) string {
 }
 
 // refused prints a revision that the target has refused, up to shownRefusals of them.
-func (d *display) refused(r worker.Refusal) {
+func (d *display) refused(r worker.Refusal) { d.refusedIn("", r) }
+
+// refusedIn is refused for a document of a database, which where names, with a blank at its end.
+func (d *display) refusedIn(where string, r worker.Refusal) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.refusal++
 	switch {
 	case d.refusal <= shownRefusals:
-		_ = d.print(d.out, fmt.Sprintf("refused: %q %s: %s: %s\n", r.ID, r.Rev, r.Code, r.Reason))
+		_ = d.print(d.out, fmt.Sprintf("refused: %s%q %s: %s: %s\n", where, r.ID, r.Rev, r.Code, r.Reason))
 	case d.refusal == shownRefusals+1:
 		_ = d.print(d.out, "more documents were refused; from here on they are only counted\n")
 	}

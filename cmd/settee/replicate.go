@@ -42,7 +42,8 @@ type replicateFlags struct {
 	configFlags
 	credentialFlags
 	selectionFlags
-	continuous, createTarget, verify bool
+	mirrorFlags
+	continuous, createTarget, verify, json bool
 }
 
 // selectionFlags are the flags that select documents.
@@ -68,15 +69,28 @@ func newReplicate() *cobra.Command {
 		Short: "Copy a database to another in the foreground, and show the progress",
 		Long: "replicate copies the database at the URL SOURCE to the one at the URL TARGET. It continues\n" +
 			"from the checkpoint of an earlier run. It needs no node and no store.\n\n" +
+			"With --mirror the URLs are those of servers, and replicate copies all databases of SOURCE\n" +
+			"except those whose names begin with an underscore. It creates the databases that TARGET\n" +
+			"lacks with the parameters of their sources (q, n, partitioned), and copies _security. It\n" +
+			"needs the rights to list the databases of SOURCE and to create some at TARGET. A database\n" +
+			"that fails does not stop the others; those that failed are listed at the end. The same\n" +
+			"command goes on where this one was stopped. It never deletes anything.\n\n" +
 			credentialsHelp(credentials.Source, credentials.Target) +
-			"The exit status is 0 if everything was copied, 1 if the replication failed, 2 if the command\n" +
-			"line is wrong, 3 if the target refused documents and everything else was copied, or if\n" +
-			"--verify found a difference, and 130 or 143 if a signal stopped it.",
-		Example: "  settee replicate --credentials couchdb.netrc https://a.example/films https://b.example/films",
-		Args:    twoURLs,
+			"The exit status is 0 if everything was copied, 1 if the replication or one of a mirror's\n" +
+			"failed, 2 if the command line is wrong, 3 if the target refused documents and everything\n" +
+			"else was copied, or if --verify found a difference, and 130 or 143 if a signal stopped it.",
+		Example: "  settee replicate --credentials couchdb.netrc https://a.example/films https://b.example/films\n" +
+			"  settee replicate --mirror --exclude 'test-*' --verify https://a.example/ https://b.example/",
+		Args: twoURLs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if flags.verify && flags.continuous {
 				return usage(cmd, errors.New("--verify and --continuous exclude each other: a continuous replication does not end"))
+			}
+			if flags.json && !flags.mirror {
+				return usage(cmd, errors.New("--json needs --mirror"))
+			}
+			if err := flags.mirrorFlags.check(cmd); err != nil {
+				return usage(cmd, err)
 			}
 			source, target, err := flags.endpoints(cmd, &flags.credentialFlags, args)
 			if err != nil {
@@ -86,6 +100,9 @@ func newReplicate() *cobra.Command {
 			if err != nil {
 				return usage(cmd, err)
 			}
+			if flags.mirror {
+				return flags.runMirror(cmd, replication)
+			}
 			return flags.run(cmd, replication)
 		},
 	}
@@ -93,17 +110,19 @@ func newReplicate() *cobra.Command {
 	flags.configFlags.register(cmd)
 	flags.credentialFlags.register(cmd)
 	flags.selectionFlags.register(f, "copy")
+	flags.mirrorFlags.register(f, "copy")
 	f.BoolVar(&flags.continuous, "continuous", false, "wait for new changes at the end of the changes feed, until stopped")
 	f.BoolVar(&flags.createTarget, "create-target", false, "create the target database if it is missing")
 	f.StringVar(&flags.sinceSeq, "since-seq", "", "the sequence of the changes feed to start from if there is no checkpoint")
 	f.BoolVar(&flags.verify, "verify", false, "then compare the databases, as the command verify does")
+	f.BoolVar(&flags.json, "json", false, "with --mirror: print a JSON object per line: the databases that failed, and then the counts")
 	return cmd
 }
 
 // twoURLs checks the arguments of a command with a source and a target.
 func twoURLs(_ *cobra.Command, args []string) error {
 	if len(args) != 2 {
-		return errors.New("two URLs are needed: the source database's and the target database's")
+		return errors.New("two URLs are needed: the source's and the target's")
 	}
 	return nil
 }
@@ -129,6 +148,7 @@ func (f *replicateFlags) parse(source, target string) (*replicator.Replication, 
 			fields[name] = true
 		}
 	}
+	f.mirrorFlags.add(fields)
 	return f.selectionFlags.parse(source, target, fields)
 }
 
@@ -163,7 +183,7 @@ func (s *selectionFlags) parse(source, target string, body map[string]any) (*rep
 	}
 	request, err := replicator.ParseRequest(text, replicator.ParseOptions{})
 	if err != nil {
-		return nil, err
+		return nil, nameFlags(err)
 	}
 	return request.Replication, nil
 }

@@ -23,6 +23,7 @@ type verifyFlags struct {
 	configFlags
 	credentialFlags
 	selectionFlags
+	mirrorFlags
 	both, attachments, json bool
 	wait                    time.Duration
 }
@@ -39,20 +40,30 @@ func newVerify() *cobra.Command {
 			"compares all attachments.\n\n" +
 			"Writers and replications may go on meanwhile. A revision that is missing is asked about again\n" +
 			"after --wait, and listed only if it is still a leaf of the source and still missing.\n\n" +
+			"With --mirror the URLs are those of servers. verify then compares all databases that\n" +
+			"replicate --mirror copies, and their _security, and names the databases that are only on one\n" +
+			"side. One that only TARGET has is a difference with --both: it may be there since its source\n" +
+			"was deleted.\n\n" +
 			credentialsHelp(credentials.Source, credentials.Target) +
 			"The exit status is 0 if there is no difference, 1 if the databases could not be compared, 2 if\n" +
 			"the command line is wrong, 3 if there is a difference, and 130 or 143 if a signal stopped it.",
-		Example: "  settee verify --credentials couchdb.netrc https://a.example/films https://b.example/films",
-		Args:    twoURLs,
+		Example: "  settee verify --credentials couchdb.netrc https://a.example/films https://b.example/films\n" +
+			"  settee verify --mirror --both https://a.example/ https://b.example/",
+		Args: twoURLs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if flags.wait < 0 {
 				return usage(cmd, errors.New("--wait must not be negative"))
+			}
+			if err := flags.mirrorFlags.check(cmd); err != nil {
+				return usage(cmd, err)
 			}
 			source, target, err := flags.endpoints(cmd, &flags.credentialFlags, args)
 			if err != nil {
 				return err
 			}
-			replication, err := flags.parse(source, target, map[string]any{})
+			body := map[string]any{}
+			flags.mirrorFlags.add(body)
+			replication, err := flags.parse(source, target, body)
 			if err != nil {
 				return usage(cmd, err)
 			}
@@ -63,15 +74,20 @@ func newVerify() *cobra.Command {
 			defer release()
 			stop, sig, unwatch := stopOnSignal()
 			defer unwatch()
-			return verify(cmd, worker.Verification{
+			what := worker.Verification{
 				Replication: replication, Both: flags.both, Attachments: flags.attachments, Wait: flags.wait, Stop: stop,
-			}, settings, flags.json, sig)
+			}
+			if flags.mirror {
+				return verifyMirror(cmd, what, settings, flags.databases, flags.json, sig)
+			}
+			return verify(cmd, what, settings, flags.json, sig)
 		},
 	}
 	f := cmd.Flags()
 	flags.configFlags.register(cmd)
 	flags.credentialFlags.register(cmd)
 	flags.selectionFlags.register(f, "compare")
+	flags.mirrorFlags.register(f, "compare")
 	f.StringVar(&flags.sinceSeq, "since-seq", "", "the sequence of the source's changes feed to start from")
 	f.BoolVar(&flags.both, "both", false, "also list what the target has and the source lacks")
 	f.BoolVar(&flags.attachments, "attachments", false, "also read and compare the attachments")

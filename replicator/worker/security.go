@@ -52,19 +52,24 @@ func (r *run) copySecurity(ctx context.Context) error {
 		return err
 	}
 	defer leave()
-	var source, target json.RawMessage
-	err = r.onBoth(ctx, func(ctx context.Context, p *peer) (err error) {
-		if p == r.source {
-			source, err = p.security(ctx)
-		} else {
-			target, err = p.security(ctx)
-		}
-		return err
-	})
+	source, target, err := r.readSecurity(ctx)
 	if err != nil {
 		return err
 	}
 	return r.giveSecurity(ctx, source, target)
+}
+
+// readSecurity reads the `_security` objects of both databases.
+func (r *run) readSecurity(ctx context.Context) (source, target json.RawMessage, err error) {
+	err = r.onBoth(ctx, func(ctx context.Context, p *peer) (err error) {
+		into := &source
+		if p == r.target {
+			into = &target
+		}
+		*into, err = p.security(ctx)
+		return err
+	})
+	return source, target, err
 }
 
 // followSecurity copies the `_security` object if the one of the source has changed. It makes one request if not.
@@ -179,4 +184,20 @@ func SecurityChanged(ctx context.Context, r *replicator.Replication, digest stri
 		return err
 	})
 	return changed, err
+}
+
+// SameSecurity reports whether the two databases of a replication have equal `_security` objects. A server that has none for
+// its databases counts as equal. Errors are *Error.
+func SameSecurity(ctx context.Context, rep *replicator.Replication, cfg Config) (bool, error) {
+	r, err := newRun(Job{Replication: rep}, cfg)
+	if err != nil {
+		return false, verdict(err)
+	}
+	defer r.source.db.Close()
+	defer r.target.db.Close()
+	source, target, err := r.readSecurity(ctx)
+	if err != nil {
+		return false, verdict(err)
+	}
+	return source == nil || target == nil || SecurityDigest(source) == SecurityDigest(target), nil
 }

@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"settee/replicator"
+	"settee/replicator/worker"
+)
+
+// runMirror copies a server.
+func (f *replicateFlags) runMirror(cmd *cobra.Command, mirror *replicator.Replication) error {
+	settings, release, err := f.foreground(cmd, mirror)
+	if err != nil {
+		return err
+	}
+	defer release()
+	stop, sig, unwatch := stopOnSignal()
+	defer unwatch()
+	s, err := openServers(stop, cmd, mirror, settings, f.databases)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	c := &mirrorCopy{mirrorServers: s, json: f.json, began: time.Now()}
+	s.settings.Refused = nil // see replicate
+	names, err := s.names("source", s.source, mirror.Selects)
+	if err == nil && len(names) == 0 {
+		err = errNoDatabases
+	}
+	if err == nil {
+		c.total = len(names)
+		s.each(names, c.replicate)
+	}
+	status := c.end(err, sig)
+	if status != nil && (c.failures.count > 0 || err != nil || stop.Err() != nil) || !f.verify {
+		return status
+	}
+	what := worker.Verification{Replication: mirror, Wait: defaultWait, Stop: stop}
+	if different := verifyMirror(cmd, what, settings, f.databases, f.json, sig); different != nil {
+		return different
+	}
+	return status
+}
+
+// mirrorCounts are the counts of a mirror in the foreground, as --json prints them.
+type mirrorCounts struct {
+	Databases int `json:"databases"` // that the patterns select
+	Copied    int `json:"copied"`
+	Failed    int `json:"failed"`
+	Vanished  int `json:"vanished"` // deleted at the source meanwhile
+	Left      int `json:"left"`     // that were not copied, or not wholly, because the command was stopped
+
+	DocsRead         int64 `json:"docs_read"`
+	DocsWritten      int64 `json:"docs_written"`
+	DocWriteFailures int64 `json:"doc_write_failures"`
+}
+
+// mirrorCopy copies the databases of a server.
+type mirrorCopy struct {
+	*mirrorServers
+	json  bool
+	total int // databases
+	began time.Time
+
+	mu                    sync.Mutex
+	copied, vanishedCount int
+	failures              shortList
+	stats                 replicator.Stats // of all runs, as far as they have reported
+}
+
+// replicate copies a database, and reports whether to go on with others.
+func (c *mirrorCopy) replicate(name string) bool {
+	settings := c.settings
+	settings.Refused = func(r worker.Refusal) { c.display.refusedIn(fmt.Sprintf("%q: ", name), r) }
+	reporter := &childReporter{all: c}
+	result, err := worker.Run(c.cmd.Context(), worker.Job{Replication: c.mirror.Child(name), Stop: c.stop}, settings, reporter)
+	reporter.count(result.RunStats)
+	vanished := c.vanished(name, err)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case err == nil:
+		c.copied++
+	case errors.Is(err, worker.ErrStopped):
+	case vanished:
+		c.vanishedCount++
+	default:
+		failure := newFailure(name, err)
+		c.failures.add(failure.line())
+		if c.json {
+			_ = c.display.write(c.cmd.OutOrStdout(), jsonLine(failure)+"\n")
+		}
+	}
+	_ = c.draw()
+	return c.failures.count < hopeless || c.copied > 0
+}
+
+// draw shows the progress. The caller holds mu.
+func (c *mirrorCopy) draw() error {
+	left := int64(c.total - c.copied - c.vanishedCount - c.failures.count)
+	text := fmt.Sprintf("%d of %s, ", int64(c.total)-left, databases(c.total))
+	if c.failures.count > 0 {
+		text += fmt.Sprintf("%d failed, ", c.failures.count)
+	}
+	return c.display.draw(text+fmt.Sprintf("%d read, %d written, %.0f/s",
+		c.stats.DocsRead, c.stats.DocsWritten, perSecond(c.stats.DocsWritten, time.Since(c.began))), &left)
+}
+
+// childReporter is the worker.Reporter of a database.
+type childReporter struct {
+	all  *mirrorCopy
+	last replicator.Stats
+}
+
+// Identify does nothing.
+func (*childReporter) Identify(context.Context, replicator.ID) error { return nil }
+
+// Report shows the progress of the whole.
+func (r *childReporter) Report(_ context.Context, p worker.Progress) error {
+	r.count(p.RunStats)
+	r.all.mu.Lock()
+	defer r.all.mu.Unlock()
+	return r.all.draw()
+}
+
+// count adds to the counts of all databases what has come to those of this one.
+func (r *childReporter) count(now replicator.Stats) {
+	r.all.mu.Lock()
+	defer r.all.mu.Unlock()
+	all := &r.all.stats
+	all.DocsRead += now.DocsRead - r.last.DocsRead
+	all.DocsWritten += now.DocsWritten - r.last.DocsWritten
+	all.DocWriteFailures += now.DocWriteFailures - r.last.DocWriteFailures
+	r.last = now
+}
+
+// end prints what was done, and returns the error with the exit status. err is why the databases could not be listed.
+func (c *mirrorCopy) end(err error, received func() syscall.Signal) error {
+	took := time.Since(c.began)
+	counts := mirrorCounts{
+		Databases: c.total, Copied: c.copied, Failed: c.failures.count, Vanished: c.vanishedCount,
+		Left:     c.total - c.copied - c.vanishedCount - c.failures.count,
+		DocsRead: c.stats.DocsRead, DocsWritten: c.stats.DocsWritten, DocWriteFailures: c.stats.DocWriteFailures,
+	}
+	outcome, status := "completed", error(nil)
+	switch {
+	case c.stop.Err() != nil:
+		outcome = "stopped"
+		status = &exitError{128 + int(received()), errors.New("stopped; the same command continues from the checkpoints")}
+	case err != nil:
+		outcome, status = "failed", err
+	case counts.Left > 0:
+		outcome = "failed"
+		status = fmt.Errorf("each of the first %s failed, and the others were not tried", databases(counts.Failed))
+	case counts.Failed > 0:
+		outcome = "failed"
+		status = fmt.Errorf("%s could not be copied", databases(counts.Failed))
+	case counts.DocWriteFailures > 0:
+		status = &exitError{exitRefused, nil}
+	}
+	var text string
+	if c.json {
+		text = jsonLine(struct {
+			Outcome string `json:"outcome"`
+			mirrorCounts
+			Seconds float64 `json:"seconds"`
+		}{outcome, counts, took.Seconds()}) + "\n"
+	} else {
+		text = c.failures.text("databases failed") + fmt.Sprintf("%s: %d of %s copied, %d failed; %d documents read, %d written, %d refused in %s (%.0f a second)\n",
+			outcome, counts.Copied, databases(counts.Databases), counts.Failed, counts.DocsRead, counts.DocsWritten, counts.DocWriteFailures,
+			took.Round(time.Millisecond), perSecond(counts.DocsWritten, took))
+	}
+	if printErr := c.display.write(c.cmd.OutOrStdout(), text); status == nil {
+		return printErr
+	}
+	return status
+}
