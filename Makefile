@@ -36,9 +36,10 @@ JOBS = 100000
 # The flags of make bench-couchdb: -help lists them.
 BENCH_FLAGS =
 
-# The flags of make load, make bench-fleet and make stress: -help lists them.
+# The flags of make load, make bench-fleet, make bench-mirror and make stress: -help lists them.
 LOAD_FLAGS =
 FLEET_FLAGS =
+MIRROR_FLAGS =
 STRESS_FLAGS =
 
 # How long make fire injects faults, and the seed of the faults.
@@ -60,7 +61,7 @@ DASHBOARD = frontend/internal/dashboard
 NPM = internal/browsertest pkg/couch/couchtest pkg/script $(DASHBOARD)
 INSTALLED = $(NPM:%=%/node_modules/.package-lock.json)
 
-.PHONY: help run demo build build-fdb packages tarballs test-scripts test-packages manifests monitoring quick test engine-packages test-fdb fire race stress fuzz soak nightly lint bench bench-couchdb bench-fdb bench-peers bench-fleet load dashboard pictures clean node
+.PHONY: help run demo build build-fdb packages tarballs test-scripts test-packages manifests monitoring quick test engine-packages test-fdb fire race stress fuzz soak nightly lint bench bench-couchdb bench-fdb bench-peers bench-fleet bench-mirror load dashboard pictures clean node
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 }' Makefile
@@ -180,6 +181,10 @@ bench-peers: ## compare the job layer with River, a job queue on PostgreSQL (on 
 bench-fleet: build ## measure a hundred thousand replications of which few have something to copy (FLEET_FLAGS="-jobs 2000")
 	go -C scripts build -o '$(CURDIR)/bin/' ./bench-fleet
 	bin/bench-fleet -settee $(BIN) $(FLEET_FLAGS)
+
+bench-mirror: build ## measure how long a mirror takes to copy a CouchDB of 1,000 databases, beside a loop (MIRROR_FLAGS="-databases 100")
+	go -C scripts build -o '$(CURDIR)/bin/' ./bench-mirror
+	bin/bench-mirror -settee $(BIN) $(MIRROR_FLAGS)
 
 load: build ## give one node jobs and changes, and print what it took (LOAD_FLAGS="-jobs 100 -rate 100")
 	go -C scripts build -o '$(CURDIR)/bin/' ./load
