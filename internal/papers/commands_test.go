@@ -4,16 +4,20 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"settee/pkg/couch/couchtest"
 )
 
 // block is a fenced block of a document.
@@ -21,6 +25,7 @@ type block struct {
 	line          int    // of its fence
 	kind          string // the info string
 	notRun, shows string // what the comment before it says
+	couchDBs      bool   // it needs two CouchDBs
 	text          string
 }
 
@@ -47,6 +52,7 @@ func blocks(t *testing.T, path string) []block {
 			if m := notRun.FindStringSubmatch(before); m != nil {
 				open.notRun = m[1]
 			}
+			open.couchDBs = before == "<!-- run with two CouchDBs -->"
 			if m := shows.FindStringSubmatch(before); m != nil {
 				open.shows = m[1]
 			}
@@ -102,19 +108,44 @@ func TestCommands(t *testing.T) {
 			for _, b := range blocks(t, path) {
 				runs, known := kinds[b.kind]
 				assert.True(t, known, "%s:%d: the info string of a block is one of %v", path, b.line, kinds)
-				if runs && b.notRun == "" {
+				if runs && b.notRun == "" && !b.couchDBs {
 					run = append(run, b)
 				}
 			}
 			if len(run) == 0 {
 				return
 			}
-			s := startShell(t)
-			for _, b := range run {
-				for _, c := range b.commands() {
-					s.check(t, path, c)
+			startShell(t).checkAll(t, path, run)
+		})
+	}
+}
+
+// TestCommandsWithCouchDBs runs the blocks that need two CouchDBs.
+func TestCommandsWithCouchDBs(t *testing.T) {
+	t.Parallel()
+	for _, path := range documents(t) {
+		run := slices.DeleteFunc(blocks(t, path), func(b block) bool { return !b.couchDBs })
+		if len(run) == 0 {
+			continue
+		}
+		t.Run(path, func(t *testing.T) {
+			t.Parallel()
+			const admin, password = "mirror", "relax"
+			names := []string{"https://", "http://"}
+			for i, name := range []string{"a.example", "b.example"} {
+				server := couchtest.StartCouchDB(t, map[string]map[string]string{"admins": {admin: password}})
+				names = append(names, name, strings.TrimPrefix(server.URL, "http://"))
+				if i == 0 {
+					for _, database := range []string{"films", "series"} {
+						server.Do(t, http.MethodPut, "/"+database, nil, http.StatusCreated)
+						server.Do(t, http.MethodPut, "/"+database+"/first", []byte(`{"year":1895}`), http.StatusCreated)
+					}
 				}
 			}
+			s := startShell(t, names...)
+			netrc := "machine 127.0.0.1 login " + admin + " password " + password + "\n"
+			require.NoError(t, os.WriteFile(s.rename.Replace("/etc/settee/mirror.netrc"), []byte(netrc), 0o600))
+			s.checkAll(t, path, run)
 		})
 	}
 }
@@ -140,7 +171,8 @@ type shell struct {
 	rename *strings.Replacer
 }
 
-func startShell(t *testing.T) *shell {
+// startShell starts a shell and its node. names are pairs of further names in the document and what they are here.
+func startShell(t *testing.T, names ...string) *shell {
 	t.Helper()
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Skip("the commands of the documents are not run: they need curl (on Debian: apt-get install curl)")
@@ -166,9 +198,9 @@ func startShell(t *testing.T) *shell {
 	})
 	killer := time.AfterFunc(3*limit, func() { _ = cmd.Process.Kill() })
 	t.Cleanup(func() { killer.Stop() })
-	return &shell{in: in, out: bufio.NewReader(out), rename: strings.NewReplacer(
+	return &shell{in: in, out: bufio.NewReader(out), rename: strings.NewReplacer(append([]string{
 		"127.0.0.1:5984", address, "/etc/settee", filepath.Join(dir, "etc"), "/var/lib/settee", filepath.Join(dir, "var"),
-	)}
+	}, names...)...)}
 }
 
 // end ends what a command prints, with its exit status behind it.
@@ -191,6 +223,16 @@ var (
 	reads  = regexp.MustCompile(`^curl `)
 	writes = regexp.MustCompile(` -(X|d) `)
 )
+
+// checkAll checks the commands of blocks.
+func (s *shell) checkAll(t *testing.T, path string, run []block) {
+	t.Helper()
+	for _, b := range run {
+		for _, c := range b.commands() {
+			s.check(t, path, c)
+		}
+	}
+}
 
 // check runs a command, and compares what it prints.
 func (s *shell) check(t *testing.T, path string, c command) {

@@ -7,6 +7,14 @@
 //
 //	<!-- not run: the reason -->
 //
+// A block that needs two CouchDBs has the comment
+//
+//	<!-- run with two CouchDBs -->
+//
+// These blocks of a document are run in order by a shell and against a node of their own. a.example and b.example are
+// two CouchDBs with an administrator mirror, whose password is relax, and the file /etc/settee/mirror.netrc has it for both.
+// Both are reached without TLS. The first has two databases, films and series.
+//
 // A block of the kind sh is a script, and must succeed. In one of the kind console a line that begins with "$ " is a
 // command, lines that begin with "> " continue it, and the other lines are what it prints, which is compared: spaces
 // and ends of lines do not count, and … stands for any text. A command without output is only run. A curl without
