@@ -323,7 +323,7 @@ var (
 			"source changes. When due jobs need room, idle ones are parked at once. With 0 only then.")
 	MaxIdle = define("replicator", "max_idle_sec", "3600", seconds(time.Second, longSeconds),
 		"How often the databases of parked jobs are compared with what they were, in case the source's\n"+
-			"_db_updates has missed a change.")
+			"_db_updates has missed a change. Jobs of mirrors notice a change of _security in this time.")
 	MaxQuestions = define("replicator", "max_questions_per_sec", "10", whole(1, 1_000),
 		"The most requests a second that ask one server whether sources of parked jobs have changed,\n"+
 			"if it has no _db_updates or nobody may read it.")
