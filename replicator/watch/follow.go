@@ -27,6 +27,10 @@ const (
 	gatherQuiet = 20 * time.Millisecond
 	gatherTime  = 200 * time.Millisecond
 	gatherNames = 100
+
+	// keepNames is the number of names after which the place in the feed is written at once, and not with the next
+	// heartbeat: whoever takes over the watch of a dead node wakes all jobs again that were named after that place.
+	keepNames = 100
 )
 
 // gathered are databases that a feed has named and whose jobs are to be woken.
@@ -159,6 +163,7 @@ type follower struct {
 	gathered gathered
 	flushAt  time.Time     // zero: nothing was gathered
 	took     time.Duration // how long the last wake took
+	unkept   int           // names since the place in the feed was last written for them
 
 	comparing  bool
 	compared   chan error // the result of a page
@@ -229,6 +234,10 @@ func (l *follower) flush(ctx context.Context) {
 	l.took = min(time.Since(began), time.Second)
 	if ctx.Err() == nil && seq != nil {
 		l.watch.change(func(s *state) { s.Seq = seq })
+	}
+	if l.unkept += len(names); l.unkept >= keepNames {
+		l.unkept = 0
+		l.watch.beatNow(ctx)
 	}
 	l.watch.checkSoon()
 }

@@ -361,6 +361,11 @@ func (w *watch) show(ctx context.Context, status jobs.WatchStatus) {
 		return
 	}
 	w.change(func(s *state) { s.WatchStatus = status })
+	w.beatNow(ctx)
+}
+
+// beatNow writes the state, unless an update is under way.
+func (w *watch) beatNow(ctx context.Context) {
 	if w.beating.CompareAndSwap(false, true) {
 		defer w.beating.Store(false)
 		w.beat(ctx)
