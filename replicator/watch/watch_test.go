@@ -212,6 +212,28 @@ func TestHandOver(t *testing.T) {
 	}
 }
 
+// Whoever takes over the watch of a node that died after a burst of changes does not read them again.
+func TestHandOverAfterABurst(t *testing.T) {
+	inLab(t, func(l *lab) {
+		l.source.write("db")
+		id := l.park("root", "db")
+		first := l.start()
+		l.until(first.follows(1))
+		l.sleeps(time.Minute, id)
+		const names = 100 // keepNames
+		for n := range names {
+			l.source.write(fmt.Sprint("nobody's", n))
+		}
+		time.Sleep(time.Second) // less than a heartbeat
+		l.source.requests("")
+		first.kill()
+		l.start()
+		l.until(func() bool { return l.source.open() == 1 })
+		require.Equal(t, []string{fmt.Sprintf("root GET /_db_updates?feed=continuous&heartbeat=20000&since=%d-1700000001", 1+names)},
+			l.source.requests("root GET /_db_updates?feed"))
+	})
+}
+
 // A watch whose job has a short activity timeout is kept alive from its beginning.
 func TestWatchIsKeptAlive(t *testing.T) {
 	inLab(t, func(l *lab) {
