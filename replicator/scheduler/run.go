@@ -80,11 +80,14 @@ func (s *Server) started(parked bool, log *zerolog.Logger) {
 	})
 }
 
-// logOf returns a log whose lines name a job, and the document that it is of.
+// logOf returns a log whose lines name a job, and its document or the mirror that has made it.
 func (s *Server) logOf(job *jobs.Job) *zerolog.Logger {
 	fields := s.opts.Log.With().Str("job", job.ID)
-	if !job.Transient() {
-		fields = fields.Str("database", *job.Args.Database).Str("doc_id", *job.Args.DocID)
+	if database, docID, ok := job.Document(); ok {
+		fields = fields.Str("database", database).Str("doc_id", docID)
+	}
+	if mirror := job.Mirror(); mirror != "" {
+		fields = fields.Str("mirror", mirror)
 	}
 	log := fields.Stringer("source", job.Args.Replication.Source).Stringer("target", job.Args.Replication.Target).Logger()
 	return &log

@@ -19,6 +19,26 @@ export interface Info {
   bulk_get_attempts?: number;
   last_run?: Info;
   activity?: Activity;
+  mirror?: MirrorInfo;
+}
+
+/** What the job of a mirror says of its databases. */
+export interface MirrorInfo {
+  /** How it hears of new databases. */
+  by?: "feed" | "list";
+  last_look?: string;
+  error?: string;
+  error_since?: string;
+  databases: number;
+  states: Record<string, number>;
+  /** The first ones, those that have failed for longest first. */
+  failures: { database: string; job_id: string; since: string; reason: string }[];
+  docs_read: number;
+  docs_written: number;
+  doc_write_failures: number;
+  behind_since?: string;
+  behind_database?: string;
+  lag_sec: number;
 }
 
 export interface Event {
@@ -111,6 +131,9 @@ export interface Job {
   parked?: string;
   /** What wakes it then. Lists do not have it. */
   watch?: Watch;
+  /** Of a job that a mirror has made: the job id of the mirror, and the database of its source. */
+  mirror?: string;
+  mirrored_database?: string;
   last_updated?: string | null;
   runs?: Run[];
 }
@@ -147,6 +170,7 @@ export interface Summary {
   crashing: Job[];
   stuck: Job[];
   refused: Job[];
+  mirrors: Job[];
 }
 
 /** Numbers of each step. Times are seconds since the epoch, steps are seconds. */

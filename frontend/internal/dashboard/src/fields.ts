@@ -15,6 +15,12 @@ export const which: FormField[] = [
 ];
 
 export const more: FormField[] = [
+  {
+    name: "mirror",
+    label: "Mirror of a server",
+    help: 'Source and target are servers, and all databases are replicated: {} or {"include": ["shop-*"], "exclude": [], "prefix": "", "security": true, "deleted": "keep"}.',
+    kind: "json",
+  },
   { name: "create_target", label: "Create the target", help: "If the target does not exist, it is created.", kind: "flag" },
   { name: "create_target_params", label: "Parameters of the new target", help: 'Such as {"q": 2}.', kind: "json" },
   { name: "since_seq", label: "Begin after", help: "An update sequence of the source. A checkpoint comes first.", kind: "text" },

@@ -1,10 +1,10 @@
 // The page of one job.
 
-import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import type { Failures, Job, ReplicationDocument, Run, Watch } from "./api";
 import { deleteDocument, pathOf, request, urlOf, useView } from "./http";
-import { Action, Copy, Doing, Due, Endpoints, For, jobName, Loaded, Page, Panel, Paused, Progress, Since, StateBadge, Table, Waiting } from "./parts";
+import { Action, Copy, Doing, Due, Endpoints, Fact, For, jobName, Loaded, Page, Panel, Paused, Progress, Since, StateBadge, Table, Waiting } from "./parts";
+import { MirrorPanels } from "./mirror";
 import { Plot } from "./plot";
 import { go, hrefOf } from "./route";
 import { mask } from "./secrets";
@@ -24,11 +24,11 @@ export function JobPage({ id }: { id: string }) {
         {(job) => (
           <>
             <Now job={job} />
-            <Numbers job={job} />
+            {job.info?.mirror ? <MirrorPanels job={job} mirror={job.info.mirror} /> : <Numbers job={job} />}
             <Runs runs={job.runs ?? []} />
             <div class="columns">
               <History job={job} />
-              <Refused path={`${path}/failures`} />
+              {!job.info?.mirror && <Refused path={`${path}/failures`} />}
             </div>
             <Panel title="Definition">
               {documentPath ? (
@@ -85,8 +85,8 @@ function Buttons({
         </a>
       )}
       {documentPath && doc && <CopyCurl method="PUT" path={documentPath} body={() => mask(without(plain(doc), "_rev"))} />}
-      {definition && <CopyCurl method="POST" path="_replicate" body={() => definition} />}
-      {(documentPath || !ended(job)) && (
+      {definition && !job.mirror && <CopyCurl method="POST" path="_replicate" body={() => definition} />}
+      {(documentPath || !ended(job)) && !job.mirror && (
         <Action
           danger
           run={cancel}
@@ -131,7 +131,7 @@ function Now({ job }: { job: Job }) {
       <p>
         <Endpoints source={job.source} target={job.target} />
       </p>
-      <Progress job={job} />
+      {!job.info?.mirror && <Progress job={job} />}
       {job.info?.error && <p class="trouble">{job.info.error}</p>}
       {activity && <Waiting activity={activity} />}
       {activity?.refusing && (
@@ -142,6 +142,7 @@ function Now({ job }: { job: Job }) {
       <dl>
         <Fact name="Node">{job.node}</Fact>
         <Fact name="User">{job.user}</Fact>
+        <Fact name="Made by">{job.mirror && <a href={hrefOf(["jobs", job.mirror])}>a mirror</a>}</Fact>
         <Fact name="Started">{job.start_time && <Since time={job.start_time} />}</Fact>
         <Fact name="Paused">{job.paused && <Paused job={job} />}</Fact>
         <Fact name="Runs again">{job.parked && job.watch && <Waking watch={job.watch} />}</Fact>
@@ -186,16 +187,6 @@ function Waking({ watch }: { watch: Watch }) {
       )}
       {watch.reason && <small class="muted">{watch.reason}</small>}
     </>
-  );
-}
-
-function Fact({ name, children }: { name: string; children: ComponentChildren }) {
-  if (children === null || children === undefined || children === false || children === "") return null;
-  return (
-    <div>
-      <dt>{name}</dt>
-      <dd>{children}</dd>
-    </div>
   );
 }
 

@@ -13,7 +13,7 @@ const pageSize = 50;
 /** The jobs, for users who are no administrators those that they have posted. */
 export function JobsPage({ route, admin }: { route: Route; admin: boolean }) {
   // An empty user is the anonymous one, and an empty database that of transient jobs.
-  const query = Object.fromEntries(["states", "parked", "database", "user", "q", "sort", "start"].map((name) => [name, route.query.get(name) ?? undefined]));
+  const query = Object.fromEntries(["states", "parked", "database", "user", "mirror", "q", "sort", "start"].map((name) => [name, route.query.get(name) ?? undefined]));
   const href = (change: Record<string, string | undefined>) => hrefOf(["jobs"], { ...query, start: undefined, ...change });
   const { start, ...filters } = query;
   const path = withQuery("_scheduler/jobs", { ...filters, start_key: start, limit: pageSize });
@@ -36,7 +36,7 @@ export function JobsPage({ route, admin }: { route: Route; admin: boolean }) {
             </select>
           )}
         </Field>
-        <Typed label="Database" value={query.database ?? ""} set={(database) => go(href({ database: database || undefined, user: undefined }), true)} />
+        <Typed label="Database" value={query.database ?? ""} set={(database) => go(href({ database: database || undefined, user: undefined, mirror: undefined }), true)} />
         <Typed label="Source, target or id" value={query.q ?? ""} set={(q) => go(href({ q: q || undefined }), true)} />
         {admin && (
           <Field label="Order">
@@ -44,8 +44,8 @@ export function JobsPage({ route, admin }: { route: Route; admin: boolean }) {
               <select id={id} value={query.sort ?? ""} onChange={(event) => go(href({ sort: event.currentTarget.value || undefined, ...filterOf("") }))}>
                 <option value="">database and id</option>
                 <option value="since">crashing longest</option>
-                <option value="stuck">stuck longest</option>
-                <option value="refused">refused last</option>
+                {query.mirror === undefined && <option value="stuck">stuck longest</option>}
+                {query.mirror === undefined && <option value="refused">refused last</option>}
               </select>
             )}
           </Field>
@@ -54,6 +54,11 @@ export function JobsPage({ route, admin }: { route: Route; admin: boolean }) {
       {query.user !== undefined && (
         <p>
           Transient jobs of {query.user || "the anonymous user"}. <a href={href({ user: undefined })}>Show those of all</a>
+        </p>
+      )}
+      {query.mirror !== undefined && (
+        <p>
+          Replications of <a href={hrefOf(["jobs", query.mirror])}>a mirror</a>. <a href={href({ mirror: undefined, sort: undefined })}>Show those of all</a>
         </p>
       )}
       <Announced of={path} text={view.data && totalOf(view.data, query.q)} />
@@ -114,6 +119,16 @@ function rowOf(job: Job): Row {
       <>
         <a href={jobHref(job)}>{jobName(job)}</a>
         <Endpoints source={job.source} target={job.target} />
+        {job.info?.mirror && (
+          <small class="muted">
+            mirror: {count(job.info.mirror.states.up_to_date ?? 0)} of {some(job.info.mirror.databases, "database")} up to date
+            {job.info.mirror.behind_since && (
+              <>
+                , behind <For since={job.info.mirror.behind_since} />
+              </>
+            )}
+          </small>
+        )}
       </>,
       <>
         <Progress job={job} />

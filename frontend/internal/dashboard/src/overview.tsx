@@ -54,6 +54,7 @@ export function Overview() {
                 />
               </Panel>
             </div>
+            {s.mirrors.length > 0 && <Mirrors mirrors={s.mirrors} />}
           </>
         )}
       </Loaded>
@@ -94,6 +95,39 @@ function Needy({ jobs, none, why }: { jobs: Job[]; none: string; why: (job: Job)
         </li>
       ))}
     </ul>
+  );
+}
+
+/** Mirrors, those that are furthest behind first. */
+function Mirrors({ mirrors }: { mirrors: Job[] }) {
+  const behind = (job: Job) => job.info?.mirror?.lag_sec ?? 0;
+  return (
+    <Panel title="Mirrors">
+      <ul class="rows">
+        {[...mirrors]
+          .sort((a, b) => behind(b) - behind(a))
+          .map((job) => {
+            const mirror = job.info?.mirror;
+            const failing = (mirror?.states.failing ?? 0) + (mirror?.states.failed ?? 0);
+            return (
+              <li key={job.job_id}>
+                <a href={jobHref(job)}>{jobName(job)}</a> <Endpoints source={job.source} target={job.target} />
+                {mirror && (
+                  <small class="muted">
+                    {count(mirror.states.up_to_date ?? 0)} of {count(mirror.databases)} databases up to date
+                    {failing > 0 && <strong class="bad">, {count(failing)} failing</strong>}
+                    {mirror.behind_since && (
+                      <>
+                        , behind <For since={mirror.behind_since} />
+                      </>
+                    )}
+                  </small>
+                )}
+              </li>
+            );
+          })}
+      </ul>
+    </Panel>
   );
 }
 

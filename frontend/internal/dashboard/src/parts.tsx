@@ -98,6 +98,17 @@ export function Trouble({ failure, stale }: { failure?: Failure; stale?: boolean
   );
 }
 
+/** A line of a list of facts, none without a value. */
+export function Fact({ name, children }: { name: string; children: ComponentChildren }) {
+  if (children === null || children === undefined || children === false || children === "") return null;
+  return (
+    <div>
+      <dt>{name}</dt>
+      <dd>{children}</dd>
+    </div>
+  );
+}
+
 /** Shows the data of a view as soon as there is some, and its failure. */
 export function Loaded<T>({ view, children }: { view: View<T>; children: (data: T) => ComponentChildren }) {
   return (
@@ -117,8 +128,9 @@ export function jobHref(job: Pick<Job, "job_id">): string {
   return hrefOf(["jobs", job.job_id]);
 }
 
-/** What a job is called: its document, or its user. */
-export function jobName(job: Pick<Job, "database" | "doc_id" | "user" | "id">): string {
+/** What a job is called: its document, its database if a mirror has made it, or its user. */
+export function jobName(job: Pick<Job, "database" | "doc_id" | "user" | "id" | "mirrored_database">): string {
+  if (job.mirrored_database !== undefined) return job.mirrored_database;
   return job.doc_id !== null ? `${job.database} / ${job.doc_id}` : (job.user ?? "") ? `_replicate of ${job.user}` : "_replicate";
 }
 

@@ -32,7 +32,7 @@ export function Plot({ times, series, text, format }: { times?: number[]; series
         cursor: { drag: { x: false, y: false } },
         legend: { live: true },
         scales: { x: times ? {} : { time: false, range: (_, min, max) => [min - 0.5, max + 0.5] }, y: { range: (_, __, max) => [0, max > 0 ? max * 1.1 : 1] } },
-        axes: [times ? axis : { ...axis, values: () => [] }, { ...axis, size: 64, incrs: times ? undefined : wholeSteps, values: (_, splits) => splits.map(format) }],
+        axes: [times ? axis : { ...axis, values: () => [] }, { ...axis, size: 76, incrs: times ? undefined : wholeSteps, values: (_, splits) => splits.map(format) }],
         series: [
           times ? {} : { label: "run", value: (_, place: number | null) => (place === null ? "" : String(place + 1)) },
           ...series.map((s) => ({
