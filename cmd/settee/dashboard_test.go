@@ -549,6 +549,33 @@ func TestDashboardParked(t *testing.T) {
 	d.broke(t)
 }
 
+// The page of a mirror says how many databases are up to date, and which fail; its replications are listed.
+func TestDashboardMirror(t *testing.T) {
+	t.Parallel()
+	node := serveNode(t, "mem:")
+	node.create("shop-one", "first")
+	node.create("shop-two", "first")
+	node.ask(http.StatusCreated, http.MethodPut, "_replicator/standby", fmt.Sprintf(
+		`{"source":%q,"target":%q,"continuous":true,"mirror":{"include":["shop-*"],"prefix":"copy-"}}`, node.url, node.url))
+	node.ask(http.StatusCreated, http.MethodPut, "_replicator/broken", fmt.Sprintf(
+		`{"source":%q,"target":"http://127.0.0.1:1/","continuous":true,"retries_per_request":0,"mirror":{"include":["shop-one"]}}`, node.url))
+	node.awaitMirror("standby", 2)
+	d := openDashboard(t, node, adminName, adminPassword)
+	d.WaitText("main", "2 of 2 databases up to date")
+	d.press("_replicator / standby")
+	d.WaitText(".progress", "2 of 2 databases up to date")
+	d.WaitText("main", "All changes that settee has heard of are at the target.")
+	d.WaitText("table", "copy-shop-two")
+	d.press("settee")
+	d.press("_replicator / broken")
+	d.WaitText("main", "A change of shop-one may be missing at the target")
+	d.press("shop-one")
+	d.WaitText("main", "crashing")
+	d.press("a mirror")
+	d.WaitText("main", "Failing longest")
+	d.broke(t)
+}
+
 // A run whose source does not answer is stuck until it does. One that waits for changes is not.
 func TestDashboardStuck(t *testing.T) {
 	t.Parallel()
