@@ -102,9 +102,9 @@ quick: ## run the tests that are quick and start no other program
 test: node $(INSTALLED) ## run the tests, with a CouchDB and a Chromium if they are installed
 	GOGC=$(TEST_GOGC) go tool withservers -couchdb -chromium go test -tags '$(TAGS)' $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) $(PKGS)
 
-# The packages whose tests use FoundationDB's client library.
-FDB_BINDING = github.com/apple/foundationdb/bindings/go/src/fdb
-ENGINE_PKGS = $$(go list -tags fdb -test -f '{{range .Deps}}{{if eq . "$(FDB_BINDING)"}}{{$$.ForTest}}{{end}}{{end}}' $(PKGS) | sort -u | tr '\n' ' ')
+# The packages whose tests use a cluster of FoundationDB or its client library.
+ON_CLUSTER = git grep -lE 'enginetest\.(Each|OnCluster|ClusterOr)\(|kvtest\.Cluster|^//go:build fdb' -- '*_test.go' ':!scripts'
+ENGINE_PKGS = $$(go list -tags fdb $(PKGS) | grep -xF "$$($(ON_CLUSTER) | $(FOLDERS) | xargs go list -tags fdb)" | tr '\n' ' ')
 
 engine-packages: # prints them
 	@echo $(ENGINE_PKGS)

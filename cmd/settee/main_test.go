@@ -7,12 +7,14 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -33,6 +35,11 @@ import (
 const limit = 5 * time.Minute
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := chooseTests(os.Getenv("SETTEE_STORES")); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
 	status := m.Run()
 	http.DefaultClient.CloseIdleConnections()
 	if err := goleak.Find(kvtest.NetworkThread); err != nil && status == 0 {
@@ -43,6 +50,36 @@ func TestMain(m *testing.M) {
 		_ = os.RemoveAll(builtIn)
 	}
 	os.Exit(status)
+}
+
+// chooseTests leaves out tests: with "only" those in files that do not use aStore, and with "none" those in files that do.
+// So a run with FoundationDB and one without it, as .ci/run makes them, have each test once. Otherwise all tests are run.
+func chooseTests(which string) error {
+	if which == "" {
+		return nil
+	}
+	if which != "only" && which != "none" {
+		return fmt.Errorf("SETTEE_STORES is %q, and must be only or none", which)
+	}
+	files, err := filepath.Glob("*_test.go")
+	if err != nil {
+		return err
+	}
+	test := regexp.MustCompile(`(?m)^func (Test\w+)\(t \*testing\.T\)`)
+	var left []string
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		if bytes.Contains(text, []byte("aStore(t)")) == (which == "only") {
+			continue
+		}
+		for _, name := range test.FindAllSubmatch(text, -1) {
+			left = append(left, string(name[1]))
+		}
+	}
+	return flag.Set("test.skip", "^("+strings.Join(left, "|")+")$")
 }
 
 // builtIn is the directory of the command. It is empty until a test needs the command.
