@@ -44,6 +44,10 @@ const (
 	// parkedFor is how long a parked job waits if nothing wakes it. A random part of parkedSpread is added.
 	parkedFor    = 21 * time.Hour
 	parkedSpread = 6 * time.Hour
+	// mirroredTries is how often a database of a mirror is tried that is not continuous. Then the mirror ends without it.
+	mirroredTries = 3
+	// longestMirrorWait is the longest wait of a mirror that crashed: its databases go on, but no new ones are noticed.
+	longestMirrorWait = 5 * time.Minute
 )
 
 // Again decides whether and when a job runs again after a run that ended at now. jitter, from 0 to below 1, shortens or
@@ -59,7 +63,11 @@ const (
 //	failed; a client awaits its result           failed; crashing if an endpoint asked for a wait
 //	failed before a posted job had an id         failed; crashing if an endpoint asked for a wait
 //	failed otherwise                             crashing, with a wait that doubles (see [Penalties])
+//	failed three times, and a mirror that is     failed
+//	  not continuous waits for its end
+//	is a mirror's, and failed                    crashing, with a wait of at most five minutes
 //	collided, and was posted                     failed
+//	collided, and a mirror has made it           failed: the mirror adds it again
 //	collided with the job of a document          failed
 //	collided with a posted job                   crashing, with the shortest wait
 //
@@ -70,7 +78,8 @@ func (e Ending) Again(job *JobArgs, state *JobState, p Penalties, now time.Time,
 	if e.Healthy {
 		errors = 0
 	}
-	posted := job.Database == nil
+	mirrored := job.MirroredDatabase != ""
+	posted := job.Database == nil && !mirrored
 	crashes := func(wait time.Duration) Again { return Again{RunCrashed, StateCrashing, now.Add(wait), errors + 1} }
 	fails := Again{Outcome: RunFailed, State: StateFailed, ErrorCount: errors + 1}
 	switch {
@@ -85,14 +94,15 @@ func (e Ending) Again(job *JobArgs, state *JobState, p Penalties, now time.Time,
 		return fails, nil
 	case e.Outcome != RunCrashed: // stopped, restarted or lost
 		return Again{e.Outcome, StatePending, now, errors}, nil
-	case e.Rival == PostedRival && !posted:
+	case e.Rival == PostedRival && !posted && !mirrored:
 		return crashes(Backoff(0, p.Min, p.Max, jitter)), nil // it may be cancelled at any time
 	case e.Rival != NoRival:
 		return fails, nil
 	}
 	awaited := Awaited(job)
 	unidentified := posted && job.ReplicationID == "" && state.ReplicationID == ""
-	if (awaited || unidentified) && e.RetryAfter == 0 {
+	givenUp := mirrored && !job.Replication.Continuous && errors+1 >= mirroredTries
+	if (awaited || unidentified) && e.RetryAfter == 0 || givenUp {
 		return fails, nil
 	}
 	wait := p.wait(awaited, errors+1, e.RetryAfter, jitter)
@@ -104,11 +114,17 @@ func (e Ending) Again(job *JobArgs, state *JobState, p Penalties, now time.Time,
 		}
 		wait = min(wait, max(next.Sub(now), p.wait(false, 1, e.RetryAfter, jitter)))
 	}
+	if job.Replication.Mirror != nil {
+		wait = min(wait, longestMirrorWait)
+	}
 	return crashes(wait), nil
 }
 
-// Awaited reports whether a client waits for the result of a job: one posted to _replicate that is not continuous.
-func Awaited(job *JobArgs) bool { return job.Database == nil && !job.Replication.Continuous }
+// Awaited reports whether a client waits for the result of a job: one posted to _replicate that is not continuous, and not
+// one that a mirror has made.
+func Awaited(job *JobArgs) bool {
+	return job.Database == nil && job.MirroredDatabase == "" && !job.Replication.Continuous
+}
 
 // wait returns the wait after so many crashes in a row: see [Backoff], but not less than the endpoint asked for. A job
 // that a client awaits waits as long as the endpoint asked, and twice as long each time that the endpoint asks again.

@@ -32,6 +32,11 @@ func TestAgain(t *testing.T) {
 	oftener := job(func(a *replicator.JobArgs) { a.Replication.Every = 10 })
 	atTen := job(func(a *replicator.JobArgs) { a.Replication.Schedule = "10 * * * *" })
 
+	mirrored := job(func(a *replicator.JobArgs) { a.MirroredDatabase, a.Replication.Continuous = "db", true })
+	mirroredOnce := job(func(a *replicator.JobArgs) { a.MirroredDatabase = "db" })
+	mirroredPosted := job(func(a *replicator.JobArgs) { a.Database, a.MirroredDatabase, a.ReplicationID = nil, "db", "" })
+	mirror := job(func(a *replicator.JobArgs) { a.Replication.Mirror = new(replicator.Mirror) })
+
 	crashed := replicator.Ending{Outcome: replicator.RunCrashed}
 	asked := func(wait time.Duration) replicator.Ending {
 		return replicator.Ending{Outcome: replicator.RunCrashed, RetryAfter: wait}
@@ -90,6 +95,14 @@ func TestAgain(t *testing.T) {
 		"periodic, first crash":              {hourly, 0, crashed, crashing, 1, 64 * s, 48 * s},
 		"periodic, the next time is sooner":  {atTen, 4, crashed, crashing, 5, 600 * s, 600 * s},
 		"periodic, the next time is at once": {oftener, 4, crashed, crashing, 5, 64 * s, 48 * s},
+
+		"a mirror's":                         {mirrored, 4, crashed, crashing, 5, 1000 * s, 750 * s},
+		"a mirror's, once":                   {mirroredOnce, 1, crashed, crashing, 2, 128 * s, 96 * s},
+		"a mirror's, once, for the third":    {mirroredOnce, 2, asked(5 * s), failed, 3, never, never},
+		"a posted mirror's":                  {mirroredPosted, 0, crashed, crashing, 1, 64 * s, 48 * s},
+		"a mirror":                           {mirror, 4, crashed, crashing, 5, 300 * s, 300 * s},
+		"a mirror's, collided":               {mirrored, 0, met(replicator.DocumentRival), failed, 1, never, never},
+		"a mirror's, collided with a posted": {mirrored, 0, met(replicator.PostedRival), failed, 1, never, never},
 
 		"collided with a posted job":       {document, 4, met(replicator.PostedRival), crashing, 5, 32 * s, 24 * s},
 		"collided with a document's job":   {document, 4, met(replicator.DocumentRival), failed, 5, never, never},

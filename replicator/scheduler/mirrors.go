@@ -5,18 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/rs/zerolog"
 
+	"settee/pkg/config"
 	"settee/replicator"
-	"settee/replicator/jobs"
 	"settee/replicator/mirror"
 	"settee/replicator/worker"
 )
-
-// longestMirrorWait is the longest wait of a mirror that crashed: its databases go on, but no new ones are noticed.
-const longestMirrorWait = 5 * time.Minute
 
 // mirror runs a mirror and records its end, as replicate does for other jobs.
 func (s *Server) mirror(ctx context.Context, job *running, log *zerolog.Logger) error {
@@ -25,7 +21,7 @@ func (s *Server) mirror(ctx context.Context, job *running, log *zerolog.Logger) 
 	defer cancel(nil)
 	defer context.AfterFunc(s.stages.Hurry, func() { cancel(errNoTime) })()
 
-	health := &health{began: time.Now()}
+	health := &health{threshold: config.HealthThreshold.Get(s.opts.Config())}
 	summary, err := s.runMirror(working, job, log)
 	switch {
 	case err == nil:
@@ -74,12 +70,4 @@ func (s *Server) runMirror(ctx context.Context, job *running, log *zerolog.Logge
 		return nil, &worker.Error{Code: "unauthorized", Reason: refused.Error()}
 	}
 	return summary, err
-}
-
-// mirrorWait returns the wait of a mirror that crashed.
-func mirrorWait(job *jobs.Job, wait time.Duration) time.Duration {
-	if job.IsMirror() {
-		return min(wait, longestMirrorWait)
-	}
-	return wait
 }

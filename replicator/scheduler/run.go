@@ -238,15 +238,11 @@ func (s *Server) parked(ctx context.Context, run *jobs.Run, result worker.Result
 // collided ends a run whose replication id belongs to another job (RFC 016, "Replication ID Collisions").
 func (s *Server) collided(ctx context.Context, run *jobs.Run, c *jobs.Collision, log *zerolog.Logger) error {
 	log.Warn().Str("other", c.JobID).Msg("another job has the same replication id")
-	failure := &worker.Error{Reason: c.Explain(run.Job())}
-	switch {
-	case run.Job().Transient(), run.Job().Mirror() != "": // the mirror knows the code
-		failure.Code = jobs.CollisionCode
-	case c.Transient:
-		// The other job may be cancelled at any time, so the wait does not grow.
-		return s.crash(ctx, run, failure, run.Job().State.ErrorCount+1, s.penalty(false, 0, 0, rand.Float64()))
+	failure, rival := &worker.Error{Reason: c.Explain(run.Job())}, replicator.DocumentRival
+	if c.Transient {
+		rival = replicator.PostedRival
 	}
-	if run.Job().Transient() {
+	if run.Job().Transient() || run.Job().Mirror() != "" { // the mirror knows the code
 		failure.Code = jobs.CollisionCode
 	}
 	return s.crashed(ctx, run, failure, replicator.Ending{Outcome: replicator.RunCrashed, Rival: rival}, log)
@@ -256,43 +252,26 @@ func (s *Server) collided(ctx context.Context, run *jobs.Run, c *jobs.Collision,
 func (s *Server) failed(ctx context.Context, run *jobs.Run, err error, health *health, log *zerolog.Logger) error {
 	failure := &worker.Error{Code: "error", Reason: redact.Text(err.Error())}
 	errors.As(err, &failure)
-	// CouchDB answers a POST to _replicate after it has read the filter, and so refuses a replication without one.
-	unread := run.Job().Transient() && run.Job().Mirror() == "" && run.Job().ReplicationID() == ""
-	if (awaited(run.Job()) || unread) && failure.RetryAfter == 0 {
+	ending := replicator.Ending{Outcome: replicator.RunCrashed, Healthy: health.healthy, RetryAfter: failure.RetryAfter}
+	return s.crashed(ctx, run, failure, ending, log)
+}
+
+// crashed records the end of a run that failed, and what replicator.Ending.Again decides of its job.
+func (s *Server) crashed(
+	ctx context.Context, run *jobs.Run, failure *worker.Error, ending replicator.Ending, log *zerolog.Logger,
+) error {
+	cfg, job := s.opts.Config(), run.Job()
+	penalties := replicator.Penalties{Min: config.MinBackoffPenalty.Get(cfg), Max: config.MaxBackoffPenalty.Get(cfg)}
+	again, err := ending.Again(job.Args, job.State, penalties, time.Now(), rand.Float64())
+	if err != nil {
+		return err
+	}
+	if again.State == replicator.StateFailed {
 		log.Warn().Err(run.Redact(failure)).Msg("replication failed")
 		s.counter.add(func(c *Counts) { c.Failed++ })
 		return run.Fail(ctx, failure.Code, failure.Reason)
 	}
-	errorCount := run.Job().State.ErrorCount + 1
-	if health.good() {
-		errorCount = 1
-	}
-	log.Warn().Err(run.Redact(failure)).Int("errors", errorCount).Msg("replication crashed")
-	if once(run.Job()) && errorCount >= mirroredTries {
-		s.counter.add(func(c *Counts) { c.Failed++ })
-		return run.Fail(ctx, failure.Code, failure.Reason)
-	}
-	wait, err := s.retryWait(run.Job(), errorCount, failure.RetryAfter)
-	if err != nil {
-		return err
-	}
-	wait = mirrorWait(run.Job(), wait)
-	return s.crash(ctx, run, failure, errorCount, wait)
-}
-
-// awaited reports whether a client waits for the job: one posted to _replicate that is not continuous.
-func awaited(job *jobs.Job) bool {
-	return job.Transient() && job.Mirror() == "" && !job.Args.Replication.Continuous
-}
-
-// mirroredTries is how often a database of a mirror is tried that is not continuous. Then the mirror ends without it.
-const mirroredTries = 3
-
-// once reports whether a mirror that is not continuous waits for the end of the job.
-func once(job *jobs.Job) bool { return job.Mirror() != "" && !job.Args.Replication.Continuous }
-
-// crash puts the job back into the queue with a delay.
-func (s *Server) crash(ctx context.Context, run *jobs.Run, failure *worker.Error, errorCount int, wait time.Duration) error {
+	log.Warn().Err(run.Redact(failure)).Int("errors", again.ErrorCount).Time("again", again.At).Msg("replication crashed")
 	s.counter.add(func(c *Counts) { c.Crashes++ })
 	return run.Crash(ctx, again.At, again.ErrorCount, failure.Code, failure.Reason)
 }
