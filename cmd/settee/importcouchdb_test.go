@@ -252,8 +252,11 @@ func assertOneAfterTheOther(t *testing.T, requests []asked, first bool) {
 func planned(t *testing.T, args ...string) (docs map[string]migrate.Planned, out string, status int) {
 	t.Helper()
 	out, errs, status := settee(t, append([]string{"import-couchdb", "--json"}, args...)...)
-	for line := range strings.Lines(errs) { // args have passwords
-		require.Contains(t, line, "settee: warning: every local user can read the password")
+	for line := range strings.Lines(errs) {
+		if strings.Contains(line, ": looked at ") {
+			continue // a plan that takes long says how far it is
+		}
+		require.Contains(t, line, "settee: warning: every local user can read the password") // args have some
 	}
 	docs = map[string]migrate.Planned{}
 	for line := range strings.Lines(out) {

@@ -69,7 +69,7 @@ func (d *display) show(done string, left *int64) error {
 	return d.draw(done, left)
 }
 
-// draw shows a text, and a bar for what is left, or nil if that is not known.
+// draw shows a text, and a bar that is full when nothing is left, or one without a length if left is nil.
 func (d *display) draw(done string, left *int64) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

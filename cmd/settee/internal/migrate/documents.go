@@ -246,8 +246,20 @@ func (b *batch) write(ctx context.Context, docs []map[string]json.RawMessage) er
 		return nil
 	}
 	var results []refusal
-	body := map[string]any{"docs": b.docs, "new_edits": b.newEdits}
-	if err := b.to.Ask(ctx, http.MethodPost, remote.Path(b.db)+"/_bulk_docs", body, &results); err != nil {
+	body := map[string]any{"docs": docs, "new_edits": b.newEdits}
+	err := b.to.Ask(ctx, http.MethodPost, remote.Path(b.db)+"/_bulk_docs", body, &results)
+	switch e, _ := errors.AsType[*remote.StatusError](err); {
+	case aboutBody(err) && len(docs) == 1:
+		var id string
+		_ = json.Unmarshal(docs[0]["_id"], &id) // a string
+		results = []refusal{{id, e.Code, e.Reason}}
+	case aboutBody(err):
+		half := len(docs) / 2
+		if err := b.write(ctx, docs[:half]); err != nil {
+			return err
+		}
+		return b.write(ctx, docs[half:])
+	case err != nil:
 		return err
 	}
 	for _, r := range results {
@@ -270,7 +282,15 @@ func (s *Server) missing(ctx context.Context, db string, revs map[string]string)
 	var answer map[string]struct {
 		Missing []string `json:"missing"`
 	}
-	if err := s.Ask(ctx, http.MethodPost, remote.Path(db)+"/_revs_diff", ask, &answer); err != nil {
+	missing := map[string]bool{}
+	err := s.Ask(ctx, http.MethodPost, remote.Path(db)+"/_revs_diff", ask, &answer)
+	if remote.IsStatus(err, http.StatusNotFound) {
+		for id := range revs {
+			missing[id] = true
+		}
+		return missing, nil
+	}
+	if err != nil {
 		return nil, err
 	}
 	for id, a := range answer {

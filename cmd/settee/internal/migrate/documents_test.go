@@ -165,7 +165,7 @@ func TestWhatSetteeRefuses(t *testing.T) {
 	}
 	for _, status = range []int{401, 403, 404, 405, 408, 429, 500, 503} {
 		_, _, err := s.check(t.Context(), &document{id: "d"})
-		assert.True(t, isStatus(err, status))
+		assert.True(t, remote.IsStatus(err, status))
 		require.ErrorContains(t, err, `document "d"`)
 	}
 }
@@ -212,7 +212,7 @@ func TestBatchesThatAreRefused(t *testing.T) {
 	assert.Equal(t, []string{"0", "1", "3", "4", "6"}, stored)
 	status = http.StatusInternalServerError
 	_, err = write()
-	assert.True(t, isStatus(err, status))
+	assert.True(t, remote.IsStatus(err, status))
 }
 
 func TestPortions(t *testing.T) {

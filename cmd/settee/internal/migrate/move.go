@@ -136,8 +136,8 @@ func (s *Server) documents(ctx context.Context, db string) (int, error) {
 	var info struct {
 		Count int `json:"doc_count"`
 	}
-	err := s.get(ctx, path(db), &info)
-	if !isStatus(err, http.StatusNotFound) {
+	err := s.Get(ctx, remote.Path(db), &info)
+	if !remote.IsStatus(err, http.StatusNotFound) {
 		return info.Count, err
 	}
 	all, err := s.Databases(ctx)
@@ -462,7 +462,8 @@ func (s *Server) check(ctx context.Context, doc *document) (warnings []string, r
 	delete(body, "_attachments")
 	var answer struct{ Warnings []string }
 	err = s.Ask(ctx, http.MethodPost, "/_scheduler/check", body, &answer)
-	if remote.IsStatus(err, http.StatusBadRequest) {
+	switch {
+	case aboutBody(err):
 		return nil, "settee refuses it: " + reasonOf(err), nil
 	case err != nil:
 		return nil, "", fmt.Errorf("document %q: %w", doc.id, err)

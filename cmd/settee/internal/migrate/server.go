@@ -1,6 +1,7 @@
 package migrate
 
 import (
+	"errors"
 	"net/http"
 
 	"settee/cmd/settee/internal/remote"
@@ -13,4 +14,19 @@ type Server struct{ *remote.Server }
 func Connect(name, text string, transport http.RoundTripper) (*Server, error) {
 	s, err := remote.Connect(name, text, transport)
 	return &Server{s}, err
+}
+
+// aboutBody reports whether err is an answer that says that the body of the request is not acceptable. Other answers are
+// about the account, the path, the moment, or the server.
+func aboutBody(err error) bool {
+	e, ok := errors.AsType[*remote.StatusError](err)
+	if !ok {
+		return false
+	}
+	switch e.Status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed,
+		http.StatusRequestTimeout, http.StatusTooManyRequests:
+		return false
+	}
+	return e.Status/100 == 4
 }

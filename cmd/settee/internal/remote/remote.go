@@ -86,7 +86,7 @@ func Path(segments ...string) string {
 // Send sends a request, and returns the body of an answer with a 2xx. The caller must call release.
 func (s *Server) Send(ctx context.Context, method, path string, body any) (answer io.Reader, release func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	response, err := s.request(ctx, method, path, nil, body)
+	response, err := s.request(ctx, method, path, nil, body) //nolint:bodyclose // release closes it
 	if err != nil {
 		cancel()
 		return nil, nil, fmt.Errorf("%s %s%s: %w", method, s.root, path, err)
