@@ -103,7 +103,7 @@ test: node $(INSTALLED) ## run the tests, with a CouchDB and a Chromium if they 
 	GOGC=$(TEST_GOGC) go tool withservers -couchdb -chromium go test -tags '$(TAGS)' $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) $(PKGS)
 
 # The packages whose tests use a cluster of FoundationDB or its client library.
-ON_CLUSTER = git grep -lE 'enginetest\.(Each|OnCluster|ClusterOr)\(|kvtest\.Cluster|^//go:build fdb' -- '*_test.go' ':!scripts'
+ON_CLUSTER = git grep -lE 'enginetest\.(Each|OnCluster|ClusterOr)\(|kvtest\.Cluster|^//go:build fdb$$$$' -- '*_test.go' ':!scripts'
 ENGINE_PKGS = $$(go list -tags fdb $(PKGS) | grep -xF "$$($(ON_CLUSTER) | $(FOLDERS) | xargs go list -tags fdb)" | tr '\n' ' ')
 
 engine-packages: # prints them

@@ -251,7 +251,7 @@ func TestSummary(t *testing.T) {
 	t.Parallel()
 	n := start(t)
 	require.JSONEq(t, `{"jobs":{"pending":0,"parked":0,"running":0,"crashing":0,"completed":0,"failed":0},"databases":0,"users":0,
-		"crashing":[],"stuck":[],"refused":[]}`, n.get("/_scheduler/summary").is(t, http.StatusOK).body)
+		"crashing":[],"stuck":[],"refused":[],"mirrors":[]}`, n.get("/_scheduler/summary").is(t, http.StatusOK).body)
 	n.do(http.MethodPut, "/a%2F_replicator", "").is(t, http.StatusCreated)
 	for i := range 25 {
 		n.do(http.MethodPut, fmt.Sprintf("/a%%2F_replicator/%02d", i), definition(fmt.Sprintf(`"doc_ids": ["%d"]`, i))).

@@ -18,11 +18,11 @@ import (
 	"settee/replicator/jobs"
 )
 
-// upkeepIDs are the ids of upkeep jobs in stores of all versions. This version has one more, "old updates".
+// upkeepIDs are the ids of upkeep jobs in stores of all versions. This version has two more, for updates and mirrors.
 var upkeepIDs = []string{"deleted databases", "expired replications", "replications of deleted databases", "unused uploads"}
 
 // The upkeep jobs remove the rest of deleted databases, and uploads that nothing refers to. Jobs queued by an older
-// version are run, and there are no others except the new one.
+// version are run, and there are no others except the new ones.
 func TestUpkeepOfAnOlderVersion(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -83,7 +83,7 @@ func TestUpkeepOfAnOlderVersion(t *testing.T) {
 				assert.True(t, job.Scheduled.After(time.Now()), id)
 			}
 			all, err := queued.Count(tx, fdbjobs.Pending.In("", ""), fdbjobs.Running.In("", ""), fdbjobs.Finished.In("", ""))
-			assert.Equal(t, int64(len(upkeepIDs)+1), all)
+			assert.Equal(t, int64(len(upkeepIDs)+2), all)
 			return err
 		}))
 		layer.Close()

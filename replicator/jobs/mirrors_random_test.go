@@ -277,7 +277,7 @@ func (w mirrorWorld) compare() {
 		delete(made, job.ID)
 		page, err := w.store.List(w.Context(), jobs.Filter{Mirror: job.ID, States: all}, jobs.ListOptions{Limit: jobs.MaxLimit})
 		require.NoError(w, err)
-		assert.EqualValues(w, sums.Known-sums.States[replicator.MirroredWaiting], len(page.Jobs))
+		assert.Len(w, page.Jobs, int(sums.Known-sums.States[replicator.MirroredWaiting]))
 	}
 	assert.Empty(w, made, "jobs of mirrors that are gone")
 }

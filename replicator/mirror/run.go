@@ -182,7 +182,7 @@ func (m *mirror) turn(ctx context.Context) (*replicator.MirrorSummary, error) {
 			return nil, err
 		}
 	}
-	if m.r.Continuous || m.progress.LastLook.IsZero() || m.failing != (time.Time{}) {
+	if m.r.Continuous || m.progress.LastLook.IsZero() || !m.failing.IsZero() {
 		return nil, nil
 	}
 	summary, err := m.Run.MirrorSummary(ctx)

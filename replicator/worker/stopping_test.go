@@ -80,7 +80,7 @@ func TestTurnsThatAreShorterThanABatch(t *testing.T) {
 			if err := r.ended(); err != nil {
 				require.ErrorIs(t, err, worker.ErrStopped)
 				require.False(t, r.result.Fruitless)
-				require.EqualValues(t, r.result.RunStats.DocsRead, r.result.RunStats.DocsWritten, "what is read is written")
+				require.Equal(t, r.result.RunStats.DocsRead, r.result.RunStats.DocsWritten, "what is read is written")
 			}
 			require.GreaterOrEqual(t, r.result.RunStats.DocsWritten, int64(4))
 			written += r.result.RunStats.DocsWritten

@@ -131,7 +131,7 @@ func (f *fleet) rest(ctx context.Context) (*rest, error) {
 }
 
 // add adds a node.
-func (r *rest) add(ctx context.Context, node *lab.Node) error {
+func (m *rest) add(ctx context.Context, node *lab.Node) error {
 	const megabyte = 1_000_000
 	resident, largest, err := node.Memory()
 	if err != nil {
@@ -145,9 +145,9 @@ func (r *rest) add(ctx context.Context, node *lab.Node) error {
 	if err != nil {
 		return err
 	}
-	r.Memory, r.MaxMemory = max(r.Memory, float64(resident)/megabyte), max(r.MaxMemory, float64(largest)/megabyte)
-	r.Heap, r.Goroutines = max(r.Heap, metrics["go_memstats_heap_alloc_bytes"]/megabyte), max(r.Goroutines, int(metrics["go_goroutines"]))
-	r.Connections = max(r.Connections, connections)
+	m.Memory, m.MaxMemory = max(m.Memory, float64(resident)/megabyte), max(m.MaxMemory, float64(largest)/megabyte)
+	m.Heap, m.Goroutines = max(m.Heap, metrics["go_memstats_heap_alloc_bytes"]/megabyte), max(m.Goroutines, int(metrics["go_goroutines"]))
+	m.Connections = max(m.Connections, connections)
 	return nil
 }
 

@@ -238,15 +238,16 @@ var link = regexp.MustCompile(`\]\(([^)#\s]+)[^)]*\)`)
 func checkLinks(t *testing.T, dir string) {
 	t.Helper()
 	pages := 0
-	require.NoError(t, filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+	files := os.DirFS(dir)
+	require.NoError(t, fs.WalkDir(files, ".", func(path string, _ fs.DirEntry, err error) error {
 		if err != nil || filepath.Ext(path) != ".md" {
 			return err
 		}
 		pages++
-		text, err := os.ReadFile(path)
+		text, err := fs.ReadFile(files, path)
 		for _, found := range link.FindAllSubmatch(text, -1) {
 			if to := string(found[1]); !strings.Contains(to, "://") {
-				assert.FileExists(t, filepath.Join(filepath.Dir(path), to), "%s links to it", path)
+				assert.FileExists(t, filepath.Join(dir, filepath.Dir(path), to), "%s links to it", path)
 			}
 		}
 		return err

@@ -51,6 +51,7 @@ func TestEndsOfPages(t *testing.T) {
 	assert.Equal(t, pageEnd{Next: startKey(list.Next), Scanned: &list.Scanned}, endOf(list, sorted))
 	assert.Equal(t, &list.Total, totalOf(list, jobs.Filter{}, plain))
 	assert.Nil(t, totalOf(list, jobs.Filter{}, sorted), "it is not known")
+	assert.Nil(t, totalOf(list, jobs.Filter{Mirror: "m"}, plain), "it is not known")
 }
 
 func TestStates(t *testing.T) {
