@@ -153,9 +153,11 @@ func TestLongValues(t *testing.T) {
 			matched++
 		}
 	}
-	require.Greater(t, tested, rounds/4)
-	require.Greater(t, matched, tested/20)
-	require.Less(t, matched, tested*19/20)
+	if rounds >= 100 { // of fewer rounds it says little
+		require.Greater(t, tested, rounds/4)
+		require.Greater(t, matched, tested/20)
+		require.Less(t, matched, tested*19/20)
+	}
 
 	long := strings.Repeat("é", 50_000)
 	require.True(t, match(t, `{"a":{"$regex":"^[^x]{0,900}"}}`, `{"a":"`+long+`"}`))

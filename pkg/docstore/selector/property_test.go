@@ -348,8 +348,10 @@ func TestMatchAgreesWithReference(t *testing.T) {
 		require.Equal(t, with(`{"$not":{"$or":[P,Q]}}`), with(`{"$nor":[P,Q]}`), msg, p, q, doc)
 		require.Equal(t, with(`{"$not":{"$and":[P,Q]}}`), with(`{"$or":[{"$not":P},{"$not":Q}]}`), msg, p, q, doc)
 	}
-	require.Greater(t, matched, rounds/20, "the generator rarely makes a match")
-	require.Less(t, matched, rounds*19/20, "the generator rarely makes a mismatch")
+	if rounds >= 500 { // of fewer rounds it says little
+		require.Greater(t, matched, rounds/20, "the generator rarely makes a match")
+		require.Less(t, matched, rounds*19/20, "the generator rarely makes a mismatch")
+	}
 }
 
 // parseBound and matchBound limit the memory of Parse and Match: the limits of the package, and
