@@ -290,6 +290,31 @@ func TestMirrorOfCouchDB(t *testing.T) {
 	}
 }
 
+// Two mirrors keep servers on one target, told apart by their prefixes. A database that is made again is not deleted there.
+func TestMirrorsToOneTarget(t *testing.T) {
+	t.Parallel()
+	a, b, target := serveNode(t, "mem:"), serveNode(t, "mem:"), serveNode(t, "mem:")
+	node := serveNode(t, "mem:", "replicator/mirror_delete_after_sec=3600")
+	for name, source := range map[string]*process{"a": a, "b": b} {
+		source.create("shared", "of-"+name)
+		node.ask(http.StatusCreated, http.MethodPut, "_replicator/"+name, fmt.Sprintf(
+			`{"source":%q,"target":%q,"continuous":true,"mirror":{"prefix":%q,"deleted":"delete"}}`, source.url, target.url, name+"/"))
+	}
+	for _, name := range []string{"a", "b"} {
+		node.awaitMirror(name, 1)
+		require.True(t, exists(t, target.url+url.QueryEscape(name+"/shared")+"/of-"+name)(), name)
+	}
+	status, _ := target.request(http.MethodGet, "a%2Fshared/of-b", "")
+	assert.Equal(t, http.StatusNotFound, status)
+
+	a.ask(http.StatusOK, http.MethodDelete, "shared", "")
+	require.Eventually(t, func() bool { return node.mirror("a").Info.Mirror.States["gone"] == 1 }, limit, 10*time.Millisecond)
+	a.create("shared", "again")
+	require.Eventually(t, exists(t, target.url+"a%2Fshared/again"), limit, 10*time.Millisecond)
+	assert.Zero(t, node.awaitMirror("a", 1).Info.Mirror.States["gone"])
+	require.True(t, exists(t, target.url+"a%2Fshared/of-a")(), "it was not deleted")
+}
+
 // A mirror says in plain words which right its user lacks.
 func TestMirrorWithoutRights(t *testing.T) {
 	t.Parallel()
