@@ -211,6 +211,7 @@ func (f *fleet) nodeOptions() lab.NodeOptions {
 		fmt.Sprintf("settee/memory_limit_bytes=%d", f.memory<<20),
 		fmt.Sprintf("replicator/max_jobs=%d", f.slots),
 		fmt.Sprintf("replicator/idle_timeout_sec=%d", int(f.idle.Seconds())),
+		fmt.Sprintf("replicator/max_idle_sec=%d", int(f.look.Seconds())),
 		quietLog,
 	}}
 }

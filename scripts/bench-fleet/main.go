@@ -67,6 +67,7 @@ type options struct {
 	slots, nodes    int
 	memory          int
 	idle, quiet     time.Duration
+	look            time.Duration
 	rate            float64
 	duration, limit time.Duration
 	burst           int
@@ -86,6 +87,7 @@ func (o *options) register(f *flag.FlagSet) {
 	f.IntVar(&o.memory, "memory", 512, "[settee] memory_limit_bytes of a node that runs the jobs, in MiB; a quarter of it is the cache of a store in a directory")
 	f.DurationVar(&o.idle, "idle", 5*time.Second, "[replicator] idle_timeout_sec")
 	f.DurationVar(&o.quiet, "quiet", 2*time.Minute, "how long the nodes are measured while nothing changes; idle connections are closed after 90 s")
+	f.DurationVar(&o.look, "look", time.Hour, "[replicator] max_idle_sec, in which all databases are compared")
 	f.Float64Var(&o.rate, "rate", 100, "documents written a second in the case changes")
 	f.DurationVar(&o.duration, "duration", time.Minute, "how long they are written")
 	f.IntVar(&o.burst, "burst", 1000, "sources that change at once")
@@ -114,8 +116,8 @@ func (o *options) check() error {
 		return errors.New("-memory must be at least 64")
 	case o.jobs < 1 || o.targets < 1 || o.slots < 1:
 		return errors.New("there must be a job, a target and a slot")
-	case o.rate <= 0 || o.idle < time.Second || o.quiet <= 0 || o.duration <= 0 || o.limit <= 0 || o.fewChanges < 1:
-		return errors.New("numbers must be positive, and -idle at least a second")
+	case o.rate <= 0 || o.idle < time.Second || o.look < time.Second || o.quiet <= 0 || o.duration <= 0 || o.limit <= 0 || o.fewChanges < 1:
+		return errors.New("numbers must be positive, and -idle and -look at least a second")
 	case o.burst < 1 || o.burst > o.jobs:
 		return errors.New("there cannot be more sources that change at once than jobs")
 	}
