@@ -473,8 +473,8 @@ func TestSlots(t *testing.T) {
 	g := newGate(t, server.DB(t, "slotsource"), never)
 	n := newCluster(t).start("a", "replicator/max_jobs=2")
 	var ids []string
-	for i := range 3 {
-		ids = append(ids, n.replicate(`{"source":%q,"target":%q,"continuous":true,"doc_ids":["%d"]}`, g.url, target, i).ID)
+	for i := range 3 { // without checkpoints, so that none is parked to make room
+		ids = append(ids, n.replicate(`{"source":%q,"target":%q,"continuous":true,"use_checkpoints":false,"doc_ids":["%d"]}`, g.url, target, i).ID)
 	}
 	running := func() (count int) {
 		for _, id := range ids {
