@@ -281,7 +281,7 @@ func firing(t *testing.T, rule *rules.AlertingRule) (names []string) {
 			continue
 		}
 		name := a.Labels.Get("instance")
-		for _, label := range []string{"role", "use"} {
+		for _, label := range []string{"role", "use", "mirror"} {
 			if value := a.Labels.Get(label); value != "" {
 				name = value
 			}

@@ -60,11 +60,27 @@ func withNode(run func() int) int {
 	}
 	stop := serve(dir, program)
 	defer stop()
+	addMirror()
 	response, err := http.Get(node.metrics)
 	must(err)
 	node.answer, err = io.ReadAll(response.Body)
 	must(errors.Join(err, response.Body.Close()))
 	return run()
+}
+
+// addMirror adds a mirror, because metrics of mirrors are there for each alone.
+func addMirror() {
+	const document = `{"source":"http://localhost:1/","target":"http://localhost:1/","continuous":true,"mirror":{"prefix":"p-"}}`
+	request, err := http.NewRequest(http.MethodPut, node.url+"/_replicator/mirror", strings.NewReader(document))
+	must(err)
+	request.SetBasicAuth(admin, admin)
+	request.Header.Set("Content-Type", "application/json")
+	response, err := http.DefaultClient.Do(request)
+	must(err)
+	must(response.Body.Close())
+	if response.StatusCode != http.StatusCreated {
+		panic(response.Status)
+	}
 }
 
 func must(err error) {
