@@ -51,5 +51,6 @@ func TestConfigurationWithOrigins(t *testing.T) {
 	require.Equal(t, map[string]any{"value": "7", "origin": "store"}, value("replicator", "max_jobs"))
 	require.Equal(t, map[string]any{"value": "30000", "origin": "default"}, value("replicator", "checkpoint_interval"))
 	require.Equal(t, map[string]any{"value": "****", "origin": "--set"}, value("admins", adminName))
+	require.Equal(t, map[string]any{"value": "5984", "origin": "default", "at_start": true}, value("chttpd", "port"))
 	n.get(configPath+"?origins=7").is(t, http.StatusBadRequest)
 }

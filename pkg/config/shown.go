@@ -20,6 +20,8 @@ func (c *Config) Shown() map[string]map[string]string {
 type Sourced struct {
 	Value  string `json:"value"`
 	Origin string `json:"origin"`
+	// AtStart says that the setting is read only when a node starts, so that the store cannot have it.
+	AtStart bool `json:"at_start,omitempty"`
 }
 
 // Sourced returns what Shown does, with the origin of each value.
@@ -29,7 +31,8 @@ func (c *Config) Sourced() map[string]map[string]Sourced {
 		if all[n.section] == nil {
 			all[n.section] = make(map[string]Sourced)
 		}
-		all[n.section][n.key] = Sourced{show(n, text), c.from(n)}
+		d, _, isSetting := lookup(n)
+		all[n.section][n.key] = Sourced{show(n, text), c.from(n), isSetting && d.atStart}
 	})
 	return all
 }

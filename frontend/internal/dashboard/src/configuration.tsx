@@ -6,7 +6,7 @@ import { Action, Dialog, Field, Page, Panel, Table, Trouble } from "./parts";
 import { go, hrefOf, type Route } from "./route";
 
 /** Settings by section and key, and where each value comes from. */
-type Settings = Record<string, Record<string, { value: string; origin: string }>>;
+type Settings = Record<string, Record<string, { value: string; origin: string; at_start?: boolean }>>;
 
 export function ConfigurationPage({ route }: { route: Route }) {
   const [settings, setSettings] = useState<Settings>();
@@ -22,7 +22,7 @@ export function ConfigurationPage({ route }: { route: Route }) {
     );
   useEffect(() => void read(), []);
   return (
-    <Page title="Configuration" actions={<Edit read={read} />}>
+    <Page title="Configuration" actions={<Edit settings={settings} read={read} />}>
       <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
         <Field label="Find a setting">
           {(id) => (
@@ -43,17 +43,21 @@ export function ConfigurationPage({ route }: { route: Route }) {
           <Panel key={section} title={section}>
             <Table
               head={["Setting", "Value", "From", "Actions"]}
-              rows={shown.map(([key, { value, origin }]) => ({
+              rows={shown.map(([key, { value, origin, at_start }]) => ({
                 key,
                 header: 0,
                 cells: [
                   key,
                   <code>{value}</code>,
                   origin,
-                  <>
-                    <Edit section={section} name={key} value={value} read={read} />
-                    {origin === "store" && <TakeBack section={section} name={key} read={read} />}
-                  </>,
+                  at_start ? (
+                    <small class="muted">read when a node starts</small>
+                  ) : (
+                    <>
+                      <Edit section={section} name={key} value={value} read={read} />
+                      {origin === "store" && <TakeBack section={section} name={key} read={read} />}
+                    </>
+                  ),
                 ],
               }))}
             />
@@ -76,12 +80,25 @@ function TakeBack({ section, name, read }: { section: string; name: string; read
   );
 }
 
-/** A button that changes a setting, or makes one if it is given none. */
-function Edit({ section, name, value, read }: { section?: string; name?: string; value?: string; read: () => Promise<void> }) {
+/** A button that changes a setting, or makes one if it is given none. The settings say which of them cannot be changed so. */
+function Edit({
+  section,
+  name,
+  value,
+  settings,
+  read,
+}: {
+  section?: string;
+  name?: string;
+  value?: string;
+  settings?: Settings;
+  read: () => Promise<void>;
+}) {
   const [asking, setAsking] = useState(false);
   const [draft, setDraft] = useState({ section: "", name: "", value: "" });
   const isNew = name === undefined;
   const isSecret = !!value?.includes("****");
+  const atStart = settings?.[draft.section.trim()]?.[draft.name.trim()]?.at_start;
   const field = (key: "section" | "name" | "value", label: string) => (
     <Field label={label}>
       {(id) => (
@@ -111,6 +128,7 @@ function Edit({ section, name, value, read }: { section?: string; name?: string;
         <Dialog
           title={isNew ? "Set a value" : `[${section}] ${name}`}
           action="Set"
+          disabled={atStart}
           run={async () => {
             await request("PUT", `_node/_local/_config/${pathOf(draft.section, draft.name)}`, draft.value);
             await read();
@@ -121,7 +139,11 @@ function Edit({ section, name, value, read }: { section?: string; name?: string;
           {isNew && field("section", "Section")}
           {isNew && field("name", "Setting")}
           {field("value", "Value")}
-          <p class="muted">It holds on all nodes at once, and stays when they are started again.</p>
+          <p class="muted">
+            {atStart
+              ? "It is read when a node starts: set it in a file, the environment or a flag of each node."
+              : "It holds on all nodes at once, and stays when they are started again."}
+          </p>
         </Dialog>
       )}
     </>
