@@ -100,9 +100,10 @@ func TestDashboardReplication(t *testing.T) {
 	node := serveNode(t, aStore(t))
 	d := openDashboard(t, node, adminName, adminPassword)
 	d.press("New replication")
-	d.WaitText("[role=status]", "`source`")
+	d.WaitText("[role=status]", "The URL of the source and the URL of the target are missing.")
 	d.fill("URL of the source", source)
-	d.WaitText("[role=status]", "`target`")
+	d.WaitText("[role=status]", "The URL of the target is missing.")
+	d.Wait("!document.querySelector('form.replication .trouble')")
 	d.fill("URL of the target", target)
 	d.WaitText("[role=status]", "The document is valid.")
 	d.choose("Runs", "schedule")
@@ -173,15 +174,30 @@ func TestDashboardForm(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(node.ask(http.StatusOK, http.MethodGet, "_replicator/one", "")), &doc))
 		return doc
 	}
-	source := read()["source"]
+	target := read()["target"]
 	d := openDashboard(t, node, adminName, adminPassword)
 	const editing = "new?database=_replicator&document=one"
 	d.show(editing)
 	d.WaitText("[role=status]", "The document is valid.")
 	require.NotContains(t, d.Text("document.querySelector('textarea[rows=\"16\"]').value"), "cret", "a password goes up to the last @")
 
+	d.Wait(labelled("URL of the source") + ".value === 'http://127.0.0.1:1/films'")
+	d.Wait(labelled("User of the source") + ".value === 'ann'")
 	d.fill("User of the source", "eve")
-	d.WaitText("[role=status]", "write the secret of source.url.")
+	d.WaitText("[role=status]", "The document is valid.")
+	d.fill("Password of the source", "new@secret")
+	d.press("Save")
+	d.WaitText("h1", "_replicator / one")
+	source := map[string]any{
+		"url": "http://127.0.0.1:1/films", "auth": map[string]any{"basic": map[string]any{"username": "eve", "password": "new@secret"}},
+	}
+	require.Equal(t, source, read()["source"])
+	require.Equal(t, target, read()["target"], "the login of the other endpoint stays in its URL")
+
+	d.show(editing)
+	d.WaitText("[role=status]", "The document is valid.")
+	d.fill("JSON", `{"source": {"url": "http://127.0.0.1:1/films", "headers": {"Cookie": "*****"}}, "target": "http://127.0.0.1:1/b"}`)
+	d.WaitText("[role=status]", "write the secret of source.headers.Cookie.")
 	d.Wait("[...document.querySelectorAll('button')].find(b => b.innerText === 'Save').disabled")
 
 	d.show("new")
@@ -309,7 +325,7 @@ func TestDashboardSessionEnds(t *testing.T) {
 	d.WaitText("h1", "Nodes")
 
 	d.press("New replication")
-	d.WaitText("[role=status]", "`source`")
+	d.WaitText("[role=status]", "are missing")
 	d.fill("Document id", "kept")
 	d.ForgetCookies()
 	// At once: the next check of the document hides the field.
@@ -642,7 +658,7 @@ func TestDashboardOfAUser(t *testing.T) {
 	}
 	replicate := func(d dashboard, id string) {
 		d.press("New replication")
-		d.fill("Replicator database", " ")
+		d.Wait(labelled("Replicator database") + "?.value === ''") // they may not write into _replicator
 		d.fill("URL of the source", strings.Replace(withoutAdmin(node.url), "http://", "http://me:s3cret@", 1)+"missing")
 		d.fill("URL of the target", node.url+"copy")
 		d.choose("Runs", "continuous")

@@ -104,7 +104,7 @@ function Current({ route, user }: { route: Route; user: User }) {
   if (page === "documents" && first !== undefined && second !== undefined) {
     return <DocumentPage database={first} id={second} />;
   }
-  if (page === "new") return <NewPage route={route} />;
+  if (page === "new") return <NewPage route={route} admin={user.admin} />;
   if (page === "jobs" && first !== undefined) return <JobPage id={first} />;
   if (page === "jobs" || !user.admin) return <JobsPage route={route} admin={user.admin} />; // users have no other pages
   switch (page) {

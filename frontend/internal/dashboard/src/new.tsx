@@ -5,19 +5,22 @@ import { type FormField, more, which } from "./fields";
 import { Failure, pathOf, request } from "./http";
 import { Field, Page, Panel, Trouble } from "./parts";
 import { go, hrefOf, type Route } from "./route";
-import { mask, masked, unmask } from "./secrets";
+import { mask, masked, rejoinLogins, separateLogins, unmask } from "./secrets";
 import { endpointURL } from "./text";
 
 type Document = Record<string, unknown>;
 
 const transient = "";
 
-export function NewPage({ route }: { route: Route }) {
+/** The form. Users who are no administrators begin with a transient replication if they may not write into _replicator. */
+export function NewPage({ route, admin }: { route: Route; admin: boolean }) {
   const editedDatabase = route.query.get("database") ?? undefined;
   const editedId = route.query.get("document") ?? undefined;
   const editing = editedDatabase !== undefined && editedId !== undefined;
   const [loads, setLoads] = useState(editing ? 1 : 0); // how often the document is to be read
-  const [database, setDatabase] = useState(editedDatabase ?? "_replicator");
+  const usual = useUsualDatabase(admin || editing);
+  const [chosen, setDatabase] = useState(editedDatabase);
+  const database = chosen ?? usual;
   const [id, setId] = useState(editedId ?? "");
   const [original, setOriginal] = useState<Document | undefined>(editing ? undefined : {});
   const [doc, setDoc] = useState<Document>({ source: "", target: "" });
@@ -33,7 +36,7 @@ export function NewPage({ route }: { route: Route }) {
     request<Document>("GET", `${pathOf(editedDatabase, editedId)}`).then(
       (found) => {
         setOriginal(found);
-        setDoc(mask(Object.fromEntries(Object.entries(found).filter(([name]) => !name.startsWith("_")))) as Document);
+        setDoc(mask(separateLogins(Object.fromEntries(Object.entries(found).filter(([name]) => !name.startsWith("_"))))) as Document);
       },
       (error) => setFailure(error as Failure),
     );
@@ -54,7 +57,8 @@ export function NewPage({ route }: { route: Route }) {
   };
   const [whole, missing] = useMemo(() => {
     const missing: string[] = [];
-    return [unmask(doc, original, missing) as Document, missing] as const;
+    const edited = unmask(doc, separateLogins(original ?? {}), missing) as Document;
+    return [rejoinLogins(edited, original ?? {}), missing] as const;
   }, [doc, original]);
   const checked = useCheck(whole, database === transient);
   const check = missing.length
@@ -165,7 +169,7 @@ export function NewPage({ route }: { route: Route }) {
                 />
               )}
             </Field>
-            <CheckResult text={text} check={check} />
+            <CheckResult text={text} check={check} without={withoutURL(doc)} />
             {failure?.status === 409 && database !== transient ? (
               <Conflict database={database} id={id} reload={editing ? () => setLoads(loads + 1) : undefined} />
             ) : (
@@ -208,6 +212,15 @@ function Conflict({ database, id, reload }: { database: string; id: string; relo
   );
 }
 
+/** The database of new documents: _replicator, or no database for users who may not open it. */
+function useUsualDatabase(mayOpen: boolean): string {
+  const [usual, setUsual] = useState(mayOpen ? "_replicator" : transient);
+  useEffect(() => {
+    if (!mayOpen) request("GET", "_replicator").then(() => setUsual("_replicator"), () => undefined);
+  }, []);
+  return usual;
+}
+
 function invalid(text: string | undefined): boolean {
   if (text === undefined) return false;
   try {
@@ -244,8 +257,18 @@ function useCheck(doc: Document, isTransient: boolean): Check {
   return check;
 }
 
-function CheckResult({ text, check }: { text?: string; check: Check }) {
+/** Says what keeps a document from being written. A URL that is not typed yet is no mistake. */
+function CheckResult({ text, check, without }: { text?: string; check: Check; without: string[] }) {
   const problem = invalid(text) ? "This is not JSON." : check.problem;
+  if (without.length > 0 && !invalid(text)) {
+    return (
+      <div role="status">
+        <p class="muted">
+          The {without.join(" and the ")} {without.length === 1 ? "is" : "are"} missing.
+        </p>
+      </div>
+    );
+  }
   return (
     <div role="status">
       {problem && <p class="trouble">{problem}</p>}
@@ -257,6 +280,11 @@ function CheckResult({ text, check }: { text?: string; check: Check }) {
       ))}
     </div>
   );
+}
+
+/** The names of the URLs that a document does not have. */
+function withoutURL(doc: Document): string[] {
+  return ["source", "target"].filter((name) => doc[name] === undefined || endpointURL(doc[name]) === "").map((name) => `URL of the ${name}`);
 }
 
 interface Login {

@@ -9,6 +9,39 @@ const secretKeys = /^(authorization|proxy-authorization|cookie|x-auth-couchdb-to
 // A URL with a password, which lasts up to the last @ in front of the host.
 const login = /^([a-z][a-z0-9+.-]*:\/\/[^/?#@:]*):([^/?#]*)@/i;
 
+const decoded = (text: string) => {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text; // the node takes it as it is written, too
+  }
+};
+
+/** Returns an endpoint with the login of its URL, if it has one, in auth. */
+function separateLogin(endpoint: Json): Json {
+  const object = (endpoint && typeof endpoint === "object" ? endpoint : { url: endpoint }) as Record<string, Json>;
+  const found = typeof object.url === "string" && object.auth === undefined ? login.exec(object.url) : null;
+  if (!found) return endpoint;
+  const [written, start = "", password = ""] = found;
+  const scheme = start.slice(0, start.indexOf("://") + 3);
+  const basic = { username: decoded(start.slice(scheme.length)), password: decoded(password) };
+  return { ...object, url: scheme + (object.url as string).slice(written.length), auth: { basic } };
+}
+
+/** Returns a copy of a document whose endpoints have no login in their URLs: the form has fields for it. */
+export function separateLogins(doc: Record<string, Json>): Record<string, Json> {
+  return { ...doc, ...("source" in doc && { source: separateLogin(doc.source) }), ...("target" in doc && { target: separateLogin(doc.target) }) };
+}
+
+/** Returns an edited document in which endpoints that were not edited are written as in the original. */
+export function rejoinLogins(edited: Record<string, Json>, original: Record<string, Json>): Record<string, Json> {
+  const joined = { ...edited };
+  for (const side of ["source", "target"]) {
+    if (side in edited && JSON.stringify(edited[side]) === JSON.stringify(separateLogin(original[side]))) joined[side] = original[side];
+  }
+  return joined;
+}
+
 /** Returns a copy of a document without credentials. */
 export function mask(value: Json, key = ""): Json {
   if (typeof value === "string") return secretKeys.test(key) ? masked : value.replace(login, `$1:${masked}@`);
