@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -132,6 +133,18 @@ func TestDashboardOfManyJobs(t *testing.T) {
 	const rows = "document.querySelectorAll('table.jobs tbody tr').length"
 	d.show("jobs")
 	d.WaitText(".total", fmt.Sprintf("%d,%03d jobs", manyJobs/1000, running))
+	d.Wait(rows + " === 50")
+	// A search goes on by itself until it has looked at all jobs.
+	matching := 0
+	for n := range manyJobs {
+		if strings.HasPrefix(strconv.Itoa(n), "1999") {
+			matching++
+		}
+	}
+	d.show("jobs?q=127.0.0.1:1/source-1999")
+	d.WaitText(".total", fmt.Sprintf("%d found in %d,%03d jobs", matching, manyJobs/1000, running))
+	d.Wait(fmt.Sprintf("%s === %d", rows, matching))
+	d.show("jobs")
 	d.Wait(rows + " === 50")
 	sizes := requests()
 	require.NotEmpty(t, sizes)

@@ -132,6 +132,10 @@ func TestDashboardReplication(t *testing.T) {
 	d.fill("Source, target or id", "DASHBOARD-TARGET")
 	d.WaitText("table.jobs", "a / b?c#d")
 	require.Contains(t, d.Text("location.hash"), "q=DASHBOARD-TARGET", "the filters are in the address")
+	d.fill("Database", "_repl")
+	d.WaitText("main", "There is no replicator database _repl.")
+	d.Wait("!document.querySelector('.trouble')")
+	d.fill("Database", "_replicator")
 
 	d.press("_replicator / a / b?c#d")
 	d.press("Edit")
@@ -690,5 +694,7 @@ func TestDashboardOfAUser(t *testing.T) {
 	ann.WaitText("dialog", "The job ends.")
 	ann.press("Cancel")
 	ann.WaitText(".total", "0 jobs")
+	ann.fill("Database", "_replicator")
+	ann.WaitText("main", "There is no replicator database _replicator that you administer.")
 	ann.broke(t)
 }

@@ -99,7 +99,7 @@ function pause(milliseconds: number, signal: AbortSignal): Promise<void> {
 }
 
 /** Resolves when somebody can see the page. */
-function visible(signal: AbortSignal): Promise<void> {
+export function visible(signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     if (document.visibilityState === "visible" || signal.aborted) return resolve();
     const stop = () => {

@@ -2,7 +2,7 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Job, Jobs } from "./api";
-import { useView, withQuery } from "./http";
+import { type Failure, request, useView, type View, visible, withQuery } from "./http";
 import { Doing, Due, Endpoints, Field, For, jobHref, jobName, Loaded, Page, Paused, Progress, type Row, Since, StateBadge, Table, Waiting } from "./parts";
 import { go, hrefOf, type Route } from "./route";
 import { filterOf, shownState, shownStates } from "./state";
@@ -16,8 +16,8 @@ export function JobsPage({ route, admin }: { route: Route; admin: boolean }) {
   const query = Object.fromEntries(["states", "parked", "database", "user", "mirror", "q", "sort", "start"].map((name) => [name, route.query.get(name) ?? undefined]));
   const href = (change: Record<string, string | undefined>) => hrefOf(["jobs"], { ...query, start: undefined, ...change });
   const { start, ...filters } = query;
-  const path = withQuery("_scheduler/jobs", { ...filters, start_key: start, limit: pageSize });
-  const view = useView<Jobs>(path);
+  const { searching, ...view } = useJobs(filters, start);
+  const unknown = query.database && (view.failure?.status === 404 || view.failure?.status === 401);
   return (
     <Page title="Jobs" part={start} actions={<a class="button primary" href={hrefOf(["new"])}>New replication</a>}>
       <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
@@ -61,35 +61,106 @@ export function JobsPage({ route, admin }: { route: Route; admin: boolean }) {
           Replications of <a href={hrefOf(["jobs", query.mirror])}>a mirror</a>. <a href={href({ mirror: undefined, sort: undefined })}>Show those of all</a>
         </p>
       )}
-      <Announced of={path} text={view.data && totalOf(view.data, query.q)} />
-      <Loaded view={view}>
-        {(page) => (
-          <>
-            <p class="muted total">{totalOf(page, query.q)}</p>
-            {page.jobs.length > 0 && <Table jobs head={["State", "Replication", "Progress", "Node"]} rows={page.jobs.map(rowOf)} />}
-            {page.jobs.length === 0 && (
-              <p class="muted">
-                {page.next_start_key ? "None so far." : Object.values(query).some((value) => value !== undefined) ? (
-                  <>
-                    No job is like that. <a href={hrefOf(["jobs"])}>Show all jobs</a>
-                  </>
-                ) : (
-                  <>
-                    There are no jobs that have not ended. <a href={hrefOf(["jobs"], { states: "completed,failed" })}>Show those that have</a>, or{" "}
-                    <a href={hrefOf(["new"])}>start a replication</a>.
-                  </>
-                )}
+      <Announced of={JSON.stringify(query)} text={searching ? undefined : view.data && totalOf(view.data, query.q)} />
+      {unknown ? (
+        <p class="muted">
+          There is no replicator database {query.database}
+          {!admin && " that you administer"}.
+        </p>
+      ) : (
+        <Loaded view={view}>
+          {(page) => (
+            <>
+              <p class="muted total">
+                {totalOf(page, query.q)}
+                {searching && ", searching"}
               </p>
-            )}
-            <nav class="pager" aria-label="Pages">
-              {start && <a href={href({})}>First page</a>}
-              {page.next_start_key && <a href={href({ start: page.next_start_key })}>{query.q ? "Search on" : "Next page"}</a>}
-            </nav>
-          </>
-        )}
-      </Loaded>
+              {page.jobs.length > 0 && <Table jobs head={["State", "Replication", "Progress", "Node"]} rows={page.jobs.map(rowOf)} />}
+              {page.jobs.length === 0 && (
+                <p class="muted">
+                  {page.next_start_key || searching ? "None so far." : Object.values(query).some((value) => value !== undefined) ? (
+                    <>
+                      No job is like that. <a href={hrefOf(["jobs"])}>Show all jobs</a>
+                    </>
+                  ) : (
+                    <>
+                      There are no jobs that have not ended. <a href={hrefOf(["jobs"], { states: "completed,failed" })}>Show those that have</a>, or{" "}
+                      <a href={hrefOf(["new"])}>start a replication</a>.
+                    </>
+                  )}
+                </p>
+              )}
+              <nav class="pager" aria-label="Pages">
+                {start && <a href={href({})}>First page</a>}
+                {page.next_start_key && !searching && <a href={href({ start: page.next_start_key })}>{query.q ? "Search on" : "Next page"}</a>}
+              </nav>
+            </>
+          )}
+        </Loaded>
+      )}
     </Page>
   );
+}
+
+/** What was read of a list after its first answer. */
+interface Rest {
+  path: string;
+  jobs: Job[];
+  scanned: number;
+  /** Where the list goes on, undefined at its end. */
+  next?: string;
+  searching: boolean;
+  failure?: Failure;
+}
+
+/** A page of the list. The node looks at 2,000 jobs for an answer, in which there may be fewer than a page has: then the
+ * answers after it are read, too, until there are enough. The first answer is kept up to date; the others are read once. */
+function useJobs(filters: Record<string, string | undefined>, start?: string): View<Jobs> & { searching: boolean } {
+  const pathFrom = (start_key?: string, limit = pageSize) => withQuery("_scheduler/jobs", { ...filters, start_key, limit });
+  const path = pathFrom(start);
+  const { data: first, failure } = useView<Jobs>(path);
+  const [rest, setRest] = useState<Rest>();
+  const answered = first !== undefined;
+  useEffect(() => {
+    if (!first) return;
+    const ended = new AbortController();
+    void readRest({ path, jobs: [], scanned: 0, next: first.next_start_key, searching: true }, first.jobs.length, pathFrom, setRest, ended.signal);
+    return () => ended.abort();
+  }, [path, answered]);
+  if (!first || !first.next_start_key) return { data: first, failure, searching: false };
+  if (rest?.path !== path) return { data: first, failure, searching: first.jobs.length < pageSize };
+  if (!rest.searching && rest.scanned === 0) return { data: first, failure: failure ?? rest.failure, searching: false };
+  const known = new Set(first.jobs.map((job) => job.job_id));
+  const data = {
+    ...first,
+    jobs: [...first.jobs, ...rest.jobs.filter((job) => !known.has(job.job_id))],
+    scanned: (first.scanned ?? 0) + rest.scanned,
+    next_start_key: rest.next,
+  };
+  return { data, failure: failure ?? rest.failure, searching: rest.searching };
+}
+
+/** Reads a list on until a page has enough jobs, and calls take with what there is after each answer. */
+async function readRest(
+  rest: Rest,
+  found: number,
+  pathFrom: (start: string, limit: number) => string,
+  take: (rest: Rest) => void,
+  signal: AbortSignal,
+): Promise<void> {
+  while (rest.next !== undefined && found + rest.jobs.length < pageSize) {
+    take(rest);
+    await visible(signal);
+    try {
+      const page = await request<Jobs>("GET", pathFrom(rest.next, pageSize - found - rest.jobs.length));
+      rest = { ...rest, jobs: [...rest.jobs, ...page.jobs], scanned: rest.scanned + (page.scanned ?? 0), next: page.next_start_key };
+    } catch (error) {
+      rest = { ...rest, failure: error as Failure };
+    }
+    if (signal.aborted) return;
+    if (rest.failure) break;
+  }
+  take({ ...rest, searching: false });
 }
 
 /** How many jobs a list has, if that is known, or how many of them were found. */
