@@ -8,9 +8,9 @@ import { go, hrefOf } from "./route";
 import { mask } from "./secrets";
 import { endpointURL } from "./text";
 
-export function DocumentPage({ database, id }: { database: string; id: string }) {
+export function DocumentPage({ database, id, admin }: { database: string; id: string; admin: boolean }) {
   const job = useView<Job>(`_scheduler/docs/${pathOf(database, id)}`);
-  if (job.data) return <JobPage key={job.data.job_id} id={job.data.job_id} />;
+  if (job.data) return <JobPage key={job.data.job_id} id={job.data.job_id} admin={admin} />;
   if (job.failure?.status === 404) return <PlainDocument database={database} id={id} />;
   return (
     <Page title={`${database} / ${id}`}>
@@ -34,7 +34,7 @@ function PlainDocument({ database, id }: { database: string; id: string }) {
           <a class="button" href={hrefOf(["new"], { database, document: id })}>
             Edit
           </a>
-          <Action danger run={remove} confirm={`The document ${id} is deleted, and its job ends. What was copied stays.`}>
+          <Action danger run={remove} question="Delete the replication" confirm={`The document ${id} is deleted, and its job ends. What was copied stays.`}>
             Delete
           </Action>
         </>

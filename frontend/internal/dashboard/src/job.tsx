@@ -11,7 +11,7 @@ import { mask } from "./secrets";
 import { shownState } from "./state";
 import { clock, count, duration, endpoint } from "./text";
 
-export function JobPage({ id }: { id: string }) {
+export function JobPage({ id, admin }: { id: string; admin: boolean }) {
   const path = `_scheduler/jobs/${encodeURIComponent(id)}`;
   const view = useView<Job>(path);
   const job = view.data;
@@ -19,7 +19,7 @@ export function JobPage({ id }: { id: string }) {
   const doc = useView<ReplicationDocument>(documentPath);
   const definition = useView<Record<string, unknown>>(job && !documentPath ? `${path}/definition` : undefined);
   return (
-    <Page title={job ? jobName(job) : id} actions={job && <Buttons job={job} path={path} documentPath={documentPath} doc={doc.data} definition={definition.data} />}>
+    <Page title={job ? jobName(job) : id} actions={job && <Buttons job={job} admin={admin} path={path} documentPath={documentPath} doc={doc.data} definition={definition.data} />}>
       <Loaded view={view}>
         {(job) => (
           <>
@@ -48,12 +48,14 @@ const ended = (job: Job) => job.state === "completed" || job.state === "failed";
 
 function Buttons({
   job,
+  admin,
   path,
   documentPath,
   doc,
   definition,
 }: {
   job: Job;
+  admin: boolean;
   path: string;
   documentPath?: string;
   doc?: ReplicationDocument;
@@ -90,13 +92,24 @@ function Buttons({
         <Action
           danger
           run={cancel}
+          question={documentPath ? "Delete the replication" : "End the replication"}
           confirm={
-            documentPath
-              ? `The document ${job.doc_id} is deleted from ${job.database}, and its job ends. What was copied stays.`
-              : "The job ends. What was copied stays."
+            documentPath ? (
+              <>
+                The document {job.doc_id} is deleted from {job.database}, and its job ends. What was copied stays.
+                {admin && !ended(job) && !job.paused && (
+                  <>
+                    {" "}
+                    To stop it for a while, <a href={hrefOf(["databases"])}>pause its database</a>: none of the jobs of {job.database} runs then.
+                  </>
+                )}
+              </>
+            ) : (
+              "The job ends. What was copied stays."
+            )
           }
         >
-          {ended(job) ? "Delete" : "Cancel"}
+          {documentPath ? "Delete" : "End"}
         </Action>
       )}
     </>

@@ -102,10 +102,10 @@ function Menu({ route, user }: { route: Route; user: User }) {
 function Current({ route, user }: { route: Route; user: User }) {
   const [page = "", first, second] = route.path;
   if (page === "documents" && first !== undefined && second !== undefined) {
-    return <DocumentPage database={first} id={second} />;
+    return <DocumentPage database={first} id={second} admin={user.admin} />;
   }
   if (page === "new") return <NewPage route={route} admin={user.admin} />;
-  if (page === "jobs" && first !== undefined) return <JobPage id={first} />;
+  if (page === "jobs" && first !== undefined) return <JobPage id={first} admin={user.admin} />;
   if (page === "jobs" || !user.admin) return <JobsPage route={route} admin={user.admin} />; // users have no other pages
   switch (page) {
     case "":

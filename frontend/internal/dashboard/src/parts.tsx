@@ -315,17 +315,20 @@ function useAction(run: () => Promise<unknown>, done?: () => void): { busy: bool
   return { busy, failure, act };
 }
 
-/** A button whose action takes a while. It says what went wrong. */
+/** A button whose action takes a while. It says what went wrong. With confirm, which says what the action does, it asks
+ * first: the question is the title of the dialog and its button, if the text of this button is too short for that. */
 export function Action({
   children,
   run,
   danger,
   confirm,
+  question = String(children),
 }: {
   children: ComponentChildren;
   run: () => Promise<unknown>;
   danger?: boolean;
-  confirm?: string;
+  confirm?: ComponentChildren;
+  question?: string;
 }) {
   const [asking, setAsking] = useState(false);
   const { busy, failure, act } = useAction(run);
@@ -340,7 +343,7 @@ export function Action({
         </span>
       )}
       {asking && (
-        <Dialog title={String(children)} action={children} run={run} danger={danger} close={() => setAsking(false)}>
+        <Dialog title={question} action={question} run={run} danger={danger} close={() => setAsking(false)}>
           <p>{confirm}</p>
         </Dialog>
       )}
@@ -348,7 +351,8 @@ export function Action({
   );
 }
 
-/** A question, whose answer is an action. It stays open if the action fails, and says why. Without one it is a note. */
+/** A question, whose answer is an action. It stays open if the action fails, and says why. Without one it is a note. The
+ * focus is on its first field. Without fields it is on the action, or beside it if the action is dangerous. */
 export function Dialog({
   title,
   action,
@@ -367,8 +371,12 @@ export function Dialog({
   children: ComponentChildren;
 }) {
   const dialog = useRef<HTMLDialogElement>(null);
+  const other = useRef<HTMLButtonElement>(null);
   const id = useId();
-  useLayoutEffect(() => dialog.current?.showModal(), []); // before anything can close it
+  useLayoutEffect(() => {
+    dialog.current?.showModal(); // before anything can close it
+    if (danger && !dialog.current?.querySelector("input, select, textarea")) other.current?.focus();
+  }, []);
   const leave = () => dialog.current?.close(); // the browser gives the focus back, which it does not if the dialog just goes
   const { busy, failure, act } = useAction(run, leave);
   return (
@@ -392,7 +400,7 @@ export function Dialog({
               {action}
             </button>
           )}
-          <button type="button" onClick={leave}>
+          <button type="button" ref={other} onClick={leave}>
             {action ? "Not now" : "Close"}
           </button>
         </div>
