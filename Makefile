@@ -12,8 +12,8 @@ LDFLAGS =
 VERSION = $$(git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
 # Tests link faster without debugging information, and make lint vets them. They wait much of the
-# time, so more packages run side by side than there are processors, and eight tests of each.
-TEST_FLAGS = -ldflags=-w -vet=off -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -parallel 8
+# time, so more packages run side by side than there are processors, and twelve tests of each.
+TEST_FLAGS = -ldflags=-w -vet=off -p $$(($$(getconf _NPROCESSORS_ONLN) + 3)) -parallel 12
 
 # GOGC of tests, and of the programs that build them: a third of the usual garbage collections, and
 # about twice the memory.
@@ -61,7 +61,7 @@ DASHBOARD = frontend/internal/dashboard
 NPM = internal/browsertest pkg/couch/couchtest pkg/script $(DASHBOARD)
 INSTALLED = $(NPM:%=%/node_modules/.package-lock.json)
 
-.PHONY: help run demo build build-fdb packages tarballs test-scripts test-packages manifests monitoring quick test engine-packages test-fdb fire race stress fuzz soak nightly lint bench bench-couchdb bench-fdb bench-peers bench-fleet bench-mirror load dashboard pictures clean node
+.PHONY: help run demo build build-fdb packages tarballs test-pages test-scripts test-packages manifests monitoring quick test engine-packages test-fdb fire race stress fuzz soak nightly lint bench bench-couchdb bench-fdb bench-peers bench-fleet bench-mirror load dashboard pictures clean node
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 }' Makefile
@@ -99,8 +99,14 @@ monitoring: ## check the alert rules, the scrape configuration and the dashboard
 quick: ## run the tests that are quick and start no other program
 	GOGC=$(TEST_GOGC) go test -short -tags '$(TAGS)' $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) $(PKGS)
 
-test: node $(INSTALLED) ## run the tests, with a CouchDB and a Chromium if they are installed
-	GOGC=$(TEST_GOGC) go tool withservers -couchdb -chromium go test -tags '$(TAGS)' $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) $(PKGS)
+test: node $(INSTALLED) ## run the tests, with a CouchDB if it is installed
+	GOGC=$(TEST_GOGC) go tool withservers -couchdb go test -tags '$(TAGS)' $(TEST_FLAGS) -skip '$(IN_BROWSER)' -timeout $(TEST_TIMEOUT) $(PKGS)
+
+# The tests that look at pages in a Chromium, which takes a fifth of the time of all tests.
+IN_BROWSER = ^Test(Browser|Dashboard|Fauxton)
+
+test-pages: node $(INSTALLED) ## run the tests of the pages in a Chromium
+	GOGC=$(TEST_GOGC) go tool withservers -couchdb -chromium go test -tags '$(TAGS)' $(TEST_FLAGS) -run '$(IN_BROWSER)' -timeout $(TEST_TIMEOUT) $(if $(filter ./...,$(PKGS)),./cmd/settee ./internal/browsertest,$(PKGS))
 
 # The packages whose tests use a cluster of FoundationDB or its client library.
 ON_CLUSTER = git grep -lE 'enginetest\.(Each|OnCluster|ClusterOr)\(|kvtest\.Cluster|^//go:build fdb$$$$' -- '*_test.go' ':!scripts'

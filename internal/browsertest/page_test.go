@@ -42,7 +42,7 @@ func pages(t *testing.T) string {
 	return server.URL
 }
 
-func TestPage(t *testing.T) {
+func TestBrowserPage(t *testing.T) {
 	t.Parallel()
 	url, page := pages(t), browsertest.Open(t)
 	page.Go(url)
@@ -56,7 +56,7 @@ func TestPage(t *testing.T) {
 }
 
 // Each page has cookies of its own.
-func TestPagesAreApart(t *testing.T) {
+func TestBrowserPagesAreApart(t *testing.T) {
 	t.Parallel()
 	url := pages(t)
 	for range 2 {
@@ -66,7 +66,7 @@ func TestPagesAreApart(t *testing.T) {
 	}
 }
 
-func TestConsole(t *testing.T) {
+func TestBrowserConsole(t *testing.T) {
 	t.Parallel()
 	url, page := pages(t), browsertest.Open(t)
 	page.Go(url + "/forbidden")
