@@ -2,7 +2,8 @@
 // cut off: three fdbservers that store all data twice, on disk; two api_frontend nodes and three
 // replication nodes, processes of the real program; two CouchDBs; some hundred jobs, more than the
 // nodes have slots, most of which are parked most of the time; writers that write to their sources,
-// often to some and seldom to most; and clients that post to _replicate and wait. The test has a
+// often to some and seldom to most; a mirror of one CouchDB at the other one, where databases are created; and clients that
+// post to _replicate and wait. The test has a
 // build tag of its own because it needs the machine for itself: other load would distort the times
 // that it measures.
 //
@@ -37,6 +38,8 @@
 //   - A continuous job between CouchDBs that was woken, or whose node was killed, frozen or cut off,
 //     ran on a healthy node within the activity timeout and five seconds. That time starts anew while
 //     the store does not answer promptly.
+//   - The mirror has a job for each database, and copies those that are created while the node that runs it is killed, frozen or
+//     cut off.
 //   - The replication documents agree with _scheduler/docs.
 //   - No log contains a password or a cookie.
 //   - settee check finds no fault in the store.

@@ -37,7 +37,8 @@ func TestUnderFire(t *testing.T) {
 	stage("all servers and nodes run")
 	w := newWork(c, *seed)
 	w.begin(*count)
-	stage("the continuous jobs were added")
+	w.mirror()
+	stage("the continuous jobs were added, and a mirror has copied its databases")
 
 	watching, endWatch := context.WithCancel(t.Context())
 	l := &observer{cluster: c, work: w}
@@ -63,6 +64,7 @@ func TestUnderFire(t *testing.T) {
 	write(6, 400*time.Millisecond, true, false)
 	write(7, 1500*time.Millisecond, true, true)
 	at.Go(func() { w.addDocuments(working, random(2), time.Second) })
+	at.Go(func() { w.createDatabases(working, 2*time.Second) })
 	for n := range uint64(3) {
 		at.Go(func() { w.post(working, random(3+n)) })
 	}
@@ -77,6 +79,8 @@ func TestUnderFire(t *testing.T) {
 	endWork()
 	at.Wait()
 	stage("all clients have their answers")
+	w.killMirror(l)
+	stage("the node of the mirror was killed, and another one has copied all databases")
 	w.awaitRunning(l)
 	w.compare()
 	stage("all continuous jobs run or are parked, and their targets are complete")
@@ -185,7 +189,7 @@ func (w *work) checkLists() {
 	for _, job := range live.Jobs {
 		running[targetOf(job.Target)]++
 	}
-	documents, continuous := 0, 0
+	documents, continuous := 1, 1 // the mirror's
 	for _, k := range w.all() {
 		if k.continuous {
 			continuous++

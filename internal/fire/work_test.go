@@ -71,6 +71,7 @@ type work struct {
 	*cluster
 	random  *rand.Rand
 	sources []*source
+	created []*source // for the mirror, during the fire
 
 	mu           sync.Mutex
 	tasks        []*task
