@@ -9,7 +9,7 @@ CGO = 0
 BIN = bin/settee
 LINT = $(CURDIR)/bin/golangci-lint
 LDFLAGS =
-VERSION = $$(git describe --tags --always --dirty 2>/dev/null || echo unknown)
+VERSION = $$(scripts/version)
 
 # Tests link faster without debugging information, and make lint vets them. They wait much of the
 # time, so more packages run side by side than there are processors, and twelve tests of each.
@@ -61,7 +61,7 @@ DASHBOARD = frontend/internal/dashboard
 NPM = internal/browsertest pkg/couch/couchtest pkg/script $(DASHBOARD)
 INSTALLED = $(NPM:%=%/node_modules/.package-lock.json)
 
-.PHONY: help run demo build build-fdb packages tarballs test-pages test-scripts test-packages manifests monitoring quick test engine-packages test-fdb fire race stress fuzz soak nightly lint bench bench-couchdb bench-fdb bench-peers bench-fleet bench-mirror load dashboard pictures clean node
+.PHONY: help run demo build build-fdb packages tarballs release test-pages test-scripts test-packages manifests monitoring quick test engine-packages test-fdb fire race stress fuzz soak nightly lint bench bench-couchdb bench-fdb bench-peers bench-fleet bench-mirror load dashboard pictures clean node
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 }' Makefile
@@ -83,6 +83,9 @@ packages: ## build .deb and .rpm packages in dist, with the FoundationDB engine 
 
 tarballs: ## build tarballs in dist, for Linux, macOS, FreeBSD and Windows, with checksums and lists of their parts
 	@scripts/packages/tarballs dist
+
+release: ## build all files of a release of this commit in dist, with their checksums
+	@scripts/packages/release dist
 
 test-scripts: ## run the tests of the measuring programs
 	go -C scripts test -ldflags=-w -vet=off -timeout $(TEST_TIMEOUT) ./...
@@ -150,6 +153,7 @@ nightly: node $(INSTALLED) ## run for hours what .ci/run leaves out; SEED, by de
 	SETTEE_FIRST_SEED=$(NIGHT)000000 $(MAKE) soak SEEDS=30m SOAK='(TestRandom|TestRandomMirrors|TestParkingSimulation)' SOAK_PKGS=./replicator/jobs
 	SETTEE_FIRST_SEED=$(NIGHT)000000 $(MAKE) soak SEEDS=10m SOAK=TestCheckpointsClaimNothingThatIsNotThere SOAK_PKGS=./replicator/worker
 	SETTEE_ROUNDS=all go tool withservers -couchdb -chromium go test -tags '$(TAGS)' -count=1 $(TEST_FLAGS) -timeout $(BENCH_TIMEOUT) $$($(ROUNDS) | $(FOLDERS))
+	SETTEE_ROUNDS=all $(MAKE) test-packages
 	$(MAKE) stress STRESS_FLAGS='-n 3 -seed $(NIGHT)'
 	@left=$$(go tool withservers -fdb -couchdb -missing 2>&1); if [ -n "$$left" ]; then printf '%s\n' "$$left"; else \
 		$(MAKE) stress STRESS_FLAGS='-n 3 -seed $(NIGHT)' TAGS=fdb PKGS="$(ENGINE_PKGS)" && $(MAKE) fire FIRE=20m SEED=$(NIGHT); fi

@@ -12,10 +12,13 @@ import (
 	"settee/pkg/kv"
 )
 
-// version is the version of a release. The linker sets it.
+// nextRelease is the version that all builds have which are of no release. scripts/version reads it here.
+const nextRelease = "1.0.0-rc"
+
+// version is the version of a release or of a build by make. The linker sets it.
 var version string
 
-// currentVersion returns the version of the release, or devel- and the commit, or "devel".
+// currentVersion returns the version that the linker has set, or nextRelease with the commit, if it is known.
 func currentVersion() string {
 	if version != "" {
 		return version
@@ -23,11 +26,11 @@ func currentVersion() string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, setting := range info.Settings {
 			if setting.Key == "vcs.revision" {
-				return "devel-" + setting.Value[:min(12, len(setting.Value))]
+				return nextRelease + "+g" + setting.Value[:min(7, len(setting.Value))]
 			}
 		}
 	}
-	return "devel"
+	return nextRelease
 }
 
 func newVersion() *cobra.Command {

@@ -1,7 +1,7 @@
-# Sourced by build and tarballs, in the root of the repository: the version, the date, a temporary folder, and what is
+# Sourced by build, tarballs and release, in the root of the repository: the version, the date, a temporary folder, and what is
 # the same for all packages.
 
-VERSION=${VERSION:-$(git describe --tags --always --dirty 2>/dev/null || echo unknown)}
+VERSION=${VERSION:-$(scripts/version)}
 # The date of the files: with the same sources and tools the packages are the same.
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}
 export VERSION SOURCE_DATE_EPOCH
@@ -21,6 +21,18 @@ quietly() {
 # of make.
 binary() {
 	GOOS=$1 GOARCH=$2 quietly make build VERSION="$VERSION" LDFLAGS='-s -w' BIN="$3" "${@:4}"
+}
+
+# archive prints a folder within another as a tarball that depends on nothing but the files in it.
+archive() {
+	tar -C "$1" --create --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner \
+		--mode=u=rwX,go=rX "$2" | gzip --best --no-name
+}
+
+# bill prints the software bill of materials of a binary.
+bill() {
+	[ -x "$work/sbom" ] || go -C scripts build -o "$work/sbom" ./packages/sbom
+	"$work/sbom" "$1" "$VERSION"
 }
 
 # documents makes the man pages, the completions and the commented defaults, in a folder.

@@ -484,6 +484,52 @@ func TestTarball(t *testing.T) {
 	assert.Equal(t, 3, strings.Count(string(list), `"purl": "pkg:npm/`))
 }
 
+// The files of a release depend on its commit alone: two clones build the same, byte for byte. make nightly compiles
+// everything anew for the second one; otherwise it takes compiled packages from the cache.
+func TestRelease(t *testing.T) {
+	t.Parallel()
+	for _, tool := range []string{"bash", "git", "make", "tar", "gzip", "sha256sum"} {
+		needs(t, tool)
+	}
+	var releases [2]string
+	for i := range releases {
+		clone := filepath.Join(t.TempDir(), strings.Repeat("clone", i+1))
+		run(t, "git", "clone", "--quiet", "../..", clone)
+		releases[i] = t.TempDir()
+		release := exec.Command("scripts/packages/release", releases[i])
+		release.Dir = clone
+		release.Env = append(os.Environ(), "ARCHS="+runtime.GOARCH, "SYSTEMS="+runtime.GOOS+"/"+runtime.GOARCH)
+		if i == 1 && os.Getenv("SETTEE_ROUNDS") == "all" {
+			release.Env = append(release.Env, "GOCACHE="+t.TempDir())
+		}
+		printed, err := release.CombinedOutput()
+		require.NoError(t, err, "%s", printed)
+	}
+	sums := read(t, releases[0], "SHA256SUMS")
+	assert.Equal(t, sums, read(t, releases[1], "SHA256SUMS"))
+	for _, name := range []string{
+		`settee_[^ ]*\.deb`, `settee-[^ ]*\.rpm`, `settee-[^ ]*-linux-[^ ]*\.tar\.gz`, `settee-[^ ]*\.cdx\.json`, `settee-[^ ]*-image-context\.tar\.gz`,
+	} {
+		assert.Regexp(t, `(?m)  `+name+`$`, sums)
+	}
+	check := exec.Command("sha256sum", "--check", "--quiet", "SHA256SUMS")
+	check.Dir = releases[0]
+	printed, err := check.CombinedOutput()
+	require.NoError(t, err, "%s", printed)
+
+	// What differs from the commit is not built, and files of another build are not listed.
+	clone := filepath.Join(t.TempDir(), "clone")
+	run(t, "git", "clone", "--quiet", "../..", clone)
+	require.NoError(t, os.WriteFile(filepath.Join(clone, "main.go"), nil, 0o600))
+	for _, dir := range []string{t.TempDir(), releases[0]} {
+		release := exec.Command("scripts/packages/release", dir)
+		release.Dir = clone
+		printed, err := release.CombinedOutput()
+		require.Error(t, err)
+		assert.Regexp(t, `differ from it:\n\?\? main\.go|is not empty`, string(printed))
+	}
+}
+
 // checkNode runs the installed program as its unit does: as the user settee, with the files of /etc/settee.
 func checkNode(t *testing.T, root string) {
 	t.Helper()
