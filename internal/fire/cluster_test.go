@@ -71,6 +71,7 @@ type cluster struct {
 	named    sync.Map // the names of the nodes' processes, by pid
 	ports    map[string]int
 	peers    map[string]*url.URL // for the test
+	doors    []string            // the address of each frontend, for the test
 	toPeers  *http.Transport
 	recorder *recorder
 
@@ -171,6 +172,13 @@ func (c *cluster) openDoor() {
 		}
 		return nil, err
 	})
+	for n := range frontends {
+		door := "127.0.0.1:" + strconv.Itoa(freePort(c.T))
+		c.doors = append(c.doors, door)
+		c.host.Relay(door, func(ctx context.Context) (net.Conn, error) {
+			return c.nodes[n].space.Dial(ctx, "tcp", c.nodes[n].address)
+		})
+	}
 }
 
 // storeURL returns the URL of the nodes' store.

@@ -40,6 +40,9 @@
 //     the store does not answer promptly.
 //   - The mirror has a job for each database, and copies those that are created while the node that runs it is killed, frozen or
 //     cut off.
+//   - Documents of the frontends are linearizable: single reads and writes, deletions and _bulk_docs by clients of both frontends
+//     have an order in which each answer is true (porcupine), a document has one leaf, and a value one revision.
+//   - A replication's document and its state in _scheduler/docs never contradict each other, whichever frontends are asked.
 //   - The replication documents agree with _scheduler/docs.
 //   - No log contains a password or a cookie.
 //   - settee check finds no fault in the store.

@@ -64,6 +64,11 @@ func TestUnderFire(t *testing.T) {
 	write(6, 400*time.Millisecond, true, false)
 	write(7, 1500*time.Millisecond, true, true)
 	at.Go(func() { w.addDocuments(working, random(2), time.Second) })
+	h := newHistory(w)
+	for n := range registerClients {
+		at.Go(func() { h.client(working, n, random(20+uint64(n))) })
+	}
+	at.Go(func() { h.lifecycles(working, random(30)) })
 	at.Go(func() { w.createDatabases(working, 2*time.Second) })
 	for n := range uint64(3) {
 		at.Go(func() { w.post(working, random(3+n)) })
@@ -89,6 +94,7 @@ func TestUnderFire(t *testing.T) {
 	endWatch()
 	looking.Wait()
 
+	h.check()
 	w.checkLists()
 	for peer := range c.ports {
 		assert.NotZero(t, l.parks[peer], "jobs with a source at %s that were parked", peer)
