@@ -21,6 +21,9 @@ type Document struct {
 	ReplicationID string
 	Stats         json.RawMessage
 
+	// Paused asks that the job does not run until a later revision has no `paused`, or a false one.
+	Paused bool
+
 	// Replication is the definition. It is nil if the document is deleted or ignored. It may be
 	// nil if the state is failed, because then the definition may be invalid.
 	Replication *Replication
@@ -87,7 +90,12 @@ func (d *Document) read(f *fields, options ParseOptions) error {
 	if raw := f.values[fieldStats]; len(raw) > 0 && raw[0] == '{' {
 		d.Stats = raw
 	}
+	d.Paused = f.flag("paused")
 	r, err := f.documentReplication(options)
+	if err == nil && d.Paused && r.Mirror != nil {
+		err = &ParseError{Field: "paused", Reason: "parameter `paused` cannot be combined with `mirror`"}
+		r = nil
+	}
 	if err != nil && d.State != DocumentFailed {
 		return err
 	}

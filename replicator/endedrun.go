@@ -29,7 +29,7 @@ type EndedRun struct {
 	DocsRead         int64 `json:"docs_read"`
 	DocsWritten      int64 `json:"docs_written"`
 	DocWriteFailures int64 `json:"doc_write_failures"`
-	// Reason is why it crashed or failed.
+	// Reason is why it crashed or failed, or was stopped.
 	Reason string `json:"reason,omitempty"`
 }
 

@@ -39,6 +39,24 @@ type JobArgs struct {
 
 	// Added is when the job was added or its definition last changed.
 	Added time.Time `json:"added"`
+
+	// Paused is not nil while the job's document says `"paused": true`.
+	Paused *Pause `json:"paused,omitempty"`
+}
+
+// Pause is a pause of a single job.
+type Pause struct {
+	Since time.Time `json:"since"`
+	// Next is when the job would have run next, zero if it ran or was due. Crashing reports whether its last run had failed.
+	Next     time.Time `json:"next,omitzero"`
+	Crashing bool      `json:"crashing,omitempty"`
+}
+
+// MarshalJSON writes the times in UTC and whole seconds.
+func (p Pause) MarshalJSON() ([]byte, error) {
+	type plain Pause
+	p.Since, p.Next = wholeSeconds(p.Since), wholeSeconds(p.Next)
+	return json.Marshal(plain(p))
 }
 
 // MarshalJSON writes the args without credentials, and the time in UTC and whole seconds.

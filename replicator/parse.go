@@ -84,7 +84,7 @@ func ParseRequest(body []byte, options ParseOptions) (*Request, error) {
 	request := &Request{Cancel: cancel != nil && *cancel, ID: f.replicationID()}
 	if !request.Cancel || request.ID == "" {
 		request.Replication = f.replication(options)
-		f.refusePeriodic()
+		f.refuseOfDocuments()
 	}
 	if err := f.err(); err != nil {
 		return nil, err

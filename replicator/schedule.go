@@ -123,9 +123,9 @@ func (f *fields) periodic(r *Replication) {
 	}
 }
 
-// refusePeriodic refuses what only documents may have.
-func (f *fields) refusePeriodic() {
-	for _, name := range []string{"schedule", "every", "timezone"} {
+// refuseOfDocuments refuses what only documents may have.
+func (f *fields) refuseOfDocuments() {
+	for _, name := range []string{"schedule", "every", "timezone", "paused"} {
 		if _, given := f.values[name]; given {
 			f.fail(name, "parameter `%s` is only for replication documents", name)
 		}

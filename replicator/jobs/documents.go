@@ -100,7 +100,7 @@ func (s *Store) checkDocument(db *docstore.Database, change *docstore.Change, op
 	if err != nil || doc.Replication == nil {
 		return nil, err
 	}
-	job, err := s.documentJob(db, change, doc.Replication) // also for a replication that has ended elsewhere
+	job, err := s.documentJob(db, change, doc) // also for a replication that has ended elsewhere
 	if err != nil {
 		return nil, err
 	}
@@ -123,13 +123,17 @@ func (s *Store) checkDocument(db *docstore.Database, change *docstore.Change, op
 }
 
 // documentJob returns the job of a document.
-func (s *Store) documentJob(db *docstore.Database, change *docstore.Change, r *replicator.Replication) (*Job, error) {
+func (s *Store) documentJob(db *docstore.Database, change *docstore.Change, doc *replicator.Document) (*Job, error) {
+	r := doc.Replication
 	args := &replicator.JobArgs{
 		Replication: r, Definition: change.Rev.String(),
 		Database: new(db.Name()), DocID: &change.ID, Added: time.Now(),
 	}
 	if r.UserCtx != nil {
 		args.User = r.UserCtx.Name
+	}
+	if doc.Paused {
+		args.Paused = &replicator.Pause{Since: args.Added}
 	}
 	if err := s.computeID(args); err != nil {
 		return nil, err
@@ -164,11 +168,13 @@ func (s *Store) follow(tx kv.Transaction, db *docstore.Database, change *docstor
 		}
 	case effect == replicator.KeepJob && existing == nil && ended:
 	case effect == replicator.StartJob:
+	case effect == replicator.KeepJob && current != nil && draft != nil && draft.document.Paused != (existing.Args.Paused != nil):
+		return s.setPaused(tx, existing, draft.document.Paused, change.Order)
 	default:
 		return nil
 	}
 	if draft.job == nil {
-		if draft.job, err = s.documentJob(db, change, draft.document.Replication); err != nil {
+		if draft.job, err = s.documentJob(db, change, draft.document); err != nil {
 			return err
 		}
 	}
@@ -264,7 +270,10 @@ func (s *Store) start(tx kv.Transaction, draft *documentDraft, existing *Job, or
 		}
 	}
 	spec := fdbjobs.Spec{Order: order}
-	if now := time.Now(); job.Args.Replication.Periodic() && (existing == nil || !existing.owesRun(now)) {
+	now := time.Now()
+	if job.Args.Paused != nil {
+		spec.Scheduled, spec.Tag = now.Add(pausedFor), tagPaused
+	} else if job.Args.Replication.Periodic() && (existing == nil || !existing.owesRun(now)) {
 		var err error
 		if spec.Scheduled, err = job.Args.Replication.NextRun(time.Time{}, now); err != nil {
 			return err

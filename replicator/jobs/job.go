@@ -142,8 +142,11 @@ func (j *Job) Condition() replicator.State {
 }
 
 // NextRun returns when a job runs next that waits for a time: one that is crashing, or that of a periodic replication.
-// A time in the past means that it is due. NextRun is zero for other jobs and while the job runs.
+// A time in the past means that it is due. NextRun is zero for other jobs, for paused ones, and while the job runs.
 func (j *Job) NextRun() time.Time {
+	if j.Args.Paused != nil {
+		return time.Time{}
+	}
 	if j.Condition() == replicator.StateCrashing || j.Status == fdbjobs.Pending && j.Args.Replication.Periodic() {
 		return j.scheduled
 	}

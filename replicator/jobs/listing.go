@@ -206,6 +206,8 @@ type Counts struct {
 	Jobs map[replicator.State]int64
 	// Parked is the number of pending jobs that are parked: see [Job.Parked].
 	Parked int64
+	// Paused is the number of pending jobs whose documents are paused: see [Job.DocumentPaused].
+	Paused int64
 	// Databases and Users are the numbers of replicator databases and of users that have jobs.
 	Databases, Users int64
 }
@@ -229,6 +231,7 @@ func (s *Store) Counts(ctx context.Context) (Counts, error) {
 		}
 		for _, label := range labels {
 			counts.Parked += found.Jobs[fdbjobs.Pending.In(label, tagParked)]
+			counts.Paused += found.Jobs[fdbjobs.Pending.In(label, tagPaused)]
 		}
 		return counts, nil
 	})

@@ -226,6 +226,7 @@ func (r *Run) Release(ctx context.Context) error {
 	if errors.Is(err, fdbjobs.ErrHalt) {
 		err = nil
 	}
+	err = errors.Join(err, r.left(ctx))
 	r.tenure.close()
 	return errors.Join(err, r.store.db.Transact(ctx, func(tx kv.Transaction) error {
 		return r.eachEnding(tx, func(key []byte, _ ending) { tx.Clear(key) })

@@ -22,11 +22,13 @@ const (
 	tagCrashing  = "crashing"
 	tagWaiting   = "waiting" // pending, and queued for the next time of a periodic replication
 	tagParked    = "parked"  // pending, and waits for a change of its source
+	tagPaused    = "paused"  // pending, and its document is paused
 	tagCompleted = "completed"
 	tagFailed    = "failed"
 )
 
-// part returns the part of the listings that has the jobs of a state, except those with tagWaiting and tagParked.
+// part returns the part of the listings that has the jobs of a state, except those with tagWaiting, tagParked
+// and tagPaused.
 func part(label string, state replicator.State) fdbjobs.Part {
 	switch state {
 	case replicator.StateRunning:
@@ -57,7 +59,8 @@ func parts(states []replicator.State, labels ...string) []fdbjobs.Part {
 			if p := part(label, state); !slices.Contains(out, p) {
 				out = append(out, p)
 				if state == replicator.StatePending {
-					out = append(out, fdbjobs.Pending.In(label, tagWaiting), fdbjobs.Pending.In(label, tagParked))
+					out = append(out, fdbjobs.Pending.In(label, tagWaiting), fdbjobs.Pending.In(label, tagParked),
+						fdbjobs.Pending.In(label, tagPaused))
 				}
 			}
 		}

@@ -29,8 +29,9 @@ type Run struct {
 	// unsure are the states of the writes whose result is unknown, since the last one whose result is
 	// known: the job may have the rows of any of them.
 	unsure  []record
-	started bool             // Start has succeeded
-	copied  replicator.Stats // see Copied
+	started bool                       // Start has succeeded
+	copied  replicator.Stats           // see Copied
+	last    func(*replicator.JobState) // see Last
 	// secrets are the secrets of the job's definition. They are masked in everything that is
 	// written.
 	secrets redact.Set
@@ -257,10 +258,14 @@ func (r *Run) recordEnd(tx kv.Transaction, outcome replicator.Outcome, state *re
 	if !r.started {
 		return nil
 	}
+	reason := state.Error
+	if outcome == replicator.RunStopped && len(state.History) > 0 {
+		reason = state.History[0].Reason
+	}
 	return r.store.setRun(tx, r.job.ID, state.Runs, replicator.EndedRun{
 		Start: state.StartTime, End: state.LastUpdated, Outcome: outcome, Node: state.Node,
 		DocsRead: r.copied.DocsRead, DocsWritten: r.copied.DocsWritten, DocWriteFailures: r.copied.DocWriteFailures,
-		Reason: state.Error,
+		Reason: reason,
 	})
 }
 
@@ -414,20 +419,30 @@ func (r *Run) Crash(ctx context.Context, at time.Time, errorCount int, code, rea
 	})
 }
 
-// Stop queues the job again, to continue when there is room. change, if not nil, sets its last
-// progress. ErrorCount stays unless change resets it, because a stop is not a success.
+// Stop is StopFor without a reason.
 func (r *Run) Stop(ctx context.Context, change func(*replicator.JobState)) error {
+	return r.StopFor(ctx, "", change)
+}
+
+// StopFor queues the job again, to continue when there is room, or when it is no longer paused. reason says in the history
+// why, if it is not empty. change, if not nil, sets its last progress. ErrorCount stays unless change resets it, because a
+// stop is not a success.
+func (r *Run) StopFor(ctx context.Context, reason string, change func(*replicator.JobState)) error {
 	again, err := r.again(replicator.RunStopped, time.Now())
 	if err != nil {
 		return err
 	}
-	return r.resubmit(ctx, again.At, "", again.Outcome, func(state *replicator.JobState) {
+	at, tag := again.At, ""
+	if r.job.Args.Paused != nil {
+		at, tag = at.Add(pausedFor), tagPaused
+	}
+	return r.resubmit(ctx, at, tag, again.Outcome, func(state *replicator.JobState) {
 		if change != nil {
 			change(state)
 		}
 		state.State = again.State
 		state.SetError("", "")
-		r.event(state, time.Now(), replicator.EventStopped, "")
+		r.event(state, time.Now(), replicator.EventStopped, reason)
 	})
 }
 

@@ -236,7 +236,7 @@ func (s *Store) Cancel(ctx context.Context, id string) (*Job, error) {
 var ErrEnded = errors.New("the replication has ended")
 
 // RunNow makes a pending or crashing job due, so that it need not wait for its time. Its errors still
-// count. It returns the job as it was before. A job that runs or is due is not changed, but a mirror that runs looks at all
+// count. It returns the job as it was before. A job that runs, is due or is paused is not changed, but a mirror that runs looks at all
 // databases. It returns
 // ErrNotFound if there is no job with that job id or replication id, and ErrEnded if it has ended.
 func (s *Store) RunNow(ctx context.Context, id string) (*Job, error) {
@@ -259,6 +259,9 @@ func (s *Store) RunNow(ctx context.Context, id string) (*Job, error) {
 		}
 		if before == nil {
 			before = job
+		}
+		if job.Args.Paused != nil {
+			return before, nil
 		}
 		if !job.Parked().IsZero() {
 			if err := s.unparking(tx, job.stored.parked, job.ID)(); err != nil {

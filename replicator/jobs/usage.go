@@ -211,7 +211,8 @@ func (s *Store) owners(ctx context.Context) (all []fdbjobs.Owner, err error) {
 
 // demand returns how many of an owner's jobs would run if there were room.
 func demand(o fdbjobs.Owner) int64 {
-	return o.Running + o.Pending - crashing(o) - o.Tagged[fdbjobs.Pending.In("", tagWaiting)] - parked(o)
+	return o.Running + o.Pending - crashing(o) - o.Tagged[fdbjobs.Pending.In("", tagWaiting)] - parked(o) -
+		o.Tagged[fdbjobs.Pending.In("", tagPaused)]
 }
 
 // crashing returns how many of an owner's jobs wait after a failure.

@@ -44,7 +44,7 @@ func (s *Server) mirror(ctx context.Context, job *running, log *zerolog.Logger) 
 	}
 	var result worker.Result // without progress of its own
 	result.ReplicationID = run.Job().State.ReplicationID
-	return s.ended(ctx, run, result, err, health, log)
+	return s.ended(ctx, job, result, err, health, log)
 }
 
 // mirrorResult is the body of the response of POST /_replicate for a mirror that has completed.

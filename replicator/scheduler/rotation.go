@@ -85,7 +85,7 @@ func (s *Server) share(ctx context.Context, cfg *config.Config) {
 	}
 	for _, job := range s.slots.all() {
 		if paused(cfg, job.run) {
-			s.slots.stop(job.id)
+			s.slots.stop(databasePaused, job.id)
 		}
 	}
 }
@@ -105,7 +105,7 @@ func (s *Server) pause(ctx context.Context, run *jobs.Run) error {
 	if err := s.opts.Jobs.SetWeights(ctx, weights(s.opts.Config())); err != nil {
 		return err // the job is queued again when nothing has kept it alive
 	}
-	return run.Stop(ctx, nil)
+	return run.StopFor(ctx, databasePaused, nil)
 }
 
 // weights returns the shares of databases, relative to the default.
@@ -152,7 +152,7 @@ func (s *Server) shrink(ctx context.Context, list occupied, cfg *config.Config) 
 		if err != nil {
 			return err
 		}
-		s.slots.stop(ids...)
+		s.slots.stop(tooManyJobs, ids...)
 		n -= len(ids)
 	}
 	return nil
@@ -180,7 +180,7 @@ func (s *Server) rotate(ctx, accepting context.Context, list occupied, at time.T
 		gone := map[string]bool{}
 		for _, run := range runs {
 			s.start(ctx, run, at)
-			s.slots.stop(run.Instead())
+			s.slots.stop(madeRoom, run.Instead())
 			gone[run.Instead()] = true
 		}
 		if err != nil || len(runs) == 0 {

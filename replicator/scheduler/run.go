@@ -35,7 +35,9 @@ func (s *Server) run(ctx context.Context, r *running) {
 	var err error
 	was := run.Job().State.Parked // Start forgets it
 	parked := was != nil && !was.Since.IsZero()
-	if paused(s.opts.Config(), run) {
+	if run.Job().Args.Paused != nil {
+		err = run.StopFor(held, "the document is paused", nil) // nothing should have made it due
+	} else if paused(s.opts.Config(), run) {
 		err = s.pause(held, run)
 	} else if err = s.startRun(held, run); err == nil {
 		s.started(parked, log)
@@ -136,7 +138,7 @@ func (s *Server) replicate(ctx context.Context, job *running, parked bool, log *
 	}, s.workerConfig(run, cfg), reporter{run: run, end: func() { s.slots.stopRun(job) }, log: log, health: health, counted: counted})
 	counted.count(result.RunStats)
 
-	return s.ended(ctx, run, result, err, health, log)
+	return s.ended(ctx, job, result, err, health, log)
 }
 
 // traced returns how the traces of a job's runs name it.
@@ -170,9 +172,11 @@ func (s *Server) refuse(
 // ended records the end of a run. It is separate from replicate to keep the stack small while thousands of jobs wait
 // for changes.
 func (s *Server) ended(
-	ctx context.Context, run *jobs.Run, result worker.Result, err error, health *health, log *zerolog.Logger,
+	ctx context.Context, job *running, result worker.Result, err error, health *health, log *zerolog.Logger,
 ) error {
+	run := job.run
 	if run.Ending() {
+		run.Last(result.RunStats, health.heal(result.CopyTo))
 		log.Debug().Err(run.Redact(err)).Msg("the job was removed or changed, and its run has ended")
 		return fdbjobs.ErrHalt
 	}
@@ -199,7 +203,9 @@ func (s *Server) ended(
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case errors.Is(err, worker.ErrStopped), errors.Is(err, errNoTime):
+		reason := s.slots.why(job)
 		if errors.Is(err, errNoTime) {
+			reason = nodeStops
 			log.Warn().Err(run.Redact(err)).Msg("replication goes back to the queue")
 		} else {
 			log.Info().Msg("replication goes back to the queue") // its turn has ended, or the node stops
@@ -207,7 +213,7 @@ func (s *Server) ended(
 		s.counter.add(func(c *Counts) { c.Stops++ })
 		ctx, cancel := context.WithTimeout(ctx, putBack)
 		defer cancel()
-		return run.Stop(ctx, health.heal(result.CopyTo))
+		return run.StopFor(ctx, reason, health.heal(result.CopyTo))
 	case errors.Is(err, fdbjobs.ErrHalt):
 		return err
 	case errors.Is(err, worker.ErrIDChanged):

@@ -59,8 +59,9 @@ type running struct {
 	parker worker.Parker      // asks the job to park
 
 	// These are guarded by the mutex of slots.
-	stopping bool // or ended
-	slotless bool // a mirror that takes no slot
+	stopping bool   // or ended
+	why      string // it is stopping; empty if that is not known
+	slotless bool   // a mirror that takes no slot
 	idler    idler
 }
 
@@ -99,8 +100,26 @@ func (s *slots) leave(job *running) {
 	}
 }
 
-// end stops the job. The caller holds s.mu.
-func (s *slots) end(job *running) {
+// Why jobs are stopped, in their history.
+const (
+	madeRoom       = "it made room for another job"
+	tooManyJobs    = "more jobs ran than the node may run"
+	nodeStops      = "its node stops"
+	databasePaused = "the database is paused"
+)
+
+// why returns why a job was stopped, or "".
+func (s *slots) why(job *running) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return job.why
+}
+
+// end stops the job. The first call decides why. The caller holds s.mu.
+func (s *slots) end(job *running, why string) {
+	if !job.stopping {
+		job.why = why
+	}
 	s.leave(job)
 	job.cancel()
 }
@@ -241,7 +260,7 @@ func (s *slots) add(job *running) {
 	}
 	s.tell(len(s.jobs))
 	if s.closed {
-		s.end(job)
+		s.end(job, nodeStops)
 	}
 	s.settle(time.Now())
 }
@@ -257,13 +276,13 @@ func (s *slots) remove(job *running) {
 	s.settle(time.Now())
 }
 
-// stop stops jobs by id. It ignores ids of jobs that have ended.
-func (s *slots) stop(ids ...string) {
+// stop stops jobs by id, and says why. It ignores ids of jobs that have ended.
+func (s *slots) stop(why string, ids ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, id := range ids {
 		if job := s.jobs[id]; job != nil {
-			s.end(job)
+			s.end(job, why)
 		}
 	}
 	s.settle(time.Now())
@@ -273,7 +292,7 @@ func (s *slots) stop(ids ...string) {
 func (s *slots) stopRun(job *running) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.end(job)
+	s.end(job, "")
 	s.settle(time.Now())
 }
 
@@ -283,7 +302,7 @@ func (s *slots) close() {
 	defer s.mu.Unlock()
 	s.closed = true
 	for _, job := range s.jobs {
-		s.end(job)
+		s.end(job, nodeStops)
 	}
 }
 

@@ -1,0 +1,148 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"time"
+
+	"settee/fdbjobs"
+	"settee/pkg/kv"
+	"settee/replicator"
+)
+
+// A job whose document says `"paused": true` is pending with the tag "paused", and scheduled for a time that does not come.
+// Its args say since when, and when it would have run. Its definition is the same one, so its state stays: a job that is
+// resumed goes on with its errors, its wait and its progress.
+//
+// A run whose job is paused has lost the job, as if the definition had changed: it writes what it has read and its last
+// checkpoint, and [Run.Release] writes its end into the state.
+
+// pausedFor is how long a job waits that is paused.
+const pausedFor = 100 * 365 * 24 * time.Hour
+
+// DocumentPaused returns since when the document of the job is paused, or zero.
+func (j *Job) DocumentPaused() time.Time {
+	if j.Args.Paused == nil || j.Status == fdbjobs.Finished {
+		return time.Time{}
+	}
+	return j.Args.Paused.Since
+}
+
+// setPaused pauses or resumes a job whose definition stays.
+func (s *Store) setPaused(tx kv.Transaction, existing *Job, paused bool, order uint16) error {
+	job, args, now := *existing, *existing.Args, time.Now()
+	job.Args = &args
+	spec := fdbjobs.Spec{Order: order}
+	if paused {
+		args.Paused = existing.pausedAt(now)
+		spec.Scheduled, spec.Tag = now.Add(pausedFor), tagPaused
+	} else {
+		var err error
+		if spec.Scheduled, spec.Tag, err = existing.resumedAt(now); err != nil {
+			return err
+		}
+		args.Paused = nil
+	}
+	if err := s.noteEndings(tx, existing.running()); err != nil {
+		return err
+	}
+	if existing.Status == fdbjobs.Pending { // the next run looks for changes
+		if err := s.unparking(tx, existing.stored.parked, existing.ID)(); err != nil {
+			return err
+		}
+	}
+	return s.add(tx, &job, spec)
+}
+
+// pausedAt returns the pause of a job that is paused now.
+func (j *Job) pausedAt(now time.Time) *replicator.Pause {
+	p := &replicator.Pause{Since: now, Crashing: j.Status == fdbjobs.Pending && j.tag == tagCrashing}
+	if next := j.NextRun(); next.After(now) {
+		p.Next = next
+	}
+	return p
+}
+
+// resumedAt returns when a paused job runs that is resumed now, and its tag until then.
+func (j *Job) resumedAt(now time.Time) (at time.Time, tag string, err error) {
+	p := j.Args.Paused
+	switch {
+	case p.Crashing:
+		return p.Next, tagCrashing, nil
+	case p.Next.IsZero() && j.State.StartTime.IsZero() && j.Args.Replication.Periodic(): // it was paused when it was added
+		at, err = j.Args.Replication.NextRun(time.Time{}, now)
+	default:
+		at = p.Next
+	}
+	return at, waitingTag(at, now), err
+}
+
+// Last says what the last progress of a run is that has lost its job, and what it has copied, for the case that the job
+// was paused.
+func (r *Run) Last(copied replicator.Stats, change func(*replicator.JobState)) {
+	r.copied, r.last = copied, change
+}
+
+// left writes the end of this run into the state of a job that has been paused or resumed while it ran, and tags a job
+// that is paused. Other jobs stay as they are.
+func (r *Run) left(ctx context.Context) error {
+	return r.store.db.Transact(ctx, func(tx kv.Transaction) error {
+		raw, err := r.store.jobs.Get(tx, r.job.ID)
+		if errors.Is(err, fdbjobs.ErrNotFound) || errors.Is(err, fdbjobs.ErrSealed) {
+			return nil
+		}
+		if err != nil || raw.Status != fdbjobs.Pending {
+			return err
+		}
+		var was replicator.JobState
+		job, err := r.store.parse(raw)
+		if err != nil || json.Unmarshal(raw.State, &was) != nil {
+			return nil //nolint:nilerr // the next run fails, and says why
+		}
+		mine := r.started && !job.redefined && was.State == replicator.StateRunning && was.PID == r.job.State.PID &&
+			was.StartTime.Equal(r.job.State.StartTime.UTC().Truncate(time.Second))
+		spec := fdbjobs.Spec{Scheduled: raw.Scheduled, Tag: raw.Tag}
+		if paused := job.Args.Paused != nil && raw.Tag == ""; paused {
+			spec.Tag = tagPaused
+		} else if !mine {
+			return nil
+		}
+		if mine {
+			if err := r.recordLeft(tx, job); err != nil {
+				return err
+			}
+		}
+		if _, err := r.store.jobs.Remove(tx, job.ID); err != nil { // the job layer keeps the state of a pending job
+			return err
+		}
+		return r.store.add(tx, job, spec)
+	})
+}
+
+// recordLeft sets the state of a job after this run, and records its end.
+func (r *Run) recordLeft(tx kv.Transaction, job *Job) error {
+	next := *job.State
+	next.History = slices.Clone(next.History)
+	if r.last != nil {
+		r.last(&next)
+	}
+	reason := "the document was paused and resumed"
+	if job.Args.Paused != nil {
+		reason = "the document is paused"
+	}
+	next.State, next.StuckSince, next.Parked, next.LastUpdated = replicator.StatePending, time.Time{}, nil, time.Now()
+	next.SetError("", "")
+	next.Runs++
+	if next.ErrorCount == 0 {
+		next.CrashingSince = time.Time{}
+	}
+	r.event(&next, next.LastUpdated, replicator.EventStopped, reason)
+	next.Redact(r.secrets)
+	job.State = &next
+	if err := r.recordEnd(tx, replicator.RunStopped, &next); err != nil {
+		return err
+	}
+	return r.store.reindex(tx, job.ID, recordOf(&next), append(slices.Clip(r.unsure), job.stored)...)
+}

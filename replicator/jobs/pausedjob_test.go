@@ -1,0 +1,178 @@
+package jobs_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"settee/internal/bubbletest"
+	"settee/replicator"
+	"settee/replicator/jobs"
+)
+
+const pausedMember = `, "paused": true`
+
+// A paused job keeps its errors and the time of its next run, and has them again when it is resumed.
+func TestPausedJobsKeepTheirWait(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
+		b := setup(t)
+		b.create(repdb)
+		rev := b.put(repdb, "d", "", `"continuous": true`)
+		id := b.jobID(repdb, "d")
+		require.NoError(t, b.accept().Crash(t.Context(), time.Now().Add(time.Hour), 3, "", "no"))
+		before := b.get(id)
+		b.db.on.Store(true)
+		rev = b.put(repdb, "d", rev, `"continuous": true`+pausedMember)
+		b.db.on.Store(false)
+		b.check()
+		paused := b.get(id)
+		assert.Equal(t, replicator.StatePending, paused.Condition())
+		assert.Equal(t, before.ReplicationID(), paused.ReplicationID())
+		assert.Equal(t, &jobs.WaitsFor{What: jobs.WaitDocument, Since: paused.DocumentPaused()}, paused.WaitsFor(time.Now()))
+		assert.Zero(t, paused.NextRun())
+		counts, err := b.store.Counts(t.Context())
+		require.NoError(t, err)
+		assert.EqualValues(t, 1, counts.Paused)
+
+		// It does not run when it is asked to, or when other fields of the document change.
+		time.Sleep(24 * time.Hour)
+		_, err = b.store.RunNow(t.Context(), id)
+		require.NoError(t, err)
+		rev = b.put(repdb, "d", rev, `"continuous": true, "mine": 1`+pausedMember)
+		assert.Equal(t, paused.DocumentPaused(), b.get(id).DocumentPaused())
+		assert.Zero(t, paused.NextRun())
+
+		b.put(repdb, "d", rev, `"continuous": true, "paused": false`)
+		b.check()
+		resumed := b.get(id)
+		assert.Equal(t, replicator.StateCrashing, resumed.Condition())
+		assert.Equal(t, before.State.History, resumed.State.History)
+		assert.Equal(t, 3, resumed.State.ErrorCount)
+		assert.Equal(t, before.NextRun(), resumed.NextRun())
+		assert.Zero(t, resumed.DocumentPaused())
+		b.accept()
+	})
+}
+
+// A run whose job is paused hears of it at once, and its last progress is kept.
+func TestPausedRun(t *testing.T) {
+	for name, again := range map[string]bool{"paused": false, "paused and resumed": true} {
+		t.Run(name, func(t *testing.T) {
+			bubbletest.Test(t, func(t *testing.T) {
+				b := setup(t)
+				b.create(repdb)
+				rev := b.put(repdb, "d", "", "")
+				id := b.jobID(repdb, "d")
+				run := b.accept()
+				require.NoError(t, run.Identify(t.Context(), parsedID(run.Job().Args.ReplicationID)))
+				var lost error
+				go func() { lost = run.Lost(t.Context()) }()
+				synctest.Wait()
+				rev = b.put(repdb, "d", rev, `"paused": true`)
+				time.Sleep(time.Second)
+				synctest.Wait()
+				require.ErrorIs(t, lost, jobs.ErrEnding)
+				if again {
+					rev = b.put(repdb, "d", rev, "")
+				}
+				run.Last(replicator.Stats{DocsWritten: 7}, func(s *replicator.JobState) { s.Stats.DocsWritten = 7 })
+				b.db.on.Store(true)
+				require.NoError(t, run.Release(t.Context()))
+				b.db.on.Store(false)
+				b.check()
+
+				job := b.get(id)
+				assert.Equal(t, replicator.StatePending, job.Condition())
+				assert.Equal(t, []string{"stopped", "started", "added"}, eventTypes(job))
+				assert.Contains(t, job.State.History[0].Reason, "paused")
+				assert.EqualValues(t, 7, job.State.Stats.DocsWritten)
+				assert.Equal(t, !again, !job.DocumentPaused().IsZero())
+				runs, err := b.store.Runs(t.Context(), job)
+				require.NoError(t, err)
+				require.Len(t, runs, 1)
+				assert.Contains(t, string(runs[0]), `"outcome":"stopped"`)
+				assert.Contains(t, string(runs[0]), `"docs_written":7`)
+				if !again {
+					b.put(repdb, "d", rev, "")
+				}
+				next := b.accept()
+				assert.EqualValues(t, 7, next.Job().State.Stats.DocsWritten)
+				require.NoError(t, next.Identify(t.Context(), parsedID(next.Job().Args.ReplicationID)))
+				assert.EqualValues(t, 7, next.Job().State.Stats.DocsWritten)
+				assert.Equal(t, []string{"started", "stopped", "started", "added"}, eventTypes(b.get(id)), "no node has died")
+			})
+		})
+	}
+}
+
+// A document may be paused from its beginning, together with a change of its replication, and while its job is parked or
+// waits for a schedule.
+func TestPausesOfJobsThatDoNotRun(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
+		b := setup(t)
+		b.create(repdb)
+		rev := b.put(repdb, "new", "", `"schedule": "0 3 * * *"`+pausedMember)
+		id := b.jobID(repdb, "new")
+		assert.Equal(t, jobs.WaitDocument, b.get(id).WaitsFor(time.Now()).What)
+		b.put(repdb, "new", rev, `"schedule": "0 3 * * *"`)
+		assert.Equal(t, jobs.WaitTime, b.get(id).WaitsFor(time.Now()).What, "it waits for its first time")
+		assert.False(t, b.get(id).NextRun().IsZero())
+
+		rev = b.put(repdb, "parked", "", `"continuous": true, "doc_ids": ["x"]`)
+		id = b.jobID(repdb, "parked")
+		run := b.accept()
+		require.NoError(t, run.Parking(t.Context(), replicator.Parked{Server: "http://a.example/", Database: "db"}))
+		woken, err := run.Park(t.Context(), nil)
+		require.NoError(t, err)
+		require.False(t, woken)
+		assert.Equal(t, jobs.WaitSource, b.get(id).WaitsFor(time.Now()).What)
+		rev = b.put(repdb, "parked", rev, `"continuous": true, "doc_ids": ["x"]`+pausedMember)
+		b.check()
+		assert.Equal(t, jobs.WaitDocument, b.get(id).WaitsFor(time.Now()).What)
+		_, err = b.store.Wake(t.Context(), "http://a.example/", []string{"db"})
+		require.NoError(t, err)
+		assert.Equal(t, jobs.WaitDocument, b.get(id).WaitsFor(time.Now()).What, "a change does not wake it")
+		rev = b.put(repdb, "parked", rev, `"continuous": true, "doc_ids": ["x"]`)
+		assert.Equal(t, jobs.WaitSlot, b.get(id).WaitsFor(time.Now()).What)
+		n, more, err := b.store.Before(t.Context(), b.get(id))
+		require.NoError(t, err)
+		assert.Zero(t, n)
+		assert.False(t, more)
+
+		// A run ends when its document is changed and paused at once.
+		run = b.accept()
+		b.put(repdb, "parked", rev, `"continuous": true, "doc_ids": ["y"]`+pausedMember)
+		require.Error(t, run.Update(t.Context(), nothing))
+		require.NoError(t, run.Release(t.Context()))
+		b.check()
+		assert.Equal(t, jobs.WaitDocument, b.get(id).WaitsFor(time.Now()).What)
+		assert.Equal(t, []string{"added"}, eventTypes(b.get(id)))
+		counts, err := b.store.Counts(t.Context())
+		require.NoError(t, err)
+		assert.EqualValues(t, 1, counts.Paused)
+	})
+}
+
+func TestRefusedPauses(t *testing.T) {
+	for name, read := range map[string]func() error{
+		"not a boolean": func() error { return parseDocument(`"paused": 1`) },
+		"of a mirror":   func() error { return parseDocument(`"mirror": {}` + pausedMember) },
+		"posted": func() error {
+			_, err := replicator.ParseRequest(definitionText(`"paused": false`), replicator.ParseOptions{})
+			return err
+		},
+	} {
+		var refused *replicator.ParseError
+		require.ErrorAs(t, read(), &refused, name)
+		assert.Equal(t, "paused", refused.Field, name)
+		assert.Contains(t, refused.Reason, "`paused`", name)
+	}
+}
+
+func parseDocument(members string) error {
+	_, err := replicator.ParseBody("d", false, definitionText(members), replicator.ParseOptions{})
+	return err
+}
