@@ -17,13 +17,16 @@ func (e *Endpoints) Check(w http.ResponseWriter, r *http.Request) error {
 	if q.Err != nil {
 		return q.Err
 	}
-	replication, err := e.readReplication(w, r, transient)
+	replication, paused, err := e.readReplication(w, r, transient)
 	if err != nil {
 		return err
 	}
 	warnings, id := []string{}, ""
 	if replication != nil {
 		warnings = append(warnings, replication.Warnings()...)
+		if paused {
+			warnings = append(warnings, "`paused` is true: it does not run until that is taken out")
+		}
 		if id, err = e.Jobs.ReplicationID(replication); err != nil {
 			return err
 		}
@@ -36,23 +39,26 @@ func (e *Endpoints) Check(w http.ResponseWriter, r *http.Request) error {
 }
 
 // readReplication reads what a document, or with transient a body of _replicate, asks for. It is nil if that cancels.
-func (e *Endpoints) readReplication(w http.ResponseWriter, r *http.Request, transient bool) (*replicator.Replication, error) {
+// paused reports that the document is paused.
+func (e *Endpoints) readReplication(
+	w http.ResponseWriter, r *http.Request, transient bool,
+) (_ *replicator.Replication, paused bool, _ error) {
 	if transient {
 		request, err := e.readRequest(w, r)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
-		return request.Replication, nil
+		return request.Replication, false, nil
 	}
 	text, err := e.readText(w, r)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	doc, err := replicator.ParseBody("", false, text, e.parseOptions())
 	if err != nil {
-		return nil, parseFailure(err)
+		return nil, false, parseFailure(err)
 	}
-	return doc.Replication, nil
+	return doc.Replication, doc.Paused, nil
 }
 
 // parseFailure returns the failure of a request whose body does not define a replication.

@@ -39,6 +39,7 @@ type listedDocument struct {
 	TargetProxy any              `json:"target_proxy,omitempty"`
 	Warnings    []string         `json:"warnings,omitempty"`
 	Parked      *string          `json:"parked,omitempty"` // since when, see jobs.Job.Parked
+	WaitsFor    *waitsFor        `json:"waits_for,omitempty"`
 	pauseOf
 }
 
@@ -51,7 +52,8 @@ func listedDoc(job *jobs.Job) listedDocument {
 		Source: r.Source.String(), Target: r.Target.String(),
 		State: state.State, Info: state.Info(), ErrorCount: state.ErrorCount,
 		LastUpdated: timeText(state.LastUpdated), StartTime: timeText(state.StartTime), NextRun: timeText(job.NextRun()),
-		Warnings: r.Warnings(), Parked: timeText(job.Parked()), pauseOf: pauseOf{job.Paused, timeText(job.PausedSince)},
+		Warnings: r.Warnings(), Parked: timeText(job.Parked()),
+		WaitsFor: waiting(job), pauseOf: pauseOfJob(job),
 	}
 	if job.IsMirror() {
 		out.Info = out.Info.SumUp(state.Mirror, job.Summary)
@@ -123,7 +125,11 @@ func (e *Endpoints) getDocOf(w http.ResponseWriter, r *http.Request, database, i
 	case err != nil:
 		return fmt.Errorf("reading the job of a document: %w", err)
 	}
-	return web.Respond(w, r, http.StatusOK, listedDoc(job))
+	out := listedDoc(job)
+	if err := e.countBefore(ctx, job, out.WaitsFor); err != nil {
+		return err
+	}
+	return web.Respond(w, r, http.StatusOK, out)
 }
 
 func (e *Endpoints) listDocsOf(w http.ResponseWriter, r *http.Request, database string) error {

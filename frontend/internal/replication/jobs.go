@@ -43,15 +43,10 @@ type listedJob struct {
 	StuckSince    *string `json:"stuck_since,omitempty"`
 	Parked        *string `json:"parked,omitempty"` // since when, see jobs.Job.Parked
 	// Of a job that a mirror has made: the job id of the mirror, and the database of its source.
-	Mirror           string `json:"mirror,omitempty"`
-	MirroredDatabase string `json:"mirrored_database,omitempty"`
+	Mirror           string    `json:"mirror,omitempty"`
+	MirroredDatabase string    `json:"mirrored_database,omitempty"`
+	WaitsFor         *waitsFor `json:"waits_for,omitempty"`
 	pauseOf
-}
-
-// pauseOf says whether the database of a job is paused. CouchDB has no such databases.
-type pauseOf struct {
-	Paused      bool    `json:"paused,omitempty"`
-	PausedSince *string `json:"paused_since,omitempty"` // if it is known
 }
 
 func listed(job *jobs.Job) listedJob {
@@ -76,7 +71,7 @@ func listed(job *jobs.Job) listedJob {
 
 		ErrorCount: state.ErrorCount, CrashingSince: timeText(state.CrashingSince), StuckSince: timeText(state.StuckSince),
 		Parked: timeText(job.Parked()), Mirror: job.Mirror(), MirroredDatabase: job.Args.MirroredDatabase,
-		pauseOf: pauseOf{job.Paused, timeText(job.PausedSince)},
+		WaitsFor: waiting(job), pauseOf: pauseOfJob(job),
 	}
 	if job.IsMirror() {
 		out.Info = out.Info.SumUp(state.Mirror, job.Summary)
@@ -283,7 +278,7 @@ func (e *Endpoints) RunNow(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	pause := pauseOf{job.Paused, timeText(job.PausedSince)}
+	pause := pauseOfJob(job)
 	job, err = e.Jobs.RunNow(ctx, job.ID)
 	switch {
 	case errors.Is(err, jobs.ErrNotFound):
@@ -297,17 +292,13 @@ func (e *Endpoints) RunNow(w http.ResponseWriter, r *http.Request) error {
 	if state == replicator.StateRunning {
 		status = http.StatusOK
 	}
-	reason := ""
-	if pause.Paused {
-		reason = "the database of this job is paused: the job runs as soon as the database has shares again"
-	}
 	return web.Respond(w, r, status, struct {
 		OK     bool             `json:"ok"`
 		ID     string           `json:"id"`
 		State  replicator.State `json:"state"`
 		Reason string           `json:"reason,omitempty"` // why it does not run at once
 		pauseOf
-	}{true, shownID(job), state, reason, pause})
+	}{true, shownID(job), state, pause.reason(), pause})
 }
 
 // isTheirs reports whether the user of a request may see and change a job: one that they posted, or that of a document of
@@ -362,9 +353,13 @@ func (e *Endpoints) GetJob(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return fmt.Errorf("reading what wakes a parked replication job: %w", err)
 	}
+	out := listed(job)
+	if err := e.countBefore(ctx, job, out.WaitsFor); err != nil {
+		return err
+	}
 	return web.Respond(w, r, http.StatusOK, struct {
 		listedJob
 		Watch *watch            `json:"watch,omitempty"`
 		Runs  []json.RawMessage `json:"runs"`
-	}{listed(job), watchOf(waking, access.UserOf(r).IsAdmin()), runs})
+	}{out, watchOf(waking, access.UserOf(r).IsAdmin()), runs})
 }

@@ -21,11 +21,11 @@ func (e *Endpoints) Summary(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return fmt.Errorf("counting the replication jobs: %w", err)
 	}
-	byState := map[string]int64{"parked": counts.Parked}
+	byState := map[string]int64{"parked": counts.Parked, "paused": counts.Paused}
 	for state, n := range counts.Jobs {
 		byState[string(state)] = n
 	}
-	byState[string(replicator.StatePending)] -= counts.Parked
+	byState[string(replicator.StatePending)] -= counts.Parked + counts.Paused
 	troubled := map[jobs.Order][]listedJob{}
 	for _, order := range []jobs.Order{jobs.ByCrash, jobs.ByStuck, jobs.ByRefusal} {
 		list, err := e.Jobs.List(ctx, jobs.Filter{}, jobs.ListOptions{Limit: inSummary, Order: order})
@@ -39,7 +39,7 @@ func (e *Endpoints) Summary(w http.ResponseWriter, r *http.Request) error {
 		return fmt.Errorf("listing the mirrors: %w", err)
 	}
 	return web.Respond(w, r, http.StatusOK, struct {
-		Jobs      map[string]int64 `json:"jobs"` // by state, and parked
+		Jobs      map[string]int64 `json:"jobs"` // by state, and parked and paused ones
 		Databases int64            `json:"databases"`
 		Users     int64            `json:"users"`
 		Crashing  []listedJob      `json:"crashing"`
