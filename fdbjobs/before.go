@@ -6,8 +6,7 @@ import (
 )
 
 // DueBefore returns how many jobs of the same owner became due before a job that is due and waits, and counts no more than
-// limit. more reports that there are more. A job that no process has yet moved to
-// the owner's rows comes after all of these.
+// limit. more reports that there are more. A job that no process has yet moved to the owner's rows comes after all of these.
 // Both are zero for a job that does not exist, or does not wait to be taken.
 func (q *Queue) DueBefore(tx kv.ReadTransaction, id string, limit int) (n int, more bool, err error) {
 	row, err := awaitRow(q.readRow(tx, id))

@@ -250,7 +250,7 @@ func TestListJobsFilters(t *testing.T) {
 func TestSummary(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	require.JSONEq(t, `{"jobs":{"pending":0,"parked":0,"running":0,"crashing":0,"completed":0,"failed":0},"databases":0,"users":0,
+	require.JSONEq(t, `{"jobs":{"pending":0,"parked":0,"paused":0,"running":0,"crashing":0,"completed":0,"failed":0},"databases":0,"users":0,
 		"crashing":[],"stuck":[],"refused":[],"mirrors":[]}`, n.get("/_scheduler/summary").is(t, http.StatusOK).body)
 	n.do(http.MethodPut, "/a%2F_replicator", "").is(t, http.StatusCreated)
 	for i := range 25 {
@@ -262,7 +262,7 @@ func TestSummary(t *testing.T) {
 	}
 	n.post(definition(`"continuous": true`)).is(t, http.StatusAccepted)
 	got := n.get("/_scheduler/summary").is(t, http.StatusOK).json(t)
-	require.Equal(t, map[string]any{"pending": 1., "parked": 0., "running": 0., "crashing": 25., "completed": 0., "failed": 0.}, got["jobs"])
+	require.Equal(t, map[string]any{"pending": 1., "parked": 0., "paused": 0., "running": 0., "crashing": 25., "completed": 0., "failed": 0.}, got["jobs"])
 	require.EqualValues(t, 1, got["databases"])
 	require.EqualValues(t, 1, got["users"])
 	for _, name := range []string{"crashing", "refused"} {
@@ -373,7 +373,7 @@ func TestParkedJobs(t *testing.T) {
 	watch["by"], watch["reason"] = "questions", "no"
 	require.Equal(t, watch, asking)
 
-	counts := map[string]any{"pending": 1., "parked": 1., "running": 0., "crashing": 0., "completed": 0., "failed": 0.}
+	counts := map[string]any{"pending": 1., "parked": 1., "paused": 0., "running": 0., "crashing": 0., "completed": 0., "failed": 0.}
 	require.Equal(t, counts, n.get("/_scheduler/summary").is(t, http.StatusOK).json(t)["jobs"])
 	shares := n.get("/_scheduler/shares").is(t, http.StatusOK).json(t)["shares"].([]any)
 	require.Len(t, shares, 1)
