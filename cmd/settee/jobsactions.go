@@ -97,8 +97,8 @@ func newJobsRun() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run [JOB...]",
 		Short: "Run jobs now that wait for their time",
-		Long: "run runs jobs at once that crash, that are periodic, or that are parked. A job whose database is\n" +
-			"paused runs when the database is resumed. The document of a job that has ended is written again, so\n" +
+		Long: "run runs jobs at once that crash, that are periodic, or that are parked. A job that is paused, or\n" +
+			"whose database is, runs when that is resumed. The document of a job that has ended is written again, so\n" +
 			"that it is replicated once more.\n\n" + actionHelp(),
 		Example: "  settee jobs run _replicator/films\n  settee jobs run --state crashing --search b.example",
 		Args:    cobra.ArbitraryArgs,
@@ -124,7 +124,7 @@ func newJobsDelete() *cobra.Command {
 		Use:   "delete [JOB...]",
 		Short: "Delete replications: the documents of jobs, or the jobs that were posted to _replicate",
 		Long: "delete deletes the documents of jobs, and cancels jobs that were posted to _replicate. What was copied\n" +
-			"stays. To stop jobs for a while, pause their database. On a terminal it asks first; without one it\n" +
+			"stays. To stop jobs for a while, pause them. On a terminal it asks first; without one it\n" +
 			"needs --yes.\n\n" + actionHelp(),
 		Example: "  settee jobs delete _replicator/films --yes",
 		Args:    cobra.ArbitraryArgs,
@@ -177,60 +177,87 @@ func confirm(cmd *cobra.Command, question string) error {
 }
 
 // pauseHelp says what is paused.
-const pauseHelp = "A replicator database is paused with all its jobs, by giving it no shares of the nodes' time\n" +
-	"([replicator.shares]). A single job cannot be paused.\n\n"
+const pauseHelp = "A single job is paused in its document, with \"paused\": true. Jobs that were posted to _replicate, and\n" +
+	"mirrors with their databases, cannot be paused. A DATABASE is the name of a replicator database, such\n" +
+	"as team/_replicator: it is paused with all its jobs, by giving it no shares of the nodes' time\n" +
+	"([replicator.shares]), which is for server administrators.\n\n"
+
+// paused calls what pauses or resumes a replicator database, or a job, with each that a command line names or selects.
+func paused(
+	ctx context.Context, cmd *cobra.Command, node *console.Node, names []string, f console.Filter,
+	ofDatabase func(context.Context, string) (string, error), ofJob func(context.Context, console.Job) (string, error),
+) error {
+	if len(names) == 0 {
+		return selected(ctx, cmd, node, nil, f, ofJob)
+	}
+	e := &each{cmd: cmd}
+	for _, name := range names {
+		if err := e.do(ctx, name, func() (string, error) {
+			if console.IsReplicator(name) {
+				return ofDatabase(ctx, name)
+			}
+			job, err := node.Find(ctx, name)
+			if err != nil {
+				return "", err
+			}
+			return ofJob(ctx, job)
+		}); err != nil {
+			return err
+		}
+	}
+	return e.status()
+}
 
 func newJobsPause() *cobra.Command {
 	var flags nodeFlags
+	var which selectFlags
 	cmd := &cobra.Command{
-		Use:   "pause DATABASE...",
-		Short: "Pause all jobs of replicator databases",
-		Long: "pause stops the running jobs of replicator databases, after a checkpoint, and starts none until the\n" +
-			"databases are resumed. It is for server administrators.\n\n" + pauseHelp + nodeHelp(),
-		Example: "  settee jobs pause team/_replicator",
-		Args:    cobra.MinimumNArgs(1),
+		Use:   "pause [JOB|DATABASE...]",
+		Short: "Pause jobs, or all jobs of replicator databases",
+		Long: "pause stops running jobs, after a checkpoint, and starts them no more until they are resumed.\n\n" +
+			pauseHelp + actionHelp(),
+		Example: "  settee jobs pause _replicator/films\n  settee jobs pause team/_replicator",
+		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkSelection(args, which.Filter); err != nil {
+				return usage(cmd, err)
+			}
 			return flags.ask(cmd, func(ctx context.Context, node *console.Node) error {
-				e := &each{cmd: cmd}
-				for _, database := range args {
-					if err := e.do(ctx, database, func() (string, error) { return node.Pause(ctx, database) }); err != nil {
-						return err
-					}
-				}
-				return e.status()
+				return paused(ctx, cmd, node, args, which.Filter, node.Pause, node.PauseJob)
 			})
 		},
 	}
 	flags.register(cmd)
+	which.register(cmd.Flags())
 	return cmd
 }
 
 func newJobsResume() *cobra.Command {
 	var flags nodeFlags
+	var which selectFlags
 	var shares int
 	cmd := &cobra.Command{
-		Use:   "resume DATABASE...",
-		Short: "Resume the jobs of paused replicator databases",
-		Long: "resume gives paused replicator databases the shares again that they had before. If these are not known,\n" +
-			"they get 100, which is usual. It is for server administrators.\n\n" + pauseHelp + nodeHelp(),
-		Example: "  settee jobs resume team/_replicator",
-		Args:    cobra.MinimumNArgs(1),
+		Use:   "resume [JOB|DATABASE...]",
+		Short: "Resume paused jobs, or those of paused replicator databases",
+		Long: "resume lets paused jobs go on from their checkpoints. Paused replicator databases get the shares again\n" +
+			"that they had before. If these are not known, they get 100, which is usual.\n\n" + pauseHelp + actionHelp(),
+		Example: "  settee jobs resume _replicator/films\n  settee jobs resume team/_replicator",
+		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkSelection(args, which.Filter); err != nil {
+				return usage(cmd, err)
+			}
 			if cmd.Flags().Changed("shares") && (shares < 1 || shares > 1000) {
 				return usage(cmd, errors.New("--shares must be from 1 to 1000"))
 			}
 			return flags.ask(cmd, func(ctx context.Context, node *console.Node) error {
-				e := &each{cmd: cmd}
-				for _, database := range args {
-					if err := e.do(ctx, database, func() (string, error) { return node.Resume(ctx, database, shares) }); err != nil {
-						return err
-					}
-				}
-				return e.status()
+				resume := func(ctx context.Context, database string) (string, error) { return node.Resume(ctx, database, shares) }
+				return paused(ctx, cmd, node, args, which.Filter, resume, node.ResumeJob)
 			})
 		},
 	}
 	flags.register(cmd)
-	cmd.Flags().IntVar(&shares, "shares", 0, "give them so many shares, from 1 to 1000")
+	which.register(cmd.Flags())
+	cmd.Flags().IntVar(&shares, "shares", 0, "give databases so many shares, from 1 to 1000")
 	return cmd
 }

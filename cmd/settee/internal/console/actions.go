@@ -74,6 +74,63 @@ func (n *Node) Delete(ctx context.Context, job Job) (string, error) {
 	return "deleted", n.Ask(ctx, http.MethodDelete, path+"?rev="+url.QueryEscape(doc.Rev), nil, nil)
 }
 
+// PauseJob writes into the document of a job that it is paused. It returns what happens, in words.
+func (n *Node) PauseJob(ctx context.Context, job Job) (string, error) {
+	return n.setPaused(ctx, job, "paused", func(doc map[string]json.RawMessage) string {
+		if string(doc["paused"]) == "true" {
+			return "it is paused already"
+		}
+		doc["paused"] = json.RawMessage("true")
+		return ""
+	})
+}
+
+// ResumeJob takes out of the document of a job that it is paused. It returns what happens, in words.
+func (n *Node) ResumeJob(ctx context.Context, job Job) (string, error) {
+	return n.setPaused(ctx, job, "resumed", func(doc map[string]json.RawMessage) string {
+		if string(doc["paused"]) != "true" {
+			return "it is not paused"
+		}
+		delete(doc, "paused")
+		return ""
+	})
+}
+
+// pauseTries is how often a document is read and written that others write at the same time.
+const pauseTries = 5
+
+// setPaused changes the document of a job, unless change says in words that there is nothing to do. done says in words what
+// a change does.
+func (n *Node) setPaused(ctx context.Context, job Job, done string, change func(map[string]json.RawMessage) string) (string, error) {
+	switch {
+	case job.DocID == nil && job.Database != nil:
+		return "", errors.New("a mirror has made it: it has no document of its own that could be paused")
+	case job.DocID == nil:
+		return "", errors.New("it was posted to _replicate, and has no document that could be paused: cancel it, and post it again later")
+	case job.Ended():
+		return "", errors.New("it has ended")
+	}
+	path := remote.Path(*job.Database, *job.DocID)
+	for try := 1; ; try++ {
+		var doc map[string]json.RawMessage
+		if err := n.Get(ctx, path, &doc); err != nil {
+			return "", err
+		}
+		if nothing := change(doc); nothing != "" {
+			return nothing, nil
+		}
+		err := n.Ask(ctx, http.MethodPut, path, doc, nil)
+		if !remote.IsStatus(err, http.StatusConflict) || try == pauseTries {
+			return done, err
+		}
+	}
+}
+
+// IsReplicator reports whether a name is that of a replicator database.
+func IsReplicator(name string) bool {
+	return name == "_replicator" || strings.HasSuffix(name, "/_replicator")
+}
+
 // share is a row of _scheduler/shares.
 type share struct {
 	Database *string `json:"database"`
@@ -83,9 +140,6 @@ type share struct {
 
 // shareOf returns the row of a replicator database. It returns an error if there is no such database.
 func (n *Node) shareOf(ctx context.Context, database string) (share, error) {
-	if database != "_replicator" && !strings.HasSuffix(database, "/_replicator") {
-		return share{}, fmt.Errorf("%q is no replicator database: databases are paused, with all their jobs, and not single jobs", database)
-	}
 	if err := n.Get(ctx, remote.Path(database), nil); err != nil {
 		return share{}, err
 	}

@@ -27,6 +27,8 @@ type Job struct {
 	Parked        time.Time `json:"parked"`
 	Paused        bool      `json:"paused"`
 	PausedSince   time.Time `json:"paused_since"`
+	PausedBy      string    `json:"paused_by"` // document or database
+	WaitsFor      *WaitsFor `json:"waits_for"`
 
 	Watch *Watch `json:"watch"`
 	Runs  []Run  `json:"runs"`
@@ -43,6 +45,14 @@ func (j *Job) UnmarshalJSON(text []byte) error {
 	}
 	j.Raw = append(json.RawMessage(nil), text...)
 	return nil
+}
+
+// WaitsFor says what a job waits for. Before and More are known only of a single job.
+type WaitsFor struct {
+	What   string    `json:"what"` // slot, time, source, database or document
+	Since  time.Time `json:"since"`
+	Before *int      `json:"before"`
+	More   bool      `json:"more"`
 }
 
 // Info is the progress of a job, or its error.

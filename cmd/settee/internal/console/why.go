@@ -62,7 +62,7 @@ func (j *Job) why(now time.Time, failure string) string {
 	case j.NextRun.After(now):
 		parts = append(parts, "runs in "+span(j.NextRun.Sub(now)))
 	default:
-		parts = append(parts, "waits for a slot")
+		parts = append(parts, j.WaitsFor.slot(now))
 	}
 	return strings.Join(parts, "; ")
 }
@@ -75,12 +75,35 @@ func (j *Job) error() string {
 	return j.Info.Error
 }
 
-// paused says that the database of a job has no shares.
+// paused says that the job is paused, or that its database has no shares.
 func (j *Job) paused(now time.Time) string {
-	if j.PausedSince.IsZero() {
-		return "its database is paused"
+	text := "its database is paused"
+	if j.PausedBy == "document" {
+		text = "its document is paused"
 	}
-	return "its database is paused, for " + span(now.Sub(j.PausedSince))
+	if j.PausedSince.IsZero() {
+		return text
+	}
+	return text + ", for " + span(now.Sub(j.PausedSince))
+}
+
+// slot says that a job waits for a slot, and how long and behind how many others if that is known.
+func (w *WaitsFor) slot(now time.Time) string {
+	text := "waits for a slot"
+	if w == nil || w.What != "slot" {
+		return text
+	}
+	if !w.Since.IsZero() {
+		text += ", for " + span(now.Sub(w.Since))
+	}
+	switch {
+	case w.Before == nil:
+	case w.More:
+		text += fmt.Sprintf(", behind more than %d others of its database or user", *w.Before)
+	case *w.Before > 0:
+		text += fmt.Sprintf(", behind %d others of its database or user", *w.Before)
+	}
+	return text
 }
 
 func (j *Job) whyRunning(now time.Time) (parts []string) {

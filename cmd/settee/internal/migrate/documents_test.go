@@ -86,7 +86,7 @@ func TestResultsAreReadOneByOne(t *testing.T) {
 
 func TestWhatCouchDBCannotRun(t *testing.T) {
 	t.Parallel()
-	for body, refused := range map[string]bool{`{}`: false, `{"every":"1h"}`: true, `{"schedule":"0 0 * * *"}`: true} {
+	for body, refused := range map[string]bool{`{}`: false, `{"every":"1h"}`: true, `{"schedule":"0 0 * * *"}`: true, `{"paused":true}`: true, `{"paused":false}`: false} {
 		d := new(document)
 		require.NoError(t, json.Unmarshal([]byte(body), &d.body))
 		reason, err := refusedByCouchDB(t.Context(), d)

@@ -476,6 +476,9 @@ func refusedByCouchDB(_ context.Context, doc *document) (string, error) {
 	if doc.body["schedule"] != nil || doc.body["every"] != nil {
 		return "CouchDB has no periodic replications", nil
 	}
+	if string(doc.body["paused"]) == "true" {
+		return "it is paused, and CouchDB would run it", nil
+	}
 	return "", nil
 }
 
