@@ -36,7 +36,7 @@ func TestUsersSeeTheirOwnJobs(t *testing.T) {
 		"/_scheduler/jobs?user=ann", "/_scheduler/jobs?user=", "/_scheduler/jobs?database=", "/_scheduler/jobs?database=_replicator",
 		"/_scheduler/jobs/" + posted["id"].(string), "/_scheduler/jobs/" + posted["id"].(string) + "/failures",
 		"/_scheduler/jobs/" + posted["id"].(string) + "/definition", "/_scheduler/docs",
-		"/_scheduler/summary", "/_scheduler/rates", "/_scheduler/shares", "/_scheduler/nodes", "/_active_tasks",
+		"/_scheduler/summary", "/_scheduler/problems", "/_scheduler/rates", "/_scheduler/shares", "/_scheduler/nodes", "/_active_tasks",
 	} {
 		got := n.as(eve, http.MethodGet, target, "")
 		if target == "/_scheduler/jobs?database=" {

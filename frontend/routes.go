@@ -76,6 +76,7 @@ func (h *Handler) replicationRoutes(r *mux.Router) {
 	h.handle(r, "/_scheduler/jobs/{id}/failures", web.Methods{http.MethodGet: watched(e.ListFailures)})
 	h.handle(r, "/_scheduler/check", web.Methods{http.MethodPost: e.Check})
 	h.handle(r, "/_scheduler/summary", web.Methods{http.MethodGet: watched(e.Summary)})
+	h.handle(r, "/_scheduler/problems", web.Methods{http.MethodGet: watched(e.Problems)})
 	h.handle(r, "/_scheduler/rates", web.Methods{http.MethodGet: watched(e.Rates, replication.RateParameters...)})
 	h.handle(r, "/_scheduler/shares", web.Methods{http.MethodGet: watched(e.ListShares)})
 	h.handle(r, "/_scheduler/docs", web.Methods{http.MethodGet: watched(e.ListDocs, replication.ListParameters...)})

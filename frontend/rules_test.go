@@ -75,6 +75,7 @@ var rules = []struct {
 	{"POST", "/_scheduler/jobs/x/_run", "", 404, 404, 404, 404, 401},
 	{"GET", "/_scheduler/jobs/x/_run", "", 405, 405, 405, 405, 401},
 	{"GET", "/_scheduler/summary", "", 200, 401, 401, 401, 401},
+	{"GET", "/_scheduler/problems", "", 200, 401, 401, 401, 401},
 	{"GET", "/_scheduler/rates", "", 200, 401, 401, 401, 401},
 	{"GET", "/_scheduler/shares", "", 200, 401, 401, 401, 401},
 	{"GET", "/_scheduler/docs", "", 200, 401, 401, 401, 401},

@@ -276,6 +276,18 @@ func TestSummary(t *testing.T) {
 		require.Equal(t, map[string]any{"error": "db_not_found: could not open it"}, row["info"])
 	}
 
+	problems := n.get("/_scheduler/problems").is(t, http.StatusOK).json(t)
+	require.EqualValues(t, 25, problems["attention"])
+	problem := problems["problems"].([]any)[0].(map[string]any)
+	require.Len(t, problem["first"], 25)
+	delete(problem, "first")
+	require.NotEmpty(t, problem["since"])
+	delete(problem, "since")
+	require.Equal(t, map[string]any{
+		"endpoint": nil, "cause": "db_not_found: could not open it", "kind": "crashing", "jobs": 25., "remedy": "database",
+		"advice": "Create the database, set create_target, or correct the name.",
+	}, problem)
+
 	var found []string
 	for _, sort := range []string{"since", "refused"} {
 		for key := ""; ; {

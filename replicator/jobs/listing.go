@@ -249,10 +249,7 @@ type Waits struct {
 
 // Waits reads since when jobs wait for a node, and for a run without a crash.
 func (s *Store) Waits(ctx context.Context) (w Waits, err error) {
-	w.Due, err = kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (time.Time, error) {
-		return s.jobs.OldestDue(tx.Snapshot())
-	})
-	if err != nil {
+	if w.Due, err = s.OldestDue(ctx); err != nil {
 		return Waits{}, err
 	}
 	longest, err := s.List(ctx, Filter{}, ListOptions{Limit: 1, Order: ByCrash})
@@ -260,6 +257,12 @@ func (s *Store) Waits(ctx context.Context) (w Waits, err error) {
 		w.Crashing = job.State.CrashingSince
 	}
 	return w, err
+}
+
+// OldestDue reads the time for which the due job that waits longest is scheduled ([fdbjobs.Queue.OldestDue]). It is zero if
+// no job is due.
+func (s *Store) OldestDue(ctx context.Context) (time.Time, error) {
+	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (time.Time, error) { return s.jobs.OldestDue(tx.Snapshot()) })
 }
 
 // listing describes a list of jobs.

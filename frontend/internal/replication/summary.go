@@ -12,8 +12,8 @@ import (
 // inSummary is the most jobs in each list of a summary.
 const inSummary = 20
 
-// Summary answers _scheduler/summary, which CouchDB does not have: how many jobs there are, and which ones may need an
-// operator.
+// Summary answers _scheduler/summary, which CouchDB does not have: how many jobs there are, since when they wait for a
+// slot, and which ones may need an operator.
 func (e *Endpoints) Summary(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := web.StoreContext(r)
 	defer cancel()
@@ -38,13 +38,18 @@ func (e *Endpoints) Summary(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return fmt.Errorf("listing the mirrors: %w", err)
 	}
+	oldest, err := e.Jobs.OldestDue(ctx)
+	if err != nil {
+		return fmt.Errorf("reading since when replication jobs wait: %w", err)
+	}
 	return web.Respond(w, r, http.StatusOK, struct {
-		Jobs      map[string]int64 `json:"jobs"` // by state, and parked and paused ones
+		Jobs      map[string]int64 `json:"jobs"` // by state, and parked
+		OldestDue *string          `json:"oldest_due,omitempty"`
 		Databases int64            `json:"databases"`
 		Users     int64            `json:"users"`
 		Crashing  []listedJob      `json:"crashing"`
 		Stuck     []listedJob      `json:"stuck"`
 		Refused   []listedJob      `json:"refused"`
 		Mirrors   []listedJob      `json:"mirrors"`
-	}{byState, counts.Databases, counts.Users, troubled[jobs.ByCrash], troubled[jobs.ByStuck], troubled[jobs.ByRefusal], listedAll(mirrors)})
+	}{byState, timeText(oldest), counts.Databases, counts.Users, troubled[jobs.ByCrash], troubled[jobs.ByStuck], troubled[jobs.ByRefusal], listedAll(mirrors)})
 }

@@ -123,11 +123,10 @@ type Failure struct {
 	Timestamp time.Time `json:"timestamp"`
 }
 
-// Summary counts the jobs of all nodes by state, and has the first of those that need attention.
+// Summary counts the jobs of all nodes by state.
 type Summary struct {
-	Jobs    map[string]int64 `json:"jobs"` // by state, and parked, which are not among the pending ones
-	Stuck   []Job            `json:"stuck"`
-	Refused []Job            `json:"refused"`
+	Jobs      map[string]int64 `json:"jobs"`       // by state, and parked, which are not among the pending ones
+	OldestDue time.Time        `json:"oldest_due"` // when the job became due that waits longest, zero if none is due
 }
 
 // Rates are numbers of steps. Since is in seconds since the Unix epoch, Step in seconds.

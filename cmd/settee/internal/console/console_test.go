@@ -8,6 +8,8 @@ import (
 	"github.com/clipperhouse/displaywidth"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"settee/replicator/causes"
 )
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
@@ -87,52 +89,45 @@ func TestTables(t *testing.T) {
 	assert.Equal(t, []string{"x     3"}, whole.lines([][]string{{"x", "3"}}), "later rows are below the first ones")
 }
 
-func TestCauses(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string][2]string{
-		"http_request_failed: target: GET http://h:1/full-0: 500 internal_server_error: disk is full":  {"h:1", "500 internal_server_error: disk is full"},
-		"nxdomain: could not resolve https://h/orders/":                                                {"h", "nxdomain: could not resolve"},
-		"db_not_found: could not open http://h/none/":                                                  {"h", "db_not_found: could not open"},
-		"replication_auth_error: unauthorized to access or create database http://h/x/ as \"ann\": no": {"h", "unauthorized to access or create database as \"ann\": no"},
-		"something else": {"", "something else"},
-		"":               {"", ""},
-	} {
-		at, cause := causeOf(text)
-		assert.Equal(t, want, [2]string{at, cause}, text)
-	}
-	assert.Contains(t, advice("db_not_found: could not open"), "create_target")
-	assert.Contains(t, advice("tls: x509: unknown authority"), "ssl_trusted_certificates_file")
-	assert.Empty(t, advice("disk is full"))
-}
-
 func TestProblems(t *testing.T) {
 	t.Parallel()
-	db := "_replicator"
-	failing := func(id, text string, since time.Duration) Job {
-		return Job{Database: &db, DocID: &id, State: "crashing", Info: &Info{Error: text}, CrashingSince: noon.Add(-since)}
+	db, doc := "_replicator", "a"
+	one := []Job{{Database: &db, DocID: &doc}}
+	for want, p := range map[[2]string]Problem{
+		{"h: 500 full", "_replicator/a"}: {Endpoint: "h", Cause: "500 full", Kind: "crashing", First: one},
+		{"no progress: reading changes, of which none passes the filter", "_replicator/a: Wait."}: {
+			Cause: "filtering", Kind: "stuck", Advice: "Wait.", First: one},
+		{"h: " + causes.Refuses, "_replicator/a: settee jobs failures JOB lists them, with the reasons"}: {
+			Endpoint: "h", Cause: causes.Refuses, Kind: "refused", Remedy: causes.Documents, Advice: "Look.", First: one},
+	} {
+		assert.Equal(t, want, [2]string{p.what(), p.hint()})
 	}
-	again := failing("c", "", time.Hour)
-	again.State, again.History = "running", []Event{{Type: "started"}, {Type: "crashed", Reason: "x: target: PUT http://h/3: 500 full"}}
-	found := problems([]Job{
-		failing("z", "x: could not resolve http://n/", 2*time.Hour), failing("a", "x: target: GET http://h/1: 500 full", time.Minute),
-		failing("b", "x: target: PUT http://h/2: 500 full", time.Second), again, {State: "running"},
-	})
-	require.Len(t, found, 2)
-	assert.Equal(t, problem{"h", "500 full", 3, "_replicator/a", noon.Add(-time.Hour)}, found[0])
-	assert.EqualValues(t, 1, found[1].jobs)
+	o := &overview{summary: &Summary{}, problems: Problems{Total: 7, Problems: []Problem{
+		{Endpoint: "h", Cause: "500 full", Jobs: 3, Since: noon.Add(-time.Minute), First: one}, {Cause: "x", Jobs: 1, First: one},
+	}}}
+	text := ""
+	for _, line := range o.troubles(noon, 80, 5) {
+		for _, p := range line {
+			text += p.text + "\n"
+		}
+	}
+	assert.Contains(t, text, "1 min 0 s")
+	assert.Contains(t, text, "h: 500 full")
+	assert.Contains(t, text, "and 6 other problems")
 }
 
 func TestVerdict(t *testing.T) {
 	t.Parallel()
 	members := []Member{{Name: "n", Roles: []string{"replication"}, Live: true, Running: 8, MaxJobs: 8}}
 	for want, o := range map[string]*overview{
-		"There are no jobs that have not ended.":                       {summary: &Summary{Jobs: map[string]int64{"completed": 3}}},
-		"All 12 jobs are well. All 8 slots are used, and 4 jobs wait.": {summary: &Summary{Jobs: map[string]int64{"running": 8, "pending": 4}}, nodes: members},
+		"There are no jobs that have not ended.": {summary: &Summary{Jobs: map[string]int64{"completed": 3}}},
+		"All 12 jobs are well. All 8 slots are used, and 4 jobs wait, the oldest for 27 min 0 s.": {
+			summary: &Summary{Jobs: map[string]int64{"running": 8, "pending": 4}, OldestDue: noon.Add(-27 * time.Minute)}, nodes: members},
 		"3 of 10 jobs need attention. 8 of 8 slots are used.": {
-			summary: &Summary{Jobs: map[string]int64{"running": 8, "crashing": 1, "failed": 1}, Stuck: []Job{{State: "running", StuckSince: noon}}}, nodes: members},
+			summary: &Summary{Jobs: map[string]int64{"running": 8, "crashing": 1, "failed": 1}}, problems: Problems{Attention: 3}, nodes: members},
 	} {
 		text := ""
-		for _, p := range o.verdict() {
+		for _, p := range o.verdict(noon) {
 			text += p.text
 		}
 		assert.Equal(t, want, text)

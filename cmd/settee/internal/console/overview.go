@@ -33,14 +33,13 @@ type part struct {
 
 // overview is what the screen of settee top shows.
 type overview struct {
-	host    string
-	summary *Summary // nil until the node has answered
-	failing []Job    // that crash, the one that has for longest in front
-	failed  []Job
-	rates   Rates
-	nodes   []Member
-	running []Job
-	pace    pace
+	host     string
+	summary  *Summary // nil until the node has answered
+	problems Problems
+	rates    Rates
+	nodes    []Member
+	running  []Job
+	pace     pace
 	// failures has the error of each request that failed when it was last sent, by its path.
 	failures map[string]error
 }
@@ -78,7 +77,7 @@ func (o *overview) lines(now time.Time, width, height int) [][]part {
 	if err := o.failure(); err != nil {
 		lines = append(lines, []part{{Clean("not up to date: " + err.Error()), bad}})
 	}
-	lines = append(lines, o.verdict(), nil, o.states())
+	lines = append(lines, o.verdict(now), nil, o.states())
 	lines = append(lines, o.traffic(width)...)
 	lines = append(lines, o.members(3)...)
 	left := height - len(lines)
@@ -87,58 +86,37 @@ func (o *overview) lines(now time.Time, width, height int) [][]part {
 	return append(lines, o.slowest(now, width, max(left-len(troubles), 3))...)
 }
 
-// attention returns how many jobs need attention. more reports whether there may be others.
-func (o *overview) attention() (n int64, more bool) {
-	s := o.summary
-	n = s.Jobs["crashing"] + s.Jobs["failed"]
-	for _, job := range o.failing {
-		if job.State != "crashing" { // it runs again, and has not recovered yet
-			n++
-		}
-	}
-	for _, job := range slices.Concat(s.Stuck, refusedOnly(s.Refused)) {
-		if job.CrashingSince.IsZero() {
-			n++
-		}
-	}
-	return n, max(len(s.Stuck), len(s.Refused)) >= inSummary
-}
-
-// refusedOnly returns the jobs whose only trouble is that documents were refused.
-func refusedOnly(jobs []Job) []Job {
-	return slices.DeleteFunc(slices.Clone(jobs), func(j Job) bool { return !j.CrashingSince.IsZero() || !j.StuckSince.IsZero() })
-}
-
-// inSummary is the most jobs in each list of a summary.
-const inSummary = 20
-
 // verdict says in a sentence or two whether something is to be done.
-func (o *overview) verdict() []part {
+func (o *overview) verdict(now time.Time) []part {
 	total := int64(0)
 	for state, n := range o.summary.Jobs {
 		if state != "completed" {
 			total += n
 		}
 	}
-	needy, more := o.attention()
+	needy := o.problems.Attention
 	out := []part{{"All " + some(total, "job") + " are well.", good}}
 	switch {
 	case total == 0:
 		out[0] = part{"There are no jobs that have not ended.", plain}
 	case needy > 0:
 		of := count(needy)
-		if more {
+		if o.problems.More {
 			of += " or more"
 		}
-		out[0] = part{of + " of " + some(total, "job") + " need attention.", bad}
+		need := " need attention."
+		if needy == 1 && !o.problems.More {
+			need = " needs attention."
+		}
+		out[0] = part{of + " of " + some(total, "job") + need, bad}
 	case total == 1:
 		out[0].text = "The one job is well."
 	}
-	return append(out, o.slots())
+	return append(out, o.slots(now))
 }
 
-// slots says how full the nodes are.
-func (o *overview) slots() part {
+// slots says how full the nodes are, and how long the job waits that has waited longest.
+func (o *overview) slots(now time.Time) part {
 	var used, slots int64
 	for _, n := range o.nodes {
 		if n.Live && slices.Contains(n.Roles, "replication") {
@@ -152,7 +130,11 @@ func (o *overview) slots() part {
 	case slots == 0:
 		return part{" No node that replicates is live.", bad}
 	case used >= slots && waiting > 0:
-		return part{fmt.Sprintf(" All %s are used, and %s.", some(slots, "slot"), waits(waiting)), strong}
+		oldest := ""
+		if !o.summary.OldestDue.IsZero() {
+			oldest = ", the oldest for " + span(now.Sub(o.summary.OldestDue))
+		}
+		return part{fmt.Sprintf(" All %s are used, and %s%s.", some(slots, "slot"), waits(waiting), oldest), strong}
 	}
 	return part{fmt.Sprintf(" %s of %s are used.", count(used), some(slots, "slot")), plain}
 }
@@ -236,7 +218,7 @@ func (o *overview) members(most int) (lines [][]part) {
 
 // troubles are the lines of what needs attention, at most so many.
 func (o *overview) troubles(now time.Time, width, most int) [][]part {
-	found := problems(slices.Concat(o.failing, o.failed, o.summary.Stuck, refusedOnly(o.summary.Refused)))
+	found := o.problems.Problems
 	if len(found) == 0 {
 		return nil
 	}
@@ -247,27 +229,19 @@ func (o *overview) troubles(now time.Time, width, most int) [][]part {
 	var rows [][]string
 	for _, p := range found[:min(len(found), fits)] {
 		since := ""
-		if !p.since.IsZero() {
-			since = span(now.Sub(p.since))
+		if !p.Since.IsZero() {
+			since = span(now.Sub(p.Since))
 		}
-		what := p.cause
-		if p.endpoint != "" {
-			what = p.endpoint + ": " + what
-		}
-		rows = append(rows, []string{count(p.jobs), since, Clean(what)})
+		rows = append(rows, []string{count(p.Jobs), since, Clean(p.what())})
 	}
 	written := t.lines(rows)
 	lines := [][]part{nil, {{written[0], faint}}}
 	indent := strings.Repeat(" ", displaywidth.String(written[0])-len("PROBLEM"))
 	for i, p := range found[:len(rows)] {
-		hint := p.example
-		if a := advice(p.cause); a != "" {
-			hint += ": " + a
-		}
-		lines = append(lines, []part{{written[i+1], bad}}, []part{{indent + displaywidth.TruncateString(Clean(hint), max(width-len(indent), 8), "…"), faint}})
+		lines = append(lines, []part{{written[i+1], bad}}, []part{{indent + displaywidth.TruncateString(Clean(p.hint()), max(width-len(indent), 8), "…"), faint}})
 	}
-	if rest := len(found) - len(rows); rest > 0 {
-		lines = append(lines, []part{{"and " + some(int64(rest), "other problem"), faint}})
+	if rest := o.problems.Total - int64(len(rows)); rest > 0 {
+		lines = append(lines, []part{{"and " + some(rest, "other problem"), faint}})
 	}
 	return lines
 }

@@ -49,12 +49,10 @@ func sources() []source {
 			o.rates = r
 			return err
 		}},
-		{Filter{Sort: "since"}.path(maxPage, ""), listEvery, func(o *overview, text []byte) (err error) {
-			o.failing, err = jobsOf(text)
-			return err
-		}},
-		{Filter{States: []string{"failed"}}.path(maxPage, ""), listEvery, func(o *overview, text []byte) (err error) {
-			o.failed, err = jobsOf(text)
+		{"/_scheduler/problems", least, func(o *overview, text []byte) error {
+			var p Problems
+			err := json.Unmarshal(text, &p)
+			o.problems = p
 			return err
 		}},
 		{Filter{States: []string{"running"}}.path(maxPage, ""), listEvery, func(o *overview, text []byte) (err error) {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"settee/replicator/causes"
 )
 
 // doings are the values of Activity.Doing in words.
@@ -20,11 +22,12 @@ var doings = map[string]string{
 	"finishing":           "writing the last checkpoint",
 }
 
-func doing(a *Activity) string {
-	if text, ok := doings[a.Doing]; ok {
+// doing returns a value of Activity.Doing in words. Other texts stay as they are.
+func doing(value string) string {
+	if text, ok := doings[value]; ok {
 		return text
 	}
-	return a.Doing
+	return value
 }
 
 // Why says in one line why a job is in its state, and what it waits for.
@@ -32,11 +35,11 @@ func (j *Job) Why(now time.Time) string { return j.why(now, j.error()) }
 
 // brief is Why with a short form of the error, for narrow lines.
 func (j *Job) brief(now time.Time) string {
-	at, cause := causeOf(j.error())
-	if at != "" {
-		cause = at + ": " + cause
+	cause := causes.Short(j.error())
+	if cause.Endpoint != "" {
+		cause.Text = cause.Endpoint + ": " + cause.Text
 	}
-	return j.why(now, cause)
+	return j.why(now, cause.Text)
 }
 
 // why is Why with an error, or "".
@@ -114,7 +117,7 @@ func (j *Job) whyRunning(now time.Time) (parts []string) {
 		return parts
 	}
 	activity := j.Info.Activity
-	parts = append(parts, doing(activity))
+	parts = append(parts, doing(activity.Doing))
 	for _, wait := range activity.Waiting {
 		parts = append(parts, wait.String(now))
 	}

@@ -1,0 +1,233 @@
+package replication
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"settee/frontend/internal/web"
+	"settee/replicator"
+	"settee/replicator/causes"
+	"settee/replicator/jobs"
+)
+
+const (
+	// maxProblems is the most problems in an answer, and inProblem the most jobs that are listed of each.
+	maxProblems = 50
+	inProblem   = 100
+)
+
+// The kinds of problems.
+const (
+	kindCrashing = "crashing" // the jobs are tried again
+	kindFailed   = "failed"   // the jobs have ended
+	kindStuck    = "stuck"    // the jobs run, and make no progress
+	kindRefused  = "refused"  // the targets of the jobs have refused documents
+)
+
+// trouble is why a job needs attention. The zero value means that it needs none.
+type trouble struct {
+	kind, endpoint, cause string
+	side                  string // source or target, "" if it is not known which one it is
+	remedy                causes.Remedy
+	since                 time.Time // when it began, zero if that is not known
+}
+
+// problem is trouble that several jobs have in common, in _scheduler/problems.
+type problem struct {
+	Endpoint *string       `json:"endpoint"` // the host and the port, null if the error names none
+	Side     string        `json:"side,omitempty"`
+	Cause    string        `json:"cause"`
+	Kind     string        `json:"kind"`
+	Jobs     int           `json:"jobs"`
+	Since    *string       `json:"since"` // when the first of them began to fail, null if that is not known
+	Remedy   causes.Remedy `json:"remedy,omitempty"`
+	Advice   string        `json:"advice,omitempty"`
+	First    []problemJob  `json:"first"` // the first of the jobs
+
+	since time.Time
+}
+
+// problemJob names a job of a problem.
+type problemJob struct {
+	JobID            string  `json:"job_id"`
+	ID               string  `json:"id"`
+	Database         *string `json:"database"`
+	DocID            *string `json:"doc_id"`
+	User             *string `json:"user"`
+	Mirror           string  `json:"mirror,omitempty"`
+	MirroredDatabase string  `json:"mirrored_database,omitempty"`
+	Source           string  `json:"source"`
+	Target           string  `json:"target"`
+}
+
+// Problems answers _scheduler/problems, which CouchDB does not have: the jobs that need attention, grouped by endpoint and
+// cause. It looks at the first 1,000 jobs of each kind.
+func (e *Endpoints) Problems(w http.ResponseWriter, r *http.Request) error {
+	var needy []*jobs.Job
+	var counts jobs.Counts
+	more := false
+	err := e.Scans.Run(r, func() error {
+		ctx, cancel := web.StoreContext(r)
+		defer cancel()
+		var err error
+		if counts, err = e.Jobs.Counts(ctx); err != nil {
+			return err
+		}
+		for _, of := range []struct {
+			order  jobs.Order
+			states []replicator.State
+		}{{jobs.ByCrash, nil}, {jobs.ByOwner, []replicator.State{replicator.StateFailed}}, {jobs.ByStuck, nil}, {jobs.ByRefusal, nil}} {
+			list, err := e.Jobs.List(ctx, jobs.Filter{States: of.states}, jobs.ListOptions{Limit: jobs.MaxLimit, Order: of.order})
+			if err != nil {
+				return err
+			}
+			needy, more = append(needy, list.Jobs...), more || list.Next != nil
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("listing the replication jobs in trouble: %w", err)
+	}
+	problems, attention := grouped(needy)
+	if more { // the counters know of all that crash, and of all that have failed
+		attention = max(attention, int(counts.Jobs[replicator.StateCrashing]+counts.Jobs[replicator.StateFailed]))
+	}
+	return web.Respond(w, r, http.StatusOK, struct {
+		Attention int       `json:"attention"`      // how many jobs need attention
+		More      bool      `json:"more,omitempty"` // whether there may be others
+		Total     int       `json:"total_rows"`
+		Problems  []problem `json:"problems"`
+	}{attention, more, len(problems), problems[:min(len(problems), maxProblems)]})
+}
+
+// grouped groups jobs by what troubles them, the most jobs in front, and returns how many there are. A job may be in found
+// more than once.
+func grouped(found []*jobs.Job) (problems []problem, attention int) {
+	type key struct{ kind, endpoint, side, cause string }
+	groups, seen := map[key]*problem{}, map[string]bool{}
+	for _, job := range found {
+		its := troubleOf(job)
+		if its.kind == "" || seen[job.ID] {
+			continue
+		}
+		seen[job.ID] = true
+		at := key{its.kind, its.endpoint, its.side, its.cause}
+		p := groups[at]
+		if p == nil {
+			p = &problem{
+				Endpoint: orNull(its.endpoint), Side: its.side, Cause: its.cause, Kind: its.kind, Remedy: its.remedy, Advice: its.remedy.Advice(),
+				since: its.since,
+			}
+			groups[at] = p
+		}
+		p.Jobs++
+		if p.since.IsZero() || !its.since.IsZero() && its.since.Before(p.since) {
+			p.since = its.since
+		}
+		if len(p.First) < inProblem {
+			p.First = append(p.First, nameOf(job))
+		}
+	}
+	problems = make([]problem, 0, len(groups))
+	for _, p := range groups {
+		p.Since = timeText(p.since)
+		problems = append(problems, *p)
+	}
+	slices.SortFunc(problems, func(a, b problem) int {
+		return cmp.Or(
+			cmp.Compare(b.Jobs, a.Jobs), compareSince(a.since, b.since), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.First[0].JobID, b.First[0].JobID))
+	})
+	return problems, len(seen)
+}
+
+// compareSince compares times, of which those that are not known are the last.
+func compareSince(a, b time.Time) int {
+	if a.IsZero() || b.IsZero() {
+		return b.Compare(a)
+	}
+	return a.Compare(b)
+}
+
+func nameOf(job *jobs.Job) problemJob {
+	return problemJob{
+		JobID: job.ID, ID: shownID(job), Database: job.Args.Database, DocID: job.Args.DocID, User: job.Args.User,
+		Mirror: job.Mirror(), MirroredDatabase: job.Args.MirroredDatabase,
+		Source: job.Args.Replication.Source.String(), Target: job.Args.Replication.Target.String(),
+	}
+}
+
+// troubleOf returns why a job needs attention. An error comes before a lack of progress, and that before documents that
+// were refused.
+func troubleOf(job *jobs.Job) trouble {
+	state, source, target := *job.State, job.Args.Replication.Source.String(), job.Args.Replication.Target.String()
+	state.State = job.Condition()
+	switch {
+	case state.State == replicator.StateFailed || !state.CrashingSince.IsZero():
+		its := trouble{kind: kindCrashing, since: state.CrashingSince}
+		if state.State == replicator.StateFailed {
+			its.kind = kindFailed
+			if len(state.History) > 0 {
+				its.since = state.History[0].Timestamp
+			}
+		}
+		cause := causes.Of(lastError(&state))
+		its.endpoint, its.side, its.cause, its.remedy = cause.Endpoint, cause.Side, cause.Text, causes.RemedyOf(cause.Text)
+		if its.side == "" {
+			its.side = sideOf(cause.URL, source, target)
+		}
+		return its
+	case state.State == replicator.StateRunning && !state.StuckSince.IsZero():
+		its := trouble{kind: kindStuck, endpoint: causes.HostOf(source), side: "source", since: state.StuckSince}
+		if state.Activity != nil {
+			its.cause = string(state.Activity.Doing)
+			for _, wait := range state.Activity.Waiting {
+				its.side, its.endpoint = wait.Endpoint, causes.HostOf(map[string]string{"source": source, "target": target}[wait.Endpoint])
+				its.cause, its.remedy = wait.Error, causes.RemedyOf(wait.Error)
+				break
+			}
+		}
+		return its
+	case !state.State.Terminal() && state.Stats.DocWriteFailures > 0:
+		return trouble{kind: kindRefused, endpoint: causes.HostOf(target), side: "target", cause: causes.Refuses, remedy: causes.Documents}
+	}
+	return trouble{}
+}
+
+// sideOf returns which endpoint of a job a URL is, or "".
+func sideOf(named, source, target string) string {
+	switch plain := withoutLogin(named); plain {
+	case "":
+	case withoutLogin(source):
+		return "source"
+	case withoutLogin(target):
+		return "target"
+	}
+	return ""
+}
+
+// withoutLogin returns a URL without a user and a slash at the end.
+func withoutLogin(text string) string {
+	if u, err := url.Parse(text); err == nil {
+		u.User = nil
+		text = u.String()
+	}
+	return strings.TrimSuffix(text, "/")
+}
+
+// lastError returns the error of a job, also while it runs again.
+func lastError(state *replicator.JobState) string {
+	if info := state.Info(); info != nil && info.Error != "" {
+		return info.Error
+	}
+	for _, event := range state.History {
+		if event.Type == replicator.EventCrashed {
+			return event.Reason
+		}
+	}
+	return ""
+}
