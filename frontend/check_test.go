@@ -1,6 +1,7 @@
 package frontend_test
 
 import (
+	"maps"
 	"net/http"
 	"testing"
 
@@ -47,10 +48,19 @@ func TestConfigurationWithOrigins(t *testing.T) {
 	n := start(t)
 	n.setConfig("replicator/max_jobs", "7").is(t, http.StatusOK)
 	got := n.get(configPath+"?origins=true").is(t, http.StatusOK).json(t)
-	value := func(section, key string) any { return got[section].(map[string]any)[key] }
+	value := func(section, key string) any {
+		its := maps.Clone(got[section].(map[string]any)[key].(map[string]any))
+		require.NotEmpty(t, its["meaning"])
+		require.NotEmpty(t, its["wants"])
+		for _, name := range []string{"meaning", "wants", "unit"} {
+			delete(its, name)
+		}
+		return its
+	}
 	require.Equal(t, map[string]any{"value": "7", "origin": "store"}, value("replicator", "max_jobs"))
 	require.Equal(t, map[string]any{"value": "30000", "origin": "default"}, value("replicator", "checkpoint_interval"))
 	require.Equal(t, map[string]any{"value": "****", "origin": "--set"}, value("admins", adminName))
 	require.Equal(t, map[string]any{"value": "5984", "origin": "default", "at_start": true}, value("chttpd", "port"))
+	require.Equal(t, map[string]any{"value": "", "origin": "default"}, value("replicator", "ssl_trusted_certificates_file"), "it is not set")
 	n.get(configPath+"?origins=7").is(t, http.StatusBadRequest)
 }

@@ -1,6 +1,9 @@
 package config
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // Shown returns all texts that are set, by section and key: each setting by the spelling that is
 // used, and unknown keys. Secrets are masked, and empty texts are left out.
@@ -22,20 +25,39 @@ type Sourced struct {
 	Origin string `json:"origin"`
 	// AtStart says that the setting is read only when a node starts, so that the store cannot have it.
 	AtStart bool `json:"at_start,omitempty"`
+	// Meaning is what a known setting is for, in sentences, Wants the values that it can have, and Unit their unit.
+	Meaning string `json:"meaning,omitempty"`
+	Wants   string `json:"wants,omitempty"`
+	Unit    string `json:"unit,omitempty"`
 }
 
-// Sourced returns what Shown does, with the origin of each value.
+// Sourced returns what Shown does, with the origin of each value and what it means, and the settings that are not set, whose
+// value is empty.
 func (c *Config) Sourced() map[string]map[string]Sourced {
 	all := make(map[string]map[string]Sourced)
-	c.each(func(n name, text string) {
+	add := func(n name, text string) {
 		if all[n.section] == nil {
 			all[n.section] = make(map[string]Sourced)
 		}
-		d, _, isSetting := lookup(n)
-		all[n.section][n.key] = Sourced{show(n, text), c.from(n), isSetting && d.atStart}
-	})
+		its := Sourced{Value: show(n, text), Origin: c.from(n)}
+		if f := familyOf(n.section); f != nil {
+			its.Meaning, its.Wants = inOneLine(f.comment), f.want
+		} else if d, rank, ok := lookup(n); ok {
+			its.AtStart, its.Meaning, its.Wants, its.Unit = d.atStart, inOneLine(d.comment), d.spellings[rank].want, d.spellings[rank].unit
+		}
+		all[n.section][n.key] = its
+	}
+	for _, d := range table.settings {
+		if r := c.own(d); r.text == "" {
+			add(name{d.section, d.spellings[r.rank].key}, "")
+		}
+	}
+	c.each(add)
 	return all
 }
+
+// inOneLine returns a comment as text for a page.
+func inOneLine(comment string) string { return strings.ReplaceAll(comment, "\n", " ") }
 
 // each calls f for each text that Shown returns, unmasked.
 func (c *Config) each(f func(n name, text string)) {
