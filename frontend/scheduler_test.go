@@ -285,7 +285,7 @@ func TestSummary(t *testing.T) {
 	delete(problem, "since")
 	require.Equal(t, map[string]any{
 		"endpoint": nil, "cause": "db_not_found: could not open it", "kind": "crashing", "jobs": 25., "remedy": "database",
-		"advice": "Create the database, set create_target, or correct the name.",
+		"advice": "Create the database, or correct its name. With create_target, targets are created.",
 	}, problem)
 
 	var found []string

@@ -39,12 +39,22 @@ func Short(text string) Cause {
 		return Cause{Text: text}
 	}
 	before, after := strings.TrimSpace(parts[3]), strings.TrimLeft(parts[5], ": ")
+	named, colon := strings.CutSuffix(parts[4], ":")
 	if after == "" {
 		before = parts[1] + before
+		for verb, object := range objects {
+			if strings.HasSuffix(before, verb) {
+				before += object
+			}
+		}
+	} else if colon && before != "" {
+		before += ":"
 	}
-	named := strings.TrimSuffix(parts[4], ":")
 	return Cause{URL: named, Endpoint: HostOf(named), Side: strings.TrimSuffix(parts[2], ": "), Text: strings.TrimSpace(before + " " + after)}
 }
+
+// objects say what the verbs of errors are about, in place of URLs.
+var objects = map[string]string{"could not open": " the database", "could not resolve": " the host"}
 
 // HostOf returns the host and the port of a URL, or "" if it has none.
 func HostOf(text string) string {
@@ -79,8 +89,8 @@ var remedies = []struct {
 	advice string
 }{
 	{Certificate, []string{"x509", "certificate"}, "If you trust it, add its authority to [replicator] ssl_trusted_certificates_file."},
-	{Credentials, []string{"unauthorized", "password", "forbidden"}, "Correct the user or the password of the endpoint."},
-	{Database, []string{"could not open"}, "Create the database, set create_target, or correct the name."},
+	{Credentials, []string{"unauthorized", "password", "forbidden"}, "Correct the user or the password."},
+	{Database, []string{"could not open"}, "Create the database, or correct its name. With create_target, targets are created."},
 	{Filter, []string{"not_found"}, "Write the design document, or correct the filter."},
 	{Host, []string{"could not resolve"}, "Correct the name of the host, or ask who runs the name servers."},
 	{Server, []string{"connection refused", "no route", "i/o timeout"}, "Is the server up, and is the port right?"},

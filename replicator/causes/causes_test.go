@@ -10,11 +10,12 @@ func TestCauses(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]Cause{
 		"http_request_failed: target: GET http://h:1/full-0: 500 internal_server_error: disk is full": {"http://h:1/full-0", "h:1", "target", "500 internal_server_error: disk is full"},
-		"nxdomain: could not resolve https://h/orders/":                                               {"https://h/orders/", "h", "", "nxdomain: could not resolve"},
-		"db_not_found: could not open http://h/none/":                                                 {"http://h/none/", "h", "", "db_not_found: could not open"},
+		"nxdomain: could not resolve https://h/orders/":                                               {"https://h/orders/", "h", "", "nxdomain: could not resolve the host"},
+		"db_not_found: could not open http://h/none/":                                                 {"http://h/none/", "h", "", "db_not_found: could not open the database"},
 		"replication_auth_error: unauthorized to access or create database http://h/x/ as \"ann\": no": {
 			"http://h/x/", "h", "", "unauthorized to access or create database as \"ann\": no"},
-		"filter_fetch_error: source: `a/b` of `_design/a` is missing": {Text: "filter_fetch_error: source: … of … is missing"},
+		"filter_fetch_error: source: `a/b` of `_design/a` is missing":             {Text: "filter_fetch_error: source: … of … is missing"},
+		"unauthorized: unauthorized to access or create database http://h/x/: no": {"http://h/x/", "h", "", "unauthorized to access or create database: no"},
 		"something else": {Text: "something else"},
 		"":               {},
 	} {

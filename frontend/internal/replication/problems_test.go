@@ -70,9 +70,9 @@ func TestProblems(t *testing.T) {
 	}
 	assert.Equal(t, []row{
 		{"h", "target", "500 full", "crashing", 3, "2026-01-02T11:00:00Z", "a", causes.Unknown},
-		{"n", "", "x: could not resolve", "crashing", 1, "2026-01-02T10:00:00Z", "z", causes.Host},
+		{"n", "", "x: could not resolve the host", "crashing", 1, "2026-01-02T10:00:00Z", "z", causes.Host},
 		{"t", "target", "connection refused", "stuck", 1, "2026-01-02T11:59:00Z", "s", causes.Server},
-		{"t", "target", "db_not_found: could not open", "failed", 1, "2026-01-02T12:00:00Z", "f", causes.Database},
+		{"t", "target", "db_not_found: could not open the database", "failed", 1, "2026-01-02T12:00:00Z", "f", causes.Database},
 		{"t", "target", causes.Refuses, "refused", 1, "", "r", causes.Documents},
 	}, rows)
 	assert.Equal(t, 7, attention)
