@@ -650,7 +650,7 @@ func TestDashboardStuck(t *testing.T) {
 	d.WaitText(".now", "waiting for new changes")
 	d.Wait("![...document.querySelectorAll('dt')].some(e => e.innerText === 'No progress')")
 	d.show("")
-	d.WaitText("main", "Each running job makes progress or waits for new changes.")
+	d.WaitText(".verdict", "All 2 jobs are well.")
 	d.broke(t)
 }
 

@@ -138,6 +138,32 @@ export interface Job {
   runs?: Run[];
 }
 
+/** What names a job, and says what can be done with it. */
+export type JobName = Pick<Job, "job_id" | "id" | "database" | "doc_id" | "user" | "mirror" | "mirrored_database">;
+
+/** Trouble that several jobs have in common. */
+export interface Problem {
+  /** The host and the port, null if the error names none. */
+  endpoint: string | null;
+  /** Which endpoint of the jobs it is, missing if that is not known. */
+  side?: "source" | "target";
+  cause: string;
+  kind: "crashing" | "failed" | "stuck" | "refused";
+  jobs: number;
+  since: string | null;
+  remedy?: "certificate" | "credentials" | "database" | "filter" | "host" | "server" | "documents";
+  advice?: string;
+  first: (JobName & { source: string; target: string })[];
+}
+
+export interface Problems {
+  attention: number;
+  /** Whether there may be more. */
+  more?: boolean;
+  total_rows: number;
+  problems: Problem[];
+}
+
 export interface Jobs {
   total_rows: number | null;
   jobs: Job[];
@@ -165,6 +191,8 @@ export interface Share {
 export interface Summary {
   /** Those that are parked are not among the pending ones. */
   jobs: Partial<Record<State | "parked", number>>;
+  /** When the job became due that has waited longest for a slot. */
+  oldest_due?: string;
   databases: number;
   users: number;
   crashing: Job[];

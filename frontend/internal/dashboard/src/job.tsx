@@ -238,6 +238,7 @@ function Runs({ runs }: { runs: Run[] }) {
           ]}
           text={`Documents written in each of the last ${runs.length} runs`}
           format={count}
+          least={1}
         />
       )}
       <Table

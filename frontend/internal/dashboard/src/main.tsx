@@ -10,6 +10,7 @@ import { JobPage } from "./job";
 import { JobsPage } from "./jobs";
 import { NewPage } from "./new";
 import { NodesPage } from "./nodes";
+import { Notices } from "./notices";
 import { Overview } from "./overview";
 import { Page, Trouble } from "./parts";
 import { hrefOf, type Route, useRoute } from "./route";
@@ -77,6 +78,7 @@ function App() {
           </div>
         )}
       </main>
+      <Notices />
     </>
   );
 }

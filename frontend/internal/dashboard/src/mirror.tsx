@@ -112,7 +112,7 @@ function Lag({ mirror }: { mirror: MirrorInfo }) {
           "All changes that settee has heard of are at the target."
         )}
       </p>
-      <Plot times={seen.times} series={[{ label: "behind", values: seen.lags, color: "--running" }]} text={`The mirror is ${lag}`} format={duration} />
+      <Plot times={seen.times} series={[{ label: "behind", values: seen.lags, color: "--running" }]} text={`The mirror is ${lag}`} format={duration} least={10} />
       <small class="muted">Since this page was opened. The metric settee_mirror_lag_seconds has it for longer.</small>
     </Panel>
   );

@@ -1,69 +1,118 @@
 // The first page: how many jobs are in which state, what moves, and what needs somebody.
 
-import type { ComponentChildren } from "preact";
-import type { Job, Node, Rates, Share, Summary } from "./api";
-import { filterOf, shownStates } from "./state";
+import type { Job, Node, Problems, Rates, Share, Summary } from "./api";
 import { useView } from "./http";
-import { Doing, Endpoints, For, jobHref, jobName, Loaded, Page, Panel, StateBadge, Table } from "./parts";
+import { Copy, Endpoints, For, jobHref, jobName, Loaded, Page, Panel, StateBadge, Table, Trouble } from "./parts";
 import { Plot } from "./plot";
+import { ProblemsPanel } from "./problems";
 import { hrefOf } from "./route";
-import { bytes, count, duration, rate } from "./text";
+import { filterOf, shownStates } from "./state";
+import { bytes, count, duration, rate, some } from "./text";
 
 export function Overview() {
   const summary = useView<Summary>("_scheduler/summary");
+  const problems = useView<Problems>("_scheduler/problems");
+  const nodes = useView<{ nodes: Node[] }>("_scheduler/nodes");
+  const none = summary.data !== undefined && Object.values(summary.data.jobs).every((n) => !n);
   return (
     <Page title="Overview" actions={<a class="button primary" href={hrefOf(["new"])}>New replication</a>}>
       <Loaded view={summary}>
-        {(s) => (
-          <>
-            <Counts summary={s} />
-            <div class="columns">
-              <Panel title="Crashing longest" aside={<a href={hrefOf(["jobs"], { sort: "since" })}>All</a>}>
-                <Needy
-                  jobs={s.crashing}
-                  none="No job is crashing."
-                  why={(job) => (
-                    <>
-                      <For since={job.crashing_since!} />: {job.info?.error ?? "it runs again"}
-                    </>
-                  )}
-                />
-              </Panel>
-              <Panel title="Stuck" aside={<a href={hrefOf(["jobs"], { sort: "stuck" })}>All</a>}>
-                <Needy
-                  jobs={s.stuck}
-                  none="Each running job makes progress or waits for new changes."
-                  why={(job) => (
-                    <>
-                      no progress <For since={job.stuck_since!} />
-                      {job.info?.activity && (
-                        <>
-                          : <Doing activity={job.info.activity} />
-                        </>
-                      )}
-                      {job.info?.activity?.waiting?.map((wait) => `; ${wait.endpoint}: ${wait.error}`)}
-                    </>
-                  )}
-                />
-              </Panel>
-              <Panel title="Refused documents" aside={<a href={hrefOf(["jobs"], { sort: "refused" })}>All</a>}>
-                <Needy
-                  jobs={s.refused}
-                  none="No target has refused documents of a job that has not ended."
-                  why={(job) => (job.info?.doc_write_failures ? `${count(job.info.doc_write_failures)} refused` : job.info?.error)}
-                />
-              </Panel>
-            </div>
-            {s.mirrors.length > 0 && <Mirrors mirrors={s.mirrors} />}
-          </>
-        )}
+        {(s) =>
+          none ? (
+            <Beginnings />
+          ) : (
+            <>
+              <Verdict summary={s} problems={problems.data} nodes={nodes.data?.nodes} />
+              <Counts summary={s} />
+              <Trouble failure={problems.failure} stale={problems.data !== undefined} />
+              {problems.data && <ProblemsPanel problems={problems.data} />}
+              {s.mirrors.length > 0 && <Mirrors mirrors={s.mirrors} />}
+            </>
+          )
+        }
       </Loaded>
+      {!none && <Traffic />}
       <div class="columns">
-        <Traffic />
-        <Nodes />
+        <Trouble failure={nodes.failure} stale={nodes.data !== undefined} />
+        {nodes.data && nodes.data.nodes.length > 1 && <Nodes nodes={nodes.data.nodes} />}
+        <Shares />
       </div>
-      <Shares />
     </Page>
+  );
+}
+
+/** What a node without jobs can begin with. */
+function Beginnings() {
+  const command = `settee import-couchdb http://couchdb.example:5984 --to ${new URL("..", document.baseURI).href.replace(/\/$/, "")}`;
+  return (
+    <>
+      <p class="verdict">There are no replications yet. This is how to begin:</p>
+      <div class="columns">
+        <Panel title="A first replication">
+          <p>Name a source and a target, and when to replicate. The node checks the document while you write it, and can test the connection.</p>
+          <a class="button primary" href={hrefOf(["new"])}>
+            New replication
+          </a>
+        </Panel>
+        <Panel title="Move from CouchDB">
+          <p>This command lists what it would move, and changes nothing. With a database and <code>--move</code> it moves its replications, and with <code>--back</code> it moves them back.</p>
+          <pre tabIndex={0}>{command}</pre>
+          <div class="buttons">
+            <Copy text={() => command}>Copy the command</Copy>
+          </div>
+        </Panel>
+      </div>
+    </>
+  );
+}
+
+/** What needs attention, how full the slots are, and how long jobs wait. */
+function Verdict({ summary, problems, nodes }: { summary: Summary; problems?: Problems; nodes?: Node[] }) {
+  const total = Object.entries(summary.jobs).reduce((sum, [state, n]) => (state === "completed" ? sum : sum + n), 0);
+  return (
+    <p class="verdict">
+      {problems && <Attention total={total} problems={problems} />} {nodes && <Slots summary={summary} nodes={nodes} />}
+    </p>
+  );
+}
+
+function Attention({ total, problems }: { total: number; problems: Problems }) {
+  const { attention, more } = problems;
+  if (total === 0) return <>All jobs have ended.</>;
+  if (attention > 0) {
+    return (
+      <strong class="bad">
+        {count(attention)}
+        {more && " or more"} of {some(total, "job")} {attention === 1 && !more ? "needs" : "need"} attention.
+      </strong>
+    );
+  }
+  return <strong class="good">{total === 1 ? "The one job is well." : `All ${count(total)} jobs are well.`}</strong>;
+}
+
+function Slots({ summary, nodes }: { summary: Summary; nodes: Node[] }) {
+  const replicating = nodes.filter((node) => node.live && node.roles.includes("replication"));
+  const used = replicating.reduce((sum, node) => sum + node.running, 0);
+  const slots = replicating.reduce((sum, node) => sum + node.max_jobs, 0);
+  const waiting = summary.jobs.pending ?? 0;
+  if (slots === 0) return <strong class="bad">No node that replicates is live.</strong>;
+  if (used < slots || waiting === 0) {
+    return (
+      <>
+        {count(used)} of {some(slots, "slot")} {used === 1 ? "is" : "are"} used.
+      </>
+    );
+  }
+  return (
+    <>
+      All {some(slots, "slot")} are used; {some(waiting, "job")} {waiting === 1 ? "waits" : "wait"}
+      {summary.oldest_due && (
+        <>
+          , the oldest <For since={summary.oldest_due} />
+        </>
+      )}
+      .
+    </>
   );
 }
 
@@ -79,21 +128,6 @@ function Counts({ summary }: { summary: Summary }) {
             </a>
           </li>
         ))}
-    </ul>
-  );
-}
-
-/** Jobs that may need somebody, and why. */
-function Needy({ jobs, none, why }: { jobs: Job[]; none: string; why: (job: Job) => ComponentChildren }) {
-  if (jobs.length === 0) return <p class="muted">{none}</p>;
-  return (
-    <ul class="rows">
-      {jobs.map((job) => (
-        <li key={job.job_id}>
-          <a href={jobHref(job)}>{jobName(job)}</a> <Endpoints source={job.source} target={job.target} />
-          <small class="muted">{why(job)}</small>
-        </li>
-      ))}
     </ul>
   );
 }
@@ -141,93 +175,82 @@ function Traffic() {
 }
 
 function Plots({ rates }: { rates: Rates }) {
-  const perSecond = (numbers: number[]) => numbers.map((n) => n / rates.step);
   // The last step is not over.
-  const written = perSecond(rates.docs_written).slice(0, -1);
-  const refused = perSecond(rates.doc_write_failures).slice(0, -1);
-  const received = perSecond(rates.bytes_received).slice(0, -1);
-  const sent = perSecond(rates.bytes_sent).slice(0, -1);
-  const [receivedNow, sentNow] = [received.at(-1) ?? 0, sent.at(-1) ?? 0];
+  const perSecond = (numbers: number[]) => numbers.slice(0, -1).map((n) => n / rates.step);
+  const [written, refused] = [perSecond(rates.docs_written), perSecond(rates.doc_write_failures)];
+  const [received, sent] = [perSecond(rates.bytes_received), perSecond(rates.bytes_sent)];
   const times = written.map((_, i) => rates.since + i * rates.step);
-  const now = written.at(-1) ?? 0;
+  const now = (numbers: number[]) => numbers.at(-1) ?? 0;
   return (
-    <>
-      <p>
-        <strong>{rate(now)}</strong> documents a second, <strong>{bytes(receivedNow)}</strong> received and{" "}
-        <strong>{bytes(sentNow)}</strong> sent a second<small class="muted"> in the last {duration(rates.step)}</small>
-      </p>
-      <Plot
-        times={times}
-        series={[
-          { label: "written a second", values: written, color: "--running" },
-          { label: "refused a second", values: refused, color: "--crashing" },
-        ]}
-        text={`Documents a second over the last hour, ${rate(now)} now`}
-        format={rate}
-      />
-      <Plot
-        times={times}
-        series={[
-          { label: "received a second", values: received, color: "--running" },
-          { label: "sent a second", values: sent, color: "--pending" },
-        ]}
-        text={`Bytes a second over the last hour: ${bytes(receivedNow)} received and ${bytes(sentNow)} sent now`}
-        format={bytes}
-      />
-    </>
+    <div class="columns">
+      <div>
+        <h3>Documents a second</h3>
+        <Plot
+          times={times}
+          series={[
+            { label: "written", values: written, color: "--running" },
+            { label: "refused", values: refused, color: "--crashing" },
+          ]}
+          text={`Documents a second over the last hour: ${rate(now(written))} written and ${rate(now(refused))} refused in the last ${duration(rates.step)}`}
+          format={rate}
+          least={1}
+          fractions
+        />
+      </div>
+      <div>
+        <h3>Bytes a second</h3>
+        <Plot
+          times={times}
+          series={[
+            { label: "received", values: received, color: "--running" },
+            { label: "sent", values: sent, color: "--pending" },
+          ]}
+          text={`Bytes a second over the last hour: ${bytes(now(received))} received and ${bytes(now(sent))} sent in the last ${duration(rates.step)}`}
+          format={bytes}
+          least={1000}
+        />
+      </div>
+    </div>
   );
 }
 
-function Nodes() {
-  const view = useView<{ nodes: Node[] }>("_scheduler/nodes");
+function Nodes({ nodes }: { nodes: Node[] }) {
   return (
     <Panel title="Nodes" aside={<a href={hrefOf(["nodes"])}>All</a>}>
-      <Loaded view={view}>
-        {({ nodes }) => (
-          <ul class="rows">
-            {nodes.slice(0, 8).map((node) => (
-              <li key={node.instance}>
-                <StateBadge state={node.live ? "live" : "gone"} /> {node.name}
-                <small class="muted">
-                  {" "}
-                  {node.roles.join(", ")}; {count(node.running)} of {count(node.max_jobs)} jobs
-                </small>
-              </li>
-            ))}
-          </ul>
-        )}
-      </Loaded>
+      <ul class="rows">
+        {nodes.slice(0, 8).map((node) => (
+          <li key={node.instance}>
+            <StateBadge state={node.live ? "live" : "gone"} /> {node.name}
+            <small class="muted">
+              {" "}
+              {node.roles.join(", ")}; {count(node.running)} of {some(node.max_jobs, "slot")} used
+            </small>
+          </li>
+        ))}
+      </ul>
     </Panel>
   );
 }
 
+/** How the time was divided, if there was anything to divide. */
 function Shares() {
   const view = useView<{ shares: Share[] }>("_scheduler/shares");
+  const shares = view.data?.shares ?? [];
+  if (shares.length < 2) return <Trouble failure={view.failure} />;
+  const percent = (part: number) => `${(part * 100).toFixed(1)} %`;
   return (
-    <Panel title="Shares of the last hour" aside={<a href={hrefOf(["databases"])}>Databases</a>}>
-      <Loaded view={view}>
-        {({ shares }) =>
-          shares.length === 0 ? (
-            <p class="muted">No database has jobs.</p>
-          ) : (
-            <Table
-              head={["Database or user", "Had", "Entitled to"]}
-              rows={[...shares]
-                .sort((a, b) => b.ran - a.ran)
-                .slice(0, 8)
-                .map((share) => ({
-                  key: share.database ?? `user ${share.user}`,
-                  header: 0,
-                  cells: [
-                    share.database ?? `transient jobs of ${share.user ?? "anybody"}`,
-                    `${(share.ran * 100).toFixed(1)} %`,
-                    `${(share.entitled * 100).toFixed(1)} %`,
-                  ],
-                }))}
-            />
-          )
-        }
-      </Loaded>
+    <Panel title="Running time of the last hour" aside={<a href={hrefOf(["databases"])}>Databases</a>}>
+      <Table
+        head={["Database or user", "Used", "Fair share"]}
+        rows={[...shares]
+          .sort((a, b) => b.ran - a.ran)
+          .slice(0, 8)
+          .map((share) => ({
+            key: share.database ?? `user ${share.user}`,
+            header: 0,
+            cells: [share.database ?? `_replicate of ${share.user ?? "the anonymous user"}`, percent(share.ran), percent(share.entitled)],
+          }))}
+      />
     </Panel>
   );
 }

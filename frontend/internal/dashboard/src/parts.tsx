@@ -2,8 +2,9 @@
 
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
-import type { Activity, Info, Job, State } from "./api";
+import type { Activity, Info, Job, JobName, State } from "./api";
 import { type Failure, type View } from "./http";
+import { notify } from "./notices";
 import { hrefOf } from "./route";
 import { clock, count, duration, endpoint, rate } from "./text";
 
@@ -129,7 +130,7 @@ export function jobHref(job: Pick<Job, "job_id">): string {
 }
 
 /** What a job is called: its document, its database if a mirror has made it, or its user. */
-export function jobName(job: Pick<Job, "database" | "doc_id" | "user" | "id" | "mirrored_database">): string {
+export function jobName(job: JobName): string {
   if (job.mirrored_database !== undefined) return job.mirrored_database;
   return job.doc_id !== null ? `${job.database} / ${job.doc_id}` : (job.user ?? "") ? `_replicate of ${job.user}` : "_replicate";
 }
@@ -202,7 +203,8 @@ export function Progress({ job }: { job: Job }) {
   );
 }
 
-const doings: Record<string, string> = {
+/** What a run does, in words. */
+export const doings: Record<string, string> = {
   stopping: "stopping, so that other jobs can run",
   rate_limited: "holding requests back, as an endpoint asked",
   retrying: "repeating a request",
@@ -296,8 +298,9 @@ export function Table({ head, rows, jobs }: { head: string[]; rows: Row[]; jobs?
   );
 }
 
-/** An action that takes a while: whether it is under way, why it failed, and a function that starts it. */
-function useAction(run: () => Promise<unknown>, done?: () => void): { busy: boolean; failure: string; act: () => Promise<void> } {
+/** An action that takes a while: whether it is under way, why it failed, and a function that starts it. When it has succeeded,
+ * the message done is shown. */
+function useAction(run: () => Promise<unknown>, done?: string, close?: () => void): { busy: boolean; failure: string; act: () => Promise<void> } {
   const [busy, setBusy] = useState(false);
   const [failure, setFailure] = useState("");
   const act = async () => {
@@ -305,7 +308,8 @@ function useAction(run: () => Promise<unknown>, done?: () => void): { busy: bool
     setFailure("");
     try {
       await run();
-      done?.();
+      if (done) notify(done);
+      close?.();
     } catch (error) {
       setFailure((error as Failure).reason || String(error));
     } finally {
@@ -323,15 +327,17 @@ export function Action({
   danger,
   confirm,
   question = String(children),
+  done,
 }: {
   children: ComponentChildren;
   run: () => Promise<unknown>;
   danger?: boolean;
   confirm?: ComponentChildren;
   question?: string;
+  done?: string;
 }) {
   const [asking, setAsking] = useState(false);
-  const { busy, failure, act } = useAction(run);
+  const { busy, failure, act } = useAction(run, done);
   return (
     <span class="action">
       <button type="button" class={danger ? "danger" : ""} disabled={busy} onClick={() => (confirm ? setAsking(true) : act())}>
@@ -343,7 +349,7 @@ export function Action({
         </span>
       )}
       {asking && (
-        <Dialog title={question} action={question} run={run} danger={danger} close={() => setAsking(false)}>
+        <Dialog title={question} action={question} run={run} done={done} danger={danger} close={() => setAsking(false)}>
           <p>{confirm}</p>
         </Dialog>
       )}
@@ -357,6 +363,7 @@ export function Dialog({
   title,
   action,
   run = async () => {},
+  done,
   danger,
   disabled,
   close,
@@ -365,6 +372,7 @@ export function Dialog({
   title: string;
   action?: ComponentChildren;
   run?: () => Promise<unknown>;
+  done?: string;
   danger?: boolean;
   disabled?: boolean;
   close: () => void;
@@ -378,7 +386,7 @@ export function Dialog({
     if (danger && !dialog.current?.querySelector("input, select, textarea")) other.current?.focus();
   }, []);
   const leave = () => dialog.current?.close(); // the browser gives the focus back, which it does not if the dialog just goes
-  const { busy, failure, act } = useAction(run, leave);
+  const { busy, failure, act } = useAction(run, done, leave);
   return (
     <dialog ref={dialog} aria-labelledby={id} onClose={close}>
       <form

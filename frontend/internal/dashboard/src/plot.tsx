@@ -1,6 +1,6 @@
 // A plot of values over time.
 
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 
 export interface Series {
@@ -10,15 +10,25 @@ export interface Series {
   color: string;
 }
 
-const wholeSteps = Array.from({ length: 12 }, (_, power) => [1, 2, 5].map((n) => n * 10 ** power)).flat();
+const height = 150;
+const wholeSteps = Array.from({ length: 15 }, (_, power) => [1, 2, 5].map((n) => n * 10 ** power)).flat();
 
-/** Draws series over times (seconds since the epoch), or without times a bar for each value, which is a whole number. The
- * text says the same for those who cannot see it. */
-export function Plot({ times, series, text, format }: { times?: number[]; series: Series[]; text: string; format: (n: number) => string }) {
+interface Shape {
+  /** The least value at the top of the axis, so that its labels differ. */
+  least: number;
+  format: (n: number) => string;
+  /** Whether values between whole numbers have labels. */
+  fractions?: boolean;
+}
+
+/** Draws series over times (seconds since the epoch), or without times a bar for each value. Below is what the series are, and
+ * their values: the latest ones, or those under the pointer. The text says the same for those who cannot see it. */
+export function Plot({ times, series, text, format, least, fractions }: { times?: number[]; series: Series[]; text: string } & Shape) {
   const places = times ?? series[0]!.values.map((_, i) => i);
   const data: uPlot.AlignedData = [places, ...series.map((s) => s.values)];
   const place = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot>(undefined);
+  const [pointed, setPointed] = useState<number>();
   const shape = series.map((s) => s.label + s.color).join();
   useEffect(() => {
     const element = place.current!;
@@ -28,13 +38,17 @@ export function Plot({ times, series, text, format }: { times?: number[]; series
     plot.current = new uPlot(
       {
         width: element.clientWidth || 300,
-        height: 160,
+        height,
         cursor: { drag: { x: false, y: false } },
-        legend: { live: true },
-        scales: { x: times ? {} : { time: false, range: (_, min, max) => [min - 0.5, max + 0.5] }, y: { range: (_, __, max) => [0, max > 0 ? max * 1.1 : 1] } },
-        axes: [times ? axis : { ...axis, values: () => [] }, { ...axis, size: 76, incrs: times ? undefined : wholeSteps, values: (_, splits) => splits.map(format) }],
+        legend: { show: false },
+        hooks: { setCursor: [(u) => setPointed(u.cursor.idx ?? undefined)] },
+        scales: { x: times ? {} : { time: false, range: (_, min, max) => [min - 0.5, max + 0.5] }, y: { range: (_, __, max) => [0, Math.max(max * 1.1, least)] } },
+        axes: [
+          times ? { ...axis, size: 30, values: (_, splits, __, ___, step) => splits.map((at) => timeOf(at, step < 60)) } : { ...axis, show: false },
+          { ...axis, size: 70, incrs: fractions ? undefined : wholeSteps, values: (_, splits) => splits.map(format) },
+        ],
         series: [
-          times ? {} : { label: "run", value: (_, place: number | null) => (place === null ? "" : String(place + 1)) },
+          {},
           ...series.map((s) => ({
             label: s.label,
             stroke: () => color(s.color),
@@ -42,14 +56,13 @@ export function Plot({ times, series, text, format }: { times?: number[]; series
             width: 2,
             points: { show: false },
             paths: !times ? uPlot.paths.bars!({ size: [0.6, 40] }) : undefined,
-            value: (_: uPlot, value: number | null) => (value === null ? "" : format(value)),
           })),
         ],
       },
       data,
       element,
     );
-    const resized = new ResizeObserver(() => plot.current?.setSize({ width: element.clientWidth, height: 160 }));
+    const resized = new ResizeObserver(() => plot.current?.setSize({ width: element.clientWidth, height }));
     resized.observe(element);
     const schemes = matchMedia("(prefers-color-scheme: dark)");
     const redraw = () => plot.current?.redraw();
@@ -61,5 +74,27 @@ export function Plot({ times, series, text, format }: { times?: number[]; series
     };
   }, [shape]);
   useEffect(() => plot.current?.setData(data), [JSON.stringify(data)]);
-  return <div class="plot" ref={place} role="img" aria-label={text} />;
+  const at = pointed !== undefined && pointed < places.length ? pointed : places.length - 1;
+  const moment = times ? (pointed === undefined ? "now" : timeOf(places[at]!)) : `run ${at + 1} of ${places.length}`;
+  return (
+    <figure class="plot">
+      <div ref={place} role="img" aria-label={text} />
+      <figcaption>
+        {series.map((s) => (
+          <span key={s.label}>
+            <i style={{ background: `var(${s.color})` }} /> {s.label} <strong>{valueOf(s.values[at], format)}</strong>
+          </span>
+        ))}
+        <span class="muted">{moment}</span>
+      </figcaption>
+    </figure>
+  );
+}
+
+function valueOf(value: number | null | undefined, format: (n: number) => string): string {
+  return value === null || value === undefined ? format(0) : format(value);
+}
+
+function timeOf(seconds: number, exact = false): string {
+  return new Date(seconds * 1000).toLocaleTimeString("sv-SE", { timeStyle: exact ? "medium" : "short" });
 }

@@ -28,6 +28,14 @@ function separateLogin(endpoint: Json): Json {
   return { ...object, url: scheme + (object.url as string).slice(written.length), auth: { basic } };
 }
 
+/** Returns an endpoint that logs in with a user and a password, and in no other way. */
+export function setLogin(endpoint: Json, basic: { username: string; password: string }): Json {
+  const { auth: _, headers, ...object } = (endpoint && typeof endpoint === "object" ? endpoint : { url: endpoint }) as Record<string, Json>;
+  const others = Object.entries((headers ?? {}) as Record<string, Json>).filter(([name]) => name.toLowerCase() !== "authorization");
+  const url = String(object.url ?? "").replace(/^([a-z][a-z0-9+.-]*:\/\/)[^/?#]*@/i, "$1");
+  return { ...object, url, ...(others.length > 0 && { headers: Object.fromEntries(others) }), auth: { basic } };
+}
+
 /** Returns a copy of a document whose endpoints have no login in their URLs: the form has fields for it. */
 export function separateLogins(doc: Record<string, Json>): Record<string, Json> {
   return { ...doc, ...("source" in doc && { source: separateLogin(doc.source) }), ...("target" in doc && { target: separateLogin(doc.target) }) };

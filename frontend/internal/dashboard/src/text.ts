@@ -18,7 +18,7 @@ export function rate(n: number): string {
 
 /** A number of bytes. */
 export function bytes(n: number): string {
-  const units = ["B", "KB", "MB", "GB", "TB"];
+  const units = ["B", "kB", "MB", "GB", "TB"];
   let unit = 0;
   while (n >= 1000 && unit < units.length - 1) {
     n /= 1000;

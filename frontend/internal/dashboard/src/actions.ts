@@ -1,0 +1,68 @@
+// What can be done with jobs, one or several.
+
+import type { JobName, ReplicationDocument } from "./api";
+import { deleteDocument, Failure, pathOf, request } from "./http";
+import { notify } from "./notices";
+import { jobName } from "./parts";
+import { some } from "./text";
+
+const inParallel = 4;
+
+/** The path of the document of a job, nothing without one. */
+export function documentPathOf(job: JobName): string | undefined {
+  return job.database !== null && job.doc_id !== null ? pathOf(job.database, job.doc_id) : undefined;
+}
+
+/** A document without what its last replication has left in it. */
+export function plain(doc: ReplicationDocument): Record<string, unknown> {
+  return Object.fromEntries(Object.entries(doc).filter(([name]) => !name.startsWith("_replication")));
+}
+
+/** Changes a document of a replicator database, so that it is replicated anew. */
+export async function rewrite(path: string, change: (doc: Record<string, unknown>) => Record<string, unknown> = (doc) => doc): Promise<void> {
+  await request("PUT", path, change(plain(await request<ReplicationDocument>("GET", path))));
+}
+
+/** Runs a job that waits, or one that has ended again. */
+export async function run(job: JobName & { ended: boolean }): Promise<string> {
+  const path = documentPathOf(job);
+  if (!job.ended) {
+    const { reason, state } = await request<{ reason?: string; state: string }>("POST", `_scheduler/jobs/${encodeURIComponent(job.job_id)}/_run`);
+    return reason ?? (state === "running" ? "already running" : "will run as soon as there is a slot");
+  }
+  if (!path) throw new Failure(0, "ended", "it has ended and has no document: post it to _replicate again");
+  await rewrite(path);
+  return "will run again as soon as there is a slot";
+}
+
+/** Deletes the document of a job, or ends a job without one. */
+export async function remove(job: JobName): Promise<string> {
+  const path = documentPathOf(job);
+  if (path) {
+    await deleteDocument(path);
+    return "deleted";
+  }
+  await request("POST", "_replicate", { replication_id: job.id, cancel: true });
+  return "ended";
+}
+
+/** Acts on each job, some at a time, and says what happened, in one message for all jobs to which the same happened. */
+export async function forEach<T extends JobName>(jobs: T[], act: (job: T) => Promise<string>): Promise<void> {
+  const happened = new Map<string, T[]>();
+  const failed = new Map<string, T[]>();
+  const note = (to: Map<string, T[]>, text: string, job: T) => to.set(text, [...(to.get(text) ?? []), job]);
+  const left = [...jobs];
+  const work = async () => {
+    for (let job = left.shift(); job; job = left.shift()) {
+      try {
+        note(happened, await act(job), job);
+      } catch (error) {
+        note(failed, (error as Failure).reason || String(error), job);
+      }
+    }
+  };
+  await Promise.all(Array.from({ length: inParallel }, work));
+  const whom = (of: T[]) => (of.length === 1 ? jobName(of[0]!) : some(of.length, "job"));
+  for (const [text, of] of happened) notify(`${whom(of)}: ${text}`);
+  for (const [text, of] of failed) notify(`${whom(of)}: ${text}`, true);
+}
