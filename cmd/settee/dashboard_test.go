@@ -128,7 +128,7 @@ func TestDashboardReplication(t *testing.T) {
 	d.WaitText("table.jobs", "a / b?c#d")
 	d.WaitText(".total", "1 job")
 	d.fill("Source, target or id", "nothing-has-this")
-	d.WaitText("main", "No job is like that.")
+	d.WaitText("main", "No job matches these filters.")
 	d.fill("Source, target or id", "DASHBOARD-TARGET")
 	d.WaitText("table.jobs", "a / b?c#d")
 	require.Contains(t, d.Text("location.hash"), "q=DASHBOARD-TARGET", "the filters are in the address")
@@ -154,7 +154,7 @@ func TestDashboardReplication(t *testing.T) {
 	d.WaitText("dialog", "To stop it for a while, pause its database")
 	d.Wait("document.activeElement.innerText === 'Not now'")
 	d.press("Delete the replication")
-	d.WaitText("main", "There are no jobs that have not ended.")
+	d.WaitText("main", "No job is running or waiting.")
 	node.ask(http.StatusNotFound, http.MethodGet, "_replicator/"+url.PathEscape("a / b?c#d"), "")
 	d.broke(t)
 }
@@ -259,8 +259,9 @@ func TestDashboardEnded(t *testing.T) {
 	d := openDashboard(t, node, adminName, adminPassword)
 	d.show("documents/_replicator/one")
 	d.WaitText(".state", "completed")
-	d.WaitText("table", "completed")
-	d.WaitText(".rows", "403: not evil")
+	d.WaitText("main", "1 run copied everything")
+	d.WaitText("details.group", "403: not …")
+	d.WaitText(".rows", "evil")
 	d.WaitText(".rows time", "ago")
 	require.NotContains(t, d.Text("document.body.innerText"), "NaN")
 	node.ask(http.StatusCreated, http.MethodPut, "source/late", "{}")
@@ -282,10 +283,10 @@ func TestDashboardEnded(t *testing.T) {
 	require.Equal(t, "1 job", d.Text(announced))
 
 	d.show("jobs?user=")
-	d.WaitText("main", "Transient jobs of the anonymous user.")
-	d.press("Show those of all")
-	d.WaitText("main", "There are no jobs that have not ended.")
-	d.press("Show those that have")
+	d.WaitText("main", "Jobs that the anonymous user has posted to _replicate.")
+	d.press("Show all jobs")
+	d.WaitText("main", "No job is running or waiting.")
+	d.press("Show the jobs that have ended")
 	d.WaitText("table.jobs", "_replicator / one")
 	d.broke(t)
 }
@@ -493,11 +494,12 @@ func TestDashboardRunsAndPauses(t *testing.T) {
 	d.WaitText(".state", "crashing")
 	d.WaitText("dl", "Next run")
 	d.show("jobs")
-	d.WaitText("table.jobs", "next run")
+	d.WaitText("table.jobs", "runs again in")
 	d.show("documents/_replicator/one")
 	d.WaitText(".state", "crashing")
 	node.hosted("source")
 	d.press("Run now")
+	d.WaitText(".notices", "_replicator / one: will run as soon as there is a slot")
 	d.WaitText(".now", "running")
 	d.show("databases")
 	d.Wait("(f => f && (f.value = '250', f.dispatchEvent(new Event('input', {bubbles: true})), true))(document.querySelector('[aria-label=\"Shares of _replicator\"]'))")
@@ -505,7 +507,7 @@ func TestDashboardRunsAndPauses(t *testing.T) {
 	d.Wait("![...document.querySelectorAll('button')].some(b => b.innerText === 'Set')")
 	d.Wait("document.querySelector('[aria-label=\"Shares of _replicator\"]').value === '250'")
 	d.press("Pause")
-	d.WaitText("table", "0 running")
+	d.WaitText("table", "1 pending")
 	d.show("jobs")
 	d.WaitText("table.jobs", "its database is paused for")
 	d.press("_replicator / one")
@@ -519,10 +521,105 @@ func TestDashboardRunsAndPauses(t *testing.T) {
 	d.press("Resume")
 	d.WaitText("dialog", "It had 250 before it was paused.")
 	d.Accessible()
-	d.press("Go on")
+	d.press("Resume the database")
+	d.WaitText(".notices", "_replicator is resumed with 250 shares")
 	d.WaitText("table", "1 running")
 	d.Wait("!document.querySelector('dialog')")
 	d.Wait("document.querySelector('[aria-label=\"Shares of _replicator\"]').value === '250'")
+	d.broke(t)
+}
+
+// Jobs of a list are selected, run and deleted. What happens is said in a message.
+func TestDashboardSelection(t *testing.T) {
+	t.Parallel()
+	node := serveNode(t, "mem:")
+	source, target := node.hosted("source"), node.url+"target"
+	for _, id := range []string{"one", "two", "three"} {
+		node.ask(http.StatusCreated, http.MethodPut, "_replicator/"+id, document(t, map[string]any{
+			"source": source, "target": target, "continuous": true, "doc_ids": []string{id},
+		}))
+	}
+	d := openDashboard(t, node, adminName, adminPassword)
+	d.show("")
+	d.WaitText(".problems", "3 jobs crash")
+	d.WaitText(".problems", "could not open the database")
+	d.show("jobs?states=crashing")
+	d.WaitText(".total", "3 jobs")
+	node.hosted("target")
+	d.ClickOn("document.querySelector('[aria-label=\"Select _replicator / one\"]')")
+	d.WaitText(".bulk", "1 of 3 selected")
+	d.Accessible()
+	d.ClickOn("document.querySelector('[aria-label=\"Select all jobs of this page\"]')")
+	d.WaitText(".bulk", "3 of 3 selected")
+	d.press("Run now")
+	d.WaitText(".notices", "3 jobs: will run as soon as there is a slot")
+	d.show("jobs?states=running")
+	d.WaitText(".total", "3 jobs")
+	d.ClickOn("document.querySelector('[aria-label=\"Select _replicator / one\"]')")
+	d.ClickOn("document.querySelector('[aria-label=\"Select _replicator / two\"]')")
+	d.press("Delete")
+	d.WaitText("dialog", "Delete 2 replications")
+	d.press("Delete 2 replications")
+	d.WaitText(".notices", "2 jobs: deleted")
+	d.WaitText(".total", "1 job")
+	node.ask(http.StatusNotFound, http.MethodGet, "_replicator/one", "")
+	node.ask(http.StatusOK, http.MethodGet, "_replicator/three", "")
+	d.show("")
+	d.WaitText(".verdict", "1 of 500 slots is used.")
+	d.broke(t)
+}
+
+// The overview says what needs attention, and mends what it can: a password and a missing target. A node without jobs says how
+// to begin.
+func TestDashboardProblems(t *testing.T) {
+	t.Parallel()
+	node := serveNode(t, "mem:")
+	d := openDashboard(t, node, adminName, adminPassword)
+	d.WaitText("pre", "settee import-couchdb")
+	d.Accessible()
+	source := node.hosted("source")
+	wrong, err := url.Parse(source)
+	require.NoError(t, err)
+	wrong.User = url.UserPassword("ann", "wrong")
+	for id, doc := range map[string]map[string]any{
+		"password": {"source": wrong.String(), "target": node.hosted("target"), "continuous": true},
+		"missing":  {"source": source, "target": node.url + "missing", "continuous": true},
+	} {
+		node.ask(http.StatusCreated, http.MethodPut, "_replicator/"+id, document(t, doc))
+	}
+	d.WaitText(".verdict", "2 of 2 jobs need attention.")
+	d.Accessible()
+	d.press("Correct the password")
+	d.fill("User", adminName)
+	d.fill("Password", adminPassword)
+	d.press("Save")
+	d.WaitText(".notices", "_replicator / password: the new login is used from the next run on")
+	d.press("Create the target")
+	d.WaitText("dialog", "create_target is set in the document of the job")
+	d.press("Create the target")
+	d.WaitText(".verdict", "All 2 jobs are well.")
+	node.ask(http.StatusOK, http.MethodGet, "missing", "")
+	d.broke(t)
+}
+
+// A node tests the connections of a replication that is not saved, and nothing is left of the test.
+func TestDashboardTestsConnections(t *testing.T) {
+	t.Parallel()
+	node := serveNode(t, "mem:")
+	d := openDashboard(t, node, adminName, adminPassword)
+	d.show("new")
+	d.fill("URL of the source", node.hosted("source"))
+	d.fill("URL of the target", node.url+"target")
+	d.press("Test connection")
+	d.WaitText(".connection .trouble", "could not open")
+	d.choose("Create the target", "true")
+	d.press("Test connection")
+	d.WaitText(".connection .good", "The target does not exist yet")
+	node.hosted("target")
+	d.press("Test connection")
+	d.WaitText(".connection .good", "Source and target can be opened")
+	assert.JSONEq(t, `{"total_rows":0,"offset":0,"jobs":[]}`, node.ask(http.StatusOK, http.MethodGet, "_scheduler/jobs", ""))
+	assert.JSONEq(t, `{"total_rows":0,"offset":0,"jobs":[]}`, node.ask(http.StatusOK, http.MethodGet, "_scheduler/jobs?states=failed,completed", ""))
 	d.broke(t)
 }
 
@@ -541,11 +638,11 @@ func TestDashboardParked(t *testing.T) {
 	d.Accessible()
 	d.ClickOn("document.querySelector('.counts .parked')")
 	d.WaitText("table.jobs .state", "parked")
-	d.WaitText("table.jobs", "parked for")
+	d.WaitText("table.jobs", "waits for a change of its source for")
 	d.WaitText(".total", "1 job")
 	d.Wait(labelled("State") + ".value === 'parked'")
 	d.choose("State", "pending")
-	d.WaitText("main", "No job is like that.")
+	d.WaitText("main", "No job matches these filters.")
 	require.Contains(t, d.Text("location.hash"), "parked=false")
 	d.choose("State", "parked")
 	d.press("_replicator / idle")
@@ -554,7 +651,7 @@ func TestDashboardParked(t *testing.T) {
 	for _, width := range []int64{390, 1600} {
 		d.Size(width, 900, false)
 		for _, page := range []struct{ name, path, selector, text string }{
-			{"overview", "", ".counts .parked", "1"}, {"jobs", "jobs", "table.jobs", "parked for"},
+			{"overview", "", ".counts .parked", "1"}, {"jobs", "jobs", "table.jobs", "waits for a change of its source for"},
 			{"job", "documents/_replicator/idle", "dd", "/_db_updates names source"}, {"databases", "databases", "table", "1 parked"},
 		} {
 			d.show(page.path)

@@ -5,8 +5,19 @@ import { Failure, pathOf, request } from "./http";
 import { Action, Dialog, Field, Page, Panel, Table, Trouble } from "./parts";
 import { go, hrefOf, type Route } from "./route";
 
-/** Settings by section and key, and where each value comes from. */
-type Settings = Record<string, Record<string, { value: string; origin: string; at_start?: boolean }>>;
+interface Setting {
+  /** Empty if it is not set. */
+  value: string;
+  origin: string;
+  at_start?: boolean;
+  /** What it is for, the values that it can have, and their unit. Missing for what is no setting. */
+  meaning?: string;
+  wants?: string;
+  unit?: string;
+}
+
+/** Settings by section and key. */
+type Settings = Record<string, Record<string, Setting>>;
 
 export function ConfigurationPage({ route }: { route: Route }) {
   const [settings, setSettings] = useState<Settings>();
@@ -37,24 +48,33 @@ export function ConfigurationPage({ route }: { route: Route }) {
       </form>
       <Trouble failure={failure} />
       {Object.entries(settings ?? {}).map(([section, keys]) => {
-        const shown = Object.entries(keys).filter(([key]) => `[${section}] ${key}`.toLowerCase().includes(search));
+        const shown = Object.entries(keys).filter(([key, { meaning = "" }]) => `[${section}] ${key} ${meaning}`.toLowerCase().includes(search));
         if (shown.length === 0) return null;
         return (
           <Panel key={section} title={section}>
             <Table
               head={["Setting", "Value", "From", "Actions"]}
-              rows={shown.map(([key, { value, origin, at_start }]) => ({
+              rows={shown.map(([key, { value, origin, at_start, ...about }]) => ({
                 key,
                 header: 0,
                 cells: [
-                  key,
-                  <code>{value}</code>,
-                  origin,
+                  <>
+                    {key}
+                    {about.meaning && <small class="muted">{about.meaning}</small>}
+                  </>,
+                  value ? (
+                    <code>
+                      {value} {/^\d+$/.test(value) && about.unit}
+                    </code>
+                  ) : (
+                    <span class="muted">not set</span>
+                  ),
+                  <span class="whole">{origin}</span>,
                   at_start ? (
                     <small class="muted">read when a node starts</small>
                   ) : (
                     <>
-                      <Edit section={section} name={key} value={value} read={read} />
+                      <Edit section={section} name={key} value={value} settings={settings} read={read} />
                       {origin === "store" && <TakeBack section={section} name={key} read={read} />}
                     </>
                   ),
@@ -74,7 +94,7 @@ function TakeBack({ section, name, read }: { section: string; name: string; read
     await read();
   };
   return (
-    <Action run={run} confirm={`[${section}] ${name} gets the value that it has without this change.`}>
+    <Action run={run} done={`[${section}] ${name} is as it was before the change`} confirm={`[${section}] ${name} gets the value that it has without this change.`}>
       Take back
     </Action>
   );
@@ -98,7 +118,7 @@ function Edit({
   const [draft, setDraft] = useState({ section: "", name: "", value: "" });
   const isNew = name === undefined;
   const isSecret = !!value?.includes("****");
-  const atStart = settings?.[draft.section.trim()]?.[draft.name.trim()]?.at_start;
+  const known = settings?.[draft.section.trim()]?.[draft.name.trim()];
   const field = (key: "section" | "name" | "value", label: string) => (
     <Field label={label}>
       {(id) => (
@@ -128,7 +148,8 @@ function Edit({
         <Dialog
           title={isNew ? "Set a value" : `[${section}] ${name}`}
           action="Set"
-          disabled={atStart}
+          done={`[${draft.section}] ${draft.name} is set on all nodes`}
+          disabled={known?.at_start}
           run={async () => {
             await request("PUT", `_node/_local/_config/${pathOf(draft.section, draft.name)}`, draft.value);
             await read();
@@ -138,9 +159,14 @@ function Edit({
           {isSecret && <p>Its secrets are not shown, so write the whole of it.</p>}
           {isNew && field("section", "Section")}
           {isNew && field("name", "Setting")}
-          {field("value", "Value")}
+          {field("value", known?.unit ? `Value in ${known.unit}` : "Value")}
+          {known?.meaning && (
+            <p>
+              {known.meaning} <span class="muted">Value: {known.wants}.</span>
+            </p>
+          )}
           <p class="muted">
-            {atStart
+            {known?.at_start
               ? "It is read when a node starts: set it in a file, the environment or a flag of each node."
               : "It holds on all nodes at once, and stays when they are started again."}
           </p>

@@ -53,12 +53,15 @@ export function DatabasesPage() {
             <Panel title="Databases">
               <ShareTable shares={withEmpty(shares, names)} />
               <p class="muted">
-                Shares say how the nodes' time is divided among databases that want all of it: {usualShares} is usual, and 0 pauses a database.
+                Shares say how the nodes' time is divided among databases and users that want all of it: one with twice the shares gets twice the time. {usualShares} is
+                usual, and 0 pauses a database. Its fair share follows from that and from what the others want; a database may use more while nobody else wants it.
               </p>
             </Panel>
-            <Panel title="Transient jobs of users">
-              <ShareTable shares={shares.filter((share) => share.database === null)} />
-            </Panel>
+            {shares.some((share) => share.database === null) && (
+              <Panel title="Users of _replicate">
+                <ShareTable shares={shares.filter((share) => share.database === null)} />
+              </Panel>
+            )}
           </>
         )}
       </Loaded>
@@ -77,25 +80,32 @@ function withEmpty(shares: Share[], names: string[]): Share[] {
 
 function ShareTable({ shares }: { shares: Share[] }) {
   if (shares.length === 0) return <p class="muted">There are none.</p>;
+  const ofUsers = shares.every((share) => share.database === null);
   return (
     <Table
-      head={["Name", "Jobs", "Had in the last hour", "Entitled to", "Shares", "Actions"]}
+      head={["Name", "Jobs", "Used in the last hour", "Fair share", "Shares", ...(ofUsers ? [] : ["Actions"])]}
       rows={shares.map((share) => ({
         key: share.database ?? `user ${share.user}`,
         header: 0,
         cells: [
           <a href={hrefOf(["jobs"], share.database === null ? { user: share.user ?? "" } : { database: share.database })}>
-            {share.database ?? share.user ?? "anybody"}
+            {share.database ?? share.user ?? "the anonymous user"}
           </a>,
-          `${count(share.running)} running, ${count(share.pending)} pending, ${count(share.parked)} parked, ${count(share.crashing)} crashing`,
+          statesOf(share),
           `${(share.ran * 100).toFixed(1)} %`,
           `${(share.entitled * 100).toFixed(1)} %`,
           share.database === null ? share.shares : <Shares database={share.database} share={share} />,
-          share.database !== null && <Delete database={share.database} />,
+          ...(share.database === null ? [] : [<Delete database={share.database} />]),
         ],
       }))}
     />
   );
+}
+
+/** How many jobs there are in each state that has some. */
+function statesOf(share: Share): string {
+  const states = (["running", "pending", "parked", "crashing"] as const).filter((state) => share[state] > 0);
+  return states.map((state) => `${count(share[state])} ${state}`).join(", ") || "none";
 }
 
 function Shares({ database, share }: { database: string; share: Share }) {
@@ -120,6 +130,7 @@ function Shares({ database, share }: { database: string; share: Share }) {
         />
         {changed && (
           <Action
+            done={`${database} has ${text} shares`}
             run={async () => {
               await request("PUT", setting(database), text);
               setText(undefined);
@@ -129,7 +140,11 @@ function Shares({ database, share }: { database: string; share: Share }) {
           </Action>
         )}
       </form>
-      {share.shares === 0 ? <Resume database={database} share={share} /> : <Action run={() => request("PUT", setting(database), "0")}>Pause</Action>}
+      {share.shares === 0 ? <Resume database={database} share={share} /> : (
+        <Action done={`${database} is paused: its running jobs write a checkpoint and stop`} run={() => request("PUT", setting(database), "0")}>
+          Pause
+        </Action>
+      )}
       {share.paused_since && (
         <small class="muted">
           paused <For since={share.paused_since} />
@@ -156,7 +171,7 @@ function Resume({ database, share }: { database: string; share: Share }) {
         Resume
       </button>
       {asking && (
-        <Dialog title={`Resume ${database}`} action="Go on" run={() => request("PUT", setting(database), text)} close={() => setAsking(false)}>
+        <Dialog title={`Resume ${database}`} action="Resume the database" done={`${database} is resumed with ${text} shares`} run={() => request("PUT", setting(database), text)} close={() => setAsking(false)}>
           <Field
             label="Shares"
             help={before ? `It had ${before} before it was paused.` : `What it had before it was paused is not known. ${usualShares} is usual.`}
@@ -192,6 +207,7 @@ function Delete({ database }: { database: string }) {
         <Dialog
           title={`Delete ${database}`}
           action="Delete the database"
+          done={`${database} is deleted`}
           danger
           disabled={typed !== database}
           run={() => request("DELETE", pathOf(database))}
@@ -217,7 +233,7 @@ function NewDatabase() {
         New database
       </button>
       {asking && (
-        <Dialog title="New replicator database" action="Create" disabled={!name} run={() => request("PUT", pathOf(whole))} close={() => setAsking(false)}>
+        <Dialog title="New replicator database" action="Create" done={`${whole} is created`} disabled={!name} run={() => request("PUT", pathOf(whole))} close={() => setAsking(false)}>
           <Field label="Name" help="The name ends in /_replicator, such as team/_replicator.">
             {(id, described) => (
               <input id={id} aria-describedby={described} value={name} onInput={(event) => setName(event.currentTarget.value.trim())} />

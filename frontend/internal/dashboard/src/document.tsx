@@ -34,7 +34,7 @@ function PlainDocument({ database, id }: { database: string; id: string }) {
           <a class="button" href={hrefOf(["new"], { database, document: id })}>
             Edit
           </a>
-          <Action danger run={remove} question="Delete the replication" confirm={`The document ${id} is deleted, and its job ends. What was copied stays.`}>
+          <Action danger run={remove} done={`${id} is deleted`} question="Delete the replication" confirm={`The document ${id} is deleted, and its job ends. What was copied stays.`}>
             Delete
           </Action>
         </>

@@ -86,7 +86,7 @@ const waitSeconds = 30;
 const longestPause = 15_000;
 
 /** Resolves after a time, or when the signal aborts. */
-function pause(milliseconds: number, signal: AbortSignal): Promise<void> {
+export function pause(milliseconds: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     const stop = () => {
       clearTimeout(timer);
@@ -129,7 +129,7 @@ async function whileVisible<T>(signal: AbortSignal, read: (signal: AbortSignal) 
 
 /** Calls take with each new answer to a GET, until the signal aborts. The node answers when there is a new one. While the
  * page cannot be seen no request waits: a browser has few connections to a node, which all its tabs share. */
-async function follow<T>(path: string, take: (view: View<T>) => void, signal: AbortSignal): Promise<void> {
+export async function follow<T>(path: string, take: (view: View<T>) => void, signal: AbortSignal): Promise<void> {
   let tag = "";
   let failures = 0;
   let latest: T | undefined;

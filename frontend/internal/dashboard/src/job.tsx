@@ -1,15 +1,19 @@
 // The page of one job.
 
 import { useState } from "preact/hooks";
-import type { Failures, Job, ReplicationDocument, Run, Watch } from "./api";
-import { deleteDocument, pathOf, request, urlOf, useView } from "./http";
+import { forEach, plain, remove, run } from "./actions";
+import type { Event, Failure, Failures, Job, ReplicationDocument, Run, Watch } from "./api";
+import { pathOf, urlOf, useView } from "./http";
 import { Action, Copy, Doing, Due, Endpoints, Fact, For, jobName, Loaded, Page, Panel, Paused, Progress, Since, StateBadge, Table, Waiting } from "./parts";
 import { MirrorPanels } from "./mirror";
+import { notify } from "./notices";
 import { Plot } from "./plot";
 import { go, hrefOf } from "./route";
+import { everyInWords, scheduleInWords } from "./schedule";
 import { mask } from "./secrets";
 import { shownState } from "./state";
-import { clock, count, duration, endpoint } from "./text";
+import { clock, count, duration, endpoint, some } from "./text";
+import { hasEnded, Why } from "./why";
 
 export function JobPage({ id, admin }: { id: string; admin: boolean }) {
   const path = `_scheduler/jobs/${encodeURIComponent(id)}`;
@@ -19,11 +23,11 @@ export function JobPage({ id, admin }: { id: string; admin: boolean }) {
   const doc = useView<ReplicationDocument>(documentPath);
   const definition = useView<Record<string, unknown>>(job && !documentPath ? `${path}/definition` : undefined);
   return (
-    <Page title={job ? jobName(job) : id} actions={job && <Buttons job={job} admin={admin} path={path} documentPath={documentPath} doc={doc.data} definition={definition.data} />}>
+    <Page title={job ? jobName(job) : id} actions={job && <Buttons job={job} admin={admin} documentPath={documentPath} doc={doc.data} definition={definition.data} />}>
       <Loaded view={view}>
         {(job) => (
           <>
-            <Now job={job} />
+            <Now job={job} when={whenInWords(documentPath ? doc.data : definition.data)} />
             {job.info?.mirror ? <MirrorPanels job={job} mirror={job.info.mirror} /> : <Numbers job={job} />}
             <Runs runs={job.runs ?? []} />
             <div class="columns">
@@ -44,43 +48,44 @@ export function JobPage({ id, admin }: { id: string; admin: boolean }) {
   );
 }
 
-const ended = (job: Job) => job.state === "completed" || job.state === "failed";
+/** When a replication runs, in words, if it is periodic. */
+function whenInWords(definition?: Record<string, unknown>): string | undefined {
+  if (typeof definition?.every === "string") return everyInWords(definition.every) ?? `every ${definition.every}`;
+  if (typeof definition?.schedule !== "string") return undefined;
+  const timezone = typeof definition.timezone === "string" ? definition.timezone : undefined;
+  return scheduleInWords(definition.schedule, timezone) ?? `${definition.schedule} (${timezone ?? "UTC"})`;
+}
 
 function Buttons({
   job,
   admin,
-  path,
   documentPath,
   doc,
   definition,
 }: {
   job: Job;
   admin: boolean;
-  path: string;
   documentPath?: string;
   doc?: ReplicationDocument;
   definition?: Record<string, unknown>;
 }) {
-  const runAgain = async () => request("PUT", documentPath!, plain(await request<ReplicationDocument>("GET", documentPath!)));
-  const cancel = async () => {
-    if (documentPath) {
-      await deleteDocument(documentPath);
-    } else {
-      await request("POST", "_replicate", { replication_id: job.id, cancel: true });
-    }
+  const ended = hasEnded(job);
+  const runNow = () => forEach([{ ...job, ended }], run);
+  const end = async () => {
+    notify(`${jobName(job)}: ${await remove(job)}`);
     go(hrefOf(["jobs"]));
   };
   return (
     <>
-      {!ended(job) && job.state !== "running" && (
+      {!ended && job.state !== "running" && (
         <Action
-          run={() => request("POST", `${path}/_run`)}
+          run={runNow}
           confirm={job.paused ? "The database of this job is paused. The job runs as soon as the database has shares again." : undefined}
         >
           Run now
         </Action>
       )}
-      {ended(job) && documentPath && <Action run={runAgain}>Run again</Action>}
+      {ended && documentPath && <Action run={runNow}>Run again</Action>}
       {documentPath && (
         <a class="button" href={hrefOf(["new"], { database: job.database!, document: job.doc_id! })}>
           Edit
@@ -88,16 +93,16 @@ function Buttons({
       )}
       {documentPath && doc && <CopyCurl method="PUT" path={documentPath} body={() => mask(without(plain(doc), "_rev"))} />}
       {definition && !job.mirror && <CopyCurl method="POST" path="_replicate" body={() => definition} />}
-      {(documentPath || !ended(job)) && !job.mirror && (
+      {(documentPath || !ended) && !job.mirror && (
         <Action
           danger
-          run={cancel}
+          run={end}
           question={documentPath ? "Delete the replication" : "End the replication"}
           confirm={
             documentPath ? (
               <>
                 The document {job.doc_id} is deleted from {job.database}, and its job ends. What was copied stays.
-                {admin && !ended(job) && !job.paused && (
+                {admin && !ended && !job.paused && (
                   <>
                     {" "}
                     To stop it for a while, <a href={hrefOf(["databases"])}>pause its database</a>: none of the jobs of {job.database} runs then.
@@ -128,18 +133,12 @@ function without(doc: Record<string, unknown>, field: string): Record<string, un
   return Object.fromEntries(Object.entries(doc).filter(([name]) => name !== field));
 }
 
-/** A document without the outcome of its job. */
-function plain(doc: ReplicationDocument): Record<string, unknown> {
-  return Object.fromEntries(Object.entries(doc).filter(([name]) => !name.startsWith("_replication")));
-}
-
-function Now({ job }: { job: Job }) {
+function Now({ job, when }: { job: Job; when?: string }) {
   const activity = job.state === "running" ? job.info?.activity : undefined;
-  const since = job.parked ?? job.history[0]?.timestamp;
   return (
     <Panel title="Now">
       <p class="now">
-        <StateBadge state={shownState(job)} /> {activity ? <Doing activity={activity} /> : since && <For since={since} />}
+        <StateBadge state={shownState(job)} /> {activity ? <Doing activity={activity} /> : <Why job={job} errors={false} />}
       </p>
       <p>
         <Endpoints source={job.source} target={job.target} />
@@ -159,6 +158,7 @@ function Now({ job }: { job: Job }) {
         <Fact name="Started">{job.start_time && <Since time={job.start_time} />}</Fact>
         <Fact name="Paused">{job.paused && <Paused job={job} />}</Fact>
         <Fact name="Runs again">{job.parked && job.watch && <Waking watch={job.watch} />}</Fact>
+        <Fact name="Runs">{when}</Fact>
         <Fact name="Next run">{job.next_run && !job.paused && <Due time={job.next_run} past="due" />}</Fact>
         <Fact name="Batches at work">{activity?.batches_in_flight || undefined}</Fact>
         <Fact name="Last progress">{activity?.last_progress && <Since time={activity.last_progress} />}</Fact>
@@ -223,10 +223,23 @@ function Numbers({ job }: { job: Job }) {
   );
 }
 
+/** Groups what has one key, in the order of the first of each group. */
+function groupBy<T>(list: T[], keyOf: (of: T) => string): Map<string, T[]> {
+  const groups = new Map<string, T[]>();
+  for (const one of list) {
+    const group = groups.get(keyOf(one));
+    if (group) group.push(one);
+    else groups.set(keyOf(one), [one]);
+  }
+  return groups;
+}
+
+/** Runs that ended in the same way, for the same reason, the latest in front. */
 function Runs({ runs }: { runs: Run[] }) {
   if (runs.length === 0) return null;
   const oldest = [...runs].reverse();
   const numbers = (of: (run: Run) => number | undefined) => oldest.map((run) => of(run) ?? null);
+  const groups = groupBy(runs, (run) => `${run.outcome} ${run.reason ?? ""}`);
   return (
     <Panel title="The last runs">
       {runs.length > 1 && (
@@ -241,6 +254,34 @@ function Runs({ runs }: { runs: Run[] }) {
           least={1}
         />
       )}
+      {[...groups].map(([key, same]) => (
+        <RunGroup key={key} runs={same} open={groups.size === 1 && same.length <= 5} />
+      ))}
+    </Panel>
+  );
+}
+
+const outcomes: Record<string, string> = {
+  completed: "copied everything",
+  stopped: "stopped, so that other jobs could run or the node could end",
+  parked: "copied everything, and waited for a change",
+  restarted: "ended, as the replication id had changed",
+  crashed: "crashed",
+  failed: "failed",
+  lost: "ended with the node",
+};
+
+function RunGroup({ runs, open }: { runs: Run[]; open: boolean }) {
+  const { outcome, reason, end } = runs[0]!;
+  return (
+    <details class="group" open={open}>
+      <summary>
+        {some(runs.length, "run")} {outcomes[outcome] ?? outcome}{" "}
+        <small class="muted">
+          the latest <Since time={end} />
+        </small>
+        {reason && <span class="bad">{reason}</span>}
+      </summary>
       <Table
         head={["Ended", "Took", "Outcome", "Written", "Refused", "Node"]}
         rows={runs.map((run) => ({
@@ -248,91 +289,114 @@ function Runs({ runs }: { runs: Run[] }) {
           cells: [
             <Since time={run.end} />,
             duration((Date.parse(run.end) - Date.parse(run.start)) / 1000),
-            <>
-              {run.outcome}
-              {run.reason && <small class="bad">{run.reason}</small>}
-            </>,
+            run.outcome,
             count(run.docs_written),
             count(run.doc_write_failures),
             run.node,
           ],
         }))}
       />
-    </Panel>
+    </details>
   );
+}
+
+/** Why something has happened to a job. The event of a run that has parked is that of one that was stopped. */
+function reasonOf(job: Job, { type, reason, timestamp }: Event): string | undefined {
+  if (reason || type !== "stopped") return reason;
+  const run = job.runs?.find(({ end }) => Math.abs(Date.parse(end) - Date.parse(timestamp)) <= 1000);
+  return run?.outcome === "parked" ? "it had copied everything, and waits for a change without a slot" : "other jobs could run, or its node ended";
 }
 
 function History({ job }: { job: Job }) {
   return (
     <Panel title="History">
       <ol class="timeline">
-        {job.history.map((event, i) => (
+        {job.history.map((event, i) => {
+          const reason = reasonOf(job, event);
+          return (
           <li key={`${event.timestamp} ${i}`} class={event.type}>
             <strong>{event.type}</strong>{" "}
             <small class="muted">
               <Since time={event.timestamp} />, {clock(event.timestamp)}
             </small>
-            {event.reason && <p>{event.reason}</p>}
+            {reason && <p>{reason}</p>}
           </li>
-        ))}
+          );
+        })}
       </ol>
     </Panel>
   );
 }
 
 const shownAtOnce = 50;
+const openUpTo = 10;
+
+/** A reason without the id of the document, which tells refusals with one cause apart. */
+function causeOf({ id, status, reason }: Failure): string {
+  const text = id ? reason.replaceAll(id, "…") : reason;
+  return status === undefined ? text : `${status}: ${text}`;
+}
 
 function Refused({ path }: { path: string }) {
   const view = useView<Failures>(path);
-  const [asked, setPage] = useState(0);
-  const pages = Math.ceil((view.data?.failures.length ?? 0) / shownAtOnce);
-  const page = Math.max(0, Math.min(asked, pages - 1)); // there may be fewer now
   return (
     <Panel title="Refused documents">
       <Loaded view={view}>
-        {({ total, failures }) =>
-          total === 0 ? (
-            <p class="muted">The target has refused none.</p>
-          ) : (
+        {({ total, failures }) => {
+          if (total === 0) return <p class="muted">The target has refused none.</p>;
+          const groups = [...groupBy(failures, causeOf)].sort(([, a], [, b]) => b.length - a.length);
+          return (
             <>
               <p>
                 {count(total)} in all{failures.length < total && `, the latest ${count(failures.length)} are kept`}
               </p>
-              <ul class="rows">
-                {failures.slice(page * shownAtOnce, (page + 1) * shownAtOnce).map((failure, i) => (
-                  <li key={i}>
-                    <code>{failure.id}</code> <small class="muted">{failure.rev}</small>
-                    <p>
-                      {failure.status !== undefined && `${failure.status}: `}
-                      {failure.reason}{" "}
-                      <small class="muted">
-                        <Since time={failure.timestamp} />
-                      </small>
-                    </p>
-                  </li>
-                ))}
-              </ul>
-              <nav class="pager" aria-label="Pages of refused documents">
-                {pages > 1 && (
-                  <span class="muted" role="status">
-                    Page {page + 1} of {pages}
-                  </span>
-                )}
-                {page > 0 && (
-                  <button type="button" onClick={() => setPage(page - 1)}>
-                    Newer
-                  </button>
-                )}
-                {page + 1 < pages && (
-                  <button type="button" onClick={() => setPage(page + 1)}>
-                    Older
-                  </button>
-                )}
-              </nav>
+              {groups.map(([cause, same]) => (
+                <RefusedGroup key={cause} cause={cause} failures={same} open={groups.length === 1 && same.length <= openUpTo} />
+              ))}
             </>
-          )
-        }
+          );
+        }}
       </Loaded>
     </Panel>
+  );
+}
+
+function RefusedGroup({ cause, failures, open }: { cause: string; failures: Failure[]; open: boolean }) {
+  const [asked, setPage] = useState(0);
+  const pages = Math.ceil(failures.length / shownAtOnce);
+  const page = Math.max(0, Math.min(asked, pages - 1)); // there may be fewer now
+  return (
+    <details class="group" open={open}>
+      <summary>
+        {some(failures.length, "document")}: <span class="bad">{cause}</span>
+      </summary>
+      <ul class="rows">
+        {failures.slice(page * shownAtOnce, (page + 1) * shownAtOnce).map((failure, i) => (
+          <li key={i}>
+            <code>{failure.id}</code>{" "}
+            <small class="muted">
+              {failure.rev}, <Since time={failure.timestamp} />
+            </small>
+          </li>
+        ))}
+      </ul>
+      <nav class="pager" aria-label="Pages of refused documents">
+        {pages > 1 && (
+          <span class="muted" role="status">
+            Page {page + 1} of {pages}
+          </span>
+        )}
+        {page > 0 && (
+          <button type="button" onClick={() => setPage(page - 1)}>
+            Newer
+          </button>
+        )}
+        {page + 1 < pages && (
+          <button type="button" onClick={() => setPage(page + 1)}>
+            Older
+          </button>
+        )}
+      </nav>
+    </details>
   );
 }

@@ -2,11 +2,13 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Job, Jobs } from "./api";
+import { Bulk } from "./bulk";
 import { type Failure, request, useView, type View, visible, withQuery } from "./http";
-import { Doing, Due, Endpoints, Field, For, jobHref, jobName, Loaded, Page, Paused, Progress, type Row, Since, StateBadge, Table, Waiting } from "./parts";
+import { endpointsOf, Field, For, jobHref, jobName, Loaded, Page, Progress, type Row, StateBadge, Table } from "./parts";
 import { go, hrefOf, type Route } from "./route";
 import { filterOf, shownState, shownStates } from "./state";
 import { count, some } from "./text";
+import { Why } from "./why";
 
 const pageSize = 50;
 
@@ -45,7 +47,7 @@ export function JobsPage({ route, admin }: { route: Route; admin: boolean }) {
                 <option value="">database and id</option>
                 <option value="since">crashing longest</option>
                 {query.mirror === undefined && <option value="stuck">stuck longest</option>}
-                {query.mirror === undefined && <option value="refused">refused last</option>}
+                {query.mirror === undefined && <option value="refused">documents refused last</option>}
               </select>
             )}
           </Field>
@@ -53,12 +55,12 @@ export function JobsPage({ route, admin }: { route: Route; admin: boolean }) {
       </form>
       {query.user !== undefined && (
         <p>
-          Transient jobs of {query.user || "the anonymous user"}. <a href={href({ user: undefined })}>Show those of all</a>
+          Jobs that {query.user || "the anonymous user"} has posted to _replicate. <a href={href({ user: undefined })}>Show all jobs</a>
         </p>
       )}
       {query.mirror !== undefined && (
         <p>
-          Replications of <a href={hrefOf(["jobs", query.mirror])}>a mirror</a>. <a href={href({ mirror: undefined, sort: undefined })}>Show those of all</a>
+          Replications of <a href={hrefOf(["jobs", query.mirror])}>a mirror</a>. <a href={href({ mirror: undefined, sort: undefined })}>Show all jobs</a>
         </p>
       )}
       <Announced of={JSON.stringify(query)} text={searching ? undefined : view.data && totalOf(view.data, query.q)} />
@@ -75,16 +77,16 @@ export function JobsPage({ route, admin }: { route: Route; admin: boolean }) {
                 {totalOf(page, query.q)}
                 {searching && ", searching"}
               </p>
-              {page.jobs.length > 0 && <Table jobs head={["State", "Replication", "Progress", "Node"]} rows={page.jobs.map(rowOf)} />}
+              {page.jobs.length > 0 && <List key={JSON.stringify(query)} jobs={page.jobs} />}
               {page.jobs.length === 0 && (
                 <p class="muted">
                   {page.next_start_key || searching ? "None so far." : Object.values(query).some((value) => value !== undefined) ? (
                     <>
-                      No job is like that. <a href={hrefOf(["jobs"])}>Show all jobs</a>
+                      No job matches these filters. <a href={hrefOf(["jobs"])}>Show all jobs</a>
                     </>
                   ) : (
                     <>
-                      There are no jobs that have not ended. <a href={hrefOf(["jobs"], { states: "completed,failed" })}>Show those that have</a>, or{" "}
+                      No job is running or waiting. <a href={hrefOf(["jobs"], { states: "completed,failed" })}>Show the jobs that have ended</a>, or{" "}
                       <a href={hrefOf(["new"])}>start a replication</a>.
                     </>
                   )}
@@ -92,7 +94,7 @@ export function JobsPage({ route, admin }: { route: Route; admin: boolean }) {
               )}
               <nav class="pager" aria-label="Pages">
                 {start && <a href={href({})}>First page</a>}
-                {page.next_start_key && !searching && <a href={href({ start: page.next_start_key })}>{query.q ? "Search on" : "Next page"}</a>}
+                {page.next_start_key && !searching && <a href={href({ start: page.next_start_key })}>{query.q ? "Search further" : "Next page"}</a>}
               </nav>
             </>
           )}
@@ -182,64 +184,70 @@ function Announced({ of, text }: { of: string; text?: string }) {
   );
 }
 
-function rowOf(job: Job): Row {
+/** A table of jobs, of which some can be selected. */
+function List({ jobs }: { jobs: Job[] }) {
+  const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
+  const selectable = jobs.filter((job) => !job.mirror); // those of a mirror follow its document
+  const selected = selectable.filter((job) => chosen.has(job.job_id));
+  const nodes = new Set(jobs.map((job) => job.node).filter(Boolean));
+  const set = (ids: string[], on: boolean) => {
+    const next = new Set(chosen);
+    for (const id of ids) on ? next.add(id) : next.delete(id);
+    setChosen(next);
+  };
+  const all = selected.length > 0 && selected.length === selectable.length;
+  const head = [
+    <input
+      type="checkbox"
+      aria-label="Select all jobs of this page"
+      checked={all}
+      indeterminate={selected.length > 0 && !all}
+      disabled={selectable.length === 0}
+      onChange={(event) => set(selectable.map((job) => job.job_id), event.currentTarget.checked)}
+    />,
+    "State",
+    "Replication",
+    "Source and target",
+    "Progress",
+    "Why",
+    ...(nodes.size > 1 ? ["Node"] : []),
+  ];
+  return (
+    <>
+      <Bulk jobs={selected} all={selectable.length} select={(on) => set(selectable.map((job) => job.job_id), on)} />
+      <Table jobs head={head} rows={jobs.map((job) => rowOf(job, nodes.size > 1, job.mirror ? undefined : [chosen.has(job.job_id), (on) => set([job.job_id], on)]))} />
+    </>
+  );
+}
+
+function rowOf(job: Job, withNode: boolean, choice?: [chosen: boolean, set: (on: boolean) => void]): Row {
+  const name = jobName(job);
+  const mirror = job.info?.mirror;
   return {
     key: job.job_id,
     cells: [
+      choice && <input type="checkbox" aria-label={`Select ${name}`} checked={choice[0]} onChange={(event) => choice[1](event.currentTarget.checked)} />,
       <StateBadge state={shownState(job)} />,
-      <>
-        <a href={jobHref(job)}>{jobName(job)}</a>
-        <Endpoints source={job.source} target={job.target} />
-        {job.info?.mirror && (
-          <small class="muted">
-            mirror: {count(job.info.mirror.states.up_to_date ?? 0)} of {some(job.info.mirror.databases, "database")} up to date
-            {job.info.mirror.behind_since && (
-              <>
-                , behind <For since={job.info.mirror.behind_since} />
-              </>
-            )}
-          </small>
-        )}
-      </>,
-      <>
-        <Progress job={job} />
-        {job.info?.error && <small class="bad">{job.info.error}</small>}
-        {job.state === "running" && job.info?.activity ? (
-          <>
-            <Waiting activity={job.info.activity} />
-            <small>
-              <Doing activity={job.info.activity} />
-            </small>
-            {job.stuck_since && (
-              <small class="bad">
-                no progress <For since={job.stuck_since} />
-              </small>
-            )}
-          </>
-        ) : job.parked ? (
-          <small class="muted">
-            parked <For since={job.parked} />
-          </small>
-        ) : (
-          job.start_time && (
-            <small class="muted">
-              started <Since time={job.start_time} />
-            </small>
-          )
-        )}
-        {job.paused ? (
-          <small class="bad">
-            <Paused job={job} />
-          </small>
-        ) : (
-          job.next_run && (
-            <small class="muted">
-              next run <Due time={job.next_run} past="is due" />
-            </small>
-          )
-        )}
-      </>,
-      job.node,
+      <a href={jobHref(job)} title={name}>
+        {name}
+      </a>,
+      <small class="muted" title={`${job.source} to ${job.target}`}>
+        {endpointsOf(job)}
+      </small>,
+      mirror ? (
+        <small>
+          {count(mirror.states.up_to_date ?? 0)} of {some(mirror.databases, "database")} up to date
+          {mirror.behind_since && (
+            <>
+              , behind <For since={mirror.behind_since} />
+            </>
+          )}
+        </small>
+      ) : (
+        <Progress job={job} brief />
+      ),
+      <Why job={job} />,
+      ...(withNode ? [job.node] : []),
     ],
   };
 }

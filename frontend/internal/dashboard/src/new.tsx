@@ -1,10 +1,13 @@
 // The form for a replication. The JSON document beside it is what it writes, and can be edited, too.
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { TestConnection } from "./connection";
 import { type FormField, more, which } from "./fields";
 import { Failure, pathOf, request } from "./http";
+import { notify } from "./notices";
 import { Field, Page, Panel, Trouble } from "./parts";
 import { go, hrefOf, type Route } from "./route";
+import { everyInWords, scheduleInWords } from "./schedule";
 import { mask, masked, rejoinLogins, separateLogins, unmask } from "./secrets";
 import { endpointURL } from "./text";
 
@@ -80,6 +83,7 @@ export function NewPage({ route, admin }: { route: Route; admin: boolean }) {
       const saved = id
         ? await request<{ id: string }>("PUT", pathOf(database, id), body)
         : await request<{ id: string }>("POST", pathOf(database), body);
+      notify(`${database} / ${saved.id}: ${editing ? "saved" : "created"}`);
       if (shown.current) go(hrefOf(["documents", database, saved.id]));
     } catch (error) {
       setFailure(error as Failure);
@@ -110,6 +114,7 @@ export function NewPage({ route, admin }: { route: Route; admin: boolean }) {
           <Panel title="From and to">
             <EndpointFields name="source" doc={doc} set={set} />
             <EndpointFields name="target" doc={doc} set={set} />
+            <TestConnection doc={whole} disabled={missing.length > 0 || withoutURL(doc).length > 0} />
           </Panel>
           <Panel title="When">
             <When doc={doc} setAll={setAll} transient={database === transient} />
@@ -128,7 +133,7 @@ export function NewPage({ route, admin }: { route: Route; admin: boolean }) {
         </div>
         <div>
           <Panel title="Where it is kept">
-            <Field label="Replicator database" help="Empty: a transient job of _replicate, without a document.">
+            <Field label="Replicator database" help="Empty: the replication is posted to _replicate, and has no document.">
               {(fieldId, described) => (
                 <input
                   id={fieldId}
@@ -347,6 +352,7 @@ function When({ doc, setAll, transient }: { doc: Document; setAll: (values: Docu
     every: { ...none, every: "15m" },
     schedule: { ...none, schedule: "0 3 * * *" },
   };
+  const inWords = scheduleInWords(String(doc.schedule), String(doc.timezone ?? ""));
   return (
     <>
       <Field label="Runs">
@@ -360,7 +366,7 @@ function When({ doc, setAll, transient }: { doc: Document; setAll: (values: Docu
         )}
       </Field>
       {mode === "every" && (
-        <Field label="Every" help="Hours, minutes and seconds, such as 1h30m.">
+        <Field label="Every" help={everyInWords(String(doc.every)) ?? "Hours, minutes and seconds, such as 1h30m."}>
           {(id, described) => (
             <input id={id} aria-describedby={described} value={String(doc.every)} onInput={(event) => setAll({ every: event.currentTarget.value })} />
           )}
@@ -368,7 +374,7 @@ function When({ doc, setAll, transient }: { doc: Document; setAll: (values: Docu
       )}
       {mode === "schedule" && (
         <div class="pair">
-          <Field label="Schedule" help="Minute, hour, day of the month, month, day of the week.">
+          <Field label="Schedule" help={`Minute, hour, day of the month, month, day of the week${inWords ? `: ${inWords}` : ""}.`}>
             {(id, described) => (
               <input
                 id={id}

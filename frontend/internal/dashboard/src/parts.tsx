@@ -135,6 +135,13 @@ export function jobName(job: JobName): string {
   return job.doc_id !== null ? `${job.database} / ${job.doc_id}` : (job.user ?? "") ? `_replicate of ${job.user}` : "_replicate";
 }
 
+/** The endpoints of a replication in a line. A host that both have is named once. */
+export function endpointsOf(job: Pick<Job, "source" | "target">): string {
+  const [source, target] = [endpoint(job.source), endpoint(job.target)];
+  const host = source.slice(0, source.indexOf("/") + 1);
+  return host && target.startsWith(host) ? `${source} → ${target.slice(host.length - 1)}` : `${source} → ${target}`;
+}
+
 /** The endpoints of a replication. */
 export function Endpoints({ source, target }: { source: string; target: string }) {
   return (
@@ -178,23 +185,25 @@ function usePace(info: Info | null): { perSecond?: number; left?: number } {
   return { perSecond: (last.written - first.written) / seconds, left: done > 0 && last.pending ? (last.pending / done) * seconds : undefined };
 }
 
-/** How far a run is. Without a known number of pending changes there is no bar. */
-export function Progress({ job }: { job: Job }) {
+/** How far a run is. The bar is there while the number of pending changes is known, and for lists only if there are some. */
+export function Progress({ job, brief }: { job: Job; brief?: boolean }) {
   const { perSecond, left } = usePace(job.info);
   const info = job.info;
   if (!info || info.docs_written === undefined) return null;
   const pending = info.changes_pending;
   // Both are changes: those of this replication that were checked, and those that are left.
   const checked = info.revisions_checked ?? info.docs_read ?? 0;
-  const known = job.state === "running" && typeof pending === "number" && pending + checked > 0;
+  const known = job.state === "running" && typeof pending === "number" && pending + checked > 0 && (pending > 0 || !brief);
   return (
-    <div class="progress">
+    <div class={known && pending === 0 ? "progress idle" : "progress"}>
       {known && <progress max={pending + checked} value={checked} aria-label={`progress of ${jobName(job)}`} />}
       <small>
         {count(info.docs_written)} written
-        {typeof pending === "number" && job.state === "running" && `, ${count(pending)} changes pending`}
+        {typeof pending === "number" && job.state === "running" && (pending > 0 || !brief) && `, ${count(pending)} ${brief ? "left" : pending === 1 ? "change left" : "changes left"}`}
         {!!info.doc_write_failures && (
-          <strong class="bad">, {count(info.doc_write_failures)} refused</strong>
+          <>
+            , <strong class="bad">{count(info.doc_write_failures)} refused</strong>
+          </>
         )}
         {job.state === "running" && perSecond !== undefined && perSecond > 0 && `, ${rate(perSecond)} a second`}
         {job.state === "running" && left !== undefined && `, about ${duration(left)} left`}
@@ -265,13 +274,13 @@ export interface Row {
 
 /** A table. On a narrow page each row is a block, in which each cell has the name of its column in front. The roles say
  * that it is a table all the same. */
-export function Table({ head, rows, jobs }: { head: string[]; rows: Row[]; jobs?: boolean }) {
+export function Table({ head, rows, jobs }: { head: ComponentChildren[]; rows: Row[]; jobs?: boolean }) {
   return (
     <table role="table" class={jobs ? "jobs" : undefined}>
       <thead role="rowgroup">
         <tr role="row">
-          {head.map((name) => (
-            <th key={name} role="columnheader" scope="col">
+          {head.map((name, i) => (
+            <th key={i} role="columnheader" scope="col">
               {name}
             </th>
           ))}
@@ -282,11 +291,11 @@ export function Table({ head, rows, jobs }: { head: string[]; rows: Row[]; jobs?
           <tr key={row.key} role="row">
             {row.cells.map((cell, i) =>
               i === row.header ? (
-                <th key={i} role="rowheader" scope="row" data-label={head[i]}>
+                <th key={i} role="rowheader" scope="row" data-label={labelOf(head[i])}>
                   {cell}
                 </th>
               ) : (
-                <td key={i} role="cell" data-label={head[i]}>
+                <td key={i} role="cell" data-label={labelOf(head[i])}>
                   {cell}
                 </td>
               ),
@@ -297,6 +306,8 @@ export function Table({ head, rows, jobs }: { head: string[]; rows: Row[]; jobs?
     </table>
   );
 }
+
+const labelOf = (head: ComponentChildren) => (typeof head === "string" ? head : undefined);
 
 /** An action that takes a while: whether it is under way, why it failed, and a function that starts it. When it has succeeded,
  * the message done is shown. */

@@ -1,0 +1,76 @@
+// What a job does or waits for, in a line.
+
+import type { ComponentChildren } from "preact";
+import type { Job, Wait } from "./api";
+import { Doing, Due, For, Paused, Since } from "./parts";
+import { shortError } from "./text";
+
+export const hasEnded = (job: Job) => job.state === "completed" || job.state === "failed";
+
+/** Why a job is in its state, and then its error, if there is one and it is wanted. */
+export function Why({ job, errors = true }: { job: Job; errors?: boolean }) {
+  const error = errors && job.info?.error;
+  const state = stateOf(job);
+  return (
+    <span class="why">
+      {state}
+      {error && (
+        <>
+          {state && ": "}
+          <span class="bad" title={error}>
+            {shortError(error)}
+          </span>
+        </>
+      )}
+    </span>
+  );
+}
+
+function stateOf(job: Job): ComponentChildren {
+  const last = job.history[0];
+  if (hasEnded(job)) return last && <>ended <Since time={last.timestamp} /></>;
+  if (job.state === "running") return <Running job={job} />;
+  if (job.paused) return <Paused job={job} />;
+  if (job.parked) return <>waits for a change of its source <For since={job.parked} /></>;
+  if (job.next_run) return <>{job.error_count ? "runs again" : "runs"} <Due time={job.next_run} past="as soon as there is a slot" /></>;
+  return <>waits for a slot{last && <>{" "}<For since={last.timestamp} />{stopped(last.type, last.reason)}</>}</>;
+}
+
+/** Why a job waits that has run before. */
+function stopped(type: string, reason?: string): string {
+  switch (type) {
+    case "stopped":
+      return `, stopped ${reason ?? "so that other jobs can run"}`;
+    case "pending":
+      return reason ? `, ${reason}` : ", as it has to start anew";
+  }
+  return "";
+}
+
+function Running({ job }: { job: Job }) {
+  const activity = job.info?.activity;
+  const refusing = activity?.refusing;
+  const wait = activity?.waiting?.[0];
+  return (
+    <>
+      {job.stuck_since && (
+        <span class="bad">
+          no progress <For since={job.stuck_since} />
+          {(wait || activity) && ": "}
+        </span>
+      )}
+      {wait ? <Waits wait={wait} /> : refusing ? <span class="bad">the target refuses everything: {refusing.latest.reason}</span> : activity && <Doing activity={activity} />}
+    </>
+  );
+}
+
+/** A request that is repeated or held back. */
+function Waits({ wait }: { wait: Wait }) {
+  return (
+    <>
+      {wait.endpoint}{" "}
+      {wait.rate_limited ? "asked to wait" : <span class="bad">{wait.error}</span>}, attempt {wait.attempt}
+      {wait.attempts ? ` of ${wait.attempts}` : ""} <Due time={wait.until} past="under way" />
+    </>
+  );
+}
