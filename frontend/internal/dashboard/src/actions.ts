@@ -1,6 +1,6 @@
 // What can be done with jobs, one or several.
 
-import type { JobName, ReplicationDocument } from "./api";
+import type { Job, JobName, ReplicationDocument } from "./api";
 import { deleteDocument, Failure, pathOf, request } from "./http";
 import { notify } from "./notices";
 import { jobName } from "./parts";
@@ -44,6 +44,34 @@ export async function remove(job: JobName): Promise<string> {
   }
   await request("POST", "_replicate", { replication_id: job.id, cancel: true });
   return "ended";
+}
+
+let offered: Promise<boolean> | undefined;
+
+/** Whether the node pauses single jobs. One that does refuses a document whose paused is no boolean. */
+export function offersPause(): Promise<boolean> {
+  const odd = { source: "http://a.invalid/a", target: "http://a.invalid/b", paused: "odd" };
+  offered ??= request("POST", "_scheduler/check", odd).then(
+    () => false,
+    (failure: Failure) => {
+      if (failure.status !== 400) offered = undefined; // it did not answer, and is asked again
+      return failure.status === 400 && failure.reason.includes("paused");
+    },
+  );
+  return offered;
+}
+
+/** Whether a job can be paused alone: it has a document, which makes no mirror, and has not ended. */
+export function canPause(job: Job): boolean {
+  return documentPathOf(job) !== undefined && !job.info?.mirror && job.state !== "completed" && job.state !== "failed";
+}
+
+/** Pauses a job, or lets it run again. The rest of its document stays as it is. */
+export async function setPaused(job: Job, paused: boolean): Promise<string> {
+  const path = documentPathOf(job)!;
+  const { paused: _, ...doc } = await request<ReplicationDocument>("GET", path);
+  await request("PUT", path, paused ? { ...doc, paused } : doc);
+  return paused ? "paused: a run writes a checkpoint and stops" : "resumed";
 }
 
 /** Acts on each job, some at a time, and says what happened, in one message for all jobs to which the same happened. */

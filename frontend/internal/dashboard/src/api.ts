@@ -106,6 +106,16 @@ export interface Watch {
   reason?: string;
 }
 
+/** What a job waits for. */
+export interface WaitsFor {
+  what: "slot" | "time" | "source" | "database" | "document";
+  since?: string;
+  until?: string;
+  /** How many due jobs of its database or user are before it, or more than that. Lists do not have it. */
+  before?: number;
+  more?: boolean;
+}
+
 export interface Job {
   database: string | null;
   /** Its replication id, or its job id while that is not known. */
@@ -124,9 +134,13 @@ export interface Job {
   error_count?: number;
   crashing_since?: string;
   stuck_since?: string;
-  /** Whether its database has no shares, and since when if that is known. */
+  /** Whether it is paused, and since when if that is known. */
   paused?: boolean;
   paused_since?: string;
+  /** Whether its document or its database is paused. Nodes that pause no single jobs do not say it. */
+  paused_by?: "document" | "database";
+  /** What a job waits for that is pending or crashing. Earlier versions do not say it. */
+  waits_for?: WaitsFor;
   /** Since when it waits for a change of its source without a run, if it does. Its state is pending. */
   parked?: string;
   /** What wakes it then. Lists do not have it. */
@@ -189,8 +203,8 @@ export interface Share {
 }
 
 export interface Summary {
-  /** Those that are parked are not among the pending ones. */
-  jobs: Partial<Record<State | "parked", number>>;
+  /** Those that are parked or paused by their documents are not among the pending ones. */
+  jobs: Partial<Record<State | "parked" | "paused", number>>;
   /** When the job became due that has waited longest for a slot. */
   oldest_due?: string;
   databases: number;

@@ -1,13 +1,17 @@
 // What can be done with several jobs of a list at once.
 
-import { forEach, remove, run } from "./actions";
+import { canPause, forEach, remove, run, setPaused } from "./actions";
 import type { Job } from "./api";
 import { Action } from "./parts";
+import { usePause } from "./pause";
 import { count, some } from "./text";
 import { hasEnded } from "./why";
 
 export function Bulk({ jobs, all, select }: { jobs: Job[]; all: number; select: (on: boolean) => void }) {
+  const offersPause = usePause();
   if (jobs.length === 0) return null;
+  const paused = jobs.filter((job) => job.paused_by === "document");
+  const pausable = offersPause ? jobs.filter((job) => canPause(job) && job.paused_by !== "document") : [];
   const waiting = jobs.filter((job) => job.state !== "running");
   return (
     <div class="bulk" role="group" aria-label="The selected jobs">
@@ -20,6 +24,8 @@ export function Bulk({ jobs, all, select }: { jobs: Job[]; all: number; select: 
         </button>
       )}
       {waiting.length > 0 && <Action run={() => forEach(waiting.map((job) => ({ ...job, ended: hasEnded(job) })), run)}>Run now</Action>}
+      {pausable.length > 0 && <Action run={() => forEach(pausable, (job) => setPaused(job, true))}>Pause</Action>}
+      {paused.length > 0 && <Action run={() => forEach(paused, (job) => setPaused(job, false))}>Resume</Action>}
       <Action
         danger
         question={`Delete ${some(jobs.length, "replication")}`}

@@ -1,10 +1,10 @@
 // A test of the connections of a replication that is not saved yet. A frontend opens no connection to the outside, so a
-// node that replicates makes it: a replication of no documents, which is cancelled as soon as it has opened both endpoints,
-// or has failed to.
+// node that replicates makes it. If the node offers no test, this page makes one: a replication of no documents, which is
+// cancelled as soon as it has opened both endpoints, or has failed to.
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Job } from "./api";
-import { type Failure, follow, pause, request, urlOf } from "./http";
+import { Failure, follow, pause, request, urlOf } from "./http";
 
 type Document = Record<string, unknown>;
 
@@ -25,6 +25,9 @@ function probe(doc: Document): Document {
   };
 }
 
+const opened = "Source and target can be opened with these logins.";
+const createdLater = "The source can be opened. The target does not exist yet: the first run creates it.";
+
 interface Outcome {
   good: boolean;
   text: string;
@@ -35,14 +38,37 @@ function outcomeOf(job: Job, doc: Document): Outcome | undefined {
   const error = job.info?.error ?? job.history.find((event) => event.type === "crashed")?.reason;
   if (error) {
     const missing = doc.create_target === true && error.includes(`could not open ${job.target}`);
-    return missing ? { good: true, text: "The source can be opened. The target does not exist yet: the first run creates it." } : { good: false, text: error };
+    return missing ? { good: true, text: createdLater } : { good: false, text: error };
   }
   const doing = job.state === "running" ? job.info?.activity?.doing : undefined;
-  const opened = job.parked || (doing && !["starting", "retrying", "rate_limited"].includes(doing));
-  return opened ? { good: true, text: "Source and target can be opened with these logins." } : undefined;
+  const has = job.parked || (doing && !["starting", "retrying", "rate_limited"].includes(doing));
+  return has ? { good: true, text: opened } : undefined;
 }
 
-async function test(doc: Document, ended: AbortSignal): Promise<Outcome> {
+interface Side {
+  ok: boolean;
+  exists?: boolean;
+  user?: string;
+  reason: string;
+}
+
+/** Lets the node test the endpoints. Returns nothing if it cannot. */
+async function ask({ source, target, create_target }: Document): Promise<Outcome | undefined> {
+  let answer: { ok: boolean; source: Side; target: Side };
+  try {
+    answer = await request("POST", "_scheduler/test", { source, target });
+  } catch (error) {
+    if (error instanceof Failure && [401, 404, 405, 501].includes(error.status)) return undefined;
+    throw error;
+  }
+  const missing = create_target === true && answer.target.exists === false;
+  const wrong = Object.entries({ source: answer.source, target: answer.target }).filter(([side, { ok }]) => !ok && !(side === "target" && missing));
+  if (wrong.length > 0) return { good: false, text: wrong.map(([side, { reason }]) => `The ${side}: ${reason}`).join(" ") };
+  return missing ? { good: true, text: createdLater } : { good: true, text: opened };
+}
+
+/** Tests the endpoints with a job. */
+async function tryOut(doc: Document, ended: AbortSignal): Promise<Outcome> {
   const { _local_id } = await request<{ _local_id: string }>("POST", "_replicate", probe(doc));
   const cancellation = JSON.stringify({ replication_id: _local_id, cancel: true });
   const cancel = () =>
@@ -81,7 +107,7 @@ export function TestConnection({ doc, disabled }: { doc: Document; disabled: boo
   const run = async () => {
     setBusy(true);
     try {
-      setOutcome({ ...(await test(doc, ended.current.signal)), of: endpoints });
+      setOutcome({ ...((await ask(doc)) ?? (await tryOut(doc, ended.current.signal))), of: endpoints });
     } catch (error) {
       setOutcome({ good: false, text: (error as Failure).reason, of: endpoints });
     } finally {

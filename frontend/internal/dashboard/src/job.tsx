@@ -1,12 +1,13 @@
 // The page of one job.
 
 import { useState } from "preact/hooks";
-import { forEach, plain, remove, run } from "./actions";
+import { canPause, forEach, plain, remove, run, setPaused } from "./actions";
 import type { Event, Failure, Failures, Job, ReplicationDocument, Run, Watch } from "./api";
 import { pathOf, urlOf, useView } from "./http";
 import { Action, Copy, Doing, Due, Endpoints, Fact, For, jobName, Loaded, Page, Panel, Paused, Progress, Since, StateBadge, Table, Waiting } from "./parts";
 import { MirrorPanels } from "./mirror";
 import { notify } from "./notices";
+import { usePause } from "./pause";
 import { Plot } from "./plot";
 import { go, hrefOf } from "./route";
 import { everyInWords, scheduleInWords } from "./schedule";
@@ -70,6 +71,8 @@ function Buttons({
   definition?: Record<string, unknown>;
 }) {
   const ended = hasEnded(job);
+  const pausable = usePause() && canPause(job);
+  const pausedAlone = job.paused_by === "document";
   const runNow = () => forEach([{ ...job, ended }], run);
   const end = async () => {
     notify(`${jobName(job)}: ${await remove(job)}`);
@@ -77,7 +80,7 @@ function Buttons({
   };
   return (
     <>
-      {!ended && job.state !== "running" && (
+      {!ended && job.state !== "running" && !pausedAlone && (
         <Action
           run={runNow}
           confirm={job.paused ? "The database of this job is paused. The job runs as soon as the database has shares again." : undefined}
@@ -85,6 +88,8 @@ function Buttons({
           Run now
         </Action>
       )}
+      {pausable && !pausedAlone && <Action run={() => forEach([job], (job) => setPaused(job, true))}>Pause</Action>}
+      {pausedAlone && <Action run={() => forEach([job], (job) => setPaused(job, false))}>Resume</Action>}
       {ended && documentPath && <Action run={runNow}>Run again</Action>}
       {documentPath && (
         <a class="button" href={hrefOf(["new"], { database: job.database!, document: job.doc_id! })}>
@@ -102,7 +107,8 @@ function Buttons({
             documentPath ? (
               <>
                 The document {job.doc_id} is deleted from {job.database}, and its job ends. What was copied stays.
-                {admin && !ended && !job.paused && (
+                {pausable && !job.paused && " To stop it for a while, pause it instead."}
+                {admin && !pausable && !ended && !job.paused && (
                   <>
                     {" "}
                     To stop it for a while, <a href={hrefOf(["databases"])}>pause its database</a>: none of the jobs of {job.database} runs then.
@@ -263,7 +269,7 @@ function Runs({ runs }: { runs: Run[] }) {
 
 const outcomes: Record<string, string> = {
   completed: "copied everything",
-  stopped: "stopped, so that other jobs could run or the node could end",
+  stopped: "stopped before the end",
   parked: "copied everything, and waited for a change",
   restarted: "ended, as the replication id had changed",
   crashed: "crashed",
@@ -280,7 +286,7 @@ function RunGroup({ runs, open }: { runs: Run[]; open: boolean }) {
         <small class="muted">
           the latest <Since time={end} />
         </small>
-        {reason && <span class="bad">{reason}</span>}
+        {reason && <span class={["crashed", "failed", "lost"].includes(outcome) ? "bad" : "muted"}>{reason}</span>}
       </summary>
       <Table
         head={["Ended", "Took", "Outcome", "Written", "Refused", "Node"]}

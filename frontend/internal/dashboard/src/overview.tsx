@@ -128,6 +128,13 @@ function Counts({ summary }: { summary: Summary }) {
             </a>
           </li>
         ))}
+      {!!summary.jobs.paused && (
+        <li>
+          <a href={hrefOf(["jobs"], filterOf("pending"))}>
+            <strong>{count(summary.jobs.paused)}</strong> paused
+          </a>
+        </li>
+      )}
     </ul>
   );
 }

@@ -238,10 +238,20 @@ export function Doing({ activity }: { activity: Activity }) {
   );
 }
 
-/** That a job does not run because its database is paused. */
-export function Paused({ job }: { job: Pick<Job, "paused" | "paused_since"> }) {
+/** That a job does not run because it is paused, or its database. */
+export function Paused({ job }: { job: Pick<Job, "paused" | "paused_since" | "paused_by"> }) {
   if (!job.paused) return null;
-  return <>its database is paused{job.paused_since && <> <For since={job.paused_since} /></>}</>;
+  return (
+    <>
+      {job.paused_by === "document" ? "it is paused" : "its database is paused"}
+      {job.paused_since && (
+        <>
+          {" "}
+          <For since={job.paused_since} />
+        </>
+      )}
+    </>
+  );
 }
 
 /** Why a run waits: the requests that are repeated or held back. */

@@ -1,9 +1,9 @@
 // What a job does or waits for, in a line.
 
 import type { ComponentChildren } from "preact";
-import type { Job, Wait } from "./api";
+import type { Job, Wait, WaitsFor } from "./api";
 import { Doing, Due, For, Paused, Since } from "./parts";
-import { shortError } from "./text";
+import { shortError, some } from "./text";
 
 export const hasEnded = (job: Job) => job.state === "completed" || job.state === "failed";
 
@@ -32,15 +32,34 @@ function stateOf(job: Job): ComponentChildren {
   if (job.state === "running") return <Running job={job} />;
   if (job.paused) return <Paused job={job} />;
   if (job.parked) return <>waits for a change of its source <For since={job.parked} /></>;
+  if (job.waits_for?.what === "slot") return <Slot waits={job.waits_for} job={job} />;
   if (job.next_run) return <>{job.error_count ? "runs again" : "runs"} <Due time={job.next_run} past="as soon as there is a slot" /></>;
-  return <>waits for a slot{last && <>{" "}<For since={last.timestamp} />{stopped(last.type, last.reason)}</>}</>;
+  return <Slot waits={{ since: last?.timestamp }} job={job} />;
+}
+
+/** That a job waits for a slot, and how many jobs are before it. */
+function Slot({ waits, job }: { waits: Pick<WaitsFor, "since" | "before" | "more">; job: Job }) {
+  const last = job.history[0];
+  return (
+    <>
+      waits for a slot
+      {waits.since && (
+        <>
+          {" "}
+          <For since={waits.since} />
+        </>
+      )}
+      {waits.before !== undefined && `, ${waits.more ? "more than " : ""}${some(waits.before, "job")} of its ${job.database === null ? "user" : "database"} before it`}
+      {last && stopped(last.type, last.reason)}
+    </>
+  );
 }
 
 /** Why a job waits that has run before. */
 function stopped(type: string, reason?: string): string {
   switch (type) {
     case "stopped":
-      return `, stopped ${reason ?? "so that other jobs can run"}`;
+      return `, stopped: ${reason ?? "other jobs could run, or its node ended"}`;
     case "pending":
       return reason ? `, ${reason}` : ", as it has to start anew";
   }
