@@ -151,7 +151,7 @@ func TestDashboardReplication(t *testing.T) {
 	d.press("Delete")
 	d.WaitText("dialog h2", "Delete the replication")
 	d.WaitText("dialog", "is deleted from _replicator")
-	d.WaitText("dialog", "To stop it for a while, pause its database")
+	d.WaitText("dialog", "To stop it for a while, pause it")
 	d.Wait("document.activeElement.innerText === 'Not now'")
 	d.press("Delete the replication")
 	d.WaitText("main", "No job is running or waiting.")
@@ -430,30 +430,68 @@ func TestDashboardOfManyDatabases(t *testing.T) {
 // pictures is where TestDashboardPages writes what it sees.
 var pictures = flag.String("pictures", "", "a directory for pictures of the dashboard")
 
+// busyNode returns a node at work: jobs that copy, are parked, wait for a time or for a slot, crash, or are stuck.
+func busyNode(t *testing.T) *process {
+	t.Helper()
+	full := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusInternalServerError)
+		_, _ = w.Write([]byte(`{"error":"internal_server_error","reason":"disk is full"}`))
+	}))
+	t.Cleanup(full.Close)
+	hangs := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	t.Cleanup(func() {
+		hangs.CloseClientConnections()
+		hangs.Close()
+	})
+	node := serveNode(t, "mem:", "replicator/stuck_after_sec=1", "replicator/max_jobs=12")
+	docs := make([]map[string]any, 50)
+	for i := range docs {
+		docs[i] = map[string]any{"_id": strconv.Itoa(i), "title": "One of fifty"}
+	}
+	replicate := func(path string, fields map[string]any) {
+		t.Helper()
+		node.ask(http.StatusCreated, http.MethodPut, path, document(t, fields))
+	}
+	for _, name := range []string{"articles", "customers", "films", "invoices", "orders", "sessions"} {
+		source, target := node.hosted(name), node.hosted(name+"-copy")
+		node.ask(http.StatusCreated, http.MethodPost, name+"/_bulk_docs", document(t, map[string]any{"docs": docs}))
+		replicate("_replicator/"+name+"-to-copies", map[string]any{"source": source, "target": target, "continuous": true})
+	}
+	films, copies := node.url+"films", node.url+"films-copy"
+	node.hosted("strict")
+	replicate("strict/_design/rules", map[string]any{
+		"validate_doc_update": "function(doc) { if (doc._id > '3') throw({forbidden: 'the field author is missing in ' + doc._id}); }",
+	})
+	replicate("_replicator/crashes", map[string]any{"source": node.url + "missing", "target": copies, "continuous": true})
+	replicate("_replicator/every-night", map[string]any{"source": films, "target": copies, "schedule": "0 3 * * *"})
+	replicate("_replicator/to-strict", map[string]any{"source": films, "target": node.url + "strict", "continuous": true})
+	wrong := strings.Replace(withoutAdmin(node.url), "http://", "http://ann:wrong@", 1)
+	node.ask(http.StatusCreated, http.MethodPut, "team%2F_replicator", "")
+	for i := range 3 {
+		id := strconv.Itoa(i + 1)
+		replicate("_replicator/archive-"+id, map[string]any{
+			"source": films, "target": full.URL + "/archive-" + id, "continuous": true, "retries_per_request": 0,
+		})
+		replicate("team%2F_replicator/region-"+id, map[string]any{"source": films, "target": node.url + "region-" + id, "continuous": true})
+		replicate("team%2F_replicator/shop-"+id, map[string]any{"source": wrong + "orders", "target": copies, "doc_ids": []string{id}, "continuous": true})
+	}
+	for i := range 14 {
+		id := fmt.Sprintf("branch-%02d", i+1)
+		replicate("team%2F_replicator/"+id, map[string]any{"source": hangs.URL + "/" + id, "target": copies, "continuous": true})
+	}
+	return node
+}
+
 // Every page is accessible, narrow and wide, in light and dark, and breaks no rule of its own policy.
 func TestDashboardPages(t *testing.T) {
 	t.Parallel()
-	node := serveNode(t, "mem:")
-	for _, name := range []string{"films", "copies"} {
-		node.ask(http.StatusCreated, http.MethodPut, name, "")
-	}
-	for i := range 50 {
-		node.ask(http.StatusCreated, http.MethodPut, "films/"+strconv.Itoa(i), "{}")
-	}
-	node.ask(http.StatusCreated, http.MethodPut, "_replicator/films-to-copies", document(t, map[string]any{
-		"source": node.url + "films", "target": node.url + "copies", "continuous": true,
-	}))
-	node.ask(http.StatusCreated, http.MethodPut, "_replicator/crashes", document(t, map[string]any{
-		"source": node.url + "missing", "target": node.url + "copies", "continuous": true,
-	}))
-	node.ask(http.StatusCreated, http.MethodPut, "_replicator/every-night", document(t, map[string]any{
-		"source": node.url + "films", "target": node.url + "copies", "schedule": "0 3 * * *",
-	}))
+	node := busyNode(t)
 	d := openDashboard(t, node, adminName, adminPassword)
 	pages := []struct{ name, path, selector, text string }{
-		{"overview", "", ".rows", "crashes"},
+		{"overview", "", ".problems", "disk is full"},
 		{"jobs", "jobs", "table.jobs", "50 written"},
 		{"job", "documents/_replicator/films-to-copies", ".progress", "50 written"},
+		{"refused", "documents/_replicator/to-strict", "details.group", "the field author is missing in …"},
 		{"crashing", "documents/_replicator/crashes", ".trouble", "could not open"},
 		{"new", "new?database=_replicator&document=every-night", ".good", "The document is valid."},
 		{"databases", "databases", "table", "_replicator"},
