@@ -129,12 +129,9 @@ func (o *overview) slots(now time.Time) part {
 		return part{}
 	case slots == 0:
 		return part{" No node that replicates is live.", bad}
-	case used >= slots && waiting > 0:
-		oldest := ""
-		if !o.summary.OldestDue.IsZero() {
-			oldest = ", the oldest for " + span(now.Sub(o.summary.OldestDue))
-		}
-		return part{fmt.Sprintf(" All %s are used, and %s%s.", some(slots, "slot"), waits(waiting), oldest), strong}
+	case used >= slots && !o.summary.OldestDue.IsZero():
+		oldest := span(now.Sub(o.summary.OldestDue))
+		return part{fmt.Sprintf(" All %s are used, and %s, the oldest for %s.", some(slots, "slot"), waits(waiting), oldest), strong}
 	}
 	return part{fmt.Sprintf(" %s of %s are used.", count(used), some(slots, "slot")), plain}
 }

@@ -345,11 +345,11 @@ function causeOf({ id, status, reason }: Failure): string {
 
 function Refused({ path }: { path: string }) {
   const view = useView<Failures>(path);
+  if (view.data?.total === 0 && !view.failure) return null;
   return (
     <Panel title="Refused documents">
       <Loaded view={view}>
         {({ total, failures }) => {
-          if (total === 0) return <p class="muted">The target has refused none.</p>;
           const groups = [...groupBy(failures, causeOf)].sort(([, a], [, b]) => b.length - a.length);
           return (
             <>

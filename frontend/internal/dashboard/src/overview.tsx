@@ -96,7 +96,7 @@ function Slots({ summary, nodes }: { summary: Summary; nodes: Node[] }) {
   const slots = replicating.reduce((sum, node) => sum + node.max_jobs, 0);
   const waiting = summary.jobs.pending ?? 0;
   if (slots === 0) return <strong class="bad">No node that replicates is live.</strong>;
-  if (used < slots || waiting === 0) {
+  if (used < slots) {
     return (
       <>
         {count(used)} of {some(slots, "slot")} {used === 1 ? "is" : "are"} used.
@@ -105,10 +105,10 @@ function Slots({ summary, nodes }: { summary: Summary; nodes: Node[] }) {
   }
   return (
     <>
-      All {some(slots, "slot")} are used; {some(waiting, "job")} {waiting === 1 ? "waits" : "wait"}
+      {slots === 1 ? "The one slot is" : `All ${some(slots, "slot")} are`} used
       {summary.oldest_due && (
         <>
-          , the oldest <For since={summary.oldest_due} />
+          ; {some(waiting, "job")} {waiting === 1 ? "waits" : "wait"}, the oldest <For since={summary.oldest_due} />
         </>
       )}
       .

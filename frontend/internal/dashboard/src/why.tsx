@@ -78,7 +78,7 @@ function Running({ job }: { job: Job }) {
           {(wait || activity) && ": "}
         </span>
       )}
-      {wait ? <Waits wait={wait} /> : refusing ? <span class="bad">the target refuses everything: {refusing.latest.reason}</span> : activity && <Doing activity={activity} />}
+      {wait ? <Waits wait={wait} /> : refusing ? <span class="bad">the target refuses everything: {refusing.latest.reason}</span> : activity ? <Doing activity={activity} /> : job.start_time && <>started <Since time={job.start_time} /></>}
     </>
   );
 }
