@@ -532,7 +532,7 @@ func TestDashboardPages(t *testing.T) {
 		{"new", "new?database=_replicator&document=every-night", ".good", "The document is valid."},
 		{"databases", "databases", "table", "_replicator"},
 		{"nodes", "nodes", "table", "api_frontend"},
-		{"configuration", "configuration?q=replicator", "table", "default"},
+		{"configuration", "configuration?q=certificate", "table", "default"},
 		{"nothing", "nothing", "h1", "There is no such page"},
 	}
 	for _, width := range []int64{360, 1600} {

@@ -93,7 +93,7 @@ var remedies = []struct {
 	{Database, []string{"could not open"}, "Create the database, or correct its name. With create_target, targets are created."},
 	{Filter, []string{"not_found"}, "Write the design document, or correct the filter."},
 	{Host, []string{"could not resolve"}, "Correct the name of the host, or ask who runs the name servers."},
-	{Server, []string{"connection refused", "no route", "i/o timeout"}, "Is the server up, and is the port right?"},
+	{Server, []string{"connection refused", "no route", "i/o timeout", "stalled"}, "Is the server up, and is the port right?"},
 	{Documents, []string{Refuses}, "The job lists them, with the reasons."},
 }
 

@@ -187,7 +187,8 @@ func troubleOf(job *jobs.Job) trouble {
 			its.cause = string(state.Activity.Doing)
 			for _, wait := range state.Activity.Waiting {
 				its.side, its.endpoint = wait.Endpoint, causes.HostOf(map[string]string{"source": source, "target": target}[wait.Endpoint])
-				its.cause, its.remedy = wait.Error, causes.RemedyOf(wait.Error)
+				its.cause = causes.Of(wait.Error).Text
+				its.remedy = causes.RemedyOf(its.cause)
 				break
 			}
 		}

@@ -320,13 +320,13 @@ function History({ job }: { job: Job }) {
         {job.history.map((event, i) => {
           const reason = reasonOf(job, event);
           return (
-          <li key={`${event.timestamp} ${i}`} class={event.type}>
-            <strong>{event.type}</strong>{" "}
-            <small class="muted">
-              <Since time={event.timestamp} />, {clock(event.timestamp)}
-            </small>
-            {reason && <p>{reason}</p>}
-          </li>
+            <li key={`${event.timestamp} ${i}`} class={event.type}>
+              <strong>{event.type}</strong>{" "}
+              <small class="muted">
+                <Since time={event.timestamp} />, {clock(event.timestamp)}
+              </small>
+              {reason && <p>{reason}</p>}
+            </li>
           );
         })}
       </ol>
