@@ -109,10 +109,17 @@ var build = sync.OnceValue(func() string {
 // settee runs a command to its end.
 func settee(t *testing.T, args ...string) (stdout, stderr string, status int) {
 	t.Helper()
+	return setteeWith(t, nil, args...)
+}
+
+// setteeWith is settee with more variables in the environment.
+func setteeWith(t *testing.T, env []string, args ...string) (stdout, stderr string, status int) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, built(t), args...)
 	var out, errs bytes.Buffer
+	cmd.Env = append(os.Environ(), env...)
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()
 	var exit *exec.ExitError
@@ -337,6 +344,21 @@ func TestCommandLine(t *testing.T) {
 		"verify one URL":    {[]string{"verify", "http://h/a"}, exitUsage, "two URLs"},
 		"negative wait":     {[]string{"verify", "http://h/a", "http://h/b", "--wait", "-1s"}, exitUsage, "--wait must not be negative"},
 		"bad wait":          {[]string{"verify", "http://h/a", "http://h/b", "--wait", "soon"}, exitUsage, "--wait"},
+		"jobs of no node":   {[]string{"jobs"}, exitUsage, "which node? Say --url, or set the variable SETTEE_URL"},
+		"jobs of a file":    {[]string{"jobs", "--url", "file:///x"}, exitUsage, "is not the URL of a server"},
+		"jobs, node away":   {[]string{"jobs", "--url", "http://u:s3cret@127.0.0.1:1"}, exitFailed, "connection refused"},
+		"jobs, argument":    {[]string{"jobs", "list", "films"}, exitUsage, "films"},
+		"jobs, state":       {[]string{"jobs", "--state", "done"}, exitUsage, "--state has \"done\""},
+		"jobs, order":       {[]string{"jobs", "--sort", "name"}, exitUsage, "--sort must be one of"},
+		"jobs, limit":       {[]string{"jobs", "--limit", "-1"}, exitUsage, "--limit must not be negative"},
+		"show no job":       {[]string{"jobs", "show"}, exitUsage, "accepts 1 arg"},
+		"watch too much":    {[]string{"jobs", "watch", "films", "--state", "running"}, exitUsage, "exclude a JOB"},
+		"run nothing":       {[]string{"jobs", "run"}, exitUsage, "which jobs?"},
+		"delete too much":   {[]string{"jobs", "delete", "films", "--user", "ann"}, exitUsage, "but not both"},
+		"failures, both":    {[]string{"jobs", "failures", "films", "--transient"}, exitUsage, "exclude a JOB"},
+		"pause nothing":     {[]string{"jobs", "pause"}, exitUsage, "at least 1 arg"},
+		"resume with none":  {[]string{"jobs", "resume", "_replicator", "--shares", "0"}, exitUsage, "--shares must be from 1 to 1000"},
+		"top of no node":    {[]string{"top"}, exitUsage, "SETTEE_URL"},
 		"verify for ever":   {[]string{"replicate", "http://h/a", "http://h/b", "--verify", "--continuous"}, exitUsage, "--verify and --continuous"},
 	} {
 		t.Run(name, func(t *testing.T) {
