@@ -311,6 +311,7 @@ func TestSummary(t *testing.T) {
 		s.Activity = &replicator.Activity{Doing: replicator.DoingReading, Since: time.Unix(1_790_000_000, 0)}
 	}))
 	require.Len(t, n.page("/_scheduler/jobs?sort=stuck").ids(), 1)
+	require.Empty(t, n.page("/_scheduler/jobs?sort=behind").ids())
 	rows := n.get("/_scheduler/summary").json(t)["stuck"].([]any)
 	require.Len(t, rows, 1)
 	row := rows[0].(map[string]any)
@@ -319,7 +320,7 @@ func TestSummary(t *testing.T) {
 	require.Nil(t, n.get("/_scheduler/jobs?sort=since").json(t)["total_rows"], "it is not known")
 	byOwner := n.page("/_scheduler/jobs?limit=1").Next
 	for query, reason := range map[string]string{
-		"sort=x":                            "`sort` must be one of [since,stuck,refused]",
+		"sort=x":                            "`sort` must be one of [since,stuck,behind,refused]",
 		"sort=since&skip=1":                 "`skip` cannot be combined with `sort`: use `start_key`",
 		"sort=refused&start_key=" + byOwner: "`start_key` must be the next_start_key of an earlier page",
 	} {

@@ -96,6 +96,11 @@ type JobState struct {
 	// than the time from which a job counts as stuck.
 	StuckSince time.Time `json:"stuck_since,omitzero"`
 
+	// Behind is what the runs of a continuous job know of the target's lag. BehindSince is its Since in whole seconds, from
+	// when that is long ago or the run has ended; otherwise zero.
+	Behind      *Behind   `json:"behind,omitempty"`
+	BehindSince time.Time `json:"behind_since,omitzero"`
+
 	// FruitlessSince is the start of the first of the latest runs that were stopped before they had dealt with anything,
 	// although they had changes to copy. It is zero if there is none, or a later run has dealt with something. What such
 	// runs read is read again, so it is no progress.
@@ -193,7 +198,7 @@ func (s JobState) MarshalJSON() ([]byte, error) {
 	s.StartTime = wholeSeconds(s.StartTime)
 	s.LastUpdated = wholeSeconds(s.LastUpdated)
 	s.CrashingSince, s.StuckSince = wholeSeconds(s.CrashingSince), wholeSeconds(s.StuckSince)
-	s.FruitlessSince = wholeSeconds(s.FruitlessSince)
+	s.FruitlessSince, s.BehindSince = wholeSeconds(s.FruitlessSince), wholeSeconds(s.BehindSince)
 	s.Error = cleanReason(s.Error)
 	if s.History == nil {
 		s.History = History{}

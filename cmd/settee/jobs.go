@@ -87,7 +87,7 @@ func newListing(name string) *cobra.Command {
 	}
 	flags.register(cmd)
 	which.register(cmd.Flags())
-	cmd.Flags().StringVar(&which.Sort, "sort", "", "another order, for administrators: since (crashing longest), stuck (without progress for longest)\nor refused (the latest refused document); only such jobs are listed")
+	cmd.Flags().StringVar(&which.Sort, "sort", "", "another order, for administrators: since (crashing longest), stuck (without progress for longest),\nbehind (the target lacks changes for longest) or refused (the latest refused document); only such jobs are listed")
 	cmd.Flags().IntVar(&limit, "limit", 0, "list at most so many; 0 for all")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print each job as a JSON object, one a line")
 	return cmd

@@ -59,8 +59,9 @@ var (
 	}
 )
 
-// newMetrics returns the metrics of every node. slow is the number of its slow transactions.
-func newMetrics(db kv.Database, store *jobs.Store, slow *atomic.Int64) *metrics {
+// newMetrics returns the metrics of every node. slow is the number of its slow transactions. crashAlert returns how long jobs
+// crash that are counted apart.
+func newMetrics(db kv.Database, store *jobs.Store, slow *atomic.Int64, crashAlert func() time.Duration) *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
 		requests: prometheus.NewCounter(prometheus.CounterOpts{
@@ -87,7 +88,7 @@ func newMetrics(db kv.Database, store *jobs.Store, slow *atomic.Int64) *metrics 
 	began := time.Now()
 	m.registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		m.requests, m.methods, m.statuses, m.duration, newJobNumbers(store),
+		m.requests, m.methods, m.statuses, m.duration, newJobNumbers(store, crashAlert),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "couchdb_uptime_seconds", Help: "time since this node started"},
 			func() float64 { return time.Since(began).Seconds() }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
@@ -325,27 +326,38 @@ func (c certificateEnd) Collect(out chan<- prometheus.Metric) {
 // the jobs of all nodes and are the same on every node. It also collects how the store answered.
 type jobNumbers struct {
 	store                    *jobs.Store
+	crashAlert               func() time.Duration
 	states                   map[replicator.State]*prometheus.Desc
 	total, parked            *prometheus.Desc
 	due, crashing            *prometheus.Desc
+	stuck, behind            *prometheus.Desc
+	longCrashing, stuckJobs  *prometheus.Desc
 	mirrorLag, mirrorFailing *prometheus.Desc
 	readable, readingSeconds *prometheus.Desc
 }
 
-func newJobNumbers(store *jobs.Store) *jobNumbers {
+func newJobNumbers(store *jobs.Store, crashAlert func() time.Duration) *jobNumbers {
 	desc := func(name, help string) *prometheus.Desc {
 		return prometheus.NewDesc("couchdb_couch_replicator_jobs_"+name, help+", of all nodes together", nil, nil)
 	}
 	own := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("settee_"+name, help, labels, nil)
 	}
-	return &jobNumbers{store: store, total: desc("total", "replication jobs that have not ended"),
+	return &jobNumbers{store: store, crashAlert: crashAlert, total: desc("total", "replication jobs that have not ended"),
 		parked: own("replicator_parked_jobs", "replication jobs that have copied everything and wait without a run until their "+
 			"source changes, of all nodes together"),
 		due: own("replicator_oldest_due_job_seconds", "how long the replication job that is due for the longest time has "+
 			"waited for a node; 0 if none is due. Of the owners it looks at the 100 that are served next"),
 		crashing: own("replicator_longest_crashing_job_seconds", "time since the first crash of the replication job that has "+
 			"crashed for the longest time without recovering; 0 if there is none"),
+		longCrashing: own("replicator_long_crashing_jobs", "replication jobs that have crashed for longer than [replicator] "+
+			"crash_alert_sec without recovering, of all nodes together; at most 1,000"),
+		stuck: own("replicator_longest_stuck_job_seconds", "how long the running replication job that has made no progress for "+
+			"the longest time has made none, although it has something to do; 0 if each makes progress"),
+		stuckJobs: own("replicator_stuck_jobs", "running replication jobs that have something to do and have made no progress for "+
+			"longer than [replicator] stuck_after_sec, of all nodes together; at most 1,000"),
+		behind: own("replicator_lag_seconds", "age of the oldest change that may be missing at the target of a continuous job, as "+
+			"far as runs know; 0 while no job is behind for longer than [replicator] stuck_after_sec"),
 		mirrorLag: own("mirror_lag_seconds", "age of the oldest change that may be missing at the target of a mirror; 0 if none "+
 			"is. Of the first 100 continuous mirrors", "mirror"),
 		mirrorFailing: own("mirror_failing_databases", "databases of a mirror whose replications fail. Of the first 100 "+
@@ -362,7 +374,7 @@ func newJobNumbers(store *jobs.Store) *jobNumbers {
 
 // Describe implements prometheus.Collector.
 func (n *jobNumbers) Describe(out chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{n.total, n.parked, n.due, n.crashing, n.mirrorLag, n.mirrorFailing, n.readable, n.readingSeconds} {
+	for _, desc := range []*prometheus.Desc{n.total, n.parked, n.due, n.crashing, n.longCrashing, n.stuck, n.stuckJobs, n.behind, n.mirrorLag, n.mirrorFailing, n.readable, n.readingSeconds} {
 		out <- desc
 	}
 	for _, desc := range n.states {
@@ -381,7 +393,7 @@ func (n *jobNumbers) Collect(out chan<- prometheus.Metric) {
 	counts, err := n.store.Counts(ctx)
 	var waits jobs.Waits
 	if err == nil {
-		waits, err = n.store.Waits(ctx)
+		waits, err = n.store.Waits(ctx, began.Add(-n.crashAlert()))
 	}
 	var mirrors []*jobs.Job
 	if err == nil {
@@ -406,6 +418,10 @@ func (n *jobNumbers) Collect(out chan<- prometheus.Metric) {
 	put(n.parked, float64(counts.Parked))
 	put(n.due, secondsSince(waits.Due))
 	put(n.crashing, secondsSince(waits.Crashing))
+	put(n.longCrashing, float64(waits.LongCrashing))
+	put(n.stuck, secondsSince(waits.Stuck))
+	put(n.stuckJobs, float64(waits.StuckJobs))
+	put(n.behind, secondsSince(waits.Behind))
 	for _, mirror := range mirrors {
 		name, failing := mirrorName(mirror), mirror.Summary.States[replicator.MirroredFailing]+mirror.Summary.States[replicator.MirroredFailed]
 		out <- prometheus.MustNewConstMetric(n.mirrorLag, prometheus.GaugeValue, float64(mirror.Summary.Lag), name)

@@ -177,7 +177,7 @@ func (n *node) openJobs(ctx context.Context) (err error) {
 		n.layer.Close()
 		return err
 	}
-	n.metrics = newMetrics(n.db, n.jobs, &n.slow)
+	n.metrics = newMetrics(n.db, n.jobs, &n.slow, func() time.Duration { return config.CrashAlert.Get(n.live.Current()) })
 	return nil
 }
 

@@ -305,6 +305,9 @@ var (
 	StuckAfter = define("replicator", "stuck_after_sec", "120", seconds(time.Second, longSeconds),
 		"A running job that has something to do and makes no progress for longer than this is\n"+
 			"listed as stuck.")
+	CrashAlert = define("replicator", "crash_alert_sec", "3600", seconds(time.Second, longSeconds),
+		"A job that has crashed for longer than this, without recovering, is counted in the metric\n"+
+			"settee_replicator_long_crashing_jobs, which raises an alert.")
 	MinBackoffPenalty = define("replicator", "min_backoff_penalty_sec", "32", seconds(time.Second, longSeconds),
 		"After n crashes in a row a job waits this time multiplied by 2^n, less up to a quarter of it:\n"+
 			"up to 64 seconds after the first crash with the default.")

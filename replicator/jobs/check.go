@@ -63,6 +63,7 @@ var rowChecks = map[string]struct {
 	"runs":            {2, 2, checker.run},
 	"crashing":        {2, 2, checker.crashing},
 	"stuck":           {2, 2, checker.stuck},
+	"behind":          {2, 2, checker.behind},
 	"refused":         {2, 2, checker.refused},
 	"parked":          {3, 3, checker.parked},
 	"asks":            {3, 3, checker.asks},
@@ -102,7 +103,7 @@ func (k checker) row(p *check.Page, pair kv.KeyValue) (func() error, error) {
 	return kind.check(k, e)
 }
 
-// state checks that a job that crashes, or is stuck, is in the index of such jobs, and that a parked job can be woken.
+// state checks that a job that crashes, is stuck or is behind is in the index of such jobs, and that a parked job can be woken.
 func (k checker) state(p *check.Page, pair kv.KeyValue) (func() error, error) {
 	id, err := k.jobs.IDOf(pair.Key)
 	var state replicator.JobState
@@ -111,8 +112,9 @@ func (k checker) state(p *check.Page, pair kv.KeyValue) (func() error, error) {
 	}
 	crashes := k.isIndexed(p, state.CrashingSince, k.crashKey(state.CrashingSince, id), "crashes")
 	stuck := k.isIndexed(p, state.StuckSince, k.stuckKey(state.StuckSince, id), "is stuck")
+	behind := k.isIndexed(p, state.BehindSince, k.behindKey(state.BehindSince, id), "is behind")
 	parked := k.isParked(p, pair.Key, &state, id)
-	return func() error { return errors.Join(crashes(), stuck(), parked()) }, nil
+	return func() error { return errors.Join(crashes(), stuck(), behind(), parked()) }, nil
 }
 
 // isIndexed checks that a row of an index is there.
@@ -219,6 +221,13 @@ func (k checker) crashing(e entry) (func() error, error) {
 func (k checker) stuck(e entry) (func() error, error) {
 	return k.troubled(e, "the index of stuck jobs has the job %q, which is not stuck since then", func(state *replicator.JobState) time.Time {
 		return state.StuckSince
+	})
+}
+
+// behind checks a row of the index of jobs whose targets lack changes.
+func (k checker) behind(e entry) (func() error, error) {
+	return k.troubled(e, "the index of jobs that are behind has the job %q, which is not behind since then", func(state *replicator.JobState) time.Time {
+		return state.BehindSince
 	})
 }
 

@@ -21,7 +21,9 @@ func TestCheckNamesFaults(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	job := b.replicate(`"continuous": true`)
-	b.crash()
+	run := b.accept()
+	require.NoError(t, run.Update(t.Context(), func(s *replicator.JobState) { s.Activity = &replicator.Activity{Doing: replicator.DoingCopying} }))
+	require.NoError(t, run.Crash(t.Context(), time.Now().Add(time.Hour), 1, "", "no"))
 	b.replicate(`"doc_ids": ["stuck"]`)
 	require.NoError(t, b.accept().Update(t.Context(), func(s *replicator.JobState) {
 		s.Activity = &replicator.Activity{Doing: replicator.DoingReading, Since: time.Now().Add(-time.Hour)}
@@ -63,6 +65,8 @@ func TestCheckNamesFaults(t *testing.T) {
 	}{
 		{"a crash that is not in the index", indexed("crashing"), nil, "the job crashes, and is missing in the index of such jobs", derived},
 		{"a stuck job that is not in the index", indexed("stuck"), nil, "the job is stuck, and is missing in the index of such jobs", derived},
+		{"a job behind that is not in the index", indexed("behind"), nil, "the job is behind, and is missing in the index of such jobs", derived},
+		{"a job behind of no job", at("behind", 1, "none"), []byte{}, "which is not behind since then", derived},
 		{"a stuck job of no job", at("stuck", 1, "none"), []byte{}, "which is not stuck since then", derived},
 		{"a crash of no job", at("crashing", 1, "none"), []byte{}, "which does not crash since then", derived},
 		{"a refusal of no job", at("refused", 1, "none"), []byte{}, "which has none of then", derived},

@@ -119,6 +119,7 @@
 //	("runs", job id, n)                  -> the nth of the latest runs, modulo their number, see runs.go
 //	("crashing", since, job id)          -> "": a job that crashes, see troubles.go
 //	("stuck", since, job id)             -> "": a running job that makes no progress
+//	("behind", since, job id)            -> "": a continuous job whose target has lacked changes for long
 //	("refused", time, job id)            -> "": a job whose target refused revisions
 //	("parked", server, database, job id) -> (ask, woken, update_seq): a job that waits for a change, see parked.go
 //	("mirrored", mirror, database)       -> a database that a mirror knows, see mirrored.go

@@ -84,6 +84,9 @@ const (
 	// ByStuck has the running jobs that make no progress although they have something to do: the one
 	// that has made none for longest is the first.
 	ByStuck Order = "stuck"
+	// ByLag has the continuous jobs whose targets may have lacked changes for long: the one that is furthest behind is the
+	// first.
+	ByLag Order = "behind"
 	// ByRefusal has the jobs that have not ended and whose target has refused revisions: the one with
 	// the latest refusal is the first.
 	ByRefusal Order = "refused"
@@ -245,16 +248,47 @@ type Waits struct {
 	// Crashing is when the crashes of the job began that has crashed for the longest time. It is zero if no job has
 	// crashed since it last recovered.
 	Crashing time.Time
+	// Stuck is since when the running job makes no progress that has made none for the longest time. It is zero if all that
+	// have something to do make progress.
+	Stuck time.Time
+	// Behind is since when a target may lack changes of a continuous job, of the job that is furthest behind. It is zero if
+	// none is behind for long.
+	Behind time.Time
+	// LongCrashing is the number of jobs that have crashed since before the time that Waits was asked for, and StuckJobs the
+	// number of those that make no progress. Neither is more than MaxCounted.
+	LongCrashing, StuckJobs int
 }
 
-// Waits reads since when jobs wait for a node, and for a run without a crash.
-func (s *Store) Waits(ctx context.Context) (w Waits, err error) {
-	if w.Due, err = s.OldestDue(ctx); err != nil {
+// MaxCounted is the largest number of jobs that [Store.Waits] counts. They are rows of an index.
+const MaxCounted = 1_000
+
+// Waits reads since when jobs wait: for a node, for a run without a crash, and for progress. Jobs that have crashed since
+// before the time crashed are counted.
+func (s *Store) Waits(ctx context.Context, crashed time.Time) (w Waits, err error) {
+	w.Due, err = kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (time.Time, error) {
+		return s.jobs.OldestDue(tx.Snapshot())
+	})
+	if err != nil {
 		return Waits{}, err
 	}
-	longest, err := s.List(ctx, Filter{}, ListOptions{Limit: 1, Order: ByCrash})
-	for _, job := range longest.Jobs {
-		w.Crashing = job.State.CrashingSince
+	for order, since := range map[Order]func(*replicator.JobState){
+		ByCrash: func(s *replicator.JobState) { w.Crashing = s.CrashingSince },
+		ByStuck: func(s *replicator.JobState) { w.Stuck = s.StuckSince },
+		ByLag:   func(s *replicator.JobState) { w.Behind = s.BehindSince },
+	} {
+		longest, err := s.List(ctx, Filter{}, ListOptions{Limit: 1, Order: order})
+		if err != nil {
+			return Waits{}, err
+		}
+		for _, job := range longest.Jobs {
+			since(job.State)
+		}
+	}
+	if !w.Crashing.IsZero() {
+		w.LongCrashing, err = s.countTroubles(ctx, "crashing", crashed)
+	}
+	if !w.Stuck.IsZero() && err == nil {
+		w.StuckJobs, err = s.countTroubles(ctx, "stuck", time.Now())
 	}
 	return w, err
 }

@@ -105,7 +105,7 @@ func TestWokenBeforeParked(t *testing.T) {
 			counts, err := b.store.Counts(b.Context())
 			require.NoError(b, err)
 			assert.Zero(b, counts.Parked, name)
-			waits, err := b.store.Waits(b.Context())
+			waits, err := b.store.Waits(b.Context(), time.Time{})
 			require.NoError(b, err)
 			assert.WithinDuration(b, time.Now(), waits.Due, time.Minute)
 		}
@@ -243,7 +243,7 @@ func TestParkedCounts(t *testing.T) {
 			}
 		}
 		assert.Equal(b, 2, parked)
-		waits, err := b.store.Waits(b.Context())
+		waits, err := b.store.Waits(b.Context(), time.Time{})
 		require.NoError(b, err)
 		assert.WithinDuration(b, time.Now(), waits.Due, time.Minute)
 	})

@@ -53,7 +53,7 @@ func TestRandom(t *testing.T) {
 	}
 	for _, what := range []string{
 		"written", "refused", "deleted", "merged", "database deleted", "completed", "failed", "crashed", "stopped", "parked", "woken", "died", "halted", "collided", "told",
-		"recovered", "stuck", "refused by a target", "ended after its job",
+		"recovered", "stuck", "behind", "refused by a target", "ended after its job",
 	} {
 		assert.NotZero(t, seen[what], what)
 	}
@@ -443,7 +443,7 @@ func (w *world) compare() {
 
 // compareTroubles checks that the indexes of jobs in trouble agree with the jobs.
 func (w *world) compareTroubles(all map[string]*jobs.Job) {
-	crashing, stuck := map[string]int64{}, map[string]int64{}
+	crashing, stuck, behind := map[string]int64{}, map[string]int64{}, map[string]int64{}
 	raw, err := kv.TransactValue(w.Context(), w.db, func(tx kv.Transaction) ([]*fdbjobs.Job, error) {
 		return w.store.Jobs().ListIDs(tx.Snapshot(), slices.Collect(maps.Keys(all))...)
 	})
@@ -459,6 +459,10 @@ func (w *world) compareTroubles(all map[string]*jobs.Job) {
 			stuck[job.ID] = state.StuckSince.Unix()
 			assert.Equal(w, replicator.StateRunning, state.State, job.ID)
 		}
+		if !state.BehindSince.IsZero() {
+			behind[job.ID] = state.BehindSince.Unix()
+			w.count("behind")
+		}
 		assert.False(w, state.State == replicator.StateCrashing && state.CrashingSince.IsZero(), "%s", job.State)
 	}
 	for _, row := range w.parkedRows() {
@@ -466,6 +470,7 @@ func (w *world) compareTroubles(all map[string]*jobs.Job) {
 	}
 	assert.Equal(w, crashing, w.times("crashing"))
 	assert.Equal(w, stuck, w.times("stuck"))
+	assert.Equal(w, behind, w.times("behind"))
 	for id := range w.rows("runs") {
 		assert.Contains(w, all, id, "a run is left of a job that is gone")
 	}

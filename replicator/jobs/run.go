@@ -531,6 +531,7 @@ func (r *Run) write(
 		next.CrashingSince = time.Time{}
 	}
 	next.StuckSince = r.store.stuckSince(&next)
+	next.Behind, next.BehindSince = r.behind(&next)
 	next.Redact(r.secrets)
 	var text json.RawMessage // nil keeps the stored state
 	if !r.stored || time.Since(next.LastUpdated) >= restate || !reflect.DeepEqual(&next, r.job.State) {
@@ -567,16 +568,30 @@ func (s *Store) stuckSince(state *replicator.JobState) time.Time {
 	return since
 }
 
+// behind returns the lag of the target of a continuous job in a state, and the time of its row in the index of such jobs. The
+// time is zero while a run has been behind for less than StuckAfter: most runs catch up before, and have no row.
+func (r *Run) behind(state *replicator.JobState) (*replicator.Behind, time.Time) {
+	if r.job.IsMirror() || !r.job.Args.Replication.Continuous {
+		return nil, time.Time{}
+	}
+	now := time.Now()
+	behind := state.Behind.After(state, now)
+	if behind == nil || state.State == replicator.StateRunning && now.Sub(behind.Since) < r.store.settings().StuckAfter {
+		return behind, time.Time{}
+	}
+	return behind, behind.Since.UTC().Truncate(time.Second)
+}
+
 // account makes the writes that follow from each write of the state: the charge for the running
-// time, the row of a mirror's database, the job's rows in the indexes of crashing and of stuck jobs, and the end of its
-// row of a parked job.
+// time, the row of a mirror's database, the job's rows in the indexes of troubles.go, and the end of its row of a parked
+// job.
 func (r *Run) account(tx kv.Transaction, b bill, state *replicator.JobState) error {
 	r.store.charge(tx, b)
 	if err := r.followed(tx, state); err != nil {
 		return err
 	}
 	was, now := r.job.stored, recordOf(state)
-	if now.crashing.Equal(was.crashing) && now.stuck.Equal(was.stuck) && now.parked == was.parked && len(r.unsure) == 0 {
+	if now.crashing.Equal(was.crashing) && now.stuck.Equal(was.stuck) && now.behind.Equal(was.behind) && now.parked == was.parked && len(r.unsure) == 0 {
 		return nil
 	}
 	return r.store.reindex(tx, r.job.ID, now, append(slices.Clip(r.unsure), was)...)

@@ -57,12 +57,13 @@ func (s *Store) Runs(ctx context.Context, job *Job) ([]json.RawMessage, error) {
 type record struct {
 	crashing time.Time // the time of its row in the index of crashing jobs; zero if there is none
 	stuck    time.Time // that of its row in the index of stuck jobs
+	behind   time.Time // that of its row in the index of jobs whose targets lack changes
 	parked   source    // the source in its row of a parked job; zero if there is none
 	runs     int64     // see JobState.Runs
 }
 
 func recordOf(state *replicator.JobState) record {
-	return record{state.CrashingSince, state.StuckSince, sourceOf(state.Parked), state.Runs}
+	return record{state.CrashingSince, state.StuckSince, state.BehindSince, sourceOf(state.Parked), state.Runs}
 }
 
 // clearRecord clears these rows of a job that is removed, except that of a parked job.

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"time"
@@ -15,11 +16,12 @@ import (
 //
 //	("crashing", since, job id) -> ""    by JobState.CrashingSince
 //	("stuck", since, job id)    -> ""    by JobState.StuckSince
+//	("behind", since, job id)   -> ""    by JobState.BehindSince
 //	("refused", time, job id)   -> ""    by when the target last refused revisions, until the job ends
 //
-// A row of the first two is written and cleared in the transaction that writes the state, so it agrees
-// with the stored state of its job. A row of the third is written with the failures of its job.
-// Jobs that crash and recover, or get stuck and go on, cost a row each time, and all others nothing.
+// A row of the first three is written and cleared in the transaction that writes the state, so it agrees
+// with the stored state of its job. A row of the last is written with the failures of its job.
+// Jobs that crash and recover, get stuck and go on, or fall behind and catch up, cost a row each time, and all others nothing.
 
 func (s *Store) crashKey(since time.Time, jobID string) []byte {
 	return s.space.Pack("crashing", since.Unix(), jobID)
@@ -29,7 +31,11 @@ func (s *Store) stuckKey(since time.Time, jobID string) []byte {
 	return s.space.Pack("stuck", since.Unix(), jobID)
 }
 
-// reindex writes what follows from a state that replaces another one: the rows of the job in the first two indexes, and
+func (s *Store) behindKey(since time.Time, jobID string) []byte {
+	return s.space.Pack("behind", since.Unix(), jobID)
+}
+
+// reindex writes what follows from a state that replaces another one: the rows of the job in the first three indexes, and
 // no row of a parked job for a source that the state does not name. before are the records that the job may have in the
 // store.
 func (s *Store) reindex(tx kv.Transaction, jobID string, now record, before ...record) error {
@@ -45,7 +51,7 @@ func (s *Store) reindex(tx kv.Transaction, jobID string, now record, before ...r
 	return nil
 }
 
-// retime writes the rows of a job in the first two indexes. before is as in reindex.
+// retime writes the rows of a job in the first three indexes. before is as in reindex.
 func (s *Store) retime(tx kv.Transaction, jobID string, now record, before ...record) {
 	for _, was := range before {
 		if !was.crashing.IsZero() {
@@ -54,12 +60,18 @@ func (s *Store) retime(tx kv.Transaction, jobID string, now record, before ...re
 		if !was.stuck.IsZero() {
 			tx.Clear(s.stuckKey(was.stuck, jobID))
 		}
+		if !was.behind.IsZero() {
+			tx.Clear(s.behindKey(was.behind, jobID))
+		}
 	}
 	if !now.crashing.IsZero() {
 		tx.Set(s.crashKey(now.crashing, jobID), nil)
 	}
 	if !now.stuck.IsZero() {
 		tx.Set(s.stuckKey(now.stuck, jobID), nil)
+	}
+	if !now.behind.IsZero() {
+		tx.Set(s.behindKey(now.behind, jobID), nil)
 	}
 }
 
@@ -76,7 +88,7 @@ func (s *Store) clearRefusal(tx kv.Transaction, jobID string) error {
 
 // troubled returns the pageRead of a list in the order of an index.
 func (s *Store) troubled(order Order) pageRead {
-	name := map[Order]string{ByCrash: "crashing", ByStuck: "stuck", ByRefusal: "refused"}[order]
+	name := map[Order]string{ByCrash: "crashing", ByStuck: "stuck", ByLag: "behind", ByRefusal: "refused"}[order]
 	index, latestFirst := s.space.Sub(name), order == ByRefusal
 	return func(tx kv.ReadTransaction, _ listing, after fdbjobs.Position, n int) (out page, err error) {
 		r := rows.Range(index)
@@ -132,6 +144,8 @@ func (j *Job) indexed(order Order, at int64) bool {
 		return j.State.CrashingSince.Unix() == at
 	case ByStuck:
 		return j.State.StuckSince.Unix() == at && j.Status == fdbjobs.Running
+	case ByLag:
+		return j.State.BehindSince.Unix() == at
 	}
 	return true
 }
@@ -153,4 +167,14 @@ func (s *Store) troubledJob(tx kv.ReadTransaction, raw *fdbjobs.Job, owners map[
 		return nil, nil
 	}
 	return s.parseListed(raw, of)
+}
+
+// countTroubles returns the number of rows of an index with times until then, at most MaxCounted.
+func (s *Store) countTroubles(ctx context.Context, name string, until time.Time) (int, error) {
+	index := s.space.Sub(name)
+	r := kv.KeyRange{Begin: rows.Range(index).Begin, End: index.Pack(until.Unix() + 1)}
+	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (int, error) {
+		pairs, err := tx.Snapshot().GetRange(r, kv.RangeOptions{Limit: MaxCounted}).Slice()
+		return len(pairs), err
+	})
 }

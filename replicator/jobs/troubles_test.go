@@ -49,7 +49,7 @@ func TestTroubles(t *testing.T) {
 		}
 		waits := func() jobs.Waits {
 			t.Helper()
-			w, err := b.store.Waits(b.Context())
+			w, err := b.store.Waits(b.Context(), time.Now().Add(-3*time.Second))
 			require.NoError(t, err)
 			return w
 		}
@@ -75,7 +75,7 @@ func TestTroubles(t *testing.T) {
 		require.Equal(t, []string{"z"}, list(jobs.ByCrash, jobs.Filter{Database: "a/_replicator"}))
 		require.NoError(t, b.database("a/_replicator").Delete(b.Context()))
 		require.Equal(t, []string{"e", "d", "c", "b", "a"}, crashing(), "a deleted database has no jobs")
-		require.Equal(t, jobs.Waits{Crashing: first["e"]}, waits())
+		require.Equal(t, jobs.Waits{Crashing: first["e"], LongCrashing: 3}, waits(), "e, d and c: the others have crashed for less than 3 seconds")
 		require.Equal(t, []string{"a", "b", "c", "d", "e"}, refused())
 
 		// A job that runs again has not recovered yet.
@@ -200,5 +200,67 @@ func TestStuck(t *testing.T) {
 			require.NoError(t, end())
 			require.Empty(t, b.times("stuck"))
 		}
+	})
+}
+
+// A continuous job whose target lacks changes for long is listed until it has caught up, also while it does not run.
+func TestBehindForLong(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, jobs.Options{StuckAfter: time.Minute})
+		job := b.replicate(`"continuous": true`)
+		run := b.accept()
+		require.NoError(t, run.Start(t.Context(), "node", "pid"))
+		left := int64(5)
+		report := func(what replicator.Doing) {
+			t.Helper()
+			require.NoError(t, run.Update(t.Context(), func(s *replicator.JobState) {
+				s.Activity, s.ChangesPending = &replicator.Activity{Doing: what, Since: time.Now(), LastProgress: time.Now()}, &left
+			}))
+		}
+		listed := func() (since int64) {
+			t.Helper()
+			page, err := b.store.List(b.Context(), jobs.Filter{}, jobs.ListOptions{Limit: 10, Order: jobs.ByLag})
+			require.NoError(t, err)
+			waits, err := b.store.Waits(b.Context(), time.Now())
+			require.NoError(t, err)
+			if len(page.Jobs) == 0 {
+				require.Empty(t, b.times("behind"))
+				require.Zero(t, waits.Behind)
+				return 0
+			}
+			require.Equal(t, map[string]int64{job.ID: waits.Behind.Unix()}, b.times("behind"))
+			return waits.Behind.Unix()
+		}
+		pass := func(d time.Duration) { <-time.After(d) }
+		began := time.Now()
+		report(replicator.DoingCopying)
+		pass(50 * time.Second)
+		report(replicator.DoingCopying)
+		require.Zero(t, listed(), "for less than StuckAfter")
+		pass(11 * time.Second)
+		report(replicator.DoingReading)
+		require.Equal(t, began.Unix(), listed())
+		b.check()
+		require.NoError(t, run.Crash(t.Context(), time.Now().Add(time.Minute), 1, "", "no"))
+		require.Equal(t, began.Unix(), listed())
+		pass(time.Minute)
+		run = b.accept()
+		require.NoError(t, run.Start(t.Context(), "node", "pid"))
+		report(replicator.DoingCopying)
+		require.Equal(t, began.Unix(), listed())
+		report(replicator.DoingWaiting)
+		require.Zero(t, listed(), "it has caught up")
+
+		// A run that is stopped while it is behind is listed at once: no run will say when it is late.
+		now := time.Now()
+		report(replicator.DoingCopying)
+		require.Zero(t, listed())
+		require.NoError(t, run.Stop(t.Context(), nil))
+		require.Equal(t, now.Unix(), listed())
+		run = b.accept()
+		require.NoError(t, run.Start(t.Context(), "node", "pid"))
+		require.NoError(t, run.Fail(t.Context(), "", "no"))
+		require.Zero(t, listed())
 	})
 }

@@ -181,8 +181,18 @@ var cases = map[string][]series{
 			[]outcome{after(65 * time.Minute), after(75*time.Minute, only), after(110 * time.Minute)}},
 		{"some always crash", `couchdb_couch_replicator_jobs_crashed{` + node1 + `} 50+1x6 55x100`, []outcome{after(90 * time.Minute)}},
 	},
-	"SetteeJobCrashesForLong": {{"for a day", `settee_replicator_longest_crashing_job_seconds{` + node1 + `} 85000+60x60`,
-		[]outcome{after(30 * time.Minute), after(55*time.Minute, only)}}},
+	"SetteeJobCrashesForLong": {{"one of many", `
+		settee_replicator_long_crashing_jobs{` + node1 + `} 0x10 1x20 0x20
+		settee_replicator_long_crashing_jobs{` + node2 + `} 0x10 1x20 0x20`,
+		[]outcome{after(10 * time.Minute), after(20*time.Minute, only), after(35 * time.Minute)}}},
+	"SetteeJobStuck": {{"one for an hour", `settee_replicator_longest_stuck_job_seconds{` + node1 + `} 0x10 130+60x60 0x20`,
+		[]outcome{after(20 * time.Minute), after(40*time.Minute, only), after(80 * time.Minute)}}},
+	"SetteeJobLate": {
+		{"one is behind, and catches up", `settee_replicator_lag_seconds{` + node1 + `} 0x10 130+60x90 0x20`,
+			[]outcome{after(60 * time.Minute), after(95*time.Minute, only), after(110 * time.Minute)}},
+		{"many are behind for a while", `settee_replicator_lag_seconds{` + node1 + `} 0+60x30 0+60x30 0+60x30`,
+			[]outcome{after(80 * time.Minute)}},
+	},
 	"SetteeDocumentsRefused": {{"some are refused", `
 		settee_replicator_doc_write_failures_total{` + node1 + `} 4x60
 		settee_replicator_doc_write_failures_total{` + node2 + `} 0x20 3x40`,

@@ -41,6 +41,7 @@ type listedJob struct {
 	ErrorCount    int     `json:"error_count,omitempty"`
 	CrashingSince *string `json:"crashing_since,omitempty"`
 	StuckSince    *string `json:"stuck_since,omitempty"`
+	BehindSince   *string `json:"behind_since,omitempty"`
 	Parked        *string `json:"parked,omitempty"` // since when, see jobs.Job.Parked
 	// Of a job that a mirror has made: the job id of the mirror, and the database of its source.
 	Mirror           string    `json:"mirror,omitempty"`
@@ -70,6 +71,7 @@ func listed(job *jobs.Job) listedJob {
 		State:    state.State,
 
 		ErrorCount: state.ErrorCount, CrashingSince: timeText(state.CrashingSince), StuckSince: timeText(state.StuckSince),
+		BehindSince: timeText(state.BehindSince),
 		Parked: timeText(job.Parked()), Mirror: job.Mirror(), MirroredDatabase: job.Args.MirroredDatabase,
 		WaitsFor: waiting(job), pauseOf: pauseOfJob(job),
 	}
@@ -241,9 +243,9 @@ func readOrder(q *web.Query, opts jobs.ListOptions) jobs.Order {
 	switch order {
 	case jobs.ByOwner:
 		return order
-	case jobs.ByCrash, jobs.ByStuck, jobs.ByRefusal:
+	case jobs.ByCrash, jobs.ByStuck, jobs.ByLag, jobs.ByRefusal:
 	default:
-		q.Refuse("`sort` must be one of [%s,%s,%s]", jobs.ByCrash, jobs.ByStuck, jobs.ByRefusal)
+		q.Refuse("`sort` must be one of [%s,%s,%s,%s]", jobs.ByCrash, jobs.ByStuck, jobs.ByLag, jobs.ByRefusal)
 	}
 	if opts.Skip > 0 {
 		q.Refuse("`skip` cannot be combined with `sort`: use `start_key`")

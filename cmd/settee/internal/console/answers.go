@@ -24,6 +24,7 @@ type Job struct {
 	ErrorCount    int       `json:"error_count"`
 	CrashingSince time.Time `json:"crashing_since"`
 	StuckSince    time.Time `json:"stuck_since"`
+	BehindSince   time.Time `json:"behind_since"`
 	Parked        time.Time `json:"parked"`
 	Paused        bool      `json:"paused"`
 	PausedSince   time.Time `json:"paused_since"`

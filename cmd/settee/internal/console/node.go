@@ -36,7 +36,7 @@ type Filter struct {
 	User      string
 	// Search is a text in the source, the target or an id.
 	Search string
-	// Sort is an order: since, stuck or refused, see docs/http.md.
+	// Sort is an order: since, stuck, behind or refused, see docs/http.md.
 	Sort string
 }
 
@@ -44,7 +44,7 @@ type Filter struct {
 var States = []string{"running", "pending", "parked", "crashing", "completed", "failed"}
 
 // sorts are the orders of lists.
-var sorts = []string{"since", "stuck", "refused"}
+var sorts = []string{"since", "stuck", "behind", "refused"}
 
 // Check returns an error that names the flag if no list is like that.
 func (f Filter) Check() error {

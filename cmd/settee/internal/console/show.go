@@ -41,6 +41,7 @@ func WriteJob(out io.Writer, width int, now time.Time, job Job) error {
 	}
 	fact("Started", ago(job.StartTime))
 	fact("Crashing", ago(job.CrashingSince))
+	fact("Behind", ago(job.BehindSince))
 	if job.ErrorCount > 0 {
 		fact("Errors", fmt.Sprintf("%d in a row", job.ErrorCount))
 	}
