@@ -20,9 +20,6 @@ import (
 	"settee/replicator/worker"
 )
 
-// putBack is the time that a run has to put its job back into the queue after it was cut off.
-const putBack = 2 * time.Second
-
 // errNoTime is the cause of the context's end when the node's shutdown runs out of time.
 var errNoTime = errors.New("the node is shutting down")
 
@@ -47,7 +44,7 @@ func (s *Server) run(ctx context.Context, r *running) {
 	case err == nil:
 	case ctx.Err() != nil: // dropped: the activity monitors of other nodes notice
 	case errors.Is(err, fdbjobs.ErrHalt):
-		last, cancel := context.WithTimeout(ctx, putBack)
+		last, cancel := s.stages.Last(ctx, run.Heartbeat())
 		defer cancel()
 		s.counter.add(func(c *Counts) { c.Stops++ })
 		if err := run.Release(last); err != nil {
@@ -135,7 +132,7 @@ func (s *Server) replicate(ctx context.Context, job *running, parked bool, log *
 			}
 			return nil // after another error the next report will tell
 		},
-	}, s.workerConfig(run, cfg), reporter{run: run, end: func() { s.slots.stopRun(job) }, log: log, health: health, counted: counted})
+	}, s.workerConfig(run, cfg), reporter{run: run, beats: s.beats, beat: new(time.Time), end: func() { s.slots.stopRun(job) }, log: log, health: health, counted: counted})
 	counted.count(result.RunStats)
 
 	return s.ended(ctx, job, result, err, health, log)
@@ -211,7 +208,7 @@ func (s *Server) ended(
 			log.Info().Msg("replication goes back to the queue") // its turn has ended, or the node stops
 		}
 		s.counter.add(func(c *Counts) { c.Stops++ })
-		ctx, cancel := context.WithTimeout(ctx, putBack)
+		ctx, cancel := s.stages.Last(ctx, run.Heartbeat()) // another node waits for longer
 		defer cancel()
 		return run.StopFor(ctx, reason, health.heal(result.CopyTo))
 	case errors.Is(err, fdbjobs.ErrHalt):
@@ -331,7 +328,9 @@ func WorkerConfig(cfg *config.Config) worker.Config {
 // reporter records the reports of a run in its job.
 type reporter struct {
 	run     *jobs.Run
-	end     func() // stops the run
+	beats   *beats
+	beat    *time.Time // when the latest report began, zero before the first
+	end     func()     // stops the run
 	log     *zerolog.Logger
 	health  *health
 	counted *statsCounter
@@ -346,7 +345,10 @@ func (r reporter) Identify(ctx context.Context, id replicator.ID) error {
 func (r reporter) Report(ctx context.Context, progress worker.Progress) error {
 	r.counted.count(progress.RunStats)
 	r.health.saw(progress.Activity, time.Now())
+	began := time.Now()
 	err := r.run.Update(ctx, r.health.heal(progress.CopyTo))
+	r.beats.saw(*r.beat, began, time.Now(), r.run.Heartbeat())
+	*r.beat = began
 	if errors.Is(err, jobs.ErrEnding) {
 		r.end()
 		return nil

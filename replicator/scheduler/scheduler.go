@@ -60,6 +60,7 @@ type Server struct {
 	counter counter
 	shared  worker.Shared
 
+	beats        *beats
 	look, ticked deadline // of the activity monitor and of tick
 }
 
@@ -71,7 +72,7 @@ func New(opts Options) *Server {
 	if opts.Replicate == nil {
 		opts.Replicate = worker.Run
 	}
-	s := &Server{opts: opts, stages: jobserver.NewStages(), look: newDeadline(), ticked: newDeadline()}
+	s := &Server{opts: opts, stages: jobserver.NewStages(), beats: new(beats), look: newDeadline(), ticked: newDeadline()}
 	s.slots = newSlots(s.limits, opts.Running)
 	return s
 }
@@ -122,6 +123,9 @@ const acceptPause = 100 * time.Millisecond
 // accept takes due jobs while there is room, up to max_acceptors at a time.
 func (s *Server) accept(ctx, accepting context.Context) {
 	for {
+		if !s.onTime(accepting) {
+			return
+		}
 		waiting, n := s.slots.room(accepting)
 		if n == 0 {
 			return

@@ -110,9 +110,8 @@ func (w *watch) run(ctx, accepting context.Context) {
 		return
 	}
 	// If another node has taken the job, this has no effect.
-	last, cancelLast := context.WithTimeout(ctx, putBack)
+	last, cancelLast := w.watcher.stages.Last(ctx, w.held.Heartbeat())
 	defer cancelLast()
-	defer context.AfterFunc(w.watcher.stages.Hurry, cancelLast)()
 	text, _ := w.snapshot()
 	if err := w.held.Resubmit(last, time.Now(), text, nil); err != nil && !errors.Is(err, fdbjobs.ErrHalt) {
 		w.log.Error().Err(err).Msg("a watch could not be put back; it will be taken up again")

@@ -19,8 +19,6 @@ import (
 )
 
 const (
-	// putBack is the time that a watch has to put its job back into the queue.
-	putBack = 2 * time.Second
 	// rotateEvery is how often a node that has as many watches as it may have looks for others that are due, and turnTime
 	// how long a watch is kept before it makes room for one of these.
 	rotateEvery = time.Minute

@@ -2,7 +2,11 @@
 // on them. A node has one for replications (package scheduler) and one for watches (package watch).
 package jobserver
 
-import "context"
+import (
+	"context"
+	"fmt"
+	"time"
+)
 
 // Stages are the stages in which a job server ends. First it takes no more jobs, and those that it has get time to go back
 // to the queue. Then they are cut off.
@@ -41,6 +45,31 @@ func (s *Stages) Shutdown(ctx context.Context, stop func()) error {
 	s.hurryUp()
 	<-s.ended
 	return ctx.Err()
+}
+
+// hurried is how long a job may still be put back after the end of Hurry.
+const hurried = 2 * time.Second
+
+// Last returns a context for the last write of a held job, which puts it back into its queue. It ends with ctx, after the
+// time most, and 2 seconds after the end of Hurry. In the last two cases the cause says so and wraps
+// context.DeadlineExceeded, so that the write counts as one that may have been committed.
+func (s *Stages) Last(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancelMost := context.WithTimeoutCause(ctx, most,
+		fmt.Errorf("%w: the job could not be put back into its queue for %s", context.DeadlineExceeded, most))
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(s.Hurry, func() {
+		select {
+		case <-ctx.Done():
+		case <-time.After(hurried):
+			cancel(fmt.Errorf("%w: the job could not be put back into its queue within %s after the node's time to shut down",
+				context.DeadlineExceeded, hurried))
+		}
+	})
+	return ctx, func() {
+		stop()
+		cancel(context.Canceled)
+		cancelMost()
+	}
 }
 
 // Merge returns a context that ends when either a or b ends.
