@@ -53,7 +53,7 @@ func TestRandom(t *testing.T) {
 	}
 	for _, what := range []string{
 		"written", "refused", "deleted", "merged", "database deleted", "completed", "failed", "crashed", "stopped", "parked", "woken", "died", "halted", "collided", "told",
-		"recovered", "stuck", "behind", "refused by a target", "ended after its job",
+		"recovered", "stuck", "refused by a target", "ended after its job", "paused or resumed",
 	} {
 		assert.NotZero(t, seen[what], what)
 	}
@@ -185,7 +185,19 @@ func (w *world) body() []byte {
 	case 3:
 		return definitionText(`"continuous": true, "filter": "f/t"`)
 	}
-	return definitionText(fmt.Sprintf(`"doc_ids": ["%d"], "continuous": %v, "mine": %d`, w.intN(8), w.intN(2) == 0, w.intN(100)))
+	return definitionText(fmt.Sprintf(`"doc_ids": ["%d"], "continuous": %v, "mine": %d, "paused": %v`,
+		w.intN(8), w.intN(2) == 0, w.intN(100), w.intN(8) == 0))
+}
+
+// paused returns the text of a document with the contrary of its member paused, or nil if it is no replication.
+func paused(body []byte) []byte {
+	var members map[string]any
+	if json.Unmarshal(body, &members) != nil || members["target"] == nil {
+		return nil
+	}
+	members["paused"] = members["paused"] != true
+	text, _ := json.Marshal(members)
+	return text
 }
 
 func (w *world) writer() {
@@ -228,6 +240,10 @@ func (w *world) put(db *docstore.Database, id string) {
 	doc, err := db.Get(w.Context(), id, docstore.GetOptions{})
 	if err == nil {
 		edit.Rev = doc.Rev
+		if text := paused(doc.Body); w.intN(3) == 0 && text != nil {
+			edit.Body, edit.Deleted = text, false
+			w.count("paused or resumed")
+		}
 		if bytes.Contains(doc.Body, []byte(`"triggered"`)) {
 			w.count("told")
 		}
@@ -506,5 +522,9 @@ func (w *world) agree(doc *docstore.Document, job *jobs.Job) {
 		assert.True(w, parsed.State.Terminal(), "the job has ended: %s", what)
 	default: // also if a user has written a terminal state while the job runs
 		assert.True(w, job.Args.Replication.Equal(parsed.Replication), what)
+		assert.Equal(w, parsed.Paused, job.Args.Paused != nil, what)
+		if parsed.Paused {
+			assert.Equal(w, fdbjobs.Pending, job.Status, what)
+		}
 	}
 }
