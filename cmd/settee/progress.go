@@ -43,6 +43,8 @@ func newDisplay(out io.Writer) (*display, time.Duration) {
 		progressbar.OptionFullWidth(),
 		progressbar.OptionThrottle(progressEvery/2),
 		progressbar.OptionClearOnFinish(),
+		// Otherwise a goroutine of the bar draws it ten times a second, also when it has been removed.
+		progressbar.OptionSetSpinnerChangeInterval(0),
 	)
 	return d, progressEvery
 }
