@@ -26,10 +26,8 @@ type EndedRun struct {
 	Outcome Outcome   `json:"outcome"`
 	Node    string    `json:"node"`
 	// What the run alone has copied. It is not known of a lost run.
-	DocsRead         int64 `json:"docs_read"`
-	DocsWritten      int64 `json:"docs_written"`
-	DocWriteFailures int64 `json:"doc_write_failures"`
-	// Reason is why it crashed or failed, or was stopped.
+	DocCounts
+	// Reason is why it crashed or failed.
 	Reason string `json:"reason,omitempty"`
 }
 

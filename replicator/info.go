@@ -24,7 +24,7 @@ func (i *Info) SumUp(progress *MirrorProgress, summary *MirrorSummary) *Info {
 		i.Mirror.MirrorProgress = *progress
 	}
 	if i.Progress != nil && summary != nil {
-		i.DocsRead, i.DocsWritten, i.DocWriteFailures = summary.DocsRead, summary.DocsWritten, summary.WriteFailures
+		i.DocsRead, i.DocsWritten, i.DocWriteFailures = summary.DocsRead, summary.DocsWritten, summary.DocWriteFailures
 	}
 	return i
 }

@@ -63,11 +63,8 @@ type MirrorSummary struct {
 	States map[MirroredState]int64 `json:"states"`
 	// Failures are the first databases whose runs fail, those that have failed for longest first.
 	Failures []MirroredFailure `json:"failures"`
-	// DocsRead, DocsWritten and WriteFailures are the sums over the replications of the databases, with what earlier
-	// replications with the same ids have copied.
-	DocsRead      int64 `json:"docs_read"`
-	DocsWritten   int64 `json:"docs_written"`
-	WriteFailures int64 `json:"doc_write_failures"`
+	// The sums over the replications of the databases, with what earlier replications with the same ids have copied.
+	DocCounts
 	// Behind is since when the target may lack changes, and BehindDatabase a database whose changes it may lack since then.
 	// Behind is zero if it lacks none. Lag is the age of Behind in seconds.
 	Behind         time.Time `json:"behind_since,omitzero"`

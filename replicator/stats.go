@@ -24,6 +24,21 @@ type CheckpointStats struct {
 	BulkGetAttempts       int64 `json:"bulk_get_attempts"`
 }
 
+// DocCounts are the counters of documents: read from the source, written to the target, and refused by the target.
+type DocCounts struct {
+	DocsRead         int64 `json:"docs_read"`
+	DocsWritten      int64 `json:"docs_written"`
+	DocWriteFailures int64 `json:"doc_write_failures"`
+}
+
+// Docs returns the counters of documents.
+func (s Stats) Docs() DocCounts {
+	return DocCounts{DocsRead: s.DocsRead, DocsWritten: s.DocsWritten, DocWriteFailures: s.DocWriteFailures}
+}
+
+// Attempted reports whether a document was written or refused.
+func (c DocCounts) Attempted() bool { return c.DocsWritten+c.DocWriteFailures > 0 }
+
 // Add adds the counters of other.
 func (s *Stats) Add(other Stats) {
 	s.RevisionsChecked += other.RevisionsChecked

@@ -57,9 +57,7 @@ type mirrorCounts struct {
 	Vanished  int `json:"vanished"` // deleted at the source meanwhile
 	Left      int `json:"left"`     // that were not copied, or not wholly, because the command was stopped
 
-	DocsRead         int64 `json:"docs_read"`
-	DocsWritten      int64 `json:"docs_written"`
-	DocWriteFailures int64 `json:"doc_write_failures"`
+	replicator.DocCounts
 }
 
 // mirrorCopy copies the databases of a server.
@@ -134,10 +132,8 @@ func (r *childReporter) Report(_ context.Context, p worker.Progress) error {
 func (r *childReporter) count(now replicator.Stats) {
 	r.all.mu.Lock()
 	defer r.all.mu.Unlock()
-	all := &r.all.stats
-	all.DocsRead += now.DocsRead - r.last.DocsRead
-	all.DocsWritten += now.DocsWritten - r.last.DocsWritten
-	all.DocWriteFailures += now.DocWriteFailures - r.last.DocWriteFailures
+	r.all.stats.Add(now)
+	r.all.stats.Subtract(r.last)
 	r.last = now
 }
 
@@ -146,8 +142,8 @@ func (c *mirrorCopy) end(err error, received func() syscall.Signal) error {
 	took := time.Since(c.began)
 	counts := mirrorCounts{
 		Databases: c.total, Copied: c.copied, Failed: c.failures.count, Vanished: c.vanishedCount,
-		Left:     c.total - c.copied - c.vanishedCount - c.failures.count,
-		DocsRead: c.stats.DocsRead, DocsWritten: c.stats.DocsWritten, DocWriteFailures: c.stats.DocWriteFailures,
+		Left:      c.total - c.copied - c.vanishedCount - c.failures.count,
+		DocCounts: c.stats.Docs(),
 	}
 	outcome, status := "completed", error(nil)
 	switch {

@@ -38,9 +38,8 @@ type mirroredRow struct {
 	failing int64
 	// At mark the source had as many changes as will have been checked when goal revisions have been. 0: there is no mark.
 	mark, goal int64
-	// docsRead, docsWritten and writeFailures are the counters of the job's state.
-	docsRead, docsWritten, writeFailures int64
-	reason                               string // why it fails
+	docs       replicator.DocCounts // of the job's state
+	reason     string               // why it fails
 }
 
 // maxMirroredReason is the maximum size of a reason in bytes.
@@ -48,7 +47,7 @@ const maxMirroredReason = 300
 
 func (r *mirroredRow) pack() []byte {
 	return tuple.Tuple{
-		string(r.state), r.definition, r.turn, r.since, r.failing, r.mark, r.goal, r.docsRead, r.docsWritten, r.writeFailures, r.reason,
+		string(r.state), r.definition, r.turn, r.since, r.failing, r.mark, r.goal, r.docs.DocsRead, r.docs.DocsWritten, r.docs.DocWriteFailures, r.reason,
 	}.Pack()
 }
 
@@ -59,7 +58,7 @@ func parseMirrored(value []byte) (*mirroredRow, error) {
 	if err != nil || len(e) != 11 || !rows.As(e[0], &state) || !rows.As(e[1], &r.definition) || !rows.As(e[10], &r.reason) {
 		return nil, fmt.Errorf("reading a database of a mirror: %w", errors.Join(err, tuple.ErrMalformed))
 	}
-	for i, n := range []*int64{&r.turn, &r.since, &r.failing, &r.mark, &r.goal, &r.docsRead, &r.docsWritten, &r.writeFailures} {
+	for i, n := range []*int64{&r.turn, &r.since, &r.failing, &r.mark, &r.goal, &r.docs.DocsRead, &r.docs.DocsWritten, &r.docs.DocWriteFailures} {
 		if !rows.As(e[i+2], n) {
 			return nil, fmt.Errorf("reading a database of a mirror: %w", tuple.ErrMalformed)
 		}
@@ -99,9 +98,9 @@ func (r *mirroredRow) sums(n int64, into map[string]int64) {
 		return
 	}
 	into[string(r.state)] += n
-	into[sumDocsRead] += n * r.docsRead
-	into[sumDocsWritten] += n * r.docsWritten
-	into[sumWriteFailures] += n * r.writeFailures
+	into[sumDocsRead] += n * r.docs.DocsRead
+	into[sumDocsWritten] += n * r.docs.DocsWritten
+	into[sumWriteFailures] += n * r.docs.DocWriteFailures
 }
 
 // indexed returns the keys of a row in the indexes.
@@ -175,7 +174,7 @@ func (s *Store) setMirrored(tx kv.Transaction, mirror, database string, old, nex
 // after returns the row after its job has come into a state, at a time. It does not change r.
 func (r *mirroredRow) after(state *replicator.JobState, now int64) *mirroredRow {
 	next := *r
-	next.docsRead, next.docsWritten, next.writeFailures = state.Stats.DocsRead, state.Stats.DocsWritten, state.Stats.DocWriteFailures
+	next.docs = state.Stats.Docs()
 	next.state = r.stateAfter(state)
 	if !next.fails() {
 		next.failing, next.reason = 0, ""

@@ -248,7 +248,7 @@ func (s *Store) mirrorSummary(tx kv.ReadTransaction, mirror string, now time.Tim
 		case sumDocsWritten:
 			m.DocsWritten = n
 		case sumWriteFailures:
-			m.WriteFailures = n
+			m.DocWriteFailures = n
 		case string(replicator.MirroredGone):
 			m.States[replicator.MirroredGone] = n
 		default:

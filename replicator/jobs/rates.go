@@ -10,6 +10,7 @@ import (
 	"settee/pkg/kv"
 	"settee/pkg/kv/rows"
 	"settee/pkg/tuple"
+	"settee/replicator"
 )
 
 // What nodes do is recorded in slots of ten seconds for two hours, and of two minutes for a day:
@@ -29,8 +30,7 @@ const (
 
 // Work is what nodes did in some time.
 type Work struct {
-	// Documents read from sources, written to targets, and refused by targets.
-	DocsRead, DocsWritten, DocWriteFailures int64
+	replicator.DocCounts
 	// Starts counts runs that began, Stops those that ended to go on later, Crashes those that failed
 	// and are tried again. Completed and Failed count jobs that ended.
 	Starts, Stops, Crashes, Completed, Failed int64

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"settee/replicator"
 	"settee/replicator/jobs"
 )
 
@@ -30,7 +31,7 @@ func TestRates(t *testing.T) {
 			return out
 		}
 		record := func(r *jobs.Recorder, after time.Duration, n int64) error {
-			return r.Record(b.Context(), began.Add(after), jobs.Work{DocsWritten: n, Failed: n})
+			return r.Record(b.Context(), began.Add(after), jobs.Work{DocCounts: replicator.DocCounts{DocsWritten: n}, Failed: n})
 		}
 		require.NoError(t, record(one, 0, 0))
 		require.Empty(t, b.rates(), "a node that did nothing writes nothing")

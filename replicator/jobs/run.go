@@ -29,9 +29,8 @@ type Run struct {
 	// unsure are the states of the writes whose result is unknown, since the last one whose result is
 	// known: the job may have the rows of any of them.
 	unsure  []record
-	started bool                       // Start has succeeded
-	copied  replicator.Stats           // see Copied
-	last    func(*replicator.JobState) // see Last
+	started bool                 // Start has succeeded
+	copied  replicator.DocCounts // see Copied
 	// secrets are the secrets of the job's definition. They are masked in everything that is
 	// written.
 	secrets redact.Set
@@ -251,7 +250,7 @@ func (r *Run) Start(ctx context.Context, node, pid string) error {
 }
 
 // Copied says what the run alone has copied, for the record of its end.
-func (r *Run) Copied(stats replicator.Stats) { r.copied = stats }
+func (r *Run) Copied(docs replicator.DocCounts) { r.copied = docs }
 
 // recordEnd records the end of the run in the transaction that writes the state after it.
 func (r *Run) recordEnd(tx kv.Transaction, outcome replicator.Outcome, state *replicator.JobState) error {
@@ -264,8 +263,7 @@ func (r *Run) recordEnd(tx kv.Transaction, outcome replicator.Outcome, state *re
 	}
 	return r.store.setRun(tx, r.job.ID, state.Runs, replicator.EndedRun{
 		Start: state.StartTime, End: state.LastUpdated, Outcome: outcome, Node: state.Node,
-		DocsRead: r.copied.DocsRead, DocsWritten: r.copied.DocsWritten, DocWriteFailures: r.copied.DocWriteFailures,
-		Reason: reason,
+		DocCounts: r.copied, Reason: state.Error,
 	})
 }
 

@@ -48,7 +48,7 @@ func TestRuns(t *testing.T) {
 			require.Empty(t, b.outcomes(id))
 			ran := func(n int64) *jobs.Run {
 				run := b.accept()
-				run.Copied(replicator.Stats{DocsWritten: n})
+				run.Copied(replicator.DocCounts{DocsWritten: n})
 				<-time.After(time.Second)
 				return run
 			}

@@ -44,8 +44,8 @@ func work(now, before Counts) jobs.Work {
 	stats := now.Stats
 	stats.Subtract(before.Stats)
 	return jobs.Work{
-		DocsRead: stats.DocsRead, DocsWritten: stats.DocsWritten, DocWriteFailures: stats.DocWriteFailures,
-		Starts: now.Starts - before.Starts, Stops: now.Stops - before.Stops, Crashes: now.Crashes - before.Crashes,
+		DocCounts: stats.Docs(),
+		Starts:    now.Starts - before.Starts, Stops: now.Stops - before.Stops, Crashes: now.Crashes - before.Crashes,
 		Completed: now.Completed - before.Completed, Failed: now.Failed - before.Failed,
 		BytesReceived: now.BytesReceived - before.BytesReceived, BytesSent: now.BytesSent - before.BytesSent,
 	}

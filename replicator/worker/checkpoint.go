@@ -51,11 +51,9 @@ type session struct {
 // docIDsStats are members that checkpoints of replications by document ids repeat outside the history, since CouchDB
 // 0.11.
 type docIDsStats struct {
-	StartTime        string `json:"start_time,omitempty"`
-	EndTime          string `json:"end_time,omitempty"`
-	DocsRead         *int64 `json:"docs_read,omitempty"`
-	DocsWritten      *int64 `json:"docs_written,omitempty"`
-	DocWriteFailures *int64 `json:"doc_write_failures,omitempty"`
+	StartTime string `json:"start_time,omitempty"`
+	EndTime   string `json:"end_time,omitempty"`
+	*replicator.DocCounts
 }
 
 // entry is a history entry to be written.
@@ -98,8 +96,7 @@ func parseCheckpoint(doc json.RawMessage) checkpoint {
 	c.version = fields["replication_id_version"]
 	c.docIDs = docIDsStats{
 		StartTime: text(fields["start_time"]), EndTime: text(fields["end_time"]),
-		DocsRead: count(fields["docs_read"]), DocsWritten: count(fields["docs_written"]),
-		DocWriteFailures: count(fields["doc_write_failures"]),
+		DocCounts: docCounts(fields),
 	}
 	about := members(fields["about"])
 	c.about = instances{Source: about["source"], Target: about["target"]}
@@ -156,6 +153,15 @@ func count(raw json.RawMessage) *int64 {
 		return nil
 	}
 	return n
+}
+
+// docCounts returns the counters of documents, or nil if one is missing or not a number.
+func docCounts(fields map[string]json.RawMessage) *replicator.DocCounts {
+	read, written, failures := count(fields["docs_read"]), count(fields["docs_written"]), count(fields["doc_write_failures"])
+	if read == nil || written == nil || failures == nil {
+		return nil
+	}
+	return &replicator.DocCounts{DocsRead: *read, DocsWritten: *written, DocWriteFailures: *failures}
 }
 
 // sequence returns raw if it can be a sequence: a string, a number or an array.
@@ -232,8 +238,7 @@ func newRecord(e entry, seq json.RawMessage, before []session, byDocIDs bool) re
 	}
 	if byDocIDs {
 		rec.docIDsStats = docIDsStats{
-			StartTime: e.StartTime, EndTime: e.EndTime,
-			DocsRead: &e.DocsRead, DocsWritten: &e.DocsWritten, DocWriteFailures: &e.DocWriteFailures,
+			StartTime: e.StartTime, EndTime: e.EndTime, DocCounts: new(replicator.Stats(e.CheckpointStats).Docs()),
 		}
 	}
 	rec.History = append(rec.History, encode(e))

@@ -152,7 +152,7 @@ func (r *run) result(ctx context.Context, err error) (Result, error) {
 func (r *run) fruitless() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.rowsRead > r.rowsPassed && r.passed.IsZero() && r.stats.DocsWritten+r.stats.DocWriteFailures == 0
+	return r.rowsRead > r.rowsPassed && r.passed.IsZero() && !r.stats.Docs().Attempted()
 }
 
 func newRun(job Job, cfg Config) (*run, error) {
