@@ -13,7 +13,7 @@ import (
 	"settee/replicator"
 )
 
-// moments are the times from which a run's activity is derived. run.mu guards them.
+// moments are the times from which a run's activity is derived. progress.mu guards them.
 type moments struct {
 	began    bool      // begin is done
 	opened   time.Time // the changes feed was opened
@@ -36,13 +36,6 @@ func (r *run) feedOpened(live bool) {
 	if live {
 		r.liveOpened()
 	}
-}
-
-func (r *run) note(moment *time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	*moment = time.Now()
-	r.tellSoon()
 }
 
 // activity returns what the run is doing. The caller holds run.mu.

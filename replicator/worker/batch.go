@@ -31,7 +31,7 @@ type batch struct {
 	ended  bool            // the feed ended with it
 }
 
-// position is a run's position in the changes feed. run.mu guards it.
+// position is a run's position in the changes feed. progress.mu guards it.
 type position struct {
 	read, through, committed json.RawMessage // as in Progress
 
@@ -48,7 +48,7 @@ func newPosition() position { return position{done: map[int]json.RawMessage{}} }
 
 // intake gathers rows into batches, in the feed's order, and starts a goroutine for each. A batch of a feed that ends
 // is full, except the last one. A batch of a live feed takes the rows available at the moment and starts as soon as
-// there is room for it, so batches grow with the load. run.mu guards the intake.
+// there is room for it, so batches grow with the load. progress.mu guards the intake.
 type intake struct {
 	r *run
 	// start calls copy in a goroutine and does not block.
@@ -271,18 +271,6 @@ func (r *run) pass(b *batch) {
 			r.through = seq
 		}
 	}
-}
-
-// setLeft records that left changes followed the last one read when that many rows were read. With a filter it is at
-// most so many, because each row that was read since stands for itself and for those that the filter left out before it.
-func (r *run) setLeft(left, rows int64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	left = max(0, left-(r.rowsRead-rows))
-	if r.left == nil || *r.left != left {
-		r.tellSoon()
-	}
-	r.left, r.leftAt = &left, rows
 }
 
 // changesPending returns how many changes are not dealt with yet, or nil if that is not known.

@@ -20,7 +20,7 @@ func batching(size int) (*intake, chan *batch) {
 	r := &run{
 		settings: settings{batchSize: size, workers: 1},
 		rep:      &replicator.Replication{},
-		position: newPosition(),
+		progress: progress{position: newPosition()},
 	}
 	q := newIntake(r)
 	batches := make(chan *batch)
@@ -146,7 +146,7 @@ func TestThePassageIsInTheFeedsOrder(t *testing.T) {
 		pending int64
 	}{{1, "0", 12}, {3, "0", 11}, {0, "2", 10}, {2, "4", 10}} {
 		r.pass(batches[step.ends])
-		progress := r.progress()
+		progress := r.snapshot()
 		require.Equal(t, step.through, string(progress.ThroughSeq))
 		require.Equal(t, "4", string(progress.SourceSeq))
 		require.Equal(t, step.pending, *progress.ChangesPending)

@@ -2,6 +2,8 @@ package worker
 
 import (
 	"bytes"
+	"crypto/rand"
+	"encoding/hex"
 	"encoding/json"
 	"net/http"
 	"time"
@@ -31,6 +33,24 @@ type checkpoint struct {
 	history []session   // newest first
 	// about identifies the databases, in the target's checkpoint only.
 	about instances
+}
+
+// checkpoints are the checkpoints that a run goes on from and writes. One goroutine at a time writes them.
+type checkpoints struct {
+	// These are written during begin and only read afterwards.
+	id      replicator.ID
+	session string          // 32 hex digits
+	start   json.RawMessage // where the feed begins
+	earlier []session       // the history before start
+
+	latest record // the checkpoint as last read or written
+	wrote  bool   // this run has written a checkpoint
+}
+
+func newSessionID() string {
+	var random [16]byte
+	_, _ = rand.Read(random[:]) // never fails
+	return hex.EncodeToString(random[:])
 }
 
 // instances has the instance_start_time of both databases, or nil where it is unknown.

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,7 +9,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 
 	"settee/pkg/couch"
 	"settee/replicator"
@@ -219,19 +217,4 @@ func (p *peer) readLocal(ctx context.Context, id string) error {
 	}
 	p.local = parseCheckpoint(doc)
 	return nil
-}
-
-// onBoth calls do for both databases in parallel. If both fail, it returns the source's error.
-func (r *run) onBoth(ctx context.Context, do func(context.Context, *peer) error) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var other sync.WaitGroup
-	var targetErr error
-	other.Go(func() { targetErr = do(ctx, r.target) })
-	sourceErr := do(ctx, r.source)
-	if sourceErr != nil {
-		cancel()
-	}
-	other.Wait()
-	return cmp.Or(sourceErr, targetErr)
 }

@@ -13,7 +13,7 @@ const (
 	busyInterval = 2 * time.Second
 )
 
-// news says when the next report is due. run.mu guards it.
+// news says when the next report is due. progress.mu guards it.
 type news struct {
 	unreported time.Time  // when the first change since the last report was; zero if there is none
 	reported   time.Time  // when the last report began
@@ -32,34 +32,6 @@ func (r *run) beginReports(ctx context.Context) {
 		defer r.mu.Unlock()
 		again(time.Until(r.nextReport()))
 	})
-}
-
-// tellSoon records that there is something to report. The caller holds run.mu.
-func (r *run) tellSoon() {
-	if !r.unreported.IsZero() {
-		return
-	}
-	r.unreported = time.Now()
-	if r.reports != nil {
-		r.reports.in(time.Until(r.nextReport()))
-	}
-}
-
-// nextReport returns when the next report is due. The runs of a node report together, so that they share transactions:
-// at a whole second without changes, else at a fifth of a second. The caller holds run.mu.
-func (r *run) nextReport() time.Time {
-	due := later(r.started, r.reported).Add(r.reportInterval)
-	if r.reportInterval > time.Second {
-		due = down(due, time.Second)
-	}
-	if r.unreported.IsZero() {
-		return due
-	}
-	soon := down(later(r.unreported.Add(mergeChanges), r.reported.Add(busyInterval)), time.Second/5)
-	if soon.Before(due) {
-		return soon
-	}
-	return due
 }
 
 // down returns t rounded down to a multiple of d, a part of a second, with its monotonic clock.
@@ -111,5 +83,5 @@ func (r *run) report(ctx context.Context) error {
 	r.mu.Lock()
 	r.reported, r.unreported = time.Now(), time.Time{}
 	r.mu.Unlock()
-	return r.reporter.Report(ctx, r.progress())
+	return r.reporter.Report(ctx, r.snapshot())
 }

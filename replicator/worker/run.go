@@ -3,13 +3,10 @@ package worker
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"settee/pkg/couch"
@@ -34,21 +31,11 @@ type run struct {
 	stop       context.Context // ends when the run is asked to stop
 	lost       func(context.Context) error
 
-	source, target *peer
+	databases
+	checkpoints
 
-	// These are written by one goroutine during begin and only read afterwards.
-	id       replicator.ID
-	filtered bool            // the feed may omit changes
-	session  string          // 32 hex digits
-	started  time.Time       //
-	start    json.RawMessage // where the feed begins
-	earlier  []session       // the history before start
-
-	resumed bool // the run goes on from the checkpoint with which its job was parked
-
-	// latest is the checkpoint as last read or written. Only one goroutine at a time writes checkpoints.
-	latest record
-	wrote  bool // this run has written a checkpoint
+	filtered bool // the feed may omit changes
+	resumed  bool // the run goes on from the checkpoint with which its job was parked
 
 	// handle does what there is to do for a batch: copyBatch, or the comparison of a Verification. It calls asked when
 	// the next batch may ask the target. An error ends the run; fail does so before the end of handle.
@@ -56,18 +43,9 @@ type run struct {
 	// reject returns what is missing of a row whose id the target rejects.
 	reject func(row couch.Row, err error) []ref
 
-	steps           steps
-	unasked         unasked       // for batches of changes that were there before
-	unaskedLive     unasked       // for those of a live feed
-	asking, writing sizeLimit     // for _revs_diff and _bulk_docs
-	large           chan struct{} // one element per large document in memory
-
-	noBulkGet atomic.Bool  // the source has no working _bulk_get
-	noInline  atomic.Bool  // its _bulk_get does not return attachments
-	bulkPause bulkPause    // after failed _bulk_get requests
-	inFlight  atomic.Int32 // batches being copied
-	moved     moved
-	troubles  troubles
+	pipeline
+	moved    moved
+	troubles troubles
 
 	traces
 
@@ -75,14 +53,9 @@ type run struct {
 	telling  step                    // in which the Reporter is called
 	end      context.CancelCauseFunc // ends the run
 
-	mu       sync.Mutex
-	ended    error            // of the Reporter or of lost
-	known    string           // Progress.ReplicationID
-	base     replicator.Stats // of earlier runs
-	stats    replicator.Stats // of this run
-	position                  // in the changes feed
-	moments
-	news
+	ended error // of the Reporter or of lost; progress.mu guards it
+
+	progress
 }
 
 // Run runs a job once: a one-shot replication to the end of the changes feed, a continuous one until something ends it.
@@ -92,8 +65,7 @@ func Run(ctx context.Context, job Job, cfg Config, reporter Reporter) (Result, e
 	if err != nil {
 		return Result{Progress: Progress{ReplicationID: job.ReplicationID, Stats: job.Stats}}, err
 	}
-	defer r.source.db.Close()
-	defer r.target.db.Close()
+	defer r.databases.close()
 	if r.parking = newParking(job, r.useCheckpoints); r.parking != nil && job.Park != nil {
 		defer job.Park.Listen(r.parking.ask)()
 	}
@@ -134,7 +106,7 @@ func (r *run) perform(ctx context.Context, reporter Reporter, do func(context.Co
 
 // result returns the results of Run for a run that ended with err.
 func (r *run) result(ctx context.Context, err error) (Result, error) {
-	result := Result{Progress: r.progress()}
+	result := Result{Progress: r.snapshot()}
 	result.Activity = nil
 	result.Fruitless = errors.Is(err, ErrStopped) && r.fruitless()
 	switch {
@@ -148,35 +120,21 @@ func (r *run) result(ctx context.Context, err error) (Result, error) {
 	return result, err
 }
 
-// fruitless reports what Result.Fruitless says of a run that was stopped.
-func (r *run) fruitless() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.rowsRead > r.rowsPassed && r.passed.IsZero() && !r.stats.Docs().Attempted()
-}
-
 func newRun(job Job, cfg Config) (*run, error) {
 	r := &run{
 		settings: newSettings(cfg, job.Replication),
 		rep:      job.Replication, secrets: job.Replication.Secrets(), serverUUID: cfg.ServerUUID,
-		stop:     cmp.Or(job.Stop, context.Background()),
-		lost:     job.Lost,
-		woken:    job.Woken,
-		filtered: job.Replication.DocIDs != nil || job.Replication.Selector != nil || job.Replication.Filter != "",
-		started:  time.Now(),
-		position: newPosition(), telling: make(step, 1),
-		unasked: unasked{most: maxUnasked}, unaskedLive: unasked{most: maxUnaskedLive},
-		asking: sizeLimit{most: maxPortion}, writing: sizeLimit{most: maxPortion},
-		large: make(chan struct{}, largeAtATime),
-		known: job.ReplicationID, base: job.Stats,
+		stop:        cmp.Or(job.Stop, context.Background()),
+		lost:        job.Lost,
+		woken:       job.Woken,
+		filtered:    job.Replication.DocIDs != nil || job.Replication.Selector != nil || job.Replication.Filter != "",
+		checkpoints: checkpoints{session: newSessionID()},
+		telling:     make(step, 1),
 	}
+	r.pipeline.init(&r.settings, job)
+	r.progress.init(&r.settings, job)
 	if m := job.Replication.Mirrored; m != nil && m.Security {
 		r.security = security{copies: true, one: make(step, 1), known: job.Security}
-	}
-	r.steps = newSteps(r.workers, max(1, r.connections-2)) // two connections are kept for short requests
-	if job.Woken {
-		r.unasked.resume(job.Lacking)
-		r.unaskedLive.resume(job.Lacking)
 	}
 	r.handle, r.reject = r.copyBatch, r.refuseRow
 	r.troubles.changed = func() {
@@ -185,9 +143,6 @@ func newRun(job Job, cfg Config) (*run, error) {
 		r.tellSoon()
 	}
 	r.refusals.told, r.refusals.list = cfg.Refused, cfg.ListRefused
-	var random [16]byte
-	_, _ = rand.Read(random[:]) // never fails
-	r.session = hex.EncodeToString(random[:])
 	if cfg.Shared == nil {
 		cfg.Shared = &Shared{}
 	}
@@ -202,7 +157,7 @@ func newRun(job Job, cfg Config) (*run, error) {
 	return r, nil
 }
 
-func (r *run) progress() Progress {
+func (r *run) snapshot() Progress {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return Progress{
@@ -213,20 +168,6 @@ func (r *run) progress() Progress {
 		Security:       r.security.known,
 		Activity:       r.activity(),
 	}
-}
-
-// allStats returns the statistics of all runs with this replication id. The caller holds run.mu.
-func (r *run) allStats() replicator.Stats {
-	stats := r.base
-	stats.Add(r.stats)
-	return stats
-}
-
-func (r *run) count(add replicator.Stats) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.stats.Add(add)
-	r.tellSoon()
 }
 
 // history returns the answer to POST /_replicate.

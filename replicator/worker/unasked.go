@@ -59,20 +59,6 @@ func (u *unasked) resume(l replicator.Lacking) {
 	u.left = min(max(l.Unasked, 0), u.most)
 }
 
-// learned returns what the run has learned for a later run: from the live feed, or if that has not asked, from the one that
-// ended.
-func (r *run) learned() replicator.Lacking {
-	live, before := r.unaskedLive.learned(), r.unasked.learned()
-	if live != (replicator.Lacking{}) {
-		return live
-	}
-	most := r.unaskedLive.most
-	return replicator.Lacking{
-		Lacked:  min(max(before.Lacked, -most), most),
-		Unasked: min(max(0, unaskedFor*before.Lacked), most),
-	}
-}
-
 func (u *unasked) learned() replicator.Lacking {
 	u.mu.Lock()
 	defer u.mu.Unlock()
