@@ -11,8 +11,6 @@ import (
 
 	"settee/internal/racetest"
 	"settee/internal/shorttest"
-	"settee/pkg/docstore/selector"
-	"settee/replicator"
 )
 
 // costly is a selector that takes too many steps on documents whose text is long.
@@ -40,14 +38,6 @@ func TestSelectorsThatAreTooLarge(t *testing.T) {
 	} {
 		refused(t, post(n, "", text), http.StatusBadRequest, "bad_request", reason)
 	}
-}
-
-// TestLimitsOfSelectorsAgree checks that a settee which is a source accepts each selector that a replication may have.
-func TestLimitsOfSelectorsAgree(t *testing.T) {
-	t.Parallel()
-	require.Equal(t, selector.MaxBytes, replicator.MaxSelectorBytes)
-	require.Equal(t, selector.MaxNodes, replicator.MaxSelectorNodes)
-	require.Equal(t, selector.MaxDigits, replicator.MaxDigits)
 }
 
 // TestSelectorsThatTakeTooLong checks that a feed whose selector takes too many steps to match a document fails with

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"settee/pkg/erlterm"
 	"settee/pkg/redact"
 )
 
@@ -94,26 +95,30 @@ func (h Header) Format(f fmt.State, verb rune) {
 
 // idTerm returns the Erlang term of the endpoint in version 4 ids: {remote, User, Host, Port,
 // Path, Headers, undefined}.
-func (e Endpoint) idTerm() (tuple, error) {
+func (e Endpoint) idTerm() ([]byte, error) {
 	l, err := splitURL(e.URL)
 	if err != nil {
 		return nil, err
-	}
-	var user any = atom("undefined")
-	if e.HasCredentials() {
-		user = chars(e.writtenUsername())
 	}
 	path := l.path
 	if !strings.HasPrefix(path, "/") {
 		path = "/" + path
 	}
-	headers := []any{}
+	headers := [][]byte{}
 	for _, h := range e.Headers {
 		if !h.isDefault() {
-			headers = append(headers, tuple{chars(h.Name), chars(h.Value)})
+			headers = append(headers, erlterm.AppendChars(erlterm.AppendChars(erlterm.AppendTuple(nil, 2), h.Name), h.Value))
 		}
 	}
-	return tuple{atom("remote"), user, chars(l.host), l.idPort(), chars(path), headers, atom("undefined")}, nil
+	b := erlterm.AppendAtom(erlterm.AppendTuple(nil, 7), "remote")
+	if e.HasCredentials() {
+		b = erlterm.AppendChars(b, e.writtenUsername())
+	} else {
+		b = erlterm.AppendAtom(b, "undefined")
+	}
+	b = l.appendPort(erlterm.AppendChars(b, l.host))
+	b = appendList(erlterm.AppendChars(b, path), headers)
+	return erlterm.AppendAtom(b, "undefined"), nil
 }
 
 func (e Endpoint) writtenUsername() string {
@@ -129,14 +134,14 @@ func (h Header) isDefault() bool {
 	return h.Name == "Accept" && h.Value == "application/json"
 }
 
-// idPort returns the port as ids cover it. For http, 5984 is a default port like 80.
-func (l location) idPort() any {
+// appendPort appends the port as ids cover it. For http, 5984 is a default port like 80.
+func (l location) appendPort(b []byte) []byte {
 	switch {
 	case l.scheme == "https" && (l.port == 0 || l.port == 443),
 		l.scheme == "http" && (l.port == 0 || l.port == 80 || l.port == 5984):
-		return atom("default")
+		return erlterm.AppendAtom(b, "default")
 	}
-	return int64(l.port)
+	return erlterm.AppendInteger(b, int64(l.port))
 }
 
 // canonicalURL returns the URL in one form for all spellings of its scheme, host and port.

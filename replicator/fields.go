@@ -1,10 +1,11 @@
 package replicator
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
-	"math/big"
 	"net/url"
 	"slices"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"settee/pkg/jsontext"
+	"settee/pkg/selector"
 	"settee/pkg/sockopt"
 )
 
@@ -131,22 +133,21 @@ func (f *fields) object(name, what string) *fields {
 	return inner
 }
 
-// orderedObject returns the members of an object in their order, and its text as it is stored.
-func (f *fields) orderedObject(name, what string) (object, json.RawMessage) {
+// objectText returns an object as it is stored.
+func (f *fields) objectText(name, what string) json.RawMessage {
 	raw, given := f.values[name]
 	if !given {
-		return nil, nil
+		return nil
 	}
 	if raw[0] != '{' {
 		f.mustBe(name, what)
-		return nil, nil
+		return nil
 	}
-	members, err := decodeObjectJSON(raw)
-	if err != nil {
+	if err := checkNumbers(raw); err != nil {
 		f.fail(name, "parameter `%s` is invalid: %v", f.prefix+name, err)
-		return nil, nil
+		return nil
 	}
-	return members, storedJSON(raw)
+	return storedJSON(raw)
 }
 
 // replicationID returns the id of the replication to cancel. It replaces spaces by +, because a +
@@ -171,12 +172,14 @@ func (f *fields) replicationID() string {
 }
 
 func (f *fields) createTargetParams() json.RawMessage {
-	members, raw := f.orderedObject("create_target_params", "a JSON object")
-	for _, m := range members {
-		switch m.value.(type) {
-		case string, bool, int64, *big.Int, float64:
-		default:
-			f.fail("create_target_params."+m.name,
+	raw := f.objectText("create_target_params", "a JSON object")
+	if raw == nil {
+		return nil
+	}
+	values := f.object("create_target_params", "a JSON object").values // of several members of one name, the last
+	for m := range jsontext.Members(raw) {
+		if name := string(m.Key); strings.IndexByte("{[n", values[name][0]) >= 0 {
+			f.fail("create_target_params."+name,
 				"parameter `create_target_params` must be a JSON object of strings, numbers and booleans")
 		}
 	}
@@ -274,18 +277,22 @@ func (f *fields) checkViewParam() {
 }
 
 func (f *fields) queryParams() json.RawMessage {
-	_, raw := f.orderedObject("query_params", "an object")
-	return raw
+	return f.objectText("query_params", "an object")
 }
 
 func (f *fields) selector() json.RawMessage {
-	if len(f.values["selector"]) > MaxSelectorBytes {
-		f.fail("selector", "parameter `selector` is invalid: it has more than %d bytes", MaxSelectorBytes)
+	raw := f.objectText("selector", "a JSON object")
+	if raw == nil {
 		return nil
 	}
-	members, raw := f.orderedObject("selector", "a JSON object")
-	if _, err := normalSelector(members); err != nil {
-		f.fail("selector", "parameter `selector` is invalid: %v", err)
+	_, err := selector.Normal(f.values["selector"])
+	var wrong *selector.Error
+	switch {
+	case !errors.As(err, &wrong):
+	case wrong.Want != "":
+		f.fail("selector", "parameter `selector` is invalid: %s, which must be %s", wrong.Reason, wrong.Want)
+	default:
+		f.fail("selector", "parameter `selector` is invalid: %s", wrong.Reason)
 	}
 	return raw
 }
@@ -296,24 +303,27 @@ func (f *fields) sinceSeq() json.RawMessage {
 	if !given {
 		return nil
 	}
-	value, err := decodeJSON(raw)
-	if err != nil {
+	if err := checkNumbers(raw); err != nil {
 		f.fail("since_seq", "parameter `since_seq` is invalid: %v", err)
 		return nil
 	}
-	ok := true
-	switch v := value.(type) {
-	case string:
-		ok = v != ""
-	case []any:
-	default:
-		ok = isInteger(v) && !isNegative(v)
-	}
-	if !ok {
+	if !isSequence(raw) {
 		f.mustBe("since_seq", "an update sequence: a string, an array, or an integer of 0 or more")
 		return nil
 	}
 	return storedJSON(raw)
+}
+
+func isSequence(raw json.RawMessage) bool {
+	switch raw[0] {
+	case '[':
+		return true
+	case '"':
+		return string(raw) != `""`
+	case '-':
+		return string(raw) == "-0"
+	}
+	return '0' <= raw[0] && raw[0] <= '9' && !bytes.ContainsAny(raw, ".eE")
 }
 
 func (f *fields) socketOptions() *sockopt.Options {
@@ -341,18 +351,11 @@ func (f *fields) userCtx() *UserCtx {
 		}
 	}
 	if raw, given := ctx.values["roles"]; given {
-		value, err := decodeJSON(raw)
-		roles, ok := value.([]any)
-		if err != nil || !ok {
+		roles, ok := jsontext.Strings(raw)
+		if !ok {
 			ctx.mustBe("roles", "an array of strings")
 		}
-		for _, element := range roles {
-			role, ok := element.(string)
-			if !ok {
-				ctx.mustBe("roles", "an array of strings")
-			}
-			user.Roles = append(user.Roles, role)
-		}
+		user.Roles = append(user.Roles, roles...)
 	}
 	return user
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"settee/pkg/erlterm"
+	selectors "settee/pkg/selector"
 	"settee/pkg/sockopt"
 	"settee/replicator"
 
@@ -210,8 +212,8 @@ var fieldTests = map[string]fieldTest{
 		},
 		refused: append(
 			values("selector", "parameter `selector` must be a JSON object", `null`, `[]`, `"x"`, `5`),
-			refusedValue{`"selector": {"a": {"$foo": 1}}`, "selector", "parameter `selector` is invalid: `$foo` is not an operator"},
-			refusedValue{`"selector": {"a": {"$in": 1}}`, "selector", "parameter `selector` is invalid: the argument of `$in` must be an array"},
+			refusedValue{`"selector": {"a": {"$foo": 1}}`, "selector", "parameter `selector` is invalid: Invalid operator: $foo"},
+			refusedValue{`"selector": {"a": {"$in": 1}}`, "selector", "parameter `selector` is invalid: Bad argument for operator $in: 1, which must be an array"},
 			refusedValue{`"selector": {"a": 1e999}`, "selector", "parameter `selector` is invalid: a number is out of range"},
 		),
 	},
@@ -274,11 +276,11 @@ func TestLongIntegers(t *testing.T) {
 		"since_seq": `"since_seq": %s`, "selector": `"selector": {"a": {"$in": [[-%s]]}}`,
 		"query_params": `"query_params": {"a": {"b": %s}}`, "create_target_params": `"create_target_params": {"q": %s}`,
 	} {
-		request, err := replicator.ParseRequest(definition(fmt.Sprintf(format, digits(replicator.MaxDigits))), replicator.ParseOptions{})
+		request, err := replicator.ParseRequest(definition(fmt.Sprintf(format, digits(erlterm.MaxDigits))), replicator.ParseOptions{})
 		require.NoError(t, err, field)
 		_, err = request.Replication.ID(serverUUID, "code")
 		require.NoError(t, err, field)
-		for _, n := range []int{replicator.MaxDigits + 1, 1_000_000} {
+		for _, n := range []int{erlterm.MaxDigits + 1, 1_000_000} {
 			require.Equal(t, &replicator.ParseError{
 				Field: field, Reason: "parameter `" + field + "` is invalid: an integer has more than 1000 digits",
 			}, refusal(t, definition(fmt.Sprintf(format, digits(n)))))
@@ -305,12 +307,12 @@ func TestLargeSelectors(t *testing.T) {
 		return `{"a":"` + strings.Repeat("x", size-len(frame)) + `"}`
 	}
 	or := func(n int) string { return `{"$or":[` + list(n, "1") + `]}` }
-	_ = parse(t, selector(padded(replicator.MaxSelectorBytes)))
-	_ = parse(t, selector(or(replicator.MaxSelectorNodes-1)))
+	_ = parse(t, selector(padded(selectors.MaxBytes)))
+	_ = parse(t, selector(or(selectors.MaxNodes-1)))
 	for text, reason := range map[string]string{
-		padded(replicator.MaxSelectorBytes + 1):                            "it has more than 1048576 bytes",
-		or(replicator.MaxSelectorNodes):                                    "it has more than 50000 fields and operators",
-		`{"$or":[` + list(replicator.MaxSelectorNodes/2, `{"a":1}`) + `]}`: "it has more than 50000 fields and operators",
+		padded(selectors.MaxBytes + 1):                            "Selector has more than 1048576 bytes.",
+		or(selectors.MaxNodes):                                    "Selector has more than 50000 fields and operators.",
+		`{"$or":[` + list(selectors.MaxNodes/2, `{"a":1}`) + `]}`: "Selector has more than 50000 fields and operators.",
 	} {
 		require.Equal(t, &replicator.ParseError{Field: "selector", Reason: "parameter `selector` is invalid: " + reason}, refusal(t, selector(text)))
 	}

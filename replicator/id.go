@@ -7,6 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"settee/pkg/erlterm"
+	"settee/pkg/jsontext"
+	"settee/pkg/selector"
 )
 
 // ID is a replication id of version 4.
@@ -53,18 +57,18 @@ func (r *Replication) ID(serverUUID, filterCode string) (ID, error) {
 	if err != nil {
 		return ID{}, fmt.Errorf("computing a replication id: %w", err)
 	}
-	terms := append([]any{serverUUID, source, target}, filter...)
+	terms := append([][]byte{erlterm.AppendBinary(nil, serverUUID), source, target}, filter...)
 	if r.WinningRevsOnly {
-		terms = append(terms, "winning_revs_only")
+		terms = append(terms, erlterm.AppendBinary(nil, "winning_revs_only"))
 	}
 	if r.Mirror != nil { // CouchDB has no mirrors
 		text, err := json.Marshal(r.Mirror)
 		if err != nil {
 			return ID{}, fmt.Errorf("computing a replication id: mirror: %w", err)
 		}
-		terms = append(terms, "mirror", string(text))
+		terms = append(terms, erlterm.AppendBinary(nil, "mirror"), erlterm.AppendBinary(nil, text))
 	}
-	digest := md5.Sum(encodeTerm(terms))
+	digest := md5.Sum(appendList([]byte{erlterm.Version}, terms))
 	return ID{
 		Base:         hex.EncodeToString(digest[:]),
 		Continuous:   r.Continuous,
@@ -72,52 +76,75 @@ func (r *Replication) ID(serverUUID, filterCode string) (ID, error) {
 	}, nil
 }
 
+// appendList appends a list of encoded terms, of which none is an integer.
+func appendList(b []byte, terms [][]byte) []byte {
+	if len(terms) == 0 {
+		return erlterm.AppendNil(b)
+	}
+	b = erlterm.AppendList(b, len(terms))
+	for _, term := range terms {
+		b = append(b, term...)
+	}
+	return erlterm.AppendNil(b)
+}
+
 // filterTerms returns the terms of the id for doc_ids, selector or filter.
-func (r *Replication) filterTerms(filterCode string) ([]any, error) {
+func (r *Replication) filterTerms(filterCode string) ([][]byte, error) {
 	switch {
 	case r.DocIDs != nil:
-		ids := make([]any, len(r.DocIDs))
+		ids := make([][]byte, len(r.DocIDs))
 		for i, id := range r.DocIDs {
-			ids[i] = id
+			ids[i] = erlterm.AppendBinary(nil, id)
 		}
-		return []any{ids}, nil
+		return [][]byte{appendList(nil, ids)}, nil
 	case r.Selector != nil:
-		selector, err := decodeObjectJSON(r.Selector)
+		term, err := selectorTerm(r.Selector)
 		if err != nil {
 			return nil, fmt.Errorf("selector: %w", err)
 		}
-		normal, err := normalSelector(selector)
-		if err != nil {
-			return nil, fmt.Errorf("selector: %w", err)
-		}
-		return []any{normal}, nil
+		return [][]byte{term}, nil
 	case r.Filter != "":
-		params, err := decodeObjectJSON(r.QueryParams)
+		params, err := objectTerm(r.QueryParams)
 		if err != nil {
 			return nil, fmt.Errorf("query_params: %w", err)
 		}
+		text := r.Filter
 		if r.NeedsFilterCode() {
-			return []any{trimFilterCode(filterCode), params}, nil
+			text = trimFilterCode(filterCode)
 		}
-		return []any{r.Filter, params}, nil
+		return [][]byte{erlterm.AppendBinary(nil, text), params}, nil
 	}
 	return nil, nil
 }
 
-// decodeObjectJSON decodes a JSON object; nil is an empty one.
-func decodeObjectJSON(raw json.RawMessage) (object, error) {
-	if raw == nil {
-		return object{}, nil
+// selectorTerm returns the term of a selector's normal form, with the keys of every object sorted.
+func selectorTerm(raw json.RawMessage) ([]byte, error) {
+	if err := checkNumbers(raw); err != nil {
+		return nil, err
 	}
-	value, err := decodeJSON(raw)
+	normal, err := selector.Normal(raw)
 	if err != nil {
 		return nil, err
 	}
-	decoded, ok := value.(object)
-	if !ok {
+	sorted, err := canonicalJSON(normal)
+	if err != nil {
+		return nil, err
+	}
+	return erlterm.AppendJSON(nil, sorted), nil
+}
+
+// objectTerm returns the term of a JSON object. A nil text means an empty object.
+func objectTerm(raw json.RawMessage) ([]byte, error) {
+	if raw == nil {
+		raw = json.RawMessage("{}")
+	}
+	if err := checkNumbers(raw); err != nil {
+		return nil, err
+	}
+	if !jsontext.IsObject(raw) {
 		return nil, errors.New("not a JSON object")
 	}
-	return decoded, nil
+	return erlterm.AppendJSON(nil, raw), nil
 }
 
 // trimFilterCode trims a filter function as CouchDB does before it hashes it. It removes the

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// maxDigits is the maximum number of digits of an integer that is converted. The time for that grows with the square of
+// MaxDigits is the maximum number of digits of an integer that is converted. The time for that grows with the square of
 // its length.
-const maxDigits = 1000
+const MaxDigits = 1000
 
 // appendNumber appends a JSON number.
 func appendNumber(b, text []byte) []byte {
@@ -23,7 +23,7 @@ func appendNumber(b, text []byte) []byte {
 		n, _ := strconv.ParseInt(string(text), 10, 64)
 		return AppendInteger(b, n)
 	}
-	if len(text) > maxDigits {
+	if len(text) > MaxDigits {
 		return AppendBinary(b, text)
 	}
 	return AppendBig(b, integer(string(text)))
@@ -51,7 +51,7 @@ func float(text string) float64 {
 	}
 	exponent, err := strconv.Atoi(text[e+1:])
 	switch {
-	case e > maxDigits, err != nil && text[e+1] != '-':
+	case e > MaxDigits, err != nil && text[e+1] != '-':
 		return math.Inf(1)
 	case err != nil:
 		exponent = math.MinInt32

@@ -12,7 +12,7 @@ import (
 	"settee/frontend/internal/functions"
 	"settee/frontend/internal/web"
 	"settee/pkg/docstore"
-	"settee/pkg/docstore/selector"
+	"settee/pkg/selector"
 	"settee/pkg/jsontext"
 )
 

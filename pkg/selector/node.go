@@ -14,50 +14,6 @@ type node interface {
 	match(w *work, v value) bool
 }
 
-// pushNegations moves negations down to the conditions, which defines their meaning for a missing
-// field: not (a = 1) becomes a != 1, which requires a.
-func pushNegations(n node) node {
-	switch n := n.(type) {
-	case not:
-		return negate(n.node)
-	case allOf:
-		return allOf(each(n, pushNegations))
-	case anyOf:
-		return anyOf(each(n, pushNegations))
-	default:
-		return n
-	}
-}
-
-func negate(n node) node {
-	switch n := n.(type) {
-	case not:
-		return pushNegations(n.node)
-	case allOf:
-		return anyOf(each(n, negate))
-	case anyOf:
-		return allOf(each(n, negate))
-	case field:
-		return field{n.path, negate(n.cond)}
-	case comparison:
-		return comparison{order: n.order, arg: n.arg, less: !n.less, equal: !n.equal, greater: !n.greater}
-	case in:
-		return in{order: n.order, keys: n.keys, negated: !n.negated}
-	case exists:
-		return !n
-	default:
-		return not{n}
-	}
-}
-
-func each(nodes []node, f func(node) node) []node {
-	all := make([]node, len(nodes))
-	for i, n := range nodes {
-		all[i] = f(n)
-	}
-	return all
-}
-
 // allOf is $and.
 type allOf []node
 

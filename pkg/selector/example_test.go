@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"settee/pkg/docstore/selector"
+	"settee/pkg/selector"
 )
 
 func Example() {

@@ -17,7 +17,7 @@ import (
 
 	"settee/internal/costtest"
 	"settee/internal/seeds"
-	"settee/pkg/docstore/selector"
+	"settee/pkg/selector"
 )
 
 // The reference decides on decoded values, in one recursion with the path and whether it is

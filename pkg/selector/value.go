@@ -67,6 +67,15 @@ var (
 	errTooLong     = errors.New("JSON text of more than 2 GB")
 )
 
+// boolean returns the value true or false.
+func boolean(b bool) value {
+	t := &tape{text: []byte("false"), entries: []entry{{end: 5, next: 1, kind: kindFalse}}}
+	if b {
+		t = &tape{text: []byte("true"), entries: []entry{{end: 4, next: 1, kind: kindTrue}}}
+	}
+	return value{tape: t}
+}
+
 // decode reads a JSON text of up to 10,000 levels. It keeps the text.
 func decode(text []byte) (value, error) {
 	if len(text) > math.MaxInt32 {

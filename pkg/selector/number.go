@@ -20,6 +20,9 @@ func isInteger(literal []byte) bool {
 	return true
 }
 
+// isInteger reports whether a value is a number that is written as an integer.
+func (v value) isInteger() bool { return v.kind() == kindNumber && isInteger(v.literal()) }
+
 // compareNumbers compares two numbers by value.
 func (w *work) compareNumbers(x, y value) int {
 	a, b := x.literal(), y.literal()

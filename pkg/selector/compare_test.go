@@ -13,7 +13,7 @@ import (
 	"golang.org/x/text/language"
 
 	"settee/internal/seeds"
-	"settee/pkg/docstore/selector"
+	"settee/pkg/selector"
 )
 
 // TestCollation checks each pair of texts in an ordered list. The texts in a row compare as

@@ -13,6 +13,9 @@ const (
 	// that repeats counts as often as it may repeat: .{1000} has 1,000. It also limits the sum of
 	// their bytes, where a class \p{...} counts as 1,000.
 	MaxInstructions = 50_000
+	// maxNormalNames is the most bytes of all field names in a normalised selector. Each operator
+	// repeats the name above it, so without a bound a small selector could exhaust the memory.
+	maxNormalNames = 8 << 20
 	// maxDepth is the most levels of fields and operators. Values may nest deeper.
 	maxDepth = 100
 )
@@ -27,5 +30,5 @@ const MaxSteps = 25_000_000
 const MaxDigits = 1000
 
 func tooLarge(format string, args ...any) *Error {
-	return &Error{"invalid_selector", fmt.Sprintf(format, args...)}
+	return &Error{Name: "invalid_selector", Reason: fmt.Sprintf(format, args...)}
 }

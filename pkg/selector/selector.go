@@ -53,13 +53,15 @@ func (s *Selector) Match(ctx context.Context, doc json.RawMessage) (bool, error)
 type Error struct {
 	Name   string
 	Reason string
+	// Want is what the argument of an operator must be, such as "an array", if Name is bad_arg.
+	Want string
 }
 
 // Error returns the name and the reason.
 func (e *Error) Error() string { return e.Name + ": " + e.Reason }
 
-func badArg(operator string, arg value) *Error {
-	return &Error{"bad_arg", fmt.Sprintf("Bad argument for operator %s: %s", operator, excerpt(arg))}
+func badArg(operator string, arg value, want string) *Error {
+	return &Error{Name: "bad_arg", Reason: fmt.Sprintf("Bad argument for operator %s: %s", operator, excerpt(arg)), Want: want}
 }
 
 // excerpt returns the beginning of a value's text, for a reason.

@@ -12,19 +12,16 @@ type path struct {
 	names []string
 }
 
-// join returns the path of a field below p. It splits the joined name again, as CouchDB does:
-// {"a": {"b.c": 1}} is about a, b and c.
-func (p path) join(name string) (path, error) {
-	if p.name != "" {
-		name = p.name + "." + name
-	}
+// parsePath splits the names of fields, joined with dots. A name may have dots itself: {"a": {"b.c": 1}}
+// is about a, b and c, as in CouchDB.
+func parsePath(name string) (path, error) {
 	if name == "" {
 		return path{}, nil
 	}
 	names := splitName(name)
 	for i, n := range names {
 		if n == "" {
-			return path{}, &Error{"invalid_field_name", "Invalid field name: " + name}
+			return path{}, &Error{Name: "invalid_field_name", Reason: "Invalid field name: " + name}
 		}
 		names[i] = strings.ReplaceAll(n, `\`, "")
 	}

@@ -15,7 +15,7 @@ import (
 
 	"settee/internal/costtest"
 	"settee/internal/seeds"
-	"settee/pkg/docstore/selector"
+	"settee/pkg/selector"
 )
 
 func repeat(n int, item func(i int) string) string {
