@@ -13,7 +13,7 @@ import (
 
 	"settee/fdbjobs"
 	"settee/pkg/kv"
-	"settee/pkg/kv/turnstile"
+	"settee/fdbjobs/internal/turnstile"
 )
 
 // populate starts about n goroutines that use the layer.

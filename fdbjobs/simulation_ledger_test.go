@@ -15,7 +15,7 @@ import (
 	"settee/fdbjobs"
 	"settee/pkg/kv"
 	"settee/pkg/kv/check"
-	"settee/pkg/kv/turnstile"
+	"settee/fdbjobs/internal/turnstile"
 )
 
 // ledger records what was committed, and checks it.

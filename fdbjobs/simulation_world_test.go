@@ -19,7 +19,7 @@ import (
 	"settee/pkg/kv"
 	"settee/pkg/kv/faultkv"
 	"settee/pkg/kv/memkv"
-	"settee/pkg/kv/turnstile"
+	"settee/fdbjobs/internal/turnstile"
 )
 
 // simulation is one run of the program.

@@ -17,7 +17,7 @@ import (
 	"settee/pkg/kv/enginetest"
 	"settee/pkg/kv/faultkv"
 	"settee/pkg/kv/memkv"
-	"settee/pkg/kv/turnstile"
+	"settee/fdbjobs/internal/turnstile"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
