@@ -64,7 +64,6 @@
 //	internal/auth           passwords, cookies, tokens and security objects, without a store
 //	internal/docbody        the JSON and multipart bodies of documents
 //	internal/functions      functions of design documents
-//	internal/dbinfo         the JSON of GET /{db}
 //	internal/networks       waiting clients by network
 //
 // # Waiting

@@ -20,8 +20,8 @@ type AwaitOptions struct {
 	Until time.Time
 	// Wake ends the waiting when it can be received from.
 	Wake <-chan struct{}
-	// Pass is called in the calling goroutine after each wait, before anything else. It is for simulations: see package
-	// turnstile.
+	// Pass is called in the calling goroutine after each wait, before anything else. It is for simulations: see
+	// fdbjobs/internal/turnstile.
 	Pass func(ctx context.Context)
 }
 

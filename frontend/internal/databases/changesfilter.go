@@ -12,8 +12,8 @@ import (
 	"settee/frontend/internal/functions"
 	"settee/frontend/internal/web"
 	"settee/pkg/docstore"
-	"settee/pkg/selector"
 	"settee/pkg/jsontext"
+	"settee/pkg/selector"
 )
 
 // changesFilter is which changes a feed shows. The zero value shows all of them.

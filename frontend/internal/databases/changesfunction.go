@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strings"
 
-	"settee/frontend/internal/dbinfo"
 	"settee/frontend/internal/web"
 	"settee/pkg/config"
 	"settee/pkg/docstore"
@@ -173,7 +172,7 @@ func (f *feed) functionRequest(ctx context.Context) (string, error) {
 		User          userContext       `json:"userCtx"`
 		Security      json.RawMessage   `json:"secObj"`
 	}{
-		Info: dbinfo.Of(info), UUID: web.NewUUID(), Method: r.Method, RequestedPath: path, Path: path, RawPath: r.URL.RequestURI(),
+		Info: web.NewDatabaseInfo(info), UUID: web.NewUUID(), Method: r.Method, RequestedPath: path, Path: path, RawPath: r.URL.RequestURI(),
 		Query: functionQuery(r), Headers: functionHeaders(r, f.endpoints.Settings.Current()), Body: functionBody(f.request.body), Peer: peer,
 		User: userContextOf(r, f.db), Security: security,
 	})

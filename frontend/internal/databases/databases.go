@@ -7,7 +7,6 @@ import (
 	"net/http"
 
 	"settee/frontend/internal/access"
-	"settee/frontend/internal/dbinfo"
 	"settee/frontend/internal/functions"
 	"settee/frontend/internal/web"
 	"settee/pkg/config"
@@ -82,7 +81,7 @@ func (e *Endpoints) DatabaseInfo(w http.ResponseWriter, r *http.Request, db *doc
 	if err != nil {
 		return err
 	}
-	return web.Respond(w, r, http.StatusOK, dbinfo.Of(info))
+	return web.Respond(w, r, http.StatusOK, web.NewDatabaseInfo(info))
 }
 
 func readInfo(r *http.Request, db *docstore.Database) (docstore.Info, error) {

@@ -8,7 +8,6 @@ import (
 	"iter"
 	"net/http"
 
-	"settee/frontend/internal/dbinfo"
 	"settee/frontend/internal/web"
 	"settee/pkg/config"
 	"settee/pkg/docstore"
@@ -84,9 +83,9 @@ func (e *Endpoints) AllDatabases(w http.ResponseWriter, r *http.Request) error {
 
 // keyedInfo is a database in the answer to _dbs_info.
 type keyedInfo struct {
-	Key   string       `json:"key"`
-	Info  *dbinfo.Info `json:"info,omitempty"`
-	Error string       `json:"error,omitempty"`
+	Key   string            `json:"key"`
+	Info  *web.DatabaseInfo `json:"info,omitempty"`
+	Error string            `json:"error,omitempty"`
 }
 
 // AllInfos answers GET /_dbs_info.
@@ -139,7 +138,7 @@ func (e *Endpoints) sendInfos(w http.ResponseWriter, r *http.Request, names iter
 			missing := errors.Is(err, docstore.ErrDatabaseNotFound)
 			switch {
 			case err == nil:
-				shown := dbinfo.Of(info)
+				shown := web.NewDatabaseInfo(info)
 				row.Info = &shown
 			case missing && byName:
 				row.Error = "not_found"

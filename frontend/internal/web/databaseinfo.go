@@ -1,11 +1,10 @@
-// Package dbinfo is the JSON that CouchDB shows of a database: the answer to GET /{db}, and a member of the answer to
-// /_dbs_info.
-package dbinfo
+package web
 
 import "settee/pkg/docstore"
 
-// Info is what a database says about itself. The members are in CouchDB's order.
-type Info struct {
+// DatabaseInfo is the JSON that CouchDB shows of a database: the answer to GET /{db}, and a member of the answer to
+// /_dbs_info. The members are in CouchDB's order.
+type DatabaseInfo struct {
 	InstanceStartTime string   `json:"instance_start_time"`
 	Name              string   `json:"db_name"`
 	PurgeSeq          string   `json:"purge_seq"`
@@ -34,13 +33,13 @@ type cluster struct {
 	R int `json:"r"`
 }
 
-// diskFormatVersion is the one of CouchDB 3.5.
+// diskFormatVersion is CouchDB 3.5's.
 const diskFormatVersion = 8
 
-// Of returns the JSON form of a database's information.
-func Of(info docstore.Info) Info {
+// NewDatabaseInfo returns the JSON form of a database's information.
+func NewDatabaseInfo(info docstore.Info) DatabaseInfo {
 	size := info.BodyBytes + info.AttachmentBytes
-	return Info{
+	return DatabaseInfo{
 		InstanceStartTime: info.InstanceStartTime,
 		Name:              info.Name,
 		PurgeSeq:          docstore.Sequence{}.String(),
