@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"settee/fdbjobs"
-	"settee/pkg/kv"
 	"settee/fdbjobs/internal/turnstile"
+	"settee/pkg/kv"
 )
 
 // populate starts about n goroutines that use the layer.

@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"settee/fdbjobs"
+	"settee/fdbjobs/internal/turnstile"
 	"settee/pkg/kv"
 	"settee/pkg/kv/check"
-	"settee/fdbjobs/internal/turnstile"
 )
 
 // ledger records what was committed, and checks it.

@@ -16,10 +16,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/fdbjobs"
+	"settee/fdbjobs/internal/turnstile"
 	"settee/pkg/kv"
 	"settee/pkg/kv/faultkv"
 	"settee/pkg/kv/memkv"
-	"settee/fdbjobs/internal/turnstile"
 )
 
 // simulation is one run of the program.

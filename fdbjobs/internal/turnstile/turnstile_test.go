@@ -13,11 +13,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"settee/fdbjobs/internal/turnstile"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
 	"settee/pkg/kv/faultkv"
 	"settee/pkg/kv/memkv"
-	"settee/fdbjobs/internal/turnstile"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
