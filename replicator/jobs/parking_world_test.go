@@ -264,10 +264,16 @@ func (w *parkWorld) run() []string {
 	for id := range w.places {
 		w.cancel(id)
 	}
-	<-time.After(time.Minute) // the watches end
+	kinds := []string{"parked", "asks", "watched", "parks"}
+	left := func() bool {
+		return slices.ContainsFunc(kinds, func(kind string) bool { return len(w.rows(kind)) > 0 })
+	}
+	for waited := 0; left() && waited < 10; waited++ {
+		<-time.After(time.Minute) // the watches end; one whose process has died is taken over first
+	}
 	cancel()
 	others.Wait()
-	for _, kind := range []string{"parked", "asks", "watched", "parks"} {
+	for _, kind := range kinds {
 		if rows := w.rows(kind); len(rows) > 0 {
 			w.missing = append(w.missing, fmt.Sprintf("rows are left of jobs that are gone: %s %v", kind, rows))
 		}
