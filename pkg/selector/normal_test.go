@@ -2,7 +2,6 @@ package selector_test
 
 import (
 	"encoding/json"
-	"errors"
 	"strings"
 	"testing"
 
@@ -136,7 +135,7 @@ func FuzzNormal(f *testing.F) {
 		normal, err := selector.Normal(json.RawMessage(text))
 		if err != nil {
 			var wrong *selector.Error
-			require.True(t, errors.As(err, &wrong))
+			require.ErrorAs(t, err, &wrong)
 			return
 		}
 		require.True(t, jsontext.Valid(normal), "%s", normal)

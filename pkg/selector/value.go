@@ -138,15 +138,6 @@ func (v value) list() []value {
 	return all
 }
 
-// length is the number of an array's elements.
-func (v value) length() int {
-	n := 0
-	for range v.elements {
-		n++
-	}
-	return n
-}
-
 // pairs yields an object's keys and values as they stand, duplicates included.
 func (v value) pairs(yield func(key, val value) bool) {
 	entries := v.tape.entries
