@@ -1,10 +1,10 @@
 // A test of the connections of a replication that is not saved yet. A frontend opens no connection to the outside, so a
-// node that replicates makes it. If the node offers no test, this page makes one: a replication of no documents, which is
-// cancelled as soon as it has opened both endpoints, or has failed to.
+// node that replicates makes it: with a replication of no documents, which is cancelled as soon as it has opened both
+// endpoints, or has failed to.
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Job } from "./api";
-import { Failure, follow, pause, request, urlOf } from "./http";
+import { type Failure, follow, pause, request, urlOf } from "./http";
 
 type Document = Record<string, unknown>;
 
@@ -43,28 +43,6 @@ function outcomeOf(job: Job, doc: Document): Outcome | undefined {
   const doing = job.state === "running" ? job.info?.activity?.doing : undefined;
   const has = job.parked || (doing && !["starting", "retrying", "rate_limited"].includes(doing));
   return has ? { good: true, text: opened } : undefined;
-}
-
-interface Side {
-  ok: boolean;
-  exists?: boolean;
-  user?: string;
-  reason: string;
-}
-
-/** Lets the node test the endpoints. Returns nothing if it cannot. */
-async function ask({ source, target, create_target }: Document): Promise<Outcome | undefined> {
-  let answer: { ok: boolean; source: Side; target: Side };
-  try {
-    answer = await request("POST", "_scheduler/test", { source, target });
-  } catch (error) {
-    if (error instanceof Failure && [401, 404, 405, 501].includes(error.status)) return undefined;
-    throw error;
-  }
-  const missing = create_target === true && answer.target.exists === false;
-  const wrong = Object.entries({ source: answer.source, target: answer.target }).filter(([side, { ok }]) => !ok && !(side === "target" && missing));
-  if (wrong.length > 0) return { good: false, text: wrong.map(([side, { reason }]) => `The ${side}: ${reason}`).join(" ") };
-  return missing ? { good: true, text: createdLater } : { good: true, text: opened };
 }
 
 /** Tests the endpoints with a job. */
@@ -107,7 +85,7 @@ export function TestConnection({ doc, disabled }: { doc: Document; disabled: boo
   const run = async () => {
     setBusy(true);
     try {
-      setOutcome({ ...((await ask(doc)) ?? (await tryOut(doc, ended.current.signal))), of: endpoints });
+      setOutcome({ ...(await tryOut(doc, ended.current.signal)), of: endpoints });
     } catch (error) {
       setOutcome({ good: false, text: (error as Failure).reason, of: endpoints });
     } finally {
