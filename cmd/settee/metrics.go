@@ -328,7 +328,7 @@ type jobNumbers struct {
 	store                    *jobs.Store
 	crashAlert               func() time.Duration
 	states                   map[replicator.State]*prometheus.Desc
-	total, parked            *prometheus.Desc
+	total, parked, paused    *prometheus.Desc
 	due, crashing            *prometheus.Desc
 	stuck, behind            *prometheus.Desc
 	longCrashing, stuckJobs  *prometheus.Desc
@@ -346,6 +346,7 @@ func newJobNumbers(store *jobs.Store, crashAlert func() time.Duration) *jobNumbe
 	return &jobNumbers{store: store, crashAlert: crashAlert, total: desc("total", "replication jobs that have not ended"),
 		parked: own("replicator_parked_jobs", "replication jobs that have copied everything and wait without a run until their "+
 			"source changes, of all nodes together"),
+		paused: own("replicator_paused_jobs", "replication jobs that wait because their documents say so, of all nodes together"),
 		due: own("replicator_oldest_due_job_seconds", "how long the replication job that is due for the longest time has "+
 			"waited for a node; 0 if none is due. Of the owners it looks at the 100 that are served next"),
 		crashing: own("replicator_longest_crashing_job_seconds", "time since the first crash of the replication job that has "+
@@ -366,7 +367,7 @@ func newJobNumbers(store *jobs.Store, crashAlert func() time.Duration) *jobNumbe
 		readingSeconds: own("store_read_seconds", "how long this node's reads for these metrics took"),
 		states: map[replicator.State]*prometheus.Desc{
 			replicator.StateRunning:  desc("running", "replication jobs that run"),
-			replicator.StatePending:  desc("pending", "replication jobs that wait for their turn or for their next time, without those that are parked"),
+			replicator.StatePending:  desc("pending", "replication jobs that wait for their turn or for their next time, without those that are parked or paused"),
 			replicator.StateCrashing: desc("crashed", "replication jobs that have crashed, and wait to be tried again"),
 		},
 	}
@@ -374,7 +375,7 @@ func newJobNumbers(store *jobs.Store, crashAlert func() time.Duration) *jobNumbe
 
 // Describe implements prometheus.Collector.
 func (n *jobNumbers) Describe(out chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{n.total, n.parked, n.due, n.crashing, n.longCrashing, n.stuck, n.stuckJobs, n.behind, n.mirrorLag, n.mirrorFailing, n.readable, n.readingSeconds} {
+	for _, desc := range []*prometheus.Desc{n.total, n.parked, n.paused, n.due, n.crashing, n.longCrashing, n.stuck, n.stuckJobs, n.behind, n.mirrorLag, n.mirrorFailing, n.readable, n.readingSeconds} {
 		out <- desc
 	}
 	for _, desc := range n.states {
@@ -410,12 +411,13 @@ func (n *jobNumbers) Collect(out chan<- prometheus.Metric) {
 		count := float64(counts.Jobs[state])
 		total += count
 		if state == replicator.StatePending {
-			count -= float64(counts.Parked)
+			count -= float64(counts.Parked + counts.Paused)
 		}
 		put(desc, count)
 	}
 	put(n.total, total)
 	put(n.parked, float64(counts.Parked))
+	put(n.paused, float64(counts.Paused))
 	put(n.due, secondsSince(waits.Due))
 	put(n.crashing, secondsSince(waits.Crashing))
 	put(n.longCrashing, float64(waits.LongCrashing))

@@ -54,6 +54,7 @@ func TestMetrics(t *testing.T) {
 			"settee_replicator_stuck_jobs 0",
 			"settee_replicator_max_jobs 0",
 			"settee_replicator_parked_jobs 0",
+			"settee_replicator_paused_jobs 0",
 			"settee_replicator_parks_total 0",
 			"settee_replicator_wakes_total 0",
 			"settee_replicator_running_jobs 0",
