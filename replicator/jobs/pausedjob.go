@@ -110,9 +110,12 @@ func (r *Run) left(ctx context.Context) error {
 			return nil
 		}
 		if mine {
-			if err := r.recordLeft(tx, job); err != nil {
-				return err
-			}
+			err = r.recordLeft(tx, job)
+		} else if job.redefined { // its new state replaces that of the old definition here, and not when it starts
+			err = r.store.dropRecords(tx, job)
+		}
+		if err != nil {
+			return err
 		}
 		if _, err := r.store.jobs.Remove(tx, job.ID); err != nil { // the job layer keeps the state of a pending job
 			return err
