@@ -15,9 +15,11 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// Pebble ends its reading of the log and of the manifest at the first chunk whose checksum is wrong, because a write may
-// not have been complete when the power failed. If the chunk was durable and has been damaged since, everything after it
-// would silently be missing. So both are read before Pebble opens the store:
+// Pebble 2.1 ends its reading of the manifest and of the newest log at the first chunk whose checksum is wrong, because a
+// write may not have been complete when the power failed. If the chunk was durable and has been damaged since, everything
+// after it would silently be missing. Pebble finds such damage in a log by itself only if a later block says that the
+// chunk was durable: it does not read the rest of the chunk's own block (32 KiB). It does not look for damage in the
+// manifest. So both are read before Pebble opens the store:
 //
 //   - A chunk of the log has the offset up to which the log was durable when the chunk was written. If a
 //     chunk before that offset is wrong, it is damaged.
