@@ -130,7 +130,7 @@ func (w mirrorWorld) writer() {
 			w.must(db.Delete(w.Context()), docstore.ErrDatabaseNotFound)
 			w.count("database deleted")
 			_, err = pick(w.world, w.processes).docs.Create(w.Context(), "_replicator")
-			w.must(err)
+			w.must(err, docstore.ErrDatabaseExists) // the other writer may have been first
 			continue
 		}
 		db, err := p.docs.Database(w.Context(), "_replicator")

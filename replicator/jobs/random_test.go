@@ -339,6 +339,9 @@ func (w *world) work(run *jobs.Run) error {
 	}
 	for range w.intN(4) {
 		w.pause(time.Second)
+		if !run.Job().State.BehindSince.IsZero() {
+			w.count("behind")
+		}
 		if err := run.Update(ctx, w.progress); err != nil {
 			if errors.Is(err, jobs.ErrEnding) {
 				w.pause(2 * time.Second) // it writes its last checkpoint
@@ -477,7 +480,6 @@ func (w *world) compareTroubles(all map[string]*jobs.Job) {
 		}
 		if !state.BehindSince.IsZero() {
 			behind[job.ID] = state.BehindSince.Unix()
-			w.count("behind")
 		}
 		assert.False(w, state.State == replicator.StateCrashing && state.CrashingSince.IsZero(), "%s", job.State)
 	}

@@ -186,17 +186,26 @@ func (r *Run) check(tx kv.ReadTransaction) error {
 	return err
 }
 
-// drop removes the job, and returns fdbjobs.ErrHalt.
+// drop removes the job, and returns fdbjobs.ErrHalt. A job that another run has taken since, or that has another definition,
+// stays: its next run finds whether it is gone, too.
 func (r *Run) drop(ctx context.Context) error {
-	job := *r.job
-	job.held = holding{} // this run has ended
 	err := r.store.db.Transact(ctx, func(tx kv.Transaction) error {
-		for _, was := range r.unsure {
-			if err := r.store.unparking(tx, was.parked, r.job.ID)(); err != nil {
-				return err
-			}
+		raw, err := r.store.jobs.Get(tx, r.job.ID)
+		if errors.Is(err, fdbjobs.ErrNotFound) {
+			return nil
 		}
-		return r.store.remove(tx, &job)
+		if err != nil {
+			return err
+		}
+		job, err := r.store.parse(raw) // with the rows that it has in the store, which this run may not know
+		if err != nil {
+			return err
+		}
+		if job.held.lock != r.job.held.lock || job.Args.Definition != r.job.Args.Definition {
+			return nil
+		}
+		job.held = holding{} // this run has ended
+		return r.store.remove(tx, job)
 	})
 	if err != nil {
 		return err
