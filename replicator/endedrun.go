@@ -27,7 +27,7 @@ type EndedRun struct {
 	Node    string    `json:"node"`
 	// What the run alone has copied. It is not known of a lost run.
 	DocCounts
-	// Reason is why it crashed or failed.
+	// Reason is why it crashed or failed, or was stopped.
 	Reason string `json:"reason,omitempty"`
 }
 

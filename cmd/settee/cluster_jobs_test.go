@@ -205,12 +205,13 @@ func (c *cluster) add(tasks []*task) {
 		body, err := json.Marshal(map[string]any{"docs": docs})
 		require.NoError(c, err)
 		var written []struct {
-			OK bool `json:"ok"`
+			OK    bool
+			Error string
 		}
-		c.exchange(http.MethodPost, url.PathEscape(name)+"/_bulk_docs", string(body), http.StatusCreated, &written)
+		repeated := c.exchange(http.MethodPost, url.PathEscape(name)+"/_bulk_docs", string(body), http.StatusCreated, &written)
 		require.Len(c, written, len(docs))
-		for _, w := range written {
-			require.True(c, w.OK)
+		for _, w := range written { // a conflict, if an attempt without an answer has written it
+			require.True(c, w.OK || repeated && w.Error == "conflict", w.Error)
 		}
 	}
 	for _, k := range refused {
@@ -218,14 +219,19 @@ func (c *cluster) add(tasks []*task) {
 	}
 }
 
-// exchange makes a request to the frontend, and reads the response.
-func (c *cluster) exchange(method, path, body string, status int, into any) {
+// exchange makes a request to the frontend, and reads the response. It repeats a request that the store does not answer in
+// time.
+func (c *cluster) exchange(method, path, body string, status int, into any) (repeated bool) {
 	c.Helper()
 	got, text := request(c.T, method, c.url+path, body)
+	for ; got == http.StatusServiceUnavailable && c.Context().Err() == nil; repeated = true {
+		got, text = request(c.T, method, c.url+path, body)
+	}
 	require.Equal(c, status, got, text)
 	if into != nil {
 		require.NoError(c, json.Unmarshal([]byte(text), into))
 	}
+	return repeated
 }
 
 // post posts a one-shot replication and waits for its end.

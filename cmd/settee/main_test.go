@@ -356,7 +356,7 @@ func TestCommandLine(t *testing.T) {
 		"run nothing":       {[]string{"jobs", "run"}, exitUsage, "which jobs?"},
 		"delete too much":   {[]string{"jobs", "delete", "films", "--user", "ann"}, exitUsage, "but not both"},
 		"failures, both":    {[]string{"jobs", "failures", "films", "--transient"}, exitUsage, "exclude a JOB"},
-		"pause nothing":     {[]string{"jobs", "pause"}, exitUsage, "at least 1 arg"},
+		"pause nothing":     {[]string{"jobs", "pause"}, exitUsage, "which jobs? Name them"},
 		"resume with none":  {[]string{"jobs", "resume", "_replicator", "--shares", "0"}, exitUsage, "--shares must be from 1 to 1000"},
 		"top of no node":    {[]string{"top"}, exitUsage, "SETTEE_URL"},
 		"verify for ever":   {[]string{"replicate", "http://h/a", "http://h/b", "--verify", "--continuous"}, exitUsage, "--verify and --continuous"},

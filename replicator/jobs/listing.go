@@ -265,10 +265,7 @@ const MaxCounted = 1_000
 // Waits reads since when jobs wait: for a node, for a run without a crash, and for progress. Jobs that have crashed since
 // before the time crashed are counted.
 func (s *Store) Waits(ctx context.Context, crashed time.Time) (w Waits, err error) {
-	w.Due, err = kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (time.Time, error) {
-		return s.jobs.OldestDue(tx.Snapshot())
-	})
-	if err != nil {
+	if w.Due, err = s.OldestDue(ctx); err != nil {
 		return Waits{}, err
 	}
 	for order, since := range map[Order]func(*replicator.JobState){

@@ -53,7 +53,7 @@ func TestRandom(t *testing.T) {
 	}
 	for _, what := range []string{
 		"written", "refused", "deleted", "merged", "database deleted", "completed", "failed", "crashed", "stopped", "parked", "woken", "died", "halted", "collided", "told",
-		"recovered", "stuck", "refused by a target", "ended after its job", "paused or resumed",
+		"recovered", "stuck", "behind", "refused by a target", "ended after its job", "paused or resumed",
 	} {
 		assert.NotZero(t, seen[what], what)
 	}

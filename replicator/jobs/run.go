@@ -29,8 +29,9 @@ type Run struct {
 	// unsure are the states of the writes whose result is unknown, since the last one whose result is
 	// known: the job may have the rows of any of them.
 	unsure  []record
-	started bool                 // Start has succeeded
-	copied  replicator.DocCounts // see Copied
+	started bool                       // Start has succeeded
+	copied  replicator.DocCounts       // see Copied
+	last    func(*replicator.JobState) // see Last
 	// secrets are the secrets of the job's definition. They are masked in everything that is
 	// written.
 	secrets redact.Set
@@ -272,7 +273,7 @@ func (r *Run) recordEnd(tx kv.Transaction, outcome replicator.Outcome, state *re
 	}
 	return r.store.setRun(tx, r.job.ID, state.Runs, replicator.EndedRun{
 		Start: state.StartTime, End: state.LastUpdated, Outcome: outcome, Node: state.Node,
-		DocCounts: r.copied, Reason: state.Error,
+		DocCounts: r.copied, Reason: reason,
 	})
 }
 

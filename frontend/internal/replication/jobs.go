@@ -72,7 +72,7 @@ func listed(job *jobs.Job) listedJob {
 
 		ErrorCount: state.ErrorCount, CrashingSince: timeText(state.CrashingSince), StuckSince: timeText(state.StuckSince),
 		BehindSince: timeText(state.BehindSince),
-		Parked: timeText(job.Parked()), Mirror: job.Mirror(), MirroredDatabase: job.Args.MirroredDatabase,
+		Parked:      timeText(job.Parked()), Mirror: job.Mirror(), MirroredDatabase: job.Args.MirroredDatabase,
 		WaitsFor: waiting(job), pauseOf: pauseOfJob(job),
 	}
 	if job.IsMirror() {

@@ -43,7 +43,7 @@ func (e *Endpoints) Summary(w http.ResponseWriter, r *http.Request) error {
 		return fmt.Errorf("reading since when replication jobs wait: %w", err)
 	}
 	return web.Respond(w, r, http.StatusOK, struct {
-		Jobs      map[string]int64 `json:"jobs"` // by state, and parked
+		Jobs      map[string]int64 `json:"jobs"` // by state, and parked and paused ones
 		OldestDue *string          `json:"oldest_due,omitempty"`
 		Databases int64            `json:"databases"`
 		Users     int64            `json:"users"`

@@ -18,13 +18,12 @@ import (
 
 // nodeAnswers are a node's answers, with a job that crashes, one that runs, and a text that would clear the terminal.
 var nodeAnswers = map[string]string{
-	"/_scheduler/summary": `{"jobs": {"running": 1, "pending": 2, "crashing": 1}}`,
+	"/_scheduler/summary": `{"jobs": {"running": 1, "pending": 2, "crashing": 1}, "oldest_due": "2026-01-02T11:00:00Z"}`,
 	"/_scheduler/nodes":   `{"nodes": [{"name": "n", "roles": ["replication"], "live": true, "running": 2, "max_jobs": 2}]}`,
 	"/_scheduler/rates": `{"since": 0, "step": 10, "docs_written": [0, 500, 1], "doc_write_failures": [0, 0, 0],
 		"bytes_received": [0, 20000, 0], "bytes_sent": [0, 10000, 0]}`,
-	"since": `{"jobs": [{"job_id": "a", "database": "_replicator", "doc_id": "本棚", "state": "crashing", "crashing_since": "2026-01-02T11:00:00Z",
-		"info": {"error": "x: target: PUT http://b.example/a: 500 \u001b[2Jfull"}}]}`,
-	"failed": `{"jobs": []}`,
+	"/_scheduler/problems": `{"attention": 1, "total_rows": 1, "problems": [{"kind": "crashing", "endpoint": "b.example", "cause": "500 \u001b[2Jfull",
+		"jobs": 1, "first": [{"job_id": "a", "database": "_replicator", "doc_id": "本棚"}]}]}`,
 	"running": `{"jobs": [{"job_id": "b", "database": "_replicator", "doc_id": "films", "state": "running",
 		"info": {"docs_read": 5, "docs_written": 1234, "changes_pending": 77, "activity": {"doing": "copying"}}}]}`,
 }
@@ -95,10 +94,10 @@ func TestTop(t *testing.T) {
 			}
 		}, limit, 10*time.Millisecond)
 	}
-	shows(120, 24, node.Host(), "1 of 4 jobs need attention. All 2 slots are used, and 2 jobs wait.", "1 crashing", "50 documents a second",
+	shows(120, 24, node.Host(), "1 of 4 jobs needs attention. All 2 slots are used, and 2 jobs wait, the oldest for ", "1 crashing", "50 documents a second",
 		"b.example: 500 \uFFFD[2Jfull", "_replicator/本棚", "_replicator/films", "1,234", "77", "copying")
 	terminal.SetSize(vt.Coord{X: 60, Y: 12})
-	shows(60, 12, "1 of 4 jobs need attention.", "LEFT  WHAT IT DOES")
+	shows(60, 12, "1 of 4 jobs needs attention.", "LEFT  WHAT IT DOES")
 	close(refused)
 	shows(60, 12, "not up to date: ")
 	terminal.SendRaw([]byte("x"))
