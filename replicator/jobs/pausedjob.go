@@ -30,6 +30,16 @@ func (j *Job) DocumentPaused() time.Time {
 	return j.Args.Paused.Since
 }
 
+// putAside queues a job again that is paused, and returns fdbjobs.ErrHalt. Only a job is taken so whose run has died while it
+// was paused.
+func (s *Store) putAside(ctx context.Context, held *fdbjobs.Held) error {
+	held.SetTag(tagPaused)
+	if err := held.Resubmit(ctx, time.Now().Add(pausedFor), nil, nil); err != nil {
+		return err
+	}
+	return fdbjobs.ErrHalt
+}
+
 // setPaused pauses or resumes a job whose definition stays.
 func (s *Store) setPaused(tx kv.Transaction, existing *Job, paused bool, order uint16) error {
 	job, args, now := *existing, *existing.Args, time.Now()
@@ -93,7 +103,9 @@ func (r *Run) left(ctx context.Context) error {
 		if errors.Is(err, fdbjobs.ErrNotFound) || errors.Is(err, fdbjobs.ErrSealed) {
 			return nil
 		}
-		if err != nil || raw.Status != fdbjobs.Pending {
+		// A run that stops with an unknown result may still hold the job.
+		held := err == nil && raw.Status == fdbjobs.Running && raw.Lock == r.job.held.lock
+		if err != nil || raw.Status != fdbjobs.Pending && !held {
 			return err
 		}
 		var was replicator.JobState
@@ -104,9 +116,12 @@ func (r *Run) left(ctx context.Context) error {
 		mine := r.started && !job.redefined && was.State == replicator.StateRunning && was.PID == r.job.State.PID &&
 			was.StartTime.Equal(r.job.State.StartTime.UTC().Truncate(time.Second))
 		spec := fdbjobs.Spec{Scheduled: raw.Scheduled, Tag: raw.Tag}
-		if paused := job.Args.Paused != nil && raw.Tag == ""; paused {
+		switch {
+		case job.Args.Paused != nil && held:
+			spec.Scheduled, spec.Tag = time.Now().Add(pausedFor), tagPaused
+		case job.Args.Paused != nil && raw.Tag == "":
 			spec.Tag = tagPaused
-		} else if !mine {
+		case held || !mine:
 			return nil
 		}
 		if mine {

@@ -112,6 +112,9 @@ func (s *Store) take(ctx context.Context, held *fdbjobs.Held) (*Run, error) {
 	if err != nil {
 		return nil, s.fail(ctx, held, err)
 	}
+	if job.Args.Paused != nil {
+		return nil, s.putAside(ctx, held)
+	}
 	run := &Run{store: s, held: held, job: job, secrets: job.Args.Replication.Secrets()}
 	run.hold()
 	if !job.Transient() {

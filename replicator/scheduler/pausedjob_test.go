@@ -16,6 +16,7 @@ func TestPausedDocuments(t *testing.T) {
 	inLab(t, jobs.Options{}, nil, func(l *lab) {
 		id := l.put(repdb, "d", `, "continuous": true`)
 		l.in(id, replicator.StateRunning)
+		time.Sleep(10 * time.Second) // the run, too, knows that it has begun: the result of the write may have been unknown
 		l.put(repdb, "d", `, "continuous": true, "paused": true`)
 		job := l.until(id, func(j *jobs.Job) bool { return j.Condition() == replicator.StatePending && j.State.Runs == 1 })
 		assert.Equal(l, "the document is paused", job.State.History[0].Reason)
@@ -25,6 +26,7 @@ func TestPausedDocuments(t *testing.T) {
 		job = l.in(id, replicator.StateRunning)
 		assert.Equal(l, []string{"started", "stopped", "started", "added"}, eventsOf(job))
 
+		time.Sleep(10 * time.Second)
 		l.end()
 		l.end = func() {}
 		job = l.get(id)
