@@ -7,6 +7,11 @@ import (
 	"time"
 )
 
+// IsReplicatorDatabase reports whether the documents of a database with this name ask for replications.
+func IsReplicatorDatabase(name string) bool {
+	return name == "_replicator" || strings.HasSuffix(name, "/_replicator")
+}
+
 // Document is a document of a replicator database.
 type Document struct {
 	ID      string

@@ -55,7 +55,7 @@ type Mirrored struct {
 // Selects reports whether the patterns select a database of the source by its name. [Replication.Selects] also knows
 // the servers.
 func (m *Mirror) Selects(database string) bool {
-	if database == "" || !m.Replicators && replicatorDatabase(m.TargetName(database)) {
+	if database == "" || !m.Replicators && IsReplicatorDatabase(m.TargetName(database)) {
 		return false
 	}
 	matches := func(pattern string) bool {
@@ -66,11 +66,6 @@ func (m *Mirror) Selects(database string) bool {
 
 // TargetName returns the name that a database of the source has at the target.
 func (m *Mirror) TargetName(database string) string { return m.Prefix + database }
-
-// replicatorDatabase reports whether a server runs the replications in a database of that name.
-func replicatorDatabase(name string) bool {
-	return name == "_replicator" || strings.HasSuffix(name, "/_replicator")
-}
 
 // matchPattern reports whether a pattern, in which `*` is any text, matches the whole text. It takes a time that is
 // proportional to the product of both lengths at most.
@@ -155,7 +150,7 @@ func (f *fields) mirror(r *Replication) *Mirror {
 	given.mirrorPrefix(m, r)
 	given.only("include", "exclude", "security", "deleted", "prefix", "replicators")
 	for _, pattern := range m.Include {
-		if !m.Replicators && replicatorDatabase(m.TargetName(pattern)) {
+		if !m.Replicators && IsReplicatorDatabase(m.TargetName(pattern)) {
 			given.fail("include", "parameter `mirror.include` names a replicator database, whose replications the target would run, too: "+
 				"this needs `mirror.replicators` true")
 		}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
@@ -81,7 +80,7 @@ func newImportCouchDB() *cobra.Command {
 
 func (f *importFlags) check(args []string, limited bool) error {
 	for _, name := range args[1:] {
-		if name != "_replicator" && !strings.HasSuffix(name, "/_replicator") {
+		if !replicator.IsReplicatorDatabase(name) {
 			return fmt.Errorf("%q is not the name of a replicator database, which is _replicator or ends with /_replicator", name)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"settee/cmd/settee/internal/console"
 	"settee/pkg/redact"
+	"settee/replicator"
 )
 
 // each prints what an action does with each thing that it is for. It goes on after an error, and returns an exit status if
@@ -193,7 +194,7 @@ func paused(
 	e := &each{cmd: cmd}
 	for _, name := range names {
 		if err := e.do(ctx, name, func() (string, error) {
-			if console.IsReplicator(name) {
+			if replicator.IsReplicatorDatabase(name) {
 				return ofDatabase(ctx, name)
 			}
 			job, err := node.Find(ctx, name)

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"settee/fdbjobs"
@@ -22,11 +21,6 @@ const (
 	// MaxDocumentIDSize is the most bytes of such a document's id, which is part of the job id.
 	MaxDocumentIDSize = fdbjobs.MaxNameSize - 33
 )
-
-// IsReplicatorDatabase reports whether the documents of a database of that name make jobs.
-func IsReplicatorDatabase(name string) bool {
-	return name == "_replicator" || strings.HasSuffix(name, "/_replicator")
-}
 
 // Hooks returns the hooks for the docstore.Store whose replicator databases make jobs. options
 // are the node's settings. Design documents are ignored.
@@ -65,7 +59,7 @@ func (s *Store) HooksFor(options func() replicator.ParseOptions) docstore.Hooks 
 			return s.follow(tx, db, change)
 		},
 		Deleted: func(tx kv.Transaction, db *docstore.Database) error {
-			if !IsReplicatorDatabase(db.Name()) {
+			if !replicator.IsReplicatorDatabase(db.Name()) {
 				return nil
 			}
 			return s.cancelAll(tx, db)
@@ -74,7 +68,7 @@ func (s *Store) HooksFor(options func() replicator.ParseOptions) docstore.Hooks 
 }
 
 func makesJob(db *docstore.Database, change *docstore.Change) bool {
-	return IsReplicatorDatabase(db.Name()) && !replicator.IgnoredID(change.ID)
+	return replicator.IsReplicatorDatabase(db.Name()) && !replicator.IgnoredID(change.ID)
 }
 
 // documentDraft is a revision that can have a job: what the hook before its commit passes to the one after it.

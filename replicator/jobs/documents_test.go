@@ -198,7 +198,7 @@ func TestDocumentsThatMakeNoJobs(t *testing.T) {
 	onLossyEngines(t, func(b *bundle) {
 		for _, name := range []string{"x/_replicator", "x_replicator", "_users", "x", "x/_replicator/y"} {
 			b.create(name)
-			assert.Equal(b, name == "x/_replicator", jobs.IsReplicatorDatabase(name))
+			assert.Equal(b, name == "x/_replicator", replicator.IsReplicatorDatabase(name))
 			_, err := b.write(name, "d", "", []byte(`{"source": 1}`))
 			assert.Equal(b, name == "x/_replicator", err != nil, name)
 		}

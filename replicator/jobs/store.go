@@ -14,6 +14,7 @@ import (
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
 	"settee/pkg/tuple"
+	"settee/replicator"
 )
 
 // QueueName is the name of the queue of replications.
@@ -49,7 +50,7 @@ type Options struct {
 
 // SealedDatabase reports whether the documents of a database of that name are sealed. Documents
 // that make jobs are, because they contain credentials.
-func SealedDatabase(name string) bool { return IsReplicatorDatabase(name) }
+func SealedDatabase(name string) bool { return replicator.IsReplicatorDatabase(name) }
 
 // Settings are the [Options] of the same names that may change while a store is used. They have
 // no defaults.

@@ -15,6 +15,7 @@ import (
 	"settee/pkg/kv"
 	"settee/pkg/kv/rows"
 	"settee/pkg/tuple"
+	"settee/replicator"
 )
 
 // The usage of a replication job is its running time. Its owner is charged for that with each
@@ -150,7 +151,7 @@ func (s *Store) SetWeights(ctx context.Context, weights map[string]float64) erro
 
 // weighted returns the owner that is a replicator database with a name, empty if there is none.
 func (s *Store) weighted(tx kv.Transaction, name string) (owner string, err error) {
-	if !IsReplicatorDatabase(name) {
+	if !replicator.IsReplicatorDatabase(name) {
 		return "", nil
 	}
 	db, err := s.docs.DatabaseIn(tx, name)

@@ -12,7 +12,6 @@ import (
 	"settee/frontend/internal/web"
 	"settee/pkg/docstore"
 	"settee/replicator"
-	"settee/replicator/jobs"
 )
 
 // Rights are what the user of a request may do in the database of the request.
@@ -60,7 +59,7 @@ func (a *Rights) Reads(db *docstore.Database, doc *docstore.Document) (*docstore
 
 // mayRead reports whether the user sees all of a document.
 func (a *Rights) mayRead(db *docstore.Database, doc *docstore.Document) bool {
-	return a.admin || !jobs.IsReplicatorDatabase(db.Name()) || replicator.IgnoredID(doc.ID) ||
+	return a.admin || !replicator.IsReplicatorDatabase(db.Name()) || replicator.IgnoredID(doc.ID) ||
 		doc.Deleted && len(doc.Body) <= len("{}") && len(doc.Attachments) == 0 || replicator.OwnedBy(doc.Body, a.user.UserName())
 }
 
@@ -97,7 +96,7 @@ func (a *Rights) ownsOr(ctx context.Context, db *docstore.Database, id string, r
 	if err := a.Opens(db, id); err != nil {
 		return err
 	}
-	if a.admin || !jobs.IsReplicatorDatabase(db.Name()) || replicator.IgnoredID(id) {
+	if a.admin || !replicator.IsReplicatorDatabase(db.Name()) || replicator.IgnoredID(id) {
 		return nil
 	}
 	doc, err := db.Get(ctx, id, docstore.GetOptions{})
@@ -115,7 +114,7 @@ func (a *Rights) ownsOr(ctx context.Context, db *docstore.Database, id string, r
 // Writes changes an edit of the user into what is stored, or returns why the edit is refused. A replicated edit has
 // its own history (new_edits=false).
 func (a *Rights) Writes(ctx context.Context, db *docstore.Database, edit *docstore.Edit, replicated bool) error {
-	isReplication := jobs.IsReplicatorDatabase(db.Name()) && !replicator.IgnoredID(edit.ID)
+	isReplication := replicator.IsReplicatorDatabase(db.Name()) && !replicator.IgnoredID(edit.ID)
 	switch {
 	case a.admin:
 	case accounts.IsDatabase(db.Name()) && !a.mayWriteUser(edit.ID):

@@ -7,7 +7,7 @@ import (
 	"settee/frontend/accounts"
 	"settee/frontend/internal/auth"
 	"settee/pkg/docstore"
-	"settee/replicator/jobs"
+	"settee/replicator"
 )
 
 // audience are the users who may make a request. Server administrators may make all of them, and administrators of
@@ -64,7 +64,7 @@ func audienceOf(method string, segments []string, user auth.User) audience {
 		switch { // they show documents of other users, or their revisions
 		case database == accounts.Database && (endpoint == "_all_docs" || endpoint == "_changes"):
 			return serverAdmins // as in CouchDB
-		case jobs.IsReplicatorDatabase(database), accounts.IsDatabase(database):
+		case replicator.IsReplicatorDatabase(database), accounts.IsDatabase(database):
 			return databaseAdmins
 		}
 	default:

@@ -94,7 +94,7 @@ func (e *Endpoints) DocsBelow(w http.ResponseWriter, r *http.Request) error {
 			break
 		}
 		segments[i] = plain
-		if plain != "_replicator" && !strings.HasSuffix(plain, "/_replicator") {
+		if !replicator.IsReplicatorDatabase(plain) {
 			continue
 		}
 		database := strings.Join(segments[:i+1], "/")

@@ -126,11 +126,6 @@ func (n *Node) setPaused(ctx context.Context, job Job, done string, change func(
 	}
 }
 
-// IsReplicator reports whether a name is that of a replicator database.
-func IsReplicator(name string) bool {
-	return name == "_replicator" || strings.HasSuffix(name, "/_replicator")
-}
-
 // share is a row of _scheduler/shares.
 type share struct {
 	Database *string `json:"database"`

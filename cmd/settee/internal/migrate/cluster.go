@@ -8,9 +8,9 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
-	"strings"
 
 	"settee/cmd/settee/internal/remote"
+	"settee/replicator"
 )
 
 // welcome is the answer to GET /.
@@ -68,7 +68,7 @@ func (s *Server) Databases(ctx context.Context) ([]string, error) {
 			return nil, err
 		}
 		for _, name := range names {
-			if name == "_replicator" || strings.HasSuffix(name, "/_replicator") {
+			if replicator.IsReplicatorDatabase(name) {
 				all = append(all, name)
 			}
 		}
