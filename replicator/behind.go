@@ -46,7 +46,7 @@ func (b *Behind) After(state *JobState, now time.Time) *Behind {
 	if b == nil {
 		return &Behind{Since: now}
 	}
-	return b.advanced(state, now)
+	return b.Advanced(state, now)
 }
 
 // unmarked returns b without a mark: the next run may count from another checkpoint.
@@ -57,8 +57,10 @@ func (b *Behind) unmarked() *Behind {
 	return &Behind{Since: b.Since}
 }
 
-// advanced moves Since while a run copies without ever coming to the end of the changes.
-func (b *Behind) advanced(state *JobState, now time.Time) *Behind {
+// Advanced returns b with a later Since while a run copies without ever coming to the end of the changes: when all changes
+// are checked that the source had at the mark, the target is not behind by more than the time since then. It does not
+// change b.
+func (b *Behind) Advanced(state *JobState, now time.Time) *Behind {
 	if state.ChangesPending == nil {
 		return b
 	}

@@ -216,18 +216,16 @@ func (r *mirroredRow) stateAfter(state *replicator.JobState) replicator.Mirrored
 	return replicator.MirroredCopying
 }
 
-// advance moves since forward while a run copies without ever coming to the end of the changes: when all changes are
-// checked that the source had at a mark, the target is not behind by more than the time since that mark.
+// advance moves since forward, as [replicator.Behind.Advanced] does.
 func (r *mirroredRow) advance(state *replicator.JobState, now int64) {
-	if state.ChangesPending == nil {
-		return
+	behind := &replicator.Behind{Since: time.Unix(r.since, 0), Goal: r.goal}
+	if r.mark != 0 {
+		behind.Mark = time.Unix(r.mark, 0)
 	}
-	checked := state.Stats.RevisionsChecked
-	if r.mark != 0 && checked >= r.goal {
-		r.since, r.mark = r.mark, 0
-	}
-	if r.mark == 0 {
-		r.mark, r.goal = now, checked+max(*state.ChangesPending, 1)
+	behind = behind.Advanced(state, time.Unix(now, 0))
+	r.since, r.mark, r.goal = behind.Since.Unix(), 0, behind.Goal
+	if !behind.Mark.IsZero() {
+		r.mark = behind.Mark.Unix()
 	}
 }
 
