@@ -30,8 +30,8 @@ func (j *Job) DocumentPaused() time.Time {
 	return j.Args.Paused.Since
 }
 
-// putAside queues a job again that is paused, and returns fdbjobs.ErrHalt. Only a job is taken so whose run has died while it
-// was paused.
+// putAside queues a job again that is paused, and returns fdbjobs.ErrHalt. A paused job is taken only if its run
+// has died, or has stopped with an unknown result.
 func (s *Store) putAside(ctx context.Context, held *fdbjobs.Held) error {
 	held.SetTag(tagPaused)
 	if err := held.Resubmit(ctx, time.Now().Add(pausedFor), nil, nil); err != nil {

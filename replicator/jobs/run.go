@@ -435,19 +435,14 @@ func (r *Run) Stop(ctx context.Context, change func(*replicator.JobState)) error
 	return r.StopFor(ctx, "", change)
 }
 
-// StopFor queues the job again, to continue when there is room, or when it is no longer paused. reason says in the history
-// why, if it is not empty. change, if not nil, sets its last progress. ErrorCount stays unless change resets it, because a
-// stop is not a success.
+// StopFor queues the job again, to continue when there is room. reason says in the history why, if it is not empty.
+// change, if not nil, sets its last progress. ErrorCount stays unless change resets it, because a stop is not a success.
 func (r *Run) StopFor(ctx context.Context, reason string, change func(*replicator.JobState)) error {
 	again, err := r.again(replicator.RunStopped, time.Now())
 	if err != nil {
 		return err
 	}
-	at, tag := again.At, ""
-	if r.job.Args.Paused != nil {
-		at, tag = at.Add(pausedFor), tagPaused
-	}
-	return r.resubmit(ctx, at, tag, again.Outcome, func(state *replicator.JobState) {
+	return r.resubmit(ctx, again.At, "", again.Outcome, func(state *replicator.JobState) {
 		if change != nil {
 			change(state)
 		}

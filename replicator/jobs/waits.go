@@ -30,8 +30,8 @@ const (
 	WaitDocument WaitWhat = "document" // its document is paused
 )
 
-// WaitsFor returns for what a job waits, or nil if it runs or has ended. A job of a paused database waits for the database,
-// whatever else it would wait for. now is the time.
+// WaitsFor returns for what a job waits, or nil if it runs or has ended. A job whose document or database is paused waits for
+// that, whatever else it would wait for. now is the time.
 func (j *Job) WaitsFor(now time.Time) *WaitsFor {
 	switch {
 	case j.Status != fdbjobs.Pending:

@@ -32,9 +32,7 @@ func (s *Server) run(ctx context.Context, r *running) {
 	var err error
 	was := run.Job().State.Parked // Start forgets it
 	parked := was != nil && !was.Since.IsZero()
-	if run.Job().Args.Paused != nil {
-		err = run.StopFor(held, "the document is paused", nil) // nothing should have made it due
-	} else if paused(s.opts.Config(), run) {
+	if paused(s.opts.Config(), run) {
 		err = s.pause(held, run)
 	} else if err = s.startRun(held, run); err == nil {
 		s.started(parked, log)
