@@ -76,32 +76,18 @@ func (n *Node) Delete(ctx context.Context, job Job) (string, error) {
 
 // PauseJob writes into the document of a job that it is paused. It returns what happens, in words.
 func (n *Node) PauseJob(ctx context.Context, job Job) (string, error) {
-	return n.setPaused(ctx, job, "paused", func(doc map[string]json.RawMessage) string {
-		if string(doc["paused"]) == "true" {
-			return "it is paused already"
-		}
-		doc["paused"] = json.RawMessage("true")
-		return ""
-	})
+	return n.setPaused(ctx, job, true)
 }
 
 // ResumeJob takes out of the document of a job that it is paused. It returns what happens, in words.
 func (n *Node) ResumeJob(ctx context.Context, job Job) (string, error) {
-	return n.setPaused(ctx, job, "resumed", func(doc map[string]json.RawMessage) string {
-		if string(doc["paused"]) != "true" {
-			return "it is not paused"
-		}
-		delete(doc, "paused")
-		return ""
-	})
+	return n.setPaused(ctx, job, false)
 }
 
 // pauseTries is how often a document is read and written that others write at the same time.
 const pauseTries = 5
 
-// setPaused changes the document of a job, unless change says in words that there is nothing to do. done says in words what
-// a change does.
-func (n *Node) setPaused(ctx context.Context, job Job, done string, change func(map[string]json.RawMessage) string) (string, error) {
+func (n *Node) setPaused(ctx context.Context, job Job, paused bool) (string, error) {
 	switch {
 	case job.DocID == nil && job.Database != nil:
 		return "", errors.New("a mirror has made it: it has no document of its own that could be paused")
@@ -116,8 +102,16 @@ func (n *Node) setPaused(ctx context.Context, job Job, done string, change func(
 		if err := n.Get(ctx, path, &doc); err != nil {
 			return "", err
 		}
-		if nothing := change(doc); nothing != "" {
-			return nothing, nil
+		done, was := "resumed", string(doc["paused"]) == "true"
+		switch {
+		case paused && was:
+			return "it is paused already", nil
+		case paused:
+			doc["paused"], done = json.RawMessage("true"), "paused"
+		case was:
+			delete(doc, "paused")
+		default:
+			return "it is not paused", nil
 		}
 		err := n.Ask(ctx, http.MethodPut, path, doc, nil)
 		if !remote.IsStatus(err, http.StatusConflict) || try == pauseTries {
