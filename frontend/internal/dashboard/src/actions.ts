@@ -5,6 +5,7 @@ import { deleteDocument, Failure, pathOf, request } from "./http";
 import { notify } from "./notices";
 import { jobName } from "./parts";
 import { some } from "./text";
+import { hasEnded } from "./why";
 
 const inParallel = 4;
 
@@ -46,24 +47,9 @@ export async function remove(job: JobName): Promise<string> {
   return "ended";
 }
 
-let offered: Promise<boolean> | undefined;
-
-/** Whether the node pauses single jobs. One that does refuses a document whose paused is no boolean. */
-export function offersPause(): Promise<boolean> {
-  const odd = { source: "http://a.invalid/a", target: "http://a.invalid/b", paused: "odd" };
-  offered ??= request("POST", "_scheduler/check", odd).then(
-    () => false,
-    (failure: Failure) => {
-      if (failure.status !== 400) offered = undefined; // it did not answer, and is asked again
-      return failure.status === 400 && failure.reason.includes("paused");
-    },
-  );
-  return offered;
-}
-
 /** Whether a job can be paused alone: it has a document, which makes no mirror, and has not ended. */
 export function canPause(job: Job): boolean {
-  return documentPathOf(job) !== undefined && !job.info?.mirror && job.state !== "completed" && job.state !== "failed";
+  return documentPathOf(job) !== undefined && !job.info?.mirror && !hasEnded(job);
 }
 
 /** Pauses a job, or lets it run again. The rest of its document stays as it is. */

@@ -3,15 +3,13 @@
 import { canPause, forEach, remove, run, setPaused } from "./actions";
 import type { Job } from "./api";
 import { Action } from "./parts";
-import { usePause } from "./pause";
 import { count, some } from "./text";
 import { hasEnded } from "./why";
 
 export function Bulk({ jobs, all, select }: { jobs: Job[]; all: number; select: (on: boolean) => void }) {
-  const offersPause = usePause();
   if (jobs.length === 0) return null;
   const paused = jobs.filter((job) => job.paused_by === "document");
-  const pausable = offersPause ? jobs.filter((job) => canPause(job) && job.paused_by !== "document") : [];
+  const pausable = jobs.filter((job) => canPause(job) && job.paused_by !== "document");
   const waiting = jobs.filter((job) => job.state !== "running");
   return (
     <div class="bulk" role="group" aria-label="The selected jobs">

@@ -7,14 +7,13 @@ import { pathOf, urlOf, useView } from "./http";
 import { Action, Copy, Doing, Due, Endpoints, Fact, For, jobName, Loaded, Page, Panel, Paused, Progress, Since, StateBadge, Table, Waiting } from "./parts";
 import { MirrorPanels } from "./mirror";
 import { notify } from "./notices";
-import { usePause } from "./pause";
 import { Plot } from "./plot";
 import { go, hrefOf } from "./route";
 import { everyInWords, scheduleInWords } from "./schedule";
 import { mask } from "./secrets";
 import { shownState } from "./state";
 import { clock, count, duration, endpoint, some } from "./text";
-import { hasEnded, Why } from "./why";
+import { hasEnded, stoppedAlone, Why } from "./why";
 
 export function JobPage({ id, admin }: { id: string; admin: boolean }) {
   const path = `_scheduler/jobs/${encodeURIComponent(id)}`;
@@ -71,7 +70,7 @@ function Buttons({
   definition?: Record<string, unknown>;
 }) {
   const ended = hasEnded(job);
-  const pausable = usePause() && canPause(job);
+  const pausable = canPause(job);
   const pausedAlone = job.paused_by === "document";
   const runNow = () => forEach([{ ...job, ended }], run);
   const end = async () => {
@@ -310,7 +309,7 @@ function RunGroup({ runs, open }: { runs: Run[]; open: boolean }) {
 function reasonOf(job: Job, { type, reason, timestamp }: Event): string | undefined {
   if (reason || type !== "stopped") return reason;
   const run = job.runs?.find(({ end }) => Math.abs(Date.parse(end) - Date.parse(timestamp)) <= 1000);
-  return run?.outcome === "parked" ? "it had copied everything, and waits for a change without a slot" : "other jobs could run, or its node ended";
+  return run?.outcome === "parked" ? "it had copied everything, and waits for a change without a slot" : stoppedAlone;
 }
 
 function History({ job }: { job: Job }) {

@@ -55,11 +55,14 @@ function Slot({ waits, job }: { waits: Pick<WaitsFor, "since" | "before" | "more
   );
 }
 
+/** Why a run was stopped of which nothing says why. */
+export const stoppedAlone = "other jobs could run, or its node ended";
+
 /** Why a job waits that has run before. */
 function stopped(type: string, reason?: string): string {
   switch (type) {
     case "stopped":
-      return `, stopped: ${reason ?? "other jobs could run, or its node ended"}`;
+      return `, stopped: ${reason ?? stoppedAlone}`;
     case "pending":
       return reason ? `, ${reason}` : ", as it has to start anew";
   }
