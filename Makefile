@@ -50,8 +50,8 @@ SEED = 1
 NIGHT = $(if $(filter file,$(origin SEED)),$(shell date +%Y%m%d),$(SEED))
 
 # The number of seeds of a soak, or its duration, and its test. Other tests with seeds are
-# TestRandom in pkg/docstore and replicator/jobs, and TestCheckpointsClaimNothingThatIsNotThere in
-# replicator/worker.
+# TestRandom in pkg/docstore and replicator/jobs, TestRandomMirrors and TestParkingSimulation there,
+# and TestCheckpointsClaimNothingThatIsNotThere in replicator/worker.
 SEEDS = 1h
 SOAK = TestSimulation
 SOAK_PKGS = ./fdbjobs

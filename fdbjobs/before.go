@@ -5,9 +5,9 @@ import (
 	"settee/pkg/kv/rows"
 )
 
-// DueBefore returns how many jobs of the same owner became due before a job that is due and waits, and counts no more than
-// limit. more reports that there are more. A job that no process has yet moved to the owner's rows comes after all of these.
-// Both are zero for a job that does not exist, or does not wait to be taken.
+// DueBefore counts the jobs of the same owner that became due before a job that waits to be taken, up to limit. more reports
+// whether there are others. A job that no process has yet moved to the owner's rows comes after all of these. DueBefore
+// returns zero and false for a job that does not exist, or does not wait to be taken.
 func (q *Queue) DueBefore(tx kv.ReadTransaction, id string, limit int) (n int, more bool, err error) {
 	row, err := awaitRow(q.readRow(tx, id))
 	if err != nil || row == nil || row.status != Pending || row.scheduled > q.layer.now().Unix() {

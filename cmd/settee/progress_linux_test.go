@@ -19,7 +19,7 @@ func TestDisplayRemovesItsBar(t *testing.T) {
 	require.NotNil(t, d.bar)
 	left := int64(5)
 	require.NoError(t, d.draw("moving _replicator", &left))
-	time.Sleep(progressEvery) // the bar is drawn no more often
+	time.Sleep(progressEvery) // it draws the bar at most once in this time
 	left = 3
 	require.NoError(t, d.draw("moving _replicator", &left))
 	require.NoError(t, d.end())

@@ -35,9 +35,14 @@ bill() {
 	"$work/sbom" "$1" "$VERSION"
 }
 
-# documents makes the man pages, the completions and the commented defaults, in a folder.
+# documents makes the man pages, the completions and the commented defaults, in a folder, or copies those that a release has
+# made in $DOCUMENTS.
 documents() {
 	mkdir -p "$1/man"
+	if [ -n "${DOCUMENTS:-}" ]; then
+		cp -r "$DOCUMENTS/." "$1"
+		return
+	fi
 	quietly go test -ldflags=-w -vet=off -count=1 -run '^TestManual$' ./cmd/settee -manual "$1/man"
 	quietly make build VERSION="$VERSION" LDFLAGS='-s -w' BIN="$work/settee"
 	local shell
