@@ -10,6 +10,7 @@ import (
 	"settee/pkg/kv"
 	"settee/pkg/kv/rows"
 	"settee/pkg/tuple"
+	"settee/replicator"
 )
 
 // The jobs that may need an operator are indexed by time, in seconds since the Unix epoch:
@@ -33,6 +34,29 @@ func (s *Store) stuckKey(since time.Time, jobID string) []byte {
 
 func (s *Store) behindKey(since time.Time, jobID string) []byte {
 	return s.space.Pack("behind", since.Unix(), jobID)
+}
+
+// stuckSince returns since when a running job makes no progress, or zero if it has not been so for long.
+func (s *Store) stuckSince(state *replicator.JobState) time.Time {
+	since := state.WithoutProgress()
+	if time.Since(since) < s.settings().StuckAfter {
+		return time.Time{}
+	}
+	return since
+}
+
+// behind returns the lag of the target of a continuous job in a state, and the time of its row in the index of such jobs. The
+// time is zero while a run has been behind for less than StuckAfter: most runs catch up before, and have no row.
+func (r *Run) behind(state *replicator.JobState) (*replicator.Behind, time.Time) {
+	if r.job.IsMirror() || !r.job.Args.Replication.Continuous {
+		return nil, time.Time{}
+	}
+	now := time.Now()
+	behind := state.Behind.After(state, now)
+	if behind == nil || state.State == replicator.StateRunning && now.Sub(behind.Since) < r.store.settings().StuckAfter {
+		return behind, time.Time{}
+	}
+	return behind, behind.Since.UTC().Truncate(time.Second)
 }
 
 // reindex writes what follows from a state that replaces another one: the rows of the job in the first three indexes, and

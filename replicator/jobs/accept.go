@@ -1,0 +1,152 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"settee/fdbjobs"
+	"settee/pkg/kv"
+	"settee/replicator"
+)
+
+// AcceptOptions are the options of [Store.Accept].
+type AcceptOptions struct {
+	// Count is the most jobs to accept. Default: 1.
+	Count int
+	// Yielding, if not nil, are runs of this node that can be stopped for other jobs, see
+	// fdbjobs.AcceptOptions. With it Accept does not wait.
+	Yielding []*Run
+}
+
+// Accept waits for jobs that are due and returns runs for them. It drops the job of a deleted
+// database, and fails a job that cannot be parsed. If this node does not have the key of a job, it
+// queues the job again for later. Its errors are those of fdbjobs.Queue.Accept, and
+// fdbjobs.ErrSealed. It may return both runs and an error.
+func (s *Store) Accept(ctx context.Context, opts AcceptOptions) (runs []*Run, err error) {
+	accept := fdbjobs.AcceptOptions{Count: opts.Count}
+	if opts.Yielding != nil {
+		accept.Wait = -1
+		accept.Yielding = yielding(opts.Yielding)
+	}
+	for {
+		held, err := s.jobs.Accept(ctx, accept)
+		if err != nil {
+			return nil, err
+		}
+		taken := time.Now() // the time waiting for a job is not charged
+		var failed error
+		for _, h := range held {
+			run, err := s.take(ctx, h)
+			if errors.Is(err, fdbjobs.ErrHalt) {
+				continue
+			}
+			if err != nil {
+				failed = err // the activity monitor will queue it again
+				continue
+			}
+			run.meter = meter{counted: taken}
+			runs = append(runs, run)
+		}
+		if len(runs) > 0 || failed != nil || opts.Yielding != nil {
+			return runs, failed
+		}
+	}
+}
+
+func yielding(runs []*Run) []fdbjobs.Yielding {
+	out := make([]fdbjobs.Yielding, len(runs))
+	for i, run := range runs {
+		out[i] = fdbjobs.Yielding{ID: run.job.ID, Owner: run.job.owner()}
+	}
+	return out
+}
+
+// Yield returns the ids of up to n of this node's runs to stop first when fewer may run, see
+// fdbjobs.Queue.Yield.
+func (s *Store) Yield(ctx context.Context, runs []*Run, n int) ([]string, error) {
+	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) ([]string, error) {
+		return s.jobs.Yield(tx.Snapshot(), yielding(runs), n)
+	})
+}
+
+// Instead returns the id of the job to stop in exchange for this one, see
+// [AcceptOptions].Yielding.
+func (r *Run) Instead() string { return r.held.Instead() }
+
+// take makes a run of a held job. It returns fdbjobs.ErrHalt if there is nothing to run.
+func (s *Store) take(ctx context.Context, held *fdbjobs.Held) (*Run, error) {
+	if err := held.Job().ArgsErr; err != nil {
+		return nil, errors.Join(err, s.setAside(ctx, held, err))
+	}
+	job, err := s.parse(held.Job())
+	if err != nil {
+		return nil, s.fail(ctx, held, err)
+	}
+	if job.Args.Paused != nil {
+		return nil, s.putAside(ctx, held)
+	}
+	run := &Run{store: s, held: held, job: job, secrets: job.Args.Replication.Secrets()}
+	run.hold()
+	if !job.Transient() {
+		// Other errors are ignored: the first update checks again.
+		_ = s.db.Transact(ctx, func(tx kv.Transaction) error { return run.check(tx.Snapshot()) })
+		if run.gone {
+			return nil, run.drop(ctx)
+		}
+	}
+	held.Forget()
+	return run, nil
+}
+
+// setAsideDelay is how long a job waits if this node does not have its key. Another node may have
+// it, or this one after a restart.
+const setAsideDelay = time.Minute
+
+// setAside queues a job for later because its definition cannot be opened.
+func (s *Store) setAside(ctx context.Context, held *fdbjobs.Held, why error) error {
+	state := new(replicator.JobState)
+	if err := json.Unmarshal(held.Job().State, state); err != nil {
+		return fmt.Errorf("reading the state of the replication job %q: %w", held.Job().ID, err)
+	}
+	before := recordOf(state)
+	state.State, state.LastUpdated, state.StuckSince = replicator.StateCrashing, time.Now(), time.Time{}
+	state.Parked = nil
+	if state.CrashingSince.IsZero() {
+		state.CrashingSince = state.LastUpdated
+	}
+	state.SetError("error", why.Error())
+	state.History.Push(replicator.Event{
+		Timestamp: state.LastUpdated, Type: replicator.EventCrashed, Reason: state.Error,
+	}, s.settings().MaxHistory)
+	text, err := encodeState(state)
+	if err != nil {
+		return fmt.Errorf("writing the state of the replication job %q: %w", held.Job().ID, err)
+	}
+	held.SetTag(tagCrashing)
+	return held.Resubmit(ctx, state.LastUpdated.Add(setAsideDelay), text, func(tx kv.Transaction) error {
+		return s.reindex(tx, held.Job().ID, recordOf(state), before)
+	})
+}
+
+// fail ends a job that cannot be parsed.
+func (s *Store) fail(ctx context.Context, held *fdbjobs.Held, why error) error {
+	var was replicator.JobState
+	_ = json.Unmarshal(held.Job().State, &was) // as much as can be read
+	failed := &replicator.JobState{State: replicator.StateFailed, LastUpdated: time.Now(), Runs: was.Runs}
+	failed.SetError("error", why.Error())
+	state, err := json.Marshal(failed)
+	if err != nil {
+		return fmt.Errorf("writing the state of a replication job: %w", err)
+	}
+	held.SetTag(tagFailed)
+	err = held.Finish(ctx, state, func(tx kv.Transaction) error {
+		return s.reindex(tx, held.Job().ID, record{}, recordOf(&was))
+	})
+	if err != nil {
+		return err
+	}
+	return fdbjobs.ErrHalt
+}
