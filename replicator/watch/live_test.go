@@ -39,9 +39,12 @@ func TestLiveCouchDB(t *testing.T) {
 	}
 	l := newLab(t, newSource(t), http.DefaultTransport)
 	at := peer.URL + "/"
-	parkAs := func(user, password, database string) string {
+	seq := func(database string) string {
 		var info couch.Info
 		require.NoError(t, json.Unmarshal(peer.Do(t, http.MethodGet, "/"+database, nil, http.StatusOK), &info))
+		return string(info.UpdateSeq)
+	}
+	parkAs := func(user, password, database string) string {
 		text := `{"source":"` + strings.Replace(at, "://", "://"+user+":"+password+"@", 1) + database +
 			`","target":"http://b.example/` + user + database + `","continuous":true}`
 		request, err := replicator.ParseRequest([]byte(text), replicator.ParseOptions{})
@@ -49,7 +52,7 @@ func TestLiveCouchDB(t *testing.T) {
 		_, err = l.jobs.Replicate(t.Context(), request.Replication, nil)
 		require.NoError(t, err)
 		run := l.accept()
-		l.parkRun(run, at, database, string(info.UpdateSeq))
+		l.parkRun(run, at, database, seq(database))
 		return run.Job().ID
 	}
 	// CouchDB answers the request for a feed when it has something to send, at the latest with the first heartbeats.
@@ -66,20 +69,21 @@ func TestLiveCouchDB(t *testing.T) {
 	}
 	// changes writes a document, and waits for the job that it wakes.
 	documents := 0
-	changes := func(database, id string) time.Duration {
+	changes := func(database, id string) (time.Duration, *jobs.Run) {
 		documents++
 		began := time.Now()
 		put("/"+database+"/d"+strings.Repeat("x", documents), "{}")
 		run := l.accept()
 		require.Equal(t, id, run.Job().ID)
-		return time.Since(began)
+		return time.Since(began), run
 	}
 
 	one, two, three := parkAs("ann", "pw", "one"), parkAs("ann", "pw", "two"), parkAs("ann", "pw", "three")
 	n := l.startOn(l.db)
 	waitFor(t, l, "asking", n.asks(1))
 	require.Contains(t, l.log.String(), `for the user \"ann\", which requires an administrator of the server`)
-	t.Log("by a question:", changes("one", one))
+	took, _ := changes("one", one)
+	t.Log("by a question:", took)
 	require.EqualValues(t, 1, n.Counts().WakesQuestion)
 
 	// An administrator alone is not enough.
@@ -92,8 +96,17 @@ func TestLiveCouchDB(t *testing.T) {
 	waitFor(t, l, "without a login", func() bool { return strings.Count(l.log.String(), "for the user") == 2 })
 	l.set("replicator.watches/" + at + "=" + peer.Username + ":" + peer.Password)
 	waitFor(t, l, "following", writes(n.follows(1)))
-	t.Log("by the feed:", changes("two", two))
-	waitFor(t, l, "counted", func() bool { return n.Counts().WakesFeed == 1 })
+	for wakes := int64(1); ; wakes++ {
+		took, run := changes("two", two)
+		waitFor(t, l, "counted", func() bool { c := n.Counts(); return c.WakesFeed+c.WakesSafety >= wakes })
+		if n.Counts().WakesFeed > 0 {
+			t.Log("by the feed:", took)
+			break
+		}
+		for l.tryToPark(run, at, "two", seq("two")) { // the comparison with which a feed begins has found the change first
+			run = l.accept()
+		}
+	}
 	require.EqualValues(t, 1, n.Counts().WakesQuestion)
 	require.Zero(t, n.Counts().FeedFailures)
 
