@@ -250,7 +250,7 @@ func TestListJobsFilters(t *testing.T) {
 func TestSummary(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	require.JSONEq(t, `{"jobs":{"pending":0,"parked":0,"paused":0,"running":0,"crashing":0,"completed":0,"failed":0},"databases":0,"users":0,
+	require.JSONEq(t, `{"jobs":{"pending":0,"parked":0,"paused":0,"running":0,"crashing":0,"completed":0,"failed":0},"scheduled":0,"databases":0,"users":0,
 		"crashing":[],"stuck":[],"refused":[],"mirrors":[]}`, n.get("/_scheduler/summary").is(t, http.StatusOK).body)
 	n.do(http.MethodPut, "/a%2F_replicator", "").is(t, http.StatusCreated)
 	for i := range 25 {

@@ -211,6 +211,8 @@ type Counts struct {
 	Parked int64
 	// Paused is the number of pending jobs whose documents are paused: see [Job.DocumentPaused].
 	Paused int64
+	// Scheduled is the number of pending jobs of periodic replications that wait for their next time.
+	Scheduled int64
 	// Databases and Users are the numbers of replicator databases and of users that have jobs.
 	Databases, Users int64
 }
@@ -235,6 +237,7 @@ func (s *Store) Counts(ctx context.Context) (Counts, error) {
 		for _, label := range labels {
 			counts.Parked += found.Jobs[fdbjobs.Pending.In(label, tagParked)]
 			counts.Paused += found.Jobs[fdbjobs.Pending.In(label, tagPaused)]
+			counts.Scheduled += found.Jobs[fdbjobs.Pending.In(label, tagWaiting)]
 		}
 		return counts, nil
 	})

@@ -43,7 +43,8 @@ func (e *Endpoints) Summary(w http.ResponseWriter, r *http.Request) error {
 		return fmt.Errorf("reading since when replication jobs wait: %w", err)
 	}
 	return web.Respond(w, r, http.StatusOK, struct {
-		Jobs      map[string]int64 `json:"jobs"` // by state, and parked and paused ones
+		Jobs      map[string]int64 `json:"jobs"`      // by state, and parked and paused ones
+		Scheduled int64            `json:"scheduled"` // of the pending ones
 		OldestDue *string          `json:"oldest_due,omitempty"`
 		Databases int64            `json:"databases"`
 		Users     int64            `json:"users"`
@@ -51,5 +52,5 @@ func (e *Endpoints) Summary(w http.ResponseWriter, r *http.Request) error {
 		Stuck     []listedJob      `json:"stuck"`
 		Refused   []listedJob      `json:"refused"`
 		Mirrors   []listedJob      `json:"mirrors"`
-	}{byState, timeText(oldest), counts.Databases, counts.Users, troubled[jobs.ByCrash], troubled[jobs.ByStuck], troubled[jobs.ByRefusal], listedAll(mirrors)})
+	}{byState, counts.Scheduled, timeText(oldest), counts.Databases, counts.Users, troubled[jobs.ByCrash], troubled[jobs.ByStuck], troubled[jobs.ByRefusal], listedAll(mirrors)})
 }

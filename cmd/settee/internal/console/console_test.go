@@ -121,8 +121,8 @@ func TestVerdict(t *testing.T) {
 	members := []Member{{Name: "n", Roles: []string{"replication"}, Live: true, Running: 8, MaxJobs: 8}}
 	for want, o := range map[string]*overview{
 		"There are no jobs that have not ended.": {summary: &Summary{Jobs: map[string]int64{"completed": 3}}},
-		"All 12 jobs are well. All 8 slots are used, and 4 jobs wait, the oldest for 27 min 0 s.": {
-			summary: &Summary{Jobs: map[string]int64{"running": 8, "pending": 4}, OldestDue: noon.Add(-27 * time.Minute)}, nodes: members},
+		"All 17 jobs are well. All 8 slots are used, and 4 jobs wait, the oldest for 27 min 0 s.": {
+			summary: &Summary{Jobs: map[string]int64{"running": 8, "pending": 9}, Scheduled: 5, OldestDue: noon.Add(-27 * time.Minute)}, nodes: members},
 		"3 of 10 jobs need attention. 8 of 8 slots are used.": {
 			summary: &Summary{Jobs: map[string]int64{"running": 8, "crashing": 1, "failed": 1}}, problems: Problems{Attention: 3}, nodes: members},
 	} {

@@ -123,7 +123,7 @@ func (o *overview) slots(now time.Time) part {
 			used, slots = used+n.Running, slots+n.MaxJobs
 		}
 	}
-	waiting := o.summary.Jobs["pending"]
+	waiting := o.summary.Jobs["pending"] - o.summary.Scheduled
 	switch {
 	case slots == 0 && len(o.nodes) == 0:
 		return part{}

@@ -205,6 +205,8 @@ export interface Share {
 export interface Summary {
   /** Those that are parked or paused by their documents are not among the pending ones. */
   jobs: Partial<Record<State | "parked" | "paused", number>>;
+  /** Of the pending ones, those that are periodic and wait for their next time. */
+  scheduled?: number;
   /** When the job became due that has waited longest for a slot. */
   oldest_due?: string;
   databases: number;

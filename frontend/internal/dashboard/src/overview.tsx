@@ -94,7 +94,7 @@ function Slots({ summary, nodes }: { summary: Summary; nodes: Node[] }) {
   const replicating = nodes.filter((node) => node.live && node.roles.includes("replication"));
   const used = replicating.reduce((sum, node) => sum + node.running, 0);
   const slots = replicating.reduce((sum, node) => sum + node.max_jobs, 0);
-  const waiting = summary.jobs.pending ?? 0;
+  const waiting = (summary.jobs.pending ?? 0) - (summary.scheduled ?? 0);
   if (slots === 0) return <strong class="bad">No node that replicates is live.</strong>;
   if (used < slots) {
     return (
