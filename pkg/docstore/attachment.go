@@ -74,9 +74,9 @@ func (r *chunksReader) Read(p []byte) (int, error) {
 func (r *chunksReader) fetch() error {
 	first := r.at / rows.ChunkSize
 	last := min(first+r.most, (r.length+rows.ChunkSize-1)/rows.ChunkSize) // exclusive
-	piece, err := read(r.ctx, r.db, func(tx kv.ReadTransaction) func() ([]byte, error) {
+	piece, err := read(r.ctx, r.db, func(tx kv.ReadTransaction) kv.Future[[]byte] {
 		chunks := tx.GetRange(kv.KeyRange{Begin: r.space.Pack(first), End: r.space.Pack(last)}, kv.RangeOptions{})
-		return func() ([]byte, error) { return rows.JoinChunks(chunks) }
+		return kv.Func[[]byte](func() ([]byte, error) { return rows.JoinChunks(chunks) })
 	})
 	if err != nil {
 		return err

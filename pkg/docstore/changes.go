@@ -413,7 +413,8 @@ func (db *Database) parseChangeKey(packed []byte) (stamp tuple.Versionstamp, err
 	return stamp, nil
 }
 
-func (r lastRead) await() (Sequence, error) {
+// Await implements [kv.Future].
+func (r lastRead) Await() (Sequence, error) {
 	pairs, err := r.last.Slice()
 	if err != nil || len(pairs) == 0 {
 		return Sequence{}, err
@@ -428,7 +429,7 @@ func (r lastRead) await() (Sequence, error) {
 
 // UpdateSequence returns the sequence of the last change.
 func (db *Database) UpdateSequence(ctx context.Context) (Sequence, error) {
-	return read(ctx, db, func(tx kv.ReadTransaction) func() (Sequence, error) { return db.lastChange(tx).await })
+	return read(ctx, db, func(tx kv.ReadTransaction) kv.Future[Sequence] { return db.lastChange(tx) })
 }
 
 // CountChanges returns the number of changes after a sequence, but at most limit. It reads each change that it counts.
@@ -438,8 +439,8 @@ func (db *Database) CountChanges(ctx context.Context, since Sequence, limit int)
 	within.End = rows.Range(db.keys.changes).End
 	for n < limit {
 		most := min(limit-n, countAtOnce)
-		pairs, err := read(ctx, db, func(tx kv.ReadTransaction) func() ([]kv.KeyValue, error) {
-			return tx.GetRange(within, kv.RangeOptions{Limit: most}).Slice
+		pairs, err := read(ctx, db, func(tx kv.ReadTransaction) kv.Future[[]kv.KeyValue] {
+			return kv.Func[[]kv.KeyValue](tx.GetRange(within, kv.RangeOptions{Limit: most}).Slice)
 		})
 		if err != nil {
 			return 0, err

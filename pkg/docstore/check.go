@@ -67,7 +67,7 @@ func (k *storeChecker) database(p *check.Page, pair kv.KeyValue) (func() error, 
 	if err != nil {
 		return unknown(p, pair)
 	}
-	row, err := awaitDatabaseRow(known(pair.Value))
+	row, err := awaitDatabaseRow(kv.Known(pair.Value))
 	if err != nil {
 		return unreadable(p, pair, "a database")
 	}

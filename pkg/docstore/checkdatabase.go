@@ -509,7 +509,7 @@ func (d *databaseChecker) compare(p *check.Page, changed []byte, last bool) (boo
 	if err != nil {
 		return false, err
 	}
-	if now, bad := awaitDatabaseRow(known(value)); bad != nil || now.instance != d.Database.instance {
+	if now, bad := awaitDatabaseRow(kv.Known(value)); bad != nil || now.instance != d.Database.instance {
 		return true, nil // it was deleted
 	}
 	value, err = watch.Await()

@@ -118,15 +118,14 @@ func (e exists) created() (int64, error) {
 	return row.created, nil
 }
 
-// read reads in one transaction, without conflicts, if the database exists. begin starts the reads, and returns the
-// function that waits for them.
-func read[T any](ctx context.Context, db *Database, begin func(tx kv.ReadTransaction) func() (T, error)) (T, error) {
+// read reads in one transaction, without conflicts, if the database exists. begin starts the read.
+func read[T any](ctx context.Context, db *Database, begin func(tx kv.ReadTransaction) kv.Future[T]) (T, error) {
 	return kv.TransactValue(ctx, db.store.kv, func(tx kv.Transaction) (value T, err error) {
-		exists, await := db.exists(tx.Snapshot()), begin(tx.Snapshot())
+		exists, reading := db.exists(tx.Snapshot()), begin(tx.Snapshot())
 		if err := exists.await(); err != nil {
 			return value, err
 		}
-		return await()
+		return reading.Await()
 	})
 }
 
@@ -169,17 +168,12 @@ func (s *Store) CreateWith(ctx context.Context, name string, security json.RawMe
 
 // orExists returns ErrDatabaseExists unless value is the row of db.
 func (db *Database) orExists(value []byte) error {
-	row, err := awaitDatabaseRow(known(value))
+	row, err := awaitDatabaseRow(kv.Known(value))
 	if err == nil && row.instance != db.instance {
 		err = ErrDatabaseExists
 	}
 	return err
 }
-
-// known is a future whose value is known.
-type known []byte
-
-func (k known) Await() ([]byte, error) { return k, nil }
 
 // Database returns the database with a name. The error is [ErrDatabaseNotFound].
 func (s *Store) Database(ctx context.Context, name string) (*Database, error) {
@@ -351,7 +345,7 @@ func (db *Database) Info(ctx context.Context) (Info, error) {
 				return info, err
 			}
 		}
-		info.UpdateSeq, err = last.await()
+		info.UpdateSeq, err = last.Await()
 		return info, err
 	})
 }
@@ -359,17 +353,16 @@ func (db *Database) Info(ctx context.Context) (Info, error) {
 // Security returns the database's security object, a JSON object, or that of [Options] if none was set. The caller must
 // not modify it.
 func (db *Database) Security(ctx context.Context) (json.RawMessage, error) {
-	return read(ctx, db, func(tx kv.ReadTransaction) func() (json.RawMessage, error) {
-		value := tx.Get(db.keys.security)
-		return func() (json.RawMessage, error) { return db.orDefault(value.Await()) }
-	})
+	return read(ctx, db, db.readSecurity)
 }
 
-func (db *Database) orDefault(security json.RawMessage, err error) (json.RawMessage, error) {
-	if security == nil {
-		security = db.store.security
-	}
-	return security, err
+func (db *Database) readSecurity(tx kv.ReadTransaction) kv.Future[json.RawMessage] {
+	return kv.Map(tx.Get(db.keys.security), func(security []byte) (json.RawMessage, error) {
+		if security == nil {
+			return db.store.security, nil
+		}
+		return security, nil
+	})
 }
 
 // DatabaseSecurity is [Store.Database] and [Database.Security] in one transaction.
@@ -380,7 +373,7 @@ func (s *Store) DatabaseSecurity(ctx context.Context, name string) (*Database, j
 		if db, err = s.DatabaseIn(tx.Snapshot(), name); err != nil {
 			return nil, err
 		}
-		return db.orDefault(tx.Snapshot().Get(db.keys.security).Await())
+		return db.readSecurity(tx.Snapshot()).Await()
 	})
 	return db, security, err
 }
@@ -399,18 +392,17 @@ func (db *Database) SetSecurity(ctx context.Context, object json.RawMessage) err
 
 // RevsLimit returns the number of revisions of a path that are kept.
 func (db *Database) RevsLimit(ctx context.Context) (int, error) {
-	return read(ctx, db, func(tx kv.ReadTransaction) func() (int, error) {
-		value := tx.Get(db.keys.revsLimit)
-		return func() (int, error) { return awaitRevsLimit(value) }
-	})
+	return read(ctx, db, db.readRevsLimit)
 }
 
-func awaitRevsLimit(f kv.Future[[]byte]) (int, error) {
-	n, err := rows.AwaitInt(f)
-	if n == 0 {
-		n = DefaultRevsLimit
-	}
-	return int(n), err
+func (db *Database) readRevsLimit(tx kv.ReadTransaction) kv.Future[int] {
+	return kv.Map(tx.Get(db.keys.revsLimit), func(value []byte) (int, error) {
+		if value == nil {
+			return DefaultRevsLimit, nil
+		}
+		n, err := rows.ParseInt(value)
+		return int(n), err
+	})
 }
 
 // SetRevsLimit sets the number of revisions of a path that are kept, from 1 to [MaxRevsLimit]. It takes effect with the

@@ -72,7 +72,7 @@ func (s *Store) Contents(tx kv.ReadTransaction) (keys []string, err error) {
 	}
 	err = each(tx, s.keys.uploads, note)
 	return keys, errors.Join(err, each(tx, s.keys.databases, func(key tuple.Tuple, value []byte) error {
-		row, err := awaitDatabaseRow(known(value))
+		row, err := awaitDatabaseRow(kv.Known(value))
 		db := s.database(key[0].(string), row.instance)
 		return errors.Join(err, each(tx, db.keys.blobs, note), each(tx, db.keys.chunks, note))
 	}))

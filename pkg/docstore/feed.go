@@ -158,7 +158,7 @@ func (db *Database) tick(tx kv.Transaction) (out tick, err error) {
 	if err := exists.await(); err != nil {
 		return out, err
 	}
-	if out.last, err = last.await(); err != nil {
+	if out.last, err = last.Await(); err != nil {
 		return out, err
 	}
 	out.watch = tx.Watch(db.keys.watch)

@@ -233,7 +233,7 @@ func (db *Database) write(tx kv.Transaction, edits []*prepared, opts WriteOption
 		db: db, tx: tx, opts: opts,
 		docs: map[string]*docWrite{}, uploads: map[*Upload]kv.Future[[]byte]{}, used: map[*Upload]*prepared{},
 	}
-	exists, limit, designs := db.exists(tx), tx.Get(db.keys.revsLimit), w.readDesigns()
+	exists, limit, designs := db.exists(tx), db.readRevsLimit(tx), w.readDesigns()
 	// Without a conflict: two writes at a time may take the same number.
 	changes := tx.Snapshot().Get(db.keys.watch)
 	updating := w.readUpdates(within.alone)
@@ -254,7 +254,7 @@ func (db *Database) write(tx kv.Transaction, edits []*prepared, opts WriteOption
 	if err := exists.await(); err != nil {
 		return written{}, err
 	}
-	if w.revsLimit, err = awaitRevsLimit(limit); err != nil {
+	if w.revsLimit, err = limit.Await(); err != nil {
 		return written{}, err
 	}
 	if w.changes, err = rows.AwaitInt(changes); err != nil {

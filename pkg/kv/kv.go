@@ -79,11 +79,6 @@ type Transaction interface {
 	Watch(key []byte) Watch
 }
 
-// Future is the result of a read. Await waits for it, and may be called several times.
-type Future[T any] interface {
-	Await() (T, error)
-}
-
 // Versionstamp is the position of a commit among all commits: 8 bytes of version and 2 bytes of order within it,
 // big-endian.
 type Versionstamp [10]byte

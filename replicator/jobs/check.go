@@ -171,7 +171,7 @@ func (k checker) failures(e entry) (func() error, error) {
 		return e.unknown()
 	}
 	if len(e.key) == 1 {
-		if _, err := awaitFailures(read(e.Value)); err != nil {
+		if _, err := awaitFailures(kv.Known(e.Value)); err != nil {
 			return e.unreadable("the failures of a job")
 		}
 		return k.ofJob(e, jobID, false, "failures")
@@ -192,11 +192,6 @@ func (k checker) failures(e entry) (func() error, error) {
 		return err
 	}, nil
 }
-
-// read is a read whose result is known.
-type read []byte
-
-func (r read) Await() ([]byte, error) { return r, nil }
 
 func (k checker) run(e entry) (func() error, error) {
 	var jobID string
@@ -265,7 +260,7 @@ func (k checker) refused(e entry) (func() error, error) {
 		if err != nil {
 			return err
 		}
-		if c, bad := awaitFailures(read(value)); bad == nil && (value == nil || c.at != at) {
+		if c, bad := awaitFailures(kv.Known(value)); bad == nil && (value == nil || c.at != at) {
 			e.Stray(e.Key, "the index of refused revisions has the job %q, which has none of then", jobID)
 		}
 		return nil

@@ -70,7 +70,7 @@ func (k checker) mirrorIndex(e entry) (func() error, error) {
 	}
 	reading := k.readMirrored(e, mirror, database)
 	return func() error {
-		row, err := reading()
+		row, err := reading.Await()
 		if row == nil && err != nil {
 			return nil //nolint:nilerr // a row that cannot be read is a fault of its own
 		}

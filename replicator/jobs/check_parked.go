@@ -21,7 +21,7 @@ func (k checker) isParked(p *check.Page, key []byte, state *replicator.JobState,
 		if err != nil || is.Status != fdbjobs.Pending || is.Tag != tagParked {
 			return err
 		}
-		switch row, err := row(); {
+		switch row, err := row.Await(); {
 		case err != nil: // the row is unreadable, which is a fault of its own
 		case row == nil:
 			p.Fault(key, k.makeDue(p, jobID), "the job is parked, and no change of its source would wake it")
@@ -96,7 +96,7 @@ func (k checker) asks(e entry) (func() error, error) {
 	}
 	row := k.readParked(e, source{server, string(e.Value)}, jobID)
 	return func() error {
-		row, err := row()
+		row, err := row.Await()
 		if row == nil && err != nil {
 			return err
 		}

@@ -131,16 +131,14 @@ func (s *Store) mirrorSumKey(mirror, name string) []byte {
 	return s.space.Pack("mirror_sums", mirror, name)
 }
 
-// readMirrored starts reading a row. The function that it returns waits for it; it returns nil if there is none.
-func (s *Store) readMirrored(tx kv.ReadTransaction, mirror, database string) func() (*mirroredRow, error) {
-	reading := tx.Get(s.mirroredKey(mirror, database))
-	return func() (*mirroredRow, error) {
-		value, err := reading.Await()
-		if err != nil || value == nil {
-			return nil, err
+// readMirrored reads a row. The result is nil if there is none.
+func (s *Store) readMirrored(tx kv.ReadTransaction, mirror, database string) kv.Future[*mirroredRow] {
+	return kv.Map(tx.Get(s.mirroredKey(mirror, database)), func(value []byte) (*mirroredRow, error) {
+		if value == nil {
+			return nil, nil
 		}
 		return parseMirrored(value)
-	}
+	})
 }
 
 // setMirrored replaces a row, and what is kept beside it. old is the row as the transaction has read it. Either is nil if
@@ -273,7 +271,7 @@ func (r *Run) followed(tx kv.Transaction, state *replicator.JobState) error {
 		return nil
 	}
 	database := r.job.Args.MirroredDatabase
-	row, err := r.store.readMirrored(tx, mirror, database)()
+	row, err := r.store.readMirrored(tx, mirror, database).Await()
 	if err != nil || row == nil || !row.hasJob() {
 		return err // the mirror has ended
 	}

@@ -155,15 +155,15 @@ func (r *Run) eachMirrored(
 	for begin := 0; begin < len(databases); begin += MirroredAtOnce {
 		part := databases[begin:min(begin+MirroredAtOnce, len(databases))]
 		err := r.holding(ctx, func(tx kv.Transaction) error {
-			reads := make([]func() (*mirroredRow, error), len(part))
+			reads := make([]kv.Future[*mirroredRow], len(part))
 			for i, database := range part {
 				reads[i] = r.store.readMirrored(tx, r.job.ID, database)
 			}
-			for i, read := range reads {
-				row, err := read()
-				if err != nil {
-					return err
-				}
+			found, err := kv.All(reads)
+			if err != nil {
+				return err
+			}
+			for i, row := range found {
 				if err := do(tx, part[i], row); err != nil {
 					return err
 				}
@@ -185,7 +185,7 @@ func (r *Run) StartMirrored(ctx context.Context, most int) (n int, err error) {
 		n = 0
 		starting := r.store.mirrorSum(tx.Snapshot(), r.job.ID, string(replicator.MirroredStarting))
 		waiting := tx.Snapshot().GetRange(rows.Range(index), kv.RangeOptions{Limit: MirroredAtOnce})
-		busy, err := starting()
+		busy, err := starting.Await()
 		if err != nil {
 			return err
 		}
@@ -195,7 +195,7 @@ func (r *Run) StartMirrored(ctx context.Context, most int) (n int, err error) {
 		}
 		free := max(int64(most)-busy, 0)
 		for i, d := range list[:min(int64(len(list)), free)] {
-			row, err := r.store.readMirrored(tx, r.job.ID, d.database)()
+			row, err := r.store.readMirrored(tx, r.job.ID, d.database).Await()
 			if err != nil {
 				return err
 			}

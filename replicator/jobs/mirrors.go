@@ -268,15 +268,15 @@ func (s *Store) mirrorSummary(tx kv.ReadTransaction, mirror string, now time.Tim
 	if err != nil {
 		return m, err
 	}
-	reads := make([]func() (*mirroredRow, error), len(failed))
+	reads := make([]kv.Future[*mirroredRow], len(failed))
 	for i, row := range failed {
 		reads[i] = s.readMirrored(tx, mirror, row.database)
 	}
-	for i, read := range reads {
-		row, err := read()
-		if err != nil {
-			return m, err
-		}
+	found, err := kv.All(reads)
+	if err != nil {
+		return m, err
+	}
+	for i, row := range found {
 		if row != nil {
 			m.Failures = append(m.Failures, replicator.MirroredFailure{
 				Database: failed[i].database, JobID: replicator.ChildJobID(mirror, failed[i].database),
@@ -310,9 +310,9 @@ func (s *Store) mirrorTimes(name, mirror string, reading kv.RangeResult) ([]time
 }
 
 // mirrorSum reads one sum of a mirror.
-func (s *Store) mirrorSum(tx kv.ReadTransaction, mirror, name string) func() (int64, error) {
+func (s *Store) mirrorSum(tx kv.ReadTransaction, mirror, name string) kv.Future[int64] {
 	reading := tx.Get(s.mirrorSumKey(mirror, name))
-	return func() (int64, error) { return rows.AwaitInt(reading) }
+	return kv.Func[int64](func() (int64, error) { return rows.AwaitInt(reading) })
 }
 
 // endMirror notes that a mirror has ended, or is no mirror any more. Upkeep drops its databases.
@@ -334,7 +334,7 @@ func (s *Store) dropMirrored(tx kv.Transaction, job *Job) error {
 	if !is || job.Args.MirroredDatabase == "" {
 		return nil
 	}
-	row, err := s.readMirrored(tx, mirror, job.Args.MirroredDatabase)()
+	row, err := s.readMirrored(tx, mirror, job.Args.MirroredDatabase).Await()
 	if err == nil && row != nil && row.hasJob() {
 		s.setMirrored(tx, mirror, job.Args.MirroredDatabase, row, nil)
 	}
@@ -435,7 +435,7 @@ func (s *Store) clearMirror(tx kv.Transaction, mirror string) {
 
 // dropDatabase ends the job of a mirror's database, if there is one. The row becomes next, or goes if next is nil.
 func (s *Store) dropDatabase(tx kv.Transaction, mirror, database string, next *mirroredRow) error {
-	row, err := s.readMirrored(tx, mirror, database)()
+	row, err := s.readMirrored(tx, mirror, database).Await()
 	if err != nil || row == nil {
 		return err
 	}

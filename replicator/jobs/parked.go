@@ -96,18 +96,16 @@ func (s *Store) parseParked(pair kv.KeyValue) (r ParkedRow, err error) {
 	return r, nil
 }
 
-// readParked starts reading the row of a job. The function that it returns waits for it; it returns nil if there is none.
-func (s *Store) readParked(tx kv.ReadTransaction, of source, jobID string) func() (*ParkedRow, error) {
+// readParked reads the row of a job. The result is nil if there is none.
+func (s *Store) readParked(tx kv.ReadTransaction, of source, jobID string) kv.Future[*ParkedRow] {
 	key := s.parkedKey(of, jobID)
-	reading := tx.Get(key)
-	return func() (*ParkedRow, error) {
-		value, err := reading.Await()
-		if err != nil || value == nil {
-			return nil, err
+	return kv.Map(tx.Get(key), func(value []byte) (*ParkedRow, error) {
+		if value == nil {
+			return nil, nil
 		}
 		row, err := s.parseParked(kv.KeyValue{Key: key, Value: value})
 		return &row, err
-	}
+	})
 }
 
 // setParked replaces a row of the same job and source, nil if there is none.
@@ -128,7 +126,7 @@ func (s *Store) unparking(tx kv.Transaction, of source, jobID string) func() err
 	}
 	reading := s.readParked(tx, of, jobID)
 	return func() error {
-		row, err := reading()
+		row, err := reading.Await()
 		if err != nil || row == nil {
 			return err
 		}
@@ -160,7 +158,7 @@ func (r *Run) Parking(ctx context.Context, at replicator.Parked) error {
 		state.Parked = &replicator.Parked{Server: at.Server, Database: at.Database}
 	}, func(tx kv.Transaction, _ *replicator.JobState) error {
 		watched := r.store.watching(tx, at.Server)
-		old, err := r.store.readParked(tx, next.source(), r.job.ID)()
+		old, err := r.store.readParked(tx, next.source(), r.job.ID).Await()
 		if err != nil {
 			return err
 		}
@@ -241,7 +239,7 @@ func (s *Store) waitsForChange(tx kv.Transaction, state *replicator.JobState, jo
 	if state.Parked == nil {
 		return false, nil
 	}
-	row, err := s.readParked(tx, sourceOf(state.Parked), jobID)()
+	row, err := s.readParked(tx, sourceOf(state.Parked), jobID).Await()
 	return row != nil && !row.Woken, err
 }
 
@@ -280,7 +278,7 @@ func (s *Store) Asks(ctx context.Context, server string, by time.Time, limit int
 		if err != nil {
 			return err
 		}
-		var reads []func() (*ParkedRow, error)
+		var reads []kv.Future[*ParkedRow]
 		for _, pair := range pairs {
 			e, err := index.Unpack(pair.Key)
 			var ask int64
@@ -294,16 +292,13 @@ func (s *Store) Asks(ctx context.Context, server string, by time.Time, limit int
 			}
 			reads = append(reads, s.readParked(now, source{server, string(pair.Value)}, jobID))
 		}
-		for _, read := range reads {
-			row, err := read()
-			if err != nil {
-				return err
-			}
+		some, err := kv.All(reads)
+		for _, row := range some {
 			if row != nil {
 				found = append(found, *row)
 			}
 		}
-		return nil
+		return err
 	})
 	return found, next, err
 }
@@ -318,15 +313,15 @@ func (s *Store) Ask(ctx context.Context, some []ParkedRow, at func(ParkedRow) ti
 	for begin := 0; begin < len(some); begin += asksAtOnce {
 		part := some[begin:min(begin+asksAtOnce, len(some))]
 		err := s.db.Transact(ctx, func(tx kv.Transaction) error {
-			reads := make([]func() (*ParkedRow, error), len(part))
+			reads := make([]kv.Future[*ParkedRow], len(part))
 			for i, row := range part {
 				reads[i] = s.readParked(tx, row.source(), row.JobID)
 			}
-			for _, read := range reads {
-				old, err := read()
-				if err != nil {
-					return err
-				}
+			found, err := kv.All(reads)
+			if err != nil {
+				return err
+			}
+			for _, old := range found {
 				if old == nil || old.Woken {
 					continue
 				}

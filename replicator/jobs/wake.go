@@ -131,7 +131,7 @@ func (w *waking) wake(tx kv.Transaction, places []wakePlace, each int, earlier m
 
 // fallBehind notes in the rows of mirrors that those of some jobs that were made due have changes.
 func (s *Store) fallBehind(tx kv.Transaction, ids, databases []string, due []bool) error {
-	mirrors, reads := make([]string, len(ids)), make([]func() (*mirroredRow, error), len(ids))
+	mirrors, reads := make([]string, len(ids)), make([]kv.Future[*mirroredRow], len(ids))
 	for i, id := range ids {
 		if mirror, is := replicator.MirrorOf(id); is && due[i] {
 			mirrors[i], reads[i] = mirror, s.readMirrored(tx, mirror, databases[i])
@@ -141,7 +141,7 @@ func (s *Store) fallBehind(tx kv.Transaction, ids, databases []string, due []boo
 		if read == nil {
 			continue
 		}
-		row, err := read()
+		row, err := read.Await()
 		if err != nil {
 			return err
 		}

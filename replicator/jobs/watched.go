@@ -67,7 +67,7 @@ func (s *Store) Waking(ctx context.Context, job *Job) (*Waking, error) {
 				return nil, fmt.Errorf("reading the state of the watch of %q: %w", of.server, err)
 			}
 		}
-		row, err := reading()
+		row, err := reading.Await()
 		if err == nil && row != nil && waking.By == ByQuestions {
 			waking.NextQuestion = row.Ask
 		}
