@@ -127,9 +127,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// Drain ends the requests that wait for a replication, those that come later included, with an error that says that
-// the node is going away and the replication goes on. Feeds that wait end with their last sequence. From then on /_up
-// says that no requests should be sent here.
+// Leave makes /_up say that no requests should be sent here, and answers those that come with Connection: close.
+func (h *Handler) Leave() { h.web.Connections.Leave() }
+
+// Drain is Leave, and ends the requests that wait for a replication, those that come later included, with an error that
+// says that the node is going away and the replication goes on. Feeds that wait end with their last sequence.
 func (h *Handler) Drain() { h.web.Connections.Drain() }
 
 // Close frees what h keeps for later requests. Requests are still answered.

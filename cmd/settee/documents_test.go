@@ -57,7 +57,9 @@ func runParts(t *testing.T, n *node, parts ...lifecycle.Part) (stop func()) {
 		ended <- lifecycle.Run(ctx, append(parts, lifecycle.Part{Start: func(context.Context) error {
 			close(started)
 			return nil
-		}}), lifecycle.Options{Failed: n.failed, Grace: n.gracePeriod, Ending: func() {}, CutOff: func() {}})
+		}}), lifecycle.Options{
+			Failed: n.failed, Grace: n.gracePeriod, Ending: func() context.Context { return drainTime(0) }, CutOff: func() {},
+		})
 	}()
 	select {
 	case <-started:

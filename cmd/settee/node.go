@@ -120,12 +120,23 @@ func (n *node) fail(err error) {
 	}
 }
 
-// gracePeriod returns how long running jobs and requests have to end.
-func (n *node) gracePeriod() time.Duration {
+// settings returns the current settings, which are those of the start until the store is open.
+func (n *node) settings() *config.Config {
 	if n.live == nil {
-		return config.GracePeriod.Get(n.cfg)
+		return n.cfg
 	}
-	return config.GracePeriod.Get(n.live.Current())
+	return n.live.Current()
+}
+
+// gracePeriod returns how long running jobs and requests have to end.
+func (n *node) gracePeriod() time.Duration { return config.GracePeriod.Get(n.settings()) }
+
+// drainTime returns how long a node that was told to stop answers requests as before.
+func (n *node) drainTime() time.Duration {
+	if !n.cfg.Roles().APIFrontend {
+		return 0
+	}
+	return config.DrainTime.Get(n.settings())
 }
 
 func (n *node) openStore(ctx context.Context) (err error) {
@@ -246,6 +257,7 @@ func (n *node) openAccounts(ctx context.Context) (err error) {
 func (n *node) frontendPart() lifecycle.Part {
 	return lifecycle.Part{
 		Start: n.openFrontend,
+		Leave: func() { n.handler.Leave() },
 		Drain: func() { n.handler.Drain() },
 		Stop: func(ctx context.Context) error {
 			defer n.handler.Close()
@@ -335,6 +347,7 @@ func (n *node) replicationPart() lifecycle.Part {
 			n.replicate()
 			return nil
 		},
+		Leave: func() { n.scheduler.Leave() },
 		Stop: func(ctx context.Context) error {
 			defer n.outbound.pool.Close()
 			return n.scheduler.Shutdown(ctx)
@@ -369,7 +382,8 @@ func (n *node) watchesPart() lifecycle.Part {
 			n.watch()
 			return nil
 		},
-		Stop: func(ctx context.Context) error { return n.watcher.Shutdown(ctx) },
+		Leave: func() { n.watcher.Leave() },
+		Stop:  func(ctx context.Context) error { return n.watcher.Shutdown(ctx) },
 	}
 }
 

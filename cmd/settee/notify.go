@@ -22,10 +22,14 @@ func (n *node) notifyPart() lifecycle.Part {
 			return nil
 		},
 		// The limit follows the setting, so the unit need not repeat it.
-		Drain: func() {
-			n.notify(fmt.Sprintf("%s\nEXTEND_TIMEOUT_USEC=%d", daemon.SdNotifyStopping, (n.gracePeriod() + stopMargin).Microseconds()))
-		},
+		Leave: func() { n.notifyStopping(n.drainTime()) },
+		Drain: func() { n.notifyStopping(0) }, // a node that has failed does not leave
 	}
+}
+
+// notifyStopping says that the node stops, and asks for its grace period after a time.
+func (n *node) notifyStopping(after time.Duration) {
+	n.notify(fmt.Sprintf("%s\nEXTEND_TIMEOUT_USEC=%d", daemon.SdNotifyStopping, (after + n.gracePeriod() + stopMargin).Microseconds()))
 }
 
 // notify sends a message to the service manager, if there is one.

@@ -31,9 +31,10 @@ func newServe() *cobra.Command {
 			"A frontend needs a server administrator. COUCHDB_USER and COUCHDB_PASSWORD, or [admins] in a file,\n" +
 			"name one. If there is none and the node is started on a terminal, it creates the administrator\n" +
 			"\"admin\" and prints the password once.\n\n" +
-			"On SIGTERM or SIGINT running jobs write a checkpoint and go back to the queue. What takes longer\n" +
-			"than [settee] grace_period_sec is cut off. A second signal ends the node at once. Nothing is lost\n" +
-			"either way. On SIGHUP the node reads the files of --config again.",
+			"On SIGTERM or SIGINT running jobs write a checkpoint and go back to the queue. A frontend answers\n" +
+			"requests for [settee] drain_sec more, or until the next signal, while /_up fails. After that, what\n" +
+			"takes longer than [settee] grace_period_sec is cut off. A second signal then ends the node at once.\n" +
+			"Nothing is lost either way. On SIGHUP the node reads the files of --config again.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			reloads := make(chan os.Signal, 1)
@@ -94,10 +95,28 @@ func serve(
 	return lifecycle.Run(ctx, n.parts(), lifecycle.Options{
 		Failed: n.failed,
 		Grace:  n.gracePeriod,
-		Ending: func() {
-			stop() // a second signal ends the process
+		Ending: func() context.Context {
+			drain := drainTime(n.drainTime())
+			stop()
 			log.Info().Msg("settee is shutting down")
+			return drain
 		},
 		CutOff: func() { log.Warn().Msg("the grace period is over: what was still running was cut off") },
 	})
+}
+
+// drainTime returns a context that ends after d, or at a signal. Signals after that end the process.
+func drainTime(d time.Duration) context.Context {
+	if d <= 0 {
+		over, cancel := context.WithCancel(context.Background())
+		cancel()
+		return over
+	}
+	signalled, release := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	drain, cancel := context.WithTimeout(signalled, d)
+	context.AfterFunc(drain, func() {
+		release()
+		cancel()
+	})
+	return drain
 }

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"bufio"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -8,8 +11,10 @@ import (
 	"net/url"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -52,6 +57,77 @@ func TestSecondSignal(t *testing.T) {
 	require.True(t, ok)
 	assert.True(t, ended.Signaled(), "it ended by itself")
 	assert.Equal(t, syscall.SIGTERM, ended.Signal())
+}
+
+// A frontend that was told to stop goes on answering, says that it gets no more requests, and closes connections with
+// their next answers. Its jobs go back to the queue at once. After drain_sec, or when it is told again, the requests
+// that wait are answered, and it ends.
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	node := serveNode(t, "mem:", "settee/drain_sec=3600")
+	node.ask(http.StatusCreated, http.MethodPut, "source", "")
+	node.ask(http.StatusCreated, http.MethodPut, "_replicator/job", fmt.Sprintf(
+		`{"source": %q, "target": %q, "create_target": true, "continuous": true}`, node.url+"source", node.url+"target"))
+	state := func() string {
+		var job struct{ State string }
+		require.NoError(t, json.Unmarshal([]byte(node.ask(http.StatusOK, http.MethodGet, "_scheduler/docs/_replicator/job", "")), &job))
+		return job.State
+	}
+	require.Eventually(t, func() bool { return state() == "running" }, limit, 10*time.Millisecond)
+	type answer struct {
+		status int
+		header http.Header
+		body   string
+	}
+	waits := func(method, path, body string) <-chan answer {
+		answers := make(chan answer, 1)
+		r, err := http.NewRequestWithContext(t.Context(), method, node.url+path, strings.NewReader(body))
+		require.NoError(t, err)
+		r.Header.Set("Content-Type", "application/json")
+		go func() {
+			defer close(answers)
+			answered, err := http.DefaultClient.Do(r)
+			if !assert.NoError(t, err) {
+				return
+			}
+			text, err := io.ReadAll(answered.Body)
+			assert.NoError(t, errors.Join(err, answered.Body.Close()))
+			answers <- answer{answered.StatusCode, answered.Header, string(text)}
+		}()
+		return answers
+	}
+	feed := waits(http.MethodGet, "source/_changes?feed=longpoll&since=now", "")
+
+	require.NoError(t, node.cmd.Process.Signal(syscall.SIGTERM))
+	node.says("settee is shutting down")
+	answered, err := http.Get(node.url + "_up")
+	require.NoError(t, err)
+	require.NoError(t, answered.Body.Close())
+	require.Equal(t, http.StatusNotFound, answered.StatusCode)
+	require.True(t, answered.Close, "the connection ends")
+	require.Eventually(t, func() bool { return state() == "pending" }, limit, 10*time.Millisecond)
+	node.ask(http.StatusCreated, http.MethodPut, "source/a", "{}")
+	require.Contains(t, (<-feed).body, `"id":"a"`)
+
+	answered, err = http.Get(node.url + "source/_changes?feed=continuous")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, answered.Body.Close()) }()
+	rows := bufio.NewReader(answered.Body)
+	row, err := rows.ReadString('\n')
+	require.NoError(t, err)
+	require.Contains(t, row, `"id":"a"`)
+	replication := waits(http.MethodPost, "_replicate", fmt.Sprintf(`{"source": %q, "target": %q}`, node.url+"source", node.url+"target"))
+	require.Eventually(t, func() bool {
+		return strings.Contains(node.ask(http.StatusOK, http.MethodGet, "_scheduler/jobs", ""), `"total_rows":2`)
+	}, limit, 10*time.Millisecond)
+	require.Zero(t, node.end(syscall.SIGTERM))
+	rest, err := io.ReadAll(rows)
+	require.NoError(t, err)
+	require.Contains(t, strings.TrimSpace(string(rest)), `{"last_seq":"1-`)
+	ended := <-replication
+	require.Equal(t, http.StatusServiceUnavailable, ended.status)
+	require.NotEmpty(t, ended.header.Get("Retry-After"))
+	require.Contains(t, ended.body, "the same request, sent to another node or later, waits for it")
 }
 
 // Requests longer than the grace period are cut off, which is not a failure.

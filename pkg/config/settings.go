@@ -35,8 +35,11 @@ var (
 			"(TMPDIR, or /tmp)."))
 	SpoolLimit = define("settee", "spool_limit_bytes", "8589934592", wholeBytes(1_000_000, math.MaxInt64),
 		"The most disk space for large request bodies. Beyond it requests are refused with 503.")
+	DrainTime = define("settee", "drain_sec", "0", seconds(0, longSeconds),
+		"How long an api_frontend node that was told to stop answers requests as before, while /_up fails, so\n"+
+			"that a load balancer stops sending them. Its jobs go to other nodes at once.")
 	GracePeriod = define("settee", "grace_period_sec", "15", seconds(0, longSeconds),
-		"How long a stopping node waits for its running jobs to write a checkpoint and for\n"+
+		"How long a stopping node waits, after drain_sec, for its running jobs to write a checkpoint and for\n"+
 			"its requests to be answered.")
 )
 

@@ -98,11 +98,19 @@ func (s *Server) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Shutdown stops taking jobs. Running jobs have until ctx ends to write a checkpoint and go back to the queue. After
-// that they are cut off without a checkpoint. Shutdown returns when Run has returned, with ctx's error if ctx ended
-// first. Run must have been called.
+// Leave stops taking jobs, and tells the running jobs to write a checkpoint and go back to the queue, where other nodes
+// take them. It does not wait for that.
+func (s *Server) Leave() {
+	s.stages.Leave()
+	s.slots.close()
+}
+
+// Shutdown is Leave, and waits until Run has returned. Running jobs have until ctx ends to write a checkpoint and go back
+// to the queue. After that they are cut off without a checkpoint. It returns ctx's error if ctx ended first. Run must
+// have been called.
 func (s *Server) Shutdown(ctx context.Context) error {
-	return s.stages.Shutdown(ctx, s.slots.close)
+	s.Leave()
+	return s.stages.Shutdown(ctx)
 }
 
 // monitor puts the jobs of dead nodes back into the queue.

@@ -83,11 +83,12 @@ func (w *Watcher) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Shutdown ends all watches and puts their jobs back, for which they have until ctx ends. It returns when Run has
-// returned, with ctx's error if ctx ended first. Run must have been called.
-func (w *Watcher) Shutdown(ctx context.Context) error {
-	return w.stages.Shutdown(ctx, func() {})
-}
+// Leave ends all watches and puts their jobs back, where other nodes take them. It does not wait for that.
+func (w *Watcher) Leave() { w.stages.Leave() }
+
+// Shutdown is Leave, and waits until Run has returned, for which the watches have until ctx ends. It returns ctx's error if
+// ctx ended first. Run must have been called.
+func (w *Watcher) Shutdown(ctx context.Context) error { return w.stages.Shutdown(ctx) }
 
 // monitor puts the watches of dead nodes back into the queue.
 func (w *Watcher) monitor(ctx context.Context) {

@@ -89,6 +89,11 @@ func (a *arrivals) take() delays {
 	all := a.delays
 	a.delays = nil
 	slices.Sort(all)
+	return percentiles(all)
+}
+
+// percentiles returns the percentiles of sorted times.
+func percentiles(all []time.Duration) delays {
 	ms := func(percent int) float64 { return float64(lab.Percentile(all, percent).Microseconds()) / 1000 }
 	return delays{Documents: len(all), P50: ms(50), P90: ms(90), P99: ms(99), Max: ms(100)}
 }

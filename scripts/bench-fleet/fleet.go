@@ -161,7 +161,7 @@ func (f *fleet) run(ctx, feeding context.Context) error {
 		name string
 		run  func(context.Context) error
 	}{
-		{caseFirst, f.first}, {caseParked, f.parked}, {caseChanges, f.changes}, {caseBurst, f.atOnce}, {caseRestart, f.restart},
+		{caseFirst, f.first}, {caseParked, f.parked}, {caseChanges, f.changes}, {caseBurst, f.atOnce}, {caseRoll, f.roll}, {caseRestart, f.restart},
 	} {
 		if one.name != caseFirst && !f.has(one.name) {
 			continue
@@ -188,12 +188,15 @@ func (f *fleet) startNodes(ctx context.Context) error {
 	if err := f.startNode(ctx); err != nil || f.nodes == 0 {
 		return err
 	}
-	for n := range f.nodes + 1 {
-		o := f.nodeOptions()
-		if o.Replication = n > 0; !o.Replication {
-			o.Settings = append(o.Settings, getsDocuments)
-		}
-		node, err := lab.StartNode(ctx, o)
+	o := f.nodeOptions()
+	o.Settings = append(o.Settings, getsDocuments)
+	frontend, err := lab.StartNode(ctx, o)
+	if err != nil {
+		return err
+	}
+	f.others = append(f.others, frontend)
+	for range f.nodes {
+		node, err := f.startReplication(ctx)
 		if err != nil {
 			return err
 		}
@@ -214,6 +217,13 @@ func (f *fleet) nodeOptions() lab.NodeOptions {
 		fmt.Sprintf("replicator/max_idle_sec=%d", int(f.look.Seconds())),
 		quietLog,
 	}}
+}
+
+// startReplication starts a node that only runs jobs.
+func (f *fleet) startReplication(ctx context.Context) (*lab.Node, error) {
+	o := f.nodeOptions()
+	o.Replication = true
+	return lab.StartNode(ctx, o)
 }
 
 // startNode starts the node that gets the documents.

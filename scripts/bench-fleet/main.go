@@ -13,6 +13,8 @@
 //   - parked: all jobs are parked, and nothing changes.
 //   - changes: documents are written to random sources, at random times (a Poisson process, from a seed).
 //   - burst: a document is written to each of many sources at once.
+//   - roll: with -nodes, each node that runs jobs is told to stop and started again, one after the other, while documents
+//     are written to random sources. It needs jobs that are not parked: a long -idle, and as many -slots as jobs.
 //   - restart: the node is killed and started again. Then a document is written to a random source. With -nodes it is
 //     the one that gets the documents.
 //
@@ -44,10 +46,14 @@ const (
 	caseParked  = "parked"
 	caseChanges = "changes"
 	caseBurst   = "burst"
+	caseRoll    = "roll"
 	caseRestart = "restart"
 )
 
-var allCases = []string{caseFew, caseFirst, caseParked, caseChanges, caseBurst, caseRestart}
+var allCases = []string{caseFew, caseFirst, caseParked, caseChanges, caseBurst, caseRoll, caseRestart}
+
+// usualCases are those that are run if the flags name none.
+var usualCases = []string{caseFew, caseFirst, caseParked, caseChanges, caseBurst, caseRestart}
 
 // What has the databases: a node of settee, or the installed CouchDB with the feed _db_updates or without it. The last one
 // runs the jobs, too.
@@ -79,7 +85,7 @@ type options struct {
 }
 
 func (o *options) register(f *flag.FlagSet) {
-	f.StringVar(&o.cases, "cases", strings.Join(allCases, ","), "the cases; first is always run before those that follow it")
+	f.StringVar(&o.cases, "cases", strings.Join(usualCases, ","), "the cases, of "+strings.Join(allCases, ", ")+"; first is always run before those that follow it")
 	f.IntVar(&o.jobs, "jobs", 100_000, "continuous jobs, each with a source of its own")
 	f.IntVar(&o.targets, "targets", 100, "databases that the jobs write to")
 	f.IntVar(&o.slots, "slots", 500, "[replicator] max_jobs")
@@ -112,6 +118,8 @@ func (o *options) check() error {
 		return fmt.Errorf("there are no endpoints %q", o.endpoints)
 	case o.nodes < 0 || o.nodes > 0 && o.store == "":
 		return errors.New("-nodes needs -store, which several nodes can share")
+	case o.has(caseRoll) && o.nodes < 2:
+		return errors.New("the case roll needs -nodes: two at least, so that one can be stopped")
 	case o.memory < 64:
 		return errors.New("-memory must be at least 64")
 	case o.jobs < 1 || o.targets < 1 || o.slots < 1:

@@ -37,7 +37,7 @@ func TestOptions(t *testing.T) {
 	o, err = parse(t, "-cases=few")
 	require.NoError(t, err)
 	require.False(t, o.has(caseFirst))
-	for _, args := range [][]string{{"-cases=fewer"}, {"-jobs=0"}, {"-rate=0"}, {"-idle=1ms"}, {"-jobs=10", "-burst=11"}} {
+	for _, args := range [][]string{{"-cases=fewer"}, {"-jobs=0"}, {"-rate=0"}, {"-idle=1ms"}, {"-jobs=10", "-burst=11"}, {"-cases=roll", "-nodes=1", "-store=fdb:x"}} {
 		_, err := parse(t, args...)
 		require.Error(t, err, args)
 	}
@@ -115,4 +115,18 @@ func TestFleetOfCouchDB(t *testing.T) {
 			require.Positive(t, r.Changes.Delay.Documents)
 		})
 	}
+}
+
+// TestStillness: a job stands still from the first look that finds it in the queue until one that does not.
+func TestStillness(t *testing.T) {
+	s := stillness{since: map[string]time.Time{}}
+	at := func(second int, ids ...string) { s.note(ids, time.Unix(int64(second), 0)) }
+	at(0, "a")
+	at(1, "a", "b")
+	at(3, "b", "c")
+	at(4)
+	at(5, "a")
+	at(6)
+	require.ElementsMatch(t, []time.Duration{3 * time.Second, 3 * time.Second, time.Second, time.Second}, s.spans)
+	require.Equal(t, 8*time.Second, s.total)
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
+	"strings"
 	"syscall"
 	"text/tabwriter"
 	"time"
@@ -26,6 +28,7 @@ type report struct {
 	Changes   *changes `json:"changes,omitempty"`
 	Missing   string   `json:"missing,omitempty"` // documents of changes that did not arrive in time
 	Burst     *changes `json:"burst,omitempty"`
+	Roll      *rolling `json:"roll,omitempty"`
 	Restart   *restart `json:"restart,omitempty"`
 }
 
@@ -159,6 +162,13 @@ func (r *report) table(w io.Writer) error {
 		row("databases that change at once: all at their targets", "20 s for 1,000", "%d in %.1f s", m.Delay.Documents, m.Seconds)
 		row("  delay", "", "%s", m.Delay)
 		row("  processor, of a core", "", "%s", m.used)
+	}
+	if m := r.Roll; m != nil {
+		row("nodes restarted one after the other: each stopped in", "", "%.2f s at most", slices.Max(m.Stops))
+		row("  a job stood still", "at most 3 s", "%s", strings.Replace(m.Still.String(), "documents", "times", 1))
+		row("  share of the time of all jobs", "5 %", "%.2f %%", 100*m.Share)
+		row("  changes meanwhile: change to target", "", "%s", m.Change.Delay)
+		row("  processor, of a core", "", "%s", m.Change.used)
 	}
 	if m := r.Restart; m != nil {
 		row("restart: answers after", "2 s", "%.2f s", m.Answers)

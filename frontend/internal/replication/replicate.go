@@ -134,10 +134,10 @@ func (e *Endpoints) await(w http.ResponseWriter, r *http.Request, awaited added)
 		zerolog.Ctx(ctx).Debug().Str("job", awaited.id).Msg("the client hung up; the replication goes on")
 		return web.ErrClientGone
 	case err != nil && errors.Is(context.Cause(ctx), web.ErrNoRoom):
-		return web.Unavailable("too many requests are being answered; the replication " + awaited.shown +
+		return web.Busy("too many requests are being answered; the replication " + awaited.shown +
 			" goes on: the same request, sent later, waits for it")
 	case err != nil && (errors.Is(context.Cause(ctx), web.ErrGoingAway) || errors.Is(err, fdbjobs.ErrClosed)):
-		return web.Unavailable("this node is going away; the replication " + awaited.shown +
+		return web.Busy("this node is going away; the replication " + awaited.shown +
 			" goes on: the same request, sent to another node or later, waits for it")
 	case err != nil:
 		return fmt.Errorf("waiting for the replication job %q: %w", awaited.id, err)

@@ -69,7 +69,7 @@ type upStatus struct {
 
 // Up answers GET /_up: whether requests should be sent to this node.
 func (e *Endpoints) Up(w http.ResponseWriter, r *http.Request) error {
-	if e.Connections.Draining() {
+	if e.Connections.Leaving() {
 		// The answer of CouchDB when a load balancer is to send no requests.
 		return web.Respond(w, r, http.StatusNotFound, upStatus{Status: "maintenance_mode"})
 	}

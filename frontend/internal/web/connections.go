@@ -45,6 +45,7 @@ type Connections struct {
 	memory, disk *budget.Budget
 	opened       atomic.Int64 // len(open)
 
+	left     atomic.Bool     // Leave was called
 	draining context.Context // ends with drain
 	drain    context.CancelCauseFunc
 
@@ -84,6 +85,12 @@ var (
 
 // Bytes returns the number of bytes of memory that connections and requests may use.
 func (c *Connections) Bytes() int64 { return c.bytes }
+
+// Leave makes Leaving true, and lets each connection end with its next answer, so that clients open new ones elsewhere.
+func (c *Connections) Leave() { c.left.Store(true) }
+
+// Leaving reports whether clients are to send no more requests: Leave or Drain was called.
+func (c *Connections) Leaving() bool { return c.left.Load() || c.Draining() }
 
 // Drain ends the requests that wait for an event, and those that would begin to wait.
 func (c *Connections) Drain() { c.drain(ErrGoingAway) }

@@ -139,7 +139,7 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, act Action) {
 	header.Set("Server", "settee") // GET / says the version
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("X-Couch-Request-ID", id)
-	if !framesClearly(r) {
+	if !framesClearly(r) || s.Connections.Leaving() {
 		CloseConnection(out)
 	}
 	// The writer of a test may have no deadlines.

@@ -31,11 +31,12 @@ func NewStages() *Stages {
 // Ended must be called once, when the server has ended.
 func (s *Stages) Ended() { close(s.ended) }
 
-// Shutdown ends Accepting, calls stop, which must not wait, and waits for Ended. If ctx ends before, it ends Hurry, goes on
-// waiting, and returns ctx's error.
-func (s *Stages) Shutdown(ctx context.Context, stop func()) error {
+// Leave ends Accepting. It does not wait.
+func (s *Stages) Leave() { s.stopAccepting() }
+
+// Shutdown ends Accepting and waits for Ended. If ctx ends before, it ends Hurry, goes on waiting, and returns ctx's error.
+func (s *Stages) Shutdown(ctx context.Context) error {
 	s.stopAccepting()
-	stop()
 	defer s.hurryUp()
 	select {
 	case <-s.ended:

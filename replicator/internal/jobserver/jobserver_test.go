@@ -35,7 +35,7 @@ func TestLast(t *testing.T) {
 		defer cancelShort()
 		over, end := context.WithCancel(t.Context())
 		end()
-		go func() { assert.ErrorIs(t, stages.Shutdown(over, func() {}), context.Canceled) }()
+		go func() { assert.ErrorIs(t, stages.Shutdown(over), context.Canceled) }()
 		<-stages.Hurry.Done()
 		ended(short, 21*time.Second, "for 1s")
 		ended(before, 22*time.Second, "within 2s after the node's time to shut down")

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"settee/internal/servers"
@@ -109,6 +110,19 @@ func StartNode(ctx context.Context, o NodeOptions) (*Node, error) {
 		return nil, errors.Join(err, n.Close())
 	}
 	return n, nil
+}
+
+// Stop tells the node to stop, and returns when it has exited. Close is still to be called.
+func (n *Node) Stop(ctx context.Context) error {
+	if err := n.process.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	for !n.process.Exited() {
+		if err := Pause(ctx, 10*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Close kills the node.

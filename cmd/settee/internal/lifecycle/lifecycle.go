@@ -1,5 +1,5 @@
-// Package lifecycle starts the parts of a program in order, and drains and stops them in
-// reverse order.
+// Package lifecycle starts the parts of a program in order, and ends them in reverse order: they
+// leave what they share with other programs, drain, and stop.
 package lifecycle
 
 import (
@@ -15,6 +15,10 @@ type Part struct {
 	// Start starts the part and returns when it works. It gives up when ctx ends, but ctx
 	// does not end what it has started. If it fails, it leaves nothing running.
 	Start func(ctx context.Context) error
+	// Leave tells the part that the program is about to end: it gives its work to others, and tells
+	// those who send it clients to send no more. It still serves clients. It returns at once. It is
+	// not called when a part has failed.
+	Leave func()
 	// Drain tells the part that its end is near: it takes no new work, and sends away the
 	// clients that wait. It returns at once.
 	Drain func()
@@ -30,17 +34,18 @@ type Options struct {
 	// Grace returns how long stopping may take before the parts are cut off. It is called once,
 	// when the parts are drained.
 	Grace func() time.Duration
-	// Ending is called when the context of Run has ended, before the parts are drained. A
-	// program whose context ends with a signal stops catching signals here, so that a second
-	// signal ends the process. Ending is not called when a part has failed.
-	Ending func()
+	// Ending is called when the context of Run has ended, before the parts leave. The parts are
+	// drained when the context ends that it returns, or when a part fails. A program whose
+	// context ends with a signal stops catching signals here or then, so that a second signal
+	// ends the process. Ending is not called when a part has failed.
+	Ending func() (drain context.Context)
 	// CutOff is called once if a part was cut off. That is no failure.
 	CutOff func()
 }
 
 // Run starts the parts in order and returns when they have ended. They end when ctx ends, when
-// a part cannot be started, or when a part fails: then all parts that have started are drained,
-// and after that stopped one after the other, both in reverse order.
+// a part cannot be started, or when a part fails. In the first case they leave. Then all parts that
+// have started are drained, and after that stopped one after the other, each in reverse order.
 //
 // The error is the first failure, joined with the errors of Stop. It is nil if ctx ended the
 // program and all parts stopped well.
@@ -57,7 +62,22 @@ func Run(ctx context.Context, parts []Part, opts Options) (err error) {
 	}
 	select {
 	case <-ctx.Done():
-		opts.Ending()
+		return leave(parts, opts)
+	case err := <-opts.Failed:
+		return err
+	}
+}
+
+// leave lets parts leave, and returns when they are to be drained.
+func leave(parts []Part, opts Options) error {
+	drain := opts.Ending()
+	for _, part := range slices.Backward(parts) {
+		if part.Leave != nil {
+			part.Leave()
+		}
+	}
+	select {
+	case <-drain.Done():
 		return nil
 	case err := <-opts.Failed:
 		return err

@@ -27,6 +27,7 @@ type program struct {
 	parts  []lifecycle.Part
 	failed chan error
 	signal context.CancelFunc // the first signal
+	linger time.Duration      // between leaving and draining
 	ended  chan error
 
 	mu     sync.Mutex
@@ -72,7 +73,12 @@ func (p *program) run() {
 		p.ended <- lifecycle.Run(ctx, p.parts, lifecycle.Options{
 			Failed: p.failed,
 			Grace:  func() time.Duration { return grace },
-			Ending: func() { p.note("ending") },
+			Ending: func() context.Context {
+				p.note("ending")
+				ctx, cancel := context.WithTimeout(context.Background(), p.linger)
+				context.AfterFunc(ctx, cancel)
+				return ctx
+			},
 			CutOff: func() { p.note("cut off") },
 		})
 	}()
@@ -90,6 +96,35 @@ func TestOrder(t *testing.T) {
 		p.signal()
 		require.NoError(t, <-p.ended)
 		assert.Equal(t, []string{"ending", "drain c", "drain b", "drain a", "stop c", "stop b", "stop a"}, p.seen())
+	})
+}
+
+// Parts leave when the program is told to end, and are drained when its time is over or one of them fails.
+func TestLeave(t *testing.T) {
+	bubble(t, func(p *program) {
+		p.linger = time.Minute
+		for _, name := range []string{"a", "b"} {
+			p.add(name).Leave = func() { p.note("leave " + name) }
+		}
+		p.run()
+		p.signal()
+		time.Sleep(p.linger - 1)
+		require.Equal(t, []string{"start a", "start b", "ending", "leave b", "leave a"}, p.seen())
+		require.NoError(t, <-p.ended)
+		require.Equal(t, []string{"drain b", "drain a", "stop b", "stop a"}, p.seen())
+	})
+}
+
+func TestFailureWhileLeaving(t *testing.T) {
+	bubble(t, func(p *program) {
+		p.linger = time.Minute
+		p.add("a").Leave = func() { p.note("leave a") }
+		p.run()
+		p.signal()
+		synctest.Wait()
+		p.failed <- errBroken
+		require.ErrorIs(t, <-p.ended, errBroken)
+		require.Equal(t, []string{"start a", "ending", "leave a", "drain a", "stop a"}, p.seen())
 	})
 }
 
