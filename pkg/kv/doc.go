@@ -31,6 +31,14 @@
 // Two stamped writes of one transaction get the same 10 bytes. The writer chooses the 2 bytes that follow in a tuple's
 // versionstamp, which tell them apart.
 //
+// # The metadata version
+//
+// A store has a versionstamp that comes with the read version of each transaction. It is for a value that every
+// transaction depends on and that hardly ever changes, such as a schema. A process keeps the value in memory together
+// with the metadata version at which it read it. Whoever changes the value calls [Transaction.ChangeMetadataVersion] in
+// the same transaction. So a transaction that sees the same metadata version knows the value without reading it. It adds
+// a read conflict on the key of the value, and then cannot be committed after a change. Package levels does this.
+//
 // # Watches
 //
 // A [Watch] is armed by the commit of its transaction and ends when the key's value changes. It may end without a

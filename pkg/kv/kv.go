@@ -43,6 +43,12 @@ type ReadTransaction interface {
 	// ReadVersion returns the version at which this transaction reads: it sees all commits up to this version and none
 	// after it.
 	ReadVersion() Future[int64]
+
+	// MetadataVersion returns the versionstamp of the last commit up to the read version that called
+	// ChangeMetadataVersion, or the zero value if there was none. It needs no round trip besides the one for the read
+	// version. The stores of a FoundationDB cluster share it, so it may also change for another store. Reading it
+	// conflicts with nothing: see "The metadata version" in the package's doc comment.
+	MetadataVersion() Future[Versionstamp]
 }
 
 // Transaction is one run of the function passed to [Database.Transact]. Several goroutines may use it, until the
@@ -69,6 +75,10 @@ type Transaction interface {
 	SetVersionstampedKey(key, value []byte)
 	// SetVersionstampedValue does the same for a value.
 	SetVersionstampedValue(key, value []byte)
+
+	// ChangeMetadataVersion sets the metadata version to the commit's versionstamp. After it, this transaction can no
+	// longer read the metadata version: the error is [ErrUnreadable].
+	ChangeMetadataVersion()
 
 	AddReadConflictKey(key []byte)
 	AddReadConflictRange(r KeyRange)

@@ -47,6 +47,10 @@ func (tx *transaction) GetRange(r kv.KeyRange, opts kv.RangeOptions) kv.RangeRes
 
 func (tx *transaction) ReadVersion() kv.Future[int64] { return tx.reads.ReadVersion() }
 
+func (tx *transaction) MetadataVersion() kv.Future[kv.Versionstamp] {
+	return tx.reads.MetadataVersion()
+}
+
 func (tx *transaction) Snapshot() kv.ReadTransaction {
 	r := tx.reads
 	r.inner = tx.Transaction.Snapshot()
@@ -73,6 +77,10 @@ func (r reads) pass() {
 func (r reads) Get(key []byte) kv.Future[[]byte] { return future[[]byte]{r.inner.Get(key), r} }
 
 func (r reads) ReadVersion() kv.Future[int64] { return future[int64]{r.inner.ReadVersion(), r} }
+
+func (r reads) MetadataVersion() kv.Future[kv.Versionstamp] {
+	return future[kv.Versionstamp]{r.inner.MetadataVersion(), r}
+}
 
 func (r reads) GetRange(of kv.KeyRange, opts kv.RangeOptions) kv.RangeResult {
 	return rangeResult{r.inner.GetRange(of, opts), r}

@@ -109,6 +109,7 @@ func TestCommittingOps(t *testing.T) {
 		"SetVersionstampedKey":   func(tx kv.Transaction) { tx.SetVersionstampedKey(stamped, nil) },
 		"SetVersionstampedValue": func(tx kv.Transaction) { tx.SetVersionstampedValue(key, stamped) },
 		"AddWriteConflictKey":    func(tx kv.Transaction) { tx.AddWriteConflictKey(key) },
+		"ChangeMetadataVersion":  func(tx kv.Transaction) { tx.ChangeMetadataVersion() },
 	}
 	reads := map[string]func(tx kv.Transaction){
 		"Get":      func(tx kv.Transaction) { _, _ = tx.Get([]byte("r")).Await() },

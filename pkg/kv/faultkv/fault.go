@@ -57,7 +57,8 @@ type Op int
 
 // The kinds of calls that faults can hit.
 const (
-	// Read is Get, GetRange or ReadVersion of a transaction or its snapshot. ReadVersion can only be delayed.
+	// Read is Get, GetRange, ReadVersion or MetadataVersion of a transaction or its snapshot. The versions can only be
+	// delayed.
 	Read Op = iota
 	// Commit is the commit of a transaction that has written something. A transaction that only reads has none.
 	Commit
@@ -87,7 +88,7 @@ type Call struct {
 	Transaction, Run int
 	// Unknown is the number of earlier runs whose commits were reported unknown.
 	Unknown int
-	// Key is the key that is read or watched, or the begin of a range. Commit and ReadVersion have none.
+	// Key is the key that is read or watched, or the begin of a range. Commit and the versions have none.
 	Key []byte
 }
 

@@ -26,12 +26,20 @@ func (r reads) Get(key []byte) kv.Future[[]byte] {
 }
 
 // ReadVersion is never too old: a known version needs no read, and a new one is current.
-func (r reads) ReadVersion() kv.Future[int64] {
+func (r reads) ReadVersion() kv.Future[int64] { return version(r, r.inner.ReadVersion) }
+
+// MetadataVersion is never too old either: it comes with the read version.
+func (r reads) MetadataVersion() kv.Future[kv.Versionstamp] {
+	return version(r, r.inner.MetadataVersion)
+}
+
+// version issues the read of a version, which can only be delayed.
+func version[T any](r reads, issue func() kv.Future[T]) kv.Future[T] {
 	if err := r.usable(false); err != nil {
-		return future[int64]{tx: r.tx, err: err}
+		return future[T]{tx: r.tx, err: err}
 	}
 	p := r.tx.transact.db.decide(r.tx.call(Read, nil))
-	return future[int64]{tx: r.tx, ready: r.tx.ready(p), inner: r.inner.ReadVersion()}
+	return future[T]{tx: r.tx, ready: r.tx.ready(p), inner: issue()}
 }
 
 // usable returns an error if the transaction can no longer read.

@@ -190,6 +190,12 @@ func (tx *transaction) SetVersionstampedValue(key, value []byte) {
 	}
 }
 
+func (tx *transaction) ChangeMetadataVersion() {
+	if tx.write() {
+		tx.inner.ChangeMetadataVersion()
+	}
+}
+
 func (tx *transaction) AddReadConflictKey(key []byte) {
 	if tx.conflict() {
 		tx.inner.AddReadConflictKey(key)

@@ -102,6 +102,25 @@ func (tx *transaction) ReadVersion() kv.Future[int64] {
 	return future[int64]{tx.run, tx.tr.GetReadVersion().Get}
 }
 
+// metadataVersionKey is the cluster's metadata version. The client takes its value from the answer with the read
+// version, and refuses other writes than that of a versionstamp
+// (https://github.com/apple/foundationdb/blob/7.3.79/fdbclient/NativeAPI.actor.cpp, Transaction::get).
+var metadataVersionKey = fdb.Key("\xff/metadataVersion")
+
+func (tx *transaction) MetadataVersion() kv.Future[kv.Versionstamp] {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	if err := tx.use(nil); err != nil {
+		return engine.Known[kv.Versionstamp]{Err: err}
+	}
+	value := tx.tr.Snapshot().Get(metadataVersionKey)
+	return future[kv.Versionstamp]{tx.run, func() (version kv.Versionstamp, err error) {
+		stored, err := value.Get()
+		copy(version[:], stored)
+		return version, err
+	}}
+}
+
 // snapshot reads a transaction without read conflicts.
 type snapshot struct{ tx *transaction }
 
@@ -114,6 +133,8 @@ func (s snapshot) GetRange(r kv.KeyRange, opts kv.RangeOptions) kv.RangeResult {
 }
 
 func (s snapshot) ReadVersion() kv.Future[int64] { return s.tx.ReadVersion() }
+
+func (s snapshot) MetadataVersion() kv.Future[kv.Versionstamp] { return s.tx.MetadataVersion() }
 
 // write calls apply unless the transaction has failed, and keeps the first error of a check.
 func (tx *transaction) write(check error, apply func() error) {
@@ -186,6 +207,13 @@ func (tx *transaction) SetVersionstampedValue(key, value []byte) {
 	}
 	tx.write(err, func() error {
 		tx.tr.SetVersionstampedValue(tx.keys.key(key), value)
+		return nil
+	})
+}
+
+func (tx *transaction) ChangeMetadataVersion() {
+	tx.write(nil, func() error {
+		tx.tr.SetVersionstampedValue(metadataVersionKey, make([]byte, len(kv.Versionstamp{})+engine.OffsetSize))
 		return nil
 	})
 }

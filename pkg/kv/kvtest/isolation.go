@@ -95,6 +95,17 @@ func isolationCases(b *bench) []isolationCase {
 			func(tx kv.Transaction) { tx.ClearRange(b.between("a", "c")) }},
 		{"read of nothing", true, get("bb"), set("bb")},
 		{"read of another key", false, get("b"), set("c")},
+		{"read of the metadata version, and a change", false, reads(func(tx kv.Transaction) { b.metadata(tx) }),
+			func(tx kv.Transaction) { tx.ChangeMetadataVersion() }},
+		{"read of the metadata version with a conflict key, and a change with its write", true,
+			reads(func(tx kv.Transaction) {
+				b.metadata(tx)
+				tx.AddReadConflictKey(b.key("b"))
+			}),
+			func(tx kv.Transaction) {
+				tx.Set(b.key("b"), nil)
+				tx.ChangeMetadataVersion()
+			}},
 		{"snapshot read", false, reads(func(tx kv.Transaction) { b.get(tx.Snapshot(), "b") }), set("b")},
 		{"snapshot range", false, reads(func(tx kv.Transaction) {
 			b.pairs(tx.Snapshot(), b.all(), kv.RangeOptions{})

@@ -50,6 +50,7 @@ func Run(t *testing.T, open func(t *testing.T) kv.Database) {
 		{"ReadYourWrites", testReadYourWrites},
 		{"Unreadable", testUnreadable},
 		{"Versionstamps", testVersionstamps},
+		{"MetadataVersion", testMetadataVersion},
 		{"Isolation", testIsolation},
 		{"Anomalies", testAnomalies},
 		{"Watches", testWatches},

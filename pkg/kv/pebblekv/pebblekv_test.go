@@ -70,6 +70,33 @@ func TestReopen(t *testing.T) {
 	require.NoError(t, db.Close())
 }
 
+// The metadata version stays when the store is opened again.
+func TestReopenMetadataVersion(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	version := func(db kv.Database) kv.Versionstamp {
+		version, err := kv.TransactValue(t.Context(), db, func(tx kv.Transaction) (kv.Versionstamp, error) {
+			return tx.MetadataVersion().Await()
+		})
+		require.NoError(t, err)
+		return version
+	}
+	db := open(t, dir, pebblekv.Options{})
+	require.Zero(t, version(db))
+	require.NoError(t, db.Transact(t.Context(), func(tx kv.Transaction) error {
+		tx.ChangeMetadataVersion()
+		return nil
+	}))
+	changed := version(db)
+	require.NotZero(t, changed)
+	_, err := stampedWrite(t.Context(), db, "other")
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	db = open(t, dir, pebblekv.Options{})
+	require.Equal(t, changed, version(db))
+	require.NoError(t, db.Close())
+}
+
 func TestClose(t *testing.T) {
 	t.Parallel()
 	db := open(t, t.TempDir(), pebblekv.Options{})

@@ -127,7 +127,7 @@ func (db *DB) commitGroup(group []*commit) {
 	db.expireReaders()
 	limit := db.now().Add(-kv.MaxTransactionAge)
 	cs.history.expire(limit)
-	version := db.view.version + 1 // only this goroutine publishes
+	version, metadata := db.view.version+1, db.view.metadata // only this goroutine publishes
 	var accepted []*commit
 	for _, c := range group {
 		if c.err = cs.check(c, limit); c.err != nil {
@@ -138,6 +138,9 @@ func (db *DB) commitGroup(group []*commit) {
 		binary.BigEndian.PutUint16(stamp[8:], uint16(len(accepted)))
 		for i, m := range c.log {
 			c.log[i] = m.stamped(stamp)
+			if string(m.key) == metadataKey {
+				metadata = stamp
+			}
 			if m.kind == mutationClearRange {
 				cs.history.wrote(string(m.key), string(m.value), version)
 			} else {
@@ -159,7 +162,7 @@ func (db *DB) commitGroup(group []*commit) {
 		}
 		return
 	}
-	db.publish(version)
+	db.publish(version, metadata)
 	// The time is taken after the publication: a transaction that begins later reads at this version or above, which
 	// expire relies on.
 	cs.history.committed(version, db.now())

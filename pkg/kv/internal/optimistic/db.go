@@ -14,6 +14,12 @@ import (
 // versionKey has the version of the last commit, 8 bytes big-endian. It is one of the engine's own keys.
 const versionKey = "\xff\xff/version"
 
+// metadataKey has the metadata version, 10 bytes. It does not exist before the first change. It is one of the engine's
+// own keys.
+const metadataKey = "\xff\xff/metadataVersion"
+
+var metadataSpan = pointSpan([]byte(metadataKey))
+
 // Options of a DB.
 type Options struct {
 	kv.Options
@@ -49,12 +55,16 @@ func Open(storage Storage, opts Options) (*DB, error) {
 	}
 	snapshot := storage.Snapshot()
 	version, err := readVersion(snapshot)
+	var metadata kv.Versionstamp
+	if err == nil {
+		metadata, err = readMetadataVersion(snapshot)
+	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("opening the store: %w", err), snapshot.Close(), storage.Close())
 	}
 	db := &DB{storage: storage, now: opts.Now, retrier: kv.Retrier{Pause: opts.Pause, Options: opts.Options}, inline: opts.Inline}
 	db.watches.max = opts.MaxWatches
-	db.view = newView(version, snapshot)
+	db.view = newView(version, metadata, snapshot)
 	db.commits.history.floor = version
 	return db, nil
 }
@@ -69,6 +79,16 @@ func readVersion(r Reader) (int64, error) {
 		return 0, err
 	}
 	return int64(binary.BigEndian.Uint64(raw)), nil
+}
+
+// readMetadataVersion returns the metadata version, the zero value if it was never changed.
+func readMetadataVersion(r Reader) (version kv.Versionstamp, err error) {
+	raw, err := r.Get([]byte(metadataKey))
+	if err == nil && raw != nil && len(raw) != len(version) {
+		err = fmt.Errorf("the metadata version has %d bytes, not %d", len(raw), len(version))
+	}
+	copy(version[:], raw)
+	return version, err
 }
 
 // Transact implements kv.Database.

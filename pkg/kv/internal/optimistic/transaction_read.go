@@ -214,6 +214,19 @@ func (tx *transaction) ReadVersion() kv.Future[int64] {
 	return engine.Known[int64]{Value: v.version}
 }
 
+func (tx *transaction) MetadataVersion() kv.Future[kv.Versionstamp] {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	v, err := tx.begin()
+	if err == nil && tx.writes.see().unreadable.touches(metadataSpan) {
+		err = kv.ErrUnreadable
+	}
+	if err != nil {
+		return engine.Known[kv.Versionstamp]{Err: err}
+	}
+	return engine.Known[kv.Versionstamp]{Value: v.metadata}
+}
+
 // snapshotReads reads a transaction without read conflicts.
 type snapshotReads struct{ tx *transaction }
 
@@ -229,3 +242,5 @@ func (s snapshotReads) GetRange(r kv.KeyRange, opts kv.RangeOptions) kv.RangeRes
 }
 
 func (s snapshotReads) ReadVersion() kv.Future[int64] { return s.tx.ReadVersion() }
+
+func (s snapshotReads) MetadataVersion() kv.Future[kv.Versionstamp] { return s.tx.MetadataVersion() }

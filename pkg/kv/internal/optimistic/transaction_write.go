@@ -97,6 +97,13 @@ func (tx *transaction) SetVersionstampedValue(key, value []byte) {
 	})
 }
 
+func (tx *transaction) ChangeMetadataVersion() {
+	key, value := []byte(metadataKey), make([]byte, len(kv.Versionstamp{})+engine.OffsetSize)
+	tx.write(pointSize(key)+len(value), nil, func(b *buffer) {
+		b.write(mutation{kind: mutationStampValue, key: key, value: value})
+	})
+}
+
 func (tx *transaction) AddReadConflictKey(key []byte) {
 	tx.addReadConflict(pointSpan(key), engine.CheckKey(key, kv.MaxKeySize))
 }

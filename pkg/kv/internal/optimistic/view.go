@@ -13,13 +13,14 @@ import (
 // each transaction and each pending read that uses it.
 type view struct {
 	version  int64
+	metadata kv.Versionstamp // the metadata version
 	snapshot Snapshot
 	users    atomic.Int64
 }
 
 // newView returns a view with one user.
-func newView(version int64, snapshot Snapshot) *view {
-	v := &view{version: version, snapshot: snapshot}
+func newView(version int64, metadata kv.Versionstamp, snapshot Snapshot) *view {
+	v := &view{version: version, metadata: metadata, snapshot: snapshot}
 	v.users.Store(1)
 	return v
 }
@@ -46,8 +47,8 @@ type views struct {
 }
 
 // publish makes the current state of the storage visible to new transactions.
-func (db *DB) publish(version int64) {
-	next := newView(version, db.storage.Snapshot())
+func (db *DB) publish(version int64, metadata kv.Versionstamp) {
+	next := newView(version, metadata, db.storage.Snapshot())
 	db.viewMu.Lock()
 	old := db.view
 	db.view = next
