@@ -1,0 +1,190 @@
+package levels
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"settee/pkg/kv"
+	"settee/pkg/kv/rows"
+	"settee/pkg/tuple"
+)
+
+// First is the lowest level, and the level of a store without the key.
+const First int64 = 1
+
+// Options are the options of [Open].
+type Options struct {
+	// Key is the key of the level.
+	Key []byte
+	// Own is the level of this process's release. The process also knows Own-1.
+	Own int64
+	// Release is the name of this process's release, for messages of other processes.
+	Release string
+	// Unknown, if not nil, is called once, when a transaction has found a level that this process does not know. It must
+	// not wait.
+	Unknown func(*UnknownLevelError)
+}
+
+// UnknownLevelError is the error of a transaction in a process that does not know the level of the store.
+type UnknownLevelError struct {
+	Level   int64  // of the store
+	Release string // the release that raised it, "" if that is not known
+	Own     int64  // the highest level that the process knows
+}
+
+// TooOld reports whether the process is older than the store allows. Otherwise the process is too new.
+func (e *UnknownLevelError) TooOld() bool { return e.Level > e.Own }
+
+func (e *UnknownLevelError) Error() string {
+	by := ""
+	if e.Release != "" {
+		by = fmt.Sprintf(" (of version %s)", e.Release)
+	}
+	return fmt.Sprintf("the store has level %d%s, and this version knows only %s", e.Level, by, known(e.Own))
+}
+
+// known names the levels that a process with its own level knows.
+func known(own int64) string {
+	if own == First {
+		return fmt.Sprint(own)
+	}
+	return fmt.Sprintf("%d and %d", own-1, own)
+}
+
+// Guard is a [kv.Database] in which all transactions depend on the level of the store: see the package's doc comment.
+type Guard struct {
+	kv.Database
+	opts   Options
+	last   atomic.Pointer[reading]
+	report sync.Once
+}
+
+// reading is what was read of the level.
+type reading struct {
+	metadata kv.Versionstamp // at which it was read
+	level    int64
+	release  string
+}
+
+// Open returns db with a guard. It fails with [*UnknownLevelError] if the process does not know the level of the store.
+func Open(ctx context.Context, db kv.Database, opts Options) (*Guard, error) {
+	g := &Guard{Database: db, opts: opts}
+	return g, g.Transact(ctx, func(kv.Transaction) error { return nil })
+}
+
+// Unwrap returns the database without the guard: see kv.Writable.
+func (g *Guard) Unwrap() kv.Database { return g.Database }
+
+// Transact implements kv.Database. It returns [*UnknownLevelError] if the process does not know the level of the store.
+// If fn has run before that in the same call, an earlier run may have been committed. The error is then joined with
+// [kv.ErrCommitUnknown].
+func (g *Guard) Transact(ctx context.Context, fn func(kv.Transaction) error) error {
+	ran := false
+	err := g.Database.Transact(ctx, func(tx kv.Transaction) error {
+		if err := g.check(tx); err != nil {
+			return err
+		}
+		ran = true
+		return fn(tx)
+	})
+	unknown, is := errors.AsType[*UnknownLevelError](err)
+	if !is {
+		return err
+	}
+	if g.opts.Unknown != nil {
+		g.report.Do(func() { g.opts.Unknown(unknown) })
+	}
+	if ran {
+		return errors.Join(err, kv.ErrCommitUnknown)
+	}
+	return err
+}
+
+// check returns an error if this process does not know the level that a transaction sees.
+func (g *Guard) check(tx kv.Transaction) error {
+	r, err := g.read(tx)
+	if err != nil {
+		return err
+	}
+	if r.level > g.opts.Own || r.level < g.opts.Own-1 {
+		return &UnknownLevelError{Level: r.level, Release: r.release, Own: g.opts.Own}
+	}
+	return nil
+}
+
+// read returns the level that a transaction sees, and makes the transaction depend on it.
+func (g *Guard) read(tx kv.Transaction) (*reading, error) {
+	tx.AddReadConflictKey(g.opts.Key)
+	metadata, err := tx.MetadataVersion().Await()
+	if err != nil {
+		return nil, err
+	}
+	last := g.last.Load()
+	if last != nil && last.metadata == metadata {
+		return last, nil
+	}
+	value, err := tx.Get(g.opts.Key).Await()
+	if err != nil {
+		return nil, err
+	}
+	r := &reading{metadata: metadata, level: First}
+	if value != nil {
+		elements, err := tuple.Unpack(value)
+		if err != nil || len(elements) != 2 || !rows.As(elements[0], &r.level) || !rows.As(elements[1], &r.release) {
+			return nil, errors.New("the store's level has a form that is not known")
+		}
+	}
+	for last == nil || string(last.metadata[:]) < string(metadata[:]) {
+		if g.last.CompareAndSwap(last, r) {
+			break
+		}
+		last = g.last.Load()
+	}
+	return r, nil
+}
+
+// Level returns the level that a transaction of this guard sees. It is First or higher, and one of the two that the
+// process knows. If the transaction is committed, the store still had this level then. It is not for a transaction that
+// has changed the level.
+func (g *Guard) Level(tx kv.Transaction) (int64, error) {
+	r, err := g.read(tx)
+	if err != nil {
+		return 0, err
+	}
+	return r.level, nil
+}
+
+// Latest returns the level that was read last. It uses no transaction, and may be out of date by the time since the last
+// transaction of this process.
+func (g *Guard) Latest() int64 { return g.last.Load().level }
+
+// Raise raises the store to the level of this process, in one transaction. check is called in it, and may refuse with an
+// error. If the store has the level already, Raise does nothing. It reports whether it raised the level, or an earlier
+// run of its transaction may have.
+func (g *Guard) Raise(ctx context.Context, check func(kv.Transaction) error) (raised bool, err error) {
+	err = g.Transact(ctx, func(tx kv.Transaction) error {
+		switch level, err := g.Level(tx); {
+		case err != nil:
+			return err
+		case level == g.opts.Own:
+			return nil
+		}
+		if err := check(tx); err != nil {
+			return err
+		}
+		raised = true
+		Set(tx, g.opts)
+		return nil
+	})
+	return raised && err == nil, err
+}
+
+// Set gives a store the level of opts, without looking at the level that it has. It is for a new store, before any process
+// has opened it with a guard.
+func Set(tx kv.Transaction, opts Options) {
+	tx.Set(opts.Key, tuple.Tuple{opts.Own, opts.Release}.Pack())
+	tx.ChangeMetadataVersion()
+}
