@@ -30,6 +30,7 @@
 //	                              make this node read its files again
 //	GET  /_node/_local/_prometheus
 //	                              the metrics of this node
+//	GET, POST /_node/_local/_upgrade   the level of the store, and its raise
 //	GET  /_node/_local/_stats, _system, _versions
 //	                              the same as CouchDB's statistics; memory and the like; versions
 //

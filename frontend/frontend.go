@@ -46,6 +46,8 @@ type Options struct {
 	Node string
 	// Nodes returns the nodes of the store, with this one. The default is this one alone.
 	Nodes func() []nodes.Seen
+	// Upgrade raises the level of the store. If it is nil there is no path /_node/_local/_upgrade.
+	Upgrade *nodes.Upgrade
 	// Metrics answers GET /_node/_local/_prometheus. If it is nil there is no such path.
 	Metrics http.Handler
 	// Stats returns the answer to GET /_node/_local/_stats: CouchDB's tree of objects, at whose ends are objects with the
@@ -101,7 +103,7 @@ func New(opts Options) *Handler {
 		web:   &web.Server{Settings: opts.Config, Connections: c, Log: opts.Log, Observe: opts.Observe, Tracer: opts.Tracer},
 		server: &server.Endpoints{
 			Jobs: opts.Jobs, Documents: opts.Documents, Accounts: opts.Accounts, Config: opts.Config, Connections: c, Scans: scans,
-			WriteFailure: opts.WriteFailure, Backup: opts.Backup, Node: opts.Node, Nodes: opts.Nodes, Began: began,
+			WriteFailure: opts.WriteFailure, Backup: opts.Backup, Node: opts.Node, Nodes: opts.Nodes, Upgrade: opts.Upgrade, Began: began,
 			Metrics: opts.Metrics, Stats: opts.Stats, Version: opts.Version, IDs: ids,
 		},
 		replication: &replication.Endpoints{Jobs: opts.Jobs, Settings: opts.Config, Connections: c, Scans: scans, Guard: g},

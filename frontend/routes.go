@@ -102,6 +102,9 @@ func (h *Handler) nodeRoutes(r *mux.Router) {
 	if s.Stats != nil {
 		handle("/_stats{path:(?:/.*)?}", web.Methods{http.MethodGet: s.Statistics})
 	}
+	if s.Upgrade != nil {
+		handle("/_upgrade", web.Methods{http.MethodGet: s.UpgradeStatus, http.MethodPost: s.RaiseLevel})
+	}
 	handle("/_backup", web.Methods{http.MethodPost: s.BackUp})
 	handle("/_system", web.Methods{http.MethodGet: s.System})
 	handle("/_versions", web.Methods{http.MethodGet: s.Versions})

@@ -15,6 +15,7 @@ import (
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
 	"settee/pkg/kv/check"
+	"settee/pkg/kv/levels"
 	"settee/pkg/nodes"
 	"settee/pkg/sealed"
 	"settee/replicator/jobs"
@@ -204,9 +205,13 @@ func checkFormat(ctx context.Context, db kv.Database) error {
 		return errors.New("there is no settee store here: no node has used it")
 	}
 	next, err := nextFormat(value)
-	if err == nil && next != 0 {
-		err = errors.New("the store has the format of an earlier version of settee: start a node, which converts it, and check it then")
+	switch {
+	case err != nil:
+		return err
+	case next != 0:
+		return errors.New("the store has the format of an earlier version of settee: start a node, which converts it, and check it then")
 	}
+	_, err = levels.Open(ctx, db, levelOptions(nil))
 	return err
 }
 
@@ -215,7 +220,7 @@ func checkMeta(ctx context.Context, c *check.Checker, keys *sealed.Keys) error {
 	return c.Walk(ctx, kv.PrefixRange(metaPrefix), func(p *check.Page, pair kv.KeyValue) (func() error, error) {
 		key, err := metaKeys.Unpack(pair.Key)
 		switch string(pair.Key) {
-		case string(metaFormat):
+		case string(metaFormat), string(metaLevel):
 			return nil, nil // checkFormat has read it
 		case string(metaStamp):
 			version := p.ReadVersion()

@@ -11,10 +11,11 @@ import (
 	"settee/fdbjobs/upgrade"
 	"settee/pkg/config"
 	"settee/pkg/kv"
+	"settee/pkg/kv/levels"
 	"settee/pkg/tuple"
 )
 
-// format is the version of everything that this binary writes into a store. Nodes of the same
+// format is the version of everything that the first level of a store has: see storeLevels. Nodes of the same
 // format may run together. A node converts a store of formats 4, 5 and 8 to 11, and refuses other
 // formats than this one and sealedFormat. Version 0.1.0 wrote 4 and 5; no release wrote the others.
 //
@@ -70,6 +71,7 @@ var (
 // The keys of (meta):
 //
 //	(meta, "format") -> (format)
+//	(meta, "level")  -> (level, release): see package levels
 //	(meta, "stamp")  -> versionstamp of the commit that wrote it last, 10 bytes
 //	(meta, "keys", id): see metaKeys
 //
@@ -77,21 +79,26 @@ var (
 // lower, new rows would come before old ones. The stamp shows this when a node starts.
 var (
 	metaFormat = tuple.NewSubspace("meta").Pack("format")
+	metaLevel  = tuple.NewSubspace("meta").Pack("level")
 	metaStamp  = tuple.NewSubspace("meta").Pack("stamp")
 )
 
-// openStore opens the configured store, and checks that this binary may use it.
-func openStore(ctx context.Context, cfg *config.Config, opts kv.Options) (kv.Database, error) {
+// openStore opens the configured store, and checks that this binary may use it. tooOld, if not nil, is called when the
+// store has a level that this binary does not know, which another node may raise it to at any time.
+func openStore(ctx context.Context, cfg *config.Config, opts kv.Options, tooOld func(error)) (*levels.Guard, error) {
 	db, err := kv.Open(ctx, config.Store.Get(cfg), opts)
-	if err == nil {
-		if err = checkStore(ctx, db); err != nil {
-			err = errors.Join(err, db.Close())
-		}
-	}
 	if err != nil {
 		return nil, fmt.Errorf("opening the store: %w", err)
 	}
-	return db, nil
+	err = checkStore(ctx, db)
+	var guard *levels.Guard
+	if err == nil {
+		guard, err = levels.Open(ctx, db, levelOptions(tooOld))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("opening the store: %w", errors.Join(err, db.Close()))
+	}
+	return guard, nil
 }
 
 // checkStore returns an error if this binary must not use the store. It writes the format into a
@@ -141,6 +148,9 @@ func checkIn(tx kv.Transaction, given []byte, exclusive bool) (earlier []byte, e
 	case next == 0: // this one
 	case value == nil || exclusive || given != nil && bytes.Equal(highest, given):
 		tx.Set(metaFormat, tuple.Tuple{next}.Pack())
+		if value == nil {
+			levels.Set(tx, levelOptions(nil))
+		}
 	case given == nil:
 		return append([]byte{}, highest...), nil // not nil
 	default:

@@ -146,6 +146,32 @@ func (m *metrics) knowing(registry *nodes.Registry) {
 	}))
 }
 
+// upgrading adds the metrics of the store's level.
+func (m *metrics) upgrading(upgrade *nodes.Upgrade) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "settee_store_level", Help: "level of the store, as this node last read it",
+	}, func() float64 { return float64(upgrade.Status().Level) }), &levelWaits{upgrade, prometheus.NewDesc("settee_store_level_waits",
+		"1 for each live node that does not know the level that this node could raise the store to", []string{"node", "version"}, nil)})
+}
+
+// levelWaits are the nodes that the next level of the store waits for.
+type levelWaits struct {
+	upgrade *nodes.Upgrade
+	desc    *prometheus.Desc
+}
+
+func (l *levelWaits) Describe(to chan<- *prometheus.Desc) { to <- l.desc }
+
+func (l *levelWaits) Collect(to chan<- prometheus.Metric) {
+	behind := map[[2]string]bool{} // several nodes may have a name
+	for _, n := range l.upgrade.Status().Behind {
+		behind[[2]string{n.Name, n.Version}] = true
+	}
+	for labels := range behind {
+		to <- prometheus.MustNewConstMetric(l.desc, prometheus.GaugeValue, 1, labels[:]...)
+	}
+}
+
 // replicating adds the metrics of a replication node. maxJobs returns the number of its slots.
 func (m *metrics) replicating(server *scheduler.Server, maxJobs func() int) {
 	for _, g := range []struct {

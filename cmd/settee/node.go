@@ -23,6 +23,7 @@ import (
 	"settee/pkg/config"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
+	"settee/pkg/kv/levels"
 	"settee/pkg/kv/pebblekv"
 	"settee/pkg/nodes"
 	"settee/pkg/sealed"
@@ -43,14 +44,16 @@ type node struct {
 	traces  *tracing.Traces
 
 	db          kv.Database
-	slow        atomic.Int64 // transactions that were repeated for long
-	memoryLimit atomic.Int64 // Go's, in bytes
+	guard       *levels.Guard // is db, unless a test has set that
+	slow        atomic.Int64  // transactions that were repeated for long
+	memoryLimit atomic.Int64  // Go's, in bytes
 	keys        *sealed.Keys
 	live        *config.Live
 	layer       *fdbjobs.Layer
 	jobs        *jobs.Store
 	docs        *docstore.Store
 	nodes       *nodes.Registry
+	upgrade     *nodes.Upgrade
 	metrics     *metrics
 	scrapes     *server // serves the metrics' own port
 	accounts    *accounts.Accounts
@@ -105,6 +108,7 @@ func (n *node) parts() []lifecycle.Part {
 	if roles.Replication {
 		parts = append(parts, n.replicationPart(), n.watchesPart())
 	}
+	parts = append(parts, lifecycle.Worker(n.raiseLevel))
 	return append(parts, lifecycle.Part{Start: func(context.Context) error {
 		n.nodes.Start()
 		n.log.Info().Stringer("roles", roles).Str("version", currentVersion()).Msg("settee is running")
@@ -146,7 +150,8 @@ func (n *node) openStore(ctx context.Context) (err error) {
 				Msg("users other than the owner have access to the store's directory: run chmod go= on it")
 		}
 	}
-	n.db, err = openStore(ctx, n.cfg, kv.Options{Slow: n.slowTransaction, CacheBytes: cacheBytes(n.cfg)})
+	n.guard, err = openStore(ctx, n.cfg, kv.Options{Slow: n.slowTransaction, CacheBytes: cacheBytes(n.cfg)}, n.fail)
+	n.db = n.guard
 	return err
 }
 
@@ -273,7 +278,7 @@ func (n *node) openFrontend(context.Context) error {
 	}
 	n.handler = frontend.New(frontend.Options{
 		Jobs: n.jobs, Documents: n.docs, Accounts: n.accounts, Config: n.live, Version: currentVersion(), Log: n.log,
-		Node: nodeName(), Nodes: n.nodes.Nodes, Memory: clientBytes(n.cfg),
+		Node: nodeName(), Nodes: n.nodes.Nodes, Upgrade: n.upgrade, Memory: clientBytes(n.cfg),
 		Metrics: n.metrics.handler(n.log), Stats: n.metrics.stats, Observe: n.metrics.request,
 		Tracer:       n.traces.Tracer("settee/frontend"),
 		WriteFailure: func() error { return context.Cause(kv.Writable(n.db)) }, Backup: backup,

@@ -23,6 +23,10 @@ func (n *node) nodesPart() lifecycle.Part {
 		Start: func(context.Context) error {
 			n.nodes = nodes.New(nodes.Options{Store: n.db, Prefix: nodesPrefix, Describe: n.describe})
 			n.metrics.knowing(n.nodes)
+			if n.guard != nil {
+				n.upgrade = nodes.NewUpgrade(n.guard, n.nodes)
+				n.metrics.upgrading(n.upgrade)
+			}
 			return nil
 		},
 		Stop: func(ctx context.Context) error { return n.nodes.Stop(ctx) },
@@ -33,7 +37,7 @@ func (n *node) nodesPart() lifecycle.Part {
 func (n *node) describe() nodes.Node {
 	cfg, roles := n.live.Current(), n.cfg.Roles()
 	store, _, _ := strings.Cut(config.Store.Get(n.cfg), ":") // the rest of the URL may be a secret
-	self := nodes.Node{Name: nodeName(), Roles: strings.Split(roles.String(), ", "), Version: currentVersion(), Store: store}
+	self := nodes.Node{Name: nodeName(), Roles: strings.Split(roles.String(), ", "), Version: currentVersion(), Store: store, Level: ownLevel}
 	if roles.Replication {
 		self.MaxJobs, self.MaxChurn = config.MaxJobs.Get(cfg), config.MaxChurn.Get(cfg)
 	}

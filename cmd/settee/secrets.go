@@ -262,7 +262,7 @@ func withVault(cmd *cobra.Command, flags *configFlags, do func(context.Context, 
 		return err
 	}
 	ctx := cmd.Context()
-	db, err := openStore(ctx, cfg, kv.Options{})
+	db, err := openStore(ctx, cfg, kv.Options{}, nil)
 	if err != nil {
 		return err
 	}

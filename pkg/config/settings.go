@@ -35,6 +35,9 @@ var (
 			"(TMPDIR, or /tmp)."))
 	SpoolLimit = define("settee", "spool_limit_bytes", "8589934592", wholeBytes(1_000_000, math.MaxInt64),
 		"The most disk space for large request bodies. Beyond it requests are refused with 503.")
+	UpgradeAfter = define("settee", "upgrade_after_sec", "3600", seconds(0, longSeconds),
+		"How long all live nodes must have known the next level of the store before one of them raises it.\n"+
+			"0 means never: \"settee upgrade\" raises it.")
 	DrainTime = define("settee", "drain_sec", "0", seconds(0, longSeconds),
 		"How long an api_frontend node that was told to stop answers requests as before, while /_up fails, so\n"+
 			"that a load balancer stops sending them. Its jobs go to other nodes at once.")

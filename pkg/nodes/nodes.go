@@ -37,6 +37,9 @@ type Node struct {
 	Running  int       `json:"running"` // replication jobs
 	MaxJobs  int       `json:"max_jobs"`
 	MaxChurn int       `json:"max_churn"`
+	// Level is the highest level of the store that the process knows ([levels.Options].Own). Processes of releases before
+	// levels do not say it: they know the first one.
+	Level int64 `json:"level,omitempty"`
 }
 
 // Seen is a process as another one sees it.

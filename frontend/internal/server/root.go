@@ -32,6 +32,7 @@ type Endpoints struct {
 	Backup  func(ctx context.Context, w io.Writer) error
 	Node    string                // the name of this node
 	Nodes   func() []nodes.Seen   // of the store
+	Upgrade *nodes.Upgrade        // nil is none
 	Began   time.Time             // when this node started
 	Metrics http.Handler          // nil is none
 	Stats   func() map[string]any // nil is none

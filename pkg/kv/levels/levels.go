@@ -43,7 +43,14 @@ func (e *UnknownLevelError) Error() string {
 	if e.Release != "" {
 		by = fmt.Sprintf(" (of version %s)", e.Release)
 	}
-	return fmt.Sprintf("the store has level %d%s, and this version knows only %s", e.Level, by, known(e.Own))
+	what := "start a later version"
+	switch {
+	case e.TooOld() && e.Release != "":
+		what = "start version " + e.Release + ", or a later one"
+	case !e.TooOld():
+		what = "start the versions between first, one after the other, and raise the level with each (settee upgrade)"
+	}
+	return fmt.Sprintf("the store has level %d%s, and this version knows only %s: %s", e.Level, by, known(e.Own), what)
 }
 
 // known names the levels that a process with its own level knows.
@@ -156,6 +163,9 @@ func (g *Guard) Level(tx kv.Transaction) (int64, error) {
 	}
 	return r.level, nil
 }
+
+// Own returns the level of this process's release.
+func (g *Guard) Own() int64 { return g.opts.Own }
 
 // Latest returns the level that was read last. It uses no transaction, and may be out of date by the time since the last
 // transaction of this process.
