@@ -1,6 +1,7 @@
 package frontend_test
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"slices"
@@ -12,6 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/frontend"
+	"settee/pkg/kv"
+	"settee/pkg/kv/enginetest"
+	"settee/pkg/kv/levels"
 	"settee/pkg/nodes"
 )
 
@@ -69,9 +73,9 @@ func TestListNodes(t *testing.T) {
 	n.others = dyingAndLiving()[:1]
 	assert.JSONEq(t, `{"total_rows":2,"nodes":[
 		{"name":"node1.example","instance":"A","roles":["api_frontend"],"version":"1.2.3","store":"mem","started":"2026-01-02T01:04:05Z",
-		"last_seen":"2026-01-02T03:05:06Z","live":true,"running":0,"max_jobs":0,"max_churn":0},
+		"last_seen":"2026-01-02T03:05:06Z","live":true,"running":0,"max_jobs":0,"max_churn":0,"level":1},
 		{"name":"node0","instance":"B","roles":["replication"],"version":"1.2.2","store":"mem","started":"2026-01-01T00:00:00Z",
-		"last_seen":"2026-01-02T03:00:00Z","live":false,"running":3,"max_jobs":500,"max_churn":100}]}`,
+		"last_seen":"2026-01-02T03:00:00Z","live":false,"running":3,"max_jobs":500,"max_churn":100,"level":1}]}`,
 		n.get("/_scheduler/nodes").is(t, http.StatusOK).body)
 }
 
@@ -83,6 +87,42 @@ func TestAlone(t *testing.T) {
 	listed := ask(handler, http.MethodGet, "/_scheduler/nodes", "").is(t, http.StatusOK).json(t)["nodes"].([]any)[0]
 	assert.Subset(t, listed, map[string]any{"name": "node1", "roles": []any{"api_frontend"}, "version": "1.2.3", "live": true})
 	require.Equal(t, http.StatusNotFound, ask(handler, http.MethodGet, "/_node/_local/_stats", "").status)
+}
+
+// A frontend says which live nodes the next level of the store waits for, and raises it when there are none.
+func TestUpgrade(t *testing.T) {
+	t.Parallel()
+	db := struct{ kv.Database }{enginetest.Memory(t)} // other processes can have it open
+	process := func(name string, level int64) (*levels.Guard, *nodes.Registry) {
+		guard, err := levels.Open(t.Context(), db, levels.Options{Key: []byte("level"), Own: level, Release: name})
+		require.NoError(t, err)
+		registry := nodes.New(nodes.Options{Store: guard, Prefix: []byte("nodes"), Describe: func() nodes.Node {
+			return nodes.Node{Name: name, Version: "1." + name, Level: level}
+		}})
+		return guard, registry
+	}
+	_, old := process("old", 1)
+	guard, registry := process("new", 2)
+	for _, r := range []*nodes.Registry{old, registry} {
+		r.Start()
+	}
+	defer func() { require.NoError(t, registry.Stop(context.Background())) }()
+	upgrade := nodes.NewUpgrade(guard, registry)
+	handler := frontend.New(frontend.Options{Accounts: onlyAdmin(t), Nodes: registry.Nodes, Upgrade: upgrade, Log: zerolog.Nop()})
+	require.Eventually(t, func() bool {
+		rows, err := kv.TransactValue(t.Context(), guard, func(tx kv.Transaction) ([]kv.KeyValue, error) {
+			return tx.GetRange(kv.PrefixRange([]byte("nodes")), kv.RangeOptions{}).Slice()
+		})
+		return err == nil && len(rows) == 2
+	}, time.Minute, time.Millisecond)
+	const path = "/_node/_local/_upgrade"
+	refused(t, ask(handler, http.MethodPost, path, ""), http.StatusConflict, "conflict",
+		"the store cannot have level 2 yet, because live nodes do not know it: old (1.old)")
+	require.NoError(t, old.Stop(context.Background()))
+	assert.JSONEq(t, `{"ok":true,"level":2,"raised":true}`, ask(handler, http.MethodPost, path, "").is(t, http.StatusOK).body)
+	assert.JSONEq(t, `{"ok":true,"level":2,"raised":false}`, ask(handler, http.MethodPost, path, "").is(t, http.StatusOK).body)
+	assert.JSONEq(t, `{"level":2,"waits_for":[]}`, ask(handler, http.MethodGet, path, "").is(t, http.StatusOK).body)
+	assert.EqualValues(t, 2, ask(handler, http.MethodGet, "/_scheduler/nodes", "").is(t, http.StatusOK).json(t)["level"])
 }
 
 // A node does not answer for another one.

@@ -24,7 +24,7 @@ type storeLevel struct {
 var storeLevels = append([]storeLevel{{
 	number: levels.First, since: "1.0.0", changes: "the rows of the formats `12` and `13`",
 	reads:  "nothing: stores of earlier formats are converted with a stop",
-	tested: "`TestFormat`: a store of version 0.1.0 is converted",
+	tested: "`TestConvertStore`: stores of earlier formats are converted",
 }}, testLevels...)
 
 // ownLevel is the level of this release.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"settee/frontend/internal/web"
+	"settee/pkg/nodes"
 )
 
 // nodeNames returns the sorted names of the nodes of the store: of those that are live, and of all.
@@ -43,6 +44,7 @@ type listedNode struct {
 	Running  int      `json:"running"`
 	MaxJobs  int      `json:"max_jobs"`
 	MaxChurn int      `json:"max_churn"`
+	Level    int64    `json:"level"` // the highest level of a store that it knows
 }
 
 // ListNodes answers _scheduler/nodes, which CouchDB does not have: the processes that share the store.
@@ -53,10 +55,17 @@ func (e *Endpoints) ListNodes(w http.ResponseWriter, r *http.Request) error {
 			Name: n.Name, Instance: n.Instance, Roles: n.Roles, Version: n.Version, Store: n.Store,
 			Started: n.Started.UTC().Format(time.RFC3339), LastSeen: n.LastSeen.UTC().Format(time.RFC3339), Live: n.Live,
 			Running: n.Running, MaxJobs: n.MaxJobs, MaxChurn: n.MaxChurn,
+			Level: n.Knows(),
 		})
+	}
+	var store nodes.LevelStatus
+	if e.Upgrade != nil {
+		store = e.Upgrade.Status()
 	}
 	return web.Respond(w, r, http.StatusOK, struct {
 		TotalRows int          `json:"total_rows"`
 		Nodes     []listedNode `json:"nodes"`
-	}{len(rows), rows})
+		Level     int64        `json:"level,omitempty"`      // of the store
+		Next      int64        `json:"next_level,omitempty"` // that this node can raise it to
+	}{len(rows), rows, store.Level, store.Next})
 }

@@ -189,6 +189,9 @@ func (g *Guard) Raise(ctx context.Context, check func(kv.Transaction) error) (ra
 		Set(tx, g.opts)
 		return nil
 	})
+	if err == nil && raised {
+		err = g.Transact(ctx, func(kv.Transaction) error { return nil }) // for Latest
+	}
 	return raised && err == nil, err
 }
 

@@ -240,6 +240,8 @@ export interface Node {
   live: boolean;
   running: number;
   max_jobs: number;
+  /** The highest level of a store that it knows. */
+  level: number;
 }
 
 export interface Failures {

@@ -5,32 +5,56 @@ import { useView } from "./http";
 import { Loaded, Page, Since, StateBadge, Table } from "./parts";
 import { count } from "./text";
 
+interface StoreNodes {
+  nodes: Node[];
+  /** Of the store, and the one that it can be raised to. */
+  level?: number;
+  next_level?: number;
+}
+
+/** What the next level of the store waits for. */
+function Level({ nodes, level, next_level: next }: StoreNodes) {
+  if (!next) return null;
+  const behind = nodes.filter((node) => node.live && node.level < next).map((node) => `${node.name} (${node.version})`);
+  return (
+    <p>
+      The store has level {level}.{" "}
+      {behind.length > 0
+        ? `It cannot have level ${next} yet, because these live nodes do not know it: ${behind.join(", ")}.`
+        : `All live nodes know level ${next}: settee upgrade raises it, or they do so in time. After that the version before cannot come back.`}
+    </p>
+  );
+}
+
 export function NodesPage() {
-  const view = useView<{ nodes: Node[] }>("_scheduler/nodes");
+  const view = useView<StoreNodes>("_scheduler/nodes");
   return (
     <Page title="Nodes">
       <Loaded view={view}>
-        {({ nodes }) => (
-          <Table
-            head={["State", "Node", "Roles", "Jobs", "Version", "Started", "Last seen"]}
-            rows={nodes.map((node) => ({
-              key: node.instance,
-              header: 1,
-              cells: [
-                <StateBadge state={node.live ? "live" : "gone"} />,
-                node.name,
-                node.roles.join(", "),
-                node.roles.includes("replication") ? (
-                  `${count(node.running)} of ${count(node.max_jobs)}`
-                ) : (
-                  "none"
-                ),
-                node.version,
-                <Since time={node.started} />,
-                node.live ? "now" : <Since time={node.last_seen} />,
-              ],
-            }))}
-          />
+        {(store) => (
+          <>
+            <Level {...store} />
+            <Table
+              head={["State", "Node", "Roles", "Jobs", "Version", "Started", "Last seen"]}
+              rows={store.nodes.map((node) => ({
+                key: node.instance,
+                header: 1,
+                cells: [
+                  <StateBadge state={node.live ? "live" : "gone"} />,
+                  node.name,
+                  node.roles.join(", "),
+                  node.roles.includes("replication") ? (
+                    `${count(node.running)} of ${count(node.max_jobs)}`
+                  ) : (
+                    "none"
+                  ),
+                  node.version,
+                  <Since time={node.started} />,
+                  node.live ? "now" : <Since time={node.last_seen} />,
+                ],
+              }))}
+            />
+          </>
         )}
       </Loaded>
     </Page>
