@@ -46,6 +46,9 @@ STRESS_FLAGS =
 FIRE = 90s
 SEED = 1
 
+# The number of continuous jobs of make rolling.
+ROLLING = 60
+
 # The seed of make nightly.
 NIGHT = $(if $(filter file,$(origin SEED)),$(shell date +%Y%m%d),$(SEED))
 
@@ -61,7 +64,7 @@ DASHBOARD = frontend/internal/dashboard
 NPM = internal/browsertest pkg/couch/couchtest pkg/script $(DASHBOARD)
 INSTALLED = $(NPM:%=%/node_modules/.package-lock.json)
 
-.PHONY: help run demo build build-fdb packages tarballs release test-pages test-scripts test-packages manifests monitoring quick test engine-packages test-fdb fire race stress fuzz soak nightly lint bench bench-couchdb bench-fdb bench-peers bench-fleet bench-mirror load dashboard pictures clean node
+.PHONY: help run demo build build-fdb packages tarballs release test-pages test-scripts test-packages manifests monitoring quick test engine-packages test-fdb fire rolling race stress fuzz soak nightly lint bench bench-couchdb bench-fdb bench-peers bench-fleet bench-mirror load dashboard pictures clean node
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 }' Makefile
@@ -122,7 +125,10 @@ test-fdb: node $(INSTALLED) ## run the tests that use a store on a temporary Fou
 	GOGC=$(TEST_GOGC) scripts/test-fdb $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) $(ENGINE_PKGS)
 
 fire: ## kill, freeze and cut off the nodes and servers of a cluster for FIRE (takes a minute longer)
-	SETTEE_REQUIRE=fdb,couchdb go test -tags 'fdb fire' -count=1 -timeout 0 -v ./internal/fire -fire.time $(FIRE) -fire.seed $(SEED)
+	SETTEE_REQUIRE=fdb,couchdb go test -tags 'fdb fire' -count=1 -timeout 0 -v ./internal/fire -skip TestRolling -fire.time $(FIRE) -fire.seed $(SEED)
+
+rolling: ## upgrade a cluster node by node, back and forward, under the load of make fire with ROLLING jobs
+	SETTEE_REQUIRE=fdb,couchdb go test -tags 'fdb fire' -count=1 -timeout 0 -v ./internal/fire -run TestRolling -fire.jobs $(ROLLING) -fire.seed $(SEED)
 
 race: node $(INSTALLED) ## run the tests under the race detector
 	go tool withservers -couchdb -chromium go test -tags '$(TAGS)' $(TEST_FLAGS) -race -timeout $(RACE_TIMEOUT) $(PKGS)
@@ -156,7 +162,8 @@ nightly: node $(INSTALLED) ## run for hours what .ci/run leaves out; SEED, by de
 	SETTEE_ROUNDS=all $(MAKE) test-packages
 	$(MAKE) stress STRESS_FLAGS='-n 3 -seed $(NIGHT)'
 	@left=$$(go tool withservers -fdb -couchdb -missing 2>&1); if [ -n "$$left" ]; then printf '%s\n' "$$left"; else \
-		$(MAKE) stress STRESS_FLAGS='-n 3 -seed $(NIGHT)' TAGS=fdb PKGS="$(ENGINE_PKGS)" && $(MAKE) fire FIRE=20m SEED=$(NIGHT); fi
+		$(MAKE) stress STRESS_FLAGS='-n 3 -seed $(NIGHT)' TAGS=fdb PKGS="$(ENGINE_PKGS)" && $(MAKE) fire FIRE=20m SEED=$(NIGHT) && \
+		$(MAKE) rolling ROLLING=220 SEED=$(NIGHT); fi
 
 lint: ## check the format, the imports and the code (TAGS=fdb: only folders with files of that build)
 	@files=$$(gofmt -l .) || exit 1; \

@@ -60,7 +60,7 @@ const (
 // cluster has all running parts.
 type cluster struct {
 	*testing.T
-	program  string // the path of settee
+	program  string // the path of the settee that nodes start with
 	logs     string // the directory of the nodes' logs
 	password string // of the nodes' administrator
 	host     *netns.Namespace
@@ -79,14 +79,14 @@ type cluster struct {
 	jobs  *jobs.Store
 }
 
-// newCluster starts everything.
-func newCluster(t *testing.T) *cluster {
+// newCluster starts everything. build returns the path of a settee.
+func newCluster(t *testing.T, build func(c *cluster) string) *cluster {
 	c := &cluster{T: t, host: netns.Host(t), password: rand.Text(), couches: map[string]*couchtest.CouchDB{}, ports: map[string]int{},
 		peers: map[string]*url.URL{}, recorder: &recorder{cookies: map[string]bool{}},
 		toPeers: &http.Transport{MaxIdleConnsPerHost: 200}}
 	c.Cleanup(c.toPeers.CloseIdleConnections)
 	c.logs = cmp.Or(*logs, t.TempDir())
-	c.build()
+	c.program = build(c)
 	_, err := netns.New(t, "trial")
 	c.spaces = err == nil
 	if err != nil {
@@ -118,11 +118,18 @@ func newCluster(t *testing.T) *cluster {
 	return c
 }
 
-// build builds settee.
-func (c *cluster) build() {
-	c.program = filepath.Join(c.TempDir(), "settee")
-	printed, err := exec.CommandContext(c.Context(), "go", "build", "-tags", "fdb", "-o", c.program, "settee/cmd/settee").CombinedOutput()
+// build builds the settee of this commit.
+func (c *cluster) build() string { return c.buildIn("", "fdb") }
+
+// buildIn builds the settee of a module in a directory with tags. Packages that two modules have in common are compiled
+// once.
+func (c *cluster) buildIn(module, tags string) string {
+	program := filepath.Join(c.TempDir(), "settee")
+	command := exec.CommandContext(c.Context(), "go", "build", "-trimpath", "-tags", tags, "-o", program, "settee/cmd/settee")
+	command.Dir = module
+	printed, err := command.CombinedOutput()
 	require.NoError(c, err, "%s", printed)
+	return program
 }
 
 // startServers starts FoundationDB and the CouchDBs.
@@ -234,6 +241,35 @@ func (c *cluster) at(peer, host string) string {
 	return (&url.URL{Scheme: "http", User: user, Host: host, Path: "/"}).String()
 }
 
+// serverErrors are the answers to ask with a 5xx that is neither 502 nor 503, without those of replications, which are about
+// their endpoints. They are by host.
+var serverErrors struct {
+	mu  sync.Mutex
+	all map[string][]string
+}
+
+func noteServerError(r *http.Request, status int, text []byte) {
+	if status < http.StatusInternalServerError || strings.HasSuffix(r.URL.Path, "/_replicate") {
+		return
+	}
+	serverErrors.mu.Lock()
+	defer serverErrors.mu.Unlock()
+	if serverErrors.all == nil {
+		serverErrors.all = map[string][]string{}
+	}
+	serverErrors.all[r.URL.Host] = append(serverErrors.all[r.URL.Host], fmt.Sprintf("%s %s: %d %s", r.Method, r.URL.Path, status, text))
+}
+
+// serverErrors returns those of the frontends.
+func (c *cluster) serverErrors() (all []string) {
+	serverErrors.mu.Lock()
+	defer serverErrors.mu.Unlock()
+	for _, host := range append([]string{c.peers[hosted].Host}, c.doors...) {
+		all = append(all, serverErrors.all[host]...)
+	}
+	return all
+}
+
 // errNoAnswer is the error of a request without a response, or with a 502 or 503.
 var errNoAnswer = errors.New("no answer")
 
@@ -258,6 +294,7 @@ func ask(ctx context.Context, wait time.Duration, method, target, body string) (
 	case response.StatusCode == http.StatusBadGateway, response.StatusCode == http.StatusServiceUnavailable:
 		return 0, "", fmt.Errorf("%w: %d %s", errNoAnswer, response.StatusCode, text)
 	}
+	noteServerError(request, response.StatusCode, text)
 	return response.StatusCode, string(text), nil
 }
 

@@ -10,6 +10,8 @@
 //	make fire                    about three minutes
 //	make fire FIRE=1h SEED=7     longer, and with another seed
 //
+// TestRolling replaces the nodes one after the other instead: see roll_test.go.
+//
 // The seed determines the plan of all faults (type fault). It does not determine how processes
 // are scheduled, so a failure may not repeat with the same seed.
 //
@@ -44,6 +46,7 @@
 //     have an order in which each answer is true (porcupine), a document has one leaf, and a value one revision.
 //   - A replication's document and its state in _scheduler/docs never contradict each other, whichever frontends are asked.
 //   - The replication documents agree with _scheduler/docs.
+//   - A session is known to every frontend that answers.
 //   - No log contains a password or a cookie.
 //   - settee check finds no fault in the store.
 //

@@ -30,10 +30,28 @@ var (
 )
 
 func TestUnderFire(t *testing.T) {
+	faults := plan(*seed, *length)
+	l := disturbed(t, (*cluster).build, func(l *observer) {
+		t.Logf("the plan, from %s on:", time.Now().Format(time.TimeOnly))
+		for _, b := range faults {
+			t.Log(b)
+		}
+		l.execute(faults)
+	})
+	for peer := range l.ports {
+		assert.NotZero(t, l.parks[peer], "jobs with a source at %s that were parked", peer)
+		assert.NotZero(t, l.wakes[peer], "jobs with a source at %s that ran again after they were parked", peer)
+	}
+	t.Logf("%d faults", len(faults))
+}
+
+// disturbed gives a cluster of nodes of one settee all its work, lets disturb do something to it meanwhile, and checks what
+// has to hold whatever that was.
+func disturbed(t *testing.T, build func(*cluster) string, disturb func(*observer)) *observer {
 	began := time.Now()
 	stage := func(name string) { t.Logf("%5.1f s: %s", time.Since(began).Seconds(), name) }
 	t.Logf("seed %d", *seed)
-	c := newCluster(t)
+	c := newCluster(t, build)
 	stage("all servers and nodes run")
 	w := newWork(c, *seed)
 	w.begin(*count)
@@ -73,13 +91,8 @@ func TestUnderFire(t *testing.T) {
 	for n := range uint64(3) {
 		at.Go(func() { w.post(working, random(3+n)) })
 	}
-	faults := plan(*seed, *length)
-	start := time.Now()
-	t.Logf("the plan, from %s on:", start.Format(time.TimeOnly))
-	for _, b := range faults {
-		t.Log(b)
-	}
-	c.execute(faults)
+	at.Go(func() { w.keepSession(working) })
+	disturb(l)
 	stage("the fire has ended")
 	endWork()
 	at.Wait()
@@ -96,10 +109,6 @@ func TestUnderFire(t *testing.T) {
 
 	h.check()
 	w.checkLists()
-	for peer := range c.ports {
-		assert.NotZero(t, l.parks[peer], "jobs with a source at %s that were parked", peer)
-		assert.NotZero(t, l.wakes[peer], "jobs with a source at %s that ran again after they were parked", peer)
-	}
 	assert.Empty(t, w.wrongAnswers)
 	assert.Empty(t, l.reports(), "jobs without a healthy process")
 	assert.Empty(t, l.dead, "nodes that exited by themselves")
@@ -110,8 +119,9 @@ func TestUnderFire(t *testing.T) {
 	w.checkLogs()
 	c.checkStore()
 	stage("done")
-	t.Logf("%d faults; %d jobs, of which %v were parked and %v woken; %d replications posted, %d writes acknowledged; %d writes of jobs recorded; a job was without a healthy process for %s at most, and of %d samples of the store %d were not prompt; %d writes of a thawed process came after another one had taken the job",
-		len(faults), len(w.all()), l.parks, l.wakes, w.posted, w.writes, len(c.recorder.writes), l.worst, len(l.samples), l.slow, l.swept)
+	t.Logf("%d jobs, of which %v were parked and %v woken; %d replications posted, %d writes acknowledged; %d writes of jobs recorded; a job was without a healthy process for %s at most, and of %d samples of the store %d were not prompt; %d writes of a thawed process came after another one had taken the job",
+		len(w.all()), l.parks, l.wakes, w.posted, w.writes, len(c.recorder.writes), l.worst, len(l.samples), l.slow, l.swept)
+	return l
 }
 
 // awaitRunning waits until all continuous tasks run, or are parked.

@@ -27,6 +27,7 @@ type node struct {
 	*testing.T
 	c       *cluster
 	name    string
+	program string // the path of its settee; it may change between two processes
 	args    []string
 	environ []string
 	address string           // for a frontend
@@ -64,7 +65,7 @@ func (n *node) start() error {
 func (n *node) startOnce() error {
 	n.started++
 	log := filepath.Join(n.logs, fmt.Sprintf("%s-%d.log", n.name, n.started))
-	command := exec.Command(n.c.program, n.args...)
+	command := exec.Command(n.program, n.args...)
 	command.Env = append(os.Environ(), n.environ...)
 	var process *servers.Process
 	var err error
@@ -223,7 +224,7 @@ func (c *cluster) nameOf(pid int) string {
 
 // newNode makes a node with relays to everything that it may reach, and starts it.
 func (c *cluster) newNode(name, role string, sets ...string) *node {
-	n := &node{T: c.T, c: c, name: name, logs: c.logs, space: c.host}
+	n := &node{T: c.T, c: c, name: name, program: c.program, logs: c.logs, space: c.host}
 	if c.spaces {
 		space, err := netns.New(c.T, name)
 		require.NoError(c, err)

@@ -1,0 +1,194 @@
+//go:build fdb && fire
+
+package fire
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"settee/pkg/nodes"
+)
+
+// base is the release before this one, whose nodes run beside those of this one. Until there is a release it is the first
+// commit that has levels of the store.
+const base = "827c035904c3f10ba5bdb7d4fbc3d86e51bb9051"
+
+// between is the pause between two restarts.
+const between = 1500 * time.Millisecond
+
+// TestRolling upgrades a cluster under the load of the fire test, node by node: from the base to this commit, back and
+// forward again, and then it raises the level of the store to the next one, which a settee with the tag nextlevel knows. One
+// old node is frozen over the raise.
+func TestRolling(t *testing.T) {
+	var next string
+	l := disturbed(t, func(c *cluster) string {
+		next = c.buildIn("", "fdb nextlevel")
+		return c.buildBase()
+	}, func(l *observer) {
+		r := &roll{l, next, l.program}
+		last := l.nodes[len(l.nodes)-1]
+		for _, n := range l.nodes[:len(l.nodes)-1] {
+			r.restart(n, next)
+		}
+		r.restart(l.nodes[0], r.old)
+		r.restart(l.nodes[frontends], r.old)
+		status, answer := r.raise()
+		require.Equal(t, http.StatusConflict, status, "nodes of the base run: %s", answer)
+		r.restart(l.nodes[frontends], next)
+		r.restart(l.nodes[0], next)
+		r.raiseOverFrozen(last)
+		r.refused(last)
+		r.restart(last, next)
+		l.program = next
+	})
+	assert.Empty(t, l.serverErrors())
+}
+
+// roll replaces nodes.
+type roll struct {
+	*observer
+	next, old string // paths of the settees
+}
+
+// buildBase builds the settee of the base, from the history of this repository.
+func (c *cluster) buildBase() string {
+	dir := c.TempDir()
+	archive := exec.CommandContext(c.Context(), "git", "archive", "--output", filepath.Join(dir, "base.tar"), base)
+	root, err := exec.CommandContext(c.Context(), "git", "rev-parse", "--show-toplevel").Output()
+	require.NoError(c, err, "the repository")
+	archive.Dir = strings.TrimSpace(string(root))
+	printed, err := archive.CombinedOutput()
+	require.NoError(c, err, "the history of this clone lacks the commit %s (git fetch --unshallow gets it): %s", base, printed)
+	printed, err = exec.CommandContext(c.Context(), "tar", "-x", "-C", dir, "-f", filepath.Join(dir, "base.tar")).CombinedOutput()
+	require.NoError(c, err, "%s", printed)
+	return c.buildIn(dir, "fdb")
+}
+
+// restart stops a node and starts it with a settee.
+func (r *roll) restart(n *node, program string) {
+	r.Helper()
+	if _, healthy := n.now(); healthy {
+		require.NoError(r, n.terminate())
+	}
+	n.program = program
+	require.NoError(r, n.start())
+	r.Logf("%s runs %s", n.name, map[string]string{r.next: "this commit", r.old: "the base"}[program])
+	pause(r.Context(), between)
+}
+
+// raise asks the last frontend to raise the level of the store. It runs this commit.
+func (r *roll) raise() (status int, answer string) {
+	status, answer, err := askAgain(r.Context(), patience, http.MethodPost, r.at(hosted, r.doors[frontends-1])+"_node/_local/_upgrade", "", anyAnswer)
+	require.NoError(r, err)
+	return status, answer
+}
+
+// raiseOverFrozen freezes a node of the base until it counts as dead, raises the level, and thaws the node. It must notice, and
+// exit with the reason.
+func (r *roll) raiseOverFrozen(n *node) {
+	require.NoError(r, n.freeze())
+	began := time.Now()
+	require.Eventually(r, func() bool {
+		status, answer := r.raise()
+		if status == http.StatusConflict {
+			return false
+		}
+		require.Equal(r, http.StatusOK, status, answer)
+		var raised struct {
+			Level  int64
+			Raised bool
+		}
+		require.NoError(r, json.Unmarshal([]byte(answer), &raised))
+		require.EqualValues(r, 2, raised.Level)
+		return true
+	}, limit, 500*time.Millisecond)
+	r.Logf("the level was raised %.1f s after a node was frozen, which counts as dead after %s", time.Since(began).Seconds(), nodes.LiveFor)
+
+	process, _ := n.now()
+	n.mu.Lock()
+	n.thawed = append(n.thawed, thawed{process.PID(), time.Now()})
+	n.mu.Unlock()
+	require.NoError(r, process.Signal(syscall.SIGCONT))
+	require.Eventually(r, process.Exited, limit, 10*time.Millisecond)
+	r.saysWhy(n)
+}
+
+// refused starts a node of the base, which must exit.
+func (r *roll) refused(n *node) {
+	n.program = r.old
+	require.ErrorIs(r, n.startOnce(), errExited)
+	r.saysWhy(n)
+}
+
+// saysWhy checks that the latest log of a node names what to do about the level.
+func (r *roll) saysWhy(n *node) {
+	r.Helper()
+	text, err := os.ReadFile(filepath.Join(n.logs, r.nameOf(r.pidOf(n))+".log"))
+	require.NoError(r, err)
+	assert.Contains(r, string(text), "the store has level 2 (of version ")
+	assert.Contains(r, string(text), "and this version knows only 1: start version ")
+}
+
+func (r *roll) pidOf(n *node) int {
+	process, _ := n.now()
+	return process.PID()
+}
+
+// keepSession logs in once, and asks who it is with the cookie until ctx ends.
+func (w *work) keepSession(ctx context.Context) {
+	login, err := json.Marshal(map[string]string{"name": adminName, "password": w.password})
+	require.NoError(w, err)
+	client := &http.Client{Timeout: patience}
+	defer client.CloseIdleConnections()
+	session := func(method string, body string, cookie *http.Cookie) (*http.Response, error) {
+		request, err := http.NewRequestWithContext(context.WithoutCancel(ctx), method, "http://"+w.peers[hosted].Host+"/_session", strings.NewReader(body))
+		if err != nil {
+			return nil, err
+		}
+		request.Header.Set("Content-Type", "application/json")
+		if cookie != nil {
+			request.AddCookie(cookie)
+		}
+		return client.Do(request)
+	}
+	var cookie *http.Cookie
+	for ; ctx.Err() == nil; pause(ctx, 200*time.Millisecond) {
+		method, body := http.MethodGet, ""
+		if cookie == nil {
+			method, body = http.MethodPost, string(login)
+		}
+		answer, err := session(method, body, cookie)
+		if err != nil {
+			continue // a frontend that has just gone
+		}
+		var who struct {
+			Name        string
+			UserContext struct{ Name string } `json:"userCtx"`
+		}
+		err = errors.Join(json.NewDecoder(answer.Body).Decode(&who), answer.Body.Close())
+		switch {
+		case answer.StatusCode == http.StatusServiceUnavailable:
+		case err != nil || answer.StatusCode != http.StatusOK:
+			w.wrongAnswer("%s _session: %d, %v", method, answer.StatusCode, err)
+		case cookie == nil:
+			cookie = answer.Cookies()[0]
+		case who.UserContext.Name != adminName:
+			w.wrongAnswer("_session with a cookie: %+v", who)
+		}
+		for _, c := range answer.Cookies() { // a new one, shortly before the end of the old one
+			cookie = c
+		}
+	}
+}
