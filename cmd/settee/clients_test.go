@@ -72,7 +72,9 @@ func TestStopWithReplicationOfItself(t *testing.T) {
 	}
 	require.NoError(t, json.Unmarshal([]byte(answer), &accepted))
 	node.ask(http.StatusCreated, http.MethodPut, "from/one", `{"n":1}`)
-	require.Eventually(t, exists(t, node.url+"to/one"), limit, 5*time.Millisecond)
+	require.Eventually(t, func() bool { // the run knows that it has written it
+		return strings.Contains(node.ask(http.StatusOK, http.MethodGet, "_active_tasks", ""), `"docs_written":1`)
+	}, limit, 5*time.Millisecond)
 	assert.Zero(t, node.end(syscall.SIGTERM))
 	<-node.read
 	assert.NotContains(t, node.logged(), "checkpoint")
