@@ -119,7 +119,7 @@ func TestFleetOfCouchDB(t *testing.T) {
 
 // TestStillness: a job stands still from the first look that finds it in the queue until one that does not.
 func TestStillness(t *testing.T) {
-	s := stillness{since: map[string]time.Time{}}
+	s := newStillness()
 	at := func(second int, ids ...string) { s.note(ids, time.Unix(int64(second), 0)) }
 	at(0, "a")
 	at(1, "a", "b")
@@ -128,5 +128,6 @@ func TestStillness(t *testing.T) {
 	at(5, "a")
 	at(6)
 	require.ElementsMatch(t, []time.Duration{3 * time.Second, 3 * time.Second, time.Second, time.Second}, s.spans)
-	require.Equal(t, 8*time.Second, s.total)
+	require.Equal(t, 8*time.Second, s.total())
+	require.Equal(t, 4*time.Second, s.inAll["a"])
 }

@@ -166,6 +166,7 @@ func (r *report) table(w io.Writer) error {
 	if m := r.Roll; m != nil {
 		row("nodes restarted one after the other: each stopped in", "", "%.2f s at most", slices.Max(m.Stops))
 		row("  a job stood still", "at most 3 s", "%s", strings.Replace(m.Still.String(), "documents", "times", 1))
+		row("  in all, the job that did most", "", "%.2f s", m.InAll)
 		row("  share of the time of all jobs", "5 %", "%.2f %%", 100*m.Share)
 		row("  changes meanwhile: change to target", "", "%s", m.Change.Delay)
 		row("  processor, of a core", "", "%s", m.Change.used)

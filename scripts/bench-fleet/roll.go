@@ -15,6 +15,7 @@ import (
 type rolling struct {
 	Stops  []float64 `json:"stops"`  // the time that each node took to stop, in seconds
 	Still  delays    `json:"still"`  // how long a job stood still each time that it did
+	InAll  float64   `json:"in_all"` // how long the job that did most stood still in all, in seconds
 	Share  float64   `json:"share"`  // of the time of all jobs in which they stood still
 	Change changes   `json:"change"` // of documents that were written meanwhile
 }
@@ -35,7 +36,7 @@ func (f *fleet) roll(ctx context.Context) error {
 	watched, end := context.WithCancel(ctx)
 	defer end()
 	watching, working := errgroup.WithContext(watched)
-	s := stillness{since: map[string]time.Time{}}
+	s := newStillness()
 	watching.Go(func() error { return s.watch(working, f.node) })
 	watching.Go(func() error {
 		for working.Err() == nil {
@@ -67,7 +68,10 @@ func (f *fleet) roll(ctx context.Context) error {
 		return err
 	}
 	slices.Sort(s.spans)
-	r.Still, r.Share = percentiles(s.spans), s.total.Seconds()/(float64(f.jobs)*lasted.Seconds())
+	r.Still, r.Share = percentiles(s.spans), s.total().Seconds()/(float64(f.jobs)*lasted.Seconds())
+	for _, one := range s.inAll {
+		r.InAll = max(r.InAll, one.Seconds())
+	}
 	arrived, err := f.arrived(ctx, before)
 	if err != nil {
 		return err
@@ -109,7 +113,19 @@ func (f *fleet) awaitRunning(ctx context.Context) error {
 type stillness struct {
 	since map[string]time.Time // by job
 	spans []time.Duration
-	total time.Duration
+	inAll map[string]time.Duration // by job
+}
+
+func newStillness() *stillness {
+	return &stillness{since: map[string]time.Time{}, inAll: map[string]time.Duration{}}
+}
+
+// total returns the time of all jobs together.
+func (s *stillness) total() (sum time.Duration) {
+	for _, one := range s.inAll {
+		sum += one
+	}
+	return sum
 }
 
 // lookEvery is how often stillness looks.
@@ -147,7 +163,7 @@ func (s *stillness) note(ids []string, now time.Time) {
 	for id, since := range s.since {
 		if !still[id] {
 			s.spans = append(s.spans, now.Sub(since))
-			s.total += now.Sub(since)
+			s.inAll[id] += now.Sub(since)
 			delete(s.since, id)
 		}
 	}

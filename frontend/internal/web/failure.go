@@ -60,10 +60,11 @@ func Unavailable(reason string) *Failure {
 	return NewFailure(http.StatusServiceUnavailable, "service_unavailable", reason)
 }
 
-// busyFor is when a client may try again that was refused because a limit of the node was reached.
+// busyFor is when a client may try again that was refused because a limit of the node was reached, or the node stops.
 const busyFor = 5 * time.Second
 
-// Busy returns a failure with the status 503, for a request that may succeed later: a limit of the node was reached.
+// Busy returns a failure with the status 503, for a request that may succeed later: a limit of the node was reached, or the
+// node stops.
 func Busy(reason string) *Failure {
 	f := Unavailable(reason)
 	f.RetryAfter = busyFor
@@ -127,7 +128,7 @@ func respondError(w http.ResponseWriter, r *http.Request, f *Failure) {
 func unexpected(r *http.Request, err error) *Failure {
 	switch {
 	case errors.Is(err, fdbjobs.ErrClosed), errors.Is(err, kv.ErrClosed):
-		return Unavailable(ErrGoingAway.Error())
+		return Busy(ErrGoingAway.Error()) // at another node, or at this one when it runs again
 	case errors.Is(err, context.DeadlineExceeded):
 		return Unavailable(fmt.Sprintf("the store did not answer within %s", StoreTimeout))
 	}
