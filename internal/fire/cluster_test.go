@@ -98,7 +98,7 @@ func newCluster(t *testing.T, build func(c *cluster) string) *cluster {
 		node := c.newNode(fmt.Sprintf("frontend%d", n), "API_FRONTEND")
 		port := freePort(t)
 		node.address = "127.0.0.1:" + strconv.Itoa(port)
-		node.args = append(node.args, "--set", "chttpd/port="+strconv.Itoa(port))
+		node.args = append(node.args, "--set", "chttpd/port="+strconv.Itoa(port), "--set", "settee/drain_sec=1")
 		c.nodes = append(c.nodes, node)
 	}
 	for n := range replicators {
@@ -241,15 +241,20 @@ func (c *cluster) at(peer, host string) string {
 	return (&url.URL{Scheme: "http", User: user, Host: host, Path: "/"}).String()
 }
 
-// serverErrors are the answers to ask with a 5xx that is neither 502 nor 503, without those of replications, which are about
-// their endpoints. They are by host.
+// serverErrors are the answers with a status from 500 on, by host, without those of nodes that go away, and without those of
+// replications that failed, which are about their endpoints.
 var serverErrors struct {
 	mu  sync.Mutex
 	all map[string][]string
 }
 
-func noteServerError(r *http.Request, status int, text []byte) {
-	if status < http.StatusInternalServerError || strings.HasSuffix(r.URL.Path, "/_replicate") {
+func noteServerError(r *http.Request, status int, text string) {
+	switch {
+	case status < http.StatusInternalServerError:
+		return
+	case status == http.StatusServiceUnavailable && strings.Contains(text, "this node is going away"):
+		return
+	case status == http.StatusInternalServerError && strings.HasSuffix(r.URL.Path, "/_replicate"):
 		return
 	}
 	serverErrors.mu.Lock()
@@ -288,13 +293,13 @@ func ask(ctx context.Context, wait time.Duration, method, target, body string) (
 	}
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
+	noteServerError(request, response.StatusCode, string(text))
 	switch {
 	case err != nil:
 		return 0, "", fmt.Errorf("%w: %w", errNoAnswer, err)
 	case response.StatusCode == http.StatusBadGateway, response.StatusCode == http.StatusServiceUnavailable:
 		return 0, "", fmt.Errorf("%w: %d %s", errNoAnswer, response.StatusCode, text)
 	}
-	noteServerError(request, response.StatusCode, text)
 	return response.StatusCode, string(text), nil
 }
 

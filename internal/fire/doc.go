@@ -47,6 +47,10 @@
 //   - A replication's document and its state in _scheduler/docs never contradict each other, whichever frontends are asked.
 //   - The replication documents agree with _scheduler/docs.
 //   - A session is known to every frontend that answers.
+//   - In a rolling upgrade nodes hand their jobs over when they stop: none is left to the activity monitor. Before a frontend
+//     closes its port its /_up answers 404. A POST to _replicate that waits there gets 503, and waits for the same job at the
+//     other frontend. Feeds end with their last sequence, from which clients follow all changes at the other frontend. No
+//     other answer has a status from 500 on.
 //   - No log contains a password or a cookie.
 //   - settee check finds no fault in the store.
 //

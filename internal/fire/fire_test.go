@@ -37,7 +37,7 @@ func TestUnderFire(t *testing.T) {
 			t.Log(b)
 		}
 		l.execute(faults)
-	})
+	}, (*work).killMirror)
 	for peer := range l.ports {
 		assert.NotZero(t, l.parks[peer], "jobs with a source at %s that were parked", peer)
 		assert.NotZero(t, l.wakes[peer], "jobs with a source at %s that ran again after they were parked", peer)
@@ -46,8 +46,8 @@ func TestUnderFire(t *testing.T) {
 }
 
 // disturbed gives a cluster of nodes of one settee all its work, lets disturb do something to it meanwhile, and checks what
-// has to hold whatever that was.
-func disturbed(t *testing.T, build func(*cluster) string, disturb func(*observer)) *observer {
+// has to hold whatever that was. completeMirror waits until the mirror has copied all databases.
+func disturbed(t *testing.T, build func(*cluster) string, disturb func(*observer), completeMirror func(*work, *observer)) *observer {
 	began := time.Now()
 	stage := func(name string) { t.Logf("%5.1f s: %s", time.Since(began).Seconds(), name) }
 	t.Logf("seed %d", *seed)
@@ -97,8 +97,8 @@ func disturbed(t *testing.T, build func(*cluster) string, disturb func(*observer
 	endWork()
 	at.Wait()
 	stage("all clients have their answers")
-	w.killMirror(l)
-	stage("the node of the mirror was killed, and another one has copied all databases")
+	completeMirror(w, l)
+	stage("the mirror has copied all databases")
 	w.awaitRunning(l)
 	w.compare()
 	stage("all continuous jobs run or are parked, and their targets are complete")

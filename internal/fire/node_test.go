@@ -140,11 +140,21 @@ func (n *node) kill() {
 
 // terminate sends SIGTERM to the process, and waits until it has ended.
 func (n *node) terminate() error {
-	n.setHealthy(false)
-	process, _ := n.now()
-	if err := process.Signal(syscall.SIGTERM); err != nil {
+	if err := n.tellToStop(); err != nil {
 		return err
 	}
+	return n.awaitStop()
+}
+
+func (n *node) tellToStop() error {
+	n.setHealthy(false)
+	process, _ := n.now()
+	return process.Signal(syscall.SIGTERM)
+}
+
+// awaitStop waits until the process has ended.
+func (n *node) awaitStop() error {
+	process, _ := n.now()
 	for deadline := time.Now().Add(limit); !process.Exited(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("%s does not end", n.name)

@@ -34,6 +34,41 @@ type recorder struct {
 	mu      sync.Mutex
 	writes  []write
 	cookies map[string]bool // the values of all cookies given to nodes
+	held    chan struct{}   // closed when requests for the changes of heldSource are to go on; nil if they may
+}
+
+// heldSource is a database of couch0 whose changes a test may hold back.
+const heldSource = "held"
+
+// hold holds back the changes of heldSource until release is called.
+func (r *recorder) hold() (release func()) {
+	held := make(chan struct{})
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.held = held
+	return sync.OnceFunc(func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.held = nil
+		close(held)
+	})
+}
+
+// awaitRelease waits while a request is held back.
+func (r *recorder) awaitRelease(peer string, q *http.Request) {
+	if peer != couch0 || q.URL.Path != "/"+heldSource+"/_changes" {
+		return
+	}
+	r.mu.Lock()
+	held := r.held
+	r.mu.Unlock()
+	if held == nil {
+		return
+	}
+	select {
+	case <-held:
+	case <-q.Context().Done():
+	}
 }
 
 // writing reports whether a request is a write: of documents, with their attachments, or of a
@@ -76,6 +111,7 @@ func (r *recorder) between(peer string, to *url.URL, transport http.RoundTripper
 			r.writes = append(r.writes, write{time.Now(), pid, peer + q.URL.EscapedPath()})
 			r.mu.Unlock()
 		}
+		r.awaitRelease(peer, q)
 		proxy.ServeHTTP(w, q)
 	})
 }

@@ -6,10 +6,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -26,40 +28,49 @@ import (
 const base = "827c035904c3f10ba5bdb7d4fbc3d86e51bb9051"
 
 // between is the pause between two restarts.
-const between = 1500 * time.Millisecond
+const between = 500 * time.Millisecond
 
-// TestRolling upgrades a cluster under the load of the fire test, node by node: from the base to this commit, back and
-// forward again, and then it raises the level of the store to the next one, which a settee with the tag nextlevel knows. One
-// old node is frozen over the raise.
+// TestRolling upgrades a cluster under the load of the fire test, node by node in random order: from the base to this commit,
+// back and forward again, and then it raises the level of the store to the next one, which a settee with the tag nextlevel
+// knows. One old node is frozen over the raise.
 func TestRolling(t *testing.T) {
 	var next string
 	l := disturbed(t, func(c *cluster) string {
 		next = c.buildIn("", "fdb nextlevel")
 		return c.buildBase()
 	}, func(l *observer) {
-		r := &roll{l, next, l.program}
+		r := &roll{observer: l, random: rand.New(rand.NewPCG(*seed, 40)), next: next, old: l.program}
 		last := l.nodes[len(l.nodes)-1]
-		for _, n := range l.nodes[:len(l.nodes)-1] {
-			r.restart(n, next)
-		}
-		r.restart(l.nodes[0], r.old)
-		r.restart(l.nodes[frontends], r.old)
+		endFeeds := r.followFeeds()
+		r.restartAll(l.nodes, next)
+		r.restartAll(l.nodes, r.old)
+		r.restartAll(l.nodes[:len(l.nodes)-1], next)
 		status, answer := r.raise()
 		require.Equal(t, http.StatusConflict, status, "nodes of the base run: %s", answer)
-		r.restart(l.nodes[frontends], next)
-		r.restart(l.nodes[0], next)
+		assert.Empty(t, r.requeued(), "jobs that a node did not hand over when it stopped")
 		r.raiseOverFrozen(last)
 		r.refused(last)
 		r.restart(last, next)
+		endFeeds()
 		l.program = next
-	})
+	}, func(w *work, _ *observer) { w.compareMirror() })
 	assert.Empty(t, l.serverErrors())
 }
 
 // roll replaces nodes.
 type roll struct {
 	*observer
-	next, old string // paths of the settees
+	random    *rand.Rand
+	next, old string  // paths of the settees
+	held      *source // of the POSTs that wait at a frontend that stops
+	waited    int     // the number of these
+}
+
+// restartAll restarts nodes in random order.
+func (r *roll) restartAll(nodes []*node, program string) {
+	for _, index := range r.random.Perm(len(nodes)) {
+		r.restart(nodes[index], program)
+	}
 }
 
 // buildBase builds the settee of the base, from the history of this repository.
@@ -70,7 +81,7 @@ func (c *cluster) buildBase() string {
 	require.NoError(c, err, "the repository")
 	archive.Dir = strings.TrimSpace(string(root))
 	printed, err := archive.CombinedOutput()
-	require.NoError(c, err, "the history of this clone lacks the commit %s (git fetch --unshallow gets it): %s", base, printed)
+	require.NoError(c, err, "the history of this clone lacks the commit %s, which a shallow clone gets with git fetch --unshallow: %s", base, printed)
 	printed, err = exec.CommandContext(c.Context(), "tar", "-x", "-C", dir, "-f", filepath.Join(dir, "base.tar")).CombinedOutput()
 	require.NoError(c, err, "%s", printed)
 	return c.buildIn(dir, "fdb")
@@ -79,13 +90,31 @@ func (c *cluster) buildBase() string {
 // restart stops a node and starts it with a settee.
 func (r *roll) restart(n *node, program string) {
 	r.Helper()
-	if _, healthy := n.now(); healthy {
+	_, healthy := n.now()
+	switch index := slices.Index(r.nodes, n); {
+	case healthy && index < frontends:
+		r.stopFrontend(index)
+	case healthy:
 		require.NoError(r, n.terminate())
 	}
 	n.program = program
 	require.NoError(r, n.start())
 	r.Logf("%s runs %s", n.name, map[string]string{r.next: "this commit", r.old: "the base"}[program])
 	pause(r.Context(), between)
+}
+
+// requeued returns the lines of the logs that say that jobs were queued again because no process kept them alive.
+func (r *roll) requeued() (lines []string) {
+	for _, path := range r.logged() {
+		text, err := os.ReadFile(path)
+		require.NoError(r, err)
+		for line := range strings.Lines(string(text)) {
+			if strings.Contains(line, "that no node kept alive") {
+				lines = append(lines, filepath.Base(path)+": "+line)
+			}
+		}
+	}
+	return lines
 }
 
 // raise asks the last frontend to raise the level of the store. It runs this commit.
