@@ -30,9 +30,16 @@
 // Two transactions may put what they have read in memory in any order. Only the later metadata version stays. A
 // transaction with an earlier read version then reads the level itself.
 //
+// # Conversions
+//
+// A transaction writes the form of the store's level, so after a raise rows of the level before are left. A process that
+// knows both levels reads both. If rows have to be converted, a [Conversion] does that after the raise, in transactions of
+// bounded size. The level is not raised again before it has ended, so no process meets rows of a level that it does not know.
+//
 // # Keys
 //
-//	(key of Options) -> (level, name of the release that raised it)
+//	(key of Options)                -> (level, name of the release that raised it)
+//	(key of Options, tuple (level)) -> (1 if the conversion to the level has ended, else 0; its position)
 //
 // A store without the key has level [First].
 package levels

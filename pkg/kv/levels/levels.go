@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -23,10 +24,16 @@ type Options struct {
 	Own int64
 	// Release is the name of this process's release, for messages of other processes.
 	Release string
+	// Conversions are the levels of the two that have a [Conversion].
+	Conversions []int64
+	// Raising, if not nil, is called in each transaction that gives the store a level above [First]. It may write.
+	Raising func(kv.Transaction)
 	// Unknown, if not nil, is called once, when a transaction has found a level that this process does not know. It must
 	// not wait.
 	Unknown func(*UnknownLevelError)
 }
+
+func (o *Options) converts(level int64) bool { return slices.Contains(o.Conversions, level) }
 
 // UnknownLevelError is the error of a transaction in a process that does not know the level of the store.
 type UnknownLevelError struct {
@@ -164,6 +171,13 @@ func (g *Guard) Level(tx kv.Transaction) (int64, error) {
 	return r.level, nil
 }
 
+// Reached reports whether a transaction of this guard may rely on a level: the store has it or a higher one, and still has
+// when the transaction is committed. It costs no round trip.
+func (g *Guard) Reached(tx kv.Transaction, level int64) (bool, error) {
+	now, err := g.Level(tx)
+	return err == nil && now >= level, err
+}
+
 // Own returns the level of this process's release.
 func (g *Guard) Own() int64 { return g.opts.Own }
 
@@ -173,20 +187,22 @@ func (g *Guard) Latest() int64 { return g.last.Load().level }
 
 // Raise raises the store to the level of this process, in one transaction. check is called in it, and may refuse with an
 // error. If the store has the level already, Raise does nothing. It reports whether it raised the level, or an earlier
-// run of its transaction may have.
+// run of its transaction may have. The error is a [*ConvertingError] while rows of the store's level have to be converted.
 func (g *Guard) Raise(ctx context.Context, check func(kv.Transaction) error) (raised bool, err error) {
 	err = g.Transact(ctx, func(tx kv.Transaction) error {
-		switch level, err := g.Level(tx); {
+		switch level, yet, err := g.converting(tx); {
 		case err != nil:
 			return err
 		case level == g.opts.Own:
 			return nil
+		case yet:
+			return &ConvertingError{level}
 		}
 		if err := check(tx); err != nil {
 			return err
 		}
 		raised = true
-		Set(tx, g.opts)
+		set(tx, g.opts)
 		return nil
 	})
 	if err == nil && raised {
@@ -196,8 +212,18 @@ func (g *Guard) Raise(ctx context.Context, check func(kv.Transaction) error) (ra
 }
 
 // Set gives a store the level of opts, without looking at the level that it has. It is for a new store, before any process
-// has opened it with a guard.
+// has opened it with a guard. There are no rows to convert.
 func Set(tx kv.Transaction, opts Options) {
+	set(tx, opts)
+	if opts.converts(opts.Own) {
+		setConversion(tx, opts.Key, opts.Own, conversion{done: true})
+	}
+}
+
+func set(tx kv.Transaction, opts Options) {
 	tx.Set(opts.Key, tuple.Tuple{opts.Own, opts.Release}.Pack())
 	tx.ChangeMetadataVersion()
+	if opts.Own > First && opts.Raising != nil {
+		opts.Raising(tx)
+	}
 }
