@@ -13,7 +13,13 @@ import (
 	"settee/pkg/kv/levels"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, kvtest.NetworkThread) }
+// otherProcess is called when the program starts. It does not return if the program is to be another process of a test.
+var otherProcess = func() {}
+
+func TestMain(m *testing.M) {
+	otherProcess()
+	goleak.VerifyTestMain(m, kvtest.NetworkThread)
+}
 
 func open(t *testing.T, db kv.Database, own int64) (*levels.Guard, error) {
 	return levels.Open(t.Context(), db, levels.Options{Key: []byte("level"), Own: own, Release: "test"})
