@@ -48,6 +48,12 @@ func (u *Upgrade) Status() LevelStatus {
 	return s
 }
 
+// Converting reports whether rows of before the store's level have yet to be converted, before which it is not raised again.
+func (u *Upgrade) Converting(ctx context.Context) (bool, error) {
+	_, yet, err := u.guard.Converting(ctx)
+	return yet, err
+}
+
 // Knows returns the highest level of a store that the process knows.
 func (n *Node) Knows() int64 { return max(n.Level, levels.First) }
 
@@ -68,7 +74,7 @@ func (e *BehindError) Error() string {
 }
 
 // Raise raises the store to the highest level that this process knows. It reports whether it did: the store may have that
-// level. The error is a [*BehindError] if a live process does not know it.
+// level. The error is a [*BehindError] if a live process does not know it, or a [*levels.ConvertingError].
 func (u *Upgrade) Raise(ctx context.Context) (raised bool, err error) {
 	return u.guard.Raise(ctx, func(tx kv.Transaction) error {
 		behind, err := u.nodes.behind(tx, u.guard.Own())
@@ -84,6 +90,9 @@ func (r *Registry) behind(tx kv.Transaction, level int64) ([]Node, error) {
 	pairs, err := tx.GetRange(rows.Range(r.space), kv.RangeOptions{Limit: maxRows}).Slice()
 	if err != nil {
 		return nil, err
+	}
+	if len(pairs) == maxRows {
+		return nil, fmt.Errorf("the store lists more than %d nodes, most of them dead: try again in %v", maxRows-1, ForgottenAfter)
 	}
 	last := r.sightings()
 	var behind []Node
@@ -123,11 +132,13 @@ func (u *Upgrade) Run(ctx context.Context, after func() time.Duration, told func
 		case wait > 0 && time.Since(since) >= wait:
 			raised, err := u.Raise(ctx)
 			var behind *BehindError
+			var converting *levels.ConvertingError
 			switch {
 			case ctx.Err() != nil:
 				return
 			case errors.As(err, &behind):
 				since = time.Time{}
+			case errors.As(err, &converting): // it ends by itself
 			case err != nil || raised:
 				told(s.Next, err)
 			}
