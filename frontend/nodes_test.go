@@ -121,7 +121,7 @@ func TestUpgrade(t *testing.T) {
 	require.NoError(t, old.Stop(context.Background()))
 	assert.JSONEq(t, `{"ok":true,"level":2,"raised":true}`, ask(handler, http.MethodPost, path, "").is(t, http.StatusOK).body)
 	assert.JSONEq(t, `{"ok":true,"level":2,"raised":false}`, ask(handler, http.MethodPost, path, "").is(t, http.StatusOK).body)
-	assert.JSONEq(t, `{"level":2,"waits_for":[]}`, ask(handler, http.MethodGet, path, "").is(t, http.StatusOK).body)
+	assert.JSONEq(t, `{"level":2,"waits_for":[],"converting":false}`, ask(handler, http.MethodGet, path, "").is(t, http.StatusOK).body)
 	assert.EqualValues(t, 2, ask(handler, http.MethodGet, "/_scheduler/nodes", "").is(t, http.StatusOK).json(t)["level"])
 }
 

@@ -17,7 +17,7 @@ import (
 
 // format is the version of everything that the first level of a store has: see storeLevels. Nodes of the same
 // format may run together. A node converts a store of formats 4, 5 and 8 to 11, and refuses other
-// formats than this one and sealedFormat. Version 0.1.0 wrote 4 and 5; no release wrote the others.
+// formats than this one, sealedFormat and leveledFormat. Version 0.1.0 wrote 4 and 5; no release wrote the others.
 //
 // 2 adds the usage of owners, an index of jobs by owner, and expiries to the job layer. A store of
 // format 1 cannot be converted: no release wrote it.
@@ -43,6 +43,10 @@ const format = int64(12)
 // ([secrets] key_file). Everything else is as in format 12. A node that knows only format 12
 // refuses such a store: it would treat sealed values as corrupt, and fail the jobs.
 const sealedFormat = int64(13)
+
+// leveledFormat is the format of a store whose level is above the first one. Its rows are those of its level. Nodes of
+// versions without levels refuse it, which commit without looking at the level.
+const leveledFormat = int64(14)
 
 // converted has the formats that are converted, and what each becomes.
 var converted = map[int64]int64{
@@ -72,6 +76,7 @@ var (
 //
 //	(meta, "format") -> (format)
 //	(meta, "level")  -> (level, release): see package levels
+//	(meta, "level", level) -> how far the conversion to the level is: see package levels
 //	(meta, "stamp")  -> versionstamp of the commit that wrote it last, 10 bytes
 //	(meta, "keys", id): see metaKeys
 //
@@ -123,7 +128,11 @@ func checkStore(ctx context.Context, db kv.Database) error {
 		return err
 	}
 	// Nodes of earlier formats refuse the store from here on.
-	if err := upgrade.Jobs(ctx, db, jobsPrefix); err != nil {
+	guard, err := levels.Open(ctx, db, levelOptions(nil))
+	if err != nil {
+		return err
+	}
+	if err := upgrade.Jobs(ctx, guard, jobsPrefix); err != nil {
 		return fmt.Errorf("converting the jobs of an earlier version: %w", err)
 	}
 	return nil
@@ -186,14 +195,15 @@ func nextFormat(value []byte) (int64, error) {
 	if err != nil || len(elements) != 1 {
 		return 0, errors.New("the store's format is not one of settee's: something else uses this store")
 	}
-	if elements[0] == format || elements[0] == sealedFormat {
+	switch elements[0] {
+	case format, sealedFormat, leveledFormat:
 		return 0, nil
 	}
 	stored, _ := elements[0].(int64)
 	if next := converted[stored]; next != 0 {
 		return next, nil
 	}
-	return 0, fmt.Errorf("the store has format %v, but this version of settee knows only 4, 5 and 8 to %d", elements[0], sealedFormat)
+	return 0, fmt.Errorf("the store has format %v, but this version of settee knows only 4, 5 and 8 to %d", elements[0], leveledFormat)
 }
 
 // noteVersion stores the versionstamp of this transaction's commit.

@@ -33,8 +33,8 @@ func TestCheckStore(t *testing.T) {
 		require.NoError(t, checkStore(t.Context(), db))
 	})
 	t.Run("newer format", func(t *testing.T) {
-		db := open(t, func(tx kv.Transaction) { tx.Set(metaFormat, tuple.Tuple{sealedFormat + 1}.Pack()) })
-		require.ErrorContains(t, checkStore(t.Context(), db), "has format 14, but this version of settee knows only 4, 5 and 8 to 13")
+		db := open(t, func(tx kv.Transaction) { tx.Set(metaFormat, tuple.Tuple{leveledFormat + 1}.Pack()) })
+		require.ErrorContains(t, checkStore(t.Context(), db), "has format 15, but this version of settee knows only 4, 5 and 8 to 14")
 	})
 	t.Run("older format", func(t *testing.T) {
 		db := open(t, func(tx kv.Transaction) { tx.Set(metaFormat, tuple.Tuple{int64(3)}.Pack()) })

@@ -2,10 +2,14 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"time"
 
+	"settee/fdbjobs"
 	"settee/pkg/config"
+	"settee/pkg/kv"
 	"settee/pkg/kv/levels"
+	"settee/pkg/tuple"
 )
 
 // storeLevel is a level of a store: what the nodes that use it may rely on.
@@ -15,12 +19,16 @@ type storeLevel struct {
 	// changes says what it has that the level before has not, reads what a node reads and writes of the level before, and
 	// tested how that is tested. They are a row of the table in docs/operations.md.
 	changes, reads, tested string
+	// convert returns a step of the conversion of the level before's rows, on a node of an api_frontend: see
+	// [levels.Conversion]. nil means that no rows have to be converted.
+	convert func(n *node) func(tx kv.Transaction, from []byte) (next []byte, err error)
 }
 
 // storeLevels are the levels that releases of settee know, the lowest first. A release adds at most one, and then knows that
 // one and the one before: it reads the rows of both, and writes those of the store's level, for which it asks in each
-// transaction ([levels.Guard.Level]). If earlier rows have to be converted, a task of the upkeep does that once the store
-// has the new level, in bounded transactions that another node can go on from.
+// transaction ([levels.Guard.Reached]). If earlier rows have to be converted, a task of the upkeep does that once the store
+// has the new level, in bounded transactions that another node can go on from. What needs all rows converted asks for that
+// ([levels.Guard.Converted]).
 var storeLevels = append([]storeLevel{{
 	number: levels.First, since: "1.0.0", changes: "the rows of the formats `12` and `13`",
 	reads:  "nothing: stores of earlier formats are converted with a stop",
@@ -31,12 +39,37 @@ var storeLevels = append([]storeLevel{{
 var ownLevel = storeLevels[len(storeLevels)-1].number
 
 // levelOptions returns the options of a store's guard.
-func levelOptions(unknown func(error)) levels.Options {
-	opts := levels.Options{Key: metaLevel, Own: ownLevel, Release: currentVersion()}
+func levelOptions(unknown func(error)) levels.Options { return optionsOf(storeLevels, unknown) }
+
+// optionsOf returns the options of a guard for a release with the given levels.
+func optionsOf(known []storeLevel, unknown func(error)) levels.Options {
+	opts := levels.Options{Key: metaLevel, Own: known[len(known)-1].number, Release: currentVersion(), Raising: func(tx kv.Transaction) {
+		tx.Set(metaFormat, tuple.Tuple{leveledFormat}.Pack())
+	}}
+	for _, l := range known {
+		if l.convert != nil && l.number >= opts.Own-1 {
+			opts.Conversions = append(opts.Conversions, l.number)
+		}
+	}
 	if unknown != nil {
 		opts.Unknown = func(err *levels.UnknownLevelError) { unknown(err) }
 	}
 	return opts
+}
+
+// conversionTasks returns the tasks that convert rows after the raise of one of the given levels.
+func (n *node) conversionTasks(known []storeLevel) (tasks []fdbjobs.Task) {
+	for _, l := range known {
+		if l.convert == nil || l.number < known[len(known)-1].number-1 {
+			continue
+		}
+		c := levels.Conversion{Level: l.number, Step: l.convert(n)}
+		tasks = append(tasks, fdbjobs.Task{
+			Name: fmt.Sprint("conversion to level ", l.number), Every: documentUpkeepEvery,
+			Run: func(ctx context.Context, _ *fdbjobs.Held) error { return n.guard.Convert(ctx, c) },
+		})
+	}
+	return tasks
 }
 
 // raiseLevel raises the level of the store once all live nodes have known the next one for [settee] upgrade_after_sec.

@@ -6,11 +6,16 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"settee/fdbjobs"
+	"settee/internal/bubbletest"
 	"settee/pkg/kv"
+	"settee/pkg/kv/enginetest"
 	"settee/pkg/kv/levels"
 )
 
@@ -28,6 +33,54 @@ func TestLevelsDocument(t *testing.T) {
 	assert.Contains(t, string(text), table.String()+"\n")
 }
 
+// The rows of before a level are converted as a task of the upkeep, after the raise, for the two levels that a release knows.
+func TestConversionTasks(t *testing.T) {
+	t.Parallel()
+	bubbletest.Run(t, "", func(t *testing.T) {
+		steps := map[int64]int{}
+		level := func(number int64) storeLevel {
+			return storeLevel{number: number, convert: func(*node) func(kv.Transaction, []byte) ([]byte, error) {
+				return func(_ kv.Transaction, from []byte) ([]byte, error) {
+					if steps[number]++; from == nil {
+						return []byte("half"), nil
+					}
+					return nil, nil
+				}
+			}}
+		}
+		known := []storeLevel{level(levels.First), level(levels.First + 1), level(levels.First + 2)}
+		db := struct{ kv.Database }{enginetest.Memory(t)}
+		before, err := levels.Open(t.Context(), db, optionsOf(known[:2], nil))
+		require.NoError(t, err)
+		require.NoError(t, before.Convert(t.Context(), levels.Conversion{Level: levels.First, Step: known[0].convert(nil)}))
+		_, err = before.Raise(t.Context(), func(kv.Transaction) error { return nil })
+		require.NoError(t, err)
+
+		n := &node{}
+		n.guard, err = levels.Open(t.Context(), db, optionsOf(known, nil))
+		require.NoError(t, err)
+		tasks := n.conversionTasks(known)
+		require.Len(t, tasks, 2)
+		layer := fdbjobs.Open(n.guard, jobsPrefix, fdbjobs.Options{})
+		ended := make(chan error)
+		go func() {
+			ended <- layer.RunUpkeep(t.Context(), fdbjobs.UpkeepOptions{Tasks: tasks, Failed: func(task string, err error) {
+				t.Errorf("%s: %v", task, err)
+			}})
+		}()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.Equal(t, map[int64]int{levels.First: 2, levels.First + 1: 2}, steps, "not to the level that the store does not have")
+		_, err = n.guard.Raise(t.Context(), func(kv.Transaction) error { return nil })
+		require.NoError(t, err)
+		time.Sleep(documentUpkeepEvery + time.Second)
+		synctest.Wait()
+		assert.Equal(t, map[int64]int{levels.First: 2, levels.First + 1: 2, levels.First + 2: 2}, steps)
+		layer.Close()
+		require.ErrorIs(t, <-ended, fdbjobs.ErrClosed)
+	})
+}
+
 // A node says the level of its store, and has none to raise it to.
 func TestUpgradeCommand(t *testing.T) {
 	t.Parallel()
@@ -38,7 +91,7 @@ func TestUpgradeCommand(t *testing.T) {
 	out, errs, status = settee(t, "upgrade", "--url", node.url)
 	require.Zero(t, status, errs)
 	assert.Equal(t, fmt.Sprintf("The store has level %d already, the highest one that the node knows.\n", ownLevel), out)
-	assert.JSONEq(t, fmt.Sprintf(`{"level": %d, "waits_for": []}`, ownLevel), node.ask(http.StatusOK, http.MethodGet, "_node/_local/_upgrade", ""))
+	assert.JSONEq(t, fmt.Sprintf(`{"level": %d, "waits_for": [], "converting": false}`, ownLevel), node.ask(http.StatusOK, http.MethodGet, "_node/_local/_upgrade", ""))
 	node.ask(http.StatusMethodNotAllowed, http.MethodDelete, "_node/_local/_upgrade", "")
 	_, errs, status = settee(t, "upgrade", "now", "--url", node.url)
 	assert.Equal(t, exitUsage, status, errs)

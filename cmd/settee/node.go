@@ -338,7 +338,7 @@ func (n *node) accept(ctx context.Context, e entrance) error {
 // runUpkeep takes part in the upkeep of the store until ctx ends.
 func (n *node) runUpkeep(ctx context.Context) {
 	_ = n.layer.RunUpkeep(ctx, fdbjobs.UpkeepOptions{ // the error is that of ctx
-		Tasks: upkeepTasks(n.docs, n.jobs),
+		Tasks: append(upkeepTasks(n.docs, n.jobs), n.conversionTasks(storeLevels)...),
 		Failed: func(task string, err error) {
 			n.log.Error().Err(err).Str("task", task).Msg("upkeep failed and will be tried again")
 		},

@@ -104,6 +104,7 @@ func notedKeys(tx kv.ReadTransaction) (map[string][]byte, error) {
 
 // noteKey notes the key that new values are sealed with, and sets the store's format to
 // sealedFormat. Nodes of versions that do not know sealed values refuse the store from then on.
+// They refuse leveledFormat, too.
 func noteKey(ctx context.Context, db kv.Database, keys *sealed.Keys) error {
 	id := keys.First()
 	if id == "" {
@@ -115,8 +116,14 @@ func noteKey(ctx context.Context, db kv.Database, keys *sealed.Keys) error {
 		if err != nil || noted != nil {
 			return err
 		}
+		stored, err := tx.Get(metaFormat).Await()
+		if err != nil {
+			return err
+		}
 		tx.Set(key, note)
-		tx.Set(metaFormat, tuple.Tuple{sealedFormat}.Pack())
+		if string(stored) != string(tuple.Tuple{leveledFormat}.Pack()) {
+			tx.Set(metaFormat, tuple.Tuple{sealedFormat}.Pack())
+		}
 		return nil
 	})
 }

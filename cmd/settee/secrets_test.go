@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,6 +18,7 @@ import (
 
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
+	"settee/pkg/kv/levels"
 	"settee/pkg/sealed"
 	"settee/pkg/tuple"
 )
@@ -254,6 +256,17 @@ func TestSealedFormat(t *testing.T) {
 	require.Equal(t, sealedFormat, stored())
 	require.NoError(t, checkStore(t.Context(), db))
 	require.Equal(t, sealedFormat, stored())
+
+	// The next level has a format of its own, with keys and without.
+	next, err := levels.Open(t.Context(), db, optionsOf(append(slices.Clone(storeLevels), storeLevel{number: ownLevel + 1}), nil))
+	require.NoError(t, err)
+	_, err = next.Raise(t.Context(), func(kv.Transaction) error { return nil })
+	require.NoError(t, err)
+	require.Equal(t, leveledFormat, stored())
+	require.NoError(t, noteKey(t.Context(), next, newKeyFile(t, "b").keys()))
+	require.Equal(t, leveledFormat, stored())
+	var unknown *levels.UnknownLevelError
+	require.ErrorAs(t, checkStore(t.Context(), db), &unknown)
 }
 
 func TestBadKeyFiles(t *testing.T) {

@@ -55,6 +55,7 @@ func showLevel(ctx context.Context, cmd *cobra.Command, node *console.Node) erro
 			Version string `json:"version"`
 			Level   int64  `json:"level"`
 		} `json:"waits_for"`
+		Converting bool `json:"converting"`
 	}
 	if err := node.Get(ctx, upgradePath, &is); err != nil {
 		return notOffered(err)
@@ -71,6 +72,9 @@ func showLevel(ctx context.Context, cmd *cobra.Command, node *console.Node) erro
 		for _, n := range is.WaitsFor {
 			fmt.Fprintf(&text, "  %s, version %s: level %d\n", console.Clean(n.Name), console.Clean(n.Version), n.Level)
 		}
+	}
+	if is.Converting {
+		fmt.Fprintf(&text, "Rows of before level %d are still being converted. Before that has ended the level is not raised.\n", is.Level)
 	}
 	if _, err := fmt.Fprint(cmd.OutOrStdout(), text.String()); err != nil {
 		return err

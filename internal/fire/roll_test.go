@@ -158,7 +158,9 @@ func (r *roll) raiseOverFrozen(n *node) {
 func (r *roll) refused(n *node) {
 	n.program = r.old
 	require.ErrorIs(r, n.startOnce(), errExited)
-	r.saysWhy(n)
+	text, err := os.ReadFile(filepath.Join(n.logs, r.nameOf(r.pidOf(n))+".log"))
+	require.NoError(r, err)
+	assert.Contains(r, string(text), "the store has format 14, but this version of settee knows only") // the base knows no format of raised levels
 }
 
 // saysWhy checks that the latest log of a node names what to do about the level.

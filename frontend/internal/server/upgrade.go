@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"settee/frontend/internal/web"
+	"settee/pkg/kv/levels"
 	"settee/pkg/nodes"
 )
 
@@ -18,14 +19,22 @@ type levelOfNode struct {
 }
 
 // UpgradeStatus answers GET _upgrade, which CouchDB does not have: the level of the store, the level that this node can raise
-// it to, and the live nodes that do not know that one.
+// it to, the live nodes that do not know that one, and whether rows have yet to be converted.
 func (e *Endpoints) UpgradeStatus(w http.ResponseWriter, r *http.Request) error {
+	ctx, cancel := web.StoreContext(r)
+	defer cancel()
+	converting, err := e.Upgrade.Converting(ctx)
+	if err != nil {
+		return fmt.Errorf("reading the level of the store: %w", err)
+	}
 	s := e.Upgrade.Status()
 	answer := struct {
 		Level    int64         `json:"level"`
 		Next     int64         `json:"next_level,omitempty"`
 		WaitsFor []levelOfNode `json:"waits_for"`
-	}{s.Level, s.Next, []levelOfNode{}}
+		// Converting is whether rows of before the level have yet to be converted.
+		Converting bool `json:"converting"`
+	}{s.Level, s.Next, []levelOfNode{}, converting}
 	for _, n := range s.Behind {
 		answer.WaitsFor = append(answer.WaitsFor, levelOfNode{n.Name, n.Instance, n.Version, n.Knows()})
 	}
@@ -38,9 +47,10 @@ func (e *Endpoints) RaiseLevel(w http.ResponseWriter, r *http.Request) error {
 	defer cancel()
 	raised, err := e.Upgrade.Raise(ctx)
 	var behind *nodes.BehindError
+	var converting *levels.ConvertingError
 	switch {
-	case errors.As(err, &behind):
-		return web.NewFailure(http.StatusConflict, "conflict", behind.Error())
+	case errors.As(err, &behind), errors.As(err, &converting):
+		return web.NewFailure(http.StatusConflict, "conflict", err.Error())
 	case err != nil:
 		return fmt.Errorf("raising the level of the store: %w", err)
 	}

@@ -14,6 +14,7 @@ import (
 	"settee/fdbjobs"
 	"settee/pkg/config"
 	"settee/pkg/kv"
+	"settee/pkg/kv/levels"
 	"settee/pkg/redact"
 )
 
@@ -126,8 +127,9 @@ func respondError(w http.ResponseWriter, r *http.Request, f *Failure) {
 
 // unexpected returns the failure for an error that is not about the request.
 func unexpected(r *http.Request, err error) *Failure {
+	var unknown *levels.UnknownLevelError // which ends the node
 	switch {
-	case errors.Is(err, fdbjobs.ErrClosed), errors.Is(err, kv.ErrClosed):
+	case errors.Is(err, fdbjobs.ErrClosed), errors.Is(err, kv.ErrClosed), errors.As(err, &unknown):
 		return Busy(ErrGoingAway.Error()) // at another node, or at this one when it runs again
 	case errors.Is(err, context.DeadlineExceeded):
 		return Unavailable(fmt.Sprintf("the store did not answer within %s", StoreTimeout))
