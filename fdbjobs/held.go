@@ -159,8 +159,7 @@ func (h *Held) Context() context.Context { return h.ctx }
 // Update writes the job's state, or keeps it if state is nil, and keeps the job alive: the first update after a sixth of
 // the timeout renews the hold, and those before only write the state. also, if not nil, adds
 // writes of the caller to the transaction, but must not change the job. Like any transaction's function it may run
-// again after an earlier run was committed. It may run in another goroutine, whose job's write shares the transaction,
-// but not after Update has returned.
+// again after an earlier run was committed. It runs in another goroutine, but not after Update has returned.
 //
 // The error is ErrHalt if the job is no longer held. Nothing is written then, except that a job that was added again
 // while it ran is queued. A Finish or Resubmit can also return ErrHalt if the result of its commit was unknown, and the

@@ -12,10 +12,9 @@ import (
 	"settee/pkg/kv"
 )
 
-// The updates, finishes and resubmissions of a process share transactions. A call that finds fewer than sharedAtOnce
-// transactions under way runs one at once. Other calls wait, and the next transaction carries them all: nothing waits
-// for a timer. A caller runs the transaction that carries its own write, and then lets one that waits lead, so there is
-// no goroutine to start or stop.
+// The updates, finishes and resubmissions of a process share transactions. Up to sharedAtOnce writers make them, one
+// transaction after the other: each carries all writes that wait and fit. So nothing waits for a timer. A writer is
+// started by a write that finds fewer, and ends when no write waits.
 //
 // Writes that keep a job alive or end its hold go first: on a machine without time to spare, a hold is lost if its renewal
 // waits behind other writes. The other writes of a job become renewals after a sixth of the timeout, so they are not
@@ -42,8 +41,13 @@ const (
 	sharedRuns = 3
 )
 
-// errApart ends a shared transaction that has run often enough.
-var errApart = errors.New("a shared transaction is taken apart")
+var (
+	// errApart ends a shared transaction that has run often enough.
+	errApart = errors.New("a shared transaction is taken apart")
+	// errPanic ends a transaction in which a caller's function panics, and errExit one in which it ends the goroutine.
+	errPanic = errors.New("the function of a call panics")
+	errExit  = errors.New("the function of a call, or of another one in its transaction, has ended the goroutine")
+)
 
 // write is a pending call that writes a held job.
 type write struct {
@@ -63,11 +67,11 @@ type write struct {
 	halted    bool      // the latest run has not
 	unknown   bool      // an earlier transaction may have been committed
 
-	wake chan struct{} // closed when the write leads or has ended
-	// Guarded by sharedWriter.mu until wake is closed.
-	leads, ended bool
-	leading      bool // it leads, and its transaction has not run yet
-	err          error
+	// Set before done is closed.
+	ended  bool
+	err    error
+	panics any // what also panics with
+	done   chan struct{}
 }
 
 // sharing is a transaction as one of its writes sees it.
@@ -78,49 +82,39 @@ type sharing struct {
 	order   uint16 // unique among the writes
 }
 
-// sharedWriter runs the writes of one queue in this process.
+// sharedWriter makes the writes of one queue in this process.
 type sharedWriter struct {
 	queue *Queue
 
 	mu      sync.Mutex
 	atOnce  int      // sharedAtOnce
-	leaders int      // number of transactions under way, without those that are repeated
+	writers int      // that run, without those whose transaction is repeated
 	waiting []*write // the urgent ones first, and of each kind the longest waiting
 }
 
 func newSharedWriter(q *Queue) *sharedWriter { return &sharedWriter{queue: q, atOnce: sharedAtOnce} }
 
-// do runs a write. It returns ErrHalt if the job is not held.
+// do makes a write. It returns ErrHalt if the job is not held. A panic of the caller's function is the caller's.
 func (s *sharedWriter) do(w *write) error {
-	w.wake, w.since = make(chan struct{}), s.queue.layer.now()
-	var led []*write
-	defer func() { s.abandon(w, led) }() // if a function of a caller panics
-	s.mu.Lock()
-	waits := s.leaders >= s.atOnce
-	if waits {
-		s.await(w)
-	} else {
-		s.appoint(w)
+	w.done, w.since = make(chan struct{}), s.queue.layer.now()
+	s.add(w)
+	select {
+	case <-w.done:
+	case <-w.ctx.Done():
+		s.leave(w)
+		<-w.done // its transaction, if it is in one, ends with its context
 	}
-	s.mu.Unlock()
-	if waits {
-		select {
-		case <-w.wake:
-		case <-w.ctx.Done():
-			s.leave(w)
-			<-w.wake // its transaction, if it is in one, ends with its context
-		}
-		s.queue.layer.pass(w.ctx)
-	}
-	if w.leads {
-		led = s.take(w)
-		s.run(led, func() { s.resign(w) })
+	s.queue.layer.pass(w.ctx)
+	if w.panics != nil {
+		panic(w.panics)
 	}
 	return w.err
 }
 
-// await makes a write wait: an urgent one before those that are not urgent. The caller holds mu.
-func (s *sharedWriter) await(w *write) {
+// add makes a write wait, and starts a writer if there is room for one. Urgent writes wait before others.
+func (s *sharedWriter) add(w *write) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	at := len(s.waiting)
 	if w.urgent() {
 		if i := slices.IndexFunc(s.waiting, func(other *write) bool { return !other.urgent() }); i >= 0 {
@@ -128,41 +122,50 @@ func (s *sharedWriter) await(w *write) {
 		}
 	}
 	s.waiting = slices.Insert(s.waiting, at, w)
+	s.startWriter()
 }
 
 // urgent reports whether a job is lost to this process, or kept from others, while the write waits.
 func (w *write) urgent() bool { return w.renews || w.ends }
 
-// appoint makes a write, which is not in waiting, a leader. The caller holds mu.
-func (s *sharedWriter) appoint(w *write) {
-	s.leaders++
-	w.leads, w.leading = true, true
-	close(w.wake)
-}
-
-// resign ends the lead of a write. The first that waits leads instead.
-func (s *sharedWriter) resign(w *write) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.endLead(w)
-}
-
-// endLead is resign. The caller holds mu.
-func (s *sharedWriter) endLead(w *write) {
-	if !w.leading {
+// startWriter starts a writer if writes wait and there is room for one. The caller holds mu.
+func (s *sharedWriter) startWriter() {
+	if len(s.waiting) == 0 || s.writers >= s.atOnce {
 		return
 	}
-	w.leading = false
-	s.leaders--
-	s.appointNext()
+	s.writers++
+	// Its calls wait for it, and Layer.Close does not: held jobs can be finished after that.
+	go s.work(s.queue.layer.named(context.WithoutCancel(s.waiting[0].ctx), "writer of "+s.queue.name))
 }
 
-// appointNext appoints the first write that waits, if there is room for a transaction. The caller holds mu.
-func (s *sharedWriter) appointNext() {
-	if len(s.waiting) > 0 && s.leaders < s.atOnce {
-		next := s.waiting[0]
-		s.waiting = s.waiting[1:]
-		s.appoint(next)
+// work is a writer: it makes transactions until no write waits, or until one was repeated, which another writer does
+// not wait for.
+func (s *sharedWriter) work(ctx context.Context) {
+	var taken []*write
+	counted := true
+	retire := func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if counted {
+			counted = false
+			s.writers--
+			s.startWriter()
+		}
+	}
+	defer func() {
+		for _, w := range taken {
+			if !w.ended { // a function of a caller has called runtime.Goexit
+				w.end(errExit)
+			}
+		}
+		retire()
+	}()
+	s.queue.layer.pass(ctx)
+	for counted {
+		if taken = s.take(); len(taken) == 0 {
+			return
+		}
+		s.run(taken, retire)
 	}
 }
 
@@ -172,52 +175,28 @@ func (s *sharedWriter) leave(w *write) {
 	defer s.mu.Unlock()
 	if i := slices.Index(s.waiting, w); i >= 0 {
 		s.waiting = slices.Delete(s.waiting, i, i+1)
-		s.finish(w, fmt.Errorf("%w: the write waited for %s behind %d other writes of this process",
+		w.end(fmt.Errorf("%w: the write waited for %s behind %d other writes of this process",
 			context.Cause(w.ctx), s.queue.layer.now().Sub(w.since).Round(time.Millisecond), i))
 	}
 }
 
-// end ends a write that was in a transaction.
-func (s *sharedWriter) end(w *write, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.finish(w, err)
-}
-
-// finish ends a write. The caller holds mu.
-func (s *sharedWriter) finish(w *write, err error) {
+// end ends a write with the result of its transaction.
+func (w *write) end(err error) {
 	if w.unknown && w.ctx.Err() != nil && errors.Is(err, context.Cause(w.ctx)) && !errors.Is(err, kv.ErrCommitUnknown) {
 		err = errors.Join(kv.ErrCommitUnknown, err)
 	}
 	w.err, w.ended = err, true
-	if !w.leads {
-		close(w.wake)
-	}
+	close(w.done)
 }
 
-// abandon is called when the call of w returns. If its goroutine ends, in a function of a caller, then the writes that
-// it led and has not ended wait again.
-func (s *sharedWriter) abandon(w *write, led []*write) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, other := range led {
-		if other != w && !other.ended {
-			s.await(other)
-		}
-	}
-	s.endLead(w)
-	s.appointNext() // if w no longer led
-}
-
-// take takes the writes of the next transaction out of waiting: the leader's, and as many others as fit. Those with a
+// take takes the writes of the next transaction out of waiting: the first, and as many others as fit. Those with a
 // function of the caller come first.
-func (s *sharedWriter) take(leader *write) []*write {
+func (s *sharedWriter) take() (taken []*write) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	taken, jobs, size := []*write{leader}, map[string]bool{leader.held.job.ID: true}, leader.size
-	full := false
+	jobs, size, full := map[string]bool{}, 0, false
 	s.waiting = slices.DeleteFunc(s.waiting, func(w *write) bool {
-		full = full || len(taken) == sharedWrites || size+w.size > sharedBytes
+		full = full || len(taken) == sharedWrites || len(taken) > 0 && size+w.size > sharedBytes
 		if full || jobs[w.held.job.ID] { // a transaction writes a job once
 			return false
 		}
@@ -245,9 +224,9 @@ func (s *sharedWriter) run(writes []*write, repeats func()) {
 	if err == nil || len(writes) == 1 {
 		for _, w := range writes {
 			if err == nil && w.halted {
-				s.end(w, ErrHalt)
+				w.end(ErrHalt)
 			} else {
-				s.end(w, err)
+				w.end(err)
 			}
 		}
 		return
@@ -258,7 +237,7 @@ func (s *sharedWriter) run(writes []*write, repeats func()) {
 		w.unknown = w.unknown || errors.Is(err, kv.ErrCommitUnknown) || errors.Is(err, errApart)
 		switch {
 		case w.ctx.Err() != nil:
-			s.end(w, context.Cause(w.ctx))
+			w.end(context.Cause(w.ctx))
 		case w != failed:
 			rest = append(rest, w)
 		default:
@@ -355,9 +334,19 @@ func (w *write) run(s *sharing, reading kv.Future[[]byte]) error {
 	}
 	w.attempted, w.halted = true, false
 	if w.also != nil {
-		if err := w.also(s.tx); err != nil {
+		if err := w.callAlso(s.tx); err != nil {
 			return err
 		}
 	}
 	return w.apply(s, old)
+}
+
+// callAlso calls the function of the caller, and keeps a panic for the caller's goroutine.
+func (w *write) callAlso(tx kv.Transaction) (err error) {
+	defer func() {
+		if w.panics = recover(); w.panics != nil {
+			err = errPanic
+		}
+	}()
+	return w.also(tx)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -437,14 +438,24 @@ func TestSharedTransactionPanic(t *testing.T) {
 		assert.EqualValues(t, 2, c.count(t, fdbjobs.Finished))
 		require.NoError(t, c.held[1].Finish(t.Context(), nil, nil), "it is still held")
 
-		// The call in whose goroutine the function panics has ended before.
-		c = newCrowd(t, enginetest.Memory(t), 3)
+		// A call that fails in the same transaction returns its own error. One whose function ends the goroutine does so.
+		c = newCrowd(t, enginetest.Memory(t), 4)
 		failure := errors.New("failure")
-		c.gather(func() {
-			defer func() { assert.Equal(t, "wrong", recover()) }()
-			_ = c.held[1].Finish(t.Context(), nil, func(kv.Transaction) error { return failure })
-		}, panics(2), finishes(3))()
+		ends := func(i int, also func()) func() {
+			return func() {
+				errs[i-1] = c.held[i].Finish(t.Context(), nil, func(kv.Transaction) error {
+					also()
+					return failure
+				})
+			}
+		}
+		c.gather(ends(1, func() {}), panics(2), finishes(3))()
+		require.ErrorIs(t, errs[0], failure)
 		require.NoError(t, errs[2])
+		c.gather(ends(4, runtime.Goexit))()
+		require.ErrorContains(t, errs[3], "has ended the goroutine")
+		require.NoError(t, c.held[4].Finish(t.Context(), nil, nil), "it is still held")
+		c.add(t, fdbjobs.Spec{ID: c.held[4].Job().ID})
 		assert.EqualValues(t, 1, c.count(t, fdbjobs.Finished))
 	})
 }
